@@ -1,0 +1,56 @@
+# Forwards to Meson (tools/build holds the presets) and to the test runner. `make help` lists the targets.
+
+PREFIX ?= /usr/local
+DESTDIR ?=
+
+.PHONY: all run test bench check format fuzz coverage soak install deb clean help
+
+all: ## build the program: build/hutch
+	@tools/deps build
+	@tools/build release
+
+run: all ## build, then show what it does: doctor, a job, a refusal, an out-of-memory death
+	@tools/demo build/hutch
+
+test: ## everything; ends with "N passed, N failed, N skipped"
+	@tools/deps build test
+	@tools/build release test asan-ubsan clang
+	@tests/run
+
+bench: all ## measure against bwrap, crun, runc, firejail and plain fork+exec
+	@tools/deps bench
+	@bench/run
+
+check: ## format, static analysis, include graph, source rules, shell syntax, spelling
+	@tools/deps build test
+	@tools/check
+
+format: ## rewrite the C sources with clang-format
+	@tools/check --fix-format
+
+fuzz: ## each fuzz driver for FUZZ_SECONDS (60) seconds
+	@tools/deps build test
+	@tools/build fuzz
+	@tools/fuzz build-fuzz
+
+coverage: ## line coverage of unit and integration tests, as a table
+	@tools/deps build test
+	@tools/build release coverage
+	@tools/coverage build-coverage
+
+soak: ## the time-boxed loops of `make test` with their full counts
+	@tools/deps build test
+	@tools/build release test asan-ubsan
+	@tests/run --soak
+
+install: all ## install to $(DESTDIR)$(PREFIX)
+	@tools/install "$(DESTDIR)" "$(PREFIX)"
+
+deb: all ## build-deb/hutch_VERSION_amd64.deb
+	@packaging/build-deb
+
+clean: ## remove every build directory
+	rm -rf build build-*
+
+help:
+	@sed -n 's/^\([a-z]*\):[^#]*## /\1	/p' Makefile | expand -t 12

@@ -1,0 +1,25 @@
+/* fd.h - descriptors: whole reads and writes, and descriptors passed over a socket. */
+#ifndef HUTCH_BASE_FD_H
+#define HUTCH_BASE_FD_H
+
+#include <stddef.h>
+#include <stdint.h>
+#include <sys/types.h>
+
+#include "base/buf.h"
+
+/* 0, or -1 with errno. Short writes and EINTR are handled. */
+int fd_write_all(int fd, const void *p, size_t n);
+/* Opens path relative to dirfd, writes the string in one write(2), closes. -1 with errno. For kernel control files. */
+int fd_put(int dirfd, const char *path, const char *value);
+/* Reads at most `max` bytes of a file into b. -1 with errno; EFBIG if there is more. */
+int fd_read_file(int dirfd, const char *path, size_t max, struct buf *b);
+/* A number from a one-line kernel file; "max" reads as UINT64_MAX. -1 with errno. */
+int fd_read_u64(int dirfd, const char *path, uint64_t *ret);
+/* One message with up to 16 descriptors over a SEQPACKET socket. send: 0 or -1. recv: length, 0 at end, -1 with errno;
+ * *nfds is in: room, out: received, all CLOEXEC. A truncated message or too many descriptors is EBADMSG, none leak. */
+enum { FD_MSG_MAX = 16 };
+int fd_send(int sock, const void *p, size_t n, const int *fds, size_t nfds);
+ssize_t fd_recv(int sock, void *p, size_t n, int *fds, size_t *nfds);
+
+#endif

@@ -1,0 +1,128 @@
+#include "base/json.h"
+
+#include <inttypes.h>
+#include <string.h>
+
+void json_start(struct json *j, struct buf *out) { *j = (struct json){.out = out}; }
+
+/* Length of the well-formed UTF-8 sequence at s (n bytes left), or 0. */
+static size_t utf8_len(const unsigned char *s, size_t n)
+{
+    if (s[0] < 0x80)
+        return 1;
+    size_t len = s[0] >= 0xf0 && s[0] <= 0xf4 ? 4 : s[0] >= 0xe0 && s[0] < 0xf0 ? 3 : s[0] >= 0xc2 && s[0] < 0xe0 ? 2 : 0;
+    if (len == 0 || len > n)
+        return 0;
+    for (size_t i = 1; i < len; i++)
+        if ((s[i] & 0xc0) != 0x80)
+            return 0;
+    if ((s[0] == 0xe0 && s[1] < 0xa0) || (s[0] == 0xed && s[1] > 0x9f) || (s[0] == 0xf0 && s[1] < 0x90) ||
+        (s[0] == 0xf4 && s[1] > 0x8f))
+        return 0;
+    return len;
+}
+
+static void quoted(struct buf *b, const char *s)
+{
+    const unsigned char *p = (const unsigned char *)s;
+    size_t n = strlen(s);
+    buf_addc(b, '"');
+    while (n > 0) {
+        size_t len = utf8_len(p, n);
+        if (len == 0) {
+            buf_adds(b, "\\ufffd");
+            len = 1;
+        } else if (*p == '"' || *p == '\\') {
+            buf_addf(b, "\\%c", *p);
+        } else if (*p == '\n') {
+            buf_adds(b, "\\n");
+        } else if (*p < 0x20 || *p == 0x7f) {
+            buf_addf(b, "\\u%04x", *p);
+        } else {
+            buf_add(b, p, len);
+        }
+        p += len;
+        n -= len;
+    }
+    buf_addc(b, '"');
+}
+
+static void item(struct json *j, const char *key)
+{
+    if (j->comma & (1ULL << j->depth))
+        buf_addc(j->out, ',');
+    j->comma |= 1ULL << j->depth;
+    if (key) {
+        quoted(j->out, key);
+        buf_addc(j->out, ':');
+    }
+}
+
+static void open_level(struct json *j, const char *key, char c)
+{
+    item(j, key);
+    buf_addc(j->out, c);
+    j->depth++;
+    j->comma &= ~(1ULL << j->depth);
+}
+
+void json_obj(struct json *j, const char *key) { open_level(j, key, '{'); }
+void json_arr(struct json *j, const char *key) { open_level(j, key, '['); }
+
+void json_end_obj(struct json *j)
+{
+    j->depth--;
+    buf_addc(j->out, '}');
+}
+
+void json_end_arr(struct json *j)
+{
+    j->depth--;
+    buf_addc(j->out, ']');
+}
+
+void json_str(struct json *j, const char *key, const char *value)
+{
+    if (!value) {
+        json_null(j, key);
+        return;
+    }
+    item(j, key);
+    quoted(j->out, value);
+}
+
+void json_u64(struct json *j, const char *key, uint64_t value)
+{
+    item(j, key);
+    buf_addf(j->out, "%" PRIu64, value);
+}
+
+void json_i64(struct json *j, const char *key, int64_t value)
+{
+    item(j, key);
+    buf_addf(j->out, "%" PRId64, value);
+}
+
+void json_fixed(struct json *j, const char *key, uint64_t value, unsigned decimals)
+{
+    uint64_t scale = 1;
+    for (unsigned i = 0; i < decimals; i++)
+        scale *= 10;
+    item(j, key);
+    if (decimals == 0)
+        buf_addf(j->out, "%" PRIu64, value);
+    else
+        buf_addf(j->out, "%" PRIu64 ".%0*" PRIu64, value / scale, (int)decimals, value % scale);
+}
+
+void json_bool(struct json *j, const char *key, bool value)
+{
+    item(j, key);
+    buf_adds(j->out, value ? "true" : "false");
+}
+
+void json_null(struct json *j, const char *key)
+{
+    item(j, key);
+    buf_adds(j->out, "null");
+}

@@ -1,0 +1,24 @@
+/* sha256.h - SHA-256 (FIPS 180-4) of bytes in memory. */
+#ifndef HUTCH_BASE_SHA256_H
+#define HUTCH_BASE_SHA256_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+enum { SHA256_BYTES = 32, SHA256_HEX = 65 /* lower-case digits and NUL */ };
+
+struct sha256 {
+    uint32_t state[8];
+    uint64_t length; /* bytes so far */
+    uint8_t block[64];
+};
+
+void sha256_start(struct sha256 *h);
+void sha256_add(struct sha256 *h, const void *bytes, size_t n);
+/* Writes the digest; h must be started again before it is used once more. */
+void sha256_end(struct sha256 *h, uint8_t ret[SHA256_BYTES]);
+
+/* The digest of one buffer as lower-case hexadecimal text. */
+void sha256_hex(const void *bytes, size_t n, char ret[SHA256_HEX]);
+
+#endif

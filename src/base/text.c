@@ -1,0 +1,67 @@
+#include "base/text.h"
+
+#include <string.h>
+
+#include "base/mem.h"
+
+enum { WORD_MAX = 63 };
+
+/* Edit distance (insert, delete, replace, swap of neighbours) of two short words. */
+static size_t distance(const char *a, const char *b)
+{
+    size_t na = strlen(a), nb = strlen(b);
+    size_t row[3][WORD_MAX + 2];
+    if (na > WORD_MAX || nb > WORD_MAX)
+        return WORD_MAX;
+    for (size_t j = 0; j <= nb; j++)
+        row[0][j] = j;
+    for (size_t i = 1; i <= na; i++) {
+        size_t *cur = row[i % 3], *prev = row[(i + 2) % 3], *prev2 = row[(i + 1) % 3];
+        cur[0] = i;
+        for (size_t j = 1; j <= nb; j++) {
+            size_t best = prev[j - 1] + (a[i - 1] != b[j - 1]);
+            if (prev[j] + 1 < best)
+                best = prev[j] + 1;
+            if (cur[j - 1] + 1 < best)
+                best = cur[j - 1] + 1;
+            if (i > 1 && j > 1 && a[i - 1] == b[j - 2] && a[i - 2] == b[j - 1] && prev2[j - 2] + 1 < best)
+                best = prev2[j - 2] + 1;
+            cur[j] = best;
+        }
+    }
+    return row[na % 3][nb];
+}
+
+const char *text_nearest(const char *word, const char *const *known)
+{
+    const char *best = NULL;
+    size_t best_d = strlen(word) / 3 + 2;
+    for (; *known; known++) {
+        size_t d = distance(word, *known);
+        if (d < best_d) {
+            best_d = d;
+            best = *known;
+        }
+    }
+    return best;
+}
+
+void text_add_safe(struct buf *b, const char *s, size_t max)
+{
+    size_t n = strlen(s);
+    for (size_t i = 0; i < n; i++) {
+        unsigned char c = (unsigned char)s[i];
+        if (i >= max) {
+            buf_adds(b, "...");
+            return;
+        }
+        if (c == '\n')
+            buf_adds(b, "\\n");
+        else if (c == '\t')
+            buf_adds(b, "\\t");
+        else if (c < 0x20 || c == 0x7f || (c >= 0x80 && c < 0xa0))
+            buf_addf(b, "\\x%02x", c);
+        else
+            buf_addc(b, (char)c);
+    }
+}

@@ -1,0 +1,14 @@
+/* text.h - words for people: the nearest known word, and untrusted bytes made safe to print. */
+#ifndef HUTCH_BASE_TEXT_H
+#define HUTCH_BASE_TEXT_H
+
+#include <stddef.h>
+
+#include "base/buf.h"
+
+/* The entry of `known` (NULL-terminated) closest to `word`, or NULL if none is close enough to be a plausible typo. */
+const char *text_nearest(const char *word, const char *const *known);
+/* Appends `s` with control characters, ESC and invalid UTF-8 escaped (\n, \x1b), cut at `max` bytes with "...". */
+void text_add_safe(struct buf *b, const char *s, size_t max);
+
+#endif

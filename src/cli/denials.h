@@ -1,0 +1,46 @@
+/* denials.h - what was refused, collected while a command runs.
+ *
+ * Sources: the seccomp listener (rare calls that the filter refuses, and with --explain the calls that mean to write to a
+ * path), cgroup counters and limits. Deciding never depends on this: refused calls get the errno that filter_answer()
+ * names, path calls are always continued and the kernel decides; their record is `probable`, found by looking the path up
+ * in the plan. Equal refusals are counted, not repeated; the list is bounded and says how many it left out. Strings come
+ * from the sandbox: they are capped, and escaped when printed.
+ */
+#ifndef HUTCH_CLI_DENIALS_H
+#define HUTCH_CLI_DENIALS_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <sys/types.h>
+
+#include "base/buf.h"
+#include "base/json.h"
+#include "policy/plan.h"
+#include "policy/policy.h"
+
+enum {
+    DENIALS_MAX = 256,        /* different refusals kept */
+    DENIALS_SUBJECT_MAX = 512 /* bytes of a path or argument kept */
+};
+
+struct denials;
+
+/* policy, plan: borrowed until denials_free. filter_flags: struct filter.flags. explain: the caller asked for --explain. */
+struct denials *denials_new(const struct policy *policy, const struct plan *plan, unsigned filter_flags);
+void denials_free(struct denials *d);
+
+/* Handles one notification that poll() announced on `listener`: records and answers it. `init` is the sandbox's pid 1 as
+ * seen outside. Does not block longer than it takes to read a path from the caller's memory. */
+void denials_notified(struct denials *d, int listener, pid_t init);
+/* Records a limit that was hit: "pids", 12 times, value 100. */
+void denials_limit(struct denials *d, enum limit_id limit, uint64_t count);
+
+/* Number of refusals so far, repeats included; what on_denial counts. */
+uint64_t denials_total(const struct denials *d);
+
+void denials_json(const struct denials *d, struct json *j); /* writes the array "denials" and "denials_omitted" */
+/* A few lines for people: what, why, the smallest grant. Nothing if nothing was refused. */
+void denials_tail(const struct denials *d, struct buf *out);
+
+#endif

@@ -1,0 +1,67 @@
+#include <stdio.h>
+#include <string.h>
+
+#include "base/text.h"
+#include "cli/cli.h"
+
+static const struct {
+    const char *name;
+    int (*run)(int argc, char **argv);
+    const char *help;
+} commands[] = {
+    {"run", cmd_run, "run one command behind a wall"},
+    {"policy", cmd_policy, "check, show, explain and trust policies"},
+    {"doctor", cmd_doctor, "what this host can enforce, and how to get the rest"},
+    {"selftest", cmd_selftest, "attack a sandbox of this host and report what holds"},
+    {"completion", cmd_completion, "print shell completions (bash, zsh, fish)"},
+};
+enum { COMMANDS = sizeof commands / sizeof commands[0] };
+
+int cli_fail(const struct err *err)
+{
+    fprintf(stderr, "hutch: %s\n", err->msg);
+    return err->code ? err->code : ERR_INTERNAL;
+}
+
+static void help(FILE *to)
+{
+    fputs("hutch: every AI agent gets its own computer\n\nusage: hutch COMMAND [options]\n\n", to);
+    for (unsigned i = 0; i < COMMANDS; i++)
+        fprintf(to, "  %-12s %s\n", commands[i].name, commands[i].help);
+    fputs("\n`hutch COMMAND --help` explains one. First steps: hutch doctor, then hutch run -- sh\n", to);
+}
+
+static int unknown(const char *word)
+{
+    const char *names[COMMANDS + 1];
+    struct err err = {0};
+    for (unsigned i = 0; i < COMMANDS; i++)
+        names[i] = commands[i].name;
+    names[COMMANDS] = NULL;
+    const char *near = text_nearest(word, names);
+    if (near)
+        (void)err_set(&err, ERR_USAGE, 0, "unknown command %s; did you mean %s?", word, near);
+    else
+        (void)err_set(&err, ERR_USAGE, 0, "unknown command %s; `hutch --help` lists all", word);
+    return cli_fail(&err);
+}
+
+int main(int argc, char **argv)
+{
+    if (argc < 2) {
+        help(stderr);
+        return ERR_USAGE;
+    }
+    if (strcmp(argv[1], "--help") == 0 || strcmp(argv[1], "-h") == 0 || strcmp(argv[1], "help") == 0) {
+        help(stdout);
+        return 0;
+    }
+    if (strcmp(argv[1], "--version") == 0 || strcmp(argv[1], "-V") == 0) {
+        puts("hutch " HUTCH_VERSION);
+        return 0;
+    }
+    for (unsigned i = 0; i < COMMANDS; i++)
+        if (strcmp(argv[1], commands[i].name) == 0)
+            return commands[i].run(argc - 1, argv + 1);
+    return unknown(argv[1]);
+}

@@ -1,0 +1,41 @@
+/* options.h - the options of `hutch run`, as one table: parser, --help, completions and the man page's check read it. */
+#ifndef HUTCH_CLI_OPTIONS_H
+#define HUTCH_CLI_OPTIONS_H
+
+#include <stdbool.h>
+#include <stddef.h>
+
+#include "base/err.h"
+#include "base/strv.h"
+#include "policy/policy.h"
+
+struct run_option {
+    const char *name;  /* without dashes */
+    char short_name;   /* 0 = none */
+    const char *arg;   /* what it takes, NULL = nothing */
+    const char *help;
+    const char *key;   /* policy key it changes; NULL = handled by the program */
+    const char *group; /* heading in --help */
+};
+extern const struct run_option run_options[]; /* ended by name == NULL */
+
+struct run_args {
+    struct policy_flag *flags; /* owned, texts in `texts` */
+    size_t nflags, cap;
+    struct strv texts;
+    struct strv policies;   /* --policy FILE */
+    const char *settings;   /* --settings FILE */
+    const char *chdir, *root, *json, *learn, *hostname;
+    bool quiet, explain, no_cwd, help, version;
+    int keep_fds[16];
+    size_t nkeep;
+    char **command;         /* borrowed from argv, NULL-terminated; NULL if none was given */
+};
+
+/* Reads the options up to "--" or the first word that is not one. ERR_USAGE names the word and the nearest option. */
+int run_args_parse(int argc, char **argv, struct run_args *ret, struct err *err);
+void run_args_done(struct run_args *a);
+/* The text of `hutch run --help`. */
+void run_help(void);
+
+#endif

@@ -1,0 +1,26 @@
+/* record.h - the result record of one run: JSON for programs, a short tail for people. */
+#ifndef HUTCH_CLI_RECORD_H
+#define HUTCH_CLI_RECORD_H
+
+#include "base/buf.h"
+#include "base/strv.h"
+#include "cli/denials.h"
+#include "cli/supervise.h"
+
+struct record_in {
+    const struct outcome *outcome;
+    const struct denials *denials;
+    const struct policy *policy;
+    const struct plan *plan;
+    const struct wall_spec *spec;
+    const struct strv *host_may_execute; /* files with protected names, or repositories, that came into being */
+    const struct strv *notes;            /* degraded defaults and the like */
+    const struct strv *env_dropped;
+    char *const *argv;
+};
+
+void record_json(const struct record_in *in, struct buf *out);
+/* Only what a reader must know: refusals, the limit that ended the command, OOM, files the host may execute. */
+void record_tail(const struct record_in *in, struct buf *out);
+
+#endif

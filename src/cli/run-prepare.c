@@ -1,0 +1,252 @@
+#include "cli/run-prepare.h"
+
+#include <errno.h>
+#include <limits.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "base/cleanup.h"
+#include "base/mem.h"
+#include "base/path.h"
+#include "os/landlock.h"
+#include "wall/layers.h"
+
+extern char **environ;
+
+static bool best_effort(const struct prepared *p) { return p->policy->enforcement == ENFORCE_BEST_EFFORT; }
+static bool container(const struct prepared *p) { return p->args->root != NULL; }
+
+static int find_caller(struct prepared *p, struct err *err)
+{
+    const char *home = getenv("HOME");
+    p->cwd = realpath(".", NULL);
+    if (!p->cwd)
+        return err_set(err, ERR_USAGE, errno, "the current directory cannot be resolved");
+    if (home && home[0] == '/') {
+        p->home = realpath(home, NULL);
+        if (!p->home)
+            p->home = path_clean("/", home);
+    }
+    p->spec.who = (struct plan_caller){.uid = geteuid(), .gid = getegid(), .root = geteuid() == 0, .cwd = p->cwd,
+                                       .home = p->home, .chdir = p->args->chdir, .rootdir = p->args->root};
+    return 0;
+}
+
+/* --no-cwd: the built-in grant of the current directory goes. */
+static void drop_cwd(struct policy *policy, const char *cwd)
+{
+    for (size_t i = 0; i < policy->nfiles; i++) {
+        struct file_rule *r = &policy->files[i];
+        if (r->verb == FILE_ALLOW_WRITE && r->origin.level == LEVEL_BUILTIN && strcmp(r->path, cwd) == 0)
+            r->verb = FILE_DENY_WRITE;
+    }
+}
+
+static int load_policy(struct prepared *p, struct err *err)
+{
+    const struct run_args *a = p->args;
+    struct policy_where where = {.cwd = p->cwd, .home = p->home, .container = container(p)};
+    if (policy_load(&where, (const char *const *)a->policies.v, a->settings, a->flags, a->nflags, &p->policy, err) < 0)
+        return -1;
+    if (a->no_cwd)
+        drop_cwd(p->policy, p->cwd);
+    if (p->policy->network == NETWORK_RULES)
+        return err_set(err, ERR_HOST, 0, "the policy has network rules, and this version has no proxy to enforce them; give "
+                                         "--network off to run without a network");
+    if (p->policy->privilege == PRIVILEGE_COMPUTER && !container(p))
+        return err_set(err, ERR_POLICY, 0, "privilege computer needs a root of its own: give --root DIR, or --privilege strict");
+    return 0;
+}
+
+static bool shares_writable(const struct plan *plan)
+{
+    for (size_t i = 0; i < plan->nops; i++)
+        if (plan->ops[i].kind == OP_BIND_RW)
+            return true;
+    return false;
+}
+
+static int make_plan(struct prepared *p, struct err *err)
+{
+    if (plan_make(p->policy, &p->spec.who, &plan_host_facts, &p->plan, err) < 0)
+        return -1;
+    bool shared = shares_writable(p->plan);
+    if (shared && p->policy->privilege == PRIVILEGE_COMPUTER)
+        return err_set(err, ERR_POLICY, 0, "privilege computer never gets a host directory to write to, because root inside "
+                                           "could leave a set-uid file in it; use --ro, or --privilege strict");
+    const struct limit *disk = &p->policy->limits[LIMIT_DISK];
+    if (shared && disk->typed && !best_effort(p)) {
+        _cleanup_buf_ struct buf where = {0};
+        origin_add(&where, &disk->origin);
+        return err_set(err, ERR_HOST, 0, "%s: a disk limit cannot be enforced on a writable host directory; add --no-cwd, or "
+                                         "--enforcement best-effort to limit only /tmp", buf_str(&where));
+    }
+    if (shared && disk->typed)
+        strv_add(&p->notes, "the disk limit holds for /tmp and /dev/shm, not for writable host directories");
+    for (size_t i = 0; i < p->plan->notes.n; i++)
+        strv_add(&p->notes, p->plan->notes.v[i]);
+    unsigned flags = FILTER_NOTIFY | (p->args->explain ? FILTER_EXPLAIN : 0U) | (p->args->learn ? FILTER_LEARN : 0U);
+    flags |= p->policy->privilege == PRIVILEGE_COMPUTER ? FILTER_COMPUTER : 0U;
+    flags |= shared || !container(p) ? FILTER_HOST_IDS : 0U;
+    return filter_build(p->policy, flags, &p->filter, err);
+}
+
+static void add_exec_paths(struct prepared *p)
+{
+    const char *name = p->args->command[0], *path = "/usr/local/bin:/usr/bin:/bin";
+    for (size_t i = 0; i < p->env.n; i++)
+        if (strncmp(p->env.v[i], "PATH=", 5) == 0)
+            path = p->env.v[i] + 5;
+    if (strchr(name, '/')) {
+        strv_add(&p->exec_paths, name);
+        return;
+    }
+    while (*path && p->exec_paths.n < WALL_EXEC_MAX) {
+        size_t n = strcspn(path, ":");
+        _cleanup_free_ char *dir = n ? xstrndup(path, n) : xstrdup(".");
+        strv_take(&p->exec_paths, path_join(dir, name));
+        path += n + (path[n] == ':');
+    }
+}
+
+static int make_environment(struct prepared *p, struct err *err)
+{
+    if (LAYER_OFF(p->spec.without, ENV)) {
+        for (char **e = environ; *e; e++)
+            strv_add(&p->env, *e);
+    } else if (policy_environment(p->policy, environ, &p->env, &p->env_dropped) < 0) {
+        return err_set(err, ERR_POLICY, errno, "the environment set by the policy is too large");
+    }
+    if (!p->env.v)
+        p->env.v = xcalloc(1, sizeof *p->env.v);
+    add_exec_paths(p);
+    return 0;
+}
+
+static int check_second_wall(struct prepared *p, struct err *err)
+{
+    if (landlock_abi() >= LANDLOCK_ABI_FLOOR)
+        return 0;
+    if (!best_effort(p))
+        return err_set(err, ERR_HOST, 0, "this kernel has no Landlock (ABI %d or newer); enable it with lsm=landlock,... on the "
+                                         "kernel command line, or give --enforcement best-effort", LANDLOCK_ABI_FLOOR);
+    p->spec.skip_landlock = true;
+    strv_add(&p->notes, "no Landlock on this kernel: mounts are the only wall around files");
+    return 0;
+}
+
+int prepare_plan(struct prepared *p, const struct run_args *args, struct err *err)
+{
+    p->args = args;
+    if (layers_removed(&p->spec.without, err) < 0 || find_caller(p, err) < 0 || load_policy(p, err) < 0 ||
+        make_plan(p, err) < 0 || make_environment(p, err) < 0 || check_second_wall(p, err) < 0)
+        return -1;
+    const struct limit *l = p->policy->limits;
+    struct wall_spec *s = &p->spec;
+    s->plan = p->plan;
+    s->filter = &p->filter;
+    s->privilege = p->policy->privilege;
+    s->network = p->policy->network;
+    s->disk_bytes = l[LIMIT_DISK].set ? l[LIMIT_DISK].value : 0;
+    if (!l[LIMIT_DISK].typed && l[LIMIT_MEMORY].set && (s->disk_bytes == 0 || s->disk_bytes > l[LIMIT_MEMORY].value / 2))
+        s->disk_bytes = l[LIMIT_MEMORY].value / 2; /* files in memory count as memory: leave room for the command */
+    s->disk_inodes = l[LIMIT_INODES].set ? l[LIMIT_INODES].value : 0;
+    s->open_files = l[LIMIT_OPEN_FILES].set ? l[LIMIT_OPEN_FILES].value : 0;
+    s->pids = l[LIMIT_PIDS].set ? l[LIMIT_PIDS].value : 0;
+    s->argv = args->command;
+    s->env = p->env.v;
+    s->exec_paths = (const char *const *)p->exec_paths.v;
+    s->hostname = args->hostname ? args->hostname : "hutch";
+    s->nkeep = args->nkeep;
+    memcpy(s->keep_fds, args->keep_fds, sizeof args->keep_fds);
+    return 0;
+}
+
+static int take_ids(struct prepared *p, struct err *err)
+{
+    if (p->spec.who.root) {
+        if (idrange_take(&p->range, err) < 0)
+            return -1;
+        p->spec.range = &p->range;
+        return 0;
+    }
+    if (!container(p))
+        return 0;
+    if (idmap_subids(p->spec.who.uid, 65535, &p->subids, err) < 0)
+        return err_wrap(err, "--root needs a range of user ids");
+    p->spec.subids = &p->subids;
+    strv_add(&p->notes, "the user id range comes from /etc/subuid and is shared by all your sandboxes");
+    return 0;
+}
+
+/* A limit that the user typed and nothing here can enforce is an error; a default one degrades with a note. */
+static int without_cgroup(struct prepared *p, const struct cgroup_limits *want, struct err *err)
+{
+    const struct limit *l = p->policy->limits;
+    if (want->cpu_milli && l[LIMIT_CPU].typed && !best_effort(p))
+        return err_set(err, ERR_HOST, 0, "a processor limit needs a cgroup: %s", p->cgroup_info.why);
+    if (l[LIMIT_CPU_TIME].set && l[LIMIT_CPU_TIME].typed && !best_effort(p))
+        return err_set(err, ERR_HOST, 0, "a limit on processor time needs a cgroup: %s", p->cgroup_info.why);
+    if (want->cpu_milli)
+        strv_add(&p->notes, "no cgroup: the processor limit is not enforced");
+    if (want->memory) {
+        p->watch_memory = true;
+        strv_add(&p->notes, "no cgroup: the memory limit is enforced by a watcher that samples every 20 ms");
+    }
+    if (want->pids)
+        strv_add(&p->notes, "no cgroup: the process limit is enforced by RLIMIT_NPROC in the sandbox's user namespace");
+    return 0;
+}
+
+static int take_cgroup(struct prepared *p, struct err *err)
+{
+    const struct limit *l = p->policy->limits;
+    struct cgroup_limits want = {
+        .cpu_milli = l[LIMIT_CPU].set ? l[LIMIT_CPU].value : 0,
+        .memory = l[LIMIT_MEMORY].set ? l[LIMIT_MEMORY].value : 0,
+        .pids = l[LIMIT_PIDS].set && l[LIMIT_PIDS].typed ? l[LIMIT_PIDS].value : 0,
+    };
+    bool typed = want.cpu_milli || want.memory || want.pids || (l[LIMIT_CPU_TIME].set && l[LIMIT_CPU_TIME].typed);
+    bool account = p->args->json && p->spec.who.root;
+    if (!typed && !account)
+        return 0;
+    if (cgroup_probe(&p->cgroup_info) < 0)
+        return err_set(err, ERR_HOST, errno, "look for cgroups");
+    const struct cgroup_info *info = &p->cgroup_info;
+    struct cgroup_limits have = want;
+    if (!info->can_memory || !info->can_pids || (want.cpu_milli && !info->can_cpu)) {
+        if (without_cgroup(p, &want, err) < 0)
+            return -1;
+        have = (struct cgroup_limits){0};
+    }
+    if (cgroup_create(info, &have, CGROUP_ACCOUNT | CGROUP_KILL, &p->cgroup, err) < 0)
+        return -1;
+    p->has_cgroup = p->cgroup.nleaf > 0;
+    p->spec.cgroup = p->has_cgroup ? &p->cgroup : NULL;
+    return 0;
+}
+
+int prepare_host(struct prepared *p, struct err *err)
+{
+    return take_ids(p, err) < 0 || take_cgroup(p, err) < 0 || stubs_make(p->plan, &p->stubs, err) < 0 ? -1 : 0;
+}
+
+void prepared_done(struct prepared *p)
+{
+    stubs_remove(p->stubs);
+    if (p->has_cgroup)
+        (void)cgroup_destroy(&p->cgroup);
+    idrange_release(&p->range);
+    filter_done(&p->filter);
+    plan_free(p->plan);
+    if (p->policy)
+        policy_free(p->policy);
+    strv_done(&p->env);
+    strv_done(&p->env_dropped);
+    strv_done(&p->exec_paths);
+    strv_done(&p->notes);
+    free(p->cwd);
+    free(p->home);
+    *p = (struct prepared)PREPARED_INIT;
+}

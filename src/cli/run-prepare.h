@@ -1,0 +1,40 @@
+/* run-prepare.h - everything `hutch run` needs before the first process is cloned, and how it is given back. */
+#ifndef HUTCH_CLI_RUN_PREPARE_H
+#define HUTCH_CLI_RUN_PREPARE_H
+
+#include "cli/options.h"
+#include "cli/supervise.h"
+#include "os/cgroup.h"
+#include "os/idmap.h"
+#include "os/idrange.h"
+#include "policy/filter.h"
+#include "policy/plan.h"
+#include "wall/stubs.h"
+#include "wall/wall.h"
+
+/* One run. Owned parts are released by prepared_done() in reverse order of making, whatever was reached. */
+struct prepared {
+    const struct run_args *args;
+    char *cwd, *home;
+    struct policy *policy;
+    struct plan *plan;
+    struct filter filter;
+    struct strv env, env_dropped, exec_paths, notes;
+    struct idrange range;
+    struct idmap_subids subids;
+    struct cgroup_info cgroup_info;
+    struct cgroup cgroup;
+    bool has_cgroup;
+    struct stubs *stubs;
+    struct wall_spec spec;
+    bool watch_memory;
+};
+#define PREPARED_INIT {.range = {.fd = -1}}
+
+/* Options and documents -> policy, plan, filter, environment. Touches nothing on the host. */
+int prepare_plan(struct prepared *p, const struct run_args *args, struct err *err);
+/* Ids, cgroup and stubs: what exists on the host for the duration of the run. */
+int prepare_host(struct prepared *p, struct err *err);
+void prepared_done(struct prepared *p);
+
+#endif

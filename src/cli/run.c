@@ -1,0 +1,196 @@
+#include <errno.h>
+#include <fcntl.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "base/cleanup.h"
+#include "base/fd.h"
+#include "base/num.h"
+#include "base/text.h"
+#include "cli/cli.h"
+#include "cli/denials.h"
+#include "cli/hostexec.h"
+#include "cli/options.h"
+#include "cli/record.h"
+#include "cli/run-prepare.h"
+#include "cli/supervise.h"
+#include "cli/term.h"
+
+/* Where the record goes, opened before the command can change anything. */
+static int open_record(const char *where, int *ret, struct err *err)
+{
+    int fd;
+    if (num_int(where, 1, 1023, &fd)) {
+        if (fcntl(fd, F_GETFD) < 0)
+            return err_set(err, ERR_USAGE, errno, "--json %d: the descriptor is not open", fd);
+        *ret = fcntl(fd, F_DUPFD_CLOEXEC, 3);
+    } else {
+        *ret = open(where, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC | O_NOCTTY, 0644);
+    }
+    return *ret < 0 ? err_set(err, ERR_USAGE, errno, "--json %s", where) : 0;
+}
+
+static int check_args(const struct run_args *a, struct err *err)
+{
+    if (!a->command)
+        return err_set(err, ERR_USAGE, 0, "no command given; usage: hutch run [options] [--] COMMAND [ARG...]");
+    if (a->command[0][0] == '\0')
+        return err_set(err, ERR_USAGE, 0, "the command is an empty word");
+    for (size_t i = 0; i < a->nkeep; i++)
+        if (fcntl(a->keep_fds[i], F_GETFD) < 0)
+            return err_set(err, ERR_USAGE, errno, "--fd %d: the descriptor is not open", a->keep_fds[i]);
+    if (a->hostname && (strlen(a->hostname) > 64 || a->hostname[0] == '\0'))
+        return err_set(err, ERR_USAGE, 0, "--hostname: from 1 to 64 characters");
+    return 0;
+}
+
+static const int handled[] = {SIGINT, SIGTERM, SIGHUP, SIGQUIT, SIGUSR1, SIGUSR2, SIGWINCH, SIGCONT, SIGTSTP, SIGCHLD, SIGALRM};
+
+static void block_signals(sigset_t *ours, sigset_t *before)
+{
+    (void)sigemptyset(ours);
+    for (size_t i = 0; i < ARRAY_LEN(handled); i++)
+        (void)sigaddset(ours, handled[i]);
+    (void)sigprocmask(SIG_BLOCK, ours, before);
+    (void)signal(SIGPIPE, SIG_IGN);
+}
+
+/* Output that is limited goes through pipes of ours: the command gets their ends as 1 and 2 while it is cloned. */
+struct piped {
+    int saved[2], read_end[2];
+};
+
+static int pipe_output(struct piped *p, struct err *err)
+{
+    for (int i = 0; i < 2; i++) {
+        int ends[2];
+        if (pipe2(ends, O_CLOEXEC) < 0)
+            return err_set(err, ERR_SETUP, errno, "make a pipe for the output");
+        p->saved[i] = fcntl(i + 1, F_DUPFD_CLOEXEC, 3);
+        (void)dup2(ends[1], i + 1);
+        (void)close(ends[1]);
+        p->read_end[i] = ends[0];
+    }
+    return 0;
+}
+
+static void restore_output(struct piped *p)
+{
+    for (int i = 0; i < 2; i++)
+        if (p->saved[i] >= 0) {
+            (void)dup2(p->saved[i], i + 1);
+            (void)close(TAKE_FD(p->saved[i]));
+        }
+}
+
+static int start_and_supervise(struct prepared *p, struct denials *denials, const sigset_t *signals, struct outcome *out,
+                               struct err *err)
+{
+    struct wall wall;
+    struct guard guard = GUARD_NONE;
+    struct piped piped = {{-1, -1}, {-1, -1}};
+    bool limited = p->policy->limits[LIMIT_OUTPUT].set;
+    _cleanup_close_ int oom = p->has_cgroup && p->policy->limits[LIMIT_MEMORY].set ? oom_open() : -1;
+    if (limited && pipe_output(&piped, err) < 0)
+        return -1;
+    p->spec.tty = !limited && term_wanted(0, 1);
+    p->spec.tty_stderr = p->spec.tty && isatty(2);
+    int r = wall_start(&p->spec, &wall, err);
+    restore_output(&piped);
+    if (r == 0 && guard_start(p->stubs, p->has_cgroup ? &p->cgroup : NULL, &wall, &guard, err) < 0) {
+        struct err ignored;
+        wall_kill(&wall);
+        (void)wall_finish(&wall, &ignored);
+        r = -1;
+    }
+    if (r == 0) {
+        struct supervise s = {
+            .wall = &wall, .cgroup = p->has_cgroup ? &p->cgroup : NULL, .policy = p->policy, .spec = &p->spec,
+            .denials = denials, .watch_memory = p->watch_memory, .out_pipe = piped.read_end[0],
+            .err_pipe = piped.read_end[1], .oom_log = oom, .signals = signals,
+        };
+        r = supervise(&s, out, err);
+    }
+    for (int i = 0; i < 2; i++)
+        if (piped.read_end[i] >= 0)
+            (void)close(piped.read_end[i]);
+    stubs_remove(TAKE_PTR(p->stubs));
+    if (p->has_cgroup)
+        (void)cgroup_destroy(&p->cgroup);
+    p->has_cgroup = false;
+    guard_dismiss(&guard);
+    return r;
+}
+
+static void report(const struct prepared *p, const struct outcome *out, const struct denials *denials,
+                   const struct strv *born, int record_fd)
+{
+    struct record_in in = {.outcome = out, .denials = denials, .policy = p->policy, .plan = p->plan, .spec = &p->spec,
+                           .host_may_execute = born, .notes = &p->notes, .env_dropped = &p->env_dropped,
+                           .argv = p->args->command};
+    if (record_fd >= 0) {
+        _cleanup_buf_ struct buf json = {0};
+        record_json(&in, &json);
+        buf_addc(&json, '\n');
+        if (fd_write_all(record_fd, json.p, json.n) < 0)
+            fprintf(stderr, "hutch: the record could not be written: %s\n", strerror(errno));
+    }
+    if (out->cause == END_NOT_RUN) {
+        _cleanup_buf_ struct buf name = {0};
+        text_add_safe(&name, p->args->command[0], 200);
+        fprintf(stderr, "hutch: %s: %s\n", buf_str(&name),
+                out->exec_errno == ENOENT ? "command not found" : strerror(out->exec_errno));
+    }
+    if (!p->args->quiet) {
+        _cleanup_buf_ struct buf tail = {0};
+        record_tail(&in, &tail);
+        (void)fd_write_all(2, buf_str(&tail), tail.n);
+    }
+}
+
+static int run(const struct run_args *args, struct prepared *p, struct err *err)
+{
+    struct outcome out = {0};
+    sigset_t signals;
+    _cleanup_close_ int record_fd = -1;
+    _cleanup_strv_ struct strv born = {0};
+    if (check_args(args, err) < 0 || prepare_plan(p, args, err) < 0)
+        return -1;
+    if (args->json && open_record(args->json, &record_fd, err) < 0)
+        return -1;
+    block_signals(&signals, &p->spec.sigmask);
+    if (prepare_host(p, err) < 0)
+        return -1;
+    struct hostexec *before = hostexec_before(p->policy, p->plan);
+    struct denials *denials = denials_new(p->policy, p->plan, p->filter.flags);
+    int r = start_and_supervise(p, denials, &signals, &out, err);
+    hostexec_after(before, &born);
+    if (r == 0) {
+        report(p, &out, denials, &born, record_fd);
+        r = out.exit_code;
+    }
+    denials_free(denials);
+    return r;
+}
+
+int cmd_run(int argc, char **argv)
+{
+    struct run_args args;
+    struct prepared p = PREPARED_INIT;
+    struct err err = {0};
+    int r = run_args_parse(argc, argv, &args, &err);
+    if (r == 0 && args.help) {
+        run_help();
+    } else if (r == 0 && args.version) {
+        puts("hutch " HUTCH_VERSION);
+    } else if (r == 0) {
+        r = run(&args, &p, &err);
+    }
+    prepared_done(&p);
+    run_args_done(&args);
+    return r < 0 ? cli_fail(&err) : r;
+}

@@ -1,0 +1,31 @@
+/* cgroup-int.h - shared by the cgroup_*.c files only. */
+#ifndef HUTCH_OS_CGROUP_INT_H
+#define HUTCH_OS_CGROUP_INT_H
+
+#include "os/cgroup.h"
+
+#define CGROUP_PREFIX "hutch-"
+
+/* Controllers that v2 has to pass on to a leaf; everything else of v2 is there in any leaf. */
+enum { CGROUP_V2_CONTROLLERS = CGROUP_CPU | CGROUP_MEMORY | CGROUP_PIDS | CGROUP_IO };
+
+/* Finds the directory in which a v2 leaf with the controllers `need` can be made. With `commit` controllers are switched
+ * on where that is needed; without, the answer is what would work. False if there is none; ret_dir is left alone. */
+bool cgroup_v2_place(const struct cgroup_hier *h, unsigned need, bool commit, char ret_dir[CGROUP_DIR_MAX]);
+/* CGROUP_* bits of a list like "cpuset cpu io memory"; separators are spaces, commas and newlines. */
+unsigned cgroup_controller_bits(const char *list);
+const char *cgroup_controller_name(unsigned bit);
+/* "memory, cpu". */
+void cgroup_bits_text(unsigned bits, char *ret, size_t n);
+
+/* Start time of a process in clock ticks since boot; false if there is none. */
+bool cgroup_start_time(pid_t pid, uint64_t *ret);
+/* Owner of a leaf by its name; false if the name is not one of ours. */
+bool cgroup_parse_name(const char *name, uint64_t *ret_pidns, pid_t *ret_pid, uint64_t *ret_start);
+/* A fresh name for a leaf of this process. */
+void cgroup_make_name(char ret[CGROUP_NAME_MAX]);
+
+/* The leaf that holds this bit, or NULL. */
+const struct cgroup_leaf *cgroup_leaf_with(const struct cgroup *cg, unsigned bit);
+
+#endif

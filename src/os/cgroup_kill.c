@@ -1,0 +1,260 @@
+/* cgroup_kill.c - ending and freezing everything in a leaf, and sweeping leaves that nobody owns any more. */
+#include <dirent.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <poll.h>
+#include <signal.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <sys/syscall.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "base/cleanup.h"
+#include "base/fd.h"
+#include "base/num.h"
+#include "os/cgroup-int.h"
+
+enum { PROCS_MAX = 4 << 20, FREEZE_MS = 2000 };
+
+static uint64_t now_ms(void)
+{
+    struct timespec ts;
+    (void)clock_gettime(CLOCK_MONOTONIC, &ts);
+    return (uint64_t)ts.tv_sec * 1000 + (uint64_t)ts.tv_nsec / 1000000;
+}
+
+static void nap(void)
+{
+    (void)nanosleep(&(struct timespec){.tv_nsec = 500000}, NULL);
+}
+
+/* --- v2 events -------------------------------------------------------------------------------------------------------- */
+
+/* Value of "key 0|1" in cgroup.events read through an open descriptor; -1 if it is not there. */
+static int event_value(int fd, const char *key)
+{
+    char text[256];
+    ssize_t n = pread(fd, text, sizeof text - 1, 0);
+    if (n <= 0)
+        return -1;
+    text[n] = '\0';
+    const char *p = strstr(text, key);
+    return p ? p[strlen(key) + 1] == '1' : -1;
+}
+
+/* Waits until cgroup.events says key == value. 1 when it does, 0 at the deadline, -1 with errno. */
+static int await_event(const struct cgroup_leaf *l, const char *key, int value, uint64_t deadline)
+{
+    _cleanup_close_ int fd = openat(l->fd, "cgroup.events", O_RDONLY | O_CLOEXEC);
+    if (fd < 0)
+        return -1;
+    for (;;) {
+        int v = event_value(fd, key);
+        if (v < 0) {
+            errno = ENODATA;
+            return -1;
+        }
+        uint64_t now = now_ms();
+        if (v == value || now >= deadline)
+            return v == value;
+        struct pollfd p = {.fd = fd, .events = POLLPRI};
+        if (poll(&p, 1, (int)(deadline - now)) < 0 && errno != EINTR)
+            return -1;
+    }
+}
+
+/* --- process lists ---------------------------------------------------------------------------------------------------- */
+
+/* Calls `each` for every process in cgroup.procs that this pid namespace can see. Number of processes, -1 with errno. */
+static int each_process(const struct cgroup_leaf *l, void (*each)(pid_t pid, const char *name), const char *name)
+{
+    _cleanup_buf_ struct buf b = {0};
+    int count = 0;
+    if (fd_read_file(l->fd, "cgroup.procs", PROCS_MAX, &b) < 0)
+        return -1;
+    for (char *line = b.p; line && *line; count++) {
+        char *end = strchr(line, '\n');
+        int pid;
+        if (end)
+            *end = '\0';
+        if (each && num_int(line, 1, INT32_MAX, &pid))
+            each(pid, name);
+        line = end ? end + 1 : NULL;
+    }
+    return count;
+}
+
+/* Whether one line of /proc/PID/cgroup ends in "/name". */
+static bool in_leaf(pid_t pid, const char *name)
+{
+    _cleanup_buf_ struct buf b = {0};
+    char path[32];
+    size_t n = strlen(name);
+    (void)snprintf(path, sizeof path, "/proc/%d/cgroup", (int)pid);
+    if (fd_read_file(AT_FDCWD, path, PROCS_MAX, &b) < 0)
+        return false;
+    for (const char *p = strstr(buf_str(&b), name); p; p = strstr(p + 1, name))
+        if (p > b.p && p[-1] == '/' && (p[n] == '\n' || p[n] == '\0'))
+            return true;
+    return false;
+}
+
+/* The number may have been reused since the list was read: the pidfd pins a process, then its membership is checked. */
+static void kill_member(pid_t pid, const char *name)
+{
+    _cleanup_close_ int fd = (int)syscall(SYS_pidfd_open, pid, 0);
+    if (fd >= 0 && in_leaf(pid, name))
+        (void)syscall(SYS_pidfd_send_signal, fd, SIGKILL, NULL, 0);
+}
+
+int cgroup_populated(const struct cgroup *cg)
+{
+    int any = 0;
+    if (cg->nleaf == 0) {
+        errno = ENOENT;
+        return -1;
+    }
+    for (unsigned i = 0; i < cg->nleaf; i++) {
+        int n = each_process(&cg->leaf[i], NULL, NULL);
+        if (n < 0)
+            return -1;
+        any |= n > 0;
+    }
+    return any;
+}
+
+/* --- kill ------------------------------------------------------------------------------------------------------------- */
+
+/* One round over a v1 leaf: hold everything still so that no fork escapes the list, signal, let go so that they die. */
+static int kill_round(const struct cgroup_leaf *l, const struct cgroup_leaf *freezer, const char *name)
+{
+    if (freezer)
+        (void)fd_put(freezer->fd, "freezer.state", "FROZEN");
+    int n = each_process(l, kill_member, name);
+    if (freezer)
+        (void)fd_put(freezer->fd, "freezer.state", "THAWED");
+    return n;
+}
+
+static int kill_by_list(const struct cgroup *cg, const struct cgroup_leaf *l, uint64_t deadline, struct err *err)
+{
+    const struct cgroup_leaf *freezer = cgroup_leaf_with(cg, CGROUP_FREEZER);
+    if (freezer && freezer->v2)
+        freezer = NULL;
+    for (;;) {
+        int n = each_process(l, NULL, NULL);
+        if (n == 0)
+            return 0;
+        if (n > 0)
+            n = kill_round(l, freezer, cg->name);
+        if (n < 0)
+            return err_set(err, ERR_INTERNAL, errno, "cannot list the processes of %s", l->dir);
+        if (now_ms() >= deadline)
+            return err_set(err, ERR_INTERNAL, ETIMEDOUT, "%d processes are still alive in %s", n, l->dir);
+        nap();
+    }
+}
+
+int cgroup_kill(const struct cgroup *cg, unsigned deadline_ms, struct err *err)
+{
+    uint64_t deadline = now_ms() + deadline_ms;
+    const struct cgroup_leaf *core = cgroup_leaf_with(cg, CGROUP_CORE);
+    if (core && fd_put(core->fd, "cgroup.kill", "1") == 0) {
+        int r = await_event(core, "populated", 0, deadline);
+        if (r < 0)
+            return err_set(err, ERR_INTERNAL, errno, "cannot read %s/cgroup.events", core->dir);
+        if (r == 0)
+            return err_set(err, ERR_INTERNAL, ETIMEDOUT, "%d processes are still alive in %s",
+                           each_process(core, NULL, NULL), core->dir);
+    }
+    /* A process that joined only some leaves (killed half-way through entering) is still found in the others. */
+    for (unsigned i = 0; i < cg->nleaf; i++)
+        if (kill_by_list(cg, &cg->leaf[i], deadline, err) < 0)
+            return -1;
+    return 0;
+}
+
+/* --- freeze ----------------------------------------------------------------------------------------------------------- */
+
+static int await_v1_state(const struct cgroup_leaf *l, const char *want, uint64_t deadline)
+{
+    for (;;) {
+        _cleanup_buf_ struct buf b = {0};
+        if (fd_read_file(l->fd, "freezer.state", 64, &b) < 0)
+            return -1;
+        if (strncmp(buf_str(&b), want, strlen(want)) == 0)
+            return 1;
+        if (now_ms() >= deadline)
+            return 0;
+        nap();
+    }
+}
+
+int cgroup_freeze(const struct cgroup *cg, bool on, struct err *err)
+{
+    const struct cgroup_leaf *l = cgroup_leaf_with(cg, CGROUP_FREEZER);
+    uint64_t deadline = now_ms() + FREEZE_MS;
+    if (!l)
+        return err_set(err, ERR_HOST, 0, "cannot freeze: the sandbox has no cgroup with a freezer");
+    const char *file = l->v2 ? "cgroup.freeze" : "freezer.state";
+    const char *value = l->v2 ? (on ? "1" : "0") : (on ? "FROZEN" : "THAWED");
+    if (fd_put(l->fd, file, value) < 0)
+        return err_set(err, ERR_INTERNAL, errno, "cannot write %s to %s/%s", value, l->dir, file);
+    int r = l->v2 ? await_event(l, "frozen", on, deadline) : await_v1_state(l, value, deadline);
+    if (r < 0)
+        return err_set(err, ERR_INTERNAL, errno, "cannot read the freezer state of %s", l->dir);
+    if (r == 0)
+        return err_set(err, ERR_INTERNAL, ETIMEDOUT, "%s was not %s within %d ms", l->dir, on ? "frozen" : "thawed", FREEZE_MS);
+    return 0;
+}
+
+/* --- sweep ------------------------------------------------------------------------------------------------------------ */
+
+static bool owner_is_dead(const char *name, uint64_t my_pidns)
+{
+    uint64_t pidns, start, live;
+    pid_t pid;
+    if (!cgroup_parse_name(name, &pidns, &pid, &start) || pidns != my_pidns)
+        return false;
+    return !cgroup_start_time(pid, &live) || live != start;
+}
+
+static unsigned sweep_dir(const char *dir, uint64_t my_pidns)
+{
+    unsigned gone = 0;
+    _cleanup_closedir_ DIR *d = opendir(dir);
+    struct dirent *e;
+    while (d && (e = readdir(d)) != NULL) {
+        struct stat st;
+        if (strncmp(e->d_name, CGROUP_PREFIX, strlen(CGROUP_PREFIX)) != 0 || !owner_is_dead(e->d_name, my_pidns))
+            continue;
+        if (fstatat(dirfd(d), e->d_name, &st, AT_SYMLINK_NOFOLLOW) < 0 || st.st_uid != geteuid())
+            continue;
+        gone += unlinkat(dirfd(d), e->d_name, AT_REMOVEDIR) == 0; /* the kernel refuses while a process is inside */
+    }
+    return gone;
+}
+
+unsigned cgroup_sweep(const struct cgroup_info *info)
+{
+    struct stat ns;
+    unsigned gone = 0;
+    if (stat("/proc/self/ns/pid", &ns) < 0)
+        return 0;
+    for (unsigned i = 0; i < info->nhier; i++) {
+        const struct cgroup_hier *h = &info->hier[i];
+        char dir[CGROUP_DIR_MAX] = "", bare[CGROUP_DIR_MAX];
+        gone += sweep_dir(h->own, ns.st_ino);
+        if (!h->v2)
+            continue;
+        /* A v2 leaf may also be higher up, depending on the controllers it needed. */
+        if (cgroup_v2_place(h, h->has, false, dir) && strcmp(dir, h->own) != 0)
+            gone += sweep_dir(dir, ns.st_ino);
+        if (cgroup_v2_place(h, h->has & (CGROUP_CPU | CGROUP_MEMORY | CGROUP_PIDS), false, bare) &&
+            strcmp(bare, h->own) != 0 && strcmp(bare, dir) != 0)
+            gone += sweep_dir(bare, ns.st_ino);
+    }
+    return gone;
+}

@@ -1,0 +1,189 @@
+#include "os/mount.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <linux/mount.h>
+#include <linux/openat2.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#ifndef MOUNT_ATTR_IDMAP
+#define MOUNT_ATTR_IDMAP 0x00100000
+#endif
+#ifndef AT_RECURSIVE
+#define AT_RECURSIVE 0x8000
+#endif
+#define PROPAGATION_PRIVATE (1UL << 18) /* MS_PRIVATE; sys/mount.h clashes with linux/mount.h */
+
+static uint64_t attrs(unsigned flags)
+{
+    return (flags & MOUNT_RO ? MOUNT_ATTR_RDONLY : 0U) | (flags & MOUNT_NOSUID ? MOUNT_ATTR_NOSUID : 0U) |
+           (flags & MOUNT_NODEV ? MOUNT_ATTR_NODEV : 0U) | (flags & MOUNT_NOEXEC ? MOUNT_ATTR_NOEXEC : 0U);
+}
+
+int mount_clone(int dirfd, const char *path, unsigned flags)
+{
+    unsigned f = OPEN_TREE_CLONE | OPEN_TREE_CLOEXEC | (flags & MOUNT_RECURSIVE ? AT_RECURSIVE : 0U) |
+                 (flags & MOUNT_NOFOLLOW ? AT_SYMLINK_NOFOLLOW : 0U) | (*path ? 0U : AT_EMPTY_PATH);
+    return (int)syscall(SYS_open_tree, dirfd, path, f);
+}
+
+int mount_set(int fd, const char *path, unsigned flags)
+{
+    struct mount_attr a = {.attr_set = attrs(flags), .propagation = flags & MOUNT_PRIVATE ? PROPAGATION_PRIVATE : 0};
+    unsigned f = (flags & MOUNT_RECURSIVE ? AT_RECURSIVE : 0U) | (*path ? 0U : AT_EMPTY_PATH);
+    return (int)syscall(SYS_mount_setattr, fd, path, f, &a, sizeof a);
+}
+
+int mount_set_writable(int fd)
+{
+    struct mount_attr a = {.attr_clr = MOUNT_ATTR_RDONLY};
+    return (int)syscall(SYS_mount_setattr, fd, "", AT_EMPTY_PATH, &a, sizeof a);
+}
+
+int mount_idmap(int fd, int userns, unsigned flags)
+{
+    struct mount_attr a = {.attr_set = MOUNT_ATTR_IDMAP, .userns_fd = (uint64_t)userns};
+    return (int)syscall(SYS_mount_setattr, fd, "", AT_EMPTY_PATH | (flags & MOUNT_RECURSIVE ? AT_RECURSIVE : 0U), &a,
+                        sizeof a);
+}
+
+int mount_attach(int fd, int at)
+{
+    return (int)syscall(SYS_move_mount, fd, "", at, "", MOVE_MOUNT_F_EMPTY_PATH | MOVE_MOUNT_T_EMPTY_PATH);
+}
+
+int mount_place(int dirfd, const char *path, bool in_root)
+{
+    struct open_how how = {
+        .flags = O_PATH | O_CLOEXEC | (in_root ? 0U : O_NOFOLLOW),
+        .resolve = in_root ? RESOLVE_IN_ROOT | RESOLVE_NO_MAGICLINKS : RESOLVE_NO_MAGICLINKS | RESOLVE_NO_SYMLINKS,
+    };
+    int fd = (int)syscall(SYS_openat2, dirfd, path, &how, sizeof how);
+    if (fd >= 0 || in_root || errno != ELOOP)
+        return fd;
+    /* The last component may itself be a link that is to be covered: the parents must not be. */
+    const char *slash = strrchr(path, '/');
+    char parent[4096];
+    size_t n = slash ? (size_t)(slash - path) : 0;
+    if (!slash || n == 0 || n >= sizeof parent) {
+        how.resolve = RESOLVE_NO_MAGICLINKS;
+        return (int)syscall(SYS_openat2, dirfd, path, &how, sizeof how);
+    }
+    memcpy(parent, path, n);
+    parent[n] = '\0';
+    struct open_how dir_how = how;
+    dir_how.flags = O_PATH | O_CLOEXEC | O_DIRECTORY;
+    int dir = (int)syscall(SYS_openat2, dirfd, parent, &dir_how, sizeof dir_how);
+    if (dir < 0)
+        return -1;
+    fd = openat(dir, slash + 1, O_PATH | O_CLOEXEC | O_NOFOLLOW);
+    int saved = errno;
+    (void)close(dir);
+    errno = saved;
+    return fd;
+}
+
+static int fs_finish(int fs, unsigned flags)
+{
+    int mnt = -1;
+    if (syscall(SYS_fsconfig, fs, FSCONFIG_CMD_CREATE, NULL, NULL, 0) == 0)
+        mnt = (int)syscall(SYS_fsmount, fs, FSMOUNT_CLOEXEC, (unsigned)attrs(flags));
+    int saved = errno;
+    (void)close(fs);
+    errno = saved;
+    return mnt;
+}
+
+static int fs_open(const char *type) { return (int)syscall(SYS_fsopen, type, FSOPEN_CLOEXEC); }
+
+static int fs_set(int fs, const char *key, const char *value)
+{
+    return (int)syscall(SYS_fsconfig, fs, FSCONFIG_SET_STRING, key, value, 0);
+}
+
+static int fs_fail(int fs)
+{
+    int saved = errno;
+    (void)close(fs);
+    errno = saved;
+    return -1;
+}
+
+static int fs_set_u64(int fs, const char *key, uint64_t value, const char *fmt)
+{
+    char text[32];
+    (void)snprintf(text, sizeof text, fmt, (unsigned long long)value);
+    return fs_set(fs, key, text);
+}
+
+int mount_new_tmpfs(uint64_t size, uint64_t inodes, mode_t mode, unsigned flags)
+{
+    int fs = fs_open("tmpfs");
+    if (fs < 0)
+        return -1;
+    if ((size && fs_set_u64(fs, "size", size, "%llu") < 0) || (inodes && fs_set_u64(fs, "nr_inodes", inodes, "%llu") < 0) ||
+        fs_set_u64(fs, "mode", mode, "%llo") < 0)
+        return fs_fail(fs);
+    return fs_finish(fs, flags);
+}
+
+int mount_new_proc(unsigned flags)
+{
+    int fs = fs_open("proc");
+    return fs < 0 ? -1 : fs_finish(fs, flags);
+}
+
+int mount_new_devpts(unsigned flags)
+{
+    int fs = fs_open("devpts");
+    if (fs < 0)
+        return -1;
+    if (syscall(SYS_fsconfig, fs, FSCONFIG_SET_FLAG, "newinstance", NULL, 0) < 0 || fs_set(fs, "ptmxmode", "0666") < 0 ||
+        fs_set(fs, "mode", "0620") < 0)
+        return fs_fail(fs);
+    return fs_finish(fs, flags);
+}
+
+/* Kernels before 6.5 know no lowerdir+: there the layers are one colon-separated option. */
+static int set_lowers(int fs, const char *const *lower, size_t n)
+{
+    char joined[4096] = "";
+    size_t at = 0;
+    if (fs_set(fs, "lowerdir+", lower[0]) == 0) {
+        for (size_t i = 1; i < n; i++)
+            if (fs_set(fs, "lowerdir+", lower[i]) < 0)
+                return -1;
+        return 0;
+    }
+    if (errno != EINVAL)
+        return -1;
+    for (size_t i = 0; i < n; i++) {
+        int len = snprintf(joined + at, sizeof joined - at, "%s%s", i ? ":" : "", lower[i]);
+        if (len < 0 || (size_t)len >= sizeof joined - at) {
+            errno = ENAMETOOLONG;
+            return -1;
+        }
+        at += (size_t)len;
+    }
+    return fs_set(fs, "lowerdir", joined);
+}
+
+int mount_new_overlay(const char *const *lower, size_t nlower, const char *upper, const char *work, bool userxattr,
+                      unsigned flags)
+{
+    int fs = fs_open("overlay");
+    if (fs < 0)
+        return -1;
+    if (set_lowers(fs, lower, nlower) < 0)
+        return fs_fail(fs);
+    if (fs_set(fs, "upperdir", upper) < 0 || fs_set(fs, "workdir", work) < 0)
+        return fs_fail(fs);
+    if (userxattr ? syscall(SYS_fsconfig, fs, FSCONFIG_SET_FLAG, "userxattr", NULL, 0) < 0
+                  : fs_set(fs, "redirect_dir", "on") < 0)
+        return fs_fail(fs);
+    (void)syscall(SYS_fsconfig, fs, FSCONFIG_SET_FLAG, "volatile", NULL, 0);
+    return fs_finish(fs, flags);
+}

@@ -1,0 +1,82 @@
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/vfs.h>
+#include <unistd.h>
+
+#include "base/cleanup.h"
+#include "base/fd.h"
+#include "os/cgroup.h"
+#include "os/probe-int.h"
+
+void probe_cgroup(const struct probe *p, struct probe_result *r)
+{
+    (void)p;
+    struct cgroup_info info;
+    if (cgroup_probe(&info) < 0) {
+        probe_missing(r, "mount /proc", "could not be looked for: %s", strerror(errno));
+        return;
+    }
+    const char *name = cgroup_backend_name(info.backend);
+    if (info.can_memory && info.can_cpu && info.can_pids && info.can_kill)
+        probe_ok(r, "%s: memory, cpu, pids, kill", name);
+    else if (!info.can_memory && !info.can_cpu && !info.can_pids && geteuid() != 0 && cgroup_systemd_run_available())
+        probe_advice(r, "systemd-run --user --scope --quiet -p Delegate=yes -- hutch run ...",
+                     "%s: none delegated; memory, cpu and pids are held by rlimits and a watcher", name);
+    else
+        probe_missing(r, info.why, "%s:%s%s%s%s; the rest is held by rlimits and a watcher", name,
+                      info.can_memory ? " memory" : "", info.can_cpu ? " cpu" : "", info.can_pids ? " pids" : "",
+                      info.can_kill ? " kill" : "");
+}
+
+void probe_sysctl(const struct probe *p, struct probe_result *r)
+{
+    const struct probe_setting *s = p->arg;
+    const char *name = strrchr(s->path, '/') + 1;
+    uint64_t v;
+    if (fd_read_u64(AT_FDCWD, s->path, &v) == 0) {
+        if (v >= s->min && v <= s->max)
+            probe_ok(r, "%s = %llu", name, (unsigned long long)v);
+        else
+            probe_advice(r, s->remedy, "%s = %llu: %s", name, (unsigned long long)v, s->risk);
+    } else if (errno == EINVAL) {
+        /* Negative or not a number: a setting weaker than any that counts as fine. */
+        probe_advice(r, s->remedy, "%s is below %llu: %s", name, (unsigned long long)s->min, s->risk);
+    } else if (errno == ENOENT && s->absent_ok) {
+        probe_ok(r, "%s: this kernel does not have it", name);
+    } else if (errno == ENOENT) {
+        probe_advice(r, "boot a kernel that has the setting", "%s: this kernel has no such switch; %s", name, s->risk);
+    } else {
+        probe_advice(r, "run `hutch doctor` as root to see it", "%s: %s", name, strerror(errno));
+    }
+}
+
+void probe_core_pattern(const struct probe *p, struct probe_result *r)
+{
+    (void)p;
+    _cleanup_buf_ struct buf text = {0};
+    if (fd_read_file(AT_FDCWD, "/proc/sys/kernel/core_pattern", 4096, &text) < 0)
+        probe_advice(r, "run `hutch doctor` as root to see it", "core_pattern: %s", strerror(errno));
+    else if (buf_str(&text)[0] == '|')
+        probe_advice(r, "sysctl -w kernel.core_pattern=core",
+                     "a crash starts a program of the host as root; inside, core dumps are switched off");
+    else
+        probe_ok(r, "not a pipe");
+}
+
+void probe_swap(const struct probe *p, struct probe_result *r)
+{
+    (void)p;
+    _cleanup_buf_ struct buf text = {0};
+    /* The first line is a heading; every further line is a swap area. */
+    if (fd_read_file(AT_FDCWD, "/proc/swaps", 1 << 16, &text) < 0 && errno != ENOENT) {
+        probe_advice(r, "run `hutch doctor` as root to see it", "/proc/swaps: %s", strerror(errno));
+        return;
+    }
+    const char *second = strchr(buf_str(&text), '\n');
+    if (second && second[1] != '\0')
+        probe_advice(r, "swapoff -a, or encrypt the swap area", "in use: memory of a sandbox may reach the disk");
+    else
+        probe_ok(r, "none in use");
+}

@@ -1,0 +1,306 @@
+/* defaults.c - the built-in level, as tables. Every entry has an id that records and `explain` show.
+ *
+ * What is denied for reading lets whoever holds it act as the user elsewhere, or tells what the user did. What is
+ * protected from writing is run or trusted by programs outside the sandbox. An absent protected name costs about 30 us
+ * per run and writable root for its stub, so only names that are really executed from such a place are listed.
+ */
+#include <string.h>
+
+#include "base/cleanup.h"
+#include "base/mem.h"
+#include "base/path.h"
+#include "policy/doc.h"
+
+struct path_default {
+    const char *id, *path; /* "~/" stands for the home directory, "./" for the working directory */
+    bool glob;
+};
+
+static const struct path_default deny_read[] = {
+    /* keys */
+    {"builtin.ssh", "~/.ssh", false},
+    {"builtin.gnupg", "~/.gnupg", false},
+    {"builtin.ssh-host-keys", "/etc/ssh/ssh_host_*_key", true},
+    {"builtin.tls-private", "/etc/ssl/private", false},
+    {"builtin.age", "~/.config/sops", false},
+    {"builtin.age", "~/.age", false},
+    /* the host's own secrets */
+    {"builtin.shadow", "/etc/shadow", false},
+    {"builtin.shadow", "/etc/shadow-", false},
+    {"builtin.shadow", "/etc/gshadow", false},
+    {"builtin.shadow", "/etc/gshadow-", false},
+    {"builtin.sudoers", "/etc/sudoers", false},
+    {"builtin.sudoers", "/etc/sudoers.d", false},
+    {"builtin.kubernetes-node", "/etc/kubernetes", false},
+    {"builtin.kubernetes-node", "/etc/rancher", false},
+    {"builtin.krb5", "/etc/krb5.keytab", false},
+    {"builtin.network-manager", "/etc/NetworkManager/system-connections", false},
+    {"builtin.wireguard", "/etc/wireguard", false},
+    /* clouds */
+    {"builtin.aws", "~/.aws", false},
+    {"builtin.azure", "~/.azure", false},
+    {"builtin.gcloud", "~/.config/gcloud", false},
+    {"builtin.gcloud", "~/.boto", false},
+    {"builtin.oci", "~/.oci", false},
+    {"builtin.digitalocean", "~/.config/doctl", false},
+    {"builtin.heroku", "~/.config/heroku", false},
+    {"builtin.fly", "~/.fly", false},
+    {"builtin.kube", "~/.kube", false},
+    {"builtin.helm", "~/.config/helm", false},
+    {"builtin.terraform", "~/.terraform.d", false},
+    {"builtin.terraform", "~/.terraformrc", false},
+    {"builtin.pulumi", "~/.pulumi", false},
+    {"builtin.vault", "~/.vault-token", false},
+    {"builtin.rclone", "~/.config/rclone", false},
+    {"builtin.s3cfg", "~/.s3cfg", false},
+    /* registries and forges */
+    {"builtin.docker", "~/.docker/config.json", false},
+    {"builtin.containers", "~/.config/containers/auth.json", false},
+    {"builtin.npm", "~/.npmrc", false},
+    {"builtin.yarn", "~/.yarnrc.yml", false},
+    {"builtin.pypi", "~/.pypirc", false},
+    {"builtin.cargo", "~/.cargo/credentials", false},
+    {"builtin.cargo", "~/.cargo/credentials.toml", false},
+    {"builtin.gem", "~/.gem/credentials", false},
+    {"builtin.gem", "~/.local/share/gem/credentials", false},
+    {"builtin.maven", "~/.m2/settings.xml", false},
+    {"builtin.maven", "~/.m2/settings-security.xml", false},
+    {"builtin.gradle", "~/.gradle/gradle.properties", false},
+    {"builtin.composer", "~/.config/composer/auth.json", false},
+    {"builtin.nuget", "~/.nuget/NuGet/NuGet.Config", false},
+    {"builtin.huggingface", "~/.cache/huggingface/token", false},
+    {"builtin.netrc", "~/.netrc", false},
+    {"builtin.git-credentials", "~/.git-credentials", false},
+    {"builtin.git-credentials", "~/.config/git/credentials", false},
+    {"builtin.gh", "~/.config/gh", false},
+    {"builtin.glab", "~/.config/glab-cli", false},
+    {"builtin.hub", "~/.config/hub", false},
+    /* data bases */
+    {"builtin.pgpass", "~/.pgpass", false},
+    {"builtin.my-cnf", "~/.my.cnf", false},
+    {"builtin.my-cnf", "~/.mylogin.cnf", false},
+    /* coding tools */
+    {"builtin.claude", "~/.claude/.credentials.json", false},
+    {"builtin.claude", "~/.claude.json", false},
+    {"builtin.codex", "~/.codex/auth.json", false},
+    {"builtin.gemini", "~/.gemini/oauth_creds.json", false},
+    {"builtin.copilot", "~/.config/github-copilot", false},
+    {"builtin.opencode", "~/.local/share/opencode/auth.json", false},
+    {"builtin.aider", "~/.aider", false},
+    {"builtin.cursor", "~/.config/Cursor", false},
+    /* browsers and mail */
+    {"builtin.browser", "~/.mozilla", false},
+    {"builtin.browser", "~/.config/google-chrome", false},
+    {"builtin.browser", "~/.config/chromium", false},
+    {"builtin.browser", "~/.config/BraveSoftware", false},
+    {"builtin.browser", "~/.config/microsoft-edge", false},
+    {"builtin.browser", "~/.config/vivaldi", false},
+    {"builtin.browser", "~/.config/opera", false},
+    {"builtin.browser", "~/snap/firefox", false},
+    {"builtin.browser", "~/snap/chromium", false},
+    {"builtin.browser", "~/.var/app", false},
+    {"builtin.mail", "~/.thunderbird", false},
+    /* password stores */
+    {"builtin.pass", "~/.password-store", false},
+    {"builtin.keyring", "~/.local/share/keyrings", false},
+    {"builtin.keyring", "~/.local/share/kwalletd", false},
+    {"builtin.onepassword", "~/.config/op", false},
+    {"builtin.bitwarden", "~/.config/Bitwarden", false},
+    {"builtin.bitwarden", "~/.config/Bitwarden CLI", false},
+    {"builtin.keepass", "~/.config/keepassxc", false},
+    /* what the user did */
+    {"builtin.history", "~/.bash_history", false},
+    {"builtin.history", "~/.zsh_history", false},
+    {"builtin.history", "~/.histfile", false},
+    {"builtin.history", "~/.local/share/fish/fish_history", false},
+    {"builtin.history", "~/.python_history", false},
+    {"builtin.history", "~/.psql_history", false},
+    {"builtin.history", "~/.mysql_history", false},
+    {"builtin.history", "~/.sqlite_history", false},
+    {"builtin.history", "~/.rediscli_history", false},
+    {"builtin.history", "~/.node_repl_history", false},
+    {"builtin.history", "~/.lesshst", false},
+    {"builtin.history", "~/.viminfo", false},
+    {"builtin.history", "~/.local/share/recently-used.xbel", false},
+    /* the workspace's own; examples without secrets are what a ".env.example" is for, and stay readable below */
+    {"builtin.dotenv", "./.env", false},
+    {"builtin.dotenv", "./.env.*", true},
+    /* sockets that are as good as root; /run is private anyway */
+    {"builtin.container-socket", "/var/lib/docker", false},
+    {"builtin.container-socket", "/var/lib/containerd", false},
+    {"builtin.container-socket", "~/.docker/run", false},
+    {"builtin.container-socket", "/var/snap/lxd/common/lxd/unix.socket", false},
+    {"builtin.container-socket", "/var/lib/lxd/unix.socket", false},
+    {"builtin.container-socket", "/var/lib/incus/unix.socket", false},
+};
+
+static const struct path_default allow_read[] = {
+    {"builtin.dotenv-example", "./.env.example", false},
+    {"builtin.dotenv-example", "./.env.sample", false},
+    {"builtin.dotenv-example", "./.env.template", false},
+};
+
+/* These matter only when the home directory itself is made writable. */
+static const struct path_default deny_write[] = {
+    {"builtin.hutch-policy", "~/.config/hutch", false},
+    {"builtin.hutch-state", "~/.local/state/hutch", false},
+    {"builtin.autostart", "~/.config/autostart", false},
+    {"builtin.autostart", "~/.config/systemd", false},
+    {"builtin.autostart", "~/.config/environment.d", false},
+    {"builtin.user-git", "~/.config/git", false},
+    {"builtin.user-fish", "~/.config/fish", false},
+    {"builtin.user-bin", "~/.local/bin", false},
+    {"builtin.user-bin", "~/bin", false},
+    {"builtin.user-bin", "~/.cargo/bin", false},
+};
+
+static const struct path_default tmpfs[] = {
+    {"builtin.tmp", "/tmp", false},
+    {"builtin.var-tmp", "/var/tmp", false},
+    {"builtin.run", "/run", false},
+};
+
+static const struct {
+    const char *id, *name;
+    bool is_dir, repo_only;
+} protected_names[] = {
+    {"builtin.git-hooks", ".git/hooks", true, true},
+    {"builtin.git-config", ".git/config", false, true},
+    {"builtin.git-config", ".git/config.worktree", false, true},
+    {"builtin.git-modules", ".gitmodules", false, false},
+    {"builtin.git-config", ".gitconfig", false, false},
+    {"builtin.shell", ".bashrc", false, false},
+    {"builtin.shell", ".bash_profile", false, false},
+    {"builtin.shell", ".bash_login", false, false},
+    {"builtin.shell", ".profile", false, false},
+    {"builtin.shell", ".zshrc", false, false},
+    {"builtin.shell", ".zshenv", false, false},
+    {"builtin.shell", ".zprofile", false, false},
+    {"builtin.direnv", ".envrc", false, false},
+    {"builtin.editor", ".vscode", true, false},
+    {"builtin.editor", ".idea", true, false},
+    {"builtin.editor", ".exrc", false, false},
+    {"builtin.editor", ".nvim.lua", false, false},
+    {"builtin.agent", ".claude", true, false},
+    {"builtin.agent", ".cursor", true, false},
+    {"builtin.agent", ".codex", true, false},
+    {"builtin.agent", ".gemini", true, false},
+    {"builtin.agent", ".windsurf", true, false},
+    {"builtin.agent", ".mcp.json", false, false},
+    {"builtin.agent", ".aider.conf.yml", false, false},
+    {"builtin.tool", ".ripgreprc", false, false},
+    {"builtin.tool", ".hutch.yaml", false, false},
+};
+
+static const struct {
+    enum limit_id id;
+    uint64_t value;
+} limits[] = {
+    {LIMIT_PIDS, 1024},
+    {LIMIT_OPEN_FILES, 4096},
+    {LIMIT_DISK, 1ULL << 30},
+    {LIMIT_INODES, 200000},
+};
+
+static const char *const env_pass[] = {
+    "PATH",   "HOME",     "USER",      "LOGNAME",     "SHELL",           "LANG",     "LANGUAGE",   "LC_*",     "TZ",
+    "TERM",   "COLORTERM", "TERM_PROGRAM", "COLUMNS", "LINES",           "EDITOR",   "VISUAL",     "PAGER",    "LESS",
+    "CI",     "NO_COLOR", "FORCE_COLOR", "CLICOLOR*",  "DEBIAN_FRONTEND", "MAKEFLAGS", "PYTHONDONTWRITEBYTECODE",
+    "PYTHONUNBUFFERED", "VIRTUAL_ENV", "NODE_ENV", "GOPATH", "GOROOT", "CARGO_HOME", "RUSTUP_HOME", "JAVA_HOME",
+    "NVM_DIR", "PYENV_ROOT", "RUST_BACKTRACE", "RUST_LOG", "SOURCE_DATE_EPOCH",
+};
+
+/* Only needed when someone passes "*": these stay outside even then. */
+static const char *const env_deny[] = {
+    "LD_*",      "*TOKEN*",  "*SECRET*", "*PASSWORD*",  "*PASSWD*",   "*_KEY",         "*_KEY_*",      "*APIKEY*",
+    "*CREDENTIAL*", "*_AUTH", "*_AUTH_*", "*COOKIE*",    "AWS_*",      "AZURE_*",       "GOOGLE_*",     "GCP_*",
+    "KUBE*",     "DOCKER_*", "SSH_*",    "GPG_*",       "GIT_ASKPASS", "SUDO_*",       "DBUS_*",       "XAUTHORITY",
+    "XDG_RUNTIME_DIR", "WAYLAND_DISPLAY", "DISPLAY", "BASH_ENV", "ENV", "BASH_FUNC_*", "NODE_OPTIONS", "PYTHONSTARTUP",
+    "PERL5OPT",  "RUBYOPT",  "*_DSN",    "DATABASE_URL", "*_URI",     "*_WEBHOOK*",
+};
+
+/* --- into a policy -------------------------------------------------------------------------------------------------- */
+
+static char *resolve(const struct policy_where *where, const struct path_default *def)
+{
+    const char *base = def->path[0] == '~' ? where->home : def->path[0] == '.' ? where->cwd : NULL;
+    if (def->path[0] == '/')
+        return xstrdup(def->path);
+    if (!base)
+        return NULL;
+    _cleanup_buf_ struct buf b = {0};
+    for (const char *s = base; *s; s++) {
+        if (def->glob && strchr("*?[\\", *s))
+            buf_addc(&b, '\\');
+        buf_addc(&b, *s);
+    }
+    buf_adds(&b, def->path + 1);
+    return path_clean("/", buf_str(&b));
+}
+
+static void add_paths(const struct policy_where *where, enum file_verb verb, const struct path_default *defs, size_t n,
+                      struct policy *p)
+{
+    struct err ignored; /* built-in rules cannot contradict each other: at one level the first one stays */
+    for (size_t i = 0; i < n; i++) {
+        struct file_rule rule = {.verb = verb, .path = resolve(where, &defs[i]), .is_glob = defs[i].glob};
+        if (!rule.path)
+            continue;
+        rule.id = xstrdup(defs[i].id);
+        (void)merge_file_rule(p, &rule, &ignored);
+    }
+}
+
+/* The working directory is writable unless that would open the whole host, the sandbox's own places or something denied. */
+static void add_workspace(const struct policy_where *where, struct policy *p)
+{
+    static const char *const never[] = {"/proc", "/sys", "/dev", "/run", "/var/run"};
+    const char *cwd = where->cwd;
+    if (where->no_workspace || strcmp(cwd, "/") == 0 || strcmp(cwd, "/tmp") == 0 || strcmp(cwd, "/var/tmp") == 0)
+        return;
+    for (size_t i = 0; i < ARRAY_LEN(never); i++)
+        if (path_under(cwd, never[i]))
+            return;
+    if (!policy_may_read(p, cwd, NULL))
+        return;
+    const struct path_default workspace = {"builtin.workspace", cwd, false};
+    add_paths(where, FILE_ALLOW_WRITE, &workspace, 1, p);
+}
+
+static void add_names(struct policy *p)
+{
+    for (size_t i = 0; i < ARRAY_LEN(protected_names); i++) {
+        struct protected_name name = {.name = xstrdup(protected_names[i].name),
+                                      .is_dir = protected_names[i].is_dir,
+                                      .repo_only = protected_names[i].repo_only,
+                                      .id = xstrdup(protected_names[i].id)};
+        merge_protected_name(p, &name);
+    }
+}
+
+static void add_env(struct policy *p)
+{
+    struct err ignored;
+    struct doc d = {.p = p, .may_widen = true, .err = &ignored};
+    for (size_t i = 0; i < ARRAY_LEN(env_pass); i++)
+        (void)doc_add_env(&d, 0, ENV_PASS, env_pass[i], NULL);
+    for (size_t i = 0; i < ARRAY_LEN(env_deny); i++)
+        (void)doc_add_env(&d, 0, ENV_DENY, env_deny[i], NULL);
+}
+
+void policy_add_defaults(const struct policy_where *where, struct policy *p)
+{
+    if (!where->container) {
+        add_paths(where, FILE_DENY_READ, deny_read, ARRAY_LEN(deny_read), p);
+        add_paths(where, FILE_ALLOW_READ, allow_read, ARRAY_LEN(allow_read), p);
+        add_paths(where, FILE_TMPFS, tmpfs, ARRAY_LEN(tmpfs), p);
+        add_workspace(where, p);
+        add_paths(where, FILE_DENY_WRITE, deny_write, ARRAY_LEN(deny_write), p);
+    } else {
+        add_paths(where, FILE_TMPFS, tmpfs, 1, p); /* /tmp; the rest is the image's own */
+    }
+    add_names(p);
+    add_env(p);
+    for (size_t i = 0; i < ARRAY_LEN(limits); i++)
+        p->limits[limits[i].id] = (struct limit){.set = true, .value = limits[i].value};
+}

@@ -1,0 +1,280 @@
+/* filter-rules.c - the filter's tables: why calls are refused, and which arguments matter. */
+#include <errno.h>
+#include <fcntl.h>
+#include <netinet/in.h>
+#include <sched.h>
+#include <sys/personality.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+
+#include "base/cleanup.h"
+#include "policy/filter-int.h"
+
+/* Reasons complete the sentence "NAME is refused: ...". */
+const struct category_info categories[CAT_MAX] = {
+    [CAT_NONE] = {"none", "it is allowed", GRANT_ALLOW, false, 0},
+    [CAT_MOUNT] = {"mount", "mounts are the wall itself and are fixed before the command starts", GRANT_NEVER, true, 0},
+    [CAT_CHROOT] = {"chroot", "changing the root directory needs a capability the command does not have", GRANT_COMPUTER, true,
+                    FILTER_COMPUTER},
+    [CAT_NAMESPACE] = {"namespace", "new namespaces would give the command powers over the kernel that the wall takes away",
+                       GRANT_NEVER, true, 0},
+    [CAT_CLONE3] = {"namespace", "its flags lie in memory where a filter cannot see them; the C library falls back to clone",
+                    GRANT_NEVER, false, 0},
+    [CAT_KEYS] = {"keys", "kernel keyrings are shared with processes outside", GRANT_NEVER, true, 0},
+    [CAT_BPF] = {"bpf", "programs in the kernel act outside the sandbox", GRANT_NEVER, true, 0},
+    [CAT_PERF] = {"perf", "performance counters observe more than the sandbox", GRANT_ALLOW, true, 0},
+    [CAT_TRACE] = {"trace", "tracing other processes is kept for the debugger profile", GRANT_DEBUGGER, true, FILTER_DEBUGGER},
+    [CAT_INSPECT] = {"inspect", "it looks into other processes or past path checks and is rarely needed", GRANT_ALLOW, false, 0},
+    [CAT_HANDLE] = {"handle", "file handles bypass every path rule", GRANT_NEVER, true, 0},
+    [CAT_ADMIN] = {"admin", "it administers the whole machine", GRANT_NEVER, true, 0},
+    [CAT_CLOCK] = {"clock", "the clock belongs to the whole machine", GRANT_NEVER, true, 0},
+    [CAT_HOSTNAME] = {"hostname", "the host name is fixed before the command starts", GRANT_NEVER, true, 0},
+    [CAT_NUMA] = {"numa", "memory placement affects other users of the machine", GRANT_ALLOW, false, 0},
+    [CAT_LDT] = {"ldt", "16-bit segments are a rich source of kernel defects", GRANT_ALLOW, false, 0},
+    [CAT_PERSONALITY] = {"personality", "this execution domain switches protections such as address randomisation off",
+                         GRANT_ALLOW, true, 0},
+    [CAT_IO_URING] = {"io_uring", "rings perform calls that no filter sees; programs fall back to plain calls", GRANT_NEVER,
+                      false, 0},
+    [CAT_MEMORY] = {"memory", "it has served many kernel exploits and has a fallback", GRANT_ALLOW, false, 0},
+    [CAT_SOCKET] = {"socket", "only unix, IPv4, IPv6 and routing netlink sockets are available", GRANT_NEVER, true, 0},
+    [CAT_PROTOCOL] = {"socket", "only TCP, UDP and ICMP echo are available", GRANT_NEVER, true, 0},
+    [CAT_FILE_FLAGS] = {"file-flags", "inode flags outlive the sandbox", GRANT_NEVER, false, 0},
+    [CAT_OBSOLETE] = {"obsolete", "the kernel itself no longer has it, or only for itself", GRANT_NEVER, false, 0},
+    [CAT_TERMINAL] = {"terminal", "it could type into or reprogram the caller's terminal", GRANT_NEVER, false, 0},
+    [CAT_PRCTL] = {"prctl", "it rewrites what /proc says about the process", GRANT_NEVER, false, 0},
+    [CAT_LISTENER] = {"listener", "a second listener could answer calls in the supervisor's place", GRANT_NEVER, false, 0},
+    [CAT_DEVICE] = {"device", "device nodes and whiteouts reach past the wall; FIFOs and sockets can be made", GRANT_NEVER, true,
+                    0},
+    [CAT_SETID] = {"setid", "a setuid or setgid file in a host directory would outlive the sandbox with the host's owner",
+                   GRANT_NEVER, false, 0},
+    [CAT_CUSTOM] = {"policy", "the policy denies it", GRANT_ALLOW, false, 0},
+};
+
+static const struct {
+    bool known;
+    int eno;
+    enum category cat;
+} plain[SYSCALL_MAX + 1] = {
+#define ALLOW                               ANSWER_ALLOW
+#define SYSCALL(nr, name, answer, category) [nr] = {true, answer, CAT_##category},
+#include "policy/syscalls.def"
+#undef SYSCALL
+#undef ALLOW
+};
+
+/* --- values ---------------------------------------------------------------------------------------------------------- */
+
+/* Headers of Debian 12 lack some of these, and kernel and C library headers do not always mix: numbers are the contract. */
+static const uint32_t af_unix[] = {AF_UNIX};
+static const uint32_t af_inet[] = {AF_INET, AF_INET6};
+static const uint32_t af_netlink[] = {AF_NETLINK};
+static const uint32_t zero[] = {0};
+static const uint32_t one[] = {1};
+static const uint32_t pair_types[] = {SOCK_STREAM, SOCK_SEQPACKET};
+/* Type is listed too because a type alone (SOCK_SEQPACKET, SOCK_PACKET) makes the kernel load SCTP or switch the family. */
+static const uint32_t inet_types[] = {SOCK_STREAM, SOCK_DGRAM};
+static const uint32_t inet_protocols[] = {0, IPPROTO_TCP, IPPROTO_UDP, IPPROTO_ICMP, IPPROTO_ICMPV6};
+static const uint32_t raw_types[] = {SOCK_RAW, SOCK_PACKET};
+static const uint32_t personalities[] = {0, PER_LINUX32, UNAME26, UNAME26 | PER_LINUX32, 0xffffffff /* query */};
+static const uint32_t no_randomize[] = {ADDR_NO_RANDOMIZE};
+static const uint32_t set_mm[] = {35 /* PR_SET_MM */};
+static const uint32_t device_types[] = {S_IFCHR, S_IFBLK};
+static const uint32_t terminal_requests[] = {
+    0x5412 /* TIOCSTI */,   0x541c /* TIOCLINUX */, 0x541d /* TIOCCONS */,  0x5423 /* TIOCSETD */,     0x4b3a /* KDSETMODE */,
+    0x4b45 /* KDSKBMODE */, 0x4b47 /* KDSKBENT */,  0x4b49 /* KDSKBSENT */, 0x4b4b /* KDSKBDIACR */, 0x4b4d /* KDSETKEYCODE */,
+    0x4bfb /* KDSKBDIACRUC */,
+};
+static const uint32_t file_flag_requests[] = {
+    0x40086602 /* FS_IOC_SETFLAGS */,   0x40046602 /* FS_IOC32_SETFLAGS */,  0x401c5820 /* FS_IOC_FSSETXATTR */,
+    0x40087602 /* FS_IOC_SETVERSION */, 0x40047602 /* FS_IOC32_SETVERSION */, 0x40806685 /* FS_IOC_ENABLE_VERITY */,
+    0x800c6613 /* FS_IOC_SET_ENCRYPTION_POLICY */,
+};
+static const uint32_t namespace_requests[] = {0xb701 /* NS_GET_USERNS */, 0xb702 /* NS_GET_PARENT */};
+
+enum {
+    NAMESPACE_FLAGS = 0x02000000 /* CGROUP */ | CLONE_NEWNS | CLONE_NEWUTS | CLONE_NEWIPC | CLONE_NEWUSER | CLONE_NEWPID |
+                      CLONE_NEWNET, /* CLONE_NEWTIME shares its bit with the exit signal: clone cannot ask for it */
+    CREATE_FLAGS = O_CREAT | (O_TMPFILE & ~O_DIRECTORY),
+    WRITE_FLAGS = O_ACCMODE | O_TRUNC | CREATE_FLAGS,
+    SETID_BITS = S_ISUID | S_ISGID,
+    TYPE_MASK = 0xf,       /* SOCK_TYPE_MASK */
+    NEW_LISTENER = 1 << 3, /* SECCOMP_FILTER_FLAG_NEW_LISTENER */
+};
+
+#define WHOLE             0xffffffffU
+#define IN(arg, list)     {COND_IN, arg, WHOLE, list, ARRAY_LEN(list)}
+#define IN_MASKED(arg, mask, list) {COND_IN, arg, mask, list, ARRAY_LEN(list)}
+#define BITS(arg, mask)   {COND_BITS, arg, mask, NULL, 0}
+#define ALLOW             {ANSWER_ALLOW, CAT_NONE}
+#define TELL              {ANSWER_TELL, CAT_NONE}
+
+/* Mode bits are 16 bits wide in the kernel, so masks are right whatever is above them. */
+#define NO_SETID(name, arg) \
+    {NR_##name, FILTER_HOST_IDS, 0, {BITS(arg, SETID_BITS)}, {EPERM, CAT_SETID}, "setuid or setgid bit, host directories"}
+#define NO_SETID_OPEN(name, flags, mode)                                                                            \
+    {NR_##name, FILTER_HOST_IDS, 0, {BITS(flags, CREATE_FLAGS), BITS(mode, SETID_BITS)}, {EPERM, CAT_SETID},        \
+     "setuid or setgid bit for a new file, host directories"}
+#define NO_DEVICE(name, arg) \
+    {NR_##name, 0, 0, {IN_MASKED(arg, S_IFMT, device_types)}, {EPERM, CAT_DEVICE}, "character or block device"}
+#define EXPLAINED(name)    {NR_##name, FILTER_EXPLAIN, 0, {{0}}, TELL, NULL}
+#define LEARNED(name)      {NR_##name, FILTER_LEARN, 0, {{0}}, TELL, NULL}
+#define EXPLAINED_OPEN(name, flags) {NR_##name, FILTER_EXPLAIN, 0, {BITS(flags, WRITE_FLAGS)}, TELL, NULL}
+
+/* Tried from top to bottom; the first row of a call whose conditions all hold answers. */
+const struct check checks[] = {
+    {NR_clone, 0, 0, {BITS(0, NAMESPACE_FLAGS)}, {EPERM, CAT_NAMESPACE}, "any namespace flag"},
+
+    {NR_socket, 0, FILTER_NO_UNIX, {IN(0, af_unix)}, ALLOW, "AF_UNIX (not in profile no-unix)"},
+    {NR_socket, 0, 0, {IN(0, af_inet), IN_MASKED(1, TYPE_MASK, inet_types), IN(2, inet_protocols)}, ALLOW,
+     "AF_INET, AF_INET6 with TCP, UDP or ICMP echo"},
+    {NR_socket, 0, 0, {IN(0, af_netlink), IN(2, zero)}, ALLOW, "AF_NETLINK with NETLINK_ROUTE"},
+    {NR_socket, 0, 0, {IN(0, af_inet), IN_MASKED(1, TYPE_MASK, raw_types)}, {EPERM, CAT_PROTOCOL}, "raw and packet sockets"},
+    {NR_socket, 0, 0, {IN(0, af_inet)}, {EPROTONOSUPPORT, CAT_PROTOCOL}, "other internet protocols (SCTP, MPTCP, ...)"},
+    /* A datagram pair can be disconnected and aimed at any path: only the other types are as good as pipes. */
+    {NR_socketpair, FILTER_NO_UNIX, 0, {IN(0, af_unix), IN_MASKED(1, TYPE_MASK, pair_types)}, ALLOW,
+     "AF_UNIX stream and seqpacket (profile no-unix)"},
+    {NR_socketpair, 0, FILTER_NO_UNIX, {IN(0, af_unix)}, ALLOW, "AF_UNIX"},
+
+    {NR_ioctl, 0, 0, {IN(1, terminal_requests)}, {EPERM, CAT_TERMINAL}, "TIOCSTI, TIOCLINUX, TIOCCONS, TIOCSETD, KDSK*"},
+    {NR_ioctl, 0, 0, {IN(1, file_flag_requests)}, {EPERM, CAT_FILE_FLAGS}, "FS_IOC_SETFLAGS and its kin"},
+    {NR_ioctl, 0, 0, {IN(1, namespace_requests)}, {EPERM, CAT_NAMESPACE}, "NS_GET_USERNS, NS_GET_PARENT"},
+    {NR_prctl, 0, 0, {IN(0, set_mm)}, {EPERM, CAT_PRCTL}, "PR_SET_MM"},
+    {NR_seccomp, 0, 0, {IN(0, one), BITS(1, NEW_LISTENER)}, {EPERM, CAT_LISTENER}, "SECCOMP_FILTER_FLAG_NEW_LISTENER"},
+    {NR_personality, 0, 0, {IN(0, personalities)}, ALLOW, "PER_LINUX, PER_LINUX32, UNAME26, the query"},
+    {NR_personality, FILTER_DEBUGGER, 0, {IN(0, no_randomize)}, ALLOW, "ADDR_NO_RANDOMIZE (profile debugger)"},
+
+    NO_DEVICE(mknod, 1),
+    NO_DEVICE(mknodat, 2),
+
+    NO_SETID(chmod, 1),
+    NO_SETID(fchmod, 1),
+    NO_SETID(fchmodat, 2),
+    NO_SETID(fchmodat2, 2),
+    NO_SETID(creat, 1),
+    NO_SETID(mkdir, 1),
+    NO_SETID(mkdirat, 2),
+    NO_SETID(mknod, 1),
+    NO_SETID(mknodat, 2),
+    NO_SETID_OPEN(open, 1, 2),
+    NO_SETID_OPEN(openat, 2, 3),
+    {NR_openat2, FILTER_HOST_IDS, 0, {{0}}, {ENOSYS, CAT_SETID}, "always, host directories: its mode is out of sight"},
+
+    LEARNED(open),
+    LEARNED(openat),
+    LEARNED(execve),
+    LEARNED(execveat),
+    EXPLAINED_OPEN(open, 1),
+    EXPLAINED_OPEN(openat, 2),
+    EXPLAINED(openat2), /* its flags are out of sight too, and few programs use it */
+    EXPLAINED(creat),
+    EXPLAINED(mkdir),
+    EXPLAINED(mkdirat),
+    EXPLAINED(mknod),
+    EXPLAINED(mknodat),
+    EXPLAINED(rename),
+    EXPLAINED(renameat),
+    EXPLAINED(renameat2),
+    EXPLAINED(unlink),
+    EXPLAINED(unlinkat),
+    EXPLAINED(rmdir),
+    EXPLAINED(link),
+    EXPLAINED(linkat),
+    EXPLAINED(symlink),
+    EXPLAINED(symlinkat),
+    EXPLAINED(truncate),
+    EXPLAINED(chmod),
+    EXPLAINED(fchmodat),
+    EXPLAINED(fchmodat2),
+    EXPLAINED(chown),
+    EXPLAINED(lchown),
+    EXPLAINED(fchownat),
+    EXPLAINED(utime),
+    EXPLAINED(utimes),
+    EXPLAINED(futimesat),
+    /* Without a path it is futimens(), which tar and cp call for every file they were able to open. */
+    {NR_utimensat, FILTER_EXPLAIN, 0, {IN(1, zero)}, ALLOW, NULL},
+    EXPLAINED(utimensat),
+    EXPLAINED(setxattr),
+    EXPLAINED(lsetxattr),
+    EXPLAINED(setxattrat),
+    EXPLAINED(removexattr),
+    EXPLAINED(lremovexattr),
+    EXPLAINED(removexattrat),
+};
+const size_t nchecks = ARRAY_LEN(checks);
+
+/* --- decisions ------------------------------------------------------------------------------------------------------- */
+
+unsigned rules_complete_flags(unsigned flags)
+{
+    if (flags & FILTER_LEARN)
+        flags |= FILTER_EXPLAIN;
+    if (flags & FILTER_EXPLAIN)
+        flags |= FILTER_NOTIFY;
+    return flags;
+}
+
+bool rules_builtin_flags(unsigned flags)
+{
+    const unsigned ids = FILTER_HOST_IDS | FILTER_COMPUTER, profile = FILTER_DEBUGGER | FILTER_NO_UNIX;
+    return (flags & ~(unsigned)FILTER_FLAG_ALL) == 0 && (flags & ids) != ids && (flags & profile) != profile &&
+           flags == rules_complete_flags(flags);
+}
+
+bool rules_applies(const struct check *c, int nr, unsigned flags)
+{
+    return c->nr == nr && (flags & c->with) == c->with && (flags & c->without) == 0;
+}
+
+struct answer rules_plain(int nr, unsigned flags, const struct overrides *o)
+{
+    if (nr < 0 || nr > SYSCALL_MAX || !plain[nr].known)
+        return (struct answer){ENOSYS, CAT_NONE};
+    if (o && o->of[nr] == OVERRIDE_DENY)
+        return (struct answer){EPERM, CAT_CUSTOM};
+    if ((o && o->of[nr] == OVERRIDE_ALLOW) || (flags & categories[plain[nr].cat].opened))
+        return (struct answer){ANSWER_ALLOW, CAT_NONE};
+    return (struct answer){plain[nr].eno, plain[nr].cat};
+}
+
+bool rules_checked(int nr, const struct overrides *o)
+{
+    return !o || nr < 0 || nr > SYSCALL_MAX || o->of[nr] == OVERRIDE_NONE;
+}
+
+static bool cond_holds(const struct cond *c, const struct seccomp_data *d)
+{
+    uint32_t v = (uint32_t)d->args[c->arg] & c->mask;
+    if (c->op == COND_BITS)
+        return v != 0;
+    for (size_t i = 0; i < c->nvalues; i++)
+        if (c->values[i] == v)
+            return true;
+    return false;
+}
+
+static bool check_holds(const struct check *c, const struct seccomp_data *d)
+{
+    for (const struct cond *k = c->conds; k->op != COND_END; k++)
+        if (!cond_holds(k, d))
+            return false;
+    return true;
+}
+
+struct answer rules_decide(const struct seccomp_data *d, unsigned flags, const struct overrides *o)
+{
+    if (rules_checked(d->nr, o))
+        for (size_t i = 0; i < nchecks; i++)
+            if (rules_applies(&checks[i], d->nr, flags) && check_holds(&checks[i], d))
+                return checks[i].answer;
+    return rules_plain(d->nr, flags, o);
+}
+
+uint32_t rules_action(struct answer a, unsigned flags)
+{
+    if (a.eno == ANSWER_ALLOW)
+        return SECCOMP_RET_ALLOW;
+    if (a.eno == ANSWER_TELL || (categories[a.cat].notify && (flags & FILTER_NOTIFY)))
+        return SECCOMP_RET_USER_NOTIF;
+    return SECCOMP_RET_ERRNO | (uint32_t)a.eno;
+}

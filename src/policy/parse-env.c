@@ -1,0 +1,177 @@
+/* parse-env.c - the section `env`, and the environment that follows from it. */
+#include <errno.h>
+#include <fnmatch.h>
+#include <string.h>
+
+#include "base/cleanup.h"
+#include "base/mem.h"
+#include "policy/doc.h"
+
+static bool is_pattern(const char *name) { return strchr(name, '*') != NULL; }
+
+/* POSIX asks for letters, digits and "_"; programs use "." and "-" too. What cannot be is "=", space and control bytes. */
+static bool is_name(const char *s, bool pattern_ok)
+{
+    size_t n = strlen(s);
+    if (n == 0 || n > DOC_NAME_MAX || (s[0] >= '0' && s[0] <= '9'))
+        return false;
+    for (; *s; s++) {
+        bool word = (*s >= 'a' && *s <= 'z') || (*s >= 'A' && *s <= 'Z') || (*s >= '0' && *s <= '9') || strchr("_.-", *s);
+        if (!word && !(pattern_ok && *s == '*'))
+            return false;
+    }
+    return true;
+}
+
+static const char *env_key(int verb) { return verb == ENV_PASS ? "env.pass" : verb == ENV_DENY ? "env.deny" : "env.set"; }
+
+/* The same name at the same level with another intention is a contradiction; an equal rule is replaced. */
+static int merge_env(struct doc *d, struct env_rule *rule)
+{
+    struct policy *p = d->p;
+    for (size_t i = 0; i < p->nenv; i++) {
+        struct env_rule *old = &p->env[i];
+        if (strcmp(old->name, rule->name) != 0)
+            continue;
+        bool same_level = old->origin.level == rule->origin.level;
+        bool clash = old->verb != rule->verb && (old->verb == ENV_DENY || rule->verb == ENV_DENY);
+        if (same_level && clash && rule->origin.level != LEVEL_BUILTIN) {
+            _cleanup_buf_ struct buf other = {0};
+            origin_add(&other, &old->origin);
+            int r = doc_fail(d, rule->origin.line, "%s %s contradicts %s of %s", env_key((int)rule->verb),
+                             doc_safe(rule->name), env_key((int)old->verb), buf_str(&other));
+            if (r < 0)
+                d->err->code = ERR_POLICY;
+            free(rule->name);
+            free(rule->value);
+            return -1;
+        }
+        if (old->verb == rule->verb && (same_level || old->verb == ENV_SET)) {
+            free(old->name);
+            free(old->value);
+            *old = *rule;
+            return 0;
+        }
+    }
+    MEM_GROW(p->env, p->nenv, p->env_cap);
+    p->env[p->nenv++] = *rule;
+    return 0;
+}
+
+int doc_add_env(struct doc *d, unsigned line, int verb, const char *name, const char *value)
+{
+    if (!d->may_widen && verb != ENV_DENY)
+        return doc_fail_widens(d, line, env_key(verb));
+    if (!is_name(name, verb != ENV_SET))
+        return doc_fail(d, line, "%s: \"%s\" is not a variable's name%s", env_key(verb), doc_safe(name),
+                        verb != ENV_SET ? ", or a pattern like LC_*" : "");
+    if (d->p->nenv >= ENV_COUNT_MAX)
+        return doc_fail(d, line, "more than %d rules for the environment in all", ENV_COUNT_MAX);
+    struct env_rule rule = {.name = xstrdup(name), .value = value ? xstrdup(value) : NULL, .origin = doc_origin(d, line)};
+    rule.verb = verb == ENV_PASS ? ENV_PASS : verb == ENV_SET ? ENV_SET : ENV_DENY;
+    return merge_env(d, &rule);
+}
+
+static int read_env_name(struct doc *d, const struct node *item, unsigned index, unsigned arg)
+{
+    (void)index;
+    return doc_add_env(d, item->line, (int)arg, item->text, NULL);
+}
+
+static int read_env_list(struct doc *d, const struct node *value, unsigned arg)
+{
+    return doc_list(d, value, env_key((int)arg), read_env_name, arg);
+}
+
+static int read_env_set(struct doc *d, const struct node *value, unsigned arg)
+{
+    (void)arg;
+    if (node_is_empty(value))
+        return 0;
+    if (value->kind != NODE_MAP)
+        return doc_fail(d, value->line, "env.set must be a mapping of names to values");
+    for (size_t i = 0; i < value->n; i += 2) {
+        const struct node *item = value->items[i + 1];
+        if (item->kind != NODE_SCALAR)
+            return doc_fail(d, item->line, "env.set: the value of \"%s\" must be text", doc_safe(value->items[i]->text));
+        if (doc_add_env(d, value->items[i]->line, ENV_SET, value->items[i]->text, item->text) < 0)
+            return -1;
+    }
+    return 0;
+}
+
+static const struct doc_key env_keys[] = {
+    {"pass", read_env_list, ENV_PASS},
+    {"set", read_env_set, 0},
+    {"deny", read_env_list, ENV_DENY},
+    {NULL, NULL, 0},
+};
+
+int doc_read_env(struct doc *d, const struct node *value, unsigned arg)
+{
+    (void)arg;
+    return doc_map(d, value, "env", env_keys);
+}
+
+/* --- the environment ------------------------------------------------------------------------------------------------ */
+
+/* The rule that decides about a variable, or NULL if none names it. */
+static const struct env_rule *env_rule_for(const struct policy *p, const char *name)
+{
+    const struct env_rule *exact = NULL, *deny = NULL, *pass = NULL;
+    for (size_t i = 0; i < p->nenv; i++) {
+        const struct env_rule *r = &p->env[i];
+        if (!is_pattern(r->name)) {
+            bool better = !exact || r->origin.level > exact->origin.level ||
+                          (r->origin.level == exact->origin.level && (r->verb == ENV_DENY || exact->verb == ENV_PASS));
+            if (strcmp(r->name, name) == 0 && better)
+                exact = r;
+        } else if (fnmatch(r->name, name, 0) == 0) {
+            if (r->verb == ENV_DENY && (!deny || r->origin.level > deny->origin.level))
+                deny = r;
+            else if (r->verb == ENV_PASS)
+                pass = r;
+        }
+    }
+    if (exact && (!deny || exact->origin.level >= deny->origin.level))
+        return exact;
+    return deny ? deny : pass;
+}
+
+static bool fits(const struct strv *s, size_t bytes, size_t more)
+{
+    return s->n < ENV_COUNT_MAX && bytes + more + 1 <= ENV_BYTES_MAX;
+}
+
+int policy_environment(const struct policy *p, char *const *environment, struct strv *ret, struct strv *ret_dropped)
+{
+    size_t bytes = 0;
+    for (size_t i = 0; i < p->nenv; i++) {
+        const struct env_rule *r = &p->env[i];
+        if (r->verb != ENV_SET || env_rule_for(p, r->name) != r)
+            continue;
+        char *entry = xasprintf("%s=%s", r->name, r->value);
+        size_t n = strlen(entry);
+        if (!fits(ret, bytes, n)) {
+            free(entry);
+            errno = E2BIG;
+            return -1;
+        }
+        bytes += n + 1;
+        strv_take(ret, entry);
+    }
+    for (; environment && *environment; environment++) {
+        size_t n = strlen(*environment), len = strcspn(*environment, "=");
+        _cleanup_free_ char *name = xstrndup(*environment, len);
+        const struct env_rule *r = len > 0 && len < n ? env_rule_for(p, name) : NULL;
+        if (r && r->verb == ENV_SET)
+            continue;
+        if (r && r->verb == ENV_PASS && fits(ret, bytes, n)) {
+            bytes += n + 1;
+            strv_add(ret, *environment);
+        } else if (ret_dropped) {
+            strv_take(ret_dropped, TAKE_PTR(name));
+        }
+    }
+    return 0;
+}

@@ -1,0 +1,469 @@
+#include "policy/plan.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+
+#include "base/cleanup.h"
+#include "base/mem.h"
+#include "base/path.h"
+#include "policy/plan-int.h"
+
+/* What the wall itself provides; rules may not reach below these. */
+static const char *const own_trees[] = {"/proc", "/sys", "/dev", NULL};
+
+static bool in_own_tree(const char *path)
+{
+    for (const char *const *t = own_trees; *t; t++)
+        if (path_under(path, *t))
+            return true;
+    return false;
+}
+
+/* Rank of ops that meet at one path: the stricter one stays. */
+static int rank(enum plan_op_kind k)
+{
+    static const int ranks[] = {
+        [OP_PIN] = 0,     [OP_SKELETON] = 1, [OP_BIND_RW] = 2, [OP_TMPFS] = 3,
+        [OP_BIND_RO] = 4, [OP_PROTECT] = 5,  [OP_STUB] = 6,    [OP_MASK] = 7,    [OP_DEVICE] = 8,
+    };
+    return ranks[k];
+}
+
+struct plan_op *plan_at(const struct plan *plan, const char *path)
+{
+    for (size_t i = 0; i < plan->nops; i++)
+        if (strcmp(plan->ops[i].path, path) == 0)
+            return &plan->ops[i];
+    return NULL;
+}
+
+struct plan_op *plan_put(struct planner *pl, enum plan_op_kind kind, const char *path, struct plan_why why)
+{
+    struct plan *plan = pl->plan;
+    struct plan_op *op = plan_at(plan, path);
+    if (op) {
+        if (rank(kind) <= rank(op->kind))
+            return op;
+        free(op->src);
+        op->src = NULL;
+    } else {
+        if (plan->nops >= PLAN_OPS_MAX) {
+            pl->failed = true;
+            (void)err_set(pl->err, ERR_POLICY, 0, "the policy needs more than %d mounts; use fewer path rules", PLAN_OPS_MAX);
+            return NULL;
+        }
+        MEM_GROW(plan->ops, plan->nops, plan->ops_cap);
+        op = &plan->ops[plan->nops++];
+        *op = (struct plan_op){.path = xstrdup(path)};
+    }
+    op->kind = kind;
+    op->rule = why.rule;
+    op->origin = why.origin;
+    op->as_caller = false;
+    op->writable = false;
+    op->mode = 0755;
+    return op;
+}
+
+const struct plan_op *plan_op_for(const struct plan *plan, const char *path)
+{
+    const struct plan_op *best = NULL;
+    for (size_t i = 0; i < plan->nops; i++) {
+        const struct plan_op *op = &plan->ops[i];
+        if (op->kind != OP_PIN && path_under(path, op->path) && (!best || strlen(op->path) >= strlen(best->path)))
+            best = op;
+    }
+    return best;
+}
+
+const struct plan_op *plan_writable_root(const struct plan *plan, const char *path)
+{
+    const struct plan_op *op = plan_op_for(plan, path);
+    return op && op->kind == OP_BIND_RW ? op : NULL;
+}
+
+static void op_identity(struct plan_op *op, const struct plan_fact *f, char *src)
+{
+    free(op->src);
+    op->src = src;
+    op->type = f->type;
+    op->dev = f->dev;
+    op->ino = f->ino;
+}
+
+static int origin_fail(struct planner *pl, const struct file_rule *r, const char *what, const char *remedy)
+{
+    _cleanup_buf_ struct buf where = {0};
+    origin_add(&where, &r->origin);
+    pl->failed = true;
+    return err_set(pl->err, ERR_POLICY, 0, "%s: %s %s; %s", buf_str(&where), r->src ? r->src : r->path, what, remedy);
+}
+
+/* Resolves the host side of a rule. 1 = there, 0 = absent and to be skipped, -1 = error. */
+static int resolve(struct planner *pl, const struct file_rule *r, char **ret_real, struct plan_fact *ret)
+{
+    const char *want = r->src ? r->src : r->path;
+    _cleanup_free_ char *real = pl->facts->real(pl->facts->ctx, want);
+    if (!real) {
+        if (errno == ELOOP)
+            return origin_fail(pl, r, "is a loop of symbolic links", "name the directory itself");
+        if (errno != ENOENT && errno != ENOTDIR && errno != EACCES)
+            return origin_fail(pl, r, "cannot be resolved", strerror(errno));
+        if (r->origin.level >= LEVEL_SETTINGS && !(r->flags & FILE_TRY) && r->verb != FILE_DENY_READ)
+            return errno == EACCES ? origin_fail(pl, r, "cannot be reached by you", "check the permissions of its parents")
+                                   : origin_fail(pl, r, "does not exist", "create it first, or add --try before it");
+        return 0;
+    }
+    if (pl->facts->look(pl->facts->ctx, real, ret) < 0 || ret->type == TYPE_NONE)
+        return 0;
+    *ret_real = TAKE_PTR(real);
+    return 1;
+}
+
+/* Where inside a resolved rule shows up: the real path, unless another place was asked for. */
+static char *destination(struct planner *pl, const struct file_rule *r, const char *real)
+{
+    if (!r->src)
+        return xstrdup(real);
+    if (pl->who->rootdir)
+        return xstrdup(r->path);
+    char *dest = pl->facts->real(pl->facts->ctx, r->path);
+    return dest ? dest : xstrdup(r->path);
+}
+
+static int check_bind_place(struct planner *pl, const struct file_rule *r, const char *dest, const struct plan_fact *f)
+{
+    if (strcmp(dest, "/") == 0)
+        return origin_fail(pl, r, "would cover the whole root", "name the directories that are needed");
+    if (in_own_tree(dest))
+        return origin_fail(pl, r, "lies in /proc, /sys or /dev, which the sandbox has of its own", "remove the rule");
+    if (!pl->who->rootdir && in_own_tree(r->src ? r->src : dest))
+        return origin_fail(pl, r, "lies in /proc, /sys or /dev of the host", "use --dev for a device");
+    if (f->type == TYPE_OTHER)
+        return origin_fail(pl, r, "is a device or a pipe", "only directories, files and sockets can be given");
+    return 0;
+}
+
+static int add_bind(struct planner *pl, const struct file_rule *r, enum plan_op_kind kind)
+{
+    struct plan_fact f = {0};
+    char *real = NULL;
+    int there = resolve(pl, r, &real, &f);
+    if (there <= 0)
+        return there;
+    _cleanup_free_ char *dest = destination(pl, r, real);
+    if (check_bind_place(pl, r, dest, &f) < 0) {
+        free(real);
+        return -1;
+    }
+    struct plan_op *op = plan_put(pl, kind, dest, (struct plan_why){r->id, &r->origin});
+    if (!op || op->kind != kind) {
+        free(real);
+        return op ? 0 : -1;
+    }
+    op_identity(op, &f, real);
+    op->as_caller = pl->who->root;
+    return 0;
+}
+
+static void put_mask(struct planner *pl, const char *path, struct plan_why why)
+{
+    struct plan_fact f = {0};
+    if (in_own_tree(path) || pl->facts->look(pl->facts->ctx, path, &f) < 0)
+        return;
+    free(f.target);
+    /* A link is not masked itself: what it leads to is, or else the path would stay open under its real name. */
+    if (f.type == TYPE_SYMLINK) {
+        _cleanup_free_ char *real = pl->facts->real(pl->facts->ctx, path);
+        if (real && strcmp(real, path) != 0)
+            put_mask(pl, real, why);
+        return;
+    }
+    if (f.type == TYPE_NONE)
+        return;
+    struct plan_op *op = plan_put(pl, OP_MASK, path, why);
+    if (op && op->kind == OP_MASK)
+        op_identity(op, &f, NULL);
+}
+
+struct mask_arg {
+    struct planner *pl;
+    struct plan_why why;
+    const struct policy *p;
+};
+
+static void mask_each(void *arg, const char *path)
+{
+    struct mask_arg *m = arg;
+    put_mask(m->pl, path, m->why);
+}
+
+/* A host socket can be connected to through a read-only mount, so each one that would be visible is masked. */
+static void mask_socket(void *arg, const char *path)
+{
+    struct mask_arg *m = arg;
+    const struct plan_op *op = plan_op_for(m->pl->plan, path);
+    if (op && (op->kind == OP_TMPFS || op->kind == OP_MASK))
+        return;
+    for (size_t i = 0; i < m->p->nfiles; i++)
+        if (m->p->files[i].verb == FILE_SOCKET && strcmp(m->p->files[i].path, path) == 0)
+            return;
+    put_mask(m->pl, path, m->why);
+}
+
+static int add_rule(struct planner *pl, const struct file_rule *r)
+{
+    struct plan_why why = {r->id, &r->origin};
+    switch (r->verb) {
+    case FILE_ALLOW_WRITE:
+        return add_bind(pl, r, OP_BIND_RW);
+    case FILE_READ_ONLY:
+    case FILE_SOCKET:
+    case FILE_ALLOW_READ:
+        return add_bind(pl, r, OP_BIND_RO);
+    case FILE_TMPFS: {
+        struct plan_op *op = plan_put(pl, OP_TMPFS, r->path, why);
+        if (op && op->kind == OP_TMPFS) {
+            op->writable = true;
+            op->mode = strcmp(r->path, "/run") == 0 ? 0755 : 01777;
+        }
+        return op ? 0 : -1;
+    }
+    case FILE_DEVICE: {
+        struct plan_fact f = {0};
+        if (!path_under(r->path, "/dev") || pl->facts->look(pl->facts->ctx, r->path, &f) < 0 || f.type != TYPE_OTHER)
+            return origin_fail(pl, r, "is not a device below /dev", "name one that exists");
+        struct plan_op *op = plan_put(pl, OP_DEVICE, r->path, why);
+        if (op)
+            op_identity(op, &f, xstrdup(r->path));
+        return op ? 0 : -1;
+    }
+    case FILE_DENY_READ:
+    case FILE_DENY_WRITE: /* handled once the writable trees are known */
+    case FILE_VERB_MAX:
+        break;
+    }
+    return 0;
+}
+
+static void add_denied_reads(struct planner *pl)
+{
+    for (size_t i = 0; i < pl->p->nfiles; i++) {
+        const struct file_rule *r = &pl->p->files[i];
+        struct mask_arg m = {pl, {r->id, &r->origin}, pl->p};
+        if (r->verb != FILE_DENY_READ)
+            continue;
+        if (r->is_glob)
+            (void)pl->facts->expand(pl->facts->ctx, r->path, mask_each, &m);
+        else
+            put_mask(pl, r->path, m.why);
+    }
+    static const struct origin builtin = {.level = LEVEL_BUILTIN};
+    struct mask_arg m = {pl, {"builtin.host-sockets", &builtin}, pl->p};
+    if (!pl->who->rootdir)
+        (void)pl->facts->sockets(pl->facts->ctx, mask_socket, &m);
+}
+
+/* Order of execution: parents before what lies below them. */
+static int by_path(const void *a, const void *b)
+{
+    const unsigned char *x = (const unsigned char *)((const struct plan_op *)a)->path;
+    const unsigned char *y = (const unsigned char *)((const struct plan_op *)b)->path;
+    while (*x && *x == *y) {
+        x++;
+        y++;
+    }
+    return (*x == '/' ? 1 : *x) - (*y == '/' ? 1 : *y);
+}
+
+/* The deepest op strictly above path that replaces what is visible there. */
+static struct plan_op *cover_of(struct plan *plan, const char *path)
+{
+    struct plan_op *best = NULL;
+    for (size_t i = 0; i < plan->nops; i++) {
+        struct plan_op *op = &plan->ops[i];
+        if (op->kind == OP_PIN || op->kind == OP_SKELETON || op->kind == OP_DEVICE || strcmp(op->path, path) == 0)
+            continue;
+        if (path_under(path, op->path) && (!best || strlen(op->path) > strlen(best->path)))
+            best = op;
+    }
+    return best;
+}
+
+static bool brings_content(const struct plan_op *op)
+{
+    return op->kind == OP_BIND_RO || op->kind == OP_BIND_RW || op->kind == OP_TMPFS;
+}
+
+/* A root caller's command runs with a foreign uid: a parent that it cannot pass becomes an empty 0755 directory. */
+static void open_parents(struct planner *pl, const char *path, struct plan_why why)
+{
+    for (const char *s = strchr(path + 1, '/'); s; s = strchr(s + 1, '/')) {
+        _cleanup_free_ char *dir = xstrndup(path, (size_t)(s - path));
+        struct plan_fact f = {0};
+        if (plan_at(pl->plan, dir) || pl->facts->look(pl->facts->ctx, dir, &f) < 0)
+            continue;
+        free(f.target);
+        if (f.type == TYPE_DIR && !(f.mode & S_IXOTH)) {
+            const struct plan_op *cover = cover_of(pl->plan, dir);
+            if (!cover || cover->kind != OP_TMPFS)
+                (void)plan_put(pl, OP_TMPFS, dir, why);
+            return;
+        }
+    }
+}
+
+/* What lies below a private tmpfs or a mask needs a place to be mounted at; what only hides is dropped there. */
+static void settle_covers(struct planner *pl)
+{
+    struct plan *plan = pl->plan;
+    for (size_t i = 0; i < plan->nops; i++) {
+        struct plan_op *cover = brings_content(&plan->ops[i]) ? cover_of(plan, plan->ops[i].path) : NULL;
+        if (cover && cover->kind == OP_MASK && cover->type == TYPE_DIR) {
+            cover->kind = OP_TMPFS; /* passable, not listable: only the exceptions are there */
+            cover->mode = 0111;
+        }
+    }
+    size_t kept = 0;
+    for (size_t i = 0; i < plan->nops; i++) {
+        struct plan_op *op = &plan->ops[i];
+        const struct plan_op *cover = cover_of(plan, op->path);
+        bool hidden = cover && (cover->kind == OP_TMPFS || cover->kind == OP_MASK || cover->kind == OP_STUB);
+        if ((hidden && !brings_content(op) && op->kind != OP_SKELETON)) {
+            free(op->path);
+            free(op->src);
+            *op = (struct plan_op){.path = xstrdup("")}; /* sorted out below; cover_of never matches "" */
+            continue;
+        }
+        kept++;
+    }
+    size_t n = 0;
+    for (size_t i = 0; i < plan->nops; i++) {
+        if (plan->ops[i].path[0] == '\0')
+            free(plan->ops[i].path);
+        else
+            plan->ops[n++] = plan->ops[i];
+    }
+    plan->nops = kept;
+}
+
+static void add_skeletons(struct planner *pl)
+{
+    for (size_t i = 0; i < pl->plan->nops; i++) {
+        struct plan_op op = pl->plan->ops[i]; /* copied: plan_put may move the array */
+        const struct plan_op *cover = cover_of(pl->plan, op.path);
+        if (!brings_content(&op) || !cover || cover->kind != OP_TMPFS)
+            continue;
+        _cleanup_free_ char *root = xstrdup(cover->path);
+        struct plan_why why = {op.rule, op.origin};
+        for (const char *s = strchr(op.path + strlen(root) + 1, '/'); s; s = strchr(s + 1, '/')) {
+            _cleanup_free_ char *dir = xstrndup(op.path, (size_t)(s - op.path));
+            if (!plan_at(pl->plan, dir))
+                (void)plan_put(pl, OP_SKELETON, dir, why);
+        }
+    }
+}
+
+static int add_layers(struct planner *pl)
+{
+    const char *s = pl->who->rootdir;
+    while (s && *s) {
+        size_t n = strcspn(s, ":");
+        _cleanup_free_ char *one = xstrndup(s, n), *clean = path_clean(pl->who->cwd, one);
+        char *real = pl->facts->real(pl->facts->ctx, clean);
+        struct plan_fact f = {0};
+        if (!real)
+            return err_set(pl->err, ERR_USAGE, errno, "--root: layer %s", clean);
+        strv_take(&pl->plan->layers, real);
+        if (pl->facts->look(pl->facts->ctx, real, &f) < 0 || f.type != TYPE_DIR)
+            return err_set(pl->err, ERR_USAGE, 0, "--root: %s is not a directory", clean);
+        if (strcmp(real, "/") == 0)
+            return err_set(pl->err, ERR_USAGE, 0, "--root: / is the host itself; leave --root out to run on it");
+        s += n + (s[n] == ':');
+    }
+    for (size_t i = 0; i < pl->plan->layers.n; i++)
+        for (size_t k = 0; k < pl->plan->layers.n; k++)
+            if (i != k && path_under(pl->plan->layers.v[i], pl->plan->layers.v[k]))
+                return err_set(pl->err, ERR_USAGE, 0, "--root: layer %s lies inside layer %s; layers must be apart",
+                               pl->plan->layers.v[i], pl->plan->layers.v[k]);
+    return 0;
+}
+
+static int add_all(struct planner *pl)
+{
+    if (add_layers(pl) < 0)
+        return -1;
+    for (size_t i = 0; i < pl->p->nfiles && !pl->failed; i++)
+        if (add_rule(pl, &pl->p->files[i]) < 0)
+            return -1;
+    add_denied_reads(pl);
+    if (pl->failed || plan_protect(pl) < 0)
+        return -1;
+    if (pl->who->root && !pl->who->rootdir)
+        for (size_t i = 0, n = pl->plan->nops; i < n; i++)
+            if (pl->plan->ops[i].kind == OP_BIND_RO || pl->plan->ops[i].kind == OP_BIND_RW)
+                open_parents(pl, pl->plan->ops[i].path,
+                             (struct plan_why){pl->plan->ops[i].rule, pl->plan->ops[i].origin});
+    settle_covers(pl);
+    if (!pl->who->rootdir)
+        add_skeletons(pl);
+    qsort(pl->plan->ops, pl->plan->nops, sizeof *pl->plan->ops, by_path);
+    return pl->failed ? -1 : 0;
+}
+
+int plan_make(const struct policy *p, const struct plan_caller *who, const struct plan_facts *facts, struct plan **ret,
+              struct err *err)
+{
+    struct plan *plan = xcalloc(1, sizeof *plan);
+    struct planner pl = {.p = p, .who = who, .facts = facts, .plan = plan, .err = err};
+    if (add_all(&pl) < 0) {
+        plan_free(plan);
+        return -1;
+    }
+    plan->cwd = who->chdir ? path_clean(who->cwd, who->chdir) : xstrdup(who->rootdir ? "/" : who->cwd);
+    if (plan->repos_truncated)
+        strv_take(&plan->notes, xasprintf("only the first %d entries of a writable directory were searched for repositories; "
+                                          "protected names in others are not covered", PLAN_REPO_ENTRIES));
+    *ret = plan;
+    return 0;
+}
+
+void plan_free(struct plan *plan)
+{
+    if (!plan)
+        return;
+    for (size_t i = 0; i < plan->nops; i++) {
+        free(plan->ops[i].path);
+        free(plan->ops[i].src);
+    }
+    free(plan->ops);
+    free(plan->cwd);
+    strv_done(&plan->layers);
+    strv_done(&plan->notes);
+    free(plan);
+}
+
+int plan_check(const struct plan *plan, struct err *err)
+{
+    for (size_t i = 0; i < plan->nops; i++) {
+        const struct plan_op *op = &plan->ops[i];
+        if (i > 0 && by_path(&plan->ops[i - 1], op) >= 0)
+            return err_set(err, ERR_INTERNAL, 0, "plan: %s comes after %s", op->path, plan->ops[i - 1].path);
+        if (op->kind != OP_PROTECT && op->kind != OP_STUB)
+            continue;
+        const struct plan_op *root = NULL;
+        for (size_t k = 0; k < i; k++)
+            if (plan->ops[k].kind == OP_BIND_RW && path_under(op->path, plan->ops[k].path))
+                root = &plan->ops[k];
+        if (!root)
+            continue;
+        for (const char *s = strchr(op->path + strlen(root->path) + 1, '/'); s; s = strchr(s + 1, '/')) {
+            _cleanup_free_ char *dir = xstrndup(op->path, (size_t)(s - op->path));
+            if (!plan_at(plan, dir))
+                return err_set(err, ERR_INTERNAL, 0, "plan: %s is protected but %s above it is not pinned", op->path, dir);
+        }
+    }
+    return 0;
+}

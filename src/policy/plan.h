@@ -1,0 +1,123 @@
+/* plan.h - policy -> plan: the isolation as data, before anything is done.
+ *
+ * plan_make() is a pure function of the policy and of what the host's file system looks like, which it asks through
+ * struct plan_facts; tests answer from a table. The wall executes a plan and decides nothing itself; records and
+ * `explain` look refusals up in it.
+ *
+ * Invariants (checked by plan_check, cited in wall/):
+ *  1. ops are in execution order: an op's path is never below a path that a later op covers, except pins and masks that
+ *     are meant to sit inside.
+ *  2. every writable path inside is below an OP_BIND_RW or OP_TMPFS.
+ *  3. every protected path in a writable host tree has an OP_PROTECT or OP_STUB, and each directory between it and the
+ *     writable root an OP_PIN.
+ *  4. host paths carry the device and inode that the plan saw; the wall refuses if they changed.
+ */
+#ifndef HUTCH_POLICY_PLAN_H
+#define HUTCH_POLICY_PLAN_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <sys/types.h>
+
+#include "base/err.h"
+#include "base/strv.h"
+#include "policy/policy.h"
+
+enum plan_op_kind {
+    OP_TMPFS,     /* empty private tmpfs at path */
+    OP_SKELETON,  /* directory 0755 in a tmpfs made earlier, so that something can be mounted below */
+    OP_BIND_RO,   /* host src, read-only, at path */
+    OP_BIND_RW,   /* host src, writable, at path (root caller: idmapped) */
+    OP_PROTECT,   /* path, inside a writable tree, bound read-only on itself */
+    OP_PIN,       /* path bound on itself, so that it cannot be renamed or removed */
+    OP_MASK,      /* path covered by an inode of mode 0000 of the same kind */
+    OP_STUB,      /* path does not exist: an empty stub is made on the host for the duration and pinned */
+    OP_DEVICE,    /* host device src shown at path in the private /dev */
+};
+
+enum plan_type { TYPE_NONE, TYPE_DIR, TYPE_FILE, TYPE_SYMLINK, TYPE_SOCKET, TYPE_OTHER };
+
+struct plan_op {
+    enum plan_op_kind kind;
+    enum plan_type type; /* of the thing at src */
+    char *path;          /* inside; owned */
+    char *src;           /* on the host, symlinks resolved; owned, NULL if none */
+    dev_t dev;           /* identity of src when the plan was made */
+    ino_t ino;
+    bool as_caller;      /* root caller: idmap it so that the caller's files are readable */
+    bool writable;       /* OP_TMPFS: the command may write here; otherwise it only carries mount points */
+    mode_t mode;         /* OP_TMPFS: of its root directory */
+    const char *rule;    /* id of the rule behind it; borrowed from the policy */
+    const struct origin *origin; /* borrowed from the policy */
+};
+
+/* What is at a host path. */
+struct plan_fact {
+    enum plan_type type; /* TYPE_NONE: does not exist */
+    dev_t dev;
+    ino_t ino;
+    mode_t mode;
+    uid_t uid;
+    char *target; /* TYPE_SYMLINK: where it leads, resolved and absolute; NULL if it dangles or loops. Owned by caller. */
+};
+
+struct plan_facts {
+    void *ctx;
+    /* Looks at a clean absolute path without following a final symlink. -1 with errno for anything but absence. */
+    int (*look)(void *ctx, const char *path, struct plan_fact *ret);
+    /* Resolves every symlink; new string, NULL with errno. */
+    char *(*real)(void *ctx, const char *path);
+    /* Calls `each` for every directory below `root` (at most `depth` levels, not into .git or node_modules) that holds
+     * an entry named ".git". Stops and returns 1 when `max` entries were looked at. */
+    int (*find_repos)(void *ctx, const char *root, unsigned depth, unsigned max, void (*each)(void *arg, const char *dir),
+                      void *arg);
+    /* Calls `each` for every existing path that a glob matches. */
+    int (*expand)(void *ctx, const char *glob, void (*each)(void *arg, const char *path), void *arg);
+    /* Calls `each` for every path at which a unix socket of this host is bound now. */
+    int (*sockets)(void *ctx, void (*each)(void *arg, const char *path), void *arg);
+};
+
+struct plan_caller {
+    uid_t uid;
+    gid_t gid;
+    bool root;        /* euid 0: uid ranges, idmapped mounts */
+    const char *cwd;  /* real */
+    const char *home; /* may be NULL */
+    const char *chdir; /* --chdir, or NULL */
+    const char *rootdir; /* --root: colon-separated layers, uppermost first, or NULL for the host's root */
+};
+
+/* Limits of the search that plan_make does; see docs/policy.md. */
+enum {
+    PLAN_REPO_DEPTH = 3,       /* levels below a writable root in which repositories are looked for */
+    PLAN_REPO_ENTRIES = 20000, /* directory entries looked at per writable root */
+    PLAN_OPS_MAX = 4096,       /* mounts of one plan */
+};
+
+struct plan {
+    struct plan_op *ops;
+    size_t nops, ops_cap;
+    char *cwd;            /* where the command starts, inside */
+    struct strv layers;   /* --root; empty for the process tier */
+    bool repos_truncated; /* the search for repositories hit its limit */
+    struct strv notes;    /* what a reader of the record should know */
+};
+
+/* Errors: ERR_POLICY for rules that contradict each other or cannot be enforced, naming rule and origin. */
+int plan_make(const struct policy *p, const struct plan_caller *who, const struct plan_facts *facts, struct plan **ret,
+              struct err *err);
+void plan_free(struct plan *plan);
+/* Verifies invariants 1-3. */
+int plan_check(const struct plan *plan, struct err *err);
+/* The op that decides about writing (or reading) `path` inside, or NULL. */
+const struct plan_op *plan_op_for(const struct plan *plan, const char *path);
+
+/* Whether this is a stub that a run put on the host (see wall/stubs.h): for a plan such a name does not exist. */
+struct stat;
+bool plan_is_stub(const struct stat *st);
+
+/* The host itself. */
+extern const struct plan_facts plan_host_facts;
+
+#endif

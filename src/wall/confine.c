@@ -1,0 +1,142 @@
+/* confine.c - the last steps of set-up, each of which takes something away for good. */
+#include <errno.h>
+#include <fcntl.h>
+#include <linux/capability.h>
+#include <linux/keyctl.h>
+#include <net/if.h>
+#include <sched.h>
+#include <string.h>
+#include <sys/ioctl.h>
+#include <sys/prctl.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#include "base/cleanup.h"
+#include "base/fd.h"
+#include "os/caps.h"
+#include "os/landlock.h"
+#include "os/rlimits.h"
+#include "os/seccomp.h"
+#include "wall/inside.h"
+
+enum { LANDLOCK_RULES_MAX = 160 };
+
+int inside_network(struct inside *in)
+{
+    const struct wall_spec *s = in->spec;
+    if (!LAYER_OFF(s->without, UTSNS) && sethostname(s->hostname, strlen(s->hostname)) < 0)
+        return inside_fail(in, errno, "set the host name");
+    if (!LAYER_OFF(s->without, CGROUPNS) && unshare(CLONE_NEWCGROUP) < 0)
+        return inside_fail(in, errno, "make a cgroup namespace");
+    if (!LAYER_OFF(s->without, KEYRING) && syscall(SYS_keyctl, KEYCTL_JOIN_SESSION_KEYRING, NULL) < 0 && errno != ENOSYS)
+        return inside_fail(in, errno, "leave the host's session keyring");
+    if (s->network == NETWORK_HOST || LAYER_OFF(s->without, NETNS))
+        return 0;
+    _cleanup_close_ int sock = socket(AF_INET, SOCK_DGRAM | SOCK_CLOEXEC, 0);
+    struct ifreq ifr = {.ifr_name = "lo", .ifr_flags = IFF_UP | IFF_RUNNING};
+    if (sock < 0 || ioctl(sock, SIOCSIFFLAGS, &ifr) < 0)
+        return inside_fail(in, errno, "bring up the loopback interface");
+    return 0;
+}
+
+int inside_limits(struct inside *in)
+{
+    const struct wall_spec *s = in->spec;
+    if (LAYER_OFF(s->without, RLIMITS))
+        return 0;
+    struct rlimits want = {.open_files = s->open_files, .processes = s->pids};
+    const char *which = "?";
+    if (rlimits_apply(&want, &which) < 0)
+        return inside_fail(in, errno, "set the limit on %s", which);
+    return 0;
+}
+
+struct rules {
+    struct landlock_rule rule[LANDLOCK_RULES_MAX];
+    size_t n;
+};
+
+static int add_rule(struct inside *in, struct rules *r, const char *path, uint64_t rights)
+{
+    if (r->n == LANDLOCK_RULES_MAX)
+        return inside_fail(in, E2BIG, "more than %d places are writable", LANDLOCK_RULES_MAX);
+    int fd = open(path, O_PATH | O_CLOEXEC);
+    if (fd < 0)
+        return inside_fail(in, errno, "open %s for Landlock", path);
+    r->rule[r->n++] = (struct landlock_rule){.fd = fd, .rights = rights};
+    return 0;
+}
+
+/* A redirected output file may be opened again through /dev/stdout; an input file may not be written that way. */
+static void add_outputs(struct rules *r)
+{
+    for (int fd = 1; fd <= 2; fd++) {
+        struct stat st;
+        if (r->n < LANDLOCK_RULES_MAX && fstat(fd, &st) == 0 && S_ISREG(st.st_mode) &&
+            (fcntl(fd, F_GETFL) & O_ACCMODE) != O_RDONLY)
+            r->rule[r->n++] = (struct landlock_rule){.fd = fcntl(fd, F_DUPFD_CLOEXEC, 3), .rights = LANDLOCK_WRITE};
+    }
+}
+
+int inside_landlock(struct inside *in)
+{
+    struct rules r = {.n = 0};
+    const struct wall_spec *s = in->spec;
+    if (LAYER_OFF(s->without, LANDLOCK) || s->skip_landlock)
+        return 0;
+    bool own_root = s->plan->layers.n > 0;
+    if (add_rule(in, &r, "/", own_root ? LANDLOCK_READ | LANDLOCK_WRITE : LANDLOCK_READ) < 0 ||
+        add_rule(in, &r, "/dev", LANDLOCK_READ | LANDLOCK_DEVICE) < 0 || add_rule(in, &r, "/dev/shm", LANDLOCK_WRITE) < 0)
+        return -1;
+    for (size_t i = 0; i < s->plan->nops; i++) {
+        const struct plan_op *op = &s->plan->ops[i];
+        if ((op->kind == OP_BIND_RW || (op->kind == OP_TMPFS && op->writable)) &&
+            add_rule(in, &r, op->path, LANDLOCK_READ | LANDLOCK_WRITE) < 0)
+            return -1;
+    }
+    add_outputs(&r);
+    if (landlock_apply(r.rule, r.n, 0, &in->shared->err) < 0) {
+        in->shared->failed = 1;
+        return -1;
+    }
+    for (size_t i = 0; i < r.n; i++)
+        (void)close(r.rule[i].fd);
+    in->shared->landlock_abi = (unsigned)landlock_abi();
+    return 0;
+}
+
+/* Capabilities, no_new_privs, Landlock, seccomp. For `computer` the two filters must load while CAP_SYS_ADMIN is held,
+ * because no_new_privs would break sudo. */
+int inside_lock(struct inside *in)
+{
+    const struct wall_spec *s = in->spec;
+    bool computer = s->privilege == PRIVILEGE_COMPUTER;
+    uint64_t keep = computer ? caps_computer() : CAPS_NONE;
+    if (!computer && !LAYER_OFF(s->without, NNP) && prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) < 0)
+        return inside_fail(in, errno, "set no_new_privs");
+    inside_stage(in, STAGE_LANDLOCK);
+    if (inside_landlock(in) < 0)
+        return -1;
+    inside_stage(in, STAGE_SECCOMP);
+    if (!LAYER_OFF(s->without, CAPS)) {
+        /* CAP_SYS_ADMIN goes last of all where the filter needs it. */
+        if (caps_bound(keep) < 0)
+            return inside_fail(in, errno, "drop the capability bounding set");
+        if (!LAYER_OFF(s->without, SECUREBITS) && caps_lock_securebits(computer) < 0)
+            return inside_fail(in, errno, "lock the securebits");
+        if (!computer && caps_set(CAPS_NONE) < 0)
+            return inside_fail(in, errno, "drop capabilities");
+    }
+    if (!LAYER_OFF(s->without, SECCOMP)) {
+        unsigned flags = s->filter->flags & FILTER_NOTIFY ? SECCOMP_LOAD_LISTENER : 0U;
+        if (seccomp_load(s->filter->insns, s->filter->n, flags, &in->listener, &in->shared->err) < 0) {
+            in->shared->failed = 1;
+            return -1;
+        }
+    }
+    if (computer && !LAYER_OFF(s->without, CAPS) && caps_set(keep) < 0)
+        return inside_fail(in, errno, "drop capabilities");
+    return 0;
+}

@@ -1,0 +1,159 @@
+/* init.c - pid 1: starts the command, reaps, passes signals on, reports the end. */
+#include <errno.h>
+#include <fcntl.h>
+#include <sched.h>
+#include <signal.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/ioctl.h>
+#include <sys/prctl.h>
+#include <sys/stat.h>
+#include <sys/syscall.h>
+#include <sys/vfs.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "base/fd.h"
+#include "os/pty.h"
+#include "wall/inside.h"
+
+static char command_stack[64 * 1024] __attribute__((aligned(16)));
+
+static void tell(struct inside *in, enum wall_msg_type type, int value, int fd)
+{
+    struct wall_msg m = {.type = type, .value = value};
+    (void)fd_send(in->sock, &m, sizeof m, &fd, fd >= 0 ? 1 : 0);
+}
+
+/* Runs in the memory of init until exec (CLONE_VM | CLONE_VFORK), so it changes nothing but its own process. */
+static int be_command(void *arg)
+{
+    struct inside *in = arg;
+    const struct wall_spec *s = in->spec;
+    if (in->pty_slave >= 0) {
+        if (pty_take_foreground(in->pty_slave) < 0)
+            goto failed;
+        (void)dup2(in->pty_slave, 0);
+        (void)dup2(in->pty_slave, 1);
+        if (s->tty_stderr)
+            (void)dup2(in->pty_slave, 2);
+    } else {
+        (void)setpgid(0, 0);
+    }
+    if (!LAYER_OFF(s->without, FDS)) {
+        int next = 3;
+        for (size_t i = 0; i < s->nkeep; i++) { /* kept ascending */
+            if (s->keep_fds[i] > next)
+                (void)close_range((unsigned)next, (unsigned)s->keep_fds[i] - 1, CLOSE_RANGE_CLOEXEC);
+            (void)fcntl(s->keep_fds[i], F_SETFD, 0);
+            next = s->keep_fds[i] + 1;
+        }
+        (void)close_range((unsigned)next, ~0U, CLOSE_RANGE_CLOEXEC);
+    }
+    (void)sigprocmask(SIG_SETMASK, &s->sigmask, NULL);
+    int eno = ENOENT;
+    for (const char *const *p = s->exec_paths; *p; p++) {
+        (void)execve(*p, s->argv, s->env);
+        if (errno == EACCES)
+            eno = EACCES;
+        else if (errno != ENOENT && errno != ENOTDIR) {
+            eno = errno;
+            break;
+        }
+    }
+    errno = eno;
+failed:
+    in->shared->exec_errno = errno ? errno : EIO;
+    _exit(127);
+}
+
+static int start_terminal(struct inside *in)
+{
+    int dev = open("/dev", O_PATH | O_DIRECTORY | O_CLOEXEC);
+    if (dev < 0 || pty_open_at(dev, &in->pty_master, &in->pty_slave) < 0)
+        return inside_fail(in, errno, "open a terminal in the sandbox");
+    (void)close(dev);
+    tell(in, WALL_MSG_TTY, 0, in->pty_master);
+    (void)close(in->pty_master);
+    uint32_t go;
+    if (fd_recv(in->sock, &go, sizeof go, NULL, NULL) != sizeof go)
+        return inside_fail(in, EPIPE, "wait for the terminal");
+    if (pty_make_controlling(in->pty_slave) < 0)
+        return inside_fail(in, errno, "make the terminal the controlling one");
+    return 0;
+}
+
+static void finish(struct inside *in, int status) __attribute__((noreturn));
+static void finish(struct inside *in, int status)
+{
+    struct statfs fs;
+    (void)getrusage(RUSAGE_CHILDREN, &in->shared->usage);
+    if (statfs(in->spec->plan->layers.n > 0 ? "/" : "/dev/shm", &fs) == 0) {
+        in->shared->disk_full = fs.f_blocks > 0 && fs.f_bavail == 0;
+        in->shared->inodes_full = fs.f_files > 0 && fs.f_ffree == 0;
+    }
+    in->shared->status = status;
+    in->shared->finished = 1;
+    inside_stage(in, STAGE_DONE);
+    _exit(0);
+}
+
+static void reap(struct inside *in, pid_t command)
+{
+    int status;
+    pid_t pid;
+    while ((pid = waitpid(-1, &status, WNOHANG | WUNTRACED)) > 0) {
+        if (pid != command)
+            continue;
+        if (WIFSTOPPED(status)) {
+            if (in->spec->tty)
+                tell(in, WALL_MSG_STOPPED, WSTOPSIG(status), -1);
+            continue;
+        }
+        finish(in, status);
+    }
+}
+
+static void pass_on(const siginfo_t *info, pid_t command)
+{
+    if (info->si_code == SI_QUEUE && info->si_value.sival_int == WALL_SIGNAL_GROUP)
+        (void)kill(-command, info->si_signo);
+    else if (info->si_pid == 0) /* sent from outside this pid namespace */
+        (void)kill(command, info->si_signo);
+}
+
+void inside_run(struct inside *in)
+{
+    sigset_t all;
+    inside_stage(in, STAGE_EXEC);
+    if (in->spec->tty && start_terminal(in) < 0)
+        _exit(1);
+    if (in->listener >= 0) {
+        tell(in, WALL_MSG_LISTENER, 0, in->listener);
+        (void)close(in->listener);
+    }
+    pid_t command = clone(be_command, command_stack + sizeof command_stack, CLONE_VM | CLONE_VFORK | SIGCHLD, in);
+    if (command < 0) {
+        (void)inside_fail(in, errno, "start the command");
+        _exit(1);
+    }
+    in->shared->command = command;
+    if (in->shared->exec_errno)
+        finish(in, 127 << 8);
+    inside_stage(in, STAGE_RUNNING);
+    tell(in, WALL_MSG_RUNNING, 0, -1);
+    /* Standard streams belong to the command alone: a reader must see their end when it closes them. And init holds no
+     * descriptor of the host but its socket. */
+    (void)close_range(0, (unsigned)in->sock - 1, 0);
+    (void)close_range((unsigned)in->sock + 1, ~0U, 0);
+    (void)sigfillset(&all);
+    for (;;) {
+        siginfo_t info = {0};
+        if (sigwaitinfo(&all, &info) < 0)
+            continue;
+        if (info.si_signo == SIGCHLD)
+            reap(in, command);
+        else
+            pass_on(&info, command);
+    }
+}

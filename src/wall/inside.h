@@ -1,0 +1,55 @@
+/* inside.h - what runs in init between clone and the command. Shared by the files of wall/ only.
+ *
+ * Every function here runs after clone: no allocation, no stdio streams, no locks. Failures fill in->shared->err and
+ * return -1; the caller of wall_start() reads it there.
+ */
+#ifndef HUTCH_WALL_INSIDE_H
+#define HUTCH_WALL_INSIDE_H
+
+#include "os/mount.h"
+#include "wall/wall.h"
+
+enum { INSIDE_BINDS_MAX = 512 };
+
+struct inside {
+    const struct wall_spec *spec;
+    struct wall_shared *shared;
+    int sock;      /* to the caller */
+    int root;      /* the tree being built: "/" itself, or the new root of the container tier */
+    bool new_root; /* container tier: pivot into root at the end */
+    int binds[INSIDE_BINDS_MAX]; /* detached mounts for the bind ops, in order of the plan */
+    size_t nbinds;
+    int devices[8]; /* detached clones of the host's /dev nodes */
+    int proc;       /* the new procfs, detached or attached, kept until the end of set-up */
+    int listener, pty_master, pty_slave;
+};
+
+/* Builds init's errors: ERR_SETUP, with the stage. Returns -1. */
+int inside_fail(struct inside *in, int eno, const char *fmt, ...) __attribute__((format(printf, 3, 4)));
+void inside_stage(struct inside *in, enum wall_stage s);
+
+/* Never returns: builds, starts the command, reaps. */
+void inside_main(const struct wall_spec *spec, struct wall_shared *shared, int sock) __attribute__((noreturn));
+
+/* mounts.c: invariants 1-4 of plan.h become mounts. */
+int inside_take_binds(struct inside *in); /* rootless: clone from our own namespace, before anything becomes read-only */
+int inside_mounts(struct inside *in);
+int inside_pivot(struct inside *in);
+/* kernfs.c: the private /dev, /proc, /sys. */
+int inside_vault(struct inside *in);
+int inside_devices(struct inside *in);
+int inside_proc(struct inside *in);
+/* confine.c: what can no longer be undone. */
+int inside_network(struct inside *in);
+int inside_limits(struct inside *in);
+int inside_landlock(struct inside *in);
+int inside_lock(struct inside *in);
+/* init.c: the command and its end. */
+void inside_run(struct inside *in) __attribute__((noreturn));
+
+/* A place in the tree being built; never resolves outside it. -1 with errno. */
+int inside_place(const struct inside *in, const char *path);
+/* The same, but makes missing directories (0755) and the last component as asked, as long as that is in our own memory. */
+int inside_make_place(const struct inside *in, const char *path, bool dir);
+
+#endif

@@ -1,0 +1,179 @@
+/* kernfs.c - the sandbox's own /dev, /proc and /sys.
+ *
+ * The vault is one tmpfs, attached at /sys while the sandbox is built. All private writable directories, the private
+ * /dev and the covers of mode 0000 are directories and files in it, bound where they belong, so that one size and one
+ * inode limit holds for all of them together. At the end /sys is covered by an empty directory of the same vault.
+ */
+#include <errno.h>
+#include <fcntl.h>
+#include <sys/mount.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "base/cleanup.h"
+#include "base/fd.h"
+#include "wall/inside.h"
+
+static const char *const nodes[] = {"null", "zero", "full", "random", "urandom", "tty"};
+enum { NODES = 6 };
+
+static const struct {
+    const char *name, *target;
+} links[] = {{"fd", "/proc/self/fd"},        {"stdin", "/proc/self/fd/0"}, {"stdout", "/proc/self/fd/1"},
+             {"stderr", "/proc/self/fd/2"}, {"ptmx", "pts/ptmx"}};
+
+/* Kernel files that tell of the host or of its other users. Writing is impossible anyway: the whole /proc is read-only. */
+static const char *const hidden_files[] = {
+    "kcore",     "kmsg",      "kallsyms",     "keys",       "key-users",  "timer_list",    "sched_debug", "slabinfo",
+    "interrupts", "softirqs", "config.gz",    "cmdline",    "partitions", "diskstats",     "swaps",       "modules",
+    "iomem",     "ioports",   "kpagecount",   "kpageflags", "kpagecgroup", "latency_stats", "vmallocinfo", "pagetypeinfo",
+    "sysrq-trigger", "mtrr",  "schedstat",    "zoneinfo",   "buddyinfo",  "locks",         "dma",         "execdomains",
+};
+static const char *const hidden_dirs[] = {"acpi", "asound", "bus", "driver", "fs", "irq", "scsi", "tty", "dynamic_debug"};
+
+int inside_vault(struct inside *in)
+{
+    const struct wall_spec *s = in->spec;
+    uint64_t inodes = LAYER_OFF(s->without, TMPFS_INODES) ? 0 : s->disk_inodes;
+    uint64_t size = LAYER_OFF(s->without, DISK) ? 0 : s->disk_bytes;
+    _cleanup_close_ int fd = mount_new_tmpfs(size, inodes, 0755, MOUNT_NOSUID | MOUNT_NODEV);
+    if (fd < 0)
+        return inside_fail(in, errno, "make the private tmpfs");
+    _cleanup_close_ int at = in->new_root ? inside_make_place(in, "/sys", true) : inside_place(in, "/sys");
+    if (at < 0)
+        return inside_fail(in, errno, "find /sys");
+    if (mount_attach(fd, at) < 0)
+        return inside_fail(in, errno, "attach the private tmpfs (is /sys a directory?)");
+    if (mkdirat(fd, "d", 0) < 0 || mkdirat(fd, "e", 0555) < 0 || mkdirat(fd, "dev", 0755) < 0 || mkdirat(fd, "shm", 0700) < 0)
+        return inside_fail(in, errno, "fill the private tmpfs");
+    if (fchmodat(fd, "shm", 01777, 0) < 0 || fchmodat(fd, "e", 0555, 0) < 0)
+        return inside_fail(in, errno, "fill the private tmpfs");
+    _cleanup_close_ int f = openat(fd, "f", O_CREAT | O_EXCL | O_WRONLY | O_CLOEXEC, 0);
+    return f < 0 ? inside_fail(in, errno, "fill the private tmpfs") : 0;
+}
+
+static int bind_from_vault(struct inside *in, const char *name, const char *path, unsigned flags)
+{
+    _cleanup_close_ int src = inside_place(in, name);
+    _cleanup_close_ int fd = src < 0 ? -1 : mount_clone(src, "", 0);
+    _cleanup_close_ int at = in->new_root ? inside_make_place(in, path, true) : inside_place(in, path);
+    if (fd < 0 || at < 0 || mount_set(fd, "", flags) < 0 || mount_attach(fd, at) < 0)
+        return inside_fail(in, errno, "mount %s", path);
+    return 0;
+}
+
+static int add_node(struct inside *in, int dev, const char *name, int clone)
+{
+    _cleanup_close_ int f = openat(dev, name, O_CREAT | O_EXCL | O_RDONLY | O_CLOEXEC, 0644);
+    if (f < 0)
+        return inside_fail(in, errno, "make /dev/%s", name);
+    _cleanup_close_ int at = openat(dev, name, O_PATH | O_CLOEXEC | O_NOFOLLOW);
+    if (at < 0 || mount_attach(clone, at) < 0)
+        return inside_fail(in, errno, "show /dev/%s", name);
+    return 0;
+}
+
+/* Devices asked for by rule: their clones stand among the binds, at the position of the op. */
+static int add_extra_devices(struct inside *in, int dev)
+{
+    size_t at = 0;
+    for (size_t i = 0; i < in->spec->plan->nops; i++) {
+        const struct plan_op *op = &in->spec->plan->ops[i];
+        if (op->kind == OP_DEVICE && add_node(in, dev, op->path + 5, in->binds[at]) < 0)
+            return -1;
+        at += op->kind == OP_BIND_RO || op->kind == OP_BIND_RW || op->kind == OP_DEVICE;
+    }
+    return 0;
+}
+
+int inside_devices(struct inside *in)
+{
+    char name[16] = "/dev/";
+    int clones[NODES];
+    if (LAYER_OFF(in->spec->without, DEV) && !in->new_root)
+        return 0;
+    for (unsigned i = 0; i < NODES; i++) { /* from the host's /dev, which is still in view */
+        size_t n = 0;
+        for (; nodes[i][n]; n++)
+            name[5 + n] = nodes[i][n];
+        name[5 + n] = '\0';
+        struct stat st;
+        clones[i] = mount_clone(AT_FDCWD, name, MOUNT_NOFOLLOW);
+        if (clones[i] < 0 || fstatat(clones[i], "", &st, AT_EMPTY_PATH) < 0 || !S_ISCHR(st.st_mode))
+            return inside_fail(in, clones[i] < 0 ? errno : EINVAL, "take the host's %s", name);
+        if (mount_set(clones[i], "", MOUNT_NOSUID | MOUNT_NOEXEC | MOUNT_PRIVATE) < 0)
+            return inside_fail(in, errno, "set the flags of %s", name);
+    }
+    if (bind_from_vault(in, "/sys/dev", "/dev", MOUNT_NOSUID | MOUNT_NOEXEC) < 0)
+        return -1;
+    _cleanup_close_ int dev = inside_place(in, "/dev");
+    if (dev < 0)
+        return inside_fail(in, errno, "open the new /dev");
+    for (unsigned i = 0; i < NODES; i++) {
+        if (add_node(in, dev, nodes[i], clones[i]) < 0)
+            return -1;
+        (void)close(clones[i]);
+    }
+    for (unsigned i = 0; i < sizeof links / sizeof links[0]; i++)
+        if (symlinkat(links[i].target, dev, links[i].name) < 0)
+            return inside_fail(in, errno, "link /dev/%s", links[i].name);
+    if (add_extra_devices(in, dev) < 0 || mkdirat(dev, "pts", 0755) < 0 || mkdirat(dev, "shm", 01777) < 0)
+        return in->shared->err.code ? -1 : inside_fail(in, errno, "fill the new /dev");
+    _cleanup_close_ int pts = mount_new_devpts(MOUNT_NOSUID | MOUNT_NOEXEC);
+    _cleanup_close_ int at = openat(dev, "pts", O_PATH | O_CLOEXEC | O_NOFOLLOW);
+    if (pts < 0 || at < 0 || mount_attach(pts, at) < 0)
+        return inside_fail(in, errno, "mount /dev/pts");
+    if (bind_from_vault(in, "/sys/shm", "/dev/shm", MOUNT_NOSUID | MOUNT_NODEV) < 0)
+        return -1;
+    return mount_set(dev, "", MOUNT_RO) < 0 ? inside_fail(in, errno, "make /dev read-only") : 0;
+}
+
+static int cover(struct inside *in, int proc, const char *name, const char *vault_name)
+{
+    _cleanup_close_ int at = openat(proc, name, O_PATH | O_CLOEXEC | O_NOFOLLOW);
+    if (at < 0)
+        return errno == ENOENT ? 0 : inside_fail(in, errno, "find /proc/%s", name);
+    _cleanup_close_ int src = inside_place(in, vault_name);
+    _cleanup_close_ int fd = src < 0 ? -1 : mount_clone(src, "", 0);
+    if (fd < 0 || mount_set(fd, "", MOUNT_RO | MOUNT_NOSUID | MOUNT_NODEV | MOUNT_NOEXEC) < 0 || mount_attach(fd, at) < 0)
+        return inside_fail(in, errno, "cover /proc/%s", name);
+    return 0;
+}
+
+static int limit_namespaces(struct inside *in)
+{
+    /* Without this a kernel bug reachable only with capabilities in a nested user namespace would be one call away. */
+    if (LAYER_OFF(in->spec->without, USERNS_LIMIT))
+        return 0;
+    if (fd_put(in->proc, "sys/user/max_user_namespaces", "0") < 0)
+        return inside_fail(in, errno, "forbid nested user namespaces");
+    return 0;
+}
+
+int inside_proc(struct inside *in)
+{
+    bool plain = LAYER_OFF(in->spec->without, PROC);
+    _cleanup_close_ int at = in->new_root ? inside_make_place(in, "/proc", true) : inside_place(in, "/proc");
+    if (at < 0)
+        return inside_fail(in, errno, "find /proc");
+    in->proc = mount_new_proc(MOUNT_NOSUID | MOUNT_NODEV | MOUNT_NOEXEC);
+    if (in->proc < 0)
+        return inside_fail(in, errno, errno == EPERM ? "mount /proc (parts of the host's own /proc are covered; "
+                                                       "`hutch doctor` explains)" : "mount /proc");
+    if (mount_attach(in->proc, at) < 0)
+        return inside_fail(in, errno, "attach /proc");
+    if (limit_namespaces(in) < 0)
+        return -1;
+    for (unsigned i = 0; !plain && i < sizeof hidden_files / sizeof hidden_files[0]; i++)
+        if (cover(in, in->proc, hidden_files[i], "/sys/f") < 0)
+            return -1;
+    for (unsigned i = 0; !plain && i < sizeof hidden_dirs / sizeof hidden_dirs[0]; i++)
+        if (cover(in, in->proc, hidden_dirs[i], "/sys/d") < 0)
+            return -1;
+    if (!plain && mount_set(in->proc, "", MOUNT_RO) < 0)
+        return inside_fail(in, errno, "make /proc read-only");
+    /* Nobody needs the vault by name any more. */
+    if (LAYER_OFF(in->spec->without, SYS) && !in->new_root)
+        return umount2("/sys", MNT_DETACH) < 0 ? inside_fail(in, errno, "uncover /sys") : 0;
+    return bind_from_vault(in, "/sys/e", "/sys", MOUNT_RO | MOUNT_NOSUID | MOUNT_NODEV | MOUNT_NOEXEC);
+}

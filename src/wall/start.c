@@ -1,0 +1,279 @@
+/* start.c - the caller's side: clones init, writes its id maps, makes the mounts that need the caller's privilege. */
+#include <errno.h>
+#include <fcntl.h>
+#include <linux/sched.h>
+#include <poll.h>
+#include <sched.h>
+#include <signal.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <sys/syscall.h>
+#include <sys/wait.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "base/cleanup.h"
+#include "base/fd.h"
+#include "wall/inside.h"
+
+static uint64_t clone_flags(const struct wall_spec *s)
+{
+    layer_set off = s->without;
+    uint64_t f = CLONE_NEWUSER | CLONE_NEWNS | CLONE_PIDFD | CLONE_CLEAR_SIGHAND;
+    f |= LAYER_OFF(off, PIDNS) ? 0 : CLONE_NEWPID;
+    f |= LAYER_OFF(off, IPCNS) ? 0 : CLONE_NEWIPC;
+    f |= LAYER_OFF(off, UTSNS) ? 0 : CLONE_NEWUTS;
+    f |= s->network == NETWORK_HOST || LAYER_OFF(off, NETNS) ? 0 : CLONE_NEWNET;
+    return f;
+}
+
+static int clone_init(const struct wall_spec *spec, struct wall *w, int inner, struct err *err)
+{
+    int pidfd = -1;
+    int into = spec->cgroup && !LAYER_OFF(spec->without, CGROUP) ? cgroup_into_fd(spec->cgroup) : -1;
+    struct clone_args args = {
+        .flags = clone_flags(spec) | (into >= 0 ? CLONE_INTO_CGROUP : 0),
+        .pidfd = (uint64_t)(uintptr_t)&pidfd,
+        .exit_signal = SIGCHLD,
+        .cgroup = into >= 0 ? (uint64_t)into : 0,
+    };
+    struct timespec t;
+    (void)clock_gettime(CLOCK_MONOTONIC, &t);
+    w->shared->at_ns[STAGE_CLONE] = (uint64_t)t.tv_sec * 1000000000U + (uint64_t)t.tv_nsec;
+    long pid = syscall(SYS_clone3, &args, sizeof args);
+    if (pid == 0)
+        inside_main(spec, w->shared, inner);
+    if (pid < 0) {
+        if (errno == ENOSPC || errno == EPERM)
+            return err_set(err, ERR_HOST, errno, "this host refuses new user namespaces (see `hutch doctor`)");
+        return err_set(err, ERR_SETUP, errno, "clone the sandbox's first process");
+    }
+    w->pid = (pid_t)pid;
+    w->pidfd = pidfd;
+    return 0;
+}
+
+static int send_fds(struct wall *w, const int *fds, size_t n, bool more, struct err *err)
+{
+    uint32_t m = more;
+    if (fd_send(w->sock, &m, sizeof m, fds, n) < 0)
+        return err_set(err, ERR_SETUP, errno, "hand the mounts to the sandbox");
+    return 0;
+}
+
+/* A detached, idmapped clone of one host directory, checked against what the plan saw. */
+static int idmapped(const struct wall_spec *spec, const struct plan_op *op, int userns, struct err *err)
+{
+    struct stat st;
+    unsigned recursive = MOUNT_RECURSIVE;
+    _cleanup_close_ int fd = mount_clone(AT_FDCWD, op->src, recursive);
+    if (fd < 0)
+        return err_set(err, ERR_SETUP, errno, "share %s", op->src);
+    if (fstatat(fd, "", &st, AT_EMPTY_PATH) < 0 || st.st_dev != op->dev || st.st_ino != op->ino)
+        return err_set(err, ERR_SETUP, 0, "%s was replaced while the sandbox was being built", op->src);
+    bool map = op->as_caller && op->kind != OP_DEVICE && !LAYER_OFF(spec->without, USERNS_RANGE);
+    if (map && mount_idmap(fd, userns, recursive) < 0) {
+        /* A mount below it may be of a kind that cannot be mapped: share the directory without what is mounted in it. */
+        (void)close(fd);
+        recursive = 0;
+        fd = mount_clone(AT_FDCWD, op->src, 0);
+        if (fd < 0 || mount_idmap(fd, userns, 0) < 0)
+            return err_set(err, ERR_HOST, errno, "the file system of %s cannot map ids, so root cannot share it with a "
+                                                 "sandbox; run hutch as an ordinary user", op->src);
+    }
+    unsigned flags = recursive | MOUNT_PRIVATE | (op->kind == OP_DEVICE ? 0U : MOUNT_NODEV);
+    flags |= LAYER_OFF(spec->without, NOSUID) ? 0U : MOUNT_NOSUID;
+    flags |= op->kind == OP_BIND_RO && !LAYER_OFF(spec->without, MOUNTS) ? MOUNT_RO : 0U;
+    if (mount_set(fd, "", flags) < 0)
+        return err_set(err, ERR_SETUP, errno, "set the flags of %s", op->src);
+    return TAKE_FD(fd);
+}
+
+static int send_binds(const struct wall_spec *spec, struct wall *w, int userns, struct err *err)
+{
+    int batch[FD_MSG_MAX];
+    size_t n = 0;
+    int r = 0;
+    for (size_t i = 0; i < spec->plan->nops && r == 0; i++) {
+        const struct plan_op *op = &spec->plan->ops[i];
+        if (op->kind != OP_BIND_RW && op->kind != OP_BIND_RO && op->kind != OP_DEVICE)
+            continue;
+        int fd = idmapped(spec, op, userns, err);
+        if (fd < 0) {
+            r = -1;
+            break;
+        }
+        batch[n++] = fd;
+        if (n == FD_MSG_MAX) {
+            r = send_fds(w, batch, n, true, err);
+            while (n > 0)
+                (void)close(batch[--n]);
+        }
+    }
+    if (r == 0)
+        r = send_fds(w, batch, n, false, err);
+    while (n > 0)
+        (void)close(batch[--n]);
+    return r;
+}
+
+/* Container tier of a root caller: the overlay belongs to the initial user namespace, so that renames of directories work
+ * as on any other file system; its layers are idmapped, so that the files on disk keep ids 0..65535. */
+static int send_overlay(const struct wall_spec *spec, struct wall *w, int userns, struct err *err)
+{
+    enum { LAYERS_MAX = 64 };
+    char names[LAYERS_MAX][16];
+    const char *lower[LAYERS_MAX];
+    const struct strv *layers = &spec->plan->layers;
+    if (layers->n > LAYERS_MAX)
+        return err_set(err, ERR_USAGE, 0, "--root: at most %d layers", LAYERS_MAX);
+    if (unshare(CLONE_NEWNS) < 0 || mount_set(AT_FDCWD, "/", MOUNT_RECURSIVE | MOUNT_PRIVATE) < 0)
+        return err_set(err, ERR_SETUP, errno, "make a mount namespace for the layers");
+    uint64_t size = LAYER_OFF(spec->without, DISK) ? 0 : spec->disk_bytes;
+    _cleanup_close_ int scratch = mount_new_tmpfs(size, spec->disk_inodes, 0755, MOUNT_NOSUID | MOUNT_NODEV);
+    _cleanup_close_ int at = open("/tmp", O_PATH | O_DIRECTORY | O_CLOEXEC);
+    uid_t base = LAYER_OFF(spec->without, USERNS_RANGE) ? 0 : spec->range->base;
+    if (scratch < 0 || at < 0 || mount_attach(scratch, at) < 0 || mkdirat(scratch, "u", 0755) < 0 ||
+        mkdirat(scratch, "w", 0755) < 0 || fchownat(scratch, "u", base, base, 0) < 0)
+        return err_set(err, ERR_SETUP, errno, "make the private upper layer");
+    for (size_t i = 0; i < layers->n; i++) {
+        (void)snprintf(names[i], sizeof names[i], "/tmp/l%zu", i);
+        lower[i] = names[i];
+        _cleanup_close_ int fd = mount_clone(AT_FDCWD, layers->v[i], 0);
+        if (fd < 0 || mkdirat(scratch, names[i] + 5, 0755) < 0)
+            return err_set(err, ERR_SETUP, errno, "take layer %s", layers->v[i]);
+        if (!LAYER_OFF(spec->without, USERNS_RANGE) && mount_idmap(fd, userns, 0) < 0)
+            return err_set(err, ERR_HOST, errno, "the file system of layer %s cannot map ids", layers->v[i]);
+        _cleanup_close_ int place = openat(scratch, names[i] + 5, O_PATH | O_CLOEXEC);
+        if (place < 0 || mount_set(fd, "", MOUNT_RO) < 0 || mount_attach(fd, place) < 0)
+            return err_set(err, ERR_SETUP, errno, "attach layer %s", layers->v[i]);
+    }
+    _cleanup_close_ int overlay = mount_new_overlay(lower, layers->n, "/tmp/u", "/tmp/w", false, MOUNT_NODEV);
+    if (overlay < 0)
+        return err_set(err, ERR_SETUP, errno, "mount the overlay over %s", layers->v[0]);
+    return send_fds(w, &overlay, 1, true, err);
+}
+
+/* Root: one range, all of it. The host's uid 0 is never among the mapped ids. */
+static int give_range(const struct wall_spec *spec, struct wall *w, struct err *err)
+{
+    struct idmap map = {0};
+    char path[64];
+    if (LAYER_OFF(spec->without, USERNS_RANGE)) {
+        (void)snprintf(path, sizeof path, "/proc/%d/uid_map", w->pid);
+        if (fd_put(AT_FDCWD, path, "0 0 65536") < 0)
+            return err_set(err, ERR_SETUP, errno, "write %s", path);
+        (void)snprintf(path, sizeof path, "/proc/%d/gid_map", w->pid);
+        if (fd_put(AT_FDCWD, path, "0 0 65536") < 0)
+            return err_set(err, ERR_SETUP, errno, "write %s", path);
+    } else if (!idmap_add(&map, 0, spec->range->base, spec->range->count) ||
+               idmap_write(w->pid, &map, &map, false, err) < 0) {
+        return err->code ? -1 : err_set(err, ERR_INTERNAL, 0, "the id range is not valid");
+    }
+    (void)snprintf(path, sizeof path, "/proc/%d/ns/user", w->pid);
+    _cleanup_close_ int userns = open(path, O_RDONLY | O_CLOEXEC);
+    if (userns < 0)
+        return err_set(err, ERR_SETUP, errno, "open the new user namespace");
+    if (spec->plan->layers.n > 0 && send_overlay(spec, w, userns, err) < 0)
+        return -1;
+    return send_binds(spec, w, userns, err);
+}
+
+/* An ordinary user with subordinate ids: inside 0 is the user, the rest comes from /etc/subuid. */
+static int give_subids(const struct wall_spec *spec, struct wall *w, struct err *err)
+{
+    const struct idmap_subids *s = spec->subids;
+    struct idmap uids = {0}, gids = {0};
+    if (!idmap_add(&uids, 0, spec->who.uid, 1) || !idmap_add(&uids, 1, s->uid_base, s->uid_count) ||
+        !idmap_add(&gids, 0, spec->who.gid, 1) || !idmap_add(&gids, 1, s->gid_base, s->gid_count))
+        return err_set(err, ERR_HOST, 0, "the ranges in /etc/subuid and /etc/subgid are not usable");
+    if (idmap_write_rootless(w->pid, &uids, &gids, err) < 0)
+        return -1;
+    return send_fds(w, NULL, 0, false, err);
+}
+
+int wall_start(const struct wall_spec *spec, struct wall *ret, struct err *err)
+{
+    int pair[2];
+    struct wall w = {.pid = -1, .pidfd = -1, .sock = -1};
+    w.shared = mmap(NULL, sizeof *w.shared, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+    if (w.shared == MAP_FAILED)
+        return err_set(err, ERR_SETUP, errno, "map the shared page");
+    if (socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, pair) < 0) {
+        (void)munmap(w.shared, sizeof *w.shared);
+        return err_set(err, ERR_SETUP, errno, "make a socket pair");
+    }
+    w.sock = pair[0];
+    int r = clone_init(spec, &w, pair[1], err);
+    (void)close(pair[1]);
+    if (r == 0 && spec->range)
+        r = give_range(spec, &w, err);
+    else if (r == 0 && spec->subids)
+        r = give_subids(spec, &w, err);
+    if (r == 0) {
+        *ret = w;
+        return 0;
+    }
+    if (w.pid > 0) {
+        bool inside_failed = w.shared->failed; /* init's own words are closer to the cause than a broken socket */
+        struct err ignored;
+        wall_kill(&w);
+        if (inside_failed)
+            *err = w.shared->err;
+        (void)wall_finish(&w, &ignored);
+    } else {
+        (void)close(w.sock);
+        (void)munmap(w.shared, sizeof *w.shared);
+    }
+    return -1;
+}
+
+int wall_receive(struct wall *w, struct wall_msg *ret, int *ret_fd)
+{
+    size_t nfds = 1;
+    *ret_fd = -1;
+    ssize_t n = fd_recv(w->sock, ret, sizeof *ret, ret_fd, &nfds);
+    if (n > 0 && n != sizeof *ret) {
+        errno = EBADMSG;
+        return -1;
+    }
+    if (nfds == 0)
+        *ret_fd = -1;
+    return n < 0 ? -1 : n > 0;
+}
+
+int wall_release(const struct wall *w)
+{
+    uint32_t go = 1;
+    return fd_send(w->sock, &go, sizeof go, NULL, 0);
+}
+
+int wall_signal(const struct wall *w, int sig, bool group)
+{
+    siginfo_t info = {0};
+    info.si_signo = sig;
+    info.si_code = SI_QUEUE;
+    info.si_value.sival_int = WALL_SIGNAL_GROUP;
+    return (int)syscall(SYS_pidfd_send_signal, w->pidfd, sig, group ? &info : NULL, 0);
+}
+
+void wall_kill(const struct wall *w) { (void)syscall(SYS_pidfd_send_signal, w->pidfd, SIGKILL, NULL, 0); }
+
+int wall_finish(struct wall *w, struct err *err)
+{
+    int status, r = 0;
+    while (waitpid(w->pid, &status, 0) < 0 && errno == EINTR) {
+    }
+    if (w->shared->failed) {
+        *err = w->shared->err;
+        r = -1;
+    }
+    (void)close(w->pidfd);
+    (void)close(w->sock);
+    (void)munmap(w->shared, sizeof *w->shared);
+    *w = (struct wall){.pid = -1, .pidfd = -1, .sock = -1};
+    return r;
+}

@@ -1,0 +1,262 @@
+#include "wall/stubs.h"
+
+#include <dirent.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <poll.h>
+#include <signal.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/file.h>
+#include <sys/prctl.h>
+#include <sys/stat.h>
+#include <sys/syscall.h>
+#include <sys/wait.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "base/cleanup.h"
+#include "base/mem.h"
+#include "base/path.h"
+
+enum { LOCK_TRIES = 200, LOCK_PAUSE_MS = 10, GUARD_KILL_MS = 5000 };
+
+struct stub_dir {
+    char *path;
+    int fd;            /* the directory, with our shared lock */
+    struct strv names; /* stubs of ours in it */
+    bool shared;       /* stubs of another run were here already */
+    bool linked;       /* names.v[0] is a socket that others can be linked to */
+};
+
+struct stubs {
+    struct stub_dir *dirs;
+    size_t n, cap;
+};
+
+static bool is_stub(int dir, const char *name)
+{
+    struct stat st;
+    return fstatat(dir, name, &st, AT_SYMLINK_NOFOLLOW) == 0 && plan_is_stub(&st);
+}
+
+static int lock_shared(int fd)
+{
+    for (int i = 0; i < LOCK_TRIES; i++) {
+        if (flock(fd, LOCK_SH | LOCK_NB) == 0)
+            return 0;
+        if (errno != EWOULDBLOCK)
+            return errno == ENOLCK || errno == EOPNOTSUPP ? 0 : -1;
+        (void)poll(NULL, 0, LOCK_PAUSE_MS);
+    }
+    return -1;
+}
+
+static struct stub_dir *dir_for(struct stubs *s, const char *path, struct err *err)
+{
+    for (size_t i = 0; i < s->n; i++)
+        if (strcmp(s->dirs[i].path, path) == 0)
+            return &s->dirs[i];
+    int fd = open(path, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+    if (fd < 0) {
+        (void)err_set(err, ERR_SETUP, errno, "open %s to protect names in it", path);
+        return NULL;
+    }
+    if (lock_shared(fd) < 0) {
+        (void)close(fd);
+        (void)err_set(err, ERR_SETUP, errno, "another program holds a lock on the directory %s", path);
+        return NULL;
+    }
+    MEM_GROW(s->dirs, s->n, s->cap);
+    s->dirs[s->n] = (struct stub_dir){.path = xstrdup(path), .fd = fd};
+    return &s->dirs[s->n++];
+}
+
+/* One socket node serves all names of a directory: a further link costs a third of a further node. */
+static int make_node(struct stub_dir *d, const char *name)
+{
+    if (d->linked && linkat(d->fd, d->names.v[0], d->fd, name, 0) == 0)
+        return 0;
+    if (d->linked && errno == EEXIST)
+        return -1;
+    if (mknodat(d->fd, name, S_IFSOCK | 01000, 0) == 0) {
+        d->linked = d->names.n == 0;
+        return 0;
+    }
+    if (errno != EPERM && errno != EOPNOTSUPP && errno != EINVAL)
+        return -1;
+    int fd = openat(d->fd, name, O_CREAT | O_EXCL | O_WRONLY | O_CLOEXEC, 0);
+    if (fd < 0)
+        return -1;
+    (void)fchmod(fd, 01000);
+    (void)close(fd);
+    return 0;
+}
+
+static int make_one(struct stub_dir *d, struct plan_op *op, struct err *err)
+{
+    const char *name = path_name(op->src);
+    int r = op->type == TYPE_DIR ? mkdirat(d->fd, name, 0755) : make_node(d, name);
+    if (r < 0 && errno == EEXIST && is_stub(d->fd, name)) {
+        d->shared = true;
+        strv_add(&d->names, name);
+        if (d->names.n == 1)
+            d->linked = false;
+        return 0;
+    }
+    if (r < 0 && (errno == EACCES || errno == EROFS || errno == EPERM)) {
+        op->type = TYPE_NONE; /* not writable for the caller, so not for the command either */
+        return 0;
+    }
+    if (r < 0)
+        return err_set(err, ERR_SETUP, errno, "put a stub at %s", op->src);
+    if (op->type == TYPE_DIR)
+        (void)fchmodat(d->fd, name, 01755, 0);
+    strv_add(&d->names, name);
+    return 0;
+}
+
+int stubs_make(struct plan *plan, struct stubs **ret, struct err *err)
+{
+    struct stubs *s = NULL;
+    mode_t mask = umask(0);
+    int r = 0;
+    *ret = NULL;
+    for (size_t i = 0; i < plan->nops && r == 0; i++) {
+        struct plan_op *op = &plan->ops[i];
+        if (op->kind != OP_STUB)
+            continue;
+        if (!s)
+            s = xcalloc(1, sizeof *s);
+        _cleanup_free_ char *parent = path_parent(op->src);
+        struct stub_dir *d = dir_for(s, parent, err);
+        r = d ? make_one(d, op, err) : -1;
+    }
+    (void)umask(mask);
+    if (r < 0) {
+        stubs_remove(s);
+        return -1;
+    }
+    *ret = s;
+    return 0;
+}
+
+static void remove_stub(int dir, const char *name)
+{
+    struct stat st;
+    if (fstatat(dir, name, &st, AT_SYMLINK_NOFOLLOW) == 0 && plan_is_stub(&st))
+        (void)unlinkat(dir, name, S_ISDIR(st.st_mode) ? AT_REMOVEDIR : 0);
+}
+
+/* Another run may have protected other names than ours: the last one takes all of them. */
+static void remove_all_stubs(int dir)
+{
+    int copy = openat(dir, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    _cleanup_closedir_ DIR *d = copy >= 0 ? fdopendir(copy) : NULL;
+    if (!d)
+        return;
+    for (const struct dirent *e; (e = readdir(d));)
+        if (e->d_type == DT_SOCK || e->d_type == DT_DIR || e->d_type == DT_REG || e->d_type == DT_UNKNOWN)
+            remove_stub(dir, e->d_name);
+}
+
+static void dir_done(struct stub_dir *d)
+{
+    if (flock(d->fd, LOCK_EX | LOCK_NB) == 0 || errno == ENOLCK || errno == EOPNOTSUPP) {
+        for (size_t i = d->names.n; i > 0; i--)
+            remove_stub(d->fd, d->names.v[i - 1]);
+        if (d->shared)
+            remove_all_stubs(d->fd);
+    }
+    (void)close(d->fd);
+    strv_done(&d->names);
+    free(d->path);
+}
+
+void stubs_remove(struct stubs *s)
+{
+    if (!s)
+        return;
+    for (size_t i = s->n; i > 0; i--)
+        dir_done(&s->dirs[i - 1]);
+    free(s->dirs);
+    free(s);
+}
+
+/* Closes everything but what the guard needs, so that no pipe of the caller stays open because of it. */
+static void keep_only(const struct stubs *s, const struct cgroup *cg, const int *fds, size_t n)
+{
+    for (int fd = 0; fd < 1024; fd++) {
+        bool keep = false;
+        for (size_t i = 0; i < n; i++)
+            keep = keep || fds[i] == fd;
+        for (size_t i = 0; s && i < s->n; i++)
+            keep = keep || s->dirs[i].fd == fd;
+        for (unsigned i = 0; cg && i < cg->nleaf; i++)
+            keep = keep || cg->leaf[i].fd == fd;
+        if (!keep)
+            (void)close(fd);
+    }
+    (void)close_range(1024, ~0U, 0);
+}
+
+static void guard_main(struct stubs *s, struct cgroup *cg, int pidfd, int pipe) __attribute__((noreturn));
+static void guard_main(struct stubs *s, struct cgroup *cg, int pidfd, int pipe)
+{
+    sigset_t all;
+    char word;
+    struct err ignored = {0};
+    (void)setsid();
+    (void)prctl(PR_SET_NAME, "hutch-guard", 0, 0, 0);
+    (void)sigfillset(&all);
+    (void)sigprocmask(SIG_SETMASK, &all, NULL);
+    keep_only(s, cg, (int[]){pidfd, pipe}, 2);
+    ssize_t n;
+    do
+        n = read(pipe, &word, 1);
+    while (n < 0 && errno == EINTR);
+    if (n == 1)
+        _exit(0);
+    struct pollfd p = {.fd = pidfd, .events = POLLIN};
+    (void)syscall(SYS_pidfd_send_signal, pidfd, SIGKILL, NULL, 0);
+    (void)poll(&p, 1, GUARD_KILL_MS);
+    if (cg) {
+        (void)cgroup_kill(cg, GUARD_KILL_MS, &ignored);
+        (void)cgroup_destroy(cg);
+    }
+    stubs_remove(s);
+    _exit(0);
+}
+
+int guard_start(struct stubs *s, struct cgroup *cg, const struct wall *w, struct guard *ret, struct err *err)
+{
+    int pipe[2];
+    *ret = (struct guard)GUARD_NONE;
+    if (!s && !cg)
+        return 0;
+    if (pipe2(pipe, O_CLOEXEC) < 0)
+        return err_set(err, ERR_SETUP, errno, "make a pipe for the guard");
+    pid_t pid = fork();
+    if (pid == 0) {
+        (void)close(pipe[1]);
+        guard_main(s, cg, w->pidfd, pipe[0]);
+    }
+    (void)close(pipe[0]);
+    if (pid < 0) {
+        (void)close(pipe[1]);
+        return err_set(err, ERR_SETUP, errno, "start the guard");
+    }
+    *ret = (struct guard){.pid = pid, .pipe = pipe[1]};
+    return 0;
+}
+
+void guard_dismiss(struct guard *g)
+{
+    if (g->pid < 0)
+        return;
+    (void)!write(g->pipe, "d", 1);
+    (void)close(g->pipe);
+    while (waitpid(g->pid, NULL, 0) < 0 && errno == EINTR) {
+    }
+    *g = (struct guard)GUARD_NONE;
+}

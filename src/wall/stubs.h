@@ -1,0 +1,40 @@
+/* stubs.h - placeholders on the host for protected names that do not exist, and the guard that takes them away.
+ *
+ * A name can only be kept from coming into being by something that is there: for the duration of a run an empty stub
+ * stands in its place on the host, pinned by a mount inside. A stub is recognised by its shape alone (an empty socket
+ * node of mode 01000, an empty directory of mode 01755), so no journal can go stale: tools skip sockets, git ignores them.
+ *
+ * Runs in one directory share its stubs. Each holds a shared lock (flock) on the directory; whoever ends and can turn its
+ * lock into an exclusive one is the last and removes them. This matters beyond tidiness: removing a stub on the host
+ * would detach the mounts that other sandboxes have on it.
+ *
+ * The guard is a small process outside, in a session of its own. If the caller dies without a word (kill -9), it waits
+ * until the sandbox is gone and removes stubs and cgroup. If it is killed as well, the next run in the directory does.
+ */
+#ifndef HUTCH_WALL_STUBS_H
+#define HUTCH_WALL_STUBS_H
+
+#include "base/err.h"
+#include "os/cgroup.h"
+#include "policy/plan.h"
+#include "wall/wall.h"
+
+struct stubs;
+
+/* Makes the stubs of a plan. Those that cannot be made because the caller may not write there are not needed: their ops
+ * get TYPE_NONE and are skipped. *ret is NULL if there is nothing to do. Waits up to 2 s for a run that is just ending. */
+int stubs_make(struct plan *plan, struct stubs **ret, struct err *err);
+/* Removes what nobody else uses and releases everything. Accepts NULL. */
+void stubs_remove(struct stubs *s);
+
+struct guard {
+    pid_t pid; /* -1 = none */
+    int pipe;
+};
+#define GUARD_NONE {.pid = -1, .pipe = -1}
+/* Starts the guard for a running sandbox; `s` and `cg` may be NULL (both: no guard). Forks; the child never returns. */
+int guard_start(struct stubs *s, struct cgroup *cg, const struct wall *w, struct guard *ret, struct err *err);
+/* Tells the guard that all is done and reaps it. */
+void guard_dismiss(struct guard *g);
+
+#endif

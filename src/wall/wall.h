@@ -1,0 +1,108 @@
+/* wall.h - builds the isolation from a plan and starts one command behind it.
+ *
+ * Three processes. The *caller* (outside) calls wall_start() and supervises. It clones *init*, pid 1 of the new pid
+ * namespace, which builds everything from the inside, locks itself in, and starts the *command* as its child. init then
+ * only reaps and passes signals on; when the command ends, init writes the outcome to a page it shares with the caller
+ * and exits, and the kernel kills whatever else is left inside.
+ *
+ * After clone nothing is allocated: every string and table is made before, in struct wall_spec. init never execs; it is
+ * not dumpable, holds no capability and runs under the same filter as the command.
+ *
+ * Talking: init -> caller, over a SEQPACKET socket, struct wall_msg with at most one descriptor. caller -> init: one
+ * message with idmapped mounts (root callers), and signals: whatever is sent to init from outside is passed on to the
+ * command (to its process group if the signal carries the value WALL_SIGNAL_GROUP).
+ */
+#ifndef HUTCH_WALL_WALL_H
+#define HUTCH_WALL_WALL_H
+
+#include <signal.h>
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <sys/resource.h>
+#include <sys/types.h>
+
+#include "base/err.h"
+#include "base/strv.h"
+#include "os/cgroup.h"
+#include "os/idmap.h"
+#include "os/idrange.h"
+#include "policy/filter.h"
+#include "policy/plan.h"
+#include "wall/layers.h"
+
+enum { WALL_KEEP_FDS_MAX = 16, WALL_SIGNAL_GROUP = 1, WALL_EXEC_MAX = 128 };
+
+struct wall_spec {
+    const struct plan *plan;
+    const struct filter *filter; /* its flags say whether there is a listener */
+    struct plan_caller who;
+    const struct idrange *range; /* root caller: its own ids; init keeps the range taken. NULL for an ordinary user */
+    const struct idmap_subids *subids; /* rootless --root: inside 0 is the caller, 1.. are these. NULL otherwise */
+    enum privilege privilege;
+    enum network_mode network;
+    const struct cgroup *cgroup; /* may be NULL */
+    uint64_t disk_bytes, disk_inodes; /* of the private writable parts together */
+    uint64_t open_files, pids;        /* rlimits; 0 = leave */
+    char *const *argv;
+    char *const *env;
+    const char *const *exec_paths; /* candidates for argv[0], in order, NULL-terminated */
+    bool tty;                      /* give the command a terminal of its own */
+    bool tty_stderr;               /* stderr is a terminal too and becomes the pty; otherwise it is passed through */
+    int keep_fds[WALL_KEEP_FDS_MAX];
+    size_t nkeep;
+    const char *hostname;
+    sigset_t sigmask;  /* of the command */
+    bool skip_landlock; /* best-effort and the kernel has none */
+    layer_set without; /* always 0 unless built for the red-team suite */
+};
+
+enum wall_stage {
+    STAGE_CLONE, STAGE_IDS, STAGE_CGROUP, STAGE_MOUNTS, STAGE_DEV, STAGE_PROC, STAGE_NET, STAGE_LIMITS, STAGE_LANDLOCK,
+    STAGE_SECCOMP, STAGE_EXEC, STAGE_RUNNING, STAGE_DONE, STAGE_MAX
+};
+const char *wall_stage_name(enum wall_stage s);
+
+/* Written by init, read by the caller; one anonymous shared page. */
+struct wall_shared {
+    volatile int stage;      /* enum wall_stage */
+    volatile int failed;     /* err is valid */
+    volatile int finished;   /* status and usage are valid */
+    int exec_errno;          /* why the command could not be executed, 0 if it could */
+    int status;              /* of the command, as from wait() */
+    pid_t command;           /* its pid inside */
+    struct rusage usage;     /* of the command and everything reaped inside */
+    unsigned landlock_abi;
+    bool disk_full, inodes_full; /* of the private writable parts, at the end */
+    uint64_t at_ns[STAGE_MAX]; /* monotonic time at which each stage began */
+    struct err err;
+};
+
+/* After WALL_MSG_TTY init waits for wall_release(), so that the terminal can be dressed first. */
+enum wall_msg_type { WALL_MSG_LISTENER = 1, WALL_MSG_TTY, WALL_MSG_STOPPED, WALL_MSG_RUNNING };
+struct wall_msg {
+    uint32_t type;
+    int32_t value; /* WALL_MSG_STOPPED: the signal */
+};
+
+struct wall {
+    pid_t pid;   /* init, as seen outside */
+    int pidfd;
+    int sock;    /* caller's end */
+    struct wall_shared *shared;
+};
+
+/* Clones init and hands it what only the caller can give. Returns as soon as init can go on by itself; whether it gets to
+ * the command is seen in wall->shared once pidfd is readable. On failure nothing is left running and *err says why. */
+int wall_start(const struct wall_spec *spec, struct wall *ret, struct err *err);
+/* Receives one message. 1 with *ret_fd (-1 if none), 0 at the end, -1 with errno. */
+int wall_receive(struct wall *w, struct wall_msg *ret, int *ret_fd);
+int wall_release(const struct wall *w);
+/* Sends a signal to the command (or its group). ESRCH is not an error. */
+int wall_signal(const struct wall *w, int sig, bool group);
+/* Kills init, and with it everything inside. */
+void wall_kill(const struct wall *w);
+/* Reaps init (blocking) and releases everything. Fills *err and returns -1 if the sandbox could not be built. */
+int wall_finish(struct wall *w, struct err *err);
+
+#endif

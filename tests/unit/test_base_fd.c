@@ -1,0 +1,171 @@
+#include "tests/lib/unit.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <sys/mman.h>
+#include <sys/socket.h>
+#include <sys/wait.h>
+
+#include "base/err.h"
+#include "base/fd.h"
+#include "base/mem.h"
+
+static void errors_carry_class_errno_and_context(void **state)
+{
+    (void)state;
+    struct err e = {0};
+    assert_int_equal(err_set(&e, ERR_SETUP, ENOENT, "open %s", "/x"), -1);
+    assert_int_equal(e.code, ERR_SETUP);
+    assert_int_equal(e.eno, ENOENT);
+    assert_string_equal(e.msg, "open /x: No such file or directory");
+    assert_int_equal(err_wrap(&e, "layer %d", 3), -1);
+    assert_string_equal(e.msg, "layer 3: open /x: No such file or directory");
+    assert_int_equal(e.code, ERR_SETUP);
+}
+
+static void an_endless_message_is_cut_not_overrun(void **state)
+{
+    (void)state;
+    struct err e = {0};
+    char big[4000];
+    memset(big, 'x', sizeof big - 1);
+    big[sizeof big - 1] = '\0';
+    (void)err_set(&e, ERR_POLICY, EIO, "%s", big);
+    (void)err_wrap(&e, "%s", big);
+    assert_int_equal(strnlen(e.msg, sizeof e.msg), sizeof e.msg - 1);
+}
+
+/* Runs fn in a child and returns its exit code. */
+static int exit_code_of(void (*fn)(void))
+{
+    int status = 0;
+    pid_t pid = fork();
+    if (pid == 0) {
+        (void)close(2);
+        fn();
+        _exit(0);
+    }
+    assert_true(waitpid(pid, &status, 0) == pid && WIFEXITED(status));
+    return WEXITSTATUS(status);
+}
+
+static void third_allocation_fails(void)
+{
+    mem_fail_at(3);
+    for (int i = 0; i < 3; i++) {
+        void *p = i == 1 ? xcalloc(2, 8) : xmalloc(10);
+        free(p);
+    }
+}
+
+static void two_allocations_pass(void)
+{
+    mem_fail_at(3);
+    free(xstrdup("a"));
+    free(xasprintf("%d", 1));
+}
+
+static void overflow_of_a_product(void) { free(xreallocarray(NULL, SIZE_MAX / 2, 4)); }
+
+static void out_of_memory_ends_the_process_with_125(void **state)
+{
+    (void)state;
+    assert_int_equal(exit_code_of(third_allocation_fails), ERR_INTERNAL);
+    assert_int_equal(exit_code_of(two_allocations_pass), 0);
+    /* ASan's allocator reports such a request itself unless told to return NULL. */
+    if (!getenv("HUTCH_TEST_ASAN"))
+        assert_int_equal(exit_code_of(overflow_of_a_product), ERR_INTERNAL);
+}
+
+static int file_with(const char *text)
+{
+    int fd = memfd_create("test", MFD_CLOEXEC);
+    assert_true(fd >= 0);
+    assert_int_equal(fd_write_all(fd, text, strlen(text)), 0);
+    return fd;
+}
+
+static void kernel_files_are_read_strictly(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *text;
+        int want;
+        uint64_t value;
+    } cases[] = {{"42\n", 0, 42}, {"max\n", 0, UINT64_MAX}, {"0", 0, 0}, {"-1\n", -1, 0}, {"", -1, 0}, {"4x\n", -1, 0}};
+    for (size_t i = 0; i < ARRAY_LEN(cases); i++) {
+        _cleanup_close_ int fd = file_with(cases[i].text);
+        char path[40];
+        uint64_t v = 4711;
+        (void)snprintf(path, sizeof path, "/proc/self/fd/%d", fd);
+        assert_int_equal(fd_read_u64(AT_FDCWD, path, &v), cases[i].want);
+        assert_int_equal(v, cases[i].want == 0 ? cases[i].value : 4711);
+    }
+}
+
+static void a_file_above_the_maximum_is_refused(void **state)
+{
+    (void)state;
+    _cleanup_close_ int fd = file_with("0123456789");
+    _cleanup_buf_ struct buf b = {0};
+    char path[40];
+    (void)snprintf(path, sizeof path, "/proc/self/fd/%d", fd);
+    assert_int_equal(fd_read_file(AT_FDCWD, path, 9, &b), -1);
+    assert_int_equal(errno, EFBIG);
+    buf_done(&b);
+    assert_int_equal(fd_read_file(AT_FDCWD, path, 10, &b), 0);
+    assert_string_equal(buf_str(&b), "0123456789");
+}
+
+static int open_descriptors(void)
+{
+    int n = 0;
+    for (int fd = 0; fd < 256; fd++)
+        n += fcntl(fd, F_GETFD) >= 0;
+    return n;
+}
+
+static void passed_descriptors_arrive_cloexec_and_never_leak(void **state)
+{
+    (void)state;
+    int pair[2], got[2] = {-1, -1};
+    char msg[8];
+    assert_int_equal(socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, pair), 0);
+    int before = open_descriptors();
+    int send[3] = {0, 1, 2};
+    size_t n = 2;
+    assert_int_equal(fd_send(pair[0], "hi", 2, send, 2), 0);
+    assert_int_equal(fd_recv(pair[1], msg, sizeof msg, got, &n), 2);
+    assert_int_equal(n, 2);
+    assert_int_equal(fcntl(got[0], F_GETFD) & FD_CLOEXEC, FD_CLOEXEC);
+    (void)close(got[0]);
+    (void)close(got[1]);
+
+    n = 2; /* more than there is room for */
+    assert_int_equal(fd_send(pair[0], "hi", 2, send, 3), 0);
+    assert_int_equal(fd_recv(pair[1], msg, sizeof msg, got, &n), -1);
+    assert_int_equal(errno, EBADMSG);
+    n = 2; /* a message longer than the buffer */
+    assert_int_equal(fd_send(pair[0], "0123456789", 10, send, 1), 0);
+    assert_int_equal(fd_recv(pair[1], msg, sizeof msg, got, &n), -1);
+    assert_int_equal(errno, EBADMSG);
+    assert_int_equal(open_descriptors(), before);
+
+    (void)close(pair[0]);
+    n = 2;
+    assert_int_equal(fd_recv(pair[1], msg, sizeof msg, got, &n), 0);
+    (void)close(pair[1]);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(errors_carry_class_errno_and_context),
+        cmocka_unit_test(an_endless_message_is_cut_not_overrun),
+        cmocka_unit_test(out_of_memory_ends_the_process_with_125),
+        cmocka_unit_test(kernel_files_are_read_strictly),
+        cmocka_unit_test(a_file_above_the_maximum_is_refused),
+        cmocka_unit_test(passed_descriptors_arrive_cloexec_and_never_leak),
+    };
+    return cmocka_run_group_tests_name("base/fd", tests, NULL, NULL);
+}
