@@ -23,14 +23,13 @@ static const struct word commands[] = {
     {"completion", "print a completion script", "bash zsh fish"},
 };
 
-static const char usage[] =
-    "usage: hutch completion bash|zsh|fish\n"
-    "\n"
-    "Prints a completion script. For the running shell:\n"
-    "\n"
-    "  bash   source <(hutch completion bash)\n"
-    "  zsh    hutch completion zsh >\"${fpath[1]}/_hutch\"\n"
-    "  fish   hutch completion fish >~/.config/fish/completions/hutch.fish\n";
+static const char usage[] = "usage: hutch completion bash|zsh|fish\n"
+                            "\n"
+                            "Prints a completion script. For the running shell:\n"
+                            "\n"
+                            "  bash   source <(hutch completion bash)\n"
+                            "  zsh    hutch completion zsh >\"${fpath[1]}/_hutch\"\n"
+                            "  fish   hutch completion fish >~/.config/fish/completions/hutch.fish\n";
 
 /* How the value of an option can be completed, told from the placeholder that its help shows. */
 enum value_kind { VALUE_NONE, VALUE_FREE, VALUE_DIR, VALUE_FILE, VALUE_WORDS };
@@ -121,7 +120,8 @@ static void bash_script(struct buf *out)
     buf_adds(out, "' -- \"$cur\"))\n        return\n    fi\n    case ${COMP_WORDS[1]} in\n    run) _hutch_run ;;\n");
     for (size_t i = 0; i < ARRAY_LEN(commands); i++)
         if (commands[i].next)
-            buf_addf(out, "    %s) COMPREPLY=($(compgen -W '%s' -- \"$cur\")) ;;\n", commands[i].name, commands[i].next);
+            buf_addf(out, "    %s) COMPREPLY=($(compgen -W '%s' -- \"$cur\")) ;;\n", commands[i].name,
+                     commands[i].next);
     buf_adds(out, "    esac\n}\ncomplete -F _hutch hutch\n");
 }
 
@@ -233,7 +233,8 @@ int cmd_completion(int argc, char **argv)
         if (strcmp(argv[1], shells[i].shell) == 0)
             shells[i].print(&out);
     if (out.n == 0) {
-        (void)err_set(&err, ERR_USAGE, 0, "completion needs one of bash, zsh, fish; for example: hutch completion bash");
+        (void)err_set(&err, ERR_USAGE, 0,
+                      "completion needs one of bash, zsh, fish; for example: hutch completion bash");
         return cli_fail(&err);
     }
     if (fd_write_all(STDOUT_FILENO, out.p, out.n) < 0) {

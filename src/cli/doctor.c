@@ -9,16 +9,15 @@
 #include "cli/cli.h"
 #include "os/probe.h"
 
-static const char usage[] =
-    "usage: hutch doctor [--json] [--quiet]\n"
-    "\n"
-    "Tries what `hutch run` needs on this host and says how to get what is missing.\n"
-    "\n"
-    "  --json    one JSON object instead of the table\n"
-    "  --quiet   only what is missing, with its remedy\n"
-    "  --help    this text\n"
-    "\n"
-    "Exit code: 0 if `hutch run` works with everything enforced, 122 if it does not.\n";
+static const char usage[] = "usage: hutch doctor [--json] [--quiet]\n"
+                            "\n"
+                            "Tries what `hutch run` needs on this host and says how to get what is missing.\n"
+                            "\n"
+                            "  --json    one JSON object instead of the table\n"
+                            "  --quiet   only what is missing, with its remedy\n"
+                            "  --help    this text\n"
+                            "\n"
+                            "Exit code: 0 if `hutch run` works with everything enforced, 122 if it does not.\n";
 
 static const char *state_name(enum probe_state s)
 {

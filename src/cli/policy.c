@@ -38,7 +38,8 @@ static const char help_text[] =
 static const char check_help[] =
     "usage: hutch policy check [OPTION...] [FILE...]\n"
     "\n"
-    "Reads each FILE the way `hutch run` would: the system's and the user's document and a .hutch.yaml in their places,\n"
+    "Reads each FILE the way `hutch run` would: the system's and the user's document and a .hutch.yaml in their "
+    "places,\n"
     "anything else as if given with --policy. Without FILE, checks the documents that hold in this directory.\n"
     "Prints nothing but \"ok\" lines, or one line naming file, line and what would be right, and exits with 121.\n"
     "\n"
@@ -57,7 +58,8 @@ static const char show_help[] =
 static const char explain_help[] =
     "usage: hutch policy explain [OPTION...] [--path|--host|--syscall] WHAT...\n"
     "\n"
-    "Says of a path whether it can be read and written, of a host whether it can be reached, of a system call whether it\n"
+    "Says of a path whether it can be read and written, of a host whether it can be reached, of a system call whether "
+    "it\n"
     "can be made; which rule decides, where that rule stands, and the smallest grant that would change it.\n"
     "WHAT is a path if it contains \"/\" or exists, a system call if there is one of that name, else a host.\n"
     "\n"
@@ -114,7 +116,8 @@ static int load(const struct place *place, const struct run_args *args, struct p
     struct policy_where where = place->where;
     where.container = args->root != NULL;
     where.no_workspace = args->no_cwd;
-    return policy_load(&where, (const char *const *)args->policies.v, args->settings, args->flags, args->nflags, ret, err);
+    return policy_load(&where, (const char *const *)args->policies.v, args->settings, args->flags, args->nflags, ret,
+                       err);
 }
 
 static int print(const struct buf *out)
@@ -194,7 +197,8 @@ static int run_show(const struct place *place, const struct run_args *args, bool
     struct err err;
     struct policy *p = NULL;
     if (args->command) {
-        (void)err_set(&err, ERR_USAGE, 0, "policy show takes no argument; to look at one thing use `hutch policy explain`");
+        (void)err_set(&err, ERR_USAGE, 0,
+                      "policy show takes no argument; to look at one thing use `hutch policy explain`");
         return cli_fail(&err);
     }
     if (load(place, args, &p, &err) < 0)
@@ -373,7 +377,8 @@ int cmd_policy(int argc, char **argv)
     const char *near = *sub ? text_nearest(sub, names) : NULL;
     _cleanup_buf_ struct buf safe = {0};
     text_add_safe(&safe, sub, 64);
-    (void)err_set(&err, ERR_USAGE, 0, "policy: %s%s%s%s%s%s", *sub ? "unknown command \"" : "check, show, explain or trust is wanted",
-                  buf_str(&safe), *sub ? "\"" : "", near ? "; did you mean \"" : "", near ? near : "", near ? "\"?" : "");
+    (void)err_set(&err, ERR_USAGE, 0, "policy: %s%s%s%s%s%s",
+                  *sub ? "unknown command \"" : "check, show, explain or trust is wanted", buf_str(&safe),
+                  *sub ? "\"" : "", near ? "; did you mean \"" : "", near ? near : "", near ? "\"?" : "");
     return cli_fail(&err);
 }

@@ -17,10 +17,16 @@ struct record_in {
     const struct strv *notes;            /* degraded defaults and the like */
     const struct strv *env_dropped;
     char *const *argv;
+    const char *cgroup_backend; /* cgroup_backend_name(), or NULL if there was no cgroup */
+    bool memory_watched;        /* no memory controller: the supervisor sums the processes up */
+    bool nested;                /* without namespaces, inside another sandbox */
 };
 
+/* One JSON object without a newline behind it; docs/records.md describes every field. Valid whatever bytes the sandbox put
+ * into names. */
 void record_json(const struct record_in *in, struct buf *out);
-/* Only what a reader must know: refusals, the limit that ended the command, OOM, files the host may execute. */
+/* Only what a reader must know: refusals, the limit that ended the command, OOM, files the host may execute. Nothing if all
+ * went well; about a dozen lines at most. */
 void record_tail(const struct record_in *in, struct buf *out);
 
 #endif

@@ -86,7 +86,7 @@ static int make_plan(struct prepared *p, struct err *err)
         strv_add(&p->notes, "the disk limit holds for /tmp and /dev/shm, not for writable host directories");
     for (size_t i = 0; i < p->plan->notes.n; i++)
         strv_add(&p->notes, p->plan->notes.v[i]);
-    unsigned flags = FILTER_NOTIFY | (p->args->explain ? FILTER_EXPLAIN : 0U) | (p->args->learn ? FILTER_LEARN : 0U);
+    unsigned flags = p->spec.nested ? 0U : FILTER_NOTIFY | (p->args->explain ? FILTER_EXPLAIN : 0U) | (p->args->learn ? FILTER_LEARN : 0U);
     flags |= p->policy->privilege == PRIVILEGE_COMPUTER ? FILTER_COMPUTER : 0U;
     flags |= shared || !container(p) ? FILTER_HOST_IDS : 0U;
     return filter_build(p->policy, flags, &p->filter, err);
@@ -124,6 +124,22 @@ static int make_environment(struct prepared *p, struct err *err)
     return 0;
 }
 
+/* Only what Landlock, seccomp and rlimits can do; everything else of the plan is dropped, and said. */
+static int check_nested(struct prepared *p, struct err *err)
+{
+    if (!wall_only_nested())
+        return 0;
+    if (!best_effort(p))
+        return err_set(err, ERR_HOST, 0, "this process is already in a sandbox that forbids namespaces; only the nested tier "
+                                         "(Landlock, seccomp, rlimits) is possible: give --enforcement best-effort");
+    if (container(p))
+        return err_set(err, ERR_HOST, 0, "--root needs namespaces, which the sandbox around this process forbids");
+    p->spec.nested = true;
+    strv_add(&p->notes, "nested tier: no namespaces of its own; hidden files, protected names, private /tmp and cgroup limits "
+                        "are those of the sandbox around it");
+    return 0;
+}
+
 static int check_second_wall(struct prepared *p, struct err *err)
 {
     if (landlock_abi() >= LANDLOCK_ABI_FLOOR)
@@ -140,7 +156,7 @@ int prepare_plan(struct prepared *p, const struct run_args *args, struct err *er
 {
     p->args = args;
     if (layers_removed(&p->spec.without, err) < 0 || find_caller(p, err) < 0 || load_policy(p, err) < 0 ||
-        make_plan(p, err) < 0 || make_environment(p, err) < 0 || check_second_wall(p, err) < 0)
+        check_nested(p, err) < 0 || make_plan(p, err) < 0 || make_environment(p, err) < 0 || check_second_wall(p, err) < 0)
         return -1;
     const struct limit *l = p->policy->limits;
     struct wall_spec *s = &p->spec;
@@ -229,6 +245,8 @@ static int take_cgroup(struct prepared *p, struct err *err)
 
 int prepare_host(struct prepared *p, struct err *err)
 {
+    if (p->spec.nested)
+        return 0;
     return take_ids(p, err) < 0 || take_cgroup(p, err) < 0 || stubs_make(p->plan, &p->stubs, err) < 0 ? -1 : 0;
 }
 

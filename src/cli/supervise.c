@@ -243,6 +243,11 @@ static void turn(struct loop *l)
             on_output(l, i);
     if (l->has_term)
         term_handle(&l->term, &l->fds[FD_TERM]);
+    if (l->has_term && l->term.hung_up && !l->ending) {
+        (void)snprintf(l->out->sender, sizeof l->out->sender, "the terminal, which was closed");
+        l->sent_signal = SIGHUP;
+        end_command(l, END_SIGNAL);
+    }
     if (l->timer >= 0) {
         if (l->fds[FD_TIMER].revents)
             on_tick(l);
@@ -288,7 +293,7 @@ static void judge(struct loop *l, const struct wall_shared *sh)
         o->exit_code = WEXITSTATUS(sh->status);
         break;
     case END_SIGNAL:
-        o->exit_code = 128 + o->signal;
+        o->exit_code = 128 + (o->signal ? o->signal : SIGHUP);
         break;
     case END_NOT_RUN:
         o->exit_code = sh->exec_errno == ENOENT || sh->exec_errno == ENOTDIR ? 127 : 126;
@@ -338,7 +343,7 @@ static void start(struct loop *l)
     const struct limit *wall = limit_of(l, LIMIT_WALL_TIME);
     if (wall->set)
         l->deadline_ns = l->start_ns + wall->value * 1000000U;
-    if (wall->set || limit_of(l, LIMIT_CPU_TIME)->set || l->s->watch_memory || limit_of(l, LIMIT_OUTPUT)->set ||
+    if (l->s->spec->tty || wall->set || limit_of(l, LIMIT_CPU_TIME)->set || l->s->watch_memory || limit_of(l, LIMIT_OUTPUT)->set ||
         l->s->policy->on_denial.after)
         l->fds[FD_TIMER].fd = l->timer = timerfd_create(CLOCK_MONOTONIC, TFD_CLOEXEC | TFD_NONBLOCK);
     arm(l);

@@ -7,8 +7,8 @@
  *
  * States, and what is true in them:
  *   foreground   our process group owns the outer terminal; it is raw; input is relayed
- *   background   we do not own it (`hutch run -- x &`, `bg`); its modes are untouched; nothing is read from it; output is
- *                relayed; a slow timer looks whether we were brought to the foreground, because shells do not tell
+ *   background   we do not own it (`hutch run -- x &`, `bg`); its modes are untouched; nothing is read from it; output
+ *                is relayed; a slow timer looks whether we were brought to the foreground, because shells do not tell
  *   hung up      the outer terminal is gone: the master is closed, so the kernel has sent SIGHUP inside; output is
  *                dropped; callers see it in `hung_up` and end what does not end by itself
  *

@@ -9,8 +9,9 @@
 /* Controllers that v2 has to pass on to a leaf; everything else of v2 is there in any leaf. */
 enum { CGROUP_V2_CONTROLLERS = CGROUP_CPU | CGROUP_MEMORY | CGROUP_PIDS | CGROUP_IO };
 
-/* Finds the directory in which a v2 leaf with the controllers `need` can be made. With `commit` controllers are switched
- * on where that is needed; without, the answer is what would work. False if there is none; ret_dir is left alone. */
+/* Finds the directory in which a v2 leaf with the controllers `need` can be made. With `commit` controllers are
+ * switched on where that is needed; without, the answer is what would work. False if there is none; ret_dir is left
+ * alone. */
 bool cgroup_v2_place(const struct cgroup_hier *h, unsigned need, bool commit, char ret_dir[CGROUP_DIR_MAX]);
 /* CGROUP_* bits of a list like "cpuset cpu io memory"; separators are spaces, commas and newlines. */
 unsigned cgroup_controller_bits(const char *list);

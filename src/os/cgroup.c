@@ -28,7 +28,7 @@ const struct cgroup_leaf *cgroup_leaf_with(const struct cgroup *cg, unsigned bit
     return NULL;
 }
 
-/* --- names ------------------------------------------------------------------------------------------------------------ */
+/* --- names -------------------------------------------------------------------------------------------------------- */
 
 bool cgroup_start_time(pid_t pid, uint64_t *ret)
 {
@@ -39,7 +39,8 @@ bool cgroup_start_time(pid_t pid, uint64_t *ret)
     if (n <= 0)
         return false;
     text[n] = '\0';
-    /* The name may hold spaces and parentheses; behind the last one come fields 3 and up, the start time is field 22. */
+    /* The name may hold spaces and parentheses; behind the last one come fields 3 and up, the start time is field 22.
+     */
     const char *p = strrchr(text, ')');
     for (int field = 2; p && field < 22; field++)
         p = strchr(p + 1, ' ');
@@ -70,22 +71,22 @@ void cgroup_make_name(char ret[CGROUP_NAME_MAX])
         (void)clock_gettime(CLOCK_MONOTONIC, &ts);
         salt = (uint32_t)ts.tv_nsec; /* only has to differ between leaves of one process; mkdir refuses a clash */
     }
-    (void)snprintf(ret, CGROUP_NAME_MAX, CGROUP_PREFIX "%" PRIx64 "-%d-%" PRIu64 "-%08x", pid_namespace(), (int)getpid(),
-                   start, salt);
+    (void)snprintf(ret, CGROUP_NAME_MAX, CGROUP_PREFIX "%" PRIx64 "-%d-%" PRIu64 "-%08x", pid_namespace(),
+                   (int)getpid(), start, salt);
 }
 
 bool cgroup_parse_name(const char *name, uint64_t *ret_pidns, pid_t *ret_pid, uint64_t *ret_start)
 {
     unsigned salt;
     int pid, used = 0;
-    if (strlen(name) >= CGROUP_NAME_MAX ||
-        sscanf(name, CGROUP_PREFIX "%16" SCNx64 "-%9d-%20" SCNu64 "-%8x%n", ret_pidns, &pid, ret_start, &salt, &used) != 4)
+    if (strlen(name) >= CGROUP_NAME_MAX || sscanf(name, CGROUP_PREFIX "%16" SCNx64 "-%9d-%20" SCNu64 "-%8x%n",
+                                                  ret_pidns, &pid, ret_start, &salt, &used) != 4)
         return false;
     *ret_pid = pid;
     return name[used] == '\0' && pid > 0;
 }
 
-/* --- limits ----------------------------------------------------------------------------------------------------------- */
+/* --- limits ------------------------------------------------------------------------------------------------------- */
 
 static int put_u64(int dirfd, const char *file, uint64_t value)
 {
@@ -99,13 +100,14 @@ static int set_memory(const struct cgroup_leaf *l, uint64_t bytes)
     const char *swap = l->v2 ? "memory.swap.max" : "memory.memsw.limit_in_bytes";
     if (put_u64(l->fd, l->v2 ? "memory.max" : "memory.limit_in_bytes", bytes) < 0)
         return -1;
-    /* v1 limits memory and swap together, v2 swap alone. The file is missing where swap is not accounted. */
-    if (put_u64(l->fd, swap, l->v2 ? 0 : bytes) < 0 && errno != ENOENT)
+    /* v1 limits memory and swap together, v2 swap alone. Where swap is not accounted the file is missing or dead. */
+    if (put_u64(l->fd, swap, l->v2 ? 0 : bytes) < 0 && errno != ENOENT && errno != EOPNOTSUPP)
         return -1;
     return 0;
 }
 
-/* v1 refuses a quota above that of the cgroup around it. The outer one then holds anyway, which is all that was asked. */
+/* v1 refuses a quota above that of the cgroup around it. The outer one then holds anyway, which is all that was asked.
+ */
 static bool outer_quota_is_tighter(const struct cgroup_leaf *l, uint64_t milli)
 {
     char path[CGROUP_DIR_MAX + 32];
@@ -155,7 +157,7 @@ static int write_limits(const struct cgroup_leaf *l, const struct cgroup_limits 
     return 0;
 }
 
-/* --- create ----------------------------------------------------------------------------------------------------------- */
+/* --- create ------------------------------------------------------------------------------------------------------- */
 
 static int make_leaf(struct cgroup *cg, const char *parent, bool v2, unsigned has, struct err *err)
 {
@@ -182,7 +184,8 @@ static int make_leaf(struct cgroup *cg, const char *parent, bool v2, unsigned ha
     return 0;
 }
 
-/* Which of the wanted bits each hierarchy serves. v2 goes first: one v2 leaf gives freezer and CPU time at no extra cost. */
+/* Which of the wanted bits each hierarchy serves. v2 goes first: one v2 leaf gives freezer and CPU time at no extra
+ * cost. */
 static unsigned assign(const struct cgroup_info *info, unsigned bits, unsigned ret_serves[CGROUP_HIER_MAX])
 {
     for (int pass = 0; pass < 2; pass++) {
@@ -207,8 +210,10 @@ static int make_in(const struct cgroup_hier *h, unsigned serves, unsigned must, 
     if (cgroup_v2_place(h, serves & must, true, dir))
         return make_leaf(cg, dir, true, (serves & must) | always, err);
     cgroup_bits_text(serves & must, names, sizeof names);
-    return err_set(err, ERR_HOST, 0, "no cgroup from %s upwards can pass on the controllers %s; start in a cgroup of its own: "
-                   "systemd-run %s--scope -p Delegate=yes -- hutch ...", h->own, names, geteuid() == 0 ? "" : "--user ");
+    return err_set(err, ERR_HOST, 0,
+                   "no cgroup from %s upwards can pass on the controllers %s; start in a cgroup of its own: "
+                   "systemd-run %s--scope -p Delegate=yes -- hutch ...",
+                   h->own, names, geteuid() == 0 ? "" : "--user ");
 }
 
 int cgroup_create(const struct cgroup_info *info, const struct cgroup_limits *limits, unsigned want, struct cgroup *ret,
@@ -223,7 +228,8 @@ int cgroup_create(const struct cgroup_info *info, const struct cgroup_limits *li
     if (lacks) {
         char names[64];
         cgroup_bits_text(lacks, names, sizeof names);
-        return err_set(err, ERR_HOST, 0, "cannot limit %s here: %s", names, info->why[0] ? info->why : "no such controller");
+        return err_set(err, ERR_HOST, 0, "cannot limit %s here: %s", names,
+                       info->why[0] ? info->why : "no such controller");
     }
     if (limits->cpu_milli > UINT64_C(1000000000))
         return err_set(err, ERR_POLICY, 0, "a CPU limit of %" PRIu64 "/1000 is above 1000000 CPUs", limits->cpu_milli);
@@ -240,7 +246,7 @@ int cgroup_create(const struct cgroup_info *info, const struct cgroup_limits *li
     return 0;
 }
 
-/* --- enter ------------------------------------------------------------------------------------------------------------ */
+/* --- enter -------------------------------------------------------------------------------------------------------- */
 
 int cgroup_into_fd(const struct cgroup *cg)
 {
@@ -271,7 +277,7 @@ int cgroup_attach(const struct cgroup *cg, pid_t pid, bool cloned_into, struct e
     return 0;
 }
 
-/* --- end -------------------------------------------------------------------------------------------------------------- */
+/* --- end ---------------------------------------------------------------------------------------------------------- */
 
 void cgroup_close(struct cgroup *cg)
 {
@@ -335,7 +341,8 @@ static int load_leaf(const char *dir, unsigned has, struct cgroup *cg, struct er
         return err_set(err, ERR_INTERNAL, 0, "the saved path %s is not on a cgroup file system", dir);
     }
     struct cgroup_leaf *l = &cg->leaf[cg->nleaf++];
-    *l = (struct cgroup_leaf){.v2 = v2, .has = has, .fd = fd, .enter_fd = v2 ? -1 : openat(fd, "tasks", O_WRONLY | O_CLOEXEC)};
+    *l = (struct cgroup_leaf){
+        .v2 = v2, .has = has, .fd = fd, .enter_fd = v2 ? -1 : openat(fd, "tasks", O_WRONLY | O_CLOEXEC)};
     memcpy(l->dir, dir, strlen(dir) + 1);
     (void)snprintf(cg->name, sizeof cg->name, "%s", slash + 1);
     return 0;

@@ -2,22 +2,24 @@
  *
  * A host has up to two kinds of hierarchy. In v2 all controllers share one tree; in v1 each controller (or group of
  * controllers) has its own. Both can be mounted at once ("hybrid"): limits then live in v1 trees while cgroup.kill,
- * cgroup.freeze and cpu.stat are taken from the v2 tree. Which one a host has is found by looking (mountinfo, the magic of
- * the file system, cgroup.controllers, permissions), never by the name of a distribution.
+ * cgroup.freeze and cpu.stat are taken from the v2 tree. Which one a host has is found by looking (mountinfo, the magic
+ * of the file system, cgroup.controllers, permissions), never by the name of a distribution.
  *
  * Where a leaf is made
- *   v1   below the caller's own cgroup of that hierarchy, so limits around the caller hold for the sandbox too. Only for
- *        euid 0: v1 trees must not be handed to users.
- *   v2   a cgroup with processes cannot pass controllers on to children, and the caller is never moved. So: the first of
- *        own cgroup, its parent, and so on up to the mount's root that already passes the needed controllers on; else own,
- *        parent, root if they can be made to. Without delegation that needs root.
+ *   v1   below the caller's own cgroup of that hierarchy, so limits around the caller hold for the sandbox too. Only
+ *        for euid 0: v1 trees must not be handed to users.
  *
- * Entering: clone with CLONE_INTO_CGROUP and cgroup_into_fd(), then the child calls cgroup_enter() first of all. Both ways
- * skip the kernel's global thread-group lock, which costs an RCU grace period (10 to 20 ms) on a quiet host;
+ *   v2   a cgroup with processes cannot pass controllers on to children, and the caller is never moved. So: the first
+ *        of own cgroup, its parent, and so on up to the mount's root that already passes the needed controllers on;
+ *        else own, parent, root if they can be made to. Without delegation that needs root. Controllers switched on
+ *        there stay on: switching them off again could take them from someone else.
+ *
+ * Entering: clone with CLONE_INTO_CGROUP and cgroup_into_fd(), then the child calls cgroup_enter() first of all. Both
+ * ways skip the kernel's global thread-group lock, which costs an RCU grace period (10 to 20 ms) on a quiet host;
  * cgroup_attach() moves from outside, works always and pays that price.
  *
- * Nothing here prints. A struct cgroup is plain data plus descriptors (all CLOEXEC); a forked copy may be used by another
- * process, or cgroup_save()/cgroup_load() carry it over an exec. Functions block only where they say so.
+ * Nothing here prints. A struct cgroup is plain data plus descriptors (all CLOEXEC); a forked copy may be used by
+ * another process, or cgroup_save()/cgroup_load() carry it over an exec. Functions block only where they say so.
  */
 #ifndef HUTCH_OS_CGROUP_H
 #define HUTCH_OS_CGROUP_H
@@ -87,7 +89,10 @@ struct cgroup {
     unsigned nleaf;
     struct cgroup_leaf leaf[CGROUP_HIER_MAX];
 };
-#define CGROUP_INIT {.nleaf = 0}
+#define CGROUP_INIT \
+    {               \
+        .nleaf = 0  \
+    }
 
 /* Every field has a bit in `have`; a field without its bit is 0 and means "not known". */
 enum {
@@ -118,10 +123,10 @@ const char *cgroup_backend_name(enum cgroup_backend b);
 /* Pure part of the probe, for tests and fuzzing: the texts of /proc/self/mountinfo and /proc/self/cgroup. */
 void cgroup_parse_hosts(const char *mountinfo, const char *self_cgroup, struct cgroup_info *ret);
 
-/* Makes the leaf with its limits written before any process can enter. `want` is CGROUP_* bits: those that cannot be had
- * are left out (cgroup_stat() then lacks the have-bit), but a limit that cannot be had is an error (ERR_HOST, with the
- * remedy). On failure nothing is left and *ret is empty. With nothing wanted or nothing to be had, *ret has no leaves and
- * every other call accepts that. */
+/* Makes the leaf with its limits written before any process can enter. `want` is CGROUP_* bits: those that cannot be
+ * had are left out (cgroup_stat() then lacks the have-bit), but a limit that cannot be had is an error (ERR_HOST, with
+ * the remedy). On failure nothing is left and *ret is empty. With nothing wanted or nothing to be had, *ret has no
+ * leaves and every other call accepts that. */
 int cgroup_create(const struct cgroup_info *info, const struct cgroup_limits *limits, unsigned want, struct cgroup *ret,
                   struct err *err);
 
@@ -138,26 +143,27 @@ void cgroup_stat(const struct cgroup *cg, struct cgroup_stat *ret);
 /* 1 if a process is inside, 0 if none, -1 with errno if that cannot be told (no leaf). */
 int cgroup_populated(const struct cgroup *cg);
 
-/* Kills everything inside, frozen or not, and returns when the leaf is empty. Blocks up to deadline_ms; then ERR_INTERNAL
- * naming the number of processes left. */
+/* Kills everything inside, frozen or not (a CPU quota is lifted for it), and returns when the leaf is empty. Blocks up
+ * to deadline_ms; then ERR_INTERNAL naming the number of processes left. */
 int cgroup_kill(const struct cgroup *cg, unsigned deadline_ms, struct err *err);
 /* Freezes or thaws and waits (at most 2 s) until that is true of every process. ERR_HOST if the leaf has no freezer. */
 int cgroup_freeze(const struct cgroup *cg, bool on, struct err *err);
 
-/* Removes the leaves and closes everything; *cg is empty afterwards. A leaf that is still busy is tried again for 200 ms.
- * 0, or -1 with errno if a directory stayed (sweep takes it later). Idempotent. */
+/* Removes the leaves and closes everything; *cg is empty afterwards. A leaf that is still busy is tried again for 200
+ * ms. 0, or -1 with errno if a directory stayed (sweep takes it later). Idempotent. */
 int cgroup_destroy(struct cgroup *cg);
 /* Closes descriptors without removing anything. */
 void cgroup_close(struct cgroup *cg);
 
 /* Paths of the leaves, one per line, for a process that takes over after an exec or a crash. */
 void cgroup_save(const struct cgroup *cg, struct buf *out);
-/* The reverse. Lines that are not a leaf of ours on a cgroup file system are refused; leaves already gone are skipped. */
+/* The reverse. Lines that are not a leaf of ours on a cgroup file system are refused; leaves already gone are skipped.
+ */
 int cgroup_load(const char *text, struct cgroup *ret, struct err *err);
 
 /* Removes empty leaves, in the places this caller would use, whose owner (pid and start time are part of the name) is
- * dead. Leaves of other users, of other pid namespaces and of the living are not touched. Returns how many went. Costs a
- * directory scan per hierarchy: call it after a run, not before. */
+ * dead. Leaves of other users, of other pid namespaces and of the living are not touched. Returns how many went. Costs
+ * a directory scan per hierarchy: call it after a run, not before. */
 unsigned cgroup_sweep(const struct cgroup_info *info);
 
 /* Whether an ordinary user without delegation can get it by running under

@@ -25,12 +25,9 @@ static uint64_t now_ms(void)
     return (uint64_t)ts.tv_sec * 1000 + (uint64_t)ts.tv_nsec / 1000000;
 }
 
-static void nap(void)
-{
-    (void)nanosleep(&(struct timespec){.tv_nsec = 500000}, NULL);
-}
+static void nap(void) { (void)nanosleep(&(struct timespec){.tv_nsec = 500000}, NULL); }
 
-/* --- v2 events -------------------------------------------------------------------------------------------------------- */
+/* --- v2 events ---------------------------------------------------------------------------------------------------- */
 
 /* Value of "key 0|1" in cgroup.events read through an open descriptor; -1 if it is not there. */
 static int event_value(int fd, const char *key)
@@ -65,9 +62,10 @@ static int await_event(const struct cgroup_leaf *l, const char *key, int value, 
     }
 }
 
-/* --- process lists ---------------------------------------------------------------------------------------------------- */
+/* --- process lists ------------------------------------------------------------------------------------------------ */
 
-/* Calls `each` for every process in cgroup.procs that this pid namespace can see. Number of processes, -1 with errno. */
+/* Calls `each` for every process in cgroup.procs that this pid namespace can see. Number of processes, -1 with errno.
+ */
 static int each_process(const struct cgroup_leaf *l, void (*each)(pid_t pid, const char *name), const char *name)
 {
     _cleanup_buf_ struct buf b = {0};
@@ -125,7 +123,7 @@ int cgroup_populated(const struct cgroup *cg)
     return any;
 }
 
-/* --- kill ------------------------------------------------------------------------------------------------------------- */
+/* --- kill --------------------------------------------------------------------------------------------------------- */
 
 /* One round over a v1 leaf: hold everything still so that no fork escapes the list, signal, let go so that they die. */
 static int kill_round(const struct cgroup_leaf *l, const struct cgroup_leaf *freezer, const char *name)
@@ -157,9 +155,18 @@ static int kill_by_list(const struct cgroup *cg, const struct cgroup_leaf *l, ui
     }
 }
 
+/* Dying takes CPU time: under a tiny quota a killed process could need many periods to get it. */
+static void lift_cpu_quota(const struct cgroup *cg)
+{
+    const struct cgroup_leaf *l = cgroup_leaf_with(cg, CGROUP_CPU);
+    if (l)
+        (void)fd_put(l->fd, l->v2 ? "cpu.max" : "cpu.cfs_quota_us", l->v2 ? "max" : "-1");
+}
+
 int cgroup_kill(const struct cgroup *cg, unsigned deadline_ms, struct err *err)
 {
     uint64_t deadline = now_ms() + deadline_ms;
+    lift_cpu_quota(cg);
     const struct cgroup_leaf *core = cgroup_leaf_with(cg, CGROUP_CORE);
     if (core && fd_put(core->fd, "cgroup.kill", "1") == 0) {
         int r = await_event(core, "populated", 0, deadline);
@@ -176,7 +183,7 @@ int cgroup_kill(const struct cgroup *cg, unsigned deadline_ms, struct err *err)
     return 0;
 }
 
-/* --- freeze ----------------------------------------------------------------------------------------------------------- */
+/* --- freeze ------------------------------------------------------------------------------------------------------- */
 
 static int await_v1_state(const struct cgroup_leaf *l, const char *want, uint64_t deadline)
 {
@@ -206,11 +213,12 @@ int cgroup_freeze(const struct cgroup *cg, bool on, struct err *err)
     if (r < 0)
         return err_set(err, ERR_INTERNAL, errno, "cannot read the freezer state of %s", l->dir);
     if (r == 0)
-        return err_set(err, ERR_INTERNAL, ETIMEDOUT, "%s was not %s within %d ms", l->dir, on ? "frozen" : "thawed", FREEZE_MS);
+        return err_set(err, ERR_INTERNAL, ETIMEDOUT, "%s was not %s within %d ms", l->dir, on ? "frozen" : "thawed",
+                       FREEZE_MS);
     return 0;
 }
 
-/* --- sweep ------------------------------------------------------------------------------------------------------------ */
+/* --- sweep -------------------------------------------------------------------------------------------------------- */
 
 static bool owner_is_dead(const char *name, uint64_t my_pidns)
 {

@@ -18,8 +18,8 @@ static const struct {
     const char *name;
     unsigned bit;
 } controllers[] = {
-    {"cpu", CGROUP_CPU},   {"cpuacct", CGROUP_CPUACCT}, {"memory", CGROUP_MEMORY},   {"pids", CGROUP_PIDS},
-    {"io", CGROUP_IO},     {"blkio", CGROUP_IO},        {"freezer", CGROUP_FREEZER},
+    {"cpu", CGROUP_CPU}, {"cpuacct", CGROUP_CPUACCT}, {"memory", CGROUP_MEMORY},   {"pids", CGROUP_PIDS},
+    {"io", CGROUP_IO},   {"blkio", CGROUP_IO},        {"freezer", CGROUP_FREEZER},
 };
 
 const char *cgroup_backend_name(enum cgroup_backend b)
@@ -64,9 +64,10 @@ void cgroup_bits_text(unsigned bits, char *ret, size_t n)
     }
 }
 
-/* --- text of /proc ---------------------------------------------------------------------------------------------------- */
+/* --- text of /proc ------------------------------------------------------------------------------------------------ */
 
-/* The next space-separated field of a line, copied with \ooo escapes resolved. False at the end or if it is too long. */
+/* The next space-separated field of a line, copied with \ooo escapes resolved. False at the end or if it is too long.
+ */
 static bool take_field(const char **s, char *ret, size_t room)
 {
     size_t n = 0;
@@ -108,7 +109,8 @@ static bool parse_mount_line(const char *line, struct mount_line *m)
            take_field(&line, m->options, sizeof m->options);
 }
 
-/* The path after "id:controllers:" in the line of /proc/self/cgroup that is v2 (bits 0) or holds these v1 controllers. */
+/* The path after "id:controllers:" in the line of /proc/self/cgroup that is v2 (bits 0) or holds these v1 controllers.
+ */
 static bool own_path(const char *self_cgroup, unsigned bits, char *ret, size_t room)
 {
     for (const char *line = self_cgroup; line && *line; line = strchr(line, '\n') ? strchr(line, '\n') + 1 : NULL) {
@@ -184,7 +186,7 @@ void cgroup_parse_hosts(const char *mountinfo, const char *self_cgroup, struct c
     }
 }
 
-/* --- permissions and places ------------------------------------------------------------------------------------------- */
+/* --- permissions and places --------------------------------------------------------------------------------------- */
 
 static bool may_write(const char *dir, const char *file)
 {
@@ -286,7 +288,7 @@ bool cgroup_v2_place(const struct cgroup_hier *h, unsigned need, bool commit, ch
     return false;
 }
 
-/* --- the probe -------------------------------------------------------------------------------------------------------- */
+/* --- the probe ---------------------------------------------------------------------------------------------------- */
 
 static unsigned usable_bits(const struct cgroup_hier *h)
 {
@@ -317,23 +319,28 @@ static void explain(struct cgroup_info *info, unsigned mounted_v2, unsigned drop
     if (!any)
         (void)snprintf(info->why, sizeof info->why,
                        "no limits for %s: no cgroup file system of this caller is mounted; as root: "
-                       "mount -t cgroup2 none /sys/fs/cgroup", missing);
-    else if (dropped_v1 & lacks)
-        (void)snprintf(info->why, sizeof info->why,
-                       root ? "no limits for %s: the cgroup v1 hierarchies are not writable here; mount them read-write"
-                            : "no limits for %s: the controllers are in cgroup v1 hierarchies, which only root may use; run "
-                              "as root, or boot with systemd.unified_cgroup_hierarchy=1",
+                       "mount -t cgroup2 none /sys/fs/cgroup",
                        missing);
+    else if (dropped_v1 & lacks)
+        (void)snprintf(
+            info->why, sizeof info->why,
+            root ? "no limits for %s: the cgroup v1 hierarchies are not writable here; mount them read-write"
+                 : "no limits for %s: the controllers are in cgroup v1 hierarchies, which only root may use; run "
+                   "as root, or boot with systemd.unified_cgroup_hierarchy=1",
+            missing);
     else if (mounted_v2 & lacks)
-        (void)snprintf(info->why, sizeof info->why,
-                       root ? "no limits for %s: no cgroup above this process can pass the controllers on; start it in a "
-                              "cgroup of its own: systemd-run --scope -p Delegate=yes -- hutch ..."
-                            : "no limits for %s: this process is not in a delegated cgroup; start it with: "
-                              "systemd-run --user --scope -p Delegate=yes -- hutch ...", missing);
+        (void)snprintf(
+            info->why, sizeof info->why,
+            root ? "no limits for %s: no cgroup above this process can pass the controllers on; start it in a "
+                   "cgroup of its own: systemd-run --scope -p Delegate=yes -- hutch ..."
+                 : "no limits for %s: this process is not in a delegated cgroup; start it with: "
+                   "systemd-run --user --scope -p Delegate=yes -- hutch ...",
+            missing);
     else
         (void)snprintf(info->why, sizeof info->why,
                        "no limits for %s: the kernel does not offer the controller in any mounted hierarchy; check "
-                       "/proc/cgroups and the kernel's cgroup_disable= parameter", missing);
+                       "/proc/cgroups and the kernel's cgroup_disable= parameter",
+                       missing);
 }
 
 int cgroup_probe(struct cgroup_info *ret)

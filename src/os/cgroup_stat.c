@@ -28,7 +28,8 @@ static bool keyed(const char *text, const char *key, uint64_t *ret)
     return false;
 }
 
-static bool read_keys(const struct cgroup_leaf *l, const char *file, const char *a, uint64_t *ra, const char *b, uint64_t *rb)
+static bool read_keys(const struct cgroup_leaf *l, const char *file, const char *a, uint64_t *ra, const char *b,
+                      uint64_t *rb)
 {
     _cleanup_buf_ struct buf text = {0};
     uint64_t va, vb = 0;

@@ -18,7 +18,7 @@
 
 enum { ETC_MAX = 16 << 20, MAP_TEXT_MAX = 4096, TOOL_SAYS_MAX = 512 };
 
-/* --- maps ------------------------------------------------------------------------------------------------------------- */
+/* --- maps --------------------------------------------------------------------------------------------------------- */
 
 bool idmap_add(struct idmap *m, uint32_t inside, uint32_t outside, uint32_t count)
 {
@@ -39,8 +39,8 @@ static int check_map(const struct idmap *m, const char *what, struct err *err)
         if (e->outside == 0)
             return err_set(err, ERR_INTERNAL, 0, "a %s must not contain host id 0", what);
         if (e->count == 0 || UINT32_MAX - e->outside < e->count || UINT32_MAX - e->inside < e->count)
-            return err_set(err, ERR_INTERNAL, 0, "extent %u %u %u of a %s is empty or wraps", e->inside, e->outside, e->count,
-                           what);
+            return err_set(err, ERR_INTERNAL, 0, "extent %u %u %u of a %s is empty or wraps", e->inside, e->outside,
+                           e->count, what);
     }
     return 0;
 }
@@ -68,7 +68,8 @@ static int verify_map(int proc, const char *file, const struct idmap *m, struct 
     int used;
     if (fd_read_file(proc, file, MAP_TEXT_MAX, &b) < 0)
         return err_set(err, ERR_SETUP, errno, "cannot read back %s", file);
-    for (const char *p = buf_str(&b); sscanf(p, " %10u %10u %10u%n", &e.inside, &e.outside, &e.count, &used) == 3; p += used) {
+    for (const char *p = buf_str(&b); sscanf(p, " %10u %10u %10u%n", &e.inside, &e.outside, &e.count, &used) == 3;
+         p += used) {
         if (!has_extent(m, &e))
             return err_set(err, ERR_SETUP, 0, "%s reads back with a foreign extent %u %u %u", file, e.inside, e.outside,
                            e.count);
@@ -92,8 +93,8 @@ static int put_map(int proc, const char *file, const struct idmap *m, struct err
     _cleanup_buf_ struct buf b = {0};
     map_text(m, &b);
     if (fd_put(proc, file, buf_str(&b)) < 0)
-        return err_set(err, ERR_SETUP, errno, "cannot write %s (%zu extents, first %u %u %u)", file, m->n, m->e[0].inside,
-                       m->e[0].outside, m->e[0].count);
+        return err_set(err, ERR_SETUP, errno, "cannot write %s (%zu extents, first %u %u %u)", file, m->n,
+                       m->e[0].inside, m->e[0].outside, m->e[0].count);
     return verify_map(proc, file, m, err);
 }
 
@@ -109,7 +110,7 @@ int idmap_write(pid_t pid, const struct idmap *uids, const struct idmap *gids, b
     return put_map(proc, "uid_map", uids, err) < 0 || put_map(proc, "gid_map", gids, err) < 0 ? -1 : 0;
 }
 
-/* --- newuidmap -------------------------------------------------------------------------------------------------------- */
+/* --- newuidmap ---------------------------------------------------------------------------------------------------- */
 
 static const char *find_tool(const char *name, char *ret, size_t room)
 {
@@ -193,7 +194,7 @@ int idmap_write_rootless(pid_t pid, const struct idmap *uids, const struct idmap
     return verify_map(proc, "uid_map", uids, err) < 0 || verify_map(proc, "gid_map", gids, err) < 0 ? -1 : 0;
 }
 
-/* --- /etc ------------------------------------------------------------------------------------------------------------- */
+/* --- /etc --------------------------------------------------------------------------------------------------------- */
 
 /* One colon-separated field of a line, copied. False if there is none or it does not fit. */
 static bool field(const char *line, int index, char *ret, size_t room)
@@ -231,7 +232,8 @@ static const char *next_line(const char *line)
 /* "owner:start:count"; the range has to lie within the ids there are and leave 0 alone. */
 static bool subid_line(const char *line, uint32_t *base, uint32_t *count)
 {
-    return field_u32(line, 1, base) && field_u32(line, 2, count) && *base > 0 && *count > 0 && UINT32_MAX - *base >= *count;
+    return field_u32(line, 1, base) && field_u32(line, 2, count) && *base > 0 && *count > 0 &&
+           UINT32_MAX - *base >= *count;
 }
 
 bool idmap_parse_passwd(const char *text, uid_t uid, char *ret, size_t room)
@@ -244,7 +246,8 @@ bool idmap_parse_passwd(const char *text, uid_t uid, char *ret, size_t room)
     return false;
 }
 
-bool idmap_parse_subids(const char *text, uid_t uid, const char *name, uint32_t count, uint32_t *ret_base, uint32_t *ret_count)
+bool idmap_parse_subids(const char *text, uid_t uid, const char *name, uint32_t count, uint32_t *ret_base,
+                        uint32_t *ret_count)
 {
     for (const char *line = text && *text ? text : NULL; line; line = next_line(line)) {
         char owner[256];
@@ -284,7 +287,7 @@ int idmap_subids(uid_t uid, uint32_t count, struct idmap_subids *ret, struct err
                    buf_str(&who));
 }
 
-/* --- ranges given to anyone ------------------------------------------------------------------------------------------- */
+/* --- ranges given to anyone --------------------------------------------------------------------------------------- */
 
 void idmap_reserved_load(struct idmap_reserved *r)
 {

@@ -28,7 +28,8 @@ bool idmap_add(struct idmap *m, uint32_t inside, uint32_t outside, uint32_t coun
 /* Writes both maps of the user namespace of `pid` (a child of ours that waits) directly; `deny_setgroups` first, as the
  * kernel demands of callers without privilege. */
 int idmap_write(pid_t pid, const struct idmap *uids, const struct idmap *gids, bool deny_setgroups, struct err *err);
-/* The same through newuidmap and newgidmap, for an ordinary user who maps more than the own id. Blocks until they end. */
+/* The same through newuidmap and newgidmap, for an ordinary user who maps more than the own id. Blocks until they end.
+ */
 int idmap_write_rootless(pid_t pid, const struct idmap *uids, const struct idmap *gids, struct err *err);
 
 /* What /etc/subuid and /etc/subgid give one user. */
@@ -39,7 +40,8 @@ struct idmap_subids {
  * command that fixes it if there are none or newuidmap is not installed. */
 int idmap_subids(uid_t uid, uint32_t count, struct idmap_subids *ret, struct err *err);
 /* Pure part: the first range of at least `count` ids for uid or name (may be NULL) in the text of such a file. */
-bool idmap_parse_subids(const char *text, uid_t uid, const char *name, uint32_t count, uint32_t *ret_base, uint32_t *ret_count);
+bool idmap_parse_subids(const char *text, uid_t uid, const char *name, uint32_t count, uint32_t *ret_base,
+                        uint32_t *ret_count);
 /* Name of a uid in the text of a passwd file; false if it is not there or longer than room. */
 bool idmap_parse_passwd(const char *text, uid_t uid, char *ret, size_t room);
 

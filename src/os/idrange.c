@@ -21,7 +21,8 @@ static int open_locks(const char *dir, struct err *err)
     if (dirfd < 0 || fstat(dirfd, &st) < 0)
         return err_set(err, ERR_SETUP, errno, "cannot open the run-time directory %s", dir);
     if (st.st_uid != geteuid() || (st.st_mode & (S_IWGRP | S_IWOTH)))
-        return err_set(err, ERR_SETUP, 0, "%s must belong to uid %u and be writable by nobody else", dir, (unsigned)geteuid());
+        return err_set(err, ERR_SETUP, 0, "%s must belong to uid %u and be writable by nobody else", dir,
+                       (unsigned)geteuid());
     int fd = openat(dirfd, "ranges", O_RDWR | O_CREAT | O_NOFOLLOW | O_CLOEXEC, 0600);
     if (fd < 0)
         return err_set(err, ERR_SETUP, errno, "cannot open %s/ranges", dir);
@@ -70,8 +71,8 @@ int idrange_take_in(const char *dir, struct idrange *ret, struct err *err)
         }
     }
     idmap_reserved_done(&given);
-    return err_set(err, ERR_HOST, 0, "all %d uid ranges are in use or given out in /etc/subuid; end some sandboxes first",
-                   IDRANGE_MAX);
+    return err_set(err, ERR_HOST, 0,
+                   "all %d uid ranges are in use or given out in /etc/subuid; end some sandboxes first", IDRANGE_MAX);
 }
 
 int idrange_take(struct idrange *ret, struct err *err)

@@ -1,14 +1,15 @@
 /* idrange.h - ranges of 65,536 user and group ids for sandboxes that root starts.
  *
- * Range n covers the ids 2^29 + n * 65536 and up, for users and groups alike. A taken range is a write lock on byte n of
- * one lock file, held by the *open file description* (F_OFD_SETLK): it survives fork, clone and exec of whoever holds the
- * descriptor, and the kernel drops it when the last holder is gone, however it died. So nothing has to be cleaned up, and
- * there is no list to go stale.
+ * Range n covers the ids 2^29 + n * 65536 and up, for users and groups alike. A taken range is a write lock on byte n
+ * of one lock file, held by the *open file description* (F_OFD_SETLK): it survives fork, clone and exec of whoever
+ * holds the descriptor, and the kernel drops it when the last holder is gone, however it died. So nothing has to be
+ * cleaned up, and there is no list to go stale.
  *
- * The range must outlive the process that took it for as long as the sandbox lives: pid 1 inside calls idrange_pin() and
- * then closes the descriptor. A mapping keeps the description open just as well, and unlike a descriptor it cannot be used
- * to unlock the range or leak to the command. The kernel lets go of pid 1's mapping a moment before it has killed the last
- * process of the namespace; an observer outside (which waits for pid 1's pidfd) should keep its copy until then.
+ * The range must outlive the process that took it for as long as the sandbox lives: pid 1 inside calls idrange_pin()
+ * and then closes the descriptor. A mapping keeps the description open just as well, and unlike a descriptor it cannot
+ * be used to unlock the range or leak to the command. The kernel lets go of pid 1's mapping a moment before it has
+ * killed the last process of the namespace; an observer outside (which waits for pid 1's pidfd) should keep its copy
+ * until then.
  */
 #ifndef HUTCH_OS_IDRANGE_H
 #define HUTCH_OS_IDRANGE_H
@@ -28,10 +29,11 @@ struct idrange {
 /* Takes a free range, starting at a random one. Ranges that overlap /etc/subuid or /etc/subgid are passed over. Needs
  * root. Does not block. Errors: ERR_SETUP (directory unusable), ERR_HOST (all ranges taken). */
 int idrange_take(struct idrange *ret, struct err *err);
-/* The same with the lock file in another directory (absolute, existing, owned by the caller and writable by nobody else). */
+/* The same with the lock file in another directory (absolute, existing, owned by the caller and writable by nobody
+ * else). */
 int idrange_take_in(const char *dir, struct idrange *ret, struct err *err);
-/* Keeps the range taken for as long as the calling process lives and does not exec, without the descriptor. No allocation.
- * 0, or -1 with errno. */
+/* Keeps the range taken for as long as the calling process lives and does not exec, without the descriptor. No
+ * allocation. 0, or -1 with errno. */
 int idrange_pin(const struct idrange *r);
 /* Closes this process's descriptor; the range is free once no other process holds it. */
 void idrange_release(struct idrange *r);

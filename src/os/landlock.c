@@ -26,9 +26,9 @@ enum {
     LOG_SUBDOMAINS_OFF = 1 << 2,
 };
 
-#define FILE_RIGHTS                                                                                                          \
-    (LANDLOCK_ACCESS_FS_EXECUTE | LANDLOCK_ACCESS_FS_WRITE_FILE | LANDLOCK_ACCESS_FS_READ_FILE | LANDLOCK_ACCESS_FS_TRUNCATE | \
-     LANDLOCK_ACCESS_FS_IOCTL_DEV | LANDLOCK_ACCESS_FS_RESOLVE_UNIX)
+#define FILE_RIGHTS                                                                              \
+    (LANDLOCK_ACCESS_FS_EXECUTE | LANDLOCK_ACCESS_FS_WRITE_FILE | LANDLOCK_ACCESS_FS_READ_FILE | \
+     LANDLOCK_ACCESS_FS_TRUNCATE | LANDLOCK_ACCESS_FS_IOCTL_DEV | LANDLOCK_ACCESS_FS_RESOLVE_UNIX)
 
 static int create_ruleset(const struct ruleset_attr *attr, size_t size, unsigned flags)
 {
@@ -88,7 +88,8 @@ static int add_rule(int ruleset, const struct landlock_rule *rule, uint64_t hand
 int landlock_apply_abi(const struct landlock_rule *rules, size_t n, unsigned flags, int abi, struct err *err)
 {
     if (abi < 1)
-        return err_set(err, ERR_HOST, 0, "this kernel has no Landlock; it needs CONFIG_SECURITY_LANDLOCK and \"landlock\" in lsm=");
+        return err_set(err, ERR_HOST, 0,
+                       "this kernel has no Landlock; it needs CONFIG_SECURITY_LANDLOCK and \"landlock\" in lsm=");
     if ((flags & LANDLOCK_DENY_TCP) && abi < 4)
         return err_set(err, ERR_HOST, 0, "Landlock ABI %d cannot refuse TCP; it takes ABI 4 (Linux 6.7)", abi);
     struct ruleset_attr attr = {.handled_access_fs = known_rights(abi)};
@@ -105,7 +106,8 @@ int landlock_apply_abi(const struct landlock_rule *rules, size_t n, unsigned fla
     if (syscall(SYS_landlock_restrict_self, ruleset, log_flags(flags, abi)) == 0)
         return 0;
     if (errno == E2BIG)
-        return err_set(err, ERR_HOST, errno, "landlock: 16 layers are in force already, this sandbox is nested too deeply");
+        return err_set(err, ERR_HOST, errno,
+                       "landlock: 16 layers are in force already, this sandbox is nested too deeply");
     return err_set(err, ERR_SETUP, errno, "landlock: cannot restrict the process");
 }
 

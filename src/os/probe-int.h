@@ -14,9 +14,9 @@ void probe_missing(struct probe_result *r, const char *remedy, const char *fmt, 
 
 /* What a probe's child found. */
 struct probe_answer {
-    int eno;         /* 0 = it worked; ETIMEDOUT or ECHILD if the child said nothing */
-    char stage[32];  /* the call that failed */
-    uint64_t value;  /* whatever the probe reports */
+    int eno;        /* 0 = it worked; ETIMEDOUT or ECHILD if the child said nothing */
+    char stage[32]; /* the call that failed */
+    uint64_t value; /* whatever the probe reports */
 };
 
 enum {

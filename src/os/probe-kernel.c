@@ -18,7 +18,7 @@
 
 /* Newer than the headers of the reference system. */
 #ifndef SECCOMP_IOCTL_NOTIF_SET_FLAGS
-#define SECCOMP_IOCTL_NOTIF_SET_FLAGS    SECCOMP_IOW(4, __u64)
+#define SECCOMP_IOCTL_NOTIF_SET_FLAGS      SECCOMP_IOW(4, __u64)
 #define SECCOMP_USER_NOTIF_FD_SYNC_WAKE_UP (1UL << 0)
 #endif
 enum { LANDLOCK_ASK_VERSION = 1 << 0, LANDLOCK_ASK_ERRATA = 1 << 1 };

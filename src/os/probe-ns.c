@@ -120,7 +120,8 @@ void probe_procfs(const struct probe *p, struct probe_result *r)
     else if (blocked_by_userns(&a, r))
         return;
     else if (a.eno == EPERM)
-        probe_missing(r, "run where /proc is not covered by other mounts (Docker: --security-opt systempaths=unconfined)",
+        probe_missing(r,
+                      "run where /proc is not covered by other mounts (Docker: --security-opt systempaths=unconfined)",
                       "parts of /proc are covered here, so the kernel refuses a new one");
     else
         probe_missing(r, "boot a kernel with CONFIG_PROC_FS", "%s: %s", a.stage, strerror(a.eno));
@@ -130,8 +131,7 @@ static void clone_read_only(void *arg, struct probe_answer *a)
 {
     (void)arg;
     struct mount_attr attr = {.attr_set = MOUNT_ATTR_RDONLY | MOUNT_ATTR_NOSUID | MOUNT_ATTR_NODEV};
-    _cleanup_close_ int tree =
-        sys_open_tree(AT_FDCWD, "/", OPEN_TREE_CLONE | OPEN_TREE_CLOEXEC | AT_RECURSIVE);
+    _cleanup_close_ int tree = sys_open_tree(AT_FDCWD, "/", OPEN_TREE_CLONE | OPEN_TREE_CLOEXEC | AT_RECURSIVE);
     if (tree < 0)
         probe_failed_at(a, "open_tree");
     else if (sys_mount_setattr(tree, AT_RECURSIVE, &attr) < 0)

@@ -211,10 +211,7 @@ struct probe_answer probe_in_child(unsigned flags, void (*fn)(void *arg, struct 
 
 /* --- the table ------------------------------------------------------------------------------------------------------ */
 
-#define SETTING(name, ...)                                   \
-    static const struct probe_setting setting_##name = {     \
-        .path = __VA_ARGS__                                  \
-    }
+#define SETTING(name, ...) static const struct probe_setting setting_##name = {.path = __VA_ARGS__}
 
 SETTING(io_uring, "/proc/sys/kernel/io_uring_disabled", .min = 2, .max = 2, .absent_ok = false,
         .risk = "other programs on this host may use io_uring; inside, the filter refuses it",
@@ -247,11 +244,12 @@ SETTING(suid_dumpable, "/proc/sys/fs/suid_dumpable", .min = 0, .max = 0, .absent
 SETTING(ksm, "/sys/kernel/mm/ksm/run", .min = 0, .max = 0, .absent_ok = true,
         .risk = "equal pages are merged, which can be timed", .remedy = "echo 0 >/sys/kernel/mm/ksm/run");
 SETTING(smt, "/sys/devices/system/cpu/smt/active", .min = 0, .max = 0, .absent_ok = true,
-        .risk = "two programs share one core, which can be timed", .remedy = "echo off >/sys/devices/system/cpu/smt/control");
+        .risk = "two programs share one core, which can be timed",
+        .remedy = "echo off >/sys/devices/system/cpu/smt/control");
 
 static const struct probe_call call_pidfd = {SYS_pidfd_open, "processes are held by descriptor, never by number", NULL};
-static const struct probe_call call_close_range = {SYS_close_range, "no descriptor of the host survives into the sandbox",
-                                                   NULL};
+static const struct probe_call call_close_range = {SYS_close_range,
+                                                   "no descriptor of the host survives into the sandbox", NULL};
 static const struct probe_call call_openat2 = {SYS_openat2, "paths are resolved beneath a directory", NULL};
 static const struct probe_call call_statmount = {457, "mounts are verified one by one", "/proc/self/mountinfo is read"};
 
@@ -260,7 +258,8 @@ static const struct probe table[] = {
     {"ns.user", "namespaces", "user namespaces", "made one in a child", NEED_RUN, probe_userns, NULL},
     {"ns.other", "namespaces", "mount, pid, ipc, uts, net, cgroup", "made them in a child", NEED_RUN, probe_otherns,
      NULL},
-    {"ns.procfs", "namespaces", "own procfs in a user namespace", "mounted one in a child", NEED_RUN, probe_procfs, NULL},
+    {"ns.procfs", "namespaces", "own procfs in a user namespace", "mounted one in a child", NEED_RUN, probe_procfs,
+     NULL},
     {"fs.mount-api", "file systems", "mounts by descriptor", "open_tree and mount_setattr in a child", NEED_RUN,
      probe_mount_api, NULL},
     {"fs.idmap", "file systems", "idmapped mounts", "tried on the current directory and a tmpfs", NEED_CONTAINER,
@@ -290,7 +289,8 @@ static const struct probe table[] = {
     {"host.kptr", "hardening", "kernel addresses hidden", "read it", NEED_HARDENING, probe_sysctl, &setting_kptr},
     {"host.dmesg", "hardening", "kernel log restricted", "read it", NEED_HARDENING, probe_sysctl, &setting_dmesg},
     {"host.symlinks", "hardening", "protected symlinks", "read it", NEED_HARDENING, probe_sysctl, &setting_symlinks},
-    {"host.hardlinks", "hardening", "protected hard links", "read it", NEED_HARDENING, probe_sysctl, &setting_hardlinks},
+    {"host.hardlinks", "hardening", "protected hard links", "read it", NEED_HARDENING, probe_sysctl,
+     &setting_hardlinks},
     {"host.fifos", "hardening", "protected FIFOs", "read it", NEED_HARDENING, probe_sysctl, &setting_fifos},
     {"host.regular", "hardening", "protected files", "read it", NEED_HARDENING, probe_sysctl, &setting_regular},
     {"host.suid_dumpable", "hardening", "no set-uid core dumps", "read it", NEED_HARDENING, probe_sysctl,

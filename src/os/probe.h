@@ -43,7 +43,7 @@ struct probe {
 enum probe_tier { TIER_NONE, TIER_NESTED, TIER_PROCESS, TIER_CONTAINER };
 
 struct probe_report {
-    const struct probe *probes; /* the table, static */
+    const struct probe *probes;   /* the table, static */
     struct probe_result *results; /* owned, one per probe */
     size_t n;
     enum probe_tier tier;

@@ -78,7 +78,7 @@ static void read_comm(struct procs_entry *e)
         e->comm[0] = '\0';
 }
 
-/* --- finding ---------------------------------------------------------------------------------------------------------- */
+/* --- finding ------------------------------------------------------------------------------------------------------ */
 
 static void add_numbers(const char *text, struct pids *p)
 {
@@ -198,7 +198,7 @@ static int find(pid_t init, enum procs_how how, struct pids *found)
     return scan_all(init, found);
 }
 
-/* --- answers ---------------------------------------------------------------------------------------------------------- */
+/* --- answers ------------------------------------------------------------------------------------------------------ */
 
 int procs_list(pid_t init, enum procs_how how, struct procs_entry **ret, size_t *ret_n, bool *ret_truncated)
 {

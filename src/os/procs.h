@@ -1,8 +1,8 @@
 /* procs.h - the processes of a sandbox, found from outside without a cgroup.
  *
- * Everything in a pid namespace descends from its pid 1, and orphans return to it, so a walk down from pid 1 finds all of
- * them, nested namespaces included. The walk follows /proc/PID/task/TID/children (cost: the sandbox's own processes) where
- * the kernel has it, else one scan of /proc builds the tree (cost: the host's processes). Both are bounded.
+ * Everything in a pid namespace descends from its pid 1, and orphans return to it, so a walk down from pid 1 finds all
+ * of them, nested namespaces included. The walk follows /proc/PID/task/TID/children (cost: the sandbox's own processes)
+ * where the kernel has it, else one scan of /proc builds the tree (cost: the host's processes). Both are bounded.
  * Processes come and go during a walk; the answer is a sample, good for limits and reports, not for killing by number.
  */
 #ifndef HUTCH_OS_PROCS_H

@@ -1,15 +1,16 @@
 /* rlimits.h - the fixed resource limits of a command: the only ones without a cgroup, a second line with one.
  *
- * rlimits_apply() is for the time between clone and exec: system calls only, no allocation. Both soft and hard limit are
- * set, so the command cannot raise them again. A limit that would have to be raised above the hard limit in force stays at
- * that hard limit: raising needs a privilege, and less is never unsafe.
+ * rlimits_apply() is for the time between clone and exec: system calls only, no allocation. Both soft and hard limit
+ * are set, so the command cannot raise them again. A limit that would have to be raised above the hard limit in force
+ * stays at that hard limit: raising needs a privilege, and less is never unsafe.
  */
 #ifndef HUTCH_OS_RLIMITS_H
 #define HUTCH_OS_RLIMITS_H
 
 #include <stdint.h>
 
-/* What depends on the policy; 0 leaves a limit as it is. CORE, MEMLOCK, MSGQUEUE, SIGPENDING, NICE and RTPRIO are fixed. */
+/* What depends on the policy; 0 leaves a limit as it is. CORE, MEMLOCK, MSGQUEUE, SIGPENDING, NICE and RTPRIO are
+ * fixed. */
 struct rlimits {
     uint64_t open_files; /* RLIMIT_NOFILE */
     uint64_t processes;  /* RLIMIT_NPROC: counts per user, so only useful where the sandbox has ids of its own */

@@ -33,7 +33,8 @@ int seccomp_load(const struct sock_filter *insns, size_t n, unsigned flags, int 
     if (r < 0 && errno == ENOSYS)
         return err_set(err, ERR_HOST, errno, "this kernel has no seccomp filters (CONFIG_SECCOMP_FILTER)");
     if (r < 0 && errno == EBUSY)
-        return err_set(err, ERR_HOST, errno, "cannot load the seccomp filter: another sandbox around this one already listens");
+        return err_set(err, ERR_HOST, errno,
+                       "cannot load the seccomp filter: another sandbox around this one already listens");
     if (r < 0)
         return err_set(err, ERR_SETUP, errno, "cannot load a seccomp filter of %zu instructions", n);
     if (base)
@@ -80,25 +81,13 @@ static int reply(int listener, uint64_t id, int error, uint32_t flags)
     return r == 0 || errno == ENOENT ? 0 : -1;
 }
 
-int seccomp_refuse(int listener, uint64_t id, int eno)
-{
-    return reply(listener, id, -eno, 0);
-}
+int seccomp_refuse(int listener, uint64_t id, int eno) { return reply(listener, id, -eno, 0); }
 
-int seccomp_continue(int listener, uint64_t id)
-{
-    return reply(listener, id, 0, SECCOMP_USER_NOTIF_FLAG_CONTINUE);
-}
+int seccomp_continue(int listener, uint64_t id) { return reply(listener, id, 0, SECCOMP_USER_NOTIF_FLAG_CONTINUE); }
 
-bool seccomp_id_valid(int listener, uint64_t id)
-{
-    return ioctl(listener, SECCOMP_IOCTL_NOTIF_ID_VALID, &id) == 0;
-}
+bool seccomp_id_valid(int listener, uint64_t id) { return ioctl(listener, SECCOMP_IOCTL_NOTIF_ID_VALID, &id) == 0; }
 
-static bool has_action(uint32_t action)
-{
-    return sys_seccomp(SECCOMP_GET_ACTION_AVAIL, 0, &action) == 0;
-}
+static bool has_action(uint32_t action) { return sys_seccomp(SECCOMP_GET_ACTION_AVAIL, 0, &action) == 0; }
 
 /* A missing program is EFAULT only after the flags were found good. */
 static bool has_flags(unsigned long flags)

@@ -15,16 +15,17 @@
 #include "base/err.h"
 
 enum seccomp_load_flag {
-    SECCOMP_LOAD_LISTENER = 1 << 0, /* *ret_listener becomes the notification descriptor, CLOEXEC, owned by the caller */
+    SECCOMP_LOAD_LISTENER = 1 << 0, /* *ret_listener is set to the notification descriptor: CLOEXEC, the caller's */
 };
 
-/* Puts the calling thread, and what it will start, behind a program. It must have no_new_privs or CAP_SYS_ADMIN in its user
- * namespace. Where the kernel can, a received notification is only interrupted by a fatal signal, so that no answer is lost.
- * ret_listener may be NULL without SECCOMP_LOAD_LISTENER. ERR_HOST if the kernel has no filters, else ERR_SETUP. */
+/* Puts the calling thread, and what it will start, behind a program. It must have no_new_privs or CAP_SYS_ADMIN in
+ * its user namespace. Where the kernel can, a received notification is only interrupted by a fatal signal, so that no
+ * answer is lost. ret_listener may be NULL without SECCOMP_LOAD_LISTENER. ERR_HOST if the kernel has no filters, else
+ * ERR_SETUP. */
 int seccomp_load(const struct sock_filter *insns, size_t n, unsigned flags, int *ret_listener, struct err *err);
 
-/* Asks the kernel to run the supervisor on the caller's CPU while it waits: several times faster on a busy machine. Call
- * it once for a new listener. 1 if on, 0 if this kernel cannot (before 6.6). */
+/* Asks the kernel to run the supervisor on the caller's CPU while it waits: several times faster on a busy machine.
+ * Call it once for a new listener. 1 if on, 0 if this kernel cannot (before 6.6). */
 int seccomp_sync_wake(int listener);
 
 /* Blocks for the next notified call. 1 and *ret, or 0 if it vanished meanwhile (its process died, a signal came: look

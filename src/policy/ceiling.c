@@ -17,7 +17,8 @@ static int fail_exceeds(const struct origin *asked, const struct origin *bound, 
     origin_add(&here, asked);
     origin_add(&there, bound);
     text_add_safe(&safe, what, 400);
-    return err_set(err, ERR_POLICY, 0, "%s: %s exceeds the ceiling in %s", buf_str(&here), buf_str(&safe), buf_str(&there));
+    return err_set(err, ERR_POLICY, 0, "%s: %s exceeds the ceiling in %s", buf_str(&here), buf_str(&safe),
+                   buf_str(&there));
 }
 
 static bool is_set(const struct origin *o) { return o->file != NULL; }
@@ -87,7 +88,10 @@ static char *host_path(const struct policy *p, const struct file_rule *rule)
     return alias ? xasprintf("%s%s", alias->src, rule->path + strlen(alias->path)) : xstrdup(rule->path);
 }
 
-static bool grants_read(enum file_verb verb) { return verb != FILE_DENY_READ && verb != FILE_DENY_WRITE && verb != FILE_TMPFS; }
+static bool grants_read(enum file_verb verb)
+{
+    return verb != FILE_DENY_READ && verb != FILE_DENY_WRITE && verb != FILE_TMPFS;
+}
 
 /* The origin of the ceiling that a rule exceeds, or NULL. */
 static const struct origin *rule_exceeds(const struct policy *p, const struct policy *c, const struct file_rule *rule)
@@ -164,7 +168,8 @@ static int apply_syscalls(struct policy *p, const struct policy *c, enum policy_
     }
     for (size_t i = 0; i < p->nsyscalls; i++) {
         struct syscall_rule *rule = &p->syscalls[i];
-        const struct origin *bound = rule->allow && rule->origin.level >= level ? ceiling_on_syscall(p, rule->name) : NULL;
+        const struct origin *bound =
+            rule->allow && rule->origin.level >= level ? ceiling_on_syscall(p, rule->name) : NULL;
         if (!bound)
             continue;
         _cleanup_buf_ struct buf what = {0};

@@ -203,20 +203,54 @@ static const struct {
 };
 
 static const char *const env_pass[] = {
-    "PATH",   "HOME",     "USER",      "LOGNAME",     "SHELL",           "LANG",     "LANGUAGE",   "LC_*",     "TZ",
-    "TERM",   "COLORTERM", "TERM_PROGRAM", "COLUMNS", "LINES",           "EDITOR",   "VISUAL",     "PAGER",    "LESS",
-    "CI",     "NO_COLOR", "FORCE_COLOR", "CLICOLOR*",  "DEBIAN_FRONTEND", "MAKEFLAGS", "PYTHONDONTWRITEBYTECODE",
-    "PYTHONUNBUFFERED", "VIRTUAL_ENV", "NODE_ENV", "GOPATH", "GOROOT", "CARGO_HOME", "RUSTUP_HOME", "JAVA_HOME",
-    "NVM_DIR", "PYENV_ROOT", "RUST_BACKTRACE", "RUST_LOG", "SOURCE_DATE_EPOCH",
+    "PATH",
+    "HOME",
+    "USER",
+    "LOGNAME",
+    "SHELL",
+    "LANG",
+    "LANGUAGE",
+    "LC_*",
+    "TZ",
+    "TERM",
+    "COLORTERM",
+    "TERM_PROGRAM",
+    "COLUMNS",
+    "LINES",
+    "EDITOR",
+    "VISUAL",
+    "PAGER",
+    "LESS",
+    "CI",
+    "NO_COLOR",
+    "FORCE_COLOR",
+    "CLICOLOR*",
+    "DEBIAN_FRONTEND",
+    "MAKEFLAGS",
+    "PYTHONDONTWRITEBYTECODE",
+    "PYTHONUNBUFFERED",
+    "VIRTUAL_ENV",
+    "NODE_ENV",
+    "GOPATH",
+    "GOROOT",
+    "CARGO_HOME",
+    "RUSTUP_HOME",
+    "JAVA_HOME",
+    "NVM_DIR",
+    "PYENV_ROOT",
+    "RUST_BACKTRACE",
+    "RUST_LOG",
+    "SOURCE_DATE_EPOCH",
 };
 
 /* Only needed when someone passes "*": these stay outside even then. */
 static const char *const env_deny[] = {
-    "LD_*",      "*TOKEN*",  "*SECRET*", "*PASSWORD*",  "*PASSWD*",   "*_KEY",         "*_KEY_*",      "*APIKEY*",
-    "*CREDENTIAL*", "*_AUTH", "*_AUTH_*", "*COOKIE*",    "AWS_*",      "AZURE_*",       "GOOGLE_*",     "GCP_*",
-    "KUBE*",     "DOCKER_*", "SSH_*",    "GPG_*",       "GIT_ASKPASS", "SUDO_*",       "DBUS_*",       "XAUTHORITY",
-    "XDG_RUNTIME_DIR", "WAYLAND_DISPLAY", "DISPLAY", "BASH_ENV", "ENV", "BASH_FUNC_*", "NODE_OPTIONS", "PYTHONSTARTUP",
-    "PERL5OPT",  "RUBYOPT",  "*_DSN",    "DATABASE_URL", "*_URI",     "*_WEBHOOK*",
+    "LD_*",         "*TOKEN*",      "*SECRET*",     "*PASSWORD*",      "*PASSWD*",        "*_KEY",   "*_KEY_*",
+    "*APIKEY*",     "*CREDENTIAL*", "*_AUTH",       "*_AUTH_*",        "*COOKIE*",        "AWS_*",   "AZURE_*",
+    "GOOGLE_*",     "GCP_*",        "KUBE*",        "DOCKER_*",        "SSH_*",           "GPG_*",   "GIT_ASKPASS",
+    "SUDO_*",       "DBUS_*",       "XAUTHORITY",   "XDG_RUNTIME_DIR", "WAYLAND_DISPLAY", "DISPLAY", "BASH_ENV",
+    "ENV",          "BASH_FUNC_*",  "NODE_OPTIONS", "PYTHONSTARTUP",   "PERL5OPT",        "RUBYOPT", "*_DSN",
+    "DATABASE_URL", "*_URI",        "*_WEBHOOK*",
 };
 
 /* --- into a policy -------------------------------------------------------------------------------------------------- */
@@ -238,16 +272,17 @@ static char *resolve(const struct policy_where *where, const struct path_default
     return path_clean("/", buf_str(&b));
 }
 
+/* Appended without a look at what is there: the tables hold no path twice, and this runs before every command. */
 static void add_paths(const struct policy_where *where, enum file_verb verb, const struct path_default *defs, size_t n,
                       struct policy *p)
 {
-    struct err ignored; /* built-in rules cannot contradict each other: at one level the first one stays */
     for (size_t i = 0; i < n; i++) {
         struct file_rule rule = {.verb = verb, .path = resolve(where, &defs[i]), .is_glob = defs[i].glob};
         if (!rule.path)
             continue;
         rule.id = xstrdup(defs[i].id);
-        (void)merge_file_rule(p, &rule, &ignored);
+        MEM_GROW(p->files, p->nfiles, p->files_cap);
+        p->files[p->nfiles++] = rule;
     }
 }
 
@@ -261,8 +296,10 @@ static void add_workspace(const struct policy_where *where, struct policy *p)
     for (size_t i = 0; i < ARRAY_LEN(never); i++)
         if (path_under(cwd, never[i]))
             return;
-    if (!policy_may_read(p, cwd, NULL))
-        return;
+    for (size_t i = 0; i < p->nfiles; i++)
+        if ((p->files[i].verb == FILE_DENY_READ || p->files[i].verb == FILE_DENY_WRITE) &&
+            path_under(cwd, p->files[i].path))
+            return;
     const struct path_default workspace = {"builtin.workspace", cwd, false};
     add_paths(where, FILE_ALLOW_WRITE, &workspace, 1, p);
 }
@@ -278,14 +315,13 @@ static void add_names(struct policy *p)
     }
 }
 
-static void add_env(struct policy *p)
+static void add_env(int verb, const char *const *names, size_t n, struct policy *p)
 {
-    struct err ignored;
-    struct doc d = {.p = p, .may_widen = true, .err = &ignored};
-    for (size_t i = 0; i < ARRAY_LEN(env_pass); i++)
-        (void)doc_add_env(&d, 0, ENV_PASS, env_pass[i], NULL);
-    for (size_t i = 0; i < ARRAY_LEN(env_deny); i++)
-        (void)doc_add_env(&d, 0, ENV_DENY, env_deny[i], NULL);
+    for (size_t i = 0; i < n; i++) {
+        MEM_GROW(p->env, p->nenv, p->env_cap);
+        p->env[p->nenv] = (struct env_rule){.name = xstrdup(names[i])};
+        p->env[p->nenv++].verb = verb == ENV_PASS ? ENV_PASS : ENV_DENY;
+    }
 }
 
 void policy_add_defaults(const struct policy_where *where, struct policy *p)
@@ -294,13 +330,14 @@ void policy_add_defaults(const struct policy_where *where, struct policy *p)
         add_paths(where, FILE_DENY_READ, deny_read, ARRAY_LEN(deny_read), p);
         add_paths(where, FILE_ALLOW_READ, allow_read, ARRAY_LEN(allow_read), p);
         add_paths(where, FILE_TMPFS, tmpfs, ARRAY_LEN(tmpfs), p);
-        add_workspace(where, p);
         add_paths(where, FILE_DENY_WRITE, deny_write, ARRAY_LEN(deny_write), p);
+        add_workspace(where, p);
     } else {
         add_paths(where, FILE_TMPFS, tmpfs, 1, p); /* /tmp; the rest is the image's own */
     }
     add_names(p);
-    add_env(p);
+    add_env(ENV_PASS, env_pass, ARRAY_LEN(env_pass), p);
+    add_env(ENV_DENY, env_deny, ARRAY_LEN(env_deny), p);
     for (size_t i = 0; i < ARRAY_LEN(limits); i++)
         p->limits[limits[i].id] = (struct limit){.set = true, .value = limits[i].value};
 }

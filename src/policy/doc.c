@@ -119,7 +119,8 @@ const char *doc_scalar(struct doc *d, const struct node *node, const char *key)
 {
     if (node->kind == NODE_SCALAR && node->text[0] != '\0')
         return node->text;
-    (void)doc_fail(d, node->line, node->kind == NODE_SCALAR ? "%s is empty" : "%s: expected a plain value here, not a list or mapping",
+    (void)doc_fail(d, node->line,
+                   node->kind == NODE_SCALAR ? "%s is empty" : "%s: expected a plain value here, not a list or mapping",
                    key);
     return NULL;
 }

@@ -10,24 +10,24 @@
 #include "policy/policy.h"
 
 enum {
-    DOC_PATH_MAX = 4095,      /* bytes of a path after "~" is resolved */
-    DOC_GLOB_STARS_MAX = 2,   /* "**" in one glob: matching time grows with the path's depth to this power */
-    DOC_NAME_MAX = 255,       /* bytes of a variable's, host's or protected name */
-    DOC_RULES_MAX = 4096,     /* file rules of all documents together */
-    DOC_PROTECT_MAX = 256,    /* protected names of all documents together */
+    DOC_PATH_MAX = 4095,    /* bytes of a path after "~" is resolved */
+    DOC_GLOB_STARS_MAX = 2, /* "**" in one glob: matching time grows with the path's depth to this power */
+    DOC_NAME_MAX = 255,     /* bytes of a variable's, host's or protected name */
+    DOC_RULES_MAX = 4096,   /* file rules of all documents together */
+    DOC_PROTECT_MAX = 256,  /* protected names of all documents together */
     DOC_SEARCH_DEPTH_MAX = 10,
-    DOC_SEARCH_DEPTH = 3,     /* if no document says otherwise */
+    DOC_SEARCH_DEPTH = 3, /* if no document says otherwise */
 };
 
 struct doc {
     const struct policy_where *where; /* borrowed */
     enum policy_level level;
-    const char *name;  /* for messages and origins; storage in policy->strings */
-    const char *base;  /* relative paths start here; NULL: they are errors */
-    struct policy *p;  /* where values go: the policy, or one of its ceilings */
-    bool may_widen;    /* false: a project document that is not trusted */
-    bool in_ceiling;   /* the values are bounds */
-    const char *key;   /* the key whose value is being read; kept by doc_map */
+    const char *name;    /* for messages and origins; storage in policy->strings */
+    const char *base;    /* relative paths start here; NULL: they are errors */
+    struct policy *p;    /* where values go: the policy, or one of its ceilings */
+    bool may_widen;      /* false: a project document that is not trusted */
+    bool in_ceiling;     /* the values are bounds */
+    const char *key;     /* the key whose value is being read; kept by doc_map */
     unsigned file_flags; /* for every file rule: FILE_TRY */
     struct err *err;
 };
@@ -71,9 +71,14 @@ int doc_read_ceiling_files(struct doc *d, const struct node *value, unsigned arg
 int doc_add_path(struct doc *d, unsigned line, enum file_verb verb, const char *text, bool literal, const char *id);
 
 /* paths.c */
-/* "~", "$HOME" and relative paths made absolute and clean. Globs keep their special characters, `literal` text and all
- * else is unescaped. *ret is new. */
-int doc_path(struct doc *d, unsigned line, const char *key, const char *text, bool literal, char **ret, bool *ret_glob);
+enum {
+    DOC_PATH_LITERAL = 1 << 0, /* no character is special */
+    DOC_PATH_GLOB = 1 << 1,    /* may be a glob; else that is an error */
+};
+/* "~", "$HOME" and relative paths made absolute and clean. A glob keeps its special characters; in anything else "\\"
+ * before one is taken away. *ret is new. */
+int doc_path(struct doc *d, unsigned line, const char *key, const char *text, unsigned flags, char **ret,
+             bool *ret_glob);
 
 /* parse-env.c */
 int doc_read_env(struct doc *d, const struct node *value, unsigned arg);

@@ -30,7 +30,8 @@ static void put(struct buf *to, const struct buf *from)
         buf_add(to, buf_str(from), from->n);
 }
 
-static void hand_out(struct grant *g, struct buf *policy_line, struct buf *flag, const char **rule_id, struct buf *origin)
+static void hand_out(struct grant *g, struct buf *policy_line, struct buf *flag, const char **rule_id,
+                     struct buf *origin)
 {
     put(policy_line, &g->line);
     put(flag, &g->flag);
@@ -98,7 +99,8 @@ static void grant_path(const struct policy *p, const char *path, bool write, str
     static const struct origin builtin;
     origin_add(&g->origin, ceiling ? ceiling : name ? &name->origin : rule ? &rule->origin : &builtin);
     /* A mount cannot be made for a path that cannot be written in a rule. */
-    if (ceiling || strcmp(path, "/") == 0 || path_under(path, "/proc") || path_under(path, "/sys") || strpbrk(path, "\n\r\t\x1b"))
+    if (ceiling || strcmp(path, "/") == 0 || path_under(path, "/proc") || path_under(path, "/sys") ||
+        strpbrk(path, "\n\r\t\x1b"))
         return;
     _cleanup_free_ char *target = write ? write_target(p, path) : xstrdup(path), *escaped = escape_path(target);
     buf_addf(&g->line, "files: {%s: [", file_verb_name(write ? FILE_ALLOW_WRITE : FILE_ALLOW_READ));
@@ -108,8 +110,8 @@ static void grant_path(const struct policy *p, const char *path, bool write, str
     add_shell_word(&g->flag, escaped);
 }
 
-void policy_grant_for_path(const struct policy *p, const char *path, bool write, struct buf *policy_line, struct buf *flag,
-                           const char **rule_id, struct buf *origin)
+void policy_grant_for_path(const struct policy *p, const char *path, bool write, struct buf *policy_line,
+                           struct buf *flag, const char **rule_id, struct buf *origin)
 {
     struct grant g = {0};
     grant_path(p, path, write, &g);
@@ -253,7 +255,8 @@ bool policy_explain_path(const struct policy *p, const char *path, bool write, s
         buf_adds(out, "\n  from    ");
         origin_add(out, &rule->origin);
     } else {
-        buf_addf(out, "  rule    default: %s\n  from    built-in", write ? "nothing is writable" : "everything is readable");
+        buf_addf(out, "  rule    default: %s\n  from    built-in",
+                 write ? "nothing is writable" : "everything is readable");
     }
     buf_addc(out, '\n');
     if (!allowed && ceiling_on_path(p, path, write))

@@ -14,8 +14,8 @@
  * flag of `hutch run`, the id of the rule that refuses ("default" if none names the path; borrowed from the policy) and
  * where that rule stands. If a ceiling forbids it, policy_line and flag stay empty and origin is the ceiling's. Nothing
  * is appended if the path is allowed. Any pointer may be NULL. */
-void policy_grant_for_path(const struct policy *p, const char *path, bool write, struct buf *policy_line, struct buf *flag,
-                           const char **rule_id, struct buf *origin);
+void policy_grant_for_path(const struct policy *p, const char *path, bool write, struct buf *policy_line,
+                           struct buf *flag, const char **rule_id, struct buf *origin);
 /* The same for a system call. Calls that no policy can allow leave policy_line and flag empty. */
 void policy_grant_for_syscall(const struct policy *p, int nr, struct buf *policy_line, struct buf *flag,
                               const char **rule_id, struct buf *origin);

@@ -5,9 +5,9 @@
  *     binary search over ranges of numbers with the same leaf
  *     leaves: RET, or the checks of one call in order, each falling through to the next, then RET
  *
- * Jumps only go forward, so the program is built from its end: every target exists, at a known distance, before the jump to
- * it, and leaves share their RETs. Its length and the steps to a leaf count: the kernel compiles the program each time a
- * sandbox starts, and walks it once for every number to fill its bitmap of allowed calls.
+ * Jumps only go forward, so the program is built from its end: every target exists, at a known distance, before the
+ * jump to it, and leaves share their RETs. Its length and the steps to a leaf count: the kernel compiles the program
+ * each time a sandbox starts, and walks it once for every number to fill its bitmap of allowed calls.
  */
 #include <assert.h>
 #include <errno.h>
@@ -44,7 +44,7 @@ struct compiler {
     struct prog prog;
 };
 
-/* --- instructions ---------------------------------------------------------------------------------------------------- */
+/* --- instructions ------------------------------------------------------------------------------------------------- */
 
 static size_t put(struct prog *p, uint16_t code, uint32_t k, size_t jt, size_t jf)
 {
@@ -54,10 +54,7 @@ static size_t put(struct prog *p, uint16_t code, uint32_t k, size_t jt, size_t j
 }
 
 /* What the next instruction would have to jump over to get to `place`. */
-static size_t distance(const struct prog *p, size_t place)
-{
-    return p->n - place - 1;
-}
+static size_t distance(const struct prog *p, size_t place) { return p->n - place - 1; }
 
 /* Continues with what was put last. */
 static size_t put_load(struct prog *p, size_t offset)
@@ -91,13 +88,10 @@ static size_t put_jump(struct prog *p, uint16_t op, uint32_t k, size_t yes, size
     return put(p, (uint16_t)(BPF_JMP | BPF_K | op), k, distance(p, yes), distance(p, no));
 }
 
-/* --- leaves ----------------------------------------------------------------------------------------------------------- */
+/* --- leaves ------------------------------------------------------------------------------------------------------- */
 
 /* Little endian: the low half of an argument comes first. */
-static size_t arg_offset(unsigned arg)
-{
-    return offsetof(struct seccomp_data, args) + arg * sizeof(uint64_t);
-}
+static size_t arg_offset(unsigned arg) { return offsetof(struct seccomp_data, args) + arg * sizeof(uint64_t); }
 
 static size_t put_cond(struct prog *p, const struct cond *c, size_t yes, size_t no)
 {
@@ -141,7 +135,7 @@ static size_t put_checks(struct compiler *c, int nr)
     return next;
 }
 
-/* --- search ----------------------------------------------------------------------------------------------------------- */
+/* --- search ------------------------------------------------------------------------------------------------------- */
 
 /* A first row without conditions makes a call as plain as one without rows. */
 static struct range range_of(const struct compiler *c, int nr)
@@ -157,10 +151,7 @@ static struct range range_of(const struct compiler *c, int nr)
     return (struct range){(uint32_t)nr, false, rules_action(rules_plain(nr, c->flags, c->o), c->flags)};
 }
 
-static bool openat_first(const struct compiler *c)
-{
-    return range_of(c, NR_openat).checked;
-}
+static bool openat_first(const struct compiler *c) { return range_of(c, NR_openat).checked; }
 
 static void add_range(struct ranges *r, struct range next)
 {

@@ -7,22 +7,32 @@
 static const char *errno_word(int eno)
 {
     switch (eno) {
-    case ANSWER_ALLOW: return "allowed";
-    case EPERM: return "EPERM";
-    case ENOSYS: return "ENOSYS";
-    case EAFNOSUPPORT: return "EAFNOSUPPORT";
-    case EPROTONOSUPPORT: return "EPROTONOSUPPORT";
-    default: return strerrorname_np(eno);
+    case ANSWER_ALLOW:
+        return "allowed";
+    case EPERM:
+        return "EPERM";
+    case ENOSYS:
+        return "ENOSYS";
+    case EAFNOSUPPORT:
+        return "EAFNOSUPPORT";
+    case EPROTONOSUPPORT:
+        return "EPROTONOSUPPORT";
+    default:
+        return strerrorname_np(eno);
     }
 }
 
 static const char *grant_word(enum filter_grant g)
 {
     switch (g) {
-    case GRANT_NEVER: return "never";
-    case GRANT_ALLOW: return "`syscalls.allow`";
-    case GRANT_DEBUGGER: return "profile `debugger`, `syscalls.allow`";
-    case GRANT_COMPUTER: return "privilege `computer`";
+    case GRANT_NEVER:
+        return "never";
+    case GRANT_ALLOW:
+        return "`syscalls.allow`";
+    case GRANT_DEBUGGER:
+        return "profile `debugger`, `syscalls.allow`";
+    case GRANT_COMPUTER:
+        return "privilege `computer`";
     }
     return "";
 }
@@ -47,8 +57,8 @@ static void add_refused_row(struct buf *out, enum category cat, int eno)
         any = true;
     }
     if (any)
-        buf_addf(out, " | %s | %s | %s | %s |\n", errno_word(eno), categories[cat].reason, grant_word(categories[cat].grant),
-                 categories[cat].notify ? "yes" : "");
+        buf_addf(out, " | %s | %s | %s | %s |\n", errno_word(eno), categories[cat].reason,
+                 grant_word(categories[cat].grant), categories[cat].notify ? "yes" : "");
 }
 
 static void add_refused(struct buf *out)
@@ -63,9 +73,11 @@ static void add_refused(struct buf *out)
 
 static void add_checked(struct buf *out)
 {
-    buf_adds(out, "\n## Calls that depend on their arguments\n\n"
-                  "Rows of one call are tried in order; what matches none gets the last answer. Only the low 32 bits count.\n\n"
-                  "| Call | Arguments | Answer | Because |\n|---|---|---|---|\n");
+    buf_adds(
+        out,
+        "\n## Calls that depend on their arguments\n\n"
+        "Rows of one call are tried in order; what matches none gets the last answer. Only the low 32 bits count.\n\n"
+        "| Call | Arguments | Answer | Because |\n|---|---|---|---|\n");
     for (size_t i = 0; i < nchecks; i++) {
         const struct check *c = &checks[i];
         if (!c->text)
@@ -82,13 +94,16 @@ static void add_checked(struct buf *out)
 
 static void add_told(struct buf *out)
 {
-    buf_adds(out, "\n## Calls the supervisor is told about\n\n"
-                  "With `--explain` calls that mean to write to a path, with `--learn` also the opens for reading and exec.\n"
-                  "They are always continued: mounts decide.\n\n");
+    buf_adds(
+        out,
+        "\n## Calls the supervisor is told about\n\n"
+        "With `--explain` calls that mean to write to a path, with `--learn` also the opens for reading and exec.\n"
+        "They are always continued: mounts decide.\n\n");
     bool any = false;
     for (int nr = 0; nr <= SYSCALL_MAX; nr++)
         for (size_t i = 0; i < nchecks; i++)
-            if (rules_applies(&checks[i], nr, rules_complete_flags(FILTER_LEARN)) && checks[i].answer.eno == ANSWER_TELL) {
+            if (rules_applies(&checks[i], nr, rules_complete_flags(FILTER_LEARN)) &&
+                checks[i].answer.eno == ANSWER_TELL) {
                 buf_addf(out, "%s`%s`", any ? ", " : "", syscall_name(nr));
                 any = true;
                 break;
@@ -111,15 +126,17 @@ static void add_allowed(struct buf *out)
 
 void filter_add_docs(struct buf *out)
 {
-    buf_adds(out, "# System calls\n\n"
-                  "What the seccomp filter of the `default` profile answers on x86-64. Written by `gen-filters --docs` from the\n"
-                  "filter's own tables; a test compares the two.\n\n"
-                  "A call that is in none of these lists is newer than this build and answers ENOSYS, so that programs fall\n"
-                  "back as on an older kernel. Calls of another architecture (`int 0x80`, x32) end the process with SIGSYS.\n"
-                  "A policy may deny any call but those without which nothing starts or ends, and allow those whose row says\n"
-                  "`syscalls.allow`. \"Recorded\" refusals appear in the result record as denials.\n\n"
-                  "A filter cannot see names of extended attributes. File capabilities (`security.capability`) are refused by\n"
-                  "the kernel instead, because CAP_SETFCAP is not in the bounding set.\n\n");
+    buf_adds(
+        out,
+        "# System calls\n\n"
+        "What the seccomp filter of the `default` profile answers on x86-64. Written by `gen-filters --docs` from the\n"
+        "filter's own tables; a test compares the two.\n\n"
+        "A call that is in none of these lists is newer than this build and answers ENOSYS, so that programs fall\n"
+        "back as on an older kernel. Calls of another architecture (`int 0x80`, x32) end the process with SIGSYS.\n"
+        "A policy may deny any call but those without which nothing starts or ends, and allow those whose row says\n"
+        "`syscalls.allow`. \"Recorded\" refusals appear in the result record as denials.\n\n"
+        "A filter cannot see names of extended attributes. File capabilities (`security.capability`) are refused by\n"
+        "the kernel instead, because CAP_SETFCAP is not in the bounding set.\n\n");
     add_refused(out);
     add_checked(out);
     add_told(out);

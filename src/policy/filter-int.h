@@ -46,10 +46,10 @@ enum category {
 
 struct category_info {
     const char *name;
-    const char *reason;
     enum filter_grant grant;
-    bool notify;      /* a refusal goes to the listener under FILTER_NOTIFY */
-    unsigned opened;  /* flags that turn the refusal of a whole call into permission */
+    bool notify;     /* a refusal goes to the listener under FILTER_NOTIFY */
+    unsigned opened; /* flags that turn the refusal of a whole call into permission */
+    const char *reason;
 };
 
 extern const struct category_info categories[CAT_MAX];

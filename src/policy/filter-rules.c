@@ -11,44 +11,68 @@
 #include "policy/filter-int.h"
 
 /* Reasons complete the sentence "NAME is refused: ...". */
+/* clang-format off */
 const struct category_info categories[CAT_MAX] = {
-    [CAT_NONE] = {"none", "it is allowed", GRANT_ALLOW, false, 0},
-    [CAT_MOUNT] = {"mount", "mounts are the wall itself and are fixed before the command starts", GRANT_NEVER, true, 0},
-    [CAT_CHROOT] = {"chroot", "changing the root directory needs a capability the command does not have", GRANT_COMPUTER, true,
-                    FILTER_COMPUTER},
-    [CAT_NAMESPACE] = {"namespace", "new namespaces would give the command powers over the kernel that the wall takes away",
-                       GRANT_NEVER, true, 0},
-    [CAT_CLONE3] = {"namespace", "its flags lie in memory where a filter cannot see them; the C library falls back to clone",
-                    GRANT_NEVER, false, 0},
-    [CAT_KEYS] = {"keys", "kernel keyrings are shared with processes outside", GRANT_NEVER, true, 0},
-    [CAT_BPF] = {"bpf", "programs in the kernel act outside the sandbox", GRANT_NEVER, true, 0},
-    [CAT_PERF] = {"perf", "performance counters observe more than the sandbox", GRANT_ALLOW, true, 0},
-    [CAT_TRACE] = {"trace", "tracing other processes is kept for the debugger profile", GRANT_DEBUGGER, true, FILTER_DEBUGGER},
-    [CAT_INSPECT] = {"inspect", "it looks into other processes or past path checks and is rarely needed", GRANT_ALLOW, false, 0},
-    [CAT_HANDLE] = {"handle", "file handles bypass every path rule", GRANT_NEVER, true, 0},
-    [CAT_ADMIN] = {"admin", "it administers the whole machine", GRANT_NEVER, true, 0},
-    [CAT_CLOCK] = {"clock", "the clock belongs to the whole machine", GRANT_NEVER, true, 0},
-    [CAT_HOSTNAME] = {"hostname", "the host name is fixed before the command starts", GRANT_NEVER, true, 0},
-    [CAT_NUMA] = {"numa", "memory placement affects other users of the machine", GRANT_ALLOW, false, 0},
-    [CAT_LDT] = {"ldt", "16-bit segments are a rich source of kernel defects", GRANT_ALLOW, false, 0},
-    [CAT_PERSONALITY] = {"personality", "this execution domain switches protections such as address randomisation off",
-                         GRANT_ALLOW, true, 0},
-    [CAT_IO_URING] = {"io_uring", "rings perform calls that no filter sees; programs fall back to plain calls", GRANT_NEVER,
-                      false, 0},
-    [CAT_MEMORY] = {"memory", "it has served many kernel exploits and has a fallback", GRANT_ALLOW, false, 0},
-    [CAT_SOCKET] = {"socket", "only unix, IPv4, IPv6 and routing netlink sockets are available", GRANT_NEVER, true, 0},
-    [CAT_PROTOCOL] = {"socket", "only TCP, UDP and ICMP echo are available", GRANT_NEVER, true, 0},
-    [CAT_FILE_FLAGS] = {"file-flags", "inode flags outlive the sandbox", GRANT_NEVER, false, 0},
-    [CAT_OBSOLETE] = {"obsolete", "the kernel itself no longer has it, or only for itself", GRANT_NEVER, false, 0},
-    [CAT_TERMINAL] = {"terminal", "it could type into or reprogram the caller's terminal", GRANT_NEVER, false, 0},
-    [CAT_PRCTL] = {"prctl", "it rewrites what /proc says about the process", GRANT_NEVER, false, 0},
-    [CAT_LISTENER] = {"listener", "a second listener could answer calls in the supervisor's place", GRANT_NEVER, false, 0},
-    [CAT_DEVICE] = {"device", "device nodes and whiteouts reach past the wall; FIFOs and sockets can be made", GRANT_NEVER, true,
-                    0},
-    [CAT_SETID] = {"setid", "a setuid or setgid file in a host directory would outlive the sandbox with the host's owner",
-                   GRANT_NEVER, false, 0},
-    [CAT_CUSTOM] = {"policy", "the policy denies it", GRANT_ALLOW, false, 0},
+    [CAT_NONE] = {"none", GRANT_ALLOW, false, 0,
+        "it is allowed"},
+    [CAT_MOUNT] = {"mount", GRANT_NEVER, true, 0,
+        "mounts are the wall itself and are fixed before the command starts"},
+    [CAT_CHROOT] = {"chroot", GRANT_COMPUTER, true, FILTER_COMPUTER,
+        "changing the root directory needs a capability the command does not have"},
+    [CAT_NAMESPACE] = {"namespace", GRANT_NEVER, true, 0,
+        "new namespaces would give the command powers over the kernel that the wall takes away"},
+    [CAT_CLONE3] = {"namespace", GRANT_NEVER, false, 0,
+        "its flags lie in memory where a filter cannot see them; the C library falls back to clone"},
+    [CAT_KEYS] = {"keys", GRANT_NEVER, true, 0,
+        "kernel keyrings are shared with processes outside"},
+    [CAT_BPF] = {"bpf", GRANT_NEVER, true, 0,
+        "programs in the kernel act outside the sandbox"},
+    [CAT_PERF] = {"perf", GRANT_ALLOW, true, 0,
+        "performance counters observe more than the sandbox"},
+    [CAT_TRACE] = {"trace", GRANT_DEBUGGER, true, FILTER_DEBUGGER,
+        "tracing other processes is kept for the debugger profile"},
+    [CAT_INSPECT] = {"inspect", GRANT_ALLOW, false, 0,
+        "it looks into other processes or past path checks and is rarely needed"},
+    [CAT_HANDLE] = {"handle", GRANT_NEVER, true, 0,
+        "file handles bypass every path rule"},
+    [CAT_ADMIN] = {"admin", GRANT_NEVER, true, 0,
+        "it administers the whole machine"},
+    [CAT_CLOCK] = {"clock", GRANT_NEVER, true, 0,
+        "the clock belongs to the whole machine"},
+    [CAT_HOSTNAME] = {"hostname", GRANT_NEVER, true, 0,
+        "the host name is fixed before the command starts"},
+    [CAT_NUMA] = {"numa", GRANT_ALLOW, false, 0,
+        "memory placement affects other users of the machine"},
+    [CAT_LDT] = {"ldt", GRANT_ALLOW, false, 0,
+        "16-bit segments are a rich source of kernel defects"},
+    [CAT_PERSONALITY] = {"personality", GRANT_ALLOW, true, 0,
+        "this execution domain switches protections such as address randomisation off"},
+    [CAT_IO_URING] = {"io_uring", GRANT_NEVER, false, 0,
+        "rings perform calls that no filter sees; programs fall back to plain calls"},
+    [CAT_MEMORY] = {"memory", GRANT_ALLOW, false, 0,
+        "it has served many kernel exploits and has a fallback"},
+    [CAT_SOCKET] = {"socket", GRANT_NEVER, true, 0,
+        "only unix, IPv4, IPv6 and routing netlink sockets are available"},
+    [CAT_PROTOCOL] = {"socket", GRANT_NEVER, true, 0,
+        "only TCP, UDP and ICMP echo are available"},
+    [CAT_FILE_FLAGS] = {"file-flags", GRANT_NEVER, false, 0,
+        "inode flags outlive the sandbox"},
+    [CAT_OBSOLETE] = {"obsolete", GRANT_NEVER, false, 0,
+        "the kernel itself no longer has it, or only for itself"},
+    [CAT_TERMINAL] = {"terminal", GRANT_NEVER, false, 0,
+        "it could type into or reprogram the caller's terminal"},
+    [CAT_PRCTL] = {"prctl", GRANT_NEVER, false, 0,
+        "it rewrites what /proc says about the process"},
+    [CAT_LISTENER] = {"listener", GRANT_NEVER, false, 0,
+        "a second listener could answer calls in the supervisor's place"},
+    [CAT_DEVICE] = {"device", GRANT_NEVER, true, 0,
+        "device nodes and whiteouts reach past the wall; FIFOs and sockets can be made"},
+    [CAT_SETID] = {"setid", GRANT_NEVER, false, 0,
+        "a setuid or setgid file in a host directory would outlive the sandbox with the host's owner"},
+    [CAT_CUSTOM] = {"policy", GRANT_ALLOW, false, 0,
+        "the policy denies it"},
 };
+/* clang-format on */
 
 static const struct {
     bool known;
@@ -62,16 +86,18 @@ static const struct {
 #undef ALLOW
 };
 
-/* --- values ---------------------------------------------------------------------------------------------------------- */
+/* --- values ------------------------------------------------------------------------------------------------------- */
 
-/* Headers of Debian 12 lack some of these, and kernel and C library headers do not always mix: numbers are the contract. */
+/* Headers of Debian 12 lack some of these, and kernel and C library headers do not always mix: numbers are the
+ * contract. */
 static const uint32_t af_unix[] = {AF_UNIX};
 static const uint32_t af_inet[] = {AF_INET, AF_INET6};
 static const uint32_t af_netlink[] = {AF_NETLINK};
 static const uint32_t zero[] = {0};
 static const uint32_t one[] = {1};
 static const uint32_t pair_types[] = {SOCK_STREAM, SOCK_SEQPACKET};
-/* Type is listed too because a type alone (SOCK_SEQPACKET, SOCK_PACKET) makes the kernel load SCTP or switch the family. */
+/* Type is listed too because a type alone (SOCK_SEQPACKET, SOCK_PACKET) makes the kernel load SCTP or switch the
+ * family. */
 static const uint32_t inet_types[] = {SOCK_STREAM, SOCK_DGRAM};
 static const uint32_t inet_protocols[] = {0, IPPROTO_TCP, IPPROTO_UDP, IPPROTO_ICMP, IPPROTO_ICMPV6};
 static const uint32_t raw_types[] = {SOCK_RAW, SOCK_PACKET};
@@ -80,20 +106,25 @@ static const uint32_t no_randomize[] = {ADDR_NO_RANDOMIZE};
 static const uint32_t set_mm[] = {35 /* PR_SET_MM */};
 static const uint32_t device_types[] = {S_IFCHR, S_IFBLK};
 static const uint32_t terminal_requests[] = {
-    0x5412 /* TIOCSTI */,   0x541c /* TIOCLINUX */, 0x541d /* TIOCCONS */,  0x5423 /* TIOCSETD */,     0x4b3a /* KDSETMODE */,
-    0x4b45 /* KDSKBMODE */, 0x4b47 /* KDSKBENT */,  0x4b49 /* KDSKBSENT */, 0x4b4b /* KDSKBDIACR */, 0x4b4d /* KDSETKEYCODE */,
-    0x4bfb /* KDSKBDIACRUC */,
+    0x5412 /* TIOCSTI */,    0x541c /* TIOCLINUX */,    0x541d /* TIOCCONS */,     0x5423 /* TIOCSETD */,
+    0x4b3a /* KDSETMODE */,  0x4b45 /* KDSKBMODE */,    0x4b47 /* KDSKBENT */,     0x4b49 /* KDSKBSENT */,
+    0x4b4b /* KDSKBDIACR */, 0x4b4d /* KDSETKEYCODE */, 0x4bfb /* KDSKBDIACRUC */,
 };
 static const uint32_t file_flag_requests[] = {
-    0x40086602 /* FS_IOC_SETFLAGS */,   0x40046602 /* FS_IOC32_SETFLAGS */,  0x401c5820 /* FS_IOC_FSSETXATTR */,
-    0x40087602 /* FS_IOC_SETVERSION */, 0x40047602 /* FS_IOC32_SETVERSION */, 0x40806685 /* FS_IOC_ENABLE_VERITY */,
+    0x40086602 /* FS_IOC_SETFLAGS */,
+    0x40046602 /* FS_IOC32_SETFLAGS */,
+    0x401c5820 /* FS_IOC_FSSETXATTR */,
+    0x40087602 /* FS_IOC_SETVERSION */,
+    0x40047602 /* FS_IOC32_SETVERSION */,
+    0x40806685 /* FS_IOC_ENABLE_VERITY */,
     0x800c6613 /* FS_IOC_SET_ENCRYPTION_POLICY */,
 };
 static const uint32_t namespace_requests[] = {0xb701 /* NS_GET_USERNS */, 0xb702 /* NS_GET_PARENT */};
 
 enum {
-    NAMESPACE_FLAGS = 0x02000000 /* CGROUP */ | CLONE_NEWNS | CLONE_NEWUTS | CLONE_NEWIPC | CLONE_NEWUSER | CLONE_NEWPID |
-                      CLONE_NEWNET, /* CLONE_NEWTIME shares its bit with the exit signal: clone cannot ask for it */
+    /* CLONE_NEWTIME shares its bit with the exit signal: clone cannot ask for it. */
+    NAMESPACE_FLAGS =
+        CLONE_NEWNS | CLONE_NEWUTS | CLONE_NEWIPC | CLONE_NEWUSER | CLONE_NEWPID | CLONE_NEWNET | CLONE_NEWCGROUP,
     CREATE_FLAGS = O_CREAT | (O_TMPFILE & ~O_DIRECTORY),
     WRITE_FLAGS = O_ACCMODE | O_TRUNC | CREATE_FLAGS,
     SETID_BITS = S_ISUID | S_ISGID,
@@ -101,6 +132,7 @@ enum {
     NEW_LISTENER = 1 << 3, /* SECCOMP_FILTER_FLAG_NEW_LISTENER */
 };
 
+/* clang-format off */
 #define WHOLE             0xffffffffU
 #define IN(arg, list)     {COND_IN, arg, WHOLE, list, ARRAY_LEN(list)}
 #define IN_MASKED(arg, mask, list) {COND_IN, arg, mask, list, ARRAY_LEN(list)}
@@ -110,7 +142,8 @@ enum {
 
 /* Mode bits are 16 bits wide in the kernel, so masks are right whatever is above them. */
 #define NO_SETID(name, arg) \
-    {NR_##name, FILTER_HOST_IDS, 0, {BITS(arg, SETID_BITS)}, {EPERM, CAT_SETID}, "setuid or setgid bit, host directories"}
+    {NR_##name, FILTER_HOST_IDS, 0, {BITS(arg, SETID_BITS)}, {EPERM, CAT_SETID}, \
+     "setuid or setgid bit, host directories"}
 #define NO_SETID_OPEN(name, flags, mode)                                                                            \
     {NR_##name, FILTER_HOST_IDS, 0, {BITS(flags, CREATE_FLAGS), BITS(mode, SETID_BITS)}, {EPERM, CAT_SETID},        \
      "setuid or setgid bit for a new file, host directories"}
@@ -128,14 +161,16 @@ const struct check checks[] = {
     {NR_socket, 0, 0, {IN(0, af_inet), IN_MASKED(1, TYPE_MASK, inet_types), IN(2, inet_protocols)}, ALLOW,
      "AF_INET, AF_INET6 with TCP, UDP or ICMP echo"},
     {NR_socket, 0, 0, {IN(0, af_netlink), IN(2, zero)}, ALLOW, "AF_NETLINK with NETLINK_ROUTE"},
-    {NR_socket, 0, 0, {IN(0, af_inet), IN_MASKED(1, TYPE_MASK, raw_types)}, {EPERM, CAT_PROTOCOL}, "raw and packet sockets"},
+    {NR_socket, 0, 0, {IN(0, af_inet), IN_MASKED(1, TYPE_MASK, raw_types)}, {EPERM, CAT_PROTOCOL},
+     "raw and packet sockets"},
     {NR_socket, 0, 0, {IN(0, af_inet)}, {EPROTONOSUPPORT, CAT_PROTOCOL}, "other internet protocols (SCTP, MPTCP, ...)"},
     /* A datagram pair can be disconnected and aimed at any path: only the other types are as good as pipes. */
     {NR_socketpair, FILTER_NO_UNIX, 0, {IN(0, af_unix), IN_MASKED(1, TYPE_MASK, pair_types)}, ALLOW,
      "AF_UNIX stream and seqpacket (profile no-unix)"},
     {NR_socketpair, 0, FILTER_NO_UNIX, {IN(0, af_unix)}, ALLOW, "AF_UNIX"},
 
-    {NR_ioctl, 0, 0, {IN(1, terminal_requests)}, {EPERM, CAT_TERMINAL}, "TIOCSTI, TIOCLINUX, TIOCCONS, TIOCSETD, KDSK*"},
+    {NR_ioctl, 0, 0, {IN(1, terminal_requests)}, {EPERM, CAT_TERMINAL},
+     "TIOCSTI, TIOCLINUX, TIOCCONS, TIOCSETD, console keyboard and mode (KDSK*, KDSET*)"},
     {NR_ioctl, 0, 0, {IN(1, file_flag_requests)}, {EPERM, CAT_FILE_FLAGS}, "FS_IOC_SETFLAGS and its kin"},
     {NR_ioctl, 0, 0, {IN(1, namespace_requests)}, {EPERM, CAT_NAMESPACE}, "NS_GET_USERNS, NS_GET_PARENT"},
     {NR_prctl, 0, 0, {IN(0, set_mm)}, {EPERM, CAT_PRCTL}, "PR_SET_MM"},
@@ -201,9 +236,10 @@ const struct check checks[] = {
     EXPLAINED(lremovexattr),
     EXPLAINED(removexattrat),
 };
+/* clang-format on */
 const size_t nchecks = ARRAY_LEN(checks);
 
-/* --- decisions ------------------------------------------------------------------------------------------------------- */
+/* --- decisions ---------------------------------------------------------------------------------------------------- */
 
 unsigned rules_complete_flags(unsigned flags)
 {

@@ -123,8 +123,8 @@ void filter_done(struct filter *f)
     *f = (struct filter){0};
 }
 
-/* Calls that a custom rule allows or denies are never notified, so the policy's own rules are not needed here. Should one
- * come in all the same, or a call that needs no notification at all, the answer is a refusal. */
+/* Calls that a custom rule allows or denies are never notified, so the policy's own rules are not needed here. Should
+ * one come in all the same, or a call that needs no notification at all, the answer is a refusal. */
 int filter_answer(unsigned flags, const struct seccomp_data *d)
 {
     struct answer a = rules_decide(d, rules_complete_flags(flags), NULL);
@@ -186,9 +186,17 @@ enum filter_verdict filter_verdict_of(const struct policy *p, unsigned flags, in
         v = builtin_verdict(flags, nr, &a);
         own = rule_for(p, nr);
         switch (own ? override_of(own, nr, flags) : OVERRIDE_NONE) {
-        case OVERRIDE_ALLOW: v = FILTER_ALLOWED; a = (struct answer){ANSWER_ALLOW, CAT_NONE}; break;
-        case OVERRIDE_DENY: v = FILTER_REFUSED; a = (struct answer){EPERM, CAT_CUSTOM}; break;
-        case OVERRIDE_NONE: own = NULL; break;
+        case OVERRIDE_ALLOW:
+            v = FILTER_ALLOWED;
+            a = (struct answer){ANSWER_ALLOW, CAT_NONE};
+            break;
+        case OVERRIDE_DENY:
+            v = FILTER_REFUSED;
+            a = (struct answer){EPERM, CAT_CUSTOM};
+            break;
+        case OVERRIDE_NONE:
+            own = NULL;
+            break;
         }
     }
     if (reason)

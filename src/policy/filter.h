@@ -1,15 +1,16 @@
 /* filter.h - policy -> seccomp filter: which system calls a command may make, as classic BPF.
  *
- * Two tables decide: syscalls.def (every call with its plain answer) and the checks in filter-rules.c (answers that depend
- * on arguments). filter_compile() turns them into a program; it is a pure function and runs twice: at build time for every
- * combination of profile and flags that needs no custom rules, at run time only for policies that name calls themselves.
+ * Two tables decide: syscalls.def (every call with its plain answer) and the checks in filter-rules.c (answers that
+ * depend on arguments). filter_compile() turns them into a program; it is a pure function and runs twice: at build
+ * time for every combination of profile and flags that needs no custom rules, at run time only for policies that name
+ * calls themselves.
  *
  * Properties of every program, tested by test_filter:
  *  1. x86-64 only: another architecture or an x32 number kills the process.
  *  2. An unknown number answers ENOSYS, a known and refused one the errno of its row.
  *  3. int arguments are compared in their low 32 bits, so garbage in the upper halves changes nothing.
- *  4. A call that is allowed whatever its arguments never loads one: the kernel then answers it from its bitmap without
- *     running the program.
+ *  4. A call that is allowed whatever its arguments never loads one: the kernel then answers it from its bitmap
+ *     without running the program.
  *  5. A notified call is either refused with the errno that filter_answer() gives, or one of the path calls of
  *     FILTER_EXPLAIN and FILTER_LEARN, which are always continued: nothing is decided by looking at memory.
  *
@@ -28,11 +29,13 @@
 #include "policy/policy.h"
 
 enum filter_flag {
-    FILTER_HOST_IDS = 1 << 0, /* writable mounts carry the host's ids: no setuid or setgid bit in any mode argument, and no
-                                 openat2, whose mode is out of sight. File capabilities are not visible here (xattr names
-                                 are memory): CAP_SETFCAP must be out of the bounding set. Not with FILTER_COMPUTER. */
-    FILTER_NOTIFY = 1 << 1,   /* rare puzzling refusals go to the listener, which records them and answers the same errno.
-                                 Without a listener the kernel answers ENOSYS. */
+    /* Writable mounts carry the host's ids: no setuid or setgid bit in any mode argument, and no openat2, whose mode is
+     * out of sight. File capabilities are not visible here (xattr names are memory): CAP_SETFCAP must be out of the
+     * bounding set. Not with FILTER_COMPUTER. */
+    FILTER_HOST_IDS = 1 << 0,
+    /* Rare puzzling refusals go to the listener, which records them and answers the same errno. Without a listener the
+     * kernel answers ENOSYS. */
+    FILTER_NOTIFY = 1 << 1,
     FILTER_EXPLAIN = 1 << 2,  /* calls that mean to write to a path go to the listener too; implies FILTER_NOTIFY */
     FILTER_LEARN = 1 << 3,    /* also opens for reading, and exec; implies FILTER_EXPLAIN */
     FILTER_COMPUTER = 1 << 4, /* privilege "computer": chroot is allowed */
@@ -55,11 +58,11 @@ int filter_build(const struct policy *p, unsigned flags, struct filter *ret, str
 void filter_done(struct filter *f);
 #define _cleanup_filter_ __attribute__((cleanup(filter_done)))
 
-/* What the supervisor answers to a notified call: an errno > 0, or 0 for "continue". `flags` is that of the filter. Never 0
- * for anything but the path calls of FILTER_EXPLAIN and FILTER_LEARN, whatever comes in. */
+/* What the supervisor answers to a notified call: an errno > 0, or 0 for "continue". `flags` is that of the filter.
+ * Never 0 for anything but the path calls of FILTER_EXPLAIN and FILTER_LEARN, whatever comes in. */
 int filter_answer(unsigned flags, const struct seccomp_data *d);
 
-/* --- for people ----------------------------------------------------------------------------------------------------- */
+/* --- for people --------------------------------------------------------------------------------------------------- */
 
 enum filter_verdict {
     FILTER_UNKNOWN, /* no such number: ENOSYS */
@@ -68,8 +71,8 @@ enum filter_verdict {
     FILTER_REFUSED,
 };
 
-/* The verdict for one call under a policy. *reason is set to a sentence part (static), *eno to the errno of a refusal or
- * 0; both may be NULL. *rule is set to the policy's own rule that decided, or NULL for the built-in profile. */
+/* The verdict for one call under a policy. *reason is set to a sentence part (static), *eno to the errno of a refusal
+ * or 0; both may be NULL. *rule is set to the policy's own rule that decided, or NULL for the built-in profile. */
 enum filter_verdict filter_verdict_of(const struct policy *p, unsigned flags, int nr, const char **reason, int *eno,
                                       const struct syscall_rule **rule);
 

@@ -10,6 +10,7 @@
 #include "base/path.h"
 #include "base/text.h"
 #include "policy/doc.h"
+#include "policy/plan.h"
 #include "policy/trust.h"
 
 static int parse_document(const char *text, size_t n, const char *name, enum policy_level level, bool trusted,
@@ -29,8 +30,8 @@ static int parse_document(const char *text, size_t n, const char *name, enum pol
     return doc_read_tree(&d, root);
 }
 
-int policy_parse(const char *text, size_t n, const char *name, enum policy_level level, const struct policy_where *where,
-                 struct policy *p, struct err *err)
+int policy_parse(const char *text, size_t n, const char *name, enum policy_level level,
+                 const struct policy_where *where, struct policy *p, struct err *err)
 {
     return parse_document(text, n, name, level, false, where, p, err);
 }
@@ -42,14 +43,22 @@ int policy_parse_trusted(const char *text, size_t n, const char *name, enum poli
 }
 
 /* Reads a document into b. *found is false if it does not exist and need not. */
-static int read_document(const char *file, bool required, struct buf *b, bool *found, struct err *err)
+static int read_document(const char *file, enum policy_level level, struct buf *b, bool *found, struct err *err)
 {
     struct stat st;
     _cleanup_buf_ struct buf name = {0};
+    bool required = level == LEVEL_FLAGS || level == LEVEL_SETTINGS;
     text_add_safe(&name, file, 512);
     *found = stat(file, &st) == 0;
-    if (!*found && (errno == ENOENT || errno == ENOTDIR) && !required)
+    /* A place that this caller cannot even look into holds no document for it; nor is a stub of a running sandbox one.
+     * The system's document is another matter: its ceiling must not vanish behind a closed directory. */
+    bool hidden = !*found && errno == EACCES && level != LEVEL_SYSTEM;
+    if (!*found && (errno == ENOENT || errno == ENOTDIR || hidden) && !required)
         return 0;
+    if (*found && !required && plan_is_stub(&st)) {
+        *found = false;
+        return 0;
+    }
     if (!*found)
         return err_set(err, ERR_POLICY, errno, "cannot read policy %s", buf_str(&name));
     if (!S_ISREG(st.st_mode) && required && !S_ISDIR(st.st_mode))
@@ -70,7 +79,7 @@ static int load_level(const char *file, enum policy_level level, const struct po
 {
     _cleanup_buf_ struct buf text = {0};
     bool found = false, trusted = false;
-    if (read_document(file, level == LEVEL_FLAGS, &text, &found, err) < 0)
+    if (read_document(file, level, &text, &found, err) < 0)
         return -1;
     if (!found)
         return 0;
@@ -87,7 +96,8 @@ static int load_standard(const struct policy_where *where, struct policy *p, str
     _cleanup_free_ char *user = where->user_file ? xstrdup(where->user_file)
                                 : where->home    ? path_join(where->home, ".config/hutch/policy.yaml")
                                                  : NULL;
-    _cleanup_free_ char *project = where->project_file ? xstrdup(where->project_file) : path_join(where->cwd, ".hutch.yaml");
+    _cleanup_free_ char *project =
+        where->project_file ? xstrdup(where->project_file) : path_join(where->cwd, ".hutch.yaml");
     const char *system = where->system_file ? where->system_file : "/etc/hutch/policy.yaml";
     if (load_level(system, LEVEL_SYSTEM, where, p, err) < 0)
         return -1;
@@ -138,7 +148,8 @@ static struct node *flag_tree(const struct policy_flag *flag)
     return root;
 }
 
-static int load_flag(const struct policy_flag *flag, const struct policy_where *where, struct policy *p, struct err *err)
+static int load_flag(const struct policy_flag *flag, const struct policy_where *where, struct policy *p,
+                     struct err *err)
 {
     struct doc d = {.where = where, .level = LEVEL_FLAGS, .base = where->cwd, .p = p, .may_widen = true, .err = err};
     d.name = doc_keep(p, flag->text);
@@ -154,7 +165,7 @@ static int load_settings(const char *file, bool network_off, const struct policy
 {
     _cleanup_buf_ struct buf text = {0};
     bool found;
-    if (read_document(file, true, &text, &found, err) < 0)
+    if (read_document(file, LEVEL_SETTINGS, &text, &found, err) < 0)
         return -1;
     return settings_parse(buf_str(&text), text.n, file, where, network_off ? SETTINGS_NETWORK_OFF : 0, p, err);
 }

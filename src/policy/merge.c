@@ -237,7 +237,8 @@ int merge_aliases(struct policy *p, struct err *err)
         if (!p->files[a].src || (p->files[a].verb != FILE_READ_ONLY && p->files[a].verb != FILE_ALLOW_WRITE))
             continue;
         for (size_t d = 0; d < n; d++)
-            if ((p->files[d].verb == FILE_DENY_READ || p->files[d].verb == FILE_DENY_WRITE) && add_alias(p, a, d, err) < 0)
+            if ((p->files[d].verb == FILE_DENY_READ || p->files[d].verb == FILE_DENY_WRITE) &&
+                add_alias(p, a, d, err) < 0)
                 return -1;
     }
     return 0;

@@ -12,7 +12,7 @@ struct source {
     yaml_parser_t parser;
     const char *name;
     unsigned flags;
-    size_t total; /* nodes made so far */
+    size_t total;                      /* nodes made so far */
     struct node *open[NODE_DEPTH_MAX]; /* borrowed: containers around the current position */
     unsigned depth;
     struct node *root;

@@ -14,11 +14,11 @@
 #include "base/err.h"
 
 enum {
-    NODE_TEXT_MAX = 1 << 20,  /* bytes of a document */
-    NODE_DEPTH_MAX = 8,       /* lists and mappings inside one another */
-    NODE_ITEMS_MAX = 4096,    /* entries of one list or mapping */
-    NODE_TOTAL_MAX = 32768,   /* values in a document */
-    NODE_SCALAR_MAX = 32768,  /* bytes of one value */
+    NODE_TEXT_MAX = 1 << 20, /* bytes of a document */
+    NODE_DEPTH_MAX = 8,      /* lists and mappings inside one another */
+    NODE_ITEMS_MAX = 4096,   /* entries of one list or mapping */
+    NODE_TOTAL_MAX = 32768,  /* values in a document */
+    NODE_SCALAR_MAX = 32768, /* bytes of one value */
 };
 
 enum node_kind { NODE_SCALAR, NODE_LIST, NODE_MAP };

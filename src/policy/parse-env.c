@@ -16,16 +16,37 @@ static bool is_name(const char *s, bool pattern_ok)
     if (n == 0 || n > DOC_NAME_MAX || (s[0] >= '0' && s[0] <= '9'))
         return false;
     for (; *s; s++) {
-        bool word = (*s >= 'a' && *s <= 'z') || (*s >= 'A' && *s <= 'Z') || (*s >= '0' && *s <= '9') || strchr("_.-", *s);
+        bool word =
+            (*s >= 'a' && *s <= 'z') || (*s >= 'A' && *s <= 'Z') || (*s >= '0' && *s <= '9') || strchr("_.-", *s);
         if (!word && !(pattern_ok && *s == '*'))
             return false;
     }
     return true;
 }
 
-static const char *env_key(int verb) { return verb == ENV_PASS ? "env.pass" : verb == ENV_DENY ? "env.deny" : "env.set"; }
+static const char *env_key(int verb)
+{
+    return verb == ENV_PASS ? "env.pass" : verb == ENV_DENY ? "env.deny" : "env.set";
+}
 
-/* The same name at the same level with another intention is a contradiction; an equal rule is replaced. */
+static void env_rule_done(struct env_rule *rule)
+{
+    free(rule->name);
+    free(rule->value);
+}
+
+static int fail_env_contradiction(struct doc *d, const struct env_rule *rule, const struct env_rule *old)
+{
+    _cleanup_buf_ struct buf other = {0};
+    origin_add(&other, &old->origin);
+    (void)doc_fail(d, rule->origin.line, "%s %s contradicts %s of %s", env_key((int)rule->verb), doc_safe(rule->name),
+                   env_key((int)old->verb), buf_str(&other));
+    d->err->code = ERR_POLICY;
+    return -1;
+}
+
+/* A later level replaces what an earlier one said of the same name or pattern; at the same level to deny what is also
+ * passed or set is a contradiction. Takes the rule's strings. */
 static int merge_env(struct doc *d, struct env_rule *rule)
 {
     struct policy *p = d->p;
@@ -34,24 +55,16 @@ static int merge_env(struct doc *d, struct env_rule *rule)
         if (strcmp(old->name, rule->name) != 0)
             continue;
         bool same_level = old->origin.level == rule->origin.level;
-        bool clash = old->verb != rule->verb && (old->verb == ENV_DENY || rule->verb == ENV_DENY);
-        if (same_level && clash && rule->origin.level != LEVEL_BUILTIN) {
-            _cleanup_buf_ struct buf other = {0};
-            origin_add(&other, &old->origin);
-            int r = doc_fail(d, rule->origin.line, "%s %s contradicts %s of %s", env_key((int)rule->verb),
-                             doc_safe(rule->name), env_key((int)old->verb), buf_str(&other));
-            if (r < 0)
-                d->err->code = ERR_POLICY;
-            free(rule->name);
-            free(rule->value);
-            return -1;
+        if (same_level && old->verb != rule->verb) {
+            if (old->verb != ENV_DENY && rule->verb != ENV_DENY)
+                continue;
+            int r = fail_env_contradiction(d, rule, old);
+            env_rule_done(rule);
+            return r;
         }
-        if (old->verb == rule->verb && (same_level || old->verb == ENV_SET)) {
-            free(old->name);
-            free(old->value);
-            *old = *rule;
-            return 0;
-        }
+        env_rule_done(old);
+        *old = *rule;
+        return 0;
     }
     MEM_GROW(p->env, p->nenv, p->env_cap);
     p->env[p->nenv++] = *rule;
@@ -67,7 +80,8 @@ int doc_add_env(struct doc *d, unsigned line, int verb, const char *name, const 
                         verb != ENV_SET ? ", or a pattern like LC_*" : "");
     if (d->p->nenv >= ENV_COUNT_MAX)
         return doc_fail(d, line, "more than %d rules for the environment in all", ENV_COUNT_MAX);
-    struct env_rule rule = {.name = xstrdup(name), .value = value ? xstrdup(value) : NULL, .origin = doc_origin(d, line)};
+    struct env_rule rule = {
+        .name = xstrdup(name), .value = value ? xstrdup(value) : NULL, .origin = doc_origin(d, line)};
     rule.verb = verb == ENV_PASS ? ENV_PASS : verb == ENV_SET ? ENV_SET : ENV_DENY;
     return merge_env(d, &rule);
 }
@@ -93,7 +107,8 @@ static int read_env_set(struct doc *d, const struct node *value, unsigned arg)
     for (size_t i = 0; i < value->n; i += 2) {
         const struct node *item = value->items[i + 1];
         if (item->kind != NODE_SCALAR)
-            return doc_fail(d, item->line, "env.set: the value of \"%s\" must be text", doc_safe(value->items[i]->text));
+            return doc_fail(d, item->line, "env.set: the value of \"%s\" must be text",
+                            doc_safe(value->items[i]->text));
         if (doc_add_env(d, value->items[i]->line, ENV_SET, value->items[i]->text, item->text) < 0)
             return -1;
     }

@@ -52,24 +52,21 @@ static const char *find_dest(enum file_verb verb, const char *text)
 static int resolve_rule(struct doc *d, unsigned line, const char *text, bool literal, struct file_rule *rule)
 {
     const char *key = verb_names[rule->verb], *colon = literal ? NULL : find_dest(rule->verb, text);
-    _cleanup_free_ char *first = colon ? xstrndup(text, (size_t)(colon - text)) : xstrdup(text), *path = NULL, *src = NULL;
-    bool glob, dest_glob = false;
-    if (doc_path(d, line, key, first, literal, &path, &glob) < 0)
+    _cleanup_free_ char *first = colon ? xstrndup(text, (size_t)(colon - text)) : xstrdup(text), *path = NULL,
+                        *src = NULL;
+    unsigned flags = (literal ? DOC_PATH_LITERAL : 0) | (is_deny(rule->verb) ? DOC_PATH_GLOB : 0);
+    if (doc_path(d, line, key, first, flags, &path, &rule->is_glob) < 0)
         return -1;
     if (colon) {
         src = TAKE_PTR(path);
-        if (doc_path(d, line, key, colon + 1, literal, &path, &dest_glob) < 0)
+        if (doc_path(d, line, key, colon + 1, flags, &path, &rule->is_glob) < 0)
             return -1;
     }
-    if ((glob || dest_glob) && !is_deny(rule->verb))
-        return doc_fail(d, line, "%s: \"%s\" is a glob, which only deny rules may be; put \"\\\" before * ? [ in a name", key,
-                        doc_safe(text));
     if (check_place(d, line, rule->verb, path) < 0)
         return -1;
     if (src && strcmp(src, path) != 0)
         rule->src = TAKE_PTR(src);
     rule->path = TAKE_PTR(path);
-    rule->is_glob = glob;
     return 0;
 }
 
@@ -98,7 +95,10 @@ static int read_path(struct doc *d, const struct node *item, unsigned index, uns
 {
     enum file_verb verb = (enum file_verb)arg;
     bool flag = d->level == LEVEL_FLAGS && item->line == 0;
-    _cleanup_free_ char *id = xasprintf("%s.%s[%u]", flag ? "flag" : d->in_ceiling ? "ceiling.files" : "files",
+    _cleanup_free_ char *id = xasprintf("%s.%s[%u]",
+                                        flag            ? "flag"
+                                        : d->in_ceiling ? "ceiling.files"
+                                                        : "files",
                                         verb_names[verb], flag ? flag_index(d, verb) : index);
     return doc_add_path(d, item->line, verb, item->text, false, id);
 }

@@ -127,7 +127,8 @@ static int read_host(struct doc *d, const struct node *item, unsigned index, uns
     if (allow && !d->may_widen)
         return doc_fail_widens(d, item->line, "network.allow");
     if (n > DOC_NAME_MAX || strspn(item->text, ok) != n)
-        return doc_fail(d, item->line, "network: \"%s\" is not a host name like api.example.com, *.example.com or host:443",
+        return doc_fail(d, item->line,
+                        "network: \"%s\" is not a host name like api.example.com, *.example.com or host:443",
                         doc_safe(item->text));
     strv_take(&d->p->network_rules, xasprintf("%s %s", allow ? "allow" : "deny", item->text));
     return 0;
@@ -239,8 +240,12 @@ static int read_version(struct doc *d, const struct node *value, unsigned arg)
 static int read_ceiling(struct doc *d, const struct node *value, unsigned arg)
 {
     static const struct doc_key keys[] = {
-        {"limits", doc_read_limits, 0},        {"files", doc_read_ceiling_files, 0}, {"network", read_ceiling_network, 0},
-        {"privilege", read_privilege, 0},      {"syscalls", read_ceiling_syscalls, 0}, {"enforcement", read_enforcement, 0},
+        {"limits", doc_read_limits, 0},
+        {"files", doc_read_ceiling_files, 0},
+        {"network", read_ceiling_network, 0},
+        {"privilege", read_privilege, 0},
+        {"syscalls", read_ceiling_syscalls, 0},
+        {"enforcement", read_enforcement, 0},
         {NULL, NULL, 0},
     };
     (void)arg;
@@ -258,10 +263,17 @@ static int read_ceiling(struct doc *d, const struct node *value, unsigned arg)
 int doc_read_tree(struct doc *d, const struct node *root)
 {
     static const struct doc_key keys[] = {
-        {"version", read_version, 0},     {"files", doc_read_files, 0},         {"limits", doc_read_limits, 0},
-        {"syscalls", read_syscalls, 0},   {"network", read_network, 0},         {"privilege", read_privilege, 0},
-        {"env", doc_read_env, 0},         {"enforcement", read_enforcement, 0}, {"on_denial", read_on_denial, 0},
-        {"ceiling", read_ceiling, 0},     {NULL, NULL, 0},
+        {"version", read_version, 0},
+        {"files", doc_read_files, 0},
+        {"limits", doc_read_limits, 0},
+        {"syscalls", read_syscalls, 0},
+        {"network", read_network, 0},
+        {"privilege", read_privilege, 0},
+        {"env", doc_read_env, 0},
+        {"enforcement", read_enforcement, 0},
+        {"on_denial", read_on_denial, 0},
+        {"ceiling", read_ceiling, 0},
+        {NULL, NULL, 0},
     };
     return doc_map(d, root, "", keys);
 }

@@ -75,7 +75,8 @@ static int find_start(struct doc *d, unsigned line, const char *key, const char 
         return doc_fail(d, line, "%s: \"%s\": only ~ and $HOME are replaced; write ./%s for a name that starts so", key,
                         doc_safe(text), doc_safe(text));
     if (!d->base)
-        return doc_fail(d, line, "%s: \"%s\" is relative; this document needs absolute paths or ~", key, doc_safe(text));
+        return doc_fail(d, line, "%s: \"%s\" is relative; this document needs absolute paths or ~", key,
+                        doc_safe(text));
     *start = d->base;
     return 0;
 }
@@ -95,11 +96,17 @@ static int check_glob(struct doc *d, unsigned line, const char *key, const char 
     return 0;
 }
 
-int doc_path(struct doc *d, unsigned line, const char *key, const char *text, bool literal, char **ret, bool *ret_glob)
+int doc_path(struct doc *d, unsigned line, const char *key, const char *text, unsigned flags, char **ret,
+             bool *ret_glob)
 {
+    bool literal = flags & DOC_PATH_LITERAL;
     const char *start, *rest;
     _cleanup_buf_ struct buf full = {0};
     bool glob = !literal && has_glob(text);
+    if (glob && !(flags & DOC_PATH_GLOB))
+        return doc_fail(d, line,
+                        "%s: \"%s\" is a glob, which only deny rules may be; put \"\\\" before * ? [ in a name", key,
+                        doc_safe(text));
     if (check_text(d, line, key, text, literal) < 0 || find_start(d, line, key, text, &start, &rest) < 0)
         return -1;
     if (start) {

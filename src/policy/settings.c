@@ -63,10 +63,7 @@ static int take_empty(struct doc *d, const struct node *value, unsigned arg)
     return value->n == 0 ? 0 : fail_refused(d, value, arg);
 }
 
-static int refuse(struct doc *d, const struct node *value, unsigned arg)
-{
-    return fail_refused(d, value, arg);
-}
+static int refuse(struct doc *d, const struct node *value, unsigned arg) { return fail_refused(d, value, arg); }
 
 /* Keys of the proxy: without network they have nothing to act on. */
 static int take_proxy(struct doc *d, const struct node *value, unsigned arg)
@@ -162,9 +159,12 @@ static int take_git_config(struct doc *d, const struct node *value, unsigned arg
 static int take_filesystem(struct doc *d, const struct node *value, unsigned arg)
 {
     static const struct doc_key keys[] = {
-        {"denyRead", take_paths, FILE_DENY_READ},   {"allowRead", take_paths, FILE_ALLOW_READ},
-        {"allowWrite", take_paths, FILE_ALLOW_WRITE}, {"denyWrite", take_paths, FILE_DENY_WRITE},
-        {"disabled", take_false, WEAKENS},          {"allowGitConfig", take_git_config, 0},
+        {"denyRead", take_paths, FILE_DENY_READ},
+        {"allowRead", take_paths, FILE_ALLOW_READ},
+        {"allowWrite", take_paths, FILE_ALLOW_WRITE},
+        {"denyWrite", take_paths, FILE_DENY_WRITE},
+        {"disabled", take_false, WEAKENS},
+        {"allowGitConfig", take_git_config, 0},
         {NULL, NULL, 0},
     };
     (void)arg;
@@ -211,7 +211,7 @@ static int take_network(struct doc *d, const struct node *value, unsigned arg)
         {"deniedDomains", take_denied, 0},
         {"deniedResolvedAddresses", take_denied, 0},
         {"deniedDomainReasons", take_proxy, PROXY},
-        {"strictAllowlist", take_bool, 0},   /* nobody is asked here: it is always strict */
+        {"strictAllowlist", take_bool, 0}, /* nobody is asked here: it is always strict */
         {"allowUnixSockets", take_sockets, 0},
         {"allowAllUnixSockets", take_all_sockets, 0},
         {"allowLocalBinding", take_bool, 0}, /* the sandbox's loopback is its own, as in srt on Linux */
@@ -239,9 +239,10 @@ static int finish_sockets(struct settings *s)
 {
     struct doc *d = &s->doc;
     if (!s->all_sockets && s->sockets && s->sockets->n > 0)
-        return doc_fail(d, s->sockets->line,
-                        "network.allowUnixSockets cannot be enforced: unix sockets are blocked as a whole or not at all; "
-                        "set \"allowAllUnixSockets\": true to reach these, or empty the list");
+        return doc_fail(
+            d, s->sockets->line,
+            "network.allowUnixSockets cannot be enforced: unix sockets are blocked as a whole or not at all; "
+            "set \"allowAllUnixSockets\": true to reach these, or empty the list");
     for (size_t i = 0; s->all_sockets && s->sockets && i < s->sockets->n; i++) {
         const struct node *item = s->sockets->items[i];
         _cleanup_free_ char *id = xasprintf("network.allowUnixSockets[%zu]", i);
@@ -308,8 +309,11 @@ static int take_credentials_of(struct doc *d, const struct node *value, unsigned
 static int take_credentials(struct doc *d, const struct node *value, unsigned arg)
 {
     static const struct doc_key keys[] = {
-        {"files", take_credentials_of, true}, {"envVars", take_credentials_of, false},
-        {"allowPlaintextInject", take_false, PROXY}, {"awsPairs", take_empty, PROXY}, {"sigv4", take_empty, PROXY},
+        {"files", take_credentials_of, true},
+        {"envVars", take_credentials_of, false},
+        {"allowPlaintextInject", take_false, PROXY},
+        {"awsPairs", take_empty, PROXY},
+        {"sigv4", take_empty, PROXY},
         {NULL, NULL, 0},
     };
     (void)arg;
@@ -377,8 +381,8 @@ int settings_parse(const char *text, size_t n, const char *name, const struct po
     return doc_map(&s.doc, root, "", top_keys) < 0 ? -1 : finish_sockets(&s);
 }
 
-int policy_parse_settings(const char *text, size_t n, const char *name, const struct policy_where *where, struct policy *p,
-                          struct err *err)
+int policy_parse_settings(const char *text, size_t n, const char *name, const struct policy_where *where,
+                          struct policy *p, struct err *err)
 {
     return settings_parse(text, n, name, where, 0, p, err);
 }

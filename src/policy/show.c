@@ -215,7 +215,8 @@ void policy_show(const struct policy *p, struct buf *out)
     show_env(p, out);
     buf_addf(out, "enforcement: %s", enforcement_name(p->enforcement));
     end_line(out, &p->enforcement_origin);
-    buf_addf(out, "on_denial: {after: %" PRIu64 ", do: %s}", p->on_denial.after, denial_action_name(p->on_denial.action));
+    buf_addf(out, "on_denial: {after: %" PRIu64 ", do: %s}", p->on_denial.after,
+             denial_action_name(p->on_denial.action));
     end_line(out, &p->on_denial.origin);
     for (size_t i = 0; i < ARRAY_LEN(p->ceiling); i++)
         if (p->ceiling[i])

@@ -26,7 +26,4 @@ int syscall_number(const char *name)
     return -1;
 }
 
-const char *syscall_name(int nr)
-{
-    return nr >= 0 && nr <= SYSCALL_MAX ? by_number[nr] : NULL;
-}
+const char *syscall_name(int nr) { return nr >= 0 && nr <= SYSCALL_MAX ? by_number[nr] : NULL; }

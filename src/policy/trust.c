@@ -54,8 +54,8 @@ int trust_list(const char *file, struct strv *ret, struct err *err)
     if (fd < 0 || fstat(fd, &st) < 0)
         return err_set(err, ERR_POLICY, errno, "cannot read the trust file %s", file);
     if (!S_ISREG(st.st_mode) || (st.st_uid != geteuid() && st.st_uid != 0) || (st.st_mode & 022))
-        return err_set(err, ERR_POLICY, 0, "the trust file %s must be a regular file that only you can write: chmod 600 it",
-                       file);
+        return err_set(err, ERR_POLICY, 0,
+                       "the trust file %s must be a regular file that only you can write: chmod 600 it", file);
     _cleanup_free_ char *self = xasprintf("/proc/self/fd/%d", fd);
     if (fd_read_file(AT_FDCWD, self, TRUST_FILE_MAX, &b) < 0)
         return err_set(err, ERR_POLICY, errno, "cannot read the trust file %s", file);
@@ -139,7 +139,8 @@ static int change(const char *file, const char *path, const char *entry, bool *r
     if (entry)
         strv_add(&new, entry);
     if (new.n > TRUST_ENTRIES_MAX)
-        return err_set(err, ERR_POLICY, 0, "more than %d trusted documents in %s; revoke some", TRUST_ENTRIES_MAX, file);
+        return err_set(err, ERR_POLICY, 0, "more than %d trusted documents in %s; revoke some", TRUST_ENTRIES_MAX,
+                       file);
     return replace(dir, file, &new, err);
 }
 

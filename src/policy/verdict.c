@@ -91,8 +91,8 @@ static int below_name(const char *path, const char *dir, const char *name)
 static bool is_repository(const struct file_rule *rule, const char *dir)
 {
     struct stat st;
-    _cleanup_free_ char *host =
-        xasprintf("%s%s/.git", rule->src ? rule->src : rule->path, strcmp(rule->path, "/") ? dir + strlen(rule->path) : dir);
+    _cleanup_free_ char *host = xasprintf("%s%s/.git", rule->src ? rule->src : rule->path,
+                                          strcmp(rule->path, "/") ? dir + strlen(rule->path) : dir);
     return lstat(host, &st) == 0;
 }
 

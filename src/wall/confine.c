@@ -120,7 +120,7 @@ int inside_lock(struct inside *in)
     if (inside_landlock(in) < 0)
         return -1;
     inside_stage(in, STAGE_SECCOMP);
-    if (!LAYER_OFF(s->without, CAPS)) {
+    if (!LAYER_OFF(s->without, CAPS) && !s->nested) {
         /* CAP_SYS_ADMIN goes last of all where the filter needs it. */
         if (caps_bound(keep) < 0)
             return inside_fail(in, errno, "drop the capability bounding set");

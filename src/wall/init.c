@@ -54,8 +54,9 @@ static int be_command(void *arg)
     int eno = ENOENT;
     for (const char *const *p = s->exec_paths; *p; p++) {
         (void)execve(*p, s->argv, s->env);
+        /* As a shell does: a directory of PATH that cannot be searched is as good as an empty one. */
         if (errno == EACCES)
-            eno = EACCES;
+            eno = access(*p, F_OK) == 0 ? EACCES : eno;
         else if (errno != ENOENT && errno != ENOTDIR) {
             eno = errno;
             break;
@@ -94,6 +95,11 @@ static void finish(struct inside *in, int status)
     }
     in->shared->status = status;
     in->shared->finished = 1;
+    /* Without a pid namespace nobody kills what is left. Landlock's signal scope (ABI 6) keeps this to our own domain. */
+    if (in->spec->nested && in->shared->landlock_abi >= 6)
+        (void)kill(-1, SIGKILL);
+    else if (in->spec->nested && in->shared->command > 0)
+        (void)kill(-in->shared->command, SIGKILL);
     inside_stage(in, STAGE_DONE);
     _exit(0);
 }
@@ -122,6 +128,18 @@ static void pass_on(const siginfo_t *info, pid_t command)
         (void)kill(command, info->si_signo);
 }
 
+/* Closes all but the socket and, while the command lives, one end of its terminal (or the terminal would hang up between
+ * two programs that open it). */
+static void keep_two(int a, int b)
+{
+    unsigned low = (unsigned)(b >= 0 && b < a ? b : a), high = (unsigned)(b > a ? b : a);
+    if (low > 0)
+        (void)close_range(0, low - 1, 0);
+    if (high > low + 1)
+        (void)close_range(low + 1, high - 1, 0);
+    (void)close_range(high + 1, ~0U, 0);
+}
+
 void inside_run(struct inside *in)
 {
     sigset_t all;
@@ -141,11 +159,14 @@ void inside_run(struct inside *in)
     if (in->shared->exec_errno)
         finish(in, 127 << 8);
     inside_stage(in, STAGE_RUNNING);
+    if (in->spec->wipe_len > sizeof "hutch-init") {
+        memset(in->spec->wipe, 0, in->spec->wipe_len);
+        memcpy(in->spec->wipe, "hutch-init", sizeof "hutch-init");
+    }
     tell(in, WALL_MSG_RUNNING, 0, -1);
     /* Standard streams belong to the command alone: a reader must see their end when it closes them. And init holds no
      * descriptor of the host but its socket. */
-    (void)close_range(0, (unsigned)in->sock - 1, 0);
-    (void)close_range((unsigned)in->sock + 1, ~0U, 0);
+    keep_two(in->sock, in->pty_slave);
     (void)sigfillset(&all);
     for (;;) {
         siginfo_t info = {0};

@@ -104,6 +104,13 @@ static int take_ids(struct inside *in)
     return 0;
 }
 
+int inside_upper(const struct wall_spec *s)
+{
+    uint64_t size = LAYER_OFF(s->without, DISK) ? 0 : s->disk_bytes - s->disk_bytes / 4;
+    uint64_t inodes = LAYER_OFF(s->without, TMPFS_INODES) ? 0 : s->disk_inodes - s->disk_inodes / 4;
+    return mount_new_tmpfs(size, inodes, 0755, MOUNT_NOSUID | MOUNT_NODEV);
+}
+
 /* Container tier: the new root comes from the caller (root) or is mounted here (rootless). */
 static int open_new_root(struct inside *in)
 {
@@ -113,17 +120,17 @@ static int open_new_root(struct inside *in)
         root = in->binds[0];
         memmove(in->binds, in->binds + 1, --in->nbinds * sizeof in->binds[0]);
     } else {
-        _cleanup_close_ int scratch = mount_new_tmpfs(s->disk_bytes, s->disk_inodes, 0755, MOUNT_NOSUID | MOUNT_NODEV);
-        _cleanup_close_ int at = open("/tmp", O_PATH | O_DIRECTORY | O_CLOEXEC);
+        _cleanup_close_ int scratch = inside_upper(s);
+        _cleanup_close_ int at = open("/sys", O_PATH | O_DIRECTORY | O_CLOEXEC);
         if (scratch < 0 || at < 0 || mount_attach(scratch, at) < 0 || mkdirat(scratch, "u", 0755) < 0 ||
             mkdirat(scratch, "w", 0755) < 0)
             return inside_fail(in, errno, "make the private upper layer");
-        root = mount_new_overlay((const char *const *)s->plan->layers.v, s->plan->layers.n, "/tmp/u", "/tmp/w", true,
+        root = mount_new_overlay((const char *const *)s->plan->layers.v, s->plan->layers.n, "/sys/u", "/sys/w", true,
                                  MOUNT_NODEV);
         if (root < 0)
             return inside_fail(in, errno, "mount the overlay over %s", s->plan->layers.v[0]);
     }
-    _cleanup_close_ int at = open("/tmp", O_PATH | O_DIRECTORY | O_CLOEXEC);
+    _cleanup_close_ int at = open("/sys", O_PATH | O_DIRECTORY | O_CLOEXEC);
     unsigned flags = MOUNT_NODEV | (s->privilege == PRIVILEGE_STRICT && !LAYER_OFF(s->without, NOSUID) ? MOUNT_NOSUID : 0U);
     if (at < 0 || mount_set(root, "", flags) < 0 || mount_attach(root, at) < 0)
         return inside_fail(in, errno, "attach the new root");
@@ -152,6 +159,8 @@ static int build_tree(struct inside *in)
     if (mount_set(AT_FDCWD, "/", MOUNT_RECURSIVE | MOUNT_PRIVATE) < 0)
         return inside_fail(in, errno, "make the mounts private");
     bool container = in->spec->plan->layers.n > 0;
+    if (inside_take_nodes(in) < 0)
+        return -1;
     if (container && in->spec->subids && inside_take_binds(in) < 0)
         return -1;
     if ((container ? open_new_root(in) : open_host_root(in)) < 0 || inside_vault(in) < 0)
@@ -175,6 +184,20 @@ static int enter_cwd(struct inside *in)
     if (n < 0 || cwd[0] != '/')
         return inside_fail(in, n < 0 ? errno : 0, "the working directory %s is not inside the sandbox", want);
     return 0;
+}
+
+static int build_nested(struct inside *in)
+{
+    if (prctl(PR_SET_PDEATHSIG, SIGKILL, 0, 0, 0) < 0 || prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0) < 0)
+        return inside_fail(in, errno, "tie init to its caller");
+    if (setsid() < 0)
+        return inside_fail(in, errno, "start a session");
+    if (enter_cwd(in) < 0)
+        return -1;
+    inside_stage(in, STAGE_LIMITS);
+    if (prctl(PR_SET_DUMPABLE, 0, 0, 0, 0) < 0)
+        return inside_fail(in, errno, "make init not dumpable");
+    return inside_limits(in) < 0 || inside_lock(in) < 0 ? -1 : 0;
 }
 
 static int build(struct inside *in)
@@ -201,10 +224,11 @@ static int build(struct inside *in)
 void inside_main(const struct wall_spec *spec, struct wall_shared *shared, int sock)
 {
     struct inside in = {
-        .spec = spec, .shared = shared, .sock = sock, .root = -1, .proc = -1, .listener = -1, .pty_master = -1, .pty_slave = -1,
+        .spec = spec, .shared = shared, .sock = sock, .root = -1, .proc = -1, .cover_file = -1, .cover_dir = -1,
+        .listener = -1, .pty_master = -1, .pty_slave = -1,
     };
     (void)prctl(PR_SET_NAME, "hutch-init", 0, 0, 0);
-    if (build(&in) < 0)
+    if ((spec->nested ? build_nested : build)(&in) < 0)
         _exit(1);
     inside_run(&in);
 }

@@ -9,7 +9,7 @@
 #include "os/mount.h"
 #include "wall/wall.h"
 
-enum { INSIDE_BINDS_MAX = 512 };
+enum { INSIDE_BINDS_MAX = 512, INSIDE_NODES = 6 };
 
 struct inside {
     const struct wall_spec *spec;
@@ -19,7 +19,8 @@ struct inside {
     bool new_root; /* container tier: pivot into root at the end */
     int binds[INSIDE_BINDS_MAX]; /* detached mounts for the bind ops, in order of the plan */
     size_t nbinds;
-    int devices[8]; /* detached clones of the host's /dev nodes */
+    int nodes[INSIDE_NODES];       /* detached clones of the host's device nodes */
+    int cover_file, cover_dir; /* read-only mounts of mode 0000 in the vault; clones of them cover what is denied */
     int proc;       /* the new procfs, detached or attached, kept until the end of set-up */
     int listener, pty_master, pty_slave;
 };
@@ -35,8 +36,11 @@ void inside_main(const struct wall_spec *spec, struct wall_shared *shared, int s
 int inside_take_binds(struct inside *in); /* rootless: clone from our own namespace, before anything becomes read-only */
 int inside_mounts(struct inside *in);
 int inside_pivot(struct inside *in);
+/* The tmpfs of the upper layer of a container, detached: three quarters of the disk limit; the vault has the rest. */
+int inside_upper(const struct wall_spec *spec);
 /* kernfs.c: the private /dev, /proc, /sys. */
 int inside_vault(struct inside *in);
+int inside_take_nodes(struct inside *in); /* before the host's /dev loses its devices */
 int inside_devices(struct inside *in);
 int inside_proc(struct inside *in);
 /* confine.c: what can no longer be undone. */
@@ -47,6 +51,8 @@ int inside_lock(struct inside *in);
 /* init.c: the command and its end. */
 void inside_run(struct inside *in) __attribute__((noreturn));
 
+/* Covers the place `at` with an inode of mode 0000. */
+int inside_cover(struct inside *in, int at, bool dir, const char *what);
 /* A place in the tree being built; never resolves outside it. -1 with errno. */
 int inside_place(const struct inside *in, const char *path);
 /* The same, but makes missing directories (0755) and the last component as asked, as long as that is in our own memory. */

@@ -6,6 +6,8 @@
  */
 #include <errno.h>
 #include <fcntl.h>
+#include <stdio.h>
+#include <string.h>
 #include <sys/mount.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -14,8 +16,7 @@
 #include "base/fd.h"
 #include "wall/inside.h"
 
-static const char *const nodes[] = {"null", "zero", "full", "random", "urandom", "tty"};
-enum { NODES = 6 };
+static const char *const nodes[INSIDE_NODES] = {"null", "zero", "full", "random", "urandom", "tty"};
 
 static const struct {
     const char *name, *target;
@@ -31,33 +32,74 @@ static const char *const hidden_files[] = {
 };
 static const char *const hidden_dirs[] = {"acpi", "asound", "bus", "driver", "fs", "irq", "scsi", "tty", "dynamic_debug"};
 
+/* Binds a file or directory of the vault read-only on itself; a clone of that mount has the flags already. */
+static int make_cover(int vault, const char *name)
+{
+    _cleanup_close_ int at = openat(vault, name, O_PATH | O_CLOEXEC | O_NOFOLLOW);
+    int fd = at < 0 ? -1 : mount_clone(at, "", 0);
+    if (fd < 0 || mount_set(fd, "", MOUNT_RO | MOUNT_NOSUID | MOUNT_NODEV | MOUNT_NOEXEC) < 0 || mount_attach(fd, at) < 0)
+        return -1;
+    return fd;
+}
+
+/* /dev, /proc and /sys of a root that somebody else made: a link or a file in their place is refused, not followed. */
+static int kernel_place(struct inside *in, const char *path)
+{
+    if (!in->new_root)
+        return inside_place(in, path);
+    if (mkdirat(in->root, path + 1, 0755) < 0 && errno != EEXIST)
+        return -1;
+    return openat(in->root, path + 1, O_PATH | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+}
+
 int inside_vault(struct inside *in)
 {
     const struct wall_spec *s = in->spec;
     uint64_t inodes = LAYER_OFF(s->without, TMPFS_INODES) ? 0 : s->disk_inodes;
     uint64_t size = LAYER_OFF(s->without, DISK) ? 0 : s->disk_bytes;
+    if (in->new_root) { /* the upper layer has the other three quarters */
+        size /= 4;
+        inodes /= 4;
+    }
     _cleanup_close_ int fd = mount_new_tmpfs(size, inodes, 0755, MOUNT_NOSUID | MOUNT_NODEV);
     if (fd < 0)
         return inside_fail(in, errno, "make the private tmpfs");
-    _cleanup_close_ int at = in->new_root ? inside_make_place(in, "/sys", true) : inside_place(in, "/sys");
+    _cleanup_close_ int at = kernel_place(in, "/sys");
     if (at < 0)
-        return inside_fail(in, errno, "find /sys");
+        return inside_fail(in, errno, "/sys of the root must be a directory");
     if (mount_attach(fd, at) < 0)
-        return inside_fail(in, errno, "attach the private tmpfs (is /sys a directory?)");
+        return inside_fail(in, errno, "attach the private tmpfs");
     if (mkdirat(fd, "d", 0) < 0 || mkdirat(fd, "e", 0555) < 0 || mkdirat(fd, "dev", 0755) < 0 || mkdirat(fd, "shm", 0700) < 0)
         return inside_fail(in, errno, "fill the private tmpfs");
     if (fchmodat(fd, "shm", 01777, 0) < 0 || fchmodat(fd, "e", 0555, 0) < 0)
         return inside_fail(in, errno, "fill the private tmpfs");
     _cleanup_close_ int f = openat(fd, "f", O_CREAT | O_EXCL | O_WRONLY | O_CLOEXEC, 0);
-    return f < 0 ? inside_fail(in, errno, "fill the private tmpfs") : 0;
+    if (f < 0)
+        return inside_fail(in, errno, "fill the private tmpfs");
+    in->cover_file = make_cover(fd, "f");
+    in->cover_dir = make_cover(fd, "d");
+    if (in->cover_file < 0 || in->cover_dir < 0)
+        return inside_fail(in, errno, "prepare the covers");
+    return 0;
+}
+
+int inside_cover(struct inside *in, int at, bool dir, const char *what)
+{
+    _cleanup_close_ int fd = mount_clone(dir ? in->cover_dir : in->cover_file, "", 0);
+    if (fd < 0 || mount_attach(fd, at) < 0)
+        return inside_fail(in, errno, "cover %s", what);
+    return 0;
 }
 
 static int bind_from_vault(struct inside *in, const char *name, const char *path, unsigned flags)
 {
     _cleanup_close_ int src = inside_place(in, name);
     _cleanup_close_ int fd = src < 0 ? -1 : mount_clone(src, "", 0);
-    _cleanup_close_ int at = in->new_root ? inside_make_place(in, path, true) : inside_place(in, path);
-    if (fd < 0 || at < 0 || mount_set(fd, "", flags) < 0 || mount_attach(fd, at) < 0)
+    bool deeper = strchr(path + 1, '/') != NULL;
+    _cleanup_close_ int at = deeper ? inside_place(in, path) : kernel_place(in, path);
+    if (at < 0)
+        return inside_fail(in, errno, "%s of the root must be a directory", path);
+    if (fd < 0 || mount_set(fd, "", flags) < 0 || mount_attach(fd, at) < 0)
         return inside_fail(in, errno, "mount %s", path);
     return 0;
 }
@@ -86,33 +128,34 @@ static int add_extra_devices(struct inside *in, int dev)
     return 0;
 }
 
+int inside_take_nodes(struct inside *in)
+{
+    char path[16];
+    for (unsigned i = 0; i < INSIDE_NODES; i++) {
+        struct stat st;
+        (void)snprintf(path, sizeof path, "/dev/%s", nodes[i]);
+        int fd = in->nodes[i] = mount_clone(AT_FDCWD, path, MOUNT_NOFOLLOW);
+        if (fd < 0 || fstatat(fd, "", &st, AT_EMPTY_PATH) < 0 || !S_ISCHR(st.st_mode))
+            return inside_fail(in, fd < 0 ? errno : EINVAL, "take the host's %s", path);
+        if (mount_set(fd, "", MOUNT_RO | MOUNT_NOSUID | MOUNT_NOEXEC | MOUNT_PRIVATE) < 0)
+            return inside_fail(in, errno, "set the flags of %s", path);
+    }
+    return 0;
+}
+
 int inside_devices(struct inside *in)
 {
-    char name[16] = "/dev/";
-    int clones[NODES];
     if (LAYER_OFF(in->spec->without, DEV) && !in->new_root)
         return 0;
-    for (unsigned i = 0; i < NODES; i++) { /* from the host's /dev, which is still in view */
-        size_t n = 0;
-        for (; nodes[i][n]; n++)
-            name[5 + n] = nodes[i][n];
-        name[5 + n] = '\0';
-        struct stat st;
-        clones[i] = mount_clone(AT_FDCWD, name, MOUNT_NOFOLLOW);
-        if (clones[i] < 0 || fstatat(clones[i], "", &st, AT_EMPTY_PATH) < 0 || !S_ISCHR(st.st_mode))
-            return inside_fail(in, clones[i] < 0 ? errno : EINVAL, "take the host's %s", name);
-        if (mount_set(clones[i], "", MOUNT_NOSUID | MOUNT_NOEXEC | MOUNT_PRIVATE) < 0)
-            return inside_fail(in, errno, "set the flags of %s", name);
-    }
     if (bind_from_vault(in, "/sys/dev", "/dev", MOUNT_NOSUID | MOUNT_NOEXEC) < 0)
         return -1;
     _cleanup_close_ int dev = inside_place(in, "/dev");
     if (dev < 0)
         return inside_fail(in, errno, "open the new /dev");
-    for (unsigned i = 0; i < NODES; i++) {
-        if (add_node(in, dev, nodes[i], clones[i]) < 0)
+    for (unsigned i = 0; i < INSIDE_NODES; i++) {
+        if (add_node(in, dev, nodes[i], in->nodes[i]) < 0)
             return -1;
-        (void)close(clones[i]);
+        (void)close(in->nodes[i]);
     }
     for (unsigned i = 0; i < sizeof links / sizeof links[0]; i++)
         if (symlinkat(links[i].target, dev, links[i].name) < 0)
@@ -128,16 +171,12 @@ int inside_devices(struct inside *in)
     return mount_set(dev, "", MOUNT_RO) < 0 ? inside_fail(in, errno, "make /dev read-only") : 0;
 }
 
-static int cover(struct inside *in, int proc, const char *name, const char *vault_name)
+static int hide(struct inside *in, const char *name, bool dir)
 {
-    _cleanup_close_ int at = openat(proc, name, O_PATH | O_CLOEXEC | O_NOFOLLOW);
+    _cleanup_close_ int at = openat(in->proc, name, O_PATH | O_CLOEXEC | O_NOFOLLOW);
     if (at < 0)
         return errno == ENOENT ? 0 : inside_fail(in, errno, "find /proc/%s", name);
-    _cleanup_close_ int src = inside_place(in, vault_name);
-    _cleanup_close_ int fd = src < 0 ? -1 : mount_clone(src, "", 0);
-    if (fd < 0 || mount_set(fd, "", MOUNT_RO | MOUNT_NOSUID | MOUNT_NODEV | MOUNT_NOEXEC) < 0 || mount_attach(fd, at) < 0)
-        return inside_fail(in, errno, "cover /proc/%s", name);
-    return 0;
+    return inside_cover(in, at, dir, name);
 }
 
 static int limit_namespaces(struct inside *in)
@@ -153,9 +192,9 @@ static int limit_namespaces(struct inside *in)
 int inside_proc(struct inside *in)
 {
     bool plain = LAYER_OFF(in->spec->without, PROC);
-    _cleanup_close_ int at = in->new_root ? inside_make_place(in, "/proc", true) : inside_place(in, "/proc");
+    _cleanup_close_ int at = kernel_place(in, "/proc");
     if (at < 0)
-        return inside_fail(in, errno, "find /proc");
+        return inside_fail(in, errno, "/proc of the root must be a directory");
     in->proc = mount_new_proc(MOUNT_NOSUID | MOUNT_NODEV | MOUNT_NOEXEC);
     if (in->proc < 0)
         return inside_fail(in, errno, errno == EPERM ? "mount /proc (parts of the host's own /proc are covered; "
@@ -165,10 +204,10 @@ int inside_proc(struct inside *in)
     if (limit_namespaces(in) < 0)
         return -1;
     for (unsigned i = 0; !plain && i < sizeof hidden_files / sizeof hidden_files[0]; i++)
-        if (cover(in, in->proc, hidden_files[i], "/sys/f") < 0)
+        if (hide(in, hidden_files[i], false) < 0)
             return -1;
     for (unsigned i = 0; !plain && i < sizeof hidden_dirs / sizeof hidden_dirs[0]; i++)
-        if (cover(in, in->proc, hidden_dirs[i], "/sys/d") < 0)
+        if (hide(in, hidden_dirs[i], true) < 0)
             return -1;
     if (!plain && mount_set(in->proc, "", MOUNT_RO) < 0)
         return inside_fail(in, errno, "make /proc read-only");

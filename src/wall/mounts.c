@@ -114,37 +114,34 @@ static int bind_self(struct inside *in, const struct plan_op *op, bool protect)
     return 0;
 }
 
-static int attach_named(struct inside *in, const char *vault_name, const char *path, unsigned flags, bool must)
+static int mask(struct inside *in, const struct plan_op *op)
 {
-    _cleanup_close_ int at = inside_place(in, path);
-    if (at < 0) {
-        /* What init cannot reach, the command with fewer rights cannot reach either. */
-        if (!must && (errno == ENOENT || errno == EACCES || errno == ENOTDIR))
-            return 0;
-        return inside_fail(in, errno, "find %s", path);
-    }
-    _cleanup_close_ int src = inside_place(in, vault_name);
-    _cleanup_close_ int fd = src < 0 ? -1 : mount_clone(src, "", 0);
-    if (fd < 0)
-        return inside_fail(in, errno, "prepare the cover of %s", path);
-    if (mount_set(fd, "", flags) < 0 || mount_attach(fd, at) < 0)
-        return inside_fail(in, errno, "cover %s", path);
-    return 0;
+    _cleanup_close_ int at = inside_place(in, op->path);
+    /* What init cannot reach, the command with fewer rights cannot reach either. */
+    if (at < 0)
+        return errno == ENOENT || errno == EACCES || errno == ENOTDIR ? 0 : inside_fail(in, errno, "find %s", op->path);
+    return inside_cover(in, at, op->type == TYPE_DIR, op->path);
 }
 
 static int put_tmpfs(struct inside *in, const struct plan_op *op, unsigned number)
 {
     char name[VAULT_NAME];
+    if (in->new_root && op->origin && op->origin->level == LEVEL_BUILTIN) { /* /tmp of a container is in its upper layer */
+        _cleanup_close_ int own = inside_make_place(in, op->path, true);
+        char self[32];
+        (void)snprintf(self, sizeof self, "/proc/self/fd/%d", own);
+        return own < 0 || chmod(self, op->mode) < 0 ? inside_fail(in, errno, "make %s", op->path) : 0;
+    }
     (void)snprintf(name, sizeof name, "/sys/t%u", number);
     _cleanup_close_ int vault = inside_place(in, "/sys");
     if (vault < 0 || mkdirat(vault, name + 5, 0700) < 0 || fchmodat(vault, name + 5, op->mode, 0) < 0)
         return inside_fail(in, errno, "make the private directory for %s", op->path);
-    if (in->new_root) {
-        _cleanup_close_ int at = inside_make_place(in, op->path, true);
-        if (at < 0)
-            return inside_fail(in, errno, "make %s in the new root", op->path);
-    }
-    return attach_named(in, name, op->path, MOUNT_NOSUID | MOUNT_NODEV, true);
+    _cleanup_close_ int at = in->new_root ? inside_make_place(in, op->path, true) : inside_place(in, op->path);
+    _cleanup_close_ int src = openat(vault, name + 5, O_PATH | O_CLOEXEC | O_NOFOLLOW);
+    _cleanup_close_ int fd = src < 0 ? -1 : mount_clone(src, "", 0); /* nosuid and nodev come with the vault */
+    if (at < 0 || fd < 0 || mount_attach(fd, at) < 0)
+        return inside_fail(in, errno, "mount the private directory %s", op->path);
+    return 0;
 }
 
 static bool skipped_by_removal(const struct inside *in, const struct plan_op *op)
@@ -194,8 +191,7 @@ static int do_op(struct inside *in, const struct plan_op *op, size_t *next_bind,
     case OP_PIN:
         return bind_self(in, op, false);
     case OP_MASK:
-        return attach_named(in, op->type == TYPE_DIR ? "/sys/d" : "/sys/f", op->path,
-                            MOUNT_RO | MOUNT_NOSUID | MOUNT_NODEV | MOUNT_NOEXEC, false);
+        return mask(in, op);
     }
     return 0;
 }

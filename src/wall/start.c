@@ -8,6 +8,7 @@
 #include <stdio.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <sys/prctl.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
@@ -28,6 +29,19 @@ static uint64_t clone_flags(const struct wall_spec *s)
     f |= LAYER_OFF(off, UTSNS) ? 0 : CLONE_NEWUTS;
     f |= s->network == NETWORK_HOST || LAYER_OFF(off, NETNS) ? 0 : CLONE_NEWNET;
     return f;
+}
+
+/* Inside another sandbox there is no clone3 and no namespace: init is a plain child. */
+static int fork_init(const struct wall_spec *spec, struct wall *w, int inner, struct err *err)
+{
+    pid_t pid = fork();
+    if (pid == 0)
+        inside_main(spec, w->shared, inner);
+    if (pid < 0)
+        return err_set(err, ERR_SETUP, errno, "fork the sandbox's first process");
+    w->pid = pid;
+    w->pidfd = (int)syscall(SYS_pidfd_open, pid, 0);
+    return w->pidfd < 0 ? err_set(err, ERR_SETUP, errno, "open a pidfd") : 0;
 }
 
 static int clone_init(const struct wall_spec *spec, struct wall *w, int inner, struct err *err)
@@ -132,15 +146,14 @@ static int send_overlay(const struct wall_spec *spec, struct wall *w, int userns
         return err_set(err, ERR_USAGE, 0, "--root: at most %d layers", LAYERS_MAX);
     if (unshare(CLONE_NEWNS) < 0 || mount_set(AT_FDCWD, "/", MOUNT_RECURSIVE | MOUNT_PRIVATE) < 0)
         return err_set(err, ERR_SETUP, errno, "make a mount namespace for the layers");
-    uint64_t size = LAYER_OFF(spec->without, DISK) ? 0 : spec->disk_bytes;
-    _cleanup_close_ int scratch = mount_new_tmpfs(size, spec->disk_inodes, 0755, MOUNT_NOSUID | MOUNT_NODEV);
-    _cleanup_close_ int at = open("/tmp", O_PATH | O_DIRECTORY | O_CLOEXEC);
+    _cleanup_close_ int scratch = inside_upper(spec);
+    _cleanup_close_ int at = open("/sys", O_PATH | O_DIRECTORY | O_CLOEXEC);
     uid_t base = LAYER_OFF(spec->without, USERNS_RANGE) ? 0 : spec->range->base;
     if (scratch < 0 || at < 0 || mount_attach(scratch, at) < 0 || mkdirat(scratch, "u", 0755) < 0 ||
         mkdirat(scratch, "w", 0755) < 0 || fchownat(scratch, "u", base, base, 0) < 0)
         return err_set(err, ERR_SETUP, errno, "make the private upper layer");
     for (size_t i = 0; i < layers->n; i++) {
-        (void)snprintf(names[i], sizeof names[i], "/tmp/l%zu", i);
+        (void)snprintf(names[i], sizeof names[i], "/sys/l%zu", i);
         lower[i] = names[i];
         _cleanup_close_ int fd = mount_clone(AT_FDCWD, layers->v[i], 0);
         if (fd < 0 || mkdirat(scratch, names[i] + 5, 0755) < 0)
@@ -151,7 +164,7 @@ static int send_overlay(const struct wall_spec *spec, struct wall *w, int userns
         if (place < 0 || mount_set(fd, "", MOUNT_RO) < 0 || mount_attach(fd, place) < 0)
             return err_set(err, ERR_SETUP, errno, "attach layer %s", layers->v[i]);
     }
-    _cleanup_close_ int overlay = mount_new_overlay(lower, layers->n, "/tmp/u", "/tmp/w", false, MOUNT_NODEV);
+    _cleanup_close_ int overlay = mount_new_overlay(lower, layers->n, "/sys/u", "/sys/w", false, MOUNT_NODEV);
     if (overlay < 0)
         return err_set(err, ERR_SETUP, errno, "mount the overlay over %s", layers->v[0]);
     return send_fds(w, &overlay, 1, true, err);
@@ -207,7 +220,7 @@ int wall_start(const struct wall_spec *spec, struct wall *ret, struct err *err)
         return err_set(err, ERR_SETUP, errno, "make a socket pair");
     }
     w.sock = pair[0];
-    int r = clone_init(spec, &w, pair[1], err);
+    int r = (spec->nested ? fork_init : clone_init)(spec, &w, pair[1], err);
     (void)close(pair[1]);
     if (r == 0 && spec->range)
         r = give_range(spec, &w, err);
@@ -258,6 +271,12 @@ int wall_signal(const struct wall *w, int sig, bool group)
     info.si_code = SI_QUEUE;
     info.si_value.sival_int = WALL_SIGNAL_GROUP;
     return (int)syscall(SYS_pidfd_send_signal, w->pidfd, sig, group ? &info : NULL, 0);
+}
+
+bool wall_only_nested(void)
+{
+    /* clone3 with a bad size is EINVAL wherever it exists; sandboxes answer ENOSYS. */
+    return prctl(PR_GET_SECCOMP, 0, 0, 0, 0) == 2 && syscall(SYS_clone3, NULL, 0) < 0 && errno == ENOSYS;
 }
 
 void wall_kill(const struct wall *w) { (void)syscall(SYS_pidfd_send_signal, w->pidfd, SIGKILL, NULL, 0); }

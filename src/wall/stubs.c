@@ -183,21 +183,25 @@ void stubs_remove(struct stubs *s)
     free(s);
 }
 
+static int ascending(const void *a, const void *b) { return *(const int *)a - *(const int *)b; }
+
 /* Closes everything but what the guard needs, so that no pipe of the caller stays open because of it. */
-static void keep_only(const struct stubs *s, const struct cgroup *cg, const int *fds, size_t n)
+static void keep_only(const struct stubs *s, const struct cgroup *cg, int pidfd, int pipe)
 {
-    for (int fd = 0; fd < 1024; fd++) {
-        bool keep = false;
-        for (size_t i = 0; i < n; i++)
-            keep = keep || fds[i] == fd;
-        for (size_t i = 0; s && i < s->n; i++)
-            keep = keep || s->dirs[i].fd == fd;
-        for (unsigned i = 0; cg && i < cg->nleaf; i++)
-            keep = keep || cg->leaf[i].fd == fd;
-        if (!keep)
-            (void)close(fd);
+    int keep[256] = {pidfd, pipe};
+    size_t n = 2;
+    for (size_t i = 0; s && i < s->n && n < 200; i++)
+        keep[n++] = s->dirs[i].fd;
+    for (unsigned i = 0; cg && i < cg->nleaf; i++)
+        keep[n++] = cg->leaf[i].fd;
+    qsort(keep, n, sizeof keep[0], ascending);
+    unsigned next = 0;
+    for (size_t i = 0; i < n; i++) {
+        if ((unsigned)keep[i] > next)
+            (void)close_range(next, (unsigned)keep[i] - 1, 0);
+        next = (unsigned)keep[i] + 1;
     }
-    (void)close_range(1024, ~0U, 0);
+    (void)close_range(next, ~0U, 0);
 }
 
 static void guard_main(struct stubs *s, struct cgroup *cg, int pidfd, int pipe) __attribute__((noreturn));
@@ -210,7 +214,7 @@ static void guard_main(struct stubs *s, struct cgroup *cg, int pidfd, int pipe)
     (void)prctl(PR_SET_NAME, "hutch-guard", 0, 0, 0);
     (void)sigfillset(&all);
     (void)sigprocmask(SIG_SETMASK, &all, NULL);
-    keep_only(s, cg, (int[]){pidfd, pipe}, 2);
+    keep_only(s, cg, pidfd, pipe);
     ssize_t n;
     do
         n = read(pipe, &word, 1);

@@ -47,12 +47,15 @@ struct wall_spec {
     char *const *argv;
     char *const *env;
     const char *const *exec_paths; /* candidates for argv[0], in order, NULL-terminated */
+    char *wipe;                    /* the caller's own command line in memory: init clears its copy, so that ps inside */
+    size_t wipe_len;               /* does not show it */
     bool tty;                      /* give the command a terminal of its own */
     bool tty_stderr;               /* stderr is a terminal too and becomes the pty; otherwise it is passed through */
     int keep_fds[WALL_KEEP_FDS_MAX];
     size_t nkeep;
     const char *hostname;
     sigset_t sigmask;  /* of the command */
+    bool nested;        /* no namespaces can be had: Landlock, seccomp and rlimits only */
     bool skip_landlock; /* best-effort and the kernel has none */
     layer_set without; /* always 0 unless built for the red-team suite */
 };
@@ -95,6 +98,8 @@ struct wall {
 /* Clones init and hands it what only the caller can give. Returns as soon as init can go on by itself; whether it gets to
  * the command is seen in wall->shared once pidfd is readable. On failure nothing is left running and *err says why. */
 int wall_start(const struct wall_spec *spec, struct wall *ret, struct err *err);
+/* Whether this process is itself in a sandbox that forbids namespaces, so that only the nested tier can be had. */
+bool wall_only_nested(void);
 /* Receives one message. 1 with *ret_fd (-1 if none), 0 at the end, -1 with errno. */
 int wall_receive(struct wall *w, struct wall_msg *ret, int *ret_fd);
 int wall_release(const struct wall *w);

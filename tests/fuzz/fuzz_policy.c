@@ -17,7 +17,8 @@ static void show_again(const struct policy *p)
     struct err err;
     struct policy *again = policy_new();
     policy_show(p, &out);
-    if (policy_parse(buf_str(&out), out.n, "shown", LEVEL_FLAGS, &where, again, &err) < 0 && !strstr(err.msg, "more than"))
+    if (policy_parse(buf_str(&out), out.n, "shown", LEVEL_FLAGS, &where, again, &err) < 0 &&
+        !strstr(err.msg, "more than"))
         abort();
     policy_free(again);
     buf_done(&out);

@@ -17,7 +17,8 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
         return 0;
     if (size > 0)
         memcpy(text, data, size);
-    if (idmap_parse_subids(text, 1000, "ann", 2, &base, &count) && (base == 0 || count < 2 || UINT32_MAX - base < count))
+    if (idmap_parse_subids(text, 1000, "ann", 2, &base, &count) &&
+        (base == 0 || count < 2 || UINT32_MAX - base < count))
         abort();
     if (idmap_parse_passwd(text, 1000, name, sizeof name) && (name[0] == '\0' || strlen(name) >= sizeof name))
         abort();

@@ -69,7 +69,8 @@ echo root:x:0:0::/:/bin/sh >"$root/etc/passwd"
 copy_with_libraries() {
     cp "$1" "$root/bin/"
     # ldd lines: "name => /path (addr)" and "/path (addr)"
-    { ldd "$1" 2>/dev/null || true; } | awk '{ for (i = 1; i <= NF; i++) if ($i ~ /^\//) print $i }' | while read -r lib; do
+    { ldd "$1" 2>/dev/null || true; } | awk '{ for (i = 1; i <= NF; i++) if ($i ~ /^\//) print $i }' |
+    while read -r lib; do
         mkdir -p "$root$(dirname "$lib")"
         cp -L "$lib" "$root$lib"
     done
@@ -88,7 +89,7 @@ run() { # label command...
     label=$1; shift
     "$@" >/tmp/out 2>&1; rc=$?
     sed "s/^\(ok\|not ok\) [0-9]* - /@\1 $label: /; t
-         s/^not ok [0-9]* # SKIP \(.*\)/@ok $label: \1 # SKIP not in this layout/; t
+         s/^not ok [0-9]* # SKIP \(.*\)/@ok $label: \1 # SKIP for the reason printed before it/; t
          s/^/# $label: /" /tmp/out
     echo "@end $label $rc"
 }
@@ -132,9 +133,10 @@ chmod 755 "$root/init"
 
 # A controller cannot move between v2 and v1 while a dead cgroup still pins it, hence one boot for each.
 for layout in v2 v1; do
-    timeout 240 qemu-system-x86_64 -accel tcg -cpu max -m 512 -smp 2 -no-reboot -nodefaults -display none -serial stdio \
-        -kernel "$kernel" -initrd "$work/initrd" -append "console=ttyS0 quiet panic=-1 loglevel=1 layout=$layout" \
-        >"$work/console" 2>>"$work/qemu.log" </dev/null &
+    timeout 240 qemu-system-x86_64 -accel tcg -cpu max -m 512 -smp 2 -no-reboot -nodefaults -display none \
+        -serial stdio -kernel "$kernel" -initrd "$work/initrd" \
+        -append "console=ttyS0 quiet panic=-1 loglevel=1 layout=$layout" >"$work/console" \
+        2>>"$work/qemu.log" </dev/null &
     qemu=$!
     wait "$qemu" || true
     qemu=
@@ -145,7 +147,12 @@ done
 
 awk '
     /^@(ok|not ok) / { n++; bad += /^@not ok/; sub(/^@/, ""); sub(/^(not )?ok/, "& " n " -"); print; next }
-    /^@end / { suites++; n++; if ($3 != 0) { bad++; printf "not " } print "ok " n " - " $2 ": test program ended with " $3; next }
+    /^@end / {
+        suites++; n++
+        if ($3 != 0) { bad++; printf "not " }
+        print "ok " n " - " $2 ": test program ended with " $3
+        next
+    }
     /^@left / { n++; if ($2 != 0) { bad++; printf "not " } print "ok " n " - no cgroup is left behind (" $2 ")"; next }
     /^@done/ { done++; next }
     /^# / { print }

@@ -105,6 +105,7 @@ class Outer:
         self.report, self.order = report_r, order_w
         assert os.read(self.report, 1) == b"+"
         self.modes_at_start = self.modes()
+        os.write(self.order, b"s")
         self.job = int(self._line())
 
     def _lead(self, argv, size, modes, redirect, who, report, order):
@@ -117,6 +118,7 @@ class Outer:
             modes(attributes)
             termios.tcsetattr(0, termios.TCSANOW, attributes)
         os.write(report, b"+")
+        os.read(order, 1)
         job = os.fork()
         if job == 0:
             os.setpgid(0, 0)

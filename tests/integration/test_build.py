@@ -70,6 +70,13 @@ def test_all_tests_are_built():
         check_in(f"'{path.stem.split('_', 1)[1]}'", listed, f"{path.name} is not listed")
 
 
+def test_generated_page_is_fresh():
+    "docs/syscalls.md is what the filter's tables say"
+    r = run(TOP / "build/src/policy/gen-filters", "--docs")
+    check_equal(r.code, 0, r)
+    check(r.out == (TOP / "docs/syscalls.md").read_text(), "regenerate: build/src/policy/gen-filters --docs >docs/syscalls.md")
+
+
 def test_man_page_is_clean():
     "the man page formats without a warning and names every option of run"
     r = run("man", "--warnings", "-E", "UTF-8", "-l", "-Tutf8", "-Z", TOP / "man/hutch.1", env={"MANROFFSEQ": ""})

@@ -39,13 +39,15 @@ def test_size_at_start(who):
 
 def test_resize_is_seen_inside(who):
     """A resize of the outer window arrives inside as SIGWINCH and as the new size."""
-    script = "trap 'echo got $(stty size)' WINCH; echo ready; while :; do sleep 0.05; done"
-    with on_terminal(who, "bash", "-c", script) as outer:
+    script = "import os, signal, time\n" \
+             "signal.signal(signal.SIGWINCH, lambda *_: os.write(1, b'got %d %d.' % os.get_terminal_size()))\n" \
+             "os.write(1, b'ready')\nwhile True: time.sleep(1)\n"
+    with on_terminal(who, "python3", "-c", script) as outer:
         outer.expect("ready")
         outer.resize(50, 132)
-        outer.expect("got 50 132")
+        outer.expect("got 132 50")
         outer.resize(10, 20)
-        outer.expect("got 10 20")
+        outer.expect("got 20 10")
         outer.send(CTRL_C)
         assert outer.state() == "130"
 

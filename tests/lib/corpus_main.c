@@ -1,6 +1,7 @@
 /* corpus_main.c - runs a fuzz driver over files and directories, for builds without libFuzzer. Prints the file before it
  * is tried when HUTCH_CORPUS_VERBOSE is set, so that a crash names its input. */
 #include <dirent.h>
+#include <fcntl.h>
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -10,8 +11,6 @@
 #include "base/cleanup.h"
 #include "base/fd.h"
 #include "base/path.h"
-
-#include <fcntl.h>
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 

@@ -2,18 +2,17 @@
 #ifndef HUTCH_TESTS_LIB_UNIT_H
 #define HUTCH_TESTS_LIB_UNIT_H
 
-/* clang-format off: cmocka needs these four before it */
 #include <setjmp.h>
 #include <stdarg.h>
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
-#include <cmocka.h>
-/* clang-format on */
-
-#include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+
+/* After the others: it uses their types without including them. */
+#include <cmocka.h>
 
 #include "base/buf.h"
 #include "base/cleanup.h"

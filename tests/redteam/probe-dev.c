@@ -135,9 +135,9 @@ static const struct attempt rows[] = {
     { "D-03", "a new terminal comes from an own devpts", d_pts, NULL, 0, "own", NULL, "dev", CTL_OUTSIDE, 0, NULL },
     { "D-04", "/dev/full is full, /dev/urandom bounded", d_full, NULL, 0, "ENOSPC", NULL, "", CTL_KERNEL, 0, "a property of the device" },
     { "D-06", "random requests to the devices, 1 s", d_fuzz, NULL, 0, "survived", NULL, "", CTL_NONE, A_INSIDE, "looks for crashes and kernel warnings" },
-    { "D-07a", "chmod /dev/null", d_change, NULL, 0, "EPERM EROFS EACCES", NULL, "dev,mounts", CTL_ROOT, 0, OWNER },
-    { "D-07b", "chown /dev/null", d_change, NULL, 1, "EPERM EROFS EACCES EINVAL", NULL, "dev,mounts", CTL_ROOT, 0, OWNER },
-    { "D-07c", "set the times of /dev/null", d_change, NULL, 2, "EPERM EROFS EACCES", NULL, "dev,mounts", CTL_ROOT, 0, OWNER },
+    { "D-07a", "chmod /dev/null", d_change, NULL, 0, "EPERM EROFS EACCES", NULL, "dev,mounts,userns-range", CTL_ROOT, 0, OWNER },
+    { "D-07b", "chown /dev/null", d_change, NULL, 1, "EPERM EROFS EACCES EINVAL", NULL, "dev,mounts,userns-range", CTL_ROOT, 0, OWNER },
+    { "D-07c", "set the times of /dev/null", d_change, NULL, 2, "EPERM EROFS EACCES", NULL, "dev,mounts,userns-range", CTL_ROOT, 0, OWNER },
 };
 
 const struct attempt_table probe_dev = { "devices", rows, ROWS(rows) };

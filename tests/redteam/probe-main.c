@@ -206,6 +206,7 @@ static void child_run(const struct attempt *a, int out)
     struct seen s = { "" };
     (void)setpgid(0, 0);
     (void)prctl(PR_SET_PDEATHSIG, SIGKILL);
+    (void)signal(SIGPIPE, SIG_IGN);
     a->run(a, &s);
     (void)!write(out, s.text, strlen(s.text) + 1);
     _exit(0);
@@ -395,7 +396,6 @@ int main(int argc, char **argv)
     }
     if (!list && !all && first_id == argc)
         return usage();
-    (void)prctl(PR_SET_CHILD_SUBREAPER, 1);
     for (size_t t = 0; t < ROWS(tables); t++)
         for (size_t i = 0; i < tables[t]->n; i++) {
             const struct attempt *a = &tables[t]->rows[i];

@@ -207,7 +207,6 @@ static void p_orphans(const struct attempt *a, struct seen *s)
 {
     size_t before = count_pids(), after = before;
     (void)a;
-    (void)prctl(PR_SET_CHILD_SUBREAPER, 0);
     for (int i = 0; i < 2000; i++) {
         pid_t pid = fork();
         if (pid == 0) {
@@ -324,7 +323,7 @@ static const struct attempt rows[] = {
     { "P-06c", "TIOCSETD", p_tty_ioctl, NULL, TIOCSETD, "EPERM", NULL, "seccomp", CTL_OUTSIDE, 0, NULL },
     { "P-06d", "KDSKBENT", p_tty_ioctl, NULL, KDSKBENT, "EPERM ENOTTY", NULL, "", CTL_KERNEL, 0,
       "only virtual consoles answer it, a pseudo-terminal says ENOTTY" },
-    { "P-07a", "signal a host process by its number", p_kill_host, NULL, 0, "ESRCH EPERM", NULL, "pidns,landlock", CTL_OUTSIDE, 0,
+    { "P-07a", "signal a host process by its number", p_kill_host, NULL, 0, "ESRCH EPERM", NULL, "pidns,landlock,userns-range", CTL_OUTSIDE, 0,
       "for a root caller the uids differ as well, so the kernel answers EPERM" },
     { "P-07b", "kill(-1) from inside", p_kill_all, NULL, 0, "success signal", NULL, "pidns", CTL_NONE, A_ALONE | A_INSIDE,
       "outside, or without the pid namespace, it would end the caller's own processes; a sentinel outside shows the effect" },
@@ -354,7 +353,7 @@ static const struct attempt rows[] = {
       "the kernel wants CAP_SYS_NICE of the initial user namespace" },
     { "P-18", "raise the hard limit of open files", p_nofile, NULL, 0, "EPERM", NULL, "caps", CTL_ROOT, 0,
       "the kernel wants CAP_SYS_RESOURCE of the initial user namespace" },
-    { "P-19", "oom_score_adj -1000", p_oom, NULL, 0, "EACCES EROFS EPERM", NULL, "proc", CTL_ROOT, 0,
+    { "P-19", "oom_score_adj -1000", p_oom, NULL, 0, "EACCES EROFS EPERM", NULL, "proc,caps", CTL_ROOT, 0,
       "the kernel wants CAP_SYS_RESOURCE of the initial user namespace" },
     { "P-20a", "attach a SysV segment of the host", p_ipc, "shmkey", 0, "ENOENT", NULL, "ipcns", CTL_OUTSIDE, 0, NULL },
     { "P-20b", "open a POSIX queue of the host", p_ipc, "mqname", 1, "ENOENT", NULL, "ipcns", CTL_OUTSIDE, 0, NULL },

@@ -412,11 +412,11 @@ static const struct attempt rows[] = {
     LIM("R-03", "300 MiB of memory against 128M", r_memory, NULL, 300, "signal ENOMEM", "cgroup,rlimits", NULL),
     LIM("R-04", "fill /tmp, then allocate", r_disk_then_memory, NULL, 0, "survived signal", "", "documents what happens; both ends are right"),
     LIM("R-05", "empty files in /tmp", r_inodes, NULL, 0, "ENOSPC EDQUOT", "tmpfs-inodes", NULL),
-    LIM("R-06", "64 MiB into /tmp against 32M", r_disk, "/tmp/rt-fill", 0, "ENOSPC EDQUOT", "tmp", NULL),
+    LIM("R-06", "64 MiB into /tmp against 32M", r_disk, "/tmp/rt-fill", 0, "ENOSPC EDQUOT", "disk", NULL),
     LIM("R-07", "files of one byte in /tmp", r_inodes, NULL, 1, "ENOSPC EDQUOT", "tmpfs-inodes", NULL),
     LIM("R-08", "a sparse file of 1 TiB (holds no blocks)", r_sparse, NULL, 0, "EFBIG success ENOSPC", "", "a hole uses nothing; R-06 bounds the blocks"),
-    LIM("R-09", "64 MiB into a deleted file in /tmp", r_disk, "/tmp/rt-fill", 1, "ENOSPC EDQUOT", "tmp", NULL),
-    LIM("R-10", "64 MiB of xattrs in /tmp", r_xattrs, NULL, 0, "ENOSPC EDQUOT EOPNOTSUPP ENOMEM E2BIG signal", "tmp", "the file system under a bare /tmp has its own bound"),
+    LIM("R-09", "64 MiB into a deleted file in /tmp", r_disk, "/tmp/rt-fill", 1, "ENOSPC EDQUOT", "disk", NULL),
+    LIM("R-10", "64 MiB of xattrs in /tmp", r_xattrs, NULL, 0, "ENOSPC EDQUOT EOPNOTSUPP ENOMEM E2BIG signal", "disk,tmpfs-inodes", "the kernel bounds the xattrs of a tmpfs by its inodes"),
     LIM("R-11", "files with long names in /tmp", r_inodes, NULL, 2, "ENOSPC EDQUOT", "tmpfs-inodes", NULL),
     LIM("R-12", "rename storm, 1 s", r_storm, NULL, 0, "survived", "", "nothing to refuse; the run must end cleanly"),
     LIM("R-13", "descriptors against 256", r_fds, NULL, 0, "EMFILE", "rlimits", NULL),
@@ -438,7 +438,7 @@ static const struct attempt rows[] = {
     LIM("R-33", "fsync storm, 1 s", r_storm, NULL, 1, "survived", "", "nothing to refuse"),
     LIM("R-34", "O_DIRECT storm, 1 s", r_storm, NULL, 2, "survived", "", "nothing to refuse"),
     { "R-35", "core dumps are off", r_core, NULL, 0, "zero", NULL, "rlimits", CTL_OUTSIDE, 0, "the caller's own limit may be zero already" },
-    LIM("D-05", "64 MiB into /dev/shm", r_disk, "/dev/shm/rt-fill", 0, "ENOSPC EDQUOT signal", "dev", NULL),
+    LIM("D-05", "64 MiB into /dev/shm", r_disk, "/dev/shm/rt-fill", 0, "ENOSPC EDQUOT signal", "disk", NULL),
 };
 
 const struct attempt_table probe_res = { "resources", rows, ROWS(rows) };

@@ -2,6 +2,7 @@
 import ctypes
 import hashlib
 import os
+import pty
 import pwd
 import secrets
 import shutil
@@ -34,6 +35,8 @@ def write(path, text, mode=0o644):
 
 
 def sha(path):
+    if not os.path.exists(path):
+        return "missing"
     with open(path, "rb") as f:
         return hashlib.sha256(f.read()).hexdigest()
 
@@ -92,6 +95,7 @@ class Stage:
         self._ipc()
         self._sockets()
         self._sentinel()
+        self.terminal = pty.openpty()  # one terminal of the host that nobody inside may see
         self.hashes = self.hash_all()
 
     def path(self, *parts):
@@ -116,7 +120,9 @@ class Stage:
         self.own(self.outside)
         if os.getuid() == 0:
             self.vars["rootfile"] = write(self.path("rootfile"), canary() + "\n", 0o600)
-            self._special("suidhost", self.bin, lambda p: os.chmod(p, 0o4755))
+            # For a root caller a file of root would change nothing; another owner shows whether the bit is honoured.
+            owner = 12345 if self.is_root else 0
+            self._special("suidhost", self.bin, lambda p: (os.chown(p, owner, owner), os.chmod(p, 0o4755)))
             self._special("fcaphost", self.bin, self._fcap)
 
     def _special(self, name, where, act):
@@ -155,13 +161,10 @@ class Stage:
             self._special("fcapws", ws, lambda p: (os.chown(p, self.uid, self.gid), self._fcap(p)))
 
     def _ipc(self):
-        self.shm = LIBC.shmget(int.from_bytes(secrets.token_bytes(3), "big") + 1, 4096, 0o1666)
-        key = ctypes.c_int(0)
-        for key in (secrets.randbelow(1 << 24) + 1 for _ in range(8)):
-            self.shm2 = LIBC.shmget(key, 4096, 0o1666)
-            if self.shm2 >= 0:
-                self.vars["shmkey"] = str(key)
-                break
+        key = secrets.randbelow(1 << 24) + 1
+        self.shm = LIBC.shmget(key, 4096, 0o3666)  # IPC_CREAT | IPC_EXCL, readable and writable for all
+        if self.shm >= 0:
+            self.vars["shmkey"] = str(key)
         name = "/" + self.tag
         rt = ctypes.CDLL("librt.so.1", use_errno=True)
         self.mq = rt.mq_open(name.encode(), os.O_RDWR | os.O_CREAT, 0o666, None)
@@ -261,12 +264,13 @@ class Stage:
             self.sentinel.wait()
         for lis in self.listeners.values():
             lis.close()
+        for fd in self.terminal:
+            os.close(fd)
         for p in self.extra:
             if os.path.lexists(p):
                 os.unlink(p)
-        for shm in (self.shm, self.shm2):
-            if shm >= 0:
-                LIBC.shmctl(shm, 0, None)
+        if self.shm >= 0:
+            LIBC.shmctl(self.shm, 0, None)
         self.mq_unlink()
         shutil.rmtree(self.base, ignore_errors=True)
         if os.path.exists(self.base):  # deeper than Python recurses

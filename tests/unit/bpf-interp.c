@@ -5,11 +5,20 @@
 static bool jump(uint16_t code, uint32_t a, uint32_t k, bool *ret)
 {
     switch (BPF_OP(code)) {
-    case BPF_JEQ: *ret = a == k; return true;
-    case BPF_JGE: *ret = a >= k; return true;
-    case BPF_JGT: *ret = a > k; return true;
-    case BPF_JSET: *ret = (a & k) != 0; return true;
-    default: return false;
+    case BPF_JEQ:
+        *ret = a == k;
+        return true;
+    case BPF_JGE:
+        *ret = a >= k;
+        return true;
+    case BPF_JGT:
+        *ret = a > k;
+        return true;
+    case BPF_JSET:
+        *ret = (a & k) != 0;
+        return true;
+    default:
+        return false;
     }
 }
 
@@ -40,9 +49,14 @@ uint32_t bpf_run(const struct sock_filter *v, size_t n, const struct seccomp_dat
             if (!load(d, v[pc].k, &a, t))
                 return BPF_BAD;
             break;
-        case BPF_ALU | BPF_AND | BPF_K: a &= v[pc].k; break;
-        case BPF_RET | BPF_K: return v[pc].k;
-        case BPF_JMP | BPF_JA: pc += v[pc].k; break;
+        case BPF_ALU | BPF_AND | BPF_K:
+            a &= v[pc].k;
+            break;
+        case BPF_RET | BPF_K:
+            return v[pc].k;
+        case BPF_JMP | BPF_JA:
+            pc += v[pc].k;
+            break;
         default:
             if (BPF_CLASS(v[pc].code) != BPF_JMP || BPF_SRC(v[pc].code) != BPF_K || !jump(v[pc].code, a, v[pc].k, &yes))
                 return BPF_BAD;

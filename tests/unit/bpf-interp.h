@@ -1,7 +1,7 @@
 /* bpf-interp.h - runs classic BPF as seccomp does, and remembers where it has been.
  *
- * Only the instructions that our compiler and libseccomp emit. A program that would not pass the kernel's verifier (jump out
- * of bounds, unknown instruction, odd or foreign load) gives BPF_BAD.
+ * Only the instructions that our compiler and libseccomp emit. A program that would not pass the kernel's verifier
+ * (jump out of bounds, unknown instruction, odd or foreign load) gives BPF_BAD.
  */
 #ifndef HUTCH_TESTS_BPF_INTERP_H
 #define HUTCH_TESTS_BPF_INTERP_H

@@ -10,8 +10,8 @@ static void u64_accepts_digits_only_and_never_wraps(void **state)
         bool ok;
         uint64_t value;
     } cases[] = {
-        {"0", true, 0},     {"18446744073709551615", true, UINT64_MAX}, {"007", true, 7},     {"", false, 0},
-        {"-1", false, 0},   {"18446744073709551616", false, 0},         {"1 ", false, 0},     {" 1", false, 0},
+        {"0", true, 0},     {"18446744073709551615", true, UINT64_MAX}, {"007", true, 7},  {"", false, 0},
+        {"-1", false, 0},   {"18446744073709551616", false, 0},         {"1 ", false, 0},  {" 1", false, 0},
         {"0x10", false, 0}, {"99999999999999999999999", false, 0},      {"1.0", false, 0},
     };
     for (size_t i = 0; i < ARRAY_LEN(cases); i++) {
@@ -75,9 +75,9 @@ static void durations_are_in_milliseconds(void **state)
         bool ok;
         uint64_t value;
     } cases[] = {
-        {"30s", true, 30000},   {"1.5s", true, 1500},  {"200ms", true, 200},  {"5m", true, 300000},
+        {"30s", true, 30000},   {"1.5s", true, 1500},  {"200ms", true, 200},   {"5m", true, 300000},
         {"5min", true, 300000}, {"2h", true, 7200000}, {"1d", true, 86400000}, {"3", true, 3000},
-        {"s", false, 0},        {"1w", false, 0},      {"1 s", false, 0},     {"999999999999999999d", false, 0},
+        {"s", false, 0},        {"1w", false, 0},      {"1 s", false, 0},      {"999999999999999999d", false, 0},
     };
     for (size_t i = 0; i < ARRAY_LEN(cases); i++) {
         uint64_t v = 4711;

@@ -8,10 +8,17 @@ static void clean_resolves_dots_and_never_leaves_the_root(void **state)
     static const struct {
         const char *base, *path, *want;
     } cases[] = {
-        {"/w", "a/b", "/w/a/b"},  {"/w", "/a//b/./c/", "/a/b/c"}, {"/w", "..", "/"},
-        {"/w", "../../../x", "/x"}, {"/w", "", "/w"},             {"/w", "/", "/"},
-        {"/w", ".", "/w"},        {"/w", "a/../../b", "/b"},      {"/w/v", "...", "/w/v/..."},
-        {"/", "a", "/a"},         {"/w", "/..a/b..", "/..a/b.."},
+        {"/w", "a/b", "/w/a/b"},
+        {"/w", "/a//b/./c/", "/a/b/c"},
+        {"/w", "..", "/"},
+        {"/w", "../../../x", "/x"},
+        {"/w", "", "/w"},
+        {"/w", "/", "/"},
+        {"/w", ".", "/w"},
+        {"/w", "a/../../b", "/b"},
+        {"/w/v", "...", "/w/v/..."},
+        {"/", "a", "/a"},
+        {"/w", "/..a/b..", "/..a/b.."},
     };
     for (size_t i = 0; i < ARRAY_LEN(cases); i++) {
         _cleanup_free_ char *got = path_clean(cases[i].base, cases[i].path);
@@ -52,11 +59,11 @@ static void globs_match_by_component(void **state)
         const char *glob, *path;
         bool want;
     } cases[] = {
-        {"/a/*", "/a/b", true},          {"/a/*", "/a/b/c", false},      {"/a/**", "/a/b/c", true},
-        {"/**/.env", "/x/y/.env", true}, {"/**/.env", "/.env", true},    {"/**/.env", "/x/.envrc", false},
-        {"/a/?.c", "/a/x.c", true},      {"/a/?.c", "/a/xy.c", false},   {"/a/[a-c]", "/a/b", true},
-        {"/a/[a-c]", "/a/d", false},     {"/a/**/z", "/a/z", true},      {"/a/**/z", "/a/b/c/z", true},
-        {"/a/**/z", "/a/b/c", false},    {"/a", "/a/b", false},          {"/a/*", "/a", false},
+        {"/a/*", "/a/b", true},          {"/a/*", "/a/b/c", false},    {"/a/**", "/a/b/c", true},
+        {"/**/.env", "/x/y/.env", true}, {"/**/.env", "/.env", true},  {"/**/.env", "/x/.envrc", false},
+        {"/a/?.c", "/a/x.c", true},      {"/a/?.c", "/a/xy.c", false}, {"/a/[a-c]", "/a/b", true},
+        {"/a/[a-c]", "/a/d", false},     {"/a/**/z", "/a/z", true},    {"/a/**/z", "/a/b/c/z", true},
+        {"/a/**/z", "/a/b/c", false},    {"/a", "/a/b", false},        {"/a/*", "/a", false},
         {"/a/b*d", "/a/b/d", false},
     };
     for (size_t i = 0; i < ARRAY_LEN(cases); i++)

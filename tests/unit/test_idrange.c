@@ -6,6 +6,8 @@
 #include <sched.h>
 #include <signal.h>
 #include <sys/mman.h>
+#include <sys/mount.h>
+#include <sys/prctl.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -163,7 +165,7 @@ static void a_directory_others_may_write_is_refused(void **state)
     assert_int_equal(r.fd, -1);
 }
 
-/* --- maps ------------------------------------------------------------------------------------------------------------- */
+/* --- maps --------------------------------------------------------------------------------------------------------- */
 
 static pid_t child_in_user_namespace(void)
 {
@@ -240,7 +242,8 @@ static void user_names_come_from_passwd_text(void **state)
 {
     (void)state;
     char name[8];
-    static const char text[] = "root:x:0:0:r:/root:/bin/sh\n:x:5:5::/:\nann:x:1000:1000::/:/bin/sh\nfartoolong:x:6:6::/:";
+    static const char text[] =
+        "root:x:0:0:r:/root:/bin/sh\n:x:5:5::/:\nann:x:1000:1000::/:/bin/sh\nfartoolong:x:6:6::/:";
     assert_true(idmap_parse_passwd(text, 1000, name, sizeof name));
     assert_string_equal(name, "ann");
     assert_false(idmap_parse_passwd(text, 5, name, sizeof name));
@@ -257,6 +260,62 @@ static void a_user_without_subids_is_told_the_command(void **state)
     assert_int_equal(idmap_subids(3999999999u, 65536, &ids, &err), -1);
     assert_int_equal(err.code, ERR_HOST);
     assert_true(strstr(err.msg, "usermod --add-subuids") || strstr(err.msg, "apt-get install uidmap"));
+}
+
+static int put_over(const char *target, const char *text)
+{
+    char path[] = "/tmp/idmap-test-XXXXXX";
+    int fd = mkstemp(path);
+    if (fd < 0 || write(fd, text, strlen(text)) != (ssize_t)strlen(text) || fchmod(fd, 0644) < 0)
+        return -1;
+    (void)close(fd);
+    int r = mount(path, target, NULL, MS_BIND, NULL);
+    (void)unlink(path); /* the mount keeps it */
+    return r;
+}
+
+/* In a child with its own mounts: an ordinary user "hutch-user" with subids maps root inside to the own id. */
+static int map_as_user(void)
+{
+    enum { USER = 54321 };
+    struct idmap uids = {0}, gids = {0}, foreign = {0};
+    struct idmap_subids ids;
+    struct err err = {0};
+    if (unshare(CLONE_NEWNS) < 0 || mount(NULL, "/", NULL, MS_REC | MS_PRIVATE, NULL) < 0 ||
+        put_over("/etc/passwd", "root:x:0:0::/root:/bin/sh\nhutch-user:x:54321:54321::/:/bin/sh\n") < 0 ||
+        put_over("/etc/subuid", "hutch-user:700000:65536\n") < 0 || put_over("/etc/subgid", "54321:800000:65536\n") < 0)
+        return 1;
+    if (setresgid(USER, USER, USER) < 0 || setresuid(USER, USER, USER) < 0 || prctl(PR_SET_DUMPABLE, 1) < 0)
+        return 2;
+    if (idmap_subids(USER, 65536, &ids, &err) < 0 || ids.uid_base != 700000 || ids.gid_base != 800000)
+        return 3;
+    pid_t pid = child_in_user_namespace();
+    if (!idmap_add(&uids, 0, USER, 1) || !idmap_add(&uids, 1, ids.uid_base, 65535) || !idmap_add(&gids, 0, USER, 1) ||
+        !idmap_add(&gids, 1, ids.gid_base, 65535) || !idmap_add(&foreign, 0, 900000, 10))
+        return 4;
+    if (idmap_write_rootless(pid, &foreign, &gids, &err) == 0 || !strstr(err.msg, "newuidmap refused"))
+        return 5;
+    int r = idmap_write_rootless(pid, &uids, &gids, &err) < 0 ? 6 : 0;
+    if (r)
+        print_message("%s\n", err.msg);
+    end(pid);
+    return r;
+}
+
+static void an_ordinary_user_maps_subids_through_newuidmap(void **state)
+{
+    (void)state;
+    int status;
+    if (access("/usr/bin/newuidmap", X_OK) < 0) {
+        print_message("newuidmap is not installed\n");
+        skip();
+        return;
+    }
+    pid_t pid = fork();
+    if (pid == 0)
+        _exit(map_as_user());
+    assert_int_equal(waitpid(pid, &status, 0), pid);
+    assert_int_equal(status, 0);
 }
 
 static void ranges_given_to_users_are_recognised(void **state)
@@ -283,6 +342,7 @@ int main(void)
         cmocka_unit_test(subids_are_found_by_number_and_by_name),
         cmocka_unit_test(user_names_come_from_passwd_text),
         cmocka_unit_test(a_user_without_subids_is_told_the_command),
+        cmocka_unit_test(an_ordinary_user_maps_subids_through_newuidmap),
         cmocka_unit_test(ranges_given_to_users_are_recognised),
     };
     return cmocka_run_group_tests(tests, set_up, tear_down);

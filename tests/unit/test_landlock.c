@@ -74,11 +74,11 @@ static int complain(const struct scene *s, const char *what, long got, long want
     return 1;
 }
 
-#define EXPECT(what, expr, want)                                     \
-    do {                                                             \
-        long got_ = (expr) < 0 ? errno : 0;                          \
-        if (got_ != (want))                                          \
-            return complain(s, what, got_, want);                    \
+#define EXPECT(what, expr, want)                  \
+    do {                                          \
+        long got_ = (expr) < 0 ? errno : 0;       \
+        if (got_ != (want))                       \
+            return complain(s, what, got_, want); \
     } while (0)
 
 static int run(int (*fn)(const struct scene *), const struct scene *s)
@@ -97,10 +97,8 @@ static int run(int (*fn)(const struct scene *), const struct scene *s)
 static int restrict_tree(const struct scene *s, struct err *err)
 {
     struct landlock_rule rules[] = {
-        {open("ro", O_PATH | O_CLOEXEC), LANDLOCK_READ},
-        {open("rw", O_PATH | O_CLOEXEC), LANDLOCK_WRITE},
-        {open("/dev/zero", O_PATH | O_CLOEXEC), LANDLOCK_WRITE},
-        {open("/dev/full", O_PATH | O_CLOEXEC), LANDLOCK_READ},
+        {open("ro", O_PATH | O_CLOEXEC), LANDLOCK_READ},         {open("rw", O_PATH | O_CLOEXEC), LANDLOCK_WRITE},
+        {open("/dev/zero", O_PATH | O_CLOEXEC), LANDLOCK_WRITE}, {open("/dev/full", O_PATH | O_CLOEXEC), LANDLOCK_READ},
         {open("out", O_PATH | O_CLOEXEC), LANDLOCK_CONNECT},
     };
     if (prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) < 0)
@@ -120,7 +118,7 @@ static int enter(const struct scene *s)
     return -1;
 }
 
-/* --- files ------------------------------------------------------------------------------------------------------------ */
+/* --- files -------------------------------------------------------------------------------------------------------- */
 
 static int files_behave(const struct scene *s)
 {
@@ -229,7 +227,7 @@ static void mounts_are_refused_even_to_root(void **state)
     for_every_abi(mount_behaves, 0);
 }
 
-/* --- scopes and TCP ------------------------------------------------------------------------------------------------------- */
+/* --- scopes and TCP ----------------------------------------------------------------------------------------------- */
 
 static int reach_out(const struct scene *s, int want)
 {
@@ -290,7 +288,7 @@ static void tcp_is_refused_only_when_asked_for(void **state)
     for_every_abi(tcp_behaves, LANDLOCK_DENY_TCP);
 }
 
-/* --- errors ----------------------------------------------------------------------------------------------------------------- */
+/* --- errors ------------------------------------------------------------------------------------------------------- */
 
 static int layers_run_out(const struct scene *s)
 {
@@ -335,10 +333,7 @@ static void this_kernel_is_at_or_above_the_floor(void **state)
     assert_true(landlock_abi() >= 7 || landlock_errata() == 0);
 }
 
-static int logs_are_accepted(const struct scene *s)
-{
-    return enter(s) < 0;
-}
+static int logs_are_accepted(const struct scene *s) { return enter(s) < 0; }
 
 static void audit_flags_are_accepted_under_every_abi(void **state)
 {

@@ -1,4 +1,5 @@
-/* Records of the kernel's log. That a real OOM kill is found in the real log is tested with the memory limit in test_cgroup. */
+/* Records of the kernel's log. That a real OOM kill is found in the real log is tested with the memory limit in
+ * test_cgroup. */
 #include "tests/lib/unit.h"
 
 #include "os/oom.h"
@@ -16,7 +17,8 @@ static struct oom_line parse(const char *text)
 static void chosen_victims_have_cgroup_name_and_pid(void **state)
 {
     (void)state;
-    struct oom_line l = parse(CHOSEN "oom_memcg=/a/hutch-1,task_memcg=/a/hutch-1/b,task=python3,pid=77,uid=5\n SUBSYSTEM=x\n");
+    struct oom_line l =
+        parse(CHOSEN "oom_memcg=/a/hutch-1,task_memcg=/a/hutch-1/b,task=python3,pid=77,uid=5\n SUBSYSTEM=x\n");
     assert_int_equal(l.kind, OOM_CHOSEN);
     assert_int_equal(l.pid, 77);
     assert_string_equal(l.comm, "python3");
@@ -29,7 +31,8 @@ static void chosen_victims_have_cgroup_name_and_pid(void **state)
 static void sizes_come_from_the_kill_record(void **state)
 {
     (void)state;
-    struct oom_line l = parse(KILLED "9 (a b) total-vm:100kB, anon-rss:50kB, file-rss:3kB, shmem-rss:4kB, UID:0 pgtables:1kB\n");
+    struct oom_line l =
+        parse(KILLED "9 (a b) total-vm:100kB, anon-rss:50kB, file-rss:3kB, shmem-rss:4kB, UID:0 pgtables:1kB\n");
     assert_int_equal(l.kind, OOM_KILLED);
     assert_int_equal(l.pid, 9);
     assert_string_equal(l.comm, "a b");
@@ -55,13 +58,20 @@ static void lines_of_user_space_and_broken_ones_are_ignored(void **state)
 {
     (void)state;
     static const char *const others[] = {
-        "", ";", "6", "x,1,2,-;oom-kill:", "6,1,2,-;hello", "6,1,2,-;oom-kill:", "6,1,2,-;oom-kill:,task_memcg=,task=,pid=",
+        "",
+        ";",
+        "6",
+        "x,1,2,-;oom-kill:",
+        "6,1,2,-;hello",
+        "6,1,2,-;oom-kill:",
+        "6,1,2,-;oom-kill:,task_memcg=,task=,pid=",
         "12,1,2,-;oom-kill:constraint=C,oom_memcg=/h,task_memcg=/h,task=a,pid=5,uid=0", /* facility "user" */
         CHOSEN "oom_memcg=/h,task_memcg=/h,task=a,pid=0,uid=0",
         CHOSEN "oom_memcg=/h,task_memcg=/h,task=a,pid=99999999999,uid=0",
         CHOSEN "oom_memcg=/h,task_memcg=/h,pid=4,task=a",
         KILLED "9 (a) total-vm:1kB, anon-rss:xkB, file-rss:0kB, shmem-rss:0kB",
-        KILLED "9 (a total-vm:1kB", KILLED "(a) total-vm:1kB, anon-rss:1kB, file-rss:0kB, shmem-rss:0kB",
+        KILLED "9 (a total-vm:1kB",
+        KILLED "(a) total-vm:1kB, anon-rss:1kB, file-rss:0kB, shmem-rss:0kB",
     };
     for (size_t i = 0; i < ARRAY_LEN(others); i++)
         assert_int_equal(parse(others[i]).kind, OOM_OTHER);

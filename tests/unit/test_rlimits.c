@@ -64,7 +64,8 @@ static void what_was_not_asked_for_stays(void **state)
 
 static int raise_without_privilege(void)
 {
-    if (setrlimit(RLIMIT_NOFILE, &(struct rlimit){64, 64}) < 0 || (geteuid() == 0 && setresuid(65534, 65534, 65534) < 0))
+    if (setrlimit(RLIMIT_NOFILE, &(struct rlimit){64, 64}) < 0 ||
+        (geteuid() == 0 && setresuid(65534, 65534, 65534) < 0))
         return 1;
     if (rlimits_apply(&(struct rlimits){.open_files = 1000}, NULL) < 0)
         return 2;

@@ -45,7 +45,7 @@ static int in_child(int (*fn)(const void *), const void *arg)
     assert_true(pid >= 0);
     if (pid == 0) {
         for (int sig = 1; sig < 32; sig++)
-            (void)signal(sig, SIG_DFL); /* cmocka catches some and would go on with the next test, in the child */
+            (void)signal(sig, SIG_DFL);  /* cmocka catches some and would go on with the next test, in the child */
         (void)prctl(PR_SET_DUMPABLE, 0); /* no core files from the SIGSYS tests */
         _exit(fn(arg));
     }
@@ -57,7 +57,8 @@ static int in_child(int (*fn)(const void *), const void *arg)
 static void assert_exit_0(int status)
 {
     if (!WIFEXITED(status) || WEXITSTATUS(status) != 0)
-        fail_msg("child: %s %d", WIFEXITED(status) ? "exit" : "signal", WIFEXITED(status) ? WEXITSTATUS(status) : WTERMSIG(status));
+        fail_msg("child: %s %d", WIFEXITED(status) ? "exit" : "signal",
+                 WIFEXITED(status) ? WEXITSTATUS(status) : WTERMSIG(status));
 }
 
 static int complain(const char *what, long got, long want)
@@ -113,7 +114,7 @@ static int try_all_refused(const void *arg)
         struct seccomp_data d = {.nr = nr};
         int want = rules_decide(&d, 0, NULL).eno;
         if (want == ANSWER_ALLOW || nr == NR_uretprobe || nr == NR_uprobe)
-            continue; /* the kernel keeps probe calls from filters: only its own trampolines may make them, others get SIGILL */
+            continue; /* probe calls never reach a filter: outside the kernel's trampolines they are SIGILL */
         int got = errno_of(nr, 0, 0, 0, 0);
         if (got != want)
             return complain(syscall_name(nr) ? syscall_name(nr) : "unknown number", got, want);
@@ -161,7 +162,9 @@ static int try_dirty(const void *arg)
         if (clean != c->eno || dirty != c->eno)
             return complain(c->name, clean != c->eno ? clean : dirty, c->eno);
     }
-    return errno_of(NR_socket, AF_INET | DIRTY, SOCK_STREAM | DIRTY, 6 | DIRTY, 0) ? complain("socket(TCP), dirty", errno, 0) : 0;
+    return errno_of(NR_socket, AF_INET | DIRTY, SOCK_STREAM | DIRTY, 6 | DIRTY, 0)
+               ? complain("socket(TCP), dirty", errno, 0)
+               : 0;
 }
 
 /* The same calls without a filter: what would not be refused by the kernel itself shows that the filter refuses it. */
@@ -217,7 +220,7 @@ static void calls_of_other_architectures_kill_the_process(void **state)
     assert_int_equal(WTERMSIG(status), SIGSYS);
 }
 
-/* --- setuid bits ------------------------------------------------------------------------------------------------------ */
+/* --- setuid bits -------------------------------------------------------------------------------------------------- */
 
 static int make_setid_inodes(const void *arg)
 {
@@ -275,7 +278,7 @@ static void no_setuid_inode_can_be_made_where_ids_are_the_hosts(void **state)
     assert_int_equal(setid, 0);
 }
 
-/* --- ordinary programs -------------------------------------------------------------------------------------------------- */
+/* --- ordinary programs -------------------------------------------------------------------------------------------- */
 
 static void *thread_main(void *arg)
 {
@@ -308,7 +311,7 @@ static void threads_shells_and_nested_filters_work_behind_it(void **state)
     assert_exit_0(in_child(live_a_normal_life, NULL));
 }
 
-/* --- notifications -------------------------------------------------------------------------------------------------------- */
+/* --- notifications ------------------------------------------------------------------------------------------------ */
 
 struct notified {
     pid_t pid;
@@ -377,6 +380,8 @@ static int make_puzzling_calls(const void *arg)
         return complain("io_uring_setup", got, ENOSYS);
     if ((got = errno_of(NR_openat, (unsigned long)AT_FDCWD, (unsigned long)path, O_WRONLY | O_CREAT, 0600)) != 0)
         return complain("openat", got, 0);
+    if (access(path, F_OK) < 0)
+        return complain("the file that a continued openat makes", errno, 0);
     if ((got = errno_of(NR_openat, (unsigned long)AT_FDCWD, (unsigned long)"/dev/null", O_RDONLY, 0)) != 0)
         return complain("openat for reading", got, 0);
     return (got = errno_of(NR_unlink, (unsigned long)path, 0, 0, 0)) == 0 ? 0 : complain("unlink", got, 0);
@@ -437,7 +442,7 @@ static void a_killed_caller_invalidates_its_notification(void **state)
     (void)close(n.listener);
 }
 
-/* --- loading ---------------------------------------------------------------------------------------------------------------- */
+/* --- loading ------------------------------------------------------------------------------------------------------ */
 
 static int load_without_wait_killable(const void *arg)
 {

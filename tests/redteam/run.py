@@ -1,0 +1,408 @@
+#!/usr/bin/env python3
+"""The red-team run: attempts inside a sandbox, positive controls outside, layer removal, host canaries, leak accounting.
+
+    run.py --hutch build/hutch --test-hutch build-test/hutch --probe build-test/tests/redteam/hutch-probe [--user NAME]
+
+Prints one line per attempt: id, attempt, observed, expected, verdict, and the layers shown to be responsible. An attempt
+counts as proven only if the same attempt gets through, in this very run, with its layers removed; otherwise the line says
+`unproven` and why. Exit code 0 if nothing got through that should not, 1 otherwise.
+"""
+import argparse
+import json
+import os
+import pty
+import re
+import select
+import subprocess
+import sys
+import time
+
+import hostside
+import stage as stage_mod
+from stage import Stage, census, kernel_log, residue, sha
+
+A_LIMITS, A_ALONE, A_INSIDE, A_ROOTFS, A_STDIN_FILE, A_STDIN_DIR, A_TTY, A_LIMITATION, A_NA = (1 << i for i in range(9))
+SPECIAL = A_ALONE | A_STDIN_FILE | A_STDIN_DIR | A_TTY
+LIMITS = ["--memory", "128M", "--pids", "64", "--disk", "32M", "--inodes", "2000", "--open-files", "256", "--timeout", "60s"]
+# Where no cgroup can be had, a typed limit is an error; rlimits still hold the rest.
+LIMITS_FEWER = ["--disk", "32M", "--inodes", "2000", "--open-files", "256", "--timeout", "60s"]
+
+
+def word(observed):
+    return re.split("[: ]", observed, maxsplit=1)[0]
+
+
+def through(observed):
+    return word(observed) in ("success", "reached", "leak")
+
+
+class Suite:
+    def __init__(self, args, stage):
+        self.args, self.stage = args, stage
+        out = subprocess.run([args.probe, "--list", "--json"], capture_output=True, text=True, check=True).stdout
+        self.table = [json.loads(line) for line in out.splitlines()]
+        self.by_id = {a["id"]: a for a in self.table}
+        self.limits, self.messages = LIMITS, ""
+        self.starts = 0
+
+    # --- starting the probe ---------------------------------------------------------------------------------------------
+
+    def hutch_argv(self, options, without=None):
+        binary = self.args.test_hutch if without else self.args.hutch
+        return [binary, "run"] + options + ["--"]
+
+    def probe_argv(self, ids, privilege=None, rootfs=False, **more):
+        values = {**self.stage.vars, **more}
+        if privilege:
+            values["privilege"] = privilege
+        argv = ["/bin/probe" if rootfs else self.stage.probe, "--json"]
+        for k, v in values.items():
+            argv += ["--var", f"{k}={v}"]
+        return argv + ids
+
+    def start(self, argv, without=None, stdin=None, timeout=90, leak_fd=False):
+        """Runs as the caller. With leak_fd a host directory is left open at 7, as a careless parent would."""
+        env = self.stage.env(**({"HUTCH_WITHOUT": without} if without else {}))
+        fd = os.open(self.stage.outside, os.O_RDONLY | os.O_DIRECTORY) if leak_fd else -1
+        if fd >= 0:
+            os.dup2(fd, 77, inheritable=True)
+        self.starts += 1
+        try:
+            with subprocess.Popen(argv, env=env, cwd=self.stage.ws, stdin=stdin if stdin is not None else subprocess.DEVNULL,
+                                  stdout=subprocess.PIPE, stderr=subprocess.PIPE, preexec_fn=self.stage.become,
+                                  pass_fds=[77] if leak_fd else []) as p:
+                try:
+                    out, err = p.communicate(timeout=timeout)
+                except subprocess.TimeoutExpired:
+                    p.kill()
+                    out, err = p.communicate()
+                    err += b"\nred team: timed out"
+        finally:
+            if fd >= 0:
+                os.close(77)
+                os.close(fd)
+        return p.returncode, out.decode(errors="replace"), err.decode(errors="replace")
+
+    @staticmethod
+    def parse(out):
+        seen = {}
+        for line in out.splitlines():
+            if line.startswith('{"id"'):
+                r = json.loads(line)
+                seen[r["id"]] = r["observed"]
+        return seen
+
+    def batch(self, ids, wrap, without=None, **kw):
+        """One start for many attempts; those that need a start of their own get it. wrap(argv) puts it into its place."""
+        seen, together = {}, [i for i in ids if not self.by_id[i]["flags"] & SPECIAL]
+        if together:
+            rc, out, err = self.start(wrap(self.probe_argv(together, **kw)), without, leak_fd=True)
+            seen.update(self.parse(out))
+            self.messages += err
+            for i in together:
+                seen.setdefault(i, f"not-started: exit {rc}, {(err.strip().splitlines() or [''])[-1][:150]}")
+        for i in ids:
+            if self.by_id[i]["flags"] & SPECIAL:
+                seen[i] = self.alone(i, wrap, without, **kw)
+        return seen
+
+    def alone(self, i, wrap, without=None, **kw):
+        flags = self.by_id[i]["flags"]
+        argv = wrap(self.probe_argv([i], **kw))
+        if flags & A_TTY:
+            return self.on_terminal(i, argv, without)
+        stdin = None
+        if flags & A_STDIN_FILE:
+            stdin = os.open(self.stage.vars["rofile"], os.O_RDONLY)
+        elif flags & A_STDIN_DIR:
+            stdin = os.open(self.stage.home if i == "P-08c" else self.stage.outside, os.O_RDONLY | os.O_DIRECTORY)
+        try:
+            rc, out, err = self.start(argv, without, stdin)
+        finally:
+            if stdin is not None:
+                os.close(stdin)
+        self.messages += err
+        if rc >= 128 and i not in self.parse(out):
+            return f"signal {rc - 128}"
+        return self.parse(out).get(i, f"not-started: exit {rc}, {(err.strip().splitlines() or [''])[-1][:150]}")
+
+    def on_terminal(self, i, argv, without=None):
+        """The caller sits on a terminal; afterwards the terminal's input queue must be empty."""
+        pid, master = pty.fork()
+        if pid == 0:
+            self.stage.become()
+            os.chdir(self.stage.ws)
+            os.execve(argv[0], argv, self.stage.env(**({"HUTCH_WITHOUT": without} if without else {})))
+        self.starts += 1
+        out, end = b"", time.monotonic() + 20
+        while time.monotonic() < end:
+            if not select.select([master], [], [], 0.2)[0]:
+                continue
+            try:
+                data = os.read(master, 65536)
+            except OSError:
+                break
+            if not data:
+                break
+            out += data
+        os.close(master)
+        try:
+            os.kill(pid, 9)
+        except ProcessLookupError:
+            pass
+        os.waitpid(pid, 0)
+        text = out.decode(errors="replace").replace("\r", "")
+        # "!" is what the attempt types; a terminal echoes what was typed into it.
+        self.typed = getattr(self, "typed", False) or (not without and "!" in re.sub(r'"[^"]*"', "", text))
+        m = re.search(r'"observed":"([^"]*)"', text)
+        return m.group(1) if m else "not-started: " + text.strip()[-150:]
+
+    # --- the places -----------------------------------------------------------------------------------------------------
+
+    def inside(self, options=(), without=None):
+        return lambda argv: self.hutch_argv(list(options), without) + argv
+
+    @staticmethod
+    def outside(argv):
+        return argv
+
+    @staticmethod
+    def bare_ns(argv):
+        return ["unshare", "--user", "--map-root-user", "--keep-caps", "--mount", "--pid", "--fork", "--net", "--ipc", "--uts",
+                "--cgroup", "--mount-proc", "--"] + argv
+
+    def pick(self, *controls, flags=0, no_flags=0):
+        return [a["id"] for a in self.table if a["control"] in controls and a["strict"] and not a["flags"] & (A_NA | no_flags) and
+                (not flags or a["flags"] & flags)]
+
+    def controls(self):
+        """Every attempt where nothing stops it: outside as the same caller, or in a bare user namespace."""
+        st = self.stage
+        kinds = ("outside", "allowed") + (("root",) if st.is_root else ())
+        seen = self.batch(self.pick(*kinds, no_flags=A_LIMITS | A_INSIDE), self.outside, target=st.sentinel.pid)
+        st.restore()
+        seen.update(self.batch(self.pick("ns", no_flags=A_LIMITS), self.bare_ns))
+        st.restore()
+        return seen
+
+    def strict(self):
+        runnable = [a["id"] for a in self.table if a["control"] != "host" and not a["flags"] & (A_NA | A_ROOTFS | A_LIMITS)]
+        seen = self.batch(runnable, self.inside())
+        limited = [a["id"] for a in self.table if a["flags"] & A_LIMITS]
+        rc, _, err = self.start(self.hutch_argv(LIMITS) + ["/bin/true"])
+        if rc != 0:
+            self.limits = LIMITS_FEWER
+            print(f"note: memory and pids limits cannot be had here ({err.strip()[:160]}); R rows run with the others only")
+        skip = {"R-01", "R-02", "R-03", "R-04", "R-29", "R-28", "R-27", "D-05", "R-25"} if self.limits is LIMITS_FEWER else set()
+        for i in limited:  # one start each: an OOM kill must not take the others along
+            seen[i] = ("skipped: no memory or pids limit on this host for this caller" if i in skip else
+                       self.alone(i, self.inside(self.limits)))
+        return seen
+
+    def removal(self, results):
+        """One start per set of layers, then one per single layer for attempts that several layers stop."""
+        sets, singles, proof = {}, {}, {}
+        for a in self.table:
+            if not a["layers"] or a["id"] not in results or a["flags"] & A_NA or a["control"] == "allowed":
+                continue
+            if a["id"] == "P-07b":
+                continue
+            sets.setdefault((a["layers"], bool(a["flags"] & A_LIMITS)), []).append(a["id"])
+            layers = a["layers"].split(",")
+            for layer in layers if len(layers) > 1 else []:
+                singles.setdefault((layer, bool(a["flags"] & A_LIMITS)), []).append(a["id"])
+        for (layers, limited), ids in sets.items():
+            seen = self.removal_batch(ids, layers, limited)
+            for i in ids:
+                proof[i] = {"layers": layers.split(","), "observed": seen.get(i, "not-run"), "alone": []}
+        for (layer, limited), ids in singles.items():
+            ids = [i for i in ids if through(proof[i]["observed"])]
+            seen = self.removal_batch(ids, layer, limited) if ids else {}
+            for i in ids:
+                if through(seen.get(i, "")):
+                    proof[i]["alone"].append(layer)
+        return proof
+
+    def removal_batch(self, ids, layers, limited):
+        if limited:
+            seen = {i: self.alone(i, self.inside(self.limits, layers), layers) for i in ids}
+        else:
+            seen = self.batch(ids, self.inside((), layers), layers)
+        self.stage.restore()
+        return seen
+
+    # --- the container tier ---------------------------------------------------------------------------------------------
+
+    def make_root(self):
+        root = self.stage.path("root")
+        for d in ("bin", "dev", "etc", "proc", "sys", "tmp", "home", "run", "usr", "work"):
+            os.makedirs(os.path.join(root, d), exist_ok=True)
+        subprocess.run(["cp", self.stage.probe, root + "/bin/probe"], check=True)
+        stage_mod.write(root + "/etc/passwd", "root:x:0:0::/:/bin/probe\nuser:x:1000:1000::/home:/bin/probe\n")
+        stage_mod.write(root + "/etc/group", "root:x:0:\nuser:x:1000:\n")
+        self.stage.own(root)
+        return root
+
+    def container(self, privilege):
+        """None and a reason if this binary or host has no --root."""
+        root = self.make_root()
+        options = ["--root", root, "--chdir", "/work"] + (["--privilege", privilege] if privilege != "strict" else [])
+        rc, _, err = self.start(self.hutch_argv(options) + ["/bin/probe", "--whoami"])
+        if rc != 0:
+            return None, (err.strip().splitlines() or [f"exit {rc}"])[-1]
+        no = A_NA | A_LIMITS | A_STDIN_FILE | A_STDIN_DIR | A_TTY
+        ids = [a["id"] for a in self.table if a["control"] != "host" and not a["flags"] & no and a["topic"] != "protected names"
+               and a["id"][:4] not in ("F-10", "F-12", "F-39", "C-01", "F-19", "S-28")]
+        seen = self.batch(ids, self.inside(options), privilege=privilege, rootfs=True, rootdir=root)
+        return seen, None
+
+
+# --- report ---------------------------------------------------------------------------------------------------------------
+
+
+class Report:
+    COUNTS = ("passed", "failed", "skipped", "unproven", "limitations", "not applicable")
+
+    def __init__(self):
+        self.n = dict.fromkeys(self.COUNTS, 0)
+        self.failures, self.rows = [], []
+
+    def row(self, kind, i, what, observed, expected, verdict, proof):
+        print(f"{i:<7}{what[:64]:<65}{observed[:44]:<45}{(expected or '-')[:34]:<35}{verdict:<9}{proof}")
+        self.rows.append({"run": kind, "id": i, "attempt": what, "observed": observed, "expected": expected, "verdict": verdict,
+                          "proof": proof})
+        if verdict == "FAIL":
+            self.n["failed"] += 1
+            self.failures.append(f"{kind} {i}: {what}: observed {observed}, expected {expected}")
+
+    def judge(self, a, observed, expected):
+        if observed.startswith("skipped"):
+            self.n["skipped"] += 1
+            return "skipped"
+        if a["flags"] & A_LIMITATION and through(observed):
+            self.n["limitations"] += 1
+            return "limit"
+        if word(observed) in expected.split():
+            self.n["passed"] += 1
+            return "ok"
+        return "FAIL"
+
+    def proof(self, a, control, p, verdict):
+        if a["control"] == "allowed" or verdict in ("skipped", "limit", "FAIL"):
+            return a["why"] if verdict == "limit" else "-"
+        if p and through(p["observed"]):
+            text = "+".join(p["layers"])
+            if len(p["layers"]) > 1:
+                text += f" ({', '.join(p['alone'])} alone)" if p["alone"] else " (each also stopped by the others)"
+            return text
+        self.n["unproven"] += 1
+        tried = f"without {'+'.join(p['layers'])}: {p['observed'][:60]}; " if p else ""
+        outside = "" if control is None else f"outside: {control[:30]}; "
+        return f"unproven: {tried}{outside}{a['why'] or 'no layer can be removed for it'}"
+
+    def table(self, kind, suite, seen, column, controls, proofs):
+        print(f"\n== {kind}")
+        for a in suite.table:
+            if a["id"] not in seen:
+                continue
+            verdict = self.judge(a, seen[a["id"]], a[column])
+            proof = self.proof(a, controls.get(a["id"]), proofs.get(a["id"]), verdict) if proofs is not None else ""
+            self.row(kind, a["id"], a["attempt"], seen[a["id"]], a[column], verdict, proof)
+
+    def control_table(self, suite, controls):
+        bad = [i for i, o in controls.items() if not through(o)]
+        print(f"\n== positive controls: {len(controls) - len(bad)} of {len(controls)} get through where nothing stops them")
+        for i in bad:
+            a = suite.by_id[i]
+            print(f"{i:<7}{a['attempt'][:64]:<65}{controls[i][:60]:<61}{a['why'] or 'NO REASON GIVEN'}")
+            if not a["why"] and not controls[i].startswith("skipped"):
+                self.n["failed"] += 1
+                self.failures.append(f"control {i}: {a['attempt']}: {controls[i]} where nothing stops it")
+
+    def host(self, kind, suite, observed):
+        print(f"\n== {kind}: seen from outside")
+        for a in suite.table:
+            if a["control"] != "host":
+                continue
+            got = observed.get(a["id"], "skipped: not run")
+            verdict = self.judge(a, got, a["strict"])
+            self.row(kind, a["id"], a["attempt"], got, a["strict"], verdict, "")
+
+    def not_applicable(self, suite):
+        print("\n== not applicable here")
+        for a in suite.table:
+            if a["flags"] & A_NA:
+                self.n["not applicable"] += 1
+                print(f"{a['id']:<7}{a['attempt'][:64]:<65}not applicable here: {a['why']}")
+
+
+def run_one(args, user, report):
+    kind = "root" if user is None and os.getuid() == 0 else (user or "user")
+    st = Stage(args.dir, args.probe, user)
+    try:
+        suite = Suite(args, st)
+        before, log, binary = census(st.base), kernel_log(), sha(args.hutch)
+        t0 = time.monotonic()
+        controls = suite.controls()
+        report.control_table(suite, controls)
+        ws_before = st.listing(st.ws)
+        seen = suite.strict()
+        after_strict = hostside.after_run(suite, ws_before)
+        t1 = time.monotonic()
+        proofs = suite.removal(seen) if args.test_hutch else {}
+        t2 = time.monotonic()
+        report.table(f"{kind}, strict, process tier", suite, seen, "strict", controls, proofs)
+        for privilege in ("strict", "computer"):
+            boxed, reason = suite.container(privilege)
+            if boxed is None:
+                print(f"\n== {kind}, {privilege}, container tier: skipped: {reason}")
+                report.n["skipped"] += 1
+            else:
+                report.table(f"{kind}, {privilege}, container tier", suite, boxed, privilege, {}, None)
+        host = {**after_strict, **hostside.checks(suite, args)}
+        host.update(hostside.finals(suite, before, log, binary))
+        report.host(kind, suite, host)
+        print(f"\n{kind}: {suite.starts} sandboxes and controls started; attempts {t1 - t0:.0f} s, removal {t2 - t1:.0f} s, "
+              f"rest {time.monotonic() - t2:.0f} s")
+        return suite
+    finally:
+        st.close()
+
+
+def main():
+    ap = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    ap.add_argument("--hutch", required=True)
+    ap.add_argument("--test-hutch", help="a build with layer removal; without it everything is unproven")
+    ap.add_argument("--probe", required=True)
+    ap.add_argument("--user", help="an ordinary user to run as, besides root")
+    ap.add_argument("--only-user", action="store_true")
+    ap.add_argument("--dir", default="/var/tmp")
+    ap.add_argument("--record", action="store_true", help="write the table of system-call verdicts instead of comparing")
+    ap.add_argument("--seconds", type=float, default=3, help="time box of each race and storm")
+    ap.add_argument("--json", help="write every row to this file")
+    args = ap.parse_args()
+    for name in ("hutch", "test_hutch", "probe"):
+        value = getattr(args, name)
+        if value and not os.access(value, os.X_OK):
+            ap.error(f"--{name.replace('_', '-')} {value}: not an executable file")
+        if value:
+            setattr(args, name, os.path.abspath(value))
+    report, suite = Report(), None
+    print(f"{'id':<7}{'attempt':<65}{'observed':<45}{'expected':<35}{'verdict':<9}layers proven")
+    if not args.only_user:
+        suite = run_one(args, None, report)
+    if args.user:
+        suite = run_one(args, args.user, report)
+    if suite:
+        report.not_applicable(suite)
+    for f in report.failures:
+        print("FAILED", f)
+    if args.json:
+        with open(args.json, "w") as f:
+            json.dump(report.rows, f, indent=1)
+    print("red team: " + ", ".join(f"{v} {k}" for k, v in report.n.items()))
+    return 1 if report.n["failed"] else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
