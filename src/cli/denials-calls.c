@@ -18,13 +18,20 @@ struct word {
 };
 
 static const struct word families[] = {
-    {AF_UNIX, "AF_UNIX"},     {AF_INET, "AF_INET"},           {AF_INET6, "AF_INET6"},   {AF_NETLINK, "AF_NETLINK"},
-    {AF_PACKET, "AF_PACKET"}, {AF_KEY, "AF_KEY"},             {AF_ALG, "AF_ALG"},       {AF_VSOCK, "AF_VSOCK"},
-    {AF_CAN, "AF_CAN"},       {AF_BLUETOOTH, "AF_BLUETOOTH"}, {AF_TIPC, "AF_TIPC"},     {AF_RDS, "AF_RDS"},
-    {AF_NFC, "AF_NFC"},       {AF_XDP, "AF_XDP"},             {AF_SMC, "AF_SMC"},       {AF_RXRPC, "AF_RXRPC"},
-    {AF_IB, "AF_IB"},         {AF_KCM, "AF_KCM"},             {AF_QIPCRTR, "AF_QIPCRTR"}, {AF_APPLETALK, "AF_APPLETALK"},
-    {AF_IPX, "AF_IPX"},       {AF_X25, "AF_X25"},             {AF_LLC, "AF_LLC"},       {AF_PPPOX, "AF_PPPOX"},
-    {AF_PHONET, "AF_PHONET"}, {AF_IEEE802154, "AF_IEEE802154"}, {AF_CAIF, "AF_CAIF"},   {AF_MPLS, "AF_MPLS"},
+    {AF_UNIX, "AF_UNIX"},       {AF_INET, "AF_INET"},
+    {AF_INET6, "AF_INET6"},     {AF_NETLINK, "AF_NETLINK"},
+    {AF_PACKET, "AF_PACKET"},   {AF_KEY, "AF_KEY"},
+    {AF_ALG, "AF_ALG"},         {AF_VSOCK, "AF_VSOCK"},
+    {AF_CAN, "AF_CAN"},         {AF_BLUETOOTH, "AF_BLUETOOTH"},
+    {AF_TIPC, "AF_TIPC"},       {AF_RDS, "AF_RDS"},
+    {AF_NFC, "AF_NFC"},         {AF_XDP, "AF_XDP"},
+    {AF_SMC, "AF_SMC"},         {AF_RXRPC, "AF_RXRPC"},
+    {AF_IB, "AF_IB"},           {AF_KCM, "AF_KCM"},
+    {AF_QIPCRTR, "AF_QIPCRTR"}, {AF_APPLETALK, "AF_APPLETALK"},
+    {AF_IPX, "AF_IPX"},         {AF_X25, "AF_X25"},
+    {AF_LLC, "AF_LLC"},         {AF_PPPOX, "AF_PPPOX"},
+    {AF_PHONET, "AF_PHONET"},   {AF_IEEE802154, "AF_IEEE802154"},
+    {AF_CAIF, "AF_CAIF"},       {AF_MPLS, "AF_MPLS"},
 };
 
 static const struct word socket_types[] = {

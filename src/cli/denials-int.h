@@ -9,7 +9,7 @@
 #include "cli/denials.h"
 
 struct denial {
-    uint64_t hash;  /* of kind, access and subject */
+    uint64_t hash; /* of kind, access and subject */
     uint64_t count;
     const char *kind;     /* "syscall", "file", "limit"; static, as the next two are */
     const char *access;   /* "read" or "write" of a file, else "" */
@@ -45,7 +45,8 @@ struct denials {
 uint64_t denials_hash(uint64_t seed, const char *s);
 /* Counts a refusal. Returns the new entry, for the caller to complete, or NULL if it was known already or the list is
  * full. `kind` and `access` are static strings. */
-struct denial *denials_count(struct denials *d, const char *kind, const char *access, const char *subject, uint64_t count);
+struct denial *denials_count(struct denials *d, const char *kind, const char *access, const char *subject,
+                             uint64_t count);
 
 /* Reads up to `max` - 1 bytes of a string of another process and ends it with NUL. False if nothing could be read. */
 bool denials_read_string(pid_t pid, uint64_t addr, char *ret, size_t max);
@@ -64,8 +65,8 @@ enum path_intent { INTENT_NONE, INTENT_OPEN, INTENT_CREATE, INTENT_REMOVE, INTEN
 /* What a call means to do, as far as its arguments tell. Paths are absolute, as named: not cleaned, not resolved. */
 struct path_attempt {
     enum path_intent intent;
-    int flags;     /* INTENT_OPEN: of open(2) */
-    bool nofollow; /* a final symbolic link is meant itself */
+    int flags;                                    /* INTENT_OPEN: of open(2) */
+    bool nofollow;                                /* a final symbolic link is meant itself */
     char path[2 * PATH_MAX], path2[2 * PATH_MAX]; /* path2: where INTENT_RENAME moves it */
 };
 

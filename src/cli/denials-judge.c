@@ -87,7 +87,8 @@ static void explain_op(struct refusal *r)
 }
 
 /* Opening and changing what is there, or making a file by opening it. */
-static bool judge_thing(const struct denials *d, const struct path_attempt *a, const struct place *at, struct refusal *ret)
+static bool judge_thing(const struct denials *d, const struct path_attempt *a, const struct place *at,
+                        struct refusal *ret)
 {
     const struct plan_op *op = plan_op_for(d->plan, at->real);
     bool masked = op && op->kind == OP_MASK, stub = op && op->kind == OP_STUB && strcmp(op->path, at->real) == 0;
@@ -130,8 +131,9 @@ static bool judge_name(const struct denials *d, const char *path, struct refusal
     if (exact->kind != OP_STUB) {
         ret->name_fixed = true;
         ret->eno = EBUSY;
-        ret->why = exact->kind == OP_PIN ? "it holds protected names, so it cannot be moved or removed while the command runs"
-                                         : "it is protected where it is and cannot be moved or removed";
+        ret->why = exact->kind == OP_PIN
+                       ? "it holds protected names, so it cannot be moved or removed while the command runs"
+                       : "it is protected where it is and cannot be moved or removed";
     }
     return true;
 }
@@ -167,8 +169,8 @@ static void add_grant(const struct denials *d, const struct refusal *r, const ch
     /* A file that is not there cannot be granted by itself; of the root directory nobody gets more than a file. */
     const char *what = r->by_parent && strcmp(parent, "/") != 0 ? parent : path;
     bool grantable = !r->kernel && !r->name_fixed && !path_under(path, "/sys") && !path_under(path, "/dev");
-    policy_grant_for_path(d->policy, what, !r->read, grantable ? &x->grant_policy : NULL, grantable ? &x->grant_flag : NULL,
-                          &rule, &source);
+    policy_grant_for_path(d->policy, what, !r->read, grantable ? &x->grant_policy : NULL,
+                          grantable ? &x->grant_flag : NULL, &rule, &source);
     if (r->op && r->op->rule) {
         buf_done(&source);
         rule = r->op->rule;

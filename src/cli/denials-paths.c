@@ -148,10 +148,10 @@ void denials_open_root(struct denials *d, pid_t init, pid_t pid)
     }
 }
 
-static int open_inside(const struct denials *d, const char *path, bool nofollow)
+static int open_inside(const struct denials *d, const char *path, bool nofollow, uint64_t resolve)
 {
     struct open_how how = {.flags = O_PATH | O_CLOEXEC | (nofollow ? O_NOFOLLOW : 0),
-                           .resolve = RESOLVE_IN_ROOT | RESOLVE_NO_MAGICLINKS};
+                           .resolve = RESOLVE_IN_ROOT | RESOLVE_NO_MAGICLINKS | resolve};
     if (d->root < 0) {
         errno = EBADF;
         return -1;
@@ -178,7 +178,7 @@ static const char *real_parent(struct denials *d, const char *named)
     struct parent_dir *slot = &d->parents[(hash >> 32) % PARENT_CACHE];
     if (slot->hash == hash && strcmp(slot->named, named) == 0)
         return slot->real;
-    _cleanup_close_ int fd = open_inside(d, named, false);
+    _cleanup_close_ int fd = open_inside(d, named, false, 0);
     if (fd < 0 || !name_of(fd, real, sizeof real))
         return NULL;
     free(slot->named);
@@ -206,20 +206,24 @@ static void resolve_absent(struct denials *d, const char *path, struct place *re
 
 void denials_resolve(struct denials *d, const char *path, bool nofollow, struct place *ret)
 {
+    _cleanup_free_ char *clean = path_clean("/", path);
     struct stat st;
-    _cleanup_close_ int fd = open_inside(d, path, nofollow);
     ret->exists = ret->parent_exists = false;
     ret->mode = 0;
-    ret->real[0] = '\0';
-    if (fd >= 0 && name_of(fd, ret->real, sizeof ret->real) && fstat(fd, &st) == 0) {
-        ret->exists = ret->parent_exists = true;
-        ret->mode = st.st_mode;
-        return;
+    /* Most paths go through no symbolic link: their name is their real name, and it need not be asked for. */
+    bool plain = true;
+    _cleanup_close_ int fd = open_inside(d, path, nofollow, RESOLVE_NO_SYMLINKS);
+    if (fd < 0 && errno == ELOOP) {
+        plain = false;
+        fd = open_inside(d, path, nofollow, 0);
     }
     if (fd < 0 && errno == ENOENT)
         resolve_absent(d, path, ret);
-    if (!ret->parent_exists) { /* out of sight: the name is all there is */
-        _cleanup_free_ char *clean = path_clean("/", path);
-        (void)snprintf(ret->real, sizeof ret->real, "%s", clean);
+    if (fd >= 0 && fstat(fd, &st) == 0 && (plain || name_of(fd, ret->real, sizeof ret->real))) {
+        ret->exists = ret->parent_exists = true;
+        ret->mode = st.st_mode;
     }
+    /* Out of sight (no permission, a loop): the name is all there is, too. */
+    if ((ret->exists && plain) || !ret->parent_exists)
+        (void)snprintf(ret->real, sizeof ret->real, "%s", clean);
 }

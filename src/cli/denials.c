@@ -62,7 +62,8 @@ uint64_t denials_hash(uint64_t seed, const char *s)
     return h;
 }
 
-struct denial *denials_count(struct denials *d, const char *kind, const char *access, const char *subject, uint64_t count)
+struct denial *denials_count(struct denials *d, const char *kind, const char *access, const char *subject,
+                             uint64_t count)
 {
     char cut[DENIALS_SUBJECT_MAX + 1];
     (void)snprintf(cut, sizeof cut, "%s", subject);
@@ -70,7 +71,8 @@ struct denial *denials_count(struct denials *d, const char *kind, const char *ac
     d->total += count;
     for (size_t i = 0; i < d->n; i++) {
         struct denial *x = d->items[i];
-        if (x->hash == hash && strcmp(x->subject, cut) == 0 && strcmp(x->kind, kind) == 0 && strcmp(x->access, access) == 0) {
+        if (x->hash == hash && strcmp(x->subject, cut) == 0 && strcmp(x->kind, kind) == 0 &&
+            strcmp(x->access, access) == 0) {
             x->count += count;
             return NULL;
         }
@@ -159,9 +161,9 @@ void denials_notified(struct denials *d, int listener, pid_t init)
 /* --- limits --------------------------------------------------------------------------------------------------------- */
 
 static const char *const limit_flags[LIMIT_MAX] = {
-    [LIMIT_CPU] = "--cpus",          [LIMIT_MEMORY] = "--memory",         [LIMIT_PIDS] = "--pids",
-    [LIMIT_DISK] = "--disk",         [LIMIT_INODES] = "--inodes",         [LIMIT_OPEN_FILES] = "--open-files",
-    [LIMIT_WALL_TIME] = "--timeout", [LIMIT_CPU_TIME] = "--cpu-time",     [LIMIT_OUTPUT] = "--output-bytes",
+    [LIMIT_CPU] = "--cpus",          [LIMIT_MEMORY] = "--memory",     [LIMIT_PIDS] = "--pids",
+    [LIMIT_DISK] = "--disk",         [LIMIT_INODES] = "--inodes",     [LIMIT_OPEN_FILES] = "--open-files",
+    [LIMIT_WALL_TIME] = "--timeout", [LIMIT_CPU_TIME] = "--cpu-time", [LIMIT_OUTPUT] = "--output-bytes",
 };
 
 /* A value as documents and flags take it. */
@@ -274,5 +276,6 @@ void denials_tail(const struct denials *d, struct buf *out)
         told += d->items[i]->count;
     }
     if (d->total > told)
-        buf_addf(out, "hutch: and %llu other refusals; --json FILE records them\n", (unsigned long long)(d->total - told));
+        buf_addf(out, "hutch: and %llu other refusals; --json FILE records them\n",
+                 (unsigned long long)(d->total - told));
 }

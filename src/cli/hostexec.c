@@ -22,7 +22,7 @@ struct walk {
     const struct hostexec *h;
     const struct plan_op *root;
     struct strv *ret;
-    unsigned left; /* directory entries that may still be looked at */
+    unsigned left;    /* directory entries that may still be looked at */
     bool starts[256]; /* first bytes of names that matter: nearly every entry is told apart by it */
 };
 
@@ -105,8 +105,8 @@ static void look_entry(struct walk *w, int fd, const char *dir, const char *entr
 
 static bool descends(const struct dirent_raw *e)
 {
-    return (e->type == DT_DIR || e->type == DT_UNKNOWN) && strcmp(e->name, ".") != 0 && strcmp(e->name, "..") != 0 && strcmp(e->name, ".git") != 0 &&
-           strcmp(e->name, "node_modules") != 0;
+    return (e->type == DT_DIR || e->type == DT_UNKNOWN) && strcmp(e->name, ".") != 0 && strcmp(e->name, "..") != 0 &&
+           strcmp(e->name, ".git") != 0 && strcmp(e->name, "node_modules") != 0;
 }
 
 /* Returns false when the budget is used up. */

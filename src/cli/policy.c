@@ -129,7 +129,7 @@ static int print(const struct buf *out)
     return cli_fail(&err);
 }
 
-/* --- check ---------------------------------------------------------------------------------------------------------- */
+/* --- check -------------------------------------------------------------------------------------------------------- */
 
 /* Allowing a call that no sandbox may make shows only when the filter is built. */
 static int check_filter(const struct policy *p, struct err *err)
@@ -189,7 +189,7 @@ static int run_check(const struct place *place, struct run_args *args)
     return code;
 }
 
-/* --- show and explain ----------------------------------------------------------------------------------------------- */
+/* --- show and explain --------------------------------------------------------------------------------------------- */
 
 static int run_show(const struct place *place, const struct run_args *args, bool as_json)
 {
@@ -268,7 +268,7 @@ static int run_explain(const struct place *place, const struct run_args *args, e
     return r < 0 ? cli_fail(&err) : print(&out);
 }
 
-/* --- trust ---------------------------------------------------------------------------------------------------------- */
+/* --- trust -------------------------------------------------------------------------------------------------------- */
 
 static int add_trust(const char *trust, const char *path, const struct place *place, struct err *err)
 {
@@ -329,7 +329,7 @@ static int run_trust(const struct place *place, int argc, char **argv)
     return r < 0 ? cli_fail(&err) : 0;
 }
 
-/* --- the sub-commands ----------------------------------------------------------------------------------------------- */
+/* --- the sub-commands --------------------------------------------------------------------------------------------- */
 
 static int run_with_options(const struct place *place, const char *sub, int argc, char **argv)
 {

@@ -22,9 +22,9 @@ static bool died_of_full_disk(const struct outcome *o)
 static const char *cause_name(const struct outcome *o)
 {
     static const char *const names[] = {
-        [END_EXIT] = "exit",         [END_SIGNAL] = "signal", [END_OOM] = "oom",         [END_DEADLINE] = "deadline",
-        [END_CPU_TIME] = "cpu_time", [END_OUTPUT] = "output", [END_DENIALS] = "denials", [END_NOT_RUN] = "not_run",
-        [END_UNKNOWN] = "unknown",
+        [END_EXIT] = "exit",         [END_SIGNAL] = "signal",     [END_OOM] = "oom",
+        [END_DEADLINE] = "deadline", [END_CPU_TIME] = "cpu_time", [END_OUTPUT] = "output",
+        [END_DENIALS] = "denials",   [END_NOT_RUN] = "not_run",   [END_UNKNOWN] = "unknown",
     };
     return died_of_full_disk(o) ? "disk_full" : names[o->cause];
 }
@@ -271,7 +271,10 @@ static const char *seccomp_word(const struct wall_spec *s)
     unsigned flags = s && s->filter ? s->filter->flags : 0;
     if (!s || !s->filter)
         return "off";
-    return flags & FILTER_LEARN ? "learn" : flags & FILTER_EXPLAIN ? "explain" : flags & FILTER_NOTIFY ? "notify" : "on";
+    return flags & FILTER_LEARN     ? "learn"
+           : flags & FILTER_EXPLAIN ? "explain"
+           : flags & FILTER_NOTIFY  ? "notify"
+                                    : "on";
 }
 
 static void put_layers(struct json *j, const struct record_in *in)

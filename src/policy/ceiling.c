@@ -46,7 +46,7 @@ static int apply_limits(struct policy *p, const struct policy *c, enum policy_le
     return 0;
 }
 
-/* --- files ---------------------------------------------------------------------------------------------------------- */
+/* --- files -------------------------------------------------------------------------------------------------------- */
 
 /* The ceiling's deny_read rule that covers `path`, or NULL. */
 static const struct file_rule *deny_over(const struct policy *c, const char *path)
@@ -144,7 +144,7 @@ static int add_denies(struct policy *p, const struct policy *c, struct err *err)
     return 0;
 }
 
-/* --- the rest ------------------------------------------------------------------------------------------------------- */
+/* --- the rest ----------------------------------------------------------------------------------------------------- */
 
 static int profile_rank(const char *profile)
 {
@@ -218,7 +218,7 @@ int ceiling_apply(struct policy *p, struct err *err)
     return 0;
 }
 
-/* --- for explain ---------------------------------------------------------------------------------------------------- */
+/* --- for explain -------------------------------------------------------------------------------------------------- */
 
 const struct origin *ceiling_on_path(const struct policy *p, const char *path, bool write)
 {

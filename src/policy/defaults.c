@@ -253,7 +253,7 @@ static const char *const env_deny[] = {
     "DATABASE_URL", "*_URI",        "*_WEBHOOK*",
 };
 
-/* --- into a policy -------------------------------------------------------------------------------------------------- */
+/* --- into a policy ------------------------------------------------------------------------------------------------ */
 
 static char *resolve(const struct policy_where *where, const struct path_default *def)
 {
@@ -286,7 +286,7 @@ static void add_paths(const struct policy_where *where, enum file_verb verb, con
     }
 }
 
-/* The working directory is writable unless that would open the whole host, the sandbox's own places or something denied. */
+/* The working directory is writable unless that would open the whole host, the sandbox's places or what is denied. */
 static void add_workspace(const struct policy_where *where, struct policy *p)
 {
     static const char *const never[] = {"/proc", "/sys", "/dev", "/run", "/var/run"};

@@ -118,7 +118,7 @@ void policy_grant_for_path(const struct policy *p, const char *path, bool write,
     hand_out(&g, policy_line, flag, rule_id, origin);
 }
 
-/* --- system calls --------------------------------------------------------------------------------------------------- */
+/* --- system calls ------------------------------------------------------------------------------------------------- */
 
 static unsigned filter_flags(const struct policy *p)
 {
@@ -171,7 +171,7 @@ void policy_grant_for_syscall(const struct policy *p, int nr, struct buf *policy
     hand_out(&g, policy_line, flag, rule_id, origin);
 }
 
-/* --- hosts ---------------------------------------------------------------------------------------------------------- */
+/* --- hosts -------------------------------------------------------------------------------------------------------- */
 
 /* "*.example.com" means names below it, "host:443" one port; deny wins. Without a proxy nothing enforces rules yet. */
 static bool host_rule_matches(const char *rule, const char *host)
@@ -223,7 +223,7 @@ void policy_grant_for_host(const struct policy *p, const char *host, struct buf 
     hand_out(&g, policy_line, flag, rule_id, origin);
 }
 
-/* --- for people ----------------------------------------------------------------------------------------------------- */
+/* --- for people --------------------------------------------------------------------------------------------------- */
 
 static void add_grant(struct buf *out, const struct grant *g)
 {

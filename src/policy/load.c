@@ -106,7 +106,7 @@ static int load_standard(const struct policy_where *where, struct policy *p, str
     return load_level(project, LEVEL_PROJECT, where, p, err);
 }
 
-/* --- flags ---------------------------------------------------------------------------------------------------------- */
+/* --- flags -------------------------------------------------------------------------------------------------------- */
 
 static bool is_list_key(const char *key)
 {

@@ -154,7 +154,7 @@ void merge_protected_name(struct policy *p, struct protected_name *name)
     p->names[p->nnames++] = *name;
 }
 
-/* --- SRC:DEST ------------------------------------------------------------------------------------------------------- */
+/* --- SRC:DEST ----------------------------------------------------------------------------------------------------- */
 
 /* What a glob says about things below `dir`: the part of it behind dir's components, or NULL if it says nothing. "**"
  * before that point may stand for any of them, and matches below every place. */

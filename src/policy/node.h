@@ -41,7 +41,7 @@ void node_free(struct node *node);
 static inline void node_free_p(struct node **node) { node_free(*node); }
 #define _cleanup_node_ __attribute__((cleanup(node_free_p)))
 
-/* For values that do not come from a document: a scalar copy, an empty list or mapping, and appending (takes `child`). */
+/* For values from elsewhere: a scalar copy, an empty list or mapping, and appending (takes `child`). */
 struct node *node_new(enum node_kind kind, const char *text, unsigned line);
 void node_take(struct node *parent, struct node *child);
 

@@ -9,7 +9,7 @@
 
 static bool is_pattern(const char *name) { return strchr(name, '*') != NULL; }
 
-/* POSIX asks for letters, digits and "_"; programs use "." and "-" too. What cannot be is "=", space and control bytes. */
+/* POSIX asks for letters, digits and "_"; programs use "." and "-" too. */
 static bool is_name(const char *s, bool pattern_ok)
 {
     size_t n = strlen(s);
@@ -128,7 +128,7 @@ int doc_read_env(struct doc *d, const struct node *value, unsigned arg)
     return doc_map(d, value, "env", env_keys);
 }
 
-/* --- the environment ------------------------------------------------------------------------------------------------ */
+/* --- the environment ---------------------------------------------------------------------------------------------- */
 
 /* The rule that decides about a variable, or NULL if none names it. */
 static const struct env_rule *env_rule_for(const struct policy *p, const char *name)

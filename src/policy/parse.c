@@ -32,7 +32,7 @@ static int rank_of(const char *const *words, const char *word)
     return i;
 }
 
-/* --- syscalls ------------------------------------------------------------------------------------------------------- */
+/* --- syscalls ----------------------------------------------------------------------------------------------------- */
 
 static int read_profile(struct doc *d, const struct node *value, unsigned arg)
 {
@@ -104,7 +104,7 @@ static int read_ceiling_syscalls(struct doc *d, const struct node *value, unsign
     return doc_map(d, value, "ceiling.syscalls", keys);
 }
 
-/* --- network -------------------------------------------------------------------------------------------------------- */
+/* --- network ------------------------------------------------------------------------------------------------------ */
 
 static int rank_of_network(enum network_mode mode) { return rank_of(network_words, network_name(mode)); }
 
@@ -159,7 +159,7 @@ static int read_ceiling_network(struct doc *d, const struct node *value, unsigne
     return i < 0 ? -1 : set_network(d, value->line, i == 0 ? NETWORK_OFF : i == 1 ? NETWORK_RULES : NETWORK_HOST);
 }
 
-/* --- single values -------------------------------------------------------------------------------------------------- */
+/* --- single values ------------------------------------------------------------------------------------------------ */
 
 static int read_privilege(struct doc *d, const struct node *value, unsigned arg)
 {
@@ -235,7 +235,7 @@ static int read_version(struct doc *d, const struct node *value, unsigned arg)
                : doc_fail(d, value->line, "version must be 1, not \"%s\"; a newer hutch may read it", doc_safe(text));
 }
 
-/* --- ceiling and top ------------------------------------------------------------------------------------------------ */
+/* --- ceiling and top ---------------------------------------------------------------------------------------------- */
 
 static int read_ceiling(struct doc *d, const struct node *value, unsigned arg)
 {

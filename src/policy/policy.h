@@ -138,7 +138,7 @@ struct policy {
     struct origin search_depth_origin;
     struct strv strings;   /* storage behind origin.file */
     struct strv sources;   /* documents that took part, in merge order, for `show` */
-    /* Bounds from `ceiling:` in the system and the user document, NULL if there is none. Held in the same form; a single
+    /* Bounds from `ceiling:` in the system and the user document, NULL if there is none. In the same form; a single
      * value counts only if its origin has a file. */
     struct policy *ceiling[2];
     struct origin write_ceiling;   /* in a ceiling: files.allow_write was given here, even if empty */
@@ -195,8 +195,8 @@ bool policy_may_write(const struct policy *p, const char *path, const struct fil
 /* Bounds of what a command's environment may become. */
 enum { ENV_COUNT_MAX = 4096, ENV_BYTES_MAX = 1 << 20 };
 /* The command's environment: "NAME=value" entries in ret, the names (never the values) of what stayed outside in
- * ret_dropped, which may be NULL. A variable is passed if a pass rule names it and no deny rule does; a rule for exactly this name
- * beats a pattern of the same or an earlier level; of two exact rules the later level wins, at the same level deny.
+ * ret_dropped, which may be NULL. A variable is passed if a pass rule names it and no deny rule does; a rule for exactly
+ * this name beats a pattern of the same or an earlier level.
  * Set variables come first; passed ones that no longer fit the bounds are dropped. -1 with E2BIG if the set ones alone
  * do not fit. */
 int policy_environment(const struct policy *p, char *const *environment, struct strv *ret, struct strv *ret_dropped);

@@ -19,7 +19,7 @@ struct settings {
 
 static struct settings *settings_of(struct doc *d) { return (struct settings *)(void *)d; }
 
-/* --- readers that several keys share -------------------------------------------------------------------------------- */
+/* --- readers that several keys share ------------------------------------------------------------------------------ */
 
 /* Accepted whatever it is, provided it is a boolean: both values mean the same here. */
 static int take_bool(struct doc *d, const struct node *value, unsigned arg)
@@ -71,7 +71,7 @@ static int take_proxy(struct doc *d, const struct node *value, unsigned arg)
     return settings_of(d)->network_off ? 0 : fail_refused(d, value, arg);
 }
 
-/* --- strings -------------------------------------------------------------------------------------------------------- */
+/* --- strings ------------------------------------------------------------------------------------------------------ */
 
 static int check_string(struct doc *d, const struct node *node)
 {
@@ -90,7 +90,7 @@ static int check_strings(struct doc *d, const struct node *value)
     return 0;
 }
 
-/* --- filesystem ----------------------------------------------------------------------------------------------------- */
+/* --- filesystem --------------------------------------------------------------------------------------------------- */
 
 /* "path", or {"path": "path", "literal": true}. */
 static int entry_path(struct doc *d, const struct node *entry, const char **ret, bool *ret_literal)
@@ -171,7 +171,7 @@ static int take_filesystem(struct doc *d, const struct node *value, unsigned arg
     return doc_map(d, value, "filesystem", keys);
 }
 
-/* --- network -------------------------------------------------------------------------------------------------------- */
+/* --- network ------------------------------------------------------------------------------------------------------ */
 
 static int take_allowed_domains(struct doc *d, const struct node *value, unsigned arg)
 {
@@ -257,7 +257,7 @@ static int finish_sockets(struct settings *s)
     return 0;
 }
 
-/* --- credentials ---------------------------------------------------------------------------------------------------- */
+/* --- credentials -------------------------------------------------------------------------------------------------- */
 
 struct credential {
     const char *subject, *mode;
@@ -320,7 +320,7 @@ static int take_credentials(struct doc *d, const struct node *value, unsigned ar
     return doc_map(d, value, "credentials", keys);
 }
 
-/* --- top ------------------------------------------------------------------------------------------------------------ */
+/* --- top ---------------------------------------------------------------------------------------------------------- */
 
 static int take_depth(struct doc *d, const struct node *value, unsigned arg)
 {

@@ -223,7 +223,7 @@ void policy_show(const struct policy *p, struct buf *out)
             show_ceiling(p->ceiling[i], out);
 }
 
-/* --- JSON ----------------------------------------------------------------------------------------------------------- */
+/* --- JSON --------------------------------------------------------------------------------------------------------- */
 
 static void json_origin(struct json *j, const struct origin *o)
 {

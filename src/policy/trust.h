@@ -1,8 +1,8 @@
 /* trust.h - which project documents may widen the policy.
  *
  * One line per document: its SHA-256, a space, its absolute path. A document is trusted if both match: the same text
- * elsewhere has other relative paths, and a changed text is another document. The file is 0600 in a directory 0700 and is
- * replaced by rename; writers take a lock on the directory. All functions may block on the file system.
+ * elsewhere has other relative paths, and a changed text is another document. The file is 0600 in a directory 0700 and
+ * is replaced by rename; writers take a lock on the directory. All functions may block on the file system.
  */
 #ifndef HUTCH_POLICY_TRUST_H
 #define HUTCH_POLICY_TRUST_H
@@ -19,7 +19,7 @@ enum { TRUST_FILE_MAX = 1 << 20, TRUST_ENTRIES_MAX = 4096 };
 /* where->trust_file or its default; NULL if there is no home directory. New string. */
 char *trust_file_of(const struct policy_where *where);
 
-/* *ret: the document at `path` with this text is listed. A trust file that someone else could have written is an error. */
+/* *ret: the document at `path` with this text is listed. A trust file that others can write is an error. */
 int trust_check(const char *file, const char *path, const void *text, size_t n, bool *ret, struct err *err);
 /* Lists the document, replacing an entry of the same path. */
 int trust_add(const char *file, const char *path, const void *text, size_t n, struct err *err);

@@ -96,7 +96,7 @@ static bool is_repository(const struct file_rule *rule, const char *dir)
     return lstat(host, &st) == 0;
 }
 
-/* The protected name that covers `path` in the tree of `rule`, deeper than `depth`. Every directory from the tree's root
+/* The protected name that covers `path` in the tree of `rule`, deeper than `depth`. Every directory from its root
  * down to the path may be a repository; a path that goes through ".git" has one by its own word. */
 static const struct protected_name *name_over(const struct policy *p, const struct file_rule *rule, const char *path,
                                               int depth)

@@ -11,6 +11,7 @@
 #include <sys/socket.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #include "base/cleanup.h"
@@ -23,6 +24,50 @@
 
 enum { LANDLOCK_RULES_MAX = 160 };
 
+static char net_stack[16 * 1024] __attribute__((aligned(16)));
+
+/* Runs beside init, in its memory and with its descriptors, on another CPU if there is one: a network namespace takes the
+ * kernel as long as all other namespaces together, and nothing else waits for it. */
+static int make_network(void *arg)
+{
+    struct inside *in = arg;
+    struct ifreq ifr = {.ifr_name = "lo", .ifr_flags = IFF_UP | IFF_RUNNING};
+    in->net_errno = 0;
+    if (unshare(CLONE_NEWNET) == 0) {
+        int sock = (int)syscall(SYS_socket, AF_INET, SOCK_DGRAM | SOCK_CLOEXEC, 0);
+        if (sock >= 0 && syscall(SYS_ioctl, sock, SIOCSIFFLAGS, &ifr) == 0)
+            in->net = (int)syscall(SYS_openat, AT_FDCWD, "/proc/thread-self/ns/net", O_RDONLY | O_CLOEXEC);
+        if (sock >= 0)
+            (void)syscall(SYS_close, sock);
+    }
+    in->net_errno = in->net < 0 ? errno : 0;
+    return 0;
+}
+
+int inside_network_begin(struct inside *in)
+{
+    if (in->spec->network == NETWORK_HOST || LAYER_OFF(in->spec->without, NETNS))
+        return 0;
+    in->net_task = clone(make_network, net_stack + sizeof net_stack, CLONE_VM | CLONE_FILES | SIGCHLD, in);
+    return in->net_task < 0 ? inside_fail(in, errno, "start making a network namespace") : 0;
+}
+
+static int take_network(struct inside *in)
+{
+    int status;
+    if (in->net_task <= 0)
+        return 0;
+    while (waitpid(in->net_task, &status, 0) < 0)
+        if (errno != EINTR)
+            return inside_fail(in, errno, "wait for the network namespace");
+    if (in->net < 0)
+        return inside_fail(in, in->net_errno, "make a network namespace");
+    if (setns(in->net, CLONE_NEWNET) < 0)
+        return inside_fail(in, errno, "enter the network namespace");
+    (void)close(TAKE_FD(in->net));
+    return 0;
+}
+
 int inside_network(struct inside *in)
 {
     const struct wall_spec *s = in->spec;
@@ -32,13 +77,7 @@ int inside_network(struct inside *in)
         return inside_fail(in, errno, "make a cgroup namespace");
     if (!LAYER_OFF(s->without, KEYRING) && syscall(SYS_keyctl, KEYCTL_JOIN_SESSION_KEYRING, NULL) < 0 && errno != ENOSYS)
         return inside_fail(in, errno, "leave the host's session keyring");
-    if (s->network == NETWORK_HOST || LAYER_OFF(s->without, NETNS))
-        return 0;
-    _cleanup_close_ int sock = socket(AF_INET, SOCK_DGRAM | SOCK_CLOEXEC, 0);
-    struct ifreq ifr = {.ifr_name = "lo", .ifr_flags = IFF_UP | IFF_RUNNING};
-    if (sock < 0 || ioctl(sock, SIOCSIFFLAGS, &ifr) < 0)
-        return inside_fail(in, errno, "bring up the loopback interface");
-    return 0;
+    return take_network(in);
 }
 
 int inside_limits(struct inside *in)

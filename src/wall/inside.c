@@ -208,6 +208,8 @@ static int build(struct inside *in)
     if (take_ids(in) < 0)
         return -1;
     (void)umask(022);
+    if (inside_network_begin(in) < 0)
+        return -1;
     if (!LAYER_OFF(in->spec->without, SESSION) && setsid() < 0)
         return inside_fail(in, errno, "start a session");
     if (build_tree(in) < 0)
@@ -225,7 +227,7 @@ void inside_main(const struct wall_spec *spec, struct wall_shared *shared, int s
 {
     struct inside in = {
         .spec = spec, .shared = shared, .sock = sock, .root = -1, .proc = -1, .cover_file = -1, .cover_dir = -1,
-        .listener = -1, .pty_master = -1, .pty_slave = -1,
+        .net = -1, .listener = -1, .pty_master = -1, .pty_slave = -1,
     };
     (void)prctl(PR_SET_NAME, "hutch-init", 0, 0, 0);
     if ((spec->nested ? build_nested : build)(&in) < 0)

@@ -22,6 +22,8 @@ struct inside {
     int nodes[INSIDE_NODES];       /* detached clones of the host's device nodes */
     int cover_file, cover_dir; /* read-only mounts of mode 0000 in the vault; clones of them cover what is denied */
     int proc;       /* the new procfs, detached or attached, kept until the end of set-up */
+    pid_t net_task; /* makes the network namespace meanwhile */
+    int net, net_errno;
     int listener, pty_master, pty_slave;
 };
 
@@ -44,6 +46,7 @@ int inside_take_nodes(struct inside *in); /* before the host's /dev loses its de
 int inside_devices(struct inside *in);
 int inside_proc(struct inside *in);
 /* confine.c: what can no longer be undone. */
+int inside_network_begin(struct inside *in);
 int inside_network(struct inside *in);
 int inside_limits(struct inside *in);
 int inside_landlock(struct inside *in);

@@ -27,7 +27,6 @@ static uint64_t clone_flags(const struct wall_spec *s)
     f |= LAYER_OFF(off, PIDNS) ? 0 : CLONE_NEWPID;
     f |= LAYER_OFF(off, IPCNS) ? 0 : CLONE_NEWIPC;
     f |= LAYER_OFF(off, UTSNS) ? 0 : CLONE_NEWUTS;
-    f |= s->network == NETWORK_HOST || LAYER_OFF(off, NETNS) ? 0 : CLONE_NEWNET;
     return f;
 }
 

@@ -18,22 +18,46 @@ def leak(text):
     return "leak: " + str(text)[:160]
 
 
-def run(suite, argv, options=(), timeout=40, cwd=None, **kw):
-    """Starts hutch as the caller and waits. A CompletedProcess; returncode 'timeout' if it hangs."""
-    suite.starts += 1
-    full = suite.hutch_argv(list(options)) + argv
-    try:
-        return subprocess.run(full, cwd=cwd or suite.stage.ws, env=suite.stage.env(), capture_output=True, timeout=timeout,
-                              preexec_fn=suite.stage.become, check=False, stdin=subprocess.DEVNULL, **kw)
-    except subprocess.TimeoutExpired as e:
-        return subprocess.CompletedProcess(full, "timeout", e.stdout or b"", e.stderr or b"")
-
-
 def spawn(suite, argv, options=(), cwd=None, **kw):
     suite.starts += 1
     return subprocess.Popen(suite.hutch_argv(list(options)) + argv, cwd=cwd or suite.stage.ws, env=suite.stage.env(),
                             preexec_fn=suite.stage.become, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
                             stderr=subprocess.PIPE, **kw)
+
+
+def finish(p, timeout):
+    """Waits for p. One that hangs is ended with everything below it, so that no open pipe holds the suite up."""
+    try:
+        out, err = p.communicate(timeout=timeout)
+        return subprocess.CompletedProcess(p.args, p.returncode, out, err)
+    except subprocess.TimeoutExpired:
+        for pid in descendants(p.pid):
+            try:
+                os.kill(pid, signal.SIGKILL)
+            except ProcessLookupError:
+                pass
+        out, err = p.communicate(timeout=5)
+        return subprocess.CompletedProcess(p.args, "timeout", out, err)
+
+
+def run(suite, argv, options=(), timeout=40, **kw):
+    """Starts hutch as the caller and waits; returncode is "timeout" if it hangs."""
+    with spawn(suite, argv, options, **kw) as p:
+        return finish(p, timeout)
+
+
+def descendants(pid):
+    found, todo = [], [pid]
+    while todo:
+        p = todo.pop()
+        found.append(p)
+        for t in glob.glob(f"/proc/{p}/task/*/children"):
+            try:
+                with open(t) as f:
+                    todo += [int(x) for x in f.read().split()]
+            except OSError:
+                pass
+    return found
 
 
 def fresh(suite, name):
@@ -198,23 +222,9 @@ def p12_stopped(suite):
     return state if took < 10 else leak(f"the deadline of 1 s took {took:.0f} s")
 
 
-def descendants(pid):
-    found, todo = [], [pid]
-    while todo:
-        p = todo.pop()
-        found.append(p)
-        for t in glob.glob(f"/proc/{p}/task/*/children"):
-            try:
-                with open(t) as f:
-                    todo += [int(x) for x in f.read().split()]
-            except OSError:
-                pass
-    return found
-
-
 def n17_host_uids(suite):
     p = spawn(suite, ["/bin/sh", "-c", "sleep 5 & sleep 5"])
-    time.sleep(0.7)
+    time.sleep(0.5)
     own_userns, inside, bad = os.readlink("/proc/self/ns/user"), 0, []
     for pid in descendants(p.pid):
         try:
@@ -227,8 +237,7 @@ def n17_host_uids(suite):
         inside += 1
         if "0" in uids:
             bad.append((pid, uids))
-    p.kill()
-    p.communicate()
+    finish(p, 0.1)
     if not inside:
         return leak("no process of the sandbox was found from outside")
     return leak(bad) if bad else f"never-0: {inside} processes"
@@ -238,9 +247,12 @@ def s27_kill_hutch(suite):
     mark, before = f"7{random.randrange(10 ** 7):07d}", suite.stage.listing(suite.stage.ws)
     p = spawn(suite, ["/bin/sh", "-c", f"trap '' TERM; sleep {mark}; sleep {mark}"])
     time.sleep(0.5)
+    below = descendants(p.pid)
     p.kill()
-    p.communicate()
     state = gone_within(f"sleep {mark}")
+    for pid in below if state != "gone" else []:
+        subprocess.run(["kill", "-9", str(pid)], stderr=subprocess.DEVNULL, check=False)
+    p.communicate(timeout=10)
     time.sleep(0.3)
     stubs = [x for x in suite.stage.listing(suite.stage.ws) if x not in before]
     return leak(f"left behind: {stubs[:5]}") if stubs and state == "gone" else state
@@ -315,11 +327,16 @@ def r31_cpu(suite):
 
 
 def r37_output(suite):
-    r = run(suite, ["/bin/sh", "-c", "while :; do echo yyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyy; done"],
-            ["--output-bytes", "1M", "--timeout", "20s"], timeout=30)
-    if r.returncode == 124 and len(r.stdout) <= 2 << 20:
-        return f"ended: exit 124 after {len(r.stdout)} bytes"
-    return leak(f"exit {r.returncode} after {len(r.stdout)} bytes")
+    script = "while :; do echo yyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyy; done"
+    with spawn(suite, ["/bin/sh", "-c", script], ["--output-bytes", "1M", "--timeout", "20s"]) as p:
+        got = 0
+        while got < 4 << 20:
+            data = os.read(p.stdout.fileno(), 1 << 16)
+            if not data:
+                break
+            got += len(data)
+        code = finish(p, 0.1 if got >= 4 << 20 else 10).returncode
+    return f"ended: exit 124 after {got} bytes" if code == 124 and got <= 2 << 20 else leak(f"exit {code} after {got} bytes")
 
 
 def r38_line(suite):
@@ -368,7 +385,10 @@ def r42_kill_at_start(suite, seconds):
         p = spawn(suite, ["/bin/sleep", "100"])
         time.sleep(random.random() * 0.02)
         p.send_signal(signal.SIGKILL)
-        p.communicate()
+        try:
+            p.communicate(timeout=3)
+        except subprocess.TimeoutExpired:
+            return leak(f"something inside lived on after kill {n}")
         n += 1
     left = settled(before, suite.stage.base)
     for _ in range(20):

@@ -35,7 +35,10 @@ struct world {
     struct origin origin;
 };
 
-static char *in(const struct world *w, const char *path) { return path[0] == '/' ? xstrdup(path) : path_join(w->base, path); }
+static char *in(const struct world *w, const char *path)
+{
+    return path[0] == '/' ? xstrdup(path) : path_join(w->base, path);
+}
 
 static void make(const struct world *w, const char *path, mode_t type)
 {
@@ -59,8 +62,8 @@ static void make_tree(const struct world *w)
 {
     static const char *const dirs[] = {"etc", "work", "work/.git", "work/.git/hooks", "work/sub", "private"};
     static const char *const files[] = {
-        "etc/exists", "etc/removed", "etc/changed", "etc/moved", "etc/linked", "etc/read", "work/a", "work/.bashrc",
-        "work/.env",  "work/moves",  "work/.git/hooks/old",      "private/x",
+        "etc/exists", "etc/removed",  "etc/changed", "etc/moved",  "etc/linked",          "etc/read",
+        "work/a",     "work/.bashrc", "work/.env",   "work/moves", "work/.git/hooks/old", "private/x",
     };
     for (size_t i = 0; i < ARRAY_LEN(dirs); i++)
         make(w, dirs[i], S_IFDIR);
@@ -79,9 +82,10 @@ static int set_up(void **state)
     assert_int_equal(chmod(w->base, 0755), 0);
     make_tree(w);
     struct policy_where where = {.cwd = w->base};
-    _cleanup_free_ char *text = xasprintf("files: {allow_write: ['%s/work'], deny_read: ['%s/private', '%s/work/.env'], "
-                                          "deny_write: ['%s/work/.bashrc']}\nlimits: {pids: 12}\n",
-                                          w->base, w->base, w->base, w->base);
+    _cleanup_free_ char *text =
+        xasprintf("files: {allow_write: ['%s/work'], deny_read: ['%s/private', '%s/work/.env'], "
+                  "deny_write: ['%s/work/.bashrc']}\nlimits: {pids: 12}\n",
+                  w->base, w->base, w->base, w->base);
     w->policy = policy_new();
     if (policy_parse(text, strlen(text), "p.yaml", LEVEL_FLAGS, &where, w->policy, &err) < 0)
         fail_msg("%s", err.msg);
@@ -183,17 +187,39 @@ static int make_attempt(const struct world *w, const struct attempt *a)
     _cleanup_free_ char *p = in(w, a->path), *q = a->path2 ? in(w, a->path2) : NULL, *etc = in(w, "etc");
     long r = -1;
     switch (a->how) {
-    case OPEN: r = open(p, a->flags | O_CLOEXEC, 0644); break;
-    case OPENAT_FD: r = openat(open(etc, O_PATH | O_CLOEXEC), a->path, a->flags | O_CLOEXEC, 0644); break;
-    case IN_CWD: r = chdir(etc) < 0 ? -1 : open(a->path, a->flags | O_CLOEXEC, 0644); break;
-    case MKDIR: r = mkdir(p, 0755); break;
-    case UNLINK: r = unlink(p); break;
-    case RMDIR: r = rmdir(p); break;
-    case RENAME: r = rename(p, q); break;
-    case CHMOD: r = chmod(p, 0600); break;
-    case LINK: r = link(p, q); break;
-    case SYMLINK: r = symlink(a->path, q); break;
-    case TRUNCATE: r = truncate(p, 0); break;
+    case OPEN:
+        r = open(p, a->flags | O_CLOEXEC, 0644);
+        break;
+    case OPENAT_FD:
+        r = openat(open(etc, O_PATH | O_CLOEXEC), a->path, a->flags | O_CLOEXEC, 0644);
+        break;
+    case IN_CWD:
+        r = chdir(etc) < 0 ? -1 : open(a->path, a->flags | O_CLOEXEC, 0644);
+        break;
+    case MKDIR:
+        r = mkdir(p, 0755);
+        break;
+    case UNLINK:
+        r = unlink(p);
+        break;
+    case RMDIR:
+        r = rmdir(p);
+        break;
+    case RENAME:
+        r = rename(p, q);
+        break;
+    case CHMOD:
+        r = chmod(p, 0600);
+        break;
+    case LINK:
+        r = link(p, q);
+        break;
+    case SYMLINK:
+        r = symlink(a->path, q);
+        break;
+    case TRUNCATE:
+        r = truncate(p, 0);
+        break;
     }
     return r < 0 ? errno : 0;
 }
@@ -225,7 +251,8 @@ static int build_wall(const struct world *w)
     for (size_t i = 0; i < ARRAY_LEN(read_only); i++)
         if (bind_mount(w, read_only[i], read_only[i], MS_RDONLY) < 0)
             return 5;
-    if (bind_mount(w, "work/.git", "work/.git", 0) < 0 || bind_mount(w, "work/.git/hooks", "work/.git/hooks", MS_RDONLY) < 0)
+    if (bind_mount(w, "work/.git", "work/.git", 0) < 0 ||
+        bind_mount(w, "work/.git/hooks", "work/.git/hooks", MS_RDONLY) < 0)
         return 6;
     return 0;
 }
@@ -334,7 +361,8 @@ static const struct denial *judged(struct world *w, enum path_intent intent, con
     return find(w, "file", full);
 }
 
-static void assert_says(const struct world *w, const struct denial *x, const char *rule, const char *hint, const char *flag)
+static void assert_says(const struct world *w, const struct denial *x, const char *rule, const char *hint,
+                        const char *flag)
 {
     _cleanup_free_ char *path = *flag ? in(w, flag) : NULL, *want = path ? xasprintf("--rw %s", path) : xstrdup("");
     assert_non_null(x);
@@ -349,7 +377,8 @@ static void the_grant_is_the_smallest_that_works(void **state)
     assert_says(w, judged(w, INTENT_OPEN, "etc/exists", O_WRONLY), "default", "root is read-only", "etc/exists");
     assert_says(w, judged(w, INTENT_OPEN, "etc/new", CREATE), "default", "root is read-only", "etc");
     assert_says(w, judged(w, INTENT_REMOVE, "etc/removed", 0), "default", "root is read-only", "etc");
-    assert_says(w, judged(w, INTENT_OPEN, "work/.bashrc", O_WRONLY), "files.deny_write[0]", "protected", "work/.bashrc");
+    assert_says(w, judged(w, INTENT_OPEN, "work/.bashrc", O_WRONLY), "files.deny_write[0]", "protected",
+                "work/.bashrc");
     assert_says(w, judged(w, INTENT_REMOVE, "work/.git", 0), "builtin.git-hooks", "cannot be moved", "");
     const struct denial *x = find(w, "file", "/nowhere");
     assert_null(x);
@@ -375,7 +404,8 @@ static void reading_a_hidden_place_is_recorded_as_a_read(void **state)
 static void open_files_and_devices_are_never_refusals(void **state)
 {
     struct world *w = *state;
-    static const char *const fine[] = {"/proc/self/fd/1", "/dev/null", "/dev/shm/x", "/dev/pts/0", "/proc/1/task/1/fd/2"};
+    static const char *const fine[] = {"/proc/self/fd/1", "/dev/null", "/dev/shm/x", "/dev/pts/0",
+                                       "/proc/1/task/1/fd/2"};
     for (size_t i = 0; i < ARRAY_LEN(fine); i++)
         assert_null(judged(w, INTENT_OPEN, fine[i], CREATE));
     assert_int_equal(denials_total(w->d), 0);

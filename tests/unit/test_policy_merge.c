@@ -1,5 +1,6 @@
 /* Several levels: who wins, what a ceiling holds, what a project document may not do, and trust. */
 #include <sys/stat.h>
+#include <unistd.h>
 
 #include "policy-harness.h"
 #include "policy/trust.h"
@@ -310,6 +311,29 @@ static void documents_that_cannot_be_read_are_errors(void **state)
     refuses(s, NULL, 0, ERR_POLICY, "can be written by everyone");
 }
 
+/* Behind a directory that the caller may not enter, the system's document must not vanish with its ceiling; the user's and
+ * the project's cannot be meant for this caller. */
+static void a_hidden_system_document_is_an_error_and_a_hidden_user_document_is_not(void **state)
+{
+    const struct scratch *s = *state;
+    struct policy_where outside = s->where;
+    struct policy *p = NULL;
+    struct err err = {0}, unused;
+    bool root = geteuid() == 0;
+    write_file(s->system, "ceiling: {network: off}\n");
+    outside.system_file = "/nonexistent/policy.yaml";
+    assert_int_equal(chmod(s->dir, 0), 0);
+    assert_true(!root || seteuid(65534) == 0);
+    int hidden = policy_load(&s->where, NULL, NULL, NULL, 0, &p, &err);
+    int absent = policy_load(&outside, NULL, NULL, NULL, 0, &p, &unused);
+    assert_true(!root || seteuid(0) == 0);
+    assert_int_equal(chmod(s->dir, 0700), 0);
+    assert_int_equal(hidden, -1);
+    assert_non_null(strstr(err.msg, "cannot read policy"));
+    assert_int_equal(absent, 0);
+    policy_free(p);
+}
+
 #define TEST(f) cmocka_unit_test_setup_teardown(f, make, unmake)
 
 int main(void)
@@ -329,6 +353,7 @@ int main(void)
         TEST(built_in_denials_hold_under_a_second_name),
         TEST(ceilings_stand_only_where_they_may),
         TEST(documents_that_cannot_be_read_are_errors),
+        TEST(a_hidden_system_document_is_an_error_and_a_hidden_user_document_is_not),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

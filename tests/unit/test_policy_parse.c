@@ -268,6 +268,34 @@ static void every_limit_of_the_document_holds(void **state)
     refused_at(LEVEL_USER, path, "at most 4095 are possible");
 }
 
+static void every_sum_over_the_document_is_bounded(void **state)
+{
+    static const char *const keys[] = {"deny_read", "allow_read", "allow_write", "deny_write", "read_only",
+                                       "tmpfs",     "sockets",    "devices",     "protect"};
+    _cleanup_buf_ struct buf values = {0}, names = {0}, env = {0};
+    (void)state;
+    buf_adds(&values, "files:\n");
+    for (size_t k = 0; k < ARRAY_LEN(keys); k++) {
+        buf_addf(&values, "  %s: [", keys[k]);
+        for (unsigned i = 0; i < 4000; i++)
+            buf_addf(&values, "/%zu%u,", k, i);
+        buf_adds(&values, "]\n");
+    }
+    refused_at(LEVEL_USER, buf_str(&values), "more than 32768 values in the document");
+
+    buf_adds(&names, "files: {protect: [");
+    for (unsigned i = 0; i < 257; i++)
+        buf_addf(&names, "n%u,", i);
+    buf_adds(&names, "]}\n");
+    refused_at(LEVEL_USER, buf_str(&names), "more than 256 protected names");
+
+    buf_adds(&env, "env: {pass: [");
+    for (unsigned i = 0; i < 4096; i++)
+        buf_addf(&env, "N%u,", i);
+    buf_adds(&env, "]}\n");
+    refused_at(LEVEL_USER, buf_str(&env), "more than 4096 rules for the environment");
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -282,6 +310,7 @@ int main(void)
         cmocka_unit_test(a_working_directory_with_glob_characters_stays_itself),
         cmocka_unit_test(contradictions_name_both_lines),
         cmocka_unit_test(every_limit_of_the_document_holds),
+        cmocka_unit_test(every_sum_over_the_document_is_bounded),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -250,7 +250,7 @@ static void system_calls_are_explained(void **state)
     assert_string_equal(buf_str(&line), "syscalls: {allow: [ptrace]}");
 }
 
-/* --- environment ---------------------------------------------------------------------------------------------------- */
+/* --- environment -------------------------------------------------------------------------------------------------- */
 
 static void environment_of(const char *text, char *const *environment, struct strv *ret, struct strv *dropped)
 {
@@ -324,7 +324,7 @@ static void the_environment_is_bounded(void **state)
     assert_int_equal(dropped.n, 2);
 }
 
-/* --- show ----------------------------------------------------------------------------------------------------------- */
+/* --- show --------------------------------------------------------------------------------------------------------- */
 
 static void what_is_shown_is_a_document_that_says_the_same(void **state)
 {

@@ -1,0 +1,172 @@
+/* learn-places.c - which directories of the host get a private layer. Runs in the caller, before anything is cloned. */
+#include <dirent.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+
+#include "base/cleanup.h"
+#include "base/fd.h"
+#include "base/mem.h"
+#include "base/path.h"
+#include "base/text.h"
+#include "wall/learn.h"
+
+enum { MOUNTINFO_MAX = 4 << 20 };
+
+struct finder {
+    const struct plan *plan;
+    const struct plan_caller *who;
+    struct wall_learn *out;
+    struct strv mounts; /* where something is mounted */
+    struct strv *notes;
+    bool full;
+};
+
+/* The kernel's trees and the sandbox's own. */
+static bool is_own(const char *path)
+{
+    static const char *const own[] = {"/proc", "/sys", "/dev", "/run", "/tmp"};
+    for (size_t i = 0; i < ARRAY_LEN(own); i++)
+        if (path_under(path, own[i]))
+            return true;
+    return false;
+}
+
+static bool is_private(const struct plan *plan, const char *path)
+{
+    for (size_t i = 0; i < plan->nops; i++)
+        if (plan->ops[i].kind == OP_TMPFS && plan->ops[i].writable && path_under(path, plan->ops[i].path))
+            return true;
+    return false;
+}
+
+static bool is_dir(const char *path)
+{
+    struct stat st;
+    return lstat(path, &st) == 0 && S_ISDIR(st.st_mode);
+}
+
+static void add(struct finder *f, const char *path, const char *src, bool late)
+{
+    if (f->out->n == LEARN_PLACES_MAX) {
+        if (!f->full)
+            strv_take(f->notes, xasprintf("only %d directories get a private layer; the rest stays read-only", LEARN_PLACES_MAX));
+        f->full = true;
+        return;
+    }
+    f->out->place[f->out->n++] = (struct learn_place){.path = xstrdup(path), .src = xstrdup(src), .late = late};
+}
+
+/* --- what is mounted ------------------------------------------------------------------------------------------------ */
+
+/* Spaces and the like are octal in this file. */
+static void unescape(char *s)
+{
+    char *out = s;
+    for (; *s; s++) {
+        bool octal = s[0] == '\\' && s[1] >= '0' && s[1] <= '3' && s[2] >= '0' && s[2] <= '7' && s[3] >= '0' && s[3] <= '7';
+        *out++ = octal ? (char)((s[1] - '0') << 6 | (s[2] - '0') << 3 | (s[3] - '0')) : *s;
+        s += octal ? 3 : 0;
+    }
+    *out = '\0';
+}
+
+/* Looking at an automounter would make it mount. */
+static int read_mounts(struct finder *f, struct err *err)
+{
+    _cleanup_buf_ struct buf text = {0};
+    if (fd_read_file(AT_FDCWD, "/proc/self/mountinfo", MOUNTINFO_MAX, &text) < 0)
+        return err_set(err, ERR_SETUP, errno, "--learn: read /proc/self/mountinfo");
+    char *save = NULL;
+    for (char *line = text.p ? strtok_r(text.p, "\n", &save) : NULL; line; line = strtok_r(NULL, "\n", &save)) {
+        char *at = line;
+        bool automounter = strstr(line, " - autofs ");
+        for (int field = 1; field < 5 && at; field++)
+            at = strchr(at, ' ') ? strchr(at, ' ') + 1 : NULL;
+        if (!at || automounter)
+            continue;
+        at[strcspn(at, " ")] = '\0';
+        unescape(at);
+        if (strcmp(at, "/") != 0 && !is_own(at) && !is_private(f->plan, at) && !strv_has(&f->mounts, at))
+            strv_add(&f->mounts, at);
+    }
+    return 0;
+}
+
+static bool has_mount_below(const struct finder *f, const char *dir)
+{
+    for (size_t i = 0; i < f->mounts.n; i++)
+        if (strcmp(f->mounts.v[i], dir) != 0 && path_under(f->mounts.v[i], dir))
+            return true;
+    return false;
+}
+
+/* --- the search ----------------------------------------------------------------------------------------------------- */
+
+static void visit(struct finder *f, const char *dir, unsigned depth);
+
+static int visit_children(struct finder *f, const char *dir, unsigned depth)
+{
+    _cleanup_closedir_ DIR *d = opendir(dir);
+    if (!d)
+        return -1;
+    for (struct dirent *e = readdir(d); e && !f->full; e = readdir(d)) {
+        if (strcmp(e->d_name, ".") == 0 || strcmp(e->d_name, "..") == 0)
+            continue;
+        _cleanup_free_ char *path = path_join(dir, e->d_name);
+        if (!is_own(path) && !is_private(f->plan, path) && is_dir(path))
+            visit(f, path, depth);
+    }
+    return 0;
+}
+
+/* Only root may leave out what is mounted below a directory; for everybody else that would uncover what it hides. */
+static void visit(struct finder *f, const char *dir, unsigned depth)
+{
+    if (f->who->root || !has_mount_below(f, dir)) {
+        add(f, dir, dir, false);
+        return;
+    }
+    _cleanup_buf_ struct buf safe = {0};
+    text_add_safe(&safe, dir, 200);
+    strv_take(f->notes, xasprintf("%s itself stays read-only while learning, because something is mounted below it",
+                                  buf_str(&safe)));
+    if (depth < LEARN_DEPTH_MAX)
+        (void)visit_children(f, dir, depth + 1);
+}
+
+static int by_path(const void *a, const void *b)
+{
+    return strcmp(((const struct learn_place *)a)->path, ((const struct learn_place *)b)->path);
+}
+
+int learn_find(const struct plan *plan, const struct plan_caller *who, struct wall_learn *ret, struct strv *notes,
+               struct err *err)
+{
+    struct finder f = {.plan = plan, .who = who, .out = ret, .notes = notes};
+    int r = read_mounts(&f, err);
+    if (r == 0 && visit_children(&f, "/", 1) < 0)
+        r = err_set(err, ERR_SETUP, errno, "--learn: read the root directory");
+    for (size_t i = 0; r == 0 && who->root && i < f.mounts.n; i++)
+        if (path_depth(f.mounts.v[i]) > 1 && is_dir(f.mounts.v[i]))
+            add(&f, f.mounts.v[i], f.mounts.v[i], false);
+    qsort(ret->place, ret->n, sizeof ret->place[0], by_path);
+    for (size_t i = 0; r == 0 && i < plan->nops; i++) {
+        const struct plan_op *op = &plan->ops[i];
+        if (op->kind == OP_BIND_RW && op->type == TYPE_DIR && (strcmp(op->path, op->src) != 0 || is_private(plan, op->path)))
+            add(&f, op->path, op->src, true);
+    }
+    strv_done(&f.mounts);
+    return r;
+}
+
+void learn_done(struct wall_learn *l)
+{
+    for (size_t i = 0; i < l->n; i++) {
+        free(l->place[i].path);
+        free(l->place[i].src);
+    }
+    l->n = 0;
+}

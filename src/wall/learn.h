@@ -1,0 +1,54 @@
+/* learn.h - the wall of `hutch run --learn`: the host under a private layer that takes every write.
+ *
+ * Each place is a directory of the host over which init mounts an overlay. Its lower layer is a read-only copy of the
+ * host's mount (for a root caller mapped as the caller's own directories are), its upper layer lies in the vault and is
+ * gone with the sandbox. The caller gets a descriptor of the vault (WALL_MSG_VAULT) and reads from the upper layers what
+ * the command wrote; place i has them in "L<i>/u". A place that could not be mounted has no "u" and stays read-only.
+ *
+ * Of the plan only private directories, devices, the covers over the host's sockets and what is shown at another path
+ * remain: a socket is not a file that a layer could keep apart, and whoever listens behind it is outside.
+ */
+#ifndef HUTCH_WALL_LEARN_H
+#define HUTCH_WALL_LEARN_H
+
+#include <stdbool.h>
+#include <stddef.h>
+
+#include "base/err.h"
+#include "base/strv.h"
+#include "policy/plan.h"
+
+enum { LEARN_PLACES_MAX = 96, LEARN_DEPTH_MAX = 5 };
+
+struct learn_place {
+    char *path; /* inside; owned */
+    char *src;  /* on the host; owned */
+    bool late;  /* lies in a private directory or away from src: mounted in the plan's order, not before it */
+};
+
+struct wall_learn {
+    struct learn_place place[LEARN_PLACES_MAX];
+    size_t n;
+};
+
+/* Finds the places: every directory of the host's root but the kernel's, the sandbox's own and the private ones. Where
+ * mounts below a directory would be hidden, the parts of it become places instead. What stays read-only is said in
+ * `notes`. ret must be zeroed; learn_done() releases it, also after a failure. ERR_SETUP. Reads directories. */
+int learn_find(const struct plan *plan, const struct plan_caller *who, struct wall_learn *ret, struct strv *notes,
+               struct err *err);
+void learn_done(struct wall_learn *l);
+
+/* Inside, after clone; see inside.h. */
+struct inside;
+struct plan_op;
+int learn_take_lowers(struct inside *in); /* an ordinary user's own copies; a root caller sends them behind the binds */
+int learn_mount_early(struct inside *in);
+/* Whether learning leaves this op out. */
+bool learn_skips(const struct inside *in, const struct plan_op *op);
+int learn_mount_late(struct inside *in, const struct plan_op *op); /* 0 if there is no place for the op */
+
+/* The caller's side for root: the lower layers, through `send`, in order. */
+struct wall_spec;
+int learn_clone_lower(const struct learn_place *place, int userns, struct err *err);
+
+#endif
