@@ -1,5 +1,6 @@
 #include "base/text.h"
 
+#include <stdint.h>
 #include <string.h>
 
 #include "base/mem.h"
@@ -12,7 +13,7 @@ static size_t distance(const char *a, const char *b)
     size_t na = strlen(a), nb = strlen(b);
     size_t row[3][WORD_MAX + 2];
     if (na > WORD_MAX || nb > WORD_MAX)
-        return WORD_MAX;
+        return SIZE_MAX;
     for (size_t j = 0; j <= nb; j++)
         row[0][j] = j;
     for (size_t i = 1; i <= na; i++) {

@@ -40,6 +40,7 @@ struct denials {
     uint64_t total;   /* refusals, repeats included */
     uint64_t omitted; /* of these, refusals that found the list full */
     struct parent_dir parents[PARENT_CACHE];
+    struct denials_watch watch; /* of --learn, else empty */
 };
 
 uint64_t denials_hash(uint64_t seed, const char *s);
@@ -52,13 +53,13 @@ struct denial *denials_count(struct denials *d, const char *kind, const char *ac
 bool denials_read_string(pid_t pid, uint64_t addr, char *ret, size_t max);
 bool denials_read_bytes(pid_t pid, uint64_t addr, void *ret, size_t n);
 
-/* --- refused calls (denials-calls.c) -------------------------------------------------------------------------------- */
+/* --- refused calls (denials-calls.c) ------------------------------------------------------------------------------ */
 
 /* "mount /mnt", "socket AF_VSOCK". Reads the caller's memory if `pid` is not 0. */
 void denials_call_subject(const struct seccomp_data *call, pid_t pid, struct buf *ret);
 void denials_call_refused(struct denials *d, const struct seccomp_data *call, const char *subject);
 
-/* --- path calls (denials-paths.c, denials-judge.c) ------------------------------------------------------------------ */
+/* --- path calls (denials-paths.c, denials-judge.c) ---------------------------------------------------------------- */
 
 enum path_intent { INTENT_NONE, INTENT_OPEN, INTENT_CREATE, INTENT_REMOVE, INTENT_RENAME, INTENT_CHANGE, INTENT_EXEC };
 

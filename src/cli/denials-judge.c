@@ -1,8 +1,8 @@
 /* denials-judge.c - would the plan let this attempt succeed? The kernel decides; this explains.
  *
  * Mounts decide about existing things by where they are, and about names by the directory they are in; a mount point
- * itself can be neither moved nor removed. What fails with or without a sandbox is no refusal: a file that is not there,
- * a name that is taken already.
+ * itself can be neither moved nor removed. What fails with or without a sandbox is no refusal: a file that is not
+ * there, a name that is taken already.
  */
 #include <errno.h>
 #include <fcntl.h>
@@ -153,7 +153,7 @@ static bool judge_kernel(const struct path_attempt *a, const char *path, struct 
            !strstr(path, "/fd/");
 }
 
-/* --- the record ----------------------------------------------------------------------------------------------------- */
+/* --- the record --------------------------------------------------------------------------------------------------- */
 
 /* An ordinary user may lack the permission outside as well: then a grant alone would not help. */
 static bool caller_could(const char *path)
@@ -235,6 +235,8 @@ void denials_judge(struct denials *d, const struct path_attempt *a)
         return;
     }
     denials_resolve(d, a->path, a->nofollow, &at);
+    if (d->watch.path && at.exists)
+        d->watch.path(d->watch.ctx, at.real, is_write(a));
     if (path_under(at.real, "/dev") || path_under(at.real, "/proc"))
         return;
     bool refused = false;

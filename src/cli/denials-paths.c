@@ -17,6 +17,8 @@
 #include "cli/denials-int.h"
 #include "policy/syscalls.h"
 
+enum { OPEN_TRIES = 16 };
+
 /* Argument numbers; CWD stands where a call has no directory argument, NO where it has no flags. */
 enum { CWD = -1, NO = -1 };
 
@@ -134,7 +136,7 @@ bool denials_read_attempt(const struct seccomp_data *call, pid_t pid, struct pat
            (c->intent != INTENT_RENAME || read_path(call, pid, c->dir2, c->path2, false, ret->path2));
 }
 
-/* --- the sandbox's file system, from outside ------------------------------------------------------------------------ */
+/* --- the sandbox's file system, from outside ---------------------------------------------------------------------- */
 
 /* init is not dumpable and has not executed anything, so only root may look through it; the command has, and belongs to
  * whoever made its user namespace. */
@@ -156,7 +158,14 @@ static int open_inside(const struct denials *d, const char *path, bool nofollow,
         errno = EBADF;
         return -1;
     }
-    return (int)syscall(SYS_openat2, d->root, path, &how, sizeof how);
+    int fd = -1;
+    /* Any rename or mount on the machine while ".." is followed is EAGAIN, so a few more tries are enough. */
+    for (int i = 0; i < OPEN_TRIES; i++) {
+        fd = (int)syscall(SYS_openat2, d->root, path, &how, sizeof how);
+        if (fd >= 0 || errno != EAGAIN)
+            break;
+    }
+    return fd;
 }
 
 static bool name_of(int fd, char *ret, size_t max)

@@ -27,6 +27,8 @@ struct denials *denials_new(const struct policy *policy, const struct plan *plan
     return d;
 }
 
+void denials_set_watch(struct denials *d, const struct denials_watch *watch) { d->watch = *watch; }
+
 static void denial_free(struct denial *x)
 {
     free(x->subject);
@@ -90,7 +92,7 @@ struct denial *denials_count(struct denials *d, const char *kind, const char *ac
 
 uint64_t denials_total(const struct denials *d) { return d->total; }
 
-/* --- the caller's memory -------------------------------------------------------------------------------------------- */
+/* --- the caller's memory ------------------------------------------------------------------------------------------ */
 
 /* A transfer stops between two remote pieces, never inside one, so each piece ends with its page. */
 static ssize_t read_pages(pid_t pid, uint64_t addr, void *ret, size_t n)
@@ -118,7 +120,15 @@ bool denials_read_bytes(pid_t pid, uint64_t addr, void *ret, size_t n)
     return addr != 0 && read_pages(pid, addr, ret, n) == (ssize_t)n;
 }
 
-/* --- notifications -------------------------------------------------------------------------------------------------- */
+/* --- notifications ------------------------------------------------------------------------------------------------ */
+
+/* Learning finds out what a command would do next, so what a policy may grant is granted. */
+static bool grants_for_now(const struct denials *d, const struct seccomp_data *call)
+{
+    struct filter_denial why;
+    return (d->flags & FILTER_LEARN) && filter_denial_of(d->flags, call, &why) &&
+           (why.grant == GRANT_ALLOW || why.grant == GRANT_DEBUGGER);
+}
 
 /* Memory is read before the answer, while the caller stands still; everything else comes after it. */
 static void refuse(struct denials *d, int listener, const struct seccomp_notif *n, int eno)
@@ -126,12 +136,15 @@ static void refuse(struct denials *d, int listener, const struct seccomp_notif *
     _cleanup_buf_ struct buf subject = {0};
     denials_call_subject(&n->data, (pid_t)n->pid, &subject);
     bool still_there = seccomp_id_valid(listener, n->id);
-    (void)seccomp_refuse(listener, n->id, eno);
+    bool granted = grants_for_now(d, &n->data);
+    (void)(granted ? seccomp_continue(listener, n->id) : seccomp_refuse(listener, n->id, eno));
     if (!still_there) { /* what was read may be another process's memory */
         buf_done(&subject);
         denials_call_subject(&n->data, 0, &subject);
     }
     denials_call_refused(d, &n->data, buf_str(&subject));
+    if (d->watch.call)
+        d->watch.call(d->watch.ctx, n->data.nr, buf_str(&subject), granted);
 }
 
 static void let_pass(struct denials *d, int listener, const struct seccomp_notif *n, pid_t init)
@@ -158,7 +171,7 @@ void denials_notified(struct denials *d, int listener, pid_t init)
         let_pass(d, listener, &n, init);
 }
 
-/* --- limits --------------------------------------------------------------------------------------------------------- */
+/* --- limits ------------------------------------------------------------------------------------------------------- */
 
 static const char *const limit_flags[LIMIT_MAX] = {
     [LIMIT_CPU] = "--cpus",          [LIMIT_MEMORY] = "--memory",     [LIMIT_PIDS] = "--pids",
@@ -211,7 +224,7 @@ void denials_limit(struct denials *d, enum limit_id limit, uint64_t count)
     buf_addf(&x->grant_flag, "%s %s", limit_flags[limit], buf_str(&more));
 }
 
-/* --- output --------------------------------------------------------------------------------------------------------- */
+/* --- output ------------------------------------------------------------------------------------------------------- */
 
 static void item_json(const struct denial *x, struct json *j)
 {

@@ -1,10 +1,10 @@
 /* denials.h - what was refused, collected while a command runs.
  *
- * Sources: the seccomp listener (rare calls that the filter refuses, and with --explain the calls that mean to write to a
- * path), cgroup counters and limits. Deciding never depends on this: refused calls get the errno that filter_answer()
- * names, path calls are always continued and the kernel decides; their record is `probable`, found by looking the path up
- * in the plan. Equal refusals are counted, not repeated; the list is bounded and says how many it left out. Strings come
- * from the sandbox: they are capped, and escaped when printed.
+ * Sources: the seccomp listener (rare calls that the filter refuses, and with --explain the calls that mean to write to
+ * a path), cgroup counters and limits. Deciding never depends on this: refused calls get the errno that filter_answer()
+ * names, path calls are always continued and the kernel decides; their record is `probable`, found by looking the path
+ * up in the plan. Equal refusals are counted, not repeated; the list is bounded and says how many it left out. Strings
+ * come from the sandbox: they are capped, and escaped when printed.
  */
 #ifndef HUTCH_CLI_DENIALS_H
 #define HUTCH_CLI_DENIALS_H
@@ -26,12 +26,23 @@ enum {
 
 struct denials;
 
-/* policy, plan: borrowed until denials_free. filter_flags: struct filter.flags. explain: the caller asked for --explain. */
+/* What --learn wants to know besides refusals: every path that a call names and that is there, and every call that the
+ * filter asked about. Paths are resolved inside and not capped. */
+struct denials_watch {
+    void *ctx;
+    void (*path)(void *ctx, const char *path, bool write);
+    void (*call)(void *ctx, int nr, const char *subject, bool grantable);
+};
+
+/* policy, plan: borrowed until denials_free. filter_flags: struct filter.flags. explain: the caller asked for
+ * --explain. */
 struct denials *denials_new(const struct policy *policy, const struct plan *plan, unsigned filter_flags);
 void denials_free(struct denials *d);
+/* With FILTER_LEARN a refused call that a policy could grant is let pass; the record keeps it. */
+void denials_set_watch(struct denials *d, const struct denials_watch *watch);
 
-/* Handles one notification that poll() announced on `listener`: records and answers it. `init` is the sandbox's pid 1 as
- * seen outside. Does not block longer than it takes to read a path from the caller's memory. */
+/* Handles one notification that poll() announced on `listener`: records and answers it. `init` is the sandbox's pid
+ * 1 as seen outside. Does not block longer than it takes to read a path from the caller's memory. */
 void denials_notified(struct denials *d, int listener, pid_t init);
 /* Records a limit that was hit: "pids", 12 times, value 100. */
 void denials_limit(struct denials *d, enum limit_id limit, uint64_t count);

@@ -109,6 +109,14 @@ static bool descends(const struct dirent_raw *e)
            strcmp(e->name, ".git") != 0 && strcmp(e->name, "node_modules") != 0;
 }
 
+/* A directory without subdirectories (where link counts tell: else it is read) to which nothing was added since the
+ * start. Only what was there before can have changed in it. */
+static bool settled(const struct walk *w, int parent, const char *name)
+{
+    struct stat st;
+    return fstatat(parent, name, &st, AT_SYMLINK_NOFOLLOW) == 0 && st.st_nlink == 2 && !changed(w, &st);
+}
+
 /* Returns false when the budget is used up. */
 static bool walk_dir(struct walk *w, int parent, const char *name, const char *path, unsigned depth)
 {
@@ -134,6 +142,8 @@ static bool walk_dir(struct walk *w, int parent, const char *name, const char *p
         }
     }
     for (size_t i = 0; i < subs.n; i++) {
+        if (w->left < PLAN_REPO_ENTRIES - HOSTEXEC_THOROUGH && settled(w, fd, subs.v[i]))
+            continue;
         _cleanup_free_ char *sub = path_join(path, subs.v[i]);
         if (!walk_dir(w, fd, subs.v[i], sub, depth - 1))
             return false;

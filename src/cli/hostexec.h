@@ -1,12 +1,14 @@
 /* hostexec.h - what a command left behind that programs outside may execute or trust.
  *
- * Names that the policy protects cannot appear where a plan protects them: at writable roots and in the repositories that
- * were there. They can in other directories and in repositories born inside, which is allowed and listed: git runs the
- * hooks of a repository, an editor the tasks of a folder, once a person opens it.
+ * Names that the policy protects cannot appear where a plan protects them: at writable roots and in the repositories
+ * that were there. They can in other directories and in repositories born inside, which is allowed and listed: git runs
+ * the hooks of a repository, an editor the tasks of a folder, once a person opens it.
  *
- * Nothing is walked before the run. Afterwards each writable directory is, to the depth in which repositories are looked
- * for, and a name counts if its inode changed since the start: the change time cannot be set by programs. Costs about as
- * much as the search that the plan does; bounded by PLAN_REPO_ENTRIES per writable root.
+ * Nothing is walked before the run. Afterwards each writable directory is, to the depth in which repositories are
+ * looked for, and a name counts if its inode changed since the start: the change time cannot be set by programs. A name
+ * that was changed within one tick of the kernel's clock (4 ms) before the start may be listed, too. A small tree costs
+ * a few microseconds. In a big one, once HOSTEXEC_THOROUGH entries were read, directories are only read if something
+ * was added to them: what comes into being is still found, a change in place of a file that was there need not be.
  */
 #ifndef HUTCH_CLI_HOSTEXEC_H
 #define HUTCH_CLI_HOSTEXEC_H
@@ -15,14 +17,17 @@
 #include "policy/plan.h"
 #include "policy/policy.h"
 
-enum { HOSTEXEC_MAX = 64 /* paths listed; a last entry says if there may be more */ };
+enum {
+    HOSTEXEC_MAX = 64,       /* paths listed; a last entry says if there may be more */
+    HOSTEXEC_THOROUGH = 1000 /* directory entries of a writable root that are read in any case */
+};
 
 struct hostexec;
 
 /* Notes the time. policy and plan are borrowed until hostexec_after. */
 struct hostexec *hostexec_before(const struct policy *policy, const struct plan *plan);
-/* Appends the host paths found, directories of new repositories with "/.git" at their end, and releases h (may be NULL).
- * Call it when the sandbox and its stubs are gone. */
+/* Appends the host paths found, directories of new repositories with "/.git" at their end, and releases h (may be
+ * NULL). Call it when the sandbox and its stubs are gone. */
 void hostexec_after(struct hostexec *h, struct strv *ret);
 
 #endif

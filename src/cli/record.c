@@ -11,7 +11,7 @@
 
 enum { RECORD_VERSION = 1, TAIL_HOSTEXEC = 2, TAIL_TEXT = 200 };
 
-/* --- how it ended --------------------------------------------------------------------------------------------------- */
+/* --- how it ended ------------------------------------------------------------------------------------------------- */
 
 /* A failing command on a full disk most likely failed because of it; a succeeding one did not mind. */
 static bool died_of_full_disk(const struct outcome *o)
@@ -139,7 +139,7 @@ static void add_message(struct buf *b, const struct record_in *in)
     }
 }
 
-/* --- JSON ----------------------------------------------------------------------------------------------------------- */
+/* --- JSON --------------------------------------------------------------------------------------------------------- */
 
 static void put_strings(struct json *j, const char *key, const struct strv *v)
 {
@@ -226,15 +226,16 @@ static const char *enforcer(const struct record_in *in, enum limit_id id)
     const struct outcome *o = in->outcome;
     switch (id) {
     case LIMIT_CPU:
-        return in->cgroup_backend && (o->cg.have & CGROUP_HAVE_THROTTLED) ? "cgroup" : "none";
+        return o->cg.have & CGROUP_HAVE_THROTTLED ? "cgroup" : "none";
     case LIMIT_MEMORY:
         if (o->cg.have & CGROUP_HAVE_MEMORY_PEAK)
             return "cgroup";
-        return in->memory_watched ? "watcher" : in->cgroup_backend ? "cgroup" : "none";
+        return in->memory_watched ? "watcher" : "none";
     case LIMIT_PIDS:
-        if (in->cgroup_backend && (o->cg.have & (CGROUP_HAVE_PIDS_PEAK | CGROUP_HAVE_PIDS_HITS)))
+        /* A cgroup always counts processes, but gets a limit only if somebody asked for one. */
+        if (in->policy->limits[id].typed && (o->cg.have & (CGROUP_HAVE_PIDS_PEAK | CGROUP_HAVE_PIDS_HITS)))
             return "cgroup";
-        return in->spec && in->spec->pids ? "rlimit" : in->cgroup_backend ? "cgroup" : "none";
+        return in->spec && in->spec->pids ? "rlimit" : "none";
     case LIMIT_DISK:
         return in->spec && in->spec->disk_bytes ? "tmpfs" : "none";
     case LIMIT_INODES:
@@ -284,7 +285,7 @@ static void put_layers(struct json *j, const struct record_in *in)
     json_str(j, "userns", in->nested || !s ? "none" : s->range ? "range" : s->subids ? "subids" : "single");
     json_u64(j, "landlock_abi", in->outcome->landlock_abi);
     json_str(j, "seccomp", seccomp_word(s));
-    json_str(j, "cgroup", in->cgroup_backend ? in->cgroup_backend : "none");
+    json_str(j, "cgroup", in->cgroup_backend ? in->cgroup_backend : in->outcome->cg.have ? "on" : "none");
     json_str(j, "network", network_name(s ? s->network : in->policy->network));
     json_end_obj(j);
 }
@@ -328,7 +329,7 @@ void record_json(const struct record_in *in, struct buf *out)
     json_end_obj(&j);
 }
 
-/* --- the tail ------------------------------------------------------------------------------------------------------- */
+/* --- the tail ----------------------------------------------------------------------------------------------------- */
 
 static void tail_death(const struct record_in *in, struct buf *out)
 {

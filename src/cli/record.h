@@ -22,11 +22,11 @@ struct record_in {
     bool nested;                /* without namespaces, inside another sandbox */
 };
 
-/* One JSON object without a newline behind it; docs/records.md describes every field. Valid whatever bytes the sandbox put
- * into names. */
+/* One JSON object without a newline behind it; docs/records.md describes every field. Valid whatever bytes the
+ * sandbox put into names. */
 void record_json(const struct record_in *in, struct buf *out);
-/* Only what a reader must know: refusals, the limit that ended the command, OOM, files the host may execute. Nothing if all
- * went well; about a dozen lines at most. */
+/* Only what a reader must know: refusals, the limit that ended the command, OOM, files the host may execute. Nothing
+ * if all went well; about a dozen lines at most. */
 void record_tail(const struct record_in *in, struct buf *out);
 
 #endif

@@ -33,24 +33,21 @@ static int find_caller(struct prepared *p, struct err *err)
     return 0;
 }
 
-/* --no-cwd: the built-in grant of the current directory goes. */
-static void drop_cwd(struct policy *policy, const char *cwd)
-{
-    for (size_t i = 0; i < policy->nfiles; i++) {
-        struct file_rule *r = &policy->files[i];
-        if (r->verb == FILE_ALLOW_WRITE && r->origin.level == LEVEL_BUILTIN && strcmp(r->path, cwd) == 0)
-            r->verb = FILE_DENY_WRITE;
-    }
-}
-
 static int load_policy(struct prepared *p, struct err *err)
 {
     const struct run_args *a = p->args;
-    struct policy_where where = {.cwd = p->cwd, .home = p->home, .container = container(p)};
-    if (policy_load(&where, (const char *const *)a->policies.v, a->settings, a->flags, a->nflags, &p->policy, err) < 0)
+    struct policy_where where = {.cwd = p->cwd, .home = p->home, .container = container(p), .no_workspace = a->no_cwd};
+    size_t n = a->nflags;
+    struct policy_flag *flags = xcalloc(n + 1, sizeof *flags);
+    if (n > 0)
+        memcpy(flags, a->flags, n * sizeof *flags);
+    /* Not writable does not mean gone: the command still starts here, also in /tmp or as a foreign uid. */
+    if (a->no_cwd && !container(p) && !a->chdir)
+        flags[n++] = (struct policy_flag){.key = "files.read_only", .value = p->cwd, .text = "--no-cwd", .flags = FILE_TRY};
+    int r = policy_load(&where, (const char *const *)a->policies.v, a->settings, flags, n, &p->policy, err);
+    free(flags);
+    if (r < 0)
         return -1;
-    if (a->no_cwd)
-        drop_cwd(p->policy, p->cwd);
     if (p->policy->network == NETWORK_RULES)
         return err_set(err, ERR_HOST, 0, "the policy has network rules, and this version has no proxy to enforce them; give "
                                          "--network off to run without a network");
@@ -152,11 +149,28 @@ static int check_second_wall(struct prepared *p, struct err *err)
     return 0;
 }
 
+/* Nothing is refused while learning, so nothing can be contained either. */
+static int prepare_learn(struct prepared *p, struct err *err)
+{
+    if (container(p))
+        return err_set(err, ERR_USAGE, 0, "--learn works on the host's root; leave --root out");
+    if (p->spec.nested)
+        return err_set(err, ERR_HOST, 0, "--learn needs namespaces, which are not to be had here");
+    if (learn_begin(p->args->learn, &p->places, p->plan, &p->spec.who, &p->learn, err) < 0 ||
+        learn_find(p->plan, &p->spec.who, &p->places, &p->notes, err) < 0)
+        return -1;
+    p->policy->on_denial.after = 0;
+    p->spec.learn = &p->places;
+    return 0;
+}
+
 int prepare_plan(struct prepared *p, const struct run_args *args, struct err *err)
 {
     p->args = args;
     if (layers_removed(&p->spec.without, err) < 0 || find_caller(p, err) < 0 || load_policy(p, err) < 0 ||
         check_nested(p, err) < 0 || make_plan(p, err) < 0 || make_environment(p, err) < 0 || check_second_wall(p, err) < 0)
+        return -1;
+    if (args->learn && prepare_learn(p, err) < 0)
         return -1;
     const struct limit *l = p->policy->limits;
     struct wall_spec *s = &p->spec;
@@ -247,7 +261,8 @@ int prepare_host(struct prepared *p, struct err *err)
 {
     if (p->spec.nested)
         return 0;
-    return take_ids(p, err) < 0 || take_cgroup(p, err) < 0 || stubs_make(p->plan, &p->stubs, err) < 0 ? -1 : 0;
+    p->spec.wait_release = true;
+    return take_ids(p, err) < 0 || take_cgroup(p, err) < 0 ? -1 : 0;
 }
 
 void prepared_done(struct prepared *p)
@@ -256,6 +271,10 @@ void prepared_done(struct prepared *p)
     if (p->has_cgroup)
         (void)cgroup_destroy(&p->cgroup);
     idrange_release(&p->range);
+    learn_free(p->learn);
+    learn_done(&p->places);
+    if (p->vault >= 0)
+        (void)close(p->vault);
     filter_done(&p->filter);
     plan_free(p->plan);
     if (p->policy)

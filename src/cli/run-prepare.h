@@ -2,6 +2,7 @@
 #ifndef HUTCH_CLI_RUN_PREPARE_H
 #define HUTCH_CLI_RUN_PREPARE_H
 
+#include "cli/learn.h"
 #include "cli/options.h"
 #include "cli/supervise.h"
 #include "os/cgroup.h"
@@ -28,12 +29,15 @@ struct prepared {
     struct stubs *stubs;
     struct wall_spec spec;
     bool watch_memory;
+    struct wall_learn places; /* --learn */
+    struct learn *learn;
+    int vault; /* the private layers of --learn; -1 */
 };
-#define PREPARED_INIT {.range = {.fd = -1}}
+#define PREPARED_INIT {.range = {.fd = -1}, .vault = -1}
 
 /* Options and documents -> policy, plan, filter, environment. Touches nothing on the host. */
 int prepare_plan(struct prepared *p, const struct run_args *args, struct err *err);
-/* Ids, cgroup and stubs: what exists on the host for the duration of the run. */
+/* Ids and cgroup. Stubs are made while init builds the rest; see run.c. */
 int prepare_host(struct prepared *p, struct err *err);
 void prepared_done(struct prepared *p);
 

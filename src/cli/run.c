@@ -34,15 +34,29 @@ static int open_record(const char *where, int *ret, struct err *err)
     return *ret < 0 ? err_set(err, ERR_USAGE, errno, "--json %s", where) : 0;
 }
 
+/* An open directory would lead around every rule about paths. */
+static bool is_directory(int fd)
+{
+    struct stat st;
+    return fstat(fd, &st) == 0 && S_ISDIR(st.st_mode);
+}
+
 static int check_args(const struct run_args *a, struct err *err)
 {
     if (!a->command)
         return err_set(err, ERR_USAGE, 0, "no command given; usage: hutch run [options] [--] COMMAND [ARG...]");
     if (a->command[0][0] == '\0')
         return err_set(err, ERR_USAGE, 0, "the command is an empty word");
-    for (size_t i = 0; i < a->nkeep; i++)
+    for (size_t i = 0; i < a->nkeep; i++) {
         if (fcntl(a->keep_fds[i], F_GETFD) < 0)
             return err_set(err, ERR_USAGE, errno, "--fd %d: the descriptor is not open", a->keep_fds[i]);
+        if (is_directory(a->keep_fds[i]))
+            return err_set(err, ERR_USAGE, 0, "--fd %d is a directory; give it with --rw or --ro", a->keep_fds[i]);
+    }
+    for (int fd = 0; fd <= 2; fd++)
+        if (is_directory(fd))
+            return err_set(err, ERR_USAGE, 0, "standard %s is a directory; give it with --rw or --ro",
+                           fd == 0 ? "input" : fd == 1 ? "output" : "error");
     if (a->hostname && (strlen(a->hostname) > 64 || a->hostname[0] == '\0'))
         return err_set(err, ERR_USAGE, 0, "--hostname: from 1 to 64 characters");
     return 0;
@@ -50,13 +64,13 @@ static int check_args(const struct run_args *a, struct err *err)
 
 static const int handled[] = {SIGINT, SIGTERM, SIGHUP, SIGQUIT, SIGUSR1, SIGUSR2, SIGWINCH, SIGCONT, SIGTSTP, SIGCHLD, SIGALRM};
 
-static void block_signals(sigset_t *ours, sigset_t *before)
+static void block_signals(sigset_t *ours, sigset_t *before, bool *pipe_ignored)
 {
     (void)sigemptyset(ours);
     for (size_t i = 0; i < ARRAY_LEN(handled); i++)
         (void)sigaddset(ours, handled[i]);
     (void)sigprocmask(SIG_BLOCK, ours, before);
-    (void)signal(SIGPIPE, SIG_IGN);
+    *pipe_ignored = signal(SIGPIPE, SIG_IGN) == SIG_IGN;
 }
 
 /* Output that is limited goes through pipes of ours: the command gets their ends as 1 and 2 while it is cloned. */
@@ -87,11 +101,36 @@ static void restore_output(struct piped *p)
         }
 }
 
-static int start_and_supervise(struct prepared *p, struct denials *denials, const sigset_t *signals, struct outcome *out,
-                               struct err *err)
-{
+/* What lives while the command does. */
+struct running {
     struct wall wall;
-    struct guard guard = GUARD_NONE;
+    struct guard guard;
+    struct hostexec *before;
+};
+
+/* Clones init; while it builds what needs nothing of ours, makes the stubs and starts the guard; then lets it go on. */
+static int start(struct prepared *p, struct running *r, struct err *err)
+{
+    if (wall_start(&p->spec, &r->wall, err) < 0)
+        return -1;
+    r->before = hostexec_before(p->policy, p->plan);
+    bool stubs = p->spec.wait_release && !p->args->learn;
+    if ((stubs && stubs_make(p->plan, &p->stubs, err) < 0) ||
+        guard_start(p->stubs, p->has_cgroup ? &p->cgroup : NULL, &r->wall, &r->guard, err) < 0) {
+        struct err ignored;
+        wall_kill(&r->wall);
+        (void)wall_finish(&r->wall, &ignored);
+        return -1;
+    }
+    if (p->spec.wait_release)
+        (void)wall_release(&r->wall); /* if init is gone already, its own words come with wall_finish() */
+    return 0;
+}
+
+static int start_and_supervise(struct prepared *p, struct denials *denials, const sigset_t *signals, struct outcome *out,
+                               struct strv *born, struct err *err)
+{
+    struct running running = {.guard = GUARD_NONE};
     struct piped piped = {{-1, -1}, {-1, -1}};
     bool limited = p->policy->limits[LIMIT_OUTPUT].set;
     _cleanup_close_ int oom = p->has_cgroup && p->policy->limits[LIMIT_MEMORY].set ? oom_open() : -1;
@@ -99,21 +138,16 @@ static int start_and_supervise(struct prepared *p, struct denials *denials, cons
         return -1;
     p->spec.tty = !limited && term_wanted(0, 1);
     p->spec.tty_stderr = p->spec.tty && isatty(2);
-    int r = wall_start(&p->spec, &wall, err);
+    int r = start(p, &running, err);
     restore_output(&piped);
-    if (r == 0 && guard_start(p->stubs, p->has_cgroup ? &p->cgroup : NULL, &wall, &guard, err) < 0) {
-        struct err ignored;
-        wall_kill(&wall);
-        (void)wall_finish(&wall, &ignored);
-        r = -1;
-    }
     if (r == 0) {
         struct supervise s = {
-            .wall = &wall, .cgroup = p->has_cgroup ? &p->cgroup : NULL, .policy = p->policy, .spec = &p->spec,
+            .wall = &running.wall, .cgroup = p->has_cgroup ? &p->cgroup : NULL, .policy = p->policy, .spec = &p->spec,
             .denials = denials, .watch_memory = p->watch_memory, .out_pipe = piped.read_end[0],
             .err_pipe = piped.read_end[1], .oom_log = oom, .signals = signals,
         };
         r = supervise(&s, out, err);
+        p->vault = s.vault;
     }
     for (int i = 0; i < 2; i++)
         if (piped.read_end[i] >= 0)
@@ -122,7 +156,8 @@ static int start_and_supervise(struct prepared *p, struct denials *denials, cons
     if (p->has_cgroup)
         (void)cgroup_destroy(&p->cgroup);
     p->has_cgroup = false;
-    guard_dismiss(&guard);
+    guard_dismiss(&running.guard);
+    hostexec_after(running.before, born);
     return r;
 }
 
@@ -145,11 +180,31 @@ static void report(const struct prepared *p, const struct outcome *out, const st
         fprintf(stderr, "hutch: %s: %s\n", buf_str(&name),
                 out->exec_errno == ENOENT ? "command not found" : strerror(out->exec_errno));
     }
-    if (!p->args->quiet) {
+    if (!p->args->quiet && !p->learn) {
         _cleanup_buf_ struct buf tail = {0};
         record_tail(&in, &tail);
         (void)fd_write_all(2, buf_str(&tail), tail.n);
     }
+}
+
+static void begin_learning(const struct prepared *p, struct denials *denials)
+{
+    learn_watch(p->learn, denials);
+    if (!p->args->quiet)
+        fprintf(stderr, "hutch: learning: rules that hide files are lifted for this run; there is %s network and nothing is "
+                        "kept\n", p->spec.network == NETWORK_HOST ? "the host's" : "no");
+}
+
+/* Merges what was learnt into the policy, so it comes after everything that reports about the run's own. */
+static int finish_learning(struct prepared *p, const struct outcome *out, struct err *err)
+{
+    _cleanup_buf_ struct buf summary = {0};
+    struct policy_where where = {.cwd = p->cwd, .home = p->home, .no_workspace = p->args->no_cwd};
+    if (learn_end(p->learn, p->vault, p->policy, &where, out, p->args->command, &summary, err) < 0)
+        return -1;
+    if (!p->args->quiet)
+        (void)fd_write_all(2, buf_str(&summary), summary.n);
+    return 0;
 }
 
 static int run(const struct run_args *args, struct prepared *p, struct err *err)
@@ -162,16 +217,16 @@ static int run(const struct run_args *args, struct prepared *p, struct err *err)
         return -1;
     if (args->json && open_record(args->json, &record_fd, err) < 0)
         return -1;
-    block_signals(&signals, &p->spec.sigmask);
+    block_signals(&signals, &p->spec.sigmask, &p->spec.ignore_sigpipe);
     if (prepare_host(p, err) < 0)
         return -1;
-    struct hostexec *before = hostexec_before(p->policy, p->plan);
     struct denials *denials = denials_new(p->policy, p->plan, p->filter.flags);
-    int r = start_and_supervise(p, denials, &signals, &out, err);
-    hostexec_after(before, &born);
+    if (p->learn)
+        begin_learning(p, denials);
+    int r = start_and_supervise(p, denials, &signals, &out, &born, err);
     if (r == 0) {
         report(p, &out, denials, &born, record_fd);
-        r = out.exit_code;
+        r = p->learn && finish_learning(p, &out, err) < 0 ? -1 : out.exit_code;
     }
     denials_free(denials);
     return r;

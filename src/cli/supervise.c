@@ -33,7 +33,7 @@ struct loop {
     struct pollfd fds[FD_MAX];
     int listener, timer, signals;
     struct term term;
-    bool has_term, ending, done;
+    bool has_term, ending, done, frozen, was_frozen;
     uint64_t start_ns, deadline_ns, end_by_ns;
     enum end_cause cause; /* END_EXIT unless we ended it */
     int sent_signal;      /* passed on from outside */
@@ -69,6 +69,8 @@ static void end_command(struct loop *l, enum end_cause cause)
     (void)wall_signal(l->s->wall, SIGCONT, true);
 }
 
+static void thaw(struct loop *l);
+
 static void on_signal(struct loop *l)
 {
     struct signalfd_siginfo si;
@@ -87,6 +89,7 @@ static void on_signal(struct loop *l)
         case SIGCONT:
             if (l->has_term)
                 term_resume(&l->term);
+            thaw(l);
             (void)wall_signal(l->s->wall, SIGCONT, true);
             break;
         case SIGTSTP:
@@ -96,6 +99,10 @@ static void on_signal(struct loop *l)
         default:
             if (l->has_term && sig == SIGHUP)
                 term_hangup(&l->term);
+            if (l->frozen) {
+                thaw(l);
+                end_command(l, END_DENIALS);
+            }
             l->sent_signal = sig;
             (void)snprintf(l->out->sender, sizeof l->out->sender,
                            from_terminal ? "the terminal" : "pid %u (uid %u) outside, passed on", si.ssi_pid, si.ssi_uid);
@@ -131,7 +138,29 @@ static void on_message(struct loop *l)
         break;
     case WALL_MSG_RUNNING:
         break;
+    case WALL_MSG_VAULT:
+        l->s->vault = fd;
+        break;
     }
+}
+
+/* Containment that keeps the evidence: everything stops where it is until somebody decides. */
+static void freeze(struct loop *l)
+{
+    struct err ignored = {0};
+    l->was_frozen = l->frozen = true;
+    if (!l->s->cgroup || cgroup_freeze(l->s->cgroup, true, &ignored) < 0)
+        (void)wall_signal(l->s->wall, SIGSTOP, true);
+    fprintf(stderr, "hutch: frozen after %llu refusals (on_denial); kill -CONT %d lets it go on, kill %d ends it\n",
+            (unsigned long long)denials_total(l->s->denials), (int)getpid(), (int)getpid());
+}
+
+static void thaw(struct loop *l)
+{
+    struct err ignored = {0};
+    if (l->frozen && l->s->cgroup)
+        (void)cgroup_freeze(l->s->cgroup, false, &ignored);
+    l->frozen = false;
 }
 
 static void on_notifications(struct loop *l)
@@ -146,11 +175,10 @@ static void on_notifications(struct loop *l)
     const struct policy *p0 = l->s->policy;
     if (p0->on_denial.after == 0 || denials_total(l->s->denials) < p0->on_denial.after || l->ending)
         return;
-    struct err ignored = {0};
     if (p0->on_denial.action == DENIAL_KILL)
         end_command(l, END_DENIALS);
-    else if (p0->on_denial.action == DENIAL_FREEZE && l->s->cgroup)
-        (void)cgroup_freeze(l->s->cgroup, true, &ignored);
+    else if (p0->on_denial.action == DENIAL_FREEZE && !l->was_frozen)
+        freeze(l);
 }
 
 /* Output is counted only when it is limited; then it comes through a pipe of ours. */
@@ -354,6 +382,7 @@ int supervise(struct supervise *s, struct outcome *ret, struct err *err)
     struct loop l = {.s = s, .out = ret, .listener = -1, .timer = -1, .signals = -1, .start_ns = now_ns()};
     if (s->wall->shared->at_ns[STAGE_CLONE])
         l.start_ns = s->wall->shared->at_ns[STAGE_CLONE];
+    s->vault = -1;
     start(&l);
     while (!l.done)
         turn(&l);

@@ -15,7 +15,7 @@
 #include "base/path.h"
 #include "policy/plan.h"
 
-enum { SOCKETS_MAX = 1024, SOCKET_LIST_BYTES = 4 << 20 };
+enum { SOCKET_LIST_BYTES = 16 << 20 };
 
 static enum plan_type type_of(mode_t mode)
 {
@@ -36,8 +36,7 @@ static enum plan_type type_of(mode_t mode)
 bool plan_is_stub(const struct stat *st)
 {
     mode_t mode = st->st_mode;
-    return mode == (S_IFSOCK | 01000) || (mode == (S_IFREG | 01000) && st->st_size == 0) ||
-           (mode == (S_IFDIR | 01755) && st->st_nlink <= 2);
+    return mode == (S_IFSOCK | 01000) || (mode == (S_IFREG | 01000) && st->st_size == 0);
 }
 
 static int host_look(void *ctx, const char *path, struct plan_fact *ret)
@@ -143,21 +142,18 @@ static int host_expand(void *ctx, const char *pattern, void (*each)(void *arg, c
 static int host_sockets(void *ctx, void (*each)(void *arg, const char *path), void *arg)
 {
     _cleanup_buf_ struct buf text = {0};
-    unsigned found = 0;
     (void)ctx;
     if (fd_read_file(AT_FDCWD, "/proc/net/unix", SOCKET_LIST_BYTES, &text) < 0)
         return -1;
-    for (char *line = text.p; line && *line && found < SOCKETS_MAX;) {
+    for (char *line = text.p; line && *line;) {
         char *end = strchr(line, '\n');
         if (end)
             *end = '\0';
         char *path = strchr(line, '/');
         if (path && path > line && path[-1] == ' ') {
             _cleanup_free_ char *real = realpath(path, NULL);
-            if (real) {
+            if (real)
                 each(arg, real);
-                found++;
-            }
         }
         line = end ? end + 1 : NULL;
     }

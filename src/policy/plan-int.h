@@ -1,4 +1,4 @@
-/* plan-int.h - shared by plan.c and plan-protect.c only. */
+/* plan-int.h - shared by plan.c, plan-mask.c and plan-protect.c only. */
 #ifndef HUTCH_POLICY_PLAN_INT_H
 #define HUTCH_POLICY_PLAN_INT_H
 
@@ -27,6 +27,20 @@ struct plan_op *plan_at(const struct plan *plan, const char *path);
 /* The writable host tree that `path` lies in, or NULL: the deepest bind above it decides. */
 const struct plan_op *plan_writable_root(const struct plan *plan, const char *path);
 
+/* Remembers what the plan saw at src; takes the string, which may be NULL. */
+void plan_identify(struct plan_op *op, const struct plan_fact *f, char *src);
+/* Whether the wall itself provides this place: /proc, /sys, /dev. */
+bool plan_own_tree(const char *path);
+/* The host path that is shown at `path` inside: through the deepest bind above it, in a container else through the
+ * uppermost layer that has it, else the same path. New string. */
+char *plan_host_path(const struct planner *pl, const char *path);
+/* Every other place at which the host path `host` is shown, because a directory above it is bound elsewhere. */
+void plan_other_places(const struct planner *pl, const char *host, struct strv *ret);
+/* Fails the plan: "origin: path what; remedy". Returns -1. */
+int plan_refuse(struct planner *pl, const struct file_rule *r, const char *what, const char *remedy);
+
+/* What may not be read: deny_read rules and the host's sockets. */
+int plan_mask(struct planner *pl);
 /* Protected names and deny_write rules inside writable trees: read-only binds, stubs and pins. */
 int plan_protect(struct planner *pl);
 

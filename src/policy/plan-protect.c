@@ -34,23 +34,17 @@ static void pin_parents(struct planner *pl, const char *root, const char *path, 
     size_t n = strlen(root);
     for (const char *s = strchr(path + n + 1, '/'); s; s = strchr(s + 1, '/')) {
         _cleanup_free_ char *dir = xstrndup(path, (size_t)(s - path));
+        _cleanup_free_ char *src = plan_host_path(pl, dir);
         struct plan_fact f = {0};
-        if (plan_at(pl->plan, dir) || pl->facts->look(pl->facts->ctx, dir, &f) < 0)
+        if (plan_at(pl->plan, dir) || pl->facts->look(pl->facts->ctx, src, &f) < 0)
             continue;
         free(f.target);
         if (f.type != TYPE_DIR)
             continue;
         struct plan_op *op = plan_put(pl, OP_PIN, dir, why);
         if (op && op->kind == OP_PIN)
-            identify(op, &f, dir);
+            identify(op, &f, src);
     }
-}
-
-/* The host path behind `path` inside the tree bound at root. */
-static char *host_path(const struct plan_op *root, const char *path)
-{
-    const char *rest = path + strlen(root->path);
-    return *rest ? path_join(root->src, rest + 1) : xstrdup(root->src);
 }
 
 static void protect(struct planner *pl, const char *path, struct plan_why why, bool stub_is_dir, unsigned depth);
@@ -66,12 +60,24 @@ static void protect_existing(struct planner *pl, const char *root, const char *p
     pin_parents(pl, root, path, why);
 }
 
+/* Protects a path of the host wherever it is shown writable: under its own name and where a bind shows it. */
+static void protect_host(struct planner *pl, const char *host, struct plan_why why, bool stub_is_dir, unsigned depth)
+{
+    _cleanup_strv_ struct strv places = {0};
+    _cleanup_free_ char *shown = plan_host_path(pl, host);
+    plan_other_places(pl, host, &places);
+    if (!pl->who->rootdir && strcmp(shown, host) == 0)
+        protect(pl, host, why, stub_is_dir, depth);
+    for (size_t i = 0; i < places.n; i++)
+        protect(pl, places.v[i], why, stub_is_dir, depth);
+}
+
 static void protect(struct planner *pl, const char *path, struct plan_why why, bool stub_is_dir, unsigned depth)
 {
     const struct plan_op *tree = plan_writable_root(pl->plan, path);
     if (!tree || strcmp(tree->path, path) == 0 || depth > 8)
         return;
-    _cleanup_free_ char *root = xstrdup(tree->path), *src = host_path(tree, path);
+    _cleanup_free_ char *root = xstrdup(tree->path), *src = plan_host_path(pl, path);
     struct plan_fact f = {0};
     if (pl->facts->look(pl->facts->ctx, src, &f) < 0)
         return; /* what the caller cannot reach, the command cannot reach either */
@@ -79,7 +85,7 @@ static void protect(struct planner *pl, const char *path, struct plan_why why, b
     if (f.type != TYPE_NONE) {
         protect_existing(pl, root, path, src, &f, why);
         if (f.type == TYPE_SYMLINK && target)
-            protect(pl, target, why, stub_is_dir, depth + 1);
+            protect_host(pl, target, why, stub_is_dir, depth + 1);
         return;
     }
     /* Absent: the first missing component below the root is what must not come into being. */
@@ -113,72 +119,93 @@ static bool opened_again(const struct planner *pl, const char *path)
     return op && op->kind == OP_BIND_RW;
 }
 
-struct at {
+/* A directory as it is on the host and as it is shown inside. */
+struct shown {
     struct planner *pl;
+    const char *host, *inside;
     struct plan_why why;
+    struct strv *dirs;
 };
 
-static void protect_each(void *arg, const char *path)
+static char *shown_at(const struct shown *s, const char *host)
 {
-    struct at *a = arg;
-    protect(a->pl, path, a->why, false, 0);
+    return host[strlen(s->host)] ? path_join(s->inside, host + strlen(s->host) + 1) : xstrdup(s->inside);
 }
 
-static bool has_git_dir(struct planner *pl, const char *dir)
+static void protect_each(void *arg, const char *host)
 {
-    _cleanup_free_ char *git = path_join(dir, ".git");
+    struct shown *s = arg;
+    if (!path_under(host, s->host))
+        return;
+    _cleanup_free_ char *path = shown_at(s, host);
+    protect(s->pl, path, s->why, false, 0);
+}
+
+static enum plan_type type_of_git(struct planner *pl, const char *host)
+{
+    _cleanup_free_ char *git = path_join(host, ".git");
     struct plan_fact f = {0};
     if (pl->facts->look(pl->facts->ctx, git, &f) < 0)
-        return false;
+        return TYPE_NONE;
     free(f.target);
-    return f.type == TYPE_DIR;
+    return f.type;
 }
 
 /* Protects the names at one directory: a writable root, or a repository below it. */
 static void protect_names(struct planner *pl, const char *dir)
 {
-    bool repo = has_git_dir(pl, dir);
+    _cleanup_free_ char *host = plan_host_path(pl, dir);
+    enum plan_type git = type_of_git(pl, host);
     for (size_t i = 0; i < pl->p->nnames && !pl->failed; i++) {
         const struct protected_name *n = &pl->p->names[i];
         struct plan_why why = {n->id, &n->origin};
         _cleanup_free_ char *path = path_join(dir, n->name);
         if (opened_again(pl, path))
             continue;
-        if (n->repo_only && !repo) { /* ".git" may be a file that points elsewhere: keep it as it is */
-            _cleanup_free_ char *git = path_join(dir, ".git");
-            struct plan_fact f = {0};
-            if (pl->facts->look(pl->facts->ctx, git, &f) == 0 && (f.type == TYPE_FILE || f.type == TYPE_SYMLINK))
-                protect(pl, git, why, false, 0);
-            free(f.target);
+        if (n->repo_only && git != TYPE_DIR) { /* ".git" may be a file that points elsewhere: keep it as it is */
+            _cleanup_free_ char *link = path_join(dir, ".git");
+            if (git == TYPE_FILE || git == TYPE_SYMLINK)
+                protect(pl, link, why, false, 0);
             continue;
         }
         protect(pl, path, why, n->is_dir, 0);
     }
     static const struct origin builtin = {.level = LEVEL_BUILTIN};
-    for (const char *const *g = nested_git; repo && *g && !pl->failed; g++) {
-        _cleanup_free_ char *glob = path_join(dir, *g);
-        struct at a = {pl, {"builtin.protect.git-modules", &builtin}};
-        (void)pl->facts->expand(pl->facts->ctx, glob, protect_each, &a);
+    for (const char *const *g = nested_git; git == TYPE_DIR && *g && !pl->failed; g++) {
+        _cleanup_free_ char *glob = path_join(host, *g);
+        struct shown s = {pl, host, dir, {"builtin.protect.git-modules", &builtin}, NULL};
+        (void)pl->facts->expand(pl->facts->ctx, glob, protect_each, &s);
     }
 }
 
-struct repos {
-    struct strv dirs;
-};
+static void add_repo(void *arg, const char *host)
+{
+    const struct shown *s = arg;
+    strv_take(s->dirs, shown_at(s, host));
+}
 
-static void add_repo(void *arg, const char *dir) { strv_add(&((struct repos *)arg)->dirs, dir); }
+/* Links above the path are resolved, where that can be done before the tree exists. */
+static void deny_write(struct planner *pl, const struct file_rule *r)
+{
+    struct plan_why why = {r->id, &r->origin};
+    _cleanup_free_ char *parent = path_parent(r->path), *host = plan_host_path(pl, parent);
+    if (pl->who->rootdir || strcmp(host, parent) != 0) {
+        protect(pl, r->path, why, false, 0);
+        return;
+    }
+    _cleanup_free_ char *real = pl->facts->real(pl->facts->ctx, parent);
+    _cleanup_free_ char *path = path_join(real ? real : parent, path_name(r->path));
+    protect_host(pl, path, why, false, 0);
+}
 
 static int deny_writes(struct planner *pl)
 {
     for (size_t i = 0; i < pl->p->nfiles && !pl->failed; i++) {
         const struct file_rule *r = &pl->p->files[i];
-        struct at a = {pl, {r->id, &r->origin}};
         if (r->verb != FILE_DENY_WRITE)
             continue;
         if (!r->is_glob) {
-            _cleanup_free_ char *parent = path_parent(r->path), *real = pl->facts->real(pl->facts->ctx, parent);
-            _cleanup_free_ char *path = path_join(real ? real : parent, path_name(r->path));
-            protect(pl, path, a.why, false, 0);
+            deny_write(pl, r);
             continue;
         }
         _cleanup_buf_ struct buf where = {0};
@@ -197,21 +224,39 @@ static int deny_writes(struct planner *pl)
     return 0;
 }
 
+/* A bind below a writable tree cannot be moved itself, but what is between them could be moved away with it. */
+static void pin_binds(struct planner *pl)
+{
+    for (size_t i = 0, n = pl->plan->nops; i < n && !pl->failed; i++) {
+        const struct plan_op *op = &pl->plan->ops[i];
+        if (op->kind != OP_BIND_RO && op->kind != OP_BIND_RW)
+            continue;
+        _cleanup_free_ char *path = xstrdup(op->path), *parent = path_parent(path); /* the array may move */
+        const struct plan_op *tree = plan_writable_root(pl->plan, parent);
+        if (!tree || strcmp(parent, path) == 0)
+            continue;
+        _cleanup_free_ char *root = xstrdup(tree->path);
+        pin_parents(pl, root, path, (struct plan_why){op->rule, op->origin});
+    }
+}
+
 int plan_protect(struct planner *pl)
 {
     if (deny_writes(pl) < 0)
         return -1;
-    struct repos found = {0};
+    _cleanup_strv_ struct strv dirs = {0};
+    unsigned depth = pl->p->search_depth ? pl->p->search_depth : PLAN_REPO_DEPTH;
     for (size_t i = 0; i < pl->plan->nops; i++) {
         const struct plan_op *op = &pl->plan->ops[i];
-        if (op->kind != OP_BIND_RW || op->type != TYPE_DIR || strcmp(op->path, op->src) != 0)
+        if (op->kind != OP_BIND_RW || op->type != TYPE_DIR)
             continue;
-        strv_add(&found.dirs, op->path);
-        if (pl->facts->find_repos(pl->facts->ctx, op->path, PLAN_REPO_DEPTH, PLAN_REPO_ENTRIES, add_repo, &found) > 0)
+        struct shown s = {.pl = pl, .host = op->src, .inside = op->path, .dirs = &dirs};
+        strv_add(&dirs, op->path);
+        if (pl->facts->find_repos(pl->facts->ctx, op->src, depth, PLAN_REPO_ENTRIES, add_repo, &s) > 0)
             pl->plan->repos_truncated = true;
     }
-    for (size_t i = 0; i < found.dirs.n && !pl->failed; i++)
-        protect_names(pl, found.dirs.v[i]);
-    strv_done(&found.dirs);
+    for (size_t i = 0; i < dirs.n && !pl->failed; i++)
+        protect_names(pl, dirs.v[i]);
+    pin_binds(pl);
     return pl->failed ? -1 : 0;
 }

@@ -13,7 +13,7 @@
 /* What the wall itself provides; rules may not reach below these. */
 static const char *const own_trees[] = {"/proc", "/sys", "/dev", NULL};
 
-static bool in_own_tree(const char *path)
+bool plan_own_tree(const char *path)
 {
     for (const char *const *t = own_trees; *t; t++)
         if (path_under(path, *t))
@@ -84,7 +84,7 @@ const struct plan_op *plan_writable_root(const struct plan *plan, const char *pa
     return op && op->kind == OP_BIND_RW ? op : NULL;
 }
 
-static void op_identity(struct plan_op *op, const struct plan_fact *f, char *src)
+void plan_identify(struct plan_op *op, const struct plan_fact *f, char *src)
 {
     free(op->src);
     op->src = src;
@@ -93,7 +93,7 @@ static void op_identity(struct plan_op *op, const struct plan_fact *f, char *src
     op->ino = f->ino;
 }
 
-static int origin_fail(struct planner *pl, const struct file_rule *r, const char *what, const char *remedy)
+int plan_refuse(struct planner *pl, const struct file_rule *r, const char *what, const char *remedy)
 {
     _cleanup_buf_ struct buf where = {0};
     origin_add(&where, &r->origin);
@@ -108,12 +108,12 @@ static int resolve(struct planner *pl, const struct file_rule *r, char **ret_rea
     _cleanup_free_ char *real = pl->facts->real(pl->facts->ctx, want);
     if (!real) {
         if (errno == ELOOP)
-            return origin_fail(pl, r, "is a loop of symbolic links", "name the directory itself");
+            return plan_refuse(pl, r, "is a loop of symbolic links", "name the directory itself");
         if (errno != ENOENT && errno != ENOTDIR && errno != EACCES)
-            return origin_fail(pl, r, "cannot be resolved", strerror(errno));
+            return plan_refuse(pl, r, "cannot be resolved", strerror(errno));
         if (r->origin.level >= LEVEL_SETTINGS && !(r->flags & FILE_TRY) && r->verb != FILE_DENY_READ)
-            return errno == EACCES ? origin_fail(pl, r, "cannot be reached by you", "check the permissions of its parents")
-                                   : origin_fail(pl, r, "does not exist", "create it first, or add --try before it");
+            return errno == EACCES ? plan_refuse(pl, r, "cannot be reached by you", "check the permissions of its parents")
+                                   : plan_refuse(pl, r, "does not exist", "create it first, or add --try before it");
         return 0;
     }
     if (pl->facts->look(pl->facts->ctx, real, ret) < 0 || ret->type == TYPE_NONE)
@@ -136,13 +136,13 @@ static char *destination(struct planner *pl, const struct file_rule *r, const ch
 static int check_bind_place(struct planner *pl, const struct file_rule *r, const char *dest, const struct plan_fact *f)
 {
     if (strcmp(dest, "/") == 0)
-        return origin_fail(pl, r, "would cover the whole root", "name the directories that are needed");
-    if (in_own_tree(dest))
-        return origin_fail(pl, r, "lies in /proc, /sys or /dev, which the sandbox has of its own", "remove the rule");
-    if (!pl->who->rootdir && in_own_tree(r->src ? r->src : dest))
-        return origin_fail(pl, r, "lies in /proc, /sys or /dev of the host", "use --dev for a device");
+        return plan_refuse(pl, r, "would cover the whole root", "name the directories that are needed");
+    if (plan_own_tree(dest))
+        return plan_refuse(pl, r, "lies in /proc, /sys or /dev, which the sandbox has of its own", "remove the rule");
+    if (!pl->who->rootdir && plan_own_tree(r->src ? r->src : dest))
+        return plan_refuse(pl, r, "lies in /proc, /sys or /dev of the host", "use --dev for a device");
     if (f->type == TYPE_OTHER)
-        return origin_fail(pl, r, "is a device or a pipe", "only directories, files and sockets can be given");
+        return plan_refuse(pl, r, "is a device or a pipe", "only directories, files and sockets can be given");
     return 0;
 }
 
@@ -163,59 +163,54 @@ static int add_bind(struct planner *pl, const struct file_rule *r, enum plan_op_
         free(real);
         return op ? 0 : -1;
     }
-    op_identity(op, &f, real);
+    plan_identify(op, &f, real);
     op->as_caller = pl->who->root;
     return 0;
 }
 
-static void put_mask(struct planner *pl, const char *path, struct plan_why why)
+static int add_tmpfs(struct planner *pl, const struct file_rule *r)
 {
     struct plan_fact f = {0};
-    if (in_own_tree(path) || pl->facts->look(pl->facts->ctx, path, &f) < 0)
-        return;
-    free(f.target);
-    /* A link is not masked itself: what it leads to is, or else the path would stay open under its real name. */
-    if (f.type == TYPE_SYMLINK) {
-        _cleanup_free_ char *real = pl->facts->real(pl->facts->ctx, path);
-        if (real && strcmp(real, path) != 0)
-            put_mask(pl, real, why);
-        return;
+    char *real = NULL;
+    if (strcmp(r->path, "/") == 0)
+        return plan_refuse(pl, r, "would cover the whole root", "name the directories that are needed");
+    if (plan_own_tree(r->path))
+        return plan_refuse(pl, r, "lies in /proc, /sys or /dev, which the sandbox has of its own", "remove the rule");
+    if (!pl->who->rootdir) { /* a container's tmpfs may be anywhere: its directory is made in the private upper layer */
+        int there = resolve(pl, r, &real, &f);
+        if (there <= 0)
+            return there;
+        if (f.type != TYPE_DIR) {
+            free(real);
+            return plan_refuse(pl, r, "is not a directory", "name one");
+        }
     }
-    if (f.type == TYPE_NONE)
-        return;
-    struct plan_op *op = plan_put(pl, OP_MASK, path, why);
-    if (op && op->kind == OP_MASK)
-        op_identity(op, &f, NULL);
+    struct plan_op *op = plan_put(pl, OP_TMPFS, real ? real : r->path, (struct plan_why){r->id, &r->origin});
+    free(real);
+    if (op && op->kind == OP_TMPFS) {
+        op->writable = true;
+        op->mode = strcmp(r->path, "/run") == 0 ? 0755 : 01777;
+    }
+    return op ? 0 : -1;
 }
 
-struct mask_arg {
-    struct planner *pl;
-    struct plan_why why;
-    const struct policy *p;
-};
-
-static void mask_each(void *arg, const char *path)
+static int add_device(struct planner *pl, const struct file_rule *r)
 {
-    struct mask_arg *m = arg;
-    put_mask(m->pl, path, m->why);
-}
-
-/* A host socket can be connected to through a read-only mount, so each one that would be visible is masked. */
-static void mask_socket(void *arg, const char *path)
-{
-    struct mask_arg *m = arg;
-    const struct plan_op *op = plan_op_for(m->pl->plan, path);
-    if (op && (op->kind == OP_TMPFS || op->kind == OP_MASK))
-        return;
-    for (size_t i = 0; i < m->p->nfiles; i++)
-        if (m->p->files[i].verb == FILE_SOCKET && strcmp(m->p->files[i].path, path) == 0)
-            return;
-    put_mask(m->pl, path, m->why);
+    struct plan_fact f = {0};
+    if (path_under(r->path, "/dev") && pl->facts->look(pl->facts->ctx, r->path, &f) == 0)
+        free(f.target);
+    if (f.type == TYPE_NONE && (r->flags & FILE_TRY))
+        return 0;
+    if (f.type != TYPE_OTHER)
+        return plan_refuse(pl, r, "is not a device below /dev", "name one that exists");
+    struct plan_op *op = plan_put(pl, OP_DEVICE, r->path, (struct plan_why){r->id, &r->origin});
+    if (op)
+        plan_identify(op, &f, xstrdup(r->path));
+    return op ? 0 : -1;
 }
 
 static int add_rule(struct planner *pl, const struct file_rule *r)
 {
-    struct plan_why why = {r->id, &r->origin};
     switch (r->verb) {
     case FILE_ALLOW_WRITE:
         return add_bind(pl, r, OP_BIND_RW);
@@ -223,47 +218,16 @@ static int add_rule(struct planner *pl, const struct file_rule *r)
     case FILE_SOCKET:
     case FILE_ALLOW_READ:
         return add_bind(pl, r, OP_BIND_RO);
-    case FILE_TMPFS: {
-        struct plan_op *op = plan_put(pl, OP_TMPFS, r->path, why);
-        if (op && op->kind == OP_TMPFS) {
-            op->writable = true;
-            op->mode = strcmp(r->path, "/run") == 0 ? 0755 : 01777;
-        }
-        return op ? 0 : -1;
-    }
-    case FILE_DEVICE: {
-        struct plan_fact f = {0};
-        if (!path_under(r->path, "/dev") || pl->facts->look(pl->facts->ctx, r->path, &f) < 0 || f.type != TYPE_OTHER)
-            return origin_fail(pl, r, "is not a device below /dev", "name one that exists");
-        struct plan_op *op = plan_put(pl, OP_DEVICE, r->path, why);
-        if (op)
-            op_identity(op, &f, xstrdup(r->path));
-        return op ? 0 : -1;
-    }
+    case FILE_TMPFS:
+        return add_tmpfs(pl, r);
+    case FILE_DEVICE:
+        return add_device(pl, r);
     case FILE_DENY_READ:
     case FILE_DENY_WRITE: /* handled once the writable trees are known */
     case FILE_VERB_MAX:
         break;
     }
     return 0;
-}
-
-static void add_denied_reads(struct planner *pl)
-{
-    for (size_t i = 0; i < pl->p->nfiles; i++) {
-        const struct file_rule *r = &pl->p->files[i];
-        struct mask_arg m = {pl, {r->id, &r->origin}, pl->p};
-        if (r->verb != FILE_DENY_READ)
-            continue;
-        if (r->is_glob)
-            (void)pl->facts->expand(pl->facts->ctx, r->path, mask_each, &m);
-        else
-            put_mask(pl, r->path, m.why);
-    }
-    static const struct origin builtin = {.level = LEVEL_BUILTIN};
-    struct mask_arg m = {pl, {"builtin.host-sockets", &builtin}, pl->p};
-    if (!pl->who->rootdir)
-        (void)pl->facts->sockets(pl->facts->ctx, mask_socket, &m);
 }
 
 /* Order of execution: parents before what lies below them. */
@@ -398,8 +362,7 @@ static int add_all(struct planner *pl)
     for (size_t i = 0; i < pl->p->nfiles && !pl->failed; i++)
         if (add_rule(pl, &pl->p->files[i]) < 0)
             return -1;
-    add_denied_reads(pl);
-    if (pl->failed || plan_protect(pl) < 0)
+    if (plan_mask(pl) < 0 || plan_protect(pl) < 0)
         return -1;
     if (pl->who->root && !pl->who->rootdir)
         for (size_t i = 0, n = pl->plan->nops; i < n; i++)
@@ -409,7 +372,8 @@ static int add_all(struct planner *pl)
     settle_covers(pl);
     if (!pl->who->rootdir)
         add_skeletons(pl);
-    qsort(pl->plan->ops, pl->plan->nops, sizeof *pl->plan->ops, by_path);
+    if (pl->plan->nops > 0)
+        qsort(pl->plan->ops, pl->plan->nops, sizeof *pl->plan->ops, by_path);
     return pl->failed ? -1 : 0;
 }
 
@@ -455,13 +419,13 @@ int plan_check(const struct plan *plan, struct err *err)
             continue;
         const struct plan_op *root = NULL;
         for (size_t k = 0; k < i; k++)
-            if (plan->ops[k].kind == OP_BIND_RW && path_under(op->path, plan->ops[k].path))
+            if (!root && plan->ops[k].kind == OP_BIND_RW && path_under(op->path, plan->ops[k].path))
                 root = &plan->ops[k];
         if (!root)
-            continue;
+            return err_set(err, ERR_INTERNAL, 0, "plan: %s is protected but not in a writable tree", op->path);
         for (const char *s = strchr(op->path + strlen(root->path) + 1, '/'); s; s = strchr(s + 1, '/')) {
             _cleanup_free_ char *dir = xstrndup(op->path, (size_t)(s - op->path));
-            if (!plan_at(plan, dir))
+            if (plan_writable_root(plan, dir) && !plan_at(plan, dir))
                 return err_set(err, ERR_INTERNAL, 0, "plan: %s is protected but %s above it is not pinned", op->path, dir);
         }
     }

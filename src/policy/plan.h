@@ -90,7 +90,7 @@ struct plan_caller {
 
 /* Limits of the search that plan_make does; see docs/policy.md. */
 enum {
-    PLAN_REPO_DEPTH = 3,       /* levels below a writable root in which repositories are looked for */
+    PLAN_REPO_DEPTH = 3,       /* default of files.search_depth: levels below a writable root searched for repositories */
     PLAN_REPO_ENTRIES = 20000, /* directory entries looked at per writable root */
     PLAN_OPS_MAX = 4096,       /* mounts of one plan */
 };

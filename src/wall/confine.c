@@ -125,7 +125,7 @@ int inside_landlock(struct inside *in)
     const struct wall_spec *s = in->spec;
     if (LAYER_OFF(s->without, LANDLOCK) || s->skip_landlock)
         return 0;
-    bool own_root = s->plan->layers.n > 0;
+    bool own_root = s->plan->layers.n > 0 || s->learn;
     if (add_rule(in, &r, "/", own_root ? LANDLOCK_READ | LANDLOCK_WRITE : LANDLOCK_READ) < 0 ||
         add_rule(in, &r, "/dev", LANDLOCK_READ | LANDLOCK_DEVICE) < 0 || add_rule(in, &r, "/dev/shm", LANDLOCK_WRITE) < 0)
         return -1;

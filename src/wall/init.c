@@ -50,6 +50,9 @@ static int be_command(void *arg)
         }
         (void)close_range((unsigned)next, ~0U, CLOSE_RANGE_CLOEXEC);
     }
+    (void)umask(in->mask);
+    if (!s->ignore_sigpipe)
+        (void)signal(SIGPIPE, SIG_DFL);
     (void)sigprocmask(SIG_SETMASK, &s->sigmask, NULL);
     int eno = ENOENT;
     for (const char *const *p = s->exec_paths; *p; p++) {
@@ -76,9 +79,8 @@ static int start_terminal(struct inside *in)
     (void)close(dev);
     tell(in, WALL_MSG_TTY, 0, in->pty_master);
     (void)close(in->pty_master);
-    uint32_t go;
-    if (fd_recv(in->sock, &go, sizeof go, NULL, NULL) != sizeof go)
-        return inside_fail(in, EPIPE, "wait for the terminal");
+    if (inside_wait(in, "the terminal") < 0)
+        return -1;
     if (pty_make_controlling(in->pty_slave) < 0)
         return inside_fail(in, errno, "make the terminal the controlling one");
     return 0;
@@ -146,6 +148,10 @@ void inside_run(struct inside *in)
     inside_stage(in, STAGE_EXEC);
     if (in->spec->tty && start_terminal(in) < 0)
         _exit(1);
+    if (in->vault >= 0) {
+        tell(in, WALL_MSG_VAULT, 0, in->vault);
+        (void)close(in->vault);
+    }
     if (in->listener >= 0) {
         tell(in, WALL_MSG_LISTENER, 0, in->listener);
         (void)close(in->listener);

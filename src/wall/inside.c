@@ -144,6 +144,8 @@ static int open_host_root(struct inside *in)
     const layer_set off = in->spec->without;
     if (!in->spec->range && inside_take_binds(in) < 0)
         return -1;
+    if (!in->spec->range && in->spec->learn && learn_take_lowers(in) < 0)
+        return -1;
     unsigned flags = MOUNT_RECURSIVE | MOUNT_NODEV | (LAYER_OFF(off, NOSUID) ? 0U : MOUNT_NOSUID) |
                      (LAYER_OFF(off, MOUNTS) ? 0U : MOUNT_RO);
     /* Adding flags is allowed on every mount of a copied namespace, locked or not; the recursion is atomic. */
@@ -151,6 +153,13 @@ static int open_host_root(struct inside *in)
         return inside_fail(in, errno, "make the host's root read-only");
     in->root = open("/", O_PATH | O_DIRECTORY | O_CLOEXEC);
     return in->root < 0 ? inside_fail(in, errno, "open the root") : 0;
+}
+
+int inside_wait(struct inside *in, const char *what)
+{
+    uint32_t go;
+    ssize_t n = fd_recv(in->sock, &go, sizeof go, NULL, NULL);
+    return n == sizeof go ? 0 : inside_fail(in, n < 0 ? errno : EPIPE, "wait for %s", what);
 }
 
 static int build_tree(struct inside *in)
@@ -166,7 +175,7 @@ static int build_tree(struct inside *in)
     if ((container ? open_new_root(in) : open_host_root(in)) < 0 || inside_vault(in) < 0)
         return -1;
     inside_stage(in, STAGE_DEV);
-    if (inside_devices(in) < 0 || inside_mounts(in) < 0)
+    if (inside_devices(in) < 0 || (in->spec->wait_release && inside_wait(in, "the stubs") < 0) || inside_mounts(in) < 0)
         return -1;
     inside_stage(in, STAGE_PROC);
     return inside_proc(in) < 0 || inside_pivot(in) < 0 ? -1 : 0;
@@ -190,6 +199,7 @@ static int build_nested(struct inside *in)
 {
     if (prctl(PR_SET_PDEATHSIG, SIGKILL, 0, 0, 0) < 0 || prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0) < 0)
         return inside_fail(in, errno, "tie init to its caller");
+    in->mask = umask(022);
     if (setsid() < 0)
         return inside_fail(in, errno, "start a session");
     if (enter_cwd(in) < 0)
@@ -207,7 +217,7 @@ static int build(struct inside *in)
         return inside_fail(in, errno, "enter the cgroup");
     if (take_ids(in) < 0)
         return -1;
-    (void)umask(022);
+    in->mask = umask(022);
     if (inside_network_begin(in) < 0)
         return -1;
     if (!LAYER_OFF(in->spec->without, SESSION) && setsid() < 0)
@@ -226,8 +236,8 @@ static int build(struct inside *in)
 void inside_main(const struct wall_spec *spec, struct wall_shared *shared, int sock)
 {
     struct inside in = {
-        .spec = spec, .shared = shared, .sock = sock, .root = -1, .proc = -1, .cover_file = -1, .cover_dir = -1,
-        .net = -1, .listener = -1, .pty_master = -1, .pty_slave = -1,
+        .spec = spec, .shared = shared, .sock = sock, .root = -1, .proc = -1, .cover_file = -1, .cover_dir = -1, .cover_stub = -1,
+        .net = -1, .listener = -1, .pty_master = -1, .pty_slave = -1, .vault = -1,
     };
     (void)prctl(PR_SET_NAME, "hutch-init", 0, 0, 0);
     if ((spec->nested ? build_nested : build)(&in) < 0)

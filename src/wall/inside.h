@@ -20,17 +20,22 @@ struct inside {
     int binds[INSIDE_BINDS_MAX]; /* detached mounts for the bind ops, in order of the plan */
     size_t nbinds;
     int nodes[INSIDE_NODES];       /* detached clones of the host's device nodes */
-    int cover_file, cover_dir; /* read-only mounts of mode 0000 in the vault; clones of them cover what is denied */
+    /* Read-only mounts in the vault; clones of them cover what is denied (mode 0000) and the stubs (an empty socket). */
+    int cover_file, cover_dir, cover_stub;
     int proc;       /* the new procfs, detached or attached, kept until the end of set-up */
     pid_t net_task; /* makes the network namespace meanwhile */
     int net, net_errno;
+    mode_t mask; /* the caller's umask, for the command */
     int listener, pty_master, pty_slave;
+    int vault; /* --learn: the private layers, for the caller */
 };
 
 /* Builds init's errors: ERR_SETUP, with the stage. Returns -1. */
 int inside_fail(struct inside *in, int eno, const char *fmt, ...) __attribute__((format(printf, 3, 4)));
 void inside_stage(struct inside *in, enum wall_stage s);
 
+/* Blocks until the caller says wall_release(). */
+int inside_wait(struct inside *in, const char *what);
 /* Never returns: builds, starts the command, reaps. */
 void inside_main(const struct wall_spec *spec, struct wall_shared *shared, int sock) __attribute__((noreturn));
 
@@ -54,8 +59,8 @@ int inside_lock(struct inside *in);
 /* init.c: the command and its end. */
 void inside_run(struct inside *in) __attribute__((noreturn));
 
-/* Covers the place `at` with an inode of mode 0000. */
-int inside_cover(struct inside *in, int at, bool dir, const char *what);
+/* Mounts one of the covers at the place `at`. */
+int inside_cover(struct inside *in, int at, int cover, const char *what);
 /* A place in the tree being built; never resolves outside it. -1 with errno. */
 int inside_place(const struct inside *in, const char *path);
 /* The same, but makes missing directories (0755) and the last component as asked, as long as that is in our own memory. */

@@ -76,16 +76,19 @@ int inside_vault(struct inside *in)
     _cleanup_close_ int f = openat(fd, "f", O_CREAT | O_EXCL | O_WRONLY | O_CLOEXEC, 0);
     if (f < 0)
         return inside_fail(in, errno, "fill the private tmpfs");
+    if (mknodat(fd, "s", S_IFSOCK | 01000, 0) < 0)
+        return inside_fail(in, errno, "fill the private tmpfs");
+    in->cover_stub = make_cover(fd, "s");
     in->cover_file = make_cover(fd, "f");
     in->cover_dir = make_cover(fd, "d");
-    if (in->cover_file < 0 || in->cover_dir < 0)
+    if (in->cover_file < 0 || in->cover_dir < 0 || in->cover_stub < 0)
         return inside_fail(in, errno, "prepare the covers");
     return 0;
 }
 
-int inside_cover(struct inside *in, int at, bool dir, const char *what)
+int inside_cover(struct inside *in, int at, int cover, const char *what)
 {
-    _cleanup_close_ int fd = mount_clone(dir ? in->cover_dir : in->cover_file, "", 0);
+    _cleanup_close_ int fd = mount_clone(cover, "", 0);
     if (fd < 0 || mount_attach(fd, at) < 0)
         return inside_fail(in, errno, "cover %s", what);
     return 0;
@@ -176,7 +179,7 @@ static int hide(struct inside *in, const char *name, bool dir)
     _cleanup_close_ int at = openat(in->proc, name, O_PATH | O_CLOEXEC | O_NOFOLLOW);
     if (at < 0)
         return errno == ENOENT ? 0 : inside_fail(in, errno, "find /proc/%s", name);
-    return inside_cover(in, at, dir, name);
+    return inside_cover(in, at, dir ? in->cover_dir : in->cover_file, name);
 }
 
 static int limit_namespaces(struct inside *in)

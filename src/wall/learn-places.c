@@ -5,6 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
+#include <unistd.h>
 
 #include "base/cleanup.h"
 #include "base/fd.h"
@@ -79,9 +80,11 @@ static int read_mounts(struct finder *f, struct err *err)
     _cleanup_buf_ struct buf text = {0};
     if (fd_read_file(AT_FDCWD, "/proc/self/mountinfo", MOUNTINFO_MAX, &text) < 0)
         return err_set(err, ERR_SETUP, errno, "--learn: read /proc/self/mountinfo");
-    char *save = NULL;
-    for (char *line = text.p ? strtok_r(text.p, "\n", &save) : NULL; line; line = strtok_r(NULL, "\n", &save)) {
+    for (char *line = text.p, *next; line && *line; line = next) {
         char *at = line;
+        next = line + strcspn(line, "\n");
+        if (*next)
+            *next++ = '\0';
         bool automounter = strstr(line, " - autofs ");
         for (int field = 1; field < 5 && at; field++)
             at = strchr(at, ' ') ? strchr(at, ' ') + 1 : NULL;
@@ -105,6 +108,9 @@ static bool has_mount_below(const struct finder *f, const char *dir)
 
 /* --- the search ----------------------------------------------------------------------------------------------------- */
 
+/* What the caller cannot enter, the command cannot either. */
+static bool can_enter(const char *dir) { return faccessat(AT_FDCWD, dir, X_OK, AT_EACCESS) == 0; }
+
 static void visit(struct finder *f, const char *dir, unsigned depth);
 
 static int visit_children(struct finder *f, const char *dir, unsigned depth)
@@ -116,7 +122,7 @@ static int visit_children(struct finder *f, const char *dir, unsigned depth)
         if (strcmp(e->d_name, ".") == 0 || strcmp(e->d_name, "..") == 0)
             continue;
         _cleanup_free_ char *path = path_join(dir, e->d_name);
-        if (!is_own(path) && !is_private(f->plan, path) && is_dir(path))
+        if (!is_own(path) && !is_private(f->plan, path) && is_dir(path) && can_enter(path))
             visit(f, path, depth);
     }
     return 0;

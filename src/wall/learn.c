@@ -14,6 +14,9 @@
 
 enum { NAME = 32 };
 
+/* Installed software stays somebody else's: as its owner a program would quietly refresh caches there, and learn that. */
+static bool is_software(const char *path) { return path_under(path, "/usr") || path_under(path, "/boot"); }
+
 /* The host's directory without what is mounted below it, as the lower layer. A file system that cannot map ids is shown
  * as it is: then the command reads there as a stranger, as it does without --learn. */
 int learn_clone_lower(const struct learn_place *place, int userns, struct err *err)
@@ -21,7 +24,8 @@ int learn_clone_lower(const struct learn_place *place, int userns, struct err *e
     _cleanup_close_ int fd = mount_clone(AT_FDCWD, place->src, MOUNT_NOFOLLOW);
     if (fd < 0)
         return err_set(err, ERR_SETUP, errno, "--learn: take %s", place->src);
-    (void)mount_idmap(fd, userns, 0);
+    if (!is_software(place->src))
+        (void)mount_idmap(fd, userns, 0);
     if (mount_set(fd, "", MOUNT_RO | MOUNT_NOSUID | MOUNT_NODEV | MOUNT_PRIVATE) < 0)
         return err_set(err, ERR_SETUP, errno, "--learn: set the flags of %s", place->src);
     return TAKE_FD(fd);

@@ -70,7 +70,7 @@ static unsigned bind_flags(const struct inside *in, const struct plan_op *op)
     unsigned f = MOUNT_RECURSIVE | MOUNT_PRIVATE | (op->kind == OP_DEVICE ? 0U : MOUNT_NODEV);
     if (!LAYER_OFF(in->spec->without, NOSUID))
         f |= MOUNT_NOSUID;
-    if (op->kind == OP_BIND_RO && !LAYER_OFF(in->spec->without, MOUNTS))
+    if ((op->kind == OP_BIND_RO && !LAYER_OFF(in->spec->without, MOUNTS)) || (in->spec->learn && op->kind == OP_BIND_RW))
         f |= MOUNT_RO;
     return f;
 }
@@ -102,7 +102,7 @@ static int bind_self(struct inside *in, const struct plan_op *op, bool protect)
     _cleanup_close_ int at = inside_place(in, op->path);
     if (at < 0)
         return inside_fail(in, errno, "protect %s", op->path);
-    if (op->kind != OP_STUB && !same_object(at, op))
+    if (!same_object(at, op))
         return inside_fail(in, 0, "%s was replaced while the sandbox was being built", op->path);
     _cleanup_close_ int fd = mount_clone(at, "", MOUNT_RECURSIVE);
     if (fd < 0)
@@ -120,7 +120,18 @@ static int mask(struct inside *in, const struct plan_op *op)
     /* What init cannot reach, the command with fewer rights cannot reach either. */
     if (at < 0)
         return errno == ENOENT || errno == EACCES || errno == ENOTDIR ? 0 : inside_fail(in, errno, "find %s", op->path);
-    return inside_cover(in, at, op->type == TYPE_DIR, op->path);
+    return inside_cover(in, at, op->type == TYPE_DIR ? in->cover_dir : in->cover_file, op->path);
+}
+
+static int cover_stub(struct inside *in, const struct plan_op *op)
+{
+    struct stat st;
+    _cleanup_close_ int at = inside_place(in, op->path);
+    if (at < 0 || fstatat(at, "", &st, AT_EMPTY_PATH) < 0)
+        return inside_fail(in, errno, "protect %s", op->path);
+    if (!plan_is_stub(&st))
+        return inside_fail(in, 0, "%s came into being while the sandbox was being built", op->path);
+    return inside_cover(in, at, in->cover_stub, op->path);
 }
 
 static int put_tmpfs(struct inside *in, const struct plan_op *op, unsigned number)
@@ -173,6 +184,10 @@ static int do_op(struct inside *in, const struct plan_op *op, size_t *next_bind,
 {
     if (skipped_by_removal(in, op))
         return 0;
+    if (in->spec->learn && learn_skips(in, op)) {
+        *next_bind += wants_bind(op);
+        return learn_mount_late(in, op);
+    }
     switch (op->kind) {
     case OP_TMPFS:
         return put_tmpfs(in, op, (*next_tmpfs)++);
@@ -185,7 +200,7 @@ static int do_op(struct inside *in, const struct plan_op *op, size_t *next_bind,
     case OP_DEVICE:
         return attach_bind(in, op, next_bind);
     case OP_STUB:
-        return op->type == TYPE_NONE ? 0 : bind_self(in, op, true);
+        return op->type == TYPE_NONE ? 0 : cover_stub(in, op);
     case OP_PROTECT:
         return bind_self(in, op, true);
     case OP_PIN:
@@ -201,7 +216,7 @@ static int close_skeletons(struct inside *in)
 {
     for (size_t i = 0; i < in->spec->plan->nops; i++) {
         const struct plan_op *op = &in->spec->plan->ops[i];
-        if (op->kind != OP_TMPFS || op->writable)
+        if (op->kind != OP_TMPFS || op->writable || in->spec->learn)
             continue;
         _cleanup_close_ int at = inside_place(in, op->path);
         if (at < 0 || mount_set(at, "", MOUNT_RO) < 0)
@@ -214,6 +229,8 @@ int inside_mounts(struct inside *in)
 {
     size_t next_bind = 0;
     unsigned next_tmpfs = 0;
+    if (in->spec->learn && learn_mount_early(in) < 0)
+        return -1;
     for (size_t i = 0; i < in->spec->plan->nops; i++) {
         if (in->spec->plan->ops[i].kind == OP_DEVICE) {
             next_bind++; /* attached in the private /dev, see kernfs.c */

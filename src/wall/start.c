@@ -100,9 +100,21 @@ static int idmapped(const struct wall_spec *spec, const struct plan_op *op, int 
     unsigned flags = recursive | MOUNT_PRIVATE | (op->kind == OP_DEVICE ? 0U : MOUNT_NODEV);
     flags |= LAYER_OFF(spec->without, NOSUID) ? 0U : MOUNT_NOSUID;
     flags |= op->kind == OP_BIND_RO && !LAYER_OFF(spec->without, MOUNTS) ? MOUNT_RO : 0U;
+    flags |= op->kind == OP_BIND_RW && spec->learn ? MOUNT_RO : 0U;
     if (mount_set(fd, "", flags) < 0)
         return err_set(err, ERR_SETUP, errno, "set the flags of %s", op->src);
     return TAKE_FD(fd);
+}
+
+/* --learn: behind the binds come the lower layers, one for each place. */
+static int send_lowers(const struct wall_spec *spec, struct wall *w, int userns, struct err *err)
+{
+    for (size_t i = 0; spec->learn && i < spec->learn->n; i++) {
+        _cleanup_close_ int fd = learn_clone_lower(&spec->learn->place[i], userns, err);
+        if (fd < 0 || send_fds(w, &fd, 1, true, err) < 0)
+            return -1;
+    }
+    return 0;
 }
 
 static int send_binds(const struct wall_spec *spec, struct wall *w, int userns, struct err *err)
@@ -127,9 +139,11 @@ static int send_binds(const struct wall_spec *spec, struct wall *w, int userns, 
         }
     }
     if (r == 0)
-        r = send_fds(w, batch, n, false, err);
+        r = send_fds(w, batch, n, spec->learn != NULL, err);
     while (n > 0)
         (void)close(batch[--n]);
+    if (r == 0 && spec->learn && (send_lowers(spec, w, userns, err) < 0 || send_fds(w, NULL, 0, false, err) < 0))
+        r = -1;
     return r;
 }
 

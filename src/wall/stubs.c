@@ -72,7 +72,7 @@ static struct stub_dir *dir_for(struct stubs *s, const char *path, struct err *e
     return &s->dirs[s->n++];
 }
 
-/* One socket node serves all names of a directory: a further link costs a third of a further node. */
+/* One socket node serves all names of a directory: a further link costs a tenth of a further node. */
 static int make_node(struct stub_dir *d, const char *name)
 {
     if (d->linked && linkat(d->fd, d->names.v[0], d->fd, name, 0) == 0)
@@ -96,7 +96,7 @@ static int make_node(struct stub_dir *d, const char *name)
 static int make_one(struct stub_dir *d, struct plan_op *op, struct err *err)
 {
     const char *name = path_name(op->src);
-    int r = op->type == TYPE_DIR ? mkdirat(d->fd, name, 0755) : make_node(d, name);
+    int r = make_node(d, name);
     if (r < 0 && errno == EEXIST && is_stub(d->fd, name)) {
         d->shared = true;
         strv_add(&d->names, name);
@@ -110,8 +110,6 @@ static int make_one(struct stub_dir *d, struct plan_op *op, struct err *err)
     }
     if (r < 0)
         return err_set(err, ERR_SETUP, errno, "put a stub at %s", op->src);
-    if (op->type == TYPE_DIR)
-        (void)fchmodat(d->fd, name, 01755, 0);
     strv_add(&d->names, name);
     return 0;
 }
@@ -145,7 +143,7 @@ static void remove_stub(int dir, const char *name)
 {
     struct stat st;
     if (fstatat(dir, name, &st, AT_SYMLINK_NOFOLLOW) == 0 && plan_is_stub(&st))
-        (void)unlinkat(dir, name, S_ISDIR(st.st_mode) ? AT_REMOVEDIR : 0);
+        (void)unlinkat(dir, name, 0);
 }
 
 /* Another run may have protected other names than ours: the last one takes all of them. */
@@ -156,7 +154,7 @@ static void remove_all_stubs(int dir)
     if (!d)
         return;
     for (const struct dirent *e; (e = readdir(d));)
-        if (e->d_type == DT_SOCK || e->d_type == DT_DIR || e->d_type == DT_REG || e->d_type == DT_UNKNOWN)
+        if (e->d_type == DT_SOCK || e->d_type == DT_REG || e->d_type == DT_UNKNOWN)
             remove_stub(dir, e->d_name);
 }
 

@@ -1,8 +1,8 @@
 /* stubs.h - placeholders on the host for protected names that do not exist, and the guard that takes them away.
  *
  * A name can only be kept from coming into being by something that is there: for the duration of a run an empty stub
- * stands in its place on the host, pinned by a mount inside. A stub is recognised by its shape alone (an empty socket
- * node of mode 01000, an empty directory of mode 01755), so no journal can go stale: tools skip sockets, git ignores them.
+ * stands in its place on the host, covered by a mount inside. A stub is a socket node of mode 01000 that nobody listens
+ * on, and is recognised by that shape alone, so no journal can go stale. Sockets are what tools skip and git ignores.
  *
  * Runs in one directory share its stubs. Each holds a shared lock (flock) on the directory; whoever ends and can turn its
  * lock into an exclusive one is the last and removes them. This matters beyond tidiness: removing a stub on the host

@@ -30,6 +30,7 @@
 #include "policy/filter.h"
 #include "policy/plan.h"
 #include "wall/layers.h"
+#include "wall/learn.h"
 
 enum { WALL_KEEP_FDS_MAX = 16, WALL_SIGNAL_GROUP = 1, WALL_EXEC_MAX = 128 };
 
@@ -55,8 +56,11 @@ struct wall_spec {
     size_t nkeep;
     const char *hostname;
     sigset_t sigmask;  /* of the command */
+    bool ignore_sigpipe; /* the caller was itself started so */
+    bool wait_release;  /* init waits for wall_release() before it mounts what the plan lists: stubs are made meanwhile */
     bool nested;        /* no namespaces can be had: Landlock, seccomp and rlimits only */
     bool skip_landlock; /* best-effort and the kernel has none */
+    const struct wall_learn *learn; /* --learn: the host under private layers; NULL otherwise */
     layer_set without; /* always 0 unless built for the red-team suite */
 };
 
@@ -81,8 +85,8 @@ struct wall_shared {
     struct err err;
 };
 
-/* After WALL_MSG_TTY init waits for wall_release(), so that the terminal can be dressed first. */
-enum wall_msg_type { WALL_MSG_LISTENER = 1, WALL_MSG_TTY, WALL_MSG_STOPPED, WALL_MSG_RUNNING };
+/* After WALL_MSG_TTY init waits for (another) wall_release(), so that the terminal can be dressed first. */
+enum wall_msg_type { WALL_MSG_LISTENER = 1, WALL_MSG_TTY, WALL_MSG_STOPPED, WALL_MSG_RUNNING, WALL_MSG_VAULT /* --learn */ };
 struct wall_msg {
     uint32_t type;
     int32_t value; /* WALL_MSG_STOPPED: the signal */
@@ -102,6 +106,7 @@ int wall_start(const struct wall_spec *spec, struct wall *ret, struct err *err);
 bool wall_only_nested(void);
 /* Receives one message. 1 with *ret_fd (-1 if none), 0 at the end, -1 with errno. */
 int wall_receive(struct wall *w, struct wall_msg *ret, int *ret_fd);
+/* Lets a waiting init go on. 0, or -1 with errno. */
 int wall_release(const struct wall *w);
 /* Sends a signal to the command (or its group). ESRCH is not an error. */
 int wall_signal(const struct wall *w, int sig, bool group);

@@ -342,6 +342,19 @@ static void f_exchange_dirs(const struct attempt *a, struct seen *s)
     (void)rmdir("rt-b");
 }
 
+static void f_denied_moved(struct seen *s)
+{
+    char from[PATH_MAX], to[PATH_MAX];
+    (void)snprintf(from, sizeof from, "%s", probe_home(".ssh"));
+    (void)snprintf(to, sizeof to, "%s", probe_home("ssh-moved"));
+    if (rename(from, to) < 0) {
+        seen_rc(s, -1);
+        return;
+    }
+    read_path(s, probe_home("ssh-moved/id_ed25519"));
+    (void)rename(to, from);
+}
+
 /* Ways to a denied file other than its plain path. */
 static void f_denied(const struct attempt *a, struct seen *s)
 {
@@ -366,16 +379,7 @@ static void f_denied(const struct attempt *a, struct seen *s)
     case 4: (void)snprintf(path, sizeof path, "/proc/self/root%s", secret); break;
     case 5: (void)snprintf(path, sizeof path, "/proc/%d/root%s", (int)probe_target(), secret); break;
     case 6: (void)snprintf(path, sizeof path, "%s", probe_home("./.ssh//../.ssh/./id_ed25519")); break;
-    default:
-        if (rename(probe_home(".ssh"), probe_home("ssh-moved")) < 0) {
-            seen_rc(s, -1);
-        } else {
-            read_path(s, probe_home("ssh-moved/id_ed25519"));
-            char moved[PATH_MAX];
-            (void)snprintf(moved, sizeof moved, "%s", probe_home("ssh-moved"));
-            (void)rename(moved, probe_home(".ssh"));
-        }
-        return;
+    default: f_denied_moved(s); return;
     }
     read_path(s, path);
 }
@@ -436,10 +440,10 @@ static const struct attempt rows[] = {
     { "F-12", "exchange a directory with a link to a denied one while opening it, 2 s", f_swap_race, NULL, 0, "EACCES", NULL,
       "masks", CTL_OUTSIDE, 0, NULL },
     { "F-17a", "run a setuid file of another uid in the workspace", f_suid_exec, "suidws", 0, "unchanged EACCES not-run",
-      "unchanged EACCES not-run leak", "nosuid,nnp", CTL_OUTSIDE, 0, "in a one-uid map the owner is not mapped and the bit is ignored" },
+      "unchanged EACCES not-run leak", "nosuid,nnp,caps", CTL_OUTSIDE, 0, "in a one-uid map the owner is not mapped and the bit is ignored" },
     { "F-17b", "run a setuid-root file outside the workspace", f_suid_exec, "suidhost", 0, "unchanged EACCES not-run ENOENT", NULL,
-      "nosuid,nnp", CTL_OUTSIDE, 0, "host root is not mapped, so the kernel ignores the bit anyway" },
-    { "P-16", "run su, setuid root, of the host", f_suid_exec, "suidhost", 0, "unchanged EACCES not-run ENOENT", NULL, "nosuid,nnp",
+      "nosuid,nnp,caps", CTL_OUTSIDE, 0, "host root is not mapped, so the kernel ignores the bit anyway" },
+    { "P-16", "run su, setuid root, of the host", f_suid_exec, "suidhost", 0, "unchanged EACCES not-run ENOENT", NULL, "nosuid,nnp,caps",
       CTL_OUTSIDE, 0, "host root is not mapped, so the kernel ignores the bit anyway" },
     { "N-12a", "run a file with capabilities in the workspace", f_suid_exec, "fcapws", 1, "unchanged EPERM EACCES", "unchanged EPERM EACCES leak",
       "nosuid,nnp,caps", CTL_OUTSIDE, 0, NULL },

@@ -187,19 +187,19 @@ static void k_dotdot(const struct attempt *a, struct seen *s)
 
 #define SHUT "EACCES EROFS ENOENT EPERM"
 #define GLOBAL "the kernel wants host uid 0 for this file, whatever is mounted, or does not have it"
-#define SYSCTL(id, path) { id, "write " path, k_write, path, 1, SHUT, NULL, "proc,userns-range", CTL_ROOT, 0, GLOBAL }
+#define SYSCTL(id, path) { id, "write " path, k_write, path, 1, SHUT, NULL, "proc,userns-range,landlock", CTL_ROOT, 0, GLOBAL }
 #define MASKED(id, path) { id, "read " path, k_read, path, 0, "empty ENOENT EACCES EPERM", NULL, "proc", CTL_OUTSIDE, 0, "this kernel does not show it to this user" }
 #define MASKED_DIR(id, path) { id, "list " path, k_list, path, 0, "empty ENOENT EACCES", NULL, "proc", CTL_OUTSIDE, 0, "this kernel does not have it" }
 
 static const struct attempt rows[] = {
-    { "K-01", "write /proc/sysrq-trigger (open only)", k_write, "/proc/sysrq-trigger", 0, SHUT, NULL, "proc,userns-range", CTL_ROOT, 0, GLOBAL },
-    { "K-02", "write /proc/sys/vm/drop_caches (open only)", k_write, "/proc/sys/vm/drop_caches", 0, SHUT, NULL, "proc,userns-range", CTL_ROOT, 0, GLOBAL },
+    { "K-01", "write /proc/sysrq-trigger (open only)", k_write, "/proc/sysrq-trigger", 0, SHUT, NULL, "proc,userns-range,landlock", CTL_ROOT, 0, GLOBAL },
+    { "K-02", "write /proc/sys/vm/drop_caches (open only)", k_write, "/proc/sys/vm/drop_caches", 0, SHUT, NULL, "proc,userns-range,landlock", CTL_ROOT, 0, GLOBAL },
     SYSCTL("K-03", "/proc/sys/kernel/core_pattern"),
-    { "K-04a", "write net.ipv4.ip_forward of the own namespace", k_write, "/proc/sys/net/ipv4/ip_forward", 1, SHUT, NULL, "proc,caps", CTL_NS, 0, NULL },
-    { "K-04b", "write kernel.shmmax of the own namespace", k_write, "/proc/sys/kernel/shmmax", 1, SHUT, NULL, "proc,caps", CTL_NS, 0,
+    { "K-04a", "write net.ipv4.ip_forward of the own namespace", k_write, "/proc/sys/net/ipv4/ip_forward", 1, SHUT, NULL, "proc,caps,landlock", CTL_NS, 0, NULL },
+    { "K-04b", "write kernel.shmmax of the own namespace", k_write, "/proc/sys/kernel/shmmax", 1, SHUT, NULL, "proc,caps,landlock", CTL_NS, 0,
       "this kernel may keep it for host root" },
-    { "K-04c", "write user.max_user_namespaces", k_write, "/proc/sys/user/max_user_namespaces", 1, SHUT, NULL, "proc,caps", CTL_NS, 0, NULL },
-    { "K-05", "write binfmt_misc/register", k_write, "/proc/sys/fs/binfmt_misc/register", 0, SHUT, NULL, "proc,userns-range", CTL_ROOT, 0, GLOBAL },
+    { "K-04c", "write user.max_user_namespaces", k_write, "/proc/sys/user/max_user_namespaces", 1, SHUT, NULL, "proc,caps,landlock", CTL_NS, 0, NULL },
+    { "K-05", "write binfmt_misc/register", k_write, "/proc/sys/fs/binfmt_misc/register", 0, SHUT, NULL, "proc,userns-range,landlock", CTL_ROOT, 0, GLOBAL },
     SYSCTL("K-06a", "/proc/sys/kernel/modprobe"),
     SYSCTL("K-06b", "/proc/sys/kernel/hotplug"),
     SYSCTL("K-06c", "/proc/sys/kernel/poweroff_cmd"),
@@ -212,7 +212,7 @@ static const struct attempt rows[] = {
     { "K-09", "write a v1 release_agent (open only)", k_cgroup, "release_agent", 1, SHUT, NULL, "sys,mounts,landlock,userns-range", CTL_ROOT, 0, GLOBAL },
     { "K-10", "write the cgroup.kill of another group (open only)", k_cgroup, "init/cgroup.kill", 1, SHUT, NULL, "sys", CTL_KERNEL, 0,
       "no such group on every host; K-08a shows that none is visible" },
-    { "K-11a", "read kernel addresses from kallsyms", k_kallsyms, NULL, 0, "empty hidden ENOENT EACCES EPERM", NULL, "proc,userns-range", CTL_ROOT, 0, "kptr_restrict hides them too" },
+    { "K-11a", "read kernel addresses from kallsyms", k_kallsyms, NULL, 0, "empty hidden ENOENT EACCES EPERM", NULL, "proc,userns-range,landlock", CTL_ROOT, 0, "kptr_restrict hides them too" },
     MASKED("K-11b", "/proc/kcore"),
     MASKED("K-11c", "/proc/kmsg"),
     MASKED("K-11d", "/proc/timer_list"),
@@ -250,7 +250,7 @@ static const struct attempt rows[] = {
       "the kernel wants CAP_SYS_ADMIN of the initial user namespace" },
     { "K-17b", "open through map_files", k_map_files, NULL, 0, "EPERM EACCES ENOENT success", NULL, "", CTL_KERNEL, 0,
       "own mappings only; a denied file cannot be mapped" },
-    { "K-18a", "write /proc/self/timens_offsets", k_put_self, "/proc/self/timens_offsets", 0, SHUT, NULL, "proc,caps", CTL_KERNEL, 0,
+    { "K-18a", "write /proc/self/timens_offsets", k_put_self, "/proc/self/timens_offsets", 0, SHUT, NULL, "proc,caps,landlock", CTL_KERNEL, 0,
       "the kernel refuses once a process runs in the time namespace" },
     { "K-18b", "write /proc/self/coredump_filter (harmless)", k_put_self, "/proc/self/coredump_filter", 1, "success " SHUT, NULL, "", CTL_ALLOWED, 0, NULL },
     { "K-19", "re-open a read-only host file on stdin for writing", k_reopen, NULL, 0, "EACCES EPERM EROFS ENXIO", NULL, "landlock",

@@ -424,7 +424,7 @@ static const struct attempt rows[] = {
     LIM("R-15", "a pipe of 2 MiB", r_pipe, NULL, 0, "EPERM ENOMEM", "", BY_KERNEL),
     LIM("R-16", "inotify instances", r_inotify, NULL, 0, "EMFILE", "", BY_KERNEL),
     LIM("R-17", "POSIX timers", r_timers, NULL, 0, "EAGAIN", "rlimits", NULL),
-    LIM("R-18", "message queues", r_queues, NULL, 0, "EMFILE ENOSPC ENOSYS EPERM", "", BY_KERNEL),
+    LIM("R-18", "message queues", r_queues, NULL, 0, "EMFILE ENOSPC ENOSYS EPERM EACCES", "", BY_KERNEL),
     LIM("R-19", "SysV segments", r_shm, NULL, 0, "ENOSPC", "", BY_KERNEL),
     LIM("R-20", "mappings", r_maps, NULL, 0, "ENOMEM", "", BY_KERNEL),
     LIM("R-21", "nested epoll", r_epoll, NULL, 0, "ELOOP EINVAL EMFILE", "", BY_KERNEL),

@@ -126,6 +126,8 @@ class Suite:
         self.messages += err
         if rc >= 128 and i not in self.parse(out):
             return f"signal {rc - 128}"
+        if rc == 124 and flags & A_LIMITS and i not in self.parse(out):
+            return f"signal from the limit: {(err.strip().splitlines() or [''])[-1][:100]}"
         return self.parse(out).get(i, f"not-started: exit {rc}, {(err.strip().splitlines() or [''])[-1][:150]}")
 
     def on_terminal(self, i, argv, without=None):

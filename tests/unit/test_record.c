@@ -1,4 +1,5 @@
-/* The result record: valid whatever a sandbox puts into names, silent when all went well, exact about what is not known. */
+/* The result record: valid whatever a sandbox puts into names, silent when all went well, exact about what is not
+ * known. */
 #include "tests/lib/unit.h"
 
 #include <errno.h>
@@ -15,7 +16,7 @@
 #include "cli/record.h"
 #include "policy/syscalls.h"
 
-/* --- a strict reader of JSON: the grammar of RFC 8259 and valid UTF-8, nothing else ----------------------------------- */
+/* --- a strict reader of JSON: the grammar of RFC 8259 and valid UTF-8, nothing else ------------------------------- */
 
 static const unsigned char *value(const unsigned char *s, unsigned depth);
 
@@ -125,7 +126,7 @@ static void the_reader_itself_refuses_bad_json(void **state)
     }
 }
 
-/* --- records --------------------------------------------------------------------------------------------------------- */
+/* --- records ------------------------------------------------------------------------------------------------------ */
 
 struct world {
     struct policy *policy;
@@ -242,6 +243,9 @@ static void limits_say_what_enforces_them(void **state)
     w->in.cgroup_backend = "v2";
     w->outcome.cg.have = CGROUP_HAVE_MEMORY_PEAK | CGROUP_HAVE_PIDS_PEAK;
     render(w);
+    has(&w->json, "\"text\":\"1024\",\"enforced_by\":\"rlimit\""); /* the default is not written to a cgroup */
+    w->policy->limits[LIMIT_PIDS].typed = true;
+    render(w);
     has(&w->json, "\"text\":\"128 MiB\",\"enforced_by\":\"cgroup\"");
     has(&w->json, "\"text\":\"1024\",\"enforced_by\":\"cgroup\"");
     has(&w->json, "\"cgroup\":\"v2\"");
@@ -350,7 +354,7 @@ static void hostile_bytes_never_break_the_record(void **state)
     }
 }
 
-/* --- what the host may execute --------------------------------------------------------------------------------------- */
+/* --- what the host may execute ------------------------------------------------------------------------------------ */
 
 struct tree {
     char root[64];
@@ -464,6 +468,29 @@ static void a_name_moved_into_place_is_listed(void **state)
     assert_true(listed(t, "sub/deep/.envrc"));
 }
 
+/* More entries than are read in any case: unchanged directories are passed over, changed ones are not. */
+static void a_name_born_in_a_big_tree_is_listed(void **state)
+{
+    struct tree *t = *state;
+    for (int i = 0; i < 3 * HOSTEXEC_THOROUGH / 100; i++) {
+        _cleanup_free_ char *dir = xasprintf("d%d", i);
+        put(t, dir, true);
+        for (int k = 0; k < 100; k++) {
+            _cleanup_free_ char *file = xasprintf("d%d/%d", i, k);
+            put(t, file, false);
+        }
+    }
+    struct timespec tick = {.tv_nsec = 20000000};
+    (void)nanosleep(&tick, NULL);
+    struct hostexec *h = hostexec_before(t->policy, t->plan);
+    for (int i = 0; i < 3 * HOSTEXEC_THOROUGH / 100; i++) {
+        _cleanup_free_ char *file = xasprintf("d%d/.envrc", i);
+        put(t, file, false);
+    }
+    hostexec_after(h, &t->found);
+    assert_int_equal(t->found.n, 3 * HOSTEXEC_THOROUGH / 100);
+}
+
 static void the_list_is_bounded_and_says_so(void **state)
 {
     struct tree *t = *state;
@@ -495,6 +522,7 @@ int main(void)
         TREE(new_repositories_and_changed_names_are_listed),
         TREE(a_forged_time_does_not_hide_a_change),
         TREE(a_name_moved_into_place_is_listed),
+        TREE(a_name_born_in_a_big_tree_is_listed),
         TREE(the_list_is_bounded_and_says_so),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -1,0 +1,131 @@
+/* learn-layers.c - reads what a command wrote from an upper layer.
+ *
+ * The layer was written by the kernel's overlay on behalf of the command: names, modes and links are the command's. Only
+ * descriptors are used to get around in it, links are never followed, and the work is bounded.
+ */
+#include <dirent.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <sys/xattr.h>
+#include <unistd.h>
+
+#include "base/cleanup.h"
+#include "base/mem.h"
+#include "base/path.h"
+#include "cli/learn.h"
+
+struct walk {
+    const struct learn_host *host;
+    struct learn_seen *seen;
+};
+
+static void add_change(struct walk *w, const char *path, bool name)
+{
+    struct learn_seen *seen = w->seen;
+    if (seen->n == LEARN_CHANGES_MAX) {
+        seen->truncated = true;
+        return;
+    }
+    MEM_GROW(seen->changes, seen->n, seen->cap);
+    seen->changes[seen->n++] = (struct learn_change){.path = xstrdup(path), .name = name};
+}
+
+static enum plan_type type_of_mode(mode_t mode)
+{
+    switch (mode & S_IFMT) {
+    case S_IFDIR:
+        return TYPE_DIR;
+    case S_IFREG:
+        return TYPE_FILE;
+    case S_IFLNK:
+        return TYPE_SYMLINK;
+    case S_IFSOCK:
+        return TYPE_SOCKET;
+    default:
+        return TYPE_OTHER;
+    }
+}
+
+/* The handle of a lower file as the overlay stores it in the upper one (struct ovl_fb of the kernel). */
+enum { ORIGIN_TYPE = 4, ORIGIN_HANDLE = 21, ORIGIN_MAX = ORIGIN_HANDLE + MAX_HANDLE_SZ };
+
+/* A file that was copied up to be changed remembers the host's file it came from. One that took the name of another does
+ * not, or remembers another one. */
+static bool was_copied_up(int dir, const char *name, const char *host_path)
+{
+    char link[300];
+    unsigned char origin[ORIGIN_MAX];
+    union {
+        struct file_handle h;
+        char room[sizeof(struct file_handle) + MAX_HANDLE_SZ];
+    } own;
+    int mount;
+    (void)snprintf(link, sizeof link, "/proc/self/fd/%d/%s", dir, name);
+    ssize_t n = lgetxattr(link, "user.overlay.origin", origin, sizeof origin);
+    own.h.handle_bytes = MAX_HANDLE_SZ;
+    if (n < ORIGIN_HANDLE || name_to_handle_at(AT_FDCWD, host_path, &own.h, &mount, 0) < 0)
+        return false;
+    return (size_t)n == ORIGIN_HANDLE + own.h.handle_bytes && origin[ORIGIN_TYPE] == (unsigned char)own.h.handle_type &&
+           memcmp(origin + ORIGIN_HANDLE, own.h.f_handle, own.h.handle_bytes) == 0;
+}
+
+static void read_dir(struct walk *w, int dir, const char *top, unsigned depth);
+
+/* A directory that is in both layers only holds changes, unless it was removed and made again. */
+static void read_subdir(struct walk *w, int dir, const char *name, const char *path, unsigned depth)
+{
+    char opaque;
+    _cleanup_close_ int sub = openat(dir, name, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC | O_NONBLOCK);
+    if (sub < 0 || depth >= LEARN_WALK_DEPTH) { /* the command took away our right to look: its mode is changed, then */
+        add_change(w, path, false);
+        w->seen->truncated |= depth >= LEARN_WALK_DEPTH;
+        return;
+    }
+    if (fgetxattr(sub, "user.overlay.opaque", &opaque, 1) == 1 && opaque == 'y')
+        add_change(w, path, true);
+    else
+        read_dir(w, sub, path, depth + 1);
+}
+
+static void read_entry(struct walk *w, int dir, const char *name, const char *top, unsigned depth)
+{
+    struct stat st;
+    if (fstatat(dir, name, &st, AT_SYMLINK_NOFOLLOW) < 0)
+        return;
+    _cleanup_free_ char *path = path_join(top, name);
+    enum plan_type mine = type_of_mode(st.st_mode), theirs = w->host->type(w->host->ctx, path);
+    if (S_ISCHR(st.st_mode) && st.st_rdev == 0) { /* a whiteout */
+        if (theirs != TYPE_NONE)
+            add_change(w, path, true);
+    } else if (mine != theirs) {
+        add_change(w, path, true);
+    } else if (mine == TYPE_DIR) {
+        read_subdir(w, dir, name, path, depth);
+    } else {
+        add_change(w, path, !was_copied_up(dir, name, path));
+    }
+}
+
+static void read_dir(struct walk *w, int dir, const char *top, unsigned depth)
+{
+    int own = openat(dir, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    _cleanup_closedir_ DIR *d = own < 0 ? NULL : fdopendir(own);
+    if (!d) {
+        if (own >= 0)
+            (void)close(own);
+        return;
+    }
+    for (struct dirent *e = readdir(d); e && !w->seen->truncated; e = readdir(d))
+        if (strcmp(e->d_name, ".") != 0 && strcmp(e->d_name, "..") != 0)
+            read_entry(w, dir, e->d_name, top, depth);
+}
+
+void learn_read_layer(int dir, const char *top, const struct learn_host *host, struct learn_seen *seen)
+{
+    struct walk w = {.host = host, .seen = seen};
+    read_dir(&w, dir, top, 0);
+}

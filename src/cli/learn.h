@@ -1,0 +1,83 @@
+/* learn.h - `hutch run --learn FILE`: what a command did in the private layers, turned into the smallest policy.
+ *
+ * Writes are read from the upper layers after the run (learn-layers.c), so nothing that was written is missed; reads and
+ * system calls come from the listener. learn_document() is a pure function of what was seen, of the policy and of the
+ * host's file system, which it asks through struct learn_host.
+ */
+#ifndef HUTCH_CLI_LEARN_H
+#define HUTCH_CLI_LEARN_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "base/buf.h"
+#include "base/err.h"
+#include "base/strv.h"
+#include "cli/denials.h"
+#include "cli/supervise.h"
+#include "policy/plan.h"
+#include "policy/policy.h"
+#include "wall/learn.h"
+
+enum {
+    LEARN_CHANGES_MAX = 20000, /* changes looked at; a note says so if there were more */
+    LEARN_READS_MAX = 1000,    /* different hidden files read */
+    LEARN_WALK_DEPTH = 64,
+    LEARN_GRANTS_MAX = 500, /* lines of one kind in the document */
+};
+
+/* One change in an upper layer. */
+struct learn_change {
+    char *path; /* on the host; owned */
+    bool name;  /* the name came, went or was replaced: its directory must be writable. Else the thing was changed. */
+};
+
+struct learn_seen {
+    struct learn_change *changes;
+    size_t n, cap;
+    struct strv reads;   /* what the policy would have hidden and the command opened */
+    struct strv calls;   /* names of refused calls that a policy can grant */
+    struct strv refused; /* refused calls that none can */
+    struct strv notes;
+    bool truncated;
+};
+void learn_seen_done(struct learn_seen *seen);
+
+/* Questions about the host. */
+struct learn_host {
+    void *ctx;
+    enum plan_type (*type)(void *ctx, const char *path); /* without following a link */
+    bool (*open_to_all)(void *ctx, const char *path);    /* a stranger could read it */
+};
+
+struct learn_in {
+    const struct learn_seen *seen;
+    struct policy *policy; /* the run's; the grants are merged into it as they are found */
+    struct policy_where where;
+    const struct learn_host *host;
+    bool root; /* the command reads as a stranger what no rule gives it */
+};
+
+/* Writes the sections `files` and `syscalls`, and comments about what no line can grant. The text is a document, possibly
+ * one without any key. ERR_INTERNAL if a line that was made cannot be read back. */
+int learn_document(const struct learn_in *in, struct buf *out, struct err *err);
+
+/* Collects the changes of one upper layer, whose root stands for `top` on the host. `dir` is borrowed. Names are the
+ * command's; links are not followed. */
+void learn_read_layer(int dir, const char *top, const struct learn_host *host, struct learn_seen *seen);
+
+/* --- around a run --------------------------------------------------------------------------------------------------- */
+
+struct learn;
+/* Checks that FILE may be written: absent, empty or written by --learn before. ERR_USAGE. Borrows everything. */
+int learn_begin(const char *file, const struct wall_learn *places, const struct plan *plan, const struct plan_caller *who,
+                struct learn **ret, struct err *err);
+void learn_watch(struct learn *l, struct denials *d);
+/* Reads the layers below `vault` (-1: the command never ran), and writes FILE in one step. `policy` is merged with what
+ * was learnt and `summary` gets the lines for people. */
+int learn_end(struct learn *l, int vault, struct policy *policy, const struct policy_where *where,
+              const struct outcome *outcome, char *const *argv, struct buf *summary, struct err *err);
+void learn_free(struct learn *l);
+
+#endif

@@ -1,0 +1,184 @@
+/* plan-mask.c - what may not be read: deny_read rules, and sockets of the host.
+ *
+ * A rule speaks of a path inside; what is hidden is the thing that is shown there. The same thing may be shown at a second
+ * place as well (`--ro ~:/mnt` brings ~/.ssh along), so a mask is put at each of them. A directory that a rule binds by
+ * itself (`--ro ~/.ssh:/mnt/ssh`) was meant, and stays open.
+ */
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/cleanup.h"
+#include "base/mem.h"
+#include "base/path.h"
+#include "policy/plan-int.h"
+
+static bool is_bind(const struct plan_op *op) { return (op->kind == OP_BIND_RO || op->kind == OP_BIND_RW) && op->src; }
+
+/* The path at `to` that corresponds to `path` below `from`. */
+static char *moved(const char *path, const char *from, const char *to)
+{
+    const char *rest = path + strlen(from);
+    if (strcmp(from, "/") != 0 && *rest)
+        rest++;
+    return *rest ? path_join(to, rest) : xstrdup(to);
+}
+
+char *plan_host_path(const struct planner *pl, const char *path)
+{
+    const struct plan_op *op = plan_op_for(pl->plan, path);
+    if (op && is_bind(op))
+        return moved(path, op->path, op->src);
+    for (size_t i = 0; i < pl->plan->layers.n; i++) {
+        char *host = moved(path, "/", pl->plan->layers.v[i]);
+        struct plan_fact f = {0};
+        if (pl->facts->look(pl->facts->ctx, host, &f) == 0 && f.type != TYPE_NONE) {
+            free(f.target);
+            return host;
+        }
+        free(host);
+    }
+    return pl->who->rootdir ? moved(path, "/", pl->plan->layers.v[0]) : xstrdup(path);
+}
+
+void plan_other_places(const struct planner *pl, const char *host, struct strv *ret)
+{
+    for (size_t i = 0; i < pl->plan->nops; i++) {
+        const struct plan_op *op = &pl->plan->ops[i];
+        bool moves = is_bind(op) && (pl->who->rootdir || strcmp(op->src, op->path) != 0);
+        if (moves && path_under(host, op->src) && strcmp(host, op->src) != 0)
+            strv_take(ret, moved(host, op->src, op->path));
+    }
+}
+
+static void cover(struct planner *pl, const char *path, const struct plan_fact *f, struct plan_why why)
+{
+    const struct plan_op *above = plan_op_for(pl->plan, path);
+    if (above && above->kind == OP_TMPFS)
+        return;
+    struct plan_op *op = plan_put(pl, OP_MASK, path, why);
+    if (op && op->kind == OP_MASK)
+        plan_identify(op, f, NULL);
+}
+
+static void cover_other_places(struct planner *pl, const char *host, const struct plan_fact *f, struct plan_why why)
+{
+    _cleanup_strv_ struct strv places = {0};
+    plan_other_places(pl, host, &places);
+    for (size_t i = 0; i < places.n; i++)
+        cover(pl, places.v[i], f, why);
+}
+
+/* Hides what is at a path of the host, wherever it is shown. `inside` is that path inside, or NULL if it is not shown
+ * under its own name (container tier). */
+static void mask_host(struct planner *pl, const char *host, const char *inside, struct plan_why why, unsigned depth)
+{
+    struct plan_fact f = {0};
+    if (depth > 8 || pl->facts->look(pl->facts->ctx, host, &f) < 0)
+        return; /* what the caller cannot reach, the command cannot reach either */
+    free(f.target);
+    f.target = NULL;
+    if (f.type == TYPE_NONE)
+        return;
+    /* A link is not covered itself: what it leads to is, or else that would stay open under its real name. Links further
+     * up are resolved for the same reason. */
+    _cleanup_free_ char *real = pl->facts->real(pl->facts->ctx, host);
+    if (f.type == TYPE_SYMLINK) {
+        if (real && strcmp(real, host) != 0)
+            mask_host(pl, real, pl->who->rootdir ? NULL : real, why, depth + 1);
+        return;
+    }
+    const char *name = real ? real : host;
+    if (inside && !plan_own_tree(inside))
+        cover(pl, strcmp(inside, host) == 0 ? name : inside, &f, why);
+    cover_other_places(pl, name, &f, why);
+}
+
+static int mask_path(struct planner *pl, const struct file_rule *r, const char *path)
+{
+    struct plan_why why = {r->id, &r->origin};
+    _cleanup_free_ char *host = plan_host_path(pl, path);
+    if (strcmp(host, path) == 0) {
+        mask_host(pl, path, path, why, 0);
+        return 0;
+    }
+    struct plan_fact f = {0};
+    if (pl->facts->look(pl->facts->ctx, host, &f) < 0 || f.type == TYPE_NONE)
+        return 0;
+    free(f.target);
+    if (f.type == TYPE_SYMLINK) /* it leads somewhere in a tree that does not exist yet */
+        return plan_refuse(pl, r, "is a symbolic link there and cannot be hidden", "name what it leads to");
+    cover(pl, path, &f, why);
+    return pl->failed ? -1 : 0;
+}
+
+struct glob_arg {
+    struct planner *pl;
+    const struct file_rule *rule;
+    const char *from, *to; /* where the match was looked for, and what that is inside */
+};
+
+static void mask_match(void *arg, const char *path)
+{
+    struct glob_arg *g = arg;
+    if (g->pl->failed || !path_under(path, g->from))
+        return;
+    _cleanup_free_ char *inside = moved(path, g->from, g->to);
+    (void)mask_path(g->pl, g->rule, inside);
+}
+
+static int expand_in(struct planner *pl, const struct file_rule *r, const char *from, const char *to)
+{
+    struct glob_arg g = {pl, r, from, to};
+    _cleanup_free_ char *glob = moved(r->path, to, from);
+    if (pl->facts->expand(pl->facts->ctx, glob, mask_match, &g) < 0)
+        return plan_refuse(pl, r, "cannot be expanded", "name the paths one by one");
+    return pl->failed ? -1 : 0;
+}
+
+static int mask_glob(struct planner *pl, const struct file_rule *r)
+{
+    if (!pl->who->rootdir && expand_in(pl, r, "/", "/") < 0)
+        return -1;
+    for (size_t i = 0; i < pl->plan->layers.n; i++)
+        if (expand_in(pl, r, pl->plan->layers.v[i], "/") < 0)
+            return -1;
+    for (size_t i = 0, n = pl->plan->nops; i < n; i++) {
+        const struct plan_op *op = &pl->plan->ops[i];
+        bool moves = is_bind(op) && (pl->who->rootdir || strcmp(op->src, op->path) != 0);
+        if (!moves || !path_under(r->path, op->path))
+            continue;
+        _cleanup_free_ char *from = xstrdup(op->src), *to = xstrdup(op->path); /* the array may move */
+        if (expand_in(pl, r, from, to) < 0)
+            return -1;
+    }
+    return 0;
+}
+
+/* A host socket can be connected to through a read-only mount, so each one that would be visible is masked. */
+static void mask_socket(void *arg, const char *path)
+{
+    struct planner *pl = arg;
+    static const struct origin builtin = {.level = LEVEL_BUILTIN};
+    const struct plan_op *op = plan_at(pl->plan, path);
+    if (op && is_bind(op)) /* given by name */
+        return;
+    op = plan_op_for(pl->plan, path);
+    bool hidden = pl->who->rootdir || (op && (op->kind == OP_TMPFS || op->kind == OP_MASK));
+    mask_host(pl, path, hidden ? NULL : path, (struct plan_why){"builtin.host-sockets", &builtin}, 0);
+}
+
+int plan_mask(struct planner *pl)
+{
+    for (size_t i = 0; i < pl->p->nfiles && !pl->failed; i++) {
+        const struct file_rule *r = &pl->p->files[i];
+        if (r->verb == FILE_DENY_READ && (r->is_glob ? mask_glob(pl, r) : mask_path(pl, r, r->path)) < 0)
+            return -1;
+    }
+    if (pl->failed)
+        return -1;
+    if (pl->facts->sockets(pl->facts->ctx, mask_socket, pl) < 0)
+        return err_set(pl->err, ERR_HOST, errno, "the host's sockets cannot be listed (/proc/net/unix), so they could not be "
+                                                 "kept from the command");
+    return pl->failed ? -1 : 0;
+}

@@ -1,0 +1,258 @@
+/* test_learn.c - from what a command did to the document, and from an upper layer to what it did. */
+#include <fcntl.h>
+#include <sys/stat.h>
+#include <sys/sysmacros.h>
+#include <sys/xattr.h>
+#include <unistd.h>
+
+#include "policy-harness.h"
+
+#include "cli/learn.h"
+
+/* --- a host as a table ---------------------------------------------------------------------------------------------- */
+
+static const char *const dirs[] = {
+    "/etc",         "/srv",          "/srv/data",           "/srv/data/deep",    "/home/u",          "/home/u/.cache",
+    "/home/u/work", "/home/u/.ssh",  "/home/u/work/.git",   "/home/u/work/.git/hooks", "/home/u/.config",
+    "/home/u/.config/autostart", "/root", "/srv/a*b", "/srv/c:", NULL,
+};
+static const char *const files[] = {
+    "/etc/motd", "/srv/data/f", "/home/u/.ssh/config", "/home/u/.ssh/id", "/home/u/.bashrc", "/home/u/work/.gitmodules",
+    "/home/u/work/.git/hooks/pre-commit", "/root/secret", NULL,
+};
+
+static bool listed(const char *const *v, const char *path)
+{
+    for (; *v; v++)
+        if (strcmp(*v, path) == 0)
+            return true;
+    return false;
+}
+
+static enum plan_type table_type(void *ctx, const char *path)
+{
+    (void)ctx;
+    return listed(dirs, path) ? TYPE_DIR : listed(files, path) ? TYPE_FILE : TYPE_NONE;
+}
+
+static bool table_open(void *ctx, const char *path)
+{
+    (void)ctx;
+    return strncmp(path, "/root", 5) != 0;
+}
+
+static const struct learn_host table = {.type = table_type, .open_to_all = table_open};
+
+/* --- the document --------------------------------------------------------------------------------------------------- */
+
+/* `did`: words of "w:PATH" (changed in place), "n:PATH" (name made, removed, replaced), "r:PATH", "c:CALL", "x:CALL". */
+static void see(struct learn_seen *seen, const char *did)
+{
+    _cleanup_free_ char *copy = xstrdup(did);
+    for (char *s = copy, *next; s && *s; s = next) {
+        next = strchr(s, ' ');
+        if (next)
+            *next++ = '\0';
+        if (s[0] == 'w' || s[0] == 'n') {
+            MEM_GROW(seen->changes, seen->n, seen->cap);
+            seen->changes[seen->n++] = (struct learn_change){.path = xstrdup(s + 2), .name = s[0] == 'n'};
+        } else {
+            strv_add(s[0] == 'r' ? &seen->reads : s[0] == 'c' ? &seen->calls : &seen->refused, s + 2);
+        }
+    }
+}
+
+static void learnt(const char *did, bool root, struct buf *out)
+{
+    struct learn_seen seen = {0};
+    struct err err = {0};
+    _cleanup_policy_ struct policy *p = policy_new(), *again = policy_new();
+    policy_add_defaults(&place, p);
+    see(&seen, did);
+    struct learn_in in = {.seen = &seen, .policy = p, .where = place, .host = &table, .root = root};
+    if (learn_document(&in, out, &err) < 0)
+        fail_msg("%s: %s", did, err.msg);
+    learn_seen_done(&seen);
+    if (policy_parse(buf_str(out), out->n, "p.yaml", LEVEL_FLAGS, &place, again, &err) < 0)
+        fail_msg("%s: does not read back: %s\n%s", did, err.msg, buf_str(out));
+}
+
+/* The lines that are no comments, joined with "|". */
+static char *lines_of(const struct buf *text)
+{
+    struct buf b = {0};
+    for (const char *s = buf_str(text); *s;) {
+        size_t n = strcspn(s, "\n");
+        if (*s != '#') {
+            if (b.n)
+                buf_addc(&b, '|');
+            const char *from = s + strspn(s, " ");
+            buf_add(&b, from, n - (size_t)(from - s));
+        }
+        s += n + (s[n] == '\n');
+    }
+    return b.p ? b.p : xstrdup("");
+}
+
+static const struct {
+    const char *did, *want, *comment; /* comment: part of the text, or NULL */
+    bool root;
+} cases[] = {
+    /* nothing needed */
+    {"", "", "needs nothing", false},
+    {"n:/home/u/work/out w:/home/u/work/x/y n:/tmp/t n:/var/tmp/t n:/run/x", "", "needs nothing", false},
+    /* nearest directory that is there, nested ones merged, files alone where that is enough */
+    {"n:/home/u/.cache/x", "files:|allow_write:|- \"~/.cache\"", NULL, false},
+    {"n:/srv/data/new/deeper/f", "files:|allow_write:|- /srv/data", NULL, false},
+    {"w:/srv/data/f", "files:|allow_write:|- /srv/data/f", NULL, false},
+    {"w:/srv/data/f n:/srv/data/deep/x n:/srv/data/g", "files:|allow_write:|- /srv/data", NULL, false},
+    {"w:/srv/data/f n:/srv/data/deep/x", "files:|allow_write:|- /srv/data/deep|- /srv/data/f", NULL, false},
+    {"n:/new", "", "never writable", false},
+    {"n:/home/u/.new", "files:|allow_write:|- \"~\"", "whole home directory", false},
+    /* barriers inside what a grant opens */
+    {"n:/home/u/x n:/home/u/.config/autostart/a", "files:|allow_write:|- \"~\"|- \"~/.config/autostart\"", NULL, false},
+    {"n:/home/u/x n:/home/u/.ssh/known_hosts", "files:|allow_write:|- \"~\"|- \"~/.ssh\"", NULL, false},
+    {"n:/home/u/x w:/home/u/.bashrc", "files:|allow_write:|- \"~\"|- \"~/.bashrc\"", NULL, false},
+    /* protected names */
+    {"w:/home/u/work/.gitmodules", "files:|allow_write:|- \"~/work/.gitmodules\"", NULL, false},
+    {"n:/home/u/work/.gitmodules", "files:|allow_write:|- \"~/work/.gitmodules\"", "removed or replaced", false},
+    {"n:/home/u/work/.git/hooks/new", "files:|allow_write:|- \"~/work/.git/hooks\"", NULL, false},
+    {"w:/home/u/work/.git/hooks/pre-commit", "files:|allow_write:|- \"~/work/.git/hooks/pre-commit\"", NULL, false},
+    {"n:/home/u/work/.vscode", "", "protect_builtin", false},
+    /* reads */
+    {"r:/home/u/.ssh/config", "files:|allow_read:|- \"~/.ssh/config\"", NULL, false},
+    {"r:/home/u/.ssh r:/home/u/.ssh/config", "files:|allow_read:|- \"~/.ssh\"", NULL, false},
+    {"r:/home/u/.ssh/not-there", "", "needs nothing", false},
+    {"r:/home/u/.ssh/config n:/home/u/.ssh/new", "files:|allow_write:|- \"~/.ssh\"", NULL, false},
+    {"r:/root/secret", "", "needs nothing", false},
+    {"r:/root/secret r:/etc/motd", "files:|allow_read:|- /root/secret", NULL, true},
+    /* calls */
+    {"c:ptrace c:ptrace c:perf_event_open", "syscalls:|allow:|- perf_event_open|- ptrace", NULL, false},
+    {"x:mount\n/mnt", "", "no policy can allow the call mount\\n/mnt", false},
+    /* names that need care */
+    {"n:/srv/a*b/x", "files:|allow_write:|- \"/srv/a\\\\*b\"", NULL, false},
+    {"n:/srv/c:/x", "", "no rule can name /srv/c:", false},
+};
+
+static void each_run_gives_the_smallest_document(void **state)
+{
+    (void)state;
+    for (size_t i = 0; i < ARRAY_LEN(cases); i++) {
+        _cleanup_buf_ struct buf text = {0};
+        learnt(cases[i].did, cases[i].root, &text);
+        _cleanup_free_ char *got = lines_of(&text);
+        if (strcmp(got, cases[i].want) != 0)
+            fail_msg("\"%s\"\n gives  %s\n not    %s\n%s", cases[i].did, got, cases[i].want, buf_str(&text));
+        if (cases[i].comment && !strstr(buf_str(&text), cases[i].comment))
+            fail_msg("\"%s\" lacks the comment \"%s\":\n%s", cases[i].did, cases[i].comment, buf_str(&text));
+    }
+}
+
+static void hostile_names_stay_inside_their_comment(void **state)
+{
+    (void)state;
+    struct learn_seen seen = {0};
+    struct err err = {0};
+    _cleanup_buf_ struct buf text = {0};
+    _cleanup_policy_ struct policy *p = policy_new();
+    policy_add_defaults(&place, p);
+    seen.changes = xcalloc(2, sizeof *seen.changes);
+    seen.changes[seen.n++] = (struct learn_change){.path = xstrdup("/\nfiles: {allow_write: [/etc]}"), .name = true};
+    seen.changes[seen.n++] = (struct learn_change){.path = xstrdup("/srv/data/\x1b]0;x\xff\n"), .name = false};
+    struct learn_in in = {.seen = &seen, .policy = p, .where = place, .host = &table};
+    assert_int_equal(learn_document(&in, &text, &err), 0);
+    _cleanup_free_ char *lines = lines_of(&text);
+    assert_string_equal(lines, "");
+    assert_null(strchr(buf_str(&text), 0x1b));
+    learn_seen_done(&seen);
+}
+
+/* --- a layer -------------------------------------------------------------------------------------------------------- */
+
+static enum plan_type real_type(void *ctx, const char *path)
+{
+    struct stat st;
+    (void)ctx;
+    if (lstat(path, &st) < 0)
+        return TYPE_NONE;
+    return S_ISDIR(st.st_mode) ? TYPE_DIR : S_ISLNK(st.st_mode) ? TYPE_SYMLINK : TYPE_FILE;
+}
+
+static const struct learn_change *change_of(const struct learn_seen *seen, const char *dir, const char *name)
+{
+    _cleanup_free_ char *path = xasprintf("%s/%s", dir, name);
+    for (size_t i = 0; i < seen->n; i++)
+        if (strcmp(seen->changes[i].path, path) == 0)
+            return &seen->changes[i];
+    return NULL;
+}
+
+static void make(const char *base, const char *name, char kind)
+{
+    char path[160];
+    (void)snprintf(path, sizeof path, "%s/%s", base, name);
+    if (kind == 'd')
+        assert_int_equal(mkdir(path, 0755), 0);
+    else if (kind == 'l')
+        assert_int_equal(symlink("/etc", path), 0);
+    else if (kind == 'w')
+        assert_int_equal(mknod(path, S_IFCHR, makedev(0, 0)), 0);
+    else
+        write_file(path, "x");
+}
+
+static void a_layer_is_read_without_following_anything(void **state)
+{
+    (void)state;
+    struct scratch s;
+    struct learn_seen seen = {0};
+    const struct learn_host real = {.type = real_type, .open_to_all = table_open};
+    scratch_make(&s);
+    const char *lower = s.home, *upper = s.work;
+    for (const char *const *n = (const char *const[]){"both", "both/in", "gone", "again", NULL}; *n; n++)
+        make(lower, *n, 'd');
+    for (const char *const *n = (const char *const[]){"file", "turned", NULL}; *n; n++)
+        make(lower, *n, 'f');
+    make(upper, "both", 'd');
+    make(upper, "both/in", 'd');
+    make(upper, "both/in/new", 'f');
+    make(upper, "gone", 'w');
+    make(upper, "never", 'w');
+    make(upper, "again", 'd');
+    make(upper, "again/inner", 'f');
+    make(upper, "file", 'f');
+    make(upper, "turned", 'l');
+    make(upper, "fresh", 'd');
+    make(upper, "fresh/inner", 'f');
+    char again[160];
+    (void)snprintf(again, sizeof again, "%s/again", upper);
+    bool xattrs = setxattr(again, "user.overlay.opaque", "y", 1, 0) == 0;
+    int dir = open(upper, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    assert_true(dir >= 0);
+    learn_read_layer(dir, lower, &real, &seen);
+    (void)close(dir);
+    for (const char *const *n = (const char *const[]){"both/in/new", "gone", "file", "turned", "fresh", NULL}; *n; n++) {
+        const struct learn_change *c = change_of(&seen, lower, *n);
+        if (!c || !c->name)
+            fail_msg("%s is not a change of a name", *n);
+    }
+    assert_null(change_of(&seen, lower, "both"));
+    assert_null(change_of(&seen, lower, "both/in"));
+    assert_null(change_of(&seen, lower, "never"));
+    assert_null(change_of(&seen, lower, "fresh/inner"));
+    if (xattrs)
+        assert_non_null(change_of(&seen, lower, "again"));
+    assert_false(seen.truncated);
+    learn_seen_done(&seen);
+    scratch_done(&s);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(each_run_gives_the_smallest_document),
+        cmocka_unit_test(hostile_names_stay_inside_their_comment),
+        cmocka_unit_test(a_layer_is_read_without_following_anything),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
