@@ -202,6 +202,8 @@ static void judge_rename(struct denials *d, const struct path_attempt *a)
     struct refusal r;
     denials_resolve(d, a->path, true, &from);
     denials_resolve(d, a->path2, true, &to);
+    if (d->watch.move)
+        d->watch.move(d->watch.ctx, to.real);
     if (!to.parent_exists)
         return;
     if (from.exists && judge_name(d, from.real, &r) && r.name_fixed) {

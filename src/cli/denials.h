@@ -31,6 +31,7 @@ struct denials;
 struct denials_watch {
     void *ctx;
     void (*path)(void *ctx, const char *path, bool write);
+    void (*move)(void *ctx, const char *to);
     void (*call)(void *ctx, int nr, const char *subject, bool grantable);
 };
 

@@ -12,6 +12,8 @@
 #include "base/mem.h"
 #include "base/path.h"
 
+enum { LIST_DEPTH = 5 /* levels below a writable root that are looked at after the run, at least */ };
+
 struct hostexec {
     const struct policy *policy;
     const struct plan *plan;
@@ -156,7 +158,7 @@ void hostexec_after(struct hostexec *h, struct strv *ret)
     if (!h)
         return;
     struct walk w = {.h = h, .ret = ret};
-    unsigned depth = h->policy->search_depth ? h->policy->search_depth : PLAN_REPO_DEPTH;
+    unsigned depth = h->policy->search_depth > LIST_DEPTH ? h->policy->search_depth : LIST_DEPTH;
     w.starts['.'] = true; /* ".git" */
     for (size_t i = 0; i < h->policy->nnames; i++)
         w.starts[(unsigned char)h->policy->names[i].name[0]] = true;

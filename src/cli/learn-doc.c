@@ -31,6 +31,7 @@ void learn_seen_done(struct learn_seen *seen)
     for (size_t i = 0; i < seen->n; i++)
         free(seen->changes[i].path);
     free(seen->changes);
+    strv_done(&seen->moved);
     strv_done(&seen->reads);
     strv_done(&seen->calls);
     strv_done(&seen->refused);

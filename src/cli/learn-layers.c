@@ -50,27 +50,14 @@ static enum plan_type type_of_mode(mode_t mode)
     }
 }
 
-/* The handle of a lower file as the overlay stores it in the upper one (struct ovl_fb of the kernel). */
-enum { ORIGIN_TYPE = 4, ORIGIN_HANDLE = 21, ORIGIN_MAX = ORIGIN_HANDLE + MAX_HANDLE_SZ };
-
-/* A file that was copied up to be changed remembers the host's file it came from. One that took the name of another does
- * not, or remembers another one. */
-static bool was_copied_up(int dir, const char *name, const char *host_path)
+/* A file that was copied up to be changed is marked so; one that took the name of another is not, unless it was itself
+ * copied up before it was moved. */
+static bool was_copied_up(const struct walk *w, int dir, const char *name, const char *path)
 {
     char link[300];
-    unsigned char origin[ORIGIN_MAX];
-    union {
-        struct file_handle h;
-        char room[sizeof(struct file_handle) + MAX_HANDLE_SZ];
-    } own;
-    int mount;
     (void)snprintf(link, sizeof link, "/proc/self/fd/%d/%s", dir, name);
-    ssize_t n = lgetxattr(link, "user.overlay.origin", origin, sizeof origin);
-    own.h.handle_bytes = MAX_HANDLE_SZ;
-    if (n < ORIGIN_HANDLE || name_to_handle_at(AT_FDCWD, host_path, &own.h, &mount, 0) < 0)
-        return false;
-    return (size_t)n == ORIGIN_HANDLE + own.h.handle_bytes && origin[ORIGIN_TYPE] == (unsigned char)own.h.handle_type &&
-           memcmp(origin + ORIGIN_HANDLE, own.h.f_handle, own.h.handle_bytes) == 0;
+    return lgetxattr(link, "user.overlay.origin", NULL, 0) >= 0 && w->seen->moved.n < LEARN_MOVED_MAX &&
+           !strv_has(&w->seen->moved, path);
 }
 
 static void read_dir(struct walk *w, int dir, const char *top, unsigned depth);
@@ -106,7 +93,7 @@ static void read_entry(struct walk *w, int dir, const char *name, const char *to
     } else if (mine == TYPE_DIR) {
         read_subdir(w, dir, name, path, depth);
     } else {
-        add_change(w, path, !was_copied_up(dir, name, path));
+        add_change(w, path, !was_copied_up(w, dir, name, path));
     }
 }
 

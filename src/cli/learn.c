@@ -90,6 +90,13 @@ static void saw_path(void *ctx, const char *path, bool write)
         l->seen.truncated = true;
 }
 
+static void saw_move(void *ctx, const char *to)
+{
+    struct learn *l = ctx;
+    if (l->seen.moved.n < LEARN_MOVED_MAX && !strv_has(&l->seen.moved, to))
+        strv_add(&l->seen.moved, to);
+}
+
 static void saw_call(void *ctx, int nr, const char *subject, bool grantable)
 {
     struct learn *l = ctx;
@@ -101,7 +108,7 @@ static void saw_call(void *ctx, int nr, const char *subject, bool grantable)
 
 void learn_watch(struct learn *l, struct denials *d)
 {
-    const struct denials_watch watch = {.ctx = l, .path = saw_path, .call = saw_call};
+    const struct denials_watch watch = {.ctx = l, .path = saw_path, .move = saw_move, .call = saw_call};
     denials_set_watch(d, &watch);
 }
 

@@ -23,6 +23,7 @@
 enum {
     LEARN_CHANGES_MAX = 20000, /* changes looked at; a note says so if there were more */
     LEARN_READS_MAX = 1000,    /* different hidden files read */
+    LEARN_MOVED_MAX = 2000,
     LEARN_WALK_DEPTH = 64,
     LEARN_GRANTS_MAX = 500, /* lines of one kind in the document */
 };
@@ -36,6 +37,7 @@ struct learn_change {
 struct learn_seen {
     struct learn_change *changes;
     size_t n, cap;
+    struct strv moved;   /* where calls moved something to; full at LEARN_MOVED_MAX */
     struct strv reads;   /* what the policy would have hidden and the command opened */
     struct strv calls;   /* names of refused calls that a policy can grant */
     struct strv refused; /* refused calls that none can */

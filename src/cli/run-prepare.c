@@ -159,6 +159,8 @@ static int prepare_learn(struct prepared *p, struct err *err)
     if (learn_begin(p->args->learn, &p->places, p->plan, &p->spec.who, &p->learn, err) < 0 ||
         learn_find(p->plan, &p->spec.who, &p->places, &p->notes, err) < 0)
         return -1;
+    strv_add(&p->notes, "learning: nothing the command wrote was kept, and what is listed as refused for a file or by a rule "
+                        "that can be lifted was let pass");
     p->policy->on_denial.after = 0;
     p->spec.learn = &p->places;
     return 0;
@@ -252,7 +254,9 @@ static int take_cgroup(struct prepared *p, struct err *err)
     }
     if (cgroup_create(info, &have, CGROUP_ACCOUNT | CGROUP_KILL, &p->cgroup, err) < 0)
         return -1;
-    p->has_cgroup = p->cgroup.nleaf > 0;
+    p->has_cgroup = p->used_cgroup = p->cgroup.nleaf > 0;
+    if (have.pids && p->has_cgroup)
+        p->spec.pids = 0; /* the cgroup counts what it refuses, an rlimit of the same size would be silent */
     p->spec.cgroup = p->has_cgroup ? &p->cgroup : NULL;
     return 0;
 }

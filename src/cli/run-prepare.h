@@ -25,7 +25,8 @@ struct prepared {
     struct idmap_subids subids;
     struct cgroup_info cgroup_info;
     struct cgroup cgroup;
-    bool has_cgroup;
+    bool has_cgroup;  /* to be destroyed */
+    bool used_cgroup; /* for the record */
     struct stubs *stubs;
     struct wall_spec spec;
     bool watch_memory;

@@ -101,6 +101,16 @@ static void restore_output(struct piped *p)
         }
 }
 
+/* The pipes on 0 and 1 are the command's: their other ends must see it close them, or end. */
+static void let_streams_go(void)
+{
+    _cleanup_close_ int null = open("/dev/null", O_RDWR | O_CLOEXEC);
+    if (null <= 2)
+        return; /* they are closed anyway */
+    (void)dup2(null, 0);
+    (void)dup2(null, 1);
+}
+
 /* What lives while the command does. */
 struct running {
     struct wall wall;
@@ -114,7 +124,7 @@ static int start(struct prepared *p, struct running *r, struct err *err)
     if (wall_start(&p->spec, &r->wall, err) < 0)
         return -1;
     r->before = hostexec_before(p->policy, p->plan);
-    bool stubs = p->spec.wait_release && !p->args->learn;
+    bool stubs = p->spec.wait_release && !p->args->learn && !LAYER_OFF(p->spec.without, STUBS);
     if ((stubs && stubs_make(p->plan, &p->stubs, err) < 0) ||
         guard_start(p->stubs, p->has_cgroup ? &p->cgroup : NULL, &r->wall, &r->guard, err) < 0) {
         struct err ignored;
@@ -140,6 +150,8 @@ static int start_and_supervise(struct prepared *p, struct denials *denials, cons
     p->spec.tty_stderr = p->spec.tty && isatty(2);
     int r = start(p, &running, err);
     restore_output(&piped);
+    if (r == 0 && !limited && !p->spec.tty)
+        let_streams_go();
     if (r == 0) {
         struct supervise s = {
             .wall = &running.wall, .cgroup = p->has_cgroup ? &p->cgroup : NULL, .policy = p->policy, .spec = &p->spec,
@@ -166,7 +178,8 @@ static void report(const struct prepared *p, const struct outcome *out, const st
 {
     struct record_in in = {.outcome = out, .denials = denials, .policy = p->policy, .plan = p->plan, .spec = &p->spec,
                            .host_may_execute = born, .notes = &p->notes, .env_dropped = &p->env_dropped,
-                           .argv = p->args->command};
+                           .argv = p->args->command, .memory_watched = p->watch_memory, .nested = p->spec.nested,
+                           .cgroup_backend = p->used_cgroup ? cgroup_backend_name(p->cgroup_info.backend) : NULL};
     if (record_fd >= 0) {
         _cleanup_buf_ struct buf json = {0};
         record_json(&in, &json);

@@ -184,10 +184,12 @@ static int make_stage(struct selftest *t, struct err *err)
 {
     static const char *const repos[] = {"work/", "work/a/b/repo/", "work/nohooks/"};
     static const char secret[] = "HUTCH-" "CANARY-0123456789abcdef\n";
-    char name[] = "/var/tmp/hutch-selftest-XXXXXX";
+    /* Not /tmp or /var/tmp: the sandbox has its own, and would not see what is planted there. */
+    const char *home = getenv("HOME"), *base = geteuid() == 0 ? "/var/lib" : home && home[0] == '/' ? home : "/var/tmp";
+    _cleanup_free_ char *name = xasprintf("%s/.hutch-selftest-XXXXXX", base);
     if (!mkdtemp(name))
-        return err_set(err, ERR_SETUP, errno, "mkdtemp %s", name);
-    t->dir = xstrdup(name);
+        return err_set(err, ERR_SETUP, errno, "make a temporary directory in %s", base);
+    t->dir = TAKE_PTR(name);
     (void)chmod(t->dir, 0755);
     for (size_t i = 0; i < ARRAY_LEN(repos); i++) {
         _cleanup_free_ char *head = xasprintf("%s.git/HEAD", repos[i]), *config = xasprintf("%s.git/config", repos[i]);

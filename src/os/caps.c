@@ -41,6 +41,22 @@ int caps_set(uint64_t keep)
     return (int)syscall(SYS_capset, &head, data);
 }
 
+int caps_keep_all(void)
+{
+    struct __user_cap_header_struct head = {.version = _LINUX_CAPABILITY_VERSION_3};
+    struct __user_cap_data_struct data[2];
+    if (syscall(SYS_capget, &head, data) < 0)
+        return -1;
+    for (unsigned i = 0; i < 2; i++)
+        data[i].inheritable = data[i].permitted;
+    if (syscall(SYS_capset, &head, data) < 0)
+        return -1;
+    for (unsigned cap = 0; cap < 64; cap++)
+        if (data[cap / 32].permitted & (1U << cap % 32))
+            (void)prctl(PR_CAP_AMBIENT, PR_CAP_AMBIENT_RAISE, cap, 0, 0);
+    return 0;
+}
+
 uint64_t caps_computer(void)
 {
     static const unsigned caps[] = {

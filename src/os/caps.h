@@ -12,6 +12,8 @@ int caps_bound(uint64_t keep);
 int caps_lock_securebits(int keep_root);
 /* Clears ambient and inheritable, sets permitted and effective to `keep`. */
 int caps_set(uint64_t keep);
+/* Makes everything that is permitted survive exec, for the red-team build's run without this layer. */
+int caps_keep_all(void);
 /* What uid 0 of a `computer` sandbox may hold. */
 uint64_t caps_computer(void);
 

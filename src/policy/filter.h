@@ -12,7 +12,8 @@
  *  4. A call that is allowed whatever its arguments never loads one: the kernel then answers it from its bitmap
  *     without running the program.
  *  5. A notified call is either refused with the errno that filter_answer() gives, or one of the path calls of
- *     FILTER_EXPLAIN and FILTER_LEARN, which are always continued: nothing is decided by looking at memory.
+ *     FILTER_EXPLAIN and FILTER_LEARN, which are always continued: nothing is decided by looking at memory. (Under
+ *     FILTER_LEARN the supervisor also continues calls whose number alone a policy could have allowed.)
  *
  * Nothing here blocks. Only filter_build() and filter_compile() allocate; the rest may be used after clone.
  */

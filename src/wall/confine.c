@@ -1,7 +1,6 @@
 /* confine.c - the last steps of set-up, each of which takes something away for good. */
 #include <errno.h>
 #include <fcntl.h>
-#include <linux/capability.h>
 #include <linux/keyctl.h>
 #include <net/if.h>
 #include <sched.h>
@@ -146,36 +145,47 @@ int inside_landlock(struct inside *in)
     return 0;
 }
 
-/* Capabilities, no_new_privs, Landlock, seccomp. For `computer` the two filters must load while CAP_SYS_ADMIN is held,
- * because no_new_privs would break sudo. */
+static int drop_capabilities(struct inside *in, uint64_t keep)
+{
+    const struct wall_spec *s = in->spec;
+    if (s->nested)
+        return 0; /* there are none to drop, and none to drop them with */
+    if (LAYER_OFF(s->without, CAPS))
+        return caps_keep_all() < 0 ? inside_fail(in, errno, "keep capabilities") : 0;
+    if (caps_bound(keep) < 0)
+        return inside_fail(in, errno, "drop the capability bounding set");
+    if (!LAYER_OFF(s->without, SECUREBITS) && caps_lock_securebits(s->privilege == PRIVILEGE_COMPUTER) < 0)
+        return inside_fail(in, errno, "lock the securebits");
+    return caps_set(keep) < 0 ? inside_fail(in, errno, "drop capabilities") : 0;
+}
+
+static int load_filter(struct inside *in)
+{
+    const struct wall_spec *s = in->spec;
+    unsigned flags = s->filter->flags & FILTER_NOTIFY ? SECCOMP_LOAD_LISTENER : 0U;
+    if (LAYER_OFF(s->without, SECCOMP))
+        return 0;
+    if (seccomp_load(s->filter->insns, s->filter->n, flags, &in->listener, &in->shared->err) == 0)
+        return 0;
+    in->shared->failed = 1;
+    return -1;
+}
+
+/* no_new_privs, Landlock, capabilities, seccomp. Without no_new_privs (`computer`, where it would break sudo) the filter
+ * must load while CAP_SYS_ADMIN is still held. */
 int inside_lock(struct inside *in)
 {
     const struct wall_spec *s = in->spec;
     bool computer = s->privilege == PRIVILEGE_COMPUTER;
+    bool nnp = !computer && !LAYER_OFF(s->without, NNP);
     uint64_t keep = computer ? caps_computer() : CAPS_NONE;
-    if (!computer && !LAYER_OFF(s->without, NNP) && prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) < 0)
+    if (nnp && prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) < 0)
         return inside_fail(in, errno, "set no_new_privs");
     inside_stage(in, STAGE_LANDLOCK);
     if (inside_landlock(in) < 0)
         return -1;
     inside_stage(in, STAGE_SECCOMP);
-    if (!LAYER_OFF(s->without, CAPS) && !s->nested) {
-        /* CAP_SYS_ADMIN goes last of all where the filter needs it. */
-        if (caps_bound(keep) < 0)
-            return inside_fail(in, errno, "drop the capability bounding set");
-        if (!LAYER_OFF(s->without, SECUREBITS) && caps_lock_securebits(computer) < 0)
-            return inside_fail(in, errno, "lock the securebits");
-        if (!computer && caps_set(CAPS_NONE) < 0)
-            return inside_fail(in, errno, "drop capabilities");
-    }
-    if (!LAYER_OFF(s->without, SECCOMP)) {
-        unsigned flags = s->filter->flags & FILTER_NOTIFY ? SECCOMP_LOAD_LISTENER : 0U;
-        if (seccomp_load(s->filter->insns, s->filter->n, flags, &in->listener, &in->shared->err) < 0) {
-            in->shared->failed = 1;
-            return -1;
-        }
-    }
-    if (computer && !LAYER_OFF(s->without, CAPS) && caps_set(keep) < 0)
-        return inside_fail(in, errno, "drop capabilities");
-    return 0;
+    if (nnp)
+        return drop_capabilities(in, keep) < 0 || load_filter(in) < 0 ? -1 : 0;
+    return load_filter(in) < 0 || drop_capabilities(in, keep) < 0 ? -1 : 0;
 }

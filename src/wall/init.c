@@ -53,6 +53,8 @@ static int be_command(void *arg)
     (void)umask(in->mask);
     if (!s->ignore_sigpipe)
         (void)signal(SIGPIPE, SIG_DFL);
+    if (!s->sigpipe_ignored) /* ignored signals stay ignored over clone and exec */
+        (void)signal(SIGPIPE, SIG_DFL);
     (void)sigprocmask(SIG_SETMASK, &s->sigmask, NULL);
     int eno = ENOENT;
     for (const char *const *p = s->exec_paths; *p; p++) {

@@ -228,7 +228,7 @@ static int build(struct inside *in)
     if (inside_network(in) < 0 || enter_cwd(in) < 0)
         return -1;
     inside_stage(in, STAGE_LIMITS);
-    if (!LAYER_OFF(in->spec->without, DUMPABLE) && prctl(PR_SET_DUMPABLE, 0, 0, 0, 0) < 0)
+    if (prctl(PR_SET_DUMPABLE, LAYER_OFF(in->spec->without, DUMPABLE) ? 1 : 0, 0, 0, 0) < 0)
         return inside_fail(in, errno, "make init not dumpable");
     return inside_limits(in) < 0 || inside_lock(in) < 0 ? -1 : 0;
 }

@@ -192,12 +192,24 @@ static int limit_namespaces(struct inside *in)
     return 0;
 }
 
+/* Nobody needs the vault by name any more: an empty directory takes its place. */
+static int uncover_sys(struct inside *in)
+{
+    if (LAYER_OFF(in->spec->without, SYS) && !in->new_root)
+        return umount2("/sys", MNT_DETACH) < 0 ? inside_fail(in, errno, "uncover /sys") : 0;
+    return bind_from_vault(in, "/sys/e", "/sys", MOUNT_RO | MOUNT_NOSUID | MOUNT_NODEV | MOUNT_NOEXEC);
+}
+
 int inside_proc(struct inside *in)
 {
     bool plain = LAYER_OFF(in->spec->without, PROC);
     _cleanup_close_ int at = kernel_place(in, "/proc");
     if (at < 0)
         return inside_fail(in, errno, "/proc of the root must be a directory");
+    if (LAYER_OFF(in->spec->without, PIDNS) && !in->new_root) { /* a procfs of the host's pid namespace cannot be mounted */
+        in->proc = openat(at, ".", O_PATH | O_DIRECTORY | O_CLOEXEC);
+        return uncover_sys(in);
+    }
     in->proc = mount_new_proc(MOUNT_NOSUID | MOUNT_NODEV | MOUNT_NOEXEC);
     if (in->proc < 0)
         return inside_fail(in, errno, errno == EPERM ? "mount /proc (parts of the host's own /proc are covered; "
@@ -214,8 +226,5 @@ int inside_proc(struct inside *in)
             return -1;
     if (!plain && mount_set(in->proc, "", MOUNT_RO) < 0)
         return inside_fail(in, errno, "make /proc read-only");
-    /* Nobody needs the vault by name any more. */
-    if (LAYER_OFF(in->spec->without, SYS) && !in->new_root)
-        return umount2("/sys", MNT_DETACH) < 0 ? inside_fail(in, errno, "uncover /sys") : 0;
-    return bind_from_vault(in, "/sys/e", "/sys", MOUNT_RO | MOUNT_NOSUID | MOUNT_NODEV | MOUNT_NOEXEC);
+    return uncover_sys(in);
 }

@@ -51,6 +51,9 @@ static bool is_dir(const char *path)
 
 static void add(struct finder *f, const char *path, const char *src, bool late)
 {
+    for (size_t i = 0; i < f->out->n; i++)
+        if (strcmp(f->out->place[i].path, path) == 0)
+            return;
     if (f->out->n == LEARN_PLACES_MAX) {
         if (!f->full)
             strv_take(f->notes, xasprintf("only %d directories get a private layer; the rest stays read-only", LEARN_PLACES_MAX));
@@ -143,6 +146,21 @@ static void visit(struct finder *f, const char *dir, unsigned depth)
         (void)visit_children(f, dir, depth + 1);
 }
 
+/* An ordinary user's layer cannot hold a copy of somebody else's directory, and a change needs copies of all directories
+ * above it. So where the caller works, the layer starts right there. */
+static void visit_own(struct finder *f)
+{
+    const struct plan *plan = f->plan;
+    const char *tops[] = {f->who->home, f->who->cwd};
+    for (size_t i = 0; i < ARRAY_LEN(tops); i++)
+        if (tops[i] && path_depth(tops[i]) > 1 && !is_own(tops[i]) && !is_private(plan, tops[i]) && is_dir(tops[i]))
+            visit(f, tops[i], 1);
+    for (size_t i = 0; i < plan->nops; i++)
+        if (plan->ops[i].kind == OP_BIND_RW && plan->ops[i].type == TYPE_DIR && !is_private(plan, plan->ops[i].path) &&
+            strcmp(plan->ops[i].path, plan->ops[i].src) == 0)
+            visit(f, plan->ops[i].path, 1);
+}
+
 static int by_path(const void *a, const void *b)
 {
     return strcmp(((const struct learn_place *)a)->path, ((const struct learn_place *)b)->path);
@@ -158,6 +176,8 @@ int learn_find(const struct plan *plan, const struct plan_caller *who, struct wa
     for (size_t i = 0; r == 0 && who->root && i < f.mounts.n; i++)
         if (path_depth(f.mounts.v[i]) > 1 && is_dir(f.mounts.v[i]))
             add(&f, f.mounts.v[i], f.mounts.v[i], false);
+    if (r == 0 && !who->root)
+        visit_own(&f);
     qsort(ret->place, ret->n, sizeof ret->place[0], by_path);
     for (size_t i = 0; r == 0 && i < plan->nops; i++) {
         const struct plan_op *op = &plan->ops[i];

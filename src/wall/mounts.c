@@ -148,6 +148,8 @@ static int put_tmpfs(struct inside *in, const struct plan_op *op, unsigned numbe
     if (vault < 0 || mkdirat(vault, name + 5, 0700) < 0 || fchmodat(vault, name + 5, op->mode, 0) < 0)
         return inside_fail(in, errno, "make the private directory for %s", op->path);
     _cleanup_close_ int at = in->new_root ? inside_make_place(in, op->path, true) : inside_place(in, op->path);
+    if (at < 0 && errno == ENOENT) /* inside another private directory */
+        at = inside_make_place(in, op->path, true);
     _cleanup_close_ int src = openat(vault, name + 5, O_PATH | O_CLOEXEC | O_NOFOLLOW);
     _cleanup_close_ int fd = src < 0 ? -1 : mount_clone(src, "", 0); /* nosuid and nodev come with the vault */
     if (at < 0 || fd < 0 || mount_attach(fd, at) < 0)

@@ -34,8 +34,10 @@ static uint64_t clone_flags(const struct wall_spec *s)
 static int fork_init(const struct wall_spec *spec, struct wall *w, int inner, struct err *err)
 {
     pid_t pid = fork();
-    if (pid == 0)
+    if (pid == 0) {
+        (void)close(w->sock); /* or init would never see that its caller is gone */
         inside_main(spec, w->shared, inner);
+    }
     if (pid < 0)
         return err_set(err, ERR_SETUP, errno, "fork the sandbox's first process");
     w->pid = pid;
@@ -57,8 +59,10 @@ static int clone_init(const struct wall_spec *spec, struct wall *w, int inner, s
     (void)clock_gettime(CLOCK_MONOTONIC, &t);
     w->shared->at_ns[STAGE_CLONE] = (uint64_t)t.tv_sec * 1000000000U + (uint64_t)t.tv_nsec;
     long pid = syscall(SYS_clone3, &args, sizeof args);
-    if (pid == 0)
+    if (pid == 0) {
+        (void)close(w->sock); /* or init would never see that its caller is gone */
         inside_main(spec, w->shared, inner);
+    }
     if (pid < 0) {
         if (errno == ENOSPC || errno == EPERM)
             return err_set(err, ERR_HOST, errno, "this host refuses new user namespaces (see `hutch doctor`)");

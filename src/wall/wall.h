@@ -56,6 +56,7 @@ struct wall_spec {
     size_t nkeep;
     const char *hostname;
     sigset_t sigmask;  /* of the command */
+    bool sigpipe_ignored; /* the command's SIGPIPE: as the caller found it */
     bool ignore_sigpipe; /* the caller was itself started so */
     bool wait_release;  /* init waits for wall_release() before it mounts what the plan lists: stubs are made meanwhile */
     bool nested;        /* no namespaces can be had: Landlock, seccomp and rlimits only */

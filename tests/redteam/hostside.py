@@ -79,6 +79,18 @@ def pids_with(text):
     return found
 
 
+def holders(fd):
+    """Processes besides us that hold the pipe behind fd: exactly those of this one start, whatever they call themselves."""
+    pipe, found = os.readlink(f"/proc/self/fd/{fd}"), set()
+    for link in glob.glob("/proc/[0-9]*/fd/*"):
+        try:
+            if os.readlink(link) == pipe:
+                found.add(int(link.split("/")[2]))
+        except OSError:
+            pass
+    return sorted(found - {os.getpid()})
+
+
 def gone_within(text, seconds=3):
     end = time.monotonic() + seconds
     while pids_with(text):
@@ -390,7 +402,7 @@ def r42_kill_at_start(suite, seconds):
         try:
             p.communicate(timeout=3)
         except subprocess.TimeoutExpired:
-            alive = pids_with(f"{suite.args.hutch} run -- /bin/sleep 100")
+            alive = holders(p.stdout.fileno())
             what = [(pid, open(f"/proc/{pid}/cmdline").read().replace("\0", " ")[:40]) for pid in alive]
             for pid in alive:
                 os.kill(pid, signal.SIGKILL)

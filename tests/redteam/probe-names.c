@@ -202,7 +202,7 @@ static const struct attempt rows[] = {
       "success " REFUSED, "protect", CTL_OUTSIDE, 0, NULL },
     { "F-30d", "commit-like writes in .git still work", f_plant, ".git/index.lock", 0, "success", NULL, "", CTL_ALLOWED, 0, NULL },
     { "F-31", "create hooks in a repository without a hooks directory", f_plant, "nohooks/.git/hooks/pre-commit", 0,
-      REFUSED " EEXIST", "success " REFUSED, "stubs,protect", CTL_OUTSIDE, 0, NULL },
+      REFUSED " EEXIST ENOTDIR", "success " REFUSED, "stubs,protect", CTL_OUTSIDE, 0, NULL },
     { "F-32", "rename .git", f_rename_away, ".git", 0, "EBUSY EACCES EPERM", "success EBUSY", "pins", CTL_OUTSIDE, 0, NULL },
     { "F-33a", "rename the grandparent of a nested repository", f_rename_away, "a", 0, "EBUSY EACCES EPERM", "success EBUSY",
       "pins", CTL_OUTSIDE, 0, NULL },

@@ -14,7 +14,7 @@
 static const char *const dirs[] = {
     "/etc",         "/srv",          "/srv/data",           "/srv/data/deep",    "/home/u",          "/home/u/.cache",
     "/home/u/work", "/home/u/.ssh",  "/home/u/work/.git",   "/home/u/work/.git/hooks", "/home/u/.config",
-    "/home/u/.config/autostart", "/root", "/srv/a*b", "/srv/c:", NULL,
+    "/home/u/.config/autostart", "/root", "/srv/a*b", "/srv/c:", "/srv/c:/d", NULL,
 };
 static const char *const files[] = {
     "/etc/motd", "/srv/data/f", "/home/u/.ssh/config", "/home/u/.ssh/id", "/home/u/.bashrc", "/home/u/work/.gitmodules",
@@ -131,7 +131,8 @@ static const struct {
     {"x:mount\n/mnt", "", "no policy can allow the call mount\\n/mnt", false},
     /* names that need care */
     {"n:/srv/a*b/x", "files:|allow_write:|- \"/srv/a\\\\*b\"", NULL, false},
-    {"n:/srv/c:/x", "", "no rule can name /srv/c:", false},
+    {"n:/srv/c:/x", "files:|allow_write:|- \"/srv/c:\"", NULL, false},
+    {"n:/srv/c:/d/x", "", "no rule can name /srv/c:/d", false},
 };
 
 static void each_run_gives_the_smallest_document(void **state)
