@@ -47,7 +47,7 @@ def version_of(*argv):
                               text=True, timeout=60)
     except (OSError, subprocess.TimeoutExpired):
         return ""
-    found = re.search(r"\d+(\.\d+)+\S*", done.stdout)
+    found = re.search(r"\d+(\.\d+)+[\w.+~-]*", done.stdout)
     return found.group(0) if found else done.stdout.strip().splitlines()[0] if done.stdout.strip() else ""
 
 
@@ -153,7 +153,7 @@ def install_srt(cache):
 def make_srt(folder, top, who):
     """srt runs as the ordinary user, who may not be able to reach the source tree: it gets a copy."""
     srt = Srt("srt", who, weight=12, flags="settings: no domain allowed, writes only to the current directory",
-              lacks="no resource limits; network through proxies outside (the feature that most of its start-up pays for)")
+              lacks="no Landlock, no resource limits")
     module, srt.missing = install_srt(top / "bench/.cache")
     if srt.missing:
         return srt

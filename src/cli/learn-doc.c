@@ -39,7 +39,10 @@ void learn_seen_done(struct learn_seen *seen)
     *seen = (struct learn_seen){0};
 }
 
-static enum plan_type type_of(const struct writer *w, const char *path) { return w->in->host->type(w->in->host->ctx, path); }
+static enum plan_type type_of(const struct writer *w, const char *path)
+{
+    return w->in->host->type(w->in->host->ctx, path);
+}
 
 static void comment(struct writer *w, const char *before, const char *path, const char *after)
 {
@@ -94,7 +97,8 @@ static bool grant(struct writer *w, int kind, const char *path)
     buf_addf(&text, "files: {%s: [", file_verb_name(verbs[kind]));
     add_path(w, path, &text);
     buf_adds(&text, "]}\n");
-    if (policy_parse(buf_str(&text), text.n, "what was learnt", LEVEL_FLAGS, &w->in->where, w->in->policy, w->err) < 0) {
+    if (policy_parse(buf_str(&text), text.n, "what was learnt", LEVEL_FLAGS, &w->in->where, w->in->policy, w->err) <
+        0) {
         w->failed = true;
         return false;
     }
@@ -116,7 +120,10 @@ static char *nearest_dir(const struct writer *w, const char *path)
     return dir;
 }
 
-static bool may_write(const struct writer *w, const char *path) { return policy_may_write(w->in->policy, path, NULL, NULL); }
+static bool may_write(const struct writer *w, const char *path)
+{
+    return policy_may_write(w->in->policy, path, NULL, NULL);
+}
 
 static bool satisfied(const struct writer *w, const struct learn_change *c)
 {
@@ -149,9 +156,10 @@ static void explain_barrier(struct writer *w, const char *wall)
 {
     const struct protected_name *name = NULL;
     (void)policy_may_write(w->in->policy, wall, NULL, &name);
-    comment(w, "", wall, name ? " is protected and does not exist: create it outside and learn again, or drop all built-in "
-                                "protected names with files: {protect_builtin: false}"
-                              : " must not be written and does not exist: create it outside and learn again");
+    comment(w, "", wall,
+            name ? " is protected and does not exist: create it outside and learn again, or drop all built-in "
+                   "protected names with files: {protect_builtin: false}"
+                 : " must not be written and does not exist: create it outside and learn again");
 }
 
 static void grant_change(struct writer *w, const struct learn_change *c)
@@ -174,7 +182,8 @@ static void grant_change(struct writer *w, const struct learn_change *c)
     else if (target == dir || !c->name)
         (void)grant(w, WRITE, target);
     if (w->in->where.home && strcmp(target, w->in->where.home) == 0)
-        comment(w, "the whole home directory is needed for ", c->path, "; create its directory outside and learn again for less");
+        comment(w, "the whole home directory is needed for ", c->path,
+                "; create its directory outside and learn again for less");
 }
 
 static int by_depth(const void *a, const void *b)

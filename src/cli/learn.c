@@ -128,7 +128,8 @@ static int check_file(const char *file, struct err *err)
     ssize_t n = read(fd, first, sizeof first - 1);
     if (n == 0 || (n == (ssize_t)sizeof header - 1 && strcmp(first, header) == 0))
         return 0;
-    return err_set(err, ERR_USAGE, 0, "--learn %s: the file exists and was not written by --learn; choose another name", file);
+    return err_set(err, ERR_USAGE, 0, "--learn %s: the file exists and was not written by --learn; choose another name",
+                   file);
 }
 
 /* In one step: a reader sees the old document or the new one. */
@@ -157,7 +158,8 @@ static void add_header(struct buf *out, char *const *argv)
     _cleanup_buf_ struct buf command = {0};
     for (size_t i = 0; argv[i] && command.n < COMMAND_MAX; i++)
         buf_addf(&command, "%s%s", i ? " " : "", argv[i]);
-    buf_addf(out, "%s, %s. The smallest additions to the policy of that run under which it would have passed.\n# Command: ",
+    buf_addf(out,
+             "%s, %s. The smallest additions to the policy of that run under which it would have passed.\n# Command: ",
              header, when);
     text_add_safe(out, buf_str(&command), COMMAND_MAX);
     buf_adds(out, "\n# Read it before you use it: it grants what the command did, wanted or not.\n");
@@ -181,8 +183,8 @@ static void add_usage(struct buf *out, const struct outcome *o)
 
 /* --- before and after ----------------------------------------------------------------------------------------------- */
 
-int learn_begin(const char *file, const struct wall_learn *places, const struct plan *plan, const struct plan_caller *who,
-                struct learn **ret, struct err *err)
+int learn_begin(const char *file, const struct wall_learn *places, const struct plan *plan,
+                const struct plan_caller *who, struct learn **ret, struct err *err)
 {
     if (check_file(file, err) < 0)
         return -1;
@@ -233,6 +235,8 @@ int learn_end(struct learn *l, int vault, struct policy *policy, const struct po
         buf_addf(&text, "# The command ended with %d, so it may need more than it could show.\n", outcome->exit_code);
     if (l->seen.truncated)
         buf_adds(&text, "# It did more than could be looked at; this is a part of it.\n");
+    for (size_t i = 0; i < l->places->notes.n; i++)
+        buf_addf(&text, "# %s\n", l->places->notes.v[i]);
     for (size_t i = 0; i < l->seen.notes.n; i++)
         buf_addf(&text, "# %s\n", l->seen.notes.v[i]);
     add_usage(&text, outcome);

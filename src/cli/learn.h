@@ -73,8 +73,8 @@ void learn_read_layer(int dir, const char *top, const struct learn_host *host, s
 
 struct learn;
 /* Checks that FILE may be written: absent, empty or written by --learn before. ERR_USAGE. Borrows everything. */
-int learn_begin(const char *file, const struct wall_learn *places, const struct plan *plan, const struct plan_caller *who,
-                struct learn **ret, struct err *err);
+int learn_begin(const char *file, const struct wall_learn *places, const struct plan *plan,
+                const struct plan_caller *who, struct learn **ret, struct err *err);
 void learn_watch(struct learn *l, struct denials *d);
 /* Reads the layers below `vault` (-1: the command never ran), and writes FILE in one step. `policy` is merged with what
  * was learnt and `summary` gets the lines for people. */

@@ -157,8 +157,10 @@ static int prepare_learn(struct prepared *p, struct err *err)
     if (p->spec.nested)
         return err_set(err, ERR_HOST, 0, "--learn needs namespaces, which are not to be had here");
     if (learn_begin(p->args->learn, &p->places, p->plan, &p->spec.who, &p->learn, err) < 0 ||
-        learn_find(p->plan, &p->spec.who, &p->places, &p->notes, err) < 0)
+        learn_find(p->plan, &p->spec.who, &p->places, err) < 0)
         return -1;
+    for (size_t i = 0; i < p->places.notes.n; i++)
+        strv_add(&p->notes, p->places.notes.v[i]);
     strv_add(&p->notes, "learning: nothing the command wrote was kept, and what is listed as refused for a file or by a rule "
                         "that can be lifted was let pass");
     p->policy->on_denial.after = 0;

@@ -136,8 +136,6 @@ static void on_message(struct loop *l)
             (void)wall_signal(l->s->wall, SIGCONT, true);
         }
         break;
-    case WALL_MSG_RUNNING:
-        break;
     case WALL_MSG_VAULT:
         l->s->vault = fd;
         break;

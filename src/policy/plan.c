@@ -333,8 +333,10 @@ static void add_skeletons(struct planner *pl)
 static int add_layers(struct planner *pl)
 {
     const char *s = pl->who->rootdir;
-    while (s && *s) {
+    for (bool more = s != NULL; more;) {
         size_t n = strcspn(s, ":");
+        if (n == 0) /* no layer at all would be the host, without its deny list */
+            return err_set(pl->err, ERR_USAGE, 0, "--root: an empty word is not a directory");
         _cleanup_free_ char *one = xstrndup(s, n), *clean = path_clean(pl->who->cwd, one);
         char *real = pl->facts->real(pl->facts->ctx, clean);
         struct plan_fact f = {0};
@@ -345,7 +347,8 @@ static int add_layers(struct planner *pl)
             return err_set(pl->err, ERR_USAGE, 0, "--root: %s is not a directory", clean);
         if (strcmp(real, "/") == 0)
             return err_set(pl->err, ERR_USAGE, 0, "--root: / is the host itself; leave --root out to run on it");
-        s += n + (s[n] == ':');
+        more = s[n] == ':';
+        s += n + more;
     }
     for (size_t i = 0; i < pl->plan->layers.n; i++)
         for (size_t k = 0; k < pl->plan->layers.n; k++)
@@ -369,6 +372,12 @@ static int add_all(struct planner *pl)
             if (pl->plan->ops[i].kind == OP_BIND_RO || pl->plan->ops[i].kind == OP_BIND_RW)
                 open_parents(pl, pl->plan->ops[i].path,
                              (struct plan_why){pl->plan->ops[i].rule, pl->plan->ops[i].origin});
+    if (pl->who->root && !pl->who->rootdir && pl->who->home) {
+        /* A home that cannot be entered looks like a broken machine to git and npm; an empty one does not. */
+        static const struct origin builtin = {.level = LEVEL_BUILTIN};
+        _cleanup_free_ char *below = path_join(pl->who->home, "x");
+        open_parents(pl, below, (struct plan_why){"builtin.home", &builtin});
+    }
     settle_covers(pl);
     if (!pl->who->rootdir)
         add_skeletons(pl);

@@ -53,8 +53,6 @@ static int be_command(void *arg)
     (void)umask(in->mask);
     if (!s->ignore_sigpipe)
         (void)signal(SIGPIPE, SIG_DFL);
-    if (!s->sigpipe_ignored) /* ignored signals stay ignored over clone and exec */
-        (void)signal(SIGPIPE, SIG_DFL);
     (void)sigprocmask(SIG_SETMASK, &s->sigmask, NULL);
     int eno = ENOENT;
     for (const char *const *p = s->exec_paths; *p; p++) {
@@ -171,7 +169,6 @@ void inside_run(struct inside *in)
         memset(in->spec->wipe, 0, in->spec->wipe_len);
         memcpy(in->spec->wipe, "hutch-init", sizeof "hutch-init");
     }
-    tell(in, WALL_MSG_RUNNING, 0, -1);
     /* Standard streams belong to the command alone: a reader must see their end when it closes them. And init holds no
      * descriptor of the host but its socket. */
     keep_two(in->sock, in->pty_slave);

@@ -111,6 +111,25 @@ int inside_upper(const struct wall_spec *s)
     return mount_new_tmpfs(size, inodes, 0755, MOUNT_NOSUID | MOUNT_NODEV);
 }
 
+/* The layers are named by descriptor: the option string is shown in mountinfo, and host paths do not belong there. */
+static int overlay_of(const struct strv *layers)
+{
+    char names[INSIDE_LAYERS_MAX][32];
+    const char *lower[INSIDE_LAYERS_MAX];
+    if (layers->n > INSIDE_LAYERS_MAX) {
+        errno = E2BIG;
+        return -1;
+    }
+    for (size_t i = 0; i < layers->n; i++) {
+        int fd = open(layers->v[i], O_PATH | O_DIRECTORY | O_CLOEXEC); /* closed with everything else before the command */
+        if (fd < 0)
+            return -1;
+        (void)snprintf(names[i], sizeof names[i], "/proc/self/fd/%d", fd);
+        lower[i] = names[i];
+    }
+    return mount_new_overlay(lower, layers->n, "/sys/u", "/sys/w", true, MOUNT_NODEV);
+}
+
 /* Container tier: the new root comes from the caller (root) or is mounted here (rootless). */
 static int open_new_root(struct inside *in)
 {
@@ -125,8 +144,7 @@ static int open_new_root(struct inside *in)
         if (scratch < 0 || at < 0 || mount_attach(scratch, at) < 0 || mkdirat(scratch, "u", 0755) < 0 ||
             mkdirat(scratch, "w", 0755) < 0)
             return inside_fail(in, errno, "make the private upper layer");
-        root = mount_new_overlay((const char *const *)s->plan->layers.v, s->plan->layers.n, "/sys/u", "/sys/w", true,
-                                 MOUNT_NODEV);
+        root = overlay_of(&s->plan->layers);
         if (root < 0)
             return inside_fail(in, errno, "mount the overlay over %s", s->plan->layers.v[0]);
     }

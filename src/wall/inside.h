@@ -9,7 +9,7 @@
 #include "os/mount.h"
 #include "wall/wall.h"
 
-enum { INSIDE_BINDS_MAX = 512, INSIDE_NODES = 6 };
+enum { INSIDE_BINDS_MAX = 512, INSIDE_NODES = 6, INSIDE_LAYERS_MAX = 64 };
 
 struct inside {
     const struct wall_spec *spec;

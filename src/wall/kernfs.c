@@ -23,12 +23,12 @@ static const struct {
 } links[] = {{"fd", "/proc/self/fd"},        {"stdin", "/proc/self/fd/0"}, {"stdout", "/proc/self/fd/1"},
              {"stderr", "/proc/self/fd/2"}, {"ptmx", "pts/ptmx"}};
 
-/* Kernel files that tell of the host or of its other users. Writing is impossible anyway: the whole /proc is read-only. */
+/* Kernel files that tell of the host or of its other users, as far as everyone may read them. What the kernel keeps for
+ * uid 0 (kcore, kmsg, slabinfo, kpage*, sysrq-trigger ...) needs no cover: no uid inside is the host's 0, and the whole
+ * /proc is read-only besides. */
 static const char *const hidden_files[] = {
-    "kcore",     "kmsg",      "kallsyms",     "keys",       "key-users",  "timer_list",    "sched_debug", "slabinfo",
-    "interrupts", "softirqs", "config.gz",    "cmdline",    "partitions", "diskstats",     "swaps",       "modules",
-    "iomem",     "ioports",   "kpagecount",   "kpageflags", "kpagecgroup", "latency_stats", "vmallocinfo", "pagetypeinfo",
-    "sysrq-trigger", "mtrr",  "schedstat",    "zoneinfo",   "buddyinfo",  "locks",         "dma",         "execdomains",
+    "kallsyms", "keys",   "key-users", "sched_debug", "interrupts",    "softirqs", "config.gz", "cmdline",  "partitions", "diskstats",
+    "swaps",    "modules", "iomem",    "ioports",     "latency_stats", "mtrr",     "schedstat", "zoneinfo", "buddyinfo",  "locks",
 };
 static const char *const hidden_dirs[] = {"acpi", "asound", "bus", "driver", "fs", "irq", "scsi", "tty", "dynamic_debug"};
 

@@ -21,7 +21,6 @@ struct finder {
     const struct plan_caller *who;
     struct wall_learn *out;
     struct strv mounts; /* where something is mounted */
-    struct strv *notes;
     bool full;
 };
 
@@ -56,7 +55,8 @@ static void add(struct finder *f, const char *path, const char *src, bool late)
             return;
     if (f->out->n == LEARN_PLACES_MAX) {
         if (!f->full)
-            strv_take(f->notes, xasprintf("only %d directories get a private layer; the rest stays read-only", LEARN_PLACES_MAX));
+            strv_take(&f->out->notes,
+                      xasprintf("only %d directories get a private layer; the rest stays read-only", LEARN_PLACES_MAX));
         f->full = true;
         return;
     }
@@ -70,7 +70,8 @@ static void unescape(char *s)
 {
     char *out = s;
     for (; *s; s++) {
-        bool octal = s[0] == '\\' && s[1] >= '0' && s[1] <= '3' && s[2] >= '0' && s[2] <= '7' && s[3] >= '0' && s[3] <= '7';
+        bool octal =
+            s[0] == '\\' && s[1] >= '0' && s[1] <= '3' && s[2] >= '0' && s[2] <= '7' && s[3] >= '0' && s[3] <= '7';
         *out++ = octal ? (char)((s[1] - '0') << 6 | (s[2] - '0') << 3 | (s[3] - '0')) : *s;
         s += octal ? 3 : 0;
     }
@@ -131,6 +132,15 @@ static int visit_children(struct finder *f, const char *dir, unsigned depth)
     return 0;
 }
 
+static void note_read_only(struct finder *f, const char *dir)
+{
+    _cleanup_buf_ struct buf note = {0};
+    text_add_safe(&note, dir, 200);
+    buf_adds(&note, " itself stays read-only while learning, because something is mounted below it");
+    if (faccessat(AT_FDCWD, dir, W_OK, AT_EACCESS) == 0 && !strv_has(&f->out->notes, buf_str(&note)))
+        strv_add(&f->out->notes, buf_str(&note));
+}
+
 /* Only root may leave out what is mounted below a directory; for everybody else that would uncover what it hides. */
 static void visit(struct finder *f, const char *dir, unsigned depth)
 {
@@ -138,10 +148,7 @@ static void visit(struct finder *f, const char *dir, unsigned depth)
         add(f, dir, dir, false);
         return;
     }
-    _cleanup_buf_ struct buf safe = {0};
-    text_add_safe(&safe, dir, 200);
-    strv_take(f->notes, xasprintf("%s itself stays read-only while learning, because something is mounted below it",
-                                  buf_str(&safe)));
+    note_read_only(f, dir);
     if (depth < LEARN_DEPTH_MAX)
         (void)visit_children(f, dir, depth + 1);
 }
@@ -166,10 +173,9 @@ static int by_path(const void *a, const void *b)
     return strcmp(((const struct learn_place *)a)->path, ((const struct learn_place *)b)->path);
 }
 
-int learn_find(const struct plan *plan, const struct plan_caller *who, struct wall_learn *ret, struct strv *notes,
-               struct err *err)
+int learn_find(const struct plan *plan, const struct plan_caller *who, struct wall_learn *ret, struct err *err)
 {
-    struct finder f = {.plan = plan, .who = who, .out = ret, .notes = notes};
+    struct finder f = {.plan = plan, .who = who, .out = ret};
     int r = read_mounts(&f, err);
     if (r == 0 && visit_children(&f, "/", 1) < 0)
         r = err_set(err, ERR_SETUP, errno, "--learn: read the root directory");
@@ -181,7 +187,8 @@ int learn_find(const struct plan *plan, const struct plan_caller *who, struct wa
     qsort(ret->place, ret->n, sizeof ret->place[0], by_path);
     for (size_t i = 0; r == 0 && i < plan->nops; i++) {
         const struct plan_op *op = &plan->ops[i];
-        if (op->kind == OP_BIND_RW && op->type == TYPE_DIR && (strcmp(op->path, op->src) != 0 || is_private(plan, op->path)))
+        if (op->kind == OP_BIND_RW && op->type == TYPE_DIR &&
+            (strcmp(op->path, op->src) != 0 || is_private(plan, op->path)))
             add(&f, op->path, op->src, true);
     }
     strv_done(&f.mounts);
@@ -195,4 +202,5 @@ void learn_done(struct wall_learn *l)
         free(l->place[i].src);
     }
     l->n = 0;
+    strv_done(&l->notes);
 }

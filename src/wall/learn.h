@@ -29,13 +29,14 @@ struct learn_place {
 struct wall_learn {
     struct learn_place place[LEARN_PLACES_MAX];
     size_t n;
+    struct strv notes; /* what stays read-only, for people */
 };
 
 /* Finds the places: every directory of the host's root but the kernel's, the sandbox's own and the private ones. Where
- * mounts below a directory would be hidden, the parts of it become places instead. What stays read-only is said in
- * `notes`. ret must be zeroed; learn_done() releases it, also after a failure. ERR_SETUP. Reads directories. */
-int learn_find(const struct plan *plan, const struct plan_caller *who, struct wall_learn *ret, struct strv *notes,
-               struct err *err);
+ * mounts below a directory would be hidden, the parts of it become places instead, and a note names what stays read-only
+ * though the caller could write there. ret must be zeroed; learn_done() releases it, also after a failure. ERR_SETUP.
+ * Reads directories. */
+int learn_find(const struct plan *plan, const struct plan_caller *who, struct wall_learn *ret, struct err *err);
 void learn_done(struct wall_learn *l);
 
 /* Inside, after clone; see inside.h. */

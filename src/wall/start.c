@@ -155,12 +155,11 @@ static int send_binds(const struct wall_spec *spec, struct wall *w, int userns, 
  * as on any other file system; its layers are idmapped, so that the files on disk keep ids 0..65535. */
 static int send_overlay(const struct wall_spec *spec, struct wall *w, int userns, struct err *err)
 {
-    enum { LAYERS_MAX = 64 };
-    char names[LAYERS_MAX][16];
-    const char *lower[LAYERS_MAX];
+    char names[INSIDE_LAYERS_MAX][16];
+    const char *lower[INSIDE_LAYERS_MAX];
     const struct strv *layers = &spec->plan->layers;
-    if (layers->n > LAYERS_MAX)
-        return err_set(err, ERR_USAGE, 0, "--root: at most %d layers", LAYERS_MAX);
+    if (layers->n > INSIDE_LAYERS_MAX)
+        return err_set(err, ERR_USAGE, 0, "--root: at most %d layers", INSIDE_LAYERS_MAX);
     if (unshare(CLONE_NEWNS) < 0 || mount_set(AT_FDCWD, "/", MOUNT_RECURSIVE | MOUNT_PRIVATE) < 0)
         return err_set(err, ERR_SETUP, errno, "make a mount namespace for the layers");
     _cleanup_close_ int scratch = inside_upper(spec);

@@ -56,7 +56,6 @@ struct wall_spec {
     size_t nkeep;
     const char *hostname;
     sigset_t sigmask;  /* of the command */
-    bool sigpipe_ignored; /* the command's SIGPIPE: as the caller found it */
     bool ignore_sigpipe; /* the caller was itself started so */
     bool wait_release;  /* init waits for wall_release() before it mounts what the plan lists: stubs are made meanwhile */
     bool nested;        /* no namespaces can be had: Landlock, seccomp and rlimits only */
@@ -87,7 +86,7 @@ struct wall_shared {
 };
 
 /* After WALL_MSG_TTY init waits for (another) wall_release(), so that the terminal can be dressed first. */
-enum wall_msg_type { WALL_MSG_LISTENER = 1, WALL_MSG_TTY, WALL_MSG_STOPPED, WALL_MSG_RUNNING, WALL_MSG_VAULT /* --learn */ };
+enum wall_msg_type { WALL_MSG_LISTENER = 1, WALL_MSG_TTY, WALL_MSG_STOPPED, WALL_MSG_VAULT /* --learn */ };
 struct wall_msg {
     uint32_t type;
     int32_t value; /* WALL_MSG_STOPPED: the signal */

@@ -12,13 +12,34 @@
 /* --- a host as a table ---------------------------------------------------------------------------------------------- */
 
 static const char *const dirs[] = {
-    "/etc",         "/srv",          "/srv/data",           "/srv/data/deep",    "/home/u",          "/home/u/.cache",
-    "/home/u/work", "/home/u/.ssh",  "/home/u/work/.git",   "/home/u/work/.git/hooks", "/home/u/.config",
-    "/home/u/.config/autostart", "/root", "/srv/a*b", "/srv/c:", "/srv/c:/d", NULL,
+    "/etc",
+    "/srv",
+    "/srv/data",
+    "/srv/data/deep",
+    "/home/u",
+    "/home/u/.cache",
+    "/home/u/work",
+    "/home/u/.ssh",
+    "/home/u/work/.git",
+    "/home/u/work/.git/hooks",
+    "/home/u/.config",
+    "/home/u/.config/autostart",
+    "/root",
+    "/srv/a*b",
+    "/srv/c:",
+    "/srv/c:/d",
+    NULL,
 };
 static const char *const files[] = {
-    "/etc/motd", "/srv/data/f", "/home/u/.ssh/config", "/home/u/.ssh/id", "/home/u/.bashrc", "/home/u/work/.gitmodules",
-    "/home/u/work/.git/hooks/pre-commit", "/root/secret", NULL,
+    "/etc/motd",
+    "/srv/data/f",
+    "/home/u/.ssh/config",
+    "/home/u/.ssh/id",
+    "/home/u/.bashrc",
+    "/home/u/work/.gitmodules",
+    "/home/u/work/.git/hooks/pre-commit",
+    "/root/secret",
+    NULL,
 };
 
 static bool listed(const char *const *v, const char *path)
@@ -232,7 +253,8 @@ static void a_layer_is_read_without_following_anything(void **state)
     assert_true(dir >= 0);
     learn_read_layer(dir, lower, &real, &seen);
     (void)close(dir);
-    for (const char *const *n = (const char *const[]){"both/in/new", "gone", "file", "turned", "fresh", NULL}; *n; n++) {
+    for (const char *const *n = (const char *const[]){"both/in/new", "gone", "file", "turned", "fresh", NULL}; *n;
+         n++) {
         const struct learn_change *c = change_of(&seen, lower, *n);
         if (!c || !c->name)
             fail_msg("%s is not a change of a name", *n);

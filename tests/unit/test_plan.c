@@ -392,6 +392,8 @@ static void a_root_of_its_own_is_layers_and_binds(void **state)
         {"a layer in a layer", "d /a/b\nd /a", "files: {}", .error = "layers must be apart", .rootdir = "/a:/a/b"},
         {"no such layer", "d /a", "files: {}", .error = "layer /none", .rootdir = "/none"},
         {"a file as layer", "f /a", "files: {}", .error = "/a is not a directory", .rootdir = "/a"},
+        {"an empty word", "d /a", "files: {}", .error = "an empty word", .rootdir = ""},
+        {"an empty layer", "d /a", "files: {}", .error = "an empty word", .rootdir = "/a:"},
         {"the host itself", "d /a", "files: {}", .error = "is the host itself", .rootdir = "/"},
     };
     check_rows(rows, ARRAY_LEN(rows));
