@@ -20,7 +20,7 @@
 
 static const char header[] = "# Learnt by hutch run --learn";
 
-enum { FILE_MAX = 1 << 20, COMMAND_MAX = 300 };
+enum { COMMAND_MAX = 300 };
 
 struct learn {
     const char *file;

@@ -274,6 +274,7 @@ int prepare_host(struct prepared *p, struct err *err)
 void prepared_done(struct prepared *p)
 {
     stubs_remove(p->stubs);
+    stubs_free(p->stubs);
     if (p->has_cgroup)
         (void)cgroup_destroy(&p->cgroup);
     idrange_release(&p->range);

@@ -164,11 +164,12 @@ static int start_and_supervise(struct prepared *p, struct denials *denials, cons
     for (int i = 0; i < 2; i++)
         if (piped.read_end[i] >= 0)
             (void)close(piped.read_end[i]);
-    stubs_remove(TAKE_PTR(p->stubs));
+    stubs_remove(p->stubs);
     if (p->has_cgroup)
         (void)cgroup_destroy(&p->cgroup);
     p->has_cgroup = false;
     guard_dismiss(&running.guard);
+    stubs_free(TAKE_PTR(p->stubs));
     hostexec_after(running.before, born);
     return r;
 }

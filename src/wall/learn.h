@@ -41,15 +41,13 @@ void learn_done(struct wall_learn *l);
 
 /* Inside, after clone; see inside.h. */
 struct inside;
-struct plan_op;
 int learn_take_lowers(struct inside *in); /* an ordinary user's own copies; a root caller sends them behind the binds */
 int learn_mount_early(struct inside *in);
 /* Whether learning leaves this op out. */
 bool learn_skips(const struct inside *in, const struct plan_op *op);
 int learn_mount_late(struct inside *in, const struct plan_op *op); /* 0 if there is no place for the op */
 
-/* The caller's side for root: the lower layers, through `send`, in order. */
-struct wall_spec;
+/* Root caller, outside: a place's lower layer as a detached mount, mapped through `userns`. ERR_SETUP. */
 int learn_clone_lower(const struct learn_place *place, int userns, struct err *err);
 
 #endif

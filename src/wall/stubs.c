@@ -4,6 +4,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <poll.h>
+#include <sched.h>
 #include <signal.h>
 #include <stdlib.h>
 #include <string.h>
@@ -133,6 +134,7 @@ int stubs_make(struct plan *plan, struct stubs **ret, struct err *err)
     (void)umask(mask);
     if (r < 0) {
         stubs_remove(s);
+        stubs_free(s);
         return -1;
     }
     *ret = s;
@@ -149,34 +151,49 @@ static void remove_stub(int dir, const char *name)
 /* Another run may have protected other names than ours: the last one takes all of them. */
 static void remove_all_stubs(int dir)
 {
-    int copy = openat(dir, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-    _cleanup_closedir_ DIR *d = copy >= 0 ? fdopendir(copy) : NULL;
-    if (!d)
-        return;
-    for (const struct dirent *e; (e = readdir(d));)
-        if (e->d_type == DT_SOCK || e->d_type == DT_REG || e->d_type == DT_UNKNOWN)
-            remove_stub(dir, e->d_name);
+    char buf[4096] __attribute__((aligned(8)));
+    int fd = openat(dir, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    long n;
+    while (fd >= 0 && (n = syscall(SYS_getdents64, fd, buf, sizeof buf)) > 0)
+        for (long at = 0; at < n;) {
+            const struct dirent64 *e = (const struct dirent64 *)(const void *)(buf + at);
+            at += e->d_reclen;
+            if (e->d_type == DT_SOCK || e->d_type == DT_REG || e->d_type == DT_UNKNOWN)
+                remove_stub(dir, e->d_name);
+        }
+    if (fd >= 0)
+        (void)close(fd);
 }
 
-static void dir_done(struct stub_dir *d)
+/* Takes away what nobody else uses; allocates and frees nothing, because the guard does it with the caller's memory. */
+static void clean(const struct stubs *s)
 {
-    if (flock(d->fd, LOCK_EX | LOCK_NB) == 0 || errno == ENOLCK || errno == EOPNOTSUPP) {
-        for (size_t i = d->names.n; i > 0; i--)
-            remove_stub(d->fd, d->names.v[i - 1]);
+    for (size_t i = s->n; i > 0; i--) {
+        const struct stub_dir *d = &s->dirs[i - 1];
+        if (flock(d->fd, LOCK_EX | LOCK_NB) < 0 && errno != ENOLCK && errno != EOPNOTSUPP)
+            continue;
+        for (size_t k = d->names.n; k > 0; k--)
+            remove_stub(d->fd, d->names.v[k - 1]);
         if (d->shared)
             remove_all_stubs(d->fd);
     }
-    (void)close(d->fd);
-    strv_done(&d->names);
-    free(d->path);
 }
 
 void stubs_remove(struct stubs *s)
 {
+    if (s)
+        clean(s);
+}
+
+void stubs_free(struct stubs *s)
+{
     if (!s)
         return;
-    for (size_t i = s->n; i > 0; i--)
-        dir_done(&s->dirs[i - 1]);
+    for (size_t i = 0; i < s->n; i++) {
+        (void)close(s->dirs[i].fd);
+        strv_done(&s->dirs[i].names);
+        free(s->dirs[i].path);
+    }
     free(s->dirs);
     free(s);
 }
@@ -202,9 +219,13 @@ static void keep_only(const struct stubs *s, const struct cgroup *cg, int pidfd,
     (void)close_range(next, ~0U, 0);
 }
 
-static void guard_main(struct stubs *s, struct cgroup *cg, int pidfd, int pipe) __attribute__((noreturn));
-static void guard_main(struct stubs *s, struct cgroup *cg, int pidfd, int pipe)
+static char guard_stack[32 * 1024] __attribute__((aligned(16)));
+
+/* The guard lives in the caller's memory (no copy is made, and the memory outlives the caller), with descriptors of its own.
+ * It reads what the caller has prepared and changes nothing but its stack. */
+static int guard_main(void *arg)
 {
+    const struct guard *g = arg;
     sigset_t all;
     char word;
     struct err ignored = {0};
@@ -212,21 +233,22 @@ static void guard_main(struct stubs *s, struct cgroup *cg, int pidfd, int pipe)
     (void)prctl(PR_SET_NAME, "hutch-guard", 0, 0, 0);
     (void)sigfillset(&all);
     (void)sigprocmask(SIG_SETMASK, &all, NULL);
-    keep_only(s, cg, pidfd, pipe);
+    keep_only(g->stubs, g->cgroup, g->pidfd, g->read_end);
     ssize_t n;
     do
-        n = read(pipe, &word, 1);
+        n = read(g->read_end, &word, 1);
     while (n < 0 && errno == EINTR);
     if (n == 1)
         _exit(0);
-    struct pollfd p = {.fd = pidfd, .events = POLLIN};
-    (void)syscall(SYS_pidfd_send_signal, pidfd, SIGKILL, NULL, 0);
+    struct pollfd p = {.fd = g->pidfd, .events = POLLIN};
+    (void)syscall(SYS_pidfd_send_signal, g->pidfd, SIGKILL, NULL, 0);
     (void)poll(&p, 1, GUARD_KILL_MS);
-    if (cg) {
-        (void)cgroup_kill(cg, GUARD_KILL_MS, &ignored);
-        (void)cgroup_destroy(cg);
+    if (g->cgroup) {
+        (void)cgroup_kill(g->cgroup, GUARD_KILL_MS, &ignored);
+        (void)cgroup_destroy(g->cgroup);
     }
-    stubs_remove(s);
+    if (g->stubs)
+        clean(g->stubs);
     _exit(0);
 }
 
@@ -238,17 +260,15 @@ int guard_start(struct stubs *s, struct cgroup *cg, const struct wall *w, struct
         return 0;
     if (pipe2(pipe, O_CLOEXEC) < 0)
         return err_set(err, ERR_SETUP, errno, "make a pipe for the guard");
-    pid_t pid = fork();
-    if (pid == 0) {
-        (void)close(pipe[1]);
-        guard_main(s, cg, w->pidfd, pipe[0]);
-    }
+    *ret = (struct guard){.pid = -1, .pipe = pipe[1], .read_end = pipe[0], .pidfd = w->pidfd, .stubs = s, .cgroup = cg};
+    ret->pid = clone(guard_main, guard_stack + sizeof guard_stack, CLONE_VM | SIGCHLD, ret);
+    int eno = errno;
     (void)close(pipe[0]);
-    if (pid < 0) {
+    if (ret->pid < 0) {
         (void)close(pipe[1]);
-        return err_set(err, ERR_SETUP, errno, "start the guard");
+        *ret = (struct guard)GUARD_NONE;
+        return err_set(err, ERR_SETUP, eno, "start the guard");
     }
-    *ret = (struct guard){.pid = pid, .pipe = pipe[1]};
     return 0;
 }
 

@@ -24,15 +24,21 @@ struct stubs;
 /* Makes the stubs of a plan. Those that cannot be made because the caller may not write there are not needed: their ops
  * get TYPE_NONE and are skipped. *ret is NULL if there is nothing to do. Waits up to 2 s for a run that is just ending. */
 int stubs_make(struct plan *plan, struct stubs **ret, struct err *err);
-/* Removes what nobody else uses and releases everything. Accepts NULL. */
+/* Removes what nobody else uses; allocates and frees nothing. Accepts NULL. */
 void stubs_remove(struct stubs *s);
+/* Releases the memory and the locks; only after guard_dismiss(). Accepts NULL. */
+void stubs_free(struct stubs *s);
 
 struct guard {
     pid_t pid; /* -1 = none */
     int pipe;
+    int read_end, pidfd; /* numbers in the guard's own table */
+    const struct stubs *stubs;
+    struct cgroup *cgroup;
 };
 #define GUARD_NONE {.pid = -1, .pipe = -1}
-/* Starts the guard for a running sandbox; `s` and `cg` may be NULL (both: no guard). Forks; the child never returns. */
+/* Starts the guard for a running sandbox; `s` and `cg` may be NULL (both: no guard). It shares the caller's memory, so all
+ * three, *ret included, must stay where they are until guard_dismiss(). */
 int guard_start(struct stubs *s, struct cgroup *cg, const struct wall *w, struct guard *ret, struct err *err);
 /* Tells the guard that all is done and reaps it. */
 void guard_dismiss(struct guard *g);

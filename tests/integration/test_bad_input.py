@@ -41,9 +41,8 @@ def test_policy_documents(who):
             refused(121, "--policy", path, "--", "true", who=who, cwd=ws, says=says)
         refused(121, "--policy", ws / "none.yaml", "--", "true", who=who, cwd=ws, says="none.yaml")
         refused(121, "--policy", ws, "--", "true", who=who, cwd=ws)
-        os.mkfifo(ws / "fifo.yaml")
-        os.chmod(ws / "fifo.yaml", 0o666)
-        refused(121, "--policy", ws / "fifo.yaml", "--", "true", who=who, cwd=ws)
+        r = run("bash", "-c", f"exec {HUTCH} run --policy <(sleep 0.2; echo 'fiels: 1') -- true", who=who, cwd=ws)
+        check_equal(r.code, 121, r)  # a pipe that is slow must not be taken for an empty document
         if who == "user":
             write(ws / "secret.yaml", "limits: {}\n", who, 0)
             refused(121, "--policy", ws / "secret.yaml", "--", "true", who=who, cwd=ws, says="ermission")
@@ -86,12 +85,12 @@ def test_paths(who):
         for flag in ("--rw", "--ro"):
             refused(121, flag, ws / "loop", "--", "true", who=who, cwd=ws, says="loop")
             refused(121, flag, ws / "all", "--", "true", who=who, cwd=ws)
-            refused(121, flag, "/", "--", "true", who=who, cwd=ws)
-            refused(121, flag, "/proc/self", "--", "true", who=who, cwd=ws)
-            refused(121, flag, "/sys/fs", "--", "true", who=who, cwd=ws)
+            refused(120, flag, "/", "--", "true", who=who, cwd=ws)
+            refused(120, flag, "/proc/self", "--", "true", who=who, cwd=ws)
+            refused(120, flag, "/sys/fs", "--", "true", who=who, cwd=ws)
             refused(121, flag, ws / "fifo", "--", "true", who=who, cwd=ws, says="fifo")
-        refused(121, "--tmpfs", "/", "--", "true", who=who, cwd=ws)
-        refused(121, "--dev", "/etc/passwd", "--", "true", who=who, cwd=ws)
+        refused(120, "--tmpfs", "/", "--", "true", who=who, cwd=ws)
+        refused(120, "--dev", "/etc/passwd", "--", "true", who=who, cwd=ws)
         refused(121, "--protect", "*.lock", "--", "true", who=who, cwd=ws)
 
 

@@ -1,0 +1,186 @@
+"""Nothing is left: no process, mount, cgroup, runtime file, stub or temporary file, however a run ends."""
+import os
+import pathlib
+import random
+import signal
+import subprocess
+import time
+
+from hutch_test import HUTCH, SOAK, check, check_equal, clean_env, eventually, hutch, identity, workspace
+
+LOOP_SECONDS = 300 if SOAK else 10
+
+
+def hutch_processes(mark):
+    """Processes that carry the mark in their environment or command line (init and guard are copies of hutch)."""
+    found = []
+    for pid in filter(str.isdigit, os.listdir("/proc")):
+        try:
+            text = pathlib.Path(f"/proc/{pid}/environ").read_bytes() + pathlib.Path(f"/proc/{pid}/cmdline").read_bytes()
+            state = pathlib.Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()[0]
+        except OSError:
+            continue
+        if mark.encode() in text and state != "Z" and int(pid) != os.getpid():
+            found.append(int(pid))
+    return found
+
+
+def cgroups():
+    return {p for p, _, _ in os.walk("/sys/fs/cgroup") if "hutch" in os.path.basename(p)}
+
+
+def mounts():
+    return sorted(line.split(" ", 3)[3] for line in pathlib.Path("/proc/self/mountinfo").read_text().splitlines())
+
+
+def runtime_files(who):
+    _, entry = identity(who)
+    found = set()
+    for folder in ("/run/hutch", f"/run/user/{entry.pw_uid}/hutch"):
+        if os.path.isdir(folder):
+            found |= {str(p) for p in pathlib.Path(folder).rglob("*") if "lock" not in p.name}
+    return found
+
+
+def temporary_files(who):
+    _, entry = identity(who)
+    return {e.path for folder in ("/tmp", "/dev/shm") for e in os.scandir(folder) if e.name.startswith("hutch-run")}
+
+
+class Scene:
+    """The host before; same() waits until the host is as it was."""
+
+    def __init__(self, who, ws):
+        self.who, self.ws = who, ws
+        self.mark = f"residue-{os.getpid()}-{random.getrandbits(48):x}"
+        self.before = self.look()
+
+    def look(self):
+        return {"cgroups": cgroups(), "mounts": mounts(), "runtime": runtime_files(self.who), "tmp": temporary_files(self.who)}
+
+    def start(self, *args, **kwargs):
+        ids, entry = identity(self.who)
+        return subprocess.Popen([HUTCH, "run", *map(str, args)], cwd=self.ws, env=clean_env(entry, {"HUTCH_MARK": self.mark}),
+                                stdin=subprocess.DEVNULL, stdout=kwargs.pop("stdout", subprocess.DEVNULL),
+                                stderr=subprocess.DEVNULL, start_new_session=True, **ids, **kwargs)
+
+    def left(self, keep=()):
+        now, lines = self.look(), []
+        for kind, seen in now.items():
+            if kind == "mounts":
+                lines += [f"mount {m}" for m in seen if m not in self.before["mounts"]]
+            else:
+                lines += [f"{kind} {x}" for x in seen - self.before[kind]]
+        lines += [f"process {p}" for p in hutch_processes(self.mark)]
+        lines += [f"file {n}" for n in os.listdir(self.ws) if n not in keep]
+        return lines
+
+    def same(self, what, keep=(), seconds=8):
+        end = time.monotonic() + seconds
+        while self.left(keep):
+            if time.monotonic() > end:
+                raise AssertionError(f"left after {what}: {self.left(keep)}")
+            time.sleep(0.02)
+
+
+OPTIONS = {"root": ["--memory", "256M", "--pids", "50"], "user": []}
+
+
+def test_after_a_normal_end(who):
+    "nothing is left after a normal end, a failure, a signal, a timeout and a command that does not exist, at once"
+    with workspace(who) as ws:
+        scene = Scene(who, ws)
+        for options, command in ((OPTIONS[who], ["true"]), ([], ["sh", "-c", "exit 3"]), ([], ["sh", "-c", "kill -9 $$"]),
+                                 (["-t", "100ms"], ["sleep", "9"]), ([], ["no-such-command"]), (["--rw", "/none"], ["true"]),
+                                 (OPTIONS[who], ["sh", "-c", "sleep 100 & sleep 100 &"])):
+            scene.start("-q", *options, "--env", f"HUTCH_MARK={scene.mark}", "--", *command).wait(30)
+            check_equal(scene.left(), [], f"{options} {command}")
+
+
+def test_after_the_command_is_killed(who):
+    "nothing is left after the command is killed from outside"
+    with workspace(who) as ws:
+        scene = Scene(who, ws)
+        proc = scene.start(*OPTIONS[who], "--env", f"HUTCH_MARK={scene.mark}", "--", "sh", "-c", "echo go; sleep 77.25; exit 0", stdout=subprocess.PIPE)
+        check_equal(proc.stdout.readline(), b"go\n")
+        target = [p for p in hutch_processes(scene.mark) if b"sleep\x0077.25" in pathlib.Path(f"/proc/{p}/cmdline").read_bytes()[:20]]
+        check_equal(len(target), 1)
+        os.kill(target[0], signal.SIGKILL)
+        check_equal(proc.wait(10), 0)
+        proc.stdout.close()
+        check_equal(scene.left(), [])
+
+
+def test_after_init_is_killed(who):
+    "nothing is left after the sandbox's pid 1 is killed from outside, and the code is 137"
+    with workspace(who) as ws:
+        scene = Scene(who, ws)
+        proc = scene.start(*OPTIONS[who], "--", "sh", "-c", "echo go; sleep 99", stdout=subprocess.PIPE)
+        check_equal(proc.stdout.readline(), b"go\n")
+        children = [int(p) for p in pathlib.Path(f"/proc/{proc.pid}/task/{proc.pid}/children").read_text().split()]
+        inits = [p for p in children if len([x for x in pathlib.Path(f"/proc/{p}/status").read_text().splitlines() if x.startswith("NSpid")][0].split()) > 2]
+        check_equal(len(inits), 1, children)
+        os.kill(inits[0], signal.SIGKILL)
+        check_equal(proc.wait(10), 137)
+        proc.stdout.close()
+        check_equal(scene.left(), [])
+
+
+def kill_loop(who, kill, what):
+    """Kills hutch at random moments of set-up and run, until the time is over."""
+    rng = random.Random(1)
+    with workspace(who) as ws:
+        scene = Scene(who, ws)
+        end = time.monotonic() + LOOP_SECONDS
+        rounds = 0
+        while time.monotonic() < end:
+            proc = scene.start(*(OPTIONS[who] if rounds % 2 else []), "--env", f"HUTCH_MARK={scene.mark}", "--", "sh", "-c",
+                               "sleep 50 & setsid sleep 50 & sleep 50")
+            time.sleep(rng.choice((rng.uniform(0, 0.012), rng.uniform(0, 0.05))))
+            kill(proc)
+            proc.wait(10)
+            scene.same(f"{what}, round {rounds}")
+            rounds += 1
+        print(f"        {what} as {who}: {rounds} rounds in {LOOP_SECONDS} s", flush=True)
+        check(rounds > 10, "too few rounds to tell")
+
+
+def test_after_kill_9(who):
+    "nothing is left after hutch is killed with SIGKILL at random moments of set-up and run"
+    kill_loop(who, lambda proc: proc.kill(), "kill -9 of hutch")
+
+
+def test_after_kill_9_of_the_group(who):
+    "nothing is left after the whole process group of hutch is killed with SIGKILL"
+    kill_loop(who, lambda proc: os.killpg(proc.pid, signal.SIGKILL), "kill -9 of the group")
+
+
+def test_next_run_cleans_up(who):
+    "if even the guard was killed, no process is left, and the next run in the directory removes the stubs"
+    with workspace(who) as ws:
+        scene = Scene(who, ws)
+        proc = scene.start(*OPTIONS[who], "--env", f"HUTCH_MARK={scene.mark}", "--", "sh", "-c", "echo go; setsid sleep 50 & sleep 50", stdout=subprocess.PIPE)
+        check_equal(proc.stdout.readline(), b"go\n")
+        children = [int(p) for p in pathlib.Path(f"/proc/{proc.pid}/task/{proc.pid}/children").read_text().split()]
+        guards = [p for p in children if pathlib.Path(f"/proc/{p}/comm").read_text().strip() == "hutch-guard"]
+        check_equal(len(guards), 1, children)
+        proc.send_signal(signal.SIGSTOP)  # so that it cannot notice
+        os.kill(guards[0], signal.SIGKILL)
+        proc.kill()
+        proc.wait(10)
+        proc.stdout.close()
+        eventually(lambda: not hutch_processes(scene.mark), 5, "everything inside is dead")
+        r = hutch("run", "-q", *OPTIONS[who], "--", "sh", "-c", "echo evil > .bashrc; true", who=who, cwd=ws)
+        check_equal(r.code, 0, r)
+        scene.same("guard and hutch were killed, and one more run")
+
+
+def test_terminal_is_not_needed(who):
+    "a run whose session leader is gone ends cleanly when hutch is told to"
+    with workspace(who) as ws:
+        scene = Scene(who, ws)
+        proc = scene.start("--env", f"HUTCH_MARK={scene.mark}", "--", "sleep", "60")
+        time.sleep(0.2)
+        proc.send_signal(signal.SIGHUP)
+        check_equal(proc.wait(10), 128 + signal.SIGHUP)
+        check_equal(scene.left(), [])
