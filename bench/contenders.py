@@ -78,7 +78,7 @@ class Firejail(Contender):
 
 class Srt(Contender):
     def argv(self, workload, cwd):
-        return [*self.program, "--settings", self.settings, *self.command(workload)]
+        return [*self.program, "--settings", self.settings, "--", *self.command(workload)]
 
 
 class Oci(Contender):

@@ -195,6 +195,8 @@ def notes(results):
             found.append(f"- {label}: {cell['left_processes']} processes were still alive two seconds later and were killed.")
         if cell["index_rewrites"]:
             found.append(f"- {label}: git rewrote its index in {cell['index_rewrites']} rounds; those starts did more work.")
+        if cell["strays"]:
+            found.append(f"- {label}: left in the current directory, and removed: {', '.join(cell['strays'][:8])}.")
     if results["meta"]["left_cgroups"]:
         found.append(f"- {results['meta']['left_cgroups']} cgroups were left by an OCI runtime and removed.")
     return ["\n".join(found)] if found else []

@@ -24,7 +24,7 @@ SLEEP = ["sleep", "1"]
 # Work that goes on for a while inside; "reset" is deleted before each run, outside the clock.
 COMPILE = "mkdir out && for f in *.c; do gcc -O1 -c \"$f\" -o \"out/${f%.c}.o\" || exit 1; done && gcc -o out/prog out/*.o"
 UNPACK = ("mkdir stage node_modules && tar -xf ../packages.tar -C stage && chmod -R go-w stage && "
-          "find stage -mindepth 1 -maxdepth 1 -exec mv -t node_modules {} + && rmdir stage")
+          "mv stage/* node_modules && rmdir stage")
 WORK = {
     "compile": {"argv": ["sh", "-c", COMPILE], "folder": "project", "reset": ["out"],
                 "what": f"{SOURCES} generated C files, one `gcc -O1 -c` each, and a link"},
@@ -61,7 +61,7 @@ def make_project(folder):
 
 
 def make_repository(folder):
-    """Files with old times and an index written after them, so that `git status` has no reason to write the index again."""
+    """Files with old times, so that `git status` never has to look into one that might have changed since the index."""
     folder.mkdir()
     for i in range(REPOSITORY_FILES):
         path = folder / f"dir{i // 100:03}" / f"file{i % 100:03}.txt"
@@ -70,8 +70,7 @@ def make_repository(folder):
         os.utime(path, (1_600_000_000, 1_600_000_000))
     env = {"PATH": os.environ["PATH"], "HOME": str(folder), "GIT_CONFIG_NOSYSTEM": "1"}
     for command in (["init", "-q", "-b", "main"], ["add", "."],
-                    ["-c", "user.name=bench", "-c", "user.email=bench@example.invalid", "-c", "gc.auto=0", "commit", "-qm", "all"],
-                    ["status"]):
+                    ["-c", "user.name=bench", "-c", "user.email=bench@example.invalid", "-c", "gc.auto=0", "commit", "-qm", "all"]):
         subprocess.run(["git", *command], cwd=folder, env=env, check=True, stdout=subprocess.DEVNULL)
 
 
@@ -128,6 +127,9 @@ def make_workspace(base, who, starts, work):
         for folder, folders, files in os.walk(base):
             for name in [".", *folders, *files]:
                 os.lchown(os.path.join(folder, name), who.uid, who.gid)
+    if "git" in starts:  # the index holds owners: the first status by the owner rewrites it, later ones do not
+        user = {"user": who.uid, "group": who.gid, "extra_groups": []} if who.uid != os.geteuid() else {}
+        subprocess.run(["git", "status"], cwd=base / "repo", env=who.env, check=True, stdout=subprocess.DEVNULL, **user)
 
 
 def reset(base, work):
@@ -138,6 +140,18 @@ def reset(base, work):
             shutil.rmtree(path)
         else:
             path.unlink(missing_ok=True)
+
+
+def strays(folder, before):
+    """Names that came into being in a folder since `before` (a listing of it); they are removed."""
+    found = sorted(set(os.listdir(folder)) - before)
+    for name in found:
+        path = folder / name
+        if path.is_dir() and not path.is_symlink():
+            shutil.rmtree(path, ignore_errors=True)
+        else:
+            path.unlink(missing_ok=True)
+    return found
 
 
 def index_identity(base):

@@ -170,6 +170,8 @@ static int start_and_supervise(struct prepared *p, struct denials *denials, cons
     p->has_cgroup = false;
     guard_dismiss(&running.guard);
     stubs_free(TAKE_PTR(p->stubs));
+    if (p->used_cgroup)
+        (void)cgroup_sweep(&p->cgroup_info); /* leaves of runs that were killed before their guard stood */
     hostexec_after(running.before, born);
     return r;
 }

@@ -8,7 +8,8 @@ import stat
 import threading
 import time
 
-from hutch_test import HUTCH, check, check_equal, check_in, check_one_line, hutch, identity, run, skip, workspace, write
+from hutch_test import (HUTCH, check, check_equal, check_in, check_one_line, eventually, hutch, identity, run, skip,
+                        workspace, write)
 
 # Programs of the system alone: a root caller's own Python would be one more thing to learn.
 JOB = """#!/bin/sh
@@ -212,7 +213,9 @@ def test_host_sockets_and_pipes_stay_apart(who):
             t.start()
         try:
             script = """use IO::Socket::UNIX; $| = 1; sleep 1;
-for (qw(early late)) { print IO::Socket::UNIX->new(Peer => "$ENV{HOME}/$_") ? "in\\n" : -e "$ENV{HOME}/$_" ? "out\\n" : "absent\\n"; }
+for (map { "$ENV{HOME}/$_" } qw(early late)) {
+    print IO::Socket::UNIX->new(Peer => $_) ? "in\\n" : -e $_ ? "out\\n" : "absent\\n";
+}
 open my $p, '+<', "$ENV{HOME}/pipe" or die; syswrite $p, 'x'; print "wrote\\n";"""
             r = stage.run("--learn", "l.yaml", "--", "/usr/bin/perl", "-e", script)
             check_equal((r.code, r.out), (0, "out\nout\nwrote\n"), r)
@@ -221,6 +224,9 @@ open my $p, '+<', "$ENV{HOME}/pipe" or die; syswrite $p, 'x'; print "wrote\\n";"
             except BlockingIOError:
                 got = b""
             check_equal((reached, got), ([], b""), "something outside was reached")
+            with socket.socket(socket.AF_UNIX) as control:
+                control.connect(str(stage.home / "late"))
+                eventually(lambda: reached == ["late"], what="the listener sees a caller from outside")
         finally:
             stop.set()
             for t in threads:

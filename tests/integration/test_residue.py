@@ -3,6 +3,7 @@ import os
 import pathlib
 import random
 import signal
+import stat
 import subprocess
 import time
 
@@ -97,16 +98,22 @@ def test_after_a_normal_end(who):
             check_equal(scene.left(), [], f"{options} {command}")
 
 
+def sleeper(mark):
+    for pid in hutch_processes(mark):
+        if pathlib.Path(f"/proc/{pid}/cmdline").read_bytes() == b"sleep\x0077.25\x00":
+            return pid
+    return None
+
+
 def test_after_the_command_is_killed(who):
     "nothing is left after the command is killed from outside"
     with workspace(who) as ws:
         scene = Scene(who, ws)
-        proc = scene.start(*OPTIONS[who], "--env", f"HUTCH_MARK={scene.mark}", "--", "sh", "-c", "echo go; sleep 77.25; exit 0", stdout=subprocess.PIPE)
+        proc = scene.start(*OPTIONS[who], "--env", f"HUTCH_MARK={scene.mark}", "--", "sh", "-c", "echo go; exec sleep 77.25", stdout=subprocess.PIPE)
         check_equal(proc.stdout.readline(), b"go\n")
-        target = [p for p in hutch_processes(scene.mark) if b"sleep\x0077.25" in pathlib.Path(f"/proc/{p}/cmdline").read_bytes()[:20]]
-        check_equal(len(target), 1)
-        os.kill(target[0], signal.SIGKILL)
-        check_equal(proc.wait(10), 0)
+        eventually(lambda: sleeper(scene.mark), 5, "the command sleeps")
+        os.kill(sleeper(scene.mark), signal.SIGKILL)
+        check_equal(proc.wait(10), 137)
         proc.stdout.close()
         check_equal(scene.left(), [])
 
@@ -127,22 +134,53 @@ def test_after_init_is_killed(who):
 
 
 def kill_loop(who, kill, what):
-    """Kills hutch at random moments of set-up and run, until the time is over."""
+    """Kills hutch at random moments of set-up and run, until the time is over.
+
+    Once the command runs the guard cleans up. Before the guard stands nobody is left to do it: stubs and an empty cgroup
+    may stay then, and the next run in that directory takes them. Processes, mounts and files never stay.
+    """
     rng = random.Random(1)
     with workspace(who) as ws:
         scene = Scene(who, ws)
         end = time.monotonic() + LOOP_SECONDS
-        rounds = 0
+        rounds = late = 0
         while time.monotonic() < end:
+            running = rounds % 3 == 0
             proc = scene.start(*(OPTIONS[who] if rounds % 2 else []), "--env", f"HUTCH_MARK={scene.mark}", "--", "sh", "-c",
-                               "sleep 50 & setsid sleep 50 & sleep 50")
-            time.sleep(rng.choice((rng.uniform(0, 0.012), rng.uniform(0, 0.05))))
+                               "sleep 50 & setsid sleep 50 & echo go; sleep 50", stdout=subprocess.PIPE)
+            if running:
+                check_equal(proc.stdout.readline(), b"go\n")
+            else:
+                time.sleep(rng.choice((rng.uniform(0, 0.012), rng.uniform(0, 0.05))))
             kill(proc)
             proc.wait(10)
-            scene.same(f"{what}, round {rounds}")
+            proc.stdout.close()
+            eventually(lambda: not hutch_processes(scene.mark), 8, f"{what}: every process is gone")
+            if running:
+                scene.same(f"{what} while the command ran, round {rounds}")
+            elif not settles(scene):
+                late += 1
+                check(all(x.startswith("cgroups ") or is_stub(ws / x[5:]) for x in scene.left()), f"{what}: {scene.left()}")
+                check_equal(hutch("run", "-q", *OPTIONS[who], "--", "true", who=who, cwd=ws).code, 0)
+                scene.same(f"{what} during set-up and one more run, round {rounds}")
             rounds += 1
-        print(f"        {what} as {who}: {rounds} rounds in {LOOP_SECONDS} s", flush=True)
+        print(f"        {what} as {who}: {rounds} rounds in {LOOP_SECONDS} s, {late} left to the next run", flush=True)
         check(rounds > 10, "too few rounds to tell")
+
+
+def is_stub(path):
+    st = os.lstat(path)
+    return stat.S_ISSOCK(st.st_mode) and stat.S_IMODE(st.st_mode) == 0o1000
+
+
+def settles(scene):
+    """Whether everything is gone within a moment."""
+    end = time.monotonic() + 0.7
+    while scene.left():
+        if time.monotonic() > end:
+            return False
+        time.sleep(0.01)
+    return True
 
 
 def test_after_kill_9(who):
@@ -155,17 +193,22 @@ def test_after_kill_9_of_the_group(who):
     kill_loop(who, lambda proc: os.killpg(proc.pid, signal.SIGKILL), "kill -9 of the group")
 
 
+def guard_of(pid):
+    for child in pathlib.Path(f"/proc/{pid}/task/{pid}/children").read_text().split():
+        if pathlib.Path(f"/proc/{child}/comm").read_text().strip() == "hutch-guard":
+            return int(child)
+    return None
+
+
 def test_next_run_cleans_up(who):
     "if even the guard was killed, no process is left, and the next run in the directory removes the stubs"
     with workspace(who) as ws:
         scene = Scene(who, ws)
         proc = scene.start(*OPTIONS[who], "--env", f"HUTCH_MARK={scene.mark}", "--", "sh", "-c", "echo go; setsid sleep 50 & sleep 50", stdout=subprocess.PIPE)
         check_equal(proc.stdout.readline(), b"go\n")
-        children = [int(p) for p in pathlib.Path(f"/proc/{proc.pid}/task/{proc.pid}/children").read_text().split()]
-        guards = [p for p in children if pathlib.Path(f"/proc/{p}/comm").read_text().strip() == "hutch-guard"]
-        check_equal(len(guards), 1, children)
+        eventually(lambda: guard_of(proc.pid), 5, "there is a guard")
         proc.send_signal(signal.SIGSTOP)  # so that it cannot notice
-        os.kill(guards[0], signal.SIGKILL)
+        os.kill(guard_of(proc.pid), signal.SIGKILL)
         proc.kill()
         proc.wait(10)
         proc.stdout.close()
