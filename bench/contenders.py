@@ -125,7 +125,7 @@ class Oci(Contender):
 # --- finding and installing ---------------------------------------------------------------------------------------------
 
 def install_srt(cache):
-    """srt and, if the machine's is too old, a Node for it, into bench/.cache. Returns (argv, why not)."""
+    """srt and, if the machine's is too old, a Node for it. Returns (folder of the module, why not)."""
     module = cache / "node_modules" / SRT_PACKAGE
     lacking = [tool for tool in ("npm", "node", "rg", "socat", "bwrap") if not shutil.which(tool)]
     if lacking:
@@ -134,13 +134,15 @@ def install_srt(cache):
     packages = [f"{SRT_PACKAGE}@{SRT_VERSION}"] + ([f"node@{NODE_VERSION}"] if own < NODE_FOR_SRT else [])
     stamp = cache / "installed"
     if not stamp.exists() or stamp.read_text() != " ".join(packages):
-        cache.mkdir(exist_ok=True)
-        stamp.unlink(missing_ok=True)
-        (cache / "package.json").write_text('{"private": true}\n')
         try:
+            cache.mkdir(exist_ok=True)
+            stamp.unlink(missing_ok=True)
+            (cache / "package.json").write_text('{"private": true}\n')
             done = subprocess.run(["npm", "install", "--no-audit", "--no-fund", "--no-save", *packages], cwd=cache, text=True,
                                   stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, check=False,
                                   timeout=600)
+        except OSError as error:
+            return None, f"cannot be installed: {error}"
         except subprocess.TimeoutExpired:
             return None, f"npm could not install {' '.join(packages)} within 10 minutes"
         if done.returncode != 0:
@@ -154,13 +156,15 @@ def make_srt(folder, top, who):
     """srt runs as the ordinary user, who may not be able to reach the source tree: it gets a copy."""
     srt = Srt("srt", who, weight=12, flags="settings: no domain allowed, writes only to the current directory",
               lacks="no Landlock, no resource limits")
-    module, srt.missing = install_srt(top / "bench/.cache")
+    cache = top / "build-bench"  # ignored by git, removed by `make clean`, not looked at by `make check`
+    _, srt.missing = install_srt(cache)
     if srt.missing:
         return srt
     copy = folder / "srt"
-    shutil.copytree(top / "bench/.cache/node_modules", copy / "node_modules", symlinks=True)
+    shutil.copytree(cache / "node_modules", copy / "node_modules", symlinks=True)
     node = copy / "node_modules/node/bin/node"
-    srt.program = [str(node) if node.exists() else shutil.which("node"), str(copy / "node_modules" / SRT_PACKAGE / "dist/cli.js")]
+    srt.program = [str(node) if node.exists() else shutil.which("node"),
+                   str(copy / "node_modules" / SRT_PACKAGE / "dist/cli.js")]
     srt.settings = folder / "srt.json"
     srt.settings.write_text(json.dumps({"network": {"allowedDomains": [], "deniedDomains": []},
                                         "filesystem": {"denyRead": [], "allowWrite": ["."], "denyWrite": []}}))
@@ -170,7 +174,8 @@ def make_srt(folder, top, who):
 
 def make_oci(name, folder, is_root):
     weight = {"crun": 1, "runc": 4}[name]
-    oci = Oci(name, "root", weight=weight, flags="bundle with the host's root read-only, no capabilities, own network namespace",
+    oci = Oci(name, "root", weight=weight,
+              flags="bundle with the host's root read-only, no capabilities, own network namespace",
               lacks="no user namespace, seccomp filter, Landlock or hidden credentials in this bundle")
     if not shutil.which(name):
         oci.missing = "not on this machine"

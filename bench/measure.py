@@ -1,4 +1,5 @@
 """Timing and numbers: running the spawn program, waiting for a quiet machine, medians, percentiles, bootstrap."""
+import contextlib
 import dataclasses
 import os
 import pathlib
@@ -38,16 +39,30 @@ class Spawner:
         return [*prefix, str(self.program), "-n", str(runs), "-j", str(parallel), "-t", str(TIMEOUT), *user, "--",
                 *map(str, argv)]
 
-    def run(self, argv, cwd, who, runs=1, parallel=1, prefix=()):
+    @contextlib.contextmanager
+    def start(self, command, cwd, who):
+        """The running spawn program; if the measurement is interrupted it kills what it has started before it ends."""
         with open(self.log, "wb") as log:
-            done = subprocess.run(self.command(argv, runs, parallel, who, prefix), cwd=cwd, env=who.env,
-                                  stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=log, check=False, text=True)
+            proc = subprocess.Popen(command, cwd=cwd, env=who.env, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
+                                    stderr=log, text=True)
+        try:
+            yield proc
+        except BaseException:
+            proc.terminate()
+            raise
+        finally:
+            proc.wait()
+            proc.stdout.close()
+
+    def run(self, argv, cwd, who, runs=1, parallel=1, prefix=()):
+        with self.start(self.command(argv, runs, parallel, who, prefix), cwd, who) as proc:
+            output = proc.communicate()[0]
         stderr = self.log.read_text(errors="replace").strip()
-        lines = [line.split() for line in done.stdout.splitlines()]
+        lines = [line.split() for line in output.splitlines()]
         rows = [[int(word) for word in line[1:]] for line in lines if line and line[0] == "run"]
         last = [[int(word) for word in line[1:]] for line in lines if line and line[0] == "all"]
-        if done.returncode != 0 or not last:
-            return Batch([], [], runs, [done.returncode], 0.0, 0.0, 0, stderr)
+        if proc.returncode != 0 or not last:
+            return Batch([], [], runs, [proc.returncode], 0.0, 0.0, 0, stderr)
         good = [row for row in rows if row[4] == 0]
         wall, user, system, _, left = last[0]
         return Batch([row[0] / 1e6 for row in good], [row[3] for row in good], len(rows) - len(good),
@@ -147,11 +162,9 @@ def pss_kib(pid):
 
 
 def tree_memory(spawner, argv, cwd, who, prefix=()):
-    """(Pss of all processes in KiB, number of processes) while argv, which ends in a `sleep`, sleeps; None if it never did."""
-    with open(spawner.log, "wb") as log, subprocess.Popen(
-            spawner.command(argv, 1, 1, who, prefix), cwd=cwd, env=who.env, stdin=subprocess.DEVNULL,
-            stdout=subprocess.DEVNULL, stderr=log) as proc:
-        result = None
+    """(Pss of all processes in KiB, number of processes) while a `sleep` runs in the sandbox; None if it never did."""
+    result = None
+    with spawner.start(spawner.command(argv, 1, 1, who, prefix), cwd, who) as proc:
         while proc.poll() is None:
             tree = descendants(proc.pid)
             if any(name == "sleep" for _, name in tree):
@@ -160,5 +173,4 @@ def tree_memory(spawner, argv, cwd, who, prefix=()):
                 result = sum(pss_kib(pid) for pid, _ in tree), len(tree)
                 break
             time.sleep(0.02)
-        proc.wait()
     return result if result and result[0] else None

@@ -104,8 +104,9 @@ def explain_verdict(results):
         costs = "; ".join(f"{percent(row['explain_over_inside'])} as {row['who']}" for row in rows)
         fits = all(row["explain_over_inside"]["median"] <= WITHIN for row in rows)
         sure = all((row["explain_over_inside"]["ci95"][1] or 9) <= WITHIN for row in rows)
-        answer = ("it may be the default" if sure else "it may be the default by the median, but the interval reaches over 3 %"
-                  ) if fits else "it stays an option"
+        answer = "it stays an option"
+        if fits:
+            answer = "it may be the default" + ("" if sure else " by the median, but the interval reaches over 3 %")
         return f"On `{name}`, `--explain` adds to the time inside without it: {costs}. The limit is 3 %: {answer}."
     return "Whether `--explain` may be the default was not measured."
 
@@ -123,8 +124,8 @@ def goals_section(results):
     unknown = len(rows) - met - missed
     return "\n\n".join([
         "## Goals",
-        f"{met} of {len(rows)} met, {missed} missed, {unknown} not measured. Ratios are medians over rounds, with a 95 % bootstrap "
-        "interval in brackets; a verdict whose interval contains the goal says so. Same identity on both sides.",
+        f"{met} of {len(rows)} met, {missed} missed, {unknown} not measured. Ratios are medians over rounds, with a 95 % "
+        "bootstrap interval in brackets; a verdict whose interval contains the goal says so. Same identity on both sides.",
         table(("goal", "found", "verdict"), rows), explain_verdict(results)])
 
 
@@ -139,8 +140,8 @@ def machine_section(results):
                        f"files on {host['file_system']}"),
             ("tools inside", ", ".join(tools)),
             ("rounds", f"{meta['rounds']} of starts, {meta['work_rounds']} of work, contenders interleaved and rotated"),
-            ("quiet", f"{meta['waits_in_vain']} of {meta['waits']} waits for an idle machine were given up; nothing was dropped; "
-                      f"load at the end {meta['load_at_end']:.1f}")]
+            ("quiet", f"{meta['waits_in_vain']} of {meta['waits']} waits for an idle machine were given up; nothing was "
+                      f"dropped; load at the end {meta['load_at_end']:.1f}")]
     text = table(("", ""), rows)
     if meta["quick"]:
         text += "\n\n**A quick run: it shows that everything works. The numbers are too few to mean anything.**"
@@ -169,13 +170,13 @@ def start_row(results, cell, memory):
 
 def starts_section(results):
     memory = {row["contender"]: row for row in results["memory"]}
-    head = ("contender", "median ms", "p99", "p10", "min", "times hutch's", "CPU ms", "starts/s", "biggest MiB", "tree MiB", "n",
-            "failures")
+    head = ("contender", "median ms", "p99", "p10", "min", "times hutch's", "CPU ms", "starts/s", "biggest MiB", "tree MiB",
+            "n", "failures")
     parts = ["## A fresh sandbox and one command",
-             "*times hutch's*: time of this contender over that of hutch as the same user, medians of rounds. *CPU*: user + system of "
-             "everything reaped, per start; what the kernel does later in its own threads (dying network namespaces) is in nobody's "
-             "number. *biggest*: peak resident memory of the largest process, the command included. *tree*: proportional share (Pss) of "
-             "all processes while a `sleep` runs inside. With few runs p99 is the maximum."]
+             "*times hutch's*: time of this contender over that of hutch as the same user, medians of rounds. *CPU*: user + "
+             "system of everything reaped, per start; what the kernel does later in its own threads (dying network namespaces) "
+             "is in nobody's number. *biggest*: peak resident memory of the largest process, the command included. *tree*: "
+             "proportional share (Pss) of all processes while a `sleep` runs inside. With few runs p99 is the maximum."]
     for name in workloads.STARTS:
         for parallel in (1, 8):
             cells = [cell for cell in results["starts"] if (cell["workload"], cell["parallel"]) == (name, parallel)]
@@ -215,10 +216,12 @@ def work_section(results):
         rows.append((row["work"], row["who"], number(row["outside_ms"]["median"], 0), percent(row["inside"]["wall"]),
                      percent(row["inside"]["cpu"]), percent(explain) if explain["n"] else row["message"],
                      percent(row["explain_over_inside"]) if explain["n"] else "-", str(row["inside"]["wall"]["n"])))
-    kinds = "\n".join(f"- **{name}**: {workloads.WORK[name]['what']}." for name in dict.fromkeys(row["work"] for row in results["work"]))
+    names = dict.fromkeys(row["work"] for row in results["work"])
+    kinds = "\n".join(f"- **{name}**: {workloads.WORK[name]['what']}." for name in names)
     return "\n\n".join(["## Work inside against the same work outside",
-                        "Change of wall time (and of CPU time) by `hutch run`, its start included: median of the ratios of pairs that ran "
-                        "one after the other, 95 % bootstrap interval in brackets. A first pair fills the page cache and is not counted.",
+                        "Change of wall time (and of CPU time) by `hutch run`, its start included: median of the ratios of "
+                        "pairs that ran one after the other, 95 % bootstrap interval in brackets. A first pair fills the page "
+                        "cache and is not counted.",
                         kinds, table(head, rows)])
 
 
@@ -226,8 +229,8 @@ def stages_section(results):
     if not results["stages"]:
         return ""
     parts = ["## Where the time of one `hutch run -- /bin/true` goes",
-             "From `stages_us` of its own record, microseconds; a stage lasts until the next one begins. The start of the program "
-             "itself, before the first stage, and its end are not in it."]
+             "From `stages_us` of its own record, microseconds; a stage lasts until the next one begins. The start of the "
+             "program itself, before the first stage, and its end are not in it."]
     for profile in results["stages"]:
         if not profile["records"]:
             parts.append(f"As {profile['who']}: no profile; {profile['message']}")
@@ -241,8 +244,9 @@ def stages_section(results):
 
 
 def markdown(results):
-    parts = ["# Results", "Written by `make bench`; do not edit. How it is measured: [README.md](README.md). Everything that was measured: "
-             "[results.json](results.json). The machine is small and shared, so ratios count, not milliseconds.",
+    parts = ["# Results",
+             "Written by `bench/run`; do not edit. How it is measured: [README.md](README.md). Everything that was measured: "
+             "[results.json](results.json). Milliseconds belong to this machine; the ratios are what carries over.",
              machine_section(results), "![medians, logarithmic scale](results.svg)", goals_section(results),
              starts_section(results), work_section(results), stages_section(results), contender_section(results)]
     return "\n\n".join(part for part in parts if part) + "\n"

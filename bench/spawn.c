@@ -13,6 +13,8 @@
  * the command and of the descendants it waited for. This program is a subreaper, so that the CPU of descendants which
  * nobody waited for is in the last line; LEFT of them were still alive two seconds after the last run and were killed.
  *
+ * SIGTERM or SIGINT kills what runs, waits for it and ends the program with 130, so that nothing outlives a measurement.
+ *
  * The program is static and small because a child's peak memory starts with what it has inherited from fork().
  */
 #include <errno.h>
@@ -47,6 +49,7 @@ struct slot {
 
 static struct slot slots[MAX_PARALLEL];
 static long orphans;
+static volatile sig_atomic_t stopping;
 
 static void die(const char *what)
 {
@@ -166,7 +169,8 @@ static void finish(struct slot *s, int status, const struct rusage *r)
 static void check_deadlines(long seconds)
 {
     for (int i = 0; i < MAX_PARALLEL; i++) {
-        if (slots[i].pid && !slots[i].timed_out && now_ns() - slots[i].start_ns > seconds * 1000000000LL) {
+        int late = now_ns() - slots[i].start_ns > seconds * 1000000000LL;
+        if (slots[i].pid && !slots[i].timed_out && (late || stopping)) {
             slots[i].timed_out = 1;
             kill(-slots[i].pid, SIGKILL);
             kill(slots[i].pid, SIGKILL);
@@ -232,7 +236,12 @@ static long settle(void)
     return left;
 }
 
-static void on_tick(int sig) { (void)sig; /* only interrupts wait4 */ }
+/* Interrupts wait4, which is all that a tick is for. */
+static void on_signal(int sig)
+{
+    if (sig != SIGALRM)
+        stopping = 1;
+}
 
 int main(int argc, char **argv)
 {
@@ -243,14 +252,16 @@ int main(int argc, char **argv)
     if (null < 0)
         die("open /dev/null");
     setvbuf(stdout, NULL, _IOFBF, 1 << 16);
-    struct sigaction tick = {.sa_handler = on_tick};
-    sigaction(SIGALRM, &tick, NULL);
+    struct sigaction action = {.sa_handler = on_signal};
+    sigaction(SIGALRM, &action, NULL);
+    sigaction(SIGTERM, &action, NULL);
+    sigaction(SIGINT, &action, NULL);
     setitimer(ITIMER_REAL, &(struct itimerval){.it_interval.tv_sec = 1, .it_value.tv_sec = 1}, NULL);
 
     long long begin = now_ns();
     long started = 0, running = 0;
-    while (started < o.runs || running > 0) {
-        for (int i = 0; i < o.parallel && started < o.runs; i++) {
+    while ((started < o.runs && !stopping) || running > 0) {
+        for (int i = 0; i < o.parallel && started < o.runs && !stopping; i++) {
             if (slots[i].pid == 0) {
                 fflush(stdout); /* or the child's copy of the buffer would be one more thing to fork */
                 start(&o, &slots[i], started++, null);
@@ -262,6 +273,8 @@ int main(int argc, char **argv)
     }
     long long wall = now_ns() - begin;
     long left = settle();
+    if (stopping)
+        return 130;
     struct rusage all;
     getrusage(RUSAGE_CHILDREN, &all);
     printf("all %lld %lld %lld %ld %ld\n", wall, micros(all.ru_utime), micros(all.ru_stime), orphans, left);

@@ -70,7 +70,8 @@ def make_repository(folder):
         os.utime(path, (1_600_000_000, 1_600_000_000))
     env = {"PATH": os.environ["PATH"], "HOME": str(folder), "GIT_CONFIG_NOSYSTEM": "1"}
     for command in (["init", "-q", "-b", "main"], ["add", "."],
-                    ["-c", "user.name=bench", "-c", "user.email=bench@example.invalid", "-c", "gc.auto=0", "commit", "-qm", "all"]):
+                    ["-c", "user.name=bench", "-c", "user.email=bench@example.invalid", "-c", "gc.auto=0",
+                     "commit", "-qm", "all"]):
         subprocess.run(["git", *command], cwd=folder, env=env, check=True, stdout=subprocess.DEVNULL)
 
 
@@ -81,7 +82,8 @@ def package_files(number):
     yield "package.json", json.dumps(manifest, indent=2).encode()
     for i in range(FILES_PER_PACKAGE - 1):
         size = source.choice([300, 700, 1500, 1500, 4000, 12000])
-        yield f"lib/part{i // 20}/module{i:03}.js", (f"exports.value{i} = {source.random()};\n" * (size // 36 + 1)).encode()[:size]
+        line = f"exports.value{i} = {source.random()};\n".encode()
+        yield f"lib/part{i // 20}/module{i:03}.js", (line * (size // len(line) + 1))[:size]
 
 
 def write_tar(path, members, mode):

@@ -118,15 +118,15 @@ struct running {
     struct hostexec *before;
 };
 
-/* Clones init; while it builds what needs nothing of ours, makes the stubs and starts the guard; then lets it go on. */
+/* Clones init; while it builds what needs nothing of ours, starts the guard and makes the stubs; then lets it go on. */
 static int start(struct prepared *p, struct running *r, struct err *err)
 {
     if (wall_start(&p->spec, &r->wall, err) < 0)
         return -1;
     r->before = hostexec_before(p->policy, p->plan);
     bool stubs = p->spec.wait_release && !p->args->learn && !LAYER_OFF(p->spec.without, STUBS);
-    if ((stubs && stubs_make(p->plan, &p->stubs, err) < 0) ||
-        guard_start(p->stubs, p->has_cgroup ? &p->cgroup : NULL, &r->wall, &r->guard, err) < 0) {
+    if (guard_start(stubs ? &p->stubs : NULL, p->has_cgroup ? &p->cgroup : NULL, &r->wall, &r->guard, err) < 0 ||
+        (stubs && stubs_make(p->plan, &p->stubs, err) < 0)) {
         struct err ignored;
         wall_kill(&r->wall);
         (void)wall_finish(&r->wall, &ignored);

@@ -13,8 +13,9 @@ int caps_bound(uint64_t keep)
         if (keep & (1ULL << cap))
             continue;
         if (prctl(PR_CAPBSET_DROP, cap, 0, 0, 0) < 0) {
-            if (errno == EINVAL)
-                return 0; /* past the last capability of this kernel */
+            /* Past the last capability of this kernel, and only there, it cannot be read either. */
+            if (errno == EINVAL && prctl(PR_CAPBSET_READ, cap, 0, 0, 0) < 0)
+                return 0;
             return -1;
         }
     }

@@ -31,8 +31,8 @@ struct stub_dir {
 };
 
 struct stubs {
-    struct stub_dir *dirs;
-    size_t n, cap;
+    size_t n;
+    struct stub_dir dirs[]; /* room for all from the start: the guard may look at any moment */
 };
 
 static bool is_stub(int dir, const char *name)
@@ -68,7 +68,6 @@ static struct stub_dir *dir_for(struct stubs *s, const char *path, struct err *e
         (void)err_set(err, ERR_SETUP, errno, "another program holds a lock on the directory %s", path);
         return NULL;
     }
-    MEM_GROW(s->dirs, s->n, s->cap);
     s->dirs[s->n] = (struct stub_dir){.path = xstrdup(path), .fd = fd};
     return &s->dirs[s->n++];
 }
@@ -117,28 +116,26 @@ static int make_one(struct stub_dir *d, struct plan_op *op, struct err *err)
 
 int stubs_make(struct plan *plan, struct stubs **ret, struct err *err)
 {
-    struct stubs *s = NULL;
-    mode_t mask = umask(0);
+    size_t wanted = 0;
     int r = 0;
     *ret = NULL;
+    for (size_t i = 0; i < plan->nops; i++)
+        wanted += plan->ops[i].kind == OP_STUB;
+    if (wanted == 0)
+        return 0;
+    struct stubs *s = xcalloc(1, sizeof *s + wanted * sizeof s->dirs[0]);
+    mode_t mask = umask(0);
+    *ret = s;
     for (size_t i = 0; i < plan->nops && r == 0; i++) {
         struct plan_op *op = &plan->ops[i];
         if (op->kind != OP_STUB)
             continue;
-        if (!s)
-            s = xcalloc(1, sizeof *s);
         _cleanup_free_ char *parent = path_parent(op->src);
         struct stub_dir *d = dir_for(s, parent, err);
         r = d ? make_one(d, op, err) : -1;
     }
     (void)umask(mask);
-    if (r < 0) {
-        stubs_remove(s);
-        stubs_free(s);
-        return -1;
-    }
-    *ret = s;
-    return 0;
+    return r; /* what was made is in *ret, and goes with it */
 }
 
 static void remove_stub(int dir, const char *name)
@@ -194,19 +191,16 @@ void stubs_free(struct stubs *s)
         strv_done(&s->dirs[i].names);
         free(s->dirs[i].path);
     }
-    free(s->dirs);
     free(s);
 }
 
 static int ascending(const void *a, const void *b) { return *(const int *)a - *(const int *)b; }
 
 /* Closes everything but what the guard needs, so that no pipe of the caller stays open because of it. */
-static void keep_only(const struct stubs *s, const struct cgroup *cg, int pidfd, int pipe)
+static void keep_only(const struct cgroup *cg, int pidfd, int pipe)
 {
-    int keep[256] = {pidfd, pipe};
+    int keep[2 + CGROUP_HIER_MAX] = {pidfd, pipe};
     size_t n = 2;
-    for (size_t i = 0; s && i < s->n && n < 200; i++)
-        keep[n++] = s->dirs[i].fd;
     for (unsigned i = 0; cg && i < cg->nleaf; i++)
         keep[n++] = cg->leaf[i].fd;
     qsort(keep, n, sizeof keep[0], ascending);
@@ -219,6 +213,19 @@ static void keep_only(const struct stubs *s, const struct cgroup *cg, int pidfd,
     (void)close_range(next, ~0U, 0);
 }
 
+/* The guard's own way, with the caller dead and its locks gone: names that the caller made last may not be listed yet, so
+ * it goes by their shape. */
+static void clean_after(const struct stubs *s)
+{
+    for (size_t i = s->n; i > 0; i--) {
+        int fd = open(s->dirs[i - 1].path, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+        if (fd >= 0 && (flock(fd, LOCK_EX | LOCK_NB) == 0 || errno == ENOLCK || errno == EOPNOTSUPP))
+            remove_all_stubs(fd);
+        if (fd >= 0)
+            (void)close(fd);
+    }
+}
+
 static char guard_stack[32 * 1024] __attribute__((aligned(16)));
 
 /* The guard lives in the caller's memory (no copy is made, and the memory outlives the caller), with descriptors of its own.
@@ -229,11 +236,10 @@ static int guard_main(void *arg)
     sigset_t all;
     char word;
     struct err ignored = {0};
-    (void)setsid();
     (void)prctl(PR_SET_NAME, "hutch-guard", 0, 0, 0);
     (void)sigfillset(&all);
     (void)sigprocmask(SIG_SETMASK, &all, NULL);
-    keep_only(g->stubs, g->cgroup, g->pidfd, g->read_end);
+    keep_only(g->cgroup, g->pidfd, g->read_end);
     ssize_t n;
     do
         n = read(g->read_end, &word, 1);
@@ -247,12 +253,12 @@ static int guard_main(void *arg)
         (void)cgroup_kill(g->cgroup, GUARD_KILL_MS, &ignored);
         (void)cgroup_destroy(g->cgroup);
     }
-    if (g->stubs)
-        clean(g->stubs);
+    if (g->stubs && *g->stubs)
+        clean_after(*g->stubs);
     _exit(0);
 }
 
-int guard_start(struct stubs *s, struct cgroup *cg, const struct wall *w, struct guard *ret, struct err *err)
+int guard_start(struct stubs *const *s, struct cgroup *cg, const struct wall *w, struct guard *ret, struct err *err)
 {
     int pipe[2];
     *ret = (struct guard)GUARD_NONE;
@@ -263,6 +269,8 @@ int guard_start(struct stubs *s, struct cgroup *cg, const struct wall *w, struct
     *ret = (struct guard){.pid = -1, .pipe = pipe[1], .read_end = pipe[0], .pidfd = w->pidfd, .stubs = s, .cgroup = cg};
     ret->pid = clone(guard_main, guard_stack + sizeof guard_stack, CLONE_VM | SIGCHLD, ret);
     int eno = errno;
+    if (ret->pid > 0)
+        (void)setpgid(ret->pid, ret->pid); /* from here: a signal to the caller's group must not find it there */
     (void)close(pipe[0]);
     if (ret->pid < 0) {
         (void)close(pipe[1]);

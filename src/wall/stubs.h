@@ -8,7 +8,7 @@
  * lock into an exclusive one is the last and removes them. This matters beyond tidiness: removing a stub on the host
  * would detach the mounts that other sandboxes have on it.
  *
- * The guard is a small process outside, in a session of its own. If the caller dies without a word (kill -9), it waits
+ * The guard is a small process outside, in a process group of its own. If the caller dies without a word (kill -9), it waits
  * until the sandbox is gone and removes stubs and cgroup. If it is killed as well, the next run in the directory does.
  */
 #ifndef HUTCH_WALL_STUBS_H
@@ -22,7 +22,8 @@
 struct stubs;
 
 /* Makes the stubs of a plan. Those that cannot be made because the caller may not write there are not needed: their ops
- * get TYPE_NONE and are skipped. *ret is NULL if there is nothing to do. Waits up to 2 s for a run that is just ending. */
+ * get TYPE_NONE and are skipped. *ret is NULL if there is nothing to do; else it is set before the first stub exists, for a
+ * guard that looks at it from outside. Waits up to 2 s for a run that is just ending. */
 int stubs_make(struct plan *plan, struct stubs **ret, struct err *err);
 /* Removes what nobody else uses; allocates and frees nothing. Accepts NULL. */
 void stubs_remove(struct stubs *s);
@@ -33,13 +34,14 @@ struct guard {
     pid_t pid; /* -1 = none */
     int pipe;
     int read_end, pidfd; /* numbers in the guard's own table */
-    const struct stubs *stubs;
+    struct stubs *const *stubs;
     struct cgroup *cgroup;
 };
 #define GUARD_NONE {.pid = -1, .pipe = -1}
-/* Starts the guard for a running sandbox; `s` and `cg` may be NULL (both: no guard). It shares the caller's memory, so all
- * three, *ret included, must stay where they are until guard_dismiss(). */
-int guard_start(struct stubs *s, struct cgroup *cg, const struct wall *w, struct guard *ret, struct err *err);
+/* Starts the guard for a sandbox that is being built, before the stubs are made: it looks at *s only when the caller has
+ * died. `s` and `cg` may be NULL (both: no guard). It shares the caller's memory, so all three, *ret included, must stay
+ * where they are until guard_dismiss(). */
+int guard_start(struct stubs *const *s, struct cgroup *cg, const struct wall *w, struct guard *ret, struct err *err);
 /* Tells the guard that all is done and reaps it. */
 void guard_dismiss(struct guard *g);
 
