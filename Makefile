@@ -17,7 +17,7 @@ test: ## everything; ends with "N passed, N failed, N skipped"
 	@tools/build release test asan-ubsan clang
 	@tests/run
 
-bench: all ## measure against bwrap, crun, runc, firejail and plain fork+exec
+bench: all ## measure against bwrap, crun, runc, firejail, srt and plain fork+exec
 	@tools/deps bench
 	@bench/run
 

@@ -187,8 +187,11 @@ def make_oci(name, folder, is_root):
     return oci
 
 
-def find(folder, top, hutch, identities):
-    """All contenders, also those that cannot run here, in the order in which they are reported."""
+NAMES = ("plain", "hutch", "bwrap", "crun", "runc", "firejail", "srt")
+
+
+def find(folder, top, hutch, identities, wanted):
+    """The contenders whose names are wanted, also those that cannot run here, in the order in which they are reported."""
     found = []
     for who in identities:
         plain = Plain("plain", who, version=f"Linux {platform.release()}", flags="fork and exec", lacks="everything")
@@ -200,14 +203,15 @@ def find(folder, top, hutch, identities):
         bwrap.missing = "" if shutil.which("bwrap") else "not on this machine"
         found += [plain, sandbox, bwrap]
     is_root = "root" in identities
-    found += [make_oci("crun", folder, is_root), make_oci("runc", folder, is_root)]
+    found += [make_oci(name, folder, is_root) for name in ("crun", "runc") if name in wanted]
     ordinary = "user" if "user" in identities else identities[0]
     firejail = Firejail("firejail", ordinary, version=version_of("firejail", "--version"), weight=4,
                         flags="--noprofile --net=none --ipc-namespace --private-tmp --private-dev --read-only=/ "
                               "--read-write=CWD --caps.drop=all --nonewprivs --seccomp",
                         lacks="a setuid root program; no user namespace, Landlock or limits")
     firejail.missing = "" if shutil.which("firejail") else "not on this machine"
-    return found + [firejail, make_srt(folder, top, ordinary)]
+    found += [firejail] + ([make_srt(folder, top, ordinary)] if "srt" in wanted else [])
+    return [contender for contender in found if contender.name in wanted]
 
 
 def left_cgroups():

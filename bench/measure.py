@@ -152,17 +152,22 @@ def descendants(root):
 
 
 def pss_kib(pid):
+    """None if the process may not be looked at; 0 if it is gone."""
     try:
         for line in pathlib.Path(f"/proc/{pid}/smaps_rollup").read_text().splitlines():
             if line.startswith("Pss:"):
                 return int(line.split()[1])
+    except (FileNotFoundError, ProcessLookupError):
+        return 0
     except OSError:
-        pass
+        return None
     return 0
 
 
 def tree_memory(spawner, argv, cwd, who, prefix=()):
-    """(Pss of all processes in KiB, number of processes) while a `sleep` runs in the sandbox; None if it never did."""
+    """(Pss of all processes in KiB, number of processes) while a `sleep` runs in the sandbox.
+
+    None if it never ran, or if a process of the tree may not be looked at: a sum without it would flatter."""
     result = None
     with spawner.start(spawner.command(argv, 1, 1, who, prefix), cwd, who) as proc:
         while proc.poll() is None:
@@ -170,7 +175,8 @@ def tree_memory(spawner, argv, cwd, who, prefix=()):
             if any(name == "sleep" for _, name in tree):
                 time.sleep(0.1)
                 tree = descendants(proc.pid)
-                result = sum(pss_kib(pid) for pid, _ in tree), len(tree)
+                shares = [pss_kib(pid) for pid, _ in tree]
+                result = None if None in shares else (sum(shares), len(tree))
                 break
             time.sleep(0.02)
     return result if result and result[0] else None

@@ -9,6 +9,8 @@ import workloads
 TITLES = {name: " ".join(argv) for name, (argv, _) in workloads.STARTS.items()}
 EXPLAIN_LOADS = ("npm-install", "unpack")  # the first one that was measured decides
 WITHIN = 1.03
+ENOUGH = 5  # rounds; with fewer no goal is called met or missed
+TOO_FEW = "too few rounds to say"
 
 
 def dump(results):
@@ -68,7 +70,9 @@ def speed_goals(results):
                 continue
             low, high = found["ci95"]
             verdict = "met" if found["median"] >= goal else "missed"
-            if low is not None and low < goal <= high:
+            if found["rounds"] < ENOUGH:
+                verdict = TOO_FEW
+            elif low is not None and low < goal <= high:
                 verdict += ", within the noise"
             rows.append((title, f"{found['median']:.2f} times{interval(found)}", verdict))
     return rows
@@ -77,6 +81,8 @@ def speed_goals(results):
 def judge(found):
     if not found["n"]:
         return "unknown"
+    if found["n"] < ENOUGH:
+        return TOO_FEW
     low, high = found["ci95"]
     verdict = "met" if found["median"] <= WITHIN else "missed"
     return verdict + (", within the noise" if low is not None and low <= WITHIN < high else "")
@@ -105,7 +111,9 @@ def explain_verdict(results):
         fits = all(row["explain_over_inside"]["median"] <= WITHIN for row in rows)
         sure = all((row["explain_over_inside"]["ci95"][1] or 9) <= WITHIN for row in rows)
         answer = "it stays an option"
-        if fits:
+        if any(row["explain_over_inside"]["n"] < ENOUGH for row in rows):
+            answer = TOO_FEW
+        elif fits:
             answer = "it may be the default" + ("" if sure else " by the median, but the interval reaches over 3 %")
         return f"On `{name}`, `--explain` adds to the time inside without it: {costs}. The limit is 3 %: {answer}."
     return "Whether `--explain` may be the default was not measured."
@@ -124,7 +132,7 @@ def goals_section(results):
     unknown = len(rows) - met - missed
     return "\n\n".join([
         "## Goals",
-        f"{met} of {len(rows)} met, {missed} missed, {unknown} not measured. Ratios are medians over rounds, with a 95 % "
+        f"{met} of {len(rows)} met, {missed} missed, {unknown} open. Ratios are medians over rounds, with a 95 % "
         "bootstrap interval in brackets; a verdict whose interval contains the goal says so. Same identity on both sides.",
         table(("goal", "found", "verdict"), rows), explain_verdict(results)])
 

@@ -35,17 +35,17 @@ static inline void cleanup_closedir_p(DIR **d)
 #define _cleanup_fclose_   _cleanup_(cleanup_fclose_p)
 #define _cleanup_closedir_ _cleanup_(cleanup_closedir_p)
 
-#define TAKE_PTR(p)                     \
-    __extension__({                     \
-        __typeof__(p) take_p_ = (p);    \
-        (p) = NULL;                     \
-        take_p_;                        \
+#define TAKE_PTR(p)                  \
+    __extension__({                  \
+        __typeof__(p) take_p_ = (p); \
+        (p) = NULL;                  \
+        take_p_;                     \
     })
-#define TAKE_FD(fd)                     \
-    __extension__({                     \
-        int take_fd_ = (fd);            \
-        (fd) = -1;                      \
-        take_fd_;                       \
+#define TAKE_FD(fd)          \
+    __extension__({          \
+        int take_fd_ = (fd); \
+        (fd) = -1;           \
+        take_fd_;            \
     })
 
 #define ARRAY_LEN(a) (sizeof(a) / sizeof((a)[0]))

@@ -2,6 +2,7 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <poll.h>
 #include <string.h>
 #include <sys/socket.h>
 #include <sys/uio.h>
@@ -53,6 +54,12 @@ int fd_read_file(int dirfd, const char *path, size_t max, struct buf *b)
         ssize_t r = read(fd, chunk, sizeof chunk);
         if (r < 0 && errno == EINTR)
             continue;
+        if (r < 0 && errno == EAGAIN) { /* a pipe whose writer is slow: opening must not block, reading may */
+            struct pollfd p = {.fd = fd, .events = POLLIN};
+            if (poll(&p, 1, -1) < 0 && errno != EINTR)
+                return -1;
+            continue;
+        }
         if (r < 0)
             return -1;
         if (r == 0)
@@ -144,7 +151,8 @@ ssize_t fd_recv(int sock, void *p, size_t n, int *fds, size_t *nfds)
         struct cmsghdr align;
     } ctl;
     struct iovec iov = {.iov_base = p, .iov_len = n};
-    struct msghdr msg = {.msg_iov = &iov, .msg_iovlen = 1, .msg_control = ctl.bytes, .msg_controllen = sizeof ctl.bytes};
+    struct msghdr msg = {
+        .msg_iov = &iov, .msg_iovlen = 1, .msg_control = ctl.bytes, .msg_controllen = sizeof ctl.bytes};
     size_t room = nfds ? *nfds : 0;
     ssize_t r;
     do

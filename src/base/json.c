@@ -10,7 +10,10 @@ static size_t utf8_len(const unsigned char *s, size_t n)
 {
     if (s[0] < 0x80)
         return 1;
-    size_t len = s[0] >= 0xf0 && s[0] <= 0xf4 ? 4 : s[0] >= 0xe0 && s[0] < 0xf0 ? 3 : s[0] >= 0xc2 && s[0] < 0xe0 ? 2 : 0;
+    size_t len = s[0] >= 0xf0 && s[0] <= 0xf4  ? 4
+                 : s[0] >= 0xe0 && s[0] < 0xf0 ? 3
+                 : s[0] >= 0xc2 && s[0] < 0xe0 ? 2
+                                               : 0;
     if (len == 0 || len > n)
         return 0;
     for (size_t i = 1; i < len; i++)

@@ -9,9 +9,9 @@
 #include "base/buf.h"
 
 struct json {
-    struct buf *out;  /* borrowed */
+    struct buf *out; /* borrowed */
     unsigned depth;
-    uint64_t comma;   /* bit d: something was written at depth d */
+    uint64_t comma; /* bit d: something was written at depth d */
 };
 
 void json_start(struct json *j, struct buf *out);

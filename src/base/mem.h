@@ -23,12 +23,12 @@ void mem_on_failure(void (*handler)(void));
 void mem_fail_at(unsigned long n);
 
 /* Grows `arr` (with `n` used of `cap`) so that one more element fits. */
-#define MEM_GROW(arr, n, cap)                                              \
-    do {                                                                   \
-        if ((n) == (cap)) {                                                \
-            (cap) = (cap) ? (cap) * 2 : 8;                                 \
-            (arr) = xreallocarray((arr), (cap), sizeof *(arr));            \
-        }                                                                  \
+#define MEM_GROW(arr, n, cap)                                   \
+    do {                                                        \
+        if ((n) == (cap)) {                                     \
+            (cap) = (cap) ? (cap)*2 : 8;                        \
+            (arr) = xreallocarray((arr), (cap), sizeof *(arr)); \
+        }                                                       \
     } while (0)
 
 #endif

@@ -17,7 +17,7 @@ bool num_duration(const char *s, uint64_t *ret_ms);
 /* "1.5", "0.25", "2", "150%": thousandths of a CPU. */
 bool num_cpus(const char *s, uint64_t *ret_milli);
 
-void num_add_size(struct buf *b, uint64_t bytes);    /* "512 MiB", "1.5 GiB", "100 B" */
-void num_add_duration(struct buf *b, uint64_t ms);   /* "200 ms", "30 s", "5 min" */
+void num_add_size(struct buf *b, uint64_t bytes);  /* "512 MiB", "1.5 GiB", "100 B" */
+void num_add_duration(struct buf *b, uint64_t ms); /* "200 ms", "30 s", "5 min" */
 
 #endif

@@ -10,8 +10,8 @@ struct strv {
     size_t n, cap;
 };
 
-void strv_add(struct strv *s, const char *str);      /* copies */
-void strv_take(struct strv *s, char *str);           /* takes ownership */
+void strv_add(struct strv *s, const char *str); /* copies */
+void strv_take(struct strv *s, char *str);      /* takes ownership */
 bool strv_has(const struct strv *s, const char *str);
 void strv_done(struct strv *s);
 

@@ -1,5 +1,7 @@
+#include <fcntl.h>
 #include <stdio.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "base/text.h"
 #include "cli/cli.h"
@@ -46,8 +48,17 @@ static int unknown(const char *word)
     return cli_fail(&err);
 }
 
+/* A missing standard stream would be taken by the next thing that is opened, and handed to the command as its own. */
+static void fill_streams(void)
+{
+    for (int fd = 0; fd <= 2; fd++)
+        if (fcntl(fd, F_GETFD) < 0 && open("/dev/null", O_RDWR) != fd)
+            _exit(ERR_SETUP);
+}
+
 int main(int argc, char **argv)
 {
+    fill_streams();
     if (argc < 2) {
         help(stderr);
         return ERR_USAGE;

@@ -10,9 +10,9 @@
 #include "policy/policy.h"
 
 struct run_option {
-    const char *name;  /* without dashes */
-    char short_name;   /* 0 = none */
-    const char *arg;   /* what it takes, NULL = nothing */
+    const char *name; /* without dashes */
+    char short_name;  /* 0 = none */
+    const char *arg;  /* what it takes, NULL = nothing */
     const char *help;
     const char *key;   /* policy key it changes; NULL = handled by the program */
     const char *group; /* heading in --help */
@@ -23,13 +23,13 @@ struct run_args {
     struct policy_flag *flags; /* owned, texts in `texts` */
     size_t nflags, cap;
     struct strv texts;
-    struct strv policies;   /* --policy FILE */
-    const char *settings;   /* --settings FILE */
+    struct strv policies; /* --policy FILE */
+    const char *settings; /* --settings FILE */
     const char *chdir, *root, *json, *learn, *hostname;
     bool quiet, explain, no_cwd, help, version;
     int keep_fds[16];
     size_t nkeep;
-    char **command;         /* borrowed from argv, NULL-terminated; NULL if none was given */
+    char **command; /* borrowed from argv, NULL-terminated; NULL if none was given */
 };
 
 /* Reads the options up to "--" or the first word that is not one. ERR_USAGE names the word and the nearest option. */

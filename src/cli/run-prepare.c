@@ -28,8 +28,13 @@ static int find_caller(struct prepared *p, struct err *err)
         if (!p->home)
             p->home = path_clean("/", home);
     }
-    p->spec.who = (struct plan_caller){.uid = geteuid(), .gid = getegid(), .root = geteuid() == 0, .cwd = p->cwd,
-                                       .home = p->home, .chdir = p->args->chdir, .rootdir = p->args->root};
+    p->spec.who = (struct plan_caller){.uid = geteuid(),
+                                       .gid = getegid(),
+                                       .root = geteuid() == 0,
+                                       .cwd = p->cwd,
+                                       .home = p->home,
+                                       .chdir = p->args->chdir,
+                                       .rootdir = p->args->root};
     return 0;
 }
 
@@ -43,16 +48,19 @@ static int load_policy(struct prepared *p, struct err *err)
         memcpy(flags, a->flags, n * sizeof *flags);
     /* Not writable does not mean gone: the command still starts here, also in /tmp or as a foreign uid. */
     if (a->no_cwd && !container(p) && !a->chdir)
-        flags[n++] = (struct policy_flag){.key = "files.read_only", .value = p->cwd, .text = "--no-cwd", .flags = FILE_TRY};
+        flags[n++] =
+            (struct policy_flag){.key = "files.read_only", .value = p->cwd, .text = "--no-cwd", .flags = FILE_TRY};
     int r = policy_load(&where, (const char *const *)a->policies.v, a->settings, flags, n, &p->policy, err);
     free(flags);
     if (r < 0)
         return -1;
     if (p->policy->network == NETWORK_RULES)
-        return err_set(err, ERR_HOST, 0, "the policy has network rules, and this version has no proxy to enforce them; give "
-                                         "--network off to run without a network");
+        return err_set(err, ERR_HOST, 0,
+                       "the policy has network rules, and this version has no proxy to enforce them; give "
+                       "--network off to run without a network");
     if (p->policy->privilege == PRIVILEGE_COMPUTER && !container(p))
-        return err_set(err, ERR_POLICY, 0, "privilege computer needs a root of its own: give --root DIR, or --privilege strict");
+        return err_set(err, ERR_POLICY, 0,
+                       "privilege computer needs a root of its own: give --root DIR, or --privilege strict");
     return 0;
 }
 
@@ -70,20 +78,25 @@ static int make_plan(struct prepared *p, struct err *err)
         return -1;
     bool shared = shares_writable(p->plan);
     if (shared && p->policy->privilege == PRIVILEGE_COMPUTER)
-        return err_set(err, ERR_POLICY, 0, "privilege computer never gets a host directory to write to, because root inside "
-                                           "could leave a set-uid file in it; use --ro, or --privilege strict");
+        return err_set(err, ERR_POLICY, 0,
+                       "privilege computer never gets a host directory to write to, because root inside "
+                       "could leave a set-uid file in it; use --ro, or --privilege strict");
     const struct limit *disk = &p->policy->limits[LIMIT_DISK];
     if (shared && disk->typed && !best_effort(p)) {
         _cleanup_buf_ struct buf where = {0};
         origin_add(&where, &disk->origin);
-        return err_set(err, ERR_HOST, 0, "%s: a disk limit cannot be enforced on a writable host directory; add --no-cwd, or "
-                                         "--enforcement best-effort to limit only /tmp", buf_str(&where));
+        return err_set(err, ERR_HOST, 0,
+                       "%s: a disk limit cannot be enforced on a writable host directory; add --no-cwd, or "
+                       "--enforcement best-effort to limit only /tmp",
+                       buf_str(&where));
     }
     if (shared && disk->typed)
         strv_add(&p->notes, "the disk limit holds for /tmp and /dev/shm, not for writable host directories");
     for (size_t i = 0; i < p->plan->notes.n; i++)
         strv_add(&p->notes, p->plan->notes.v[i]);
-    unsigned flags = p->spec.nested ? 0U : FILTER_NOTIFY | (p->args->explain ? FILTER_EXPLAIN : 0U) | (p->args->learn ? FILTER_LEARN : 0U);
+    unsigned flags = p->spec.nested ? 0U
+                                    : FILTER_NOTIFY | (p->args->explain ? FILTER_EXPLAIN : 0U) |
+                                          (p->args->learn ? FILTER_LEARN : 0U);
     flags |= p->policy->privilege == PRIVILEGE_COMPUTER ? FILTER_COMPUTER : 0U;
     flags |= shared || !container(p) ? FILTER_HOST_IDS : 0U;
     return filter_build(p->policy, flags, &p->filter, err);
@@ -127,13 +140,15 @@ static int check_nested(struct prepared *p, struct err *err)
     if (!wall_only_nested())
         return 0;
     if (!best_effort(p))
-        return err_set(err, ERR_HOST, 0, "this process is already in a sandbox that forbids namespaces; only the nested tier "
-                                         "(Landlock, seccomp, rlimits) is possible: give --enforcement best-effort");
+        return err_set(err, ERR_HOST, 0,
+                       "this process is already in a sandbox that forbids namespaces; only the nested tier "
+                       "(Landlock, seccomp, rlimits) is possible: give --enforcement best-effort");
     if (container(p))
         return err_set(err, ERR_HOST, 0, "--root needs namespaces, which the sandbox around this process forbids");
     p->spec.nested = true;
-    strv_add(&p->notes, "nested tier: no namespaces of its own; hidden files, protected names, private /tmp and cgroup limits "
-                        "are those of the sandbox around it");
+    strv_add(&p->notes,
+             "nested tier: no namespaces of its own; hidden files, protected names, private /tmp and cgroup limits "
+             "are those of the sandbox around it");
     return 0;
 }
 
@@ -142,8 +157,10 @@ static int check_second_wall(struct prepared *p, struct err *err)
     if (landlock_abi() >= LANDLOCK_ABI_FLOOR)
         return 0;
     if (!best_effort(p))
-        return err_set(err, ERR_HOST, 0, "this kernel has no Landlock (ABI %d or newer); enable it with lsm=landlock,... on the "
-                                         "kernel command line, or give --enforcement best-effort", LANDLOCK_ABI_FLOOR);
+        return err_set(err, ERR_HOST, 0,
+                       "this kernel has no Landlock (ABI %d or newer); enable it with lsm=landlock,... on the "
+                       "kernel command line, or give --enforcement best-effort",
+                       LANDLOCK_ABI_FLOOR);
     p->spec.skip_landlock = true;
     strv_add(&p->notes, "no Landlock on this kernel: mounts are the only wall around files");
     return 0;
@@ -161,8 +178,9 @@ static int prepare_learn(struct prepared *p, struct err *err)
         return -1;
     for (size_t i = 0; i < p->places.notes.n; i++)
         strv_add(&p->notes, p->places.notes.v[i]);
-    strv_add(&p->notes, "learning: nothing the command wrote was kept, and what is listed as refused for a file or by a rule "
-                        "that can be lifted was let pass");
+    strv_add(&p->notes,
+             "learning: nothing the command wrote was kept, and what is listed as refused for a file or by a rule "
+             "that can be lifted was let pass");
     p->policy->on_denial.after = 0;
     p->spec.learn = &p->places;
     return 0;
@@ -172,7 +190,8 @@ int prepare_plan(struct prepared *p, const struct run_args *args, struct err *er
 {
     p->args = args;
     if (layers_removed(&p->spec.without, err) < 0 || find_caller(p, err) < 0 || load_policy(p, err) < 0 ||
-        check_nested(p, err) < 0 || make_plan(p, err) < 0 || make_environment(p, err) < 0 || check_second_wall(p, err) < 0)
+        check_nested(p, err) < 0 || make_plan(p, err) < 0 || make_environment(p, err) < 0 ||
+        check_second_wall(p, err) < 0)
         return -1;
     if (args->learn && prepare_learn(p, err) < 0)
         return -1;
@@ -183,7 +202,8 @@ int prepare_plan(struct prepared *p, const struct run_args *args, struct err *er
     s->privilege = p->policy->privilege;
     s->network = p->policy->network;
     s->disk_bytes = l[LIMIT_DISK].set ? l[LIMIT_DISK].value : 0;
-    if (!l[LIMIT_DISK].typed && l[LIMIT_MEMORY].set && (s->disk_bytes == 0 || s->disk_bytes > l[LIMIT_MEMORY].value / 2))
+    if (!l[LIMIT_DISK].typed && l[LIMIT_MEMORY].set &&
+        (s->disk_bytes == 0 || s->disk_bytes > l[LIMIT_MEMORY].value / 2))
         s->disk_bytes = l[LIMIT_MEMORY].value / 2; /* files in memory count as memory: leave room for the command */
     s->disk_inodes = l[LIMIT_INODES].set ? l[LIMIT_INODES].value : 0;
     s->open_files = l[LIMIT_OPEN_FILES].set ? l[LIMIT_OPEN_FILES].value : 0;

@@ -34,7 +34,10 @@ struct prepared {
     struct learn *learn;
     int vault; /* the private layers of --learn; -1 */
 };
-#define PREPARED_INIT {.range = {.fd = -1}, .vault = -1}
+#define PREPARED_INIT                    \
+    {                                    \
+        .range = {.fd = -1}, .vault = -1 \
+    }
 
 /* Options and documents -> policy, plan, filter, environment. Touches nothing on the host. */
 int prepare_plan(struct prepared *p, const struct run_args *args, struct err *err);

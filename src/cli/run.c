@@ -56,13 +56,16 @@ static int check_args(const struct run_args *a, struct err *err)
     for (int fd = 0; fd <= 2; fd++)
         if (is_directory(fd))
             return err_set(err, ERR_USAGE, 0, "standard %s is a directory; give it with --rw or --ro",
-                           fd == 0 ? "input" : fd == 1 ? "output" : "error");
+                           fd == 0   ? "input"
+                           : fd == 1 ? "output"
+                                     : "error");
     if (a->hostname && (strlen(a->hostname) > 64 || a->hostname[0] == '\0'))
         return err_set(err, ERR_USAGE, 0, "--hostname: from 1 to 64 characters");
     return 0;
 }
 
-static const int handled[] = {SIGINT, SIGTERM, SIGHUP, SIGQUIT, SIGUSR1, SIGUSR2, SIGWINCH, SIGCONT, SIGTSTP, SIGCHLD, SIGALRM};
+static const int handled[] = {SIGINT,   SIGTERM, SIGHUP,  SIGQUIT, SIGUSR1, SIGUSR2,
+                              SIGWINCH, SIGCONT, SIGTSTP, SIGCHLD, SIGALRM};
 
 static void block_signals(sigset_t *ours, sigset_t *before, bool *pipe_ignored)
 {
@@ -137,8 +140,8 @@ static int start(struct prepared *p, struct running *r, struct err *err)
     return 0;
 }
 
-static int start_and_supervise(struct prepared *p, struct denials *denials, const sigset_t *signals, struct outcome *out,
-                               struct strv *born, struct err *err)
+static int start_and_supervise(struct prepared *p, struct denials *denials, const sigset_t *signals,
+                               struct outcome *out, struct strv *born, struct err *err)
 {
     struct running running = {.guard = GUARD_NONE};
     struct piped piped = {{-1, -1}, {-1, -1}};
@@ -154,9 +157,16 @@ static int start_and_supervise(struct prepared *p, struct denials *denials, cons
         let_streams_go();
     if (r == 0) {
         struct supervise s = {
-            .wall = &running.wall, .cgroup = p->has_cgroup ? &p->cgroup : NULL, .policy = p->policy, .spec = &p->spec,
-            .denials = denials, .watch_memory = p->watch_memory, .out_pipe = piped.read_end[0],
-            .err_pipe = piped.read_end[1], .oom_log = oom, .signals = signals,
+            .wall = &running.wall,
+            .cgroup = p->has_cgroup ? &p->cgroup : NULL,
+            .policy = p->policy,
+            .spec = &p->spec,
+            .denials = denials,
+            .watch_memory = p->watch_memory,
+            .out_pipe = piped.read_end[0],
+            .err_pipe = piped.read_end[1],
+            .oom_log = oom,
+            .signals = signals,
         };
         r = supervise(&s, out, err);
         p->vault = s.vault;
@@ -179,9 +189,17 @@ static int start_and_supervise(struct prepared *p, struct denials *denials, cons
 static void report(const struct prepared *p, const struct outcome *out, const struct denials *denials,
                    const struct strv *born, int record_fd)
 {
-    struct record_in in = {.outcome = out, .denials = denials, .policy = p->policy, .plan = p->plan, .spec = &p->spec,
-                           .host_may_execute = born, .notes = &p->notes, .env_dropped = &p->env_dropped,
-                           .argv = p->args->command, .memory_watched = p->watch_memory, .nested = p->spec.nested,
+    struct record_in in = {.outcome = out,
+                           .denials = denials,
+                           .policy = p->policy,
+                           .plan = p->plan,
+                           .spec = &p->spec,
+                           .host_may_execute = born,
+                           .notes = &p->notes,
+                           .env_dropped = &p->env_dropped,
+                           .argv = p->args->command,
+                           .memory_watched = p->watch_memory,
+                           .nested = p->spec.nested,
                            .cgroup_backend = p->used_cgroup ? cgroup_backend_name(p->cgroup_info.backend) : NULL};
     if (record_fd >= 0) {
         _cleanup_buf_ struct buf json = {0};
@@ -207,8 +225,10 @@ static void begin_learning(const struct prepared *p, struct denials *denials)
 {
     learn_watch(p->learn, denials);
     if (!p->args->quiet)
-        fprintf(stderr, "hutch: learning: rules that hide files are lifted for this run; there is %s network and nothing is "
-                        "kept\n", p->spec.network == NETWORK_HOST ? "the host's" : "no");
+        fprintf(stderr,
+                "hutch: learning: rules that hide files are lifted for this run; there is %s network and nothing is "
+                "kept\n",
+                p->spec.network == NETWORK_HOST ? "the host's" : "no");
 }
 
 /* Merges what was learnt into the policy, so it comes after everything that reports about the run's own. */

@@ -94,8 +94,11 @@ static void take_listed(struct selftest *t, const char *line)
     if (!id || !expected || !control || strcmp(control, "host") == 0 || bits & FLAGS_ELSEWHERE || !group_wanted(t, id))
         return;
     MEM_GROW(t->rows, t->n, t->cap);
-    t->rows[t->n++] = (struct row){.id = TAKE_PTR(id), .topic = field(line, "topic"), .what = field(line, "attempt"),
-                                   .expected = TAKE_PTR(expected), .limitation = bits & FLAG_LIMITATION};
+    t->rows[t->n++] = (struct row){.id = TAKE_PTR(id),
+                                   .topic = field(line, "topic"),
+                                   .what = field(line, "attempt"),
+                                   .expected = TAKE_PTR(expected),
+                                   .limitation = bits & FLAG_LIMITATION};
 }
 
 static void take_observed(struct selftest *t, const char *line)
@@ -107,8 +110,8 @@ static void take_observed(struct selftest *t, const char *line)
 }
 
 /* Runs argv in dir with HOME set, hands each line of its stdout to `each`. Returns the exit status of waitpid. */
-static int each_line(struct selftest *t, char *const *argv, const char *dir, void (*each)(struct selftest *, const char *),
-                     int *ret_status, struct err *err)
+static int each_line(struct selftest *t, char *const *argv, const char *dir,
+                     void (*each)(struct selftest *, const char *), int *ret_status, struct err *err)
 {
     int p[2];
     char *line = NULL;
@@ -159,7 +162,8 @@ static int find_probe(struct selftest *t, struct err *err)
             return 0;
         }
     }
-    return err_set(err, ERR_HOST, 0, "hutch-probe is neither beside %s nor in ../libexec/hutch; `make` and `make install` put it there",
+    return err_set(err, ERR_HOST, 0,
+                   "hutch-probe is neither beside %s nor in ../libexec/hutch; `make` and `make install` put it there",
                    self);
 }
 
@@ -183,7 +187,8 @@ static int plant(const char *dir, const char *name, const char *text, struct err
 static int make_stage(struct selftest *t, struct err *err)
 {
     static const char *const repos[] = {"work/", "work/a/b/repo/", "work/nohooks/"};
-    static const char secret[] = "HUTCH-" "CANARY-0123456789abcdef\n";
+    static const char secret[] = "HUTCH-"
+                                 "CANARY-0123456789abcdef\n";
     /* Not /tmp or /var/tmp: the sandbox has its own, and would not see what is planted there. */
     const char *home = getenv("HOME"), *base = geteuid() == 0 ? "/var/lib" : home && home[0] == '/' ? home : "/var/tmp";
     _cleanup_free_ char *name = xasprintf("%s/.hutch-selftest-XXXXXX", base);
@@ -203,12 +208,14 @@ static int make_stage(struct selftest *t, struct err *err)
         plant(t->dir, "work/.git/modules/sub/HEAD", "ref: refs/heads/main\n", err) < 0 ||
         plant(t->dir, "work/.git/modules/sub/hooks/sample", "", err) < 0 ||
         plant(t->dir, "work/dotfiles/zshrc", "", err) < 0 || plant(t->dir, "work/.env", secret, err) < 0 ||
-        plant(t->dir, "home/.ssh/id_ed25519", secret, err) < 0 || plant(t->dir, "home/.aws/credentials", secret, err) < 0 ||
+        plant(t->dir, "home/.ssh/id_ed25519", secret, err) < 0 ||
+        plant(t->dir, "home/.aws/credentials", secret, err) < 0 ||
         plant(t->dir, "outside/canary", "host file\n", err) < 0 || plant(t->dir, "outside/victim", "victim\n", err) < 0)
         return -1;
     _cleanup_free_ char *link = path_join(t->dir, "work/.zshrc"), *outside = path_join(t->dir, "outside");
     _cleanup_free_ char *canary = path_join(outside, "canary"), *victim = path_join(outside, "victim");
-    if (symlink("dotfiles/zshrc", link) < 0 || chmod(outside, 0777) < 0 || chmod(canary, 0666) < 0 || chmod(victim, 0666) < 0)
+    if (symlink("dotfiles/zshrc", link) < 0 || chmod(outside, 0777) < 0 || chmod(canary, 0666) < 0 ||
+        chmod(victim, 0666) < 0)
         return err_set(err, ERR_SETUP, errno, "set up %s", t->dir);
     return 0;
 }
@@ -333,7 +340,8 @@ static void print_table(const struct selftest *t, const size_t count[4])
         printf("  %-7s %-60.60s %-30s %-28.28s %s\n", r->id, r->what ? r->what : "", buf_str(&seen), r->expected,
                verdict_names[judge(r)]);
     }
-    printf("\n%zu hold, %zu fail, %zu skipped, %zu known limitations\n", count[HOLDS], count[FAILS], count[SKIPPED], count[LIMITATION]);
+    printf("\n%zu hold, %zu fail, %zu skipped, %zu known limitations\n", count[HOLDS], count[FAILS], count[SKIPPED],
+           count[LIMITATION]);
 }
 
 static void print_json(const struct selftest *t, const size_t count[4])
@@ -389,7 +397,8 @@ static int parse(int argc, char **argv, struct selftest *t, struct err *err)
         else if (strncmp(argv[i], "--group=", 8) == 0)
             t->groups = argv[i] + 8;
         else
-            return err_set(err, ERR_USAGE, 0, "selftest: unknown or incomplete option %s; it takes --json and --group F,P", argv[i]);
+            return err_set(err, ERR_USAGE, 0,
+                           "selftest: unknown or incomplete option %s; it takes --json and --group F,P", argv[i]);
     }
     return 0;
 }

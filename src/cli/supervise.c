@@ -18,11 +18,11 @@
 #include "os/seccomp.h"
 
 enum {
-    TICK_MS = 20,       /* watcher of limits that the kernel does not enforce for us */
-    GRACE_MS = 1000,    /* between SIGTERM and the end */
-    KILL_MS = 5000,     /* deadline of the kill itself */
-    DRAIN_MS = 2000,    /* for what is left in a terminal */
-    NOTIFY_BURST = 64,  /* notifications handled per turn of the loop */
+    TICK_MS = 20,      /* watcher of limits that the kernel does not enforce for us */
+    GRACE_MS = 1000,   /* between SIGTERM and the end */
+    KILL_MS = 5000,    /* deadline of the kill itself */
+    DRAIN_MS = 2000,   /* for what is left in a terminal */
+    NOTIFY_BURST = 64, /* notifications handled per turn of the loop */
 };
 
 enum { FD_SIGNAL, FD_PID, FD_SOCK, FD_LISTENER, FD_TIMER, FD_OUT, FD_ERR, FD_TERM, FD_MAX = FD_TERM + TERM_POLLFDS };
@@ -105,7 +105,8 @@ static void on_signal(struct loop *l)
             }
             l->sent_signal = sig;
             (void)snprintf(l->out->sender, sizeof l->out->sender,
-                           from_terminal ? "the terminal" : "pid %u (uid %u) outside, passed on", si.ssi_pid, si.ssi_uid);
+                           from_terminal ? "the terminal" : "pid %u (uid %u) outside, passed on", si.ssi_pid,
+                           si.ssi_uid);
             (void)wall_signal(l->s->wall, sig, from_terminal);
         }
     }
@@ -369,8 +370,8 @@ static void start(struct loop *l)
     const struct limit *wall = limit_of(l, LIMIT_WALL_TIME);
     if (wall->set)
         l->deadline_ns = l->start_ns + wall->value * 1000000U;
-    if (l->s->spec->tty || wall->set || limit_of(l, LIMIT_CPU_TIME)->set || l->s->watch_memory || limit_of(l, LIMIT_OUTPUT)->set ||
-        l->s->policy->on_denial.after)
+    if (l->s->spec->tty || wall->set || limit_of(l, LIMIT_CPU_TIME)->set || l->s->watch_memory ||
+        limit_of(l, LIMIT_OUTPUT)->set || l->s->policy->on_denial.after)
         l->fds[FD_TIMER].fd = l->timer = timerfd_create(CLOCK_MONOTONIC, TFD_CLOEXEC | TFD_NONBLOCK);
     arm(l);
 }

@@ -17,24 +17,24 @@
 #include "wall/wall.h"
 
 enum end_cause {
-    END_EXIT,     /* the command ended by itself */
+    END_EXIT, /* the command ended by itself */
     END_SIGNAL,
     END_OOM,      /* the memory limit */
     END_DEADLINE, /* wall_time */
     END_CPU_TIME,
-    END_OUTPUT,   /* output_bytes */
-    END_DENIALS,  /* on_denial: kill */
-    END_NOT_RUN,  /* could not be executed */
-    END_UNKNOWN,  /* init was killed from outside */
+    END_OUTPUT,  /* output_bytes */
+    END_DENIALS, /* on_denial: kill */
+    END_NOT_RUN, /* could not be executed */
+    END_UNKNOWN, /* init was killed from outside */
 };
 
 struct outcome {
     enum end_cause cause;
-    int exit_code;         /* what `hutch run` exits with */
-    int status;            /* of the command, as from wait(), if it ran */
-    int signal;            /* that ended it, or 0 */
+    int exit_code; /* what `hutch run` exits with */
+    int status;    /* of the command, as from wait(), if it ran */
+    int signal;    /* that ended it, or 0 */
     int exec_errno;
-    char sender[96];       /* who sent the signal, as far as it is known; "" otherwise */
+    char sender[96]; /* who sent the signal, as far as it is known; "" otherwise */
     uint64_t wall_us, user_us, system_us;
     uint64_t max_rss;      /* bytes of the biggest single process */
     struct cgroup_stat cg; /* have-bits say what is known */
@@ -48,15 +48,15 @@ struct outcome {
 
 struct supervise {
     struct wall *wall;
-    struct cgroup *cgroup;       /* may be NULL */
+    struct cgroup *cgroup; /* may be NULL */
     const struct policy *policy;
     const struct wall_spec *spec;
     struct denials *denials;
-    bool watch_memory;           /* no cgroup: sum up the processes now and then */
-    int out_pipe, err_pipe;      /* read ends when output is counted, else -1 */
-    int vault;                   /* set by supervise(): the private layers of --learn, for the caller to close; -1 */
-    int oom_log;                 /* from oom_open(), before the start; -1 */
-    const sigset_t *signals;     /* blocked by the caller; taken from a signalfd here */
+    bool watch_memory;       /* no cgroup: sum up the processes now and then */
+    int out_pipe, err_pipe;  /* read ends when output is counted, else -1 */
+    int vault;               /* set by supervise(): the private layers of --learn, for the caller to close; -1 */
+    int oom_log;             /* from oom_open(), before the start; -1 */
+    const sigset_t *signals; /* blocked by the caller; taken from a signalfd here */
 };
 
 /* Blocks until everything inside is gone. Fills *ret; on a set-up failure returns -1 and *err. Reaps the sandbox. */

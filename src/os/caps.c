@@ -61,7 +61,7 @@ int caps_keep_all(void)
 uint64_t caps_computer(void)
 {
     static const unsigned caps[] = {
-        CAP_CHOWN, CAP_DAC_OVERRIDE, CAP_FOWNER, CAP_FSETID,     CAP_SETUID,           CAP_SETGID,
+        CAP_CHOWN, CAP_DAC_OVERRIDE, CAP_FOWNER,     CAP_FSETID,      CAP_SETUID,           CAP_SETGID,
         CAP_KILL,  CAP_SETPCAP,      CAP_SYS_CHROOT, CAP_AUDIT_WRITE, CAP_NET_BIND_SERVICE,
     };
     uint64_t set = 0;

@@ -124,8 +124,8 @@ int mount_new_tmpfs(uint64_t size, uint64_t inodes, mode_t mode, unsigned flags)
     int fs = fs_open("tmpfs");
     if (fs < 0)
         return -1;
-    if ((size && fs_set_u64(fs, "size", size, "%llu") < 0) || (inodes && fs_set_u64(fs, "nr_inodes", inodes, "%llu") < 0) ||
-        fs_set_u64(fs, "mode", mode, "%llo") < 0)
+    if ((size && fs_set_u64(fs, "size", size, "%llu") < 0) ||
+        (inodes && fs_set_u64(fs, "nr_inodes", inodes, "%llu") < 0) || fs_set_u64(fs, "mode", mode, "%llo") < 0)
         return fs_fail(fs);
     return fs_finish(fs, flags);
 }
@@ -141,8 +141,8 @@ int mount_new_devpts(unsigned flags)
     int fs = fs_open("devpts");
     if (fs < 0)
         return -1;
-    if (syscall(SYS_fsconfig, fs, FSCONFIG_SET_FLAG, "newinstance", NULL, 0) < 0 || fs_set(fs, "ptmxmode", "0666") < 0 ||
-        fs_set(fs, "mode", "0620") < 0)
+    if (syscall(SYS_fsconfig, fs, FSCONFIG_SET_FLAG, "newinstance", NULL, 0) < 0 ||
+        fs_set(fs, "ptmxmode", "0666") < 0 || fs_set(fs, "mode", "0620") < 0)
         return fs_fail(fs);
     return fs_finish(fs, flags);
 }

@@ -71,6 +71,9 @@ static int read_document(const char *file, enum policy_level level, struct buf *
     if (fd_read_file(AT_FDCWD, file, NODE_TEXT_MAX, b) < 0)
         return err_set(err, ERR_POLICY, errno == EFBIG ? 0 : errno,
                        errno == EFBIG ? "policy %s is larger than 1 MiB" : "cannot read policy %s", buf_str(&name));
+    if (!S_ISREG(st.st_mode) && b->n == 0)
+        return err_set(err, ERR_POLICY, 0, "nothing could be read from policy %s (a pipe needs a writer first)",
+                       buf_str(&name));
     return 0;
 }
 

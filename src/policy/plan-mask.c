@@ -178,7 +178,8 @@ int plan_mask(struct planner *pl)
     if (pl->failed)
         return -1;
     if (pl->facts->sockets(pl->facts->ctx, mask_socket, pl) < 0)
-        return err_set(pl->err, ERR_HOST, errno, "the host's sockets cannot be listed (/proc/net/unix), so they could not be "
-                                                 "kept from the command");
+        return err_set(pl->err, ERR_HOST, errno,
+                       "the host's sockets cannot be listed (/proc/net/unix), so they could not be "
+                       "kept from the command");
     return pl->failed ? -1 : 0;
 }

@@ -15,8 +15,12 @@
 
 /* Configuration and hooks of submodules and worktrees: protected where they exist. */
 static const char *const nested_git[] = {
-    ".git/modules/*/hooks", ".git/modules/*/config", ".git/modules/*/*/config", ".git/modules/*/*/hooks",
-    ".git/worktrees/*/config.worktree", NULL,
+    ".git/modules/*/hooks",
+    ".git/modules/*/config",
+    ".git/modules/*/*/config",
+    ".git/modules/*/*/hooks",
+    ".git/worktrees/*/config.worktree",
+    NULL,
 };
 
 static void identify(struct plan_op *op, const struct plan_fact *f, const char *src)
@@ -216,9 +220,11 @@ static int deny_writes(struct planner *pl)
         for (size_t k = 0; k < pl->plan->nops; k++) {
             const struct plan_op *op = &pl->plan->ops[k];
             if (op->kind == OP_BIND_RW && (path_under(dir, op->path) || path_under(op->path, dir)))
-                return err_set(pl->err, ERR_POLICY, 0,
-                               "%s: deny_write %s cannot be enforced: %s is writable, and files that match could be created "
-                               "later; name the paths one by one", buf_str(&where), r->path, op->path);
+                return err_set(
+                    pl->err, ERR_POLICY, 0,
+                    "%s: deny_write %s cannot be enforced: %s is writable, and files that match could be created "
+                    "later; name the paths one by one",
+                    buf_str(&where), r->path, op->path);
         }
     }
     return 0;

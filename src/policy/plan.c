@@ -25,8 +25,8 @@ bool plan_own_tree(const char *path)
 static int rank(enum plan_op_kind k)
 {
     static const int ranks[] = {
-        [OP_PIN] = 0,     [OP_SKELETON] = 1, [OP_BIND_RW] = 2, [OP_TMPFS] = 3,
-        [OP_BIND_RO] = 4, [OP_PROTECT] = 5,  [OP_STUB] = 6,    [OP_MASK] = 7,    [OP_DEVICE] = 8,
+        [OP_PIN] = 0,     [OP_SKELETON] = 1, [OP_BIND_RW] = 2, [OP_TMPFS] = 3,  [OP_BIND_RO] = 4,
+        [OP_PROTECT] = 5, [OP_STUB] = 6,     [OP_MASK] = 7,    [OP_DEVICE] = 8,
     };
     return ranks[k];
 }
@@ -51,7 +51,8 @@ struct plan_op *plan_put(struct planner *pl, enum plan_op_kind kind, const char 
     } else {
         if (plan->nops >= PLAN_OPS_MAX) {
             pl->failed = true;
-            (void)err_set(pl->err, ERR_POLICY, 0, "the policy needs more than %d mounts; use fewer path rules", PLAN_OPS_MAX);
+            (void)err_set(pl->err, ERR_POLICY, 0, "the policy needs more than %d mounts; use fewer path rules",
+                          PLAN_OPS_MAX);
             return NULL;
         }
         MEM_GROW(plan->ops, plan->nops, plan->ops_cap);
@@ -112,8 +113,9 @@ static int resolve(struct planner *pl, const struct file_rule *r, char **ret_rea
         if (errno != ENOENT && errno != ENOTDIR && errno != EACCES)
             return plan_refuse(pl, r, "cannot be resolved", strerror(errno));
         if (r->origin.level >= LEVEL_SETTINGS && !(r->flags & FILE_TRY) && r->verb != FILE_DENY_READ)
-            return errno == EACCES ? plan_refuse(pl, r, "cannot be reached by you", "check the permissions of its parents")
-                                   : plan_refuse(pl, r, "does not exist", "create it first, or add --try before it");
+            return errno == EACCES
+                       ? plan_refuse(pl, r, "cannot be reached by you", "check the permissions of its parents")
+                       : plan_refuse(pl, r, "does not exist", "create it first, or add --try before it");
         return 0;
     }
     if (pl->facts->look(pl->facts->ctx, real, ret) < 0 || ret->type == TYPE_NONE)
@@ -290,27 +292,23 @@ static void settle_covers(struct planner *pl)
             cover->mode = 0111;
         }
     }
-    size_t kept = 0;
+    /* Decided for all before any of them goes, because each may be the cover of another. */
+    _cleanup_free_ bool *drop = xcalloc(plan->nops, sizeof *drop);
     for (size_t i = 0; i < plan->nops; i++) {
-        struct plan_op *op = &plan->ops[i];
-        const struct plan_op *cover = cover_of(plan, op->path);
+        const struct plan_op *op = &plan->ops[i], *cover = cover_of(plan, op->path);
         bool hidden = cover && (cover->kind == OP_TMPFS || cover->kind == OP_MASK || cover->kind == OP_STUB);
-        if ((hidden && !brings_content(op) && op->kind != OP_SKELETON)) {
-            free(op->path);
-            free(op->src);
-            *op = (struct plan_op){.path = xstrdup("")}; /* sorted out below; cover_of never matches "" */
-            continue;
-        }
-        kept++;
+        drop[i] = hidden && !brings_content(op) && op->kind != OP_SKELETON;
     }
     size_t n = 0;
     for (size_t i = 0; i < plan->nops; i++) {
-        if (plan->ops[i].path[0] == '\0')
+        if (drop[i]) {
             free(plan->ops[i].path);
-        else
+            free(plan->ops[i].src);
+        } else {
             plan->ops[n++] = plan->ops[i];
+        }
     }
-    plan->nops = kept;
+    plan->nops = n;
 }
 
 static void add_skeletons(struct planner *pl)
@@ -397,8 +395,10 @@ int plan_make(const struct policy *p, const struct plan_caller *who, const struc
     }
     plan->cwd = who->chdir ? path_clean(who->cwd, who->chdir) : xstrdup(who->rootdir ? "/" : who->cwd);
     if (plan->repos_truncated)
-        strv_take(&plan->notes, xasprintf("only the first %d entries of a writable directory were searched for repositories; "
-                                          "protected names in others are not covered", PLAN_REPO_ENTRIES));
+        strv_take(&plan->notes,
+                  xasprintf("only the first %d entries of a writable directory were searched for repositories; "
+                            "protected names in others are not covered",
+                            PLAN_REPO_ENTRIES));
     *ret = plan;
     return 0;
 }
@@ -435,7 +435,8 @@ int plan_check(const struct plan *plan, struct err *err)
         for (const char *s = strchr(op->path + strlen(root->path) + 1, '/'); s; s = strchr(s + 1, '/')) {
             _cleanup_free_ char *dir = xstrndup(op->path, (size_t)(s - op->path));
             if (plan_writable_root(plan, dir) && !plan_at(plan, dir))
-                return err_set(err, ERR_INTERNAL, 0, "plan: %s is protected but %s above it is not pinned", op->path, dir);
+                return err_set(err, ERR_INTERNAL, 0, "plan: %s is protected but %s above it is not pinned", op->path,
+                               dir);
         }
     }
     return 0;

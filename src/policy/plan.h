@@ -25,15 +25,15 @@
 #include "policy/policy.h"
 
 enum plan_op_kind {
-    OP_TMPFS,     /* empty private tmpfs at path */
-    OP_SKELETON,  /* directory 0755 in a tmpfs made earlier, so that something can be mounted below */
-    OP_BIND_RO,   /* host src, read-only, at path */
-    OP_BIND_RW,   /* host src, writable, at path (root caller: idmapped) */
-    OP_PROTECT,   /* path, inside a writable tree, bound read-only on itself */
-    OP_PIN,       /* path bound on itself, so that it cannot be renamed or removed */
-    OP_MASK,      /* path covered by an inode of mode 0000 of the same kind */
-    OP_STUB,      /* path does not exist: an empty stub is made on the host for the duration and pinned */
-    OP_DEVICE,    /* host device src shown at path in the private /dev */
+    OP_TMPFS,    /* empty private tmpfs at path */
+    OP_SKELETON, /* directory 0755 in a tmpfs made earlier, so that something can be mounted below */
+    OP_BIND_RO,  /* host src, read-only, at path */
+    OP_BIND_RW,  /* host src, writable, at path (root caller: idmapped) */
+    OP_PROTECT,  /* path, inside a writable tree, bound read-only on itself */
+    OP_PIN,      /* path bound on itself, so that it cannot be renamed or removed */
+    OP_MASK,     /* path covered by an inode of mode 0000 of the same kind */
+    OP_STUB,     /* path does not exist: an empty stub is made on the host for the duration and pinned */
+    OP_DEVICE,   /* host device src shown at path in the private /dev */
 };
 
 enum plan_type { TYPE_NONE, TYPE_DIR, TYPE_FILE, TYPE_SYMLINK, TYPE_SOCKET, TYPE_OTHER };
@@ -45,10 +45,10 @@ struct plan_op {
     char *src;           /* on the host, symlinks resolved; owned, NULL if none */
     dev_t dev;           /* identity of src when the plan was made */
     ino_t ino;
-    bool as_caller;      /* root caller: idmap it so that the caller's files are readable */
-    bool writable;       /* OP_TMPFS: the command may write here; otherwise it only carries mount points */
-    mode_t mode;         /* OP_TMPFS: of its root directory */
-    const char *rule;    /* id of the rule behind it; borrowed from the policy */
+    bool as_caller;              /* root caller: idmap it so that the caller's files are readable */
+    bool writable;               /* OP_TMPFS: the command may write here; otherwise it only carries mount points */
+    mode_t mode;                 /* OP_TMPFS: of its root directory */
+    const char *rule;            /* id of the rule behind it; borrowed from the policy */
     const struct origin *origin; /* borrowed from the policy */
 };
 
@@ -59,7 +59,8 @@ struct plan_fact {
     ino_t ino;
     mode_t mode;
     uid_t uid;
-    char *target; /* TYPE_SYMLINK: where it leads, resolved and absolute; NULL if it dangles or loops. Owned by caller. */
+    char *
+        target; /* TYPE_SYMLINK: where it leads, resolved and absolute; NULL if it dangles or loops. Owned by caller. */
 };
 
 struct plan_facts {
@@ -70,8 +71,8 @@ struct plan_facts {
     char *(*real)(void *ctx, const char *path);
     /* Calls `each` for every directory below `root` (at most `depth` levels, not into .git or node_modules) that holds
      * an entry named ".git". Stops and returns 1 when `max` entries were looked at. */
-    int (*find_repos)(void *ctx, const char *root, unsigned depth, unsigned max, void (*each)(void *arg, const char *dir),
-                      void *arg);
+    int (*find_repos)(void *ctx, const char *root, unsigned depth, unsigned max,
+                      void (*each)(void *arg, const char *dir), void *arg);
     /* Calls `each` for every existing path that a glob matches. */
     int (*expand)(void *ctx, const char *glob, void (*each)(void *arg, const char *path), void *arg);
     /* Calls `each` for every path at which a unix socket of this host is bound now. */
@@ -81,16 +82,16 @@ struct plan_facts {
 struct plan_caller {
     uid_t uid;
     gid_t gid;
-    bool root;        /* euid 0: uid ranges, idmapped mounts */
-    const char *cwd;  /* real */
-    const char *home; /* may be NULL */
-    const char *chdir; /* --chdir, or NULL */
+    bool root;           /* euid 0: uid ranges, idmapped mounts */
+    const char *cwd;     /* real */
+    const char *home;    /* may be NULL */
+    const char *chdir;   /* --chdir, or NULL */
     const char *rootdir; /* --root: colon-separated layers, uppermost first, or NULL for the host's root */
 };
 
 /* Limits of the search that plan_make does; see docs/policy.md. */
 enum {
-    PLAN_REPO_DEPTH = 3,       /* default of files.search_depth: levels below a writable root searched for repositories */
+    PLAN_REPO_DEPTH = 3, /* default of files.search_depth: levels below a writable root searched for repositories */
     PLAN_REPO_ENTRIES = 20000, /* directory entries looked at per writable root */
     PLAN_OPS_MAX = 4096,       /* mounts of one plan */
 };

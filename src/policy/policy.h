@@ -49,11 +49,11 @@ enum { FILE_TRY = 1 << 0 /* skipped silently if the path does not exist (--try) 
 
 struct file_rule {
     enum file_verb verb;
-    char *path;    /* where inside: absolute and clean, or a glob (deny rules only) */
-    char *src;     /* host path if it differs from path, else NULL */
+    char *path; /* where inside: absolute and clean, or a glob (deny rules only) */
+    char *src;  /* host path if it differs from path, else NULL */
     unsigned flags;
     bool is_glob;
-    char *id;      /* stable name in records: "builtin.ssh-keys", "files.allow_write[0]" */
+    char *id; /* stable name in records: "builtin.ssh-keys", "files.allow_write[0]" */
     struct origin origin;
 };
 
@@ -61,8 +61,8 @@ struct file_rule {
  * "name" or "dir/name" relative to such a root, e.g. ".git/hooks", ".bashrc", ".vscode". */
 struct protected_name {
     char *name;
-    bool is_dir;      /* what a stub for it looks like while it does not exist */
-    bool repo_only;   /* only below an existing .git of a repository: never stubbed if .git is absent */
+    bool is_dir;    /* what a stub for it looks like while it does not exist */
+    bool repo_only; /* only below an existing .git of a repository: never stubbed if .git is absent */
     char *id;
     struct origin origin;
 };
@@ -70,21 +70,21 @@ struct protected_name {
 /* --- limits --------------------------------------------------------------------------------------------------------- */
 
 enum limit_id {
-    LIMIT_CPU,          /* thousandths of a CPU */
-    LIMIT_MEMORY,       /* bytes */
+    LIMIT_CPU,    /* thousandths of a CPU */
+    LIMIT_MEMORY, /* bytes */
     LIMIT_PIDS,
-    LIMIT_DISK,         /* bytes of the private writable parts (tmp, upper) */
-    LIMIT_INODES,       /* inodes of the same */
-    LIMIT_OPEN_FILES,   /* per process */
-    LIMIT_WALL_TIME,    /* ms */
-    LIMIT_CPU_TIME,     /* ms, of all processes together */
-    LIMIT_OUTPUT,       /* bytes written to stdout and stderr together */
+    LIMIT_DISK,       /* bytes of the private writable parts (tmp, upper) */
+    LIMIT_INODES,     /* inodes of the same */
+    LIMIT_OPEN_FILES, /* per process */
+    LIMIT_WALL_TIME,  /* ms */
+    LIMIT_CPU_TIME,   /* ms, of all processes together */
+    LIMIT_OUTPUT,     /* bytes written to stdout and stderr together */
     LIMIT_MAX
 };
 
 struct limit {
     bool set;
-    bool typed;      /* asked for above the built-in level: if it cannot be enforced, that is an error */
+    bool typed; /* asked for above the built-in level: if it cannot be enforced, that is an error */
     uint64_t value;
     struct origin origin;
 };
@@ -93,7 +93,11 @@ struct limit {
 
 enum privilege { PRIVILEGE_STRICT, PRIVILEGE_COMPUTER };
 enum enforcement { ENFORCE_REQUIRED, ENFORCE_BEST_EFFORT };
-enum network_mode { NETWORK_OFF, NETWORK_HOST, NETWORK_RULES /* parsed and kept, refused by `run` until there is a proxy */ };
+enum network_mode {
+    NETWORK_OFF,
+    NETWORK_HOST,
+    NETWORK_RULES /* parsed and kept, refused by `run` until there is a proxy */
+};
 enum denial_action { DENIAL_REPORT, DENIAL_FREEZE, DENIAL_KILL };
 
 /* A syscall named in allow or deny. */
@@ -136,8 +140,8 @@ struct policy {
     } on_denial;
     unsigned search_depth; /* how deep below a writable root repositories are looked for, 1..10 */
     struct origin search_depth_origin;
-    struct strv strings;   /* storage behind origin.file */
-    struct strv sources;   /* documents that took part, in merge order, for `show` */
+    struct strv strings; /* storage behind origin.file */
+    struct strv sources; /* documents that took part, in merge order, for `show` */
     /* Bounds from `ceiling:` in the system and the user document, NULL if there is none. In the same form; a single
      * value counts only if its origin has a file. */
     struct policy *ceiling[2];
@@ -178,8 +182,8 @@ void policy_add_defaults(const struct policy_where *where, struct policy *p);
 
 /* Reads one document from memory (a name for messages, its level) and merges it into p, which is worth nothing after a
  * failure but being freed. A project document is taken as not trusted. */
-int policy_parse(const char *text, size_t n, const char *name, enum policy_level level, const struct policy_where *where,
-                 struct policy *p, struct err *err);
+int policy_parse(const char *text, size_t n, const char *name, enum policy_level level,
+                 const struct policy_where *where, struct policy *p, struct err *err);
 /* The same for a sandbox-runtime settings file. */
 int policy_parse_settings(const char *text, size_t n, const char *name, const struct policy_where *where,
                           struct policy *p, struct err *err);

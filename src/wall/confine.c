@@ -74,7 +74,8 @@ int inside_network(struct inside *in)
         return inside_fail(in, errno, "set the host name");
     if (!LAYER_OFF(s->without, CGROUPNS) && unshare(CLONE_NEWCGROUP) < 0)
         return inside_fail(in, errno, "make a cgroup namespace");
-    if (!LAYER_OFF(s->without, KEYRING) && syscall(SYS_keyctl, KEYCTL_JOIN_SESSION_KEYRING, NULL) < 0 && errno != ENOSYS)
+    if (!LAYER_OFF(s->without, KEYRING) && syscall(SYS_keyctl, KEYCTL_JOIN_SESSION_KEYRING, NULL) < 0 &&
+        errno != ENOSYS)
         return inside_fail(in, errno, "leave the host's session keyring");
     return take_network(in);
 }
@@ -126,7 +127,8 @@ int inside_landlock(struct inside *in)
         return 0;
     bool own_root = s->plan->layers.n > 0 || s->learn;
     if (add_rule(in, &r, "/", own_root ? LANDLOCK_READ | LANDLOCK_WRITE : LANDLOCK_READ) < 0 ||
-        add_rule(in, &r, "/dev", LANDLOCK_READ | LANDLOCK_DEVICE) < 0 || add_rule(in, &r, "/dev/shm", LANDLOCK_WRITE) < 0)
+        add_rule(in, &r, "/dev", LANDLOCK_READ | LANDLOCK_DEVICE) < 0 ||
+        add_rule(in, &r, "/dev/shm", LANDLOCK_WRITE) < 0)
         return -1;
     for (size_t i = 0; i < s->plan->nops; i++) {
         const struct plan_op *op = &s->plan->ops[i];
@@ -141,7 +143,10 @@ int inside_landlock(struct inside *in)
     }
     for (size_t i = 0; i < r.n; i++)
         (void)close(r.rule[i].fd);
-    in->shared->landlock_abi = (unsigned)landlock_abi();
+    int abi = landlock_abi();
+    if (abi <= 0) /* it was there a moment ago */
+        return inside_fail(in, errno, "ask for the version of Landlock");
+    in->shared->landlock_abi = (unsigned)abi;
     return 0;
 }
 

@@ -19,9 +19,9 @@
 #include "base/fd.h"
 
 static const char *const stage_names[STAGE_MAX] = {
-    [STAGE_CLONE] = "clone",     [STAGE_IDS] = "ids",       [STAGE_CGROUP] = "cgroup", [STAGE_MOUNTS] = "mounts",
-    [STAGE_DEV] = "dev",         [STAGE_PROC] = "proc",     [STAGE_NET] = "network",   [STAGE_LIMITS] = "limits",
-    [STAGE_LANDLOCK] = "landlock", [STAGE_SECCOMP] = "seccomp", [STAGE_EXEC] = "exec", [STAGE_RUNNING] = "running",
+    [STAGE_CLONE] = "clone",       [STAGE_IDS] = "ids",         [STAGE_CGROUP] = "cgroup", [STAGE_MOUNTS] = "mounts",
+    [STAGE_DEV] = "dev",           [STAGE_PROC] = "proc",       [STAGE_NET] = "network",   [STAGE_LIMITS] = "limits",
+    [STAGE_LANDLOCK] = "landlock", [STAGE_SECCOMP] = "seccomp", [STAGE_EXEC] = "exec",     [STAGE_RUNNING] = "running",
     [STAGE_DONE] = "done",
 };
 
@@ -121,7 +121,8 @@ static int overlay_of(const struct strv *layers)
         return -1;
     }
     for (size_t i = 0; i < layers->n; i++) {
-        int fd = open(layers->v[i], O_PATH | O_DIRECTORY | O_CLOEXEC); /* closed with everything else before the command */
+        int fd =
+            open(layers->v[i], O_PATH | O_DIRECTORY | O_CLOEXEC); /* closed with everything else before the command */
         if (fd < 0)
             return -1;
         (void)snprintf(names[i], sizeof names[i], "/proc/self/fd/%d", fd);
@@ -149,7 +150,8 @@ static int open_new_root(struct inside *in)
             return inside_fail(in, errno, "mount the overlay over %s", s->plan->layers.v[0]);
     }
     _cleanup_close_ int at = open("/sys", O_PATH | O_DIRECTORY | O_CLOEXEC);
-    unsigned flags = MOUNT_NODEV | (s->privilege == PRIVILEGE_STRICT && !LAYER_OFF(s->without, NOSUID) ? MOUNT_NOSUID : 0U);
+    unsigned flags =
+        MOUNT_NODEV | (s->privilege == PRIVILEGE_STRICT && !LAYER_OFF(s->without, NOSUID) ? MOUNT_NOSUID : 0U);
     if (at < 0 || mount_set(root, "", flags) < 0 || mount_attach(root, at) < 0)
         return inside_fail(in, errno, "attach the new root");
     in->root = TAKE_FD(root);
@@ -205,8 +207,10 @@ static int enter_cwd(struct inside *in)
     char cwd[4096];
     const char *want = in->spec->plan->cwd;
     if (chdir(want) < 0)
-        return inside_fail(in, errno, "the working directory %s cannot be entered inside (give it with --rw or --ro, or "
-                                      "choose another with --chdir)", want);
+        return inside_fail(in, errno,
+                           "the working directory %s cannot be entered inside (give it with --rw or --ro, or "
+                           "choose another with --chdir)",
+                           want);
     long n = syscall(SYS_getcwd, cwd, sizeof cwd);
     if (n < 0 || cwd[0] != '/')
         return inside_fail(in, n < 0 ? errno : 0, "the working directory %s is not inside the sandbox", want);
@@ -254,8 +258,19 @@ static int build(struct inside *in)
 void inside_main(const struct wall_spec *spec, struct wall_shared *shared, int sock)
 {
     struct inside in = {
-        .spec = spec, .shared = shared, .sock = sock, .root = -1, .proc = -1, .cover_file = -1, .cover_dir = -1, .cover_stub = -1,
-        .net = -1, .listener = -1, .pty_master = -1, .pty_slave = -1, .vault = -1,
+        .spec = spec,
+        .shared = shared,
+        .sock = sock,
+        .root = -1,
+        .proc = -1,
+        .cover_file = -1,
+        .cover_dir = -1,
+        .cover_stub = -1,
+        .net = -1,
+        .listener = -1,
+        .pty_master = -1,
+        .pty_slave = -1,
+        .vault = -1,
     };
     (void)prctl(PR_SET_NAME, "hutch-init", 0, 0, 0);
     if ((spec->nested ? build_nested : build)(&in) < 0)

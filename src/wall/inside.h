@@ -14,12 +14,12 @@ enum { INSIDE_BINDS_MAX = 512, INSIDE_NODES = 6, INSIDE_LAYERS_MAX = 64 };
 struct inside {
     const struct wall_spec *spec;
     struct wall_shared *shared;
-    int sock;      /* to the caller */
-    int root;      /* the tree being built: "/" itself, or the new root of the container tier */
-    bool new_root; /* container tier: pivot into root at the end */
+    int sock;                    /* to the caller */
+    int root;                    /* the tree being built: "/" itself, or the new root of the container tier */
+    bool new_root;               /* container tier: pivot into root at the end */
     int binds[INSIDE_BINDS_MAX]; /* detached mounts for the bind ops, in order of the plan */
     size_t nbinds;
-    int nodes[INSIDE_NODES];       /* detached clones of the host's device nodes */
+    int nodes[INSIDE_NODES]; /* detached clones of the host's device nodes */
     /* Read-only mounts in the vault; clones of them cover what is denied (mode 0000) and the stubs (an empty socket). */
     int cover_file, cover_dir, cover_stub;
     int proc;       /* the new procfs, detached or attached, kept until the end of set-up */
@@ -40,7 +40,8 @@ int inside_wait(struct inside *in, const char *what);
 void inside_main(const struct wall_spec *spec, struct wall_shared *shared, int sock) __attribute__((noreturn));
 
 /* mounts.c: invariants 1-4 of plan.h become mounts. */
-int inside_take_binds(struct inside *in); /* rootless: clone from our own namespace, before anything becomes read-only */
+int inside_take_binds(
+    struct inside *in); /* rootless: clone from our own namespace, before anything becomes read-only */
 int inside_mounts(struct inside *in);
 int inside_pivot(struct inside *in);
 /* The tmpfs of the upper layer of a container, detached: three quarters of the disk limit; the vault has the rest. */

@@ -20,24 +20,30 @@ static const char *const nodes[INSIDE_NODES] = {"null", "zero", "full", "random"
 
 static const struct {
     const char *name, *target;
-} links[] = {{"fd", "/proc/self/fd"},        {"stdin", "/proc/self/fd/0"}, {"stdout", "/proc/self/fd/1"},
-             {"stderr", "/proc/self/fd/2"}, {"ptmx", "pts/ptmx"}};
+} links[] = {{"fd", "/proc/self/fd"},
+             {"stdin", "/proc/self/fd/0"},
+             {"stdout", "/proc/self/fd/1"},
+             {"stderr", "/proc/self/fd/2"},
+             {"ptmx", "pts/ptmx"}};
 
 /* Kernel files that tell of the host or of its other users, as far as everyone may read them. What the kernel keeps for
  * uid 0 (kcore, kmsg, slabinfo, kpage*, sysrq-trigger ...) needs no cover: no uid inside is the host's 0, and the whole
  * /proc is read-only besides. */
 static const char *const hidden_files[] = {
-    "kallsyms", "keys",   "key-users", "sched_debug", "interrupts",    "softirqs", "config.gz", "cmdline",  "partitions", "diskstats",
-    "swaps",    "modules", "iomem",    "ioports",     "latency_stats", "mtrr",     "schedstat", "zoneinfo", "buddyinfo",  "locks",
+    "kallsyms",      "keys",       "key-users", "sched_debug", "interrupts", "softirqs", "config.gz",
+    "cmdline",       "partitions", "diskstats", "swaps",       "modules",    "iomem",    "ioports",
+    "latency_stats", "mtrr",       "schedstat", "zoneinfo",    "buddyinfo",  "locks",
 };
-static const char *const hidden_dirs[] = {"acpi", "asound", "bus", "driver", "fs", "irq", "scsi", "tty", "dynamic_debug"};
+static const char *const hidden_dirs[] = {"acpi", "asound", "bus", "driver",       "fs",
+                                          "irq",  "scsi",   "tty", "dynamic_debug"};
 
 /* Binds a file or directory of the vault read-only on itself; a clone of that mount has the flags already. */
 static int make_cover(int vault, const char *name)
 {
     _cleanup_close_ int at = openat(vault, name, O_PATH | O_CLOEXEC | O_NOFOLLOW);
     int fd = at < 0 ? -1 : mount_clone(at, "", 0);
-    if (fd < 0 || mount_set(fd, "", MOUNT_RO | MOUNT_NOSUID | MOUNT_NODEV | MOUNT_NOEXEC) < 0 || mount_attach(fd, at) < 0)
+    if (fd < 0 || mount_set(fd, "", MOUNT_RO | MOUNT_NOSUID | MOUNT_NODEV | MOUNT_NOEXEC) < 0 ||
+        mount_attach(fd, at) < 0)
         return -1;
     return fd;
 }
@@ -69,7 +75,8 @@ int inside_vault(struct inside *in)
         return inside_fail(in, errno, "/sys of the root must be a directory");
     if (mount_attach(fd, at) < 0)
         return inside_fail(in, errno, "attach the private tmpfs");
-    if (mkdirat(fd, "d", 0) < 0 || mkdirat(fd, "e", 0555) < 0 || mkdirat(fd, "dev", 0755) < 0 || mkdirat(fd, "shm", 0700) < 0)
+    if (mkdirat(fd, "d", 0) < 0 || mkdirat(fd, "e", 0555) < 0 || mkdirat(fd, "dev", 0755) < 0 ||
+        mkdirat(fd, "shm", 0700) < 0)
         return inside_fail(in, errno, "fill the private tmpfs");
     if (fchmodat(fd, "shm", 01777, 0) < 0 || fchmodat(fd, "e", 0555, 0) < 0)
         return inside_fail(in, errno, "fill the private tmpfs");
@@ -206,14 +213,17 @@ int inside_proc(struct inside *in)
     _cleanup_close_ int at = kernel_place(in, "/proc");
     if (at < 0)
         return inside_fail(in, errno, "/proc of the root must be a directory");
-    if (LAYER_OFF(in->spec->without, PIDNS) && !in->new_root) { /* a procfs of the host's pid namespace cannot be mounted */
+    if (LAYER_OFF(in->spec->without, PIDNS) &&
+        !in->new_root) { /* a procfs of the host's pid namespace cannot be mounted */
         in->proc = openat(at, ".", O_PATH | O_DIRECTORY | O_CLOEXEC);
         return uncover_sys(in);
     }
     in->proc = mount_new_proc(MOUNT_NOSUID | MOUNT_NODEV | MOUNT_NOEXEC);
     if (in->proc < 0)
-        return inside_fail(in, errno, errno == EPERM ? "mount /proc (parts of the host's own /proc are covered; "
-                                                       "`hutch doctor` explains)" : "mount /proc");
+        return inside_fail(in, errno,
+                           errno == EPERM ? "mount /proc (parts of the host's own /proc are covered; "
+                                            "`hutch doctor` explains)"
+                                          : "mount /proc");
     if (mount_attach(in->proc, at) < 0)
         return inside_fail(in, errno, "attach /proc");
     if (limit_namespaces(in) < 0)

@@ -57,7 +57,8 @@ int inside_make_place(const struct inside *in, const char *path, bool dir)
 static bool same_object(int fd, const struct plan_op *op)
 {
     struct stat st;
-    return fstatat(fd, "", &st, AT_EMPTY_PATH | AT_SYMLINK_NOFOLLOW) == 0 && st.st_dev == op->dev && st.st_ino == op->ino;
+    return fstatat(fd, "", &st, AT_EMPTY_PATH | AT_SYMLINK_NOFOLLOW) == 0 && st.st_dev == op->dev &&
+           st.st_ino == op->ino;
 }
 
 static bool wants_bind(const struct plan_op *op)
@@ -70,7 +71,8 @@ static unsigned bind_flags(const struct inside *in, const struct plan_op *op)
     unsigned f = MOUNT_RECURSIVE | MOUNT_PRIVATE | (op->kind == OP_DEVICE ? 0U : MOUNT_NODEV);
     if (!LAYER_OFF(in->spec->without, NOSUID))
         f |= MOUNT_NOSUID;
-    if ((op->kind == OP_BIND_RO && !LAYER_OFF(in->spec->without, MOUNTS)) || (in->spec->learn && op->kind == OP_BIND_RW))
+    if ((op->kind == OP_BIND_RO && !LAYER_OFF(in->spec->without, MOUNTS)) ||
+        (in->spec->learn && op->kind == OP_BIND_RW))
         f |= MOUNT_RO;
     return f;
 }
@@ -137,7 +139,8 @@ static int cover_stub(struct inside *in, const struct plan_op *op)
 static int put_tmpfs(struct inside *in, const struct plan_op *op, unsigned number)
 {
     char name[VAULT_NAME];
-    if (in->new_root && op->origin && op->origin->level == LEVEL_BUILTIN) { /* /tmp of a container is in its upper layer */
+    if (in->new_root && op->origin &&
+        op->origin->level == LEVEL_BUILTIN) { /* /tmp of a container is in its upper layer */
         _cleanup_close_ int own = inside_make_place(in, op->path, true);
         char self[32];
         (void)snprintf(self, sizeof self, "/proc/self/fd/%d", own);

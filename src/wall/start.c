@@ -8,6 +8,7 @@
 #include <stdio.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <sys/mount.h>
 #include <sys/prctl.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
@@ -98,8 +99,10 @@ static int idmapped(const struct wall_spec *spec, const struct plan_op *op, int 
         recursive = 0;
         fd = mount_clone(AT_FDCWD, op->src, 0);
         if (fd < 0 || mount_idmap(fd, userns, 0) < 0)
-            return err_set(err, ERR_HOST, errno, "the file system of %s cannot map ids, so root cannot share it with a "
-                                                 "sandbox; run hutch as an ordinary user", op->src);
+            return err_set(err, ERR_HOST, errno,
+                           "the file system of %s cannot map ids, so root cannot share it with a "
+                           "sandbox; run hutch as an ordinary user",
+                           op->src);
     }
     unsigned flags = recursive | MOUNT_PRIVATE | (op->kind == OP_DEVICE ? 0U : MOUNT_NODEV);
     flags |= LAYER_OFF(spec->without, NOSUID) ? 0U : MOUNT_NOSUID;
@@ -153,20 +156,13 @@ static int send_binds(const struct wall_spec *spec, struct wall *w, int userns, 
 
 /* Container tier of a root caller: the overlay belongs to the initial user namespace, so that renames of directories work
  * as on any other file system; its layers are idmapped, so that the files on disk keep ids 0..65535. */
-static int send_overlay(const struct wall_spec *spec, struct wall *w, int userns, struct err *err)
+static int make_overlay(const struct wall_spec *spec, int scratch, int userns, int *ret, struct err *err)
 {
     char names[INSIDE_LAYERS_MAX][16];
     const char *lower[INSIDE_LAYERS_MAX];
     const struct strv *layers = &spec->plan->layers;
-    if (layers->n > INSIDE_LAYERS_MAX)
-        return err_set(err, ERR_USAGE, 0, "--root: at most %d layers", INSIDE_LAYERS_MAX);
-    if (unshare(CLONE_NEWNS) < 0 || mount_set(AT_FDCWD, "/", MOUNT_RECURSIVE | MOUNT_PRIVATE) < 0)
-        return err_set(err, ERR_SETUP, errno, "make a mount namespace for the layers");
-    _cleanup_close_ int scratch = inside_upper(spec);
-    _cleanup_close_ int at = open("/sys", O_PATH | O_DIRECTORY | O_CLOEXEC);
     uid_t base = LAYER_OFF(spec->without, USERNS_RANGE) ? 0 : spec->range->base;
-    if (scratch < 0 || at < 0 || mount_attach(scratch, at) < 0 || mkdirat(scratch, "u", 0755) < 0 ||
-        mkdirat(scratch, "w", 0755) < 0 || fchownat(scratch, "u", base, base, 0) < 0)
+    if (mkdirat(scratch, "u", 0755) < 0 || mkdirat(scratch, "w", 0755) < 0 || fchownat(scratch, "u", base, base, 0) < 0)
         return err_set(err, ERR_SETUP, errno, "make the private upper layer");
     for (size_t i = 0; i < layers->n; i++) {
         (void)snprintf(names[i], sizeof names[i], "/sys/l%zu", i);
@@ -180,10 +176,26 @@ static int send_overlay(const struct wall_spec *spec, struct wall *w, int userns
         if (place < 0 || mount_set(fd, "", MOUNT_RO) < 0 || mount_attach(fd, place) < 0)
             return err_set(err, ERR_SETUP, errno, "attach layer %s", layers->v[i]);
     }
-    _cleanup_close_ int overlay = mount_new_overlay(lower, layers->n, "/sys/u", "/sys/w", false, MOUNT_NODEV);
-    if (overlay < 0)
-        return err_set(err, ERR_SETUP, errno, "mount the overlay over %s", layers->v[0]);
-    return send_fds(w, &overlay, 1, true, err);
+    *ret = mount_new_overlay(lower, layers->n, "/sys/u", "/sys/w", false, MOUNT_NODEV);
+    return *ret < 0 ? err_set(err, ERR_SETUP, errno, "mount the overlay over %s", layers->v[0]) : 0;
+}
+
+static int send_overlay(const struct wall_spec *spec, struct wall *w, int userns, struct err *err)
+{
+    _cleanup_close_ int overlay = -1;
+    if (spec->plan->layers.n > INSIDE_LAYERS_MAX)
+        return err_set(err, ERR_USAGE, 0, "--root: at most %d layers", INSIDE_LAYERS_MAX);
+    if (unshare(CLONE_NEWNS) < 0 || mount_set(AT_FDCWD, "/", MOUNT_RECURSIVE | MOUNT_PRIVATE) < 0)
+        return err_set(err, ERR_SETUP, errno, "make a mount namespace for the layers");
+    _cleanup_close_ int scratch = inside_upper(spec);
+    _cleanup_close_ int at = open("/sys", O_PATH | O_DIRECTORY | O_CLOEXEC);
+    if (scratch < 0 || at < 0 || mount_attach(scratch, at) < 0)
+        return err_set(err, ERR_SETUP, errno, "make the private upper layer");
+    int r = make_overlay(spec, scratch, userns, &overlay, err);
+    /* The overlay keeps what it needs; the caller needs the cgroups behind that place to take them away in the end. */
+    if (umount2("/sys", MNT_DETACH) < 0 && r == 0)
+        r = err_set(err, ERR_SETUP, errno, "uncover /sys");
+    return r < 0 ? -1 : send_fds(w, &overlay, 1, true, err);
 }
 
 /* Root: one range, all of it. The host's uid 0 is never among the mapped ids. */

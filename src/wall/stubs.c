@@ -246,7 +246,11 @@ static int guard_main(void *arg)
     while (n < 0 && errno == EINTR);
     if (n == 1)
         _exit(0);
-    struct pollfd p = {.fd = g->pidfd, .events = POLLIN};
+    /* The pipe may be the first thing that a dying caller closes; its locks on the directories are gone when it is. */
+    struct pollfd p = {.fd = (int)syscall(SYS_pidfd_open, g->caller, 0), .events = POLLIN};
+    if (p.fd >= 0)
+        (void)poll(&p, 1, GUARD_KILL_MS);
+    p.fd = g->pidfd;
     (void)syscall(SYS_pidfd_send_signal, g->pidfd, SIGKILL, NULL, 0);
     (void)poll(&p, 1, GUARD_KILL_MS);
     if (g->cgroup) {
@@ -266,7 +270,13 @@ int guard_start(struct stubs *const *s, struct cgroup *cg, const struct wall *w,
         return 0;
     if (pipe2(pipe, O_CLOEXEC) < 0)
         return err_set(err, ERR_SETUP, errno, "make a pipe for the guard");
-    *ret = (struct guard){.pid = -1, .pipe = pipe[1], .read_end = pipe[0], .pidfd = w->pidfd, .stubs = s, .cgroup = cg};
+    *ret = (struct guard){.pid = -1,
+                          .caller = getpid(),
+                          .pipe = pipe[1],
+                          .read_end = pipe[0],
+                          .pidfd = w->pidfd,
+                          .stubs = s,
+                          .cgroup = cg};
     ret->pid = clone(guard_main, guard_stack + sizeof guard_stack, CLONE_VM | SIGCHLD, ret);
     int eno = errno;
     if (ret->pid > 0)

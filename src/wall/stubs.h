@@ -32,12 +32,16 @@ void stubs_free(struct stubs *s);
 
 struct guard {
     pid_t pid; /* -1 = none */
+    pid_t caller;
     int pipe;
     int read_end, pidfd; /* numbers in the guard's own table */
     struct stubs *const *stubs;
     struct cgroup *cgroup;
 };
-#define GUARD_NONE {.pid = -1, .pipe = -1}
+#define GUARD_NONE            \
+    {                         \
+        .pid = -1, .pipe = -1 \
+    }
 /* Starts the guard for a sandbox that is being built, before the stubs are made: it looks at *s only when the caller has
  * died. `s` and `cg` may be NULL (both: no guard). It shares the caller's memory, so all three, *ret included, must stay
  * where they are until guard_dismiss(). */

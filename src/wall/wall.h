@@ -42,46 +42,59 @@ struct wall_spec {
     const struct idmap_subids *subids; /* rootless --root: inside 0 is the caller, 1.. are these. NULL otherwise */
     enum privilege privilege;
     enum network_mode network;
-    const struct cgroup *cgroup; /* may be NULL */
+    const struct cgroup *cgroup;      /* may be NULL */
     uint64_t disk_bytes, disk_inodes; /* of the private writable parts together */
     uint64_t open_files, pids;        /* rlimits; 0 = leave */
     char *const *argv;
     char *const *env;
     const char *const *exec_paths; /* candidates for argv[0], in order, NULL-terminated */
-    char *wipe;                    /* the caller's own command line in memory: init clears its copy, so that ps inside */
-    size_t wipe_len;               /* does not show it */
-    bool tty;                      /* give the command a terminal of its own */
-    bool tty_stderr;               /* stderr is a terminal too and becomes the pty; otherwise it is passed through */
+    char *wipe;      /* the caller's own command line in memory: init clears its copy, so that ps inside */
+    size_t wipe_len; /* does not show it */
+    bool tty;        /* give the command a terminal of its own */
+    bool tty_stderr; /* stderr is a terminal too and becomes the pty; otherwise it is passed through */
     int keep_fds[WALL_KEEP_FDS_MAX];
     size_t nkeep;
     const char *hostname;
-    sigset_t sigmask;  /* of the command */
+    sigset_t sigmask;    /* of the command */
     bool ignore_sigpipe; /* the caller was itself started so */
-    bool wait_release;  /* init waits for wall_release() before it mounts what the plan lists: stubs are made meanwhile */
-    bool nested;        /* no namespaces can be had: Landlock, seccomp and rlimits only */
-    bool skip_landlock; /* best-effort and the kernel has none */
+    bool
+        wait_release; /* init waits for wall_release() before it mounts what the plan lists: stubs are made meanwhile */
+    bool nested;      /* no namespaces can be had: Landlock, seccomp and rlimits only */
+    bool skip_landlock;             /* best-effort and the kernel has none */
     const struct wall_learn *learn; /* --learn: the host under private layers; NULL otherwise */
-    layer_set without; /* always 0 unless built for the red-team suite */
+    layer_set without;              /* always 0 unless built for the red-team suite */
 };
 
 enum wall_stage {
-    STAGE_CLONE, STAGE_IDS, STAGE_CGROUP, STAGE_MOUNTS, STAGE_DEV, STAGE_PROC, STAGE_NET, STAGE_LIMITS, STAGE_LANDLOCK,
-    STAGE_SECCOMP, STAGE_EXEC, STAGE_RUNNING, STAGE_DONE, STAGE_MAX
+    STAGE_CLONE,
+    STAGE_IDS,
+    STAGE_CGROUP,
+    STAGE_MOUNTS,
+    STAGE_DEV,
+    STAGE_PROC,
+    STAGE_NET,
+    STAGE_LIMITS,
+    STAGE_LANDLOCK,
+    STAGE_SECCOMP,
+    STAGE_EXEC,
+    STAGE_RUNNING,
+    STAGE_DONE,
+    STAGE_MAX
 };
 const char *wall_stage_name(enum wall_stage s);
 
 /* Written by init, read by the caller; one anonymous shared page. */
 struct wall_shared {
-    volatile int stage;      /* enum wall_stage */
-    volatile int failed;     /* err is valid */
-    volatile int finished;   /* status and usage are valid */
-    int exec_errno;          /* why the command could not be executed, 0 if it could */
-    int status;              /* of the command, as from wait() */
-    pid_t command;           /* its pid inside */
-    struct rusage usage;     /* of the command and everything reaped inside */
+    volatile int stage;    /* enum wall_stage */
+    volatile int failed;   /* err is valid */
+    volatile int finished; /* status and usage are valid */
+    int exec_errno;        /* why the command could not be executed, 0 if it could */
+    int status;            /* of the command, as from wait() */
+    pid_t command;         /* its pid inside */
+    struct rusage usage;   /* of the command and everything reaped inside */
     unsigned landlock_abi;
     bool disk_full, inodes_full; /* of the private writable parts, at the end */
-    uint64_t at_ns[STAGE_MAX]; /* monotonic time at which each stage began */
+    uint64_t at_ns[STAGE_MAX];   /* monotonic time at which each stage began */
     struct err err;
 };
 
@@ -93,9 +106,9 @@ struct wall_msg {
 };
 
 struct wall {
-    pid_t pid;   /* init, as seen outside */
+    pid_t pid; /* init, as seen outside */
     int pidfd;
-    int sock;    /* caller's end */
+    int sock; /* caller's end */
     struct wall_shared *shared;
 };
 

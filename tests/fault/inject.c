@@ -170,8 +170,8 @@ static void start(char **argv)
     int status;
     if (waitpid(first, &status, WUNTRACED) != first)
         broken("wait");
-    long options = PTRACE_O_TRACESYSGOOD | PTRACE_O_TRACEFORK | PTRACE_O_TRACEVFORK | PTRACE_O_TRACECLONE | PTRACE_O_TRACEEXEC |
-                   PTRACE_O_EXITKILL;
+    long options = PTRACE_O_TRACESYSGOOD | PTRACE_O_TRACEFORK | PTRACE_O_TRACEVFORK | PTRACE_O_TRACECLONE |
+                   PTRACE_O_TRACEEXEC | PTRACE_O_EXITKILL;
     if (ptrace(PTRACE_SEIZE, first, NULL, options) < 0)
         broken("trace");
     task_of(first)->role = ROLE_OTHER; /* until its own program runs */

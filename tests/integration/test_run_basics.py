@@ -148,11 +148,13 @@ def test_closed_pipe(who):
 
 
 def test_closed_streams(who):
-    "hutch started without stdin, stdout and stderr still runs the command"
+    "hutch started without stdin, stdout or stderr still runs the command, and lends it nothing of its own"
     with workspace(who) as ws:
-        r = run("sh", "-c", '"$0" run -- sh -c "echo here > f" 0<&- 1>&- 2>&-', HUTCH, who=who, cwd=ws)
-        check_equal(r.code, 0, r)
-        check_equal((ws / "f").read_text(), "here\n")
+        for closed in ("0<&- 1>&- 2>&-", "0<&-", "1>&-", "0<&- 1>&-") * 3:
+            r = run("sh", "-c", f'"$0" run -- sh -c "readlink /proc/self/fd/0 /proc/self/fd/1 /proc/self/fd/2 > f" {closed}', HUTCH, who=who, cwd=ws)
+            check_equal(r.code, 0, r)
+            seen = (ws / "f").read_text()
+            check("socket:" not in seen and "anon_inode" not in seen, f"the command got a descriptor of hutch: {seen}")
 
 
 def test_environment(who):

@@ -2,9 +2,18 @@
  * apply to a sandbox without a daemon, each with its reason. Nothing is left out silently: see docs/redteam.md. */
 #include "probe.h"
 
-#define HOST(id, what, want) { id, what, NULL, NULL, 0, want, NULL, "", CTL_HOST, 0, NULL }
-#define HOST_ROOTFS(id, what, want) { id, what, NULL, NULL, 0, want, NULL, "", CTL_HOST, A_ROOTFS, NULL }
-#define NA(id, what, why) { id, what, NULL, NULL, 0, NULL, NULL, "", CTL_NONE, A_NA, why }
+#define HOST(id, what, want)                                       \
+    {                                                              \
+        id, what, NULL, NULL, 0, want, NULL, "", CTL_HOST, 0, NULL \
+    }
+#define HOST_ROOTFS(id, what, want)                                       \
+    {                                                                     \
+        id, what, NULL, NULL, 0, want, NULL, "", CTL_HOST, A_ROOTFS, NULL \
+    }
+#define NA(id, what, why)                                            \
+    {                                                                \
+        id, what, NULL, NULL, 0, NULL, NULL, "", CTL_NONE, A_NA, why \
+    }
 
 static const struct attempt rows[] = {
     HOST("F-13", "exchange a writable directory with a link to a host directory while sandboxes start", "untouched"),
@@ -47,12 +56,15 @@ static const struct attempt rows[] = {
     NA("F-27", "a file with holes of 1 EiB read by the API", "no API reads files here; R-08 tries the file itself"),
     NA("F-28", "endless and blocking files read by the API", "no API reads files here"),
     NA("F-29", "writes during a download or snapshot", "no API reads files here"),
-    NA("S-11", "an io_uring descriptor passed in by a client", "no client passes descriptors in; P-08a shows that none is inherited"),
+    NA("S-11", "an io_uring descriptor passed in by a client",
+       "no client passes descriptors in; P-08a shows that none is inherited"),
     NA("S-26", "a notified process killed while its memory is read",
        "the supervisor never reads a process's memory to decide; S-28 shows that a wrong reading changes nothing"),
-    NA("K-12", "mount over /proc/self/attr during the start", "no code of the sandbox runs before the set-up is complete"),
+    NA("K-12", "mount over /proc/self/attr during the start",
+       "no code of the sandbox runs before the set-up is complete"),
     NA("W-07", "another sandbox's address", "no bridge and no address exist; W-06c shows that there is only lo"),
-    NA("W-11", "DNS for names that are not allowed", "no resolver is offered until the proxy exists; W-04a shows that none is reached"),
+    NA("W-11", "DNS for names that are not allowed",
+       "no resolver is offered until the proxy exists; W-04a shows that none is reached"),
     NA("W-13", "connection floods on the proxy's socket", "the proxy belongs to a later part"),
     NA("W-14", "descriptors sent to the proxy", "the proxy belongs to a later part"),
     NA("R-23", "keyring quota", "all three key calls are refused: S-15a to S-15d"),
@@ -75,4 +87,4 @@ static const struct attempt rows[] = {
     NA("C-15", "timing of token comparison", "no token is compared here"),
 };
 
-const struct attempt_table probe_catalog = { "from outside", rows, ROWS(rows) };
+const struct attempt_table probe_catalog = {"from outside", rows, ROWS(rows)};

@@ -79,7 +79,8 @@ static void walk_dir(int parent, const char *name, const char *path, unsigned de
     for (int pass = 0; pass < 2; pass++, rewinddir(d))
         for (struct dirent *e; !w->found[0] && !w->cut && (e = readdir(d));) {
             /* hardlink-made-earlier is the one planted way round the mask; F-39b reports it. */
-            if (strcmp(e->d_name, ".") == 0 || strcmp(e->d_name, "..") == 0 || strcmp(e->d_name, "hardlink-made-earlier") == 0)
+            if (strcmp(e->d_name, ".") == 0 || strcmp(e->d_name, "..") == 0 ||
+                strcmp(e->d_name, "hardlink-made-earlier") == 0)
                 continue;
             w->cut = probe_now() > w->deadline;
             if (pass == 0 && e->d_type == DT_REG)
@@ -94,7 +95,7 @@ static void walk_dir(int parent, const char *name, const char *path, unsigned de
 
 static void c_walk(const struct attempt *a, struct seen *s)
 {
-    struct walk w = { .deadline = probe_now() + 4 };
+    struct walk w = {.deadline = probe_now() + 4};
     const char *root = a->arg[0] == '/' || a->arg[0] == '.' ? a->arg : probe_need(s, a->arg);
     if (!root)
         return;
@@ -129,10 +130,13 @@ static void c_proc_environ(const struct attempt *a, struct seen *s)
 }
 
 #define GONE "EACCES EPERM ENOENT"
-#define SECRET(id, path) { id, "read ~/" path, c_home, path, 0, GONE, NULL, "masks", CTL_OUTSIDE, 0, NULL }
+#define SECRET(id, path)                                                               \
+    {                                                                                  \
+        id, "read ~/" path, c_home, path, 0, GONE, NULL, "masks", CTL_OUTSIDE, 0, NULL \
+    }
 
 static const struct attempt rows[] = {
-    { "C-01a", "a token in the environment", c_env, NULL, 0, "none", NULL, "env", CTL_OUTSIDE, 0, NULL },
+    {"C-01a", "a token in the environment", c_env, NULL, 0, "none", NULL, "env", CTL_OUTSIDE, 0, NULL},
     SECRET("C-01b", ".ssh/id_ed25519"),
     SECRET("C-01c", ".aws/credentials"),
     SECRET("C-01d", ".bash_history"),
@@ -146,14 +150,16 @@ static const struct attempt rows[] = {
     SECRET("C-01l", ".config/gcloud/credentials.db"),
     SECRET("C-01m", ".git-credentials"),
     SECRET("C-01n", ".pypirc"),
-    { "C-01o", "read .env in the workspace", c_home, ".env", 1, GONE, NULL, "masks", CTL_OUTSIDE, 0, NULL },
-    { "C-01p", "search the home directory", c_walk, "home", 0, "none", NULL, "masks", CTL_OUTSIDE, 0, NULL },
-    { "C-01q", "search the workspace", c_walk, ".", 0, "none", NULL, "masks", CTL_OUTSIDE, 0, NULL },
-    { "C-01r", "search /tmp", c_walk, "/tmp", 0, "none", NULL, "tmp", CTL_OUTSIDE, 0, NULL },
-    { "C-01s", "search /dev/shm", c_walk, "/dev/shm", 0, "none", NULL, "dev", CTL_OUTSIDE, 0, NULL },
-    { "C-01t", "search /run", c_walk, "/run", 0, "none", NULL, "run", CTL_OUTSIDE, 0, NULL },
-    { "C-01u", "the environment of every process", c_proc_environ, "environ", 0, "none", NULL, "env,pidns,dumpable,landlock", CTL_OUTSIDE, 0, NULL },
-    { "C-01v", "the arguments of every process", c_proc_environ, "cmdline", 0, "none", NULL, "pidns", CTL_OUTSIDE, 0, NULL },
+    {"C-01o", "read .env in the workspace", c_home, ".env", 1, GONE, NULL, "masks", CTL_OUTSIDE, 0, NULL},
+    {"C-01p", "search the home directory", c_walk, "home", 0, "none", NULL, "masks", CTL_OUTSIDE, 0, NULL},
+    {"C-01q", "search the workspace", c_walk, ".", 0, "none", NULL, "masks", CTL_OUTSIDE, 0, NULL},
+    {"C-01r", "search /tmp", c_walk, "/tmp", 0, "none", NULL, "tmp", CTL_OUTSIDE, 0, NULL},
+    {"C-01s", "search /dev/shm", c_walk, "/dev/shm", 0, "none", NULL, "dev", CTL_OUTSIDE, 0, NULL},
+    {"C-01t", "search /run", c_walk, "/run", 0, "none", NULL, "run", CTL_OUTSIDE, 0, NULL},
+    {"C-01u", "the environment of every process", c_proc_environ, "environ", 0, "none", NULL,
+     "env,pidns,dumpable,landlock", CTL_OUTSIDE, 0, NULL},
+    {"C-01v", "the arguments of every process", c_proc_environ, "cmdline", 0, "none", NULL, "pidns", CTL_OUTSIDE, 0,
+     NULL},
 };
 
-const struct attempt_table probe_cred = { "credentials", rows, ROWS(rows) };
+const struct attempt_table probe_cred = {"credentials", rows, ROWS(rows)};

@@ -14,8 +14,8 @@
 
 static void d_list(const struct attempt *a, struct seen *s)
 {
-    static const char *const known[] = { ".", "..", "null", "zero", "full", "random", "urandom", "tty", "ptmx", "pts", "shm", "fd",
-                                         "stdin", "stdout", "stderr", "console", "mqueue" };
+    static const char *const known[] = {".",   "..",  "null", "zero",  "full",   "random", "urandom", "tty",   "ptmx",
+                                        "pts", "shm", "fd",   "stdin", "stdout", "stderr", "console", "mqueue"};
     DIR *d = opendir("/dev");
     size_t extra = 0;
     char first[64] = "";
@@ -74,7 +74,7 @@ static void d_full(const struct attempt *a, struct seen *s)
 
 static void d_fuzz(const struct attempt *a, struct seen *s)
 {
-    static const char *const nodes[] = { "/dev/null", "/dev/zero", "/dev/full", "/dev/urandom", "/dev/ptmx" };
+    static const char *const nodes[] = {"/dev/null", "/dev/zero", "/dev/full", "/dev/urandom", "/dev/ptmx"};
     static char arg[4096];
     unsigned long n = 0;
     (void)a;
@@ -98,20 +98,27 @@ static void d_change(const struct attempt *a, struct seen *s)
         return;
     }
     switch (a->num) {
-    case 0: seen_rc(s, chmod("/dev/null", st.st_mode & 07777)); break;
-    case 1: seen_rc(s, chown("/dev/null", st.st_uid, st.st_gid)); break;
+    case 0:
+        seen_rc(s, chmod("/dev/null", st.st_mode & 07777));
+        break;
+    case 1:
+        seen_rc(s, chown("/dev/null", st.st_uid, st.st_gid));
+        break;
     default: {
-        struct timespec ts[2] = { st.st_atim, st.st_mtim };
+        struct timespec ts[2] = {st.st_atim, st.st_mtim};
         seen_rc(s, utimensat(AT_FDCWD, "/dev/null", ts, 0));
     }
     }
 }
 
-#define DEV(id, path) { id, "open " path, d_open, path, 0, "ENOENT", NULL, "dev", CTL_OUTSIDE, 0, "this host has no such device" }
+#define DEV(id, path)                                                                                            \
+    {                                                                                                            \
+        id, "open " path, d_open, path, 0, "ENOENT", NULL, "dev", CTL_OUTSIDE, 0, "this host has no such device" \
+    }
 #define OWNER "host root owns the node and is not mapped"
 
 static const struct attempt rows[] = {
-    { "D-01", "list /dev", d_list, NULL, 0, "exact", NULL, "dev", CTL_OUTSIDE, 0, NULL },
+    {"D-01", "list /dev", d_list, NULL, 0, "exact", NULL, "dev", CTL_OUTSIDE, 0, NULL},
     DEV("D-02a", "/dev/mem"),
     DEV("D-02b", "/dev/kmsg"),
     DEV("D-02c", "/dev/kvm"),
@@ -131,13 +138,19 @@ static const struct attempt rows[] = {
     DEV("D-02q", "/dev/vsock"),
     DEV("D-02r", "/dev/tty0"),
     DEV("D-02s", "/dev/port"),
-    { "S-12c", "open /dev/userfaultfd", d_open, "/dev/userfaultfd", 0, "ENOENT", NULL, "dev", CTL_OUTSIDE, 0, "this host has no such device" },
-    { "D-03", "a new terminal comes from an own devpts", d_pts, NULL, 0, "own", NULL, "dev", CTL_OUTSIDE, 0, NULL },
-    { "D-04", "/dev/full is full, /dev/urandom bounded", d_full, NULL, 0, "ENOSPC", NULL, "", CTL_KERNEL, 0, "a property of the device" },
-    { "D-06", "random requests to the devices, 1 s", d_fuzz, NULL, 0, "survived", NULL, "", CTL_NONE, A_INSIDE, "looks for crashes and kernel warnings" },
-    { "D-07a", "chmod /dev/null", d_change, NULL, 0, "EPERM EROFS EACCES", NULL, "dev,mounts,userns-range", CTL_ROOT, 0, OWNER },
-    { "D-07b", "chown /dev/null", d_change, NULL, 1, "EPERM EROFS EACCES EINVAL", NULL, "dev,mounts,userns-range", CTL_ROOT, 0, OWNER },
-    { "D-07c", "set the times of /dev/null", d_change, NULL, 2, "EPERM EROFS EACCES", NULL, "dev,mounts,userns-range", CTL_ROOT, 0, OWNER },
+    {"S-12c", "open /dev/userfaultfd", d_open, "/dev/userfaultfd", 0, "ENOENT", NULL, "dev", CTL_OUTSIDE, 0,
+     "this host has no such device"},
+    {"D-03", "a new terminal comes from an own devpts", d_pts, NULL, 0, "own", NULL, "dev", CTL_OUTSIDE, 0, NULL},
+    {"D-04", "/dev/full is full, /dev/urandom bounded", d_full, NULL, 0, "ENOSPC", NULL, "", CTL_KERNEL, 0,
+     "a property of the device"},
+    {"D-06", "random requests to the devices, 1 s", d_fuzz, NULL, 0, "survived", NULL, "", CTL_NONE, A_INSIDE,
+     "looks for crashes and kernel warnings"},
+    {"D-07a", "chmod /dev/null", d_change, NULL, 0, "EPERM EROFS EACCES", NULL, "dev,mounts,userns-range", CTL_ROOT, 0,
+     OWNER},
+    {"D-07b", "chown /dev/null", d_change, NULL, 1, "EPERM EROFS EACCES EINVAL", NULL, "dev,mounts,userns-range",
+     CTL_ROOT, 0, OWNER},
+    {"D-07c", "set the times of /dev/null", d_change, NULL, 2, "EPERM EROFS EACCES", NULL, "dev,mounts,userns-range",
+     CTL_ROOT, 0, OWNER},
 };
 
-const struct attempt_table probe_dev = { "devices", rows, ROWS(rows) };
+const struct attempt_table probe_dev = {"devices", rows, ROWS(rows)};

@@ -65,8 +65,8 @@ static void k_kallsyms(const struct attempt *a, struct seen *s)
 /* The first file of this name below /sys/fs/cgroup. */
 static void k_cgroup(const struct attempt *a, struct seen *s)
 {
-    static const char *const tops[] = { "/sys/fs/cgroup", "/sys/fs/cgroup/unified", "/sys/fs/cgroup/memory", "/sys/fs/cgroup/pids",
-                                        "/sys/fs/cgroup/systemd" };
+    static const char *const tops[] = {"/sys/fs/cgroup", "/sys/fs/cgroup/unified", "/sys/fs/cgroup/memory",
+                                       "/sys/fs/cgroup/pids", "/sys/fs/cgroup/systemd"};
     char path[256];
     errno = ENOENT;
     for (size_t i = 0; i < ROWS(tops); i++) {
@@ -185,34 +185,54 @@ static void k_dotdot(const struct attempt *a, struct seen *s)
         seen_text(s, root.st_ino == up.st_ino && root.st_dev == up.st_dev ? "inside" : "leak: another root");
 }
 
-#define SHUT "EACCES EROFS ENOENT EPERM"
+#define SHUT   "EACCES EROFS ENOENT EPERM"
 #define GLOBAL "the kernel wants host uid 0 for this file, whatever is mounted, or does not have it"
-#define SYSCTL(id, path) { id, "write " path, k_write, path, 1, SHUT, NULL, "proc,userns-range,landlock", CTL_ROOT, 0, GLOBAL }
-#define MASKED(id, path) { id, "read " path, k_read, path, 0, "empty ENOENT EACCES EPERM", NULL, "proc", CTL_OUTSIDE, 0, "this kernel does not show it to this user" }
-#define MASKED_DIR(id, path) { id, "list " path, k_list, path, 0, "empty ENOENT EACCES", NULL, "proc", CTL_OUTSIDE, 0, "this kernel does not have it" }
+#define SYSCTL(id, path)                                                                                   \
+    {                                                                                                      \
+        id, "write " path, k_write, path, 1, SHUT, NULL, "proc,userns-range,landlock", CTL_ROOT, 0, GLOBAL \
+    }
+#define MASKED(id, path)                                                                              \
+    {                                                                                                 \
+        id, "read " path, k_read, path, 0, "empty ENOENT EACCES EPERM", NULL, "proc", CTL_OUTSIDE, 0, \
+            "this kernel does not show it to this user"                                               \
+    }
+#define MASKED_DIR(id, path)                                                                    \
+    {                                                                                           \
+        id, "list " path, k_list, path, 0, "empty ENOENT EACCES", NULL, "proc", CTL_OUTSIDE, 0, \
+            "this kernel does not have it"                                                      \
+    }
 
 static const struct attempt rows[] = {
-    { "K-01", "write /proc/sysrq-trigger (open only)", k_write, "/proc/sysrq-trigger", 0, SHUT, NULL, "proc,userns-range,landlock", CTL_ROOT, 0, GLOBAL },
-    { "K-02", "write /proc/sys/vm/drop_caches (open only)", k_write, "/proc/sys/vm/drop_caches", 0, SHUT, NULL, "proc,userns-range,landlock", CTL_ROOT, 0, GLOBAL },
+    {"K-01", "write /proc/sysrq-trigger (open only)", k_write, "/proc/sysrq-trigger", 0, SHUT, NULL,
+     "proc,userns-range,landlock", CTL_ROOT, 0, GLOBAL},
+    {"K-02", "write /proc/sys/vm/drop_caches (open only)", k_write, "/proc/sys/vm/drop_caches", 0, SHUT, NULL,
+     "proc,userns-range,landlock", CTL_ROOT, 0, GLOBAL},
     SYSCTL("K-03", "/proc/sys/kernel/core_pattern"),
-    { "K-04a", "write net.ipv4.ip_forward of the own namespace", k_write, "/proc/sys/net/ipv4/ip_forward", 1, SHUT, NULL, "proc,caps,landlock", CTL_NS, 0, NULL },
-    { "K-04b", "write kernel.shmmax of the own namespace", k_write, "/proc/sys/kernel/shmmax", 1, SHUT, NULL, "proc,caps,landlock", CTL_NS, 0,
-      "this kernel may keep it for host root" },
-    { "K-04c", "write user.max_user_namespaces", k_write, "/proc/sys/user/max_user_namespaces", 1, SHUT, NULL, "proc,caps,landlock", CTL_NS, 0, NULL },
-    { "K-05", "write binfmt_misc/register", k_write, "/proc/sys/fs/binfmt_misc/register", 0, SHUT, NULL, "proc,userns-range,landlock", CTL_ROOT, 0, GLOBAL },
+    {"K-04a", "write net.ipv4.ip_forward of the own namespace", k_write, "/proc/sys/net/ipv4/ip_forward", 1, SHUT, NULL,
+     "proc,caps,landlock", CTL_NS, 0, NULL},
+    {"K-04b", "write kernel.shmmax of the own namespace", k_write, "/proc/sys/kernel/shmmax", 1, SHUT, NULL,
+     "proc,caps,landlock", CTL_NS, 0, "this kernel may keep it for host root"},
+    {"K-04c", "write user.max_user_namespaces", k_write, "/proc/sys/user/max_user_namespaces", 1, SHUT, NULL,
+     "proc,caps,landlock", CTL_NS, 0, NULL},
+    {"K-05", "write binfmt_misc/register", k_write, "/proc/sys/fs/binfmt_misc/register", 0, SHUT, NULL,
+     "proc,userns-range,landlock", CTL_ROOT, 0, GLOBAL},
     SYSCTL("K-06a", "/proc/sys/kernel/modprobe"),
     SYSCTL("K-06b", "/proc/sys/kernel/hotplug"),
     SYSCTL("K-06c", "/proc/sys/kernel/poweroff_cmd"),
     SYSCTL("K-06d", "/proc/sys/kernel/hostname"),
     SYSCTL("K-06e", "/proc/sys/fs/suid_dumpable"),
-    { "K-06f", "write /sys/kernel/uevent_helper", k_write, "/sys/kernel/uevent_helper", 0, SHUT, NULL, "sys,mounts,landlock,userns-range", CTL_ROOT, 0, GLOBAL },
-    { "K-07", "list /sys", k_list, "/sys", 0, "ENOENT empty EACCES", NULL, "sys", CTL_OUTSIDE, 0, NULL },
-    { "K-08a", "read a cgroup.procs", k_cgroup, "cgroup.procs", 0, "ENOENT EACCES", NULL, "sys", CTL_OUTSIDE, 0, NULL },
-    { "K-08b", "write a cgroup.procs (open only)", k_cgroup, "cgroup.procs", 1, SHUT, NULL, "sys,mounts,landlock,userns-range", CTL_ROOT, 0, GLOBAL },
-    { "K-09", "write a v1 release_agent (open only)", k_cgroup, "release_agent", 1, SHUT, NULL, "sys,mounts,landlock,userns-range", CTL_ROOT, 0, GLOBAL },
-    { "K-10", "write the cgroup.kill of another group (open only)", k_cgroup, "init/cgroup.kill", 1, SHUT, NULL, "sys", CTL_KERNEL, 0,
-      "no such group on every host; K-08a shows that none is visible" },
-    { "K-11a", "read kernel addresses from kallsyms", k_kallsyms, NULL, 0, "empty hidden ENOENT EACCES EPERM", NULL, "proc,userns-range,landlock", CTL_ROOT, 0, "kptr_restrict hides them too" },
+    {"K-06f", "write /sys/kernel/uevent_helper", k_write, "/sys/kernel/uevent_helper", 0, SHUT, NULL,
+     "sys,mounts,landlock,userns-range", CTL_ROOT, 0, GLOBAL},
+    {"K-07", "list /sys", k_list, "/sys", 0, "ENOENT empty EACCES", NULL, "sys", CTL_OUTSIDE, 0, NULL},
+    {"K-08a", "read a cgroup.procs", k_cgroup, "cgroup.procs", 0, "ENOENT EACCES", NULL, "sys", CTL_OUTSIDE, 0, NULL},
+    {"K-08b", "write a cgroup.procs (open only)", k_cgroup, "cgroup.procs", 1, SHUT, NULL,
+     "sys,mounts,landlock,userns-range", CTL_ROOT, 0, GLOBAL},
+    {"K-09", "write a v1 release_agent (open only)", k_cgroup, "release_agent", 1, SHUT, NULL,
+     "sys,mounts,landlock,userns-range", CTL_ROOT, 0, GLOBAL},
+    {"K-10", "write the cgroup.kill of another group (open only)", k_cgroup, "init/cgroup.kill", 1, SHUT, NULL, "sys",
+     CTL_KERNEL, 0, "no such group on every host; K-08a shows that none is visible"},
+    {"K-11a", "read kernel addresses from kallsyms", k_kallsyms, NULL, 0, "empty hidden ENOENT EACCES EPERM", NULL,
+     "proc,userns-range,landlock", CTL_ROOT, 0, "kptr_restrict hides them too"},
     MASKED("K-11b", "/proc/kcore"),
     MASKED("K-11c", "/proc/kmsg"),
     MASKED("K-11d", "/proc/timer_list"),
@@ -238,27 +258,28 @@ static const struct attempt rows[] = {
     MASKED_DIR("K-11x", "/proc/asound"),
     MASKED_DIR("K-11y", "/proc/irq"),
     MASKED_DIR("K-11z", "/proc/fs"),
-    { "K-13a", "see a host process in /proc", k_host_pid, NULL, 0, "ENOENT", NULL, "pidns", CTL_OUTSIDE, 0, NULL },
-    { "K-13b", "count processes in /proc", k_pid_count, NULL, 0, "own", NULL, "pidns", CTL_OUTSIDE, 0, NULL },
-    { "K-14", "the host's path of the root in mountinfo", k_mountinfo, "rootdir", 0, "hidden", NULL, "", CTL_KERNEL, A_ROOTFS,
-      "the process tier shows the host's own paths by design" },
-    { "K-15", "/proc/self/cgroup shows /", k_self_cgroup, NULL, 0, "root", NULL, "cgroupns", CTL_KERNEL, 0,
-      "where the caller sits in the root group there is nothing to hide" },
-    { "K-16", "host-wide figures (loadavg) are readable: documented", k_read, "/proc/loadavg", 0, "leak empty ENOENT EACCES", NULL, "", CTL_KERNEL, 0,
-      "a side channel that is said openly" },
-    { "K-17a", "physical addresses in pagemap", k_pagemap, NULL, 0, "zero EACCES EPERM ENOENT", NULL, "caps", CTL_ROOT, 0,
-      "the kernel wants CAP_SYS_ADMIN of the initial user namespace" },
-    { "K-17b", "open through map_files", k_map_files, NULL, 0, "EPERM EACCES ENOENT success", NULL, "", CTL_KERNEL, 0,
-      "own mappings only; a denied file cannot be mapped" },
-    { "K-18a", "write /proc/self/timens_offsets", k_put_self, "/proc/self/timens_offsets", 0, SHUT, NULL, "proc,caps,landlock", CTL_KERNEL, 0,
-      "the kernel refuses once a process runs in the time namespace" },
-    { "K-18b", "write /proc/self/coredump_filter (harmless)", k_put_self, "/proc/self/coredump_filter", 1, "success " SHUT, NULL, "", CTL_ALLOWED, 0, NULL },
-    { "K-19", "re-open a read-only host file on stdin for writing", k_reopen, NULL, 0, "EACCES EPERM EROFS ENXIO", NULL, "landlock",
-      CTL_OUTSIDE, A_STDIN_FILE, NULL },
-    { "K-20a", "leave through /proc/thread-self/../../..", k_dotdot, "/proc/thread-self/../../../../..", 0, "inside", NULL, "", CTL_KERNEL, 0,
-      "there is one root; a property, not a layer" },
-    { "K-20b", "leave through /proc/self/root/../..", k_dotdot, "/proc/self/root/../../..", 0, "inside", NULL, "", CTL_KERNEL, 0,
-      "there is one root; a property, not a layer" },
+    {"K-13a", "see a host process in /proc", k_host_pid, NULL, 0, "ENOENT", NULL, "pidns", CTL_OUTSIDE, 0, NULL},
+    {"K-13b", "count processes in /proc", k_pid_count, NULL, 0, "own", NULL, "pidns", CTL_OUTSIDE, 0, NULL},
+    {"K-14", "the host's path of the root in mountinfo", k_mountinfo, "rootdir", 0, "hidden", NULL, "", CTL_KERNEL,
+     A_ROOTFS, "the process tier shows the host's own paths by design"},
+    {"K-15", "/proc/self/cgroup shows /", k_self_cgroup, NULL, 0, "root", NULL, "cgroupns", CTL_KERNEL, 0,
+     "where the caller sits in the root group there is nothing to hide"},
+    {"K-16", "host-wide figures (loadavg) are readable: documented", k_read, "/proc/loadavg", 0,
+     "leak empty ENOENT EACCES", NULL, "", CTL_KERNEL, 0, "a side channel that is said openly"},
+    {"K-17a", "physical addresses in pagemap", k_pagemap, NULL, 0, "zero EACCES EPERM ENOENT", NULL, "caps", CTL_ROOT,
+     0, "the kernel wants CAP_SYS_ADMIN of the initial user namespace"},
+    {"K-17b", "open through map_files", k_map_files, NULL, 0, "EPERM EACCES ENOENT success", NULL, "", CTL_KERNEL, 0,
+     "own mappings only; a denied file cannot be mapped"},
+    {"K-18a", "write /proc/self/timens_offsets", k_put_self, "/proc/self/timens_offsets", 0, SHUT, NULL,
+     "proc,caps,landlock", CTL_KERNEL, 0, "the kernel refuses once a process runs in the time namespace"},
+    {"K-18b", "write /proc/self/coredump_filter (harmless)", k_put_self, "/proc/self/coredump_filter", 1,
+     "success " SHUT, NULL, "", CTL_ALLOWED, 0, NULL},
+    {"K-19", "re-open a read-only host file on stdin for writing", k_reopen, NULL, 0, "EACCES EPERM EROFS ENXIO", NULL,
+     "landlock", CTL_OUTSIDE, A_STDIN_FILE, NULL},
+    {"K-20a", "leave through /proc/thread-self/../../..", k_dotdot, "/proc/thread-self/../../../../..", 0, "inside",
+     NULL, "", CTL_KERNEL, 0, "there is one root; a property, not a layer"},
+    {"K-20b", "leave through /proc/self/root/../..", k_dotdot, "/proc/self/root/../../..", 0, "inside", NULL, "",
+     CTL_KERNEL, 0, "there is one root; a property, not a layer"},
 };
 
-const struct attempt_table probe_kernfs = { "/proc and /sys", rows, ROWS(rows) };
+const struct attempt_table probe_kernfs = {"/proc and /sys", rows, ROWS(rows)};

@@ -18,8 +18,8 @@
 #include <unistd.h>
 
 static const struct attempt_table *const tables[] = {
-    &probe_files, &probe_names, &probe_proc, &probe_ns, &probe_sys, &probe_sock, &probe_kernfs,
-    &probe_dev, &probe_net, &probe_res, &probe_cred, &probe_catalog,
+    &probe_files,  &probe_names, &probe_proc, &probe_ns,  &probe_sys,  &probe_sock,
+    &probe_kernfs, &probe_dev,   &probe_net,  &probe_res, &probe_cred, &probe_catalog,
 };
 
 enum { MAX_VARS = 32 };
@@ -43,10 +43,7 @@ static const char *errno_name(int eno)
     return name ? name : "E?";
 }
 
-void seen_rc(struct seen *s, long rc)
-{
-    seen_text(s, "%s", rc >= 0 ? "success" : errno_name(errno));
-}
+void seen_rc(struct seen *s, long rc) { seen_text(s, "%s", rc >= 0 ? "success" : errno_name(errno)); }
 
 void seen_past(struct seen *s, long rc, const int *past, size_t npast)
 {
@@ -109,10 +106,7 @@ pid_t probe_target(void)
     return n > 0 ? (pid_t)n : 1;
 }
 
-const char *probe_first_fds(void)
-{
-    return first_fds;
-}
+const char *probe_first_fds(void) { return first_fds; }
 
 ssize_t probe_slurp(const char *path, char *buf, size_t n)
 {
@@ -170,7 +164,7 @@ int probe_exec(char *const argv[], char *out, size_t n)
 const char *probe_canary_mark(void)
 {
     /* Kept encoded, so that a search of this program's own file and memory image does not find itself. */
-    static const unsigned char coded[] = { 0x12, 0x0f, 0x0e, 0x19, 0x12, 0x77, 0x19, 0x1b, 0x14, 0x1b, 0x08, 0x03, 0x77 };
+    static const unsigned char coded[] = {0x12, 0x0f, 0x0e, 0x19, 0x12, 0x77, 0x19, 0x1b, 0x14, 0x1b, 0x08, 0x03, 0x77};
     static char mark[sizeof coded + 1];
     for (size_t i = 0; i < sizeof coded; i++)
         mark[i] = (char)(coded[i] ^ 0x5a);
@@ -194,16 +188,13 @@ long probe_i386(long nr, long a, long b, long c)
     return ret;
 }
 
-long probe_x32(long nr, long a, long b, long c)
-{
-    return syscall(nr | 0x40000000, a, b, c);
-}
+long probe_x32(long nr, long a, long b, long c) { return syscall(nr | 0x40000000, a, b, c); }
 
 /* --- running one attempt ------------------------------------------------------------------------------------------------ */
 
 static void child_run(const struct attempt *a, int out)
 {
-    struct seen s = { "" };
+    struct seen s = {""};
     (void)setpgid(0, 0);
     (void)prctl(PR_SET_PDEATHSIG, SIGKILL);
     (void)signal(SIGPIPE, SIG_IGN);
@@ -245,7 +236,7 @@ static void attempt_observe(const struct attempt *a, struct seen *s)
         close(p[0]);
         return;
     }
-    struct pollfd pf = { .fd = p[0], .events = POLLIN };
+    struct pollfd pf = {.fd = p[0], .events = POLLIN};
     int ready = poll(&pf, 1, a->flags & (A_LIMITS | A_ALONE) ? 20000 : 8000);
     ssize_t n = ready > 0 ? read(p[0], s->text, sizeof s->text - 1) : -1;
     if (ready == 0)
@@ -282,7 +273,7 @@ static void put_json_str(const char *key, const char *v, bool last)
 
 static const char *control_name(enum control c)
 {
-    static const char *const names[] = { "outside", "root", "ns", "kernel", "allowed", "host", "none" };
+    static const char *const names[] = {"outside", "root", "ns", "kernel", "allowed", "host", "none"};
     return names[c];
 }
 
@@ -348,10 +339,12 @@ static void note_first_fds(void)
 
 static int usage(void)
 {
-    (void)fprintf(stderr, "usage: hutch-probe --list [--json]\n"
-                          "       hutch-probe [--json] [--var NAME=VALUE]... --all | ID...\n"
-                          "       hutch-probe --syscalls native|i386|x32 zeros|ones\n"
-                          "       hutch-probe --swap PATH PATH SECONDS | --fuzz SECONDS SEED | --flood SECONDS PROCS | --whoami\n");
+    (void)fprintf(
+        stderr,
+        "usage: hutch-probe --list [--json]\n"
+        "       hutch-probe [--json] [--var NAME=VALUE]... --all | ID...\n"
+        "       hutch-probe --syscalls native|i386|x32 zeros|ones\n"
+        "       hutch-probe --swap PATH PATH SECONDS | --fuzz SECONDS SEED | --flood SECONDS PROCS | --whoami\n");
     return 120;
 }
 
@@ -399,7 +392,7 @@ int main(int argc, char **argv)
     for (size_t t = 0; t < ROWS(tables); t++)
         for (size_t i = 0; i < tables[t]->n; i++) {
             const struct attempt *a = &tables[t]->rows[i];
-            struct seen s = { "" };
+            struct seen s = {""};
             if (list) {
                 list_one(tables[t]->topic, a, json);
             } else if (wanted(a, argv + first_id, argc - first_id, all)) {

@@ -107,9 +107,19 @@ int mode_swap(const char *a, const char *b, double seconds)
 /* Calls that would end or stop the run itself, not the sandbox around it. */
 static bool fuzz_skips(long nr)
 {
-    static const long skip[] = { SYS_exit, SYS_exit_group, SYS_kill, SYS_tkill, SYS_tgkill, SYS_pause, SYS_rt_sigreturn,
-                                 SYS_rt_sigqueueinfo, SYS_rt_tgsigqueueinfo, SYS_fork, SYS_vfork, SYS_clone,
-                                 SYS_pidfd_send_signal };
+    static const long skip[] = {SYS_exit,
+                                SYS_exit_group,
+                                SYS_kill,
+                                SYS_tkill,
+                                SYS_tgkill,
+                                SYS_pause,
+                                SYS_rt_sigreturn,
+                                SYS_rt_sigqueueinfo,
+                                SYS_rt_tgsigqueueinfo,
+                                SYS_fork,
+                                SYS_vfork,
+                                SYS_clone,
+                                SYS_pidfd_send_signal};
     for (size_t i = 0; i < ROWS(skip); i++)
         if (skip[i] == nr)
             return true;
@@ -119,21 +129,29 @@ static bool fuzz_skips(long nr)
 static long fuzz_word(void *area)
 {
     switch (rand() % 8) {
-    case 0: return 0;
-    case 1: return -1;
-    case 2: return rand() % 16;
-    case 3: return (long)area + rand() % 4096;
-    case 4: return 1L << (rand() % 63);
-    case 5: return -100; /* AT_FDCWD */
-    case 6: return rand();
-    default: return ((long)rand() << 32) | rand();
+    case 0:
+        return 0;
+    case 1:
+        return -1;
+    case 2:
+        return rand() % 16;
+    case 3:
+        return (long)area + rand() % 4096;
+    case 4:
+        return 1L << (rand() % 63);
+    case 5:
+        return -100; /* AT_FDCWD */
+    case 6:
+        return rand();
+    default:
+        return ((long)rand() << 32) | rand();
     }
 }
 
 static void fuzz_child(unsigned seed)
 {
     char *area = mmap(NULL, 8192, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-    struct rlimit small = { 64 << 20, 64 << 20 };
+    struct rlimit small = {64 << 20, 64 << 20};
     srand(seed);
     (void)setrlimit(RLIMIT_AS, &small);
     (void)alarm(1);

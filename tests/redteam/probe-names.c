@@ -116,33 +116,71 @@ static void f_whiteout_rename(const struct attempt *a, struct seen *s)
 /* --- F-41: no set-id bit and no file capability may reach the host's disk ------------------------------------------------- */
 
 enum setid_way {
-    BY_CHMOD, BY_FCHMOD, BY_FCHMODAT, BY_FCHMODAT2, BY_OPEN, BY_OPENAT, BY_CREAT, BY_MKDIR, BY_MKDIRAT, BY_MKNOD, BY_MKNODAT,
-    BY_TMPFILE, BY_OPENAT2, BY_HIGH_BITS, BY_SETGID, BY_OPENAT2_TMP
+    BY_CHMOD,
+    BY_FCHMOD,
+    BY_FCHMODAT,
+    BY_FCHMODAT2,
+    BY_OPEN,
+    BY_OPENAT,
+    BY_CREAT,
+    BY_MKDIR,
+    BY_MKDIRAT,
+    BY_MKNOD,
+    BY_MKNODAT,
+    BY_TMPFILE,
+    BY_OPENAT2,
+    BY_HIGH_BITS,
+    BY_SETGID,
+    BY_OPENAT2_TMP
 };
 
 static long setid_try(enum setid_way way, const char *f, mode_t bits)
 {
-    struct open_how how = { .flags = O_CREAT | O_WRONLY | O_CLOEXEC, .mode = 0755 | bits };
+    struct open_how how = {.flags = O_CREAT | O_WRONLY | O_CLOEXEC, .mode = 0755 | bits};
     int fd;
     switch (way) {
-    case BY_CHMOD: return syscall(SYS_chmod, f, 0755 | bits);
-    case BY_SETGID: return syscall(SYS_chmod, f, 02755);
-    case BY_FCHMOD: fd = open(f, O_RDONLY | O_CLOEXEC); return syscall(SYS_fchmod, fd, 0755 | bits);
-    case BY_FCHMODAT: return syscall(SYS_fchmodat, AT_FDCWD, f, 0755 | bits);
-    case BY_FCHMODAT2: return syscall(SYS_fchmodat2, AT_FDCWD, f, 0755 | bits, 0);
-    case BY_HIGH_BITS: return syscall(SYS_chmod, f, 0x100000000L | 0755 | bits);
-    case BY_OPEN: (void)unlink(f); return syscall(SYS_open, f, O_CREAT | O_WRONLY | O_CLOEXEC, 0755 | bits);
-    case BY_OPENAT: (void)unlink(f); return syscall(SYS_openat, AT_FDCWD, f, O_CREAT | O_WRONLY | O_CLOEXEC, 0755 | bits);
-    case BY_CREAT: (void)unlink(f); return syscall(SYS_creat, f, 0755 | bits);
-    case BY_MKDIR: (void)unlink(f); return syscall(SYS_mkdir, f, 02755);
-    case BY_MKDIRAT: (void)unlink(f); return syscall(SYS_mkdirat, AT_FDCWD, f, 02755);
-    case BY_MKNOD: (void)unlink(f); return syscall(SYS_mknod, f, S_IFREG | 0755 | bits, 0);
-    case BY_MKNODAT: (void)unlink(f); return syscall(SYS_mknodat, AT_FDCWD, f, S_IFREG | 0755 | bits, 0);
-    case BY_OPENAT2: (void)unlink(f); return syscall(SYS_openat2, AT_FDCWD, f, &how, sizeof how);
+    case BY_CHMOD:
+        return syscall(SYS_chmod, f, 0755 | bits);
+    case BY_SETGID:
+        return syscall(SYS_chmod, f, 02755);
+    case BY_FCHMOD:
+        fd = open(f, O_RDONLY | O_CLOEXEC);
+        return syscall(SYS_fchmod, fd, 0755 | bits);
+    case BY_FCHMODAT:
+        return syscall(SYS_fchmodat, AT_FDCWD, f, 0755 | bits);
+    case BY_FCHMODAT2:
+        return syscall(SYS_fchmodat2, AT_FDCWD, f, 0755 | bits, 0);
+    case BY_HIGH_BITS:
+        return syscall(SYS_chmod, f, 0x100000000L | 0755 | bits);
+    case BY_OPEN:
+        (void)unlink(f);
+        return syscall(SYS_open, f, O_CREAT | O_WRONLY | O_CLOEXEC, 0755 | bits);
+    case BY_OPENAT:
+        (void)unlink(f);
+        return syscall(SYS_openat, AT_FDCWD, f, O_CREAT | O_WRONLY | O_CLOEXEC, 0755 | bits);
+    case BY_CREAT:
+        (void)unlink(f);
+        return syscall(SYS_creat, f, 0755 | bits);
+    case BY_MKDIR:
+        (void)unlink(f);
+        return syscall(SYS_mkdir, f, 02755);
+    case BY_MKDIRAT:
+        (void)unlink(f);
+        return syscall(SYS_mkdirat, AT_FDCWD, f, 02755);
+    case BY_MKNOD:
+        (void)unlink(f);
+        return syscall(SYS_mknod, f, S_IFREG | 0755 | bits, 0);
+    case BY_MKNODAT:
+        (void)unlink(f);
+        return syscall(SYS_mknodat, AT_FDCWD, f, S_IFREG | 0755 | bits, 0);
+    case BY_OPENAT2:
+        (void)unlink(f);
+        return syscall(SYS_openat2, AT_FDCWD, f, &how, sizeof how);
     case BY_OPENAT2_TMP:
         how.flags = O_TMPFILE | O_RDWR | O_CLOEXEC;
         return syscall(SYS_openat2, AT_FDCWD, ".", &how, sizeof how);
-    default: return syscall(SYS_openat, AT_FDCWD, ".", O_TMPFILE | O_RDWR | O_CLOEXEC, 0755 | bits);
+    default:
+        return syscall(SYS_openat, AT_FDCWD, ".", O_TMPFILE | O_RDWR | O_CLOEXEC, 0755 | bits);
     }
 }
 
@@ -178,60 +216,76 @@ static void f_setid_i386(const struct attempt *a, struct seen *s)
 
 static void f_fcap(const struct attempt *a, struct seen *s)
 {
-    static const unsigned char vcap[20] = { 1, 0, 0, 2, 0, 0x20 };
-    struct { uint64_t value; uint32_t size, flags; } args = { (uintptr_t)vcap, sizeof vcap, 0 };
+    static const unsigned char vcap[20] = {1, 0, 0, 2, 0, 0x20};
+    struct {
+        uint64_t value;
+        uint32_t size, flags;
+    } args = {(uintptr_t)vcap, sizeof vcap, 0};
     (void)probe_put("rt-fcap", "x");
     int fd = open("rt-fcap", O_RDONLY | O_CLOEXEC);
-    long rc = a->num == 0   ? fsetxattr(fd, "security.capability", vcap, sizeof vcap, 0)
-              : a->num == 1 ? lsetxattr("rt-fcap", "security.capability", vcap, sizeof vcap, 0)
-                            : syscall(SYS_setxattrat, AT_FDCWD, "rt-fcap", 0, "security.capability", &args, sizeof args);
+    long rc = a->num == 0 ? fsetxattr(fd, "security.capability", vcap, sizeof vcap, 0)
+              : a->num == 1
+                  ? lsetxattr("rt-fcap", "security.capability", vcap, sizeof vcap, 0)
+                  : syscall(SYS_setxattrat, AT_FDCWD, "rt-fcap", 0, "security.capability", &args, sizeof args);
     seen_rc(s, rc);
     close(fd);
     (void)unlink("rt-fcap");
 }
 
 #define REFUSED "EROFS EACCES EPERM EBUSY"
-#define NAME(id, what, path) { id, what, f_plant, path, 0, REFUSED " EEXIST EISDIR ENOTDIR", "success " REFUSED, "stubs,protect", CTL_OUTSIDE, 0, NULL }
-#define SETID(id, what, way) { id, what, f_setid, NULL, way, "EPERM", "success stripped EPERM", "seccomp", CTL_OUTSIDE, 0, NULL }
+#define NAME(id, what, path)                                                                               \
+    {                                                                                                      \
+        id, what, f_plant, path, 0, REFUSED " EEXIST EISDIR ENOTDIR", "success " REFUSED, "stubs,protect", \
+            CTL_OUTSIDE, 0, NULL                                                                           \
+    }
+#define SETID(id, what, way)                                                                             \
+    {                                                                                                    \
+        id, what, f_setid, NULL, way, "EPERM", "success stripped EPERM", "seccomp", CTL_OUTSIDE, 0, NULL \
+    }
 
 static const struct attempt rows[] = {
-    { "F-30a", "create .git/hooks/pre-commit", f_plant, ".git/hooks/pre-commit", 0, REFUSED, "success " REFUSED, "protect",
-      CTL_OUTSIDE, 0, NULL },
-    { "F-30b", "append to .git/config", f_append, ".git/config", 0, REFUSED, "success " REFUSED, "protect", CTL_OUTSIDE, 0, NULL },
-    { "F-30c", "create a hook in a nested repository", f_plant, "a/b/repo/.git/hooks/post-checkout", 0, REFUSED,
-      "success " REFUSED, "protect", CTL_OUTSIDE, 0, NULL },
-    { "F-30d", "commit-like writes in .git still work", f_plant, ".git/index.lock", 0, "success", NULL, "", CTL_ALLOWED, 0, NULL },
-    { "F-31", "create hooks in a repository without a hooks directory", f_plant, "nohooks/.git/hooks/pre-commit", 0,
-      REFUSED " EEXIST ENOTDIR", "success " REFUSED, "stubs,protect", CTL_OUTSIDE, 0, NULL },
-    { "F-32", "rename .git", f_rename_away, ".git", 0, "EBUSY EACCES EPERM", "success EBUSY", "pins", CTL_OUTSIDE, 0, NULL },
-    { "F-33a", "rename the grandparent of a nested repository", f_rename_away, "a", 0, "EBUSY EACCES EPERM", "success EBUSY",
-      "pins", CTL_OUTSIDE, 0, NULL },
-    { "F-33b", "rename its parent", f_rename_away, "a/b", 0, "EBUSY EACCES EPERM", "success EBUSY", "pins", CTL_OUTSIDE, 0, NULL },
-    { "F-33c", "rename the nested repository", f_rename_away, "a/b/repo", 0, "EBUSY EACCES EPERM", "success EBUSY", "pins",
-      CTL_OUTSIDE, 0, NULL },
-    { "F-33d", "rename the nested .git", f_rename_away, "a/b/repo/.git", 0, "EBUSY EACCES EPERM", "success EBUSY", "pins",
-      CTL_OUTSIDE, 0, NULL },
-    { "F-33e", "rename .git/hooks", f_rename_away, ".git/hooks", 0, "EBUSY EACCES EPERM EROFS", "success EBUSY", "pins,protect",
-      CTL_OUTSIDE, 0, NULL },
-    { "F-34a", "exchange .git with a file that points elsewhere", f_exchange_away, ".git", 0, "EBUSY EACCES EPERM",
-      "success EBUSY", "pins", CTL_OUTSIDE, 0, NULL },
-    { "F-35a", "create a hook of a submodule in .git/modules", f_plant, ".git/modules/sub/hooks/post-checkout", 0, REFUSED,
-      "success " REFUSED, "protect", CTL_OUTSIDE, 0, NULL },
-    { "F-35b", "append to a submodule's config", f_append, ".git/modules/sub/config", 0, REFUSED, "success " REFUSED, "protect",
-      CTL_OUTSIDE, 0, NULL },
-    { "F-36a", "create a hook by an odd spelling", f_plant, "./.git//hooks/./pre-push", 0, REFUSED, "success " REFUSED, "protect",
-      CTL_OUTSIDE, 0, NULL },
-    { "F-36b", "create a hook through /proc/self/cwd", f_plant, "/proc/self/cwd/.git/hooks/pre-push", 0, REFUSED,
-      "success " REFUSED, "protect", CTL_OUTSIDE, 0, NULL },
-    { "F-36c", "create a hook through /proc/self/root", f_plant, "@/.git/hooks/pre-push", 1, REFUSED, "success " REFUSED,
-      "protect", CTL_OUTSIDE, 0, NULL },
-    { "F-36d", "create a hook through ..", f_plant, "a/../.git/hooks/pre-push", 0, REFUSED, "success " REFUSED, "protect",
-      CTL_OUTSIDE, 0, NULL },
-    { "F-37a", "delete a protected name that is a symlink", f_replace, ".zshrc", 0, REFUSED, "success " REFUSED,
-      "protect,stubs,pins", CTL_OUTSIDE, 0, NULL },
-    { "F-37b", "rename a file over it", f_replace, ".zshrc", 1, REFUSED, "success " REFUSED, "protect,stubs,pins", CTL_OUTSIDE, 0,
-      NULL },
-    { "F-37c", "write through it", f_append, ".zshrc", 0, REFUSED, "success " REFUSED, "protect,stubs,pins", CTL_OUTSIDE, 0, NULL },
+    {"F-30a", "create .git/hooks/pre-commit", f_plant, ".git/hooks/pre-commit", 0, REFUSED, "success " REFUSED,
+     "protect", CTL_OUTSIDE, 0, NULL},
+    {"F-30b", "append to .git/config", f_append, ".git/config", 0, REFUSED, "success " REFUSED, "protect", CTL_OUTSIDE,
+     0, NULL},
+    {"F-30c", "create a hook in a nested repository", f_plant, "a/b/repo/.git/hooks/post-checkout", 0, REFUSED,
+     "success " REFUSED, "protect", CTL_OUTSIDE, 0, NULL},
+    {"F-30d", "commit-like writes in .git still work", f_plant, ".git/index.lock", 0, "success", NULL, "", CTL_ALLOWED,
+     0, NULL},
+    {"F-31", "create hooks in a repository without a hooks directory", f_plant, "nohooks/.git/hooks/pre-commit", 0,
+     REFUSED " EEXIST ENOTDIR", "success " REFUSED, "stubs,protect", CTL_OUTSIDE, 0, NULL},
+    {"F-32", "rename .git", f_rename_away, ".git", 0, "EBUSY EACCES EPERM", "success EBUSY", "pins", CTL_OUTSIDE, 0,
+     NULL},
+    {"F-33a", "rename the grandparent of a nested repository", f_rename_away, "a", 0, "EBUSY EACCES EPERM",
+     "success EBUSY", "pins", CTL_OUTSIDE, 0, NULL},
+    {"F-33b", "rename its parent", f_rename_away, "a/b", 0, "EBUSY EACCES EPERM", "success EBUSY", "pins", CTL_OUTSIDE,
+     0, NULL},
+    {"F-33c", "rename the nested repository", f_rename_away, "a/b/repo", 0, "EBUSY EACCES EPERM", "success EBUSY",
+     "pins", CTL_OUTSIDE, 0, NULL},
+    {"F-33d", "rename the nested .git", f_rename_away, "a/b/repo/.git", 0, "EBUSY EACCES EPERM", "success EBUSY",
+     "pins", CTL_OUTSIDE, 0, NULL},
+    {"F-33e", "rename .git/hooks", f_rename_away, ".git/hooks", 0, "EBUSY EACCES EPERM EROFS", "success EBUSY",
+     "pins,protect", CTL_OUTSIDE, 0, NULL},
+    {"F-34a", "exchange .git with a file that points elsewhere", f_exchange_away, ".git", 0, "EBUSY EACCES EPERM",
+     "success EBUSY", "pins", CTL_OUTSIDE, 0, NULL},
+    {"F-35a", "create a hook of a submodule in .git/modules", f_plant, ".git/modules/sub/hooks/post-checkout", 0,
+     REFUSED, "success " REFUSED, "protect", CTL_OUTSIDE, 0, NULL},
+    {"F-35b", "append to a submodule's config", f_append, ".git/modules/sub/config", 0, REFUSED, "success " REFUSED,
+     "protect", CTL_OUTSIDE, 0, NULL},
+    {"F-36a", "create a hook by an odd spelling", f_plant, "./.git//hooks/./pre-push", 0, REFUSED, "success " REFUSED,
+     "protect", CTL_OUTSIDE, 0, NULL},
+    {"F-36b", "create a hook through /proc/self/cwd", f_plant, "/proc/self/cwd/.git/hooks/pre-push", 0, REFUSED,
+     "success " REFUSED, "protect", CTL_OUTSIDE, 0, NULL},
+    {"F-36c", "create a hook through /proc/self/root", f_plant, "@/.git/hooks/pre-push", 1, REFUSED, "success " REFUSED,
+     "protect", CTL_OUTSIDE, 0, NULL},
+    {"F-36d", "create a hook through ..", f_plant, "a/../.git/hooks/pre-push", 0, REFUSED, "success " REFUSED,
+     "protect", CTL_OUTSIDE, 0, NULL},
+    {"F-37a", "delete a protected name that is a symlink", f_replace, ".zshrc", 0, REFUSED, "success " REFUSED,
+     "protect,stubs,pins", CTL_OUTSIDE, 0, NULL},
+    {"F-37b", "rename a file over it", f_replace, ".zshrc", 1, REFUSED, "success " REFUSED, "protect,stubs,pins",
+     CTL_OUTSIDE, 0, NULL},
+    {"F-37c", "write through it", f_append, ".zshrc", 0, REFUSED, "success " REFUSED, "protect,stubs,pins", CTL_OUTSIDE,
+     0, NULL},
     NAME("F-38a", "create .bashrc", ".bashrc"),
     NAME("F-38b", "create .profile", ".profile"),
     NAME("F-38c", "create .envrc", ".envrc"),
@@ -244,8 +298,8 @@ static const struct attempt rows[] = {
     NAME("F-38j", "create .ripgreprc", ".ripgreprc"),
     NAME("F-38k", "create .hutch.yaml", ".hutch.yaml"),
     NAME("F-38l", "create .envrc in a nested repository", "a/b/repo/.envrc"),
-    { "F-40", "rename leaving a whiteout", f_whiteout_rename, NULL, 0, "EPERM EACCES EINVAL success", NULL, "", CTL_ALLOWED, 0,
-      "harmless without an overlay: a 0:0 device that nobody can open" },
+    {"F-40", "rename leaving a whiteout", f_whiteout_rename, NULL, 0, "EPERM EACCES EINVAL success", NULL, "",
+     CTL_ALLOWED, 0, "harmless without an overlay: a 0:0 device that nobody can open"},
     SETID("F-41a", "chmod 4755", BY_CHMOD),
     SETID("F-41b", "fchmod 4755", BY_FCHMOD),
     SETID("F-41c", "fchmodat 4755", BY_FCHMODAT),
@@ -253,26 +307,26 @@ static const struct attempt rows[] = {
     SETID("F-41e", "open O_CREAT 4755", BY_OPEN),
     SETID("F-41f", "openat O_CREAT 4755", BY_OPENAT),
     SETID("F-41g", "creat 4755", BY_CREAT),
-    { "F-41h", "mkdir 2755", f_setid, NULL, BY_MKDIR, "EPERM stripped", "stripped EPERM", "seccomp", CTL_KERNEL, 0,
-      "the kernel drops the bit from the mode of a new directory" },
-    { "F-41i", "mkdirat 2755", f_setid, NULL, BY_MKDIRAT, "EPERM stripped", "stripped EPERM", "seccomp", CTL_KERNEL, 0,
-      "the kernel drops the bit from the mode of a new directory" },
+    {"F-41h", "mkdir 2755", f_setid, NULL, BY_MKDIR, "EPERM stripped", "stripped EPERM", "seccomp", CTL_KERNEL, 0,
+     "the kernel drops the bit from the mode of a new directory"},
+    {"F-41i", "mkdirat 2755", f_setid, NULL, BY_MKDIRAT, "EPERM stripped", "stripped EPERM", "seccomp", CTL_KERNEL, 0,
+     "the kernel drops the bit from the mode of a new directory"},
     SETID("F-41j", "mknod S_IFREG 4755", BY_MKNOD),
     SETID("F-41k", "mknodat S_IFREG 4755", BY_MKNODAT),
     SETID("F-41l", "open O_TMPFILE 4755", BY_TMPFILE),
     SETID("F-41m", "chmod 4755 with the upper register half set", BY_HIGH_BITS),
     SETID("F-41n", "chmod 2755", BY_SETGID),
-    { "F-41o", "openat2 O_CREAT 4755", f_setid, NULL, BY_OPENAT2, "ENOSYS EPERM", "success stripped ENOSYS", "seccomp", CTL_OUTSIDE,
-      0, NULL },
-    { "F-41p", "openat2 O_TMPFILE 4755", f_setid, NULL, BY_OPENAT2_TMP, "ENOSYS EPERM", "success stripped ENOSYS", "seccomp",
-      CTL_OUTSIDE, 0, NULL },
-    { "F-41q", "fchmod 4755 through int 0x80", f_setid_i386, NULL, 0, "signal", NULL, "seccomp", CTL_OUTSIDE, 0, NULL },
-    { "F-41r", "file capability by fsetxattr", f_fcap, NULL, 0, "EPERM", "EPERM success", "seccomp,caps", CTL_ROOT, 0,
-      "a one-uid map without a mapped 0 gives the kernel no root id to store" },
-    { "F-41s", "file capability by lsetxattr", f_fcap, NULL, 1, "EPERM", "EPERM success", "seccomp,caps", CTL_ROOT, 0,
-      "a one-uid map without a mapped 0 gives the kernel no root id to store" },
-    { "F-41t", "file capability by setxattrat", f_fcap, NULL, 2, "EPERM ENOSYS", "EPERM ENOSYS success", "seccomp,caps", CTL_ROOT, 0,
-      "a one-uid map without a mapped 0 gives the kernel no root id to store" },
+    {"F-41o", "openat2 O_CREAT 4755", f_setid, NULL, BY_OPENAT2, "ENOSYS EPERM", "success stripped ENOSYS", "seccomp",
+     CTL_OUTSIDE, 0, NULL},
+    {"F-41p", "openat2 O_TMPFILE 4755", f_setid, NULL, BY_OPENAT2_TMP, "ENOSYS EPERM", "success stripped ENOSYS",
+     "seccomp", CTL_OUTSIDE, 0, NULL},
+    {"F-41q", "fchmod 4755 through int 0x80", f_setid_i386, NULL, 0, "signal", NULL, "seccomp", CTL_OUTSIDE, 0, NULL},
+    {"F-41r", "file capability by fsetxattr", f_fcap, NULL, 0, "EPERM", "EPERM success", "seccomp,caps", CTL_ROOT, 0,
+     "a one-uid map without a mapped 0 gives the kernel no root id to store"},
+    {"F-41s", "file capability by lsetxattr", f_fcap, NULL, 1, "EPERM", "EPERM success", "seccomp,caps", CTL_ROOT, 0,
+     "a one-uid map without a mapped 0 gives the kernel no root id to store"},
+    {"F-41t", "file capability by setxattrat", f_fcap, NULL, 2, "EPERM ENOSYS", "EPERM ENOSYS success", "seccomp,caps",
+     CTL_ROOT, 0, "a one-uid map without a mapped 0 gives the kernel no root id to store"},
 };
 
-const struct attempt_table probe_names = { "protected names", rows, ROWS(rows) };
+const struct attempt_table probe_names = {"protected names", rows, ROWS(rows)};

@@ -103,7 +103,7 @@ static void w_socketpair(const struct attempt *a, struct seen *s)
     union any_addr to;
     int sv[2];
     const char *name = probe_need(s, "dgramsock");
-    struct sockaddr none = { .sa_family = AF_UNSPEC };
+    struct sockaddr none = {.sa_family = AF_UNSPEC};
     (void)a;
     if (!name)
         return;
@@ -122,10 +122,14 @@ static void w_add_addr(const struct attempt *a, struct seen *s)
         struct ifaddrmsg m;
         struct rtattr at;
         struct in_addr ip;
-    } req = { .h = { sizeof req, RTM_NEWADDR, NLM_F_REQUEST | NLM_F_ACK | NLM_F_CREATE, 1, 0 },
-              .m = { AF_INET, 32, 0, 0, 1 },
-              .at = { sizeof(struct rtattr) + 4, IFA_LOCAL } };
-    struct { struct nlmsghdr h; struct nlmsgerr e; char rest[512]; } ack;
+    } req = {.h = {sizeof req, RTM_NEWADDR, NLM_F_REQUEST | NLM_F_ACK | NLM_F_CREATE, 1, 0},
+             .m = {AF_INET, 32, 0, 0, 1},
+             .at = {sizeof(struct rtattr) + 4, IFA_LOCAL}};
+    struct {
+        struct nlmsghdr h;
+        struct nlmsgerr e;
+        char rest[512];
+    } ack;
     (void)a;
     (void)inet_pton(AF_INET, "192.0.2.77", &req.ip);
     int fd = socket(AF_NETLINK, SOCK_RAW | SOCK_CLOEXEC, NETLINK_ROUTE);
@@ -168,7 +172,10 @@ static void w_interfaces(const struct attempt *a, struct seen *s)
 
 #define NOWHERE "ENETUNREACH EHOSTUNREACH EADDRNOTAVAIL EAFNOSUPPORT"
 #define NOROUTE "this host has no route there either"
-#define TO(id, what, addr, port) { id, what, w_connect, addr, port, NOWHERE, NULL, "netns", CTL_OUTSIDE, 0, NOROUTE }
+#define TO(id, what, addr, port)                                                         \
+    {                                                                                    \
+        id, what, w_connect, addr, port, NOWHERE, NULL, "netns", CTL_OUTSIDE, 0, NOROUTE \
+    }
 
 static const struct attempt rows[] = {
     TO("W-01a", "connect to a public IPv4 address", "1.1.1.1", 443),
@@ -176,30 +183,36 @@ static const struct attempt rows[] = {
     TO("W-02a", "connect to the metadata address", "169.254.169.254", 80),
     TO("W-02b", "connect to its IPv6 form", "fd00:ec2::254", 80),
     TO("W-02c", "connect to its mapped form", "::ffff:169.254.169.254", 80),
-    { "W-03", "connect to a link-local address with a scope", w_connect, "fe80::1", 80, NOWHERE " EINVAL", NULL, "netns", CTL_KERNEL, 0, NOROUTE },
-    { "W-04a", "UDP to port 53", w_udp, "1.1.1.1", 53, NOWHERE, NULL, "netns", CTL_OUTSIDE, 0, NOROUTE },
-    { "W-04b", "UDP to port 443", w_udp, "1.1.1.1", 443, NOWHERE, NULL, "netns", CTL_OUTSIDE, 0, NOROUTE },
-    { "W-06a", "connect to a service on the host's loopback", w_loopback, "tcpport", 0, "ECONNREFUSED ENETUNREACH EACCES EADDRNOTAVAIL", NULL,
-      "netns", CTL_OUTSIDE, 0, NULL },
-    { "W-06b", "the same by the mapped IPv6 form", w_loopback, "tcpport", 1, "ECONNREFUSED ENETUNREACH EACCES EADDRNOTAVAIL EAFNOSUPPORT", NULL,
-      "netns", CTL_OUTSIDE, 0, "this host has no IPv6" },
-    { "W-06c", "only the loopback interface exists", w_interfaces, NULL, 0, "only-lo", NULL, "netns", CTL_OUTSIDE, 0, "this host has no other interface" },
-    { "W-08", "add an address by netlink", w_add_addr, NULL, 0, "EPERM", NULL, "caps", CTL_NS, A_INSIDE, NULL },
-    { "W-09a", "SO_MARK", w_mark, NULL, 0, "EPERM", NULL, "caps", CTL_NS, 0, NULL },
-    { "W-09b", "SO_BINDTODEVICE lo (harmless)", w_mark, NULL, 1, "success EPERM ENODEV", NULL, "", CTL_ALLOWED, 0, NULL },
-    { "W-10a", "bind port 80", w_bind, NULL, 80, "EACCES", "EACCES success", "caps", CTL_NS, 0, NULL },
-    { "W-10b", "bind port 18080 of the own namespace (allowed)", w_bind, NULL, 18080, "success", NULL, "", CTL_ALLOWED, 0, NULL },
-    { "W-12a", "connect to an abstract socket of the host", w_unix, "abstract", 1, "ECONNREFUSED EPERM EACCES", NULL, "netns,landlock", CTL_OUTSIDE, 0, NULL },
-    { "W-12b", "connect to a path socket of the host", w_unix, "unixsock", 0, "EACCES EPERM ENOENT ECONNREFUSED", NULL, "landlock,masks,seccomp,mounts",
-      CTL_OUTSIDE, 0, NULL },
-    { "W-12c", "connect to a path socket in the host's /run", w_unix, "runsock", 0, "EACCES EPERM ENOENT ECONNREFUSED", NULL, "run,landlock,masks,seccomp",
-      CTL_OUTSIDE, 0, NULL },
-    { "W-12d", "connect to a path socket in the host's /tmp", w_unix, "tmpsock", 0, "EACCES EPERM ENOENT ECONNREFUSED", NULL, "tmp,landlock,masks,seccomp",
-      CTL_OUTSIDE, 0, NULL },
-    { "W-12e", "aim a datagram pair at a path socket of the host", w_socketpair, NULL, 0, "EACCES EPERM ENOENT ECONNREFUSED EOPNOTSUPP ENOTCONN", NULL,
-      "landlock,masks,seccomp,mounts", CTL_OUTSIDE, 0, NULL },
-    { "C-03a", "ask a metadata-like service on the host's loopback", w_loopback, "metaport", 0, "ECONNREFUSED ENETUNREACH EACCES EADDRNOTAVAIL", NULL,
-      "netns", CTL_OUTSIDE, 0, NULL },
+    {"W-03", "connect to a link-local address with a scope", w_connect, "fe80::1", 80, NOWHERE " EINVAL", NULL, "netns",
+     CTL_KERNEL, 0, NOROUTE},
+    {"W-04a", "UDP to port 53", w_udp, "1.1.1.1", 53, NOWHERE, NULL, "netns", CTL_OUTSIDE, 0, NOROUTE},
+    {"W-04b", "UDP to port 443", w_udp, "1.1.1.1", 443, NOWHERE, NULL, "netns", CTL_OUTSIDE, 0, NOROUTE},
+    {"W-06a", "connect to a service on the host's loopback", w_loopback, "tcpport", 0,
+     "ECONNREFUSED ENETUNREACH EACCES EADDRNOTAVAIL", NULL, "netns", CTL_OUTSIDE, 0, NULL},
+    {"W-06b", "the same by the mapped IPv6 form", w_loopback, "tcpport", 1,
+     "ECONNREFUSED ENETUNREACH EACCES EADDRNOTAVAIL EAFNOSUPPORT", NULL, "netns", CTL_OUTSIDE, 0,
+     "this host has no IPv6"},
+    {"W-06c", "only the loopback interface exists", w_interfaces, NULL, 0, "only-lo", NULL, "netns", CTL_OUTSIDE, 0,
+     "this host has no other interface"},
+    {"W-08", "add an address by netlink", w_add_addr, NULL, 0, "EPERM", NULL, "caps", CTL_NS, A_INSIDE, NULL},
+    {"W-09a", "SO_MARK", w_mark, NULL, 0, "EPERM", NULL, "caps", CTL_NS, 0, NULL},
+    {"W-09b", "SO_BINDTODEVICE lo (harmless)", w_mark, NULL, 1, "success EPERM ENODEV", NULL, "", CTL_ALLOWED, 0, NULL},
+    {"W-10a", "bind port 80", w_bind, NULL, 80, "EACCES", "EACCES success", "caps", CTL_NS, 0, NULL},
+    {"W-10b", "bind port 18080 of the own namespace (allowed)", w_bind, NULL, 18080, "success", NULL, "", CTL_ALLOWED,
+     0, NULL},
+    {"W-12a", "connect to an abstract socket of the host", w_unix, "abstract", 1, "ECONNREFUSED EPERM EACCES", NULL,
+     "netns,landlock", CTL_OUTSIDE, 0, NULL},
+    {"W-12b", "connect to a path socket of the host", w_unix, "unixsock", 0, "EACCES EPERM ENOENT ECONNREFUSED", NULL,
+     "landlock,masks,seccomp,mounts", CTL_OUTSIDE, 0, NULL},
+    {"W-12c", "connect to a path socket in the host's /run", w_unix, "runsock", 0, "EACCES EPERM ENOENT ECONNREFUSED",
+     NULL, "run,landlock,masks,seccomp", CTL_OUTSIDE, 0, NULL},
+    {"W-12d", "connect to a path socket in the host's /tmp", w_unix, "tmpsock", 0, "EACCES EPERM ENOENT ECONNREFUSED",
+     NULL, "tmp,landlock,masks,seccomp", CTL_OUTSIDE, 0, NULL},
+    {"W-12e", "aim a datagram pair at a path socket of the host", w_socketpair, NULL, 0,
+     "EACCES EPERM ENOENT ECONNREFUSED EOPNOTSUPP ENOTCONN", NULL, "landlock,masks,seccomp,mounts", CTL_OUTSIDE, 0,
+     NULL},
+    {"C-03a", "ask a metadata-like service on the host's loopback", w_loopback, "metaport", 0,
+     "ECONNREFUSED ENETUNREACH EACCES EADDRNOTAVAIL", NULL, "netns", CTL_OUTSIDE, 0, NULL},
 };
 
-const struct attempt_table probe_net = { "network", rows, ROWS(rows) };
+const struct attempt_table probe_net = {"network", rows, ROWS(rows)};

@@ -25,10 +25,7 @@
 #include <time.h>
 #include <unistd.h>
 
-static void n_unshare(const struct attempt *a, struct seen *s)
-{
-    seen_rc(s, syscall(SYS_unshare, a->num));
-}
+static void n_unshare(const struct attempt *a, struct seen *s) { seen_rc(s, syscall(SYS_unshare, a->num)); }
 
 static void n_clone(const struct attempt *a, struct seen *s)
 {
@@ -42,7 +39,7 @@ static void n_clone(const struct attempt *a, struct seen *s)
 
 static void n_clone3(const struct attempt *a, struct seen *s)
 {
-    struct clone_args args = { .flags = (uint64_t)a->num, .exit_signal = SIGCHLD };
+    struct clone_args args = {.flags = (uint64_t)a->num, .exit_signal = SIGCHLD};
     long rc = syscall(SYS_clone3, &args, sizeof args);
     if (rc == 0)
         _exit(0);
@@ -110,7 +107,7 @@ static unsigned long long cap_line(const char *status, const char *key)
 
 static void n_caps(const struct attempt *a, struct seen *s)
 {
-    static const char *const keys[] = { "CapInh:\t", "CapPrm:\t", "CapEff:\t", "CapBnd:\t", "CapAmb:\t" };
+    static const char *const keys[] = {"CapInh:\t", "CapPrm:\t", "CapEff:\t", "CapBnd:\t", "CapAmb:\t"};
     const unsigned long long computer_caps =
         BIT(CAP_CHOWN) | BIT(CAP_DAC_OVERRIDE) | BIT(CAP_FOWNER) | BIT(CAP_FSETID) | BIT(CAP_SETUID) | BIT(CAP_SETGID) |
         BIT(CAP_KILL) | BIT(CAP_SETPCAP) | BIT(CAP_SYS_CHROOT) | BIT(CAP_AUDIT_WRITE) | BIT(CAP_NET_BIND_SERVICE);
@@ -130,15 +127,15 @@ static void n_caps(const struct attempt *a, struct seen *s)
 
 static void n_capset(const struct attempt *a, struct seen *s)
 {
-    struct __user_cap_header_struct h = { _LINUX_CAPABILITY_VERSION_3, 0 };
-    struct __user_cap_data_struct d[2] = { { .effective = 1u << CAP_SYS_ADMIN, .permitted = 1u << CAP_SYS_ADMIN } };
+    struct __user_cap_header_struct h = {_LINUX_CAPABILITY_VERSION_3, 0};
+    struct __user_cap_data_struct d[2] = {{.effective = 1u << CAP_SYS_ADMIN, .permitted = 1u << CAP_SYS_ADMIN}};
     (void)a;
     seen_rc(s, syscall(SYS_capset, &h, d));
 }
 
 static void n_ambient(const struct attempt *a, struct seen *s)
 {
-    struct __user_cap_header_struct h = { _LINUX_CAPABILITY_VERSION_3, 0 };
+    struct __user_cap_header_struct h = {_LINUX_CAPABILITY_VERSION_3, 0};
     struct __user_cap_data_struct d[2];
     (void)a;
     if (syscall(SYS_capget, &h, d) == 0) {
@@ -204,15 +201,23 @@ static void n_uid_map(const struct attempt *a, struct seen *s)
 
 static void n_clock(const struct attempt *a, struct seen *s)
 {
-    struct timex tx = { .modes = ADJ_TICK, .tick = 1 }; /* out of range: refused after the permission check */
-    struct timex rd = { .modes = 0 };
+    struct timex tx = {.modes = ADJ_TICK, .tick = 1}; /* out of range: refused after the permission check */
+    struct timex rd = {.modes = 0};
     switch (a->num) {
-    case 0: seen_rc(s, syscall(SYS_settimeofday, NULL, NULL)); break;
-    case 1: SEEN_PAST(s, syscall(SYS_clock_adjtime, CLOCK_REALTIME, &tx), EINVAL); break;
-    case 2: SEEN_PAST(s, syscall(SYS_adjtimex, &tx), EINVAL); break;
-    case 3: seen_rc(s, syscall(SYS_clock_adjtime, CLOCK_REALTIME, &rd)); break;
+    case 0:
+        seen_rc(s, syscall(SYS_settimeofday, NULL, NULL));
+        break;
+    case 1:
+        SEEN_PAST(s, syscall(SYS_clock_adjtime, CLOCK_REALTIME, &tx), EINVAL);
+        break;
+    case 2:
+        SEEN_PAST(s, syscall(SYS_adjtimex, &tx), EINVAL);
+        break;
+    case 3:
+        seen_rc(s, syscall(SYS_clock_adjtime, CLOCK_REALTIME, &rd));
+        break;
     default: {
-        struct timespec bad = { .tv_sec = 0, .tv_nsec = 0 };
+        struct timespec bad = {.tv_sec = 0, .tv_nsec = 0};
         /* CLOCK_MONOTONIC cannot be set by anyone; a filter answers before the kernel says so. */
         SEEN_PAST(s, syscall(SYS_clock_settime, CLOCK_MONOTONIC, &bad), EINVAL);
     }
@@ -237,72 +242,83 @@ static void n_hostname(const struct attempt *a, struct seen *s)
 #define NSW "seccomp,caps,userns-limit"
 
 static const struct attempt rows[] = {
-    { "N-01", "unshare a user namespace", n_unshare, NULL, CLONE_NEWUSER, "EPERM", NULL, "seccomp,userns-limit", CTL_OUTSIDE, 0, NULL },
-    { "N-02a", "clone a user namespace", n_clone, NULL, CLONE_NEWUSER, "EPERM", NULL, "seccomp,userns-limit", CTL_OUTSIDE, 0, NULL },
-    { "N-02b", "clone a mount namespace", n_clone, NULL, CLONE_NEWNS, "EPERM", NULL, NSW, CTL_NS, 0, NULL },
-    { "N-02c", "clone a pid namespace", n_clone, NULL, CLONE_NEWPID, "EPERM", NULL, NSW, CTL_NS, 0, NULL },
-    { "N-02d", "clone a network namespace", n_clone, NULL, CLONE_NEWNET, "EPERM", NULL, NSW, CTL_NS, 0, NULL },
-    { "N-02e", "clone an IPC namespace", n_clone, NULL, CLONE_NEWIPC, "EPERM", NULL, NSW, CTL_NS, 0, NULL },
-    { "N-02f", "clone a UTS namespace", n_clone, NULL, CLONE_NEWUTS, "EPERM", NULL, NSW, CTL_NS, 0, NULL },
-    { "N-02g", "clone a cgroup namespace", n_clone, NULL, CLONE_NEWCGROUP, "EPERM", NULL, NSW, CTL_NS, 0, NULL },
-    { "N-02h", "unshare a time namespace", n_unshare, NULL, CLONE_NEWTIME, "EPERM", NULL, NSW, CTL_NS, 0, NULL },
-    { "N-02i", "unshare a mount namespace", n_unshare, NULL, CLONE_NEWNS, "EPERM", NULL, NSW, CTL_NS, 0, NULL },
-    { "N-03a", "clone3 without flags", n_clone3, NULL, 0, "ENOSYS", NULL, "seccomp", CTL_OUTSIDE, 0, NULL },
-    { "N-03b", "clone3 of a user namespace", n_clone3, NULL, CLONE_NEWUSER, "ENOSYS EPERM", NULL, "seccomp,userns-limit",
-      CTL_OUTSIDE, 0, NULL },
-    { "N-04a", "clone a user namespace with the upper half set", n_clone, NULL, 0x100000000L | CLONE_NEWUSER, "EPERM", NULL,
-      "seccomp,userns-limit", CTL_OUTSIDE, 0, NULL },
-    { "N-04b", "clone a network namespace with the upper half set", n_clone, NULL, 0x7fffffff00000000L | CLONE_NEWNET, "EPERM", NULL,
-      NSW, CTL_NS, 0, NULL },
-    { "N-05a", "open init's network namespace", n_open_init_ns, "net", 0, "EACCES EPERM", NULL, "dumpable,landlock", CTL_OUTSIDE, 0, NULL },
-    { "N-05b", "open init's user namespace", n_open_init_ns, "user", 0, "EACCES EPERM", NULL, "dumpable,landlock", CTL_OUTSIDE, 0, NULL },
-    { "N-05c", "open init's mount namespace", n_open_init_ns, "mnt", 0, "EACCES EPERM", NULL, "dumpable,landlock", CTL_OUTSIDE, 0, NULL },
-    { "N-05d", "setns to the own network namespace", n_setns, "/proc/self/ns/net", 0, "EPERM", NULL, "seccomp,caps", CTL_NS, 0, NULL },
-    { "N-05e", "setns to the own user namespace", n_setns, "/proc/self/ns/user", 0, "EPERM", NULL, "seccomp", CTL_OUTSIDE, 0, NULL },
-    { "N-05f", "setns to the own mount namespace", n_setns, "/proc/self/ns/mnt", 0, "EPERM", NULL, "seccomp,caps", CTL_NS, 0,
-      "wants CAP_SYS_CHROOT as well, and no other holder of the file system state" },
-    { "N-06", "ask for the parent of the own user namespace", n_parent, NULL, 0, "EPERM EACCES ENOTTY", NULL, "", CTL_KERNEL, 0,
-      "the kernel never hands out a namespace above the caller's own" },
-    { "N-08a", "write /proc/self/uid_map", n_map_write, "/proc/self/uid_map", 0, "EPERM EACCES EROFS", NULL, "", CTL_KERNEL, 0,
-      "a map can be written once, and it is written" },
-    { "N-08b", "write /proc/self/gid_map", n_map_write, "/proc/self/gid_map", 0, "EPERM EACCES EROFS", NULL, "", CTL_KERNEL, 0,
-      "a map can be written once, and it is written" },
-    { "N-08c", "write allow to /proc/self/setgroups", n_map_write, "/proc/self/setgroups", 1, "EPERM EACCES EROFS", NULL, "", CTL_KERNEL,
-      0, "cannot change once the gid map is written" },
-    { "N-09a", "mount procfs in a nested namespace", n_nested_mount, "proc", 0, "EPERM", NULL, "seccomp,userns-limit,landlock,proc",
-      CTL_OUTSIDE, 0, "a masked procfs above makes the kernel refuse a fresh one below" },
-    { "N-09b", "mount an overlay in a nested namespace", n_nested_mount, "overlay", 0, "EPERM", NULL, "seccomp,userns-limit,landlock",
-      CTL_OUTSIDE, 0, NULL },
-    { "N-09c", "mount a tmpfs in a nested namespace", n_nested_mount, "tmpfs", 0, "EPERM", NULL, "seccomp,userns-limit,landlock",
-      CTL_OUTSIDE, 0, NULL },
-    { "N-10a", "inheritable capabilities", n_caps, "inheritable", 0, "zero", NULL, "caps", CTL_NS, 0, NULL },
-    { "N-10b", "permitted capabilities", n_caps, "permitted", 1, "zero", NULL, "caps", CTL_NS, 0, NULL },
-    { "N-10c", "effective capabilities", n_caps, "effective", 2, "zero", NULL, "caps", CTL_NS, 0, NULL },
-    { "N-10d", "bounding set", n_caps, "bounding", 3, "zero", NULL, "caps", CTL_OUTSIDE, 0, NULL },
-    { "N-10e", "ambient capabilities", n_caps, "ambient", 4, "zero", NULL, "caps", CTL_NS, 0, NULL },
-    { "N-11", "raise CAP_SYS_ADMIN with capset", n_capset, NULL, 0, "EPERM", NULL, "caps", CTL_NS, 0, NULL },
-    { "N-13", "raise an ambient capability", n_ambient, NULL, 0, "EPERM", NULL, "caps,securebits", CTL_NS, 0, NULL },
-    { "N-14a", "securebits are locked", n_securebits, NULL, 0, "locked", "locked leak", "securebits", CTL_OUTSIDE, 0, NULL },
-    { "N-14b", "clear the securebits", n_securebits, NULL, 1, "EPERM", NULL, "caps,securebits", CTL_NS, 0, NULL },
-    { "N-15a", "setuid(0)", n_setuid, NULL, 0, "EINVAL EPERM already", NULL, "caps", CTL_ROOT, 0,
-      "0 is not in a one-uid map, and a root caller is 0 inside already" },
-    { "N-15b", "setuid(1)", n_setuid, NULL, 1, "EINVAL EPERM", "EINVAL EPERM success", "caps", CTL_ROOT, 0, "1 is not in a one-uid map" },
-    { "N-16", "setgroups", n_setgroups, NULL, 0, "EPERM", "EPERM success", "caps,seccomp", CTL_ROOT, 0, "setgroups is denied in a one-uid map" },
-    { "N-18a", "host 0 in the uid map", n_uid_map, "/proc/self/uid_map", 0, "no-host-0", NULL, "userns-range", CTL_OUTSIDE, 0,
-      "an ordinary user has no host 0 to map" },
-    { "N-18b", "host 0 in the gid map", n_uid_map, "/proc/self/gid_map", 0, "no-host-0", NULL, "userns-range", CTL_OUTSIDE, 0,
-      "an ordinary user has no host 0 to map" },
-    { "N-19a", "settimeofday", n_clock, NULL, 0, "EPERM", NULL, "seccomp,caps", CTL_ROOT, 0,
-      "the kernel wants CAP_SYS_TIME of the initial user namespace" },
-    { "N-19b", "clock_adjtime, set", n_clock, NULL, 1, "EPERM", NULL, "seccomp,caps", CTL_ROOT, 0,
-      "the kernel wants CAP_SYS_TIME of the initial user namespace" },
-    { "N-19c", "adjtimex, set", n_clock, NULL, 2, "EPERM", NULL, "seccomp,caps", CTL_ROOT, 0,
-      "the kernel wants CAP_SYS_TIME of the initial user namespace" },
-    { "N-19d", "clock_adjtime, read", n_clock, NULL, 3, "success EPERM", NULL, "", CTL_ALLOWED, 0, NULL },
-    { "N-19e", "clock_settime", n_clock, NULL, 4, "EPERM", NULL, "seccomp", CTL_OUTSIDE, 0, NULL },
-    { "N-20a", "sethostname", n_hostname, NULL, 0, "EPERM", NULL, "seccomp,caps", CTL_NS, 0, NULL },
-    { "N-20b", "setdomainname", n_hostname, NULL, 1, "EPERM", NULL, "seccomp,caps", CTL_NS, 0, NULL },
-    { "N-20c", "the host's name in uname", n_hostname, NULL, 2, "private", NULL, "utsns", CTL_OUTSIDE, 0, NULL },
+    {"N-01", "unshare a user namespace", n_unshare, NULL, CLONE_NEWUSER, "EPERM", NULL, "seccomp,userns-limit",
+     CTL_OUTSIDE, 0, NULL},
+    {"N-02a", "clone a user namespace", n_clone, NULL, CLONE_NEWUSER, "EPERM", NULL, "seccomp,userns-limit",
+     CTL_OUTSIDE, 0, NULL},
+    {"N-02b", "clone a mount namespace", n_clone, NULL, CLONE_NEWNS, "EPERM", NULL, NSW, CTL_NS, 0, NULL},
+    {"N-02c", "clone a pid namespace", n_clone, NULL, CLONE_NEWPID, "EPERM", NULL, NSW, CTL_NS, 0, NULL},
+    {"N-02d", "clone a network namespace", n_clone, NULL, CLONE_NEWNET, "EPERM", NULL, NSW, CTL_NS, 0, NULL},
+    {"N-02e", "clone an IPC namespace", n_clone, NULL, CLONE_NEWIPC, "EPERM", NULL, NSW, CTL_NS, 0, NULL},
+    {"N-02f", "clone a UTS namespace", n_clone, NULL, CLONE_NEWUTS, "EPERM", NULL, NSW, CTL_NS, 0, NULL},
+    {"N-02g", "clone a cgroup namespace", n_clone, NULL, CLONE_NEWCGROUP, "EPERM", NULL, NSW, CTL_NS, 0, NULL},
+    {"N-02h", "unshare a time namespace", n_unshare, NULL, CLONE_NEWTIME, "EPERM", NULL, NSW, CTL_NS, 0, NULL},
+    {"N-02i", "unshare a mount namespace", n_unshare, NULL, CLONE_NEWNS, "EPERM", NULL, NSW, CTL_NS, 0, NULL},
+    {"N-03a", "clone3 without flags", n_clone3, NULL, 0, "ENOSYS", NULL, "seccomp", CTL_OUTSIDE, 0, NULL},
+    {"N-03b", "clone3 of a user namespace", n_clone3, NULL, CLONE_NEWUSER, "ENOSYS EPERM", NULL, "seccomp,userns-limit",
+     CTL_OUTSIDE, 0, NULL},
+    {"N-04a", "clone a user namespace with the upper half set", n_clone, NULL, 0x100000000L | CLONE_NEWUSER, "EPERM",
+     NULL, "seccomp,userns-limit", CTL_OUTSIDE, 0, NULL},
+    {"N-04b", "clone a network namespace with the upper half set", n_clone, NULL, 0x7fffffff00000000L | CLONE_NEWNET,
+     "EPERM", NULL, NSW, CTL_NS, 0, NULL},
+    {"N-05a", "open init's network namespace", n_open_init_ns, "net", 0, "EACCES EPERM", NULL, "dumpable,landlock",
+     CTL_OUTSIDE, 0, NULL},
+    {"N-05b", "open init's user namespace", n_open_init_ns, "user", 0, "EACCES EPERM", NULL, "dumpable,landlock",
+     CTL_OUTSIDE, 0, NULL},
+    {"N-05c", "open init's mount namespace", n_open_init_ns, "mnt", 0, "EACCES EPERM", NULL, "dumpable,landlock",
+     CTL_OUTSIDE, 0, NULL},
+    {"N-05d", "setns to the own network namespace", n_setns, "/proc/self/ns/net", 0, "EPERM", NULL, "seccomp,caps",
+     CTL_NS, 0, NULL},
+    {"N-05e", "setns to the own user namespace", n_setns, "/proc/self/ns/user", 0, "EPERM", NULL, "seccomp",
+     CTL_OUTSIDE, 0, NULL},
+    {"N-05f", "setns to the own mount namespace", n_setns, "/proc/self/ns/mnt", 0, "EPERM", NULL, "seccomp,caps",
+     CTL_NS, 0, "wants CAP_SYS_CHROOT as well, and no other holder of the file system state"},
+    {"N-06", "ask for the parent of the own user namespace", n_parent, NULL, 0, "EPERM EACCES ENOTTY", NULL, "",
+     CTL_KERNEL, 0, "the kernel never hands out a namespace above the caller's own"},
+    {"N-08a", "write /proc/self/uid_map", n_map_write, "/proc/self/uid_map", 0, "EPERM EACCES EROFS", NULL, "",
+     CTL_KERNEL, 0, "a map can be written once, and it is written"},
+    {"N-08b", "write /proc/self/gid_map", n_map_write, "/proc/self/gid_map", 0, "EPERM EACCES EROFS", NULL, "",
+     CTL_KERNEL, 0, "a map can be written once, and it is written"},
+    {"N-08c", "write allow to /proc/self/setgroups", n_map_write, "/proc/self/setgroups", 1, "EPERM EACCES EROFS", NULL,
+     "", CTL_KERNEL, 0, "cannot change once the gid map is written"},
+    {"N-09a", "mount procfs in a nested namespace", n_nested_mount, "proc", 0, "EPERM", NULL,
+     "seccomp,userns-limit,landlock,proc", CTL_OUTSIDE, 0,
+     "a masked procfs above makes the kernel refuse a fresh one below"},
+    {"N-09b", "mount an overlay in a nested namespace", n_nested_mount, "overlay", 0, "EPERM", NULL,
+     "seccomp,userns-limit,landlock", CTL_OUTSIDE, 0, NULL},
+    {"N-09c", "mount a tmpfs in a nested namespace", n_nested_mount, "tmpfs", 0, "EPERM", NULL,
+     "seccomp,userns-limit,landlock", CTL_OUTSIDE, 0, NULL},
+    {"N-10a", "inheritable capabilities", n_caps, "inheritable", 0, "zero", NULL, "caps", CTL_NS, 0, NULL},
+    {"N-10b", "permitted capabilities", n_caps, "permitted", 1, "zero", NULL, "caps", CTL_NS, 0, NULL},
+    {"N-10c", "effective capabilities", n_caps, "effective", 2, "zero", NULL, "caps", CTL_NS, 0, NULL},
+    {"N-10d", "bounding set", n_caps, "bounding", 3, "zero", NULL, "caps", CTL_OUTSIDE, 0, NULL},
+    {"N-10e", "ambient capabilities", n_caps, "ambient", 4, "zero", NULL, "caps", CTL_NS, 0, NULL},
+    {"N-11", "raise CAP_SYS_ADMIN with capset", n_capset, NULL, 0, "EPERM", NULL, "caps", CTL_NS, 0, NULL},
+    {"N-13", "raise an ambient capability", n_ambient, NULL, 0, "EPERM", NULL, "caps,securebits", CTL_NS, 0, NULL},
+    {"N-14a", "securebits are locked", n_securebits, NULL, 0, "locked", "locked leak", "securebits", CTL_OUTSIDE, 0,
+     NULL},
+    {"N-14b", "clear the securebits", n_securebits, NULL, 1, "EPERM", NULL, "caps,securebits", CTL_NS, 0, NULL},
+    {"N-15a", "setuid(0)", n_setuid, NULL, 0, "EINVAL EPERM already", NULL, "caps", CTL_ROOT, 0,
+     "0 is not in a one-uid map, and a root caller is 0 inside already"},
+    {"N-15b", "setuid(1)", n_setuid, NULL, 1, "EINVAL EPERM", "EINVAL EPERM success", "caps", CTL_ROOT, 0,
+     "1 is not in a one-uid map"},
+    {"N-16", "setgroups", n_setgroups, NULL, 0, "EPERM", "EPERM success", "caps,seccomp", CTL_ROOT, 0,
+     "setgroups is denied in a one-uid map"},
+    {"N-18a", "host 0 in the uid map", n_uid_map, "/proc/self/uid_map", 0, "no-host-0", NULL, "userns-range",
+     CTL_OUTSIDE, 0, "an ordinary user has no host 0 to map"},
+    {"N-18b", "host 0 in the gid map", n_uid_map, "/proc/self/gid_map", 0, "no-host-0", NULL, "userns-range",
+     CTL_OUTSIDE, 0, "an ordinary user has no host 0 to map"},
+    {"N-19a", "settimeofday", n_clock, NULL, 0, "EPERM", NULL, "seccomp,caps", CTL_ROOT, 0,
+     "the kernel wants CAP_SYS_TIME of the initial user namespace"},
+    {"N-19b", "clock_adjtime, set", n_clock, NULL, 1, "EPERM", NULL, "seccomp,caps", CTL_ROOT, 0,
+     "the kernel wants CAP_SYS_TIME of the initial user namespace"},
+    {"N-19c", "adjtimex, set", n_clock, NULL, 2, "EPERM", NULL, "seccomp,caps", CTL_ROOT, 0,
+     "the kernel wants CAP_SYS_TIME of the initial user namespace"},
+    {"N-19d", "clock_adjtime, read", n_clock, NULL, 3, "success EPERM", NULL, "", CTL_ALLOWED, 0, NULL},
+    {"N-19e", "clock_settime", n_clock, NULL, 4, "EPERM", NULL, "seccomp", CTL_OUTSIDE, 0, NULL},
+    {"N-20a", "sethostname", n_hostname, NULL, 0, "EPERM", NULL, "seccomp,caps", CTL_NS, 0, NULL},
+    {"N-20b", "setdomainname", n_hostname, NULL, 1, "EPERM", NULL, "seccomp,caps", CTL_NS, 0, NULL},
+    {"N-20c", "the host's name in uname", n_hostname, NULL, 2, "private", NULL, "utsns", CTL_OUTSIDE, 0, NULL},
 };
 
-const struct attempt_table probe_ns = { "namespaces and privilege", rows, ROWS(rows) };
+const struct attempt_table probe_ns = {"namespaces and privilege", rows, ROWS(rows)};

@@ -49,7 +49,7 @@ static void p_proc_file(const struct attempt *a, struct seen *s)
 static void p_vm_read(const struct attempt *a, struct seen *s)
 {
     char b[8];
-    struct iovec local = { b, sizeof b }, remote = { (void *)0x1000, sizeof b };
+    struct iovec local = {b, sizeof b}, remote = {(void *)0x1000, sizeof b};
     long rc = a->num ? process_vm_writev(probe_target(), &local, 1, &remote, 1, 0)
                      : process_vm_readv(probe_target(), &local, 1, &remote, 1, 0);
     SEEN_PAST(s, rc, EFAULT);
@@ -100,7 +100,9 @@ static void p_tty_ioctl(const struct attempt *a, struct seen *s)
 {
     static char x = 'x';
     static int zero = 0;
-    static struct { char op[16]; } linux_op = { { TIOCL_GETFGCONSOLE } };
+    static struct {
+        char op[16];
+    } linux_op = {{TIOCL_GETFGCONSOLE}};
     int tty = own_terminal();
     unsigned long req = (unsigned long)a->num;
     void *arg = (uint32_t)req == TIOCSTI ? (void *)&x : (uint32_t)req == TIOCSETD ? (void *)&zero : (void *)&linux_op;
@@ -253,7 +255,7 @@ static void p_nnp(const struct attempt *a, struct seen *s)
 
 static void p_priority(const struct attempt *a, struct seen *s)
 {
-    struct sched_param fifo = { .sched_priority = 1 };
+    struct sched_param fifo = {.sched_priority = 1};
     if (a->num)
         seen_rc(s, sched_setscheduler(0, SCHED_FIFO, &fifo));
     else
@@ -294,72 +296,82 @@ static void p_ipc(const struct attempt *a, struct seen *s)
 }
 
 #define HANDS_OFF "EPERM EACCES"
-#define BOTH "dumpable,landlock"
+#define BOTH      "dumpable,landlock"
 
 static const struct attempt rows[] = {
-    { "P-01a", "ptrace attach to init", p_ptrace, NULL, 0, HANDS_OFF, NULL, "seccomp," BOTH, CTL_OUTSIDE, 0, NULL },
-    { "P-01b", "ptrace seize init", p_ptrace, NULL, 1, HANDS_OFF, NULL, "seccomp," BOTH, CTL_OUTSIDE, 0, NULL },
-    { "P-02a", "open the memory of init", p_proc_file, "mem", 1, HANDS_OFF " EROFS", NULL, BOTH ",proc", CTL_OUTSIDE, 0, NULL },
-    { "P-02b", "read the environment of init", p_proc_file, "environ", 0, HANDS_OFF, NULL, BOTH, CTL_OUTSIDE, 0, NULL },
-    { "P-02c", "open the root of init", p_proc_file, "root", 0, HANDS_OFF, NULL, BOTH, CTL_OUTSIDE, 0, NULL },
-    { "P-02d", "list the descriptors of init", p_proc_file, "fd", 0, HANDS_OFF, NULL, BOTH, CTL_OUTSIDE, 0, NULL },
-    { "P-02e", "open the maps of init", p_proc_file, "maps", 0, HANDS_OFF, NULL, BOTH, CTL_OUTSIDE, 0, NULL },
-    { "P-03a", "process_vm_readv of init", p_vm_read, NULL, 0, HANDS_OFF, NULL, "seccomp," BOTH, CTL_OUTSIDE, 0, NULL },
-    { "P-03b", "process_vm_writev of init", p_vm_read, NULL, 1, HANDS_OFF, NULL, "seccomp," BOTH, CTL_OUTSIDE, 0, NULL },
-    { "P-04a", "pidfd_getfd of init", p_pidfd_getfd, NULL, 0, HANDS_OFF " ENOSYS", NULL, "seccomp," BOTH, CTL_OUTSIDE, 0, NULL },
-    { "P-04b", "kcmp with init", p_kcmp, NULL, 0, HANDS_OFF " ENOSYS", NULL, "seccomp," BOTH, CTL_OUTSIDE, 0, NULL },
-    { "P-05a", "TIOCSTI on an own terminal", p_tty_ioctl, NULL, TIOCSTI, "EPERM", NULL, "seccomp", CTL_OUTSIDE, 0,
-      "needs dev.tty.legacy_tiocsti=1 to be shown" },
-    { "P-05b", "open the caller's terminal as /dev/tty", p_ctty, NULL, 0, "ENXIO ENOENT EACCES success", NULL, "", CTL_OUTSIDE, A_TTY,
-      "a run on a terminal keeps one; P-05c and P-05d show that nothing can be typed into it" },
-    { "P-05c", "type into the caller's terminal through /dev/tty", p_ctty, NULL, 1, "EPERM ENXIO ENOENT EACCES EIO", NULL,
-      "seccomp", CTL_OUTSIDE, A_TTY, "needs dev.tty.legacy_tiocsti=1 to be shown" },
-    { "P-05d", "type into the caller's terminal through stdin", p_ctty, NULL, 2, "EPERM ENOTTY EIO", NULL, "seccomp",
-      CTL_OUTSIDE, A_TTY, "needs dev.tty.legacy_tiocsti=1 to be shown" },
-    { "P-06a", "TIOCSTI with the upper register half set", p_tty_ioctl, NULL, 0x100000000L | TIOCSTI, "EPERM", NULL, "seccomp",
-      CTL_OUTSIDE, 0, "needs dev.tty.legacy_tiocsti=1 to be shown" },
-    { "P-06b", "TIOCLINUX", p_tty_ioctl, NULL, TIOCLINUX, "EPERM ENOTTY", NULL, "seccomp", CTL_KERNEL, 0,
-      "only virtual consoles answer it, a pseudo-terminal says ENOTTY" },
-    { "P-06c", "TIOCSETD", p_tty_ioctl, NULL, TIOCSETD, "EPERM", NULL, "seccomp", CTL_OUTSIDE, 0, NULL },
-    { "P-06d", "KDSKBENT", p_tty_ioctl, NULL, KDSKBENT, "EPERM ENOTTY", NULL, "", CTL_KERNEL, 0,
-      "only virtual consoles answer it, a pseudo-terminal says ENOTTY" },
-    { "P-07a", "signal a host process by its number", p_kill_host, NULL, 0, "ESRCH EPERM", NULL, "pidns,landlock,userns-range", CTL_OUTSIDE, 0,
-      "for a root caller the uids differ as well, so the kernel answers EPERM" },
-    { "P-07b", "kill(-1) from inside", p_kill_all, NULL, 0, "success signal", NULL, "pidns", CTL_NONE, A_ALONE | A_INSIDE,
-      "outside, or without the pid namespace, it would end the caller's own processes; a sentinel outside shows the effect" },
-    { "P-07c", "every signal 1-64 to init", p_signal_init, NULL, 0, "survived signal", NULL, "", CTL_NONE, A_ALONE | A_INSIDE,
-      "only means something against an init of ours" },
-    { "P-08a", "descriptors above 2 at the first instruction", p_fds, NULL, 0, "none", NULL, "fds", CTL_OUTSIDE, 0, NULL },
-    { "P-08b", "create a file through a host directory on stdin", p_stdin_dir, NULL, 1, "EACCES EPERM EROFS ENOTDIR EBADF not-started",
-      NULL, "landlock", CTL_OUTSIDE, A_STDIN_DIR, NULL },
-    { "P-08c", "read a denied key through the home directory on stdin", p_stdin_dir, NULL, 0,
-      "EACCES EPERM ENOTDIR EBADF not-started", NULL, "landlock", CTL_OUTSIDE, A_STDIN_DIR, NULL },
-    { "P-08d", "make a host directory on stdin the working directory", p_stdin_up, NULL, 0,
-      "inside EACCES ENOTDIR EBADF not-started", NULL, "landlock", CTL_KERNEL, A_STDIN_DIR,
-      "outside every directory is inside the one tree; see P-08b and P-08c for the effect" },
-    { "P-09", "working directory is an absolute path inside", p_cwd, NULL, 0, "absolute", NULL, "", CTL_KERNEL, 0,
-      "a property of the start, not an attempt" },
-    { "P-10", "2000 orphans are reaped", p_orphans, NULL, 0, "reaped", NULL, "", CTL_NONE, A_ALONE | A_INSIDE,
-      "a duty of init, not a layer" },
-    { "P-13", "control characters in comm and in a refused path reach no log raw", p_comm, NULL, 0, "EROFS EACCES EPERM",
-      "EROFS EACCES EPERM success", "mounts,landlock,userns-range", CTL_ROOT, 0, "the foreign uid stops the write as well" },
-    { "P-14", "PR_SET_MM", p_set_mm, NULL, 0, "EPERM", NULL, "seccomp,caps", CTL_ROOT, 0,
-      "the kernel wants CAP_SYS_RESOURCE of the initial user namespace" },
-    { "P-15a", "no_new_privs is set", p_nnp, NULL, 0, "set", "set leak", "nnp,caps", CTL_OUTSIDE, 0, NULL },
-    { "P-15b", "clear no_new_privs", p_nnp, NULL, 1, "EINVAL EPERM", NULL, "", CTL_KERNEL, 0, "the kernel has no way back" },
-    { "P-17a", "raise the own priority", p_priority, NULL, 0, "EACCES EPERM", NULL, "caps", CTL_ROOT, 0,
-      "the kernel wants CAP_SYS_NICE of the initial user namespace" },
-    { "P-17b", "SCHED_FIFO", p_priority, NULL, 1, "EPERM", NULL, "caps", CTL_ROOT, 0,
-      "the kernel wants CAP_SYS_NICE of the initial user namespace" },
-    { "P-18", "raise the hard limit of open files", p_nofile, NULL, 0, "EPERM", NULL, "caps", CTL_ROOT, 0,
-      "the kernel wants CAP_SYS_RESOURCE of the initial user namespace" },
-    { "P-19", "oom_score_adj -1000", p_oom, NULL, 0, "EACCES EROFS EPERM", NULL, "proc,caps,landlock", CTL_ROOT, 0,
-      "the kernel wants CAP_SYS_RESOURCE of the initial user namespace" },
-    { "P-20a", "attach a SysV segment of the host", p_ipc, "shmkey", 0, "ENOENT", NULL, "ipcns", CTL_OUTSIDE, 0, NULL },
-    { "P-20b", "open a POSIX queue of the host", p_ipc, "mqname", 1, "ENOENT EACCES", NULL, "ipcns,landlock", CTL_OUTSIDE, 0, NULL },
-    { "P-20c", "open a file in the host's /dev/shm", p_ipc, "shmfile", 2, "ENOENT", NULL, "dev", CTL_OUTSIDE, 0, NULL },
-    { "P-20d", "open a file in the host's /tmp", p_ipc, "tmpfile", 2, "ENOENT", NULL, "tmp", CTL_OUTSIDE, 0, NULL },
-    { "P-20e", "open a file in the host's /run", p_ipc, "runfile", 2, "ENOENT EACCES", NULL, "run", CTL_OUTSIDE, 0, NULL },
+    {"P-01a", "ptrace attach to init", p_ptrace, NULL, 0, HANDS_OFF, NULL, "seccomp," BOTH, CTL_OUTSIDE, 0, NULL},
+    {"P-01b", "ptrace seize init", p_ptrace, NULL, 1, HANDS_OFF, NULL, "seccomp," BOTH, CTL_OUTSIDE, 0, NULL},
+    {"P-02a", "open the memory of init", p_proc_file, "mem", 1, HANDS_OFF " EROFS", NULL, BOTH ",proc", CTL_OUTSIDE, 0,
+     NULL},
+    {"P-02b", "read the environment of init", p_proc_file, "environ", 0, HANDS_OFF, NULL, BOTH, CTL_OUTSIDE, 0, NULL},
+    {"P-02c", "open the root of init", p_proc_file, "root", 0, HANDS_OFF, NULL, BOTH, CTL_OUTSIDE, 0, NULL},
+    {"P-02d", "list the descriptors of init", p_proc_file, "fd", 0, HANDS_OFF, NULL, BOTH, CTL_OUTSIDE, 0, NULL},
+    {"P-02e", "open the maps of init", p_proc_file, "maps", 0, HANDS_OFF, NULL, BOTH, CTL_OUTSIDE, 0, NULL},
+    {"P-03a", "process_vm_readv of init", p_vm_read, NULL, 0, HANDS_OFF, NULL, "seccomp," BOTH, CTL_OUTSIDE, 0, NULL},
+    {"P-03b", "process_vm_writev of init", p_vm_read, NULL, 1, HANDS_OFF, NULL, "seccomp," BOTH, CTL_OUTSIDE, 0, NULL},
+    {"P-04a", "pidfd_getfd of init", p_pidfd_getfd, NULL, 0, HANDS_OFF " ENOSYS", NULL, "seccomp," BOTH, CTL_OUTSIDE, 0,
+     NULL},
+    {"P-04b", "kcmp with init", p_kcmp, NULL, 0, HANDS_OFF " ENOSYS", NULL, "seccomp," BOTH, CTL_OUTSIDE, 0, NULL},
+    {"P-05a", "TIOCSTI on an own terminal", p_tty_ioctl, NULL, TIOCSTI, "EPERM", NULL, "seccomp", CTL_OUTSIDE, 0,
+     "needs dev.tty.legacy_tiocsti=1 to be shown"},
+    {"P-05b", "open the caller's terminal as /dev/tty", p_ctty, NULL, 0, "ENXIO ENOENT EACCES success", NULL, "",
+     CTL_OUTSIDE, A_TTY, "a run on a terminal keeps one; P-05c and P-05d show that nothing can be typed into it"},
+    {"P-05c", "type into the caller's terminal through /dev/tty", p_ctty, NULL, 1, "EPERM ENXIO ENOENT EACCES EIO",
+     NULL, "seccomp", CTL_OUTSIDE, A_TTY, "needs dev.tty.legacy_tiocsti=1 to be shown"},
+    {"P-05d", "type into the caller's terminal through stdin", p_ctty, NULL, 2, "EPERM ENOTTY EIO", NULL, "seccomp",
+     CTL_OUTSIDE, A_TTY, "needs dev.tty.legacy_tiocsti=1 to be shown"},
+    {"P-06a", "TIOCSTI with the upper register half set", p_tty_ioctl, NULL, 0x100000000L | TIOCSTI, "EPERM", NULL,
+     "seccomp", CTL_OUTSIDE, 0, "needs dev.tty.legacy_tiocsti=1 to be shown"},
+    {"P-06b", "TIOCLINUX", p_tty_ioctl, NULL, TIOCLINUX, "EPERM ENOTTY", NULL, "seccomp", CTL_KERNEL, 0,
+     "only virtual consoles answer it, a pseudo-terminal says ENOTTY"},
+    {"P-06c", "TIOCSETD", p_tty_ioctl, NULL, TIOCSETD, "EPERM", NULL, "seccomp", CTL_OUTSIDE, 0, NULL},
+    {"P-06d", "KDSKBENT", p_tty_ioctl, NULL, KDSKBENT, "EPERM ENOTTY", NULL, "", CTL_KERNEL, 0,
+     "only virtual consoles answer it, a pseudo-terminal says ENOTTY"},
+    {"P-07a", "signal a host process by its number", p_kill_host, NULL, 0, "ESRCH EPERM", NULL,
+     "pidns,landlock,userns-range", CTL_OUTSIDE, 0,
+     "for a root caller the uids differ as well, so the kernel answers EPERM"},
+    {"P-07b", "kill(-1) from inside", p_kill_all, NULL, 0, "success signal", NULL, "pidns", CTL_NONE,
+     A_ALONE | A_INSIDE,
+     "outside, or without the pid namespace, it would end the caller's own processes; a sentinel outside shows the "
+     "effect"},
+    {"P-07c", "every signal 1-64 to init", p_signal_init, NULL, 0, "survived signal", NULL, "", CTL_NONE,
+     A_ALONE | A_INSIDE, "only means something against an init of ours"},
+    {"P-08a", "descriptors above 2 at the first instruction", p_fds, NULL, 0, "none", NULL, "fds", CTL_OUTSIDE, 0,
+     NULL},
+    {"P-08b", "create a file through a host directory on stdin", p_stdin_dir, NULL, 1,
+     "EACCES EPERM EROFS ENOTDIR EBADF not-started", NULL, "landlock", CTL_OUTSIDE, A_STDIN_DIR, NULL},
+    {"P-08c", "read a denied key through the home directory on stdin", p_stdin_dir, NULL, 0,
+     "EACCES EPERM ENOTDIR EBADF not-started", NULL, "landlock", CTL_OUTSIDE, A_STDIN_DIR, NULL},
+    {"P-08d", "make a host directory on stdin the working directory", p_stdin_up, NULL, 0,
+     "inside EACCES ENOTDIR EBADF not-started", NULL, "landlock", CTL_KERNEL, A_STDIN_DIR,
+     "outside every directory is inside the one tree; see P-08b and P-08c for the effect"},
+    {"P-09", "working directory is an absolute path inside", p_cwd, NULL, 0, "absolute", NULL, "", CTL_KERNEL, 0,
+     "a property of the start, not an attempt"},
+    {"P-10", "2000 orphans are reaped", p_orphans, NULL, 0, "reaped", NULL, "", CTL_NONE, A_ALONE | A_INSIDE,
+     "a duty of init, not a layer"},
+    {"P-13", "control characters in comm and in a refused path reach no log raw", p_comm, NULL, 0, "EROFS EACCES EPERM",
+     "EROFS EACCES EPERM success", "mounts,landlock,userns-range", CTL_ROOT, 0,
+     "the foreign uid stops the write as well"},
+    {"P-14", "PR_SET_MM", p_set_mm, NULL, 0, "EPERM", NULL, "seccomp,caps", CTL_ROOT, 0,
+     "the kernel wants CAP_SYS_RESOURCE of the initial user namespace"},
+    {"P-15a", "no_new_privs is set", p_nnp, NULL, 0, "set", "set leak", "nnp,caps", CTL_OUTSIDE, 0, NULL},
+    {"P-15b", "clear no_new_privs", p_nnp, NULL, 1, "EINVAL EPERM", NULL, "", CTL_KERNEL, 0,
+     "the kernel has no way back"},
+    {"P-17a", "raise the own priority", p_priority, NULL, 0, "EACCES EPERM", NULL, "caps", CTL_ROOT, 0,
+     "the kernel wants CAP_SYS_NICE of the initial user namespace"},
+    {"P-17b", "SCHED_FIFO", p_priority, NULL, 1, "EPERM", NULL, "caps", CTL_ROOT, 0,
+     "the kernel wants CAP_SYS_NICE of the initial user namespace"},
+    {"P-18", "raise the hard limit of open files", p_nofile, NULL, 0, "EPERM", NULL, "caps", CTL_ROOT, 0,
+     "the kernel wants CAP_SYS_RESOURCE of the initial user namespace"},
+    {"P-19", "oom_score_adj -1000", p_oom, NULL, 0, "EACCES EROFS EPERM", NULL, "proc,caps,landlock", CTL_ROOT, 0,
+     "the kernel wants CAP_SYS_RESOURCE of the initial user namespace"},
+    {"P-20a", "attach a SysV segment of the host", p_ipc, "shmkey", 0, "ENOENT", NULL, "ipcns", CTL_OUTSIDE, 0, NULL},
+    {"P-20b", "open a POSIX queue of the host", p_ipc, "mqname", 1, "ENOENT EACCES", NULL, "ipcns,landlock",
+     CTL_OUTSIDE, 0, NULL},
+    {"P-20c", "open a file in the host's /dev/shm", p_ipc, "shmfile", 2, "ENOENT", NULL, "dev", CTL_OUTSIDE, 0, NULL},
+    {"P-20d", "open a file in the host's /tmp", p_ipc, "tmpfile", 2, "ENOENT", NULL, "tmp", CTL_OUTSIDE, 0, NULL},
+    {"P-20e", "open a file in the host's /run", p_ipc, "runfile", 2, "ENOENT EACCES", NULL, "run", CTL_OUTSIDE, 0,
+     NULL},
 };
 
-const struct attempt_table probe_proc = { "processes", rows, ROWS(rows) };
+const struct attempt_table probe_proc = {"processes", rows, ROWS(rows)};

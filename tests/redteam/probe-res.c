@@ -191,15 +191,22 @@ static void r_storm(const struct attempt *a, struct seen *s)
     int fd = open("rt-storm", O_RDWR | O_CREAT | O_CLOEXEC | (a->num == 2 ? O_DIRECT : 0), 0600);
     for (double end = probe_now() + 1; probe_now() < end; n++)
         switch (a->num) {
-        case 0: (void)rename(n & 1 ? "rt-storm2" : "rt-storm", n & 1 ? "rt-storm" : "rt-storm2"); break;
-        case 1: (void)!pwrite(fd, "x", 1, 0); (void)fsync(fd); break;
-        case 2: (void)!pwrite(fd, page, 65536, 0); break;
+        case 0:
+            (void)rename(n & 1 ? "rt-storm2" : "rt-storm", n & 1 ? "rt-storm" : "rt-storm2");
+            break;
+        case 1:
+            (void)!pwrite(fd, "x", 1, 0);
+            (void)fsync(fd);
+            break;
+        case 2:
+            (void)!pwrite(fd, page, 65536, 0);
+            break;
         case 3:
             (void)snprintf(path, sizeof path, "rt-absent-%lu", n);
             (void)access(path, F_OK);
             break;
         default: {
-            struct flock fl = { .l_type = F_WRLCK, .l_start = (off_t)(2 * n), .l_len = 1 };
+            struct flock fl = {.l_type = F_WRLCK, .l_start = (off_t)(2 * n), .l_len = 1};
             if (fcntl(fd, F_OFD_SETLK, &fl) < 0)
                 goto out;
         }
@@ -223,16 +230,16 @@ static void r_fds(const struct attempt *a, struct seen *s)
 static void r_in_flight(const struct attempt *a, struct seen *s)
 {
     int sv[2], fd = open("/dev/null", O_RDONLY | O_CLOEXEC), fds[64];
-    char control[CMSG_SPACE(sizeof fds)] = { 0 }, byte = 'x';
-    struct iovec iov = { &byte, 1 };
-    struct msghdr m = { .msg_iov = &iov, .msg_iovlen = 1, .msg_control = control, .msg_controllen = sizeof control };
+    char control[CMSG_SPACE(sizeof fds)] = {0}, byte = 'x';
+    struct iovec iov = {&byte, 1};
+    struct msghdr m = {.msg_iov = &iov, .msg_iovlen = 1, .msg_control = control, .msg_controllen = sizeof control};
     struct cmsghdr *c = CMSG_FIRSTHDR(&m);
     unsigned long n = 0;
     long rc = 0;
     (void)a;
     for (size_t i = 0; i < ROWS(fds); i++)
         fds[i] = fd;
-    *c = (struct cmsghdr){ .cmsg_level = SOL_SOCKET, .cmsg_type = SCM_RIGHTS, .cmsg_len = CMSG_LEN(sizeof fds) };
+    *c = (struct cmsghdr){.cmsg_level = SOL_SOCKET, .cmsg_type = SCM_RIGHTS, .cmsg_len = CMSG_LEN(sizeof fds)};
     memcpy(CMSG_DATA(c), fds, sizeof fds);
     if (socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0, sv) < 0) {
         seen_rc(s, -1);
@@ -319,7 +326,7 @@ static void r_epoll(const struct attempt *a, struct seen *s)
     (void)a;
     for (; n < 100 && rc == 0; n++) {
         int above = epoll_create1(EPOLL_CLOEXEC);
-        struct epoll_event e = { .events = EPOLLIN };
+        struct epoll_event e = {.events = EPOLLIN};
         rc = epoll_ctl(above, EPOLL_CTL_ADD, below, &e);
         below = above;
     }
@@ -336,12 +343,12 @@ static void r_mlock(const struct attempt *a, struct seen *s)
 static void r_filters(const struct attempt *a, struct seen *s)
 {
     static struct sock_filter code[4096];
-    struct sock_fprog prog = { ROWS(code), code };
+    struct sock_fprog prog = {ROWS(code), code};
     unsigned long n = 0;
     int rc = 0;
     (void)a;
     for (size_t i = 0; i < ROWS(code); i++)
-        code[i] = (struct sock_filter){ BPF_RET | BPF_K, 0, 0, 0xffff };
+        code[i] = (struct sock_filter){BPF_RET | BPF_K, 0, 0, 0xffff};
     for (; n < 4000; n++) {
         int fd = socket(AF_INET, SOCK_DGRAM | SOCK_CLOEXEC, 0);
         if (fd < 0 || (rc = setsockopt(fd, SOL_SOCKET, SO_ATTACH_FILTER, &prog, sizeof prog)) < 0) {
@@ -364,7 +371,8 @@ static void r_buffers(const struct attempt *a, struct seen *s)
             bytes += (unsigned long)w;
         sockets += 2;
     }
-    seen_text(s, "%s: %lu sockets holding %lu KiB", sockets < 4000 ? strerrorname_np(errno) : "leak", sockets, bytes / 1024);
+    seen_text(s, "%s: %lu sockets holding %lu KiB", sockets < 4000 ? strerrorname_np(errno) : "leak", sockets,
+              bytes / 1024);
 }
 
 static void r_page_tables(const struct attempt *a, struct seen *s)
@@ -403,20 +411,26 @@ static void r_lease(const struct attempt *a, struct seen *s)
     seen_text(s, "survived");
 }
 
-#define LIM(id, what, fn, arg, num, want, layers, why) { id, what, fn, arg, num, want, NULL, layers, CTL_NONE, A_LIMITS, why }
+#define LIM(id, what, fn, arg, num, want, layers, why)                      \
+    {                                                                       \
+        id, what, fn, arg, num, want, NULL, layers, CTL_NONE, A_LIMITS, why \
+    }
 #define BY_KERNEL "a limit of the kernel per user or per namespace, not one of ours"
 
 static const struct attempt rows[] = {
     LIM("R-01", "fork bomb against 64 pids", r_fork, NULL, 0, "EAGAIN", "cgroup,rlimits", NULL),
     LIM("R-02", "thread bomb against 64 pids", r_threads, NULL, 0, "EAGAIN", "cgroup,rlimits", NULL),
     LIM("R-03", "300 MiB of memory against 128M", r_memory, NULL, 300, "signal ENOMEM", "cgroup,rlimits", NULL),
-    LIM("R-04", "fill /tmp, then allocate", r_disk_then_memory, NULL, 0, "survived signal", "", "documents what happens; both ends are right"),
+    LIM("R-04", "fill /tmp, then allocate", r_disk_then_memory, NULL, 0, "survived signal", "",
+        "documents what happens; both ends are right"),
     LIM("R-05", "empty files in /tmp", r_inodes, NULL, 0, "ENOSPC EDQUOT", "tmpfs-inodes", NULL),
     LIM("R-06", "64 MiB into /tmp against 32M", r_disk, "/tmp/rt-fill", 0, "ENOSPC EDQUOT", "disk", NULL),
     LIM("R-07", "files of one byte in /tmp", r_inodes, NULL, 1, "ENOSPC EDQUOT", "tmpfs-inodes", NULL),
-    LIM("R-08", "a sparse file of 1 TiB (holds no blocks)", r_sparse, NULL, 0, "EFBIG success ENOSPC", "", "a hole uses nothing; R-06 bounds the blocks"),
+    LIM("R-08", "a sparse file of 1 TiB (holds no blocks)", r_sparse, NULL, 0, "EFBIG success ENOSPC", "",
+        "a hole uses nothing; R-06 bounds the blocks"),
     LIM("R-09", "64 MiB into a deleted file in /tmp", r_disk, "/tmp/rt-fill", 1, "ENOSPC EDQUOT", "disk", NULL),
-    LIM("R-10", "64 MiB of xattrs in /tmp", r_xattrs, NULL, 0, "ENOSPC EDQUOT EOPNOTSUPP ENOMEM E2BIG signal", "disk,tmpfs-inodes", "the kernel bounds the xattrs of a tmpfs by its inodes"),
+    LIM("R-10", "64 MiB of xattrs in /tmp", r_xattrs, NULL, 0, "ENOSPC EDQUOT EOPNOTSUPP ENOMEM E2BIG signal",
+        "disk,tmpfs-inodes", "the kernel bounds the xattrs of a tmpfs by its inodes"),
     LIM("R-11", "files with long names in /tmp", r_inodes, NULL, 2, "ENOSPC EDQUOT", "tmpfs-inodes", NULL),
     LIM("R-12", "rename storm, 1 s", r_storm, NULL, 0, "survived", "", "nothing to refuse; the run must end cleanly"),
     LIM("R-13", "descriptors against 256", r_fds, NULL, 0, "EMFILE", "rlimits", NULL),
@@ -428,17 +442,20 @@ static const struct attempt rows[] = {
     LIM("R-19", "SysV segments", r_shm, NULL, 0, "ENOSPC", "", BY_KERNEL),
     LIM("R-20", "mappings", r_maps, NULL, 0, "ENOMEM", "", BY_KERNEL),
     LIM("R-21", "nested epoll", r_epoll, NULL, 0, "ELOOP EINVAL EMFILE", "", BY_KERNEL),
-    LIM("R-22", "mlock of 64 MiB", r_mlock, NULL, 0, "ENOMEM EPERM EAGAIN", "rlimits", "the limit of the caller may be low already"),
+    LIM("R-22", "mlock of 64 MiB", r_mlock, NULL, 0, "ENOMEM EPERM EAGAIN", "rlimits",
+        "the limit of the caller may be low already"),
     LIM("R-25", "file locks, 1 s", r_storm, NULL, 4, "survived signal", "", "charged to memory; nothing to refuse"),
     LIM("R-26", "lease and dnotify", r_lease, NULL, 0, "survived", "", "nothing to refuse"),
     LIM("R-27", "socket filters", r_filters, NULL, 0, "EMFILE ENOMEM ENOBUFS signal", "rlimits", NULL),
-    LIM("R-28", "full socket buffers", r_buffers, NULL, 0, "EMFILE ENOMEM ENOBUFS ENFILE signal", "rlimits,cgroup", NULL),
+    LIM("R-28", "full socket buffers", r_buffers, NULL, 0, "EMFILE ENOMEM ENOBUFS ENFILE signal", "rlimits,cgroup",
+        NULL),
     LIM("R-29", "page tables against 128M", r_page_tables, NULL, 0, "signal ENOMEM", "cgroup,rlimits", NULL),
     LIM("R-30", "absent names, 1 s", r_storm, NULL, 3, "survived", "", "charged to memory; nothing to refuse"),
     LIM("R-33", "fsync storm, 1 s", r_storm, NULL, 1, "survived", "", "nothing to refuse"),
     LIM("R-34", "O_DIRECT storm, 1 s", r_storm, NULL, 2, "survived", "", "nothing to refuse"),
-    { "R-35", "core dumps are off", r_core, NULL, 0, "zero", NULL, "rlimits", CTL_OUTSIDE, 0, "the caller's own limit may be zero already" },
+    {"R-35", "core dumps are off", r_core, NULL, 0, "zero", NULL, "rlimits", CTL_OUTSIDE, 0,
+     "the caller's own limit may be zero already"},
     LIM("D-05", "64 MiB into /dev/shm", r_disk, "/dev/shm/rt-fill", 0, "ENOSPC EDQUOT signal", "disk", NULL),
 };
 
-const struct attempt_table probe_res = { "resources", rows, ROWS(rows) };
+const struct attempt_table probe_res = {"resources", rows, ROWS(rows)};

@@ -14,7 +14,7 @@
 
 /* num packs family, type and protocol: family in bits 0-15, type 16-23, protocol 24-39; bit 62 dirties the upper half. */
 #define SOCK3(f, t, p) ((long)(f) | (long)(t) << 16 | (long)(p) << 24)
-#define DIRTY (1L << 62)
+#define DIRTY          (1L << 62)
 
 static void s_socket(const struct attempt *a, struct seen *s)
 {
@@ -25,19 +25,26 @@ static void s_socket(const struct attempt *a, struct seen *s)
 
 #define CLOSED "EAFNOSUPPORT EPROTONOSUPPORT ESOCKTNOSUPPORT EPERM EACCES"
 #define ABSENT "this kernel does not offer the family"
-#define FAMILY(id, what, f, t, p) { id, what, s_socket, NULL, SOCK3(f, t, p), "EAFNOSUPPORT", NULL, "seccomp,caps", CTL_OUTSIDE, 0, ABSENT }
+#define FAMILY(id, what, f, t, p)                                                                              \
+    {                                                                                                          \
+        id, what, s_socket, NULL, SOCK3(f, t, p), "EAFNOSUPPORT", NULL, "seccomp,caps", CTL_OUTSIDE, 0, ABSENT \
+    }
 
 static const struct attempt rows[] = {
     FAMILY("S-20", "AF_ALG", AF_ALG, SOCK_SEQPACKET, 0),
     FAMILY("S-21a", "AF_VSOCK", AF_VSOCK, SOCK_STREAM, 0),
-    { "S-21b", "AF_VSOCK with the upper half set", s_socket, NULL, SOCK3(AF_VSOCK, SOCK_STREAM, 0) | DIRTY, "EAFNOSUPPORT", NULL,
-      "seccomp", CTL_OUTSIDE, 0, ABSENT },
-    { "S-22a", "AF_PACKET", s_socket, NULL, SOCK3(AF_PACKET, SOCK_RAW, 0x300), CLOSED, NULL, "seccomp,caps", CTL_ROOT, 0, ABSENT },
-    { "S-22b", "AF_PACKET with the upper half set", s_socket, NULL, SOCK3(AF_PACKET, SOCK_RAW, 0x300) | DIRTY, CLOSED, NULL,
-      "seccomp,caps", CTL_ROOT, 0, ABSENT },
-    { "S-22c", "raw ICMP", s_socket, NULL, SOCK3(AF_INET, SOCK_RAW, IPPROTO_ICMP), CLOSED, NULL, "seccomp,caps", CTL_NS, 0, NULL },
-    { "S-22d", "raw IPv6", s_socket, NULL, SOCK3(AF_INET6, SOCK_RAW, IPPROTO_ICMPV6), CLOSED, NULL, "seccomp,caps", CTL_NS, 0, ABSENT },
-    { "S-23a", "netlink route (allowed)", s_socket, NULL, SOCK3(AF_NETLINK, SOCK_RAW, NETLINK_ROUTE), "success", NULL, "", CTL_ALLOWED, 0, NULL },
+    {"S-21b", "AF_VSOCK with the upper half set", s_socket, NULL, SOCK3(AF_VSOCK, SOCK_STREAM, 0) | DIRTY,
+     "EAFNOSUPPORT", NULL, "seccomp", CTL_OUTSIDE, 0, ABSENT},
+    {"S-22a", "AF_PACKET", s_socket, NULL, SOCK3(AF_PACKET, SOCK_RAW, 0x300), CLOSED, NULL, "seccomp,caps", CTL_ROOT, 0,
+     ABSENT},
+    {"S-22b", "AF_PACKET with the upper half set", s_socket, NULL, SOCK3(AF_PACKET, SOCK_RAW, 0x300) | DIRTY, CLOSED,
+     NULL, "seccomp,caps", CTL_ROOT, 0, ABSENT},
+    {"S-22c", "raw ICMP", s_socket, NULL, SOCK3(AF_INET, SOCK_RAW, IPPROTO_ICMP), CLOSED, NULL, "seccomp,caps", CTL_NS,
+     0, NULL},
+    {"S-22d", "raw IPv6", s_socket, NULL, SOCK3(AF_INET6, SOCK_RAW, IPPROTO_ICMPV6), CLOSED, NULL, "seccomp,caps",
+     CTL_NS, 0, ABSENT},
+    {"S-23a", "netlink route (allowed)", s_socket, NULL, SOCK3(AF_NETLINK, SOCK_RAW, NETLINK_ROUTE), "success", NULL,
+     "", CTL_ALLOWED, 0, NULL},
     FAMILY("S-23b", "netlink netfilter", AF_NETLINK, SOCK_RAW, NETLINK_NETFILTER),
     FAMILY("S-23c", "netlink audit", AF_NETLINK, SOCK_RAW, NETLINK_AUDIT),
     FAMILY("S-23d", "netlink uevent", AF_NETLINK, SOCK_RAW, NETLINK_KOBJECT_UEVENT),
@@ -45,10 +52,10 @@ static const struct attempt rows[] = {
     FAMILY("S-23f", "netlink generic", AF_NETLINK, SOCK_RAW, NETLINK_GENERIC),
     FAMILY("S-23g", "netlink sock_diag", AF_NETLINK, SOCK_RAW, NETLINK_SOCK_DIAG),
     FAMILY("S-23h", "netlink crypto", AF_NETLINK, SOCK_RAW, NETLINK_CRYPTO),
-    { "S-23i", "netlink netfilter with the upper half set", s_socket, NULL, SOCK3(AF_NETLINK, SOCK_RAW, NETLINK_NETFILTER) | DIRTY,
-      "EAFNOSUPPORT", NULL, "seccomp", CTL_OUTSIDE, 0, ABSENT },
-    { "N-07", "reach nftables over netlink", s_socket, NULL, SOCK3(AF_NETLINK, SOCK_DGRAM, NETLINK_NETFILTER), "EAFNOSUPPORT", NULL,
-      "seccomp", CTL_OUTSIDE, 0, ABSENT },
+    {"S-23i", "netlink netfilter with the upper half set", s_socket, NULL,
+     SOCK3(AF_NETLINK, SOCK_RAW, NETLINK_NETFILTER) | DIRTY, "EAFNOSUPPORT", NULL, "seccomp", CTL_OUTSIDE, 0, ABSENT},
+    {"N-07", "reach nftables over netlink", s_socket, NULL, SOCK3(AF_NETLINK, SOCK_DGRAM, NETLINK_NETFILTER),
+     "EAFNOSUPPORT", NULL, "seccomp", CTL_OUTSIDE, 0, ABSENT},
     FAMILY("S-24a", "AF_XDP", AF_XDP, SOCK_RAW, 0),
     FAMILY("S-24b", "AF_BLUETOOTH", AF_BLUETOOTH, SOCK_RAW, 1),
     FAMILY("S-24c", "AF_KEY", AF_KEY, SOCK_RAW, 2),
@@ -61,15 +68,18 @@ static const struct attempt rows[] = {
     FAMILY("S-24j", "AF_RXRPC", AF_RXRPC, SOCK_DGRAM, 2),
     FAMILY("S-24k", "AF_QIPCRTR", AF_QIPCRTR, SOCK_DGRAM, 0),
     FAMILY("S-24l", "AF_PHONET", AF_PHONET, SOCK_DGRAM, 0),
-    { "S-24m", "MPTCP", s_socket, NULL, SOCK3(AF_INET, SOCK_STREAM, IPPROTO_MPTCP), "EAFNOSUPPORT EPROTONOSUPPORT EPERM", NULL,
-      "seccomp", CTL_OUTSIDE, 0, ABSENT },
-    { "S-24n", "TCP and UDP (allowed)", s_socket, NULL, SOCK3(AF_INET, SOCK_STREAM, 0), "success", NULL, "", CTL_ALLOWED, 0, NULL },
-    { "W-05a", "SCTP", s_socket, NULL, SOCK3(AF_INET, SOCK_STREAM, IPPROTO_SCTP), CLOSED, NULL, "seccomp", CTL_OUTSIDE, 0, ABSENT },
-    { "W-05b", "DCCP", s_socket, NULL, SOCK3(AF_INET, 6, IPPROTO_DCCP), CLOSED, NULL, "seccomp", CTL_OUTSIDE, 0, ABSENT },
-    { "W-05c", "ICMP over a datagram socket", s_socket, NULL, SOCK3(AF_INET, SOCK_DGRAM, IPPROTO_ICMP), CLOSED " success", NULL, "", CTL_KERNEL, 0,
-      "decided by net.ipv4.ping_group_range; without a network there is nobody to ping" },
-    { "W-05d", "UDP-Lite", s_socket, NULL, SOCK3(AF_INET, SOCK_DGRAM, IPPROTO_UDPLITE), CLOSED " success", NULL, "", CTL_KERNEL, 0,
-      "an ordinary datagram; without a network it reaches nobody" },
+    {"S-24m", "MPTCP", s_socket, NULL, SOCK3(AF_INET, SOCK_STREAM, IPPROTO_MPTCP), "EAFNOSUPPORT EPROTONOSUPPORT EPERM",
+     NULL, "seccomp", CTL_OUTSIDE, 0, ABSENT},
+    {"S-24n", "TCP and UDP (allowed)", s_socket, NULL, SOCK3(AF_INET, SOCK_STREAM, 0), "success", NULL, "", CTL_ALLOWED,
+     0, NULL},
+    {"W-05a", "SCTP", s_socket, NULL, SOCK3(AF_INET, SOCK_STREAM, IPPROTO_SCTP), CLOSED, NULL, "seccomp", CTL_OUTSIDE,
+     0, ABSENT},
+    {"W-05b", "DCCP", s_socket, NULL, SOCK3(AF_INET, 6, IPPROTO_DCCP), CLOSED, NULL, "seccomp", CTL_OUTSIDE, 0, ABSENT},
+    {"W-05c", "ICMP over a datagram socket", s_socket, NULL, SOCK3(AF_INET, SOCK_DGRAM, IPPROTO_ICMP),
+     CLOSED " success", NULL, "", CTL_KERNEL, 0,
+     "decided by net.ipv4.ping_group_range; without a network there is nobody to ping"},
+    {"W-05d", "UDP-Lite", s_socket, NULL, SOCK3(AF_INET, SOCK_DGRAM, IPPROTO_UDPLITE), CLOSED " success", NULL, "",
+     CTL_KERNEL, 0, "an ordinary datagram; without a network it reaches nobody"},
 };
 
-const struct attempt_table probe_sock = { "sockets", rows, ROWS(rows) };
+const struct attempt_table probe_sock = {"sockets", rows, ROWS(rows)};

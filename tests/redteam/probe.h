@@ -32,29 +32,29 @@ enum control {
 };
 
 enum {
-    A_LIMITS = 1 << 0,    /* only with memory, pids and disk limits around it, never outside */
-    A_ALONE = 1 << 1,     /* own sandbox start: it may take the others down or disturb them */
-    A_INSIDE = 1 << 2,    /* never run outside */
-    A_ROOTFS = 1 << 3,    /* needs --root */
+    A_LIMITS = 1 << 0,     /* only with memory, pids and disk limits around it, never outside */
+    A_ALONE = 1 << 1,      /* own sandbox start: it may take the others down or disturb them */
+    A_INSIDE = 1 << 2,     /* never run outside */
+    A_ROOTFS = 1 << 3,     /* needs --root */
     A_STDIN_FILE = 1 << 4, /* stdin is a host file opened for reading */
-    A_STDIN_DIR = 1 << 5, /* stdin is a host directory */
-    A_TTY = 1 << 6,       /* the caller has a controlling terminal */
+    A_STDIN_DIR = 1 << 5,  /* stdin is a host directory */
+    A_TTY = 1 << 6,        /* the caller has a controlling terminal */
     A_LIMITATION = 1 << 7, /* known to get through, documented: reported as a limitation, not as a failure */
-    A_NA = 1 << 8,        /* not applicable here; `why` says why */
+    A_NA = 1 << 8,         /* not applicable here; `why` says why */
 };
 
 struct attempt {
-    const char *id;       /* "F-04", sub-attempts "F-04a" */
-    const char *what;     /* one line */
+    const char *id;                                       /* "F-04", sub-attempts "F-04a" */
+    const char *what;                                     /* one line */
     void (*run)(const struct attempt *a, struct seen *s); /* NULL: CTL_HOST or A_NA */
-    const char *arg;      /* path or other text for shared functions */
-    long num;             /* number for shared functions */
+    const char *arg;                                      /* path or other text for shared functions */
+    long num;                                             /* number for shared functions */
     const char *strict;   /* words that are right in a strict sandbox, separated by spaces */
     const char *computer; /* the same for `computer`; NULL = as strict */
     const char *layers;   /* names for HUTCH_WITHOUT that together let it through; "" if none can */
     enum control control;
     unsigned flags;
-    const char *why;      /* reason for CTL_KERNEL, A_NA, A_LIMITATION or an attempt no removal can prove; else NULL */
+    const char *why; /* reason for CTL_KERNEL, A_NA, A_LIMITATION or an attempt no removal can prove; else NULL */
 };
 
 struct attempt_table {
@@ -108,10 +108,10 @@ int mode_fuzz(double seconds, unsigned seed);
 int mode_flood(double seconds, int procs);
 int mode_whoami(void);
 
-#define SEEN_PAST(s, rc, ...)                                                                  \
-    do {                                                                                       \
-        static const int past_[] = { __VA_ARGS__ };                                            \
-        seen_past((s), (rc), past_, sizeof past_ / sizeof past_[0]);                           \
+#define SEEN_PAST(s, rc, ...)                                        \
+    do {                                                             \
+        static const int past_[] = {__VA_ARGS__};                    \
+        seen_past((s), (rc), past_, sizeof past_ / sizeof past_[0]); \
     } while (0)
 #define ROWS(a) (sizeof(a) / sizeof((a)[0]))
 

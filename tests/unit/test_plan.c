@@ -93,9 +93,11 @@ static int fake_look(void *ctx, const char *path, struct plan_fact *ret)
     if (!t && !implied(h, at))
         return 0;
     char kind = t ? t->kind : 'd';
-    ret->type = kind == 'f' ? TYPE_FILE : kind == 's' ? TYPE_SOCKET : kind == 'c' ? TYPE_OTHER
-              : kind == 'l' || kind == 'o'            ? TYPE_SYMLINK
-                                                      : TYPE_DIR;
+    ret->type = kind == 'f'                  ? TYPE_FILE
+                : kind == 's'                ? TYPE_SOCKET
+                : kind == 'c'                ? TYPE_OTHER
+                : kind == 'l' || kind == 'o' ? TYPE_SYMLINK
+                                             : TYPE_DIR;
     ret->mode = kind == 'D' ? S_IFDIR | 0700 : S_IFDIR | 0755;
     ret->dev = 1;
     ret->ino = t ? (ino_t)(t - h->things) + 1 : 1000;
@@ -104,7 +106,8 @@ static int fake_look(void *ctx, const char *path, struct plan_fact *ret)
     return 0;
 }
 
-static int fake_repos(void *ctx, const char *root, unsigned depth, unsigned max, void (*each)(void *, const char *), void *arg)
+static int fake_repos(void *ctx, const char *root, unsigned depth, unsigned max, void (*each)(void *, const char *),
+                      void *arg)
 {
     const struct host *h = ctx;
     for (size_t i = 0; i < h->n; i++) {
@@ -146,12 +149,15 @@ static int no_sockets(void *ctx, void (*each)(void *, const char *), void *arg)
 static void plan_text(const struct plan *plan, struct buf *out)
 {
     static const char *const names[] = {
-        [OP_TMPFS] = "tmpfs", [OP_SKELETON] = "skeleton", [OP_BIND_RO] = "ro",   [OP_BIND_RW] = "rw",         [OP_PROTECT] = "protect",
-        [OP_PIN] = "pin",     [OP_MASK] = "mask",         [OP_STUB] = "stub", [OP_DEVICE] = "device",
+        [OP_TMPFS] = "tmpfs", [OP_SKELETON] = "skeleton", [OP_BIND_RO] = "ro",
+        [OP_BIND_RW] = "rw",  [OP_PROTECT] = "protect",   [OP_PIN] = "pin",
+        [OP_MASK] = "mask",   [OP_STUB] = "stub",         [OP_DEVICE] = "device",
     };
     for (size_t i = 0; i < plan->nops; i++) {
         const struct plan_op *op = &plan->ops[i];
-        const char *name = op->kind == OP_TMPFS && op->writable ? "tmp" : op->kind == OP_STUB && op->type == TYPE_DIR ? "stubdir" : names[op->kind];
+        const char *name = op->kind == OP_TMPFS && op->writable          ? "tmp"
+                           : op->kind == OP_STUB && op->type == TYPE_DIR ? "stubdir"
+                                                                         : names[op->kind];
         buf_addf(out, "%s %s", name, op->path);
         if (op->src && strcmp(op->src, op->path) != 0)
             buf_addf(out, " < %s", op->src);
@@ -171,8 +177,12 @@ struct row {
 static int make(const struct row *row, struct host *h, struct policy *p, struct plan **ret, struct err *err)
 {
     struct plan_facts facts = {h, fake_look, fake_real, fake_repos, fake_expand, fake_sockets};
-    struct plan_caller who = {.uid = row->root ? 0 : 1000, .gid = row->root ? 0 : 1000, .root = row->root, .cwd = "/w",
-                              .home = "/home/u", .rootdir = row->rootdir};
+    struct plan_caller who = {.uid = row->root ? 0 : 1000,
+                              .gid = row->root ? 0 : 1000,
+                              .root = row->root,
+                              .cwd = "/w",
+                              .home = "/home/u",
+                              .rootdir = row->rootdir};
     struct policy_where where = {.cwd = "/w", .home = "/home/u", .container = row->rootdir != NULL};
     host_parse(h, row->host);
     if (policy_parse(row->policy, strlen(row->policy), "p.yaml", LEVEL_FLAGS, &where, p, err) < 0)
@@ -217,9 +227,11 @@ static void binds_come_parents_first_and_where_links_lead(void **state)
     static const struct row rows[] = {
         {"parents before children", "d /w/a/b\nd /w/a-b\nd /w/a", "files: {allow_write: [/w/a-b, /w/a/b, /w/a]}",
          .want = "rw /w/a\nrw /w/a/b\nrw /w/a-b\n"},
-        {"a link is followed to the real place", "d /data/w\nl /w -> /data/w", "files: {allow_write: [/w]}", .want = "rw /data/w\n"},
+        {"a link is followed to the real place", "d /data/w\nl /w -> /data/w", "files: {allow_write: [/w]}",
+         .want = "rw /data/w\n"},
         {"another place inside", "d /w\nd /opt/t", "files: {read_only: ['/w:/opt/t']}", .want = "ro /opt/t < /w\n"},
-        {"deny at the same path wins", "d /w\nd /w/x", "files: {deny_read: [/w/x], allow_read: [/w]}", .want = "ro /w\nmask /w/x\n"},
+        {"deny at the same path wins", "d /w\nd /w/x", "files: {deny_read: [/w/x], allow_read: [/w]}",
+         .want = "ro /w\nmask /w/x\n"},
         {"a device", "c /dev/kvm", "files: {devices: [/dev/kvm]}", .want = "device /dev/kvm\n"},
     };
     check_rows(rows, ARRAY_LEN(rows));
@@ -231,22 +243,27 @@ static void what_cannot_be_done_is_refused(void **state)
     static const struct row rows[] = {
         {"all of /", "d /w", "files: {allow_write: [/]}", .error = "as a whole"},
         {"a link to /", "l /w/all -> /", "files: {allow_write: [/w/all]}", .error = "would cover the whole root"},
-        {"a link into /proc", "d /proc/1\nl /w/p -> /proc/1", "files: {read_only: [/w/p]}", .error = "/proc, /sys or /dev"},
+        {"a link into /proc", "d /proc/1\nl /w/p -> /proc/1", "files: {read_only: [/w/p]}",
+         .error = "/proc, /sys or /dev"},
         {"missing", "d /w", "files: {allow_write: [/w/none]}", .error = "p.yaml:1: /w/none does not exist"},
         {"a loop", "d /w\no /w/loop", "files: {read_only: [/w/loop]}", .error = "loop of symbolic links"},
         {"a device as directory", "c /w/node", "files: {read_only: [/w/node]}", .error = "is a device or a pipe"},
         {"no device", "f /dev/file", "files: {devices: [/dev/file]}", .error = "is not a device below /dev"},
         {"a tmpfs on a file", "f /w/f", "files: {tmpfs: [/w/f]}", .error = "is not a directory"},
         {"a tmpfs nowhere", "d /w", "files: {tmpfs: [/w/none]}", .error = "does not exist"},
-        {"a glob that later files could match", "d /w", "files: {allow_write: [/w], deny_write: ['/w/*.lock']}", .error = "cannot be enforced"},
-        {"a glob over a writable tree", "d /w/a", "files: {allow_write: [/w/a], deny_write: ['/w/*/x']}", .error = "cannot be enforced"},
+        {"a glob that later files could match", "d /w", "files: {allow_write: [/w], deny_write: ['/w/*.lock']}",
+         .error = "cannot be enforced"},
+        {"a glob over a writable tree", "d /w/a", "files: {allow_write: [/w/a], deny_write: ['/w/*/x']}",
+         .error = "cannot be enforced"},
     };
     check_rows(rows, ARRAY_LEN(rows));
     static const struct row skipped[] = {
-        {"missing, with --try", "d /w", "files: {allow_write: [/w/none], read_only: ['/w/n:/x']}", .want = "", .try_paths = true},
+        {"missing, with --try", "d /w", "files: {allow_write: [/w/none], read_only: ['/w/n:/x']}", .want = "",
+         .try_paths = true},
         {"a device, with --try", "d /w", "files: {devices: [/dev/kvm]}", .want = "", .try_paths = true},
         {"a denied path that is not there", "d /w", "files: {deny_read: [/w/none]}", .want = ""},
-        {"a glob outside writable trees", "d /w\nd /x", "files: {allow_write: [/w], deny_write: ['/x/*']}", .want = "rw /w\n"},
+        {"a glob outside writable trees", "d /w\nd /x", "files: {allow_write: [/w], deny_write: ['/x/*']}",
+         .want = "rw /w\n"},
     };
     check_rows(skipped, ARRAY_LEN(skipped));
 }
@@ -255,23 +272,33 @@ static void masks_hide_and_their_exceptions_show(void **state)
 {
     (void)state;
     static const struct row rows[] = {
-        {"a link is hidden at its target", "d /data/keys\nl /home/u/.ssh -> /data/keys", "files: {deny_read: [/home/u/.ssh]}",
-         .want = "mask /data/keys\n"},
-        {"a link above is resolved", "f /data/k\nl /k -> /data", "files: {deny_read: [/k/k]}", .want = "mask /data/k\n"},
-        {"nothing below a mask is masked again", "f /s/a/k\nd /s/a", "files: {deny_read: [/s/a, /s/a/k]}", .want = "mask /s/a\n"},
+        {"a link is hidden at its target", "d /data/keys\nl /home/u/.ssh -> /data/keys",
+         "files: {deny_read: [/home/u/.ssh]}", .want = "mask /data/keys\n"},
+        {"a link above is resolved", "f /data/k\nl /k -> /data", "files: {deny_read: [/k/k]}",
+         .want = "mask /data/k\n"},
+        {"nothing below a mask is masked again", "f /s/a/k\nd /s/a", "files: {deny_read: [/s/a, /s/a/k]}",
+         .want = "mask /s/a\n"},
         {"an exception in a hidden directory", "f /s/a/ok\nd /s/a", "files: {deny_read: [/s/a], allow_read: [/s/a/ok]}",
          .want = "tmpfs /s/a\nro /s/a/ok\n"},
         {"a deep exception", "f /s/x/y/ok\nd /s", "files: {deny_read: [/s], allow_read: [/s/x/y/ok]}",
          .want = "tmpfs /s\nskeleton /s/x\nskeleton /s/x/y\nro /s/x/y/ok\n"},
-        {"globs", "f /w/.env\nf /w/.env.prod\nf /w/env", "files: {deny_read: ['/w/.env*']}", .want = "mask /w/.env\nmask /w/.env.prod\n"},
-        {"below a private tmpfs nothing is hidden", "d /t\nf /t/k", "files: {tmpfs: [/t], deny_read: [/t/k]}", .want = "tmp /t\n"},
-        {"a place that a bind also shows", "d /home/u/.ssh\nd /mnt", "files: {deny_read: [/home/u/.ssh], read_only: ['/home/u:/mnt']}",
+        {"globs", "f /w/.env\nf /w/.env.prod\nf /w/env", "files: {deny_read: ['/w/.env*']}",
+         .want = "mask /w/.env\nmask /w/.env.prod\n"},
+        {"what goes below a tmpfs takes nothing else with it", "d /t\nf /t/k\nf /z/k\nf /w/.bashrc",
+         "files: {tmpfs: [/t], deny_read: [/t/k, /z/k], allow_write: [/w], protect: [.bashrc, .profile]}",
+         .want = "tmp /t\nrw /w\nprotect /w/.bashrc\nstub /w/.profile\nmask /z/k\n"},
+        {"below a private tmpfs nothing is hidden", "d /t\nf /t/k", "files: {tmpfs: [/t], deny_read: [/t/k]}",
+         .want = "tmp /t\n"},
+        {"a place that a bind also shows", "d /home/u/.ssh\nd /mnt",
+         "files: {deny_read: [/home/u/.ssh], read_only: ['/home/u:/mnt']}",
          .want = "mask /home/u/.ssh\nro /mnt < /home/u\nmask /mnt/.ssh\n"},
-        {"bound by itself, it was meant", "d /home/u/.ssh\nd /mnt", "files: {deny_read: [/home/u/.ssh], read_only: ['/home/u/.ssh:/mnt']}",
+        {"bound by itself, it was meant", "d /home/u/.ssh\nd /mnt",
+         "files: {deny_read: [/home/u/.ssh], read_only: ['/home/u/.ssh:/mnt']}",
          .want = "mask /home/u/.ssh\nro /mnt < /home/u/.ssh\n"},
         {"a rule for a bound place", "f /data/k\nd /srv", "files: {deny_read: [/srv/k], allow_write: ['/data:/srv']}",
          .want = "rw /srv < /data\nmask /srv/k\n"},
-        {"a glob in a bound place", "f /data/a.key\nd /srv", "files: {deny_read: ['/srv/*.key'], allow_write: ['/data:/srv']}",
+        {"a glob in a bound place", "f /data/a.key\nd /srv",
+         "files: {deny_read: ['/srv/*.key'], allow_write: ['/data:/srv']}",
          .want = "rw /srv < /data\nmask /srv/a.key\n"},
     };
     check_rows(rows, ARRAY_LEN(rows));
@@ -281,13 +308,15 @@ static void host_sockets_are_hidden_wherever_they_are_shown(void **state)
 {
     (void)state;
     static const struct row rows[] = {
-        {"each by itself", "s /var/lib/x/sock\nd /w", "files: {allow_write: [/w]}", .want = "mask /var/lib/x/sock\nrw /w\n"},
+        {"each by itself", "s /var/lib/x/sock\nd /w", "files: {allow_write: [/w]}",
+         .want = "mask /var/lib/x/sock\nrw /w\n"},
         {"not below a tmpfs", "s /run/sock\nd /run", "files: {tmpfs: [/run]}", .want = "tmp /run\n"},
         {"the one that was given stays", "s /srv/a.sock\ns /srv/b.sock", "files: {sockets: [/srv/a.sock]}",
          .want = "ro /srv/a.sock\nmask /srv/b.sock\n"},
-        {"given through a link", "s /run/a.sock\nl /var/run -> /run", "files: {sockets: [/var/run/a.sock], tmpfs: [/run]}",
-         .want = "tmp /run\nro /run/a.sock\n"},
-        {"in a writable tree", "d /w\ns /w/app.sock", "files: {allow_write: [/w]}", .want = "rw /w\nmask /w/app.sock\n"},
+        {"given through a link", "s /run/a.sock\nl /var/run -> /run",
+         "files: {sockets: [/var/run/a.sock], tmpfs: [/run]}", .want = "tmp /run\nro /run/a.sock\n"},
+        {"in a writable tree", "d /w\ns /w/app.sock", "files: {allow_write: [/w]}",
+         .want = "rw /w\nmask /w/app.sock\n"},
         {"where a bind shows it", "s /srv/a.sock\nd /mnt", "files: {read_only: ['/srv:/mnt']}",
          .want = "ro /mnt < /srv\nmask /mnt/a.sock\nmask /srv/a.sock\n"},
         {"where a bind shows it in a container", "d /img\ns /srv/a.sock", "files: {read_only: ['/srv:/mnt']}",
@@ -317,19 +346,25 @@ static void protected_names_stay_as_they_are(void **state)
          .want = "rw /w\nprotect /w/.bashrc\npin /w/cfg\nprotect /w/cfg/rc\n"},
         {"a link to something that is not writable", "f /etc/rc\nl /w/.bashrc -> /etc/rc", PROTECT(".bashrc"),
          .want = "rw /w\nprotect /w/.bashrc\n"},
-        {"a link that dangles", "d /w\nl /w/.bashrc -> /none", PROTECT(".bashrc"), .want = "rw /w\nprotect /w/.bashrc\n"},
-        {"parents are pinned", "f /w/a/b/rc", PROTECT("a/b/rc"), .want = "rw /w\npin /w/a\npin /w/a/b\nprotect /w/a/b/rc\n"},
-        {"the first missing component is the stub", "d /w/a", PROTECT("a/b/rc"), .want = "rw /w\npin /w/a\nstubdir /w/a/b\n"},
+        {"a link that dangles", "d /w\nl /w/.bashrc -> /none", PROTECT(".bashrc"),
+         .want = "rw /w\nprotect /w/.bashrc\n"},
+        {"parents are pinned", "f /w/a/b/rc", PROTECT("a/b/rc"),
+         .want = "rw /w\npin /w/a\npin /w/a/b\nprotect /w/a/b/rc\n"},
+        {"the first missing component is the stub", "d /w/a", PROTECT("a/b/rc"),
+         .want = "rw /w\npin /w/a\nstubdir /w/a/b\n"},
         {"opened again by a longer rule", "d /w/.vscode", "files: {allow_write: [/w, /w/.vscode], protect: [.vscode/]}",
          .want = "rw /w\nrw /w/.vscode\nstubdir /w/.vscode/.vscode\n"},
         {"deny_write present and absent", "f /w/x\nd /w", "files: {allow_write: [/w], deny_write: [/w/x, /w/y]}",
          .want = "rw /w\nprotect /w/x\nstub /w/y\n"},
-        {"deny_write through a link above", "d /w/real\nl /w/l -> /w/real", "files: {allow_write: [/w], deny_write: [/w/l/y]}",
-         .want = "rw /w\npin /w/real\nstub /w/real/y\n"},
-        {"deny_write outside writable trees", "d /w\nf /x", "files: {allow_write: [/w], deny_write: [/x]}", .want = "rw /w\n"},
-        {"where a bind shows it", "f /w/.bashrc\nd /mnt", "files: {allow_write: ['/w:/mnt'], protect: [.bashrc, .profile]}",
+        {"deny_write through a link above", "d /w/real\nl /w/l -> /w/real",
+         "files: {allow_write: [/w], deny_write: [/w/l/y]}", .want = "rw /w\npin /w/real\nstub /w/real/y\n"},
+        {"deny_write outside writable trees", "d /w\nf /x", "files: {allow_write: [/w], deny_write: [/x]}",
+         .want = "rw /w\n"},
+        {"where a bind shows it", "f /w/.bashrc\nd /mnt",
+         "files: {allow_write: ['/w:/mnt'], protect: [.bashrc, .profile]}",
          .want = "rw /mnt < /w\nprotect /mnt/.bashrc < /w/.bashrc\nstub /mnt/.profile < /w/.profile\n"},
-        {"a user file where a bind shows it", "f /home/u/bin/x\nd /mnt", "files: {allow_write: ['/home/u:/mnt'], deny_write: [/home/u/bin]}",
+        {"a user file where a bind shows it", "f /home/u/bin/x\nd /mnt",
+         "files: {allow_write: ['/home/u:/mnt'], deny_write: [/home/u/bin]}",
          .want = "rw /mnt < /home/u\nprotect /mnt/bin < /home/u/bin\n"},
     };
     check_rows(rows, ARRAY_LEN(rows));
@@ -346,17 +381,22 @@ static void repositories_are_found_and_pinned(void **state)
         {"nested", "d /w/a/b/.git", PROTECT(".git/config"),
          .want = "rw /w\npin /w/a\npin /w/a/b\npin /w/a/b/.git\nstub /w/a/b/.git/config\n"},
         {"deeper than the search", "d /w/a/b/c/d/.git", PROTECT(".git/config"), .want = "rw /w\n"},
-        {"as deep as the policy says", "d /w/a/b/c/d/.git", "files: {allow_write: [/w], protect: [.git/config], search_depth: 4}",
-         .want = "rw /w\npin /w/a\npin /w/a/b\npin /w/a/b/c\npin /w/a/b/c/d\npin /w/a/b/c/d/.git\nstub /w/a/b/c/d/.git/config\n"},
+        {"as deep as the policy says", "d /w/a/b/c/d/.git",
+         "files: {allow_write: [/w], protect: [.git/config], search_depth: 4}",
+         .want = "rw /w\npin /w/a\npin /w/a/b\npin /w/a/b/c\npin /w/a/b/c/d\npin /w/a/b/c/d/.git\nstub "
+                 "/w/a/b/c/d/.git/config\n"},
         {"a worktree's file", "f /w/.git", PROTECT(".git/config"), .want = "rw /w\nprotect /w/.git\n"},
         {"a linked .git", "d /w/store\nl /w/.git -> /w/store", PROTECT(".git/config"),
          .want = "rw /w\nprotect /w/.git\nprotect /w/store\n"},
         {"submodules", "d /w/.git\nf /w/.git/modules/m/config\nd /w/.git/modules/m/hooks", PROTECT(".git/config"),
          .want = "rw /w\npin /w/.git\nstub /w/.git/config\npin /w/.git/modules\npin /w/.git/modules/m\n"
-         "protect /w/.git/modules/m/config\nprotect /w/.git/modules/m/hooks\n"},
-        {"where a bind shows it", "d /data/r/.git\nd /mnt", "files: {allow_write: ['/data:/mnt'], protect: [.git/config]}",
-         .want = "rw /mnt < /data\npin /mnt/r < /data/r\npin /mnt/r/.git < /data/r/.git\nstub /mnt/r/.git/config < /data/r/.git/config\n"},
-        {"between two writable trees", "d /w/a/sub/.git", "files: {allow_write: [/w, /w/a/sub], protect: [.git/config], search_depth: 1}",
+                 "protect /w/.git/modules/m/config\nprotect /w/.git/modules/m/hooks\n"},
+        {"where a bind shows it", "d /data/r/.git\nd /mnt",
+         "files: {allow_write: ['/data:/mnt'], protect: [.git/config]}",
+         .want = "rw /mnt < /data\npin /mnt/r < /data/r\npin /mnt/r/.git < /data/r/.git\nstub /mnt/r/.git/config < "
+                 "/data/r/.git/config\n"},
+        {"between two writable trees", "d /w/a/sub/.git",
+         "files: {allow_write: [/w, /w/a/sub], protect: [.git/config], search_depth: 1}",
          .want = "rw /w\npin /w/a\nrw /w/a/sub\npin /w/a/sub/.git\nstub /w/a/sub/.git/config\n"},
         {"above a read-only part", "d /w/a/lib", "files: {allow_write: [/w], read_only: [/w/a/lib]}",
          .want = "rw /w\npin /w/a\nro /w/a/lib\n"},
@@ -368,13 +408,16 @@ static void what_root_gives_can_be_reached(void **state)
 {
     (void)state;
     static const struct row rows[] = {
-        {"an untraversable parent", "D /root\nd /root/w", "files: {allow_write: [/root/w]}", .want = "tmpfs /root\nrw /root/w\n", .root = true},
+        {"an untraversable parent", "D /root\nd /root/w", "files: {allow_write: [/root/w]}",
+         .want = "tmpfs /root\nrw /root/w\n", .root = true},
         {"only the outermost is replaced", "D /root\nD /root/a\nd /root/a/w", "files: {allow_write: [/root/a/w]}",
          .want = "tmpfs /root\nskeleton /root/a\nrw /root/a/w\n", .root = true},
-        {"a passable parent stays", "d /srv/a/w\nd /srv", "files: {allow_write: [/srv/a/w]}", .want = "rw /srv/a/w\n", .root = true},
-        {"an ordinary user keeps the parent", "D /root\nd /root/w", "files: {allow_write: [/root/w]}", .want = "rw /root/w\n"},
-        {"masks in the replaced parent go", "D /root\nd /root/w\nf /root/k", "files: {allow_write: [/root/w], deny_read: [/root/k]}",
-         .want = "tmpfs /root\nrw /root/w\n", .root = true},
+        {"a passable parent stays", "d /srv/a/w\nd /srv", "files: {allow_write: [/srv/a/w]}", .want = "rw /srv/a/w\n",
+         .root = true},
+        {"an ordinary user keeps the parent", "D /root\nd /root/w", "files: {allow_write: [/root/w]}",
+         .want = "rw /root/w\n"},
+        {"masks in the replaced parent go", "D /root\nd /root/w\nf /root/k",
+         "files: {allow_write: [/root/w], deny_read: [/root/k]}", .want = "tmpfs /root\nrw /root/w\n", .root = true},
     };
     check_rows(rows, ARRAY_LEN(rows));
 }
@@ -385,10 +428,14 @@ static void a_root_of_its_own_is_layers_and_binds(void **state)
     static const struct row rows[] = {
         {"plain", "d /img", "files: {}", .want = "", .rootdir = "/img"},
         {"a bind", "d /img\nd /w", "files: {allow_write: ['/w:/work']}", .want = "rw /work < /w\n", .rootdir = "/img"},
-        {"hidden in a layer", "d /a\nf /b/opt/key\nf /opt/key", "files: {deny_read: [/opt/key]}", .want = "mask /opt/key\n", .rootdir = "/a:/b"},
-        {"not hidden because the host has it", "d /a\nf /opt/key", "files: {deny_read: [/opt/key]}", .want = "", .rootdir = "/a"},
-        {"a glob in a layer", "d /a\nf /a/opt/x.key", "files: {deny_read: ['/opt/*.key']}", .want = "mask /opt/x.key\n", .rootdir = "/a"},
-        {"a link in a layer", "d /a\nl /a/key -> /a/other\nf /a/other", "files: {deny_read: [/key]}", .error = "symbolic link", .rootdir = "/a"},
+        {"hidden in a layer", "d /a\nf /b/opt/key\nf /opt/key", "files: {deny_read: [/opt/key]}",
+         .want = "mask /opt/key\n", .rootdir = "/a:/b"},
+        {"not hidden because the host has it", "d /a\nf /opt/key", "files: {deny_read: [/opt/key]}", .want = "",
+         .rootdir = "/a"},
+        {"a glob in a layer", "d /a\nf /a/opt/x.key", "files: {deny_read: ['/opt/*.key']}", .want = "mask /opt/x.key\n",
+         .rootdir = "/a"},
+        {"a link in a layer", "d /a\nl /a/key -> /a/other\nf /a/other", "files: {deny_read: [/key]}",
+         .error = "symbolic link", .rootdir = "/a"},
         {"a layer in a layer", "d /a/b\nd /a", "files: {}", .error = "layers must be apart", .rootdir = "/a:/a/b"},
         {"no such layer", "d /a", "files: {}", .error = "layer /none", .rootdir = "/none"},
         {"a file as layer", "f /a", "files: {}", .error = "/a is not a directory", .rootdir = "/a"},
@@ -432,7 +479,8 @@ static void the_check_sees_a_missing_pin_and_a_wrong_order(void **state)
     (void)state;
     struct err err = {0};
     char w[] = "/w", hooks[] = "/w/.git/hooks", git[] = "/w/.git";
-    struct plan_op ops[] = {{.kind = OP_BIND_RW, .path = w}, {.kind = OP_PROTECT, .path = hooks}, {.kind = OP_PIN, .path = git}};
+    struct plan_op ops[] = {
+        {.kind = OP_BIND_RW, .path = w}, {.kind = OP_PROTECT, .path = hooks}, {.kind = OP_PIN, .path = git}};
     struct plan plan = {.ops = ops, .nops = 2};
     assert_int_equal(plan_check(&plan, &err), -1);
     assert_non_null(strstr(err.msg, "/w/.git above it is not pinned"));
@@ -447,7 +495,8 @@ static void the_check_sees_a_missing_pin_and_a_wrong_order(void **state)
 static void the_deepest_operation_decides(void **state)
 {
     (void)state;
-    static const struct row row = {"lookup", "d /w/.git/hooks\nf /w/.env", "files: {allow_write: [/w], deny_read: [/w/.env], protect: [.git/hooks/]}",
+    static const struct row row = {"lookup", "d /w/.git/hooks\nf /w/.env",
+                                   "files: {allow_write: [/w], deny_read: [/w/.env], protect: [.git/hooks/]}",
                                    .want = ""};
     struct host h;
     struct err err = {0};
