@@ -7,6 +7,7 @@
 #include <unistd.h>
 
 #include "base/err.h"
+#include "base/num.h"
 
 static void (*failure_handler)(void);
 static unsigned long fail_countdown;
@@ -19,8 +20,9 @@ void mem_fail_at(unsigned long n) { fail_countdown = n; }
 static __attribute__((constructor)) void read_fail_at(void)
 {
     const char *text = getenv("HUTCH_MEM_FAIL_AT");
-    if (text)
-        mem_fail_at(strtoul(text, NULL, 10));
+    uint64_t n;
+    if (text && num_u64(text, &n))
+        mem_fail_at(n);
 }
 #endif
 

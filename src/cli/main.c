@@ -52,7 +52,7 @@ static int unknown(const char *word)
 static void fill_streams(void)
 {
     for (int fd = 0; fd <= 2; fd++)
-        if (fcntl(fd, F_GETFD) < 0 && open("/dev/null", O_RDWR) != fd)
+        if (fcntl(fd, F_GETFD) < 0 && open("/dev/null", O_RDWR) != fd) /* inherited: it is a standard stream */
             _exit(ERR_SETUP);
 }
 

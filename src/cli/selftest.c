@@ -22,6 +22,7 @@
 #include "base/err.h"
 #include "base/json.h"
 #include "base/mem.h"
+#include "base/num.h"
 #include "base/path.h"
 #include "base/strv.h"
 #include "base/text.h"
@@ -89,7 +90,10 @@ static bool group_wanted(const struct selftest *t, const char *id)
 static void take_listed(struct selftest *t, const char *line)
 {
     const char *flags = strstr(line, "\"flags\":");
-    unsigned long bits = flags ? strtoul(flags + 8, NULL, 10) : 0;
+    uint64_t bits = 0;
+    _cleanup_free_ char *digits = flags ? xstrndup(flags + 8, strspn(flags + 8, "0123456789")) : NULL;
+    if (digits)
+        (void)num_u64(digits, &bits);
     _cleanup_free_ char *expected = field(line, "strict"), *control = field(line, "control"), *id = field(line, "id");
     if (!id || !expected || !control || strcmp(control, "host") == 0 || bits & FLAGS_ELSEWHERE || !group_wanted(t, id))
         return;
@@ -298,7 +302,7 @@ static int attack(struct selftest *t, struct err *err)
     return 0;
 }
 
-/* --- the report -------------------------------------------------------------------------------------------------------------- */
+/* --- the report --------------------------------------------------------------------------------------------------- */
 
 enum verdict { HOLDS, FAILS, SKIPPED, LIMITATION };
 

@@ -11,15 +11,41 @@
 
 #include "base/err.h"
 
-#define LAYER_LIST(X)                                                                                             \
-    X(USERNS_RANGE, "userns-range")                                                                               \
-    X(MOUNTS, "mounts") X(MASKS, "masks") X(PROC, "proc") X(DEV, "dev") X(SYS, "sys") X(RUN, "run") X(TMP, "tmp") \
-        X(PINS, "pins") X(STUBS, "stubs") X(PROTECT, "protect") X(NOSUID, "nosuid") X(PIDNS, "pidns")             \
-            X(NETNS, "netns") X(IPCNS, "ipcns") X(UTSNS, "utsns") X(CGROUPNS, "cgroupns") X(CAPS, "caps")         \
-                X(NNP, "nnp") X(SECUREBITS, "securebits") X(LANDLOCK, "landlock") X(SECCOMP, "seccomp")           \
-                    X(RLIMITS, "rlimits") X(CGROUP, "cgroup") X(DUMPABLE, "dumpable") X(FDS, "fds") X(ENV, "env") \
-                        X(SESSION, "session") X(KEYRING, "keyring") X(USERNS_LIMIT, "userns-limit")               \
-                            X(TMPFS_INODES, "tmpfs-inodes") X(DISK, "disk")
+/* clang-format off */
+#define LAYER_LIST(X) \
+    X(USERNS_RANGE, "userns-range") \
+    X(MOUNTS, "mounts") \
+    X(MASKS, "masks") \
+    X(PROC, "proc") \
+    X(DEV, "dev") \
+    X(SYS, "sys") \
+    X(RUN, "run") \
+    X(TMP, "tmp") \
+    X(PINS, "pins") \
+    X(STUBS, "stubs") \
+    X(PROTECT, "protect") \
+    X(NOSUID, "nosuid") \
+    X(PIDNS, "pidns") \
+    X(NETNS, "netns") \
+    X(IPCNS, "ipcns") \
+    X(UTSNS, "utsns") \
+    X(CGROUPNS, "cgroupns") \
+    X(CAPS, "caps") \
+    X(NNP, "nnp") \
+    X(SECUREBITS, "securebits") \
+    X(LANDLOCK, "landlock") \
+    X(SECCOMP, "seccomp") \
+    X(RLIMITS, "rlimits") \
+    X(CGROUP, "cgroup") \
+    X(DUMPABLE, "dumpable") \
+    X(FDS, "fds") \
+    X(ENV, "env") \
+    X(SESSION, "session") \
+    X(KEYRING, "keyring") \
+    X(USERNS_LIMIT, "userns-limit") \
+    X(TMPFS_INODES, "tmpfs-inodes") \
+    X(DISK, "disk")
+/* clang-format on */
 
 enum layer {
 #define LAYER_ENUM(id, name) LAYER_##id,
