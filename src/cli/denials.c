@@ -153,7 +153,11 @@ static void let_pass(struct denials *d, int listener, const struct seccomp_notif
     bool known = denials_read_attempt(&n->data, (pid_t)n->pid, &a);
     if (known)
         denials_open_root(d, init, (pid_t)n->pid);
-    known = known && seccomp_id_valid(listener, n->id);
+    if (!seccomp_id_valid(listener, n->id)) { /* the pid may be another process's by now, and so may its root */
+        known = false;
+        if (d->root >= 0)
+            (void)close(TAKE_FD(d->root));
+    }
     (void)seccomp_continue(listener, n->id);
     if (known)
         denials_judge(d, &a);

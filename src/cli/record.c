@@ -367,4 +367,7 @@ void record_tail(const struct record_in *in, struct buf *out)
     denials_tail(in->denials, out);
     tail_death(in, out);
     tail_hostexec(in->host_may_execute, out);
+    /* What the plan could not cover is said every time: a run may have been prepared by an earlier one. */
+    for (size_t i = 0; i < in->plan->notes.n; i++)
+        buf_addf(out, "hutch: note: %s\n", in->plan->notes.v[i]);
 }

@@ -5,10 +5,12 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
+#include <termios.h>
 #include <unistd.h>
 
 #include "base/cleanup.h"
 #include "base/fd.h"
+#include "base/mem.h"
 #include "base/num.h"
 #include "base/text.h"
 #include "cli/cli.h"
@@ -20,18 +22,79 @@
 #include "cli/supervise.h"
 #include "cli/term.h"
 
-/* Where the record goes, opened before the command can change anything. */
-static int open_record(const char *where, int *ret, struct err *err)
+/* Where the record goes. A descriptor or a device is written to; a file is replaced by a new one after the run, so that
+ * whatever the command put at its name (a link to your shell's start-up file, say) is never followed. */
+struct sink {
+    int fd;     /* -1 if it is a file */
+    int dir;    /* of the file, opened before the run; -1 */
+    char *name; /* owned */
+};
+#define SINK_NONE {.fd = -1, .dir = -1}
+
+static void sink_done(struct sink *s)
+{
+    if (s->fd >= 0)
+        (void)close(s->fd);
+    if (s->dir >= 0)
+        (void)close(s->dir);
+    free(s->name);
+}
+
+static int open_file_sink(const char *where, struct sink *ret, struct err *err)
+{
+    struct stat st;
+    const char *slash = strrchr(where, '/');
+    _cleanup_free_ char *dir = !slash ? xstrdup(".") : xstrndup(where, slash == where ? 1 : (size_t)(slash - where));
+    ret->name = xstrdup(slash ? slash + 1 : where);
+    ret->dir = open(dir, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    if (ret->dir < 0 || ret->name[0] == '\0')
+        return err_set(err, ERR_USAGE, ret->dir < 0 ? errno : EISDIR, "--json %s", where);
+    if (fstatat(ret->dir, ret->name, &st, AT_SYMLINK_NOFOLLOW) == 0 && !S_ISREG(st.st_mode))
+        return err_set(err, ERR_USAGE, 0, "--json %s: there is something that is not a regular file; remove it, or give a "
+                                          "descriptor", where);
+    if (faccessat(ret->dir, ".", W_OK, AT_EACCESS) < 0)
+        return err_set(err, ERR_USAGE, errno, "--json %s", where);
+    return 0;
+}
+
+static int open_sink(const char *where, struct sink *ret, struct err *err)
 {
     int fd;
     if (num_int(where, 1, 1023, &fd)) {
         if (fcntl(fd, F_GETFD) < 0)
             return err_set(err, ERR_USAGE, errno, "--json %d: the descriptor is not open", fd);
-        *ret = fcntl(fd, F_DUPFD_CLOEXEC, 3);
+        ret->fd = fcntl(fd, F_DUPFD_CLOEXEC, 3);
+    } else if (strncmp(where, "/dev/", 5) == 0) {
+        ret->fd = open(where, O_WRONLY | O_CLOEXEC | O_NOCTTY);
     } else {
-        *ret = open(where, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC | O_NOCTTY, 0644);
+        return open_file_sink(where, ret, err);
     }
-    return *ret < 0 ? err_set(err, ERR_USAGE, errno, "--json %s", where) : 0;
+    return ret->fd < 0 ? err_set(err, ERR_USAGE, errno, "--json %s", where) : 0;
+}
+
+/* Everything inside is dead by now: nobody plays with the names any more. */
+static int sink_write(const struct sink *s, const struct buf *text)
+{
+    char temp[32];
+    if (s->fd >= 0)
+        return fd_write_all(s->fd, text->p, text->n);
+    (void)snprintf(temp, sizeof temp, ".hutch-record-%d", (int)getpid());
+    (void)unlinkat(s->dir, temp, 0);
+    _cleanup_close_ int fd = openat(s->dir, temp, O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0644);
+    if (fd < 0)
+        return -1;
+    if (fd_write_all(fd, text->p, text->n) == 0 && renameat(s->dir, temp, s->dir, s->name) == 0)
+        return 0;
+    int eno = errno;
+    (void)unlinkat(s->dir, temp, 0);
+    errno = eno;
+    return -1;
+}
+
+static bool is_file(int fd)
+{
+    struct stat st;
+    return fstat(fd, &st) == 0 && S_ISREG(st.st_mode);
 }
 
 /* An open directory would lead around every rule about paths. */
@@ -114,6 +177,34 @@ static void let_streams_go(void)
     (void)dup2(null, 1);
 }
 
+/* A terminal that is passed through (only one of stdin and stdout is one) comes back in the modes it had. */
+struct modes {
+    int tty; /* -1 if there is none */
+    struct termios was;
+};
+
+static struct modes modes_before(void)
+{
+    struct modes m = {.tty = -1};
+    for (int fd = 0; fd <= 2 && m.tty < 0; fd++)
+        if (tcgetattr(fd, &m.was) == 0)
+            m.tty = fcntl(fd, F_DUPFD_CLOEXEC, 3);
+    return m;
+}
+
+static void modes_restore(struct modes *m)
+{
+    sigset_t stop, old;
+    if (m->tty < 0)
+        return;
+    (void)sigemptyset(&stop);
+    (void)sigaddset(&stop, SIGTTOU); /* from the background this would stop us */
+    (void)sigprocmask(SIG_BLOCK, &stop, &old);
+    (void)tcsetattr(m->tty, TCSANOW, &m->was);
+    (void)sigprocmask(SIG_SETMASK, &old, NULL);
+    (void)close(TAKE_FD(m->tty));
+}
+
 /* What lives while the command does. */
 struct running {
     struct wall wall;
@@ -146,11 +237,13 @@ static int start_and_supervise(struct prepared *p, struct denials *denials, cons
     struct running running = {.guard = GUARD_NONE};
     struct piped piped = {{-1, -1}, {-1, -1}};
     bool limited = p->policy->limits[LIMIT_OUTPUT].set;
+    _cleanup_close_ int input = is_file(0) ? fcntl(0, F_DUPFD_CLOEXEC, 3) : -1;
     _cleanup_close_ int oom = p->has_cgroup && p->policy->limits[LIMIT_MEMORY].set ? oom_open() : -1;
     if (limited && pipe_output(&piped, err) < 0)
         return -1;
     p->spec.tty = !limited && term_wanted(0, 1);
     p->spec.tty_stderr = p->spec.tty && isatty(2);
+    _cleanup_(modes_restore) struct modes modes = p->spec.tty ? (struct modes){.tty = -1} : modes_before();
     int r = start(p, &running, err);
     restore_output(&piped);
     if (r == 0 && !limited && !p->spec.tty)
@@ -166,9 +259,11 @@ static int start_and_supervise(struct prepared *p, struct denials *denials, cons
             .out_pipe = piped.read_end[0],
             .err_pipe = piped.read_end[1],
             .oom_log = oom,
+            .input = input,
             .signals = signals,
         };
         r = supervise(&s, out, err);
+        piped.read_end[0] = piped.read_end[1] = -1;
         p->vault = s.vault;
     }
     for (int i = 0; i < 2; i++)
@@ -187,7 +282,7 @@ static int start_and_supervise(struct prepared *p, struct denials *denials, cons
 }
 
 static void report(const struct prepared *p, const struct outcome *out, const struct denials *denials,
-                   const struct strv *born, int record_fd)
+                   const struct strv *born, const struct sink *sink)
 {
     struct record_in in = {.outcome = out,
                            .denials = denials,
@@ -201,11 +296,11 @@ static void report(const struct prepared *p, const struct outcome *out, const st
                            .memory_watched = p->watch_memory,
                            .nested = p->spec.nested,
                            .cgroup_backend = p->used_cgroup ? cgroup_backend_name(p->cgroup_info.backend) : NULL};
-    if (record_fd >= 0) {
+    if (p->args->json) {
         _cleanup_buf_ struct buf json = {0};
         record_json(&in, &json);
         buf_addc(&json, '\n');
-        if (fd_write_all(record_fd, json.p, json.n) < 0)
+        if (sink_write(sink, &json) < 0)
             fprintf(stderr, "hutch: the record could not be written: %s\n", strerror(errno));
     }
     if (out->cause == END_NOT_RUN) {
@@ -247,11 +342,11 @@ static int run(const struct run_args *args, struct prepared *p, struct err *err)
 {
     struct outcome out = {0};
     sigset_t signals;
-    _cleanup_close_ int record_fd = -1;
+    _cleanup_(sink_done) struct sink sink = SINK_NONE;
     _cleanup_strv_ struct strv born = {0};
     if (check_args(args, err) < 0 || prepare_plan(p, args, err) < 0)
         return -1;
-    if (args->json && open_record(args->json, &record_fd, err) < 0)
+    if (args->json && open_sink(args->json, &sink, err) < 0)
         return -1;
     block_signals(&signals, &p->spec.sigmask, &p->spec.ignore_sigpipe);
     if (prepare_host(p, err) < 0)
@@ -261,7 +356,7 @@ static int run(const struct run_args *args, struct prepared *p, struct err *err)
         begin_learning(p, denials);
     int r = start_and_supervise(p, denials, &signals, &out, &born, err);
     if (r == 0) {
-        report(p, &out, denials, &born, record_fd);
+        report(p, &out, denials, &born, &sink);
         r = p->learn && finish_learning(p, &out, err) < 0 ? -1 : out.exit_code;
     }
     denials_free(denials);

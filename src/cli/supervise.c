@@ -2,6 +2,7 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <limits.h>
 #include <poll.h>
 #include <stdio.h>
 #include <string.h>
@@ -27,12 +28,21 @@ enum {
 
 enum { FD_SIGNAL, FD_PID, FD_SOCK, FD_LISTENER, FD_TIMER, FD_OUT, FD_ERR, FD_TERM, FD_MAX = FD_TERM + TERM_POLLFDS };
 
+/* One stream on its way from the command's pipe to our own stdout or stderr. */
+struct relay {
+    int from, to;
+    size_t at, n; /* chunk[at..n) is still to be written */
+    char chunk[16384];
+};
+
 struct loop {
     struct supervise *s;
     struct outcome *out;
     struct pollfd fds[FD_MAX];
     int listener, timer, signals;
+    int input; /* shares its offset with the command's stdin */
     struct term term;
+    struct relay relay[2];
     bool has_term, ending, done, frozen, was_frozen;
     uint64_t start_ns, deadline_ns, end_by_ns;
     enum end_cause cause; /* END_EXIT unless we ended it */
@@ -131,6 +141,9 @@ static void on_message(struct loop *l)
         l->has_term = fd >= 0 && term_start(&l->term, 0, 1, fd, &err) == 0;
         (void)wall_release(l->s->wall);
         break;
+    case WALL_MSG_INPUT:
+        l->input = fd;
+        break;
     case WALL_MSG_STOPPED:
         if (l->has_term) {
             term_suspend(&l->term);
@@ -180,24 +193,37 @@ static void on_notifications(struct loop *l)
         freeze(l);
 }
 
-/* Output is counted only when it is limited; then it comes through a pipe of ours. */
-static void on_output(struct loop *l, int which)
+/* Output is counted only when it is limited; then it comes through a pipe of ours. One chunk is in flight per stream: as
+ * long as it has not been taken, nothing more is read, and nobody waits but the command. */
+static void on_output(struct loop *l, int i)
 {
-    char chunk[65536];
-    struct pollfd *p = &l->fds[which];
-    ssize_t n = read(p->fd, chunk, sizeof chunk);
+    struct relay *r = &l->relay[i];
+    ssize_t n = read(r->from, r->chunk, sizeof r->chunk);
     if (n <= 0) {
-        p->fd = -1;
+        (void)close(TAKE_FD(r->from));
         return;
     }
-    uint64_t max = limit_of(l, LIMIT_OUTPUT)->value, left = max - l->out->output_bytes;
+    uint64_t left = limit_of(l, LIMIT_OUTPUT)->value - l->out->output_bytes;
     bool over = (uint64_t)n > left;
-    size_t pass = over ? (size_t)left : (size_t)n;
-    l->out->output_bytes += pass;
-    if (fd_write_all(which == FD_OUT ? 1 : 2, chunk, pass) < 0 && errno == EPIPE)
-        p->fd = -1;
+    r->at = 0;
+    r->n = over ? (size_t)left : (size_t)n;
+    l->out->output_bytes += r->n;
     if (over)
         end_command(l, END_OUTPUT);
+}
+
+/* poll() said that PIPE_BUF bytes can be written without blocking. */
+static void pass_output(struct loop *l, int i)
+{
+    struct relay *r = &l->relay[i];
+    size_t want = r->n - r->at < PIPE_BUF ? r->n - r->at : PIPE_BUF;
+    ssize_t n = write(r->to, r->chunk + r->at, want);
+    if (n > 0) {
+        r->at += (size_t)n;
+    } else if (n < 0 && errno != EINTR && errno != EAGAIN) {
+        (void)close(TAKE_FD(r->from)); /* nobody reads any more, and the command shall know */
+        r->at = r->n;
+    }
 }
 
 static void on_tick(struct loop *l)
@@ -257,6 +283,11 @@ static void fill(struct loop *l)
 static void turn(struct loop *l)
 {
     fill(l);
+    for (int i = 0; i < 2; i++) {
+        struct relay *r = &l->relay[i];
+        bool full = r->at < r->n;
+        l->fds[FD_OUT + i] = (struct pollfd){.fd = full ? r->to : r->from, .events = full ? POLLOUT : POLLIN};
+    }
     if (poll(l->fds, FD_MAX, -1) < 0)
         return;
     if (l->fds[FD_SIGNAL].revents)
@@ -265,9 +296,9 @@ static void turn(struct loop *l)
         on_message(l);
     if (l->listener >= 0 && l->fds[FD_LISTENER].revents)
         on_notifications(l);
-    for (int i = FD_OUT; i <= FD_ERR; i++)
-        if (l->fds[i].fd >= 0 && l->fds[i].revents)
-            on_output(l, i);
+    for (int i = 0; i < 2; i++)
+        if (l->fds[FD_OUT + i].fd >= 0 && l->fds[FD_OUT + i].revents)
+            (l->relay[i].at < l->relay[i].n ? pass_output : on_output)(l, i);
     if (l->has_term)
         term_handle(&l->term, &l->fds[FD_TERM]);
     if (l->has_term && l->term.hung_up && !l->ending) {
@@ -283,15 +314,29 @@ static void turn(struct loop *l)
     l->done = l->fds[FD_PID].revents != 0;
 }
 
+/* What the command wrote before it ended; a reader that does not read is given up on. */
+static void drain_output(struct loop *l, int i)
+{
+    struct relay *r = &l->relay[i];
+    uint64_t end = now_ns() + (uint64_t)DRAIN_MS * 1000000U;
+    while (now_ns() < end) {
+        bool full = r->at < r->n;
+        struct pollfd p = {.fd = full ? r->to : r->from, .events = full ? POLLOUT : POLLIN};
+        if (p.fd < 0 || (poll(&p, 1, full ? 100 : 0) <= 0 && !full))
+            return;
+        if (p.revents)
+            (full ? pass_output : on_output)(l, i);
+    }
+}
+
 /* Messages and output that were under way when init ended. */
 static void drain(struct loop *l)
 {
     struct pollfd p = {.fd = l->s->wall->sock, .events = POLLIN};
     while (l->fds[FD_SOCK].fd >= 0 && poll(&p, 1, 0) > 0 && (p.revents & POLLIN))
         on_message(l);
-    for (int i = FD_OUT; i <= FD_ERR; i++)
-        while (l->fds[i].fd >= 0 && poll(&l->fds[i], 1, 0) > 0 && (l->fds[i].revents & (POLLIN | POLLHUP)))
-            on_output(l, i);
+    for (int i = 0; i < 2; i++)
+        drain_output(l, i);
     if (l->has_term) {
         term_drain(&l->term, DRAIN_MS);
         term_stop(&l->term);
@@ -365,8 +410,8 @@ static void start(struct loop *l)
     l->fds[FD_SIGNAL].fd = l->signals = signalfd(-1, l->s->signals, SFD_CLOEXEC | SFD_NONBLOCK);
     l->fds[FD_PID].fd = l->s->wall->pidfd;
     l->fds[FD_SOCK].fd = l->s->wall->sock;
-    l->fds[FD_OUT].fd = l->s->out_pipe;
-    l->fds[FD_ERR].fd = l->s->err_pipe;
+    l->relay[0] = (struct relay){.from = l->s->out_pipe, .to = 1};
+    l->relay[1] = (struct relay){.from = l->s->err_pipe, .to = 2};
     const struct limit *wall = limit_of(l, LIMIT_WALL_TIME);
     if (wall->set)
         l->deadline_ns = l->start_ns + wall->value * 1000000U;
@@ -378,7 +423,7 @@ static void start(struct loop *l)
 
 int supervise(struct supervise *s, struct outcome *ret, struct err *err)
 {
-    struct loop l = {.s = s, .out = ret, .listener = -1, .timer = -1, .signals = -1, .start_ns = now_ns()};
+    struct loop l = {.s = s, .out = ret, .listener = -1, .timer = -1, .signals = -1, .input = -1, .start_ns = now_ns()};
     if (s->wall->shared->at_ns[STAGE_CLONE])
         l.start_ns = s->wall->shared->at_ns[STAGE_CLONE];
     s->vault = -1;
@@ -395,6 +440,14 @@ int supervise(struct supervise *s, struct outcome *ret, struct err *err)
     }
     measure(&l, &last);
     judge(&l, &last);
+    for (int i = 0; i < 2; i++)
+        if (l.relay[i].from >= 0)
+            (void)close(l.relay[i].from);
+    if (l.input >= 0) {
+        if (s->input >= 0)
+            (void)lseek(s->input, lseek(l.input, 0, SEEK_CUR), SEEK_SET);
+        (void)close(l.input);
+    }
     if (l.listener >= 0)
         (void)close(l.listener);
     if (l.timer >= 0)

@@ -21,7 +21,7 @@
 #include "os/seccomp.h"
 #include "wall/inside.h"
 
-enum { LANDLOCK_RULES_MAX = 160 };
+enum { LANDLOCK_RULES_MAX = 320 };
 
 static char net_stack[16 * 1024] __attribute__((aligned(16)));
 
@@ -125,7 +125,7 @@ int inside_landlock(struct inside *in)
     const struct wall_spec *s = in->spec;
     if (LAYER_OFF(s->without, LANDLOCK) || s->skip_landlock)
         return 0;
-    bool own_root = s->plan->layers.n > 0 || s->learn;
+    bool own_root = s->plan->layers.n > 0;
     if (add_rule(in, &r, "/", own_root ? LANDLOCK_READ | LANDLOCK_WRITE : LANDLOCK_READ) < 0 ||
         add_rule(in, &r, "/dev", LANDLOCK_READ | LANDLOCK_DEVICE) < 0 ||
         add_rule(in, &r, "/dev/shm", LANDLOCK_WRITE) < 0)
@@ -136,6 +136,10 @@ int inside_landlock(struct inside *in)
             add_rule(in, &r, op->path, LANDLOCK_READ | LANDLOCK_WRITE) < 0)
             return -1;
     }
+    /* The private layers of --learn, one by one: their inodes are not the host's, "/" is. */
+    for (size_t i = 0; s->learn && i < s->learn->n; i++)
+        if (add_rule(in, &r, s->learn->place[i].path, LANDLOCK_READ | LANDLOCK_WRITE) < 0)
+            return -1;
     add_outputs(&r);
     if (landlock_apply(r.rule, r.n, 0, &in->shared->err) < 0) {
         in->shared->failed = 1;

@@ -19,12 +19,6 @@
 
 static char command_stack[64 * 1024] __attribute__((aligned(16)));
 
-static void tell(struct inside *in, enum wall_msg_type type, int value, int fd)
-{
-    struct wall_msg m = {.type = type, .value = value};
-    (void)fd_send(in->sock, &m, sizeof m, &fd, fd >= 0 ? 1 : 0);
-}
-
 /* Runs in the memory of init until exec (CLONE_VM | CLONE_VFORK), so it changes nothing but its own process. */
 static int be_command(void *arg)
 {
@@ -77,7 +71,7 @@ static int start_terminal(struct inside *in)
     if (dev < 0 || pty_open_at(dev, &in->pty_master, &in->pty_slave) < 0)
         return inside_fail(in, errno, "open a terminal in the sandbox");
     (void)close(dev);
-    tell(in, WALL_MSG_TTY, 0, in->pty_master);
+    inside_tell(in, WALL_MSG_TTY, 0, in->pty_master);
     (void)close(in->pty_master);
     if (inside_wait(in, "the terminal") < 0)
         return -1;
@@ -115,7 +109,7 @@ static void reap(struct inside *in, pid_t command)
             continue;
         if (WIFSTOPPED(status)) {
             if (in->spec->tty)
-                tell(in, WALL_MSG_STOPPED, WSTOPSIG(status), -1);
+                inside_tell(in, WALL_MSG_STOPPED, WSTOPSIG(status), -1);
             continue;
         }
         finish(in, status);
@@ -149,11 +143,11 @@ void inside_run(struct inside *in)
     if (in->spec->tty && start_terminal(in) < 0)
         _exit(1);
     if (in->vault >= 0) {
-        tell(in, WALL_MSG_VAULT, 0, in->vault);
+        inside_tell(in, WALL_MSG_VAULT, 0, in->vault);
         (void)close(in->vault);
     }
     if (in->listener >= 0) {
-        tell(in, WALL_MSG_LISTENER, 0, in->listener);
+        inside_tell(in, WALL_MSG_LISTENER, 0, in->listener);
         (void)close(in->listener);
     }
     pid_t command = clone(be_command, command_stack + sizeof command_stack, CLONE_VM | CLONE_VFORK | SIGCHLD, in);

@@ -159,6 +159,28 @@ static int open_new_root(struct inside *in)
     return 0;
 }
 
+/* A file on stdin was opened on the host's own mount: through /proc/self/fd/0 it could be opened again for writing, and
+ * fchmod() works on any descriptor. So it is opened once more through the tree that is read-only now. What cannot be
+ * opened that way stays as it is, guarded by Landlock and its permissions. The caller gets a copy, to move the offset of
+ * the original along in the end. */
+static void reopen_input(struct inside *in)
+{
+    struct stat before, after;
+    char path[4096];
+    if (fstat(0, &before) < 0 || !S_ISREG(before.st_mode) || (fcntl(0, F_GETFL) & O_ACCMODE) != O_RDONLY)
+        return;
+    ssize_t n = readlink("/proc/self/fd/0", path, sizeof path - 1);
+    if (n <= 0)
+        return;
+    path[n] = '\0';
+    _cleanup_close_ int fd = open(path, O_RDONLY | O_NOFOLLOW | O_NOCTTY | O_CLOEXEC);
+    if (fd < 0 || fstat(fd, &after) < 0 || after.st_dev != before.st_dev || after.st_ino != before.st_ino)
+        return;
+    (void)lseek(fd, lseek(0, 0, SEEK_CUR), SEEK_SET);
+    if (dup2(fd, 0) == 0)
+        inside_tell(in, WALL_MSG_INPUT, 0, fd);
+}
+
 static int open_host_root(struct inside *in)
 {
     const layer_set off = in->spec->without;
@@ -171,8 +193,15 @@ static int open_host_root(struct inside *in)
     /* Adding flags is allowed on every mount of a copied namespace, locked or not; the recursion is atomic. */
     if (mount_set(AT_FDCWD, "/", flags) < 0)
         return inside_fail(in, errno, "make the host's root read-only");
+    reopen_input(in);
     in->root = open("/", O_PATH | O_DIRECTORY | O_CLOEXEC);
     return in->root < 0 ? inside_fail(in, errno, "open the root") : 0;
+}
+
+void inside_tell(struct inside *in, enum wall_msg_type type, int value, int fd)
+{
+    struct wall_msg m = {.type = type, .value = value};
+    (void)fd_send(in->sock, &m, sizeof m, &fd, fd >= 0 ? 1 : 0);
 }
 
 int inside_wait(struct inside *in, const char *what)

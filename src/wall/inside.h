@@ -34,6 +34,8 @@ struct inside {
 int inside_fail(struct inside *in, int eno, const char *fmt, ...) __attribute__((format(printf, 3, 4)));
 void inside_stage(struct inside *in, enum wall_stage s);
 
+/* One message to the caller, with a descriptor if fd >= 0. */
+void inside_tell(struct inside *in, enum wall_msg_type type, int value, int fd);
 /* Blocks until the caller says wall_release(). */
 int inside_wait(struct inside *in, const char *what);
 /* Never returns: builds, starts the command, reaps. */

@@ -3,9 +3,11 @@
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
+#include <linux/openat2.h>
 #include <poll.h>
 #include <sched.h>
 #include <signal.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/file.h>
@@ -20,11 +22,13 @@
 #include "base/mem.h"
 #include "base/path.h"
 
-enum { LOCK_TRIES = 200, LOCK_PAUSE_MS = 10, GUARD_KILL_MS = 5000 };
+enum { LOCK_PATH = 80, LOCK_TRIES = 200, LOCK_PAUSE_MS = 10, GUARD_KILL_MS = 5000 };
 
 struct stub_dir {
     char *path;
-    int fd;            /* the directory, with our shared lock */
+    int fd;                   /* the directory */
+    int lock;                 /* our shared lock: a file that no sandbox sees, or the directory itself */
+    char lock_path[LOCK_PATH]; /* "" if it is the directory */
     struct strv names; /* stubs of ours in it */
     bool shared;       /* stubs of another run were here already */
     bool linked;       /* names.v[0] is a socket that others can be linked to */
@@ -41,34 +45,76 @@ static bool is_stub(int dir, const char *name)
     return fstatat(dir, name, &st, AT_SYMLINK_NOFOLLOW) == 0 && plan_is_stub(&st);
 }
 
-static int lock_shared(int fd)
+/* The lock of a directory is a file in the host's /dev/shm, which sandboxes do not see: a lock on the directory itself
+ * could be held, and the clean-up thereby stopped, by any command that can read it. */
+static int open_lock(const struct stat *dir, char path[LOCK_PATH])
 {
+    struct stat st;
+    (void)snprintf(path, LOCK_PATH, "/dev/shm/.hutch-%u-%llx-%llx", geteuid(), (unsigned long long)dir->st_dev,
+                   (unsigned long long)dir->st_ino);
+    int fd = open(path, O_RDWR | O_CREAT | O_APPEND | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC, 0600);
+    if (fd >= 0 && fstat(fd, &st) == 0 && S_ISREG(st.st_mode) && st.st_uid == geteuid())
+        return fd;
+    if (fd >= 0)
+        (void)close(fd);
+    path[0] = '\0';
+    return -1;
+}
+
+/* 1 = locked, 0 = try again, -1 = cannot be. */
+static int try_lock(struct stub_dir *d, const struct stat *dir)
+{
+    struct stat st;
+    d->lock = open_lock(dir, d->lock_path);
+    int fd = d->lock >= 0 ? d->lock : d->fd;
+    if (flock(fd, LOCK_SH | LOCK_NB) == 0) {
+        if (d->lock < 0)
+            return 1;
+        if (fstat(fd, &st) == 0 && st.st_nlink > 0) {
+            (void)!write(fd, "r", 1); /* one byte a run: the last one sees whether there were others */
+            return 1;
+        }
+    } else if (errno != EWOULDBLOCK) {
+        return d->lock < 0 && (errno == ENOLCK || errno == EOPNOTSUPP) ? 1 : -1;
+    }
+    if (d->lock >= 0)
+        (void)close(TAKE_FD(d->lock)); /* held by one that is cleaning up, or already removed by it */
+    return 0;
+}
+
+static int lock_shared(struct stub_dir *d)
+{
+    struct stat dir;
+    if (fstat(d->fd, &dir) < 0)
+        return -1;
     for (int i = 0; i < LOCK_TRIES; i++) {
-        if (flock(fd, LOCK_SH | LOCK_NB) == 0)
-            return 0;
-        if (errno != EWOULDBLOCK)
-            return errno == ENOLCK || errno == EOPNOTSUPP ? 0 : -1;
+        int r = try_lock(d, &dir);
+        if (r != 0)
+            return r;
         (void)poll(NULL, 0, LOCK_PAUSE_MS);
     }
+    errno = EWOULDBLOCK;
     return -1;
 }
 
 static struct stub_dir *dir_for(struct stubs *s, const char *path, struct err *err)
 {
+    struct open_how how = {.flags = O_RDONLY | O_DIRECTORY | O_CLOEXEC, .resolve = RESOLVE_NO_SYMLINKS};
     for (size_t i = 0; i < s->n; i++)
         if (strcmp(s->dirs[i].path, path) == 0)
             return &s->dirs[i];
-    int fd = open(path, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
-    if (fd < 0) {
+    struct stub_dir d = {.fd = (int)syscall(SYS_openat2, AT_FDCWD, path, &how, sizeof how), .lock = -1};
+    if (d.fd < 0) {
         (void)err_set(err, ERR_SETUP, errno, "open %s to protect names in it", path);
         return NULL;
     }
-    if (lock_shared(fd) < 0) {
-        (void)close(fd);
-        (void)err_set(err, ERR_SETUP, errno, "another program holds a lock on the directory %s", path);
+    if (lock_shared(&d) < 0) {
+        (void)close(d.fd);
+        (void)err_set(err, ERR_SETUP, errno, "the stubs of %s are locked by another run that does not end", path);
         return NULL;
     }
-    s->dirs[s->n] = (struct stub_dir){.path = xstrdup(path), .fd = fd};
+    d.path = xstrdup(path);
+    s->dirs[s->n] = d;
     return &s->dirs[s->n++];
 }
 
@@ -167,12 +213,15 @@ static void clean(const struct stubs *s)
 {
     for (size_t i = s->n; i > 0; i--) {
         const struct stub_dir *d = &s->dirs[i - 1];
-        if (flock(d->fd, LOCK_EX | LOCK_NB) < 0 && errno != ENOLCK && errno != EOPNOTSUPP)
+        struct stat st = {0};
+        if (flock(d->lock >= 0 ? d->lock : d->fd, LOCK_EX | LOCK_NB) < 0 && errno != ENOLCK && errno != EOPNOTSUPP)
             continue;
         for (size_t k = d->names.n; k > 0; k--)
             remove_stub(d->fd, d->names.v[k - 1]);
-        if (d->shared)
+        if (d->shared || (d->lock >= 0 && fstat(d->lock, &st) == 0 && st.st_size > 1))
             remove_all_stubs(d->fd);
+        if (d->lock_path[0])
+            (void)unlink(d->lock_path);
     }
 }
 
@@ -188,6 +237,8 @@ void stubs_free(struct stubs *s)
         return;
     for (size_t i = 0; i < s->n; i++) {
         (void)close(s->dirs[i].fd);
+        if (s->dirs[i].lock >= 0)
+            (void)close(s->dirs[i].lock);
         strv_done(&s->dirs[i].names);
         free(s->dirs[i].path);
     }
@@ -218,9 +269,17 @@ static void keep_only(const struct cgroup *cg, int pidfd, int pipe)
 static void clean_after(const struct stubs *s)
 {
     for (size_t i = s->n; i > 0; i--) {
-        int fd = open(s->dirs[i - 1].path, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
-        if (fd >= 0 && (flock(fd, LOCK_EX | LOCK_NB) == 0 || errno == ENOLCK || errno == EOPNOTSUPP))
+        const struct stub_dir *d = &s->dirs[i - 1];
+        struct open_how how = {.flags = O_RDONLY | O_DIRECTORY | O_CLOEXEC, .resolve = RESOLVE_NO_SYMLINKS};
+        int fd = (int)syscall(SYS_openat2, AT_FDCWD, d->path, &how, sizeof how);
+        int lock = d->lock_path[0] ? open(d->lock_path, O_RDWR | O_NOFOLLOW | O_CLOEXEC) : -1;
+        if (fd >= 0 && (flock(lock >= 0 ? lock : fd, LOCK_EX | LOCK_NB) == 0 || errno == ENOLCK || errno == EOPNOTSUPP)) {
             remove_all_stubs(fd);
+            if (lock >= 0)
+                (void)unlink(d->lock_path);
+        }
+        if (lock >= 0)
+            (void)close(lock);
         if (fd >= 0)
             (void)close(fd);
     }

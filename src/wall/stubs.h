@@ -4,9 +4,9 @@
  * stands in its place on the host, covered by a mount inside. A stub is a socket node of mode 01000 that nobody listens
  * on, and is recognised by that shape alone, so no journal can go stale. Sockets are what tools skip and git ignores.
  *
- * Runs in one directory share its stubs. Each holds a shared lock (flock) on the directory; whoever ends and can turn its
- * lock into an exclusive one is the last and removes them. This matters beyond tidiness: removing a stub on the host
- * would detach the mounts that other sandboxes have on it.
+ * Runs of one user in one directory share its stubs. Each holds a shared lock (flock) on a file for that directory, out of
+ * the sandboxes' sight; whoever ends and can turn its lock into an exclusive one is the last and removes them. This matters
+ * beyond tidiness: removing a stub on the host would detach the mounts that other sandboxes have on it.
  *
  * The guard is a small process outside, in a process group of its own. If the caller dies without a word (kill -9), it waits
  * until the sandbox is gone and removes stubs and cgroup. If it is killed as well, the next run in the directory does.

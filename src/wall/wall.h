@@ -99,7 +99,13 @@ struct wall_shared {
 };
 
 /* After WALL_MSG_TTY init waits for (another) wall_release(), so that the terminal can be dressed first. */
-enum wall_msg_type { WALL_MSG_LISTENER = 1, WALL_MSG_TTY, WALL_MSG_STOPPED, WALL_MSG_VAULT /* --learn */ };
+enum wall_msg_type {
+    WALL_MSG_LISTENER = 1,
+    WALL_MSG_TTY,
+    WALL_MSG_STOPPED,
+    WALL_MSG_VAULT, /* --learn */
+    WALL_MSG_INPUT, /* the command's stdin, if it is a file: where it was read up to is known from this descriptor */
+};
 struct wall_msg {
     uint32_t type;
     int32_t value; /* WALL_MSG_STOPPED: the signal */
