@@ -243,7 +243,7 @@ static void on_tick(struct loop *l)
     }
     if (l->s->watch_memory) {
         struct procs_usage u = {0};
-        if (procs_usage(l->s->wall->pid, &u) == 0 && u.anon_bytes > limit_of(l, LIMIT_MEMORY)->value) {
+        if (procs_usage(l->s->wall->pid, &u) == 0 && u.anon_bytes + u.shmem_bytes > limit_of(l, LIMIT_MEMORY)->value) {
             l->out->oom_seen = true;
             l->out->oom.count = 1;
             l->out->oom.last.kind = OOM_KILLED;

@@ -222,6 +222,15 @@ int procs_list(pid_t init, enum procs_how how, struct procs_entry **ret, size_t 
     return 0;
 }
 
+/* Shared memory that a process has mapped (shm, memfd, tmpfs); statm counts it among the pages of files. */
+static uint64_t read_shmem(pid_t pid)
+{
+    _cleanup_buf_ struct buf b = {0};
+    uint64_t kb = 0;
+    const char *line = read_proc(pid, "status", &b) < 0 ? NULL : strstr(buf_str(&b), "\nRssShmem:");
+    return line && sscanf(line, "\nRssShmem: %" SCNu64, &kb) == 1 && kb < UINT64_MAX / 1024 ? kb * 1024 : 0;
+}
+
 int procs_usage(pid_t init, struct procs_usage *ret)
 {
     _cleanup_(pids_done) struct pids found = {0};
@@ -235,6 +244,8 @@ int procs_usage(pid_t init, struct procs_usage *ret)
         ret->count++;
         ret->rss_bytes += e.rss_bytes;
         ret->anon_bytes += e.anon_bytes;
+        uint64_t shmem = read_shmem(found.v[i]);
+        ret->shmem_bytes = shmem > ret->shmem_bytes ? shmem : ret->shmem_bytes;
         if (ret->biggest.pid == 0 || e.anon_bytes > ret->biggest.anon_bytes)
             ret->biggest = e;
     }

@@ -24,7 +24,8 @@ struct procs_entry {
 
 struct procs_usage {
     size_t count;
-    uint64_t rss_bytes, anon_bytes; /* sums; compare anon_bytes with a memory limit, it counts little twice */
+    uint64_t rss_bytes, anon_bytes; /* sums; compare anon_bytes + shmem_bytes with a limit: little is counted twice */
+    uint64_t shmem_bytes;           /* shared memory mapped by the one process that maps most of it; not summed up */
     struct procs_entry biggest;     /* by anon_bytes; pid 0 if there is none */
     bool truncated;                 /* more than PROCS_LIST_MAX processes */
 };
