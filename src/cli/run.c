@@ -243,7 +243,7 @@ static int start_and_supervise(struct prepared *p, struct denials *denials, cons
         return -1;
     p->spec.tty = !limited && term_wanted(0, 1);
     p->spec.tty_stderr = p->spec.tty && isatty(2);
-    _cleanup_(modes_restore) struct modes modes = p->spec.tty ? (struct modes){.tty = -1} : modes_before();
+    struct modes modes = p->spec.tty ? (struct modes){.tty = -1} : modes_before();
     int r = start(p, &running, err);
     restore_output(&piped);
     if (r == 0 && !limited && !p->spec.tty)
@@ -269,6 +269,7 @@ static int start_and_supervise(struct prepared *p, struct denials *denials, cons
     for (int i = 0; i < 2; i++)
         if (piped.read_end[i] >= 0)
             (void)close(piped.read_end[i]);
+    modes_restore(&modes);
     stubs_remove(p->stubs);
     if (p->has_cgroup)
         (void)cgroup_destroy(&p->cgroup);
