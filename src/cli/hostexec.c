@@ -1,5 +1,6 @@
 #include "cli/hostexec.h"
 
+#include <dirent.h>
 #include <fcntl.h>
 #include <stdlib.h>
 #include <string.h>
@@ -12,7 +13,10 @@
 #include "base/mem.h"
 #include "base/path.h"
 
-enum { LIST_DEPTH = 5 /* levels below a writable root that are looked at after the run, at least */ };
+enum {
+    LIST_DEPTH = 5, /* levels below a writable root that are looked at after the run, at least */
+    HOOKS_MAX = 256 /* entries of a directory of hooks that are looked at */
+};
 
 struct hostexec {
     const struct policy *policy;
@@ -51,7 +55,7 @@ static bool changed(const struct walk *w, const struct stat *st)
     return st->st_ctim.tv_sec > s->tv_sec || (st->st_ctim.tv_sec == s->tv_sec && st->st_ctim.tv_nsec >= s->tv_nsec);
 }
 
-/* The command cannot have touched what the plan keeps from it; if it changed, someone outside did. */
+/* Whether the plan let the command write at this path of the host. */
 static bool was_writable(const struct walk *w, const char *host)
 {
     const struct plan_op *root = w->root;
@@ -60,13 +64,30 @@ static bool was_writable(const struct walk *w, const char *host)
     return op && op->kind == OP_BIND_RW;
 }
 
+static void add(struct strv *ret, char *path)
+{
+    if (ret->n >= HOSTEXEC_MAX || strv_has(ret, path))
+        free(path);
+    else
+        strv_take(ret, path);
+}
+
+/* Adds what the command could write; the rest is up to look_op(). */
 static void list(struct walk *w, char *path)
 {
-    if (w->ret->n >= HOSTEXEC_MAX || strv_has(w->ret, path) || !was_writable(w, path)) {
+    if (was_writable(w, path))
+        add(w->ret, path);
+    else
         free(path);
-        return;
-    }
-    strv_take(w->ret, path);
+}
+
+static DIR *open_dir(const char *path)
+{
+    int fd = open(path, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC | O_NONBLOCK);
+    DIR *d = fd < 0 ? NULL : fdopendir(fd);
+    if (!d && fd >= 0)
+        (void)close(fd);
+    return d;
 }
 
 static bool first_component(const char *name, const char *entry)
@@ -75,34 +96,96 @@ static bool first_component(const char *name, const char *entry)
     return strncmp(name, entry, n) == 0 && (name[n] == '\0' || name[n] == '/');
 }
 
-/* A repository that the plan knew has its hooks and its configuration protected. */
-static void look_repo(struct walk *w, const char *dir)
+/* --- git ---------------------------------------------------------------------------------------------------------- */
+
+/* Lists dir/name if it changed. */
+static void list_changed(struct walk *w, int fd, const char *dir, const char *name)
 {
-    static const char *const inner[] = {".git/hooks", ".git/config"};
-    for (size_t i = 0; i < ARRAY_LEN(inner); i++) {
-        _cleanup_free_ char *path = path_join(dir, inner[i]);
-        if (!was_writable(w, path))
+    struct stat st;
+    if (fstatat(fd, name, &st, AT_SYMLINK_NOFOLLOW) == 0 && changed(w, &st) && !plan_is_stub(&st))
+        list(w, path_join(dir, name));
+}
+
+/* Lists the entries of a directory that changed, up to a bound. With `all` also those that the plan protects: they may
+ * have been changed through another hard link, or from outside. */
+static void list_entries(struct walk *w, const char *dir, bool all)
+{
+    _cleanup_closedir_ DIR *d = open_dir(dir);
+    const struct dirent *e;
+    for (unsigned left = HOOKS_MAX; d && left > 0 && (e = readdir(d)); left--) {
+        struct stat st;
+        if (e->d_type == DT_DIR || fstatat(dirfd(d), e->d_name, &st, AT_SYMLINK_NOFOLLOW) < 0 || !changed(w, &st))
+            continue;
+        if (all)
+            add(w->ret, path_join(dir, e->d_name));
+        else
+            list(w, path_join(dir, e->d_name));
+    }
+}
+
+/* Whether the plan left the configuration or the hooks of this ".git" open. */
+static bool unprotected(const struct walk *w, const char *git)
+{
+    _cleanup_free_ char *hooks = path_join(git, "hooks"), *config = path_join(git, "config");
+    return was_writable(w, hooks) && was_writable(w, config);
+}
+
+/* A repository that the plan did not know is listed as a whole if it is new, else what of it changed. Of one that it
+ * knew, only a "commondir" can have appeared: with it git takes configuration and hooks from elsewhere. */
+static void look_git(struct walk *w, int fd, const char *dir)
+{
+    static const char *const inner[] = {".git/commondir", ".git/config", ".git/config.worktree", ".git/hooks"};
+    _cleanup_free_ char *git = path_join(dir, ".git"), *hooks = path_join(dir, ".git/hooks");
+    struct stat st;
+    if (fstatat(fd, ".git", &st, AT_SYMLINK_NOFOLLOW) < 0)
+        return;
+    bool open = unprotected(w, git);
+    if (open && changed(w, &st)) {
+        list(w, TAKE_PTR(git));
+        return;
+    }
+    if (!S_ISDIR(st.st_mode))
+        return;
+    for (size_t i = 0; i < (open ? ARRAY_LEN(inner) : 1); i++)
+        list_changed(w, fd, dir, inner[i]);
+    if (open)
+        list_entries(w, hooks, false);
+}
+
+/* A directory that is itself a git directory ("bare"): git takes it for one when it is the current directory. It needs
+ * a HEAD, and either a commondir or objects and refs. */
+static void look_bare(struct walk *w, int fd, const char *dir)
+{
+    enum { HEAD, COMMON, OBJECTS, REFS, CONFIG, HOOKS, N };
+    static const char *const names[N] = {"HEAD", "commondir", "objects", "refs", "config", "hooks"};
+    bool there[N], any = false;
+    for (size_t i = 0; i < N; i++) {
+        struct stat st;
+        there[i] = fstatat(fd, names[i], &st, AT_SYMLINK_NOFOLLOW) == 0;
+        any = any || (there[i] && changed(w, &st));
+        if (i == REFS && !there[COMMON] && (!there[OBJECTS] || !there[REFS]))
             return;
     }
-    list(w, path_join(dir, ".git"));
+    if (any)
+        list(w, xstrdup(dir));
+    else if (there[HOOKS]) {
+        _cleanup_free_ char *hooks = path_join(dir, "hooks");
+        list_entries(w, hooks, false);
+    }
 }
 
 static void look_entry(struct walk *w, int fd, const char *dir, const char *entry)
 {
     const struct policy *p = w->h->policy;
-    struct stat st;
     if (strcmp(entry, ".git") == 0) {
-        if (fstatat(fd, entry, &st, AT_SYMLINK_NOFOLLOW) == 0 && changed(w, &st))
-            look_repo(w, dir);
+        look_git(w, fd, dir);
         return;
     }
-    for (size_t i = 0; i < p->nnames; i++) {
-        const char *name = p->names[i].name;
-        if (!first_component(name, entry) || fstatat(fd, name, &st, AT_SYMLINK_NOFOLLOW) < 0)
-            continue;
-        if (changed(w, &st) && !plan_is_stub(&st))
-            list(w, path_join(dir, name));
-    }
+    if (strcmp(entry, "HEAD") == 0)
+        look_bare(w, fd, dir);
+    for (size_t i = 0; i < p->nnames; i++)
+        if (first_component(p->names[i].name, entry))
+            list_changed(w, fd, dir, p->names[i].name);
 }
 
 static bool descends(const struct dirent_raw *e)
@@ -153,6 +236,36 @@ static bool walk_dir(struct walk *w, int parent, const char *name, const char *p
     return true;
 }
 
+/* --- what the plan protects --------------------------------------------------------------------------------------- */
+
+/* Next to a protected configuration of git: a commondir that was not there can be made, see plan-protect.c. */
+static void look_commondir(struct walk *w, const struct plan_op *op)
+{
+    struct stat st;
+    if (strcmp(path_name(op->src), "config") != 0)
+        return;
+    _cleanup_free_ char *dir = path_parent(op->src), *path = path_join(dir, "commondir");
+    if (lstat(path, &st) == 0 && changed(w, &st))
+        add(w->ret, TAKE_PTR(path));
+}
+
+/* A mount goes when somebody outside renames another file over its place, as editors and git do to save one, and the
+ * name is open from then on; and a file can be changed through a further link. So a protected name must still be the
+ * same, unchanged, and a stub's must be gone. What is merely pinned may change, but must be the same directory. */
+static void look_op(struct walk *w, const struct plan_op *op)
+{
+    struct stat st;
+    bool there = lstat(op->src, &st) == 0 && !plan_is_stub(&st);
+    bool same = there && st.st_dev == op->dev && st.st_ino == op->ino;
+    bool bad = op->kind == OP_STUB ? there : op->kind == OP_PIN ? there && !same : there && (!same || changed(w, &st));
+    if (bad)
+        add(w->ret, xstrdup(op->src));
+    if (op->kind == OP_PROTECT && same && S_ISDIR(st.st_mode))
+        list_entries(w, op->src, true);
+    if (op->kind != OP_PIN)
+        look_commondir(w, op);
+}
+
 void hostexec_after(struct hostexec *h, struct strv *ret)
 {
     if (!h)
@@ -160,12 +273,17 @@ void hostexec_after(struct hostexec *h, struct strv *ret)
     struct walk w = {.h = h, .ret = ret};
     unsigned depth = h->policy->search_depth > LIST_DEPTH ? h->policy->search_depth : LIST_DEPTH;
     w.starts['.'] = true; /* ".git" */
+    w.starts['H'] = true; /* "HEAD" */
     for (size_t i = 0; i < h->policy->nnames; i++)
         w.starts[(unsigned char)h->policy->names[i].name[0]] = true;
     bool all = true;
     for (size_t i = 0; i < h->plan->nops; i++) {
         const struct plan_op *op = &h->plan->ops[i];
-        if (op->kind != OP_BIND_RW || op->type != TYPE_DIR || !op->src)
+        if (!op->src)
+            continue;
+        if (op->kind == OP_PROTECT || op->kind == OP_PIN || op->kind == OP_STUB)
+            look_op(&w, op);
+        if (op->kind != OP_BIND_RW || op->type != TYPE_DIR)
             continue;
         w.root = op;
         w.left = PLAN_REPO_ENTRIES;

@@ -2,7 +2,13 @@
  *
  * Names that the policy protects cannot appear where a plan protects them: at writable roots and in the repositories
  * that were there. They can in other directories and in repositories born inside, which is allowed and listed: git runs
- * the hooks of a repository, an editor the tasks of a folder, once a person opens it.
+ * the hooks of a repository, an editor the tasks of a folder, once a person opens it. A repository is listed by its
+ * ".git", a bare one as the directory that it is, and in one that was there what changed: configuration, hooks, and a
+ * "commondir".
+ *
+ * What the plan protects is listed, too, if it is not the same file as before or changed while the command ran: through
+ * another hard link, or from outside. Replacing such a name from outside takes its protection away, so what is there now
+ * need not be what that somebody wrote.
  *
  * Nothing is walked before the run. Afterwards each writable directory is, to the depth in which repositories are
  * looked for, and a name counts if its inode changed since the start: the change time cannot be set by programs. A name

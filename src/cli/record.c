@@ -356,7 +356,7 @@ static void tail_hostexec(const struct strv *v, struct buf *out)
             buf_addf(out, "hutch: and %zu others\n", v->n - i);
             return;
         }
-        buf_adds(out, "hutch: new: ");
+        buf_adds(out, "hutch: new or changed: ");
         text_add_safe(out, v->v[i], TAIL_TEXT);
         buf_adds(out, " (programs outside may run what it says)\n");
     }

@@ -29,7 +29,10 @@ struct sink {
     int dir;    /* of the file, opened before the run; -1 */
     char *name; /* owned */
 };
-#define SINK_NONE {.fd = -1, .dir = -1}
+#define SINK_NONE           \
+    {                       \
+        .fd = -1, .dir = -1 \
+    }
 
 static void sink_done(struct sink *s)
 {
@@ -50,8 +53,10 @@ static int open_file_sink(const char *where, struct sink *ret, struct err *err)
     if (ret->dir < 0 || ret->name[0] == '\0')
         return err_set(err, ERR_USAGE, ret->dir < 0 ? errno : EISDIR, "--json %s", where);
     if (fstatat(ret->dir, ret->name, &st, AT_SYMLINK_NOFOLLOW) == 0 && !S_ISREG(st.st_mode))
-        return err_set(err, ERR_USAGE, 0, "--json %s: there is something that is not a regular file; remove it, or give a "
-                                          "descriptor", where);
+        return err_set(err, ERR_USAGE, 0,
+                       "--json %s: there is something that is not a regular file; remove it, or give a "
+                       "descriptor",
+                       where);
     if (faccessat(ret->dir, ".", W_OK, AT_EACCESS) < 0)
         return err_set(err, ERR_USAGE, errno, "--json %s", where);
     return 0;

@@ -52,10 +52,10 @@ struct supervise {
     const struct policy *policy;
     const struct wall_spec *spec;
     struct denials *denials;
-    bool watch_memory;       /* no cgroup: sum up the processes now and then */
-    int out_pipe, err_pipe;  /* read ends when output is counted, else -1; closed by supervise() */
-    int vault;               /* set by supervise(): the private layers of --learn, for the caller to close; -1 */
-    int oom_log;             /* from oom_open(), before the start; -1 */
+    bool watch_memory;      /* no cgroup: sum up the processes now and then */
+    int out_pipe, err_pipe; /* read ends when output is counted, else -1; closed by supervise() */
+    int vault;              /* set by supervise(): the private layers of --learn, for the caller to close; -1 */
+    int oom_log;            /* from oom_open(), before the start; -1 */
     int input; /* the caller's stdin if it is a file, to be moved to where the command stopped reading; -1 */
     const sigset_t *signals; /* blocked by the caller; taken from a signalfd here */
 };

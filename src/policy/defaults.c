@@ -140,7 +140,8 @@ static const struct path_default allow_read[] = {
     {"builtin.dotenv-example", "./.env.template", false},
 };
 
-/* These matter only when the home directory itself is made writable. */
+/* These matter only when the home directory itself is made writable. Keys (~/.ssh, ~/.gnupg) need no line here: what is
+ * hidden cannot be written, nor made while it does not exist. */
 static const struct path_default deny_write[] = {
     {"builtin.hutch-policy", "~/.config/hutch", false},
     {"builtin.hutch-state", "~/.local/state/hutch", false},
@@ -149,6 +150,14 @@ static const struct path_default deny_write[] = {
     {"builtin.autostart", "~/.config/environment.d", false},
     {"builtin.user-git", "~/.config/git", false},
     {"builtin.user-fish", "~/.config/fish", false},
+    {"builtin.user-shell", "~/.bash_aliases", false},
+    {"builtin.user-shell", "~/.bash_logout", false},
+    {"builtin.user-shell", "~/.zlogin", false},
+    {"builtin.user-shell", "~/.zlogout", false},
+    {"builtin.user-shell", "~/.inputrc", false},
+    {"builtin.user-shell", "~/.pam_environment", false},
+    {"builtin.user-editor", "~/.vimrc", false},
+    {"builtin.user-tmux", "~/.tmux.conf", false},
     {"builtin.user-bin", "~/.local/bin", false},
     {"builtin.user-bin", "~/bin", false},
     {"builtin.user-bin", "~/.cargo/bin", false},

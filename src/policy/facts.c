@@ -15,7 +15,11 @@
 #include "base/path.h"
 #include "policy/plan.h"
 
-enum { SOCKET_LIST_BYTES = 16 << 20 };
+enum {
+    SOCKET_LIST_BYTES = 16 << 20,
+    GIT_LINK_BYTES = PATH_MAX + 16, /* "gitdir: " and a path */
+    GIT_DIR_ENTRIES = 4096,         /* entries looked at for the git directories inside one */
+};
 
 static enum plan_type type_of(mode_t mode)
 {
@@ -48,7 +52,14 @@ static int host_look(void *ctx, const char *path, struct plan_fact *ret)
         return errno == ENOENT || errno == ENOTDIR ? 0 : -1;
     if (plan_is_stub(&st))
         return 0;
-    *ret = (struct plan_fact){type_of(st.st_mode), st.st_dev, st.st_ino, st.st_mode, st.st_uid, NULL};
+    *ret = (struct plan_fact){
+        .type = type_of(st.st_mode),
+        .dev = st.st_dev,
+        .ino = st.st_ino,
+        .mode = st.st_mode,
+        .uid = st.st_uid,
+        .nlink = st.st_nlink,
+    };
     if (ret->type == TYPE_SYMLINK)
         ret->target = realpath(path, NULL);
     return 0;
@@ -59,12 +70,6 @@ static char *host_real(void *ctx, const char *path)
     (void)ctx;
     return realpath(path, NULL);
 }
-
-struct walk {
-    unsigned left;
-    void (*each)(void *arg, const char *dir);
-    void *arg;
-};
 
 struct dirent_raw {
     uint64_t ino;
@@ -81,47 +86,156 @@ static bool skipped(const char *name)
            strcmp(name, "node_modules") == 0;
 }
 
-static int walk_dir(struct walk *w, int parent, const char *name, const char *path, unsigned depth, bool root)
+/* Calls `each` for the entries of a directory, which is not reached through a link, until `left` is used up: then 1. */
+static int each_entry(const char *path, unsigned *left, void (*each)(void *arg, const struct dirent_raw *d), void *arg)
 {
-    _cleanup_close_ int fd = openat(parent, name, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC | O_NONBLOCK);
-    _cleanup_strv_ struct strv subs = {0};
+    _cleanup_close_ int fd = open(path, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC | O_NONBLOCK);
     char buf[8192] __attribute__((aligned(8)));
-    bool repo = false;
-    if (fd < 0)
-        return 0;
-    for (;;) {
-        long n = syscall(SYS_getdents64, fd, buf, sizeof buf);
-        if (n <= 0)
-            break;
+    long n;
+    while (fd >= 0 && (n = syscall(SYS_getdents64, fd, buf, sizeof buf)) > 0)
         for (long at = 0; at < n;) {
             const struct dirent_raw *d = (const struct dirent_raw *)(const void *)(buf + at);
             at += d->reclen;
-            if (w->left-- == 0) {
-                w->left = 0;
+            if (*left == 0)
                 return 1;
-            }
-            if (strcmp(d->name, ".git") == 0)
-                repo = true;
-            else if (depth > 0 && (d->type == DT_DIR || d->type == DT_UNKNOWN) && !skipped(d->name))
-                strv_add(&subs, d->name);
+            --*left;
+            each(arg, d);
         }
-    }
-    if (repo && !root)
-        w->each(w->arg, path);
-    for (size_t i = 0; i < subs.n; i++) {
-        _cleanup_free_ char *sub = path_join(path, subs.v[i]);
-        if (walk_dir(w, fd, subs.v[i], sub, depth - 1, false) > 0)
-            return 1;
-    }
     return 0;
 }
 
+static bool may_be_dir(const struct dirent_raw *d)
+{
+    return (d->type == DT_DIR || d->type == DT_UNKNOWN) && strcmp(d->name, ".") != 0 && strcmp(d->name, "..") != 0;
+}
+
+/* One directory of a search, and where its subdirectories go. */
+struct search {
+    const char *path;
+    struct strv *subs; /* NULL: none are wanted */
+    bool repo;
+};
+
+static void search_entry(void *arg, const struct dirent_raw *d)
+{
+    struct search *s = arg;
+    if (strcmp(d->name, ".git") == 0)
+        s->repo = true;
+    else if (s->subs && may_be_dir(d) && !skipped(d->name))
+        strv_take(s->subs, path_join(s->path, d->name));
+}
+
+/* Level by level, so that a big subtree does not use up what is meant for its neighbours. */
 static int host_find_repos(void *ctx, const char *root, unsigned depth, unsigned max,
                            void (*each)(void *arg, const char *dir), void *arg)
 {
-    struct walk w = {max, each, arg};
+    struct strv now = {0};
+    int r = 0;
     (void)ctx;
-    return walk_dir(&w, AT_FDCWD, root, root, depth, true);
+    strv_add(&now, root);
+    for (unsigned level = 0; level <= depth && now.n > 0 && r == 0; level++) {
+        struct strv next = {0};
+        for (size_t i = 0; i < now.n && r == 0; i++) {
+            struct search s = {.path = now.v[i], .subs = level < depth ? &next : NULL};
+            r = each_entry(now.v[i], &max, search_entry, &s);
+            if (s.repo && level > 0)
+                each(arg, now.v[i]);
+        }
+        strv_done(&now);
+        now = next;
+    }
+    strv_done(&now);
+    return r;
+}
+
+static char *host_link_text(void *ctx, const char *path)
+{
+    char text[PATH_MAX];
+    (void)ctx;
+    ssize_t n = readlink(path, text, sizeof text - 1);
+    if (n < 0)
+        return NULL;
+    text[n] = '\0';
+    _cleanup_free_ char *dir = path_parent(path);
+    return path_clean(dir, text);
+}
+
+static char *host_git_link(void *ctx, const char *path)
+{
+    _cleanup_close_ int fd = open(path, O_RDONLY | O_NOFOLLOW | O_CLOEXEC | O_NONBLOCK | O_NOCTTY);
+    char text[GIT_LINK_BYTES + 1];
+    struct stat st;
+    (void)ctx;
+    ssize_t n = fd >= 0 && fstat(fd, &st) == 0 && S_ISREG(st.st_mode) ? read(fd, text, sizeof text - 1) : -1;
+    if (n <= 0)
+        return NULL;
+    text[n] = '\0';
+    static const char prefix[] = "gitdir: ";
+    char *to = strncmp(text, prefix, sizeof prefix - 1) == 0 ? text + sizeof prefix - 1 : text;
+    to[strcspn(to, "\r\n")] = '\0';
+    _cleanup_free_ char *dir = path_parent(path), *full = to[0] == '/' ? xstrdup(to) : xasprintf("%s/%s", dir, to);
+    return to[0] ? realpath(full, NULL) : NULL;
+}
+
+/* A directory below ".git/modules": a part of a submodule's name, or its git directory. */
+struct module {
+    const char *path;
+    struct strv subs;
+    bool is_git;
+};
+
+static void module_entry(void *arg, const struct dirent_raw *d)
+{
+    static const char *const marks[] = {"HEAD", "config", "hooks", "commondir"};
+    struct module *m = arg;
+    for (size_t i = 0; i < ARRAY_LEN(marks); i++)
+        if (strcmp(d->name, marks[i]) == 0)
+            m->is_git = true;
+    if (may_be_dir(d))
+        strv_take(&m->subs, path_join(m->path, d->name));
+}
+
+struct module_walk {
+    unsigned entries, dirs; /* that may still be looked at, and be found */
+    void (*each)(void *arg, const char *dir);
+    void *arg;
+};
+
+/* What lies in a git directory and holds none. Everything else is followed, also in what looks like a git directory: it
+ * may be made to look so. */
+static bool git_internal(const char *name)
+{
+    static const char *const names[] = {"objects", "refs", "logs", "hooks", "info", "lfs"};
+    for (size_t i = 0; i < ARRAY_LEN(names); i++)
+        if (strcmp(name, names[i]) == 0)
+            return true;
+    return false;
+}
+
+static int walk_modules(struct module_walk *w, const char *path, unsigned depth, bool top)
+{
+    struct module m = {.path = path};
+    int r = each_entry(path, &w->entries, module_entry, &m);
+    if (m.is_git && !top) {
+        if (w->dirs == 0)
+            r = 1;
+        else if (w->dirs--)
+            w->each(w->arg, path);
+    }
+    for (size_t i = 0; i < m.subs.n && depth > 0 && r == 0; i++)
+        if (!m.is_git || !git_internal(path_name(m.subs.v[i])))
+            r = walk_modules(w, m.subs.v[i], depth - 1, false);
+    strv_done(&m.subs);
+    return r;
+}
+
+static int host_git_dirs(void *ctx, const char *git, unsigned max, void (*each)(void *arg, const char *dir), void *arg)
+{
+    struct module_walk w = {.entries = GIT_DIR_ENTRIES, .dirs = max, .each = each, .arg = arg};
+    _cleanup_free_ char *modules = path_join(git, "modules"), *worktrees = path_join(git, "worktrees");
+    (void)ctx;
+    int r = walk_modules(&w, modules, PLAN_MODULE_DEPTH, true);
+    return r | walk_modules(&w, worktrees, 1, true);
 }
 
 static int host_expand(void *ctx, const char *pattern, void (*each)(void *arg, const char *path), void *arg)
@@ -166,4 +280,7 @@ const struct plan_facts plan_host_facts = {
     .find_repos = host_find_repos,
     .expand = host_expand,
     .sockets = host_sockets,
+    .link_text = host_link_text,
+    .git_link = host_git_link,
+    .git_dirs = host_git_dirs,
 };

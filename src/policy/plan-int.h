@@ -4,6 +4,18 @@
 
 #include "policy/plan.h"
 
+/* Where a rule came from, for an op. */
+struct plan_why {
+    const char *rule;
+    const struct origin *origin;
+};
+
+/* A path of the host that may not be read and does not exist yet. */
+struct plan_absent {
+    char *host;
+    struct plan_why why;
+};
+
 struct planner {
     const struct policy *p;
     const struct plan_caller *who;
@@ -11,12 +23,11 @@ struct planner {
     struct plan *plan;
     struct err *err;
     bool failed;
-};
-
-/* Where a rule came from, for an op. */
-struct plan_why {
-    const char *rule;
-    const struct origin *origin;
+    struct plan_absent *absent; /* filled by plan_mask, for plan_protect */
+    size_t nabsent, absent_cap;
+    char *memo_dir, *memo_real; /* the last directory that was resolved: rules come in groups */
+    size_t linked;              /* protected files that have further names */
+    char *linked_first;         /* one of them */
 };
 
 /* Adds an op, or replaces the one at the same path if the new kind outranks it (deny wins). NULL when the plan is full;
@@ -36,6 +47,8 @@ bool plan_own_tree(const char *path);
 char *plan_host_path(const struct planner *pl, const char *path);
 /* Every other place at which the host path `host` is shown, because a directory above it is bound elsewhere. */
 void plan_other_places(const struct planner *pl, const char *host, struct strv *ret);
+/* The directory with every link resolved, or NULL. Borrowed until the next call. */
+const char *plan_real_dir(struct planner *pl, const char *dir);
 /* Fails the plan: "origin: path what; remedy". Returns -1. */
 int plan_refuse(struct planner *pl, const struct file_rule *r, const char *what, const char *remedy);
 

@@ -69,6 +69,23 @@ static void cover_other_places(struct planner *pl, const char *host, const struc
         cover(pl, places.v[i], f, why);
 }
 
+/* Remembers a hidden path that does not exist yet and that the command could make. Of the built-in rules only those for
+ * the home directory count: a missing "./.env" is a file that commands make from a template, and no secret. */
+static void remember_absent(struct planner *pl, const char *host, struct plan_why why)
+{
+    bool makes = false;
+    for (size_t i = 0; i < pl->plan->nops && !makes; i++) {
+        const struct plan_op *op = &pl->plan->ops[i];
+        makes = op->kind == OP_BIND_RW && op->src && path_under(host, op->src) && strcmp(host, op->src) != 0 &&
+                (why.origin->level != LEVEL_BUILTIN ||
+                 (pl->who->home && path_under(pl->who->home, op->src) && path_under(host, pl->who->home)));
+    }
+    if (!makes)
+        return;
+    MEM_GROW(pl->absent, pl->nabsent, pl->absent_cap);
+    pl->absent[pl->nabsent++] = (struct plan_absent){xstrdup(host), why};
+}
+
 /* Hides what is at a path of the host, wherever it is shown. `inside` is that path inside, or NULL if it is not shown
  * under its own name (container tier). */
 static void mask_host(struct planner *pl, const char *host, const char *inside, struct plan_why why, unsigned depth)
@@ -78,14 +95,19 @@ static void mask_host(struct planner *pl, const char *host, const char *inside, 
         return; /* what the caller cannot reach, the command cannot reach either */
     free(f.target);
     f.target = NULL;
-    if (f.type == TYPE_NONE)
+    if (f.type == TYPE_NONE) {
+        remember_absent(pl, host, why);
         return;
+    }
     /* A link is not covered itself: what it leads to is, or else that would stay open under its real name. Links further
      * up are resolved for the same reason. */
     _cleanup_free_ char *real = pl->facts->real(pl->facts->ctx, host);
     if (f.type == TYPE_SYMLINK) {
         if (real && strcmp(real, host) != 0)
             mask_host(pl, real, pl->who->rootdir ? NULL : real, why, depth + 1);
+        _cleanup_free_ char *text = real ? NULL : pl->facts->link_text(pl->facts->ctx, host);
+        if (text)
+            remember_absent(pl, text, why);
         return;
     }
     const char *name = real ? real : host;
@@ -103,9 +125,13 @@ static int mask_path(struct planner *pl, const struct file_rule *r, const char *
         return 0;
     }
     struct plan_fact f = {0};
-    if (pl->facts->look(pl->facts->ctx, host, &f) < 0 || f.type == TYPE_NONE)
+    if (pl->facts->look(pl->facts->ctx, host, &f) < 0)
         return 0;
     free(f.target);
+    if (f.type == TYPE_NONE) {
+        remember_absent(pl, host, why);
+        return 0;
+    }
     if (f.type == TYPE_SYMLINK) /* it leads somewhere in a tree that does not exist yet */
         return plan_refuse(pl, r, "is a symbolic link there and cannot be hidden", "name what it leads to");
     cover(pl, path, &f, why);

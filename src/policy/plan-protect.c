@@ -2,7 +2,16 @@
  *
  * A protected path that exists is bound read-only on itself; one that does not exist gets a stub, so that it cannot be
  * made; every directory between it and the writable root is pinned, because a mount point cannot be renamed but its
- * parent can. A symbolic link is protected as a link, and what it leads to as well if that is writable.
+ * parent can. A symbolic link is protected as a link, and what it leads to as well if that is writable, even if nothing
+ * is there yet.
+ *
+ * What git runs and believes is in git directories: ".git", where a file ".git" points, and those of submodules and
+ * worktrees inside. The names ".git/NAME" of the policy are protected in each of them. A "commondir" that exists is as
+ * well; one that does not cannot be, because git gives up on a stub there, and is reported after the run.
+ *
+ * The command of an earlier run may have made the tree, so all of this is bounded, with what lies nearest to the
+ * writable root first: hitting a bound leaves the rest unprotected and is noted, but must not keep the next run from
+ * starting.
  */
 #include <errno.h>
 #include <stdlib.h>
@@ -13,15 +22,15 @@
 #include "base/path.h"
 #include "policy/plan-int.h"
 
-/* Configuration and hooks of submodules and worktrees: protected where they exist. */
-static const char *const nested_git[] = {
-    ".git/modules/*/hooks",
-    ".git/modules/*/config",
-    ".git/modules/*/*/config",
-    ".git/modules/*/*/hooks",
-    ".git/worktrees/*/config.worktree",
-    NULL,
+/* What becomes of a name that does not exist. */
+enum absent {
+    ABSENT_FILE,  /* a stub; if directories above are missing, too, one for the first of them */
+    ABSENT_DIR,   /* the same, standing for a directory */
+    ABSENT_NEAR,  /* a stub if its directory exists */
+    ABSENT_LEAVE, /* nothing */
 };
+
+static const struct origin builtin = {.level = LEVEL_BUILTIN};
 
 static void identify(struct plan_op *op, const struct plan_fact *f, const char *src)
 {
@@ -51,7 +60,7 @@ static void pin_parents(struct planner *pl, const char *root, const char *path, 
     }
 }
 
-static void protect(struct planner *pl, const char *path, struct plan_why why, bool stub_is_dir, unsigned depth);
+static void protect(struct planner *pl, const char *path, struct plan_why why, enum absent absent, unsigned depth);
 
 static void protect_existing(struct planner *pl, const char *root, const char *path, const char *src,
                              const struct plan_fact *f, struct plan_why why)
@@ -59,24 +68,70 @@ static void protect_existing(struct planner *pl, const char *root, const char *p
     struct plan_op *op = plan_put(pl, OP_PROTECT, path, why);
     if (!op)
         return;
-    if (op->kind == OP_PROTECT && !op->src)
+    if (op->kind == OP_PROTECT && !op->src) {
         identify(op, f, src);
+        if (f->type == TYPE_FILE && f->nlink > 1 && pl->linked++ == 0)
+            pl->linked_first = xstrdup(src);
+    }
     pin_parents(pl, root, path, why);
 }
 
 /* Protects a path of the host wherever it is shown writable: under its own name and where a bind shows it. */
-static void protect_host(struct planner *pl, const char *host, struct plan_why why, bool stub_is_dir, unsigned depth)
+static void protect_host(struct planner *pl, const char *host, struct plan_why why, enum absent absent, unsigned depth)
 {
     _cleanup_strv_ struct strv places = {0};
     _cleanup_free_ char *shown = plan_host_path(pl, host);
     plan_other_places(pl, host, &places);
     if (!pl->who->rootdir && strcmp(shown, host) == 0)
-        protect(pl, host, why, stub_is_dir, depth);
+        protect(pl, host, why, absent, depth);
     for (size_t i = 0; i < places.n; i++)
-        protect(pl, places.v[i], why, stub_is_dir, depth);
+        protect(pl, places.v[i], why, absent, depth);
 }
 
-static void protect(struct planner *pl, const char *path, struct plan_why why, bool stub_is_dir, unsigned depth)
+/* What a link leads to; if that is nothing, what could be made there. */
+static void protect_target(struct planner *pl, const char *link, const char *target, struct plan_why why,
+                           enum absent absent, unsigned depth)
+{
+    if (target) {
+        protect_host(pl, target, why, absent, depth);
+        return;
+    }
+    _cleanup_free_ char *text = pl->facts->link_text(pl->facts->ctx, link), *parent = text ? path_parent(text) : NULL;
+    if (!text || strcmp(text, link) == 0)
+        return;
+    const char *real = plan_real_dir(pl, parent);
+    _cleanup_free_ char *path = path_join(real ? real : parent, path_name(text));
+    protect_host(pl, path, why, absent, depth);
+}
+
+/* Nothing is at path: the first missing component below the root is what must not come into being. */
+static void protect_absent(struct planner *pl, const char *root, const char *path, const char *src, struct plan_why why,
+                           enum absent absent, unsigned depth)
+{
+    _cleanup_free_ char *parent = path_parent(path);
+    if (absent == ABSENT_LEAVE)
+        return;
+    const struct plan_op *above = plan_at(pl->plan, parent); /* a pin was looked at already */
+    if (strcmp(parent, root) != 0 && !(above && above->kind == OP_PIN)) {
+        _cleanup_free_ char *psrc = path_parent(src);
+        struct plan_fact pf = {0};
+        if (pl->facts->look(pl->facts->ctx, psrc, &pf) < 0)
+            return;
+        free(pf.target);
+        if (pf.type != TYPE_DIR) { /* a link to a directory is protected as such: nothing is stubbed through it */
+            if (absent != ABSENT_NEAR)
+                protect(pl, parent, why, ABSENT_DIR, depth + 1);
+            return;
+        }
+    }
+    struct plan_op *op = plan_put(pl, OP_STUB, path, why);
+    if (op && op->kind == OP_STUB) {
+        identify(op, &(struct plan_fact){.type = absent == ABSENT_DIR ? TYPE_DIR : TYPE_FILE}, src);
+        pin_parents(pl, root, path, why);
+    }
+}
+
+static void protect(struct planner *pl, const char *path, struct plan_why why, enum absent absent, unsigned depth)
 {
     const struct plan_op *tree = plan_writable_root(pl->plan, path);
     if (!tree || strcmp(tree->path, path) == 0 || depth > 8)
@@ -88,32 +143,11 @@ static void protect(struct planner *pl, const char *path, struct plan_why why, b
     _cleanup_free_ char *target = f.target;
     if (f.type != TYPE_NONE) {
         protect_existing(pl, root, path, src, &f, why);
-        if (f.type == TYPE_SYMLINK && target)
-            protect_host(pl, target, why, stub_is_dir, depth + 1);
+        if (f.type == TYPE_SYMLINK)
+            protect_target(pl, src, target, why, absent, depth + 1);
         return;
     }
-    /* Absent: the first missing component below the root is what must not come into being. */
-    _cleanup_free_ char *parent = path_parent(path);
-    if (strcmp(parent, root) != 0) {
-        _cleanup_free_ char *psrc = path_parent(src);
-        struct plan_fact pf = {0};
-        if (pl->facts->look(pl->facts->ctx, psrc, &pf) < 0)
-            return;
-        free(pf.target);
-        if (pf.type == TYPE_SYMLINK) { /* a linked directory: protect the link, it cannot be stubbed through */
-            protect(pl, parent, why, true, depth + 1);
-            return;
-        }
-        if (pf.type != TYPE_DIR) {
-            protect(pl, parent, why, true, depth + 1);
-            return;
-        }
-    }
-    struct plan_op *op = plan_put(pl, OP_STUB, path, why);
-    if (op && op->kind == OP_STUB) {
-        identify(op, &(struct plan_fact){.type = stub_is_dir ? TYPE_DIR : TYPE_FILE}, src);
-        pin_parents(pl, root, path, why);
-    }
+    protect_absent(pl, root, path, src, why, absent, depth);
 }
 
 /* True if a longer rule of the caller opens this very path again. */
@@ -123,69 +157,122 @@ static bool opened_again(const struct planner *pl, const char *path)
     return op && op->kind == OP_BIND_RW;
 }
 
-/* A directory as it is on the host and as it is shown inside. */
-struct shown {
-    struct planner *pl;
-    const char *host, *inside;
-    struct plan_why why;
-    struct strv *dirs;
-};
-
-static char *shown_at(const struct shown *s, const char *host)
+static enum plan_type type_at(struct planner *pl, const char *host)
 {
-    return host[strlen(s->host)] ? path_join(s->inside, host + strlen(s->host) + 1) : xstrdup(s->inside);
-}
-
-static void protect_each(void *arg, const char *host)
-{
-    struct shown *s = arg;
-    if (!path_under(host, s->host))
-        return;
-    _cleanup_free_ char *path = shown_at(s, host);
-    protect(s->pl, path, s->why, false, 0);
-}
-
-static enum plan_type type_of_git(struct planner *pl, const char *host)
-{
-    _cleanup_free_ char *git = path_join(host, ".git");
     struct plan_fact f = {0};
-    if (pl->facts->look(pl->facts->ctx, git, &f) < 0)
+    if (pl->facts->look(pl->facts->ctx, host, &f) < 0)
         return TYPE_NONE;
     free(f.target);
     return f.type;
 }
 
-/* Protects the names at one directory: a writable root, or a repository below it. */
-static void protect_names(struct planner *pl, const char *dir)
+/* --- git directories ---------------------------------------------------------------------------------------------- */
+
+/* The names of the policy that are meant for git directories, in one of them. */
+static void protect_git_names(struct planner *pl, const char *git, const char *only)
 {
-    _cleanup_free_ char *host = plan_host_path(pl, dir);
-    enum plan_type git = type_of_git(pl, host);
     for (size_t i = 0; i < pl->p->nnames && !pl->failed; i++) {
         const struct protected_name *n = &pl->p->names[i];
-        struct plan_why why = {n->id, &n->origin};
-        _cleanup_free_ char *path = path_join(dir, n->name);
-        if (opened_again(pl, path))
+        const char *name = n->name + strlen(".git/");
+        if (!n->repo_only || (only && strcmp(name, only) != 0))
             continue;
-        if (n->repo_only && git != TYPE_DIR) { /* ".git" may be a file that points elsewhere: keep it as it is */
-            _cleanup_free_ char *link = path_join(dir, ".git");
-            if (git == TYPE_FILE || git == TYPE_SYMLINK)
-                protect(pl, link, why, false, 0);
-            continue;
-        }
-        protect(pl, path, why, n->is_dir, 0);
-    }
-    static const struct origin builtin = {.level = LEVEL_BUILTIN};
-    for (const char *const *g = nested_git; git == TYPE_DIR && *g && !pl->failed; g++) {
-        _cleanup_free_ char *glob = path_join(host, *g);
-        struct shown s = {pl, host, dir, {"builtin.protect.git-modules", &builtin}, NULL};
-        (void)pl->facts->expand(pl->facts->ctx, glob, protect_each, &s);
+        _cleanup_free_ char *path = path_join(git, name);
+        if (!opened_again(pl, path))
+            protect_host(pl, path, (struct plan_why){n->id, &n->origin}, n->is_dir ? ABSENT_DIR : ABSENT_FILE, 0);
     }
 }
 
+/* A git directory that is not a plain ".git": of a submodule, of a worktree, or one that a file points to. That of a
+ * worktree has its configuration and its hooks in the common one. */
+static void protect_git_dir(struct planner *pl, const char *git)
+{
+    static const struct plan_why why = {"builtin.git-links", &builtin};
+    _cleanup_free_ char *common = path_join(git, "commondir"), *back = path_join(git, "gitdir");
+    bool worktree = type_at(pl, common) != TYPE_NONE;
+    if (!worktree) {
+        protect_git_names(pl, git, NULL);
+        return;
+    }
+    protect_host(pl, common, why, ABSENT_LEAVE, 0);
+    protect_host(pl, back, why, ABSENT_LEAVE, 0);
+    protect_git_names(pl, git, "config.worktree");
+    _cleanup_free_ char *shared = pl->facts->git_link(pl->facts->ctx, common);
+    if (shared)
+        protect_git_names(pl, shared, NULL);
+}
+
+static void protect_each_git_dir(void *arg, const char *git)
+{
+    struct planner *pl = arg;
+    if (!pl->failed)
+        protect_git_dir(pl, git);
+}
+
+static bool has_git_names(const struct policy *p)
+{
+    for (size_t i = 0; i < p->nnames; i++)
+        if (p->names[i].repo_only)
+            return true;
+    return false;
+}
+
+/* `dir` holds a ".git" of this type; it is `host` outside. */
+static void protect_git(struct planner *pl, const char *dir, const char *host, enum plan_type type)
+{
+    static const struct plan_why why = {"builtin.git-links", &builtin};
+    _cleanup_free_ char *git = path_join(dir, ".git"), *src = path_join(host, ".git");
+    if (!has_git_names(pl->p))
+        return;
+    if (type == TYPE_DIR) {
+        _cleanup_free_ char *common = path_join(git, "commondir");
+        for (size_t i = 0; i < pl->p->nnames && !pl->failed; i++) {
+            const struct protected_name *n = &pl->p->names[i];
+            _cleanup_free_ char *path = n->repo_only ? path_join(dir, n->name) : NULL;
+            if (path && !opened_again(pl, path))
+                protect(pl, path, (struct plan_why){n->id, &n->origin}, n->is_dir ? ABSENT_DIR : ABSENT_FILE, 0);
+        }
+        protect(pl, common, why, ABSENT_LEAVE, 0);
+        if (pl->facts->git_dirs(pl->facts->ctx, src, PLAN_MODULES, protect_each_git_dir, pl) > 0)
+            pl->plan->repos_truncated = true;
+        return;
+    }
+    if (type != TYPE_FILE && type != TYPE_SYMLINK)
+        return;
+    protect(pl, git, why, ABSENT_LEAVE, 0); /* it points elsewhere, and stays as it is */
+    _cleanup_free_ char *target = type == TYPE_FILE ? pl->facts->git_link(pl->facts->ctx, src) : NULL;
+    if (target)
+        protect_git_dir(pl, target);
+}
+
+/* --- directories -------------------------------------------------------------------------------------------------- */
+
+/* Protects the names at one directory: a writable root, or a repository below it. Stubs for names that are not git's
+ * are put at writable roots only: two dozen in each of many repositories would be more than all the rest of a plan. */
+static void protect_names(struct planner *pl, const char *dir, bool root)
+{
+    _cleanup_free_ char *host = plan_host_path(pl, dir), *git = path_join(host, ".git");
+    protect_git(pl, dir, host, type_at(pl, git));
+    for (size_t i = 0; i < pl->p->nnames && !pl->failed; i++) {
+        const struct protected_name *n = &pl->p->names[i];
+        _cleanup_free_ char *path = n->repo_only ? NULL : path_join(dir, n->name);
+        enum absent absent = !root ? ABSENT_LEAVE : n->is_dir ? ABSENT_DIR : ABSENT_FILE;
+        if (path && !opened_again(pl, path))
+            protect(pl, path, (struct plan_why){n->id, &n->origin}, absent, 0);
+    }
+}
+
+/* The repositories below one writable root. */
+struct repos {
+    const char *host, *inside; /* the root */
+    struct strv *dirs;
+    size_t n;
+};
+
 static void add_repo(void *arg, const char *host)
 {
-    const struct shown *s = arg;
-    strv_take(s->dirs, shown_at(s, host));
+    struct repos *r = arg;
+    if (r->n++ < PLAN_REPOS)
+        strv_take(r->dirs, path_join(r->inside, host + strlen(r->host) + 1));
 }
 
 /* Links above the path are resolved, where that can be done before the tree exists. */
@@ -194,12 +281,12 @@ static void deny_write(struct planner *pl, const struct file_rule *r)
     struct plan_why why = {r->id, &r->origin};
     _cleanup_free_ char *parent = path_parent(r->path), *host = plan_host_path(pl, parent);
     if (pl->who->rootdir || strcmp(host, parent) != 0) {
-        protect(pl, r->path, why, false, 0);
+        protect(pl, r->path, why, ABSENT_FILE, 0);
         return;
     }
-    _cleanup_free_ char *real = pl->facts->real(pl->facts->ctx, parent);
+    const char *real = plan_real_dir(pl, parent);
     _cleanup_free_ char *path = path_join(real ? real : parent, path_name(r->path));
-    protect_host(pl, path, why, false, 0);
+    protect_host(pl, path, why, ABSENT_FILE, 0);
 }
 
 static int deny_writes(struct planner *pl)
@@ -246,23 +333,39 @@ static void pin_binds(struct planner *pl)
     }
 }
 
+/* A hidden name that does not exist yet: the command must not make it, nor read what somebody else makes there. */
+static void protect_hidden(struct planner *pl)
+{
+    for (size_t i = 0; i < pl->nabsent && !pl->failed; i++)
+        protect_host(pl, pl->absent[i].host, pl->absent[i].why, ABSENT_NEAR, 0);
+}
+
 int plan_protect(struct planner *pl)
 {
     if (deny_writes(pl) < 0)
         return -1;
-    _cleanup_strv_ struct strv dirs = {0};
+    _cleanup_strv_ struct strv roots = {0}, dirs = {0};
     unsigned depth = pl->p->search_depth ? pl->p->search_depth : PLAN_REPO_DEPTH;
     for (size_t i = 0; i < pl->plan->nops; i++) {
         const struct plan_op *op = &pl->plan->ops[i];
         if (op->kind != OP_BIND_RW || op->type != TYPE_DIR)
             continue;
-        struct shown s = {.pl = pl, .host = op->src, .inside = op->path, .dirs = &dirs};
-        strv_add(&dirs, op->path);
-        if (pl->facts->find_repos(pl->facts->ctx, op->src, depth, PLAN_REPO_ENTRIES, add_repo, &s) > 0)
+        struct repos r = {.host = op->src, .inside = op->path, .dirs = &dirs};
+        strv_add(&roots, op->path);
+        if (pl->facts->find_repos(pl->facts->ctx, op->src, depth, PLAN_REPO_ENTRIES, add_repo, &r) > 0 ||
+            r.n > PLAN_REPOS)
             pl->plan->repos_truncated = true;
     }
-    for (size_t i = 0; i < dirs.n && !pl->failed; i++)
-        protect_names(pl, dirs.v[i]);
+    for (size_t i = 0; i < roots.n && !pl->failed; i++)
+        protect_names(pl, roots.v[i], true);
+    protect_hidden(pl);
     pin_binds(pl);
+    for (size_t i = 0; i < dirs.n && !pl->failed; i++) {
+        if (pl->plan->nops >= PLAN_REPO_OPS) {
+            pl->plan->repos_truncated = true;
+            break;
+        }
+        protect_names(pl, dirs.v[i], false);
+    }
     return pl->failed ? -1 : 0;
 }

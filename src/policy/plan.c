@@ -51,8 +51,10 @@ struct plan_op *plan_put(struct planner *pl, enum plan_op_kind kind, const char 
     } else {
         if (plan->nops >= PLAN_OPS_MAX) {
             pl->failed = true;
-            (void)err_set(pl->err, ERR_POLICY, 0, "the policy needs more than %d mounts; use fewer path rules",
-                          PLAN_OPS_MAX);
+            (void)err_set(pl->err, ERR_POLICY, 0,
+                          "the policy needs more than %d mounts (%zu file rules, %zu protected names); use fewer, or "
+                          "a smaller files.search_depth",
+                          PLAN_OPS_MAX, pl->p->nfiles, pl->p->nnames);
             return NULL;
         }
         MEM_GROW(plan->ops, plan->nops, plan->ops_cap);
@@ -92,6 +94,17 @@ void plan_identify(struct plan_op *op, const struct plan_fact *f, char *src)
     op->type = f->type;
     op->dev = f->dev;
     op->ino = f->ino;
+}
+
+const char *plan_real_dir(struct planner *pl, const char *dir)
+{
+    if (!pl->memo_dir || strcmp(pl->memo_dir, dir) != 0) {
+        free(pl->memo_dir);
+        free(pl->memo_real);
+        pl->memo_dir = xstrdup(dir);
+        pl->memo_real = pl->facts->real(pl->facts->ctx, dir);
+    }
+    return pl->memo_real;
 }
 
 int plan_refuse(struct planner *pl, const struct file_rule *r, const char *what, const char *remedy)
@@ -384,21 +397,51 @@ static int add_all(struct planner *pl)
     return pl->failed ? -1 : 0;
 }
 
+static void add_notes(const struct planner *pl)
+{
+    struct strv *notes = &pl->plan->notes;
+    const char *home = pl->who->home;
+    for (size_t i = 0; home && i < pl->plan->nops; i++) {
+        const struct plan_op *op = &pl->plan->ops[i];
+        if (op->kind == OP_BIND_RW && op->src && strcmp(op->src, home) == 0)
+            strv_take(notes, xasprintf("%s: everything in it that no rule protects is writable",
+                                       strcmp(home, pl->who->cwd) == 0 ? "the current directory is your home directory"
+                                                                       : "your home directory was made writable"));
+    }
+    if (pl->plan->repos_truncated)
+        strv_take(notes, xasprintf("not every repository in the writable directories is protected: the limits are %d "
+                                   "entries searched and %d repositories in each, %d submodules in a repository and "
+                                   "%d mounts; files.search_depth says how deep is searched",
+                                   PLAN_REPO_ENTRIES, PLAN_REPOS, PLAN_MODULES, PLAN_REPO_OPS));
+    if (pl->linked > 0)
+        strv_take(notes, xasprintf("%zu protected files have further hard links, through which they can be changed if "
+                                   "one is in a writable directory: %s%s",
+                                   pl->linked, pl->linked_first, pl->linked > 1 ? ", ..." : ""));
+}
+
+static void planner_done(struct planner *pl)
+{
+    for (size_t i = 0; i < pl->nabsent; i++)
+        free(pl->absent[i].host);
+    free(pl->absent);
+    free(pl->memo_dir);
+    free(pl->memo_real);
+    free(pl->linked_first);
+}
+
 int plan_make(const struct policy *p, const struct plan_caller *who, const struct plan_facts *facts, struct plan **ret,
               struct err *err)
 {
     struct plan *plan = xcalloc(1, sizeof *plan);
     struct planner pl = {.p = p, .who = who, .facts = facts, .plan = plan, .err = err};
     if (add_all(&pl) < 0) {
+        planner_done(&pl);
         plan_free(plan);
         return -1;
     }
     plan->cwd = who->chdir ? path_clean(who->cwd, who->chdir) : xstrdup(who->rootdir ? "/" : who->cwd);
-    if (plan->repos_truncated)
-        strv_take(&plan->notes,
-                  xasprintf("only the first %d entries of a writable directory were searched for repositories; "
-                            "protected names in others are not covered",
-                            PLAN_REPO_ENTRIES));
+    add_notes(&pl);
+    planner_done(&pl);
     *ret = plan;
     return 0;
 }

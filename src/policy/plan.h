@@ -59,6 +59,7 @@ struct plan_fact {
     ino_t ino;
     mode_t mode;
     uid_t uid;
+    nlink_t nlink;
     char *
         target; /* TYPE_SYMLINK: where it leads, resolved and absolute; NULL if it dangles or loops. Owned by caller. */
 };
@@ -70,13 +71,22 @@ struct plan_facts {
     /* Resolves every symlink; new string, NULL with errno. */
     char *(*real)(void *ctx, const char *path);
     /* Calls `each` for every directory below `root` (at most `depth` levels, not into .git or node_modules) that holds
-     * an entry named ".git". Stops and returns 1 when `max` entries were looked at. */
+     * an entry named ".git", shallow ones first. Stops and returns 1 when `max` entries were looked at. */
     int (*find_repos)(void *ctx, const char *root, unsigned depth, unsigned max,
                       void (*each)(void *arg, const char *dir), void *arg);
     /* Calls `each` for every existing path that a glob matches. */
     int (*expand)(void *ctx, const char *glob, void (*each)(void *arg, const char *path), void *arg);
     /* Calls `each` for every path at which a unix socket of this host is bound now. */
     int (*sockets)(void *ctx, void (*each)(void *arg, const char *path), void *arg);
+    /* Where a link would lead that leads nowhere: its text, made absolute and clean, nothing resolved. New string, NULL
+     * with errno. */
+    char *(*link_text)(void *ctx, const char *path);
+    /* The directory that a file of git's names (".git" with "gitdir: DIR", "commondir" with "DIR"), resolved. New
+     * string; NULL if it is no such file or there is no such directory. */
+    char *(*git_link)(void *ctx, const char *path);
+    /* Calls `each` for every git directory inside another one: of submodules and theirs (PLAN_MODULE_DEPTH levels of
+     * directories) and of worktrees. Returns 1 when there were more than `max` of them. */
+    int (*git_dirs)(void *ctx, const char *git, unsigned max, void (*each)(void *arg, const char *dir), void *arg);
 };
 
 struct plan_caller {
@@ -93,6 +103,10 @@ struct plan_caller {
 enum {
     PLAN_REPO_DEPTH = 3, /* default of files.search_depth: levels below a writable root searched for repositories */
     PLAN_REPO_ENTRIES = 20000, /* directory entries looked at per writable root */
+    PLAN_REPOS = 256,          /* repositories protected below one writable root */
+    PLAN_REPO_OPS = 2048,      /* no further repository is protected once a plan has this many mounts */
+    PLAN_MODULES = 64,         /* submodules and worktrees protected per repository */
+    PLAN_MODULE_DEPTH = 12,    /* levels of directories below .git/modules */
     PLAN_OPS_MAX = 4096,       /* mounts of one plan */
 };
 
@@ -101,7 +115,7 @@ struct plan {
     size_t nops, ops_cap;
     char *cwd;            /* where the command starts, inside */
     struct strv layers;   /* --root; empty for the process tier */
-    bool repos_truncated; /* the search for repositories hit its limit */
+    bool repos_truncated; /* a limit was hit: not every repository was found, or not every one is protected */
     struct strv notes;    /* what a reader of the record should know */
 };
 

@@ -26,12 +26,12 @@ enum { LOCK_PATH = 80, LOCK_TRIES = 200, LOCK_PAUSE_MS = 10, GUARD_KILL_MS = 500
 
 struct stub_dir {
     char *path;
-    int fd;                   /* the directory */
-    int lock;                 /* our shared lock: a file that no sandbox sees, or the directory itself */
+    int fd;                    /* the directory */
+    int lock;                  /* our shared lock: a file that no sandbox sees, or the directory itself */
     char lock_path[LOCK_PATH]; /* "" if it is the directory */
-    struct strv names; /* stubs of ours in it */
-    bool shared;       /* stubs of another run were here already */
-    bool linked;       /* names.v[0] is a socket that others can be linked to */
+    struct strv names;         /* stubs of ours in it */
+    bool shared;               /* stubs of another run were here already */
+    bool linked;               /* names.v[0] is a socket that others can be linked to */
 };
 
 struct stubs {
@@ -273,7 +273,8 @@ static void clean_after(const struct stubs *s)
         struct open_how how = {.flags = O_RDONLY | O_DIRECTORY | O_CLOEXEC, .resolve = RESOLVE_NO_SYMLINKS};
         int fd = (int)syscall(SYS_openat2, AT_FDCWD, d->path, &how, sizeof how);
         int lock = d->lock_path[0] ? open(d->lock_path, O_RDWR | O_NOFOLLOW | O_CLOEXEC) : -1;
-        if (fd >= 0 && (flock(lock >= 0 ? lock : fd, LOCK_EX | LOCK_NB) == 0 || errno == ENOLCK || errno == EOPNOTSUPP)) {
+        if (fd >= 0 &&
+            (flock(lock >= 0 ? lock : fd, LOCK_EX | LOCK_NB) == 0 || errno == ENOLCK || errno == EOPNOTSUPP)) {
             remove_all_stubs(fd);
             if (lock >= 0)
                 (void)unlink(d->lock_path);

@@ -1,8 +1,8 @@
 /* Policy to plan, as a table: a host, a policy, and the plan that must come out of it, to the line.
  *
  * The host is text, one thing per line: "d /a" a directory, "D /a" one that strangers cannot pass, "f /a" a file,
- * "s /a" a bound socket, "c /a" a device, "l /a -> /b" a link, "o /a" a link that leads to itself. Parents exist by
- * themselves. A plan is text too, one operation per line, in order of execution.
+ * "h /a" one with a second name, "g /a -> /b" one in which git finds a directory, "s /a" a bound socket, "c /a" a device,
+ * "l /a -> /b" a link, "o /a" a link that leads to itself. Parents exist by themselves. A plan is text too, one operation per line, in order of execution.
  */
 #include <errno.h>
 #include <sys/stat.h>
@@ -93,11 +93,12 @@ static int fake_look(void *ctx, const char *path, struct plan_fact *ret)
     if (!t && !implied(h, at))
         return 0;
     char kind = t ? t->kind : 'd';
-    ret->type = kind == 'f'                  ? TYPE_FILE
-                : kind == 's'                ? TYPE_SOCKET
-                : kind == 'c'                ? TYPE_OTHER
-                : kind == 'l' || kind == 'o' ? TYPE_SYMLINK
-                                             : TYPE_DIR;
+    ret->type = strchr("fgh", kind)  ? TYPE_FILE
+                : kind == 's'        ? TYPE_SOCKET
+                : kind == 'c'        ? TYPE_OTHER
+                : strchr("lo", kind) ? TYPE_SYMLINK
+                                     : TYPE_DIR;
+    ret->nlink = kind == 'h' ? 2 : 1;
     ret->mode = kind == 'D' ? S_IFDIR | 0700 : S_IFDIR | 0755;
     ret->dev = 1;
     ret->ino = t ? (ino_t)(t - h->things) + 1 : 1000;
@@ -136,6 +137,42 @@ static int fake_sockets(void *ctx, void (*each)(void *, const char *), void *arg
             each(arg, h->things[i].path);
     return 0;
 }
+
+static char *fake_link_text(void *ctx, const char *path)
+{
+    const struct thing *t = find(ctx, path);
+    return !t ? NULL : xstrdup(t->kind == 'o' ? path : t->target);
+}
+
+static char *fake_git_link(void *ctx, const char *path)
+{
+    const struct thing *t = find(ctx, path);
+    return t && t->kind == 'g' ? fake_real(ctx, t->target) : NULL;
+}
+
+static int fake_git_dirs(void *ctx, const char *git, unsigned max, void (*each)(void *, const char *), void *arg)
+{
+    const struct host *h = ctx;
+    _cleanup_free_ char *modules = path_join(git, "modules"), *worktrees = path_join(git, "worktrees");
+    _cleanup_strv_ struct strv seen = {0};
+    for (size_t i = 0; i < h->n; i++) {
+        const char *path = h->things[i].path, *name = path_name(path);
+        _cleanup_free_ char *dir = path_parent(path);
+        bool mark = strcmp(name, "config") == 0 || strcmp(name, "hooks") == 0 || strcmp(name, "HEAD") == 0 ||
+                    strcmp(name, "commondir") == 0;
+        if (!mark || strv_has(&seen, dir) || (!path_under(dir, modules) && !path_under(dir, worktrees)))
+            continue;
+        strv_add(&seen, dir);
+        each(arg, dir);
+    }
+    return seen.n > max;
+}
+
+#define FACTS(h, list_sockets)                                                                                       \
+    {                                                                                                                \
+        .ctx = (h), .look = fake_look, .real = fake_real, .find_repos = fake_repos, .expand = fake_expand,           \
+        .sockets = (list_sockets), .link_text = fake_link_text, .git_link = fake_git_link, .git_dirs = fake_git_dirs \
+    }
 
 static int no_sockets(void *ctx, void (*each)(void *, const char *), void *arg)
 {
@@ -176,7 +213,7 @@ struct row {
 
 static int make(const struct row *row, struct host *h, struct policy *p, struct plan **ret, struct err *err)
 {
-    struct plan_facts facts = {h, fake_look, fake_real, fake_repos, fake_expand, fake_sockets};
+    struct plan_facts facts = FACTS(h, fake_sockets);
     struct plan_caller who = {.uid = row->root ? 0 : 1000,
                               .gid = row->root ? 0 : 1000,
                               .root = row->root,
@@ -262,6 +299,18 @@ static void what_cannot_be_done_is_refused(void **state)
          .try_paths = true},
         {"a device, with --try", "d /w", "files: {devices: [/dev/kvm]}", .want = "", .try_paths = true},
         {"a denied path that is not there", "d /w", "files: {deny_read: [/w/none]}", .want = ""},
+        {"a denied path that the command could make", "d /w\nd /w/a",
+         "files: {allow_write: [/w], deny_read: [/w/a/none, /w/none, /x/none]}",
+         .want = "rw /w\npin /w/a\nstub /w/a/none\nstub /w/none\n"},
+        {"a denied path in a directory that is not there", "d /w", "files: {allow_write: [/w], deny_read: [/w/a/none]}",
+         .want = "rw /w\n"},
+        {"a denied link to what the command could make", "d /w\nl /w/l -> /w/none",
+         "files: {allow_write: [/w], deny_read: [/w/l]}", .want = "rw /w\nstub /w/none\n"},
+        {"a denied path that the command could make elsewhere", "d /data\nd /srv",
+         "files: {allow_write: ['/data:/srv'], deny_read: [/srv/k, /data/m]}",
+         .want = "rw /srv < /data\nstub /srv/k < /data/k\nstub /srv/m < /data/m\n"},
+        {"a denied path in what is protected anyway", "d /w/a",
+         "files: {allow_write: [/w], deny_write: [/w/a], deny_read: [/w/a/none]}", .want = "rw /w\nprotect /w/a\n"},
         {"a glob outside writable trees", "d /w\nd /x", "files: {allow_write: [/w], deny_write: ['/x/*']}",
          .want = "rw /w\n"},
     };
@@ -326,7 +375,7 @@ static void host_sockets_are_hidden_wherever_they_are_shown(void **state)
     struct host h;
     struct err err = {0};
     struct plan *plan;
-    struct plan_facts facts = {&h, fake_look, fake_real, fake_repos, fake_expand, no_sockets};
+    struct plan_facts facts = FACTS(&h, no_sockets);
     struct plan_caller who = {.uid = 1000, .gid = 1000, .cwd = "/w"};
     _cleanup_policy_ struct policy *p = policy_new();
     host_parse(&h, "d /w");
@@ -348,6 +397,13 @@ static void protected_names_stay_as_they_are(void **state)
          .want = "rw /w\nprotect /w/.bashrc\n"},
         {"a link that dangles", "d /w\nl /w/.bashrc -> /none", PROTECT(".bashrc"),
          .want = "rw /w\nprotect /w/.bashrc\n"},
+        {"a link to what could be made", "d /w/a\nl /w/.bashrc -> /w/a/rc", PROTECT(".bashrc"),
+         .want = "rw /w\nprotect /w/.bashrc\npin /w/a\nstub /w/a/rc\n"},
+        {"links to links to what could be made", "d /w\nl /w/.bashrc -> /w/l\nl /w/l -> /w/rc", PROTECT(".bashrc"),
+         .want = "rw /w\nprotect /w/.bashrc\nprotect /w/l\nstub /w/rc\n"},
+        {"a link to what could be made with its directory", "d /w\nl /w/.bashrc -> /w/a/rc", PROTECT(".bashrc"),
+         .want = "rw /w\nprotect /w/.bashrc\nstubdir /w/a\n"},
+        {"a link to itself", "d /w\no /w/.bashrc", PROTECT(".bashrc"), .want = "rw /w\nprotect /w/.bashrc\n"},
         {"parents are pinned", "f /w/a/b/rc", PROTECT("a/b/rc"),
          .want = "rw /w\npin /w/a\npin /w/a/b\nprotect /w/a/b/rc\n"},
         {"the first missing component is the stub", "d /w/a", PROTECT("a/b/rc"),
@@ -388,9 +444,37 @@ static void repositories_are_found_and_pinned(void **state)
         {"a worktree's file", "f /w/.git", PROTECT(".git/config"), .want = "rw /w\nprotect /w/.git\n"},
         {"a linked .git", "d /w/store\nl /w/.git -> /w/store", PROTECT(".git/config"),
          .want = "rw /w\nprotect /w/.git\nprotect /w/store\n"},
-        {"submodules", "d /w/.git\nf /w/.git/modules/m/config\nd /w/.git/modules/m/hooks", PROTECT(".git/config"),
-         .want = "rw /w\npin /w/.git\nstub /w/.git/config\npin /w/.git/modules\npin /w/.git/modules/m\n"
-                 "protect /w/.git/modules/m/config\nprotect /w/.git/modules/m/hooks\n"},
+        {"submodules", "d /w/.git\nf /w/.git/modules/m/config", PROTECT(".git/config, .git/hooks/"),
+         .want = "rw /w\npin /w/.git\nstub /w/.git/config\nstubdir /w/.git/hooks\npin /w/.git/modules\n"
+                 "pin /w/.git/modules/m\nprotect /w/.git/modules/m/config\nstubdir /w/.git/modules/m/hooks\n"},
+        {"submodules of submodules", "d /w/.git\nf /w/.git/modules/a/b/modules/c/modules/d/config",
+         PROTECT(".git/config"),
+         .want = "rw /w\npin /w/.git\nstub /w/.git/config\npin /w/.git/modules\npin /w/.git/modules/a\n"
+                 "pin /w/.git/modules/a/b\npin /w/.git/modules/a/b/modules\npin /w/.git/modules/a/b/modules/c\n"
+                 "pin /w/.git/modules/a/b/modules/c/modules\npin /w/.git/modules/a/b/modules/c/modules/d\n"
+                 "protect /w/.git/modules/a/b/modules/c/modules/d/config\n"},
+        {"submodules, and no name of git's is protected", "d /w/.git\nf /w/.git/modules/m/config", PROTECT("x"),
+         .want = "rw /w\nstub /w/x\n"},
+        {"worktrees", "f /w/.git/worktrees/t/commondir\nf /w/.git/worktrees/t/gitdir",
+         PROTECT(".git/config, .git/config.worktree"),
+         .want = "rw /w\npin /w/.git\nstub /w/.git/config\nstub /w/.git/config.worktree\npin /w/.git/worktrees\n"
+                 "pin /w/.git/worktrees/t\nprotect /w/.git/worktrees/t/commondir\n"
+                 "stub /w/.git/worktrees/t/config.worktree\nprotect /w/.git/worktrees/t/gitdir\n"},
+        {"a common directory that is there", "f /w/.git/commondir", PROTECT(".git/config"),
+         .want = "rw /w\npin /w/.git\nprotect /w/.git/commondir\nstub /w/.git/config\n"},
+        {"a file that points into the tree", "g /w/.git -> /w/store\nf /w/store/config",
+         PROTECT(".git/config, .git/hooks/"),
+         .want = "rw /w\nprotect /w/.git\npin /w/store\nprotect /w/store/config\nstubdir /w/store/hooks\n"},
+        {"a file that points to a worktree's, and on", "g /w/.git -> /r/wt\ng /r/wt/commondir -> /r/main\nd /r/main",
+         "files: {allow_write: [/w, /r], protect: [.git/config]}",
+         .want = "rw /r\npin /r/main\nstub /r/main/config\npin /r/wt\nprotect /r/wt/commondir\nrw /w\n"
+                 "protect /w/.git\n"},
+        {"a file that points out of it", "g /w/.git -> /store\nd /store", PROTECT(".git/config"),
+         .want = "rw /w\nprotect /w/.git\n"},
+        {"below the root only what exists, but git's own", "d /w/a/.git\nf /w/a/.envrc",
+         PROTECT(".git/config, .envrc, .bashrc"),
+         .want = "rw /w\nstub /w/.bashrc\nstub /w/.envrc\npin /w/a\nprotect /w/a/.envrc\npin /w/a/.git\n"
+                 "stub /w/a/.git/config\n"},
         {"where a bind shows it", "d /data/r/.git\nd /mnt",
          "files: {allow_write: ['/data:/mnt'], protect: [.git/config]}",
          .want = "rw /mnt < /data\npin /mnt/r < /data/r\npin /mnt/r/.git < /data/r/.git\nstub /mnt/r/.git/config < "
@@ -452,7 +536,7 @@ static void a_plan_has_an_end(void **state)
     struct host h;
     struct err err = {0};
     struct plan *plan;
-    struct plan_facts facts = {&h, fake_look, fake_real, fake_repos, fake_expand, fake_sockets};
+    struct plan_facts facts = FACTS(&h, fake_sockets);
     struct plan_caller who = {.uid = 1000, .gid = 1000, .cwd = "/w"};
     _cleanup_policy_ struct policy *p = policy_new();
     host_parse(&h, "d /w");
@@ -472,6 +556,140 @@ static void a_plan_has_an_end(void **state)
     assert_int_equal(plan_make(p, &who, &facts, &plan, &err), 0);
     assert_int_equal(plan->nops, PLAN_OPS_MAX);
     plan_free(plan);
+}
+
+static int many_look(void *ctx, const char *path, struct plan_fact *ret)
+{
+    const char *name = path_name(path);
+    (void)ctx;
+    bool file = name[0] == 'n' || strcmp(name, "config") == 0;
+    *ret = (struct plan_fact){.type = file ? TYPE_FILE : TYPE_DIR, .mode = S_IFDIR | 0755, .nlink = 1};
+    return 0;
+}
+
+static char *many_real(void *ctx, const char *path)
+{
+    (void)ctx;
+    return xstrdup(path);
+}
+
+static int many_repos(void *ctx, const char *root, unsigned depth, unsigned max, void (*each)(void *, const char *),
+                      void *arg)
+{
+    const unsigned *n = ctx;
+    (void)depth;
+    (void)max;
+    for (unsigned i = 0; i < *n; i++) {
+        _cleanup_free_ char *dir = xasprintf("%s/r%u", root, i);
+        each(arg, dir);
+    }
+    return 0;
+}
+
+static int no_entries(void *ctx, void (*each)(void *, const char *), void *arg)
+{
+    (void)ctx;
+    (void)each;
+    (void)arg;
+    return 0;
+}
+
+static int no_git_dirs(void *ctx, const char *git, unsigned max, void (*each)(void *, const char *), void *arg)
+{
+    (void)ctx;
+    (void)git;
+    (void)max;
+    (void)each;
+    (void)arg;
+    return 0;
+}
+
+/* Whatever an earlier command left in the tree, a plan can be made, covers what is nearest, and says what it left out. */
+static void repositories_by_the_hundred_do_not_break_a_plan(void **state)
+{
+    (void)state;
+    static const struct {
+        unsigned repos, names;
+        bool truncated, last;
+    } cases[] = {{PLAN_REPOS, 0, false, true}, {PLAN_REPOS + 1, 0, true, true}, {10000, 100, true, false}};
+    for (size_t i = 0; i < ARRAY_LEN(cases); i++) {
+        unsigned repos = cases[i].repos;
+        struct plan_facts facts = {.ctx = &repos,
+                                   .look = many_look,
+                                   .real = many_real,
+                                   .find_repos = many_repos,
+                                   .expand = fake_expand,
+                                   .sockets = no_entries,
+                                   .git_dirs = no_git_dirs};
+        struct plan_caller who = {.uid = 1000, .gid = 1000, .cwd = "/w"};
+        struct policy_where where = {.cwd = "/w"};
+        struct err err = {0};
+        struct plan *plan = NULL;
+        _cleanup_policy_ struct policy *p = policy_new();
+        _cleanup_buf_ struct buf text = {0};
+        buf_adds(&text, "files: {allow_write: [/w], protect: [.git/config");
+        for (unsigned k = 0; k < cases[i].names; k++)
+            buf_addf(&text, ", n%u", k);
+        buf_adds(&text, "]}");
+        assert_int_equal(policy_parse(text.p, text.n, "p.yaml", LEVEL_FLAGS, &where, p, &err), 0);
+        if (plan_make(p, &who, &facts, &plan, &err) < 0)
+            fail_msg("%s", err.msg);
+        assert_int_equal(plan->repos_truncated, cases[i].truncated);
+        assert_int_equal(plan->notes.n, cases[i].truncated);
+        if (cases[i].truncated)
+            assert_non_null(strstr(plan->notes.v[0], "files.search_depth"));
+        assert_int_equal(plan_op_for(plan, "/w/r0/.git/config")->kind, OP_PROTECT);
+        assert_int_equal(plan_op_for(plan, "/w/r255/.git/config")->kind, cases[i].last ? OP_PROTECT : OP_BIND_RW);
+        plan_free(plan);
+    }
+}
+
+static void a_writable_home_and_hard_links_are_noted(void **state)
+{
+    (void)state;
+    static const struct row row = {"home", "d /home/u\nh /home/u/.bashrc",
+                                   "files: {allow_write: [/home/u], protect: [.bashrc]}", .want = ""};
+    struct host h;
+    struct err err = {0};
+    struct plan *plan = NULL;
+    _cleanup_policy_ struct policy *p = policy_new();
+    assert_int_equal(make(&row, &h, p, &plan, &err), 0);
+    assert_int_equal(plan->notes.n, 2);
+    assert_non_null(strstr(plan->notes.v[0], "your home directory"));
+    assert_non_null(strstr(plan->notes.v[1], "hard links"));
+    assert_non_null(strstr(plan->notes.v[1], "/home/u/.bashrc"));
+    plan_free(plan);
+}
+
+/* The built-in rules, with the home directory as the workspace and with a project in it. */
+static void absent_keys_are_kept_absent_in_a_writable_home(void **state)
+{
+    (void)state;
+    for (int home = 0; home < 2; home++) {
+        struct host h;
+        struct err err = {0};
+        struct plan *plan = NULL;
+        struct plan_facts facts = FACTS(&h, fake_sockets);
+        const char *cwd = home ? "/home/u" : "/home/u/project";
+        struct plan_caller who = {.uid = 1000, .gid = 1000, .cwd = cwd, .home = "/home/u"};
+        struct policy_where where = {.cwd = cwd, .home = "/home/u"};
+        _cleanup_policy_ struct policy *p = policy_new();
+        host_parse(&h, "d /home/u/project\nd /tmp");
+        policy_add_defaults(&where, p);
+        if (plan_make(p, &who, &facts, &plan, &err) < 0)
+            fail_msg("%s", err.msg);
+        static const char *const keys[] = {"/home/u/.ssh", "/home/u/.netrc", "/home/u/.gnupg", "/home/u/.vimrc"};
+        for (size_t i = 0; i < ARRAY_LEN(keys); i++) {
+            const struct plan_op *op = plan_op_for(plan, keys[i]);
+            assert_int_equal(op && op->kind == OP_STUB, home);
+        }
+        if (!home) /* commands make it from a template */
+            assert_int_equal(plan_op_for(plan, "/home/u/project/.env")->kind, OP_BIND_RW);
+        else
+            assert_non_null(strstr(plan->notes.v[0], "the current directory is your home directory"));
+        assert_int_equal(plan_check(plan, &err), 0);
+        plan_free(plan);
+    }
 }
 
 static void the_check_sees_a_missing_pin_and_a_wrong_order(void **state)
@@ -522,6 +740,9 @@ int main(void)
         cmocka_unit_test(what_root_gives_can_be_reached),
         cmocka_unit_test(a_root_of_its_own_is_layers_and_binds),
         cmocka_unit_test(a_plan_has_an_end),
+        cmocka_unit_test(repositories_by_the_hundred_do_not_break_a_plan),
+        cmocka_unit_test(a_writable_home_and_hard_links_are_noted),
+        cmocka_unit_test(absent_keys_are_kept_absent_in_a_writable_home),
         cmocka_unit_test(the_check_sees_a_missing_pin_and_a_wrong_order),
         cmocka_unit_test(the_deepest_operation_decides),
     };

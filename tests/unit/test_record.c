@@ -375,6 +375,13 @@ static void put(const struct tree *t, const char *path, bool dir)
     (void)close(fd);
 }
 
+/* What was there before must be older than the clock of inodes tells. */
+static void settle(void)
+{
+    struct timespec tick = {.tv_nsec = 20000000};
+    (void)nanosleep(&tick, NULL);
+}
+
 static int plant(void **state)
 {
     struct tree *t = xcalloc(1, sizeof *t);
@@ -393,9 +400,7 @@ static int plant(void **state)
     policy_add_defaults(&where, t->policy);
     if (plan_make(t->policy, &who, &plan_host_facts, &t->plan, &err) < 0)
         fail_msg("%s", err.msg);
-    struct timespec tick = {.tv_nsec =
-                                20000000}; /* what was there before must be older than the clock of inodes tells */
-    (void)nanosleep(&tick, NULL);
+    settle();
     *state = t;
     return 0;
 }
@@ -437,12 +442,183 @@ static void new_repositories_and_changed_names_are_listed(void **state)
     put(t, "sub/deep/.bashrc", false); /* changed in place */
     put(t, "sub/file", false);         /* no protected name */
     put(t, "repo/.git/index", false);  /* a known repository at work */
-    put(t, "repo/.git/config", false); /* protected: only someone outside can have done this */
     hostexec_after(h, &t->found);
     assert_true(listed(t, "born/.git"));
     assert_true(listed(t, "sub/.vscode"));
     assert_true(listed(t, "sub/deep/.bashrc"));
     assert_int_equal(t->found.n, 3);
+}
+
+/* Protected names change from outside, and through links that were there; stubs and pins are replaced from outside. */
+static void protected_names_that_are_not_the_same_are_listed(void **state)
+{
+    struct tree *t = *state;
+    _cleanup_free_ char *repo = path_join(t->root, "repo"), *away = path_join(t->root, "away");
+    struct hostexec *h = hostexec_before(t->policy, t->plan);
+    put(t, "repo/.git/config", false);
+    put(t, ".bashrc", false); /* there was a stub */
+    hostexec_after(h, &t->found);
+    assert_true(listed(t, "repo/.git/config"));
+    assert_true(listed(t, ".bashrc"));
+    assert_int_equal(t->found.n, 2);
+
+    strv_done(&t->found);
+    t->found = (struct strv){0};
+    settle();
+    h = hostexec_before(t->policy, t->plan);
+    assert_int_equal(rename(repo, away), 0);
+    put(t, "repo", true);
+    hostexec_after(h, &t->found);
+    assert_true(listed(t, "repo"));
+}
+
+static void a_hook_changed_through_another_link_is_listed(void **state)
+{
+    struct tree *t = *state;
+    put(t, "repo/.git/hooks/pre-commit", false);
+    _cleanup_free_ char *hook = path_join(t->root, "repo/.git/hooks/pre-commit"), *other = path_join(t->root, "other");
+    assert_int_equal(link(hook, other), 0);
+    settle();
+    struct hostexec *h = hostexec_before(t->policy, t->plan);
+    put(t, "other", false);
+    hostexec_after(h, &t->found);
+    assert_true(listed(t, "repo/.git/hooks/pre-commit"));
+    assert_int_equal(t->found.n, 1);
+}
+
+/* With a file "commondir", git takes configuration and hooks from elsewhere; and a stub there would break git. */
+static void a_common_directory_is_listed(void **state)
+{
+    struct tree *t = *state;
+    struct hostexec *h = hostexec_before(t->policy, t->plan);
+    put(t, "repo/.git/commondir", false);
+    hostexec_after(h, &t->found);
+    assert_true(listed(t, "repo/.git/commondir"));
+    assert_int_equal(t->found.n, 1);
+}
+
+static void a_bare_repository_is_listed(void **state)
+{
+    struct tree *t = *state;
+    struct hostexec *h = hostexec_before(t->policy, t->plan);
+    put(t, "HEAD", false);
+    put(t, "objects", true);
+    put(t, "sub/HEAD", false); /* with nothing else it is just a file */
+    put(t, "sub/deep/HEAD", false);
+    put(t, "sub/deep/commondir", false);
+    hostexec_after(h, &t->found);
+    assert_true(listed(t, "sub/deep"));
+    assert_int_equal(t->found.n, 1);
+
+    strv_done(&t->found);
+    t->found = (struct strv){0};
+    settle();
+    h = hostexec_before(t->policy, t->plan);
+    put(t, "refs", true);
+    hostexec_after(h, &t->found);
+    assert_true(strv_has(&t->found, t->root));
+    assert_int_equal(t->found.n, 1);
+}
+
+/* A repository that the plan did not find: its ".git" does not change when a file in it is written in place. */
+static void what_changed_in_an_unknown_repository_is_listed(void **state)
+{
+    struct tree *t = *state;
+    static const char *const dirs[] = {"sub/deep/a", "sub/deep/a/b", "sub/deep/a/b/.git", "sub/deep/a/b/.git/hooks"};
+    for (size_t i = 0; i < ARRAY_LEN(dirs); i++)
+        put(t, dirs[i], true);
+    put(t, "sub/deep/a/b/.git/config", false);
+    put(t, "sub/deep/a/b/.git/hooks/pre-commit", false);
+    settle();
+    struct hostexec *h = hostexec_before(t->policy, t->plan);
+    put(t, "sub/deep/a/b/.git/config", false);
+    put(t, "sub/deep/a/b/.git/hooks/pre-commit", false);
+    hostexec_after(h, &t->found);
+    assert_true(listed(t, "sub/deep/a/b/.git/config"));
+    assert_true(listed(t, "sub/deep/a/b/.git/hooks/pre-commit"));
+    assert_int_equal(t->found.n, 2);
+}
+
+static void note_repo(void *arg, const char *dir) { strv_add(arg, dir); }
+
+/* When the search ends early, what lies near the root was found. */
+static void shallow_repositories_are_found_first(void **state)
+{
+    struct tree *t = *state;
+    static const char *const dirs[] = {"a", "a/b", "a/b/.git", "z", "z/.git", "z/node_modules", "z/node_modules/.git"};
+    for (size_t i = 0; i < ARRAY_LEN(dirs); i++)
+        put(t, dirs[i], true);
+    assert_int_equal(plan_host_facts.find_repos(NULL, t->root, 2, 1000, note_repo, &t->found), 0);
+    assert_int_equal(t->found.n, 3);
+    _cleanup_free_ char *deep = path_join(t->root, "a/b");
+    assert_string_equal(t->found.v[2], deep);
+    strv_done(&t->found);
+    t->found = (struct strv){0};
+    assert_int_equal(plan_host_facts.find_repos(NULL, t->root, 1, 1000, note_repo, &t->found), 0);
+    assert_int_equal(t->found.n, 2);
+    strv_done(&t->found);
+    t->found = (struct strv){0};
+    assert_int_equal(plan_host_facts.find_repos(NULL, t->root, 2, 5, note_repo, &t->found), 1);
+}
+
+/* What the plan finds of git's directories in a real tree. */
+static void git_directories_of_the_host_are_found(void **state)
+{
+    struct tree *t = *state;
+    static const char *const dirs[] = {
+        "repo/.git/modules",
+        "repo/.git/modules/a",
+        "repo/.git/modules/a/b",
+        "repo/.git/modules/a/b/modules",
+        "repo/.git/modules/a/b/modules/c",
+        "repo/.git/worktrees",
+        "repo/.git/worktrees/t",
+        "tree",
+        "store",
+    };
+    for (size_t i = 0; i < ARRAY_LEN(dirs); i++)
+        put(t, dirs[i], true);
+    put(t, "repo/.git/modules/a/config",
+        false); /* a lure: it is no git directory, and b is to be found in spite of it */
+    put(t, "repo/.git/modules/a/b/config", false);
+    put(t, "repo/.git/modules/a/b/modules/c/HEAD", false);
+    put(t, "repo/.git/worktrees/t/commondir", false);
+    put(t, "repo/.git/worktrees/t/gitdir", false);
+    _cleanup_free_ char *file = path_join(t->root, "tree/.git"), *lost = path_join(t->root, ".profile");
+    int fd = open(file, O_WRONLY | O_CREAT | O_CLOEXEC, 0644);
+    assert_true(fd >= 0 && write(fd, "gitdir: ../store\n", 17) == 17);
+    (void)close(fd);
+    assert_int_equal(symlink("sub/../nowhere", lost), 0);
+    struct plan_caller who = {.cwd = t->root};
+    struct err err = {0};
+    plan_free(t->plan);
+    if (plan_make(t->policy, &who, &plan_host_facts, &t->plan, &err) < 0)
+        fail_msg("%s", err.msg);
+    static const struct {
+        const char *path;
+        enum plan_op_kind kind;
+    } want[] = {
+        {"repo/.git/modules/a/b/config", OP_PROTECT},
+        {"repo/.git/modules/a/b/hooks", OP_STUB},
+        {"repo/.git/modules/a/b/modules/c/config", OP_STUB},
+        {"repo/.git/modules/a/b/modules/c/hooks", OP_STUB},
+        {"repo/.git/worktrees/t/commondir", OP_PROTECT},
+        {"repo/.git/worktrees/t/gitdir", OP_PROTECT},
+        {"tree/.git", OP_PROTECT},
+        {"store/config", OP_STUB},
+        {"store/hooks", OP_STUB},
+        {".profile", OP_PROTECT},
+        {"nowhere", OP_STUB},
+        {"repo/.envrc", OP_BIND_RW},
+        {"repo/.git/index", OP_BIND_RW},
+    };
+    for (size_t i = 0; i < ARRAY_LEN(want); i++) {
+        _cleanup_free_ char *path = path_join(t->root, want[i].path);
+        const struct plan_op *op = plan_op_for(t->plan, path);
+        if (!op || op->kind != want[i].kind)
+            fail_msg("%s: %d at %s", want[i].path, op ? (int)op->kind : -1, op ? op->path : "-");
+    }
+    assert_int_equal(plan_check(t->plan, &err), 0);
 }
 
 static void a_forged_time_does_not_hide_a_change(void **state)
@@ -480,8 +656,7 @@ static void a_name_born_in_a_big_tree_is_listed(void **state)
             put(t, file, false);
         }
     }
-    struct timespec tick = {.tv_nsec = 20000000};
-    (void)nanosleep(&tick, NULL);
+    settle();
     struct hostexec *h = hostexec_before(t->policy, t->plan);
     for (int i = 0; i < 3 * HOSTEXEC_THOROUGH / 100; i++) {
         _cleanup_free_ char *file = xasprintf("d%d/.envrc", i);
@@ -520,6 +695,13 @@ int main(void)
         RECORD(hostile_bytes_never_break_the_record),
         TREE(nothing_is_listed_if_nothing_changed),
         TREE(new_repositories_and_changed_names_are_listed),
+        TREE(protected_names_that_are_not_the_same_are_listed),
+        TREE(a_hook_changed_through_another_link_is_listed),
+        TREE(a_common_directory_is_listed),
+        TREE(a_bare_repository_is_listed),
+        TREE(what_changed_in_an_unknown_repository_is_listed),
+        TREE(shallow_repositories_are_found_first),
+        TREE(git_directories_of_the_host_are_found),
         TREE(a_forged_time_does_not_hide_a_change),
         TREE(a_name_moved_into_place_is_listed),
         TREE(a_name_born_in_a_big_tree_is_listed),
