@@ -25,7 +25,8 @@
 /* Where the record goes. A descriptor or a device is written to; a file is replaced by a new one after the run, so that
  * whatever the command put at its name (a link to your shell's start-up file, say) is never followed. */
 struct sink {
-    int fd;     /* -1 if it is a file */
+    int fd;     /* -1 if it is a file that can be replaced */
+    bool empty; /* fd is a file that stays where it is: it is emptied first */
     int dir;    /* of the file, opened before the run; -1 */
     char *name; /* owned */
 };
@@ -57,9 +58,12 @@ static int open_file_sink(const char *where, struct sink *ret, struct err *err)
                        "--json %s: there is something that is not a regular file; remove it, or give a "
                        "descriptor",
                        where);
-    if (faccessat(ret->dir, ".", W_OK, AT_EACCESS) < 0)
-        return err_set(err, ERR_USAGE, errno, "--json %s", where);
-    return 0;
+    if (faccessat(ret->dir, ".", W_OK, AT_EACCESS) == 0)
+        return 0;
+    /* Nobody with the caller's rights can put anything else at this name, so the file itself will do. */
+    ret->empty = true;
+    ret->fd = openat(ret->dir, ret->name, O_WRONLY | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC);
+    return ret->fd < 0 ? err_set(err, ERR_USAGE, errno, "--json %s", where) : 0;
 }
 
 static int open_sink(const char *where, struct sink *ret, struct err *err)
@@ -81,6 +85,8 @@ static int open_sink(const char *where, struct sink *ret, struct err *err)
 static int sink_write(const struct sink *s, const struct buf *text)
 {
     char temp[32];
+    if (s->empty && ftruncate(s->fd, 0) < 0)
+        return -1;
     if (s->fd >= 0)
         return fd_write_all(s->fd, text->p, text->n);
     (void)snprintf(temp, sizeof temp, ".hutch-record-%d", (int)getpid());
@@ -225,7 +231,7 @@ static int start(struct prepared *p, struct running *r, struct err *err)
     r->before = hostexec_before(p->policy, p->plan);
     bool stubs = p->spec.wait_release && !p->args->learn && !LAYER_OFF(p->spec.without, STUBS);
     if (guard_start(stubs ? &p->stubs : NULL, p->has_cgroup ? &p->cgroup : NULL, &r->wall, &r->guard, err) < 0 ||
-        (stubs && stubs_make(p->plan, &p->stubs, err) < 0)) {
+        (stubs && stubs_make(p->plan, &p->stubs, r->wall.shared->skipped, err) < 0)) {
         struct err ignored;
         wall_kill(&r->wall);
         (void)wall_finish(&r->wall, &ignored);

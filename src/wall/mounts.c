@@ -128,6 +128,9 @@ static int mask(struct inside *in, const struct plan_op *op)
 static int cover_stub(struct inside *in, const struct plan_op *op)
 {
     struct stat st;
+    size_t i = (size_t)(op - in->spec->plan->ops);
+    if (in->shared->skipped[i / 64] >> i % 64 & 1)
+        return 0;
     _cleanup_close_ int at = inside_place(in, op->path);
     if (at < 0 || fstatat(at, "", &st, AT_EMPTY_PATH) < 0)
         return inside_fail(in, errno, "protect %s", op->path);
@@ -205,7 +208,7 @@ static int do_op(struct inside *in, const struct plan_op *op, size_t *next_bind,
     case OP_DEVICE:
         return attach_bind(in, op, next_bind);
     case OP_STUB:
-        return op->type == TYPE_NONE ? 0 : cover_stub(in, op);
+        return cover_stub(in, op);
     case OP_PROTECT:
         return bind_self(in, op, true);
     case OP_PIN:

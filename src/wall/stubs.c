@@ -139,7 +139,8 @@ static int make_node(struct stub_dir *d, const char *name)
     return 0;
 }
 
-static int make_one(struct stub_dir *d, struct plan_op *op, struct err *err)
+/* 1 = there, 0 = not needed, -1 = error. */
+static int make_one(struct stub_dir *d, const struct plan_op *op, struct err *err)
 {
     const char *name = path_name(op->src);
     int r = make_node(d, name);
@@ -148,19 +149,17 @@ static int make_one(struct stub_dir *d, struct plan_op *op, struct err *err)
         strv_add(&d->names, name);
         if (d->names.n == 1)
             d->linked = false;
-        return 0;
+        return 1;
     }
-    if (r < 0 && (errno == EACCES || errno == EROFS || errno == EPERM)) {
-        op->type = TYPE_NONE; /* not writable for the caller, so not for the command either */
-        return 0;
-    }
+    if (r < 0 && (errno == EACCES || errno == EROFS || errno == EPERM))
+        return 0; /* not writable for the caller, so not for the command either */
     if (r < 0)
         return err_set(err, ERR_SETUP, errno, "put a stub at %s", op->src);
     strv_add(&d->names, name);
-    return 0;
+    return 1;
 }
 
-int stubs_make(struct plan *plan, struct stubs **ret, struct err *err)
+int stubs_make(const struct plan *plan, struct stubs **ret, uint64_t *skipped, struct err *err)
 {
     size_t wanted = 0;
     int r = 0;
@@ -172,16 +171,18 @@ int stubs_make(struct plan *plan, struct stubs **ret, struct err *err)
     struct stubs *s = xcalloc(1, sizeof *s + wanted * sizeof s->dirs[0]);
     mode_t mask = umask(0);
     *ret = s;
-    for (size_t i = 0; i < plan->nops && r == 0; i++) {
-        struct plan_op *op = &plan->ops[i];
+    for (size_t i = 0; i < plan->nops && r >= 0; i++) {
+        const struct plan_op *op = &plan->ops[i];
         if (op->kind != OP_STUB)
             continue;
         _cleanup_free_ char *parent = path_parent(op->src);
         struct stub_dir *d = dir_for(s, parent, err);
         r = d ? make_one(d, op, err) : -1;
+        if (r == 0)
+            skipped[i / 64] |= 1ULL << i % 64;
     }
     (void)umask(mask);
-    return r; /* what was made is in *ret, and goes with it */
+    return r < 0 ? -1 : 0; /* what was made is in *ret, and goes with it */
 }
 
 static void remove_stub(int dir, const char *name)

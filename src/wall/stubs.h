@@ -21,10 +21,10 @@
 
 struct stubs;
 
-/* Makes the stubs of a plan. Those that cannot be made because the caller may not write there are not needed: their ops
- * get TYPE_NONE and are skipped. *ret is NULL if there is nothing to do; else it is set before the first stub exists, for a
- * guard that looks at it from outside. Waits up to 2 s for a run that is just ending. */
-int stubs_make(struct plan *plan, struct stubs **ret, struct err *err);
+/* Makes the stubs of a plan. Those that cannot be made because the caller may not write there are not needed: their bits in
+ * `skipped` (struct wall_shared) are set. *ret is NULL if there is nothing to do; after a failure it holds what was made.
+ * Waits up to 2 s for a run that is just ending. */
+int stubs_make(const struct plan *plan, struct stubs **ret, uint64_t *skipped, struct err *err);
 /* Removes what nobody else uses; allocates and frees nothing. Accepts NULL. */
 void stubs_remove(struct stubs *s);
 /* Releases the memory and the locks; only after guard_dismiss(). Accepts NULL. */

@@ -93,6 +93,9 @@ struct wall_shared {
     pid_t command;         /* its pid inside */
     struct rusage usage;   /* of the command and everything reaped inside */
     unsigned landlock_abi;
+    /* Written by the caller before wall_release(): bit i: op i of the plan is a stub that was not made, because the caller
+     * may not write there, and so neither may the command. */
+    uint64_t skipped[PLAN_OPS_MAX / 64];
     bool disk_full, inodes_full; /* of the private writable parts, at the end */
     uint64_t at_ns[STAGE_MAX];   /* monotonic time at which each stage began */
     struct err err;

@@ -341,7 +341,7 @@ def test_host_sockets(who):
                 check_in("refused", r.out, r)
                 r = hutch("run", "-q", "--unix-socket", path, "--", "python3", "-c", TALK, path, who=who, cwd=ws)
                 check_equal(r.out, "host\n", r)
-                s.close()
+                s.shutdown(socket.SHUT_RDWR)  # or the thread in accept() keeps it
             os.unlink(path)
 
 

@@ -191,9 +191,14 @@ def f26_wide(suite):
     return f"ends: {time.monotonic() - t:.2f} s" if r.returncode == 0 else leak(f"exit {r.returncode} {r.stderr[-120:]}")
 
 
-def listed(suite, script, needle):
-    d = fresh(suite, "born-" + needle.strip("."))
-    record = suite.stage.path(f"record-{needle.strip('.')}.json")
+def listed(suite, script, needle, tag="", repository=None):
+    d = fresh(suite, "born-" + needle.strip(".") + tag)
+    if repository:
+        made = os.path.join(d, repository, ".git")
+        os.makedirs(made)
+        for folder, _, _ in os.walk(d):
+            os.chown(folder, suite.stage.uid, suite.stage.gid)
+    record = suite.stage.path(f"record-{needle.strip('.')}{tag}.json")
     os.close(os.open(record, os.O_CREAT | os.O_WRONLY, 0o666))
     os.chown(record, suite.stage.uid, suite.stage.gid)
     run(suite, ["/bin/sh", "-c", script], ["--json", record], cwd=d)
@@ -463,6 +468,7 @@ def checks(suite, args):
         "F-13": lambda: f13_race(suite, s), "F-16b": lambda: f16b_odd_names(suite), "F-25": lambda: f25_deep(suite),
         "F-26": lambda: f26_wide(suite), "F-42": lambda: f42_owner(suite),
         "F-34b": lambda: listed(suite, "mkdir -p new/.git/hooks && echo x >new/.git/HEAD", ".git"),
+        "F-38l": lambda: listed(suite, "echo x >a/b/repo/.envrc", ".envrc", "-nested", "a/b/repo"),
         "F-38m": lambda: listed(suite, "mkdir -p a/b/c/d/e && echo x >a/b/c/d/e/.envrc", ".envrc"),
         "P-09b": lambda: p09b_chdir(suite), "P-11": lambda: p11_daemon(suite), "P-12": lambda: p12_stopped(suite),
         "N-17": lambda: n17_host_uids(suite), "S-01a": lambda: recorded(suite, "zeros", args.record),

@@ -24,6 +24,7 @@ static const struct attempt rows[] = {
     HOST("F-25", "a workspace nested 5000 deep", "ends"),
     HOST("F-26", "a workspace of 20000 entries", "ends"),
     HOST("F-34b", "a repository born inside is listed in the record", "listed"),
+    HOST("F-38l", "an .envrc in a nested repository is refused or listed in the record", "listed"),
     HOST("F-38m", "an .envrc at depth 5 is refused or listed in the record", "listed"),
     HOST("F-41z", "no set-id or file-capability inode in the workspace afterwards", "none"),
     HOST("F-42", "what the command writes belongs to the caller", "caller"),

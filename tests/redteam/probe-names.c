@@ -297,7 +297,6 @@ static const struct attempt rows[] = {
     NAME("F-38i", "create .gitmodules", ".gitmodules"),
     NAME("F-38j", "create .ripgreprc", ".ripgreprc"),
     NAME("F-38k", "create .hutch.yaml", ".hutch.yaml"),
-    NAME("F-38l", "create .envrc in a nested repository", "a/b/repo/.envrc"),
     {"F-40", "rename leaving a whiteout", f_whiteout_rename, NULL, 0, "EPERM EACCES EINVAL success", NULL, "",
      CTL_ALLOWED, 0, "harmless without an overlay: a 0:0 device that nobody can open"},
     SETID("F-41a", "chmod 4755", BY_CHMOD),

@@ -410,6 +410,7 @@ def main():
         with open(args.json, "w") as f:
             json.dump(report.rows, f, indent=1)
     print("red team: " + ", ".join(f"{v} {k}" for k, v in report.n.items()))
+    print(f"{report.n['passed']} passed, {report.n['failed']} failed, {report.n['skipped']} skipped")
     return 1 if report.n["failed"] else 0
 
 
