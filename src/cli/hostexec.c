@@ -32,14 +32,6 @@ struct walk {
     bool starts[256]; /* first bytes of names that matter: nearly every entry is told apart by it */
 };
 
-struct dirent_raw {
-    uint64_t ino;
-    int64_t off;
-    unsigned short reclen;
-    unsigned char type;
-    char name[];
-};
-
 struct hostexec *hostexec_before(const struct policy *policy, const struct plan *plan)
 {
     struct hostexec *h = xcalloc(1, sizeof *h);
@@ -188,10 +180,10 @@ static void look_entry(struct walk *w, int fd, const char *dir, const char *entr
             list_changed(w, fd, dir, p->names[i].name);
 }
 
-static bool descends(const struct dirent_raw *e)
+static bool descends(const struct dirent64 *e)
 {
-    return (e->type == DT_DIR || e->type == DT_UNKNOWN) && strcmp(e->name, ".") != 0 && strcmp(e->name, "..") != 0 &&
-           strcmp(e->name, ".git") != 0 && strcmp(e->name, "node_modules") != 0;
+    return (e->d_type == DT_DIR || e->d_type == DT_UNKNOWN) && strcmp(e->d_name, ".") != 0 && strcmp(e->d_name, "..") != 0 &&
+           strcmp(e->d_name, ".git") != 0 && strcmp(e->d_name, "node_modules") != 0;
 }
 
 /* A directory without subdirectories (where link counts tell: else it is read) to which nothing was added since the
@@ -215,15 +207,15 @@ static bool walk_dir(struct walk *w, int parent, const char *name, const char *p
         if (n <= 0)
             break;
         for (long at = 0; at < n;) {
-            const struct dirent_raw *e = (const struct dirent_raw *)(const void *)(entries + at);
-            at += e->reclen;
+            const struct dirent64 *e = (const struct dirent64 *)(const void *)(entries + at);
+            at += e->d_reclen;
             if (w->left == 0)
                 return false;
             w->left--;
-            if (w->starts[(unsigned char)e->name[0]])
-                look_entry(w, fd, path, e->name);
+            if (w->starts[(unsigned char)e->d_name[0]])
+                look_entry(w, fd, path, e->d_name);
             if (depth > 0 && descends(e))
-                strv_add(&subs, e->name);
+                strv_add(&subs, e->d_name);
         }
     }
     for (size_t i = 0; i < subs.n; i++) {

@@ -34,22 +34,6 @@ static void add_change(struct walk *w, const char *path, bool name)
     seen->changes[seen->n++] = (struct learn_change){.path = xstrdup(path), .name = name};
 }
 
-static enum plan_type type_of_mode(mode_t mode)
-{
-    switch (mode & S_IFMT) {
-    case S_IFDIR:
-        return TYPE_DIR;
-    case S_IFREG:
-        return TYPE_FILE;
-    case S_IFLNK:
-        return TYPE_SYMLINK;
-    case S_IFSOCK:
-        return TYPE_SOCKET;
-    default:
-        return TYPE_OTHER;
-    }
-}
-
 /* A file that was copied up to be changed is marked so; one that took the name of another is not, unless it was itself
  * copied up before it was moved. */
 static bool was_copied_up(const struct walk *w, int dir, const char *name, const char *path)
@@ -84,7 +68,7 @@ static void read_entry(struct walk *w, int dir, const char *name, const char *to
     if (fstatat(dir, name, &st, AT_SYMLINK_NOFOLLOW) < 0)
         return;
     _cleanup_free_ char *path = path_join(top, name);
-    enum plan_type mine = type_of_mode(st.st_mode), theirs = w->host->type(w->host->ctx, path);
+    enum plan_type mine = plan_type_of(st.st_mode), theirs = w->host->type(w->host->ctx, path);
     if (S_ISCHR(st.st_mode) && st.st_rdev == 0) { /* a whiteout */
         if (theirs != TYPE_NONE)
             add_change(w, path, true);

@@ -37,12 +37,6 @@ int mount_set(int fd, const char *path, unsigned flags)
     return (int)syscall(SYS_mount_setattr, fd, path, f, &a, sizeof a);
 }
 
-int mount_set_writable(int fd)
-{
-    struct mount_attr a = {.attr_clr = MOUNT_ATTR_RDONLY};
-    return (int)syscall(SYS_mount_setattr, fd, "", AT_EMPTY_PATH, &a, sizeof a);
-}
-
 int mount_idmap(int fd, int userns, unsigned flags)
 {
     struct mount_attr a = {.attr_set = MOUNT_ATTR_IDMAP, .userns_fd = (uint64_t)userns};

@@ -21,8 +21,6 @@ enum mount_flag {
 int mount_clone(int dirfd, const char *path, unsigned flags);
 /* Sets (never clears) attributes of a mount given by descriptor, or by path if fd is AT_FDCWD. */
 int mount_set(int fd, const char *path, unsigned flags);
-/* Clears MOUNT_RO of the one mount `fd`. */
-int mount_set_writable(int fd);
 /* Maps ids of a detached mount through the user namespace `userns`. */
 int mount_idmap(int fd, int userns, unsigned flags);
 /* Attaches a detached mount at the place `at` (an O_PATH descriptor). */

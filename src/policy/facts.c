@@ -1,4 +1,5 @@
 /* facts.c - struct plan_facts answered by the host's own file system. */
+#include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <glob.h>
@@ -21,7 +22,7 @@ enum {
     GIT_DIR_ENTRIES = 4096,         /* entries looked at for the git directories inside one */
 };
 
-static enum plan_type type_of(mode_t mode)
+enum plan_type plan_type_of(mode_t mode)
 {
     switch (mode & S_IFMT) {
     case S_IFDIR:
@@ -53,7 +54,7 @@ static int host_look(void *ctx, const char *path, struct plan_fact *ret)
     if (plan_is_stub(&st))
         return 0;
     *ret = (struct plan_fact){
-        .type = type_of(st.st_mode),
+        .type = plan_type_of(st.st_mode),
         .dev = st.st_dev,
         .ino = st.st_ino,
         .mode = st.st_mode,
@@ -71,14 +72,6 @@ static char *host_real(void *ctx, const char *path)
     return realpath(path, NULL);
 }
 
-struct dirent_raw {
-    uint64_t ino;
-    int64_t off;
-    unsigned short reclen;
-    unsigned char type;
-    char name[];
-};
-
 /* Trees that hold dependencies or caches by the thousand and no repository of the user's. */
 static bool skipped(const char *name)
 {
@@ -87,15 +80,15 @@ static bool skipped(const char *name)
 }
 
 /* Calls `each` for the entries of a directory, which is not reached through a link, until `left` is used up: then 1. */
-static int each_entry(const char *path, unsigned *left, void (*each)(void *arg, const struct dirent_raw *d), void *arg)
+static int each_entry(const char *path, unsigned *left, void (*each)(void *arg, const struct dirent64 *d), void *arg)
 {
     _cleanup_close_ int fd = open(path, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC | O_NONBLOCK);
     char buf[8192] __attribute__((aligned(8)));
     long n;
     while (fd >= 0 && (n = syscall(SYS_getdents64, fd, buf, sizeof buf)) > 0)
         for (long at = 0; at < n;) {
-            const struct dirent_raw *d = (const struct dirent_raw *)(const void *)(buf + at);
-            at += d->reclen;
+            const struct dirent64 *d = (const struct dirent64 *)(const void *)(buf + at);
+            at += d->d_reclen;
             if (*left == 0)
                 return 1;
             --*left;
@@ -104,9 +97,9 @@ static int each_entry(const char *path, unsigned *left, void (*each)(void *arg, 
     return 0;
 }
 
-static bool may_be_dir(const struct dirent_raw *d)
+static bool may_be_dir(const struct dirent64 *d)
 {
-    return (d->type == DT_DIR || d->type == DT_UNKNOWN) && strcmp(d->name, ".") != 0 && strcmp(d->name, "..") != 0;
+    return (d->d_type == DT_DIR || d->d_type == DT_UNKNOWN) && strcmp(d->d_name, ".") != 0 && strcmp(d->d_name, "..") != 0;
 }
 
 /* One directory of a search, and where its subdirectories go. */
@@ -116,13 +109,13 @@ struct search {
     bool repo;
 };
 
-static void search_entry(void *arg, const struct dirent_raw *d)
+static void search_entry(void *arg, const struct dirent64 *d)
 {
     struct search *s = arg;
-    if (strcmp(d->name, ".git") == 0)
+    if (strcmp(d->d_name, ".git") == 0)
         s->repo = true;
-    else if (s->subs && may_be_dir(d) && !skipped(d->name))
-        strv_take(s->subs, path_join(s->path, d->name));
+    else if (s->subs && may_be_dir(d) && !skipped(d->d_name))
+        strv_take(s->subs, path_join(s->path, d->d_name));
 }
 
 /* Level by level, so that a big subtree does not use up what is meant for its neighbours. */
@@ -184,15 +177,15 @@ struct module {
     bool is_git;
 };
 
-static void module_entry(void *arg, const struct dirent_raw *d)
+static void module_entry(void *arg, const struct dirent64 *d)
 {
     static const char *const marks[] = {"HEAD", "config", "hooks", "commondir"};
     struct module *m = arg;
     for (size_t i = 0; i < ARRAY_LEN(marks); i++)
-        if (strcmp(d->name, marks[i]) == 0)
+        if (strcmp(d->d_name, marks[i]) == 0)
             m->is_git = true;
     if (may_be_dir(d))
-        strv_take(&m->subs, path_join(m->path, d->name));
+        strv_take(&m->subs, path_join(m->path, d->d_name));
 }
 
 struct module_walk {

@@ -52,6 +52,9 @@ struct plan_op {
     const struct origin *origin; /* borrowed from the policy */
 };
 
+/* The type behind st_mode. */
+enum plan_type plan_type_of(mode_t mode);
+
 /* What is at a host path. */
 struct plan_fact {
     enum plan_type type; /* TYPE_NONE: does not exist */
