@@ -182,8 +182,8 @@ static void look_entry(struct walk *w, int fd, const char *dir, const char *entr
 
 static bool descends(const struct dirent64 *e)
 {
-    return (e->d_type == DT_DIR || e->d_type == DT_UNKNOWN) && strcmp(e->d_name, ".") != 0 && strcmp(e->d_name, "..") != 0 &&
-           strcmp(e->d_name, ".git") != 0 && strcmp(e->d_name, "node_modules") != 0;
+    return (e->d_type == DT_DIR || e->d_type == DT_UNKNOWN) && strcmp(e->d_name, ".") != 0 &&
+           strcmp(e->d_name, "..") != 0 && strcmp(e->d_name, ".git") != 0 && strcmp(e->d_name, "node_modules") != 0;
 }
 
 /* A directory without subdirectories (where link counts tell: else it is read) to which nothing was added since the

@@ -93,6 +93,8 @@ int landlock_apply_abi(const struct landlock_rule *rules, size_t n, unsigned fla
     if ((flags & LANDLOCK_DENY_TCP) && abi < 4)
         return err_set(err, ERR_HOST, 0, "Landlock ABI %d cannot refuse TCP; it takes ABI 4 (Linux 6.7)", abi);
     struct ruleset_attr attr = {.handled_access_fs = known_rights(abi)};
+    if (flags & LANDLOCK_FREE_READS)
+        attr.handled_access_fs &= ~(uint64_t)LANDLOCK_READ;
     if (flags & LANDLOCK_DENY_TCP)
         attr.handled_access_net = NET_BIND_TCP | NET_CONNECT_TCP;
     if (abi >= 6 && !(flags & LANDLOCK_UNSCOPED))

@@ -41,7 +41,10 @@ struct landlock_rule {
 
 enum landlock_flag {
     LANDLOCK_DENY_TCP = 1 << 0, /* no TCP bind and connect; ABI 4 */
-    LANDLOCK_LOG = 1 << 1,      /* refusals of programs started later go to the audit log; ABI 7, else ignored */
+    LANDLOCK_FREE_READS =
+        1 << 3,            /* reading and executing are not looked at: where everything may be read anyway, each open
+                                     would only pay for a walk up to the root */
+    LANDLOCK_LOG = 1 << 1, /* refusals of programs started later go to the audit log; ABI 7, else ignored */
     LANDLOCK_UNSCOPED = 1 << 2, /* signals and abstract sockets stay: for commands that share a sandbox, not a layer */
 };
 

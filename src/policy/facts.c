@@ -99,7 +99,8 @@ static int each_entry(const char *path, unsigned *left, void (*each)(void *arg, 
 
 static bool may_be_dir(const struct dirent64 *d)
 {
-    return (d->d_type == DT_DIR || d->d_type == DT_UNKNOWN) && strcmp(d->d_name, ".") != 0 && strcmp(d->d_name, "..") != 0;
+    return (d->d_type == DT_DIR || d->d_type == DT_UNKNOWN) && strcmp(d->d_name, ".") != 0 &&
+           strcmp(d->d_name, "..") != 0;
 }
 
 /* One directory of a search, and where its subdirectories go. */

@@ -47,25 +47,23 @@ static bool is_stub(int dir, const char *name)
 
 /* The lock of a directory is a file in the host's /dev/shm, which sandboxes do not see: a lock on the directory itself
  * could be held, and the clean-up thereby stopped, by any command that can read it. */
-static int open_lock(const struct stat *dir, char path[LOCK_PATH])
+static int open_lock(char path[LOCK_PATH])
 {
     struct stat st;
-    (void)snprintf(path, LOCK_PATH, "/dev/shm/.hutch-%u-%llx-%llx", geteuid(), (unsigned long long)dir->st_dev,
-                   (unsigned long long)dir->st_ino);
     int fd = open(path, O_RDWR | O_CREAT | O_APPEND | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC, 0600);
     if (fd >= 0 && fstat(fd, &st) == 0 && S_ISREG(st.st_mode) && st.st_uid == geteuid())
         return fd;
     if (fd >= 0)
         (void)close(fd);
-    path[0] = '\0';
+    path[0] = '\0'; /* the directory itself has to do */
     return -1;
 }
 
 /* 1 = locked, 0 = try again, -1 = cannot be. */
-static int try_lock(struct stub_dir *d, const struct stat *dir)
+static int try_lock(struct stub_dir *d)
 {
     struct stat st;
-    d->lock = open_lock(dir, d->lock_path);
+    d->lock = d->lock_path[0] ? open_lock(d->lock_path) : -1;
     int fd = d->lock >= 0 ? d->lock : d->fd;
     if (flock(fd, LOCK_SH | LOCK_NB) == 0) {
         if (d->lock < 0)
@@ -84,11 +82,8 @@ static int try_lock(struct stub_dir *d, const struct stat *dir)
 
 static int lock_shared(struct stub_dir *d)
 {
-    struct stat dir;
-    if (fstat(d->fd, &dir) < 0)
-        return -1;
     for (int i = 0; i < LOCK_TRIES; i++) {
-        int r = try_lock(d, &dir);
+        int r = try_lock(d);
         if (r != 0)
             return r;
         (void)poll(NULL, 0, LOCK_PAUSE_MS);
@@ -97,25 +92,29 @@ static int lock_shared(struct stub_dir *d)
     return -1;
 }
 
+/* The entry is complete before its lock exists: whatever moment the caller dies at, the guard finds what to take away. */
 static struct stub_dir *dir_for(struct stubs *s, const char *path, struct err *err)
 {
     struct open_how how = {.flags = O_RDONLY | O_DIRECTORY | O_CLOEXEC, .resolve = RESOLVE_NO_SYMLINKS};
+    struct stat st;
     for (size_t i = 0; i < s->n; i++)
         if (strcmp(s->dirs[i].path, path) == 0)
             return &s->dirs[i];
-    struct stub_dir d = {.fd = (int)syscall(SYS_openat2, AT_FDCWD, path, &how, sizeof how), .lock = -1};
-    if (d.fd < 0) {
+    struct stub_dir *d = &s->dirs[s->n];
+    *d = (struct stub_dir){.fd = (int)syscall(SYS_openat2, AT_FDCWD, path, &how, sizeof how), .lock = -1};
+    if (d->fd < 0 || fstat(d->fd, &st) < 0) {
         (void)err_set(err, ERR_SETUP, errno, "open %s to protect names in it", path);
         return NULL;
     }
-    if (lock_shared(&d) < 0) {
-        (void)close(d.fd);
+    (void)snprintf(d->lock_path, LOCK_PATH, "/dev/shm/.hutch-%u-%llx-%llx", geteuid(), (unsigned long long)st.st_dev,
+                   (unsigned long long)st.st_ino);
+    d->path = xstrdup(path);
+    s->n++;
+    if (lock_shared(d) < 0) {
         (void)err_set(err, ERR_SETUP, errno, "the stubs of %s are locked by another run that does not end", path);
         return NULL;
     }
-    d.path = xstrdup(path);
-    s->dirs[s->n] = d;
-    return &s->dirs[s->n++];
+    return d;
 }
 
 /* One socket node serves all names of a directory: a further link costs a tenth of a further node. */
@@ -215,6 +214,8 @@ static void clean(const struct stubs *s)
     for (size_t i = s->n; i > 0; i--) {
         const struct stub_dir *d = &s->dirs[i - 1];
         struct stat st = {0};
+        if (d->lock < 0 && d->lock_path[0])
+            continue; /* the lock was never ours */
         if (flock(d->lock >= 0 ? d->lock : d->fd, LOCK_EX | LOCK_NB) < 0 && errno != ENOLCK && errno != EOPNOTSUPP)
             continue;
         for (size_t k = d->names.n; k > 0; k--)

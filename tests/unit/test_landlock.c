@@ -163,6 +163,18 @@ static int links_behave(const struct scene *s)
     return 0;
 }
 
+static int reads_are_free(const struct scene *s)
+{
+    if (enter(s) < 0)
+        return 1;
+    EXPECT("read elsewhere", open("out/secret", O_RDONLY | O_CLOEXEC), 0);
+    EXPECT("list elsewhere", open("out", O_RDONLY | O_DIRECTORY | O_CLOEXEC), 0);
+    EXPECT("write elsewhere", open("out/secret", O_WRONLY | O_CLOEXEC), EACCES);
+    EXPECT("create elsewhere", open("out/x", O_WRONLY | O_CREAT | O_CLOEXEC, 0600), EACCES);
+    EXPECT("write in the writable tree", open("rw/x", O_RDWR | O_CREAT | O_TRUNC | O_CLOEXEC, 0600), 0);
+    return 0;
+}
+
 static void for_every_abi(int (*fn)(const struct scene *), unsigned flags)
 {
     for (int abi = 1; abi <= landlock_abi() && abi <= LANDLOCK_ABI_KNOWN; abi++) {
@@ -175,6 +187,12 @@ static void paths_without_a_rule_are_refused_under_every_abi(void **state)
 {
     (void)state;
     for_every_abi(files_behave, 0);
+}
+
+static void writes_are_refused_also_where_reads_are_free(void **state)
+{
+    (void)state;
+    for_every_abi(reads_are_free, LANDLOCK_FREE_READS);
 }
 
 static void links_truncation_and_devices_follow_the_abi_that_brought_them(void **state)
@@ -346,6 +364,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(this_kernel_is_at_or_above_the_floor),
         cmocka_unit_test(paths_without_a_rule_are_refused_under_every_abi),
+        cmocka_unit_test(writes_are_refused_also_where_reads_are_free),
         cmocka_unit_test(links_truncation_and_devices_follow_the_abi_that_brought_them),
         cmocka_unit_test(programs_run_only_where_execution_is_granted),
         cmocka_unit_test(mounts_are_refused_even_to_root),
