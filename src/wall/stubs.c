@@ -227,10 +227,34 @@ static void clean(const struct stubs *s)
     }
 }
 
+/* Lock files whose owners were killed together with their guards: nobody holds them, whatever directory they were for. A
+ * run that has just made one and not locked it yet sees that it is gone and makes another. */
+static void sweep_locks(void)
+{
+    char mine[32], buf[4096] __attribute__((aligned(8)));
+    size_t len = (size_t)snprintf(mine, sizeof mine, ".hutch-%u-", geteuid());
+    int dir = open("/dev/shm", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    long n;
+    while (dir >= 0 && (n = syscall(SYS_getdents64, dir, buf, sizeof buf)) > 0)
+        for (long at = 0; at < n;) {
+            const struct dirent64 *e = (const struct dirent64 *)(const void *)(buf + at);
+            at += e->d_reclen;
+            if (strncmp(e->d_name, mine, len) != 0)
+                continue;
+            _cleanup_close_ int fd = openat(dir, e->d_name, O_RDWR | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC);
+            if (fd >= 0 && flock(fd, LOCK_EX | LOCK_NB) == 0)
+                (void)unlinkat(dir, e->d_name, 0);
+        }
+    if (dir >= 0)
+        (void)close(dir);
+}
+
 void stubs_remove(struct stubs *s)
 {
-    if (s)
-        clean(s);
+    if (!s)
+        return;
+    clean(s);
+    sweep_locks();
 }
 
 void stubs_free(struct stubs *s)
