@@ -1,0 +1,90 @@
+/* boxes.h - the sandboxes of this node as front knows them, and their lives: create, bind, prolong, kill, die.
+ *
+ * A box is in memory from the moment its row is committed as `creating`; it is `running` once keeper made it and init took
+ * its binding. Order of a create: admission (quota, limits) -> row -> keeper -> bind -> row `running` -> answer. Whatever
+ * dies in between is found on the next start: a row without a sandbox is removed, a sandbox without a row is killed.
+ */
+#ifndef HUTCH_FRONT_BOXES_H
+#define HUTCH_FRONT_BOXES_H
+
+#include "base/strv.h"
+#include "front/front.h"
+#include "front/tenants.h"
+
+enum box_state { BOX_CREATING, BOX_RUNNING, BOX_KILLING };
+
+struct box {
+    char id[SANDBOX_ID_MAX];
+    struct tenant *tenant;
+    enum box_state state;
+    char template[72];      /* as resolved: "base", "host" */
+    char token[64];         /* envd access token; "" if the sandbox is not secured (v1 without secure) */
+    char traffic_token[64]; /* "" unless allow_public_traffic is false */
+    bool allow_public_traffic;
+    bool allow_internet;     /* as asked for; until there is egress nothing leaves anyway */
+    char mask_host[256];     /* Host sent to services inside; "" = as the client sent it */
+    uint32_t https_ports[8]; /* services that speak TLS themselves */
+    size_t nhttps_ports;
+    struct strv metadata;    /* k, v, k, v ... */
+    struct strv env;         /* "K=V" */
+    uint64_t started_unix_ms, end_unix_ms;
+    uint32_t cpu_milli, pids;
+    uint64_t memory, disk;
+    char tier[16], degraded[200];
+    void *events; /* events.c: subscribers and history */
+    void *metrics; /* metrics.c: ring of samples */
+    void *procs;   /* e2b: per-sandbox state of the dialect (watchers) */
+};
+
+struct box_spec {
+    const char *template;
+    uint32_t timeout_s;
+    struct strv metadata, env;
+    bool secure, allow_public_traffic, allow_internet;
+    const char *mask_host;
+    const uint32_t *https_ports;
+    size_t nhttps_ports;
+    const char *idempotency_key; /* NULL: none. The same key and tenant again gives the same box (for 24 h) */
+};
+
+/* What a failed create answers with. */
+struct box_failure {
+    unsigned status;        /* HTTP */
+    unsigned retry_after;   /* seconds, 0 = none */
+    const char *error_code; /* e.g. "sandbox_capacity_unavailable", or NULL */
+    char text[512];
+};
+
+int boxes_load(struct front *f, struct err *err);
+struct box *box_find(struct front *f, const char *id);
+/* Only if it is the principal's own and running; NULL otherwise, without telling which. */
+struct box *box_of(struct front *f, const struct principal *p, const char *id);
+typedef void box_each_fn(void *arg, struct box *b);
+void boxes_each(struct front *f, box_each_fn *fn, void *arg);
+
+/* done: from the loop, once. The request that asked may be gone by then; the box then lives on until its TTL. */
+typedef void box_created(void *arg, struct box *b, const struct box_failure *failure);
+void box_create(struct front *f, const struct principal *p, const struct box_spec *spec, box_created *done, void *arg);
+typedef void box_done(void *arg, bool ok);
+void box_kill(struct front *f, struct box *b, const char *why, box_done *done, void *arg);
+/* Sets the end to now + seconds; with extend_only never earlier than it is. */
+void box_set_timeout(struct front *f, struct box *b, uint64_t seconds, bool extend_only, box_done *done, void *arg);
+
+/* Called for every box that ends, however it does, before it is freed. */
+typedef void box_ended_fn(void *arg, struct box *b, const char *cause, const struct keeper_usage *u);
+void boxes_on_end(struct front *f, box_ended_fn *fn, void *arg);
+
+/* Templates this node can start now. */
+struct template_info {
+    char name[72];
+    char state[16]; /* "ready", "building", "error", "missing" */
+    char text[200]; /* progress or error */
+    uint32_t cpu_milli;
+    uint64_t memory, disk, created_unix;
+    uint64_t spawned; /* sandboxes made from it */
+};
+void templates_each(struct front *f, void (*each)(void *arg, const struct template_info *t), void *arg);
+/* Accepts "name", "name:default", "team/name", "e2bdev/base". False: no such template. */
+bool template_resolve(struct front *f, const char *name, struct template_info *ret);
+
+#endif

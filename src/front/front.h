@@ -1,0 +1,38 @@
+/* front.h - the unprivileged process that speaks HTTP: what its parts share.
+ *
+ * front keeps no state of its own. Tenants, keys and the facts about sandboxes live in the store and are read into memory
+ * at start; keeper says which sandboxes live; init holds what runs inside. After kill -9 the next front finds all of it.
+ */
+#ifndef HUTCH_FRONT_FRONT_H
+#define HUTCH_FRONT_FRONT_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "base/err.h"
+#include "front/config.h"
+#include "http/http.h"
+#include "loop/loop.h"
+#include "sandbox/keeperc.h"
+#include "sandbox/link.h"
+
+struct store;
+struct boxes;
+struct tenants;
+
+struct front {
+    struct loop *loop;
+    const struct config *config;
+    struct links *links;
+    struct keeperc *keeper;
+    struct store *store;
+    struct tenants *tenants; /* tenants.h */
+    struct boxes *boxes;     /* boxes.h */
+    uint64_t started_ms;
+};
+
+/* api.c: the handler of every request: gateway, envd, E2B REST, native API, by host, headers and path. */
+void front_handle(void *ctx, struct http_req *r);
+
+#endif

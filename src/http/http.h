@@ -1,0 +1,103 @@
+/* http.h - one request and its answer, whatever carries them (HTTP/1.1 or HTTP/2, plain or TLS).
+ *
+ * A server (server.h) calls the handler once per request, when its head is complete and valid. The handler sets the
+ * callbacks it needs on the request and answers when it likes: at once, or from any later callback on the loop's thread.
+ * Nothing is buffered beyond the high-water mark: http_write() says when to stop, on_writable when to go on; a handler
+ * that cannot take more body calls http_pause(), which stops reading from the client.
+ *
+ * Life: a request lives until the answer has been ended (http_end, http_reply) *and* its body was read or given up, or
+ * until on_closed was called, which happens exactly once if the client goes away, times out or http_abort() is called
+ * before the end. After http_end()/http_reply() the handler must not touch the request again and gets no callback.
+ * In on_closed the handler frees what it hung on `user`; answering is no longer possible.
+ */
+#ifndef HUTCH_HTTP_HTTP_H
+#define HUTCH_HTTP_HTTP_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "base/buf.h"
+#include "loop/loop.h"
+
+enum {
+    HTTP_HEAD_MAX = 64 * 1024,
+    HTTP_FIELDS_MAX = 100,
+    HTTP_HIGH_WATER = 256 * 1024,
+    HTTP_LOW_WATER = 128 * 1024,
+};
+#define HTTP_UNKNOWN UINT64_MAX
+
+struct http_field {
+    const char *name;  /* lower case, NUL-terminated */
+    const char *value; /* NUL-terminated; no CR, LF, NUL inside */
+};
+struct http_fields {
+    const struct http_field *v;
+    size_t n;
+};
+/* The first value, or NULL. Name in lower case. */
+const char *http_field(const struct http_fields *f, const char *name);
+
+struct http_req;
+struct http_stream_ops;
+
+struct http_req {
+    /* What was asked; valid for the life of the request; read-only for handlers. */
+    const char *method;
+    const char *path;  /* raw: still percent-encoded, begins with '/' (or "*") */
+    const char *query; /* raw, without '?'; NULL if none */
+    const char *authority; /* Host or :authority */
+    struct http_fields fields;
+    uint64_t length; /* of the body; HTTP_UNKNOWN if chunked; 0 if there is none */
+    unsigned version; /* 10, 11, 20 */
+    bool tls;
+    char peer[64];   /* address of the client, text */
+    char id[24];     /* request id for logs and the x-request-id answer field */
+    struct loop *loop;
+
+    /* Set by the handler. `data` may be called many times; `end` once, after the last of it (also when there is no body). */
+    void *user;
+    void (*on_data)(struct http_req *r, const void *p, size_t n);
+    void (*on_end)(struct http_req *r);
+    void (*on_writable)(struct http_req *r);
+    void (*on_closed)(struct http_req *r);
+
+    /* Owned by the carrier. */
+    const struct http_stream_ops *ops;
+};
+
+/* Adds a field to the answer; before the head. Name in lower case; copied. A value with CR, LF or NUL aborts the program. */
+void http_set(struct http_req *r, const char *name, const char *value);
+/* Sends the head. length HTTP_UNKNOWN: chunked (HTTP/1.1, HTTP/2) or until close (1.0). */
+void http_head(struct http_req *r, unsigned status, uint64_t length);
+/* Sends body bytes (copied if they cannot be sent at once). False: above high water; stop until on_writable. */
+bool http_write(struct http_req *r, const void *p, size_t n);
+void http_end(struct http_req *r);
+/* Head, body and end in one. content_type may be NULL with n == 0. */
+void http_reply(struct http_req *r, unsigned status, const char *content_type, const void *p, size_t n);
+/* Cuts the connection (HTTP/1: RST; HTTP/2: RST_STREAM) without a proper end: on_closed follows from the loop. */
+void http_abort(struct http_req *r);
+void http_pause(struct http_req *r);
+void http_resume(struct http_req *r);
+/* Answers 101 with the fields set so far; from now on on_data and http_write carry raw bytes both ways, on_end is the
+ * client's half-close, http_end ours. HTTP/1.1 only, for requests with `connection: upgrade`; false otherwise. */
+bool http_upgrade(struct http_req *r);
+/* Bytes of the answer not yet taken by the kernel. */
+size_t http_queued(const struct http_req *r);
+
+/* What a carrier implements; the functions above check their arguments and call these. */
+struct http_stream_ops {
+    void (*set)(struct http_req *r, const char *name, const char *value);
+    void (*head)(struct http_req *r, unsigned status, uint64_t length);
+    bool (*write)(struct http_req *r, const void *p, size_t n);
+    void (*end)(struct http_req *r);
+    void (*abort)(struct http_req *r);
+    void (*pause)(struct http_req *r, bool on);
+    bool (*upgrade)(struct http_req *r);
+    size_t (*queued)(const struct http_req *r);
+};
+
+typedef void http_handler(void *ctx, struct http_req *r);
+
+#endif

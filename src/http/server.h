@@ -1,0 +1,39 @@
+/* server.h - accepts connections and speaks HTTP on them.
+ *
+ * One server serves any number of listening sockets with one handler. Limits are per server; slow clients are cut by the
+ * head and idle timers and by the rate floor while a body or an answer is under way is *not* enforced (streams may be
+ * silent for ever), but the number of connections per peer address is.
+ */
+#ifndef HUTCH_HTTP_SERVER_H
+#define HUTCH_HTTP_SERVER_H
+
+#include "base/err.h"
+#include "http/http.h"
+#include "http/transport.h"
+
+struct http_server;
+
+struct http_limits {
+    unsigned connections;          /* in all; further ones are closed at once */
+    unsigned connections_per_peer; /* 0 = no limit */
+    unsigned head_ms;              /* a complete head must have come */
+    unsigned idle_ms;              /* keep-alive between requests */
+    uint64_t requests;             /* per connection, then it is closed; 0 = no limit */
+};
+extern const struct http_limits http_default_limits;
+
+/* Makes the transport of an accepted descriptor (TLS). NULL: transport_plain. Takes fd over, also on failure (NULL). */
+typedef struct transport *http_accept_fn(void *ctx, int fd);
+
+int http_server_new(struct loop *l, const struct http_limits *limits, http_handler *handler, void *ctx,
+                    struct http_server **ret, struct err *err);
+/* listen_fd is borrowed, listening and non-blocking. */
+int http_server_listen(struct http_server *s, int listen_fd, http_accept_fn *accept, void *accept_ctx, struct err *err);
+/* Serves one connected transport, taken over. */
+void http_server_serve(struct http_server *s, struct transport *t, const char *peer);
+/* Stops accepting; connections finish their request and close. http_server_idle() tells when none is left. */
+void http_server_drain(struct http_server *s);
+size_t http_server_connections(const struct http_server *s);
+void http_server_free(struct http_server *s);
+
+#endif

@@ -1,0 +1,66 @@
+/* files.h - files inside a sandbox. A file is opened inside, under the sandbox's own rights, and the open descriptor is
+ * handed out (architecture: what crosses the wall is a file descriptor). Paths: "" is the default working directory else
+ * home; "~" and "~/x" the user's home; relative paths start at the user's home. user NULL: the default user.
+ */
+#ifndef HUTCH_SANDBOX_FILES_H
+#define HUTCH_SANDBOX_FILES_H
+
+#include <sys/types.h>
+#include <time.h>
+
+#include "sandbox/link.h"
+
+enum file_type { FILE_UNSPECIFIED, FILE_REGULAR, FILE_DIRECTORY, FILE_SYMLINK };
+enum { FILES_PATH_MAX = 4096, FILES_LIST_MAX = 100000, FILES_META_MAX = 32 };
+
+struct file_meta {
+    const char *key, *value;
+};
+/* Borrowed for the time of the callback. For symlinks type, mode and size are the target's. */
+struct file_info {
+    const char *name, *path;
+    enum file_type type;
+    uint64_t size;
+    mode_t mode; /* permission bits and type bits as lstat gives them */
+    const char *owner, *group;
+    struct timespec mtime;
+    const char *target; /* symlink: fully resolved absolute path; NULL otherwise or when broken */
+    const struct file_meta *meta; /* xattrs user.e2b.* */
+    size_t nmeta;
+};
+
+typedef void files_opened(void *arg, const struct link_status *st, int fd, const struct file_info *info);
+/* For reading. fd: a regular file (fstat()ed), or a pipe fed by init for files of procfs and the like; the caller's. */
+link_call files_open(struct links *ls, const char *id, const char *user, const char *path, files_opened *done, void *arg);
+/* For writing: missing parents made (0755, the user's), created 0644 & ~umask, truncated, owner the user, metadata
+ * replaced by `meta`. */
+link_call files_create(struct links *ls, const char *id, const char *user, const char *path, const struct file_meta *meta,
+                       size_t nmeta, files_opened *done, void *arg);
+
+typedef void files_info(void *arg, const struct link_status *st, const struct file_info *info);
+link_call files_stat(struct links *ls, const char *id, const char *user, const char *path, files_info *done, void *arg);
+link_call files_mkdir(struct links *ls, const char *id, const char *user, const char *path, files_info *done, void *arg);
+link_call files_move(struct links *ls, const char *id, const char *user, const char *from, const char *to, files_info *done,
+                     void *arg);
+link_call files_remove(struct links *ls, const char *id, const char *user, const char *path, link_done *done, void *arg);
+/* Concatenates the sources into `to` and removes them. */
+link_call files_compose(struct links *ls, const char *id, const char *user, const char *const *from, size_t n,
+                        const char *to, files_info *done, void *arg);
+
+/* Lexical, depth first. Called once with all entries. */
+typedef void files_listed(void *arg, const struct link_status *st, const struct file_info *v, size_t n);
+link_call files_list(struct links *ls, const char *id, const char *user, const char *path, unsigned depth,
+                     files_listed *done, void *arg);
+
+enum file_event { FILE_CREATED = 1, FILE_WRITTEN, FILE_REMOVED, FILE_RENAMED, FILE_CHMOD };
+struct file_watch; /* a live watch */
+struct file_watch_ops {
+    void (*started)(void *arg);
+    void (*event)(void *arg, enum file_event type, const char *name, const struct file_info *info /* may be NULL */);
+    void (*failed)(void *arg, const struct link_status *st); /* the watch is gone */
+};
+struct file_watch *files_watch(struct links *ls, const char *id, const char *user, const char *path, bool recursive,
+                               bool with_info, bool network_mounts, const struct file_watch_ops *ops, void *arg);
+void files_unwatch(struct file_watch *w);
+
+#endif

@@ -1,0 +1,35 @@
+/* keeperc.h - front's way to keeper. Asynchronous, over one SEQPACKET connection that is made again when keeper restarts;
+ * calls that are pending then are sent again (each is idempotent by sandbox id).
+ */
+#ifndef HUTCH_SANDBOX_KEEPERC_H
+#define HUTCH_SANDBOX_KEEPERC_H
+
+#include "keeper/proto.h"
+#include "loop/loop.h"
+
+struct keeperc;
+
+struct keeperc_ops {
+    /* Connected (again): time to compare keeperc_list() with the store. */
+    void (*up)(void *arg);
+    void (*down)(void *arg);
+    /* A sandbox ended without being asked to (TTL, its init died, OOM). Told until keeperc_forget(). */
+    void (*died)(void *arg, const struct keeper_death *d);
+};
+
+/* path: of keeper's socket, reached through run_dir (borrowed): "keeper.sock". */
+int keeperc_new(struct loop *l, int run_dir, const struct keeperc_ops *ops, void *arg, struct keeperc **ret,
+                struct err *err);
+void keeperc_free(struct keeperc *k);
+
+/* status 0 or an enum keeper_error with text. */
+typedef void keeperc_done(void *arg, const struct keeper_reply *r);
+void keeperc_create(struct keeperc *k, const struct keeper_create *c, keeperc_done *done, void *arg);
+void keeperc_kill(struct keeperc *k, const char *id, keeperc_done *done, void *arg); /* done when nothing is left */
+void keeperc_deadline(struct keeperc *k, const char *id, uint64_t boottime_ms, keeperc_done *done, void *arg);
+void keeperc_usage(struct keeperc *k, const char *id, keeperc_done *done, void *arg);
+void keeperc_forget(struct keeperc *k, const char *id); /* the death was recorded */
+typedef void keeperc_listed(void *arg, const struct keeper_item *v, size_t n);
+void keeperc_list(struct keeperc *k, keeperc_listed *done, void *arg);
+
+#endif
