@@ -19,15 +19,23 @@ typedef uint64_t loop_id; /* 0 is no handle */
 enum { LOOP_IN = 1, LOOP_OUT = 2, LOOP_HUP = 4 /* reported only; error or both directions closed */, LOOP_RDHUP = 8 };
 
 int loop_new(struct loop **ret, struct err *err);
+/* Calls what is still deferred, then nothing any more. */
 void loop_free(struct loop *l);
 /* Runs until loop_stop(). */
 int loop_run(struct loop *l, struct err *err);
 void loop_stop(struct loop *l);
+/* One round: waits at most max_wait_ms (-1: until something happens), then calls what is due. */
+int loop_step(struct loop *l, int max_wait_ms, struct err *err);
 
 /* Monotonic milliseconds, read once per wake-up. */
 uint64_t loop_now(const struct loop *l);
+/* Time as a test wants it: read at once and at every wake-up. Waiting itself still takes real time; see loop_step(). */
+typedef uint64_t loop_clock_fn(void *arg);
+void loop_set_clock(struct loop *l, loop_clock_fn *fn, void *arg);
 
-/* Descriptors are borrowed: the caller closes them, after loop_fd_del(). Level-triggered. 0 on failure, with errno. */
+/* Descriptors are borrowed: the caller closes them, after loop_fd_del(). Level-triggered. 0 on failure, with errno.
+ * LOOP_HUP comes whether asked for or not while anything is asked for; asking for it alone waits for nothing else.
+ * events == 0 reports nothing at all, so that a hang-up does not wake a reader who has paused. */
 typedef void loop_fd_fn(void *arg, int fd, unsigned events);
 loop_id loop_fd_add(struct loop *l, int fd, unsigned events, loop_fd_fn *fn, void *arg);
 void loop_fd_set(struct loop *l, loop_id id, unsigned events);
@@ -47,7 +55,8 @@ int loop_signal(struct loop *l, int signo, loop_signal_fn *fn, void *arg, struct
 
 /* From any thread: calls fn on the loop's thread. */
 void loop_post(struct loop *l, loop_fn *fn, void *arg);
-/* Runs `work` on one of the loop's worker threads (LOOP_WORKERS, made at first use), then `done` on the loop's thread. */
+/* Runs `work` on one of the loop's worker threads (LOOP_WORKERS, made at first use), then `done` (may be NULL) on the loop's
+ * thread. loop_free() waits for work that has begun, then calls neither `work` nor `done` any more. */
 enum { LOOP_WORKERS = 4 };
 void loop_work(struct loop *l, loop_fn *work, loop_fn *done, void *arg);
 
