@@ -9,6 +9,9 @@
  * until on_closed was called, which happens exactly once if the client goes away, times out or http_abort() is called
  * before the end. After http_end()/http_reply() the handler must not touch the request again and gets no callback.
  * In on_closed the handler frees what it hung on `user`; answering is no longer possible.
+ * An upgraded request has two ends: http_end() closes our direction only. If the client's end has not come yet, on_data
+ * goes on and on_end (or on_closed) is the last callback; if it has, http_end() is the last call.
+ * on_end may come twice for it: once for the end of its (empty) body, if that came before http_upgrade().
  */
 #ifndef HUTCH_HTTP_HTTP_H
 #define HUTCH_HTTP_HTTP_H
@@ -45,15 +48,15 @@ struct http_stream_ops;
 struct http_req {
     /* What was asked; valid for the life of the request; read-only for handlers. */
     const char *method;
-    const char *path;  /* raw: still percent-encoded, begins with '/' (or "*") */
-    const char *query; /* raw, without '?'; NULL if none */
+    const char *path;      /* raw: still percent-encoded, begins with '/' (or "*") */
+    const char *query;     /* raw, without '?'; NULL if none */
     const char *authority; /* Host or :authority */
     struct http_fields fields;
-    uint64_t length; /* of the body; HTTP_UNKNOWN if chunked; 0 if there is none */
+    uint64_t length;  /* of the body; HTTP_UNKNOWN if chunked; 0 if there is none */
     unsigned version; /* 10, 11, 20 */
     bool tls;
-    char peer[64];   /* address of the client, text */
-    char id[24];     /* request id for logs and the x-request-id answer field */
+    char peer[64]; /* address of the client, text */
+    char id[24];   /* request id for logs and the x-request-id answer field */
     struct loop *loop;
 
     /* Set by the handler. `data` may be called many times; `end` once, after the last of it (also when there is no body). */

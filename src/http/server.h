@@ -34,6 +34,15 @@ void http_server_serve(struct http_server *s, struct transport *t, const char *p
 /* Stops accepting; connections finish their request and close. http_server_idle() tells when none is left. */
 void http_server_drain(struct http_server *s);
 size_t http_server_connections(const struct http_server *s);
+bool http_server_idle(const struct http_server *s);
+/* Called from the loop each time the last connection has gone. */
+void http_server_on_idle(struct http_server *s, loop_fn *fn, void *arg);
+/* Cuts every connection; on_closed of open requests is called before this returns. */
 void http_server_free(struct http_server *s);
+
+/* Serves a transport whose handshake chose "h2"; takes it over. 0, or -1 (the transport is freed then, too). Without one,
+ * such a connection is closed. */
+typedef int http_h2_fn(struct http_server *s, struct transport *t, const char *peer);
+void http_server_set_h2(struct http_server *s, http_h2_fn *fn);
 
 #endif

@@ -11,7 +11,8 @@
 
 struct transport;
 
-/* read/write: >0 bytes; 0 end of stream (read); -1 with errno: EAGAIN (see `wants`), anything else is fatal. */
+/* read/write: >0 bytes; 0 end of stream (read); -1 with errno: EAGAIN (see `wants`), anything else is fatal. A write that
+ * took less than it was given would have blocked. While the handshake is under way both `wants` name what it waits for. */
 struct transport_ops {
     ssize_t (*read)(struct transport *t, void *p, size_t n);
     ssize_t (*writev)(struct transport *t, const struct iovec *v, int n);
@@ -36,5 +37,6 @@ struct transport {
 
 /* A plain socket. Takes the descriptor over. */
 struct transport *transport_plain(int fd);
+bool transport_is_plain(const struct transport *t);
 
 #endif

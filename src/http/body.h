@@ -1,0 +1,28 @@
+/* body.h - collects a request's body and reads it as JSON. For hutch-node only: this is where jansson comes in.
+ *
+ * While it collects, body_* owns the request's callbacks; `user` and `on_closed` as they were before are in place again
+ * when the callback runs, and on_closed is called if the client goes away first (then the callback never is).
+ */
+#ifndef HUTCH_HTTP_BODY_H
+#define HUTCH_HTTP_BODY_H
+
+#include <jansson.h>
+
+#include "base/err.h"
+#include "http/http.h"
+
+enum { BODY_MAX = 1024 * 1024, BODY_DEPTH_MAX = 64 };
+
+/* Called once, when the body was read or refused. Success: status 0; `root` is borrowed for the call (json_incref to keep
+ * it), and NULL if the body was empty. Failure: the status to answer (400, 413) and one line for the client. */
+typedef void body_done(struct http_req *r, json_t *root, unsigned status, const char *error);
+
+/* A plain JSON body of at most `max` bytes (0: BODY_MAX). May call back before it returns. */
+void body_json(struct http_req *r, size_t max, body_done *done);
+/* A body of exactly one Connect envelope, the request of a server stream. */
+void body_envelope(struct http_req *r, size_t max, body_done *done);
+
+/* The parser behind both: whole text, no duplicate keys, depth at most BODY_DEPTH_MAX. NULL with *err on failure. */
+json_t *body_parse(const char *p, size_t n, struct err *err);
+
+#endif

@@ -1,0 +1,528 @@
+#include "http/client.h"
+
+#include <assert.h>
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/socket.h>
+
+#include "base/cleanup.h"
+#include "base/mem.h"
+#include "http/http1.h"
+#include "http/outq.h"
+
+enum {
+    READ_BUFFER = 64 * 1024,
+    READ_BUDGET = 4,  /* buffers per wake-up */
+    INTERIM_MAX = 32, /* 1xx answers before the final one */
+    VECTORS = 16,
+    CLOSE_MS = 30000, /* for what was written before client_close() */
+};
+
+enum state {
+    IDLE,   /* between exchanges */
+    HEAD,   /* the head of the answer is awaited */
+    BODY,   /* its body */
+    TUNNEL, /* no longer HTTP */
+    OVER,   /* failed or not reusable: only freeing is left */
+};
+
+struct client {
+    struct loop *loop;
+    struct transport *t;
+    loop_id watch;
+    unsigned watched;
+    enum state state;
+    const struct client_events *events;
+    void *arg;
+
+    /* The request. */
+    char method[16];
+    enum http1_framing framing;
+    uint64_t left; /* of its body, if HTTP1_LENGTH */
+    struct outq out;
+    bool upgrade;
+    bool ended;      /* all of it was handed to us */
+    bool blocked;    /* the kernel takes no more for now */
+    bool over;       /* above high water: on_writable is owed */
+    bool deaf;       /* writing failed; the peer may still have answered before it closed */
+    bool shut;       /* our direction of a tunnel is closed */
+    bool sent;       /* the kernel has taken something */
+    bool short_body; /* it ended before its announced length */
+
+    /* The answer. */
+    struct buf in; /* an incomplete head, or what came while paused */
+    size_t scan;   /* of the search for the end of the head */
+    unsigned interim;
+    struct http1_body body;
+    bool any; /* a byte of it has come */
+    bool keep_alive;
+    bool paused;
+    bool eof;
+    bool eof_told;
+
+    bool shaken;   /* the handshake is done */
+    bool settling; /* settle() will run before the loop waits again */
+    bool closing;  /* to be freed once the queue is empty */
+    bool freed;
+    loop_id closer;
+    int write_errno, read_errno;
+};
+
+bool http_hop_by_hop(const char *name) { return http1_is_hop(name); }
+
+static void settle(void *arg);
+
+static void wake(struct client *c)
+{
+    if (c->settling || c->freed)
+        return;
+    c->settling = true;
+    loop_defer(c->loop, settle, c);
+}
+
+/* ---- the end ---- */
+
+static void release(void *arg)
+{
+    struct client *c = arg;
+    outq_done(&c->out);
+    buf_done(&c->in);
+    free(c);
+}
+
+void client_free(struct client *c)
+{
+    static const struct linger now = {.l_onoff = 1, .l_linger = 0};
+    if (!c || c->freed)
+        return;
+    c->freed = true;
+    /* In the middle of an exchange: a reset, so that the peer learns now that nobody waits for the rest. */
+    if (c->state == HEAD || c->state == BODY || (c->state == TUNNEL && !(c->eof && c->shut)))
+        (void)setsockopt(c->t->fd, SOL_SOCKET, SO_LINGER, &now, sizeof now);
+    loop_fd_del(c->loop, c->watch);
+    loop_timer_del(c->loop, c->closer);
+    c->t->ops->free(c->t);
+    c->t = NULL;
+    loop_defer(c->loop, release, c); /* behind a settle() that may be due, and whatever is on the stack */
+}
+
+static void close_late(void *arg)
+{
+    struct client *c = arg;
+    c->closer = 0;
+    client_free(c);
+}
+
+void client_close(struct client *c)
+{
+    if (!c || c->freed || c->closing)
+        return;
+    if (c->out.n == 0 && (c->state != TUNNEL || c->shut)) {
+        client_free(c);
+        return;
+    }
+    c->closing = true;
+    c->ended = true;
+    c->paused = true;
+    c->closer = loop_timer(c->loop, CLOSE_MS, close_late, c);
+    wake(c);
+}
+
+static void fail(struct client *c, enum client_failure failure, const char *text)
+{
+    if (c->state == OVER || c->freed)
+        return;
+    bool told = c->state != IDLE && !c->closing;
+    c->state = OVER;
+    outq_done(&c->out);
+    if (told)
+        c->events->on_error(c->arg, failure, text);
+}
+
+static void fail_cut(struct client *c)
+{
+    _cleanup_buf_ struct buf text = {0};
+    int eno = c->read_errno ? c->read_errno : c->write_errno;
+    buf_adds(&text, c->any    ? "the answer was cut short"
+                    : c->sent ? "the connection ended before an answer came"
+                              : "the connection could not be made");
+    if (eno)
+        buf_addf(&text, ": %s", strerror(eno));
+    fail(c, c->any ? CLIENT_BROKEN : c->sent ? CLIENT_UNANSWERED : CLIENT_UNREACHED, buf_str(&text));
+}
+
+/* The answer is complete. */
+static void finish(struct client *c)
+{
+    bool whole = c->ended && c->out.n == 0 && !c->deaf;
+    c->state = c->keep_alive && whole && !c->eof ? IDLE : OVER;
+    outq_done(&c->out);
+    c->over = false;
+    c->events->on_end(c->arg);
+}
+
+/* ---- writing ---- */
+
+static size_t write_some(struct client *c, const struct iovec *v, int n)
+{
+    ssize_t sent;
+    do
+        sent = c->t->ops->writev(c->t, v, n);
+    while (sent < 0 && errno == EINTR);
+    if (sent >= 0) {
+        c->sent |= sent > 0;
+        return (size_t)sent;
+    }
+    if (errno == EAGAIN || errno == EWOULDBLOCK) {
+        c->blocked = true;
+        return 0;
+    }
+    c->write_errno = errno;
+    c->deaf = true;
+    outq_done(&c->out);
+    return 0;
+}
+
+static void flush(struct client *c)
+{
+    while (c->out.n > 0 && c->shaken && !c->blocked && !c->deaf) {
+        struct iovec v[VECTORS];
+        int n = outq_vectors(&c->out, v, VECTORS);
+        size_t sent = write_some(c, v, n);
+        if (!c->deaf)
+            outq_drop(&c->out, sent);
+    }
+    if (c->state == TUNNEL && c->ended && c->out.n == 0 && !c->shut) {
+        c->shut = true;
+        c->t->ops->shutdown(c->t);
+    }
+}
+
+static void send_vector(struct client *c, const struct iovec *v, int n)
+{
+    size_t skip = 0;
+    if (c->out.n == 0 && c->shaken && !c->blocked)
+        skip = write_some(c, v, n);
+    for (int i = 0; i < n && !c->deaf; i++) {
+        size_t some = skip < v[i].iov_len ? skip : v[i].iov_len;
+        skip -= some;
+        if (some < v[i].iov_len)
+            outq_add(&c->out, (const char *)v[i].iov_base + some, v[i].iov_len - some);
+    }
+    if (c->out.n > 0 || c->deaf)
+        wake(c);
+}
+
+bool client_write(struct client *c, const void *p, size_t n)
+{
+    if (c->freed || c->ended || c->state == IDLE || c->state == OVER)
+        return true;
+    if (c->state != TUNNEL && c->framing == HTTP1_LENGTH) {
+        assert(n <= c->left);
+        c->left -= n;
+    }
+    if (c->deaf)
+        return true;
+    char line[HTTP1_CHUNK_LINE];
+    struct iovec v[3] = {{line, 0}, {(void *)(uintptr_t)p, n}, {(void *)(uintptr_t) "\r\n", 2}};
+    if (c->state != TUNNEL && c->framing == HTTP1_CHUNKED && n > 0) {
+        v[0].iov_len = http1_chunk_line(line, n);
+        send_vector(c, v, 3);
+    } else if (n > 0 && (c->state == TUNNEL || c->framing == HTTP1_LENGTH)) {
+        send_vector(c, v + 1, 1);
+    }
+    c->over |= c->out.n > HTTP_HIGH_WATER;
+    return !c->over;
+}
+
+void client_end(struct client *c)
+{
+    if (c->freed || c->ended || c->state == IDLE || c->state == OVER)
+        return;
+    c->ended = true;
+    if (c->state != TUNNEL && c->framing == HTTP1_CHUNKED && !c->deaf)
+        outq_add(&c->out, HTTP1_LAST_CHUNK, sizeof HTTP1_LAST_CHUNK - 1);
+    c->short_body = c->state != TUNNEL && c->framing == HTTP1_LENGTH && c->left > 0;
+    wake(c);
+}
+
+/* ---- reading ---- */
+
+/* A complete head stands in c->in. */
+static void take_head(struct client *c)
+{
+    _cleanup_buf_ struct buf head = c->in;
+    c->in = (struct buf){0};
+    c->scan = 0;
+    struct http1_head h;
+    struct http1_bad bad;
+    _cleanup_free_ struct http_field *fields = xcalloc(http1_count_fields(head.p, head.n) + 1, sizeof *fields);
+    if (http1_parse_response(head.p, head.n, c->method, fields, &h, &bad) < 0) {
+        fail(c, CLIENT_BROKEN, bad.why);
+        return;
+    }
+    if (h.status / 100 == 1 && h.status != 101) {
+        if (++c->interim > INTERIM_MAX)
+            fail(c, CLIENT_BROKEN, "too many interim answers");
+        return;
+    }
+    if (h.framing == HTTP1_TUNNEL && !c->upgrade) {
+        fail(c, CLIENT_BROKEN, "switched protocols without being asked to");
+        return;
+    }
+    c->keep_alive = h.keep_alive;
+    http1_body_start(&c->body, &h);
+    c->state = BODY;
+    if (h.framing == HTTP1_TUNNEL) {
+        c->state = TUNNEL;
+        c->ended = false; /* a new direction, with an end of its own */
+    }
+    bool empty = c->body.done || (h.framing == HTTP1_LENGTH && h.length == 0);
+    uint64_t length = strcmp(c->method, "HEAD") == 0 ? h.declared : h.framing == HTTP1_NONE ? 0 : h.length;
+    c->events->on_head(c->arg, h.status, &h.fields, length);
+    if (!c->freed && c->state == BODY && empty)
+        finish(c);
+}
+
+/* Adds to an incomplete head; how many of the bytes belong to it. */
+static size_t feed_head(struct client *c, const char *p, size_t n)
+{
+    size_t before = c->in.n;
+    struct http1_bad bad;
+    c->any = true;
+    buf_add(&c->in, p, n);
+    ssize_t end = http1_head_end(c->in.p, c->in.n, &c->scan, &bad);
+    if (end < 0) {
+        fail(c, CLIENT_BROKEN, bad.why);
+        return n;
+    }
+    if (end == 0)
+        return n;
+    c->in.n = (size_t)end;
+    take_head(c);
+    return (size_t)end - before;
+}
+
+static size_t feed_body(struct client *c, const char *p, size_t n)
+{
+    const char *run;
+    size_t run_n;
+    ssize_t used = http1_body_next(&c->body, p, n, &run, &run_n);
+    if (used < 0) {
+        fail(c, CLIENT_BROKEN, "the framing of the answer's body is broken");
+        return n;
+    }
+    if (run_n > 0)
+        c->events->on_data(c->arg, run, run_n);
+    if (!c->freed && c->state == BODY && c->body.done)
+        finish(c);
+    return (size_t)used;
+}
+
+/* Takes bytes of the answer; keeps what comes behind a pause. */
+static void feed(struct client *c, const char *p, size_t n)
+{
+    while (n > 0 && !c->freed) {
+        size_t used = n;
+        if (c->paused && (c->state == BODY || c->state == TUNNEL)) {
+            buf_add(&c->in, p, n);
+            return;
+        }
+        if (c->state == HEAD)
+            used = feed_head(c, p, n);
+        else if (c->state == BODY)
+            used = feed_body(c, p, n);
+        else if (c->state == TUNNEL)
+            c->events->on_data(c->arg, p, n);
+        else if (c->state == IDLE)
+            c->state = OVER; /* bytes that nobody asked for */
+        p += used;
+        n -= used;
+    }
+}
+
+/* The peer has said its last byte, and all before it was taken. */
+static void at_eof(struct client *c)
+{
+    c->eof_told = true;
+    if (c->state == IDLE)
+        c->state = OVER;
+    else if (c->state == TUNNEL && c->read_errno == 0)
+        c->events->on_end(c->arg);
+    else if (c->state == BODY && c->body.framing == HTTP1_CLOSE && c->read_errno == 0)
+        finish(c);
+    else
+        fail_cut(c);
+}
+
+static bool wants_input(const struct client *c)
+{
+    return !c->freed && c->shaken && !c->eof && c->state != OVER &&
+           (!c->paused || c->state == HEAD || c->state == IDLE);
+}
+
+static void read_some(struct client *c)
+{
+    static _Thread_local char buffer[READ_BUFFER];
+    for (int i = 0; i < READ_BUDGET && wants_input(c); i++) {
+        ssize_t n;
+        do
+            n = c->t->ops->read(c->t, buffer, sizeof buffer);
+        while (n < 0 && errno == EINTR);
+        if (n > 0) {
+            feed(c, buffer, (size_t)n);
+            continue;
+        }
+        if (n < 0 && (errno == EAGAIN || errno == EWOULDBLOCK))
+            return;
+        c->read_errno = n < 0 ? errno : 0;
+        c->eof = true;
+        if (c->state == HEAD)
+            buf_done(&c->in);
+        if (c->in.n == 0)
+            at_eof(c);
+        return;
+    }
+    if (wants_input(c) && c->t->ops->pending(c->t))
+        wake(c);
+}
+
+/* ---- the loop ---- */
+
+static void watch(struct client *c)
+{
+    unsigned events = 0;
+    if (c->freed)
+        return;
+    if (!c->shaken && c->state != OVER)
+        events = c->t->ops->wants_read(c->t) | c->t->ops->wants_write(c->t);
+    if (wants_input(c))
+        events |= c->t->ops->wants_read(c->t);
+    if (c->shaken && c->out.n > 0 && !c->deaf && c->state != OVER)
+        events |= c->t->ops->wants_write(c->t);
+    if (events != c->watched) {
+        loop_fd_set(c->loop, c->watch, events);
+        c->watched = events;
+    }
+}
+
+static void shake(struct client *c)
+{
+    int done = c->t->ops->handshake(c->t);
+    if (done < 0)
+        fail(c, CLIENT_UNREACHED, "the TLS handshake failed");
+    c->shaken = done > 0;
+}
+
+/* What pause, resume and writes left to be done. */
+static void go_on(struct client *c)
+{
+    if (c->watch == 0)
+        fail(c, CLIENT_UNREACHED, "the connection cannot be watched");
+    else if (c->short_body)
+        fail(c, CLIENT_BROKEN, "the request's body ended before its announced length");
+    else if (!c->shaken && c->state != OVER)
+        shake(c);
+    if (c->freed || c->state == OVER)
+        return;
+    flush(c);
+    if (c->closing) {
+        if (c->out.n == 0)
+            client_free(c);
+        return;
+    }
+    if (c->over && c->out.n <= HTTP_LOW_WATER && c->state != OVER) {
+        c->over = false;
+        c->events->on_writable(c->arg);
+    }
+    if (!c->freed && !c->paused && c->in.n > 0 && (c->state == BODY || c->state == TUNNEL)) {
+        _cleanup_buf_ struct buf held = c->in;
+        c->in = (struct buf){0};
+        feed(c, held.p, held.n);
+    }
+    if (!c->freed && c->eof && !c->eof_told && c->in.n == 0 && !c->paused)
+        at_eof(c);
+}
+
+static void settle(void *arg)
+{
+    struct client *c = arg;
+    if (c->freed)
+        return;
+    c->settling = false;
+    go_on(c);
+    if (wants_input(c) && c->t->ops->pending(c->t))
+        read_some(c);
+    watch(c);
+}
+
+static void on_event(void *arg, int fd, unsigned events)
+{
+    struct client *c = arg;
+    (void)fd;
+    (void)events;
+    c->blocked = false;
+    go_on(c);
+    if (wants_input(c))
+        read_some(c);
+    watch(c);
+}
+
+struct client *client_new(struct loop *l, struct transport *t)
+{
+    struct client *c = xcalloc(1, sizeof *c);
+    *c = (struct client){.loop = l, .t = t, .state = IDLE};
+    c->watch = loop_fd_add(l, t->fd, 0, on_event, c); /* 0: told by the first exchange */
+    return c;
+}
+
+static void add_fields(struct buf *b, const struct http_fields *f)
+{
+    for (size_t i = 0; i < f->n; i++) {
+        const char *name = f->v[i].name;
+        if (strcmp(name, "host") != 0 && strcmp(name, "content-length") != 0 && strcmp(name, "transfer-encoding") != 0)
+            http1_add_field(b, name, f->v[i].value);
+    }
+}
+
+void client_start(struct client *c, const struct client_request *q, const struct client_events *events, void *arg)
+{
+    static const char *const with_body[] = {"POST", "PUT", "PATCH"};
+    _cleanup_buf_ struct buf head = {0};
+    assert(!c->freed && c->state == IDLE);
+    c->events = events;
+    c->arg = arg;
+    (void)snprintf(c->method, sizeof c->method, "%s", q->method);
+    c->framing = q->length == HTTP_UNKNOWN ? HTTP1_CHUNKED : q->length > 0 ? HTTP1_LENGTH : HTTP1_NONE;
+    for (size_t i = 0; i < ARRAY_LEN(with_body) && c->framing == HTTP1_NONE; i++)
+        if (strcmp(q->method, with_body[i]) == 0)
+            c->framing = HTTP1_LENGTH;
+    c->left = c->framing == HTTP1_LENGTH ? q->length : 0;
+    c->upgrade = q->upgrade;
+    c->ended = q->length == 0;
+    c->any = c->keep_alive = c->paused = c->sent = c->short_body = false;
+    c->interim = 0;
+    c->state = HEAD;
+    http1_add_request(&head, q->method, q->target, q->host);
+    add_fields(&head, &q->fields);
+    http1_add_framing(&head, c->framing, q->length);
+    http1_add_end(&head);
+    outq_add(&c->out, head.p, head.n);
+    wake(c);
+}
+
+void client_pause(struct client *c)
+{
+    c->paused = true;
+    wake(c);
+}
+
+void client_resume(struct client *c)
+{
+    c->paused = false;
+    wake(c);
+}
+
+bool client_reusable(const struct client *c) { return !c->freed && c->state == IDLE && !c->eof; }
+size_t client_queued(const struct client *c) { return c->out.n; }

@@ -1,0 +1,77 @@
+/* client.h - HTTP/1.1 requests over one connection, without blocking.
+ *
+ * A client holds one connected (or connecting) transport and does one exchange at a time. Nothing is buffered beyond the
+ * high-water mark: client_write() says when to stop, on_writable when to go on; client_pause() stops reading the answer.
+ * No callback is ever called from inside a call of the caller's; client_free() may be called anywhere, also in a callback.
+ *
+ * An exchange ends with exactly one of on_end and on_error; afterwards the client may be started again if
+ * client_reusable(), else it can only be freed. The answer may end before the request's body does (a refusal): then the
+ * rest of the body is pointless, is ignored, and the connection is not used again.
+ *
+ * An answer 101 to a request with `upgrade` set makes a tunnel: after on_head(101), on_data and client_write carry raw
+ * bytes, on_end is the peer's half-close and client_end() ours. Only then do both directions have their own end; a tunnel
+ * is over when its owner frees it. Time-outs are the caller's.
+ */
+#ifndef HUTCH_HTTP_CLIENT_H
+#define HUTCH_HTTP_CLIENT_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "http/http.h"
+#include "http/transport.h"
+
+struct client;
+
+enum client_failure {
+    CLIENT_UNREACHED,  /* the connection or its handshake failed: nothing was sent */
+    CLIENT_UNANSWERED, /* it ended before the first byte of an answer, as a kept one may: worth a second try elsewhere */
+    CLIENT_BROKEN,     /* the answer is not HTTP, or was cut */
+};
+
+struct client_events {
+    /* The final head (1xx before it are dropped). `fields` are as they came, for this call only. length: of the body; 0 if
+     * there is none; HTTP_UNKNOWN if only its end will tell. For HEAD: what a body would have had. */
+    void (*on_head)(void *arg, unsigned status, const struct http_fields *fields, uint64_t length);
+    void (*on_data)(void *arg, const void *p, size_t n);
+    void (*on_end)(void *arg);
+    void (*on_writable)(void *arg);
+    void (*on_error)(void *arg, enum client_failure failure, const char *text);
+};
+
+struct client_request {
+    const char *method;
+    const char *target; /* origin-form: "/path?query" */
+    const char *host;
+    /* As they shall be sent, names in lower case; host, content-length and transfer-encoding among them are left out, for
+     * they are made from what stands here. Connection fields are the caller's business (http_hop_by_hop). */
+    struct http_fields fields;
+    uint64_t length; /* of the body: 0 none, HTTP_UNKNOWN chunked */
+    bool upgrade;    /* 101 is welcome; `fields` asks for it */
+};
+
+/* Takes the transport over. */
+struct client *client_new(struct loop *l, struct transport *t);
+/* Closes the connection. No callback follows. NULL is fine. */
+void client_free(struct client *c);
+/* The same, but what was written still goes out first (for up to half a minute). */
+void client_close(struct client *c);
+
+/* Everything in `q` is copied; `events` is borrowed for the exchange. Only for a new client or a reusable one. */
+void client_start(struct client *c, const struct client_request *q, const struct client_events *events, void *arg);
+/* Body bytes (at most `length` in all) or tunnel bytes. False: above high water; stop until on_writable. */
+bool client_write(struct client *c, const void *p, size_t n);
+/* The end of the body, needed if it was announced with a length other than 0; in a tunnel, the end of our direction. */
+void client_end(struct client *c);
+void client_pause(struct client *c);
+void client_resume(struct client *c);
+/* The exchange is over, both sides agreed to keep the connection, and it has not been closed since. */
+bool client_reusable(const struct client *c);
+/* Bytes not yet taken by the kernel. */
+size_t client_queued(const struct client *c);
+
+/* True for fields that mean one connection only and must not be passed on. Name in lower case. */
+bool http_hop_by_hop(const char *name);
+
+#endif

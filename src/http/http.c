@@ -1,0 +1,40 @@
+#include "http/http.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+const char *http_field(const struct http_fields *f, const char *name)
+{
+    for (size_t i = 0; i < f->n; i++)
+        if (strcmp(f->v[i].name, name) == 0)
+            return f->v[i].value;
+    return NULL;
+}
+
+void http_set(struct http_req *r, const char *name, const char *value)
+{
+    /* A line break here would let whoever chose the value write the rest of the answer. */
+    if (value[strcspn(value, "\r\n")] != '\0' || name[0] == '\0' ||
+        name[strcspn(name, "\r\n: ABCDEFGHIJKLMNOPQRSTUVWXYZ")])
+        abort();
+    r->ops->set(r, name, value);
+}
+
+void http_head(struct http_req *r, unsigned status, uint64_t length) { r->ops->head(r, status, length); }
+bool http_write(struct http_req *r, const void *p, size_t n) { return r->ops->write(r, p, n); }
+void http_end(struct http_req *r) { r->ops->end(r); }
+void http_abort(struct http_req *r) { r->ops->abort(r); }
+void http_pause(struct http_req *r) { r->ops->pause(r, true); }
+void http_resume(struct http_req *r) { r->ops->pause(r, false); }
+bool http_upgrade(struct http_req *r) { return r->ops->upgrade(r); }
+size_t http_queued(const struct http_req *r) { return r->ops->queued(r); }
+
+void http_reply(struct http_req *r, unsigned status, const char *content_type, const void *p, size_t n)
+{
+    if (content_type)
+        r->ops->set(r, "content-type", content_type);
+    r->ops->head(r, status, n);
+    if (n > 0)
+        (void)r->ops->write(r, p, n);
+    r->ops->end(r);
+}

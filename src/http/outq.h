@@ -1,0 +1,21 @@
+/* outq.h - bytes on their way out that the kernel has not taken yet: a chain of blocks, freed as they empty. */
+#ifndef HUTCH_HTTP_OUTQ_H
+#define HUTCH_HTTP_OUTQ_H
+
+#include <stddef.h>
+#include <sys/uio.h>
+
+struct outq_block;
+struct outq {
+    struct outq_block *first, *last;
+    size_t n; /* bytes */
+};
+
+void outq_add(struct outq *q, const void *p, size_t n); /* copies */
+/* Fills up to `max` vectors from the front; how many. */
+int outq_vectors(const struct outq *q, struct iovec *v, int max);
+/* Forgets n <= q->n bytes at the front. */
+void outq_drop(struct outq *q, size_t n);
+void outq_done(struct outq *q);
+
+#endif

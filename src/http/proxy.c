@@ -1,0 +1,274 @@
+#include "http/proxy.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/cleanup.h"
+#include "base/mem.h"
+#include "http/http1.h"
+
+struct proxy {
+    struct http_req *r;      /* NULL once we may not touch it */
+    struct client *upstream; /* NULL once it is gone */
+    struct loop *loop;
+    loop_id timer;
+    unsigned answer_ms;
+    void *arg;
+    void (*on_failure)(void *arg, struct http_req *r, unsigned status, enum client_failure failure, const char *why);
+    void (*on_done)(void *arg, const struct proxy_result *result, struct client *again);
+    struct proxy_result result;
+    bool head;                 /* of the answer was sent */
+    bool body_ended;           /* of the request */
+    bool up_ended, down_ended; /* tunnel: the client's end was passed up, the upstream's down */
+};
+
+static void finish(struct proxy *p, bool whole)
+{
+    struct client *again = NULL;
+    loop_timer_del(p->loop, p->timer);
+    if (p->upstream && p->on_done && whole && client_reusable(p->upstream))
+        again = p->upstream;
+    else if (whole && p->result.upgraded)
+        client_close(p->upstream);
+    else
+        client_free(p->upstream);
+    p->result.whole = whole;
+    if (p->on_done)
+        p->on_done(p->arg, &p->result, again);
+    free(p);
+}
+
+/* Gives the request back, as a handler first sees it. */
+static struct http_req *let_go(struct proxy *p)
+{
+    struct http_req *r = p->r;
+    p->r = NULL;
+    r->user = NULL;
+    r->on_data = NULL;
+    r->on_end = NULL;
+    r->on_writable = NULL;
+    r->on_closed = NULL;
+    return r;
+}
+
+static void give_up(struct proxy *p, unsigned status, enum client_failure failure, const char *why)
+{
+    struct http_req *r = let_go(p);
+    if (p->head) {
+        http_abort(r);
+    } else {
+        p->result.status = status;
+        http_resume(r);
+        p->on_failure(p->arg, r, status, failure, why);
+    }
+    finish(p, false);
+}
+
+static void no_answer(void *arg)
+{
+    struct proxy *p = arg;
+    p->timer = 0;
+    give_up(p, 504, CLIENT_UNANSWERED, "no answer in time");
+}
+
+static void await_answer(struct proxy *p)
+{
+    if (p->answer_ms && !p->head && !p->timer)
+        p->timer = loop_timer(p->loop, p->answer_ms, no_answer, p);
+}
+
+/* ---- from the client ---- */
+
+static void request_data(struct http_req *r, const void *bytes, size_t n)
+{
+    struct proxy *p = r->user;
+    p->result.up += n;
+    if (!client_write(p->upstream, bytes, n))
+        http_pause(r);
+}
+
+static void request_end(struct http_req *r)
+{
+    struct proxy *p = r->user;
+    client_end(p->upstream);
+    if (!p->result.upgraded) {
+        p->body_ended = true;
+        await_answer(p);
+        return;
+    }
+    p->up_ended = true;
+    if (p->down_ended) {
+        p->r = NULL; /* that was its last callback */
+        finish(p, true);
+    }
+}
+
+static void request_writable(struct http_req *r) { client_resume(((struct proxy *)r->user)->upstream); }
+
+static void request_closed(struct http_req *r)
+{
+    struct proxy *p = r->user;
+    p->r = NULL;
+    finish(p, false);
+}
+
+/* ---- from the upstream ---- */
+
+static void copy_fields(struct http_req *r, const struct http_fields *f)
+{
+    for (size_t i = 0; i < f->n; i++) {
+        const char *name = f->v[i].name;
+        if (!http1_is_hop(name) && strcmp(name, "content-length") != 0 && !http1_has_token(f, "connection", name))
+            http_set(r, name, f->v[i].value);
+    }
+}
+
+static void answer_head(void *arg, unsigned status, const struct http_fields *f, uint64_t length)
+{
+    struct proxy *p = arg;
+    loop_timer_del(p->loop, p->timer);
+    p->timer = 0;
+    copy_fields(p->r, f);
+    p->result.status = status;
+    if (status == 101) {
+        const char *protocol = http_field(f, "upgrade");
+        if (protocol)
+            http_set(p->r, "upgrade", protocol);
+        p->head = http_upgrade(p->r);
+        p->result.upgraded = p->head;
+        if (!p->head)
+            give_up(p, 502, CLIENT_BROKEN, "the upgrade came at a moment when it cannot be passed on");
+        return;
+    }
+    p->head = true;
+    http_head(p->r, status, length);
+}
+
+static void answer_data(void *arg, const void *bytes, size_t n)
+{
+    struct proxy *p = arg;
+    p->result.down += n;
+    if (!http_write(p->r, bytes, n))
+        client_pause(p->upstream);
+}
+
+static void answer_end(void *arg)
+{
+    struct proxy *p = arg;
+    if (p->result.upgraded) {
+        p->down_ended = true;
+        http_end(p->r);
+        if (p->up_ended) {
+            p->r = NULL;
+            finish(p, true);
+        }
+        return;
+    }
+    http_end(let_go(p));
+    finish(p, p->body_ended);
+}
+
+static void upstream_writable(void *arg) { http_resume(((struct proxy *)arg)->r); }
+
+static void upstream_failed(void *arg, enum client_failure failure, const char *why)
+{
+    struct proxy *p = arg;
+    if (p->result.upgraded && p->down_ended && p->up_ended)
+        return;
+    if (p->down_ended) { /* our direction is closed; the request cannot be answered any more, only cut */
+        http_abort(let_go(p));
+        finish(p, false);
+        return;
+    }
+    give_up(p, 502, failure, why);
+}
+
+/* ---- the request's head ---- */
+
+struct field_list {
+    struct http_field *v;
+    size_t n, cap;
+};
+
+static void add(struct field_list *l, const char *name, const char *value)
+{
+    MEM_GROW(l->v, l->n, l->cap);
+    l->v[l->n++] = (struct http_field){name, value};
+}
+
+static bool stops_here(const struct proxy_options *o, const struct http_fields *f, const char *name)
+{
+    if (http1_is_hop(name) || http1_has_token(f, "connection", name) || strcmp(name, "expect") == 0 ||
+        http_field(&o->add, name))
+        return true;
+    if (o->forwarded && (strncmp(name, "x-forwarded-", 12) == 0 || strcmp(name, "forwarded") == 0))
+        return true;
+    for (const char *const *d = o->drop; d && *d; d++)
+        if (strcmp(*d, name) == 0)
+            return true;
+    return false;
+}
+
+static bool wants_upgrade(const struct http_req *r, const struct proxy_options *o)
+{
+    return !o->no_upgrade && r->version == 11 && r->length == 0 && http_field(&r->fields, "upgrade") &&
+           http1_has_token(&r->fields, "connection", "upgrade");
+}
+
+static void start_upstream(struct proxy *p, const struct proxy_options *o)
+{
+    static const struct client_events events = {answer_head, answer_data, answer_end, upstream_writable,
+                                                upstream_failed};
+    struct http_req *r = p->r;
+    struct field_list fields = {0};
+    const char *host = o->host ? o->host : r->authority ? r->authority : "";
+    _cleanup_free_ char *whole = r->query ? xasprintf("%s?%s", r->path, r->query) : NULL;
+    bool upgrade = wants_upgrade(r, o);
+    for (size_t i = 0; i < r->fields.n; i++)
+        if (!stops_here(o, &r->fields, r->fields.v[i].name))
+            add(&fields, r->fields.v[i].name, r->fields.v[i].value);
+    for (size_t i = 0; i < o->add.n; i++)
+        add(&fields, o->add.v[i].name, o->add.v[i].value);
+    if (o->forwarded) {
+        add(&fields, "x-forwarded-for", r->peer);
+        add(&fields, "x-forwarded-proto", r->tls ? "https" : "http");
+        add(&fields, "x-forwarded-host", r->authority ? r->authority : "");
+    }
+    if (upgrade) {
+        add(&fields, "connection", "upgrade");
+        add(&fields, "upgrade", http_field(&r->fields, "upgrade"));
+    }
+    struct client_request q = {
+        .method = r->method,
+        .target = o->target ? o->target
+                  : whole   ? whole
+                            : r->path,
+        .host = host,
+        .fields = {fields.v, fields.n},
+        .length = r->length,
+        .upgrade = upgrade,
+    };
+    client_start(p->upstream, &q, &events, p);
+    free(fields.v);
+}
+
+void proxy_start(struct http_req *r, struct client *upstream, const struct proxy_options *o)
+{
+    struct proxy *p = xcalloc(1, sizeof *p);
+    *p = (struct proxy){
+        .r = r,
+        .upstream = upstream,
+        .loop = r->loop,
+        .answer_ms = o->answer_ms,
+        .arg = o->arg,
+        .on_failure = o->on_failure,
+        .on_done = o->on_done,
+    };
+    r->user = p;
+    r->on_data = request_data;
+    r->on_end = request_end;
+    r->on_writable = request_writable;
+    r->on_closed = request_closed;
+    start_upstream(p, o);
+    http_resume(r);
+}

@@ -1,0 +1,44 @@
+/* proxy.h - joins an incoming request with a call to an upstream: what comes on one side goes out on the other at once, and
+ * a side that is slow slows the other down. Server-sent events and WebSockets pass for that reason, not by special care.
+ *
+ * Heads are written anew: fields of one connection stop here, framing is each side's own. If the client goes away the
+ * upstream is cut, and if the upstream dies in the middle of an answer so is the client: a cut is the only way to say
+ * that an answer is not whole.
+ */
+#ifndef HUTCH_HTTP_PROXY_H
+#define HUTCH_HTTP_PROXY_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "http/client.h"
+#include "http/http.h"
+
+struct proxy_result {
+    unsigned status;      /* sent to the client; 0 if none was */
+    uint64_t up, down;    /* bytes of body or tunnel */
+    bool upgraded, whole; /* whole: both sides came to a proper end */
+};
+
+struct proxy_options {
+    const char *target;      /* for the upstream; NULL: as the client asked */
+    const char *host;        /* Host for the upstream; NULL: as the client sent it */
+    bool forwarded;          /* replace x-forwarded-for, -proto and -host by what is true here */
+    bool no_upgrade;         /* pass upgrades on as ordinary requests */
+    unsigned answer_ms;      /* a head must come this long after the request's end; 0: for ever */
+    const char *const *drop; /* names of request fields that stop here, NULL-terminated; may be NULL */
+    struct http_fields add;  /* request fields to add or replace */
+    void *arg;
+    /* There was no answer: 502 or 504, and why. Answers the request in its own way; it is untouched so far and its
+     * callbacks and `user` are free to use. */
+    void (*on_failure)(void *arg, struct http_req *r, unsigned status, enum client_failure failure, const char *why);
+    /* The last call, after on_failure too. `again` is the upstream connection if it may be used for another request
+     * (client_reusable): the callee takes it over. NULL otherwise. May be NULL, then connections are closed. */
+    void (*on_done)(void *arg, const struct proxy_result *result, struct client *again);
+};
+
+/* Takes the client over and, until the end, the request's callbacks. Everything in the options is copied. The handler must
+ * have paused the request (http_pause) if it did not call this at once; it is resumed here. */
+void proxy_start(struct http_req *r, struct client *upstream, const struct proxy_options *o);
+
+#endif

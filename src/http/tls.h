@@ -1,0 +1,38 @@
+/* tls.h - TLS transports (OpenSSL 3). For hutch-node only.
+ *
+ * A tls_server is one set of parameters and one certificate for any number of connections; tls_client is the other side,
+ * for upstreams inside a sandbox, whose certificates are not verified: the wire between is ours.
+ * TLS 1.2 or newer, no renegotiation, no tickets and no session cache: thousands of idle connections are the normal case,
+ * and OpenSSL's buffers are given back while a connection is silent.
+ */
+#ifndef HUTCH_HTTP_TLS_H
+#define HUTCH_HTTP_TLS_H
+
+#include <stdbool.h>
+
+#include "base/err.h"
+#include "http/transport.h"
+
+struct tls_server;
+struct tls_client;
+
+/* Both files are PEM: the certificate with its chain, and its key. `h2` lets ALPN choose HTTP/2. */
+int tls_server_new(const char *cert_path, const char *key_path, bool h2, struct tls_server **ret, struct err *err);
+/* Reads the files again. New connections use what they hold now; on failure everything stays as it was. */
+int tls_server_reload(struct tls_server *s, struct err *err);
+/* An http_accept_fn: `server` is the struct tls_server. Takes fd over, also on failure (NULL). */
+struct transport *tls_server_accept(void *server, int fd);
+/* Connections that are open keep working. NULL is fine. */
+void tls_server_free(struct tls_server *s);
+
+int tls_client_new(struct tls_client **ret, struct err *err);
+/* Speaks TLS with HTTP/1.1 on a connected descriptor, taken over also on failure (NULL). `name` is sent as SNI; NULL or an
+ * address: none. A stream that ends without TLS's own farewell is reported as ECONNRESET, for a body that lasts until the
+ * end of the connection might have been cut. */
+struct transport *tls_client_connect(struct tls_client *c, int fd, const char *name);
+void tls_client_free(struct tls_client *c);
+
+/* Why the handshake failed, for logs; "" if it did not. `t` is a transport made here. Borrowed, until t is freed. */
+const char *tls_failure(const struct transport *t);
+
+#endif
