@@ -87,7 +87,7 @@ void json_end_arr(struct json *j)
 void json_str(struct json *j, const char *key, const char *value)
 {
     if (!value) {
-        json_null(j, key);
+        json_none(j, key);
         return;
     }
     item(j, key);
@@ -124,7 +124,7 @@ void json_bool(struct json *j, const char *key, bool value)
     buf_adds(j->out, value ? "true" : "false");
 }
 
-void json_null(struct json *j, const char *key)
+void json_none(struct json *j, const char *key)
 {
     item(j, key);
     buf_adds(j->out, "null");

@@ -25,6 +25,6 @@ void json_u64(struct json *j, const char *key, uint64_t value);
 void json_i64(struct json *j, const char *key, int64_t value);
 void json_fixed(struct json *j, const char *key, uint64_t value, unsigned decimals); /* value / 10^decimals */
 void json_bool(struct json *j, const char *key, bool value);
-void json_null(struct json *j, const char *key);
+void json_none(struct json *j, const char *key); /* null; jansson has the name json_null */
 
 #endif

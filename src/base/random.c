@@ -1,0 +1,31 @@
+#include "base/random.h"
+
+#include <errno.h>
+#include <stdint.h>
+#include <stdlib.h>
+#include <sys/random.h>
+
+void random_bytes(void *p, size_t n)
+{
+    for (char *at = p; n > 0;) {
+        ssize_t got = getrandom(at, n, 0);
+        if (got < 0 && errno == EINTR)
+            continue;
+        if (got <= 0)
+            abort();
+        at += got;
+        n -= (size_t)got;
+    }
+}
+
+void random_hex(char *ret, size_t bytes)
+{
+    static const char digits[] = "0123456789abcdef";
+    for (size_t i = 0; i < bytes; i++) {
+        uint8_t byte;
+        random_bytes(&byte, 1);
+        ret[2 * i] = digits[byte >> 4];
+        ret[2 * i + 1] = digits[byte & 15];
+    }
+    ret[2 * bytes] = '\0';
+}

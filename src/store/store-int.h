@@ -1,0 +1,83 @@
+/* store-int.h - inside of store/: the connection pair, and a write as it waits in the queue. */
+#ifndef HUTCH_STORE_STORE_INT_H
+#define HUTCH_STORE_STORE_INT_H
+
+#include <pthread.h>
+#include <sqlite3.h>
+
+#include "store/store.h"
+
+/* Every statement that writes; the SQL stands in store-rows.c. */
+enum store_sql {
+    SQL_TENANT_PUT,
+    SQL_TENANT_DEL,
+    SQL_KEY_PUT,
+    SQL_KEY_DEL,
+    SQL_KEY_USED,
+    SQL_BOX_PUT,
+    SQL_BOX_END,
+    SQL_BOX_DEL,
+    SQL_IDEM_PUT,
+    SQL_IDEM_DEL,
+    SQL_IDEM_EXPIRE,
+    SQL_EVENT_ADD,
+    SQL_EVENT_TRIM,
+    SQL_COUNT,
+};
+extern const char *const store_sql[SQL_COUNT];
+
+enum { STORE_PARAMS_MAX = 20 };
+
+struct store_param {
+    char *blob; /* owned; NULL: `number` counts */
+    size_t n;
+    bool text;
+    uint64_t number;
+};
+struct store_op {
+    struct store_op *next;
+    enum store_sql sql;
+    bool joined; /* succeeds or fails together with the one before it, which has the `done` */
+    struct store_param params[STORE_PARAMS_MAX];
+    unsigned nparams;
+    store_done *done;
+    void *arg;
+    struct err *err; /* owned; NULL: committed */
+};
+
+struct store {
+    struct loop *loop;
+    sqlite3 *read;  /* loop's thread */
+    sqlite3 *write; /* the writer's thread, once it runs */
+    char *path;
+    pthread_t thread;
+    bool started;
+    pthread_mutex_t lock;
+    pthread_cond_t wake;
+    /* under the lock */
+    struct store_op *first, **last;
+    size_t queued;
+    bool stop;
+    /* results that are on their way to the loop; under the lock */
+    struct store_op *finished, **finished_last;
+    bool posted;
+    /* the writer's own */
+    sqlite3_stmt *stmts[SQL_COUNT];
+    uint64_t events_since_trim;
+};
+
+/* store-write.c */
+int store_writer_start(struct store *s, struct err *err);
+void store_writer_stop(struct store *s);
+struct store_op *store_op_new(enum store_sql sql, store_done *done, void *arg);
+void store_op_text(struct store_op *op, const char *text); /* NULL is "" */
+void store_op_blob(struct store_op *op, const void *p, size_t n);
+void store_op_number(struct store_op *op, uint64_t number);
+/* Takes the chain (op and, if any, its joined follower). */
+void store_op_send(struct store *s, struct store_op *op);
+void store_op_free(struct store_op *op);
+
+/* store.c */
+int store_fail(struct err *err, sqlite3 *db, int rc, const char *path, const char *what);
+
+#endif

@@ -1,0 +1,317 @@
+/* Rows to statements and back. */
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/buf.h"
+#include "base/cleanup.h"
+#include "base/mem.h"
+#include "store/store-int.h"
+
+/* Not "OR REPLACE": that would delete the row first, and its keys with it. */
+static const char tenant_put[] =
+    "INSERT INTO tenants VALUES(?,?,?,?,?,?,?,?,?) ON CONFLICT(id) DO UPDATE SET name=excluded.name,"
+    " sandboxes=excluded.sandboxes, cpu_milli=excluded.cpu_milli, memory=excluded.memory, disk=excluded.disk,"
+    " rate=excluded.rate, burst=excluded.burst, max_timeout=excluded.max_timeout";
+
+const char *const store_sql[SQL_COUNT] = {
+    [SQL_TENANT_PUT] = tenant_put,
+    [SQL_TENANT_DEL] = "DELETE FROM tenants WHERE id=?",
+    [SQL_KEY_PUT] = "INSERT OR REPLACE INTO keys VALUES(?,?,?,?,?,?,?,?,?)",
+    [SQL_KEY_DEL] = "DELETE FROM keys WHERE id=?",
+    [SQL_KEY_USED] = "UPDATE keys SET used=?2 WHERE id=?1",
+    [SQL_BOX_PUT] = "INSERT OR REPLACE INTO boxes VALUES(?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?)",
+    [SQL_BOX_END] = "UPDATE boxes SET ends=?2 WHERE id=?1",
+    [SQL_BOX_DEL] = "DELETE FROM boxes WHERE id=?",
+    [SQL_IDEM_PUT] = "INSERT OR REPLACE INTO idem VALUES(?,?,?,?,?)",
+    [SQL_IDEM_DEL] = "DELETE FROM idem WHERE tenant=? AND key=?",
+    [SQL_IDEM_EXPIRE] = "DELETE FROM idem WHERE created<?",
+    [SQL_EVENT_ADD] = "INSERT INTO events(sandbox,tenant,seq,at,type,json) VALUES(?,?,?,?,?,?)",
+    [SQL_EVENT_TRIM] = "DELETE FROM events WHERE n <= (SELECT max(n) FROM events) - 20000",
+};
+_Static_assert(STORE_EVENTS_MAX == 20000, "SQL_EVENT_TRIM says the same number");
+
+void store_tenant_put(struct store *s, const struct store_tenant *t, store_done *done, void *arg)
+{
+    struct store_op *op = store_op_new(SQL_TENANT_PUT, done, arg);
+    store_op_text(op, t->id);
+    store_op_text(op, t->name);
+    store_op_number(op, t->sandboxes);
+    store_op_number(op, t->cpu_milli);
+    store_op_number(op, t->memory);
+    store_op_number(op, t->disk);
+    store_op_number(op, t->requests_per_second);
+    store_op_number(op, t->burst);
+    store_op_number(op, t->max_timeout_s);
+    store_op_send(s, op);
+}
+
+/* A statement whose only parameter is an id. */
+static void send_by_id(struct store *s, enum store_sql sql, const char *id, store_done *done, void *arg)
+{
+    struct store_op *op = store_op_new(sql, done, arg);
+    store_op_text(op, id);
+    store_op_send(s, op);
+}
+
+void store_tenant_del(struct store *s, const char *id, store_done *done, void *arg)
+{
+    send_by_id(s, SQL_TENANT_DEL, id, done, arg);
+}
+
+void store_key_put(struct store *s, const struct store_key *k, store_done *done, void *arg)
+{
+    struct store_op *op = store_op_new(SQL_KEY_PUT, done, arg);
+    store_op_text(op, k->id);
+    store_op_text(op, k->tenant);
+    store_op_text(op, k->name);
+    store_op_text(op, k->hint);
+    store_op_text(op, k->digest);
+    store_op_number(op, k->scopes);
+    store_op_number(op, k->created_unix);
+    store_op_number(op, k->expires_unix);
+    store_op_number(op, k->used_unix);
+    store_op_send(s, op);
+}
+
+void store_key_del(struct store *s, const char *id, store_done *done, void *arg)
+{
+    send_by_id(s, SQL_KEY_DEL, id, done, arg);
+}
+
+void store_key_used(struct store *s, const char *id, uint64_t used_unix)
+{
+    struct store_op *op = store_op_new(SQL_KEY_USED, NULL, NULL);
+    store_op_text(op, id);
+    store_op_number(op, used_unix);
+    store_op_send(s, op);
+}
+
+/* Strings one after another, each with its NUL. */
+static void op_strv(struct store_op *op, const struct strv *v)
+{
+    _cleanup_buf_ struct buf b = {0};
+    for (size_t i = 0; i < v->n; i++)
+        buf_add(&b, v->v[i], strlen(v->v[i]) + 1);
+    store_op_blob(op, buf_str(&b), b.n);
+}
+
+static void column_strv(sqlite3_stmt *st, int at, struct strv *ret)
+{
+    const char *p = sqlite3_column_blob(st, at);
+    size_t n = (size_t)sqlite3_column_bytes(st, at);
+    for (size_t len; n > 0; p += len + 1, n -= len + 1) {
+        len = strnlen(p, n);
+        if (len == n)
+            return;
+        strv_add(ret, p);
+    }
+}
+
+void store_box_put(struct store *s, const struct store_box *b, const struct store_idem *idem, store_done *done,
+                   void *arg)
+{
+    struct store_op *op = store_op_new(SQL_BOX_PUT, done, arg);
+    const char *texts[] = {b->id,        b->tenant, b->template, b->token, b->traffic_token,
+                           b->mask_host, b->tier,   b->degraded};
+    for (size_t i = 0; i < ARRAY_LEN(texts); i++)
+        store_op_text(op, texts[i]);
+    store_op_number(op, b->state);
+    store_op_number(op, b->flags);
+    store_op_blob(op, b->https_ports, b->nhttps_ports * sizeof b->https_ports[0]);
+    op_strv(op, &b->metadata);
+    op_strv(op, &b->env);
+    const uint64_t numbers[] = {b->started_unix_ms, b->end_unix_ms, b->cpu_milli, b->pids, b->memory, b->disk};
+    for (size_t i = 0; i < ARRAY_LEN(numbers); i++)
+        store_op_number(op, numbers[i]);
+    if (idem) {
+        struct store_op *second = op->next = store_op_new(SQL_IDEM_PUT, NULL, NULL);
+        second->joined = true;
+        store_op_text(second, idem->tenant);
+        store_op_text(second, idem->key);
+        store_op_text(second, idem->digest);
+        store_op_text(second, idem->sandbox);
+        store_op_number(second, idem->created_unix);
+    }
+    store_op_send(s, op);
+}
+
+void store_box_end_at(struct store *s, const char *id, uint64_t end_unix_ms, store_done *done, void *arg)
+{
+    struct store_op *op = store_op_new(SQL_BOX_END, done, arg);
+    store_op_text(op, id);
+    store_op_number(op, end_unix_ms);
+    store_op_send(s, op);
+}
+
+void store_box_del(struct store *s, const char *id, store_done *done, void *arg)
+{
+    send_by_id(s, SQL_BOX_DEL, id, done, arg);
+}
+
+void store_idem_expire(struct store *s, uint64_t before_unix)
+{
+    struct store_op *op = store_op_new(SQL_IDEM_EXPIRE, NULL, NULL);
+    store_op_number(op, before_unix);
+    store_op_send(s, op);
+}
+
+void store_idem_del(struct store *s, const char *tenant, const char *key)
+{
+    struct store_op *op = store_op_new(SQL_IDEM_DEL, NULL, NULL);
+    store_op_text(op, tenant);
+    store_op_text(op, key);
+    store_op_send(s, op);
+}
+
+void store_event_add(struct store *s, const struct store_event *e)
+{
+    struct store_op *op = store_op_new(SQL_EVENT_ADD, NULL, NULL);
+    store_op_text(op, e->sandbox);
+    store_op_text(op, e->tenant);
+    store_op_number(op, e->seq);
+    store_op_number(op, e->at_unix_ms);
+    store_op_text(op, e->type);
+    store_op_text(op, e->json);
+    store_op_send(s, op);
+}
+
+/* --- reading ------------------------------------------------------------------------------------------------------ */
+
+static const char *text_at(sqlite3_stmt *st, int i) { return (const char *)sqlite3_column_text(st, i); }
+static uint64_t u64_at(sqlite3_stmt *st, int i) { return (uint64_t)sqlite3_column_int64(st, i); }
+static uint32_t u32_at(sqlite3_stmt *st, int i) { return (uint32_t)sqlite3_column_int64(st, i); }
+
+struct reading {
+    void *each, *arg;
+    void (*row)(struct reading *r, sqlite3_stmt *st);
+};
+
+static int read_all(struct store *s, const char *sql, struct reading *r, struct err *err)
+{
+    sqlite3_stmt *st = NULL;
+    int rc = sqlite3_prepare_v2(s->read, sql, -1, &st, NULL);
+    while (rc == SQLITE_OK || rc == SQLITE_ROW) {
+        rc = sqlite3_step(st);
+        if (rc == SQLITE_ROW)
+            r->row(r, st);
+    }
+    (void)sqlite3_finalize(st);
+    return rc == SQLITE_DONE ? 0 : store_fail(err, s->read, rc, s->path, "cannot be read");
+}
+
+typedef void tenant_fn(void *arg, const struct store_tenant *t);
+static void tenant_row(struct reading *r, sqlite3_stmt *st)
+{
+    struct store_tenant t = {.id = text_at(st, 0),
+                             .name = text_at(st, 1),
+                             .sandboxes = u32_at(st, 2),
+                             .cpu_milli = u32_at(st, 3),
+                             .memory = u64_at(st, 4),
+                             .disk = u64_at(st, 5),
+                             .requests_per_second = u32_at(st, 6),
+                             .burst = u32_at(st, 7),
+                             .max_timeout_s = u32_at(st, 8)};
+    (*(tenant_fn **)r->each)(r->arg, &t);
+}
+
+int store_tenants(struct store *s, tenant_fn *each, void *arg, struct err *err)
+{
+    struct reading r = {.each = &each, .arg = arg, .row = tenant_row};
+    return read_all(s, "SELECT * FROM tenants", &r, err);
+}
+
+typedef void key_fn(void *arg, const struct store_key *k);
+static void key_row(struct reading *r, sqlite3_stmt *st)
+{
+    struct store_key k = {.id = text_at(st, 0),
+                          .tenant = text_at(st, 1),
+                          .name = text_at(st, 2),
+                          .hint = text_at(st, 3),
+                          .digest = text_at(st, 4),
+                          .scopes = u32_at(st, 5),
+                          .created_unix = u64_at(st, 6),
+                          .expires_unix = u64_at(st, 7),
+                          .used_unix = u64_at(st, 8)};
+    (*(key_fn **)r->each)(r->arg, &k);
+}
+
+int store_keys(struct store *s, key_fn *each, void *arg, struct err *err)
+{
+    struct reading r = {.each = &each, .arg = arg, .row = key_row};
+    return read_all(s, "SELECT * FROM keys", &r, err);
+}
+
+typedef void box_fn(void *arg, const struct store_box *b);
+static void box_row(struct reading *r, sqlite3_stmt *st)
+{
+    struct store_box b = {.id = text_at(st, 0),
+                          .tenant = text_at(st, 1),
+                          .template = text_at(st, 2),
+                          .token = text_at(st, 3),
+                          .traffic_token = text_at(st, 4),
+                          .mask_host = text_at(st, 5),
+                          .tier = text_at(st, 6),
+                          .degraded = text_at(st, 7),
+                          .state = u32_at(st, 8),
+                          .flags = u32_at(st, 9),
+                          .started_unix_ms = u64_at(st, 13),
+                          .end_unix_ms = u64_at(st, 14),
+                          .cpu_milli = u32_at(st, 15),
+                          .pids = u32_at(st, 16),
+                          .memory = u64_at(st, 17),
+                          .disk = u64_at(st, 18)};
+    const void *ports = sqlite3_column_blob(st, 10);
+    b.nhttps_ports = (size_t)sqlite3_column_bytes(st, 10) / sizeof b.https_ports[0];
+    if (b.nhttps_ports > ARRAY_LEN(b.https_ports))
+        b.nhttps_ports = ARRAY_LEN(b.https_ports);
+    if (b.nhttps_ports)
+        memcpy(b.https_ports, ports, b.nhttps_ports * sizeof b.https_ports[0]);
+    column_strv(st, 11, &b.metadata);
+    column_strv(st, 12, &b.env);
+    (*(box_fn **)r->each)(r->arg, &b);
+    strv_done(&b.metadata);
+    strv_done(&b.env);
+}
+
+int store_boxes(struct store *s, box_fn *each, void *arg, struct err *err)
+{
+    struct reading r = {.each = &each, .arg = arg, .row = box_row};
+    return read_all(s, "SELECT * FROM boxes", &r, err);
+}
+
+typedef void idem_fn(void *arg, const struct store_idem *i);
+static void idem_row(struct reading *r, sqlite3_stmt *st)
+{
+    struct store_idem i = {.tenant = text_at(st, 0),
+                           .key = text_at(st, 1),
+                           .digest = text_at(st, 2),
+                           .sandbox = text_at(st, 3),
+                           .created_unix = u64_at(st, 4)};
+    (*(idem_fn **)r->each)(r->arg, &i);
+}
+
+int store_idems(struct store *s, idem_fn *each, void *arg, struct err *err)
+{
+    struct reading r = {.each = &each, .arg = arg, .row = idem_row};
+    return read_all(s, "SELECT * FROM idem", &r, err);
+}
+
+typedef void event_fn(void *arg, const struct store_event *e);
+static void event_row(struct reading *r, sqlite3_stmt *st)
+{
+    struct store_event e = {.sandbox = text_at(st, 1),
+                            .tenant = text_at(st, 2),
+                            .seq = u64_at(st, 3),
+                            .at_unix_ms = u64_at(st, 4),
+                            .type = text_at(st, 5),
+                            .json = text_at(st, 6)};
+    (*(event_fn **)r->each)(r->arg, &e);
+}
+
+int store_events(struct store *s, size_t max, event_fn *each, void *arg, struct err *err)
+{
+    struct reading r = {.each = &each, .arg = arg, .row = event_row};
+    _cleanup_free_ char *sql =
+        xasprintf("SELECT * FROM (SELECT * FROM events ORDER BY n DESC LIMIT %zu) ORDER BY n", max);
+    return read_all(s, sql, &r, err);
+}

@@ -1,0 +1,227 @@
+#include "store/store.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+
+#include "base/cleanup.h"
+#include "base/mem.h"
+#include "base/text.h"
+#include "store/store-int.h"
+
+#define APPLICATION_ID 0x48757463 /* "Hutc" */
+
+/* What takes the file from schema i to schema i + 1. Never changed once released; new steps are added at the end. */
+static const char *const migrations[STORE_SCHEMA] = {
+    "CREATE TABLE tenants(id TEXT PRIMARY KEY, name TEXT NOT NULL, sandboxes INTEGER NOT NULL, cpu_milli INTEGER NOT "
+    "NULL,"
+    " memory INTEGER NOT NULL, disk INTEGER NOT NULL, rate INTEGER NOT NULL, burst INTEGER NOT NULL,"
+    " max_timeout INTEGER NOT NULL) STRICT, WITHOUT ROWID;"
+    "CREATE TABLE keys(id TEXT PRIMARY KEY, tenant TEXT NOT NULL REFERENCES tenants(id) ON DELETE CASCADE,"
+    " name TEXT NOT NULL, hint TEXT NOT NULL, digest TEXT NOT NULL UNIQUE, scopes INTEGER NOT NULL,"
+    " created INTEGER NOT NULL, expires INTEGER NOT NULL, used INTEGER NOT NULL) STRICT, WITHOUT ROWID;"
+    "CREATE TABLE boxes(id TEXT PRIMARY KEY, tenant TEXT NOT NULL, template TEXT NOT NULL, token TEXT NOT NULL,"
+    " traffic_token TEXT NOT NULL, mask_host TEXT NOT NULL, tier TEXT NOT NULL, degraded TEXT NOT NULL,"
+    " state INTEGER NOT NULL, flags INTEGER NOT NULL, https_ports BLOB NOT NULL, metadata BLOB NOT NULL, env BLOB NOT "
+    "NULL,"
+    " started INTEGER NOT NULL, ends INTEGER NOT NULL, cpu_milli INTEGER NOT NULL, pids INTEGER NOT NULL,"
+    " memory INTEGER NOT NULL, disk INTEGER NOT NULL) STRICT, WITHOUT ROWID;"
+    "CREATE TABLE idem(tenant TEXT NOT NULL, key TEXT NOT NULL, digest TEXT NOT NULL, sandbox TEXT NOT NULL,"
+    " created INTEGER NOT NULL, PRIMARY KEY(tenant, key)) STRICT, WITHOUT ROWID;"
+    "CREATE INDEX idem_created ON idem(created);"
+    "CREATE TABLE events(n INTEGER PRIMARY KEY, sandbox TEXT NOT NULL, tenant TEXT NOT NULL, seq INTEGER NOT NULL,"
+    " at INTEGER NOT NULL, type TEXT NOT NULL, json TEXT NOT NULL) STRICT;"
+    "CREATE TABLE counters(name TEXT PRIMARY KEY, value INTEGER NOT NULL) STRICT, WITHOUT ROWID;",
+};
+
+int store_fail(struct err *err, sqlite3 *db, int rc, const char *path, const char *what)
+{
+    const char *hint = "";
+    int eno = 0;
+    switch (rc & 0xff) {
+    case SQLITE_FULL:
+        eno = ENOSPC;
+        hint = "; free some space, nothing was lost";
+        break;
+    case SQLITE_NOTADB:
+        hint = "; move the file away to start with an empty store";
+        break;
+    case SQLITE_CORRUPT:
+        hint = "; restore a copy, or move the file away to start with an empty store";
+        break;
+    case SQLITE_BUSY:
+        hint = "; another program holds it";
+        break;
+    case SQLITE_IOERR:
+    case SQLITE_CANTOPEN:
+        eno = db ? sqlite3_system_errno(db) : 0;
+        break;
+    default:
+        break;
+    }
+    /* With the number of a system error its text is appended; the hint would then stand before it. */
+    return err_set(err, ERR_SETUP, *hint ? 0 : eno, "store %s: %s: %s%s", path, what, sqlite3_errstr(rc), hint);
+}
+
+/* Names are taken as they are: resolved, they would lead through directories that we may not pass. */
+static int same_name(sqlite3_vfs *vfs, const char *name, int room, char *ret)
+{
+    (void)vfs;
+    if (strlen(name) >= (size_t)room)
+        return SQLITE_CANTOPEN;
+    memcpy(ret, name, strlen(name) + 1);
+    return SQLITE_OK;
+}
+
+static const char *file_system(void)
+{
+    static sqlite3_vfs vfs; /* lives as long as the program: SQLite keeps it */
+    if (!vfs.zName) {
+        vfs = *sqlite3_vfs_find("unix");
+        vfs.zName = "hutch";
+        vfs.pNext = NULL;
+        vfs.xFullPathname = same_name;
+        (void)sqlite3_vfs_register(&vfs, 0);
+    }
+    return vfs.zName;
+}
+
+static int connect_to(const char *path, const char *shown, sqlite3 **ret, struct err *err)
+{
+    static const char settings[] =
+        "PRAGMA journal_mode=WAL; PRAGMA synchronous=FULL; PRAGMA foreign_keys=ON;"
+        "PRAGMA trusted_schema=OFF; PRAGMA journal_size_limit=8388608; PRAGMA temp_store=MEMORY;";
+    int rc =
+        sqlite3_open_v2(path, ret, SQLITE_OPEN_READWRITE | SQLITE_OPEN_CREATE | SQLITE_OPEN_NOMUTEX, file_system());
+    if (rc != SQLITE_OK)
+        return store_fail(err, *ret, rc, shown, "cannot be opened");
+    (void)sqlite3_busy_timeout(*ret, 5000);
+    (void)sqlite3_extended_result_codes(*ret, 0);
+    (void)sqlite3_db_config(*ret, SQLITE_DBCONFIG_DEFENSIVE, 1, NULL);
+    rc = sqlite3_exec(*ret, settings, NULL, NULL, NULL);
+    return rc == SQLITE_OK ? 0 : store_fail(err, *ret, rc, shown, "cannot be used");
+}
+
+static int one_number(struct store *s, const char *sql, int64_t *ret, struct err *err)
+{
+    sqlite3_stmt *st = NULL;
+    int rc = sqlite3_prepare_v2(s->read, sql, -1, &st, NULL);
+    if (rc == SQLITE_OK)
+        rc = sqlite3_step(st);
+    if (rc == SQLITE_ROW)
+        *ret = sqlite3_column_int64(st, 0);
+    (void)sqlite3_finalize(st);
+    return rc == SQLITE_ROW ? 0 : store_fail(err, s->read, rc, s->path, "cannot be read");
+}
+
+static int check_whole(struct store *s, struct err *err)
+{
+    sqlite3_stmt *st = NULL;
+    int rc = sqlite3_prepare_v2(s->read, "PRAGMA quick_check(1)", -1, &st, NULL);
+    if (rc == SQLITE_OK)
+        rc = sqlite3_step(st);
+    int ret = 0;
+    if (rc != SQLITE_ROW)
+        ret = store_fail(err, s->read, rc, s->path, "its pages cannot be checked");
+    else if (strcmp((const char *)sqlite3_column_text(st, 0), "ok") != 0) {
+        _cleanup_buf_ struct buf why = {0};
+        text_add_safe(&why, (const char *)sqlite3_column_text(st, 0), 200);
+        ret = err_set(err, ERR_SETUP, 0,
+                      "store %s is damaged (%s); restore a copy, or move the file away to start with an empty store",
+                      s->path, buf_str(&why));
+    }
+    (void)sqlite3_finalize(st);
+    return ret;
+}
+
+static int migrate_from(struct store *s, int64_t version, struct err *err)
+{
+    for (; version < STORE_SCHEMA; version++) {
+        _cleanup_free_ char *sql =
+            xasprintf("BEGIN IMMEDIATE; %s PRAGMA application_id=%d; PRAGMA user_version=%d; COMMIT;",
+                      migrations[version], APPLICATION_ID, (int)version + 1);
+        int rc = sqlite3_exec(s->read, sql, NULL, NULL, NULL);
+        if (rc != SQLITE_OK) {
+            (void)store_fail(err, s->read, rc, s->path, "its tables cannot be made");
+            (void)sqlite3_exec(s->read, "ROLLBACK", NULL, NULL, NULL);
+            return -1;
+        }
+    }
+    return 0;
+}
+
+static int check_and_migrate(struct store *s, struct err *err)
+{
+    int64_t version = 0, application = 0, tables = 0;
+    if (one_number(s, "PRAGMA user_version", &version, err) < 0 ||
+        one_number(s, "PRAGMA application_id", &application, err) < 0 ||
+        one_number(s, "SELECT count(*) FROM sqlite_schema", &tables, err) < 0)
+        return -1;
+    if (application != APPLICATION_ID && (version != 0 || tables != 0))
+        return err_set(err, ERR_SETUP, 0, "%s is a database, but not a Hutch store; give another state directory",
+                       s->path);
+    if (version > STORE_SCHEMA)
+        return err_set(err, ERR_SETUP, 0,
+                       "store %s was written by a newer Hutch (schema %lld; this one knows %d); use that one", s->path,
+                       (long long)version, STORE_SCHEMA);
+    if (check_whole(s, err) < 0)
+        return -1;
+    return migrate_from(s, version, err);
+}
+
+int store_open(struct loop *l, int dir, const char *shown, struct store **ret, struct err *err)
+{
+    _cleanup_free_ char *path = xasprintf("/proc/self/fd/%d/" STORE_FILE, dir);
+    /* Made by us so that its mode is right from the first moment; SQLite gives the same mode to the files beside it. */
+    _cleanup_close_ int fd = openat(dir, STORE_FILE, O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0600);
+    if (fd < 0)
+        return err_set(err, ERR_SETUP, errno, "store %s/" STORE_FILE " cannot be opened", shown);
+    struct store *s = xcalloc(1, sizeof *s);
+    s->loop = l;
+    s->path = xasprintf("%s/" STORE_FILE, shown);
+    s->last = &s->first;
+    s->finished_last = &s->finished;
+    (void)pthread_mutex_init(&s->lock, NULL);
+    (void)pthread_cond_init(&s->wake, NULL);
+    if (connect_to(path, s->path, &s->read, err) < 0 || check_and_migrate(s, err) < 0 ||
+        connect_to(path, s->path, &s->write, err) < 0 || store_writer_start(s, err) < 0) {
+        store_close(s);
+        return -1;
+    }
+    *ret = s;
+    return 0;
+}
+
+void store_close(struct store *s)
+{
+    if (!s)
+        return;
+    store_writer_stop(s);
+    (void)sqlite3_close(s->read);
+    (void)sqlite3_close(s->write);
+    (void)pthread_mutex_destroy(&s->lock);
+    (void)pthread_cond_destroy(&s->wake);
+    free(s->path);
+    free(s);
+}
+
+int store_count_up(struct store *s, const char *name, uint64_t *ret, struct err *err)
+{
+    sqlite3_stmt *st = NULL;
+    int rc = sqlite3_prepare_v2(s->read,
+                                "INSERT INTO counters VALUES(?1, 1) ON CONFLICT(name) DO UPDATE SET value = value + 1"
+                                " RETURNING value",
+                                -1, &st, NULL);
+    if (rc == SQLITE_OK)
+        rc = sqlite3_bind_text(st, 1, name, -1, SQLITE_STATIC);
+    if (rc == SQLITE_OK)
+        rc = sqlite3_step(st);
+    if (rc == SQLITE_ROW) {
+        *ret = (uint64_t)sqlite3_column_int64(st, 0);
+        rc = sqlite3_step(st);
+    }
+    (void)sqlite3_finalize(st);
+    return rc == SQLITE_DONE ? 0 : store_fail(err, s->read, rc, s->path, "cannot be written");
+}

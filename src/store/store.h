@@ -1,0 +1,105 @@
+/* store.h - the facts that outlive a front: tenants, keys, sandboxes, idempotency keys, recent events. SQLite in WAL mode.
+ *
+ * Reading happens at start, on the loop's thread (the *_each functions; the rows are borrowed for the call). Writing never
+ * blocks the loop: rows are copied into a queue, one writer thread takes what is there, writes it in one transaction and
+ * posts the results back, so that many writers share one fsync. Writes happen in the order they were asked for. A write that
+ * fails (disk full) is reported to its `done` and leaves nothing behind; the next one is tried again.
+ */
+#ifndef HUTCH_STORE_STORE_H
+#define HUTCH_STORE_STORE_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "base/err.h"
+#include "base/strv.h"
+#include "loop/loop.h"
+
+struct store;
+
+#define STORE_FILE "store.db"
+
+enum {
+    STORE_SCHEMA = 1,
+    STORE_QUEUE_MAX = 20000,  /* writes that wait; more fail at once */
+    STORE_BATCH_MAX = 256,    /* writes in one transaction */
+    STORE_EVENTS_MAX = 20000, /* kept in all; the oldest go */
+    STORE_IDEM_HOURS = 24,    /* an idempotency key is remembered this long */
+};
+
+/* Opens or makes STORE_FILE in a directory, which is reached by its descriptor only (borrowed, until the end): the way to it
+ * need not be open to us. `shown` is its path for messages. Errors (ERR_SETUP) say what is wrong with it and what to do:
+ * damaged, not ours, from a newer version, locked. Blocks. */
+int store_open(struct loop *l, int dir, const char *shown, struct store **ret, struct err *err);
+/* Writes what is queued, then closes. No `done` is called any more; the loop must not run again. NULL is fine. */
+void store_close(struct store *s);
+
+/* From the loop, once. NULL: committed and on disk. A NULL function is allowed everywhere. */
+typedef void store_done(void *arg, const struct err *err);
+
+struct store_tenant {
+    const char *id, *name;
+    uint32_t sandboxes, cpu_milli;
+    uint64_t memory, disk;
+    uint32_t requests_per_second, burst, max_timeout_s;
+};
+void store_tenant_put(struct store *s, const struct store_tenant *t, store_done *done, void *arg);
+void store_tenant_del(struct store *s, const char *id, store_done *done, void *arg); /* with its keys */
+int store_tenants(struct store *s, void (*each)(void *arg, const struct store_tenant *t), void *arg, struct err *err);
+
+struct store_key {
+    const char *id, *tenant, *name, *hint;
+    const char *digest; /* SHA-256 of the secret, hexadecimal */
+    uint32_t scopes;
+    uint64_t created_unix, expires_unix, used_unix;
+};
+void store_key_put(struct store *s, const struct store_key *k, store_done *done, void *arg);
+void store_key_del(struct store *s, const char *id, store_done *done, void *arg);
+void store_key_used(struct store *s, const char *id, uint64_t used_unix);
+int store_keys(struct store *s, void (*each)(void *arg, const struct store_key *k), void *arg, struct err *err);
+
+enum store_box_state { STORE_BOX_CREATING = 0, STORE_BOX_RUNNING = 1 };
+enum { STORE_BOX_PUBLIC = 1, STORE_BOX_INTERNET = 2 };
+struct store_box {
+    const char *id, *tenant, *template, *token, *traffic_token, *mask_host, *tier, *degraded;
+    uint32_t state, flags; /* enum store_box_state; STORE_BOX_* */
+    uint32_t https_ports[8];
+    size_t nhttps_ports;
+    struct strv metadata, env; /* borrowed when writing */
+    uint64_t started_unix_ms, end_unix_ms;
+    uint32_t cpu_milli, pids;
+    uint64_t memory, disk;
+};
+struct store_idem {
+    const char *tenant, *key, *digest, *sandbox; /* digest: of the request, hexadecimal */
+    uint64_t created_unix;
+};
+/* Both rows or none; idem may be NULL. */
+void store_box_put(struct store *s, const struct store_box *b, const struct store_idem *idem, store_done *done,
+                   void *arg);
+void store_box_end_at(struct store *s, const char *id, uint64_t end_unix_ms, store_done *done, void *arg);
+void store_box_del(struct store *s, const char *id, store_done *done, void *arg);
+int store_boxes(struct store *s, void (*each)(void *arg, const struct store_box *b), void *arg, struct err *err);
+int store_idems(struct store *s, void (*each)(void *arg, const struct store_idem *i), void *arg, struct err *err);
+/* Forgets those older than that. */
+void store_idem_expire(struct store *s, uint64_t before_unix);
+void store_idem_del(struct store *s, const char *tenant, const char *key);
+
+struct store_event {
+    const char *sandbox, *tenant, *type, *json;
+    uint64_t seq, at_unix_ms; /* seq: per sandbox, from 1 */
+};
+/* Dropped without a word when the queue is half full: history is no reason to refuse work. */
+void store_event_add(struct store *s, const struct store_event *e);
+/* The newest `max`, oldest first. */
+int store_events(struct store *s, size_t max, void (*each)(void *arg, const struct store_event *e), void *arg,
+                 struct err *err);
+
+/* A counter that is one higher at each call (the epoch of ids). Blocks; at start only. */
+int store_count_up(struct store *s, const char *name, uint64_t *ret, struct err *err);
+
+/* Writes that wait now; for metrics. */
+size_t store_queued(const struct store *s);
+
+#endif

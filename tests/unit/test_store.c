@@ -1,0 +1,380 @@
+#include "store/store.h"
+
+#include <fcntl.h>
+#include <ftw.h>
+#include <signal.h>
+#include <sys/resource.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "tests/lib/unit.h"
+
+static char dir[64], path[96];
+static int dir_fd;
+static struct loop *loop;
+static struct store *store;
+
+static int rm_one(const char *p, const struct stat *st, int flag, struct FTW *ftw)
+{
+    (void)st;
+    (void)flag;
+    (void)ftw;
+    return remove(p);
+}
+
+static void open_it(void)
+{
+    struct err err = {0};
+    if (store_open(loop, dir_fd, dir, &store, &err) < 0)
+        fail_msg("%s", err.msg);
+}
+static void reopen(void)
+{
+    store_close(store);
+    open_it();
+}
+
+static int set_up(void **state)
+{
+    struct err err;
+    (void)state;
+    (void)snprintf(dir, sizeof dir, "/tmp/hutch-store-XXXXXX");
+    if (!mkdtemp(dir) || loop_new(&loop, &err) < 0)
+        return -1;
+    (void)snprintf(path, sizeof path, "%s/store.db", dir);
+    dir_fd = open(dir, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    open_it();
+    return 0;
+}
+static int tear_down(void **state)
+{
+    (void)state;
+    store_close(store);
+    store = NULL;
+    loop_free(loop);
+    (void)close(dir_fd);
+    return nftw(dir, rm_one, 8, FTW_DEPTH | FTW_PHYS);
+}
+
+struct result {
+    int calls, failures;
+    char msg[1024];
+};
+static void done(void *arg, const struct err *err)
+{
+    struct result *r = arg;
+    r->calls++;
+    if (err) {
+        r->failures++;
+        (void)snprintf(r->msg, sizeof r->msg, "%s", err->msg);
+    }
+}
+static void wait_for(const struct result *r, int calls)
+{
+    struct err err;
+    for (int i = 0; i < 1000 && r->calls < calls; i++)
+        assert_int_equal(loop_step(loop, 20, &err), 0);
+    assert_int_equal(r->calls, calls);
+}
+
+static void put_box(const char *id, const struct store_idem *idem, struct result *r)
+{
+    struct store_box b = {.id = id,
+                          .tenant = "t",
+                          .template = "base",
+                          .token = "tok",
+                          .state = STORE_BOX_RUNNING,
+                          .flags = STORE_BOX_PUBLIC,
+                          .https_ports = {8443, 9443},
+                          .nhttps_ports = 2,
+                          .started_unix_ms = 11,
+                          .end_unix_ms = 22,
+                          .cpu_milli = 2000,
+                          .pids = 512,
+                          .memory = 1ULL << 40,
+                          .disk = 7};
+    strv_add(&b.metadata, "key");
+    strv_add(&b.metadata, "");
+    strv_add(&b.env, "A=1");
+    store_box_put(store, &b, idem, done, r);
+    strv_done(&b.metadata);
+    strv_done(&b.env);
+}
+
+static void see_box(void *arg, const struct store_box *b)
+{
+    int *n = arg;
+    ++*n;
+    assert_string_equal(b->tenant, "t");
+    assert_string_equal(b->token, "tok");
+    assert_string_equal(b->mask_host, "");
+    assert_int_equal(b->nhttps_ports, 2);
+    assert_int_equal(b->https_ports[1], 9443);
+    assert_int_equal(b->metadata.n, 2);
+    assert_string_equal(b->metadata.v[1], "");
+    assert_string_equal(b->env.v[0], "A=1");
+    assert_true(b->memory == 1ULL << 40);
+    assert_int_equal(b->pids, 512);
+    if (strcmp(b->id, "b1") == 0)
+        assert_int_equal(b->end_unix_ms, 99);
+}
+
+static int count_boxes(void)
+{
+    struct err err;
+    int n = 0;
+    assert_int_equal(store_boxes(store, see_box, &n, &err), 0);
+    return n;
+}
+
+static void see_idem(void *arg, const struct store_idem *i)
+{
+    int *n = arg;
+    ++*n;
+    assert_string_equal(i->sandbox, "b2");
+}
+
+static void test_boxes(void **state)
+{
+    (void)state;
+    struct result r = {0};
+    struct err err;
+    struct store_idem idem = {.tenant = "t", .key = "k", .digest = "d", .sandbox = "b2", .created_unix = 5};
+    put_box("b1", NULL, &r);
+    put_box("b2", &idem, &r);
+    put_box("b3", NULL, &r);
+    store_box_end_at(store, "b1", 99, done, &r);
+    store_box_del(store, "b3", done, &r);
+    wait_for(&r, 5);
+    assert_int_equal(r.failures, 0);
+    reopen();
+    assert_int_equal(count_boxes(), 2);
+    int n = 0;
+    assert_int_equal(store_idems(store, see_idem, &n, &err), 0);
+    assert_int_equal(n, 1);
+    store_idem_expire(store, 6);
+    store_close(store);
+    open_it();
+    n = 0;
+    assert_int_equal(store_idems(store, see_idem, &n, &err), 0);
+    assert_int_equal(n, 0);
+}
+
+static void see_tenant(void *arg, const struct store_tenant *t)
+{
+    int *n = arg;
+    ++*n;
+    assert_string_equal(t->name, "new name");
+    assert_int_equal(t->burst, 9);
+}
+static void see_key(void *arg, const struct store_key *k)
+{
+    int *n = arg;
+    ++*n;
+    assert_int_equal(k->used_unix, 77);
+    assert_string_equal(k->digest, "dd");
+}
+
+static void test_tenants_and_keys(void **state)
+{
+    (void)state;
+    struct result r = {0};
+    struct err err;
+    struct store_tenant t = {.id = "t", .name = "old"};
+    struct store_key k = {.id = "k", .tenant = "t", .name = "n", .hint = "h", .digest = "dd", .scopes = 3};
+    store_tenant_put(store, &t, done, &r);
+    store_key_put(store, &k, done, &r);
+    t.name = "new name";
+    t.burst = 9;
+    store_tenant_put(store, &t, done, &r); /* must not take the key with it */
+    store_key_used(store, "k", 77);
+    k.id = "orphan";
+    k.digest = "ee";
+    k.tenant = "nobody";
+    store_key_put(store, &k, done, &r);
+    wait_for(&r, 4);
+    assert_int_equal(r.failures, 1); /* the tenant must exist; the others are not touched by that */
+    reopen();
+    int tenants = 0, keys = 0;
+    assert_int_equal(store_tenants(store, see_tenant, &tenants, &err), 0);
+    assert_int_equal(store_keys(store, see_key, &keys, &err), 0);
+    assert_int_equal(tenants, 1);
+    assert_int_equal(keys, 1);
+    store_tenant_del(store, "t", done, &r);
+    wait_for(&r, 5);
+    keys = 0;
+    assert_int_equal(store_keys(store, see_key, &keys, &err), 0);
+    assert_int_equal(keys, 0);
+}
+
+static void see_event(void *arg, const struct store_event *e)
+{
+    uint64_t *last = arg;
+    assert_true(e->seq == *last + 1);
+    *last = e->seq;
+}
+
+static void test_events_are_bounded(void **state)
+{
+    (void)state;
+    struct err err;
+    struct result r = {0};
+    for (uint64_t i = 1; i <= STORE_EVENTS_MAX + 3000; i++) {
+        struct store_event e = {.sandbox = "b", .tenant = "t", .type = "x", .json = "{}", .seq = i};
+        store_event_add(store, &e);
+        if (i % 5000 == 0) { /* more than half a queue at once would be dropped */
+            store_key_del(store, "none", done, &r);
+            wait_for(&r, (int)(i / 5000));
+        }
+    }
+    reopen();
+    uint64_t last = STORE_EVENTS_MAX + 3000 - 100;
+    assert_int_equal(store_events(store, 100, see_event, &last, &err), 0);
+    assert_int_equal(last, STORE_EVENTS_MAX + 3000);
+    struct stat st;
+    assert_int_equal(stat(path, &st), 0);
+    assert_true(st.st_size < 4 << 20);
+    assert_int_equal(st.st_mode & 0777, 0600);
+}
+
+static void test_many_writes_share_commits(void **state)
+{
+    (void)state;
+    struct result r = {0};
+    char id[16];
+    for (int i = 0; i < 3000; i++) {
+        (void)snprintf(id, sizeof id, "x%d", i);
+        put_box(id, NULL, &r);
+    }
+    wait_for(&r, 3000);
+    assert_int_equal(r.failures, 0);
+    assert_int_equal(store_queued(store), 0);
+    assert_int_equal(count_boxes(), 3000);
+}
+
+/* The file system refuses: the write fails with a reason, leaves nothing, and the next one works again. */
+static void test_no_space(void **state)
+{
+    (void)state;
+    struct result r = {0};
+    struct rlimit was, small;
+    char id[16];
+    put_box("before", NULL, &r);
+    wait_for(&r, 1);
+    (void)signal(SIGXFSZ, SIG_IGN);
+    assert_int_equal(getrlimit(RLIMIT_FSIZE, &was), 0);
+    small = was;
+    small.rlim_cur = 96 * 1024;
+    assert_int_equal(setrlimit(RLIMIT_FSIZE, &small), 0);
+    for (int i = 0; i < 2000; i++) {
+        (void)snprintf(id, sizeof id, "f%d", i);
+        put_box(id, NULL, &r);
+    }
+    wait_for(&r, 2001);
+    assert_true(r.failures > 0);
+    assert_non_null(strstr(r.msg, path));
+    int kept = 2001 - r.failures;
+    assert_int_equal(setrlimit(RLIMIT_FSIZE, &was), 0);
+    struct result after = {0};
+    put_box("after", NULL, &after);
+    wait_for(&after, 1);
+    assert_int_equal(after.failures, 0);
+    assert_int_equal(count_boxes(), kept + 1);
+    reopen();
+    assert_int_equal(count_boxes(), kept + 1);
+}
+
+static void write_file(const char *text, size_t at)
+{
+    int fd = open(path, O_RDWR | O_CREAT, 0600);
+    assert_true(fd >= 0);
+    assert_int_equal(pwrite(fd, text, strlen(text), (off_t)at), (ssize_t)strlen(text));
+    (void)close(fd);
+}
+
+static void expect_refusal(const char *part)
+{
+    struct err err = {0};
+    store = NULL;
+    assert_int_equal(store_open(loop, dir_fd, dir, &store, &err), -1);
+    if (!strstr(err.msg, part) || !strstr(err.msg, path))
+        fail_msg("expected \"%s\" in: %s", part, err.msg);
+    store = NULL;
+}
+
+static void test_bad_files(void **state)
+{
+    (void)state;
+    struct result r = {0};
+    char id[16], junk[4097];
+    for (int i = 0; i < 500; i++) {
+        (void)snprintf(id, sizeof id, "x%d", i);
+        put_box(id, NULL, &r);
+    }
+    wait_for(&r, 500);
+    store_close(store);
+    memset(junk, 'J', sizeof junk - 1);
+    junk[sizeof junk - 1] = '\0';
+    write_file(junk, 3 * 4096);
+    write_file(junk, 5 * 4096);
+    expect_refusal("move the file away");
+    assert_int_equal(unlink(path), 0);
+    write_file(
+        "this is a letter, not a database; it goes on for a while so that there is a header's worth of it. Dear ...",
+        0);
+    expect_refusal("move the file away");
+    assert_int_equal(unlink(path), 0);
+    assert_int_equal(mkdir(path, 0700), 0);
+    expect_refusal("cannot be opened");
+    assert_int_equal(rmdir(path), 0);
+    open_it();
+}
+
+static void run_sql(const char *sql)
+{
+    char command[256];
+    (void)snprintf(command, sizeof command, "sqlite3 %s '%s'", path, sql);
+    assert_int_equal(system(command), 0);
+}
+
+static void test_other_schemas(void **state)
+{
+    (void)state;
+    if (system("command -v sqlite3 >/dev/null") != 0)
+        skip();
+    store_close(store);
+    run_sql("PRAGMA user_version=99");
+    expect_refusal("newer Hutch (schema 99");
+    assert_int_equal(unlink(path), 0);
+    run_sql("CREATE TABLE mine(x); ");
+    expect_refusal("not a Hutch store");
+    assert_int_equal(unlink(path), 0);
+    open_it();
+}
+
+static void test_counter(void **state)
+{
+    (void)state;
+    struct err err;
+    uint64_t a, b;
+    assert_int_equal(store_count_up(store, "epoch", &a, &err), 0);
+    reopen();
+    assert_int_equal(store_count_up(store, "epoch", &b, &err), 0);
+    assert_int_equal(a, 1);
+    assert_int_equal(b, 2);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test_setup_teardown(test_boxes, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(test_tenants_and_keys, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(test_events_are_bounded, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(test_many_writes_share_commits, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(test_no_space, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(test_bad_files, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(test_other_schemas, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(test_counter, set_up, tear_down),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
