@@ -59,7 +59,8 @@ struct keeper_deadline {
     uint64_t deadline_ms;
 };
 struct keeper_usage {
-    uint64_t cpu_user_us, cpu_system_us, memory, memory_peak, memory_limit, disk_used, disk_limit, inodes_used, pids, pids_peak;
+    uint64_t cpu_user_us, cpu_system_us, memory, memory_peak, memory_limit, disk_used, disk_limit, inodes_used, pids,
+        pids_peak;
     uint64_t oom_kills, throttled_us;
     uint32_t cpu_milli, have; /* have: bits in the order of the fields above */
 };
@@ -67,12 +68,19 @@ struct keeper_reply {
     struct keeper_head head;
     uint32_t error; /* enum keeper_error */
     char text[KEEPER_TEXT_MAX];
-    char tier[16];            /* CREATE: "container", or what is really in force */
-    char degraded[200];       /* CREATE: layers missing under best-effort; "" if none */
-    uint32_t init_pid;        /* CREATE: as seen outside; for logs */
+    char tier[16];             /* CREATE: "container", or what is really in force */
+    char degraded[200];        /* CREATE: layers missing under best-effort; "" if none */
+    uint32_t init_pid;         /* CREATE: as seen outside; for logs */
     struct keeper_usage usage; /* USAGE, KILL */
 };
-enum keeper_cause { KEEPER_DIED_UNKNOWN, KEEPER_DIED_TTL, KEEPER_DIED_OOM, KEEPER_DIED_INIT, KEEPER_DIED_KILLED, KEEPER_DIED_BOOT };
+enum keeper_cause {
+    KEEPER_DIED_UNKNOWN,
+    KEEPER_DIED_TTL,
+    KEEPER_DIED_OOM,
+    KEEPER_DIED_INIT,
+    KEEPER_DIED_KILLED,
+    KEEPER_DIED_BOOT
+};
 struct keeper_item {
     char id[KEEPER_ID_MAX];
     uint32_t alive;

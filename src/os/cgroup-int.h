@@ -19,10 +19,6 @@ const char *cgroup_controller_name(unsigned bit);
 /* "memory, cpu". */
 void cgroup_bits_text(unsigned bits, char *ret, size_t n);
 
-/* Start time of a process in clock ticks since boot; false if there is none. */
-bool cgroup_start_time(pid_t pid, uint64_t *ret);
-/* Owner of a leaf by its name; false if the name is not one of ours. */
-bool cgroup_parse_name(const char *name, uint64_t *ret_pidns, pid_t *ret_pid, uint64_t *ret_start);
 /* A fresh name for a leaf of this process. */
 void cgroup_make_name(char ret[CGROUP_NAME_MAX]);
 

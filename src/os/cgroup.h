@@ -166,6 +166,16 @@ int cgroup_load(const char *text, struct cgroup *ret, struct err *err);
  * a directory scan per hierarchy: call it after a run, not before. */
 unsigned cgroup_sweep(const struct cgroup_info *info);
 
+/* Start time of a process in clock ticks since boot; false if there is none. */
+bool cgroup_start_time(pid_t pid, uint64_t *ret);
+/* Owner of a leaf by its name; false if the name is not one of ours. */
+bool cgroup_parse_name(const char *name, uint64_t *ret_pidns, pid_t *ret_pid, uint64_t *ret_start);
+
+/* Makes a group `name` in every hierarchy, where a leaf would be made, and turns `info` into what a caller in that group
+ * would see: leaves are then made in it. Hierarchies in which that fails are left out, and the can_ fields follow. 0 if
+ * any is left; else -1, with info->why saying what is missing. */
+int cgroup_group(struct cgroup_info *info, const char *name);
+
 /* Whether an ordinary user without delegation can get it by running under
  *     systemd-run --user --scope --quiet -p Delegate=yes -- hutch ...
  * that is: systemd-run is installed and this user's manager has its socket. */

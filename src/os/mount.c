@@ -173,8 +173,10 @@ int mount_new_overlay(const char *const *lower, size_t nlower, const char *upper
         return -1;
     if (set_lowers(fs, lower, nlower) < 0)
         return fs_fail(fs);
-    if (fs_set(fs, "upperdir", upper) < 0 || fs_set(fs, "workdir", work) < 0)
+    if (upper && (fs_set(fs, "upperdir", upper) < 0 || fs_set(fs, "workdir", work) < 0))
         return fs_fail(fs);
+    if (!upper)
+        return fs_finish(fs, flags | MOUNT_RO);
     if (userxattr ? syscall(SYS_fsconfig, fs, FSCONFIG_SET_FLAG, "userxattr", NULL, 0) < 0
                   : fs_set(fs, "redirect_dir", "on") < 0)
         return fs_fail(fs);

@@ -32,7 +32,8 @@ int mount_place(int dirfd, const char *path, bool in_root);
 int mount_new_tmpfs(uint64_t size, uint64_t inodes, mode_t mode, unsigned flags);
 int mount_new_proc(unsigned flags);
 int mount_new_devpts(unsigned flags);
-/* Overlay over `nlower` directories (uppermost first) with private upper and work directories. */
+/* Overlay over `nlower` directories (uppermost first) with private upper and work directories; without an upper it is
+ * read-only and needs two lower ones. */
 int mount_new_overlay(const char *const *lower, size_t nlower, const char *upper, const char *work, bool userxattr,
                       unsigned flags);
 

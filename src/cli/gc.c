@@ -1,0 +1,77 @@
+/* gc.c - `hutch gc`: shows, and with --remove takes away, what is left of sandboxes that nobody knows. */
+#include <getopt.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "base/cleanup.h"
+#include "base/mem.h"
+#include "cli/cli.h"
+#include "keeper/keeper.h"
+
+struct counts {
+    unsigned found, removed;
+};
+
+static void show(void *arg, const char *what, const char *name, const char *why, bool removed)
+{
+    struct counts *n = arg;
+    n->found++;
+    n->removed += removed;
+    printf("%-8s %s: %s%s\n", what, name, why, removed ? " (removed)" : "");
+}
+
+static void help(void)
+{
+    fputs("usage: hutch gc [--remove] [--run DIR] [--state DIR]\n\n"
+          "Shows what is left of sandboxes that no keeper knows: cgroups, sockets, journal entries, processes, id\n"
+          "ranges. Normally there is nothing, because keeper cleans up when it starts.\n\n"
+          "  --remove     take away what nobody uses; what lives and is known is never touched\n"
+          "  --run DIR    run directory of the node (/run/hutch, or $XDG_RUNTIME_DIR/hutch)\n"
+          "  --state DIR  state directory of the node (/var/lib/hutch, or ~/.local/state/hutch)\n",
+          stdout);
+}
+
+int cmd_gc(int argc, char **argv)
+{
+    static const struct option options[] = {{"remove", no_argument, NULL, 'x'},
+                                            {"run", required_argument, NULL, 'r'},
+                                            {"state", required_argument, NULL, 's'},
+                                            {"help", no_argument, NULL, 'h'},
+                                            {NULL, 0, NULL, 0}};
+    bool root = geteuid() == 0;
+    const char *home = getenv("HOME"), *xdg = getenv("XDG_RUNTIME_DIR");
+    _cleanup_free_ char *run = root || !xdg ? xstrdup("/run/hutch") : xasprintf("%s/hutch", xdg);
+    _cleanup_free_ char *state = root || !home ? xstrdup("/var/lib/hutch") : xasprintf("%s/.local/state/hutch", home);
+    struct counts n = {0};
+    struct keeper_gc gc = {.run = run, .state = state, .found = show, .arg = &n};
+    struct err err = {0};
+    int opt;
+    opterr = 0;
+    while ((opt = getopt_long(argc, argv, "h", options, NULL)) != -1) {
+        if (opt == 'h') {
+            help();
+            return 0;
+        }
+        if (opt == '?') {
+            (void)err_set(&err, ERR_USAGE, 0, "gc: %s is no option, or lacks its value; see `hutch gc --help`",
+                          argv[optind - 1]);
+            return cli_fail(&err);
+        }
+        gc.remove |= opt == 'x';
+        gc.run = opt == 'r' ? optarg : gc.run;
+        gc.state = opt == 's' ? optarg : gc.state;
+    }
+    if (optind < argc) {
+        (void)err_set(&err, ERR_USAGE, 0, "gc: takes no argument (%s); see `hutch gc --help`", argv[optind]);
+        return cli_fail(&err);
+    }
+    if (keeper_gc(&gc, &err) < 0)
+        return cli_fail(&err);
+    if (n.found == 0)
+        puts("nothing is left behind");
+    else if (!gc.remove)
+        printf("%u found; `hutch gc --remove` takes away what nobody uses\n", n.found);
+    return 0;
+}

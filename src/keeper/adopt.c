@@ -1,0 +1,146 @@
+/* adopt.c - a new keeper finds the sandboxes of the one before: adopts the living, reports the dead, sweeps the half-made. */
+#include <dirent.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/epoll.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <sys/syscall.h>
+#include <sys/un.h>
+#include <unistd.h>
+
+#include "base/cleanup.h"
+#include "keeper/keeper-int.h"
+
+int adopt_pidfd(const struct journal_record *r, const char *boot)
+{
+    struct stat st;
+    uint64_t start;
+    if (strcmp(r->boot, boot) != 0 || r->pid == 0)
+        return -1;
+    int fd = (int)syscall(SYS_pidfd_open, (pid_t)r->pid, 0);
+    if (fd < 0)
+        return -1;
+    /* The number may have been given to another process since: start time and, where the kernel gives each process its own,
+     * the inode of its pidfd say which. */
+    bool same = cgroup_start_time((pid_t)r->pid, &start) && start == r->start && fstat(fd, &st) == 0 &&
+                (r->pidfd_ino == 0 || st.st_ino == r->pidfd_ino);
+    if (same)
+        return fd;
+    (void)close(fd);
+    return -1;
+}
+
+static void adopt_one(void *arg, const char *name, const struct journal_record *r)
+{
+    struct keeper *k = arg;
+    struct entry *e = r ? entry_new(k, r->id) : NULL;
+    if (!e) { /* not a record: nothing can be known from it */
+        journal_remove(k->journal, name);
+        return;
+    }
+    e->deadline_ms = r->deadline_ms;
+    e->range = r->range;
+    e->own_root = strcmp(r->template, "host") != 0;
+    if (r->state == JOURNAL_DEAD) {
+        e->cause = r->cause;
+        e->status = r->status;
+        e->at_unix_ms = r->at_unix_ms;
+        e->usage = r->usage;
+        e->range = 0;
+        entry_set(k, e, LIFE_DEAD);
+        return;
+    }
+    e->pid = (pid_t)r->pid;
+    e->pidfd = adopt_pidfd(r, k->common->boot);
+    if (e->range && k->ranges >= 0)
+        (void)claims_hold(k->ranges, NULL, e->range);
+    entry_set(k, e, LIFE_LIVE);
+    e->asked = r->state == JOURNAL_STARTING; /* nobody was told of it: nothing is kept */
+    if (e->pidfd >= 0 && !e->asked) {
+        (void)keeper_watch(k, e->pidfd, EPOLLIN, EVENT_PIDFD, e->gen, entry_index(k, e));
+        keeper_wake_at(k, e->deadline_ms);
+        return;
+    }
+    bool other_boot = strcmp(r->boot, k->common->boot) != 0;
+    end_begin(k, e, other_boot ? KEEPER_DIED_BOOT : KEEPER_DIED_UNKNOWN);
+    if (e->pidfd >= 0) {
+        (void)keeper_watch(k, e->pidfd, EPOLLIN, EVENT_PIDFD, e->gen, entry_index(k, e));
+        return;
+    }
+    if (!other_boot)
+        usage_read(r, false, &e->usage);
+    e->gone = e->reaped = true; /* the next tick takes the rest away */
+    keeper_wake_at(k, keeper_now_ms());
+}
+
+/* A socket without a record: made just before keeper was killed. Nobody listens on it. */
+static void sweep_sockets(struct keeper *k)
+{
+    int copy = openat(KEEPER_FD_RUN, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    _cleanup_closedir_ DIR *d = copy < 0 ? NULL : fdopendir(copy);
+    struct dirent *f;
+    while (d && (f = readdir(d)) != NULL) {
+        size_t n = strlen(f->d_name);
+        char id[KEEPER_ID_MAX] = "";
+        if (n < 6 || n - 5 >= sizeof id || strcmp(f->d_name + n - 5, ".sock") != 0)
+            continue;
+        memcpy(id, f->d_name, n - 5);
+        if (keeper_id_valid(id) && !entry_find(k, id) && !keeper_socket_alive(KEEPER_FD_RUN, f->d_name))
+            (void)unlinkat(KEEPER_FD_RUN, f->d_name, 0);
+    }
+}
+
+bool keeper_leaf_orphaned(const char *name)
+{
+    struct stat here;
+    uint64_t pidns, start, now;
+    pid_t pid;
+    if (!cgroup_parse_name(name, &pidns, &pid, &start) || stat("/proc/self/ns/pid", &here) < 0 || here.st_ino != pidns)
+        return false;
+    return !cgroup_start_time(pid, &now) || now != start;
+}
+
+/* Leaves made just before keeper was killed: nothing is in them, and no record names them. */
+static void sweep_group(const char *dir)
+{
+    _cleanup_closedir_ DIR *d = opendir(dir);
+    struct dirent *f;
+    while (d && (f = readdir(d)) != NULL)
+        if (keeper_leaf_orphaned(f->d_name))
+            (void)unlinkat(dirfd(d), f->d_name, AT_REMOVEDIR); /* the kernel refuses if anything is inside */
+}
+
+/* Those of earlier keepers too, which may have been in another cgroup themselves. */
+static int sweep_groups(const struct keeper *k, struct err *err)
+{
+    _cleanup_strv_ struct strv noted = {0}, now = {0};
+    const struct cgroup_info *info = &k->common->cgroups;
+    for (unsigned i = 0; i < info->nhier; i++)
+        strv_add(&now, info->hier[i].own);
+    (void)journal_groups(k->journal, &noted);
+    for (size_t i = 0; i < noted.n; i++)
+        if (access(noted.v[i], F_OK) == 0 && !strv_has(&now, noted.v[i]))
+            strv_add(&now, noted.v[i]);
+    for (size_t i = 0; i < now.n; i++)
+        sweep_group(now.v[i]);
+    return journal_put_groups(k->journal, &now, err);
+}
+
+bool keeper_socket_alive(int dir, const char *name)
+{
+    struct sockaddr_un addr = {.sun_family = AF_UNIX};
+    _cleanup_close_ int fd = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+    (void)snprintf(addr.sun_path, sizeof addr.sun_path, "/proc/self/fd/%d/%s", dir, name);
+    return fd < 0 || connect(fd, (const struct sockaddr *)&addr, sizeof addr) == 0 || errno != ECONNREFUSED;
+}
+
+int adopt_all(struct keeper *k, struct err *err)
+{
+    if (journal_each(k->journal, adopt_one, k, err) < 0)
+        return -1;
+    sweep_sockets(k);
+    return sweep_groups(k, err);
+}

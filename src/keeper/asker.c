@@ -1,0 +1,300 @@
+/* asker.c - clients of keeper: messages in, answers out, never blocking. */
+#include <errno.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/epoll.h>
+#include <sys/socket.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "base/cleanup.h"
+#include "keeper/keeper-int.h"
+
+static void asker_close(struct conn *c)
+{
+    if (c->fd >= 0)
+        (void)close(c->fd);
+    c->fd = -1;
+    c->gen++;
+}
+
+static void ring_put(struct conn *c, const void *p, size_t n)
+{
+    const unsigned char *from = p;
+    uint32_t at = (c->head + c->used) % KEEPER_OUT;
+    for (size_t i = 0; i < n; i++)
+        c->out[(at + i) % KEEPER_OUT] = from[i];
+    c->used += (uint32_t)n;
+}
+
+static void ring_look(const struct conn *c, uint32_t skip, void *p, size_t n)
+{
+    unsigned char *to = p;
+    for (size_t i = 0; i < n; i++)
+        to[i] = c->out[(c->head + skip + i) % KEEPER_OUT];
+}
+
+static void set_events(struct keeper *k, struct conn *c)
+{
+    struct epoll_event ev = {.events = (k->paused ? 0U : EPOLLIN) | (c->blocked ? EPOLLOUT : 0U)};
+    uint32_t index = (uint32_t)(c - k->conns);
+    ev.data.u64 = (uint64_t)EVENT_CONN << 56 | (uint64_t)(c->gen & 0xffffff) << 32 | index;
+    (void)epoll_ctl(k->epoll, EPOLL_CTL_MOD, c->fd, &ev);
+}
+
+static void block(struct keeper *k, struct conn *c, bool on)
+{
+    c->blocked = on;
+    set_events(k, c);
+}
+
+void asker_pause(struct keeper *k, bool on)
+{
+    k->paused = on;
+    for (unsigned i = 0; i < KEEPER_CONNS; i++)
+        if (k->conns[i].fd >= 0)
+            set_events(k, &k->conns[i]);
+}
+
+static void send_to(struct keeper *k, struct conn *c, const void *p, size_t n)
+{
+    uint32_t len = (uint32_t)n;
+    if (c->fd < 0)
+        return;
+    if (c->used == 0) {
+        ssize_t r = send(c->fd, p, n, MSG_NOSIGNAL | MSG_DONTWAIT);
+        if (r >= 0)
+            return;
+        if (errno != EAGAIN) {
+            asker_close(c);
+            return;
+        }
+    }
+    if (c->used + sizeof len + n > KEEPER_OUT) {
+        asker_close(c); /* it comes back and asks for the list */
+        return;
+    }
+    ring_put(c, &len, sizeof len);
+    ring_put(c, p, n);
+    if (!c->blocked)
+        block(k, c, true);
+}
+
+static void flush(struct keeper *k, struct conn *c)
+{
+    static unsigned char message[sizeof(struct keeper_items)];
+    while (c->used > 0) {
+        uint32_t len;
+        ring_look(c, 0, &len, sizeof len);
+        ring_look(c, sizeof len, message, len);
+        if (send(c->fd, message, len, MSG_NOSIGNAL | MSG_DONTWAIT) < 0) {
+            if (errno != EAGAIN)
+                asker_close(c);
+            return;
+        }
+        c->head = (c->head + (uint32_t)sizeof len + len) % KEEPER_OUT;
+        c->used -= (uint32_t)sizeof len + len;
+    }
+    block(k, c, false);
+}
+
+void asker_answer(struct keeper *k, const struct waiter *w, struct keeper_reply *r)
+{
+    if (w->conn == 0 || k->conns[w->conn - 1].gen != w->conn_gen)
+        return;
+    r->head = (struct keeper_head){.version = KEEPER_VERSION, .type = KEEPER_REPLY, .request = w->request};
+    send_to(k, &k->conns[w->conn - 1], r, sizeof *r);
+}
+
+static void death_of(const struct entry *e, struct keeper_death *d)
+{
+    *d = (struct keeper_death){
+        .head = {.version = KEEPER_VERSION, .type = KEEPER_DIED},
+        .cause = e->cause,
+        .status = e->status,
+        .at_unix_ms = e->at_unix_ms,
+        .usage = e->usage,
+    };
+    memcpy(d->id, e->id, sizeof d->id);
+}
+
+void asker_tell_death(struct keeper *k, const struct entry *e)
+{
+    struct keeper_death d;
+    death_of(e, &d);
+    for (unsigned i = 0; i < KEEPER_CONNS; i++)
+        send_to(k, &k->conns[i], &d, sizeof d);
+}
+
+static void tell_all_deaths(struct keeper *k, struct conn *c)
+{
+    for (uint32_t i = 0; i < k->nentries && k->ndead > 0; i++) {
+        struct keeper_death d;
+        if (k->entries[i].life != LIFE_DEAD)
+            continue;
+        death_of(&k->entries[i], &d);
+        send_to(k, c, &d, sizeof d);
+    }
+}
+
+void asker_accept(struct keeper *k)
+{
+    for (;;) {
+        int fd = accept4(KEEPER_FD_SOCKET, NULL, NULL, SOCK_CLOEXEC | SOCK_NONBLOCK);
+        if (fd < 0)
+            return;
+        uint32_t i = 0;
+        while (i < KEEPER_CONNS && k->conns[i].fd >= 0)
+            i++;
+        if (i == KEEPER_CONNS) {
+            (void)close(fd);
+            continue;
+        }
+        struct conn *c = &k->conns[i];
+        c->fd = fd;
+        c->gen++;
+        c->head = c->used = 0;
+        c->blocked = false;
+        if (keeper_watch(k, fd, EPOLLIN, EVENT_CONN, c->gen & 0xffffff, i) < 0)
+            asker_close(c);
+        else
+            tell_all_deaths(k, c);
+        if (k->paused && c->fd >= 0)
+            set_events(k, c);
+    }
+}
+
+/* What is being taken away on request, or was never acknowledged, is as good as gone. */
+static bool listed(const struct entry *e)
+{
+    return e->life == LIFE_LIVE || e->life == LIFE_DEAD || (e->life == LIFE_ENDING && !e->asked && !e->failure[0]);
+}
+
+static void list(struct keeper *k, struct conn *c, uint64_t request)
+{
+    static struct keeper_items m;
+    memset(&m, 0, sizeof m);
+    m.head = (struct keeper_head){.version = KEEPER_VERSION, .type = KEEPER_ITEMS, .request = request};
+    for (uint32_t i = 0; i < k->nentries; i++) {
+        const struct entry *e = &k->entries[i];
+        if (!listed(e))
+            continue;
+        if (m.n == KEEPER_LIST_MAX) {
+            m.more = 1;
+            send_to(k, c, &m, sizeof m);
+            memset(m.item, 0, sizeof m.item);
+            m.n = m.more = 0;
+        }
+        struct keeper_item *item = &m.item[m.n++];
+        *item = (struct keeper_item){.alive = e->life == LIFE_LIVE, .cause = e->cause, .deadline_ms = e->deadline_ms};
+        memcpy(item->id, e->id, sizeof item->id);
+    }
+    send_to(k, c, &m, sizeof m);
+}
+
+static void refuse(struct keeper *k, const struct waiter *w, enum keeper_error error, const char *text)
+{
+    struct keeper_reply r = {.error = error};
+    (void)snprintf(r.text, sizeof r.text, "%s", text);
+    asker_answer(k, w, &r);
+}
+
+static void change_deadline(struct keeper *k, struct entry *e, uint64_t deadline_ms, const struct waiter *w)
+{
+    struct keeper_reply r = {.error = KEEPER_OK};
+    struct journal_record rec;
+    struct err err = {0};
+    if (journal_read(k->journal, e->id, &rec) < 0) {
+        refuse(k, w, KEEPER_FAILED, "the journal record of this sandbox cannot be read");
+        return;
+    }
+    rec.deadline_ms = deadline_ms;
+    if (journal_update(k->journal, &rec, &err) < 0) {
+        refuse(k, w, KEEPER_FAILED, err.msg);
+        return;
+    }
+    e->deadline_ms = deadline_ms;
+    keeper_wake_at(k, deadline_ms);
+    asker_answer(k, w, &r);
+}
+
+static void tell_usage(struct keeper *k, const struct entry *e, const struct waiter *w)
+{
+    struct keeper_reply r = {.error = KEEPER_OK, .usage = e->usage};
+    struct journal_record rec;
+    if (e->life != LIFE_DEAD && journal_read(k->journal, e->id, &rec) == 0)
+        usage_read(&rec, true, &r.usage);
+    r.init_pid = e->life == LIFE_LIVE ? (uint32_t)e->pid : 0;
+    asker_answer(k, w, &r);
+}
+
+static void handle_one(struct keeper *k, const union keeper_request *q, const struct waiter *w)
+{
+    struct entry *e = entry_find(k, q->simple.id);
+    switch (q->head.type) {
+    case KEEPER_KILL:
+        if (!e)
+            refuse(k, w, KEEPER_NO_SANDBOX, "no such sandbox");
+        else
+            end_wait(k, e, w);
+        break;
+    case KEEPER_USAGE:
+        if (!e || e->life == LIFE_STARTING)
+            refuse(k, w, KEEPER_NO_SANDBOX, "no such sandbox");
+        else
+            tell_usage(k, e, w);
+        break;
+    case KEEPER_DEADLINE:
+        if (!e || e->life != LIFE_LIVE)
+            refuse(k, w, KEEPER_NO_SANDBOX, "no such sandbox");
+        else
+            change_deadline(k, e, q->deadline.deadline_ms, w);
+        break;
+    case KEEPER_FORGET:
+        if (e && e->life == LIFE_DEAD)
+            end_forget(k, e);
+        break;
+    default:
+        break;
+    }
+}
+
+void asker_handle(struct keeper *k, uint32_t index, const void *p, size_t n)
+{
+    union keeper_request q;
+    struct err err = {0};
+    struct conn *c = &k->conns[index];
+    bool ok = keeper_request_parse(p, n, &q, &err) == 0;
+    struct waiter w = {.conn = index + 1, .conn_gen = c->gen, .request = q.head.request};
+    if (!ok)
+        refuse(k, &w, KEEPER_BAD_REQUEST, err.msg);
+    else if (q.head.type == KEEPER_CREATE)
+        create_begin(k, &q.create, &w);
+    else if (q.head.type == KEEPER_LIST)
+        list(k, c, q.head.request);
+    else
+        handle_one(k, &q, &w);
+}
+
+void asker_event(struct keeper *k, uint32_t index, uint32_t events)
+{
+    enum { AT_ONCE = 8 /* then the others get their turn */ };
+    struct conn *c = &k->conns[index];
+    unsigned char message[sizeof(union keeper_request) + 1];
+    if (events & EPOLLOUT)
+        flush(k, c);
+    for (int i = 0; i < AT_ONCE && c->fd >= 0 && !k->paused; i++) {
+        if (k->nstarting >= KEEPER_STARTING_MAX) {
+            asker_pause(k, true);
+            return;
+        }
+        ssize_t n = recv(c->fd, message, sizeof message, MSG_DONTWAIT | MSG_TRUNC);
+        if (n < 0 && (errno == EAGAIN || errno == EINTR))
+            return;
+        if (n <= 0) {
+            asker_close(c);
+            return;
+        }
+        asker_handle(k, index, message, (size_t)n < sizeof message ? (size_t)n : sizeof message);
+    }
+}

@@ -1,0 +1,44 @@
+/* claims.c - id ranges of live sandboxes, held by init and by keeper.
+ *
+ * A range is taken with a write lock (os/idrange.h), which then becomes a shared one: init's mapping keeps that description
+ * open for its life, and keeper's one description holds every range besides, until nothing of the sandbox is left. A new
+ * keeper takes its shared lock next to init's. Whoever wants a range asks for a write lock and meets either.
+ */
+#include <errno.h>
+#include <fcntl.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "base/cleanup.h"
+#include "keeper/keeper-int.h"
+#include "os/idrange.h"
+
+#define RANGES_DIR "/run/hutch"
+
+static int lock(int fd, uint32_t base, short type)
+{
+    struct flock fl = {
+        .l_type = type, .l_whence = SEEK_SET, .l_start = (base - IDRANGE_FIRST) / IDRANGE_COUNT, .l_len = 1};
+    return fcntl(fd, F_OFD_SETLK, &fl);
+}
+
+int claims_open(struct err *err)
+{
+    if (mkdir(RANGES_DIR, 0710) < 0 && errno != EEXIST)
+        return err_set(err, ERR_SETUP, errno, "cannot make " RANGES_DIR);
+    int fd = open(RANGES_DIR "/ranges", O_RDWR | O_CREAT | O_NOFOLLOW | O_CLOEXEC, 0600);
+    return fd < 0 ? err_set(err, ERR_SETUP, errno, "cannot open " RANGES_DIR "/ranges") : fd;
+}
+
+int claims_hold(int ranges, const struct idrange *taken, uint32_t base)
+{
+    if (taken && lock(taken->fd, base, F_RDLCK) < 0)
+        return -1;
+    return lock(ranges, base, F_RDLCK);
+}
+
+void claims_drop(int ranges, uint32_t base)
+{
+    if (ranges >= 0 && base)
+        (void)lock(ranges, base, F_UNLCK);
+}

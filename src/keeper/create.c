@@ -1,0 +1,427 @@
+/* create.c - from a request to a parked sandbox. Nothing here waits: the child tells over its sync socket when it is ready. */
+#include <errno.h>
+#include <fcntl.h>
+#include <linux/openat2.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/epoll.h>
+#include <sys/prctl.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <sys/syscall.h>
+#include <sys/un.h>
+#include <unistd.h>
+
+#include "base/cleanup.h"
+#include "base/fd.h"
+#include "keeper/keeper-int.h"
+#include "os/landlock.h"
+
+/* What a create has taken so far and gives back when it fails. */
+struct claim {
+    const struct keeper_create *ask;
+    struct keeper_create full; /* with the defaults filled in */
+    struct idrange range;
+    struct cgroup cgroup;
+    bool has_cgroup;
+    int layer, control, oom;
+    char degraded[200];
+};
+
+static void name_socket(const char *id, char ret[KEEPER_ID_MAX + 8])
+{
+    (void)snprintf(ret, KEEPER_ID_MAX + 8, "%.*s.sock", KEEPER_ID_MAX - 1, id);
+}
+
+static void degrade(struct claim *c, const char *what)
+{
+    size_t n = strlen(c->degraded);
+    (void)snprintf(c->degraded + n, sizeof c->degraded - n, "%s%s", n ? "; " : "", what);
+}
+
+static int open_template(const struct keeper *k, const char *name, int *ret, struct err *err)
+{
+    char path[KEEPER_TEMPLATE_MAX + 8];
+    struct open_how how = {.flags = O_PATH | O_DIRECTORY | O_CLOEXEC,
+                           .resolve = RESOLVE_BENEATH | RESOLVE_NO_SYMLINKS | RESOLVE_NO_MAGICLINKS};
+    *ret = -1;
+    if (strcmp(name, "host") == 0)
+        return 0;
+    (void)snprintf(path, sizeof path, "%s/root", name);
+    *ret = (int)syscall(SYS_openat2, k->common->world.templates, path, &how, sizeof how);
+    if (*ret < 0)
+        return err_set(err, ERR_POLICY, errno == ENOENT ? 0 : errno, "there is no template %s", name);
+    return 0;
+}
+
+static int take_range(const struct keeper *k, struct claim *c, struct err *err)
+{
+    if (k->common->world.rootless) {
+        degrade(c, "ids: the range of /etc/subuid is shared by all sandboxes of this user");
+        return 0;
+    }
+    if (idrange_take(&c->range, err) < 0) {
+        if (err->code == ERR_HOST)
+            err->code = ERR_LIMIT;
+        return -1;
+    }
+    if (claims_hold(k->ranges, &c->range, c->range.base) < 0)
+        return err_set(err, ERR_SETUP, errno, "hold the id range");
+    return 0;
+}
+
+/* A default that cannot be enforced is dropped and named; a limit that was asked for is an error unless best effort. */
+static int can_limit(const struct claim *c, bool can, uint64_t asked, const char *what, const struct cgroup_info *info,
+                     struct err *err)
+{
+    if (can)
+        return 1;
+    if (asked && !(c->ask->flags & KEEPER_BEST_EFFORT))
+        return err_set(err, ERR_HOST, 0, "the limit on %s cannot be enforced: %s", what,
+                       info->why[0] ? info->why : "this host has no such cgroup controller");
+    return 0;
+}
+
+/* Whoever tidies up may have removed the empty group around all sandboxes. */
+static int make_groups(const struct keeper *k, const struct cgroup_limits *want, struct cgroup *ret, struct err *err)
+{
+    struct keeper_common *m = k->common;
+    if (cgroup_create(&m->cgroups, want, CGROUP_ACCOUNT | CGROUP_KILL, ret, err) == 0)
+        return 0;
+    if (err->eno != ENOENT)
+        return -1;
+    m->cgroups = m->cgroups_around;
+    (void)cgroup_group(&m->cgroups, KEEPER_GROUP);
+    return cgroup_create(&m->cgroups, want, CGROUP_ACCOUNT | CGROUP_KILL, ret, err);
+}
+
+static int take_cgroup(const struct keeper *k, struct claim *c, struct err *err)
+{
+    const struct cgroup_info *info = &k->common->cgroups;
+    struct cgroup_limits want = {.cpu_milli = c->full.cpu_milli, .memory = c->full.memory, .pids = c->full.pids};
+    int cpu = can_limit(c, info->can_cpu, c->ask->cpu_milli, "processor time", info, err);
+    int memory = can_limit(c, info->can_memory, c->ask->memory, "memory", info, err);
+    if (cpu < 0 || memory < 0)
+        return -1;
+    if (!cpu) {
+        want.cpu_milli = 0;
+        degrade(c, "cpu: not limited");
+    }
+    if (!memory) {
+        want.memory = 0;
+        degrade(c, "memory: not limited");
+    }
+    if (!info->can_pids) {
+        want.pids = 0;
+        degrade(c, "pids: by rlimit, shared");
+    } else {
+        c->full.pids = 0; /* the cgroup counts what it refuses, an rlimit of the same size would be silent */
+    }
+    if (info->nhier == 0)
+        return 0;
+    if (make_groups(k, &want, &c->cgroup, err) < 0)
+        return -1;
+    c->has_cgroup = c->cgroup.nleaf > 0;
+    for (unsigned i = 0; i < c->cgroup.nleaf && c->oom < 0; i++) {
+        const struct cgroup_leaf *l = &c->cgroup.leaf[i];
+        if (l->has & CGROUP_MEMORY)
+            c->oom = openat(l->fd, l->v2 ? "memory.events" : "memory.oom_control", O_RDONLY | O_CLOEXEC);
+    }
+    return 0;
+}
+
+/* The name exists only once it can be connected to by nobody but front: bound 0600, owner and mode set, then listening. */
+static int make_control(const struct keeper *k, const char *id, int *ret, struct err *err)
+{
+    char name[KEEPER_ID_MAX + 8];
+    struct sockaddr_un addr = {.sun_family = AF_UNIX};
+    gid_t gid = k->config->front_gid;
+    name_socket(id, name);
+    (void)snprintf(addr.sun_path, sizeof addr.sun_path, "/proc/self/fd/%d/%s", KEEPER_FD_RUN, name);
+    _cleanup_close_ int fd = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+    if (fd < 0)
+        return err_set(err, ERR_SETUP, errno, "set-up failed at control: make its socket");
+    (void)unlinkat(KEEPER_FD_RUN, name, 0);
+    mode_t before = umask(0177);
+    int r = bind(fd, (const struct sockaddr *)&addr, sizeof addr);
+    int saved = errno;
+    (void)umask(before);
+    if (r < 0)
+        return err_set(err, ERR_SETUP, saved, "set-up failed at control: bind %s in the run directory", name);
+    if ((gid != (gid_t)-1 && (fchownat(KEEPER_FD_RUN, name, (uid_t)-1, gid, AT_SYMLINK_NOFOLLOW) < 0 ||
+                              fchmodat(KEEPER_FD_RUN, name, 0660, 0) < 0)) ||
+        listen(fd, 64) < 0) {
+        (void)err_set(err, ERR_SETUP, errno, "set-up failed at control: open %s to front", name);
+        (void)unlinkat(KEEPER_FD_RUN, name, 0);
+        return -1;
+    }
+    *ret = TAKE_FD(fd);
+    return 0;
+}
+
+static int write_record(const struct keeper *k, const struct claim *c, struct err *err)
+{
+    struct journal_record r = {.state = JOURNAL_STARTING,
+                               .flags = c->full.flags,
+                               .range = c->range.fd >= 0 ? c->range.base : 0,
+                               .deadline_ms = c->full.deadline_ms,
+                               .memory = c->full.memory,
+                               .disk = c->full.disk,
+                               .cpu_milli = c->full.cpu_milli,
+                               .status = -1};
+    memcpy(r.id, c->full.id, sizeof r.id);
+    memcpy(r.template, c->full.template, sizeof r.template);
+    memcpy(r.boot, k->common->boot, sizeof r.boot);
+    _cleanup_buf_ struct buf groups = {0};
+    if (c->has_cgroup)
+        cgroup_save(&c->cgroup, &groups);
+    if (groups.n >= sizeof r.cgroup)
+        return err_set(err, ERR_HOST, 0, "the names of the cgroups are longer than %zu bytes", sizeof r.cgroup);
+    memcpy(r.cgroup, buf_str(&groups), groups.n + 1);
+    return journal_write(k->journal, &r, err);
+}
+
+static int record_pid(struct keeper *k, struct entry *e, struct err *err)
+{
+    struct journal_record r;
+    struct stat st;
+    if (journal_read(k->journal, e->id, &r) < 0)
+        return err_set(err, ERR_SETUP, errno, "read the journal record of %s", e->id);
+    r.pid = (uint32_t)e->pid;
+    if (!cgroup_start_time(e->pid, &r.start))
+        return err_set(err, ERR_SETUP, errno, "read the start time of process %d", (int)e->pid);
+    r.pidfd_ino = fstat(e->pidfd, &st) == 0 ? st.st_ino : 0;
+    return journal_update(k->journal, &r, err);
+}
+
+/* Runs in the child, at the end of its set-up. */
+static void enter_init(const void *arg) __attribute__((noreturn));
+static void enter_init(const void *arg) { init_main(arg); }
+
+static const struct init_args *init_args_of(const struct keeper *k, const struct claim *c)
+{
+    static struct init_args a; /* the child's copy lives as long as the child */
+    const struct keeper_common *m = k->common;
+    bool strict = c->full.flags & KEEPER_STRICT, host = c->layer < 0;
+    a = (struct init_args){
+        .listener = WALL_BOX_CONTROL,
+        .sync = WALL_BOX_SYNC,
+        .oom = c->oom >= 0 ? WALL_BOX_OOM : -1,
+        .score = WALL_BOX_SCORE,
+        .flags = (strict ? INIT_STRICT : 0U) | (host ? INIT_FREE_READS : 0U),
+        .filter = m->filter[strict],
+        .nfilter = m->nfilter[strict],
+        .places = host ? m->host_places : m->own_places,
+        .nplaces = !m->landlock ? 0
+                   : host       ? m->nhost_places
+                                : m->nown_places,
+        .open_files = c->full.open_files,
+        .processes = c->full.pids,
+        .wipe = m->wipe,
+        .wipe_len = m->wipe_len,
+    };
+    return &a;
+}
+
+static int start(struct keeper *k, struct claim *c, struct entry *e, struct err *err)
+{
+    static char hostname[sizeof c->full.hostname]; /* not in keeper's tables: the child reads it */
+    (void)snprintf(hostname, sizeof hostname, "%s", c->full.hostname[0] ? c->full.hostname : "sandbox");
+    struct wall_box_spec spec = {
+        .world = &k->common->world,
+        .layer = c->layer,
+        .control = c->control,
+        .oom = c->oom,
+        .range = c->range.fd >= 0 ? &c->range : NULL,
+        .cgroup = c->has_cgroup ? &c->cgroup : NULL,
+        .strict = c->full.flags & KEEPER_STRICT,
+        .disk = c->full.disk,
+        .inodes = c->full.inodes,
+        .hostname = hostname,
+        .entry = enter_init,
+        .arg = init_args_of(k, c),
+    };
+    if (wall_box_start(&spec, &e->box, err) < 0)
+        return -1;
+    setup_tie(); /* changing the uid for the clone untied us from the supervisor */
+    e->pid = e->box.pid;
+    e->pidfd = e->box.pidfd;
+    e->child = true;
+    if (record_pid(k, e, err) < 0 || keeper_watch(k, e->box.sync, EPOLLIN, EVENT_SYNC, e->gen, entry_index(k, e)) < 0 ||
+        keeper_watch(k, e->pidfd, EPOLLIN, EVENT_PIDFD, e->gen, entry_index(k, e)) < 0)
+        return err->code ? -1 : err_set(err, ERR_SETUP, errno, "watch the new sandbox");
+    return 0;
+}
+
+static enum keeper_error error_of(const struct err *err)
+{
+    switch (err->code) {
+    case ERR_USAGE:
+        return KEEPER_BAD_REQUEST;
+    case ERR_POLICY:
+        return KEEPER_NO_TEMPLATE;
+    case ERR_HOST:
+        return KEEPER_HOST;
+    case ERR_LIMIT:
+        return KEEPER_CAPACITY;
+    default:
+        return err->eno == EMFILE || err->eno == ENFILE || err->eno == ENOMEM ? KEEPER_CAPACITY : KEEPER_FAILED;
+    }
+}
+
+static void fill_in(const struct keeper *k, struct claim *c)
+{
+    const struct keeper_config *d = k->config;
+    struct keeper_create *f = &c->full;
+    *f = *c->ask;
+    f->cpu_milli = f->cpu_milli ? f->cpu_milli : d->cpu_milli;
+    f->memory = f->memory ? f->memory : d->memory;
+    f->disk = f->disk ? f->disk : d->disk;
+    f->inodes = f->inodes ? f->inodes : d->inodes;
+    f->pids = f->pids ? f->pids : d->pids;
+    f->open_files = f->open_files ? f->open_files : d->open_files;
+}
+
+/* Takes everything and starts the child. On failure nothing is left but what end.c takes away for an entry with a pid. */
+static int claim_all(struct keeper *k, struct claim *c, struct entry *e, struct err *err)
+{
+    if (!k->common->landlock) {
+        if (!(c->ask->flags & KEEPER_BEST_EFFORT))
+            return err_set(err, ERR_HOST, 0, "this kernel has no Landlock (ABI %d or newer)", LANDLOCK_ABI_FLOOR);
+        degrade(c, "landlock: not in this kernel");
+    }
+    if (open_template(k, c->full.template, &c->layer, err) < 0 || take_range(k, c, err) < 0)
+        return -1;
+    e->range = c->range.fd >= 0 ? c->range.base : 0;
+    if (take_cgroup(k, c, err) < 0 || make_control(k, e->id, &c->control, err) < 0 || write_record(k, c, err) < 0)
+        return -1;
+    return start(k, c, e, err);
+}
+
+static void release(struct keeper *k, struct claim *c, struct entry *e, bool failed)
+{
+    if (failed && e->pidfd < 0) { /* no process: nothing to wait for */
+        char name[KEEPER_ID_MAX + 8];
+        name_socket(e->id, name);
+        if (c->control >= 0)
+            (void)unlinkat(KEEPER_FD_RUN, name, 0);
+        (void)cgroup_destroy(&c->cgroup);
+        claims_drop(k->ranges, e->range);
+        journal_remove(k->journal, e->id);
+    }
+    cgroup_close(&c->cgroup);
+    idrange_release(&c->range); /* init keeps it mapped, keeper holds it besides */
+    const int fds[] = {c->layer, c->control, c->oom};
+    for (size_t i = 0; i < ARRAY_LEN(fds); i++)
+        if (fds[i] >= 0)
+            (void)close(fds[i]);
+}
+
+static void answer_known(struct keeper *k, struct entry *e, const struct waiter *w)
+{
+    struct keeper_reply r = {.error = KEEPER_EXISTS};
+    if (e->life == LIFE_STARTING) { /* asked again after a new connection: the answer goes there */
+        e->creator = *w;
+        return;
+    }
+    if (e->life != LIFE_LIVE) {
+        r.error = KEEPER_FAILED;
+        (void)snprintf(r.text, sizeof r.text, "a sandbox with this id has ended; ids are used once");
+    } else {
+        r.init_pid = (uint32_t)e->pid;
+        (void)snprintf(r.tier, sizeof r.tier, "%s", e->own_root ? "container" : "process");
+        memcpy(r.degraded, e->degraded, sizeof r.degraded);
+    }
+    asker_answer(k, w, &r);
+}
+
+static void say_full(struct keeper *k, const struct waiter *w, const char *text)
+{
+    struct keeper_reply r = {.error = KEEPER_CAPACITY};
+    (void)snprintf(r.text, sizeof r.text, "%s", text);
+    asker_answer(k, w, &r);
+}
+
+void create_begin(struct keeper *k, const struct keeper_create *ask, const struct waiter *w)
+{
+    struct claim c = {.ask = ask, .range = {.fd = -1}, .layer = -1, .control = -1, .oom = -1};
+    struct err err = {0};
+    struct entry *e = entry_find(k, ask->id);
+    if (e) {
+        answer_known(k, e, w);
+        return;
+    }
+    if (k->nlive + k->nstarting + k->nending >= k->config->max_sandboxes || !(e = entry_new(k, ask->id))) {
+        say_full(k, w, "this node runs as many sandboxes as it may");
+        return;
+    }
+    entry_set(k, e, LIFE_STARTING);
+    e->creator = *w;
+    e->deadline_ms = ask->deadline_ms;
+    e->own_root = strcmp(ask->template, "host") != 0;
+    fill_in(k, &c);
+    int r = claim_all(k, &c, e, &err);
+    memcpy(e->degraded, c.degraded, sizeof e->degraded);
+    release(k, &c, e, r < 0);
+    if (r == 0) {
+        keeper_wake_at(k, e->since_ms + KEEPER_START_MS);
+        return;
+    }
+    e->failure_code = error_of(&err);
+    (void)snprintf(e->failure, sizeof e->failure, "%.*s", (int)sizeof e->failure - 1, err.msg);
+    if (e->pidfd >= 0) {
+        end_begin(k, e, KEEPER_DIED_KILLED);
+        return;
+    }
+    struct keeper_reply reply = {.error = e->failure_code};
+    memcpy(reply.text, e->failure, sizeof reply.text);
+    asker_answer(k, &e->creator, &reply);
+    entry_free(k, e);
+}
+
+static int commit(struct keeper *k, struct entry *e, struct err *err)
+{
+    struct journal_record r;
+    unsigned char go = INIT_SYNC_COMMIT;
+    if (send(e->box.sync, &go, 1, MSG_NOSIGNAL) != 1)
+        return err_set(err, ERR_SETUP, errno, "commit the sandbox");
+    if (journal_read(k->journal, e->id, &r) < 0)
+        return err_set(err, ERR_SETUP, errno, "read the journal record of %s", e->id);
+    r.state = JOURNAL_LIVE;
+    return journal_update(k->journal, &r, err);
+}
+
+/* The sync socket has something, or its time is over. */
+void create_sync(struct keeper *k, struct entry *e)
+{
+    unsigned char said = 0;
+    struct err err = {0};
+    ssize_t n = recv(e->box.sync, &said, 1, MSG_DONTWAIT);
+    int r = -1;
+    if (n < 0 && errno == EAGAIN) {
+        if (keeper_now_ms() < e->since_ms + KEEPER_START_MS)
+            return;
+        const char *stage = wall_stage_name((enum wall_stage)e->box.shared->stage);
+        (void)err_set(&err, ERR_SETUP, 0, "the sandbox was not ready within %d s; it stands at stage %s",
+                      KEEPER_START_MS / 1000, stage);
+    } else if (n == 1 && said == INIT_SYNC_READY) {
+        r = commit(k, e, &err);
+    } else {
+        (void)wall_box_why(&e->box, &err);
+    }
+    wall_box_settle(&e->box);
+    if (r < 0) {
+        e->failure_code = error_of(&err);
+        (void)snprintf(e->failure, sizeof e->failure, "%.*s", (int)sizeof e->failure - 1, err.msg);
+        end_begin(k, e, KEEPER_DIED_KILLED);
+        return;
+    }
+    struct waiter w = e->creator;
+    e->creator = (struct waiter){0};
+    entry_set(k, e, LIFE_LIVE);
+    keeper_wake_at(k, e->deadline_ms);
+    struct keeper_reply reply = {.error = KEEPER_OK, .init_pid = (uint32_t)e->pid};
+    (void)snprintf(reply.tier, sizeof reply.tier, "%s", e->own_root ? "container" : "process");
+    memcpy(reply.degraded, e->degraded, sizeof reply.degraded);
+    asker_answer(k, &w, &reply);
+}

@@ -1,0 +1,152 @@
+#include "keeper/journal.h"
+
+#include <dirent.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <stddef.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "base/cleanup.h"
+#include "base/fd.h"
+#include "base/mem.h"
+#include "keeper/request.h"
+#include "os/cgroup.h"
+
+_Static_assert(sizeof(struct journal_record) <= 4096, "a record is written within one page");
+
+static const char magic[8] = "hutchJ1";
+#define TEMP   ".new"
+#define GROUPS ".groups"
+enum { GROUPS_MAX = 1 << 20 };
+
+int journal_open(int run_dir, struct err *err)
+{
+    if (mkdirat(run_dir, "journal", 0700) < 0 && errno != EEXIST)
+        return err_set(err, ERR_SETUP, errno, "make the journal in the run directory");
+    int fd = openat(run_dir, "journal", O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+    return fd < 0 ? err_set(err, ERR_SETUP, errno, "open the journal in the run directory") : fd;
+}
+
+static uint64_t sum_of(const struct journal_record *r)
+{
+    const unsigned char *p = (const unsigned char *)r;
+    uint64_t h = UINT64_C(0xcbf29ce484222325);
+    for (size_t i = 0; i < offsetof(struct journal_record, sum); i++)
+        h = (h ^ p[i]) * UINT64_C(0x100000001b3);
+    return h;
+}
+
+static void seal(struct journal_record *r)
+{
+    memcpy(r->magic, magic, sizeof magic);
+    r->sum = sum_of(r);
+}
+
+static bool ended(const char *s, size_t room) { return strnlen(s, room) < room; }
+
+bool journal_valid(const struct journal_record *r)
+{
+    return memcmp(r->magic, magic, sizeof magic) == 0 && r->sum == sum_of(r) && r->state >= JOURNAL_STARTING &&
+           r->state <= JOURNAL_DEAD && keeper_id_valid(r->id) && ended(r->template, sizeof r->template) &&
+           ended(r->boot, sizeof r->boot) && ended(r->cgroup, sizeof r->cgroup);
+}
+
+static int put(int dir, const char *name, int flags, const struct journal_record *r)
+{
+    _cleanup_close_ int fd = openat(dir, name, O_WRONLY | O_NOFOLLOW | O_CLOEXEC | flags, 0600);
+    if (fd < 0)
+        return -1;
+    ssize_t n = pwrite(fd, r, sizeof *r, 0);
+    if (n >= 0 && (size_t)n != sizeof *r)
+        errno = ENOSPC;
+    return n == sizeof *r ? 0 : -1;
+}
+
+int journal_write(int dir, struct journal_record *r, struct err *err)
+{
+    seal(r);
+    if (put(dir, TEMP, O_CREAT | O_TRUNC, r) < 0 || renameat(dir, TEMP, dir, r->id) < 0)
+        return err_set(err, ERR_SETUP, errno, "write the journal record of %s", r->id);
+    return 0;
+}
+
+int journal_update(int dir, struct journal_record *r, struct err *err)
+{
+    seal(r);
+    if (put(dir, r->id, 0, r) < 0)
+        return err_set(err, ERR_SETUP, errno, "change the journal record of %s", r->id);
+    return 0;
+}
+
+int journal_read(int dir, const char *id, struct journal_record *ret)
+{
+    _cleanup_close_ int fd = openat(dir, id, O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC);
+    if (fd < 0)
+        return -1;
+    ssize_t n = pread(fd, ret, sizeof *ret, 0);
+    if (n < 0)
+        return -1;
+    if (n != sizeof *ret || !journal_valid(ret) || strcmp(ret->id, id) != 0) {
+        errno = EBADMSG;
+        return -1;
+    }
+    return 0;
+}
+
+void journal_remove(int dir, const char *id) { (void)unlinkat(dir, id, 0); }
+
+int journal_each(int dir, void (*each)(void *arg, const char *name, const struct journal_record *r), void *arg,
+                 struct err *err)
+{
+    int copy = openat(dir, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    _cleanup_closedir_ DIR *d = copy < 0 ? NULL : fdopendir(copy);
+    struct dirent *e;
+    if (!d) {
+        if (copy >= 0)
+            (void)close(copy);
+        return err_set(err, ERR_SETUP, errno, "read the journal");
+    }
+    while ((e = readdir(d)) != NULL) {
+        struct journal_record r;
+        if (strcmp(e->d_name, TEMP) == 0)
+            (void)unlinkat(dir, TEMP, 0);
+        if (e->d_name[0] != '.')
+            each(arg, e->d_name, journal_read(dir, e->d_name, &r) == 0 ? &r : NULL);
+    }
+    return 0;
+}
+
+void journal_boot_id(char ret[JOURNAL_BOOT])
+{
+    _cleanup_buf_ struct buf b = {0};
+    (void)fd_read_file(AT_FDCWD, "/proc/sys/kernel/random/boot_id", 256, &b);
+    (void)snprintf(ret, JOURNAL_BOOT, "%.*s", (int)strcspn(buf_str(&b), "\n"), buf_str(&b));
+}
+
+int journal_groups(int dir, struct strv *ret)
+{
+    _cleanup_buf_ struct buf b = {0};
+    if (fd_read_file(dir, GROUPS, GROUPS_MAX, &b) < 0)
+        return errno == ENOENT ? 0 : -1;
+    for (const char *p = buf_str(&b); *p;) {
+        size_t n = strcspn(p, "\n");
+        if (p[0] == '/' && n < CGROUP_DIR_MAX)
+            strv_take(ret, xstrndup(p, n));
+        p += n + (p[n] == '\n');
+    }
+    return 0;
+}
+
+int journal_put_groups(int dir, const struct strv *groups, struct err *err)
+{
+    _cleanup_buf_ struct buf b = {0};
+    for (size_t i = 0; i < groups->n; i++)
+        buf_addf(&b, "%s\n", groups->v[i]);
+    _cleanup_close_ int fd = openat(dir, TEMP, O_WRONLY | O_CREAT | O_TRUNC | O_NOFOLLOW | O_CLOEXEC, 0600);
+    if (fd < 0 || fd_write_all(fd, buf_str(&b), b.n) < 0 || renameat(dir, TEMP, dir, GROUPS) < 0)
+        return err_set(err, ERR_SETUP, errno, "note the cgroups in the journal");
+    return 0;
+}

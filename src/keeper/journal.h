@@ -1,0 +1,63 @@
+/* journal.h - what keeper must know again after it was killed: one small file per sandbox in RUN/journal.
+ *
+ * A record is written before the sandbox's first process exists, and changed by single writes of less than a page, so a
+ * killed keeper leaves either the old or the new one. The run directory does not survive a boot; nothing is synced.
+ */
+#ifndef HUTCH_KEEPER_JOURNAL_H
+#define HUTCH_KEEPER_JOURNAL_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "base/err.h"
+#include "base/strv.h"
+#include "keeper/proto.h"
+
+enum journal_state { JOURNAL_STARTING = 1, JOURNAL_LIVE, JOURNAL_DEAD };
+enum { JOURNAL_CGROUP_MAX = 2816, JOURNAL_BOOT = 40 };
+
+struct journal_record {
+    char magic[8];
+    uint32_t state; /* enum journal_state */
+    uint32_t flags; /* of struct keeper_create */
+    char id[KEEPER_ID_MAX];
+    char template[KEEPER_TEMPLATE_MAX];
+    char boot[JOURNAL_BOOT]; /* boot id of the kernel */
+    uint32_t pid;            /* of init; 0 until it is known */
+    uint32_t range;          /* first id of its range; 0 if it has none */
+    uint64_t start;          /* start time of pid, in clock ticks */
+    uint64_t pidfd_ino;      /* inode of its pidfd where that names the process; else 0 */
+    uint64_t deadline_ms;
+    uint64_t memory, disk;
+    uint32_t cpu_milli;
+    /* dead */
+    uint32_t cause;
+    int32_t status;
+    uint32_t pad;
+    uint64_t at_unix_ms;
+    struct keeper_usage usage;
+    char cgroup[JOURNAL_CGROUP_MAX]; /* as cgroup_save() gives it */
+    uint64_t sum;                    /* of everything before */
+};
+
+/* Opens RUN/journal, made if needed. Descriptor or -1. */
+int journal_open(int run_dir, struct err *err);
+/* A new record, by rename. */
+int journal_write(int dir, struct journal_record *r, struct err *err);
+/* Changes one that is there. */
+int journal_update(int dir, struct journal_record *r, struct err *err);
+/* -1 with errno: ENOENT, or EBADMSG if it is not a whole record of that name. */
+int journal_read(int dir, const char *id, struct journal_record *ret);
+void journal_remove(int dir, const char *id);
+/* Calls `each` for every name in the journal; r is NULL if it is not a record. */
+int journal_each(int dir, void (*each)(void *arg, const char *name, const struct journal_record *r), void *arg,
+                 struct err *err);
+/* The cgroups in which keepers of this run directory made those of sandboxes: found again from wherever one looks. */
+int journal_groups(int dir, struct strv *ret);
+int journal_put_groups(int dir, const struct strv *groups, struct err *err);
+/* The running kernel's boot id; "" if it cannot be read. */
+void journal_boot_id(char ret[JOURNAL_BOOT]);
+/* Checks the bytes of a record: magic, sum, every string ended, the id valid. Pure. */
+bool journal_valid(const struct journal_record *r);
+
+#endif

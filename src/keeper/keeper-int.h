@@ -1,0 +1,158 @@
+/* keeper-int.h - shared by the files of keeper/ only.
+ *
+ * Everything about sandboxes and clients lives in one mapping (struct keeper) that the kernel leaves out of a clone
+ * (MADV_DONTFORK): no sandbox's init has a copy of another one's data. What a child needs is in struct keeper_common.
+ */
+#ifndef HUTCH_KEEPER_KEEPER_INT_H
+#define HUTCH_KEEPER_KEEPER_INT_H
+
+#include <linux/filter.h>
+
+#include "init/init.h"
+#include "keeper/journal.h"
+#include "keeper/keeper.h"
+#include "keeper/proto.h"
+#include "keeper/request.h"
+#include "os/cgroup.h"
+#include "wall/box.h"
+
+#define KEEPER_GROUP "hutch" /* the cgroup around all sandboxes */
+
+enum {
+    KEEPER_CONNS = 16,
+    KEEPER_OUT = 512 << 10,   /* bytes waiting for one client; one that lets more pile up is dropped */
+    KEEPER_WAITERS = 4,       /* requests that wait for the end of one sandbox */
+    KEEPER_STARTING_MAX = 32, /* creates under way; further requests wait in their sockets */
+    KEEPER_STARTING_RESUME = 24,
+    KEEPER_START_MS = 10000, /* a create that takes longer is given up */
+    KEEPER_END_MS = 20000,   /* a kill that takes longer is answered with what is left, and goes on */
+    KEEPER_PLACES_MAX = 40,
+    KEEPER_BUCKETS = 8192,
+};
+
+/* Made once; the same in every child. */
+struct keeper_common {
+    struct wall_box_world world;
+    struct cgroup_info cgroups;        /* `own` is the group all sandboxes are in */
+    struct cgroup_info cgroups_around; /* where that group is */
+    char boot[JOURNAL_BOOT];
+    const struct sock_filter *filter[2]; /* [strict] */
+    size_t nfilter[2];
+    struct init_place host_places[KEEPER_PLACES_MAX], own_places[4];
+    size_t nhost_places, nown_places;
+    char *wipe;
+    size_t wipe_len;
+    bool landlock;
+};
+
+enum life { LIFE_NONE, LIFE_STARTING, LIFE_LIVE, LIFE_ENDING, LIFE_DEAD };
+
+struct waiter {
+    uint32_t conn, conn_gen; /* conn + 1; 0: nobody */
+    uint64_t request;
+};
+
+struct entry {
+    enum life life;
+    uint32_t gen, next; /* next: index + 1 in its bucket or in the free list */
+    char id[KEEPER_ID_MAX];
+    pid_t pid;
+    int pidfd;
+    bool child;     /* ours to reap */
+    bool asked;     /* ENDING: by a request; nothing is kept of it */
+    bool gone;      /* ENDING: init is gone */
+    bool reaped;    /* ENDING: and its status is known, or will not be; the rest is being taken away */
+    bool told_late; /* ENDING: waiters were told that it takes long */
+    uint32_t range;
+    uint32_t cause;
+    int32_t status;
+    uint64_t deadline_ms, since_ms, at_unix_ms;
+    struct keeper_usage usage;
+    struct waiter waiters[KEEPER_WAITERS];
+    /* STARTING */
+    struct wall_box box;
+    struct waiter creator;
+    char degraded[200];
+    char failure[KEEPER_TEXT_MAX];
+    uint32_t failure_code;
+    bool own_root;
+};
+
+struct conn {
+    int fd; /* -1: free */
+    uint32_t gen;
+    uint32_t head, used; /* of the ring below: records of a length and a message */
+    bool blocked;
+    unsigned char out[KEEPER_OUT];
+};
+
+struct keeper {
+    const struct keeper_config *config;
+    struct keeper_common *common;
+    int epoll, timer, journal, ranges;
+    uint64_t timer_at;
+    bool paused; /* no request is read until some creates are done */
+    uint32_t nlive, nstarting, nending, ndead;
+    uint32_t free_list, buckets[KEEPER_BUCKETS];
+    uint32_t nentries; /* entries ever used */
+    struct conn conns[KEEPER_CONNS];
+    struct entry entries[2 * KEEPER_SANDBOXES_MAX];
+};
+
+enum event_kind { EVENT_LISTENER = 1, EVENT_TIMER, EVENT_CONN, EVENT_PIDFD, EVENT_SYNC };
+
+/* setup.c */
+int setup_process(const struct keeper_config *c, struct err *err); /* sealed copy, outer namespace, lock; may exec */
+void setup_tie(void);                                              /* to the supervisor: dies with it */
+int setup_common(const struct keeper_config *c, struct keeper_common *ret, struct err *err);
+
+/* loop.c */
+uint64_t keeper_now_ms(void); /* CLOCK_BOOTTIME */
+int keeper_watch(struct keeper *k, int fd, uint32_t events, enum event_kind kind, uint32_t gen, uint32_t index);
+void keeper_wake_at(struct keeper *k, uint64_t at_ms);
+
+/* table.c */
+struct entry *entry_find(struct keeper *k, const char *id);
+struct entry *entry_new(struct keeper *k, const char *id); /* NULL: full */
+void entry_free(struct keeper *k, struct entry *e);
+void entry_set(struct keeper *k, struct entry *e, enum life life); /* keeps the counts */
+static inline uint32_t entry_index(const struct keeper *k, const struct entry *e) { return (uint32_t)(e - k->entries); }
+
+/* asker.c */
+void asker_accept(struct keeper *k);
+void asker_event(struct keeper *k, uint32_t index, uint32_t events);
+void asker_pause(struct keeper *k, bool on);
+void asker_answer(struct keeper *k, const struct waiter *w, struct keeper_reply *r);
+void asker_tell_death(struct keeper *k, const struct entry *e);
+void asker_handle(struct keeper *k, uint32_t index, const void *p, size_t n);
+
+/* create.c */
+void create_begin(struct keeper *k, const struct keeper_create *c, const struct waiter *w);
+void create_sync(struct keeper *k, struct entry *e);
+
+/* end.c */
+void end_begin(struct keeper *k, struct entry *e, enum keeper_cause cause);
+void end_pidfd(struct keeper *k, struct entry *e);
+/* Retries what could not be taken away yet; when to come again (UINT64_MAX: no need). */
+uint64_t end_tick(struct keeper *k);
+void end_wait(struct keeper *k, struct entry *e, const struct waiter *w);
+void end_forget(struct keeper *k, struct entry *e);
+
+/* usage.c */
+void usage_read(const struct journal_record *r, bool alive, struct keeper_usage *ret);
+
+/* claims.c: one lock description of keeper's own besides each init's; shared locks, so that both hold. */
+int claims_open(struct err *err);
+int claims_hold(int ranges, const struct idrange *taken, uint32_t base);
+void claims_drop(int ranges, uint32_t base);
+
+/* adopt.c */
+int adopt_all(struct keeper *k, struct err *err);
+/* Whether the process in the record is alive and the same: its pidfd, or -1. */
+int adopt_pidfd(const struct journal_record *r, const char *boot);
+/* Whether this is the name of a sandbox's cgroup whose keeper (in our pid namespace) is dead. */
+bool keeper_leaf_orphaned(const char *name);
+/* Whether anybody listens on that socket. */
+bool keeper_socket_alive(int dir, const char *name);
+
+#endif

@@ -1,0 +1,43 @@
+/* keeper.h - the privileged process that makes sandboxes, ends them, and finds them again after it was killed.
+ *
+ * Single-threaded and small, because every sandbox's init is a copy of it. It parses fixed-layout messages only (proto.h),
+ * resolves no path that a tenant chose, holds no secret. It keeps one descriptor per sandbox, the pidfd.
+ */
+#ifndef HUTCH_KEEPER_KEEPER_H
+#define HUTCH_KEEPER_KEEPER_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <sys/types.h>
+
+#include "base/err.h"
+
+/* Descriptors that the supervisor hands over. */
+enum { KEEPER_FD_SOCKET = 3, KEEPER_FD_RUN = 4, KEEPER_FD_STATE = 5 };
+enum { KEEPER_SANDBOXES_MAX = 4096 /* as many as there are id ranges */ };
+
+struct keeper_config {
+    gid_t front_gid; /* may connect to the sockets of sandboxes; (gid_t)-1: nobody but the owner */
+    uint32_t max_sandboxes;
+    uint32_t cpu_milli, pids, open_files; /* defaults */
+    uint64_t memory, disk, inodes;
+    bool attached;         /* do as kernels before 6.15 must: the host's tree stays mounted in keeper's namespace */
+    const char *templates; /* directory; NULL: STATE/templates */
+    char **argv;           /* as main() got them: executed again, and wiped in init */
+    size_t argc;
+};
+
+/* Runs until killed or until the supervisor closes the socket. Returns only with an error. */
+int keeper_run(const struct keeper_config *c, struct err *err);
+
+/* What is left of sandboxes that nobody knows: told one by one, removed if asked. Never touches what lives. */
+struct keeper_gc {
+    const char *run, *state;
+    bool remove;
+    void (*found)(void *arg, const char *what, const char *name, const char *why, bool removed);
+    void *arg;
+};
+int keeper_gc(const struct keeper_gc *g, struct err *err);
+
+#endif

@@ -1,0 +1,139 @@
+/* loop.c - keeper's own small loop: one epoll set, one timer. */
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/epoll.h>
+#include <sys/mman.h>
+#include <sys/timerfd.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "base/cleanup.h"
+#include "keeper/keeper-int.h"
+
+enum { EVENTS = 64 };
+
+uint64_t keeper_now_ms(void)
+{
+    struct timespec t;
+    (void)clock_gettime(CLOCK_BOOTTIME, &t);
+    return (uint64_t)t.tv_sec * 1000 + (uint64_t)t.tv_nsec / 1000000;
+}
+
+int keeper_watch(struct keeper *k, int fd, uint32_t events, enum event_kind kind, uint32_t gen, uint32_t index)
+{
+    struct epoll_event ev = {.events = events};
+    ev.data.u64 = (uint64_t)kind << 56 | (uint64_t)(gen & 0xffffff) << 32 | index;
+    return epoll_ctl(k->epoll, EPOLL_CTL_ADD, fd, &ev);
+}
+
+/* The one timer stands at the earliest moment anything is due. */
+void keeper_wake_at(struct keeper *k, uint64_t at_ms)
+{
+    if (k->timer_at && k->timer_at <= at_ms)
+        return;
+    struct itimerspec t = {.it_value = {.tv_sec = (time_t)(at_ms / 1000), .tv_nsec = (long)(at_ms % 1000) * 1000000}};
+    if (t.it_value.tv_sec == 0 && t.it_value.tv_nsec == 0)
+        t.it_value.tv_nsec = 1;
+    k->timer_at = at_ms;
+    (void)timerfd_settime(k->timer, TFD_TIMER_ABSTIME, &t, NULL);
+}
+
+static void due(struct keeper *k)
+{
+    uint64_t now = keeper_now_ms(), next = UINT64_MAX;
+    k->timer_at = 0;
+    for (uint32_t i = 0; i < k->nentries; i++) {
+        struct entry *e = &k->entries[i];
+        if (e->life == LIFE_LIVE && e->deadline_ms <= now)
+            end_begin(k, e, KEEPER_DIED_TTL);
+        if (e->life == LIFE_STARTING && e->since_ms + KEEPER_START_MS <= now)
+            create_sync(k, e);
+        uint64_t at = e->life == LIFE_LIVE       ? e->deadline_ms
+                      : e->life == LIFE_STARTING ? e->since_ms + KEEPER_START_MS
+                                                 : UINT64_MAX;
+        if (at < next)
+            next = at;
+    }
+    uint64_t again = end_tick(k);
+    next = again < next ? again : next;
+    if (next != UINT64_MAX)
+        keeper_wake_at(k, next);
+}
+
+static void entry_event(struct keeper *k, enum event_kind kind, uint32_t gen, uint32_t index)
+{
+    struct entry *e = &k->entries[index];
+    if (e->gen != gen || e->life == LIFE_NONE)
+        return;
+    if (kind == EVENT_SYNC && e->life == LIFE_STARTING)
+        create_sync(k, e);
+    else if (kind == EVENT_PIDFD)
+        end_pidfd(k, e);
+}
+
+static void dispatch(struct keeper *k, const struct epoll_event *ev)
+{
+    enum event_kind kind = (enum event_kind)(ev->data.u64 >> 56);
+    uint32_t gen = (uint32_t)(ev->data.u64 >> 32) & 0xffffff, index = (uint32_t)ev->data.u64;
+    uint64_t ticks;
+    switch (kind) {
+    case EVENT_LISTENER:
+        asker_accept(k);
+        break;
+    case EVENT_TIMER:
+        (void)read(k->timer, &ticks, sizeof ticks);
+        due(k);
+        break;
+    case EVENT_CONN:
+        if (k->conns[index].fd >= 0 && (k->conns[index].gen & 0xffffff) == gen)
+            asker_event(k, index, ev->events);
+        break;
+    default:
+        entry_event(k, kind, gen, index);
+        break;
+    }
+}
+
+static int begin(struct keeper *k, struct err *err)
+{
+    k->epoll = epoll_create1(EPOLL_CLOEXEC);
+    k->timer = timerfd_create(CLOCK_BOOTTIME, TFD_CLOEXEC | TFD_NONBLOCK);
+    if (k->epoll < 0 || k->timer < 0 || keeper_watch(k, KEEPER_FD_SOCKET, EPOLLIN, EVENT_LISTENER, 0, 0) < 0 ||
+        keeper_watch(k, k->timer, EPOLLIN, EVENT_TIMER, 0, 0) < 0)
+        return err_set(err, ERR_SETUP, errno, "watch keeper's socket");
+    for (unsigned i = 0; i < KEEPER_CONNS; i++)
+        k->conns[i].fd = -1;
+    k->journal = journal_open(KEEPER_FD_RUN, err);
+    if (k->journal < 0)
+        return -1;
+    k->ranges = -1;
+    if (!k->common->world.rootless && (k->ranges = claims_open(err)) < 0)
+        return -1;
+    return adopt_all(k, err);
+}
+
+int keeper_run(const struct keeper_config *c, struct err *err)
+{
+    static struct keeper_common common;
+    if (setup_process(c, err) < 0 || setup_common(c, &common, err) < 0)
+        return -1;
+    struct keeper *k =
+        mmap(NULL, sizeof *k, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+    if (k == MAP_FAILED || madvise(k, sizeof *k, MADV_DONTFORK) < 0)
+        return err_set(err, ERR_INTERNAL, errno, "map keeper's tables");
+    k->config = c;
+    k->common = &common;
+    if (begin(k, err) < 0)
+        return -1;
+    for (;;) {
+        struct epoll_event events[EVENTS];
+        int n = epoll_wait(k->epoll, events, EVENTS, -1);
+        if (n < 0 && errno != EINTR)
+            return err_set(err, ERR_INTERNAL, errno, "wait for requests");
+        for (int i = 0; i < n; i++)
+            dispatch(k, &events[i]);
+        if (k->paused && k->nstarting <= KEEPER_STARTING_RESUME)
+            asker_pause(k, false);
+    }
+}

@@ -1,0 +1,161 @@
+/* box-world.c - keeper's own root: as few mounts as possible, because every sandbox begins as a copy of them. */
+#include <errno.h>
+#include <fcntl.h>
+#include <sched.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/mount.h>
+#include <sys/stat.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#include "base/cleanup.h"
+#include "base/fd.h"
+#include "base/mem.h"
+#include "base/path.h"
+#include "os/mount.h"
+#include "wall/box-int.h"
+
+/* Directories of the new root, with their parents. */
+static int make_dirs(int root, const char *path)
+{
+    char part[CGROUP_DIR_MAX];
+    for (const char *p = path + 1; *p;) {
+        size_t n = strcspn(p, "/"), len = (size_t)(p - path) - 1 + n;
+        if (len >= sizeof part) {
+            errno = ENAMETOOLONG;
+            return -1;
+        }
+        memcpy(part, path + 1, len);
+        part[len] = '\0';
+        if (mkdirat(root, part, 0755) < 0 && errno != EEXIST)
+            return -1;
+        p += n + (p[n] == '/');
+    }
+    return openat(root, path + 1, O_PATH | O_DIRECTORY | O_CLOEXEC);
+}
+
+static int show(int root, const char *path, const char *src, unsigned flags, struct err *err)
+{
+    _cleanup_close_ int fd = mount_clone(AT_FDCWD, src, flags & MOUNT_RECURSIVE);
+    _cleanup_close_ int at = fd < 0 ? -1 : make_dirs(root, path);
+    if (at < 0 || mount_set(fd, "", flags | MOUNT_PRIVATE) < 0 || mount_attach(fd, at) < 0)
+        return err_set(err, ERR_SETUP, errno, "show %s in keeper's own root", src);
+    return 0;
+}
+
+/* One procfs that nothing covers must stay, or the kernel lets no sandbox mount its own. */
+static int take_proc(bool rootless)
+{
+    return rootless ? mount_clone(AT_FDCWD, "/proc", MOUNT_RECURSIVE)
+                    : mount_new_proc(MOUNT_NOSUID | MOUNT_NODEV | MOUNT_NOEXEC);
+}
+
+static int attach_proc(int root, int proc, struct err *err)
+{
+    _cleanup_close_ int at = make_dirs(root, "/proc");
+    return at < 0 || mount_attach(proc, at) < 0 ? err_set(err, ERR_SETUP, errno, "mount keeper's own /proc") : 0;
+}
+
+/* Without what is mounted in /dev, if the six devices are in /dev itself. */
+static int show_dev(int root, struct err *err)
+{
+    struct stat st;
+    if (show(root, "/dev", "/dev", MOUNT_NOSUID | MOUNT_NOEXEC, err) < 0)
+        return show(root, "/dev", "/dev", MOUNT_RECURSIVE | MOUNT_NOSUID | MOUNT_NOEXEC, err);
+    if (fstatat(root, "dev/null", &st, 0) == 0 && S_ISCHR(st.st_mode))
+        return 0;
+    return show(root, "/dev", "/dev", MOUNT_RECURSIVE | MOUNT_NOSUID | MOUNT_NOEXEC, err);
+}
+
+static int fill(int root, const struct wall_box_places *p, struct err *err)
+{
+    static const char *const own[] = {BOX_SCRATCH, BOX_NEW, BOX_HOST, "/tmp"};
+    for (size_t i = 0; i < ARRAY_LEN(own); i++)
+        if (mkdirat(root, own[i] + 1, 0755) < 0)
+            return err_set(err, ERR_SETUP, errno, "make %s in keeper's own root", own[i]);
+    if (show_dev(root, err) < 0 ||
+        show(root, "/etc", "/etc", MOUNT_RO | MOUNT_RECURSIVE | MOUNT_NOSUID | MOUNT_NODEV, err) < 0 ||
+        show(root, "/templates", p->templates, MOUNT_RO | MOUNT_RECURSIVE | MOUNT_NODEV, err) < 0)
+        return -1;
+    if (p->ranges && show(root, p->ranges, p->ranges, MOUNT_NOSUID | MOUNT_NODEV | MOUNT_NOEXEC, err) < 0)
+        return -1;
+    for (unsigned i = 0; i < p->info->nhier; i++)
+        if (show(root, p->info->hier[i].mount, p->info->hier[i].mount, MOUNT_NOSUID | MOUNT_NODEV | MOUNT_NOEXEC, err) <
+            0)
+            return -1;
+    return 0;
+}
+
+static int move_in(int host, const struct wall_box_places *p, const struct wall_box_world *w, struct err *err)
+{
+    _cleanup_close_ int root = mount_new_tmpfs(1 << 20, 256, 0755, MOUNT_NOSUID | MOUNT_NODEV);
+    _cleanup_close_ int proc = take_proc(w->rootless);
+    _cleanup_close_ int at = open("/proc", O_PATH | O_DIRECTORY | O_CLOEXEC);
+    if (root < 0 || proc < 0 || at < 0 || mount_attach(root, at) < 0)
+        return err_set(err, ERR_SETUP, errno, "make keeper's own root");
+    if (fill(root, p, err) < 0 || attach_proc(root, proc, err) < 0)
+        return -1;
+    _cleanup_close_ int place = openat(root, &BOX_HOST[1], O_PATH | O_DIRECTORY | O_CLOEXEC);
+    if (place < 0 || mount_attach(host, place) < 0)
+        return err_set(err, ERR_SETUP, errno, "attach the host's tree");
+    if (fchdir(root) < 0 || syscall(SYS_pivot_root, ".", ".") < 0 || umount2(".", MNT_DETACH) < 0 || chdir("/") < 0)
+        return err_set(err, ERR_SETUP, errno, "move into keeper's own root");
+    return 0;
+}
+
+int wall_box_rootless(struct wall_box_world *w, struct err *err)
+{
+    _cleanup_buf_ struct buf b = {0};
+    unsigned inside, outside, count;
+    if (fd_read_file(AT_FDCWD, "/proc/self/uid_map", 4096, &b) < 0)
+        return err_set(err, ERR_SETUP, errno, "read /proc/self/uid_map");
+    if (sscanf(buf_str(&b), "%u %u %u", &inside, &outside, &count) != 3)
+        return err_set(err, ERR_SETUP, 0, "/proc/self/uid_map makes no sense");
+    w->nids = 0;
+    w->rootless = !(inside == 0 && outside == 0 && count == UINT32_MAX);
+    if (!w->rootless)
+        return 0;
+    for (const char *line = buf_str(&b); line && *line; line = strchr(line, '\n') ? strchr(line, '\n') + 1 : NULL)
+        if (sscanf(line, "%u %u %u", &inside, &outside, &count) == 3 && inside == w->nids)
+            w->nids += count;
+    if (w->nids > IDRANGE_COUNT)
+        w->nids = IDRANGE_COUNT;
+    return 0;
+}
+
+int wall_box_world(const struct policy *policy, const struct wall_box_places *p, struct wall_box_world *ret,
+                   struct err *err)
+{
+    struct wall_box_world w = {.templates = -1, .host = -1};
+    struct plan *plan = NULL;
+    if (wall_box_rootless(&w, err) < 0 || box_host_plan(policy, p, &plan, err) < 0)
+        return -1;
+    int r = 0;
+    if (unshare(CLONE_NEWNS) < 0 || mount_set(AT_FDCWD, "/", MOUNT_RECURSIVE | MOUNT_PRIVATE) < 0)
+        r = err_set(err, ERR_SETUP, errno, "make keeper's own mount namespace");
+    _cleanup_close_ int host = r < 0 ? -1 : mount_clone(AT_FDCWD, "/", MOUNT_RECURSIVE);
+    if (r == 0 && host < 0)
+        r = err_set(err, ERR_SETUP, errno, "copy the host's tree");
+    if (r == 0)
+        r = move_in(host, p, &w, err);
+    if (r == 0)
+        r = box_host_cover(plan, p, &w, err);
+    plan_free(plan);
+    if (r < 0)
+        return -1;
+    static const struct origin builtin = {.level = LEVEL_BUILTIN};
+    static const struct plan_op tmp = {.kind = OP_TMPFS,
+                                       .type = TYPE_DIR,
+                                       .path = (char *)(uintptr_t) "/tmp",
+                                       .writable = true,
+                                       .mode = 01777,
+                                       .origin = &builtin};
+    w.plain.ops = (struct plan_op *)(uintptr_t)&tmp;
+    w.plain.nops = 1;
+    w.templates = open("/templates", O_PATH | O_DIRECTORY | O_CLOEXEC);
+    if (w.templates < 0)
+        return err_set(err, ERR_SETUP, errno, "open the directory of templates");
+    *ret = w;
+    return 0;
+}

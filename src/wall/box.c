@@ -1,0 +1,217 @@
+/* box.c - keeper's side of one sandbox: clone, ids, the mounts that need its privilege. */
+#include "wall/box.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <inttypes.h>
+#include <linux/sched.h>
+#include <sched.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/mount.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <sys/syscall.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "base/cleanup.h"
+#include "base/fd.h"
+#include "os/idmap.h"
+#include "os/mount.h"
+#include "wall/box-int.h"
+
+/* The kernel counts inotify instances, pending signals and the like per user of the namespace's *creator*: with the first id
+ * of its range as effective uid, every sandbox has counts of its own. Capabilities stay (SECBIT_NO_SETUID_FIXUP). */
+static int be_owner(const struct wall_box_spec *s, bool on)
+{
+    return s->range ? (int)syscall(SYS_setresuid, -1, on ? s->range->base : 0, -1) : 0;
+}
+
+static int clone_child(const struct wall_box_spec *s, struct wall_box *b, int inner, int tree, struct err *err)
+{
+    int pidfd = -1, into = s->cgroup ? cgroup_into_fd(s->cgroup) : -1;
+    struct clone_args args = {
+        .flags = CLONE_NEWUSER | CLONE_NEWNS | CLONE_NEWPID | CLONE_NEWIPC | CLONE_NEWUTS | CLONE_PIDFD |
+                 CLONE_CLEAR_SIGHAND | (into >= 0 ? CLONE_INTO_CGROUP : 0),
+        .pidfd = (uint64_t)(uintptr_t)&pidfd,
+        .exit_signal = SIGCHLD,
+        .cgroup = into >= 0 ? (uint64_t)into : 0,
+    };
+    if (be_owner(s, true) < 0)
+        return err_set(err, ERR_SETUP, errno, "set-up failed at clone: take on the sandbox's uid");
+    long pid = syscall(SYS_clone3, &args, sizeof args);
+    if (pid == 0)
+        box_inside(s, b->shared, inner, tree);
+    int saved = errno;
+    if (be_owner(s, false) < 0)
+        abort(); /* keeper must not go on with a foreign uid */
+    if (pid < 0 && (saved == ENOSPC || saved == EPERM))
+        return err_set(err, ERR_HOST, saved, "this host refuses new user namespaces (see `hutch doctor`)");
+    if (pid < 0)
+        return err_set(err, ERR_SETUP, saved, "set-up failed at clone: start the sandbox's first process");
+    b->pid = (pid_t)pid;
+    b->pidfd = pidfd;
+    return 0;
+}
+
+/* In keeper's own user namespace id 0 is the user who started it: a sandbox over the host's tree does without that id. One
+ * with a root of its own needs it, because files of the template belong to it. */
+static int map_rootless(const struct wall_box_spec *s, pid_t pid, struct err *err)
+{
+    static const char *const maps[] = {"uid_map", "gid_map"};
+    unsigned skip = s->layer < 0;
+    char path[64], line[64];
+    /* An extent may not span two of the outer namespace: the user's own id is one. */
+    (void)snprintf(line, sizeof line, skip ? "0 1 %u\n" : "0 0 1\n1 1 %u\n", s->world->nids - 1);
+    for (unsigned i = 0; i < 2; i++) {
+        (void)snprintf(path, sizeof path, "/proc/%d/%s", (int)pid, maps[i]);
+        if (fd_put(AT_FDCWD, path, line) < 0)
+            return err_set(err, ERR_SETUP, errno, "set-up failed at ids: write %s", path);
+    }
+    return 0;
+}
+
+static int map_ids(const struct wall_box_spec *s, pid_t pid, struct err *err)
+{
+    struct idmap map = {0};
+    if (!s->range)
+        return map_rootless(s, pid, err);
+    if (!idmap_add(&map, 0, s->range->base, s->range->count))
+        return err_set(err, ERR_INTERNAL, 0, "the id range is not valid");
+    return idmap_write(pid, &map, &map, false, err) < 0 ? err_wrap(err, "set-up failed at ids") : 0;
+}
+
+/* What hangs at BOX_SCRATCH is the upper layer's tmpfs, with the template's root at "l". */
+static int fill_scratch(const struct wall_box_spec *s, int scratch, pid_t pid, struct err *err)
+{
+    uid_t base = s->range ? s->range->base : 0;
+    char path[64];
+    _cleanup_close_ int layer = mount_clone(s->layer, "", 0);
+    if (layer < 0)
+        return err_set(err, ERR_SETUP, errno, "set-up failed at mounts: take the template's root");
+    if (s->range) {
+        (void)snprintf(path, sizeof path, "/proc/%d/ns/user", (int)pid);
+        _cleanup_close_ int userns = open(path, O_RDONLY | O_CLOEXEC);
+        if (userns < 0 || mount_idmap(layer, userns, 0) < 0)
+            return err_set(err, ERR_HOST, errno, "the file system of the templates cannot map ids");
+    }
+    if (mkdirat(scratch, "u", 0755) < 0 || mkdirat(scratch, "w", 0755) < 0 || mkdirat(scratch, "l", 0755) < 0 ||
+        fchownat(scratch, "u", base, base, 0) < 0)
+        return err_set(err, ERR_SETUP, errno, "set-up failed at mounts: make the upper layer");
+    _cleanup_close_ int at = openat(scratch, "l", O_PATH | O_CLOEXEC);
+    if (at < 0 || mount_set(layer, "", MOUNT_RO | MOUNT_NODEV) < 0 || mount_attach(layer, at) < 0)
+        return err_set(err, ERR_SETUP, errno, "set-up failed at mounts: attach the template's root");
+    return 0;
+}
+
+/* Root: the overlay belongs to the initial user namespace, so renames of directories work as anywhere; its lower layer is
+ * idmapped and its upper one is in memory that the sandbox's cgroup is charged for. */
+static int make_overlay(const struct wall_box_spec *s, pid_t pid, struct err *err)
+{
+    static const char *const lower[] = {BOX_SCRATCH "/l"};
+    _cleanup_close_ int scratch = mount_new_tmpfs(s->disk, s->inodes, 0755, MOUNT_NODEV);
+    _cleanup_close_ int at = open(BOX_SCRATCH, O_PATH | O_DIRECTORY | O_CLOEXEC);
+    if (scratch < 0 || at < 0 || mount_attach(scratch, at) < 0)
+        return err_set(err, ERR_SETUP, errno, "set-up failed at mounts: make the upper layer");
+    int overlay = -1, r = fill_scratch(s, scratch, pid, err);
+    if (r == 0) {
+        overlay = mount_new_overlay(lower, 1, BOX_SCRATCH "/u", BOX_SCRATCH "/w", s->world->rootless, MOUNT_NODEV);
+        if (overlay < 0)
+            (void)err_set(err, ERR_SETUP, errno, "set-up failed at mounts: make the overlay");
+    }
+    if (umount2(BOX_SCRATCH, MNT_DETACH) < 0) /* the overlay keeps what it needs */
+        abort();
+    return overlay;
+}
+
+static int hand_over(const struct wall_box_spec *s, const struct wall_box *b, struct err *err)
+{
+    struct box_go go = {.version = 1};
+    _cleanup_close_ int root = -1;
+    if (map_ids(s, b->pid, err) < 0)
+        return -1;
+    if (s->layer >= 0 && (root = make_overlay(s, b->pid, err)) < 0)
+        return -1;
+    if (fd_send(b->sync, &go, sizeof go, &root, root >= 0 ? 1 : 0) < 0)
+        return err_set(err, ERR_SETUP, errno, "set-up failed at mounts: hand them to the sandbox");
+    return 0;
+}
+
+/* Nothing of it runs yet but our own code up to a socket: SIGKILL ends it at once. */
+static void undo(struct wall_box *b, struct err *err)
+{
+    if (b->pid > 0) {
+        (void)syscall(SYS_pidfd_send_signal, b->pidfd, SIGKILL, NULL, 0);
+        while (waitpid(b->pid, NULL, 0) < 0 && errno == EINTR) {
+        }
+        if (b->shared->failed) /* the child's own words are closer to the cause than a broken socket */
+            *err = b->shared->err;
+        (void)close(b->pidfd);
+    }
+    wall_box_settle(b);
+    *b = WALL_BOX_INIT;
+}
+
+int wall_box_start(const struct wall_box_spec *spec, struct wall_box *ret, struct err *err)
+{
+    int pair[2], tree = -1;
+    struct wall_box b = WALL_BOX_INIT;
+    const struct wall_box_world *w = spec->world;
+    if (spec->layer < 0) {
+        tree =
+            w->host >= 0 ? mount_clone(w->host, "", MOUNT_RECURSIVE) : mount_clone(AT_FDCWD, BOX_HOST, MOUNT_RECURSIVE);
+        if (tree < 0)
+            return err_set(err, ERR_SETUP, errno, "set-up failed at mounts: copy the host's tree");
+    }
+    b.shared = mmap(NULL, sizeof *b.shared, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+    if (b.shared == MAP_FAILED || socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, pair) < 0) {
+        (void)err_set(err, ERR_SETUP, errno, "set-up failed at clone: make a socket pair");
+        if (b.shared != MAP_FAILED)
+            (void)munmap(b.shared, sizeof *b.shared);
+        if (tree >= 0)
+            (void)close(tree);
+        return -1;
+    }
+    b.sync = pair[0];
+    int r = clone_child(spec, &b, pair[1], tree, err);
+    (void)close(pair[1]);
+    if (tree >= 0)
+        (void)close(tree);
+    /* Sandboxes that are cloned while this one is being built get no copy of the page. */
+    if (r == 0 && madvise(b.shared, sizeof *b.shared, MADV_DONTFORK) < 0)
+        r = err_set(err, ERR_SETUP, errno, "set-up failed at clone: keep the shared page to two processes");
+    if (r == 0)
+        r = hand_over(spec, &b, err);
+    if (r < 0) {
+        undo(&b, err);
+        return -1;
+    }
+    *ret = b;
+    return 0;
+}
+
+int wall_box_why(const struct wall_box *b, struct err *err)
+{
+    if (b->shared && b->shared->failed) {
+        *err = b->shared->err;
+        return -1;
+    }
+    const char *stage = b->shared ? wall_stage_name((enum wall_stage)b->shared->stage) : "?";
+    (void)err_set(err, ERR_SETUP, 0, "set-up failed at %s: the sandbox's first process ended", stage);
+    (void)snprintf(err->stage, sizeof err->stage, "%s", stage);
+    return -1;
+}
+
+void wall_box_settle(struct wall_box *b)
+{
+    if (b->sync >= 0)
+        (void)close(b->sync);
+    if (b->shared)
+        (void)munmap(b->shared, sizeof *b->shared);
+    b->sync = -1;
+    b->shared = NULL;
+}

@@ -1,0 +1,86 @@
+/* box.h - long-lived sandboxes: the same wall as wall.h, without a command. keeper makes them, init (pid 1) lives in them.
+ *
+ * A *world* is made once per keeper: a mount namespace of its own with next to nothing in it (what a clone has to copy),
+ * one procfs that nothing covers, the host's tree with everything denied already covered, and the directory of templates.
+ * After that a sandbox costs one clone and a handful of mounts, and no path of the host is looked up again.
+ *
+ * wall_box_start() never waits for the sandbox: it clones, writes the id maps, makes the mounts that need keeper's
+ * privilege, hands them over and returns. The child builds the rest and calls its entry function, which tells over the
+ * sync socket that it is ready. Whoever holds the other end of that socket decides: until something was sent on it, its
+ * end makes the child exit.
+ */
+#ifndef HUTCH_WALL_BOX_H
+#define HUTCH_WALL_BOX_H
+
+#include <stdbool.h>
+#include <stdint.h>
+#include <sys/types.h>
+
+#include "base/err.h"
+#include "os/cgroup.h"
+#include "os/idrange.h"
+#include "policy/plan.h"
+#include "wall/wall.h"
+
+/* Descriptors of the child when its entry function is called; 0 to 2 are /dev/null, nothing else is open. */
+enum { WALL_BOX_CONTROL = 3, WALL_BOX_SYNC, WALL_BOX_OOM, WALL_BOX_SCORE /* own oom_score_adj */, WALL_BOX_FDS };
+enum { WALL_BOX_USER = 1000 }; /* `user` of the host template */
+
+struct wall_box_world {
+    bool rootless;     /* in a user namespace made for this user's sandboxes; idmapped mounts cannot be had */
+    uint32_t nids;     /* rootless: ids 0 .. nids - 1 exist */
+    int templates;     /* O_PATH, in our own mount namespace */
+    int host;          /* the host's tree, detached; -1: it hangs at /host (kernels before 6.15) */
+    struct plan plan;  /* private directories of a sandbox with the host's tree */
+    struct plan plain; /* of a sandbox with a root of its own */
+    unsigned nmasked;
+};
+
+struct wall_box_places {
+    const char *templates;          /* absolute path */
+    const char *const *hide;        /* more directories that the host template does not show; NULL-terminated */
+    const char *home;               /* of this user; NULL if there is none */
+    const struct cgroup_info *info; /* hierarchies that are needed later */
+    bool attached;                  /* keep the host's tree mounted, as kernels before 6.15 need it */
+    const char *ranges;             /* directory of the lock file of id ranges, shown at the same path; NULL: none */
+};
+
+/* Fills `rootless` and `nids` alone. */
+int wall_box_rootless(struct wall_box_world *w, struct err *err);
+/* Moves this process into its own mount namespace and prepares everything. Descriptors opened before stay usable for files,
+ * not for mounts. ERR_HOST or ERR_SETUP; the process is good for nothing then but to say so. */
+int wall_box_world(const struct policy *policy, const struct wall_box_places *p, struct wall_box_world *ret,
+                   struct err *err);
+
+struct wall_box_spec {
+    const struct wall_box_world *world;
+    int layer;                   /* root directory of a template, O_PATH; -1: the host's tree */
+    int control;                 /* listening socket of init */
+    int oom;                     /* the cgroup's file with counts of OOM kills, or -1 */
+    const struct idrange *range; /* root: its own ids; init keeps them taken. NULL: rootless */
+    const struct cgroup *cgroup; /* may be NULL */
+    bool strict;                 /* nothing set-uid works */
+    uint64_t disk, inodes;       /* of the private writable parts; not 0 */
+    uint64_t open_files, pids;   /* rlimits; 0 = leave */
+    const char *hostname;
+    /* Called in the child at the end; does not return. */
+    void (*entry)(const void *arg) __attribute__((noreturn));
+    const void *arg;
+};
+
+struct wall_box {
+    pid_t pid;
+    int pidfd, sync;
+    struct wall_shared *shared; /* the child's stage and error until it is ready */
+};
+#define WALL_BOX_INIT \
+    (struct wall_box) { .pid = -1, .pidfd = -1, .sync = -1, .shared = NULL }
+
+/* On failure the child is gone and reaped and *err names the stage. */
+int wall_box_start(const struct wall_box_spec *spec, struct wall_box *ret, struct err *err);
+/* The child failed or ended before it was ready: why. Always -1. */
+int wall_box_why(const struct wall_box *b, struct err *err);
+/* Set-up is over: closes sync and the shared page. pidfd and the child stay. */
+void wall_box_settle(struct wall_box *b);
+
+#endif

@@ -1,0 +1,204 @@
+"""Starts a keeper by hand, as the supervisor does, and speaks its protocol (src/keeper/proto.h)."""
+import contextlib
+import ctypes
+import os
+import pathlib
+import shutil
+import signal
+import socket
+import subprocess
+import tempfile
+import time
+
+ID, TEMPLATE, TEXT, LIST = 40, 72, 400, 200
+CREATE, KILL, DEADLINE, USAGE, LIST_TYPE, FORGET = range(1, 7)
+REPLY, ITEMS, DIED = 100, 101, 102
+OK, BAD_REQUEST, NO_TEMPLATE, NO_SANDBOX, EXISTS, CAPACITY, HOST, FAILED = range(8)
+STRICT, BEST_EFFORT = 1, 2
+CAUSES = ("unknown", "ttl", "oom", "init", "killed", "boot")
+u32, u64, i32 = ctypes.c_uint32, ctypes.c_uint64, ctypes.c_int32
+
+
+class Head(ctypes.Structure):
+    _fields_ = [("version", u32), ("type", u32), ("request", u64)]
+
+
+class Create(ctypes.Structure):
+    _fields_ = [("head", Head), ("id", ctypes.c_char * ID), ("template", ctypes.c_char * TEMPLATE),
+                ("hostname", ctypes.c_char * 64), ("flags", u32), ("cpu_milli", u32), ("memory", u64), ("disk", u64),
+                ("inodes", u64), ("pids", u32), ("open_files", u32), ("deadline_ms", u64)]
+
+
+class Simple(ctypes.Structure):
+    _fields_ = [("head", Head), ("id", ctypes.c_char * ID)]
+
+
+class Deadline(ctypes.Structure):
+    _fields_ = [("head", Head), ("id", ctypes.c_char * ID), ("deadline_ms", u64)]
+
+
+class Usage(ctypes.Structure):
+    _fields_ = [(name, u64) for name in
+                ("cpu_user_us", "cpu_system_us", "memory", "memory_peak", "memory_limit", "disk_used", "disk_limit",
+                 "inodes_used", "pids", "pids_peak", "oom_kills", "throttled_us")] + [("cpu_milli", u32), ("have", u32)]
+
+
+class Reply(ctypes.Structure):
+    _fields_ = [("head", Head), ("error", u32), ("text", ctypes.c_char * TEXT), ("tier", ctypes.c_char * 16),
+                ("degraded", ctypes.c_char * 200), ("init_pid", u32), ("usage", Usage)]
+
+
+class Item(ctypes.Structure):
+    _fields_ = [("id", ctypes.c_char * ID), ("alive", u32), ("cause", u32), ("deadline_ms", u64)]
+
+
+class Items(ctypes.Structure):
+    _fields_ = [("head", Head), ("n", u32), ("more", u32), ("item", Item * LIST)]
+
+
+class Death(ctypes.Structure):
+    _fields_ = [("head", Head), ("id", ctypes.c_char * ID), ("cause", u32), ("status", i32), ("at_unix_ms", u64),
+                ("usage", Usage)]
+
+
+def boottime_ms():
+    return time.clock_gettime_ns(time.CLOCK_BOOTTIME) // 1000000
+
+
+class Client:
+    def __init__(self, path):
+        self.sock = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        self.sock.settimeout(20)
+        self.sock.connect(path)
+        self.deaths, self.answers, self.number = {}, {}, 0
+
+    def close(self):
+        self.sock.close()
+
+    def send(self, message, kind):
+        self.number += 1
+        message.head = Head(1, kind, self.number)
+        self.sock.send(bytes(message))
+        return self.number
+
+    def receive(self):
+        data = self.sock.recv(65536)
+        if not data:
+            raise EOFError("keeper closed the connection")
+        head = Head.from_buffer_copy(data)
+        if head.type == DIED:
+            death = Death.from_buffer_copy(data)
+            self.deaths[death.id.decode()] = death
+        else:
+            self.answers.setdefault(head.request, []).append({REPLY: Reply, ITEMS: Items}[head.type].from_buffer_copy(data))
+
+    def wait(self, number):
+        while number not in self.answers:
+            self.receive()
+        return self.answers.pop(number)[0]
+
+    def wait_death(self, box, seconds=10):
+        self.sock.settimeout(seconds)
+        while box not in self.deaths:
+            self.receive()
+        self.sock.settimeout(20)
+        return self.deaths[box]
+
+    def begin(self, box, template="host", seconds=600, **fields):
+        message = Create(id=box.encode(), template=template.encode(), deadline_ms=boottime_ms() + int(seconds * 1000))
+        for name, value in fields.items():
+            setattr(message, name, value.encode() if isinstance(value, str) else value)
+        return self.send(message, CREATE)
+
+    def create(self, box, template="host", seconds=600, **fields):
+        return self.wait(self.begin(box, template, seconds, **fields))
+
+    def kill(self, box):
+        return self.wait(self.send(Simple(id=box.encode()), KILL))
+
+    def usage(self, box):
+        return self.wait(self.send(Simple(id=box.encode()), USAGE))
+
+    def deadline(self, box, at_ms):
+        return self.wait(self.send(Deadline(id=box.encode(), deadline_ms=at_ms), DEADLINE))
+
+    def forget(self, box):
+        self.send(Simple(id=box.encode()), FORGET)
+
+    def list(self):
+        number, found = self.send(Simple(), LIST_TYPE), {}
+        while True:
+            while not self.answers.get(number):
+                self.receive()
+            page = self.answers[number].pop(0)
+            for item in page.item[:page.n]:
+                found[item.id.decode()] = item
+            if not page.more:
+                del self.answers[number]
+                return found
+
+
+class Keeper:
+    """One keeper with directories of its own. `demote`: called in the child before exec (another user)."""
+
+    def __init__(self, program, arguments=(), owner=None, demote=None, home=None):
+        self.program, self.arguments, self.demote, self.home = program, list(arguments), demote, home
+        self.dir = pathlib.Path(tempfile.mkdtemp(prefix="hutch-keeper-", dir=home or "/run"))
+        self.run, self.state = self.dir / "run", self.dir / "state"
+        os.chmod(self.dir, 0o755)
+        self.run.mkdir(mode=0o710)
+        self.state.mkdir(mode=0o755)
+        if owner:
+            for path in (self.dir, self.run, self.state):
+                os.chown(path, *owner)
+        self.process = None
+
+    def start(self):
+        listener = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        path = self.run / "keeper.sock"
+        path.unlink(missing_ok=True)
+        listener.bind(str(path))
+        os.chmod(path, 0o666)
+        listener.listen(16)
+        run, state = os.open(self.run, os.O_RDONLY), os.open(self.state, os.O_RDONLY)
+
+        def prepare():
+            if self.demote:
+                self.demote()
+            high = [os.dup2(fd, 60 + i) for i, fd in enumerate((listener.fileno(), run, state))]
+            for i, fd in enumerate(high):
+                os.dup2(fd, 3 + i)
+            os.closerange(6, 256)
+
+        self.log = open(self.dir / "log", "a+")
+        self.process = subprocess.Popen([self.program, "keeper", *self.arguments], preexec_fn=prepare, close_fds=False,
+                                        stdin=subprocess.DEVNULL, stdout=self.log, stderr=self.log,
+                                        env={"HOME": self.home or "/root", "PATH": "/usr/bin:/bin:/usr/sbin:/sbin"})
+        listener.close()
+        os.close(run)
+        os.close(state)
+        return self
+
+    def client(self):
+        return Client(str(self.run / "keeper.sock"))
+
+    def kill9(self):
+        self.process.send_signal(signal.SIGKILL)
+        self.process.wait()
+
+    def log_text(self):
+        return (self.dir / "log").read_text()
+
+    def close(self):
+        """Ends every sandbox, then keeper."""
+        if self.process and self.process.poll() is None:
+            client = self.client()
+            for box in client.list():
+                client.kill(box)
+            client.close()
+            self.kill9()
+        shutil.rmtree(self.dir, ignore_errors=True)
+        for path, folders, _ in os.walk("/sys/fs/cgroup"):  # the group around all sandboxes; refused while one is in it
+            if "hutch" in folders:
+                with contextlib.suppress(OSError):
+                    os.rmdir(os.path.join(path, "hutch"))

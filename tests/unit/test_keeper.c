@@ -1,0 +1,199 @@
+/* keeper's pure parts: requests, journal records, claims of id ranges. */
+#include <fcntl.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "keeper/journal.h"
+#include "keeper/keeper-int.h"
+#include "keeper/request.h"
+#include "tests/lib/unit.h"
+
+static struct keeper_create good(void)
+{
+    struct keeper_create c = {.head = {.version = KEEPER_VERSION, .type = KEEPER_CREATE, .request = 7},
+                              .id = "box-1_A",
+                              .template = "host",
+                              .hostname = "a.b-c",
+                              .deadline_ms = 1};
+    return c;
+}
+
+static void refused(const void *p, size_t n, const char *names)
+{
+    union keeper_request q;
+    struct err err = {0};
+    assert_int_equal(keeper_request_parse(p, n, &q, &err), -1);
+    if (!strstr(err.msg, names))
+        fail_msg("\"%s\" does not name %s", err.msg, names);
+}
+
+static void test_good_requests(void **state)
+{
+    union keeper_request q;
+    struct err err = {0};
+    struct keeper_create c = good();
+    struct keeper_simple s = {.head = {.version = KEEPER_VERSION, .type = KEEPER_KILL}, .id = "x"};
+    (void)state;
+    assert_int_equal(keeper_request_parse(&c, sizeof c, &q, &err), 0);
+    assert_string_equal(q.create.id, "box-1_A");
+    c.memory = KEEPER_MEMORY_MIN;
+    c.flags = KEEPER_STRICT | KEEPER_BEST_EFFORT;
+    c.hostname[0] = '\0';
+    assert_int_equal(keeper_request_parse(&c, sizeof c, &q, &err), 0);
+    assert_int_equal(keeper_request_parse(&s, sizeof s, &q, &err), 0);
+    s.head.type = KEEPER_LIST;
+    s.id[0] = '\0';
+    assert_int_equal(keeper_request_parse(&s, sizeof s, &q, &err), 0);
+}
+
+static void test_refused_requests(void **state)
+{
+    struct keeper_create c = good();
+    struct keeper_deadline d = {.head = {.version = KEEPER_VERSION, .type = KEEPER_DEADLINE}, .id = "x"};
+    (void)state;
+    refused(&c, 3, "no head");
+    refused(&c, sizeof c - 1, "bytes");
+    refused(&c, sizeof c + 1, "bytes");
+    refused(&d, sizeof d, "deadline_ms");
+    c.head.version = 2;
+    refused(&c, sizeof c, "version");
+    c = good();
+    c.head.type = KEEPER_REPLY;
+    refused(&c, sizeof c, "type");
+    c = good();
+    c.deadline_ms = 0;
+    refused(&c, sizeof c, "deadline_ms");
+    c = good();
+    c.flags = 4;
+    refused(&c, sizeof c, "flags");
+    c = good();
+    c.memory = 1;
+    refused(&c, sizeof c, "memory");
+    c = good();
+    c.disk = UINT64_MAX;
+    refused(&c, sizeof c, "disk");
+    c = good();
+    c.pids = 1;
+    refused(&c, sizeof c, "pids");
+    c = good();
+    c.cpu_milli = UINT32_MAX;
+    refused(&c, sizeof c, "cpu_milli");
+}
+
+static void test_names(void **state)
+{
+    static const char *const bad[] = {"",         "-a",     "a/b", "a.b",   "..",     "a b",   "a\n",
+                                      "\xc3\xa4", "keeper", "api", "front", "egress", "a\x01", "%s"};
+    struct keeper_create c = good();
+    (void)state;
+    for (size_t i = 0; i < ARRAY_LEN(bad); i++) {
+        (void)snprintf(c.id, sizeof c.id, "%s", bad[i]);
+        refused(&c, sizeof c, "id");
+    }
+    memset(c.id, 'a', sizeof c.id); /* not ended */
+    refused(&c, sizeof c, "id");
+    c = good();
+    memset(c.template, 'a', sizeof c.template);
+    refused(&c, sizeof c, "template");
+    static const char *const templates[] = {"", "..", "a/b", "Host", "-x", "a.b"};
+    for (size_t i = 0; i < ARRAY_LEN(templates); i++) {
+        (void)snprintf(c.template, sizeof c.template, "%s", templates[i]);
+        refused(&c, sizeof c, "template");
+    }
+    c = good();
+    memset(c.hostname, 'a', sizeof c.hostname);
+    refused(&c, sizeof c, "hostname");
+    (void)snprintf(c.hostname, sizeof c.hostname, "a\nb");
+    refused(&c, sizeof c, "hostname");
+}
+
+struct seen {
+    unsigned records, broken;
+};
+
+static void count(void *arg, const char *name, const struct journal_record *r)
+{
+    struct seen *s = arg;
+    (void)name;
+    s->records += r != NULL;
+    s->broken += r == NULL;
+}
+
+static void test_journal(void **state)
+{
+    char dir[] = "/tmp/hutch-journal.XXXXXX";
+    struct err err = {0};
+    struct journal_record r = {.state = JOURNAL_STARTING, .id = "one", .template = "host", .cgroup = "1 /a\n"}, back;
+    struct seen seen = {0};
+    (void)state;
+    assert_non_null(mkdtemp(dir));
+    int run = open(dir, O_RDONLY | O_DIRECTORY | O_CLOEXEC), journal = journal_open(run, &err);
+    assert_true(journal >= 0);
+    assert_int_equal(journal_write(journal, &r, &err), 0);
+    assert_int_equal(journal_read(journal, "one", &back), 0);
+    assert_memory_equal(&r, &back, sizeof r);
+    r.state = JOURNAL_LIVE;
+    r.pid = 12;
+    assert_int_equal(journal_update(journal, &r, &err), 0);
+    assert_int_equal(journal_read(journal, "one", &back), 0);
+    assert_int_equal(back.pid, 12);
+    /* One bit, a cut record, another name: none is believed. */
+    int fd = openat(journal, "one", O_RDWR);
+    back.deadline_ms ^= 1;
+    assert_int_equal(pwrite(fd, &back, sizeof back, 0), sizeof back);
+    assert_int_equal(journal_read(journal, "one", &back), -1);
+    assert_int_equal(ftruncate(fd, 100), 0);
+    assert_int_equal(journal_read(journal, "one", &back), -1);
+    (void)close(fd);
+    assert_int_equal(journal_write(journal, &r, &err), 0);
+    assert_int_equal(linkat(journal, "one", journal, "two", 0), 0);
+    assert_int_equal(journal_read(journal, "two", &back), -1);
+    assert_int_equal(journal_each(journal, count, &seen, &err), 0);
+    assert_int_equal(seen.records, 1);
+    assert_int_equal(seen.broken, 1);
+    journal_remove(journal, "one");
+    journal_remove(journal, "two");
+    assert_int_equal(journal_read(journal, "one", &back), -1);
+    (void)unlinkat(run, "journal", AT_REMOVEDIR);
+    (void)close(journal);
+    (void)close(run);
+    (void)rmdir(dir);
+}
+
+/* init's shared lock and keeper's stand side by side; a write lock is refused until both are gone. */
+static void test_claims(void **state)
+{
+    char dir[] = "/tmp/hutch-claims.XXXXXX", path[64];
+    struct err err = {0};
+    struct idrange range;
+    (void)state;
+    assert_non_null(mkdtemp(dir));
+    assert_int_equal(idrange_take_in(dir, &range, &err), 0);
+    (void)snprintf(path, sizeof path, "%s/ranges", dir);
+    int keeper = open(path, O_RDWR | O_CLOEXEC), next = open(path, O_RDWR | O_CLOEXEC),
+        other = open(path, O_RDWR | O_CLOEXEC);
+    struct flock want = {
+        .l_type = F_WRLCK, .l_whence = SEEK_SET, .l_start = (range.base - IDRANGE_FIRST) / IDRANGE_COUNT, .l_len = 1};
+    assert_int_equal(claims_hold(keeper, &range, range.base), 0);
+    assert_int_equal(fcntl(other, F_OFD_SETLK, &want), -1);
+    (void)close(keeper); /* killed */
+    assert_int_equal(fcntl(other, F_OFD_SETLK, &want), -1);
+    assert_int_equal(claims_hold(next, NULL, range.base), 0);
+    idrange_release(&range); /* init died */
+    assert_int_equal(fcntl(other, F_OFD_SETLK, &want), -1);
+    claims_drop(next, range.base);
+    assert_int_equal(fcntl(other, F_OFD_SETLK, &want), 0);
+    (void)close(next);
+    (void)close(other);
+    (void)unlink(path);
+    (void)rmdir(dir);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_good_requests), cmocka_unit_test(test_refused_requests), cmocka_unit_test(test_names),
+        cmocka_unit_test(test_journal),       cmocka_unit_test(test_claims),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
