@@ -1,8 +1,10 @@
 /* boxes.h - the sandboxes of this node as front knows them, and their lives: create, bind, prolong, kill, die.
  *
- * A box is in memory from the moment its row is committed as `creating`; it is `running` once keeper made it and init took
- * its binding. Order of a create: admission (quota, limits) -> row -> keeper -> bind -> row `running` -> answer. Whatever
- * dies in between is found on the next start: a row without a sandbox is removed, a sandbox without a row is killed.
+ * A box is `creating` until keeper made it and init took its binding. Order of a create: admission (quota, limits) -> row
+ * `creating`, which is committed while keeper works -> keeper -> bind -> answer, once the row is on disk too; the row turns
+ * `running` afterwards. Whatever dies in between is found when front and keeper meet again: a row without a sandbox is
+ * removed, a sandbox without a row is killed, and of a row still `creating` init says whether it was bound (then nobody can
+ * have been told otherwise, and it lives) or not.
  */
 #ifndef HUTCH_FRONT_BOXES_H
 #define HUTCH_FRONT_BOXES_H
@@ -25,13 +27,13 @@ struct box {
     char mask_host[256];     /* Host sent to services inside; "" = as the client sent it */
     uint32_t https_ports[8]; /* services that speak TLS themselves */
     size_t nhttps_ports;
-    struct strv metadata;    /* k, v, k, v ... */
-    struct strv env;         /* "K=V" */
+    struct strv metadata; /* k, v, k, v ... */
+    struct strv env;      /* "K=V" */
     uint64_t started_unix_ms, end_unix_ms;
     uint32_t cpu_milli, pids;
     uint64_t memory, disk;
     char tier[16], degraded[200];
-    void *events; /* events.c: subscribers and history */
+    void *events;  /* events.c: subscribers and history */
     void *metrics; /* metrics.c: ring of samples */
     void *procs;   /* e2b: per-sandbox state of the dialect (watchers) */
 };
@@ -56,6 +58,12 @@ struct box_failure {
 };
 
 int boxes_load(struct front *f, struct err *err);
+void boxes_free(struct front *f);
+/* What keeperc_ops of this process must call. */
+void boxes_keeper_up(struct front *f);
+void boxes_keeper_down(struct front *f);
+void boxes_keeper_died(struct front *f, const struct keeper_death *d);
+size_t boxes_count(const struct front *f); /* creating and running */
 struct box *box_find(struct front *f, const char *id);
 /* Only if it is the principal's own and running; NULL otherwise, without telling which. */
 struct box *box_of(struct front *f, const struct principal *p, const char *id);
@@ -86,5 +94,9 @@ struct template_info {
 void templates_each(struct front *f, void (*each)(void *arg, const struct template_info *t), void *arg);
 /* Accepts "name", "name:default", "team/name", "e2bdev/base". False: no such template. */
 bool template_resolve(struct front *f, const char *name, struct template_info *ret);
+/* dir: of the templates, borrowed. */
+void templates_open(struct front *f, int dir);
+void templates_free(struct front *f);
+void template_spawned(struct front *f, const char *name);
 
 #endif

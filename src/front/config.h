@@ -7,33 +7,62 @@
 #include <stdbool.h>
 #include <stdint.h>
 
+#include "base/buf.h"
 #include "base/err.h"
 
+#define CONFIG_PATH "/etc/hutch/config.yaml" /* read if it is there and no other file is named */
+
+enum { CONFIG_PORT = 7070, CONFIG_TLS_PORT = 7443 };
+
 struct config {
-    char *state;       /* directory: store, templates, keys */
-    char *run;         /* directory: sockets, journal */
-    char *listen;      /* ADDR:PORT */
-    char *listen_tls;  /* ADDR:PORT or NULL */
-    char *domain;      /* NAME[:PORT] */
+    char *state;      /* directory: store, templates, keys */
+    char *run;        /* directory: sockets, journal */
+    char *listen;     /* ADDR:PORT */
+    char *listen_tls; /* ADDR:PORT or NULL */
+    char *domain;     /* NAME[:PORT] */
     char *tls_cert, *tls_key;
     bool tls_dev;
-    char *user;        /* front's user when started by root */
+    char *user; /* front's user when started by root */
     /* sandboxes */
     uint32_t default_cpu_milli, default_pids, default_open_files;
     uint64_t default_memory, default_disk, default_inodes;
     uint32_t default_timeout_s, max_timeout_s;
     uint32_t max_sandboxes; /* of the node */
     bool best_effort;
-    bool strict;       /* privilege inside; default computer */
-    char *templates;   /* directory of templates; default STATE/templates */
+    bool strict;     /* privilege inside; default computer */
+    char *templates; /* directory of templates; default STATE/templates */
+    bool build_base; /* make the template "base" if it is missing */
     /* limits of the HTTP side */
     uint32_t max_connections, max_connections_per_peer;
     uint64_t max_upload; /* bytes of one file upload; 0 = the sandbox's disk decides */
     /* logs */
     char *log_level;
+    uint64_t given; /* bit i: key i of the table was set by someone */
 };
 
-int config_load(const char *path /* NULL: built-in */, struct config *ret, struct err *err);
+/* Defaults, the file and what follows from them. path NULL: CONFIG_PATH if it exists, else built-in values. */
+int config_load(const char *path, struct config *ret, struct err *err);
 void config_done(struct config *c);
+
+/* The same in steps, for flags on top: start, file, text or set in any order, then finish. Errors name the place. */
+void config_start(struct config *c);
+int config_file(struct config *c, const char *path, struct err *err);
+int config_text(struct config *c, const char *text, size_t n, const char *name, struct err *err);
+/* key as in the file, with dots: "sandboxes.memory". `where` stands in messages ("--listen"). */
+int config_set(struct config *c, const char *key, const char *value, const char *where, struct err *err);
+/* Fills in what was left open and checks what belongs together. */
+int config_finish(struct config *c, struct err *err);
+
+/* Whether someone chose this value: a default that a host cannot enforce may be dropped, a choice may not. */
+bool config_given(const struct config *c, const char *key);
+
+/* As a file that reads back as the same configuration. With comments every key is there, with what it means, its default
+ * and its range; without, defaults that nobody changed are left out. */
+void config_show(const struct config *c, bool comments, struct buf *out);
+/* The table of docs/config.md. */
+void config_docs(struct buf *out);
+
+/* "ADDR:PORT", "[V6]:PORT", ":PORT" (all addresses) or "PORT" (loopback). host is written without brackets. */
+bool config_address(const char *text, char host[64], uint16_t *port);
 
 #endif

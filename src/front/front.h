@@ -20,6 +20,10 @@
 struct store;
 struct boxes;
 struct tenants;
+struct events;
+struct metrics;
+struct idseal;
+struct templates;
 
 struct front {
     struct loop *loop;
@@ -29,7 +33,13 @@ struct front {
     struct store *store;
     struct tenants *tenants; /* tenants.h */
     struct boxes *boxes;     /* boxes.h */
+    struct events *events;   /* events.h */
+    struct metrics *metrics; /* metrics.h */
+    struct idseal *ids;      /* idseal.h */
+    struct templates *templates;
     uint64_t started_ms;
+    char admin_digest[72]; /* SHA-256 of the operator's key; "" in tests */
+    char admin_hint[12];
 };
 
 /* api.c: the handler of every request: gateway, envd, E2B REST, native API, by host, headers and path. */

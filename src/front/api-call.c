@@ -1,0 +1,137 @@
+#include <assert.h>
+#include <stdio.h>
+#include <stdlib.h>
+
+#include "base/log.h"
+#include "base/mem.h"
+#include "front/api.h"
+
+static const struct http_stream_ops wrapped;
+
+struct api_call *api_call_of(const struct http_req *r)
+{
+    /* ops is the call's first member, so the pointer to it is the pointer to the call. */
+    assert(r->ops->end == wrapped.end);
+    return (struct api_call *)r->ops;
+}
+
+/* One record per request. Never the query: it may carry signatures and tokens. */
+static void log_end_of(const struct api_call *c, const char *how)
+{
+    struct log_line l;
+    char path[256];
+    if (!log_start(&l, c->status == 500 ? LOG_LEVEL_WARN : LOG_LEVEL_INFO, "request"))
+        return;
+    (void)snprintf(path, sizeof path, "%s", c->req->path);
+    log_request(&l, c->req->id);
+    log_str(&l, "method", c->req->method);
+    log_str(&l, "path", path);
+    log_u64(&l, "status", c->status);
+    log_u64(&l, "ms", loop_now(c->req->loop) - c->started);
+    log_u64(&l, "bytes", c->bytes);
+    log_str(&l, "peer", c->req->peer);
+    log_str(&l, "tenant", c->tenant[0] ? c->tenant : NULL);
+    log_str(&l, "sandbox", c->sandbox[0] ? c->sandbox : NULL);
+    log_str(&l, "end", how);
+    log_end(&l);
+}
+
+/* The call is over: the request goes back to its carrier as it came. */
+static void finish(struct api_call *c, const char *how)
+{
+    log_end_of(c, how);
+    c->req->ops = c->carrier;
+    for (size_t i = 0; i < API_PARAMS_MAX; i++)
+        free(c->param[i]);
+    free(c);
+}
+
+static void call_set(struct http_req *r, const char *name, const char *value)
+{
+    api_call_of(r)->carrier->set(r, name, value);
+}
+static void call_head(struct http_req *r, unsigned status, uint64_t length)
+{
+    struct api_call *c = api_call_of(r);
+    c->status = status;
+    c->carrier->head(r, status, length);
+}
+static bool call_write(struct http_req *r, const void *p, size_t n)
+{
+    struct api_call *c = api_call_of(r);
+    c->bytes += n;
+    return c->carrier->write(r, p, n);
+}
+static void call_end(struct http_req *r)
+{
+    struct api_call *c = api_call_of(r);
+    const struct http_stream_ops *carrier = c->carrier;
+    finish(c, NULL);
+    r->on_closed = NULL;
+    carrier->end(r);
+}
+static void call_abort(struct http_req *r)
+{
+    api_rewrap(r); /* on_closed follows, and the call ends there */
+    api_call_of(r)->carrier->abort(r);
+}
+static void call_pause(struct http_req *r, bool on) { api_call_of(r)->carrier->pause(r, on); }
+static bool call_upgrade(struct http_req *r)
+{
+    struct api_call *c = api_call_of(r);
+    if (!c->carrier->upgrade(r))
+        return false;
+    c->status = 101;
+    return true;
+}
+static size_t call_queued(const struct http_req *r) { return api_call_of(r)->carrier->queued(r); }
+
+static const struct http_stream_ops wrapped = {
+    .set = call_set,
+    .head = call_head,
+    .write = call_write,
+    .end = call_end,
+    .abort = call_abort,
+    .pause = call_pause,
+    .upgrade = call_upgrade,
+    .queued = call_queued,
+};
+
+static void call_closed(struct http_req *r)
+{
+    struct api_call *c = api_call_of(r);
+    if (c->closed)
+        c->closed(r);
+    finish(c, "closed");
+}
+
+struct api_call *api_begin(struct front *f, struct http_req *r)
+{
+    struct api_call *c = xcalloc(1, sizeof *c);
+    c->ops = wrapped;
+    c->carrier = r->ops;
+    c->req = r;
+    c->front = f;
+    c->started = loop_now(r->loop);
+    r->ops = &c->ops;
+    r->on_closed = call_closed;
+    return c;
+}
+
+void api_on_closed(struct http_req *r, void (*fn)(struct http_req *r))
+{
+    api_call_of(r)->closed = fn;
+    r->on_closed = call_closed;
+}
+
+void api_rewrap(struct http_req *r)
+{
+    if (r->on_closed != call_closed)
+        api_on_closed(r, r->on_closed);
+}
+
+void api_note_sandbox(struct http_req *r, const char *id)
+{
+    struct api_call *c = api_call_of(r);
+    (void)snprintf(c->sandbox, sizeof c->sandbox, "%s", id);
+}

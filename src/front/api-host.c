@@ -1,0 +1,177 @@
+#include <arpa/inet.h>
+#include <stdio.h>
+#include <string.h>
+#include <strings.h>
+
+#include "base/num.h"
+#include "base/text.h"
+#include "front/api.h"
+
+enum { HOST_MAX = 254 };
+
+/* The name of "name:port", "[v6]:port" or "name", in lower case, without a last dot. False: not a host at all. */
+static bool host_name(const char *authority, char ret[HOST_MAX])
+{
+    size_t n;
+    if (authority[0] == '[') {
+        const char *end = strchr(authority, ']');
+        if (!end || (end[1] != 0 && end[1] != ':'))
+            return false;
+        authority++;
+        n = (size_t)(end - authority);
+    } else {
+        n = strcspn(authority, ":");
+    }
+    while (n > 0 && authority[n - 1] == '.')
+        n--;
+    if (n == 0 || n >= HOST_MAX)
+        return false;
+    for (size_t i = 0; i < n; i++) {
+        char c = authority[i];
+        ret[i] = c >= 'A' && c <= 'Z' ? (char)(c - 'A' + 'a') : c;
+    }
+    ret[n] = 0;
+    return true;
+}
+
+static bool is_address(const char *host)
+{
+    struct in6_addr a;
+    return inet_pton(AF_INET, host, &a) == 1 || inet_pton(AF_INET6, host, &a) == 1;
+}
+
+/* What stands before ".<domain>" in host; NULL if host is not below the domain. "" for the domain itself. */
+static const char *below(const char *domain, const char *host, size_t *n)
+{
+    char own[HOST_MAX];
+    if (!domain || !host_name(domain, own))
+        return NULL;
+    size_t hn = strlen(host), dn = strlen(own);
+    if (strcmp(host, own) == 0) {
+        *n = 0;
+        return host;
+    }
+    if (hn <= dn + 1 || host[hn - dn - 1] != '.' || strcmp(host + hn - dn, own) != 0)
+        return NULL;
+    *n = hn - dn - 1;
+    return host;
+}
+
+static bool own_name(const char *domain, const char *host)
+{
+    size_t n;
+    if (strcmp(host, "localhost") == 0 || is_address(host))
+        return true;
+    const char *label = below(domain, host, &n);
+    return label &&
+           (n == 0 || (n == 3 && memcmp(label, "api", 3) == 0) || (n == 7 && memcmp(label, "sandbox", 7) == 0));
+}
+
+bool api_own_host(const char *domain, const char *authority)
+{
+    char host[HOST_MAX];
+    return host_name(authority, host) && own_name(domain, host);
+}
+
+bool api_sandbox_id(const char *s, size_t n, char ret[SANDBOX_ID_MAX])
+{
+    size_t i = 0;
+    for (; i < n && s[i] != '-'; i++) {
+        if (i >= SANDBOX_ID_MAX - 1 || !((s[i] >= 'a' && s[i] <= 'z') || (s[i] >= '0' && s[i] <= '9')))
+            return false;
+        ret[i] = s[i];
+    }
+    ret[i] = 0;
+    return i > 0;
+}
+
+static bool port_number(const char *s, size_t n, uint32_t *ret)
+{
+    char text[8];
+    int v;
+    if (n == 0 || n >= sizeof text)
+        return false;
+    memcpy(text, s, n);
+    text[n] = 0;
+    if (!num_int(text, 1, 65535, &v))
+        return false;
+    *ret = (uint32_t)v;
+    return true;
+}
+
+static void bad(struct api_target *t, const char *what)
+{
+    t->kind = API_BAD_TARGET;
+    (void)snprintf(t->text, sizeof t->text, "%s", what);
+}
+
+/* "<port>-<id>", the left-most label. */
+static void from_label(const char *label, size_t n, struct api_target *t)
+{
+    const char *dash = memchr(label, '-', n);
+    if (!dash || memchr(label, '.', n)) {
+        bad(t, "the host must be <port>-<sandbox id>.<domain>");
+        return;
+    }
+    if (!port_number(label, (size_t)(dash - label), &t->port)) {
+        bad(t, "the host names no valid port: it must be <port>-<sandbox id>.<domain> with a port from 1 to 65535");
+        return;
+    }
+    if (!api_sandbox_id(dash + 1, n - (size_t)(dash + 1 - label), t->sandbox)) {
+        bad(t, "the host names no valid sandbox id: lower-case letters and digits, at most 39");
+        return;
+    }
+    t->kind = API_SANDBOX;
+}
+
+static void from_headers(const char *id, const char *port, struct api_target *t)
+{
+    if (!id || !port)
+        bad(t, "the headers E2b-Sandbox-Id and E2b-Sandbox-Port go together; one is missing");
+    else if (!port_number(port, strlen(port), &t->port))
+        bad(t, "the header E2b-Sandbox-Port must be a number from 1 to 65535");
+    else if (!api_sandbox_id(id, strlen(id), t->sandbox))
+        bad(t, "the header E2b-Sandbox-Id must be lower-case letters and digits, at most 39");
+    else
+        t->kind = API_SANDBOX;
+}
+
+static bool has_signature(const char *query)
+{
+    for (const char *p = query; p && *p; p = strchr(p, '&'), p = p ? p + 1 : NULL)
+        if (strncmp(p, "signature=", 10) == 0)
+            return true;
+    return false;
+}
+
+void api_classify(const char *domain, const struct http_req *r, struct api_target *ret)
+{
+    char host[HOST_MAX];
+    size_t n = 0;
+    memset(ret, 0, sizeof *ret);
+    if (!r->authority || !host_name(r->authority, host)) {
+        bad(ret, "the request names no host");
+        return;
+    }
+    if (own_name(domain, host)) {
+        const char *id = http_field(&r->fields, "e2b-sandbox-id"), *port = http_field(&r->fields, "e2b-sandbox-port");
+        if (id || port)
+            from_headers(id, port, ret);
+        else if (strcmp(r->path, "/files") == 0 && has_signature(r->query))
+            ret->kind = API_SIGNED;
+        else
+            ret->kind = API_CONTROL;
+        return;
+    }
+    const char *label = below(domain, host, &n);
+    if (label) {
+        from_label(label, n, ret);
+        return;
+    }
+    ret->kind = API_MISDIRECTED;
+    struct buf shown = {0};
+    text_add_safe(&shown, host, 80);
+    (void)snprintf(ret->text, sizeof ret->text, "this node does not answer for the host '%s'; it is '%s'",
+                   buf_str(&shown), domain ? domain : "localhost");
+    buf_done(&shown);
+}

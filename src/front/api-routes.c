@@ -1,0 +1,109 @@
+#include "base/cleanup.h"
+#include "base/mem.h"
+#include "front/api.h"
+#include "front/e2b/e2b.h"
+#include "front/native.h"
+#include "http/router.h"
+
+#define READ  0
+#define WRITE API_CHANGES
+
+/* docs/openapi.json describes each of these; a unit test compares the two. */
+static const struct api_route routes[] = {
+    {"GET", "/health", e2b_health, 0, API_OPEN},
+    {"POST", "/sandboxes", e2b_create_v1, SCOPE_SANDBOXES, WRITE},
+    {"POST", "/v2/sandboxes", e2b_create_v2, SCOPE_SANDBOXES, WRITE},
+    {"GET", "/sandboxes", e2b_list_v1, SCOPE_SANDBOXES, READ},
+    {"GET", "/v2/sandboxes", e2b_list_v2, SCOPE_SANDBOXES, READ},
+    {"GET", "/sandboxes/metrics", e2b_metrics_many, SCOPE_SANDBOXES, READ},
+    {"GET", "/sandboxes/{id}", e2b_get, SCOPE_SANDBOXES, READ},
+    {"DELETE", "/sandboxes/{id}", e2b_kill, SCOPE_SANDBOXES, WRITE},
+    {"POST", "/sandboxes/{id}/timeout", e2b_timeout, SCOPE_SANDBOXES, WRITE},
+    {"POST", "/sandboxes/{id}/refreshes", e2b_refresh, SCOPE_SANDBOXES, WRITE},
+    {"POST", "/sandboxes/{id}/connect", e2b_connect_v1, SCOPE_SANDBOXES, WRITE},
+    {"POST", "/v2/sandboxes/{id}/connect", e2b_connect_v2, SCOPE_SANDBOXES, WRITE},
+    {"GET", "/sandboxes/{id}/metrics", e2b_metrics, SCOPE_SANDBOXES, READ},
+    {"GET", "/sandboxes/{id}/logs", e2b_logs, SCOPE_SANDBOXES, READ},
+    {"GET", "/v2/sandboxes/{id}/logs", e2b_logs_v2, SCOPE_SANDBOXES, READ},
+    {"GET", "/templates", e2b_templates, SCOPE_TEMPLATES | SCOPE_SANDBOXES, READ},
+    {"GET", "/v2/templates", e2b_templates, SCOPE_TEMPLATES | SCOPE_SANDBOXES, READ},
+    {"GET", "/templates/aliases/{alias}", e2b_template_alias, SCOPE_TEMPLATES | SCOPE_SANDBOXES, READ},
+    {"GET", "/templates/{id}", e2b_template, SCOPE_TEMPLATES | SCOPE_SANDBOXES, READ},
+    {"GET", "/templates/{id}/tags", e2b_template_tags, SCOPE_TEMPLATES | SCOPE_SANDBOXES, READ},
+    {"GET", "/teams", e2b_teams, 0, READ},
+    /* Known to E2B's clients, and not here yet. */
+    {"POST", "/sandboxes/{id}/pause", e2b_not_yet, 0, WRITE},
+    {"POST", "/sandboxes/{id}/resume", e2b_not_yet, 0, WRITE},
+    {"POST", "/sandboxes/{id}/snapshots", e2b_not_yet, 0, WRITE},
+    {"POST", "/sandboxes/{id}/fork", e2b_not_yet, 0, WRITE},
+    {"PUT", "/sandboxes/{id}/network", e2b_not_yet, 0, WRITE},
+    {"GET", "/snapshots", e2b_not_yet, 0, READ},
+    {"POST", "/templates", e2b_not_yet, 0, WRITE},
+    {"POST", "/v2/templates", e2b_not_yet, 0, WRITE},
+    {"POST", "/v3/templates", e2b_not_yet, 0, WRITE},
+    {"POST", "/templates/tags", e2b_not_yet, 0, WRITE},
+    {"DELETE", "/templates/tags", e2b_not_yet, 0, WRITE},
+    {"POST", "/templates/{id}", e2b_not_yet, 0, WRITE},
+    {"PATCH", "/templates/{id}", e2b_not_yet, 0, WRITE},
+    {"DELETE", "/templates/{id}", e2b_not_yet, 0, WRITE},
+    {"PATCH", "/v2/templates/{id}", e2b_not_yet, 0, WRITE},
+    {"GET", "/templates/{id}/files/{hash}", e2b_not_yet, 0, READ},
+    {"POST", "/templates/{id}/builds/{build}", e2b_not_yet, 0, WRITE},
+    {"POST", "/v2/templates/{id}/builds/{build}", e2b_not_yet, 0, WRITE},
+    {"GET", "/templates/{id}/builds/{build}/status", e2b_not_yet, 0, READ},
+    {"GET", "/templates/{id}/builds/{build}/logs", e2b_not_yet, 0, READ},
+    {"GET", "/volumes", e2b_not_yet, 0, READ},
+    {"POST", "/volumes", e2b_not_yet, 0, WRITE},
+    {"GET", "/volumes/{id}", e2b_not_yet, 0, READ},
+    {"DELETE", "/volumes/{id}", e2b_not_yet, 0, WRITE},
+    {"GET", "/secrets", e2b_not_yet, 0, READ},
+    {"POST", "/secrets", e2b_not_yet, 0, WRITE},
+    {"GET", "/secrets/{id}", e2b_not_yet, 0, READ},
+    {"POST", "/secrets/{id}", e2b_not_yet, 0, WRITE},
+    {"DELETE", "/secrets/{id}", e2b_not_yet, 0, WRITE},
+    /* Our own. */
+    {"GET", "/v1/openapi.json", native_openapi, 0, API_OPEN},
+    {"GET", "/v1/capabilities", native_capabilities, 0, READ},
+    {"GET", "/v1/node", native_node, SCOPE_ADMIN, READ},
+    {"GET", "/v1/sandboxes/{id}/events", native_events, SCOPE_SANDBOXES, READ},
+    {"GET", "/v1/tenants", native_tenants, SCOPE_ADMIN, READ},
+    {"POST", "/v1/tenants", native_tenant_put, SCOPE_ADMIN, WRITE},
+    {"DELETE", "/v1/tenants/{id}", native_tenant_remove, SCOPE_ADMIN, WRITE},
+    {"GET", "/v1/keys", native_keys, SCOPE_ADMIN, READ},
+    {"POST", "/v1/keys", native_key_create, SCOPE_ADMIN, WRITE},
+    {"DELETE", "/v1/keys/{id}", native_key_remove, SCOPE_ADMIN, WRITE},
+    {"POST", "/v1/stop-all", native_stop_all, SCOPE_ADMIN, WRITE},
+};
+
+const struct api_route *api_routes(size_t *n)
+{
+    *n = ARRAY_LEN(routes);
+    return routes;
+}
+
+enum api_match api_match(const char *method, const char *path, const struct api_route **ret,
+                         char *param[API_PARAMS_MAX], struct buf *allow)
+{
+    static struct route table[ARRAY_LEN(routes)]; /* the same routes as the router wants them */
+    static struct route_params params;            /* large; front has one loop */
+    struct route_match m;
+    if (!table[0].method)
+        for (size_t i = 0; i < ARRAY_LEN(routes); i++)
+            table[i] = (struct route){.method = routes[i].method, .pattern = routes[i].pattern};
+    route_find(table, ARRAY_LEN(table), method, path, &m, &params);
+    switch (m.result) {
+    case ROUTE_NOT_FOUND:
+        return API_NO_PATH;
+    case ROUTE_METHOD:
+        buf_adds(allow, m.allow);
+        return API_NO_METHOD;
+    case ROUTE_BAD:
+        return API_BAD_PATH;
+    case ROUTE_FOUND:
+        break;
+    }
+    *ret = &routes[m.route - table];
+    for (size_t i = 0; i < params.n && i < API_PARAMS_MAX; i++)
+        param[i] = xstrdup(params.value[i]);
+    return API_MATCHED;
+}

@@ -1,0 +1,143 @@
+#include "front/api.h"
+
+#include <stdio.h>
+#include <string.h>
+
+#include "base/cleanup.h"
+#include "front/e2b/e2b.h"
+#include "front/gateway.h"
+#include "front/reply.h"
+
+void api_no_box(struct api_call *c)
+{
+    /* The same words whether it never was, is gone or is somebody else's. */
+    _cleanup_free_ char *id = strndup(c->param[0] ? c->param[0] : "", 80);
+    reply_error(c->req, 404, "sandbox \"%s\" doesn't exist or you don't have access to it", id ? id : "");
+}
+
+struct box *api_box(struct api_call *c)
+{
+    char id[SANDBOX_ID_MAX];
+    struct box *b = NULL;
+    if (api_sandbox_id(c->param[0], strlen(c->param[0]), id)) {
+        api_note_sandbox(c->req, id);
+        b = box_of(c->front, &c->who, id);
+    }
+    if (!b)
+        api_no_box(c);
+    return b;
+}
+
+/* A page of another origin may have made a browser ask; no cookie protects or endangers us, but a name of its own that
+ * resolves to this machine would get it past the network's edge. */
+static bool origin_ok(const char *domain, const struct http_req *r)
+{
+    const char *origin = http_field(&r->fields, "origin");
+    if (!origin)
+        return true;
+    const char *host = strstr(origin, "://");
+    return host && api_own_host(domain, host + 3);
+}
+
+/* False: answered. */
+static bool authorised(struct api_call *c)
+{
+    struct http_req *r = c->req;
+    if (c->route->flags & API_OPEN)
+        return true;
+    if (!tenants_auth(c->front, r, &c->who)) {
+        http_set(r, "www-authenticate", "Bearer");
+        reply_error(r, 401, "no valid API key: send X-API-KEY (or Authorization: Bearer) with a key of this node");
+        return false;
+    }
+    (void)snprintf(c->tenant, sizeof c->tenant, "%s", c->who.tenant->id);
+    unsigned wait = tenants_throttle(c->front, c->who.tenant);
+    if (wait > 0) {
+        reply_refuse(r, 429, NULL, wait, "too many requests for this tenant; see Retry-After");
+        return false;
+    }
+    bool admin = c->who.scopes & SCOPE_ADMIN;
+    if (!admin && (c->route->scope & SCOPE_ADMIN)) {
+        reply_error(r, 403, "%s %s needs a key with the scope admin", c->route->method, c->route->pattern);
+        return false;
+    }
+    if (c->route->scope && !admin && !(c->who.scopes & (c->route->scope | SCOPE_READ))) {
+        reply_error(r, 403, "this API key lacks the scope for %s %s", c->route->method, c->route->pattern);
+        return false;
+    }
+    if ((c->route->flags & API_CHANGES) && (c->who.scopes & SCOPE_READ) && !admin) {
+        reply_error(r, 403, "this API key may only read");
+        return false;
+    }
+    return true;
+}
+
+static void control(struct api_call *c)
+{
+    struct http_req *r = c->req;
+    _cleanup_buf_ struct buf allow = {0};
+    if (!origin_ok(c->front->config->domain, r)) {
+        reply_error(r, 403, "requests from pages of other origins are refused");
+        return;
+    }
+    switch (api_match(r->method, r->path, &c->route, c->param, &allow)) {
+    case API_NO_PATH:
+        reply_error(r, 404, "no such route; GET /v1/openapi.json lists them");
+        return;
+    case API_NO_METHOD:
+        http_set(r, "allow", buf_str(&allow));
+        reply_error(r, 405, "this route knows only %s", buf_str(&allow));
+        return;
+    case API_BAD_PATH:
+        reply_error(r, 400, "the path has a bad percent escape");
+        return;
+    case API_MATCHED:
+        break;
+    }
+    if (authorised(c))
+        c->route->fn(c);
+}
+
+static void sandbox(struct api_call *c, const struct api_target *t)
+{
+    api_note_sandbox(c->req, t->sandbox);
+    struct box *b = box_find(c->front, t->sandbox);
+    if (b && b->state != BOX_RUNNING)
+        b = NULL;
+    if (t->port == API_ENVD_PORT && b)
+        envd_handle(c, b);
+    else
+        gateway_handle(c, t, b);
+}
+
+void front_handle(void *ctx, struct http_req *r)
+{
+    static const struct front *known;
+    struct front *f = ctx;
+    struct api_target t;
+    if (known != f) {
+        boxes_on_end(f, e2b_box_ended, f);
+        known = f;
+    }
+    struct api_call *c = api_begin(f, r);
+    api_classify(f->config->domain, r, &t);
+    http_set(r, "x-request-id", r->id);
+    http_set(r, "x-e2b-trace-id", r->id);
+    switch (t.kind) {
+    case API_CONTROL:
+        control(c);
+        break;
+    case API_SANDBOX:
+        sandbox(c, &t);
+        break;
+    case API_SIGNED:
+        envd_handle_signed(c);
+        break;
+    case API_BAD_TARGET:
+        reply_error(r, 400, "%s", t.text);
+        break;
+    case API_MISDIRECTED:
+        reply_error(r, 421, "%s", t.text);
+        break;
+    }
+}

@@ -1,0 +1,113 @@
+/* Idempotency keys: a create that is asked for twice with the same key is done once. */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+#include "base/cleanup.h"
+#include "base/mem.h"
+#include "base/sha256.h"
+#include "front/boxes-int.h"
+
+enum { IDEMS_MAX = 100000 };
+
+static struct idem *unlink_first(struct boxes *bs)
+{
+    struct idem *i = bs->first_idem;
+    bs->first_idem = i->next;
+    if (!i->next)
+        bs->last_idem = &bs->first_idem;
+    if (i->name && map_get(&bs->idems, i->name) == i)
+        (void)map_del(&bs->idems, i->name);
+    return i;
+}
+
+static void drop_first(struct boxes *bs)
+{
+    struct idem *i = unlink_first(bs);
+    free(i->name);
+    free(i);
+}
+
+struct idem *idem_find(struct front *f, const char *tenant, const char *key)
+{
+    _cleanup_free_ char *name = xasprintf("%s/%s", tenant, key);
+    struct idem *i = map_get(&f->boxes->idems, name);
+    return i && i->created_unix + STORE_IDEM_HOURS * 3600 > (uint64_t)time(NULL) ? i : NULL;
+}
+
+void idem_add(struct front *f, const char *tenant, const char *key, const char *digest, const char *sandbox,
+              uint64_t created_unix)
+{
+    struct boxes *bs = f->boxes;
+    idem_forget(f, tenant, key);
+    if (bs->idems.n >= IDEMS_MAX)
+        drop_first(bs);
+    struct idem *i = xcalloc(1, sizeof *i);
+    i->name = xasprintf("%s/%s", tenant, key);
+    (void)snprintf(i->digest, sizeof i->digest, "%s", digest);
+    (void)snprintf(i->sandbox, sizeof i->sandbox, "%s", sandbox);
+    i->created_unix = created_unix;
+    *bs->last_idem = i;
+    bs->last_idem = &i->next;
+    (void)map_put(&bs->idems, i->name, i);
+}
+
+void idem_forget(struct front *f, const char *tenant, const char *key)
+{
+    _cleanup_free_ char *name = xasprintf("%s/%s", tenant, key);
+    struct idem *i = map_del(&f->boxes->idems, name);
+    if (i) /* stays in the list, without a name, until it is the oldest */
+        i->name[0] = '\0';
+}
+
+static void load_one(void *arg, const struct store_idem *i)
+{
+    idem_add(arg, i->tenant, i->key, i->digest, i->sandbox, i->created_unix);
+}
+
+int idems_load(struct front *f, struct err *err)
+{
+    f->boxes->last_idem = &f->boxes->first_idem;
+    return store_idems(f->store, load_one, f, err);
+}
+
+void idems_expire(struct front *f)
+{
+    uint64_t before = (uint64_t)time(NULL) - STORE_IDEM_HOURS * 3600;
+    while (f->boxes->first_idem && f->boxes->first_idem->created_unix < before)
+        drop_first(f->boxes);
+    store_idem_expire(f->store, before);
+}
+
+void idems_free(struct front *f)
+{
+    while (f->boxes->first_idem)
+        drop_first(f->boxes);
+    map_done(&f->boxes->idems);
+}
+
+static void add_text(struct sha256 *h, const char *s) { sha256_add(h, s ? s : "", s ? strlen(s) + 1 : 1); }
+
+void idem_digest(const struct box_spec *s, char ret[72])
+{
+    struct sha256 h;
+    uint8_t digest[SHA256_BYTES];
+    sha256_start(&h);
+    add_text(&h, s->template);
+    add_text(&h, s->mask_host);
+    for (size_t i = 0; i < s->metadata.n; i++)
+        add_text(&h, s->metadata.v[i]);
+    add_text(&h, NULL);
+    for (size_t i = 0; i < s->env.n; i++)
+        add_text(&h, s->env.v[i]);
+    add_text(&h, NULL);
+    const uint32_t numbers[] = {s->timeout_s, s->secure, s->allow_public_traffic, s->allow_internet,
+                                (uint32_t)s->nhttps_ports};
+    sha256_add(&h, numbers, sizeof numbers);
+    if (s->nhttps_ports)
+        sha256_add(&h, s->https_ports, s->nhttps_ports * sizeof *s->https_ports);
+    sha256_end(&h, digest);
+    for (size_t i = 0; i < sizeof digest; i++)
+        (void)snprintf(ret + 2 * i, 3, "%02x", digest[i]);
+}

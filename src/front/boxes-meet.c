@@ -1,0 +1,136 @@
+/* front and keeper meet (again): what the store says is compared with what lives. */
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+#include "base/log.h"
+#include "base/mem.h"
+#include "front/boxes-int.h"
+#include "front/events.h"
+
+static const char *const causes[] = {
+    [KEEPER_DIED_UNKNOWN] = "unknown", [KEEPER_DIED_TTL] = "timeout",   [KEEPER_DIED_OOM] = "out_of_memory",
+    [KEEPER_DIED_INIT] = "init_died",  [KEEPER_DIED_KILLED] = "killed", [KEEPER_DIED_BOOT] = "machine_restarted",
+};
+
+static const char *cause_of(uint32_t cause)
+{
+    return cause < sizeof causes / sizeof causes[0] && causes[cause] ? causes[cause] : "unknown";
+}
+
+struct meeting {
+    struct front *front;
+    uint64_t round;
+};
+struct hello {
+    struct front *front;
+    char id[SANDBOX_ID_MAX];
+};
+
+/* A row that was still `creating`: only init knows whether the binding reached it. */
+static void greeted(void *arg, const struct link_status *st)
+{
+    struct hello *h = arg;
+    struct front *f = h->front;
+    struct box *b = map_get(&f->boxes->by_id, h->id);
+    free(h);
+    if (!b || b->state != BOX_CREATING || box_own(b)->creation)
+        return;
+    if (st->code != LINK_OK) {
+        keeperc_kill(f->keeper, b->id, NULL, NULL);
+        box_discard(f, box_own(b));
+        return;
+    }
+    b->state = BOX_RUNNING;
+    box_write(f, b, NULL, NULL, NULL);
+}
+
+static void found_alive(struct front *f, const struct keeper_item *item)
+{
+    struct box_own *o = map_get(&f->boxes->by_id, item->id);
+    if (!o) {
+        log_text(LOG_LEVEL_WARN, "sandbox %s lives but is not in the store; it is killed", item->id);
+        keeperc_kill(f->keeper, item->id, NULL, NULL);
+        return;
+    }
+    o->seen = true;
+    if (o->b.state == BOX_CREATING && !o->creation) {
+        struct hello *h = xcalloc(1, sizeof *h);
+        h->front = f;
+        memcpy(h->id, o->b.id, sizeof h->id);
+        (void)link_hello(f->links, h->id, greeted, h);
+    } else if (o->b.state == BOX_RUNNING && item->deadline_ms) {
+        /* keeper's deadline is the one that counts. */
+        uint64_t unix_ms = boxes_unix_ms(),
+                 boot = boxes_boottime(&o->b) - (o->b.end_unix_ms > unix_ms ? o->b.end_unix_ms - unix_ms : 0);
+        o->b.end_unix_ms = unix_ms + item->deadline_ms - boot;
+    }
+}
+
+static void listed(void *arg, const struct keeper_item *v, size_t n)
+{
+    struct meeting *m = arg;
+    struct front *f = m->front;
+    uint64_t round = m->round;
+    free(m);
+    if (!f->boxes || round != f->boxes->round)
+        return; /* keeper went away and came back meanwhile: the next answer counts */
+    size_t at = 0;
+    for (struct box_own *o; (o = map_next(&f->boxes->by_id, &at));)
+        o->seen = false;
+    for (size_t i = 0; i < n; i++) {
+        if (v[i].alive) {
+            found_alive(f, &v[i]);
+            continue;
+        }
+        struct box_own *o = map_get(&f->boxes->by_id, v[i].id);
+        if (o && !o->creation)
+            box_end(f, o, "died", cause_of(v[i].cause), NULL);
+        keeperc_forget(f->keeper, v[i].id);
+    }
+    /* Those keeper does not know. Ones made after the question was asked cannot be in the answer. */
+    for (bool again = true; again;) {
+        again = false;
+        at = 0;
+        for (struct box_own *o; !again && (o = map_next(&f->boxes->by_id, &at));)
+            if (!o->seen && !o->creation && o->round < round) {
+                if (o->b.state == BOX_CREATING)
+                    box_discard(f, o);
+                else
+                    box_end(f, o, "died", "unknown", NULL);
+                again = true; /* the map has changed */
+            }
+    }
+    struct log_line l;
+    if (log_start(&l, LOG_LEVEL_INFO, "met keeper")) {
+        log_u64(&l, "sandboxes", f->boxes->by_id.n);
+        log_end(&l);
+    }
+}
+
+void boxes_keeper_up(struct front *f)
+{
+    struct meeting *m = xcalloc(1, sizeof *m);
+    f->boxes->keeper_up = true;
+    m->front = f;
+    m->round = ++f->boxes->round;
+    keeperc_list(f->keeper, listed, m);
+}
+
+void boxes_keeper_down(struct front *f)
+{
+    f->boxes->keeper_up = false;
+    log_text(LOG_LEVEL_WARN, "the connection to keeper is gone; it is made again");
+}
+
+void boxes_keeper_died(struct front *f, const struct keeper_death *d)
+{
+    struct box_own *o = map_get(&f->boxes->by_id, d->id);
+    /* One that is being made fails through its create; one that is being killed through its kill. */
+    if (o && !o->creation)
+        box_end(f, o, o->b.state == BOX_KILLING ? "killed" : "died",
+                o->b.state == BOX_KILLING && o->why ? o->why : cause_of(d->cause), &d->usage);
+    else if (o)
+        links_gone(f->links, d->id);
+    keeperc_forget(f->keeper, d->id);
+}

@@ -1,0 +1,374 @@
+#include "front/boxes.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+#include "base/cleanup.h"
+#include "base/json.h"
+#include "base/log.h"
+#include "base/mem.h"
+#include "front/boxes-int.h"
+#include "front/events.h"
+#include "front/idseal.h"
+#include "front/metrics.h"
+
+enum { EXPIRE_EVERY_MS = 600 * 1000 };
+
+uint64_t boxes_unix_ms(void)
+{
+    struct timespec now;
+    (void)clock_gettime(CLOCK_REALTIME, &now);
+    return (uint64_t)now.tv_sec * 1000 + (uint64_t)now.tv_nsec / 1000000;
+}
+
+static uint64_t boottime_ms(void)
+{
+    struct timespec now;
+    (void)clock_gettime(CLOCK_BOOTTIME, &now);
+    return (uint64_t)now.tv_sec * 1000 + (uint64_t)now.tv_nsec / 1000000;
+}
+
+uint64_t boxes_boottime(const struct box *b)
+{
+    uint64_t now = boxes_unix_ms();
+    return boottime_ms() + (b->end_unix_ms > now ? b->end_unix_ms - now : 0);
+}
+
+/* --- the table ---------------------------------------------------------------------------------------------------- */
+
+struct box_own *box_new(struct front *f, struct tenant *t, const char *id)
+{
+    struct box_own *o = xcalloc(1, sizeof *o);
+    o->front = f;
+    o->b.tenant = t;
+    (void)snprintf(o->b.id, sizeof o->b.id, "%s", id);
+    o->round = f->boxes->round;
+    (void)map_put(&f->boxes->by_id, o->b.id, o);
+    return o;
+}
+
+struct tenant_need box_need(const struct box *b)
+{
+    return (struct tenant_need){.cpu_milli = b->cpu_milli, .memory = b->memory, .disk = b->disk};
+}
+
+struct box *box_find(struct front *f, const char *id)
+{
+    /* What nobody here can have named is not looked for. */
+    return idseal_check(f->ids, id, NULL) ? map_get(&f->boxes->by_id, id) : NULL;
+}
+
+struct box *box_of(struct front *f, const struct principal *p, const char *id)
+{
+    struct box *b = box_find(f, id);
+    return b && b->tenant == p->tenant && b->state == BOX_RUNNING ? b : NULL;
+}
+
+size_t boxes_count(const struct front *f) { return f->boxes->by_id.n; }
+
+void boxes_each(struct front *f, box_each_fn *fn, void *arg)
+{
+    size_t at = 0;
+    for (struct box *b; (b = map_next(&f->boxes->by_id, &at));)
+        fn(arg, b);
+}
+
+void boxes_on_end(struct front *f, box_ended_fn *fn, void *arg)
+{
+    if (f->boxes->nends == ARRAY_LEN(f->boxes->ends))
+        abort(); /* as many as there are callers in the program */
+    f->boxes->ends[f->boxes->nends++] = (struct end_fn){fn, arg};
+}
+
+void box_write(struct front *f, const struct box *b, const struct store_idem *idem, store_done *done, void *arg)
+{
+    struct store_box row = {.id = b->id,
+                            .tenant = b->tenant->id,
+                            .template = b->template,
+                            .token = b->token,
+                            .traffic_token = b->traffic_token,
+                            .mask_host = b->mask_host,
+                            .tier = b->tier,
+                            .degraded = b->degraded,
+                            .state = b->state == BOX_CREATING ? STORE_BOX_CREATING : STORE_BOX_RUNNING,
+                            .flags = (b->allow_public_traffic ? STORE_BOX_PUBLIC : 0U) |
+                                     (b->allow_internet ? STORE_BOX_INTERNET : 0U),
+                            .nhttps_ports = b->nhttps_ports,
+                            .metadata = b->metadata,
+                            .env = b->env,
+                            .started_unix_ms = b->started_unix_ms,
+                            .end_unix_ms = b->end_unix_ms,
+                            .cpu_milli = b->cpu_milli,
+                            .pids = b->pids,
+                            .memory = b->memory,
+                            .disk = b->disk};
+    _Static_assert(sizeof row.https_ports == sizeof b->https_ports, "copied as a whole");
+    memcpy(row.https_ports, b->https_ports, sizeof row.https_ports);
+    store_box_put(f->store, &row, idem, done, arg);
+}
+
+/* --- ends --------------------------------------------------------------------------------------------------------- */
+
+static void free_box(void *arg)
+{
+    struct box_own *o = arg;
+    strv_done(&o->b.metadata);
+    strv_done(&o->b.env);
+    metrics_forget(&o->b);
+    free(o);
+}
+
+static void add_usage(struct json *j, const struct keeper_usage *u)
+{
+    if (!u || !u->have)
+        return;
+    json_obj(j, "usage");
+    json_u64(j, "cpu_us", u->cpu_user_us + u->cpu_system_us);
+    json_u64(j, "memory_peak", u->memory_peak);
+    json_u64(j, "pids_peak", u->pids_peak);
+    json_u64(j, "oom_kills", u->oom_kills);
+    json_end_obj(j);
+}
+
+static void publish_end(struct front *f, const struct box *b, const char *type, const char *cause,
+                        const struct keeper_usage *u)
+{
+    _cleanup_buf_ struct buf text = {0};
+    struct json j;
+    json_start(&j, &text);
+    json_obj(&j, NULL);
+    json_str(&j, "cause", cause);
+    json_u64(&j, "alive_ms", boxes_unix_ms() > b->started_unix_ms ? boxes_unix_ms() - b->started_unix_ms : 0);
+    add_usage(&j, u);
+    json_end_obj(&j);
+    events_publish(f, b->id, b->tenant->id, type, buf_str(&text));
+    events_end(f, b->id);
+    struct log_line l;
+    if (log_start(&l, LOG_LEVEL_INFO, "sandbox ended")) {
+        log_str(&l, "sandbox", b->id);
+        log_str(&l, "tenant", b->tenant->id);
+        log_str(&l, "cause", cause);
+        log_end(&l);
+    }
+}
+
+static void row_is_gone(void *arg, const struct err *err)
+{
+    (void)arg;
+    /* The row is found without a sandbox at the next start and removed then. */
+    if (err)
+        log_text(LOG_LEVEL_ERROR, "%s", err->msg);
+}
+
+/* Everything but telling: out of the table, quota back, row deleted. */
+static void take_out(struct front *f, struct box_own *o, bool ran)
+{
+    struct tenant_need need = box_need(&o->b);
+    o->ended = true;
+    o->b.state = BOX_KILLING;
+    (void)map_del(&f->boxes->by_id, o->b.id);
+    tenant_give_back(f, o->b.tenant, &need, ran);
+    store_box_del(f->store, o->b.id, row_is_gone, NULL);
+    links_gone(f->links, o->b.id);
+    loop_defer(f->loop, free_box, o);
+}
+
+void box_discard(struct front *f, struct box_own *o)
+{
+    if (!o->ended)
+        take_out(f, o, false);
+}
+
+void box_end(struct front *f, struct box_own *o, const char *type, const char *cause, const struct keeper_usage *u)
+{
+    if (o->ended)
+        return;
+    take_out(f, o, true);
+    if (type)
+        publish_end(f, &o->b, type, cause, u);
+    for (size_t i = 0; i < f->boxes->nends; i++)
+        f->boxes->ends[i].fn(f->boxes->ends[i].arg, &o->b, cause, u);
+    for (struct waiter *w = o->killers, *next; w; w = next) {
+        next = w->next;
+        if (w->done)
+            w->done(w->arg, true);
+        free(w);
+    }
+    o->killers = NULL;
+}
+
+struct kill_call {
+    struct front *front;
+    char id[SANDBOX_ID_MAX];
+};
+
+static void killed(void *arg, const struct keeper_reply *r)
+{
+    struct kill_call *k = arg;
+    struct front *f = k->front;
+    struct box_own *o = map_get(&f->boxes->by_id, k->id);
+    free(k);
+    if (!o || o->b.state != BOX_KILLING)
+        return;
+    if (r->error == KEEPER_OK || r->error == KEEPER_NO_SANDBOX) {
+        box_end(f, o, "killed", o->why, r->error == KEEPER_OK ? &r->usage : NULL);
+        return;
+    }
+    log_text(LOG_LEVEL_ERROR, "sandbox %s cannot be killed: %s", o->b.id, r->text);
+    o->b.state = BOX_RUNNING;
+    for (struct waiter *w = o->killers, *next; w; w = next) {
+        next = w->next;
+        if (w->done)
+            w->done(w->arg, false);
+        free(w);
+    }
+    o->killers = NULL;
+}
+
+void box_kill(struct front *f, struct box *b, const char *why, box_done *done, void *arg)
+{
+    struct box_own *o = box_own(b);
+    struct waiter *w = xcalloc(1, sizeof *w);
+    *w = (struct waiter){.next = o->killers, .done = done, .arg = arg};
+    o->killers = w;
+    if (b->state == BOX_KILLING)
+        return;
+    b->state = BOX_KILLING;
+    o->why = why;
+    struct kill_call *k = xcalloc(1, sizeof *k);
+    k->front = f;
+    memcpy(k->id, b->id, sizeof k->id);
+    keeperc_kill(f->keeper, b->id, killed, k);
+}
+
+/* --- timeouts ----------------------------------------------------------------------------------------------------- */
+
+struct timeout_call {
+    struct front *front;
+    char id[SANDBOX_ID_MAX];
+    uint64_t end_unix_ms;
+    box_done *done;
+    void *arg;
+};
+
+static void deadline_set(void *arg, const struct keeper_reply *r)
+{
+    struct timeout_call *t = arg;
+    struct front *f = t->front;
+    struct box *b = map_get(&f->boxes->by_id, t->id);
+    bool ok = r->error == KEEPER_OK && b;
+    if (ok) {
+        char text[64];
+        b->end_unix_ms = t->end_unix_ms;
+        store_box_end_at(f->store, b->id, b->end_unix_ms, row_is_gone, NULL);
+        (void)snprintf(text, sizeof text, "{\"ends_unix_ms\":%llu}", (unsigned long long)b->end_unix_ms);
+        events_publish(f, b->id, b->tenant->id, "timeout_changed", text);
+    }
+    if (t->done)
+        t->done(t->arg, ok);
+    free(t);
+}
+
+static void timeout_same(void *arg)
+{
+    struct timeout_call *t = arg;
+    if (t->done)
+        t->done(t->arg, true);
+    free(t);
+}
+
+void box_set_timeout(struct front *f, struct box *b, uint64_t seconds, bool extend_only, box_done *done, void *arg)
+{
+    struct timeout_call *t = xcalloc(1, sizeof *t);
+    *t = (struct timeout_call){.front = f, .done = done, .arg = arg};
+    memcpy(t->id, b->id, sizeof t->id);
+    if (seconds > f->config->max_timeout_s)
+        seconds = f->config->max_timeout_s;
+    if (b->tenant->quota.max_timeout_s && seconds > b->tenant->quota.max_timeout_s)
+        seconds = b->tenant->quota.max_timeout_s;
+    uint64_t end = boxes_unix_ms() + seconds * 1000;
+    if (extend_only && end <= b->end_unix_ms) {
+        loop_defer(f->loop, timeout_same, t);
+        return;
+    }
+    t->end_unix_ms = end;
+    keeperc_deadline(f->keeper, b->id, boottime_ms() + seconds * 1000, deadline_set, t);
+}
+
+/* --- loading ------------------------------------------------------------------------------------------------------ */
+
+static void load_one(void *arg, const struct store_box *row)
+{
+    struct front *f = arg;
+    struct tenant *t = tenants_find(f, row->tenant);
+    if (!t || !idseal_check(f->ids, row->id, NULL)) {
+        /* keeper will report the sandbox, if it lives; without a row it is killed. */
+        log_text(LOG_LEVEL_WARN, "the store holds a sandbox of an unknown tenant or id; it is forgotten");
+        store_box_del(f->store, row->id, NULL, NULL);
+        return;
+    }
+    struct box_own *o = box_new(f, t, row->id);
+    struct box *b = &o->b;
+    b->state = row->state == STORE_BOX_RUNNING ? BOX_RUNNING : BOX_CREATING;
+    (void)snprintf(b->template, sizeof b->template, "%s", row->template);
+    (void)snprintf(b->token, sizeof b->token, "%s", row->token);
+    (void)snprintf(b->traffic_token, sizeof b->traffic_token, "%s", row->traffic_token);
+    (void)snprintf(b->mask_host, sizeof b->mask_host, "%s", row->mask_host);
+    (void)snprintf(b->tier, sizeof b->tier, "%s", row->tier);
+    (void)snprintf(b->degraded, sizeof b->degraded, "%s", row->degraded);
+    b->allow_public_traffic = row->flags & STORE_BOX_PUBLIC;
+    b->allow_internet = row->flags & STORE_BOX_INTERNET;
+    memcpy(b->https_ports, row->https_ports, sizeof b->https_ports);
+    b->nhttps_ports = row->nhttps_ports;
+    for (size_t i = 0; i < row->metadata.n; i++)
+        strv_add(&b->metadata, row->metadata.v[i]);
+    for (size_t i = 0; i < row->env.n; i++)
+        strv_add(&b->env, row->env.v[i]);
+    b->started_unix_ms = row->started_unix_ms;
+    b->end_unix_ms = row->end_unix_ms;
+    b->cpu_milli = row->cpu_milli;
+    b->pids = row->pids;
+    b->memory = row->memory;
+    b->disk = row->disk;
+    struct tenant_need need = box_need(b);
+    tenant_count(t, &need);
+}
+
+static void expire(void *arg)
+{
+    struct front *f = arg;
+    idems_expire(f);
+    f->boxes->timer = loop_timer(f->loop, EXPIRE_EVERY_MS, expire, f);
+}
+
+int boxes_load(struct front *f, struct err *err)
+{
+    f->boxes = xcalloc(1, sizeof *f->boxes);
+    if (idems_load(f, err) < 0 || store_boxes(f->store, load_one, f, err) < 0)
+        return -1;
+    f->boxes->timer = loop_timer(f->loop, 1000, expire, f);
+    return 0;
+}
+
+void boxes_free(struct front *f)
+{
+    if (!f->boxes)
+        return;
+    size_t at = 0;
+    for (struct box_own *o; (o = map_next(&f->boxes->by_id, &at));) {
+        for (struct waiter *w = o->killers, *next; w; w = next) {
+            next = w->next;
+            free(w);
+        }
+        free_box(o);
+    }
+    while (f->boxes->creations)
+        creation_drop(f->boxes->creations);
+    map_done(&f->boxes->by_id);
+    idems_free(f);
+    loop_timer_del(f->loop, f->boxes->timer);
+    free(f->boxes);
+    f->boxes = NULL;
+}

@@ -1,0 +1,65 @@
+/* The keys of the configuration: one table drives reading, showing and the documentation. */
+#include <stddef.h>
+
+#include "front/config-int.h"
+
+#define AT(field) offsetof(struct config, field)
+#define KIB       1024ULL
+#define MIB       (1024 * KIB)
+#define GIB       (1024 * MIB)
+#define TIB       (1024 * GIB)
+
+const char *const config_enforcement[] = {"required", "best-effort", NULL};
+const char *const config_privilege[] = {"computer", "strict", NULL};
+const char *const config_levels[] = {"error", "warn", "info", "debug", NULL};
+const char *const config_base[] = {"off", "auto", NULL};
+
+const struct config_key config_keys[] = {
+    {"state", KEY_PATH, AT(state), 0, 0, "", NULL,
+     "directory for what outlives a restart: the store, templates, keys. Default for root /var/lib/hutch, else "
+     "$XDG_STATE_HOME/hutch"},
+    {"run", KEY_PATH, AT(run), 0, 0, "", NULL,
+     "directory for sockets and keeper's journal. Default for root /run/hutch, else $XDG_RUNTIME_DIR/hutch"},
+    {"listen", KEY_ADDRESS, AT(listen), 0, 0, "127.0.0.1:7070", NULL,
+     "where plain HTTP is served: ADDR:PORT. Anything but loopback should use TLS"},
+    {"listen_tls", KEY_ADDRESS, AT(listen_tls), 0, 0, "", NULL,
+     "where HTTPS is served: ADDR:PORT. Default, when tls is set: the address of listen with port 7443"},
+    {"domain", KEY_DOMAIN, AT(domain), 0, 0, "", NULL,
+     "NAME[:PORT] under which clients reach this node; sandboxes are PORT-ID.NAME. Default hutch.localhost with the "
+     "port of "
+     "HTTPS, else of HTTP"},
+    {"tls.cert", KEY_PATH, AT(tls_cert), 0, 0, "", NULL, "certificate chain, PEM; must hold for NAME and *.NAME"},
+    {"tls.key", KEY_PATH, AT(tls_key), 0, 0, "", NULL, "its private key, PEM"},
+    {"tls.dev", KEY_BOOL, AT(tls_dev), 0, 0, "false", NULL,
+     "make a certificate authority of this machine's own in STATE/tls, for development"},
+    {"user", KEY_NAME, AT(user), 0, 0, "hutch", NULL,
+     "user of the process that speaks HTTP, when root starts the node. Without that user a free system uid is taken"},
+    {"sandboxes.cpu", KEY_CPUS, AT(default_cpu_milli), 10, 1000000, "2", NULL, "CPUs of one sandbox"},
+    {"sandboxes.memory", KEY_SIZE, AT(default_memory), 16 * MIB, 16 * TIB, "2GiB", NULL,
+     "memory of one sandbox; files written inside count too, for its disk is kept in memory"},
+    {"sandboxes.disk", KEY_SIZE, AT(default_disk), MIB, 64 * TIB, "1GiB", NULL, "bytes one sandbox may write"},
+    {"sandboxes.inodes", KEY_U64, AT(default_inodes), 1000, 1000000000, "200000", NULL, "files one sandbox may make"},
+    {"sandboxes.pids", KEY_U32, AT(default_pids), 8, 1000000, "512", NULL, "processes and threads of one sandbox"},
+    {"sandboxes.open_files", KEY_U32, AT(default_open_files), 64, 1048576, "4096", NULL,
+     "open files of one process inside"},
+    {"sandboxes.timeout", KEY_SECONDS, AT(default_timeout_s), 1, 31536000, "300s", NULL,
+     "life of a sandbox whose creator names none"},
+    {"sandboxes.max_timeout", KEY_SECONDS, AT(max_timeout_s), 1, 31536000, "24h", NULL,
+     "longest life that may be asked for"},
+    {"sandboxes.max", KEY_U32, AT(max_sandboxes), 1, 4096, "1000", NULL, "sandboxes of this node at the same time"},
+    {"sandboxes.enforcement", KEY_WORD, AT(best_effort), 0, 0, "required", config_enforcement,
+     "required: a wall this host cannot build refuses the sandbox; best-effort: it is built without and every answer "
+     "says so"},
+    {"sandboxes.privilege", KEY_WORD, AT(strict), 0, 0, "computer", config_privilege,
+     "computer: root and sudo work inside; strict: no root inside"},
+    {"templates.dir", KEY_PATH, AT(templates), 0, 0, "", NULL, "directory of templates. Default STATE/templates"},
+    {"templates.base", KEY_WORD, AT(build_base), 0, 0, "auto", config_base,
+     "auto: build the template \"base\" with mmdebstrap if it is missing; off: do not"},
+    {"http.max_connections", KEY_U32, AT(max_connections), 16, 1000000, "10000", NULL, "connections at the same time"},
+    {"http.max_connections_per_peer", KEY_U32, AT(max_connections_per_peer), 0, 1000000, "0", NULL,
+     "connections of one address; 0: no limit"},
+    {"http.max_upload", KEY_SIZE, AT(max_upload), 0, 64 * TIB, "0", NULL,
+     "bytes of one uploaded file; 0: the sandbox's disk decides"},
+    {"log.level", KEY_WORD, AT(log_level), 0, 0, "info", config_levels, "error, warn, info or debug"},
+    {0},
+};

@@ -1,0 +1,385 @@
+#include "front/config.h"
+
+#include <ctype.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "base/cleanup.h"
+#include "base/fd.h"
+#include "base/mem.h"
+#include "base/num.h"
+#include "base/path.h"
+#include "base/text.h"
+#include "front/config-int.h"
+#include "policy/node.h"
+
+enum { FILE_MAX = 1 << 18, PORT_MAX = 65535 };
+
+/* Where a value comes from, for messages. */
+struct place {
+    const char *name;
+    unsigned line; /* 0: a flag */
+    struct err *err;
+};
+
+static int fail(const struct place *w, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
+static int fail(const struct place *w, const char *fmt, ...)
+{
+    char what[800];
+    va_list ap;
+    va_start(ap, fmt);
+    (void)vsnprintf(what, sizeof what, fmt, ap);
+    va_end(ap);
+    if (w->line)
+        return err_set(w->err, ERR_USAGE, 0, "%s:%u: %s", w->name, w->line, what);
+    return err_set(w->err, ERR_USAGE, 0, "%s: %s", w->name, what);
+}
+
+bool config_address(const char *text, char host[64], uint16_t *port)
+{
+    const char *colon = strrchr(text, ':');
+    const char *digits = colon ? colon + 1 : text;
+    size_t n = colon ? (size_t)(colon - text) : 0;
+    int number;
+    if (!num_int(digits, 1, PORT_MAX, &number))
+        return false;
+    if (!colon)
+        (void)snprintf(host, 64, "127.0.0.1");
+    else if (n == 0)
+        (void)snprintf(host, 64, "0.0.0.0");
+    else {
+        bool v6 = n > 2 && text[0] == '[' && text[n - 1] == ']';
+        if (!v6 && memchr(text, ':', n))
+            return false;
+        if (n - (v6 ? 2 : 0) >= 64)
+            return false;
+        (void)memcpy(host, text + v6, n - (v6 ? 2 : 0));
+        host[n - (v6 ? 2 : 0)] = '\0';
+        for (const char *p = host; *p; p++)
+            if (!isxdigit((unsigned char)*p) && !strchr(".:", *p) && !(isalpha((unsigned char)*p) && !v6) && *p != '-')
+                return false;
+    }
+    *port = (uint16_t)number;
+    return true;
+}
+
+static bool is_domain(const char *text)
+{
+    const char *colon = strchr(text, ':');
+    size_t n = colon ? (size_t)(colon - text) : strlen(text), label = 0;
+    int port;
+    if (n == 0 || n > 200 || (colon && !num_int(colon + 1, 1, PORT_MAX, &port)))
+        return false;
+    for (size_t i = 0; i < n; i++) {
+        unsigned char c = (unsigned char)text[i];
+        if (c == '.' ? label == 0 : !(isdigit(c) || islower(c) || (c == '-' && label > 0)))
+            return false;
+        label = c == '.' ? 0 : label + 1;
+        if (label > 63)
+            return false;
+    }
+    return label > 0;
+}
+
+static bool is_user(const char *text)
+{
+    if (!(islower((unsigned char)*text) || *text == '_') || strlen(text) > 32)
+        return false;
+    for (; *text; text++)
+        if (!islower((unsigned char)*text) && !isdigit((unsigned char)*text) && *text != '_' && *text != '-')
+            return false;
+    return true;
+}
+
+static void put_string(struct config *c, const struct config_key *k, char *value)
+{
+    char **at = (char **)((char *)c + k->at);
+    free(*at);
+    *at = value;
+}
+
+static int set_word(struct config *c, const struct config_key *k, const char *text, const char *safe,
+                    const struct place *w)
+{
+    _cleanup_buf_ struct buf list = {0};
+    size_t n = 0, found = SIZE_MAX;
+    for (; k->words[n]; n++) {
+        if (strcmp(k->words[n], text) == 0)
+            found = n;
+        buf_addf(&list, "%s%s", n == 0 ? "" : k->words[n + 1] ? ", " : " or ", k->words[n]);
+    }
+    if (found == SIZE_MAX)
+        return fail(w, "%s must be %s, not \"%s\"", k->name, buf_str(&list), safe);
+    if (n == 2)
+        *(bool *)((char *)c + k->at) = found == 1;
+    else
+        put_string(c, k, xstrdup(text));
+    return 0;
+}
+
+static int set_number(struct config *c, const struct config_key *k, const char *text, const char *safe,
+                      const struct place *w)
+{
+    uint64_t v = 0;
+    bool ok = k->kind == KEY_SIZE      ? num_size(text, &v)
+              : k->kind == KEY_CPUS    ? num_cpus(text, &v)
+              : k->kind == KEY_SECONDS ? num_duration(text, &v)
+                                       : num_u64(text, &v);
+    if (k->kind == KEY_SECONDS)
+        v = v / 1000 + (v % 1000 != 0);
+    if (ok && v >= k->min && v <= k->max) {
+        if (k->kind == KEY_SIZE || k->kind == KEY_U64)
+            *(uint64_t *)((char *)c + k->at) = v;
+        else
+            *(uint32_t *)((char *)c + k->at) = (uint32_t)v;
+        return 0;
+    }
+    const char *form = k->kind == KEY_SIZE      ? "a size such as 512MiB or 2GiB"
+                       : k->kind == KEY_CPUS    ? "a number of CPUs such as 0.5 or 2"
+                       : k->kind == KEY_SECONDS ? "a time such as 300s, 15m or 24h"
+                                                : "a whole number";
+    if (!ok)
+        return fail(w, "%s must be %s, not \"%s\"", k->name, form, safe);
+    _cleanup_buf_ struct buf range = {0};
+    config_range(k, &range);
+    return fail(w, "%s must be %s, not \"%s\"", k->name, buf_str(&range), safe);
+}
+
+static int set_text(struct config *c, const struct config_key *k, const char *text, const char *safe,
+                    const struct place *w)
+{
+    char host[64];
+    uint16_t port;
+    if (k->kind == KEY_PATH && (text[0] != '/' || strlen(text) > 1000))
+        return fail(w, "%s must be an absolute path, not \"%s\"", k->name, safe);
+    if (k->kind == KEY_ADDRESS && !config_address(text, host, &port))
+        return fail(w, "%s must be ADDR:PORT such as 127.0.0.1:7070 or [::1]:7070, not \"%s\"", k->name, safe);
+    if (k->kind == KEY_DOMAIN && !is_domain(text))
+        return fail(w, "%s must be NAME or NAME:PORT in lower case, such as hutch.localhost:7070, not \"%s\"", k->name,
+                    safe);
+    if (k->kind == KEY_NAME && !is_user(text))
+        return fail(w, "%s must be the name of a user, not \"%s\"", k->name, safe);
+    put_string(c, k, k->kind == KEY_PATH ? path_clean("/", text) : xstrdup(text));
+    return 0;
+}
+
+static const struct config_key *find_key(const char *section, const char *name)
+{
+    size_t len = strlen(section);
+    for (const struct config_key *k = config_keys; k->name; k++)
+        if (len == 0
+                ? strcmp(k->name, name) == 0
+                : strncmp(k->name, section, len) == 0 && k->name[len] == '.' && strcmp(k->name + len + 1, name) == 0)
+            return k;
+    return NULL;
+}
+
+static int put_value(struct config *c, const struct config_key *k, const char *text, const struct place *w)
+{
+    _cleanup_buf_ struct buf safe = {0};
+    text_add_safe(&safe, text, 100);
+    switch (k->kind) {
+    case KEY_PATH:
+    case KEY_ADDRESS:
+    case KEY_DOMAIN:
+    case KEY_NAME:
+        return set_text(c, k, text, buf_str(&safe), w);
+    case KEY_BOOL:
+        if (strcmp(text, "true") != 0 && strcmp(text, "false") != 0)
+            return fail(w, "%s must be true or false, not \"%s\"", k->name, buf_str(&safe));
+        *(bool *)((char *)c + k->at) = text[0] == 't';
+        return 0;
+    case KEY_WORD:
+        return set_word(c, k, text, buf_str(&safe), w);
+    default:
+        return set_number(c, k, text, buf_str(&safe), w);
+    }
+}
+
+static int set_key(struct config *c, const struct config_key *k, const char *text, const struct place *w)
+{
+    if (put_value(c, k, text, w) < 0)
+        return -1;
+    c->given |= UINT64_C(1) << (k - config_keys);
+    return 0;
+}
+
+bool config_given(const struct config *c, const char *key)
+{
+    const struct config_key *k = find_key("", key);
+    return k && (c->given >> (k - config_keys) & 1);
+}
+
+/* `section` is "" or "sandboxes". Names a key that exists below it, if one is near. */
+static int fail_unknown(const struct place *w, const char *section, const char *key)
+{
+    const char *known[64];
+    char heads[64][32];
+    size_t n = 0, len = strlen(section);
+    for (const struct config_key *k = config_keys; k->name && n < ARRAY_LEN(known) - 1; k++) {
+        const char *dot = strchr(k->name, '.');
+        if (len > 0 && strncmp(k->name, section, len) == 0 && k->name[len] == '.')
+            known[n++] = k->name + len + 1;
+        else if (len == 0) {
+            (void)snprintf(heads[n], sizeof heads[n], "%.*s", dot ? (int)(dot - k->name) : 31, k->name);
+            known[n] = heads[n];
+            n++;
+        }
+    }
+    known[n] = NULL;
+    _cleanup_buf_ struct buf safe = {0};
+    text_add_safe(&safe, key, 100);
+    const char *near = text_nearest(key, known);
+    return fail(w, "unknown key \"%s\"%s%s%s%s%s", buf_str(&safe), len ? " in " : "", section,
+                near ? "; did you mean \"" : "", near ? near : "", near ? "\"?" : "; see docs/config.md");
+}
+
+static bool is_section(const char *name)
+{
+    size_t len = strlen(name);
+    for (const struct config_key *k = config_keys; k->name; k++)
+        if (len && strncmp(k->name, name, len) == 0 && k->name[len] == '.')
+            return true;
+    return false;
+}
+
+static int read_map(struct config *c, const struct node *map, const char *section, struct place *w)
+{
+    if (node_is_empty(map))
+        return 0;
+    w->line = map->line;
+    if (map->kind != NODE_MAP)
+        return fail(w, "%s must be a mapping of keys to values", *section ? section : "the file");
+    for (size_t i = 0; i < map->n; i += 2) {
+        const char *name = map->items[i]->text;
+        const struct node *value = map->items[i + 1];
+        w->line = map->items[i]->line;
+        if (!*section && is_section(name)) {
+            if (read_map(c, value, name, w) < 0)
+                return -1;
+            continue;
+        }
+        const struct config_key *k = strchr(name, '.') ? NULL : find_key(section, name);
+        if (!k)
+            return fail_unknown(w, section, name);
+        if (value->kind != NODE_SCALAR)
+            return fail(w, "%s must be a plain value", k->name);
+        if (!node_is_empty(value) && set_key(c, k, value->text, w) < 0)
+            return -1;
+    }
+    return 0;
+}
+
+int config_text(struct config *c, const char *text, size_t n, const char *name, struct err *err)
+{
+    _cleanup_node_ struct node *root = NULL;
+    struct place w = {.name = name, .err = err};
+    if (node_read(text, n, name, 0, &root, err) < 0) {
+        err->code = ERR_USAGE;
+        return -1;
+    }
+    return read_map(c, root, "", &w);
+}
+
+int config_file(struct config *c, const char *path, struct err *err)
+{
+    _cleanup_buf_ struct buf text = {0};
+    if (fd_read_file(AT_FDCWD, path, FILE_MAX, &text) < 0)
+        return err_set(err, ERR_USAGE, errno, "cannot read the configuration %s", path);
+    return config_text(c, buf_str(&text), text.n, path, err);
+}
+
+int config_set(struct config *c, const char *key, const char *value, const char *where, struct err *err)
+{
+    struct place w = {.name = where, .err = err};
+    const struct config_key *k = find_key("", key);
+    if (!k)
+        return fail_unknown(&w, "", key);
+    return set_key(c, k, value, &w);
+}
+
+void config_start(struct config *c)
+{
+    struct err ignored;
+    struct place w = {.name = "built-in", .err = &ignored};
+    *c = (struct config){0};
+    for (const struct config_key *k = config_keys; k->name; k++)
+        if (*k->standard && set_key(c, k, k->standard, &w) < 0)
+            abort(); /* the table contradicts itself */
+    c->given = 0;
+}
+
+static int default_dirs(struct config *c, struct err *err)
+{
+    if (!c->state && geteuid() == 0)
+        c->state = xstrdup("/var/lib/hutch");
+    if (!c->run && geteuid() == 0)
+        c->run = xstrdup("/run/hutch");
+    const char *home = getenv("HOME"), *state = getenv("XDG_STATE_HOME"), *run = getenv("XDG_RUNTIME_DIR");
+    if (!c->state && state && *state == '/')
+        c->state = path_join(state, "hutch");
+    else if (!c->state && home && *home == '/')
+        c->state = path_join(home, ".local/state/hutch");
+    if (!c->run && run && *run == '/')
+        c->run = path_join(run, "hutch");
+    if (!c->state)
+        return err_set(err, ERR_USAGE, 0, "no state directory: HOME is not set; give --state DIR");
+    if (!c->run)
+        return err_set(err, ERR_USAGE, 0, "no runtime directory: XDG_RUNTIME_DIR is not set; give --run DIR");
+    return 0;
+}
+
+int config_finish(struct config *c, struct err *err)
+{
+    char host[64];
+    uint16_t port = 0;
+    if (default_dirs(c, err) < 0)
+        return -1;
+    if (!c->templates)
+        c->templates = path_join(c->state, "templates");
+    if (!c->tls_cert != !c->tls_key)
+        return err_set(err, ERR_USAGE, 0, "tls.cert and tls.key belong together; %s is missing",
+                       c->tls_cert ? "tls.key" : "tls.cert");
+    if (c->tls_dev && c->tls_cert)
+        return err_set(err, ERR_USAGE, 0, "tls.dev and tls.cert exclude each other");
+    bool tls = c->tls_dev || c->tls_cert;
+    if (c->listen_tls && !tls)
+        return err_set(err, ERR_USAGE, 0, "listen_tls needs a certificate: tls.cert and tls.key, or tls.dev");
+    (void)config_address(c->listen, host, &port);
+    if (tls && !c->listen_tls)
+        c->listen_tls = xasprintf(strchr(host, ':') ? "[%s]:%d" : "%s:%d", host, CONFIG_TLS_PORT);
+    if (tls)
+        (void)config_address(c->listen_tls, host, &port);
+    if (!c->domain)
+        c->domain = xasprintf("hutch.localhost:%u", port);
+    if (c->default_timeout_s > c->max_timeout_s)
+        return err_set(err, ERR_USAGE, 0, "sandboxes.timeout (%u s) is longer than sandboxes.max_timeout (%u s)",
+                       c->default_timeout_s, c->max_timeout_s);
+    return 0;
+}
+
+int config_load(const char *path, struct config *ret, struct err *err)
+{
+    config_start(ret);
+    if (!path && access(CONFIG_PATH, F_OK) == 0)
+        path = CONFIG_PATH;
+    if ((path && config_file(ret, path, err) < 0) || config_finish(ret, err) < 0) {
+        config_done(ret);
+        return -1;
+    }
+    return 0;
+}
+
+void config_done(struct config *c)
+{
+    for (const struct config_key *k = config_keys; k->name; k++)
+        if (k->kind == KEY_PATH || k->kind == KEY_ADDRESS || k->kind == KEY_DOMAIN || k->kind == KEY_NAME ||
+            (k->kind == KEY_WORD && k->words[2]))
+            free(*(char **)((char *)c + k->at));
+    *c = (struct config){0};
+}

@@ -1,0 +1,342 @@
+#include <string.h>
+
+#include "base/cleanup.h"
+#include "base/json.h"
+#include "base/mem.h"
+#include "base/text.h"
+#include "front/e2b/e2b.h"
+#include "front/reply.h"
+#include "http/body.h"
+
+/* What a field of a create is to us. */
+enum kind {
+    KNOWN,       /* read below */
+    UNSUPPORTED, /* refused unless it says what happens anyway (null, false, empty) */
+};
+static const struct {
+    const char *name;
+    enum kind kind;
+} fields[] =
+    {
+        {"templateID", KNOWN},
+        {"timeout", KNOWN},
+        {"metadata", KNOWN},
+        {"envVars", KNOWN},
+        {"secure", KNOWN},
+        {"allow_internet_access", KNOWN},
+        {"network", KNOWN},
+        {"autoPause", KNOWN},
+        {"autoPauseMemory", KNOWN},
+        {"autoResume", KNOWN},
+        {"iam", UNSUPPORTED},
+        {"mcp", UNSUPPORTED},
+        {"volumeMounts", UNSUPPORTED},
+},
+  network_fields[] = {
+      {"allowPublicTraffic", KNOWN}, {"maskRequestHost", KNOWN}, {"httpsPorts", KNOWN},
+      {"allowOut", UNSUPPORTED},     {"denyOut", UNSUPPORTED},   {"rules", UNSUPPORTED},
+      {"egressProxy", UNSUPPORTED},
+};
+
+static bool says_nothing(const json_t *v)
+{
+    return json_is_null(v) || json_is_false(v) || (json_is_array(v) && json_array_size(v) == 0) ||
+           (json_is_object(v) && json_object_size(v) == 0);
+}
+
+static int unsupported(const char *name, struct err *err)
+{
+    return err_set(err, ERR_USAGE, 0, "field '%s' is not supported by this node", name);
+}
+
+/* Checks the names of all members: unsupported ones with a meaning are refused, unknown ones noted. */
+static int check_names(json_t *o, bool network, struct strv *ignored, struct err *err)
+{
+    const char *name;
+    json_t *v;
+    size_t n = network ? ARRAY_LEN(network_fields) : ARRAY_LEN(fields);
+    json_object_foreach(o, name, v)
+    {
+        size_t i = 0;
+        while (i < n && strcmp(name, network ? network_fields[i].name : fields[i].name) != 0)
+            i++;
+        _cleanup_free_ char *full = network ? xasprintf("network.%s", name) : xstrdup(name);
+        if (i == n)
+            strv_add(ignored, full);
+        else if ((network ? network_fields[i].kind : fields[i].kind) == UNSUPPORTED && !says_nothing(v))
+            return unsupported(full, err);
+    }
+    return 0;
+}
+
+/* A map of strings; `each` adds one pair. */
+static int read_map(json_t *root, const char *field, size_t max, size_t key_max, size_t value_max, size_t total_max,
+                    struct strv *ret, bool env, struct err *err)
+{
+    json_t *map, *v;
+    const char *key;
+    size_t total = 0;
+    int have = e2b_field_obj(root, field, &map, err);
+    if (have <= 0)
+        return have;
+    if (json_object_size(map) > max)
+        return err_set(err, ERR_USAGE, 0, "field '%s' has %zu entries; at most %zu are allowed", field,
+                       json_object_size(map), max);
+    json_object_foreach(map, key, v)
+    {
+        _cleanup_buf_ struct buf shown = {0};
+        text_add_safe(&shown, key, 64);
+        if (!json_is_string(v))
+            return err_set(err, ERR_USAGE, 0, "field '%s': the value of '%s' must be a string, not %s", field,
+                           buf_str(&shown), e2b_type_name(v));
+        const char *value = json_string_value(v);
+        size_t kn = strlen(key), vn = json_string_length(v);
+        if (strlen(value) != vn)
+            return err_set(err, ERR_USAGE, 0, "field '%s': the value of '%s' must not contain NUL", field,
+                           buf_str(&shown));
+        if (kn > key_max || vn > value_max)
+            return err_set(err, ERR_USAGE, 0, "field '%s': '%s' is too long; keys have at most %zu bytes, values %zu",
+                           field, buf_str(&shown), key_max, value_max);
+        if ((total += kn + vn) > total_max)
+            return err_set(err, ERR_USAGE, 0, "field '%s' is larger than %zu bytes", field, total_max);
+        if (env && (kn == 0 || strchr(key, '=')))
+            return err_set(err, ERR_USAGE, 0,
+                           "field '%s': '%s' is no name of a variable: it must not be empty or contain '='", field,
+                           buf_str(&shown));
+        if (env) {
+            strv_take(ret, xasprintf("%s=%s", key, value));
+        } else {
+            strv_add(ret, key);
+            strv_add(ret, value);
+        }
+    }
+    return 0;
+}
+
+static int read_https_ports(json_t *net, struct e2b_create *ret, struct err *err)
+{
+    json_t *ports;
+    int have = e2b_field_arr(net, "httpsPorts", &ports, err);
+    if (have <= 0)
+        return have < 0 ? err_wrap(err, "network") : 0;
+    if (json_array_size(ports) > ARRAY_LEN(ret->https_ports))
+        return err_set(err, ERR_USAGE, 0, "field 'network.httpsPorts' has %zu entries; at most %zu are allowed",
+                       json_array_size(ports), ARRAY_LEN(ret->https_ports));
+    for (size_t i = 0; i < json_array_size(ports); i++) {
+        const json_t *p = json_array_get(ports, i);
+        if (!json_is_integer(p) || json_integer_value(p) < 1 || json_integer_value(p) > 65535)
+            return err_set(err, ERR_USAGE, 0, "field 'network.httpsPorts[%zu]' must be a port from 1 to 65535", i);
+        ret->https_ports[i] = (uint32_t)json_integer_value(p);
+    }
+    ret->spec.https_ports = ret->https_ports;
+    ret->spec.nhttps_ports = json_array_size(ports);
+    return 0;
+}
+
+static int read_mask_host(json_t *net, struct e2b_create *ret, struct err *err)
+{
+    const char *mask = NULL;
+    int have = e2b_field_str(net, "maskRequestHost", &mask, err);
+    if (have <= 0)
+        return have < 0 ? err_wrap(err, "network") : 0;
+    size_t n = strlen(mask);
+    if (n >= sizeof ret->mask_host)
+        return err_set(err, ERR_USAGE, 0, "field 'network.maskRequestHost' has %zu bytes; at most %zu are allowed", n,
+                       sizeof ret->mask_host - 1);
+    for (size_t i = 0; i < n; i++)
+        if (mask[i] <= ' ' || mask[i] > '~' || strchr("/\\@\"<>,;", mask[i]))
+            return err_set(
+                err, ERR_USAGE, 0,
+                "field 'network.maskRequestHost' must be a host with an optional port, e.g. localhost:${PORT}");
+    memcpy(ret->mask_host, mask, n + 1);
+    ret->spec.mask_host = ret->mask_host;
+    return 0;
+}
+
+static int read_network(json_t *root, struct e2b_create *ret, struct err *err)
+{
+    json_t *net;
+    int have = e2b_field_obj(root, "network", &net, err);
+    if (have <= 0)
+        return have;
+    if (check_names(net, true, &ret->ignored, err) < 0)
+        return -1;
+    if (e2b_field_bool(net, "allowPublicTraffic", &ret->spec.allow_public_traffic, err) < 0)
+        return err_wrap(err, "network");
+    if (read_mask_host(net, ret, err) < 0)
+        return -1;
+    return read_https_ports(net, ret, err);
+}
+
+/* Life-cycle fields may say what happens anyway: the sandbox is killed at its end. */
+static int check_lifecycle(json_t *root, struct err *err)
+{
+    bool pause = false, memory = true, enabled = false;
+    json_t *resume = NULL;
+    if (e2b_field_bool(root, "autoPause", &pause, err) < 0 ||
+        e2b_field_bool(root, "autoPauseMemory", &memory, err) < 0 ||
+        e2b_field_obj(root, "autoResume", &resume, err) < 0)
+        return -1;
+    if (resume && e2b_field_bool(resume, "enabled", &enabled, err) < 0)
+        return err_wrap(err, "autoResume");
+    if (pause)
+        return unsupported("autoPause", err);
+    if (!memory)
+        return unsupported("autoPauseMemory", err);
+    return enabled ? unsupported("autoResume", err) : 0;
+}
+
+static int read_timeout(json_t *root, bool v2, uint32_t max, struct e2b_create *ret, struct err *err)
+{
+    int64_t timeout = v2 ? 300 : 15;
+    int have = e2b_field_int(root, "timeout", INT64_MIN, INT64_MAX, &timeout, err);
+    if (have < 0)
+        return -1;
+    if (timeout <= 0)
+        return err_set(err, ERR_USAGE, 0, "field 'timeout' must be a positive number of seconds, not %lld",
+                       (long long)timeout);
+    if (max && timeout > max) {
+        if (have)
+            return err_set(err, ERR_USAGE, 0, "field 'timeout' must be at most %u seconds here, not %lld", max,
+                           (long long)timeout);
+        timeout = max;
+    }
+    if (timeout > UINT32_MAX)
+        return err_set(err, ERR_USAGE, 0, "field 'timeout' is out of range");
+    ret->spec.timeout_s = (uint32_t)timeout;
+    return 0;
+}
+
+int e2b_create_parse(json_t *root, bool v2, uint32_t max_timeout, struct e2b_create *ret, struct err *err)
+{
+    const char *template = NULL;
+    bool secure = v2;
+    memset(ret, 0, sizeof *ret);
+    ret->spec.allow_public_traffic = true;
+    ret->spec.allow_internet = true;
+    if (!json_is_object(root))
+        return err_set(err, ERR_USAGE, 0, "the body must be an object with at least 'templateID'");
+    if (check_names(root, false, &ret->ignored, err) < 0)
+        return -1;
+    int have = e2b_field_str(root, "templateID", &template, err);
+    if (have < 0)
+        return -1;
+    if (have == 0 || !*template)
+        return err_set(err, ERR_USAGE, 0, "field 'templateID' is required: the name of a template, e.g. \"base\"");
+    if (strlen(template) >= sizeof ret->template)
+        return err_set(err, ERR_USAGE, 0, "field 'templateID' is longer than %zu bytes", sizeof ret->template - 1);
+    memcpy(ret->template, template, strlen(template) + 1);
+    ret->spec.template = ret->template;
+    if (read_timeout(root, v2, max_timeout, ret, err) < 0 || e2b_field_bool(root, "secure", &secure, err) < 0 ||
+        e2b_field_bool(root, "allow_internet_access", &ret->spec.allow_internet, err) < 0 ||
+        check_lifecycle(root, err) < 0 || read_network(root, ret, err) < 0)
+        return -1;
+    if (v2 && !secure)
+        strv_add(&ret->ignored, "secure");
+    ret->spec.secure = v2 || secure;
+    if (read_map(root, "metadata", E2B_METADATA_MAX, E2B_METADATA_KEY_MAX, E2B_METADATA_VALUE_MAX,
+                 E2B_METADATA_TOTAL_MAX, &ret->spec.metadata, false, err) < 0)
+        return -1;
+    return read_map(root, "envVars", E2B_ENV_MAX, E2B_ENV_NAME_MAX, E2B_ENV_TOTAL_MAX, E2B_ENV_TOTAL_MAX,
+                    &ret->spec.env, true, err);
+}
+
+void e2b_create_done(struct e2b_create *c)
+{
+    strv_done(&c->spec.metadata);
+    strv_done(&c->spec.env);
+    strv_done(&c->ignored);
+}
+
+/* A create under way; r is NULL once the client left. */
+struct creating {
+    struct http_req *r;
+};
+
+static void created(void *arg, struct box *b, const struct box_failure *failure)
+{
+    struct creating *w = arg;
+    struct http_req *r = w->r;
+    free(w);
+    if (!r)
+        return;
+    api_on_closed(r, NULL);
+    if (!b) {
+        reply_refuse(r, failure->status, failure->error_code, failure->retry_after, failure->text);
+        return;
+    }
+    _cleanup_buf_ struct buf out = {0};
+    struct json j;
+    api_note_sandbox(r, b->id);
+    json_start(&j, &out);
+    e2b_add_sandbox(&j, api_call_of(r), b);
+    reply_json(r, 201, &out);
+}
+
+static void client_left(struct http_req *r) { ((struct creating *)r->user)->r = NULL; }
+
+static void name_ignored(struct http_req *r, const struct strv *ignored)
+{
+    _cleanup_buf_ struct buf names = {0};
+    for (size_t i = 0; i < ignored->n && names.n < 512; i++)
+        buf_addf(&names, "%s%.64s", i ? ", " : "", ignored->v[i]);
+    if (names.n)
+        reply_set_safe(r, "hutch-ignored-fields", buf_str(&names));
+}
+
+static uint32_t longest_life(const struct api_call *c)
+{
+    uint32_t node = c->front->config->max_timeout_s, tenant = c->who.tenant->quota.max_timeout_s;
+    return tenant && (!node || tenant < node) ? tenant : node;
+}
+
+static bool good_key(const char *key)
+{
+    size_t n = strlen(key);
+    for (size_t i = 0; i < n; i++)
+        if (key[i] < '!' || key[i] > '~')
+            return false;
+    return n > 0 && n <= E2B_IDEMPOTENCY_KEY_MAX;
+}
+
+static void create(struct http_req *r, json_t *root, unsigned status, const char *error, bool v2)
+{
+    struct api_call *c = api_call_of(r);
+    struct e2b_create what;
+    struct err err;
+    if (status) {
+        reply_error(r, status, "%s", error);
+        return;
+    }
+    if (e2b_create_parse(root, v2, longest_life(c), &what, &err) < 0) {
+        reply_error(r, 400, "%s", err.msg);
+        e2b_create_done(&what);
+        return;
+    }
+    what.spec.idempotency_key = http_field(&r->fields, "idempotency-key");
+    if (what.spec.idempotency_key && !good_key(what.spec.idempotency_key)) {
+        reply_error(r, 400, "the header Idempotency-Key must be 1 to %d printable characters", E2B_IDEMPOTENCY_KEY_MAX);
+    } else if (!template_resolve(c->front, what.spec.template, &(struct template_info){0})) {
+        reply_error(r, 404, "template '%s' not found", what.spec.template);
+    } else {
+        name_ignored(r, &what.ignored);
+        struct creating *w = xcalloc(1, sizeof *w);
+        w->r = r;
+        r->user = w;
+        api_on_closed(r, client_left);
+        box_create(c->front, &c->who, &what.spec, created, w);
+    }
+    e2b_create_done(&what);
+}
+
+static void create_v1(struct http_req *r, json_t *root, unsigned status, const char *error)
+{
+    create(r, root, status, error, false);
+}
+static void create_v2(struct http_req *r, json_t *root, unsigned status, const char *error)
+{
+    create(r, root, status, error, true);
+}
+
+void e2b_create_v1(struct api_call *c) { body_json(c->req, 0, create_v1); }
+void e2b_create_v2(struct api_call *c) { body_json(c->req, 0, create_v2); }

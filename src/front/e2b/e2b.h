@@ -1,0 +1,85 @@
+/* e2b.h - the E2B dialect: its control plane (REST) and its agent "envd", which here is no program inside the sandbox but
+ * part of front, reached under port 49983 of every sandbox. See docs/e2b.md for what is answered how.
+ */
+#ifndef HUTCH_FRONT_E2B_E2B_H
+#define HUTCH_FRONT_E2B_E2B_H
+
+#include <jansson.h>
+
+#include "front/api.h"
+
+#define E2B_ENVD_VERSION "0.6.13"
+#define E2B_CLIENT_ID    "hutch"
+
+/* Control plane, one function per route (api-routes.c). */
+api_fn e2b_create_v1, e2b_create_v2;                                                /* create.c */
+api_fn e2b_get, e2b_kill, e2b_timeout, e2b_refresh, e2b_connect_v1, e2b_connect_v2; /* sandboxes.c */
+api_fn e2b_list_v1, e2b_list_v2;                                                    /* list.c */
+api_fn e2b_metrics, e2b_metrics_many, e2b_logs, e2b_logs_v2;                        /* observe.c */
+api_fn e2b_templates, e2b_template, e2b_template_alias, e2b_template_tags;          /* templates.c */
+api_fn e2b_teams, e2b_health, e2b_not_yet;                                          /* misc.c */
+
+/* The JSON of one sandbox: what create and connect answer, and what list and info answer. */
+struct json;
+void e2b_add_sandbox(struct json *j, const struct api_call *c, const struct box *b);
+void e2b_add_listed(struct json *j, const char *key, const struct api_call *c, const struct box *b, bool detail);
+
+/* create.c: the checked body of a create. */
+enum {
+    E2B_METADATA_MAX = 64,          /* pairs */
+    E2B_METADATA_KEY_MAX = 256,     /* bytes */
+    E2B_METADATA_VALUE_MAX = 4096,  /* bytes */
+    E2B_METADATA_TOTAL_MAX = 16384, /* bytes of all keys and values */
+    E2B_ENV_MAX = 256,              /* variables */
+    E2B_ENV_NAME_MAX = 256,
+    E2B_ENV_TOTAL_MAX = 48 * 1024, /* bytes: they travel to init in one message */
+    E2B_IDEMPOTENCY_KEY_MAX = 128,
+};
+struct e2b_create {
+    struct box_spec spec;
+    char template[256];
+    char mask_host[256];
+    uint32_t https_ports[8];
+    struct strv ignored; /* names of fields nobody knows */
+};
+/* 0, or -1 with a text for a 400 that names the field and what it should be. max_timeout 0: no limit. */
+int e2b_create_parse(json_t *root, bool v2, uint32_t max_timeout, struct e2b_create *ret, struct err *err);
+void e2b_create_done(struct e2b_create *c);
+
+/* list.c: the place a page ends. */
+struct e2b_cursor {
+    uint64_t started_ms;
+    char id[SANDBOX_ID_MAX];
+    bool asc;
+};
+void e2b_cursor_write(const struct e2b_cursor *c, struct buf *out);
+bool e2b_cursor_read(const char *token, struct e2b_cursor *ret);
+
+/* fields.c: strict readers of JSON members. `what` is the name the message uses. */
+/* 1 there (and not null), 0 absent or null, -1 wrong type. */
+int e2b_field_str(json_t *o, const char *name, const char **ret, struct err *err);
+int e2b_field_bool(json_t *o, const char *name, bool *ret, struct err *err);
+int e2b_field_int(json_t *o, const char *name, int64_t min, int64_t max, int64_t *ret, struct err *err);
+int e2b_field_obj(json_t *o, const char *name, json_t **ret, struct err *err);
+int e2b_field_arr(json_t *o, const char *name, json_t **ret, struct err *err);
+const char *e2b_type_name(const json_t *v); /* "a string", "an array", ... */
+/* The root as an object; an absent body is an empty one (borrowed from nobody: *tmp owns it). */
+json_t *e2b_root(json_t *root, json_t **tmp, struct err *err);
+
+/* Data plane. */
+/* envd.c: a request for port 49983 of a box that runs. */
+void envd_handle(struct api_call *c, struct box *b);
+/* A signed file URL that names no sandbox. */
+void envd_handle_signed(struct api_call *c);
+/* What the data plane keeps for a box, made at first use (box->procs). */
+struct watcher;
+struct e2b_box {
+    struct watcher *watchers; /* watch.c: polled ones */
+    size_t nwatchers;
+    unsigned connections; /* gateway.c: open now */
+};
+struct e2b_box *e2b_box_of(struct box *b);
+/* The state of the dialect that hangs on a box (watchers) goes with it; called for every box that ends. */
+void e2b_box_ended(void *arg, struct box *b, const char *cause, const struct keeper_usage *u);
+
+#endif

@@ -1,0 +1,102 @@
+#include <string.h>
+
+#include "front/e2b/e2b.h"
+
+const char *e2b_type_name(const json_t *v)
+{
+    switch (json_typeof(v)) {
+    case JSON_OBJECT:
+        return "an object";
+    case JSON_ARRAY:
+        return "an array";
+    case JSON_STRING:
+        return "a string";
+    case JSON_INTEGER:
+        return "a whole number";
+    case JSON_REAL:
+        return "a number with a fraction";
+    case JSON_TRUE:
+    case JSON_FALSE:
+        return "a boolean";
+    case JSON_NULL:
+        break;
+    }
+    return "null";
+}
+
+static int wrong(const char *name, const char *expected, const json_t *v, struct err *err)
+{
+    return err_set(err, ERR_USAGE, 0, "field '%s' must be %s, not %s", name, expected, e2b_type_name(v));
+}
+
+int e2b_field_str(json_t *o, const char *name, const char **ret, struct err *err)
+{
+    json_t *v = json_object_get(o, name);
+    if (!v || json_is_null(v))
+        return 0;
+    if (!json_is_string(v))
+        return wrong(name, "a string", v, err);
+    if (strlen(json_string_value(v)) != json_string_length(v))
+        return err_set(err, ERR_USAGE, 0, "field '%s' must not contain NUL", name);
+    *ret = json_string_value(v);
+    return 1;
+}
+
+int e2b_field_bool(json_t *o, const char *name, bool *ret, struct err *err)
+{
+    json_t *v = json_object_get(o, name);
+    if (!v || json_is_null(v))
+        return 0;
+    if (!json_is_boolean(v))
+        return wrong(name, "a boolean", v, err);
+    *ret = json_is_true(v);
+    return 1;
+}
+
+int e2b_field_int(json_t *o, const char *name, int64_t min, int64_t max, int64_t *ret, struct err *err)
+{
+    json_t *v = json_object_get(o, name);
+    if (!v || json_is_null(v))
+        return 0;
+    if (!json_is_integer(v))
+        return wrong(name, "a whole number", v, err);
+    int64_t n = json_integer_value(v);
+    if (n < min || n > max)
+        return err_set(err, ERR_USAGE, 0, "field '%s' must be from %lld to %lld, not %lld", name, (long long)min,
+                       (long long)max, (long long)n);
+    *ret = n;
+    return 1;
+}
+
+int e2b_field_obj(json_t *o, const char *name, json_t **ret, struct err *err)
+{
+    json_t *v = json_object_get(o, name);
+    if (!v || json_is_null(v))
+        return 0;
+    if (!json_is_object(v))
+        return wrong(name, "an object", v, err);
+    *ret = v;
+    return 1;
+}
+
+int e2b_field_arr(json_t *o, const char *name, json_t **ret, struct err *err)
+{
+    json_t *v = json_object_get(o, name);
+    if (!v || json_is_null(v))
+        return 0;
+    if (!json_is_array(v))
+        return wrong(name, "an array", v, err);
+    *ret = v;
+    return 1;
+}
+
+json_t *e2b_root(json_t *root, json_t **tmp, struct err *err)
+{
+    *tmp = NULL;
+    if (!root)
+        return *tmp = json_object();
+    if (json_is_object(root))
+        return root;
+    (void)err_set(err, ERR_USAGE, 0, "the body must be an object, not %s", e2b_type_name(root));
+    return NULL;
+}

@@ -1,0 +1,466 @@
+#include <stdio.h>
+#include <string.h>
+
+#include "base/base64.h"
+#include "base/cleanup.h"
+#include "base/json.h"
+#include "base/mem.h"
+#include "base/strv.h"
+#include "front/e2b/envd.h"
+#include "front/events.h"
+
+enum { SIGNAL_KILL = 9, SIGNAL_TERM = 15 };
+
+/* A stream of a command's events: Start or Connect. */
+struct stream {
+    struct envd *e;
+    struct exec *x; /* NULL once it ended */
+    uint32_t pid;   /* 0 until it started */
+    bool starts;    /* Start: its deadline kills the command */
+    loop_id deadline, ping;
+    uint64_t ping_ms, sent; /* loop time of the last message */
+};
+
+static void drop(struct envd *e)
+{
+    struct stream *s = e->data;
+    if (s->x)
+        exec_detach(s->x);
+    loop_timer_del(e->r->loop, s->deadline);
+    loop_timer_del(e->r->loop, s->ping);
+    free(s);
+}
+
+static bool send(struct stream *s, const struct buf *json)
+{
+    s->sent = loop_now(s->e->r->loop);
+    return rpc_stream_send(s->e->r, json->p, json->n);
+}
+
+static void ping(void *arg)
+{
+    struct stream *s = arg;
+    struct loop *l = s->e->r->loop;
+    uint64_t silent = loop_now(l) - s->sent;
+    if (silent >= s->ping_ms) {
+        static const char text[] = "{\"event\":{\"keepalive\":{}}}";
+        s->sent = loop_now(l);
+        (void)rpc_stream_send(s->e->r, text, sizeof text - 1);
+        silent = 0;
+    }
+    s->ping = loop_timer(l, s->ping_ms - silent, ping, s);
+}
+
+static void on_writable(struct http_req *r)
+{
+    struct stream *s = ((struct envd *)r->user)->data;
+    if (s->x)
+        exec_resume(s->x);
+}
+
+static void started(void *arg, uint32_t pid, const char *tag)
+{
+    struct stream *s = arg;
+    struct http_req *r = s->e->r;
+    _cleanup_buf_ struct buf out = {0};
+    (void)tag;
+    s->pid = pid;
+    r->on_writable = on_writable;
+    rpc_stream_start(r);
+    buf_addf(&out, "{\"event\":{\"start\":{\"pid\":%u}}}", pid);
+    (void)send(s, &out);
+    s->ping = loop_timer(r->loop, s->ping_ms, ping, s);
+}
+
+static const char *const stream_names[] = {[EXEC_STDOUT] = "stdout", [EXEC_STDERR] = "stderr", [EXEC_PTY] = "pty"};
+
+static bool output(void *arg, enum exec_stream which, uint64_t offset, const void *p, size_t n)
+{
+    _cleanup_buf_ struct buf out = {0};
+    buf_addf(&out, "{\"event\":{\"data\":{\"%s\":\"", stream_names[which]);
+    base64_encode(&out, p, n);
+    buf_addf(&out, "\",\"offset\":%llu}}}", (unsigned long long)offset);
+    return send(arg, &out);
+}
+
+/* The words Go's standard library has for signals; the CLI compares "signal: killed". */
+static void signal_text(int sig, bool core, char *ret, size_t n)
+{
+    static const char *const names[] = {
+        [1] = "hangup",
+        [2] = "interrupt",
+        [3] = "quit",
+        [4] = "illegal instruction",
+        [5] = "trace/breakpoint trap",
+        [6] = "aborted",
+        [7] = "bus error",
+        [8] = "floating point exception",
+        [9] = "killed",
+        [10] = "user defined signal 1",
+        [11] = "segmentation fault",
+        [12] = "user defined signal 2",
+        [13] = "broken pipe",
+        [14] = "alarm clock",
+        [15] = "terminated",
+    };
+    if (sig > 0 && (size_t)sig < ARRAY_LEN(names))
+        (void)snprintf(ret, n, "signal: %s%s", names[sig], core ? " (core dumped)" : "");
+    else
+        (void)snprintf(ret, n, "signal: signal %d%s", sig, core ? " (core dumped)" : "");
+}
+
+static uint64_t to_ms(const struct timeval *t) { return (uint64_t)t->tv_sec * 1000 + (uint64_t)t->tv_usec / 1000; }
+
+/* Beyond E2B: clients ignore members they do not know. */
+static void add_usage(struct json *j, const struct exec_end *end)
+{
+    json_obj(j, "usage");
+    json_u64(j, "wallMs", end->wall_ms);
+    json_u64(j, "userMs", to_ms(&end->usage.ru_utime));
+    json_u64(j, "systemMs", to_ms(&end->usage.ru_stime));
+    json_u64(j, "maxRssKb", (uint64_t)end->usage.ru_maxrss);
+    for (enum exec_stream s = EXEC_STDOUT; s <= EXEC_PTY; s++)
+        if (end->omitted[s]) {
+            char name[24];
+            (void)snprintf(name, sizeof name, "%sOmitted", stream_names[s]);
+            json_u64(j, name, end->omitted[s]);
+        }
+    json_end_obj(j);
+    if (end->exited && !end->oom)
+        return;
+    json_obj(j, "death");
+    json_str(j, "cause", end->oom ? "oom" : "signal");
+    if (!end->exited)
+        json_i64(j, "signal", end->code);
+    json_bool(j, "core", end->core);
+    json_end_obj(j);
+}
+
+/* Deaths are worth an event; every command that merely ends would drown them. */
+static void publish_death(const struct stream *s, const struct exec_end *end, const char *status)
+{
+    const struct envd *e = s->e;
+    const struct box *b = box_find(e->f, e->id);
+    if (!s->starts || !b || (end->exited && !end->oom))
+        return;
+    _cleanup_buf_ struct buf out = {0};
+    struct json j;
+    json_start(&j, &out);
+    json_obj(&j, NULL);
+    json_u64(&j, "pid", s->pid);
+    json_str(&j, "status", status);
+    json_bool(&j, "oom", end->oom);
+    json_u64(&j, "wallMs", end->wall_ms);
+    json_end_obj(&j);
+    events_publish(e->f, b->id, b->tenant->id, "exec_ended", buf_str(&out));
+}
+
+static void ended(void *arg, const struct exec_end *end)
+{
+    struct stream *s = arg;
+    struct http_req *r = s->e->r;
+    _cleanup_buf_ struct buf out = {0};
+    struct json j;
+    char status[80];
+    s->x = NULL;
+    if (end->exited)
+        (void)snprintf(status, sizeof status, "exit status %d", end->code);
+    else
+        signal_text(end->code, end->core, status, sizeof status);
+    json_start(&j, &out);
+    json_obj(&j, NULL);
+    json_obj(&j, "event");
+    json_obj(&j, "end");
+    json_i64(&j, "exitCode", end->exited ? end->code : -1);
+    json_bool(&j, "exited", end->exited);
+    json_str(&j, "status", status);
+    if (!end->exited || end->code != 0)
+        json_str(&j, "error", status);
+    add_usage(&j, end);
+    json_end_obj(&j);
+    json_end_obj(&j);
+    json_end_obj(&j);
+    (void)send(s, &out);
+    publish_death(s, end, status);
+    envd_free(s->e);
+    rpc_stream_end(r);
+}
+
+static void failed(void *arg, const struct link_status *st)
+{
+    struct stream *s = arg;
+    struct http_req *r = s->e->r;
+    s->x = NULL;
+    if (s->pid == 0) {
+        envd_fail_status(s->e, st);
+        return;
+    }
+    envd_free(s->e);
+    /* Only a cut connection makes the clients ask whether the sandbox still lives. */
+    if (st->code == LINK_GONE)
+        http_abort(r);
+    else
+        rpc_stream_error(r, envd_code(st), st->text);
+}
+
+static void nothing(void *arg, const struct link_status *st) { (void)arg, (void)st; }
+
+static void too_late(void *arg)
+{
+    struct stream *s = arg;
+    struct envd *e = s->e;
+    struct http_req *r = e->r;
+    s->deadline = 0;
+    if (s->starts && s->pid) {
+        struct exec_select who = {.pid = s->pid};
+        (void)exec_signal(e->f->links, e->id, &who, SIGNAL_KILL, nothing, NULL);
+    }
+    if (s->pid == 0) {
+        envd_fail(e, RPC_DEADLINE_EXCEEDED, "the deadline of the request passed before the command started");
+        return;
+    }
+    envd_free(e);
+    rpc_stream_error(r, RPC_DEADLINE_EXCEEDED, "the deadline of the request has passed");
+}
+
+static const struct exec_ops stream_ops = {.started = started, .output = output, .ended = ended, .failed = failed};
+
+/* Makes the stream and its timers; NULL: failed, e is gone. */
+static struct stream *stream_new(struct envd *e, bool starts)
+{
+    uint64_t ms = 0;
+    struct err err;
+    int have = rpc_timeout(&e->r->fields, &ms, &err);
+    if (have < 0) {
+        envd_fail(e, RPC_INVALID_ARGUMENT, "%s", err.msg);
+        return NULL;
+    }
+    struct stream *s = xcalloc(1, sizeof *s);
+    s->e = e;
+    s->starts = starts;
+    s->ping_ms = rpc_keepalive_ms(&e->r->fields);
+    s->sent = loop_now(e->r->loop);
+    if (have)
+        s->deadline = loop_timer(e->r->loop, ms, too_late, s);
+    e->data = s;
+    e->drop = drop;
+    return s;
+}
+
+static int read_args(json_t *process, struct strv *args, struct err *err)
+{
+    json_t *list;
+    int have = e2b_field_arr(process, "args", &list, err);
+    if (have <= 0)
+        return have;
+    if (json_array_size(list) > EXEC_ARGS_MAX)
+        return err_set(err, ERR_USAGE, 0, "process.args has more than %d entries", EXEC_ARGS_MAX);
+    for (size_t i = 0; i < json_array_size(list); i++) {
+        const json_t *a = json_array_get(list, i);
+        if (!json_is_string(a) || strlen(json_string_value(a)) != json_string_length(a))
+            return err_set(err, ERR_USAGE, 0, "process.args[%zu] must be a string without NUL", i);
+        strv_add(args, json_string_value(a));
+    }
+    return 0;
+}
+
+static int read_envs(json_t *process, struct strv *env, struct err *err)
+{
+    json_t *map, *v;
+    const char *name;
+    int have = e2b_field_obj(process, "envs", &map, err);
+    if (have <= 0)
+        return have;
+    json_object_foreach(map, name, v)
+    {
+        if (!json_is_string(v) || strlen(json_string_value(v)) != json_string_length(v))
+            return err_set(err, ERR_USAGE, 0, "process.envs: every value must be a string without NUL");
+        if (!*name || strchr(name, '='))
+            return err_set(err, ERR_USAGE, 0, "process.envs: a name must not be empty or contain '='");
+        strv_take(env, xasprintf("%s=%s", name, json_string_value(v)));
+    }
+    return 0;
+}
+
+static int read_size(json_t *pty, uint16_t *cols, uint16_t *rows, struct err *err)
+{
+    json_t *size = NULL;
+    int64_t c = 80, r = 24;
+    if (e2b_field_obj(pty, "size", &size, err) < 0)
+        return -1;
+    if (size && (e2b_field_int(size, "cols", 0, UINT16_MAX, &c, err) < 0 ||
+                 e2b_field_int(size, "rows", 0, UINT16_MAX, &r, err) < 0))
+        return err_wrap(err, "pty.size");
+    *cols = (uint16_t)c;
+    *rows = (uint16_t)r;
+    return 0;
+}
+
+static int read_start(json_t *msg, struct exec_spec *spec, struct strv *args, struct strv *env, struct err *err)
+{
+    json_t *process = NULL, *pty = NULL;
+    int have = e2b_field_obj(msg, "process", &process, err);
+    if (have < 0)
+        return -1;
+    if (have == 0)
+        return err_set(err, ERR_USAGE, 0, "field 'process' is required");
+    spec->stdin_open = true;
+    if (e2b_field_str(process, "cmd", &spec->cmd, err) < 0 || e2b_field_str(process, "cwd", &spec->cwd, err) < 0)
+        return err_wrap(err, "process");
+    if (!spec->cmd || !*spec->cmd)
+        return err_set(err, ERR_USAGE, 0, "field 'process.cmd' is required");
+    if (spec->cwd && !*spec->cwd)
+        spec->cwd = NULL;
+    if (read_args(process, args, err) < 0 || read_envs(process, env, err) < 0 ||
+        e2b_field_str(msg, "tag", &spec->tag, err) < 0 || e2b_field_bool(msg, "stdin", &spec->stdin_open, err) < 0 ||
+        e2b_field_obj(msg, "pty", &pty, err) < 0)
+        return -1;
+    if (spec->tag && strlen(spec->tag) >= EXEC_TAG_MAX)
+        return err_set(err, ERR_USAGE, 0, "field 'tag' must be shorter than %d bytes", EXEC_TAG_MAX);
+    if (pty && read_size(pty, &spec->cols, &spec->rows, err) < 0)
+        return -1;
+    spec->pty = pty != NULL;
+    return 0;
+}
+
+void process_start(struct envd *e, json_t *msg)
+{
+    static const char *const none[] = {NULL};
+    struct exec_spec spec = {0};
+    _cleanup_strv_ struct strv args = {0}, env = {0};
+    struct err err;
+    if (read_start(msg, &spec, &args, &env, &err) < 0) {
+        envd_fail(e, RPC_INVALID_ARGUMENT, "%s", err.msg);
+        return;
+    }
+    spec.args = args.n ? (const char *const *)args.v : none;
+    spec.env = env.n ? (const char *const *)env.v : none;
+    spec.user = e->user;
+    struct stream *s = stream_new(e, true);
+    if (s)
+        s->x = exec_start(e->f->links, e->id, &spec, &stream_ops, s);
+}
+
+/* Where the output is wanted from: live only, as E2B does, unless `offsets` names byte offsets per stream. */
+static int read_offsets(json_t *msg, uint64_t from[4], struct err *err)
+{
+    json_t *o = NULL;
+    from[0] = from[EXEC_STDOUT] = from[EXEC_STDERR] = from[EXEC_PTY] = UINT64_MAX;
+    if (e2b_field_obj(msg, "offsets", &o, err) < 0)
+        return -1;
+    for (enum exec_stream s = EXEC_STDOUT; o && s <= EXEC_PTY; s++) {
+        int64_t at = 0;
+        int have = e2b_field_int(o, stream_names[s], 0, INT64_MAX, &at, err);
+        if (have < 0)
+            return err_wrap(err, "offsets");
+        if (have)
+            from[s] = (uint64_t)at;
+    }
+    return 0;
+}
+
+void process_connect(struct envd *e, json_t *msg)
+{
+    struct exec_select who = {0};
+    uint64_t from[4];
+    struct err err;
+    if (process_selector(msg, &who, &err) < 0 || read_offsets(msg, from, &err) < 0) {
+        envd_fail(e, RPC_INVALID_ARGUMENT, "%s", err.msg);
+        return;
+    }
+    struct stream *s = stream_new(e, false);
+    if (s)
+        s->x = exec_attach(e->f->links, e->id, &who, from, &stream_ops, s);
+}
+
+static void add_process(struct json *j, const struct exec_info *p)
+{
+    json_obj(j, NULL);
+    json_obj(j, "config");
+    json_str(j, "cmd", p->cmd);
+    json_arr(j, "args");
+    for (size_t i = 0; p->args && p->args[i]; i++)
+        json_str(j, NULL, p->args[i]);
+    json_end_arr(j);
+    json_obj(j, "envs");
+    for (size_t i = 0; p->env && p->env[i]; i++) {
+        const char *eq = strchr(p->env[i], '=');
+        if (!eq)
+            continue;
+        _cleanup_free_ char *name = xstrndup(p->env[i], (size_t)(eq - p->env[i]));
+        json_str(j, name, eq + 1);
+    }
+    json_end_obj(j);
+    if (p->cwd)
+        json_str(j, "cwd", p->cwd);
+    json_end_obj(j);
+    json_u64(j, "pid", p->pid);
+    if (p->tag)
+        json_str(j, "tag", p->tag);
+    json_end_obj(j);
+}
+
+static void listed(void *arg, const struct link_status *st, const struct exec_info *v, size_t n)
+{
+    struct envd *e = arg;
+    e->call = 0;
+    if (st->code != LINK_OK) {
+        envd_fail_status(e, st);
+        return;
+    }
+    _cleanup_buf_ struct buf out = {0};
+    struct json j;
+    json_start(&j, &out);
+    json_obj(&j, NULL);
+    json_arr(&j, "processes");
+    for (size_t i = 0; i < n; i++)
+        add_process(&j, &v[i]);
+    json_end_arr(&j);
+    json_end_obj(&j);
+    envd_ok(e, &out);
+}
+
+void process_list(struct envd *e, json_t *msg)
+{
+    (void)msg;
+    e->call = exec_list(e->f->links, e->id, listed, e);
+}
+
+void process_send_signal(struct envd *e, json_t *msg)
+{
+    struct exec_select who = {0};
+    struct err err;
+    const json_t *v = json_object_get(msg, "signal");
+    int sig = 0;
+    if (process_selector(msg, &who, &err) < 0) {
+        envd_fail(e, RPC_INVALID_ARGUMENT, "%s", err.msg);
+        return;
+    }
+    if (json_is_string(v))
+        sig = strcmp(json_string_value(v), "SIGNAL_SIGKILL") == 0   ? SIGNAL_KILL
+              : strcmp(json_string_value(v), "SIGNAL_SIGTERM") == 0 ? SIGNAL_TERM
+                                                                    : 0;
+    else if (json_is_integer(v))
+        sig = json_integer_value(v) == SIGNAL_KILL   ? SIGNAL_KILL
+              : json_integer_value(v) == SIGNAL_TERM ? SIGNAL_TERM
+                                                     : 0;
+    if (!sig)
+        envd_fail(e, RPC_INVALID_ARGUMENT, "field 'signal' must be SIGNAL_SIGTERM or SIGNAL_SIGKILL");
+    else
+        e->call = exec_signal(e->f->links, e->id, &who, sig, envd_done, e);
+}
+
+void process_update(struct envd *e, json_t *msg)
+{
+    struct exec_select who = {0};
+    struct err err;
+    json_t *pty = NULL;
+    uint16_t cols = 0, rows = 0;
+    if (process_selector(msg, &who, &err) < 0 || e2b_field_obj(msg, "pty", &pty, &err) < 0 ||
+        (pty && read_size(pty, &cols, &rows, &err) < 0))
+        envd_fail(e, RPC_INVALID_ARGUMENT, "%s", err.msg);
+    else if (!pty)
+        envd_fail(e, RPC_INVALID_ARGUMENT, "field 'pty' is required");
+    else
+        e->call = exec_resize(e->f->links, e->id, &who, cols, rows, envd_done, e);
+}

@@ -1,0 +1,299 @@
+#include <string.h>
+
+#include "base/cleanup.h"
+#include "base/json.h"
+#include "base/mem.h"
+#include "front/e2b/e2b.h"
+#include "front/reply.h"
+#include "http/body.h"
+
+static void add_isolation(struct json *j, const struct box *b)
+{
+    json_obj(j, "hutch");
+    json_str(j, "tier", b->tier);
+    if (b->degraded[0])
+        json_str(j, "degraded", b->degraded);
+    json_end_obj(j);
+}
+
+static void add_or_null(struct json *j, const char *key, const char *value)
+{
+    if (value && value[0])
+        json_str(j, key, value);
+    else
+        json_none(j, key);
+}
+
+void e2b_add_sandbox(struct json *j, const struct api_call *c, const struct box *b)
+{
+    json_obj(j, NULL);
+    json_str(j, "sandboxID", b->id);
+    json_str(j, "templateID", b->template);
+    json_str(j, "alias", b->template);
+    json_str(j, "clientID", E2B_CLIENT_ID);
+    json_str(j, "envdVersion", E2B_ENVD_VERSION);
+    if (b->token[0])
+        json_str(j, "envdAccessToken", b->token);
+    add_or_null(j, "trafficAccessToken", b->traffic_token);
+    add_or_null(j, "domain", c->front->config->domain);
+    add_isolation(j, b);
+    json_end_obj(j);
+}
+
+static void add_network(struct json *j, const struct box *b)
+{
+    json_obj(j, "network");
+    json_bool(j, "allowPublicTraffic", b->allow_public_traffic);
+    if (b->mask_host[0])
+        json_str(j, "maskRequestHost", b->mask_host);
+    if (b->nhttps_ports) {
+        json_arr(j, "httpsPorts");
+        for (size_t i = 0; i < b->nhttps_ports; i++)
+            json_u64(j, NULL, b->https_ports[i]);
+        json_end_arr(j);
+    }
+    json_end_obj(j);
+}
+
+static void add_detail(struct json *j, const struct api_call *c, const struct box *b)
+{
+    if (b->token[0])
+        json_str(j, "envdAccessToken", b->token);
+    add_or_null(j, "domain", c->front->config->domain);
+    json_bool(j, "allowInternetAccess", b->allow_internet);
+    add_network(j, b);
+    json_obj(j, "lifecycle");
+    json_bool(j, "autoResume", false);
+    json_str(j, "onTimeout", "kill");
+    json_end_obj(j);
+    add_isolation(j, b);
+}
+
+void e2b_add_listed(struct json *j, const char *key, const struct api_call *c, const struct box *b, bool detail)
+{
+    char t[REPLY_TIME_MAX];
+    json_obj(j, key);
+    json_str(j, "sandboxID", b->id);
+    json_str(j, "templateID", b->template);
+    json_str(j, "alias", b->template);
+    json_str(j, "clientID", E2B_CLIENT_ID);
+    reply_time(b->started_unix_ms, t);
+    json_str(j, "startedAt", t);
+    reply_time(b->end_unix_ms, t);
+    json_str(j, "endAt", t);
+    json_u64(j, "cpuCount", b->cpu_milli ? (b->cpu_milli + 999) / 1000 : 1);
+    json_u64(j, "memoryMB", b->memory >> 20);
+    json_u64(j, "diskSizeMB", b->disk >> 20);
+    json_str(j, "state", "running");
+    json_str(j, "envdVersion", E2B_ENVD_VERSION);
+    json_obj(j, "metadata");
+    for (size_t i = 0; i + 1 < b->metadata.n; i += 2)
+        json_str(j, b->metadata.v[i], b->metadata.v[i + 1]);
+    json_end_obj(j);
+    json_arr(j, "volumeMounts");
+    json_end_arr(j);
+    if (detail)
+        add_detail(j, c, b);
+    json_end_obj(j);
+}
+
+void e2b_get(struct api_call *c)
+{
+    _cleanup_buf_ struct buf out = {0};
+    struct json j;
+    struct box *b = api_box(c);
+    if (!b)
+        return;
+    json_start(&j, &out);
+    e2b_add_listed(&j, NULL, c, b, true);
+    reply_json(c->req, 200, &out);
+}
+
+/* Something asked of a box whose answer comes later; the box may be gone by then, so it is looked up again by its id. */
+struct waiting {
+    struct http_req *r; /* NULL once the client left */
+    char id[SANDBOX_ID_MAX];
+};
+
+static void client_left(struct http_req *r) { ((struct waiting *)r->user)->r = NULL; }
+
+static struct waiting *wait_for(struct api_call *c, const struct box *b)
+{
+    struct waiting *w = xcalloc(1, sizeof *w);
+    w->r = c->req;
+    memcpy(w->id, b->id, SANDBOX_ID_MAX);
+    c->req->user = w;
+    api_on_closed(c->req, client_left);
+    return w;
+}
+
+/* The request to answer, or NULL; frees w. */
+static struct http_req *wait_over(struct waiting *w)
+{
+    struct http_req *r = w->r;
+    free(w);
+    if (r)
+        api_on_closed(r, NULL);
+    return r;
+}
+
+static void killed(void *arg, bool ok)
+{
+    struct http_req *r = wait_over(arg);
+    if (!r)
+        return;
+    if (ok)
+        reply_empty(r, 204);
+    else
+        reply_error(r, 500, "the sandbox could not be killed now; the node keeps trying");
+}
+
+void e2b_kill(struct api_call *c)
+{
+    struct box *b = api_box(c);
+    if (b)
+        box_kill(c->front, b, "api", killed, wait_for(c, b));
+}
+
+static uint64_t cap_timeout(const struct api_call *c, uint64_t s)
+{
+    uint32_t node = c->front->config->max_timeout_s, tenant = c->who.tenant->quota.max_timeout_s;
+    uint32_t max = tenant && (!node || tenant < node) ? tenant : node;
+    return max && s > max ? UINT64_MAX : s;
+}
+
+static void too_long(struct api_call *c)
+{
+    uint32_t node = c->front->config->max_timeout_s, tenant = c->who.tenant->quota.max_timeout_s;
+    reply_error(c->req, 400, "field 'timeout' must be at most %u seconds here",
+                tenant && (!node || tenant < node) ? tenant : node);
+}
+
+/* Reads one number of seconds from the body. 1 there, 0 absent, -1 answered. */
+static int read_seconds(struct api_call *c, json_t *root, const char *field, int64_t min, int64_t max, int64_t *ret)
+{
+    struct err err;
+    json_t *tmp = NULL;
+    json_t *o = e2b_root(root, &tmp, &err);
+    int have = o ? e2b_field_int(o, field, min, max, ret, &err) : -1;
+    json_decref(tmp);
+    if (have < 0)
+        reply_error(c->req, 400, "%s", err.msg);
+    return have;
+}
+
+static void prolonged(void *arg, bool ok)
+{
+    struct http_req *r = wait_over(arg);
+    if (!r)
+        return;
+    if (ok)
+        reply_empty(r, 204);
+    else
+        api_no_box(api_call_of(r));
+}
+
+/* The sandbox may have ended while the body came. */
+static bool body_ok(struct http_req *r, unsigned status, const char *error)
+{
+    if (status)
+        reply_error(r, status, "%s", error);
+    return status == 0;
+}
+
+static void timeout_body(struct http_req *r, json_t *root, unsigned status, const char *error)
+{
+    struct api_call *c = api_call_of(r);
+    int64_t s = 0;
+    if (!body_ok(r, status, error))
+        return;
+    int have = read_seconds(c, root, "timeout", INT64_MIN, INT64_MAX, &s);
+    if (have < 0)
+        return;
+    if (have == 0) {
+        reply_error(r, 400, "field 'timeout' is required: seconds from now");
+        return;
+    }
+    struct box *b = api_box(c);
+    if (!b)
+        return;
+    uint64_t seconds = cap_timeout(c, s < 0 ? 0 : (uint64_t)s);
+    if (seconds == UINT64_MAX)
+        too_long(c);
+    else
+        box_set_timeout(c->front, b, seconds, false, prolonged, wait_for(c, b));
+}
+void e2b_timeout(struct api_call *c) { body_json(c->req, 0, timeout_body); }
+
+static void refresh_body(struct http_req *r, json_t *root, unsigned status, const char *error)
+{
+    struct api_call *c = api_call_of(r);
+    int64_t s = 15;
+    if (!body_ok(r, status, error) || read_seconds(c, root, "duration", 0, 3600, &s) < 0)
+        return;
+    struct box *b = api_box(c);
+    if (!b)
+        return;
+    uint64_t seconds = cap_timeout(c, s < 15 ? 15 : (uint64_t)s);
+    if (seconds == UINT64_MAX)
+        too_long(c);
+    else
+        box_set_timeout(c->front, b, seconds, true, prolonged, wait_for(c, b));
+}
+void e2b_refresh(struct api_call *c) { body_json(c->req, 0, refresh_body); }
+
+static void connected(void *arg, bool ok)
+{
+    char id[SANDBOX_ID_MAX];
+    memcpy(id, ((struct waiting *)arg)->id, sizeof id);
+    struct http_req *r = wait_over(arg);
+    if (!r)
+        return;
+    struct api_call *c = api_call_of(r);
+    struct box *b = ok ? box_of(c->front, &c->who, id) : NULL;
+    if (!b) {
+        api_no_box(c);
+        return;
+    }
+    _cleanup_buf_ struct buf out = {0};
+    struct json j;
+    json_start(&j, &out);
+    e2b_add_sandbox(&j, c, b);
+    reply_json(r, 200, &out);
+}
+
+static void connect_body(struct http_req *r, json_t *root, bool v2)
+{
+    struct api_call *c = api_call_of(r);
+    int64_t s = 300;
+    int have = read_seconds(c, root, "timeout", 0, UINT32_MAX, &s);
+    if (have < 0)
+        return;
+    if (have == 0 && !v2) {
+        reply_error(r, 400, "field 'timeout' is required: seconds from now");
+        return;
+    }
+    struct box *b = api_box(c);
+    if (!b)
+        return;
+    uint64_t seconds = cap_timeout(c, (uint64_t)s);
+    if (seconds == UINT64_MAX && have) {
+        too_long(c);
+        return;
+    }
+    if (seconds == UINT64_MAX)
+        seconds = 0; /* the default is above this tenant's limit: nothing is prolonged */
+    box_set_timeout(c->front, b, seconds, true, connected, wait_for(c, b));
+}
+static void connect_v1(struct http_req *r, json_t *root, unsigned status, const char *error)
+{
+    if (body_ok(r, status, error))
+        connect_body(r, root, false);
+}
+static void connect_v2(struct http_req *r, json_t *root, unsigned status, const char *error)
+{
+    if (body_ok(r, status, error))
+        connect_body(r, root, true);
+}
+void e2b_connect_v1(struct api_call *c) { body_json(c->req, 0, connect_v1); }
+void e2b_connect_v2(struct api_call *c) { body_json(c->req, 0, connect_v2); }

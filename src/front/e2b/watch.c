@@ -1,0 +1,349 @@
+#include <string.h>
+
+#include "base/cleanup.h"
+#include "base/json.h"
+#include "base/mem.h"
+#include "base/random.h"
+#include "front/e2b/envd.h"
+
+enum {
+    WATCHERS_MAX = 32,                  /* polled ones of one sandbox */
+    WATCHER_BYTES_MAX = 1024 * 1024,    /* of events that nobody fetched */
+    STREAM_BYTES_MAX = 4 * 1024 * 1024, /* of events a slow client did not take */
+};
+
+struct options {
+    const char *path;
+    bool recursive, entry, network;
+};
+
+static bool read_options(struct envd *e, json_t *msg, struct options *ret)
+{
+    struct err err;
+    memset(ret, 0, sizeof *ret);
+    ret->path = fs_path(e, msg, "path", true);
+    if (!ret->path)
+        return false;
+    if (e2b_field_bool(msg, "recursive", &ret->recursive, &err) < 0 ||
+        e2b_field_bool(msg, "includeEntry", &ret->entry, &err) < 0 ||
+        e2b_field_bool(msg, "allowNetworkMounts", &ret->network, &err) < 0) {
+        envd_fail(e, RPC_INVALID_ARGUMENT, "%s", err.msg);
+        return false;
+    }
+    return true;
+}
+
+static void add_event(struct json *j, const char *key, enum file_event type, const char *name,
+                      const struct file_info *info)
+{
+    static const char *const names[] = {
+        [FILE_CREATED] = "EVENT_TYPE_CREATE", [FILE_WRITTEN] = "EVENT_TYPE_WRITE", [FILE_REMOVED] = "EVENT_TYPE_REMOVE",
+        [FILE_RENAMED] = "EVENT_TYPE_RENAME", [FILE_CHMOD] = "EVENT_TYPE_CHMOD",
+    };
+    json_obj(j, key);
+    json_str(j, "name", name);
+    json_str(j, "type", names[type]);
+    if (info)
+        fs_add_entry(j, "entry", info);
+    json_end_obj(j);
+}
+
+/* WatchDir: events as they come. */
+struct stream {
+    struct envd *e;
+    struct file_watch *w;
+    bool started;
+    loop_id deadline, ping;
+    uint64_t ping_ms, sent;
+};
+
+static void drop(struct envd *e)
+{
+    struct stream *s = e->data;
+    if (s->w)
+        files_unwatch(s->w);
+    loop_timer_del(e->r->loop, s->deadline);
+    loop_timer_del(e->r->loop, s->ping);
+    free(s);
+}
+
+static void send_text(struct stream *s, const char *text)
+{
+    s->sent = loop_now(s->e->r->loop);
+    (void)rpc_stream_send(s->e->r, text, strlen(text));
+}
+
+static void ping(void *arg)
+{
+    struct stream *s = arg;
+    struct loop *l = s->e->r->loop;
+    if (loop_now(l) - s->sent >= s->ping_ms)
+        send_text(s, "{\"keepalive\":{}}");
+    s->ping = loop_timer(l, s->ping_ms - (loop_now(l) - s->sent), ping, s);
+}
+
+static void started(void *arg)
+{
+    struct stream *s = arg;
+    s->started = true;
+    rpc_stream_start(s->e->r);
+    send_text(s, "{\"start\":{}}");
+    s->ping = loop_timer(s->e->r->loop, s->ping_ms, ping, s);
+}
+
+static void stream_end(struct stream *s, enum rpc_code code, const char *text)
+{
+    struct http_req *r = s->e->r;
+    if (!s->started) {
+        envd_fail(s->e, code, "%s", text);
+        return;
+    }
+    envd_free(s->e);
+    rpc_stream_error(r, code, text);
+}
+
+static void event(void *arg, enum file_event type, const char *name, const struct file_info *info)
+{
+    struct stream *s = arg;
+    _cleanup_buf_ struct buf out = {0};
+    struct json j;
+    json_start(&j, &out);
+    json_obj(&j, NULL);
+    add_event(&j, "filesystem", type, name, info);
+    json_end_obj(&j);
+    send_text(s, buf_str(&out));
+    if (http_queued(s->e->r) > STREAM_BYTES_MAX)
+        stream_end(s, RPC_RESOURCE_EXHAUSTED, "the client does not take the events as fast as they come");
+}
+
+static void failed(void *arg, const struct link_status *st)
+{
+    struct stream *s = arg;
+    struct http_req *r = s->e->r;
+    s->w = NULL;
+    if (st->code != LINK_GONE) {
+        stream_end(s, envd_code(st), st->text);
+    } else if (!s->started) {
+        envd_fail_status(s->e, st);
+    } else {
+        envd_free(s->e);
+        http_abort(r);
+    }
+}
+
+static void too_late(void *arg)
+{
+    struct stream *s = arg;
+    s->deadline = 0;
+    stream_end(s, RPC_DEADLINE_EXCEEDED, "the deadline of the request has passed");
+}
+
+static const struct file_watch_ops stream_ops = {.started = started, .event = event, .failed = failed};
+
+void watch_dir(struct envd *e, json_t *msg)
+{
+    struct options o;
+    struct err err;
+    uint64_t ms = 0;
+    if (!read_options(e, msg, &o))
+        return;
+    int have = rpc_timeout(&e->r->fields, &ms, &err);
+    if (have < 0) {
+        envd_fail(e, RPC_INVALID_ARGUMENT, "%s", err.msg);
+        return;
+    }
+    struct stream *s = xcalloc(1, sizeof *s);
+    s->e = e;
+    s->ping_ms = rpc_keepalive_ms(&e->r->fields);
+    s->sent = loop_now(e->r->loop);
+    if (have)
+        s->deadline = loop_timer(e->r->loop, ms, too_late, s);
+    e->data = s;
+    e->drop = drop;
+    s->w = files_watch(e->f->links, e->id, e->user, o.path, o.recursive, o.entry, o.network, &stream_ops, s);
+}
+
+/* Polled watchers live as long as their sandbox, in this process: after a restart of front a client gets not_found and
+ * makes a new one. */
+struct watcher {
+    struct watcher *next;
+    struct e2b_box *all;
+    char id[24];
+    struct file_watch *w; /* NULL: ended, `st` says why */
+    struct envd *maker;   /* the request that waits for its start; NULL afterwards */
+    struct link_status st;
+    struct buf events; /* JSON objects, joined by commas */
+    bool overflow;
+};
+
+static void watcher_free(struct watcher *w)
+{
+    struct watcher **at = &w->all->watchers;
+    while (*at != w)
+        at = &(*at)->next;
+    *at = w->next;
+    w->all->nwatchers--;
+    if (w->w)
+        files_unwatch(w->w);
+    buf_done(&w->events);
+    free(w);
+}
+
+static void maker_left(struct envd *e)
+{
+    struct watcher *w = e->data;
+    if (!w)
+        return;
+    w->maker = NULL;
+    watcher_free(w); /* nobody knows its id */
+}
+
+static void watcher_started(void *arg)
+{
+    struct watcher *w = arg;
+    struct envd *e = w->maker;
+    _cleanup_buf_ struct buf out = {0};
+    if (!e)
+        return;
+    w->maker = NULL;
+    e->data = NULL;
+    buf_addf(&out, "{\"watcherId\":\"%s\"}", w->id);
+    envd_ok(e, &out);
+}
+
+static void watcher_event(void *arg, enum file_event type, const char *name, const struct file_info *info)
+{
+    struct watcher *w = arg;
+    struct json j;
+    if (w->overflow || w->events.n > WATCHER_BYTES_MAX) {
+        w->overflow = true;
+        return;
+    }
+    if (w->events.n)
+        buf_addc(&w->events, ',');
+    json_start(&j, &w->events);
+    add_event(&j, NULL, type, name, info);
+}
+
+static void watcher_failed(void *arg, const struct link_status *st)
+{
+    struct watcher *w = arg;
+    struct envd *e = w->maker;
+    w->w = NULL;
+    w->st = *st;
+    if (!e)
+        return; /* told at the next GetWatcherEvents */
+    e->data = NULL;
+    watcher_free(w);
+    envd_fail_status(e, st);
+}
+
+static const struct file_watch_ops watcher_ops = {
+    .started = watcher_started, .event = watcher_event, .failed = watcher_failed};
+
+void watch_create(struct envd *e, json_t *msg)
+{
+    struct options o;
+    struct box *b = box_find(e->f, e->id);
+    if (!read_options(e, msg, &o))
+        return;
+    if (!b) {
+        envd_fail_status(e, &(struct link_status){.code = LINK_GONE});
+        return;
+    }
+    struct e2b_box *all = e2b_box_of(b);
+    if (all->nwatchers >= WATCHERS_MAX) {
+        envd_fail(e, RPC_RESOURCE_EXHAUSTED, "this sandbox has %d watchers already; remove one first", WATCHERS_MAX);
+        return;
+    }
+    struct watcher *w = xcalloc(1, sizeof *w);
+    random_hex(w->id, 8);
+    w->all = all;
+    w->next = all->watchers;
+    all->watchers = w;
+    all->nwatchers++;
+    w->maker = e;
+    e->data = w;
+    e->drop = maker_left;
+    w->w = files_watch(e->f->links, e->id, e->user, o.path, o.recursive, o.entry, o.network, &watcher_ops, w);
+}
+
+/* NULL: failed, e is gone. */
+static struct watcher *find(struct envd *e, json_t *msg)
+{
+    const char *id = NULL;
+    struct err err;
+    if (e2b_field_str(msg, "watcherId", &id, &err) < 0) {
+        envd_fail(e, RPC_INVALID_ARGUMENT, "%s", err.msg);
+        return NULL;
+    }
+    struct box *b = box_find(e->f, e->id);
+    for (struct watcher *w = b ? e2b_box_of(b)->watchers : NULL; w; w = w->next)
+        if (id && strcmp(w->id, id) == 0 && !w->maker)
+            return w;
+    envd_fail(e, RPC_NOT_FOUND, "watcher with id %.64s not found", id ? id : "");
+    return NULL;
+}
+
+void watch_events(struct envd *e, json_t *msg)
+{
+    struct watcher *w = find(e, msg);
+    _cleanup_buf_ struct buf out = {0};
+    if (!w)
+        return;
+    if (!w->w && w->events.n == 0) {
+        struct link_status st = w->st;
+        watcher_free(w);
+        envd_fail_status(e, &st);
+        return;
+    }
+    if (w->overflow) {
+        buf_done(&w->events);
+        w->overflow = false;
+        envd_fail(e, RPC_RESOURCE_EXHAUSTED, "more than %d bytes of events were not fetched in time; they were dropped",
+                  WATCHER_BYTES_MAX);
+        return;
+    }
+    buf_adds(&out, "{\"events\":[");
+    buf_add(&out, buf_str(&w->events), w->events.n);
+    buf_adds(&out, "]}");
+    buf_done(&w->events);
+    envd_ok(e, &out);
+}
+
+void watch_remove(struct envd *e, json_t *msg)
+{
+    struct watcher *w = find(e, msg);
+    _cleanup_buf_ struct buf out = {0};
+    if (!w)
+        return;
+    watcher_free(w);
+    buf_adds(&out, "{}");
+    envd_ok(e, &out);
+}
+
+struct e2b_box *e2b_box_of(struct box *b)
+{
+    if (!b->procs)
+        b->procs = xcalloc(1, sizeof(struct e2b_box));
+    return b->procs;
+}
+
+void e2b_box_ended(void *arg, struct box *b, const char *cause, const struct keeper_usage *u)
+{
+    (void)arg, (void)cause, (void)u;
+    struct e2b_box *all = b->procs;
+    if (!all)
+        return;
+    for (struct watcher *w = all->watchers, *next; w; w = next) {
+        struct envd *e = w->maker;
+        next = w->next;
+        if (e)
+            e->data = NULL;
+        watcher_free(w);
+        if (e)
+            envd_fail_status(e, &(struct link_status){.code = LINK_GONE});
+    }
+    free(all);
+    b->procs = NULL;
+}

@@ -1,0 +1,208 @@
+/* The process that speaks HTTP. */
+#include <errno.h>
+#include <fcntl.h>
+#include <getopt.h>
+#include <signal.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/prctl.h>
+#include <unistd.h>
+
+#include "base/cleanup.h"
+#include "base/fd.h"
+#include "base/log.h"
+#include "front/boxes.h"
+#include "front/events.h"
+#include "front/front.h"
+#include "front/idseal.h"
+#include "front/metrics.h"
+#include "front/procs.h"
+#include "front/tenants.h"
+#include "http/h2.h"
+#include "http/server.h"
+#include "http/tls.h"
+#include "store/store.h"
+
+enum { DRAIN_MS = 4000, DRAIN_POLL_MS = 50, CONFIG_MAX = 1 << 18 };
+
+struct process {
+    struct front front;
+    struct config config;
+    struct http_server *server;
+    struct tls_server *tls;
+    uint64_t stop_at;
+    bool told_ready, stopping;
+};
+
+/* The one process of this kind: the loop's callbacks get the front, which is its first member. */
+static struct process *process_of(void *front) { return front; }
+
+/* --- keeper ------------------------------------------------------------------------------------------------------- */
+
+static void keeper_up(void *arg)
+{
+    struct process *p = process_of(arg);
+    boxes_keeper_up(&p->front);
+    if (p->told_ready)
+        return;
+    p->told_ready = true;
+    (void)fd_write_all(FRONT_FD_READY, "1", 1);
+    (void)close(FRONT_FD_READY);
+}
+static void keeper_down(void *arg) { boxes_keeper_down(arg); }
+static void keeper_died(void *arg, const struct keeper_death *d) { boxes_keeper_died(arg, d); }
+
+static const struct keeperc_ops keeper_ops = {.up = keeper_up, .down = keeper_down, .died = keeper_died};
+
+/* --- start -------------------------------------------------------------------------------------------------------- */
+
+static int read_config(struct config *c, struct err *err)
+{
+    _cleanup_buf_ struct buf text = {0};
+    char path[40];
+    (void)snprintf(path, sizeof path, "/proc/self/fd/%d", FRONT_FD_CONFIG);
+    config_start(c);
+    if (fd_read_file(AT_FDCWD, path, CONFIG_MAX, &text) < 0)
+        return err_set(err, ERR_SETUP, errno, "front is started by hutch serve, not by hand");
+    if (config_text(c, buf_str(&text), text.n, "configuration", err) < 0)
+        return -1;
+    return config_finish(c, err);
+}
+
+static int open_store(struct front *f, struct err *err)
+{
+    char shown[1200];
+    uint64_t epoch;
+    (void)snprintf(shown, sizeof shown, "%s/front", f->config->state);
+    if (store_open(f->loop, FRONT_FD_STORE, shown, &f->store, err) < 0 ||
+        store_count_up(f->store, "epoch", &epoch, err) < 0 ||
+        idseal_open(FRONT_FD_STORE, 0, (uint16_t)epoch, &f->ids, err) < 0)
+        return -1;
+    if (events_load(f, err) < 0 || tenants_load(f, err) < 0)
+        return -1;
+    return boxes_load(f, err);
+}
+
+static int open_sandboxes(struct front *f, struct err *err)
+{
+    templates_open(f, FRONT_FD_TEMPLATES);
+    if (links_new(f->loop, FRONT_FD_RUN, &f->links, err) < 0)
+        return -1;
+    return 0;
+}
+
+static int open_server(struct process *p, struct err *err)
+{
+    struct http_limits limits = http_default_limits;
+    limits.connections = p->config.max_connections;
+    limits.connections_per_peer = p->config.max_connections_per_peer;
+    if (http_server_new(p->front.loop, &limits, front_handle, &p->front, &p->server, err) < 0)
+        return -1;
+    http_server_set_h2(p->server, h2_serve);
+    if (http_server_listen(p->server, FRONT_FD_LISTEN, NULL, NULL, err) < 0)
+        return -1;
+    if (!p->config.listen_tls) /* their numbers may be anything by now */
+        return 0;
+    char cert[40], key[40];
+    (void)snprintf(cert, sizeof cert, "/proc/self/fd/%d", FRONT_FD_TLS_CERT);
+    (void)snprintf(key, sizeof key, "/proc/self/fd/%d", FRONT_FD_TLS_KEY);
+    if (tls_server_new(cert, key, true, &p->tls, err) < 0)
+        return -1;
+    return http_server_listen(p->server, FRONT_FD_LISTEN_TLS, tls_server_accept, p->tls, err);
+}
+
+/* --- stop --------------------------------------------------------------------------------------------------------- */
+
+static void drained(void *arg)
+{
+    struct process *p = process_of(arg);
+    if (http_server_connections(p->server) == 0 || loop_now(p->front.loop) >= p->stop_at)
+        loop_stop(p->front.loop);
+    else
+        (void)loop_timer(p->front.loop, DRAIN_POLL_MS, drained, p);
+}
+
+static void on_stop(void *arg, int signo)
+{
+    struct process *p = process_of(arg);
+    (void)signo;
+    if (p->stopping)
+        return;
+    p->stopping = true;
+    p->stop_at = loop_now(p->front.loop) + DRAIN_MS;
+    http_server_drain(p->server);
+    drained(p);
+}
+
+static int run(struct process *p, struct err *err)
+{
+    struct front *f = &p->front;
+    f->config = &p->config;
+    if (loop_new(&f->loop, err) < 0 || loop_signal(f->loop, SIGTERM, on_stop, p, err) < 0)
+        return -1;
+    f->started_ms = loop_now(f->loop);
+    if (open_sandboxes(f, err) < 0 || open_store(f, err) < 0)
+        return -1;
+    if (keeperc_new(f->loop, FRONT_FD_RUN, &keeper_ops, f, &f->keeper, err) < 0 || open_server(p, err) < 0)
+        return -1;
+    metrics_start(f);
+    log_text(LOG_LEVEL_INFO, "serving");
+    return loop_run(f->loop, err);
+}
+
+static void take_down(struct process *p)
+{
+    struct front *f = &p->front;
+    if (p->server)
+        http_server_free(p->server);
+    tls_server_free(p->tls);
+    metrics_free(f);
+    if (f->keeper)
+        keeperc_free(f->keeper);
+    if (f->links)
+        links_free(f->links);
+    /* Rows that wait are written before anything they point into goes. */
+    store_close(f->store);
+    boxes_free(f);
+    tenants_free(f);
+    events_free(f);
+    templates_free(f);
+    idseal_free(f->ids);
+    if (f->loop)
+        loop_free(f->loop);
+    config_done(&p->config);
+}
+
+static void read_args(struct front *f, int argc, char **argv)
+{
+    for (int i = 1; i < argc; i++) {
+        if (strncmp(argv[i], "--admin=", 8) == 0)
+            (void)snprintf(f->admin_digest, sizeof f->admin_digest, "%s", argv[i] + 8);
+        else if (strncmp(argv[i], "--admin-hint=", 13) == 0)
+            (void)snprintf(f->admin_hint, sizeof f->admin_hint, "%s", argv[i] + 13);
+    }
+}
+
+int front_main(int argc, char **argv)
+{
+    static struct process p;
+    struct err err = {0};
+    enum log_level level = LOG_LEVEL_INFO;
+    (void)signal(SIGPIPE, SIG_IGN);
+    read_args(&p.front, argc, argv);
+    for (int fd = 3; fd < FRONT_FD_END; fd++)
+        (void)fcntl(fd, F_SETFD, FD_CLOEXEC);
+    log_open("front", level, STDERR_FILENO);
+    int rc = read_config(&p.config, &err);
+    if (rc == 0) {
+        (void)log_level_of(p.config.log_level, &level);
+        log_open("front", level, STDERR_FILENO);
+        rc = front_drop(&err);
+    }
+    if (rc == 0)
+        rc = run(&p, &err);
+    if (rc < 0)
+        log_text(LOG_LEVEL_ERROR, "%s", err.msg);
+    take_down(&p);
+    return rc < 0 ? (err.code ? err.code : ERR_INTERNAL) : 0;
+}

@@ -1,0 +1,161 @@
+/* hutch-node: the processes of a node that need more libraries than the static program carries. People call it through
+ * `hutch serve`.
+ */
+#include <getopt.h>
+#include <stdio.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "base/log.h"
+#include "front/procs.h"
+#include "front/template-build.h"
+
+static const char usage[] =
+    "usage: hutch serve [options]\n"
+    "\n"
+    "Serves sandboxes over HTTP on this machine until it is told to stop; sandboxes survive that.\n"
+    "\n"
+    "  --config FILE        configuration (default " CONFIG_PATH ", if it is there; see docs/config.md)\n"
+    "  --state DIR          what outlives a restart (root: /var/lib/hutch)\n"
+    "  --run DIR            sockets (root: /run/hutch)\n"
+    "  --listen ADDR:PORT   plain HTTP (default 127.0.0.1:7070)\n"
+    "  --listen-tls ADDR:PORT  HTTPS (default port 7443, with a certificate)\n"
+    "  --domain NAME[:PORT] name under which sandboxes are reached: PORT-ID.NAME\n"
+    "  --tls-cert FILE --tls-key FILE   certificate and key, PEM\n"
+    "  --tls-dev            a certificate authority of this machine's own, for development\n"
+    "  --no-base            do not build the template base\n"
+    "  --help\n";
+
+static const struct option options[] = {
+    {"config", required_argument, NULL, 'c'},
+    {"state", required_argument, NULL, 's'},
+    {"run", required_argument, NULL, 'r'},
+    {"listen", required_argument, NULL, 'l'},
+    {"domain", required_argument, NULL, 'd'},
+    {"tls-cert", required_argument, NULL, 'C'},
+    {"tls-key", required_argument, NULL, 'K'},
+    {"tls-dev", no_argument, NULL, 'D'},
+    {"listen-tls", required_argument, NULL, 'L'},
+    {"no-base", no_argument, NULL, 'B'},
+    {"help", no_argument, NULL, 'h'},
+    {NULL, 0, NULL, 0},
+};
+
+static int fail(const struct err *err)
+{
+    fprintf(stderr, "hutch: %s\n", err->msg);
+    return err->code ? err->code : ERR_INTERNAL;
+}
+
+static const char *key_of(int opt)
+{
+    switch (opt) {
+    case 's':
+        return "state";
+    case 'r':
+        return "run";
+    case 'l':
+        return "listen";
+    case 'L':
+        return "listen_tls";
+    case 'd':
+        return "domain";
+    case 'C':
+        return "tls.cert";
+    case 'K':
+        return "tls.key";
+    case 'D':
+        return "tls.dev";
+    case 'B':
+        return "templates.base";
+    default:
+        return NULL;
+    }
+}
+
+/* A path given on the command line may be relative; in a file it may not. */
+static int set_flag(struct config *c, int opt, int index, const char *text, struct err *err)
+{
+    char where[40], path[4096];
+    (void)snprintf(where, sizeof where, "--%s", options[index].name);
+    const char *value = opt == 'D' ? "true" : opt == 'B' ? "off" : text ? text : "";
+    if (strchr("srCK", opt) && value[0] != '/') {
+        char cwd[2048];
+        if (!getcwd(cwd, sizeof cwd) || (size_t)snprintf(path, sizeof path, "%s/%s", cwd, value) >= sizeof path)
+            return err_set(err, ERR_USAGE, 0, "%s: the path is too long", where);
+        value = path;
+    }
+    return config_set(c, key_of(opt), value, where, err);
+}
+
+/* The file first, so that flags win wherever they stand. 1: the program is done. */
+static int read_options(int argc, char **argv, struct config *c, struct err *err)
+{
+    const char *file = access(CONFIG_PATH, F_OK) == 0 ? CONFIG_PATH : NULL;
+    int opt, index = -1;
+    opterr = 0;
+    while ((opt = getopt_long(argc, argv, "+h", options, &index)) != -1) {
+        if (opt == 'c')
+            file = optarg;
+        if (opt == 'h') {
+            fputs(usage, stdout);
+            return 1;
+        }
+        if (opt == '?')
+            return err_set(err, ERR_USAGE, 0,
+                           "serve: %s is not an option, or lacks its value; `hutch serve --help` lists all",
+                           argv[optind - 1]);
+    }
+    if (optind < argc)
+        return err_set(err, ERR_USAGE, 0, "serve: unexpected argument %s", argv[optind]);
+    if (file && config_file(c, file, err) < 0)
+        return -1;
+    optind = 1;
+    while ((opt = getopt_long(argc, argv, "+h", options, &index)) != -1)
+        if (opt != 'c' && set_flag(c, opt, index, optarg, err) < 0)
+            return -1;
+    return config_finish(c, err);
+}
+
+static int serve(int argc, char **argv)
+{
+    struct config c;
+    struct node_files n = {.state_lock = -1,
+                           .run_lock = -1,
+                           .state = -1,
+                           .run = -1,
+                           .store = -1,
+                           .templates = -1,
+                           .keeper_socket = -1,
+                           .listen = -1,
+                           .listen_tls = -1,
+                           .tls_cert = -1,
+                           .tls_key = -1};
+    struct err err = {0};
+    enum log_level level = LOG_LEVEL_INFO;
+    config_start(&c);
+    int rc = read_options(argc, argv, &c, &err);
+    if (rc == 0) {
+        (void)log_level_of(c.log_level, &level);
+        log_open("supervisor", level, STDERR_FILENO);
+        rc = node_files_open(&c, &n, &err);
+    }
+    if (rc == 0)
+        rc = node_supervise(&c, &n, &err);
+    node_files_close(&n);
+    config_done(&c);
+    return rc < 0 ? fail(&err) : 0;
+}
+
+int main(int argc, char **argv)
+{
+    const char *what = argc > 1 ? argv[1] : "";
+    if (strcmp(what, "serve") == 0)
+        return serve(argc - 1, argv + 1);
+    if (strcmp(what, "front") == 0)
+        return front_main(argc - 1, argv + 1);
+    if (strcmp(what, "build-base") == 0 && argc == 3)
+        return template_build_main(argv[2]);
+    fputs(usage, stderr);
+    return ERR_USAGE;
+}

@@ -1,0 +1,326 @@
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/cleanup.h"
+#include "base/json.h"
+#include "base/mem.h"
+#include "front/e2b/e2b.h"
+#include "front/native.h"
+#include "front/reply.h"
+#include "http/body.h"
+
+static const struct {
+    const char *name;
+    unsigned bit;
+} scopes[] = {
+    {"sandboxes", SCOPE_SANDBOXES}, {"templates", SCOPE_TEMPLATES}, {"admin", SCOPE_ADMIN}, {"read", SCOPE_READ}};
+
+/* A change under way; r is NULL once the client left. */
+struct change {
+    struct http_req *r;
+    unsigned status; /* of success */
+    struct buf body;
+};
+
+static void client_left(struct http_req *r) { ((struct change *)r->user)->r = NULL; }
+
+static struct change *change_new(struct http_req *r, unsigned status)
+{
+    struct change *c = xcalloc(1, sizeof *c);
+    c->r = r;
+    c->status = status;
+    r->user = c;
+    api_on_closed(r, client_left);
+    return c;
+}
+
+static unsigned status_of(const struct err *err)
+{
+    switch (err->eno) {
+    case ENOENT:
+        return 404;
+    case EBUSY:
+        return 409;
+    case EPERM:
+        return 403;
+    case EINVAL:
+        return 400;
+    case ENOSPC:
+        return 507;
+    default:
+        return 500;
+    }
+}
+
+/* err.msg ends with the errno's own words, which say nothing here. */
+static void reply_err(struct http_req *r, const struct err *err)
+{
+    _cleanup_free_ char *text = xstrdup(err->msg), *tail = xasprintf(": %s", strerror(err->eno));
+    size_t n = strlen(text), t = strlen(tail);
+    if (err->eno && n > t && strcmp(text + n - t, tail) == 0)
+        text[n - t] = 0;
+    reply_error(r, status_of(err), "%s", text);
+}
+
+static void changed(void *arg, const struct err *err)
+{
+    struct change *c = arg;
+    struct http_req *r = c->r;
+    struct buf body = c->body;
+    unsigned status = c->status;
+    free(c);
+    if (r) {
+        api_on_closed(r, NULL);
+        if (err)
+            reply_err(r, err);
+        else if (body.n)
+            reply_json(r, status, &body);
+        else
+            reply_empty(r, status);
+    }
+    buf_done(&body);
+}
+
+static void add_tenant(void *arg, const struct tenant *t)
+{
+    struct json *j = arg;
+    json_obj(j, NULL);
+    json_str(j, "id", t->id);
+    json_str(j, "name", t->name);
+    json_obj(j, "quota");
+    json_u64(j, "sandboxes", t->quota.sandboxes);
+    json_u64(j, "cpuMilli", t->quota.cpu_milli);
+    json_u64(j, "memoryBytes", t->quota.memory);
+    json_u64(j, "diskBytes", t->quota.disk);
+    json_u64(j, "requestsPerSecond", t->quota.requests_per_second);
+    json_u64(j, "burst", t->quota.burst);
+    json_u64(j, "maxTimeoutSeconds", t->quota.max_timeout_s);
+    json_end_obj(j);
+    json_obj(j, "used");
+    json_u64(j, "sandboxes", t->sandboxes);
+    json_u64(j, "cpuMilli", t->cpu_milli);
+    json_u64(j, "memoryBytes", t->memory);
+    json_u64(j, "diskBytes", t->disk);
+    json_end_obj(j);
+    json_end_obj(j);
+}
+
+void native_tenants(struct api_call *c)
+{
+    _cleanup_buf_ struct buf out = {0};
+    struct json j;
+    json_start(&j, &out);
+    json_obj(&j, NULL);
+    json_arr(&j, "tenants");
+    tenants_each(c->front, add_tenant, &j);
+    json_end_arr(&j);
+    json_end_obj(&j);
+    reply_json(c->req, 200, &out);
+}
+
+static int known_only(json_t *o, const char *where, const char *const *known, struct err *err)
+{
+    const char *name;
+    json_t *v;
+    json_object_foreach(o, name, v)
+    {
+        size_t i = 0;
+        while (known[i] && strcmp(known[i], name) != 0)
+            i++;
+        if (!known[i])
+            return err_set(err, ERR_USAGE, 0, "%s knows no field '%.64s'", where, name);
+    }
+    return 0;
+}
+
+static int read_quota(json_t *root, struct quota *q, struct err *err)
+{
+    static const char *const known[] = {"sandboxes",         "cpuMilli", "memoryBytes",       "diskBytes",
+                                        "requestsPerSecond", "burst",    "maxTimeoutSeconds", NULL};
+    json_t *o = NULL;
+    int64_t v[7] = {0};
+    int have = e2b_field_obj(root, "quota", &o, err);
+    if (have <= 0)
+        return have;
+    if (known_only(o, "quota", known, err) < 0)
+        return -1;
+    for (size_t i = 0; known[i]; i++)
+        if (e2b_field_int(o, known[i], 0, i == 2 || i == 3 ? INT64_MAX : UINT32_MAX, &v[i], err) < 0)
+            return err_wrap(err, "quota");
+    *q = (struct quota){.sandboxes = (uint32_t)v[0],
+                        .cpu_milli = (uint32_t)v[1],
+                        .memory = (uint64_t)v[2],
+                        .disk = (uint64_t)v[3],
+                        .requests_per_second = (uint32_t)v[4],
+                        .burst = (uint32_t)v[5],
+                        .max_timeout_s = (uint32_t)v[6]};
+    return 0;
+}
+
+/* The body as an object with known fields only. NULL: answered. */
+static json_t *object_of(struct http_req *r, json_t *root, unsigned status, const char *error, const char *const *known)
+{
+    struct err err;
+    if (status)
+        reply_error(r, status, "%s", error);
+    else if (!json_is_object(root))
+        reply_error(r, 400, "the body must be an object");
+    else if (known_only(root, "this route", known, &err) < 0)
+        reply_error(r, 400, "%s", err.msg);
+    else
+        return root;
+    return NULL;
+}
+
+static void tenant_body(struct http_req *r, json_t *root, unsigned status, const char *error)
+{
+    static const char *const known[] = {"id", "name", "quota", NULL};
+    const char *id = NULL, *name = NULL;
+    struct quota q = {0};
+    struct err err;
+    json_t *o = object_of(r, root, status, error, known);
+    if (!o)
+        return;
+    if (e2b_field_str(o, "id", &id, &err) < 0 || e2b_field_str(o, "name", &name, &err) < 0 ||
+        read_quota(o, &q, &err) < 0) {
+        reply_error(r, 400, "%s", err.msg);
+        return;
+    }
+    if (!id) {
+        reply_error(r, 400, "field 'id' is required");
+        return;
+    }
+    struct change *c = change_new(r, 201);
+    struct json j;
+    json_start(&j, &c->body);
+    json_obj(&j, NULL);
+    json_str(&j, "id", id);
+    json_end_obj(&j);
+    tenant_put(api_call_of(r)->front, id, name, &q, changed, c);
+}
+void native_tenant_put(struct api_call *c) { body_json(c->req, 0, tenant_body); }
+
+void native_tenant_remove(struct api_call *c)
+{
+    tenant_remove(c->front, c->param[0], changed, change_new(c->req, 204));
+}
+
+static void add_scopes(struct json *j, unsigned bits)
+{
+    json_arr(j, "scopes");
+    for (size_t i = 0; i < ARRAY_LEN(scopes); i++)
+        if (bits & scopes[i].bit)
+            json_str(j, NULL, scopes[i].name);
+    json_end_arr(j);
+}
+
+static void add_time(struct json *j, const char *key, uint64_t unix_s)
+{
+    char when[REPLY_TIME_MAX];
+    reply_time(unix_s * 1000, when);
+    if (unix_s)
+        json_str(j, key, when);
+    else
+        json_none(j, key);
+}
+
+static void add_key(void *arg, const struct key_info *k)
+{
+    struct json *j = arg;
+    json_obj(j, NULL);
+    json_str(j, "id", k->id);
+    json_str(j, "tenant", k->tenant);
+    json_str(j, "name", k->name);
+    json_str(j, "hint", k->hint);
+    add_scopes(j, k->scopes);
+    add_time(j, "createdAt", k->created_unix);
+    add_time(j, "expiresAt", k->expires_unix);
+    add_time(j, "usedAt", k->used_unix);
+    json_end_obj(j);
+}
+
+void native_keys(struct api_call *c)
+{
+    _cleanup_buf_ struct buf out = {0};
+    struct json j;
+    json_start(&j, &out);
+    json_obj(&j, NULL);
+    json_arr(&j, "keys");
+    keys_each(c->front, add_key, &j);
+    json_end_arr(&j);
+    json_end_obj(&j);
+    reply_json(c->req, 200, &out);
+}
+
+static int read_scopes(json_t *root, unsigned *ret, struct err *err)
+{
+    json_t *list;
+    int have = e2b_field_arr(root, "scopes", &list, err);
+    *ret = SCOPE_SANDBOXES | SCOPE_TEMPLATES;
+    if (have <= 0)
+        return have;
+    *ret = 0;
+    for (size_t i = 0; i < json_array_size(list); i++) {
+        const char *name = json_string_value(json_array_get(list, i));
+        size_t k = 0;
+        while (name && k < ARRAY_LEN(scopes) && strcmp(scopes[k].name, name) != 0)
+            k++;
+        if (!name || k == ARRAY_LEN(scopes))
+            return err_set(err, ERR_USAGE, 0, "field 'scopes[%zu]' must be sandboxes, templates, read or admin", i);
+        *ret |= scopes[k].bit;
+    }
+    return 0;
+}
+
+static int read_expiry(json_t *root, uint64_t *ret, struct err *err)
+{
+    const char *text = NULL;
+    uint64_t ms;
+    *ret = 0;
+    int have = e2b_field_str(root, "expiresAt", &text, err);
+    if (have <= 0)
+        return have;
+    if (!reply_time_parse(text, &ms))
+        return err_set(err, ERR_USAGE, 0, "field 'expiresAt' must be a time such as 2026-01-02T03:04:05Z");
+    *ret = ms / 1000;
+    return 0;
+}
+
+static void key_body(struct http_req *r, json_t *root, unsigned status, const char *error)
+{
+    static const char *const known[] = {"tenant", "name", "scopes", "expiresAt", NULL};
+    const char *tenant = NULL, *name = "";
+    unsigned bits = 0;
+    uint64_t expires = 0;
+    char secret[64], id[24];
+    struct err err;
+    json_t *o = object_of(r, root, status, error, known);
+    if (!o)
+        return;
+    if (e2b_field_str(o, "tenant", &tenant, &err) < 0 || e2b_field_str(o, "name", &name, &err) < 0 ||
+        read_scopes(o, &bits, &err) < 0 || read_expiry(o, &expires, &err) < 0) {
+        reply_error(r, 400, "%s", err.msg);
+        return;
+    }
+    if (!tenant) {
+        reply_error(r, 400, "field 'tenant' is required: the id of a tenant");
+        return;
+    }
+    struct change *c = change_new(r, 201);
+    struct json j;
+    key_create(api_call_of(r)->front, tenant, name, bits, expires, secret, id, changed, c);
+    /* The callback comes from the loop, later than this. */
+    json_start(&j, &c->body);
+    json_obj(&j, NULL);
+    json_str(&j, "id", id);
+    json_str(&j, "tenant", tenant);
+    json_str(&j, "key", secret);
+    add_scopes(&j, bits);
+    json_end_obj(&j);
+    explicit_bzero(secret, sizeof secret);
+}
+void native_key_create(struct api_call *c) { body_json(c->req, 0, key_body); }
+
+void native_key_remove(struct api_call *c) { key_remove(c->front, c->param[0], changed, change_new(c->req, 204)); }

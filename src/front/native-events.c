@@ -1,0 +1,137 @@
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/cleanup.h"
+#include "base/mem.h"
+#include "base/num.h"
+#include "front/events.h"
+#include "front/native.h"
+#include "front/reply.h"
+#include "http/url.h"
+
+enum { PING_MS = 15000, SLOW_BYTES = 1024 * 1024 };
+
+/* A stream of server-sent events: the history after Last-Event-ID, then what happens. */
+struct follow {
+    struct http_req *r;
+    struct event_sub *sub;
+    loop_id ping;
+    bool begun; /* the head is out */
+};
+
+static void head(struct http_req *r)
+{
+    http_set(r, "content-type", "text/event-stream");
+    http_set(r, "cache-control", "no-store");
+    http_head(r, 200, HTTP_UNKNOWN);
+}
+
+static void follow_free(struct follow *s)
+{
+    if (s->sub)
+        events_unsubscribe(s->sub);
+    loop_timer_del(s->r->loop, s->ping);
+    free(s);
+}
+
+static void client_left(struct http_req *r) { follow_free(r->user); }
+
+static void over(struct follow *s, bool whole)
+{
+    struct http_req *r = s->r;
+    api_on_closed(r, NULL);
+    follow_free(s);
+    if (whole)
+        http_end(r);
+    else
+        http_abort(r);
+}
+
+static void send_event(struct http_req *r, const struct event *e)
+{
+    _cleanup_buf_ struct buf out = {0};
+    char when[REPLY_TIME_MAX];
+    reply_time(e->at_unix_ms, when);
+    /* Both texts are ours and have no line breaks: JSON escapes them. */
+    buf_addf(&out, "id: %llu\nevent: %s\ndata: {\"time\":\"%s\",\"type\":\"%s\",\"data\":%s}\n\n",
+             (unsigned long long)e->seq, e->type, when, e->type, e->json);
+    (void)http_write(r, out.p, out.n);
+}
+
+static void on_event(void *arg, const struct event *e)
+{
+    struct follow *s = arg;
+    if (!s->begun)
+        head(s->r); /* now it is sure that there is a subscription */
+    s->begun = true;
+    if (!e) {
+        s->sub = NULL;
+        over(s, true);
+        return;
+    }
+    send_event(s->r, e);
+    if (s->sub && http_queued(s->r) > SLOW_BYTES)
+        over(s, false); /* it comes back with Last-Event-ID */
+}
+
+static void replayed(void *arg, const struct event *e)
+{
+    if (e)
+        send_event(arg, e);
+}
+
+static void ping(void *arg)
+{
+    struct follow *s = arg;
+    (void)http_write(s->r, ": \n\n", 4);
+    s->ping = loop_timer(s->r->loop, PING_MS, ping, s);
+}
+
+static bool read_after(const struct http_req *r, uint64_t *ret)
+{
+    _cleanup_buf_ struct buf text = {0};
+    struct err err;
+    const char *field = http_field(&r->fields, "last-event-id");
+    if (!field && url_query_get(r->query, "after", URL_PLUS_SPACE, &text, &err) > 0)
+        field = buf_str(&text);
+    return !field || num_u64(field, ret);
+}
+
+void native_events(struct api_call *c)
+{
+    struct http_req *r = c->req;
+    char id[SANDBOX_ID_MAX];
+    uint64_t after = 0;
+    if (!read_after(r, &after)) {
+        reply_error(r, 400, "Last-Event-ID must be the number of an event");
+        return;
+    }
+    struct event_log *log =
+        api_sandbox_id(c->param[0], strlen(c->param[0]), id) ? events_find(c->front, c->who.tenant->id, id) : NULL;
+    if (!log) {
+        api_no_box(c);
+        return;
+    }
+    api_note_sandbox(r, id);
+    if (events_ended(log)) {
+        head(r);
+        events_replay(log, after, replayed, r);
+        http_end(r);
+        return;
+    }
+    struct follow *s = xcalloc(1, sizeof *s);
+    s->r = r;
+    r->user = s;
+    api_on_closed(r, client_left);
+    s->sub = events_subscribe(log, after, on_event, s);
+    if (!s->sub) {
+        api_on_closed(r, NULL);
+        follow_free(s);
+        reply_refuse(r, 429, NULL, 5, "too many followers of this sandbox's events");
+        return;
+    }
+    if (!s->begun)
+        head(r);
+    s->begun = true;
+    s->ping = loop_timer(r->loop, PING_MS, ping, s);
+}

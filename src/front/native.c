@@ -1,0 +1,179 @@
+#include "front/native.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/cleanup.h"
+#include "base/json.h"
+#include "base/mem.h"
+#include "base/num.h"
+#include "front/e2b/e2b.h"
+#include "front/events.h"
+#include "front/openapi.h"
+#include "front/reply.h"
+
+void native_openapi(struct api_call *c)
+{
+    http_reply(c->req, 200, "application/json; charset=utf-8", openapi_json, openapi_json_size);
+}
+
+void native_capabilities(struct api_call *c)
+{
+    static const char *const on[] = {"commands",  "pty",     "stdin",       "output_offsets",
+                                     "files",     "watch",   "signed_urls", "ports",
+                                     "websocket", "metrics", "events",      "idempotency_keys"};
+    static const char *const off[] = {"internet",        "pause",   "snapshots", "fork",
+                                      "template_builds", "volumes", "secrets"};
+    _cleanup_buf_ struct buf out = {0};
+    struct json j;
+    json_start(&j, &out);
+    json_obj(&j, NULL);
+    json_str(&j, "version", HUTCH_VERSION);
+    json_str(&j, "dialect", "e2b");
+    json_str(&j, "envdVersion", E2B_ENVD_VERSION);
+    json_arr(&j, "tiers"); /* of the template "host", and of all others; each sandbox says its own */
+    json_str(&j, NULL, "process");
+    json_str(&j, NULL, "container");
+    json_end_arr(&j);
+    json_str(&j, "privilege", c->front->config->strict ? "strict" : "computer");
+    json_str(&j, "enforcement", c->front->config->best_effort ? "best-effort" : "required");
+    json_arr(&j, "layers");
+    static const char *const layers[] = {"user-namespace", "namespaces", "own-root", "cgroup",
+                                         "capabilities",   "landlock",   "seccomp"};
+    for (size_t i = 0; i < ARRAY_LEN(layers); i++)
+        json_str(&j, NULL, layers[i]);
+    json_end_arr(&j);
+    json_obj(&j, "features");
+    for (size_t i = 0; i < ARRAY_LEN(on); i++)
+        json_bool(&j, on[i], true);
+    for (size_t i = 0; i < ARRAY_LEN(off); i++)
+        json_bool(&j, off[i], false);
+    json_end_obj(&j);
+    json_obj(&j, "limits");
+    json_u64(&j, "maxTimeoutSeconds", c->front->config->max_timeout_s);
+    json_u64(&j, "metadataPairs", E2B_METADATA_MAX);
+    json_u64(&j, "metadataBytes", E2B_METADATA_TOTAL_MAX);
+    json_u64(&j, "envVars", E2B_ENV_MAX);
+    json_u64(&j, "envVarsBytes", E2B_ENV_TOTAL_MAX);
+    json_u64(&j, "maxUploadBytes", c->front->config->max_upload);
+    json_end_obj(&j);
+    json_end_obj(&j);
+    reply_json(c->req, 200, &out);
+}
+
+struct counts {
+    uint64_t creating, running, killing;
+};
+
+static void count(void *arg, struct box *b)
+{
+    struct counts *n = arg;
+    n->creating += b->state == BOX_CREATING;
+    n->running += b->state == BOX_RUNNING;
+    n->killing += b->state == BOX_KILLING;
+}
+
+static void add_template(void *arg, const struct template_info *t)
+{
+    struct json *j = arg;
+    json_obj(j, NULL);
+    json_str(j, "name", t->name);
+    json_str(j, "state", t->state);
+    if (t->text[0])
+        json_str(j, "text", t->text);
+    json_u64(j, "spawned", t->spawned);
+    json_end_obj(j);
+}
+
+void native_node(struct api_call *c)
+{
+    struct counts n = {0};
+    _cleanup_buf_ struct buf out = {0};
+    struct json j;
+    boxes_each(c->front, count, &n);
+    json_start(&j, &out);
+    json_obj(&j, NULL);
+    json_str(&j, "version", HUTCH_VERSION);
+    json_str(&j, "domain", c->front->config->domain);
+    json_u64(&j, "uptimeMs", loop_now(c->front->loop) - c->front->started_ms);
+    json_obj(&j, "sandboxes");
+    json_u64(&j, "creating", n.creating);
+    json_u64(&j, "running", n.running);
+    json_u64(&j, "killing", n.killing);
+    json_u64(&j, "max", c->front->config->max_sandboxes);
+    json_end_obj(&j);
+    json_arr(&j, "templates");
+    templates_each(c->front, add_template, &j);
+    json_end_arr(&j);
+    json_end_obj(&j);
+    reply_json(c->req, 200, &out);
+}
+
+/* All sandboxes of the node; the answer comes when the last one is gone. */
+struct stopping {
+    struct http_req *r; /* NULL once the client left */
+    struct front *f;
+    size_t left, stopped, failed;
+    bool all_asked;
+};
+
+static void stop_left(struct http_req *r) { ((struct stopping *)r->user)->r = NULL; }
+
+static void stop_check(struct stopping *s)
+{
+    if (s->left > 0 || !s->all_asked)
+        return;
+    struct http_req *r = s->r;
+    _cleanup_buf_ struct buf out = {0};
+    buf_addf(&out, "{\"stopped\":%zu,\"failed\":%zu}", s->stopped, s->failed);
+    free(s);
+    if (!r)
+        return;
+    api_on_closed(r, NULL);
+    reply_json(r, 200, &out);
+}
+
+static void stopped(void *arg, bool ok)
+{
+    struct stopping *s = arg;
+    s->left--;
+    if (ok)
+        s->stopped++;
+    else
+        s->failed++;
+    stop_check(s);
+}
+
+struct ids {
+    char (*v)[SANDBOX_ID_MAX];
+    size_t n, cap;
+};
+
+static void add_id(void *arg, struct box *b)
+{
+    struct ids *ids = arg;
+    MEM_GROW(ids->v, ids->n, ids->cap);
+    memcpy(ids->v[ids->n++], b->id, SANDBOX_ID_MAX);
+}
+
+void native_stop_all(struct api_call *c)
+{
+    struct ids ids = {0};
+    struct stopping *s = xcalloc(1, sizeof *s);
+    s->r = c->req;
+    s->f = c->front;
+    c->req->user = s;
+    api_on_closed(c->req, stop_left);
+    boxes_each(c->front, add_id, &ids); /* killing while walking would change what is walked */
+    for (size_t i = 0; i < ids.n; i++) {
+        struct box *b = box_find(s->f, ids.v[i]);
+        if (!b)
+            continue;
+        s->left++;
+        box_kill(s->f, b, "stop-all", stopped, s);
+    }
+    free(ids.v);
+    s->all_asked = true;
+    stop_check(s);
+}

@@ -1,0 +1,65 @@
+/* procs.h - the processes of a node: who starts whom with which descriptors.
+ *
+ * supervisor (`hutch-node serve`) makes directories, sockets and keys, starts keeper (`hutch keeper`), front (`hutch-node
+ * front`) and, if the template base is missing, the builder; it watches and restarts them and does nothing else.
+ */
+#ifndef HUTCH_FRONT_PROCS_H
+#define HUTCH_FRONT_PROCS_H
+
+#include <sys/types.h>
+
+#include "base/err.h"
+#include "front/config.h"
+
+/* Descriptors of front. Those that do not apply are closed. */
+enum {
+    FRONT_FD_CONFIG = 3, /* the configuration in force, as text */
+    FRONT_FD_RUN,        /* runtime directory */
+    FRONT_FD_STORE,      /* front's own directory: STATE/front */
+    FRONT_FD_TEMPLATES,
+    FRONT_FD_LISTEN,
+    FRONT_FD_LISTEN_TLS,
+    FRONT_FD_TLS_CERT, /* copies in memory: the files need not be readable by front */
+    FRONT_FD_TLS_KEY,
+    FRONT_FD_READY, /* one byte is written when requests are served */
+    FRONT_FD_END,
+};
+
+#define KEEPER_SOCKET "keeper.sock"
+#define ADMIN_KEY     "admin.key"
+
+/* What supervisor holds for its children. Descriptors are its own; -1: not there. */
+struct node_files {
+    uid_t uid; /* of front */
+    gid_t gid;
+    bool drop;      /* started by root: front changes to uid and gid */
+    bool made_user; /* the uid was chosen, no such user exists */
+    int state_lock, run_lock;
+    int state, run, store, templates;
+    int keeper_socket, listen, listen_tls;
+    int tls_cert, tls_key;
+    char admin_key[64], admin_digest[72];
+    bool first_start; /* the key was made now */
+};
+
+/* supervisor-setup.c: everything that must be there before the first child. Errors name the object and the remedy. */
+int node_files_open(const struct config *c, struct node_files *ret, struct err *err);
+void node_files_close(struct node_files *n);
+/* A copy in memory of a whole file, to be handed to a process that could not open it. */
+int node_memory_file(const char *name, const void *p, size_t n, struct err *err);
+
+/* supervisor-say.c */
+void node_say_ready(const struct config *c, const struct node_files *n);
+void node_notify(const char *state); /* systemd's protocol; nothing if nobody asked */
+/* Whether x.DOMAIN leads to this machine; the remedy in `ret` if not, else "". Blocks (name service). */
+void node_check_domain(const char *domain, char ret[512]);
+
+/* supervisor.c: runs until it is told to stop. */
+int node_supervise(const struct config *c, struct node_files *n, struct err *err);
+
+/* front-main.c: the program of front. */
+int front_main(int argc, char **argv);
+/* front-drop.c: gives up what is left and proves it: no capability, no_new_privs, own filter. Before any thread. */
+int front_drop(struct err *err);
+
+#endif

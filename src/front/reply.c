@@ -1,0 +1,145 @@
+#include "front/reply.h"
+
+#include <stdarg.h>
+#include <stdio.h>
+#include <string.h>
+#include <time.h>
+
+#include "base/cleanup.h"
+#include "base/json.h"
+#include "base/mem.h"
+
+#define JSON_TYPE "application/json; charset=utf-8"
+
+void reply_json(struct http_req *r, unsigned status, const struct buf *body)
+{
+    http_reply(r, status, JSON_TYPE, buf_str(body), body->n);
+}
+
+void reply_empty(struct http_req *r, unsigned status) { http_reply(r, status, NULL, NULL, 0); }
+
+void reply_refuse(struct http_req *r, unsigned status, const char *error_code, unsigned retry_after,
+                  const char *message)
+{
+    _cleanup_buf_ struct buf body = {0};
+    struct json j;
+    json_start(&j, &body);
+    json_obj(&j, NULL);
+    json_u64(&j, "code", status);
+    json_str(&j, "message", message);
+    if (error_code)
+        json_str(&j, "error_code", error_code);
+    json_end_obj(&j);
+    if (retry_after > 0) {
+        char text[16];
+        (void)snprintf(text, sizeof text, "%u", retry_after);
+        http_set(r, "retry-after", text);
+    }
+    reply_json(r, status, &body);
+}
+
+void reply_error(struct http_req *r, unsigned status, const char *fmt, ...)
+{
+    _cleanup_free_ char *text = NULL;
+    va_list ap;
+    va_start(ap, fmt);
+    int n = vasprintf(&text, fmt, ap);
+    va_end(ap);
+    if (n < 0)
+        text = xstrdup("out of memory");
+    reply_refuse(r, status, NULL, 0, text);
+}
+
+void reply_time(uint64_t unix_ms, char ret[REPLY_TIME_MAX])
+{
+    time_t s = (time_t)(unix_ms / 1000);
+    struct tm tm;
+    if (!gmtime_r(&s, &tm))
+        memset(&tm, 0, sizeof tm);
+    size_t n = strftime(ret, REPLY_TIME_MAX, "%Y-%m-%dT%H:%M:%S", &tm);
+    (void)snprintf(ret + n, REPLY_TIME_MAX - n, ".%03uZ", (unsigned)(unix_ms % 1000));
+}
+
+static bool digits(const char **s, int n, int *ret)
+{
+    int v = 0;
+    for (int i = 0; i < n; i++, (*s)++) {
+        if (**s < '0' || **s > '9')
+            return false;
+        v = v * 10 + (**s - '0');
+    }
+    *ret = v;
+    return true;
+}
+
+/* "Z", "+hh:mm", "-hhmm" or nothing; seconds to subtract. */
+static bool zone(const char *s, int *ret)
+{
+    *ret = 0;
+    if (*s == 0 || ((*s == 'Z' || *s == 'z') && s[1] == 0))
+        return true;
+    int sign = *s == '+' || *s == ' ' ? 1 : -1; /* a '+' that was not escaped in a query arrives as a space */
+    if (*s != '+' && *s != '-' && *s != ' ')
+        return false;
+    s++;
+    int h, m;
+    if (!digits(&s, 2, &h))
+        return false;
+    if (*s == ':')
+        s++;
+    if (!digits(&s, 2, &m) || *s != 0 || h > 23 || m > 59)
+        return false;
+    *ret = sign * (h * 3600 + m * 60);
+    return true;
+}
+
+bool reply_time_parse(const char *s, uint64_t *ret_unix_ms)
+{
+    struct tm tm = {0};
+    int ms = 0, offset = 0;
+    if (!digits(&s, 4, &tm.tm_year) || *s++ != '-' || !digits(&s, 2, &tm.tm_mon) || *s++ != '-' ||
+        !digits(&s, 2, &tm.tm_mday))
+        return false;
+    if (*s == 'T' || *s == 't' || *s == ' ') {
+        s++;
+        if (!digits(&s, 2, &tm.tm_hour) || *s++ != ':' || !digits(&s, 2, &tm.tm_min))
+            return false;
+        if (*s == ':' && (s++, !digits(&s, 2, &tm.tm_sec)))
+            return false;
+        if (*s == '.') {
+            int scale = 100;
+            for (s++; *s >= '0' && *s <= '9'; s++, scale /= 10)
+                ms += (*s - '0') * scale;
+        }
+        if (!zone(s, &offset))
+            return false;
+    } else if (*s != 0) {
+        return false;
+    }
+    if (tm.tm_mon < 1 || tm.tm_mon > 12 || tm.tm_mday < 1 || tm.tm_mday > 31 || tm.tm_hour > 23 || tm.tm_min > 59 ||
+        tm.tm_sec > 60 || tm.tm_year < 1970)
+        return false;
+    tm.tm_year -= 1900;
+    tm.tm_mon -= 1;
+    time_t t = timegm(&tm) - offset;
+    if (t < 0)
+        return false;
+    *ret_unix_ms = (uint64_t)t * 1000 + (unsigned)ms;
+    return true;
+}
+
+uint64_t reply_now_ms(void)
+{
+    struct timespec ts;
+    (void)clock_gettime(CLOCK_REALTIME, &ts);
+    return (uint64_t)ts.tv_sec * 1000 + (uint64_t)ts.tv_nsec / 1000000;
+}
+
+void reply_set_safe(struct http_req *r, const char *name, const char *value)
+{
+    _cleanup_free_ char *copy = xstrdup(value);
+    for (char *p = copy; *p; p++)
+        if (*p < 0x20 || *p > 0x7e)
+            *p = '?';
+    http_set(r, name, copy);
+}

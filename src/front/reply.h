@@ -1,0 +1,31 @@
+/* reply.h - answers that every dialect shares. Each ends the request. Error bodies are always {"code":<status>,"message":...}:
+ * clients look for the number inside the body, not only at the status line.
+ */
+#ifndef HUTCH_FRONT_REPLY_H
+#define HUTCH_FRONT_REPLY_H
+
+#include <stdint.h>
+
+#include "base/buf.h"
+#include "http/http.h"
+
+void reply_json(struct http_req *r, unsigned status, const struct buf *body);
+/* No body: 204, or "content-length: 0" with any other status. */
+void reply_empty(struct http_req *r, unsigned status);
+/* The message may hold client bytes; they are escaped. */
+void reply_error(struct http_req *r, unsigned status, const char *fmt, ...) __attribute__((format(printf, 3, 4)));
+/* With E2B's "error_code" (may be NULL) and Retry-After in seconds (0: none). */
+void reply_refuse(struct http_req *r, unsigned status, const char *error_code, unsigned retry_after,
+                  const char *message);
+
+enum { REPLY_TIME_MAX = 32 };
+/* RFC 3339 in UTC with milliseconds: "2026-01-02T03:04:05.678Z". */
+void reply_time(uint64_t unix_ms, char ret[REPLY_TIME_MAX]);
+/* Reads RFC 3339 (and a date alone); a time without a zone is UTC. */
+bool reply_time_parse(const char *s, uint64_t *ret_unix_ms);
+uint64_t reply_now_ms(void);
+
+/* A field value that cannot break out of its line: everything but printable ASCII becomes '?'. */
+void reply_set_safe(struct http_req *r, const char *name, const char *value);
+
+#endif

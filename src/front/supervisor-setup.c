@@ -1,0 +1,292 @@
+/* What must be there before the first child starts: directories, locks, sockets, the operator's key, certificates. */
+#include <arpa/inet.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <grp.h>
+#include <netdb.h>
+#include <pwd.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/file.h>
+#include <sys/mman.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <sys/un.h>
+#include <time.h>
+
+#include "base/cleanup.h"
+#include "base/fd.h"
+#include "base/log.h"
+#include "base/mem.h"
+#include "base/path.h"
+#include "base/random.h"
+#include "base/sha256.h"
+#include "front/procs.h"
+#include "http/devca.h"
+
+enum {
+    CHOSEN_FIRST = 61184, /* the range systemd takes for users without a name */
+    CHOSEN_LAST = 65519,
+    BACKLOG = 4096,
+    PEM_MAX = 1 << 20,
+    KEY_TEXT = 44,
+};
+
+/* --- directories -------------------------------------------------------------------------------------------------- */
+
+/* Makes every missing directory of the path; the last one with owner and mode, which it also gets if it was there. */
+static int open_dir(const char *path, uid_t uid, gid_t gid, mode_t mode, struct err *err)
+{
+    _cleanup_free_ char *walk = xstrdup(path);
+    for (char *p = walk + 1; (p = strchr(p, '/')); p++) {
+        *p = '\0';
+        if (mkdir(walk, 0755) < 0 && errno != EEXIST)
+            return err_set(err, ERR_SETUP, errno, "cannot make the directory %s", walk);
+        *p = '/';
+    }
+    if (mkdir(path, 0700) < 0 && errno != EEXIST)
+        return err_set(err, ERR_SETUP, errno, "cannot make the directory %s", path);
+    _cleanup_close_ int fd = open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC | O_NOFOLLOW);
+    struct stat st;
+    if (fd < 0 || fstat(fd, &st) < 0)
+        return err_set(err, ERR_SETUP, errno, "cannot open the directory %s", path);
+    if (st.st_uid != geteuid() && st.st_uid != uid)
+        return err_set(err, ERR_SETUP, 0, "the directory %s belongs to uid %u, not to us; give another one", path,
+                       st.st_uid);
+    if ((geteuid() == 0 && fchown(fd, uid, gid) < 0) || fchmod(fd, mode) < 0)
+        return err_set(err, ERR_SETUP, errno, "cannot set owner and mode of %s", path);
+    return TAKE_FD(fd);
+}
+
+static int take_lock(int dir, const char *path, struct err *err)
+{
+    _cleanup_close_ int fd = openat(dir, "lock", O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0600);
+    if (fd < 0)
+        return err_set(err, ERR_SETUP, errno, "cannot open %s/lock", path);
+    if (flock(fd, LOCK_EX | LOCK_NB) < 0) {
+        char pid[24] = "";
+        ssize_t n = pread(fd, pid, sizeof pid - 1, 0);
+        pid[n > 0 ? strcspn(pid, "\n") : 0] = '\0';
+        return err_set(err, ERR_SETUP, 0, "another hutch serve%s%s already uses %s; stop it, or give other directories",
+                       *pid ? " with pid " : "", pid, path);
+    }
+    char text[24];
+    int n = snprintf(text, sizeof text, "%d\n", (int)getpid());
+    if (ftruncate(fd, 0) < 0 || pwrite(fd, text, (size_t)n, 0) != n)
+        return err_set(err, ERR_SETUP, errno, "cannot write %s/lock", path);
+    return TAKE_FD(fd);
+}
+
+/* --- who front is ------------------------------------------------------------------------------------------------- */
+
+/* A uid that nobody has: the one that owns front's directory already, else the first free one of the range. */
+static int choose_uid(const char *store, uid_t *ret, struct err *err)
+{
+    struct stat st;
+    if (lstat(store, &st) == 0 && st.st_uid >= CHOSEN_FIRST && st.st_uid <= CHOSEN_LAST && !getpwuid(st.st_uid)) {
+        *ret = st.st_uid;
+        return 0;
+    }
+    for (uid_t u = CHOSEN_FIRST; u <= CHOSEN_LAST; u++)
+        if (!getpwuid(u) && !getgrgid(u)) {
+            *ret = u;
+            return 0;
+        }
+    return err_set(err, ERR_SETUP, 0, "no user for front: create one with `useradd --system hutch`");
+}
+
+static int find_user(const struct config *c, const char *store, struct node_files *n, struct err *err)
+{
+    n->uid = geteuid();
+    n->gid = getegid();
+    n->drop = n->uid == 0;
+    if (!n->drop)
+        return 0;
+    errno = 0;
+    const struct passwd *pw = getpwnam(c->user);
+    if (pw && pw->pw_uid == 0)
+        return err_set(err, ERR_USAGE, 0, "user: %s is root; front must not be", c->user);
+    if (pw) {
+        n->uid = pw->pw_uid;
+        n->gid = pw->pw_gid;
+        return 0;
+    }
+    if (choose_uid(store, &n->uid, err) < 0)
+        return -1;
+    n->gid = n->uid;
+    n->made_user = true;
+    return 0;
+}
+
+/* --- sockets ------------------------------------------------------------------------------------------------------ */
+
+/* The directory is the guard; owner and mode are right before anything can connect, for nothing can before listen(). */
+static int bind_keeper(struct node_files *n, struct err *err)
+{
+    _cleanup_close_ int fd = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+    struct sockaddr_un sa = {.sun_family = AF_UNIX};
+    (void)snprintf(sa.sun_path, sizeof sa.sun_path, "/proc/self/fd/%d/" KEEPER_SOCKET, n->run);
+    (void)unlinkat(n->run, KEEPER_SOCKET, 0);
+    mode_t was = umask(0177);
+    int rc = fd < 0 ? -1 : bind(fd, (struct sockaddr *)&sa, sizeof sa);
+    (void)umask(was);
+    if (rc < 0 || (n->drop && fchownat(n->run, KEEPER_SOCKET, 0, n->gid, AT_SYMLINK_NOFOLLOW) < 0) ||
+        (n->drop && fchmodat(n->run, KEEPER_SOCKET, 0660, 0) < 0) || listen(fd, 16) < 0)
+        return err_set(err, ERR_SETUP, errno, "cannot listen on " KEEPER_SOCKET " in the runtime directory");
+    n->keeper_socket = TAKE_FD(fd);
+    return 0;
+}
+
+static int bind_tcp(const char *address, int *ret, struct err *err)
+{
+    char host[64], port_text[8];
+    uint16_t port;
+    struct addrinfo hints = {.ai_family = AF_UNSPEC,
+                             .ai_socktype = SOCK_STREAM,
+                             .ai_flags = AI_PASSIVE | AI_NUMERICSERV},
+                    *list = NULL;
+    if (!config_address(address, host, &port))
+        return err_set(err, ERR_USAGE, 0, "\"%s\" is not ADDR:PORT", address);
+    (void)snprintf(port_text, sizeof port_text, "%u", port);
+    int rc = getaddrinfo(host, port_text, &hints, &list);
+    if (rc != 0)
+        return err_set(err, ERR_SETUP, 0, "cannot listen on %s: %s", address, gai_strerror(rc));
+    _cleanup_close_ int fd = socket(list->ai_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+    int one = 1;
+    if (fd >= 0)
+        (void)setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &one, sizeof one);
+    rc = fd < 0 || bind(fd, list->ai_addr, list->ai_addrlen) < 0 || listen(fd, BACKLOG) < 0 ? -1 : 0;
+    int eno = errno;
+    freeaddrinfo(list);
+    if (rc < 0)
+        return err_set(err, ERR_SETUP, eno, "cannot listen on %s%s", address,
+                       eno == EADDRINUSE ? " (another program does; --listen ADDR:PORT takes another port)" : "");
+    *ret = TAKE_FD(fd);
+    return 0;
+}
+
+/* --- keys and certificates ---------------------------------------------------------------------------------------- */
+
+static int make_admin_key(struct node_files *n, struct err *err)
+{
+    char digits[41];
+    random_hex(digits, 20);
+    (void)snprintf(n->admin_key, sizeof n->admin_key, "e2b_%s", digits);
+    _cleanup_close_ int fd =
+        openat(n->state, ADMIN_KEY ".tmp", O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC | O_NOFOLLOW, 0600);
+    if (fd < 0 || fd_write_all(fd, n->admin_key, KEY_TEXT) < 0 || fd_write_all(fd, "\n", 1) < 0 || fsync(fd) < 0 ||
+        renameat(n->state, ADMIN_KEY ".tmp", n->state, ADMIN_KEY) < 0)
+        return err_set(err, ERR_SETUP, errno, "cannot write " ADMIN_KEY " in the state directory");
+    n->first_start = true;
+    return 0;
+}
+
+static bool is_key(const char *text)
+{
+    return strncmp(text, "e2b_", 4) == 0 && strspn(text + 4, "0123456789abcdef") == KEY_TEXT - 4;
+}
+
+static int read_admin_key(const struct config *c, struct node_files *n, struct err *err)
+{
+    _cleanup_buf_ struct buf text = {0};
+    if (fd_read_file(n->state, ADMIN_KEY, 256, &text) < 0) {
+        if (errno != ENOENT)
+            return err_set(err, ERR_SETUP, errno, "cannot read %s/" ADMIN_KEY, c->state);
+        if (make_admin_key(n, err) < 0)
+            return -1;
+    } else {
+        if (!is_key(buf_str(&text)) || strspn(buf_str(&text) + KEY_TEXT, " \r\n") != text.n - KEY_TEXT)
+            return err_set(err, ERR_SETUP, 0,
+                           "%s/" ADMIN_KEY " must hold e2b_ and 40 hexadecimal digits; remove it for a new one",
+                           c->state);
+        (void)snprintf(n->admin_key, sizeof n->admin_key, "%.*s", KEY_TEXT, buf_str(&text));
+    }
+    sha256_hex(n->admin_key, KEY_TEXT, n->admin_digest);
+    return 0;
+}
+
+int node_memory_file(const char *name, const void *p, size_t n, struct err *err)
+{
+    _cleanup_close_ int fd = memfd_create(name, MFD_CLOEXEC | MFD_ALLOW_SEALING);
+    if (fd < 0 || fd_write_all(fd, p, n) < 0 || fchmod(fd, 0444) < 0 ||
+        fcntl(fd, F_ADD_SEALS, F_SEAL_WRITE | F_SEAL_GROW | F_SEAL_SHRINK) < 0)
+        return err_set(err, ERR_SETUP, errno, "cannot make a file in memory for %s", name);
+    return TAKE_FD(fd);
+}
+
+static int load_pem(int dir, const char *path, int *ret, struct err *err)
+{
+    _cleanup_buf_ struct buf text = {0};
+    if (fd_read_file(dir, path, PEM_MAX, &text) < 0)
+        return err_set(err, ERR_SETUP, errno, "cannot read %s", path);
+    *ret = node_memory_file("tls", text.p, text.n, err);
+    return *ret < 0 ? -1 : 0;
+}
+
+static int load_tls(const struct config *c, struct node_files *n, struct err *err)
+{
+    if (c->tls_cert) {
+        if (load_pem(AT_FDCWD, c->tls_cert, &n->tls_cert, err) < 0)
+            return -1;
+        return load_pem(AT_FDCWD, c->tls_key, &n->tls_key, err);
+    }
+    if (!c->tls_dev)
+        return 0;
+    _cleanup_free_ char *dir = path_join(c->state, "tls");
+    _cleanup_close_ int fd = open_dir(dir, geteuid(), getegid(), 0700, err);
+    _cleanup_free_ char *name = xstrndup(c->domain, strcspn(c->domain, ":"));
+    int change = fd < 0 ? -1 : devca_ensure(fd, name, time(NULL), err);
+    if (change < 0)
+        return -1;
+    if (change == DEVCA_ALL)
+        log_text(LOG_LEVEL_INFO, "made a certificate authority of this machine's own: %s/" DEVCA_CA_CERT, dir);
+    if (load_pem(fd, DEVCA_CERT, &n->tls_cert, err) < 0)
+        return -1;
+    return load_pem(fd, DEVCA_KEY, &n->tls_key, err);
+}
+
+int node_files_open(const struct config *c, struct node_files *ret, struct err *err)
+{
+    struct node_files *n = ret;
+    _cleanup_free_ char *store = path_join(c->state, "front");
+    uid_t me = geteuid();
+    *n = (struct node_files){.state_lock = -1,
+                             .run_lock = -1,
+                             .state = -1,
+                             .run = -1,
+                             .store = -1,
+                             .templates = -1,
+                             .keeper_socket = -1,
+                             .listen = -1,
+                             .listen_tls = -1,
+                             .tls_cert = -1,
+                             .tls_key = -1};
+    if (find_user(c, store, n, err) < 0)
+        return -1;
+    /* Front reaches its directories by descriptor; the names in RUN it must be able to look up. */
+    if ((n->state = open_dir(c->state, me, getegid(), 0700, err)) < 0 ||
+        (n->state_lock = take_lock(n->state, c->state, err)) < 0 ||
+        (n->run = open_dir(c->run, me, n->gid, n->drop ? 0710 : 0700, err)) < 0 ||
+        (n->run_lock = take_lock(n->run, c->run, err)) < 0 ||
+        (n->store = open_dir(store, n->uid, n->gid, 0700, err)) < 0 ||
+        (n->templates = open_dir(c->templates, me, n->gid, n->drop ? 0750 : 0700, err)) < 0)
+        return -1;
+    if (read_admin_key(c, n, err) < 0 || load_tls(c, n, err) < 0 || bind_keeper(n, err) < 0 ||
+        bind_tcp(c->listen, &n->listen, err) < 0)
+        return -1;
+    return c->listen_tls ? bind_tcp(c->listen_tls, &n->listen_tls, err) : 0;
+}
+
+void node_files_close(struct node_files *n)
+{
+    if (n->run >= 0 && n->keeper_socket >= 0)
+        (void)unlinkat(n->run, KEEPER_SOCKET, 0);
+    int *fds[] = {&n->keeper_socket, &n->listen, &n->listen_tls, &n->tls_cert, &n->tls_key,   &n->templates,
+                  &n->store,         &n->run,    &n->state,      &n->run_lock, &n->state_lock};
+    for (size_t i = 0; i < ARRAY_LEN(fds); i++)
+        if (*fds[i] >= 0) {
+            (void)close(*fds[i]);
+            *fds[i] = -1;
+        }
+    explicit_bzero(n->admin_key, sizeof n->admin_key);
+}

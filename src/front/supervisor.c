@@ -1,0 +1,397 @@
+/* Starts keeper, front and the builder, and starts them again when they end. */
+#include <errno.h>
+#include <fcntl.h>
+#include <grp.h>
+#include <limits.h>
+#include <linux/close_range.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/prctl.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
+
+#include "base/cleanup.h"
+#include "base/fd.h"
+#include "base/log.h"
+#include "base/mem.h"
+#include "base/strv.h"
+#include "front/procs.h"
+#include "front/template-build.h"
+#include "keeper/keeper.h"
+#include "loop/loop.h"
+#include "os/caps.h"
+
+enum {
+    BACKOFF_FIRST_MS = 100,
+    BACKOFF_MAX_MS = 10000,
+    BACKOFF_FORGET_MS = 30000, /* a child that lived this long starts again at once */
+    STOP_FRONT_MS = 10000,
+    STOP_MS = 5000,
+    HIGH_FD = 64,
+};
+
+enum role { KEEPER, FRONT, BUILDER, ROLES };
+
+struct child {
+    const char *name;
+    pid_t pid; /* 0: not running */
+    uint64_t started_ms, backoff_ms;
+    loop_id timer;
+};
+struct supervisor {
+    struct loop *loop;
+    const struct config *config;
+    struct node_files *files;
+    char *hutch, *self; /* programs */
+    struct child child[ROLES];
+    int config_fd, ready_read, ready_write;
+    loop_id ready_watch;
+    bool ready, stopping, checking;
+    int exit_code;
+    loop_id stop_timer;
+    char domain_trouble[512];
+    struct err *err;
+};
+
+/* --- starting ----------------------------------------------------------------------------------------------------- */
+
+/* In the child: from[i] becomes descriptor 3 + i; everything else above 2 is closed. -1 leaves a number closed. */
+static void place_fds(int *from, int n)
+{
+    for (int i = 0; i < n; i++)
+        if (from[i] >= 0 && (from[i] = fcntl(from[i], F_DUPFD_CLOEXEC, HIGH_FD)) < 0)
+            _exit(ERR_SETUP);
+    (void)close_range(3, HIGH_FD - 1, 0);
+    for (int i = 0; i < n; i++)
+        if (from[i] >= 0 && dup2(from[i], 3 + i) < 0)
+            _exit(ERR_SETUP);
+    (void)close_range((unsigned)(3 + n), ~0U, 0);
+}
+
+/* Root's front gives up everything before its program starts; what it does for itself comes on top (front-drop.c). */
+static void become(const struct node_files *n)
+{
+    if (n->drop && (caps_bound(0) < 0 || setgroups(0, NULL) < 0 || setresgid(n->gid, n->gid, n->gid) < 0 ||
+                    setresuid(n->uid, n->uid, n->uid) < 0)) {
+        static const char text[] = "hutch-node: front cannot become an ordinary user\n";
+        (void)fd_write_all(2, text, sizeof text - 1);
+        _exit(ERR_SETUP);
+    }
+}
+
+/* Forks; in the child sets descriptors, signals and the death signal and executes. */
+static pid_t launch(struct supervisor *s, const char *program, char **argv, int *fds, int nfds, bool front)
+{
+    pid_t parent = getpid(), pid = fork();
+    if (pid != 0)
+        return pid;
+    sigset_t none;
+    (void)sigemptyset(&none);
+    (void)sigprocmask(SIG_SETMASK, &none, NULL);
+    (void)signal(SIGPIPE, SIG_DFL);
+    (void)setpgid(0, 0); /* Ctrl-C is for supervisor, which stops the others in order */
+    (void)unsetenv("NOTIFY_SOCKET");
+    place_fds(fds, nfds);
+    if (front)
+        become(s->files);
+    /* After the change of user, which clears it. */
+    (void)prctl(PR_SET_PDEATHSIG, SIGKILL);
+    if (getppid() != parent)
+        _exit(0);
+    (void)execv(program, argv);
+    (void)dprintf(2, "hutch-node: cannot execute %s: %s\n", program, strerror(errno));
+    _exit(ERR_SETUP);
+}
+
+static pid_t start_keeper(struct supervisor *s)
+{
+    const struct config *c = s->config;
+    _cleanup_strv_ struct strv argv = {0};
+    int fds[] = {s->files->keeper_socket, s->files->run, s->files->state};
+    _Static_assert(KEEPER_FD_SOCKET == 3 && KEEPER_FD_RUN == 4 && KEEPER_FD_STATE == 5, "in this order");
+    strv_add(&argv, "hutch");
+    strv_add(&argv, "keeper");
+    if (s->files->drop)
+        strv_take(&argv, xasprintf("--front-gid=%u", s->files->gid));
+    strv_take(&argv, xasprintf("--max-sandboxes=%u", c->max_sandboxes));
+    strv_take(&argv, xasprintf("--default-cpu=%u", c->default_cpu_milli));
+    strv_take(&argv, xasprintf("--default-memory=%llu", (unsigned long long)c->default_memory));
+    strv_take(&argv, xasprintf("--default-disk=%llu", (unsigned long long)c->default_disk));
+    strv_take(&argv, xasprintf("--default-inodes=%llu", (unsigned long long)c->default_inodes));
+    strv_take(&argv, xasprintf("--default-pids=%u", c->default_pids));
+    strv_take(&argv, xasprintf("--default-open-files=%u", c->default_open_files));
+    strv_take(&argv, xasprintf("--templates=%s", c->templates));
+    return launch(s, s->hutch, argv.v, fds, ARRAY_LEN(fds), false);
+}
+
+static pid_t start_front(struct supervisor *s)
+{
+    const struct node_files *n = s->files;
+    _cleanup_strv_ struct strv argv = {0};
+    int fds[FRONT_FD_END - 3] = {s->config_fd,  n->run,      n->store,   n->templates,  n->listen,
+                                 n->listen_tls, n->tls_cert, n->tls_key, s->ready_write};
+    strv_add(&argv, "hutch-node");
+    strv_add(&argv, "front");
+    strv_take(&argv, xasprintf("--admin=%s", n->admin_digest));
+    strv_take(&argv, xasprintf("--admin-hint=%s", n->admin_key + strlen(n->admin_key) - 4));
+    return launch(s, s->self, argv.v, fds, ARRAY_LEN(fds), true);
+}
+
+static pid_t start_builder(struct supervisor *s)
+{
+    _cleanup_strv_ struct strv argv = {0};
+    strv_add(&argv, "hutch-node");
+    strv_add(&argv, "build-base");
+    strv_add(&argv, s->config->templates);
+    return launch(s, s->self, argv.v, NULL, 0, false);
+}
+
+static void start(struct supervisor *s, enum role role);
+static void start_keeper_again(void *arg) { start(arg, KEEPER); }
+static void start_front_again(void *arg) { start(arg, FRONT); }
+
+static void start(struct supervisor *s, enum role role)
+{
+    struct child *ch = &s->child[role];
+    ch->timer = 0;
+    if (s->stopping || ch->pid > 0)
+        return;
+    ch->pid = role == KEEPER ? start_keeper(s) : role == FRONT ? start_front(s) : start_builder(s);
+    ch->started_ms = loop_now(s->loop);
+    if (ch->pid < 0) {
+        ch->pid = 0;
+        log_text(LOG_LEVEL_ERROR, "cannot start %s: %s", ch->name, strerror(errno));
+        if (role != BUILDER)
+            ch->timer = loop_timer(s->loop, 1000, role == KEEPER ? start_keeper_again : start_front_again, s);
+        return;
+    }
+    struct log_line l;
+    if (log_start(&l, LOG_LEVEL_INFO, "started")) {
+        log_str(&l, "child", ch->name);
+        log_u64(&l, "pid", (uint64_t)ch->pid);
+        log_end(&l);
+    }
+}
+
+/* --- ends --------------------------------------------------------------------------------------------------------- */
+
+static void say_end(const struct child *ch, int status)
+{
+    struct log_line l;
+    if (!log_start(&l, LOG_LEVEL_WARN, "child ended"))
+        return;
+    log_str(&l, "child", ch->name);
+    log_u64(&l, WIFSIGNALED(status) ? "signal" : "code",
+            (uint64_t)(WIFSIGNALED(status) ? WTERMSIG(status) : WEXITSTATUS(status)));
+    log_end(&l);
+}
+
+/* The next one to stop, or the end. Front goes first: nothing new is asked of keeper then. */
+static void stop_next(struct supervisor *s);
+static void stop_hard(void *arg)
+{
+    struct supervisor *s = arg;
+    s->stop_timer = 0;
+    for (int i = 0; i < ROLES; i++)
+        if (s->child[i].pid > 0 && (i != KEEPER || s->child[FRONT].pid == 0)) {
+            log_text(LOG_LEVEL_WARN, "%s did not stop in time", s->child[i].name);
+            (void)kill(s->child[i].pid, SIGKILL);
+        }
+}
+
+static void stop_next(struct supervisor *s)
+{
+    loop_timer_del(s->loop, s->stop_timer);
+    s->stop_timer = 0;
+    enum role order[] = {FRONT, BUILDER, KEEPER};
+    for (size_t i = 0; i < ARRAY_LEN(order); i++)
+        if (s->child[order[i]].pid > 0) {
+            (void)kill(s->child[order[i]].pid, SIGTERM);
+            s->stop_timer = loop_timer(s->loop, order[i] == FRONT ? STOP_FRONT_MS : STOP_MS, stop_hard, s);
+            return;
+        }
+    loop_stop(s->loop);
+}
+
+static void stop(struct supervisor *s, int exit_code)
+{
+    if (s->stopping)
+        return;
+    s->stopping = true;
+    s->exit_code = exit_code;
+    node_notify("STOPPING=1");
+    for (int i = 0; i < ROLES; i++)
+        loop_timer_del(s->loop, s->child[i].timer);
+    stop_next(s);
+}
+
+static void builder_ended(struct supervisor *s, int status)
+{
+    struct stat st;
+    if (WIFEXITED(status) && WEXITSTATUS(status) == 0)
+        return;
+    /* Killed before it could say why. */
+    if (WIFSIGNALED(status) && fstatat(s->files->templates, TEMPLATE_BASE, &st, 0) < 0)
+        template_set_progress(s->files->templates, "error", "the builder was killed; start hutch serve again");
+}
+
+static void ended(struct supervisor *s, enum role role, int status)
+{
+    struct child *ch = &s->child[role];
+    uint64_t lived = loop_now(s->loop) - ch->started_ms;
+    ch->pid = 0;
+    if (s->stopping) {
+        stop_next(s);
+        return;
+    }
+    if (role == BUILDER) {
+        builder_ended(s, status);
+        return;
+    }
+    say_end(ch, status);
+    if (!s->ready) { /* what does not start the first time is wrong set up: it has said why */
+        int code = WIFEXITED(status) && WEXITSTATUS(status) ? WEXITSTATUS(status) : ERR_SETUP;
+        (void)err_set(s->err, (enum err_code)(code >= ERR_USAGE && code <= ERR_INTERNAL ? code : ERR_SETUP), 0,
+                      "%s could not start; see its message above", ch->name);
+        stop(s, code);
+        return;
+    }
+    if (lived >= BACKOFF_FORGET_MS || ch->backoff_ms == 0)
+        ch->backoff_ms = BACKOFF_FIRST_MS;
+    else
+        ch->backoff_ms = ch->backoff_ms * 2 > BACKOFF_MAX_MS ? BACKOFF_MAX_MS : ch->backoff_ms * 2;
+    /* The first one is not waited for: clients are already in the queue. */
+    uint64_t wait = ch->backoff_ms == BACKOFF_FIRST_MS ? 0 : ch->backoff_ms;
+    ch->timer = loop_timer(s->loop, wait, role == KEEPER ? start_keeper_again : start_front_again, s);
+}
+
+static void on_child(void *arg, int signo)
+{
+    struct supervisor *s = arg;
+    int status;
+    (void)signo;
+    for (pid_t pid; (pid = waitpid(-1, &status, WNOHANG)) > 0;)
+        for (int i = 0; i < ROLES; i++)
+            if (s->child[i].pid == pid)
+                ended(s, (enum role)i, status);
+}
+
+static void on_stop(void *arg, int signo)
+{
+    struct supervisor *s = arg;
+    log_text(LOG_LEVEL_INFO, "%s: stopping; sandboxes live on", signo == SIGINT ? "interrupted" : "told to stop");
+    stop(s, 0);
+}
+
+/* --- readiness ---------------------------------------------------------------------------------------------------- */
+
+static void check_domain(void *arg)
+{
+    struct supervisor *s = arg;
+    node_check_domain(s->config->domain, s->domain_trouble);
+}
+
+static void domain_checked(void *arg)
+{
+    struct supervisor *s = arg;
+    s->checking = false;
+    if (!*s->domain_trouble)
+        return;
+    printf("hutch: %s\n", s->domain_trouble);
+    (void)fflush(stdout);
+}
+
+static void on_ready(void *arg, int fd, unsigned events)
+{
+    struct supervisor *s = arg;
+    char byte;
+    (void)events;
+    if (read(fd, &byte, 1) != 1 || s->ready)
+        return;
+    s->ready = true;
+    node_say_ready(s->config, s->files);
+    node_notify("READY=1");
+    s->checking = true;
+    loop_work(s->loop, check_domain, domain_checked, s);
+}
+
+/* --- programs ----------------------------------------------------------------------------------------------------- */
+
+static int find_programs(struct supervisor *s, struct err *err)
+{
+    char path[PATH_MAX];
+    ssize_t n = readlink("/proc/self/exe", path, sizeof path - 1);
+    if (n < 0)
+        return err_set(err, ERR_SETUP, errno, "cannot find our own program: /proc is not mounted");
+    path[n] = '\0';
+    s->self = xstrdup(path);
+    *strrchr(path, '/') = '\0';
+    static const char *const places[] = {"hutch", "../../bin/hutch"};
+    for (size_t i = 0; i < ARRAY_LEN(places) && !s->hutch; i++) {
+        _cleanup_free_ char *try = xasprintf("%s/%s", path, places[i]);
+        if (access(try, X_OK) == 0)
+            s->hutch = TAKE_PTR(try);
+    }
+    return s->hutch ? 0
+                    : err_set(err, ERR_SETUP, 0, "the program hutch is neither in %s nor in %s/../../bin", path, path);
+}
+
+static int prepare(struct supervisor *s, struct err *err)
+{
+    _cleanup_buf_ struct buf text = {0};
+    int pipe_fds[2];
+    if (find_programs(s, err) < 0 || loop_new(&s->loop, err) < 0)
+        return -1;
+    config_show(s->config, false, &text);
+    s->config_fd = node_memory_file("config", text.p, text.n, err);
+    if (s->config_fd < 0)
+        return -1;
+    if (pipe2(pipe_fds, O_CLOEXEC | O_NONBLOCK) < 0)
+        return err_set(err, ERR_SETUP, errno, "cannot make a pipe");
+    s->ready_read = pipe_fds[0];
+    s->ready_write = pipe_fds[1];
+    s->ready_watch = loop_fd_add(s->loop, s->ready_read, LOOP_IN, on_ready, s);
+    if (!s->ready_watch)
+        return err_set(err, ERR_SETUP, errno, "cannot watch a pipe");
+    if (loop_signal(s->loop, SIGCHLD, on_child, s, err) < 0 || loop_signal(s->loop, SIGTERM, on_stop, s, err) < 0)
+        return -1;
+    if (loop_signal(s->loop, SIGHUP, on_stop, s, err) < 0)
+        return -1;
+    return loop_signal(s->loop, SIGINT, on_stop, s, err);
+}
+
+int node_supervise(const struct config *c, struct node_files *n, struct err *err)
+{
+    struct supervisor s = {
+        .config = c,
+        .files = n,
+        .config_fd = -1,
+        .ready_read = -1,
+        .ready_write = -1,
+        .err = err,
+        .child = {[KEEPER] = {.name = "keeper"}, [FRONT] = {.name = "front"}, [BUILDER] = {.name = "builder"}}};
+    struct stat st;
+    (void)signal(SIGPIPE, SIG_IGN); /* nobody need read what we say */
+    int rc = prepare(&s, err);
+    if (rc == 0) {
+        start(&s, KEEPER);
+        start(&s, FRONT);
+        if (c->build_base && fstatat(n->templates, TEMPLATE_BASE, &st, 0) < 0)
+            start(&s, BUILDER);
+        rc = loop_run(s.loop, err);
+        if (rc == 0 && s.exit_code != 0)
+            rc = -1;
+    }
+    int fds[] = {s.config_fd, s.ready_read, s.ready_write};
+    for (size_t i = 0; i < ARRAY_LEN(fds); i++)
+        if (fds[i] >= 0)
+            (void)close(fds[i]);
+    /* A name service that does not answer must not hold up the end: its thread ends with the process. */
+    if (s.loop && !s.checking)
+        loop_free(s.loop);
+    free(s.hutch);
+    free(s.self);
+    return rc;
+}
