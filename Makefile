@@ -9,8 +9,9 @@ all: ## build the program: build/hutch
 	@tools/deps build
 	@tools/build release
 
-run: all ## build, then show what it does: doctor, a job, a refusal, an out-of-memory death
+run: all ## build, then show what it does: a job, a refusal, a death; a node and its sandboxes
 	@tools/demo build/hutch
+	@tools/demo-node build/hutch build/run
 
 test: ## everything; ends with "N passed, N failed, N skipped"
 	@tools/deps build test

@@ -9,6 +9,27 @@ int cmd_policy(int argc, char **argv);
 int cmd_doctor(int argc, char **argv);
 int cmd_selftest(int argc, char **argv);
 int cmd_completion(int argc, char **argv);
+int cmd_gc(int argc, char **argv);
+int cmd_keeper(int argc, char **argv); /* not for people */
+
+int cmd_serve(int argc, char **argv);
+int cmd_config(int argc, char **argv);
+
+/* Talking to a daemon. */
+int cmd_create(int argc, char **argv);
+int cmd_ls(int argc, char **argv);
+int cmd_info(int argc, char **argv);
+int cmd_exec(int argc, char **argv);
+int cmd_shell(int argc, char **argv);
+int cmd_cp(int argc, char **argv);
+int cmd_logs(int argc, char **argv);
+int cmd_top(int argc, char **argv);
+int cmd_kill(int argc, char **argv);
+int cmd_stop(int argc, char **argv);
+int cmd_key(int argc, char **argv);
+int cmd_tenant(int argc, char **argv);
+int cmd_template(int argc, char **argv);
+int cmd_env(int argc, char **argv);
 
 /* Prints "hutch: <msg>" on stderr, once, and returns the exit code that belongs to the error. */
 int cli_fail(const struct err *err);

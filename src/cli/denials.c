@@ -247,7 +247,7 @@ static void item_json(const struct denial *x, struct json *j)
     json_bool(j, "probable", x->probable);
     json_str(j, "hint", buf_str(&x->hint));
     if (x->grant_policy.n == 0) {
-        json_null(j, "grant");
+        json_none(j, "grant");
     } else {
         json_obj(j, "grant");
         json_str(j, "policy", buf_str(&x->grant_policy));

@@ -15,6 +15,23 @@ static const struct {
     {"policy", cmd_policy, "check, show, explain and trust policies"},
     {"doctor", cmd_doctor, "what this host can enforce, and how to get the rest"},
     {"selftest", cmd_selftest, "attack a sandbox of this host and report what holds"},
+    {"serve", cmd_serve, "daemon: serve sandboxes over HTTP"},
+    {"config", cmd_config, "daemon: check and show its configuration"},
+    {"create", cmd_create, "daemon: make a sandbox"},
+    {"ls", cmd_ls, "daemon: list sandboxes"},
+    {"info", cmd_info, "daemon: everything about one"},
+    {"exec", cmd_exec, "daemon: run a command in one"},
+    {"shell", cmd_shell, "daemon: a terminal in one"},
+    {"cp", cmd_cp, "daemon: copy a file in or out"},
+    {"logs", cmd_logs, "daemon: what happened to one"},
+    {"top", cmd_top, "daemon: what they use"},
+    {"kill", cmd_kill, "daemon: end sandboxes"},
+    {"stop", cmd_stop, "daemon: end all sandboxes of the node"},
+    {"env", cmd_env, "daemon: variables that point an E2B client at it"},
+    {"key", cmd_key, "daemon: API keys"},
+    {"tenant", cmd_tenant, "daemon: tenants and quotas"},
+    {"template", cmd_template, "daemon: what sandboxes are made from"},
+    {"gc", cmd_gc, "what is left of sandboxes that nobody knows"},
     {"completion", cmd_completion, "print shell completions (bash, zsh, fish)"},
 };
 enum { COMMANDS = sizeof commands / sizeof commands[0] };
@@ -71,6 +88,8 @@ int main(int argc, char **argv)
         puts("hutch " HUTCH_VERSION);
         return 0;
     }
+    if (strcmp(argv[1], "keeper") == 0)
+        return cmd_keeper(argc - 1, argv + 1);
     for (unsigned i = 0; i < COMMANDS; i++)
         if (strcmp(argv[1], commands[i].name) == 0)
             return commands[i].run(argc - 1, argv + 1);

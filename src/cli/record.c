@@ -157,7 +157,7 @@ static void put_exit(struct json *j, const struct outcome *o)
     if (ran && o->signal == 0 && WIFEXITED(o->status))
         json_i64(j, "exit", WEXITSTATUS(o->status));
     else
-        json_null(j, "exit");
+        json_none(j, "exit");
     if (o->signal)
         add_signal(&sig, o->signal);
     json_str(j, "signal", o->signal ? buf_str(&sig) : NULL);

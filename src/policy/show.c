@@ -278,7 +278,7 @@ static void json_limits(const struct policy *p, struct json *j)
         const struct limit *l = &p->limits[i];
         json_obj(j, limit_name((enum limit_id)i));
         if (!l->set)
-            json_null(j, "value");
+            json_none(j, "value");
         else if (i == LIMIT_CPU)
             json_fixed(j, "value", l->value, 3);
         else

@@ -15,21 +15,21 @@ enum exec_stream { EXEC_STDOUT = 1, EXEC_STDERR = 2, EXEC_PTY = 3 };
 enum { EXEC_CHUNK_MAX = 32 * 1024, EXEC_ARGS_MAX = 1024, EXEC_TAG_MAX = 128 };
 
 struct exec_spec {
-    const char *cmd;          /* looked up in the PATH of the command's environment */
-    const char *const *args;  /* without argv[0]; NULL-terminated */
-    const char *const *env;   /* "K=V", on top of the sandbox's own; NULL-terminated; may be NULL */
-    const char *cwd;          /* NULL: the default working directory; must exist, else LINK_INVALID "cwd '<p>' does not exist" */
-    const char *user;         /* NULL: the default user */
-    const char *tag;          /* may be NULL */
+    const char *cmd;         /* looked up in the PATH of the command's environment */
+    const char *const *args; /* without argv[0]; NULL-terminated */
+    const char *const *env;  /* "K=V", on top of the sandbox's own; NULL-terminated; may be NULL */
+    const char *cwd; /* NULL: the default working directory; must exist, else LINK_INVALID "cwd '<p>' does not exist" */
+    const char *user; /* NULL: the default user */
+    const char *tag;  /* may be NULL */
     bool pty;
     uint16_t cols, rows;
-    bool stdin_open;          /* false: /dev/null */
-    bool keep_output;         /* a full ring stops the command (back-pressure) instead of dropping the oldest bytes */
+    bool stdin_open;  /* false: /dev/null */
+    bool keep_output; /* a full ring stops the command (back-pressure) instead of dropping the oldest bytes */
 };
 
 struct exec_end {
-    bool exited;        /* false: killed by a signal */
-    int code;           /* exit status or signal number */
+    bool exited; /* false: killed by a signal */
+    int code;    /* exit status or signal number */
     bool core;
     struct rusage usage;
     uint64_t wall_ms;
@@ -41,7 +41,7 @@ struct exec_ops {
     void (*started)(void *arg, uint32_t pid, const char *tag);
     /* offset: of the first byte. False: stop until exec_resume(). At most EXEC_CHUNK_MAX bytes. */
     bool (*output)(void *arg, enum exec_stream s, uint64_t offset, const void *p, size_t n);
-    void (*ended)(void *arg, const struct exec_end *end); /* after the last output; the attachment is gone */
+    void (*ended)(void *arg, const struct exec_end *end);    /* after the last output; the attachment is gone */
     void (*failed)(void *arg, const struct link_status *st); /* instead of, or after, started; the attachment is gone */
 };
 
@@ -49,7 +49,7 @@ struct exec; /* one attachment */
 
 /* Which process: by pid (as seen inside) or by tag. */
 struct exec_select {
-    uint32_t pid;    /* 0: by tag */
+    uint32_t pid; /* 0: by tag */
     const char *tag;
 };
 
@@ -63,7 +63,8 @@ void exec_resume(struct exec *x);
 /* Ends the attachment; no more callbacks. The command runs on. */
 void exec_detach(struct exec *x);
 
-link_call exec_signal(struct links *ls, const char *id, const struct exec_select *who, int sig, link_done *done, void *arg);
+link_call exec_signal(struct links *ls, const char *id, const struct exec_select *who, int sig, link_done *done,
+                      void *arg);
 link_call exec_input(struct links *ls, const char *id, const struct exec_select *who, const void *p, size_t n,
                      link_done *done, void *arg); /* done when init took all of it */
 link_call exec_close_input(struct links *ls, const char *id, const struct exec_select *who, link_done *done, void *arg);

@@ -24,25 +24,28 @@ struct file_info {
     mode_t mode; /* permission bits and type bits as lstat gives them */
     const char *owner, *group;
     struct timespec mtime;
-    const char *target; /* symlink: fully resolved absolute path; NULL otherwise or when broken */
+    const char *target;           /* symlink: fully resolved absolute path; NULL otherwise or when broken */
     const struct file_meta *meta; /* xattrs user.e2b.* */
     size_t nmeta;
 };
 
 typedef void files_opened(void *arg, const struct link_status *st, int fd, const struct file_info *info);
 /* For reading. fd: a regular file (fstat()ed), or a pipe fed by init for files of procfs and the like; the caller's. */
-link_call files_open(struct links *ls, const char *id, const char *user, const char *path, files_opened *done, void *arg);
+link_call files_open(struct links *ls, const char *id, const char *user, const char *path, files_opened *done,
+                     void *arg);
 /* For writing: missing parents made (0755, the user's), created 0644 & ~umask, truncated, owner the user, metadata
  * replaced by `meta`. */
-link_call files_create(struct links *ls, const char *id, const char *user, const char *path, const struct file_meta *meta,
-                       size_t nmeta, files_opened *done, void *arg);
+link_call files_create(struct links *ls, const char *id, const char *user, const char *path,
+                       const struct file_meta *meta, size_t nmeta, files_opened *done, void *arg);
 
 typedef void files_info(void *arg, const struct link_status *st, const struct file_info *info);
 link_call files_stat(struct links *ls, const char *id, const char *user, const char *path, files_info *done, void *arg);
-link_call files_mkdir(struct links *ls, const char *id, const char *user, const char *path, files_info *done, void *arg);
-link_call files_move(struct links *ls, const char *id, const char *user, const char *from, const char *to, files_info *done,
-                     void *arg);
-link_call files_remove(struct links *ls, const char *id, const char *user, const char *path, link_done *done, void *arg);
+link_call files_mkdir(struct links *ls, const char *id, const char *user, const char *path, files_info *done,
+                      void *arg);
+link_call files_move(struct links *ls, const char *id, const char *user, const char *from, const char *to,
+                     files_info *done, void *arg);
+link_call files_remove(struct links *ls, const char *id, const char *user, const char *path, link_done *done,
+                       void *arg);
 /* Concatenates the sources into `to` and removes them. */
 link_call files_compose(struct links *ls, const char *id, const char *user, const char *const *from, size_t n,
                         const char *to, files_info *done, void *arg);

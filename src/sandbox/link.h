@@ -22,31 +22,32 @@ enum { SANDBOX_ID_MAX = 40 };
 
 enum link_code {
     LINK_OK,
-    LINK_GONE,        /* no such sandbox: its init cannot be reached or died */
-    LINK_NOT_FOUND,   /* path, process, watcher */
+    LINK_GONE,      /* no such sandbox: its init cannot be reached or died */
+    LINK_NOT_FOUND, /* path, process, watcher */
     LINK_EXISTS,
-    LINK_INVALID,     /* a wrong argument; text says which */
-    LINK_DENIED,      /* permission */
-    LINK_NO_USER,     /* invalid username */
-    LINK_NOT_DIR,     /* a directory was expected */
-    LINK_IS_DIR,      /* a file was expected */
+    LINK_INVALID, /* a wrong argument; text says which */
+    LINK_DENIED,  /* permission */
+    LINK_NO_USER, /* invalid username */
+    LINK_NOT_DIR, /* a directory was expected */
+    LINK_IS_DIR,  /* a file was expected */
     LINK_NO_SPACE,
-    LINK_LIMIT,       /* one of our limits; text names it */
+    LINK_LIMIT, /* one of our limits; text names it */
     LINK_TIMEOUT,
-    LINK_STATE,       /* not possible now (stdin closed, not a terminal, not bound) */
-    LINK_IO,          /* anything else; text has the errno */
-    LINK_BROKEN,      /* init answered nonsense */
+    LINK_STATE,  /* not possible now (stdin closed, not a terminal, not bound) */
+    LINK_IO,     /* anything else; text has the errno */
+    LINK_BROKEN, /* init answered nonsense */
 };
 struct link_status {
     enum link_code code;
     char text[256]; /* for the user; "" if LINK_OK */
 };
 
-struct links; /* all links of this process */
+struct links;               /* all links of this process */
 typedef uint64_t link_call; /* handle of a pending call; 0 none */
 
 /* run_dir: descriptor of the directory with the sockets "<id>.sock"; borrowed. */
 int links_new(struct loop *l, int run_dir, struct links **ret, struct err *err);
+/* Everything pending is forgotten without a callback; attachments and watches must have been ended before. */
 void links_free(struct links *ls);
 void link_cancel(struct links *ls, link_call c);
 /* The sandbox is known to be dead: everything pending for it fails with LINK_GONE now. */

@@ -1,0 +1,240 @@
+/* admin.c - hutch key, tenant, template, env: who may use a daemon, what it can start, how a client is pointed at it. */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/json.h"
+#include "base/num.h"
+#include "cli/node.h"
+
+/* Prints an array of objects as a table of these members. */
+static void print_list(const json_t *list, const char *const *members, size_t n)
+{
+    struct node_table t = {.columns = n};
+    for (size_t i = 0; i < n; i++)
+        node_cell(&t, "%s", members[i]);
+    for (size_t i = 0; i < json_array_size(list); i++)
+        for (size_t k = 0; k < n; k++) {
+            const json_t *v = json_object_get(json_array_get(list, i), members[k]);
+            char *text = json_is_string(v) || !v ? NULL : json_dumps(v, JSON_ENCODE_ANY | JSON_COMPACT);
+            node_cell(&t, "%s", text ? text : v ? json_string_value(v) : "-");
+            free(text);
+        }
+    node_print_table(&t);
+}
+
+static int show_list(const struct node_call *call, const char *path, const char *const *members, size_t n)
+{
+    struct err err;
+    _cleanup_json_ json_t *j = NULL;
+    if (api_call(&call->api, "GET", path, NULL, &j, NULL, &err) < 0)
+        return cli_fail(&err);
+    if (call->json)
+        node_print_json(j);
+    else
+        print_list(j, members, n);
+    return 0;
+}
+
+static int remove_one(const struct node_call *call, const char *what, const char *id)
+{
+    struct err err;
+    char path[128];
+    if (strspn(id, "abcdefghijklmnopqrstuvwxyz0123456789-_") != strlen(id) || strlen(id) > 64)
+        return err_set(&err, ERR_USAGE, 0, "'%.80s' is not an id", id), cli_fail(&err);
+    (void)snprintf(path, sizeof path, "/v1/%s/%s", what, id);
+    return api_call(&call->api, "DELETE", path, NULL, NULL, NULL, &err) < 0 ? cli_fail(&err) : 0;
+}
+
+int cmd_key(int argc, char **argv)
+{
+    static const char usage[] =
+        "usage: hutch key create [--tenant ID] [--name TEXT] [--scope NAME]... [--expires TIME]\n"
+        "       hutch key ls | rm ID\n\n"
+        "API keys (needs an administrator's key). The secret is shown once, at creation; the daemon keeps its hash.\n\n"
+        "  --tenant ID    whose key (default)\n"
+        "  --scope NAME   sandboxes, templates, read, admin; may be repeated (sandboxes, templates)\n"
+        "  --expires TIME 30d, 12h (never)\n";
+    const char *tenant = NULL, *name = NULL, *expires = NULL;
+    struct strv scopes __attribute__((cleanup(strv_done))) = {0};
+    const struct node_option options[] = {{"tenant", 't', NULL, &tenant, NULL},
+                                          {"name", 'n', NULL, &name, NULL},
+                                          {"scope", 's', NULL, NULL, &scopes},
+                                          {"expires", 'e', NULL, &expires, NULL},
+                                          {0}};
+    const struct node_command c = {"key", usage, options, 0, 1};
+    const char *verb = argc > 1 && argv[1][0] != '-' ? argv[1] : "";
+    struct node_call call;
+    struct err err;
+    int code;
+    uint64_t ms = 0;
+    if (node_begin(&c, *verb ? argc - 1 : argc, *verb ? argv + 1 : argv, &call, &code))
+        return code;
+    if (strcmp(verb, "ls") == 0) {
+        static const char *const m[] = {"id", "tenant", "name", "scopes", "hint", "created", "expires", "used"};
+        return show_list(&call, "/v1/keys", m, 8);
+    }
+    if (strcmp(verb, "rm") == 0 && call.nargs == 1)
+        return remove_one(&call, "keys", call.args[0]);
+    if (strcmp(verb, "create") != 0 || call.nargs)
+        return err_set(&err, ERR_USAGE, 0, "key: say create, ls or rm ID; see hutch key --help"), cli_fail(&err);
+    if (expires && !num_duration(expires, &ms))
+        return err_set(&err, ERR_USAGE, 0, "key: --expires wants a time like 30d, not '%.40s'", expires),
+               cli_fail(&err);
+    _cleanup_buf_ struct buf body = {0};
+    struct json j;
+    json_start(&j, &body);
+    json_obj(&j, NULL);
+    if (tenant)
+        json_str(&j, "tenant", tenant);
+    if (name)
+        json_str(&j, "name", name);
+    if (scopes.n) {
+        json_arr(&j, "scopes");
+        for (size_t i = 0; i < scopes.n; i++)
+            json_str(&j, NULL, scopes.v[i]);
+        json_end_arr(&j);
+    }
+    if (expires)
+        json_u64(&j, "expires_in", ms / 1000);
+    json_end_obj(&j);
+    _cleanup_json_ json_t *answer = NULL;
+    if (api_call(&call.api, "POST", "/v1/keys", buf_str(&body), &answer, NULL, &err) < 0)
+        return cli_fail(&err);
+    if (call.json)
+        node_print_json(answer);
+    else
+        (void)printf("%s\n", api_text(answer, "key"));
+    return 0;
+}
+
+struct quota_option {
+    const char *member, *text;
+    bool size; /* bytes; otherwise a plain number */
+};
+
+static int add_quota(struct json *j, const struct quota_option *q, struct err *err)
+{
+    uint64_t v;
+    if (!q->text)
+        return 0;
+    if (!(q->size ? num_size(q->text, &v) : num_u64(q->text, &v)))
+        return err_set(err, ERR_USAGE, 0, "tenant: '%.40s' is not a valid value for %s", q->text, q->member);
+    json_u64(j, q->member, v);
+    return 0;
+}
+
+int cmd_tenant(int argc, char **argv)
+{
+    static const char usage[] =
+        "usage: hutch tenant create ID [--name TEXT] [--sandboxes N] [--memory SIZE] [--disk SIZE] [--cpus N] [--rate "
+        "N]\n"
+        "       hutch tenant ls | rm ID\n\n"
+        "Tenants and their quotas (needs an administrator's key). A quota that is not given is not limited;\n"
+        "`create` for an existing tenant changes it. --rate is requests per second.\n";
+    const char *name = NULL, *sandboxes = NULL, *memory = NULL, *disk = NULL, *cpus = NULL, *rate = NULL;
+    const struct node_option options[] = {{"name", 'n', NULL, &name, NULL},
+                                          {"sandboxes", 0, NULL, &sandboxes, NULL},
+                                          {"memory", 0, NULL, &memory, NULL},
+                                          {"disk", 0, NULL, &disk, NULL},
+                                          {"cpus", 0, NULL, &cpus, NULL},
+                                          {"rate", 0, NULL, &rate, NULL},
+                                          {0}};
+    const struct node_command c = {"tenant", usage, options, 0, 1};
+    const char *verb = argc > 1 && argv[1][0] != '-' ? argv[1] : "";
+    /* The id may stand before the options, as people write it. */
+    char *id = argc > 2 && argv[2][0] != '-' ? argv[2] : NULL;
+    int shift = (*verb ? 1 : 0) + (id ? 1 : 0);
+    struct node_call call;
+    struct err err;
+    int code;
+    if (node_begin(&c, argc - shift, argv + shift, &call, &code))
+        return code;
+    if (!id && call.nargs)
+        id = call.args[0];
+    if (strcmp(verb, "ls") == 0) {
+        static const char *const m[] = {"id", "name", "sandboxes", "quota"};
+        return show_list(&call, "/v1/tenants", m, 4);
+    }
+    if (strcmp(verb, "rm") == 0 && id)
+        return remove_one(&call, "tenants", id);
+    if (strcmp(verb, "create") != 0 || !id)
+        return err_set(&err, ERR_USAGE, 0, "tenant: say create ID, ls or rm ID; see hutch tenant --help"),
+               cli_fail(&err);
+    _cleanup_buf_ struct buf body = {0};
+    struct json j;
+    uint64_t milli;
+    json_start(&j, &body);
+    json_obj(&j, NULL);
+    json_str(&j, "id", id);
+    json_str(&j, "name", name ? name : id);
+    json_obj(&j, "quota");
+    const struct quota_option quotas[] = {{"sandboxes", sandboxes, false},
+                                          {"memory", memory, true},
+                                          {"disk", disk, true},
+                                          {"requests_per_second", rate, false}};
+    for (size_t i = 0; i < sizeof quotas / sizeof quotas[0]; i++)
+        if (add_quota(&j, &quotas[i], &err) < 0)
+            return cli_fail(&err);
+    if (cpus && !num_cpus(cpus, &milli))
+        return err_set(&err, ERR_USAGE, 0, "tenant: --cpus wants a number like 4 or 1.5, not '%.40s'", cpus),
+               cli_fail(&err);
+    if (cpus)
+        json_u64(&j, "cpu_milli", milli);
+    json_end_obj(&j);
+    json_end_obj(&j);
+    return api_call(&call.api, "POST", "/v1/tenants", buf_str(&body), NULL, NULL, &err) < 0 ? cli_fail(&err) : 0;
+}
+
+int cmd_template(int argc, char **argv)
+{
+    static const char usage[] = "usage: hutch template ls [--json]\n\nWhat sandboxes can be made from on this node.\n";
+    const struct node_command c = {"template", usage, NULL, 0, 0};
+    const char *verb = argc > 1 && argv[1][0] != '-' ? argv[1] : "";
+    static const char *const m[] = {"templateID", "buildStatus", "cpuCount", "memoryMB", "diskSizeMB", "spawnCount"};
+    struct node_call call;
+    struct err err;
+    int code;
+    if (node_begin(&c, *verb ? argc - 1 : argc, *verb ? argv + 1 : argv, &call, &code))
+        return code;
+    if (strcmp(verb, "ls") != 0)
+        return err_set(&err, ERR_USAGE, 0, "template: say ls; see hutch template --help"), cli_fail(&err);
+    return show_list(&call, "/templates", m, 6);
+}
+
+int cmd_env(int argc, char **argv)
+{
+    static const char usage[] =
+        "usage: hutch env [--http | --https]\n\n"
+        "Prints the variables that point an E2B client at this daemon: eval \"$(hutch env)\".\n\n"
+        "  --http    plain HTTP on this machine: everything but ports by name (the default)\n"
+        "  --https   TLS by the daemon's domain: ports by name too; needs `hutch serve --tls-dev` or a\n"
+        "            certificate, and *.DOMAIN must resolve to the daemon\n";
+    bool http = false, https = false;
+    const struct node_option options[] = {{"http", 0, &http, NULL, NULL}, {"https", 0, &https, NULL, NULL}, {0}};
+    const struct node_command c = {"env", usage, options, 0, 0};
+    struct node_call call;
+    struct err err;
+    int code;
+    if (node_begin(&c, argc, argv, &call, &code))
+        return code;
+    if (http && https)
+        return err_set(&err, ERR_USAGE, 0, "env: --http or --https, not both"), cli_fail(&err);
+    _cleanup_json_ json_t *j = NULL;
+    if (api_call(&call.api, "GET", "/v1/capabilities", NULL, &j, NULL, &err) < 0)
+        return cli_fail(&err);
+    const char *domain = api_text(j, "domain"), *ca = api_text(j, "ca");
+    if (https && !json_is_true(json_object_get(j, "tls")))
+        return err_set(&err, ERR_HOST, 0,
+                       "env: this daemon has no TLS; start it with --tls-dev or --tls-cert/--tls-key"),
+               cli_fail(&err);
+    (void)printf("export E2B_API_KEY='%s'\n", call.api.key);
+    if (!https) {
+        (void)printf("export E2B_API_URL='%s'\nexport E2B_SANDBOX_URL='%s'\n", call.api.url, call.api.url);
+        return 0;
+    }
+    (void)printf("export E2B_DOMAIN='%s'\n", domain);
+    if (*ca)
+        (void)printf("export NODE_EXTRA_CA_CERTS='%s'\nexport SSL_CERT_FILE='%s'\n", ca, ca);
+    return 0;
+}

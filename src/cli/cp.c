@@ -1,0 +1,157 @@
+/* cp.c - hutch cp: one file into or out of a sandbox, or from standard input and to standard output. */
+#include <errno.h>
+#include <fcntl.h>
+#include <libgen.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "base/cleanup.h"
+#include "base/fd.h"
+#include "base/mem.h"
+#include "base/num.h"
+#include "cli/node.h"
+#include "http/url.h"
+
+/* "ID:PATH": the id is what stands before the first colon, if it looks like one. */
+static bool inside(const char *arg, char id[64], const char **path)
+{
+    size_t n = strspn(arg, "abcdefghijklmnopqrstuvwxyz0123456789");
+    if (arg[n] != ':' || n < 10 || n >= 64)
+        return false;
+    (void)snprintf(id, 64, "%.*s", (int)n, arg);
+    *path = arg + n + 1;
+    return true;
+}
+
+static void files_path(struct buf *out, const struct api *a, const char *path)
+{
+    buf_adds(out, "/files?path=");
+    url_encode(out, path, strlen(path), "/");
+    if (a->user[0]) {
+        buf_adds(out, "&username=");
+        url_encode(out, a->user, strlen(a->user), "");
+    }
+}
+
+/* Shows how far it is, on a terminal only, at most every 64 steps. */
+static void progress(const char *what, uint64_t done, uint64_t all, bool last)
+{
+    static unsigned calls;
+    _cleanup_buf_ struct buf b = {0};
+    if (!isatty(STDERR_FILENO) || (!last && calls++ % 64 != 0))
+        return;
+    num_add_size(&b, done);
+    if (all && all != HTTP_UNKNOWN)
+        buf_addf(&b, " (%u %%)", (unsigned)(done * 100 / all));
+    (void)fprintf(stderr, "\r\033[K%s: %s%s", what, buf_str(&b), last ? "\n" : "");
+}
+
+static int upload(const struct api *a, const char *from, const char *to, struct err *err)
+{
+    struct stat st;
+    bool is_stdin = strcmp(from, "-") == 0;
+    _cleanup_close_ int opened = is_stdin ? -1 : open(from, O_RDONLY | O_CLOEXEC);
+    int fd = is_stdin ? STDIN_FILENO : opened;
+    if (fd < 0 || fstat(fd, &st) < 0)
+        return err_set(err, ERR_USAGE, errno, "cp: open %s", from);
+    if (S_ISDIR(st.st_mode))
+        return err_set(err, ERR_USAGE, 0, "cp: %s is a directory; try: tar c %s | hutch exec -i %s -- tar x", from,
+                       from, a->sandbox);
+    _cleanup_buf_ struct buf path = {0}, target = {0};
+    _cleanup_free_ char *copy = xstrdup(from);
+    buf_adds(&target, to);
+    if (target.n == 0 || target.p[target.n - 1] == '/')
+        buf_adds(&target, is_stdin ? "stdin" : basename(copy));
+    files_path(&path, a, buf_str(&target));
+    struct api_request q = {
+        .method = "POST", .path = buf_str(&path), .type = "application/octet-stream", .body_fd = fd};
+    q.length = S_ISREG(st.st_mode) ? (uint64_t)st.st_size : HTTP_UNKNOWN;
+    struct api_stream s;
+    if (api_send(a, &q, &s, err) < 0)
+        return -1;
+    int r = s.answer.status == 200 ? 0 : api_refused(&s, err);
+    api_close(&s);
+    return r;
+}
+
+static int receive(struct api_stream *s, int fd, const char *what, struct err *err)
+{
+    char room[64 * 1024];
+    ssize_t n;
+    uint64_t done = 0;
+    while ((n = api_read(s, room, sizeof room, -1, NULL, err)) > 0) {
+        if (fd_write_all(fd, room, (size_t)n) < 0)
+            return err_set(err, ERR_USAGE, errno, "cp: write %s", what);
+        done += (uint64_t)n;
+        progress(what, done, s->answer.length, false);
+    }
+    if (n == 0)
+        progress(what, done, s->answer.length, true);
+    return n < 0 ? -1 : 0;
+}
+
+/* Written beside the target and renamed when it is whole. */
+static int download(const struct api *a, const char *from, const char *to, struct err *err)
+{
+    struct stat st;
+    struct api_stream s;
+    _cleanup_buf_ struct buf path = {0}, target = {0}, part = {0};
+    _cleanup_free_ char *copy = xstrdup(from);
+    files_path(&path, a, from);
+    const struct api_request q = {.method = "GET", .path = buf_str(&path), .body_fd = -1};
+    if (api_send(a, &q, &s, err) < 0)
+        return -1;
+    if (s.answer.status != 200) {
+        (void)api_refused(&s, err);
+        api_close(&s);
+        return -1;
+    }
+    if (strcmp(to, "-") == 0) {
+        int r = receive(&s, STDOUT_FILENO, "standard output", err);
+        api_close(&s);
+        return r;
+    }
+    buf_adds(&target, to);
+    if (stat(to, &st) == 0 && S_ISDIR(st.st_mode))
+        buf_addf(&target, "/%s", basename(copy));
+    buf_addf(&part, "%s.part-%d", buf_str(&target), (int)getpid());
+    int fd = open(buf_str(&part), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
+    int r = fd < 0 ? err_set(err, ERR_USAGE, errno, "cp: create %s", buf_str(&part))
+                   : receive(&s, fd, buf_str(&target), err);
+    api_close(&s);
+    if (fd >= 0 && close(fd) < 0 && r == 0)
+        r = err_set(err, ERR_USAGE, errno, "cp: write %s", buf_str(&part));
+    if (r == 0 && rename(buf_str(&part), buf_str(&target)) < 0)
+        r = err_set(err, ERR_USAGE, errno, "cp: rename to %s", buf_str(&target));
+    if (r < 0 && fd >= 0)
+        (void)unlink(buf_str(&part));
+    return r;
+}
+
+int cmd_cp(int argc, char **argv)
+{
+    static const char usage[] =
+        "usage: hutch cp FILE ID:PATH\n       hutch cp ID:PATH FILE\n\n"
+        "Copies one file into or out of a sandbox. FILE may be - for standard input or output.\n"
+        "A relative PATH starts at the user's home. Missing directories inside are made.\n\n"
+        "  -u, --user NAME   whose file it becomes, or who reads it\n\n"
+        "directories: tar c DIR | hutch exec -i ID -- tar x\n";
+    const char *user = NULL, *path;
+    const struct node_option options[] = {{"user", 'u', NULL, &user, NULL}, {0}};
+    const struct node_command c = {"cp", usage, options, 2, 2};
+    struct node_call call;
+    struct err err;
+    int code;
+    char id[64];
+    if (node_begin(&c, argc, argv, &call, &code))
+        return code;
+    bool out = inside(call.args[0], id, &path);
+    if (!out && !inside(call.args[1], id, &path))
+        return err_set(&err, ERR_USAGE, 0, "cp: one side must be ID:PATH; `hutch ls` lists the ids"), cli_fail(&err);
+    if (api_sandbox(&call.api, id, &err) < 0 || (user && api_user(&call.api, user, &err) < 0))
+        return cli_fail(&err);
+    int r = out ? download(&call.api, path, call.args[1], &err) : upload(&call.api, call.args[0], path, &err);
+    return r < 0 ? cli_fail(&err) : 0;
+}

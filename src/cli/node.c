@@ -1,0 +1,192 @@
+#include "cli/node.h"
+
+#include <fcntl.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "base/cleanup.h"
+#include "base/fd.h"
+#include "base/mem.h"
+#include "base/text.h"
+
+enum { OPTIONS_MAX = 16, OPT_FIRST = 256, OPT_URL = 300, OPT_JSON, OPT_HELP };
+
+void node_state_dir(char *ret, size_t room)
+{
+    const char *given = getenv("HUTCH_STATE"), *xdg = getenv("XDG_STATE_HOME"), *home = getenv("HOME");
+    if (given && *given)
+        (void)snprintf(ret, room, "%s", given);
+    else if (geteuid() == 0)
+        (void)snprintf(ret, room, "/var/lib/hutch");
+    else if (xdg && *xdg)
+        (void)snprintf(ret, room, "%s/hutch", xdg);
+    else
+        (void)snprintf(ret, room, "%s/.local/state/hutch", home ? home : "");
+}
+
+void node_find_key(char *ret, size_t room)
+{
+    char dir[4096];
+    _cleanup_buf_ struct buf b = {0}, path = {0};
+    const char *key = getenv("HUTCH_API_KEY");
+    ret[0] = '\0';
+    if (!key || !*key)
+        key = getenv("E2B_API_KEY");
+    if (!key || !*key) {
+        node_state_dir(dir, sizeof dir);
+        buf_addf(&path, "%s/admin.key", dir);
+        if (fd_read_file(AT_FDCWD, buf_str(&path), 128, &b) < 0)
+            return;
+        key = buf_str(&b);
+    }
+    (void)snprintf(ret, room, "%.*s", (int)strcspn(key, "\r\n "), key);
+}
+
+static int wrong(const struct node_command *c, int *ret_code, const char *fmt, ...)
+    __attribute__((format(printf, 3, 4)));
+static int wrong(const struct node_command *c, int *ret_code, const char *fmt, ...)
+{
+    char text[400];
+    struct err err;
+    va_list ap;
+    va_start(ap, fmt);
+    (void)vsnprintf(text, sizeof text, fmt, ap);
+    va_end(ap);
+    (void)err_set(&err, ERR_USAGE, 0, "%s: %s; see hutch %s --help", c->name, text, c->name);
+    *ret_code = cli_fail(&err);
+    return 1;
+}
+
+static void fill_options(const struct node_command *c, struct option *list, char *shorts)
+{
+    size_t n = 0, at = 0;
+    shorts[at++] = '+'; /* what follows the first positional argument is not ours */
+    shorts[at++] = ':';
+    shorts[at++] = 'h';
+    for (const struct node_option *o = c->options; o && o->name && n < OPTIONS_MAX; o++, n++) {
+        list[n] = (struct option){o->name, o->flag ? no_argument : required_argument, NULL, OPT_FIRST + (int)n};
+        if (o->short_name) {
+            shorts[at++] = o->short_name;
+            if (!o->flag)
+                shorts[at++] = ':';
+        }
+    }
+    shorts[at] = '\0';
+    list[n++] = (struct option){"url", required_argument, NULL, OPT_URL};
+    list[n++] = (struct option){"json", no_argument, NULL, OPT_JSON};
+    list[n++] = (struct option){"help", no_argument, NULL, OPT_HELP};
+    list[n] = (struct option){0};
+}
+
+static const struct node_option *option_of(const struct node_command *c, int got)
+{
+    if (got >= OPT_FIRST)
+        return &c->options[got - OPT_FIRST];
+    for (const struct node_option *o = c->options; o && o->name; o++)
+        if (o->short_name == got)
+            return o;
+    return NULL;
+}
+
+int node_begin(const struct node_command *c, int argc, char **argv, struct node_call *ret, int *ret_code)
+{
+    struct option list[OPTIONS_MAX + 4];
+    char shorts[2 * OPTIONS_MAX + 4];
+    const char *url = NULL;
+    struct err err;
+    *ret = (struct node_call){0};
+    fill_options(c, list, shorts);
+    opterr = 0;
+    optind = 0;
+    for (int got; (got = getopt_long(argc, argv, shorts, list, NULL)) != -1;) {
+        if (got == 'h' || got == OPT_HELP) {
+            *ret_code = fputs(c->usage, stdout) < 0 || fflush(stdout) != 0 ? ERR_INTERNAL : 0;
+            return 1;
+        }
+        if (got == '?' || got == ':')
+            return wrong(c, ret_code, got == '?' ? "unknown option '%s'" : "option '%s' needs a value",
+                         argv[optind - 1]);
+        if (got == OPT_URL) {
+            url = optarg;
+        } else if (got == OPT_JSON) {
+            ret->json = true;
+        } else {
+            const struct node_option *o = option_of(c, got);
+            if (o->flag)
+                *o->flag = true;
+            else if (o->text)
+                *o->text = optarg;
+            else
+                strv_add(o->many, optarg);
+        }
+    }
+    ret->args = argv + optind;
+    ret->nargs = argc - optind;
+    if (ret->nargs < c->min)
+        return wrong(c, ret_code, "something is missing");
+    if (c->max >= 0 && ret->nargs > c->max)
+        return wrong(c, ret_code, "'%s' is one argument too many", ret->args[c->max]);
+    if (api_open(&ret->api, url, &err) < 0) {
+        *ret_code = cli_fail(&err);
+        return 1;
+    }
+    return 0;
+}
+
+void node_print_json(const json_t *j)
+{
+    _cleanup_free_ char *text = json_dumps(j, JSON_INDENT(2) | JSON_ENCODE_ANY);
+    if (text)
+        (void)printf("%s\n", text);
+}
+
+void node_cell(struct node_table *t, const char *fmt, ...)
+{
+    char text[512];
+    _cleanup_buf_ struct buf safe = {0};
+    va_list ap;
+    va_start(ap, fmt);
+    (void)vsnprintf(text, sizeof text, fmt, ap);
+    va_end(ap);
+    text_add_safe(&safe, text, 120);
+    strv_add(&t->cells, buf_str(&safe));
+}
+
+void node_print_table(struct node_table *t)
+{
+    size_t width[16] = {0};
+    for (size_t i = 0; i < t->cells.n; i++) {
+        size_t n = strlen(t->cells.v[i]), c = i % t->columns;
+        if (n > width[c])
+            width[c] = n;
+    }
+    for (size_t i = 0; i < t->cells.n; i++) {
+        size_t c = i % t->columns;
+        if (c + 1 == t->columns)
+            (void)printf("%s\n", t->cells.v[i]);
+        else
+            (void)printf("%-*s  ", (int)width[c], t->cells.v[i]);
+    }
+    strv_done(&t->cells);
+}
+
+void node_age(const char *rfc3339, bool until, char ret[24])
+{
+    struct tm tm = {0};
+    (void)snprintf(ret, 24, "-");
+    if (!strptime(rfc3339, "%Y-%m-%dT%H:%M:%S", &tm))
+        return;
+    long long s = (long long)(timegm(&tm) - time(NULL)) * (until ? 1 : -1);
+    if (s < 0)
+        s = 0;
+    if (s < 120)
+        (void)snprintf(ret, 24, "%llds", s);
+    else if (s < 7200)
+        (void)snprintf(ret, 24, "%lldm %llds", s / 60, s % 60);
+    else
+        (void)snprintf(ret, 24, "%lldh %lldm", s / 3600, s / 60 % 60);
+}

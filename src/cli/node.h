@@ -1,0 +1,51 @@
+/* node.h - what the sub-commands that talk to a daemon share. */
+#ifndef HUTCH_CLI_NODE_H
+#define HUTCH_CLI_NODE_H
+
+#include <getopt.h>
+
+#include "cli/api.h"
+#include "cli/cli.h"
+
+#define NODE_DEFAULT_URL "http://127.0.0.1:7070"
+
+/* The key from the environment or from admin.key; "" if there is none. */
+void node_find_key(char *ret, size_t room);
+/* The state directory of the daemon that the default commands mean. */
+void node_state_dir(char *ret, size_t room);
+
+/* Options that every such command has: --url, --json, --help. A command lists its own; `value` is where they go. */
+struct node_option {
+    const char *name;  /* without dashes; NULL ends the list */
+    char short_name;   /* 0: none */
+    bool *flag;        /* set to true; or */
+    const char **text; /* takes one argument; or */
+    struct strv *many; /* takes one argument, may be repeated */
+};
+struct node_command {
+    const char *name, *usage; /* usage: the whole text of --help */
+    const struct node_option *options;
+    int min, max; /* positional arguments; max -1: any number */
+};
+struct node_call {
+    struct api api;
+    bool json;
+    char **args; /* positional; NULL-terminated */
+    int nargs;
+};
+/* 0: go on. 1: the command is done, exit with *ret_code (--help, or a wrong command line that was reported). */
+int node_begin(const struct node_command *c, int argc, char **argv, struct node_call *ret, int *ret_code);
+
+/* Prints a JSON value to stdout, indented. */
+void node_print_json(const json_t *j);
+/* A table: rows of cells, columns as wide as needed. Cells are made safe for a terminal. */
+struct node_table {
+    struct strv cells;
+    size_t columns;
+};
+void node_cell(struct node_table *t, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
+void node_print_table(struct node_table *t); /* and frees it */
+/* "3m 20s" until (or since) an RFC 3339 time. */
+void node_age(const char *rfc3339, bool until, char ret[24]);
+
+#endif

@@ -1,0 +1,254 @@
+/* sandboxes.c - hutch create, ls, info, kill, stop: the lives of sandboxes. */
+#include <stdio.h>
+#include <string.h>
+
+#include "base/json.h"
+#include "base/num.h"
+#include "cli/node.h"
+
+static int add_pairs(struct json *j, const char *key, const char *option, const struct strv *pairs, struct err *err)
+{
+    if (pairs->n == 0)
+        return 0;
+    json_obj(j, key);
+    for (size_t i = 0; i < pairs->n; i++) {
+        char *eq = strchr(pairs->v[i], '=');
+        if (!eq || eq == pairs->v[i])
+            return err_set(err, ERR_USAGE, 0, "create: --%s wants NAME=VALUE, not '%.80s'", option, pairs->v[i]);
+        *eq = '\0';
+        json_str(j, pairs->v[i], eq + 1);
+        *eq = '=';
+    }
+    json_end_obj(j);
+    return 0;
+}
+
+int cmd_create(int argc, char **argv)
+{
+    static const char usage[] = "usage: hutch create [options] [TEMPLATE]\n\n"
+                                "Makes a sandbox and prints its id. Without TEMPLATE: base.\n\n"
+                                "  --timeout TIME        how long it lives (300s); `hutch ls` shows what is left\n"
+                                "  -e, --env NAME=VALUE  for every command inside\n"
+                                "  -m, --metadata K=V    to find it again\n"
+                                "      --json            the daemon's whole answer\n"
+                                "      --url URL         the daemon (HUTCH_URL, " NODE_DEFAULT_URL ")\n\n"
+                                "example: id=$(hutch create host) && hutch exec $id -- uname -a && hutch kill $id\n";
+    const char *timeout = "300s";
+    struct strv env __attribute__((cleanup(strv_done))) = {0};
+    struct strv metadata __attribute__((cleanup(strv_done))) = {0};
+    const struct node_option options[] = {{"timeout", 0, NULL, &timeout, NULL},
+                                          {"env", 'e', NULL, NULL, &env},
+                                          {"metadata", 'm', NULL, NULL, &metadata},
+                                          {0}};
+    const struct node_command c = {"create", usage, options, 0, 1};
+    struct node_call call;
+    struct err err;
+    int code;
+    uint64_t ms;
+    if (node_begin(&c, argc, argv, &call, &code))
+        return code;
+    if (!num_duration(timeout, &ms) || ms < 1000)
+        return err_set(&err, ERR_USAGE, 0, "create: --timeout wants a time of at least 1s, like 10m, not '%.40s'",
+                       timeout),
+               cli_fail(&err);
+    _cleanup_buf_ struct buf body = {0};
+    struct json j;
+    json_start(&j, &body);
+    json_obj(&j, NULL);
+    json_str(&j, "templateID", call.nargs ? call.args[0] : "base");
+    json_u64(&j, "timeout", (ms + 999) / 1000);
+    if (add_pairs(&j, "envVars", "env", &env, &err) < 0 || add_pairs(&j, "metadata", "metadata", &metadata, &err) < 0)
+        return cli_fail(&err);
+    json_end_obj(&j);
+    _cleanup_json_ json_t *answer = NULL;
+    if (api_call(&call.api, "POST", "/v2/sandboxes", buf_str(&body), &answer, NULL, &err) < 0)
+        return cli_fail(&err);
+    if (call.json)
+        node_print_json(answer);
+    else
+        (void)printf("%s\n", api_text(answer, "sandboxID"));
+    return 0;
+}
+
+/* All of them, page by page. */
+static int list_all(const struct api *a, json_t **ret, struct err *err)
+{
+    char next[512] = "";
+    *ret = json_array();
+    do {
+        char path[640];
+        struct api_stream s;
+        (void)snprintf(path, sizeof path, "/v2/sandboxes?limit=100%s%s", *next ? "&nextToken=" : "", next);
+        const struct api_request q = {.method = "GET", .path = path, .body_fd = -1};
+        if (api_send(a, &q, &s, err) < 0)
+            return -1;
+        if (s.answer.status != 200) {
+            (void)api_refused(&s, err);
+            api_close(&s);
+            return -1;
+        }
+        const char *token = http_field(&s.answer.fields, "x-next-token");
+        (void)snprintf(next, sizeof next, "%s", token ? token : "");
+        _cleanup_buf_ struct buf text = {0};
+        char room[16 * 1024];
+        ssize_t n;
+        while ((n = api_read(&s, room, sizeof room, -1, NULL, err)) > 0)
+            buf_add(&text, room, (size_t)n);
+        api_close(&s);
+        _cleanup_json_ json_t *page = n == 0 ? json_loadb(buf_str(&text), text.n, 0, NULL) : NULL;
+        if (!json_is_array(page))
+            return n < 0 ? -1 : err_set(err, ERR_HOST, 0, "the daemon's list is not an array");
+        (void)json_array_extend(*ret, page);
+    } while (*next);
+    return 0;
+}
+
+int cmd_ls(int argc, char **argv)
+{
+    static const char usage[] =
+        "usage: hutch ls [--json] [-q]\n\nLists the sandboxes of your key's tenant, newest first.\n\n"
+        "  -q, --quiet   only the ids\n";
+    bool quiet = false;
+    const struct node_option options[] = {{"quiet", 'q', &quiet, NULL, NULL}, {0}};
+    const struct node_command c = {"ls", usage, options, 0, 0};
+    struct node_call call;
+    struct err err;
+    int code;
+    if (node_begin(&c, argc, argv, &call, &code))
+        return code;
+    _cleanup_json_ json_t *all = NULL;
+    if (list_all(&call.api, &all, &err) < 0)
+        return cli_fail(&err);
+    if (call.json) {
+        node_print_json(all);
+        return 0;
+    }
+    struct node_table t = {.columns = 7};
+    const char *const head[] = {"ID", "TEMPLATE", "STATE", "AGE", "LEFT", "CPUS", "MEMORY"};
+    for (size_t i = 0; !quiet && i < 7; i++)
+        node_cell(&t, "%s", head[i]);
+    size_t i;
+    json_t *s;
+    json_array_foreach(all, i, s)
+    {
+        char age[24], left[24];
+        if (quiet) {
+            (void)printf("%s\n", api_text(s, "sandboxID"));
+            continue;
+        }
+        node_age(api_text(s, "startedAt"), false, age);
+        node_age(api_text(s, "endAt"), true, left);
+        node_cell(&t, "%s", api_text(s, "sandboxID"));
+        node_cell(&t, "%s", api_text(s, "templateID"));
+        node_cell(&t, "%s", api_text(s, "state"));
+        node_cell(&t, "%s", age);
+        node_cell(&t, "%s", left);
+        node_cell(&t, "%lld", (long long)json_integer_value(json_object_get(s, "cpuCount")));
+        node_cell(&t, "%lld MiB", (long long)json_integer_value(json_object_get(s, "memoryMB")));
+    }
+    node_print_table(&t);
+    return 0;
+}
+
+int cmd_info(int argc, char **argv)
+{
+    static const char usage[] =
+        "usage: hutch info ID [--json]\n\nEverything the daemon knows about one sandbox, without its tokens.\n";
+    const struct node_command c = {"info", usage, NULL, 1, 1};
+    struct node_call call;
+    struct err err;
+    int code;
+    char path[128];
+    if (node_begin(&c, argc, argv, &call, &code))
+        return code;
+    if (api_sandbox(&call.api, call.args[0], &err) < 0)
+        return cli_fail(&err);
+    call.api.sandbox[0] = '\0';
+    (void)snprintf(path, sizeof path, "/sandboxes/%s", call.args[0]);
+    _cleanup_json_ json_t *j = NULL;
+    if (api_call(&call.api, "GET", path, NULL, &j, NULL, &err) < 0)
+        return cli_fail(&err);
+    (void)json_object_del(j, "envdAccessToken");
+    (void)json_object_del(j, "trafficAccessToken");
+    if (call.json) {
+        node_print_json(j);
+        return 0;
+    }
+    const char *key;
+    json_t *v;
+    struct node_table t = {.columns = 2};
+    json_object_foreach(j, key, v)
+    {
+        _cleanup_buf_ struct buf b = {0};
+        char *text = json_is_string(v) ? NULL : json_dumps(v, JSON_ENCODE_ANY | JSON_COMPACT);
+        buf_adds(&b, text ? text : json_string_value(v));
+        free(text);
+        node_cell(&t, "%s", key);
+        node_cell(&t, "%s", buf_str(&b));
+    }
+    node_print_table(&t);
+    return 0;
+}
+
+static int kill_one(const struct api *a, const char *id, struct err *err)
+{
+    char path[128];
+    struct api look = *a;
+    if (api_sandbox(&look, id, err) < 0)
+        return -1;
+    (void)snprintf(path, sizeof path, "/sandboxes/%s", id);
+    return api_call(a, "DELETE", path, NULL, NULL, NULL, err);
+}
+
+int cmd_kill(int argc, char **argv)
+{
+    static const char usage[] = "usage: hutch kill ID...\n       hutch kill --all\n\n"
+                                "Ends sandboxes: their processes, files and limits are gone when this returns.\n"
+                                "--all means those of your key's tenant.\n";
+    bool all = false;
+    const struct node_option options[] = {{"all", 'a', &all, NULL, NULL}, {0}};
+    const struct node_command c = {"kill", usage, options, 0, -1};
+    struct node_call call;
+    struct err err;
+    int code = 0;
+    if (node_begin(&c, argc, argv, &call, &code))
+        return code;
+    if (all == (call.nargs > 0))
+        return err_set(&err, ERR_USAGE, 0, "kill: give ids, or --all"), cli_fail(&err);
+    _cleanup_json_ json_t *list = NULL;
+    if (all && list_all(&call.api, &list, &err) < 0)
+        return cli_fail(&err);
+    size_t n = all ? json_array_size(list) : (size_t)call.nargs;
+    for (size_t i = 0; i < n; i++) {
+        const char *id = all ? api_text(json_array_get(list, i), "sandboxID") : call.args[i];
+        if (kill_one(&call.api, id, &err) < 0)
+            code = cli_fail(&err);
+        else
+            (void)printf("%s\n", id);
+    }
+    return code;
+}
+
+int cmd_stop(int argc, char **argv)
+{
+    static const char usage[] =
+        "usage: hutch stop --all\n\n"
+        "Ends every sandbox of this node, of all tenants (needs an administrator's key). The daemon\n"
+        "itself is stopped by SIGTERM or `systemctl stop hutch`, which leaves sandboxes running.\n";
+    bool all = false;
+    const struct node_option options[] = {{"all", 'a', &all, NULL, NULL}, {0}};
+    const struct node_command c = {"stop", usage, options, 0, 0};
+    struct node_call call;
+    struct err err;
+    int code;
+    if (node_begin(&c, argc, argv, &call, &code))
+        return code;
+    if (!all)
+        return err_set(&err, ERR_USAGE, 0, "stop: say --all; a single sandbox is ended by hutch kill ID"),
+               cli_fail(&err);
+    _cleanup_json_ json_t *j = NULL;
+    if (api_call(&call.api, "POST", "/v1/stop-all", "{}", &j, NULL, &err) < 0)
+        return cli_fail(&err);
+    (void)printf("%lld sandboxes ended\n", (long long)json_integer_value(json_object_get(j, "killed")));
+    return 0;
+}

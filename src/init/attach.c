@@ -1,0 +1,243 @@
+/* attach.c - who follows which command. An attachment hears of new output once, and again after it acknowledged; the ends
+ * of the streams are state, not messages, so a slow reader costs nothing but its command's progress. */
+#include <string.h>
+#include <sys/wait.h>
+
+#include "init/init-int.h"
+
+static bool same(const struct asker *a, const struct asker *b)
+{
+    return a->conn == b->conn && a->gen == b->gen && a->request == b->request;
+}
+
+static struct attachment *find(struct init *g, const struct asker *who)
+{
+    for (uint32_t i = 0; i < INIT_ATTACH_MAX; i++)
+        if (g->attachment[i].used && same(&g->attachment[i].who, who))
+            return &g->attachment[i];
+    return NULL;
+}
+
+struct attachment *attach_new(struct init *g, const struct asker *who, const struct command *c)
+{
+    if (find(g, who)) /* the number is in use */
+        return NULL;
+    for (uint32_t i = 0; i < INIT_ATTACH_MAX; i++) {
+        struct attachment *a = &g->attachment[i];
+        if (a->used)
+            continue;
+        memset(a, 0, sizeof *a);
+        a->used = true;
+        a->who = *who;
+        a->command = (uint32_t)(c - g->command);
+        return a;
+    }
+    return NULL;
+}
+
+/* Acknowledged is what front took over, which is not yet what its client has: if front dies, the difference is asked for
+ * again. So half of the ring stays behind what is acknowledged. */
+uint64_t attach_limit(const struct init *g, const struct command *c, int s)
+{
+    const struct ring *r = &c->stream[s].ring;
+    uint64_t low = c->hold_ms ? c->held[s] : UINT64_MAX;
+    for (uint32_t i = 0; i < INIT_ATTACH_MAX; i++) {
+        const struct attachment *a = &g->attachment[i];
+        if (a->used && a->command == (uint32_t)(c - g->command) && a->acked[s] < low)
+            low = a->acked[s];
+    }
+    if (low == UINT64_MAX && c->keep)
+        low = r->seen > r->tail ? r->seen : r->tail;
+    return low == UINT64_MAX ? UINT64_MAX : low + r->size / 2;
+}
+
+void attach_started(struct init *g, const struct command *c, const struct spawn_report *failure)
+{
+    for (uint32_t i = 0; i < INIT_ATTACH_MAX; i++) {
+        struct attachment *a = &g->attachment[i];
+        if (!a->used || a->command != (uint32_t)(c - g->command))
+            continue;
+        a->reply_due = true;
+        if (failure)
+            a->failure = *failure;
+    }
+}
+
+/* The command is going; a failure that was not told yet still has to be. */
+void attach_drop_command(struct init *g, const struct command *c)
+{
+    for (uint32_t i = 0; i < INIT_ATTACH_MAX; i++) {
+        struct attachment *a = &g->attachment[i];
+        if (!a->used || a->command != (uint32_t)(c - g->command))
+            continue;
+        if (a->reply_due && a->failure.code != INIT_OK)
+            a->command = COMMANDS_TABLE;
+        else
+            a->used = false;
+    }
+}
+
+/* Nobody left on purpose: front died, and its clients come back. */
+static void hold(struct init *g, struct command *c, const struct attachment *a)
+{
+    if (c->state != COMMAND_RUNNING)
+        return;
+    for (int s = 1; s < INIT_STREAMS; s++)
+        if (!c->hold_ms || a->acked[s] < c->held[s])
+            c->held[s] = a->acked[s];
+    c->hold_ms = g->now_ms + INIT_HOLD_MS;
+}
+
+void attach_drop_conn(struct init *g, uint32_t conn, uint32_t gen)
+{
+    for (uint32_t i = 0; i < INIT_ATTACH_MAX; i++) {
+        struct attachment *a = &g->attachment[i];
+        if (!a->used || a->who.conn != conn || a->who.gen != gen)
+            continue;
+        a->used = false;
+        if (a->command >= COMMANDS_TABLE)
+            continue;
+        hold(g, &g->command[a->command], a);
+        command_resume(g, &g->command[a->command]);
+    }
+}
+
+void command_attach(struct init *g, const struct asker *who, const struct init_request *r)
+{
+    struct command *c = command_find(g, r->pid, r->tag);
+    if (!c) {
+        (void)conn_reply(g, who, INIT_NOT_FOUND, "process not found");
+        return;
+    }
+    struct attachment *a = attach_new(g, who, c);
+    if (!a) {
+        (void)conn_reply(g, who, INIT_LIMIT, "too many attachments in this sandbox (512)");
+        return;
+    }
+    for (int s = 1; s < INIT_STREAMS; s++) {
+        const struct ring *ring = &c->stream[s].ring;
+        uint64_t from = r->offset[s];
+        from = from > ring->head ? ring->head : from < ring->tail ? ring->tail : from;
+        a->acked[s] = a->told[s] = from;
+    }
+    c->hold_ms = 0;
+    command_resume(g, c);
+    a->reply_due = true;
+}
+
+void command_ack(struct init *g, const struct asker *who, const struct init_request *r)
+{
+    struct attachment *a = find(g, who);
+    if (!a || a->command >= COMMANDS_TABLE)
+        return;
+    struct command *c = &g->command[a->command];
+    a->waits = false;
+    for (int s = 1; s < INIT_STREAMS; s++) {
+        struct ring *ring = &c->stream[s].ring;
+        if (r->offset[s] > a->acked[s] && r->offset[s] <= ring->head)
+            a->acked[s] = r->offset[s];
+        if (a->acked[s] > ring->seen)
+            ring->seen = a->acked[s];
+    }
+    command_resume(g, c);
+}
+
+void command_detach(struct init *g, const struct asker *who, bool seen)
+{
+    struct attachment *a = find(g, who);
+    conn_closed(g, who);
+    if (!a)
+        return;
+    a->used = false;
+    if (a->command >= COMMANDS_TABLE)
+        return;
+    struct command *c = &g->command[a->command];
+    if (seen && c->state == COMMAND_ENDED)
+        c->seen_ms = g->now_ms;
+    command_resume(g, c);
+}
+
+static bool send_reply(struct init *g, struct conn *k, struct attachment *a, const struct command *c)
+{
+    struct wire_out o = msg_begin(g);
+    int fds[MSG_FDS_MAX];
+    size_t n = 0;
+    wire_put_u32(&o, INIT_OK);
+    wire_put_str(&o, "");
+    wire_put_u32(&o, (uint32_t)c->pid);
+    wire_put_u32(&o, c->pty);
+    wire_put_str(&o, c->tag);
+    wire_put_u32(&o, g->ring_size);
+    for (int s = 1; s < INIT_STREAMS; s++) {
+        if (a->acked[s] < c->stream[s].ring.tail) /* forgotten since it asked */
+            a->acked[s] = a->told[s] = c->stream[s].ring.tail;
+        wire_put_u64(&o, a->acked[s]);
+        if (c->stream[s].ring.fd >= 0)
+            fds[n++] = c->stream[s].ring.fd;
+    }
+    return msg_send(g, k, INIT_REPLY, a->who.request, &o, fds, n);
+}
+
+static bool send_exit(struct init *g, struct conn *k, const struct attachment *a, const struct command *c)
+{
+    struct wire_out o = msg_begin(g);
+    struct init_end e = {
+        .exited = WIFEXITED(c->status),
+        .code = (uint32_t)(WIFEXITED(c->status) ? WEXITSTATUS(c->status) : WTERMSIG(c->status)),
+        .core = WIFSIGNALED(c->status) && WCOREDUMP(c->status),
+        .oom = c->oom,
+        .wall_ms = c->ended_ms - c->began_ms,
+        .usage = c->usage,
+    };
+    for (int s = 1; s < INIT_STREAMS; s++) {
+        wire_put_u64(&o, c->stream[s].ring.head);
+        e.omitted[s] = c->stream[s].ring.omitted;
+    }
+    init_put_end(&o, &e);
+    return msg_send(g, k, INIT_EXITED, a->who.request, &o, NULL, 0);
+}
+
+static bool send_output(struct init *g, struct conn *k, struct attachment *a, const struct command *c)
+{
+    struct wire_out o = msg_begin(g);
+    for (int s = 1; s < INIT_STREAMS; s++) {
+        a->told[s] = c->stream[s].ring.head;
+        wire_put_u64(&o, a->told[s]);
+    }
+    return msg_send(g, k, INIT_OUTPUT, a->who.request, &o, NULL, 0);
+}
+
+static bool has_news(const struct attachment *a, const struct command *c)
+{
+    for (int s = 1; s < INIT_STREAMS; s++)
+        if (c->stream[s].ring.head > a->told[s])
+            return true;
+    return false;
+}
+
+static void flush_one(struct init *g, struct attachment *a)
+{
+    struct conn *k = conn_of(g, &a->who);
+    if (!k || k->blocked)
+        return;
+    if (a->reply_due && a->failure.code != INIT_OK) {
+        a->used = !conn_reply(g, &a->who, (enum init_code)a->failure.code, a->failure.text);
+        return;
+    }
+    const struct command *c = &g->command[a->command];
+    if (a->reply_due)
+        a->reply_due = !send_reply(g, k, a, c);
+    if (!a->used || a->reply_due || c->state == COMMAND_STARTING || k->blocked)
+        return;
+    if (c->state == COMMAND_ENDED && !a->exit_told)
+        a->exit_told = send_exit(g, k, a, c);
+    else if (c->state == COMMAND_RUNNING && !a->waits && has_news(a, c))
+        a->waits = send_output(g, k, a, c);
+}
+
+void attach_flush(struct init *g)
+{
+    for (uint32_t i = 0; i < INIT_ATTACH_MAX; i++)
+        if (g->attachment[i].used)
+            flush_one(g, &g->attachment[i]);
+}

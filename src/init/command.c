@@ -1,0 +1,482 @@
+/* command.c - commands: start, output, end. */
+#include <errno.h>
+#include <fcntl.h>
+#include <signal.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/epoll.h>
+#include <sys/mman.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "base/cleanup.h"
+#include "init/init-int.h"
+#include "os/pty.h"
+
+enum { PUMP_MAX = 64 * 1024 };
+
+static uint32_t index_of(const struct init *g, const struct command *c) { return (uint32_t)(c - g->command); }
+
+static void close_fd(struct init *g, int *fd)
+{
+    if (*fd < 0)
+        return;
+    init_unwatch(g, *fd);
+    (void)close(TAKE_FD(*fd));
+}
+
+static void close_streams(struct init *g, struct command *c)
+{
+    for (int s = 1; s < INIT_STREAMS; s++) {
+        close_fd(g, &c->stream[s].fd);
+        c->stream[s].watched = false;
+    }
+    close_fd(g, &c->input);
+    c->input_watched = false;
+}
+
+void command_free(struct init *g, struct command *c)
+{
+    attach_drop_command(g, c);
+    input_fail_all(g, c);
+    close_streams(g, c);
+    close_fd(g, &c->report);
+    for (int s = 1; s < INIT_STREAMS; s++)
+        ring_close(&c->stream[s].ring);
+    if (c->body)
+        (void)munmap(c->body, c->nbody);
+    c->body = NULL;
+    c->state = COMMAND_FREE;
+}
+
+/* A free place; the oldest record gives way if there are too many. */
+static struct command *command_new(struct init *g)
+{
+    struct command *spare = NULL, *oldest = NULL;
+    unsigned living = 0, ended = 0;
+    for (uint32_t i = 0; i < COMMANDS_TABLE; i++) {
+        struct command *c = &g->command[i];
+        if (c->state == COMMAND_FREE) {
+            spare = spare ? spare : c;
+        } else if (c->state == COMMAND_ENDED) {
+            ended++;
+            if (!oldest || c->ended_ms < oldest->ended_ms)
+                oldest = c;
+        } else {
+            living++;
+        }
+    }
+    if (living >= INIT_COMMANDS_MAX)
+        return NULL;
+    if (!spare || ended >= INIT_RECORDS_MAX) {
+        command_free(g, oldest);
+        spare = oldest;
+    }
+    uint32_t gen = spare->gen + 1;
+    memset(spare, 0, sizeof *spare);
+    spare->gen = gen;
+    spare->report = spare->input = -1;
+    for (int s = 0; s < INIT_STREAMS; s++)
+        spare->stream[s].fd = spare->stream[s].ring.fd = -1;
+    spare->serial = ++g->serial;
+    return spare;
+}
+
+struct command *command_find(struct init *g, uint32_t pid, const char *tag)
+{
+    struct command *found = NULL;
+    for (uint32_t i = 0; i < COMMANDS_TABLE; i++) {
+        struct command *c = &g->command[i];
+        if (c->state != COMMAND_RUNNING && c->state != COMMAND_ENDED)
+            continue;
+        if (pid ? (uint32_t)c->pid != pid : tag[0] == '\0' || strcmp(c->tag, tag) != 0)
+            continue;
+        /* The living before the dead, the newest first: pids and tags come again. */
+        if (!found || (c->state == COMMAND_RUNNING) > (found->state == COMMAND_RUNNING) ||
+            (c->state == found->state && c->serial > found->serial))
+            found = c;
+    }
+    return found;
+}
+
+/* --- start -------------------------------------------------------------------------------------------------------- */
+
+static int make_pipe(int *ret_ours, int *ret_theirs, bool ours_reads)
+{
+    int p[2];
+    if (pipe2(p, O_CLOEXEC) < 0)
+        return -1;
+    *ret_ours = ours_reads ? p[0] : p[1];
+    *ret_theirs = ours_reads ? p[1] : p[0];
+    return fcntl(*ret_ours, F_SETFL, O_NONBLOCK);
+}
+
+static int make_terminal(const struct init *g, struct command *c, struct child_fds *f)
+{
+    _cleanup_close_ int dev = open("/dev", O_PATH | O_DIRECTORY | O_CLOEXEC);
+    int master;
+    if (dev < 0 || pty_open_at(dev, &master, &f->tty) < 0)
+        return -1;
+    c->stream[3].fd = master;
+    c->input = fcntl(master, F_DUPFD_CLOEXEC, INIT_FD_NEXT);
+    if (c->input < 0 || fcntl(master, F_SETFL, O_NONBLOCK) < 0)
+        return -1;
+    return ring_open(&c->stream[3].ring, g->ring_size);
+}
+
+static int make_pipes(const struct init *g, struct command *c, const struct init_request *r, struct child_fds *f)
+{
+    if ((r->flags & INIT_SPAWN_STDIN) && make_pipe(&c->input, &f->in, false) < 0)
+        return -1;
+    if (make_pipe(&c->stream[1].fd, &f->out, true) < 0 || make_pipe(&c->stream[2].fd, &f->err, true) < 0)
+        return -1;
+    if (ring_open(&c->stream[1].ring, g->ring_size) < 0)
+        return -1;
+    return ring_open(&c->stream[2].ring, g->ring_size);
+}
+
+static int keep_body(struct command *c, const struct init_head *h, const void *body)
+{
+    c->body = mmap(NULL, h->length, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    if (c->body == MAP_FAILED) {
+        c->body = NULL;
+        return -1;
+    }
+    memcpy(c->body, body, h->length);
+    c->nbody = h->length;
+    c->head = *h;
+    return 0;
+}
+
+static void close_child_fds(const struct child_fds *f)
+{
+    const int fds[] = {f->in, f->out, f->err, f->tty, f->report};
+    for (size_t i = 0; i < ARRAY_LEN(fds); i++)
+        if (fds[i] >= 0)
+            (void)close(fds[i]);
+}
+
+static int start(struct init *g, struct command *c, const struct init_request *r, const struct init_head *h,
+                 const void *body)
+{
+    struct child_fds f = {-1, -1, -1, -1, -1};
+    int eno = 0;
+    c->pty = r->flags & INIT_SPAWN_PTY;
+    c->keep = r->flags & INIT_SPAWN_KEEP;
+    (void)snprintf(c->tag, sizeof c->tag, "%s", r->tag);
+    if (keep_body(c, h, body) < 0 || (c->pty ? make_terminal(g, c, &f) : make_pipes(g, c, r, &f)) < 0 ||
+        make_pipe(&c->report, &f.report, true) < 0) {
+        eno = errno;
+    } else {
+        c->began_ms = init_clock_ms();
+        c->oom_before = init_oom_kills(g);
+        c->pid = init_fork_command(g);
+        if (c->pid == 0)
+            child_run(g, r, &f);
+        eno = c->pid < 0 ? errno : 0;
+    }
+    close_child_fds(&f);
+    errno = eno;
+    return eno ? -1 : 0;
+}
+
+void command_spawn(struct init *g, const struct asker *who, const struct init_request *r, const struct init_head *h,
+                   const void *body)
+{
+    char text[INIT_TEXT_MAX];
+    struct command *c = command_new(g);
+    if (!c) {
+        (void)snprintf(text, sizeof text, "%d commands run already, the most in one sandbox", INIT_COMMANDS_MAX);
+        (void)conn_reply(g, who, INIT_LIMIT, text);
+        return;
+    }
+    c->state = COMMAND_STARTING;
+    struct attachment *a = attach_new(g, who, c);
+    if (!a) {
+        command_free(g, c);
+        (void)conn_reply(g, who, INIT_LIMIT, "too many attachments in this sandbox (512)");
+        return;
+    }
+    if (start(g, c, r, h, body) < 0 || init_watch(g, c->report, EPOLLIN, KIND_REPORT, index_of(g, c), c->gen) < 0) {
+        int eno = errno;
+        if (c->pid > 0)
+            (void)kill(c->pid, SIGKILL);
+        command_free(g, c);
+        (void)snprintf(text, sizeof text, "cannot start a command: %s%s", strerror(eno),
+                       eno == EAGAIN ? " (the sandbox's limit on processes is reached)" : "");
+        (void)conn_reply(g, who, eno == EAGAIN || eno == EMFILE ? INIT_LIMIT : INIT_IO, text);
+    }
+}
+
+/* --- output ------------------------------------------------------------------------------------------------------- */
+
+static void watch_stream(struct init *g, struct command *c, int s)
+{
+    struct stream *st = &c->stream[s];
+    if (st->fd < 0 || st->watched)
+        return;
+    if (init_watch(g, st->fd, EPOLLIN, KIND_STREAM, index_of(g, c) * INIT_STREAMS + (uint32_t)s, c->gen) == 0)
+        st->watched = true;
+}
+
+static bool streams_done(const struct command *c)
+{
+    return c->stream[1].fd < 0 && c->stream[2].fd < 0 && c->stream[3].fd < 0;
+}
+
+static uint64_t kept_bytes(const struct command *c)
+{
+    uint64_t n = 0;
+    for (int s = 1; s < INIT_STREAMS; s++)
+        n += c->stream[s].ring.head - c->stream[s].ring.tail;
+    return n;
+}
+
+/* Output of the dead is kept up to a sum: first those whose end was seen lose theirs, then the oldest. The records stay. */
+static void trim_rings(struct init *g)
+{
+    for (;;) {
+        struct command *first = NULL;
+        uint64_t sum = 0;
+        for (uint32_t i = 0; i < COMMANDS_TABLE; i++) {
+            struct command *c = &g->command[i];
+            uint64_t n = c->state == COMMAND_ENDED ? kept_bytes(c) : 0;
+            sum += n;
+            if (n > 0 && (!first || (c->seen_ms != 0) > (first->seen_ms != 0) ||
+                          ((c->seen_ms != 0) == (first->seen_ms != 0) && c->ended_ms < first->ended_ms)))
+                first = c;
+        }
+        if (sum <= RECORD_BYTES_MAX)
+            return;
+        for (int s = 1; s < INIT_STREAMS; s++)
+            ring_forget(&first->stream[s].ring);
+    }
+}
+
+static void check_end(struct init *g, struct command *c)
+{
+    if (c->state != COMMAND_RUNNING || !c->reaped || !streams_done(c))
+        return;
+    input_fail_all(g, c);
+    close_streams(g, c);
+    c->state = COMMAND_ENDED;
+    c->ended_ms = g->now_ms;
+    c->oom = init_oom_kills(g) > c->oom_before;
+    trim_rings(g);
+}
+
+void command_pump(struct init *g, struct command *c, int s)
+{
+    struct stream *st = &c->stream[s];
+    bool draining = c->reaped && c->killed;
+    if (st->fd < 0)
+        return;
+    uint64_t limit = attach_limit(g, c, s);
+    uint64_t room = limit == UINT64_MAX ? st->ring.size : limit > st->ring.head ? limit - st->ring.head : 0;
+    if (room == 0) { /* readers first; command_resume() comes back here */
+        if (st->watched)
+            init_unwatch(g, st->fd);
+        st->watched = false;
+        return;
+    }
+    ssize_t n = ring_fill(&st->ring, st->fd, room < PUMP_MAX ? (size_t)room : PUMP_MAX);
+    if (n > 0) {
+        if (draining)
+            st->drained += (uint64_t)n;
+        if (!draining || st->drained < DRAIN_MAX)
+            return;
+    }
+    /* Of a killed command only what is there is waited for: others may hold its pipes for ever. */
+    if (n < 0 && errno == EAGAIN && !draining)
+        return;
+    close_fd(g, &st->fd);
+    st->watched = false;
+    check_end(g, c);
+}
+
+/* Reads on where there is room again. */
+void command_resume(struct init *g, struct command *c)
+{
+    for (int s = 1; s < INIT_STREAMS && c->state == COMMAND_RUNNING; s++) {
+        watch_stream(g, c, s);
+        uint64_t before = UINT64_MAX;
+        while (c->reaped && c->killed && c->stream[s].fd >= 0 && c->stream[s].ring.head != before) {
+            before = c->stream[s].ring.head;
+            command_pump(g, c, s);
+        }
+    }
+}
+
+void command_stream_event(struct init *g, uint32_t index, uint32_t gen)
+{
+    struct command *c = &g->command[index / INIT_STREAMS];
+    if (c->state == COMMAND_RUNNING && c->gen == gen)
+        command_pump(g, c, (int)(index % INIT_STREAMS));
+}
+
+/* --- started, ended ----------------------------------------------------------------------------------------------- */
+
+static void started(struct init *g, struct command *c)
+{
+    c->state = COMMAND_RUNNING;
+    attach_started(g, c, NULL);
+    command_resume(g, c);
+    check_end(g, c);
+}
+
+void command_report_event(struct init *g, uint32_t index, uint32_t gen)
+{
+    struct command *c = &g->command[index];
+    struct spawn_report r = {0};
+    if (c->state != COMMAND_STARTING || c->gen != gen || c->report < 0)
+        return;
+    ssize_t n = read(c->report, &r, sizeof r);
+    if (n < 0 && (errno == EAGAIN || errno == EINTR))
+        return;
+    close_fd(g, &c->report);
+    if (n <= 0) {
+        started(g, c);
+        return;
+    }
+    if (n != (ssize_t)sizeof r || r.code == INIT_OK || r.code >= INIT_CODE_MAX)
+        r = (struct spawn_report){.code = INIT_IO, .text = "the command could not be started"};
+    r.text[sizeof r.text - 1] = '\0';
+    attach_started(g, c, &r);
+    c->failed = true;
+    if (c->reaped)
+        command_free(g, c);
+}
+
+void command_reaped(struct init *g, pid_t pid, int status, const struct rusage *usage)
+{
+    for (uint32_t i = 0; i < COMMANDS_TABLE; i++) {
+        struct command *c = &g->command[i];
+        if ((c->state != COMMAND_STARTING && c->state != COMMAND_RUNNING) || c->pid != pid || c->reaped)
+            continue;
+        c->reaped = true;
+        c->status = status;
+        c->usage = *usage;
+        if (WIFSIGNALED(status))
+            c->killed = true;
+        if (c->failed) {
+            command_free(g, c);
+        } else if (c->state == COMMAND_RUNNING) {
+            command_resume(g, c);
+            check_end(g, c);
+        }
+        return;
+    }
+}
+
+void command_tick(struct init *g)
+{
+    for (uint32_t i = 0; i < COMMANDS_TABLE; i++) {
+        struct command *c = &g->command[i];
+        if (c->state == COMMAND_STARTING && !c->failed && g->now_ms > c->began_ms + SPAWN_DEADLINE_MS) {
+            struct spawn_report r = {.code = INIT_TIMEOUT, .text = "the command did not start within 10 s"};
+            (void)kill(c->pid, SIGKILL);
+            close_fd(g, &c->report);
+            attach_started(g, c, &r);
+            c->failed = true;
+            if (c->reaped)
+                command_free(g, c);
+        }
+        if (c->hold_ms && g->now_ms >= c->hold_ms) {
+            c->hold_ms = 0;
+            command_resume(g, c);
+        }
+        if (c->state == COMMAND_ENDED && c->seen_ms && g->now_ms - c->seen_ms >= INIT_RECORD_KEEP_MS)
+            command_free(g, c);
+    }
+}
+
+uint64_t command_deadline(const struct init *g)
+{
+    uint64_t at = UINT64_MAX;
+    for (uint32_t i = 0; i < COMMANDS_TABLE; i++) {
+        const struct command *c = &g->command[i];
+        uint64_t t = UINT64_MAX;
+        if (c->state == COMMAND_STARTING && !c->failed)
+            t = c->began_ms + SPAWN_DEADLINE_MS + 1;
+        else if (c->state == COMMAND_ENDED && c->seen_ms)
+            t = c->seen_ms + INIT_RECORD_KEEP_MS;
+        else if (c->state == COMMAND_RUNNING && c->hold_ms)
+            t = c->hold_ms;
+        at = t < at ? t : at;
+    }
+    return at;
+}
+
+/* --- requests about commands -------------------------------------------------------------------------------------- */
+
+/* The living command meant, or NULL after an answer. */
+static struct command *living(struct init *g, const struct asker *who, const struct init_request *r)
+{
+    char text[INIT_TEXT_MAX];
+    struct command *c = command_find(g, r->pid, r->tag);
+    if (c && c->state == COMMAND_RUNNING && !c->reaped)
+        return c;
+    if (r->pid)
+        (void)snprintf(text, sizeof text, "process with pid %u not found", r->pid);
+    else
+        (void)snprintf(text, sizeof text, "process with tag '%s' not found", r->tag);
+    (void)conn_reply(g, who, INIT_NOT_FOUND, text);
+    return NULL;
+}
+
+void command_signal(struct init *g, const struct asker *who, const struct init_request *r)
+{
+    struct command *c = living(g, who, r);
+    if (!c)
+        return;
+    if (kill(c->pid, (int)r->number) < 0) { /* not yet reaped, so the pid is still the command's */
+        (void)conn_reply(g, who, errno == EPERM ? INIT_DENIED : INIT_IO, strerror(errno));
+        return;
+    }
+    if (r->number == SIGKILL || r->number == SIGTERM)
+        c->killed = true;
+    (void)conn_reply(g, who, INIT_OK, "");
+}
+
+void command_resize(struct init *g, const struct asker *who, const struct init_request *r)
+{
+    struct command *c = living(g, who, r);
+    struct winsize size = {.ws_col = (unsigned short)r->cols, .ws_row = (unsigned short)r->rows};
+    if (!c)
+        return;
+    if (!c->pty)
+        (void)conn_reply(g, who, INIT_STATE, "the process has no terminal");
+    else if (c->input < 0 || pty_set_size(c->input, &size) < 0)
+        (void)conn_reply(g, who, INIT_IO, "the terminal is closed");
+    else
+        (void)conn_reply(g, who, INIT_OK, "");
+}
+
+static void put_commands(struct init *g, struct wire_out *o)
+{
+    struct init_request *r = &g->request;
+    uint32_t n = 0;
+    for (int count = 1; count >= 0; count--) {
+        for (uint32_t i = 0; i < COMMANDS_TABLE; i++) {
+            struct command *c = &g->command[i];
+            if (c->state != COMMAND_RUNNING || c->reaped)
+                continue;
+            if (count) {
+                n++;
+                continue;
+            }
+            (void)init_request_parse(&c->head, c->body, c->nbody, r);
+            wire_put_u32(o, (uint32_t)c->pid);
+            wire_put_u32(o, c->pty);
+            wire_put_str(o, r->cmd);
+            wire_put_str(o, r->cwd);
+            wire_put_str(o, c->tag);
+            wire_put_strv(o, r->args + 1, r->nargs - 1);
+            wire_put_strv(o, r->env, r->nenv);
+        }
+        if (count)
+            wire_put_u32(o, n);
+    }
+}
+
+void command_list(struct init *g, const struct asker *who) { (void)conn_reply_big(g, who, put_commands); }

@@ -1,0 +1,365 @@
+/* conn.c - connections of front: one message kept per connection when the socket is full; nothing more is read from a
+ * connection until it has gone, and everything else that is due waits as state. So nothing grows. */
+#include <errno.h>
+#include <fcntl.h>
+#include <linux/memfd.h>
+#include <string.h>
+#include <sys/epoll.h>
+#include <sys/mman.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "base/fd.h"
+#include "init/init-int.h"
+
+void conn_accept(struct init *g)
+{
+    int fd = accept4(INIT_FD_LISTENER, NULL, NULL, SOCK_CLOEXEC | SOCK_NONBLOCK);
+    if (fd < 0)
+        return;
+    for (uint32_t i = 0; i < CONNS_MAX; i++) {
+        struct conn *c = &g->conn[i];
+        if (c->fd >= 0)
+            continue;
+        c->gen++;
+        c->blocked = false;
+        c->nstash_fds = 0;
+        if (init_watch(g, fd, EPOLLIN, KIND_CONN, i, c->gen) < 0)
+            break;
+        c->fd = fd;
+        return;
+    }
+    (void)close(fd);
+}
+
+static void drop_stash(struct conn *c)
+{
+    for (size_t i = 0; i < c->nstash_fds; i++)
+        (void)close(c->stash_fds[i]);
+    c->nstash_fds = 0;
+    c->blocked = false;
+}
+
+void conn_close(struct init *g, struct conn *c)
+{
+    if (c->fd < 0)
+        return;
+    uint32_t index = (uint32_t)(c - g->conn);
+    init_unwatch(g, c->fd);
+    (void)close(c->fd);
+    c->fd = -1;
+    drop_stash(c);
+    attach_drop_conn(g, index, c->gen);
+    worker_drop_conn(g, index, c->gen);
+}
+
+struct conn *conn_of(struct init *g, const struct asker *who)
+{
+    struct conn *c = &g->conn[who->conn];
+    return c->fd >= 0 && c->gen == who->gen ? c : NULL;
+}
+
+bool conn_send(struct init *g, struct conn *c, const void *msg, size_t n, const int *fds, size_t nfds)
+{
+    if (c->blocked)
+        return false;
+    if (fd_send(c->fd, msg, n, fds, nfds) == 0)
+        return true;
+    if (errno != EAGAIN && errno != ETOOMANYREFS) {
+        conn_close(g, c);
+        return true;
+    }
+    memcpy(c->stash, msg, n);
+    c->nstash = n;
+    for (size_t i = 0; i < nfds; i++) {
+        c->stash_fds[i] = fcntl(fds[i], F_DUPFD_CLOEXEC, INIT_FD_NEXT);
+        if (c->stash_fds[i] < 0) {
+            conn_close(g, c);
+            return true;
+        }
+        c->nstash_fds = i + 1;
+    }
+    c->blocked = true;
+    (void)init_watch(g, c->fd, EPOLLOUT, KIND_CONN, (uint32_t)(c - g->conn), c->gen);
+    return true;
+}
+
+static void unblock(struct init *g, struct conn *c)
+{
+    if (fd_send(c->fd, c->stash, c->nstash, c->stash_fds, c->nstash_fds) < 0) {
+        if (errno != EAGAIN && errno != ETOOMANYREFS)
+            conn_close(g, c);
+        return;
+    }
+    drop_stash(c);
+    (void)init_watch(g, c->fd, EPOLLIN, KIND_CONN, (uint32_t)(c - g->conn), c->gen);
+}
+
+struct wire_out msg_begin(struct init *g)
+{
+    return (struct wire_out){.p = g->out + sizeof(struct init_head), .cap = sizeof g->out - sizeof(struct init_head)};
+}
+
+bool msg_send(struct init *g, struct conn *c, uint16_t type, uint64_t request, const struct wire_out *o, const int *fds,
+              size_t nfds)
+{
+    struct init_head h = {.version = INIT_VERSION, .type = type, .request = request, .length = (uint32_t)o->n};
+    memcpy(g->out, &h, sizeof h);
+    return conn_send(g, c, g->out, sizeof h + o->n, fds, nfds);
+}
+
+bool conn_reply(struct init *g, const struct asker *who, enum init_code code, const char *text)
+{
+    struct conn *c = conn_of(g, who);
+    if (!c)
+        return true;
+    struct wire_out o = msg_begin(g);
+    wire_put_u32(&o, code);
+    wire_put_bytes(&o, text, strnlen(text, INIT_TEXT_MAX - 1));
+    return msg_send(g, c, INIT_REPLY, who->request, &o, NULL, 0);
+}
+
+void conn_closed(struct init *g, const struct asker *who)
+{
+    struct conn *c = conn_of(g, who);
+    struct wire_out o = msg_begin(g);
+    if (c)
+        (void)msg_send(g, c, INIT_CLOSED, who->request, &o, NULL, 0);
+}
+
+static void fill_reply(struct init *g, struct wire_out *o, void (*fill)(struct init *g, struct wire_out *o))
+{
+    wire_put_u32(o, INIT_OK);
+    wire_put_str(o, "");
+    fill(g, o);
+}
+
+static bool reply_memfd(struct init *g, struct conn *c, uint64_t request, size_t n,
+                        void (*fill)(struct init *g, struct wire_out *o))
+{
+    struct init_head h = {
+        .version = INIT_VERSION, .type = INIT_REPLY, .flags = INIT_F_MEMFD, .request = request, .length = (uint32_t)n};
+    int fd = memfd_create("reply", MFD_CLOEXEC | MFD_ALLOW_SEALING);
+    unsigned char *p = MAP_FAILED;
+    if (fd >= 0 && ftruncate(fd, (off_t)n) == 0)
+        p = mmap(NULL, n, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
+    bool ok = p != MAP_FAILED;
+    if (ok) {
+        struct wire_out o = {.p = p, .cap = n};
+        fill_reply(g, &o, fill);
+        (void)munmap(p, n);
+        ok = fcntl(fd, F_ADD_SEALS, F_SEAL_GROW | F_SEAL_SHRINK | F_SEAL_WRITE | F_SEAL_SEAL) == 0 && !o.bad;
+    }
+    if (ok)
+        (void)conn_send(g, c, &h, sizeof h, &fd, 1);
+    if (fd >= 0)
+        (void)close(fd);
+    return ok;
+}
+
+bool conn_reply_big(struct init *g, const struct asker *who, void (*fill)(struct init *g, struct wire_out *o))
+{
+    struct conn *c = conn_of(g, who);
+    struct wire_out count = {0}, o;
+    if (!c)
+        return true;
+    fill_reply(g, &count, fill);
+    if (count.n <= INIT_MSG_MAX - sizeof(struct init_head)) {
+        o = msg_begin(g);
+        fill_reply(g, &o, fill);
+        return msg_send(g, c, INIT_REPLY, who->request, &o, NULL, 0);
+    }
+    if (count.n > INIT_BIG_REPLY)
+        return conn_reply(g, who, INIT_LIMIT, "the answer is longer than 64 MiB");
+    if (!reply_memfd(g, c, who->request, count.n, fill))
+        return conn_reply(g, who, INIT_IO, "no memory for the answer");
+    return true;
+}
+
+static void put_hello(struct init *g, struct wire_out *o)
+{
+    wire_put_u32(o, g->bound);
+    wire_put_u32(o, g->args->flags);
+}
+
+static bool hostname_ok(const char *s)
+{
+    size_t n = strlen(s);
+    return n >= 1 && n <= 63 && strspn(s, "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-.") == n &&
+           s[0] != '-' && s[0] != '.';
+}
+
+/* Once. What the request says is kept in memory of its own. */
+static void bind_sandbox(struct init *g, const struct asker *who, const struct init_head *h, const void *body)
+{
+    char text[INIT_TEXT_MAX];
+    if (g->bound) {
+        (void)conn_reply(g, who, INIT_STATE, "the sandbox is bound already");
+        return;
+    }
+    unsigned char *copy = mmap(NULL, h->length, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    if (copy == MAP_FAILED) {
+        (void)conn_reply(g, who, INIT_IO, "no memory for the environment");
+        return;
+    }
+    memcpy(copy, body, h->length);
+    struct init_request *r = &g->request;
+    (void)init_request_parse(h, copy, h->length, r);
+    const char *wrong = NULL;
+    if (!hostname_ok(r->hostname))
+        wrong = "hostname: 1 to 63 letters, digits, '-' and '.'";
+    else if (r->user[0] == '\0')
+        wrong = "bind needs a default user";
+    else if (r->workdir[0] != '\0' && r->workdir[0] != '/')
+        wrong = "workdir: an absolute path, or nothing";
+    if (wrong) {
+        (void)munmap(copy, h->length);
+        (void)conn_reply(g, who, INIT_INVALID, wrong);
+        return;
+    }
+    const char *failed = NULL;
+    if (sethostname(r->hostname, strlen(r->hostname)) < 0)
+        failed = "cannot set the host name";
+    else if (lock_bound(g, text, sizeof text) < 0)
+        failed = text;
+    if (failed) {
+        (void)conn_reply(g, who, INIT_IO, failed);
+        g->stop = true; /* half locked is no state to be in */
+        return;
+    }
+    g->bound_body = copy;
+    g->user = r->user;
+    g->workdir = r->workdir;
+    g->nenv = r->nenv;
+    memcpy(g->env, r->env, sizeof r->env);
+    g->bound = true;
+    (void)conn_reply(g, who, INIT_OK, "");
+}
+
+static void dispatch(struct init *g, const struct asker *who, const struct init_head *h, const void *body)
+{
+    struct init_request *r = &g->request;
+    if (init_request_parse(h, body, h->length, r) < 0) {
+        (void)conn_reply(g, who, r->code, r->why);
+        return;
+    }
+    if (r->type == INIT_HELLO) {
+        (void)conn_reply_big(g, who, put_hello);
+        return;
+    }
+    if (r->type == INIT_BIND) {
+        bind_sandbox(g, who, h, body);
+        return;
+    }
+    if (!g->bound) {
+        if (r->type == INIT_DETACH || r->type == INIT_UNWATCH)
+            conn_closed(g, who);
+        else if (r->type != INIT_ACK)
+            (void)conn_reply(g, who, INIT_STATE, "the sandbox is not bound yet");
+        return;
+    }
+    switch (r->type) {
+    case INIT_SPAWN:
+        command_spawn(g, who, r, h, body);
+        break;
+    case INIT_ATTACH:
+        command_attach(g, who, r);
+        break;
+    case INIT_ACK:
+        command_ack(g, who, r);
+        break;
+    case INIT_DETACH:
+        command_detach(g, who, r->number);
+        break;
+    case INIT_SIGNAL:
+        command_signal(g, who, r);
+        break;
+    case INIT_RESIZE:
+        command_resize(g, who, r);
+        break;
+    case INIT_INPUT:
+        command_input(g, who, r);
+        break;
+    case INIT_CLOSE_INPUT:
+        command_close_input(g, who, r);
+        break;
+    case INIT_LIST:
+        command_list(g, who);
+        break;
+    case INIT_UNWATCH:
+        worker_unwatch(g, who);
+        break;
+    case INIT_SHUTDOWN:
+        (void)conn_reply(g, who, INIT_OK, "");
+        g->stop = true;
+        break;
+    default:
+        worker_start(g, who, r);
+        break;
+    }
+}
+
+/* A body in a memfd is copied: nothing that front may still change is parsed. */
+static void *read_big(int fd, size_t n)
+{
+    struct stat st;
+    if (fstat(fd, &st) < 0 || !S_ISREG(st.st_mode) || st.st_size != (off_t)n)
+        return NULL;
+    unsigned char *p = mmap(NULL, n, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    if (p == MAP_FAILED)
+        return NULL;
+    size_t got = 0;
+    while (got < n) {
+        ssize_t r = pread(fd, p + got, n - got, (off_t)got);
+        if (r <= 0)
+            break;
+        got += (size_t)r;
+    }
+    if (got == n)
+        return p;
+    (void)munmap(p, n);
+    return NULL;
+}
+
+/* One message. False: nothing there, or the connection is gone. */
+static bool receive(struct init *g, struct conn *c)
+{
+    int fd = -1;
+    size_t nfds = 1;
+    struct init_head h;
+    ssize_t n = fd_recv(c->fd, g->body, sizeof g->body, &fd, &nfds);
+    if (n < 0 && errno == EAGAIN)
+        return false;
+    bool ok = n >= (ssize_t)sizeof h;
+    if (ok) {
+        memcpy(&h, g->body, sizeof h);
+        ok = init_head_ok(&h, (size_t)n, nfds);
+    }
+    void *big = ok && nfds ? read_big(fd, h.length) : NULL;
+    if (n >= 0 && nfds)
+        (void)close(fd);
+    if (!ok || (nfds && !big)) {
+        conn_close(g, c);
+        return false;
+    }
+    struct asker who = {.conn = (uint32_t)(c - g->conn), .gen = c->gen, .request = h.request};
+    dispatch(g, &who, &h, big ? big : g->body + sizeof h);
+    if (big)
+        (void)munmap(big, h.length);
+    return c->fd >= 0 && c->gen == who.gen;
+}
+
+void conn_event(struct init *g, uint32_t index, uint32_t gen, uint32_t events)
+{
+    struct conn *c = &g->conn[index];
+    if (c->fd < 0 || c->gen != gen)
+        return;
+    if (events & EPOLLOUT)
+        unblock(g, c);
+    for (int i = 0; i < 16 && c->fd >= 0 && !c->blocked && (events & (EPOLLIN | EPOLLHUP | EPOLLERR)); i++)
+        if (!receive(g, c))
+            return;
+    if (c->fd >= 0 && c->blocked && (events & (EPOLLHUP | EPOLLERR)))
+        conn_close(g, c);
+}

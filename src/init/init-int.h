@@ -1,0 +1,238 @@
+/* init-int.h - the state of init, for the files of init/ only. One instance, in memory mapped by init itself; tables are
+ * of fixed size and untouched entries cost nothing. */
+#ifndef HUTCH_INIT_INIT_INT_H
+#define HUTCH_INIT_INIT_INT_H
+
+#include <sys/resource.h>
+#include <sys/types.h>
+
+#include "init/init.h"
+#include "init/request.h"
+#include "init/users.h"
+
+enum {
+    CONNS_MAX = 8,
+    COMMANDS_TABLE = INIT_COMMANDS_MAX + INIT_RECORDS_MAX,
+    INPUTS_MAX = 64,
+    RECORD_BYTES_MAX = 8 << 20, /* output of ended commands that is still kept, together */
+    MSG_FDS_MAX = 3,
+    SPAWN_DEADLINE_MS = 10000,
+    DRAIN_MAX = 1 << 20,
+};
+
+enum kind { KIND_LISTENER, KIND_SYNC, KIND_SIGNAL, KIND_CONN, KIND_STREAM, KIND_REPORT, KIND_INPUT, KIND_WORKER };
+
+struct conn {
+    int fd; /* -1: free */
+    uint32_t gen;
+    bool blocked; /* `stash` waits for room in the socket */
+    bool watched; /* in the epoll set */
+    size_t nstash;
+    int stash_fds[MSG_FDS_MAX];
+    size_t nstash_fds;
+    unsigned char stash[INIT_MSG_MAX];
+};
+/* Whom to answer; the connection may be gone by then. */
+struct asker {
+    uint32_t conn, gen;
+    uint64_t request;
+};
+
+struct ring {
+    int fd;             /* -1: none */
+    unsigned char *map; /* shared mapping */
+    uint32_t size;
+    uint64_t head, tail; /* behind the last byte; the oldest that is still there */
+    uint64_t seen;       /* highest offset that anybody acknowledged */
+    uint64_t omitted;
+};
+struct stream {
+    int fd; /* read end, non-blocking; -1: at its end */
+    bool watched;
+    uint64_t drained;
+    struct ring ring;
+};
+
+enum command_state { COMMAND_FREE, COMMAND_STARTING, COMMAND_RUNNING, COMMAND_ENDED };
+struct command {
+    enum command_state state;
+    uint32_t gen;
+    uint64_t serial; /* order of starts */
+    pid_t pid;
+    bool reaped, killed, failed;
+    bool pty, keep;
+    unsigned char *body; /* the request, mapped; for lists */
+    size_t nbody;
+    struct init_head head;
+    char tag[INIT_TAG_MAX + 1];
+    int report; /* read end; -1 once started */
+    int input;  /* write end of stdin, or the terminal; -1: none */
+    bool input_watched;
+    struct stream stream[INIT_STREAMS];
+    int status;
+    struct rusage usage;
+    uint64_t began_ms, ended_ms, seen_ms; /* seen: the end was acknowledged; 0: not yet */
+    uint64_t hold_ms;                     /* until when output waits for readers whose connection broke; 0: none did */
+    uint64_t held[INIT_STREAMS];          /* what the slowest of them had acknowledged */
+    uint64_t oom_before;
+    bool oom;
+};
+
+/* What the child writes when the command could not be started. */
+struct spawn_report {
+    uint32_t code;
+    char text[INIT_TEXT_MAX];
+};
+
+struct attachment {
+    bool used, reply_due, waits /* for INIT_ACK */, exit_told;
+    struct asker who;
+    uint32_t command;
+    uint64_t acked[INIT_STREAMS], told[INIT_STREAMS];
+    struct spawn_report failure; /* of a spawn; code INIT_OK: none */
+};
+
+struct input {
+    bool used, done;
+    uint32_t command;
+    uint64_t serial;
+    struct asker who;
+    size_t n, at;
+    enum init_code code;
+    unsigned char bytes[INIT_INPUT_MAX];
+};
+
+struct worker {
+    pid_t pid; /* 0: free */
+    uint32_t gen, type;
+    int sock;
+    bool watched, dead, replied, timed_out;
+    bool closed; /* nobody listens to this watch any more */
+    struct asker who;
+    uint64_t deadline_ms; /* 0: none */
+};
+
+struct init {
+    const struct init_args *args;
+    bool bound, committed, stop;
+    int epoll, signals;
+    uint64_t now_ms, serial;
+    uint32_t ring_size;
+    char score[16]; /* init's own, as it was given */
+    size_t nscore;
+    /* from bind; texts lie in `bound_body` */
+    unsigned char *bound_body;
+    const char *user, *workdir;
+    size_t nenv;
+    const char *env[INIT_ENV_MAX + 1];
+    struct conn conn[CONNS_MAX];
+    struct command command[COMMANDS_TABLE];
+    struct attachment attachment[INIT_ATTACH_MAX];
+    struct worker worker[INIT_WORKERS_MAX + INIT_WATCHES_MAX];
+    struct init_request request;
+    unsigned char body[INIT_MSG_MAX];
+    unsigned char out[INIT_MSG_MAX];
+    struct input input[INPUTS_MAX];
+};
+
+/* main.c */
+uint64_t init_clock_ms(void);
+int init_watch(struct init *g, int fd, uint32_t events, enum kind kind, uint32_t index, uint32_t gen);
+void init_unwatch(struct init *g, int fd);
+uint64_t init_oom_kills(const struct init *g);
+/* Forks; the child is the first to go when memory runs out. */
+pid_t init_fork_command(struct init *g);
+
+/* conn.c */
+void conn_accept(struct init *g);
+void conn_event(struct init *g, uint32_t index, uint32_t gen, uint32_t events);
+void conn_close(struct init *g, struct conn *c);
+struct conn *conn_of(struct init *g, const struct asker *who);
+/* Sends a message, or keeps it until there is room. False: not now, one is kept already. The descriptors stay the caller's. */
+bool conn_send(struct init *g, struct conn *c, const void *msg, size_t n, const int *fds, size_t nfds);
+/* A reply; true if it was sent or kept, or if nobody wants it any more. */
+bool conn_reply(struct init *g, const struct asker *who, enum init_code code, const char *text);
+void conn_closed(struct init *g, const struct asker *who);
+/* Begins a message in g->out behind its head; msg_send() puts the head and sends. */
+struct wire_out msg_begin(struct init *g);
+bool msg_send(struct init *g, struct conn *c, uint16_t type, uint64_t request, const struct wire_out *o, const int *fds,
+              size_t nfds);
+/* A reply whose body may not fit in a packet. `fill` is called with a counting writer first. */
+bool conn_reply_big(struct init *g, const struct asker *who, void (*fill)(struct init *g, struct wire_out *o));
+
+/* dispatch in conn.c calls these. Each answers by itself. */
+void command_spawn(struct init *g, const struct asker *who, const struct init_request *r, const struct init_head *h,
+                   const void *body);
+void command_attach(struct init *g, const struct asker *who, const struct init_request *r);
+void command_ack(struct init *g, const struct asker *who, const struct init_request *r);
+void command_detach(struct init *g, const struct asker *who, bool seen);
+void command_signal(struct init *g, const struct asker *who, const struct init_request *r);
+void command_resize(struct init *g, const struct asker *who, const struct init_request *r);
+void command_input(struct init *g, const struct asker *who, const struct init_request *r);
+void command_close_input(struct init *g, const struct asker *who, const struct init_request *r);
+void command_list(struct init *g, const struct asker *who);
+
+/* command.c */
+void command_reaped(struct init *g, pid_t pid, int status, const struct rusage *usage);
+void command_stream_event(struct init *g, uint32_t index, uint32_t gen);
+void command_report_event(struct init *g, uint32_t index, uint32_t gen);
+void command_tick(struct init *g);
+uint64_t command_deadline(const struct init *g);
+struct command *command_find(struct init *g, uint32_t pid, const char *tag);
+void command_pump(struct init *g, struct command *c, int s);
+void command_resume(struct init *g, struct command *c);
+void command_free(struct init *g, struct command *c);
+/* attach.c */
+struct attachment *attach_new(struct init *g, const struct asker *who, const struct command *c);
+void attach_flush(struct init *g);
+void attach_drop_conn(struct init *g, uint32_t conn, uint32_t gen);
+void attach_drop_command(struct init *g, const struct command *c);
+void attach_started(struct init *g, const struct command *c, const struct spawn_report *failure);
+/* Offset up to which the stream may be written. UINT64_MAX: the oldest bytes give way. */
+uint64_t attach_limit(const struct init *g, const struct command *c, int s);
+/* input.c */
+void input_event(struct init *g, uint32_t index, uint32_t gen);
+void input_fail_all(struct init *g, const struct command *c);
+void input_flush(struct init *g);
+/* ring.c */
+int ring_open(struct ring *r, uint32_t size);
+void ring_close(struct ring *r);
+/* Drops the bytes and their memory; offsets go on. */
+void ring_forget(struct ring *r);
+/* Reads from fd at most `room` bytes. As read(2). */
+ssize_t ring_fill(struct ring *r, int fd, size_t room);
+/* worker.c */
+void worker_start(struct init *g, const struct asker *who, const struct init_request *r);
+void worker_unwatch(struct init *g, const struct asker *who);
+void worker_event(struct init *g, uint32_t index, uint32_t gen);
+void worker_reaped(struct init *g, pid_t pid);
+void worker_flush(struct init *g);
+void worker_drop_conn(struct init *g, uint32_t conn, uint32_t gen);
+void worker_tick(struct init *g);
+uint64_t worker_deadline(const struct init *g);
+
+/* lock.c: what can no longer be undone. */
+void lock_begin(const struct init_args *a);
+/* Leaves Parked. 0, or -1 with text. */
+int lock_bound(struct init *g, char *text, size_t size);
+/* In a child: becomes the user, for good. -1 with errno and the step that failed. */
+int lock_become(const struct init *g, const struct user *u, const char **step);
+/* In a child of a strict sandbox: no_new_privs and Landlock, for the places opened before by lock_open_places(). */
+int lock_open_places(const struct init *g);
+int lock_strict(const struct init *g, const char **step);
+
+/* child.c: the command, between fork and exec. */
+struct child_fds {
+    int in, out, err; /* in -1: /dev/null */
+    int tty;          /* slave; -1: none */
+    int report;
+};
+void child_run(struct init *g, const struct init_request *r, const struct child_fds *f) __attribute__((noreturn));
+
+/* paths.c: pure. */
+/* Absolute and clean; "" if it does not fit in INIT_PATH_MAX. base is absolute. */
+void paths_clean(char *ret, const char *base, const char *path);
+/* The rules of files.h: "" workdir or home, "~", absolute, relative to home. */
+void paths_resolve(char *ret, const char *home, const char *workdir, const char *path);
+
+#endif

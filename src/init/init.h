@@ -1,0 +1,61 @@
+/* init.h - pid 1 of a long-lived sandbox.
+ *
+ * A clone of keeper that never execs. The wall calls init_main() in the child once the file tree, the namespaces and the
+ * cgroup are in place. From then on init talks to front over connections to its control listener (proto.h) and to keeper
+ * over the sync socket, until keeper commits. It has one thread, no heap (fixed tables in memory mapped by itself, so that
+ * they are charged to the sandbox), and it trusts nothing that a process inside can change.
+ *
+ * Parked: no tenant code has run, CAP_SYS_ADMIN is held, only `hello` and `bind` are answered. `bind` comes once, takes the
+ * capabilities away and puts the filters in force; then init is Bound and everything else is answered.
+ *
+ * Sync socket (SEQPACKET, one byte per message): init sends INIT_SYNC_READY when it can be connected to; keeper answers
+ * INIT_SYNC_COMMIT once the sandbox stands in its journal. The end of the socket before that makes init exit.
+ */
+#ifndef HUTCH_INIT_INIT_H
+#define HUTCH_INIT_INIT_H
+
+#include <linux/filter.h>
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <sys/types.h>
+
+enum init_flag {
+    INIT_STRICT = 1 << 0,     /* privilege "strict": commands get no_new_privs, no capability; otherwise "computer" */
+    INIT_ONE_ID = 1 << 1,     /* rootless without a range: uid and gid below are the only ids that exist inside */
+    INIT_FREE_READS = 1 << 2, /* Landlock looks at writes only (the root is the host's, covered by mounts) */
+};
+enum { INIT_SYNC_READY = 'R', INIT_SYNC_COMMIT = 'C' };
+/* Descriptors of init while it runs; everything else is closed. */
+enum { INIT_FD_LISTENER = 3, INIT_FD_SYNC = 4, INIT_FD_OOM = 5, INIT_FD_SCORE = 6, INIT_FD_NEXT };
+
+/* A place that commands may use, for Landlock; paths as seen inside. */
+struct init_place {
+    const char *path;
+    uint64_t rights; /* LANDLOCK_READ, LANDLOCK_WRITE, ... of os/landlock.h */
+};
+
+/* All pointers must stay valid for the life of init. */
+struct init_args {
+    int listener; /* SEQPACKET, listening, bound outside */
+    int sync;     /* -1: committed from the start (tests) */
+    int oom;      /* the cgroup's memory.events (v2) or memory.oom_control (v1), read-only; -1 if none */
+    int score; /* init's own /proc/self/oom_score_adj for reading and writing, opened before /proc became read-only; -1 if
+                     none: commands are then as likely to be killed as init */
+    unsigned flags;
+    uid_t uid; /* INIT_ONE_ID */
+    gid_t gid;
+    const struct sock_filter *filter; /* for commands, without a listener; with FILTER_COMPUTER unless strict */
+    size_t nfilter;                   /* 0: none (a test of other layers) */
+    const struct init_place *places;  /* Landlock's rules, most general first */
+    size_t nplaces;                   /* 0: no Landlock (best effort) */
+    uint64_t open_files;              /* RLIMIT_NOFILE of commands; 0: as it is */
+    uint64_t processes;               /* RLIMIT_NPROC of commands; 0: as it is */
+    uint32_t ring_size;               /* bytes per output stream, a power of two; 0: INIT_RING_DEFAULT */
+    char *wipe;      /* keeper's command line in memory, overwritten so that ps inside does not show it */
+    size_t wipe_len; /* 0: leave */
+};
+
+void init_main(const struct init_args *args) __attribute__((noreturn));
+
+#endif

@@ -1,0 +1,218 @@
+/* main.c - the loop of pid 1: connections, commands, helpers, the dead. */
+#include <errno.h>
+#include <fcntl.h>
+#include <signal.h>
+#include <string.h>
+#include <sys/epoll.h>
+#include <sys/mman.h>
+#include <sys/signalfd.h>
+#include <sys/socket.h>
+#include <sys/wait.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "init/init-int.h"
+
+#define COMMAND_SCORE "300"
+
+uint64_t init_clock_ms(void)
+{
+    struct timespec t;
+    (void)clock_gettime(CLOCK_MONOTONIC, &t);
+    return (uint64_t)t.tv_sec * 1000 + (uint64_t)t.tv_nsec / 1000000;
+}
+
+/* kind 8 bits, index 24, generation 32: an event that was fetched before its object went is recognised. */
+int init_watch(struct init *g, int fd, uint32_t events, enum kind kind, uint32_t index, uint32_t gen)
+{
+    struct epoll_event e = {.events = events,
+                            .data.u64 = (uint64_t)kind << 56 | (uint64_t)(index & 0xffffff) << 32 | gen};
+    if (epoll_ctl(g->epoll, EPOLL_CTL_MOD, fd, &e) == 0)
+        return 0;
+    return epoll_ctl(g->epoll, EPOLL_CTL_ADD, fd, &e);
+}
+
+void init_unwatch(struct init *g, int fd) { (void)epoll_ctl(g->epoll, EPOLL_CTL_DEL, fd, NULL); }
+
+/* "oom_kill N" is the same line in memory.events (v2) and memory.oom_control (v1). */
+uint64_t init_oom_kills(const struct init *g)
+{
+    char text[512];
+    uint64_t v = 0;
+    if (g->args->oom < 0)
+        return 0;
+    ssize_t n = pread(INIT_FD_OOM, text, sizeof text - 1, 0);
+    if (n <= 0)
+        return 0;
+    text[n] = '\0';
+    const char *p = strstr(text, "oom_kill ");
+    for (p = p ? p + 9 : ""; *p >= '0' && *p <= '9'; p++)
+        v = v * 10 + (uint64_t)(*p - '0');
+    return v;
+}
+
+/* A child inherits the score that init has while it forks; a process may always go back to the score it was given. */
+pid_t init_fork_command(struct init *g)
+{
+    if (g->args->score >= 0)
+        (void)!pwrite(INIT_FD_SCORE, COMMAND_SCORE, sizeof COMMAND_SCORE - 1, 0);
+    pid_t pid = _Fork();
+    int eno = errno;
+    if (pid != 0 && g->nscore > 0)
+        (void)!pwrite(INIT_FD_SCORE, g->score, g->nscore, 0);
+    errno = eno;
+    return pid;
+}
+
+static void reap(struct init *g)
+{
+    int status;
+    struct rusage usage;
+    for (pid_t pid; (pid = wait4(-1, &status, WNOHANG, &usage)) > 0;) {
+        command_reaped(g, pid, status, &usage);
+        worker_reaped(g, pid);
+    }
+}
+
+/* Until keeper has written the sandbox down, its silence is the end. */
+static void sync_event(struct init *g)
+{
+    unsigned char byte = 0;
+    ssize_t n = recv(INIT_FD_SYNC, &byte, 1, MSG_DONTWAIT);
+    if (n < 0 && (errno == EAGAIN || errno == EINTR))
+        return;
+    if (n != 1 || byte != INIT_SYNC_COMMIT)
+        _exit(1);
+    init_unwatch(g, INIT_FD_SYNC);
+    (void)close(INIT_FD_SYNC);
+    g->committed = true;
+}
+
+static void dispatch(struct init *g, const struct epoll_event *e)
+{
+    uint32_t index = (uint32_t)(e->data.u64 >> 32) & 0xffffff, gen = (uint32_t)e->data.u64;
+    struct signalfd_siginfo info;
+    switch ((enum kind)(e->data.u64 >> 56)) {
+    case KIND_LISTENER:
+        conn_accept(g);
+        break;
+    case KIND_SYNC:
+        sync_event(g);
+        break;
+    case KIND_SIGNAL:
+        (void)!read(g->signals, &info, sizeof info);
+        reap(g);
+        break;
+    case KIND_CONN:
+        conn_event(g, index, gen, e->events);
+        break;
+    case KIND_STREAM:
+        command_stream_event(g, index, gen);
+        break;
+    case KIND_REPORT:
+        command_report_event(g, index, gen);
+        break;
+    case KIND_INPUT:
+        input_event(g, index, gen);
+        break;
+    case KIND_WORKER:
+        worker_event(g, index, gen);
+        break;
+    }
+}
+
+static int next_timeout(const struct init *g)
+{
+    uint64_t a = command_deadline(g), b = worker_deadline(g), at = a < b ? a : b, now = init_clock_ms();
+    if (at == UINT64_MAX)
+        return -1;
+    if (at <= now)
+        return 0;
+    return at - now > 60000 ? 60000 : (int)(at - now) + 1;
+}
+
+static void run(struct init *g) __attribute__((noreturn));
+static void run(struct init *g)
+{
+    struct epoll_event events[64];
+    for (;;) {
+        int n = epoll_wait(g->epoll, events, 64, next_timeout(g));
+        g->now_ms = init_clock_ms();
+        for (int i = 0; i < n; i++)
+            dispatch(g, &events[i]);
+        command_tick(g);
+        worker_tick(g);
+        attach_flush(g);
+        input_flush(g);
+        worker_flush(g);
+        if (g->stop)
+            _exit(0); /* the kernel kills what is left inside */
+    }
+}
+
+/* Everything but the fixed descriptors goes. They are moved out of the way first, as they may stand on each other. */
+static int settle_fds(const struct init_args *a)
+{
+    const int from[] = {a->listener, a->sync, a->oom, a->score};
+    int high[4];
+    for (int i = 0; i < 4; i++) {
+        high[i] = from[i] < 0 ? -1 : fcntl(from[i], F_DUPFD_CLOEXEC, 64);
+        if (from[i] >= 0 && high[i] < 0)
+            return -1;
+    }
+    for (int i = 0; i < 4; i++)
+        if (high[i] >= 0 ? dup3(high[i], INIT_FD_LISTENER + i, O_CLOEXEC) < 0 : (close(INIT_FD_LISTENER + i), false))
+            return -1;
+    (void)close_range(INIT_FD_NEXT, ~0U, 0);
+    (void)close_range(0, 2, 0);
+    for (int fd = 0; fd < 3; fd++) {
+        int got = open("/dev/null", O_RDWR | O_CLOEXEC);
+        if (got < 0)
+            got = socket(AF_UNIX, SOCK_DGRAM | SOCK_CLOEXEC, 0);
+        if (got != fd)
+            return -1;
+    }
+    return 0;
+}
+
+static int prepare(struct init *g)
+{
+    sigset_t child;
+    uint32_t size = g->args->ring_size ? g->args->ring_size : INIT_RING_DEFAULT;
+    if (size < INIT_RING_MIN || size > INIT_RING_MAX || (size & (size - 1)))
+        return -1;
+    g->ring_size = size;
+    (void)sigemptyset(&child);
+    (void)sigaddset(&child, SIGCHLD);
+    g->epoll = epoll_create1(EPOLL_CLOEXEC);
+    g->signals = signalfd(-1, &child, SFD_CLOEXEC | SFD_NONBLOCK);
+    if (g->epoll < 0 || g->signals < 0 || fcntl(INIT_FD_LISTENER, F_SETFL, O_NONBLOCK) < 0)
+        return -1;
+    for (int i = 0; i < CONNS_MAX; i++)
+        g->conn[i].fd = -1;
+    ssize_t n = g->args->score >= 0 ? pread(INIT_FD_SCORE, g->score, sizeof g->score, 0) : 0;
+    g->nscore = n > 0 ? (size_t)n : 0;
+    if (init_watch(g, g->signals, EPOLLIN, KIND_SIGNAL, 0, 0) < 0 ||
+        init_watch(g, INIT_FD_LISTENER, EPOLLIN, KIND_LISTENER, 0, 0) < 0)
+        return -1;
+    if (g->args->sync < 0) {
+        g->committed = true;
+        return 0;
+    }
+    const unsigned char ready = INIT_SYNC_READY;
+    if (init_watch(g, INIT_FD_SYNC, EPOLLIN, KIND_SYNC, 0, 0) < 0)
+        return -1;
+    return send(INIT_FD_SYNC, &ready, 1, MSG_NOSIGNAL) == 1 ? 0 : -1;
+}
+
+void init_main(const struct init_args *args)
+{
+    lock_begin(args);
+    struct init *g = mmap(NULL, sizeof *g, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+    if (g == MAP_FAILED || settle_fds(args) < 0)
+        _exit(1);
+    g->args = args;
+    if (prepare(g) < 0)
+        _exit(1);
+    run(g);
+}

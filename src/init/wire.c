@@ -1,0 +1,190 @@
+#include "init/wire.h"
+
+#include <string.h>
+
+static const void *take(struct wire_in *in, size_t n)
+{
+    if (in->bad || in->n - in->at < n) {
+        in->bad = true;
+        return NULL;
+    }
+    const void *p = in->p + in->at;
+    in->at += n;
+    return p;
+}
+
+uint32_t wire_u32(struct wire_in *in)
+{
+    uint32_t v = 0;
+    const void *p = take(in, sizeof v);
+    if (p)
+        memcpy(&v, p, sizeof v);
+    return v;
+}
+
+uint64_t wire_u64(struct wire_in *in)
+{
+    uint64_t v = 0;
+    const void *p = take(in, sizeof v);
+    if (p)
+        memcpy(&v, p, sizeof v);
+    return v;
+}
+
+bool wire_bool(struct wire_in *in)
+{
+    uint32_t v = wire_u32(in);
+    if (v > 1)
+        in->bad = true;
+    return v == 1;
+}
+
+const void *wire_bytes(struct wire_in *in, size_t max, size_t *ret_n)
+{
+    uint32_t n = wire_u32(in);
+    if (n > max)
+        in->bad = true;
+    const char *p = take(in, (size_t)n + 1);
+    if (p && p[n] != '\0')
+        in->bad = true;
+    *ret_n = in->bad ? 0 : n;
+    return in->bad ? "" : p;
+}
+
+const char *wire_str(struct wire_in *in, size_t max)
+{
+    size_t n;
+    const char *s = wire_bytes(in, max, &n);
+    if (memchr(s, '\0', n)) {
+        in->bad = true;
+        return "";
+    }
+    return s;
+}
+
+size_t wire_strv(struct wire_in *in, const char **v, size_t max)
+{
+    uint32_t n = wire_u32(in);
+    if (n > max)
+        in->bad = true;
+    size_t got = 0;
+    while (!in->bad && got < n) {
+        v[got] = wire_str(in, INIT_BIG_MAX);
+        got++;
+    }
+    if (in->bad)
+        got = 0;
+    v[got] = NULL;
+    return got;
+}
+
+bool wire_done(const struct wire_in *in) { return !in->bad && in->at == in->n; }
+
+static void put(struct wire_out *o, const void *p, size_t n)
+{
+    if (o->p && (o->bad || o->cap - o->n < n)) {
+        o->bad = true;
+        return;
+    }
+    if (o->p && n > 0)
+        memcpy(o->p + o->n, p, n);
+    o->n += n;
+}
+
+void wire_put_u32(struct wire_out *o, uint32_t v) { put(o, &v, sizeof v); }
+void wire_put_u64(struct wire_out *o, uint64_t v) { put(o, &v, sizeof v); }
+
+void wire_put_bytes(struct wire_out *o, const void *p, size_t n)
+{
+    if (n > UINT32_MAX - 1) {
+        o->bad = true;
+        return;
+    }
+    wire_put_u32(o, (uint32_t)n);
+    put(o, p, n);
+    put(o, "", 1);
+}
+
+void wire_put_str(struct wire_out *o, const char *s) { wire_put_bytes(o, s ? s : "", s ? strlen(s) : 0); }
+
+void wire_put_strv(struct wire_out *o, const char *const *v, size_t n)
+{
+    wire_put_u32(o, (uint32_t)n);
+    for (size_t i = 0; i < n; i++)
+        wire_put_str(o, v[i]);
+}
+
+void init_put_end(struct wire_out *o, const struct init_end *e)
+{
+    wire_put_u32(o, e->exited);
+    wire_put_u32(o, e->code);
+    wire_put_u32(o, e->core);
+    wire_put_u32(o, e->oom);
+    wire_put_u64(o, e->wall_ms);
+    for (int s = 1; s < INIT_STREAMS; s++)
+        wire_put_u64(o, e->omitted[s]);
+    put(o, &e->usage, sizeof e->usage);
+}
+
+void init_get_end(struct wire_in *in, struct init_end *ret)
+{
+    memset(ret, 0, sizeof *ret);
+    ret->exited = wire_bool(in);
+    ret->code = wire_u32(in);
+    ret->core = wire_bool(in);
+    ret->oom = wire_bool(in);
+    ret->wall_ms = wire_u64(in);
+    for (int s = 1; s < INIT_STREAMS; s++)
+        ret->omitted[s] = wire_u64(in);
+    const void *p = take(in, sizeof ret->usage);
+    if (p)
+        memcpy(&ret->usage, p, sizeof ret->usage);
+    if (ret->code > 255)
+        in->bad = true;
+}
+
+void init_put_info(struct wire_out *o, const struct init_info *i)
+{
+    wire_put_str(o, i->name);
+    wire_put_str(o, i->path);
+    wire_put_u32(o, i->type);
+    wire_put_u32(o, i->mode);
+    wire_put_u64(o, i->size);
+    wire_put_str(o, i->owner);
+    wire_put_str(o, i->group);
+    wire_put_u64(o, (uint64_t)i->mtime_s);
+    wire_put_u32(o, i->mtime_ns);
+    wire_put_u32(o, i->target != NULL);
+    if (i->target)
+        wire_put_str(o, i->target);
+    wire_put_u32(o, i->nmeta);
+    for (uint32_t m = 0; m < i->nmeta; m++) {
+        wire_put_str(o, i->meta[m].key);
+        wire_put_str(o, i->meta[m].value);
+    }
+}
+
+void init_get_info(struct wire_in *in, struct init_info *ret)
+{
+    memset(ret, 0, sizeof *ret);
+    ret->name = wire_str(in, 255);
+    ret->path = wire_str(in, 2 * INIT_PATH_MAX);
+    ret->type = wire_u32(in);
+    ret->mode = wire_u32(in);
+    ret->size = wire_u64(in);
+    ret->owner = wire_str(in, INIT_USER_MAX);
+    ret->group = wire_str(in, INIT_USER_MAX);
+    ret->mtime_s = (int64_t)wire_u64(in);
+    ret->mtime_ns = wire_u32(in);
+    if (wire_bool(in))
+        ret->target = wire_str(in, 2 * INIT_PATH_MAX);
+    uint32_t n = wire_u32(in);
+    if (n > INIT_META_MAX || ret->type >= INIT_FILE_TYPES || ret->mtime_ns > 999999999 || ret->mode > 0177777 ||
+        ret->size > INT64_MAX)
+        in->bad = true;
+    for (uint32_t m = 0; m < n && !in->bad; m++) {
+        ret->meta[m].key = wire_str(in, 255);
+        ret->meta[m].value = wire_str(in, INIT_META_BYTES);
+        ret->nmeta = m + 1;
+    }
+}

@@ -1,0 +1,75 @@
+/* wire.h - the elements that bodies are made of: packed little numbers and counted strings. No allocation.
+ *
+ * A reader never goes past its end: the first thing that is not right makes it `bad`, and everything read from then on is
+ * 0 or "". Strings are borrowed from the buffer; they end with a NUL there and hold none. A writer without a buffer counts.
+ */
+#ifndef HUTCH_INIT_WIRE_H
+#define HUTCH_INIT_WIRE_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <sys/resource.h>
+
+#include "init/proto.h"
+
+struct wire_in {
+    const unsigned char *p;
+    size_t n, at;
+    bool bad;
+};
+
+uint32_t wire_u32(struct wire_in *in);
+uint64_t wire_u64(struct wire_in *in);
+/* At most `max` bytes without the NUL. */
+const char *wire_str(struct wire_in *in, size_t max);
+/* Bytes that may hold NUL. */
+const void *wire_bytes(struct wire_in *in, size_t max, size_t *ret_n);
+/* Fills v (room for max + 1) and ends it with NULL. Returns the number. */
+size_t wire_strv(struct wire_in *in, const char **v, size_t max);
+/* A boolean: 0 or 1, anything else is bad. */
+bool wire_bool(struct wire_in *in);
+/* Whether everything was right and nothing is left. */
+bool wire_done(const struct wire_in *in);
+
+struct wire_out {
+    unsigned char *p; /* NULL: only count */
+    size_t cap, n;
+    bool bad; /* did not fit */
+};
+
+void wire_put_u32(struct wire_out *o, uint32_t v);
+void wire_put_u64(struct wire_out *o, uint64_t v);
+void wire_put_bytes(struct wire_out *o, const void *p, size_t n);
+void wire_put_str(struct wire_out *o, const char *s); /* NULL is "" */
+void wire_put_strv(struct wire_out *o, const char *const *v, size_t n);
+
+/* How a command ended. */
+struct init_end {
+    uint32_t exited, code, core, oom;
+    uint64_t wall_ms;
+    uint64_t omitted[INIT_STREAMS];
+    struct rusage usage;
+};
+void init_put_end(struct wire_out *o, const struct init_end *e);
+void init_get_end(struct wire_in *in, struct init_end *ret);
+
+struct init_meta {
+    const char *key, *value;
+};
+/* A directory entry. Strings are borrowed. */
+struct init_info {
+    const char *name, *path, *owner, *group;
+    const char *target; /* NULL: none */
+    uint32_t type;      /* enum init_file_type */
+    uint32_t mode;
+    uint64_t size;
+    int64_t mtime_s;
+    uint32_t mtime_ns;
+    uint32_t nmeta;
+    struct init_meta meta[INIT_META_MAX];
+};
+void init_put_info(struct wire_out *o, const struct init_info *i);
+void init_get_info(struct wire_in *in, struct init_info *ret);
+
+#endif

@@ -1,0 +1,191 @@
+/* work-files.c - open, create, compose, stat. */
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <sys/xattr.h>
+#include <unistd.h>
+
+#include "base/cleanup.h"
+#include "base/fd.h"
+#include "init/work.h"
+
+#define META_PREFIX "user.e2b."
+enum { FEED_MAX = 64 << 20 };
+
+void work_file_stat(struct work *w)
+{
+    struct init_info i;
+    if (work_info_path(w, w->path, &i) < 0)
+        work_fail_errno(w, errno, w->path);
+    work_reply_info(w, &i, -1);
+}
+
+/* Files of the kernel say something new to every reader and have rights of their own: they are read here, as the user, and
+ * only bytes leave. */
+static void feed(struct work *w, struct init_info *i)
+{
+    static char buf[64 * 1024];
+    int pipe_fds[2];
+    const char *step;
+    size_t total = 0;
+    if (!w->strict && lock_become(w->g, &w->user, &step) < 0)
+        work_fail(w, INIT_DENIED, "become user '%s': %s", w->user.name, step);
+    _cleanup_close_ int fd = work_open(AT_FDCWD, w->path, O_RDONLY, 0);
+    struct stat st;
+    if (fd < 0 || fstat(fd, &st) < 0)
+        work_fail_errno(w, errno, w->path);
+    if (!S_ISREG(st.st_mode))
+        work_fail(w, INIT_INVALID, "path '%.200s' is not a regular file", w->path);
+    if (pipe2(pipe_fds, O_CLOEXEC) < 0)
+        work_fail_errno(w, errno, w->path);
+    work_reply_info(w, i, pipe_fds[0]);
+    (void)close(pipe_fds[0]);
+    while (total < FEED_MAX) {
+        ssize_t n = read(fd, buf, sizeof buf);
+        if (n < 0 && errno == EINTR)
+            continue;
+        if (n <= 0 || fd_write_all(pipe_fds[1], buf, (size_t)n) < 0)
+            break;
+        total += (size_t)n;
+    }
+}
+
+void work_file_open(struct work *w)
+{
+    struct init_info i;
+    struct stat st;
+    _cleanup_close_ int probe = work_open(AT_FDCWD, w->path, O_PATH, 0);
+    if (probe < 0 || fstat(probe, &st) < 0)
+        work_fail_errno(w, errno, w->path);
+    if (S_ISDIR(st.st_mode))
+        work_fail_errno(w, EISDIR, w->path);
+    if (!S_ISREG(st.st_mode))
+        work_fail(w, INIT_INVALID, "path '%.200s' is not a regular file", w->path);
+    if (work_info_path(w, w->path, &i) < 0)
+        work_fail_errno(w, errno, w->path);
+    if (work_is_kernel_fs(probe)) {
+        feed(w, &i);
+        return;
+    }
+    _cleanup_close_ int fd = work_open(AT_FDCWD, w->path, O_RDONLY, 0);
+    if (fd < 0)
+        work_fail_errno(w, errno, w->path);
+    if (fstat(fd, &st) < 0 || !S_ISREG(st.st_mode) || work_is_kernel_fs(fd)) /* changed meanwhile */
+        work_fail(w, INIT_INVALID, "path '%.200s' is not a regular file", w->path);
+    work_reply_info(w, &i, fd);
+}
+
+static bool wanted(const struct init_request *r, const char *key)
+{
+    for (size_t i = 0; i < r->nmeta; i++)
+        if (strcmp(r->meta[i].key, key) == 0)
+            return true;
+    return false;
+}
+
+/* The metadata becomes exactly what was sent. */
+static int put_meta(const struct init_request *r, int fd)
+{
+    char names[4096], key[sizeof META_PREFIX + 256];
+    ssize_t n = flistxattr(fd, names, sizeof names);
+    for (ssize_t at = 0; at < n;) {
+        const char *name = names + at;
+        at += (ssize_t)strnlen(name, (size_t)(n - at)) + 1;
+        if (strncmp(name, META_PREFIX, sizeof META_PREFIX - 1) == 0 && !wanted(r, name + sizeof META_PREFIX - 1))
+            (void)fremovexattr(fd, name);
+    }
+    for (size_t i = 0; i < r->nmeta; i++) {
+        (void)snprintf(key, sizeof key, META_PREFIX "%s", r->meta[i].key);
+        if (fsetxattr(fd, key, r->meta[i].value, strlen(r->meta[i].value), 0) < 0)
+            return -1;
+    }
+    return 0;
+}
+
+/* A regular file for writing; nothing is truncated before it is known to be one. */
+static int create(struct work *w, int dir, const char *name, const char *path, int flags)
+{
+    struct stat st;
+    int fd = work_open(dir, name, O_WRONLY | O_CREAT | flags, 0666);
+    if (fd < 0) /* ENXIO: a FIFO without a reader, or a socket */
+        work_fail_errno(w, errno == ENXIO ? EINVAL : errno, path);
+    if (fstat(fd, &st) < 0 || !S_ISREG(st.st_mode) || work_is_kernel_fs(fd))
+        work_fail(w, INIT_INVALID, "path '%.200s' is not a regular file", path);
+    work_give(w, fd);
+    if (ftruncate(fd, 0) < 0)
+        work_fail_errno(w, errno, path);
+    return fd;
+}
+
+void work_file_create(struct work *w)
+{
+    struct init_info i;
+    const char *name;
+    if (strcmp(w->path, "/") == 0)
+        work_fail_errno(w, EISDIR, w->path);
+    _cleanup_close_ int dir = work_parent(w, w->path, true, &name);
+    if (dir < 0)
+        work_fail_errno(w, errno, w->path);
+    _cleanup_close_ int fd = create(w, dir, name, w->path, 0);
+    if (put_meta(w->r, fd) < 0)
+        work_fail_errno(w, errno, w->path);
+    if (work_info(w, dir, name, w->path, &i) < 0)
+        work_fail_errno(w, errno, w->path);
+    work_reply_info(w, &i, fd);
+}
+
+static void append(struct work *w, const char *source, int to)
+{
+    char path[INIT_PATH_MAX];
+    struct stat st;
+    paths_resolve(path, w->user.home, w->g->workdir, source);
+    _cleanup_close_ int fd = work_open(AT_FDCWD, path, O_RDONLY, 0);
+    if (fd < 0 || fstat(fd, &st) < 0)
+        work_fail_errno(w, errno, path);
+    if (S_ISDIR(st.st_mode))
+        work_fail_errno(w, EISDIR, path);
+    if (!S_ISREG(st.st_mode) || work_is_kernel_fs(fd))
+        work_fail(w, INIT_INVALID, "path '%.200s' is not a regular file", path);
+    if (work_copy_bytes(fd, to) < 0)
+        work_fail_errno(w, errno, w->to);
+}
+
+/* Put together beside the destination, then moved over it: a failure leaves everything as it was. */
+void work_file_compose(struct work *w)
+{
+    const struct init_request *r = w->r;
+    char temp[64], path[INIT_PATH_MAX];
+    struct init_info i;
+    struct stat st;
+    const char *name;
+    _cleanup_close_ int dir = work_parent(w, w->to, true, &name);
+    if (dir < 0)
+        work_fail_errno(w, errno, w->to);
+    if (fstatat(dir, name, &st, 0) == 0 && S_ISDIR(st.st_mode))
+        work_fail_errno(w, EISDIR, w->to);
+    for (size_t s = 0; s < r->nargs; s++) { /* before anything is made */
+        paths_resolve(path, w->user.home, w->g->workdir, r->args[s]);
+        struct stat src;
+        if (path[0] == '\0' || stat(path, &src) < 0)
+            work_fail_errno(w, path[0] ? errno : ENAMETOOLONG, path[0] ? path : r->args[s]);
+    }
+    (void)snprintf(temp, sizeof temp, ".hutch-compose-%d", (int)getpid());
+    _cleanup_close_ int fd = create(w, dir, temp, w->to, O_EXCL | O_NOFOLLOW);
+    for (size_t s = 0; s < r->nargs; s++)
+        append(w, r->args[s], fd);
+    if (renameat(dir, temp, dir, name) < 0) {
+        int eno = errno;
+        (void)unlinkat(dir, temp, 0);
+        work_fail_errno(w, eno, w->to);
+    }
+    for (size_t s = 0; s < r->nargs; s++) {
+        paths_resolve(path, w->user.home, w->g->workdir, r->args[s]);
+        if (strcmp(path, w->to) != 0)
+            (void)unlink(path);
+    }
+    if (work_info(w, dir, name, w->to, &i) < 0)
+        work_fail_errno(w, errno, w->to);
+    work_reply_info(w, &i, -1);
+}

@@ -1,0 +1,66 @@
+/* work.h - helpers, seen from inside: a fork of init that serves one request and exits. Under `computer` it acts as root of
+ * the sandbox and gives what it makes to the user; under `strict` it becomes the user first, behind Landlock. No path
+ * leads through a magic link, nothing is opened that could block, no descriptor of procfs leaves. */
+#ifndef HUTCH_INIT_WORK_H
+#define HUTCH_INIT_WORK_H
+
+#include "init/init-int.h"
+
+struct work {
+    struct init *g;
+    const struct init_request *r;
+    int sock;
+    bool strict;
+    struct user user;
+    struct users_file passwd, group;
+    char path[INIT_PATH_MAX]; /* clean */
+    char to[INIT_PATH_MAX];
+    unsigned char out[INIT_MSG_MAX];
+};
+
+void work_main(struct init *g, const struct init_request *r, int sock) __attribute__((noreturn));
+
+/* Answers and ends the process. */
+void work_fail(struct work *w, enum init_code code, const char *fmt, ...)
+    __attribute__((noreturn, format(printf, 3, 4)));
+/* By errno; ENOENT becomes "path '...' does not exist". */
+void work_fail_errno(struct work *w, int eno, const char *path) __attribute__((noreturn));
+/* Sends OK and the info of the entry; does not end the process. fd -1: none. */
+void work_reply_info(struct work *w, const struct init_info *i, int fd);
+void work_reply_ok(struct work *w, int fd);
+int work_send(struct work *w, uint16_t type, const struct wire_out *o, int fd);
+struct wire_out work_begin(struct work *w);
+/* The same with INIT_OK and an empty text at its start. */
+struct wire_out work_begin_ok(struct work *w);
+
+/* work-fs.c */
+int work_open(int dir, const char *path, int flags, mode_t mode); /* no magic links; CLOEXEC, NONBLOCK, NOCTTY added */
+/* O_PATH of the directory that holds `path`, made with its parents if missing; *name its last component. */
+int work_parent(struct work *w, const char *path, bool make, const char **name);
+bool work_is_kernel_fs(int fd);
+bool work_is_network_fs(int fd);
+/* Gives a new file or directory to the user, where the helper is root. */
+void work_give(const struct work *w, int fd);
+/* Removes a tree without following anything. -1 with errno; what is not there is no error. */
+int work_unlink(int dir, const char *name, unsigned depth);
+/* Copies a tree with owners, modes, times. -1 with errno. */
+int work_copy(int dir, const char *name, int to_dir, const char *to_name, unsigned depth);
+int work_copy_bytes(int from, int to);
+
+/* work-info.c. The strings live until the next call. */
+int work_info(struct work *w, int dir, const char *name, const char *path, struct init_info *ret);
+int work_info_path(struct work *w, const char *path, struct init_info *ret);
+
+/* The requests. */
+void work_file_open(struct work *w);
+void work_file_create(struct work *w);
+void work_file_compose(struct work *w);
+void work_file_stat(struct work *w);
+void work_make_dir(struct work *w);
+void work_move(struct work *w);
+void work_remove(struct work *w);
+void work_list(struct work *w);
+void work_watch(struct work *w);
+void work_dial(struct work *w);
+
+#endif

@@ -1,0 +1,240 @@
+/* worker.c - helpers, seen from init: one short-lived process per file request or dial, one that stays per watch. They
+ * may block, be killed or lie about nothing but their own request; init passes their answers on and answers for the dead. */
+#include <errno.h>
+#include <fcntl.h>
+#include <signal.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/epoll.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include "base/cleanup.h"
+#include "base/fd.h"
+#include "init/init-int.h"
+#include "init/work.h"
+
+enum { TABLE = INIT_WORKERS_MAX + INIT_WATCHES_MAX };
+
+static uint64_t time_for(uint32_t type)
+{
+    switch (type) {
+    case INIT_DIAL:
+        return 5000;
+    case INIT_LIST_DIR:
+    case INIT_REMOVE:
+    case INIT_MOVE:
+    case INIT_COMPOSE:
+    case INIT_OPEN: /* may go on to feed a pipe */
+        return 60000;
+    default:
+        return 10000;
+    }
+}
+
+static struct worker *worker_new(struct init *g, bool watch)
+{
+    unsigned n = 0;
+    struct worker *spare = NULL;
+    for (uint32_t i = 0; i < TABLE; i++) {
+        struct worker *w = &g->worker[i];
+        if (w->pid == 0)
+            spare = w;
+        else if ((w->type == INIT_WATCH) == watch)
+            n++;
+    }
+    return n < (watch ? INIT_WATCHES_MAX : INIT_WORKERS_MAX) ? spare : NULL;
+}
+
+static bool listen_to(struct init *g, struct worker *w, bool on)
+{
+    if (w->watched == on)
+        return true;
+    if (!on)
+        init_unwatch(g, w->sock);
+    else if (init_watch(g, w->sock, EPOLLIN, KIND_WORKER, (uint32_t)(w - g->worker), w->gen) < 0)
+        return false;
+    w->watched = on;
+    return true;
+}
+
+void worker_start(struct init *g, const struct asker *who, const struct init_request *r)
+{
+    char text[INIT_TEXT_MAX];
+    int pair[2];
+    bool watch = r->type == INIT_WATCH;
+    struct worker *w = worker_new(g, watch);
+    if (!w) {
+        (void)snprintf(text, sizeof text, "more than %d %s at once in this sandbox",
+                       watch ? INIT_WATCHES_MAX : INIT_WORKERS_MAX, watch ? "watches" : "file requests");
+        (void)conn_reply(g, who, INIT_LIMIT, text);
+        return;
+    }
+    int eno = 0;
+    pid_t pid = -1;
+    if (socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, pair) < 0) {
+        eno = errno;
+    } else {
+        pid = _Fork();
+        if (pid == 0)
+            work_main(g, r, pair[1]);
+        eno = pid < 0 ? errno : 0;
+        (void)close(pair[1]);
+        if (pid < 0)
+            (void)close(pair[0]);
+    }
+    if (pid < 0) {
+        (void)snprintf(text, sizeof text, "cannot start a helper: %s%s", strerror(eno),
+                       eno == EAGAIN ? " (the sandbox's limit on processes is reached)" : "");
+        (void)conn_reply(g, who, eno == EAGAIN || eno == EMFILE ? INIT_LIMIT : INIT_IO, text);
+        return;
+    }
+    uint32_t gen = w->gen + 1;
+    *w = (struct worker){.pid = pid, .gen = gen, .type = r->type, .sock = pair[0], .who = *who};
+    w->deadline_ms = init_clock_ms() + time_for(r->type);
+    (void)fcntl(w->sock, F_SETFL, O_NONBLOCK);
+    if (!listen_to(g, w, true))
+        (void)kill(pid, SIGKILL);
+}
+
+static void worker_free(struct init *g, struct worker *w)
+{
+    (void)listen_to(g, w, false);
+    (void)close(TAKE_FD(w->sock));
+    w->pid = 0;
+}
+
+/* A message of the helper, if it is one that this helper may send. */
+static bool message_ok(const struct worker *w, const struct init_head *h, size_t n, size_t nfds)
+{
+    if (n < sizeof *h || h->version != INIT_VERSION || h->request != w->who.request)
+        return false;
+    if (h->flags & INIT_F_MEMFD ? nfds != 1 || n != sizeof *h : h->length != n - sizeof *h)
+        return false;
+    if (h->type == INIT_REPLY)
+        return !w->replied;
+    return w->type == INIT_WATCH && w->replied && (h->type == INIT_WATCH_EVENT || h->type == INIT_WATCH_FAILED);
+}
+
+static void stop(struct worker *w)
+{
+    if (!w->dead)
+        (void)kill(w->pid, SIGKILL);
+}
+
+static void pass_on(struct init *g, struct worker *w, struct conn *c)
+{
+    int fd = -1;
+    size_t nfds = 1;
+    struct init_head h = {0};
+    ssize_t n = fd_recv(w->sock, g->out, sizeof g->out, &fd, &nfds);
+    if (n < 0 && errno == EAGAIN)
+        return;
+    if (n <= 0) { /* the end, or more than it may send */
+        (void)listen_to(g, w, false);
+        stop(w);
+        if (w->dead && (w->replied || conn_reply(g, &w->who, INIT_IO, "the helper inside the sandbox was killed")))
+            worker_free(g, w);
+        return;
+    }
+    memcpy(&h, g->out, (size_t)n < sizeof h ? (size_t)n : sizeof h);
+    if (!message_ok(w, &h, (size_t)n, nfds)) {
+        stop(w);
+    } else {
+        if (h.type == INIT_REPLY)
+            w->replied = true;
+        if (h.type == INIT_REPLY && w->type == INIT_WATCH)
+            w->deadline_ms = 0;
+        if (c && !w->closed)
+            (void)conn_send(g, c, g->out, (size_t)n, &fd, nfds);
+    }
+    if (nfds)
+        (void)close(fd);
+}
+
+void worker_event(struct init *g, uint32_t index, uint32_t gen)
+{
+    struct worker *w = &g->worker[index];
+    if (w->pid == 0 || w->gen != gen)
+        return;
+    struct conn *c = conn_of(g, &w->who);
+    if (c && c->blocked)
+        (void)listen_to(g, w, false); /* worker_flush() comes back */
+    else
+        pass_on(g, w, c);
+}
+
+void worker_reaped(struct init *g, pid_t pid)
+{
+    for (uint32_t i = 0; i < TABLE; i++)
+        if (g->worker[i].pid == pid)
+            g->worker[i].dead = true;
+}
+
+static void flush_one(struct init *g, struct worker *w)
+{
+    struct conn *c = conn_of(g, &w->who);
+    if (c && c->blocked)
+        return;
+    if (w->timed_out && !w->replied)
+        w->replied = conn_reply(g, &w->who, INIT_TIMEOUT, "the request took too long inside the sandbox");
+    else if (w->dead)
+        pass_on(g, w, c); /* what it left, then its end */
+    else
+        (void)listen_to(g, w, true);
+}
+
+void worker_flush(struct init *g)
+{
+    for (uint32_t i = 0; i < TABLE; i++)
+        if (g->worker[i].pid != 0 && (g->worker[i].dead || g->worker[i].timed_out || !g->worker[i].watched))
+            flush_one(g, &g->worker[i]);
+}
+
+void worker_drop_conn(struct init *g, uint32_t conn, uint32_t gen)
+{
+    for (uint32_t i = 0; i < TABLE; i++) {
+        struct worker *w = &g->worker[i];
+        if (w->pid != 0 && w->type == INIT_WATCH && w->who.conn == conn && w->who.gen == gen)
+            stop(w);
+    }
+}
+
+void worker_unwatch(struct init *g, const struct asker *who)
+{
+    conn_closed(g, who);
+    for (uint32_t i = 0; i < TABLE; i++) {
+        struct worker *w = &g->worker[i];
+        if (w->pid != 0 && w->type == INIT_WATCH && w->who.conn == who->conn && w->who.gen == who->gen &&
+            w->who.request == who->request) {
+            w->replied = w->closed = true;
+            stop(w);
+        }
+    }
+}
+
+void worker_tick(struct init *g)
+{
+    for (uint32_t i = 0; i < TABLE; i++) {
+        struct worker *w = &g->worker[i];
+        if (w->pid == 0 || w->deadline_ms == 0 || g->now_ms < w->deadline_ms)
+            continue;
+        w->deadline_ms = 0;
+        w->timed_out = true;
+        stop(w);
+    }
+}
+
+uint64_t worker_deadline(const struct init *g)
+{
+    uint64_t at = UINT64_MAX;
+    for (uint32_t i = 0; i < TABLE; i++) {
+        const struct worker *w = &g->worker[i];
+        if (w->pid != 0 && w->deadline_ms != 0 && w->deadline_ms < at)
+            at = w->deadline_ms;
+        /* A dead one with messages left, and room to send them. */
+        if (w->pid != 0 && w->dead && !(g->conn[w->who.conn].blocked))
+            return 0;
+    }
+    return at;
+}

@@ -1,0 +1,367 @@
+/* link-call.c - calls: their slots, deadlines and messages, and the queue in front of the socket. */
+#include <errno.h>
+#include <fcntl.h>
+#include <linux/memfd.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+#include "base/cleanup.h"
+#include "base/fd.h"
+#include "base/mem.h"
+#include "sandbox/link-conn.h"
+
+enum { WORKING_MAX = 32 /* helpers inside at once; the rest waits here */, QUEUE_MAX = 4096 };
+
+static struct call *slot_new(struct links *ls)
+{
+    size_t at = ls->free_hint;
+    while (at < ls->nslots && ls->slots[at].call)
+        at++;
+    if (at == ls->nslots) {
+        MEM_GROW(ls->slots, ls->nslots, ls->cap_slots);
+        ls->slots[ls->nslots++] = (struct slot){0};
+    }
+    ls->free_hint = at + 1;
+    struct call *c = xcalloc(1, sizeof *c);
+    ls->slots[at].call = c;
+    c->ls = ls;
+    c->id = (uint64_t)++ls->slots[at].gen << 32 | (at + 1);
+    return c;
+}
+
+struct call *call_get(const struct links *ls, uint64_t id)
+{
+    size_t at = (size_t)(id & 0xffffffff);
+    if (at == 0 || at > ls->nslots)
+        return NULL;
+    struct call *c = ls->slots[at - 1].call;
+    return c && c->id == id ? c : NULL;
+}
+
+static void release_held(struct link *l);
+
+void call_stop_working(struct call *c)
+{
+    if (c->working && c->link) {
+        c->link->working--;
+        c->working = false;
+        release_held(c->link);
+    }
+}
+
+/* Takes the call from its link, if it has one; it is nobody's then. */
+static void unlink_call(struct call *c)
+{
+    struct link *l = c->link;
+    if (!l)
+        return;
+    call_stop_working(c);
+    for (struct out *o = l->held.first; o; o = o->next)
+        if (o->call == c)
+            o->call = NULL; /* dropped when its turn comes */
+    if (c->prev)
+        c->prev->next = c->next;
+    else
+        l->calls = c->next;
+    if (c->next)
+        c->next->prev = c->prev;
+    c->prev = c->next = NULL;
+    if (!c->zombie && --l->live == 0)
+        link_idle_later(l);
+    c->link = NULL;
+}
+
+void call_free(struct call *c)
+{
+    struct links *ls = c->ls;
+    size_t at = (size_t)(c->id & 0xffffffff) - 1;
+    unlink_call(c);
+    loop_timer_del(ls->loop, c->timer);
+    ls->slots[at].call = NULL;
+    if (at < ls->free_hint)
+        ls->free_hint = at;
+    free(c->owned);
+    free(c);
+}
+
+void call_fail(struct call *c, const struct link_status *st)
+{
+    struct link_status copy = *st;
+    unlink_call(c);
+    if (c->in_message) { /* give() tells it when its callback has returned */
+        c->lost = true;
+        c->st = copy;
+        return;
+    }
+    if (!c->zombie) {
+        c->zombie = true;
+        c->failed(c, &copy);
+    }
+    call_free(c);
+}
+
+void call_make_zombie(struct call *c)
+{
+    if (c->zombie)
+        return;
+    c->zombie = true;
+    loop_timer_del(c->ls->loop, c->timer);
+    c->timer = 0;
+    if (!c->link)
+        call_free(c);
+    else if (--c->link->live == 0)
+        link_idle_later(c->link);
+}
+
+static void deadline(void *arg)
+{
+    struct call *c = arg;
+    struct link_status st;
+    c->timer = 0;
+    if (!c->link) {
+        call_fail(c, &c->st);
+        return;
+    }
+    link_status_set(&st, LINK_TIMEOUT, "the sandbox did not answer in time");
+    uint16_t closing = c->type == INIT_WATCH ? INIT_UNWATCH : INIT_DETACH;
+    bool stream = c->stream;
+    call_failed *failed = c->failed;
+    struct call copy = *c; /* `failed` may look at it; its number is no longer good for a cancel */
+    if (stream)
+        call_drop(c, closing, NULL, NULL);
+    else
+        call_make_zombie(c);
+    copy.zombie = true;
+    failed(&copy, &st);
+}
+
+static uint64_t time_for(uint16_t type)
+{
+    switch (type) {
+    case INIT_OPEN:
+    case INIT_LIST_DIR:
+    case INIT_REMOVE:
+    case INIT_MOVE:
+    case INIT_COMPOSE:
+        return 65000;
+    case INIT_INPUT: /* as long as the process likes */
+        return 0;
+    case INIT_HELLO:
+        return 2000;
+    case INIT_DIAL:
+        return 10000;
+    default:
+        return 15000;
+    }
+}
+
+static void start_timer(struct call *c)
+{
+    uint64_t ms = time_for(c->type);
+    loop_timer_del(c->ls->loop, c->timer);
+    c->timer = ms ? loop_timer(c->ls->loop, ms, deadline, c) : 0;
+}
+
+/* --- sending ------------------------------------------------------------------------------------------------------ */
+
+static void queue_add(struct queue *q, struct out *o)
+{
+    o->next = NULL;
+    if (!q->first)
+        q->last = &q->first;
+    *q->last = o;
+    q->last = &o->next;
+    q->n++;
+}
+
+static void queue_pop(struct queue *q)
+{
+    struct out *o = q->first;
+    q->first = o->next;
+    q->n--;
+    if (o->fd >= 0)
+        (void)close(o->fd);
+    free(o);
+}
+
+void link_flush(struct link *l)
+{
+    while (l->fd >= 0 && l->queue.first && !l->doomed) {
+        struct out *o = l->queue.first;
+        if (fd_send(l->fd, o->bytes, o->n, &o->fd, o->fd >= 0) < 0) {
+            if (errno != EAGAIN && errno != ETOOMANYREFS)
+                link_drop_later(l, LINK_GONE, "the sandbox is gone");
+            break;
+        }
+        queue_pop(&l->queue);
+    }
+    bool want = l->fd >= 0 && l->queue.first;
+    if (l->fd >= 0 && want != l->out_asked) {
+        l->out_asked = want;
+        loop_fd_set(l->ls->loop, l->watch, LOOP_IN | (want ? LOOP_OUT : 0U));
+    }
+}
+
+static void release_held(struct link *l)
+{
+    while (l->held.first && l->working < WORKING_MAX) {
+        struct out *o = l->held.first;
+        struct call *c = o->call;
+        if (!c || c->zombie) { /* nobody wants it any more; init never heard of it */
+            queue_pop(&l->held);
+            if (c)
+                call_free(c);
+            continue;
+        }
+        l->held.first = o->next;
+        l->held.n--;
+        o->call = NULL;
+        c->working = true;
+        l->working++;
+        start_timer(c);
+        queue_add(&l->queue, o);
+    }
+    link_flush(l);
+}
+
+void queue_clear(struct queue *q)
+{
+    while (q->first)
+        queue_pop(q);
+}
+
+static int big_body(const unsigned char *p, size_t n)
+{
+    _cleanup_close_ int fd = memfd_create("request", MFD_CLOEXEC | MFD_ALLOW_SEALING);
+    if (fd < 0 || fd_write_all(fd, p, n) < 0)
+        return -1;
+    (void)fcntl(fd, F_ADD_SEALS, F_SEAL_GROW | F_SEAL_SHRINK | F_SEAL_WRITE | F_SEAL_SEAL);
+    return TAKE_FD(fd);
+}
+
+static struct out *build(uint16_t type, uint64_t request, call_put *put, const void *arg)
+{
+    struct wire_out o = {0};
+    struct init_head h = {.version = INIT_VERSION, .type = type, .request = request};
+    if (put)
+        put(&o, arg);
+    if (o.n > INIT_BIG_MAX || o.bad)
+        return NULL;
+    bool big = o.n > INIT_MSG_MAX - sizeof h;
+    size_t n = o.n;
+    h.length = (uint32_t)n;
+    h.flags = big ? INIT_F_MEMFD : 0;
+    struct out *m = xmalloc(sizeof *m + sizeof h + n);
+    *m = (struct out){.fd = -1, .n = sizeof h + (big ? 0 : n)};
+    memcpy(m->bytes, &h, sizeof h);
+    o = (struct wire_out){.p = m->bytes + sizeof h, .cap = n};
+    if (put)
+        put(&o, arg);
+    if (big) {
+        m->fd = big_body(m->bytes + sizeof h, n);
+        if (m->fd < 0) {
+            free(m);
+            return NULL;
+        }
+    }
+    return m;
+}
+
+static bool is_work(uint16_t type)
+{
+    return type >= INIT_OPEN && type <= INIT_DIAL && type != INIT_WATCH && type != INIT_UNWATCH;
+}
+
+static void send_for(struct link *l, struct call *c, uint16_t type, struct out *m)
+{
+    if (is_work(type) && (l->working >= WORKING_MAX || l->held.first)) {
+        m->call = c;
+        queue_add(&l->held, m);
+        return;
+    }
+    if (is_work(type)) {
+        c->working = true;
+        l->working++;
+    }
+    queue_add(&l->queue, m);
+    link_flush(l);
+}
+
+static bool id_ok(const char *id)
+{
+    size_t n = strlen(id);
+    return n >= 1 && n <= SANDBOX_ID_MAX &&
+           strspn(id, "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-_") == n;
+}
+
+/* --- for exec.c, files.c, watch.c --------------------------------------------------------------------------------- */
+
+static struct call *fail_at_once(struct call *c, enum link_code code, const char *text)
+{
+    link_status_set(&c->st, code, "%s", text);
+    c->timer = loop_timer(c->ls->loop, 0, deadline, c);
+    return c;
+}
+
+struct call *call_new(struct links *ls, const char *id, uint16_t type, call_put *put, const void *arg)
+{
+    struct call *c = slot_new(ls);
+    c->type = type;
+    c->stream = type == INIT_SPAWN || type == INIT_ATTACH || type == INIT_WATCH;
+    if (!id_ok(id))
+        return fail_at_once(c, LINK_GONE, "this is not the id of a sandbox");
+    struct out *m = build(type, c->id, put, arg);
+    if (!m)
+        return fail_at_once(c, LINK_LIMIT, "the request is longer than 2 MiB");
+    struct link *l = link_for(ls, id);
+    if (l->queue.n + l->held.n >= QUEUE_MAX) {
+        free(m);
+        return fail_at_once(c, LINK_LIMIT, "too many requests wait for this sandbox");
+    }
+    c->link = l;
+    c->next = l->calls;
+    if (c->next)
+        c->next->prev = c;
+    l->calls = c;
+    l->live++;
+    start_timer(c);
+    send_for(l, c, type, m);
+    return c;
+}
+
+struct call *call_refused(struct links *ls, uint16_t type, enum link_code code, const char *text)
+{
+    struct call *c = slot_new(ls);
+    c->type = type;
+    c->stream = type == INIT_SPAWN || type == INIT_ATTACH || type == INIT_WATCH;
+    return fail_at_once(c, code, text);
+}
+
+void call_again(struct call *c, uint16_t type, call_put *put, const void *arg)
+{
+    struct out *m = c->link ? build(type, c->id, put, arg) : NULL;
+    if (!m)
+        return;
+    start_timer(c);
+    send_for(c->link, c, type, m);
+}
+
+void call_note(struct call *c, uint16_t type, call_put *put, const void *arg)
+{
+    struct out *m = c->link && !c->link->dead ? build(type, c->id, put, arg) : NULL;
+    if (!m)
+        return;
+    queue_add(&c->link->queue, m);
+    link_flush(c->link);
+}
+
+void call_drop(struct call *c, uint16_t closing, call_put *put, const void *arg)
+{
+    if (c->zombie)
+        return;
+    if (c->stream && c->link)
+        call_note(c, closing, put, arg);
+    call_make_zombie(c);
+}

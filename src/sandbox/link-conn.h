@@ -1,0 +1,67 @@
+/* link-conn.h - connections and their calls, for link.c and link-call.c only. */
+#ifndef HUTCH_SANDBOX_LINK_CONN_H
+#define HUTCH_SANDBOX_LINK_CONN_H
+
+#include "base/map.h"
+#include "sandbox/link-int.h"
+
+struct out {
+    struct out *next;
+    struct call *call; /* of a message that waits for a free helper; else NULL */
+    int fd;
+    size_t n;
+    unsigned char bytes[];
+};
+struct queue {
+    struct out *first, **last;
+    size_t n;
+};
+
+struct link {
+    struct links *ls;
+    char id[SANDBOX_ID_MAX + 1];
+    int fd; /* -1: not connected yet */
+    loop_id watch, timer;
+    uint64_t since_ms;
+    bool dead, doomed /* will be dropped by its timer */, out_asked;
+    unsigned busy, working;
+    size_t live; /* calls that are no zombies */
+    struct call *calls;
+    struct queue queue, held;
+    struct link_status why; /* of a link that will be dropped from the loop */
+};
+
+/* A call's number is made of its place and of how often the place was used. */
+struct slot {
+    struct call *call; /* NULL: free */
+    uint32_t gen;
+};
+
+struct links {
+    struct loop *loop;
+    int run_dir;
+    struct map map; /* of struct link, by id */
+    struct slot *slots;
+    size_t nslots, cap_slots, free_hint;
+    unsigned char buf[INIT_MSG_MAX];
+};
+
+/* link-call.c */
+struct call *call_get(const struct links *ls, uint64_t id);
+void call_free(struct call *c);
+/* Tells the caller, unless nobody waits, and frees. */
+void call_fail(struct call *c, const struct link_status *st);
+/* Nobody waits any more; the slot stays until init's last word about it. */
+void call_make_zombie(struct call *c);
+/* Its helper inside is done: another request may go. */
+void call_stop_working(struct call *c);
+void queue_clear(struct queue *q);
+/* Sends what the socket takes. Never calls back. */
+void link_flush(struct link *l);
+/* link.c */
+struct link *link_for(struct links *ls, const char *id);
+void link_idle_later(struct link *l);
+/* From inside a call of the user: nothing may be called back before the loop runs again. */
+void link_drop_later(struct link *l, enum link_code code, const char *text);
+
+#endif

@@ -1,0 +1,137 @@
+#!/usr/bin/env python3
+"""run.py - the real client packages against a real daemon; prints TAP.
+
+Packages are pinned (package.json, requirements.txt) and cached in build-clients/ by the digest of those files. Where the
+package index cannot be reached the programs that need it are skipped, with that reason.
+"""
+import hashlib
+import os
+import pathlib
+import shutil
+import subprocess
+import sys
+
+HERE = pathlib.Path(__file__).resolve().parent
+TOP = HERE.parent.parent
+sys.path.insert(0, str(TOP / "tests/lib"))
+sys.dont_write_bytecode = True
+from daemon import Daemon  # noqa: E402
+
+CACHE = TOP / "build-clients"
+NODE = "node@22.23.3"
+count = failures = 0
+
+
+def tell(ok, name, skip=None, why=""):
+    global count, failures
+    count += 1
+    failures += not ok
+    print(f"{'ok' if ok else 'not ok'} {count} - {name}{f' # skip {skip}' if skip else ''}", flush=True)
+    for line in why.strip().splitlines()[-25:]:
+        print(f"# {line}", flush=True)
+
+
+def cached(name, inputs, make):
+    """A directory made once for these inputs. None if it cannot be made; the reason is printed by the caller."""
+    digest = hashlib.sha256(b"".join(i.read_bytes() if isinstance(i, pathlib.Path) else i.encode() for i in inputs))
+    where = CACHE / f"{name}-{digest.hexdigest()[:16]}"
+    if where.exists():
+        return where, ""
+    CACHE.mkdir(exist_ok=True)
+    part = CACHE / f"{name}.part"
+    shutil.rmtree(part, ignore_errors=True)
+    part.mkdir()
+    r = make(part)
+    if r.returncode:
+        shutil.rmtree(part, ignore_errors=True)
+        return None, (r.stderr or r.stdout)[-600:]
+    part.rename(where)
+    return where, ""
+
+
+def quiet(args, **kw):
+    return subprocess.run(args, text=True, capture_output=True, timeout=600, check=False, **kw)
+
+
+def npm_packages():
+    def make(where):
+        shutil.copy(HERE / "package.json", where)
+        r = quiet(["npm", "install", "--no-audit", "--no-fund", "--silent"], cwd=where)
+        return r if r.returncode or new_enough("node") else quiet(
+            ["npm", "install", "--no-audit", "--no-fund", "--silent", NODE], cwd=where)
+    return cached("npm", [HERE / "package.json", NODE], make)
+
+
+def new_enough(node):
+    text = quiet([node, "--version"]).stdout.strip().lstrip("v")
+    return tuple(int(x) for x in text.split(".")[:2]) >= (20, 18) if text else False
+
+
+def python_packages():
+    def make(where):
+        r = quiet(["/usr/bin/python3", "-m", "venv", "--copies", str(where)])
+        return r if r.returncode else quiet([str(where / "bin/python"), "-m", "pip", "-q", "install", "-r",
+                                             str(HERE / "requirements.txt")])
+    return cached("python", [HERE / "requirements.txt"], make)
+
+
+def program(label, args, env, seconds=400):
+    """Runs one client program and passes its TAP on, renumbered."""
+    try:
+        r = subprocess.run([str(a) for a in args], env={**os.environ, **env}, text=True, capture_output=True,
+                           timeout=seconds, check=False, stdin=subprocess.DEVNULL)
+        text, code = r.stdout, r.returncode
+        tail = r.stderr[-1500:]
+    except subprocess.TimeoutExpired as e:
+        text, code, tail = (e.stdout or b"").decode(errors="replace"), 1, f"no end after {seconds} s"
+    seen, bad, name, why = 0, 0, None, []
+
+    def flush():
+        nonlocal seen, bad
+        if name:
+            seen += 1
+            bad += not name[0]
+            tell(name[0], f"{label}: {name[1]}", skip=name[2], why="\n".join(why))
+    for line in text.splitlines():
+        if line.startswith(("ok ", "not ok ")):
+            flush()
+            title, _, skip = line.split(" - ", 1)[1].partition(" # skip ")
+            name, why = (line.startswith("ok"), title, skip or None), []
+        elif line.startswith("# "):
+            why.append(line[2:])
+    flush()
+    if not seen or (code and not bad):
+        tell(False, f"{label}: runs to its end", why=f"exit code {code}\n{tail}")
+
+
+def clients(daemon, template, tls):
+    env = {**daemon.env(tls), "TEMPLATE": template}
+    how = f"{template}, {'https' if tls else 'http'}"
+    npm, why = npm_packages()
+    if npm:
+        node = next((p for p in (npm / "node_modules/node/bin/node",) if p.exists()), "node")
+        for f in HERE.glob("*.mjs"):
+            shutil.copy(f, npm)
+        # The old SDK knows no URL for sandboxes, only a domain.
+        for sdk in ("e2b", "e2b-old") if tls else ("e2b",):
+            program(f"npm {sdk} ({how})", [node, npm / "sdk.mjs"], {**env, "E2B_SDK": sdk})
+        program(f"@e2b/cli ({how})", [sys.executable, HERE / "cli.py", node, npm], env)
+    else:
+        tell(True, f"npm packages ({how})", skip=f"the npm registry cannot be reached: {' '.join(why.split())[-200:]}")
+    venv, why = python_packages()
+    if venv:
+        program(f"python e2b ({how})", [venv / "bin/python", HERE / "sdk.py"], env)
+    else:
+        tell(True, f"Python package ({how})", skip=f"the package index cannot be reached: {' '.join(why.split())[-200:]}")
+
+
+def main():
+    with Daemon(tls=True) as d:
+        clients(d, "host", False)
+        clients(d, "host", True)
+    print(f"1..{count}")
+    sys.exit(1 if failures else 0)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,348 @@
+"""The processes of a node: what each may do, and that none of them is missed for long when it dies."""
+import concurrent.futures
+import http.client
+import json
+import os
+import pathlib
+import signal
+import socket
+import subprocess
+import threading
+import time
+
+from daemon import Daemon
+from hutch_test import check, check_equal, check_in, eventually, hutch, identity, is_root, skip
+
+
+def ask(d, method, path, body=None, key=None, headers=None, timeout=70):
+    """(status, decoded body, headers)"""
+    c = http.client.HTTPConnection("127.0.0.1", d.port, timeout=timeout)
+    h = {"X-API-KEY": key or d.key, **(headers or {})}
+    if body is not None:
+        h["content-type"] = "application/json"
+    c.request(method, path, None if body is None else json.dumps(body), h)
+    r = c.getresponse()
+    text = r.read()
+    c.close()
+    return r.status, json.loads(text) if text[:1] in (b"{", b"[") else text, r.headers
+
+
+def create(d, **more):
+    status, body, _ = ask(d, "POST", "/v2/sandboxes", {"templateID": "host", **more})
+    check_equal(status, 201, body)
+    return body["sandboxID"]
+
+
+def ids(d):
+    status, body, _ = ask(d, "GET", "/v2/sandboxes")
+    check_equal(status, 200, body)
+    return {s["sandboxID"] for s in body}
+
+
+def needs_root():
+    if not is_root():
+        skip("needs root")
+
+
+def status_of(pid):
+    return dict(line.split(":\t", 1) for line in pathlib.Path(f"/proc/{pid}/status").read_text().splitlines() if ":\t" in line)
+
+
+def inits(d):
+    """Pids of the inits that this daemon's keeper made since it started."""
+    keeper = str(d.children("keeper")[0])
+    return {int(p) for p in subprocess.run(["pgrep", "-P", keeper, "-x", "hutch-init"], text=True, capture_output=True).stdout.split()}
+
+
+def lives(pid):
+    try:
+        return status_of(pid)["State"][0] != "Z"
+    except (OSError, KeyError):
+        return False
+
+
+def test_front_holds_nothing():
+    "front is an ordinary process: other user, no capability, no_new_privs, a filter; its directories are closed to others"
+    needs_root()
+    with Daemon() as d:
+        s = status_of(d.children("front")[0])
+        check(s["Uid"].split()[0] != "0" and len(set(s["Uid"].split())) == 1, s["Uid"])
+        for name in ("CapInh", "CapPrm", "CapEff", "CapBnd", "CapAmb"):
+            check_equal(int(s[name], 16), 0, name)
+        check_equal(s["NoNewPrivs"].strip(), "1")
+        check_equal(s["Seccomp"].strip(), "2")
+        check_equal(s["Groups"].strip(), "")
+        for pid in [d.proc.pid, *d.children("keeper")]:
+            check_equal(status_of(pid)["NoNewPrivs"].strip(), "0", "sudo must work inside sandboxes")
+        check_equal(oct(d.state.stat().st_mode & 0o7777), "0o700")
+        check_equal(oct(d.run.stat().st_mode & 0o7777), "0o710")
+        check_equal(oct((d.state / "admin.key").stat().st_mode & 0o7777), "0o600")
+        check_equal(oct((d.state / "front/store.db").stat().st_mode & 0o7777), "0o600")
+        check_equal(oct((d.run / "keeper.sock").stat().st_mode & 0o7777), "0o660")
+        # Nobody but front's group reaches the socket.
+        code = f"import socket; socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET).connect('{d.run}/keeper.sock')"
+        d.dir.chmod(0o755)
+        r = subprocess.run(["/usr/bin/python3", "-c", code], user=65534, group=65534, extra_groups=[], capture_output=True, text=True)
+        check_in("PermissionError", r.stderr)
+
+
+def test_deaths():
+    "kill -9 of front, keeper and supervisor: the sandbox lives on with its files, and new ones can be made"
+    with Daemon() as d:
+        box = create(d)
+        d.cli("exec", box, "--", "sh", "-c", "echo kept > /tmp/f")
+        for victim in ("front", "keeper", "front", "keeper"):
+            before = d.children(victim)
+            d.kill9(victim)
+            eventually(lambda: d.children(victim) not in ([], before), 10, f"{victim} is started again")
+            eventually(lambda: box in ids(d), 10, "the sandbox is there")
+            check_in("kept", d.cli("exec", box, "--", "cat", "/tmp/f").stdout)
+            other = create(d)
+            check_equal(ask(d, "DELETE", f"/sandboxes/{other}")[0], 204)
+        children = d.children("front") + d.children("keeper")
+        d.proc.kill()
+        d.proc.wait()
+        eventually(lambda: not any(map(lives, children)), 10,
+                   "the others go with supervisor")
+        d.start()
+        check_equal(ids(d), {box})
+        check_in("kept", d.cli("exec", box, "--", "cat", "/tmp/f").stdout)
+
+
+def test_stop_leaves_sandboxes():
+    "SIGTERM stops the node at once and no sandbox; the next start finds them; requests under way are finished"
+    with Daemon() as d:
+        box = create(d)
+        started = time.monotonic()
+        d.stop(sandboxes=False)
+        check(time.monotonic() - started < 8, "took too long")
+        check_equal(d.proc.returncode, 0)
+        d.start()
+        check_equal(ids(d), {box})
+        check_equal(ask(d, "DELETE", f"/sandboxes/{box}")[0], 204)
+        check_equal(ids(d), set())
+
+
+def test_crash_loop_is_slowed():
+    "a front that keeps dying is started again ever more slowly, and at once again after a quiet time"
+    with Daemon() as d:
+        pids = set()
+        stop = time.monotonic() + 4
+        while time.monotonic() < stop:
+            pids.update(d.children("front"))
+            d.kill9("front")
+            time.sleep(0.02)
+        check(2 <= len(pids) <= 12, f"{len(pids)} starts in 4 s")
+        eventually(d.alive, 15, "it serves again")
+
+
+def test_two_nodes():
+    "a second serve on the same directories or port is refused with the reason, and the first one is not disturbed"
+    with Daemon() as d:
+        r = hutch("serve", "--state", str(d.state), "--run", str(d.dir / "run2"), "--listen", "127.0.0.1:1", "--no-base")
+        check_equal(r.code, 123, r)
+        check_in(f"pid {d.proc.pid} already uses {d.state}", r.err)
+        r = hutch("serve", "--state", str(d.dir / "s2"), "--run", str(d.run), "--no-base")
+        check_equal(r.code, 123, r)
+        check_in(f"already uses {d.run}", r.err)
+        r = hutch("serve", "--state", str(d.dir / "s3"), "--run", str(d.dir / "r3"), "--listen", f"127.0.0.1:{d.port}", "--no-base")
+        check_equal(r.code, 123, r)
+        check_in("--listen ADDR:PORT takes another port", r.err)
+        create(d)
+
+
+def test_store_and_world_disagree():
+    "rows without a sandbox are removed and sandboxes without a row are killed when front and keeper meet"
+    needs_root()
+    with Daemon() as d:
+        dies = create(d)
+        pid = inits(d).pop()
+        stray = create(d)
+        stray_pid = (inits(d) - {pid}).pop()
+        d.stop(sandboxes=False)
+        os.kill(pid, signal.SIGKILL)
+        import sqlite3
+        with sqlite3.connect(d.state / "front/store.db") as db:
+            db.execute("DELETE FROM boxes WHERE id=?", (stray,))
+        db.close()
+        for name in ("store.db-wal", "store.db-shm"):  # made by us as root; front could not open them
+            (d.state / "front" / name).unlink(missing_ok=True)
+        d.start()
+        eventually(lambda: ids(d) == set(), 10, "the row is gone")
+        eventually(lambda: not lives(stray_pid), 10, "the stray is gone")
+        status, events, _ = ask(d, "GET", f"/v1/sandboxes/{dies}/events")
+        check_equal(status, 200)
+        check_in(b"died", events)
+        check_equal(ask(d, "GET", f"/sandboxes/{dies}")[0], 404)
+
+
+def test_ttl_without_front():
+    "a sandbox ends at its time although front is stopped; front then says so"
+    needs_root()
+    with Daemon() as d:
+        box = create(d, timeout=2)
+        pid = inits(d).pop()
+        front = d.children("front")[0]
+        os.kill(front, signal.SIGSTOP)
+        try:
+            eventually(lambda: not lives(pid), 8, "keeper ends it")
+        finally:
+            os.kill(front, signal.SIGCONT)
+        eventually(lambda: box not in ids(d), 5, "front knows")
+
+
+def test_idempotent_create():
+    "forty concurrent creates with one idempotency key make one sandbox, also across kill -9 of front"
+    with Daemon() as d:
+        def one(_):
+            return ask(d, "POST", "/v2/sandboxes", {"templateID": "host"}, headers={"Idempotency-Key": "k1"})
+        with concurrent.futures.ThreadPoolExecutor(40) as pool:
+            got = list(pool.map(one, range(40)))
+        check_equal({g[0] for g in got}, {201})
+        check_equal(len({g[1]["sandboxID"] for g in got}), 1)
+        d.kill9("front")
+        eventually(d.alive, 10, "front is back")
+        check_equal(one(0)[1]["sandboxID"], got[0][1]["sandboxID"])
+        status, body, _ = ask(d, "POST", "/v2/sandboxes", {"templateID": "host", "timeout": 7}, headers={"Idempotency-Key": "k1"})
+        check_equal(status, 422, body)
+        check_equal(len(ids(d)), 1)
+
+
+def test_capacity():
+    "a full node answers 503 with a machine-readable reason and Retry-After, and takes new ones when there is room"
+    with Daemon(config="sandboxes: {max: 2}") as d:
+        first = create(d)
+        create(d)
+        status, body, headers = ask(d, "POST", "/v2/sandboxes", {"templateID": "host"})
+        check_equal(status, 503, body)
+        check_equal(body["error_code"], "sandbox_capacity_unavailable")
+        check(int(headers["Retry-After"]) > 0)
+        ask(d, "DELETE", f"/sandboxes/{first}")
+        create(d)
+
+
+def test_disk_full():
+    "a full disk is a clean error for the create that meets it; with room again everything works"
+    needs_root()
+    with Daemon() as d:
+        create(d)
+        d.stop(sandboxes=False)
+        front = d.state / "front"
+        # The store moves to a small file system.
+        backup = {p.name: p.read_bytes() for p in front.iterdir()}
+        owner = front.stat()
+        subprocess.run(["mount", "-t", "tmpfs", "-o", f"size=400k,mode=700,uid={owner.st_uid},gid={owner.st_gid}", "hutch-test", front],
+                       check=True)
+        try:
+            for name, data in backup.items():
+                (front / name).write_bytes(data)
+                os.chown(front / name, owner.st_uid, owner.st_gid)
+            d.start()
+            filler = front / "filler"
+            fd = os.open(filler, os.O_WRONLY | os.O_CREAT)
+            try:
+                while os.write(fd, b"x" * 4096):
+                    pass
+            except OSError:
+                pass
+            os.close(fd)
+            answers = [ask(d, "POST", "/v2/sandboxes", {"templateID": "host", "metadata": {"k": "v" * 2000}}) for _ in range(12)]
+            check_equal({a[0] for a in answers} - {201, 503}, set())
+            refused = [a for a in answers if a[0] == 503]
+            check(refused, "nothing was refused")
+            check_in("record", refused[0][1]["message"])
+            good = [a for a in answers if a[0] == 201]
+            check_equal(len(ids(d)), 1 + len(good))
+            filler.unlink()
+            create(d)
+            d.stop()
+        finally:
+            subprocess.run(["umount", "-l", front], check=True)
+
+
+def test_damaged_store():
+    "a store that is damaged is named with the remedy, and serve ends instead of trying for ever"
+    with Daemon() as d:
+        d.stop()
+        for name in ("store.db-wal", "store.db-shm"):
+            (d.state / "front" / name).unlink(missing_ok=True)
+        db = d.state / "front/store.db"
+        db.write_bytes(b"not a database, but long enough to look at" * 200)
+        try:
+            d.start()
+            check(False, "it started")
+        except RuntimeError as e:
+            check_in("move the file away", str(e))
+        check_equal(d.proc.returncode, 123)
+        db.unlink()
+        d.start()
+
+
+def test_systemd_protocol():
+    "READY=1 comes when requests are served, STOPPING=1 when it stops"
+    with Daemon() as d:
+        d.stop()
+        path = d.dir / "notify"
+        said = []
+        s = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
+        s.bind(str(path))
+        s.settimeout(10)
+        reader = threading.Thread(target=lambda: [said.append(s.recv(100)) for _ in range(2)])
+        reader.start()
+        os.environ["NOTIFY_SOCKET"] = str(path)
+        try:
+            d.start()
+            eventually(lambda: said == [b"READY=1"], 5, "READY=1")
+            d.stop()
+            reader.join(10)
+        finally:
+            del os.environ["NOTIFY_SOCKET"]
+        check_equal(said, [b"READY=1", b"STOPPING=1"])
+
+
+def test_config_commands():
+    "config check names line and remedy; config show reads back"
+    with Daemon() as d:
+        bad = d.dir / "bad.yaml"
+        bad.write_text("listen: 127.0.0.1:1\nsandboxes:\n  memroy: 1GiB\n")
+        r = hutch("config", "check", str(bad))
+        check_equal(r.code, 120, r)
+        check_in('bad.yaml:3: unknown key "memroy" in sandboxes; did you mean "memory"?', r.err)
+        r = hutch("serve", "--config", str(bad))
+        check_equal(r.code, 120, r)
+        r = hutch("serve", "--listen", "nonsense")
+        check_in("--listen: listen must be ADDR:PORT", r.err)
+        shown = hutch("config", "show", str(d.config))
+        check_equal(shown.code, 0, shown)
+        good = d.dir / "good.yaml"
+        good.write_text(shown.out)
+        check_equal(hutch("config", "check", str(good)).code, 0)
+
+
+def test_ordinary_user():
+    "a node of an ordinary user: sandboxes survive its processes, what the host cannot enforce for a user is named"
+    needs_root()
+    _, entry = identity("user")
+
+    def become():
+        os.setgroups([])
+        os.setgid(entry.pw_gid)
+        os.setuid(entry.pw_uid)
+    d = Daemon(preexec=become)
+    for path in (d.dir, d.config):
+        os.chown(path, entry.pw_uid, entry.pw_gid)
+    with d:
+        check_equal(status_of(d.children("front")[0])["Uid"].split()[0], str(entry.pw_uid))
+        check_equal(int(status_of(d.children("front")[0])["CapEff"], 16), 0)
+        check_equal(oct(d.state.stat().st_mode & 0o7777), "0o700")
+        box = create(d)
+        for victim in ("front", "keeper"):
+            d.kill9(victim)
+            eventually(lambda: d.alive() and box in ids(d), 10, "the sandbox is there")
+            check_in("hello", d.cli("exec", box, "--", "echo", "hello").stdout)
+        children = d.children("front") + d.children("keeper")
+        d.proc.kill()
+        d.proc.wait()
+        eventually(lambda: not any(map(lives, children)), 10, "the others go with supervisor")
+        d.start()
+        check_equal(ids(d), {box})

@@ -1,0 +1,120 @@
+"""A daemon of its own for a test: `hutch serve` with fresh directories and a free port, gone without a trace afterwards."""
+import os
+import pathlib
+import re
+import shutil
+import signal
+import socket
+import subprocess
+import tempfile
+import time
+import urllib.error
+import urllib.request
+
+TOP = pathlib.Path(__file__).resolve().parent.parent.parent
+
+
+def free_port():
+    with socket.socket() as s:
+        s.bind(("127.0.0.1", 0))
+        return s.getsockname()[1]
+
+
+class Daemon:
+    """with Daemon() as d: ... d.url, d.key, d.env() ... Sandboxes still alive at the end are killed by `hutch stop --all`."""
+
+    def __init__(self, hutch=None, tls=False, templates=None, base=False, config="", args=(), log=None, preexec=None, home=None):
+        self.hutch = str(hutch or os.environ.get("HUTCH_BIN") or TOP / "build/hutch")
+        self.dir = pathlib.Path(tempfile.mkdtemp(prefix="hutch-serve-", dir=home))
+        self.state, self.run = self.dir / "state", self.dir / "run"
+        self.port, self.tls_port = free_port(), free_port() if tls else None
+        self.domain = f"hutch.localhost:{self.tls_port}" if tls else f"hutch.localhost:{self.port}"
+        self.url = f"http://127.0.0.1:{self.port}"
+        self.tls, self.args, self.preexec = tls, list(args), preexec
+        self.log_path = pathlib.Path(log) if log else self.dir / "log"
+        self.proc, self.key = None, None
+        self.config = self.dir / "config.yaml"
+        config += f"\ntemplates:\n  base: {'auto' if base else 'off'}\n" + (f"  dir: {templates}\n" if templates else "")
+        self.config.write_text(config + "\n")
+
+    def start(self, seconds=60):
+        command = [self.hutch, "serve", "--config", str(self.config), "--state", str(self.state), "--run", str(self.run),
+                   "--listen", f"127.0.0.1:{self.port}", "--domain", self.domain, *self.args]
+        if self.tls:
+            command += ["--tls-dev", "--listen-tls", f"127.0.0.1:{self.tls_port}"]
+        with open(self.log_path, "ab") as log:
+            self.proc = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=log, stderr=log, preexec_fn=self.preexec)
+        stop = time.monotonic() + seconds
+        while True:
+            if self.proc.poll() is not None:
+                raise RuntimeError(f"hutch serve ended with {self.proc.returncode}:\n{self.log()}")
+            if self.alive():
+                break
+            if time.monotonic() > stop:
+                raise RuntimeError(f"hutch serve did not get ready:\n{self.log()}")
+            time.sleep(0.05)
+        self.key = (self.state / "admin.key").read_text().strip()
+        return self
+
+    def alive(self):
+        try:
+            with urllib.request.urlopen(self.url + "/health", timeout=2) as r:
+                return r.status == 204
+        except (OSError, urllib.error.URLError):
+            return False
+
+    def log(self):
+        return self.log_path.read_text(errors="replace")[-4000:] if self.log_path.exists() else ""
+
+    def env(self, tls=None):
+        """What `hutch env` prints, as a dictionary."""
+        how = ["--https"] if (self.tls if tls is None else tls) else ["--http"]
+        text = self.cli("env", *how).stdout
+        return dict(re.findall(r"^export ([A-Z0-9_]+)='?([^'\n]*)'?$", text, re.M))
+
+    def cli(self, *args, check=True, **kw):
+        env = {**os.environ, "HUTCH_URL": self.url, "HUTCH_STATE": str(self.state), **kw.pop("env", {})}
+        if self.key:
+            env["HUTCH_API_KEY"] = self.key
+        return subprocess.run([self.hutch, *args], env=env, text=True, capture_output=True, check=check, timeout=120, **kw)
+
+    def children(self, name):
+        """Pids of the daemon's processes: "front" or "keeper"."""
+        found = []
+        for pid in subprocess.run(["pgrep", "-P", str(self.proc.pid)], text=True, capture_output=True).stdout.split():
+            try:
+                words = pathlib.Path(f"/proc/{pid}/cmdline").read_bytes().split(b"\0")
+            except OSError:  # it has just ended
+                continue
+            if name.encode() in words[:2] or name.encode() in words[1:2]:
+                found.append(int(pid))
+        return found
+
+    def kill9(self, name):
+        for pid in self.children(name):
+            os.kill(pid, signal.SIGKILL)
+
+    def stop(self, sandboxes=True, seconds=30):
+        if self.proc and self.proc.poll() is None:
+            if sandboxes:
+                self.cli("stop", "--all", check=False)
+            self.proc.send_signal(signal.SIGTERM)
+            try:
+                self.proc.wait(seconds)
+            except subprocess.TimeoutExpired:
+                self.proc.kill()
+                self.proc.wait()
+                raise RuntimeError(f"hutch serve did not stop:\n{self.log()}") from None
+
+    def __enter__(self):
+        try:
+            return self.start()
+        except BaseException:
+            self.__exit__()
+            raise
+
+    def __exit__(self, *_):
+        try:
+            self.stop()
+        finally:
+            shutil.rmtree(self.dir, ignore_errors=True)

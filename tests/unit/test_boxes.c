@@ -1,0 +1,553 @@
+/* The lives of boxes with a real store and a keeper that does what the test says. */
+#include "front/boxes.h"
+
+#include <fcntl.h>
+#include <ftw.h>
+#include <sys/stat.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "base/log.h"
+#include "front/events.h"
+#include "front/idseal.h"
+#include "front/metrics.h"
+#include "store/store.h"
+#include "tests/lib/unit.h"
+
+/* --- keeper and init, as the test wants them ----------------------------------------------------------------------- */
+
+static struct {
+    uint32_t create_error, kill_error;
+    enum link_code bind_code, hello_code;
+    bool hold_create, hold_bind; /* answers come when the test says so */
+    int creates, kills, binds, forgets, deadlines;
+    char last_id[SANDBOX_ID_MAX], killed[SANDBOX_ID_MAX], env[256];
+    keeperc_done *held_create;
+    link_done *held_bind;
+    void *held_create_arg, *held_bind_arg;
+    struct keeper_item items[8];
+    size_t nitems;
+    uint64_t cpu_us;
+} k;
+
+void keeperc_create(struct keeperc *kc, const struct keeper_create *c, keeperc_done *done, void *arg)
+{
+    (void)kc;
+    struct keeper_reply r = {.error = k.create_error, .text = "because", .tier = "container"};
+    k.creates++;
+    (void)snprintf(k.last_id, sizeof k.last_id, "%s", c->id);
+    if (k.hold_create) {
+        k.held_create = done;
+        k.held_create_arg = arg;
+    } else
+        done(arg, &r);
+}
+void keeperc_kill(struct keeperc *kc, const char *id, keeperc_done *done, void *arg)
+{
+    (void)kc;
+    struct keeper_reply r = {.error = k.kill_error, .text = "because"};
+    k.kills++;
+    (void)snprintf(k.killed, sizeof k.killed, "%s", id);
+    if (done)
+        done(arg, &r);
+}
+void keeperc_deadline(struct keeperc *kc, const char *id, uint64_t at, keeperc_done *done, void *arg)
+{
+    (void)kc;
+    (void)id;
+    (void)at;
+    struct keeper_reply r = {0};
+    k.deadlines++;
+    done(arg, &r);
+}
+void keeperc_usage(struct keeperc *kc, const char *id, keeperc_done *done, void *arg)
+{
+    (void)kc;
+    (void)id;
+    struct keeper_reply r = {.usage = {.cpu_user_us = k.cpu_us += 500000, .memory = 1000, .disk_used = 10, .pids = 3}};
+    done(arg, &r);
+}
+void keeperc_forget(struct keeperc *kc, const char *id)
+{
+    (void)kc;
+    (void)id;
+    k.forgets++;
+}
+void keeperc_list(struct keeperc *kc, keeperc_listed *done, void *arg)
+{
+    (void)kc;
+    done(arg, k.items, k.nitems);
+}
+void links_gone(struct links *ls, const char *id)
+{
+    (void)ls;
+    (void)id;
+    /* Whatever waits for that sandbox fails now, from inside. */
+    struct link_status st = {.code = LINK_GONE, .text = "gone"};
+    link_done *done = k.held_bind;
+    k.held_bind = NULL;
+    if (done)
+        done(k.held_bind_arg, &st);
+}
+link_call link_bind(struct links *ls, const char *id, const struct link_bind *b, link_done *done, void *arg)
+{
+    (void)ls;
+    (void)id;
+    struct link_status st = {.code = k.bind_code, .text = "because"};
+    k.binds++;
+    size_t n = 0;
+    for (size_t i = 0; b->env[i] && n < sizeof k.env; i++)
+        n += (size_t)snprintf(k.env + n, sizeof k.env - n, "%s ", b->env[i]);
+    if (k.hold_bind) {
+        k.held_bind = done;
+        k.held_bind_arg = arg;
+    } else
+        done(arg, &st);
+    return 1;
+}
+link_call link_hello(struct links *ls, const char *id, link_done *done, void *arg)
+{
+    (void)ls;
+    (void)id;
+    struct link_status st = {.code = k.hello_code};
+    done(arg, &st);
+    return 1;
+}
+
+/* --- the world ---------------------------------------------------------------------------------------------------- */
+
+static char dir[64];
+static struct front f;
+static struct config config;
+static struct principal who;
+static int dirfd_, ends;
+static char end_cause[32];
+static uint64_t clock_add;
+
+static uint64_t clock_ms(void *arg)
+{
+    struct timespec t;
+    (void)arg;
+    (void)clock_gettime(CLOCK_MONOTONIC, &t);
+    return (uint64_t)t.tv_sec * 1000 + (uint64_t)t.tv_nsec / 1000000 + clock_add;
+}
+static int rm_one(const char *p, const struct stat *st, int flag, struct FTW *ftw)
+{
+    (void)st;
+    (void)flag;
+    (void)ftw;
+    return remove(p);
+}
+static void on_end(void *arg, struct box *b, const char *cause, const struct keeper_usage *u)
+{
+    (void)arg;
+    (void)b;
+    (void)u;
+    ends++;
+    (void)snprintf(end_cause, sizeof end_cause, "%s", cause);
+}
+static void start(void)
+{
+    struct err err = {0};
+    uint64_t epoch;
+    if (store_open(f.loop, dirfd_, dir, &f.store, &err) < 0 || store_count_up(f.store, "epoch", &epoch, &err) < 0 ||
+        idseal_open(dirfd_, 0, (uint16_t)epoch, &f.ids, &err) < 0 || events_load(&f, &err) < 0 ||
+        tenants_load(&f, &err) < 0 || boxes_load(&f, &err) < 0)
+        fail_msg("%s", err.msg);
+    templates_open(&f, dirfd_);
+    boxes_on_end(&f, on_end, NULL);
+    who = (struct principal){.tenant = tenants_find(&f, TENANT_DEFAULT), .scopes = SCOPE_SANDBOXES};
+}
+static void step(int n)
+{
+    struct err err;
+    for (int i = 0; i < n; i++)
+        assert_int_equal(loop_step(f.loop, 5, &err), 0);
+}
+/* As kill -9 would leave it: the store holds what was committed. */
+static void stop(void)
+{
+    step(3);
+    store_close(f.store);
+    boxes_free(&f);
+    tenants_free(&f);
+    events_free(&f);
+    templates_free(&f);
+    idseal_free(f.ids);
+}
+static int set_up(void **state)
+{
+    struct err err;
+    (void)state;
+    memset(&k, 0, sizeof k);
+    clock_add = 0;
+    ends = 0;
+    log_open("test", LOG_LEVEL_ERROR, 2);
+    (void)snprintf(dir, sizeof dir, "/tmp/hutch-boxes-XXXXXX");
+    if (!mkdtemp(dir) || loop_new(&f.loop, &err) < 0)
+        return -1;
+    loop_set_clock(f.loop, clock_ms, NULL);
+    dirfd_ = open(dir, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    config_start(&config);
+    f.config = &config;
+    start();
+    return 0;
+}
+static int tear_down(void **state)
+{
+    (void)state;
+    stop();
+    loop_free(f.loop);
+    config_done(&config);
+    (void)close(dirfd_);
+    return nftw(dir, rm_one, 8, FTW_DEPTH | FTW_PHYS);
+}
+
+struct answer {
+    int calls;
+    char id[SANDBOX_ID_MAX], text[512], code[64];
+    unsigned status, retry;
+};
+static void created(void *arg, struct box *b, const struct box_failure *failure)
+{
+    struct answer *a = arg;
+    a->calls++;
+    assert_true(!b != !failure);
+    if (b) {
+        assert_int_equal(b->state, BOX_RUNNING);
+        (void)snprintf(a->id, sizeof a->id, "%s", b->id);
+        return;
+    }
+    a->status = failure->status;
+    a->retry = failure->retry_after;
+    (void)snprintf(a->text, sizeof a->text, "%s", failure->text);
+    (void)snprintf(a->code, sizeof a->code, "%s", failure->error_code ? failure->error_code : "");
+}
+static struct box_spec host_spec(void)
+{
+    return (struct box_spec){.template = "host", .timeout_s = 60, .secure = true, .allow_public_traffic = true};
+}
+static void wait_for(struct answer *a)
+{
+    for (int i = 0; i < 400 && a->calls == 0; i++)
+        step(1);
+    assert_int_equal(a->calls, 1);
+}
+static struct answer make(const struct box_spec *spec)
+{
+    struct answer *a = calloc(1, sizeof *a), copy;
+    box_create(&f, &who, spec, created, a);
+    assert_int_equal(a->calls, 0);
+    wait_for(a);
+    copy = *a;
+    free(a);
+    return copy;
+}
+
+/* --- tests -------------------------------------------------------------------------------------------------------- */
+
+static void test_create_and_kill(void **state)
+{
+    (void)state;
+    struct box_spec spec = host_spec();
+    strv_add(&spec.env, "A=1");
+    strv_add(&spec.metadata, "k");
+    strv_add(&spec.metadata, "v");
+    struct answer a = make(&spec);
+    strv_done(&spec.env);
+    strv_done(&spec.metadata);
+    assert_int_equal(a.status, 0);
+    assert_non_null(strstr(k.env, "E2B_SANDBOX=true"));
+    assert_non_null(strstr(k.env, "A=1"));
+    struct box *b = box_of(&f, &who, a.id);
+    assert_non_null(b);
+    assert_int_equal(strlen(b->token), 40);
+    assert_string_equal(b->metadata.v[1], "v");
+    assert_int_equal(who.tenant->sandboxes, 1);
+    struct principal stranger = {.tenant = &(struct tenant){.id = "x"}};
+    assert_null(box_of(&f, &stranger, a.id));
+    /* It is there after a restart, with everything. */
+    char token[64];
+    (void)snprintf(token, sizeof token, "%s", b->token);
+    stop();
+    start();
+    b = box_of(&f, &who, a.id);
+    assert_non_null(b);
+    assert_string_equal(b->token, token);
+    assert_string_equal(b->env.v[0], "A=1");
+    assert_int_equal(who.tenant->sandboxes, 1);
+    box_kill(&f, b, "api", NULL, NULL);
+    assert_null(box_find(&f, a.id));
+    assert_int_equal(ends, 1);
+    assert_string_equal(end_cause, "api");
+    assert_int_equal(who.tenant->sandboxes, 0);
+    assert_true(events_ended(events_find(&f, TENANT_DEFAULT, a.id)));
+    stop();
+    start();
+    assert_null(box_find(&f, a.id));
+}
+
+static void expect(const struct box_spec *spec, unsigned status, const char *text)
+{
+    struct answer a = make(spec);
+    if (a.status != status || !strstr(a.text, text))
+        fail_msg("expected %u \"%s\", got %u \"%s\"", status, text, a.status, a.text);
+    assert_int_equal(boxes_count(&f), 0);
+    assert_int_equal(who.tenant->sandboxes, 0);
+}
+
+static void test_refusals(void **state)
+{
+    (void)state;
+    struct box_spec spec = host_spec();
+    spec.timeout_s = 0;
+    expect(&spec, 400, "timeout must be between 1 and 86400");
+    spec.timeout_s = 86401;
+    expect(&spec, 400, "86401");
+    who.tenant->quota.max_timeout_s = 30;
+    spec.timeout_s = 31;
+    expect(&spec, 400, "between 1 and 30");
+    who.tenant->quota.max_timeout_s = 0;
+    spec = host_spec();
+    static const char *const names[] = {"nothing", "../x", "", "host:v2", "HOST", "a/b/../../host/x"};
+    for (size_t i = 0; i < ARRAY_LEN(names); i++) {
+        spec.template = names[i];
+        expect(&spec, 404, "not found");
+    }
+    spec = host_spec();
+    spec.idempotency_key = "";
+    expect(&spec, 400, "idempotency key");
+    config.build_base = false;
+    spec = host_spec();
+    spec.template = "base";
+    expect(&spec, 503, "templates.base is off");
+    assert_int_equal(k.creates, 0);
+}
+
+static void test_failures_leave_nothing(void **state)
+{
+    (void)state;
+    static const struct {
+        uint32_t error;
+        unsigned status;
+    } cases[] = {{KEEPER_CAPACITY, 503},
+                 {KEEPER_NO_TEMPLATE, 404},
+                 {KEEPER_BAD_REQUEST, 400},
+                 {KEEPER_HOST, 500},
+                 {KEEPER_FAILED, 500}};
+    struct box_spec spec = host_spec();
+    for (size_t i = 0; i < ARRAY_LEN(cases); i++) {
+        k.create_error = cases[i].error;
+        expect(&spec, cases[i].status, "because");
+    }
+    k.create_error = 0;
+    k.bind_code = LINK_BROKEN;
+    expect(&spec, 500, "binding");
+    assert_string_equal(k.killed, k.last_id);
+    k.bind_code = LINK_OK;
+    stop();
+    start();
+    assert_int_equal(boxes_count(&f), 0);
+    assert_int_equal(make(&spec).status, 0);
+}
+
+static void test_admission(void **state)
+{
+    (void)state;
+    struct box_spec spec = host_spec();
+    config.max_sandboxes = 2;
+    who.tenant->quota.sandboxes = 1;
+    assert_int_equal(make(&spec).status, 0);
+    struct answer a = make(&spec);
+    assert_int_equal(a.status, 429);
+    assert_in_range(a.retry, 1, 30);
+    who.tenant->quota.sandboxes = 0;
+    assert_int_equal(make(&spec).status, 0);
+    a = make(&spec);
+    assert_int_equal(a.status, 503);
+    assert_string_equal(a.code, "sandbox_capacity_unavailable");
+    assert_true(a.retry > 0);
+    assert_int_equal(k.creates, 2);
+}
+
+static void test_idempotency(void **state)
+{
+    (void)state;
+    enum { N = 100 };
+    static struct answer all[N];
+    struct box_spec spec = host_spec();
+    memset(all, 0, sizeof all);
+    spec.idempotency_key = "once";
+    k.hold_create = true;
+    for (int i = 0; i < N; i++)
+        box_create(&f, &who, &spec, created, &all[i]);
+    step(5);
+    assert_int_equal(k.creates, 1);
+    struct keeper_reply ok = {0};
+    k.held_create(k.held_create_arg, &ok);
+    k.hold_create = false;
+    for (int i = 0; i < N; i++) {
+        wait_for(&all[i]);
+        assert_string_equal(all[i].id, all[0].id);
+    }
+    spec.timeout_s++;
+    struct answer a = make(&spec);
+    assert_int_equal(a.status, 422);
+    spec.timeout_s--;
+    stop();
+    start();
+    a = make(&spec);
+    assert_string_equal(a.id, all[0].id);
+    assert_int_equal(k.creates, 1);
+    box_kill(&f, box_find(&f, a.id), "api", NULL, NULL);
+    a = make(&spec);
+    assert_int_equal(a.status, 409);
+    /* A create that failed does not use the key up. */
+    spec.idempotency_key = "again";
+    k.create_error = KEEPER_FAILED;
+    assert_int_equal(make(&spec).status, 500);
+    k.create_error = 0;
+    assert_int_equal(make(&spec).status, 0);
+}
+
+static void test_late_answers(void **state)
+{
+    (void)state;
+    struct box_spec spec = host_spec();
+    struct answer a = {0};
+    k.hold_create = true;
+    box_create(&f, &who, &spec, created, &a);
+    step(5);
+    clock_add += 31000;
+    wait_for(&a);
+    assert_int_equal(a.status, 503);
+    assert_int_equal(who.tenant->sandboxes, 0);
+    assert_string_equal(k.killed, k.last_id);
+    struct keeper_reply ok = {0};
+    k.held_create(k.held_create_arg, &ok); /* keeper was busy; nobody waits any more */
+    step(3);
+    assert_int_equal(k.binds, 0);
+    /* The sandbox dies while it is being bound. */
+    k.hold_create = false;
+    k.hold_bind = true;
+    struct answer b = {0};
+    box_create(&f, &who, &spec, created, &b);
+    step(5);
+    assert_int_equal(k.binds, 1);
+    struct keeper_death d = {.cause = KEEPER_DIED_OOM};
+    (void)snprintf(d.id, sizeof d.id, "%s", k.last_id);
+    boxes_keeper_died(&f, &d);
+    wait_for(&b);
+    assert_int_equal(b.status, 503);
+    step(3);
+    assert_int_equal(boxes_count(&f), 0);
+    /* And while a create is given up with the binding still out. */
+    struct answer c = {0};
+    box_create(&f, &who, &spec, created, &c);
+    step(5);
+    clock_add += 31000;
+    wait_for(&c);
+    assert_int_equal(c.status, 503);
+    step(3);
+}
+
+static void item(const char *id, bool alive, uint32_t cause)
+{
+    struct keeper_item *i = &k.items[k.nitems++];
+    *i = (struct keeper_item){.alive = alive, .cause = cause};
+    (void)snprintf(i->id, sizeof i->id, "%s", id);
+}
+
+static void test_meeting(void **state)
+{
+    (void)state;
+    struct box_spec spec = host_spec();
+    struct answer lives = make(&spec), died = make(&spec), gone = make(&spec);
+    struct answer half = {0}, unbound = {0};
+    k.hold_create = true; /* rows are written, nothing is answered: as if front died here */
+    box_create(&f, &who, &spec, created, &half);
+    step(5);
+    char half_id[SANDBOX_ID_MAX], unbound_id[SANDBOX_ID_MAX];
+    (void)snprintf(half_id, sizeof half_id, "%s", k.last_id);
+    box_create(&f, &who, &spec, created, &unbound);
+    step(5);
+    (void)snprintf(unbound_id, sizeof unbound_id, "%s", k.last_id);
+    stop();
+    start();
+    assert_int_equal(boxes_count(&f), 5);
+    assert_non_null(box_of(&f, &who, lives.id)); /* usable before keeper is there */
+    assert_null(box_of(&f, &who, half_id));
+    item(lives.id, true, 0);
+    item(died.id, false, KEEPER_DIED_OOM);
+    item(half_id, true, 0);
+    char stray[ID_TEXT + 1];
+    idseal_make(f.ids, stray);
+    item(stray, true, 0);
+    k.kills = 0;
+    boxes_keeper_up(&f);
+    step(3);
+    assert_non_null(box_of(&f, &who, lives.id));
+    assert_non_null(box_of(&f, &who, half_id)); /* init says it was bound */
+    assert_null(box_find(&f, died.id));
+    assert_null(box_find(&f, gone.id));
+    assert_null(box_find(&f, unbound_id)); /* a row without a sandbox */
+    assert_int_equal(k.kills, 1);
+    assert_string_equal(k.killed, stray);
+    assert_int_equal(ends, 2);
+    assert_int_equal(who.tenant->sandboxes, 2);
+    /* One that init says was not bound is killed. */
+    stop();
+    start();
+    assert_int_equal(boxes_count(&f), 2);
+}
+
+static void count_metric(void *arg, const struct metric *m)
+{
+    assert_int_equal(m->pids, 3);
+    ++*(int *)arg;
+}
+
+static void test_timeout_and_metrics(void **state)
+{
+    (void)state;
+    struct box_spec spec = host_spec();
+    struct answer a = make(&spec);
+    struct box *b = box_find(&f, a.id);
+    uint64_t was = b->end_unix_ms;
+    box_set_timeout(&f, b, 10, true, NULL, NULL);
+    assert_true(b->end_unix_ms == was);
+    assert_int_equal(k.deadlines, 0);
+    box_set_timeout(&f, b, 10, false, NULL, NULL);
+    assert_true(b->end_unix_ms < was);
+    box_set_timeout(&f, b, UINT64_MAX / 2000, false, NULL, NULL);
+    assert_true(b->end_unix_ms <= b->started_unix_ms + 86402 * 1000ULL);
+    struct metric m;
+    assert_false(metrics_last(b, &m));
+    metrics_start(&f);
+    for (int i = 0; i < 800; i++) {
+        clock_add += 5000;
+        step(1);
+    }
+    assert_true(metrics_last(b, &m));
+    assert_int_equal(m.memory, 1000);
+    assert_in_range(m.cpu_milli_used, 1, 110);
+    int n = 0;
+    metrics_each(b, 0, UINT64_MAX, count_metric, &n);
+    assert_int_equal(n, METRICS_KEPT);
+    metrics_free(&f);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test_setup_teardown(test_create_and_kill, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(test_refusals, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(test_failures_leave_nothing, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(test_admission, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(test_idempotency, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(test_late_answers, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(test_meeting, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(test_timeout_and_metrics, set_up, tear_down),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,548 @@
+/* Files, watches and ports of a real sandbox, through the API that front uses. */
+#include <fcntl.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "init-world.h"
+#include "tests/lib/unit.h"
+
+static struct world w;
+
+static int up(void **state)
+{
+    (void)state;
+    if (!world_start(&w, false, 0))
+        return -1;
+    world_commit(&w);
+    world_bind(&w);
+    return 0;
+}
+static int up_strict(void **state)
+{
+    (void)state;
+    if (!world_start(&w, true, 0))
+        return -1;
+    world_commit(&w);
+    world_bind(&w);
+    return 0;
+}
+static int down(void **state)
+{
+    (void)state;
+    world_stop(&w);
+    return 0;
+}
+
+/* The last answer. */
+static struct {
+    bool done;
+    struct link_status st;
+    int fd;
+    char name[256], path[512], owner[64], group[64], target[512], meta[512];
+    enum file_type type;
+    uint64_t size;
+    mode_t mode;
+    size_t n;
+    char list[4096];
+} got;
+
+static void reset(void)
+{
+    memset(&got, 0, sizeof got);
+    got.fd = -1;
+}
+
+static void keep(const struct file_info *i)
+{
+    if (!i)
+        return;
+    (void)snprintf(got.name, sizeof got.name, "%s", i->name);
+    (void)snprintf(got.path, sizeof got.path, "%s", i->path);
+    (void)snprintf(got.owner, sizeof got.owner, "%s", i->owner);
+    (void)snprintf(got.group, sizeof got.group, "%s", i->group);
+    (void)snprintf(got.target, sizeof got.target, "%s", i->target ? i->target : "-");
+    for (size_t m = 0; m < i->nmeta; m++)
+        (void)snprintf(got.meta + strlen(got.meta), sizeof got.meta - strlen(got.meta), "%s=%s ", i->meta[m].key,
+                       i->meta[m].value);
+    got.type = i->type;
+    got.size = i->size;
+    got.mode = i->mode;
+}
+
+static void on_opened(void *arg, const struct link_status *st, int fd, const struct file_info *i)
+{
+    (void)arg;
+    got.st = *st;
+    got.fd = fd;
+    keep(i);
+    got.done = true;
+}
+static void on_info(void *arg, const struct link_status *st, const struct file_info *i)
+{
+    (void)arg;
+    got.st = *st;
+    keep(i);
+    got.done = true;
+}
+static void on_done(void *arg, const struct link_status *st)
+{
+    (void)arg;
+    got.st = *st;
+    got.done = true;
+}
+static void on_listed(void *arg, const struct link_status *st, const struct file_info *v, size_t n)
+{
+    (void)arg;
+    got.st = *st;
+    got.n = n;
+    for (size_t i = 0; i < n && strlen(got.list) < sizeof got.list - 600; i++)
+        (void)snprintf(got.list + strlen(got.list), sizeof got.list - strlen(got.list), "%s ", v[i].path);
+    got.done = true;
+}
+static void on_dialed(void *arg, const struct link_status *st, int fd)
+{
+    (void)arg;
+    got.st = *st;
+    got.fd = fd;
+    got.done = true;
+}
+
+static enum link_code wait_code(void)
+{
+    assert_true(world_wait(&w, &got.done, 20000));
+    return got.st.code;
+}
+
+static void expect(enum link_code code, const char *text)
+{
+    enum link_code c = wait_code();
+    if (c != code)
+        print_message("%d %s\n", (int)c, got.st.text);
+    assert_int_equal(c, code);
+    if (text)
+        assert_string_equal(got.st.text, text);
+}
+
+#define STAT(p)                                                        \
+    do {                                                               \
+        reset();                                                       \
+        (void)files_stat(w.links, WORLD_ID, NULL, (p), on_info, NULL); \
+    } while (0)
+
+static void write_file(const char *path, const char *text)
+{
+    reset();
+    (void)files_create(w.links, WORLD_ID, NULL, path, NULL, 0, on_opened, NULL);
+    expect(LINK_OK, NULL);
+    assert_int_equal(write(got.fd, text, strlen(text)), strlen(text));
+    (void)close(got.fd);
+}
+
+static void read_file(const char *path, char *buf, size_t size)
+{
+    reset();
+    (void)files_open(w.links, WORLD_ID, NULL, path, on_opened, NULL);
+    expect(LINK_OK, NULL);
+    size_t n = 0;
+    for (ssize_t r; n < size - 1 && (r = read(got.fd, buf + n, size - 1 - n)) > 0;)
+        n += (size_t)r;
+    buf[n] = '\0';
+    (void)close(got.fd);
+}
+
+static void sh(const char *script, const char *out)
+{
+    struct capture c;
+    world_sh(&w, script, &c);
+    assert_true(c.ended);
+    if (out && strcmp(c.text[1], out) != 0)
+        print_message("%s: %s\n", script, c.text[2]);
+    if (out)
+        assert_string_equal(c.text[1], out);
+}
+
+static void round_trip(void **state)
+{
+    (void)state;
+    char buf[256];
+    write_file("a/b/hello.txt", "hello\n");
+    assert_string_equal(got.path, "/home/user/a/b/hello.txt");
+    assert_string_equal(got.name, "hello.txt");
+    assert_string_equal(got.owner, "user");
+    assert_int_equal(got.mode, S_IFREG | 0644);
+    sh("stat -c '%U %a' a a/b a/b/hello.txt; cat a/b/hello.txt", "user 755\nuser 755\nuser 644\nhello\n");
+    read_file("~/a/b/../b/hello.txt", buf, sizeof buf);
+    assert_string_equal(buf, "hello\n");
+    assert_int_equal(got.size, 6);
+    write_file("/home/user/a/b/hello.txt", "x"); /* truncated */
+    read_file("a/b/hello.txt", buf, sizeof buf);
+    assert_string_equal(buf, "x");
+    reset();
+    (void)files_open(w.links, WORLD_ID, NULL, "nope", on_opened, NULL);
+    expect(LINK_NOT_FOUND, "path '/home/user/nope' does not exist");
+    reset();
+    (void)files_open(w.links, WORLD_ID, NULL, "a", on_opened, NULL);
+    expect(LINK_IS_DIR, NULL);
+    reset();
+    (void)files_create(w.links, WORLD_ID, NULL, "a", NULL, 0, on_opened, NULL);
+    expect(LINK_IS_DIR, NULL);
+    reset();
+    (void)files_create(w.links, WORLD_ID, NULL, "a/b/hello.txt/x", NULL, 0, on_opened, NULL);
+    expect(LINK_NOT_DIR, NULL);
+    reset();
+    (void)files_stat(w.links, WORLD_ID, "ghost", "a", on_info, NULL);
+    expect(LINK_NO_USER, "invalid username: 'ghost'");
+    sh("rm -r a", "");
+}
+
+static void kernel_files(void **state)
+{
+    (void)state;
+    char buf[4096];
+    read_file("/proc/sys/kernel/hostname", buf, sizeof buf);
+    assert_string_equal(buf, "box\n");
+    read_file("/proc/meminfo", buf, sizeof buf);
+    assert_non_null(strstr(buf, "MemTotal"));
+    static const char *const bad[] = {"/proc/1/environ", "/proc/1/mem", "/proc/1/root/etc/passwd", "/proc/self/fd/3"};
+    for (size_t i = 0; i < ARRAY_LEN(bad); i++) {
+        reset();
+        (void)files_open(w.links, WORLD_ID, NULL, bad[i], on_opened, NULL);
+        assert_int_not_equal(wait_code(), LINK_OK);
+        assert_int_equal(got.fd, -1);
+    }
+    reset();
+    (void)files_create(w.links, WORLD_ID, NULL, "/proc/sys/kernel/hostname", NULL, 0, on_opened, NULL);
+    assert_int_not_equal(wait_code(), LINK_OK);
+    sh("mkfifo fifo", "");
+    reset();
+    (void)files_open(w.links, WORLD_ID, NULL, "fifo", on_opened, NULL);
+    expect(LINK_INVALID, NULL);
+    reset();
+    (void)files_create(w.links, WORLD_ID, NULL, "fifo", NULL, 0, on_opened, NULL);
+    assert_int_not_equal(wait_code(), LINK_OK);
+    reset();
+    (void)files_create(w.links, WORLD_ID, NULL, "/dev/null", NULL, 0, on_opened, NULL);
+    assert_int_not_equal(wait_code(), LINK_OK);
+}
+
+static void links_and_info(void **state)
+{
+    (void)state;
+    sh("mkdir -p d/e; echo 12345 > d/f; ln -s f d/l; ln -s /nowhere d/broken; ln -s e d/le; chmod 600 d/f", "");
+    STAT("d/l");
+    expect(LINK_OK, NULL);
+    assert_int_equal(got.type, FILE_REGULAR);
+    assert_int_equal(got.mode, S_IFLNK | 0600);
+    assert_int_equal(got.size, 6);
+    assert_string_equal(got.target, "/home/user/d/f");
+    STAT("d/broken");
+    expect(LINK_OK, NULL);
+    assert_int_equal(got.type, FILE_UNSPECIFIED);
+    assert_string_equal(got.target, "-");
+    STAT("");
+    expect(LINK_OK, NULL);
+    assert_string_equal(got.path, "/home/user");
+    STAT("/");
+    expect(LINK_OK, NULL);
+    assert_string_equal(got.name, "/");
+    STAT("../../../etc/passwd");
+    expect(LINK_OK, NULL);
+    assert_string_equal(got.path, "/etc/passwd");
+    assert_string_equal(got.owner, "root");
+    STAT("d/none");
+    expect(LINK_NOT_FOUND, NULL);
+    reset();
+    (void)files_list(w.links, WORLD_ID, NULL, "d", 1, on_listed, NULL);
+    expect(LINK_OK, NULL);
+    assert_string_equal(got.list, "/home/user/d/broken /home/user/d/e /home/user/d/f /home/user/d/l /home/user/d/le ");
+    sh("touch d/e/x; ln -s d ld", "");
+    reset();
+    (void)files_list(w.links, WORLD_ID, NULL, "ld", 3, on_listed, NULL);
+    expect(LINK_OK, NULL);
+    assert_string_equal(got.list, "/home/user/ld/broken /home/user/ld/e /home/user/ld/e/x /home/user/ld/f "
+                                  "/home/user/ld/l /home/user/ld/le ");
+    reset();
+    (void)files_list(w.links, WORLD_ID, NULL, "d/f", 1, on_listed, NULL);
+    expect(LINK_NOT_DIR, NULL);
+    reset();
+    (void)files_list(w.links, WORLD_ID, NULL, "d/zzz", 1, on_listed, NULL);
+    expect(LINK_NOT_FOUND, NULL);
+    sh("rm -r d ld", "");
+}
+
+static void make_move_remove(void **state)
+{
+    (void)state;
+    reset();
+    (void)files_mkdir(w.links, WORLD_ID, NULL, "m/n/o", on_info, NULL);
+    expect(LINK_OK, NULL);
+    assert_int_equal(got.type, FILE_DIRECTORY);
+    assert_string_equal(got.owner, "user");
+    reset();
+    (void)files_mkdir(w.links, WORLD_ID, NULL, "m/n", on_info, NULL);
+    expect(LINK_EXISTS, NULL);
+    write_file("m/file", "content");
+    reset();
+    (void)files_mkdir(w.links, WORLD_ID, NULL, "m/file", on_info, NULL);
+    expect(LINK_INVALID, NULL);
+    reset();
+    (void)files_move(w.links, WORLD_ID, NULL, "m/file", "p/q/file", on_info, NULL);
+    expect(LINK_OK, NULL);
+    assert_string_equal(got.path, "/home/user/p/q/file");
+    reset();
+    (void)files_move(w.links, WORLD_ID, NULL, "m/file", "x", on_info, NULL);
+    expect(LINK_NOT_FOUND, NULL);
+    /* To another file system, a whole tree. */
+    sh("mkdir -p p/q/r; echo deep > p/q/r/s; ln -s file p/q/link; chmod 750 p/q/r", "");
+    reset();
+    (void)files_move(w.links, WORLD_ID, NULL, "p", "/tmp/moved", on_info, NULL);
+    expect(LINK_OK, NULL);
+    sh("ls p 2>/dev/null; cat /tmp/moved/q/r/s /tmp/moved/q/link; stat -c '%U %a' /tmp/moved/q/r",
+       "deep\ncontentuser 750\n");
+    reset();
+    (void)files_remove(w.links, WORLD_ID, NULL, "never-was", on_done, NULL);
+    expect(LINK_OK, NULL);
+    sh("echo keep > keep; ln -s /home/user/keep m/n/out; ln -s /home/user m/dir", "");
+    reset();
+    (void)files_remove(w.links, WORLD_ID, NULL, "m", on_done, NULL);
+    expect(LINK_OK, NULL);
+    sh("cat keep; ls -d m 2>/dev/null; rm keep", "keep\n");
+    reset();
+    (void)files_remove(w.links, WORLD_ID, NULL, "/", on_done, NULL);
+    expect(LINK_INVALID, NULL);
+    sh("i=0; while [ $i -lt 150 ]; do mkdir d; cd d; i=$((i+1)); done", "");
+    reset();
+    (void)files_remove(w.links, WORLD_ID, NULL, "d", on_done, NULL);
+    expect(LINK_OK, NULL);
+    sh("ls -d d 2>/dev/null", "");
+}
+
+static void compose(void **state)
+{
+    (void)state;
+    char buf[64];
+    write_file("c1", "one ");
+    write_file("c2", "two");
+    const char *const from[] = {"c1", "c2"}, *const missing[] = {"c1", "c3"};
+    reset();
+    (void)files_compose(w.links, WORLD_ID, NULL, missing, 2, "whole", on_info, NULL);
+    expect(LINK_NOT_FOUND, "path '/home/user/c3' does not exist");
+    reset();
+    (void)files_compose(w.links, WORLD_ID, NULL, from, 2, "sub/whole", on_info, NULL);
+    expect(LINK_OK, NULL);
+    assert_int_equal(got.size, 7);
+    read_file("sub/whole", buf, sizeof buf);
+    assert_string_equal(buf, "one two");
+    sh("ls c1 c2 2>/dev/null; ls -A sub", "whole\n");
+}
+
+static void metadata(void **state)
+{
+    (void)state;
+    const struct file_meta v[] = {{"author", "me"}, {"x-1", "two words"}};
+    reset();
+    (void)files_create(w.links, WORLD_ID, NULL, "tagged", v, 2, on_opened, NULL);
+    if (wait_code() == LINK_STATE) {
+        assert_non_null(strstr(got.st.text, "xattrs")); /* tmpfs before Linux 6.6 */
+        return;
+    }
+    assert_int_equal(got.st.code, LINK_OK);
+    (void)close(got.fd);
+    STAT("tagged");
+    expect(LINK_OK, NULL);
+    assert_true(strstr(got.meta, "author=me ") && strstr(got.meta, "x-1=two words "));
+    reset();
+    (void)files_create(w.links, WORLD_ID, NULL, "tagged", v + 1, 1, on_opened, NULL);
+    expect(LINK_OK, NULL);
+    (void)close(got.fd);
+    assert_string_equal(got.meta, "x-1=two words ");
+}
+
+/* Enough for an answer in a memfd; and many requests at once. */
+static void large(void **state)
+{
+    (void)state;
+    sh("mkdir big; cd big; seq -f 'file-with-a-long-name-%05g' 5000 | xargs touch", "");
+    reset();
+    (void)files_list(w.links, WORLD_ID, NULL, "big", 1, on_listed, NULL);
+    expect(LINK_OK, NULL);
+    assert_int_equal(got.n, 5000);
+    enum { N = 200 };
+    static struct status_box b[N];
+    memset(b, 0, sizeof b);
+    for (int i = 0; i < N; i++) {
+        char path[64];
+        (void)snprintf(path, sizeof path, "big/file-with-a-long-name-%05d", i + 1);
+        (void)files_remove(w.links, WORLD_ID, NULL, path, status_done, &b[i]);
+    }
+    for (int i = 0; i < N; i++) {
+        assert_true(world_wait(&w, &b[i].done, 20000));
+        assert_int_equal(b[i].st.code, LINK_OK);
+    }
+    sh("ls big | wc -l; rm -r big", "4800\n");
+}
+
+static void as_the_user(void **state)
+{
+    (void)state;
+    reset();
+    (void)files_create(w.links, WORLD_ID, NULL, "/etc/mine", NULL, 0, on_opened, NULL);
+    expect(LINK_DENIED, NULL);
+    reset();
+    (void)files_open(w.links, WORLD_ID, NULL, "/proc/1/environ", on_opened, NULL);
+    expect(LINK_DENIED, NULL);
+}
+
+static struct {
+    bool started, failed;
+    struct link_status st;
+    char text[4096];
+} seen;
+static void w_started(void *arg)
+{
+    (void)arg;
+    seen.started = true;
+}
+static void w_event(void *arg, enum file_event t, const char *name, const struct file_info *info)
+{
+    static const char letter[] = "?CWRNA";
+    (void)arg;
+    if (strlen(seen.text) < sizeof seen.text - 300)
+        (void)snprintf(seen.text + strlen(seen.text), sizeof seen.text - strlen(seen.text), "%c:%s%s ", letter[t], name,
+                       info ? "+" : "");
+}
+static void w_failed(void *arg, const struct link_status *st)
+{
+    (void)arg;
+    seen.st = *st;
+    seen.failed = true;
+}
+static const struct file_watch_ops watch_ops = {w_started, w_event, w_failed};
+
+static void until(const char *text)
+{
+    bool never = false;
+    for (int i = 0; i < 150 && !strstr(seen.text, text); i++)
+        (void)world_wait(&w, &never, 20);
+    if (!strstr(seen.text, text))
+        print_message("seen: %s\n", seen.text);
+    assert_non_null(strstr(seen.text, text));
+}
+
+static void watches(void **state)
+{
+    (void)state;
+    sh("mkdir -p wd/sub", "");
+    memset(&seen, 0, sizeof seen);
+    struct file_watch *f = files_watch(w.links, WORLD_ID, NULL, "wd", true, true, false, &watch_ops, NULL);
+    assert_true(world_wait(&w, &seen.started, 5000));
+    sh("echo x > wd/new", "");
+    until("C:new+ ");
+    until("W:new+ ");
+    sh("chmod 600 wd/new; mv wd/new wd/sub/other; rm wd/sub/other", "");
+    until("A:new");
+    until("N:new ");
+    until("C:sub/other");
+    until("R:sub/other ");
+    sh("mkdir -p wd/deep/er; echo y > wd/deep/er/file", "");
+    until("C:deep+ ");
+    until("C:deep/er/file");
+    sh("echo z >> wd/deep/er/file", "");
+    until("W:deep/er/file+ ");
+    sh("mv wd/deep wd/moved; echo z >> wd/moved/er/file", "");
+    until("W:moved/er/file+ ");
+    files_unwatch(f);
+    bool never = false;
+    (void)world_wait(&w, &never, 50);
+    assert_false(seen.failed);
+    memset(&seen, 0, sizeof seen);
+    (void)files_watch(w.links, WORLD_ID, NULL, "nowhere", false, false, false, &watch_ops, NULL);
+    assert_true(world_wait(&w, &seen.failed, 5000));
+    assert_int_equal(seen.st.code, LINK_NOT_FOUND);
+    memset(&seen, 0, sizeof seen);
+    (void)files_watch(w.links, WORLD_ID, NULL, "/etc/passwd", false, false, false, &watch_ops, NULL);
+    assert_true(world_wait(&w, &seen.failed, 5000));
+    assert_int_equal(seen.st.code, LINK_NOT_DIR);
+    memset(&seen, 0, sizeof seen);
+    (void)files_watch(w.links, WORLD_ID, NULL, "wd", false, false, false, &watch_ops, NULL);
+    assert_true(world_wait(&w, &seen.started, 5000));
+    sh("rm -r wd", "");
+    assert_true(world_wait(&w, &seen.failed, 5000));
+    assert_int_equal(seen.st.code, LINK_NOT_FOUND);
+    sh("sleep 0.3; grep -l hutch-init /proc/[0-9]*/comm | wc -l", "1\n"); /* no helper is left */
+}
+
+/* Nobody reads for a while: the watch fails and says why, and init lives on. */
+static void watch_overflow(void **state)
+{
+    (void)state;
+    struct capture c = {0};
+    struct exec_spec s = {.cmd = "python3",
+                          .args = (const char *const[]){
+                              "-c", "for i in range(30000):\n open('/home/user/of/%d'%i,'w').write('x')", NULL}};
+    sh("mkdir of", "");
+    memset(&seen, 0, sizeof seen);
+    (void)files_watch(w.links, WORLD_ID, NULL, "of", true, true, false, &watch_ops, NULL);
+    assert_true(world_wait(&w, &seen.started, 5000));
+    c.x = exec_start(w.links, WORLD_ID, &s, &capture_ops, &c);
+    assert_true(world_wait(&w, &c.started, 5000));
+    (void)sleep(4);
+    assert_true(world_wait(&w, &c.over, 20000) && c.ended);
+    assert_true(world_wait(&w, &seen.failed, 20000));
+    assert_int_equal(seen.st.code, LINK_LIMIT);
+    sh("rm -r of", "");
+}
+
+static void ports(void **state)
+{
+    (void)state;
+    struct capture c = {0};
+    struct status_box b = {0};
+    reset();
+    (void)link_dial(w.links, WORLD_ID, 4321, on_dialed, NULL);
+    expect(LINK_NOT_FOUND, "nothing listens on port 4321");
+    const char *program =
+        "import socket,sys\ns=socket.socket(socket.AF_INET6 if sys.argv[1]=='6' else socket.AF_INET)\n"
+        "s.bind(('::1' if sys.argv[1]=='6' else '127.0.0.1',4321));s.listen();print('up',flush=True)\n"
+        "c,_=s.accept();c.sendall(b'served')\nc.close()";
+    for (int v6 = 0; v6 < 2; v6++) {
+        memset(&c, 0, sizeof c);
+        struct exec_spec s = {.cmd = "python3", .args = (const char *const[]){"-c", program, v6 ? "6" : "4", NULL}};
+        c.x = exec_start(w.links, WORLD_ID, &s, &capture_ops, &c);
+        while (c.n[1] < 3 && !c.over)
+            (void)world_wait(&w, &c.over, 10);
+        reset();
+        (void)link_dial(w.links, WORLD_ID, 4321, on_dialed, NULL);
+        expect(LINK_OK, NULL);
+        char buf[16] = "";
+        (void)fcntl(got.fd, F_SETFL, 0);
+        assert_int_equal(recv(got.fd, buf, sizeof buf, MSG_WAITALL), 6);
+        assert_string_equal(buf, "served");
+        (void)close(got.fd);
+        assert_true(world_wait(&w, &c.over, 5000));
+    }
+    (void)b;
+}
+
+int main(void)
+{
+    if (geteuid() != 0) {
+        print_message("skipped: needs root\n");
+        return 0;
+    }
+    const struct CMUnitTest computer[] = {
+        cmocka_unit_test(round_trip),     cmocka_unit_test(kernel_files),
+        cmocka_unit_test(links_and_info), cmocka_unit_test(make_move_remove),
+        cmocka_unit_test(compose),        cmocka_unit_test(metadata),
+        cmocka_unit_test(large),          cmocka_unit_test(watches),
+        cmocka_unit_test(watch_overflow), cmocka_unit_test(ports),
+    };
+    const struct CMUnitTest strict[] = {
+        cmocka_unit_test(round_trip),       cmocka_unit_test(kernel_files), cmocka_unit_test(links_and_info),
+        cmocka_unit_test(make_move_remove), cmocka_unit_test(compose),      cmocka_unit_test(metadata),
+        cmocka_unit_test(as_the_user),      cmocka_unit_test(watches),      cmocka_unit_test(ports),
+    };
+    int r = cmocka_run_group_tests_name("computer", computer, up, down);
+    return r + cmocka_run_group_tests_name("strict", strict, up_strict, down);
+}

@@ -1,0 +1,285 @@
+#include "front/tenants.h"
+
+#include <fcntl.h>
+#include <ftw.h>
+#include <sys/stat.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "base/sha256.h"
+#include "store/store.h"
+#include "tests/lib/unit.h"
+
+static char dir[64];
+static struct front f;
+static int dir_fd;
+static uint64_t now_ms;
+
+static uint64_t clock_ms(void *arg)
+{
+    (void)arg;
+    return now_ms;
+}
+static int rm_one(const char *p, const struct stat *st, int flag, struct FTW *ftw)
+{
+    (void)st;
+    (void)flag;
+    (void)ftw;
+    return remove(p);
+}
+static void start(void)
+{
+    struct err err = {0};
+    if (store_open(f.loop, dir_fd, dir, &f.store, &err) < 0 || tenants_load(&f, &err) < 0)
+        fail_msg("%s", err.msg);
+}
+static void stop(void)
+{
+    store_close(f.store);
+    tenants_free(&f);
+}
+
+static const char admin[] = "e2b_0123456789abcdef0123456789abcdef01234567";
+
+static int set_up(void **state)
+{
+    struct err err;
+    (void)state;
+    (void)snprintf(dir, sizeof dir, "/tmp/hutch-tenants-XXXXXX");
+    if (!mkdtemp(dir) || loop_new(&f.loop, &err) < 0)
+        return -1;
+    dir_fd = open(dir, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    now_ms = 1000000;
+    loop_set_clock(f.loop, clock_ms, NULL);
+    sha256_hex(admin, strlen(admin), f.admin_digest);
+    start();
+    return 0;
+}
+static int tear_down(void **state)
+{
+    (void)state;
+    stop();
+    loop_free(f.loop);
+    (void)close(dir_fd);
+    return nftw(dir, rm_one, 8, FTW_DEPTH | FTW_PHYS);
+}
+
+static bool auth(const char *name, const char *value, struct principal *p)
+{
+    struct http_field field = {name, value};
+    struct http_req r = {.fields = {&field, 1}};
+    return tenants_auth(&f, &r, p);
+}
+
+struct result {
+    int calls, eno;
+    char msg[256];
+};
+static void done(void *arg, const struct err *err)
+{
+    struct result *r = arg;
+    r->calls++;
+    r->eno = err ? err->eno : 0;
+    (void)snprintf(r->msg, sizeof r->msg, "%.255s", err ? err->msg : "");
+}
+static void wait_for(struct result *r)
+{
+    struct err err;
+    for (int i = 0; i < 500 && r->calls == 0; i++)
+        assert_int_equal(loop_step(f.loop, 20, &err), 0);
+    assert_int_equal(r->calls, 1);
+}
+
+static void test_admin_key(void **state)
+{
+    (void)state;
+    struct principal p;
+    assert_true(auth("x-api-key", admin, &p));
+    assert_string_equal(p.tenant->id, TENANT_DEFAULT);
+    assert_true(p.scopes & SCOPE_ADMIN);
+    assert_true(auth("authorization", "bearer e2b_0123456789abcdef0123456789abcdef01234567", &p));
+    static const char *const bad[] = {"", "e2b_", "e2b_0123456789abcdef0123456789abcdef01234568",
+                                      "e2b_0123456789abcdef0123456789abcdef012345678",
+                                      "E2B_0123456789abcdef0123456789abcdef01234567"};
+    for (size_t i = 0; i < ARRAY_LEN(bad); i++)
+        assert_false(auth("x-api-key", bad[i], &p));
+    assert_false(auth("authorization", admin, &p));
+    assert_false(auth("cookie", admin, &p));
+    /* A new admin.key replaces the old one. */
+    stop();
+    sha256_hex("e2b_ffffffffffffffffffffffffffffffffffffffff", 44, f.admin_digest);
+    start();
+    assert_false(auth("x-api-key", admin, &p));
+    assert_true(auth("x-api-key", "e2b_ffffffffffffffffffffffffffffffffffffffff", &p));
+}
+
+static void test_keys(void **state)
+{
+    (void)state;
+    struct principal p;
+    struct result r = {0};
+    char secret[64], id[24], other[64], other_id[24];
+    struct quota q = {.sandboxes = 2};
+    tenant_put(&f, "acme", "Acme", &q, done, &r);
+    assert_int_equal(r.calls, 0); /* never before it returns */
+    wait_for(&r);
+    r = (struct result){0};
+    key_create(&f, "acme", "ci", SCOPE_SANDBOXES, 0, secret, id, done, &r);
+    wait_for(&r);
+    assert_int_equal(r.eno, 0);
+    assert_true(auth("x-api-key", secret, &p));
+    assert_string_equal(p.tenant->id, "acme");
+    assert_int_equal(p.scopes, SCOPE_SANDBOXES);
+    assert_string_equal(p.key_id, id);
+    r = (struct result){0};
+    key_create(&f, "acme", "soon", SCOPE_READ, (uint64_t)time(NULL) + 1, other, other_id, done, &r);
+    wait_for(&r);
+    assert_true(auth("x-api-key", other, &p));
+    sleep(2);
+    assert_false(auth("x-api-key", other, &p));
+    stop();
+    start();
+    assert_true(auth("x-api-key", secret, &p));
+    assert_int_equal(p.tenant->quota.sandboxes, 2);
+    r = (struct result){0};
+    key_remove(&f, id, done, &r);
+    assert_false(auth("x-api-key", secret, &p));
+    wait_for(&r);
+    stop();
+    start();
+    assert_false(auth("x-api-key", secret, &p));
+}
+
+static void test_refusals(void **state)
+{
+    (void)state;
+    struct result r;
+    char secret[64], id[24];
+    struct quota q = {0};
+    static const char *const bad[] = {"", "A", "a b", "../x", "a/b", "0123456789012345678901234567890123456789", "-x"};
+    for (size_t i = 0; i < ARRAY_LEN(bad); i++) {
+        r = (struct result){0};
+        tenant_put(&f, bad[i], "x", &q, done, &r);
+        wait_for(&r);
+        assert_non_null(strstr(r.msg, "1 to 39"));
+    }
+    r = (struct result){0};
+    tenant_remove(&f, TENANT_DEFAULT, done, &r);
+    wait_for(&r);
+    assert_int_not_equal(r.eno, 0);
+    r = (struct result){0};
+    tenant_remove(&f, "nobody", done, &r);
+    wait_for(&r);
+    assert_non_null(strstr(r.msg, "no such tenant"));
+    r = (struct result){0};
+    key_create(&f, "nobody", "x", SCOPE_READ, 0, secret, id, done, &r);
+    wait_for(&r);
+    assert_non_null(strstr(r.msg, "no such tenant"));
+    r = (struct result){0};
+    key_create(&f, TENANT_DEFAULT, "x", 0, 0, secret, id, done, &r);
+    wait_for(&r);
+    assert_non_null(strstr(r.msg, "scope"));
+    r = (struct result){0};
+    key_create(&f, TENANT_DEFAULT, "x", SCOPE_READ, 1, secret, id, done, &r);
+    wait_for(&r);
+    assert_non_null(strstr(r.msg, "past"));
+    r = (struct result){0};
+    key_remove(&f, KEY_ADMIN, done, &r);
+    wait_for(&r);
+    assert_non_null(strstr(r.msg, "stays"));
+}
+
+static void test_rate(void **state)
+{
+    (void)state;
+    struct tenant t = {.quota = {.requests_per_second = 10, .burst = 5}};
+    unsigned admitted = 0, wait = 0;
+    while (admitted < 100 && (wait = tenants_throttle(&f, &t)) == 0)
+        admitted++;
+    assert_int_equal(admitted, 6); /* the burst and the one that is due */
+    assert_int_equal(wait, 1);
+    struct err err;
+    /* Over ten seconds of steady asking, ten a second pass. */
+    admitted = 0;
+    for (int i = 0; i < 1000; i++) {
+        now_ms += 10;
+        assert_int_equal(loop_step(f.loop, 0, &err), 0);
+        admitted += tenants_throttle(&f, &t) == 0;
+    }
+    assert_in_range(admitted, 99, 101);
+    t.quota.requests_per_second = 0;
+    for (int i = 0; i < 1000; i++)
+        assert_int_equal(tenants_throttle(&f, &t), 0);
+}
+
+static void test_quota(void **state)
+{
+    (void)state;
+    struct tenant t = {.quota = {.sandboxes = 3, .cpu_milli = 5000, .memory = 4ULL << 30, .disk = 10ULL << 30}};
+    struct tenant_need small = {.cpu_milli = 500, .memory = 1ULL << 30, .disk = 1 << 20},
+                       huge = {.cpu_milli = 500, .memory = UINT64_MAX, .disk = 1};
+    char why[200] = "";
+    assert_int_equal(tenant_take(&f, &t, &small, why), 0);
+    assert_true(tenant_take(&f, &t, &huge, why) > 0);
+    assert_non_null(strstr(why, "memory is used up: 1 GiB of 4 GiB"));
+    assert_int_equal(tenant_take(&f, &t, &small, why), 0);
+    assert_int_equal(tenant_take(&f, &t, &small, why), 0);
+    assert_in_range(tenant_take(&f, &t, &small, why), 1, 30);
+    assert_non_null(strstr(why, "3 of 3 are running"));
+    tenant_give_back(&f, &t, &small, true);
+    assert_int_equal(t.sandboxes, 2);
+    struct tenant_need cpus = {.cpu_milli = 4001};
+    assert_true(tenant_take(&f, &t, &cpus, why) > 0);
+    assert_non_null(strstr(why, "CPUs"));
+    assert_int_equal(tenant_take(&f, &t, &small, why), 0);
+    for (int i = 0; i < 3; i++)
+        tenant_give_back(&f, &t, &small, true);
+    assert_int_equal(t.sandboxes, 0);
+    assert_int_equal(t.cpu_milli, 0);
+    assert_true(t.memory == 0 && t.disk == 0);
+}
+
+static void test_removal(void **state)
+{
+    (void)state;
+    struct principal p;
+    struct result r = {0};
+    char secret[64], id[24], why[200];
+    struct quota q = {0};
+    struct tenant_need need = {.cpu_milli = 1};
+    tenant_put(&f, "gone", "x", &q, done, &r);
+    wait_for(&r);
+    r = (struct result){0};
+    key_create(&f, "gone", "x", SCOPE_SANDBOXES, 0, secret, id, done, &r);
+    wait_for(&r);
+    struct tenant *t = tenants_find(&f, "gone");
+    assert_int_equal(tenant_take(&f, t, &need, why), 0);
+    r = (struct result){0};
+    tenant_remove(&f, "gone", done, &r);
+    wait_for(&r);
+    assert_non_null(strstr(r.msg, "1 sandboxes"));
+    tenant_give_back(&f, t, &need, true);
+    r = (struct result){0};
+    tenant_remove(&f, "gone", done, &r);
+    assert_true(tenant_take(&f, t, &need, why) > 0); /* nothing begins while it goes */
+    assert_false(auth("x-api-key", secret, &p));
+    wait_for(&r);
+    assert_null(tenants_find(&f, "gone"));
+    assert_false(auth("x-api-key", secret, &p));
+    stop();
+    start();
+    assert_null(tenants_find(&f, "gone"));
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test_setup_teardown(test_admin_key, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(test_keys, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(test_refusals, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(test_rate, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(test_quota, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(test_removal, set_up, tear_down),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
