@@ -310,6 +310,7 @@ void prepared_done(struct prepared *p)
     strv_done(&p->env_dropped);
     strv_done(&p->exec_paths);
     strv_done(&p->notes);
+    strv_done(&p->replaced);
     free(p->cwd);
     free(p->home);
     *p = (struct prepared)PREPARED_INIT;

@@ -221,6 +221,7 @@ struct running {
     struct wall wall;
     struct guard guard;
     struct hostexec *before;
+    struct covers *covers;
 };
 
 /* Clones init; while it builds what needs nothing of ours, starts the guard and makes the stubs; then lets it go on. */
@@ -229,6 +230,7 @@ static int start(struct prepared *p, struct running *r, struct err *err)
     if (wall_start(&p->spec, &r->wall, err) < 0)
         return -1;
     r->before = hostexec_before(p->policy, p->plan);
+    r->covers = covers_new(&p->spec, &r->wall);
     bool stubs = p->spec.wait_release && !p->args->learn && !LAYER_OFF(p->spec.without, STUBS);
     if (guard_start(stubs ? &p->stubs : NULL, p->has_cgroup ? &p->cgroup : NULL, &r->wall, &r->guard, err) < 0 ||
         (stubs && stubs_make(p->plan, &p->stubs, r->wall.shared->skipped, err) < 0)) {
@@ -266,6 +268,7 @@ static int start_and_supervise(struct prepared *p, struct denials *denials, cons
             .policy = p->policy,
             .spec = &p->spec,
             .denials = denials,
+            .covers = running.covers,
             .watch_memory = p->watch_memory,
             .out_pipe = piped.read_end[0],
             .err_pipe = piped.read_end[1],
@@ -281,6 +284,8 @@ static int start_and_supervise(struct prepared *p, struct denials *denials, cons
         if (piped.read_end[i] >= 0)
             (void)close(piped.read_end[i]);
     modes_restore(&modes);
+    covers_notes(running.covers, &p->replaced);
+    covers_free(running.covers);
     stubs_remove(p->stubs);
     if (p->has_cgroup)
         (void)cgroup_destroy(&p->cgroup);
@@ -303,6 +308,7 @@ static void report(const struct prepared *p, const struct outcome *out, const st
                            .spec = &p->spec,
                            .host_may_execute = born,
                            .notes = &p->notes,
+                           .replaced = &p->replaced,
                            .env_dropped = &p->env_dropped,
                            .argv = p->args->command,
                            .memory_watched = p->watch_memory,

@@ -127,6 +127,7 @@ static void protect_absent(struct planner *pl, const char *root, const char *pat
     struct plan_op *op = plan_put(pl, OP_STUB, path, why);
     if (op && op->kind == OP_STUB) {
         identify(op, &(struct plan_fact){.type = absent == ABSENT_DIR ? TYPE_DIR : TYPE_FILE}, src);
+        op->hidden = op->hidden || absent == ABSENT_NEAR;
         pin_parents(pl, root, path, why);
     }
 }

@@ -66,6 +66,7 @@ struct plan_op *plan_put(struct planner *pl, enum plan_op_kind kind, const char 
     op->origin = why.origin;
     op->as_caller = false;
     op->writable = false;
+    op->hidden = false;
     op->mode = 0755;
     return op;
 }

@@ -47,6 +47,7 @@ struct plan_op {
     ino_t ino;
     bool as_caller;              /* root caller: idmap it so that the caller's files are readable */
     bool writable;               /* OP_TMPFS: the command may write here; otherwise it only carries mount points */
+    bool hidden;                 /* OP_STUB: what comes into being here may not be read either */
     mode_t mode;                 /* OP_TMPFS: of its root directory */
     const char *rule;            /* id of the rule behind it; borrowed from the policy */
     const struct origin *origin; /* borrowed from the policy */

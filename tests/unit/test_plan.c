@@ -340,15 +340,15 @@ static void masks_hide_and_their_exceptions_show(void **state)
          .want = "tmp /t\n"},
         {"a place that a bind also shows", "d /home/u/.ssh\nd /mnt",
          "files: {deny_read: [/home/u/.ssh], read_only: ['/home/u:/mnt']}",
-         .want = "mask /home/u/.ssh\nro /mnt < /home/u\nmask /mnt/.ssh\n"},
+         .want = "mask /home/u/.ssh\nro /mnt < /home/u\nmask /mnt/.ssh < /home/u/.ssh\n"},
         {"bound by itself, it was meant", "d /home/u/.ssh\nd /mnt",
          "files: {deny_read: [/home/u/.ssh], read_only: ['/home/u/.ssh:/mnt']}",
          .want = "mask /home/u/.ssh\nro /mnt < /home/u/.ssh\n"},
         {"a rule for a bound place", "f /data/k\nd /srv", "files: {deny_read: [/srv/k], allow_write: ['/data:/srv']}",
-         .want = "rw /srv < /data\nmask /srv/k\n"},
+         .want = "rw /srv < /data\nmask /srv/k < /data/k\n"},
         {"a glob in a bound place", "f /data/a.key\nd /srv",
          "files: {deny_read: ['/srv/*.key'], allow_write: ['/data:/srv']}",
-         .want = "rw /srv < /data\nmask /srv/a.key\n"},
+         .want = "rw /srv < /data\nmask /srv/a.key < /data/a.key\n"},
     };
     check_rows(rows, ARRAY_LEN(rows));
 }
@@ -367,9 +367,9 @@ static void host_sockets_are_hidden_wherever_they_are_shown(void **state)
         {"in a writable tree", "d /w\ns /w/app.sock", "files: {allow_write: [/w]}",
          .want = "rw /w\nmask /w/app.sock\n"},
         {"where a bind shows it", "s /srv/a.sock\nd /mnt", "files: {read_only: ['/srv:/mnt']}",
-         .want = "ro /mnt < /srv\nmask /mnt/a.sock\nmask /srv/a.sock\n"},
+         .want = "ro /mnt < /srv\nmask /mnt/a.sock < /srv/a.sock\nmask /srv/a.sock\n"},
         {"where a bind shows it in a container", "d /img\ns /srv/a.sock", "files: {read_only: ['/srv:/mnt']}",
-         .want = "ro /mnt < /srv\nmask /mnt/a.sock\n", .rootdir = "/img"},
+         .want = "ro /mnt < /srv\nmask /mnt/a.sock < /srv/a.sock\n", .rootdir = "/img"},
     };
     check_rows(rows, ARRAY_LEN(rows));
     struct host h;
