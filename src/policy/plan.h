@@ -8,9 +8,10 @@
  *  1. ops are in execution order: an op's path is never below a path that a later op covers, except pins and masks that
  *     are meant to sit inside.
  *  2. every writable path inside is below an OP_BIND_RW or OP_TMPFS.
- *  3. every protected path in a writable host tree has an OP_PROTECT or OP_STUB, and each directory between it and the
- *     writable root an OP_PIN.
- *  4. host paths carry the device and inode that the plan saw; the wall refuses if they changed.
+ *  3. every protected path in a writable host tree or in an image has an OP_PROTECT or OP_STUB, and each directory between
+ *     it and the writable root an OP_PIN.
+ *  4. host paths carry the device and inode that the plan saw; the wall refuses if they changed. What is in an image only
+ *     has no src.
  */
 #ifndef HUTCH_POLICY_PLAN_H
 #define HUTCH_POLICY_PLAN_H

@@ -158,13 +158,16 @@ static int make_one(struct stub_dir *d, const struct plan_op *op, struct err *er
     return 1;
 }
 
+/* Those of an image are made in its private overlay. */
+static bool wanted_on_host(const struct plan_op *op) { return op->kind == OP_STUB && op->src; }
+
 int stubs_make(const struct plan *plan, struct stubs **ret, uint64_t *skipped, struct err *err)
 {
     size_t wanted = 0;
     int r = 0;
     *ret = NULL;
     for (size_t i = 0; i < plan->nops; i++)
-        wanted += plan->ops[i].kind == OP_STUB;
+        wanted += wanted_on_host(&plan->ops[i]);
     if (wanted == 0)
         return 0;
     struct stubs *s = xcalloc(1, sizeof *s + wanted * sizeof s->dirs[0]);
@@ -172,7 +175,7 @@ int stubs_make(const struct plan *plan, struct stubs **ret, uint64_t *skipped, s
     *ret = s;
     for (size_t i = 0; i < plan->nops && r >= 0; i++) {
         const struct plan_op *op = &plan->ops[i];
-        if (op->kind != OP_STUB)
+        if (!wanted_on_host(op))
             continue;
         _cleanup_free_ char *parent = path_parent(op->src);
         struct stub_dir *d = dir_for(s, parent, err);
