@@ -240,7 +240,7 @@ static void protect_git(struct planner *pl, const char *dir, const char *host, e
     if (type != TYPE_FILE && type != TYPE_SYMLINK)
         return;
     protect(pl, git, why, ABSENT_LEAVE, 0); /* it points elsewhere, and stays as it is */
-    _cleanup_free_ char *target = type == TYPE_FILE ? pl->facts->git_link(pl->facts->ctx, src) : NULL;
+    _cleanup_free_ char *target = pl->facts->git_link(pl->facts->ctx, src);
     if (target)
         protect_git_dir(pl, target);
 }

@@ -86,8 +86,8 @@ struct plan_facts {
     /* Where a link would lead that leads nowhere: its text, made absolute and clean, nothing resolved. New string, NULL
      * with errno. */
     char *(*link_text)(void *ctx, const char *path);
-    /* The directory that a file of git's names (".git" with "gitdir: DIR", "commondir" with "DIR"), resolved. New
-     * string; NULL if it is no such file or there is no such directory. */
+    /* The directory that a file of git's, or a link to one, names (".git" with "gitdir: DIR", "commondir" with "DIR"),
+     * resolved. New string; NULL if it is no such file or there is no such directory. */
     char *(*git_link)(void *ctx, const char *path);
     /* Calls `each` for every git directory inside another one: of submodules and theirs (PLAN_MODULE_DEPTH levels of
      * directories) and of worktrees. Returns 1 when there were more than `max` of them. */

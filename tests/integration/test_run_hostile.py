@@ -112,3 +112,15 @@ def test_git_changed_from_outside(who):
         check_equal(r.code, 0, r)
         record = json.loads(proc.communicate(timeout=20)[0])
         check_in(".git/config", " ".join(map(str, record["host_may_execute"])))
+
+
+def test_git_behind_a_link_to_a_file(who):
+    "where .git is a link to a file, the git directory that the file names is protected"
+    with workspace(who) as ws:
+        for line in ("git init -q --separate-git-dir store work", "mkdir work/sub && mv work/.git gitfile",
+                     "echo 'gitdir: ../store' >gitfile && ln -s ../gitfile work/.git", "git -C work config a.b c"):
+            r = run("sh", "-c", line, who=who, cwd=ws)
+            check_equal(r.code, 0, r)
+        r = hutch("run", "-q", "--", "sh", "-c", "echo x >>store/config; echo x >store/hooks/pre-commit; echo x >gitfile; "
+                  "rm work/.git; git -C work status --short", who=who, cwd=ws)
+        check_equal((r.code, r.err.lower().count("read-only"), r.err.count("busy")), (0, 3, 1), r)

@@ -146,7 +146,8 @@ static char *fake_link_text(void *ctx, const char *path)
 
 static char *fake_git_link(void *ctx, const char *path)
 {
-    const struct thing *t = find(ctx, path);
+    _cleanup_free_ char *real = fake_real(ctx, path);
+    const struct thing *t = real ? find(ctx, real) : NULL;
     return t && t->kind == 'g' ? fake_real(ctx, t->target) : NULL;
 }
 
@@ -469,6 +470,8 @@ static void repositories_are_found_and_pinned(void **state)
          "files: {allow_write: [/w, /r], protect: [.git/config]}",
          .want = "rw /r\npin /r/main\nstub /r/main/config\npin /r/wt\nprotect /r/wt/commondir\nrw /w\n"
                  "protect /w/.git\n"},
+        {"a link to a file that points into the tree", "l /w/.git -> /w/f\ng /w/f -> /w/store\nd /w/store",
+         PROTECT(".git/config"), .want = "rw /w\nprotect /w/.git\nprotect /w/f\npin /w/store\nstub /w/store/config\n"},
         {"a file that points out of it", "g /w/.git -> /store\nd /store", PROTECT(".git/config"),
          .want = "rw /w\nprotect /w/.git\n"},
         {"below the root only what exists, but git's own", "d /w/a/.git\nf /w/a/.envrc",
