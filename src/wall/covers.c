@@ -47,7 +47,7 @@ struct covers {
     uint64_t began_ms, look_ms; /* the next look; 0 = none, or watched */
     int notify;
     int watch_errno;
-    bool too_many;
+    bool too_many, looked;
     struct watched *dirs;
     size_t ndirs, dirs_cap;
     struct identity *known; /* for each op of the plan */
@@ -94,6 +94,7 @@ struct covers *covers_new(const struct wall_spec *spec, const struct wall *w)
         return NULL;
     struct covers *c = xcalloc(1, sizeof *c);
     *c = (struct covers){.place = {.spec = spec, .cover_file = -1, .cover_dir = -1}, .wall = w, .notify = -1};
+    c->known = xcalloc(spec->plan->nops, sizeof *c->known);
     (void)clock_gettime(CLOCK_REALTIME_COARSE, &c->start); /* the clock that inodes are stamped with */
     (void)snprintf(path, sizeof path, "/proc/%d/ns/user", (int)w->pid);
     c->place.userns = open(path, O_RDONLY | O_CLOEXEC);
@@ -345,9 +346,8 @@ static void look(struct covers *c, struct covers_set *set)
         watch(c);
         c->look_ms = c->watch_errno ? c->look_ms : 0;
     }
-    bool first = !c->known;
-    if (first)
-        c->known = xcalloc(plan->nops, sizeof *c->known);
+    bool first = !c->looked;
+    c->looked = true;
     for (size_t i = 0; i < plan->nops; i++)
         if (is_cover(c->place.spec, &plan->ops[i]) && (first ? doubtful : renewed)(c, i))
             covers_add(set, i);
