@@ -244,6 +244,14 @@ static int start(struct prepared *p, struct running *r, struct err *err)
     return 0;
 }
 
+/* What runs left that were killed before their guard stood, or with it. */
+static void sweep(struct prepared *p)
+{
+    bool leaves = !p->spec.nested && stubs_sweep();
+    if (p->used_cgroup || (leaves && cgroup_probe(&p->cgroup_info) == 0))
+        (void)cgroup_sweep(&p->cgroup_info);
+}
+
 static int start_and_supervise(struct prepared *p, struct denials *denials, const sigset_t *signals,
                                struct outcome *out, struct strv *born, struct err *err)
 {
@@ -292,8 +300,7 @@ static int start_and_supervise(struct prepared *p, struct denials *denials, cons
     p->has_cgroup = false;
     guard_dismiss(&running.guard);
     stubs_free(TAKE_PTR(p->stubs));
-    if (p->used_cgroup)
-        (void)cgroup_sweep(&p->cgroup_info); /* leaves of runs that were killed before their guard stood */
+    sweep(p);
     hostexec_after(running.before, born);
     return r;
 }

@@ -232,8 +232,9 @@ static void clean(const struct stubs *s)
 
 /* Lock files whose owners were killed together with their guards: nobody holds them, whatever directory they were for. A
  * run that has just made one and not locked it yet sees that it is gone and makes another. */
-static void sweep_locks(void)
+bool stubs_sweep(void)
 {
+    bool leaves = false;
     char mine[32], buf[4096] __attribute__((aligned(8)));
     size_t len = (size_t)snprintf(mine, sizeof mine, ".hutch-%u-", geteuid());
     int dir = open("/dev/shm", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
@@ -245,19 +246,20 @@ static void sweep_locks(void)
             if (strncmp(e->d_name, mine, len) != 0)
                 continue;
             _cleanup_close_ int fd = openat(dir, e->d_name, O_RDWR | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC);
-            if (fd >= 0 && flock(fd, LOCK_EX | LOCK_NB) == 0)
-                (void)unlinkat(dir, e->d_name, 0);
+            if (fd < 0 || flock(fd, LOCK_EX | LOCK_NB) < 0)
+                continue;
+            leaves = leaves || strncmp(e->d_name + len, CGROUP_MARK, strlen(CGROUP_MARK)) == 0;
+            (void)unlinkat(dir, e->d_name, 0);
         }
     if (dir >= 0)
         (void)close(dir);
+    return leaves;
 }
 
 void stubs_remove(struct stubs *s)
 {
-    if (!s)
-        return;
-    clean(s);
-    sweep_locks();
+    if (s)
+        clean(s);
 }
 
 void stubs_free(struct stubs *s)
