@@ -19,6 +19,7 @@
 #include "cli/options.h"
 #include "cli/record.h"
 #include "cli/run-prepare.h"
+#include "cli/scope.h"
 #include "cli/supervise.h"
 #include "cli/term.h"
 
@@ -363,14 +364,16 @@ static int finish_learning(struct prepared *p, const struct outcome *out, struct
     return 0;
 }
 
-static int run(const struct run_args *args, struct prepared *p, struct err *err)
+static int run(const struct run_args *args, struct prepared *p, char *const *argv, struct err *err)
 {
+    bool tried = scope_tried();
     struct outcome out = {0};
     sigset_t signals;
     _cleanup_(sink_done) struct sink sink = SINK_NONE;
     _cleanup_strv_ struct strv born = {0};
     if (check_args(args, err) < 0 || prepare_plan(p, args, err) < 0)
         return -1;
+    prepare_scope(p, tried, argv);
     if (args->json && open_sink(args->json, &sink, err) < 0)
         return -1;
     block_signals(&signals, &p->spec.sigmask, &p->spec.ignore_sigpipe);
@@ -401,7 +404,7 @@ int cmd_run(int argc, char **argv)
     } else if (r == 0) {
         p.spec.wipe = argv[-1];
         p.spec.wipe_len = (size_t)(argv[argc - 1] + strlen(argv[argc - 1]) - argv[-1]);
-        r = run(&args, &p, &err);
+        r = run(&args, &p, argv - 1, &err);
     }
     prepared_done(&p);
     run_args_done(&args);
