@@ -27,7 +27,10 @@ trap finish EXIT
 for dir in /sys/fs/cgroup "$top"; do
     echo "+cpu +memory +pids" 2>/dev/null >"$dir/cgroup.subtree_control" || true
 done
-chown -R "$user" "$top"
+# The session is nobody's to divide, as after a login; what moves processes out of it is, for want of a system manager, the
+# user's right to do so.
+chown -R "$user" "$top/manager"
+chown "$user" "$top/cgroup.procs"
 mount -t tmpfs none /run
 mkdir -p /run/systemd/system "/run/user/$uid"
 chown "$user" "/run/user/$uid"
