@@ -533,6 +533,8 @@ def test_tmux_session():
     tmux = Tmux()
     try:
         tmux.shows(r"[$#]")
+        tmux.keys("PS1='OUT> '; clear", "Enter")
+        tmux.shows(r"^OUT>")
         tmux.keys(shell_program() + " bash --norc --noprofile -i", "Enter")
         tmux.keys("PS1='IN> '; stty size", "Enter")
         tmux.shows(r"^30 90$")
@@ -551,6 +553,7 @@ def test_tmux_session():
         tmux.shows("IN>")
         tmux.keys("clear; cat t.txt; exit", "Enter")
         tmux.shows(r"^from tmux$")
+        tmux.shows(r"^OUT>")  # what is typed before is the ending shell's, as in any terminal
         tmux.keys("clear; echo outer$((3+4)); stty -a | grep -o ' icanon'", "Enter")
         tmux.shows(r"^outer7$")
         tmux.shows(r"^ icanon$")
