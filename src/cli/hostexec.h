@@ -7,8 +7,8 @@
  * "commondir".
  *
  * What the plan protects is listed, too, if it is not the same file as before or changed while the command ran: through
- * another hard link, or from outside. Replacing such a name from outside takes its protection away, so what is there now
- * need not be what that somebody wrote.
+ * another hard link, or from outside. Replacing such a name from outside takes its protection away for a moment (see
+ * wall/covers.h), so what is there now need not be what that somebody wrote.
  *
  * Nothing is walked before the run. Afterwards each writable directory is, to the depth in which repositories are
  * looked for, and a name counts if its inode changed since the start: the change time cannot be set by programs. A name

@@ -22,9 +22,9 @@ static bool died_of_full_disk(const struct outcome *o)
 static const char *cause_name(const struct outcome *o)
 {
     static const char *const names[] = {
-        [END_EXIT] = "exit",         [END_SIGNAL] = "signal",     [END_OOM] = "oom",
-        [END_DEADLINE] = "deadline", [END_CPU_TIME] = "cpu_time", [END_OUTPUT] = "output",
-        [END_DENIALS] = "denials",   [END_NOT_RUN] = "not_run",   [END_UNKNOWN] = "unknown",
+        [END_EXIT] = "exit",         [END_SIGNAL] = "signal", [END_OOM] = "oom",         [END_DEADLINE] = "deadline",
+        [END_CPU_TIME] = "cpu_time", [END_OUTPUT] = "output", [END_DENIALS] = "denials", [END_NOT_RUN] = "not_run",
+        [END_UNKNOWN] = "unknown",   [END_COVER] = "cover",
     };
     return died_of_full_disk(o) ? "disk_full" : names[o->cause];
 }
@@ -131,6 +131,9 @@ static void add_message(struct buf *b, const struct record_in *in)
     case END_DENIALS:
         buf_addf(b, "ended after %llu refusals (on_denial)", (unsigned long long)denials_total(in->denials));
         return;
+    case END_COVER:
+        buf_adds(b, "ended because a hidden or protected name was replaced from outside and stayed open (see notes)");
+        return;
     case END_NOT_RUN:
         add_not_run(b, in);
         return;
@@ -141,11 +144,13 @@ static void add_message(struct buf *b, const struct record_in *in)
 
 /* --- JSON --------------------------------------------------------------------------------------------------------- */
 
-static void put_strings(struct json *j, const char *key, const struct strv *v)
+static void put_strings(struct json *j, const char *key, const struct strv *v, const struct strv *more)
 {
     json_arr(j, key);
     for (size_t i = 0; v && i < v->n; i++)
         json_str(j, NULL, v->v[i]);
+    for (size_t i = 0; more && i < more->n; i++)
+        json_str(j, NULL, more->v[i]);
     json_end_arr(j);
 }
 
@@ -321,9 +326,9 @@ void record_json(const struct record_in *in, struct buf *out)
     put_death(&j, in);
     put_limits(&j, in);
     denials_json(in->denials, &j);
-    put_strings(&j, "host_may_execute", in->host_may_execute);
-    put_strings(&j, "env_dropped", in->env_dropped);
-    put_strings(&j, "notes", in->notes);
+    put_strings(&j, "host_may_execute", in->host_may_execute, NULL);
+    put_strings(&j, "env_dropped", in->env_dropped, NULL);
+    put_strings(&j, "notes", in->notes, in->replaced);
     put_layers(&j, in);
     put_stages(&j, in->outcome);
     json_end_obj(&j);
@@ -370,4 +375,6 @@ void record_tail(const struct record_in *in, struct buf *out)
     /* What the plan could not cover is said every time: a run may have been prepared by an earlier one. */
     for (size_t i = 0; i < in->plan->notes.n; i++)
         buf_addf(out, "hutch: note: %s\n", in->plan->notes.v[i]);
+    for (size_t i = 0; in->replaced && i < in->replaced->n; i++)
+        buf_addf(out, "hutch: note: %s\n", in->replaced->v[i]);
 }

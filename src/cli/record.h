@@ -15,6 +15,7 @@ struct record_in {
     const struct wall_spec *spec;
     const struct strv *host_may_execute; /* files with protected names, or repositories, that came into being */
     const struct strv *notes;            /* degraded defaults and the like */
+    const struct strv *replaced;         /* what happened to covers; notes that the tail says, too. May be NULL */
     const struct strv *env_dropped;
     char *const *argv;
     const char *cgroup_backend; /* cgroup_backend_name(), or NULL if there was no cgroup */

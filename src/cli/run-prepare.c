@@ -9,6 +9,7 @@
 #include "base/cleanup.h"
 #include "base/mem.h"
 #include "base/path.h"
+#include "cli/scope.h"
 #include "os/landlock.h"
 #include "wall/layers.h"
 
@@ -253,15 +254,41 @@ static int without_cgroup(struct prepared *p, const struct cgroup_limits *want, 
     return 0;
 }
 
-static int take_cgroup(struct prepared *p, struct err *err)
+/* What a cgroup is needed for. */
+static struct cgroup_limits limits_asked(const struct prepared *p)
 {
     const struct limit *l = p->policy->limits;
-    struct cgroup_limits want = {
+    return (struct cgroup_limits){
         .cpu_milli = l[LIMIT_CPU].set ? l[LIMIT_CPU].value : 0,
         .memory = l[LIMIT_MEMORY].set ? l[LIMIT_MEMORY].value : 0,
         .pids = l[LIMIT_PIDS].set && l[LIMIT_PIDS].typed ? l[LIMIT_PIDS].value : 0,
     };
-    bool typed = want.cpu_milli || want.memory || want.pids || (l[LIMIT_CPU_TIME].set && l[LIMIT_CPU_TIME].typed);
+}
+
+static bool cpu_time_asked(const struct prepared *p)
+{
+    return p->policy->limits[LIMIT_CPU_TIME].set && p->policy->limits[LIMIT_CPU_TIME].typed;
+}
+
+void prepare_scope(struct prepared *p, bool tried, char *const *argv)
+{
+    struct cgroup_limits want = limits_asked(p);
+    struct cgroup_info have;
+    struct scope_facts f = {.root = p->spec.who.root,
+                            .nested = p->spec.nested,
+                            .tried = tried,
+                            .cpu_time = cpu_time_asked(p),
+                            .want = &want,
+                            .have = &have};
+    f.available = !f.root && cgroup_systemd_run_available();
+    if (f.available && cgroup_probe(&have) == 0 && scope_wanted(&f))
+        scope_enter(argv);
+}
+
+static int take_cgroup(struct prepared *p, struct err *err)
+{
+    struct cgroup_limits want = limits_asked(p);
+    bool typed = want.cpu_milli || want.memory || want.pids || cpu_time_asked(p);
     bool account = p->args->json && p->spec.who.root;
     if (!typed && !account)
         return 0;
@@ -310,6 +337,7 @@ void prepared_done(struct prepared *p)
     strv_done(&p->env_dropped);
     strv_done(&p->exec_paths);
     strv_done(&p->notes);
+    strv_done(&p->replaced);
     free(p->cwd);
     free(p->home);
     *p = (struct prepared)PREPARED_INIT;

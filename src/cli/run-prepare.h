@@ -21,6 +21,7 @@ struct prepared {
     struct plan *plan;
     struct filter filter;
     struct strv env, env_dropped, exec_paths, notes;
+    struct strv replaced; /* hidden and protected names that somebody replaced meanwhile; for the record */
     struct idrange range;
     struct idmap_subids subids;
     struct cgroup_info cgroup_info;
@@ -41,6 +42,9 @@ struct prepared {
 
 /* Options and documents -> policy, plan, filter, environment. Touches nothing on the host. */
 int prepare_plan(struct prepared *p, const struct run_args *args, struct err *err);
+/* Starts all over in a scope of the user's systemd, if that is what the limits need (scope.h); argv is the whole command
+ * line. Returns if not. Before prepare_host(): nothing may be set up yet. */
+void prepare_scope(struct prepared *p, bool tried, char *const *argv);
 /* Ids and cgroup. Stubs are made while init builds the rest; see run.c. */
 int prepare_host(struct prepared *p, struct err *err);
 void prepared_done(struct prepared *p);

@@ -19,6 +19,7 @@
 #include "cli/options.h"
 #include "cli/record.h"
 #include "cli/run-prepare.h"
+#include "cli/scope.h"
 #include "cli/supervise.h"
 #include "cli/term.h"
 
@@ -221,6 +222,7 @@ struct running {
     struct wall wall;
     struct guard guard;
     struct hostexec *before;
+    struct covers *covers;
 };
 
 /* Clones init; while it builds what needs nothing of ours, starts the guard and makes the stubs; then lets it go on. */
@@ -229,6 +231,7 @@ static int start(struct prepared *p, struct running *r, struct err *err)
     if (wall_start(&p->spec, &r->wall, err) < 0)
         return -1;
     r->before = hostexec_before(p->policy, p->plan);
+    r->covers = covers_new(&p->spec, &r->wall);
     bool stubs = p->spec.wait_release && !p->args->learn && !LAYER_OFF(p->spec.without, STUBS);
     if (guard_start(stubs ? &p->stubs : NULL, p->has_cgroup ? &p->cgroup : NULL, &r->wall, &r->guard, err) < 0 ||
         (stubs && stubs_make(p->plan, &p->stubs, r->wall.shared->skipped, err) < 0)) {
@@ -240,6 +243,14 @@ static int start(struct prepared *p, struct running *r, struct err *err)
     if (p->spec.wait_release)
         (void)wall_release(&r->wall); /* if init is gone already, its own words come with wall_finish() */
     return 0;
+}
+
+/* What runs left that were killed before their guard stood, or with it. */
+static void sweep(struct prepared *p)
+{
+    bool leaves = !p->spec.nested && stubs_sweep();
+    if (p->used_cgroup || (leaves && cgroup_probe(&p->cgroup_info) == 0))
+        (void)cgroup_sweep(&p->cgroup_info);
 }
 
 static int start_and_supervise(struct prepared *p, struct denials *denials, const sigset_t *signals,
@@ -266,6 +277,7 @@ static int start_and_supervise(struct prepared *p, struct denials *denials, cons
             .policy = p->policy,
             .spec = &p->spec,
             .denials = denials,
+            .covers = running.covers,
             .watch_memory = p->watch_memory,
             .out_pipe = piped.read_end[0],
             .err_pipe = piped.read_end[1],
@@ -281,14 +293,15 @@ static int start_and_supervise(struct prepared *p, struct denials *denials, cons
         if (piped.read_end[i] >= 0)
             (void)close(piped.read_end[i]);
     modes_restore(&modes);
+    covers_notes(running.covers, &p->replaced);
+    covers_free(running.covers);
     stubs_remove(p->stubs);
     if (p->has_cgroup)
         (void)cgroup_destroy(&p->cgroup);
     p->has_cgroup = false;
     guard_dismiss(&running.guard);
     stubs_free(TAKE_PTR(p->stubs));
-    if (p->used_cgroup)
-        (void)cgroup_sweep(&p->cgroup_info); /* leaves of runs that were killed before their guard stood */
+    sweep(p);
     hostexec_after(running.before, born);
     return r;
 }
@@ -303,6 +316,7 @@ static void report(const struct prepared *p, const struct outcome *out, const st
                            .spec = &p->spec,
                            .host_may_execute = born,
                            .notes = &p->notes,
+                           .replaced = &p->replaced,
                            .env_dropped = &p->env_dropped,
                            .argv = p->args->command,
                            .memory_watched = p->watch_memory,
@@ -350,14 +364,16 @@ static int finish_learning(struct prepared *p, const struct outcome *out, struct
     return 0;
 }
 
-static int run(const struct run_args *args, struct prepared *p, struct err *err)
+static int run(const struct run_args *args, struct prepared *p, char *const *argv, struct err *err)
 {
+    bool tried = scope_tried();
     struct outcome out = {0};
     sigset_t signals;
     _cleanup_(sink_done) struct sink sink = SINK_NONE;
     _cleanup_strv_ struct strv born = {0};
     if (check_args(args, err) < 0 || prepare_plan(p, args, err) < 0)
         return -1;
+    prepare_scope(p, tried, argv);
     if (args->json && open_sink(args->json, &sink, err) < 0)
         return -1;
     block_signals(&signals, &p->spec.sigmask, &p->spec.ignore_sigpipe);
@@ -388,7 +404,7 @@ int cmd_run(int argc, char **argv)
     } else if (r == 0) {
         p.spec.wipe = argv[-1];
         p.spec.wipe_len = (size_t)(argv[argc - 1] + strlen(argv[argc - 1]) - argv[-1]);
-        r = run(&args, &p, &err);
+        r = run(&args, &p, argv - 1, &err);
     }
     prepared_done(&p);
     run_args_done(&args);

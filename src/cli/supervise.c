@@ -26,7 +26,18 @@ enum {
     NOTIFY_BURST = 64, /* notifications handled per turn of the loop */
 };
 
-enum { FD_SIGNAL, FD_PID, FD_SOCK, FD_LISTENER, FD_TIMER, FD_OUT, FD_ERR, FD_TERM, FD_MAX = FD_TERM + TERM_POLLFDS };
+enum {
+    FD_SIGNAL,
+    FD_PID,
+    FD_SOCK,
+    FD_LISTENER,
+    FD_TIMER,
+    FD_OUT,
+    FD_ERR,
+    FD_COVERS,
+    FD_TERM,
+    FD_MAX = FD_TERM + TERM_POLLFDS
+};
 
 /* One stream on its way from the command's pipe to our own stdout or stderr. */
 struct relay {
@@ -125,13 +136,20 @@ static void on_signal(struct loop *l)
 static void on_message(struct loop *l)
 {
     struct wall_msg m;
-    int fd;
+    int fds[WALL_MSG_FDS];
     struct err err = {0};
-    int r = wall_receive(l->s->wall, &m, &fd);
+    int r = wall_receive(l->s->wall, &m, fds);
     if (r <= 0) {
         l->fds[FD_SOCK].fd = -1;
         return;
     }
+    int fd = fds[0];
+    if (m.type == WALL_MSG_COVERS && l->s->covers) {
+        covers_take(l->s->covers, fds[0], fds[1]);
+        return;
+    }
+    if (fds[1] >= 0)
+        (void)close(fds[1]);
     switch ((enum wall_msg_type)m.type) {
     case WALL_MSG_LISTENER:
         l->listener = fd;
@@ -152,6 +170,10 @@ static void on_message(struct loop *l)
         break;
     case WALL_MSG_VAULT:
         l->s->vault = fd;
+        break;
+    case WALL_MSG_COVERS:
+        if (fd >= 0)
+            (void)close(fd);
         break;
     }
 }
@@ -191,6 +213,18 @@ static void on_notifications(struct loop *l)
         end_command(l, END_DENIALS);
     else if (p0->on_denial.action == DENIAL_FREEZE && !l->was_frozen)
         freeze(l);
+}
+
+/* What is promised and cannot be kept ends the command, unless the promise was only an effort. */
+static void on_covers(struct loop *l)
+{
+    bool lost = false;
+    l->fds[FD_COVERS].fd = covers_turn(l->s->covers, &lost);
+    if (!lost || l->ending || l->s->policy->enforcement == ENFORCE_BEST_EFFORT)
+        return;
+    l->ending = true;
+    l->cause = END_COVER;
+    kill_all(l); /* at once: it may be reading */
 }
 
 /* Output is counted only when it is limited; then it comes through a pipe of ours. One chunk is in flight per stream: as
@@ -288,7 +322,7 @@ static void turn(struct loop *l)
         bool full = r->at < r->n;
         l->fds[FD_OUT + i] = (struct pollfd){.fd = full ? r->to : r->from, .events = full ? POLLOUT : POLLIN};
     }
-    if (poll(l->fds, FD_MAX, -1) < 0)
+    if (poll(l->fds, FD_MAX, l->s->covers ? covers_wait_ms(l->s->covers) : -1) < 0)
         return;
     if (l->fds[FD_SIGNAL].revents)
         on_signal(l);
@@ -306,6 +340,8 @@ static void turn(struct loop *l)
         l->sent_signal = SIGHUP;
         end_command(l, END_SIGNAL);
     }
+    if (l->s->covers && (l->fds[FD_COVERS].revents || covers_wait_ms(l->s->covers) == 0))
+        on_covers(l);
     if (l->timer >= 0) {
         if (l->fds[FD_TIMER].revents)
             on_tick(l);

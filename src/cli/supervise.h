@@ -14,6 +14,7 @@
 #include "os/cgroup.h"
 #include "os/oom.h"
 #include "policy/policy.h"
+#include "wall/covers.h"
 #include "wall/wall.h"
 
 enum end_cause {
@@ -24,6 +25,7 @@ enum end_cause {
     END_CPU_TIME,
     END_OUTPUT,  /* output_bytes */
     END_DENIALS, /* on_denial: kill */
+    END_COVER,   /* a hidden or protected name stayed open after somebody outside replaced it */
     END_NOT_RUN, /* could not be executed */
     END_UNKNOWN, /* init was killed from outside */
 };
@@ -52,6 +54,7 @@ struct supervise {
     const struct policy *policy;
     const struct wall_spec *spec;
     struct denials *denials;
+    struct covers *covers;  /* may be NULL */
     bool watch_memory;      /* no cgroup: sum up the processes now and then */
     int out_pipe, err_pipe; /* read ends when output is counted, else -1; closed by supervise() */
     int vault;              /* set by supervise(): the private layers of --learn, for the caller to close; -1 */

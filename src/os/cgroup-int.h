@@ -22,6 +22,11 @@ void cgroup_bits_text(unsigned bits, char *ret, size_t n);
 /* A fresh name for a leaf of this process. */
 void cgroup_make_name(char ret[CGROUP_NAME_MAX]);
 
+/* Says that there are leaves of this name, for whoever sweeps; cannot fail in a way that matters. */
+void cgroup_mark(struct cgroup *cg);
+/* Takes it back: for good if the leaves are gone, else the mark stays for others to find. */
+void cgroup_unmark(struct cgroup *cg, bool gone);
+
 /* The leaf that holds this bit, or NULL. */
 const struct cgroup_leaf *cgroup_leaf_with(const struct cgroup *cg, unsigned bit);
 

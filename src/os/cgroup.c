@@ -234,6 +234,7 @@ int cgroup_create(const struct cgroup_info *info, const struct cgroup_limits *li
     if (limits->cpu_milli > UINT64_C(1000000000))
         return err_set(err, ERR_POLICY, 0, "a CPU limit of %" PRIu64 "/1000 is above 1000000 CPUs", limits->cpu_milli);
     cgroup_make_name(ret->name);
+    cgroup_mark(ret);
     for (unsigned i = 0; i < info->nhier; i++) {
         if (!serves[i])
             continue;
@@ -243,6 +244,8 @@ int cgroup_create(const struct cgroup_info *info, const struct cgroup_limits *li
             return -1;
         }
     }
+    if (ret->nleaf == 0)
+        cgroup_unmark(ret, true);
     return 0;
 }
 
@@ -288,6 +291,7 @@ void cgroup_close(struct cgroup *cg)
             (void)close(cg->leaf[i].enter_fd);
     }
     cg->nleaf = 0;
+    cgroup_unmark(cg, false);
 }
 
 /* A process that was just killed stays counted until the kernel is done with it, hence the retry. */
@@ -308,6 +312,7 @@ int cgroup_destroy(struct cgroup *cg)
     for (unsigned i = cg->nleaf; i-- > 0;)
         if (remove_leaf(cg->leaf[i].dir) < 0)
             failed = errno;
+    cgroup_unmark(cg, !failed);
     cgroup_close(cg);
     errno = failed;
     return failed ? -1 : 0;

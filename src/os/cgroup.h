@@ -88,7 +88,11 @@ struct cgroup {
     char name[CGROUP_NAME_MAX]; /* last component of every leaf */
     unsigned nleaf;
     struct cgroup_leaf leaf[CGROUP_HIER_MAX];
+    bool marked;
+    int mark; /* if marked: a locked file that says that there are leaves, see cgroup_mark.c */
 };
+/* In the name of such a file, after ".hutch-UID-". */
+#define CGROUP_MARK "cg-"
 #define CGROUP_INIT \
     {               \
         .nleaf = 0  \

@@ -22,8 +22,8 @@ void probe_cgroup(const struct probe *p, struct probe_result *r)
     if (info.can_memory && info.can_cpu && info.can_pids && info.can_kill)
         probe_ok(r, "%s: memory, cpu, pids, kill", name);
     else if (!info.can_memory && !info.can_cpu && !info.can_pids && geteuid() != 0 && cgroup_systemd_run_available())
-        probe_advice(r, "systemd-run --user --scope --quiet -p Delegate=yes -- hutch run ...",
-                     "%s: none delegated; memory, cpu and pids are held by rlimits and a watcher", name);
+        probe_advice(r, "nothing to do: with limits, hutch run gets a delegated scope from your systemd by itself",
+                     "%s: none delegated to this process", name);
     else
         probe_missing(r, info.why, "%s:%s%s%s%s; the rest is held by rlimits and a watcher", name,
                       info.can_memory ? " memory" : "", info.can_cpu ? " cpu" : "", info.can_pids ? " pids" : "",

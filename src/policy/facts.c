@@ -4,6 +4,7 @@
 #include <fcntl.h>
 #include <glob.h>
 #include <limits.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
@@ -156,11 +157,17 @@ static char *host_link_text(void *ctx, const char *path)
 
 static char *host_git_link(void *ctx, const char *path)
 {
-    _cleanup_close_ int fd = open(path, O_RDONLY | O_NOFOLLOW | O_CLOEXEC | O_NONBLOCK | O_NOCTTY);
-    char text[GIT_LINK_BYTES + 1];
+    /* As git does, a link to such a file is followed, and what the file says is taken from where the link is. Nothing is
+     * opened but a regular file, wherever the link leads. */
+    _cleanup_close_ int at = open(path, O_PATH | O_CLOEXEC);
+    char text[GIT_LINK_BYTES + 1], self[32];
     struct stat st;
     (void)ctx;
-    ssize_t n = fd >= 0 && fstat(fd, &st) == 0 && S_ISREG(st.st_mode) ? read(fd, text, sizeof text - 1) : -1;
+    if (at < 0 || fstat(at, &st) < 0 || !S_ISREG(st.st_mode))
+        return NULL;
+    (void)snprintf(self, sizeof self, "/proc/self/fd/%d", at);
+    _cleanup_close_ int fd = open(self, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
+    ssize_t n = fd >= 0 ? read(fd, text, sizeof text - 1) : -1;
     if (n <= 0)
         return NULL;
     text[n] = '\0';

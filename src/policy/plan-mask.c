@@ -51,14 +51,17 @@ void plan_other_places(const struct planner *pl, const char *host, struct strv *
     }
 }
 
-static void cover(struct planner *pl, const char *path, const struct plan_fact *f, struct plan_why why)
+/* `host` is what is shown at path; nobody is told of a path in a layer, which must not change under an overlay anyway. */
+static void cover(struct planner *pl, const char *path, const char *host, const struct plan_fact *f,
+                  struct plan_why why)
 {
     const struct plan_op *above = plan_op_for(pl->plan, path);
     if (above && above->kind == OP_TMPFS)
         return;
+    bool shared = !pl->who->rootdir || (above && is_bind(above));
     struct plan_op *op = plan_put(pl, OP_MASK, path, why);
     if (op && op->kind == OP_MASK)
-        plan_identify(op, f, NULL);
+        plan_identify(op, f, shared ? xstrdup(host) : NULL);
 }
 
 static void cover_other_places(struct planner *pl, const char *host, const struct plan_fact *f, struct plan_why why)
@@ -66,7 +69,7 @@ static void cover_other_places(struct planner *pl, const char *host, const struc
     _cleanup_strv_ struct strv places = {0};
     plan_other_places(pl, host, &places);
     for (size_t i = 0; i < places.n; i++)
-        cover(pl, places.v[i], f, why);
+        cover(pl, places.v[i], host, f, why);
 }
 
 /* Remembers a hidden path that does not exist yet and that the command could make. Of the built-in rules only those for
@@ -112,7 +115,7 @@ static void mask_host(struct planner *pl, const char *host, const char *inside, 
     }
     const char *name = real ? real : host;
     if (inside && !plan_own_tree(inside))
-        cover(pl, strcmp(inside, host) == 0 ? name : inside, &f, why);
+        cover(pl, strcmp(inside, host) == 0 ? name : inside, name, &f, why);
     cover_other_places(pl, name, &f, why);
 }
 
@@ -134,7 +137,7 @@ static int mask_path(struct planner *pl, const struct file_rule *r, const char *
     }
     if (f.type == TYPE_SYMLINK) /* it leads somewhere in a tree that does not exist yet */
         return plan_refuse(pl, r, "is a symbolic link there and cannot be hidden", "name what it leads to");
-    cover(pl, path, &f, why);
+    cover(pl, path, host, &f, why);
     return pl->failed ? -1 : 0;
 }
 

@@ -127,6 +127,7 @@ static void protect_absent(struct planner *pl, const char *root, const char *pat
     struct plan_op *op = plan_put(pl, OP_STUB, path, why);
     if (op && op->kind == OP_STUB) {
         identify(op, &(struct plan_fact){.type = absent == ABSENT_DIR ? TYPE_DIR : TYPE_FILE}, src);
+        op->hidden = op->hidden || absent == ABSENT_NEAR;
         pin_parents(pl, root, path, why);
     }
 }
@@ -239,7 +240,7 @@ static void protect_git(struct planner *pl, const char *dir, const char *host, e
     if (type != TYPE_FILE && type != TYPE_SYMLINK)
         return;
     protect(pl, git, why, ABSENT_LEAVE, 0); /* it points elsewhere, and stays as it is */
-    _cleanup_free_ char *target = type == TYPE_FILE ? pl->facts->git_link(pl->facts->ctx, src) : NULL;
+    _cleanup_free_ char *target = pl->facts->git_link(pl->facts->ctx, src);
     if (target)
         protect_git_dir(pl, target);
 }
@@ -275,18 +276,46 @@ static void add_repo(void *arg, const char *host)
         strv_take(r->dirs, path_join(r->inside, host + strlen(r->host) + 1));
 }
 
+/* A path of the image. Its mounts are made in the private overlay, and so are missing directories and, if nothing is
+ * there, a stub. No op has a src: there is nothing on the host to compare with, to watch, or to take away. */
+static int protect_image(struct planner *pl, const struct file_rule *r)
+{
+    struct plan_why why = {r->id, &r->origin};
+    for (const char *s = r->path; *s && !pl->failed;) {
+        s += 1 + strcspn(s + 1, "/");
+        _cleanup_free_ char *path = xstrndup(r->path, (size_t)(s - r->path)), *host = plan_host_path(pl, path);
+        struct plan_fact f = {0};
+        if (pl->facts->look(pl->facts->ctx, host, &f) < 0)
+            return plan_refuse(pl, r, "cannot be looked at in the image", "check the permissions there");
+        free(f.target);
+        if (f.type == TYPE_SYMLINK) /* it leads somewhere in a tree that does not exist yet */
+            return plan_refuse(pl, r, "is a symbolic link there, or leads through one, and cannot be protected",
+                               "name what it leads to");
+        if (*s && f.type != TYPE_DIR && f.type != TYPE_NONE)
+            return plan_refuse(pl, r, "leads through something that is not a directory", "remove the rule");
+        enum plan_op_kind kind = *s ? OP_PIN : f.type == TYPE_NONE ? OP_STUB : OP_PROTECT;
+        struct plan_op *op = plan_put(pl, kind, path, why);
+        if (op && op->kind == kind)
+            op->type = *s ? TYPE_DIR : f.type == TYPE_NONE ? TYPE_FILE : f.type;
+    }
+    return pl->failed ? -1 : 0;
+}
+
 /* Links above the path are resolved, where that can be done before the tree exists. */
-static void deny_write(struct planner *pl, const struct file_rule *r)
+static int deny_write(struct planner *pl, const struct file_rule *r)
 {
     struct plan_why why = {r->id, &r->origin};
     _cleanup_free_ char *parent = path_parent(r->path), *host = plan_host_path(pl, parent);
+    if (pl->who->rootdir && !plan_op_for(pl->plan, r->path) && !plan_own_tree(r->path))
+        return protect_image(pl, r);
     if (pl->who->rootdir || strcmp(host, parent) != 0) {
         protect(pl, r->path, why, ABSENT_FILE, 0);
-        return;
+        return 0;
     }
     const char *real = plan_real_dir(pl, parent);
     _cleanup_free_ char *path = path_join(real ? real : parent, path_name(r->path));
     protect_host(pl, path, why, ABSENT_FILE, 0);
+    return 0;
 }
 
 static int deny_writes(struct planner *pl)
@@ -296,9 +325,14 @@ static int deny_writes(struct planner *pl)
         if (r->verb != FILE_DENY_WRITE)
             continue;
         if (!r->is_glob) {
-            deny_write(pl, r);
+            if (deny_write(pl, r) < 0)
+                return -1;
             continue;
         }
+        if (pl->who->rootdir)
+            return plan_refuse(pl, r,
+                               "cannot be enforced: the image is writable, and files that match could be created later",
+                               "name the paths one by one");
         _cleanup_buf_ struct buf where = {0};
         origin_add(&where, &r->origin);
         /* Files that match later could be created at will, so this promise cannot be kept. */

@@ -66,6 +66,7 @@ struct plan_op *plan_put(struct planner *pl, enum plan_op_kind kind, const char 
     op->origin = why.origin;
     op->as_caller = false;
     op->writable = false;
+    op->hidden = false;
     op->mode = 0755;
     return op;
 }
@@ -473,11 +474,13 @@ int plan_check(const struct plan *plan, struct err *err)
         for (size_t k = 0; k < i; k++)
             if (!root && plan->ops[k].kind == OP_BIND_RW && path_under(op->path, plan->ops[k].path))
                 root = &plan->ops[k];
-        if (!root)
+        bool image = plan->layers.n > 0 && !op->src;
+        if (!root && !image)
             return err_set(err, ERR_INTERNAL, 0, "plan: %s is protected but not in a writable tree", op->path);
-        for (const char *s = strchr(op->path + strlen(root->path) + 1, '/'); s; s = strchr(s + 1, '/')) {
+        size_t above = root ? strlen(root->path) : 0;
+        for (const char *s = strchr(op->path + above + 1, '/'); s; s = strchr(s + 1, '/')) {
             _cleanup_free_ char *dir = xstrndup(op->path, (size_t)(s - op->path));
-            if (plan_writable_root(plan, dir) && !plan_at(plan, dir))
+            if ((image || plan_writable_root(plan, dir)) && !plan_at(plan, dir))
                 return err_set(err, ERR_INTERNAL, 0, "plan: %s is protected but %s above it is not pinned", op->path,
                                dir);
         }

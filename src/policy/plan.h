@@ -8,9 +8,10 @@
  *  1. ops are in execution order: an op's path is never below a path that a later op covers, except pins and masks that
  *     are meant to sit inside.
  *  2. every writable path inside is below an OP_BIND_RW or OP_TMPFS.
- *  3. every protected path in a writable host tree has an OP_PROTECT or OP_STUB, and each directory between it and the
- *     writable root an OP_PIN.
- *  4. host paths carry the device and inode that the plan saw; the wall refuses if they changed.
+ *  3. every protected path in a writable host tree or in an image has an OP_PROTECT or OP_STUB, and each directory between
+ *     it and the writable root an OP_PIN.
+ *  4. host paths carry the device and inode that the plan saw; the wall refuses if they changed. What is in an image only
+ *     has no src.
  */
 #ifndef HUTCH_POLICY_PLAN_H
 #define HUTCH_POLICY_PLAN_H
@@ -47,6 +48,7 @@ struct plan_op {
     ino_t ino;
     bool as_caller;              /* root caller: idmap it so that the caller's files are readable */
     bool writable;               /* OP_TMPFS: the command may write here; otherwise it only carries mount points */
+    bool hidden;                 /* OP_STUB: what comes into being here may not be read either */
     mode_t mode;                 /* OP_TMPFS: of its root directory */
     const char *rule;            /* id of the rule behind it; borrowed from the policy */
     const struct origin *origin; /* borrowed from the policy */
@@ -84,8 +86,8 @@ struct plan_facts {
     /* Where a link would lead that leads nowhere: its text, made absolute and clean, nothing resolved. New string, NULL
      * with errno. */
     char *(*link_text)(void *ctx, const char *path);
-    /* The directory that a file of git's names (".git" with "gitdir: DIR", "commondir" with "DIR"), resolved. New
-     * string; NULL if it is no such file or there is no such directory. */
+    /* The directory that a file of git's, or a link to one, names (".git" with "gitdir: DIR", "commondir" with "DIR"),
+     * resolved. New string; NULL if it is no such file or there is no such directory. */
     char *(*git_link)(void *ctx, const char *path);
     /* Calls `each` for every git directory inside another one: of submodules and theirs (PLAN_MODULE_DEPTH levels of
      * directories) and of worktrees. Returns 1 when there were more than `max` of them. */

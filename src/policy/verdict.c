@@ -6,6 +6,7 @@
 #include "base/mem.h"
 #include "base/path.h"
 #include "policy/doc.h"
+#include "policy/plan.h"
 
 /* Depth of the deepest part of `path` (itself or a directory above it) that the rule names, or -1. */
 static int matched_depth(const struct file_rule *rule, const char *path)
@@ -87,27 +88,29 @@ static int below_name(const char *path, const char *dir, const char *name)
     return path_under(path, full) ? (int)path_depth(full) : -1;
 }
 
-/* A directory of the host that holds a repository. `dir` is inside; what is shown there comes from rule->src. */
-static bool is_repository(const struct file_rule *rule, const char *dir)
+/* Whether the host has this name in a directory. `dir` is inside; what is shown there comes from rule->src. */
+static bool has_name(const struct file_rule *rule, const char *dir, const char *name)
 {
     struct stat st;
-    _cleanup_free_ char *host = xasprintf("%s%s/.git", rule->src ? rule->src : rule->path,
-                                          strcmp(rule->path, "/") ? dir + strlen(rule->path) : dir);
-    return lstat(host, &st) == 0;
+    _cleanup_free_ char *host = xasprintf("%s%s/%s", rule->src ? rule->src : rule->path,
+                                          strcmp(rule->path, "/") ? dir + strlen(rule->path) : dir, name);
+    return lstat(host, &st) == 0 && !plan_is_stub(&st);
 }
 
 /* The protected name that covers `path` in the tree of `rule`, deeper than `depth`. Every directory from its root
- * down to the path may be a repository; a path that goes through ".git" has one by its own word. */
+ * down to the path may be a repository; a path that goes through ".git" has one by its own word. In a repository below
+ * the root, names that are not git's are kept if they exist (see plan-protect.c). */
 static const struct protected_name *name_over(const struct policy *p, const struct file_rule *rule, const char *path,
                                               int depth)
 {
     _cleanup_free_ char *dir = xstrdup(path);
     while (path_under(dir, rule->path)) {
         bool root = strcmp(dir, rule->path) == 0;
-        bool repo = !root && is_repository(rule, dir);
+        bool repo = !root && has_name(rule, dir, ".git");
         for (size_t i = 0; i < p->nnames; i++) {
             const struct protected_name *n = &p->names[i];
-            if ((root || repo || n->repo_only) && below_name(path, dir, n->name) > depth)
+            if ((root || repo || n->repo_only) && below_name(path, dir, n->name) > depth &&
+                (root || n->repo_only || has_name(rule, dir, n->name)))
                 return n;
         }
         char *slash = strrchr(dir, '/');

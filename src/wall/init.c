@@ -146,6 +146,10 @@ void inside_run(struct inside *in)
         inside_tell(in, WALL_MSG_VAULT, 0, in->vault);
         (void)close(in->vault);
     }
+    if (in->cover_file >= 0) {
+        const struct wall_msg m = {.type = WALL_MSG_COVERS};
+        (void)fd_send(in->sock, &m, sizeof m, (const int[]){in->cover_file, in->cover_dir}, WALL_MSG_FDS);
+    }
     if (in->listener >= 0) {
         inside_tell(in, WALL_MSG_LISTENER, 0, in->listener);
         (void)close(in->listener);

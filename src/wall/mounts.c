@@ -101,10 +101,11 @@ int inside_take_binds(struct inside *in)
 /* Binds `path` on itself: read-only if it is to be protected, as it is if it is only to stay where it is. */
 static int bind_self(struct inside *in, const struct plan_op *op, bool protect)
 {
-    _cleanup_close_ int at = inside_place(in, op->path);
+    _cleanup_close_ int at =
+        op->src ? inside_place(in, op->path) : inside_make_place(in, op->path, op->type == TYPE_DIR);
     if (at < 0)
         return inside_fail(in, errno, "protect %s", op->path);
-    if (!same_object(at, op))
+    if (op->src && !same_object(at, op))
         return inside_fail(in, 0, "%s was replaced while the sandbox was being built", op->path);
     _cleanup_close_ int fd = mount_clone(at, "", MOUNT_RECURSIVE);
     if (fd < 0)
@@ -131,10 +132,11 @@ static int cover_stub(struct inside *in, const struct plan_op *op)
     size_t i = (size_t)(op - in->spec->plan->ops);
     if (in->shared->skipped[i / 64] >> i % 64 & 1)
         return 0;
-    _cleanup_close_ int at = inside_place(in, op->path);
+    bool image = !op->src; /* there the stub is made in our own memory, by us */
+    _cleanup_close_ int at = image ? inside_make_place(in, op->path, false) : inside_place(in, op->path);
     if (at < 0 || fstatat(at, "", &st, AT_EMPTY_PATH) < 0)
         return inside_fail(in, errno, "protect %s", op->path);
-    if (!plan_is_stub(&st))
+    if (!image && !plan_is_stub(&st))
         return inside_fail(in, 0, "%s came into being while the sandbox was being built", op->path);
     return inside_cover(in, at, in->cover_stub, op->path);
 }

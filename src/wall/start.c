@@ -272,18 +272,20 @@ int wall_start(const struct wall_spec *spec, struct wall *ret, struct err *err)
     return -1;
 }
 
-int wall_receive(struct wall *w, struct wall_msg *ret, int *ret_fd)
+int wall_receive(struct wall *w, struct wall_msg *ret, int ret_fds[WALL_MSG_FDS])
 {
-    size_t nfds = 1;
-    *ret_fd = -1;
-    ssize_t n = fd_recv(w->sock, ret, sizeof *ret, ret_fd, &nfds);
-    if (n > 0 && n != sizeof *ret) {
-        errno = EBADMSG;
-        return -1;
-    }
-    if (nfds == 0)
-        *ret_fd = -1;
-    return n < 0 ? -1 : n > 0;
+    size_t nfds = WALL_MSG_FDS;
+    ssize_t n = fd_recv(w->sock, ret, sizeof *ret, ret_fds, &nfds);
+    if (n <= 0)
+        nfds = 0;
+    for (size_t i = nfds; i < WALL_MSG_FDS; i++)
+        ret_fds[i] = -1;
+    if (n <= 0 || n == sizeof *ret)
+        return n < 0 ? -1 : n > 0;
+    for (size_t i = 0; i < nfds; i++)
+        (void)close(TAKE_FD(ret_fds[i]));
+    errno = EBADMSG;
+    return -1;
 }
 
 int wall_release(const struct wall *w)

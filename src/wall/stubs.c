@@ -158,13 +158,16 @@ static int make_one(struct stub_dir *d, const struct plan_op *op, struct err *er
     return 1;
 }
 
+/* Those of an image are made in its private overlay. */
+static bool wanted_on_host(const struct plan_op *op) { return op->kind == OP_STUB && op->src; }
+
 int stubs_make(const struct plan *plan, struct stubs **ret, uint64_t *skipped, struct err *err)
 {
     size_t wanted = 0;
     int r = 0;
     *ret = NULL;
     for (size_t i = 0; i < plan->nops; i++)
-        wanted += plan->ops[i].kind == OP_STUB;
+        wanted += wanted_on_host(&plan->ops[i]);
     if (wanted == 0)
         return 0;
     struct stubs *s = xcalloc(1, sizeof *s + wanted * sizeof s->dirs[0]);
@@ -172,7 +175,7 @@ int stubs_make(const struct plan *plan, struct stubs **ret, uint64_t *skipped, s
     *ret = s;
     for (size_t i = 0; i < plan->nops && r >= 0; i++) {
         const struct plan_op *op = &plan->ops[i];
-        if (op->kind != OP_STUB)
+        if (!wanted_on_host(op))
             continue;
         _cleanup_free_ char *parent = path_parent(op->src);
         struct stub_dir *d = dir_for(s, parent, err);
@@ -229,8 +232,9 @@ static void clean(const struct stubs *s)
 
 /* Lock files whose owners were killed together with their guards: nobody holds them, whatever directory they were for. A
  * run that has just made one and not locked it yet sees that it is gone and makes another. */
-static void sweep_locks(void)
+bool stubs_sweep(void)
 {
+    bool leaves = false;
     char mine[32], buf[4096] __attribute__((aligned(8)));
     size_t len = (size_t)snprintf(mine, sizeof mine, ".hutch-%u-", geteuid());
     int dir = open("/dev/shm", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
@@ -242,19 +246,20 @@ static void sweep_locks(void)
             if (strncmp(e->d_name, mine, len) != 0)
                 continue;
             _cleanup_close_ int fd = openat(dir, e->d_name, O_RDWR | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC);
-            if (fd >= 0 && flock(fd, LOCK_EX | LOCK_NB) == 0)
-                (void)unlinkat(dir, e->d_name, 0);
+            if (fd < 0 || flock(fd, LOCK_EX | LOCK_NB) < 0)
+                continue;
+            leaves = leaves || strncmp(e->d_name + len, CGROUP_MARK, strlen(CGROUP_MARK)) == 0;
+            (void)unlinkat(dir, e->d_name, 0);
         }
     if (dir >= 0)
         (void)close(dir);
+    return leaves;
 }
 
 void stubs_remove(struct stubs *s)
 {
-    if (!s)
-        return;
-    clean(s);
-    sweep_locks();
+    if (s)
+        clean(s);
 }
 
 void stubs_free(struct stubs *s)

@@ -9,7 +9,8 @@
  * beyond tidiness: removing a stub on the host would detach the mounts that other sandboxes have on it.
  *
  * The guard is a small process outside, in a process group of its own. If the caller dies without a word (kill -9), it waits
- * until the sandbox is gone and removes stubs and cgroup. If it is killed as well, the next run in the directory does.
+ * until the sandbox is gone and removes stubs and cgroup. If it is killed as well, the next run in the directory removes the
+ * stubs, and the next run anywhere the cgroup.
  */
 #ifndef HUTCH_WALL_STUBS_H
 #define HUTCH_WALL_STUBS_H
@@ -25,6 +26,8 @@ struct stubs;
  * `skipped` (struct wall_shared) are set. *ret is NULL if there is nothing to do; after a failure it holds what was made.
  * Waits up to 2 s for a run that is just ending. */
 int stubs_make(const struct plan *plan, struct stubs **ret, uint64_t *skipped, struct err *err);
+/* Takes away lock files whose owners died without a word. True if one of them had cgroups, which may be left as well. */
+bool stubs_sweep(void);
 /* Removes what nobody else uses; allocates and frees nothing. Accepts NULL. */
 void stubs_remove(struct stubs *s);
 /* Releases the memory and the locks; only after guard_dismiss(). Accepts NULL. */

@@ -8,7 +8,7 @@
  * After clone nothing is allocated: every string and table is made before, in struct wall_spec. init never execs; it is
  * not dumpable, holds no capability and runs under the same filter as the command.
  *
- * Talking: init -> caller, over a SEQPACKET socket, struct wall_msg with at most one descriptor. caller -> init: one
+ * Talking: init -> caller, over a SEQPACKET socket, struct wall_msg with at most two descriptors. caller -> init: one
  * message with idmapped mounts (root callers), and signals: whatever is sent to init from outside is passed on to the
  * command (to its process group if the signal carries the value WALL_SIGNAL_GROUP).
  */
@@ -106,9 +106,11 @@ enum wall_msg_type {
     WALL_MSG_LISTENER = 1,
     WALL_MSG_TTY,
     WALL_MSG_STOPPED,
-    WALL_MSG_VAULT, /* --learn */
-    WALL_MSG_INPUT, /* the command's stdin, if it is a file: where it was read up to is known from this descriptor */
+    WALL_MSG_VAULT,  /* --learn */
+    WALL_MSG_COVERS, /* two descriptors: what files and directories are covered with; see covers.h */
+    WALL_MSG_INPUT,  /* the command's stdin, if it is a file: where it was read up to is known from this descriptor */
 };
+enum { WALL_MSG_FDS = 2 };
 struct wall_msg {
     uint32_t type;
     int32_t value; /* WALL_MSG_STOPPED: the signal */
@@ -126,8 +128,8 @@ struct wall {
 int wall_start(const struct wall_spec *spec, struct wall *ret, struct err *err);
 /* Whether this process is itself in a sandbox that forbids namespaces, so that only the nested tier can be had. */
 bool wall_only_nested(void);
-/* Receives one message. 1 with *ret_fd (-1 if none), 0 at the end, -1 with errno. */
-int wall_receive(struct wall *w, struct wall_msg *ret, int *ret_fd);
+/* Receives one message. 1 with its descriptors (-1 where there is none), 0 at the end, -1 with errno. */
+int wall_receive(struct wall *w, struct wall_msg *ret, int ret_fds[WALL_MSG_FDS]);
 /* Lets a waiting init go on. 0, or -1 with errno. */
 int wall_release(const struct wall *w);
 /* Sends a signal to the command (or its group). ESRCH is not an error. */

@@ -12,6 +12,9 @@ import tempfile
 import time
 
 TOP = pathlib.Path(__file__).resolve().parent.parent.parent
+sys.path.insert(0, str(TOP / "tests/lib"))
+from leaks import dead_leaves, marked_processes  # noqa: E402
+
 USER = os.environ.get("HUTCH_TEST_USER", "hutchtest")
 SOAK = os.environ.get("HUTCH_SOAK") == "1"
 KEEP = {".env", "probe.sh", "record.json"}
@@ -60,19 +63,6 @@ def identities():
     return ["root", "user"]
 
 
-LEAF = re.compile(r"hutch-[0-9a-f]+-(\d+)-\d+-[0-9a-f]+$")  # what cgroup_create() calls a leaf; the number is its owner
-
-
-def cgroups():
-    """Leaves whose owner is gone; those of the living belong to somebody else's run."""
-    found = set()
-    for path, _, _ in os.walk("/sys/fs/cgroup"):
-        leaf = LEAF.match(os.path.basename(path))
-        if leaf and not os.path.exists(f"/proc/{leaf.group(1)}"):
-            found.add(path)
-    return found
-
-
 class Stage:
     """A workspace with a denied file, a directory outside that everybody may write, and the host as it was."""
 
@@ -80,7 +70,7 @@ class Stage:
         self.who, self.ws, self.outside = who, ws, outside
         self.ids, self.entry = identity(who)
         self.mark = f"fault-{os.getpid()}-{who}"
-        self.before = cgroups()
+        self.before = dead_leaves()
         (ws / ".env").write_text("SECRET\n")
         script = PROBE.replace("OUTSIDE", str(outside)).replace("HERE", str(ws).split("/")[2])
         script = script.replace("HOSTIPC", os.readlink("/proc/self/ns/ipc"))
@@ -115,20 +105,11 @@ class Stage:
         except (OSError, ValueError):
             return 0
 
-    def processes(self):
-        found = []
-        for pid in filter(str.isdigit, os.listdir("/proc")):
-            with contextlib.suppress(OSError):
-                state = pathlib.Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()[0]
-                if state != "Z" and self.mark.encode() in pathlib.Path(f"/proc/{pid}/environ").read_bytes():
-                    found.append(f"process {pid}")
-        return found
-
     def residue(self, binary):
         """What is left and not even the next run takes away; the number of times the next run had to."""
         def left():
-            return ([f"file {n}" for n in os.listdir(self.ws) if n not in KEEP] + [f"cgroup {c}" for c in cgroups() - self.before]
-                    + self.processes() + [f"outside {n}" for n in os.listdir(self.outside)])
+            return ([f"file {n}" for n in os.listdir(self.ws) if n not in KEEP] + [f"cgroup {c}" for c in dead_leaves() - self.before]
+                    + [f"process {p}" for p in marked_processes(self.mark)] + [f"outside {n}" for n in os.listdir(self.outside)])
         end = time.monotonic() + 1.0
         while left() and time.monotonic() < end:
             time.sleep(0.01)

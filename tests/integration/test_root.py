@@ -232,6 +232,22 @@ def test_denied_paths_in_the_image(who):
         check_equal(r.err.lower().count("permission denied"), 2, r)
 
 
+def test_protected_paths_in_the_image(who):
+    "--protect keeps a path of the image as it is, or from coming into being, and what is beside it writable"
+    with image(who) as ws:
+        before = listing(ws / "img")
+        script = """echo x >/etc/old; rm -f /etc/old; mv /etc /e; mv /etc/old /etc/o; echo x >/etc/new/file; mv /etc/new /n
+            cat /etc/old; echo y >/etc/passwd; cat /etc/passwd; echo z >/etc/other; cat /etc/other"""
+        r = inside(ws, script, "--protect", "/etc/old", "--protect", "/etc/new/file", who=who)
+        check_equal(r.out, "old\ny\nz\n", r)
+        check_equal(len(r.err.strip().splitlines()), 6, r)
+        check_equal(listing(ws / "img"), before)
+        r = inside(ws, "true", "--protect", "/bin/sh", who=who)
+        check_equal(r.code, 121, r)
+        check_in("symbolic link", r.err, r)
+        check_one_line(r.err, r)
+
+
 def test_record_names_the_tier(who):
     "the record says which tier ran"
     with image(who) as ws:

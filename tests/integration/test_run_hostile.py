@@ -3,13 +3,8 @@ import json
 import os
 import subprocess
 
-from hutch_test import HUTCH, check, check_equal, check_in, clean_env, eventually, hutch, identity, run, workspace, write
-
-
-def start(*args, who, cwd):
-    ids, entry = identity(who)
-    return subprocess.Popen([HUTCH, "run", *map(str, args)], cwd=cwd, env=clean_env(entry), stdin=subprocess.DEVNULL,
-                            stdout=subprocess.PIPE, stderr=subprocess.PIPE, start_new_session=True, **ids)
+from hutch_test import (HUTCH, check, check_equal, check_in, clean_env, eventually, hutch, hutch_started, identity, run,
+                        workspace, write)
 
 
 def test_directory_of_somebody_else(who):
@@ -72,7 +67,7 @@ def test_lock_on_the_workspace(who):
     with workspace(who) as ws:
         write(ws / "sub" / "file", "x", who)
         os.chown(ws / "sub", *(os.stat(ws).st_uid, os.stat(ws).st_gid))
-        holder = start("-q", "--", "python3", "-c",
+        holder = hutch_started("-q", "--", "python3", "-c",
                        "import fcntl,os,time; f=os.open('sub',os.O_RDONLY); fcntl.flock(f,fcntl.LOCK_EX); open('held','w'); "
                        "time.sleep(30)", who=who, cwd=ws)
         try:
@@ -88,7 +83,7 @@ def test_lock_on_the_workspace(who):
 def test_stubs_of_different_runs(who):
     "the last run in a directory removes the stubs of all, whatever names they protected"
     with workspace(who) as ws:
-        first = start("-q", "--", "sleep", "1.5", who=who, cwd=ws)
+        first = hutch_started("-q", "--", "sleep", "1.5", who=who, cwd=ws)
         eventually(lambda: (ws / ".bashrc").is_socket(), what="the first run has made its stubs")
         r = hutch("run", "-q", "--protect", "./extra.cfg", "--", "true", who=who, cwd=ws)
         check_equal(r.code, 0, r)
@@ -111,9 +106,21 @@ def test_git_changed_from_outside(who):
     with workspace(who) as ws:
         r = run("git", "init", "-q", ".", who=who, cwd=ws)
         check_equal(r.code, 0, r)
-        proc = start("--json", "1", "-q", "--", "sh", "-c", "touch ready; sleep 1.5", who=who, cwd=ws)
+        proc = hutch_started("--json", "1", "-q", "--", "sh", "-c", "touch ready; sleep 1.5", who=who, cwd=ws)
         eventually(lambda: (ws / "ready").exists(), what="the command runs")
         r = run("git", "config", "a.b", "c", who=who, cwd=ws)
         check_equal(r.code, 0, r)
         record = json.loads(proc.communicate(timeout=20)[0])
         check_in(".git/config", " ".join(map(str, record["host_may_execute"])))
+
+
+def test_git_behind_a_link_to_a_file(who):
+    "where .git is a link to a file, the git directory that the file names is protected"
+    with workspace(who) as ws:
+        for line in ("git init -q --separate-git-dir store work", "mkdir work/sub && mv work/.git gitfile",
+                     "echo 'gitdir: ../store' >gitfile && ln -s ../gitfile work/.git", "git -C work config a.b c"):
+            r = run("sh", "-c", line, who=who, cwd=ws)
+            check_equal(r.code, 0, r)
+        r = hutch("run", "-q", "--", "sh", "-c", "echo x >>store/config; echo x >store/hooks/pre-commit; echo x >gitfile; "
+                  "rm work/.git; git -C work status --short", who=who, cwd=ws)
+        check_equal((r.code, r.err.lower().count("read-only"), r.err.count("busy")), (0, 3, 1), r)

@@ -108,6 +108,14 @@ def hutch(*args, binary=None, **kwargs):
     return run(binary or HUTCH, *args, **kwargs)
 
 
+def hutch_started(*args, who, cwd, **kwargs):
+    """`hutch run` in the background, in a session of its own; the caller waits for it."""
+    ids, entry = identity(who)
+    streams = {"stdin": subprocess.DEVNULL, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
+    return subprocess.Popen([HUTCH, "run", *map(str, args)], cwd=cwd, env=clean_env(entry), start_new_session=True, **ids,
+                            **{**streams, **kwargs})
+
+
 def hutch_record(*args, who="root", **kwargs):
     """`hutch run` with --json: the Result, with the parsed record in .record."""
     with tempfile.TemporaryDirectory(prefix="hutch-record.") as folder:

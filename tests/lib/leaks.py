@@ -11,6 +11,30 @@ import re
 RANGE_START = 1 << 29  # uid ranges of sandboxes start here
 
 
+LEAF = re.compile(r"hutch-[0-9a-f]+-(\d+)-\d+-[0-9a-f]+$")  # what cgroup_create() calls a leaf; the number is its owner
+
+
+def dead_leaves():
+    """Leaves whose owner is gone; those of the living belong to somebody else's run."""
+    found = set()
+    for path, _, _ in os.walk("/sys/fs/cgroup"):
+        leaf = LEAF.match(os.path.basename(path))
+        if leaf and not os.path.exists(f"/proc/{leaf.group(1)}"):
+            found.add(path)
+    return found
+
+
+def marked_processes(mark):
+    """Processes that carry the mark in their environment or command line (init and guard are copies of hutch)."""
+    found = []
+    for pid in _processes():
+        state = _read(f"/proc/{pid}/stat").rpartition(b")")[2].split()[:1]
+        text = _read(f"/proc/{pid}/environ") + _read(f"/proc/{pid}/cmdline")
+        if mark.encode() in text and state not in ([], [b"Z"]) and pid != os.getpid():
+            found.append(pid)
+    return found
+
+
 def _processes():
     for entry in os.listdir("/proc"):
         if entry.isdigit():

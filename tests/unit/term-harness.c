@@ -43,9 +43,11 @@ static void tell(int sock, char what, int value, const int *fds, size_t nfds)
         _exit(125);
 }
 
-static void run_command(int slave, char **argv)
+/* It tells its pid itself: whoever sees what it writes can already pass signals on to it. */
+static void run_command(int sock, int slave, char **argv)
 {
     (void)prctl(PR_SET_PDEATHSIG, SIGKILL);
+    tell(sock, 'p', getpid(), NULL, 0);
     if (slave >= 0) {
         if (pty_take_foreground(slave) < 0)
             _exit(125);
@@ -78,8 +80,7 @@ static void run_leader(int sock, bool terminal, char **argv)
     if (pid < 0)
         _exit(125);
     if (pid == 0)
-        run_command(slave, argv);
-    tell(sock, 'p', pid, NULL, 0);
+        run_command(sock, slave, argv);
     while (waitpid(pid, &status, terminal ? WUNTRACED : 0) == pid && WIFSTOPPED(status)) {
         tell(sock, 's', 0, NULL, 0);
         if (read(sock, &go, 1) != 1)
@@ -136,20 +137,23 @@ static int supervise(struct term *t, int sock, int sigfd)
     struct pollfd fds[TERM_POLLFDS + 2];
     pid_t command = -1;
     int status = 0;
+    bool killed = false;
     for (;;) {
         term_pollfds(t, fds);
         fds[TERM_POLLFDS] = (struct pollfd){.fd = sock, .events = POLLIN};
         fds[TERM_POLLFDS + 1] = (struct pollfd){.fd = sigfd, .events = POLLIN};
         int n = poll(fds, TERM_POLLFDS + 2, t->hung_up ? HANGUP_GRACE_MS : -1);
-        if (n == 0 && command > 0)
+        if (n == 0 && command > 0) {
             (void)kill(-command, SIGKILL);
+            killed = true;
+        }
         if (n <= 0)
             continue;
         term_handle(t, fds);
         if (fds[TERM_POLLFDS + 1].revents)
             on_signal(t, sigfd, command);
         if (fds[TERM_POLLFDS].revents && on_message(t, sock, &command, &status))
-            return status;
+            return killed ? SIGHUP : status; /* as hutch: what ended it is the hang-up, however long it took to die */
     }
 }
 

@@ -146,7 +146,8 @@ static char *fake_link_text(void *ctx, const char *path)
 
 static char *fake_git_link(void *ctx, const char *path)
 {
-    const struct thing *t = find(ctx, path);
+    _cleanup_free_ char *real = fake_real(ctx, path);
+    const struct thing *t = real ? find(ctx, real) : NULL;
     return t && t->kind == 'g' ? fake_real(ctx, t->target) : NULL;
 }
 
@@ -340,15 +341,15 @@ static void masks_hide_and_their_exceptions_show(void **state)
          .want = "tmp /t\n"},
         {"a place that a bind also shows", "d /home/u/.ssh\nd /mnt",
          "files: {deny_read: [/home/u/.ssh], read_only: ['/home/u:/mnt']}",
-         .want = "mask /home/u/.ssh\nro /mnt < /home/u\nmask /mnt/.ssh\n"},
+         .want = "mask /home/u/.ssh\nro /mnt < /home/u\nmask /mnt/.ssh < /home/u/.ssh\n"},
         {"bound by itself, it was meant", "d /home/u/.ssh\nd /mnt",
          "files: {deny_read: [/home/u/.ssh], read_only: ['/home/u/.ssh:/mnt']}",
          .want = "mask /home/u/.ssh\nro /mnt < /home/u/.ssh\n"},
         {"a rule for a bound place", "f /data/k\nd /srv", "files: {deny_read: [/srv/k], allow_write: ['/data:/srv']}",
-         .want = "rw /srv < /data\nmask /srv/k\n"},
+         .want = "rw /srv < /data\nmask /srv/k < /data/k\n"},
         {"a glob in a bound place", "f /data/a.key\nd /srv",
          "files: {deny_read: ['/srv/*.key'], allow_write: ['/data:/srv']}",
-         .want = "rw /srv < /data\nmask /srv/a.key\n"},
+         .want = "rw /srv < /data\nmask /srv/a.key < /data/a.key\n"},
     };
     check_rows(rows, ARRAY_LEN(rows));
 }
@@ -367,9 +368,9 @@ static void host_sockets_are_hidden_wherever_they_are_shown(void **state)
         {"in a writable tree", "d /w\ns /w/app.sock", "files: {allow_write: [/w]}",
          .want = "rw /w\nmask /w/app.sock\n"},
         {"where a bind shows it", "s /srv/a.sock\nd /mnt", "files: {read_only: ['/srv:/mnt']}",
-         .want = "ro /mnt < /srv\nmask /mnt/a.sock\nmask /srv/a.sock\n"},
+         .want = "ro /mnt < /srv\nmask /mnt/a.sock < /srv/a.sock\nmask /srv/a.sock\n"},
         {"where a bind shows it in a container", "d /img\ns /srv/a.sock", "files: {read_only: ['/srv:/mnt']}",
-         .want = "ro /mnt < /srv\nmask /mnt/a.sock\n", .rootdir = "/img"},
+         .want = "ro /mnt < /srv\nmask /mnt/a.sock < /srv/a.sock\n", .rootdir = "/img"},
     };
     check_rows(rows, ARRAY_LEN(rows));
     struct host h;
@@ -469,6 +470,8 @@ static void repositories_are_found_and_pinned(void **state)
          "files: {allow_write: [/w, /r], protect: [.git/config]}",
          .want = "rw /r\npin /r/main\nstub /r/main/config\npin /r/wt\nprotect /r/wt/commondir\nrw /w\n"
                  "protect /w/.git\n"},
+        {"a link to a file that points into the tree", "l /w/.git -> /w/f\ng /w/f -> /w/store\nd /w/store",
+         PROTECT(".git/config"), .want = "rw /w\nprotect /w/.git\nprotect /w/f\npin /w/store\nstub /w/store/config\n"},
         {"a file that points out of it", "g /w/.git -> /store\nd /store", PROTECT(".git/config"),
          .want = "rw /w\nprotect /w/.git\n"},
         {"below the root only what exists, but git's own", "d /w/a/.git\nf /w/a/.envrc",
@@ -520,6 +523,20 @@ static void a_root_of_its_own_is_layers_and_binds(void **state)
          .rootdir = "/a"},
         {"a link in a layer", "d /a\nl /a/key -> /a/other\nf /a/other", "files: {deny_read: [/key]}",
          .error = "symbolic link", .rootdir = "/a"},
+        {"protected in a layer", "d /a\nf /b/opt/x/key", "files: {deny_write: [/opt/x/key]}",
+         .want = "pin /opt\npin /opt/x\nprotect /opt/x/key\n", .rootdir = "/a:/b"},
+        {"protected and absent", "d /a\nd /a/opt", "files: {deny_write: [/opt/x/key]}",
+         .want = "pin /opt\npin /opt/x\nstub /opt/x/key\n", .rootdir = "/a"},
+        {"protected at the top", "d /a\nd /a/opt", "files: {deny_write: [/opt]}", .want = "protect /opt\n",
+         .rootdir = "/a"},
+        {"protected behind a link", "d /a\nl /a/lib -> /a/usr\nf /a/usr/x", "files: {deny_write: [/lib/x]}",
+         .error = "leads through one, and cannot be protected", .rootdir = "/a"},
+        {"protected behind a file", "d /a\nf /a/x", "files: {deny_write: [/x/y]}", .error = "not a directory",
+         .rootdir = "/a"},
+        {"the whole image", "d /a", "files: {deny_write: [/]}", .error = "as a whole is not possible", .rootdir = "/a"},
+        {"a glob in the image", "d /a", "files: {deny_write: ['/etc/*.conf']}", .error = "one by one", .rootdir = "/a"},
+        {"protected in a bind", "d /img\nf /w/key", "files: {allow_write: ['/w:/work'], deny_write: [/work/key]}",
+         .want = "rw /work < /w\nprotect /work/key < /w/key\n", .rootdir = "/img"},
         {"a layer in a layer", "d /a/b\nd /a", "files: {}", .error = "layers must be apart", .rootdir = "/a:/a/b"},
         {"no such layer", "d /a", "files: {}", .error = "layer /none", .rootdir = "/none"},
         {"a file as layer", "f /a", "files: {}", .error = "/a is not a directory", .rootdir = "/a"},

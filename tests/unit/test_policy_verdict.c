@@ -146,15 +146,23 @@ static void names_are_protected_in_repositories_that_exist(void **state)
     struct scratch s;
     (void)state;
     scratch_make(&s);
-    _cleanup_free_ char *repo = xasprintf("%s/a/repo", s.work), *make = xasprintf("mkdir -p '%s/.git'", repo);
+    _cleanup_free_ char *repo = xasprintf("%s/a/repo", s.work),
+                        *make = xasprintf("mkdir -p '%s/.git' '%s/.vscode'", repo, repo);
     _cleanup_free_ char *in = xasprintf("%s/.vscode/x", repo), *out = xasprintf("%s/a/.vscode/x", s.work);
+    _cleanup_free_ char *absent = xasprintf("%s/.idea/x", repo), *hook = xasprintf("%s/.git/hooks/x", repo);
+    _cleanup_free_ char *at_root = xasprintf("%s/.idea/x", s.work);
     assert_int_equal(system(make), 0);
     _cleanup_policy_ struct policy *p = policy_new();
     policy_add_defaults(&s.where, p);
     bool inside = policy_may_write(p, in, NULL, NULL), beside = policy_may_write(p, out, NULL, NULL);
+    bool makes = policy_may_write(p, absent, NULL, NULL), git = policy_may_write(p, hook, NULL, NULL);
+    bool root = policy_may_write(p, at_root, NULL, NULL);
     scratch_done(&s);
     assert_false(inside);
     assert_true(beside);
+    assert_true(makes); /* not git's, absent, and not at a writable root: only listed after the run */
+    assert_false(git);
+    assert_false(root);
 }
 
 /* The grant, taken at its word, must change the verdict. */

@@ -1,0 +1,186 @@
+"""What happens when somebody outside replaces a hidden or protected file while a command runs."""
+import json
+import os
+import time
+
+from hutch_test import check, check_equal, check_in, eventually, hutch_started, run, workspace, write
+
+# Answers one request after the other until it is told to stop: a request is a line of shell, its answer a file.
+SERVANT = """
+touch ready
+while [ ! -e stop ]; do
+    for q in ask.*; do
+        [ -e "$q" ] || continue
+        n=${q#ask.}
+        sh "$q" >"part.$n" 2>&1; mv "part.$n" "answer.$n"; rm -f "$q"
+    done
+    sleep 0.02
+done
+"""
+
+
+class Inside:
+    """A run that executes lines of shell on request."""
+
+    def __init__(self, ws, who, *options):
+        self.ws, self.who, self.n = ws, who, 0
+        self.proc = hutch_started("--json", "1", "-q", *options, "--", "sh", "-c", SERVANT, who=who, cwd=ws)
+        eventually(lambda: (ws / "ready").exists(), what="the command runs")
+        time.sleep(1)  # the watch stands by then
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *error):
+        if self.proc.poll() is None:
+            self.proc.kill()
+            self.proc.communicate()
+
+    def ask(self, line):
+        self.n += 1
+        write(self.ws / "next", line, who=self.who)
+        os.rename(self.ws / "next", self.ws / f"ask.{self.n}")
+        answer = self.ws / f"answer.{self.n}"
+        eventually(answer.exists, what=f"an answer to {line!r}")
+        return answer.read_text()
+
+    def becomes_read_only(self, name):
+        eventually(lambda: "no" in self.ask(f"test -w {name} || echo no"), what=f"{name} is not writable")
+        check_in("read-only", self.ask(f"echo x >>{name}").lower())
+
+    def end(self):
+        (self.ws / "stop").touch()
+        return json.loads(self.proc.communicate(timeout=20)[0])
+
+
+def replace(path, text, who):
+    """As editors do."""
+    write(f"{path}.tmp", text, who=who)
+    os.rename(f"{path}.tmp", path)
+
+
+def notes_of(record, path):
+    return [n for n in record["notes"] if n.startswith(f"{path},")]
+
+
+def test_replaced_files_are_covered_again(who):
+    "a hidden and a protected file that are replaced by rename during a run are covered again, and the record says so"
+    with workspace(who) as ws:
+        check_equal(run("git", "init", "-q", ".", who=who, cwd=ws).code, 0)
+        write(ws / ".env", "KEY=old-secret\n", who=who)
+        with Inside(ws, who) as box:
+            check("old-secret" not in box.ask("cat .env"))
+            for i in range(3):
+                replace(ws / ".env", f"KEY=new-secret-{i}\n", who)
+                replace(ws / ".git/config", f"[a]\n\tb = outside{i}\n", who)
+                eventually(lambda: "denied" in box.ask("cat .env").lower(), what="the new .env is hidden")
+                box.becomes_read_only(".git/config")
+                check_in("outside", box.ask("cat .git/config"))
+                answer = box.ask("rm -f .env; mv .git/config .git/c; mv .git g; cat .env")
+                check("new-secret" not in answer, answer)
+            record = box.end()
+            check_equal((ws / ".env").read_text(), "KEY=new-secret-2\n")
+            for name in (".env", ".git/config"):
+                notes = notes_of(record, ws / name)
+                check_equal(len(notes), 1, record["notes"])
+                check_in("3 times and covered again within", notes[0])
+            check_in("a hidden name", notes_of(record, ws / ".env")[0])
+            check_in(str(ws / ".git/config"), record["host_may_execute"])
+            check_equal(record["death"]["cause"], "exit", record["death"])
+
+
+def test_removed_and_made_again(who):
+    "a hidden file that is removed and written anew from outside is covered again"
+    with workspace(who) as ws:
+        write(ws / ".env", "KEY=old\n", who=who)
+        with Inside(ws, who) as box:
+            os.unlink(ws / ".env")
+            write(ws / ".env", "KEY=anew\n", who=who)
+            eventually(lambda: "denied" in box.ask("cat .env").lower(), what="the new .env is hidden")
+            os.link(ws / ".env", ws / "other")
+            os.unlink(ws / ".env")
+            os.rename(ws / "other", ws / ".env")
+            eventually(lambda: "denied" in box.ask("cat .env").lower(), what=".env is hidden under its old name")
+            check_equal(len(notes_of(box.end(), ws / ".env")), 1)
+
+
+def test_replaced_directory(who):
+    "a repository that is made anew from outside is protected and pinned again, with what is in it"
+    with workspace(who) as ws:
+        check_equal(run("git", "init", "-q", ".", who=who, cwd=ws).code, 0)
+        with Inside(ws, who) as box:
+            check_equal(run("sh", "-c", "rm -rf .git && git init -q .", who=who, cwd=ws).code, 0)
+            box.becomes_read_only(".git/config")
+            check_in("busy", box.ask("LC_ALL=C mv .git other").lower())
+            os.rename(ws / ".git", ws / "git.old")
+            check_equal(run("git", "init", "-q", ".", who=who, cwd=ws).code, 0)
+            box.becomes_read_only(".git/config")
+            check(notes_of(box.end(), ws / ".git"))
+
+
+def test_stub_replaced(who):
+    "a protected name that did not exist and is made from outside during a run is read-only inside"
+    with workspace(who) as ws:
+        write(ws / "file", "", who=who)
+        with Inside(ws, who, "--deny", ws / "later") as box:
+            replace(ws / ".bashrc", "echo outside\n", who)
+            replace(ws / "later", "secret\n", who)
+            box.becomes_read_only(".bashrc")
+            eventually(lambda: "denied" in box.ask("cat later").lower(), what="later is hidden")
+            check_in("echo outside", box.ask("cat .bashrc"))
+            box.end()
+            check_equal((ws / ".bashrc").read_text(), "echo outside\n")
+            check_equal((ws / "later").read_text(), "secret\n")
+
+
+def test_replaced_by_a_link(who):
+    "a hidden file that is replaced by a link is hidden under both names"
+    with workspace(who) as ws:
+        write(ws / ".env", "KEY=old\n", who=who)
+        write(ws / "real", "KEY=linked\n", who=who)
+        with Inside(ws, who) as box:
+            os.symlink("real", ws / "link")
+            os.rename(ws / "link", ws / ".env")
+            eventually(lambda: "linked" not in box.ask("cat .env"), what="the new .env is hidden")
+            check("linked" not in box.ask("cat real"))
+            box.end()
+
+
+def test_replaced_by_a_link_higher_up(who):
+    "a directory of hidden files that is replaced by a link to another one does not show what is there"
+    with workspace(who) as ws:
+        write(ws / "sub/.secret", "old\n", who=who)
+        write(ws / "new/.secret", "linked\n", who=who)
+        with Inside(ws, who, "--deny", ws / "sub/.secret") as box:
+            os.rename(ws / "sub", ws / "was")
+            os.symlink("new", ws / "sub")
+            eventually(lambda: "denied" in box.ask("cat sub/.secret").lower(), what="it is hidden")
+            check("linked" not in box.ask("cat new/.secret"))
+            check_in("denied", box.ask("cat was/.secret").lower())
+            box.end()
+
+
+def test_cannot_be_covered_again():
+    "a command is ended if a hidden file was replaced and cannot be covered again, unless best effort was asked for"
+    for options, cause in ((), "cover"), (("--enforcement", "best-effort"), "exit"):
+        with workspace("user") as ws:
+            write(ws / ".env", "KEY=old\n", who="user")
+            with Inside(ws, "user", *options) as box:
+                run("prlimit", "--pid", box.proc.pid, "--nproc=0", who="user")  # so that it cannot start a helper
+                replace(ws / ".env", "KEY=new\n", "user")
+                if cause == "exit":
+                    box.ask("true")
+                record = box.end()
+                check_equal(record["death"]["cause"], cause, record)
+                check_in("could not be covered again", notes_of(record, ws / ".env")[0])
+
+
+def test_busy_directory(who):
+    "many files made inside, in a directory with hidden ones, neither slow the watch down nor make it miss anything"
+    with workspace(who) as ws:
+        write(ws / ".env", "KEY=old\n", who=who)
+        with Inside(ws, who) as box:
+            box.ask("(while [ ! -e stop ]; do for i in 1 2 3 4 5 6 7 8; do : >f$i; mv f$i g$i; done; done) &")
+            replace(ws / ".env", "KEY=busy\n", who)
+            eventually(lambda: "denied" in box.ask("cat .env").lower(), what="the new .env is hidden")
+            check_equal(len(notes_of(box.end(), ws / ".env")), 1)
