@@ -153,6 +153,8 @@ static int run(struct process *p, struct err *err)
 static void take_down(struct process *p)
 {
     struct front *f = &p->front;
+    if (f->links)
+        links_leave(f->links);
     if (p->server)
         http_server_free(p->server);
     tls_server_free(p->tls);

@@ -3,6 +3,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <strings.h>
 
 #include "base/cleanup.h"
 #include "base/json.h"
@@ -20,7 +21,7 @@ struct way {
     char id[SANDBOX_ID_MAX];
     char mask_host[300];
     uint32_t port;
-    bool tls, drop_key;
+    bool tls, drop_key, drop_bearer;
     unsigned dials;
     link_call call;
     loop_id timer;
@@ -145,9 +146,13 @@ static struct transport *connect_tls(int fd)
 
 static void join(struct way *w, int fd)
 {
-    static const char *const drop[] = {"e2b-traffic-access-token", NULL, NULL};
-    static const char *const drop_key[] = {"e2b-traffic-access-token", "x-api-key", NULL};
+    const char *drop[] = {"e2b-traffic-access-token", NULL, NULL, NULL};
+    size_t n = 1;
     struct http_req *r = w->r;
+    if (w->drop_key)
+        drop[n++] = "x-api-key";
+    if (w->drop_bearer)
+        drop[n++] = "authorization";
     struct transport *t = w->tls ? connect_tls(fd) : transport_plain(fd);
     if (!t) {
         fail(w, 502, true, "The service in the sandbox does not speak TLS");
@@ -156,7 +161,7 @@ static void join(struct way *w, int fd)
     struct proxy_options o = {
         .host = w->mask_host[0] ? w->mask_host : NULL,
         .forwarded = true,
-        .drop = w->drop_key ? drop_key : drop,
+        .drop = drop,
         .arg = w,
         .on_failure = no_answer,
         .on_done = done,
@@ -203,6 +208,14 @@ static void expand_mask(const char *mask, uint32_t port, char *ret, size_t n)
         (void)snprintf(ret, n, "%s", mask);
 }
 
+static bool is_our_key(const char *s) { return s && strncmp(s, "e2b_", 4) == 0; }
+
+/* "Bearer <a key of ours>" */
+static bool is_our_bearer(const char *s)
+{
+    return s && strncasecmp(s, "Bearer ", 7) == 0 && is_our_key(s + 7 + strspn(s + 7, " "));
+}
+
 static bool may_enter(const struct http_req *r, const struct box *b)
 {
     const char *token = http_field(&r->fields, "e2b-traffic-access-token");
@@ -212,7 +225,6 @@ static bool may_enter(const struct http_req *r, const struct box *b)
 void gateway_handle(struct api_call *c, const struct api_target *t, struct box *b)
 {
     struct http_req *r = c->req;
-    const char *key = http_field(&r->fields, "x-api-key");
     if (!b) {
         gateway_no_sandbox(r, t->sandbox);
         return;
@@ -234,7 +246,9 @@ void gateway_handle(struct api_call *c, const struct api_target *t, struct box *
     w->f = c->front;
     w->r = r;
     w->port = t->port;
-    w->drop_key = key && strncmp(key, "e2b_", 4) == 0; /* a key of ours that strayed */
+    /* Keys of ours that strayed. */
+    w->drop_key = is_our_key(http_field(&r->fields, "x-api-key"));
+    w->drop_bearer = is_our_bearer(http_field(&r->fields, "authorization"));
     memcpy(w->id, b->id, SANDBOX_ID_MAX);
     expand_mask(b->mask_host, t->port, w->mask_host, sizeof w->mask_host);
     for (size_t i = 0; i < b->nhttps_ports; i++)

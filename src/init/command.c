@@ -49,29 +49,47 @@ void command_free(struct init *g, struct command *c)
     c->state = COMMAND_FREE;
 }
 
-/* A free place; the oldest record gives way if there are too many. */
-static struct command *command_new(struct init *g)
+/* The ended command that is to be forgotten first: the oldest that nobody is attached to. *ret_n: how many have ended. */
+static struct command *oldest_record(struct init *g, unsigned *ret_n)
 {
-    struct command *spare = NULL, *oldest = NULL;
-    unsigned living = 0, ended = 0;
+    bool attached[COMMANDS_TABLE + 1] = {0};
+    struct command *oldest = NULL;
+    *ret_n = 0;
+    for (uint32_t i = 0; i < INIT_ATTACH_MAX; i++)
+        if (g->attachment[i].used)
+            attached[g->attachment[i].command] = true;
     for (uint32_t i = 0; i < COMMANDS_TABLE; i++) {
         struct command *c = &g->command[i];
-        if (c->state == COMMAND_FREE) {
+        if (c->state != COMMAND_ENDED)
+            continue;
+        ++*ret_n;
+        if (!attached[i] && (!oldest || c->end_serial < oldest->end_serial))
+            oldest = c;
+    }
+    return oldest;
+}
+
+static void trim_records(struct init *g)
+{
+    unsigned n;
+    for (struct command *c; (c = oldest_record(g, &n)) && n > INIT_RECORDS_MAX;)
+        command_free(g, c);
+}
+
+/* A free place, or NULL. */
+static struct command *command_new(struct init *g)
+{
+    struct command *spare = NULL;
+    unsigned living = 0;
+    for (uint32_t i = 0; i < COMMANDS_TABLE; i++) {
+        struct command *c = &g->command[i];
+        if (c->state == COMMAND_FREE)
             spare = spare ? spare : c;
-        } else if (c->state == COMMAND_ENDED) {
-            ended++;
-            if (!oldest || c->ended_ms < oldest->ended_ms)
-                oldest = c;
-        } else {
+        else if (c->state != COMMAND_ENDED)
             living++;
-        }
     }
-    if (living >= INIT_COMMANDS_MAX)
+    if (living >= INIT_COMMANDS_MAX || !spare)
         return NULL;
-    if (!spare || ended >= INIT_RECORDS_MAX) {
-        command_free(g, oldest);
-        spare = oldest;
-    }
     uint32_t gen = spare->gen + 1;
     memset(spare, 0, sizeof *spare);
     spare->gen = gen;
@@ -243,7 +261,7 @@ static void trim_rings(struct init *g)
             uint64_t n = c->state == COMMAND_ENDED ? kept_bytes(c) : 0;
             sum += n;
             if (n > 0 && (!first || (c->seen_ms != 0) > (first->seen_ms != 0) ||
-                          ((c->seen_ms != 0) == (first->seen_ms != 0) && c->ended_ms < first->ended_ms)))
+                          ((c->seen_ms != 0) == (first->seen_ms != 0) && c->end_serial < first->end_serial)))
                 first = c;
         }
         if (sum <= RECORD_BYTES_MAX)
@@ -261,7 +279,9 @@ static void check_end(struct init *g, struct command *c)
     close_streams(g, c);
     c->state = COMMAND_ENDED;
     c->ended_ms = g->now_ms;
+    c->end_serial = ++g->serial;
     c->oom = init_oom_kills(g) > c->oom_before;
+    trim_records(g);
     trim_rings(g);
 }
 

@@ -57,7 +57,7 @@ enum command_state { COMMAND_FREE, COMMAND_STARTING, COMMAND_RUNNING, COMMAND_EN
 struct command {
     enum command_state state;
     uint32_t gen;
-    uint64_t serial; /* order of starts */
+    uint64_t serial, end_serial; /* order of starts, of ends */
     pid_t pid;
     bool reaped, killed, failed;
     bool pty, keep;

@@ -109,9 +109,9 @@ static int create(struct work *w, int dir, const char *name, const char *path, i
 {
     struct stat st;
     int fd = work_open(dir, name, O_WRONLY | O_CREAT | flags, 0666);
-    if (fd < 0) /* ENXIO: a FIFO without a reader, or a socket */
-        work_fail_errno(w, errno == ENXIO ? EINVAL : errno, path);
-    if (fstat(fd, &st) < 0 || !S_ISREG(st.st_mode) || work_is_kernel_fs(fd))
+    if (fd < 0 && errno != ENXIO) /* ENXIO: a FIFO without a reader, a socket, a terminal */
+        work_fail_errno(w, errno, path);
+    if (fd < 0 || fstat(fd, &st) < 0 || !S_ISREG(st.st_mode) || work_is_kernel_fs(fd))
         work_fail(w, INIT_INVALID, "path '%.200s' is not a regular file", path);
     work_give(w, fd);
     if (ftruncate(fd, 0) < 0)

@@ -361,7 +361,7 @@ void call_drop(struct call *c, uint16_t closing, call_put *put, const void *arg)
 {
     if (c->zombie)
         return;
-    if (c->stream && c->link)
+    if (c->stream && c->link && !c->ls->leaving)
         call_note(c, closing, put, arg);
     call_make_zombie(c);
 }

@@ -44,6 +44,7 @@ struct links {
     struct slot *slots;
     size_t nslots, cap_slots, free_hint;
     unsigned char buf[INIT_MSG_MAX];
+    bool leaving; /* links_leave() */
 };
 
 /* link-call.c */

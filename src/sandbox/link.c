@@ -319,6 +319,8 @@ int links_new(struct loop *l, int run_dir, struct links **ret, struct err *err)
     return 0;
 }
 
+void links_leave(struct links *ls) { ls->leaving = true; }
+
 void links_free(struct links *ls)
 {
     size_t at = 0;

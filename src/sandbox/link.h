@@ -49,6 +49,9 @@ typedef uint64_t link_call; /* handle of a pending call; 0 none */
 int links_new(struct loop *l, int run_dir, struct links **ret, struct err *err);
 /* Everything pending is forgotten without a callback; attachments and watches must have been ended before. */
 void links_free(struct links *ls);
+/* This process is about to end: attachments that end from now on are left as if it had died, so that init keeps their
+ * output for the clients, who come back to the next process. */
+void links_leave(struct links *ls);
 void link_cancel(struct links *ls, link_call c);
 /* The sandbox is known to be dead: everything pending for it fails with LINK_GONE now. */
 void links_gone(struct links *ls, const char *id);
