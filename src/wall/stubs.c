@@ -19,6 +19,7 @@
 #include <unistd.h>
 
 #include "base/cleanup.h"
+#include "base/fd.h"
 #include "base/mem.h"
 #include "base/path.h"
 
@@ -284,10 +285,10 @@ static void keep_only(const struct cgroup *cg, int pidfd, int pipe)
     unsigned next = 0;
     for (size_t i = 0; i < n; i++) {
         if ((unsigned)keep[i] > next)
-            (void)close_range(next, (unsigned)keep[i] - 1, 0);
+            (void)fd_close_range(next, (unsigned)keep[i] - 1, 0);
         next = (unsigned)keep[i] + 1;
     }
-    (void)close_range(next, ~0U, 0);
+    (void)fd_close_range(next, ~0U, 0);
 }
 
 /* The guard's own way, with the caller dead and its locks gone: names that the caller made last may not be listed yet, so
