@@ -1,6 +1,5 @@
 /* parse-env.c - the section `env`, and the environment that follows from it. */
 #include <errno.h>
-#include <fnmatch.h>
 #include <string.h>
 
 #include "base/cleanup.h"
@@ -130,22 +129,46 @@ int doc_read_env(struct doc *d, const struct node *value, unsigned arg)
 
 /* --- the environment ---------------------------------------------------------------------------------------------- */
 
+/* "*" stands for any text, also none; nothing else is special. */
+static bool matches(const char *pattern, const char *name)
+{
+    const char *star = NULL, *retry = NULL;
+    while (*name) {
+        if (*pattern == '*') {
+            star = ++pattern;
+            retry = name;
+        } else if (*pattern == *name) {
+            pattern++;
+            name++;
+        } else if (star) {
+            pattern = star;
+            name = ++retry;
+        } else {
+            return false;
+        }
+    }
+    while (*pattern == '*')
+        pattern++;
+    return *pattern == '\0';
+}
+
 /* The rule that decides about a variable, or NULL if none names it. */
 static const struct env_rule *env_rule_for(const struct policy *p, const char *name)
 {
     const struct env_rule *exact = NULL, *deny = NULL, *pass = NULL;
     for (size_t i = 0; i < p->nenv; i++) {
         const struct env_rule *r = &p->env[i];
+        if (!matches(r->name, name))
+            continue;
         if (!is_pattern(r->name)) {
             bool better = !exact || r->origin.level > exact->origin.level ||
                           (r->origin.level == exact->origin.level && (r->verb == ENV_DENY || exact->verb == ENV_PASS));
-            if (strcmp(r->name, name) == 0 && better)
+            if (better)
                 exact = r;
-        } else if (fnmatch(r->name, name, 0) == 0) {
-            if (r->verb == ENV_DENY && (!deny || r->origin.level > deny->origin.level))
-                deny = r;
-            else if (r->verb == ENV_PASS)
-                pass = r;
+        } else if (r->verb == ENV_DENY && (!deny || r->origin.level > deny->origin.level)) {
+            deny = r;
+        } else if (r->verb == ENV_PASS) {
+            pass = r;
         }
     }
     if (exact && (!deny || exact->origin.level >= deny->origin.level))

@@ -4,6 +4,8 @@
 
 #include "policy/plan.h"
 
+enum { PLAN_OPS_USUAL = 128 }; /* room from the start */
+
 /* Where a rule came from, for an op. */
 struct plan_why {
     const char *rule;
