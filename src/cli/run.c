@@ -247,7 +247,7 @@ static int start_and_supervise(struct prepared *p, struct denials *denials, cons
 {
     struct running running = {.guard = GUARD_NONE};
     struct piped piped = {{-1, -1}, {-1, -1}};
-    bool limited = p->policy->limits[LIMIT_OUTPUT].set;
+    bool limited = p->policy->limits[LIMIT_OUTPUT].set, dying = false;
     _cleanup_close_ int input = is_file(0) ? fcntl(0, F_DUPFD_CLOEXEC, 3) : -1;
     _cleanup_close_ int oom = p->has_cgroup && p->policy->limits[LIMIT_MEMORY].set ? oom_open() : -1;
     if (limited && pipe_output(&piped, err) < 0)
@@ -276,6 +276,7 @@ static int start_and_supervise(struct prepared *p, struct denials *denials, cons
         r = supervise(&s, out, err);
         piped.read_end[0] = piped.read_end[1] = -1;
         p->vault = s.vault;
+        dying = s.dying;
     }
     for (int i = 0; i < 2; i++)
         if (piped.read_end[i] >= 0)
@@ -285,11 +286,14 @@ static int start_and_supervise(struct prepared *p, struct denials *denials, cons
     if (p->has_cgroup)
         (void)cgroup_destroy(&p->cgroup);
     p->has_cgroup = false;
-    guard_dismiss(&running.guard);
-    stubs_free(TAKE_PTR(p->stubs));
+    guard_tell(&running.guard); /* it ends while we go on */
     if (p->used_cgroup)
         (void)cgroup_sweep(&p->cgroup_info); /* leaves of runs that were killed before their guard stood */
     hostexec_after(running.before, born);
+    guard_dismiss(&running.guard);
+    stubs_free(TAKE_PTR(p->stubs));
+    if (dying && wall_finish(&running.wall, err) < 0)
+        r = -1;
     return r;
 }
 

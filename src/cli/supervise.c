@@ -280,6 +280,14 @@ static void fill(struct loop *l)
         term_pollfds(&l->term, &l->fds[FD_TERM]);
 }
 
+/* Nothing of the sandbox can act any more, but init itself is not quite gone: the kernel takes a while to undo its mounts.
+ * A cgroup must be empty to be measured and removed, and a terminal is drained until init has let go of it. */
+static bool over(const struct loop *l)
+{
+    const struct wall_shared *sh = l->s->wall->shared;
+    return l->fds[FD_SOCK].fd < 0 && sh->finished && sh->alone && !l->s->cgroup && !l->s->spec->tty;
+}
+
 static void turn(struct loop *l)
 {
     fill(l);
@@ -311,7 +319,7 @@ static void turn(struct loop *l)
             on_tick(l);
         arm(l);
     }
-    l->done = l->fds[FD_PID].revents != 0;
+    l->done = l->fds[FD_PID].revents != 0 || over(l);
 }
 
 /* What the command wrote before it ended; a reader that does not read is given up on. */
@@ -432,7 +440,8 @@ int supervise(struct supervise *s, struct outcome *ret, struct err *err)
         turn(&l);
     drain(&l);
     struct wall_shared last = *s->wall->shared;
-    int r = wall_finish(s->wall, err);
+    s->dying = over(&l);
+    int r = s->dying ? 0 : wall_finish(s->wall, err);
     /* pid 1 is gone, and with it the namespace; the cgroup's last members may take a moment to be accounted. */
     if (s->cgroup && s->cgroup->nleaf > 0) {
         struct err ignored = {0};

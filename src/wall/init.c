@@ -91,6 +91,12 @@ static void finish(struct inside *in, int status)
         in->shared->inodes_full = fs.f_files > 0 && fs.f_ffree == 0;
     }
     in->shared->status = status;
+    /* Whoever lives in a pid namespace descends from its init: without children there is nobody. */
+    pid_t left;
+    do
+        left = waitpid(-1, NULL, WNOHANG);
+    while (left > 0);
+    in->shared->alone = left < 0 && errno == ECHILD && !in->spec->nested && !LAYER_OFF(in->spec->without, PIDNS);
     in->shared->finished = 1;
     /* Without a pid namespace nobody kills what is left. Landlock's signal scope (ABI 6) keeps this to our own domain. */
     if (in->spec->nested && in->shared->landlock_abi >= 6)

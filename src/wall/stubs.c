@@ -377,12 +377,19 @@ int guard_start(struct stubs *const *s, struct cgroup *cg, const struct wall *w,
     return 0;
 }
 
+void guard_tell(struct guard *g)
+{
+    if (g->pid < 0 || g->pipe < 0)
+        return;
+    (void)!write(g->pipe, "d", 1);
+    (void)close(TAKE_FD(g->pipe));
+}
+
 void guard_dismiss(struct guard *g)
 {
     if (g->pid < 0)
         return;
-    (void)!write(g->pipe, "d", 1);
-    (void)close(g->pipe);
+    guard_tell(g);
     while (waitpid(g->pid, NULL, 0) < 0 && errno == EINTR) {
     }
     *g = (struct guard)GUARD_NONE;
