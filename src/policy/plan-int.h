@@ -25,6 +25,7 @@ struct planner {
     struct plan *plan;
     struct err *err;
     bool failed;
+    bool moves;                 /* something is shown at another place than on the host; set by plan_mask */
     struct plan_absent *absent; /* filled by plan_mask, for plan_protect */
     size_t nabsent, absent_cap;
     char *memo_dir, *memo_real; /* the last directory that was resolved: rules come in groups */
