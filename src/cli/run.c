@@ -381,8 +381,8 @@ static int run(const struct run_args *args, struct prepared *p, struct err *err)
 
 int cmd_run(int argc, char **argv)
 {
-    struct run_args args;
-    struct prepared p = PREPARED_INIT;
+    static struct run_args args;
+    static struct prepared p = PREPARED_INIT;
     struct err err = {0};
     int r = run_args_parse(argc, argv, &args, &err);
     if (r == 0 && args.help) {
@@ -394,7 +394,6 @@ int cmd_run(int argc, char **argv)
         p.spec.wipe_len = (size_t)(argv[argc - 1] + strlen(argv[argc - 1]) - argv[-1]);
         r = run(&args, &p, &err);
     }
-    prepared_done(&p);
-    run_args_done(&args);
+    prepared_release(&p);
     return r < 0 ? cli_fail(&err) : r;
 }

@@ -5,6 +5,7 @@
 #include <limits.h>
 #include <poll.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/signalfd.h>
 #include <sys/timerfd.h>
@@ -14,6 +15,7 @@
 
 #include "base/cleanup.h"
 #include "base/fd.h"
+#include "base/mem.h"
 #include "cli/term.h"
 #include "os/procs.h"
 #include "os/seccomp.h"
@@ -24,6 +26,7 @@ enum {
     KILL_MS = 5000,    /* deadline of the kill itself */
     DRAIN_MS = 2000,   /* for what is left in a terminal */
     NOTIFY_BURST = 64, /* notifications handled per turn of the loop */
+    RELAY_CHUNK = 16384,
 };
 
 enum { FD_SIGNAL, FD_PID, FD_SOCK, FD_LISTENER, FD_TIMER, FD_OUT, FD_ERR, FD_TERM, FD_MAX = FD_TERM + TERM_POLLFDS };
@@ -32,7 +35,7 @@ enum { FD_SIGNAL, FD_PID, FD_SOCK, FD_LISTENER, FD_TIMER, FD_OUT, FD_ERR, FD_TER
 struct relay {
     int from, to;
     size_t at, n; /* chunk[at..n) is still to be written */
-    char chunk[16384];
+    char *chunk;
 };
 
 struct loop {
@@ -198,7 +201,7 @@ static void on_notifications(struct loop *l)
 static void on_output(struct loop *l, int i)
 {
     struct relay *r = &l->relay[i];
-    ssize_t n = read(r->from, r->chunk, sizeof r->chunk);
+    ssize_t n = read(r->from, r->chunk, RELAY_CHUNK);
     if (n <= 0) {
         (void)close(TAKE_FD(r->from));
         return;
@@ -285,7 +288,7 @@ static void fill(struct loop *l)
 static bool over(const struct loop *l)
 {
     const struct wall_shared *sh = l->s->wall->shared;
-    return l->fds[FD_SOCK].fd < 0 && sh->finished && sh->alone && !l->s->cgroup && !l->s->spec->tty;
+    return sh->finished && sh->alone && !l->s->cgroup && !l->s->spec->tty;
 }
 
 static void turn(struct loop *l)
@@ -420,6 +423,8 @@ static void start(struct loop *l)
     l->fds[FD_SOCK].fd = l->s->wall->sock;
     l->relay[0] = (struct relay){.from = l->s->out_pipe, .to = 1};
     l->relay[1] = (struct relay){.from = l->s->err_pipe, .to = 2};
+    for (int i = 0; i < 2; i++)
+        l->relay[i].chunk = l->relay[i].from >= 0 ? xmalloc(RELAY_CHUNK) : NULL;
     const struct limit *wall = limit_of(l, LIMIT_WALL_TIME);
     if (wall->set)
         l->deadline_ns = l->start_ns + wall->value * 1000000U;
@@ -449,9 +454,11 @@ int supervise(struct supervise *s, struct outcome *ret, struct err *err)
     }
     measure(&l, &last);
     judge(&l, &last);
-    for (int i = 0; i < 2; i++)
+    for (int i = 0; i < 2; i++) {
         if (l.relay[i].from >= 0)
             (void)close(l.relay[i].from);
+        free(l.relay[i].chunk);
+    }
     if (l.input >= 0) {
         if (s->input >= 0)
             (void)lseek(s->input, lseek(l.input, 0, SEEK_CUR), SEEK_SET);

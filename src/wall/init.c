@@ -104,6 +104,7 @@ static void finish(struct inside *in, int status)
     else if (in->spec->nested && in->shared->command > 0)
         (void)kill(-in->shared->command, SIGKILL);
     inside_stage(in, STAGE_DONE);
+    (void)close(in->sock); /* wakes the caller before the kernel takes this process apart */
     _exit(0);
 }
 
