@@ -295,6 +295,7 @@ void inside_main(const struct wall_spec *spec, struct wall_shared *shared, int s
         .cover_file = -1,
         .cover_dir = -1,
         .cover_stub = -1,
+        .stub_dir = -1,
         .net = -1,
         .listener = -1,
         .pty_master = -1,

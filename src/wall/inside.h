@@ -22,6 +22,9 @@ struct inside {
     int nodes[INSIDE_NODES]; /* detached clones of the host's device nodes */
     /* Read-only mounts in the vault; clones of them cover what is denied (mode 0000) and the stubs (an empty socket). */
     int cover_file, cover_dir, cover_stub;
+    int stub_dir; /* the directory of the last stub, -1; its path is the first bytes of that op's */
+    const char *stub_dir_path;
+    size_t stub_dir_len;
     int proc;       /* the new procfs, detached or attached, kept until the end of set-up */
     pid_t net_task; /* makes the network namespace meanwhile */
     int net, net_errno;
