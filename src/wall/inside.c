@@ -266,11 +266,11 @@ static int build(struct inside *in)
     inside_stage(in, STAGE_CGROUP);
     if (in->spec->cgroup && !LAYER_OFF(in->spec->without, CGROUP) && cgroup_enter(in->spec->cgroup) < 0)
         return inside_fail(in, errno, "enter the cgroup");
+    if (inside_network_begin(in) < 0) /* needs no ids; a root caller takes a while to write them */
+        return -1;
     if (take_ids(in) < 0)
         return -1;
     in->mask = umask(022);
-    if (inside_network_begin(in) < 0)
-        return -1;
     if (!LAYER_OFF(in->spec->without, SESSION) && setsid() < 0)
         return inside_fail(in, errno, "start a session");
     if (build_tree(in) < 0)
