@@ -30,7 +30,13 @@ void buf_add(struct buf *b, const void *bytes, size_t n)
 }
 
 void buf_adds(struct buf *b, const char *s) { buf_add(b, s, strlen(s)); }
-void buf_addc(struct buf *b, char c) { buf_add(b, &c, 1); }
+
+void buf_addc(struct buf *b, char c)
+{
+    reserve(b, 1);
+    b->p[b->n++] = c;
+    b->p[b->n] = '\0';
+}
 
 void buf_addf(struct buf *b, const char *fmt, ...)
 {

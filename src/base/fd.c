@@ -5,6 +5,7 @@
 #include <poll.h>
 #include <string.h>
 #include <sys/socket.h>
+#include <sys/syscall.h>
 #include <sys/uio.h>
 #include <unistd.h>
 
@@ -110,11 +111,11 @@ int fd_send(int sock, const void *p, size_t n, const int *fds, size_t nfds)
     if (nfds > 0) {
         memset(&ctl, 0, sizeof ctl);
         msg.msg_control = ctl.bytes;
-        msg.msg_controllen = CMSG_SPACE(sizeof(int) * nfds);
+        msg.msg_controllen = (socklen_t)CMSG_SPACE(sizeof(int) * nfds);
         struct cmsghdr *c = CMSG_FIRSTHDR(&msg);
         c->cmsg_level = SOL_SOCKET;
         c->cmsg_type = SCM_RIGHTS;
-        c->cmsg_len = CMSG_LEN(sizeof(int) * nfds);
+        c->cmsg_len = (socklen_t)CMSG_LEN(sizeof(int) * nfds);
         memcpy(CMSG_DATA(c), fds, sizeof(int) * nfds);
     }
     ssize_t r;
@@ -170,4 +171,9 @@ ssize_t fd_recv(int sock, void *p, size_t n, int *fds, size_t *nfds)
     if (nfds)
         *nfds = got;
     return r;
+}
+
+int fd_close_range(unsigned first, unsigned last, unsigned flags)
+{
+    return (int)syscall(SYS_close_range, first, last, flags);
 }

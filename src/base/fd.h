@@ -16,6 +16,8 @@ int fd_put(int dirfd, const char *path, const char *value);
 int fd_read_file(int dirfd, const char *path, size_t max, struct buf *b);
 /* A number from a one-line kernel file; "max" reads as UINT64_MAX. -1 with errno. */
 int fd_read_u64(int dirfd, const char *path, uint64_t *ret);
+/* close_range(2): closes first..last, or marks them with CLOSE_RANGE_CLOEXEC (linux/close_range.h). -1 with errno. */
+int fd_close_range(unsigned first, unsigned last, unsigned flags);
 /* One message with up to 16 descriptors over a SEQPACKET socket. send: 0 or -1. recv: length, 0 at end, -1 with errno;
  * *nfds is in: room, out: received, all CLOEXEC. A truncated message or too many descriptors is EBADMSG, none leak. */
 enum { FD_MSG_MAX = 16 };

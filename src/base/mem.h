@@ -31,4 +31,13 @@ void mem_fail_at(unsigned long n);
         }                                                       \
     } while (0)
 
+/* Makes room for `more` elements at once. */
+#define MEM_RESERVE(arr, n, cap, more)                          \
+    do {                                                        \
+        if ((cap) - (n) < (more)) {                             \
+            (cap) = (n) + (more);                               \
+            (arr) = xreallocarray((arr), (cap), sizeof *(arr)); \
+        }                                                       \
+    } while (0)
+
 #endif

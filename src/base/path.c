@@ -37,16 +37,20 @@ char *path_clean(const char *base, const char *path)
 
 char *path_join(const char *dir, const char *name)
 {
-    size_t n = strlen(dir);
-    return xasprintf("%s%s%s", dir, n > 0 && dir[n - 1] == '/' ? "" : "/", name);
+    size_t n = strlen(dir), len = strlen(name), slash = n > 0 && dir[n - 1] == '/' ? 0 : 1;
+    char *out = xmalloc(n + slash + len + 1);
+    memcpy(out, dir, n);
+    out[n] = '/';
+    memcpy(out + n + slash, name, len + 1);
+    return out;
 }
 
 bool path_under(const char *path, const char *dir)
 {
-    size_t n = strlen(dir);
-    if (n == 1 && dir[0] == '/')
-        return path[0] == '/';
-    return strncmp(path, dir, n) == 0 && (path[n] == '\0' || path[n] == '/');
+    size_t n = 0; /* asked thousands of times for a plan, and the answer is mostly no after a few bytes */
+    while (dir[n] && dir[n] == path[n])
+        n++;
+    return dir[n] == '\0' && (path[n] == '\0' || path[n] == '/' || (n == 1 && dir[0] == '/'));
 }
 
 const char *path_name(const char *path)

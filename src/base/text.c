@@ -1,8 +1,11 @@
 #include "base/text.h"
 
+#include <errno.h>
+#include <signal.h>
 #include <stdint.h>
 #include <string.h>
 
+#include "base/cleanup.h"
 #include "base/mem.h"
 
 enum { WORD_MAX = 63 };
@@ -65,4 +68,46 @@ void text_add_safe(struct buf *b, const char *s, size_t max)
         else
             buf_addc(b, (char)c);
     }
+}
+
+const char *text_errno(int eno)
+{
+#define NAME(e) \
+    case e:     \
+        return #e
+    switch (eno) {
+        NAME(EPERM);
+        NAME(ENOENT);
+        NAME(EAGAIN);
+        NAME(ENOMEM);
+        NAME(EACCES);
+        NAME(EBUSY);
+        NAME(EXDEV);
+        NAME(ENODEV);
+        NAME(EINVAL);
+        NAME(ENOTTY);
+        NAME(ENOSPC);
+        NAME(EROFS);
+        NAME(ENOSYS);
+        NAME(EOPNOTSUPP);
+        NAME(EAFNOSUPPORT);
+        NAME(EPROTONOSUPPORT);
+    default:
+        return "?";
+    }
+#undef NAME
+}
+
+const char *text_signal(int sig)
+{
+    static const char *const names[] = {
+        [SIGHUP] = "HUP",       [SIGINT] = "INT",   [SIGQUIT] = "QUIT",   [SIGILL] = "ILL",   [SIGTRAP] = "TRAP",
+        [SIGABRT] = "ABRT",     [SIGBUS] = "BUS",   [SIGFPE] = "FPE",     [SIGKILL] = "KILL", [SIGUSR1] = "USR1",
+        [SIGSEGV] = "SEGV",     [SIGUSR2] = "USR2", [SIGPIPE] = "PIPE",   [SIGALRM] = "ALRM", [SIGTERM] = "TERM",
+        [SIGSTKFLT] = "STKFLT", [SIGCHLD] = "CHLD", [SIGCONT] = "CONT",   [SIGSTOP] = "STOP", [SIGTSTP] = "TSTP",
+        [SIGTTIN] = "TTIN",     [SIGTTOU] = "TTOU", [SIGURG] = "URG",     [SIGXCPU] = "XCPU", [SIGXFSZ] = "XFSZ",
+        [SIGVTALRM] = "VTALRM", [SIGPROF] = "PROF", [SIGWINCH] = "WINCH", [SIGPOLL] = "POLL", [SIGPWR] = "PWR",
+        [SIGSYS] = "SYS",
+    };
+    return sig > 0 && (size_t)sig < ARRAY_LEN(names) ? names[sig] : NULL;
 }

@@ -11,4 +11,9 @@ const char *text_nearest(const char *word, const char *const *known);
 /* Appends `s` with control characters, ESC and invalid UTF-8 escaped (\n, \x1b), cut at `max` bytes with "...". */
 void text_add_safe(struct buf *b, const char *s, size_t max);
 
+/* "EPERM" for EPERM: the errors that a filter, a mount or a limit answers with. Others are "?". Static. */
+const char *text_errno(int eno);
+/* "KILL" for SIGKILL; NULL for real-time signals and what is none. Static. */
+const char *text_signal(int sig);
+
 #endif

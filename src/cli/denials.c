@@ -243,7 +243,7 @@ static void item_json(const struct denial *x, struct json *j)
     json_str(j, "source", x->source);
     json_u64(j, "count", x->count);
     if (x->eno)
-        json_str(j, "errno", strerrorname_np(x->eno));
+        json_str(j, "errno", text_errno(x->eno));
     json_bool(j, "probable", x->probable);
     json_str(j, "hint", buf_str(&x->hint));
     if (x->grant_policy.n == 0) {

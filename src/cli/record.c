@@ -31,7 +31,7 @@ static const char *cause_name(const struct outcome *o)
 
 static void add_signal(struct buf *b, int sig)
 {
-    const char *name = sigabbrev_np(sig);
+    const char *name = text_signal(sig);
     if (name)
         buf_addf(b, "SIG%s", name);
     else

@@ -318,27 +318,10 @@ int prepare_host(struct prepared *p, struct err *err)
     return take_ids(p, err) < 0 || take_cgroup(p, err) < 0 ? -1 : 0;
 }
 
-void prepared_done(struct prepared *p)
+void prepared_release(struct prepared *p)
 {
     stubs_remove(p->stubs);
-    stubs_free(p->stubs);
     if (p->has_cgroup)
         (void)cgroup_destroy(&p->cgroup);
     idrange_release(&p->range);
-    learn_free(p->learn);
-    learn_done(&p->places);
-    if (p->vault >= 0)
-        (void)close(p->vault);
-    filter_done(&p->filter);
-    plan_free(p->plan);
-    if (p->policy)
-        policy_free(p->policy);
-    strv_done(&p->env);
-    strv_done(&p->env_dropped);
-    strv_done(&p->exec_paths);
-    strv_done(&p->notes);
-    strv_done(&p->replaced);
-    free(p->cwd);
-    free(p->home);
-    *p = (struct prepared)PREPARED_INIT;
 }

@@ -13,7 +13,8 @@
 #include "wall/stubs.h"
 #include "wall/wall.h"
 
-/* One run. Owned parts are released by prepared_done() in reverse order of making, whatever was reached. */
+/* One run, and the last thing its process does: prepared_release() gives back what would outlive the process, whatever was
+ * reached, and leaves the memory to the kernel, which takes a tenth of the time for it. */
 struct prepared {
     const struct run_args *args;
     char *cwd, *home;
@@ -47,6 +48,6 @@ int prepare_plan(struct prepared *p, const struct run_args *args, struct err *er
 void prepare_scope(struct prepared *p, bool tried, char *const *argv);
 /* Ids and cgroup. Stubs are made while init builds the rest; see run.c. */
 int prepare_host(struct prepared *p, struct err *err);
-void prepared_done(struct prepared *p);
+void prepared_release(struct prepared *p);
 
 #endif

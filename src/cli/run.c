@@ -258,7 +258,7 @@ static int start_and_supervise(struct prepared *p, struct denials *denials, cons
 {
     struct running running = {.guard = GUARD_NONE};
     struct piped piped = {{-1, -1}, {-1, -1}};
-    bool limited = p->policy->limits[LIMIT_OUTPUT].set;
+    bool limited = p->policy->limits[LIMIT_OUTPUT].set, dying = false;
     _cleanup_close_ int input = is_file(0) ? fcntl(0, F_DUPFD_CLOEXEC, 3) : -1;
     _cleanup_close_ int oom = p->has_cgroup && p->policy->limits[LIMIT_MEMORY].set ? oom_open() : -1;
     if (limited && pipe_output(&piped, err) < 0)
@@ -288,6 +288,7 @@ static int start_and_supervise(struct prepared *p, struct denials *denials, cons
         r = supervise(&s, out, err);
         piped.read_end[0] = piped.read_end[1] = -1;
         p->vault = s.vault;
+        dying = s.dying;
     }
     for (int i = 0; i < 2; i++)
         if (piped.read_end[i] >= 0)
@@ -299,10 +300,13 @@ static int start_and_supervise(struct prepared *p, struct denials *denials, cons
     if (p->has_cgroup)
         (void)cgroup_destroy(&p->cgroup);
     p->has_cgroup = false;
-    guard_dismiss(&running.guard);
-    stubs_free(TAKE_PTR(p->stubs));
+    guard_tell(&running.guard); /* it ends while we go on */
     sweep(p);
     hostexec_after(running.before, born);
+    guard_dismiss(&running.guard);
+    stubs_free(TAKE_PTR(p->stubs));
+    if (dying && wall_finish(&running.wall, err) < 0)
+        r = -1;
     return r;
 }
 
@@ -393,8 +397,8 @@ static int run(const struct run_args *args, struct prepared *p, char *const *arg
 
 int cmd_run(int argc, char **argv)
 {
-    struct run_args args;
-    struct prepared p = PREPARED_INIT;
+    static struct run_args args;
+    static struct prepared p = PREPARED_INIT;
     struct err err = {0};
     int r = run_args_parse(argc, argv, &args, &err);
     if (r == 0 && args.help) {
@@ -406,7 +410,6 @@ int cmd_run(int argc, char **argv)
         p.spec.wipe_len = (size_t)(argv[argc - 1] + strlen(argv[argc - 1]) - argv[-1]);
         r = run(&args, &p, argv - 1, &err);
     }
-    prepared_done(&p);
-    run_args_done(&args);
+    prepared_release(&p);
     return r < 0 ? cli_fail(&err) : r;
 }

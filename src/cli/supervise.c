@@ -5,6 +5,7 @@
 #include <limits.h>
 #include <poll.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/signalfd.h>
 #include <sys/timerfd.h>
@@ -14,6 +15,7 @@
 
 #include "base/cleanup.h"
 #include "base/fd.h"
+#include "base/mem.h"
 #include "cli/term.h"
 #include "os/procs.h"
 #include "os/seccomp.h"
@@ -24,6 +26,7 @@ enum {
     KILL_MS = 5000,    /* deadline of the kill itself */
     DRAIN_MS = 2000,   /* for what is left in a terminal */
     NOTIFY_BURST = 64, /* notifications handled per turn of the loop */
+    RELAY_CHUNK = 16384,
 };
 
 enum {
@@ -43,7 +46,7 @@ enum {
 struct relay {
     int from, to;
     size_t at, n; /* chunk[at..n) is still to be written */
-    char chunk[16384];
+    char *chunk;
 };
 
 struct loop {
@@ -232,7 +235,7 @@ static void on_covers(struct loop *l)
 static void on_output(struct loop *l, int i)
 {
     struct relay *r = &l->relay[i];
-    ssize_t n = read(r->from, r->chunk, sizeof r->chunk);
+    ssize_t n = read(r->from, r->chunk, RELAY_CHUNK);
     if (n <= 0) {
         (void)close(TAKE_FD(r->from));
         return;
@@ -314,6 +317,14 @@ static void fill(struct loop *l)
         term_pollfds(&l->term, &l->fds[FD_TERM]);
 }
 
+/* Nothing of the sandbox can act any more, but init itself is not quite gone: the kernel takes a while to undo its mounts.
+ * A cgroup must be empty to be measured and removed, and a terminal is drained until init has let go of it. */
+static bool over(const struct loop *l)
+{
+    const struct wall_shared *sh = l->s->wall->shared;
+    return sh->finished && sh->alone && !l->s->cgroup && !l->s->spec->tty;
+}
+
 static void turn(struct loop *l)
 {
     fill(l);
@@ -347,7 +358,7 @@ static void turn(struct loop *l)
             on_tick(l);
         arm(l);
     }
-    l->done = l->fds[FD_PID].revents != 0;
+    l->done = l->fds[FD_PID].revents != 0 || over(l);
 }
 
 /* What the command wrote before it ended; a reader that does not read is given up on. */
@@ -448,6 +459,8 @@ static void start(struct loop *l)
     l->fds[FD_SOCK].fd = l->s->wall->sock;
     l->relay[0] = (struct relay){.from = l->s->out_pipe, .to = 1};
     l->relay[1] = (struct relay){.from = l->s->err_pipe, .to = 2};
+    for (int i = 0; i < 2; i++)
+        l->relay[i].chunk = l->relay[i].from >= 0 ? xmalloc(RELAY_CHUNK) : NULL;
     const struct limit *wall = limit_of(l, LIMIT_WALL_TIME);
     if (wall->set)
         l->deadline_ns = l->start_ns + wall->value * 1000000U;
@@ -468,7 +481,8 @@ int supervise(struct supervise *s, struct outcome *ret, struct err *err)
         turn(&l);
     drain(&l);
     struct wall_shared last = *s->wall->shared;
-    int r = wall_finish(s->wall, err);
+    s->dying = over(&l);
+    int r = s->dying ? 0 : wall_finish(s->wall, err);
     /* pid 1 is gone, and with it the namespace; the cgroup's last members may take a moment to be accounted. */
     if (s->cgroup && s->cgroup->nleaf > 0) {
         struct err ignored = {0};
@@ -476,9 +490,11 @@ int supervise(struct supervise *s, struct outcome *ret, struct err *err)
     }
     measure(&l, &last);
     judge(&l, &last);
-    for (int i = 0; i < 2; i++)
+    for (int i = 0; i < 2; i++) {
         if (l.relay[i].from >= 0)
             (void)close(l.relay[i].from);
+        free(l.relay[i].chunk);
+    }
     if (l.input >= 0) {
         if (s->input >= 0)
             (void)lseek(s->input, lseek(l.input, 0, SEEK_CUR), SEEK_SET);

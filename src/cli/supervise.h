@@ -58,12 +58,14 @@ struct supervise {
     bool watch_memory;      /* no cgroup: sum up the processes now and then */
     int out_pipe, err_pipe; /* read ends when output is counted, else -1; closed by supervise() */
     int vault;              /* set by supervise(): the private layers of --learn, for the caller to close; -1 */
+    bool dying;             /* set by supervise(): init is to be reaped by the caller */
     int oom_log;            /* from oom_open(), before the start; -1 */
     int input; /* the caller's stdin if it is a file, to be moved to where the command stopped reading; -1 */
     const sigset_t *signals; /* blocked by the caller; taken from a signalfd here */
 };
 
-/* Blocks until everything inside is gone. Fills *ret; on a set-up failure returns -1 and *err. Reaps the sandbox. */
+/* Blocks until nothing inside can act any more. Fills *ret; on a set-up failure returns -1 and *err. Reaps the sandbox, or
+ * sets s->dying: then init is on its way out, and the caller has time for other things before wall_finish(). */
 int supervise(struct supervise *s, struct outcome *ret, struct err *err);
 
 #endif

@@ -1,6 +1,7 @@
 /* child.c - a command, between fork and exec. Runs in a copy of init and ends in execve or with a report. */
 #include <errno.h>
 #include <fcntl.h>
+#include <linux/close_range.h>
 #include <linux/openat2.h>
 #include <signal.h>
 #include <stdarg.h>
@@ -11,6 +12,7 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
+#include "base/fd.h"
 #include "init/init-int.h"
 #include "os/pty.h"
 #include "os/rlimits.h"
@@ -189,7 +191,7 @@ void child_run(struct init *g, const struct init_request *r, const struct child_
     confine(g, r, report);
     (void)sigemptyset(&none);
     (void)sigprocmask(SIG_SETMASK, &none, NULL);
-    if (close_range(3, ~0U, CLOSE_RANGE_CLOEXEC) < 0)
+    if (fd_close_range(3, ~0U, CLOSE_RANGE_CLOEXEC) < 0)
         fail(report, INIT_IO, "mark descriptors: %s", strerror(errno));
     int eno = strchr(r->cmd, '/') ? try_exec(r->cmd, r) : search(r);
     if (eno == ENOENT || eno == ENOTDIR)

@@ -11,6 +11,7 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "base/fd.h"
 #include "init/init-int.h"
 
 #define COMMAND_SCORE "300"
@@ -163,8 +164,8 @@ static int settle_fds(const struct init_args *a)
     for (int i = 0; i < 4; i++)
         if (high[i] >= 0 ? dup3(high[i], INIT_FD_LISTENER + i, O_CLOEXEC) < 0 : (close(INIT_FD_LISTENER + i), false))
             return -1;
-    (void)close_range(INIT_FD_NEXT, ~0U, 0);
-    (void)close_range(0, 2, 0);
+    (void)fd_close_range(INIT_FD_NEXT, ~0U, 0);
+    (void)fd_close_range(0, 2, 0);
     for (int fd = 0; fd < 3; fd++) {
         int got = open("/dev/null", O_RDWR | O_CLOEXEC);
         if (got < 0)

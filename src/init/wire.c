@@ -1,6 +1,7 @@
 #include "init/wire.h"
 
 #include <string.h>
+#include <sys/time.h>
 
 static const void *take(struct wire_in *in, size_t n)
 {
@@ -114,6 +115,31 @@ void wire_put_strv(struct wire_out *o, const char *const *v, size_t n)
         wire_put_str(o, v[i]);
 }
 
+/* Number by number: the two sides may be built with different C libraries, whose struct rusage differ in length. */
+static void put_usage(struct wire_out *o, const struct rusage *u)
+{
+    wire_put_u64(o, (uint64_t)u->ru_utime.tv_sec * 1000000 + (uint64_t)u->ru_utime.tv_usec);
+    wire_put_u64(o, (uint64_t)u->ru_stime.tv_sec * 1000000 + (uint64_t)u->ru_stime.tv_usec);
+    const long counts[] = {u->ru_maxrss,  u->ru_minflt, u->ru_majflt, u->ru_inblock,
+                           u->ru_oublock, u->ru_nvcsw,  u->ru_nivcsw};
+    for (size_t i = 0; i < sizeof counts / sizeof counts[0]; i++)
+        wire_put_u64(o, (uint64_t)counts[i]);
+}
+
+static void get_usage(struct wire_in *in, struct rusage *ret)
+{
+    struct timeval *const times[] = {&ret->ru_utime, &ret->ru_stime};
+    long *const counts[] = {&ret->ru_maxrss,  &ret->ru_minflt, &ret->ru_majflt, &ret->ru_inblock,
+                            &ret->ru_oublock, &ret->ru_nvcsw,  &ret->ru_nivcsw};
+    for (size_t i = 0; i < 2; i++) {
+        uint64_t us = wire_u64(in);
+        times[i]->tv_sec = (time_t)(us / 1000000);
+        times[i]->tv_usec = (suseconds_t)(us % 1000000);
+    }
+    for (size_t i = 0; i < sizeof counts / sizeof counts[0]; i++)
+        *counts[i] = (long)wire_u64(in);
+}
+
 void init_put_end(struct wire_out *o, const struct init_end *e)
 {
     wire_put_u32(o, e->exited);
@@ -123,7 +149,7 @@ void init_put_end(struct wire_out *o, const struct init_end *e)
     wire_put_u64(o, e->wall_ms);
     for (int s = 1; s < INIT_STREAMS; s++)
         wire_put_u64(o, e->omitted[s]);
-    put(o, &e->usage, sizeof e->usage);
+    put_usage(o, &e->usage);
 }
 
 void init_get_end(struct wire_in *in, struct init_end *ret)
@@ -136,9 +162,7 @@ void init_get_end(struct wire_in *in, struct init_end *ret)
     ret->wall_ms = wire_u64(in);
     for (int s = 1; s < INIT_STREAMS; s++)
         ret->omitted[s] = wire_u64(in);
-    const void *p = take(in, sizeof ret->usage);
-    if (p)
-        memcpy(&ret->usage, p, sizeof ret->usage);
+    get_usage(in, &ret->usage);
     if (ret->code > 255)
         in->bad = true;
 }

@@ -119,7 +119,7 @@ static int each(int fd, int (*fn)(int dir, const char *name, unsigned char type,
 {
     _Alignas(struct dirent64) char buf[8192];
     for (;;) {
-        ssize_t n = getdents64(fd, buf, sizeof buf);
+        ssize_t n = syscall(SYS_getdents64, fd, buf, sizeof buf);
         if (n <= 0)
             return (int)n;
         for (ssize_t at = 0; at < n;) {

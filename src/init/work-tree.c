@@ -8,6 +8,7 @@
 #include <string.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
+#include <sys/syscall.h>
 #include <unistd.h>
 
 #include "base/cleanup.h"
@@ -123,7 +124,7 @@ static struct names read_names(struct work *w, int fd)
 {
     _Alignas(struct dirent64) static char buf[32 * 1024];
     struct names v = {.first = listing.base + listing.used};
-    for (ssize_t n; (n = getdents64(fd, buf, sizeof buf)) > 0;) {
+    for (ssize_t n; (n = syscall(SYS_getdents64, fd, buf, sizeof buf)) > 0;) {
         for (ssize_t at = 0; at < n;) {
             const struct dirent64 *e = (const struct dirent64 *)(const void *)(buf + at);
             at += e->d_reclen;

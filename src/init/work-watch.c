@@ -10,6 +10,7 @@
 #include <sys/inotify.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
+#include <sys/syscall.h>
 #include <unistd.h>
 
 #include "base/cleanup.h"
@@ -142,7 +143,7 @@ static bool add_tree(struct work *w, const char *rel, bool announce, unsigned de
     _cleanup_close_ int fd = work_open(root, rel[0] ? rel : ".", O_RDONLY | O_DIRECTORY | O_NOFOLLOW, 0);
     if (fd < 0)
         return true;
-    for (ssize_t n; (n = getdents64(fd, buf, sizeof buf)) > 0;) {
+    for (ssize_t n; (n = syscall(SYS_getdents64, fd, buf, sizeof buf)) > 0;) {
         for (ssize_t at = 0; at < n;) {
             const struct dirent64 *e = (const struct dirent64 *)(const void *)(buf + at);
             char sub[INIT_PATH_MAX];

@@ -180,7 +180,7 @@ void work_main(struct init *g, const struct init_request *r, int sock)
     if (sock != SOCK && dup3(sock, SOCK, O_CLOEXEC) < 0)
         _exit(1);
     w->sock = SOCK;
-    (void)close_range(SOCK + 1, ~0U, 0);
+    (void)fd_close_range(SOCK + 1, ~0U, 0);
     (void)umask(022);
     serve(w);
     _exit(0);

@@ -21,6 +21,7 @@
 #include <unistd.h>
 
 #include "base/cleanup.h"
+#include "base/fd.h"
 #include "base/mem.h"
 #include "base/path.h"
 #include "keeper/keeper-int.h"
@@ -201,7 +202,7 @@ int setup_process(const struct keeper_config *c, struct err *err)
     if (geteuid() != 0)
         return enter_outer(c, err);
     setup_tie();
-    (void)close_range(KEEPER_FD_STATE + 1, ~0U, 0);
+    (void)fd_close_range(KEEPER_FD_STATE + 1, ~0U, 0);
     for (int fd = KEEPER_FD_SOCKET; fd <= KEEPER_FD_STATE; fd++)
         (void)fcntl(fd, F_SETFD, FD_CLOEXEC);
     (void)fcntl(KEEPER_FD_SOCKET, F_SETFL, O_RDWR | O_NONBLOCK);

@@ -49,6 +49,11 @@ int mount_attach(int fd, int at)
     return (int)syscall(SYS_move_mount, fd, "", at, "", MOVE_MOUNT_F_EMPTY_PATH | MOVE_MOUNT_T_EMPTY_PATH);
 }
 
+int mount_attach_at(int fd, int dir, const char *name)
+{
+    return (int)syscall(SYS_move_mount, fd, "", dir, name, MOVE_MOUNT_F_EMPTY_PATH);
+}
+
 int mount_place(int dirfd, const char *path, bool in_root)
 {
     struct open_how how = {

@@ -25,6 +25,8 @@ int mount_set(int fd, const char *path, unsigned flags);
 int mount_idmap(int fd, int userns, unsigned flags);
 /* Attaches a detached mount at the place `at` (an O_PATH descriptor). */
 int mount_attach(int fd, int at);
+/* Attaches it at a name in the directory `dir`; a link there is not followed. */
+int mount_attach_at(int fd, int dir, const char *name);
 /* A place by path below dirfd, symlinks refused anywhere in it (in_root: resolved inside dirfd instead). */
 int mount_place(int dirfd, const char *path, bool in_root);
 

@@ -2,6 +2,8 @@
 
 #include <stddef.h>
 #include <sys/resource.h>
+#include <sys/syscall.h>
+#include <unistd.h>
 
 #include "base/cleanup.h"
 
@@ -13,12 +15,12 @@ enum {
 
 static int lower(int resource, rlim_t value)
 {
-    struct rlimit now;
-    if (getrlimit((__rlimit_resource_t)resource, &now) < 0)
+    struct rlimit now; /* prlimit: glibc's setrlimit() wants an enum that other libraries do not have */
+    if (syscall(SYS_prlimit64, 0, resource, NULL, &now) < 0)
         return -1;
     if (now.rlim_max != RLIM_INFINITY && value > now.rlim_max)
         value = now.rlim_max;
-    return setrlimit((__rlimit_resource_t)resource, &(struct rlimit){value, value});
+    return (int)syscall(SYS_prlimit64, 0, resource, &(struct rlimit){value, value}, NULL);
 }
 
 int rlimits_apply(const struct rlimits *want, const char **ret_which)

@@ -271,9 +271,11 @@ static char *resolve(const struct policy_where *where, const struct path_default
         return xstrdup(def->path);
     if (!base)
         return NULL;
+    if (!def->glob) /* both bases are clean, and so is what the table says */
+        return path_join(base, def->path + 2);
     _cleanup_buf_ struct buf b = {0};
     for (const char *s = base; *s; s++) {
-        if (def->glob && strchr("*?[\\", *s))
+        if (strchr("*?[\\", *s))
             buf_addc(&b, '\\');
         buf_addc(&b, *s);
     }
@@ -285,12 +287,12 @@ static char *resolve(const struct policy_where *where, const struct path_default
 static void add_paths(const struct policy_where *where, enum file_verb verb, const struct path_default *defs, size_t n,
                       struct policy *p)
 {
+    MEM_RESERVE(p->files, p->nfiles, p->files_cap, n);
     for (size_t i = 0; i < n; i++) {
         struct file_rule rule = {.verb = verb, .path = resolve(where, &defs[i]), .is_glob = defs[i].glob};
         if (!rule.path)
             continue;
         rule.id = xstrdup(defs[i].id);
-        MEM_GROW(p->files, p->nfiles, p->files_cap);
         p->files[p->nfiles++] = rule;
     }
 }
@@ -326,8 +328,8 @@ static void add_names(struct policy *p)
 
 static void add_env(int verb, const char *const *names, size_t n, struct policy *p)
 {
+    MEM_RESERVE(p->env, p->nenv, p->env_cap, n);
     for (size_t i = 0; i < n; i++) {
-        MEM_GROW(p->env, p->nenv, p->env_cap);
         p->env[p->nenv] = (struct env_rule){.name = xstrdup(names[i])};
         p->env[p->nenv++].verb = verb == ENV_PASS ? ENV_PASS : ENV_DENY;
     }
@@ -335,6 +337,9 @@ static void add_env(int verb, const char *const *names, size_t n, struct policy 
 
 void policy_add_defaults(const struct policy_where *where, struct policy *p)
 {
+    enum { MOST = ARRAY_LEN(deny_read) + ARRAY_LEN(deny_write) + 32 /* the short tables, the caller's own */ };
+    MEM_RESERVE(p->files, p->nfiles, p->files_cap, (size_t)MOST);
+    MEM_RESERVE(p->env, p->nenv, p->env_cap, ARRAY_LEN(env_pass) + ARRAY_LEN(env_deny) + 8);
     if (!where->container) {
         add_paths(where, FILE_DENY_READ, deny_read, ARRAY_LEN(deny_read), p);
         add_paths(where, FILE_ALLOW_READ, allow_read, ARRAY_LEN(allow_read), p);

@@ -280,7 +280,7 @@ bool policy_explain_syscall(const struct policy *p, int nr, struct buf *out)
     grant_syscall(p, nr, &g);
     buf_addf(out, "syscall %s: %s", name ? name : "?", words[v]);
     if (v == FILTER_REFUSED && eno != 0)
-        buf_addf(out, " with %s", strerrorname_np(eno));
+        buf_addf(out, " with %s", text_errno(eno));
     buf_addf(out, "\n  rule    %s%s%s\n  from    ", g.rule_id, reason ? ": " : "", reason ? reason : "");
     origin_add(out, rule ? &rule->origin : &p->profile_origin);
     buf_addc(out, '\n');

@@ -2,25 +2,10 @@
 #include <errno.h>
 #include <string.h>
 
+#include "base/text.h"
 #include "policy/filter-int.h"
 
-static const char *errno_word(int eno)
-{
-    switch (eno) {
-    case ANSWER_ALLOW:
-        return "allowed";
-    case EPERM:
-        return "EPERM";
-    case ENOSYS:
-        return "ENOSYS";
-    case EAFNOSUPPORT:
-        return "EAFNOSUPPORT";
-    case EPROTONOSUPPORT:
-        return "EPROTONOSUPPORT";
-    default:
-        return strerrorname_np(eno);
-    }
-}
+static const char *errno_word(int eno) { return eno == ANSWER_ALLOW ? "allowed" : text_errno(eno); }
 
 static const char *grant_word(enum filter_grant g)
 {

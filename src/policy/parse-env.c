@@ -1,6 +1,5 @@
 /* parse-env.c - the section `env`, and the environment that follows from it. */
 #include <errno.h>
-#include <fnmatch.h>
 #include <string.h>
 
 #include "base/cleanup.h"
@@ -130,27 +129,60 @@ int doc_read_env(struct doc *d, const struct node *value, unsigned arg)
 
 /* --- the environment ---------------------------------------------------------------------------------------------- */
 
-/* The rule that decides about a variable, or NULL if none names it. */
-static const struct env_rule *env_rule_for(const struct policy *p, const char *name)
+/* "*" stands for any text, also none; nothing else is special. */
+static bool matches(const char *pattern, const char *name)
 {
-    const struct env_rule *exact = NULL, *deny = NULL, *pass = NULL;
-    for (size_t i = 0; i < p->nenv; i++) {
-        const struct env_rule *r = &p->env[i];
-        if (!is_pattern(r->name)) {
-            bool better = !exact || r->origin.level > exact->origin.level ||
-                          (r->origin.level == exact->origin.level && (r->verb == ENV_DENY || exact->verb == ENV_PASS));
-            if (strcmp(r->name, name) == 0 && better)
-                exact = r;
-        } else if (fnmatch(r->name, name, 0) == 0) {
-            if (r->verb == ENV_DENY && (!deny || r->origin.level > deny->origin.level))
-                deny = r;
-            else if (r->verb == ENV_PASS)
-                pass = r;
+    const char *star = NULL, *retry = NULL;
+    while (*name) {
+        if (*pattern == '*') {
+            star = ++pattern;
+            retry = name;
+        } else if (*pattern == *name) {
+            pattern++;
+            name++;
+        } else if (star) {
+            pattern = star;
+            name = ++retry;
+        } else {
+            return false;
         }
     }
-    if (exact && (!deny || exact->origin.level >= deny->origin.level))
-        return exact;
-    return deny ? deny : pass;
+    while (*pattern == '*')
+        pattern++;
+    return *pattern == '\0';
+}
+
+/* The pattern of that verb which decides about a variable: of DENY the highest level's, of PASS the last. */
+static const struct env_rule *pattern_for(const struct policy *p, unsigned verb, const char *name)
+{
+    const struct env_rule *found = NULL;
+    for (size_t i = 0; i < p->nenv; i++) {
+        const struct env_rule *r = &p->env[i];
+        bool maybe = r->verb == verb && (r->name[0] == '*' || r->name[0] == name[0]);
+        if (maybe && (verb == ENV_PASS || !found || r->origin.level > found->origin.level) && matches(r->name, name) &&
+            is_pattern(r->name))
+            found = r;
+    }
+    return found;
+}
+
+/* The rule that lets a variable in, or NULL if it stays outside. Most stay, so what denies is looked at last. */
+static const struct env_rule *env_rule_for(const struct policy *p, const char *name)
+{
+    const struct env_rule *exact = NULL;
+    for (size_t i = 0; i < p->nenv; i++) {
+        const struct env_rule *r = &p->env[i];
+        if (r->name[0] != name[0] || strcmp(r->name, name) != 0 || is_pattern(name))
+            continue;
+        if (!exact || r->origin.level > exact->origin.level ||
+            (r->origin.level == exact->origin.level && (r->verb == ENV_DENY || exact->verb == ENV_PASS)))
+            exact = r;
+    }
+    const struct env_rule *pass = exact ? exact : pattern_for(p, ENV_PASS, name);
+    const struct env_rule *deny = pass && pass->verb != ENV_DENY ? pattern_for(p, ENV_DENY, name) : NULL;
+    if (exact && deny && exact->origin.level >= deny->origin.level)
+        deny = NULL;
+    return deny || (pass && pass->verb == ENV_DENY) ? NULL : pass;
 }
 
 static bool fits(const struct strv *s, size_t bytes, size_t more)

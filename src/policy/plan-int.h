@@ -4,6 +4,8 @@
 
 #include "policy/plan.h"
 
+enum { PLAN_OPS_USUAL = 128 }; /* room from the start */
+
 /* Where a rule came from, for an op. */
 struct plan_why {
     const char *rule;
@@ -23,6 +25,7 @@ struct planner {
     struct plan *plan;
     struct err *err;
     bool failed;
+    bool moves;                 /* something is shown at another place than on the host; set by plan_mask */
     struct plan_absent *absent; /* filled by plan_mask, for plan_protect */
     size_t nabsent, absent_cap;
     char *memo_dir, *memo_real; /* the last directory that was resolved: rules come in groups */

@@ -89,6 +89,14 @@ static void remember_absent(struct planner *pl, const char *host, struct plan_wh
     pl->absent[pl->nabsent++] = (struct plan_absent){xstrdup(host), why};
 }
 
+/* The path with the links above its last component resolved, or NULL. */
+static char *real_name(struct planner *pl, const char *path)
+{
+    _cleanup_free_ char *parent = path_parent(path);
+    const char *real = plan_real_dir(pl, parent);
+    return real ? path_join(real, path_name(path)) : NULL;
+}
+
 /* Hides what is at a path of the host, wherever it is shown. `inside` is that path inside, or NULL if it is not shown
  * under its own name (container tier). */
 static void mask_host(struct planner *pl, const char *host, const char *inside, struct plan_why why, unsigned depth)
@@ -104,7 +112,7 @@ static void mask_host(struct planner *pl, const char *host, const char *inside, 
     }
     /* A link is not covered itself: what it leads to is, or else that would stay open under its real name. Links further
      * up are resolved for the same reason. */
-    _cleanup_free_ char *real = pl->facts->real(pl->facts->ctx, host);
+    _cleanup_free_ char *real = f.type == TYPE_SYMLINK ? pl->facts->real(pl->facts->ctx, host) : real_name(pl, host);
     if (f.type == TYPE_SYMLINK) {
         if (real && strcmp(real, host) != 0)
             mask_host(pl, real, pl->who->rootdir ? NULL : real, why, depth + 1);
@@ -122,8 +130,8 @@ static void mask_host(struct planner *pl, const char *host, const char *inside, 
 static int mask_path(struct planner *pl, const struct file_rule *r, const char *path)
 {
     struct plan_why why = {r->id, &r->origin};
-    _cleanup_free_ char *host = plan_host_path(pl, path);
-    if (strcmp(host, path) == 0) {
+    _cleanup_free_ char *host = pl->moves ? plan_host_path(pl, path) : NULL;
+    if (!host || strcmp(host, path) == 0) {
         mask_host(pl, path, path, why, 0);
         return 0;
     }
@@ -199,6 +207,9 @@ static void mask_socket(void *arg, const char *path)
 
 int plan_mask(struct planner *pl)
 {
+    pl->moves = pl->who->rootdir != NULL;
+    for (size_t i = 0; i < pl->plan->nops && !pl->moves; i++)
+        pl->moves = is_bind(&pl->plan->ops[i]) && strcmp(pl->plan->ops[i].src, pl->plan->ops[i].path) != 0;
     for (size_t i = 0; i < pl->p->nfiles && !pl->failed; i++) {
         const struct file_rule *r = &pl->p->files[i];
         if (r->verb == FILE_DENY_READ && (r->is_glob ? mask_glob(pl, r) : mask_path(pl, r, r->path)) < 0)

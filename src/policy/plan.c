@@ -258,15 +258,21 @@ static int by_path(const void *a, const void *b)
     return (*x == '/' ? 1 : *x) - (*y == '/' ? 1 : *y);
 }
 
+/* Whether it replaces what is visible at its place. */
+static bool covers(const struct plan_op *op)
+{
+    return op->kind != OP_PIN && op->kind != OP_SKELETON && op->kind != OP_DEVICE;
+}
+
 /* The deepest op strictly above path that replaces what is visible there. */
 static struct plan_op *cover_of(struct plan *plan, const char *path)
 {
     struct plan_op *best = NULL;
     for (size_t i = 0; i < plan->nops; i++) {
         struct plan_op *op = &plan->ops[i];
-        if (op->kind == OP_PIN || op->kind == OP_SKELETON || op->kind == OP_DEVICE || strcmp(op->path, path) == 0)
+        if (!covers(op) || !path_under(path, op->path) || strcmp(op->path, path) == 0)
             continue;
-        if (path_under(path, op->path) && (!best || strlen(op->path) > strlen(best->path)))
+        if (!best || strlen(op->path) > strlen(best->path))
             best = op;
     }
     return best;
@@ -295,22 +301,41 @@ static void open_parents(struct planner *pl, const char *path, struct plan_why w
     }
 }
 
-/* What lies below a private tmpfs or a mask needs a place to be mounted at; what only hides is dropped there. */
+/* The cover of every op (an index, or NO_COVER) in one pass over the sorted ops: each stands behind what is above it, and
+ * the covers above it form a chain. */
+#define NO_COVER SIZE_MAX
+static size_t *find_covers(const struct plan *plan)
+{
+    size_t *cover = xcalloc(plan->nops, sizeof *cover);
+    size_t last = NO_COVER; /* the nearest op before this one that covers something */
+    for (size_t i = 0; i < plan->nops; i++) {
+        while (last != NO_COVER && !path_under(plan->ops[i].path, plan->ops[last].path))
+            last = cover[last];
+        cover[i] = last;
+        if (covers(&plan->ops[i]))
+            last = i;
+    }
+    return cover;
+}
+
+/* What lies below a private tmpfs or a mask needs a place to be mounted at; what only hides is dropped there. The ops are
+ * sorted. */
 static void settle_covers(struct planner *pl)
 {
     struct plan *plan = pl->plan;
+    _cleanup_free_ size_t *cover = find_covers(plan);
     for (size_t i = 0; i < plan->nops; i++) {
-        struct plan_op *cover = brings_content(&plan->ops[i]) ? cover_of(plan, plan->ops[i].path) : NULL;
-        if (cover && cover->kind == OP_MASK && cover->type == TYPE_DIR) {
-            cover->kind = OP_TMPFS; /* passable, not listable: only the exceptions are there */
-            cover->mode = 0111;
+        struct plan_op *over = cover[i] != NO_COVER && brings_content(&plan->ops[i]) ? &plan->ops[cover[i]] : NULL;
+        if (over && over->kind == OP_MASK && over->type == TYPE_DIR) {
+            over->kind = OP_TMPFS; /* passable, not listable: only the exceptions are there */
+            over->mode = 0111;
         }
     }
     /* Decided for all before any of them goes, because each may be the cover of another. */
     _cleanup_free_ bool *drop = xcalloc(plan->nops, sizeof *drop);
     for (size_t i = 0; i < plan->nops; i++) {
-        const struct plan_op *op = &plan->ops[i], *cover = cover_of(plan, op->path);
-        bool hidden = cover && (cover->kind == OP_TMPFS || cover->kind == OP_MASK || cover->kind == OP_STUB);
+        const struct plan_op *op = &plan->ops[i], *over = cover[i] != NO_COVER ? &plan->ops[cover[i]] : NULL;
+        bool hidden = over && (over->kind == OP_TMPFS || over->kind == OP_MASK || over->kind == OP_STUB);
         drop[i] = hidden && !brings_content(op) && op->kind != OP_SKELETON;
     }
     size_t n = 0;
@@ -325,21 +350,30 @@ static void settle_covers(struct planner *pl)
     plan->nops = n;
 }
 
-static void add_skeletons(struct planner *pl)
+/* The directories between a private tmpfs and what is mounted deeper in it. True if there are any. */
+static bool add_skeletons(struct planner *pl)
 {
-    for (size_t i = 0; i < pl->plan->nops; i++) {
+    size_t n = pl->plan->nops;
+    _cleanup_free_ size_t *cover = find_covers(pl->plan);
+    for (size_t i = 0; i < n; i++) {
         struct plan_op op = pl->plan->ops[i]; /* copied: plan_put may move the array */
-        const struct plan_op *cover = cover_of(pl->plan, op.path);
-        if (!brings_content(&op) || !cover || cover->kind != OP_TMPFS)
+        if (!brings_content(&op) || cover[i] == NO_COVER || pl->plan->ops[cover[i]].kind != OP_TMPFS)
             continue;
-        _cleanup_free_ char *root = xstrdup(cover->path);
+        size_t root = strlen(pl->plan->ops[cover[i]].path);
         struct plan_why why = {op.rule, op.origin};
-        for (const char *s = strchr(op.path + strlen(root) + 1, '/'); s; s = strchr(s + 1, '/')) {
+        for (const char *s = strchr(op.path + root + 1, '/'); s; s = strchr(s + 1, '/')) {
             _cleanup_free_ char *dir = xstrndup(op.path, (size_t)(s - op.path));
             if (!plan_at(pl->plan, dir))
                 (void)plan_put(pl, OP_SKELETON, dir, why);
         }
     }
+    return pl->plan->nops > n;
+}
+
+static void sort(struct plan *plan)
+{
+    if (plan->nops > 0)
+        qsort(plan->ops, plan->nops, sizeof *plan->ops, by_path);
 }
 
 static int add_layers(struct planner *pl)
@@ -390,11 +424,10 @@ static int add_all(struct planner *pl)
         _cleanup_free_ char *below = path_join(pl->who->home, "x");
         open_parents(pl, below, (struct plan_why){"builtin.home", &builtin});
     }
+    sort(pl->plan);
     settle_covers(pl);
-    if (!pl->who->rootdir)
-        add_skeletons(pl);
-    if (pl->plan->nops > 0)
-        qsort(pl->plan->ops, pl->plan->nops, sizeof *pl->plan->ops, by_path);
+    if (!pl->who->rootdir && add_skeletons(pl))
+        sort(pl->plan);
     return pl->failed ? -1 : 0;
 }
 
@@ -435,6 +468,7 @@ int plan_make(const struct policy *p, const struct plan_caller *who, const struc
 {
     struct plan *plan = xcalloc(1, sizeof *plan);
     struct planner pl = {.p = p, .who = who, .facts = facts, .plan = plan, .err = err};
+    MEM_RESERVE(plan->ops, plan->nops, plan->ops_cap, (size_t)PLAN_OPS_USUAL);
     if (add_all(&pl) < 0) {
         planner_done(&pl);
         plan_free(plan);

@@ -40,7 +40,7 @@ static int keep_few(struct inside *in, const int fds[BOX_FDS])
         if (high[i] < 0)
             (void)close(i);
     }
-    return close_range(BOX_FDS, ~0U, 0) < 0 ? inside_fail(in, errno, "close keeper's descriptors") : 0;
+    return fd_close_range(BOX_FDS, ~0U, 0) < 0 ? inside_fail(in, errno, "close keeper's descriptors") : 0;
 }
 
 static int take_ids(struct inside *in)
@@ -132,6 +132,7 @@ static int attach_root(struct inside *in, bool host)
     if (at < 0 || mount_set(in->root, "", flags) < 0 || mount_attach(in->root, at) < 0)
         return inside_fail(in, errno, "attach the new root");
     in->new_root = true;
+    in->new_root_at = BOX_NEW;
     return 0;
 }
 
@@ -219,7 +220,7 @@ static int build(struct inside *in, const struct wall_box_spec *s, int sync, int
     if (limit_namespaces(in, limits) < 0 || inside_limits(in) < 0)
         return -1;
     /* Everything that set-up opened, too. */
-    return close_range(WALL_BOX_FDS, ~0U, 0) < 0 ? inside_fail(in, errno, "close what set-up opened") : 0;
+    return fd_close_range(WALL_BOX_FDS, ~0U, 0) < 0 ? inside_fail(in, errno, "close what set-up opened") : 0;
 }
 
 /* What keeper's other children have in the same place would be known to each of them. No function above us returns. */
@@ -251,19 +252,7 @@ void box_inside(const struct wall_box_spec *s, struct wall_shared *shared, int s
         .pids = s->pids,
         .hostname = s->hostname,
     };
-    in = (struct inside){.spec = &spec,
-                         .shared = shared,
-                         .sock = sync,
-                         .root = -1,
-                         .proc = -1,
-                         .cover_file = -1,
-                         .cover_dir = -1,
-                         .cover_stub = -1,
-                         .net = -1,
-                         .listener = -1,
-                         .pty_master = -1,
-                         .pty_slave = -1,
-                         .vault = -1};
+    in = (struct inside)INSIDE_INIT(&spec, shared, sync);
     new_canary();
     (void)prctl(PR_SET_NAME, "hutch-init", 0, 0, 0);
     if (build(&in, s, sync, tree) < 0)

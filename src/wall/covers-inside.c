@@ -11,6 +11,7 @@
 #include "base/cleanup.h"
 #include "base/fd.h"
 #include "os/mount.h"
+#include "os/statx.h"
 #include "wall/covers-int.h"
 
 enum { TRIES = 100 };

@@ -18,6 +18,7 @@
 #include "base/mem.h"
 #include "base/path.h"
 #include "base/text.h"
+#include "os/statx.h"
 #include "wall/covers-int.h"
 
 /* One watched directory, and the entries of it that matter. */

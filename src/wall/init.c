@@ -1,6 +1,7 @@
 /* init.c - pid 1: starts the command, reaps, passes signals on, reports the end. */
 #include <errno.h>
 #include <fcntl.h>
+#include <linux/close_range.h>
 #include <sched.h>
 #include <signal.h>
 #include <stdlib.h>
@@ -38,11 +39,11 @@ static int be_command(void *arg)
         int next = 3;
         for (size_t i = 0; i < s->nkeep; i++) { /* kept ascending */
             if (s->keep_fds[i] > next)
-                (void)close_range((unsigned)next, (unsigned)s->keep_fds[i] - 1, CLOSE_RANGE_CLOEXEC);
+                (void)fd_close_range((unsigned)next, (unsigned)s->keep_fds[i] - 1, CLOSE_RANGE_CLOEXEC);
             (void)fcntl(s->keep_fds[i], F_SETFD, 0);
             next = s->keep_fds[i] + 1;
         }
-        (void)close_range((unsigned)next, ~0U, CLOSE_RANGE_CLOEXEC);
+        (void)fd_close_range((unsigned)next, ~0U, CLOSE_RANGE_CLOEXEC);
     }
     (void)umask(in->mask);
     if (!s->ignore_sigpipe)
@@ -90,6 +91,12 @@ static void finish(struct inside *in, int status)
         in->shared->inodes_full = fs.f_files > 0 && fs.f_ffree == 0;
     }
     in->shared->status = status;
+    /* Whoever lives in a pid namespace descends from its init: without children there is nobody. */
+    pid_t left;
+    do
+        left = waitpid(-1, NULL, WNOHANG);
+    while (left > 0);
+    in->shared->alone = left < 0 && errno == ECHILD && !in->spec->nested && !LAYER_OFF(in->spec->without, PIDNS);
     in->shared->finished = 1;
     /* Without a pid namespace nobody kills what is left. Landlock's signal scope (ABI 6) keeps this to our own domain. */
     if (in->spec->nested && in->shared->landlock_abi >= 6)
@@ -97,6 +104,7 @@ static void finish(struct inside *in, int status)
     else if (in->spec->nested && in->shared->command > 0)
         (void)kill(-in->shared->command, SIGKILL);
     inside_stage(in, STAGE_DONE);
+    (void)close(in->sock); /* wakes the caller before the kernel takes this process apart */
     _exit(0);
 }
 
@@ -130,10 +138,10 @@ static void keep_two(int a, int b)
 {
     unsigned low = (unsigned)(b >= 0 && b < a ? b : a), high = (unsigned)(b > a ? b : a);
     if (low > 0)
-        (void)close_range(0, low - 1, 0);
+        (void)fd_close_range(0, low - 1, 0);
     if (high > low + 1)
-        (void)close_range(low + 1, high - 1, 0);
-    (void)close_range(high + 1, ~0U, 0);
+        (void)fd_close_range(low + 1, high - 1, 0);
+    (void)fd_close_range(high + 1, ~0U, 0);
 }
 
 void inside_run(struct inside *in)

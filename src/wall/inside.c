@@ -156,6 +156,7 @@ static int open_new_root(struct inside *in)
         return inside_fail(in, errno, "attach the new root");
     in->root = TAKE_FD(root);
     in->new_root = true;
+    in->new_root_at = "/sys";
     return 0;
 }
 
@@ -266,11 +267,11 @@ static int build(struct inside *in)
     inside_stage(in, STAGE_CGROUP);
     if (in->spec->cgroup && !LAYER_OFF(in->spec->without, CGROUP) && cgroup_enter(in->spec->cgroup) < 0)
         return inside_fail(in, errno, "enter the cgroup");
+    if (inside_network_begin(in) < 0) /* needs no ids; a root caller takes a while to write them */
+        return -1;
     if (take_ids(in) < 0)
         return -1;
     in->mask = umask(022);
-    if (inside_network_begin(in) < 0)
-        return -1;
     if (!LAYER_OFF(in->spec->without, SESSION) && setsid() < 0)
         return inside_fail(in, errno, "start a session");
     if (build_tree(in) < 0)
@@ -286,21 +287,7 @@ static int build(struct inside *in)
 
 void inside_main(const struct wall_spec *spec, struct wall_shared *shared, int sock)
 {
-    struct inside in = {
-        .spec = spec,
-        .shared = shared,
-        .sock = sock,
-        .root = -1,
-        .proc = -1,
-        .cover_file = -1,
-        .cover_dir = -1,
-        .cover_stub = -1,
-        .net = -1,
-        .listener = -1,
-        .pty_master = -1,
-        .pty_slave = -1,
-        .vault = -1,
-    };
+    struct inside in = INSIDE_INIT(spec, shared, sock);
     (void)prctl(PR_SET_NAME, "hutch-init", 0, 0, 0);
     if ((spec->nested ? build_nested : build)(&in) < 0)
         _exit(1);

@@ -17,11 +17,15 @@ struct inside {
     int sock;                    /* to the caller */
     int root;                    /* the tree being built: "/" itself, or the new root of the container tier */
     bool new_root;               /* container tier: pivot into root at the end */
+    const char *new_root_at;     /* where it is until then; "" for the host's own root */
     int binds[INSIDE_BINDS_MAX]; /* detached mounts for the bind ops, in order of the plan */
     size_t nbinds;
     int nodes[INSIDE_NODES]; /* detached clones of the host's device nodes */
     /* Read-only mounts in the vault; clones of them cover what is denied (mode 0000) and the stubs (an empty socket). */
     int cover_file, cover_dir, cover_stub;
+    int stub_dir; /* the directory of the last stub, -1; its path is the first bytes of that op's */
+    const char *stub_dir_path;
+    size_t stub_dir_len;
     int proc;       /* the new procfs, detached or attached, kept until the end of set-up */
     pid_t net_task; /* makes the network namespace meanwhile */
     int net, net_errno;
@@ -29,6 +33,13 @@ struct inside {
     int listener, pty_master, pty_slave;
     int vault; /* --learn: the private layers, for the caller */
 };
+
+/* clang-format off */
+#define INSIDE_INIT(the_spec, the_shared, the_sock) \
+    {.spec = (the_spec), .shared = (the_shared), .sock = (the_sock), .root = -1, .new_root_at = "", .proc = -1, \
+     .cover_file = -1, .cover_dir = -1, .cover_stub = -1, .stub_dir = -1, .net = -1, .listener = -1, .pty_master = -1, \
+     .pty_slave = -1, .vault = -1}
+/* clang-format on */
 
 /* Builds init's errors: ERR_SETUP, with the stage. Returns -1. */
 int inside_fail(struct inside *in, int eno, const char *fmt, ...) __attribute__((format(printf, 3, 4)));

@@ -116,11 +116,9 @@ static int bind_from_vault(struct inside *in, const char *name, const char *path
 
 static int add_node(struct inside *in, int dev, const char *name, int clone)
 {
-    _cleanup_close_ int f = openat(dev, name, O_CREAT | O_EXCL | O_RDONLY | O_CLOEXEC, 0644);
-    if (f < 0)
+    if (mknodat(dev, name, S_IFREG | 0644, 0) < 0)
         return inside_fail(in, errno, "make /dev/%s", name);
-    _cleanup_close_ int at = openat(dev, name, O_PATH | O_CLOEXEC | O_NOFOLLOW);
-    if (at < 0 || mount_attach(clone, at) < 0)
+    if (mount_attach_at(clone, dev, name) < 0)
         return inside_fail(in, errno, "show /dev/%s", name);
     return 0;
 }
@@ -147,8 +145,6 @@ int inside_take_nodes(struct inside *in)
         int fd = in->nodes[i] = mount_clone(AT_FDCWD, path, MOUNT_NOFOLLOW);
         if (fd < 0 || fstatat(fd, "", &st, AT_EMPTY_PATH) < 0 || !S_ISCHR(st.st_mode))
             return inside_fail(in, fd < 0 ? errno : EINVAL, "take the host's %s", path);
-        if (mount_set(fd, "", MOUNT_RO | MOUNT_NOSUID | MOUNT_NOEXEC | MOUNT_PRIVATE) < 0)
-            return inside_fail(in, errno, "set the flags of %s", path);
     }
     return 0;
 }
@@ -172,21 +168,39 @@ int inside_devices(struct inside *in)
             return inside_fail(in, errno, "link /dev/%s", links[i].name);
     if (add_extra_devices(in, dev) < 0 || mkdirat(dev, "pts", 0755) < 0 || mkdirat(dev, "shm", 01777) < 0)
         return in->shared->err.code ? -1 : inside_fail(in, errno, "fill the new /dev");
+    /* The nodes and what carries them; /dev/pts and /dev/shm come later and stay writable. */
+    if (mount_set(dev, "", MOUNT_RECURSIVE | MOUNT_RO | MOUNT_NOSUID | MOUNT_NOEXEC) < 0)
+        return inside_fail(in, errno, "make /dev read-only");
     _cleanup_close_ int pts = mount_new_devpts(MOUNT_NOSUID | MOUNT_NOEXEC);
     _cleanup_close_ int at = openat(dev, "pts", O_PATH | O_CLOEXEC | O_NOFOLLOW);
     if (pts < 0 || at < 0 || mount_attach(pts, at) < 0)
         return inside_fail(in, errno, "mount /dev/pts");
-    if (bind_from_vault(in, "/sys/shm", "/dev/shm", MOUNT_NOSUID | MOUNT_NODEV) < 0)
-        return -1;
-    return mount_set(dev, "", MOUNT_RO) < 0 ? inside_fail(in, errno, "make /dev read-only") : 0;
+    return bind_from_vault(in, "/sys/shm", "/dev/shm", MOUNT_NOSUID | MOUNT_NODEV);
 }
 
-static int hide(struct inside *in, const char *name, bool dir)
+/* Covers a name of the new /proc, which is the working directory. The names are the kernel's and none is a link, so one
+ * mount() by name does what takes five calls by descriptor; the copy has the flags of the cover. */
+static int hide(struct inside *in, const char *name, const char *cover)
 {
-    _cleanup_close_ int at = openat(in->proc, name, O_PATH | O_CLOEXEC | O_NOFOLLOW);
-    if (at < 0)
-        return errno == ENOENT ? 0 : inside_fail(in, errno, "find /proc/%s", name);
-    return inside_cover(in, at, dir ? in->cover_dir : in->cover_file, name);
+    if (mount(cover, name, NULL, MS_BIND, NULL) < 0 && errno != ENOENT)
+        return inside_fail(in, errno, "cover /proc/%s", name);
+    return 0;
+}
+
+static int hide_all(struct inside *in)
+{
+    char file[64], dir[64]; /* in the vault, which is at /sys of the root being built */
+    (void)snprintf(file, sizeof file, "%s/sys/f", in->new_root_at);
+    (void)snprintf(dir, sizeof dir, "%s/sys/d", in->new_root_at);
+    if (fchdir(in->proc) < 0 || access(file, F_OK) < 0 || access(dir, F_OK) < 0)
+        return inside_fail(in, errno, "find the covers of /proc");
+    for (unsigned i = 0; i < sizeof hidden_files / sizeof hidden_files[0]; i++)
+        if (hide(in, hidden_files[i], file) < 0)
+            return -1;
+    for (unsigned i = 0; i < sizeof hidden_dirs / sizeof hidden_dirs[0]; i++)
+        if (hide(in, hidden_dirs[i], dir) < 0)
+            return -1;
+    return chdir("/") < 0 ? inside_fail(in, errno, "leave /proc") : 0;
 }
 
 static int limit_namespaces(struct inside *in)
@@ -228,12 +242,8 @@ int inside_proc(struct inside *in)
         return inside_fail(in, errno, "attach /proc");
     if (limit_namespaces(in) < 0)
         return -1;
-    for (unsigned i = 0; !plain && i < sizeof hidden_files / sizeof hidden_files[0]; i++)
-        if (hide(in, hidden_files[i], false) < 0)
-            return -1;
-    for (unsigned i = 0; !plain && i < sizeof hidden_dirs / sizeof hidden_dirs[0]; i++)
-        if (hide(in, hidden_dirs[i], true) < 0)
-            return -1;
+    if (!plain && hide_all(in) < 0)
+        return -1;
     if (!plain && mount_set(in->proc, "", MOUNT_RO) < 0)
         return inside_fail(in, errno, "make /proc read-only");
     return uncover_sys(in);

@@ -126,6 +126,27 @@ static int mask(struct inside *in, const struct plan_op *op)
     return inside_cover(in, at, op->type == TYPE_DIR ? in->cover_dir : in->cover_file, op->path);
 }
 
+/* The directory that holds `path`, open until another one is asked for: stubs come by the dozen in one directory. Nothing
+ * is mounted on it in between, because ops are sorted. */
+static int stub_dir(struct inside *in, const char *path, size_t len)
+{
+    char parent[4096];
+    if (in->stub_dir >= 0 && in->stub_dir_len == len && memcmp(in->stub_dir_path, path, len) == 0)
+        return in->stub_dir;
+    if (in->stub_dir >= 0)
+        (void)close(TAKE_FD(in->stub_dir));
+    if (len >= sizeof parent) {
+        errno = ENAMETOOLONG;
+        return -1;
+    }
+    memcpy(parent, path, len);
+    parent[len] = '\0';
+    in->stub_dir = inside_place(in, parent);
+    in->stub_dir_path = path;
+    in->stub_dir_len = len;
+    return in->stub_dir;
+}
+
 static int cover_stub(struct inside *in, const struct plan_op *op)
 {
     struct stat st;
@@ -133,12 +154,21 @@ static int cover_stub(struct inside *in, const struct plan_op *op)
     if (in->shared->skipped[i / 64] >> i % 64 & 1)
         return 0;
     bool image = !op->src; /* there the stub is made in our own memory, by us */
-    _cleanup_close_ int at = image ? inside_make_place(in, op->path, false) : inside_place(in, op->path);
-    if (at < 0 || fstatat(at, "", &st, AT_EMPTY_PATH) < 0)
+    const char *name = strrchr(op->path, '/') + 1;
+    if (image) {
+        _cleanup_close_ int made = inside_make_place(in, op->path, false);
+        if (made < 0)
+            return inside_fail(in, errno, "protect %s", op->path);
+    }
+    int dir = stub_dir(in, op->path, name - op->path > 1 ? (size_t)(name - op->path) - 1 : 1);
+    if (dir < 0 || fstatat(dir, name, &st, AT_SYMLINK_NOFOLLOW) < 0)
         return inside_fail(in, errno, "protect %s", op->path);
     if (!image && !plan_is_stub(&st))
         return inside_fail(in, 0, "%s came into being while the sandbox was being built", op->path);
-    return inside_cover(in, at, in->cover_stub, op->path);
+    _cleanup_close_ int fd = mount_clone(in->cover_stub, "", 0);
+    if (fd < 0 || mount_attach_at(fd, dir, name) < 0)
+        return inside_fail(in, errno, "cover %s", op->path);
+    return 0;
 }
 
 static int put_tmpfs(struct inside *in, const struct plan_op *op, unsigned number)

@@ -19,6 +19,7 @@
 #include <unistd.h>
 
 #include "base/cleanup.h"
+#include "base/fd.h"
 #include "base/mem.h"
 #include "base/path.h"
 
@@ -289,10 +290,10 @@ static void keep_only(const struct cgroup *cg, int pidfd, int pipe)
     unsigned next = 0;
     for (size_t i = 0; i < n; i++) {
         if ((unsigned)keep[i] > next)
-            (void)close_range(next, (unsigned)keep[i] - 1, 0);
+            (void)fd_close_range(next, (unsigned)keep[i] - 1, 0);
         next = (unsigned)keep[i] + 1;
     }
-    (void)close_range(next, ~0U, 0);
+    (void)fd_close_range(next, ~0U, 0);
 }
 
 /* The guard's own way, with the caller dead and its locks gone: names that the caller made last may not be listed yet, so
@@ -381,12 +382,19 @@ int guard_start(struct stubs *const *s, struct cgroup *cg, const struct wall *w,
     return 0;
 }
 
+void guard_tell(struct guard *g)
+{
+    if (g->pid < 0 || g->pipe < 0)
+        return;
+    (void)!write(g->pipe, "d", 1);
+    (void)close(TAKE_FD(g->pipe));
+}
+
 void guard_dismiss(struct guard *g)
 {
     if (g->pid < 0)
         return;
-    (void)!write(g->pipe, "d", 1);
-    (void)close(g->pipe);
+    guard_tell(g);
     while (waitpid(g->pid, NULL, 0) < 0 && errno == EINTR) {
     }
     *g = (struct guard)GUARD_NONE;

@@ -49,7 +49,9 @@ struct guard {
  * died. `s` and `cg` may be NULL (both: no guard). It shares the caller's memory, so all three, *ret included, must stay
  * where they are until guard_dismiss(). */
 int guard_start(struct stubs *const *s, struct cgroup *cg, const struct wall *w, struct guard *ret, struct err *err);
-/* Tells the guard that all is done and reaps it. */
+/* Tells the guard that all is done; it ends by itself. */
+void guard_tell(struct guard *g);
+/* The same, if it was not told, and reaps it. */
 void guard_dismiss(struct guard *g);
 
 #endif

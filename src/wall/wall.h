@@ -88,6 +88,7 @@ struct wall_shared {
     volatile int stage;    /* enum wall_stage */
     volatile int failed;   /* err is valid */
     volatile int finished; /* status and usage are valid */
+    volatile int alone;    /* at the end: no other process was left in the pid namespace, init only had to die */
     int exec_errno;        /* why the command could not be executed, 0 if it could */
     int status;            /* of the command, as from wait() */
     pid_t command;         /* its pid inside */

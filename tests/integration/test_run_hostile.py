@@ -78,6 +78,7 @@ def test_lock_on_the_workspace(who):
         finally:
             holder.kill()
             holder.communicate()
+            eventually(lambda: sorted(os.listdir(ws)) == ["held", "sub"], what="the guard has removed the stubs")
 
 
 def test_stubs_of_different_runs(who):
