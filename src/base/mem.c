@@ -57,7 +57,14 @@ void *xreallocarray(void *p, size_t n, size_t size)
 }
 
 char *xstrdup(const char *s) { return checked(strdup(s)); }
-char *xstrndup(const char *s, size_t n) { return checked(strndup(s, n)); }
+char *xstrndup(const char *s, size_t n)
+{
+    size_t len = strnlen(s, n);
+    char *copy = xmalloc(len + 1);
+    memcpy(copy, s, len);
+    copy[len] = '\0';
+    return copy;
+}
 
 char *xasprintf(const char *fmt, ...)
 {

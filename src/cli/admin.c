@@ -2,6 +2,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 
 #include "base/json.h"
 #include "base/num.h"
@@ -23,7 +24,9 @@ static void print_list(const json_t *list, const char *const *members, size_t n)
     node_print_table(&t);
 }
 
-static int show_list(const struct node_call *call, const char *path, const char *const *members, size_t n)
+/* `inside`: the member of the answer that holds the array; NULL: the answer is the array. */
+static int show_list(const struct node_call *call, const char *path, const char *inside, const char *const *members,
+                     size_t n)
 {
     struct err err;
     _cleanup_json_ json_t *j = NULL;
@@ -32,7 +35,7 @@ static int show_list(const struct node_call *call, const char *path, const char 
     if (call->json)
         node_print_json(j);
     else
-        print_list(j, members, n);
+        print_list(inside ? json_object_get(j, inside) : j, members, n);
     return 0;
 }
 
@@ -71,8 +74,8 @@ int cmd_key(int argc, char **argv)
     if (node_begin(&c, *verb ? argc - 1 : argc, *verb ? argv + 1 : argv, &call, &code))
         return code;
     if (strcmp(verb, "ls") == 0) {
-        static const char *const m[] = {"id", "tenant", "name", "scopes", "hint", "created", "expires", "used"};
-        return show_list(&call, "/v1/keys", m, 8);
+        static const char *const m[] = {"id", "tenant", "name", "scopes", "hint", "createdAt", "expiresAt", "usedAt"};
+        return show_list(&call, "/v1/keys", "keys", m, 8);
     }
     if (strcmp(verb, "rm") == 0 && call.nargs == 1)
         return remove_one(&call, "keys", call.args[0]);
@@ -85,8 +88,7 @@ int cmd_key(int argc, char **argv)
     struct json j;
     json_start(&j, &body);
     json_obj(&j, NULL);
-    if (tenant)
-        json_str(&j, "tenant", tenant);
+    json_str(&j, "tenant", tenant ? tenant : "default");
     if (name)
         json_str(&j, "name", name);
     if (scopes.n) {
@@ -95,8 +97,13 @@ int cmd_key(int argc, char **argv)
             json_str(&j, NULL, scopes.v[i]);
         json_end_arr(&j);
     }
-    if (expires)
-        json_u64(&j, "expires_in", ms / 1000);
+    if (expires) {
+        char when[32];
+        time_t at = time(NULL) + (time_t)(ms / 1000);
+        struct tm tm;
+        (void)strftime(when, sizeof when, "%Y-%m-%dT%H:%M:%SZ", gmtime_r(&at, &tm));
+        json_str(&j, "expiresAt", when);
+    }
     json_end_obj(&j);
     _cleanup_json_ json_t *answer = NULL;
     if (api_call(&call.api, "POST", "/v1/keys", buf_str(&body), &answer, NULL, &err) < 0)
@@ -153,8 +160,8 @@ int cmd_tenant(int argc, char **argv)
     if (!id && call.nargs)
         id = call.args[0];
     if (strcmp(verb, "ls") == 0) {
-        static const char *const m[] = {"id", "name", "sandboxes", "quota"};
-        return show_list(&call, "/v1/tenants", m, 4);
+        static const char *const m[] = {"id", "name", "used", "quota"};
+        return show_list(&call, "/v1/tenants", "tenants", m, 4);
     }
     if (strcmp(verb, "rm") == 0 && id)
         return remove_one(&call, "tenants", id);
@@ -170,9 +177,9 @@ int cmd_tenant(int argc, char **argv)
     json_str(&j, "name", name ? name : id);
     json_obj(&j, "quota");
     const struct quota_option quotas[] = {{"sandboxes", sandboxes, false},
-                                          {"memory", memory, true},
-                                          {"disk", disk, true},
-                                          {"requests_per_second", rate, false}};
+                                          {"memoryBytes", memory, true},
+                                          {"diskBytes", disk, true},
+                                          {"requestsPerSecond", rate, false}};
     for (size_t i = 0; i < sizeof quotas / sizeof quotas[0]; i++)
         if (add_quota(&j, &quotas[i], &err) < 0)
             return cli_fail(&err);
@@ -180,7 +187,7 @@ int cmd_tenant(int argc, char **argv)
         return err_set(&err, ERR_USAGE, 0, "tenant: --cpus wants a number like 4 or 1.5, not '%.40s'", cpus),
                cli_fail(&err);
     if (cpus)
-        json_u64(&j, "cpu_milli", milli);
+        json_u64(&j, "cpuMilli", milli);
     json_end_obj(&j);
     json_end_obj(&j);
     return api_call(&call.api, "POST", "/v1/tenants", buf_str(&body), NULL, NULL, &err) < 0 ? cli_fail(&err) : 0;
@@ -199,7 +206,7 @@ int cmd_template(int argc, char **argv)
         return code;
     if (strcmp(verb, "ls") != 0)
         return err_set(&err, ERR_USAGE, 0, "template: say ls; see hutch template --help"), cli_fail(&err);
-    return show_list(&call, "/templates", m, 6);
+    return show_list(&call, "/templates", NULL, m, 6);
 }
 
 int cmd_env(int argc, char **argv)

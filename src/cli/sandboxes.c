@@ -249,6 +249,11 @@ int cmd_stop(int argc, char **argv)
     _cleanup_json_ json_t *j = NULL;
     if (api_call(&call.api, "POST", "/v1/stop-all", "{}", &j, NULL, &err) < 0)
         return cli_fail(&err);
-    (void)printf("%lld sandboxes ended\n", (long long)json_integer_value(json_object_get(j, "killed")));
+    (void)printf("%lld sandboxes ended\n", (long long)json_integer_value(json_object_get(j, "stopped")));
+    long long failed = (long long)json_integer_value(json_object_get(j, "failed"));
+    if (failed > 0)
+        return err_set(&err, ERR_SETUP, 0, "stop: %lld sandboxes could not be ended; the log of the node says why",
+                       failed),
+               cli_fail(&err);
     return 0;
 }

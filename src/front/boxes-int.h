@@ -21,6 +21,7 @@ struct box_own {
     struct waiter *killers;    /* told when it is gone */
     uint64_t round;            /* of the reconciliation that may miss it: those begun after it was there */
     bool seen;                 /* by the reconciliation under way */
+    bool unsure;               /* loaded from a row that did not say yet whether the create came to its end */
     bool ended;                /* freed when the loop goes round */
     const char *why;           /* of a kill: static */
 };

@@ -27,21 +27,22 @@ struct hello {
     char id[SANDBOX_ID_MAX];
 };
 
-/* A row that was still `creating`: only init knows whether the binding reached it. */
+/* A row that was still `creating`: only init knows whether the binding reached it. Its maker may have been answered, so until
+ * then it counts as running: better a moment too long than a sandbox that its owner hears is not there. */
 static void greeted(void *arg, const struct link_status *st)
 {
     struct hello *h = arg;
     struct front *f = h->front;
     struct box *b = map_get(&f->boxes->by_id, h->id);
     free(h);
-    if (!b || b->state != BOX_CREATING || box_own(b)->creation)
+    if (!b || b->state != BOX_RUNNING || !box_own(b)->unsure)
         return;
     if (st->code != LINK_OK) {
         keeperc_kill(f->keeper, b->id, NULL, NULL);
         box_discard(f, box_own(b));
         return;
     }
-    b->state = BOX_RUNNING;
+    box_own(b)->unsure = false;
     box_write(f, b, NULL, NULL, NULL);
 }
 
@@ -54,7 +55,7 @@ static void found_alive(struct front *f, const struct keeper_item *item)
         return;
     }
     o->seen = true;
-    if (o->b.state == BOX_CREATING && !o->creation) {
+    if (o->unsure) {
         struct hello *h = xcalloc(1, sizeof *h);
         h->front = f;
         memcpy(h->id, o->b.id, sizeof h->id);
@@ -94,7 +95,7 @@ static void listed(void *arg, const struct keeper_item *v, size_t n)
         at = 0;
         for (struct box_own *o; !again && (o = map_next(&f->boxes->by_id, &at));)
             if (!o->seen && !o->creation && o->round < round) {
-                if (o->b.state == BOX_CREATING)
+                if (o->unsure)
                     box_discard(f, o);
                 else
                     box_end(f, o, "died", "unknown", NULL);

@@ -311,7 +311,8 @@ static void load_one(void *arg, const struct store_box *row)
     }
     struct box_own *o = box_new(f, t, row->id);
     struct box *b = &o->b;
-    b->state = row->state == STORE_BOX_RUNNING ? BOX_RUNNING : BOX_CREATING;
+    b->state = BOX_RUNNING;
+    o->unsure = row->state != STORE_BOX_RUNNING;
     (void)snprintf(b->template, sizeof b->template, "%s", row->template);
     (void)snprintf(b->token, sizeof b->token, "%s", row->token);
     (void)snprintf(b->traffic_token, sizeof b->traffic_token, "%s", row->traffic_token);

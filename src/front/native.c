@@ -25,12 +25,18 @@ void native_capabilities(struct api_call *c)
                                      "websocket", "metrics", "events",      "idempotency_keys"};
     static const char *const off[] = {"internet",        "pause",   "snapshots", "fork",
                                       "template_builds", "volumes", "secrets"};
-    _cleanup_buf_ struct buf out = {0};
+    _cleanup_buf_ struct buf out = {0}, ca = {0};
     struct json j;
     json_start(&j, &out);
     json_obj(&j, NULL);
     json_str(&j, "version", HUTCH_VERSION);
     json_str(&j, "dialect", "e2b");
+    json_str(&j, "domain", c->front->config->domain);
+    json_bool(&j, "tls", c->front->config->tls_dev || c->front->config->tls_cert);
+    if (c->front->config->tls_dev) {
+        buf_addf(&ca, "%s/tls/ca.crt", c->front->config->state);
+        json_str(&j, "ca", buf_str(&ca)); /* for clients on this machine: what to trust */
+    }
     json_str(&j, "envdVersion", E2B_ENVD_VERSION);
     json_arr(&j, "tiers"); /* of the template "host", and of all others; each sandbox says its own */
     json_str(&j, NULL, "process");

@@ -28,6 +28,8 @@ enum {
     CHOSEN_FIRST = 61184, /* the range systemd takes for users without a name */
     CHOSEN_LAST = 65519,
     BACKLOG = 4096,
+    BIND_TRIES = 100,
+    BIND_PAUSE_MS = 20,
     PEM_MAX = 1 << 20,
     KEY_TEXT = 44,
 };
@@ -137,6 +139,20 @@ static int bind_keeper(struct node_files *n, struct err *err)
     return 0;
 }
 
+/* After kill -9 of the supervisor before us its front may hold the port for another moment. */
+static int bind_patiently(int fd, const struct addrinfo *a)
+{
+    bool bound = false;
+    for (int tries = 0;; tries++) {
+        bound = bound || bind(fd, a->ai_addr, a->ai_addrlen) == 0;
+        if (bound && listen(fd, BACKLOG) == 0)
+            return 0;
+        if (errno != EADDRINUSE || tries == BIND_TRIES)
+            return -1;
+        (void)nanosleep(&(struct timespec){.tv_nsec = BIND_PAUSE_MS * 1000000L}, NULL);
+    }
+}
+
 static int bind_tcp(const char *address, int *ret, struct err *err)
 {
     char host[64], port_text[8];
@@ -155,7 +171,7 @@ static int bind_tcp(const char *address, int *ret, struct err *err)
     int one = 1;
     if (fd >= 0)
         (void)setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &one, sizeof one);
-    rc = fd < 0 || bind(fd, list->ai_addr, list->ai_addrlen) < 0 || listen(fd, BACKLOG) < 0 ? -1 : 0;
+    rc = fd < 0 ? -1 : bind_patiently(fd, list);
     int eno = errno;
     freeaddrinfo(list);
     if (rc < 0)

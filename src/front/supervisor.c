@@ -58,15 +58,23 @@ struct supervisor {
 /* --- starting ----------------------------------------------------------------------------------------------------- */
 
 /* In the child: from[i] becomes descriptor 3 + i; everything else above 2 is closed. -1 leaves a number closed. */
+static void no_place(void)
+{
+    (void)dprintf(
+        2, "hutch-node: cannot hand descriptors to a child: %s; is the limit on open files (ulimit -n) below %d?\n",
+        strerror(errno), HIGH_FD + 16);
+    _exit(ERR_SETUP);
+}
+
 static void place_fds(int *from, int n)
 {
     for (int i = 0; i < n; i++)
         if (from[i] >= 0 && (from[i] = fcntl(from[i], F_DUPFD_CLOEXEC, HIGH_FD)) < 0)
-            _exit(ERR_SETUP);
+            no_place();
     (void)close_range(3, HIGH_FD - 1, 0);
     for (int i = 0; i < n; i++)
         if (from[i] >= 0 && dup2(from[i], 3 + i) < 0)
-            _exit(ERR_SETUP);
+            no_place();
     (void)close_range((unsigned)(3 + n), ~0U, 0);
 }
 

@@ -135,8 +135,6 @@ static void confine(const struct init *g, const struct init_request *r, int repo
     struct rlimits want = {.open_files = a->open_files, .processes = a->processes};
     struct err err = {0};
     const char *step = "?";
-    if (rlimits_apply(&want, &step) < 0)
-        fail(report, INIT_IO, "set the limit on %s: %s", step, strerror(errno));
     if (strict && lock_open_places(g) < 0)
         fail(report, INIT_IO, "open the places for Landlock: %s", strerror(errno));
     if (lock_become(g, &user, &step) < 0)
@@ -144,6 +142,9 @@ static void confine(const struct init *g, const struct init_request *r, int repo
     if (lock_strict(g, &step) < 0)
         fail(report, INIT_IO, "%s: %s", step, strerror(errno));
     go_to_cwd(g, r, report); /* as the user; the filter may refuse openat2 */
+    /* Only now: what init keeps open of ended commands may be more than a command may have. */
+    if (rlimits_apply(&want, &step) < 0)
+        fail(report, INIT_IO, "set the limit on %s: %s", step, strerror(errno));
     if (strict && a->nfilter && seccomp_load(a->filter, a->nfilter, 0, NULL, &err) < 0)
         fail(report, INIT_IO, "%.200s", err.msg);
 }

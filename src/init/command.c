@@ -7,6 +7,7 @@
 #include <sys/epoll.h>
 #include <sys/mman.h>
 #include <sys/wait.h>
+#include <time.h>
 #include <unistd.h>
 
 #include "base/cleanup.h"
@@ -187,6 +188,7 @@ static int start(struct init *g, struct command *c, const struct init_request *r
         eno = errno;
     } else {
         c->began_ms = init_clock_ms();
+        c->kill_ms = r->timeout_ms ? c->began_ms + r->timeout_ms : 0;
         c->oom_before = init_oom_kills(g);
         c->pid = init_fork_command(g);
         if (c->pid == 0)
@@ -401,6 +403,11 @@ void command_tick(struct init *g)
             if (c->reaped)
                 command_free(g, c);
         }
+        if (c->kill_ms && g->now_ms >= c->kill_ms) {
+            c->kill_ms = 0;
+            if ((c->state == COMMAND_STARTING || c->state == COMMAND_RUNNING) && !c->reaped)
+                c->killed = kill(c->pid, SIGKILL) == 0;
+        }
         if (c->hold_ms && g->now_ms >= c->hold_ms) {
             c->hold_ms = 0;
             command_resume(g, c);
@@ -422,6 +429,8 @@ uint64_t command_deadline(const struct init *g)
             t = c->seen_ms + INIT_RECORD_KEEP_MS;
         else if (c->state == COMMAND_RUNNING && c->hold_ms)
             t = c->hold_ms;
+        if (c->kill_ms && (c->state == COMMAND_STARTING || c->state == COMMAND_RUNNING) && c->kill_ms < t)
+            t = c->kill_ms;
         at = t < at ? t : at;
     }
     return at;
@@ -444,6 +453,18 @@ static struct command *living(struct init *g, const struct asker *who, const str
     return NULL;
 }
 
+static void wait_dead(struct init *g, pid_t pid)
+{
+    const struct timespec pause = {.tv_nsec = 200000};
+    for (unsigned i = 0; i < KILL_WAIT_STEPS; i++) {
+        siginfo_t info = {0};
+        if (waitid(P_PID, (id_t)pid, &info, WEXITED | WNOWAIT | WNOHANG) < 0 || info.si_pid != 0)
+            break;
+        (void)nanosleep(&pause, NULL);
+    }
+    init_reap(g);
+}
+
 void command_signal(struct init *g, const struct asker *who, const struct init_request *r)
 {
     struct command *c = living(g, who, r);
@@ -455,6 +476,9 @@ void command_signal(struct init *g, const struct asker *who, const struct init_r
     }
     if (r->number == SIGKILL || r->number == SIGTERM)
         c->killed = true;
+    /* Whoever is told that it was killed shall not find it alive a moment later. */
+    if (r->number == SIGKILL)
+        wait_dead(g, c->pid);
     (void)conn_reply(g, who, INIT_OK, "");
 }
 

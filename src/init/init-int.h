@@ -17,6 +17,7 @@ enum {
     RECORD_BYTES_MAX = 8 << 20, /* output of ended commands that is still kept, together */
     MSG_FDS_MAX = 3,
     SPAWN_DEADLINE_MS = 10000,
+    KILL_WAIT_STEPS = 250, /* of 0.2 ms: how long an answer waits for a killed process to be gone */
     DRAIN_MAX = 1 << 20,
 };
 
@@ -72,6 +73,7 @@ struct command {
     int status;
     struct rusage usage;
     uint64_t began_ms, ended_ms, seen_ms; /* seen: the end was acknowledged; 0: not yet */
+    uint64_t kill_ms;                     /* when its own timeout ends it; 0: never */
     uint64_t hold_ms;                     /* until when output waits for readers whose connection broke; 0: none did */
     uint64_t held[INIT_STREAMS];          /* what the slowest of them had acknowledged */
     uint64_t oom_before;
@@ -142,6 +144,8 @@ void init_unwatch(struct init *g, int fd);
 uint64_t init_oom_kills(const struct init *g);
 /* Forks; the child is the first to go when memory runs out. */
 pid_t init_fork_command(struct init *g);
+/* Takes note of every child that has ended. */
+void init_reap(struct init *g);
 
 /* conn.c */
 void conn_accept(struct init *g);

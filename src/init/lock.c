@@ -32,6 +32,12 @@ enum { PLACES_MAX = 128 };
 #define NEW_NAMESPACES \
     (CLONE_NEWNS | CLONE_NEWCGROUP | CLONE_NEWUTS | CLONE_NEWIPC | CLONE_NEWUSER | CLONE_NEWPID | CLONE_NEWNET)
 
+/* Root inside has init's uid, which is all the kernel asks for here: limits of 0 would leave a pid 1 that can do nothing. */
+#define NOT_ON_INIT(nr)                                                             \
+    BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, SYS_##nr, 0, 4),                            \
+        BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(struct seccomp_data, args[0])), \
+        BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, 1, 0, 1), ANSWER(SECCOMP_RET_ERRNO | EPERM), ANSWER(SECCOMP_RET_ALLOW)
+
 static const struct sock_filter own_filter[] = {
     BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(struct seccomp_data, arch)),
     BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, AUDIT_ARCH_X86_64, 1, 0),
@@ -63,6 +69,11 @@ static const struct sock_filter own_filter[] = {
     REFUSE(add_key, ENOSYS),
     REFUSE(request_key, ENOSYS),
     REFUSE(clone3, ENOSYS),
+    NOT_ON_INIT(prlimit64),
+    NOT_ON_INIT(sched_setaffinity),
+    NOT_ON_INIT(sched_setscheduler),
+    NOT_ON_INIT(sched_setparam),
+    NOT_ON_INIT(sched_setattr),
     BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, SYS_clone, 0, 3),
     BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(struct seccomp_data, args[0])),
     BPF_JUMP(BPF_JMP | BPF_JSET | BPF_K, NEW_NAMESPACES, 0, 1),

@@ -65,7 +65,7 @@ pid_t init_fork_command(struct init *g)
     return pid;
 }
 
-static void reap(struct init *g)
+void init_reap(struct init *g)
 {
     int status;
     struct rusage usage;
@@ -102,7 +102,7 @@ static void dispatch(struct init *g, const struct epoll_event *e)
         break;
     case KIND_SIGNAL:
         (void)!read(g->signals, &info, sizeof info);
-        reap(g);
+        init_reap(g);
         break;
     case KIND_CONN:
         conn_event(g, index, gen, e->events);

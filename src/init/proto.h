@@ -48,7 +48,7 @@ enum init_type {
     INIT_HELLO = 1, /* - -> u32 bound, u32 flags */
     INIT_BIND,      /* str hostname, strv env, str user, str workdir ("" = home) -> - */
     INIT_SPAWN,     /* str cmd, strv args, strv env, opt str cwd, str user ("" = default), str tag, u32 flags, u32 cols,
-                          u32 rows -> as INIT_ATTACH; the request number becomes the attachment */
+                          u32 rows, u64 timeout_ms (0: none) -> as INIT_ATTACH; the request number becomes the attachment */
     INIT_ATTACH, /* who, u64 from[1..3] -> u32 pid, u32 is_pty, str tag, u32 ring size, u64 start[1..3]; descriptors of
                           the rings: stdout and stderr, or the terminal */
     INIT_ACK,    /* u64 delivered[1..3]; request: the attachment. Also asks for the next INIT_OUTPUT */
@@ -80,6 +80,7 @@ enum init_type {
 };
 
 enum { INIT_F_MEMFD = 1 };
+#define INIT_TIMEOUT_MAX_MS (UINT64_C(10) * 366 * 86400 * 1000)
 enum { INIT_SPAWN_PTY = 1, INIT_SPAWN_STDIN = 2, INIT_SPAWN_KEEP = 4 };
 enum { INIT_WATCH_RECURSIVE = 1, INIT_WATCH_INFO = 2, INIT_WATCH_NETWORK = 4 };
 #define INIT_FROM_NOW UINT64_MAX

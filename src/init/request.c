@@ -59,8 +59,11 @@ static int parse_spawn(struct wire_in *in, struct init_request *r)
     r->flags = wire_u32(in);
     r->cols = wire_u32(in);
     r->rows = wire_u32(in);
+    r->timeout_ms = wire_u64(in);
     if (in->bad)
         return 0;
+    if (r->timeout_ms > INIT_TIMEOUT_MAX_MS)
+        return refuse(r, INIT_INVALID, "the timeout of a command is at most 10 years");
     if (r->flags & ~(uint32_t)(INIT_SPAWN_PTY | INIT_SPAWN_STDIN | INIT_SPAWN_KEEP))
         return refuse(r, INIT_INVALID, "unknown flags of a command: 0x%x", r->flags);
     if (r->cols > UINT16_MAX || r->rows > UINT16_MAX)

@@ -10,6 +10,7 @@ struct init_request {
     uint64_t id;
     uint32_t pid; /* who */
     const char *tag, *user, *path, *to, *cmd, *cwd, *hostname, *workdir;
+    uint64_t timeout_ms;                /* of a command; 0: none */
     uint32_t flags, cols, rows, number; /* number: signal, port, depth or boolean */
     uint64_t offset[INIT_STREAMS];
     const void *bytes;

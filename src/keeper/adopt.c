@@ -2,6 +2,7 @@
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
+#include <poll.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/epoll.h>
@@ -100,7 +101,12 @@ bool keeper_leaf_orphaned(const char *name)
     pid_t pid;
     if (!cgroup_parse_name(name, &pidns, &pid, &start) || stat("/proc/self/ns/pid", &here) < 0 || here.st_ino != pidns)
         return false;
-    return !cgroup_start_time(pid, &now) || now != start;
+    _cleanup_close_ int fd = (int)syscall(SYS_pidfd_open, pid, 0);
+    if (!cgroup_start_time(pid, &now) || now != start)
+        return true;
+    /* Dead too is one whose new parent does not collect it. */
+    struct pollfd p = {.fd = fd, .events = POLLIN};
+    return fd >= 0 && poll(&p, 1, 0) == 1;
 }
 
 /* Leaves made just before keeper was killed: nothing is in them, and no record names them. */

@@ -86,13 +86,13 @@ static int can_limit(const struct claim *c, bool can, uint64_t asked, const char
 static int make_groups(const struct keeper *k, const struct cgroup_limits *want, struct cgroup *ret, struct err *err)
 {
     struct keeper_common *m = k->common;
-    if (cgroup_create(&m->cgroups, want, CGROUP_ACCOUNT | CGROUP_KILL, ret, err) == 0)
+    if (cgroup_create(&m->cgroups, want, CGROUP_ACCOUNT | CGROUP_KILL | CGROUP_JOURNALLED, ret, err) == 0)
         return 0;
     if (err->eno != ENOENT)
         return -1;
     m->cgroups = m->cgroups_around;
     (void)cgroup_group(&m->cgroups, KEEPER_GROUP);
-    return cgroup_create(&m->cgroups, want, CGROUP_ACCOUNT | CGROUP_KILL, ret, err);
+    return cgroup_create(&m->cgroups, want, CGROUP_ACCOUNT | CGROUP_KILL | CGROUP_JOURNALLED, ret, err);
 }
 
 static int take_cgroup(const struct keeper *k, struct claim *c, struct err *err)

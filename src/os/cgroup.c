@@ -234,7 +234,8 @@ int cgroup_create(const struct cgroup_info *info, const struct cgroup_limits *li
     if (limits->cpu_milli > UINT64_C(1000000000))
         return err_set(err, ERR_POLICY, 0, "a CPU limit of %" PRIu64 "/1000 is above 1000000 CPUs", limits->cpu_milli);
     cgroup_make_name(ret->name);
-    cgroup_mark(ret);
+    if (!(want & CGROUP_JOURNALLED))
+        cgroup_mark(ret);
     for (unsigned i = 0; i < info->nhier; i++) {
         if (!serves[i])
             continue;

@@ -47,7 +47,8 @@ enum {
 enum {
     CGROUP_ACCOUNT = CGROUP_CPUACCT | CGROUP_MEMORY | CGROUP_PIDS, /* what the usage part of a result needs */
     CGROUP_KILL = CGROUP_FREEZER,                                  /* v2 core where there is one, else the v1 freezer */
-    CGROUP_OOM_GROUP = 1 << 8, /* v2: an OOM kill ends every process of the leaf, not only the biggest */
+    CGROUP_JOURNALLED = 1 << 9, /* the owner remembers the leaf elsewhere; no mark (cgroup_mark.c) is needed */
+    CGROUP_OOM_GROUP = 1 << 8,  /* v2: an OOM kill ends every process of the leaf, not only the biggest */
 };
 
 enum { CGROUP_HIER_MAX = 8, CGROUP_DIR_MAX = 512, CGROUP_NAME_MAX = 80 };

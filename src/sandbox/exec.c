@@ -295,6 +295,7 @@ static void put_spawn(struct wire_out *o, const void *arg)
     wire_put_u32(o, flags);
     wire_put_u32(o, s->cols);
     wire_put_u32(o, s->rows);
+    wire_put_u64(o, s->timeout_ms);
 }
 
 /* What the wire could not carry, said precisely. */

@@ -24,6 +24,7 @@ struct exec_spec {
     bool pty;
     uint16_t cols, rows;
     bool stdin_open;  /* false: /dev/null */
+    uint64_t timeout_ms; /* init kills the command after this time, whoever is attached or gone; 0: never */
     bool keep_output; /* a full ring stops the command (back-pressure) instead of dropping the oldest bytes */
 };
 

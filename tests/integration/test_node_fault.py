@@ -3,77 +3,18 @@ import collections
 import contextlib
 import hashlib
 import os
-import pathlib
 import random
-import re
-import resource
-import signal
+import shutil
 import subprocess
 import threading
 import time
 
 from daemon import Daemon
-from e2bwire import BROKEN, Api, Box, WireError
-from hutch_test import SOAK, check, check_equal, check_in, eventually, identity, is_root, skip
+from e2bwire import BROKEN, Api, WireError
+from hutch_test import SOAK, check, check_equal, check_in, eventually, skip
+from node import Traces, hit, needs_root, node, patiently, restart
 
 ROUNDS = 12 if SOAK else 1
-
-
-def needs_root():
-    if not is_root():
-        skip("needs root")
-
-
-@contextlib.contextmanager
-def node(who="root", **kw):
-    """A daemon of that user and its API."""
-    _, entry = identity(who)
-
-    def become():
-        if who == "user" and is_root():
-            os.setgroups([])
-            os.setgid(entry.pw_gid)
-            os.setuid(entry.pw_uid)
-            os.environ["HOME"] = entry.pw_dir
-    d = Daemon(preexec=become, **kw)
-    if is_root():
-        for path in (d.dir, d.config):
-            os.chown(path, entry.pw_uid, entry.pw_gid)
-    with d:
-        yield d, Api(d.port, d.key)
-
-
-def patiently(call, seconds=20, also=()):
-    """The call's value; while processes are being replaced, connections break and 502, 503 are answered."""
-    stop = time.monotonic() + seconds
-    while True:
-        try:
-            return call()
-        except (*BROKEN, WireError) as e:
-            if isinstance(e, WireError) and e.status not in (502, 503, "unavailable", *also):
-                raise
-            if time.monotonic() > stop:
-                raise
-            time.sleep(0.05)
-
-
-def restart(d):
-    """kill -9 of the supervisor; the next serve takes over."""
-    d.proc.kill()
-    d.proc.wait()
-    d.start()
-
-
-def hit(d, victim):
-    if victim == "supervisor":
-        restart(d)
-    elif victim == "upgrade":
-        d.stop(sandboxes=False)
-        d.start()
-    else:
-        before = d.children(victim)
-        d.kill9(victim)
-        eventually(lambda: d.children(victim) not in ([], before), 15, f"{victim} is started again")
 
 
 # --- a stream across deaths -------------------------------------------------------------------------------------------
@@ -116,7 +57,8 @@ def test_streams_survive(who):
         box = api.create()
         box.put("/tmp/before", b"kept")
         # The last one is longer than what fits into the buffers on the way, or front would hand it all over before it goes.
-        for victim, times, lines in (("front", 3, 900_000), ("keeper", 2, 900_000), ("supervisor", 1, 900_000), ("upgrade", 1, 3_000_000)):
+        for victim, times, lines in (("front", 3, 900_000), ("keeper", 2, 900_000), ("supervisor", 1, 900_000),
+                                     ("upgrade", 1, 3_000_000)):
             got, anew = follow(d, box, victim, times, lines)
             check(got == counter(lines), f"{victim}: {len(got)} bytes")
             check((anew == 0) == (victim == "keeper"), f"{victim}: attached anew {anew} times")
@@ -141,66 +83,6 @@ def test_end_is_kept(who):
 
 
 # --- deaths amid work -------------------------------------------------------------------------------------------------
-
-class Traces:
-    """What of a daemon's sandboxes can be seen on the host, other nodes' left out."""
-
-    def __init__(self, d, who):
-        self.d, self.who, self.entry = d, who, identity(who)[1]
-        self.read, self.keepers = 0, set()
-
-    def _ours(self, cgroup):
-        """A cgroup's name has the pid of the keeper that made it; the log has the pids of this daemon's keepers."""
-        if self.read != self.d.log_path.stat().st_size:
-            log = self.d.log_path.read_bytes()
-            self.read = len(log)
-            self.keepers = set(re.findall(r'"child":"keeper","pid":(\d+)', log.decode(errors="replace")))
-        return not self.keepers.isdisjoint(re.findall(r"hutch-[0-9a-f]+-(\d+)-", cgroup))
-
-    def inits(self):
-        found = set()
-        for pid in filter(str.isdigit, os.listdir("/proc")):
-            with contextlib.suppress(OSError):
-                folder = pathlib.Path("/proc") / pid
-                if (folder / "comm").read_text() != "hutch-init\n" or "State:\tZ" in (folder / "status").read_text():
-                    continue
-                first = pathlib.Path(f"/proc/{pid}/status").read_text().split("NSpid:")[1].splitlines()[0].split()[-1] == "1"
-                mine = self._ours((folder / "cgroup").read_text()) if self.who == "root" else self._of_user(folder)
-                if first and mine:
-                    found.add(int(pid))
-        return found
-
-    def _of_user(self, folder):
-        """The user namespace was made by that user: its own id is in the map."""
-        maps = [list(map(int, line.split())) for line in (folder / "uid_map").read_text().splitlines()]
-        return any(outside <= self.entry.pw_uid < outside + n for _, outside, n in maps if n < 1 << 31)
-
-    def cgroups(self):
-        return {p for p, _, _ in os.walk("/sys/fs/cgroup") if self._ours(os.path.basename(p))}
-
-    def files(self):
-        run = {str(p) for p in self.d.run.rglob("*") if p.is_socket() or "journal" in str(p.parent)}
-        return {p for p in run if not p.endswith(("keeper.sock", "supervisor.sock"))}
-
-    def mounts(self):
-        return [line for line in pathlib.Path("/proc/self/mountinfo").read_text().splitlines() if str(self.d.dir) in line]
-
-    def gc(self):
-        """Lines of `hutch gc` about this daemon."""
-        text = self.d.cli("gc", "--run", str(self.d.run), "--state", str(self.d.state), preexec_fn=self.d.preexec).stdout
-        lines, inits = [], self.inits()
-        for line in text.splitlines():
-            pid = re.match(r"process +(\d+)", line)
-            if self._ours(line) or str(self.d.run) in line or (pid and int(pid[1]) in inits):
-                lines.append(line)
-        return lines
-
-    def check_none(self):
-        eventually(lambda: not self.inits() and not self.cgroups(), 15, f"left: {self.inits()} {self.cgroups()}")
-        check_equal(self.files(), set())
-        check_equal(self.mounts(), [])
-        check_equal(self.gc(), [])
-
 
 class Work:
     """Threads that create, upload, run, download and kill, and know what was promised to them."""
@@ -280,7 +162,7 @@ def after_chaos(d, api, work, traces):
 
 
 def test_deaths_amid_work(who):
-    "kill -9 of front, keeper, supervisor in a loop while clients create, run, upload, kill: no promise is broken, nothing is left"
+    "kill -9 of front, keeper, supervisor in a loop while clients create, run, upload, kill: promises hold, nothing is left"
     seconds = (12 if who == "root" else 5) * ROUNDS
     with node(who) as (d, api):
         traces, chance = Traces(d, who), random.Random(1)
@@ -297,3 +179,121 @@ def test_deaths_amid_work(who):
         r = d.cli("stop", "--all")
         check_equal(api.list(), set(), r)
         traces.check_none()
+
+
+# --- resources that run out -------------------------------------------------------------------------------------------
+
+def fill(path):
+    fd = os.open(path, os.O_WRONLY | os.O_CREAT, 0o600)
+    with contextlib.suppress(OSError):
+        while os.write(fd, b"x" * 4096):
+            pass
+    os.close(fd)
+
+
+def test_state_disk_full():
+    "a full disk under the state directory: creates are refused cleanly, what runs runs on, and room makes all well again"
+    needs_root()
+    d = Daemon()
+    d.state.mkdir(mode=0o700)
+    subprocess.run(["mount", "-t", "tmpfs", "-o", "size=3m,mode=700", "hutch-test", d.state], check=True)
+    try:
+        with d:
+            api = Api(d.port, d.key)
+            box = api.create()
+            fill(d.state / "filler")
+            good, bad = [], []
+            for _ in range(40):
+                try:
+                    good.append(api.create(metadata={"k": "v" * 3000}))
+                except WireError as e:
+                    bad.append(e)
+            print(f"        {len(good)} creates answered 201, {len(bad)} were refused", flush=True)
+            check(bad, "40 creates fit on a full disk")
+            check_equal({e.status for e in bad}, {503}, bad[0])
+            check_in(b"message", bad[0].body)
+            check_equal(box.run("echo still")[1], b"still\n")
+            check_equal(api.list(), {b.id for b in [box, *good]}, "answered 201, and nothing else")
+            d.kill9("keeper")
+            eventually(lambda: d.children("keeper") and d.alive(), 15, "keeper comes back on a full disk")
+            check_equal(patiently(lambda: box.run("echo still")[1]), b"still\n")
+            (d.state / "filler").unlink()
+            patiently(api.create)
+            d.cli("stop", "--all")
+            check_equal(api.list(), set())
+            d.stop()
+    finally:
+        subprocess.run(["umount", "-l", d.state], check=True)
+        shutil.rmtree(d.dir, ignore_errors=True)
+
+
+def test_descriptors_run_out():
+    "front with 64 descriptors and 90 clients: what fails, fails cleanly, and when they leave everything works"
+    needs_root()
+    with node() as (d, api):
+        box, front = api.create(), d.children("front")[0]
+        uid = os.stat(f"/proc/{front}").st_uid  # root may lack CAP_SYS_RESOURCE; the same user may do it
+        subprocess.run(["/usr/bin/prlimit", f"--pid={front}", "--nofile=64:64"], user=uid, group=uid, extra_groups=[],
+                       check=True)
+        streams, failed = [], collections.Counter()
+        idle = [api.connect(2) for _ in range(50)]
+        for c in idle:
+            with contextlib.suppress(OSError):
+                c.connect()
+        for _ in range(40):
+            try:
+                streams.append(box.start("sleep 30", timeout=0.3))
+            except WireError as e:
+                failed[e.status] += 1
+            except BROKEN as e:
+                failed[type(e).__name__] += 1
+        print(f"        {len(streams)} streams, failed: {dict(failed)}", flush=True)
+        check(failed, "nothing ran out")
+        check_equal({s for s in failed if isinstance(s, int) and s not in (429, 500, 502, 503)}, set())
+        for c in [*idle, *streams]:
+            c.close()
+        check_equal(patiently(lambda: box.run("echo well", timeout=5)[1]), b"well\n")
+        patiently(lambda: api.create(timeout=5))
+        check_equal(d.children("front"), [front], "front did not die of it")
+
+
+def test_memory_of_a_command():
+    "a command that takes too much memory ends with cause oom, and its sandbox lives on"
+    needs_root()
+    with node(config="sandboxes: {memory: 64MiB}") as (_, api):
+        box = api.create()
+        s = box.start("exec python3 -c 'x = bytearray(300 << 20)'").read_all()
+        check_equal((s.end["exited"], s.end["death"]["cause"]), (False, "oom"), s.end)
+        check_equal(box.run("echo well")[1], b"well\n")
+        s = box.start("head -c 200M /dev/zero | tail -c 200M | wc -c; exit 5").read_all()
+        check_equal(s.end["exitCode"], 5, s.end)
+        check_equal(s.end["death"]["cause"], "oom", "a grandchild of the shell was killed; the shell went on")
+
+
+def test_memory_of_a_sandbox():
+    "a sandbox whose files fill its whole memory stays answerable, or dies with cause oom; its neighbour notices nothing"
+    needs_root()
+    with node(config="sandboxes: {memory: 64MiB, disk: 1GiB}") as (d, api):
+        box, other = api.create(), api.create()
+        for i in range(4):
+            with contextlib.suppress(WireError, *BROKEN):
+                box.start(f"cat /dev/zero > /tmp/fill{i}", timeout=10).read_all()
+            check_equal(other.run("echo well")[1], b"well\n")
+        if box.id in api.list():
+            s = box.start("echo well").read_all()
+            check(s.out == b"well\n" or s.end["death"]["cause"] == "oom", s.end)
+            print(f"        the sandbox lived on; {s.end['status']}", flush=True)
+            check(box.kill())
+        else:
+            text = api.ask("GET", f"/v1/sandboxes/{box.id}/events")[1].decode()
+            died = [line for line in text.splitlines() if '"type":"died"' in line]
+            print("        the sandbox died", flush=True)
+            check_equal(len(died), 1, text)
+            check_in("out_of_memory", died[0])
+        check_equal(other.run("echo well")[1], b"well\n")
+
+
+def test_clock_jumps():
+    "a jump of the wall clock neither ends sandboxes nor keeps them"
+    skip("the wall clock cannot be moved for one process: time namespaces cover only the monotonic and boot clocks; "
+         "deadlines are kept in boot time (test_node_life checks them across restarts)")

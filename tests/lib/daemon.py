@@ -95,6 +95,8 @@ class Daemon:
             os.kill(pid, signal.SIGKILL)
 
     def stop(self, sandboxes=True, seconds=30):
+        if sandboxes and self.key and self.proc.poll() is not None:
+            self.start()  # it died or was killed; its sandboxes live on, and nobody else would end them
         if self.proc and self.proc.poll() is None:
             if sandboxes:
                 self.cli("stop", "--all", check=False)

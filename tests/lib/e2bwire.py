@@ -137,7 +137,8 @@ class Box:
         h = {"Content-Type": "application/octet-stream", **self.headers()}
         if length is not None:
             h["Content-Length"] = str(length)
-        return self.api.ask("POST", "/files?" + urllib.parse.urlencode({"path": path}), data, headers=h, timeout=timeout, raw=True)
+        where = "/files?" + urllib.parse.urlencode({"path": path})
+        return self.api.ask("POST", where, data, headers=h, timeout=timeout, raw=True)
 
     def open(self, path, timeout=120):
         """(connection, response) of a download; the caller reads and closes."""
@@ -192,7 +193,10 @@ class Api:
             raise WireError(r.status, text)
         return r.status, text, r.headers
 
-    def create(self, template="host", timeout=60, **more):
+    def create(self, template="host", timeout=60, life=None, **more):
+        """timeout: of the request; life: seconds until the sandbox ends."""
+        if life is not None:
+            more["timeout"] = life
         made = json.loads(self.ask("POST", "/v2/sandboxes", {"templateID": template, **more}, timeout=timeout)[1])
         return Box(self, made)
 

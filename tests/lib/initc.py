@@ -69,7 +69,7 @@ class Init:
     def spawn(self, *argv, env=(), user="", flags=0, cwd=None):
         where = struct.pack("<I", 0) if cwd is None else struct.pack("<I", 1) + text(cwd)
         data, fds = self.call(SPAWN, text(argv[0]) + texts(argv[1:]) + texts(env) + where + text(user) + text("") +
-                              struct.pack("<III", flags, 80, 24))
+                              struct.pack("<IIIQ", flags, 80, 24, 0))
         return struct.unpack_from("<I", data)[0], fds
 
     def run(self, *argv, **options):

@@ -18,6 +18,7 @@ struct stream {
     uint32_t pid;   /* 0 until it started */
     bool starts;    /* Start: its deadline kills the command */
     loop_id deadline, ping;
+    uint64_t timeout_ms;    /* as asked for; 0: none */
     uint64_t ping_ms, sent; /* loop time of the last message */
 };
 
@@ -211,7 +212,7 @@ static void too_late(void *arg)
     struct envd *e = s->e;
     struct http_req *r = e->r;
     s->deadline = 0;
-    if (s->starts && s->pid) {
+    if (s->starts && s->pid) { /* init does the same on its own clock, also when nobody listens any more */
         struct exec_select who = {.pid = s->pid};
         (void)exec_signal(e->f->links, e->id, &who, SIGNAL_KILL, nothing, NULL);
     }
@@ -240,6 +241,7 @@ static struct stream *stream_new(struct envd *e, bool starts)
     s->starts = starts;
     s->ping_ms = rpc_keepalive_ms(&e->r->fields);
     s->sent = loop_now(e->r->loop);
+    s->timeout_ms = have ? ms : 0;
     if (have)
         s->deadline = loop_timer(e->r->loop, ms, too_late, s);
     e->data = s;
@@ -337,8 +339,10 @@ void process_start(struct envd *e, json_t *msg)
     spec.env = env.n ? (const char *const *)env.v : none;
     spec.user = e->user;
     struct stream *s = stream_new(e, true);
-    if (s)
-        s->x = exec_start(e->f->links, e->id, &spec, &stream_ops, s);
+    if (!s)
+        return;
+    spec.timeout_ms = s->timeout_ms;
+    s->x = exec_start(e->f->links, e->id, &spec, &stream_ops, s);
 }
 
 /* Where the output is wanted from: live only, as E2B does, unless `offsets` names byte offsets per stream. */

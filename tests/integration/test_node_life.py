@@ -1,0 +1,181 @@
+"""The life of sandboxes and of the node: deadlines, stops and starts, big files, slow readers, many sandboxes."""
+import hashlib
+import os
+import pathlib
+import signal
+import threading
+import time
+
+from hutch_test import SOAK, check, check_equal, check_in, eventually
+from node import Traces, hit, needs_root, node, patiently
+
+MIB = 1 << 20
+
+
+def rss(pid):
+    text = pathlib.Path(f"/proc/{pid}/status").read_text()
+    return int(text.split("VmRSS:")[1].split()[0]) * 1024
+
+
+def descriptors(pid):
+    return len(os.listdir(f"/proc/{pid}/fd"))
+
+
+class Peak:
+    """The largest resident size of a process while the block runs, over what it was before."""
+
+    def __init__(self, pid):
+        self.pid, self.before, self.most, self.stop = pid, rss(pid), 0, threading.Event()
+
+    def _look(self):
+        while not self.stop.wait(0.02):
+            self.most = max(self.most, rss(self.pid))
+
+    def __enter__(self):
+        self.thread = threading.Thread(target=self._look)
+        self.thread.start()
+        return self
+
+    def __exit__(self, *_):
+        self.stop.set()
+        self.thread.join()
+
+    @property
+    def growth(self):
+        return self.most - self.before
+
+
+# --- deadlines, stops and starts --------------------------------------------------------------------------------------
+
+def test_deadlines(who):
+    "deadlines hold while front is stopped, across kill -9 of keeper and supervisor, and when the node was down; moved ones too"
+    with node(who) as (d, api):
+        traces = Traces(d, who)
+        api.create()
+        begun = time.monotonic()
+        dies, moved = api.create(life=2), api.create(life=2)
+        api.ask("POST", f"/sandboxes/{moved.id}/timeout", {"timeout": 100})
+        hit(d, "keeper")
+        front = d.children("front")[0]
+        os.kill(front, signal.SIGSTOP)
+        try:
+            eventually(lambda: len(traces.inits()) == 2, 8, "keeper ends it without front, although it did not make it")
+            check(time.monotonic() - begun > 1.9, "it ended early")
+        finally:
+            os.kill(front, signal.SIGCONT)
+        eventually(lambda: dies.id not in patiently(api.list), 5, "front knows")
+        check_in("timeout", api.ask("GET", f"/v1/sandboxes/{dies.id}/events")[1].decode())
+        late = api.create(life=1)
+        hit(d, "supervisor")
+        d.stop(sandboxes=False)
+        time.sleep(1.2)
+        d.start()
+        eventually(lambda: late.id not in api.list(), 5, "the deadline passed while the node was down")
+        check_equal(moved.run("echo well")[1], b"well\n")
+
+
+def test_restart_and_stop(who):
+    "SIGTERM leaves sandboxes and commands alone, the next serve has them at once; stop --all ends every one and counts right"
+    with node(who) as (d, api):
+        traces, boxes = Traces(d, who), [api.create() for _ in range(5)]
+        pids = [b.start(f"echo {i} > /tmp/n; sleep 100").pid for i, b in enumerate(boxes)]
+        inits = traces.inits()
+        check_equal(len(inits), 5)
+        for _ in range(3):
+            d.stop(sandboxes=False)
+            check_equal(traces.inits(), inits, "SIGTERM touched a sandbox")
+            d.start()
+            check_equal(patiently(api.list), {b.id for b in boxes})
+        for i, (b, pid) in enumerate(zip(boxes, pids)):
+            check_equal(patiently(lambda: b.get("/tmp/n")), f"{i}\n".encode())  # noqa: B023
+            check_in(pid, b.processes())
+        d.stop(sandboxes=False)
+        d.start()  # no wait: what front has not met yet is ended all the same
+        check_in("5 sandboxes ended", d.cli("stop", "--all").stdout)
+        check_equal(api.list(), set())
+        traces.check_none()
+        check_in("0 sandboxes ended", d.cli("stop", "--all").stdout)
+
+
+# --- much data --------------------------------------------------------------------------------------------------------
+
+def available():
+    return int(pathlib.Path("/proc/meminfo").read_text().split("MemAvailable:")[1].split()[0]) * 1024
+
+
+def test_big_file():
+    "a file of 1 GiB goes up and down again unchanged, and front does not grow"
+    needs_root()
+    size = 1024 * MIB if available() > 6 << 30 else 512 * MIB
+    with node(config="sandboxes: {disk: 2GiB, memory: 3GiB}") as (d, api):
+        box, front = api.create(), d.children("front")[0]
+        block, up, down = os.urandom(4 * MIB), hashlib.blake2b(), hashlib.blake2b()
+
+        def parts():
+            for i in range(size // len(block)):
+                part = i.to_bytes(8, "big") + block[8:]
+                up.update(part)
+                yield part
+        with Peak(front) as peak:
+            begun = time.monotonic()
+            box.put("/tmp/big", parts(), size)
+            middle = time.monotonic()
+            c, r = box.open("/tmp/big")
+            while part := r.read(MIB):
+                down.update(part)
+            c.close()
+        print(f"        {size // MIB} MiB: up {middle - begun:.1f} s, down {time.monotonic() - middle:.1f} s, "
+              f"front grew {peak.growth >> 10} KiB", flush=True)
+        check_equal(down.hexdigest(), up.hexdigest())
+        check(peak.growth < 64 * MIB, f"front grew by {peak.growth} bytes")
+
+
+def test_slow_reader():
+    "clients that read a 100 MB download and endless output slowly neither slow others down nor make front grow"
+    with node() as (d, api):
+        box, front = api.create(), d.children("front")[0]
+        box.run("head -c 100M /dev/zero > /tmp/big")
+
+        def quick():
+            begun = time.monotonic()
+            check_equal(box.run("echo well")[1], b"well\n")
+            return time.monotonic() - begun
+        alone = sorted(quick() for _ in range(20))
+        with Peak(front) as peak:
+            slow = [box.open("/tmp/big") for _ in range(4)]
+            streams = [box.start("cat /dev/zero") for _ in range(4)]
+            for _, r in slow:
+                r.read(1000)
+            beside = sorted(quick() for _ in range(40))
+            for s in streams:
+                s.close()
+            for c, _ in slow:
+                c.close()
+        print(f"        median {alone[10] * 1000:.0f} ms alone, {beside[20] * 1000:.0f} ms beside; "
+              f"front grew {peak.growth >> 10} KiB", flush=True)
+        check(beside[20] < alone[10] * 5 + 0.1, f"{alone[10]} {beside[20]}")
+        check(peak.growth < 32 * MIB, f"front grew by {peak.growth} bytes")
+
+
+def test_many_idle():
+    "200 idle sandboxes cost front no descriptor and keeper no more than a pidfd each"
+    needs_root()
+    n = 1000 if SOAK else 200
+    with node(config=f"sandboxes: {{max: {n + 10}}}") as (d, api):
+        api.create()
+        front, keeper = d.children("front")[0], d.children("keeper")[0]
+        before = {p: (descriptors(p), rss(p)) for p in (front, keeper)}
+        begun = time.monotonic()
+        boxes = [api.create() for _ in range(n)]
+        made = time.monotonic() - begun
+        eventually(lambda: descriptors(front) <= before[front][0] + 2, 20, f"front holds {descriptors(front)} descriptors")
+        for name, p in (("front", front), ("keeper", keeper)):
+            print(f"        {name}: {descriptors(p) - before[p][0]} descriptors and {(rss(p) - before[p][1]) >> 10} KiB more "
+                  f"for {n} sandboxes", flush=True)
+        print(f"        created in {made:.1f} s", flush=True)
+        check(descriptors(keeper) <= before[keeper][0] + n + 2, f"keeper holds {descriptors(keeper)} descriptors")
+        check_equal(boxes[0].run("echo well")[1] + boxes[-1].run("echo well")[1], b"well\nwell\n")
+        begun = time.monotonic()
+        check_in(f"{n + 1} sandboxes ended", d.cli("stop", "--all").stdout)
+        print(f"        ended in {time.monotonic() - begun:.1f} s", flush=True)
+        Traces(d, "root").check_none()
