@@ -10,6 +10,7 @@ import pathlib
 import shutil
 import subprocess
 import sys
+import time
 
 HERE = pathlib.Path(__file__).resolve().parent
 TOP = HERE.parent.parent
@@ -125,10 +126,26 @@ def clients(daemon, template, tls):
         tell(True, f"Python package ({how})", skip=f"the package index cannot be reached: {' '.join(why.split())[-200:]}")
 
 
+def wait_for_base(daemon, seconds=900):
+    """True once the template is built; it is kept for the next run."""
+    stop = time.monotonic() + seconds
+    while time.monotonic() < stop:
+        state = [line.split()[1] for line in daemon.cli("template", "ls").stdout.splitlines() if line.startswith("base ")]
+        if state != ["building"] and state != ["missing"]:
+            return state == ["ready"]
+        time.sleep(1)
+    return False
+
+
 def main():
-    with Daemon(tls=True) as d:
+    CACHE.mkdir(exist_ok=True)
+    with Daemon(tls=True, base=True, templates=CACHE / "templates") as d:
         clients(d, "host", False)
         clients(d, "host", True)
+        if wait_for_base(d):
+            clients(d, "base", True)
+        else:
+            tell(False, "base: built by mmdebstrap", why=d.log())
     print(f"1..{count}")
     sys.exit(1 if failures else 0)
 

@@ -11,7 +11,7 @@ import time
 
 from daemon import Daemon
 from hutch_test import check, check_equal, check_in, eventually
-from node_client import (ENVD, ask, call, create, get, memory, put, py, query, raw, run, sh, start, to_box)
+from node_client import (ENVD, ask, call, create, get, memory, open_stream, put, py, query, raw, run, sh, start, to_box)
 
 UNKNOWN = "a" * 26
 
@@ -218,6 +218,7 @@ def test_http():
         front = d.children("front")
         ok = f"Host: localhost\r\nX-API-KEY: {d.key}\r\n"
         smuggled = "GET /v1/node HTTP/1.1\r\n" + ok + "\r\n"
+        silent = 0
         bad = {
             "two lengths": f"POST /v2/sandboxes HTTP/1.1\r\n{ok}Content-Length: 5\r\nContent-Length: 6\r\n\r\n",
             "length list": f"POST /v2/sandboxes HTTP/1.1\r\n{ok}Content-Length: 5, 6\r\n\r\n",
@@ -253,9 +254,12 @@ def test_http():
         }
         for name, text in bad.items():
             got = raw(d, text.encode("latin-1"), timeout=3)
+            silent += got == b""
             check(status_of(got) in (400, 401, 408, 413, 414, 417, 431, 501, 505) or got == b"", (name, got[:200]))
             check_equal(len(re.findall(rb"HTTP/1\.[01] \d", got)) <= 1, True, (name, got))
             check(b'"sandboxes"' not in got, (name, got))
+        check(silent <= 3, f"{silent} of {len(bad)} got no answer at all")
+        check_equal(status_of(raw(d, f"GET /v1/node HTTP/1.1\r\n{ok}Connection: close\r\n\r\n".encode())), 200, "a good one")
         # Hosts and origins of pages elsewhere: a name of theirs that leads here is no key.
         for host in ("evil.example", "localhost.evil.example", "hutch.localhost.evil", "127.0.0.1.nip.io",
                      "xhutch.localhost", "a..b",
@@ -314,10 +318,7 @@ def test_slow():
         # Streams that nobody reads: the command writes for ever, front keeps nothing of it.
         body = start("/bin/sh", ["-c", "yes aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa"])
         for i in range(8):
-            s = socket.create_connection(("127.0.0.1", d.port))
-            s.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
-            s.sendall(f"POST /process.Process/Start HTTP/1.1\r\nHost: localhost\r\n{h}Content-Type: application/connect+json\r\n"
-                      f"Content-Length: {len(body)}\r\n\r\n".encode() + body)
+            s = open_stream(d, b, body)
             slow.append(s)
         time.sleep(1.5)
         grown = memory(front[0]) - before
@@ -422,6 +423,7 @@ def test_tenants_apart():
             check(answers[0][0] in (404, 501), (method, pattern, answers[0]))
             tried += 1
         check(tried >= 10, f"only {tried} routes have an id")
+        check_equal(ask(d, "GET", f"/sandboxes/{theirs}", key=k1).json["metadata"], {"secret": "canary"})
         for path in ("/v2/sandboxes", "/sandboxes", f"/sandboxes/metrics?sandbox_ids={theirs}",
                      "/v2/sandboxes?metadata=secret%3Dcanary", "/teams"):
             a = ask(d, "GET", path, key=k2)

@@ -14,7 +14,7 @@ import time
 
 from daemon import Daemon
 from hutch_test import PROBE, check, check_equal, check_in, eventually, is_root, skip
-from node_client import ask, call, create, get, memory, put, py, run, sh, start, to_box
+from node_client import ask, call, create, get, memory, open_stream, put, py, run, sh, start
 
 SMALL = "sandboxes:\n  privilege: {}\n  memory: 256MiB\n  disk: 64MiB\n  inodes: 3000\n  pids: 64\n  open_files: 256\n"
 
@@ -257,10 +257,7 @@ def test_processes():
     with small() as (d, a, b):
         bomb = start("/usr/bin/python3", ["-c", "import os\nwhile True:\n try: os.fork()\n except OSError: pass"],
                      tag="bomb")
-        with socket.create_connection(("127.0.0.1", d.port)) as s:
-            h = "".join(f"{k}: {v}\r\n" for k, v in to_box(a).items())
-            s.sendall(f"POST /process.Process/Start HTTP/1.1\r\nHost: localhost\r\n{h}Content-Type: application/connect+json\r\n"
-                      f"Content-Length: {len(bomb)}\r\n\r\n".encode() + bomb)
+        with open_stream(d, a, bomb):
             time.sleep(0.7)
             answer = call(d, a, "filesystem.Filesystem/Stat", {"path": "/"}, timeout=20)
             check(answer.status in (200, 429), answer)
@@ -330,10 +327,7 @@ def test_output():
         front = d.children("front")
         before = memory(front[0])
         body = start("/bin/sh", ["-c", "head -c 1500000000 /dev/zero; echo; echo done >&2"], tag="flood")
-        s = socket.create_connection(("127.0.0.1", d.port))
-        h = "".join(f"{k}: {v}\r\n" for k, v in to_box(a).items())
-        s.sendall(f"POST /process.Process/Start HTTP/1.1\r\nHost: localhost\r\n{h}Content-Type: application/connect+json\r\n"
-                  f"Content-Length: {len(body)}\r\n\r\n".encode() + body)
+        s = open_stream(d, a, body)
         s.recv(1000)
         s.close()  # nobody is left
         time.sleep(0.5)
@@ -417,10 +411,7 @@ while True:
     if not os.path.lexists("/tmp/r/dir"): os.makedirs("/tmp/r/dir/sub", exist_ok=True)
     if not os.path.lexists("/tmp/r/link"): os.symlink("/tmp/victim", "/tmp/r/link")
 """])
-        with socket.create_connection(("127.0.0.1", d.port)) as s:
-            h = "".join(f"{k}: {v}\r\n" for k, v in to_box(a).items())
-            s.sendall(f"POST /process.Process/Start HTTP/1.1\r\nHost: localhost\r\n{h}Content-Type: application/connect+json\r\n"
-                      f"Content-Length: {len(race)}\r\n\r\n".encode() + race)
+        with open_stream(d, a, race):
             time.sleep(0.3)
             end = time.monotonic() + 3
             while time.monotonic() < end:

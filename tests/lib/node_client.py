@@ -4,6 +4,7 @@ import http.client
 import json
 import socket
 import struct
+import urllib.parse
 
 ENVD = 49983
 
@@ -112,6 +113,15 @@ def run(d, box, *argv, user="user", timeout=60, envs=None, cwd=None):
     return done
 
 
+def open_stream(d, box, body, method="process.Process/Start"):
+    """Send a streaming request and read nothing: the socket."""
+    s = socket.create_connection(("127.0.0.1", d.port), timeout=10)
+    fields = "".join(f"{k}: {v}\r\n" for k, v in to_box(box).items())
+    s.sendall(f"POST /{method} HTTP/1.1\r\nHost: localhost\r\n{fields}Content-Type: application/connect+json\r\n"
+              f"Content-Length: {len(body)}\r\n\r\n".encode() + body)
+    return s
+
+
 def sh(d, box, script, **more):
     return run(d, box, "/bin/sh", "-c", script, **more)
 
@@ -131,7 +141,6 @@ def get(d, box, path, user="user", token=True, timeout=30):
 
 
 def query(**pairs):
-    import urllib.parse
     return urllib.parse.urlencode(pairs)
 
 

@@ -9,7 +9,11 @@
 #include "front/e2b/envd.h"
 #include "front/events.h"
 
-enum { SIGNAL_KILL = 9, SIGNAL_TERM = 15 };
+enum {
+    SIGNAL_KILL = 9,
+    SIGNAL_TERM = 15,
+    DEADLINE_GRACE_MS = 500, /* init's clock is the second one: a client that listens hears of its deadline from us */
+};
 
 /* A stream of a command's events: Start or Connect. */
 struct stream {
@@ -341,7 +345,7 @@ void process_start(struct envd *e, json_t *msg)
     struct stream *s = stream_new(e, true);
     if (!s)
         return;
-    spec.timeout_ms = s->timeout_ms;
+    spec.timeout_ms = s->timeout_ms ? s->timeout_ms + DEADLINE_GRACE_MS : 0;
     s->x = exec_start(e->f->links, e->id, &spec, &stream_ops, s);
 }
 
