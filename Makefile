@@ -10,6 +10,7 @@ all: ## build the program: build/hutch
 	@tools/build release
 
 run: all ## build, then show what it does: a job, a refusal, a death; a node and its sandboxes
+	@tools/deps run
 	@tools/demo build/hutch
 	@tools/demo-node build/hutch build/run
 

@@ -6,6 +6,7 @@
 #include <string.h>
 #include <sys/mount.h>
 #include <sys/stat.h>
+#include <time.h>
 #include <unistd.h>
 
 #include "base/buf.h"
@@ -16,7 +17,7 @@
 #include "os/mount.h"
 #include "wall/box-int.h"
 
-enum { MOUNTINFO_MAX = 16 << 20 };
+enum { MOUNTINFO_MAX = 16 << 20, SOCKET_LIST_MAX = 16 << 20 };
 
 static const char *const kernel_trees[] = {"/proc", "/sys", "/dev", NULL};
 
@@ -230,5 +231,56 @@ int box_host_cover(const struct plan *plan, const struct wall_box_places *p, str
         (void)umount2(BOX_SCRATCH, MNT_DETACH);
         (void)close(c.mount);
     }
+    return r;
+}
+
+/* Covers the socket at path, if it is one that can be seen. The covers are made when the first is needed. */
+static int cover_socket(const struct wall_box_world *w, struct covers *c, int root, const char *path, struct err *err)
+{
+    struct stat st;
+    if (under_private(w, path))
+        return 0;
+    _cleanup_close_ int at = mount_place(root, path + 1, false);
+    if (at < 0 || fstatat(at, "", &st, AT_EMPTY_PATH) < 0 || !S_ISSOCK(st.st_mode))
+        return 0;
+    if (c->mount < 0 && make_covers(c, err) < 0)
+        return -1;
+    return cover(c, root, path, err) < 0 ? -1 : 0;
+}
+
+static int cover_sockets(const struct wall_box_world *w, struct covers *c, int root, char *list, struct err *err)
+{
+    for (char *line = list, *next; line && *line; line = next) {
+        next = strchr(line, '\n');
+        if (next)
+            *next++ = '\0';
+        const char *path = strchr(line, '/');
+        if (path && path > line && path[-1] == ' ' && cover_socket(w, c, root, path, err) < 0)
+            return -1;
+    }
+    return 0;
+}
+
+int box_host_refresh(const struct wall_box_world *w, struct err *err)
+{
+    static time_t last = -1; /* a burst of sandboxes asks once */
+    struct timespec now;
+    struct covers c = {.mount = -1};
+    _cleanup_buf_ struct buf list = {0};
+    if (clock_gettime(CLOCK_MONOTONIC, &now) < 0 || now.tv_sec == last)
+        return 0;
+    if (fd_read_file(AT_FDCWD, "/proc/net/unix", SOCKET_LIST_MAX, &list) < 0)
+        return err_set(err, ERR_HOST, errno, "the host's sockets cannot be listed (/proc/net/unix)");
+    _cleanup_(cleanup_close_p) int opened = w->host >= 0 ? -1 : open(BOX_HOST, O_PATH | O_DIRECTORY | O_CLOEXEC);
+    int root = w->host >= 0 ? w->host : opened;
+    if (root < 0)
+        return err_set(err, ERR_SETUP, errno, "open the host's tree");
+    int r = cover_sockets(w, &c, root, list.p, err);
+    if (c.mount >= 0) {
+        (void)umount2(BOX_SCRATCH, MNT_DETACH);
+        (void)close(c.mount);
+    }
+    if (r == 0)
+        last = now.tv_sec;
     return r;
 }

@@ -20,5 +20,7 @@ void box_inside(const struct wall_box_spec *spec, struct wall_shared *shared, in
 /* box-host.c, in this order: plan before the host's root is left behind; cover after. */
 int box_host_plan(const struct policy *policy, const struct wall_box_places *p, struct plan **ret, struct err *err);
 int box_host_cover(const struct plan *plan, const struct wall_box_places *p, struct wall_box_world *w, struct err *err);
+/* Before the tree is copied for a sandbox: covers sockets that were bound on the host since. */
+int box_host_refresh(const struct wall_box_world *w, struct err *err);
 
 #endif

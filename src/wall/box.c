@@ -162,6 +162,8 @@ int wall_box_start(const struct wall_box_spec *spec, struct wall_box *ret, struc
     struct wall_box b = WALL_BOX_INIT;
     const struct wall_box_world *w = spec->world;
     if (spec->layer < 0) {
+        if (box_host_refresh(w, err) < 0)
+            return -1;
         tree =
             w->host >= 0 ? mount_clone(w->host, "", MOUNT_RECURSIVE) : mount_clone(AT_FDCWD, BOX_HOST, MOUNT_RECURSIVE);
         if (tree < 0)
