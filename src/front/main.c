@@ -120,17 +120,7 @@ static int read_options(int argc, char **argv, struct config *c, struct err *err
 static int serve(int argc, char **argv)
 {
     struct config c;
-    struct node_files n = {.state_lock = -1,
-                           .run_lock = -1,
-                           .state = -1,
-                           .run = -1,
-                           .store = -1,
-                           .templates = -1,
-                           .keeper_socket = -1,
-                           .listen = -1,
-                           .listen_tls = -1,
-                           .tls_cert = -1,
-                           .tls_key = -1};
+    struct node_files n = NODE_FILES_INIT;
     struct err err = {0};
     enum log_level level = LOG_LEVEL_INFO;
     config_start(&c);

@@ -41,6 +41,11 @@ struct node_files {
     char admin_key[64], admin_digest[72];
     bool first_start; /* the key was made now */
 };
+/* clang-format off */
+#define NODE_FILES_INIT \
+    {.state_lock = -1, .run_lock = -1, .state = -1, .run = -1, .store = -1, .templates = -1, .keeper_socket = -1, \
+     .listen = -1, .listen_tls = -1, .tls_cert = -1, .tls_key = -1}
+/* clang-format on */
 
 /* supervisor-setup.c: everything that must be there before the first child. Errors name the object and the remedy. */
 int node_files_open(const struct config *c, struct node_files *ret, struct err *err);

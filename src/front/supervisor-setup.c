@@ -266,17 +266,7 @@ int node_files_open(const struct config *c, struct node_files *ret, struct err *
     struct node_files *n = ret;
     _cleanup_free_ char *store = path_join(c->state, "front");
     uid_t me = geteuid();
-    *n = (struct node_files){.state_lock = -1,
-                             .run_lock = -1,
-                             .state = -1,
-                             .run = -1,
-                             .store = -1,
-                             .templates = -1,
-                             .keeper_socket = -1,
-                             .listen = -1,
-                             .listen_tls = -1,
-                             .tls_cert = -1,
-                             .tls_key = -1};
+    *n = (struct node_files)NODE_FILES_INIT;
     if (find_user(c, store, n, err) < 0)
         return -1;
     /* Front reaches its directories by descriptor; the names in RUN it must be able to look up. */

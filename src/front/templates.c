@@ -6,6 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
+#include <time.h>
 
 #include "base/cleanup.h"
 #include "base/fd.h"
@@ -22,6 +23,7 @@ struct templates {
         uint64_t n;
     } spawned[COUNTS_MAX];
     size_t nspawned;
+    uint64_t opened_unix;
 };
 
 static bool is_name(const char *name)
@@ -34,6 +36,7 @@ void templates_open(struct front *f, int dir)
 {
     f->templates = xcalloc(1, sizeof *f->templates);
     f->templates->dir = dir;
+    f->templates->opened_unix = (uint64_t)time(NULL);
 }
 
 void templates_free(struct front *f)
@@ -90,6 +93,7 @@ static bool inspect(struct front *f, const char *name, struct template_info *ret
     (void)snprintf(ret->state, sizeof ret->state, "ready");
     const uint64_t *n = count_of(f->templates, name);
     ret->spawned = n ? *n : 0;
+    ret->created_unix = f->templates->opened_unix; /* of what has no directory (yet) */
     if (strcmp(name, TEMPLATE_HOST) == 0)
         return true;
     if (fstatat(f->templates->dir, name, &st, 0) == 0 && S_ISDIR(st.st_mode)) {

@@ -159,6 +159,16 @@ static int layer_etc(int root, struct err *err)
     return 0;
 }
 
+static int cover_at(const struct covers *c, int at, bool dir, const char *path, struct err *err)
+{
+    _cleanup_close_ int src = openat(c->mount, dir ? "d" : "f", O_PATH | O_CLOEXEC);
+    _cleanup_close_ int fd = src < 0 ? -1 : mount_clone(src, "", 0);
+    if (fd < 0 || mount_set(fd, "", MOUNT_RO | MOUNT_NOSUID | MOUNT_NODEV | MOUNT_NOEXEC) < 0 ||
+        mount_attach(fd, at) < 0)
+        return err_set(err, ERR_SETUP, errno, "cover %s of the host template", path);
+    return 1;
+}
+
 static int cover(const struct covers *c, int root, const char *path, struct err *err)
 {
     struct stat st;
@@ -167,12 +177,7 @@ static int cover(const struct covers *c, int root, const char *path, struct err 
         return 0;
     if (at < 0 || fstatat(at, "", &st, AT_EMPTY_PATH) < 0)
         return err_set(err, ERR_SETUP, errno, "find %s of the host template", path);
-    _cleanup_close_ int src = openat(c->mount, S_ISDIR(st.st_mode) ? "d" : "f", O_PATH | O_CLOEXEC);
-    _cleanup_close_ int fd = src < 0 ? -1 : mount_clone(src, "", 0);
-    if (fd < 0 || mount_set(fd, "", MOUNT_RO | MOUNT_NOSUID | MOUNT_NODEV | MOUNT_NOEXEC) < 0 ||
-        mount_attach(fd, at) < 0)
-        return err_set(err, ERR_SETUP, errno, "cover %s of the host template", path);
-    return 1;
+    return cover_at(c, at, S_ISDIR(st.st_mode), path, err);
 }
 
 static int cover_all(const struct plan *plan, const struct wall_box_places *p, const struct covers *c, int root,
@@ -240,12 +245,12 @@ static int cover_socket(const struct wall_box_world *w, struct covers *c, int ro
     struct stat st;
     if (under_private(w, path))
         return 0;
-    _cleanup_close_ int at = mount_place(root, path + 1, false);
+    _cleanup_close_ int at = mount_place(root, path + 1, true); /* it may have been bound through a link */
     if (at < 0 || fstatat(at, "", &st, AT_EMPTY_PATH) < 0 || !S_ISSOCK(st.st_mode))
         return 0;
     if (c->mount < 0 && make_covers(c, err) < 0)
         return -1;
-    return cover(c, root, path, err) < 0 ? -1 : 0;
+    return cover_at(c, at, false, path, err) < 0 ? -1 : 0;
 }
 
 static int cover_sockets(const struct wall_box_world *w, struct covers *c, int root, char *list, struct err *err)

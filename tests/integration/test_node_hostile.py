@@ -157,6 +157,11 @@ def test_host_is_not_there():
         for how, user in (("strict", "user"), ("computer", "root")):
             with privilege(how, home=top) as d:
                 d.dir.chmod(0o755)
+                late = socket.socket(socket.AF_UNIX)  # bound after the node started
+                late.bind(str(d.dir / "late"))
+                late.listen()
+                (d.dir / "late").chmod(0o777)
+                time.sleep(1)
                 a, b = create(d, envVars={"OTHER": "canary-of-the-other"}), create(d)
                 put(d, a, "/tmp/canary", b"canary-of-the-other")
                 code = f"""
@@ -172,6 +177,7 @@ def connect(kind, where):
 for n in ("keeper.sock",) + tuple({[str(p.relative_to(d.run)) for p in d.run.rglob("*") if p.is_socket()]!r}):
     for kind in (socket.SOCK_SEQPACKET, socket.SOCK_STREAM): tell("socket " + n, lambda: connect(kind, os.path.join(run, n)))
 tell("public socket", lambda: connect(socket.SOCK_STREAM, {str(top / "socket")!r}))
+tell("late socket", lambda: connect(socket.SOCK_STREAM, {str(d.dir / "late")!r}))
 tell("abstract socket", lambda: connect(socket.SOCK_STREAM, "\\0hutch-hostile"))
 for port in ({d.port}, 22, 53, 80): tell("port %d" % port, lambda: socket.create_connection(("127.0.0.1", port), 1))
 tell("other network", lambda: socket.create_connection(("10.0.0.1", 80), 1)); tell("route", lambda: socket.create_connection(("1.1.1.1", 53), 1))

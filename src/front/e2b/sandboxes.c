@@ -201,6 +201,18 @@ static bool body_ok(struct http_req *r, unsigned status, const char *error)
     return status == 0;
 }
 
+static void prolong(struct api_call *c, uint64_t wanted, bool extend_only)
+{
+    struct box *b = api_box(c);
+    if (!b)
+        return;
+    uint64_t seconds = cap_timeout(c, wanted);
+    if (seconds == UINT64_MAX)
+        too_long(c);
+    else
+        box_set_timeout(c->front, b, seconds, extend_only, prolonged, wait_for(c, b));
+}
+
 static void timeout_body(struct http_req *r, json_t *root, unsigned status, const char *error)
 {
     struct api_call *c = api_call_of(r);
@@ -214,14 +226,7 @@ static void timeout_body(struct http_req *r, json_t *root, unsigned status, cons
         reply_error(r, 400, "field 'timeout' is required: seconds from now");
         return;
     }
-    struct box *b = api_box(c);
-    if (!b)
-        return;
-    uint64_t seconds = cap_timeout(c, s < 0 ? 0 : (uint64_t)s);
-    if (seconds == UINT64_MAX)
-        too_long(c);
-    else
-        box_set_timeout(c->front, b, seconds, false, prolonged, wait_for(c, b));
+    prolong(c, s < 0 ? 0 : (uint64_t)s, false);
 }
 void e2b_timeout(struct api_call *c) { body_json(c->req, 0, timeout_body); }
 
@@ -231,14 +236,7 @@ static void refresh_body(struct http_req *r, json_t *root, unsigned status, cons
     int64_t s = 15;
     if (!body_ok(r, status, error) || read_seconds(c, root, "duration", 0, 3600, &s) < 0)
         return;
-    struct box *b = api_box(c);
-    if (!b)
-        return;
-    uint64_t seconds = cap_timeout(c, s < 15 ? 15 : (uint64_t)s);
-    if (seconds == UINT64_MAX)
-        too_long(c);
-    else
-        box_set_timeout(c->front, b, seconds, true, prolonged, wait_for(c, b));
+    prolong(c, s < 15 ? 15 : (uint64_t)s, true);
 }
 void e2b_refresh(struct api_call *c) { body_json(c->req, 0, refresh_body); }
 
