@@ -47,6 +47,31 @@ static const char *verdict(const struct probe_report *r)
     return "";
 }
 
+static bool has(const struct probe_report *r, const char *id)
+{
+    for (size_t i = 0; i < r->n; i++)
+        if (strcmp(r->probes[i].id, id) == 0)
+            return r->results[i].state == PROBE_OK;
+    return false;
+}
+
+/* The same daemon is weaker when an ordinary user starts it; this says in what. */
+static void node_verdict(const struct probe_report *r, struct buf *out)
+{
+    if (r->tier != TIER_CONTAINER) {
+        buf_adds(out, "`hutch serve` does not work here: it needs what --root needs (see above).");
+        return;
+    }
+    buf_adds(
+        out,
+        geteuid() == 0
+            ? "`hutch serve` works: every sandbox has a uid range of its own"
+            : "`hutch serve` works for this user: sandboxes share one uid range, host directories are not id-mapped");
+    buf_adds(out, has(r, "cgroup.limits") ? ", limits are held by cgroups."
+                                    : ", memory, CPU and process limits are not enforced (no cgroup of its own; `hutch "
+                                      "serve` says so in every answer).");
+}
+
 static void print_table(const struct probe_report *r, bool quiet, struct buf *out)
 {
     const char *group = "";
@@ -63,6 +88,8 @@ static void print_table(const struct probe_report *r, bool quiet, struct buf *ou
             buf_addf(out, "  %-8s %-34s -> %s\n", "", "", res->remedy);
     }
     buf_addf(out, "%stier: %s\n%s\n", quiet ? "" : "\n", probe_tier_name(r->tier), verdict(r));
+    node_verdict(r, out);
+    buf_addc(out, '\n');
 }
 
 static void print_json(const struct probe_report *r, struct buf *out)
@@ -74,6 +101,9 @@ static void print_json(const struct probe_report *r, struct buf *out)
     json_str(&j, "tier", probe_tier_name(r->tier));
     json_bool(&j, "can_run", r->can_run);
     json_bool(&j, "root", geteuid() == 0);
+    _cleanup_buf_ struct buf node = {0};
+    node_verdict(r, &node);
+    json_str(&j, "serve", buf_str(&node));
     json_arr(&j, "probes");
     for (size_t i = 0; i < r->n; i++) {
         const struct probe *p = &r->probes[i];

@@ -36,7 +36,7 @@ def test_table_is_readable(who):
     _, found = probes(hutch("doctor", "--json", who=who))
     for probe in found.values():
         check_in(probe["title"], r.out, r)
-    check(r.out.splitlines()[-2].startswith("tier: "), r)
+    check(r.out.splitlines()[-3].startswith("tier: "), r)
 
 
 def test_container_tier_needs_ids():
