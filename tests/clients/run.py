@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""run.py - the real client packages against a real daemon; prints TAP.
+"""run.py - the real client packages, and a browser, against a real daemon; prints TAP.
 
 Packages are pinned (package.json, requirements.txt) and cached in build-clients/ by the digest of those files. Where the
 package index cannot be reached the programs that need it are skipped, with that reason.
@@ -122,6 +122,8 @@ def clients(daemon, template, tls):
     venv, why = python_packages()
     if venv:
         program(f"python e2b ({how})", [venv / "bin/python", HERE / "sdk.py"], env)
+        if tls:
+            program(f"browser ({how})", [venv / "bin/python", HERE / "browser.py"], env)
     else:
         tell(True, f"Python package ({how})", skip=f"the package index cannot be reached: {' '.join(why.split())[-200:]}")
 

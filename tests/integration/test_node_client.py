@@ -1,11 +1,13 @@
 """A hostile client: what the node answers to requests that nobody should send, and that it goes on serving the others."""
 import base64
 import concurrent.futures
+import contextlib
 import hashlib
 import http.client
 import json
 import re
 import socket
+import ssl
 import struct
 import time
 
@@ -298,6 +300,73 @@ def test_http():
             a = ask(d, "GET", "/v2/sandboxes?" + q)
             check(a.status in (200, 400), (q, a))
             check(a.status == 400 or q.startswith(("metadata", "limit=9")), (q, a))
+        same_fronts(d, front)
+
+
+def frame(kind, flags, stream, payload=b""):
+    return struct.pack(">I", len(payload))[1:] + bytes([kind, flags]) + struct.pack(">I", stream) + payload
+
+
+def literal(name, value):
+    return b"\0" + bytes([len(name)]) + name + bytes([len(value)]) + value
+
+
+def test_http2():
+    "floods, bombs and bad fields of HTTP/2 end the stream or the connection, and front stays as small as it was"
+    context = ssl.create_default_context()
+    context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
+    context.set_alpn_protocols(["h2"])
+    with Daemon(tls=True) as d:
+        front = d.children("front")
+        head = b"".join(literal(*f) for f in ((b":method", b"GET"), (b":path", b"/v2/sandboxes"), (b":scheme", b"https"),
+                                              (b":authority", b"hutch.localhost")))
+
+        def connect():
+            s = context.wrap_socket(socket.create_connection(("127.0.0.1", d.tls_port)), server_hostname="hutch.localhost")
+            s.sendall(b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + frame(4, 0, 0))
+            s.settimeout(0.4)
+            return s
+
+        def answer(s, want=None):
+            got = b""
+            try:
+                while want is None or want not in got:
+                    piece = s.recv(65536)
+                    if not piece:
+                        break
+                    got += piece
+            except OSError:
+                pass
+            return got
+
+        def cut(what, pieces):
+            with connect() as s:
+                try:
+                    for piece in pieces:
+                        s.sendall(piece)
+                except OSError:
+                    return
+            check(False, f"{what}: never stopped")
+        with connect() as s:
+            s.sendall(frame(1, 5, 1, head))
+            check_in(b'"code":401', answer(s, b'"code":401'))
+        cut("rapid reset", (frame(1, 5, i, head) + frame(3, 0, i, b"\0\0\0\x08") for i in range(1, 40001, 2)))
+        cut("continuation", (frame(1, 1, 1, head) if i == 0 else frame(9, 0, 1, literal(b"x-a", b"y" * 100) * 50) for i in range(20000)))
+        big = b"\x40\x03x-b\x7f" + bytes([0x80 | (3773 & 0x7f), 3773 >> 7]) + b"z" * 3900  # once in the table, then by its number
+        with connect() as s:
+            s.sendall(frame(1, 5, 1, head + big + b"\xbe" * 16000))
+            check(b"200" not in answer(s), "a bomb is no request")
+        for bad in (literal(b"x\r\ny", b"1"), literal(b"x", b"1\r\ny: 2"), literal(b"connection", b"close"), literal(b"X-Up", b"a"),
+                    literal(b"transfer-encoding", b"chunked"), literal(b":path", b"/x"), literal(b"host", b"evil.example")):
+            with connect() as s:
+                s.sendall(frame(1, 5, 1, head + bad))
+                check(b'"code":401' not in answer(s), bad)
+        for piece in (frame(6, 0, 0, b"12345678"), frame(4, 0, 0, b"\0\4\0\1\0\0")):  # pings, settings: answers nobody reads
+            with connect() as s, contextlib.suppress(OSError):
+                for _ in range(200):
+                    s.sendall(piece * 100)
+        check(memory(front[0]) < 64 << 20, memory(front[0]))
+        alive(d)
         same_fronts(d, front)
 
 

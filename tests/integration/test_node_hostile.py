@@ -96,6 +96,7 @@ def columns():
     """(privilege, template, user, templates directory) to attack from."""
     yield "strict", "host", "user", None
     if is_root():
+        yield "strict", "host", "root", None  # init's own uid, but nothing else of it
         yield "computer", "host", "root", None
         if base_templates():
             yield "computer", "base", "root", base_templates()
