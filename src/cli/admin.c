@@ -57,7 +57,11 @@ int cmd_key(int argc, char **argv)
         "API keys (needs an administrator's key). The secret is shown once, at creation; the daemon keeps its hash.\n\n"
         "  --tenant ID    whose key (default)\n"
         "  --scope NAME   sandboxes, templates, read, admin; may be repeated (sandboxes, templates)\n"
-        "  --expires TIME 30d, 12h (never)\n";
+        "  --expires TIME 30d, 12h (never)\n\n"
+        "`read` alone may look but not change. The operator's own key lies in STATE/admin.key.\n\n"
+        "examples:\n"
+        "  hutch key create --tenant acme --name ci --expires 30d\n"
+        "  hutch key ls\n";
     const char *tenant = NULL, *name = NULL, *expires = NULL;
     struct strv scopes __attribute__((cleanup(strv_done))) = {0};
     const struct node_option options[] = {{"tenant", 't', NULL, &tenant, NULL},
@@ -65,7 +69,7 @@ int cmd_key(int argc, char **argv)
                                           {"scope", 's', NULL, NULL, &scopes},
                                           {"expires", 'e', NULL, &expires, NULL},
                                           {0}};
-    const struct node_command c = {"key", usage, options, 0, 1};
+    const struct node_command c = {"key", usage, options, 0, 1, false};
     const char *verb = argc > 1 && argv[1][0] != '-' ? argv[1] : "";
     struct node_call call;
     struct err err;
@@ -138,7 +142,10 @@ int cmd_tenant(int argc, char **argv)
         "N]\n"
         "       hutch tenant ls | rm ID\n\n"
         "Tenants and their quotas (needs an administrator's key). A quota that is not given is not limited;\n"
-        "`create` for an existing tenant changes it. --rate is requests per second.\n";
+        "`create` for an existing tenant changes it. --rate is requests per second.\n"
+        "Memory, disk and processors are counted as what its sandboxes may use, not as what they do use.\n"
+        "A tenant that has sandboxes cannot be removed.\n\n"
+        "example: hutch tenant create acme --sandboxes 20 --memory 64G --cpus 16 --rate 50\n";
     const char *name = NULL, *sandboxes = NULL, *memory = NULL, *disk = NULL, *cpus = NULL, *rate = NULL;
     const struct node_option options[] = {{"name", 'n', NULL, &name, NULL},
                                           {"sandboxes", 0, NULL, &sandboxes, NULL},
@@ -147,7 +154,7 @@ int cmd_tenant(int argc, char **argv)
                                           {"cpus", 0, NULL, &cpus, NULL},
                                           {"rate", 0, NULL, &rate, NULL},
                                           {0}};
-    const struct node_command c = {"tenant", usage, options, 0, 1};
+    const struct node_command c = {"tenant", usage, options, 0, 1, false};
     const char *verb = argc > 1 && argv[1][0] != '-' ? argv[1] : "";
     /* The id may stand before the options, as people write it. */
     char *id = argc > 2 && argv[2][0] != '-' ? argv[2] : NULL;
@@ -195,8 +202,11 @@ int cmd_tenant(int argc, char **argv)
 
 int cmd_template(int argc, char **argv)
 {
-    static const char usage[] = "usage: hutch template ls [--json]\n\nWhat sandboxes can be made from on this node.\n";
-    const struct node_command c = {"template", usage, NULL, 0, 0};
+    static const char usage[] =
+        "usage: hutch template ls [--json]\n\nWhat sandboxes can be made from on this node: `host`, its own "
+        "root; `base`, a Debian of its own; and every\ndirectory NAME with a NAME/root in the "
+        "directory of templates (docs/node.md).\n\nexample: hutch template ls\n";
+    const struct node_command c = {"template", usage, NULL, 0, 0, false};
     const char *verb = argc > 1 && argv[1][0] != '-' ? argv[1] : "";
     static const char *const m[] = {"templateID", "buildStatus", "cpuCount", "memoryMB", "diskSizeMB", "spawnCount"};
     struct node_call call;
@@ -216,10 +226,13 @@ int cmd_env(int argc, char **argv)
         "Prints the variables that point an E2B client at this daemon: eval \"$(hutch env)\".\n\n"
         "  --http    plain HTTP on this machine: everything but ports by name (the default)\n"
         "  --https   TLS by the daemon's domain: ports by name too; needs `hutch serve --tls-dev` or a\n"
-        "            certificate, and *.DOMAIN must resolve to the daemon\n";
+        "            certificate, and *.DOMAIN must resolve to the daemon\n\n"
+        "examples:\n"
+        "  eval \"$(hutch env)\" && python3 agent.py\n"
+        "  eval \"$(hutch env --https)\" && npx e2b sandbox list\n";
     bool http = false, https = false;
     const struct node_option options[] = {{"http", 0, &http, NULL, NULL}, {"https", 0, &https, NULL, NULL}, {0}};
-    const struct node_command c = {"env", usage, options, 0, 0};
+    const struct node_command c = {"env", usage, options, 0, 0, false};
     struct node_call call;
     struct err err;
     int code;

@@ -12,14 +12,41 @@
 
 struct word {
     const char *name, *help;
-    const char *next; /* what may follow, separated by spaces */
+    const char
+        *next; /* what may follow, separated by spaces; a first '@': ids of running sandboxes too, '=': files too */
 };
+
+#define WORD_ID    "@ "
+#define WORD_FILES "= "
+
+static const char *words_of(const struct word *w) { return w->next + (strchr("@=", w->next[0]) ? 2 : 0); }
+
+/* Options that every command which talks to a node has. */
+#define NODE " --url --json --help"
 
 static const struct word commands[] = {
     {"run", "run a command behind the wall", NULL},
     {"policy", "check, show and explain policies", "check show explain trust --help"},
     {"doctor", "what this host can enforce, and how to get the rest", "--json --quiet --help"},
-    {"selftest", "attack the wall on this host and print what happened", "--help"},
+    {"selftest", "attack the wall on this host and print what happened", "--json --group --help"},
+    {"serve", "start a node",
+     "--config --state --run --listen --listen-tls --domain --tls-cert --tls-key --tls-dev --no-base --help"},
+    {"config", "check and show the configuration of a node", "check show --help"},
+    {"key", "API keys of a node", "create ls rm --tenant --name --scope --expires" NODE},
+    {"tenant", "tenants and quotas of a node", "create ls rm --name --sandboxes --memory --disk --cpus --rate" NODE},
+    {"template", "what sandboxes are made from", "ls" NODE},
+    {"stop", "end all sandboxes of the node", "--all" NODE},
+    {"gc", "what is left of sandboxes that nobody knows", "--remove --run --state --help"},
+    {"create", "make a sandbox", "base host --timeout --env --metadata" NODE},
+    {"ls", "list sandboxes", "--quiet" NODE},
+    {"info", "everything about a sandbox", WORD_ID NODE},
+    {"exec", "run a command in a sandbox", WORD_ID "--stdin --tty --env --chdir --user" NODE},
+    {"shell", "a terminal in a sandbox", WORD_ID "--url --help"},
+    {"cp", "copy a file into or out of a sandbox", WORD_FILES "--user --url --help"},
+    {"logs", "what happened to a sandbox", WORD_ID "--follow" NODE},
+    {"top", "what sandboxes use", "--once" NODE},
+    {"kill", "end sandboxes", WORD_ID "--all" NODE},
+    {"env", "variables that point an E2B client at the node", "--http --https --url --help"},
     {"completion", "print a completion script", "bash zsh fish"},
 };
 
@@ -119,9 +146,13 @@ static void bash_script(struct buf *out)
         buf_addf(out, " %s", commands[i].name);
     buf_adds(out, "' -- \"$cur\"))\n        return\n    fi\n    case ${COMP_WORDS[1]} in\n    run) _hutch_run ;;\n");
     for (size_t i = 0; i < ARRAY_LEN(commands); i++)
-        if (commands[i].next)
-            buf_addf(out, "    %s) COMPREPLY=($(compgen -W '%s' -- \"$cur\")) ;;\n", commands[i].name,
-                     commands[i].next);
+        if (commands[i].next && commands[i].next[0] == '=')
+            buf_addf(out,
+                     "    %s) compopt -o filenames 2>/dev/null; COMPREPLY=($(compgen -f -W '%s' -- \"$cur\")) ;;\n",
+                     commands[i].name, words_of(&commands[i]));
+        else if (commands[i].next)
+            buf_addf(out, "    %s) COMPREPLY=($(compgen -W '%s'%s -- \"$cur\")) ;;\n", commands[i].name,
+                     words_of(&commands[i]), commands[i].next[0] == '@' ? "\" $(hutch ls -q 2>/dev/null)\"" : "");
     buf_adds(out, "    esac\n}\ncomplete -F _hutch hutch\n");
 }
 
@@ -175,7 +206,10 @@ static void zsh_script(struct buf *out)
                   "    run) _hutch_run ;;\n");
     for (size_t i = 0; i < ARRAY_LEN(commands); i++)
         if (commands[i].next)
-            buf_addf(out, "    %s) compadd -- %s ;;\n", commands[i].name, commands[i].next);
+            buf_addf(out, "    %s) compadd -- %s%s ;;\n", commands[i].name, words_of(&commands[i]),
+                     commands[i].next[0] == '@'   ? " ${(f)\"$(hutch ls -q 2>/dev/null)\"}"
+                     : commands[i].next[0] == '=' ? "; _files"
+                                                  : "");
     buf_adds(out, "    esac\n}\n_hutch \"$@\"\n");
 }
 
@@ -211,8 +245,9 @@ static void fish_script(struct buf *out)
         add_quoted(out, commands[i].help, "");
         buf_adds(out, "'\n");
         if (commands[i].next)
-            buf_addf(out, "complete -c hutch -n '__fish_seen_subcommand_from %s' -a '%s'\n", commands[i].name,
-                     commands[i].next);
+            buf_addf(out, "complete -c hutch -n '__fish_seen_subcommand_from %s'%s -a '%s%s'\n", commands[i].name,
+                     commands[i].next[0] == '=' ? " -F" : "", words_of(&commands[i]),
+                     commands[i].next[0] == '@' ? " (hutch ls -q 2>/dev/null)" : "");
     }
     for (const struct run_option *o = run_options; o->name; o++)
         fish_option(out, o);

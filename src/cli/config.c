@@ -9,7 +9,10 @@
 static const char usage[] = "usage: hutch config check FILE    is this configuration of `hutch serve` right?\n"
                             "       hutch config show [FILE]   what is in force, with what each key means\n"
                             "\n"
-                            "Without FILE " CONFIG_PATH " is read, if it is there. All keys: docs/config.md\n";
+                            "Without FILE " CONFIG_PATH " is read, if it is there. All keys: docs/config.md\n"
+                            "\n"
+                            "example: hutch config show >/etc/hutch/config.yaml; edit it; hutch config check "
+                            "/etc/hutch/config.yaml\n";
 
 static int show(const char *path)
 {

@@ -137,10 +137,13 @@ int cmd_cp(int argc, char **argv)
         "Copies one file into or out of a sandbox. FILE may be - for standard input or output.\n"
         "A relative PATH starts at the user's home. Missing directories inside are made.\n\n"
         "  -u, --user NAME   whose file it becomes, or who reads it\n\n"
-        "directories: tar c DIR | hutch exec -i ID -- tar x\n";
+        "examples:\n"
+        "  hutch cp job.py $id:           to the user's home\n"
+        "  hutch cp $id:out/result.json .\n"
+        "  tar c DIR | hutch exec -i $id -- tar x     directories\n";
     const char *user = NULL, *path;
     const struct node_option options[] = {{"user", 'u', NULL, &user, NULL}, {0}};
-    const struct node_command c = {"cp", usage, options, 2, 2};
+    const struct node_command c = {"cp", usage, options, 2, 2, false};
     struct node_call call;
     struct err err;
     int code;

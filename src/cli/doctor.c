@@ -67,9 +67,10 @@ static void node_verdict(const struct probe_report *r, struct buf *out)
         geteuid() == 0
             ? "`hutch serve` works: every sandbox has a uid range of its own"
             : "`hutch serve` works for this user: sandboxes share one uid range, host directories are not id-mapped");
-    buf_adds(out, has(r, "cgroup.limits") ? ", limits are held by cgroups."
-                                    : ", memory, CPU and process limits are not enforced (no cgroup of its own; `hutch "
-                                      "serve` says so in every answer).");
+    buf_adds(out, has(r, "cgroup.limits")
+                      ? ", limits are held by cgroups."
+                      : ", memory, CPU and process limits are not enforced (no cgroup of its own; `hutch "
+                        "serve` says so in every answer).");
 }
 
 static void print_table(const struct probe_report *r, bool quiet, struct buf *out)

@@ -269,15 +269,18 @@ int cmd_exec(int argc, char **argv)
         "  -e, --env NAME=VALUE  for this command\n"
         "  -C, --chdir DIR       where it starts (the user's home)\n"
         "  -u, --user NAME       who runs it (the template's user)\n"
-        "      --url URL         the daemon\n\n"
-        "example: tar c src | hutch exec -i $id -- tar x\n";
+        "      --url URL         the daemon (HUTCH_URL)\n\n"
+        "examples:\n"
+        "  hutch exec $id -- python3 -c 'print(6 * 7)'\n"
+        "  hutch exec -u root -C / $id -- sh -c 'id; ls'\n"
+        "  tar c src | hutch exec -i $id -- tar x\n";
     bool input = false, tty = false;
     const char *cwd = NULL, *user = NULL;
     struct strv env __attribute__((cleanup(strv_done))) = {0};
     const struct node_option options[] = {{"stdin", 'i', &input, NULL, NULL}, {"tty", 't', &tty, NULL, NULL},
                                           {"env", 'e', NULL, NULL, &env},     {"chdir", 'C', NULL, &cwd, NULL},
                                           {"user", 'u', NULL, &user, NULL},   {0}};
-    const struct node_command c = {"exec", usage, options, 2, -1};
+    const struct node_command c = {"exec", usage, options, 2, -1, true};
     struct node_call call;
     struct err err;
     int code;
@@ -300,9 +303,10 @@ int cmd_exec(int argc, char **argv)
 
 int cmd_shell(int argc, char **argv)
 {
-    static const char usage[] =
-        "usage: hutch shell ID\n\nOpens a login shell in a sandbox, with a terminal of its own.\n";
-    const struct node_command c = {"shell", usage, NULL, 1, 1};
+    static const char usage[] = "usage: hutch shell ID\n\nOpens a login shell (/bin/bash) in a sandbox, with a "
+                                "terminal of its own, as the template's "
+                                "user.\n\nexample: hutch shell $(hutch create host)\n";
+    const struct node_command c = {"shell", usage, NULL, 1, 1, false};
     static char *const shell[] = {(char *)"/bin/bash", (char *)"-i", (char *)"-l", NULL};
     struct strv env __attribute__((cleanup(strv_done))) = {0};
     struct node_call call;

@@ -29,7 +29,11 @@ static void help(void)
           "ranges. Normally there is nothing, because keeper cleans up when it starts.\n\n"
           "  --remove     take away what nobody uses; what lives and is known is never touched\n"
           "  --run DIR    run directory of the node (/run/hutch, or $XDG_RUNTIME_DIR/hutch)\n"
-          "  --state DIR  state directory of the node (/var/lib/hutch, or ~/.local/state/hutch)\n",
+          "  --state DIR  state directory of the node (/var/lib/hutch, or ~/.local/state/hutch)\n\n"
+          "Sandboxes of another node on this host, and of `hutch run`, show up as processes and id ranges that no "
+          "record\n"
+          "here names; they are left alone.\n\n"
+          "example: hutch gc && hutch gc --remove\n",
           stdout);
 }
 

@@ -8,31 +8,38 @@
 
 static const struct {
     const char *name;
-    int (*run)(int argc, char **argv);
+    int (*run)(int argc, char **argv); /* NULL: a heading */
     const char *help;
 } commands[] = {
-    {"run", cmd_run, "run one command behind a wall"},
+    {"One command behind a wall, without a daemon:", NULL, NULL},
+    {"run", cmd_run, "run a command that reads no secrets, writes only here, has no network"},
     {"policy", cmd_policy, "check, show, explain and trust policies"},
     {"doctor", cmd_doctor, "what this host can enforce, and how to get the rest"},
     {"selftest", cmd_selftest, "attack a sandbox of this host and report what holds"},
-    {"serve", cmd_serve, "daemon: serve sandboxes over HTTP"},
-    {"config", cmd_config, "daemon: check and show its configuration"},
-    {"create", cmd_create, "daemon: make a sandbox"},
-    {"ls", cmd_ls, "daemon: list sandboxes"},
-    {"info", cmd_info, "daemon: everything about one"},
-    {"exec", cmd_exec, "daemon: run a command in one"},
-    {"shell", cmd_shell, "daemon: a terminal in one"},
-    {"cp", cmd_cp, "daemon: copy a file in or out"},
-    {"logs", cmd_logs, "daemon: what happened to one"},
-    {"top", cmd_top, "daemon: what they use"},
-    {"kill", cmd_kill, "daemon: end sandboxes"},
-    {"stop", cmd_stop, "daemon: end all sandboxes of the node"},
-    {"env", cmd_env, "daemon: variables that point an E2B client at it"},
-    {"key", cmd_key, "daemon: API keys"},
-    {"tenant", cmd_tenant, "daemon: tenants and quotas"},
-    {"template", cmd_template, "daemon: what sandboxes are made from"},
+
+    {"A node that keeps sandboxes, for operators:", NULL, NULL},
+    {"serve", cmd_serve, "start the node: sandboxes over HTTP, for E2B's clients too"},
+    {"config", cmd_config, "check and show the node's configuration"},
+    {"key", cmd_key, "make, list and remove API keys"},
+    {"tenant", cmd_tenant, "make, list and remove tenants and their quotas"},
+    {"template", cmd_template, "list what sandboxes are made from"},
+    {"stop", cmd_stop, "end all sandboxes of the node"},
     {"gc", cmd_gc, "what is left of sandboxes that nobody knows"},
-    {"completion", cmd_completion, "print shell completions (bash, zsh, fish)"},
+
+    {"Sandboxes of a node:", NULL, NULL},
+    {"create", cmd_create, "make one and print its id"},
+    {"ls", cmd_ls, "list them"},
+    {"info", cmd_info, "everything about one"},
+    {"exec", cmd_exec, "run a command in one"},
+    {"shell", cmd_shell, "open a terminal in one"},
+    {"cp", cmd_cp, "copy a file in or out"},
+    {"logs", cmd_logs, "what happened to one"},
+    {"top", cmd_top, "what they use"},
+    {"kill", cmd_kill, "end them"},
+    {"env", cmd_env, "variables that point an E2B client at the node"},
+
+    {"Your shell:", NULL, NULL},
+    {"completion", cmd_completion, "print completions for bash, zsh or fish"},
 };
 enum { COMMANDS = sizeof commands / sizeof commands[0] };
 
@@ -46,17 +53,24 @@ static void help(FILE *to)
 {
     fputs("hutch: every AI agent gets its own computer\n\nusage: hutch COMMAND [options]\n\n", to);
     for (unsigned i = 0; i < COMMANDS; i++)
-        fprintf(to, "  %-12s %s\n", commands[i].name, commands[i].help);
-    fputs("\n`hutch COMMAND --help` explains one. First steps: hutch doctor, then hutch run -- sh\n", to);
+        if (commands[i].run)
+            fprintf(to, "  %-12s %s\n", commands[i].name, commands[i].help);
+        else
+            fprintf(to, "%s%s\n", i ? "\n" : "", commands[i].name);
+    fputs("\n`hutch COMMAND --help` explains one, with examples. `hutch --version` prints the version.\n"
+          "First steps: hutch doctor, then hutch run -- sh. For a node: hutch serve, then hutch create host.\n",
+          to);
 }
 
 static int unknown(const char *word)
 {
     const char *names[COMMANDS + 1];
     struct err err = {0};
+    unsigned n = 0;
     for (unsigned i = 0; i < COMMANDS; i++)
-        names[i] = commands[i].name;
-    names[COMMANDS] = NULL;
+        if (commands[i].run)
+            names[n++] = commands[i].name;
+    names[n] = NULL;
     const char *near = text_nearest(word, names);
     if (near)
         (void)err_set(&err, ERR_USAGE, 0, "unknown command %s; did you mean %s?", word, near);
@@ -91,7 +105,7 @@ int main(int argc, char **argv)
     if (strcmp(argv[1], "keeper") == 0)
         return cmd_keeper(argc - 1, argv + 1);
     for (unsigned i = 0; i < COMMANDS; i++)
-        if (strcmp(argv[1], commands[i].name) == 0)
+        if (commands[i].run && strcmp(argv[1], commands[i].name) == 0)
             return commands[i].run(argc - 1, argv + 1);
     return unknown(argv[1]);
 }

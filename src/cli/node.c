@@ -64,7 +64,8 @@ static int wrong(const struct node_command *c, int *ret_code, const char *fmt, .
 static void fill_options(const struct node_command *c, struct option *list, char *shorts)
 {
     size_t n = 0, at = 0;
-    shorts[at++] = '+'; /* what follows the first positional argument is not ours */
+    if (c->rest_is_command)
+        shorts[at++] = '+';
     shorts[at++] = ':';
     shorts[at++] = 'h';
     for (const struct node_option *o = c->options; o && o->name && n < OPTIONS_MAX; o++, n++) {

@@ -25,7 +25,8 @@ struct node_option {
 struct node_command {
     const char *name, *usage; /* usage: the whole text of --help */
     const struct node_option *options;
-    int min, max; /* positional arguments; max -1: any number */
+    int min, max;         /* positional arguments; max -1: any number */
+    bool rest_is_command; /* options end at the first positional argument */
 };
 struct node_call {
     struct api api;

@@ -25,14 +25,20 @@ static int add_pairs(struct json *j, const char *key, const char *option, const 
 
 int cmd_create(int argc, char **argv)
 {
-    static const char usage[] = "usage: hutch create [options] [TEMPLATE]\n\n"
-                                "Makes a sandbox and prints its id. Without TEMPLATE: base.\n\n"
-                                "  --timeout TIME        how long it lives (300s); `hutch ls` shows what is left\n"
-                                "  -e, --env NAME=VALUE  for every command inside\n"
-                                "  -m, --metadata K=V    to find it again\n"
-                                "      --json            the daemon's whole answer\n"
-                                "      --url URL         the daemon (HUTCH_URL, " NODE_DEFAULT_URL ")\n\n"
-                                "example: id=$(hutch create host) && hutch exec $id -- uname -a && hutch kill $id\n";
+    static const char usage[] =
+        "usage: hutch create [options] [TEMPLATE]\n\n"
+        "Makes a sandbox and prints its id. Without TEMPLATE: base.\n\n"
+        "      --timeout TIME    how long it lives (300s), at most what the node allows (24h)\n"
+        "  -e, --env NAME=VALUE  for every command inside\n"
+        "  -m, --metadata K=V    to find it again\n"
+        "      --json            the daemon's whole answer\n"
+        "      --url URL         the daemon (HUTCH_URL, " NODE_DEFAULT_URL ")\n\n"
+        "`base` is the node's own Debian, with root and sudo; while it is still being built, this waits up to 55 s.\n"
+        "`host` is the node's own root: readable without its secrets, writable in /home/user and "
+        "/tmp.\n\n"
+        "examples:\n"
+        "  id=$(hutch create host) && hutch exec $id -- uname -a && hutch kill $id\n"
+        "  hutch create --timeout 2h -e TOKEN=x -m job=42\n";
     const char *timeout = "300s";
     struct strv env __attribute__((cleanup(strv_done))) = {0};
     struct strv metadata __attribute__((cleanup(strv_done))) = {0};
@@ -40,7 +46,7 @@ int cmd_create(int argc, char **argv)
                                           {"env", 'e', NULL, NULL, &env},
                                           {"metadata", 'm', NULL, NULL, &metadata},
                                           {0}};
-    const struct node_command c = {"create", usage, options, 0, 1};
+    const struct node_command c = {"create", usage, options, 0, 1, false};
     struct node_call call;
     struct err err;
     int code;
@@ -107,10 +113,13 @@ int cmd_ls(int argc, char **argv)
 {
     static const char usage[] =
         "usage: hutch ls [--json] [-q]\n\nLists the sandboxes of your key's tenant, newest first.\n\n"
-        "  -q, --quiet   only the ids\n";
+        "  -q, --quiet   only the ids\n"
+        "      --json    the node's whole answer\n\n"
+        "LEFT is the time until the node ends it.\n\n"
+        "example: hutch ls -q | wc -l\n";
     bool quiet = false;
     const struct node_option options[] = {{"quiet", 'q', &quiet, NULL, NULL}, {0}};
-    const struct node_command c = {"ls", usage, options, 0, 0};
+    const struct node_command c = {"ls", usage, options, 0, 0, false};
     struct node_call call;
     struct err err;
     int code;
@@ -152,9 +161,11 @@ int cmd_ls(int argc, char **argv)
 
 int cmd_info(int argc, char **argv)
 {
-    static const char usage[] =
-        "usage: hutch info ID [--json]\n\nEverything the daemon knows about one sandbox, without its tokens.\n";
-    const struct node_command c = {"info", usage, NULL, 1, 1};
+    static const char usage[] = "usage: hutch info ID [--json]\n\nEverything the daemon knows about one sandbox, "
+                                "without its tokens. The line `hutch` names "
+                                "the\nisolation that is in force, and what this host could not enforce.\n\n"
+                                "example: hutch info $id --json | jq .endAt\n";
+    const struct node_command c = {"info", usage, NULL, 1, 1, false};
     struct node_call call;
     struct err err;
     int code;
@@ -204,10 +215,11 @@ int cmd_kill(int argc, char **argv)
 {
     static const char usage[] = "usage: hutch kill ID...\n       hutch kill --all\n\n"
                                 "Ends sandboxes: their processes, files and limits are gone when this returns.\n"
-                                "--all means those of your key's tenant.\n";
+                                "--all means those of your key's tenant.\n\n"
+                                "example: hutch kill $id\n";
     bool all = false;
     const struct node_option options[] = {{"all", 'a', &all, NULL, NULL}, {0}};
-    const struct node_command c = {"kill", usage, options, 0, -1};
+    const struct node_command c = {"kill", usage, options, 0, -1, false};
     struct node_call call;
     struct err err;
     int code = 0;
@@ -234,10 +246,11 @@ int cmd_stop(int argc, char **argv)
     static const char usage[] =
         "usage: hutch stop --all\n\n"
         "Ends every sandbox of this node, of all tenants (needs an administrator's key). The daemon\n"
-        "itself is stopped by SIGTERM or `systemctl stop hutch`, which leaves sandboxes running.\n";
+        "itself is stopped by SIGTERM or `systemctl stop hutch`, which leaves sandboxes running.\n\n"
+        "example, before a machine is switched off: hutch stop --all && systemctl stop hutch\n";
     bool all = false;
     const struct node_option options[] = {{"all", 'a', &all, NULL, NULL}, {0}};
-    const struct node_command c = {"stop", usage, options, 0, 0};
+    const struct node_command c = {"stop", usage, options, 0, 0, false};
     struct node_call call;
     struct err err;
     int code;
@@ -249,7 +262,8 @@ int cmd_stop(int argc, char **argv)
     _cleanup_json_ json_t *j = NULL;
     if (api_call(&call.api, "POST", "/v1/stop-all", "{}", &j, NULL, &err) < 0)
         return cli_fail(&err);
-    (void)printf("%lld sandboxes ended\n", (long long)json_integer_value(json_object_get(j, "stopped")));
+    long long stopped = (long long)json_integer_value(json_object_get(j, "stopped"));
+    (void)printf("%lld sandbox%s ended\n", stopped, stopped == 1 ? "" : "es");
     long long failed = (long long)json_integer_value(json_object_get(j, "failed"));
     if (failed > 0)
         return err_set(&err, ERR_SETUP, 0, "stop: %lld sandboxes could not be ended; the log of the node says why",

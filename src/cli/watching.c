@@ -4,7 +4,10 @@
 #include <unistd.h>
 
 #include "base/num.h"
+#include "base/text.h"
 #include "cli/node.h"
+
+enum { LINE_MAX_BYTES = 4096 };
 
 /* One event of the stream, as "data: {...}" lines came in. */
 static void print_event(const char *text, bool as_json)
@@ -14,22 +17,19 @@ static void print_event(const char *text, bool as_json)
         return;
     }
     _cleanup_json_ json_t *e = json_loads(text, 0, NULL);
-    struct node_table t = {.columns = 1};
-    if (!e)
-        return;
-    _cleanup_buf_ struct buf rest = {0};
+    _cleanup_buf_ struct buf rest = {0}, line = {0};
     const char *key;
     json_t *v;
-    json_object_foreach(e, key, v)
+    if (!e)
+        return;
+    json_object_foreach(json_object_get(e, "data"), key, v)
     {
-        if (strcmp(key, "type") == 0 || strcmp(key, "time") == 0 || strcmp(key, "seq") == 0)
-            continue;
         char *dumped = json_is_string(v) ? NULL : json_dumps(v, JSON_ENCODE_ANY | JSON_COMPACT);
         buf_addf(&rest, " %s=%s", key, dumped ? dumped : json_string_value(v));
         free(dumped);
     }
-    node_cell(&t, "%s %-10s%s", api_text(e, "time"), api_text(e, "type"), buf_str(&rest));
-    node_print_table(&t);
+    text_add_safe(&line, buf_str(&rest), LINE_MAX_BYTES);
+    (void)printf("%s %-15s%s\n", api_text(e, "time"), api_text(e, "type"), buf_str(&line));
     (void)fflush(stdout);
 }
 
@@ -60,11 +60,12 @@ static int follow(struct api_stream *s, bool as_json, struct err *err)
 int cmd_logs(int argc, char **argv)
 {
     static const char usage[] =
-        "usage: hutch logs [-f] ID\n\nWhat happened to a sandbox: commands, their ends, limits, its death.\n\n"
-        "  -f, --follow   go on as it happens\n      --json     one object per line\n";
+        "usage: hutch logs [-f] ID\n\nWhat happened to a sandbox: its creation, changes of its end, commands that were "
+        "killed, its death.\n\n"
+        "  -f, --follow   go on as it happens\n      --json     one object per line\n\nexample: hutch logs -f $id\n";
     bool on = false;
     const struct node_option options[] = {{"follow", 'f', &on, NULL, NULL}, {0}};
-    const struct node_command c = {"logs", usage, options, 1, 1};
+    const struct node_command c = {"logs", usage, options, 1, 1, false};
     struct node_call call;
     struct err err;
     struct api_stream s;
@@ -128,10 +129,10 @@ int cmd_top(int argc, char **argv)
 {
     static const char usage[] =
         "usage: hutch top [--once]\n\nWhat the running sandboxes use, every two seconds until Ctrl-C; once if\n"
-        "standard output is not a terminal.\n";
+        "standard output is not a terminal. Figures are up to five seconds old.\n\nexample: hutch top --once\n";
     bool once = !isatty(STDOUT_FILENO);
     const struct node_option options[] = {{"once", '1', &once, NULL, NULL}, {0}};
-    const struct node_command c = {"top", usage, options, 0, 0};
+    const struct node_command c = {"top", usage, options, 0, 0, false};
     struct node_call call;
     struct err err;
     int code;

@@ -24,7 +24,18 @@ static const char usage[] =
     "  --tls-cert FILE --tls-key FILE   certificate and key, PEM\n"
     "  --tls-dev            a certificate authority of this machine's own, for development\n"
     "  --no-base            do not build the template base\n"
-    "  --help\n";
+    "  --help               this text\n"
+    "\n"
+    "The first start prints the operator's API key, which is kept in STATE/admin.key. An ordinary user's node keeps "
+    "its\n"
+    "state in ~/.local/state/hutch and its sockets in $XDG_RUNTIME_DIR/hutch. HUTCH_STATE and HUTCH_URL tell the "
+    "other\n"
+    "commands of a node that is not in its usual place. Guide: docs/node.md\n"
+    "\n"
+    "examples:\n"
+    "  hutch serve\n"
+    "  hutch serve --tls-dev                               names and HTTPS on this machine\n"
+    "  hutch serve --state ./state --run ./run --listen 127.0.0.1:7171 --no-base\n";
 
 static const struct option options[] = {
     {"config", required_argument, NULL, 'c'},

@@ -97,6 +97,14 @@ static bool read_after(const struct http_req *r, uint64_t *ret)
     return !field || num_u64(field, ret);
 }
 
+/* ?follow=false: what there is, and the end. */
+static bool follows(const struct http_req *r)
+{
+    _cleanup_buf_ struct buf text = {0};
+    struct err err;
+    return url_query_get(r->query, "follow", URL_PLUS_SPACE, &text, &err) <= 0 || strcmp(buf_str(&text), "false") != 0;
+}
+
 void native_events(struct api_call *c)
 {
     struct http_req *r = c->req;
@@ -113,7 +121,7 @@ void native_events(struct api_call *c)
         return;
     }
     api_note_sandbox(r, id);
-    if (events_ended(log)) {
+    if (events_ended(log) || !follows(r)) {
         head(r);
         events_replay(log, after, replayed, r);
         http_end(r);

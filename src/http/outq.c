@@ -15,6 +15,10 @@ struct outq_block {
 /* Small for a head, so that the allocator's fast path serves it; large for whatever has to queue behind that. */
 enum { SMALL_BLOCK = 1000, LARGE_BLOCK = 16 * 1024 };
 
+static size_t total;
+
+size_t outq_total(void) { return total; }
+
 static struct outq_block *block_new(size_t n, bool first)
 {
     size_t cap = first && n <= SMALL_BLOCK ? SMALL_BLOCK : n > LARGE_BLOCK ? n : LARGE_BLOCK;
@@ -26,6 +30,7 @@ static struct outq_block *block_new(size_t n, bool first)
 void outq_add(struct outq *q, const void *p, size_t n)
 {
     q->n += n;
+    total += n;
     if (q->last) {
         struct outq_block *b = q->last;
         size_t room = b->cap - b->to, some = n < room ? n : room;
@@ -57,6 +62,7 @@ int outq_vectors(const struct outq *q, struct iovec *v, int max)
 void outq_drop(struct outq *q, size_t n)
 {
     q->n -= n;
+    total -= n;
     while (q->first) {
         struct outq_block *b = q->first;
         size_t have = b->to - b->from;

@@ -17,5 +17,7 @@ int outq_vectors(const struct outq *q, struct iovec *v, int max);
 /* Forgets n <= q->n bytes at the front. */
 void outq_drop(struct outq *q, size_t n);
 void outq_done(struct outq *q);
+/* Bytes in all queues of the process, whose queues belong to one thread. */
+size_t outq_total(void);
 
 #endif

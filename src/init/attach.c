@@ -193,6 +193,8 @@ static bool send_exit(struct init *g, struct conn *k, const struct attachment *a
         wire_put_u64(&o, c->stream[s].ring.head);
         e.omitted[s] = c->stream[s].ring.omitted;
     }
+    e.ndenied = c->ndenied;
+    memcpy(e.denied, c->denied, sizeof e.denied);
     init_put_end(&o, &e);
     return msg_send(g, k, INIT_EXITED, a->who.request, &o, NULL, 0);
 }

@@ -133,7 +133,6 @@ static void confine(const struct init *g, const struct init_request *r, int repo
     const struct init_args *a = g->args;
     bool strict = a->flags & INIT_STRICT;
     struct rlimits want = {.open_files = a->open_files, .processes = a->processes};
-    struct err err = {0};
     const char *step = "?";
     if (strict && lock_open_places(g) < 0)
         fail(report, INIT_IO, "open the places for Landlock: %s", strerror(errno));
@@ -145,8 +144,6 @@ static void confine(const struct init *g, const struct init_request *r, int repo
     /* Only now: what init keeps open of ended commands may be more than a command may have. */
     if (rlimits_apply(&want, &step) < 0)
         fail(report, INIT_IO, "set the limit on %s: %s", step, strerror(errno));
-    if (strict && a->nfilter && seccomp_load(a->filter, a->nfilter, 0, NULL, &err) < 0)
-        fail(report, INIT_IO, "%.200s", err.msg);
 }
 
 static int try_exec(const char *path, const struct init_request *r)

@@ -21,7 +21,17 @@ enum {
     DRAIN_MAX = 1 << 20,
 };
 
-enum kind { KIND_LISTENER, KIND_SYNC, KIND_SIGNAL, KIND_CONN, KIND_STREAM, KIND_REPORT, KIND_INPUT, KIND_WORKER };
+enum kind {
+    KIND_LISTENER,
+    KIND_SYNC,
+    KIND_SIGNAL,
+    KIND_CONN,
+    KIND_STREAM,
+    KIND_REPORT,
+    KIND_INPUT,
+    KIND_WORKER,
+    KIND_NOTIFY
+};
 
 struct conn {
     int fd; /* -1: free */
@@ -73,9 +83,11 @@ struct command {
     int status;
     struct rusage usage;
     uint64_t began_ms, ended_ms, seen_ms; /* seen: the end was acknowledged; 0: not yet */
-    uint64_t kill_ms;                     /* when its own timeout ends it; 0: never */
-    uint64_t hold_ms;                     /* until when output waits for readers whose connection broke; 0: none did */
-    uint64_t held[INIT_STREAMS];          /* what the slowest of them had acknowledged */
+    struct init_denied denied[INIT_DENIED_MAX];
+    uint32_t ndenied;
+    uint64_t kill_ms;            /* when its own timeout ends it; 0: never */
+    uint64_t hold_ms;            /* until when output waits for readers whose connection broke; 0: none did */
+    uint64_t held[INIT_STREAMS]; /* what the slowest of them had acknowledged */
     uint64_t oom_before;
     bool oom;
 };
@@ -118,6 +130,7 @@ struct init {
     const struct init_args *args;
     bool bound, committed, stop;
     int epoll, signals;
+    int notify; /* the listener of the filter of commands; -1: none (yet) */
     uint64_t now_ms, serial;
     uint32_t ring_size;
     char score[16]; /* init's own, as it was given */
@@ -144,6 +157,8 @@ void init_unwatch(struct init *g, int fd);
 uint64_t init_oom_kills(const struct init *g);
 /* Forks; the child is the first to go when memory runs out. */
 pid_t init_fork_command(struct init *g);
+/* denied.c: a refused call waits for its answer. */
+void denied_event(struct init *g);
 /* Takes note of every child that has ended. */
 void init_reap(struct init *g);
 

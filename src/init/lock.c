@@ -8,6 +8,7 @@
 #include <signal.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/epoll.h>
 #include <sys/prctl.h>
 #include <sys/resource.h>
 #include <sys/stat.h>
@@ -19,18 +20,16 @@
 #include "os/caps.h"
 #include "os/landlock.h"
 #include "os/seccomp.h"
+#include "policy/filter.h"
 
 enum { PLACES_MAX = 128 };
 
 #define CAP(name) (1ULL << CAP_##name)
 #define INIT_CAPS (CAP(SETUID) | CAP(SETGID) | CAP(SETPCAP) | CAP(CHOWN) | CAP(DAC_OVERRIDE) | CAP(FOWNER) | CAP(KILL))
 
-/* init's own filter. What it starts inherits it, and loads the filter of commands on top. */
-#define NUMBER          BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(struct seccomp_data, nr))
-#define ANSWER(v)       BPF_STMT(BPF_RET | BPF_K, (v))
-#define REFUSE(nr, eno) BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, SYS_##nr, 0, 1), ANSWER(SECCOMP_RET_ERRNO | (eno))
-#define NEW_NAMESPACES \
-    (CLONE_NEWNS | CLONE_NEWCGROUP | CLONE_NEWUTS | CLONE_NEWIPC | CLONE_NEWUSER | CLONE_NEWPID | CLONE_NEWNET)
+/* Guards init against what it starts; both stand behind the filter of commands as well, which refuses the rest. */
+#define NUMBER    BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(struct seccomp_data, nr))
+#define ANSWER(v) BPF_STMT(BPF_RET | BPF_K, (v))
 
 /* Root inside has init's uid, which is all the kernel asks for here: limits of 0 would leave a pid 1 that can do nothing. */
 #define NOT_ON_INIT(nr)                                                             \
@@ -45,39 +44,11 @@ static const struct sock_filter own_filter[] = {
     NUMBER,
     BPF_JUMP(BPF_JMP | BPF_JGE | BPF_K, 0x40000000, 0, 1), /* x32 */
     ANSWER(SECCOMP_RET_KILL_PROCESS),
-    REFUSE(mount, EPERM),
-    REFUSE(umount2, EPERM),
-    REFUSE(pivot_root, EPERM),
-    REFUSE(move_mount, EPERM),
-    REFUSE(open_tree, EPERM),
-    REFUSE(fsopen, EPERM),
-    REFUSE(fsconfig, EPERM),
-    REFUSE(fsmount, EPERM),
-    REFUSE(fspick, EPERM),
-    REFUSE(mount_setattr, EPERM),
-    REFUSE(unshare, EPERM),
-    REFUSE(setns, EPERM),
-    REFUSE(bpf, EPERM),
-    REFUSE(perf_event_open, EPERM),
-    REFUSE(init_module, EPERM),
-    REFUSE(finit_module, EPERM),
-    REFUSE(kexec_load, EPERM),
-    REFUSE(open_by_handle_at, EPERM),
-    REFUSE(userfaultfd, EPERM),
-    REFUSE(io_uring_setup, ENOSYS),
-    REFUSE(keyctl, ENOSYS),
-    REFUSE(add_key, ENOSYS),
-    REFUSE(request_key, ENOSYS),
-    REFUSE(clone3, ENOSYS),
     NOT_ON_INIT(prlimit64),
     NOT_ON_INIT(sched_setaffinity),
     NOT_ON_INIT(sched_setscheduler),
     NOT_ON_INIT(sched_setparam),
     NOT_ON_INIT(sched_setattr),
-    BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, SYS_clone, 0, 3),
-    BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(struct seccomp_data, args[0])),
-    BPF_JUMP(BPF_JMP | BPF_JSET | BPF_K, NEW_NAMESPACES, 0, 1),
-    ANSWER(SECCOMP_RET_ERRNO | EPERM),
     ANSWER(SECCOMP_RET_ALLOW),
 };
 
@@ -127,7 +98,22 @@ static int apply_landlock(const struct init_args *a, struct err *err)
     return r;
 }
 
-static int take_privileges(const struct init *g, struct err *err)
+/* The filter of commands. It is loaded here, once, because one listener can serve a sandbox but not several, and because
+ * without no_new_privs, which would break sudo, only init may load it. */
+static int load_filter(struct init *g, struct err *err)
+{
+    const struct init_args *a = g->args;
+    if (!(a->filter_flags & FILTER_NOTIFY))
+        return seccomp_load(a->filter, a->nfilter, 0, NULL, err);
+    if (seccomp_load(a->filter, a->nfilter, SECCOMP_LOAD_LISTENER, &g->notify, err) < 0)
+        return -1;
+    (void)seccomp_sync_wake(g->notify);
+    if (init_watch(g, g->notify, EPOLLIN, KIND_NOTIFY, 0, 0) < 0)
+        return err_set(err, ERR_SETUP, errno, "listen to refused calls");
+    return 0;
+}
+
+static int take_privileges(struct init *g, struct err *err)
 {
     const struct init_args *a = g->args;
     bool strict = a->flags & INIT_STRICT;
@@ -136,8 +122,9 @@ static int take_privileges(const struct init *g, struct err *err)
     /* Without no_new_privs, which would break sudo, the walls around commands stand around init as well. */
     if (!strict && lock_open_places(g) < 0)
         return err_set(err, ERR_SETUP, errno, "open the places for Landlock");
-    if (!strict &&
-        (apply_landlock(a, err) < 0 || (a->nfilter && seccomp_load(a->filter, a->nfilter, 0, NULL, err) < 0)))
+    if (!strict && apply_landlock(a, err) < 0)
+        return -1;
+    if (a->nfilter && load_filter(g, err) < 0)
         return -1;
     /* init never execs, so the bounding set matters to its children only. */
     if (caps_bound(strict ? CAPS_NONE : caps_computer()) < 0)

@@ -116,6 +116,9 @@ static void dispatch(struct init *g, const struct epoll_event *e)
     case KIND_INPUT:
         input_event(g, index, gen);
         break;
+    case KIND_NOTIFY:
+        denied_event(g);
+        break;
     case KIND_WORKER:
         worker_event(g, index, gen);
         break;
@@ -186,6 +189,7 @@ static int prepare(struct init *g)
     (void)sigemptyset(&child);
     (void)sigaddset(&child, SIGCHLD);
     g->epoll = epoll_create1(EPOLL_CLOEXEC);
+    g->notify = -1;
     g->signals = signalfd(-1, &child, SFD_CLOEXEC | SFD_NONBLOCK);
     if (g->epoll < 0 || g->signals < 0 || fcntl(INIT_FD_LISTENER, F_SETFL, O_NONBLOCK) < 0)
         return -1;

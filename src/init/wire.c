@@ -150,6 +150,13 @@ void init_put_end(struct wire_out *o, const struct init_end *e)
     for (int s = 1; s < INIT_STREAMS; s++)
         wire_put_u64(o, e->omitted[s]);
     put_usage(o, &e->usage);
+    wire_put_u32(o, e->ndenied);
+    for (uint32_t i = 0; i < e->ndenied; i++) {
+        wire_put_u32(o, e->denied[i].nr);
+        wire_put_u32(o, e->denied[i].count);
+        for (int k = 0; k < 3; k++)
+            wire_put_u64(o, e->denied[i].args[k]);
+    }
 }
 
 void init_get_end(struct wire_in *in, struct init_end *ret)
@@ -163,6 +170,15 @@ void init_get_end(struct wire_in *in, struct init_end *ret)
     for (int s = 1; s < INIT_STREAMS; s++)
         ret->omitted[s] = wire_u64(in);
     get_usage(in, &ret->usage);
+    ret->ndenied = wire_u32(in);
+    if (ret->ndenied > INIT_DENIED_MAX)
+        in->bad = true;
+    for (uint32_t i = 0; !in->bad && i < ret->ndenied; i++) {
+        ret->denied[i].nr = wire_u32(in);
+        ret->denied[i].count = wire_u32(in);
+        for (int k = 0; k < 3; k++)
+            ret->denied[i].args[k] = wire_u64(in);
+    }
     if (ret->code > 255)
         in->bad = true;
 }

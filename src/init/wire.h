@@ -44,12 +44,20 @@ void wire_put_bytes(struct wire_out *o, const void *p, size_t n);
 void wire_put_str(struct wire_out *o, const char *s); /* NULL is "" */
 void wire_put_strv(struct wire_out *o, const char *const *v, size_t n);
 
+enum { INIT_DENIED_MAX = 16 };
+/* A call that the filter refused: its number and first arguments, the first time; how often. */
+struct init_denied {
+    uint32_t nr, count;
+    uint64_t args[3];
+};
 /* How a command ended. */
 struct init_end {
     uint32_t exited, code, core, oom;
     uint64_t wall_ms;
     uint64_t omitted[INIT_STREAMS];
     struct rusage usage;
+    uint32_t ndenied;
+    struct init_denied denied[INIT_DENIED_MAX];
 };
 void init_put_end(struct wire_out *o, const struct init_end *e);
 void init_get_end(struct wire_in *in, struct init_end *ret);

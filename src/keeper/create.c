@@ -211,6 +211,7 @@ static const struct init_args *init_args_of(const struct keeper *k, const struct
         .flags = (strict ? INIT_STRICT : 0U) | (host ? INIT_FREE_READS : 0U),
         .filter = m->filter[strict],
         .nfilter = m->nfilter[strict],
+        .filter_flags = m->filter_flags[strict],
         .places = host ? m->host_places : m->own_places,
         .nplaces = !m->landlock ? 0
                    : host       ? m->nhost_places

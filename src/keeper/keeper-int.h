@@ -38,6 +38,7 @@ struct keeper_common {
     char boot[JOURNAL_BOOT];
     const struct sock_filter *filter[2]; /* [strict] */
     size_t nfilter[2];
+    unsigned filter_flags[2];
     struct init_place host_places[KEEPER_PLACES_MAX], own_places[4];
     size_t nhost_places, nown_places;
     char *wipe;

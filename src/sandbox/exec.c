@@ -233,6 +233,8 @@ static enum call_next on_reply(struct exec *x, struct link_msg *m)
     return CALL_KEEP;
 }
 
+_Static_assert((int)EXEC_DENIED_MAX >= (int)INIT_DENIED_MAX, "whatever init may tell fits");
+
 static enum call_next on_message(struct call *c, struct link_msg *m)
 {
     struct exec *x = c->object;
@@ -252,6 +254,11 @@ static enum call_next on_message(struct call *c, struct link_msg *m)
                                    .wall_ms = e.wall_ms,
                                    .omitted = {0, e.omitted[1], e.omitted[2], e.omitted[3]},
                                    .oom = e.oom};
+        for (; x->fin.ndenied < e.ndenied; x->fin.ndenied++) {
+            const struct init_denied *d = &e.denied[x->fin.ndenied];
+            x->fin.denied[x->fin.ndenied] =
+                (struct exec_denied){.nr = d->nr, .count = d->count, .args = {d->args[0], d->args[1], d->args[2]}};
+        }
     }
     if (!wire_done(&m->in))
         return CALL_BROKEN;

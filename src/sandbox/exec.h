@@ -23,9 +23,16 @@ struct exec_spec {
     const char *tag;  /* may be NULL */
     bool pty;
     uint16_t cols, rows;
-    bool stdin_open;  /* false: /dev/null */
+    bool stdin_open;     /* false: /dev/null */
     uint64_t timeout_ms; /* init kills the command after this time, whoever is attached or gone; 0: never */
-    bool keep_output; /* a full ring stops the command (back-pressure) instead of dropping the oldest bytes */
+    bool keep_output;    /* a full ring stops the command (back-pressure) instead of dropping the oldest bytes */
+};
+
+/* A call that the sandbox's filter refused; the arguments are those of the first time. */
+enum { EXEC_DENIED_MAX = 16 };
+struct exec_denied {
+    uint32_t nr, count;
+    uint64_t args[3];
 };
 
 struct exec_end {
@@ -36,6 +43,8 @@ struct exec_end {
     uint64_t wall_ms;
     uint64_t omitted[4]; /* bytes per stream that nobody read in time */
     bool oom;            /* the sandbox's memory limit killed something during this command */
+    struct exec_denied denied[EXEC_DENIED_MAX];
+    size_t ndenied;
 };
 
 struct exec_ops {

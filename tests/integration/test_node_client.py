@@ -261,7 +261,8 @@ def test_http():
             check_equal(len(re.findall(rb"HTTP/1\.[01] \d", got)) <= 1, True, (name, got))
             check(b'"sandboxes"' not in got, (name, got))
         check(silent <= 3, f"{silent} of {len(bad)} got no answer at all")
-        check_equal(status_of(raw(d, f"GET /v1/node HTTP/1.1\r\n{ok}Connection: close\r\n\r\n".encode())), 200, "a good one")
+        check_equal(status_of(raw(d, f"GET /v1/node HTTP/1.1\r\n{ok}Connection: close\r\n\r\n".encode())), 200,
+                    "a good one")
         # Hosts and origins of pages elsewhere: a name of theirs that leads here is no key.
         for host in ("evil.example", "localhost.evil.example", "hutch.localhost.evil", "127.0.0.1.nip.io",
                      "xhutch.localhost", "a..b",
@@ -351,17 +352,21 @@ def test_http2():
             s.sendall(frame(1, 5, 1, head))
             check_in(b'"code":401', answer(s, b'"code":401'))
         cut("rapid reset", (frame(1, 5, i, head) + frame(3, 0, i, b"\0\0\0\x08") for i in range(1, 40001, 2)))
-        cut("continuation", (frame(1, 1, 1, head) if i == 0 else frame(9, 0, 1, literal(b"x-a", b"y" * 100) * 50) for i in range(20000)))
-        big = b"\x40\x03x-b\x7f" + bytes([0x80 | (3773 & 0x7f), 3773 >> 7]) + b"z" * 3900  # once in the table, then by its number
+        cut("continuation", (frame(1, 1, 1, head) if i == 0 else frame(9, 0, 1,
+                literal(b"x-a", b"y" * 100) * 50) for i in range(20000)))
+        big = b"\x40\x03x-b\x7f" + bytes([0x80 | (3773 & 0x7f),
+                                          3773 >> 7]) + b"z" * 3900  # once in the table, then by its number
         with connect() as s:
             s.sendall(frame(1, 5, 1, head + big + b"\xbe" * 16000))
             check(b"200" not in answer(s), "a bomb is no request")
-        for bad in (literal(b"x\r\ny", b"1"), literal(b"x", b"1\r\ny: 2"), literal(b"connection", b"close"), literal(b"X-Up", b"a"),
+        for bad in (literal(b"x\r\ny", b"1"), literal(b"x", b"1\r\ny: 2"), literal(b"connection", b"close"),
+                    literal(b"X-Up", b"a"),
                     literal(b"transfer-encoding", b"chunked"), literal(b":path", b"/x"), literal(b"host", b"evil.example")):
             with connect() as s:
                 s.sendall(frame(1, 5, 1, head + bad))
                 check(b'"code":401' not in answer(s), bad)
-        for piece in (frame(6, 0, 0, b"12345678"), frame(4, 0, 0, b"\0\4\0\1\0\0")):  # pings, settings: answers nobody reads
+        for piece in (frame(6, 0, 0, b"12345678"), frame(4, 0, 0,
+                b"\0\4\0\1\0\0")):  # pings, settings: answers nobody reads
             with connect() as s, contextlib.suppress(OSError):
                 for _ in range(200):
                     s.sendall(piece * 100)

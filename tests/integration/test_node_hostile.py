@@ -226,9 +226,8 @@ def test_catalogue():
     for how, template, user, templates in columns():
         with privilege(how, templates=templates) as d:
             b = create(d, templateID=template)
-            check_equal(put(d, b, "/tmp/probe", probe.read_bytes()).status, 200)
-            check_equal(sh(d, b, "chmod 755 /tmp/probe && mkdir /tmp/ws",
-                           user=user if how == "computer" else "user").code, 0)
+            check_equal(put(d, b, "/tmp/probe", probe.read_bytes(), user=user).status, 200)
+            check_equal(sh(d, b, "chmod 755 /tmp/probe && mkdir /tmp/ws", user=user).code, 0)
             r = run(d, b, "/tmp/probe", "--json", "--var", "ws=/tmp/ws", "--var", f"privilege={how}", *picked, user=user,
                     cwd="/tmp/ws")
             seen = {o["id"]: o["observed"] for o in map(json.loads, re.findall(r'^\{"id".*$', r.text, re.M))}

@@ -179,3 +179,31 @@ def test_many_idle():
         check_in(f"{n + 1} sandboxes ended", d.cli("stop", "--all").stdout)
         print(f"        ended in {time.monotonic() - begun:.1f} s", flush=True)
         Traces(d, "root").check_none()
+
+
+def test_explained_refusals(who):
+    "a refused call is named in the end of its command and in the sandbox's events, with the reason; the others are not blamed"
+    for privilege in ("computer", "strict"):
+        with node(who, config=f"sandboxes:\n  privilege: {privilege}\n") as (_, api):
+            box = api.create()
+            end = box.start("unshare -U true; unshare -U true; python3 -c 'import ctypes; ctypes.CDLL(None).syscall(165, 0, 0)'"
+                            ).read_all().end
+            told = {d["subject"]: d for d in end.get("denials", [])}
+            check_equal(told["unshare"]["count"], 2)
+            check_equal(told["unshare"]["errno"], "EPERM")
+            check_in("namespace", told["unshare"]["reason"])
+            check_equal(told["mount"]["errno"], "EPERM")
+            check("denials" not in box.start("true").read_all().end, "a command that was refused nothing")
+            history = api.ask("GET", f"/v1/sandboxes/{box.id}/events?follow=false")[1].decode()
+            check_in("mount", history)
+            box.kill()
+
+
+def test_command_timeout(who):
+    "a command's timeout is kept although its client left and front was killed"
+    with node(who) as (d, api):
+        box = api.create()
+        s = box.start("sleep 300", deadline_ms=2000)
+        s.close()
+        hit(d, "front")
+        eventually(lambda: not patiently(box.processes), 8, "the end of the command")

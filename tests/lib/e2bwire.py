@@ -100,11 +100,12 @@ class Box:
         package = {"Process": "process", "Filesystem": "filesystem"}[method.split("/")[0]]
         return json.loads(self.api.ask("POST", f"/{package}.{method}", message, headers=self.headers(), **kw)[1] or b"{}")
 
-    def _stream(self, method, message, timeout, user=None):
+    def _stream(self, method, message, timeout, user=None, deadline_ms=None):
         body = json.dumps(message).encode()
         c = self.api.connect(timeout)
         c.request("POST", f"/process.Process/{method}", struct.pack(">BI", 0, len(body)) + body,
-                  {"Content-Type": "application/connect+json", "Connect-Protocol-Version": "1", **self.headers(user)})
+                  {"Content-Type": "application/connect+json", "Connect-Protocol-Version": "1", **self.headers(user),
+                   **({"Connect-Timeout-Ms": str(deadline_ms)} if deadline_ms else {})})
         r = c.getresponse()
         if r.status != 200:
             text = r.read()
@@ -114,9 +115,9 @@ class Box:
         s.event()  # always the start, or the error
         return s
 
-    def start(self, command, timeout=60, user=None, **more):
+    def start(self, command, timeout=60, user=None, deadline_ms=None, **more):
         process = {"cmd": "/bin/bash", "args": ["-c", command]}
-        return self._stream("Start", {"process": process, "stdin": False, **more}, timeout, user)
+        return self._stream("Start", {"process": process, "stdin": False, **more}, timeout, user, deadline_ms)
 
     def attach(self, pid, offsets=None, timeout=60):
         message = {"process": {"pid": pid}}

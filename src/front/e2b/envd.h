@@ -87,4 +87,9 @@ const char *sign_check(const struct sign_query *q, const char *operation, const 
 /* Equal? Takes the same time whatever differs. */
 bool sign_equal(const char *a, const char *b);
 
+/* denials.c: "denials" of a command's end, if there are any; and as an event of the sandbox. */
+struct json;
+void denials_add(struct json *j, const struct front *f, const struct exec_end *end);
+void denials_publish(struct front *f, const char *id, uint32_t pid, const struct exec_end *end);
+
 #endif

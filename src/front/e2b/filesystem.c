@@ -6,6 +6,7 @@
 #include "base/json.h"
 #include "front/e2b/envd.h"
 #include "front/reply.h"
+#include "http/outq.h"
 
 void fs_permissions(const struct file_info *info, char ret[16])
 {
@@ -125,12 +126,22 @@ void fs_remove(struct envd *e, json_t *msg)
         e->call = files_remove(e->f->links, e->id, e->user, path, envd_done, e);
 }
 
+/* Clients that ask for long lists and do not read them must not fill the node's memory together. */
+enum { LONG_LIST = 1000, UNREAD_MAX = 128 << 20 };
+
 static void listed(void *arg, const struct link_status *st, const struct file_info *v, size_t n)
 {
     struct envd *e = arg;
     e->call = 0;
     if (st->code != LINK_OK) {
         envd_fail_status(e, st);
+        return;
+    }
+    if (n > LONG_LIST && outq_total() > UNREAD_MAX) {
+        envd_fail(e, RPC_RESOURCE_EXHAUSTED,
+                  "the list has %zu entries, and the node's clients have not read more than %d MiB of earlier answers; "
+                  "read those, or try again later",
+                  n, UNREAD_MAX >> 20);
         return;
     }
     _cleanup_buf_ struct buf out = {0};

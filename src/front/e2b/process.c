@@ -182,11 +182,14 @@ static void ended(void *arg, const struct exec_end *end)
     if (!end->exited || end->code != 0)
         json_str(&j, "error", status);
     add_usage(&j, end);
+    denials_add(&j, s->e->f, end);
     json_end_obj(&j);
     json_end_obj(&j);
     json_end_obj(&j);
     (void)send(s, &out);
     publish_death(s, end, status);
+    if (s->starts)
+        denials_publish(s->e->f, s->e->id, s->pid, end);
     envd_free(s->e);
     rpc_stream_end(r);
 }

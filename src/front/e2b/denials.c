@@ -1,0 +1,70 @@
+/* denials.c - what a sandbox's filter refused to a command, in words: in the command's end and as an event. */
+#include <linux/audit.h>
+#include <string.h>
+
+#include "base/json.h"
+#include "front/e2b/envd.h"
+#include "front/events.h"
+#include "policy/filter.h"
+#include "policy/syscalls.h"
+
+static const char *hint(enum filter_grant grant)
+{
+    switch (grant) {
+    case GRANT_NEVER:
+        return "cannot be allowed: the wall depends on it";
+    case GRANT_ALLOW:
+        return "an operator can allow it: syscalls.allow in /etc/hutch/policy.yaml";
+    case GRANT_DEBUGGER:
+        return "an operator can allow it: syscalls.profile: debugger in /etc/hutch/policy.yaml";
+    case GRANT_COMPUTER:
+        return "allowed where sandboxes.privilege is computer";
+    }
+    return "";
+}
+
+static void add_one(struct json *j, const struct exec_denied *d, unsigned flags)
+{
+    struct seccomp_data data = {.nr = (int)d->nr, .arch = AUDIT_ARCH_X86_64};
+    struct filter_denial why = {0};
+    const char *name = syscall_name((int)d->nr);
+    memcpy(data.args, d->args, sizeof d->args);
+    json_obj(j, NULL);
+    json_str(j, "kind", "syscall");
+    json_str(j, "subject", name ? name : "unknown");
+    json_u64(j, "count", d->count);
+    if (filter_denial_of(flags, &data, &why)) {
+        const char *eno = strerrorname_np(why.eno);
+        json_str(j, "errno", eno ? eno : "?");
+        json_str(j, "category", why.category);
+        json_str(j, "reason", why.reason);
+        json_str(j, "hint", hint(why.grant));
+    }
+    json_end_obj(j);
+}
+
+void denials_add(struct json *j, const struct front *f, const struct exec_end *end)
+{
+    unsigned flags = FILTER_NOTIFY | (f->config->strict ? 0U : (unsigned)FILTER_COMPUTER);
+    if (end->ndenied == 0)
+        return;
+    json_arr(j, "denials");
+    for (size_t i = 0; i < end->ndenied; i++)
+        add_one(j, &end->denied[i], flags);
+    json_end_arr(j);
+}
+
+void denials_publish(struct front *f, const char *id, uint32_t pid, const struct exec_end *end)
+{
+    const struct box *b = box_find(f, id);
+    _cleanup_buf_ struct buf out = {0};
+    struct json j;
+    if (!b || end->ndenied == 0)
+        return;
+    json_start(&j, &out);
+    json_obj(&j, NULL);
+    json_u64(&j, "pid", pid);
+    denials_add(&j, f, end);
+    json_end_obj(&j);
+    events_publish(f, b->id, b->tenant->id, "denial", buf_str(&out));
+}

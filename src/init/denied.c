@@ -1,0 +1,53 @@
+/* denied.c - refusals that puzzle people. The filter of commands asks init about calls that it refuses anyway; init notes
+ * them for the record of the command and gives the same answer. Nothing is decided here: number and arguments alone gave
+ * the verdict when the filter was made, and memory is never looked at.
+ *
+ * init stands behind the same filter. It must never make one of these calls itself: nobody would answer it.
+ */
+#include <errno.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "init/init-int.h"
+#include "os/seccomp.h"
+#include "policy/filter.h"
+
+/* Every command begins a session. What has left it for one of its own belongs to no command any more. */
+static struct command *command_of(struct init *g, pid_t pid)
+{
+    pid_t session = pid > 0 ? getsid(pid) : -1;
+    for (uint32_t i = 0; session > 0 && i < COMMANDS_TABLE; i++) {
+        struct command *c = &g->command[i];
+        if ((c->state == COMMAND_STARTING || c->state == COMMAND_RUNNING) && c->pid == session)
+            return c;
+    }
+    return NULL;
+}
+
+static void note(struct command *c, const struct seccomp_data *d)
+{
+    for (uint32_t i = 0; i < c->ndenied; i++)
+        if (c->denied[i].nr == (uint32_t)d->nr) {
+            if (c->denied[i].count < UINT32_MAX)
+                c->denied[i].count++;
+            return;
+        }
+    if (c->ndenied == INIT_DENIED_MAX)
+        return;
+    struct init_denied *n = &c->denied[c->ndenied++];
+    *n = (struct init_denied){.nr = (uint32_t)d->nr, .count = 1};
+    memcpy(n->args, d->args, sizeof n->args);
+}
+
+void denied_event(struct init *g)
+{
+    struct seccomp_notif n;
+    memset(&n, 0, sizeof n);
+    if (seccomp_receive(g->notify, &n) != 1)
+        return;
+    int eno = filter_answer(g->args->filter_flags, &n.data);
+    struct command *c = command_of(g, (pid_t)n.pid);
+    if (c)
+        note(c, &n.data);
+    (void)seccomp_refuse(g->notify, n.id, eno > 0 ? eno : EPERM);
+}
