@@ -5,7 +5,7 @@
  *
  *     life   create a sandbox, run the command in it, kill it        run CREATE FIRST END KILL
  *     exec   run the command in the sandboxes of -b, in turn          run 0 FIRST END 0
- *     fork   the same command by fork and exec, without any node      run 0 FIRST END 0
+ *     fork   the command by fork and exec, without any node           run 0 FIRST END 0; "{}" in an argument: a word of the run's own
  *     make   create sandboxes and leave them alive                    box ID TOKEN NS
  *     kill   kill the sandboxes of -b, or those on stdin as "ID:TOKEN" lines
  *     hold   start the command RUNS times and keep the streams open; "ready NS" once all have started, then until stdin ends
@@ -304,8 +304,21 @@ static void exec_one(struct http *h, struct reply *r, long serial)
         tell(0, r->first ? r->first - t0 : 0, now_ns() - t0, 0);
 }
 
+static void run_command(long serial)
+{
+    char word[64];
+    snprintf(word, sizeof word, "%d-%ld", (int)getppid(), serial);
+    for (int i = 0; o.command[i]; i++) {
+        char *at = strstr(o.command[i], "{}"), *with = NULL;
+        if (at && asprintf(&with, "%.*s%s%s", (int)(at - o.command[i]), o.command[i], word, at + 2) > 0)
+            o.command[i] = with; /* the child's own copy */
+    }
+    execvp(o.command[0], o.command);
+    _exit(127);
+}
+
 /* A pipe, fork, exec, read to the end, reap: what a program does that needs no sandbox. */
-static void fork_one(void)
+static void fork_one(long serial)
 {
     int p[2];
     char text[4096];
@@ -317,8 +330,7 @@ static void fork_one(void)
         die("fork");
     if (pid == 0) {
         dup2(p[1], 1);
-        execv(o.command[0], o.command);
-        _exit(127);
+        run_command(serial);
     }
     close(p[1]);
     while (read(p[0], text, sizeof text) > 0)
@@ -363,7 +375,7 @@ static void *work(void *arg)
         http_open(h);
     for (long i; (i = atomic_fetch_add(&next_run, 1)) < o.runs;) {
         if (fork_mode)
-            fork_one();
+            fork_one(i);
         else if (hold)
             hold_one(r, i);
         else if (strcmp(o.mode, "life") == 0)

@@ -4,28 +4,64 @@
 #include <string.h>
 #include <time.h>
 
+#include "base/cleanup.h"
 #include "base/json.h"
 #include "base/num.h"
 #include "cli/node.h"
 
-/* Prints an array of objects as a table of these members. */
-static void print_list(const json_t *list, const char *const *members, size_t n)
+/* A column of a table: its heading, and where its value lies in an object ("quota.sandboxes"). */
+struct column {
+    const char *head, *path;
+    enum { AS_IS, SIZE, MIB, CPUS, LIMIT /* 0 is none */, SIZE_LIMIT, CPUS_LIMIT } form;
+};
+
+static const json_t *at_path(const json_t *o, const char *path)
+{
+    char name[64];
+    for (const char *dot; o && (dot = strchr(path, '.')); path = dot + 1) {
+        (void)snprintf(name, sizeof name, "%.*s", (int)(dot - path), path);
+        o = json_object_get(o, name);
+    }
+    return json_object_get(o, path);
+}
+
+static void add_value(struct buf *out, const struct column *c, const json_t *v)
+{
+    long long n = (long long)json_integer_value(v);
+    size_t i;
+    const json_t *word;
+    if (!v || json_is_null(v) || (c->form >= LIMIT && n == 0))
+        buf_addc(out, '-');
+    else if (json_is_string(v))
+        buf_adds(out, json_string_value(v));
+    else if (json_is_array(v))
+        json_array_foreach(v, i, word) buf_addf(out, "%s%s", i ? "," : "", json_string_value(word));
+    else if (c->form == SIZE || c->form == SIZE_LIMIT)
+        num_add_size(out, (uint64_t)n);
+    else if (c->form == MIB)
+        num_add_size(out, (uint64_t)n << 20);
+    else if (c->form == CPUS || c->form == CPUS_LIMIT)
+        buf_addf(out, "%g", (double)n / 1000);
+    else
+        buf_addf(out, "%lld", n);
+}
+
+static void print_list(const json_t *list, const struct column *columns, size_t n)
 {
     struct node_table t = {.columns = n};
     for (size_t i = 0; i < n; i++)
-        node_cell(&t, "%s", members[i]);
+        node_cell(&t, "%s", columns[i].head);
     for (size_t i = 0; i < json_array_size(list); i++)
         for (size_t k = 0; k < n; k++) {
-            const json_t *v = json_object_get(json_array_get(list, i), members[k]);
-            char *text = json_is_string(v) || !v ? NULL : json_dumps(v, JSON_ENCODE_ANY | JSON_COMPACT);
-            node_cell(&t, "%s", text ? text : v ? json_string_value(v) : "-");
-            free(text);
+            _cleanup_buf_ struct buf text = {0};
+            add_value(&text, &columns[k], at_path(json_array_get(list, i), columns[k].path));
+            node_cell(&t, "%s", buf_str(&text));
         }
     node_print_table(&t);
 }
 
 /* `inside`: the member of the answer that holds the array; NULL: the answer is the array. */
-static int show_list(const struct node_call *call, const char *path, const char *inside, const char *const *members,
+static int show_list(const struct node_call *call, const char *path, const char *inside, const struct column *columns,
                      size_t n)
 {
     struct err err;
@@ -35,7 +71,7 @@ static int show_list(const struct node_call *call, const char *path, const char 
     if (call->json)
         node_print_json(j);
     else
-        print_list(inside ? json_object_get(j, inside) : j, members, n);
+        print_list(inside ? json_object_get(j, inside) : j, columns, n);
     return 0;
 }
 
@@ -78,8 +114,15 @@ int cmd_key(int argc, char **argv)
     if (node_begin(&c, *verb ? argc - 1 : argc, *verb ? argv + 1 : argv, &call, &code))
         return code;
     if (strcmp(verb, "ls") == 0) {
-        static const char *const m[] = {"id", "tenant", "name", "scopes", "hint", "createdAt", "expiresAt", "usedAt"};
-        return show_list(&call, "/v1/keys", "keys", m, 8);
+        static const struct column m[] = {{"ID", "id", AS_IS},
+                                          {"TENANT", "tenant", AS_IS},
+                                          {"NAME", "name", AS_IS},
+                                          {"SCOPES", "scopes", AS_IS},
+                                          {"ENDS IN", "hint", AS_IS},
+                                          {"CREATED", "createdAt", AS_IS},
+                                          {"EXPIRES", "expiresAt", AS_IS},
+                                          {"USED", "usedAt", AS_IS}};
+        return show_list(&call, "/v1/keys", "keys", m, ARRAY_LEN(m));
     }
     if (strcmp(verb, "rm") == 0 && call.nargs == 1)
         return remove_one(&call, "keys", call.args[0]);
@@ -167,8 +210,18 @@ int cmd_tenant(int argc, char **argv)
     if (!id && call.nargs)
         id = call.args[0];
     if (strcmp(verb, "ls") == 0) {
-        static const char *const m[] = {"id", "name", "used", "quota"};
-        return show_list(&call, "/v1/tenants", "tenants", m, 4);
+        static const struct column m[] = {{"ID", "id", AS_IS},
+                                          {"NAME", "name", AS_IS},
+                                          {"SANDBOXES", "used.sandboxes", AS_IS},
+                                          {"OF", "quota.sandboxes", LIMIT},
+                                          {"CPUS", "used.cpuMilli", CPUS},
+                                          {"OF", "quota.cpuMilli", CPUS_LIMIT},
+                                          {"MEMORY", "used.memoryBytes", SIZE},
+                                          {"OF", "quota.memoryBytes", SIZE_LIMIT},
+                                          {"DISK", "used.diskBytes", SIZE},
+                                          {"OF", "quota.diskBytes", SIZE_LIMIT},
+                                          {"RATE", "quota.requestsPerSecond", LIMIT}};
+        return show_list(&call, "/v1/tenants", "tenants", m, ARRAY_LEN(m));
     }
     if (strcmp(verb, "rm") == 0 && id)
         return remove_one(&call, "tenants", id);
@@ -208,7 +261,9 @@ int cmd_template(int argc, char **argv)
         "directory of templates (docs/node.md).\n\nexample: hutch template ls\n";
     const struct node_command c = {"template", usage, NULL, 0, 0, false};
     const char *verb = argc > 1 && argv[1][0] != '-' ? argv[1] : "";
-    static const char *const m[] = {"templateID", "buildStatus", "cpuCount", "memoryMB", "diskSizeMB", "spawnCount"};
+    static const struct column m[] = {{"NAME", "templateID", AS_IS}, {"STATE", "buildStatus", AS_IS},
+                                      {"CPUS", "cpuCount", AS_IS},   {"MEMORY", "memoryMB", MIB},
+                                      {"DISK", "diskSizeMB", MIB},   {"STARTED", "spawnCount", AS_IS}};
     struct node_call call;
     struct err err;
     int code;
@@ -216,7 +271,7 @@ int cmd_template(int argc, char **argv)
         return code;
     if (strcmp(verb, "ls") != 0)
         return err_set(&err, ERR_USAGE, 0, "template: say ls; see hutch template --help"), cli_fail(&err);
-    return show_list(&call, "/templates", NULL, m, 6);
+    return show_list(&call, "/templates", NULL, m, ARRAY_LEN(m));
 }
 
 int cmd_env(int argc, char **argv)

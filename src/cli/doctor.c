@@ -17,7 +17,11 @@ static const char usage[] = "usage: hutch doctor [--json] [--quiet]\n"
                             "  --quiet   only what is missing, with its remedy\n"
                             "  --help    this text\n"
                             "\n"
-                            "Exit code: 0 if `hutch run` works with everything enforced, 122 if it does not.\n";
+                            "Exit code: 0 if `hutch run` works with everything enforced, 122 if it does not.\n"
+                            "\n"
+                            "examples:\n"
+                            "  hutch doctor\n"
+                            "  hutch doctor --json | jq -r '.probes[] | select(.state == \"missing\") | .remedy'\n";
 
 static const char *state_name(enum probe_state s)
 {

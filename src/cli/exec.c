@@ -259,6 +259,15 @@ static int run(struct api *api, char *const *command, const struct strv *env, co
     return r < 0 ? -1 : s.code;
 }
 
+/* A command that is not there or cannot be executed ends as in a shell. */
+static int failed(const struct err *err)
+{
+    int code = cli_fail(err);
+    if (strncmp(err->msg, "command '", 9) == 0 && strstr(err->msg, "' not found"))
+        return 127;
+    return strncmp(err->msg, "cannot execute '", 16) == 0 ? 126 : code;
+}
+
 int cmd_exec(int argc, char **argv)
 {
     static const char usage[] =
@@ -298,7 +307,7 @@ int cmd_exec(int argc, char **argv)
     if (user && api_user(&call.api, user, &err) < 0)
         return cli_fail(&err);
     code = run(&call.api, command, &env, cwd, tty, input || tty, &err);
-    return code < 0 ? cli_fail(&err) : code;
+    return code < 0 ? failed(&err) : code;
 }
 
 int cmd_shell(int argc, char **argv)

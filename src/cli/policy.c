@@ -33,7 +33,12 @@ static const char help_text[] =
     "trust    lets a project document (./.hutch.yaml) widen the policy, until its text changes\n"
     "\n"
     "OPTION is any option of `hutch run` that changes the policy: --policy FILE, --settings FILE, --rw DIR, --ro DIR,\n"
-    "--deny PATH, --memory SIZE ... Try `hutch policy check --help` and so on.\n";
+    "--deny PATH, --memory SIZE ... Try `hutch policy check --help` and so on.\n"
+    "\n"
+    "examples:\n"
+    "  hutch policy show --rw ../cache\n"
+    "  hutch policy explain ~/.ssh/id_ed25519 mount\n"
+    "  hutch policy check .hutch.yaml\n";
 
 static const char check_help[] =
     "usage: hutch policy check [OPTION...] [FILE...]\n"

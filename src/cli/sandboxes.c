@@ -1,6 +1,7 @@
 /* sandboxes.c - hutch create, ls, info, kill, stop: the lives of sandboxes. */
 #include <stdio.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "base/json.h"
 #include "base/num.h"
@@ -21,6 +22,20 @@ static int add_pairs(struct json *j, const char *key, const char *option, const 
     }
     json_end_obj(j);
     return 0;
+}
+
+/* The first sandbox of a template that is still being made waits for it; say so to whoever watches. */
+static void say_building(const struct api *a, const char *template)
+{
+    _cleanup_json_ json_t *list = NULL;
+    struct err ignored;
+    if (!isatty(STDERR_FILENO) || api_call(a, "GET", "/templates", NULL, &list, NULL, &ignored) < 0)
+        return;
+    for (size_t i = 0; i < json_array_size(list); i++) {
+        const json_t *t = json_array_get(list, i);
+        if (strcmp(api_text(t, "templateID"), template) == 0 && strcmp(api_text(t, "buildStatus"), "building") == 0)
+            (void)fprintf(stderr, "hutch: %s is being built, once; this takes a minute or two\n", template);
+    }
 }
 
 int cmd_create(int argc, char **argv)
@@ -67,6 +82,7 @@ int cmd_create(int argc, char **argv)
         return cli_fail(&err);
     json_end_obj(&j);
     _cleanup_json_ json_t *answer = NULL;
+    say_building(&call.api, call.nargs ? call.args[0] : "base");
     if (api_call(&call.api, "POST", "/v2/sandboxes", buf_str(&body), &answer, NULL, &err) < 0)
         return cli_fail(&err);
     if (call.json)

@@ -416,7 +416,10 @@ int cmd_selftest(int argc, char **argv)
         puts("usage: hutch selftest [--json] [--group F,P,...]\n\n"
              "Attacks a sandbox of this host and prints what was tried, observed and expected.\n"
              "Groups: F files, P processes, N namespaces, S system calls, K /proc and /sys, D devices,\n"
-             "W network, R resources, C credentials. Exit code 0 if everything holds, 1 if something gets through.");
+             "W network, R resources, C credentials. Exit code 0 if everything holds, 1 if something gets through.\n"
+             "\n"
+             "examples: hutch selftest\n"
+             "          hutch selftest --group F,P --json");
         return 0;
     }
     if (parse(argc, argv, &t, &err) < 0 || find_probe(&t, &err) < 0 || make_stage(&t, &err) < 0 || attack(&t, &err) < 0)

@@ -73,10 +73,10 @@ int cmd_logs(int argc, char **argv)
     char path[160];
     if (node_begin(&c, argc, argv, &call, &code))
         return code;
-    struct api look = call.api;
-    if (api_sandbox(&look, call.args[0], &err) < 0)
-        return cli_fail(&err);
-    (void)snprintf(path, sizeof path, "/v1/sandboxes/%s/events%s", call.args[0], on ? "" : "?follow=false");
+    const char *id = call.args[0]; /* perhaps of one that ended: its events are kept */
+    if (strspn(id, "abcdefghijklmnopqrstuvwxyz0123456789") != strlen(id) || strlen(id) > 64)
+        return err_set(&err, ERR_USAGE, 0, "'%.80s' is not a sandbox id; `hutch ls` lists them", id), cli_fail(&err);
+    (void)snprintf(path, sizeof path, "/v1/sandboxes/%s/events%s", id, on ? "" : "?follow=false");
     const struct api_request q = {.method = "GET", .path = path, .body_fd = -1};
     if (api_send(&call.api, &q, &s, &err) < 0)
         return cli_fail(&err);
@@ -117,6 +117,10 @@ static int top_once(const struct node_call *call, struct err *err)
         const json_t *m = json_object_get(json_object_get(all, "sandboxes"), api_text(s, "sandboxID"));
         node_cell(&t, "%s", api_text(s, "sandboxID"));
         node_cell(&t, "%s", api_text(s, "templateID"));
+        for (size_t k = 2; !m && k < t.columns; k++) /* too young for a sample */
+            node_cell(&t, "-");
+        if (!m)
+            continue;
         node_cell(&t, "%.1f", json_number_value(json_object_get(m, "cpuUsedPct")));
         node_cell(&t, "%s", size_text(&b, json_object_get(m, "memUsed")));
         node_cell(&t, "%s", size_text(&b, json_object_get(m, "diskUsed")));

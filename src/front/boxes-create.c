@@ -159,7 +159,7 @@ static void publish_created(struct front *f, const struct box *b)
     events_publish(f, b->id, b->tenant->id, "created", buf_str(&text));
 }
 
-/* The row is on disk and init took its binding: the box is real. */
+/* The row is written and init took its binding: the box is real. */
 static void maybe_finish(struct creation *c)
 {
     if (c->over || !c->row_done || !c->bound)

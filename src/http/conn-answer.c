@@ -6,7 +6,7 @@
 #include "base/cleanup.h"
 #include "http/conn.h"
 
-enum { VECTORS = 16 };
+enum { VECTORS = 16, SMALL = 2048 };
 
 static size_t total(const struct iovec *v, int n)
 {
@@ -49,7 +49,8 @@ void conn_send(struct conn *c, const struct iovec *v, int n)
     int front = outq_vectors(&c->out, all, VECTORS - n);
     if (c->broken)
         return;
-    if (!c->blocked && total(all, front) == queued) {
+    /* What is small waits for the end of the loop's round: events of one command that come together leave together. */
+    if (!c->blocked && total(all, front) == queued && queued + total(v, n) > SMALL) {
         memcpy(all + front, v, (size_t)n * sizeof *v);
         sent = write_some(c, all, front + n);
     }
@@ -173,6 +174,7 @@ static void op_abort(struct http_req *r)
     static const struct linger now = {.l_onoff = 1, .l_linger = 0};
     if (c->state == CONN_DEAD)
         return;
+    conn_flush(c); /* what was written before is not held back, as far as it goes */
     (void)setsockopt(c->t->fd, SOL_SOCKET, SO_LINGER, &now, sizeof now);
     outq_done(&c->out);
     c->broken = true;

@@ -12,7 +12,7 @@ static bool same(const struct asker *a, const struct asker *b)
 
 static struct attachment *find(struct init *g, const struct asker *who)
 {
-    for (uint32_t i = 0; i < INIT_ATTACH_MAX; i++)
+    for (uint32_t i = 0; i < g->nattachments; i++)
         if (g->attachment[i].used && same(&g->attachment[i].who, who))
             return &g->attachment[i];
     return NULL;
@@ -26,6 +26,8 @@ struct attachment *attach_new(struct init *g, const struct asker *who, const str
         struct attachment *a = &g->attachment[i];
         if (a->used)
             continue;
+        if (i >= g->nattachments)
+            g->nattachments = i + 1;
         memset(a, 0, sizeof *a);
         a->used = true;
         a->who = *who;
@@ -41,7 +43,7 @@ uint64_t attach_limit(const struct init *g, const struct command *c, int s)
 {
     const struct ring *r = &c->stream[s].ring;
     uint64_t low = c->hold_ms ? c->held[s] : UINT64_MAX;
-    for (uint32_t i = 0; i < INIT_ATTACH_MAX; i++) {
+    for (uint32_t i = 0; i < g->nattachments; i++) {
         const struct attachment *a = &g->attachment[i];
         if (a->used && a->command == (uint32_t)(c - g->command) && a->acked[s] < low)
             low = a->acked[s];
@@ -53,7 +55,7 @@ uint64_t attach_limit(const struct init *g, const struct command *c, int s)
 
 void attach_started(struct init *g, const struct command *c, const struct spawn_report *failure)
 {
-    for (uint32_t i = 0; i < INIT_ATTACH_MAX; i++) {
+    for (uint32_t i = 0; i < g->nattachments; i++) {
         struct attachment *a = &g->attachment[i];
         if (!a->used || a->command != (uint32_t)(c - g->command))
             continue;
@@ -66,7 +68,7 @@ void attach_started(struct init *g, const struct command *c, const struct spawn_
 /* The command is going; a failure that was not told yet still has to be. */
 void attach_drop_command(struct init *g, const struct command *c)
 {
-    for (uint32_t i = 0; i < INIT_ATTACH_MAX; i++) {
+    for (uint32_t i = 0; i < g->nattachments; i++) {
         struct attachment *a = &g->attachment[i];
         if (!a->used || a->command != (uint32_t)(c - g->command))
             continue;
@@ -90,7 +92,7 @@ static void hold(struct init *g, struct command *c, const struct attachment *a)
 
 void attach_drop_conn(struct init *g, uint32_t conn, uint32_t gen)
 {
-    for (uint32_t i = 0; i < INIT_ATTACH_MAX; i++) {
+    for (uint32_t i = 0; i < g->nattachments; i++) {
         struct attachment *a = &g->attachment[i];
         if (!a->used || a->who.conn != conn || a->who.gen != gen)
             continue;
@@ -239,7 +241,9 @@ static void flush_one(struct init *g, struct attachment *a)
 
 void attach_flush(struct init *g)
 {
-    for (uint32_t i = 0; i < INIT_ATTACH_MAX; i++)
+    for (uint32_t i = 0; i < g->nattachments; i++)
         if (g->attachment[i].used)
             flush_one(g, &g->attachment[i]);
+    while (g->nattachments > 0 && !g->attachment[g->nattachments - 1].used)
+        g->nattachments--;
 }

@@ -36,6 +36,13 @@ static void close_streams(struct init *g, struct command *c)
     c->input_watched = false;
 }
 
+static void drop_body(struct command *c)
+{
+    if (c->body)
+        (void)munmap(c->body, c->nbody);
+    c->body = NULL;
+}
+
 void command_free(struct init *g, struct command *c)
 {
     attach_drop_command(g, c);
@@ -44,10 +51,10 @@ void command_free(struct init *g, struct command *c)
     close_fd(g, &c->report);
     for (int s = 1; s < INIT_STREAMS; s++)
         ring_close(&c->stream[s].ring);
-    if (c->body)
-        (void)munmap(c->body, c->nbody);
-    c->body = NULL;
+    drop_body(c);
     c->state = COMMAND_FREE;
+    while (g->ncommands > 0 && g->command[g->ncommands - 1].state == COMMAND_FREE)
+        g->ncommands--;
 }
 
 /* The ended command that is to be forgotten first: the oldest that nobody is attached to. *ret_n: how many have ended. */
@@ -56,10 +63,10 @@ static struct command *oldest_record(struct init *g, unsigned *ret_n)
     bool attached[COMMANDS_TABLE + 1] = {0};
     struct command *oldest = NULL;
     *ret_n = 0;
-    for (uint32_t i = 0; i < INIT_ATTACH_MAX; i++)
+    for (uint32_t i = 0; i < g->nattachments; i++)
         if (g->attachment[i].used)
             attached[g->attachment[i].command] = true;
-    for (uint32_t i = 0; i < COMMANDS_TABLE; i++) {
+    for (uint32_t i = 0; i < g->ncommands; i++) {
         struct command *c = &g->command[i];
         if (c->state != COMMAND_ENDED)
             continue;
@@ -82,15 +89,19 @@ static struct command *command_new(struct init *g)
 {
     struct command *spare = NULL;
     unsigned living = 0;
-    for (uint32_t i = 0; i < COMMANDS_TABLE; i++) {
+    for (uint32_t i = 0; i < g->ncommands; i++) {
         struct command *c = &g->command[i];
         if (c->state == COMMAND_FREE)
             spare = spare ? spare : c;
         else if (c->state != COMMAND_ENDED)
             living++;
     }
+    if (!spare && g->ncommands < COMMANDS_TABLE)
+        spare = &g->command[g->ncommands];
     if (living >= INIT_COMMANDS_MAX || !spare)
         return NULL;
+    if (spare == &g->command[g->ncommands])
+        g->ncommands++;
     uint32_t gen = spare->gen + 1;
     memset(spare, 0, sizeof *spare);
     spare->gen = gen;
@@ -104,7 +115,7 @@ static struct command *command_new(struct init *g)
 struct command *command_find(struct init *g, uint32_t pid, const char *tag)
 {
     struct command *found = NULL;
-    for (uint32_t i = 0; i < COMMANDS_TABLE; i++) {
+    for (uint32_t i = 0; i < g->ncommands; i++) {
         struct command *c = &g->command[i];
         if (c->state != COMMAND_RUNNING && c->state != COMMAND_ENDED)
             continue;
@@ -258,7 +269,7 @@ static void trim_rings(struct init *g)
     for (;;) {
         struct command *first = NULL;
         uint64_t sum = 0;
-        for (uint32_t i = 0; i < COMMANDS_TABLE; i++) {
+        for (uint32_t i = 0; i < g->ncommands; i++) {
             struct command *c = &g->command[i];
             uint64_t n = c->state == COMMAND_ENDED ? kept_bytes(c) : 0;
             sum += n;
@@ -279,6 +290,9 @@ static void check_end(struct init *g, struct command *c)
         return;
     input_fail_all(g, c);
     close_streams(g, c);
+    drop_body(c);
+    for (int s = 1; s < INIT_STREAMS; s++)
+        ring_rest(&c->stream[s].ring);
     c->state = COMMAND_ENDED;
     c->ended_ms = g->now_ms;
     c->end_serial = ++g->serial;
@@ -371,7 +385,7 @@ void command_report_event(struct init *g, uint32_t index, uint32_t gen)
 
 void command_reaped(struct init *g, pid_t pid, int status, const struct rusage *usage)
 {
-    for (uint32_t i = 0; i < COMMANDS_TABLE; i++) {
+    for (uint32_t i = 0; i < g->ncommands; i++) {
         struct command *c = &g->command[i];
         if ((c->state != COMMAND_STARTING && c->state != COMMAND_RUNNING) || c->pid != pid || c->reaped)
             continue;
@@ -392,7 +406,7 @@ void command_reaped(struct init *g, pid_t pid, int status, const struct rusage *
 
 void command_tick(struct init *g)
 {
-    for (uint32_t i = 0; i < COMMANDS_TABLE; i++) {
+    for (uint32_t i = 0; i < g->ncommands; i++) {
         struct command *c = &g->command[i];
         if (c->state == COMMAND_STARTING && !c->failed && g->now_ms > c->began_ms + SPAWN_DEADLINE_MS) {
             struct spawn_report r = {.code = INIT_TIMEOUT, .text = "the command did not start within 10 s"};
@@ -420,7 +434,7 @@ void command_tick(struct init *g)
 uint64_t command_deadline(const struct init *g)
 {
     uint64_t at = UINT64_MAX;
-    for (uint32_t i = 0; i < COMMANDS_TABLE; i++) {
+    for (uint32_t i = 0; i < g->ncommands; i++) {
         const struct command *c = &g->command[i];
         uint64_t t = UINT64_MAX;
         if (c->state == COMMAND_STARTING && !c->failed)
@@ -501,7 +515,7 @@ static void put_commands(struct init *g, struct wire_out *o)
     struct init_request *r = &g->request;
     uint32_t n = 0;
     for (int count = 1; count >= 0; count--) {
-        for (uint32_t i = 0; i < COMMANDS_TABLE; i++) {
+        for (uint32_t i = 0; i < g->ncommands; i++) {
             struct command *c = &g->command[i];
             if (c->state != COMMAND_RUNNING || c->reaped)
                 continue;

@@ -51,7 +51,7 @@ struct asker {
 
 struct ring {
     int fd;             /* -1: none */
-    unsigned char *map; /* shared mapping */
+    unsigned char *map; /* shared mapping; NULL: at rest */
     uint32_t size;
     uint64_t head, tail; /* behind the last byte; the oldest that is still there */
     uint64_t seen;       /* highest offset that anybody acknowledged */
@@ -141,6 +141,7 @@ struct init {
     size_t nenv;
     const char *env[INIT_ENV_MAX + 1];
     struct conn conn[CONNS_MAX];
+    uint32_t ncommands, nattachments; /* places in use lie below */
     struct command command[COMMANDS_TABLE];
     struct attachment attachment[INIT_ATTACH_MAX];
     struct worker worker[INIT_WORKERS_MAX + INIT_WATCHES_MAX];
@@ -216,6 +217,8 @@ void input_flush(struct init *g);
 /* ring.c */
 int ring_open(struct ring *r, uint32_t size);
 void ring_close(struct ring *r);
+/* Nothing more will be written: readers keep the memory, init's mapping goes. Every mapping is copied at each fork. */
+void ring_rest(struct ring *r);
 /* Drops the bytes and their memory; offsets go on. */
 void ring_forget(struct ring *r);
 /* Reads from fd at most `room` bytes. As read(2). */

@@ -35,13 +35,18 @@ failed:
     return -1;
 }
 
-void ring_close(struct ring *r)
+void ring_rest(struct ring *r)
 {
     if (r->map)
         (void)munmap(r->map, r->size);
+    r->map = NULL;
+}
+
+void ring_close(struct ring *r)
+{
+    ring_rest(r);
     if (r->fd >= 0)
         (void)close(r->fd);
-    r->map = NULL;
     r->fd = -1;
 }
 
@@ -57,6 +62,8 @@ void ring_forget(struct ring *r)
     r->tail = r->head;
     if (ring_open(&fresh, r->size) < 0)
         return;
+    if (!r->map)
+        ring_rest(&fresh);
     ring_close(r);
     r->fd = fresh.fd;
     r->map = fresh.map;
@@ -65,6 +72,10 @@ void ring_forget(struct ring *r)
 ssize_t ring_fill(struct ring *r, int fd, size_t room)
 {
     size_t at = (size_t)(r->head & (r->size - 1));
+    if (!r->map) { /* at rest */
+        errno = EPIPE;
+        return -1;
+    }
     if (room > r->size)
         room = r->size;
     size_t first = room < r->size - at ? room : r->size - at;

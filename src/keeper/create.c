@@ -410,7 +410,7 @@ void create_sync(struct keeper *k, struct entry *e)
     } else {
         (void)wall_box_why(&e->box, &err);
     }
-    wall_box_settle(&e->box);
+    keeper_settle(k, e);
     if (r < 0) {
         e->failure_code = error_of(&err);
         (void)snprintf(e->failure, sizeof e->failure, "%.*s", (int)sizeof e->failure - 1, err.msg);

@@ -69,7 +69,7 @@ void end_begin(struct keeper *k, struct entry *e, enum keeper_cause cause)
     struct journal_record r;
     if (e->life == LIFE_ENDING || e->life == LIFE_DEAD)
         return;
-    wall_box_settle(&e->box);
+    keeper_settle(k, e);
     entry_set(k, e, LIFE_ENDING);
     e->cause = cause;
     if (e->pidfd >= 0)

@@ -110,6 +110,8 @@ int setup_common(const struct keeper_config *c, struct keeper_common *ret, struc
 /* loop.c */
 uint64_t keeper_now_ms(void); /* CLOCK_BOOTTIME */
 int keeper_watch(struct keeper *k, int fd, uint32_t events, enum event_kind kind, uint32_t gen, uint32_t index);
+/* Lets go of what only the making of a sandbox needed. */
+void keeper_settle(struct keeper *k, struct entry *e);
 void keeper_wake_at(struct keeper *k, uint64_t at_ms);
 
 /* table.c */

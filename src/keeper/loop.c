@@ -27,6 +27,15 @@ int keeper_watch(struct keeper *k, int fd, uint32_t events, enum event_kind kind
     return epoll_ctl(k->epoll, EPOLL_CTL_ADD, fd, &ev);
 }
 
+/* A child that is being made holds copies of our descriptors for a moment: closing alone would leave this one in the set,
+ * with its end reported again and again. */
+void keeper_settle(struct keeper *k, struct entry *e)
+{
+    if (e->box.sync >= 0)
+        (void)epoll_ctl(k->epoll, EPOLL_CTL_DEL, e->box.sync, NULL);
+    wall_box_settle(&e->box);
+}
+
 /* The one timer stands at the earliest moment anything is due. */
 void keeper_wake_at(struct keeper *k, uint64_t at_ms)
 {

@@ -7,7 +7,7 @@
 
 #include "store/store.h"
 
-/* Every statement that writes; the SQL stands in store-rows.c. */
+/* Every statement that writes; the SQL stands in store-rows.c. Up to SQL_KEY_DEL they are on the disk when told as done. */
 enum store_sql {
     SQL_TENANT_PUT,
     SQL_TENANT_DEL,
@@ -64,6 +64,7 @@ struct store {
     /* the writer's own */
     sqlite3_stmt *stmts[SQL_COUNT];
     uint64_t events_since_trim;
+    bool full_sync; /* as the connection is set */
 };
 
 /* store-write.c */

@@ -147,8 +147,21 @@ static int run_all(struct store *s, struct store_op *list)
     return rc == SQLITE_OK ? sqlite3_exec(s->write, "COMMIT", NULL, NULL, NULL) : rc;
 }
 
+/* Who may use the node survives a power cut from the moment it is told. No sandbox does, so neither must its rows: they
+ * reach the disk with the next that do or when the log is folded back; a killed process loses none. */
+static void set_sync(struct store *s, const struct store_op *list)
+{
+    bool full = false;
+    for (const struct store_op *op = list; op; op = op->next)
+        full |= op->sql <= SQL_KEY_DEL;
+    if (full != s->full_sync)
+        (void)sqlite3_exec(s->write, full ? "PRAGMA synchronous=FULL" : "PRAGMA synchronous=NORMAL", NULL, NULL, NULL);
+    s->full_sync = full;
+}
+
 static void write_batch(struct store *s, struct store_op *list)
 {
+    set_sync(s, list);
     int rc = run_all(s, list);
     if (rc != SQLITE_OK) {
         for (struct store_op *op = list; op; op = op->next)

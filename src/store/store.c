@@ -183,6 +183,7 @@ int store_open(struct loop *l, int dir, const char *shown, struct store **ret, s
     s->path = xasprintf("%s/" STORE_FILE, shown);
     s->last = &s->first;
     s->finished_last = &s->finished;
+    s->full_sync = true; /* connect_to() */
     (void)pthread_mutex_init(&s->lock, NULL);
     (void)pthread_cond_init(&s->wake, NULL);
     if (connect_to(path, s->path, &s->read, err) < 0 || check_and_migrate(s, err) < 0 ||

@@ -35,7 +35,8 @@ int store_open(struct loop *l, int dir, const char *shown, struct store **ret, s
 /* Writes what is queued, then closes. No `done` is called any more; the loop must not run again. NULL is fine. */
 void store_close(struct store *s);
 
-/* From the loop, once. NULL: committed and on disk. A NULL function is allowed everywhere. */
+/* From the loop, once. NULL: committed; tenants and keys are on disk by then, what concerns sandboxes is safe from everything
+ * but a power cut, which they do not survive either. A NULL function is allowed everywhere. */
 typedef void store_done(void *arg, const struct err *err);
 
 struct store_tenant {

@@ -102,7 +102,7 @@ static void child(struct world *w, int listener, int sync, int go, bool strict, 
     static struct policy p;
     static struct err err;
     char c;
-    MUST(filter_build(&p, strict ? FILTER_HOST_IDS : FILTER_COMPUTER, &f, &err));
+    MUST(filter_build(&p, FILTER_NOTIFY | (strict ? 0U : FILTER_COMPUTER), &f, &err));
     if (read(go, &c, 1) != 1)
         _exit(98);
     MUST(setresgid(0, 0, 0));
@@ -121,6 +121,7 @@ static void child(struct world *w, int listener, int sync, int go, bool strict, 
                            .flags = strict ? INIT_STRICT : 0U,
                            .filter = f.insns,
                            .nfilter = f.n,
+                           .filter_flags = f.flags,
                            .places = places,
                            .nplaces = landlock_abi() ? 3 : 0,
                            .open_files = 1024,

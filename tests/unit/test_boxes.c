@@ -476,7 +476,7 @@ static void test_meeting(void **state)
     start();
     assert_int_equal(boxes_count(&f), 5);
     assert_non_null(box_of(&f, &who, lives.id)); /* usable before keeper is there */
-    assert_non_null(box_of(&f, &who, half_id)); /* its maker may have been answered */
+    assert_non_null(box_of(&f, &who, half_id));  /* its maker may have been answered */
     item(lives.id, true, 0);
     item(died.id, false, KEEPER_DIED_OOM);
     item(half_id, true, 0);
