@@ -10,6 +10,7 @@
 #include "base/mem.h"
 #include "front/e2b/e2b.h"
 #include "front/e2b/envd.h"
+#include "front/gateway-int.h"
 #include "front/reply.h"
 #include "http/proxy.h"
 #include "http/tls.h"
@@ -22,6 +23,8 @@ struct way {
     char mask_host[300];
     uint32_t port;
     bool tls, drop_key, drop_bearer;
+    bool kept;  /* goes over a connection that was used before */
+    bool again; /* which was closed meanwhile: dial */
     unsigned dials;
     link_call call;
     loop_id timer;
@@ -117,8 +120,16 @@ static void fail(struct way *w, unsigned status, bool with_port, const char *mes
 
 static void no_answer(void *arg, struct http_req *r, unsigned status, enum client_failure failure, const char *why)
 {
-    const struct way *w = arg;
+    struct way *w = arg;
     (void)why;
+    if (w->kept && status == 502 && failure != CLIENT_BROKEN) {
+        w->again = true; /* once done() has been told */
+        w->r = r;
+        r->user = w;
+        api_on_closed(r, client_left);
+        http_pause(r);
+        return;
+    }
     api_on_closed(r, NULL);
     gateway_error(r, status, w->id, w->port,
                   failure == CLIENT_UNREACHED ? "The sandbox is running but port is not open"
@@ -126,11 +137,20 @@ static void no_answer(void *arg, struct http_req *r, unsigned status, enum clien
                                   : "The service in the sandbox closed the connection without a valid answer");
 }
 
+static void dial(void *arg);
+
 static void done(void *arg, const struct proxy_result *result, struct client *again)
 {
+    struct way *w = arg;
     (void)result;
-    client_free(again);
-    way_free(arg);
+    if (again)
+        gateway_keep(w->f->loop, w->id, w->port, w->tls, again);
+    if (!w->again) {
+        way_free(w);
+        return;
+    }
+    w->again = w->kept = false;
+    dial(w);
 }
 
 static struct transport *connect_tls(int fd)
@@ -144,7 +164,7 @@ static struct transport *connect_tls(int fd)
     return tls_client_connect(client, fd, NULL);
 }
 
-static void join(struct way *w, int fd)
+static void join(struct way *w, struct client *upstream)
 {
     const char *drop[] = {"e2b-traffic-access-token", NULL, NULL, NULL};
     size_t n = 1;
@@ -153,11 +173,6 @@ static void join(struct way *w, int fd)
         drop[n++] = "x-api-key";
     if (w->drop_bearer)
         drop[n++] = "authorization";
-    struct transport *t = w->tls ? connect_tls(fd) : transport_plain(fd);
-    if (!t) {
-        fail(w, 502, true, "The service in the sandbox does not speak TLS");
-        return;
-    }
     struct proxy_options o = {
         .host = w->mask_host[0] ? w->mask_host : NULL,
         .forwarded = true,
@@ -169,18 +184,25 @@ static void join(struct way *w, int fd)
     api_on_closed(r, NULL);
     r->user = NULL;
     w->r = NULL;
-    proxy_start(r, client_new(r->loop, t), &o);
+    proxy_start(r, upstream, &o);
     api_rewrap(r);
 }
 
-static void dial(void *arg);
+static void connected(struct way *w, int fd)
+{
+    struct transport *t = w->tls ? connect_tls(fd) : transport_plain(fd);
+    if (t)
+        join(w, client_new(w->f->loop, t));
+    else
+        fail(w, 502, true, "The service in the sandbox does not speak TLS");
+}
 
 static void dialed(void *arg, const struct link_status *st, int fd)
 {
     struct way *w = arg;
     w->call = 0;
     if (st->code == LINK_OK)
-        join(w, fd);
+        connected(w, fd);
     else if (st->code == LINK_GONE)
         fail(w, 502, false, "The sandbox was not found");
     else if (st->code == LINK_NOT_FOUND && ++w->dials < GATEWAY_DIALS)
@@ -222,6 +244,13 @@ static bool may_enter(const struct http_req *r, const struct box *b)
     return b->allow_public_traffic || (b->traffic_token[0] && token && sign_equal(token, b->traffic_token));
 }
 
+/* Whether it may be sent a second time if the first went nowhere. */
+static bool repeatable(const struct http_req *r)
+{
+    return r->length == 0 && !http_field(&r->fields, "upgrade") &&
+           (strcmp(r->method, "GET") == 0 || strcmp(r->method, "HEAD") == 0 || strcmp(r->method, "OPTIONS") == 0);
+}
+
 void gateway_handle(struct api_call *c, const struct api_target *t, struct box *b)
 {
     struct http_req *r = c->req;
@@ -253,6 +282,12 @@ void gateway_handle(struct api_call *c, const struct api_target *t, struct box *
     expand_mask(b->mask_host, t->port, w->mask_host, sizeof w->mask_host);
     for (size_t i = 0; i < b->nhttps_ports; i++)
         w->tls |= b->https_ports[i] == t->port;
+    struct client *kept = repeatable(r) ? gateway_kept(w->id, w->port, w->tls) : NULL;
+    if (kept) {
+        w->kept = true;
+        join(w, kept);
+        return;
+    }
     r->user = w;
     api_on_closed(r, client_left);
     http_pause(r);

@@ -1,5 +1,6 @@
 /* loop.c - keeper's own small loop: one epoll set, one timer. */
 #include <errno.h>
+#include <signal.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/epoll.h>
@@ -122,6 +123,25 @@ static int begin(struct keeper *k, struct err *err)
     return adopt_all(k, err);
 }
 
+static volatile sig_atomic_t asked_to_stop;
+static void on_term(int sig)
+{
+    (void)sig;
+    asked_to_stop = 1;
+}
+
+/* SIGTERM comes only while keeper waits: it never leaves something half done, and sandboxes live on. */
+static void hold_term(sigset_t *ret_waiting)
+{
+    struct sigaction act = {.sa_handler = on_term};
+    sigset_t term;
+    (void)sigemptyset(&term);
+    (void)sigaddset(&term, SIGTERM);
+    (void)sigaction(SIGTERM, &act, NULL);
+    (void)sigprocmask(SIG_BLOCK, &term, ret_waiting);
+    (void)sigdelset(ret_waiting, SIGTERM);
+}
+
 int keeper_run(const struct keeper_config *c, struct err *err)
 {
     static struct keeper_common common;
@@ -135,9 +155,15 @@ int keeper_run(const struct keeper_config *c, struct err *err)
     k->common = &common;
     if (begin(k, err) < 0)
         return -1;
+    sigset_t waiting;
+    hold_term(&waiting);
     for (;;) {
         struct epoll_event events[EVENTS];
-        int n = epoll_wait(k->epoll, events, EVENTS, -1);
+        int n = epoll_pwait(k->epoll, events, EVENTS, -1, &waiting);
+        if (asked_to_stop) {
+            cgroup_group_leave(&common.cgroups);
+            return 0;
+        }
         if (n < 0 && errno != EINTR)
             return err_set(err, ERR_INTERNAL, errno, "wait for requests");
         for (int i = 0; i < n; i++)

@@ -180,6 +180,8 @@ bool cgroup_parse_name(const char *name, uint64_t *ret_pidns, pid_t *ret_pid, ui
  * would see: leaves are then made in it. Hierarchies in which that fails are left out, and the can_ fields follow. 0 if
  * any is left; else -1, with info->why saying what is missing. */
 int cgroup_group(struct cgroup_info *info, const char *name);
+/* Takes the group away if it is empty: at the end of its owner. */
+void cgroup_group_leave(const struct cgroup_info *info);
 
 /* Whether an ordinary user without delegation can get it by running under
  *     systemd-run --user --scope --quiet -p Delegate=yes -- hutch ...

@@ -4,6 +4,7 @@
 #include <stdio.h>
 #include <string.h>
 #include <sys/stat.h>
+#include <unistd.h>
 
 #include "base/fd.h"
 #include "os/cgroup-int.h"
@@ -64,4 +65,10 @@ int cgroup_group(struct cgroup_info *info, const char *name)
     if (!info->why[0])
         (void)snprintf(info->why, sizeof info->why, "no cgroup could be made: %s", strerror(errno));
     return -1;
+}
+
+void cgroup_group_leave(const struct cgroup_info *info)
+{
+    for (unsigned i = 0; i < info->nhier; i++)
+        (void)rmdir(info->hier[i].own);
 }

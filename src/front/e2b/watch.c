@@ -5,6 +5,7 @@
 #include "base/mem.h"
 #include "base/random.h"
 #include "front/e2b/envd.h"
+#include "front/gateway.h"
 
 enum {
     WATCHERS_MAX = 32,                  /* polled ones of one sandbox */
@@ -335,6 +336,7 @@ void e2b_box_ended(void *arg, struct box *b, const char *cause, const struct kee
     struct e2b_box *all = b->procs;
     if (!all)
         return;
+    gateway_forget(b->id);
     for (struct watcher *w = all->watchers, *next; w; w = next) {
         struct envd *e = w->maker;
         next = w->next;
