@@ -21,9 +21,9 @@ void random_bytes(void *p, size_t n)
 void random_hex(char *ret, size_t bytes)
 {
     static const char digits[] = "0123456789abcdef";
+    random_bytes(ret + bytes, bytes); /* the digits never overtake the bytes that are still to be read */
     for (size_t i = 0; i < bytes; i++) {
-        uint8_t byte;
-        random_bytes(&byte, 1);
+        uint8_t byte = (uint8_t)ret[bytes + i];
         ret[2 * i] = digits[byte >> 4];
         ret[2 * i + 1] = digits[byte & 15];
     }

@@ -372,9 +372,6 @@ static void read_some(struct client *c)
         while (n < 0 && errno == EINTR);
         if (n > 0) {
             feed(c, buffer, (size_t)n);
-            /* A short read has emptied the socket; the loop tells when there is more. */
-            if (c->freed || ((size_t)n < sizeof buffer && !c->t->ops->pending(c->t)))
-                return;
             continue;
         }
         if (n < 0 && (errno == EAGAIN || errno == EWOULDBLOCK))
