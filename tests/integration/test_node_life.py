@@ -1,5 +1,6 @@
 """The life of sandboxes and of the node: deadlines, stops and starts, big files, slow readers, many sandboxes."""
 import hashlib
+import http.client
 import os
 import pathlib
 import signal
@@ -207,3 +208,27 @@ def test_command_timeout(who):
         s.close()
         hit(d, "front")
         eventually(lambda: not patiently(box.processes), 8, "the end of the command")
+
+
+def test_https_ports():
+    "a service inside that speaks TLS itself is reached when its port is listed in httpsPorts"
+    with node() as (d, api):
+        box = api.create(network={"httpsPorts": [8443]})
+        check_equal(box.run("openssl req -x509 -newkey rsa:2048 -nodes -keyout k.pem -out c.pem -days 1 -subj /CN=inside")[0], 0)
+        box.put("/home/user/s.py", b"""
+import http.server, ssl
+for_all = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+for_all.load_cert_chain('c.pem', 'k.pem')
+s = http.server.HTTPServer(('127.0.0.1', 8443), http.server.SimpleHTTPRequestHandler)
+s.socket = for_all.wrap_socket(s.socket, server_side=True)
+s.serve_forever()
+""")
+        box.put("/home/user/hello.txt", b"over TLS")
+        box.start("cd /home/user && exec python3 s.py").close()
+
+        def fetch():
+            c = http.client.HTTPConnection("127.0.0.1", d.port, timeout=10)
+            c.request("GET", "/hello.txt", headers={"Host": f"8443-{box.id}.{d.domain}"})
+            r = c.getresponse()
+            return r.status, r.read()
+        eventually(lambda: fetch() == (200, b"over TLS"), 10, "the page")

@@ -471,8 +471,11 @@ static void records(void **state)
         if (c[i].x)
             exec_detach(c[i].x); /* nobody will ever acknowledge it */
     }
-    (void)world_wait(&w, &never, 500);
-    long kb = init_rings_kb() + init_status_kb("Private_Dirty:");
+    long kb = 0;
+    for (int i = 0; i < 20 && kb <= 4096; i++) { /* until a busy machine has run them all */
+        (void)world_wait(&w, &never, 500);
+        kb = init_rings_kb() + init_status_kb("Private_Dirty:");
+    }
     print_message("with %d dead commands: %ld KiB\n", N, kb);
     assert_true(kb > 4096 && kb < 20000);
     const uint64_t from[4] = {0};
