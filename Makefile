@@ -19,9 +19,10 @@ test: ## everything; ends with "N passed, N failed, N skipped"
 	@tools/build release test asan-ubsan clang
 	@tests/run
 
-bench: all ## measure against bwrap, crun, runc, firejail, srt and plain fork+exec
+bench: all ## measure against bwrap, crun, runc, firejail, srt, nginx and plain fork+exec
 	@tools/deps bench
 	@bench/run
+	@bench/node
 
 check: ## format, static analysis, include graph, source rules, shell syntax, spelling
 	@tools/deps build test

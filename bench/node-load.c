@@ -70,6 +70,13 @@ static long long now_ns(void)
     return t.tv_sec * 1000000000LL + t.tv_nsec;
 }
 
+/* A number from 0; what stands behind it is not looked at: lines of HTTP end in their own way. */
+static long number(const char *text)
+{
+    long value = strtol(text, NULL, 10);
+    return value < 0 ? 0 : value;
+}
+
 __attribute__((noreturn)) static void die(const char *what)
 {
     fprintf(stderr, "node-load: %s: %s\n", what, strerror(errno));
@@ -176,7 +183,7 @@ static bool http_reply(struct http *h, struct reply *r, bool only_first)
         return false;
     while ((line = http_line(h)) && *line) {
         if (strncasecmp(line, "content-length:", 15) == 0)
-            length = atol(line + 15);
+            length = number(line + 15);
         else if (strncasecmp(line, "transfer-encoding:", 18) == 0)
             chunked = strstr(line, "chunked");
         else if (strncasecmp(line, "connection:", 11) == 0)
@@ -403,14 +410,26 @@ static void add_box(const char *text)
     nboxes++;
 }
 
+/* Adds to the request behind its envelope; its new length. */
+__attribute__((format(printf, 2, 3))) static size_t add_text(size_t at, const char *fmt, ...)
+{
+    va_list ap;
+    va_start(ap, fmt);
+    int n = vsnprintf(o.start + 5 + at, sizeof o.start - 5 - at, fmt, ap);
+    va_end(ap);
+    if (n < 0 || (size_t)n >= sizeof o.start - 5 - at) {
+        fprintf(stderr, "node-load: the command is too long\n");
+        exit(120);
+    }
+    return at + (size_t)n;
+}
+
 static void make_start(void)
 {
-    char *p = o.start + 5;
-    p += sprintf(p, "{\"process\":{\"cmd\":\"%s\",\"args\":[", o.command[0]);
+    size_t n = add_text(0, "{\"process\":{\"cmd\":\"%s\",\"args\":[", o.command[0]);
     for (int i = 1; o.command[i]; i++)
-        p += sprintf(p, "%s\"%s\"", i > 1 ? "," : "", o.command[i]);
-    p += sprintf(p, "]}}");
-    size_t n = (size_t)(p - o.start) - 5;
+        n = add_text(n, i > 1 ? ",\"%s\"" : "\"%s\"", o.command[i]);
+    n = add_text(n, "%s", "]}}");
     o.start[3] = (char)(n >> 8);
     o.start[4] = (char)n;
     o.nstart = n + 5;
@@ -421,13 +440,13 @@ static void parse(int argc, char **argv)
     int c;
     while ((c = getopt(argc, argv, "+p:k:n:j:b:")) != -1) {
         if (c == 'p')
-            o.port = atoi(optarg);
+            o.port = (int)number(optarg);
         else if (c == 'k')
             o.key = optarg;
         else if (c == 'n')
-            o.runs = atol(optarg);
+            o.runs = number(optarg);
         else if (c == 'j')
-            o.parallel = atol(optarg);
+            o.parallel = number(optarg);
         else if (c == 'b')
             add_box(optarg);
         else

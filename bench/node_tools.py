@@ -44,7 +44,8 @@ class Load:
         last = [row for row in words if row[0] == "all"]
         if not last:
             raise RuntimeError(f"node-load {mode}: {done.stderr.strip()}")
-        return [row[1:] for row in words if row[0] in ("run", "box")], int(last[0][1]) / 1e6, int(last[0][2]), done.stderr.strip()
+        rows = [row[1:] for row in words if row[0] in ("run", "box")]
+        return rows, int(last[0][1]) / 1e6, int(last[0][2]), done.stderr.strip()
 
 
 def cpu_ms(pids):
@@ -63,24 +64,21 @@ def node_pids(node):
 
 def meminfo():
     """KiB. What can be given back at once counts as available."""
-    return {name: int(value) for name, value in re.findall(r"^(\w+):\s+(\d+) kB", pathlib.Path("/proc/meminfo").read_text(), re.M)}
+    text = pathlib.Path("/proc/meminfo").read_text()
+    return {name: int(value) for name, value in re.findall(r"^(\w+):\s+(\d+) kB", text, re.M)}
 
 
 def used_kib():
-    """Memory that is not available, and the part of it that is kernel objects."""
+    """Memory that is not available, and what it is made of."""
     now = meminfo()
     return {"all": now["MemTotal"] - now["MemAvailable"], "slab": now["SUnreclaim"], "percpu": now.get("Percpu", 0),
-            "stacks": now["KernelStack"], "tables": now["PageTables"]}
+            "stacks": now["KernelStack"], "tables": now["PageTables"], "anonymous": now["AnonPages"], "shared": now["Shmem"]}
 
 
 def calm(seconds=0.5):
     """Deferred freeing in the kernel would be counted as somebody's memory."""
     os.sync()
     time.sleep(seconds)
-
-
-def busy_wait(quiet):
-    quiet.batch()
 
 
 def summary(values):
@@ -157,7 +155,8 @@ class Nginx:
             time.sleep(0.05)
 
     def pids(self):
-        return list(map(int, subprocess.run(["pgrep", "-P", str(self.proc.pid)], text=True, capture_output=True).stdout.split()))
+        found = subprocess.run(["pgrep", "-P", str(self.proc.pid)], text=True, capture_output=True, check=False).stdout
+        return list(map(int, found.split()))
 
     def __exit__(self, *_):
         if self.proc.poll() is None:
