@@ -201,7 +201,7 @@ static int start(struct init *g, struct command *c, const struct init_request *r
         c->began_ms = init_clock_ms();
         c->kill_ms = r->timeout_ms ? c->began_ms + r->timeout_ms : 0;
         c->oom_before = init_oom_kills(g);
-        c->pid = init_fork_command(g);
+        c->pid = init_fork(g, COMMAND_SCORE);
         if (c->pid == 0)
             child_run(g, r, &f);
         eno = c->pid < 0 ? errno : 0;

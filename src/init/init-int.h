@@ -144,7 +144,7 @@ struct init {
     uint32_t ncommands, nattachments; /* places in use lie below */
     struct command command[COMMANDS_TABLE];
     struct attachment attachment[INIT_ATTACH_MAX];
-    struct worker worker[INIT_WORKERS_MAX + INIT_WATCHES_MAX];
+    struct worker worker[INIT_WORKERS_MAX + INIT_WATCHES_MAX + INIT_RECEIVERS_MAX];
     struct init_request request;
     unsigned char body[INIT_MSG_MAX];
     unsigned char out[INIT_MSG_MAX];
@@ -156,8 +156,10 @@ uint64_t init_clock_ms(void);
 int init_watch(struct init *g, int fd, uint32_t events, enum kind kind, uint32_t index, uint32_t gen);
 void init_unwatch(struct init *g, int fd);
 uint64_t init_oom_kills(const struct init *g);
-/* Forks; the child is the first to go when memory runs out. */
-pid_t init_fork_command(struct init *g);
+/* Forks; when memory runs out the child goes before init, and the higher its score the sooner. */
+#define COMMAND_SCORE  "300"
+#define RECEIVER_SCORE "1000"
+pid_t init_fork(struct init *g, const char *score);
 /* denied.c: a refused call waits for its answer. */
 void denied_event(struct init *g);
 /* Takes note of every child that has ended. */

@@ -14,8 +14,6 @@
 #include "base/fd.h"
 #include "init/init-int.h"
 
-#define COMMAND_SCORE "300"
-
 uint64_t init_clock_ms(void)
 {
     struct timespec t;
@@ -53,10 +51,10 @@ uint64_t init_oom_kills(const struct init *g)
 }
 
 /* A child inherits the score that init has while it forks; a process may always go back to the score it was given. */
-pid_t init_fork_command(struct init *g)
+pid_t init_fork(struct init *g, const char *score)
 {
     if (g->args->score >= 0)
-        (void)!pwrite(INIT_FD_SCORE, COMMAND_SCORE, sizeof COMMAND_SCORE - 1, 0);
+        (void)!pwrite(INIT_FD_SCORE, score, strlen(score), 0);
     pid_t pid = _Fork();
     int eno = errno;
     if (pid != 0 && g->nscore > 0)

@@ -6,6 +6,9 @@
  * is not answered, and INIT_DETACH and INIT_UNWATCH, which are answered by INIT_CLOSED: the last message with that number,
  * whatever was still on its way.
  *
+ * The socket of INIT_CREATE takes the bytes of the file. At their end, or when it cannot go on, the helper answers there as in
+ * an INIT_REPLY (u32 code, str text) and closes; if it closes without, it was killed.
+ *
  * Notation: u32 u64 fixed numbers; str length, bytes, NUL; strv count, strings; opt = u32 0, or u32 1 and the value;
  * who = u32 pid, str tag (pid 0: by tag); info = see init_put_info().
  */
@@ -40,6 +43,7 @@ enum {
     INIT_ATTACH_MAX = 512,   /* in one sandbox */
     INIT_WORKERS_MAX = 64,   /* file requests and dials at once */
     INIT_WATCHES_MAX = 32,
+    INIT_RECEIVERS_MAX = 64, /* files that are being written from outside */
     INIT_RECORD_KEEP_MS = 30000,
     INIT_HOLD_MS = 30000, /* a command whose reader's connection broke waits for it that long when its ring is full */
 };
@@ -59,7 +63,7 @@ enum init_type {
     INIT_CLOSE_INPUT, /* who -> - */
     INIT_LIST,        /* - -> u32 n, n * (u32 pid, u32 is_pty, str cmd, str cwd, str tag, strv args, strv env) */
     INIT_OPEN,        /* str user, str path -> info; descriptor: a regular file, or a pipe */
-    INIT_CREATE,      /* str user, str path, u32 n, n * (str key, str value) -> info; descriptor: a regular file */
+    INIT_CREATE,      /* str user, str path, u32 n, n * (str key, str value) -> info; descriptor: a stream socket */
     INIT_STAT,        /* str user, str path -> info */
     INIT_LIST_DIR,    /* str user, str path, u32 depth -> u32 n, n * info */
     INIT_MAKE_DIR,    /* str user, str path -> info */

@@ -128,12 +128,12 @@ void work_file_create(struct work *w)
     _cleanup_close_ int dir = work_parent(w, w->path, true, &name);
     if (dir < 0)
         work_fail_errno(w, errno, w->path);
-    _cleanup_close_ int fd = create(w, dir, name, w->path, 0);
+    int fd = create(w, dir, name, w->path, 0);
     if (put_meta(w->r, fd) < 0)
         work_fail_errno(w, errno, w->path);
     if (work_info(w, dir, name, w->path, &i) < 0)
         work_fail_errno(w, errno, w->path);
-    work_reply_info(w, &i, fd);
+    work_receive(w, &i, fd);
 }
 
 static void append(struct work *w, const char *source, int to)

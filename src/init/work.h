@@ -15,6 +15,7 @@ struct work {
     struct users_file passwd, group;
     char path[INIT_PATH_MAX]; /* clean */
     char to[INIT_PATH_MAX];
+    int guard; /* work-receive.c: write end of a pipe to its second process; -1: none */
     unsigned char out[INIT_MSG_MAX];
 };
 
@@ -50,6 +51,10 @@ int work_copy_bytes(int from, int to);
 /* work-info.c. The strings live until the next call. */
 int work_info(struct work *w, int dir, const char *name, const char *path, struct init_info *ret);
 int work_info_path(struct work *w, const char *path, struct init_info *ret);
+
+/* work-receive.c. Answers with the info and a socket, writes what comes over it into `file` (owned from now on) until its
+ * end, then tells the outcome over the same socket and ends the process. */
+void work_receive(struct work *w, const struct init_info *i, int file) __attribute__((noreturn));
 
 /* The requests. */
 void work_file_open(struct work *w);

@@ -1,5 +1,6 @@
-/* worker.c - helpers, seen from init: one short-lived process per file request or dial, one that stays per watch. They
- * may block, be killed or lie about nothing but their own request; init passes their answers on and answers for the dead. */
+/* worker.c - helpers, seen from init: one short-lived process per file request or dial, one that stays per watch or
+ * upload. They may block, be killed or lie about nothing but their own request; init passes their answers on and answers
+ * for the dead. */
 #include <errno.h>
 #include <fcntl.h>
 #include <signal.h>
@@ -14,7 +15,19 @@
 #include "init/init-int.h"
 #include "init/work.h"
 
-enum { TABLE = INIT_WORKERS_MAX + INIT_WATCHES_MAX };
+enum { TABLE = INIT_WORKERS_MAX + INIT_WATCHES_MAX + INIT_RECEIVERS_MAX };
+
+/* Each kind of helper has a limit of its own, so that those that stay do not keep others out. */
+static const struct group {
+    unsigned max;
+    const char *name;
+} group_work = {INIT_WORKERS_MAX, "file requests"}, group_watch = {INIT_WATCHES_MAX, "watches"},
+  group_receive = {INIT_RECEIVERS_MAX, "uploads"};
+
+static const struct group *group_of(uint32_t type)
+{
+    return type == INIT_WATCH ? &group_watch : type == INIT_CREATE ? &group_receive : &group_work;
+}
 
 static uint64_t time_for(uint32_t type)
 {
@@ -32,7 +45,7 @@ static uint64_t time_for(uint32_t type)
     }
 }
 
-static struct worker *worker_new(struct init *g, bool watch)
+static struct worker *worker_new(struct init *g, const struct group *group)
 {
     unsigned n = 0;
     struct worker *spare = NULL;
@@ -40,10 +53,10 @@ static struct worker *worker_new(struct init *g, bool watch)
         struct worker *w = &g->worker[i];
         if (w->pid == 0)
             spare = w;
-        else if ((w->type == INIT_WATCH) == watch)
+        else if (group_of(w->type) == group)
             n++;
     }
-    return n < (watch ? INIT_WATCHES_MAX : INIT_WORKERS_MAX) ? spare : NULL;
+    return n < group->max ? spare : NULL;
 }
 
 static bool listen_to(struct init *g, struct worker *w, bool on)
@@ -62,11 +75,10 @@ void worker_start(struct init *g, const struct asker *who, const struct init_req
 {
     char text[INIT_TEXT_MAX];
     int pair[2];
-    bool watch = r->type == INIT_WATCH;
-    struct worker *w = worker_new(g, watch);
+    const struct group *group = group_of(r->type);
+    struct worker *w = worker_new(g, group);
     if (!w) {
-        (void)snprintf(text, sizeof text, "more than %d %s at once in this sandbox",
-                       watch ? INIT_WATCHES_MAX : INIT_WORKERS_MAX, watch ? "watches" : "file requests");
+        (void)snprintf(text, sizeof text, "more than %u %s at once in this sandbox", group->max, group->name);
         (void)conn_reply(g, who, INIT_LIMIT, text);
         return;
     }
@@ -75,7 +87,8 @@ void worker_start(struct init *g, const struct asker *who, const struct init_req
     if (socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, pair) < 0) {
         eno = errno;
     } else {
-        pid = _Fork();
+        /* What fills the memory is also the first to go when it is full. */
+        pid = r->type == INIT_CREATE ? init_fork(g, RECEIVER_SCORE) : _Fork();
         if (pid == 0)
             work_main(g, r, pair[1]);
         eno = pid < 0 ? errno : 0;
@@ -143,7 +156,7 @@ static void pass_on(struct init *g, struct worker *w, struct conn *c)
     } else {
         if (h.type == INIT_REPLY)
             w->replied = true;
-        if (h.type == INIT_REPLY && w->type == INIT_WATCH)
+        if (h.type == INIT_REPLY && (w->type == INIT_WATCH || w->type == INIT_CREATE))
             w->deadline_ms = 0;
         if (c && !w->closed)
             (void)conn_send(g, c, g->out, (size_t)n, &fd, nfds);

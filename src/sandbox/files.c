@@ -98,8 +98,8 @@ static const char *check(const struct params *p)
     return NULL;
 }
 
-static link_call ask(struct links *ls, const char *id, uint16_t type, call_put *put, const struct params *p,
-                     call_message *message, call_failed *failed, void (*fn)(void), void *arg)
+static struct call *ask_call(struct links *ls, const char *id, uint16_t type, call_put *put, const struct params *p,
+                             call_message *message, call_failed *failed, void (*fn)(void), void *arg)
 {
     const char *wrong = check(p);
     struct call *c = wrong ? call_refused(ls, type, LINK_INVALID, wrong) : call_new(ls, id, type, put, p);
@@ -107,7 +107,13 @@ static link_call ask(struct links *ls, const char *id, uint16_t type, call_put *
     c->failed = failed;
     c->fn = fn;
     c->arg = arg;
-    return c->id;
+    return c;
+}
+
+static link_call ask(struct links *ls, const char *id, uint16_t type, call_put *put, const struct params *p,
+                     call_message *message, call_failed *failed, void (*fn)(void), void *arg)
+{
+    return ask_call(ls, id, type, put, p, message, failed, fn, arg)->id;
 }
 
 /* --- answers ------------------------------------------------------------------------------------------------------ */
@@ -126,15 +132,13 @@ static bool take_info(struct link_msg *m, struct link_status *st, struct file_in
     return wire_done(&m->in);
 }
 
-static bool good_file(const struct call *c, int fd)
+static bool good_file(int fd)
 {
     struct stat st;
     int mode = fcntl(fd, F_GETFL);
     if (mode < 0 || fstat(fd, &st) < 0)
         return false;
     mode &= O_ACCMODE | O_PATH;
-    if (c->type == INIT_CREATE)
-        return S_ISREG(st.st_mode) && mode == O_WRONLY;
     return (S_ISREG(st.st_mode) || S_ISFIFO(st.st_mode)) && mode == O_RDONLY;
 }
 
@@ -144,7 +148,7 @@ static enum call_next opened_message(struct call *c, struct link_msg *m)
     struct file_info info;
     struct file_meta meta[FILES_META_MAX];
     if (!take_info(m, &st, &info, meta) || m->nfds != (st.code == LINK_OK ? 1U : 0U) ||
-        (m->nfds && !good_file(c, m->fds[0])))
+        (m->nfds && !good_file(m->fds[0])))
         return CALL_BROKEN;
     bool ok = st.code == LINK_OK;
     ((files_opened *)c->fn)(c->arg, &st, ok ? TAKE_FD(m->fds[0]) : -1, ok ? &info : NULL);
@@ -153,6 +157,28 @@ static enum call_next opened_message(struct call *c, struct link_msg *m)
 static void opened_failed(struct call *c, const struct link_status *st)
 {
     ((files_opened *)c->fn)(c->arg, st, -1, NULL);
+}
+
+static enum call_next created_message(struct call *c, struct link_msg *m)
+{
+    struct link_status st;
+    struct file_info info;
+    struct file_meta meta[FILES_META_MAX];
+    if (c->object || !take_info(m, &st, &info, meta) || m->nfds != (st.code == LINK_OK ? 1U : 0U) ||
+        (m->nfds && !sink_socket_ok(m->fds[0])))
+        return CALL_BROKEN;
+    bool ok = st.code == LINK_OK;
+    if (ok)
+        c->object = sink_new(c, c->owned, TAKE_FD(m->fds[0]));
+    ((files_created *)c->fn)(c->arg, &st, c->object, ok ? &info : NULL);
+    return ok ? CALL_KEEP : CALL_DONE;
+}
+static void created_failed(struct call *c, const struct link_status *st)
+{
+    if (c->object)
+        sink_lost(c->object);
+    else
+        ((files_created *)c->fn)(c->arg, st, NULL, NULL);
 }
 
 static enum call_next info_message(struct call *c, struct link_msg *m)
@@ -229,10 +255,12 @@ link_call files_open(struct links *ls, const char *id, const char *user, const c
 }
 
 link_call files_create(struct links *ls, const char *id, const char *user, const char *path,
-                       const struct file_meta *meta, size_t nmeta, files_opened *done, void *arg)
+                       const struct file_meta *meta, size_t nmeta, files_created *done, void *arg)
 {
     struct params p = {.user = user, .path = path, .meta = meta, .n = nmeta};
-    return ask(ls, id, INIT_CREATE, put_create, &p, opened_message, opened_failed, CALL_FN(done), arg);
+    struct call *c = ask_call(ls, id, INIT_CREATE, put_create, &p, created_message, created_failed, CALL_FN(done), arg);
+    c->owned = xstrdup(id);
+    return c->id;
 }
 
 link_call files_stat(struct links *ls, const char *id, const char *user, const char *path, files_info *done, void *arg)

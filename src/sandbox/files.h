@@ -34,9 +34,23 @@ typedef void files_opened(void *arg, const struct link_status *st, int fd, const
 link_call files_open(struct links *ls, const char *id, const char *user, const char *path, files_opened *done,
                      void *arg);
 /* For writing: missing parents made (0755, the user's), created 0644 & ~umask, truncated, owner the user, metadata
- * replaced by `meta`. */
+ * replaced by `meta`. The bytes are written by a process inside, so that their memory is charged to the sandbox: the file
+ * is a sink for them, the caller's until sink_free(). At most 48 are written in a sandbox at once; others wait for them, a
+ * minute at most. */
+struct file_sink;
+typedef void files_created(void *arg, const struct link_status *st, struct file_sink *sink,
+                           const struct file_info *info);
 link_call files_create(struct links *ls, const char *id, const char *user, const char *path,
-                       const struct file_meta *meta, size_t nmeta, files_opened *done, void *arg);
+                       const struct file_meta *meta, size_t nmeta, files_created *done, void *arg);
+/* One write or finish at a time; `done` comes later from the loop. The bytes stay the caller's and must stay until then.
+ * LINK_OK: taken, more may come; that they are in the file is said by sink_finish() only. A failure is for good and may be
+ * that of an earlier write: LINK_NO_SPACE when the disk or the memory of the sandbox is full (the file is empty then if it
+ * was the memory), LINK_GONE, LINK_TIMEOUT after a minute in which the sandbox took nothing. */
+void sink_write(struct file_sink *s, const void *p, size_t n, link_done *done, void *arg);
+/* No more bytes. LINK_OK: the file is complete. */
+void sink_finish(struct file_sink *s, link_done *done, void *arg);
+/* At any time; no callback comes any more. Without sink_finish() the file stays as far as it was written. */
+void sink_free(struct file_sink *s);
 
 typedef void files_info(void *arg, const struct link_status *st, const struct file_info *info);
 link_call files_stat(struct links *ls, const char *id, const char *user, const char *path, files_info *done, void *arg);

@@ -13,6 +13,8 @@
 #include "sandbox/link-conn.h"
 
 enum { WORKING_MAX = 32 /* helpers inside at once; the rest waits here */, QUEUE_MAX = 4096 };
+/* Files that are being written; fewer than init allows, as its helpers end a little later than the sinks here. */
+enum { SINKS_MAX = INIT_RECEIVERS_MAX - 16 };
 
 static struct call *slot_new(struct links *ls)
 {
@@ -58,6 +60,11 @@ static void unlink_call(struct call *c)
     if (!l)
         return;
     call_stop_working(c);
+    if (c->sinking) {
+        c->sinking = false;
+        l->sinks--;
+        release_held(l);
+    }
     for (struct out *o = l->held.first; o; o = o->next)
         if (o->call == c)
             o->call = NULL; /* dropped when its turn comes */
@@ -141,6 +148,7 @@ static uint64_t time_for(uint16_t type)
 {
     switch (type) {
     case INIT_OPEN:
+    case INIT_CREATE: /* it may have to wait for others */
     case INIT_LIST_DIR:
     case INIT_REMOVE:
     case INIT_MOVE:
@@ -176,14 +184,19 @@ static void queue_add(struct queue *q, struct out *o)
     q->n++;
 }
 
+static void out_free(struct out *o)
+{
+    if (o->fd >= 0)
+        (void)close(o->fd);
+    free(o);
+}
+
 static void queue_pop(struct queue *q)
 {
     struct out *o = q->first;
     q->first = o->next;
     q->n--;
-    if (o->fd >= 0)
-        (void)close(o->fd);
-    free(o);
+    out_free(o);
 }
 
 void link_flush(struct link *l)
@@ -204,22 +217,43 @@ void link_flush(struct link *l)
     }
 }
 
+static bool may_go(const struct link *l, uint16_t type)
+{
+    return l->working < WORKING_MAX && (type != INIT_CREATE || l->sinks < SINKS_MAX);
+}
+
+static void goes(struct link *l, struct call *c, uint16_t type)
+{
+    c->working = true;
+    l->working++;
+    if (type == INIT_CREATE) {
+        c->sinking = true;
+        l->sinks++;
+    }
+}
+
+/* In order, but files to be written wait without keeping others back. */
 static void release_held(struct link *l)
 {
-    while (l->held.first && l->working < WORKING_MAX) {
-        struct out *o = l->held.first;
+    for (struct out **at = &l->held.first, *o; (o = *at) && l->working < WORKING_MAX;) {
         struct call *c = o->call;
-        if (!c || c->zombie) { /* nobody wants it any more; init never heard of it */
-            queue_pop(&l->held);
+        bool wanted = c && !c->zombie;
+        if (wanted && !may_go(l, c->type)) {
+            at = &o->next;
+            continue;
+        }
+        *at = o->next;
+        if (!o->next)
+            l->held.last = at;
+        l->held.n--;
+        if (!wanted) { /* init never heard of it */
+            out_free(o);
             if (c)
                 call_free(c);
             continue;
         }
-        l->held.first = o->next;
-        l->held.n--;
         o->call = NULL;
-        c->working = true;
-        l->working++;
+        goes(l, c, c->type);
         start_timer(c);
         queue_add(&l->queue, o);
     }
@@ -276,15 +310,14 @@ static bool is_work(uint16_t type)
 
 static void send_for(struct link *l, struct call *c, uint16_t type, struct out *m)
 {
-    if (is_work(type) && (l->working >= WORKING_MAX || l->held.first)) {
+    /* While there is room for helpers only files to be written can be waiting. */
+    if (is_work(type) && (!may_go(l, type) || (type == INIT_CREATE && l->held.first))) {
         m->call = c;
         queue_add(&l->held, m);
         return;
     }
-    if (is_work(type)) {
-        c->working = true;
-        l->working++;
-    }
+    if (is_work(type))
+        goes(l, c, type);
     queue_add(&l->queue, m);
     link_flush(l);
 }
@@ -338,6 +371,8 @@ struct call *call_refused(struct links *ls, uint16_t type, enum link_code code, 
     c->stream = type == INIT_SPAWN || type == INIT_ATTACH || type == INIT_WATCH;
     return fail_at_once(c, code, text);
 }
+
+void call_end(struct call *c) { call_free(c); }
 
 void call_again(struct call *c, uint16_t type, call_put *put, const void *arg)
 {

@@ -24,7 +24,7 @@ struct link {
     loop_id watch, timer;
     uint64_t since_ms;
     bool dead, doomed /* will be dropped by its timer */, out_asked;
-    unsigned busy, working;
+    unsigned busy, working, sinks;
     size_t live; /* calls that are no zombies */
     struct call *calls;
     struct queue queue, held;

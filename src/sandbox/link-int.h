@@ -28,6 +28,7 @@ struct call {
     uint16_t type;
     bool zombie;           /* nobody waits any more, but init may still answer */
     bool working;          /* counts as a helper inside */
+    bool sinking;          /* INIT_CREATE: counts as a file being written, for as long as the call is kept */
     bool in_message, lost; /* inside its own callback; its link was dropped there */
     bool stream;           /* goes on after its reply, until INIT_CLOSED */
     loop_id timer;
@@ -46,6 +47,8 @@ struct call {
 struct call *call_new(struct links *ls, const char *id, uint16_t type, call_put *put, const void *arg);
 /* A call that fails from the loop with this status; for arguments that the protocol cannot carry. */
 struct call *call_refused(struct links *ls, uint16_t type, enum link_code code, const char *text);
+/* The end of a call that was kept although nothing more comes for it. */
+void call_end(struct call *c);
 /* Sends another request under the same number, after its answer came. */
 void call_again(struct call *c, uint16_t type, call_put *put, const void *arg);
 /* A message that is not answered. */

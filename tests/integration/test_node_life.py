@@ -1,12 +1,14 @@
 """The life of sandboxes and of the node: deadlines, stops and starts, big files, slow readers, many sandboxes."""
 import hashlib
 import http.client
+import json
 import os
 import pathlib
 import signal
 import threading
 import time
 
+from e2bwire import WireError
 from hutch_test import SOAK, check, check_equal, check_in, eventually
 from node import Traces, hit, needs_root, node, patiently
 
@@ -129,6 +131,41 @@ def test_big_file():
               f"front grew {peak.growth >> 10} KiB", flush=True)
         check_equal(down.hexdigest(), up.hexdigest())
         check(peak.growth < 64 * MIB, f"front grew by {peak.growth} bytes")
+
+
+def test_upload_is_charged():
+    "an uploaded file counts as the sandbox's memory; more than it may have is 507, and the sandbox goes on; so does one left half way"
+    needs_root()
+    with node(config="sandboxes: {disk: 1GiB, memory: 160MiB}") as (d, api):
+        box, block = api.create(), os.urandom(MIB)
+
+        def used():
+            return json.loads(api.ask("GET", "/metrics", headers=box.headers())[1])["mem_used"]
+
+        def refused():
+            try:
+                box.put("/tmp/more", (block for _ in range(400)), 400 * MIB)
+            except WireError as e:
+                return e.status, str(e)
+            return 200, ""
+        lives, before = box.start("sleep 100").pid, used()
+        box.put("/tmp/kept", (block for _ in range(96)), 96 * MIB)
+        eventually(lambda: 95 * MIB < used() - before < 104 * MIB, 5, "96 MiB are the sandbox's")
+        for _ in range(3):
+            status, text = refused()
+            check_equal(status, 507, text)
+            check_in("memory", text)
+            check_equal(box.run("stat -c %s /tmp/more /tmp/kept")[1], f"0\n{96 * MIB}\n".encode())
+        check_in(lives, box.processes())
+        c = api.connect(20)
+        c.putrequest("POST", "/files?path=/tmp/half")
+        for name, value in {"Content-Type": "application/octet-stream", "Content-Length": str(99 * MIB), **box.headers()}.items():
+            c.putheader(name, value)
+        c.endheaders(block * 4)
+        half = lambda: box.run("stat -c %s /tmp/half; pgrep -c hutch-init")[1].split()  # noqa: E731
+        eventually(lambda: half() == [b"%d" % (4 * MIB), b"3"], 5, "what came is written as it comes")
+        c.close()
+        eventually(lambda: half() == [b"%d" % (4 * MIB), b"1"], 5, "it stays, but none of the helpers")
 
 
 def test_slow_reader():

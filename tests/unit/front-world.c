@@ -7,6 +7,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "base/fd.h"
 #include "base/log.h"
 #include "base/mem.h"
 #include "front/events.h"
@@ -425,10 +426,11 @@ static struct link_status next_status(void)
 struct later {
     struct later *next;
     link_call id;
-    enum { L_DONE, L_OPENED, L_INFO, L_LISTED, L_PROCS, L_DIALED } kind;
+    enum { L_DONE, L_OPENED, L_CREATED, L_INFO, L_LISTED, L_PROCS, L_DIALED } kind;
     union {
         link_done *done;
         files_opened *opened;
+        files_created *created;
         files_info *info;
         files_listed *listed;
         exec_listed *procs;
@@ -443,6 +445,7 @@ static struct later *laters;
 static link_call last_call;
 
 static struct file_info info_of(const char *path);
+static struct file_sink *sink_of(int fd);
 
 static void call_later(struct later *l)
 {
@@ -455,6 +458,9 @@ static void call_later(struct later *l)
         break;
     case L_OPENED:
         l->fn.opened(l->arg, &l->st, l->fd, &info);
+        break;
+    case L_CREATED:
+        l->fn.created(l->arg, &l->st, l->st.code == LINK_OK ? sink_of(l->fd) : NULL, &info);
         break;
     case L_INFO:
         l->fn.info(l->arg, &l->st, &info);
@@ -619,29 +625,66 @@ static struct file_info info_of(const char *path)
                               .owner = "user",
                               .group = "user"};
 }
-static link_call open_at(const char *path, int flags, files_opened *done, void *arg)
+static struct later *open_at(int kind, const char *path, int flags, void *arg)
 {
     char full[300];
-    struct later *l = later(L_OPENED, path, arg);
-    l->fn.opened = done;
+    struct later *l = later(kind, path, arg);
     at(path, full);
     if (l->st.code == LINK_OK && (l->fd = open(full, flags | O_CLOEXEC, 0644)) < 0) {
         l->st.code = LINK_NOT_FOUND;
         (void)snprintf(l->st.text, sizeof l->st.text, "path '%.100s' does not exist", path);
     }
-    return l->id;
+    return l;
 }
 link_call files_open(struct links *ls, const char *id, const char *user, const char *path, files_opened *done,
                      void *arg)
 {
     (void)ls, (void)id, (void)user;
-    return open_at(path, O_RDONLY, done, arg);
+    struct later *l = open_at(L_OPENED, path, O_RDONLY, arg);
+    l->fn.opened = done;
+    return l->id;
 }
 link_call files_create(struct links *ls, const char *id, const char *user, const char *path,
-                       const struct file_meta *meta, size_t nmeta, files_opened *done, void *arg)
+                       const struct file_meta *meta, size_t nmeta, files_created *done, void *arg)
 {
     (void)ls, (void)id, (void)user, (void)meta, (void)nmeta;
-    return open_at(path, O_WRONLY | O_CREAT | O_TRUNC, done, arg);
+    struct later *l = open_at(L_CREATED, path, O_WRONLY | O_CREAT | O_TRUNC, arg);
+    l->fn.created = done;
+    return l->id;
+}
+struct file_sink {
+    int fd;
+    link_call call;
+};
+static struct file_sink *sink_of(int fd)
+{
+    struct file_sink *s = xcalloc(1, sizeof *s);
+    s->fd = fd;
+    return s;
+}
+/* world.sink_code: what the next writes and finishes answer. */
+static void sink_answer(struct file_sink *s, link_done *done, void *arg)
+{
+    if (world.sink_code != LINK_OK) {
+        world.next_code = world.sink_code;
+        (void)snprintf(world.next_text, sizeof world.next_text, "%s", "the sink says no");
+    }
+    s->call = later_done(done, arg);
+}
+void sink_write(struct file_sink *s, const void *p, size_t n, link_done *done, void *arg)
+{
+    if (fd_write_all(s->fd, p, n) < 0)
+        abort();
+    sink_answer(s, done, arg);
+}
+void sink_finish(struct file_sink *s, link_done *done, void *arg) { sink_answer(s, done, arg); }
+void sink_free(struct file_sink *s)
+{
+    if (!s)
+        return;
+    link_cancel(NULL, s->call);
+    (void)close(s->fd);
+    free(s);
 }
 static link_call answer_info(const char *path, files_info *done, void *arg)
 {

@@ -47,6 +47,7 @@ struct world {
     bool unwatched;
     enum link_code next_code; /* what the next call of a link answers with */
     char next_text[128];
+    enum link_code sink_code; /* what a file that is being written answers with */
 };
 extern struct world world;
 

@@ -77,7 +77,7 @@ static void make_root(void)
     MUST(mount("devpts", "root/dev/pts", "devpts", MS_NOSUID | MS_NOEXEC, "newinstance,ptmxmode=0666,mode=0620"));
     MUST(symlink("pts/ptmx", "root/dev/ptmx"));
     MUST(mount("proc", "root/proc", "proc", MS_NOSUID | MS_NODEV | MS_NOEXEC, NULL));
-    MUST(mount("tmpfs", "root/tmp", "tmpfs", MS_NOSUID | MS_NODEV, "mode=1777"));
+    MUST(mount("tmpfs", "root/tmp", "tmpfs", MS_NOSUID | MS_NODEV, "mode=1777,size=32m"));
     MUST(chdir("root"));
     MUST((int)syscall(SYS_pivot_root, ".", "."));
     MUST(umount2(".", MNT_DETACH));

@@ -442,6 +442,13 @@ static void test_write(void **state)
     (void)snprintf(world.next_text, sizeof world.next_text, "%s", "no space");
     expect(ask_envd(b, "POST", "/files?path=x", "application/octet-stream", "x", 1), 507,
            "{\"code\":507,\"message\":\"no space\"}");
+    world.sink_code = LINK_NO_SPACE;
+    expect(ask_envd(b, "POST", "/files?path=x", "application/octet-stream", "x", 1), 507,
+           "{\"code\":507,\"message\":\"the sink says no\"}");
+    expect(ask_envd(b, "POST", "/files?path=x", "application/octet-stream", NULL, 0), 507, NULL);
+    world.sink_code = LINK_GONE;
+    expect(ask_envd(b, "POST", "/files?path=x", "application/octet-stream", "x", 1), 502, NULL);
+    world.sink_code = LINK_OK;
     world.config.max_upload = 3;
     expect(ask_envd(b, "POST", "/files?path=x", "application/octet-stream", "12345", 5), 413, NULL);
 }

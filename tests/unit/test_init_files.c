@@ -1,5 +1,7 @@
 /* Files, watches and ports of a real sandbox, through the API that front uses. */
 #include <fcntl.h>
+#include <signal.h>
+#include <stdlib.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -39,6 +41,7 @@ static struct {
     bool done;
     struct link_status st;
     int fd;
+    struct file_sink *sink;
     char name[256], path[512], owner[64], group[64], target[512], meta[512];
     enum file_type type;
     uint64_t size;
@@ -75,6 +78,14 @@ static void on_opened(void *arg, const struct link_status *st, int fd, const str
     (void)arg;
     got.st = *st;
     got.fd = fd;
+    keep(i);
+    got.done = true;
+}
+static void on_created(void *arg, const struct link_status *st, struct file_sink *sink, const struct file_info *i)
+{
+    (void)arg;
+    got.st = *st;
+    got.sink = sink;
     keep(i);
     got.done = true;
 }
@@ -130,13 +141,34 @@ static void expect(enum link_code code, const char *text)
         (void)files_stat(w.links, WORLD_ID, NULL, (p), on_info, NULL); \
     } while (0)
 
+/* Writes the same bytes so many times; the code of the first failure. */
+static enum link_code pour(const char *p, size_t n, int times)
+{
+    for (int i = 0; i < times; i++) {
+        got.done = false;
+        sink_write(got.sink, p, n, on_done, NULL);
+        if (wait_code() != LINK_OK)
+            break;
+    }
+    return got.st.code;
+}
+
+static void expect_finished(enum link_code code)
+{
+    got.done = false;
+    sink_finish(got.sink, on_done, NULL);
+    expect(code, NULL);
+    sink_free(got.sink);
+    got.sink = NULL;
+}
+
 static void write_file(const char *path, const char *text)
 {
     reset();
-    (void)files_create(w.links, WORLD_ID, NULL, path, NULL, 0, on_opened, NULL);
+    (void)files_create(w.links, WORLD_ID, NULL, path, NULL, 0, on_created, NULL);
     expect(LINK_OK, NULL);
-    assert_int_equal(write(got.fd, text, strlen(text)), strlen(text));
-    (void)close(got.fd);
+    assert_int_equal(pour(text, strlen(text), 1), LINK_OK);
+    expect_finished(LINK_OK);
 }
 
 static void read_file(const char *path, char *buf, size_t size)
@@ -185,10 +217,10 @@ static void round_trip(void **state)
     (void)files_open(w.links, WORLD_ID, NULL, "a", on_opened, NULL);
     expect(LINK_IS_DIR, NULL);
     reset();
-    (void)files_create(w.links, WORLD_ID, NULL, "a", NULL, 0, on_opened, NULL);
+    (void)files_create(w.links, WORLD_ID, NULL, "a", NULL, 0, on_created, NULL);
     expect(LINK_IS_DIR, NULL);
     reset();
-    (void)files_create(w.links, WORLD_ID, NULL, "a/b/hello.txt/x", NULL, 0, on_opened, NULL);
+    (void)files_create(w.links, WORLD_ID, NULL, "a/b/hello.txt/x", NULL, 0, on_created, NULL);
     expect(LINK_NOT_DIR, NULL);
     reset();
     (void)files_stat(w.links, WORLD_ID, "ghost", "a", on_info, NULL);
@@ -212,17 +244,17 @@ static void kernel_files(void **state)
         assert_int_equal(got.fd, -1);
     }
     reset();
-    (void)files_create(w.links, WORLD_ID, NULL, "/proc/sys/kernel/hostname", NULL, 0, on_opened, NULL);
+    (void)files_create(w.links, WORLD_ID, NULL, "/proc/sys/kernel/hostname", NULL, 0, on_created, NULL);
     assert_int_not_equal(wait_code(), LINK_OK);
     sh("mkfifo fifo", "");
     reset();
     (void)files_open(w.links, WORLD_ID, NULL, "fifo", on_opened, NULL);
     expect(LINK_INVALID, NULL);
     reset();
-    (void)files_create(w.links, WORLD_ID, NULL, "fifo", NULL, 0, on_opened, NULL);
+    (void)files_create(w.links, WORLD_ID, NULL, "fifo", NULL, 0, on_created, NULL);
     assert_int_not_equal(wait_code(), LINK_OK);
     reset();
-    (void)files_create(w.links, WORLD_ID, NULL, "/dev/null", NULL, 0, on_opened, NULL);
+    (void)files_create(w.links, WORLD_ID, NULL, "/dev/null", NULL, 0, on_created, NULL);
     assert_int_not_equal(wait_code(), LINK_OK);
 }
 
@@ -342,20 +374,20 @@ static void metadata(void **state)
     (void)state;
     const struct file_meta v[] = {{"author", "me"}, {"x-1", "two words"}};
     reset();
-    (void)files_create(w.links, WORLD_ID, NULL, "tagged", v, 2, on_opened, NULL);
+    (void)files_create(w.links, WORLD_ID, NULL, "tagged", v, 2, on_created, NULL);
     if (wait_code() == LINK_STATE) {
         assert_non_null(strstr(got.st.text, "xattrs")); /* tmpfs before Linux 6.6 */
         return;
     }
     assert_int_equal(got.st.code, LINK_OK);
-    (void)close(got.fd);
+    expect_finished(LINK_OK);
     STAT("tagged");
     expect(LINK_OK, NULL);
     assert_true(strstr(got.meta, "author=me ") && strstr(got.meta, "x-1=two words "));
     reset();
-    (void)files_create(w.links, WORLD_ID, NULL, "tagged", v + 1, 1, on_opened, NULL);
+    (void)files_create(w.links, WORLD_ID, NULL, "tagged", v + 1, 1, on_created, NULL);
     expect(LINK_OK, NULL);
-    (void)close(got.fd);
+    expect_finished(LINK_OK);
     assert_string_equal(got.meta, "x-1=two words ");
 }
 
@@ -383,11 +415,128 @@ static void large(void **state)
     sh("ls big | wc -l; rm -r big", "4800\n");
 }
 
+static void create(const char *path)
+{
+    reset();
+    (void)files_create(w.links, WORLD_ID, NULL, path, NULL, 0, on_created, NULL);
+    expect(LINK_OK, NULL);
+}
+
+static char piece[1 << 20];
+
+static void uploads(void **state)
+{
+    (void)state;
+    for (size_t i = 0; i < sizeof piece; i++)
+        piece[i] = (char)(i * 7 + i / 251);
+    create("/tmp/up");
+    assert_int_equal(pour(piece, sizeof piece - 1, 9), LINK_OK);
+    expect_finished(LINK_OK);
+    reset();
+    (void)files_open(w.links, WORLD_ID, NULL, "/tmp/up", on_opened, NULL);
+    expect(LINK_OK, NULL);
+    static char back[sizeof piece];
+    for (int i = 0; i < 9; i++) {
+        assert_int_equal(read(got.fd, back, sizeof piece - 1), sizeof piece - 1);
+        assert_memory_equal(back, piece, sizeof piece - 1);
+    }
+    (void)close(got.fd);
+    create("/tmp/up"); /* nothing at all */
+    expect_finished(LINK_OK);
+    create("/tmp/up"); /* given up: what was written stays */
+    assert_int_equal(pour(piece, sizeof piece, 3), LINK_OK);
+    sink_free(got.sink);
+    sh("for i in $(seq 50); do [ $(stat -c %s /tmp/up) = 3145728 ] && break; sleep 0.1; done; stat -c %s /tmp/up",
+       "3145728\n");
+    create("/tmp/up");
+    (void)pour(piece, sizeof piece, 40); /* /tmp has 32 MiB */
+    expect_finished(LINK_NO_SPACE);
+    assert_string_equal(got.st.text, "not enough disk space in the sandbox");
+    sh("rm /tmp/up", "");
+}
+
+struct waiting {
+    bool done;
+    struct link_status st;
+    struct file_sink *sink;
+};
+static void on_late(void *arg, const struct link_status *st, struct file_sink *sink, const struct file_info *i)
+{
+    struct waiting *l = arg;
+    (void)i;
+    l->st = *st;
+    l->sink = sink;
+    l->done = true;
+}
+
+/* More than are written at once wait, and keep nobody else out. */
+static void upload_limit(void **state)
+{
+    (void)state;
+    struct file_sink *v[48];
+    for (size_t i = 0; i < ARRAY_LEN(v); i++) {
+        create("/tmp/many");
+        v[i] = got.sink;
+    }
+    struct waiting late[3] = {0};
+    link_call call[3];
+    for (int i = 0; i < 3; i++)
+        call[i] = files_create(w.links, WORLD_ID, NULL, "/tmp/late", NULL, 0, on_late, &late[i]);
+    for (int i = 0; i < 3; i++) {
+        STAT("/tmp/many");
+        expect(LINK_OK, NULL);
+    }
+    assert_false(late[0].done || late[1].done || late[2].done);
+    link_cancel(w.links, call[0]);
+    sink_free(v[0]);
+    assert_true(world_wait(&w, &late[1].done, 5000));
+    assert_int_equal(late[1].st.code, LINK_OK);
+    assert_false(late[2].done);
+    for (size_t i = 1; i < ARRAY_LEN(v); i++)
+        sink_free(v[i]);
+    assert_true(world_wait(&w, &late[2].done, 5000));
+    assert_int_equal(late[2].st.code, LINK_OK);
+    sink_free(late[1].sink);
+    sink_free(late[2].sink);
+    assert_false(late[0].done);
+    write_file("/tmp/many", "x");
+}
+
+/* As the kernel does when the memory is full. */
+static void kill_writer(void)
+{
+    char path[64], text[256] = "";
+    (void)snprintf(path, sizeof path, "/proc/%d/task/%d/children", (int)w.pid, (int)w.pid);
+    int fd = open(path, O_RDONLY | O_CLOEXEC);
+    assert_true(fd >= 0 && read(fd, text, sizeof text - 1) > 0);
+    (void)close(fd);
+    pid_t last = 0; /* those before it are about to be reaped */
+    for (char *p = text, *next; (next = strchr(p, ' ')); p = next + 1)
+        last = (pid_t)strtol(p, NULL, 10);
+    assert_true(last > 0 && kill(last, SIGKILL) == 0);
+}
+
+static void writer_killed(void **state)
+{
+    (void)state;
+    create("/tmp/small");
+    assert_int_equal(pour(piece, 1000, 1), LINK_OK);
+    kill_writer();
+    expect_finished(LINK_NO_SPACE);
+    assert_non_null(strstr(got.st.text, "was killed"));
+    create("/tmp/large");
+    assert_int_equal(pour(piece, sizeof piece, 4), LINK_OK);
+    kill_writer();
+    expect_finished(LINK_NO_SPACE);
+    assert_non_null(strstr(got.st.text, "made empty again"));
+    sh("stat -c %s /tmp/large; rm /tmp/large /tmp/small", "0\n");
+}
+
 static void as_the_user(void **state)
 {
     (void)state;
     reset();
-    (void)files_create(w.links, WORLD_ID, NULL, "/etc/mine", NULL, 0, on_opened, NULL);
+    (void)files_create(w.links, WORLD_ID, NULL, "/etc/mine", NULL, 0, on_created, NULL);
     expect(LINK_DENIED, NULL);
     reset();
     (void)files_open(w.links, WORLD_ID, NULL, "/proc/1/environ", on_opened, NULL);
@@ -537,11 +686,14 @@ int main(void)
         cmocka_unit_test(compose),        cmocka_unit_test(metadata),
         cmocka_unit_test(large),          cmocka_unit_test(watches),
         cmocka_unit_test(watch_overflow), cmocka_unit_test(ports),
+        cmocka_unit_test(uploads),        cmocka_unit_test(upload_limit),
+        cmocka_unit_test(writer_killed),
     };
     const struct CMUnitTest strict[] = {
         cmocka_unit_test(round_trip),       cmocka_unit_test(kernel_files), cmocka_unit_test(links_and_info),
         cmocka_unit_test(make_move_remove), cmocka_unit_test(compose),      cmocka_unit_test(metadata),
         cmocka_unit_test(as_the_user),      cmocka_unit_test(watches),      cmocka_unit_test(ports),
+        cmocka_unit_test(uploads),          cmocka_unit_test(upload_limit), cmocka_unit_test(writer_killed),
     };
     int r = cmocka_run_group_tests_name("computer", computer, up, down);
     return r + cmocka_run_group_tests_name("strict", strict, up_strict, down);

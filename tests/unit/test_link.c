@@ -273,6 +273,7 @@ static void bad_offsets(void **state)
 struct opened_box {
     bool done;
     int fd;
+    struct file_sink *sink;
     struct link_status st;
 };
 static void on_opened(void *arg, const struct link_status *st, int fd, const struct file_info *i)
@@ -320,6 +321,73 @@ static void bad_files(void **state)
         (void)close(pair[0]);
         (void)close(pair[1]);
         hang_up();
+    }
+    assert_int_equal(open_fds(), before);
+}
+
+static void on_created(void *arg, const struct link_status *st, struct file_sink *sink, const struct file_info *i)
+{
+    on_opened(arg, st, -1, i);
+    ((struct opened_box *)arg)->sink = sink;
+}
+static void on_sunk(void *arg, const struct link_status *st) { on_opened(arg, st, -1, NULL); }
+
+/* The helper that takes a file's bytes: no socket, nonsense, too much, an early OK, no word at all. */
+static void bad_sinks(void **state)
+{
+    (void)state;
+    static const char zeros[4096];
+    static const struct {
+        const char *say;
+        size_t n;
+        bool finish;
+        enum link_code code;
+    } v[] = {{NULL, 0, false, LINK_BROKEN},    {"x", 1, true, LINK_BROKEN}, {OK_BODY "x", 10, true, LINK_BROKEN},
+             {OK_BODY, 9, false, LINK_BROKEN}, {OK_BODY, 9, true, LINK_OK}, {zeros, sizeof zeros, true, LINK_BROKEN},
+             {"", 0, true, LINK_GONE}};
+    unsigned before = open_fds();
+    for (size_t i = 0; i < ARRAY_LEN(v); i++) {
+        struct opened_box b = {.fd = -1};
+        unsigned char msg[512];
+        int pair[2];
+        (void)files_create(w.links, WORLD_ID, NULL, "f", NULL, 0, on_created, &b);
+        struct init_head h = next_request();
+        assert_int_equal(socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, pair), 0);
+        if (!v[i].say) {
+            (void)close(pair[0]);
+            pair[0] = open("/etc/passwd", O_RDONLY | O_CLOEXEC);
+        }
+        struct wire_out o = {.p = msg + sizeof h, .cap = 400};
+        struct init_info info = {.name = "f", .path = "/f", .owner = "u", .group = "g", .type = 1};
+        wire_put_u32(&o, 0);
+        wire_put_str(&o, "");
+        init_put_info(&o, &info);
+        h = (struct init_head){.version = 1, .type = INIT_REPLY, .request = h.request, .length = (uint32_t)o.n};
+        memcpy(msg, &h, sizeof h);
+        assert_int_equal(fd_send(peer, msg, sizeof h + o.n, pair, 1), 0);
+        (void)close(pair[0]);
+        assert_true(world_wait(&w, &b.done, 1000));
+        if (v[i].say) {
+            assert_int_equal(b.st.code, LINK_OK);
+            b.done = false;
+            if (v[i].finish)
+                sink_finish(b.sink, on_sunk, &b);
+            assert_int_equal(send(pair[1], v[i].say, v[i].n, MSG_NOSIGNAL), v[i].n);
+            (void)close(pair[1]);
+            turn(5);
+            if (v[i].code == LINK_GONE)
+                hang_up(); /* it is asked whether it lives */
+            if (!v[i].finish)
+                sink_write(b.sink, "x", 1, on_sunk, &b);
+            assert_true(world_wait(&w, &b.done, 3000));
+            sink_free(b.sink);
+        } else {
+            (void)close(pair[1]);
+        }
+        assert_int_equal(b.st.code, v[i].code);
+        if (peer >= 0)
+            hang_up();
+        turn(5);
     }
     assert_int_equal(open_fds(), before);
 }
@@ -443,7 +511,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(lies),        cmocka_unit_test(bad_rings),    cmocka_unit_test(bad_offsets),
         cmocka_unit_test(bad_files),   cmocka_unit_test(late_answers), cmocka_unit_test(nobody_there),
-        cmocka_unit_test(from_inside), cmocka_unit_test(idle),
+        cmocka_unit_test(from_inside), cmocka_unit_test(idle),         cmocka_unit_test(bad_sinks),
     };
     return cmocka_run_group_tests(tests, up, down);
 }

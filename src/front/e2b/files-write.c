@@ -20,9 +20,8 @@ enum {
     META_TOTAL_MAX = 4096,
 };
 
-/* The body becomes a list of steps, and those are done one after the other: opening a file takes a question to the
- * sandbox, writing takes a worker, and meanwhile nothing more is decoded and the client is held back. So memory stays flat
- * however large the upload is. */
+/* The body becomes a list of steps, and those are done one after the other, all of them inside the sandbox: meanwhile
+ * nothing more is decoded and the client is held back. So memory stays flat however large the upload is. */
 struct step {
     struct step *next;
     enum { STEP_OPEN, STEP_DATA, STEP_CLOSE } what;
@@ -32,8 +31,7 @@ struct step {
 };
 
 struct writing {
-    struct envd *e; /* NULL: the client left while a worker was busy */
-    struct loop *loop;
+    struct envd *e;
     char *path; /* from the query; NULL: each part brings its own */
     struct multipart *multipart;
     bool in_file;     /* multipart: inside a part that is a file */
@@ -44,11 +42,11 @@ struct writing {
     size_t in_at;
     bool in_ended, finished; /* the whole body was taken apart */
     struct step *first, *tail;
-    bool busy;            /* a step is under way */
-    struct step *working; /* the step a worker has */
-    int fd, eno;
-    uint64_t written; /* bytes of the file that is open */
-    struct strv done; /* absolute paths written, to find doubles */
+    bool busy;              /* a step is under way */
+    struct step *working;   /* its bytes are being written */
+    struct file_sink *sink; /* the file that is open */
+    uint64_t written;       /* bytes of the file that is open */
+    struct strv done;       /* absolute paths written, to find doubles */
     struct buf out;
     struct json j;
 };
@@ -67,8 +65,7 @@ static void writing_free(struct writing *w)
         step_free(p);
     }
     step_free(w->working);
-    if (w->fd >= 0)
-        (void)close(w->fd);
+    sink_free(w->sink);
     if (w->gzip)
         (void)inflateEnd(w->gzip);
     free(w->gzip);
@@ -81,13 +78,7 @@ static void writing_free(struct writing *w)
     free(w);
 }
 
-static void drop(struct envd *e)
-{
-    struct writing *w = e->data;
-    w->e = NULL;
-    if (!w->working)
-        writing_free(w);
-}
+static void drop(struct envd *e) { writing_free(e->data); }
 
 /* Ends the request with an error; w is gone or soon will be. */
 static void fail(struct writing *w, unsigned status, const char *text)
@@ -248,18 +239,23 @@ static int decode(struct writing *w, struct err *err)
 
 static void pump(struct writing *w);
 
-static void opened(void *arg, const struct link_status *st, int fd, const struct file_info *info)
+static void fail_status(struct writing *w, const struct link_status *st)
+{
+    if (st->code == LINK_GONE)
+        envd_http_fail(w->e, st);
+    else
+        fail(w, envd_http_status(st), st->text);
+}
+
+static void created(void *arg, const struct link_status *st, struct file_sink *sink, const struct file_info *info)
 {
     struct writing *w = ((struct envd *)arg)->data;
     w->e->call = 0;
     if (st->code != LINK_OK) {
-        if (st->code == LINK_GONE)
-            envd_http_fail(w->e, st);
-        else
-            fail(w, envd_http_status(st), st->text);
+        fail_status(w, st);
         return;
     }
-    w->fd = fd;
+    w->sink = sink;
     w->written = 0;
     if (strv_has(&w->done, info->path)) {
         fail(w, 400, "two parts of the upload have the same path");
@@ -287,41 +283,27 @@ static void open_file(struct writing *w, const char *path)
     size_t n = 0;
     for (size_t i = 0; i + 1 < w->meta.n; i += 2)
         meta[n++] = (struct file_meta){.key = w->meta.v[i], .value = w->meta.v[i + 1]};
-    w->e->call = files_create(w->e->f->links, w->e->id, w->e->user, path, meta, n, opened, w->e);
+    w->e->call = files_create(w->e->f->links, w->e->id, w->e->user, path, meta, n, created, w->e);
 }
 
-static void work(void *arg)
-{
-    struct writing *w = arg;
-    w->eno = 0;
-    if (w->working->what == STEP_DATA && fd_write_all(w->fd, w->working->bytes, w->working->n) < 0)
-        w->eno = errno;
-    if (w->working->what == STEP_CLOSE) {
-        /* Full disks may be reported only here. */
-        if (close(w->fd) < 0 && errno != EINTR)
-            w->eno = errno;
-        w->fd = -1;
-    }
-}
-
-static void worked(void *arg)
+static void written(void *arg, const struct link_status *st)
 {
     struct writing *w = arg;
     step_free(w->working);
     w->working = NULL;
     w->busy = false;
-    if (!w->e) {
-        writing_free(w);
-        return;
-    }
-    if (w->eno == 0) {
+    if (st->code != LINK_OK)
+        fail_status(w, st);
+    else
         pump(w);
-    } else if (w->eno == ENOSPC || w->eno == EDQUOT) {
-        fail(w, 507, "not enough disk space in the sandbox");
-    } else {
-        _cleanup_free_ char *text = xasprintf("the file cannot be written: %s", strerror(w->eno));
-        fail(w, w->eno == EFBIG ? 413 : 500, text);
-    }
+}
+
+static void closed(void *arg, const struct link_status *st)
+{
+    struct writing *w = arg;
+    sink_free(w->sink);
+    w->sink = NULL;
+    written(w, st);
 }
 
 static void run_step(struct writing *w)
@@ -337,17 +319,20 @@ static void run_step(struct writing *w)
         step_free(p);
         return;
     }
-    w->working = p;
-    w->written += p->what == STEP_DATA ? p->n : 0;
-    if (max && w->written > max) {
-        w->working = NULL;
+    if (p->what == STEP_CLOSE) {
         step_free(p);
+        sink_finish(w->sink, closed, w);
+        return;
+    }
+    w->working = p;
+    w->written += p->n;
+    if (max && w->written > max) {
         _cleanup_free_ char *text = xasprintf("a file of the upload is larger than %llu bytes, the limit of this node",
                                               (unsigned long long)max);
         fail(w, 413, text);
         return;
     }
-    loop_work(w->loop, work, worked, w);
+    sink_write(w->sink, p->bytes, p->n, written, w);
 }
 
 static void finish(struct writing *w)
@@ -462,8 +447,6 @@ void files_write(struct envd *e, const char *path)
     struct err err;
     struct writing *w = xcalloc(1, sizeof *w);
     w->e = e;
-    w->loop = r->loop;
-    w->fd = -1;
     w->path = path ? xstrdup(path) : NULL;
     json_start(&w->j, &w->out);
     json_arr(&w->j, NULL);

@@ -1,0 +1,128 @@
+/* work-receive.c - a helper that stays and writes what comes over a socket into a file. The bytes are written in here so that
+ * their memory is charged to the sandbox; front would pay for them itself. */
+#include <errno.h>
+#include <fcntl.h>
+#include <poll.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include "base/fd.h"
+#include "init/work.h"
+
+enum { PIECE = 256 * 1024, SMALL_PIECE = 32 * 1024, SMALL = 1 << 20, IDLE_MS = 10 * 60 * 1000 };
+enum { TOO_LATE = -1 /* beside the numbers of errno */ };
+
+/* Until the end of the stream, or until `max` bytes are written: *ended says which. 0, errno, or TOO_LATE. */
+static int copy(int from, int to, size_t piece, uint64_t max, bool *ended)
+{
+    static char buf[PIECE];
+    *ended = false;
+    for (uint64_t done = 0; done < max;) {
+        struct pollfd p = {.fd = from, .events = POLLIN};
+        ssize_t n = recv(from, buf, piece, MSG_DONTWAIT);
+        if (n < 0 && errno == EAGAIN) {
+            int ready = poll(&p, 1, IDLE_MS);
+            if (ready == 0)
+                return TOO_LATE;
+            if (ready < 0 && errno != EINTR)
+                return errno;
+            continue;
+        }
+        if (n < 0 && errno == EINTR)
+            continue;
+        if (n < 0 && errno != ECONNRESET)
+            return errno;
+        if (n <= 0) { /* all of it, or front is gone */
+            *ended = true;
+            return 0;
+        }
+        if (fd_write_all(to, buf, (size_t)n) < 0)
+            return errno;
+        done += (uint64_t)n;
+    }
+    return 0;
+}
+
+/* As INIT_REPLY has them: code and text. */
+static void report(struct work *w, int sock, enum init_code code, const char *text) __attribute__((noreturn));
+static void report(struct work *w, int sock, enum init_code code, const char *text)
+{
+    struct wire_out o = work_begin(w);
+    wire_put_u32(&o, code);
+    wire_put_str(&o, text);
+    if (!o.bad)
+        (void)send(sock, w->out + sizeof(struct init_head), o.n, MSG_NOSIGNAL);
+    _exit(0);
+}
+
+static void report_errno(struct work *w, int sock, int eno) __attribute__((noreturn));
+static void report_errno(struct work *w, int sock, int eno)
+{
+    char text[INIT_TEXT_MAX];
+    switch (eno) {
+    case 0:
+        report(w, sock, INIT_OK, "");
+    case ENOSPC:
+    case EDQUOT:
+        report(w, sock, INIT_NO_SPACE, "not enough disk space in the sandbox");
+    case ENOMEM:
+        report(w, sock, INIT_NO_SPACE, "not enough memory in the sandbox for the file");
+    case EFBIG:
+        report(w, sock, INIT_NO_SPACE, "the file is larger than a file may be in this sandbox");
+    case TOO_LATE:
+        report(w, sock, INIT_TIMEOUT, "nothing more of the file came for 10 minutes");
+    default:
+        (void)snprintf(text, sizeof text, "the file cannot be written: %s", strerror(eno));
+        report(w, sock, INIT_IO, text);
+    }
+}
+
+/* When the sandbox's memory is full the kernel ends whoever fills it. So a large file has a second process, smaller than
+ * the one that writes: it is left to give the memory back, or the sandbox could do nothing any more, and to say so. */
+static void guard(struct work *w, int sock, int file)
+{
+    int alive[2];
+    char byte;
+    if (pipe2(alive, O_CLOEXEC) < 0)
+        return;
+    pid_t pid = _Fork();
+    if (pid != 0) {
+        (void)close(alive[0]); /* the other end closes with this process, written to or not */
+        w->guard = alive[1];
+        return;
+    }
+    (void)close(alive[1]);
+    (void)close(w->sock); /* its end tells init that the writer is gone */
+    ssize_t n;
+    do
+        n = read(alive[0], &byte, 1);
+    while (n < 0 && errno == EINTR);
+    if (n != 0)
+        _exit(0);
+    (void)!ftruncate(file, 0);
+    report(w, sock, INIT_NO_SPACE,
+           "the file does not fit in the memory that the sandbox has left; it was made empty again");
+}
+
+void work_receive(struct work *w, const struct init_info *i, int file)
+{
+    int pair[2];
+    bool ended;
+    w->guard = -1;
+    if (socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, pair) < 0)
+        work_fail_errno(w, errno, w->path);
+    work_reply_info(w, i, pair[1]);
+    (void)close(pair[1]);
+    int eno = copy(pair[0], file, SMALL_PIECE, SMALL, &ended);
+    if (eno == 0 && !ended) {
+        guard(w, pair[0], file);
+        eno = copy(pair[0], file, PIECE, UINT64_MAX, &ended);
+    }
+    if (w->guard >= 0)
+        (void)!write(w->guard, "", 1);
+    if (close(file) < 0 && errno != EINTR && eno == 0) /* full disks may be reported only here */
+        eno = errno;
+    report_errno(w, pair[0], eno);
+}
