@@ -59,7 +59,7 @@ const struct config_key config_keys[] = {
     {"http.max_connections_per_peer", KEY_U32, AT(max_connections_per_peer), 0, 1000000, "0", NULL,
      "connections of one address; 0: no limit"},
     {"http.max_upload", KEY_SIZE, AT(max_upload), 0, 64 * TIB, "0", NULL,
-     "bytes of one uploaded file; 0: the sandbox's disk decides"},
+     "bytes of one uploaded file; 0: the sandbox's disk and memory decide"},
     {"log.level", KEY_WORD, AT(log_level), 0, 0, "info", config_levels, "error, warn, info or debug"},
     {0},
 };
