@@ -27,9 +27,9 @@ def tell(ok, name, skip=None, why=""):
     global count, failures
     count += 1
     failures += not ok
-    print(f"{'ok' if ok else 'not ok'} {count} - {name}{f' # skip {skip}' if skip else ''}", flush=True)
-    for line in why.strip().splitlines()[-25:]:
+    for line in why.strip().splitlines()[-25:]:  # before the result: tests/run takes them as its notes
         print(f"# {line}", flush=True)
+    print(f"{'ok' if ok else 'not ok'} {count} - {name}{f' # skip {skip}' if skip else ''}", flush=True)
 
 
 def cached(name, inputs, make):
