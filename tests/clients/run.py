@@ -4,12 +4,14 @@
 Packages are pinned (package.json, requirements.txt) and cached in build-clients/ by the digest of those files. Where the
 package index cannot be reached the programs that need it are skipped, with that reason.
 """
+import contextlib
 import hashlib
 import os
 import pathlib
 import shutil
 import subprocess
 import sys
+import threading
 import time
 
 HERE = pathlib.Path(__file__).resolve().parent
@@ -63,6 +65,11 @@ def npm_packages():
     return cached("npm", [HERE / "package.json", NODE], make)
 
 
+def node_of(npm):
+    own = npm / "node_modules/node/bin/node"
+    return own if own.exists() else "node"
+
+
 def new_enough(node):
     text = quiet([node, "--version"]).stdout.strip().lstrip("v")
     return tuple(int(x) for x in text.split(".")[:2]) >= (20, 18) if text else False
@@ -110,7 +117,7 @@ def clients(daemon, template, tls):
     how = f"{template}, {'https' if tls else 'http'}"
     npm, why = npm_packages()
     if npm:
-        node = next((p for p in (npm / "node_modules/node/bin/node",) if p.exists()), "node")
+        node = node_of(npm)
         for f in HERE.glob("*.mjs"):
             shutil.copy(f, npm)
         # The old SDK knows no URL for sandboxes, only a domain.
@@ -126,6 +133,23 @@ def clients(daemon, template, tls):
             program(f"browser ({how})", [venv / "bin/python", HERE / "browser.py"], env)
     else:
         tell(True, f"Python package ({how})", skip=f"the package index cannot be reached: {' '.join(why.split())[-200:]}")
+
+
+@contextlib.contextmanager
+def killing_front(daemon, every=1.5):
+    """kill -9 of front, again and again, until the block ends."""
+    stop = threading.Event()
+
+    def run():
+        while not stop.wait(every):
+            daemon.kill9("front")
+    thread = threading.Thread(target=run)
+    thread.start()
+    try:
+        yield
+    finally:
+        stop.set()
+        thread.join()
 
 
 def wait_for_base(daemon, seconds=900):
@@ -144,6 +168,11 @@ def main():
     with Daemon(tls=True, base=True, templates=CACHE / "templates") as d:
         clients(d, "host", False)
         clients(d, "host", True)
+        npm, _ = npm_packages()
+        if npm:
+            with killing_front(d):
+                program("npm e2b, front killed (host, http)", [node_of(npm), npm / "killed.mjs"],
+                        {**d.env(False), "TEMPLATE": "host"})
         if wait_for_base(d):
             clients(d, "base", True)
         else:
