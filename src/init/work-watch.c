@@ -38,16 +38,9 @@ static void give_up(struct work *w, enum init_code code, const char *fmt, ...)
     __attribute__((noreturn, format(printf, 3, 4)));
 static void give_up(struct work *w, enum init_code code, const char *fmt, ...)
 {
-    char text[INIT_TEXT_MAX];
     va_list ap;
     va_start(ap, fmt);
-    (void)vsnprintf(text, sizeof text, fmt, ap);
-    va_end(ap);
-    struct wire_out o = work_begin(w);
-    wire_put_u32(&o, code);
-    wire_put_str(&o, text);
-    (void)work_send(w, INIT_WATCH_FAILED, &o, -1);
-    _exit(0);
+    work_end(w, INIT_WATCH_FAILED, code, fmt, ap);
 }
 
 /* Opened for each use: a descriptor that stays would hold back the news that the directory is gone. */

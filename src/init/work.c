@@ -36,18 +36,22 @@ int work_send(struct work *w, uint16_t type, const struct wire_out *o, int fd)
     return fd_send(w->sock, w->out, sizeof h + o->n, &fd, fd >= 0);
 }
 
-void work_fail(struct work *w, enum init_code code, const char *fmt, ...)
+void work_end(struct work *w, uint16_t type, enum init_code code, const char *fmt, va_list ap)
 {
     char text[INIT_TEXT_MAX];
-    va_list ap;
-    va_start(ap, fmt);
     (void)vsnprintf(text, sizeof text, fmt, ap);
-    va_end(ap);
     struct wire_out o = work_begin(w);
     wire_put_u32(&o, code);
     wire_put_str(&o, text);
-    (void)work_send(w, INIT_REPLY, &o, -1);
+    (void)work_send(w, type, &o, -1);
     _exit(0);
+}
+
+void work_fail(struct work *w, enum init_code code, const char *fmt, ...)
+{
+    va_list ap;
+    va_start(ap, fmt);
+    work_end(w, INIT_REPLY, code, fmt, ap);
 }
 
 void work_fail_errno(struct work *w, int eno, const char *path)

@@ -5,6 +5,7 @@
 #define HUTCH_INIT_WORK_H
 
 #include "init/init-int.h"
+#include <stdarg.h>
 
 struct work {
     struct init *g;
@@ -22,6 +23,8 @@ struct work {
 void work_main(struct init *g, const struct init_request *r, int sock) __attribute__((noreturn));
 
 /* Answers and ends the process. */
+void work_end(struct work *w, uint16_t type, enum init_code code, const char *fmt, va_list ap)
+    __attribute__((noreturn, format(printf, 4, 0))); /* the last message, of this type */
 void work_fail(struct work *w, enum init_code code, const char *fmt, ...)
     __attribute__((noreturn, format(printf, 3, 4)));
 /* By errno; ENOENT becomes "path '...' does not exist". */

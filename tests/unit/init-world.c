@@ -292,3 +292,12 @@ void world_sh(struct world *w, const char *script, struct capture *ret)
     ret->x = exec_start(w->links, WORLD_ID, &s, &capture_ops, ret);
     (void)world_wait(w, &ret->over, 30000);
 }
+
+int world_up(struct world *w, bool strict)
+{
+    if (!world_start(w, strict, 0))
+        return -1;
+    world_commit(w);
+    world_bind(w);
+    return 0;
+}

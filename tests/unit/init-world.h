@@ -58,4 +58,7 @@ struct status_box {
 };
 void status_done(void *arg, const struct link_status *st);
 
+/* All of it: started, committed and bound. 0, or -1; for cmocka's set-up functions. */
+int world_up(struct world *w, bool strict);
+
 #endif

@@ -18,20 +18,12 @@ static struct world w;
 static int up(void **state)
 {
     (void)state;
-    if (!world_start(&w, false, 0))
-        return -1;
-    world_commit(&w);
-    world_bind(&w);
-    return 0;
+    return world_up(&w, false);
 }
 static int up_strict(void **state)
 {
     (void)state;
-    if (!world_start(&w, true, 0))
-        return -1;
-    world_commit(&w);
-    world_bind(&w);
-    return 0;
+    return world_up(&w, true);
 }
 static int down(void **state)
 {
