@@ -25,8 +25,8 @@
 
 enum {
     BACKOFF_FIRST_MS = 100,
-    BACKOFF_MAX_MS = 10000,
-    BACKOFF_FORGET_MS = 30000, /* a child that lived this long starts again at once */
+    BACKOFF_MAX_MS = 2000,    /* clients wait as long: a child that dies at its start costs this much, not more */
+    BACKOFF_FORGET_MS = 1000, /* a child that lived this long was at work, and starts again at once */
     STOP_FRONT_MS = 10000,
     STOP_MS = 5000,
     HIGH_FD = 64,

@@ -139,7 +139,7 @@ static bool give(struct link *l, const struct init_head *h, struct link_msg *m)
     struct call *c = call_get(l->ls, h->request);
     uint64_t id = h->request;
     if (!c || c->link != l)
-        return false;
+        return h->type == INIT_CLOSED; /* the answer to a close that met the end on its way */
     bool last = h->type == INIT_CLOSED || h->type == INIT_WATCH_FAILED || (h->type == INIT_REPLY && !c->stream);
     if (h->type == INIT_CLOSED && !(c->stream && c->zombie))
         return false;

@@ -8,6 +8,7 @@ import contextlib
 import hashlib
 import os
 import pathlib
+import random
 import shutil
 import subprocess
 import sys
@@ -136,12 +137,13 @@ def clients(daemon, template, tls):
 
 
 @contextlib.contextmanager
-def killing_front(daemon, every=1.5):
-    """kill -9 of front, again and again, until the block ends."""
+def killing_front(daemon, shortest=0.7, longest=3.5):
+    """kill -9 of front, again and again, until the block ends. The pauses differ, so that a call which takes long on a busy
+    machine is interrupted too, but not for ever."""
     stop = threading.Event()
 
     def run():
-        while not stop.wait(every):
+        while not stop.wait(random.uniform(shortest, longest)):
             daemon.kill9("front")
     thread = threading.Thread(target=run)
     thread.start()

@@ -614,6 +614,25 @@ static void watches(void **state)
     sh("sleep 0.3; grep -l hutch-init /proc/[0-9]*/comm | wc -l", "1\n"); /* no helper is left */
 }
 
+/* A watch that ended by itself while it was being closed: init answers both, and neither is nonsense. */
+static void a_watch_ends_while_it_is_closed(void **state)
+{
+    (void)state;
+    struct capture c = {0};
+    struct exec_spec s = {.cmd = "rm", .args = (const char *const[]){"-r", "/home/user/ends", NULL}};
+    sh("mkdir ends", "");
+    memset(&seen, 0, sizeof seen);
+    struct file_watch *f = files_watch(w.links, WORLD_ID, NULL, "ends", false, false, false, &watch_ops, NULL);
+    assert_true(world_wait(&w, &seen.started, 5000));
+    c.x = exec_start(w.links, WORLD_ID, &s, &capture_ops, &c);
+    assert_true(world_wait(&w, &c.started, 5000));
+    (void)sleep(1); /* its end waits in the socket */
+    files_unwatch(f);
+    sh("echo still here", "still here\n"); /* its answer comes after both */
+    assert_true(world_wait(&w, &c.over, 5000) && c.ended);
+    assert_false(seen.failed);
+}
+
 /* Nobody reads for a while: the watch fails and says why, and init lives on. */
 static void watch_overflow(void **state)
 {
@@ -673,12 +692,19 @@ int main(void)
         return 0;
     }
     const struct CMUnitTest computer[] = {
-        cmocka_unit_test(round_trip),     cmocka_unit_test(kernel_files),
-        cmocka_unit_test(links_and_info), cmocka_unit_test(make_move_remove),
-        cmocka_unit_test(compose),        cmocka_unit_test(metadata),
-        cmocka_unit_test(large),          cmocka_unit_test(watches),
-        cmocka_unit_test(watch_overflow), cmocka_unit_test(ports),
-        cmocka_unit_test(uploads),        cmocka_unit_test(upload_limit),
+        cmocka_unit_test(round_trip),
+        cmocka_unit_test(kernel_files),
+        cmocka_unit_test(links_and_info),
+        cmocka_unit_test(make_move_remove),
+        cmocka_unit_test(compose),
+        cmocka_unit_test(metadata),
+        cmocka_unit_test(large),
+        cmocka_unit_test(watches),
+        cmocka_unit_test(a_watch_ends_while_it_is_closed),
+        cmocka_unit_test(watch_overflow),
+        cmocka_unit_test(ports),
+        cmocka_unit_test(uploads),
+        cmocka_unit_test(upload_limit),
         cmocka_unit_test(writer_killed),
     };
     const struct CMUnitTest strict[] = {

@@ -32,7 +32,7 @@ static void sandbox(int ready)
     (void)prctl(PR_SET_PDEATHSIG, SIGKILL);
     if (fork() == 0) {
         (void)prctl(PR_SET_NAME, BIG_NAME);
-        hold(BIG);
+        hold(BIG + MIB); /* a kernel may report up to 64 pages a task late */
         if (fork() > 0)
             (void)!write(ready, "x", 1);
         for (;;)
