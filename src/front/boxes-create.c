@@ -176,7 +176,7 @@ static void maybe_finish(struct creation *c)
         log_str(&l, "sandbox", b->id);
         log_str(&l, "tenant", b->tenant->id);
         log_str(&l, "template", b->template);
-        log_u64(&l, "ms", boxes_unix_ms() - b->started_unix_ms);
+        log_u64(&l, "ms", boxes_boot_ms() - c->box->started_boot_ms);
         log_end(&l);
     }
     tell(c, b, NULL);
@@ -285,7 +285,7 @@ static void ask_keeper(struct creation *c)
         .inodes = config_given(cfg, "sandboxes.inodes") ? cfg->default_inodes : 0,
         .pids = config_given(cfg, "sandboxes.pids") ? b->pids : 0,
         .open_files = config_given(cfg, "sandboxes.open_files") ? cfg->default_open_files : 0,
-        .deadline_ms = boxes_boottime(b),
+        .deadline_ms = c->box->end_boot_ms,
     };
     (void)snprintf(k.id, sizeof k.id, "%s", b->id);
     (void)snprintf(k.template, sizeof k.template, "%s", b->template);
@@ -320,6 +320,8 @@ static void make_box(struct creation *c)
     c->spec.metadata = c->spec.env = (struct strv){0};
     b->started_unix_ms = boxes_unix_ms();
     b->end_unix_ms = b->started_unix_ms + (uint64_t)c->spec.timeout_s * 1000;
+    o->started_boot_ms = boxes_boot_ms();
+    o->end_boot_ms = o->started_boot_ms + (uint64_t)c->spec.timeout_s * 1000;
     b->cpu_milli = c->info.cpu_milli;
     b->memory = c->info.memory;
     b->disk = c->info.disk;
@@ -355,7 +357,7 @@ static void start(struct creation *c)
                               .key = c->idem_key,
                               .digest = c->digest,
                               .sandbox = c->box->b.id,
-                              .created_unix = (uint64_t)time(NULL)};
+                              .created_unix = idem_now(f)};
     if (c->idem_key)
         idem_add(f, c->tenant->id, c->idem_key, c->digest, c->box->b.id, idem.created_unix);
     c->timer = loop_timer(f->loop, CREATE_MS, too_late, c);

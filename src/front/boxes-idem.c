@@ -2,7 +2,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 
 #include "base/cleanup.h"
 #include "base/mem.h"
@@ -29,11 +28,13 @@ static void drop_first(struct boxes *bs)
     free(i);
 }
 
+uint64_t idem_now(const struct front *f) { return (f->boxes->boot_unix_ms + boxes_boot_ms()) / 1000; }
+
 struct idem *idem_find(struct front *f, const char *tenant, const char *key)
 {
     _cleanup_free_ char *name = xasprintf("%s/%s", tenant, key);
     struct idem *i = map_get(&f->boxes->idems, name);
-    return i && i->created_unix + STORE_IDEM_HOURS * 3600 > (uint64_t)time(NULL) ? i : NULL;
+    return i && i->created_unix + STORE_IDEM_HOURS * 3600 > idem_now(f) ? i : NULL;
 }
 
 void idem_add(struct front *f, const char *tenant, const char *key, const char *digest, const char *sandbox,
@@ -63,7 +64,8 @@ void idem_forget(struct front *f, const char *tenant, const char *key)
 
 static void load_one(void *arg, const struct store_idem *i)
 {
-    idem_add(arg, i->tenant, i->key, i->digest, i->sandbox, i->created_unix);
+    uint64_t now = idem_now(arg); /* one of the future: the clock was set back, and nobody knows its age */
+    idem_add(arg, i->tenant, i->key, i->digest, i->sandbox, i->created_unix < now ? i->created_unix : now);
 }
 
 int idems_load(struct front *f, struct err *err)
@@ -74,7 +76,7 @@ int idems_load(struct front *f, struct err *err)
 
 void idems_expire(struct front *f)
 {
-    uint64_t before = (uint64_t)time(NULL) - STORE_IDEM_HOURS * 3600;
+    uint64_t before = idem_now(f) - STORE_IDEM_HOURS * 3600;
     while (f->boxes->first_idem && f->boxes->first_idem->created_unix < before)
         drop_first(f->boxes);
     store_idem_expire(f->store, before);

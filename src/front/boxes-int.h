@@ -17,13 +17,14 @@ struct waiter {
 struct box_own {
     struct box b; /* first */
     struct front *front;
-    struct creation *creation; /* while it is being made */
-    struct waiter *killers;    /* told when it is gone */
-    uint64_t round;            /* of the reconciliation that may miss it: those begun after it was there */
-    bool seen;                 /* by the reconciliation under way */
-    bool unsure;               /* loaded from a row that did not say yet whether the create came to its end */
-    bool ended;                /* freed when the loop goes round */
-    const char *why;           /* of a kill: static */
+    struct creation *creation;             /* while it is being made */
+    struct waiter *killers;                /* told when it is gone */
+    uint64_t round;                        /* of the reconciliation that may miss it: those begun after it was there */
+    uint64_t started_boot_ms, end_boot_ms; /* CLOCK_BOOTTIME: what counts, whatever happens to the wall clock */
+    bool seen;                             /* by the reconciliation under way */
+    bool unsure;     /* loaded from a row that did not say yet whether the create came to its end */
+    bool ended;      /* freed when the loop goes round */
+    const char *why; /* of a kill: static */
 };
 
 /* An idempotency key: tenant and key as one text, "tenant/key" (a tenant's id has no slash). */
@@ -32,7 +33,7 @@ struct idem {
     char *name;
     char digest[72];
     char sandbox[SANDBOX_ID_MAX];
-    uint64_t created_unix;
+    uint64_t created_unix; /* by idem_now */
 };
 
 struct end_fn {
@@ -49,14 +50,14 @@ struct boxes {
     struct creation *creations; /* under way, also those given up whose calls still run */
     uint64_t round;             /* of reconciliation */
     bool keeper_up;
-    loop_id timer; /* expires idempotency keys */
+    uint64_t boot_unix_ms; /* the wall clock at boot, as it was told when front started: for idempotency keys */
+    loop_id timer;         /* expires idempotency keys */
 };
 
 static inline struct box_own *box_own(struct box *b) { return (struct box_own *)b; }
 
 uint64_t boxes_unix_ms(void);
-/* The point of CLOCK_BOOTTIME that is this far from now, in milliseconds. */
-uint64_t boxes_boottime(const struct box *b);
+uint64_t boxes_boot_ms(void); /* CLOCK_BOOTTIME */
 
 /* boxes.c */
 struct box_own *box_new(struct front *f, struct tenant *t, const char *id);
@@ -74,6 +75,8 @@ void creation_drop(struct creation *c);
 int idems_load(struct front *f, struct err *err);
 void idems_free(struct front *f);
 void idems_expire(struct front *f);
+/* Seconds, nearly of the wall clock, but a wall clock that is set while front runs does not change their age. */
+uint64_t idem_now(const struct front *f);
 struct idem *idem_find(struct front *f, const char *tenant, const char *key);
 void idem_add(struct front *f, const char *tenant, const char *key, const char *digest, const char *sandbox,
               uint64_t created_unix);

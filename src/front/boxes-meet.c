@@ -55,16 +55,16 @@ static void found_alive(struct front *f, const struct keeper_item *item)
         return;
     }
     o->seen = true;
+    if (o->b.state == BOX_RUNNING && item->deadline_ms) {
+        /* keeper's deadline is the one that counts. */
+        o->end_boot_ms = item->deadline_ms;
+        o->b.end_unix_ms = boxes_unix_ms() + item->deadline_ms - boxes_boot_ms();
+    }
     if (o->unsure) {
         struct hello *h = xcalloc(1, sizeof *h);
         h->front = f;
         memcpy(h->id, o->b.id, sizeof h->id);
         (void)link_hello(f->links, h->id, greeted, h);
-    } else if (o->b.state == BOX_RUNNING && item->deadline_ms) {
-        /* keeper's deadline is the one that counts. */
-        uint64_t unix_ms = boxes_unix_ms(),
-                 boot = boxes_boottime(&o->b) - (o->b.end_unix_ms > unix_ms ? o->b.end_unix_ms - unix_ms : 0);
-        o->b.end_unix_ms = unix_ms + item->deadline_ms - boot;
     }
 }
 

@@ -14,7 +14,10 @@
 #include "front/idseal.h"
 #include "front/metrics.h"
 
-enum { EXPIRE_EVERY_MS = 600 * 1000 };
+enum {
+    EXPIRE_EVERY_MS = 600 * 1000,
+    CLOCK_SET_MS = 1000, /* a larger difference is a wall clock that was set, not one that runs a little differently */
+};
 
 uint64_t boxes_unix_ms(void)
 {
@@ -23,17 +26,18 @@ uint64_t boxes_unix_ms(void)
     return (uint64_t)now.tv_sec * 1000 + (uint64_t)now.tv_nsec / 1000000;
 }
 
-static uint64_t boottime_ms(void)
+uint64_t boxes_boot_ms(void)
 {
     struct timespec now;
     (void)clock_gettime(CLOCK_BOOTTIME, &now);
     return (uint64_t)now.tv_sec * 1000 + (uint64_t)now.tv_nsec / 1000000;
 }
 
-uint64_t boxes_boottime(const struct box *b)
+uint64_t box_end_unix_ms(const struct box *b)
 {
-    uint64_t now = boxes_unix_ms();
-    return boottime_ms() + (b->end_unix_ms > now ? b->end_unix_ms - now : 0);
+    uint64_t end = boxes_unix_ms() + ((const struct box_own *)b)->end_boot_ms - boxes_boot_ms();
+    uint64_t off = end > b->end_unix_ms ? end - b->end_unix_ms : b->end_unix_ms - end;
+    return off > CLOCK_SET_MS ? end : b->end_unix_ms;
 }
 
 /* --- the table ---------------------------------------------------------------------------------------------------- */
@@ -140,7 +144,7 @@ static void publish_end(struct front *f, const struct box *b, const char *type, 
     json_start(&j, &text);
     json_obj(&j, NULL);
     json_str(&j, "cause", cause);
-    json_u64(&j, "alive_ms", boxes_unix_ms() > b->started_unix_ms ? boxes_unix_ms() - b->started_unix_ms : 0);
+    json_u64(&j, "alive_ms", boxes_boot_ms() - ((const struct box_own *)b)->started_boot_ms);
     add_usage(&j, u);
     json_end_obj(&j);
     events_publish(f, b->id, b->tenant->id, type, buf_str(&text));
@@ -248,7 +252,7 @@ void box_kill(struct front *f, struct box *b, const char *why, box_done *done, v
 struct timeout_call {
     struct front *front;
     char id[SANDBOX_ID_MAX];
-    uint64_t end_unix_ms;
+    uint64_t end_unix_ms, end_boot_ms;
     box_done *done;
     void *arg;
 };
@@ -262,6 +266,7 @@ static void deadline_set(void *arg, const struct keeper_reply *r)
     if (ok) {
         char text[64];
         b->end_unix_ms = t->end_unix_ms;
+        box_own(b)->end_boot_ms = t->end_boot_ms;
         store_box_end_at(f->store, b->id, b->end_unix_ms, row_is_gone, NULL);
         (void)snprintf(text, sizeof text, "{\"ends_unix_ms\":%llu}", (unsigned long long)b->end_unix_ms);
         events_publish(f, b->id, b->tenant->id, "timeout_changed", text);
@@ -288,13 +293,13 @@ void box_set_timeout(struct front *f, struct box *b, uint64_t seconds, bool exte
         seconds = f->config->max_timeout_s;
     if (b->tenant->quota.max_timeout_s && seconds > b->tenant->quota.max_timeout_s)
         seconds = b->tenant->quota.max_timeout_s;
-    uint64_t end = boxes_unix_ms() + seconds * 1000;
-    if (extend_only && end <= b->end_unix_ms) {
+    t->end_unix_ms = boxes_unix_ms() + seconds * 1000;
+    t->end_boot_ms = boxes_boot_ms() + seconds * 1000;
+    if (extend_only && t->end_boot_ms <= box_own(b)->end_boot_ms) {
         loop_defer(f->loop, timeout_same, t);
         return;
     }
-    t->end_unix_ms = end;
-    keeperc_deadline(f->keeper, b->id, boottime_ms() + seconds * 1000, deadline_set, t);
+    keeperc_deadline(f->keeper, b->id, t->end_boot_ms, deadline_set, t);
 }
 
 /* --- loading ------------------------------------------------------------------------------------------------------ */
@@ -329,6 +334,10 @@ static void load_one(void *arg, const struct store_box *row)
         strv_add(&b->env, row->env.v[i]);
     b->started_unix_ms = row->started_unix_ms;
     b->end_unix_ms = row->end_unix_ms;
+    uint64_t now = boxes_unix_ms(), boot = boxes_boot_ms();
+    o->started_boot_ms =
+        boot - (now > b->started_unix_ms && now - b->started_unix_ms < boot ? now - b->started_unix_ms : 0);
+    o->end_boot_ms = boot + (b->end_unix_ms > now ? b->end_unix_ms - now : 0); /* until keeper says it */
     b->cpu_milli = row->cpu_milli;
     b->pids = row->pids;
     b->memory = row->memory;
@@ -347,6 +356,7 @@ static void expire(void *arg)
 int boxes_load(struct front *f, struct err *err)
 {
     f->boxes = xcalloc(1, sizeof *f->boxes);
+    f->boxes->boot_unix_ms = boxes_unix_ms() - boxes_boot_ms();
     if (idems_load(f, err) < 0 || store_boxes(f->store, load_one, f, err) < 0)
         return -1;
     f->boxes->timer = loop_timer(f->loop, 1000, expire, f);

@@ -27,9 +27,9 @@ struct box {
     char mask_host[256];     /* Host sent to services inside; "" = as the client sent it */
     uint32_t https_ports[8]; /* services that speak TLS themselves */
     size_t nhttps_ports;
-    struct strv metadata; /* k, v, k, v ... */
-    struct strv env;      /* "K=V" */
-    uint64_t started_unix_ms, end_unix_ms;
+    struct strv metadata;                  /* k, v, k, v ... */
+    struct strv env;                       /* "K=V" */
+    uint64_t started_unix_ms, end_unix_ms; /* by the wall clock as it was when they were set; see box_end_unix_ms */
     uint32_t cpu_milli, pids;
     uint64_t memory, disk;
     char tier[16], degraded[200];
@@ -77,6 +77,9 @@ typedef void box_done(void *arg, bool ok);
 void box_kill(struct front *f, struct box *b, const char *why, box_done *done, void *arg);
 /* Sets the end to now + seconds; with extend_only never earlier than it is. */
 void box_set_timeout(struct front *f, struct box *b, uint64_t seconds, bool extend_only, box_done *done, void *arg);
+
+/* When it will end by the wall clock as it is now: a clock that was set moves the time of day, not what is left. */
+uint64_t box_end_unix_ms(const struct box *b);
 
 /* Called for every box that ends, however it does, before it is freed. */
 typedef void box_ended_fn(void *arg, struct box *b, const char *cause, const struct keeper_usage *u);

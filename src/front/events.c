@@ -108,15 +108,24 @@ static void tell(struct event_log *log, const struct event *e)
     sweep(log);
 }
 
+/* The time of the next event: never before the last one, though the wall clock may be set back; clients go on reading from a
+ * time. */
+static uint64_t time_after(const struct event_log *log)
+{
+    struct timespec now;
+    (void)clock_gettime(CLOCK_REALTIME, &now);
+    uint64_t ms = (uint64_t)now.tv_sec * 1000 + (uint64_t)now.tv_nsec / 1000000;
+    uint64_t last = log->last ? log->ring[(log->last - 1) % log->cap].at_unix_ms : 0;
+    return ms > last ? ms : last;
+}
+
 void events_publish(struct front *f, const char *sandbox, const char *tenant, const char *type, const char *json)
 {
     struct event_log *log = log_of(f->events, sandbox, tenant);
-    struct timespec now;
-    (void)clock_gettime(CLOCK_REALTIME, &now);
     if (log->ended)
         return;
     struct event e = {.seq = log->last + 1,
-                      .at_unix_ms = (uint64_t)now.tv_sec * 1000 + (uint64_t)now.tv_nsec / 1000000,
+                      .at_unix_ms = time_after(log),
                       .type = type,
                       .json = strlen(json) > EVENT_JSON_MAX ? "{\"cut\":true}" : json};
     keep(log, &e);

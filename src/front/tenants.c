@@ -42,15 +42,6 @@ static uint64_t unix_now(void) { return (uint64_t)time(NULL); }
 
 struct tenant *tenants_find(struct front *f, const char *id) { return map_get(&f->tenants->by_id, id); }
 
-/* In the same time wherever the texts differ. Both have `n` characters. */
-static bool same_text(const char *a, const char *b, size_t n)
-{
-    unsigned diff = 0;
-    for (size_t i = 0; i < n; i++)
-        diff |= (unsigned)(unsigned char)a[i] ^ (unsigned)(unsigned char)b[i];
-    return diff == 0;
-}
-
 static const char *secret_of(const struct http_req *r)
 {
     const char *secret = http_field(&r->fields, "x-api-key");
@@ -68,8 +59,9 @@ bool tenants_auth(struct front *f, const struct http_req *r, struct principal *r
         return false;
     char digest[SHA256_HEX];
     sha256_hex(secret, SECRET_LEN, digest);
+    /* How long the search takes may tell something about a digest, and from there no way leads back to a key. */
     struct key *k = map_get(&f->tenants->keys_by_digest, digest);
-    if (!k || !same_text(k->digest, digest, SHA256_HEX))
+    if (!k)
         return false;
     uint64_t now = unix_now();
     if (k->tenant->closing || (k->info.expires_unix && now >= k->info.expires_unix))

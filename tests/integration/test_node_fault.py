@@ -306,9 +306,3 @@ def test_memory_of_a_sandbox():
             check_equal(len(died), 1, text)
             check_in("out_of_memory", died[0])
         check_equal(other.run("echo well")[1], b"well\n")
-
-
-def test_clock_jumps():
-    "a jump of the wall clock neither ends sandboxes nor keeps them"
-    skip("the wall clock cannot be moved for one process: time namespaces cover only the monotonic and boot clocks; "
-         "deadlines are kept in boot time (test_node_life checks them across restarts)")

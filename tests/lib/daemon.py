@@ -23,14 +23,14 @@ def free_port():
 class Daemon:
     """with Daemon() as d: ... d.url, d.key, d.env() ... Sandboxes still alive at the end are killed by `hutch stop --all`."""
 
-    def __init__(self, hutch=None, tls=False, templates=None, base=False, config="", args=(), log=None, preexec=None, home=None):
+    def __init__(self, hutch=None, tls=False, templates=None, base=False, config="", args=(), log=None, preexec=None, home=None, environ=None):
         self.hutch = str(hutch or os.environ.get("HUTCH_BIN") or TOP / "build/hutch")
         self.dir = pathlib.Path(tempfile.mkdtemp(prefix="hutch-serve-", dir=home))
         self.state, self.run = self.dir / "state", self.dir / "run"
         self.port, self.tls_port = free_port(), free_port() if tls else None
         self.domain = f"hutch.localhost:{self.tls_port}" if tls else f"hutch.localhost:{self.port}"
         self.url = f"http://127.0.0.1:{self.port}"
-        self.tls, self.args, self.preexec = tls, list(args), preexec
+        self.tls, self.args, self.preexec, self.environ = tls, list(args), preexec, environ or {}
         self.log_path = pathlib.Path(log) if log else self.dir / "log"
         self.proc, self.key = None, None
         self.config = self.dir / "config.yaml"
@@ -43,7 +43,7 @@ class Daemon:
         if self.tls:
             command += ["--tls-dev", "--listen-tls", f"127.0.0.1:{self.tls_port}"]
         with open(self.log_path, "ab") as log:
-            self.proc = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=log, stderr=log, preexec_fn=self.preexec)
+            self.proc = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=log, stderr=log, preexec_fn=self.become)
         stop = time.monotonic() + seconds
         while True:
             if self.proc.poll() is not None:
@@ -55,6 +55,11 @@ class Daemon:
             time.sleep(0.05)
         self.key = (self.state / "admin.key").read_text().strip()
         return self
+
+    def become(self):
+        os.environ.update(self.environ)
+        if self.preexec:
+            self.preexec()
 
     def alive(self):
         try:

@@ -354,6 +354,7 @@ void box_set_timeout(struct front *f, struct box *b, uint64_t seconds, bool exte
         b->end_unix_ms = end;
     done(arg, true);
 }
+uint64_t box_end_unix_ms(const struct box *b) { return b->end_unix_ms; }
 void boxes_on_end(struct front *f, box_ended_fn *fn, void *arg) { (void)f, (void)fn, (void)arg; }
 bool template_resolve(struct front *f, const char *name, struct template_info *ret)
 {

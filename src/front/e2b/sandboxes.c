@@ -79,7 +79,7 @@ void e2b_add_listed(struct json *j, const char *key, const struct api_call *c, c
     json_str(j, "clientID", E2B_CLIENT_ID);
     reply_time(b->started_unix_ms, t);
     json_str(j, "startedAt", t);
-    reply_time(b->end_unix_ms, t);
+    reply_time(box_end_unix_ms(b), t);
     json_str(j, "endAt", t);
     json_u64(j, "cpuCount", b->cpu_milli ? (b->cpu_milli + 999) / 1000 : 1);
     json_u64(j, "memoryMB", b->memory >> 20);
