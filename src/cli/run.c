@@ -128,7 +128,10 @@ static int check_args(const struct run_args *a, struct err *err)
         if (is_directory(a->keep_fds[i]))
             return err_set(err, ERR_USAGE, 0, "--fd %d is a directory; give it with --rw or --ro", a->keep_fds[i]);
     }
-    for (int fd = 0; fd <= 2; fd++)
+    layer_set off;
+    if (layers_removed(&off, err) < 0)
+        return -1;
+    for (int fd = 0; fd <= 2 && !LAYER_OFF(off, FDS); fd++)
         if (is_directory(fd))
             return err_set(err, ERR_USAGE, 0, "standard %s is a directory; give it with --rw or --ro",
                            fd == 0   ? "input"

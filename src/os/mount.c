@@ -146,37 +146,43 @@ int mount_new_devpts(unsigned flags)
     return fs_finish(fs, flags);
 }
 
-/* Kernels before 6.5 know no lowerdir+: there the layers are one colon-separated option. */
 static int set_lowers(int fs, const char *const *lower, size_t n)
 {
-    char joined[4096] = "";
-    size_t at = 0;
-    if (fs_set(fs, "lowerdir+", lower[0]) == 0) {
-        for (size_t i = 1; i < n; i++)
-            if (fs_set(fs, "lowerdir+", lower[i]) < 0)
-                return -1;
-        return 0;
-    }
-    if (errno != EINVAL)
-        return -1;
-    for (size_t i = 0; i < n; i++) {
-        int len = snprintf(joined + at, sizeof joined - at, "%s%s", i ? ":" : "", lower[i]);
-        if (len < 0 || (size_t)len >= sizeof joined - at) {
-            errno = ENAMETOOLONG;
+    for (size_t i = 0; i < n; i++)
+        if (fs_set(fs, "lowerdir+", lower[i]) < 0)
             return -1;
+    return 0;
+}
+
+/* As one option, with colons between the layers. */
+static int set_joined_lowers(int fs, const char *const *lower, size_t n)
+{
+    char joined[4096];
+    size_t at = 0;
+    for (size_t i = 0; i < n; i++) {
+        if (i > 0)
+            joined[at++] = ':';
+        for (const char *s = lower[i]; *s; s++) {
+            if (at + 4 >= sizeof joined) {
+                errno = ENAMETOOLONG;
+                return -1;
+            }
+            if (*s == ':' || *s == '\\')
+                joined[at++] = '\\';
+            joined[at++] = *s;
         }
-        at += (size_t)len;
     }
+    joined[at] = '\0';
     return fs_set(fs, "lowerdir", joined);
 }
 
-int mount_new_overlay(const char *const *lower, size_t nlower, const char *upper, const char *work, bool userxattr,
-                      unsigned flags)
+static int new_overlay(const char *const *lower, size_t nlower, const char *upper, const char *work, bool userxattr,
+                       bool joined, unsigned flags)
 {
     int fs = fs_open("overlay");
     if (fs < 0)
         return -1;
-    if (set_lowers(fs, lower, nlower) < 0)
+    if (joined ? set_joined_lowers(fs, lower, nlower) < 0 : set_lowers(fs, lower, nlower) < 0)
         return fs_fail(fs);
     if (upper && (fs_set(fs, "upperdir", upper) < 0 || fs_set(fs, "workdir", work) < 0))
         return fs_fail(fs);
@@ -187,4 +193,12 @@ int mount_new_overlay(const char *const *lower, size_t nlower, const char *upper
         return fs_fail(fs);
     (void)syscall(SYS_fsconfig, fs, FSCONFIG_SET_FLAG, "volatile", NULL, 0);
     return fs_finish(fs, flags);
+}
+
+/* Kernels before 6.5 know no lowerdir+; they say so when the options are used, not when they are given. */
+int mount_new_overlay(const char *const *lower, size_t nlower, const char *upper, const char *work, bool userxattr,
+                      unsigned flags)
+{
+    int fd = new_overlay(lower, nlower, upper, work, userxattr, false, flags);
+    return fd < 0 && errno == EINVAL ? new_overlay(lower, nlower, upper, work, userxattr, true, flags) : fd;
 }

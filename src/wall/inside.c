@@ -189,12 +189,13 @@ static int open_host_root(struct inside *in)
         return -1;
     if (!in->spec->range && in->spec->learn && learn_take_lowers(in) < 0)
         return -1;
-    unsigned flags = MOUNT_RECURSIVE | MOUNT_NODEV | (LAYER_OFF(off, NOSUID) ? 0U : MOUNT_NOSUID) |
-                     (LAYER_OFF(off, MOUNTS) ? 0U : MOUNT_RO);
+    unsigned flags = MOUNT_RECURSIVE | (LAYER_OFF(off, DEV) ? 0U : MOUNT_NODEV) |
+                     (LAYER_OFF(off, NOSUID) ? 0U : MOUNT_NOSUID) | (LAYER_OFF(off, MOUNTS) ? 0U : MOUNT_RO);
     /* Adding flags is allowed on every mount of a copied namespace, locked or not; the recursion is atomic. */
     if (mount_set(AT_FDCWD, "/", flags) < 0)
         return inside_fail(in, errno, "make the host's root read-only");
-    reopen_input(in);
+    if (!LAYER_OFF(off, FDS))
+        reopen_input(in);
     in->root = open("/", O_PATH | O_DIRECTORY | O_CLOEXEC);
     return in->root < 0 ? inside_fail(in, errno, "open the root") : 0;
 }

@@ -206,7 +206,8 @@ static int hide_all(struct inside *in)
 static int limit_namespaces(struct inside *in)
 {
     /* Without this a kernel bug reachable only with capabilities in a nested user namespace would be one call away. */
-    if (LAYER_OFF(in->spec->without, USERNS_LIMIT))
+    if (LAYER_OFF(in->spec->without, USERNS_LIMIT) ||
+        LAYER_OFF(in->spec->without, USERNS)) /* or the host's would be set */
         return 0;
     if (fd_put(in->proc, "sys/user/max_user_namespaces", "0") < 0)
         return inside_fail(in, errno, "forbid nested user namespaces");

@@ -13,6 +13,7 @@
 
 /* clang-format off */
 #define LAYER_LIST(X) \
+    X(USERNS, "userns") /* of a root caller; takes userns-range along */ \
     X(USERNS_RANGE, "userns-range") \
     X(MOUNTS, "mounts") \
     X(MASKS, "masks") \

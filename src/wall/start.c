@@ -24,7 +24,8 @@
 static uint64_t clone_flags(const struct wall_spec *s)
 {
     layer_set off = s->without;
-    uint64_t f = CLONE_NEWUSER | CLONE_NEWNS | CLONE_PIDFD | CLONE_CLEAR_SIGHAND;
+    uint64_t f = CLONE_NEWNS | CLONE_PIDFD | CLONE_CLEAR_SIGHAND;
+    f |= s->range && LAYER_OFF(off, USERNS) ? 0 : CLONE_NEWUSER;
     f |= LAYER_OFF(off, PIDNS) ? 0 : CLONE_NEWPID;
     f |= LAYER_OFF(off, IPCNS) ? 0 : CLONE_NEWIPC;
     f |= LAYER_OFF(off, UTSNS) ? 0 : CLONE_NEWUTS;
@@ -82,6 +83,11 @@ static int send_fds(struct wall *w, const int *fds, size_t n, bool more, struct 
     return 0;
 }
 
+static bool own_range(const struct wall_spec *spec)
+{
+    return !LAYER_OFF(spec->without, USERNS_RANGE) && !LAYER_OFF(spec->without, USERNS);
+}
+
 /* A detached, idmapped clone of one host directory, checked against what the plan saw. */
 static int idmapped(const struct wall_spec *spec, const struct plan_op *op, int userns, struct err *err)
 {
@@ -92,7 +98,7 @@ static int idmapped(const struct wall_spec *spec, const struct plan_op *op, int 
         return err_set(err, ERR_SETUP, errno, "share %s", op->src);
     if (fstatat(fd, "", &st, AT_EMPTY_PATH) < 0 || st.st_dev != op->dev || st.st_ino != op->ino)
         return err_set(err, ERR_SETUP, 0, "%s was replaced while the sandbox was being built", op->src);
-    bool map = op->as_caller && op->kind != OP_DEVICE && !LAYER_OFF(spec->without, USERNS_RANGE);
+    bool map = op->as_caller && op->kind != OP_DEVICE && own_range(spec);
     if (map && mount_idmap(fd, userns, recursive) < 0) {
         /* A mount below it may be of a kind that cannot be mapped: share the directory without what is mounted in it. */
         (void)close(fd);
@@ -161,7 +167,7 @@ static int make_overlay(const struct wall_spec *spec, int scratch, int userns, i
     char names[INSIDE_LAYERS_MAX][16];
     const char *lower[INSIDE_LAYERS_MAX];
     const struct strv *layers = &spec->plan->layers;
-    uid_t base = LAYER_OFF(spec->without, USERNS_RANGE) ? 0 : spec->range->base;
+    uid_t base = own_range(spec) ? spec->range->base : 0;
     if (mkdirat(scratch, "u", 0755) < 0 || mkdirat(scratch, "w", 0755) < 0 || fchownat(scratch, "u", base, base, 0) < 0)
         return err_set(err, ERR_SETUP, errno, "make the private upper layer");
     for (size_t i = 0; i < layers->n; i++) {
@@ -170,7 +176,7 @@ static int make_overlay(const struct wall_spec *spec, int scratch, int userns, i
         _cleanup_close_ int fd = mount_clone(AT_FDCWD, layers->v[i], 0);
         if (fd < 0 || mkdirat(scratch, names[i] + 5, 0755) < 0)
             return err_set(err, ERR_SETUP, errno, "take layer %s", layers->v[i]);
-        if (!LAYER_OFF(spec->without, USERNS_RANGE) && mount_idmap(fd, userns, 0) < 0)
+        if (own_range(spec) && mount_idmap(fd, userns, 0) < 0)
             return err_set(err, ERR_HOST, errno, "the file system of layer %s cannot map ids", layers->v[i]);
         _cleanup_close_ int place = openat(scratch, names[i] + 5, O_PATH | O_CLOEXEC);
         if (place < 0 || mount_set(fd, "", MOUNT_RO) < 0 || mount_attach(fd, place) < 0)
@@ -203,7 +209,9 @@ static int give_range(const struct wall_spec *spec, struct wall *w, struct err *
 {
     struct idmap map = {0};
     char path[64];
-    if (LAYER_OFF(spec->without, USERNS_RANGE)) {
+    if (LAYER_OFF(spec->without, USERNS)) {
+        /* It runs with the host's ids in the host's user namespace. */
+    } else if (LAYER_OFF(spec->without, USERNS_RANGE)) {
         (void)snprintf(path, sizeof path, "/proc/%d/uid_map", w->pid);
         if (fd_put(AT_FDCWD, path, "0 0 65536") < 0)
             return err_set(err, ERR_SETUP, errno, "write %s", path);

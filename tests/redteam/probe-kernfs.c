@@ -25,7 +25,7 @@ static void k_write(const struct attempt *a, struct seen *s)
 
 static void k_read(const struct attempt *a, struct seen *s)
 {
-    char b[4096];
+    char b[4096 + 1]; /* kpagecount is read in whole numbers */
     ssize_t n = probe_slurp(a->arg, b, sizeof b);
     if (n < 0)
         seen_rc(s, -1);
@@ -232,9 +232,10 @@ static const struct attempt rows[] = {
     {"K-10", "write the cgroup.kill of another group (open only)", k_cgroup, "init/cgroup.kill", 1, SHUT, NULL, "sys",
      CTL_KERNEL, 0, "no such group on every host; K-08a shows that none is visible"},
     {"K-11a", "read kernel addresses from kallsyms", k_kallsyms, NULL, 0, "empty hidden ENOENT EACCES EPERM", NULL,
-     "proc,userns-range,landlock", CTL_ROOT, 0, "kptr_restrict hides them too"},
+     "proc,caps,userns-range,landlock", CTL_ROOT, 0, "kptr_restrict hides them too"},
     MASKED("K-11b", "/proc/kcore"),
-    MASKED("K-11c", "/proc/kmsg"),
+    {"K-11c", "read /proc/kmsg", k_read, "/proc/kmsg", 0, "empty ENOENT EACCES EPERM", NULL, "proc,caps", CTL_OUTSIDE,
+     0, "this kernel does not show it to this user"},
     MASKED("K-11d", "/proc/timer_list"),
     MASKED("K-11e", "/proc/sched_debug"),
     MASKED("K-11f", "/proc/slabinfo"),
@@ -275,7 +276,7 @@ static const struct attempt rows[] = {
     {"K-18b", "write /proc/self/coredump_filter (harmless)", k_put_self, "/proc/self/coredump_filter", 1,
      "success " SHUT, NULL, "", CTL_ALLOWED, 0, NULL},
     {"K-19", "re-open a read-only host file on stdin for writing", k_reopen, NULL, 0, "EACCES EPERM EROFS ENXIO", NULL,
-     "landlock", CTL_OUTSIDE, A_STDIN_FILE, NULL},
+     "fds,landlock", CTL_OUTSIDE, A_STDIN_FILE, NULL},
     {"K-20a", "leave through /proc/thread-self/../../..", k_dotdot, "/proc/thread-self/../../../../..", 0, "inside",
      NULL, "", CTL_KERNEL, 0, "there is one root; a property, not a layer"},
     {"K-20b", "leave through /proc/self/root/../..", k_dotdot, "/proc/self/root/../../..", 0, "inside", NULL, "",

@@ -5,6 +5,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <limits.h>
+#include <linux/kcmp.h>
 #include <linux/kd.h>
 #include <linux/tiocl.h>
 #include <mqueue.h>
@@ -68,7 +69,7 @@ static void p_pidfd_getfd(const struct attempt *a, struct seen *s)
 static void p_kcmp(const struct attempt *a, struct seen *s)
 {
     (void)a;
-    seen_rc(s, syscall(SYS_kcmp, probe_target(), getpid(), 0, 0, 0) == -1 ? -1 : 0);
+    seen_rc(s, syscall(SYS_kcmp, probe_target(), getpid(), KCMP_VM, 0, 0) == -1 ? -1 : 0);
 }
 
 /* --- terminals ------------------------------------------------------------------------------------------------------------ */
@@ -339,11 +340,11 @@ static const struct attempt rows[] = {
     {"P-08a", "descriptors above 2 at the first instruction", p_fds, NULL, 0, "none", NULL, "fds", CTL_OUTSIDE, 0,
      NULL},
     {"P-08b", "create a file through a host directory on stdin", p_stdin_dir, NULL, 1,
-     "EACCES EPERM EROFS ENOTDIR EBADF not-started", NULL, "landlock", CTL_OUTSIDE, A_STDIN_DIR, NULL},
+     "EACCES EPERM EROFS ENOTDIR EBADF not-started", NULL, "fds,landlock", CTL_OUTSIDE, A_STDIN_DIR, NULL},
     {"P-08c", "read a denied key through the home directory on stdin", p_stdin_dir, NULL, 0,
-     "EACCES EPERM ENOTDIR EBADF not-started", NULL, "landlock", CTL_OUTSIDE, A_STDIN_DIR, NULL},
+     "EACCES EPERM ENOTDIR EBADF not-started", NULL, "fds,landlock", CTL_OUTSIDE, A_STDIN_DIR, NULL},
     {"P-08d", "make a host directory on stdin the working directory", p_stdin_up, NULL, 0,
-     "inside EACCES ENOTDIR EBADF not-started", NULL, "landlock", CTL_KERNEL, A_STDIN_DIR,
+     "inside EACCES ENOTDIR EBADF not-started", NULL, "fds,landlock", CTL_KERNEL, A_STDIN_DIR,
      "outside every directory is inside the one tree; see P-08b and P-08c for the effect"},
     {"P-09", "working directory is an absolute path inside", p_cwd, NULL, 0, "absolute", NULL, "", CTL_KERNEL, 0,
      "a property of the start, not an attempt"},

@@ -352,7 +352,7 @@ static const struct attempt rows[] = {
      NULL},
     {"S-10c", "io_uring_register", s_io_uring, NULL, SYS_io_uring_register, "ENOSYS EPERM", NULL, "seccomp",
      CTL_OUTSIDE, 0, NULL},
-    {"S-12a", "userfaultfd", s_userfaultfd, NULL, 0, "ENOSYS EPERM", NULL, "seccomp", CTL_ROOT, 0,
+    {"S-12a", "userfaultfd", s_userfaultfd, NULL, 0, "ENOSYS EPERM", NULL, "seccomp,caps", CTL_ROOT, 0,
      "vm.unprivileged_userfaultfd=0 refuses too"},
     {"S-12b", "userfaultfd, user mode only", s_userfaultfd, NULL, 1, "ENOSYS EPERM", NULL, "seccomp", CTL_OUTSIDE, 0,
      NULL},

@@ -203,7 +203,7 @@ class Suite:
                        self.alone(i, self.inside(self.limits)))
         return seen
 
-    def removal(self, results):
+    def removal(self, results, controls):
         """One start per set of layers, then one per single layer for attempts that several layers stop."""
         sets, singles, proof = {}, {}, {}
         for a in self.table:
@@ -219,6 +219,7 @@ class Suite:
             seen = self.removal_batch(ids, layers, limited)
             for i in ids:
                 proof[i] = {"layers": layers.split(","), "observed": seen.get(i, "not-run"), "alone": []}
+        self.remove_userns(proof, singles, controls)
         for (layer, limited), ids in singles.items():
             ids = [i for i in ids if through(proof[i]["observed"])]
             seen = self.removal_batch(ids, layer, limited) if ids else {}
@@ -226,6 +227,23 @@ class Suite:
                 if through(seen.get(i, "")):
                     proof[i]["alone"].append(layer)
         return proof
+
+    def remove_userns(self, proof, singles, controls):
+        """What the kernel keeps for root of the initial user namespace: there the user namespace is the layer. Without it an
+        attempt can do what it can do outside, so only those are tried that root has made outside in this run."""
+        again = {}
+        for i, p in proof.items():
+            if self.stage.is_root and not through(p["observed"]) and through(controls.get(i, "")):
+                again.setdefault((",".join([*p["layers"], "userns"]), bool(self.by_id[i]["flags"] & A_LIMITS)), []).append(i)
+        for (layers, limited), ids in again.items():
+            seen = self.removal_batch(ids, layers, limited)
+            for i in ids:
+                if not through(seen.get(i, "")):
+                    continue
+                if len(proof[i]["layers"]) == 1:
+                    singles.setdefault((proof[i]["layers"][0], limited), []).append(i)
+                singles.setdefault(("userns", limited), []).append(i)
+                proof[i] = {"layers": layers.split(","), "observed": seen[i], "alone": []}
 
     def removal_batch(self, ids, layers, limited):
         if limited:
@@ -358,7 +376,7 @@ def run_one(args, user, report):
         seen = suite.strict()
         after_strict = hostside.after_run(suite, ws_before)
         t1 = time.monotonic()
-        proofs = suite.removal(seen) if args.test_hutch else {}
+        proofs = suite.removal(seen, controls) if args.test_hutch else {}
         t2 = time.monotonic()
         report.table(f"{kind}, strict, process tier", suite, seen, "strict", controls, proofs)
         for privilege in ("strict", "computer"):
