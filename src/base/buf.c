@@ -43,13 +43,17 @@ void buf_addf(struct buf *b, const char *fmt, ...)
     va_list ap, ap2;
     va_start(ap, fmt);
     va_copy(ap2, ap);
-    int n = vsnprintf(NULL, 0, fmt, ap);
+    reserve(b, 0);
+    size_t room = b->cap - b->n;
+    int n = vsnprintf(b->p + b->n, room, fmt, ap);
     va_end(ap);
-    if (n > 0) {
+    if (n > 0 && (size_t)n >= room) {
         reserve(b, (size_t)n);
         (void)vsnprintf(b->p + b->n, (size_t)n + 1, fmt, ap2);
-        b->n += (size_t)n;
     }
+    if (n > 0)
+        b->n += (size_t)n;
+    b->p[b->n] = '\0';
     va_end(ap2);
 }
 

@@ -25,13 +25,29 @@ static size_t utf8_len(const unsigned char *s, size_t n)
     return len;
 }
 
+/* How many bytes stand for themselves. */
+static size_t plain(const unsigned char *s, size_t n)
+{
+    size_t i = 0;
+    while (i < n && s[i] >= 0x20 && s[i] < 0x7f && s[i] != '"' && s[i] != '\\')
+        i++;
+    return i;
+}
+
 static void quoted(struct buf *b, const char *s)
 {
     const unsigned char *p = (const unsigned char *)s;
     size_t n = strlen(s);
     buf_addc(b, '"');
     while (n > 0) {
-        size_t len = utf8_len(p, n);
+        size_t len = plain(p, n);
+        if (len > 0) {
+            buf_add(b, p, len);
+            p += len;
+            n -= len;
+            continue;
+        }
+        len = utf8_len(p, n);
         if (len == 0) {
             buf_adds(b, "\\ufffd");
             len = 1;
@@ -96,8 +112,12 @@ void json_str(struct json *j, const char *key, const char *value)
 
 void json_u64(struct json *j, const char *key, uint64_t value)
 {
+    char text[24], *p = text + sizeof text;
+    do
+        *--p = (char)('0' + value % 10);
+    while (value /= 10);
     item(j, key);
-    buf_addf(j->out, "%" PRIu64, value);
+    buf_add(j->out, p, (size_t)(text + sizeof text - p));
 }
 
 void json_i64(struct json *j, const char *key, int64_t value)

@@ -20,6 +20,15 @@ static uint32_t word_at(const uint8_t *p)
     return (uint32_t)p[0] << 24 | (uint32_t)p[1] << 16 | (uint32_t)p[2] << 8 | p[3];
 }
 
+static inline __attribute__((always_inline)) void turn(uint32_t v[8], unsigned k, uint32_t add)
+{
+    uint32_t a = v[(8 - k) & 7], b = v[(9 - k) & 7], c = v[(10 - k) & 7];
+    uint32_t e = v[(12 - k) & 7], f = v[(13 - k) & 7], g = v[(14 - k) & 7];
+    uint32_t t1 = v[(15 - k) & 7] + (rotate(e, 6) ^ rotate(e, 11) ^ rotate(e, 25)) + ((e & f) ^ (~e & g)) + add;
+    v[(11 - k) & 7] += t1;
+    v[(15 - k) & 7] = t1 + (rotate(a, 2) ^ rotate(a, 13) ^ rotate(a, 22)) + ((a & b) ^ (a & c) ^ (b & c));
+}
+
 static void compress(uint32_t state[8], const uint8_t *block)
 {
     uint32_t w[64], v[8];
@@ -31,15 +40,11 @@ static void compress(uint32_t state[8], const uint8_t *block)
             w[i - 16] + (rotate(a, 7) ^ rotate(a, 18) ^ a >> 3) + w[i - 7] + (rotate(b, 17) ^ rotate(b, 19) ^ b >> 10);
     }
     memcpy(v, state, sizeof v);
-    for (unsigned i = 0; i < 64; i++) {
-        uint32_t s1 = rotate(v[4], 6) ^ rotate(v[4], 11) ^ rotate(v[4], 25);
-        uint32_t t1 = v[7] + s1 + ((v[4] & v[5]) ^ (~v[4] & v[6])) + round_constants[i] + w[i];
-        uint32_t s0 = rotate(v[0], 2) ^ rotate(v[0], 13) ^ rotate(v[0], 22);
-        uint32_t t2 = s0 + ((v[0] & v[1]) ^ (v[0] & v[2]) ^ (v[1] & v[2]));
-        memmove(v + 1, v, 7 * sizeof v[0]);
-        v[4] += t1;
-        v[0] = t1 + t2;
-    }
+    /* The eight words change places in every round; after eight rounds each is where it was. */
+    for (unsigned i = 0; i < 64; i += 8)
+#pragma GCC unroll 8
+        for (unsigned k = 0; k < 8; k++)
+            turn(v, k, round_constants[i + k] + w[i + k]);
     for (unsigned i = 0; i < 8; i++)
         state[i] += v[i];
 }

@@ -17,6 +17,7 @@ struct probe_answer {
     int eno;        /* 0 = it worked; ETIMEDOUT or ECHILD if the child said nothing */
     char stage[32]; /* the call that failed */
     uint64_t value; /* whatever the probe reports */
+    char text[160]; /* more about the failure, "" if there is nothing */
 };
 
 enum {
@@ -40,6 +41,8 @@ void probe_mount_api(const struct probe *p, struct probe_result *r);
 void probe_idmap(const struct probe *p, struct probe_result *r);
 void probe_overlay(const struct probe *p, struct probe_result *r);
 void probe_newuidmap(const struct probe *p, struct probe_result *r);
+/* probe-net.c */
+void probe_network(const struct probe *p, struct probe_result *r);
 /* probe-kernel.c */
 void probe_version(const struct probe *p, struct probe_result *r);
 void probe_landlock(const struct probe *p, struct probe_result *r);

@@ -186,7 +186,7 @@ static int apply_modes(struct policy *p, const struct policy *c, enum policy_lev
     if (is_set(&c->network_origin) && network_rank(p->network) > network_rank(c->network)) {
         if (is_set(&p->network_origin) && p->network_origin.level >= level)
             return fail_exceeds(&p->network_origin, &c->network_origin, "network", err);
-        p->network = c->network;
+        merge_network(p, c->network, c->network == NETWORK_RULES ? doc_no_network() : NULL);
         p->network_origin = c->network_origin;
     }
     if (is_set(&c->privilege_origin) && p->privilege > c->privilege) {

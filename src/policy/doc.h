@@ -64,6 +64,9 @@ const char *doc_keep(struct policy *p, const char *s);
 int doc_read_tree(struct doc *d, const struct node *root);
 extern const char *const policy_profiles[]; /* from narrow to wide */
 
+/* Rules under which nothing is reachable. */
+struct netpol *doc_no_network(void);
+
 /* parse-files.c */
 int doc_read_files(struct doc *d, const struct node *value, unsigned arg);
 int doc_read_ceiling_files(struct doc *d, const struct node *value, unsigned arg);
@@ -95,6 +98,8 @@ int merge_file_rule(struct policy *p, struct file_rule *rule, struct err *err);
 void merge_protected_name(struct policy *p, struct protected_name *name);
 void merge_remove_file_rule(struct policy *p, size_t index);
 void merge_remove_name(struct policy *p, const char *name);
+/* The network as a whole: what was said before is gone. Takes `netpol`, which is NULL unless the mode is NETWORK_RULES. */
+void merge_network(struct policy *p, enum network_mode mode, struct netpol *netpol);
 /* Deny rules below the source of a SRC:DEST rule hold at DEST too; adds what that takes. Once, after the last level. */
 int merge_aliases(struct policy *p, struct err *err);
 

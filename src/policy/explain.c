@@ -1,8 +1,8 @@
 #include "policy/explain.h"
 
-#include <fnmatch.h>
 #include <string.h>
 #include <sys/stat.h>
+#include <time.h>
 
 #include "base/cleanup.h"
 #include "base/mem.h"
@@ -10,6 +10,7 @@
 #include "base/text.h"
 #include "policy/doc.h"
 #include "policy/filter.h"
+#include "policy/netpol.h"
 #include "policy/syscalls.h"
 
 struct grant {
@@ -173,46 +174,92 @@ void policy_grant_for_syscall(const struct policy *p, int nr, struct buf *policy
 
 /* --- hosts -------------------------------------------------------------------------------------------------------- */
 
-/* "*.example.com" means names below it, "host:443" one port; deny wins. Without a proxy nothing enforces rules yet. */
-static bool host_rule_matches(const char *rule, const char *host)
+/* What a host or a URL is to the rules. */
+struct ask {
+    char host[NETPOL_NAME_MAX];
+    struct netpol_flow flow;
+    struct netpol_request request; /* only of a URL */
+    struct netpol_target target;
+    bool is_url;
+};
+
+static void ask_done(struct ask *a) { netpol_target_done(&a->target); }
+
+/* "host", "host:port", an address, or "http[s]://host[:port]/path". NULL, or what is wrong. */
+static const char *read_ask(const char *method, const char *text, struct ask *ret)
 {
-    const char *port = strrchr(rule, ':');
-    _cleanup_free_ char *bare = port && !strchr(host, ':') ? xstrndup(rule, (size_t)(port - rule)) : xstrdup(rule);
-    return fnmatch(bare, host, FNM_CASEFOLD) == 0;
+    const char *rest = strncmp(text, "https://", 8) == 0  ? text + 8
+                       : strncmp(text, "http://", 7) == 0 ? text + 7
+                                                          : NULL;
+    bool literal = false;
+    const char *why = NULL;
+    *ret = (struct ask){.is_url = rest != NULL};
+    ret->flow.tls = !rest || rest == text + 8;
+    ret->flow.port = ret->flow.tls ? 443 : 80;
+    size_t n = strcspn(rest ? rest : text, "/?#");
+    _cleanup_free_ char *authority = rest ? xstrndup(rest, n) : xstrdup(text);
+    if (!netpol_authority(authority, ret->host, &ret->flow.addr, &literal, &ret->flow.port) &&
+        !(literal = netpol_literal(authority, strlen(authority), &ret->flow.addr)))
+        return "not a host name, an address or a URL";
+    ret->flow.host = literal ? NULL : ret->host;
+    if (!rest)
+        return NULL;
+    size_t path = strcspn(rest + n, "?");
+    _cleanup_free_ char *target = xstrndup(rest + n, path);
+    const char *query = rest[n + path] == '?' ? rest + n + path + 1 : NULL;
+    (void)netpol_target(target[0] ? target : "/", query, &ret->target, &why);
+    ret->request = (struct netpol_request){.method = method, .target = &ret->target};
+    return why;
 }
 
-static bool host_allowed(const struct policy *p, const char *host)
+static void judge(const struct policy *p, const struct ask *a, struct netpol_decision *ret)
 {
-    bool allowed = false;
-    if (p->network != NETWORK_RULES)
-        return p->network == NETWORK_HOST;
-    for (size_t i = 0; i < p->network_rules.n; i++) {
-        const char *rule = p->network_rules.v[i];
-        bool deny = strncmp(rule, "deny ", 5) == 0;
-        if (!host_rule_matches(strchr(rule, ' ') + 1, host))
-            continue;
-        if (deny)
-            return false;
-        allowed = true;
+    *ret = (struct netpol_decision){.verdict = p->network == NETWORK_HOST ? NETPOL_ALLOW : NETPOL_DENY,
+                                    .reason = p->network == NETWORK_HOST ? NETPOL_R_NONE : NETPOL_R_HOST};
+    if (p->network == NETWORK_RULES && a->is_url)
+        netpol_request(p->netpol, &a->flow, &a->request, (uint64_t)time(NULL), ret);
+    else if (p->network == NETWORK_RULES)
+        netpol_connect(p->netpol, &a->flow, (uint64_t)time(NULL), ret);
+}
+
+/* No grant opens an address that is never reached, or takes back what a deny rule says. */
+static bool grantable(const struct netpol_decision *d)
+{
+    return d->reason != NETPOL_R_PRIVATE && d->reason != NETPOL_R_DENY_RULE && d->reason != NETPOL_R_MALFORMED;
+}
+
+static void grant_ask(const struct policy *p, const struct ask *a, const char *text, struct grant *g)
+{
+    struct netpol_decision d;
+    judge(p, a, &d);
+    g->rule_id = d.rule ? d.rule->id : "network";
+    if (d.verdict == NETPOL_ALLOW)
+        return;
+    const struct origin *ceiling = ceiling_on_network(p, NETWORK_RULES);
+    origin_add(&g->origin, ceiling ? ceiling : &p->network_origin);
+    if (ceiling || !grantable(&d))
+        return;
+    if (a->is_url || p->network == NETWORK_RULES) {
+        buf_adds(&g->line, "network: {rules: [");
+        netpol_grant(&a->flow, a->is_url ? &a->request : NULL, &g->line);
+        buf_adds(&g->line, "]}");
+    } else {
+        buf_adds(&g->line, "network: {allow: [");
+        node_add_scalar(&g->line, text);
+        buf_adds(&g->line, "]}");
     }
-    return allowed;
+    if (a->flow.host && a->flow.port != 80 && a->flow.port != 443)
+        buf_addf(&g->flag, "--allow-host %s:%u", a->host, a->flow.port);
+    else if (a->flow.host)
+        buf_addf(&g->flag, "--allow-host %s", a->host);
 }
 
 static void grant_host(const struct policy *p, const char *host, struct grant *g)
 {
+    __attribute__((cleanup(ask_done))) struct ask a = {0};
     g->rule_id = "network";
-    if (host_allowed(p, host))
-        return;
-    const struct origin *ceiling = ceiling_on_network(p, NETWORK_RULES);
-    origin_add(&g->origin, ceiling ? ceiling : &p->network_origin);
-    if (ceiling)
-        return;
-    buf_adds(&g->line, "network: {allow: [");
-    node_add_scalar(&g->line, host);
-    buf_adds(&g->line, "]}");
-    /* No flag opens one host before there is a proxy; this one opens all of them. */
-    if (!ceiling_on_network(p, NETWORK_HOST))
-        buf_adds(&g->flag, "--network host");
+    if (!read_ask("GET", host, &a))
+        grant_ask(p, &a, host, g);
 }
 
 void policy_grant_for_host(const struct policy *p, const char *host, struct buf *policy_line, struct buf *flag,
@@ -295,17 +342,45 @@ bool policy_explain_syscall(const struct policy *p, int nr, struct buf *out)
 
 bool policy_explain_host(const struct policy *p, const char *host, struct buf *out)
 {
-    __attribute__((cleanup(grant_done))) struct grant g = {0};
-    bool allowed = host_allowed(p, host);
-    grant_host(p, host, &g);
-    buf_adds(out, "host ");
-    text_add_safe(out, host, DOC_NAME_MAX);
-    buf_addf(out, ": %s\n  rule    network: %s\n  from    ", allowed ? "allowed" : "denied", network_name(p->network));
+    return policy_explain_request(p, "GET", host, out);
+}
+
+static void add_reason(const struct policy *p, const struct netpol_decision *d, struct buf *out)
+{
+    buf_addf(out, "  rule    %s%s", p->network == NETWORK_RULES && d->rule ? "" : "network: ",
+             p->network != NETWORK_RULES ? network_name(p->network)
+             : d->rule                   ? d->rule->id
+                                         : "default");
+    if (d->verdict != NETPOL_ALLOW || d->would_deny)
+        buf_addf(out, "\n  reason  %s", netpol_reason_name(d->reason));
+    buf_adds(out, "\n  from    ");
     origin_add(out, &p->network_origin);
     buf_addc(out, '\n');
-    if (!allowed && ceiling_on_network(p, NETWORK_RULES))
-        buf_addf(out, "  grant   no grant possible: ceiling %s\n", buf_str(&g.origin));
-    else if (!allowed)
-        add_grant(out, &g);
-    return allowed;
+}
+
+bool policy_explain_request(const struct policy *p, const char *method, const char *what, struct buf *out)
+{
+    static const char *const words[] = {
+        [NETPOL_ALLOW] = "allowed", [NETPOL_DENY] = "denied", [NETPOL_ASK] = "somebody is asked"};
+    __attribute__((cleanup(grant_done))) struct grant g = {0};
+    __attribute__((cleanup(ask_done))) struct ask a = {0};
+    struct netpol_decision d = {.verdict = NETPOL_DENY};
+    const char *why = read_ask(method, what, &a);
+    buf_addf(out, "%s ", a.is_url ? method : "host");
+    text_add_safe(out, what, 1024);
+    if (why) {
+        buf_addf(out, ": denied\n  reason  malformed: %s\n", why);
+        return false;
+    }
+    judge(p, &a, &d);
+    buf_addf(out, ": %s\n", d.would_deny ? "allowed, and would be denied if the mode were enforce" : words[d.verdict]);
+    add_reason(p, &d, out);
+    if (d.verdict != NETPOL_ALLOW) {
+        grant_ask(p, &a, what, &g);
+        if (ceiling_on_network(p, NETWORK_RULES))
+            buf_addf(out, "  grant   no grant possible: ceiling %s\n", buf_str(&g.origin));
+        else
+            add_grant(out, &g);
+    }
+    return d.verdict == NETPOL_ALLOW;
 }

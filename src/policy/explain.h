@@ -26,6 +26,8 @@ void policy_grant_for_host(const struct policy *p, const char *host, struct buf 
 /* A few lines for people: verdict, rule, origin, grant. Each returns whether it is allowed. */
 bool policy_explain_path(const struct policy *p, const char *path, bool write, struct buf *out);
 bool policy_explain_syscall(const struct policy *p, int nr, struct buf *out);
-bool policy_explain_host(const struct policy *p, const char *host, struct buf *out);
+bool policy_explain_host(const struct policy *p, const char *host, struct buf *out); /* HOST, HOST:PORT, or as below */
+/* A URL with http or https, and a method. */
+bool policy_explain_request(const struct policy *p, const char *method, const char *url, struct buf *out);
 
 #endif

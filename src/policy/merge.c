@@ -8,6 +8,7 @@
 #include "base/path.h"
 #include "base/text.h"
 #include "policy/doc.h"
+#include "policy/netpol.h"
 
 struct policy *policy_new(void)
 {
@@ -30,6 +31,18 @@ static void name_done(struct protected_name *name)
     free(name->id);
 }
 
+void merge_network(struct policy *p, enum network_mode mode, struct netpol *netpol)
+{
+    _cleanup_buf_ struct buf text = {0};
+    netpol_unref(p->netpol);
+    free(p->network_text);
+    if (netpol)
+        netpol_show(netpol, &text);
+    p->network = mode;
+    p->netpol = netpol;
+    p->network_text = netpol ? TAKE_PTR(text.p) : NULL;
+}
+
 void policy_free(struct policy *p)
 {
     if (!p)
@@ -48,7 +61,7 @@ void policy_free(struct policy *p)
     free(p->names);
     free(p->syscalls);
     free(p->env);
-    strv_done(&p->network_rules);
+    merge_network(p, NETWORK_OFF, NULL);
     strv_done(&p->sources);
     strv_done(&p->strings);
     for (size_t i = 0; i < ARRAY_LEN(p->ceiling); i++)

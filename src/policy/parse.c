@@ -2,11 +2,13 @@
 #include <string.h>
 
 #include "base/cleanup.h"
+#include "base/json.h"
 #include "base/mem.h"
 #include "base/num.h"
 #include "base/path.h"
 #include "base/text.h"
 #include "policy/doc.h"
+#include "policy/netpol.h"
 #include "policy/syscalls.h"
 
 const char *const policy_profiles[] = {"no-unix", "default", "debugger", NULL};
@@ -112,43 +114,78 @@ static int set_network(struct doc *d, unsigned line, enum network_mode mode)
 {
     if (!d->may_widen && rank_of_network(mode) > rank_of_network(d->p->network))
         return doc_fail_widens(d, line, "network");
-    if (mode != NETWORK_RULES)
-        strv_done(&d->p->network_rules);
-    d->p->network = mode;
+    merge_network(d->p, mode, NULL);
     d->p->network_origin = doc_origin(d, line);
     return 0;
 }
 
-static int read_host(struct doc *d, const struct node *item, unsigned index, unsigned allow)
+struct netpol *doc_no_network(void)
 {
-    static const char ok[] = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789.-_*:[]/";
-    size_t n = strlen(item->text);
-    (void)index;
-    if (allow && !d->may_widen)
-        return doc_fail_widens(d, item->line, "network.allow");
-    if (n > DOC_NAME_MAX || strspn(item->text, ok) != n)
-        return doc_fail(d, item->line,
-                        "network: \"%s\" is not a host name like api.example.com, *.example.com or host:443",
-                        doc_safe(item->text));
-    strv_take(&d->p->network_rules, xasprintf("%s %s", allow ? "allow" : "deny", item->text));
+    _cleanup_node_ struct node *word = node_new(NODE_SCALAR, "off", 0);
+    struct netpol_error e;
+    struct netpol *netpol = NULL;
+    (void)netpol_parse(word, NULL, NULL, &netpol, &e);
+    return netpol;
+}
+
+static int fail_netpol(struct doc *d, const struct node *value, const struct netpol_error *e)
+{
+    /* A list from the command line is one value: its index says nothing. */
+    bool flag = value->line == 0;
+    return doc_fail(d, e->line && !flag ? e->line : value->line, "network%s%s: %s", e->path[0] && !flag ? "." : "",
+                    flag ? "" : e->path, e->text);
+}
+
+/* --allow-host and --deny-host come one by one, and each adds to what the documents and the others said. */
+static int add_host_flag(struct doc *d, const struct node *value)
+{
+    _cleanup_buf_ struct buf text = {0}, list = {0};
+    struct netpol *netpol = NULL;
+    struct netpol_error e;
+    struct json j;
+    json_start(&j, &list);
+    json_arr(&j, NULL);
+    json_str(&j, NULL, value->items[1]->items[0]->text); /* made by flag_tree() */
+    json_end_arr(&j);
+    /* The shown document has rules, never these shorthands: one more key may stand at its end. */
+    const char *base = d->p->network_text ? d->p->network_text : "{\"version\":1}";
+    buf_add(&text, base, strlen(base) - 1);
+    buf_addf(&text, ",\"%s\":%s}", value->items[0]->text, buf_str(&list));
+    if (netpol_parse_json(buf_str(&text), text.n, NULL, NULL, &netpol, &e) < 0)
+        return fail_netpol(d, value, &e);
+    merge_network(d->p, NETWORK_RULES, netpol);
+    d->p->network_origin = doc_origin(d, 0);
     return 0;
 }
 
-static int read_hosts(struct doc *d, const struct node *value, unsigned allow)
+/* A document of its own, described in docs/network.md; it replaces what earlier levels said. A project that is not trusted may
+ * take the network away and nothing else: whether other rules are narrower is not for a list to decide. */
+static int read_netpol(struct doc *d, const struct node *value)
 {
-    return doc_list(d, value, allow ? "network.allow" : "network.deny", read_host, allow);
+    struct netpol *netpol = NULL;
+    struct netpol_error e;
+    if (!d->may_widen)
+        return doc_fail_widens(d, value->line, "network");
+    if (d->level == LEVEL_FLAGS && value->line == 0 && value->kind == NODE_MAP)
+        return add_host_flag(d, value);
+    if (netpol_parse(value, netpol_preset_file, NULL, &netpol, &e) < 0)
+        return fail_netpol(d, value, &e);
+    merge_network(d->p, NETWORK_RULES, netpol);
+    d->p->network_origin = doc_origin(d, value->line);
+    return 0;
 }
 
 static int read_network(struct doc *d, const struct node *value, unsigned arg)
 {
-    static const struct doc_key keys[] = {{"allow", read_hosts, true}, {"deny", read_hosts, false}, {NULL, NULL, 0}};
-    static const char *const modes[] = {"off", "host", NULL};
+    static const char *const modes[] = {"off", "host", "public", NULL};
     (void)arg;
     if (value->kind == NODE_MAP)
-        return set_network(d, value->line, NETWORK_RULES) < 0 ? -1 : doc_map(d, value, "network", keys);
+        return read_netpol(d, value);
     if (value->kind == NODE_LIST)
-        return doc_fail(d, value->line, "network must be off, host, or a mapping with allow and deny");
+        return doc_fail(d, value->line, "network must be off, host, public, or a mapping with rules");
     int i = doc_word(d, value, "network", modes);
+    if (i == 2)
+        return read_netpol(d, value);
     return i < 0 ? -1 : set_network(d, value->line, i == 0 ? NETWORK_OFF : NETWORK_HOST);
 }
 

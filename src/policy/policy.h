@@ -23,6 +23,8 @@
 #include "base/err.h"
 #include "base/strv.h"
 
+struct netpol;
+
 enum policy_level { LEVEL_BUILTIN, LEVEL_SYSTEM, LEVEL_USER, LEVEL_PROJECT, LEVEL_SETTINGS, LEVEL_FLAGS, LEVEL_MAX };
 
 struct origin {
@@ -96,7 +98,7 @@ enum enforcement { ENFORCE_REQUIRED, ENFORCE_BEST_EFFORT };
 enum network_mode {
     NETWORK_OFF,
     NETWORK_HOST,
-    NETWORK_RULES /* parsed and kept, refused by `run` until there is a proxy */
+    NETWORK_RULES /* what policy->netpol says */
 };
 enum denial_action { DENIAL_REPORT, DENIAL_FREEZE, DENIAL_KILL };
 
@@ -127,7 +129,8 @@ struct policy {
     struct env_rule *env;
     size_t nenv, env_cap;
     enum network_mode network;
-    struct strv network_rules; /* kept for the proxy */
+    struct netpol *netpol; /* NETWORK_RULES: the rules, else NULL */
+    char *network_text;    /* the same as JSON, presets resolved; NULL like netpol */
     struct origin network_origin;
     enum privilege privilege;
     struct origin privilege_origin;

@@ -3,18 +3,21 @@
  * Every key its schema knows has a row in a table here: either it is mapped, or its harmless value is accepted and any
  * other is an error that names the key. Nothing is skipped.
  */
+#include <stdio.h>
 #include <string.h>
 
 #include "base/cleanup.h"
 #include "base/mem.h"
 #include "base/num.h"
 #include "policy/doc.h"
+#include "policy/netpol.h"
 
 struct settings {
     struct doc doc; /* first: the readers get a struct doc and look around it */
     bool network_off;
     bool all_sockets;
     const struct node *sockets;
+    const struct node *allowed, *denied, *denied_addresses; /* domains and addresses; borrowed, NULL if not given */
 };
 
 static struct settings *settings_of(struct doc *d) { return (struct settings *)(void *)d; }
@@ -36,7 +39,9 @@ static const char *const refusals[] = {
     [MACOS] = "it is a permission of macOS",
     [PROGRAM] = "it names a program that sandbox-runtime starts and hutch does not have",
     [WINDOWS] = "it configures Windows",
-    [PROXY] = "it needs a network proxy, which this version does not have; give --network off to run without network",
+    [PROXY] = "it configures sandbox-runtime's own proxy; hutch has another, described in docs/network.md. Give "
+              "--network off to "
+              "run without network",
     [GIT] = "git configuration is not injected; use env.set in a policy document",
     [QUIET] = "denials are always recorded",
 };
@@ -173,20 +178,55 @@ static int take_filesystem(struct doc *d, const struct node *value, unsigned arg
 
 /* --- network ------------------------------------------------------------------------------------------------------ */
 
-static int take_allowed_domains(struct doc *d, const struct node *value, unsigned arg)
+enum { ALLOWED, DENIED, DENIED_ADDRESSES };
+
+static int take_domains(struct doc *d, const struct node *value, unsigned which)
 {
-    if (check_strings(d, value) < 0)
-        return -1;
-    return value->n == 0 || settings_of(d)->network_off
-               ? 0
-               : doc_fail(d, value->items[0]->line, "network.allowedDomains cannot be enforced: %s", refusals[arg]);
+    struct settings *s = settings_of(d);
+    *(which == ALLOWED ? &s->allowed : which == DENIED ? &s->denied : &s->denied_addresses) = value;
+    return check_strings(d, value);
 }
 
-/* There is no network, so whatever is listed is denied. */
-static int take_denied(struct doc *d, const struct node *value, unsigned arg)
+static size_t add_texts(const char **to, const struct node *list)
 {
-    (void)arg;
-    return check_strings(d, value);
+    for (size_t i = 0; list && i < list->n; i++)
+        to[i] = list->items[i]->text;
+    return list ? list->n : 0;
+}
+
+static int fail_domains(struct settings *s, const char *const *allow, const struct netpol_error *e)
+{
+    unsigned rule = 0, host = 0;
+    size_t names = 0;
+    /* The rule's own host, if it is one of the list: lists of names come first, in pieces of the same size. */
+    if (sscanf(e->path, "rules[%u].hosts[%u]", &rule, &host) == 2)
+        for (size_t i = 0; i < s->allowed->n; i++) {
+            struct netpol_cidr c;
+            if (!netpol_cidr_parse(allow[i], &c) && names++ == (size_t)rule * NETPOL_HOSTS_MAX + host)
+                return doc_fail(&s->doc, s->allowed->items[i]->line, "network.allowedDomains[%zu]: %s", i, e->text);
+        }
+    return doc_fail(&s->doc, s->allowed->line, "network: %s", e->text);
+}
+
+/* Without a list of allowed domains nothing is reachable, and there is no network at all. */
+static int finish_domains(struct settings *s)
+{
+    struct netpol *netpol = NULL;
+    struct netpol_error e;
+    if (!s->allowed || s->allowed->n == 0 || s->network_off)
+        return 0;
+    size_t ndeny = (s->denied ? s->denied->n : 0) + (s->denied_addresses ? s->denied_addresses->n : 0);
+    _cleanup_free_ const char **allow = xcalloc(s->allowed->n + 1, sizeof *allow),
+                              **deny = xcalloc(ndeny + 1, sizeof *deny);
+    _cleanup_buf_ struct buf doc = {0};
+    (void)add_texts(allow, s->allowed);
+    (void)add_texts(deny + add_texts(deny, s->denied), s->denied_addresses);
+    netpol_from_domains(allow, s->allowed->n, deny, ndeny, &doc);
+    if (netpol_parse_json(doc.p, doc.n, NULL, NULL, &netpol, &e) < 0)
+        return fail_domains(s, allow, &e);
+    merge_network(s->doc.p, NETWORK_RULES, netpol);
+    s->doc.p->network_origin = doc_origin(&s->doc, s->allowed->line);
+    return 0;
 }
 
 static int take_sockets(struct doc *d, const struct node *value, unsigned arg)
@@ -207,9 +247,9 @@ static int take_all_sockets(struct doc *d, const struct node *value, unsigned ar
 static int take_network(struct doc *d, const struct node *value, unsigned arg)
 {
     static const struct doc_key keys[] = {
-        {"allowedDomains", take_allowed_domains, PROXY},
-        {"deniedDomains", take_denied, 0},
-        {"deniedResolvedAddresses", take_denied, 0},
+        {"allowedDomains", take_domains, ALLOWED},
+        {"deniedDomains", take_domains, DENIED},
+        {"deniedResolvedAddresses", take_domains, DENIED_ADDRESSES},
         {"deniedDomainReasons", take_proxy, PROXY},
         {"strictAllowlist", take_bool, 0}, /* nobody is asked here: it is always strict */
         {"allowUnixSockets", take_sockets, 0},
@@ -378,7 +418,7 @@ int settings_parse(const char *text, size_t n, const char *name, const struct po
                          .err = err};
     strv_add(&p->sources, name);
     remove_workspace(p);
-    return doc_map(&s.doc, root, "", top_keys) < 0 ? -1 : finish_sockets(&s);
+    return doc_map(&s.doc, root, "", top_keys) < 0 || finish_domains(&s) < 0 ? -1 : finish_sockets(&s);
 }
 
 int policy_parse_settings(const char *text, size_t n, const char *name, const struct policy_where *where,

@@ -6,6 +6,7 @@
 #include "base/json.h"
 #include "base/mem.h"
 #include "policy/doc.h"
+#include "policy/netpol.h"
 
 /* Ends a line with "# origin". */
 static void end_line(struct buf *out, const struct origin *o)
@@ -124,18 +125,7 @@ static void show_network(const struct policy *p, struct buf *out)
     }
     buf_adds(out, "network:");
     end_line(out, &p->network_origin);
-    for (int allow = 1; allow >= 0; allow--) {
-        buf_addf(out, "  %s: [", allow ? "allow" : "deny");
-        bool any = false;
-        for (size_t i = 0; i < p->network_rules.n; i++) {
-            if ((p->network_rules.v[i][0] == 'a') != (bool)allow)
-                continue;
-            buf_adds(out, any ? ", " : "");
-            node_add_scalar(out, strchr(p->network_rules.v[i], ' ') + 1);
-            any = true;
-        }
-        buf_adds(out, "]\n");
-    }
+    netpol_show_lines(p->netpol, "  ", out);
 }
 
 static void show_env(const struct policy *p, struct buf *out)
@@ -312,10 +302,11 @@ static void json_lists(const struct policy *p, struct json *j)
         json_end_obj(j);
     }
     json_end_arr(j);
-    json_arr(j, "network_rules");
-    for (size_t i = 0; i < p->network_rules.n; i++)
-        json_str(j, NULL, p->network_rules.v[i]);
-    json_end_arr(j);
+    json_none(j, "network_rules");
+    if (p->network_text) {
+        j->out->n -= strlen("null"); /* it is JSON already */
+        buf_adds(j->out, p->network_text);
+    }
 }
 
 void policy_show_json(const struct policy *p, struct buf *out)
