@@ -27,7 +27,17 @@ enum init_flag {
 };
 enum { INIT_SYNC_READY = 'R', INIT_SYNC_COMMIT = 'C' };
 /* Descriptors of init while it runs; everything else is closed. */
-enum { INIT_FD_LISTENER = 3, INIT_FD_SYNC = 4, INIT_FD_OOM = 5, INIT_FD_SCORE = 6, INIT_FD_NEXT };
+enum {
+    INIT_FD_LISTENER = 3,
+    INIT_FD_SYNC = 4,
+    INIT_FD_OOM = 5,
+    INIT_FD_SCORE = 6,
+    /* The two sockets of the sandbox's network. init does nothing with them: keeper fetches copies for egress, also after
+     * either was restarted. No command gets them. */
+    INIT_FD_TCP = 7,
+    INIT_FD_UDP = 8,
+    INIT_FD_NEXT,
+};
 
 /* A place that commands may use, for Landlock; paths as seen inside. */
 struct init_place {
@@ -42,6 +52,7 @@ struct init_args {
     int oom;      /* the cgroup's memory.events (v2) or memory.oom_control (v1), read-only; -1 if none */
     int score; /* init's own /proc/self/oom_score_adj for reading and writing, opened before /proc became read-only; -1 if
                      none: commands are then as likely to be killed as init */
+    const int *network; /* what becomes INIT_FD_TCP and INIT_FD_UDP; NULL: the sandbox has no way out */
     unsigned flags;
     uid_t uid; /* INIT_ONE_ID */
     gid_t gid;

@@ -155,14 +155,16 @@ static void run(struct init *g)
 /* Everything but the fixed descriptors goes. They are moved out of the way first, as they may stand on each other. */
 static int settle_fds(const struct init_args *a)
 {
-    const int from[] = {a->listener, a->sync, a->oom, a->score};
-    int high[4];
-    for (int i = 0; i < 4; i++) {
+    enum { FIXED = INIT_FD_NEXT - INIT_FD_LISTENER };
+    const int from[FIXED] = {
+        a->listener, a->sync, a->oom, a->score, a->network ? a->network[0] : -1, a->network ? a->network[1] : -1};
+    int high[FIXED];
+    for (int i = 0; i < FIXED; i++) {
         high[i] = from[i] < 0 ? -1 : fcntl(from[i], F_DUPFD_CLOEXEC, 64);
         if (from[i] >= 0 && high[i] < 0)
             return -1;
     }
-    for (int i = 0; i < 4; i++)
+    for (int i = 0; i < FIXED; i++)
         if (high[i] >= 0 ? dup3(high[i], INIT_FD_LISTENER + i, O_CLOEXEC) < 0 : (close(INIT_FD_LISTENER + i), false))
             return -1;
     (void)fd_close_range(INIT_FD_NEXT, ~0U, 0);

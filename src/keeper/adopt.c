@@ -42,6 +42,8 @@ static void adopt_one(void *arg, const char *name, const struct journal_record *
         journal_remove(k->journal, name);
         return;
     }
+    e->adopted = true;
+    e->net = r->ns_cookie != 0;
     e->deadline_ms = r->deadline_ms;
     e->range = r->range;
     e->own_root = strcmp(r->template, "host") != 0;
@@ -63,6 +65,7 @@ static void adopt_one(void *arg, const char *name, const struct journal_record *
     if (e->pidfd >= 0 && !e->asked) {
         (void)keeper_watch(k, e->pidfd, EPOLLIN, EVENT_PIDFD, e->gen, entry_index(k, e));
         keeper_wake_at(k, e->deadline_ms);
+        k->egress.unsaid |= e->net;
         return;
     }
     bool other_boot = strcmp(r->boot, k->common->boot) != 0;

@@ -24,7 +24,8 @@ struct claim {
     struct idrange range;
     struct cgroup cgroup;
     bool has_cgroup;
-    int layer, control, oom;
+    int layer, trust, control, oom;
+    struct netns net;
     char degraded[200];
 };
 
@@ -168,6 +169,9 @@ static int write_record(const struct keeper *k, const struct claim *c, struct er
                                .memory = c->full.memory,
                                .disk = c->full.disk,
                                .cpu_milli = c->full.cpu_milli,
+                               .ns_cookie = c->net.cookie,
+                               .tcp_cookie = c->net.tcp_cookie,
+                               .udp_cookie = c->net.udp_cookie,
                                .status = -1};
     memcpy(r.id, c->full.id, sizeof r.id);
     memcpy(r.template, c->full.template, sizeof r.template);
@@ -201,6 +205,7 @@ static void enter_init(const void *arg) { init_main(arg); }
 static const struct init_args *init_args_of(const struct keeper *k, const struct claim *c)
 {
     static struct init_args a; /* the child's copy lives as long as the child */
+    static const int network[] = {WALL_BOX_TCP, WALL_BOX_UDP};
     const struct keeper_common *m = k->common;
     bool strict = c->full.flags & KEEPER_STRICT, host = c->layer < 0;
     a = (struct init_args){
@@ -208,6 +213,7 @@ static const struct init_args *init_args_of(const struct keeper *k, const struct
         .sync = WALL_BOX_SYNC,
         .oom = c->oom >= 0 ? WALL_BOX_OOM : -1,
         .score = WALL_BOX_SCORE,
+        .network = c->net.ns >= 0 ? network : NULL,
         .flags = (strict ? INIT_STRICT : 0U) | (host ? INIT_FREE_READS : 0U),
         .filter = m->filter[strict],
         .nfilter = m->nfilter[strict],
@@ -231,6 +237,8 @@ static int start(struct keeper *k, struct claim *c, struct entry *e, struct err 
     struct wall_box_spec spec = {
         .world = &k->common->world,
         .layer = c->layer,
+        .trust = c->trust,
+        .net = c->net.ns >= 0 ? &c->net : NULL,
         .control = c->control,
         .oom = c->oom,
         .range = c->range.fd >= 0 ? &c->range : NULL,
@@ -291,7 +299,8 @@ static int claim_all(struct keeper *k, struct claim *c, struct entry *e, struct 
             return err_set(err, ERR_HOST, 0, "this kernel has no Landlock (ABI %d or newer)", LANDLOCK_ABI_FLOOR);
         degrade(c, "landlock: not in this kernel");
     }
-    if (open_template(k, c->full.template, &c->layer, err) < 0 || take_range(k, c, err) < 0)
+    if (open_template(k, c->full.template, &c->layer, err) < 0 ||
+        (c->layer >= 0 && trust_layer(k, c->full.template, c->layer, &c->trust, err) < 0) || take_range(k, c, err) < 0)
         return -1;
     e->range = c->range.fd >= 0 ? c->range.base : 0;
     if (take_cgroup(k, c, err) < 0 || make_control(k, e->id, &c->control, err) < 0 || write_record(k, c, err) < 0)
@@ -312,7 +321,8 @@ static void release(struct keeper *k, struct claim *c, struct entry *e, bool fai
     }
     cgroup_close(&c->cgroup);
     idrange_release(&c->range); /* init keeps it mapped, keeper holds it besides */
-    const int fds[] = {c->layer, c->control, c->oom};
+    netns_close(&c->net);       /* from now on it lives as long as init and egress hold it */
+    const int fds[] = {c->layer, c->trust, c->control, c->oom};
     for (size_t i = 0; i < ARRAY_LEN(fds); i++)
         if (fds[i] >= 0)
             (void)close(fds[i]);
@@ -343,16 +353,91 @@ static void say_full(struct keeper *k, const struct waiter *w, const char *text)
     asker_answer(k, w, &r);
 }
 
+static void later(struct keeper *k, struct entry *e, const struct keeper_create *ask)
+{
+    e->waiting = true;
+    k->pending[k->npending++] = (struct pending){.index = entry_index(k, e), .ask = *ask};
+    pool_watch(k);
+    keeper_wake_at(k, e->since_ms + KEEPER_START_MS);
+}
+
+void create_forget(struct keeper *k, struct entry *e)
+{
+    uint32_t i = 0;
+    e->waiting = false;
+    while (i < k->npending && k->pending[i].index != entry_index(k, e))
+        i++;
+    if (i == k->npending)
+        return;
+    k->npending--;
+    memmove(&k->pending[i], &k->pending[i + 1], (k->npending - i) * sizeof k->pending[0]);
+    pool_watch(k);
+}
+
+/* 0: there is none yet. */
+static int take_network(struct keeper *k, struct claim *c, struct err *err)
+{
+    int r = pool_take(k, &c->net, err);
+    if (r >= 0 || !(c->ask->flags & KEEPER_BEST_EFFORT))
+        return r;
+    degrade(c, "network: loopback only, see `hutch doctor`");
+    return 1;
+}
+
+/* False: it has to wait. */
+static bool go_on(struct keeper *k, struct entry *e, const struct keeper_create *ask)
+{
+    struct claim c = {
+        .ask = ask, .range = {.fd = -1}, .layer = -1, .trust = -1, .control = -1, .oom = -1, .net = NETNS_INIT};
+    struct err err = {0};
+    int r = take_network(k, &c, &err);
+    if (r == 0)
+        return false;
+    e->net = c.net.ns >= 0;
+    fill_in(k, &c);
+    r = r < 0 ? -1 : claim_all(k, &c, e, &err);
+    memcpy(e->degraded, c.degraded, sizeof e->degraded);
+    release(k, &c, e, r < 0);
+    if (r == 0) {
+        keeper_wake_at(k, e->since_ms + KEEPER_START_MS);
+        return true;
+    }
+    e->failure_code = error_of(&err);
+    (void)snprintf(e->failure, sizeof e->failure, "%.*s", (int)sizeof e->failure - 1, err.msg);
+    if (e->pidfd >= 0) {
+        end_begin(k, e, KEEPER_DIED_KILLED);
+        return true;
+    }
+    struct keeper_reply reply = {.error = e->failure_code};
+    memcpy(reply.text, e->failure, sizeof reply.text);
+    asker_answer(k, &e->creator, &reply);
+    entry_free(k, e);
+    return true;
+}
+
+void create_resume(struct keeper *k)
+{
+    while (k->npending > 0) {
+        struct pending p = k->pending[0];
+        struct entry *e = &k->entries[p.index];
+        e->waiting = false;
+        if (!go_on(k, e, &p.ask)) {
+            e->waiting = true;
+            return;
+        }
+        create_forget(k, e);
+    }
+}
+
 void create_begin(struct keeper *k, const struct keeper_create *ask, const struct waiter *w)
 {
-    struct claim c = {.ask = ask, .range = {.fd = -1}, .layer = -1, .control = -1, .oom = -1};
-    struct err err = {0};
     struct entry *e = entry_find(k, ask->id);
     if (e) {
         answer_known(k, e, w);
         return;
     }
-    if (k->nlive + k->nstarting + k->nending >= k->config->max_sandboxes || !(e = entry_new(k, ask->id))) {
+    if (k->nlive + k->nstarting + k->nending >= k->config->max_sandboxes || k->npending == KEEPER_STARTING_MAX ||
+        !(e = entry_new(k, ask->id))) {
         say_full(k, w, "this node runs as many sandboxes as it may");
         return;
     }
@@ -360,24 +445,8 @@ void create_begin(struct keeper *k, const struct keeper_create *ask, const struc
     e->creator = *w;
     e->deadline_ms = ask->deadline_ms;
     e->own_root = strcmp(ask->template, "host") != 0;
-    fill_in(k, &c);
-    int r = claim_all(k, &c, e, &err);
-    memcpy(e->degraded, c.degraded, sizeof e->degraded);
-    release(k, &c, e, r < 0);
-    if (r == 0) {
-        keeper_wake_at(k, e->since_ms + KEEPER_START_MS);
-        return;
-    }
-    e->failure_code = error_of(&err);
-    (void)snprintf(e->failure, sizeof e->failure, "%.*s", (int)sizeof e->failure - 1, err.msg);
-    if (e->pidfd >= 0) {
-        end_begin(k, e, KEEPER_DIED_KILLED);
-        return;
-    }
-    struct keeper_reply reply = {.error = e->failure_code};
-    memcpy(reply.text, e->failure, sizeof reply.text);
-    asker_answer(k, &e->creator, &reply);
-    entry_free(k, e);
+    if (k->npending > 0 || !go_on(k, e, ask))
+        later(k, e, ask);
 }
 
 static int commit(struct keeper *k, struct entry *e, struct err *err)
@@ -397,9 +466,11 @@ void create_sync(struct keeper *k, struct entry *e)
 {
     unsigned char said = 0;
     struct err err = {0};
-    ssize_t n = recv(e->box.sync, &said, 1, MSG_DONTWAIT);
+    ssize_t n = e->waiting ? 0 : recv(e->box.sync, &said, 1, MSG_DONTWAIT);
     int r = -1;
-    if (n < 0 && errno == EAGAIN) {
+    if (e->waiting) {
+        (void)err_set(&err, ERR_SETUP, 0, "there was no network namespace for it within %d s", KEEPER_START_MS / 1000);
+    } else if (n < 0 && errno == EAGAIN) {
         if (keeper_now_ms() < e->since_ms + KEEPER_START_MS)
             return;
         const char *stage = wall_stage_name((enum wall_stage)e->box.shared->stage);
@@ -425,4 +496,5 @@ void create_sync(struct keeper *k, struct entry *e)
     (void)snprintf(reply.tier, sizeof reply.tier, "%s", e->own_root ? "container" : "process");
     memcpy(reply.degraded, e->degraded, sizeof reply.degraded);
     asker_answer(k, &w, &reply);
+    attach_live(k, e);
 }

@@ -70,8 +70,14 @@ void end_begin(struct keeper *k, struct entry *e, enum keeper_cause cause)
     if (e->life == LIFE_ENDING || e->life == LIFE_DEAD)
         return;
     keeper_settle(k, e);
+    if (e->waiting) { /* nothing was made of it */
+        create_forget(k, e);
+        e->gone = e->reaped = true;
+        keeper_wake_at(k, keeper_now_ms());
+    }
     entry_set(k, e, LIFE_ENDING);
     e->cause = cause;
+    attach_gone(k, e);
     if (e->pidfd >= 0)
         (void)syscall(SYS_pidfd_send_signal, e->pidfd, SIGKILL, NULL, 0);
     if (journal_read(k->journal, e->id, &r) == 0)

@@ -17,7 +17,7 @@
 
 _Static_assert(sizeof(struct journal_record) <= 4096, "a record is written within one page");
 
-static const char magic[8] = "hutchJ1";
+static const char magic[8] = "hutchJ2";
 #define TEMP   ".new"
 #define GROUPS ".groups"
 enum { GROUPS_MAX = 1 << 20 };

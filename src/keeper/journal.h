@@ -36,6 +36,8 @@ struct journal_record {
     uint32_t pad;
     uint64_t at_unix_ms;
     struct keeper_usage usage;
+    /* Of the network namespace and its two sockets, as the kernel numbers them; 0: it has no network. */
+    uint64_t ns_cookie, tcp_cookie, udp_cookie;
     char cgroup[JOURNAL_CGROUP_MAX]; /* as cgroup_save() gives it */
     uint64_t sum;                    /* of everything before */
 };

@@ -9,6 +9,7 @@
 #include <linux/filter.h>
 
 #include "init/init.h"
+#include "keeper/attach.h"
 #include "keeper/journal.h"
 #include "keeper/keeper.h"
 #include "keeper/proto.h"
@@ -28,6 +29,8 @@ enum {
     KEEPER_END_MS = 20000,   /* a kill that takes longer is answered with what is left, and goes on */
     KEEPER_PLACES_MAX = 40,
     KEEPER_BUCKETS = 8192,
+    KEEPER_TRUST_MAX = 64,  /* templates whose layer is remembered */
+    EGRESS_GONE_MAX = 1024, /* ended sandboxes that egress was not yet told of */
 };
 
 /* Made once; the same in every child. */
@@ -64,6 +67,10 @@ struct entry {
     bool gone;      /* ENDING: init is gone */
     bool reaped;    /* ENDING: and its status is known, or will not be; the rest is being taken away */
     bool told_late; /* ENDING: waiters were told that it takes long */
+    bool waiting;   /* STARTING: for a network namespace; nothing is taken yet */
+    bool adopted;   /* from the keeper before us */
+    bool net;       /* has a way out, if egress serves it */
+    bool attached;  /* LIVE: egress was told */
     uint32_t range;
     uint32_t cause;
     int32_t status;
@@ -87,6 +94,34 @@ struct conn {
     unsigned char out[KEEPER_OUT];
 };
 
+/* A create that waits for a network namespace. */
+struct pending {
+    uint32_t index;
+    struct keeper_create ask;
+};
+
+struct pool { /* pool.c */
+    int sock; /* -1: its process is to be started again */
+    pid_t pid;
+    uint32_t asked; /* namespaces that are in the socket or being made */
+    uint64_t started_ms;
+};
+
+struct link {     /* attach.c */
+    int fd;       /* -1: not connected */
+    bool blocked; /* waits for room */
+    bool unsaid;  /* some live sandbox is not attached */
+    uint64_t retry_ms, since_ms;
+    uint32_t ngone;
+    char gone[EGRESS_GONE_MAX][KEEPER_ID_MAX];
+};
+
+struct trust { /* trust.c: which layer goes over which template */
+    char template[KEEPER_TEMPLATE_MAX];
+    char name[40]; /* "" : free */
+    uint64_t checked_ms, ca[4];
+};
+
 struct keeper {
     const struct keeper_config *config;
     struct keeper_common *common;
@@ -96,11 +131,16 @@ struct keeper {
     uint32_t nlive, nstarting, nending, ndead;
     uint32_t free_list, buckets[KEEPER_BUCKETS];
     uint32_t nentries; /* entries ever used */
+    struct pool pool;
+    struct link egress;
+    struct trust trust[KEEPER_TRUST_MAX];
+    uint32_t ntrust, npending;
+    struct pending pending[KEEPER_STARTING_MAX];
     struct conn conns[KEEPER_CONNS];
     struct entry entries[2 * KEEPER_SANDBOXES_MAX];
 };
 
-enum event_kind { EVENT_LISTENER = 1, EVENT_TIMER, EVENT_CONN, EVENT_PIDFD, EVENT_SYNC };
+enum event_kind { EVENT_LISTENER = 1, EVENT_TIMER, EVENT_CONN, EVENT_PIDFD, EVENT_SYNC, EVENT_POOL, EVENT_EGRESS };
 
 /* setup.c */
 int setup_process(const struct keeper_config *c, struct err *err); /* sealed copy, outer namespace, lock; may exec */
@@ -132,6 +172,32 @@ void asker_handle(struct keeper *k, uint32_t index, const void *p, size_t n);
 /* create.c */
 void create_begin(struct keeper *k, const struct keeper_create *c, const struct waiter *w);
 void create_sync(struct keeper *k, struct entry *e);
+/* Goes on with creates that wait, as far as there are namespaces; forgets one that is not to be made any more. */
+void create_resume(struct keeper *k);
+void create_forget(struct keeper *k, struct entry *e);
+
+/* pool.c */
+int pool_start(struct keeper *k, struct err *err);
+/* 1: *ret is the caller's; 0: none is there at the moment; -1: none can be made. */
+int pool_take(struct keeper *k, struct netns *ret, struct err *err);
+void pool_watch(struct keeper *k); /* after k->npending changed */
+void pool_event(struct keeper *k, uint32_t events);
+uint64_t pool_tick(struct keeper *k);
+
+/* attach.c */
+void attach_begin(struct keeper *k);
+void attach_live(struct keeper *k, struct entry *e);
+void attach_gone(struct keeper *k, struct entry *e);
+void attach_event(struct keeper *k, uint32_t events);
+uint64_t attach_tick(struct keeper *k);
+
+/* trust.c: what makes programs in a sandbox trust the installation's roots, STATE/egress/trusted.crt. */
+/* The certificate; empty if there is none. */
+int trust_ca(struct buf *ret, struct err *err);
+/* Directory over the root of this template, O_PATH; -1 in *ret if there is no certificate. */
+int trust_layer(struct keeper *k, const char *template, int root, int *ret, struct err *err);
+/* Layers that nobody can be using; only while no sandbox lives. */
+void trust_sweep(void);
 
 /* end.c */
 void end_begin(struct keeper *k, struct entry *e, enum keeper_cause cause);

@@ -65,8 +65,9 @@ static void due(struct keeper *k)
         if (at < next)
             next = at;
     }
-    uint64_t again = end_tick(k);
-    next = again < next ? again : next;
+    const uint64_t again[] = {end_tick(k), pool_tick(k), attach_tick(k)};
+    for (size_t i = 0; i < ARRAY_LEN(again); i++)
+        next = again[i] < next ? again[i] : next;
     if (next != UINT64_MAX)
         keeper_wake_at(k, next);
 }
@@ -99,6 +100,12 @@ static void dispatch(struct keeper *k, const struct epoll_event *ev)
         if (k->conns[index].fd >= 0 && (k->conns[index].gen & 0xffffff) == gen)
             asker_event(k, index, ev->events);
         break;
+    case EVENT_POOL:
+        pool_event(k, ev->events);
+        break;
+    case EVENT_EGRESS:
+        attach_event(k, ev->events);
+        break;
     default:
         entry_event(k, kind, gen, index);
         break;
@@ -120,7 +127,13 @@ static int begin(struct keeper *k, struct err *err)
     k->ranges = -1;
     if (!k->common->world.rootless && (k->ranges = claims_open(err)) < 0)
         return -1;
-    return adopt_all(k, err);
+    attach_begin(k);
+    if (pool_start(k, err) < 0 || adopt_all(k, err) < 0)
+        return -1;
+    if (k->nlive + k->nending == 0)
+        trust_sweep();
+    keeper_wake_at(k, keeper_now_ms()); /* egress is told of those that live */
+    return 0;
 }
 
 static volatile sig_atomic_t asked_to_stop;

@@ -22,7 +22,8 @@ static bool all_of(const char *s, size_t room, const char *more, bool upper)
 
 bool keeper_id_valid(const char *id)
 {
-    static const char *const taken[] = {"keeper", "front", "egress", "api", "admin", "node", "supervisor"};
+    static const char *const taken[] = {"keeper", "front", "egress", "egress-keeper",
+                                        "api",    "admin", "node",   "supervisor"};
     for (size_t i = 0; i < ARRAY_LEN(taken); i++)
         if (strncmp(id, taken[i], KEEPER_ID_MAX) == 0)
             return false;

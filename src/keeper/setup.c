@@ -260,6 +260,12 @@ static int make_world(const struct keeper_config *c, const struct policy *policy
         return err_set(err, ERR_SETUP, errno, "make the directory of templates");
     if (!m->world.rootless && mkdir(RANGES_DIR, 0710) < 0 && errno != EEXIST)
         return err_set(err, ERR_SETUP, errno, "make " RANGES_DIR);
+    _cleanup_free_ char *trust = path_join(state, "trust");
+    _cleanup_buf_ struct buf ca = {0};
+    if (mkdirat(KEEPER_FD_STATE, "trust", 0700) < 0 && errno != EEXIST)
+        return err_set(err, ERR_SETUP, errno, "make the directory trust in the state directory");
+    if (trust_ca(&ca, err) < 0)
+        return -1;
     const char *const hide[] = {run, state, templates, "/etc/hutch", NULL};
     const char *home = getenv("HOME");
     struct wall_box_places places = {.templates = templates,
@@ -267,6 +273,9 @@ static int make_world(const struct keeper_config *c, const struct policy *policy
                                      .home = home && home[0] == '/' ? home : NULL,
                                      .info = &m->cgroups,
                                      .attached = c->attached,
+                                     .trust = trust,
+                                     .ca = ca.n > 0 ? ca.p : NULL,
+                                     .ca_n = ca.n,
                                      .ranges = m->world.rootless ? NULL : RANGES_DIR};
     return wall_box_world(policy, &places, &m->world, err);
 }

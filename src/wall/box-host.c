@@ -16,8 +16,13 @@
 #include "base/path.h"
 #include "os/mount.h"
 #include "wall/box-int.h"
+#include "wall/box-trust.h"
 
-enum { MOUNTINFO_MAX = 16 << 20, SOCKET_LIST_MAX = 16 << 20 };
+#define HUTCH_DIR "etc/hutch"
+
+enum { MOUNTINFO_MAX = 16 << 20, SOCKET_LIST_MAX = 16 << 20, ETC_BYTES = 64 << 20 };
+
+const char box_resolv_conf[] = "nameserver " NETNS_GATE4 "\noptions ndots:1 timeout:2 attempts:2\n";
 
 static const char *const kernel_trees[] = {"/proc", "/sys", "/dev", NULL};
 
@@ -34,7 +39,7 @@ static const struct {
                "nobody:x:65534:65534:nobody:/nonexistent:/usr/sbin/nologin\n"
                "user:x:1000:1000:user:/home/user:/bin/bash\n"},
     {"group", "root:x:0:\ntty:x:5:\nnogroup:x:65534:\nuser:x:1000:\n"},
-    {"resolv.conf", "# this sandbox has no name server\n"},
+    {"resolv.conf", box_resolv_conf},
 };
 
 int box_host_plan(const struct policy *policy, const struct wall_box_places *p, struct plan **ret, struct err *err)
@@ -129,13 +134,17 @@ struct covers {
 
 static int make_covers(struct covers *c, struct err *err)
 {
-    c->mount = mount_new_tmpfs(1 << 20, 64, 0755, MOUNT_NOSUID | MOUNT_NODEV);
+    c->mount = mount_new_tmpfs(ETC_BYTES, 512, 0755, MOUNT_NOSUID | MOUNT_NODEV);
     _cleanup_close_ int at = open(BOX_SCRATCH, O_PATH | O_DIRECTORY | O_CLOEXEC);
     if (c->mount < 0 || at < 0 || mount_attach(c->mount, at) < 0 || mkdirat(c->mount, "d", 0) < 0)
         return err_set(err, ERR_SETUP, errno, "make the covers of the host template");
     _cleanup_close_ int f = openat(c->mount, "f", O_CREAT | O_EXCL | O_WRONLY | O_CLOEXEC, 0);
-    if (f < 0)
-        return err_set(err, ERR_SETUP, errno, "make the covers of the host template");
+    return f < 0 ? err_set(err, ERR_SETUP, errno, "make the covers of the host template") : 0;
+}
+
+/* What layer_etc() lays over the host's: the files above and what makes programs trust the installation's root. */
+static int fill_etc(const struct covers *c, int root, const struct wall_box_places *p, struct err *err)
+{
     _cleanup_close_ int etc = mkdirat(c->mount, "etc", 0755) < 0 ? -1 : openat(c->mount, "etc", O_RDONLY | O_CLOEXEC);
     for (size_t i = 0; i < ARRAY_LEN(files); i++) {
         _cleanup_close_ int fd =
@@ -143,6 +152,12 @@ static int make_covers(struct covers *c, struct err *err)
         if (fd < 0 || fchmod(fd, 0644) < 0 || fd_write_all(fd, files[i].text, strlen(files[i].text)) < 0)
             return err_set(err, ERR_SETUP, errno, "make %s of the host template", files[i].name);
     }
+    const struct wall_trust trust = {.ca = p->ca, .n = p->ca_n, .below = "/etc"};
+    if (p->ca && wall_trust_make(root, &trust, c->mount, err) < 0)
+        return err_wrap(err, "the host template");
+    /* Whatever the host's own directory is like, it is covered with ours. */
+    if (p->ca && (fchownat(c->mount, HUTCH_DIR, 0, 0, 0) < 0 || fchmodat(c->mount, HUTCH_DIR, 0755, 0) < 0))
+        return err_set(err, ERR_SETUP, errno, "make /" HUTCH_DIR " of the host template");
     return 0;
 }
 
@@ -159,9 +174,9 @@ static int layer_etc(int root, struct err *err)
     return 0;
 }
 
-static int cover_at(const struct covers *c, int at, bool dir, const char *path, struct err *err)
+static int cover_at(const struct covers *c, int at, const char *with, const char *path, struct err *err)
 {
-    _cleanup_close_ int src = openat(c->mount, dir ? "d" : "f", O_PATH | O_CLOEXEC);
+    _cleanup_close_ int src = openat(c->mount, with, O_PATH | O_CLOEXEC);
     _cleanup_close_ int fd = src < 0 ? -1 : mount_clone(src, "", 0);
     if (fd < 0 || mount_set(fd, "", MOUNT_RO | MOUNT_NOSUID | MOUNT_NODEV | MOUNT_NOEXEC) < 0 ||
         mount_attach(fd, at) < 0)
@@ -177,7 +192,10 @@ static int cover(const struct covers *c, int root, const char *path, struct err 
         return 0;
     if (at < 0 || fstatat(at, "", &st, AT_EMPTY_PATH) < 0)
         return err_set(err, ERR_SETUP, errno, "find %s of the host template", path);
-    return cover_at(c, at, S_ISDIR(st.st_mode), path, err);
+    /* Our own directory shows what it has for sandboxes, and nothing of the installation's. */
+    if (strcmp(path, "/" HUTCH_DIR) == 0 && faccessat(c->mount, HUTCH_DIR, F_OK, 0) == 0)
+        return cover_at(c, at, HUTCH_DIR, path, err);
+    return cover_at(c, at, S_ISDIR(st.st_mode) ? "d" : "f", path, err);
 }
 
 static int cover_all(const struct plan *plan, const struct wall_box_places *p, const struct covers *c, int root,
@@ -225,6 +243,8 @@ int box_host_cover(const struct plan *plan, const struct wall_box_places *p, str
     drop_unseen(plan, w);
     int r = make_covers(&c, err);
     if (r == 0)
+        r = fill_etc(&c, root, p, err);
+    if (r == 0)
         r = layer_etc(root, err);
     if (r == 0)
         r = cover_all(plan, p, &c, root, w, err);
@@ -250,7 +270,7 @@ static int cover_socket(const struct wall_box_world *w, struct covers *c, int ro
         return 0;
     if (c->mount < 0 && make_covers(c, err) < 0)
         return -1;
-    return cover_at(c, at, false, path, err) < 0 ? -1 : 0;
+    return cover_at(c, at, "f", path, err) < 0 ? -1 : 0;
 }
 
 static int cover_sockets(const struct wall_box_world *w, struct covers *c, int root, char *list, struct err *err)
@@ -271,10 +291,12 @@ int box_host_refresh(const struct wall_box_world *w, struct err *err)
     static time_t last = -1; /* a burst of sandboxes asks once */
     struct timespec now;
     struct covers c = {.mount = -1};
+    char path[64];
     _cleanup_buf_ struct buf list = {0};
     if (clock_gettime(CLOCK_MONOTONIC, &now) < 0 || now.tv_sec == last)
         return 0;
-    if (fd_read_file(AT_FDCWD, "/proc/net/unix", SOCKET_LIST_MAX, &list) < 0)
+    (void)snprintf(path, sizeof path, "/proc/self/fd/%d", w->sockets); /* opened again: always of the host's network */
+    if (fd_read_file(AT_FDCWD, path, SOCKET_LIST_MAX, &list) < 0)
         return err_set(err, ERR_HOST, errno, "the host's sockets cannot be listed (/proc/net/unix)");
     _cleanup_(cleanup_close_p) int opened = w->host >= 0 ? -1 : open(BOX_HOST, O_PATH | O_DIRECTORY | O_CLOEXEC);
     int root = w->host >= 0 ? w->host : opened;

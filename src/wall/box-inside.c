@@ -69,13 +69,18 @@ static int take_ids(struct inside *in)
 
 static int write_file(int at, const char *name, const char *text)
 {
+    /* In an image it may be a link, even one to where nothing is: ours takes its place. */
+    (void)unlinkat(at, name, 0);
     _cleanup_close_ int fd = openat(at, name, O_WRONLY | O_CREAT | O_TRUNC | O_NOFOLLOW | O_CLOEXEC, 0644);
     return fd < 0 ? -1 : fd_write_all(fd, text, strlen(text));
 }
 
 static void hosts_text(const char *hostname, char *ret, size_t n)
 {
-    (void)snprintf(ret, n, "127.0.0.1\tlocalhost %s\n::1\tlocalhost ip6-localhost ip6-loopback\n", hostname);
+    (void)snprintf(ret, n,
+                   "127.0.0.1\tlocalhost %s\n::1\tlocalhost ip6-localhost ip6-loopback\n" NETNS_GATE4
+                   "\tsandbox.internal\n",
+                   hostname);
 }
 
 /* The host's tree is read-only: the two files with the sandbox's name are in its private memory and mounted over. */
@@ -121,6 +126,7 @@ static void name_own_files(const struct inside *in)
     (void)write_file(etc, "hosts", text);
     (void)snprintf(text, sizeof text, "%s\n", in->spec->hostname);
     (void)write_file(etc, "hostname", text);
+    (void)write_file(etc, "resolv.conf", box_resolv_conf);
 }
 
 static int attach_root(struct inside *in, bool host)
@@ -192,6 +198,8 @@ static int build(struct inside *in, const struct wall_box_spec *s, int sync, int
                               [WALL_BOX_CONTROL] = s->control,
                               [WALL_BOX_OOM] = s->oom,
                               [WALL_BOX_SCORE] = sync, /* keeps the place until open_limits() */
+                              [WALL_BOX_TCP] = s->net ? s->net->tcp : -1,
+                              [WALL_BOX_UDP] = s->net ? s->net->udp : -1,
                               [BOX_RANGE] = s->range ? s->range->fd : -1,
                               [BOX_TREE] = tree};
     int limits[ARRAY_LEN(kinds)];
@@ -244,7 +252,7 @@ void box_inside(const struct wall_box_spec *s, struct wall_shared *shared, int s
         .plan = host ? &s->world->plan : &s->world->plain,
         .range = s->range,
         .privilege = s->strict ? PRIVILEGE_STRICT : PRIVILEGE_COMPUTER,
-        .network = NETWORK_OFF,
+        .network = s->net ? NETWORK_HOST /* in it already, and no capability over it */ : NETWORK_OFF,
         /* inside_vault() takes a quarter: of a root of its own for /dev/shm, of the host's tree for all there is. */
         .disk_bytes = host ? s->disk * 4 : s->disk,
         .disk_inodes = host ? s->inodes * 4 : s->inodes,

@@ -5,9 +5,12 @@
 #include "wall/box.h"
 
 #define BOX_SCRATCH \
-    "/scratch"           /* in keeper's root: where a layer hangs for the moment in which an overlay is made of it */
-#define BOX_NEW  "/new"  /* in keeper's root: where the child hangs its new root before it moves there */
-#define BOX_HOST "/host" /* in keeper's root: the host's tree, on kernels that cannot copy a detached one */
+    "/scratch"             /* in keeper's root: where a layer hangs for the moment in which an overlay is made of it */
+#define BOX_NEW   "/new"   /* in keeper's root: where the child hangs its new root before it moves there */
+#define BOX_TRUST "/trust" /* in keeper's root: layers of files of ours */
+#define BOX_HOST  "/host"  /* in keeper's root: the host's tree, on kernels that cannot copy a detached one */
+
+extern const char box_resolv_conf[];
 
 struct box_go { /* from keeper to the child once its ids are mapped; the new root comes along */
     uint32_t version;

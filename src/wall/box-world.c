@@ -78,6 +78,8 @@ static int fill(int root, const struct wall_box_places *p, struct err *err)
         show(root, "/etc", "/etc", MOUNT_RO | MOUNT_RECURSIVE | MOUNT_NOSUID | MOUNT_NODEV, err) < 0 ||
         show(root, "/templates", p->templates, MOUNT_RO | MOUNT_RECURSIVE | MOUNT_NODEV, err) < 0)
         return -1;
+    if (p->trust && show(root, BOX_TRUST, p->trust, MOUNT_RO | MOUNT_NOSUID | MOUNT_NODEV | MOUNT_NOEXEC, err) < 0)
+        return -1;
     if (p->ranges && show(root, p->ranges, p->ranges, MOUNT_NOSUID | MOUNT_NODEV | MOUNT_NOEXEC, err) < 0)
         return -1;
     for (unsigned i = 0; i < p->info->nhier; i++)
@@ -124,15 +126,27 @@ int wall_box_rootless(struct wall_box_world *w, struct err *err)
     return 0;
 }
 
+/* A network of our own: with nothing in it, and one that we may go back to from a sandbox's. Without root the host's is not. */
+static int leave_network(struct wall_box_world *w, struct err *err)
+{
+    w->sockets = open("/proc/self/net/unix", O_RDONLY | O_CLOEXEC);
+    if (w->sockets < 0)
+        return err_set(err, ERR_HOST, errno, "the host's sockets cannot be listed (/proc/net/unix)");
+    if (unshare(CLONE_NEWNET) < 0)
+        return err_set(err, ERR_HOST, errno, "make keeper's own network namespace");
+    w->net = open("/proc/self/ns/net", O_RDONLY | O_CLOEXEC);
+    return w->net < 0 ? err_set(err, ERR_SETUP, errno, "open keeper's own network namespace") : 0;
+}
+
 int wall_box_world(const struct policy *policy, const struct wall_box_places *p, struct wall_box_world *ret,
                    struct err *err)
 {
-    struct wall_box_world w = {.templates = -1, .host = -1};
+    struct wall_box_world w = {.templates = -1, .host = -1, .trust = -1, .net = -1, .sockets = -1};
     struct plan *plan = NULL;
     if (wall_box_rootless(&w, err) < 0 || box_host_plan(policy, p, &plan, err) < 0)
         return -1;
-    int r = 0;
-    if (unshare(CLONE_NEWNS) < 0 || mount_set(AT_FDCWD, "/", MOUNT_RECURSIVE | MOUNT_PRIVATE) < 0)
+    int r = leave_network(&w, err);
+    if (r == 0 && (unshare(CLONE_NEWNS) < 0 || mount_set(AT_FDCWD, "/", MOUNT_RECURSIVE | MOUNT_PRIVATE) < 0))
         r = err_set(err, ERR_SETUP, errno, "make keeper's own mount namespace");
     _cleanup_close_ int host = r < 0 ? -1 : mount_clone(AT_FDCWD, "/", MOUNT_RECURSIVE);
     if (r == 0 && host < 0)
@@ -156,6 +170,8 @@ int wall_box_world(const struct policy *policy, const struct wall_box_places *p,
     w.templates = open("/templates", O_PATH | O_DIRECTORY | O_CLOEXEC);
     if (w.templates < 0)
         return err_set(err, ERR_SETUP, errno, "open the directory of templates");
+    if (p->trust && (w.trust = open(BOX_TRUST, O_PATH | O_DIRECTORY | O_CLOEXEC)) < 0)
+        return err_set(err, ERR_SETUP, errno, "open the directory of layers");
     *ret = w;
     return 0;
 }

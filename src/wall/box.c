@@ -41,14 +41,16 @@ static int clone_child(const struct wall_box_spec *s, struct wall_box *b, int in
         .exit_signal = SIGCHLD,
         .cgroup = into >= 0 ? (uint64_t)into : 0,
     };
-    if (be_owner(s, true) < 0)
-        return err_set(err, ERR_SETUP, errno, "set-up failed at clone: take on the sandbox's uid");
-    long pid = syscall(SYS_clone3, &args, sizeof args);
+    if (s->net && setns(s->net->ns, CLONE_NEWNET) < 0)
+        return err_set(err, ERR_SETUP, errno, "set-up failed at clone: enter the sandbox's network namespace");
+    int saved = be_owner(s, true) < 0 ? errno : 0;
+    long pid = saved ? -1 : syscall(SYS_clone3, &args, sizeof args);
     if (pid == 0)
         box_inside(s, b->shared, inner, tree);
-    int saved = errno;
-    if (be_owner(s, false) < 0)
-        abort(); /* keeper must not go on with a foreign uid */
+    saved = saved ? saved : errno;
+    /* keeper must not go on with a foreign uid or in a foreign network */
+    if (be_owner(s, false) < 0 || (s->net && setns(s->world->net, CLONE_NEWNET) < 0))
+        abort();
     if (pid < 0 && (saved == ENOSPC || saved == EPERM))
         return err_set(err, ERR_HOST, saved, "this host refuses new user namespaces (see `hutch doctor`)");
     if (pid < 0)
@@ -85,41 +87,50 @@ static int map_ids(const struct wall_box_spec *s, pid_t pid, struct err *err)
     return idmap_write(pid, &map, &map, false, err) < 0 ? err_wrap(err, "set-up failed at ids") : 0;
 }
 
-/* What hangs at BOX_SCRATCH is the upper layer's tmpfs, with the template's root at "l". */
+static int add_layer(int scratch, const char *name, int dir, int userns, struct err *err)
+{
+    _cleanup_close_ int layer = mount_clone(dir, "", 0);
+    if (layer < 0)
+        return err_set(err, ERR_SETUP, errno, "set-up failed at mounts: take the template's root");
+    if (userns >= 0 && mount_idmap(layer, userns, 0) < 0)
+        return err_set(err, ERR_HOST, errno, "the file system of the templates cannot map ids");
+    _cleanup_close_ int at = mkdirat(scratch, name, 0755) < 0 ? -1 : openat(scratch, name, O_PATH | O_CLOEXEC);
+    if (at < 0 || mount_set(layer, "", MOUNT_RO | MOUNT_NODEV) < 0 || mount_attach(layer, at) < 0)
+        return err_set(err, ERR_SETUP, errno, "set-up failed at mounts: attach the template's root");
+    return 0;
+}
+
+/* What hangs at BOX_SCRATCH is the upper layer's tmpfs, with the template's root at "l" and our own files at "t". */
 static int fill_scratch(const struct wall_box_spec *s, int scratch, pid_t pid, struct err *err)
 {
     uid_t base = s->range ? s->range->base : 0;
     char path[64];
-    _cleanup_close_ int layer = mount_clone(s->layer, "", 0);
-    if (layer < 0)
-        return err_set(err, ERR_SETUP, errno, "set-up failed at mounts: take the template's root");
-    if (s->range) {
-        (void)snprintf(path, sizeof path, "/proc/%d/ns/user", (int)pid);
-        _cleanup_close_ int userns = open(path, O_RDONLY | O_CLOEXEC);
-        if (userns < 0 || mount_idmap(layer, userns, 0) < 0)
-            return err_set(err, ERR_HOST, errno, "the file system of the templates cannot map ids");
-    }
-    if (mkdirat(scratch, "u", 0755) < 0 || mkdirat(scratch, "w", 0755) < 0 || mkdirat(scratch, "l", 0755) < 0 ||
-        fchownat(scratch, "u", base, base, 0) < 0)
+    (void)snprintf(path, sizeof path, "/proc/%d/ns/user", (int)pid);
+    _cleanup_close_ int userns = s->range ? open(path, O_RDONLY | O_CLOEXEC) : -1;
+    if (s->range && userns < 0)
+        return err_set(err, ERR_SETUP, errno, "set-up failed at mounts: open %s", path);
+    if (mkdirat(scratch, "u", 0755) < 0 || mkdirat(scratch, "w", 0755) < 0 || fchownat(scratch, "u", base, base, 0) < 0)
         return err_set(err, ERR_SETUP, errno, "set-up failed at mounts: make the upper layer");
-    _cleanup_close_ int at = openat(scratch, "l", O_PATH | O_CLOEXEC);
-    if (at < 0 || mount_set(layer, "", MOUNT_RO | MOUNT_NODEV) < 0 || mount_attach(layer, at) < 0)
-        return err_set(err, ERR_SETUP, errno, "set-up failed at mounts: attach the template's root");
-    return 0;
+    return add_layer(scratch, "l", s->layer, userns, err) < 0 ||
+                   (s->trust >= 0 && add_layer(scratch, "t", s->trust, userns, err) < 0)
+               ? -1
+               : 0;
 }
 
 /* Root: the overlay belongs to the initial user namespace, so renames of directories work as anywhere; its lower layer is
  * idmapped and its upper one is in memory that the sandbox's cgroup is charged for. */
 static int make_overlay(const struct wall_box_spec *s, pid_t pid, struct err *err)
 {
-    static const char *const lower[] = {BOX_SCRATCH "/l"};
+    static const char *const lower[] = {BOX_SCRATCH "/t", BOX_SCRATCH "/l"};
+    const char *const *layers = s->trust >= 0 ? lower : lower + 1;
     _cleanup_close_ int scratch = mount_new_tmpfs(s->disk, s->inodes, 0755, MOUNT_NODEV);
     _cleanup_close_ int at = open(BOX_SCRATCH, O_PATH | O_DIRECTORY | O_CLOEXEC);
     if (scratch < 0 || at < 0 || mount_attach(scratch, at) < 0)
         return err_set(err, ERR_SETUP, errno, "set-up failed at mounts: make the upper layer");
     int overlay = -1, r = fill_scratch(s, scratch, pid, err);
     if (r == 0) {
-        overlay = mount_new_overlay(lower, 1, BOX_SCRATCH "/u", BOX_SCRATCH "/w", s->world->rootless, MOUNT_NODEV);
+        overlay = mount_new_overlay(layers, s->trust >= 0 ? 2 : 1, BOX_SCRATCH "/u", BOX_SCRATCH "/w",
+                                    s->world->rootless, MOUNT_NODEV);
         if (overlay < 0)
             (void)err_set(err, ERR_SETUP, errno, "set-up failed at mounts: make the overlay");
     }

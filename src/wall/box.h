@@ -19,11 +19,20 @@
 #include "base/err.h"
 #include "os/cgroup.h"
 #include "os/idrange.h"
+#include "os/netns.h"
 #include "policy/plan.h"
 #include "wall/wall.h"
 
 /* Descriptors of the child when its entry function is called; 0 to 2 are /dev/null, nothing else is open. */
-enum { WALL_BOX_CONTROL = 3, WALL_BOX_SYNC, WALL_BOX_OOM, WALL_BOX_SCORE /* own oom_score_adj */, WALL_BOX_FDS };
+enum {
+    WALL_BOX_CONTROL = 3,
+    WALL_BOX_SYNC,
+    WALL_BOX_OOM,
+    WALL_BOX_SCORE, /* own oom_score_adj */
+    WALL_BOX_TCP,   /* of spec->net */
+    WALL_BOX_UDP,
+    WALL_BOX_FDS
+};
 enum { WALL_BOX_USER = 1000 }; /* `user` of the host template */
 
 struct wall_box_world {
@@ -31,6 +40,9 @@ struct wall_box_world {
     uint32_t nids;     /* rootless: ids 0 .. nids - 1 exist */
     int templates;     /* O_PATH, in our own mount namespace */
     int host;          /* the host's tree, detached; -1: it hangs at /host (kernels before 6.15) */
+    int trust;         /* O_PATH, of places->trust; -1: none */
+    int net;           /* our own network namespace, in which nothing is */
+    int sockets;       /* the kernel's list of sockets in the network namespace that we came from */
     struct plan plan;  /* private directories of a sandbox with the host's tree */
     struct plan plain; /* of a sandbox with a root of its own */
     unsigned nmasked;
@@ -42,19 +54,24 @@ struct wall_box_places {
     const char *home;               /* of this user; NULL if there is none */
     const struct cgroup_info *info; /* hierarchies that are needed later */
     bool attached;                  /* keep the host's tree mounted, as kernels before 6.15 need it */
-    const char *ranges;             /* directory of the lock file of id ranges, shown at the same path; NULL: none */
+    const char *trust;              /* directory with layers of ours over templates; NULL: none */
+    const void *ca;                 /* root certificate that the host template trusts too, PEM; NULL: none */
+    size_t ca_n;
+    const char *ranges; /* directory of the lock file of id ranges, shown at the same path; NULL: none */
 };
 
 /* Fills `rootless` and `nids` alone. */
 int wall_box_rootless(struct wall_box_world *w, struct err *err);
-/* Moves this process into its own mount namespace and prepares everything. Descriptors opened before stay usable for files,
- * not for mounts. ERR_HOST or ERR_SETUP; the process is good for nothing then but to say so. */
+/* Moves this process into a mount namespace and a network namespace of its own and prepares everything. Descriptors opened
+ * before stay usable for files, not for mounts. ERR_HOST or ERR_SETUP; the process is good for nothing then but to say so. */
 int wall_box_world(const struct policy *policy, const struct wall_box_places *p, struct wall_box_world *ret,
                    struct err *err);
 
 struct wall_box_spec {
     const struct wall_box_world *world;
     int layer;                   /* root directory of a template, O_PATH; -1: the host's tree */
+    int trust;                   /* a directory of world->trust, over the layer, O_PATH; -1: none */
+    const struct netns *net;     /* owned by our user namespace; NULL: made inside, nothing but loopback */
     int control;                 /* listening socket of init */
     int oom;                     /* the cgroup's file with counts of OOM kills, or -1 */
     const struct idrange *range; /* root: its own ids; init keeps them taken. NULL: rootless */
@@ -76,7 +93,8 @@ struct wall_box {
 #define WALL_BOX_INIT \
     (struct wall_box) { .pid = -1, .pidfd = -1, .sync = -1, .shared = NULL }
 
-/* On failure the child is gone and reaped and *err names the stage. */
+/* Single-threaded callers only: this process is in spec->net for the moment of the clone.
+ * On failure the child is gone and reaped and *err names the stage. */
 int wall_box_start(const struct wall_box_spec *spec, struct wall_box *ret, struct err *err);
 /* The child failed or ended before it was ready: why. Always -1. */
 int wall_box_why(const struct wall_box *b, struct err *err);

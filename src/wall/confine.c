@@ -17,6 +17,7 @@
 #include "base/fd.h"
 #include "os/caps.h"
 #include "os/landlock.h"
+#include "os/netns.h"
 #include "os/rlimits.h"
 #include "os/seccomp.h"
 #include "wall/inside.h"
@@ -51,6 +52,21 @@ int inside_network_begin(struct inside *in)
     return in->net_task < 0 ? inside_fail(in, errno, "start making a network namespace") : 0;
 }
 
+/* Every address leads to two sockets, which leave with this message: init keeps no way out of its own. */
+static int give_network(struct inside *in)
+{
+    struct err err = {0};
+    struct netns n = NETNS_INIT;
+    struct wall_msg m = {.type = WALL_MSG_NETWORK};
+    if (netns_set_up(&n, &err) < 0)
+        return inside_fail(in, err.eno, "%s", err.msg);
+    int fds[] = {n.tcp, n.udp};
+    ssize_t sent = fd_send(in->sock, &m, sizeof m, fds, ARRAY_LEN(fds));
+    int eno = errno;
+    netns_close(&n);
+    return sent < 0 ? inside_fail(in, eno, "hand the network's sockets to the caller") : 0;
+}
+
 static int take_network(struct inside *in)
 {
     int status;
@@ -64,7 +80,7 @@ static int take_network(struct inside *in)
     if (setns(in->net, CLONE_NEWNET) < 0)
         return inside_fail(in, errno, "enter the network namespace");
     (void)close(TAKE_FD(in->net));
-    return 0;
+    return in->spec->network == NETWORK_RULES ? give_network(in) : 0;
 }
 
 int inside_network(struct inside *in)

@@ -226,7 +226,8 @@ static int build_tree(struct inside *in)
     if ((container ? open_new_root(in) : open_host_root(in)) < 0 || inside_vault(in) < 0)
         return -1;
     inside_stage(in, STAGE_DEV);
-    if (inside_devices(in) < 0 || (in->spec->wait_release && inside_wait(in, "the stubs") < 0) || inside_mounts(in) < 0)
+    if (inside_devices(in) < 0 || (in->spec->wait_release && inside_wait(in, "the stubs") < 0) ||
+        inside_mounts(in) < 0 || inside_files(in) < 0)
         return -1;
     inside_stage(in, STAGE_PROC);
     return inside_proc(in) < 0 || inside_pivot(in) < 0 ? -1 : 0;

@@ -64,6 +64,8 @@ int inside_vault(struct inside *in);
 int inside_take_nodes(struct inside *in); /* before the host's /dev loses its devices */
 int inside_devices(struct inside *in);
 int inside_proc(struct inside *in);
+/* files.c: spec->files. */
+int inside_files(struct inside *in);
 /* confine.c: what can no longer be undone. */
 int inside_network_begin(struct inside *in);
 int inside_network(struct inside *in);

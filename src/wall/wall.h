@@ -34,6 +34,14 @@
 
 enum { WALL_KEEP_FDS_MAX = 16, WALL_SIGNAL_GROUP = 1, WALL_EXEC_MAX = 128 };
 
+/* A file that the sandbox finds at `path` whatever the root has there: read-only, in memory. */
+struct wall_file {
+    const char *path; /* absolute; links in it are followed inside */
+    const void *bytes;
+    size_t n;
+    bool make; /* also where the root has no such file, as far as that place is in memory; else it is left out */
+};
+
 struct wall_spec {
     const struct plan *plan;
     const struct filter *filter; /* its flags say whether there is a listener */
@@ -55,6 +63,8 @@ struct wall_spec {
     int keep_fds[WALL_KEEP_FDS_MAX];
     size_t nkeep;
     const char *hostname;
+    const struct wall_file *files;
+    size_t nfiles;
     sigset_t sigmask;    /* of the command */
     bool ignore_sigpipe; /* the caller was itself started so */
     bool
@@ -109,7 +119,8 @@ enum wall_msg_type {
     WALL_MSG_STOPPED,
     WALL_MSG_VAULT,  /* --learn */
     WALL_MSG_COVERS, /* two descriptors: what files and directories are covered with; see covers.h */
-    WALL_MSG_INPUT,  /* the command's stdin, if it is a file: where it was read up to is known from this descriptor */
+    WALL_MSG_NETWORK, /* two descriptors: listener and datagram socket, the only way out (NETWORK_RULES); see os/netns.h */
+    WALL_MSG_INPUT, /* the command's stdin, if it is a file: where it was read up to is known from this descriptor */
 };
 enum { WALL_MSG_FDS = 2 };
 struct wall_msg {

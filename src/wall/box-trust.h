@@ -1,0 +1,34 @@
+/* box-trust.h - files that make programs in a sandbox trust one more root certificate.
+ *
+ * Whatever bundles of certificates a root has are copied with ours added, in a directory that is then laid over that root;
+ * the root itself is never changed. What is read from it is taken as it is: nothing is parsed but the frame of PEM and of a
+ * Java trust store.
+ */
+#ifndef HUTCH_WALL_BOX_TRUST_H
+#define HUTCH_WALL_BOX_TRUST_H
+
+#include <stddef.h>
+
+#include "base/buf.h"
+#include "base/err.h"
+#include "base/sha256.h"
+
+enum { TRUST_BUNDLE_MAX = 8 << 20, TRUST_CA_MAX = 8 << 20, TRUST_CERTS_MAX = 2000 };
+
+struct wall_trust {
+    const void *ca; /* PEM */
+    size_t n;
+    const char *below; /* "/etc": only files there; "": everywhere */
+};
+
+/* Adds to the hash what the files in `root` (O_PATH) would be made from; the same hash, the same files. */
+void wall_trust_stamp(int root, const struct wall_trust *t, struct sha256 *h);
+/* Makes them in the empty directory `to`. Nothing in `root` is followed out of it. */
+int wall_trust_make(int root, const struct wall_trust *t, int to, struct err *err);
+
+/* box-jks.c: a Java trust store (password "changeit") that holds what `old` holds and the certificate; if `old` is not of
+ * that kind, what `bundle` (PEM) holds instead. Appends to *out. -1: the certificate is not PEM. */
+int jks_make(const void *old, size_t nold, const void *bundle, size_t nbundle, const void *ca, size_t nca,
+             struct buf *out);
+
+#endif
