@@ -13,8 +13,9 @@
 
 enum {
     READ_BUFFER = 64 * 1024,
-    READ_BUDGET = 4,  /* buffers per wake-up */
-    INTERIM_MAX = 32, /* 1xx answers before the final one */
+    READ_BUDGET = 4,        /* buffers per wake-up */
+    SHORT_READ = 16 * 1024, /* less than a record of TLS: what there was */
+    INTERIM_MAX = 32,       /* 1xx answers before the final one */
     VECTORS = 16,
     CLOSE_MS = 30000, /* for what was written before client_close() */
 };
@@ -372,6 +373,8 @@ static void read_some(struct client *c)
         while (n < 0 && errno == EINTR);
         if (n > 0) {
             feed(c, buffer, (size_t)n);
+            if (n < SHORT_READ && c->state != IDLE && wants_input(c) && !c->t->ops->pending(c->t))
+                return; /* the loop says when there is more; but who is done looks for the end */
             continue;
         }
         if (n < 0 && (errno == EAGAIN || errno == EWOULDBLOCK))

@@ -79,7 +79,7 @@ static void op_set(struct http_req *r, const char *name, const char *value)
 {
     struct conn_req *q = (struct conn_req *)r;
     bool ours = (http1_is_hop(name) && strcmp(name, "upgrade") != 0) || strcmp(name, "content-length") == 0 ||
-                strcmp(name, "x-request-id") == 0;
+                (!r->bare && strcmp(name, "x-request-id") == 0);
     if (ours || q->head_sent)
         return;
     q->has_date |= strcmp(name, "date") == 0;
@@ -100,9 +100,10 @@ static bool may_keep(const struct conn *c, const struct conn_req *q)
 
 static void add_common(struct buf *b, struct conn *c, const struct conn_req *q)
 {
-    if (!q->has_date)
+    if (!q->has_date && !q->pub.bare)
         http1_add_field(b, "date", http_server_date(c->link.server));
-    http1_add_field(b, "x-request-id", q->pub.id);
+    if (!q->pub.bare)
+        http1_add_field(b, "x-request-id", q->pub.id);
     buf_add(b, q->set.p, q->set.n);
 }
 
@@ -181,6 +182,20 @@ static void op_abort(struct http_req *r)
     conn_wake(c);
 }
 
+static void op_trailer(struct http_req *r, const char *name, const char *value)
+{
+    struct conn_req *q = (struct conn_req *)r;
+    if (!q->ended && !http1_is_hop(name) && strcmp(name, "content-length") != 0)
+        http1_add_field(&q->trailers, name, value);
+}
+
+static void last_chunk(struct conn *c, const struct conn_req *q)
+{
+    outq_add(&c->out, "0\r\n", 3);
+    outq_add(&c->out, buf_str(&q->trailers), q->trailers.n);
+    outq_add(&c->out, "\r\n", 2);
+}
+
 static void op_end(struct http_req *r)
 {
     struct conn_req *q = (struct conn_req *)r;
@@ -192,7 +207,7 @@ static void op_end(struct http_req *r)
     if (q->left > 0)
         op_abort(r); /* shorter than announced: only a cut tells the client */
     else if (q->out == HTTP1_CHUNKED)
-        outq_add(&c->out, HTTP1_LAST_CHUNK, sizeof HTTP1_LAST_CHUNK - 1);
+        last_chunk(c, q);
     q->ended = true;
     conn_wake(c);
 }
@@ -239,18 +254,25 @@ const struct http_stream_ops conn_ops = {
     .pause = op_pause,
     .upgrade = op_upgrade,
     .queued = op_queued,
+    .trailer = op_trailer,
 };
 
 void conn_refuse(struct conn *c, unsigned status, const char *why)
 {
+    struct http_owner *o = c->link.owner;
+    _cleanup_buf_ struct buf body = {0};
+    if (o && o->refused)
+        o->refused(o, status, why, &body);
+    bool json = body.n > 0;
+    if (!json)
+        buf_addf(&body, "%s\n", why);
     struct buf *b = http_server_scratch(c->link.server);
     http1_add_status(b, status);
     http1_add_field(b, "date", http_server_date(c->link.server));
-    http1_add_field(b, "content-type", "text/plain");
-    http1_add_framing(b, HTTP1_LENGTH, strlen(why) + 1);
+    http1_add_field(b, "content-type", json ? "application/json" : "text/plain");
+    http1_add_framing(b, HTTP1_LENGTH, body.n);
     http1_add_field(b, "connection", "close");
     http1_add_end(b);
-    buf_adds(b, why);
-    buf_addc(b, '\n');
+    buf_add(b, body.p, body.n);
     outq_add(&c->out, b->p, b->n);
 }

@@ -9,6 +9,7 @@
 #include "base/mem.h"
 
 static void settle(struct conn *c);
+static void shake_hands(struct conn *c);
 static void on_timer(void *arg);
 
 static void set_timer(struct conn *c, uint64_t ms)
@@ -28,6 +29,7 @@ static void req_free(struct conn_req *q)
     if (!q)
         return;
     buf_done(&q->set);
+    buf_done(&q->trailers);
     free(q);
 }
 
@@ -56,6 +58,7 @@ static void lose(struct conn *c)
     if (owed && q->pub.on_closed)
         q->pub.on_closed(&q->pub);
     req_free(q);
+    http_server_gone(&c->link);
 }
 
 /* No more requests: what is queued goes out, what comes in is dropped, then the connection is closed. */
@@ -117,6 +120,8 @@ static void begin_request(struct conn *c, const char *p, size_t n)
     r->path = h.path;
     r->query = h.query;
     r->authority = h.authority;
+    r->scheme = h.scheme;
+    r->owner = c->link.owner;
     r->fields = h.fields;
     r->length = h.length;
     r->version = h.version;
@@ -415,6 +420,8 @@ static void set_watch(struct conn *c)
 static void settle(struct conn *c)
 {
     c->busy = true;
+    if (c->state == CONN_HANDSHAKE && c->t->ops->pending(c->t))
+        shake_hands(c); /* with bytes that somebody read before us */
     if (c->state > CONN_HANDSHAKE && c->state != CONN_DEAD) {
         conn_flush(c);
         consume_kept(c);
@@ -458,14 +465,16 @@ static void hand_to_h2(struct conn *c)
     http_h2_fn *h2 = http_server_h2(c->link.server);
     struct http_server *s = c->link.server;
     struct transport *t = c->t;
+    struct http_owner *owner = c->link.owner;
     char peer[sizeof c->link.peer];
     memcpy(peer, c->link.peer, sizeof peer);
     if (!h2) {
         lose(c);
         return;
     }
+    c->link.owner = NULL;
     die(c);
-    (void)h2(s, t, peer);
+    http_server_hand_over(s, h2, t, peer, owner);
 }
 
 static void shake_hands(struct conn *c)
@@ -560,4 +569,6 @@ void conn_serve(struct http_server *s, struct transport *t, const char *peer)
     http_server_attach(s, &c->link, peer);
     c->head_begun = true;
     set_timer(c, http_server_limits(s)->head_ms);
+    if (t->ops->pending(t))
+        conn_wake(c);
 }

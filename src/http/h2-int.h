@@ -35,6 +35,8 @@ struct h2_stream {
     /* The answer. */
     struct buf set; /* name NUL value NUL */
     size_t nset;
+    struct buf trailers; /* the same */
+    size_t ntrailers;
     unsigned status;
     uint64_t length, left; /* announced; still to come */
     struct outq out;

@@ -46,6 +46,7 @@ void h2_stream_free(struct h2_stream *q)
     buf_done(&q->head);
     buf_done(&q->held);
     buf_done(&q->set);
+    buf_done(&q->trailers);
     outq_done(&q->out);
     free(q->fields);
     free(q->text);
@@ -72,7 +73,7 @@ void h2_stream_field(struct h2_stream *q, const uint8_t *name, size_t name_n, co
 }
 
 struct pseudo {
-    const char *method, *path, *authority, *host;
+    const char *method, *path, *authority, *host, *scheme;
     struct buf cookie;
 };
 
@@ -91,6 +92,8 @@ static void sort_fields(struct h2_stream *q, struct pseudo *ps)
             ps->path = value;
         } else if (strcmp(name, ":authority") == 0) {
             ps->authority = value;
+        } else if (strcmp(name, ":scheme") == 0) {
+            ps->scheme = value;
         } else if (strcmp(name, "cookie") == 0) {
             if (ps->cookie.n > 0)
                 buf_adds(&ps->cookie, "; ");
@@ -133,6 +136,8 @@ static const char *fill_request(struct h2_stream *q, struct pseudo *ps)
     r->path = q->text;
     r->query = query;
     r->authority = authority;
+    r->scheme = ps->scheme;
+    r->owner = q->c->link.owner;
     r->version = 20;
     r->tls = !transport_is_plain(q->c->t);
     r->length = q->eof ? 0 : HTTP_UNKNOWN;
@@ -151,7 +156,14 @@ static void refuse(struct h2_stream *q, unsigned status, const char *why)
     q->pub.loop = q->c->loop;
     q->pub.method = "GET";
     (void)snprintf(q->pub.id, sizeof q->pub.id, "-");
-    http_reply(&q->pub, status, "text/plain", why, strlen(why));
+    struct http_owner *o = q->c->link.owner;
+    _cleanup_buf_ struct buf body = {0};
+    if (o && o->refused)
+        o->refused(o, status, why, &body);
+    if (body.n > 0)
+        http_reply(&q->pub, status, "application/json", body.p, body.n);
+    else
+        http_reply(&q->pub, status, "text/plain", why, strlen(why));
 }
 
 static void send_continue(struct h2_stream *q)
@@ -240,6 +252,30 @@ static void hand_on(struct h2_stream *q)
 
 /* ---- the answer ---- */
 
+static nghttp2_nv pair(const char *name, const char *value)
+{
+    return (nghttp2_nv){(uint8_t *)(uintptr_t)name, (uint8_t *)(uintptr_t)value, strlen(name), strlen(value),
+                        NGHTTP2_NV_FLAG_NONE};
+}
+
+/* "name NUL value NUL" pairs; how many. */
+static size_t add_pairs(const struct buf *b, nghttp2_nv *nv)
+{
+    size_t n = 0;
+    for (const char *p = buf_str(b), *end = p + b->n; p < end;) {
+        const char *value = p + strlen(p) + 1;
+        nv[n++] = pair(p, value);
+        p = value + strlen(value) + 1;
+    }
+    return n;
+}
+
+static int submit_trailers(struct h2_stream *q)
+{
+    _cleanup_free_ nghttp2_nv *nv = xcalloc(q->ntrailers, sizeof *nv);
+    return nghttp2_submit_trailer(q->c->session, q->id, nv, add_pairs(&q->trailers, nv));
+}
+
 static ssize_t read_answer(nghttp2_session *session, int32_t id, uint8_t *p, size_t n, uint32_t *flags,
                            nghttp2_data_source *source, void *arg)
 {
@@ -258,6 +294,8 @@ static ssize_t read_answer(nghttp2_session *session, int32_t id, uint8_t *p, siz
     outq_drop(&q->out, used);
     if (q->ended && q->out.n == 0) {
         *flags |= NGHTTP2_DATA_FLAG_EOF;
+        if (q->ntrailers > 0 && submit_trailers(q) == 0)
+            *flags |= NGHTTP2_DATA_FLAG_NO_END_STREAM;
         return (ssize_t)used;
     }
     if (used == 0) {
@@ -267,30 +305,21 @@ static ssize_t read_answer(nghttp2_session *session, int32_t id, uint8_t *p, siz
     return (ssize_t)used;
 }
 
-static nghttp2_nv pair(const char *name, const char *value)
-{
-    return (nghttp2_nv){(uint8_t *)(uintptr_t)name, (uint8_t *)(uintptr_t)value, strlen(name), strlen(value),
-                        NGHTTP2_NV_FLAG_NONE};
-}
-
 static void submit(struct h2_stream *q)
 {
     char status[8], length[24];
     _cleanup_free_ nghttp2_nv *nv = xcalloc(q->nset + 4, sizeof *nv);
     size_t n = 0;
     nghttp2_data_provider provider = {.source.ptr = q, .read_callback = read_answer};
-    bool empty = q->bodyless || (q->ended && q->out.n == 0);
+    bool empty = q->bodyless || (q->ended && q->out.n == 0 && q->ntrailers == 0);
     (void)snprintf(status, sizeof status, "%u", q->status);
     (void)snprintf(length, sizeof length, "%llu", (unsigned long long)q->length);
     nv[n++] = pair(":status", status);
-    if (!q->has_date)
+    if (!q->has_date && !q->pub.bare)
         nv[n++] = pair("date", http_server_date(q->c->link.server));
-    nv[n++] = pair("x-request-id", q->pub.id);
-    for (const char *p = buf_str(&q->set), *end = p + q->set.n; p < end;) {
-        const char *value = p + strlen(p) + 1;
-        nv[n++] = pair(p, value);
-        p = value + strlen(value) + 1;
-    }
+    if (!q->pub.bare)
+        nv[n++] = pair("x-request-id", q->pub.id);
+    n += add_pairs(&q->set, nv + n);
     if (q->length != HTTP_UNKNOWN && q->status != 204 && q->status != 304)
         nv[n++] = pair("content-length", length);
     q->submitted = true;
@@ -329,7 +358,8 @@ void h2_stream_writable(struct h2_stream *q)
 static void op_set(struct http_req *r, const char *name, const char *value)
 {
     struct h2_stream *q = (struct h2_stream *)r;
-    if (http1_is_hop(name) || strcmp(name, "content-length") == 0 || strcmp(name, "x-request-id") == 0 || q->head_set)
+    if (http1_is_hop(name) || strcmp(name, "content-length") == 0 || q->head_set ||
+        (!r->bare && strcmp(name, "x-request-id") == 0))
         return;
     q->has_date |= strcmp(name, "date") == 0;
     buf_add(&q->set, name, strlen(name) + 1);
@@ -378,6 +408,16 @@ static void op_abort(struct http_req *r)
     h2_wake(q->c);
 }
 
+static void op_trailer(struct http_req *r, const char *name, const char *value)
+{
+    struct h2_stream *q = (struct h2_stream *)r;
+    if (http1_is_hop(name) || strcmp(name, "content-length") == 0 || q->ended)
+        return;
+    buf_add(&q->trailers, name, strlen(name) + 1);
+    buf_add(&q->trailers, value, strlen(value) + 1);
+    q->ntrailers++;
+}
+
 static void op_end(struct http_req *r)
 {
     struct h2_stream *q = (struct h2_stream *)r;
@@ -416,4 +456,5 @@ static const struct http_stream_ops ops = {
     .pause = op_pause,
     .upgrade = op_upgrade,
     .queued = op_queued,
+    .trailer = op_trailer,
 };

@@ -47,6 +47,7 @@ static void lose(struct h2_conn *c)
         h2_stream_lost(q);
     outq_done(&c->out);
     loop_defer(c->loop, release, c);
+    http_server_gone(&c->link);
 }
 
 static void leave(struct h2_conn *c, uint32_t code)

@@ -11,13 +11,25 @@ const char *http_field(const struct http_fields *f, const char *name)
     return NULL;
 }
 
-void http_set(struct http_req *r, const char *name, const char *value)
+/* A line break here would let whoever chose the value write the rest of the answer. */
+static void check_field(const char *name, const char *value)
 {
-    /* A line break here would let whoever chose the value write the rest of the answer. */
     if (value[strcspn(value, "\r\n")] != '\0' || name[0] == '\0' ||
         name[strcspn(name, "\r\n: ABCDEFGHIJKLMNOPQRSTUVWXYZ")])
         abort();
+}
+
+void http_set(struct http_req *r, const char *name, const char *value)
+{
+    check_field(name, value);
     r->ops->set(r, name, value);
+}
+
+void http_trailer(struct http_req *r, const char *name, const char *value)
+{
+    check_field(name, value);
+    if (r->ops->trailer)
+        r->ops->trailer(r, name, value);
 }
 
 void http_head(struct http_req *r, unsigned status, uint64_t length) { r->ops->head(r, status, length); }

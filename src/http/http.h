@@ -51,6 +51,7 @@ struct http_req {
     const char *path;      /* raw: still percent-encoded, begins with '/' (or "*") */
     const char *query;     /* raw, without '?'; NULL if none */
     const char *authority; /* Host or :authority */
+    const char *scheme;    /* of an absolute target, or :scheme; NULL if the target is a path */
     struct http_fields fields;
     uint64_t length;  /* of the body; HTTP_UNKNOWN if chunked; 0 if there is none */
     unsigned version; /* 10, 11, 20 */
@@ -58,6 +59,7 @@ struct http_req {
     char peer[64]; /* address of the client, text */
     char id[24];   /* request id for logs and the x-request-id answer field */
     struct loop *loop;
+    struct http_owner *owner; /* of the connection (server.h); NULL if it has none */
 
     /* Set by the handler. `data` may be called many times; `end` once, after the last of it (also when there is no body). */
     void *user;
@@ -65,6 +67,8 @@ struct http_req {
     void (*on_end)(struct http_req *r);
     void (*on_writable)(struct http_req *r);
     void (*on_closed)(struct http_req *r);
+    /* The answer has only the fields that the handler sets: no date and no x-request-id of ours. */
+    bool bare;
 
     /* Owned by the carrier. */
     const struct http_stream_ops *ops;
@@ -76,6 +80,9 @@ void http_set(struct http_req *r, const char *name, const char *value);
 void http_head(struct http_req *r, unsigned status, uint64_t length);
 /* Sends body bytes (copied if they cannot be sent at once). False: above high water; stop until on_writable. */
 bool http_write(struct http_req *r, const void *p, size_t n);
+/* Adds a field behind the body; before http_end(). Dropped where the carrier has no place for it (HTTP/1 without chunks).
+ * The rules of http_set() hold. */
+void http_trailer(struct http_req *r, const char *name, const char *value);
 void http_end(struct http_req *r);
 /* Head, body and end in one. content_type may be NULL with n == 0. */
 void http_reply(struct http_req *r, unsigned status, const char *content_type, const void *p, size_t n);
@@ -99,6 +106,7 @@ struct http_stream_ops {
     void (*pause)(struct http_req *r, bool on);
     bool (*upgrade)(struct http_req *r);
     size_t (*queued)(const struct http_req *r);
+    void (*trailer)(struct http_req *r, const char *name, const char *value); /* NULL: there are none */
 };
 
 typedef void http_handler(void *ctx, struct http_req *r);

@@ -273,6 +273,7 @@ static int parse_target(char *p, struct http1_head *h, struct http1_bad *bad)
         size_t scheme = strncasecmp(p, "http://", 7) == 0 ? 7 : strncasecmp(p, "https://", 8) == 0 ? 8 : 0;
         if (scheme == 0)
             return refuse(bad, 400, "the target must begin with '/'");
+        h->scheme = scheme == 7 ? "http" : "https";
         size_t host = strcspn(p + scheme, "/?");
         /* Moved one to the left over the scheme, so that there is room for its NUL before the path. */
         char *authority = memmove(p + scheme - 1, p + scheme, host);

@@ -32,6 +32,7 @@ struct http1_head {
     const char *path;      /* begins with '/'; "*" for OPTIONS; "" for CONNECT */
     const char *query;     /* without '?', or NULL */
     const char *authority; /* of the target if it has one, else Host; NULL only in HTTP/1.0 */
+    const char *scheme;    /* "http" or "https" if the target is absolute, else NULL */
     bool expect_continue;
     bool upgrade; /* HTTP/1.1 with `connection: upgrade` and an `upgrade` field */
     /* Answers. */

@@ -14,6 +14,7 @@ struct proxy {
     loop_id timer;
     unsigned answer_ms;
     void *arg;
+    const char *(*answer_field)(void *arg, const char *name, const char *value);
     void (*on_failure)(void *arg, struct http_req *r, unsigned status, enum client_failure failure, const char *why);
     void (*on_done)(void *arg, const struct proxy_result *result, struct client *again);
     struct proxy_result result;
@@ -114,12 +115,15 @@ static void request_closed(struct http_req *r)
 
 /* ---- from the upstream ---- */
 
-static void copy_fields(struct http_req *r, const struct http_fields *f)
+static void copy_fields(struct proxy *p, const struct http_fields *f)
 {
     for (size_t i = 0; i < f->n; i++) {
         const char *name = f->v[i].name;
-        if (!http1_is_hop(name) && strcmp(name, "content-length") != 0 && !http1_has_token(f, "connection", name))
-            http_set(r, name, f->v[i].value);
+        if (http1_is_hop(name) || strcmp(name, "content-length") == 0 || http1_has_token(f, "connection", name))
+            continue;
+        const char *value = p->answer_field ? p->answer_field(p->arg, name, f->v[i].value) : f->v[i].value;
+        if (value)
+            http_set(p->r, name, value);
     }
 }
 
@@ -128,7 +132,7 @@ static void answer_head(void *arg, unsigned status, const struct http_fields *f,
     struct proxy *p = arg;
     loop_timer_del(p->loop, p->timer);
     p->timer = 0;
-    copy_fields(p->r, f);
+    copy_fields(p, f);
     p->result.status = status;
     if (status == 101) {
         const char *protocol = http_field(f, "upgrade");
@@ -215,6 +219,24 @@ static bool wants_upgrade(const struct http_req *r, const struct proxy_options *
            http1_has_token(&r->fields, "connection", "upgrade");
 }
 
+/* The port the client named, or the one it means by naming none. */
+static const char *port_of(const struct http_req *r)
+{
+    const char *host = r->authority ? r->authority : "", *end = strrchr(host, ']');
+    const char *colon = strchr(end ? end : host, ':');
+    bool number = colon && colon[1] && strspn(colon + 1, "0123456789") == strlen(colon + 1);
+    return number ? colon + 1 : r->tls ? "443" : "80";
+}
+
+/* RFC 7239. What is no token stands in quotes; a name that would break out of them is left out. */
+static char *forwarded(const struct http_req *r)
+{
+    bool v6 = strchr(r->peer, ':'), named = r->authority && !strpbrk(r->authority, "\"\\");
+    _cleanup_free_ char *host = named ? xasprintf("host=\"%s\";", r->authority) : xstrdup("");
+    return xasprintf("for=%s%s%s;%sproto=%s", v6 ? "\"[" : "", r->peer, v6 ? "]\"" : "", host,
+                     r->tls ? "https" : "http");
+}
+
 static void start_upstream(struct proxy *p, const struct proxy_options *o)
 {
     static const struct client_events events = {answer_head, answer_data, answer_end, upstream_writable,
@@ -223,6 +245,7 @@ static void start_upstream(struct proxy *p, const struct proxy_options *o)
     struct field_list fields = {0};
     const char *host = o->host ? o->host : r->authority ? r->authority : "";
     _cleanup_free_ char *whole = r->query ? xasprintf("%s?%s", r->path, r->query) : NULL;
+    _cleanup_free_ char *where = o->forwarded ? forwarded(r) : NULL;
     bool upgrade = wants_upgrade(r, o);
     for (size_t i = 0; i < r->fields.n; i++)
         if (!stops_here(o, &r->fields, r->fields.v[i].name))
@@ -233,6 +256,8 @@ static void start_upstream(struct proxy *p, const struct proxy_options *o)
         add(&fields, "x-forwarded-for", r->peer);
         add(&fields, "x-forwarded-proto", r->tls ? "https" : "http");
         add(&fields, "x-forwarded-host", r->authority ? r->authority : "");
+        add(&fields, "x-forwarded-port", port_of(r));
+        add(&fields, "forwarded", where);
     }
     if (upgrade) {
         add(&fields, "connection", "upgrade");
@@ -261,6 +286,7 @@ void proxy_start(struct http_req *r, struct client *upstream, const struct proxy
         .loop = r->loop,
         .answer_ms = o->answer_ms,
         .arg = o->arg,
+        .answer_field = o->answer_field,
         .on_failure = o->on_failure,
         .on_done = o->on_done,
     };
@@ -270,5 +296,9 @@ void proxy_start(struct http_req *r, struct client *upstream, const struct proxy
     r->on_writable = request_writable;
     r->on_closed = request_closed;
     start_upstream(p, o);
+    if (r->length == 0) { /* its end is known, and was told already if this is a second try */
+        p->body_ended = true;
+        await_answer(p);
+    }
     http_resume(r);
 }

@@ -23,12 +23,15 @@ struct proxy_result {
 struct proxy_options {
     const char *target;      /* for the upstream; NULL: as the client asked */
     const char *host;        /* Host for the upstream; NULL: as the client sent it */
-    bool forwarded;          /* replace x-forwarded-for, -proto and -host by what is true here */
+    bool forwarded;          /* replace x-forwarded-for, -proto, -host, -port and forwarded by what is true here */
     bool no_upgrade;         /* pass upgrades on as ordinary requests */
     unsigned answer_ms;      /* a head must come this long after the request's end; 0: for ever */
     const char *const *drop; /* names of request fields that stop here, NULL-terminated; may be NULL */
     struct http_fields add;  /* request fields to add or replace */
     void *arg;
+    /* A field of the answer on its way to the client: the value that is sent, borrowed until the next call; NULL: none. The
+     * function may be NULL. */
+    const char *(*answer_field)(void *arg, const char *name, const char *value);
     /* There was no answer: 502 or 504, and why. Answers the request in its own way; it is untouched so far and its
      * callbacks and `user` are free to use. */
     void (*on_failure)(void *arg, struct http_req *r, unsigned status, enum client_failure failure, const char *why);

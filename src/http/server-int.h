@@ -10,6 +10,7 @@ enum { HTTP_READ_BUFFER = 64 * 1024, HTTP_READ_BUDGET = 4 /* buffers per wake-up
 struct http_link {
     struct http_link *prev, *next;
     struct http_server *server;
+    struct http_owner *owner;
     char peer[64];
     /* Finish what is under way, take no more, close. The link may be detached from inside. */
     void (*drain)(struct http_link *link);
@@ -20,6 +21,11 @@ struct http_link {
 /* Counts the connection (also per peer). Never refuses: limits are checked when a connection is accepted. */
 void http_server_attach(struct http_server *s, struct http_link *link, const char *peer);
 void http_server_detach(struct http_link *link);
+/* Tells the owner. The last thing to be done with a connection: after on_closed of its requests. */
+void http_server_gone(struct http_link *link);
+/* Gives a transport with its owner (may be NULL) to `h2`. */
+void http_server_hand_over(struct http_server *s, http_h2_fn *h2, struct transport *t, const char *peer,
+                           struct http_owner *owner);
 
 http_h2_fn *http_server_h2(const struct http_server *s); /* NULL: none set */
 struct loop *http_server_loop(const struct http_server *s);

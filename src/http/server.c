@@ -51,6 +51,8 @@ struct http_server {
     struct peers *peers;
     bool draining, idle_told;
 
+    struct http_owner *coming; /* of the connection that is attached next */
+
     uint64_t id_base, id_next;
     int spare_fd; /* given up for a moment when descriptors have run out, to accept and close */
     struct buf scratch;
@@ -115,6 +117,10 @@ void http_server_dispatch(struct http_server *s, struct http_req *r)
 void http_server_attach(struct http_server *s, struct http_link *link, const char *peer)
 {
     link->server = s;
+    link->owner = s->coming;
+    s->coming = NULL;
+    if (link->owner)
+        link->owner->link = link;
     (void)snprintf(link->peer, sizeof link->peer, "%s", peer);
     link->prev = NULL;
     link->next = s->links;
@@ -256,6 +262,51 @@ void http_server_serve(struct http_server *s, struct transport *t, const char *p
         t->ops->free(t);
     else
         conn_serve(s, t, peer);
+}
+
+void http_server_gone(struct http_link *link)
+{
+    struct http_owner *o = link->owner;
+    link->owner = NULL;
+    if (!o)
+        return;
+    o->link = NULL;
+    if (o->gone)
+        o->gone(o);
+}
+
+/* The connection could not even be attached. */
+static void never_came(struct http_server *s)
+{
+    struct http_owner *o = s->coming;
+    s->coming = NULL;
+    if (!o)
+        return;
+    o->link = NULL;
+    if (o->gone)
+        o->gone(o);
+}
+
+void http_server_hand_over(struct http_server *s, http_h2_fn *h2, struct transport *t, const char *peer,
+                           struct http_owner *owner)
+{
+    s->coming = owner;
+    (void)h2(s, t, peer);
+    never_came(s);
+}
+
+void http_server_serve_for(struct http_server *s, struct transport *t, const char *peer, struct http_owner *o)
+{
+    s->coming = o;
+    http_server_serve(s, t, peer);
+    never_came(s);
+}
+
+void http_owner_cut(struct http_owner *o)
+{
+    o->gone = NULL;
+    if (o->link)
+        o->link->kill(o->link);
 }
 
 static void stop_listening(struct http_server *s)

@@ -31,6 +31,20 @@ int http_server_new(struct loop *l, const struct http_limits *limits, http_handl
 int http_server_listen(struct http_server *s, int listen_fd, http_accept_fn *accept, void *accept_ctx, struct err *err);
 /* Serves one connected transport, taken over. */
 void http_server_serve(struct http_server *s, struct transport *t, const char *peer);
+/* Somebody who wants to know the connection of a request (http_req.owner), and its end. */
+struct http_owner {
+    struct http_link *link; /* the server's; NULL once the connection has ended */
+    void (*gone)(struct http_owner *o);
+    /* A request that no handler will see: its status and why. What is added to `body` is the answer's, as JSON; nothing: a line
+     * of text. May be NULL. */
+    void (*refused)(struct http_owner *o, unsigned status, const char *why, struct buf *body);
+};
+/* The same for an owner, whose `gone` is called once: when the connection has ended, after on_closed of its requests, or
+ * from here if it cannot be served. */
+void http_server_serve_for(struct http_server *s, struct transport *t, const char *peer, struct http_owner *o);
+/* Closes the connection at once: on_closed of its requests is called before this returns, `gone` is not any more. Not from
+ * inside a callback of one of its requests. */
+void http_owner_cut(struct http_owner *o);
 /* Stops accepting; connections finish their request and close. http_server_idle() tells when none is left. */
 void http_server_drain(struct http_server *s);
 size_t http_server_connections(const struct http_server *s);

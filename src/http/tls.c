@@ -10,6 +10,7 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
+#include "base/buf.h"
 #include "base/cleanup.h"
 #include "base/mem.h"
 #include "loop/loop.h"
@@ -19,6 +20,8 @@ enum { RECORD = 16 * 1024 /* what one TLS record carries */ };
 struct tls {
     struct transport t; /* first */
     SSL *ssl;
+    struct buf before; /* bytes that somebody else has read, for OpenSSL to read first */
+    size_t given;      /* of them */
     unsigned wants_read, wants_write;
     bool done;   /* handshake */
     bool broken; /* a fatal error was seen; OpenSSL forbids going on */
@@ -37,10 +40,23 @@ struct tls_client {
 
 /* ---- the socket below: like OpenSSL's own, but a closed peer is EPIPE and never a signal ---- */
 
+static int give_before(struct tls *t, char *p, size_t n)
+{
+    size_t left = t->before.n - t->given, some = n < left ? n : left;
+    memcpy(p, t->before.p + t->given, some);
+    t->given += some;
+    if (t->given == t->before.n)
+        buf_done(&t->before);
+    return (int)some;
+}
+
 static int bio_read(BIO *b, char *p, int n)
 {
-    ssize_t got = recv((int)(intptr_t)BIO_get_data(b), p, (size_t)n, 0);
+    struct tls *t = BIO_get_data(b);
     BIO_clear_retry_flags(b);
+    if (t->before.n > 0 && n > 0)
+        return give_before(t, p, (size_t)n);
+    ssize_t got = recv(t->t.fd, p, (size_t)n, 0);
     if (got < 0 && (errno == EAGAIN || errno == EINTR))
         BIO_set_retry_read(b);
     if (got == 0)
@@ -50,7 +66,7 @@ static int bio_read(BIO *b, char *p, int n)
 
 static int bio_write(BIO *b, const char *p, int n)
 {
-    ssize_t sent = send((int)(intptr_t)BIO_get_data(b), p, (size_t)n, MSG_NOSIGNAL);
+    ssize_t sent = send(((struct tls *)BIO_get_data(b))->t.fd, p, (size_t)n, MSG_NOSIGNAL);
     BIO_clear_retry_flags(b);
     if (sent < 0 && (errno == EAGAIN || errno == EINTR))
         BIO_set_retry_write(b);
@@ -78,13 +94,13 @@ static void make_method(void)
     (void)BIO_meth_set_ctrl(method, bio_ctrl);
 }
 
-static BIO *bio_new(int fd)
+static BIO *bio_new(struct tls *t)
 {
     static pthread_once_t once = PTHREAD_ONCE_INIT;
     (void)pthread_once(&once, make_method);
     BIO *b = method ? BIO_new(method) : NULL;
     if (b) {
-        BIO_set_data(b, (void *)(intptr_t)fd);
+        BIO_set_data(b, t);
         BIO_set_init(b, 1);
     }
     return b;
@@ -220,7 +236,11 @@ static ssize_t tls_writev(struct transport *base, const struct iovec *v, int n)
 
 static unsigned tls_wants_read(const struct transport *base) { return ((const struct tls *)base)->wants_read; }
 static unsigned tls_wants_write(const struct transport *base) { return ((const struct tls *)base)->wants_write; }
-static bool tls_pending(const struct transport *base) { return SSL_pending(((const struct tls *)base)->ssl) > 0; }
+static bool tls_pending(const struct transport *base)
+{
+    const struct tls *t = (const struct tls *)base;
+    return !t->broken && (t->before.n > 0 || SSL_pending(t->ssl) > 0);
+}
 
 static void tls_shutdown(struct transport *base)
 {
@@ -238,6 +258,7 @@ static void tls_free(struct transport *base)
     struct tls *t = (struct tls *)base;
     SSL_free(t->ssl);
     (void)close(base->fd);
+    buf_done(&t->before);
     free(t);
 }
 
@@ -294,21 +315,27 @@ static const struct transport_ops tls_ops = {
 
 const char *tls_failure(const struct transport *t) { return ((const struct tls *)t)->failure; }
 
-static struct tls *tls_new(SSL_CTX *ctx, int fd)
+struct transport *tls_wrap(SSL *ssl, int fd, const void *p, size_t n)
 {
     struct tls *t = xcalloc(1, sizeof *t);
-    BIO *bio = NULL;
-    *t = (struct tls){.t = {&tls_ops, fd}, .wants_read = LOOP_IN, .wants_write = LOOP_OUT, .ssl = SSL_new(ctx)};
-    if (t->ssl && (bio = bio_new(fd))) {
-        SSL_set_bio(t->ssl, bio, bio);
-        return t;
+    *t = (struct tls){.t = {&tls_ops, fd}, .wants_read = LOOP_IN, .wants_write = LOOP_OUT, .ssl = ssl};
+    BIO *bio = ssl ? bio_new(t) : NULL;
+    if (bio) {
+        SSL_set_bio(ssl, bio, bio);
+        if (n > 0)
+            buf_add(&t->before, p, n);
+        return &t->t;
     }
     ERR_clear_error();
-    SSL_free(t->ssl);
+    SSL_free(ssl);
     free(t);
     (void)close(fd);
     return NULL;
 }
+
+SSL *tls_ssl(const struct transport *t) { return ((const struct tls *)t)->ssl; }
+
+static struct tls *tls_new(SSL_CTX *ctx, int fd) { return (struct tls *)tls_wrap(SSL_new(ctx), fd, NULL, 0); }
 
 /* ---- contexts ---- */
 
@@ -322,7 +349,7 @@ static int ssl_error(struct err *err, const char *what, const char *path)
     return status;
 }
 
-static void common_options(SSL_CTX *ctx)
+void tls_common_options(SSL_CTX *ctx)
 {
     (void)SSL_CTX_set_min_proto_version(ctx, TLS1_2_VERSION);
     (void)SSL_CTX_set_options(ctx, SSL_OP_NO_RENEGOTIATION | SSL_OP_NO_TICKET | SSL_OP_NO_COMPRESSION);
@@ -359,7 +386,7 @@ static int load(struct tls_server *s, SSL_CTX **ret, struct err *err)
     _cleanup_(ctx_free_p) SSL_CTX *ctx = SSL_CTX_new(TLS_server_method());
     if (!ctx)
         return ssl_error(err, "TLS context", NULL);
-    common_options(ctx);
+    tls_common_options(ctx);
     (void)SSL_CTX_set_num_tickets(ctx, 0);
     /* Requests delimit themselves, so a missing close_notify hides nothing. */
     (void)SSL_CTX_set_options(ctx, SSL_OP_CIPHER_SERVER_PREFERENCE | SSL_OP_IGNORE_UNEXPECTED_EOF);
@@ -423,7 +450,7 @@ int tls_client_new(struct tls_client **ret, struct err *err)
     SSL_CTX *ctx = SSL_CTX_new(TLS_client_method());
     if (!ctx)
         return ssl_error(err, "TLS context", NULL);
-    common_options(ctx);
+    tls_common_options(ctx);
     SSL_CTX_set_verify(ctx, SSL_VERIFY_NONE, NULL);
     (void)SSL_CTX_set_alpn_protos(ctx, protocols, sizeof protocols - 1);
     *ret = xcalloc(1, sizeof **ret);

@@ -8,6 +8,7 @@
 #ifndef HUTCH_HTTP_TLS_H
 #define HUTCH_HTTP_TLS_H
 
+#include <openssl/ssl.h>
 #include <stdbool.h>
 
 #include "base/err.h"
@@ -31,6 +32,13 @@ int tls_client_new(struct tls_client **ret, struct err *err);
  * end of the connection might have been cut. */
 struct transport *tls_client_connect(struct tls_client *c, int fd, const char *name);
 void tls_client_free(struct tls_client *c);
+
+/* For those who bring their own parameters: the options that all connections here share, on a context; */
+void tls_common_options(SSL_CTX *ctx);
+/* and a transport of an SSL that is ready for its handshake, on a descriptor of whose stream `n` bytes have been read
+ * already. Both are taken over, also on failure (NULL). */
+struct transport *tls_wrap(SSL *ssl, int fd, const void *p, size_t n);
+SSL *tls_ssl(const struct transport *t); /* borrowed */
 
 /* Why the handshake failed, for logs; "" if it did not. `t` is a transport made here. Borrowed, until t is freed. */
 const char *tls_failure(const struct transport *t);

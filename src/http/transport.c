@@ -1,13 +1,32 @@
 #include "http/transport.h"
 
 #include <stdlib.h>
+#include <string.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
+#include "base/buf.h"
 #include "base/mem.h"
 #include "loop/loop.h"
 
-static ssize_t plain_read(struct transport *t, void *p, size_t n) { return recv(t->fd, p, n, 0); }
+struct plain {
+    struct transport t; /* first */
+    struct buf before;  /* bytes read by somebody else, to be given first */
+    size_t given;       /* of them */
+};
+
+static ssize_t plain_read(struct transport *t, void *p, size_t n)
+{
+    struct plain *q = (struct plain *)t;
+    if (q->before.n == 0)
+        return recv(t->fd, p, n, 0);
+    size_t left = q->before.n - q->given, some = n < left ? n : left;
+    memcpy(p, q->before.p + q->given, some);
+    q->given += some;
+    if (q->given == q->before.n)
+        buf_done(&q->before);
+    return (ssize_t)some;
+}
 
 static ssize_t plain_writev(struct transport *t, const struct iovec *v, int n)
 {
@@ -25,16 +44,13 @@ static unsigned wants_out(const struct transport *t)
     (void)t;
     return LOOP_OUT;
 }
-static bool plain_pending(const struct transport *t)
-{
-    (void)t;
-    return false;
-}
+static bool plain_pending(const struct transport *t) { return ((const struct plain *)t)->before.n > 0; }
 static void plain_shutdown(struct transport *t) { (void)shutdown(t->fd, SHUT_WR); }
 
 static void plain_free(struct transport *t)
 {
     (void)close(t->fd);
+    buf_done(&((struct plain *)t)->before);
     free(t);
 }
 
@@ -63,9 +79,17 @@ static const struct transport_ops plain_ops = {
 
 struct transport *transport_plain(int fd)
 {
-    struct transport *t = xcalloc(1, sizeof *t);
-    t->ops = &plain_ops;
-    t->fd = fd;
+    struct plain *q = xcalloc(1, sizeof *q);
+    q->t.ops = &plain_ops;
+    q->t.fd = fd;
+    return &q->t;
+}
+
+struct transport *transport_plain_after(int fd, const void *p, size_t n)
+{
+    struct transport *t = transport_plain(fd);
+    if (n > 0)
+        buf_add(&((struct plain *)t)->before, p, n);
     return t;
 }
 

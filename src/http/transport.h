@@ -37,6 +37,8 @@ struct transport {
 
 /* A plain socket. Takes the descriptor over. */
 struct transport *transport_plain(int fd);
+/* The same, of whose stream somebody has read p[0..n) already: they are read again first. */
+struct transport *transport_plain_after(int fd, const void *p, size_t n);
 bool transport_is_plain(const struct transport *t);
 
 #endif
