@@ -1,0 +1,93 @@
+/* audit.h - the audit log: one line of JSON per outbound request, tunnel, refusal or DNS refusal; each line
+ * carries the hash of the one before, so a line that was changed, removed or inserted is found by `hutch audit
+ * verify`.
+ *
+ * Files DIR/audit-NNNNNNNN.ndjson, one being written; a new one begins at AUDIT_FILE_MAX bytes and with every
+ * start, and its first line names the last hash of the file before. Lines are written in one batch at the end of
+ * each round of the loop; while the disk takes none, up to AUDIT_PENDING_MAX bytes wait and more are counted as
+ * dropped. With block_when_full requests are to be refused meanwhile (audit_blocked). The lines are described in
+ * docs/audit.md.
+ */
+#ifndef HUTCH_EGRESS_AUDIT_H
+#define HUTCH_EGRESS_AUDIT_H
+
+#include "egress/egress.h"
+
+enum {
+    AUDIT_FILE_MAX = 64 << 20,
+    AUDIT_FILES_KEPT = 64,
+    AUDIT_PENDING_MAX = 4 << 20, /* bytes that wait for a disk that takes none */
+    AUDIT_RETRY_MS = 500,
+    AUDIT_LINE_MAX = 16 * 1024,
+    AUDIT_HASH = 72, /* "sha256:", 64 digits, NUL */
+};
+
+struct audit_secret {
+    const char *name, *at; /* "header:authorization" */
+};
+/* Whatever is NULL or 0 and has no meaning for the kind is left out of the line. */
+struct audit_record {
+    const char *kind; /* "http", "tunnel", "websocket", "deny", "dns", "socket" */
+    struct esb *sandbox;
+    const struct flow *flow; /* may be NULL */
+    const char *request_id;
+    const char *host;
+    uint16_t port;
+    const char *tls; /* "intercept", "passthrough", "none" */
+    const char *alpn;
+    const char *method, *path; /* path without query, as the sandbox sent it: before any secret was put in */
+    const char *query;         /* only the keys are written; before any secret was put in */
+    unsigned status;
+    const char *verdict; /* "allow", "deny", "would_deny" */
+    const char *rule, *reason;
+    const char *layer;               /* of a refusal */
+    uint64_t count;                  /* how many refusals the line stands for; 0 is 1 */
+    const struct in6_addr *upstream; /* NULL */
+    uint16_t upstream_port;
+    bool reused;
+    uint64_t bytes_up, bytes_down, policy_us, dial_us, first_byte_us, total_us;
+    const struct audit_secret *secrets;
+    size_t nsecrets;
+    uint64_t redactions;
+};
+
+/* dirfd is borrowed. Continues the chain of the newest file. -1: the directory cannot be read or written, or
+ * another process writes this log. */
+int audit_open(struct loop *l, int dirfd, bool block_when_full, struct audit **ret, struct err *err);
+void audit_write(struct audit *a, const struct audit_record *r); /* NULL log: nothing */
+bool audit_blocked(const struct audit *a);                       /* NULL log: false */
+uint64_t audit_dropped(const struct audit *a);
+void audit_close(struct audit *a); /* writes what waits; before loop_free() */
+/* Other sizes than the built-in ones. */
+void audit_limits(struct audit *a, uint64_t file_max, uint32_t files_kept);
+
+/* Reading, for the CLI; in a file of its own (audit-read.c) that needs no loop. */
+struct audit_problem {
+    char file[64];
+    uint64_t line;
+    char text[200];
+};
+/* Checks every file of the directory in order. 0: whole, *ret_lines lines; 1: *problem says where it is broken;
+ * -1: err. */
+int audit_verify(int dirfd, uint64_t *ret_lines, char ret_last_hash[AUDIT_HASH], struct audit_problem *problem,
+                 struct err *err);
+/* The same, and whether a line with the hash `known` is there ("sha256:HEX"): what came before it is then as it was. */
+int audit_verify_known(int dirfd, const char *known, bool *ret_found, uint64_t *ret_lines,
+                       char ret_last_hash[AUDIT_HASH], struct audit_problem *problem, struct err *err);
+typedef bool audit_line_fn(void *arg, const char *line, size_t n); /* without its line end; false: stop */
+/* Lines of all files in order; with follow, waits for more (blocks; inotify). */
+int audit_each(int dirfd, bool follow, audit_line_fn *fn, void *arg, struct err *err);
+/* The same from the last `last` lines on. */
+int audit_tail(int dirfd, uint64_t last, bool follow, audit_line_fn *fn, void *arg, struct err *err);
+
+/* For audit.c and audit-read.c: the numbers of the files in order (owned by the caller); the name of one; the hash
+ * of a line. */
+int audit_files(int dirfd, uint32_t **ret, size_t *ret_n, struct err *err);
+void audit_file_name(uint32_t number, char ret[64]);
+void audit_hash(const char *line, size_t n, char ret[AUDIT_HASH]);
+/* Where the last `last` complete lines of a file begin, its complete lines end, and how many they are. -1 with
+ * errno. */
+int audit_find_tail(int fd, uint64_t last, uint64_t *ret_from, uint64_t *ret_end, uint64_t *ret_lines);
+#define AUDIT_NO_HASH "sha256:0000000000000000000000000000000000000000000000000000000000000000"
+
+#endif

@@ -1,0 +1,85 @@
+/* deny-int.h - the refusals of one sandbox, shared by deny.c (keeps and tells), deny-say.c (words) and internal.c
+ * (those who listen inside). */
+#ifndef HUTCH_EGRESS_DENY_INT_H
+#define HUTCH_EGRESS_DENY_INT_H
+
+#include "base/json.h"
+#include "egress/deny.h"
+
+enum {
+    DENY_SAME_MS = 1000,   /* the same again within this time is one record */
+    DENY_TELL_PER_S = 50,  /* messages to front */
+    DENY_PATH_KEPT = 1024, /* bytes of a path */
+    DENY_TEXT_KEPT = 300,
+    INTERNAL_RPS = 20,
+    INTERNAL_BODY_MAX = 16 * 1024,
+    INTERNAL_OPEN_MAX = 64,  /* calls that wait for something */
+    INTERNAL_EVENTS_MAX = 4, /* of them listeners */
+    INTERNAL_PING_MS = 15000,
+    INTERNAL_SLOW = 256 * 1024, /* bytes that a listener may be behind */
+    INTERNAL_WAIT_S = 60,
+};
+
+struct denials;
+
+/* A bucket of `per_s` tokens. */
+struct deny_bucket {
+    uint64_t at_ms;
+    uint32_t milli;
+    bool used;
+};
+bool deny_bucket_take(struct deny_bucket *b, uint32_t per_s, uint64_t now_ms);
+
+/* One record. The texts are owned. */
+struct denial {
+    uint64_t seq;
+    uint64_t unix_ms, first_ms;
+    uint64_t count, told;
+    uint64_t hash;
+    enum netpol_reason reason;
+    uint16_t port;
+    char id[24], layer[12];
+    char *host, *method, *path, *rule, *text, *approval; /* NULL: not known */
+};
+
+/* A call of sandbox.internal that is not answered at once. Whoever had hung something on the request gets it back. */
+struct internal_call {
+    struct internal_call *next, **prev; /* of struct denials */
+    struct esb *s;                      /* NULL: the sandbox is gone */
+    struct http_req *r;
+    void *user;
+    void (*on_closed)(struct http_req *r);
+    bool events;     /* a listener */
+    loop_id ping;    /* of a listener */
+    uint64_t waiter; /* of a request for access that is waited for */
+    char id[24];
+};
+/* NULL: too many are open. */
+struct internal_call *internal_call_new(struct esb *s, struct http_req *r);
+/* The answer comes now: lets go of the request, and gives it back. */
+struct http_req *internal_call_end(struct internal_call *c);
+void internal_calls_abort(struct denials *k);
+
+struct denials {
+    struct denial *ring[DENIALS_KEPT]; /* by seq; NULL: none yet */
+    uint64_t last_seq;
+    struct deny_bucket tells;
+    uint64_t untold;          /* messages that front did not get */
+    loop_id timer;            /* there are repetitions to tell of */
+    struct deny_bucket calls; /* of sandbox.internal */
+    struct internal_call *open;
+    size_t nopen, nevents;
+};
+struct denials *denials_of(struct esb *s); /* makes it */
+
+/* The fields of a record, into an object that is open. */
+void denial_fields(struct json *j, const struct denial *d);
+/* internal-events.c */
+void internal_events_start(struct esb *s, struct http_req *r);
+void internal_events_tell(struct esb *s, const struct denial *d);
+void internal_events_say(struct esb *s, const char *type, const struct buf *json); /* asks */
+/* deny-say.c */
+bool deny_may_ask(enum netpol_reason r);
+bool deny_may_retry(enum netpol_reason r);
+
+#endif

@@ -1,0 +1,362 @@
+/* h2up-stream.c - requests of one connection: what nghttp2 says of them, and what their owners ask for. */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/cleanup.h"
+#include "base/mem.h"
+#include "base/num.h"
+#include "egress/h2up-int.h"
+#include "http/http1.h"
+
+enum { FIELD_COST = 32 /* of a field, besides its bytes */ };
+
+/* ---- streams ---- */
+
+static void drop(struct h2up_stream *s)
+{
+    if (s->dropped)
+        return;
+    s->dropped = true;
+    s->u->nstreams--;
+    s->ended = false; /* bytes that were never sent must not end in a proper end */
+    outq_done(&s->out);
+    buf_done(&s->held);
+    if (!s->closed && !s->u->dead)
+        (void)nghttp2_submit_rst_stream(s->u->session, NGHTTP2_FLAG_NONE, s->id, NGHTTP2_CANCEL);
+    h2up_wake(s->u);
+}
+
+void h2up_stream_free(struct h2up_stream *s)
+{
+    if (s->prev)
+        s->prev->next = s->next;
+    else
+        s->u->streams = s->next;
+    if (s->next)
+        s->next->prev = s->prev;
+    outq_done(&s->out);
+    buf_done(&s->head);
+    buf_done(&s->held);
+    free(s);
+}
+
+void h2up_stream_fail(struct h2up_stream *s, const char *text)
+{
+    char reset[160];
+    bool untouched = !s->head_done && (s->code == NGHTTP2_REFUSED_STREAM || s->u->broken || s->u->dead);
+    if (s->dropped)
+        return;
+    (void)snprintf(reset, sizeof reset, "%s: %s",
+                   s->head_done ? "the answer was cut short" : "the request was reset before an answer came",
+                   nghttp2_http2_strerror(s->code));
+    drop(s);
+    s->events->answer.on_error(s->arg, untouched ? CLIENT_UNANSWERED : CLIENT_BROKEN, text ? text : reset);
+}
+
+/* The next pair of "name NUL value NUL"; NULL at the end. */
+static const char *next_pair(const struct buf *b, const char *p, const char **value)
+{
+    const char *end = buf_str(b) + b->n;
+    p = p ? *value + strlen(*value) + 1 : buf_str(b);
+    if (p >= end)
+        return NULL;
+    *value = p + strlen(p) + 1;
+    return p;
+}
+
+void h2up_stream_finish(struct h2up_stream *s)
+{
+    _cleanup_buf_ struct buf trailers = s->head;
+    s->head = (struct buf){0};
+    const char *value = NULL;
+    for (const char *name = NULL; s->trailers && (name = next_pair(&trailers, name, &value)) && !s->dropped;)
+        if (name[0] != ':')
+            s->events->on_trailer(s->arg, name, value);
+    if (s->dropped)
+        return;
+    drop(s); /* and resets, if the request has not ended: nobody waits for the rest of it */
+    s->events->answer.on_end(s->arg);
+}
+
+/* The head of an answer is complete: fields and length. */
+static void tell_head(struct h2up_stream *s, unsigned status)
+{
+    _cleanup_buf_ struct buf head = s->head;
+    _cleanup_free_ struct http_field *v = xcalloc(s->nfields + 1, sizeof *v);
+    struct http_fields f = {v, 0};
+    uint64_t length = s->eof && !s->head_request ? 0 : HTTP_UNKNOWN;
+    const char *value = NULL;
+    s->head = (struct buf){0};
+    s->nfields = 0;
+    s->head_done = true;
+    for (const char *name = NULL; (name = next_pair(&head, name, &value));)
+        if (name[0] != ':')
+            v[f.n++] = (struct http_field){name, value};
+    const char *declared = http_field(&f, "content-length");
+    if (declared)
+        (void)num_u64(declared, &length);
+    else if (http_field(&f, "grpc-status"))
+        length = HTTP_UNKNOWN; /* an answer of trailers only: a length would be one field too many for its client */
+    s->events->answer.on_head(s->arg, status, &f, length);
+}
+
+static void head_complete(struct h2up_stream *s)
+{
+    unsigned status = 0;
+    const char *value = NULL;
+    for (const char *name = NULL; (name = next_pair(&s->head, name, &value));) {
+        int number;
+        if (strcmp(name, ":status") == 0 && strlen(value) == 3 && num_int(value, 100, 599, &number))
+            status = (unsigned)number;
+    }
+    if (s->too_large) {
+        h2up_stream_fail(s, "the head of the answer is too long");
+    } else if (status == 0 || status == 101) {
+        h2up_stream_fail(s, "the answer has no valid status");
+    } else if (status >= 200) {
+        tell_head(s, status);
+    } else {
+        buf_done(&s->head);
+        s->nfields = 0;
+        if (++s->interim > H2UP_INTERIM_MAX)
+            h2up_stream_fail(s, "too many interim answers");
+    }
+}
+
+/* ---- nghttp2's callbacks ---- */
+
+static int on_header(nghttp2_session *session, const nghttp2_frame *frame, const uint8_t *name, size_t name_n,
+                     const uint8_t *value, size_t value_n, uint8_t flags, void *arg)
+{
+    struct h2up_stream *s = nghttp2_session_get_stream_user_data(session, frame->hd.stream_id);
+    (void)flags;
+    (void)arg;
+    if (!s || s->dropped || s->too_large)
+        return 0;
+    if (s->nfields == H2UP_FIELDS_MAX || s->head.n + name_n + value_n + (s->nfields + 1) * FIELD_COST > HTTP_HEAD_MAX) {
+        s->too_large = true;
+        return 0;
+    }
+    buf_add(&s->head, name, name_n);
+    buf_addc(&s->head, '\0');
+    buf_add(&s->head, value, value_n);
+    buf_addc(&s->head, '\0');
+    s->nfields++;
+    return 0;
+}
+
+static int on_frame_recv(nghttp2_session *session, const nghttp2_frame *frame, void *arg)
+{
+    struct h2up *u = arg;
+    if (frame->hd.type == NGHTTP2_GOAWAY)
+        u->leaving = true;
+    if (frame->hd.type != NGHTTP2_HEADERS && frame->hd.type != NGHTTP2_DATA)
+        return 0;
+    struct h2up_stream *s = nghttp2_session_get_stream_user_data(session, frame->hd.stream_id);
+    if (!s || s->dropped)
+        return 0;
+    s->eof |= (frame->hd.flags & NGHTTP2_FLAG_END_STREAM) != 0;
+    if (frame->hd.type == NGHTTP2_HEADERS && !s->head_done)
+        head_complete(s);
+    else if (frame->hd.type == NGHTTP2_HEADERS)
+        s->trailers = !s->too_large;
+    return u->dead ? NGHTTP2_ERR_CALLBACK_FAILURE : 0;
+}
+
+static int on_data_chunk(nghttp2_session *session, uint8_t flags, int32_t id, const uint8_t *p, size_t n, void *arg)
+{
+    struct h2up *u = arg;
+    struct h2up_stream *s = nghttp2_session_get_stream_user_data(session, id);
+    (void)flags;
+    /* The connection's window is shared: one request that is paused must not stop the others. */
+    (void)nghttp2_session_consume_connection(session, n);
+    if (!s || s->dropped) {
+        (void)nghttp2_session_consume_stream(session, id, n);
+    } else if (s->paused || s->held.n > 0) {
+        buf_add(&s->held, p, n);
+    } else {
+        s->events->answer.on_data(s->arg, p, n);
+        if (!u->dead)
+            (void)nghttp2_session_consume_stream(session, id, n);
+    }
+    return u->dead ? NGHTTP2_ERR_CALLBACK_FAILURE : 0;
+}
+
+static int on_stream_close(nghttp2_session *session, int32_t id, uint32_t code, void *arg)
+{
+    struct h2up_stream *s = nghttp2_session_get_stream_user_data(session, id);
+    (void)arg;
+    if (s) {
+        s->closed = true;
+        s->code = code;
+        (void)nghttp2_session_set_stream_user_data(session, id, NULL);
+    }
+    return 0;
+}
+
+int h2up_make_session(struct h2up *u)
+{
+    nghttp2_session_callbacks *cb = NULL;
+    nghttp2_option *option = NULL;
+    const nghttp2_settings_entry settings[] = {
+        {NGHTTP2_SETTINGS_ENABLE_PUSH, 0},
+        {NGHTTP2_SETTINGS_INITIAL_WINDOW_SIZE, H2UP_WINDOW},
+        {NGHTTP2_SETTINGS_MAX_HEADER_LIST_SIZE, HTTP_HEAD_MAX},
+    };
+    int status = -1;
+    if (nghttp2_session_callbacks_new(&cb) == 0 && nghttp2_option_new(&option) == 0) {
+        nghttp2_session_callbacks_set_on_header_callback(cb, on_header);
+        nghttp2_session_callbacks_set_on_frame_recv_callback(cb, on_frame_recv);
+        nghttp2_session_callbacks_set_on_data_chunk_recv_callback(cb, on_data_chunk);
+        nghttp2_session_callbacks_set_on_stream_close_callback(cb, on_stream_close);
+        nghttp2_option_set_no_auto_window_update(option, 1);
+        nghttp2_option_set_no_closed_streams(option, 1);
+        status = nghttp2_session_client_new2(&u->session, cb, u, option);
+        if (status == 0)
+            status = nghttp2_submit_settings(u->session, NGHTTP2_FLAG_NONE, settings, ARRAY_LEN(settings));
+        if (status == 0)
+            status = nghttp2_session_set_local_window_size(u->session, NGHTTP2_FLAG_NONE, 0, H2UP_CONNECTION_WINDOW);
+    }
+    nghttp2_option_del(option);
+    nghttp2_session_callbacks_del(cb);
+    return status == 0 ? 0 : -1;
+}
+
+/* ---- the turn of a request ---- */
+
+void h2up_stream_settle(struct h2up_stream *s)
+{
+    if (!s->dropped && !s->paused && s->held.n > 0) {
+        _cleanup_buf_ struct buf held = s->held;
+        s->held = (struct buf){0};
+        s->events->answer.on_data(s->arg, held.p, held.n);
+        if (!s->closed && !s->u->dead)
+            (void)nghttp2_session_consume_stream(s->u->session, s->id, held.n);
+    }
+    if (s->dropped || s->u->dead)
+        return;
+    if (s->eof && s->head_done && !s->paused && s->held.n == 0)
+        h2up_stream_finish(s);
+    else if (s->closed && !(s->eof && s->head_done))
+        h2up_stream_fail(s, NULL);
+    else if (s->deferred && !s->closed && (s->out.n > 0 || s->ended)) {
+        s->deferred = false;
+        (void)nghttp2_session_resume_data(s->u->session, s->id);
+    }
+}
+
+void h2up_stream_writable(struct h2up_stream *s)
+{
+    if (s->dropped || !s->over || s->out.n > HTTP_LOW_WATER || s->ended)
+        return;
+    s->over = false;
+    s->events->answer.on_writable(s->arg);
+}
+
+/* ---- what owners ask for ---- */
+
+static ssize_t read_request(nghttp2_session *session, int32_t id, uint8_t *p, size_t n, uint32_t *flags,
+                            nghttp2_data_source *source, void *arg)
+{
+    struct h2up_stream *s = source->ptr;
+    struct iovec v[8];
+    size_t used = 0;
+    (void)session;
+    (void)id;
+    (void)arg;
+    int count = outq_vectors(&s->out, v, 8);
+    for (int i = 0; i < count && used < n; i++) {
+        size_t take = v[i].iov_len < n - used ? v[i].iov_len : n - used;
+        memcpy(p + used, v[i].iov_base, take);
+        used += take;
+    }
+    outq_drop(&s->out, used);
+    if (s->ended && s->out.n == 0) {
+        *flags |= NGHTTP2_DATA_FLAG_EOF;
+        return (ssize_t)used;
+    }
+    if (used == 0) {
+        s->deferred = true;
+        return NGHTTP2_ERR_DEFERRED;
+    }
+    return (ssize_t)used;
+}
+
+static nghttp2_nv pair(const char *name, const char *value)
+{
+    return (nghttp2_nv){(uint8_t *)(uintptr_t)name, (uint8_t *)(uintptr_t)value, strlen(name), strlen(value),
+                        NGHTTP2_NV_FLAG_NONE};
+}
+
+static bool ours(const struct http_field *f)
+{
+    bool te = strcmp(f->name, "te") == 0 && strcmp(f->value, "trailers") == 0;
+    return (http1_is_hop(f->name) && !te) || strcmp(f->name, "host") == 0 || strcmp(f->name, "content-length") == 0;
+}
+
+static int submit(struct h2up_stream *s, const struct client_request *q, const char *scheme)
+{
+    char length[24];
+    _cleanup_free_ nghttp2_nv *nv = xcalloc(q->fields.n + 5, sizeof *nv);
+    size_t n = 0;
+    nghttp2_data_provider provider = {.source.ptr = s, .read_callback = read_request};
+    nv[n++] = pair(":method", q->method);
+    nv[n++] = pair(":scheme", scheme);
+    nv[n++] = pair(":authority", q->host);
+    nv[n++] = pair(":path", q->target);
+    for (size_t i = 0; i < q->fields.n; i++)
+        if (!ours(&q->fields.v[i]))
+            nv[n++] = pair(q->fields.v[i].name, q->fields.v[i].value);
+    (void)snprintf(length, sizeof length, "%llu", (unsigned long long)q->length);
+    if (q->length != HTTP_UNKNOWN && q->length > 0)
+        nv[n++] = pair("content-length", length);
+    return nghttp2_submit_request(s->u->session, NULL, nv, n, q->length == 0 ? NULL : &provider, s);
+}
+
+struct h2up_stream *h2up_start(struct h2up *u, const struct client_request *q, const char *scheme,
+                               const struct h2up_events *events, void *arg)
+{
+    struct h2up_stream *s = xcalloc(1, sizeof *s);
+    *s = (struct h2up_stream){.u = u, .events = events, .arg = arg, .next = u->streams};
+    s->head_request = strcmp(q->method, "HEAD") == 0;
+    s->ended = q->length == 0;
+    if (s->next)
+        s->next->prev = s;
+    u->streams = s;
+    u->nstreams++;
+    s->id = u->dead ? -1 : submit(s, q, scheme);
+    if (s->id < 0) { /* told by settle() */
+        s->closed = true;
+        s->code = NGHTTP2_REFUSED_STREAM;
+    }
+    h2up_wake(u);
+    return s;
+}
+
+bool h2up_write(struct h2up_stream *s, const void *p, size_t n)
+{
+    if (s->dropped || s->ended || s->closed)
+        return true;
+    outq_add(&s->out, p, n);
+    h2up_wake(s->u);
+    s->over |= s->out.n > HTTP_HIGH_WATER;
+    return !s->over;
+}
+
+void h2up_end(struct h2up_stream *s)
+{
+    s->ended = true;
+    h2up_wake(s->u);
+}
+
+void h2up_pause(struct h2up_stream *s) { s->paused = true; }
+
+void h2up_resume(struct h2up_stream *s)
+{
+    s->paused = false;
+    h2up_wake(s->u);
+}
+
+void h2up_cancel(struct h2up_stream *s) { drop(s); }
+size_t h2up_queued(const struct h2up_stream *s) { return s->out.n; }

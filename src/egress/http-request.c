@@ -1,0 +1,566 @@
+/* http-request.c - a request until it may go: identified, judged, counted, perhaps held for somebody's decision, given its
+ * secrets. What is judged is what is sent: both are made once, from canonical parts. */
+#include <stdlib.h>
+#include <string.h>
+#include <strings.h>
+#include <time.h>
+
+#include "base/cleanup.h"
+#include "base/mem.h"
+#include "egress/http-int.h"
+#include "http/http1.h"
+
+enum { FIELDS_TO_ADD = 24 /* by secrets, and by us */ };
+
+static void judge(struct exchange *x);
+
+uint64_t exchange_clock_us(void)
+{
+    struct timespec t;
+    (void)clock_gettime(CLOCK_MONOTONIC, &t);
+    return (uint64_t)t.tv_sec * 1000000 + (uint64_t)t.tv_nsec / 1000;
+}
+
+/* ---- the end ---- */
+
+struct http_req *exchange_let_go(struct exchange *x)
+{
+    struct http_req *r = x->r;
+    x->r = NULL;
+    r->user = NULL;
+    r->on_data = NULL;
+    r->on_end = NULL;
+    r->on_writable = NULL;
+    r->on_closed = NULL;
+    return r;
+}
+
+struct netpol_flow exchange_flow(const struct exchange *x)
+{
+    return (struct netpol_flow){
+        .host = x->key.host[0] ? x->key.host : NULL, .addr = x->key.literal, .port = x->key.port, .tls = x->key.tls};
+}
+
+struct netpol_request exchange_question(const struct exchange *x)
+{
+    return (struct netpol_request){
+        .method = x->method, .target = &x->target, .fields = x->judged, .nfields = x->njudged, .length = x->length};
+}
+
+static void write_record(struct exchange *x)
+{
+    struct audit_secret secrets[ARRAY_LEN(x->injected.used)];
+    _cleanup_free_ char *path = xstrndup(x->target.text, x->target.path_len);
+    const char *query = x->target.text[x->target.path_len] == '?' ? x->target.text + x->target.path_len + 1 : NULL;
+    /* Taken back by a later policy, or its client did not wait for the decision. */
+    enum netpol_reason no = x->admitted ? x->revoked : NETPOL_R_APPROVAL_PENDING;
+    if (no == NETPOL_R_NONE && x->injected.violation)
+        no = NETPOL_R_SECRET_VIOLATION; /* the secret says that this is only to be known */
+    for (size_t i = 0; i < x->injected.nused; i++)
+        secrets[i] = (struct audit_secret){x->injected.used[i].name, x->injected.used[i].at};
+    struct audit_record rec = {
+        .kind = x->tunnel ? "websocket" : "http",
+        .sandbox = x->sb,
+        .flow = x->hf->f,
+        .request_id = x->id,
+        .host = x->host_text,
+        .port = x->key.port,
+        .tls = x->key.tls ? "intercept" : "none",
+        .alpn = x->version == 20 ? "h2" : "http/1.1",
+        .method = x->method,
+        .path = path,
+        .query = query,
+        .status = x->status,
+        .verdict = x->revoked      ? "deny"
+                   : x->would_deny ? "would_deny"
+                                   : "allow",
+        .rule = x->rule ? x->rule->id : NULL,
+        .reason = no != NETPOL_R_NONE ? netpol_reason_name(no) : NULL,
+        .upstream = IN6_IS_ADDR_UNSPECIFIED(&x->addr) ? NULL : &x->addr,
+        .upstream_port = x->key.port,
+        .reused = x->reused,
+        .bytes_up = x->up,
+        .bytes_down = x->down,
+        .policy_us = x->policy_us,
+        .dial_us = x->dial_us,
+        .first_byte_us = x->first_us,
+        .total_us = exchange_clock_us() - x->started_us,
+        .secrets = secrets,
+        .nsecrets = x->injected.nused,
+        .redactions = x->injected.redact ? redact_count(x->injected.redact) : 0,
+    };
+    audit_write(x->e->g->audit, &rec);
+}
+
+struct inject_request exchange_injection(struct exchange *x, const struct netpol_flow *f)
+{
+    return (struct inject_request){
+        .sandbox = x->sb,
+        .flow = f,
+        .rule = x->rule,
+        .method = x->method,
+        .target = &x->path,
+        .fields = &x->fields,
+        .storage = x->storage,
+        .cap = x->cap,
+        .keep = &x->keep,
+        .body = x->gathered ? &x->body : NULL,
+        .verified_tls = x->key.tls, /* no upstream is spoken TLS with but a verified one */
+        .unix_time = egress_now(),
+    };
+}
+
+/* What stays when everything has been told. */
+static void exchange_free(struct exchange *x)
+{
+    struct netpol_flow f = exchange_flow(x);
+    struct inject_request q = exchange_injection(x, &f);
+    if (x->injecting)
+        inject_forget(&q); /* values do not stay in memory that others will be given */
+    ws_client_free(x->ws_up);
+    ws_server_free(x->ws_down);
+    redactor_free(x->injected.redact);
+    netpol_target_done(&x->target);
+    netpol_unref(x->policy);
+    strv_done(&x->keep);
+    free(x->own);
+    buf_done(&x->path);
+    buf_done(&x->body);
+    free(x->storage);
+    free(x->judged);
+    free(x);
+}
+
+void exchange_end(struct exchange *x)
+{
+    struct loop *l = x->e->g->loop;
+    if (x->r)
+        http_abort(exchange_let_go(x));
+    if (x->prev)
+        x->prev->next = x->next;
+    else
+        x->hf->exchanges = x->next;
+    if (x->next)
+        x->next->prev = x->prev;
+    loop_timer_del(l, x->tick);
+    loop_timer_del(l, x->up_timer);
+    loop_timer_del(l, x->down_timer);
+    if (x->asking)
+        ask_cancel(x->sb, x->waiter);
+    upstream_cancel(x->connecting);
+    exchange_drop_upstream(x, false);
+    if (x->limited)
+        limit_request_end(x->sb, x->rule);
+    if (x->entered)
+        pool_leave(x->sb);
+    if (x->injected.redact)
+        x->sb->counts.redactions += redact_count(x->injected.redact);
+    if (x->admitted && x->policy && netpol_settings(x->policy)->mode == NETPOL_LEARN) {
+        struct netpol_flow f = exchange_flow(x);
+        struct netpol_request q = exchange_question(x);
+        learn_request(x->sb, &f, &q, x->up, x->down);
+    }
+    if (!x->refused)
+        write_record(x);
+    exchange_free(x);
+}
+
+void exchange_abort(struct exchange *x) { exchange_end(x); }
+
+static void refuse_with(struct exchange *x, struct deny *d)
+{
+    _cleanup_free_ char *path = x->target.text ? xstrndup(x->target.text, x->target.path_len) : NULL;
+    struct http_req *r = x->r ? exchange_let_go(x) : NULL;
+    d->host = x->host_text;
+    d->port = x->key.port;
+    d->method = x->method;
+    d->path = path;
+    d->rule = x->rule ? x->rule->id : NULL;
+    d->flow = x->hf->f;
+    deny_record(x->sb, d);
+    x->refused = true;
+    if (r && x->head) {
+        http_abort(r);
+    } else if (r) {
+        r->bare = false;
+        http_resume(r);
+        deny_answer(x->sb, d, r);
+    }
+    exchange_end(x);
+}
+
+void exchange_refuse(struct exchange *x, enum netpol_reason reason, const char *layer, const char *text)
+{
+    struct deny d = {.reason = reason, .layer = layer, .text = text};
+    refuse_with(x, &d);
+}
+
+static void client_gone(struct http_req *r)
+{
+    struct exchange *x = r->user;
+    x->r = NULL;
+    exchange_end(x);
+}
+
+/* ---- what is asked ---- */
+
+static bool stops_here(const struct http_fields *f, const char *name)
+{
+    static const char *const ours[] = {"host",           "content-length",      "expect",
+                                       "http2-settings", "proxy-authorization", "proxy-authenticate"};
+    if (http1_is_hop(name) || http1_has_token(f, "connection", name))
+        return true;
+    for (size_t i = 0; i < ARRAY_LEN(ours); i++)
+        if (strcmp(name, ours[i]) == 0)
+            return true;
+    return false;
+}
+
+static const char *copy(char **to, const char *text)
+{
+    size_t n = strlen(text) + 1;
+    char *p = memcpy(*to, text, n);
+    *to += n;
+    return p;
+}
+
+/* The fields that are judged and sent, copied: a request that outlives its client still has a record to write. */
+static void take_fields(struct exchange *x, const struct http_req *r)
+{
+    size_t n = 0, bytes = 1;
+    for (size_t i = 0; i < r->fields.n; i++)
+        bytes += strlen(r->fields.v[i].name) + strlen(r->fields.v[i].value) + 2;
+    char *to = x->own = xmalloc(bytes);
+    x->cap = r->fields.n + FIELDS_TO_ADD;
+    x->storage = xcalloc(x->cap, sizeof *x->storage);
+    x->judged = xcalloc(r->fields.n + 1, sizeof *x->judged);
+    for (size_t i = 0; i < r->fields.n; i++) {
+        if (stops_here(&r->fields, r->fields.v[i].name))
+            continue;
+        x->storage[n] = (struct http_field){copy(&to, r->fields.v[i].name), copy(&to, r->fields.v[i].value)};
+        x->judged[n] = (struct netpol_field){x->storage[n].name, x->storage[n].value};
+        n++;
+    }
+    x->fields = (struct http_fields){x->storage, n};
+    x->njudged = n;
+}
+
+static void note_kind(struct exchange *x, const struct http_req *r)
+{
+    const char *type = http_field(&r->fields, "content-type"), *upgrade = http_field(&r->fields, "upgrade");
+    /* "application/grpc", "application/grpc+proto"; grpc-web is made for HTTP/1. */
+    x->grpc = type && strncasecmp(type, "application/grpc", 16) == 0 && strncasecmp(type + 16, "-web", 4) != 0;
+    x->te_trailers = http1_has_token(&r->fields, "te", "trailers");
+    x->websocket = r->version == 11 && r->length == 0 && strcmp(r->method, "GET") == 0 && upgrade &&
+                   strcasecmp(upgrade, "websocket") == 0 && http1_has_token(&r->fields, "connection", "upgrade") &&
+                   http_field(&r->fields, "sec-websocket-key");
+    x->key.need = x->websocket ? ETLS_HTTP1 : x->grpc && x->key.tls ? ETLS_H2 : ETLS_ANY;
+}
+
+static void set_host(struct exchange *x, const char *host, const struct in6_addr *literal, uint16_t port, bool tls)
+{
+    x->key.tls = tls;
+    x->key.port = port;
+    (void)snprintf(x->key.host, sizeof x->key.host, "%s", host ? host : "");
+    if (host) {
+        (void)snprintf(x->host_text, sizeof x->host_text, "%s", host);
+    } else {
+        x->key.literal = *literal;
+        etls_address(literal, x->host_text);
+    }
+    bool v6 = strchr(x->host_text, ':') != NULL;
+    (void)snprintf(x->authority, sizeof x->authority, "%s%s%s", v6 ? "[" : "", x->host_text, v6 ? "]" : "");
+    if (port != (tls ? 443 : 80)) {
+        size_t n = strlen(x->authority);
+        (void)snprintf(x->authority + n, sizeof x->authority - n, ":%u", port);
+    }
+}
+
+static void malformed(struct exchange *x, const char *why) { exchange_refuse(x, NETPOL_R_MALFORMED, "http", why); }
+
+/* To the proxy's own address: the target says where to. */
+static bool find_proxied(struct exchange *x, const struct http_req *r)
+{
+    char host[NETPOL_NAME_MAX];
+    struct in6_addr literal;
+    bool is_literal;
+    uint16_t port = 80;
+    if (!r->scheme || strcmp(r->scheme, "http") != 0) {
+        malformed(x, r->scheme ? "https through a proxy goes by CONNECT"
+                               : "this is a proxy: the target must be absolute (http://host/path), or use CONNECT");
+        return false;
+    }
+    if (!r->authority || !netpol_authority(r->authority, host, &literal, &is_literal, &port)) {
+        malformed(x, "the host of the target is neither a name nor an address in its usual form");
+        return false;
+    }
+    set_host(x, is_literal ? NULL : host, &literal, port, false);
+    return true;
+}
+
+/* Anything else was meant for somebody before its first byte was read; the request must agree. */
+static bool find_direct(struct exchange *x, const struct http_req *r)
+{
+    const struct flow *f = x->hf->f;
+    const struct netpol_settings *set = netpol_settings(x->sb->policy);
+    struct netpol_flow meant = flow_target(f);
+    char host[NETPOL_NAME_MAX];
+    struct in6_addr literal;
+    bool is_literal;
+    uint16_t port = meant.port;
+    set_host(x, meant.host, &meant.addr, meant.port, f->tls);
+    if (f->stale) {
+        exchange_refuse(x, NETPOL_R_STALE_DNS, "tcp", "the address is no longer known; look the name up again");
+        return false;
+    }
+    if (f->tls && f->sni[0] && f->host[0] && strcmp(f->sni, f->host) != 0) {
+        exchange_refuse(x, NETPOL_R_SNI_MISMATCH, "tls",
+                        "the name in the TLS handshake is not the name that was connected to");
+        return false;
+    }
+    if (f->tls && !f->sni[0] && meant.host && set->require_sni) {
+        exchange_refuse(x, NETPOL_R_NO_SNI, "tls", "the TLS handshake names no host");
+        return false;
+    }
+    if (r->authority && !netpol_authority(r->authority, host, &literal, &is_literal, &port)) {
+        malformed(x, "the host of the request is neither a name nor an address in its usual form");
+        return false;
+    }
+    bool same = !r->authority ||
+                (port == meant.port && is_literal == !meant.host &&
+                 (is_literal ? memcmp(&literal, &meant.addr, sizeof literal) == 0 : strcmp(host, meant.host) == 0));
+    if (!same)
+        exchange_refuse(x, NETPOL_R_HOST_MISMATCH, "http",
+                        "the host of the request is not the host that the connection was made to");
+    return same;
+}
+
+static bool token(const char *s)
+{
+    for (const char *p = s; *p; p++)
+        if ((unsigned char)*p <= 0x20 || (unsigned char)*p >= 0x7f || strchr("\"(),/:;<=>?@[\\]{}", *p))
+            return false;
+    return *s != '\0';
+}
+
+/* true: judged next. false: it was answered. */
+static bool identify(struct exchange *x)
+{
+    const struct http_req *r = x->r;
+    const struct flow *f = x->hf->f;
+    const char *why = NULL;
+    bool found = f->gate && !f->explicit_proxy && !f->tls ? find_proxied(x, r) : find_direct(x, r);
+    if (!found)
+        return false;
+    note_kind(x, r);
+    take_fields(x, r);
+    if (!token(r->method)) {
+        malformed(x, "the method is not a token");
+        return false;
+    }
+    if (!netpol_target(r->path, r->query, &x->target, &why)) {
+        x->target = (struct netpol_target){0};
+        malformed(x, why);
+        return false;
+    }
+    buf_adds(&x->path, x->target.text);
+    return true;
+}
+
+static bool for_us(const struct flow *f, const struct http_req *r)
+{
+    char host[NETPOL_NAME_MAX];
+    struct in6_addr literal;
+    bool is_literal;
+    uint16_t port = 80;
+    if (f->gate && !f->explicit_proxy && f->port == 80)
+        return true;
+    return r->authority && netpol_authority(r->authority, host, &literal, &is_literal, &port) && !is_literal &&
+           strcmp(host, "sandbox.internal") == 0;
+}
+
+void exchange_start(struct http_engine *e, struct hflow *hf, struct http_req *r)
+{
+    struct esb *s = hf->f->sb;
+    if (for_us(hf->f, r)) {
+        internal_handle(s, r);
+        return;
+    }
+    struct exchange *x = xcalloc(1, sizeof *x);
+    *x = (struct exchange){.e = e, .hf = hf, .sb = s, .r = r, .started_us = exchange_clock_us()};
+    x->next = hf->exchanges;
+    if (x->next)
+        x->next->prev = x;
+    hf->exchanges = x;
+    x->length = r->length;
+    x->version = r->version;
+    (void)snprintf(x->id, sizeof x->id, "%s", r->id);
+    (void)snprintf(x->method, sizeof x->method, "%s", r->method);
+    r->user = x;
+    r->on_closed = client_gone;
+    http_pause(r);
+    s->counts.requests++;
+    if (!s->policy) {
+        x->refused = true; /* the sandbox is going */
+        exchange_end(x);
+        return;
+    }
+    x->entered = pool_enter(s);
+    if (!identify(x))
+        return;
+    if (x->entered)
+        judge(x);
+    else
+        exchange_refuse(x, NETPOL_R_CONNECTIONS, "limit", "too many requests are under way");
+}
+
+/* ---- decisions ---- */
+
+static void give_secrets(struct exchange *x);
+
+static void admit(struct exchange *x)
+{
+    unsigned retry = 0;
+    if (audit_blocked(x->e->g->audit)) {
+        exchange_refuse(x, NETPOL_R_AUDIT, "limit", NULL);
+        return;
+    }
+    enum netpol_reason reason = limit_request(x->sb, x->rule, &retry);
+    if (reason != NETPOL_R_NONE) {
+        struct deny d = {.reason = reason, .layer = "limit", .retry_s = retry};
+        refuse_with(x, &d);
+        return;
+    }
+    x->limited = x->admitted = true;
+    esb_host(x->sb, x->host_text)->requests++;
+    if (x->rule && x->rule->max_request_bytes && x->length != HTTP_UNKNOWN && x->length > x->rule->max_request_bytes) {
+        exchange_refuse(x, NETPOL_R_BODY, "http", "the body is longer than the rule allows");
+        return;
+    }
+    give_secrets(x);
+}
+
+static void decided(void *arg, enum netpol_reason reason, const char *id)
+{
+    struct exchange *x = arg;
+    x->asking = false;
+    if (reason == NETPOL_R_NONE) {
+        judge(x);
+        return;
+    }
+    struct deny d = {.reason = reason, .layer = "http", .approval = id};
+    refuse_with(x, &d);
+}
+
+static void ask(struct exchange *x)
+{
+    struct netpol_flow f = exchange_flow(x);
+    struct netpol_request q = exchange_question(x);
+    x->asking = ++x->asked <= HTTP_ASKS &&
+                ask_start(x->sb, &f, &q, x->rule ? x->rule->id : NULL, decided, x, &x->waiter) != NULL;
+    if (!x->asking)
+        exchange_refuse(x, NETPOL_R_APPROVAL_PENDING, "http", "too many requests wait for a decision");
+}
+
+static void judge(struct exchange *x)
+{
+    struct netpol_flow f = exchange_flow(x);
+    struct netpol_request q = exchange_question(x);
+    struct netpol_decision d = {0};
+    uint64_t from = exchange_clock_us();
+    if (!x->sb->policy) {
+        exchange_abort(x);
+        return;
+    }
+    struct netpol *before = x->policy;
+    x->policy = netpol_ref(x->sb->policy);
+    netpol_unref(before);
+    netpol_request(x->policy, &f, &q, egress_now(), &d);
+    x->policy_us += exchange_clock_us() - from;
+    x->rule = d.rule;
+    x->would_deny = d.would_deny;
+    if (d.verdict == NETPOL_ALLOW)
+        admit(x);
+    else if (d.verdict == NETPOL_ASK)
+        ask(x);
+    else
+        exchange_refuse(x, d.reason, "http", NULL);
+}
+
+bool exchange_still(struct exchange *x)
+{
+    struct netpol_flow f = exchange_flow(x);
+    struct netpol_request q = exchange_question(x);
+    struct netpol_decision d = {0};
+    if (!x->sb->policy)
+        return false;
+    /* Who waits for a decision is told by ask.c; a grant for one request is gone once that request has begun. */
+    if (!x->admitted || (x->rule && x->rule->uses > 0))
+        return true;
+    netpol_request(x->sb->policy, &f, &q, egress_now(), &d);
+    x->revoked = d.verdict == NETPOL_DENY ? d.reason : NETPOL_R_NONE;
+    return x->revoked == NETPOL_R_NONE;
+}
+
+/* ---- secrets, and a connection ---- */
+
+static void give_secrets(struct exchange *x)
+{
+    struct netpol_flow f = exchange_flow(x);
+    struct inject_request q = exchange_injection(x, &f);
+    if (!x->e->g->vault) {
+        exchange_connect(x);
+        return;
+    }
+    redactor_free(x->injected.redact);
+    x->injected = (struct inject_result){0};
+    x->injecting = true;
+    inject(x->e->g->vault, &q, &x->injected);
+    if (x->injected.reason != NETPOL_R_NONE) {
+        exchange_refuse(x, x->injected.reason, "secret", x->injected.text);
+    } else if (!x->injected.need_body || x->gathered) {
+        tunnel_prepare(x);
+        exchange_connect(x);
+    } else if (x->length == 0) {
+        x->gathered = true;
+        give_secrets(x);
+    } else {
+        exchange_gather(x);
+    }
+}
+
+void exchange_gathered(struct exchange *x)
+{
+    x->gathered = true;
+    give_secrets(x);
+}
+
+static void connected(void *arg, const struct connected *c)
+{
+    struct exchange *x = arg;
+    x->connecting = NULL;
+    x->dial_us = c->dial_us;
+    x->addr = c->addr;
+    if (c->reason != NETPOL_R_NONE) {
+        bool certificate = c->reason == NETPOL_R_UPSTREAM_CERT;
+        exchange_refuse(x, c->reason, certificate ? "tls" : "tcp", c->text && c->text[0] ? c->text : NULL);
+        return;
+    }
+    x->conn = c->conn;
+    x->reused |= c->shared;
+    exchange_forward(x);
+}
+
+void exchange_connect(struct exchange *x)
+{
+    x->conn = x->retried ? NULL : pool_take(x->sb, &x->key, x->rule);
+    x->reused = x->conn != NULL;
+    if (x->conn) {
+        x->addr = x->conn->addr;
+        exchange_forward(x);
+    } else if (!pool_room(x->sb)) {
+        exchange_refuse(x, NETPOL_R_CONNECTIONS, "limit", "too many connections to upstreams are open");
+    } else {
+        x->connecting = upstream_connect(x->e, x->sb, &x->key, x->policy, x->rule, connected, x);
+    }
+}

@@ -1,0 +1,93 @@
+/* http-tunnel.c - a request that becomes a WebSocket. Its bytes are moved by http-body.c; if secrets are concerned they go
+ * through ws.h, message by message. */
+#include <openssl/evp.h>
+#include <string.h>
+#include <strings.h>
+
+#include "base/base64.h"
+#include "base/cleanup.h"
+#include "egress/http-int.h"
+
+#define EXTENSIONS "sec-websocket-extensions"
+
+/* Somebody reads the messages. */
+static bool is_read(const struct exchange *x) { return x->injected.ws_text || x->injected.redact; }
+
+void tunnel_prepare(struct exchange *x)
+{
+    size_t kept = 0;
+    if (!x->websocket || !is_read(x))
+        return;
+    for (size_t i = 0; i < x->fields.n; i++)
+        if (strcmp(x->storage[i].name, EXTENSIONS) != 0)
+            x->storage[kept++] = x->storage[i];
+    x->fields.n = kept;
+}
+
+/* RFC 6455: the answer proves that the server has read this key as a WebSocket's. */
+static bool accepted(const struct exchange *x, const struct http_fields *f)
+{
+    static const char suffix[] = "258EAFA5-E914-47DA-95CA-C5AB0DC85B11";
+    const char *key = http_field(&x->fields, "sec-websocket-key"), *got = http_field(f, "sec-websocket-accept");
+    const char *protocol = http_field(f, "upgrade");
+    unsigned char digest[EVP_MAX_MD_SIZE];
+    unsigned n = 0;
+    _cleanup_buf_ struct buf joined = {0};
+    _cleanup_buf_ struct buf expected = {0};
+    if (!key || !got || !protocol || strcasecmp(protocol, "websocket") != 0)
+        return false;
+    buf_addf(&joined, "%s%s", key, suffix);
+    if (EVP_Digest(joined.p, joined.n, digest, &n, EVP_sha1(), NULL) != 1)
+        return false;
+    base64_encode(&expected, digest, n);
+    return strcmp(buf_str(&expected), got) == 0;
+}
+
+/* For the record; at most as many places as one request has. */
+static void note_uses(struct inject_result *all, const struct inject_result *one)
+{
+    for (size_t i = 0; i < one->nused; i++) {
+        bool known = false;
+        for (size_t k = 0; k < all->nused; k++)
+            known |= memcmp(&all->used[k], &one->used[i], sizeof all->used[k]) == 0;
+        if (!known && all->nused < ARRAY_LEN(all->used))
+            all->used[all->nused++] = one->used[i];
+    }
+    all->violation |= one->violation;
+}
+
+static bool put_secrets(void *arg, const char *p, size_t n, struct buf *out)
+{
+    struct exchange *x = arg;
+    struct netpol_flow f = exchange_flow(x);
+    struct inject_request q = exchange_injection(x, &f);
+    struct inject_result got;
+    inject_message(x->e->g->vault, &q, p, n, out, &got);
+    note_uses(&x->injected, &got);
+    if (got.reason == NETPOL_R_NONE)
+        return true;
+    x->injected.reason = got.reason;
+    memcpy(x->injected.text, got.text, sizeof got.text);
+    return false;
+}
+
+void tunnel_open(struct exchange *x, const struct http_fields *f)
+{
+    if (!accepted(x, f)) {
+        exchange_refuse(x, NETPOL_R_UNREACHABLE, "http", "the server switched protocols, but not to this WebSocket");
+        return;
+    }
+    if (is_read(x) && http_field(f, EXTENSIONS)) {
+        exchange_refuse(x, NETPOL_R_CODED, "secret", "the server answered with an extension that nobody asked for");
+        return;
+    }
+    exchange_copy_fields(x, f);
+    http_set(x->r, "upgrade", "websocket");
+    x->tunnel = x->head = http_upgrade(x->r);
+    if (!x->tunnel) {
+        exchange_refuse(x, NETPOL_R_UNREACHABLE, "http", "the upgrade came at a moment when it cannot be passed on");
+        return;
+    }
+    x->ws_up = x->injected.ws_text ? ws_client_new(put_secrets, x) : NULL;
+    x->ws_down = x->injected.redact ? ws_server_new(x->injected.redact) : NULL;
+}

@@ -1,0 +1,404 @@
+/* relay.c - streams that are passed through as they are: dial, then copy both ways until both sides have ended.
+ *
+ * Each direction holds at most one buffer (BUFFER) and reads no more while the other side does not take it. After SPLICE_AFTER
+ * bytes a direction goes through a pipe in the kernel instead. One audit record is written at the end.
+ */
+#include <errno.h>
+#include <fcntl.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "base/cleanup.h"
+#include "base/mem.h"
+#include "egress/audit.h"
+#include "egress/deny.h"
+#include "egress/flow-int.h"
+
+enum {
+    BUFFER = 32 * 1024,
+    SPLICE_AFTER = 1 << 20,
+    SPLICE_CHUNK = 64 * 1024,
+    BURST = 256 * 1024,
+    IDLE_MS = 900 * 1000,
+    TICK_MS = 30 * 1000
+};
+
+struct relay;
+
+/* One direction. */
+struct half {
+    struct relay *r;
+    bool up;      /* from the sandbox */
+    bool ended;   /* nothing more to read */
+    bool shut;    /* and the other side was told */
+    bool blocked; /* the other side takes no more now */
+    char *p;      /* BUFFER bytes; NULL until needed and while spliced */
+    size_t at, n; /* what is to be written */
+    int pipe[2];  /* -1: not spliced */
+    size_t piped;
+    uint64_t total;
+    loop_id pause; /* the bandwidth is used up until then */
+};
+
+struct relay {
+    struct flow *f;
+    struct netpol *policy; /* keeps the rule */
+    const struct netpol_rule *rule;
+    bool would_deny, counted; /* counted: against the limits of the rule */
+    struct dial *dial;
+    int fd; /* the upstream; -1 while dialling */
+    loop_id inside, outside, tick;
+    struct half up, down;
+    uint64_t active_ms, started_us, dial_us;
+    struct in6_addr addr;
+};
+
+static uint64_t now_us(void)
+{
+    struct timespec t;
+    (void)clock_gettime(CLOCK_MONOTONIC, &t);
+    return (uint64_t)t.tv_sec * 1000000 + (uint64_t)t.tv_nsec / 1000;
+}
+
+/* --- the end ------------------------------------------------------------------------------------------------------ */
+
+static void half_done(struct half *h)
+{
+    loop_timer_del(h->r->f->sb->g->loop, h->pause);
+    free(h->p);
+    for (int i = 0; i < 2; i++)
+        if (h->pipe[i] >= 0)
+            (void)close(h->pipe[i]);
+}
+
+static void write_audit(struct relay *r)
+{
+    struct flow *f = r->f;
+    char host[NETPOL_NAME_MAX];
+    flow_host_text(f, host);
+    audit_write(f->sb->g->audit, &(struct audit_record){.kind = "tunnel",
+                                                        .sandbox = f->sb,
+                                                        .flow = f,
+                                                        .host = host,
+                                                        .port = f->port,
+                                                        .tls = f->tls ? "passthrough" : "none",
+                                                        .verdict = r->would_deny ? "would_deny" : "allow",
+                                                        .rule = r->rule ? r->rule->id : NULL,
+                                                        .upstream = &r->addr,
+                                                        .upstream_port = f->port,
+                                                        .bytes_up = r->up.total,
+                                                        .bytes_down = r->down.total,
+                                                        .dial_us = r->dial_us,
+                                                        .total_us = now_us() - r->started_us});
+}
+
+/* What was under way is recorded if it ever was; the flow is handed back without a driver. */
+static struct flow *relay_free(struct relay *r)
+{
+    struct flow *f = r->f;
+    struct loop *l = f->sb->g->loop;
+    if (r->fd >= 0)
+        write_audit(r);
+    if (r->counted)
+        limit_request_end(f->sb, r->rule);
+    dial_cancel(r->dial);
+    loop_fd_del(l, r->inside);
+    loop_fd_del(l, r->outside);
+    loop_timer_del(l, r->tick);
+    half_done(&r->up);
+    half_done(&r->down);
+    if (r->fd >= 0)
+        (void)close(r->fd);
+    netpol_unref(r->policy);
+    free(r);
+    f->driver = NULL;
+    return f;
+}
+
+static void reset_both(struct relay *r)
+{
+    const struct linger now = {.l_onoff = 1, .l_linger = 0};
+    if (r->fd >= 0)
+        (void)setsockopt(r->fd, SOL_SOCKET, SO_LINGER, &now, sizeof now);
+    flow_reset(r->f);
+}
+
+static void relay_cut(struct flow *f)
+{
+    struct relay *r = f->driver;
+    reset_both(r);
+    flow_end(relay_free(r));
+}
+
+static void relay_refuse(struct relay *r, enum netpol_reason reason, const char *layer, const char *text)
+{
+    char rule[NETPOL_ID_MAX] = "";
+    if (r->rule)
+        memcpy(rule, r->rule->id, sizeof rule);
+    reset_both(r);
+    flow_refuse(relay_free(r),
+                &(struct flow_refusal){
+                    .reason = reason, .layer = layer, .text = text, .rule = rule[0] ? rule : NULL, .form = FLOW_RST});
+}
+
+static bool relay_still(struct flow *f)
+{
+    struct netpol_flow t = flow_target(f);
+    struct netpol_decision d;
+    netpol_relay(f->sb->policy, &t, egress_now(), &d);
+    return d.verdict == NETPOL_ALLOW;
+}
+
+static const struct flow_ops relay_ops = {.still = relay_still, .cut = relay_cut};
+
+/* --- copying ------------------------------------------------------------------------------------------------------ */
+
+static int from_of(const struct half *h) { return h->up ? h->r->f->fd : h->r->fd; }
+static int to_of(const struct half *h) { return h->up ? h->r->fd : h->r->f->fd; }
+static bool has_data(const struct half *h) { return h->n > 0 || h->piped > 0; }
+static bool would_block(void) { return errno == EAGAIN || errno == EINTR; }
+
+static void start_splicing(struct half *h)
+{
+    if (h->pipe[0] >= 0 || h->total < SPLICE_AFTER || pipe2(h->pipe, O_NONBLOCK | O_CLOEXEC) < 0)
+        return; /* without a pipe it goes on as before */
+    free(h->p);
+    h->p = NULL;
+}
+
+/* >0 bytes, 0 end, -1 with errno. */
+static ssize_t half_read(struct half *h)
+{
+    if (h->pipe[0] >= 0) {
+        ssize_t n = splice(from_of(h), NULL, h->pipe[1], NULL, SPLICE_CHUNK, SPLICE_F_NONBLOCK | SPLICE_F_MOVE);
+        h->piped += n > 0 ? (size_t)n : 0;
+        return n;
+    }
+    if (!h->p)
+        h->p = xmalloc(BUFFER);
+    ssize_t n = recv(from_of(h), h->p, BUFFER, 0);
+    h->at = 0;
+    h->n = n > 0 ? (size_t)n : 0;
+    return n;
+}
+
+/* 0 all is written or the other side is full (h->blocked), -1 failed. */
+static int half_write(struct half *h)
+{
+    h->blocked = false;
+    while (has_data(h)) {
+        ssize_t n = h->n ? send(to_of(h), h->p + h->at, h->n, MSG_NOSIGNAL)
+                         : splice(h->pipe[0], NULL, to_of(h), NULL, h->piped, SPLICE_F_NONBLOCK | SPLICE_F_MOVE);
+        if (n < 0 && would_block()) {
+            h->blocked = true;
+            return 0;
+        }
+        if (n <= 0)
+            return -1;
+        if (h->n) {
+            h->at += (size_t)n;
+            h->n -= (size_t)n;
+        } else {
+            h->piped -= (size_t)n;
+        }
+    }
+    return 0;
+}
+
+static void watch(struct relay *r);
+static void on_pause(void *arg);
+
+/* false: the quota is used up. */
+static bool count(struct half *h, size_t n)
+{
+    struct relay *r = h->r;
+    struct flow *f = r->f;
+    char host[NETPOL_NAME_MAX];
+    h->total += n;
+    *(h->up ? &f->bytes_up : &f->bytes_down) += n;
+    r->active_ms = loop_now(f->sb->g->loop);
+    flow_host_text(f, host);
+    return limit_bytes(f->sb, host, h->up ? n : 0, h->up ? 0 : n) == NETPOL_R_NONE;
+}
+
+enum pumped { PUMP_ON, PUMP_BROKEN, PUMP_QUOTA };
+
+static enum pumped pump(struct half *h)
+{
+    struct esb *s = h->r->f->sb;
+    for (size_t moved = 0; moved < BURST;) {
+        if (half_write(h) < 0)
+            return PUMP_BROKEN;
+        if (h->blocked || h->ended || h->pause)
+            break;
+        unsigned wait = limit_wait(s, h->up);
+        if (wait) {
+            h->pause = loop_timer(s->g->loop, wait, on_pause, h);
+            break;
+        }
+        start_splicing(h);
+        ssize_t n = half_read(h);
+        if (n < 0 && would_block())
+            break;
+        if (n < 0)
+            return PUMP_BROKEN;
+        h->ended = n == 0;
+        moved += (size_t)n;
+        if (n > 0 && !count(h, (size_t)n))
+            return PUMP_QUOTA;
+    }
+    if (h->ended && !has_data(h) && !h->shut) {
+        h->shut = true;
+        (void)shutdown(to_of(h), SHUT_WR);
+    }
+    return PUMP_ON;
+}
+
+/* Moves one direction on, or both; ends the relay when both have ended. */
+static void move(struct relay *r, bool up, bool down)
+{
+    enum pumped a = up ? pump(&r->up) : PUMP_ON, b = down && a == PUMP_ON ? pump(&r->down) : PUMP_ON;
+    if (a == PUMP_QUOTA || b == PUMP_QUOTA) {
+        relay_refuse(r, NETPOL_R_QUOTA, "limit", NULL);
+    } else if (a == PUMP_BROKEN || b == PUMP_BROKEN) {
+        reset_both(r);
+        flow_end(relay_free(r));
+    } else if (r->up.shut && r->down.shut) {
+        flow_end(relay_free(r));
+    } else {
+        watch(r);
+    }
+}
+
+static void on_pause(void *arg)
+{
+    struct half *h = arg;
+    h->pause = 0;
+    move(h->r, h->up, !h->up);
+}
+
+/* A side is asked for what the two directions need of it. A turn may end with bytes that nobody tried to write yet. */
+static unsigned wants(const struct half *in, const struct half *out)
+{
+    return (!in->ended && !has_data(in) && !in->pause ? LOOP_IN : 0) | (has_data(out) ? LOOP_OUT : 0);
+}
+
+static void watch(struct relay *r)
+{
+    struct loop *l = r->f->sb->g->loop;
+    loop_fd_set(l, r->inside, wants(&r->up, &r->down));
+    loop_fd_set(l, r->outside, wants(&r->down, &r->up));
+}
+
+static void on_inside(void *arg, int fd, unsigned events)
+{
+    (void)fd;
+    move(arg, events & (LOOP_IN | LOOP_HUP), events & (LOOP_OUT | LOOP_HUP));
+}
+
+static void on_outside(void *arg, int fd, unsigned events)
+{
+    (void)fd;
+    move(arg, events & (LOOP_OUT | LOOP_HUP), events & (LOOP_IN | LOOP_HUP));
+}
+
+static void on_tick(void *arg)
+{
+    struct relay *r = arg;
+    struct loop *l = r->f->sb->g->loop;
+    r->tick = 0;
+    if (loop_now(l) - r->active_ms >= IDLE_MS) {
+        reset_both(r);
+        flow_end(relay_free(r));
+        return;
+    }
+    r->tick = loop_timer(l, TICK_MS, on_tick, r);
+}
+
+/* --- the beginning ------------------------------------------------------------------------------------------------ */
+
+static enum netpol_reason reason_of(enum dial_failure f, bool literal)
+{
+    switch (f) {
+    case DIAL_PRIVATE:
+    case DIAL_NEVER:
+        return literal ? NETPOL_R_PRIVATE : NETPOL_R_RESOLVED_PRIVATE;
+    case DIAL_TIMEOUT:
+        return NETPOL_R_TIMEOUT;
+    case DIAL_OK:
+    case DIAL_NO_NAME:
+    case DIAL_UNREACHABLE:
+        break;
+    }
+    return NETPOL_R_UNREACHABLE;
+}
+
+static void on_dialled(void *arg, struct dial_result *d)
+{
+    struct relay *r = arg;
+    struct flow *f = r->f;
+    struct loop *l = f->sb->g->loop;
+    r->dial = NULL;
+    if (d->failure != DIAL_OK) {
+        relay_refuse(r, reason_of(d->failure, !f->host[0]), "tcp", d->text);
+        return;
+    }
+    r->fd = d->fd;
+    r->addr = d->addr;
+    r->dial_us = d->took_us;
+    r->active_ms = loop_now(l);
+    /* What was read to find out what it is goes first. */
+    _Static_assert((int)FLOW_HEAD_MAX <= (int)BUFFER, "it becomes the buffer");
+    r->up.p = xreallocarray(f->head.p, BUFFER, 1);
+    r->up.n = f->head.n;
+    f->head = (struct buf){0};
+    if (r->up.n && !count(&r->up, r->up.n)) {
+        relay_refuse(r, NETPOL_R_QUOTA, "limit", NULL);
+        return;
+    }
+    r->inside = loop_fd_add(l, f->fd, LOOP_IN, on_inside, r);
+    r->outside = loop_fd_add(l, r->fd, LOOP_IN, on_outside, r);
+    r->tick = loop_timer(l, TICK_MS, on_tick, r);
+    if (!r->inside || !r->outside)
+        relay_cut(f);
+    else
+        move(r, true, true);
+}
+
+void relay_flow(struct flow *f, const struct netpol_rule *rule)
+{
+    struct relay *r = xcalloc(1, sizeof *r);
+    struct netpol_flow t = flow_target(f);
+    struct netpol_decision d;
+    r->f = f;
+    r->policy = netpol_ref(f->sb->policy);
+    r->rule = rule;
+    r->fd = -1;
+    r->started_us = now_us();
+    r->up = (struct half){.r = r, .up = true, .pipe = {-1, -1}};
+    r->down = (struct half){.r = r, .pipe = {-1, -1}};
+    f->ops = &relay_ops;
+    f->driver = r;
+    netpol_relay(f->sb->policy, &t, egress_now(), &d);
+    r->would_deny = d.would_deny;
+    if (audit_blocked(f->sb->g->audit)) {
+        relay_refuse(r, NETPOL_R_AUDIT, "limit", NULL);
+        return;
+    }
+    unsigned retry_s;
+    enum netpol_reason limit = limit_request(f->sb, rule, &retry_s);
+    if (limit != NETPOL_R_NONE) {
+        relay_refuse(r, limit, "limit", NULL);
+        return;
+    }
+    char host[NETPOL_NAME_MAX];
+    flow_host_text(f, host);
+    r->counted = true;
+    f->sb->counts.requests++;
+    esb_host(f->sb, host)->requests++;
+    learn_relay(f->sb, &t);
+    r->dial = dial_start(f->sb, t.host, &f->literal, f->port, rule, on_dialled, r);
+}

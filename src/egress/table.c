@@ -1,0 +1,237 @@
+/* table.c - the sandboxes: when they exist, when they are served, and what a change of policy does to what is open. */
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "base/cleanup.h"
+#include "base/mem.h"
+#include "egress/deny.h"
+#include "egress/egress.h"
+
+enum { HOSTS_MAX = 512, EXPIRY_MAX_S = 3600 };
+
+struct host_entry {
+    struct host_counts counts; /* first: esb_host() gives it out */
+    char name[];
+};
+
+uint64_t egress_now(void) { return (uint64_t)time(NULL); }
+
+struct esb *esb_find(struct egress *g, const char *id) { return map_get(&g->sandboxes, id); }
+
+struct esb *esb_get(struct egress *g, const char *id)
+{
+    struct esb *s = esb_find(g, id);
+    if (s)
+        return s;
+    s = xcalloc(1, sizeof *s);
+    s->g = g;
+    (void)strncpy(s->id, id, sizeof s->id - 1);
+    s->tcp = s->udp = -1;
+    s->names = names_new();
+    (void)map_put(&g->sandboxes, s->id, s);
+    return s;
+}
+
+/* --- sockets ------------------------------------------------------------------------------------------------------ */
+
+static void on_tcp(void *arg, int fd, unsigned events)
+{
+    (void)fd;
+    (void)events;
+    flow_accept(arg);
+}
+
+static void on_udp(void *arg, int fd, unsigned events)
+{
+    (void)fd;
+    (void)events;
+    dns_readable(arg);
+}
+
+static void unwatch(struct esb *s)
+{
+    loop_fd_del(s->g->loop, s->tcp_watch);
+    loop_fd_del(s->g->loop, s->udp_watch);
+    loop_timer_del(s->g->loop, s->accept_timer);
+    s->tcp_watch = s->udp_watch = s->accept_timer = 0;
+}
+
+void esb_watch(struct esb *s)
+{
+    if (!s->policy || s->g->draining) {
+        unwatch(s);
+        return;
+    }
+    if (s->tcp >= 0 && !s->tcp_watch)
+        s->tcp_watch = loop_fd_add(s->g->loop, s->tcp, s->accept_timer ? 0 : LOOP_IN, on_tcp, s);
+    if (s->udp >= 0 && !s->udp_watch)
+        s->udp_watch = loop_fd_add(s->g->loop, s->udp, LOOP_IN, on_udp, s);
+}
+
+static void close_sockets(struct esb *s)
+{
+    unwatch(s);
+    if (s->tcp >= 0)
+        (void)close(s->tcp);
+    if (s->udp >= 0)
+        (void)close(s->udp);
+    s->tcp = s->udp = -1;
+}
+
+void esb_attach(struct esb *s, int tcp, int udp)
+{
+    close_sockets(s);
+    s->tcp = tcp;
+    s->udp = udp;
+    esb_watch(s);
+}
+
+static void cut_all(struct esb *s)
+{
+    while (s->flows) {
+        struct flow *f = s->flows;
+        f->ops->cut(f);
+    }
+}
+
+void esb_detach(struct esb *s)
+{
+    close_sockets(s);
+    dns_forget(s);
+    cut_all(s);
+}
+
+/* --- what the policy says about what is open ---------------------------------------------------------------------- */
+
+/* In two steps, because cutting one connection may end others. */
+void esb_judge(struct esb *s)
+{
+    for (struct flow *f = s->flows; f; f = f->next)
+        f->doomed = !s->policy || !f->ops->still(f);
+    for (struct flow *f = s->flows; f;) {
+        if (!f->doomed) {
+            f = f->next;
+            continue;
+        }
+        f->doomed = false;
+        f->ops->cut(f);
+        f = s->flows;
+    }
+}
+
+static void on_expiry(void *arg);
+
+/* A rule with an end cuts what it allowed at that moment. */
+static void set_expiry(struct esb *s)
+{
+    uint64_t now = egress_now(), next = 0;
+    loop_timer_del(s->g->loop, s->expiry_timer);
+    s->expiry_timer = 0;
+    for (size_t i = 0; s->policy && i < netpol_rules(s->policy); i++) {
+        uint64_t at = netpol_rule_at(s->policy, i)->expires;
+        if (at > now && (!next || at < next))
+            next = at;
+    }
+    if (!next)
+        return;
+    uint64_t wait = next - now > EXPIRY_MAX_S ? EXPIRY_MAX_S : next - now;
+    s->expiry_timer = loop_timer(s->g->loop, wait * 1000 + 50, on_expiry, s);
+}
+
+static void on_expiry(void *arg)
+{
+    struct esb *s = arg;
+    s->expiry_timer = 0;
+    esb_judge(s);
+    set_expiry(s);
+}
+
+void esb_set_policy(struct esb *s, struct netpol *p, uint64_t epoch)
+{
+    struct netpol *old = s->policy;
+    s->policy = p;
+    s->epoch = epoch;
+    esb_watch(s);
+    esb_judge(s);
+    if (p) {
+        http_policy_changed(s);
+        ask_policy_changed(s);
+    } else {
+        dns_forget(s);
+    }
+    set_expiry(s);
+    netpol_unref(old);
+}
+
+/* --- placeholders and counters ------------------------------------------------------------------------------------ */
+
+void esb_placeholder(struct esb *s, const char *text, const char *name)
+{
+    if (map_get(&s->placeholders, text))
+        return;
+    (void)map_put(&s->placeholders, xstrdup(text), xstrdup(name));
+}
+
+void esb_placeholders_clear(struct esb *s)
+{
+    for (size_t i = 0; i < s->placeholders.cap; i++) {
+        if (!s->placeholders.slots[i].key)
+            continue;
+        free((char *)(uintptr_t)s->placeholders.slots[i].key);
+        free(s->placeholders.slots[i].value);
+    }
+    map_done(&s->placeholders);
+}
+
+struct host_counts *esb_host(struct esb *s, const char *host)
+{
+    struct host_entry *e = map_get(&s->hosts, host);
+    if (!e && s->hosts.n >= HOSTS_MAX - 1) {
+        host = "other";
+        e = map_get(&s->hosts, host);
+    }
+    if (e)
+        return &e->counts;
+    size_t n = strlen(host) + 1;
+    e = xcalloc(1, sizeof *e + n);
+    memcpy(e->name, host, n);
+    (void)map_put(&s->hosts, e->name, e);
+    return &e->counts;
+}
+
+/* --- the end ------------------------------------------------------------------------------------------------------ */
+
+static void esb_free(struct esb *s)
+{
+    size_t at = 0;
+    (void)map_del(&s->g->sandboxes, s->id);
+    esb_detach(s);
+    loop_timer_del(s->g->loop, s->expiry_timer);
+    http_forget(s);
+    asks_free(s);
+    denials_free(s);
+    learn_free(s);
+    limits_free(s);
+    names_free(s->names);
+    esb_placeholders_clear(s);
+    for (struct host_entry *e; (e = map_next(&s->hosts, &at));)
+        free(e);
+    map_done(&s->hosts);
+    netpol_unref(s->policy);
+    free(s);
+}
+
+void esb_drop_if_unused(struct esb *s)
+{
+    if (!s->policy && s->tcp < 0)
+        esb_free(s);
+}
+
+void esb_drop_all(struct egress *g)
+{
+    for (size_t at = 0; g->sandboxes.n; at = 0)
+        esb_free(map_next(&g->sandboxes, &at));
+    map_done(&g->sandboxes);
+}
