@@ -6,6 +6,8 @@
 #include "base/mem.h"
 #include "front/api.h"
 
+enum { AGENT_MAX = 160 /* of a visitor's name for itself, in the log */ };
+
 static const struct http_stream_ops wrapped;
 
 struct api_call *api_call_of(const struct http_req *r)
@@ -32,6 +34,13 @@ static void log_end_of(const struct api_call *c, const char *how)
     log_str(&l, "peer", c->req->peer);
     log_str(&l, "tenant", c->tenant[0] ? c->tenant : NULL);
     log_str(&l, "sandbox", c->sandbox[0] ? c->sandbox : NULL);
+    if (c->port) {
+        const char *agent = http_field(&c->req->fields, "user-agent");
+        char text[AGENT_MAX];
+        log_u64(&l, "port", c->port);
+        (void)snprintf(text, sizeof text, "%s", agent ? agent : "");
+        log_str(&l, "agent", agent ? text : NULL);
+    }
     log_str(&l, "end", how);
     log_end(&l);
 }
@@ -62,6 +71,12 @@ static bool call_write(struct http_req *r, const void *p, size_t n)
     c->bytes += n;
     return c->carrier->write(r, p, n);
 }
+static void call_trailer(struct http_req *r, const char *name, const char *value)
+{
+    const struct api_call *c = api_call_of(r);
+    if (c->carrier->trailer)
+        c->carrier->trailer(r, name, value);
+}
 static void call_end(struct http_req *r)
 {
     struct api_call *c = api_call_of(r);
@@ -90,6 +105,7 @@ static const struct http_stream_ops wrapped = {
     .set = call_set,
     .head = call_head,
     .write = call_write,
+    .trailer = call_trailer,
     .end = call_end,
     .abort = call_abort,
     .pause = call_pause,

@@ -124,6 +124,20 @@ static void from_label(const char *label, size_t n, struct api_target *t)
     t->kind = API_SANDBOX;
 }
 
+bool api_host_sandbox(const char *domain, const char *authority, char ret[SANDBOX_ID_MAX])
+{
+    char host[HOST_MAX];
+    size_t n = 0;
+    const char *label = host_name(authority, host) ? below(domain, host, &n) : NULL;
+    struct api_target t = {0};
+    if (label)
+        from_label(label, n, &t);
+    if (!label || t.kind != API_SANDBOX)
+        return false;
+    memcpy(ret, t.sandbox, SANDBOX_ID_MAX);
+    return true;
+}
+
 static void from_headers(const char *id, const char *port, struct api_target *t)
 {
     if (!id || !port)

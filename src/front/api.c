@@ -101,6 +101,7 @@ static void control(struct api_call *c)
 static void sandbox(struct api_call *c, const struct api_target *t)
 {
     api_note_sandbox(c->req, t->sandbox);
+    c->port = t->port;
     struct box *b = box_find(c->front, t->sandbox);
     if (b && b->state != BOX_RUNNING)
         b = NULL;

@@ -40,6 +40,7 @@ struct api_call {
     char *param[API_PARAMS_MAX];   /* decoded path parameters, in order; owned */
     char tenant[40];               /* for the log: id, or "" */
     char sandbox[SANDBOX_ID_MAX];  /* for the log: the sandbox it is about, or "" */
+    uint32_t port;                 /* for the log: of the sandbox; 0 on the control plane */
     void (*closed)(struct http_req *r);
     uint64_t started; /* loop time, ms */
     uint64_t bytes;   /* of the answer's body */
@@ -72,6 +73,8 @@ enum { API_ENVD_PORT = 49983 };
 void api_classify(const char *domain, const struct http_req *r, struct api_target *ret);
 /* True if the authority is ours: the domain, api.<domain>, sandbox.<domain>, localhost, an address. */
 bool api_own_host(const char *domain, const char *authority);
+/* The sandbox in "<port>-<id>.<domain>"; false: the authority is no such name. */
+bool api_host_sandbox(const char *domain, const char *authority, char ret[SANDBOX_ID_MAX]);
 /* A sandbox id as clients may write it: [a-z0-9]{1,39}, "-<anything>" behind it dropped. False: not one. */
 bool api_sandbox_id(const char *s, size_t n, char ret[SANDBOX_ID_MAX]);
 

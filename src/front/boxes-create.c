@@ -13,6 +13,7 @@
 #include "front/boxes-int.h"
 #include "front/events.h"
 #include "front/idseal.h"
+#include "front/nets.h"
 
 enum {
     TEMPLATE_WAIT_MS = 55 * 1000, /* for a template that is being built */
@@ -35,6 +36,7 @@ struct creation {
     struct box_own *box;  /* NULL until it is admitted */
     struct box_spec spec; /* strings owned */
     char *template, *mask_host, *idem_key;
+    struct net_doc net; /* document NULL: off */
     uint32_t https_ports[8];
     char digest[72];
     struct asker *askers;
@@ -42,6 +44,7 @@ struct creation {
     uint64_t wait_until;
     loop_id timer;
     bool row_done, bound, at_keeper, over, freeing;
+    bool net_pending;           /* egress has not said yet that the network is in force */
     struct box_failure failure; /* status 0: none */
 };
 
@@ -62,6 +65,7 @@ static void free_creation(void *arg)
     free(c->template);
     free(c->mask_host);
     free(c->idem_key);
+    net_doc_done(&c->net);
     free(c);
 }
 
@@ -89,7 +93,10 @@ static void tell(struct creation *c, struct box *b, const struct box_failure *fa
     /* Calls to the store, keeper and init may still be under way; they look at `over`, the last one frees. */
 }
 
-static bool calls_pending(const struct creation *c) { return c->box && (!c->row_done || (c->at_keeper && !c->bound)); }
+static bool calls_pending(const struct creation *c)
+{
+    return c->box && (!c->row_done || c->net_pending || (c->at_keeper && !c->bound));
+}
 
 static void maybe_free(struct creation *c)
 {
@@ -159,10 +166,10 @@ static void publish_created(struct front *f, const struct box *b)
     events_publish(f, b->id, b->tenant->id, "created", buf_str(&text));
 }
 
-/* The row is written and init took its binding: the box is real. */
+/* The row is written, init took its binding and egress the network: the box is real. */
 static void maybe_finish(struct creation *c)
 {
-    if (c->over || !c->row_done || !c->bound)
+    if (c->over || !c->row_done || !c->bound || c->net_pending)
         return;
     struct front *f = c->front;
     struct box *b = &c->box->b;
@@ -209,6 +216,19 @@ static void bound(void *arg, const struct link_status *st)
     maybe_free(c);
 }
 
+static void net_applied(void *arg, json_t *answer, const char *error)
+{
+    struct creation *c = arg;
+    (void)answer;
+    c->net_pending = false;
+    if (error && !c->over) {
+        set_failure(c, 503, 1, NULL, "the network of the sandbox could not be set up: %s", error);
+        fail(c);
+    }
+    maybe_finish(c);
+    maybe_free(c);
+}
+
 static void bind_box(struct creation *c)
 {
     const struct box *b = &c->box->b;
@@ -218,6 +238,7 @@ static void bind_box(struct creation *c)
     strv_take(&env, xasprintf("E2B_TEMPLATE_ID=%s", b->template));
     for (size_t i = 0; i < b->env.n; i++)
         strv_add(&env, b->env.v[i]);
+    net_environment(c->front, b, &env);
     struct link_bind bind = {.hostname = b->id, .env = (const char *const *)env.v, .user = "user"};
     (void)link_bind(c->front->links, b->id, &bind, bound, c);
 }
@@ -315,6 +336,7 @@ static void make_box(struct creation *c)
         (void)snprintf(b->mask_host, sizeof b->mask_host, "%s", c->mask_host);
     memcpy(b->https_ports, c->https_ports, sizeof b->https_ports);
     b->nhttps_ports = c->spec.nhttps_ports;
+    b->ports = c->spec.ports;
     b->metadata = c->spec.metadata;
     b->env = c->spec.env;
     c->spec.metadata = c->spec.env = (struct strv){0};
@@ -353,6 +375,13 @@ static void start(struct creation *c)
         return;
     }
     make_box(c);
+    struct err err;
+    if (net_attach(f, &c->box->b, c->net.document ? &c->net : NULL, &err) < 0) {
+        c->row_done = true; /* nothing was begun */
+        set_failure(c, 400, 0, NULL, "%s", err.msg);
+        fail_later(c);
+        return;
+    }
     struct store_idem idem = {.tenant = c->tenant->id,
                               .key = c->idem_key,
                               .digest = c->digest,
@@ -361,7 +390,10 @@ static void start(struct creation *c)
     if (c->idem_key)
         idem_add(f, c->tenant->id, c->idem_key, c->digest, c->box->b.id, idem.created_unix);
     c->timer = loop_timer(f->loop, CREATE_MS, too_late, c);
+    net_write(f, &c->box->b); /* before the sandbox's own row: whoever finds that finds this */
     box_write(f, &c->box->b, c->idem_key ? &idem : NULL, row_written, c);
+    if ((c->net_pending = nets_on(f)))
+        net_tell(f, &c->box->b, net_applied, c);
     ask_keeper(c);
 }
 
@@ -481,6 +513,9 @@ void box_create(struct front *f, const struct principal *p, const struct box_spe
         c->spec.nhttps_ports = ARRAY_LEN(c->https_ports);
     for (size_t i = 0; i < c->spec.nhttps_ports; i++)
         c->https_ports[i] = spec->https_ports[i];
+    if (spec->net)
+        net_doc_copy(&c->net, spec->net);
+    c->spec.net = NULL;
     idem_digest(spec, c->digest);
     loop_defer(f->loop, begin, c);
 }

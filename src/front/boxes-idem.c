@@ -7,6 +7,7 @@
 #include "base/mem.h"
 #include "base/sha256.h"
 #include "front/boxes-int.h"
+#include "front/net-doc.h"
 
 enum { IDEMS_MAX = 100000 };
 
@@ -98,6 +99,7 @@ void idem_digest(const struct box_spec *s, char ret[72])
     sha256_start(&h);
     add_text(&h, s->template);
     add_text(&h, s->mask_host);
+    add_text(&h, s->net ? s->net->document : NULL);
     for (size_t i = 0; i < s->metadata.n; i++)
         add_text(&h, s->metadata.v[i]);
     add_text(&h, NULL);
@@ -109,6 +111,8 @@ void idem_digest(const struct box_spec *s, char ret[72])
     sha256_add(&h, numbers, sizeof numbers);
     if (s->nhttps_ports)
         sha256_add(&h, s->https_ports, s->nhttps_ports * sizeof *s->https_ports);
+    for (size_t i = 0; i < s->ports.n; i++)
+        sha256_add(&h, &s->ports.v[i], sizeof s->ports.v[i]);
     sha256_end(&h, digest);
     for (size_t i = 0; i < sizeof digest; i++)
         (void)snprintf(ret + 2 * i, 3, "%02x", digest[i]);

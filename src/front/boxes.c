@@ -9,10 +9,13 @@
 #include "base/json.h"
 #include "base/log.h"
 #include "base/mem.h"
+#include "base/random.h"
 #include "front/boxes-int.h"
 #include "front/events.h"
 #include "front/idseal.h"
 #include "front/metrics.h"
+#include "front/nets.h"
+#include "front/vault.h"
 
 enum {
     EXPIRE_EVERY_MS = 600 * 1000,
@@ -100,6 +103,8 @@ void box_write(struct front *f, const struct box *b, const struct store_idem *id
                             .flags = (b->allow_public_traffic ? STORE_BOX_PUBLIC : 0U) |
                                      (b->allow_internet ? STORE_BOX_INTERNET : 0U),
                             .nhttps_ports = b->nhttps_ports,
+                            .nports = b->ports.n,
+                            .links = b->ports.links,
                             .metadata = b->metadata,
                             .env = b->env,
                             .started_unix_ms = b->started_unix_ms,
@@ -109,7 +114,9 @@ void box_write(struct front *f, const struct box *b, const struct store_idem *id
                             .memory = b->memory,
                             .disk = b->disk};
     _Static_assert(sizeof row.https_ports == sizeof b->https_ports, "copied as a whole");
+    _Static_assert(sizeof row.ports == sizeof b->ports.v, "copied as a whole");
     memcpy(row.https_ports, b->https_ports, sizeof row.https_ports);
+    memcpy(row.ports, b->ports.v, sizeof row.ports);
     store_box_put(f->store, &row, idem, done, arg);
 }
 
@@ -120,6 +127,7 @@ static void free_box(void *arg)
     struct box_own *o = arg;
     strv_done(&o->b.metadata);
     strv_done(&o->b.env);
+    net_detach(&o->b);
     metrics_forget(&o->b);
     free(o);
 }
@@ -176,6 +184,7 @@ static void take_out(struct front *f, struct box_own *o, bool ran)
     tenant_give_back(f, o->b.tenant, &need, ran);
     store_box_del(f->store, o->b.id, row_is_gone, NULL);
     links_gone(f->links, o->b.id);
+    net_gone(f, &o->b);
     loop_defer(f->loop, free_box, o);
 }
 
@@ -302,6 +311,34 @@ void box_set_timeout(struct front *f, struct box *b, uint64_t seconds, bool exte
     keeperc_deadline(f->keeper, b->id, t->end_boot_ms, deadline_set, t);
 }
 
+/* --- ports -------------------------------------------------------------------------------------------------------- */
+
+struct ports_call {
+    box_done *done;
+    void *arg;
+};
+
+static void ports_written(void *arg, const struct err *err)
+{
+    struct ports_call *p = arg;
+    if (err)
+        log_text(LOG_LEVEL_ERROR, "%s", err->msg);
+    p->done(p->arg, !err);
+    free(p);
+}
+
+void box_set_ports(struct front *f, struct box *b, const struct box_ports *ports, bool public_traffic, box_done *done,
+                   void *arg)
+{
+    struct ports_call *p = xcalloc(1, sizeof *p);
+    *p = (struct ports_call){.done = done, .arg = arg};
+    b->ports = *ports;
+    b->allow_public_traffic = public_traffic;
+    if (!public_traffic && !b->traffic_token[0])
+        random_hex(b->traffic_token, 20);
+    box_write(f, b, NULL, ports_written, p);
+}
+
 /* --- loading ------------------------------------------------------------------------------------------------------ */
 
 static void load_one(void *arg, const struct store_box *row)
@@ -328,6 +365,9 @@ static void load_one(void *arg, const struct store_box *row)
     b->allow_internet = row->flags & STORE_BOX_INTERNET;
     memcpy(b->https_ports, row->https_ports, sizeof b->https_ports);
     b->nhttps_ports = row->nhttps_ports;
+    memcpy(b->ports.v, row->ports, sizeof b->ports.v);
+    b->ports.n = row->nports;
+    b->ports.links = row->links;
     for (size_t i = 0; i < row->metadata.n; i++)
         strv_add(&b->metadata, row->metadata.v[i]);
     for (size_t i = 0; i < row->env.n; i++)
@@ -357,7 +397,8 @@ int boxes_load(struct front *f, struct err *err)
 {
     f->boxes = xcalloc(1, sizeof *f->boxes);
     f->boxes->boot_unix_ms = boxes_unix_ms() - boxes_boot_ms();
-    if (idems_load(f, err) < 0 || store_boxes(f->store, load_one, f, err) < 0)
+    if (vault_load(f, err) < 0 || idems_load(f, err) < 0 || store_boxes(f->store, load_one, f, err) < 0 ||
+        nets_load(f, err) < 0)
         return -1;
     f->boxes->timer = loop_timer(f->loop, 1000, expire, f);
     return 0;
@@ -367,6 +408,8 @@ void boxes_free(struct front *f)
 {
     if (!f->boxes)
         return;
+    nets_free(f);
+    vault_free(f);
     size_t at = 0;
     for (struct box_own *o; (o = map_next(&f->boxes->by_id, &at));) {
         for (struct waiter *w = o->killers, *next; w; w = next) {

@@ -13,7 +13,25 @@
 #include "front/front.h"
 #include "front/tenants.h"
 
+struct box_net;
+struct net_doc;
+
 enum box_state { BOX_CREATING, BOX_RUNNING, BOX_KILLING };
+
+/* What was said about single ports. Those that are not listed follow the sandbox as a whole. */
+enum { BOX_PORTS_MAX = 32 };
+enum {
+    BOX_PORT_PUBLIC = 1,    /* open to everybody, although the sandbox is private */
+    BOX_PORT_LOCALHOST = 2, /* the service is asked as localhost:PORT, whatever name the visitor used */
+};
+struct box_port {
+    uint32_t port, flags;
+};
+struct box_ports {
+    struct box_port v[BOX_PORTS_MAX];
+    size_t n;
+    uint64_t links; /* generation: links and cookies of earlier ones are refused */
+};
 
 struct box {
     char id[SANDBOX_ID_MAX];
@@ -23,19 +41,21 @@ struct box {
     char token[64];         /* envd access token; "" if the sandbox is not secured (v1 without secure) */
     char traffic_token[64]; /* "" unless allow_public_traffic is false */
     bool allow_public_traffic;
-    bool allow_internet;     /* as asked for; until there is egress nothing leaves anyway */
+    bool allow_internet;     /* as asked for in E2B's words */
     char mask_host[256];     /* Host sent to services inside; "" = as the client sent it */
     uint32_t https_ports[8]; /* services that speak TLS themselves */
     size_t nhttps_ports;
+    struct box_ports ports;
     struct strv metadata;                  /* k, v, k, v ... */
     struct strv env;                       /* "K=V" */
     uint64_t started_unix_ms, end_unix_ms; /* by the wall clock as it was when they were set; see box_end_unix_ms */
     uint32_t cpu_milli, pids;
     uint64_t memory, disk;
     char tier[16], degraded[200];
-    void *events;  /* events.c: subscribers and history */
-    void *metrics; /* metrics.c: ring of samples */
-    void *procs;   /* e2b: per-sandbox state of the dialect (watchers) */
+    struct box_net *net; /* nets.h */
+    void *events;        /* events.c: subscribers and history */
+    void *metrics;       /* metrics.c: ring of samples */
+    void *procs;         /* e2b: per-sandbox state of the dialect (watchers) */
 };
 
 struct box_spec {
@@ -46,6 +66,8 @@ struct box_spec {
     const char *mask_host;
     const uint32_t *https_ports;
     size_t nhttps_ports;
+    struct box_ports ports;
+    const struct net_doc *net;   /* borrowed; NULL: off */
     const char *idempotency_key; /* NULL: none. The same key and tenant again gives the same box (for 24 h) */
 };
 
@@ -77,6 +99,10 @@ typedef void box_done(void *arg, bool ok);
 void box_kill(struct front *f, struct box *b, const char *why, box_done *done, void *arg);
 /* Sets the end to now + seconds; with extend_only never earlier than it is. */
 void box_set_timeout(struct front *f, struct box *b, uint64_t seconds, bool extend_only, box_done *done, void *arg);
+/* What is in b->ports and allow_public_traffic holds from now on; a private sandbox without a traffic token gets one. Told
+ * when it is stored; not ok: it holds until the next restart only. */
+void box_set_ports(struct front *f, struct box *b, const struct box_ports *ports, bool public_traffic, box_done *done,
+                   void *arg);
 
 /* When it will end by the wall clock as it is now: a clock that was set moves the time of day, not what is left. */
 uint64_t box_end_unix_ms(const struct box *b);

@@ -11,6 +11,9 @@ enum config_kind {
     KEY_ADDRESS, /* char * */
     KEY_DOMAIN,  /* char * */
     KEY_NAME,    /* char *; a user's name */
+    KEY_SERVERS, /* char *; name servers: "ADDR:PORT,..." */
+    KEY_CIDRS,   /* char *; networks: "ADDR/BITS,..." */
+    KEY_NETWORK, /* char *; "public", "off" or an absolute path */
     KEY_BOOL,    /* bool */
     KEY_WORD,    /* bool (index of two words) or char * (more than two) */
     KEY_CPUS,    /* uint32_t, thousandths */

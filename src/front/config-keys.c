@@ -13,6 +13,7 @@ const char *const config_enforcement[] = {"required", "best-effort", NULL};
 const char *const config_privilege[] = {"computer", "strict", NULL};
 const char *const config_levels[] = {"error", "warn", "info", "debug", NULL};
 const char *const config_base[] = {"off", "auto", NULL};
+const char *const config_on_full[] = {"block", "drop", NULL};
 
 const struct config_key config_keys[] = {
     {"state", KEY_PATH, AT(state), 0, 0, "", NULL,
@@ -52,6 +53,29 @@ const struct config_key config_keys[] = {
      "says so"},
     {"sandboxes.privilege", KEY_WORD, AT(strict), 0, 0, "computer", config_privilege,
      "computer: root and sudo work inside; strict: no root inside"},
+    {"sandboxes.network", KEY_NETWORK, AT(network), 0, 0, "", NULL,
+     "network policy of sandboxes whose creator names none: public, off, or the path of a document (docs/network.md). "
+     "Default public for E2B's API, as there, and off for our own"},
+    {"egress.enabled", KEY_BOOL, AT(egress), 0, 0, "true", NULL,
+     "false: no sandbox reaches any network, whatever its policy says"},
+    {"egress.user", KEY_NAME, AT(egress_user), 0, 0, "hutch-egress", NULL,
+     "user of the process that holds the only way out, when root starts the node. Without that user a free system uid "
+     "is taken"},
+    {"egress.trust", KEY_PATH, AT(trust), 0, 0, "", NULL,
+     "PEM bundle of the authorities that upstream servers are checked against; sandboxes trust them too. Default "
+     "/etc/ssl/certs/ca-certificates.crt"},
+    {"egress.resolvers", KEY_SERVERS, AT(resolvers), 0, 0, "", NULL,
+     "name servers for upstream names: ADDR:PORT, several with commas. Default: those of /etc/resolv.conf"},
+    {"egress.private", KEY_CIDRS, AT(private), 0, 0, "", NULL,
+     "private networks that rules of sandboxes may open with `private`: ADDR/BITS, several with commas. Default none"},
+    {"egress.infra", KEY_CIDRS, AT(infra), 0, 0, "", NULL,
+     "networks no sandbox may reach, whatever its policy says, besides this machine's own addresses: ADDR/BITS, "
+     "several with commas"},
+    {"egress.audit_on_full", KEY_WORD, AT(audit_drop), 0, 0, "block", config_on_full,
+     "when the audit log cannot be written: block refuses requests, drop counts the lines that are missing"},
+    {"egress.test_loopback", KEY_CIDRS, AT(loopback), 0, 0, "", NULL,
+     "for tests only: networks that count as public although they are not, so that a server on this machine can play "
+     "the internet. Leave it empty"},
     {"templates.dir", KEY_PATH, AT(templates), 0, 0, "", NULL, "directory of templates. Default STATE/templates"},
     {"templates.base", KEY_WORD, AT(build_base), 0, 0, "auto", config_base,
      "auto: build the template \"base\" with mmdebstrap if it is missing; off: do not"},
@@ -60,6 +84,8 @@ const struct config_key config_keys[] = {
      "connections of one address; 0: no limit"},
     {"http.max_upload", KEY_SIZE, AT(max_upload), 0, 64 * TIB, "0", NULL,
      "bytes of one uploaded file; 0: the sandbox's disk and memory decide"},
+    {"http.answer_timeout", KEY_SECONDS, AT(answer_timeout_s), 1, 86400, "15m", NULL,
+     "how long a service on a sandbox's port may take until its answer begins; what follows has no limit"},
     {"log.level", KEY_WORD, AT(log_level), 0, 0, "info", config_levels, "error, warn, info or debug"},
     {0},
 };

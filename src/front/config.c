@@ -1,5 +1,6 @@
 #include "front/config.h"
 
+#include <arpa/inet.h>
 #include <ctype.h>
 #include <errno.h>
 #include <fcntl.h>
@@ -18,7 +19,7 @@
 #include "front/config-int.h"
 #include "policy/node.h"
 
-enum { FILE_MAX = 1 << 18, PORT_MAX = 65535 };
+enum { FILE_MAX = 1 << 18, PORT_MAX = 65535, LIST_ITEMS_MAX = 16, LIST_TEXT_MAX = 250 };
 
 /* Where a value comes from, for messages. */
 struct place {
@@ -96,6 +97,47 @@ static bool is_user(const char *text)
     return true;
 }
 
+/* "10.0.0.0/8", "fd00::/8", or one address. */
+static bool is_network(const char *text)
+{
+    unsigned char bytes[16];
+    char host[64];
+    const char *slash = strchr(text, '/');
+    size_t n = slash ? (size_t)(slash - text) : strlen(text);
+    int bits;
+    if (n == 0 || n >= sizeof host)
+        return false;
+    (void)memcpy(host, text, n);
+    host[n] = '\0';
+    int family = strchr(host, ':') ? AF_INET6 : AF_INET;
+    return inet_pton(family, host, bytes) == 1 &&
+           (!slash || num_int(slash + 1, 0, family == AF_INET6 ? 128 : 32, &bits));
+}
+
+static bool is_server(const char *text)
+{
+    unsigned char bytes[16];
+    char host[64];
+    uint16_t port;
+    return strrchr(text, ':') && config_address(text, host, &port) &&
+           inet_pton(strchr(host, ':') ? AF_INET6 : AF_INET, host, bytes) == 1;
+}
+
+/* A list with commas, every item of which `good` accepts. Spaces are dropped; NULL: not one. */
+static char *clean_list(const char *text, bool (*good)(const char *item))
+{
+    _cleanup_buf_ struct buf out = {0};
+    _cleanup_free_ char *copy = xstrdup(text);
+    char *save = NULL;
+    size_t n = 0;
+    for (char *item = strtok_r(copy, ", \t", &save); item; item = strtok_r(NULL, ", \t", &save)) {
+        if (!good(item) || ++n > LIST_ITEMS_MAX)
+            return NULL;
+        buf_addf(&out, "%s%s", out.n ? "," : "", item);
+    }
+    return n && out.n <= LIST_TEXT_MAX ? xstrdup(buf_str(&out)) : NULL;
+}
+
 static void put_string(struct config *c, const struct config_key *k, char *value)
 {
     char **at = (char **)((char *)c + k->at);
@@ -168,6 +210,28 @@ static int set_text(struct config *c, const struct config_key *k, const char *te
     return 0;
 }
 
+static int set_list(struct config *c, const struct config_key *k, const char *text, const char *safe,
+                    const struct place *w)
+{
+    char *list = clean_list(text, k->kind == KEY_SERVERS ? is_server : is_network);
+    if (!list)
+        return fail(w, "%s must be %s, at most %d with commas, not \"%s\"", k->name,
+                    k->kind == KEY_SERVERS ? "ADDR:PORT such as 10.0.0.2:53" : "ADDR/BITS such as 10.0.0.0/8",
+                    LIST_ITEMS_MAX, safe);
+    put_string(c, k, list);
+    return 0;
+}
+
+static int set_network(struct config *c, const struct config_key *k, const char *text, const char *safe,
+                       const struct place *w)
+{
+    bool word = strcmp(text, "public") == 0 || strcmp(text, "off") == 0;
+    if (!word && (text[0] != '/' || strlen(text) > 1000))
+        return fail(w, "%s must be public, off or the absolute path of a document, not \"%s\"", k->name, safe);
+    put_string(c, k, word ? xstrdup(text) : path_clean("/", text));
+    return 0;
+}
+
 static const struct config_key *find_key(const char *section, const char *name)
 {
     size_t len = strlen(section);
@@ -189,6 +253,11 @@ static int put_value(struct config *c, const struct config_key *k, const char *t
     case KEY_DOMAIN:
     case KEY_NAME:
         return set_text(c, k, text, buf_str(&safe), w);
+    case KEY_SERVERS:
+    case KEY_CIDRS:
+        return set_list(c, k, text, buf_str(&safe), w);
+    case KEY_NETWORK:
+        return set_network(c, k, text, buf_str(&safe), w);
     case KEY_BOOL:
         if (strcmp(text, "true") != 0 && strcmp(text, "false") != 0)
             return fail(w, "%s must be true or false, not \"%s\"", k->name, buf_str(&safe));
@@ -378,8 +447,7 @@ int config_load(const char *path, struct config *ret, struct err *err)
 void config_done(struct config *c)
 {
     for (const struct config_key *k = config_keys; k->name; k++)
-        if (k->kind == KEY_PATH || k->kind == KEY_ADDRESS || k->kind == KEY_DOMAIN || k->kind == KEY_NAME ||
-            (k->kind == KEY_WORD && k->words[2]))
+        if (k->kind < KEY_BOOL || (k->kind == KEY_WORD && k->words[2]))
             free(*(char **)((char *)c + k->at));
     *c = (struct config){0};
 }

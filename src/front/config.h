@@ -32,9 +32,20 @@ struct config {
     bool strict;     /* privilege inside; default computer */
     char *templates; /* directory of templates; default STATE/templates */
     bool build_base; /* make the template "base" if it is missing */
+    char *network; /* policy of sandboxes whose creator names none: "public", "off" or a path; NULL: the API decides */
+    /* the way out */
+    bool egress;       /* there is one */
+    char *egress_user; /* of the process that is it, when started by root */
+    char *trust;       /* PEM bundle of roots for upstreams; NULL: the system's */
+    char *resolvers;   /* "ADDR:PORT,..."; NULL: resolv.conf */
+    char *private;     /* private networks that rules may open: "CIDR,..." or NULL */
+    char *infra;       /* networks that no sandbox reaches: "CIDR,..." or NULL */
+    bool audit_drop;   /* what happens when the log cannot be written: drop lines, not refuse requests */
+    char *loopback;    /* tests only: networks that count as public although they are not */
     /* limits of the HTTP side */
     uint32_t max_connections, max_connections_per_peer;
-    uint64_t max_upload; /* bytes of one file upload; 0 = the sandbox's disk decides */
+    uint32_t answer_timeout_s; /* of services inside sandboxes */
+    uint64_t max_upload;       /* bytes of one file upload; 0 = the sandbox's disk decides */
     /* logs */
     char *log_level;
     uint64_t given; /* bit i: key i of the table was set by someone */

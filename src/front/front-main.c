@@ -15,7 +15,10 @@
 #include "front/events.h"
 #include "front/front.h"
 #include "front/idseal.h"
+#include "front/keyfile.h"
 #include "front/metrics.h"
+#include "front/net-doc.h"
+#include "front/nets.h"
 #include "front/procs.h"
 #include "front/tenants.h"
 #include "http/h2.h"
@@ -31,7 +34,7 @@ struct process {
     struct http_server *server;
     struct tls_server *tls;
     uint64_t stop_at;
-    bool told_ready, stopping;
+    bool told_ready, stopping, no_egress;
 };
 
 /* The one process of this kind: the loop's callbacks get the front, which is its first member. */
@@ -76,16 +79,42 @@ static int open_store(struct front *f, struct err *err)
     (void)snprintf(shown, sizeof shown, "%s/front", f->config->state);
     if (store_open(f->loop, FRONT_FD_STORE, shown, &f->store, err) < 0 ||
         store_count_up(f->store, "epoch", &epoch, err) < 0 ||
-        idseal_open(FRONT_FD_STORE, 0, (uint16_t)epoch, &f->ids, err) < 0)
+        idseal_open(FRONT_FD_STORE, 0, (uint16_t)epoch, &f->ids, err) < 0 ||
+        keyfile_open(FRONT_FD_STORE, "link.key", f->link_key, sizeof f->link_key, err) < 0)
         return -1;
     if (events_load(f, err) < 0 || tenants_load(f, err) < 0)
         return -1;
     return boxes_load(f, err);
 }
 
+/* What sandboxes get whose creator says nothing. */
+static int read_network(struct front *f, struct err *err)
+{
+    static struct net_doc doc;
+    _cleanup_buf_ struct buf text = {0};
+    const char *what = f->config->network;
+    char path[40];
+    if (!what)
+        return 0;
+    (void)snprintf(path, sizeof path, "/proc/self/fd/%d", FRONT_FD_NETWORK);
+    if (what[0] == '/' && fd_read_file(AT_FDCWD, path, NET_DOC_MAX, &text) < 0)
+        return err_set(err, ERR_SETUP, errno, "sandboxes.network: cannot read %s", what);
+    if (what[0] != '/')
+        buf_adds(&text, what);
+    if (net_doc_file(buf_str(&text), text.n, what[0] == '/' ? what : "sandboxes.network", &doc, err) < 0)
+        return -1;
+    f->network = &doc;
+    return 0;
+}
+
 static int open_sandboxes(struct front *f, struct err *err)
 {
     templates_open(f, FRONT_FD_TEMPLATES);
+    if (fcntl(FRONT_FD_PRESETS, F_GETFD) >= 0)
+        net_doc_presets(FRONT_FD_PRESETS);
+    net_doc_private(f->config->private);
+    if (read_network(f, err) < 0)
+        return -1;
     if (links_new(f->loop, FRONT_FD_RUN, &f->links, err) < 0)
         return -1;
     return 0;
@@ -143,7 +172,8 @@ static int run(struct process *p, struct err *err)
     f->started_ms = loop_now(f->loop);
     if (open_sandboxes(f, err) < 0 || open_store(f, err) < 0)
         return -1;
-    if (keeperc_new(f->loop, FRONT_FD_RUN, &keeper_ops, f, &f->keeper, err) < 0 || open_server(p, err) < 0)
+    if (keeperc_new(f->loop, FRONT_FD_RUN, &keeper_ops, f, &f->keeper, err) < 0 ||
+        nets_open(f, FRONT_FD_RUN, p->no_egress, err) < 0 || open_server(p, err) < 0)
         return -1;
     metrics_start(f);
     log_text(LOG_LEVEL_INFO, "serving");
@@ -172,16 +202,21 @@ static void take_down(struct process *p)
     idseal_free(f->ids);
     if (f->loop)
         loop_free(f->loop);
+    if (f->network)
+        net_doc_done(f->network);
     config_done(&p->config);
 }
 
-static void read_args(struct front *f, int argc, char **argv)
+static void read_args(struct process *p, int argc, char **argv)
 {
+    struct front *f = &p->front;
     for (int i = 1; i < argc; i++) {
         if (strncmp(argv[i], "--admin=", 8) == 0)
             (void)snprintf(f->admin_digest, sizeof f->admin_digest, "%s", argv[i] + 8);
         else if (strncmp(argv[i], "--admin-hint=", 13) == 0)
             (void)snprintf(f->admin_hint, sizeof f->admin_hint, "%s", argv[i] + 13);
+        else if (strcmp(argv[i], "--no-egress") == 0)
+            p->no_egress = true;
     }
 }
 
@@ -191,7 +226,7 @@ int front_main(int argc, char **argv)
     struct err err = {0};
     enum log_level level = LOG_LEVEL_INFO;
     (void)signal(SIGPIPE, SIG_IGN);
-    read_args(&p.front, argc, argv);
+    read_args(&p, argc, argv);
     for (int fd = 3; fd < FRONT_FD_END; fd++)
         (void)fcntl(fd, F_SETFD, FD_CLOEXEC);
     log_open("front", level, STDERR_FILENO);

@@ -24,6 +24,11 @@ struct events;
 struct metrics;
 struct idseal;
 struct templates;
+struct net_doc;
+struct nets;
+struct vault;
+
+enum { FRONT_LINK_KEY = 32 };
 
 struct front {
     struct loop *loop;
@@ -37,8 +42,12 @@ struct front {
     struct metrics *metrics; /* metrics.h */
     struct idseal *ids;      /* idseal.h */
     struct templates *templates;
+    struct nets *nets;       /* nets.h */
+    struct vault *vault;     /* vault.h */
+    struct net_doc *network; /* of sandboxes whose creator names none; NULL: the API decides */
     uint64_t started_ms;
-    char admin_digest[72]; /* SHA-256 of the operator's key; "" in tests */
+    unsigned char link_key[FRONT_LINK_KEY]; /* signs links to ports (gateway.h) */
+    char admin_digest[72];                  /* SHA-256 of the operator's key; "" in tests */
     char admin_hint[12];
 };
 

@@ -1,17 +1,13 @@
 #include "front/gateway.h"
 
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <strings.h>
+#include <unistd.h>
 
-#include "base/cleanup.h"
-#include "base/json.h"
 #include "base/mem.h"
 #include "front/e2b/e2b.h"
-#include "front/e2b/envd.h"
 #include "front/gateway-int.h"
-#include "front/reply.h"
 #include "http/proxy.h"
 #include "http/tls.h"
 
@@ -20,9 +16,10 @@ struct way {
     struct front *f;
     struct http_req *r; /* NULL once the proxy has it */
     char id[SANDBOX_ID_MAX];
-    char mask_host[300];
-    uint32_t port;
-    bool tls, drop_key, drop_bearer;
+    struct gateway_names names;
+    struct gateway_entry entry;
+    struct buf scratch;
+    bool drop_key, drop_bearer;
     bool kept;  /* goes over a connection that was used before */
     bool again; /* which was closed meanwhile: dial */
     unsigned dials;
@@ -30,68 +27,15 @@ struct way {
     loop_id timer;
 };
 
-/* Only a person in front of a browser gets a page. */
-static bool navigating(const struct http_req *r)
-{
-    const char *accept = http_field(&r->fields, "accept"), *mode = http_field(&r->fields, "sec-fetch-mode");
-    return accept && mode && strstr(accept, "text/html") && strcmp(mode, "navigate") == 0;
-}
-
-static void error_page(struct http_req *r, unsigned status, const char *sandbox, uint32_t port, const char *message)
-{
-    _cleanup_buf_ struct buf out = {0};
-    /* Nothing here comes from the client but the id, which is letters and digits, and numbers. */
-    buf_addf(
-        &out,
-        "<!doctype html><html lang=\"en\"><meta charset=\"utf-8\"><meta name=\"viewport\" "
-        "content=\"width=device-width\"><title>%u</title><style>body{font:16px/1.5 system-ui,sans-serif;margin:15vh "
-        "auto;max-width:32rem;padding:0 1rem}code{font-size:.9em}</style><h1>%s</h1><p>Sandbox <code>%s</code>",
-        status, message, sandbox);
-    if (port)
-        buf_addf(&out, ", port <code>%u</code></p><p>Start a service on this port inside the sandbox, then reload.",
-                 port);
-    buf_adds(&out, "</p></html>\n");
-    http_set(r, "content-security-policy", "default-src 'none'; style-src 'unsafe-inline'");
-    http_reply(r, status, "text/html; charset=utf-8", buf_str(&out), out.n);
-}
-
-static void error_json(struct http_req *r, unsigned status, const char *sandbox, uint32_t port, unsigned limit,
-                       const char *message)
-{
-    _cleanup_buf_ struct buf out = {0};
-    struct json j;
-    json_start(&j, &out);
-    json_obj(&j, NULL);
-    json_str(&j, "sandboxId", sandbox);
-    json_str(&j, "message", message);
-    if (port)
-        json_u64(&j, "port", port);
-    if (limit)
-        json_u64(&j, "connectionLimit", limit);
-    json_u64(&j, "code", status);
-    json_end_obj(&j);
-    reply_json(r, status, &out);
-}
-
-void gateway_error(struct http_req *r, unsigned status, const char *sandbox, uint32_t port, const char *message)
-{
-    http_set(r, "cache-control", "no-store");
-    if (navigating(r))
-        error_page(r, status, sandbox, port, message);
-    else
-        error_json(r, status, sandbox, port, 0, message);
-}
-
-void gateway_no_sandbox(struct http_req *r, const char *sandbox)
-{
-    gateway_error(r, 502, sandbox, 0, "The sandbox was not found");
-}
+static const char closed_hint[] = "Start a service on this port inside the sandbox, then reload this page.";
 
 static void way_free(struct way *w)
 {
     struct box *b = box_find(w->f, w->id);
     if (b && b->procs && e2b_box_of(b)->connections)
         e2b_box_of(b)->connections--;
+    gateway_entry_done(&w->entry);
+    buf_done(&w->scratch);
     free(w);
 }
 
@@ -105,17 +49,17 @@ static void client_left(struct http_req *r)
 }
 
 /* Takes the request away from w, which is freed. */
-static void fail(struct way *w, unsigned status, bool with_port, const char *message)
+static void fail(struct way *w, unsigned status, bool with_port, const char *message, const char *hint)
 {
     struct http_req *r = w->r;
     char id[SANDBOX_ID_MAX];
-    uint32_t port = with_port ? w->port : 0;
+    uint32_t port = with_port ? w->names.port : 0;
     memcpy(id, w->id, sizeof id);
     api_on_closed(r, NULL);
     r->user = NULL;
     way_free(w);
     http_resume(r);
-    gateway_error(r, status, id, port, message);
+    gateway_refuse(r, status, id, port, 0, message, hint);
 }
 
 static void no_answer(void *arg, struct http_req *r, unsigned status, enum client_failure failure, const char *why)
@@ -131,10 +75,12 @@ static void no_answer(void *arg, struct http_req *r, unsigned status, enum clien
         return;
     }
     api_on_closed(r, NULL);
-    gateway_error(r, status, w->id, w->port,
-                  failure == CLIENT_UNREACHED ? "The sandbox is running but port is not open"
-                  : status == 504             ? "The service in the sandbox did not answer in time"
-                                  : "The service in the sandbox closed the connection without a valid answer");
+    bool closed = failure == CLIENT_UNREACHED;
+    gateway_refuse(r, status, w->id, w->names.port, 0,
+                   closed          ? "The sandbox is running but port is not open"
+                   : status == 504 ? "The service in the sandbox did not answer in time"
+                                   : "The service in the sandbox closed the connection without a valid answer",
+                   closed ? closed_hint : NULL);
 }
 
 static void dial(void *arg);
@@ -144,7 +90,7 @@ static void done(void *arg, const struct proxy_result *result, struct client *ag
     struct way *w = arg;
     (void)result;
     if (again)
-        gateway_keep(w->f->loop, w->id, w->port, w->tls, again);
+        gateway_keep(w->f->loop, w->id, w->names.port, w->names.tls, again);
     if (!w->again) {
         way_free(w);
         return;
@@ -164,20 +110,54 @@ static struct transport *connect_tls(int fd)
     return tls_client_connect(client, fd, NULL);
 }
 
+static const char *answer_field(void *arg, const char *name, const char *value)
+{
+    struct way *w = arg;
+    return gateway_answer_field(&w->names, name, value, &w->scratch);
+}
+
+/* What the service is told instead of what the client said. */
+struct changes {
+    const char *drop[8];
+    struct http_field add[4];
+    size_t ndrop, nadd;
+    struct buf origin, referer;
+};
+
+static void make_changes(const struct way *w, struct changes *c)
+{
+    const struct http_fields *f = &w->r->fields;
+    const char *origin = http_field(f, "origin"), *referer = http_field(f, "referer");
+    c->drop[c->ndrop++] = "e2b-traffic-access-token";
+    c->drop[c->ndrop++] = "hutch-traffic-token";
+    if (w->drop_key)
+        c->drop[c->ndrop++] = "x-api-key";
+    if (w->drop_bearer)
+        c->drop[c->ndrop++] = "authorization";
+    if (w->entry.cookies_ours && !w->entry.cookie)
+        c->drop[c->ndrop++] = "cookie";
+    if (w->entry.cookie)
+        c->add[c->nadd++] = (struct http_field){"cookie", w->entry.cookie};
+    if (origin && gateway_own_origin(&w->names, origin, &c->origin))
+        c->add[c->nadd++] = (struct http_field){"origin", buf_str(&c->origin)};
+    if (referer && gateway_own_origin(&w->names, referer, &c->referer))
+        c->add[c->nadd++] = (struct http_field){"referer", buf_str(&c->referer)};
+}
+
 static void join(struct way *w, struct client *upstream)
 {
-    const char *drop[] = {"e2b-traffic-access-token", NULL, NULL, NULL};
-    size_t n = 1;
     struct http_req *r = w->r;
-    if (w->drop_key)
-        drop[n++] = "x-api-key";
-    if (w->drop_bearer)
-        drop[n++] = "authorization";
+    struct changes c = {0};
+    make_changes(w, &c);
     struct proxy_options o = {
-        .host = w->mask_host[0] ? w->mask_host : NULL,
+        .target = w->entry.target,
+        .host = w->names.host[0] ? w->names.host : NULL,
         .forwarded = true,
-        .drop = drop,
+        .answer_ms = w->f->config->answer_timeout_s * 1000,
+        .drop = c.drop,
+        .add = {c.add, c.nadd},
         .arg = w,
+        .answer_field = answer_field,
         .on_failure = no_answer,
         .on_done = done,
     };
@@ -186,15 +166,17 @@ static void join(struct way *w, struct client *upstream)
     w->r = NULL;
     proxy_start(r, upstream, &o);
     api_rewrap(r);
+    buf_done(&c.origin);
+    buf_done(&c.referer);
 }
 
 static void connected(struct way *w, int fd)
 {
-    struct transport *t = w->tls ? connect_tls(fd) : transport_plain(fd);
+    struct transport *t = w->names.tls ? connect_tls(fd) : transport_plain(fd);
     if (t)
         join(w, client_new(w->f->loop, t));
     else
-        fail(w, 502, true, "The service in the sandbox does not speak TLS");
+        fail(w, 502, true, "The service in the sandbox does not speak TLS", NULL);
 }
 
 static void dialed(void *arg, const struct link_status *st, int fd)
@@ -204,30 +186,21 @@ static void dialed(void *arg, const struct link_status *st, int fd)
     if (st->code == LINK_OK)
         connected(w, fd);
     else if (st->code == LINK_GONE)
-        fail(w, 502, false, "The sandbox was not found");
+        fail(w, 502, false, "The sandbox was not found", NULL);
     else if (st->code == LINK_NOT_FOUND && ++w->dials < GATEWAY_DIALS)
         /* A server that was started a moment ago may not listen yet. */
         w->timer = loop_timer(w->f->loop, (uint64_t)w->dials * GATEWAY_DIAL_PAUSE_MS, dial, w);
     else if (st->code == LINK_NOT_FOUND)
-        fail(w, 502, true, "The sandbox is running but port is not open");
+        fail(w, 502, true, "The sandbox is running but port is not open", closed_hint);
     else
-        fail(w, 502, true, "The sandbox could not be reached");
+        fail(w, 502, true, "The sandbox could not be reached", NULL);
 }
 
 static void dial(void *arg)
 {
     struct way *w = arg;
     w->timer = 0;
-    w->call = link_dial(w->f->links, w->id, (uint16_t)w->port, dialed, w);
-}
-
-static void expand_mask(const char *mask, uint32_t port, char *ret, size_t n)
-{
-    const char *at = strstr(mask, "${PORT}");
-    if (at)
-        (void)snprintf(ret, n, "%.*s%u%s", (int)(at - mask), mask, port, at + 7);
-    else
-        (void)snprintf(ret, n, "%s", mask);
+    w->call = link_dial(w->f->links, w->id, (uint16_t)w->names.port, dialed, w);
 }
 
 static bool is_our_key(const char *s) { return s && strncmp(s, "e2b_", 4) == 0; }
@@ -238,12 +211,6 @@ static bool is_our_bearer(const char *s)
     return s && strncasecmp(s, "Bearer ", 7) == 0 && is_our_key(s + 7 + strspn(s + 7, " "));
 }
 
-static bool may_enter(const struct http_req *r, const struct box *b)
-{
-    const char *token = http_field(&r->fields, "e2b-traffic-access-token");
-    return b->allow_public_traffic || (b->traffic_token[0] && token && sign_equal(token, b->traffic_token));
-}
-
 /* Whether it may be sent a second time if the first went nowhere. */
 static bool repeatable(const struct http_req *r)
 {
@@ -251,38 +218,19 @@ static bool repeatable(const struct http_req *r)
            (strcmp(r->method, "GET") == 0 || strcmp(r->method, "HEAD") == 0 || strcmp(r->method, "OPTIONS") == 0);
 }
 
-void gateway_handle(struct api_call *c, const struct api_target *t, struct box *b)
+/* Off towards the service; e's strings are taken over. */
+static void set_out(struct api_call *c, struct box *b, const struct gateway_names *names, struct gateway_entry *e)
 {
     struct http_req *r = c->req;
-    if (!b) {
-        gateway_no_sandbox(r, t->sandbox);
-        return;
-    }
-    if (!may_enter(r, b)) {
-        gateway_error(r, 403, b->id, 0,
-                      http_field(&r->fields, "e2b-traffic-access-token")
-                          ? "The traffic access token is not the one of this sandbox"
-                          : "This sandbox is private: send its traffic access token in E2B-Traffic-Access-Token");
-        return;
-    }
-    struct e2b_box *own = e2b_box_of(b);
-    if (own->connections >= GATEWAY_CONNECTIONS_MAX) {
-        error_json(r, 429, b->id, 0, GATEWAY_CONNECTIONS_MAX, "Too many connections to this sandbox at once");
-        return;
-    }
-    own->connections++;
     struct way *w = xcalloc(1, sizeof *w);
-    w->f = c->front;
-    w->r = r;
-    w->port = t->port;
+    e2b_box_of(b)->connections++;
+    *w = (struct way){.f = c->front, .r = r, .names = *names, .entry = *e};
+    *e = (struct gateway_entry){0};
     /* Keys of ours that strayed. */
     w->drop_key = is_our_key(http_field(&r->fields, "x-api-key"));
     w->drop_bearer = is_our_bearer(http_field(&r->fields, "authorization"));
     memcpy(w->id, b->id, SANDBOX_ID_MAX);
-    expand_mask(b->mask_host, t->port, w->mask_host, sizeof w->mask_host);
-    for (size_t i = 0; i < b->nhttps_ports; i++)
-        w->tls |= b->https_ports[i] == t->port;
-    struct client *kept = repeatable(r) ? gateway_kept(w->id, w->port, w->tls) : NULL;
+    struct client *kept = repeatable(r) ? gateway_kept(w->id, names->port, names->tls) : NULL;
     if (kept) {
         w->kept = true;
         join(w, kept);
@@ -292,4 +240,27 @@ void gateway_handle(struct api_call *c, const struct api_target *t, struct box *
     api_on_closed(r, client_left);
     http_pause(r);
     dial(w);
+}
+
+void gateway_handle(struct api_call *c, const struct api_target *t, struct box *b)
+{
+    struct http_req *r = c->req;
+    struct gateway_names names;
+    struct gateway_entry e;
+    http_set(r, "x-robots-tag", "noindex");
+    if (!b) {
+        gateway_no_sandbox(r, t->sandbox);
+        return;
+    }
+    gateway_names(r, b, t->port, &names);
+    gateway_enter(c->front, r, b, t->port, &e);
+    if (e.welcome && names.origin[0])
+        gateway_welcome(r, &names, &e);
+    else if (!e.allowed)
+        gateway_refuse(r, 403, b->id, 0, 0, e.message, e.hint);
+    else if (e2b_box_of(b)->connections >= GATEWAY_CONNECTIONS_MAX)
+        gateway_refuse(r, 429, b->id, 0, GATEWAY_CONNECTIONS_MAX, "Too many connections to this sandbox at once", NULL);
+    else
+        set_out(c, b, &names, &e);
+    gateway_entry_done(&e);
 }

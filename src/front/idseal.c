@@ -1,17 +1,12 @@
 #include "front/idseal.h"
 
-#include <errno.h>
-#include <fcntl.h>
 #include <openssl/crypto.h>
 #include <openssl/evp.h>
 #include <stdlib.h>
-#include <string.h>
-#include <sys/stat.h>
 
-#include "base/cleanup.h"
-#include "base/fd.h"
 #include "base/mem.h"
 #include "base/random.h"
+#include "front/keyfile.h"
 
 #define KEY_FILE "id.key"
 
@@ -40,31 +35,11 @@ int idseal_new(const uint8_t key[IDSEAL_KEY], uint32_t node, uint16_t epoch, str
     return 0;
 }
 
-static int make_key(int dir, uint8_t key[IDSEAL_KEY], struct err *err)
-{
-    _cleanup_close_ int fd = openat(dir, KEY_FILE ".tmp", O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC | O_NOFOLLOW, 0600);
-    random_bytes(key, IDSEAL_KEY);
-    if (fd < 0 || fd_write_all(fd, key, IDSEAL_KEY) < 0 || fsync(fd) < 0 ||
-        renameat(dir, KEY_FILE ".tmp", dir, KEY_FILE) < 0 || fsync(dir) < 0)
-        return err_set(err, ERR_SETUP, errno, "cannot write the id key " KEY_FILE);
-    return 0;
-}
-
 int idseal_open(int dir, uint32_t node, uint16_t epoch, struct idseal **ret, struct err *err)
 {
-    _cleanup_buf_ struct buf text = {0};
     uint8_t key[IDSEAL_KEY];
-    if (fd_read_file(dir, KEY_FILE, IDSEAL_KEY + 1, &text) < 0) {
-        if (errno != ENOENT)
-            return err_set(err, ERR_SETUP, errno, "cannot read the id key " KEY_FILE);
-        if (make_key(dir, key, err) < 0)
-            return -1;
-    } else if (text.n != IDSEAL_KEY)
-        return err_set(err, ERR_SETUP, 0,
-                       "the id key " KEY_FILE " must be %d bytes, it has %zu; restore it from a copy", IDSEAL_KEY,
-                       text.n);
-    else
-        memcpy(key, text.p, IDSEAL_KEY);
+    if (keyfile_open(dir, KEY_FILE, key, sizeof key, err) < 0)
+        return -1;
     int rc = idseal_new(key, node, epoch, ret, err);
     OPENSSL_cleanse(key, sizeof key);
     return rc;

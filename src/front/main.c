@@ -7,6 +7,7 @@
 #include <unistd.h>
 
 #include "base/log.h"
+#include "egress/egress.h"
 #include "front/procs.h"
 #include "front/template-build.h"
 
@@ -155,6 +156,8 @@ int main(int argc, char **argv)
         return serve(argc - 1, argv + 1);
     if (strcmp(what, "front") == 0)
         return front_main(argc - 1, argv + 1);
+    if (strcmp(what, "egress") == 0)
+        return egress_main(argc - 1, argv + 1);
     if (strcmp(what, "build-base") == 0 && argc == 3)
         return template_build_main(argv[2]);
     fputs(usage, stderr);

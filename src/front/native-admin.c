@@ -36,34 +36,6 @@ static struct change *change_new(struct http_req *r, unsigned status)
     return c;
 }
 
-static unsigned status_of(const struct err *err)
-{
-    switch (err->eno) {
-    case ENOENT:
-        return 404;
-    case EBUSY:
-        return 409;
-    case EPERM:
-        return 403;
-    case EINVAL:
-        return 400;
-    case ENOSPC:
-        return 507;
-    default:
-        return 500;
-    }
-}
-
-/* err.msg ends with the errno's own words, which say nothing here. */
-static void reply_err(struct http_req *r, const struct err *err)
-{
-    _cleanup_free_ char *text = xstrdup(err->msg), *tail = xasprintf(": %s", strerror(err->eno));
-    size_t n = strlen(text), t = strlen(tail);
-    if (err->eno && n > t && strcmp(text + n - t, tail) == 0)
-        text[n - t] = 0;
-    reply_error(r, status_of(err), "%s", text);
-}
-
 static void changed(void *arg, const struct err *err)
 {
     struct change *c = arg;

@@ -10,6 +10,7 @@
 #include "base/num.h"
 #include "front/e2b/e2b.h"
 #include "front/events.h"
+#include "front/nets.h"
 #include "front/openapi.h"
 #include "front/reply.h"
 
@@ -23,8 +24,8 @@ void native_capabilities(struct api_call *c)
     static const char *const on[] = {"commands",  "pty",     "stdin",       "output_offsets",
                                      "files",     "watch",   "signed_urls", "ports",
                                      "websocket", "metrics", "events",      "idempotency_keys"};
-    static const char *const off[] = {"internet",        "pause",   "snapshots", "fork",
-                                      "template_builds", "volumes", "secrets"};
+    static const char *const network[] = {"internet", "network_policies", "secrets", "approvals", "audit"};
+    static const char *const off[] = {"pause", "snapshots", "fork", "template_builds", "volumes"};
     _cleanup_buf_ struct buf out = {0}, ca = {0};
     struct json j;
     json_start(&j, &out);
@@ -53,6 +54,8 @@ void native_capabilities(struct api_call *c)
     json_obj(&j, "features");
     for (size_t i = 0; i < ARRAY_LEN(on); i++)
         json_bool(&j, on[i], true);
+    for (size_t i = 0; i < ARRAY_LEN(network); i++)
+        json_bool(&j, network[i], nets_on(c->front));
     for (size_t i = 0; i < ARRAY_LEN(off); i++)
         json_bool(&j, off[i], false);
     json_end_obj(&j);

@@ -2,11 +2,29 @@
 #ifndef HUTCH_FRONT_NATIVE_H
 #define HUTCH_FRONT_NATIVE_H
 
+#include <jansson.h>
+
 #include "front/api.h"
 
 api_fn native_openapi, native_capabilities, native_node, native_events;
 api_fn native_tenants, native_tenant_put, native_tenant_remove;
 api_fn native_keys, native_key_create, native_key_remove;
 api_fn native_stop_all;
+api_fn native_create;                                            /* native-create.c */
+api_fn native_network, native_network_put, native_network_patch; /* native-network.c */
+api_fn native_network_denials, native_network_stats, native_network_learned, native_network_check;
+api_fn native_approvals, native_approval_decide; /* native-approvals.c */
+api_fn native_secrets, native_secret, native_secret_put, native_secret_post,
+    native_secret_remove; /* native-secrets.c */
+
+api_fn native_ports, native_ports_put, native_link, native_links_revoke; /* native-ports.c */
+
+/* native-ports.c: "publicPorts" and "portHosts", each if it is there. 0, or -1 with a text for a 400. */
+int native_read_ports(json_t *root, struct box_ports *ports, struct err *err);
+
+/* native-network.c: "policy" or "network" (the value) together with "secrets" (names; NULL: none) as a document; value NULL:
+ * off. 0, or -1 with a text for a 400. */
+struct net_doc;
+int native_read_network(struct api_call *c, json_t *value, json_t *secrets, struct net_doc *ret, struct err *err);
 
 #endif

@@ -1,5 +1,6 @@
 #include "front/reply.h"
 
+#include <errno.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
@@ -48,6 +49,77 @@ void reply_error(struct http_req *r, unsigned status, const char *fmt, ...)
     if (n < 0)
         text = xstrdup("out of memory");
     reply_refuse(r, status, NULL, 0, text);
+}
+
+static unsigned status_of(const struct err *err)
+{
+    switch (err->eno) {
+    case ENOENT:
+        return 404;
+    case EBUSY:
+    case EEXIST:
+        return 409;
+    case EAGAIN:
+        return 503;
+    case EPERM:
+        return 403;
+    case EINVAL:
+        return 400;
+    case ENOSPC:
+        return 507;
+    default:
+        return 500;
+    }
+}
+
+void reply_err(struct http_req *r, const struct err *err)
+{
+    _cleanup_free_ char *text = xstrdup(err->msg), *tail = xasprintf(": %s", strerror(err->eno));
+    size_t n = strlen(text), t = strlen(tail);
+    if (err->eno && n > t && strcmp(text + n - t, tail) == 0)
+        text[n - t] = 0;
+    reply_error(r, status_of(err), "%s", text);
+}
+
+void reply_add(struct json *j, const char *key, const json_t *v)
+{
+    const char *name;
+    json_t *member;
+    size_t i;
+    switch (v ? json_typeof(v) : JSON_NULL) {
+    case JSON_OBJECT:
+        json_obj(j, key);
+        json_object_foreach((json_t *)v, name, member) reply_add(j, name, member);
+        json_end_obj(j);
+        return;
+    case JSON_ARRAY:
+        json_arr(j, key);
+        json_array_foreach((json_t *)v, i, member) reply_add(j, NULL, member);
+        json_end_arr(j);
+        return;
+    case JSON_STRING:
+        json_str(j, key, json_string_value(v));
+        return;
+    case JSON_INTEGER:
+        json_i64(j, key, json_integer_value(v));
+        return;
+    case JSON_REAL: /* nothing here is precise to less than a thousandth */
+        json_fixed(j, key, json_real_value(v) > 0 ? (uint64_t)(json_real_value(v) * 1000) : 0, 3);
+        return;
+    case JSON_TRUE:
+    case JSON_FALSE:
+        json_bool(j, key, json_is_true(v));
+        return;
+    case JSON_NULL:
+        json_none(j, key);
+    }
+}
+
+void reply_add_text(struct json *j, const char *key, const char *text)
+{
+    json_t *v = json_loads(text, JSON_DECODE_ANY, NULL);
+    reply_add(j, key, v);
+    json_decref(v);
 }
 
 void reply_time(uint64_t unix_ms, char ret[REPLY_TIME_MAX])

@@ -6,6 +6,8 @@
 
 #include <stdint.h>
 
+#include <jansson.h>
+
 #include "base/buf.h"
 #include "http/http.h"
 
@@ -17,6 +19,16 @@ void reply_error(struct http_req *r, unsigned status, const char *fmt, ...) __at
 /* With E2B's "error_code" (may be NULL) and Retry-After in seconds (0: none). */
 void reply_refuse(struct http_req *r, unsigned status, const char *error_code, unsigned retry_after,
                   const char *message);
+
+/* A change that failed: the status follows from err->eno; the errno's own words, which say nothing here, are left out. */
+struct err;
+void reply_err(struct http_req *r, const struct err *err);
+
+/* A parsed value inside an answer that is being written; its depth is limited by whoever parsed it. */
+struct json;
+void reply_add(struct json *j, const char *key, const json_t *v);
+/* The same from text that was checked when it came. */
+void reply_add_text(struct json *j, const char *key, const char *text);
 
 enum { REPLY_TIME_MAX = 32 };
 /* RFC 3339 in UTC with milliseconds: "2026-01-02T03:04:05.678Z". */

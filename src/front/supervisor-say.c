@@ -95,8 +95,13 @@ void node_say_ready(const struct config *c, const struct node_files *n)
         puts("  Python (pip install e2b):");
         puts("    from e2b import Sandbox");
         puts("    print(Sandbox.create('host').commands.run('echo hello').stdout)");
-        puts("hutch: sandboxes have no network yet; files in them live in memory");
+        puts("hutch: files in sandboxes live in memory");
     }
+    if (!n->egress.on)
+        printf("hutch: sandboxes have no network: %s\n", n->egress.trouble);
+    else if (n->egress.made_user && n->first_start)
+        printf("hutch: there is no user %s; the process that holds the way out runs as uid %u, which nobody has\n",
+               c->egress_user, n->egress.uid);
     puts("ready");
     (void)fflush(stdout);
 }

@@ -36,8 +36,7 @@ enum {
 
 /* --- directories -------------------------------------------------------------------------------------------------- */
 
-/* Makes every missing directory of the path; the last one with owner and mode, which it also gets if it was there. */
-static int open_dir(const char *path, uid_t uid, gid_t gid, mode_t mode, struct err *err)
+int node_open_dir(const char *path, uid_t uid, gid_t gid, mode_t mode, struct err *err)
 {
     _cleanup_free_ char *walk = xstrdup(path);
     for (char *p = walk + 1; (p = strchr(p, '/')); p++) {
@@ -79,64 +78,69 @@ static int take_lock(int dir, const char *path, struct err *err)
     return TAKE_FD(fd);
 }
 
-/* --- who front is ------------------------------------------------------------------------------------------------- */
+/* --- who the children are ----------------------------------------------------------------------------------------- */
 
-/* A uid that nobody has: the one that owns front's directory already, else the first free one of the range. */
-static int choose_uid(const char *store, uid_t *ret, struct err *err)
+/* A uid that nobody has: the one that owns the child's directory already, else the first free one of the range. */
+static int choose_uid(const char *name, const char *dir, uid_t taken, uid_t *ret, struct err *err)
 {
     struct stat st;
-    if (lstat(store, &st) == 0 && st.st_uid >= CHOSEN_FIRST && st.st_uid <= CHOSEN_LAST && !getpwuid(st.st_uid)) {
+    if (lstat(dir, &st) == 0 && st.st_uid >= CHOSEN_FIRST && st.st_uid <= CHOSEN_LAST && st.st_uid != taken &&
+        !getpwuid(st.st_uid)) {
         *ret = st.st_uid;
         return 0;
     }
     for (uid_t u = CHOSEN_FIRST; u <= CHOSEN_LAST; u++)
-        if (!getpwuid(u) && !getgrgid(u)) {
+        if (u != taken && !getpwuid(u) && !getgrgid(u)) {
             *ret = u;
             return 0;
         }
-    return err_set(err, ERR_SETUP, 0, "no user for front: create one with `useradd --system hutch`");
+    return err_set(err, ERR_SETUP, 0, "no free uid: create a user with `useradd --system %s`", name);
 }
 
-static int find_user(const struct config *c, const char *store, struct node_files *n, struct err *err)
+int node_choose_user(const char *key, const char *name, const char *dir, uid_t taken, uid_t *ret_uid, gid_t *ret_gid,
+                     bool *ret_made, struct err *err)
 {
-    n->uid = geteuid();
-    n->gid = getegid();
-    n->drop = n->uid == 0;
-    if (!n->drop)
+    *ret_uid = geteuid();
+    *ret_gid = getegid();
+    *ret_made = false;
+    if (*ret_uid != 0)
         return 0;
     errno = 0;
-    const struct passwd *pw = getpwnam(c->user);
+    const struct passwd *pw = getpwnam(name);
     if (pw && pw->pw_uid == 0)
-        return err_set(err, ERR_USAGE, 0, "user: %s is root; front must not be", c->user);
+        return err_set(err, ERR_USAGE, 0, "%s: %s is root; this process must not be", key, name);
+    if (pw && pw->pw_uid == taken)
+        return err_set(err, ERR_USAGE, 0, "%s: %s is the user of another process of the node; give each its own", key,
+                       name);
     if (pw) {
-        n->uid = pw->pw_uid;
-        n->gid = pw->pw_gid;
+        *ret_uid = pw->pw_uid;
+        *ret_gid = pw->pw_gid;
         return 0;
     }
-    if (choose_uid(store, &n->uid, err) < 0)
+    if (choose_uid(name, dir, taken, ret_uid, err) < 0)
         return -1;
-    n->gid = n->uid;
-    n->made_user = true;
+    *ret_gid = *ret_uid;
+    *ret_made = true;
     return 0;
 }
 
 /* --- sockets ------------------------------------------------------------------------------------------------------ */
 
 /* The directory is the guard; owner and mode are right before anything can connect, for nothing can before listen(). */
-static int bind_keeper(struct node_files *n, struct err *err)
+int node_listen(int run, const char *name, int type, gid_t gid, struct err *err)
 {
-    _cleanup_close_ int fd = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+    _cleanup_close_ int fd = socket(AF_UNIX, type | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
     struct sockaddr_un sa = {.sun_family = AF_UNIX};
-    (void)snprintf(sa.sun_path, sizeof sa.sun_path, "/proc/self/fd/%d/" KEEPER_SOCKET, n->run);
-    (void)unlinkat(n->run, KEEPER_SOCKET, 0);
+    (void)snprintf(sa.sun_path, sizeof sa.sun_path, "/proc/self/fd/%d/%s", run, name);
+    (void)unlinkat(run, name, 0);
     mode_t was = umask(0177);
     int rc = fd < 0 ? -1 : bind(fd, (struct sockaddr *)&sa, sizeof sa);
     (void)umask(was);
-    if (rc < 0 || (n->drop && fchownat(n->run, KEEPER_SOCKET, 0, n->gid, AT_SYMLINK_NOFOLLOW) < 0) ||
-        (n->drop && fchmodat(n->run, KEEPER_SOCKET, 0660, 0) < 0) || listen(fd, 16) < 0)
-        return err_set(err, ERR_SETUP, errno, "cannot listen on " KEEPER_SOCKET " in the runtime directory");
-    n->keeper_socket = TAKE_FD(fd);
-    return 0;
+    bool open_to_group = gid != (gid_t)-1;
+    if (rc < 0 || (open_to_group && fchownat(run, name, 0, gid, AT_SYMLINK_NOFOLLOW) < 0) ||
+        (open_to_group && fchmodat(run, name, 0660, 0) < 0) || listen(fd, 16) < 0)
+        return err_set(err, ERR_SETUP, errno, "cannot listen on %s in the runtime directory", name);
+    return TAKE_FD(fd);
 }
 
 /* After kill -9 of the supervisor before us its front may hold the port for another moment. */
@@ -249,7 +253,7 @@ static int load_tls(const struct config *c, struct node_files *n, struct err *er
     if (!c->tls_dev)
         return 0;
     _cleanup_free_ char *dir = path_join(c->state, "tls");
-    _cleanup_close_ int fd = open_dir(dir, geteuid(), getegid(), 0700, err);
+    _cleanup_close_ int fd = node_open_dir(dir, geteuid(), getegid(), 0700, err);
     _cleanup_free_ char *name = xstrndup(c->domain, strcspn(c->domain, ":"));
     int change = fd < 0 ? -1 : devca_ensure(fd, name, time(NULL), err);
     if (change < 0)
@@ -261,24 +265,48 @@ static int load_tls(const struct config *c, struct node_files *n, struct err *er
     return load_pem(fd, DEVCA_KEY, &n->tls_key, err);
 }
 
+/* Presets for networks come with the program; without them a document that names one is refused. */
+static int open_presets(void)
+{
+    char self[1024], path[1200];
+    ssize_t n = readlink("/proc/self/exe", self, sizeof self - 1);
+    static const char *const places[] = {"../../share/hutch/presets", "../share/hutch/presets", "../share/presets"};
+    int fd = -1;
+    if (n <= 0)
+        return -1;
+    self[n] = '\0';
+    *strrchr(self, '/') = '\0';
+    for (size_t i = 0; i < ARRAY_LEN(places) && fd < 0; i++) {
+        (void)snprintf(path, sizeof path, "%s/%s", self, places[i]);
+        fd = open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    }
+    return fd;
+}
+
 int node_files_open(const struct config *c, struct node_files *ret, struct err *err)
 {
     struct node_files *n = ret;
     _cleanup_free_ char *store = path_join(c->state, "front");
     uid_t me = geteuid();
     *n = (struct node_files)NODE_FILES_INIT;
-    if (find_user(c, store, n, err) < 0)
+    n->drop = me == 0;
+    if (node_choose_user("user", c->user, store, (uid_t)-1, &n->uid, &n->gid, &n->made_user, err) < 0)
         return -1;
     /* Front reaches its directories by descriptor; the names in RUN it must be able to look up. */
-    if ((n->state = open_dir(c->state, me, getegid(), 0700, err)) < 0 ||
+    if ((n->state = node_open_dir(c->state, me, getegid(), 0700, err)) < 0 ||
         (n->state_lock = take_lock(n->state, c->state, err)) < 0 ||
-        (n->run = open_dir(c->run, me, n->gid, n->drop ? 0710 : 0700, err)) < 0 ||
+        (n->run = node_open_dir(c->run, me, n->gid, n->drop ? 0710 : 0700, err)) < 0 ||
         (n->run_lock = take_lock(n->run, c->run, err)) < 0 ||
-        (n->store = open_dir(store, n->uid, n->gid, 0700, err)) < 0 ||
-        (n->templates = open_dir(c->templates, me, n->gid, n->drop ? 0750 : 0700, err)) < 0)
+        (n->store = node_open_dir(store, n->uid, n->gid, 0700, err)) < 0 ||
+        (n->templates = node_open_dir(c->templates, me, n->gid, n->drop ? 0750 : 0700, err)) < 0)
         return -1;
-    if (read_admin_key(c, n, err) < 0 || load_tls(c, n, err) < 0 || bind_keeper(n, err) < 0 ||
-        bind_tcp(c->listen, &n->listen, err) < 0)
+    n->presets = open_presets();
+    if (c->network && c->network[0] == '/' && load_pem(AT_FDCWD, c->network, &n->network, err) < 0)
+        return err_wrap(err, "sandboxes.network");
+    if (read_admin_key(c, n, err) < 0 || load_tls(c, n, err) < 0 ||
+        (n->keeper_socket = node_listen(n->run, KEEPER_SOCKET, SOCK_SEQPACKET, n->drop ? n->gid : (gid_t)-1, err)) <
+            0 ||
+        node_egress_open(c, n, err) < 0 || bind_tcp(c->listen, &n->listen, err) < 0)
         return -1;
     return c->listen_tls ? bind_tcp(c->listen_tls, &n->listen_tls, err) : 0;
 }
@@ -287,8 +315,9 @@ void node_files_close(struct node_files *n)
 {
     if (n->run >= 0 && n->keeper_socket >= 0)
         (void)unlinkat(n->run, KEEPER_SOCKET, 0);
-    int *fds[] = {&n->keeper_socket, &n->listen, &n->listen_tls, &n->tls_cert, &n->tls_key,   &n->templates,
-                  &n->store,         &n->run,    &n->state,      &n->run_lock, &n->state_lock};
+    node_egress_close(n);
+    int *fds[] = {&n->keeper_socket, &n->listen,  &n->listen_tls, &n->tls_cert, &n->tls_key,  &n->templates, &n->store,
+                  &n->presets,       &n->network, &n->run,        &n->state,    &n->run_lock, &n->state_lock};
     for (size_t i = 0; i < ARRAY_LEN(fds); i++)
         if (*fds[i] >= 0) {
             (void)close(*fds[i]);

@@ -1,4 +1,4 @@
-/* Starts keeper, front and the builder, and starts them again when they end. */
+/* Starts keeper, egress, front and the builder, and starts them again when they end. */
 #include <errno.h>
 #include <fcntl.h>
 #include <grp.h>
@@ -17,6 +17,7 @@
 #include "base/log.h"
 #include "base/mem.h"
 #include "base/strv.h"
+#include "egress/proto.h"
 #include "front/procs.h"
 #include "front/template-build.h"
 #include "keeper/keeper.h"
@@ -27,12 +28,13 @@ enum {
     BACKOFF_FIRST_MS = 100,
     BACKOFF_MAX_MS = 2000,    /* clients wait as long: a child that dies at its start costs this much, not more */
     BACKOFF_FORGET_MS = 1000, /* a child that lived this long was at work, and starts again at once */
+    EGRESS_READY_MS = 10000,  /* a first egress that takes longer is given up: sandboxes then have no network */
     STOP_FRONT_MS = 10000,
     STOP_MS = 5000,
     HIGH_FD = 64,
 };
 
-enum role { KEEPER, FRONT, BUILDER, ROLES };
+enum role { KEEPER, EGRESS, FRONT, BUILDER, ROLES };
 
 struct child {
     const char *name;
@@ -47,8 +49,10 @@ struct supervisor {
     char *hutch, *self; /* programs */
     struct child child[ROLES];
     int config_fd, ready_read, ready_write;
-    loop_id ready_watch;
+    int egress_read, egress_write; /* egress says that it is ready */
+    loop_id ready_watch, egress_watch, egress_timer;
     bool ready, stopping, checking;
+    bool egress_decided; /* it is ready, or there is none: front may start */
     int exit_code;
     loop_id stop_timer;
     char domain_trouble[512];
@@ -78,19 +82,24 @@ static void place_fds(int *from, int n)
     (void)close_range((unsigned)(3 + n), ~0U, 0);
 }
 
-/* Root's front gives up everything before its program starts; what it does for itself comes on top (front-drop.c). */
-static void become(const struct node_files *n)
+struct user {
+    uid_t uid;
+    gid_t gid;
+};
+
+/* Root's front and egress give up everything before their program starts; what they do for themselves comes on top. */
+static void become(const struct user *u)
 {
-    if (n->drop && (caps_bound(0) < 0 || setgroups(0, NULL) < 0 || setresgid(n->gid, n->gid, n->gid) < 0 ||
-                    setresuid(n->uid, n->uid, n->uid) < 0)) {
-        static const char text[] = "hutch-node: front cannot become an ordinary user\n";
+    if (caps_bound(0) < 0 || setgroups(0, NULL) < 0 || setresgid(u->gid, u->gid, u->gid) < 0 ||
+        setresuid(u->uid, u->uid, u->uid) < 0) {
+        static const char text[] = "hutch-node: a child cannot become an ordinary user\n";
         (void)fd_write_all(2, text, sizeof text - 1);
         _exit(ERR_SETUP);
     }
 }
 
-/* Forks; in the child sets descriptors, signals and the death signal and executes. */
-static pid_t launch(struct supervisor *s, const char *program, char **argv, int *fds, int nfds, bool front)
+/* Forks; in the child sets descriptors, signals and the death signal and executes. user NULL: as we are. */
+static pid_t launch(const char *program, char **argv, int *fds, int nfds, const struct user *user)
 {
     pid_t parent = getpid(), pid = fork();
     if (pid != 0)
@@ -102,8 +111,8 @@ static pid_t launch(struct supervisor *s, const char *program, char **argv, int 
     (void)setpgid(0, 0); /* Ctrl-C is for supervisor, which stops the others in order */
     (void)unsetenv("NOTIFY_SOCKET");
     place_fds(fds, nfds);
-    if (front)
-        become(s->files);
+    if (user)
+        become(user);
     /* After the change of user, which clears it. */
     (void)prctl(PR_SET_PDEATHSIG, SIGKILL);
     if (getppid() != parent)
@@ -131,20 +140,42 @@ static pid_t start_keeper(struct supervisor *s)
     strv_take(&argv, xasprintf("--default-pids=%u", c->default_pids));
     strv_take(&argv, xasprintf("--default-open-files=%u", c->default_open_files));
     strv_take(&argv, xasprintf("--templates=%s", c->templates));
-    return launch(s, s->hutch, argv.v, fds, ARRAY_LEN(fds), false);
+    return launch(s->hutch, argv.v, fds, ARRAY_LEN(fds), NULL);
 }
 
 static pid_t start_front(struct supervisor *s)
 {
     const struct node_files *n = s->files;
     _cleanup_strv_ struct strv argv = {0};
-    int fds[FRONT_FD_END - 3] = {s->config_fd,  n->run,      n->store,   n->templates,  n->listen,
-                                 n->listen_tls, n->tls_cert, n->tls_key, s->ready_write};
+    int fds[FRONT_FD_END - 3] = {s->config_fd, n->run,     n->store,       n->templates, n->listen, n->listen_tls,
+                                 n->tls_cert,  n->tls_key, s->ready_write, n->presets,   n->network};
     strv_add(&argv, "hutch-node");
     strv_add(&argv, "front");
     strv_take(&argv, xasprintf("--admin=%s", n->admin_digest));
     strv_take(&argv, xasprintf("--admin-hint=%s", n->admin_key + strlen(n->admin_key) - 4));
-    return launch(s, s->self, argv.v, fds, ARRAY_LEN(fds), true);
+    if (!n->egress.on)
+        strv_add(&argv, "--no-egress");
+    struct user u = {n->uid, n->gid};
+    return launch(s->self, argv.v, fds, ARRAY_LEN(fds), n->drop ? &u : NULL);
+}
+
+static pid_t start_egress(struct supervisor *s)
+{
+    const struct node_egress *e = &s->files->egress;
+    _cleanup_strv_ struct strv argv = {0};
+    int fds[] = {e->config,    e->keeper, e->front, e->ca_cert,     e->ca_key,
+                 e->vault_key, e->audit,  e->trust, s->egress_write};
+    _Static_assert(EGRESS_FD_CONFIG == 3 && EGRESS_FD_READY == 11 && EGRESS_FD_END - 3 == ARRAY_LEN(fds),
+                   "in this order");
+    /* The descriptors' offsets are shared with the egress before this one. */
+    const int files[] = {e->config, e->ca_cert, e->ca_key, e->vault_key, e->trust};
+    for (size_t i = 0; i < ARRAY_LEN(files); i++)
+        if (files[i] >= 0)
+            (void)lseek(files[i], 0, SEEK_SET);
+    strv_add(&argv, "hutch-node");
+    strv_add(&argv, "egress");
+    struct user u = {e->uid, e->gid};
+    return launch(s->self, argv.v, fds, ARRAY_LEN(fds), s->files->drop ? &u : NULL);
 }
 
 static pid_t start_builder(struct supervisor *s)
@@ -153,12 +184,21 @@ static pid_t start_builder(struct supervisor *s)
     strv_add(&argv, "hutch-node");
     strv_add(&argv, "build-base");
     strv_add(&argv, s->config->templates);
-    return launch(s, s->self, argv.v, NULL, 0, false);
+    return launch(s->self, argv.v, NULL, 0, NULL);
 }
 
 static void start(struct supervisor *s, enum role role);
 static void start_keeper_again(void *arg) { start(arg, KEEPER); }
+static void start_egress_again(void *arg) { start(arg, EGRESS); }
 static void start_front_again(void *arg) { start(arg, FRONT); }
+
+static const struct {
+    pid_t (*first)(struct supervisor *s);
+    loop_fn *again; /* NULL: it runs once */
+} starters[ROLES] = {[KEEPER] = {start_keeper, start_keeper_again},
+                     [EGRESS] = {start_egress, start_egress_again},
+                     [FRONT] = {start_front, start_front_again},
+                     [BUILDER] = {start_builder, NULL}};
 
 static void start(struct supervisor *s, enum role role)
 {
@@ -166,13 +206,13 @@ static void start(struct supervisor *s, enum role role)
     ch->timer = 0;
     if (s->stopping || ch->pid > 0)
         return;
-    ch->pid = role == KEEPER ? start_keeper(s) : role == FRONT ? start_front(s) : start_builder(s);
+    ch->pid = starters[role].first(s);
     ch->started_ms = loop_now(s->loop);
     if (ch->pid < 0) {
         ch->pid = 0;
         log_text(LOG_LEVEL_ERROR, "cannot start %s: %s", ch->name, strerror(errno));
-        if (role != BUILDER)
-            ch->timer = loop_timer(s->loop, 1000, role == KEEPER ? start_keeper_again : start_front_again, s);
+        if (starters[role].again)
+            ch->timer = loop_timer(s->loop, 1000, starters[role].again, s);
         return;
     }
     struct log_line l;
@@ -213,7 +253,7 @@ static void stop_next(struct supervisor *s)
 {
     loop_timer_del(s->loop, s->stop_timer);
     s->stop_timer = 0;
-    enum role order[] = {FRONT, BUILDER, KEEPER};
+    enum role order[] = {FRONT, BUILDER, EGRESS, KEEPER};
     for (size_t i = 0; i < ARRAY_LEN(order); i++)
         if (s->child[order[i]].pid > 0) {
             (void)kill(s->child[order[i]].pid, SIGTERM);
@@ -232,6 +272,7 @@ static void stop(struct supervisor *s, int exit_code)
     node_notify("STOPPING=1");
     for (int i = 0; i < ROLES; i++)
         loop_timer_del(s->loop, s->child[i].timer);
+    loop_timer_del(s->loop, s->egress_timer);
     stop_next(s);
 }
 
@@ -243,6 +284,30 @@ static void builder_ended(struct supervisor *s, int status)
     /* Killed before it could say why. */
     if (WIFSIGNALED(status) && fstatat(s->files->templates, TEMPLATE_BASE, &st, 0) < 0)
         template_set_progress(s->files->templates, "error", "the builder was killed; start hutch serve again");
+}
+
+/* Whether there is a way out is known: front, which tells clients, can start. */
+static void egress_decided(struct supervisor *s, const char *trouble)
+{
+    if (s->egress_decided || s->stopping)
+        return;
+    s->egress_decided = true;
+    loop_timer_del(s->loop, s->egress_timer);
+    if (trouble) {
+        s->files->egress.on = false;
+        (void)snprintf(s->files->egress.trouble, sizeof s->files->egress.trouble, "%s", trouble);
+        log_text(LOG_LEVEL_ERROR, "sandboxes have no network: %s", trouble);
+    }
+    start(s, FRONT);
+}
+
+static void egress_too_late(void *arg)
+{
+    struct supervisor *s = arg;
+    s->egress_timer = 0;
+    egress_decided(s, "egress was not ready in time; see its messages above");
+    if (s->child[EGRESS].pid > 0)
+        (void)kill(s->child[EGRESS].pid, SIGKILL);
 }
 
 static void ended(struct supervisor *s, enum role role, int status)
@@ -259,7 +324,11 @@ static void ended(struct supervisor *s, enum role role, int status)
         return;
     }
     say_end(ch, status);
-    if (!s->ready) { /* what does not start the first time is wrong set up: it has said why */
+    if (role == EGRESS && !s->egress_decided)
+        egress_decided(s, "egress could not start; see its message above");
+    if (role == EGRESS && !s->files->egress.on)
+        return;
+    if (!s->ready && role != EGRESS) { /* what does not start the first time is wrong set up: it has said why */
         int code = WIFEXITED(status) && WEXITSTATUS(status) ? WEXITSTATUS(status) : ERR_SETUP;
         (void)err_set(s->err, (enum err_code)(code >= ERR_USAGE && code <= ERR_INTERNAL ? code : ERR_SETUP), 0,
                       "%s could not start; see its message above", ch->name);
@@ -272,7 +341,7 @@ static void ended(struct supervisor *s, enum role role, int status)
         ch->backoff_ms = ch->backoff_ms * 2 > BACKOFF_MAX_MS ? BACKOFF_MAX_MS : ch->backoff_ms * 2;
     /* The first one is not waited for: clients are already in the queue. */
     uint64_t wait = ch->backoff_ms == BACKOFF_FIRST_MS ? 0 : ch->backoff_ms;
-    ch->timer = loop_timer(s->loop, wait, role == KEEPER ? start_keeper_again : start_front_again, s);
+    ch->timer = loop_timer(s->loop, wait, starters[role].again, s);
 }
 
 static void on_child(void *arg, int signo)
@@ -325,6 +394,15 @@ static void on_ready(void *arg, int fd, unsigned events)
     loop_work(s->loop, check_domain, domain_checked, s);
 }
 
+static void on_egress_ready(void *arg, int fd, unsigned events)
+{
+    struct supervisor *s = arg;
+    char bytes[16];
+    (void)events;
+    if (read(fd, bytes, sizeof bytes) > 0)
+        egress_decided(s, NULL);
+}
+
 /* --- programs ----------------------------------------------------------------------------------------------------- */
 
 static int find_programs(struct supervisor *s, struct err *err)
@@ -346,23 +424,31 @@ static int find_programs(struct supervisor *s, struct err *err)
                     : err_set(err, ERR_SETUP, 0, "the program hutch is neither in %s nor in %s/../../bin", path, path);
 }
 
+/* A pipe on which a child says one byte. */
+static int watch_pipe(struct supervisor *s, loop_fd_fn *fn, int *ret_read, int *ret_write, loop_id *ret,
+                      struct err *err)
+{
+    int pipe_fds[2];
+    if (pipe2(pipe_fds, O_CLOEXEC | O_NONBLOCK) < 0)
+        return err_set(err, ERR_SETUP, errno, "cannot make a pipe");
+    *ret_read = pipe_fds[0];
+    *ret_write = pipe_fds[1];
+    *ret = loop_fd_add(s->loop, *ret_read, LOOP_IN, fn, s);
+    return *ret ? 0 : err_set(err, ERR_SETUP, errno, "cannot watch a pipe");
+}
+
 static int prepare(struct supervisor *s, struct err *err)
 {
     _cleanup_buf_ struct buf text = {0};
-    int pipe_fds[2];
     if (find_programs(s, err) < 0 || loop_new(&s->loop, err) < 0)
         return -1;
     config_show(s->config, false, &text);
     s->config_fd = node_memory_file("config", text.p, text.n, err);
     if (s->config_fd < 0)
         return -1;
-    if (pipe2(pipe_fds, O_CLOEXEC | O_NONBLOCK) < 0)
-        return err_set(err, ERR_SETUP, errno, "cannot make a pipe");
-    s->ready_read = pipe_fds[0];
-    s->ready_write = pipe_fds[1];
-    s->ready_watch = loop_fd_add(s->loop, s->ready_read, LOOP_IN, on_ready, s);
-    if (!s->ready_watch)
-        return err_set(err, ERR_SETUP, errno, "cannot watch a pipe");
+    if (watch_pipe(s, on_ready, &s->ready_read, &s->ready_write, &s->ready_watch, err) < 0 ||
+        watch_pipe(s, on_egress_ready, &s->egress_read, &s->egress_write, &s->egress_watch, err) < 0)
+        return -1;
     if (loop_signal(s->loop, SIGCHLD, on_child, s, err) < 0 || loop_signal(s->loop, SIGTERM, on_stop, s, err) < 0)
         return -1;
     if (loop_signal(s->loop, SIGHUP, on_stop, s, err) < 0)
@@ -372,27 +458,35 @@ static int prepare(struct supervisor *s, struct err *err)
 
 int node_supervise(const struct config *c, struct node_files *n, struct err *err)
 {
-    struct supervisor s = {
-        .config = c,
-        .files = n,
-        .config_fd = -1,
-        .ready_read = -1,
-        .ready_write = -1,
-        .err = err,
-        .child = {[KEEPER] = {.name = "keeper"}, [FRONT] = {.name = "front"}, [BUILDER] = {.name = "builder"}}};
+    struct supervisor s = {.config = c,
+                           .files = n,
+                           .config_fd = -1,
+                           .ready_read = -1,
+                           .ready_write = -1,
+                           .egress_read = -1,
+                           .egress_write = -1,
+                           .err = err,
+                           .child = {[KEEPER] = {.name = "keeper"},
+                                     [EGRESS] = {.name = "egress"},
+                                     [FRONT] = {.name = "front"},
+                                     [BUILDER] = {.name = "builder"}}};
     struct stat st;
     (void)signal(SIGPIPE, SIG_IGN); /* nobody need read what we say */
     int rc = prepare(&s, err);
     if (rc == 0) {
         start(&s, KEEPER);
-        start(&s, FRONT);
+        if (n->egress.on) {
+            start(&s, EGRESS);
+            s.egress_timer = loop_timer(s.loop, EGRESS_READY_MS, egress_too_late, &s);
+        } else
+            egress_decided(&s, n->egress.trouble);
         if (c->build_base && fstatat(n->templates, TEMPLATE_BASE, &st, 0) < 0)
             start(&s, BUILDER);
         rc = loop_run(s.loop, err);
         if (rc == 0 && s.exit_code != 0)
             rc = -1;
     }
-    int fds[] = {s.config_fd, s.ready_read, s.ready_write};
+    int fds[] = {s.config_fd, s.ready_read, s.ready_write, s.egress_read, s.egress_write};
     for (size_t i = 0; i < ARRAY_LEN(fds); i++)
         if (fds[i] >= 0)
             (void)close(fds[i]);

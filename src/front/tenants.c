@@ -14,6 +14,7 @@
 #include "base/num.h"
 #include "base/random.h"
 #include "base/sha256.h"
+#include "front/vault.h"
 #include "store/store.h"
 
 enum {
@@ -419,6 +420,7 @@ static void tenant_was_removed(void *arg, const struct err *err)
         (void)map_del(&ts->by_id, t->id);
         t->next_gone = ts->gone;
         ts->gone = t;
+        vault_tenant_gone(c->front, t->id);
     }
     finish(c, err);
 }

@@ -11,12 +11,16 @@
 enum store_sql {
     SQL_TENANT_PUT,
     SQL_TENANT_DEL,
+    SQL_SECRET_PUT,
+    SQL_SECRET_DEL,
     SQL_KEY_PUT,
     SQL_KEY_DEL,
     SQL_KEY_USED,
     SQL_BOX_PUT,
     SQL_BOX_END,
     SQL_BOX_DEL,
+    SQL_NET_PUT,
+    SQL_NET_SWEEP,
     SQL_IDEM_PUT,
     SQL_IDEM_DEL,
     SQL_IDEM_EXPIRE,
@@ -26,7 +30,7 @@ enum store_sql {
 };
 extern const char *const store_sql[SQL_COUNT];
 
-enum { STORE_PARAMS_MAX = 20 };
+enum { STORE_PARAMS_MAX = 24 };
 
 struct store_param {
     char *blob; /* owned; NULL: `number` counts */
@@ -77,6 +81,16 @@ void store_op_number(struct store_op *op, uint64_t number);
 /* Takes the chain (op and, if any, its joined follower). */
 void store_op_send(struct store *s, struct store_op *op);
 void store_op_free(struct store_op *op);
+
+/* store-rows.c */
+struct reading {
+    void *each, *arg;
+    void (*row)(struct reading *r, sqlite3_stmt *st);
+};
+int store_read_all(struct store *s, const char *sql, struct reading *r, struct err *err);
+/* Strings one after another, each with its NUL. */
+void store_op_strv(struct store_op *op, const struct strv *v);
+void store_column_strv(sqlite3_stmt *st, int at, struct strv *ret);
 
 /* store.c */
 int store_fail(struct err *err, sqlite3 *db, int rc, const char *path, const char *what);

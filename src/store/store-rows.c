@@ -16,12 +16,16 @@ static const char tenant_put[] =
 const char *const store_sql[SQL_COUNT] = {
     [SQL_TENANT_PUT] = tenant_put,
     [SQL_TENANT_DEL] = "DELETE FROM tenants WHERE id=?",
+    [SQL_SECRET_PUT] = "INSERT OR REPLACE INTO secrets VALUES(?,?,?,?,?,?,?,?,?)",
+    [SQL_SECRET_DEL] = "DELETE FROM secrets WHERE tenant=? AND name=?",
     [SQL_KEY_PUT] = "INSERT OR REPLACE INTO keys VALUES(?,?,?,?,?,?,?,?,?)",
     [SQL_KEY_DEL] = "DELETE FROM keys WHERE id=?",
     [SQL_KEY_USED] = "UPDATE keys SET used=?2 WHERE id=?1",
-    [SQL_BOX_PUT] = "INSERT OR REPLACE INTO boxes VALUES(?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?)",
+    [SQL_BOX_PUT] = "INSERT OR REPLACE INTO boxes VALUES(?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?)",
     [SQL_BOX_END] = "UPDATE boxes SET ends=?2 WHERE id=?1",
     [SQL_BOX_DEL] = "DELETE FROM boxes WHERE id=?",
+    [SQL_NET_PUT] = "INSERT OR REPLACE INTO networks VALUES(?,?,?,?,?,?)",
+    [SQL_NET_SWEEP] = "DELETE FROM networks WHERE sandbox NOT IN (SELECT id FROM boxes)",
     [SQL_IDEM_PUT] = "INSERT OR REPLACE INTO idem VALUES(?,?,?,?,?)",
     [SQL_IDEM_DEL] = "DELETE FROM idem WHERE tenant=? AND key=?",
     [SQL_IDEM_EXPIRE] = "DELETE FROM idem WHERE created<?",
@@ -86,8 +90,7 @@ void store_key_used(struct store *s, const char *id, uint64_t used_unix)
     store_op_send(s, op);
 }
 
-/* Strings one after another, each with its NUL. */
-static void op_strv(struct store_op *op, const struct strv *v)
+void store_op_strv(struct store_op *op, const struct strv *v)
 {
     _cleanup_buf_ struct buf b = {0};
     for (size_t i = 0; i < v->n; i++)
@@ -95,7 +98,7 @@ static void op_strv(struct store_op *op, const struct strv *v)
     store_op_blob(op, buf_str(&b), b.n);
 }
 
-static void column_strv(sqlite3_stmt *st, int at, struct strv *ret)
+void store_column_strv(sqlite3_stmt *st, int at, struct strv *ret)
 {
     const char *p = sqlite3_column_blob(st, at);
     size_t n = (size_t)sqlite3_column_bytes(st, at);
@@ -118,11 +121,13 @@ void store_box_put(struct store *s, const struct store_box *b, const struct stor
     store_op_number(op, b->state);
     store_op_number(op, b->flags);
     store_op_blob(op, b->https_ports, b->nhttps_ports * sizeof b->https_ports[0]);
-    op_strv(op, &b->metadata);
-    op_strv(op, &b->env);
+    store_op_strv(op, &b->metadata);
+    store_op_strv(op, &b->env);
     const uint64_t numbers[] = {b->started_unix_ms, b->end_unix_ms, b->cpu_milli, b->pids, b->memory, b->disk};
     for (size_t i = 0; i < ARRAY_LEN(numbers); i++)
         store_op_number(op, numbers[i]);
+    store_op_blob(op, b->ports, b->nports * sizeof b->ports[0]);
+    store_op_number(op, b->links);
     if (idem) {
         struct store_op *second = op->next = store_op_new(SQL_IDEM_PUT, NULL, NULL);
         second->joined = true;
@@ -180,13 +185,18 @@ void store_event_add(struct store *s, const struct store_event *e)
 static const char *text_at(sqlite3_stmt *st, int i) { return (const char *)sqlite3_column_text(st, i); }
 static uint64_t u64_at(sqlite3_stmt *st, int i) { return (uint64_t)sqlite3_column_int64(st, i); }
 static uint32_t u32_at(sqlite3_stmt *st, int i) { return (uint32_t)sqlite3_column_int64(st, i); }
+/* A blob that is an array; how many there are. */
+static size_t array_at(sqlite3_stmt *st, int i, void *ret, size_t size, size_t max)
+{
+    const void *p = sqlite3_column_blob(st, i);
+    size_t n = (size_t)sqlite3_column_bytes(st, i) / size;
+    n = n < max ? n : max;
+    if (n)
+        memcpy(ret, p, n * size);
+    return n;
+}
 
-struct reading {
-    void *each, *arg;
-    void (*row)(struct reading *r, sqlite3_stmt *st);
-};
-
-static int read_all(struct store *s, const char *sql, struct reading *r, struct err *err)
+int store_read_all(struct store *s, const char *sql, struct reading *r, struct err *err)
 {
     sqlite3_stmt *st = NULL;
     int rc = sqlite3_prepare_v2(s->read, sql, -1, &st, NULL);
@@ -217,7 +227,7 @@ static void tenant_row(struct reading *r, sqlite3_stmt *st)
 int store_tenants(struct store *s, tenant_fn *each, void *arg, struct err *err)
 {
     struct reading r = {.each = &each, .arg = arg, .row = tenant_row};
-    return read_all(s, "SELECT * FROM tenants", &r, err);
+    return store_read_all(s, "SELECT * FROM tenants", &r, err);
 }
 
 typedef void key_fn(void *arg, const struct store_key *k);
@@ -238,7 +248,7 @@ static void key_row(struct reading *r, sqlite3_stmt *st)
 int store_keys(struct store *s, key_fn *each, void *arg, struct err *err)
 {
     struct reading r = {.each = &each, .arg = arg, .row = key_row};
-    return read_all(s, "SELECT * FROM keys", &r, err);
+    return store_read_all(s, "SELECT * FROM keys", &r, err);
 }
 
 typedef void box_fn(void *arg, const struct store_box *b);
@@ -259,15 +269,12 @@ static void box_row(struct reading *r, sqlite3_stmt *st)
                           .cpu_milli = u32_at(st, 15),
                           .pids = u32_at(st, 16),
                           .memory = u64_at(st, 17),
-                          .disk = u64_at(st, 18)};
-    const void *ports = sqlite3_column_blob(st, 10);
-    b.nhttps_ports = (size_t)sqlite3_column_bytes(st, 10) / sizeof b.https_ports[0];
-    if (b.nhttps_ports > ARRAY_LEN(b.https_ports))
-        b.nhttps_ports = ARRAY_LEN(b.https_ports);
-    if (b.nhttps_ports)
-        memcpy(b.https_ports, ports, b.nhttps_ports * sizeof b.https_ports[0]);
-    column_strv(st, 11, &b.metadata);
-    column_strv(st, 12, &b.env);
+                          .disk = u64_at(st, 18),
+                          .links = u64_at(st, 20)};
+    b.nhttps_ports = array_at(st, 10, b.https_ports, sizeof b.https_ports[0], ARRAY_LEN(b.https_ports));
+    b.nports = array_at(st, 19, b.ports, sizeof b.ports[0], ARRAY_LEN(b.ports));
+    store_column_strv(st, 11, &b.metadata);
+    store_column_strv(st, 12, &b.env);
     (*(box_fn **)r->each)(r->arg, &b);
     strv_done(&b.metadata);
     strv_done(&b.env);
@@ -276,7 +283,7 @@ static void box_row(struct reading *r, sqlite3_stmt *st)
 int store_boxes(struct store *s, box_fn *each, void *arg, struct err *err)
 {
     struct reading r = {.each = &each, .arg = arg, .row = box_row};
-    return read_all(s, "SELECT * FROM boxes", &r, err);
+    return store_read_all(s, "SELECT * FROM boxes", &r, err);
 }
 
 typedef void idem_fn(void *arg, const struct store_idem *i);
@@ -293,7 +300,7 @@ static void idem_row(struct reading *r, sqlite3_stmt *st)
 int store_idems(struct store *s, idem_fn *each, void *arg, struct err *err)
 {
     struct reading r = {.each = &each, .arg = arg, .row = idem_row};
-    return read_all(s, "SELECT * FROM idem", &r, err);
+    return store_read_all(s, "SELECT * FROM idem", &r, err);
 }
 
 typedef void event_fn(void *arg, const struct store_event *e);
@@ -313,5 +320,5 @@ int store_events(struct store *s, size_t max, event_fn *each, void *arg, struct 
     struct reading r = {.each = &each, .arg = arg, .row = event_row};
     _cleanup_free_ char *sql =
         xasprintf("SELECT * FROM (SELECT * FROM events ORDER BY n DESC LIMIT %zu) ORDER BY n", max);
-    return read_all(s, sql, &r, err);
+    return store_read_all(s, sql, &r, err);
 }

@@ -34,6 +34,19 @@ static const char *const migrations[STORE_SCHEMA] = {
     "CREATE TABLE events(n INTEGER PRIMARY KEY, sandbox TEXT NOT NULL, tenant TEXT NOT NULL, seq INTEGER NOT NULL,"
     " at INTEGER NOT NULL, type TEXT NOT NULL, json TEXT NOT NULL) STRICT;"
     "CREATE TABLE counters(name TEXT PRIMARY KEY, value INTEGER NOT NULL) STRICT, WITHOUT ROWID;",
+
+    /* A network is written before its sandbox, so it cannot refer to it; it goes when the sandbox's row does. */
+    "CREATE TABLE networks(sandbox TEXT PRIMARY KEY, epoch INTEGER NOT NULL, document TEXT NOT NULL, e2b TEXT NOT NULL,"
+    " placeholders BLOB NOT NULL, denied BLOB NOT NULL) STRICT, WITHOUT ROWID;"
+    "CREATE TRIGGER box_gone AFTER DELETE ON boxes BEGIN DELETE FROM networks WHERE sandbox=old.id; END;"
+    "CREATE TABLE secrets(tenant TEXT NOT NULL REFERENCES tenants(id) ON DELETE CASCADE, name TEXT NOT NULL,"
+    " id TEXT NOT NULL UNIQUE, revision INTEGER NOT NULL, sealed BLOB NOT NULL, spec TEXT NOT NULL,"
+    " metadata TEXT NOT NULL, created INTEGER NOT NULL, updated INTEGER NOT NULL, PRIMARY KEY(tenant, name))"
+    " STRICT, WITHOUT ROWID;",
+
+    /* Who may see a sandbox's ports, and the generation of the links to them. */
+    "ALTER TABLE boxes ADD COLUMN ports BLOB NOT NULL DEFAULT x'';"
+    "ALTER TABLE boxes ADD COLUMN links INTEGER NOT NULL DEFAULT 0;",
 };
 
 int store_fail(struct err *err, sqlite3 *db, int rc, const char *path, const char *what)

@@ -1,4 +1,5 @@
-/* store.h - the facts that outlive a front: tenants, keys, sandboxes, idempotency keys, recent events. SQLite in WAL mode.
+/* store.h - the facts that outlive a front: tenants, keys, secrets (sealed), sandboxes and their networks,
+ * idempotency keys, recent events. SQLite in WAL mode.
  *
  * Reading happens at start, on the loop's thread (the *_each functions; the rows are borrowed for the call). Writing never
  * blocks the loop: rows are copied into a queue, one writer thread takes what is there, writes it in one transaction and
@@ -21,7 +22,7 @@ struct store;
 #define STORE_FILE "store.db"
 
 enum {
-    STORE_SCHEMA = 1,
+    STORE_SCHEMA = 3,
     STORE_QUEUE_MAX = 20000,  /* writes that wait; more fail at once */
     STORE_BATCH_MAX = 256,    /* writes in one transaction */
     STORE_EVENTS_MAX = 20000, /* kept in all; the oldest go */
@@ -35,8 +36,8 @@ int store_open(struct loop *l, int dir, const char *shown, struct store **ret, s
 /* Writes what is queued, then closes. No `done` is called any more; the loop must not run again. NULL is fine. */
 void store_close(struct store *s);
 
-/* From the loop, once. NULL: committed; tenants and keys are on disk by then, what concerns sandboxes is safe from everything
- * but a power cut, which they do not survive either. A NULL function is allowed everywhere. */
+/* From the loop, once. NULL: committed; tenants, keys and secrets are on disk by then, what concerns sandboxes is safe from
+ * everything but a power cut, which they do not survive either. A NULL function is allowed everywhere. */
 typedef void store_done(void *arg, const struct err *err);
 
 struct store_tenant {
@@ -62,11 +63,18 @@ int store_keys(struct store *s, void (*each)(void *arg, const struct store_key *
 
 enum store_box_state { STORE_BOX_CREATING = 0, STORE_BOX_RUNNING = 1 };
 enum { STORE_BOX_PUBLIC = 1, STORE_BOX_INTERNET = 2 };
+enum { STORE_PORTS_MAX = 32 };
+struct store_port {
+    uint32_t port, flags; /* flags: front's */
+};
 struct store_box {
     const char *id, *tenant, *template, *token, *traffic_token, *mask_host, *tier, *degraded;
     uint32_t state, flags; /* enum store_box_state; STORE_BOX_* */
     uint32_t https_ports[8];
     size_t nhttps_ports;
+    struct store_port ports[STORE_PORTS_MAX]; /* about which something was said */
+    size_t nports;
+    uint64_t links;            /* generation of the links to its ports */
     struct strv metadata, env; /* borrowed when writing */
     uint64_t started_unix_ms, end_unix_ms;
     uint32_t cpu_milli, pids;
@@ -86,6 +94,32 @@ int store_idems(struct store *s, void (*each)(void *arg, const struct store_idem
 /* Forgets those older than that. */
 void store_idem_expire(struct store *s, uint64_t before_unix);
 void store_idem_del(struct store *s, const char *tenant, const char *key);
+
+/* The network of a sandbox; the row goes with the sandbox's own. Written before that one it is there whenever the other is. */
+struct store_net {
+    const char *sandbox;
+    uint64_t epoch;
+    const char *document;             /* as it was given: JSON */
+    const char *e2b;                  /* the same in E2B's words, or "" */
+    struct strv placeholders, denied; /* secret, text, secret, text ...; ids of approvals that were refused. Borrowed */
+};
+void store_net_put(struct store *s, const struct store_net *n, store_done *done, void *arg);
+int store_nets(struct store *s, void (*each)(void *arg, const struct store_net *n), void *arg, struct err *err);
+/* Rows whose sandbox is not there: a create was cut short. At start only. */
+void store_net_sweep(struct store *s);
+
+struct store_secret {
+    const char *tenant, *name, *id;
+    uint64_t revision;
+    const void *sealed; /* ciphertext: what it holds is known to egress alone */
+    size_t nsealed;
+    const char *spec;     /* JSON: where it may go */
+    const char *metadata; /* JSON */
+    uint64_t created_unix_ms, updated_unix_ms;
+};
+void store_secret_put(struct store *s, const struct store_secret *x, store_done *done, void *arg);
+void store_secret_del(struct store *s, const char *tenant, const char *name, store_done *done, void *arg);
+int store_secrets(struct store *s, void (*each)(void *arg, const struct store_secret *x), void *arg, struct err *err);
 
 struct store_event {
     const char *sandbox, *tenant, *type, *json;

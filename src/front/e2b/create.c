@@ -5,6 +5,7 @@
 #include "base/mem.h"
 #include "base/text.h"
 #include "front/e2b/e2b.h"
+#include "front/nets.h"
 #include "front/reply.h"
 #include "http/body.h"
 
@@ -34,13 +35,13 @@ static const struct {
 },
   network_fields[] = {
       {"allowPublicTraffic", KNOWN}, {"maskRequestHost", KNOWN}, {"httpsPorts", KNOWN},
-      {"allowOut", UNSUPPORTED},     {"denyOut", UNSUPPORTED},   {"rules", UNSUPPORTED},
-      {"egressProxy", UNSUPPORTED},
+      {"allowOut", KNOWN},           {"denyOut", KNOWN},         {"rules", KNOWN},
+      {"egressProxy", KNOWN},
 };
 
 static bool says_nothing(const json_t *v)
 {
-    return json_is_null(v) || json_is_false(v) || (json_is_array(v) && json_array_size(v) == 0) ||
+    return !v || json_is_null(v) || json_is_false(v) || (json_is_array(v) && json_array_size(v) == 0) ||
            (json_is_object(v) && json_object_size(v) == 0);
 }
 
@@ -153,14 +154,32 @@ static int read_mask_host(json_t *net, struct e2b_create *ret, struct err *err)
     return 0;
 }
 
+/* The way out: everything public unless something else was said. */
+static int read_way_out(json_t *root, json_t *net, struct e2b_create *ret, struct err *err)
+{
+    static const char *const ways[] = {"allowOut", "denyOut", "rules", "egressProxy"};
+    int have = e2b_field_bool(root, "allow_internet_access", &ret->spec.allow_internet, err);
+    if (have < 0)
+        return -1;
+    ret->net_given = have > 0;
+    for (size_t i = 0; net && i < ARRAY_LEN(ways); i++)
+        ret->net_given |= !says_nothing(json_object_get(net, ways[i]));
+    if (net_doc_e2b(net, have ? ret->spec.allow_internet : -1, &ret->net, err) < 0)
+        return -1;
+    ret->spec.net = &ret->net;
+    return 0;
+}
+
 static int read_network(json_t *root, struct e2b_create *ret, struct err *err)
 {
-    json_t *net;
+    json_t *net = NULL;
     int have = e2b_field_obj(root, "network", &net, err);
-    if (have <= 0)
-        return have;
-    if (check_names(net, true, &ret->ignored, err) < 0)
+    if (have < 0 || (have && check_names(net, true, &ret->ignored, err) < 0))
         return -1;
+    if (read_way_out(root, net, ret, err) < 0)
+        return -1;
+    if (!have)
+        return 0;
     if (e2b_field_bool(net, "allowPublicTraffic", &ret->spec.allow_public_traffic, err) < 0)
         return err_wrap(err, "network");
     if (read_mask_host(net, ret, err) < 0)
@@ -186,9 +205,9 @@ static int check_lifecycle(json_t *root, struct err *err)
     return enabled ? unsupported("autoResume", err) : 0;
 }
 
-static int read_timeout(json_t *root, bool v2, uint32_t max, struct e2b_create *ret, struct err *err)
+int e2b_read_timeout(json_t *root, int64_t otherwise, uint32_t max, uint32_t *ret, struct err *err)
 {
-    int64_t timeout = v2 ? 300 : 15;
+    int64_t timeout = otherwise;
     int have = e2b_field_int(root, "timeout", INT64_MIN, INT64_MAX, &timeout, err);
     if (have < 0)
         return -1;
@@ -203,8 +222,19 @@ static int read_timeout(json_t *root, bool v2, uint32_t max, struct e2b_create *
     }
     if (timeout > UINT32_MAX)
         return err_set(err, ERR_USAGE, 0, "field 'timeout' is out of range");
-    ret->spec.timeout_s = (uint32_t)timeout;
+    *ret = (uint32_t)timeout;
     return 0;
+}
+
+int e2b_read_metadata(json_t *root, struct strv *ret, struct err *err)
+{
+    return read_map(root, "metadata", E2B_METADATA_MAX, E2B_METADATA_KEY_MAX, E2B_METADATA_VALUE_MAX,
+                    E2B_METADATA_TOTAL_MAX, ret, false, err);
+}
+
+int e2b_read_env(json_t *root, const char *field, struct strv *ret, struct err *err)
+{
+    return read_map(root, field, E2B_ENV_MAX, E2B_ENV_NAME_MAX, E2B_ENV_TOTAL_MAX, E2B_ENV_TOTAL_MAX, ret, true, err);
 }
 
 int e2b_create_parse(json_t *root, bool v2, uint32_t max_timeout, struct e2b_create *ret, struct err *err)
@@ -227,18 +257,16 @@ int e2b_create_parse(json_t *root, bool v2, uint32_t max_timeout, struct e2b_cre
         return err_set(err, ERR_USAGE, 0, "field 'templateID' is longer than %zu bytes", sizeof ret->template - 1);
     memcpy(ret->template, template, strlen(template) + 1);
     ret->spec.template = ret->template;
-    if (read_timeout(root, v2, max_timeout, ret, err) < 0 || e2b_field_bool(root, "secure", &secure, err) < 0 ||
-        e2b_field_bool(root, "allow_internet_access", &ret->spec.allow_internet, err) < 0 ||
-        check_lifecycle(root, err) < 0 || read_network(root, ret, err) < 0)
+    if (e2b_read_timeout(root, v2 ? 300 : 15, max_timeout, &ret->spec.timeout_s, err) < 0 ||
+        e2b_field_bool(root, "secure", &secure, err) < 0 || check_lifecycle(root, err) < 0 ||
+        read_network(root, ret, err) < 0)
         return -1;
     if (v2 && !secure)
         strv_add(&ret->ignored, "secure");
     ret->spec.secure = v2 || secure;
-    if (read_map(root, "metadata", E2B_METADATA_MAX, E2B_METADATA_KEY_MAX, E2B_METADATA_VALUE_MAX,
-                 E2B_METADATA_TOTAL_MAX, &ret->spec.metadata, false, err) < 0)
+    if (e2b_read_metadata(root, &ret->spec.metadata, err) < 0)
         return -1;
-    return read_map(root, "envVars", E2B_ENV_MAX, E2B_ENV_NAME_MAX, E2B_ENV_TOTAL_MAX, E2B_ENV_TOTAL_MAX,
-                    &ret->spec.env, true, err);
+    return e2b_read_env(root, "envVars", &ret->spec.env, err);
 }
 
 void e2b_create_done(struct e2b_create *c)
@@ -246,17 +274,20 @@ void e2b_create_done(struct e2b_create *c)
     strv_done(&c->spec.metadata);
     strv_done(&c->spec.env);
     strv_done(&c->ignored);
+    net_doc_done(&c->net);
 }
 
 /* A create under way; r is NULL once the client left. */
 struct creating {
     struct http_req *r;
+    void (*answer)(struct http_req *r, struct box *b);
 };
 
 static void created(void *arg, struct box *b, const struct box_failure *failure)
 {
     struct creating *w = arg;
     struct http_req *r = w->r;
+    void (*answer)(struct http_req *, struct box *) = w->answer;
     free(w);
     if (!r)
         return;
@@ -265,9 +296,14 @@ static void created(void *arg, struct box *b, const struct box_failure *failure)
         reply_refuse(r, failure->status, failure->error_code, failure->retry_after, failure->text);
         return;
     }
+    api_note_sandbox(r, b->id);
+    answer(r, b);
+}
+
+static void answer_sandbox(struct http_req *r, struct box *b)
+{
     _cleanup_buf_ struct buf out = {0};
     struct json j;
-    api_note_sandbox(r, b->id);
     json_start(&j, &out);
     e2b_add_sandbox(&j, api_call_of(r), b);
     reply_json(r, 201, &out);
@@ -284,7 +320,7 @@ static void name_ignored(struct http_req *r, const struct strv *ignored)
         reply_set_safe(r, "hutch-ignored-fields", buf_str(&names));
 }
 
-static uint32_t longest_life(const struct api_call *c)
+uint32_t e2b_longest_life(const struct api_call *c)
 {
     uint32_t node = c->front->config->max_timeout_s, tenant = c->who.tenant->quota.max_timeout_s;
     return tenant && (!node || tenant < node) ? tenant : node;
@@ -299,6 +335,38 @@ static bool good_key(const char *key)
     return n > 0 && n <= E2B_IDEMPOTENCY_KEY_MAX;
 }
 
+/* A way out that was asked for and is not there is an error; one that is only the default is not. */
+static bool network_ok(struct api_call *c, const struct e2b_create *what)
+{
+    if (nets_on(c->front) || !what->net_given || !what->spec.allow_internet)
+        return true;
+    reply_error(c->req, 400,
+                "field 'network' is not supported: this node has no network (see its log, or egress.enabled)");
+    return false;
+}
+
+void e2b_create_box(struct api_call *c, struct e2b_create *what, void (*answer)(struct http_req *r, struct box *b))
+{
+    struct http_req *r = c->req;
+    what->spec.idempotency_key = http_field(&r->fields, "idempotency-key");
+    if (what->spec.idempotency_key && !good_key(what->spec.idempotency_key)) {
+        reply_error(r, 400, "the header Idempotency-Key must be 1 to %d printable characters", E2B_IDEMPOTENCY_KEY_MAX);
+    } else if (!template_resolve(c->front, what->spec.template, &(struct template_info){0})) {
+        reply_error(r, 404, "template '%s' not found", what->spec.template);
+    } else if (network_ok(c, what)) {
+        if (!what->net_given && c->front->network)
+            what->spec.net = c->front->network;
+        name_ignored(r, &what->ignored);
+        struct creating *w = xcalloc(1, sizeof *w);
+        w->r = r;
+        w->answer = answer;
+        r->user = w;
+        api_on_closed(r, client_left);
+        box_create(c->front, &c->who, &what->spec, created, w);
+    }
+    e2b_create_done(what);
+}
+
 static void create(struct http_req *r, json_t *root, unsigned status, const char *error, bool v2)
 {
     struct api_call *c = api_call_of(r);
@@ -308,25 +376,12 @@ static void create(struct http_req *r, json_t *root, unsigned status, const char
         reply_error(r, status, "%s", error);
         return;
     }
-    if (e2b_create_parse(root, v2, longest_life(c), &what, &err) < 0) {
+    if (e2b_create_parse(root, v2, e2b_longest_life(c), &what, &err) < 0) {
         reply_error(r, 400, "%s", err.msg);
         e2b_create_done(&what);
         return;
     }
-    what.spec.idempotency_key = http_field(&r->fields, "idempotency-key");
-    if (what.spec.idempotency_key && !good_key(what.spec.idempotency_key)) {
-        reply_error(r, 400, "the header Idempotency-Key must be 1 to %d printable characters", E2B_IDEMPOTENCY_KEY_MAX);
-    } else if (!template_resolve(c->front, what.spec.template, &(struct template_info){0})) {
-        reply_error(r, 404, "template '%s' not found", what.spec.template);
-    } else {
-        name_ignored(r, &what.ignored);
-        struct creating *w = xcalloc(1, sizeof *w);
-        w->r = r;
-        r->user = w;
-        api_on_closed(r, client_left);
-        box_create(c->front, &c->who, &what.spec, created, w);
-    }
-    e2b_create_done(&what);
+    e2b_create_box(c, &what, answer_sandbox);
 }
 
 static void create_v1(struct http_req *r, json_t *root, unsigned status, const char *error)

@@ -5,6 +5,7 @@
 #include "base/json.h"
 #include "front/e2b/envd.h"
 #include "front/events.h"
+#include "front/nets.h"
 #include "policy/filter.h"
 #include "policy/syscalls.h"
 
@@ -43,14 +44,22 @@ static void add_one(struct json *j, const struct exec_denied *d, unsigned flags)
     json_end_obj(j);
 }
 
-void denials_add(struct json *j, const struct front *f, const struct exec_end *end)
+static void add_calls(struct json *j, const struct front *f, const struct exec_end *end)
 {
     unsigned flags = FILTER_NOTIFY | (f->config->strict ? 0U : (unsigned)FILTER_COMPUTER);
-    if (end->ndenied == 0)
-        return;
-    json_arr(j, "denials");
     for (size_t i = 0; i < end->ndenied; i++)
         add_one(j, &end->denied[i], flags);
+}
+
+void denials_add(struct json *j, struct front *f, const char *id, uint64_t since_ms, const struct exec_end *end)
+{
+    const struct box *b = box_find(f, id);
+    if (end->ndenied == 0 && (!b || net_denials_since(b, since_ms, NULL) == 0))
+        return;
+    json_arr(j, "denials");
+    add_calls(j, f, end);
+    if (b)
+        (void)net_denials_since(b, since_ms, j);
     json_end_arr(j);
 }
 
@@ -64,7 +73,9 @@ void denials_publish(struct front *f, const char *id, uint32_t pid, const struct
     json_start(&j, &out);
     json_obj(&j, NULL);
     json_u64(&j, "pid", pid);
-    denials_add(&j, f, end);
+    json_arr(&j, "denials");
+    add_calls(&j, f, end);
+    json_end_arr(&j);
     json_end_obj(&j);
     events_publish(f, b->id, b->tenant->id, "denial", buf_str(&out));
 }

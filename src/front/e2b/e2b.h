@@ -7,17 +7,20 @@
 #include <jansson.h>
 
 #include "front/api.h"
+#include "front/net-doc.h"
 
 #define E2B_ENVD_VERSION "0.6.13"
 #define E2B_CLIENT_ID    "hutch"
 
 /* Control plane, one function per route (api-routes.c). */
-api_fn e2b_create_v1, e2b_create_v2;                                                /* create.c */
-api_fn e2b_get, e2b_kill, e2b_timeout, e2b_refresh, e2b_connect_v1, e2b_connect_v2; /* sandboxes.c */
-api_fn e2b_list_v1, e2b_list_v2;                                                    /* list.c */
-api_fn e2b_metrics, e2b_metrics_many, e2b_logs, e2b_logs_v2;                        /* observe.c */
-api_fn e2b_templates, e2b_template, e2b_template_alias, e2b_template_tags;          /* templates.c */
-api_fn e2b_teams, e2b_health, e2b_not_yet;                                          /* misc.c */
+api_fn e2b_create_v1, e2b_create_v2;                                                      /* create.c */
+api_fn e2b_get, e2b_kill, e2b_timeout, e2b_refresh, e2b_connect_v1, e2b_connect_v2;       /* sandboxes.c */
+api_fn e2b_network_put;                                                                   /* network.c */
+api_fn e2b_secrets, e2b_secret_create, e2b_secret, e2b_secret_version, e2b_secret_remove; /* secrets.c */
+api_fn e2b_list_v1, e2b_list_v2;                                                          /* list.c */
+api_fn e2b_metrics, e2b_metrics_many, e2b_logs, e2b_logs_v2;                              /* observe.c */
+api_fn e2b_templates, e2b_template, e2b_template_alias, e2b_template_tags;                /* templates.c */
+api_fn e2b_teams, e2b_health, e2b_not_yet;                                                /* misc.c */
 
 /* The JSON of one sandbox: what create and connect answer, and what list and info answer. */
 struct json;
@@ -41,10 +44,22 @@ struct e2b_create {
     char mask_host[256];
     uint32_t https_ports[8];
     struct strv ignored; /* names of fields nobody knows */
+    struct net_doc net;
+    bool net_given; /* something was said about the way out */
 };
 /* 0, or -1 with a text for a 400 that names the field and what it should be. max_timeout 0: no limit. */
 int e2b_create_parse(json_t *root, bool v2, uint32_t max_timeout, struct e2b_create *ret, struct err *err);
 void e2b_create_done(struct e2b_create *c);
+/* Makes the box that is described and answers with it; what is freed. For creates in other words, too. */
+void e2b_create_box(struct api_call *c, struct e2b_create *what, void (*answer)(struct http_req *r, struct box *b));
+/* The members of an object of strings: metadata and variables, with the limits above. */
+int e2b_read_metadata(json_t *root, struct strv *ret, struct err *err);
+int e2b_read_env(json_t *root, const char *field, struct strv *ret, struct err *err);
+int e2b_read_timeout(json_t *root, int64_t otherwise, uint32_t max, uint32_t *ret, struct err *err);
+uint32_t e2b_longest_life(const struct api_call *c);
+
+/* network.c: what GET shows, in E2B's words. */
+void e2b_add_network(struct json *j, const struct box *b);
 
 /* list.c: the place a page ends. */
 struct e2b_cursor {

@@ -87,9 +87,10 @@ const char *sign_check(const struct sign_query *q, const char *operation, const 
 /* Equal? Takes the same time whatever differs. */
 bool sign_equal(const char *a, const char *b);
 
-/* denials.c: "denials" of a command's end, if there are any; and as an event of the sandbox. */
+/* denials.c: "denials" of a command's end, if there are any: system calls of the command, and what the network refused the
+ * sandbox since that loop time. System calls are also an event of the sandbox; the network's refusals are one each already. */
 struct json;
-void denials_add(struct json *j, const struct front *f, const struct exec_end *end);
+void denials_add(struct json *j, struct front *f, const char *id, uint64_t since_ms, const struct exec_end *end);
 void denials_publish(struct front *f, const char *id, uint32_t pid, const struct exec_end *end);
 
 #endif

@@ -24,6 +24,7 @@ struct stream {
     loop_id deadline, ping;
     uint64_t timeout_ms;    /* as asked for; 0: none */
     uint64_t ping_ms, sent; /* loop time of the last message */
+    uint64_t begun;         /* loop time */
 };
 
 static void drop(struct envd *e)
@@ -182,7 +183,7 @@ static void ended(void *arg, const struct exec_end *end)
     if (!end->exited || end->code != 0)
         json_str(&j, "error", status);
     add_usage(&j, end);
-    denials_add(&j, s->e->f, end);
+    denials_add(&j, s->e->f, s->e->id, s->begun, end);
     json_end_obj(&j);
     json_end_obj(&j);
     json_end_obj(&j);
@@ -247,7 +248,7 @@ static struct stream *stream_new(struct envd *e, bool starts)
     s->e = e;
     s->starts = starts;
     s->ping_ms = rpc_keepalive_ms(&e->r->fields);
-    s->sent = loop_now(e->r->loop);
+    s->sent = s->begun = loop_now(e->r->loop);
     s->timeout_ms = have ? ms : 0;
     if (have)
         s->deadline = loop_timer(e->r->loop, ms, too_late, s);

@@ -40,28 +40,13 @@ void e2b_add_sandbox(struct json *j, const struct api_call *c, const struct box 
     json_end_obj(j);
 }
 
-static void add_network(struct json *j, const struct box *b)
-{
-    json_obj(j, "network");
-    json_bool(j, "allowPublicTraffic", b->allow_public_traffic);
-    if (b->mask_host[0])
-        json_str(j, "maskRequestHost", b->mask_host);
-    if (b->nhttps_ports) {
-        json_arr(j, "httpsPorts");
-        for (size_t i = 0; i < b->nhttps_ports; i++)
-            json_u64(j, NULL, b->https_ports[i]);
-        json_end_arr(j);
-    }
-    json_end_obj(j);
-}
-
 static void add_detail(struct json *j, const struct api_call *c, const struct box *b)
 {
     if (b->token[0])
         json_str(j, "envdAccessToken", b->token);
     add_or_null(j, "domain", c->front->config->domain);
     json_bool(j, "allowInternetAccess", b->allow_internet);
-    add_network(j, b);
+    e2b_add_network(j, b);
     json_obj(j, "lifecycle");
     json_bool(j, "autoResume", false);
     json_str(j, "onTimeout", "kill");

@@ -1,0 +1,105 @@
+/* The network of a sandbox in E2B's words: what it shows, and how it is replaced. */
+#include <string.h>
+
+#include "base/cleanup.h"
+#include "base/json.h"
+#include "base/mem.h"
+#include "front/e2b/e2b.h"
+#include "front/nets.h"
+#include "front/reply.h"
+#include "http/body.h"
+
+void e2b_add_network(struct json *j, const struct box *b)
+{
+    static const char *const fields[] = {"allowOut", "denyOut", "rules", "egressProxy"};
+    json_t *e2b = b->net && b->net->doc.e2b ? json_loads(b->net->doc.e2b, 0, NULL) : NULL;
+    json_obj(j, "network");
+    for (size_t i = 0; i < ARRAY_LEN(fields); i++) {
+        const json_t *v = json_object_get(e2b, fields[i]);
+        if (v)
+            reply_add(j, fields[i], v);
+    }
+    json_bool(j, "allowPublicTraffic", b->allow_public_traffic);
+    if (b->mask_host[0])
+        json_str(j, "maskRequestHost", b->mask_host);
+    if (b->nhttps_ports) {
+        json_arr(j, "httpsPorts");
+        for (size_t i = 0; i < b->nhttps_ports; i++)
+            json_u64(j, NULL, b->https_ports[i]);
+        json_end_arr(j);
+    }
+    json_end_obj(j);
+    json_decref(e2b);
+}
+
+/* A change under way; r is NULL once the client left. */
+struct changing {
+    struct http_req *r;
+};
+
+static void client_left(struct http_req *r) { ((struct changing *)r->user)->r = NULL; }
+
+static void changed(void *arg, unsigned status, const char *text)
+{
+    struct changing *w = arg;
+    struct http_req *r = w->r;
+    free(w);
+    if (!r)
+        return;
+    api_on_closed(r, NULL);
+    if (status)
+        reply_error(r, status, "%s", text);
+    else
+        reply_empty(r, 204);
+}
+
+/* Unknown fields are refused here: a rule that was left out would leave a way open. */
+static int check_names(json_t *o, struct err *err)
+{
+    static const char *const known[] = {"allowOut", "denyOut", "rules", "egressProxy", "allow_internet_access"};
+    const char *name;
+    json_t *v;
+    json_object_foreach(o, name, v)
+    {
+        size_t i = 0;
+        while (i < ARRAY_LEN(known) && strcmp(known[i], name) != 0)
+            i++;
+        if (i == ARRAY_LEN(known))
+            return err_set(err, ERR_USAGE, 0,
+                           "field '%.64s' is not supported: this route takes allowOut, denyOut, rules, "
+                           "egressProxy and allow_internet_access",
+                           name);
+    }
+    return 0;
+}
+
+static void put_body(struct http_req *r, json_t *root, unsigned status, const char *error)
+{
+    struct api_call *c = api_call_of(r);
+    _cleanup_net_doc_ struct net_doc doc = {0};
+    struct err err;
+    json_t *tmp = NULL;
+    bool internet = true;
+    if (status) {
+        reply_error(r, status, "%s", error);
+        return;
+    }
+    json_t *o = e2b_root(root, &tmp, &err);
+    int have = o && check_names(o, &err) == 0 ? e2b_field_bool(o, "allow_internet_access", &internet, &err) : -1;
+    if (have < 0 || net_doc_e2b(o, have ? internet : -1, &doc, &err) < 0) {
+        reply_error(r, 400, "%s", err.msg);
+        json_decref(tmp);
+        return;
+    }
+    json_decref(tmp);
+    struct box *b = api_box(c);
+    if (!b)
+        return;
+    b->allow_internet = internet;
+    struct changing *w = xcalloc(1, sizeof *w);
+    w->r = r;
+    r->user = w;
+    api_on_closed(r, client_left);
+    net_set(c->front, b, &doc, 0, changed, w);
+}
+void e2b_network_put(struct api_call *c) { body_json(c->req, 0, put_body); }

@@ -1,0 +1,189 @@
+/* gateway-enter.c - who may see a port: everybody if it is public; else who has the sandbox's traffic token, a signed link,
+ * or the cookie that such a link left. What is ours of a request (token, parameter, cookie) goes no further.
+ */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/cleanup.h"
+#include "base/mem.h"
+#include "front/e2b/envd.h"
+#include "front/gateway-int.h"
+#include "front/gateway.h"
+#include "front/reply.h"
+
+enum { COOKIES_TRIED_MAX = 8 /* of our name: a parent domain can add some */ };
+
+static const char private_hint[] =
+    "Its owner can make a link that opens it, with <code>hutch url</code> or the API, or make it public.";
+
+void gateway_entry_done(struct gateway_entry *e)
+{
+    free(e->target);
+    free(e->token);
+    free(e->cookie);
+}
+
+static bool is_public(const struct box *b, uint32_t port)
+{
+    for (size_t i = 0; i < b->ports.n; i++)
+        if (b->ports.v[i].port == port && (b->ports.v[i].flags & BOX_PORT_PUBLIC))
+            return true;
+    return b->allow_public_traffic;
+}
+
+static const char *token_of(const struct http_req *r)
+{
+    const char *ours = http_field(&r->fields, "hutch-traffic-token");
+    return ours ? ours : http_field(&r->fields, "e2b-traffic-access-token");
+}
+
+/* Takes our parameter out of the query: the first value, the rest of the target. */
+static void split_query(const struct http_req *r, struct gateway_entry *e)
+{
+    _cleanup_buf_ struct buf rest = {0};
+    static const char name[] = GATEWAY_LINK_PARAM "=";
+    bool first = true;
+    if (!r->query || !strstr(r->query, name))
+        return;
+    buf_adds(&rest, r->path);
+    for (const char *p = r->query; p;) {
+        size_t n = strcspn(p, "&");
+        if (strncmp(p, name, sizeof name - 1) == 0) {
+            if (!e->token)
+                e->token = xstrndup(p + sizeof name - 1, n - (sizeof name - 1));
+        } else {
+            buf_addc(&rest, first ? '?' : '&');
+            buf_add(&rest, p, n);
+            first = false;
+        }
+        p = p[n] ? p + n + 1 : NULL;
+    }
+    if (e->token)
+        e->target = xstrdup(buf_str(&rest));
+}
+
+static bool named(const char *p, size_t n, const char *name)
+{
+    size_t len = strlen(name);
+    return n > len && p[len] == '=' && memcmp(p, name, len) == 0;
+}
+
+struct jar {
+    const struct front *f;
+    const struct box *b;
+    uint32_t port;
+    uint64_t now;
+    unsigned tried;
+    bool good, expired;
+};
+
+static void try_cookie(struct jar *j, const char *value, size_t n)
+{
+    _cleanup_free_ char *token = xstrndup(value, n);
+    uint64_t expires;
+    if (j->good || j->tried++ >= COOKIES_TRIED_MAX)
+        return;
+    enum gateway_link link = gateway_link_check(j->f, j->b, j->port, token, j->now, &expires);
+    j->good = link == GATEWAY_LINK_GOOD;
+    j->expired |= link == GATEWAY_LINK_EXPIRED;
+}
+
+/* Our cookies are tried, the others are what is left. */
+static void split_cookies(struct jar *j, const struct http_req *r, struct gateway_entry *e)
+{
+    _cleanup_buf_ struct buf rest = {0};
+    for (size_t i = 0; i < r->fields.n; i++) {
+        const char *p = r->fields.v[i].value;
+        if (strcmp(r->fields.v[i].name, "cookie") != 0)
+            continue;
+        while (*p) {
+            p += strspn(p, " \t;");
+            size_t n = strcspn(p, ";");
+            const char *name = named(p, n, GATEWAY_COOKIE)          ? GATEWAY_COOKIE
+                               : named(p, n, GATEWAY_COOKIE_SECURE) ? GATEWAY_COOKIE_SECURE
+                                                                    : NULL;
+            if (name) {
+                e->cookies_ours = true;
+                try_cookie(j, p + strlen(name) + 1, n - strlen(name) - 1);
+            } else if (n > 0) {
+                buf_adds(&rest, rest.n ? "; " : "");
+                buf_add(&rest, p, n);
+            }
+            p += n;
+        }
+    }
+    if (e->cookies_ours && rest.n)
+        e->cookie = xstrdup(buf_str(&rest));
+}
+
+/* A cookie comes along whoever makes the browser ask. A page of another sandbox must not speak for the visitor, least of all
+ * over a WebSocket, which no other rule of browsers guards; pages of this sandbox's own ports may. */
+static bool origin_ok(const struct front *f, const struct http_req *r, const struct box *b)
+{
+    const char *origin = http_field(&r->fields, "origin"), *host = origin ? strstr(origin, "://") : NULL;
+    char id[SANDBOX_ID_MAX];
+    if (!origin)
+        return true;
+    return host && api_host_sandbox(f->config->domain, host + 3, id) && strcmp(id, b->id) == 0;
+}
+
+static void refuse(struct gateway_entry *e, const char *message, const char *hint)
+{
+    e->message = message;
+    e->hint = hint;
+}
+
+static void say_why_not(const struct http_req *r, const struct jar *j, enum gateway_link link, struct gateway_entry *e)
+{
+    if (j->good)
+        refuse(e, "A page of another origin may not use a visitor's access to this private port", NULL);
+    else if ((e->token && link == GATEWAY_LINK_EXPIRED) || (!e->token && j->expired))
+        refuse(e, "The link to this private port has expired", "Ask its owner for a new one.");
+    else if (e->token)
+        refuse(e, "The link is not valid for this port: it was changed, revoked, or made for another one",
+               "Ask its owner for a new one.");
+    else if (token_of(r))
+        refuse(e, "The traffic access token is not the one of this sandbox", private_hint);
+    else
+        refuse(e,
+               "This port is private: open a link to it, or send the sandbox's traffic token in Hutch-Traffic-Token "
+               "or E2B-Traffic-Access-Token",
+               private_hint);
+}
+
+void gateway_enter(const struct front *f, const struct http_req *r, const struct box *b, uint32_t port,
+                   struct gateway_entry *ret)
+{
+    struct jar jar = {.f = f, .b = b, .port = port, .now = reply_now_ms() / 1000};
+    enum gateway_link link = GATEWAY_LINK_BAD;
+    const char *token = token_of(r);
+    *ret = (struct gateway_entry){0};
+    split_query(r, ret);
+    split_cookies(&jar, r, ret);
+    if (ret->token)
+        link = gateway_link_check(f, b, port, ret->token, jar.now, &ret->expires);
+    ret->allowed = is_public(b, port) || (b->traffic_token[0] && token && sign_equal(token, b->traffic_token)) ||
+                   link == GATEWAY_LINK_GOOD || (jar.good && origin_ok(f, r, b));
+    /* The address of the API itself, with routing headers, is no place for cookies. */
+    ret->welcome = link == GATEWAY_LINK_GOOD && (strcmp(r->method, "GET") == 0 || strcmp(r->method, "HEAD") == 0) &&
+                   !http_field(&r->fields, "upgrade") && !api_own_host(f->config->domain, r->authority);
+    if (!ret->allowed)
+        say_why_not(r, &jar, link, ret);
+}
+
+void gateway_welcome(struct http_req *r, const struct gateway_names *n, const struct gateway_entry *e)
+{
+    _cleanup_buf_ struct buf cookie = {0}, where = {0};
+    uint64_t now = reply_now_ms() / 1000;
+    buf_addf(&cookie, "%s=%s; Path=/; Max-Age=%llu; HttpOnly; SameSite=Lax%s",
+             r->tls ? GATEWAY_COOKIE_SECURE : GATEWAY_COOKIE, e->token,
+             (unsigned long long)(e->expires > now ? e->expires - now : 0), r->tls ? "; Secure" : "");
+    /* With the origin in front: a path may begin with two slashes, and would name a host then. */
+    buf_addf(&where, "%s%s", n->origin, e->target);
+    http_set(r, "set-cookie", buf_str(&cookie));
+    http_set(r, "location", buf_str(&where));
+    http_set(r, "cache-control", "no-store");
+    http_set(r, "referrer-policy", "no-referrer");
+    reply_empty(r, 303);
+}

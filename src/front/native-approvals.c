@@ -1,0 +1,107 @@
+/* Questions of sandboxes that wait for somebody's decision. */
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/cleanup.h"
+#include "base/json.h"
+#include "base/mem.h"
+#include "front/e2b/e2b.h"
+#include "front/native.h"
+#include "front/nets.h"
+#include "front/reply.h"
+#include "http/body.h"
+
+/* In the order of enum approval_decision. */
+static const char *const words[] = {"allow_once", "allow_minutes", "allow_sandbox", "deny"};
+
+static void add_approval(void *arg, const struct approval *a)
+{
+    struct json *j = arg;
+    char t[REPLY_TIME_MAX];
+    const char *name;
+    json_t *v;
+    json_obj(j, NULL);
+    json_str(j, "id", a->id);
+    json_str(j, "sandbox", a->sandbox);
+    reply_time(a->asked_unix_ms, t);
+    json_str(j, "askedAt", t);
+    json_object_foreach(a->request, name, v) reply_add(j, name, v);
+    json_end_obj(j);
+}
+
+void native_approvals(struct api_call *c)
+{
+    _cleanup_buf_ struct buf out = {0};
+    struct json j;
+    json_start(&j, &out);
+    json_obj(&j, NULL);
+    json_arr(&j, "approvals");
+    approvals_each(c->front, c->who.tenant->id, add_approval, &j);
+    json_end_arr(&j);
+    json_end_obj(&j);
+    reply_json(c->req, 200, &out);
+}
+
+struct deciding {
+    struct http_req *r; /* NULL once the client left */
+    size_t decision;
+};
+
+static void client_left(struct http_req *r) { ((struct deciding *)r->user)->r = NULL; }
+
+static void decided(void *arg, unsigned status, const char *text)
+{
+    struct deciding *w = arg;
+    struct http_req *r = w->r;
+    size_t decision = w->decision;
+    free(w);
+    if (!r)
+        return;
+    api_on_closed(r, NULL);
+    if (status)
+        reply_error(r, status, "%s", text);
+    else {
+        _cleanup_buf_ struct buf out = {0};
+        struct json j;
+        json_start(&j, &out);
+        json_obj(&j, NULL);
+        json_str(&j, "id", api_call_of(r)->param[0]);
+        json_str(&j, "decision", words[decision]);
+        json_end_obj(&j);
+        reply_json(r, 200, &out);
+    }
+}
+
+static void decide_body(struct http_req *r, json_t *root, unsigned status, const char *error)
+{
+    struct api_call *c = api_call_of(r);
+    const char *word = NULL;
+    int64_t minutes = 0;
+    struct err err;
+    size_t d = 0;
+    if (status || !json_is_object(root)) {
+        reply_error(r, status ? status : 400, "%s", status ? error : "the body must be an object with 'decision'");
+        return;
+    }
+    if (e2b_field_str(root, "decision", &word, &err) < 0 ||
+        e2b_field_int(root, "minutes", 1, NET_APPROVAL_MINUTES_MAX, &minutes, &err) < 0) {
+        reply_error(r, 400, "%s", err.msg);
+        return;
+    }
+    while (word && d < ARRAY_LEN(words) && strcmp(words[d], word) != 0)
+        d++;
+    if (!word || d == ARRAY_LEN(words))
+        reply_error(r, 400, "field 'decision' must be allow_once, allow_minutes, allow_sandbox or deny");
+    else if ((d == APPROVAL_MINUTES) != (minutes > 0))
+        reply_error(r, 400, "field 'minutes' belongs to the decision allow_minutes, and only to it");
+    else {
+        struct deciding *w = xcalloc(1, sizeof *w);
+        w->r = r;
+        w->decision = d;
+        r->user = w;
+        api_on_closed(r, client_left);
+        approval_decide(c->front, c->who.tenant->id, c->param[0], (enum approval_decision)d, (unsigned)minutes, decided,
+                        w);
+    }
+}
+void native_approval_decide(struct api_call *c) { body_json(c->req, 0, decide_body); }

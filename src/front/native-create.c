@@ -1,0 +1,86 @@
+/* Sandboxes made in our own words: no network and no public traffic unless they are asked for. */
+#include <string.h>
+
+#include "base/cleanup.h"
+#include "base/json.h"
+#include "front/e2b/e2b.h"
+#include "front/native.h"
+#include "front/nets.h"
+#include "front/reply.h"
+#include "http/body.h"
+
+enum { STANDARD_TIMEOUT_S = 300 };
+
+static int read_words(struct api_call *c, json_t *root, struct e2b_create *ret, struct err *err)
+{
+    const char *template = "base";
+    json_t *network = json_object_get(root, "network"), *secrets = json_object_get(root, "secrets");
+    int64_t standard = c->front->config->default_timeout_s ? c->front->config->default_timeout_s : STANDARD_TIMEOUT_S;
+    ret->spec.secure = true;
+    if (e2b_field_str(root, "template", &template, err) < 0 ||
+        e2b_read_timeout(root, standard, e2b_longest_life(c), &ret->spec.timeout_s, err) < 0 ||
+        e2b_field_bool(root, "publicTraffic", &ret->spec.allow_public_traffic, err) < 0 ||
+        native_read_ports(root, &ret->spec.ports, err) < 0 || e2b_read_metadata(root, &ret->spec.metadata, err) < 0 ||
+        e2b_read_env(root, "env", &ret->spec.env, err) < 0)
+        return -1;
+    if (!*template || strlen(template) >= sizeof ret->template)
+        return err_set(err, ERR_USAGE, 0, "field 'template' must be the name of a template, e.g. \"base\"");
+    memcpy(ret->template, template, strlen(template) + 1);
+    ret->spec.template = ret->template;
+    network = json_is_null(network) ? NULL : network;
+    secrets = json_is_null(secrets) ? NULL : secrets;
+    ret->net_given = network || json_array_size(secrets);
+    if (native_read_network(c, network, secrets, &ret->net, err) < 0)
+        return err_wrap(err, "network");
+    ret->spec.net = &ret->net;
+    ret->spec.allow_internet =
+        ret->net_given && !(json_is_string(network) && strcmp(json_string_value(network), "off") == 0);
+    return 0;
+}
+
+static int check_names(json_t *root, struct err *err)
+{
+    static const char *const known[] = {"template",    "timeout",   "metadata", "env",    "publicTraffic",
+                                        "publicPorts", "portHosts", "network",  "secrets"};
+    const char *name;
+    json_t *v;
+    json_object_foreach(root, name, v)
+    {
+        size_t i = 0;
+        while (i < ARRAY_LEN(known) && strcmp(known[i], name) != 0)
+            i++;
+        if (i == ARRAY_LEN(known))
+            return err_set(err, ERR_USAGE, 0, "this route knows no field '%.64s'", name);
+    }
+    return 0;
+}
+
+static void answer(struct http_req *r, struct box *b)
+{
+    _cleanup_buf_ struct buf out = {0};
+    struct json j;
+    json_start(&j, &out);
+    e2b_add_sandbox(&j, api_call_of(r), b);
+    reply_json(r, 201, &out);
+}
+
+static void create_body(struct http_req *r, json_t *root, unsigned status, const char *error)
+{
+    struct api_call *c = api_call_of(r);
+    struct e2b_create what = {0};
+    struct err err;
+    if (status) {
+        reply_error(r, status, "%s", error);
+        return;
+    }
+    json_t *tmp = NULL, *o = e2b_root(root, &tmp, &err);
+    int rc = o && check_names(o, &err) == 0 ? read_words(c, o, &what, &err) : -1;
+    json_decref(tmp);
+    if (rc < 0) {
+        reply_error(r, 400, "%s", err.msg);
+        e2b_create_done(&what);
+        return;
+    }
+    e2b_create_box(c, &what, answer);
+}
+void native_create(struct api_call *c) { body_json(c->req, 0, create_body); }

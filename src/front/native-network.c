@@ -1,0 +1,324 @@
+/* The network of a sandbox in our own words. */
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/cleanup.h"
+#include "base/json.h"
+#include "base/mem.h"
+#include "base/num.h"
+#include "front/e2b/e2b.h"
+#include "front/native.h"
+#include "front/nets.h"
+#include "front/reply.h"
+#include "front/vault.h"
+#include "http/body.h"
+#include "http/url.h"
+
+/* --- documents ---------------------------------------------------------------------------------------------------- */
+
+static int add_secret_rules(struct api_call *c, json_t *names, json_t *patch, struct err *err)
+{
+    json_t *rules = json_object_get(patch, "add");
+    for (size_t i = 0; i < json_array_size(names); i++) {
+        const char *name = json_string_value(json_array_get(names, i));
+        const struct vault_secret *s = name ? vault_find(c->front, c->who.tenant->id, name) : NULL;
+        if (!s)
+            return err_set(err, ERR_USAGE, 0, "secrets[%zu]: there is no secret '%.64s'", i, name ? name : "?");
+        json_t *list = vault_rules(s);
+        size_t n = json_array_size(list);
+        (void)json_array_extend(rules, list);
+        json_decref(list);
+        if (n == 0)
+            return err_set(err, ERR_USAGE, 0, "secrets[%zu]: '%s' is bound to no host; set it with a spec", i, s->name);
+    }
+    return 0;
+}
+
+int native_read_network(struct api_call *c, json_t *value, json_t *secrets, struct net_doc *ret, struct err *err)
+{
+    if (secrets && !json_is_array(secrets))
+        return err_set(err, ERR_USAGE, 0, "field 'secrets' must be a list of names");
+    if (!json_array_size(secrets))
+        return value ? net_doc_read(value, ret, err) : net_doc_text("\"off\"", 5, ret, err);
+    if (value && !json_is_object(value) && !json_is_string(value))
+        return err_set(err, ERR_USAGE, 0, "a network is an object, or the word \"public\" or \"off\"");
+    /* Secrets make rules of their own: what they are bound to is allowed. */
+    char *text = value ? json_dumps(value, JSON_COMPACT | JSON_ENCODE_ANY) : NULL;
+    json_t *patch = json_pack("{s:[]}", "add");
+    int rc = add_secret_rules(c, secrets, patch, err);
+    if (rc == 0)
+        rc = net_doc_patch(text ? text : "\"off\"", NULL, patch, ret, err);
+    json_decref(patch);
+    free(text);
+    return rc;
+}
+
+/* --- showing ------------------------------------------------------------------------------------------------------ */
+
+static void add_network(struct json *j, const struct front *f, const struct box *b)
+{
+    const struct box_net *n = b->net;
+    json_obj(j, NULL);
+    json_str(j, "sandbox", b->id);
+    json_u64(j, "epoch", n->epoch);
+    json_bool(j, "enforced", nets_on(f)); /* false: this node has no network at all */
+    reply_add_text(j, "policy", n->doc.document);
+    reply_add_text(j, "effective", n->doc.effective);
+    if (n->doc.e2b)
+        reply_add_text(j, "e2b", n->doc.e2b);
+    json_obj(j, "placeholders");
+    for (size_t i = 0; i + 1 < n->placeholders.n; i += 2)
+        json_str(j, n->placeholders.v[i], n->placeholders.v[i + 1]);
+    json_end_obj(j);
+    if (n->usage) {
+        json_obj(j, "usage");
+        static const char *const counters[] = {"requests", "denied", "bytes_up", "bytes_down", "connections"};
+        for (size_t i = 0; i < ARRAY_LEN(counters); i++)
+            json_i64(j, counters[i], json_integer_value(json_object_get(n->usage, counters[i])));
+        json_end_obj(j);
+    }
+    json_end_obj(j);
+}
+
+static void reply_network(struct http_req *r, const struct front *f, const struct box *b)
+{
+    _cleanup_buf_ struct buf out = {0};
+    struct json j;
+    json_start(&j, &out);
+    add_network(&j, f, b);
+    reply_json(r, 200, &out);
+}
+
+void native_network(struct api_call *c)
+{
+    const struct box *b = api_box(c);
+    if (b)
+        reply_network(c->req, c->front, b);
+}
+
+/* --- changing ----------------------------------------------------------------------------------------------------- */
+
+struct waiting {
+    struct http_req *r; /* NULL once the client left */
+    char id[SANDBOX_ID_MAX];
+    bool pick; /* of an answer about all sandboxes, the part about this one */
+};
+
+static void client_left(struct http_req *r) { ((struct waiting *)r->user)->r = NULL; }
+
+static struct waiting *wait_for(struct http_req *r, const struct box *b)
+{
+    struct waiting *w = xcalloc(1, sizeof *w);
+    w->r = r;
+    memcpy(w->id, b->id, sizeof w->id);
+    r->user = w;
+    api_on_closed(r, client_left);
+    return w;
+}
+
+static void changed(void *arg, unsigned status, const char *text)
+{
+    struct waiting *w = arg;
+    struct http_req *r = w->r;
+    char id[SANDBOX_ID_MAX];
+    memcpy(id, w->id, sizeof id);
+    free(w);
+    if (!r)
+        return;
+    api_on_closed(r, NULL);
+    struct api_call *c = api_call_of(r);
+    const struct box *b = box_of(c->front, &c->who, id);
+    if (status)
+        reply_error(r, status, "%s", text);
+    else if (!b)
+        api_no_box(c);
+    else
+        reply_network(r, c->front, b);
+}
+
+static int read_expected(json_t *root, uint64_t *ret, struct err *err)
+{
+    int64_t v = 0;
+    int have = e2b_field_int(root, "expected_epoch", 1, INT64_MAX, &v, err);
+    *ret = (uint64_t)v;
+    return have < 0 ? -1 : 0;
+}
+
+static int known_only(json_t *o, const char *const *known, struct err *err)
+{
+    const char *name;
+    json_t *v;
+    json_object_foreach(o, name, v)
+    {
+        size_t i = 0;
+        while (known[i] && strcmp(known[i], name) != 0)
+            i++;
+        if (!known[i])
+            return err_set(err, ERR_USAGE, 0, "this route knows no field '%.64s'", name);
+    }
+    return 0;
+}
+
+/* The body is the document, or {"policy": document, "secrets": [...], "expected_epoch": N}. */
+static int read_put(struct api_call *c, json_t *root, struct net_doc *doc, uint64_t *expected, struct err *err)
+{
+    static const char *const known[] = {"policy", "secrets", "expected_epoch", NULL};
+    *expected = 0;
+    json_t *policy = json_object_get(root, "policy");
+    if (!policy)
+        return net_doc_read(root, doc, err);
+    if (known_only(root, known, err) < 0 || read_expected(root, expected, err) < 0)
+        return -1;
+    return native_read_network(c, policy, json_object_get(root, "secrets"), doc, err);
+}
+
+static void put_body(struct http_req *r, json_t *root, unsigned status, const char *error)
+{
+    struct api_call *c = api_call_of(r);
+    _cleanup_net_doc_ struct net_doc doc = {0};
+    uint64_t expected;
+    struct err err;
+    if (status) {
+        reply_error(r, status, "%s", error);
+        return;
+    }
+    if (read_put(c, root, &doc, &expected, &err) < 0) {
+        reply_error(r, 400, "%s", err.msg);
+        return;
+    }
+    struct box *b = api_box(c);
+    if (b)
+        net_set(c->front, b, &doc, expected, changed, wait_for(r, b));
+}
+void native_network_put(struct api_call *c) { body_json(c->req, 0, put_body); }
+
+static void patch_body(struct http_req *r, json_t *root, unsigned status, const char *error)
+{
+    struct api_call *c = api_call_of(r);
+    _cleanup_net_doc_ struct net_doc doc = {0};
+    uint64_t expected = 0;
+    struct err err;
+    if (status || !json_is_object(root)) {
+        reply_error(r, status ? status : 400, "%s",
+                    status ? error : "the body must be an object with add, remove or set");
+        return;
+    }
+    struct box *b = api_box(c);
+    if (!b)
+        return;
+    if (read_expected(root, &expected, &err) < 0) {
+        reply_error(r, 400, "%s", err.msg);
+        return;
+    }
+    json_t *patch = json_copy(root);
+    (void)json_object_del(patch, "expected_epoch");
+    int rc = net_doc_patch(b->net->doc.document, b->net->doc.e2b, patch, &doc, &err);
+    json_decref(patch);
+    if (rc < 0)
+        reply_error(r, 400, "%s", err.msg);
+    else
+        net_set(c->front, b, &doc, expected, changed, wait_for(r, b));
+}
+void native_network_patch(struct api_call *c) { body_json(c->req, 0, patch_body); }
+
+/* --- what egress knows -------------------------------------------------------------------------------------------- */
+
+/* The part about one sandbox; NULL: nothing has been counted yet. */
+static const json_t *part_of(const json_t *answer, const char *id)
+{
+    const json_t *list = json_object_get(answer, "sandboxes");
+    for (size_t i = 0; i < json_array_size(list); i++) {
+        const char *name = json_string_value(json_object_get(json_array_get(list, i), "sandbox"));
+        if (name && strcmp(name, id) == 0)
+            return json_array_get(list, i);
+    }
+    return NULL;
+}
+
+static void answered(void *arg, json_t *answer, const char *error)
+{
+    struct waiting w = *(struct waiting *)arg;
+    free(arg);
+    if (!w.r)
+        return;
+    api_on_closed(w.r, NULL);
+    if (error) {
+        reply_refuse(w.r, 503, NULL, 1, error);
+        return;
+    }
+    _cleanup_buf_ struct buf out = {0};
+    struct json j;
+    json_start(&j, &out);
+    if (w.pick) {
+        json_t *none = json_pack("{s:s, s:[]}", "sandbox", w.id, "hosts");
+        const json_t *part = part_of(answer, w.id);
+        reply_add(&j, NULL, part ? part : none);
+        json_decref(none);
+    } else {
+        json_t *copy = json_copy(answer);
+        (void)json_object_del(copy, "type");
+        (void)json_object_del(copy, "request");
+        reply_add(&j, NULL, copy);
+        json_decref(copy);
+    }
+    reply_json(w.r, 200, &out);
+}
+
+static void ask_egress(struct api_call *c, struct box *b, json_t *message, bool pick)
+{
+    struct waiting *w = wait_for(c->req, b);
+    w->pick = pick;
+    net_ask(c->front, b, message, answered, w);
+}
+
+void native_network_denials(struct api_call *c)
+{
+    _cleanup_buf_ struct buf text = {0};
+    uint64_t since = 0;
+    struct err err;
+    if (url_query_get(c->req->query, "since", URL_PLUS_SPACE, &text, &err) > 0 && !num_u64(buf_str(&text), &since)) {
+        reply_error(c->req, 400, "since must be the number that the answer before had as next");
+        return;
+    }
+    struct box *b = api_box(c);
+    if (b)
+        ask_egress(c, b, json_pack("{s:s, s:I}", "type", "denials", "since", (json_int_t)since), false);
+}
+
+void native_network_stats(struct api_call *c)
+{
+    struct box *b = api_box(c);
+    if (b)
+        ask_egress(c, b, json_pack("{s:s}", "type", "stats"), true);
+}
+
+void native_network_learned(struct api_call *c)
+{
+    struct box *b = api_box(c);
+    if (b)
+        ask_egress(c, b, json_pack("{s:s}", "type", "learned"), false);
+}
+
+static void check_body(struct http_req *r, json_t *root, unsigned status, const char *error)
+{
+    struct api_call *c = api_call_of(r);
+    const char *url = NULL, *method = "GET";
+    struct err err;
+    struct box *b = api_box(c);
+    if (!b)
+        return;
+    if (status || !json_is_object(root)) {
+        reply_error(r, status ? status : 400, "%s", status ? error : "the body must be an object with 'url'");
+        return;
+    }
+    if (e2b_field_str(root, "url", &url, &err) < 0 || e2b_field_str(root, "method", &method, &err) < 0) {
+        reply_error(r, 400, "%s", err.msg);
+        return;
+    }
+    if (!url) {
+        reply_error(r, 400, "field 'url' is required, such as https://example.com/path");
+        return;
+    }
+    ask_egress(c, b, json_pack("{s:s, s:s, s:s}", "type", "check", "url", url, "method", method), false);
+}
+void native_network_check(struct api_call *c) { body_json(c->req, 0, check_body); }

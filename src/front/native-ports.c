@@ -1,0 +1,303 @@
+/* native-ports.c - who may see a sandbox's ports: public ones, the name a service is asked by, signed links. */
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/cleanup.h"
+#include "base/json.h"
+#include "base/mem.h"
+#include "base/num.h"
+#include "base/text.h"
+#include "front/e2b/e2b.h"
+#include "front/gateway.h"
+#include "front/native.h"
+#include "front/reply.h"
+#include "http/body.h"
+
+enum { LINK_STANDARD_S = 3600, LINK_MAX_S = 7 * 24 * 3600, PATH_BYTES_MAX = 2048 };
+
+/* --- reading ------------------------------------------------------------------------------------------------------ */
+
+/* Takes a flag from all ports; those about which nothing is left to say go. */
+static void clear_flag(struct box_ports *p, uint32_t flag)
+{
+    size_t n = 0;
+    for (size_t i = 0; i < p->n; i++) {
+        p->v[i].flags &= ~flag;
+        if (p->v[i].flags)
+            p->v[n++] = p->v[i];
+    }
+    memset(p->v + n, 0, (p->n - n) * sizeof *p->v);
+    p->n = n;
+}
+
+static int set_flag(struct box_ports *p, uint32_t port, uint32_t flag, const char *field, struct err *err)
+{
+    size_t i = 0;
+    if (port == API_ENVD_PORT)
+        return err_set(err, ERR_USAGE, 0, "field '%s': port %d is the sandbox's own agent, which has its own token",
+                       field, API_ENVD_PORT);
+    while (i < p->n && p->v[i].port != port)
+        i++;
+    if (i == BOX_PORTS_MAX)
+        return err_set(err, ERR_USAGE, 0, "field '%s': something can be said about %d ports at most", field,
+                       BOX_PORTS_MAX);
+    p->n += i == p->n;
+    p->v[i].port = port;
+    p->v[i].flags |= flag;
+    return 0;
+}
+
+static int read_public(json_t *root, struct box_ports *p, struct err *err)
+{
+    json_t *list;
+    int have = e2b_field_arr(root, "publicPorts", &list, err);
+    if (have <= 0)
+        return have;
+    clear_flag(p, BOX_PORT_PUBLIC);
+    for (size_t i = 0; i < json_array_size(list); i++) {
+        const json_t *v = json_array_get(list, i);
+        if (!json_is_integer(v) || json_integer_value(v) < 1 || json_integer_value(v) > 65535)
+            return err_set(err, ERR_USAGE, 0, "field 'publicPorts[%zu]' must be a port from 1 to 65535", i);
+        if (set_flag(p, (uint32_t)json_integer_value(v), BOX_PORT_PUBLIC, "publicPorts", err) < 0)
+            return -1;
+    }
+    return 0;
+}
+
+static int read_hosts(json_t *root, struct box_ports *p, struct err *err)
+{
+    json_t *hosts, *v;
+    const char *name;
+    int port, have = e2b_field_obj(root, "portHosts", &hosts, err);
+    if (have <= 0)
+        return have;
+    clear_flag(p, BOX_PORT_LOCALHOST);
+    json_object_foreach(hosts, name, v)
+    {
+        _cleanup_buf_ struct buf shown = {0};
+        const char *how = json_is_string(v) ? json_string_value(v) : "";
+        text_add_safe(&shown, name, 40);
+        if (!num_int(name, 1, 65535, &port))
+            return err_set(err, ERR_USAGE, 0, "field 'portHosts': '%s' is no port from 1 to 65535", buf_str(&shown));
+        if (strcmp(how, "preserve") != 0 && strcmp(how, "localhost") != 0)
+            return err_set(err, ERR_USAGE, 0, "field 'portHosts': '%s' must be \"preserve\" or \"localhost\"",
+                           buf_str(&shown));
+        if (how[0] == 'l' && set_flag(p, (uint32_t)port, BOX_PORT_LOCALHOST, "portHosts", err) < 0)
+            return -1;
+    }
+    return 0;
+}
+
+int native_read_ports(json_t *root, struct box_ports *ports, struct err *err)
+{
+    return read_public(root, ports, err) < 0 || read_hosts(root, ports, err) < 0 ? -1 : 0;
+}
+
+/* Unknown fields are refused: a port would stay public that somebody meant to close. */
+static int check_names(json_t *o, const char *const *known, struct err *err)
+{
+    const char *name;
+    json_t *v;
+    json_object_foreach(o, name, v)
+    {
+        size_t i = 0;
+        while (known[i] && strcmp(known[i], name) != 0)
+            i++;
+        if (!known[i])
+            return err_set(err, ERR_USAGE, 0, "this route knows no field '%.64s'", name);
+    }
+    return 0;
+}
+
+/* --- ports -------------------------------------------------------------------------------------------------------- */
+
+static void add_ports(struct json *j, const struct front *f, const struct box *b)
+{
+    _cleanup_buf_ struct buf url = {0};
+    gateway_url(f, b->id, 0, &url);
+    json_str(j, "sandboxID", b->id);
+    json_bool(j, "publicTraffic", b->allow_public_traffic);
+    json_arr(j, "publicPorts");
+    for (size_t i = 0; i < b->ports.n; i++)
+        if (b->ports.v[i].flags & BOX_PORT_PUBLIC)
+            json_u64(j, NULL, b->ports.v[i].port);
+    json_end_arr(j);
+    json_obj(j, "portHosts");
+    for (size_t i = 0; i < b->ports.n; i++) {
+        char name[16];
+        (void)snprintf(name, sizeof name, "%u", b->ports.v[i].port);
+        if (b->ports.v[i].flags & BOX_PORT_LOCALHOST)
+            json_str(j, name, "localhost");
+    }
+    json_end_obj(j);
+    json_str(j, "url", buf_str(&url));
+}
+
+static void answer(struct http_req *r, const struct box *b, bool token)
+{
+    _cleanup_buf_ struct buf out = {0};
+    struct json j;
+    json_start(&j, &out);
+    json_obj(&j, NULL);
+    add_ports(&j, api_call_of(r)->front, b);
+    if (token && !b->allow_public_traffic)
+        json_str(&j, "trafficAccessToken", b->traffic_token);
+    json_end_obj(&j);
+    reply_json(r, 200, &out);
+}
+
+void native_ports(struct api_call *c)
+{
+    const struct box *b = api_box(c);
+    if (b)
+        answer(c->req, b, false);
+}
+
+/* A change under way; r is NULL once the client left. */
+struct changing {
+    struct http_req *r;
+    struct front *f;
+    char id[SANDBOX_ID_MAX];
+    bool empty; /* the answer has no body */
+};
+
+static void client_left(struct http_req *r) { ((struct changing *)r->user)->r = NULL; }
+
+static void changed(void *arg, bool ok)
+{
+    struct changing *w = arg;
+    struct http_req *r = w->r;
+    const struct box *b = box_find(w->f, w->id);
+    bool empty = w->empty;
+    free(w);
+    if (!r)
+        return;
+    api_on_closed(r, NULL);
+    if (!b)
+        api_no_box(api_call_of(r));
+    else if (!ok)
+        reply_error(r, 503, "the change is in force, but it could not be stored: it is lost when the node restarts");
+    else if (empty)
+        reply_empty(r, 204);
+    else
+        answer(r, b, true);
+}
+
+static void change(struct api_call *c, struct box *b, const struct box_ports *ports, bool public_traffic, bool empty)
+{
+    struct changing *w = xcalloc(1, sizeof *w);
+    *w = (struct changing){.r = c->req, .f = c->front, .empty = empty};
+    memcpy(w->id, b->id, sizeof w->id);
+    c->req->user = w;
+    api_on_closed(c->req, client_left);
+    box_set_ports(c->front, b, ports, public_traffic, changed, w);
+}
+
+static void put_body(struct http_req *r, json_t *root, unsigned status, const char *error)
+{
+    static const char *const known[] = {"publicTraffic", "publicPorts", "portHosts", NULL};
+    struct api_call *c = api_call_of(r);
+    struct err err;
+    json_t *tmp = NULL;
+    if (status) {
+        reply_error(r, status, "%s", error);
+        return;
+    }
+    struct box *b = api_box(c);
+    if (!b)
+        return;
+    struct box_ports ports = b->ports;
+    bool traffic = b->allow_public_traffic;
+    json_t *o = e2b_root(root, &tmp, &err);
+    if (!o || check_names(o, known, &err) < 0 || e2b_field_bool(o, "publicTraffic", &traffic, &err) < 0 ||
+        native_read_ports(o, &ports, &err) < 0)
+        reply_error(r, 400, "%s", err.msg);
+    else
+        change(c, b, &ports, traffic, false);
+    json_decref(tmp);
+}
+void native_ports_put(struct api_call *c) { body_json(c->req, 0, put_body); }
+
+/* --- links -------------------------------------------------------------------------------------------------------- */
+
+struct link_words {
+    int64_t seconds;
+    const char *path; /* borrowed from the body */
+    uint32_t port;
+};
+
+static int read_link(struct api_call *c, json_t *o, struct link_words *ret, struct err *err)
+{
+    static const char *const known[] = {"expiresIn", "path", NULL};
+    int port;
+    *ret = (struct link_words){.seconds = LINK_STANDARD_S, .path = "/"};
+    if (!num_int(c->param[1], 1, 65535, &port) || port == API_ENVD_PORT)
+        return err_set(err, ERR_USAGE, 0,
+                       "the path names no port that has links: it must be a number from 1 to 65535, and not %d, the "
+                       "sandbox's own agent",
+                       API_ENVD_PORT);
+    ret->port = (uint32_t)port;
+    if (check_names(o, known, err) < 0 || e2b_field_int(o, "expiresIn", 1, LINK_MAX_S, &ret->seconds, err) < 0 ||
+        e2b_field_str(o, "path", &ret->path, err) < 0)
+        return -1;
+    size_t n = strlen(ret->path);
+    bool plain = n > 0 && n <= PATH_BYTES_MAX && ret->path[0] == '/';
+    for (size_t i = 0; plain && i < n; i++)
+        plain = ret->path[i] > ' ' && ret->path[i] <= '~' && ret->path[i] != '#';
+    return plain ? 0
+                 : err_set(err, ERR_USAGE, 0,
+                           "field 'path' must begin with '/' and be printable, percent-encoded and at most %d bytes",
+                           PATH_BYTES_MAX);
+}
+
+static void link_answer(struct http_req *r, const struct box *b, const struct link_words *l)
+{
+    _cleanup_buf_ struct buf out = {0}, url = {0};
+    const struct front *f = api_call_of(r)->front;
+    uint64_t expires = reply_now_ms() / 1000 + (uint64_t)l->seconds;
+    char when[REPLY_TIME_MAX];
+    struct json j;
+    gateway_url(f, b->id, l->port, &url);
+    buf_addf(&url, "%s%c" GATEWAY_LINK_PARAM "=", l->path, strchr(l->path, '?') ? '&' : '?');
+    gateway_link_make(f, b, l->port, expires, &url);
+    reply_time(expires * 1000, when);
+    json_start(&j, &out);
+    json_obj(&j, NULL);
+    json_str(&j, "url", buf_str(&url));
+    json_str(&j, "expiresAt", when);
+    json_end_obj(&j);
+    http_set(r, "cache-control", "no-store");
+    reply_json(r, 201, &out);
+}
+
+static void link_body(struct http_req *r, json_t *root, unsigned status, const char *error)
+{
+    struct api_call *c = api_call_of(r);
+    struct link_words words;
+    struct err err;
+    json_t *tmp = NULL;
+    if (status) {
+        reply_error(r, status, "%s", error);
+        return;
+    }
+    const struct box *b = api_box(c);
+    if (!b)
+        return;
+    json_t *o = e2b_root(root, &tmp, &err);
+    if (!o || read_link(c, o, &words, &err) < 0)
+        reply_error(r, 400, "%s", err.msg);
+    else
+        link_answer(r, b, &words);
+    json_decref(tmp);
+}
+void native_link(struct api_call *c) { body_json(c->req, 0, link_body); }
+
+void native_links_revoke(struct api_call *c)
+{
+    struct box *b = api_box(c);
+    if (!b)
+        return;
+    struct box_ports ports = b->ports;
+    ports.links++;
+    change(c, b, &ports, b->allow_public_traffic, true);
+}

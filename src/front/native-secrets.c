@@ -1,0 +1,168 @@
+/* Secrets with what they are bound to: our own words. See docs/secrets.md. */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/cleanup.h"
+#include "base/json.h"
+#include "base/mem.h"
+#include "front/e2b/e2b.h"
+#include "front/native.h"
+#include "front/reply.h"
+#include "front/vault.h"
+#include "http/body.h"
+
+static void add_secret(void *arg, const struct vault_secret *s)
+{
+    struct json *j = arg;
+    char t[REPLY_TIME_MAX];
+    json_obj(j, NULL);
+    json_str(j, "name", s->name);
+    json_str(j, "id", s->id);
+    json_u64(j, "revision", s->revision);
+    reply_add_text(j, "spec", *s->spec ? s->spec : "{}");
+    reply_add_text(j, "metadata", s->metadata);
+    reply_time(s->created_unix_ms, t);
+    json_str(j, "createdAt", t);
+    reply_time(s->updated_unix_ms, t);
+    json_str(j, "updatedAt", t);
+    json_end_obj(j);
+}
+
+void native_secrets(struct api_call *c)
+{
+    _cleanup_buf_ struct buf out = {0};
+    struct json j;
+    json_start(&j, &out);
+    json_obj(&j, NULL);
+    json_arr(&j, "secrets");
+    vault_each(c->front, c->who.tenant->id, add_secret, &j);
+    json_end_arr(&j);
+    json_end_obj(&j);
+    reply_json(c->req, 200, &out);
+}
+
+static void reply_secret(struct http_req *r, const struct vault_secret *s)
+{
+    _cleanup_buf_ struct buf out = {0};
+    struct json j;
+    json_start(&j, &out);
+    add_secret(&j, s);
+    reply_json(r, 200, &out);
+}
+
+void native_secret(struct api_call *c)
+{
+    const struct vault_secret *s = vault_find(c->front, c->who.tenant->id, c->param[0]);
+    if (s)
+        reply_secret(c->req, s);
+    else
+        reply_error(c->req, 404, "there is no secret '%.64s'", c->param[0]);
+}
+
+struct changing {
+    struct http_req *r; /* NULL once the client left */
+    char *name;         /* NULL: it is removed */
+};
+
+static void client_left(struct http_req *r) { ((struct changing *)r->user)->r = NULL; }
+
+static void changed(void *arg, const struct err *err)
+{
+    struct changing *w = arg;
+    struct http_req *r = w->r;
+    _cleanup_free_ char *name = w->name;
+    free(w);
+    if (!r)
+        return;
+    api_on_closed(r, NULL);
+    struct api_call *c = api_call_of(r);
+    const struct vault_secret *s = name ? vault_find(c->front, c->who.tenant->id, name) : NULL;
+    if (err)
+        reply_err(r, err);
+    else if (s)
+        reply_secret(r, s);
+    else
+        reply_empty(r, 204);
+}
+
+static struct changing *changing_new(struct api_call *c, const char *name)
+{
+    struct changing *w = xcalloc(1, sizeof *w);
+    w->r = c->req;
+    w->name = name ? xstrdup(name) : NULL;
+    c->req->user = w;
+    api_on_closed(c->req, client_left);
+    return w;
+}
+
+static bool too_large(const json_t *v, size_t max)
+{
+    char *text = v ? json_dumps(v, JSON_COMPACT) : NULL;
+    bool large = text && strlen(text) > max;
+    free(text);
+    return large;
+}
+
+static int read_change(json_t *root, struct vault_change *ret, struct err *err)
+{
+    static const char *const known[] = {"name", "value", "spec", "metadata"};
+    json_t *spec = NULL, *metadata = NULL, *v;
+    const char *name;
+    json_object_foreach(root, name, v)
+    {
+        size_t i = 0;
+        while (i < ARRAY_LEN(known) && strcmp(known[i], name) != 0)
+            i++;
+        if (i == ARRAY_LEN(known))
+            return err_set(err, ERR_USAGE, 0, "this route knows no field '%.64s'", name);
+    }
+    if (e2b_field_str(root, "value", &ret->value, err) < 0 || e2b_field_obj(root, "spec", &spec, err) < 0 ||
+        e2b_field_obj(root, "metadata", &metadata, err) < 0)
+        return -1;
+    if (too_large(spec, VAULT_SPEC_MAX) || too_large(metadata, VAULT_METADATA_MAX))
+        return err_set(err, ERR_USAGE, 0, "spec has at most %d bytes, metadata %d", VAULT_SPEC_MAX, VAULT_METADATA_MAX);
+    ret->nvalue = ret->value ? strlen(ret->value) : 0;
+    ret->spec = spec;
+    ret->metadata = metadata;
+    return 0;
+}
+
+static void put_body(struct http_req *r, json_t *root, unsigned status, const char *error)
+{
+    struct api_call *c = api_call_of(r);
+    struct vault_change change = {.tenant = c->who.tenant->id, .name = c->param[0], .how = VAULT_EITHER};
+    struct err err;
+    if (status || !json_is_object(root))
+        reply_error(r, status ? status : 400, "%s",
+                    status ? error : "the body must be an object with 'value' or 'spec'");
+    else if (json_object_get(root, "name"))
+        reply_error(r, 400, "the name stands in the path");
+    else if (read_change(root, &change, &err) < 0)
+        reply_error(r, 400, "%s", err.msg);
+    else
+        vault_put(c->front, &change, changed, changing_new(c, c->param[0]));
+}
+void native_secret_put(struct api_call *c) { body_json(c->req, 0, put_body); }
+
+static void post_body(struct http_req *r, json_t *root, unsigned status, const char *error)
+{
+    struct api_call *c = api_call_of(r);
+    struct vault_change change = {.tenant = c->who.tenant->id, .how = VAULT_EITHER};
+    struct err err;
+    if (status || !json_is_object(root))
+        reply_error(r, status ? status : 400, "%s",
+                    status ? error : "the body must be an object with 'name' and 'value'");
+    else if (e2b_field_str(root, "name", &change.name, &err) < 0 || read_change(root, &change, &err) < 0)
+        reply_error(r, 400, "%s", err.msg);
+    else if (!change.name)
+        reply_error(r, 400, "field 'name' is required");
+    else
+        vault_put(c->front, &change, changed, changing_new(c, change.name));
+}
+void native_secret_post(struct api_call *c) { body_json(c->req, 0, post_body); }
+
+void native_secret_remove(struct api_call *c)
+{
+    vault_remove(c->front, c->who.tenant->id, c->param[0], changed, changing_new(c, NULL));
+}

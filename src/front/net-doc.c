@@ -1,0 +1,268 @@
+#include "front/net-doc.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/buf.h"
+#include "base/cleanup.h"
+#include "base/mem.h"
+#include "front/net-e2b.h"
+#include "policy/netpol.h"
+
+static int presets = -1;
+
+void net_doc_presets(int dirfd) { presets = dirfd; }
+
+static struct netpol_cidr reachable[NET_PRIVATE_MAX];
+static size_t nreachable;
+
+void net_doc_private(const char *list)
+{
+    nreachable = 0;
+    while (list && *list && nreachable < NET_PRIVATE_MAX) {
+        size_t n = strcspn(list, ",");
+        _cleanup_free_ char *one = xstrndup(list, n);
+        if (netpol_cidr_parse(one, &reachable[nreachable]))
+            nreachable++;
+        list += n + (list[n] == ',');
+    }
+}
+
+static bool is_reachable(const struct netpol_cidr *c)
+{
+    for (size_t i = 0; i < nreachable; i++)
+        if (reachable[i].bits <= c->bits && netpol_cidr_has(&reachable[i], &c->addr))
+            return true;
+    return false;
+}
+
+/* A rule may open private networks, but only those that are the operator's to give. */
+static int check_private(const struct netpol *p, struct err *err)
+{
+    for (size_t i = 0; i < netpol_rules(p); i++) {
+        const struct netpol_rule *r = netpol_rule_at(p, i);
+        for (size_t k = 0; k < r->nprivate; k++)
+            if (!is_reachable(&r->private[k]))
+                return err_set(
+                    err, ERR_POLICY, 0,
+                    "rules[%u].private[%zu]: this node lets no rule reach that network; its operator lists those "
+                    "that are open in egress.private",
+                    r->index, k);
+    }
+    return 0;
+}
+
+void net_header_done(struct net_header *h)
+{
+    free(h->name);
+    free(h->host);
+    free(h->headers);
+    strv_done(&h->secrets);
+}
+
+void net_doc_done(struct net_doc *d)
+{
+    free(d->document);
+    free(d->effective);
+    free(d->e2b);
+    strv_done(&d->secrets);
+    for (size_t i = 0; i < d->nheaders; i++)
+        net_header_done(&d->headers[i]);
+    free(d->headers);
+    *d = (struct net_doc){0};
+}
+
+void net_doc_copy(struct net_doc *to, const struct net_doc *from)
+{
+    *to = (struct net_doc){.document = xstrdup(from->document), .effective = xstrdup(from->effective)};
+    to->e2b = from->e2b ? xstrdup(from->e2b) : NULL;
+    for (size_t i = 0; i < from->secrets.n; i++)
+        strv_add(&to->secrets, from->secrets.v[i]);
+    to->headers = from->nheaders ? xcalloc(from->nheaders, sizeof *to->headers) : NULL;
+    to->nheaders = from->nheaders;
+    for (size_t i = 0; i < from->nheaders; i++) {
+        const struct net_header *h = &from->headers[i];
+        to->headers[i] =
+            (struct net_header){.name = xstrdup(h->name), .host = xstrdup(h->host), .headers = xstrdup(h->headers)};
+        for (size_t k = 0; k < h->secrets.n; k++)
+            strv_add(&to->headers[i].secrets, h->secrets.v[k]);
+    }
+}
+
+/* Names of the secrets that rules use, each once; those of headers stand in `headers`. */
+static void list_secrets(const struct netpol *p, struct net_doc *d)
+{
+    for (size_t i = 0; i < netpol_rules(p); i++) {
+        const struct netpol_rule *r = netpol_rule_at(p, i);
+        for (size_t k = 0; k < r->nsecrets; k++) {
+            bool header = false;
+            for (size_t h = 0; h < d->nheaders && !header; h++)
+                header = strcmp(d->headers[h].name, r->secrets[k]) == 0;
+            if (!header && !strv_has(&d->secrets, r->secrets[k]))
+                strv_add(&d->secrets, r->secrets[k]);
+        }
+    }
+}
+
+int net_doc_again(const char *document, const char *e2b, struct net_doc *ret, struct err *err)
+{
+    struct netpol_error bad = {0};
+    _cleanup_netpol_ struct netpol *p = NULL;
+    _cleanup_buf_ struct buf shown = {0};
+    _cleanup_net_doc_ struct net_doc d = {0};
+    if (strlen(document) > NET_DOC_MAX)
+        return err_set(err, ERR_POLICY, 0, "the document is larger than %d bytes", NET_DOC_MAX);
+    if (e2b && *e2b && net_e2b_headers(e2b, &d.headers, &d.nheaders, err) < 0)
+        return -1;
+    if (netpol_parse_json(document, strlen(document), presets >= 0 ? netpol_preset_file : NULL, &presets, &p, &bad) < 0)
+        return err_set(err, ERR_POLICY, 0, "%s%s%s", bad.path, *bad.path ? ": " : "", bad.text);
+    if (check_private(p, err) < 0)
+        return -1;
+    netpol_show(p, &shown);
+    list_secrets(p, &d);
+    d.document = xstrdup(document);
+    d.effective = xstrdup(buf_str(&shown));
+    d.e2b = e2b && *e2b ? xstrdup(e2b) : NULL;
+    *ret = d;
+    d = (struct net_doc){0};
+    return 0;
+}
+
+int net_doc_text(const char *text, size_t n, struct net_doc *ret, struct err *err)
+{
+    _cleanup_free_ char *copy = xstrndup(text, n);
+    return net_doc_again(copy, NULL, ret, err);
+}
+
+int net_doc_file(const char *text, size_t n, const char *name, struct net_doc *ret, struct err *err)
+{
+    _cleanup_node_ struct node *root = NULL;
+    _cleanup_netpol_ struct netpol *p = NULL;
+    _cleanup_buf_ struct buf shown = {0};
+    struct netpol_error bad = {0};
+    if (node_read(text, n, name, 0, &root, err) < 0)
+        return -1;
+    if (netpol_parse(root, presets >= 0 ? netpol_preset_file : NULL, &presets, &p, &bad) < 0)
+        return err_set(err, ERR_POLICY, 0, "%s:%u: %s%s%s", name, bad.line, bad.path, *bad.path ? ": " : "", bad.text);
+    netpol_show(p, &shown);
+    return net_doc_again(buf_str(&shown), NULL, ret, err);
+}
+
+/* A JSON value as text; owned. */
+static char *dump(const json_t *v)
+{
+    char *made = json_dumps(v, JSON_COMPACT | JSON_ENCODE_ANY);
+    char *text = xstrdup(made ? made : "null");
+    free(made);
+    return text;
+}
+
+int net_doc_read(const json_t *value, struct net_doc *ret, struct err *err)
+{
+    if (!json_is_object(value) && !json_is_string(value))
+        return err_set(err, ERR_POLICY, 0, "a network is an object, or the word \"public\" or \"off\"");
+    _cleanup_free_ char *text = dump(value);
+    return net_doc_again(text, NULL, ret, err);
+}
+
+/* --- changes ------------------------------------------------------------------------------------------------------ */
+
+/* The document as an object with a list of rules; a new reference. */
+static json_t *open_document(const char *document)
+{
+    json_t *v = json_loads(document, JSON_DECODE_ANY, NULL);
+    if (json_is_string(v) || !v) {
+        bool is_public = v && strcmp(json_string_value(v), "public") == 0;
+        json_decref(v);
+        v = json_pack("{s:i, s:s}", "version", 1, "default", is_public ? "allow-public" : "deny");
+    }
+    if (!json_is_array(json_object_get(v, "rules")))
+        (void)json_object_set_new(v, "rules", json_array());
+    return v;
+}
+
+/* An empty list is an error of the language; leaving it out is the same. */
+static void close_document(json_t *v)
+{
+    if (json_array_size(json_object_get(v, "rules")) == 0)
+        (void)json_object_del(v, "rules");
+}
+
+static bool remove_rule(json_t *rules, const char *id)
+{
+    for (size_t i = 0; i < json_array_size(rules); i++) {
+        const char *name = json_string_value(json_object_get(json_array_get(rules, i), "id"));
+        if (name && strcmp(name, id) == 0) {
+            (void)json_array_remove(rules, i);
+            return true;
+        }
+    }
+    return false;
+}
+
+static int apply_remove(json_t *rules, const json_t *list, struct err *err)
+{
+    for (size_t i = 0; i < json_array_size(list); i++) {
+        const char *id = json_string_value(json_array_get(list, i));
+        if (!id)
+            return err_set(err, ERR_POLICY, 0, "remove[%zu] must be the id of a rule", i);
+        if (!remove_rule(rules, id))
+            return err_set(err, ERR_POLICY, 0, "remove[%zu]: there is no rule with the id \"%.64s\"", i, id);
+    }
+    return 0;
+}
+
+static int apply_add(json_t *rules, const json_t *list, struct err *err)
+{
+    for (size_t i = 0; i < json_array_size(list); i++) {
+        json_t *rule = json_array_get(list, i);
+        if (!json_is_object(rule))
+            return err_set(err, ERR_POLICY, 0, "add[%zu] must be a rule", i);
+        const char *id = json_string_value(json_object_get(rule, "id"));
+        if (id)
+            (void)remove_rule(rules, id);
+        (void)json_array_append(rules, rule);
+    }
+    return 0;
+}
+
+static int check_patch(json_t *patch, struct err *err)
+{
+    const char *name;
+    json_t *v;
+    json_object_foreach(patch, name, v)
+    {
+        bool list = strcmp(name, "add") == 0 || strcmp(name, "remove") == 0;
+        if (!list && strcmp(name, "set") != 0)
+            return err_set(err, ERR_POLICY, 0, "a change has 'add', 'remove' and 'set', not '%.64s'", name);
+        if (list ? !json_is_array(v) : !json_is_object(v))
+            return err_set(err, ERR_POLICY, 0, "'%s' must be %s", name, list ? "a list" : "an object");
+    }
+    return 0;
+}
+
+int net_doc_patch(const char *document, const char *e2b, json_t *patch, struct net_doc *ret, struct err *err)
+{
+    const char *key;
+    json_t *v;
+    if (check_patch(patch, err) < 0)
+        return -1;
+    json_t *doc = open_document(document), *rules = json_object_get(doc, "rules");
+    int rc = apply_remove(rules, json_object_get(patch, "remove"), err);
+    if (rc == 0)
+        rc = apply_add(rules, json_object_get(patch, "add"), err);
+    json_object_foreach(json_object_get(patch, "set"), key, v)
+    {
+        if (json_is_null(v))
+            (void)json_object_del(doc, key);
+        else
+            (void)json_object_set(doc, key, v);
+    }
+    close_document(doc);
+    if (rc == 0) {
+        _cleanup_free_ char *text = dump(doc);
+        rc = net_doc_again(text, e2b, ret, err);
+    }
+    json_decref(doc);
+    return rc;
+}

@@ -1,0 +1,55 @@
+/* net-doc.h - network documents before they are in force: read, checked, made complete, changed rule by rule. Pure: no box, no
+ * egress. The language is that of docs/network.md; its meaning is policy/netpol.h's business.
+ */
+#ifndef HUTCH_FRONT_NET_DOC_H
+#define HUTCH_FRONT_NET_DOC_H
+
+#include <jansson.h>
+
+#include "base/err.h"
+#include "base/strv.h"
+
+enum { NET_DOC_MAX = 256 * 1024, NET_HEADER_HOSTS_MAX = 10, NET_HEADERS_MAX = 20 };
+
+/* Request headers that are set on the way to a host: E2B's transforms. To egress they are a secret of their own, `name`. */
+struct net_header {
+    char *name; /* made of what follows, so that the same headers have the same name */
+    char *host;
+    char *headers;       /* JSON: name -> value; ${e2b.secrets.NAME} stands for a secret's value */
+    struct strv secrets; /* the names in them, in lower case as E2B keeps them */
+};
+/* All strings owned. */
+struct net_doc {
+    char *document;      /* as given, JSON */
+    char *effective;     /* canonical, presets resolved: what egress gets */
+    char *e2b;           /* the same in E2B's words; NULL: it was given in ours */
+    struct strv secrets; /* names of all secrets that rules use, without those of headers */
+    struct net_header *headers;
+    size_t nheaders;
+};
+void net_doc_done(struct net_doc *d);
+void net_doc_copy(struct net_doc *to, const struct net_doc *from);
+#define _cleanup_net_doc_ __attribute__((cleanup(net_doc_done)))
+
+/* Reads one of our documents: an object, or "public" or "off". Errors name the place in it. */
+int net_doc_read(const json_t *value, struct net_doc *ret, struct err *err);
+int net_doc_text(const char *text, size_t n, struct net_doc *ret, struct err *err);
+/* A file of the operator's: YAML or JSON. */
+int net_doc_file(const char *text, size_t n, const char *name, struct net_doc *ret, struct err *err);
+/* E2B's object of network settings (NULL: none), with allow_internet_access (-1: not given, 0, 1). Fields that are not about
+ * the way out are not looked at. */
+int net_doc_e2b(json_t *network, int internet, struct net_doc *ret, struct err *err);
+/* A document together with what net_doc_e2b() made of E2B's words ("" or NULL: nothing): from the store. */
+int net_doc_again(const char *document, const char *e2b, struct net_doc *ret, struct err *err);
+
+/* Changes of a document: {"add":[rule ...],"remove":[id ...],"set":{key: value}}. A rule whose id is there already replaces it.
+ * A document that is a word becomes one with rules. */
+int net_doc_patch(const char *document, const char *e2b, json_t *patch, struct net_doc *ret, struct err *err);
+
+/* Where presets lie; borrowed, -1: nowhere. */
+void net_doc_presets(int dirfd);
+/* egress.private: the private networks that rules may open, "CIDR,..." or NULL for none. */
+enum { NET_PRIVATE_MAX = 32 };
+void net_doc_private(const char *list);
+
+#endif

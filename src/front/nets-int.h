@@ -1,0 +1,35 @@
+/* nets-int.h - inside of nets*.c and approvals.c. */
+#ifndef HUTCH_FRONT_NETS_INT_H
+#define HUTCH_FRONT_NETS_INT_H
+
+#include "base/map.h"
+#include "front/nets.h"
+
+/* Headers that sandboxes of a tenant have set, as egress knows them: one secret for all who set the same. */
+struct net_headers {
+    char *key; /* "tenant/name" */
+    char *tenant;
+    struct net_header h;
+    size_t uses;
+};
+struct nets {
+    struct front *front;
+    struct egressc *client; /* NULL: there is no egress */
+    struct map headers;     /* key -> struct net_headers */
+    /* what the egress that has just come must be told: keys of secrets, keys of headers, ids of boxes */
+    struct strv to_tell[3];
+    size_t told[3];
+    struct approval_item *approvals; /* oldest first */
+    size_t napprovals;
+};
+
+json_t *net_message(const struct box *b);
+/* Both ways of a use of headers by a box's document. */
+void net_headers_take(struct nets *n, const char *tenant, const struct net_doc *doc);
+void net_headers_drop(struct nets *n, const char *tenant, const struct net_doc *doc);
+/* Calls done with that, from the loop. */
+void net_refuse(struct front *f, unsigned status, const char *text, net_done *done, void *arg);
+/* Events of egress. */
+void net_event(void *arg, const char *type, json_t *message);
+
+#endif

@@ -1,0 +1,380 @@
+#include "front/vault.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+#include "base/base64.h"
+#include "base/cleanup.h"
+#include "base/log.h"
+#include "base/map.h"
+#include "base/mem.h"
+#include "base/random.h"
+#include "egress/seal.h"
+#include "egress/secrets.h"
+#include "front/nets.h"
+#include "store/store.h"
+
+_Static_assert((int)VAULT_NAME_MAX == (int)SECRET_NAME_MAX && (int)VAULT_VALUE_MAX == (int)SECRET_VALUE_MAX,
+               "egress's limits");
+
+struct entry {
+    struct vault_secret s; /* first */
+    char *key;             /* "tenant/name" */
+};
+struct vault {
+    struct map by_name; /* key -> struct entry */
+};
+
+static uint64_t unix_ms(void)
+{
+    struct timespec t;
+    (void)clock_gettime(CLOCK_REALTIME, &t);
+    return (uint64_t)t.tv_sec * 1000 + (uint64_t)t.tv_nsec / 1000000;
+}
+
+static void free_entry(struct entry *e)
+{
+    buf_done(&e->s.sealed);
+    free(e->s.spec);
+    free(e->s.metadata);
+    free(e->key);
+    free(e);
+}
+
+static void put_entry(struct vault *v, struct entry *e)
+{
+    struct entry *old = map_del(&v->by_name, e->key);
+    if (old)
+        free_entry(old);
+    (void)map_put(&v->by_name, e->key, e);
+}
+
+/* --- looking ------------------------------------------------------------------------------------------------------ */
+
+const struct vault_secret *vault_find(struct front *f, const char *tenant, const char *name)
+{
+    _cleanup_free_ char *key = xasprintf("%s/%s", tenant, name);
+    const struct entry *e = map_get(&f->vault->by_name, key);
+    size_t at = 0;
+    if (e || strncmp(name, "sec_", 4) != 0)
+        return e ? &e->s : NULL;
+    while ((e = map_next(&f->vault->by_name, &at)))
+        if (strcmp(e->s.id, name) == 0 && strcmp(e->s.tenant, tenant) == 0)
+            return &e->s;
+    return NULL;
+}
+
+void vault_each(struct front *f, const char *tenant, vault_each_fn *fn, void *arg)
+{
+    size_t at = 0;
+    for (const struct entry *e; (e = map_next(&f->vault->by_name, &at));)
+        if (!tenant || strcmp(e->s.tenant, tenant) == 0)
+            fn(arg, &e->s);
+}
+
+/* --- changes ------------------------------------------------------------------------------------------------------ */
+
+struct change {
+    struct front *front;
+    struct entry *next; /* what it will be; NULL: it is removed */
+    char *tenant, *name;
+    vault_done *done;
+    void *arg;
+    bool failed;
+    struct err err;
+};
+
+static void change_free(struct change *c)
+{
+    free(c->tenant);
+    free(c->name);
+    free(c);
+}
+
+static void refused(void *arg)
+{
+    struct change *c = arg;
+    if (c->next)
+        free_entry(c->next);
+    if (c->done)
+        c->done(c->arg, c->failed ? &c->err : NULL);
+    change_free(c);
+}
+
+static void written(void *arg, const struct err *err)
+{
+    struct change *c = arg;
+    struct front *f = c->front;
+    if (err && c->next)
+        free_entry(c->next);
+    else if (c->next) {
+        put_entry(f->vault, c->next);
+        nets_secret_changed(f, &c->next->s);
+    } else if (!err) {
+        _cleanup_free_ char *key = xasprintf("%s/%s", c->tenant, c->name);
+        struct entry *old = map_del(&f->vault->by_name, key);
+        if (old)
+            free_entry(old);
+        nets_secret_gone(f, c->tenant, c->name);
+    }
+    if (c->done)
+        c->done(c->arg, err);
+    change_free(c);
+}
+
+static size_t count_of(struct front *f, const char *tenant)
+{
+    size_t n = 0, at = 0;
+    for (const struct entry *e; (e = map_next(&f->vault->by_name, &at));)
+        n += strcmp(e->s.tenant, tenant) == 0;
+    return n;
+}
+
+static int check_change(struct front *f, const struct vault_change *c, const struct vault_secret *old, struct err *err)
+{
+    if (!secret_name_valid(c->name))
+        return err_set(
+            err, ERR_USAGE, EINVAL,
+            "a secret's name has 1 to %d letters, digits, '_', '-' and '.', and begins with a letter, a digit "
+            "or '_'",
+            VAULT_NAME_MAX - 1);
+    if (old && c->how == VAULT_NEW)
+        return err_set(err, ERR_USAGE, EEXIST, "there is a secret '%s' already; give it a new version instead",
+                       c->name);
+    if (!old && c->how == VAULT_VERSION)
+        return err_set(err, ERR_USAGE, ENOENT, "there is no secret '%s'", c->name);
+    if (!old && !c->value)
+        return err_set(err, ERR_USAGE, EINVAL, "a new secret needs a value");
+    if (!old && (f->vault->by_name.n >= VAULT_MAX || count_of(f, c->tenant) >= VAULT_TENANT_MAX))
+        return err_set(err, ERR_USAGE, ENOSPC, "this tenant or this node has as many secrets as it may: %d, %d",
+                       VAULT_TENANT_MAX, VAULT_MAX);
+    json_t *spec = c->spec ? json_incref((json_t *)c->spec) : json_loads(old && *old->spec ? old->spec : "{}", 0, NULL);
+    struct err why = {0};
+    int rc = secret_spec_check(spec, &why);
+    if (rc == 0 && c->value)
+        rc = secret_value_check(spec, c->value, c->nvalue, &why);
+    json_decref(spec);
+    return rc < 0 ? err_set(err, ERR_USAGE, EINVAL, "%s", why.msg) : 0;
+}
+
+static char *json_text(const json_t *v, const char *old, const char *otherwise)
+{
+    char *made = v ? json_dumps(v, JSON_COMPACT) : NULL;
+    char *text = xstrdup(made ? made : old ? old : otherwise);
+    free(made);
+    return text;
+}
+
+static int seal_value(struct front *f, const struct vault_change *c, struct buf *out, struct err *err)
+{
+    unsigned char key[SEAL_KEY];
+    _cleanup_free_ char *context = secret_context(c->tenant, c->name);
+    if (!nets_key(f, key))
+        return err_set(err, ERR_HOST, EAGAIN,
+                       nets_on(f) ? "the process that keeps secrets is not there yet; try again"
+                                  : "this node has no network, so it keeps no secrets");
+    return seal(key, context, c->value, c->nvalue, out, err);
+}
+
+/* The secret as it will be. */
+static struct entry *make_entry(struct front *f, const struct vault_change *c, const struct vault_secret *old,
+                                struct err *err)
+{
+    struct entry *e = xcalloc(1, sizeof *e);
+    char digits[25];
+    random_hex(digits, 12);
+    (void)snprintf(e->s.tenant, sizeof e->s.tenant, "%s", c->tenant);
+    (void)snprintf(e->s.name, sizeof e->s.name, "%s", c->name);
+    (void)snprintf(e->s.id, sizeof e->s.id, "sec_%s", digits);
+    if (old)
+        memcpy(e->s.id, old->id, sizeof e->s.id);
+    e->key = xasprintf("%s/%s", c->tenant, c->name);
+    e->s.spec = json_text(c->spec, old ? old->spec : NULL, "");
+    e->s.metadata = json_text(c->metadata, old ? old->metadata : NULL, "{}");
+    e->s.updated_unix_ms = unix_ms();
+    e->s.created_unix_ms = old ? old->created_unix_ms : e->s.updated_unix_ms;
+    /* Also a new spec is a new revision: egress takes what is newer. */
+    e->s.revision = (old ? old->revision : 0) + 1;
+    if (!c->value)
+        buf_add(&e->s.sealed, old->sealed.p, old->sealed.n);
+    else if (seal_value(f, c, &e->s.sealed, err) < 0) {
+        free_entry(e);
+        return NULL;
+    }
+    return e;
+}
+
+void vault_put(struct front *f, const struct vault_change *what, vault_done *done, void *arg)
+{
+    struct change *c = xcalloc(1, sizeof *c);
+    *c = (struct change){.front = f, .done = done, .arg = arg};
+    const struct vault_secret *old = vault_find(f, what->tenant, what->name);
+    struct vault_change named = *what;
+    if (old) /* it may have been named by its id */
+        named.name = old->name;
+    c->failed = check_change(f, &named, old, &c->err) < 0 || !(c->next = make_entry(f, &named, old, &c->err));
+    if (c->failed) {
+        loop_defer(f->loop, refused, c);
+        return;
+    }
+    const struct vault_secret *s = &c->next->s;
+    struct store_secret row = {.tenant = s->tenant,
+                               .name = s->name,
+                               .id = s->id,
+                               .revision = s->revision,
+                               .sealed = s->sealed.p,
+                               .nsealed = s->sealed.n,
+                               .spec = s->spec,
+                               .metadata = s->metadata,
+                               .created_unix_ms = s->created_unix_ms,
+                               .updated_unix_ms = s->updated_unix_ms};
+    store_secret_put(f->store, &row, written, c);
+}
+
+void vault_remove(struct front *f, const char *tenant, const char *name, vault_done *done, void *arg)
+{
+    struct change *c = xcalloc(1, sizeof *c);
+    const struct vault_secret *old = vault_find(f, tenant, name);
+    *c = (struct change){.front = f, .done = done, .arg = arg};
+    if (!old) {
+        c->failed = true;
+        (void)err_set(&c->err, ERR_USAGE, ENOENT, "there is no such secret");
+        loop_defer(f->loop, refused, c);
+        return;
+    }
+    c->tenant = xstrdup(tenant);
+    c->name = xstrdup(old->name);
+    store_secret_del(f->store, tenant, c->name, written, c);
+}
+
+void vault_tenant_gone(struct front *f, const char *tenant)
+{
+    for (bool again = f->vault; again;) {
+        size_t at = 0;
+        again = false;
+        for (struct entry *e; !again && (e = map_next(&f->vault->by_name, &at));)
+            if (strcmp(e->s.tenant, tenant) == 0) {
+                (void)map_del(&f->vault->by_name, e->key);
+                nets_secret_gone(f, tenant, e->s.name);
+                free_entry(e);
+                again = true; /* the map has changed */
+            }
+    }
+}
+
+/* --- loading ------------------------------------------------------------------------------------------------------ */
+
+static void load_one(void *arg, const struct store_secret *row)
+{
+    struct front *f = arg;
+    struct entry *e = xcalloc(1, sizeof *e);
+    (void)snprintf(e->s.tenant, sizeof e->s.tenant, "%s", row->tenant);
+    (void)snprintf(e->s.name, sizeof e->s.name, "%s", row->name);
+    (void)snprintf(e->s.id, sizeof e->s.id, "%s", row->id);
+    e->s.revision = row->revision;
+    buf_add(&e->s.sealed, row->sealed, row->nsealed);
+    e->s.spec = xstrdup(row->spec);
+    e->s.metadata = xstrdup(row->metadata);
+    e->s.created_unix_ms = row->created_unix_ms;
+    e->s.updated_unix_ms = row->updated_unix_ms;
+    e->key = xasprintf("%s/%s", row->tenant, row->name);
+    put_entry(f->vault, e);
+}
+
+int vault_load(struct front *f, struct err *err)
+{
+    f->vault = xcalloc(1, sizeof *f->vault);
+    return store_secrets(f->store, load_one, f, err);
+}
+
+void vault_free(struct front *f)
+{
+    size_t at = 0;
+    if (!f->vault)
+        return;
+    for (struct entry *e; (e = map_next(&f->vault->by_name, &at));)
+        free_entry(e);
+    map_done(&f->vault->by_name);
+    free(f->vault);
+    f->vault = NULL;
+}
+
+/* --- what others make of them ------------------------------------------------------------------------------------- */
+
+static json_t *spec_of(const struct vault_secret *s)
+{
+    json_t *spec = json_loads(*s->spec ? s->spec : "{}", 0, NULL);
+    return spec ? spec : json_object();
+}
+
+json_t *vault_message(const struct vault_secret *s)
+{
+    _cleanup_buf_ struct buf text = {0};
+    base64_encode(&text, s->sealed.p, s->sealed.n);
+    return json_pack("{s:s, s:s, s:s, s:I, s:s, s:o}", "type", "secret", "tenant", s->tenant, "name", s->name,
+                     "revision", (json_int_t)s->revision, "sealed", buf_str(&text), "spec", spec_of(s));
+}
+
+json_t *vault_header_message(const char *tenant, const struct net_header *h)
+{
+    json_t *headers = json_loads(h->headers, 0, NULL);
+    /* A header without a secret is nothing to hide: it may go in the clear, and answers may say it. */
+    bool open = h->secrets.n == 0;
+    return json_pack("{s:s, s:s, s:s, s:i, s:{s:[{s:[s]}], s:{s:s, s:o}, s:b, s:b}}", "type", "secret", "tenant",
+                     tenant, "name", h->name, "revision", 1, "spec", "bind", "hosts", h->host, "inject", "type",
+                     "headers", "headers", headers, "allow_plaintext", open, "redact_response", !open);
+}
+
+json_t *vault_gone_message(const char *tenant, const char *name)
+{
+    return json_pack("{s:s, s:s, s:s}", "type", "unsecret", "tenant", tenant, "name", name);
+}
+
+char *vault_placeholder(const struct vault_secret *s)
+{
+    char text[SECRET_PLACEHOLDER_MAX];
+    json_t *spec = spec_of(s);
+    secret_placeholder(json_string_value(json_object_get(spec, "placeholder")), text, sizeof text);
+    json_decref(spec);
+    return xstrdup(text);
+}
+
+char *vault_variable(const struct vault_secret *s)
+{
+    json_t *spec = spec_of(s);
+    const char *name = json_string_value(json_object_get(spec, "env"));
+    char *ret = name && *name ? xstrdup(name) : NULL;
+    json_decref(spec);
+    return ret;
+}
+
+/* One entry of `bind` as one of `rules`. */
+static json_t *rule_of(const struct vault_secret *s, const json_t *bind, size_t i)
+{
+    static const char *const parts[] = {"methods", "paths"};
+    _cleanup_free_ char *id = xasprintf("secret-%.40s-%zu", s->name, i);
+    json_t *rule = json_pack("{s:s, s:[s]}", "id", id, "secrets", s->name), *http = json_object();
+    (void)json_object_set(rule, "hosts", json_object_get(bind, "hosts"));
+    if (json_object_get(bind, "ports"))
+        (void)json_object_set(rule, "ports", json_object_get(bind, "ports"));
+    for (size_t k = 0; k < ARRAY_LEN(parts); k++)
+        if (json_object_get(bind, parts[k]))
+            (void)json_object_set(http, parts[k], json_object_get(bind, parts[k]));
+    if (json_object_size(http))
+        (void)json_object_set_new(rule, "http", json_pack("[O]", http));
+    json_decref(http);
+    return rule;
+}
+
+json_t *vault_rules(const struct vault_secret *s)
+{
+    json_t *spec = spec_of(s), *list = json_array();
+    const json_t *bind = json_object_get(spec, "bind");
+    for (size_t i = 0; i < json_array_size(bind); i++)
+        (void)json_array_append_new(list, rule_of(s, json_array_get(bind, i), i));
+    json_decref(spec);
+    return list;
+}
