@@ -10,6 +10,7 @@ int cmd_doctor(int argc, char **argv);
 int cmd_selftest(int argc, char **argv);
 int cmd_completion(int argc, char **argv);
 int cmd_gc(int argc, char **argv);
+int cmd_audit(int argc, char **argv);
 int cmd_keeper(int argc, char **argv); /* not for people */
 
 int cmd_serve(int argc, char **argv);
@@ -30,6 +31,13 @@ int cmd_key(int argc, char **argv);
 int cmd_tenant(int argc, char **argv);
 int cmd_template(int argc, char **argv);
 int cmd_env(int argc, char **argv);
+int cmd_network(int argc, char **argv);
+int cmd_url(int argc, char **argv);
+int cmd_secret(int argc, char **argv);
+int cmd_approvals(int argc, char **argv);
+
+/* Where hutch-node is: beside this program, or in libexec. New string. */
+int cli_find_node(char **ret, struct err *err);
 
 /* Prints "hutch: <msg>" on stderr, once, and returns the exit code that belongs to the error. */
 int cli_fail(const struct err *err);

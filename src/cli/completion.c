@@ -37,7 +37,10 @@ static const struct word commands[] = {
     {"template", "what sandboxes are made from", "ls" NODE},
     {"stop", "end all sandboxes of the node", "--all" NODE},
     {"gc", "what is left of sandboxes that nobody knows", "--remove --run --state --help"},
-    {"create", "make a sandbox", "base host --timeout --env --metadata" NODE},
+    {"audit", "what sandboxes sent out",
+     "tail query verify --follow --lines --sandbox --tenant --host --verdict --since --until --last --json --dir "
+     "--help"},
+    {"create", "make a sandbox", "base host --timeout --env --metadata --network --allow --secret" NODE},
     {"ls", "list sandboxes", "--quiet" NODE},
     {"info", "everything about a sandbox", WORD_ID NODE},
     {"exec", "run a command in a sandbox", WORD_ID "--stdin --tty --env --chdir --user" NODE},
@@ -46,6 +49,14 @@ static const struct word commands[] = {
     {"logs", "what happened to a sandbox", WORD_ID "--follow" NODE},
     {"top", "what sandboxes use", "--once" NODE},
     {"kill", "end sandboxes", WORD_ID "--all" NODE},
+    {"network", "what a sandbox may reach",
+     "show set allow deny denials stats learned check --allow --secret --method" NODE},
+    {"url", "a link to a port of a sandbox", WORD_ID "--expires --path --public --private --localhost --revoke" NODE},
+    {"secret", "values that sandboxes use and never hold",
+     "set ls rm --value-file --host --path --method --bearer --header --format --basic --query --env --placeholder "
+     "--spec "
+     "--keep-value" NODE},
+    {"approvals", "decide what sandboxes ask to reach", "ls allow deny --for --always" NODE},
     {"env", "variables that point an E2B client at the node", "--http --https --url --help"},
     {"completion", "print a completion script", "bash zsh fish"},
 };

@@ -48,6 +48,13 @@ void denials_notified(struct denials *d, int listener, pid_t init);
 /* Records a limit that was hit: "pids", 12 times, value 100. */
 void denials_limit(struct denials *d, enum limit_id limit, uint64_t count);
 
+/* A refusal by the network's rules, as egress tells it. Strings may be empty; all of them come from the sandbox. */
+struct denials_net {
+    const char *host, *method, *path, *reason, *rule, *text;
+    unsigned port;
+};
+void denials_network(struct denials *d, const struct denials_net *n, uint64_t count);
+
 /* Number of refusals so far, repeats included; what on_denial counts. */
 uint64_t denials_total(const struct denials *d);
 

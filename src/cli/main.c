@@ -25,6 +25,7 @@ static const struct {
     {"template", cmd_template, "list what sandboxes are made from"},
     {"stop", cmd_stop, "end all sandboxes of the node"},
     {"gc", cmd_gc, "what is left of sandboxes that nobody knows"},
+    {"audit", cmd_audit, "what sandboxes sent out, and whether the log of it is whole"},
 
     {"Sandboxes of a node:", NULL, NULL},
     {"create", cmd_create, "make one and print its id"},
@@ -36,6 +37,10 @@ static const struct {
     {"logs", cmd_logs, "what happened to one"},
     {"top", cmd_top, "what they use"},
     {"kill", cmd_kill, "end them"},
+    {"network", cmd_network, "what one may reach: show, set, allow, deny"},
+    {"url", cmd_url, "a link to a port of one, or make the port public"},
+    {"secret", cmd_secret, "values that sandboxes use and never hold"},
+    {"approvals", cmd_approvals, "decide what sandboxes ask to reach"},
     {"env", cmd_env, "variables that point an E2B client at the node"},
 
     {"Your shell:", NULL, NULL},

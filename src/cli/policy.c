@@ -24,7 +24,7 @@
 static const char help_text[] =
     "usage: hutch policy check [OPTION...] [FILE...]\n"
     "       hutch policy show [--json] [OPTION...]\n"
-    "       hutch policy explain [OPTION...] PATH|HOST|SYSCALL...\n"
+    "       hutch policy explain [OPTION...] PATH|HOST|URL|SYSCALL...\n"
     "       hutch policy trust [FILE] | --list | --revoke [FILE]\n"
     "\n"
     "check    reads the documents and says what is wrong with them; exit code 0 or 121\n"
@@ -63,14 +63,17 @@ static const char show_help[] =
 static const char explain_help[] =
     "usage: hutch policy explain [OPTION...] [--path|--host|--syscall] WHAT...\n"
     "\n"
-    "Says of a path whether it can be read and written, of a host whether it can be reached, of a system call whether "
-    "it\n"
-    "can be made; which rule decides, where that rule stands, and the smallest grant that would change it.\n"
-    "WHAT is a path if it contains \"/\" or exists, a system call if there is one of that name, else a host.\n"
+    "Says of a path whether it can be read and written, of a host or a URL whether it can be reached, of a system "
+    "call\n"
+    "whether it can be made; which rule decides, where that rule stands, and the smallest grant that would change it.\n"
+    "WHAT is a URL if it begins with http:// or https:// (a method may stand before it: \"POST https://...\"), a path "
+    "if\n"
+    "it contains \"/\" or exists, a system call if there is one of that name, else a host, or HOST:PORT.\n"
     "\n"
     "  hutch policy explain ~/.ssh/id_ed25519\n"
     "  hutch policy explain --rw ./out ./out/.git/hooks/pre-commit\n"
-    "  hutch policy explain ptrace api.example.com\n";
+    "  hutch policy explain ptrace api.example.com\n"
+    "  hutch policy explain --policy net.yaml 'POST https://api.example.com/v1/messages'\n";
 
 static const char trust_help[] =
     "usage: hutch policy trust [FILE]\n"
@@ -218,9 +221,18 @@ static int run_show(const struct place *place, const struct run_args *args, bool
 
 enum subject { ANY, PATH, HOST, SYSCALL };
 
+/* Where the URL starts behind a method, or NULL. */
+static const char *url_of(const char *what)
+{
+    const char *space = strchr(what, ' '), *url = space ? space + 1 : what;
+    return strncmp(url, "http://", 7) == 0 || strncmp(url, "https://", 8) == 0 ? url : NULL;
+}
+
 static enum subject guess(const char *what)
 {
     struct stat st;
+    if (url_of(what))
+        return HOST;
     if (strchr(what, '/') || what[0] == '~' || strcmp(what, ".") == 0 || strcmp(what, "..") == 0)
         return PATH;
     if (syscall_number(what) >= 0)
@@ -245,7 +257,9 @@ static int explain_one(const struct policy *p, const struct place *place, enum s
     if (subject == PATH) {
         explain_path(p, place, what, out);
     } else if (subject == HOST) {
-        (void)policy_explain_host(p, what, out);
+        const char *url = url_of(what);
+        _cleanup_free_ char *method = xstrndup(what, url && url > what ? (size_t)(url - 1 - what) : 0);
+        (void)policy_explain_request(p, *method ? method : "GET", url ? url : what, out);
     } else {
         int nr = syscall_number(what);
         const char *near = nr < 0 ? text_nearest(what, syscall_names) : NULL;

@@ -330,6 +330,8 @@ void record_json(const struct record_in *in, struct buf *out)
     put_strings(&j, "env_dropped", in->env_dropped, NULL);
     put_strings(&j, "notes", in->notes, in->replaced);
     put_layers(&j, in);
+    if (in->egress)
+        run_egress_json(in->egress, &j);
     put_stages(&j, in->outcome);
     json_end_obj(&j);
 }

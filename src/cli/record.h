@@ -17,6 +17,7 @@ struct record_in {
     const struct strv *notes;            /* degraded defaults and the like */
     const struct strv *replaced;         /* what happened to covers; notes that the tail says, too. May be NULL */
     const struct strv *env_dropped;
+    const struct run_egress *egress; /* with network rules; else NULL */
     char *const *argv;
     const char *cgroup_backend; /* cgroup_backend_name(), or NULL if there was no cgroup */
     bool memory_watched;        /* no memory controller: the supervisor sums the processes up */

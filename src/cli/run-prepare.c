@@ -55,10 +55,6 @@ static int load_policy(struct prepared *p, struct err *err)
     free(flags);
     if (r < 0)
         return -1;
-    if (p->policy->network == NETWORK_RULES)
-        return err_set(err, ERR_HOST, 0,
-                       "the policy has network rules, and this version has no proxy to enforce them; give "
-                       "--network off to run without a network");
     if (p->policy->privilege == PRIVILEGE_COMPUTER && !container(p))
         return err_set(err, ERR_POLICY, 0,
                        "privilege computer needs a root of its own: give --root DIR, or --privilege strict");
@@ -318,10 +314,27 @@ int prepare_host(struct prepared *p, struct err *err)
     return take_ids(p, err) < 0 || take_cgroup(p, err) < 0 ? -1 : 0;
 }
 
+int prepare_network(struct prepared *p, struct err *err)
+{
+    if (p->policy->network != NETWORK_RULES)
+        return 0;
+    if (p->spec.nested)
+        return err_set(err, ERR_HOST, 0,
+                       "network rules need a network namespace, which the sandbox around this process forbids; give "
+                       "--network off");
+    if (run_egress_start(&p->egress, p->policy, &p->env, err) < 0)
+        return -1;
+    p->spec.files = p->egress.files;
+    p->spec.nfiles = p->egress.nfiles;
+    p->spec.env = p->env.v; /* it may have moved */
+    return 0;
+}
+
 void prepared_release(struct prepared *p)
 {
     stubs_remove(p->stubs);
     if (p->has_cgroup)
         (void)cgroup_destroy(&p->cgroup);
     idrange_release(&p->range);
+    run_egress_finish(&p->egress);
 }

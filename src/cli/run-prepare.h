@@ -4,6 +4,7 @@
 
 #include "cli/learn.h"
 #include "cli/options.h"
+#include "cli/run-egress.h"
 #include "cli/supervise.h"
 #include "os/cgroup.h"
 #include "os/idmap.h"
@@ -34,11 +35,12 @@ struct prepared {
     bool watch_memory;
     struct wall_learn places; /* --learn */
     struct learn *learn;
-    int vault; /* the private layers of --learn; -1 */
+    int vault;                /* the private layers of --learn; -1 */
+    struct run_egress egress; /* with network rules */
 };
-#define PREPARED_INIT                    \
-    {                                    \
-        .range = {.fd = -1}, .vault = -1 \
+#define PREPARED_INIT                                               \
+    {                                                               \
+        .range = {.fd = -1}, .vault = -1, .egress = RUN_EGRESS_INIT \
     }
 
 /* Options and documents -> policy, plan, filter, environment. Touches nothing on the host. */
@@ -48,6 +50,8 @@ int prepare_plan(struct prepared *p, const struct run_args *args, struct err *er
 void prepare_scope(struct prepared *p, bool tried, char *const *argv);
 /* Ids and cgroup. Stubs are made while init builds the rest; see run.c. */
 int prepare_host(struct prepared *p, struct err *err);
+/* With network rules: starts the process that enforces them. After the signals are blocked. */
+int prepare_network(struct prepared *p, struct err *err);
 void prepared_release(struct prepared *p);
 
 #endif

@@ -281,6 +281,7 @@ static int start_and_supervise(struct prepared *p, struct denials *denials, cons
             .spec = &p->spec,
             .denials = denials,
             .covers = running.covers,
+            .egress = p->egress.pid > 0 ? &p->egress : NULL,
             .watch_memory = p->watch_memory,
             .out_pipe = piped.read_end[0],
             .err_pipe = piped.read_end[1],
@@ -325,6 +326,7 @@ static void report(const struct prepared *p, const struct outcome *out, const st
                            .notes = &p->notes,
                            .replaced = &p->replaced,
                            .env_dropped = &p->env_dropped,
+                           .egress = p->policy->network == NETWORK_RULES ? &p->egress : NULL,
                            .argv = p->args->command,
                            .memory_watched = p->watch_memory,
                            .nested = p->spec.nested,
@@ -356,7 +358,9 @@ static void begin_learning(const struct prepared *p, struct denials *denials)
         fprintf(stderr,
                 "hutch: learning: rules that hide files are lifted for this run; there is %s network and nothing is "
                 "kept\n",
-                p->spec.network == NETWORK_HOST ? "the host's" : "no");
+                p->spec.network == NETWORK_HOST    ? "the host's"
+                : p->spec.network == NETWORK_RULES ? "the policy's"
+                                                   : "no");
 }
 
 /* Merges what was learnt into the policy, so it comes after everything that reports about the run's own. */
@@ -384,12 +388,14 @@ static int run(const struct run_args *args, struct prepared *p, char *const *arg
     if (args->json && open_sink(args->json, &sink, err) < 0)
         return -1;
     block_signals(&signals, &p->spec.sigmask, &p->spec.ignore_sigpipe);
-    if (prepare_host(p, err) < 0)
+    if (prepare_host(p, err) < 0 || prepare_network(p, err) < 0)
         return -1;
     struct denials *denials = denials_new(p->policy, p->plan, p->filter.flags);
+    p->egress.denials = denials;
     if (p->learn)
         begin_learning(p, denials);
     int r = start_and_supervise(p, denials, &signals, &out, &born, err);
+    run_egress_finish(&p->egress);
     if (r == 0) {
         report(p, &out, denials, &born, &sink);
         r = p->learn && finish_learning(p, &out, err) < 0 ? -1 : out.exit_code;

@@ -1,10 +1,12 @@
 /* sandboxes.c - hutch create, ls, info, kill, stop: the lives of sandboxes. */
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
 #include "base/json.h"
 #include "base/num.h"
+#include "cli/netdoc.h"
 #include "cli/node.h"
 
 static int add_pairs(struct json *j, const char *key, const char *option, const struct strv *pairs, struct err *err)
@@ -38,6 +40,68 @@ static void say_building(const struct api *a, const char *template)
     }
 }
 
+struct creating {
+    const char *timeout, *network, *template;
+    struct strv env, metadata, allow, secrets;
+};
+
+static void add_names(struct json *j, const char *key, const struct strv *names)
+{
+    json_arr(j, key);
+    for (size_t i = 0; i < names->n; i++)
+        json_str(j, NULL, names->v[i]);
+    json_end_arr(j);
+}
+
+/* Without a word about the network the node's own default holds, as for E2B's clients; with one it is said in our API. */
+static int create_body(const struct creating *c, bool network, struct buf *body, struct err *err)
+{
+    struct json j;
+    uint64_t ms;
+    if (!num_duration(c->timeout, &ms) || ms < 1000)
+        return err_set(err, ERR_USAGE, 0, "create: --timeout wants a time of at least 1s, like 10m, not '%.40s'",
+                       c->timeout);
+    json_start(&j, body);
+    json_obj(&j, NULL);
+    json_str(&j, network ? "template" : "templateID", c->template);
+    json_u64(&j, "timeout", (ms + 999) / 1000);
+    if (add_pairs(&j, network ? "env" : "envVars", "env", &c->env, err) < 0 ||
+        add_pairs(&j, "metadata", "metadata", &c->metadata, err) < 0)
+        return -1;
+    if (network) {
+        json_bool(&j, "publicTraffic", true);
+        add_names(&j, "secrets", &c->secrets);
+        json_t *doc = netdoc_read(c->network, &c->allow, err);
+        if (!doc)
+            return -1;
+        char *text = json_dumps(doc, JSON_COMPACT | JSON_ENCODE_ANY);
+        buf_addf(body, ",\"network\":%s", text ? text : "null");
+        free(text);
+        json_decref(doc);
+    }
+    json_end_obj(&j);
+    return 0;
+}
+
+static int create(struct creating *c, const struct node_call *call, struct err *err)
+{
+    _cleanup_buf_ struct buf body = {0};
+    _cleanup_json_ json_t *answer = NULL;
+    bool network = c->network || c->allow.n || c->secrets.n;
+    c->template = call->nargs ? call->args[0] : "base";
+    if (create_body(c, network, &body, err) < 0)
+        return -1;
+    say_building(&call->api, c->template);
+    if (api_call(&call->api, "POST", network ? "/v1/sandboxes" : "/v2/sandboxes", buf_str(&body), &answer, NULL, err) <
+        0)
+        return -1;
+    if (call->json)
+        node_print_json(answer);
+    else
+        (void)printf("%s\n", api_text(answer, "sandboxID"));
+    return 0;
+}
+
 int cmd_create(int argc, char **argv)
 {
     static const char usage[] =
@@ -46,6 +110,9 @@ int cmd_create(int argc, char **argv)
         "      --timeout TIME    how long it lives (300s), at most what the node allows (24h)\n"
         "  -e, --env NAME=VALUE  for every command inside\n"
         "  -m, --metadata K=V    to find it again\n"
+        "      --network WHAT    public, off, or a document (docs/network.md); else the node's default\n"
+        "      --allow HOST      only this host, and others so given; may be repeated\n"
+        "      --secret NAME     use a secret, and allow what it is bound to; may be repeated\n"
         "      --json            the daemon's whole answer\n"
         "      --url URL         the daemon (HUTCH_URL, " NODE_DEFAULT_URL ")\n\n"
         "`base` is the node's own Debian, with root and sudo; while it is still being built, this waits up to 55 s.\n"
@@ -53,43 +120,26 @@ int cmd_create(int argc, char **argv)
         "/tmp.\n\n"
         "examples:\n"
         "  id=$(hutch create host) && hutch exec $id -- uname -a && hutch kill $id\n"
-        "  hutch create --timeout 2h -e TOKEN=x -m job=42\n";
-    const char *timeout = "300s";
-    struct strv env __attribute__((cleanup(strv_done))) = {0};
-    struct strv metadata __attribute__((cleanup(strv_done))) = {0};
-    const struct node_option options[] = {{"timeout", 0, NULL, &timeout, NULL},
-                                          {"env", 'e', NULL, NULL, &env},
-                                          {"metadata", 'm', NULL, NULL, &metadata},
+        "  hutch create --timeout 2h -e TOKEN=x -m job=42\n"
+        "  hutch create --allow pypi.org --allow files.pythonhosted.org\n";
+    struct creating what = {.timeout = "300s"};
+    const struct node_option options[] = {{"timeout", 0, NULL, &what.timeout, NULL},
+                                          {"env", 'e', NULL, NULL, &what.env},
+                                          {"metadata", 'm', NULL, NULL, &what.metadata},
+                                          {"network", 0, NULL, &what.network, NULL},
+                                          {"allow", 0, NULL, NULL, &what.allow},
+                                          {"secret", 0, NULL, NULL, &what.secrets},
                                           {0}};
     const struct node_command c = {"create", usage, options, 0, 1, false};
     struct node_call call;
     struct err err;
-    int code;
-    uint64_t ms;
-    if (node_begin(&c, argc, argv, &call, &code))
-        return code;
-    if (!num_duration(timeout, &ms) || ms < 1000)
-        return err_set(&err, ERR_USAGE, 0, "create: --timeout wants a time of at least 1s, like 10m, not '%.40s'",
-                       timeout),
-               cli_fail(&err);
-    _cleanup_buf_ struct buf body = {0};
-    struct json j;
-    json_start(&j, &body);
-    json_obj(&j, NULL);
-    json_str(&j, "templateID", call.nargs ? call.args[0] : "base");
-    json_u64(&j, "timeout", (ms + 999) / 1000);
-    if (add_pairs(&j, "envVars", "env", &env, &err) < 0 || add_pairs(&j, "metadata", "metadata", &metadata, &err) < 0)
-        return cli_fail(&err);
-    json_end_obj(&j);
-    _cleanup_json_ json_t *answer = NULL;
-    say_building(&call.api, call.nargs ? call.args[0] : "base");
-    if (api_call(&call.api, "POST", "/v2/sandboxes", buf_str(&body), &answer, NULL, &err) < 0)
-        return cli_fail(&err);
-    if (call.json)
-        node_print_json(answer);
-    else
-        (void)printf("%s\n", api_text(answer, "sandboxID"));
-    return 0;
+    int code = 0;
+    if (!node_begin(&c, argc, argv, &call, &code) && create(&what, &call, &err) < 0)
+        code = cli_fail(&err);
+    struct strv *lists[] = {&what.env, &what.metadata, &what.allow, &what.secrets};
+    for (size_t i = 0; i < sizeof lists / sizeof lists[0]; i++)
+        strv_done(lists[i]);
+    return code;
 }
 
 /* All of them, page by page. */

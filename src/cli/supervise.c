@@ -38,6 +38,7 @@ enum {
     FD_OUT,
     FD_ERR,
     FD_COVERS,
+    FD_EGRESS,
     FD_TERM,
     FD_MAX = FD_TERM + TERM_POLLFDS
 };
@@ -151,6 +152,10 @@ static void on_message(struct loop *l)
         covers_take(l->s->covers, fds[0], fds[1]);
         return;
     }
+    if (m.type == WALL_MSG_NETWORK && l->s->egress) {
+        run_egress_attach(l->s->egress, fds);
+        return;
+    }
     if (fds[1] >= 0)
         (void)close(fds[1]);
     switch ((enum wall_msg_type)m.type) {
@@ -175,6 +180,7 @@ static void on_message(struct loop *l)
         l->s->vault = fd;
         break;
     case WALL_MSG_COVERS:
+    case WALL_MSG_NETWORK:
         if (fd >= 0)
             (void)close(fd);
         break;
@@ -351,6 +357,8 @@ static void turn(struct loop *l)
         l->sent_signal = SIGHUP;
         end_command(l, END_SIGNAL);
     }
+    if (l->fds[FD_EGRESS].fd >= 0 && l->fds[FD_EGRESS].revents && !run_egress_event(l->s->egress))
+        l->fds[FD_EGRESS].fd = -1;
     if (l->s->covers && (l->fds[FD_COVERS].revents || covers_wait_ms(l->s->covers) == 0))
         on_covers(l);
     if (l->timer >= 0) {
@@ -457,6 +465,7 @@ static void start(struct loop *l)
     l->fds[FD_SIGNAL].fd = l->signals = signalfd(-1, l->s->signals, SFD_CLOEXEC | SFD_NONBLOCK);
     l->fds[FD_PID].fd = l->s->wall->pidfd;
     l->fds[FD_SOCK].fd = l->s->wall->sock;
+    l->fds[FD_EGRESS].fd = l->s->egress ? l->s->egress->control : -1;
     l->relay[0] = (struct relay){.from = l->s->out_pipe, .to = 1};
     l->relay[1] = (struct relay){.from = l->s->err_pipe, .to = 2};
     for (int i = 0; i < 2; i++)

@@ -11,6 +11,7 @@
 #include <stdint.h>
 
 #include "cli/denials.h"
+#include "cli/run-egress.h"
 #include "os/cgroup.h"
 #include "os/oom.h"
 #include "policy/policy.h"
@@ -54,12 +55,13 @@ struct supervise {
     const struct policy *policy;
     const struct wall_spec *spec;
     struct denials *denials;
-    struct covers *covers;  /* may be NULL */
-    bool watch_memory;      /* no cgroup: sum up the processes now and then */
-    int out_pipe, err_pipe; /* read ends when output is counted, else -1; closed by supervise() */
-    int vault;              /* set by supervise(): the private layers of --learn, for the caller to close; -1 */
-    bool dying;             /* set by supervise(): init is to be reaped by the caller */
-    int oom_log;            /* from oom_open(), before the start; -1 */
+    struct covers *covers;     /* may be NULL */
+    struct run_egress *egress; /* with network rules; else NULL */
+    bool watch_memory;         /* no cgroup: sum up the processes now and then */
+    int out_pipe, err_pipe;    /* read ends when output is counted, else -1; closed by supervise() */
+    int vault;                 /* set by supervise(): the private layers of --learn, for the caller to close; -1 */
+    bool dying;                /* set by supervise(): init is to be reaped by the caller */
+    int oom_log;               /* from oom_open(), before the start; -1 */
     int input; /* the caller's stdin if it is a file, to be moved to where the command stopped reading; -1 */
     const sigset_t *signals; /* blocked by the caller; taken from a signalfd here */
 };
