@@ -5,7 +5,6 @@ Packages are pinned (package.json, requirements.txt) and cached in build-clients
 package index cannot be reached the programs that need it are skipped, with that reason.
 """
 import contextlib
-import hashlib
 import os
 import pathlib
 import random
@@ -20,9 +19,8 @@ TOP = HERE.parent.parent
 sys.path.insert(0, str(TOP / "tests/lib"))
 sys.dont_write_bytecode = True
 from daemon import Daemon  # noqa: E402
+from packages import CACHE, node_of, npm_packages, python_packages  # noqa: E402
 
-CACHE = TOP / "build-clients"
-NODE = "node@22.23.3"
 count = failures = 0
 
 
@@ -33,55 +31,6 @@ def tell(ok, name, skip=None, why=""):
     for line in why.strip().splitlines()[-25:]:  # before the result: tests/run takes them as its notes
         print(f"# {line}", flush=True)
     print(f"{'ok' if ok else 'not ok'} {count} - {name}{f' # skip {skip}' if skip else ''}", flush=True)
-
-
-def cached(name, inputs, make):
-    """A directory made once for these inputs. None if it cannot be made; the reason is printed by the caller."""
-    digest = hashlib.sha256(b"".join(i.read_bytes() if isinstance(i, pathlib.Path) else i.encode() for i in inputs))
-    where = CACHE / f"{name}-{digest.hexdigest()[:16]}"
-    if where.exists():
-        return where, ""
-    CACHE.mkdir(exist_ok=True)
-    part = CACHE / f"{name}.part"
-    shutil.rmtree(part, ignore_errors=True)
-    part.mkdir()
-    r = make(part)
-    if r.returncode:
-        shutil.rmtree(part, ignore_errors=True)
-        return None, (r.stderr or r.stdout)[-600:]
-    part.rename(where)
-    return where, ""
-
-
-def quiet(args, **kw):
-    return subprocess.run(args, text=True, capture_output=True, timeout=600, check=False, **kw)
-
-
-def npm_packages():
-    def make(where):
-        shutil.copy(HERE / "package.json", where)
-        r = quiet(["npm", "install", "--no-audit", "--no-fund", "--silent"], cwd=where)
-        return r if r.returncode or new_enough("node") else quiet(
-            ["npm", "install", "--no-audit", "--no-fund", "--silent", NODE], cwd=where)
-    return cached("npm", [HERE / "package.json", NODE], make)
-
-
-def node_of(npm):
-    own = npm / "node_modules/node/bin/node"
-    return own if own.exists() else "node"
-
-
-def new_enough(node):
-    text = quiet([node, "--version"]).stdout.strip().lstrip("v")
-    return tuple(int(x) for x in text.split(".")[:2]) >= (20, 18) if text else False
-
-
-def python_packages():
-    def make(where):
-        r = quiet(["/usr/bin/python3", "-m", "venv", "--copies", str(where)])
-        return r if r.returncode else quiet([str(where / "bin/python"), "-m", "pip", "-q", "install", "-r",
-                                             str(HERE / "requirements.txt")])
-    return cached("python", [HERE / "requirements.txt"], make)
 
 
 def program(label, args, env, seconds=400):

@@ -67,7 +67,10 @@ def test_settings(who):
     with workspace(who) as ws:
         path = write(ws / "s.json", '{"network": {"allowedDomains": ["example.com"], "deniedDomains": []}, "filesystem": {"denyRead": [], '
                      '"allowWrite": ["."], "denyWrite": []}}', who)
-        r = hutch("run", "--settings", path, "--", "true", who=who, cwd=ws)
+        check_equal(hutch("run", "--settings", path, "--", "true", who=who, cwd=ws).code, 0)
+        proxy = write(ws / "p.json", '{"network": {"allowedDomains": ["example.com"], "deniedDomains": [], "httpProxyPort": 8080}, "filesystem": '
+                      '{"denyRead": [], "allowWrite": ["."], "denyWrite": []}}', who)
+        r = hutch("run", "--settings", proxy, "--", "true", who=who, cwd=ws)
         check(r.code in (121, 122), r)
         check_one_line(r.err, r)
         r = hutch("run", "--settings", path, "--network", "off", "--", "true", who=who, cwd=ws)

@@ -1,20 +1,24 @@
 """keeper: sandboxes survive its death, end when told or when their time is over, and leave nothing."""
 import contextlib
+import ctypes
 import fcntl
 import os
 import pathlib
 import shutil
 import signal
+import socket
 import stat
 import struct
 import subprocess
 import time
 
+import initc
 import keeper as kp
 from hutch_test import HUTCH, SOAK, check, check_equal, check_in, eventually, hutch, identity, is_root, skip
 
 RANGE_START = 1 << 29
-NS_GET_OWNER_UID = 0xB704
+NS_GET_USERNS, NS_GET_OWNER_UID = 0xB701, 0xB704
+SO_COOKIE = 57
 
 
 def groups():
@@ -465,3 +469,251 @@ def test_other_boot():
         check_equal(kp.CAUSES[client.wait_death("box2").cause], "boot")
         must(client.kill("box2"))
         nothing_left(k, (pid,))
+
+
+# --- the network --------------------------------------------------------------------------------------------------------
+
+@contextlib.contextmanager
+def an_egress(k, who="root"):
+    ids, entry = identity(who)
+    egress = kp.Egress(k.run, (entry.pw_uid, entry.pw_gid) if ids else None)
+    try:
+        yield egress
+    finally:
+        egress.close()
+
+
+def bound(k, box):
+    init = initc.Init(k.run / f"{box}.sock")
+    init.bind()
+    return init
+
+
+def knock(init, address, port):
+    exited, code, _, err, _ = init.run("/bin/bash", "-c", f"echo hello >/dev/tcp/{address}/{port}")
+    check((exited, code) == (True, 0), err)
+
+
+def helper(k, name="hutch-netpool"):
+    for pid in pathlib.Path(f"/proc/{k.process.pid}/task/{k.process.pid}/children").read_text().split():
+        if pathlib.Path(f"/proc/{pid}/comm").read_text().strip() == name:
+            return int(pid)
+    return None
+
+
+def test_way_out(who):
+    "a connection to any address arrives at whoever keeper gave the sockets to; after either restarts it gives them again"
+    with a_keeper(who) as k, an_egress(k, who) as egress:
+        client = k.client()
+        pid = must(client.create("box")).init_pid
+        egress.accept()
+        check_equal(egress.receive(), (egress.ATTACH, "box"))
+        init = bound(k, "box")
+        knock(init, "93.184.216.34", 443)
+        check_equal(egress.take("box"), ("93.184.216.34", 443, b"hello\n"))
+        first = bytes(egress.boxes["box"][2])
+        check_equal(egress.boxes["box"][0].getsockopt(socket.SOL_SOCKET, SO_COOKIE, 8),
+                    struct.pack("Q", egress.boxes["box"][2].tcp_cookie))
+        k.kill9()
+        check_equal(egress.receive(), None)
+        knock(init, "1.1.1.1", 80)  # waits in the backlog meanwhile
+        k.start()
+        egress.accept()
+        check_equal(egress.receive(), (egress.ATTACH, "box"))
+        check_equal(bytes(egress.boxes["box"][2]), first)
+        check_equal(egress.take("box"), ("1.1.1.1", 80, b"hello\n"))
+        egress.close()
+        client = k.client()
+        must(client.create("late"))  # nobody to tell: it is made all the same
+        knock(init, "10.255.0.1", 3128)
+        egress.listen()
+        egress.accept()
+        check_equal(sorted([egress.receive(), egress.receive()]), [(egress.ATTACH, "box"), (egress.ATTACH, "late")])
+        check_equal(egress.take("box"), ("10.255.0.1", 3128, b"hello\n"))
+        init.close()
+        must(client.kill("box"))
+        check_equal(egress.receive(), (egress.DETACH, "box"))
+        must(client.kill("late"))
+        check_equal(egress.receive(), (egress.DETACH, "late"))
+        egress.close()
+        nothing_left(k, (pid,))
+
+
+def test_gone_without_keeper():
+    "a sandbox that ends while no keeper runs is detached by the next one"
+    with a_keeper() as k, an_egress(k) as egress:
+        client = k.client()
+        pids = {box: must(client.create(box)).init_pid for box in ("one", "two")}
+        egress.accept()
+        check_equal(sorted([egress.receive(), egress.receive()]), [(egress.ATTACH, "one"), (egress.ATTACH, "two")])
+        k.kill9()
+        os.kill(pids["one"], signal.SIGKILL)
+        eventually(lambda: not alive(pids["one"]), 5, "the end of the sandbox")
+        k.start()
+        egress.accept()
+        check_equal(sorted([egress.receive(), egress.receive()]), [(egress.ATTACH, "two"), (egress.DETACH, "one")])
+
+
+def test_network_is_keepers(who):
+    "root in a sandbox has no power over its network, no command has its sockets, and low ports are everybody's"
+    with a_keeper(who) as k:
+        client = k.client()
+        pid = must(client.create("box")).init_pid
+        init = bound(k, "box")
+        if is_root():
+            owner = os.stat(f"/proc/{k.process.pid}/ns/user").st_ino
+            with open(f"/proc/{pid}/ns/net") as ns:
+                above = fcntl.ioctl(ns, NS_GET_USERNS)
+                check_equal(os.fstat(above).st_ino, owner)
+                os.close(above)
+        script = "\n".join((
+            "import errno, os, socket",
+            "fds = [f'/proc/self/fd/{n}' for n in os.listdir('/proc/self/fd')]",
+            "print([os.readlink(f) for f in fds if os.path.lexists(f) and os.readlink(f).startswith('socket')])",
+            "for family, protocol in ((socket.AF_NETLINK, 0), (socket.AF_NETLINK, 12)):",
+            "    try:",
+            "        s = socket.socket(family, socket.SOCK_RAW, protocol)",
+            "        link = bytes.fromhex('20000000100005000100000000000000' + '00000000010000000000000001000000')",
+            "        begin = bytes.fromhex('14000000100001000000000000000000' + '0000000a')",
+            "        table = bytes.fromhex('20000000020a05000100000000000000' + '01000000' + '0a000100687574636800' + '0000')",
+            "        end = bytes.fromhex('14000000110001000000000000000000' + '0000000a')",
+            "        s.send(begin + table + end if protocol else link)",
+            "        print(errno.errorcode[-int.from_bytes(s.recv(4096)[16:20], 'little', signed=True)])",
+            "    except OSError as e:",
+            "        print(errno.errorcode[e.errno])",
+            "socket.create_server(('127.0.0.1', 80))"))
+        exited, code, out, err, _ = init.run("/usr/bin/python3", "-c", script, user="root" if who == "root" else "")
+        check((exited, code) == (True, 0), err)
+        lines = out.split("\n")
+        check_equal(lines[:2], ["[]", "EPERM"])
+        check(lines[2] in ("EPERM", "EPROTONOSUPPORT", "EAFNOSUPPORT"), lines[2])
+        init.close()
+
+
+def test_namespaces_run_out():
+    "a create waits for the next network namespace, may be killed meanwhile, and whoever makes them is started again"
+    with a_keeper() as k:
+        client = k.client()
+        must(client.create("first"))
+        maker = helper(k)
+        # It has made all it was asked for when it waits in recvfrom (on x86-64, on arm64) for its one socket.
+        eventually(lambda: pathlib.Path(f"/proc/{maker}/syscall").read_text().split()[:2] in (["45", "0x3"], ["207", "0x3"]),
+                   10, "a full stock")
+        os.kill(maker, signal.SIGSTOP)
+        boxes = [f"box{i}" for i in range(34)]  # two more than there can be in advance
+        numbers = {box: client.begin(box) for box in boxes}
+        must(client.kill(boxes[-1]))
+        refused = client.wait(numbers.pop(boxes[-1]))
+        check_equal((refused.error, refused.text), (kp.FAILED, b"killed before it was ready"))
+        os.kill(maker, signal.SIGCONT)
+        for number in numbers.values():
+            must(client.wait(number))
+        os.kill(maker, signal.SIGKILL)
+        eventually(lambda: helper(k) not in (None, maker), 5, "another process that makes namespaces")
+        must(client.create("last"))
+        for box in client.list():
+            must(client.kill(box))
+        # What keeper holds does not grow with what it has made.
+        descriptors = len(os.listdir(f"/proc/{k.process.pid}/fd"))
+        check(descriptors < 20, descriptors)
+
+
+def test_no_namespaces():
+    "a host that makes no network namespace says so in the answer to each create, and at once"
+    libc = ctypes.CDLL(None)
+
+    def forbid():
+        if libc.unshare(0x10000000) != 0:  # a user namespace, in which the limit is ours to set; keeper's own is the one left
+            os._exit(1)
+        for name, value in (("self/setgroups", "deny"), ("self/uid_map", "0 0 1"), ("self/gid_map", "0 0 1"),
+                            ("sys/user/max_net_namespaces", "1")):
+            pathlib.Path("/proc", name).write_text(value)
+    k = kp.Keeper(HUTCH, demote=forbid)
+    try:
+        client = k.start().client()
+        for box in ("one", "two"):
+            reply = client.create(box)
+            check_equal(reply.error, kp.HOST)
+            check_in("user.max_net_namespaces", reply.text.decode())
+        check_equal(client.list(), {})
+    finally:
+        k.close()
+
+
+def test_name_server(who):
+    "every sandbox finds its resolver and sandbox.internal at the same address"
+    with a_keeper(who) as k:
+        image = template(k, who)
+        (image / "etc/resolv.conf").symlink_to("../run/nowhere/resolv.conf")
+        client = k.client()
+        for box, kind in (("host", "host"), ("own", "tiny")):
+            root = pathlib.Path(f"/proc/{must(client.create(box, kind)).init_pid}/root")
+            if is_root():
+                check_in("nameserver 10.255.0.1\n", (root / "etc/resolv.conf").read_text())
+                check_in("10.255.0.1\tsandbox.internal\n", (root / "etc/hosts").read_text())
+        check(os.path.islink(image / "etc/resolv.conf"), "the template was changed")
+
+
+CERTIFICATE = """-----BEGIN CERTIFICATE-----
+bm90IHJlYWxseSBhIGNlcnRpZmljYXRl
+-----END CERTIFICATE-----
+"""
+
+
+def test_trust():
+    "bundles of a root get the installation's certificate in a layer over it; the template stays; a new one is noticed"
+    with a_keeper() as k:
+        image = template(k, "root")
+        bundle = image / "etc/pki/tls/certs/ca-bundle.crt"
+        bundle.parent.mkdir(parents=True)
+        bundle.write_text("# theirs")
+        (image / "etc/ssl").mkdir()
+        (image / "etc/ssl/certs").symlink_to("../pki/tls/certs")  # as some distributions have it
+        (image / "usr/local").mkdir(parents=True)
+        os.chmod(image / "etc/pki", 0o750)
+        template(k, "root", "bare")
+        (k.state / "egress").mkdir()
+        authority = k.state / "egress/trusted.crt"
+        client = k.client()
+
+        def root_of(box, kind="tiny"):
+            return pathlib.Path(f"/proc/{must(client.create(box, kind)).init_pid}/root")
+        check(not (root_of("none") / "etc/hutch/ca.pem").exists())
+        authority.write_text(CERTIFICATE)
+        one = root_of("one")
+        check_equal((one / "etc/pki/tls/certs/ca-bundle.crt").read_text(), "# theirs\n" + CERTIFICATE)
+        check_equal((one / "etc/hutch/ca.pem").read_text(), CERTIFICATE)
+        check_equal((one / "usr/local/share/ca-certificates/hutch.crt").read_text(), CERTIFICATE)
+        check(os.path.islink(one / "etc/ssl/certs"), "a link became a directory")
+        check_equal(stat.S_IMODE(os.stat(one / "etc/pki").st_mode), 0o750)
+        check_equal(os.stat(one / "etc").st_uid, os.stat(one / "bin").st_uid)
+        bare = root_of("bare", "bare")
+        check_equal((bare / "etc/ssl/certs/ca-certificates.crt").read_text(), CERTIFICATE)
+        authority.write_text("# another\n" + CERTIFICATE)
+        check_equal((root_of("two") / "etc/hutch/ca.pem").read_text(), "# another\n" + CERTIFICATE)
+        check_equal((one / "etc/hutch/ca.pem").read_text(), CERTIFICATE)
+        (image / "etc/pki/tls/certs/ca-bundle.crt").write_text("# newer\n")
+        time.sleep(1.1)  # templates are looked at once a second
+        check_in("# newer\n", (root_of("three") / "etc/pki/tls/certs/ca-bundle.crt").read_text())
+        check_equal((bundle.read_text(), (image / "etc/hutch").exists()), ("# newer\n", False))
+
+
+def test_trust_on_host():
+    "over the host's tree the same, and nothing of the installation's own /etc/hutch"
+    with a_keeper() as k:
+        k.kill9()
+        (k.state / "egress").mkdir()
+        (k.state / "egress/trusted.crt").write_text(CERTIFICATE)
+        k.start()
+        client = k.client()
+        root = pathlib.Path(f"/proc/{must(client.create('box')).init_pid}/root")
+        check_equal(os.listdir(root / "etc/hutch"), ["ca.pem"])
+        check_equal((root / "etc/hutch/ca.pem").read_text(), CERTIFICATE)
+        bundle = pathlib.Path("/etc/ssl/certs/ca-certificates.crt")
+        theirs = bundle.read_text() if bundle.exists() else ""
+        check_equal((root / str(bundle)[1:]).read_text(), theirs + CERTIFICATE)
+        java = pathlib.Path("/etc/ssl/certs/java/cacerts")
+        if java.exists():
+            store = (root / str(java)[1:]).read_bytes()
+            check_in(b"not really a certificate", store)
+            check(store[:4] == b"\xfe\xed\xfe\xed" and len(store) > len(java.read_bytes()), "not a trust store")

@@ -138,6 +138,77 @@ class Client:
                 return found
 
 
+class Attach(ctypes.Structure):
+    """struct egress_attach of src/keeper/attach.h."""
+    _fields_ = [("version", u32), ("type", u32), ("id", ctypes.c_char * ID), ("ns_cookie", u64), ("tcp_cookie", u64),
+                ("udp_cookie", u64)]
+
+
+class Egress:
+    """Listens where keeper looks for egress, and keeps the sockets it is given."""
+    ATTACH, DETACH = 1, 2
+
+    def __init__(self, run, owner=None):
+        self.path, self.owner, self.conn, self.boxes = run / "egress-keeper.sock", owner, None, {}
+        self.listen()
+
+    def listen(self):
+        self.listener = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        self.listener.settimeout(20)
+        self.listener.bind(str(self.path))
+        os.chmod(self.path, 0o600)
+        if self.owner:
+            os.chown(self.path, *self.owner)
+        self.listener.listen(4)
+
+    def accept(self):
+        """Drops the old connection, if there is one, and waits for the next."""
+        if self.conn:
+            self.conn.close()
+        self.conn = self.listener.accept()[0]
+        self.conn.settimeout(20)
+
+    def receive(self):
+        """(type, id) of the next message; None at the end of the connection."""
+        data, fds, _, _ = socket.recv_fds(self.conn, 4096, 4)
+        if not data:
+            return None
+        message = Attach.from_buffer_copy(data)
+        assert len(data) == ctypes.sizeof(Attach) and message.version == 1, data
+        box = message.id.decode()
+        if message.type == self.ATTACH:
+            tcp, udp = (socket.socket(fileno=fd) for fd in fds)
+            self.drop(box)
+            self.boxes[box] = (tcp, udp, message)
+        else:
+            assert not fds, fds
+            self.drop(box)
+        return message.type, box
+
+    def drop(self, box):
+        for sock in self.boxes.pop(box, ())[:2]:
+            sock.close()
+
+    def take(self, box):
+        """Takes a connection of this sandbox in: (address it was for, port, what came)."""
+        tcp = self.boxes[box][0]
+        tcp.settimeout(10)
+        conn, _ = tcp.accept()
+        with conn:
+            conn.settimeout(10)
+            address, port = conn.getsockname()[:2]
+            return address.removeprefix("::ffff:"), port, conn.recv(100)
+
+    def close(self):
+        for sock in (self.listener, self.conn):
+            if sock:
+                sock.close()
+        for box in list(self.boxes):
+            self.drop(box)
+        self.conn = None
+        self.path.unlink(missing_ok=True)
+
+
 class Keeper:
     """One keeper with directories of its own. `demote`: called in the child before exec (another user)."""
 

@@ -1,5 +1,6 @@
 #include "front-world.h"
 
+#include <errno.h>
 #include <fcntl.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -8,6 +9,7 @@
 #include <unistd.h>
 
 #include "base/fd.h"
+#include "base/json.h"
 #include "base/log.h"
 #include "base/mem.h"
 #include "front/events.h"
@@ -62,8 +64,16 @@ static bool op_upgrade(struct http_req *r)
     return false;
 }
 static size_t op_queued(const struct http_req *r) { return of(r)->body.n; }
-static const struct http_stream_ops ops = {op_set,   op_head,  op_write,   op_end,
-                                           op_abort, op_pause, op_upgrade, op_queued};
+static void op_trailer(struct http_req *r, const char *name, const char *value) { op_set(r, name, value); }
+static const struct http_stream_ops ops = {.set = op_set,
+                                           .head = op_head,
+                                           .write = op_write,
+                                           .trailer = op_trailer,
+                                           .end = op_end,
+                                           .abort = op_abort,
+                                           .pause = op_pause,
+                                           .upgrade = op_upgrade,
+                                           .queued = op_queued};
 
 void asked_run(struct asked *a)
 {
@@ -184,6 +194,32 @@ int world_start(void **state)
     return mkdtemp(world.dir) ? 0 : -1;
 }
 
+static void world_net(struct box *b, const struct net_doc *doc)
+{
+    struct err err;
+    struct net_doc off = {0};
+    if (!doc && net_doc_text("\"off\"", 5, &off, &err) < 0)
+        abort();
+    uint64_t epoch = b->net ? b->net->epoch : 0;
+    if (b->net)
+        net_doc_done(&b->net->doc);
+    else
+        b->net = xcalloc(1, sizeof *b->net);
+    if (doc)
+        net_doc_copy(&b->net->doc, doc);
+    else
+        b->net->doc = off;
+    b->net->epoch = epoch + 1;
+}
+static void world_unnet(struct box *b)
+{
+    if (!b->net)
+        return;
+    net_doc_done(&b->net->doc);
+    json_decref(b->net->denials[0].record);
+    free(b->net);
+}
+
 int world_end(void **state)
 {
     char cmd[128];
@@ -192,8 +228,17 @@ int world_end(void **state)
         strv_done(&world.box[i]->metadata);
         strv_done(&world.box[i]->env);
         free(world.box[i]->procs);
+        world_unnet(world.box[i]);
         free(world.box[i]);
     }
+    for (size_t i = 0; i < world.nsecrets; i++) {
+        free(world.secret[i]->spec);
+        free(world.secret[i]->metadata);
+        free(world.secret[i]);
+        free(world.sealed[i]);
+    }
+    json_decref(world.net_asked);
+    json_decref(world.net_answer);
     free(world.cmd);
     free(world.cwd);
     free(world.user);
@@ -219,6 +264,7 @@ struct box *world_box(const char *id, unsigned tenant, uint64_t started_ms)
     b->end_unix_ms = started_ms + 300000;
     b->cpu_milli = 2000;
     b->memory = 512 << 20;
+    world_net(b, NULL);
     world.box[world.nbox++] = b;
     return b;
 }
@@ -335,9 +381,13 @@ void box_create(struct front *f, const struct principal *p, const struct box_spe
     for (size_t i = 0; i < spec->env.n; i++)
         strv_add(&b->env, spec->env.v[i]);
     b->allow_public_traffic = spec->allow_public_traffic;
+    b->ports = spec->ports;
     if (!spec->allow_public_traffic)
         (void)snprintf(b->traffic_token, sizeof b->traffic_token, "%s", "traffic");
     b->end_unix_ms = b->started_unix_ms + spec->timeout_s * 1000ull;
+    b->allow_internet = spec->allow_internet;
+    world_net(b, spec->net);
+    b->net->epoch = 1;
     done(arg, b, NULL);
 }
 void box_kill(struct front *f, struct box *b, const char *why, box_done *done, void *arg)
@@ -353,6 +403,16 @@ void box_set_timeout(struct front *f, struct box *b, uint64_t seconds, bool exte
     if (!extend_only || end > b->end_unix_ms)
         b->end_unix_ms = end;
     done(arg, true);
+}
+void box_set_ports(struct front *f, struct box *b, const struct box_ports *ports, bool public_traffic, box_done *done,
+                   void *arg)
+{
+    (void)f;
+    b->ports = *ports;
+    b->allow_public_traffic = public_traffic;
+    if (!public_traffic)
+        (void)snprintf(b->traffic_token, sizeof b->traffic_token, "%s", "traffic");
+    done(arg, !world.no_disk);
 }
 uint64_t box_end_unix_ms(const struct box *b) { return b->end_unix_ms; }
 void boxes_on_end(struct front *f, box_ended_fn *fn, void *arg) { (void)f, (void)fn, (void)arg; }
@@ -370,6 +430,128 @@ void templates_each(struct front *f, void (*each)(void *arg, const struct templa
     struct template_info t = {0};
     (void)template_resolve(f, "base", &t);
     each(arg, &t);
+}
+
+/* ---- networks and secrets ---- */
+
+bool nets_on(const struct front *f)
+{
+    (void)f;
+    return !world.no_egress;
+}
+void net_set(struct front *f, struct box *b, const struct net_doc *doc, uint64_t expected, net_done *done, void *arg)
+{
+    (void)f;
+    if (expected && expected != b->net->epoch)
+        done(arg, 409, "the epoch is another one");
+    else if (world.net_status)
+        done(arg, world.net_status, "because");
+    else {
+        world_net(b, doc);
+        done(arg, 0, "");
+    }
+}
+void net_ask(struct front *f, const struct box *b, json_t *message, egressc_done *done, void *arg)
+{
+    (void)f, (void)b;
+    json_decref(world.net_asked);
+    world.net_asked = message;
+    done(arg, world.net_answer, world.net_answer ? NULL : "egress does not answer");
+}
+void approvals_each(struct front *f, const char *tenant, approval_fn *fn, void *arg)
+{
+    (void)f;
+    struct approval a = {.id = "ask1", .sandbox = "i0box", .asked_unix_ms = 1000};
+    a.request = json_pack("{s:s, s:i}", "host", "a.test", "port", 443);
+    if (strcmp(tenant, "a") == 0)
+        fn(arg, &a);
+    json_decref(a.request);
+}
+void approval_decide(struct front *f, const char *tenant, const char *id, enum approval_decision d, unsigned minutes,
+                     net_done *done, void *arg)
+{
+    (void)f;
+    bool known = strcmp(tenant, "a") == 0 && strcmp(id, "ask1") == 0;
+    (void)snprintf(world.decided, sizeof world.decided, "%s", id);
+    world.decision = (int)d;
+    world.minutes = minutes;
+    done(arg, known ? 0 : 404, known ? "" : "no such question");
+}
+size_t net_denials_since(const struct box *b, uint64_t since_ms, struct json *j)
+{
+    size_t n = b->net && b->net->ndenials && b->net->denials[0].at_ms >= since_ms;
+    if (n && j) {
+        json_obj(j, NULL);
+        json_str(j, "kind", "network");
+        json_end_obj(j);
+    }
+    return n;
+}
+const struct vault_secret *vault_find(struct front *f, const char *tenant, const char *name)
+{
+    (void)f;
+    for (size_t i = 0; i < world.nsecrets; i++)
+        if (strcmp(world.secret[i]->tenant, tenant) == 0 &&
+            (strcmp(world.secret[i]->name, name) == 0 || strcmp(world.secret[i]->id, name) == 0))
+            return world.secret[i];
+    return NULL;
+}
+void vault_each(struct front *f, const char *tenant, vault_each_fn *fn, void *arg)
+{
+    (void)f;
+    for (size_t i = 0; i < world.nsecrets; i++)
+        if (strcmp(world.secret[i]->tenant, tenant) == 0 && world.secret[i]->name[0])
+            fn(arg, world.secret[i]);
+}
+static char *text_of(const json_t *v, char *old, const char *otherwise)
+{
+    char *made = v ? json_dumps(v, JSON_COMPACT) : NULL;
+    if (made) {
+        free(old);
+        return made;
+    }
+    return old ? old : xstrdup(otherwise);
+}
+void vault_put(struct front *f, const struct vault_change *c, vault_done *done, void *arg)
+{
+    struct err err;
+    struct vault_secret *s = (struct vault_secret *)vault_find(f, c->tenant, c->name);
+    if (s && c->how == VAULT_NEW) {
+        (void)err_set(&err, ERR_USAGE, EEXIST, "there is one already");
+        done(arg, &err);
+        return;
+    }
+    if (!s) {
+        s = world.secret[world.nsecrets] = xcalloc(1, sizeof *s);
+        (void)snprintf(s->tenant, sizeof s->tenant, "%s", c->tenant);
+        (void)snprintf(s->name, sizeof s->name, "%s", c->name);
+        (void)snprintf(s->id, sizeof s->id, "sec_%zu", world.nsecrets);
+        world.nsecrets++;
+    }
+    for (size_t i = 0; i < world.nsecrets && c->value; i++)
+        if (world.secret[i] == s) {
+            free(world.sealed[i]);
+            world.sealed[i] = xstrndup(c->value, c->nvalue);
+        }
+    s->revision++;
+    s->spec = text_of(c->spec, s->spec, "");
+    s->metadata = text_of(c->metadata, s->metadata, "{}");
+    done(arg, NULL);
+}
+void vault_remove(struct front *f, const char *tenant, const char *name, vault_done *done, void *arg)
+{
+    struct err err;
+    struct vault_secret *s = (struct vault_secret *)vault_find(f, tenant, name);
+    if (s)
+        s->name[0] = s->id[0] = 0;
+    else
+        (void)err_set(&err, ERR_USAGE, ENOENT, "there is no such secret");
+    done(arg, s ? NULL : &err);
+}
+json_t *vault_rules(const struct vault_secret *s)
+{
+    return *s->spec ? json_pack("[{s:s, s:[s], s:[s]}]", "id", "secret-0", "hosts", "bound.test", "secrets", s->name)
+                    : json_array();
 }
 
 /* ---- events, metrics ---- */

@@ -8,7 +8,9 @@
 #include "base/strv.h"
 #include "front/boxes.h"
 #include "front/front.h"
+#include "front/nets.h"
 #include "front/tenants.h"
+#include "front/vault.h"
 #include "sandbox/exec.h"
 #include "sandbox/files.h"
 
@@ -48,6 +50,18 @@ struct world {
     enum link_code next_code; /* what the next call of a link answers with */
     char next_text[128];
     enum link_code sink_code; /* what a file that is being written answers with */
+    bool no_disk;             /* changes of ports are not stored */
+    /* the network */
+    bool no_egress;
+    unsigned net_status; /* what the next change of a network answers with; 0: it is done */
+    json_t *net_asked;   /* the last request to egress */
+    json_t *net_answer;  /* what it answers; NULL: it does not */
+    char decided[40];    /* the last decision: its id */
+    int decision;
+    unsigned minutes;
+    char *sealed[8]; /* values of secrets as they came */
+    struct vault_secret *secret[8];
+    size_t nsecrets;
 };
 extern struct world world;
 

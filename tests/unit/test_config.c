@@ -57,6 +57,30 @@ static void test_values(void **state)
     config_done(&c);
 }
 
+static void test_the_way_out(void **state)
+{
+    (void)state;
+    struct config c;
+    struct err err = {0};
+    assert_int_equal(load(&c, "state: /s\nrun: /r\n", &err), 0);
+    assert_true(c.egress);
+    assert_false(c.audit_drop);
+    assert_string_equal(c.egress_user, "hutch-egress");
+    assert_null(c.network);
+    config_done(&c);
+    assert_int_equal(
+        load(&c,
+             "state: /s\nrun: /r\nsandboxes: {network: /etc/hutch//net.yaml}\negress:\n  infra: 10.0.0.0/8,  "
+             "fd00::/8\n  resolvers: '[::1]:53'\n  audit_on_full: drop\n",
+             &err),
+        0);
+    assert_string_equal(c.network, "/etc/hutch/net.yaml");
+    assert_string_equal(c.infra, "10.0.0.0/8,fd00::/8");
+    assert_string_equal(c.resolvers, "[::1]:53");
+    assert_true(c.audit_drop);
+    config_done(&c);
+}
+
 static void test_errors(void **state)
 {
     (void)state;
@@ -78,6 +102,10 @@ static void test_errors(void **state)
         {"sandboxes: {memory: 1KiB}\n", "sandboxes.memory must be between 16MiB and 16TiB, not \"1KiB\""},
         {"sandboxes: {max: 99999999999999999999}\n", "whole number"},
         {"sandboxes: {max: -1}\n", "whole number"},
+        {"sandboxes: {network: policy.yaml}\n", "sandboxes.network must be public, off or the absolute path"},
+        {"egress: {resolvers: ns.example}\n", "egress.resolvers must be ADDR:PORT such as"},
+        {"egress: {infra: 10.0.0.0/33}\n", "egress.infra must be ADDR/BITS such as"},
+        {"egress: {audit_on_full: stop}\n", "egress.audit_on_full must be block or drop"},
         {"sandboxes: {cpu: 0}\n", "sandboxes.cpu must be between 0.010 and 1000"},
         {"sandboxes: {pids: [1]}\n", "sandboxes.pids must be a plain value"},
         {"sandboxes: 3\n", "sandboxes must be a mapping"},
@@ -190,10 +218,10 @@ static void test_docs(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_defaults),  cmocka_unit_test(test_values),
-        cmocka_unit_test(test_errors),    cmocka_unit_test(test_show_reads_back),
-        cmocka_unit_test(test_flags_win), cmocka_unit_test(test_addresses),
-        cmocka_unit_test(test_docs),
+        cmocka_unit_test(test_defaults),        cmocka_unit_test(test_values),
+        cmocka_unit_test(test_the_way_out),     cmocka_unit_test(test_errors),
+        cmocka_unit_test(test_show_reads_back), cmocka_unit_test(test_flags_win),
+        cmocka_unit_test(test_addresses),       cmocka_unit_test(test_docs),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

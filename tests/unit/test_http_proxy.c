@@ -172,6 +172,8 @@ static void the_request_arrives_with_its_fields_and_a_masked_host(void **state)
     assert_non_null(strstr(buf_str(&b), "x-forwarded-for: 127.0.0.1\n"));
     assert_non_null(strstr(buf_str(&b), "x-forwarded-proto: http\n"));
     assert_non_null(strstr(buf_str(&b), "x-forwarded-host: 127.0.0.1:"));
+    assert_non_null(strstr(buf_str(&b), "x-forwarded-port: "));
+    assert_non_null(strstr(buf_str(&b), "forwarded: for=127.0.0.1;host=\"127.0.0.1:"));
     assert_non_null(strstr(buf_str(&b), "x-added: yes\n"));
     assert_null(strstr(buf_str(&b), "x-secret"));
     assert_null(strstr(buf_str(&b), "x-hop"));

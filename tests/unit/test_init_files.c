@@ -628,14 +628,14 @@ static void a_watch_ends_while_it_is_closed(void **state)
         memset(&seen, 0, sizeof seen);
         memset(&c, 0, sizeof c);
         f = files_watch(w.links, WORLD_ID, NULL, "ends", false, false, false, &watch_ops, NULL);
-        assert_true(world_wait(&w, &seen.started, 5000));
+        assert_true(world_wait(&w, &seen.started, 20000));
         c.x = exec_start(w.links, WORLD_ID, &s, &capture_ops, &c);
-        assert_true(world_wait(&w, &c.started, 5000));
-    } while (seen.failed && (world_wait(&w, &c.over, 5000), true));
+        assert_true(world_wait(&w, &c.started, 20000));
+    } while (seen.failed && (world_wait(&w, &c.over, 20000), true));
     (void)sleep(1); /* its end waits in the socket */
     files_unwatch(f);
     sh("echo still here", "still here\n"); /* its answer comes after both */
-    assert_true(world_wait(&w, &c.over, 5000) && c.ended);
+    assert_true(world_wait(&w, &c.over, 20000) && c.ended);
     assert_false(seen.failed);
 }
 

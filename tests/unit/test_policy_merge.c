@@ -3,6 +3,7 @@
 #include <unistd.h>
 
 #include "policy-harness.h"
+#include "policy/explain.h"
 #include "policy/trust.h"
 
 static int load(const struct scratch *s, const struct policy_flag *flags, size_t n, struct policy **ret,
@@ -334,6 +335,74 @@ static void a_hidden_system_document_is_an_error_and_a_hidden_user_document_is_n
     policy_free(p);
 }
 
+/* --- network ------------------------------------------------------------------------------------------------------ */
+
+static bool reaches(const struct policy *p, const char *host)
+{
+    _cleanup_buf_ struct buf out = {0};
+    return policy_explain_host(p, host, &out);
+}
+
+static void a_later_network_replaces_the_earlier_one_and_flags_add(void **state)
+{
+    const struct scratch *s = *state;
+    static const struct policy_flag flags[] = {{"network.allow", "c.test:8443", "--allow-host c.test:8443", 0},
+                                               {"network.allow", "d.test", "--allow-host d.test", 0},
+                                               {"network.deny", "x.b.test", "--deny-host x.b.test", 0}};
+    _cleanup_policy_ struct policy *p = NULL, *q = NULL, *r = NULL;
+    write_file(s->system, "network: {allow: [a.test]}\n");
+    write_file(s->user, "network:\n  allow: ['*.b.test']\n");
+    loads(s, NULL, 0, &p);
+    assert_int_equal(p->network, NETWORK_RULES);
+    assert_true(reaches(p, "x.b.test") && !reaches(p, "a.test"));
+    assert_int_equal(p->network_origin.line, 2);
+    loads(s, flags, 3, &q);
+    assert_true(reaches(q, "y.b.test") && reaches(q, "c.test:8443") && reaches(q, "d.test"));
+    assert_false(reaches(q, "x.b.test") || reaches(q, "c.test"));
+    static const struct policy_flag off = {"network", "off", "--network off", 0};
+    loads(s, &off, 1, &r);
+    assert_int_equal(r->network, NETWORK_OFF);
+    assert_null(r->netpol);
+    assert_null(r->network_text);
+}
+
+static void a_host_flag_that_is_none_is_told_so(void **state)
+{
+    const struct scratch *s = *state;
+    static const struct policy_flag bad = {"network.allow", "http://a", "--allow-host http://a", 0};
+    refuses(s, &bad, 1, ERR_USAGE, "--allow-host http://a: network: \"http://a\"");
+}
+
+static void a_project_may_switch_the_network_off_and_rules_need_trust(void **state)
+{
+    const struct scratch *s = *state;
+    _cleanup_policy_ struct policy *p = NULL;
+    write_file(s->user, "network: {allow: [a.test, b.test]}\n");
+    write_project(s, "network: off\n");
+    loads(s, NULL, 0, &p);
+    assert_int_equal(p->network, NETWORK_OFF);
+    write_project(s, "network: {allow: [a.test]}\n"); /* narrower, but that is not for a list to decide */
+    refuses(s, NULL, 0, ERR_POLICY, "would widen the policy");
+    write_project(s, "network: public\n");
+    refuses(s, NULL, 0, ERR_POLICY, "would widen the policy");
+}
+
+static void a_ceiling_of_rules_leaves_nothing_of_the_host_s_network(void **state)
+{
+    const struct scratch *s = *state;
+    static const struct policy_flag host = {"network", "host", "--network host", 0},
+                                    one = {"network.allow", "a.test", "--allow-host a.test", 0};
+    _cleanup_policy_ struct policy *p = NULL, *q = NULL;
+    write_file(s->system, "network: host\n");
+    write_file(s->user, "ceiling: {network: rules}\n");
+    loads(s, NULL, 0, &p);
+    assert_int_equal(p->network, NETWORK_RULES);
+    assert_false(reaches(p, "a.test"));
+    refuses(s, &host, 1, ERR_POLICY, "network exceeds the ceiling");
+    loads(s, &one, 1, &q);
+    assert_true(reaches(q, "a.test"));
+}
+
 #define TEST(f) cmocka_unit_test_setup_teardown(f, make, unmake)
 
 int main(void)
@@ -354,6 +423,10 @@ int main(void)
         TEST(ceilings_stand_only_where_they_may),
         TEST(documents_that_cannot_be_read_are_errors),
         TEST(a_hidden_system_document_is_an_error_and_a_hidden_user_document_is_not),
+        TEST(a_later_network_replaces_the_earlier_one_and_flags_add),
+        TEST(a_host_flag_that_is_none_is_told_so),
+        TEST(a_project_may_switch_the_network_off_and_rules_need_trust),
+        TEST(a_ceiling_of_rules_leaves_nothing_of_the_host_s_network),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

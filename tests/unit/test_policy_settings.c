@@ -3,6 +3,8 @@
 
 #include "policy-harness.h"
 
+#include "policy/explain.h"
+
 static struct policy *takes(const char *text)
 {
     struct err err = {0};
@@ -101,8 +103,9 @@ static void what_cannot_be_enforced_is_an_error_that_names_the_key(void **state)
     static const struct {
         const char *text, *want;
     } cases[] = {
-        {"{\"network\": {\"allowedDomains\": [\"github.com\"]}}",
-         "s.json:1: network.allowedDomains cannot be enforced"},
+        {"{\"network\": {\"allowedDomains\": [\"9.9.9.9\", \"github.com\",\n\"*.com\"]}}",
+         "s.json:2: network.allowedDomains[2]: \"*.com\": anybody can have a name below"},
+        {"{\"network\": {\"allowedDomains\": [\"https://github.com\"]}}", "not a host name"},
         {"{\"network\": {\"httpProxyPort\": 8080}}", "httpProxyPort cannot be enforced"},
         {"{\"network\": {\"socksProxyPort\": 8080}}", "socksProxyPort cannot"},
         {"{\"network\": {\"mitmProxy\": {}}}", "mitmProxy cannot"},
@@ -142,6 +145,24 @@ static void what_cannot_be_enforced_is_an_error_that_names_the_key(void **state)
         refuses(cases[i].text, cases[i].want);
 }
 
+static void domains_become_network_rules(void **state)
+{
+    _cleanup_buf_ struct buf out = {0};
+    (void)state;
+    _cleanup_policy_ struct policy *p =
+        takes("{\"network\": {\"allowedDomains\": [\"github.com\", \"*.npmjs.org\", \"bad.test\"],\n"
+              " \"deniedDomains\": [\"bad.test\"], \"deniedResolvedAddresses\": [\"9.9.9.0/24\"]}}");
+    assert_int_equal(p->network, NETWORK_RULES);
+    assert_non_null(p->netpol);
+    assert_true(policy_explain_host(p, "github.com", &out));
+    assert_true(policy_explain_host(p, "github.com:22", &out));
+    assert_true(policy_explain_host(p, "https://registry.npmjs.org/x", &out));
+    assert_false(policy_explain_host(p, "npmjs.org", &out));
+    assert_false(policy_explain_host(p, "bad.test", &out));
+    assert_non_null(strstr(p->network_text, "\"cidrs\":[\"9.9.9.0/24\"]"));
+    assert_int_equal(p->network_origin.line, 1);
+}
+
 static void domains_are_moot_when_the_network_is_switched_off(void **state)
 {
     static const struct policy_flag off = {"network", "off", "--network off", 0};
@@ -169,6 +190,7 @@ int main(void)
         cmocka_unit_test(credentials_can_be_denied_but_not_masked),
         cmocka_unit_test(other_keys_are_mapped),
         cmocka_unit_test(what_cannot_be_enforced_is_an_error_that_names_the_key),
+        cmocka_unit_test(domains_become_network_rules),
         cmocka_unit_test(domains_are_moot_when_the_network_is_switched_off),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -212,6 +212,34 @@ static void explanations_say_verdict_rule_origin_and_grant(void **state)
     assert_non_null(strstr(buf_str(&out), "no grant possible"));
 }
 
+static void requests_are_explained_by_rule_and_reason(void **state)
+{
+    _cleanup_buf_ struct buf out = {0};
+    (void)state;
+    _cleanup_policy_ struct policy *p = accepted_at(
+        LEVEL_USER, "network:\n  rules:\n  - {id: llm, hosts: [api.test], http: [{methods: [POST], paths: [/v1/**]}]}\n"
+                    "  deny: [bad.test]\n");
+    assert_true(policy_explain_request(p, "POST", "https://api.test/v1/x", &out));
+    assert_string_equal(buf_str(&out), "POST https://api.test/v1/x: allowed\n  rule    llm\n  from    p.yaml:2\n");
+    buf_done(&out);
+    assert_false(policy_explain_request(p, "GET", "https://api.test/v1/x", &out));
+    assert_string_equal(
+        buf_str(&out),
+        "GET https://api.test/v1/x: denied\n  rule    llm\n  reason  method_not_allowed\n  from    p.yaml:2\n"
+        "  grant   network: {rules: [{\"hosts\":[\"api.test\"],\"http\":[{\"methods\":[\"GET\"],\"paths\":"
+        "[\"/v1/x\"]}]}]}\n  flag    --allow-host api.test\n");
+    buf_done(&out);
+    assert_false(policy_explain_host(p, "bad.test", &out));
+    assert_non_null(strstr(buf_str(&out), "reason  denied_by_rule"));
+    assert_non_null(strstr(buf_str(&out), "no grant possible"));
+    buf_done(&out);
+    assert_false(policy_explain_request(p, "GET", "http://169.254.169.254/latest", &out));
+    assert_non_null(strstr(buf_str(&out), "reason  private_address"));
+    buf_done(&out);
+    assert_false(policy_explain_request(p, "GET", "https://api.test/..", &out));
+    assert_non_null(strstr(buf_str(&out), "malformed: the path goes above the root"));
+}
+
 static void no_grant_is_offered_below_a_ceiling(void **state)
 {
     static const char system_text[] =
@@ -353,7 +381,7 @@ static void what_is_shown_is_a_document_that_says_the_same(void **state)
     assert_int_equal(p->nenv, q->nenv);
     assert_int_equal(p->limits[LIMIT_MEMORY].value, q->limits[LIMIT_MEMORY].value);
     assert_int_equal(p->limits[LIMIT_CPU].value, q->limits[LIMIT_CPU].value);
-    assert_string_equal(p->network_rules.v[0], q->network_rules.v[0]);
+    assert_string_equal(p->network_text, q->network_text);
     assert_string_equal(rule_at(q, FILE_ALLOW_WRITE, "/d")->src, "/s");
     assert_non_null(rule_at(q, FILE_ALLOW_WRITE, "/a/[x]"));
     assert_non_null(strstr(buf_str(&first), "- \"/c d\"  # files.deny_read[1], p.yaml:1\n"));
@@ -374,6 +402,7 @@ int main(void)
         cmocka_unit_test(names_are_protected_in_repositories_that_exist),
         cmocka_unit_test(the_grant_that_is_offered_works),
         cmocka_unit_test(explanations_say_verdict_rule_origin_and_grant),
+        cmocka_unit_test(requests_are_explained_by_rule_and_reason),
         cmocka_unit_test(no_grant_is_offered_below_a_ceiling),
         cmocka_unit_test(system_calls_are_explained),
         cmocka_unit_test(only_listed_variables_pass),

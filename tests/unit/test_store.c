@@ -364,6 +364,82 @@ static void test_counter(void **state)
     assert_int_equal(b, 2);
 }
 
+static struct {
+    int nets, secrets;
+    uint64_t epoch, revision;
+    char document[32], placeholder[32], sealed[8];
+} seen;
+static void saw_net(void *arg, const struct store_net *n)
+{
+    (void)arg;
+    seen.nets++;
+    seen.epoch = n->epoch;
+    (void)snprintf(seen.document, sizeof seen.document, "%s", n->document);
+    (void)snprintf(seen.placeholder, sizeof seen.placeholder, "%s", n->placeholders.n == 2 ? n->placeholders.v[1] : "");
+}
+static void saw_secret(void *arg, const struct store_secret *x)
+{
+    (void)arg;
+    seen.secrets++;
+    seen.revision = x->revision;
+    (void)snprintf(seen.sealed, sizeof seen.sealed, "%.*s", (int)x->nsealed, (const char *)x->sealed);
+}
+static void look(void)
+{
+    struct err err;
+    memset(&seen, 0, sizeof seen);
+    assert_int_equal(store_nets(store, saw_net, NULL, &err), 0);
+    assert_int_equal(store_secrets(store, saw_secret, NULL, &err), 0);
+}
+
+static void test_networks_go_with_their_sandboxes_and_secrets_with_their_tenants(void **state)
+{
+    (void)state;
+    struct result r = {0};
+    struct store_tenant t = {.id = "t", .name = "T"};
+    struct store_net n = {.sandbox = "i0a", .epoch = 3, .document = "{}"};
+    struct store_secret x = {.tenant = "t",
+                             .name = "n",
+                             .id = "sec_1",
+                             .revision = 2,
+                             .sealed = "\x01\x02",
+                             .nsealed = 2,
+                             .spec = "{}",
+                             .metadata = "{}"};
+    strv_add(&n.placeholders, "n");
+    strv_add(&n.placeholders, "sbx-1");
+    store_tenant_put(store, &t, done, &r);
+    store_net_put(store, &n, done, &r);
+    n.sandbox = "i0orphan";
+    store_net_put(store, &n, done, &r);
+    strv_done(&n.placeholders);
+    put_box("i0a", NULL, &r);
+    store_secret_put(store, &x, done, &r);
+    wait_for(&r, 5);
+    assert_int_equal(r.failures, 0);
+    store_net_sweep(store);
+    store_tenant_put(store, &t, done, &r); /* told after it: nothing is on its way to the loop when the store closes */
+    wait_for(&r, 6);
+    reopen();
+    look();
+    assert_int_equal(seen.nets, 1);
+    assert_int_equal(seen.epoch, 3);
+    assert_string_equal(seen.placeholder, "sbx-1");
+    assert_int_equal(seen.secrets, 1);
+    assert_int_equal(seen.revision, 2);
+    assert_string_equal(seen.sealed, "\x01\x02");
+    put_box("i0a", NULL, &r); /* written again, it keeps its network */
+    wait_for(&r, 7);
+    look();
+    assert_int_equal(seen.nets, 1);
+    store_box_del(store, "i0a", done, &r);
+    store_tenant_del(store, "t", done, &r);
+    wait_for(&r, 9);
+    look();
+    assert_int_equal(seen.nets, 0);
+    assert_int_equal(seen.secrets, 0);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -375,6 +451,8 @@ int main(void)
         cmocka_unit_test_setup_teardown(test_bad_files, set_up, tear_down),
         cmocka_unit_test_setup_teardown(test_other_schemas, set_up, tear_down),
         cmocka_unit_test_setup_teardown(test_counter, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(test_networks_go_with_their_sandboxes_and_secrets_with_their_tenants, set_up,
+                                        tear_down),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,0 +1,218 @@
+"""The network of a node's sandboxes: rules, refusals, secrets, approvals, the audit log, and egress that dies under load."""
+import base64
+import json
+import threading
+import time
+
+from daemon import Daemon
+from hutch_test import check, check_equal, check_in, eventually
+from internet import Internet
+from node_client import ask, call, create, run, sh
+
+CODE = "curl -sS --max-time 15 -o /dev/null -w '%{http_code} ' "
+
+
+def codes(d, b, *args):
+    r = sh(d, b, "\n".join(CODE + a for a in args))
+    return r.text.split()
+
+
+def native(d, method, b, path, body=None):
+    return ask(d, method, f"/v1/sandboxes/{b['sandboxID']}/{path}", body)
+
+
+def test_e2b_fields():
+    "allowOut, denyOut and allow_internet_access mean what they mean at E2B, at creation and by PUT"
+    with Internet() as net, Daemon(config=net.config()) as d:
+        both = ("https://api.test/", "https://other.test/")
+        b = create(d)
+        check_equal(codes(d, b, *both), ["200", "200"], "no field: the public internet")
+        b = create(d, allow_internet_access=False)
+        check_equal(codes(d, b, *both), ["403", "403"])
+        b = create(d, network={"allowOut": ["api.test"], "denyOut": ["0.0.0.0/0"]})
+        check_equal(codes(d, b, *both), ["200", "403"])
+        check_equal(ask(d, "GET", f"/sandboxes/{b['sandboxID']}").json["network"]["allowOut"], ["api.test"])
+        a = ask(d, "PUT", f"/sandboxes/{b['sandboxID']}/network", {"allowOut": ["other.test"], "denyOut": ["0.0.0.0/0"]})
+        check_equal(a.status, 204, a)
+        check_equal(codes(d, b, *both), ["403", "200"])
+        a = ask(d, "PUT", f"/sandboxes/{b['sandboxID']}/network", {})
+        check_equal((a.status, codes(d, b, *both)), (204, ["200", "200"]))
+        for bad, word in (({"allowOut": ["http://x/"]}, "allowOut"), ({"denyOut": ["some.host"]}, "denyOut"), ({"allowOut": "x"}, "allowOut")):
+            a = ask(d, "PUT", f"/sandboxes/{b['sandboxID']}/network", bad)
+            check_equal(a.status, 400, a)
+            check_in(word, a.json["message"], a)
+
+
+def test_policy_change_cuts():
+    "a change of the rules takes effect at once: open tunnels and streams that are no longer allowed are cut"
+    with Internet() as net, Daemon(config=net.config()) as d:
+        b = create(d, network={"allowOut": ["api.test"], "denyOut": ["0.0.0.0/0"]})
+        out = {}
+        t = threading.Thread(target=lambda: out.update(r=sh(d, b, "curl -sS -N --max-time 60 'https://api.test/sse?500' | tail -c 20; echo; echo cut")))
+        t.start()
+        eventually(lambda: net.seen("api.test"), 20, "the stream began")
+        began = time.monotonic()
+        check_equal(ask(d, "PUT", f"/sandboxes/{b['sandboxID']}/network", {"denyOut": ["0.0.0.0/0"]}).status, 204)
+        t.join()
+        check(time.monotonic() - began < 30, "the stream went on")
+        check_in("cut", out["r"].text, out["r"])
+        check_equal(codes(d, b, "https://api.test/"), ["403"])
+
+
+def test_denials_are_told():
+    "a refusal is told inside, in the result of the command, in the events and in the audit log, and each names the grant"
+    with Internet() as net, Daemon(config=net.config()) as d:
+        b = create(d, network={"allowOut": ["api.test"], "denyOut": ["0.0.0.0/0"]})
+        r = sh(d, b, "curl -sS https://other.test/x?token=abc")
+        error = json.loads(r.text)["error"]
+        check_equal((error["reason"], error["host"], error["path"]), ("host_not_allowed", "other.test", "/x"), error)
+        check_in("other.test", json.dumps(error.get("grant")), error)
+        mine = [x for x in r.end.get("denials", []) if x.get("kind") == "network"]
+        check(mine and "other.test" in json.dumps(mine), r.end)
+        inside = json.loads(sh(d, b, "curl -sS http://sandbox.internal/v1/egress/denials").text)
+        check_equal([x["host"] for x in inside["denials"] if x["layer"] == "http"], ["other.test"], inside)
+        outside = native(d, "GET", b, "network/denials")
+        check_equal([x["host"] for x in outside.json["denials"] if x["layer"] == "http"], ["other.test"], outside)
+        events = native(d, "GET", b, "events?follow=false")
+        check_in(b"network.denied", events.body, events)
+        audit = d.cli("audit", "query", "--verdict", "deny", "--json").stdout
+        lines = [json.loads(x) for x in audit.splitlines()]
+        check_equal([(x["host"], x["path"]) for x in lines if x["kind"] in ("http", "deny")], [("other.test", "/x")], audit)
+        check("abc" not in audit, "the value of a query is in the log")
+        check_equal(d.cli("audit", "verify").returncode, 0)
+        check_equal(net.seen("other.test"), [])
+
+
+def test_secrets():
+    "a secret reaches the server it is bound to and nobody else; inside there is only a placeholder; echoes are redacted"
+    value = "sk-live-4f1c9a7be2d04ab5"
+    with Internet() as net, Daemon(config=net.config()) as d:
+        a = ask(d, "POST", "/v1/secrets", {"name": "llm", "value": value, "spec": {
+            "bind": [{"hosts": ["api.test"], "paths": ["/echo"]}], "env": "LLM_KEY",
+            "inject": {"type": "replace", "in": ["header"]}}})
+        check(a.status in (200, 201), a)
+        check(value.encode() not in ask(d, "GET", "/v1/secrets").body, "the API gives the value back")
+        doc = {"rules": [{"id": "llm", "hosts": ["api.test", "other.test"], "secrets": ["llm"]}]}
+        b = create(d, network={"denyOut": ["0.0.0.0/0"]})
+        check_equal(native(d, "PUT", b, "network", doc).status, 200)
+        b2 = ask(d, "POST", "/v1/sandboxes", {"template": "host", "network": doc})
+        check(b2.status == 201, b2)
+        b = b2.json
+        key = sh(d, b, "printf %s \"$LLM_KEY\"").text
+        check(len(key) >= 20 and value not in key, key)
+        r = sh(d, b, "curl -sS -H \"Authorization: Bearer $LLM_KEY\" https://api.test/echo")
+        check_equal(net.seen("api.test")[-1]["headers"]["authorization"], f"Bearer {value}")
+        check(value not in r.text and key in r.text, r.text)
+        n = len(net.seen("other.test"))
+        r = sh(d, b, "curl -sS -w '\\n%{http_code}' -H \"Authorization: Bearer $LLM_KEY\" https://other.test/echo")
+        check_in("secret_violation", r.text, r)
+        r = sh(d, b, "curl -sS -w '\\n%{http_code}' -H \"Authorization: Bearer $LLM_KEY\" http://api.test/echo")
+        check("200" not in r.text.splitlines()[-1], r)
+        check_equal(len(net.seen("other.test")), n)
+        check(all(value not in json.dumps(x["headers"]) for x in net.seen() if x["path"] != "/echo"), "the value went elsewhere")
+        store = (d.state / "front" / "store.db").read_bytes() + b"".join(p.read_bytes() for p in (d.state / "audit").glob("*"))
+        check(value.encode() not in store, "the value is on disk in clear")
+
+
+def test_e2b_header_rules():
+    "E2B's header rules with ${e2b.secrets.NAME} set the header on the way out"
+    with Internet() as net, Daemon(config=net.config()) as d:
+        a = ask(d, "POST", "/secrets", {"name": "Token", "value": "v-123456789"})
+        check_equal(a.status, 201, a)
+        check(a.json["secretID"].startswith("sec_") and a.json["name"] == "token" and "value" not in a.json, a)
+        b = create(d, network={"rules": {"api.test": [{"transform": {"headers": {"X-Auth": "t ${e2b.secrets.token}"}}}]}})
+        sh(d, b, "curl -sS -H 'X-Auth: forged' https://api.test/echo; curl -sS https://other.test/echo")
+        check_equal(net.seen("api.test")[-1]["headers"].get("x-auth"), "t v-123456789", net.seen())
+        check("x-auth" not in net.seen("other.test")[-1]["headers"], net.seen())
+        check_equal(ask(d, "DELETE", "/secrets/token").status, 204)
+
+
+def test_approvals():
+    "a request that needs approval waits; allowed it goes on, denied it is refused; a grant for minutes ends"
+    with Internet() as net, Daemon(config=net.config()) as d:
+        a = ask(d, "POST", "/v1/sandboxes", {"template": "host", "network": {"default": "deny", "on_miss": "ask", "ask_hold": 30}})
+        check_equal(a.status, 201, a)
+        b, out = a.json, {}
+
+        def background(name, url):
+            t = threading.Thread(target=lambda: out.update({name: sh(d, b, CODE + url)}))
+            t.start()
+            return t
+
+        def waiting():
+            return ask(d, "GET", "/v1/approvals").json["approvals"]
+        t = background("yes", "https://api.test/")
+        eventually(waiting, 20, "a request for approval")
+        first = waiting()[0]
+        check_equal((first["host"], first["method"]), ("api.test", "GET"), first)
+        check_equal(ask(d, "POST", f"/v1/approvals/{first['id']}", {"decision": "allow_once"}).status, 200)
+        t.join()
+        check_equal(out["yes"].text.split(), ["200"], out)
+        t = background("no", "https://other.test/")
+        eventually(waiting, 20, "a request for approval")
+        check_equal(d.cli("approvals", "deny", waiting()[0]["id"]).returncode, 0)
+        t.join()
+        check_equal(out["no"].text.split(), ["403"], out)
+        check_equal(net.seen("other.test"), [])
+
+
+def test_egress_killed():
+    "kill -9 of egress under load fails closed and recovers: no request gets around it, and later ones succeed without a new sandbox"
+    with Internet() as net, Daemon(config=net.config()) as d:
+        b = create(d, network={"allowOut": ["api.test"], "denyOut": ["0.0.0.0/0"]})
+        check_equal(codes(d, b, "https://api.test/"), ["200"])
+        loop = "for i in $(seq 40); do curl -sS --max-time 10 -o /dev/null -w '%{http_code} ' https://api.test/$i; curl -sS --max-time 10 -o /dev/null -w '%{http_code} ' https://other.test/; done 2>/dev/null"
+        out = {}
+        t = threading.Thread(target=lambda: out.update(r=sh(d, b, loop)))
+        t.start()
+        for _ in range(4):
+            time.sleep(0.7)
+            d.kill9("egress")
+        t.join()
+        got = out["r"].text.split()
+        check(set(got[1::2]) <= {"403", "000"}, got)
+        check(got[0::2].count("200") > 20, got)
+        check_equal(net.seen("other.test"), [])
+        eventually(lambda: codes(d, b, "https://api.test/", "https://other.test/") == ["200", "403"], 20, "it recovered")
+        check_equal(d.cli("audit", "verify").returncode, 0, "the chain survives kill -9")
+
+
+def test_other_deaths():
+    "the network outlives front, keeper and supervisor: rules still hold and connections still work after each was killed"
+    with Internet() as net, Daemon(config=net.config()) as d:
+        b = create(d, network={"allowOut": ["api.test"], "denyOut": ["0.0.0.0/0"]})
+        for who in ("front", "keeper", "egress"):
+            d.kill9(who)
+            eventually(d.alive, 20, "front is back")
+            eventually(lambda: codes(d, b, "https://api.test/", "https://other.test/") == ["200", "403"], 20, f"after {who} was killed")
+        d.proc.kill()
+        d.proc.wait()
+        d.start()
+        eventually(lambda: codes(d, b, "https://api.test/", "https://other.test/") == ["200", "403"], 20, "after all were killed")
+
+
+def test_sandboxes_are_apart():
+    "two sandboxes with the same addresses do not see each other, nor each other's policy, denials or names"
+    with Internet() as net, Daemon(config=net.config()) as d:
+        a, b = create(d, network={"denyOut": ["0.0.0.0/0"]}), create(d)
+        check_equal(codes(d, a, "https://api.test/"), ["403"])
+        check_equal(codes(d, b, "https://api.test/"), ["200"])
+        check_equal(json.loads(sh(d, b, "curl -sS http://sandbox.internal/v1/egress/denials").text)["denials"], [])
+        sh(d, a, "(python3 -m http.server 8080 --bind 0.0.0.0 >/dev/null 2>&1 &) ; sleep 1")
+        check(sh(d, b, "curl -sS --max-time 5 -o /dev/null -w '%{http_code}' http://10.255.0.2:8080/").text != "200", "b reaches a")
+
+
+def test_bad_upstreams():
+    "expired, unknown and wrong certificates and private addresses are refused with the reason, never passed on"
+    with Internet() as net, Daemon(config=net.config()) as d:
+        doc = {"rules": [{"id": "all", "hosts": list(net.hosts), "ports": [80, 443], "http": [{"methods": ["GET"]}]}]}
+        a = ask(d, "POST", "/v1/sandboxes", {"template": "host", "network": doc})
+        check_equal(a.status, 201, a)
+        b = a.json
+        want = {"https://expired.test/": "upstream_cert", "https://wrong.test/": "upstream_cert", "https://unknown-ca.test/": "upstream_cert",
+                "http://private.test/": "private", "http://metadata.test/": "private", "http://loop.test/": "private",
+                "http://mapped.test/": "private", "http://nobody.test/": "upstream_unreachable"}
+        for url, reason in want.items():
+            r = sh(d, b, f"curl -sS --max-time 20 {url}")
+            check_in(reason, json.loads(r.text)["error"]["reason"], (url, r))
+        check_equal(net.seen(), [])

@@ -1,0 +1,76 @@
+"""Packages of others, pinned, cached in build-clients/ by the digest of the files that pin them."""
+import hashlib
+import pathlib
+import shutil
+import subprocess
+
+TOP = pathlib.Path(__file__).resolve().parent.parent.parent
+CACHE = TOP / "build-clients"
+CLIENTS = TOP / "tests/clients"
+NODE = "node@22.23.3"
+
+
+def cached(name, inputs, make):
+    """A directory made once for these inputs. None if it cannot be made, and why."""
+    digest = hashlib.sha256(b"".join(i.read_bytes() if isinstance(i, pathlib.Path) else i.encode() for i in inputs))
+    where = CACHE / f"{name}-{digest.hexdigest()[:16]}"
+    if where.exists():
+        return where, ""
+    CACHE.mkdir(exist_ok=True)
+    part = CACHE / f"{name}.part"
+    shutil.rmtree(part, ignore_errors=True)
+    part.mkdir()
+    r = make(part)
+    if r.returncode:
+        shutil.rmtree(part, ignore_errors=True)
+        return None, (r.stderr or r.stdout)[-600:]
+    part.rename(where)
+    return where, ""
+
+
+def quiet(args, **kw):
+    return subprocess.run(args, text=True, capture_output=True, timeout=600, check=False, **kw)
+
+
+def npm_packages(name="npm", pins=CLIENTS / "package.json"):
+    def make(where):
+        shutil.copy(pins, where)
+        r = quiet(["npm", "install", "--no-audit", "--no-fund", "--silent"], cwd=where)
+        return r if r.returncode or new_enough("node") else quiet(
+            ["npm", "install", "--no-audit", "--no-fund", "--silent", NODE], cwd=where)
+    return cached(name, [pins, NODE], make)
+
+
+def node_of(npm):
+    own = npm / "node_modules/node/bin/node"
+    return own if own.exists() else "node"
+
+
+def new_enough(node):
+    text = quiet([node, "--version"]).stdout.strip().lstrip("v")
+    return tuple(int(x) for x in text.split(".")[:2]) >= (20, 19) if text else False
+
+
+def python_packages():
+    pins = CLIENTS / "requirements.txt"
+
+    def make(where):
+        r = quiet(["/usr/bin/python3", "-m", "venv", "--copies", str(where)])
+        return r if r.returncode else quiet([str(where / "bin/python"), "-m", "pip", "-q", "install", "-r", str(pins)])
+    return cached("python", [pins], make)
+
+
+def server_packages(kind):
+    """What a server inside a sandbox needs, as a directory that can be copied there: "npm" or "python"."""
+    if kind == "npm":
+        return npm_packages("servers-npm", CLIENTS / "servers/package.json")
+    pins = CLIENTS / "servers/requirements.txt"
+
+    def make(where):
+        """Into a plain directory, by a pip that is not part of it."""
+        r = quiet(["/usr/bin/python3", "-m", "venv", str(where / "pip")])
+        if r.returncode == 0:
+            r = quiet([str(where / "pip/bin/python"), "-m", "pip", "-q", "install", "--target", str(where / "lib"), "-r", str(pins)])
+        shutil.rmtree(where / "pip", ignore_errors=True)
+        return r
+    return cached("servers-python", [pins], make)

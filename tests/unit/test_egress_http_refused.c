@@ -1,0 +1,333 @@
+/* Unit tests: what the HTTP engine refuses, how it says so, and that nobody outside hears of it. */
+#include "lib/unit.h"
+
+#include "egress-http-world.h"
+
+#define HOST   "code.example"
+#define QUOTED "\"code.example\""
+
+static void test_a_denied_host_answers_in_json_over_a_certificate_that_verifies(void **state)
+{
+    struct upstream u;
+    _cleanup_answer_ struct answer a = {0};
+    (void)state;
+    upstream_start(&u, origin, HOST, false);
+    allow(box, u.port, "\"docs.example\"");
+    ask_tls(box, &a, "GET", HOST, u.port, "/secret", NULL);
+    assert_int_equal(a.status, 403);
+    assert_has(a.fields, "content-type: application/json");
+    assert_has(a.body, "host_not_allowed");
+    assert_has(a.body, "\"/secret\"");
+    assert_int_equal(app_connections, 0);
+    upstream_stop(&u);
+}
+
+static void test_a_method_or_path_outside_the_rule_is_refused_before_anybody_is_called(void **state)
+{
+    struct upstream u;
+    _cleanup_answer_ struct answer a = {0};
+    _cleanup_answer_ struct answer b = {0};
+    _cleanup_buf_ struct buf doc = {0};
+    (void)state;
+    upstream_start(&u, origin, HOST, false);
+    buf_addf(&doc,
+             "{\"rules\":[{\"id\":\"r\",\"hosts\":[" QUOTED "],\"ports\":[%u],"
+             "\"http\":[{\"methods\":[\"GET\"],\"paths\":[\"/open/**\"]}]}]}",
+             u.port);
+    policy(box, buf_str(&doc));
+    ask_tls(box, &a, "POST", HOST, u.port, "/open/x", "body");
+    assert_int_equal(a.status, 403);
+    assert_has(a.body, "method_not_allowed");
+    ask_tls(box, &b, "GET", HOST, u.port, "/open/../shut", NULL);
+    assert_int_equal(b.status, 403);
+    assert_has(b.body, "path_not_allowed");
+    assert_int_equal(app_connections, 0);
+    upstream_stop(&u);
+}
+
+static void test_a_host_other_than_the_one_connected_to_is_misdirected(void **state)
+{
+    struct upstream u;
+    (void)state;
+    upstream_start(&u, origin, HOST, false);
+    allow(box, u.port, "\"code.example\",\"docs.example\"");
+    struct client *c = client_new(loop, tls_out(box, HOST, u.port, false));
+    static const char *const wrong[] = {"docs.example", "code.example:1", "127.0.0.1", "code.example.evil.example"};
+    for (size_t i = 0; i < ARRAY_LEN(wrong); i++) {
+        _cleanup_answer_ struct answer a = {0};
+        if (!client_reusable(c)) {
+            client_free(c);
+            c = client_new(loop, tls_out(box, HOST, u.port, false));
+        }
+        ask_on(c, &a, "GET", "/", wrong[i], NULL);
+        assert_int_equal(a.status, 421);
+        assert_has(a.body, "host_mismatch");
+    }
+    assert_int_equal(app_connections, 0);
+    client_free(c);
+    upstream_stop(&u);
+}
+
+static void refused_certificate(struct mint *m, const char *host, const char *why)
+{
+    struct upstream u;
+    _cleanup_answer_ struct answer a = {0};
+    upstream_start(&u, m, host, false);
+    allow(box, u.port, QUOTED);
+    ask_tls(box, &a, "GET", HOST, u.port, "/", NULL);
+    assert_int_equal(a.status, 502);
+    assert_has(a.body, "upstream_cert");
+    assert_has(a.body, why);
+    assert_int_equal(app_requests, 0);
+    upstream_stop(&u);
+}
+
+static void test_a_server_with_a_certificate_of_another_name_is_not_spoken_to(void **state)
+{
+    (void)state;
+    refused_certificate(origin, "docs.example", "is not for code.example");
+}
+
+static void test_a_server_with_a_certificate_of_an_unknown_root_is_not_spoken_to(void **state)
+{
+    (void)state;
+    refused_certificate(egress.mint, HOST, "unable to get local issuer certificate");
+}
+
+/* A certificate of its own making, valid from and for so many seconds. */
+static void own_certificate(struct upstream *u, long from, long until)
+{
+    EVP_PKEY *key = EVP_EC_gen("P-256");
+    X509 *c = X509_new();
+    X509_NAME *name = X509_get_subject_name(c);
+    (void)X509_set_version(c, X509_VERSION_3);
+    (void)ASN1_INTEGER_set(X509_get_serialNumber(c), 7);
+    (void)X509_gmtime_adj(X509_getm_notBefore(c), from);
+    (void)X509_gmtime_adj(X509_getm_notAfter(c), until);
+    (void)X509_NAME_add_entry_by_txt(name, "CN", MBSTRING_ASC, (const unsigned char *)HOST, -1, -1, 0);
+    (void)X509_set_issuer_name(c, name);
+    (void)X509_set_pubkey(c, key);
+    assert_true(X509_sign(c, key, EVP_sha256()) > 0);
+    assert_int_equal(SSL_CTX_use_certificate(u->ctx, c), 1);
+    assert_int_equal(SSL_CTX_use_PrivateKey(u->ctx, key), 1);
+    X509_free(c);
+    EVP_PKEY_free(key);
+}
+
+static void test_a_self_signed_server_is_not_spoken_to(void **state)
+{
+    struct upstream u;
+    _cleanup_answer_ struct answer a = {0};
+    (void)state;
+    upstream_start(&u, NULL, HOST, false);
+    own_certificate(&u, -3600, 3600);
+    allow(box, u.port, QUOTED);
+    ask_tls(box, &a, "GET", HOST, u.port, "/", NULL);
+    assert_int_equal(a.status, 502);
+    assert_has(a.body, "self-signed certificate");
+    upstream_stop(&u);
+}
+
+static void test_a_server_whose_certificate_has_expired_is_not_spoken_to(void **state)
+{
+    struct upstream u;
+    _cleanup_answer_ struct answer a = {0};
+    struct err err = {0};
+    (void)state;
+    upstream_start(&u, NULL, HOST, false);
+    own_certificate(&u, -7200, -3600);
+    /* Trusted but for its age. */
+    BIO *bio = BIO_new(BIO_s_mem());
+    char *pem;
+    PEM_write_bio_X509(bio, SSL_CTX_get0_certificate(u.ctx));
+    long n = BIO_get_mem_data(bio, &pem);
+    assert_int_equal(etls_trust(((struct http_engine *)egress.http)->tls, pem, (size_t)n, &err), 0);
+    BIO_free(bio);
+    allow(box, u.port, QUOTED);
+    ask_tls(box, &a, "GET", HOST, u.port, "/", NULL);
+    assert_int_equal(a.status, 502);
+    assert_has(a.body, "certificate has expired");
+    upstream_stop(&u);
+}
+
+static void test_a_server_that_is_not_there_is_named_unreachable(void **state)
+{
+    uint16_t port;
+    _cleanup_answer_ struct answer a = {0};
+    (void)state;
+    (void)close(listen_here(SOCK_STREAM, &port));
+    allow(box, port, QUOTED);
+    ask_tls(box, &a, "GET", HOST, port, "/", NULL);
+    assert_int_equal(a.status, 502);
+    assert_has(a.body, "upstream_unreachable");
+}
+
+/* What bytes sent by hand are answered with. */
+static void say_raw(uint16_t port, const char *bytes, size_t n, struct buf *out)
+{
+    char got[8192];
+    ssize_t len;
+    int fd = dial_out(box, HOST, port);
+    assert_int_equal(send(fd, bytes, n, MSG_NOSIGNAL), n);
+    for (int i = 0; i < 200; i++) {
+        struct err err = {0};
+        assert_int_equal(loop_step(loop, 1, &err), 0);
+        while ((len = recv(fd, got, sizeof got, 0)) > 0)
+            buf_add(out, got, (size_t)len);
+        if (len == 0)
+            break;
+    }
+    (void)close(fd);
+    turn(5);
+}
+
+static void test_ambiguous_requests_are_refused_and_nothing_is_forwarded(void **state)
+{
+    static const char *const bad[] = {
+        "POST / HTTP/1.1\r\nHost: %s\r\nContent-Length: 4\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n",
+        "POST / HTTP/1.1\r\nHost: %s\r\nContent-Length: 4\r\nContent-Length: 5\r\n\r\nabcde",
+        "POST / HTTP/1.1\r\nHost: %s\r\nContent-Length: +4\r\n\r\nabcd",
+        "POST / HTTP/1.1\r\nHost: %s\r\nTransfer-Encoding: gzip, chunked\r\n\r\n0\r\n\r\n",
+        "POST / HTTP/1.1\r\nHost: %s\r\nTransfer-Encoding : chunked\r\n\r\n0\r\n\r\n",
+        "GET / HTTP/1.1\nHost: %s\n\n",
+        "GET / HTTP/1.1\r\nHost: %s\r\nX: a\r\n b\r\n\r\n",
+        "GET / HTTP/1.1\r\nHost: %s\r\nX: a\x01\r\n\r\n",
+        "GET / HTTP/1.1\r\nHost: %s\r\nHost: docs.example\r\n\r\n",
+        "GET http://docs.example/ HTTP/1.1\r\nHost: %s\r\n\r\n",
+        "GET /a#b HTTP/1.1\r\nHost: %s\r\n\r\n",
+        "GET /a\\b HTTP/1.1\r\nHost: %s\r\n\r\n",
+        "GET /%%00 HTTP/1.1\r\nHost: %s\r\n\r\n",
+        "GET /%%252e%%252e/x HTTP/1.1\r\nHost: %s\r\n\r\n",
+        "GET /../x HTTP/1.1\r\nHost: %s\r\n\r\n",
+        "GET / HTTP/1.1\r\n\r\n",
+    };
+    struct upstream u;
+    char authority[64];
+    (void)state;
+    upstream_start(&u, NULL, NULL, false);
+    allow(box, u.port, QUOTED);
+    (void)snprintf(authority, sizeof authority, "%s:%u", HOST, u.port);
+    for (size_t i = 0; i < ARRAY_LEN(bad); i++) {
+        _cleanup_buf_ struct buf text = {0};
+        _cleanup_buf_ struct buf got = {0};
+#pragma GCC diagnostic push
+#pragma GCC diagnostic ignored "-Wformat-nonliteral"
+#pragma GCC diagnostic ignored "-Wformat-security"
+        buf_addf(&text, bad[i], authority);
+#pragma GCC diagnostic pop
+        say_raw(u.port, text.p, text.n, &got);
+        if (strncmp(buf_str(&got), "HTTP/1.1 400", 12) != 0 && strncmp(buf_str(&got), "HTTP/1.1 501", 12) != 0)
+            fail_msg("request %zu was answered:\n%s", i, buf_str(&got));
+        assert_has(got, "malformed_request");
+    }
+    assert_int_equal(app_requests, 0);
+    upstream_stop(&u);
+}
+
+static void test_a_client_that_does_not_trust_the_root_is_listed_with_the_reason(void **state)
+{
+    struct upstream u;
+    _cleanup_buf_ struct buf list = {0};
+    (void)state;
+    upstream_start(&u, origin, HOST, false);
+    allow(box, u.port, QUOTED);
+    root_trusted = false;
+    assert_null(tls_out_to(box, HOST, u.port, HOST, false));
+    root_trusted = true;
+    UNTIL(!box->flows);
+    deny_list(box, 0, 10, &list);
+    assert_has(list, "unknown CA");
+    assert_has(list, "passthrough");
+    upstream_stop(&u);
+}
+
+static void test_bytes_behind_a_request_are_a_request_of_their_own_and_judged_so(void **state)
+{
+    struct upstream u;
+    _cleanup_buf_ struct buf text = {0};
+    _cleanup_buf_ struct buf got = {0};
+    _cleanup_buf_ struct buf doc = {0};
+    (void)state;
+    upstream_start(&u, NULL, NULL, false);
+    buf_addf(&doc,
+             "{\"rules\":[{\"id\":\"r\",\"hosts\":[" QUOTED "],\"ports\":[%u],\"cleartext\":true,"
+             "\"http\":[{\"methods\":[\"POST\"],\"paths\":[\"/echo\"]}]}]}",
+             u.port);
+    policy(box, buf_str(&doc));
+    buf_addf(&text,
+             "POST /echo HTTP/1.1\r\nHost: " HOST ":%u\r\nTransfer-Encoding: chunked\r\n\r\n2;x=y\r\nok\r\n0\r\n\r\n"
+             "GET /admin HTTP/1.1\r\nHost: " HOST ":%u\r\n\r\n",
+             u.port, u.port);
+    say_raw(u.port, text.p, text.n, &got);
+    assert_has(got, "HTTP/1.1 200 OK\r\n");
+    assert_has(got, "HTTP/1.1 403 Forbidden\r\n");
+    assert_int_equal(app_requests, 1);
+    upstream_stop(&u);
+}
+
+static void test_a_policy_that_takes_the_host_back_cuts_what_is_under_way(void **state)
+{
+    struct upstream u;
+    _cleanup_answer_ struct answer a = {0};
+    char authority[64];
+    (void)state;
+    upstream_start(&u, origin, HOST, false);
+    allow(box, u.port, QUOTED);
+    (void)snprintf(authority, sizeof authority, "%s:%u", HOST, u.port);
+    struct client *c = client_new(loop, tls_out(box, HOST, u.port, false));
+    struct client_request q = {.method = "GET", .target = "/stream", .host = authority};
+    client_start(c, &q, &answer_events.answer, &a);
+    UNTIL(a.head);
+    allow(box, u.port, "\"code.example\",\"docs.example\""); /* still allowed: nothing happens */
+    (void)http_write(app_stream, "x", 1);
+    UNTIL(a.body.n == 1);
+    allow(box, u.port, "\"docs.example\"");
+    UNTIL(a.failed);
+    UNTIL(!app_stream); /* the server is told, too */
+    assert_null(box->flows);
+    assert_int_equal(pool_size(box), 0);
+    client_free(c);
+    upstream_stop(&u);
+}
+
+static void test_a_body_longer_than_the_rule_allows_is_refused(void **state)
+{
+    struct upstream u;
+    _cleanup_answer_ struct answer a = {0};
+    _cleanup_answer_ struct answer b = {0};
+    _cleanup_buf_ struct buf doc = {0};
+    (void)state;
+    upstream_start(&u, origin, HOST, false);
+    buf_addf(&doc,
+             "{\"rules\":[{\"id\":\"r\",\"hosts\":[" QUOTED "],\"ports\":[%u],\"http\":[{\"methods\":[\"POST\"],"
+             "\"max_request_bytes\":10}]}]}",
+             u.port);
+    policy(box, buf_str(&doc));
+    ask_tls(box, &a, "POST", HOST, u.port, "/count", "0123456789ab");
+    assert_int_equal(a.status, 413);
+    assert_has(a.body, "body_too_large");
+    ask_tls(box, &b, "POST", HOST, u.port, "/count", "0123456789");
+    assert_int_equal(b.status, 200);
+    upstream_stop(&u);
+}
+
+#define TEST(name) cmocka_unit_test_setup_teardown(name, world_setup, world_teardown)
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        TEST(test_a_denied_host_answers_in_json_over_a_certificate_that_verifies),
+        TEST(test_a_method_or_path_outside_the_rule_is_refused_before_anybody_is_called),
+        TEST(test_a_host_other_than_the_one_connected_to_is_misdirected),
+        TEST(test_a_server_with_a_certificate_of_another_name_is_not_spoken_to),
+        TEST(test_a_server_with_a_certificate_of_an_unknown_root_is_not_spoken_to),
+        TEST(test_a_self_signed_server_is_not_spoken_to),
+        TEST(test_a_server_whose_certificate_has_expired_is_not_spoken_to),
+        TEST(test_a_server_that_is_not_there_is_named_unreachable),
+        TEST(test_ambiguous_requests_are_refused_and_nothing_is_forwarded),
+        TEST(test_a_client_that_does_not_trust_the_root_is_listed_with_the_reason),
+        TEST(test_bytes_behind_a_request_are_a_request_of_their_own_and_judged_so),
+        TEST(test_a_policy_that_takes_the_host_back_cuts_what_is_under_way),
+        TEST(test_a_body_longer_than_the_rule_allows_is_refused),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

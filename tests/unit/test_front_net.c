@@ -1,0 +1,250 @@
+/* The network, secrets and approvals as the HTTP side speaks of them, in both dialects. */
+#include <string.h>
+
+#include "front-world.h"
+#include "tests/lib/unit.h"
+
+static void expect(struct asked *a, unsigned status, const char *body)
+{
+    if (!a->ended || a->status != status || (body && strcmp(buf_str(&a->body), body) != 0))
+        fail_msg("%s: status %u, body %s; wanted %u %s", a->path, a->status, buf_str(&a->body), status,
+                 body ? body : "");
+    asked_free(a);
+}
+
+/* The message contains this. */
+static void expect_text(struct asked *a, unsigned status, const char *text)
+{
+    json_t *root = asked_json(a);
+    const char *message = json_string_value(json_object_get(root, "message"));
+    if (a->status != status || !message || !strstr(message, text))
+        fail_msg("%s: status %u, body %s; wanted %u with '%s'", a->path, a->status, buf_str(&a->body), status, text);
+    json_decref(root);
+    asked_free(a);
+}
+
+/* What the detail of a sandbox says about its network, in E2B's words. */
+static json_t *e2b_network(const char *id)
+{
+    char path[64];
+    (void)snprintf(path, sizeof path, "/sandboxes/%s", id);
+    struct asked *a = ask_api(KEY_A, "GET", path, NULL);
+    json_t *all = asked_json(a), *net = json_incref(json_object_get(all, "network"));
+    json_decref(all);
+    asked_free(a);
+    return net;
+}
+
+static void test_e2b_fields_become_a_document_and_are_shown_again(void **state)
+{
+    (void)state;
+    expect(ask_api(KEY_A, "POST", "/v2/sandboxes",
+                   "{\"templateID\":\"base\",\"network\":{\"allowOut\":[\"a.test\",\"*.b.test\"],"
+                   "\"denyOut\":[\"0.0.0.0/0\"],\"rules\":{\"x.b.test\":[{\"transform\":{\"headers\":"
+                   "{\"Authorization\":\"Bearer ${e2b.secrets.Key}\"}}}]}}}"),
+           201, NULL);
+    const struct net_doc *doc = &box_find(NULL, "i0new")->net->doc;
+    assert_int_equal(doc->nheaders, 1);
+    assert_string_equal(doc->headers[0].host, "x.b.test");
+    assert_string_equal(doc->headers[0].secrets.v[0], "key");
+    assert_non_null(strstr(doc->effective, doc->headers[0].name));
+    json_t *net = e2b_network("i0new");
+    assert_string_equal(json_string_value(json_array_get(json_object_get(net, "allowOut"), 1)), "*.b.test");
+    assert_non_null(json_object_get(json_object_get(net, "rules"), "x.b.test"));
+    json_decref(net);
+}
+
+static void test_an_e2b_put_replaces_everything(void **state)
+{
+    (void)state;
+    struct box *b = world_box("i0box", 0, 1000);
+    expect(ask_api(KEY_A, "PUT", "/sandboxes/i0box/network",
+                   "{\"allowOut\":[\"a.test\"],\"denyOut\":[\"0.0.0.0/0\"],\"rules\":{\"a.test\":[{\"transform\":"
+                   "{\"headers\":{\"X\":\"1\"}}}]}}"),
+           204, "");
+    assert_int_equal(b->net->doc.nheaders, 1);
+    expect(ask_api(KEY_A, "PUT", "/sandboxes/i0box/network", "{\"denyOut\":[\"0.0.0.0/0\"]}"), 204, "");
+    json_t *net = e2b_network("i0box");
+    assert_null(json_object_get(net, "allowOut"));
+    assert_null(json_object_get(net, "rules"));
+    json_decref(net);
+    assert_int_equal(b->net->doc.nheaders, 0);
+    expect_text(ask_api(KEY_A, "PUT", "/sandboxes/i0box/network", "{\"allowIn\":[]}"), 400,
+                "'allowIn' is not supported");
+    expect_text(ask_api(KEY_B, "PUT", "/sandboxes/i0box/network", "{}"), 404, "doesn't exist");
+    expect_text(ask_api(KEY_READ, "PUT", "/sandboxes/i0box/network", "{}"), 403, "only read");
+}
+
+static void test_wrong_e2b_fields_are_named(void **state)
+{
+    static const struct {
+        const char *network, *text;
+    } cases[] = {
+        {"{\"allowOut\":[\"http://x\"]}", "'network.allowOut[0]' must be"},
+        {"{\"allowOut\":\"x\"}", "'network.allowOut' must be an array"},
+        {"{\"denyOut\":[\"a.test\"]}", "hosts stand in allowOut"},
+        {"{\"allowOut\":[\"a.test\"]}", "'network.denyOut' must have 0.0.0.0/0"},
+        {"{\"rules\":{\"a.test:80\":[]}}", "without a port"},
+        {"{\"rules\":{\"a.test\":[{\"transform\":{\"query\":{}}}]}}", "must be a list of one rule"},
+        {"{\"rules\":{\"a.test\":[{\"transform\":{\"headers\":{\"X\":\"${e2b.identity.tokens.a}\"}}}]}}",
+         "only ${e2b.secrets.NAME}"},
+        {"{\"rules\":{\"a.test\":[{\"transform\":{\"headers\":{\"X\":\"a\\nb\"}}}]}}", "control character"},
+        {"{\"egressProxy\":{\"address\":\"p.test:1080\",\"password\":\"x\"}}",
+         "'network.egressProxy.password' is not supported"},
+    };
+    (void)state;
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        char body[400];
+        (void)snprintf(body, sizeof body, "{\"templateID\":\"base\",\"network\":%s}", cases[i].network);
+        expect_text(ask_api(KEY_A, "POST", "/v2/sandboxes", body), 400, cases[i].text);
+    }
+}
+
+static void test_a_node_without_egress_says_so(void **state)
+{
+    (void)state;
+    world.no_egress = true;
+    expect_text(
+        ask_api(KEY_A, "POST", "/v2/sandboxes", "{\"templateID\":\"base\",\"network\":{\"denyOut\":[\"10.0.0.0/8\"]}}"),
+        400, "this node has no network");
+    expect(ask_api(KEY_A, "POST", "/v2/sandboxes", "{\"templateID\":\"base\",\"allow_internet_access\":false}"), 201,
+           NULL);
+    struct asked *a = ask_api(KEY_A, "GET", "/v1/capabilities", NULL);
+    assert_non_null(strstr(buf_str(&a->body), "\"internet\":false"));
+    asked_free(a);
+}
+
+static void test_a_native_sandbox_is_closed_unless_asked(void **state)
+{
+    (void)state;
+    expect(ask_api(KEY_A, "POST", "/v1/sandboxes", "{\"template\":\"base\"}"), 201, NULL);
+    const struct box *b = box_find(NULL, "i0new");
+    assert_false(b->allow_public_traffic);
+    assert_string_equal(b->net->doc.document, "\"off\"");
+    expect_text(ask_api(KEY_A, "POST", "/v1/sandboxes", "{\"templateID\":\"base\"}"), 400, "'templateID'");
+}
+
+static void test_documents_are_put_and_changed_with_epochs(void **state)
+{
+    (void)state;
+    const struct box *b = world_box("i0box", 0, 1000);
+    const char *path = "/v1/sandboxes/i0box/network";
+    struct asked *a = ask_api(KEY_A, "PUT", path,
+                              "{\"policy\":{\"version\":1,\"default\":\"deny\",\"rules\":[{\"id\":\"r\",\"hosts\":"
+                              "[\"a.test\"]}]},\"expected_epoch\":1}");
+    json_t *j = asked_json(a);
+    assert_int_equal(json_integer_value(json_object_get(j, "epoch")), 2);
+    json_decref(j);
+    expect(a, 200, NULL);
+    expect_text(ask_api(KEY_A, "PUT", path, "{\"policy\":\"off\",\"expected_epoch\":1}"), 409, "epoch");
+    expect_text(ask_api(KEY_A, "PUT", path, "{\"rulez\":[]}"), 400, "rulez");
+    expect_text(ask_api(KEY_A, "PUT", path, "{\"policy\":{\"rules\":[{\"id\":\"r\",\"hosts\":[\"1.2.3.4.5\"]}]}}"), 400,
+                "rules[0].hosts[0]");
+    expect_text(ask_api(KEY_A, "PATCH", path, "{\"remove\":[\"nothing\"]}"), 400, "no rule with the id");
+    expect(ask_api(KEY_A, "PATCH", path, "{\"add\":[{\"id\":\"s\",\"hosts\":[\"b.test\"]}],\"remove\":[\"r\"]}"), 200,
+           NULL);
+    assert_non_null(strstr(b->net->doc.effective, "b.test"));
+    assert_null(strstr(b->net->doc.effective, "a.test"));
+    world.net_status = 503;
+    expect_text(ask_api(KEY_A, "PUT", path, "{\"policy\":\"off\"}"), 503, "because");
+}
+
+static void test_only_ones_own_part_of_the_counters_is_shown(void **state)
+{
+    (void)state;
+    (void)world_box("i0box", 0, 1000);
+    expect_text(ask_api(KEY_A, "GET", "/v1/sandboxes/i0box/network/denials", NULL), 503, "does not answer");
+    world.net_answer = json_pack("{s:s, s:i, s:[{s:s, s:i}, {s:s, s:i}]}", "type", "stats", "request", 1, "sandboxes",
+                                 "sandbox", "i0other", "requests", 7, "sandbox", "i0box", "requests", 3);
+    expect(ask_api(KEY_A, "GET", "/v1/sandboxes/i0box/network/stats", NULL), 200,
+           "{\"sandbox\":\"i0box\",\"requests\":3}");
+    expect_text(ask_api(KEY_B, "GET", "/v1/sandboxes/i0box/network/stats", NULL), 404, "doesn't exist");
+    expect_text(ask_api(KEY_A, "GET", "/v1/sandboxes/i0box/network/denials?since=x", NULL), 400, "since must be");
+    asked_free(ask_api(KEY_A, "POST", "/v1/sandboxes/i0box/network/check", "{\"url\":\"https://a.test/\"}"));
+    assert_string_equal(json_string_value(json_object_get(world.net_asked, "method")), "GET");
+}
+
+static void test_approvals_are_listed_and_decided(void **state)
+{
+    (void)state;
+    struct asked *a = ask_api(KEY_A, "GET", "/v1/approvals", NULL);
+    assert_non_null(strstr(buf_str(&a->body), "\"host\":\"a.test\""));
+    asked_free(a);
+    expect(ask_api(KEY_B, "GET", "/v1/approvals", NULL), 200, "{\"approvals\":[]}");
+    expect(ask_api(KEY_A, "POST", "/v1/approvals/ask1", "{\"decision\":\"allow_minutes\",\"minutes\":5}"), 200,
+           "{\"id\":\"ask1\",\"decision\":\"allow_minutes\"}");
+    assert_int_equal(world.decision, APPROVAL_MINUTES);
+    assert_int_equal(world.minutes, 5);
+    expect_text(ask_api(KEY_A, "POST", "/v1/approvals/ask1", "{\"decision\":\"yes\"}"), 400, "allow_once");
+    expect_text(ask_api(KEY_A, "POST", "/v1/approvals/ask1", "{\"decision\":\"deny\",\"minutes\":5}"), 400,
+                "'minutes'");
+    expect_text(ask_api(KEY_B, "POST", "/v1/approvals/ask1", "{\"decision\":\"deny\"}"), 404, "no such question");
+    expect_text(ask_api(KEY_READ, "POST", "/v1/approvals/ask1", "{\"decision\":\"deny\"}"), 403, "only read");
+}
+
+static void test_e2b_secrets_have_versions_and_pages_and_no_values(void **state)
+{
+    (void)state;
+    struct asked *a = ask_api(KEY_A, "POST", "/secrets", "{\"name\":\"MyKey\",\"value\":\"hush-hush\"}");
+    assert_null(strstr(buf_str(&a->body), "hush"));
+    assert_non_null(strstr(buf_str(&a->body), "\"name\":\"mykey\""));
+    expect(a, 201, NULL);
+    assert_string_equal(world.sealed[0], "hush-hush");
+    expect_text(ask_api(KEY_A, "POST", "/secrets", "{\"name\":\"mykey\",\"value\":\"x\"}"), 409, "already");
+    expect_text(ask_api(KEY_A, "POST", "/secrets", "{\"name\":\"other\"}"), 400, "'value' is required");
+    a = ask_api(KEY_A, "POST", "/secrets/mykey", "{\"value\":\"newer\"}");
+    assert_non_null(strstr(buf_str(&a->body), "\"currentVersion\":2"));
+    asked_free(a);
+    a = ask_api(KEY_A, "GET", "/secrets?limit=1", NULL);
+    assert_null(asked_field(a, "x-next-token"));
+    asked_free(a);
+    expect(ask_api(KEY_A, "POST", "/secrets", "{\"name\":\"zzz\",\"value\":\"x\"}"), 201, NULL);
+    a = ask_api(KEY_A, "GET", "/secrets?limit=1", NULL);
+    char path[128];
+    (void)snprintf(path, sizeof path, "/secrets?limit=1&nextToken=%s", asked_field(a, "x-next-token"));
+    asked_free(a);
+    a = ask_api(KEY_A, "GET", path, NULL);
+    assert_non_null(strstr(buf_str(&a->body), "zzz"));
+    assert_null(strstr(buf_str(&a->body), "mykey"));
+    asked_free(a);
+    expect_text(ask_api(KEY_B, "GET", "/secrets/mykey", NULL), 404, "doesn't exist");
+    expect(ask_api(KEY_B, "GET", "/secrets", NULL), 200, "[]");
+    expect(ask_api(KEY_A, "DELETE", "/secrets/mykey", NULL), 204, "");
+    expect_text(ask_api(KEY_A, "DELETE", "/secrets/mykey", NULL), 404, "doesn't exist");
+}
+
+static void test_a_named_secret_makes_its_own_rules(void **state)
+{
+    (void)state;
+    struct asked *a = ask_api(KEY_A, "PUT", "/v1/secrets/llm",
+                              "{\"value\":\"v\",\"spec\":{\"bind\":[{\"hosts\":[\"bound.test\"]}]}}");
+    assert_null(strstr(buf_str(&a->body), "value"));
+    expect(a, 200, NULL);
+    expect(ask_api(KEY_A, "POST", "/v1/secrets", "{\"name\":\"bare\",\"value\":\"v\"}"), 200, NULL);
+    expect_text(ask_api(KEY_A, "POST", "/v1/secrets", "{\"value\":\"v\"}"), 400, "'name' is required");
+    expect_text(ask_api(KEY_A, "POST", "/v1/sandboxes", "{\"secrets\":[\"none\"]}"), 400, "there is no secret 'none'");
+    expect_text(ask_api(KEY_A, "POST", "/v1/sandboxes", "{\"secrets\":[\"bare\"]}"), 400, "bound to no host");
+    expect(ask_api(KEY_A, "POST", "/v1/sandboxes", "{\"secrets\":[\"llm\"]}"), 201, NULL);
+    const struct net_doc *doc = &box_find(NULL, "i0new")->net->doc;
+    assert_non_null(strstr(doc->effective, "bound.test"));
+    assert_string_equal(doc->secrets.v[0], "llm");
+    expect(ask_api(KEY_A, "DELETE", "/v1/secrets/llm", NULL), 204, "");
+}
+
+int main(void)
+{
+#define WORLD(f) cmocka_unit_test_setup_teardown(f, world_start, world_end)
+    const struct CMUnitTest tests[] = {
+        WORLD(test_e2b_fields_become_a_document_and_are_shown_again),
+        WORLD(test_an_e2b_put_replaces_everything),
+        WORLD(test_wrong_e2b_fields_are_named),
+        WORLD(test_a_node_without_egress_says_so),
+        WORLD(test_a_native_sandbox_is_closed_unless_asked),
+        WORLD(test_documents_are_put_and_changed_with_epochs),
+        WORLD(test_only_ones_own_part_of_the_counters_is_shown),
+        WORLD(test_approvals_are_listed_and_decided),
+        WORLD(test_e2b_secrets_have_versions_and_pages_and_no_values),
+        WORLD(test_a_named_secret_makes_its_own_rules),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,573 @@
+/* Networks, secrets and approvals of boxes with a real store and a real connection to an egress that the test plays. */
+#include "front/nets.h"
+
+#include <fcntl.h>
+#include <ftw.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <sys/un.h>
+#include <unistd.h>
+
+#include "base/base64.h"
+#include "base/cleanup.h"
+#include "base/fd.h"
+#include "base/log.h"
+#include "base/mem.h"
+#include "egress/proto.h"
+#include "egress/seal.h"
+#include "egress/secrets.h"
+#include "front/boxes.h"
+#include "front/events.h"
+#include "front/idseal.h"
+#include "front/vault.h"
+#include "store/store.h"
+#include "tests/lib/unit.h"
+
+/* --- keeper and init do whatever they are asked --------------------------------------------------------------------- */
+
+static char bound_env[8192];
+
+void keeperc_create(struct keeperc *kc, const struct keeper_create *c, keeperc_done *done, void *arg)
+{
+    (void)kc, (void)c;
+    done(arg, &(struct keeper_reply){.tier = "container"});
+}
+void keeperc_kill(struct keeperc *kc, const char *id, keeperc_done *done, void *arg)
+{
+    (void)kc, (void)id;
+    if (done)
+        done(arg, &(struct keeper_reply){0});
+}
+void keeperc_deadline(struct keeperc *kc, const char *id, uint64_t at, keeperc_done *done, void *arg)
+{
+    (void)kc, (void)id, (void)at;
+    done(arg, &(struct keeper_reply){0});
+}
+void keeperc_usage(struct keeperc *kc, const char *id, keeperc_done *done, void *arg)
+{
+    (void)kc, (void)id;
+    done(arg, &(struct keeper_reply){0});
+}
+void keeperc_forget(struct keeperc *kc, const char *id) { (void)kc, (void)id; }
+void keeperc_list(struct keeperc *kc, keeperc_listed *done, void *arg)
+{
+    (void)kc;
+    done(arg, NULL, 0);
+}
+void links_gone(struct links *ls, const char *id) { (void)ls, (void)id; }
+link_call link_bind(struct links *ls, const char *id, const struct link_bind *b, link_done *done, void *arg)
+{
+    (void)ls, (void)id;
+    size_t n = 0;
+    for (size_t i = 0; b->env[i] && n < sizeof bound_env; i++)
+        n += (size_t)snprintf(bound_env + n, sizeof bound_env - n, "%s\n", b->env[i]);
+    done(arg, &(struct link_status){.code = LINK_OK});
+    return 1;
+}
+link_call link_hello(struct links *ls, const char *id, link_done *done, void *arg)
+{
+    (void)ls, (void)id;
+    done(arg, &(struct link_status){.code = LINK_OK});
+    return 1;
+}
+
+/* --- egress --------------------------------------------------------------------------------------------------------- */
+
+static char dir[64];
+static int dirfd_;
+static struct front f;
+static struct config config;
+static struct principal who;
+
+static struct {
+    int listener, fd;
+    struct buf in;
+    unsigned char private_key[SEAL_KEY];
+    char key[2 * SEAL_KEY + 1];
+    json_t *got;        /* every message since e_forget() */
+    const char *refuse; /* the text with which policies are refused */
+    bool silent;        /* policies are not answered */
+} e;
+
+static void e_send(json_t *m)
+{
+    char *text = json_dumps(m, JSON_COMPACT);
+    uint32_t n = (uint32_t)strlen(text);
+    assert_int_equal(fd_write_all(e.fd, &n, 4), 0);
+    assert_int_equal(fd_write_all(e.fd, text, n), 0);
+    free(text);
+    json_decref(m);
+}
+
+static void e_answer(const json_t *m)
+{
+    const char *type = json_string_value(json_object_get(m, "type"));
+    if (strcmp(type, "hello") == 0)
+        e_send(
+            json_pack("{s:s, s:i, s:s, s:s}", "type", "hello", "version", EGRESS_VERSION, "ca", "PEM", "key", e.key));
+    if (strcmp(type, "policy") == 0 && !e.silent) {
+        json_t *a = json_pack("{s:s, s:O, s:O}", "type", "applied", "sandbox", json_object_get(m, "sandbox"), "epoch",
+                              json_object_get(m, "epoch"));
+        if (e.refuse)
+            (void)json_object_set_new(a, "error", json_pack("{s:s, s:s}", "path", "rules[0]", "text", e.refuse));
+        e_send(a);
+    }
+    if (strcmp(type, "stats") == 0)
+        e_send(json_pack("{s:s, s:O, s:[]}", "type", "stats", "request", json_object_get(m, "request"), "sandboxes"));
+}
+
+/* Takes what is there. */
+static void e_turn(void)
+{
+    char bytes[65536];
+    ssize_t n;
+    if (e.fd < 0 && e.listener >= 0)
+        e.fd = accept4(e.listener, NULL, NULL, SOCK_CLOEXEC);
+    while (e.fd >= 0 && (n = recv(e.fd, bytes, sizeof bytes, MSG_DONTWAIT)) > 0)
+        buf_add(&e.in, bytes, (size_t)n);
+    for (uint32_t size; e.in.n >= 4;) {
+        memcpy(&size, e.in.p, 4);
+        if (e.in.n < 4 + size)
+            break;
+        json_t *m = json_loadb(e.in.p + 4, size, 0, NULL);
+        memmove(e.in.p, e.in.p + 4 + size, e.in.n - 4 - size);
+        e.in.n -= 4 + size;
+        e_answer(m);
+        (void)json_array_append_new(e.got, m);
+    }
+}
+static void e_hang_up(void)
+{
+    (void)close(e.fd);
+    e.fd = -1;
+    buf_done(&e.in);
+    (void)json_array_clear(e.got);
+}
+/* How many messages of that type there were; *last: the newest. */
+static size_t e_count(const char *type, const json_t **last)
+{
+    size_t n = 0;
+    for (size_t i = 0; i < json_array_size(e.got); i++)
+        if (strcmp(json_string_value(json_object_get(json_array_get(e.got, i), "type")), type) == 0) {
+            n++;
+            if (last)
+                *last = json_array_get(e.got, i);
+        }
+    return n;
+}
+
+static void step(int n)
+{
+    struct err err;
+    for (int i = 0; i < n; i++) {
+        e_turn();
+        assert_int_equal(loop_step(f.loop, 2, &err), 0);
+    }
+}
+static void until_message(const char *type, size_t n)
+{
+    for (int i = 0; i < 1000 && e_count(type, NULL) < n; i++)
+        step(1);
+    if (e_count(type, NULL) < n)
+        fail_msg("%zu messages \"%s\", wanted %zu", e_count(type, NULL), type, n);
+}
+
+/* --- the world ------------------------------------------------------------------------------------------------------ */
+
+static int rm_one(const char *p, const struct stat *st, int flag, struct FTW *ftw)
+{
+    (void)st, (void)flag, (void)ftw;
+    return remove(p);
+}
+static void start(void)
+{
+    struct err err = {0};
+    uint64_t epoch;
+    if (store_open(f.loop, dirfd_, dir, &f.store, &err) < 0 || store_count_up(f.store, "epoch", &epoch, &err) < 0 ||
+        idseal_open(dirfd_, 0, (uint16_t)epoch, &f.ids, &err) < 0 || events_load(&f, &err) < 0 ||
+        tenants_load(&f, &err) < 0 || boxes_load(&f, &err) < 0 || nets_open(&f, dirfd_, false, &err) < 0)
+        fail_msg("%s", err.msg);
+    templates_open(&f, dirfd_);
+    who = (struct principal){.tenant = tenants_find(&f, TENANT_DEFAULT), .scopes = SCOPE_SANDBOXES};
+    until_message("synced", 1);
+}
+static void stop(void)
+{
+    step(3);
+    store_close(f.store);
+    boxes_free(&f);
+    tenants_free(&f);
+    events_free(&f);
+    templates_free(&f);
+    idseal_free(f.ids);
+    e_hang_up();
+}
+static int set_up(void **state)
+{
+    struct err err;
+    struct sockaddr_un sa = {.sun_family = AF_UNIX};
+    unsigned char public[SEAL_KEY];
+    (void)state;
+    memset(&e, 0, sizeof e);
+    e.fd = -1;
+    e.got = json_array();
+    log_open("test", LOG_LEVEL_ERROR, open("/dev/null", O_WRONLY | O_CLOEXEC));
+    (void)snprintf(dir, sizeof dir, "/tmp/hutch-nets-XXXXXX");
+    if (!mkdtemp(dir) || loop_new(&f.loop, &err) < 0 || seal_new_key(e.private_key, &err) < 0 ||
+        seal_public(e.private_key, public, &err) < 0)
+        return -1;
+    for (size_t i = 0; i < SEAL_KEY; i++)
+        (void)snprintf(e.key + 2 * i, 3, "%02x", public[i]);
+    (void)snprintf(sa.sun_path, sizeof sa.sun_path, "%s/" EGRESS_SOCKET, dir);
+    e.listener = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+    if (bind(e.listener, (struct sockaddr *)&sa, sizeof sa) < 0 || listen(e.listener, 4) < 0)
+        return -1;
+    dirfd_ = open(dir, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    config_start(&config);
+    f.config = &config;
+    start();
+    return 0;
+}
+static int tear_down(void **state)
+{
+    (void)state;
+    stop();
+    loop_free(f.loop);
+    config_done(&config);
+    json_decref(e.got);
+    (void)close(e.listener);
+    (void)close(dirfd_);
+    return nftw(dir, rm_one, 8, FTW_DEPTH | FTW_PHYS);
+}
+
+struct answer {
+    int calls;
+    unsigned status;
+    char id[SANDBOX_ID_MAX], text[600];
+};
+static void created(void *arg, struct box *b, const struct box_failure *failure)
+{
+    struct answer *a = arg;
+    a->calls++;
+    a->status = failure ? failure->status : 201;
+    (void)snprintf(a->id, sizeof a->id, "%s", b ? b->id : "");
+    (void)snprintf(a->text, sizeof a->text, "%s", failure ? failure->text : "");
+}
+static void decided(void *arg, unsigned status, const char *text)
+{
+    struct answer *a = arg;
+    a->calls++;
+    a->status = status;
+    (void)snprintf(a->text, sizeof a->text, "%s", text);
+}
+static void sealed(void *arg, const struct err *err)
+{
+    struct answer *a = arg;
+    a->calls++;
+    a->status = err ? 1 : 0;
+    (void)snprintf(a->text, sizeof a->text, "%.599s", err ? err->msg : "");
+}
+static void wait_for(const struct answer *a)
+{
+    for (int i = 0; i < 3000 && a->calls == 0; i++)
+        step(1);
+    assert_int_equal(a->calls, 1);
+}
+static struct answer make(const char *document)
+{
+    static struct answer a;
+    _cleanup_net_doc_ struct net_doc doc = {0};
+    struct err err;
+    struct box_spec spec = {.template = "host", .timeout_s = 60, .secure = true};
+    a = (struct answer){0};
+    if (net_doc_text(document, strlen(document), &doc, &err) < 0)
+        fail_msg("%s", err.msg);
+    spec.net = &doc;
+    box_create(&f, &who, &spec, created, &a);
+    wait_for(&a);
+    return a;
+}
+static struct answer set(struct box *b, const char *document, uint64_t expected)
+{
+    static struct answer a;
+    _cleanup_net_doc_ struct net_doc doc = {0};
+    struct err err;
+    a = (struct answer){0};
+    if (net_doc_text(document, strlen(document), &doc, &err) < 0)
+        fail_msg("%s", err.msg);
+    net_set(&f, b, &doc, expected, decided, &a);
+    wait_for(&a);
+    return a;
+}
+static struct answer put_secret(const char *name, const char *value, const char *spec)
+{
+    static struct answer a;
+    json_t *json = json_loads(spec, 0, NULL);
+    struct vault_change c = {.tenant = who.tenant->id,
+                             .name = name,
+                             .value = value,
+                             .nvalue = strlen(value),
+                             .spec = json,
+                             .how = VAULT_EITHER};
+    a = (struct answer){0};
+    vault_put(&f, &c, sealed, &a);
+    wait_for(&a);
+    json_decref(json);
+    return a;
+}
+
+#define ONE_HOST "{\"version\":1,\"default\":\"deny\",\"rules\":[{\"id\":\"r\",\"hosts\":[\"a.test\"]}]}"
+#define OTHER    "{\"version\":1,\"default\":\"deny\",\"rules\":[{\"id\":\"r\",\"hosts\":[\"b.test\"]}]}"
+
+/* --- tests ---------------------------------------------------------------------------------------------------------- */
+
+static void test_a_create_waits_until_its_network_is_in_force(void **state)
+{
+    const json_t *m = NULL;
+    (void)state;
+    struct answer a = make(ONE_HOST);
+    assert_int_equal(a.status, 201);
+    assert_int_equal(e_count("policy", &m), 1);
+    assert_string_equal(json_string_value(json_object_get(m, "sandbox")), a.id);
+    assert_string_equal(json_string_value(json_object_get(m, "tenant")), TENANT_DEFAULT);
+    assert_int_equal(json_integer_value(json_object_get(m, "epoch")), 1);
+    assert_non_null(strstr(bound_env, "SSL_CERT_FILE=/etc/ssl/certs/ca-certificates.crt\n"));
+    assert_non_null(strstr(bound_env, "NODE_EXTRA_CA_CERTS=/etc/hutch/ca.pem\n"));
+    box_kill(&f, box_find(&f, a.id), "api", NULL, NULL);
+    until_message("forget", 1);
+}
+
+static void test_a_create_fails_when_egress_does_not_answer(void **state)
+{
+    (void)state;
+    e.silent = true;
+    struct answer a = make(ONE_HOST);
+    assert_int_equal(a.status, 503);
+    assert_non_null(strstr(a.text, "egress does not answer"));
+    assert_int_equal(boxes_count(&f), 0);
+    until_message("forget", 1);
+}
+
+static void test_a_network_survives_front_and_egress(void **state)
+{
+    const json_t *m = NULL;
+    (void)state;
+    struct answer a = make(ONE_HOST);
+    assert_int_equal(set(box_find(&f, a.id), OTHER, 1).status, 0);
+    e_hang_up();
+    until_message("synced", 1);
+    assert_int_equal(e_count("policy", &m), 1);
+    assert_int_equal(json_integer_value(json_object_get(m, "epoch")), 2);
+    stop();
+    start();
+    assert_int_equal(e_count("policy", &m), 1);
+    assert_int_equal(json_integer_value(json_object_get(m, "epoch")), 2);
+    assert_non_null(strstr(box_find(&f, a.id)->net->doc.effective, "b.test"));
+    box_kill(&f, box_find(&f, a.id), "api", NULL, NULL);
+    stop();
+    start();
+    assert_int_equal(e_count("policy", NULL), 0);
+}
+
+static void test_a_change_is_refused_for_another_epoch_and_undone_when_egress_refuses(void **state)
+{
+    (void)state;
+    struct answer a = make(ONE_HOST), r;
+    struct box *b = box_find(&f, a.id);
+    r = set(b, OTHER, 7);
+    assert_int_equal(r.status, 409);
+    e.refuse = "cannot be";
+    r = set(b, OTHER, 1);
+    assert_int_equal(r.status, 400);
+    assert_non_null(strstr(r.text, "rules[0]: cannot be"));
+    assert_non_null(strstr(b->net->doc.effective, "a.test"));
+    e.refuse = NULL;
+    e.silent = true;
+    r = set(b, OTHER, 0);
+    assert_int_equal(r.status, 503);
+    assert_non_null(strstr(b->net->doc.effective, "b.test"));
+}
+
+static void test_a_secret_is_sealed_and_nothing_else_is_kept(void **state)
+{
+    static const char spec[] = "{\"env\":\"KEY\",\"bind\":[{\"hosts\":[\"a.test\"]}],\"inject\":{\"type\":\"bearer\"}}";
+    _cleanup_buf_ struct buf sealed_bytes = {0}, plain = {0}, file = {0};
+    const json_t *m = NULL;
+    struct err err;
+    (void)state;
+    assert_int_equal(put_secret("llm", "sk-very-secret", spec).status, 0);
+    until_message("secret", 1);
+    (void)e_count("secret", &m);
+    const char *text = json_string_value(json_object_get(m, "sealed"));
+    assert_true(base64_decode(&sealed_bytes, text, strlen(text)));
+    _cleanup_free_ char *context = secret_context(TENANT_DEFAULT, "llm");
+    assert_int_equal(unseal(e.private_key, context, sealed_bytes.p, sealed_bytes.n, &plain, &err), 0);
+    assert_string_equal(buf_str(&plain), "sk-very-secret");
+    /* Inside there is a placeholder, and it stays the same for the next version. */
+    struct answer a = make("{\"version\":1,\"rules\":[{\"id\":\"r\",\"hosts\":[\"a.test\"],\"secrets\":[\"llm\"]}]}");
+    assert_int_equal(a.status, 201);
+    const struct box_net *net = box_find(&f, a.id)->net;
+    assert_string_equal(net->placeholders.v[0], "llm");
+    _cleanup_free_ char *variable = xasprintf("KEY=%s\n", net->placeholders.v[1]);
+    assert_non_null(strstr(bound_env, variable));
+    assert_int_equal(put_secret("llm", "sk-newer", spec).status, 0);
+    assert_int_equal(vault_find(&f, TENANT_DEFAULT, "llm")->revision, 2);
+    stop();
+    assert_int_equal(fd_read_file(dirfd_, STORE_FILE, 16 << 20, &file), 0);
+    assert_null(memmem(file.p, file.n, "very-secret", 11));
+    start();
+    assert_int_equal(e_count("secret", NULL), 1);
+    assert_non_null(strstr(variable, box_find(&f, a.id)->net->placeholders.v[1]));
+}
+
+static void test_a_secret_that_is_not_there_refuses_the_create(void **state)
+{
+    (void)state;
+    struct answer a = make("{\"version\":1,\"rules\":[{\"id\":\"r\",\"hosts\":[\"a.test\"],\"secrets\":[\"none\"]}]}");
+    assert_int_equal(a.status, 400);
+    assert_non_null(strstr(a.text, "secret 'none'"));
+    assert_int_equal(boxes_count(&f), 0);
+}
+
+static void test_headers_are_told_once_and_taken_back_with_the_last_user(void **state)
+{
+    _cleanup_net_doc_ struct net_doc doc = {0};
+    struct answer a = {0}, b = {0};
+    struct err err;
+    (void)state;
+    json_t *net = json_loads("{\"rules\":{\"a.test\":[{\"transform\":{\"headers\":{\"X-One\":\"1\"}}}]}}", 0, NULL);
+    assert_int_equal(net_doc_e2b(net, -1, &doc, &err), 0);
+    json_decref(net);
+    struct box_spec spec = {.template = "host", .timeout_s = 60, .secure = true, .net = &doc};
+    box_create(&f, &who, &spec, created, &a);
+    wait_for(&a);
+    box_create(&f, &who, &spec, created, &b);
+    wait_for(&b);
+    assert_int_equal(e_count("secret", NULL), 1);
+    box_kill(&f, box_find(&f, a.id), "api", NULL, NULL);
+    until_message("forget", 1);
+    assert_int_equal(e_count("unsecret", NULL), 0);
+    box_kill(&f, box_find(&f, b.id), "api", NULL, NULL);
+    until_message("unsecret", 1);
+}
+
+static void ask_for(const char *sandbox, const char *id)
+{
+    e_send(json_pack("{s:s, s:s, s:s, s:s, s:i, s:s, s:s, s:b}", "type", "ask", "sandbox", sandbox, "id", id, "host",
+                     "b.test", "port", 443, "method", "GET", "path", "/x", "tls", 1));
+    step(5);
+}
+static void count_approval(void *arg, const struct approval *x)
+{
+    (void)x;
+    ++*(int *)arg;
+}
+static struct answer decide(const char *tenant, const char *id, enum approval_decision d, unsigned minutes)
+{
+    static struct answer a;
+    a = (struct answer){0};
+    approval_decide(&f, tenant, id, d, minutes, decided, &a);
+    wait_for(&a);
+    return a;
+}
+
+static void test_an_approval_becomes_a_rule_and_goes_when_used(void **state)
+{
+    (void)state;
+    struct answer a = make(ONE_HOST);
+    const struct box_net *net = box_find(&f, a.id)->net;
+    int n = 0;
+    ask_for(a.id, "q1");
+    ask_for(a.id, "q1"); /* told again after a reconnect */
+    approvals_each(&f, TENANT_DEFAULT, count_approval, &n);
+    assert_int_equal(n, 1);
+    assert_int_equal(decide("stranger", "q1", APPROVAL_ONCE, 0).status, 404);
+    assert_int_equal(decide(TENANT_DEFAULT, "q1", APPROVAL_ONCE, 0).status, 0);
+    assert_non_null(strstr(net->doc.effective, "grant-q1"));
+    assert_non_null(strstr(net->doc.effective, "\"uses\":1"));
+    assert_int_equal(decide(TENANT_DEFAULT, "q1", APPROVAL_ONCE, 0).status, 404);
+    e_send(json_pack("{s:s, s:s, s:s}", "type", "used", "sandbox", a.id, "rule", "grant-q1"));
+    step(10);
+    assert_null(strstr(net->doc.effective, "grant-q1"));
+    ask_for(a.id, "q2");
+    assert_int_equal(decide(TENANT_DEFAULT, "q2", APPROVAL_MINUTES, 5).status, 0);
+    assert_non_null(strstr(net->doc.effective, "\"expires\""));
+    ask_for(a.id, "q3");
+    assert_int_equal(decide(TENANT_DEFAULT, "q3", APPROVAL_DENY, 0).status, 0);
+    step(10);
+    const json_t *m = NULL;
+    (void)e_count("policy", &m);
+    assert_string_equal(json_string_value(json_array_get(json_object_get(m, "denied_approvals"), 0)), "q3");
+}
+
+static void test_refusals_are_kept_for_commands_and_told_as_events(void **state)
+{
+    (void)state;
+    struct answer a = make(ONE_HOST);
+    struct box *b = box_find(&f, a.id);
+    uint64_t before = loop_now(f.loop);
+    assert_int_equal(net_denials_since(b, before, NULL), 0);
+    for (int i = 0; i < NET_DENIALS_KEPT + 5; i++)
+        e_send(json_pack("{s:s, s:s, s:s, s:s, s:i}", "type", "denied", "sandbox", a.id, "reason", "host_not_allowed",
+                         "host", "b.test", "port", 443));
+    step(10);
+    assert_int_equal(net_denials_since(b, before, NULL), NET_DENIALS_KEPT);
+    assert_int_equal(net_denials_since(b, loop_now(f.loop) + 1, NULL), 0);
+    assert_non_null(events_find(&f, TENANT_DEFAULT, a.id));
+}
+
+static void answered(void *arg, json_t *answer, const char *error)
+{
+    struct answer *a = arg;
+    a->calls++;
+    a->status = answer ? 200 : 0;
+    (void)snprintf(a->text, sizeof a->text, "%s", error ? error : "");
+}
+
+static void test_a_request_is_answered_or_fails_with_the_connection(void **state)
+{
+    struct answer a = {0}, made;
+    (void)state;
+    made = make(ONE_HOST);
+    net_ask(&f, box_find(&f, made.id), json_pack("{s:s}", "type", "stats"), answered, &a);
+    wait_for(&a);
+    assert_int_equal(a.status, 200);
+    a = (struct answer){0};
+    net_ask(&f, box_find(&f, made.id), json_pack("{s:s}", "type", "learned"), answered, &a);
+    until_message("learned", 1);
+    e_hang_up();
+    wait_for(&a);
+    assert_non_null(strstr(a.text, "started again"));
+}
+
+static void test_nonsense_from_egress_ends_the_connection(void **state)
+{
+    (void)state;
+    static const char junk[] = {5, 0, 0, 0, '[', '1', ']', ' ', ' '};
+    assert_int_equal(fd_write_all(e.fd, junk, sizeof junk), 0);
+    for (int i = 0; i < 20; i++)
+        step(1);
+    char byte;
+    assert_int_equal(recv(e.fd, &byte, 1, MSG_DONTWAIT), 0);
+    e_hang_up();
+    until_message("synced", 1);
+}
+
+int main(void)
+{
+#define NET(t) cmocka_unit_test_setup_teardown(t, set_up, tear_down)
+    const struct CMUnitTest tests[] = {
+        NET(test_a_create_waits_until_its_network_is_in_force),
+        NET(test_a_create_fails_when_egress_does_not_answer),
+        NET(test_a_network_survives_front_and_egress),
+        NET(test_a_change_is_refused_for_another_epoch_and_undone_when_egress_refuses),
+        NET(test_a_secret_is_sealed_and_nothing_else_is_kept),
+        NET(test_a_secret_that_is_not_there_refuses_the_create),
+        NET(test_headers_are_told_once_and_taken_back_with_the_last_user),
+        NET(test_an_approval_becomes_a_rule_and_goes_when_used),
+        NET(test_refusals_are_kept_for_commands_and_told_as_events),
+        NET(test_a_request_is_answered_or_fails_with_the_connection),
+        NET(test_nonsense_from_egress_ends_the_connection),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
