@@ -9,7 +9,7 @@ all: ## build the program: build/hutch
 	@tools/deps build
 	@tools/build release
 
-run: all ## build, then show what it does: a job, a refusal, a death; a node and its sandboxes
+run: all ## build, then show what it does: a job, refusals, a death; a node, its sandboxes and their network
 	@tools/deps run
 	@tools/demo build/hutch
 	@tools/demo-node build/hutch build/run
@@ -19,10 +19,11 @@ test: ## everything; ends with "N passed, N failed, N skipped"
 	@tools/build release test asan-ubsan clang
 	@tests/run
 
-bench: all ## measure against bwrap, crun, runc, firejail, srt, nginx and plain fork+exec
+bench: all ## measure against bwrap, crun, runc, firejail, srt and plain fork+exec; nginx, haproxy, squid and other proxies
 	@tools/deps bench
 	@bench/run
 	@bench/node
+	@bench/egress
 
 check: ## format, static analysis, include graph, source rules, shell syntax, spelling
 	@tools/deps build test
