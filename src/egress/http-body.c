@@ -105,10 +105,7 @@ static bool count(struct exchange *x, uint64_t up, uint64_t down)
 
 /* ---- from the client ---- */
 
-static bool too_much(const struct exchange *x)
-{
-    return !x->tunnel && x->rule && x->rule->max_request_bytes && x->up > x->rule->max_request_bytes;
-}
+static bool too_much(const struct exchange *x) { return !x->tunnel && x->max_up && x->up > x->max_up; }
 
 static void request_data(struct http_req *r, const void *p, size_t n)
 {

@@ -143,6 +143,7 @@ struct exchange {
     /* What was decided. */
     struct netpol *policy; /* that `rule` belongs to */
     const struct netpol_rule *rule;
+    uint64_t max_up; /* bytes of the body that rule and entry allow; 0: as many as come */
     bool would_deny;
     bool refused;               /* deny.c has the record */
     bool admitted;              /* allowed, and within limits */

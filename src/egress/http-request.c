@@ -433,7 +433,7 @@ static void admit(struct exchange *x)
     }
     x->limited = x->admitted = true;
     esb_host(x->sb, x->host_text)->requests++;
-    if (x->rule && x->rule->max_request_bytes && x->length != HTTP_UNKNOWN && x->length > x->rule->max_request_bytes) {
+    if (x->max_up && x->length != HTTP_UNKNOWN && x->length > x->max_up) {
         exchange_refuse(x, NETPOL_R_BODY, "http", "the body is longer than the rule allows");
         return;
     }
@@ -478,6 +478,9 @@ static void judge(struct exchange *x)
     netpol_request(x->policy, &f, &q, egress_now(), &d);
     x->policy_us += exchange_clock_us() - from;
     x->rule = d.rule;
+    x->max_up = d.max_request_bytes;
+    if (d.rule && d.rule->max_request_bytes && (!x->max_up || d.rule->max_request_bytes < x->max_up))
+        x->max_up = d.rule->max_request_bytes;
     x->would_deny = d.would_deny;
     if (d.verdict == NETPOL_ALLOW)
         admit(x);

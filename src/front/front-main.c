@@ -26,7 +26,7 @@
 #include "http/tls.h"
 #include "store/store.h"
 
-enum { DRAIN_MS = 4000, DRAIN_POLL_MS = 50, CONFIG_MAX = 1 << 18 };
+enum { DRAIN_MS = 4000, DRAIN_POLL_MS = 50, EGRESS_MS = 2000, CONFIG_MAX = 1 << 18 };
 
 struct process {
     struct front front;
@@ -163,6 +163,17 @@ static void on_stop(void *arg, int signo)
     drained(p);
 }
 
+/* Who is told that this node serves may bring a secret next, and that needs egress's key. */
+static int await_egress(struct process *p, struct err *err)
+{
+    struct loop *l = p->front.loop;
+    unsigned char key[EGRESSC_KEY];
+    for (uint64_t end = loop_now(l) + EGRESS_MS; !p->no_egress && !nets_key(&p->front, key) && loop_now(l) < end;)
+        if (loop_step(l, 20, err) < 0)
+            return -1;
+    return 0;
+}
+
 static int run(struct process *p, struct err *err)
 {
     struct front *f = &p->front;
@@ -173,7 +184,7 @@ static int run(struct process *p, struct err *err)
     if (open_sandboxes(f, err) < 0 || open_store(f, err) < 0)
         return -1;
     if (keeperc_new(f->loop, FRONT_FD_RUN, &keeper_ops, f, &f->keeper, err) < 0 ||
-        nets_open(f, FRONT_FD_RUN, p->no_egress, err) < 0 || open_server(p, err) < 0)
+        nets_open(f, FRONT_FD_RUN, p->no_egress, err) < 0 || await_egress(p, err) < 0 || open_server(p, err) < 0)
         return -1;
     metrics_start(f);
     log_text(LOG_LEVEL_INFO, "serving");

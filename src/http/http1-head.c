@@ -310,13 +310,24 @@ static int parse_request_line(char *p, size_t n, struct http1_head *h, struct ht
     return parse_target(target, h, bad);
 }
 
+/* The target's port may be missing in host where it goes without saying: CONNECT names it anyway, and http has 80. */
+static bool same_place(const struct http1_head *h, const char *host)
+{
+    size_t n = strlen(host);
+    if (strcasecmp(h->authority, host) == 0)
+        return true;
+    if (strncasecmp(h->authority, host, n) != 0 || h->authority[n] != ':' || (strchr(host, ':') && host[n - 1] != ']'))
+        return false;
+    return strcmp(h->method, "CONNECT") == 0 || strcmp(h->authority + n, ":80") == 0;
+}
+
 static int check_host(struct http1_head *h, const struct framing *f, struct http1_bad *bad)
 {
     if (!f->host)
         return h->version == 11 ? refuse(bad, 400, "host is missing") : 0;
     if (!valid_host(f->host))
         return refuse(bad, 400, "the value of host is not a valid host and port");
-    if (h->authority && strcasecmp(h->authority, f->host) != 0)
+    if (h->authority && !same_place(h, f->host))
         return refuse(bad, 400, "host differs from the host of the target");
     if (!h->authority)
         h->authority = f->host;

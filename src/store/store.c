@@ -45,8 +45,8 @@ static const char *const migrations[STORE_SCHEMA] = {
     " STRICT, WITHOUT ROWID;",
 
     /* Who may see a sandbox's ports, and the generation of the links to them. */
-    "ALTER TABLE boxes ADD COLUMN ports BLOB NOT NULL DEFAULT x'';"
-    "ALTER TABLE boxes ADD COLUMN links INTEGER NOT NULL DEFAULT 0;",
+    ("ALTER TABLE boxes ADD COLUMN ports BLOB NOT NULL DEFAULT x'';"
+     "ALTER TABLE boxes ADD COLUMN links INTEGER NOT NULL DEFAULT 0;"),
 };
 
 int store_fail(struct err *err, sqlite3 *db, int rc, const char *path, const char *what)

@@ -181,8 +181,8 @@ static void test_each_kind_of_nonsense_is_refused(void **state)
         "{\"type\":\"forget\"}",
         "{\"type\":\"policy\",\"sandbox\":\"../x\",\"tenant\":\"t\",\"epoch\":1,\"policy\":\"off\"}",
         "{\"type\":\"policy\",\"sandbox\":\"x\",\"tenant\":\"t\",\"epoch\":-1,\"policy\":\"off\"}",
-        "{\"type\":\"policy\",\"sandbox\":\"x\",\"tenant\":\"t\",\"epoch\":1,\"policy\":\"off\",\"placeholders\":{"
-        "\"a\":\"\"}}",
+        ("{\"type\":\"policy\",\"sandbox\":\"x\",\"tenant\":\"t\",\"epoch\":1,\"policy\":\"off\",\"placeholders\":{"
+         "\"a\":\"\"}}"),
         "{\"type\":\"hello\",\"version\":2}",
     };
     bool hello = true;
