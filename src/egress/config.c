@@ -7,7 +7,11 @@
 #include "base/cleanup.h"
 #include "egress/egress.h"
 
-enum { CONNECTIONS = 20000, FILES_PER_CONNECTION = 3, FILES_SPARE = 256 };
+enum {
+    CONNECTIONS = 20000,
+    FILES_PER_CONNECTION = 6 /* both sides, and two pipes once it is spliced */,
+    FILES_SPARE = 256
+};
 
 static int take_list(const json_t *list, const char *name, struct netpol_cidr *ret, size_t room, size_t *ret_n,
                      struct err *err)

@@ -191,6 +191,11 @@ static int on_policy(struct message *m, struct err *err)
     struct netpol_error bad = {0};
     s->named = true;
     (void)snprintf(s->tenant, sizeof s->tenant, "%s", tenant);
+    if (json_object_size(placeholders) > PLACEHOLDERS_MAX) { /* a tenant's doing: its matter, not the connection's */
+        (void)snprintf(bad.text, sizeof bad.text, "more than %d secrets have placeholders", PLACEHOLDERS_MAX);
+        tell_applied(s, (uint64_t)epoch, &bad);
+        return 0;
+    }
     if (take_placeholders(s, placeholders, err) < 0 || take_denied(s, denied, err) < 0)
         return -1;
     char *text = json_dumps(document, JSON_COMPACT | JSON_ENCODE_ANY);
@@ -380,7 +385,11 @@ static int on_question(struct message *m, struct err *err)
         rc = json_unpack_ex(m->json, &e, 0, "{s:s,s:o,s:s!}", "type", &type, "request", &request, "sandbox", &id);
     if (rc < 0)
         return wrong(m, &e, err);
-    if (!request_valid(request) || since < 0 || limit < 0)
+    if (request_valid(request) && (since < 0 || limit < 0)) {
+        answer_error(m, request, "a number is negative");
+        return 0;
+    }
+    if (!request_valid(request))
         return err_set(err, ERR_INTERNAL, 0,
                        "a number in \"%s\" is none, or its request neither a number nor a short string", m->type);
     struct esb *s = id_valid(id) ? esb_find(m->g, id) : NULL;

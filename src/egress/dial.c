@@ -332,6 +332,8 @@ static void start_literal(void *arg)
 {
     struct dial *d = arg;
     struct resolve_answer one = {.n = 1, .addrs = {d->addrs[0]}};
+    if (d->finished) /* the deadline came first: report() is due, and frees */
+        return;
     d->reporting = false;
     if (!d->done) {
         dial_free(d);

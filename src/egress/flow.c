@@ -5,6 +5,7 @@
  */
 #include <arpa/inet.h>
 #include <errno.h>
+#include <fcntl.h>
 #include <netinet/tcp.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -103,7 +104,9 @@ struct flow *flow_new(struct esb *s, int fd, const struct in6_addr *dst, uint16_
     s->nflows++;
     s->g->nflows++;
     s->counts.connections++;
+    const struct linger none = {0};
     (void)setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &on, sizeof on);
+    (void)setsockopt(fd, SOL_SOCKET, SO_LINGER, &none, sizeof none); /* inherited from a socket that init holds too */
     flow_aim(f, dst, port);
     f->gate = flow_is_gate(dst) || is_inside(dst);
     return f;
@@ -162,6 +165,7 @@ static int accept_one(struct esb *s, struct in6_addr *dst, uint16_t *port)
 {
     struct sockaddr_storage ss = {0};
     socklen_t n = sizeof ss;
+    (void)fcntl(s->tcp, F_SETFL, O_NONBLOCK); /* init holds the same description */
     int fd = accept4(s->tcp, NULL, NULL, SOCK_NONBLOCK | SOCK_CLOEXEC);
     if (fd < 0)
         return -1;
@@ -209,6 +213,10 @@ void flow_accept(struct esb *s)
             if (errno == EMFILE || errno == ENFILE || errno == ENOBUFS || errno == ENOMEM) {
                 log_text(LOG_LEVEL_ERROR, "cannot accept a connection of sandbox %s: %m", s->id);
                 accept_later(s, ACCEPT_RETRY_MS);
+            } else if (errno == EINVAL) {
+                log_text(LOG_LEVEL_WARN, "the listener of sandbox %s was shut from inside; it is not served any more",
+                         s->id);
+                loop_fd_set(s->g->loop, s->tcp_watch, 0);
             }
             return;
         }

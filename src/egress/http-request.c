@@ -490,6 +490,25 @@ static void judge(struct exchange *x)
         exchange_refuse(x, d.reason, "http", NULL);
 }
 
+/* The request itself is still allowed; what it has taken or reached so far may not be. */
+static enum netpol_reason revoked_under(const struct exchange *x, const struct netpol_flow *f,
+                                        const struct netpol_rule *now)
+{
+    for (size_t i = 0; x->rule && i < x->rule->nsecrets; i++) {
+        bool kept = false;
+        for (size_t k = 0; now && k < now->nsecrets; k++)
+            kept = kept || strcmp(x->rule->secrets[i], now->secrets[k]) == 0;
+        if (!kept)
+            return NETPOL_R_SECRET_UNBOUND;
+    }
+    if (IN6_IS_ADDR_UNSPECIFIED(&x->addr)) /* not dialled yet: it would be under the old list */
+        return x->rule && x->rule->nprivate > 0 && x->policy != x->sb->policy ? NETPOL_R_RESOLVED_PRIVATE
+                                                                              : NETPOL_R_NONE;
+    if (dial_check(x->e->g, &x->addr, now) != DIAL_OK || !netpol_resolved(x->sb->policy, f, &x->addr, egress_now()))
+        return NETPOL_R_RESOLVED_PRIVATE;
+    return NETPOL_R_NONE;
+}
+
 bool exchange_still(struct exchange *x)
 {
     struct netpol_flow f = exchange_flow(x);
@@ -497,11 +516,13 @@ bool exchange_still(struct exchange *x)
     struct netpol_decision d = {0};
     if (!x->sb->policy)
         return false;
-    /* Who waits for a decision is told by ask.c; a grant for one request is gone once that request has begun. */
-    if (!x->admitted || (x->rule && x->rule->uses > 0))
+    if (!x->admitted) /* who waits for a decision is told by ask.c */
         return true;
     netpol_request(x->sb->policy, &f, &q, egress_now(), &d);
-    x->revoked = d.verdict == NETPOL_DENY ? d.reason : NETPOL_R_NONE;
+    x->revoked = d.verdict == NETPOL_ALLOW ? revoked_under(x, &f, d.rule) : d.reason;
+    /* A grant for one request is gone once that request has begun; a deny rule still ends it. */
+    if (x->rule && x->rule->uses > 0 && x->revoked != NETPOL_R_DENY_RULE && x->revoked != NETPOL_R_PRIVATE)
+        x->revoked = NETPOL_R_NONE;
     return x->revoked == NETPOL_R_NONE;
 }
 

@@ -146,7 +146,7 @@ void internal_events_start(struct esb *s, struct http_req *r)
     http_set(r, "cache-control", "no-store");
     http_head(r, 200, HTTP_UNKNOWN);
     buf_adds(&out, ": \n\n");
-    if (last && !num_u64(last, &since))
+    if (last && (!num_u64(last, &since) || since > k->last_seq))
         since = k->last_seq;
     for (uint64_t seq = (since < first ? first : since) + 1; seq <= k->last_seq; seq++)
         denial_event(k->ring[seq % DENIALS_KEPT], &out);

@@ -148,8 +148,14 @@ static bool relay_still(struct flow *f)
 {
     struct netpol_flow t = flow_target(f);
     struct netpol_decision d;
+    const struct relay *r = f->driver;
     netpol_relay(f->sb->policy, &t, egress_now(), &d);
-    return d.verdict == NETPOL_ALLOW;
+    if (d.verdict != NETPOL_ALLOW)
+        return false;
+    if (r->fd < 0) /* it is being dialled under the old list */
+        return !r->rule || r->rule->nprivate == 0 || r->policy == f->sb->policy;
+    return dial_check(f->sb->g, &r->addr, d.rule) == DIAL_OK &&
+           netpol_resolved(f->sb->policy, &t, &r->addr, egress_now());
 }
 
 static const struct flow_ops relay_ops = {.still = relay_still, .cut = relay_cut};

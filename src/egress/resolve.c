@@ -22,6 +22,7 @@ struct entry {
     struct resolve *waiters;
     struct entry *next_ready;
     bool asking, ready; /* ready: stands in the list of those whose waiters are told next */
+    bool telling;       /* tell() is on the stack */
     uint64_t expires_ms;
     struct resolve_answer answer;
     char name[];
@@ -126,7 +127,7 @@ static void make_room(struct resolver *v)
 {
     for (struct entry *e = v->oldest, *next; e && v->entries.n >= RESOLVE_CACHE; e = next) {
         next = e->newer;
-        if (!e->asking && !e->waiters && !e->ready)
+        if (!e->asking && !e->waiters && !e->ready && !e->telling)
             entry_drop(v, e);
     }
 }
@@ -153,6 +154,7 @@ static struct entry *entry_get(struct resolver *v, const char *name)
 static void tell(struct entry *e)
 {
     struct resolver *v = e->owner;
+    e->telling = true;
     while (e->waiters && !e->asking) {
         struct resolve *r = e->waiters;
         struct resolve_answer a = e->answer;
@@ -166,6 +168,7 @@ static void tell(struct entry *e)
         free(r);
         done(arg, &a);
     }
+    e->telling = false;
 }
 
 static void tell_ready(void *arg)

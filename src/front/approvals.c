@@ -179,15 +179,19 @@ static json_t *grant_rule(const struct approval *a, enum approval_decision d, un
 {
     const char *method = text_of(a->request, "method"), *path = text_of(a->request, "path");
     _cleanup_free_ char *id = xasprintf("grant-%s", a->id);
+    _cleanup_buf_ struct buf exact = {0}; /* a '*' that was asked for is that letter, not a pattern */
+    for (const char *p = path; *p; p++)
+        buf_add(&exact, *p == '*' ? "%2A" : p, *p == '*' ? 3 : 1);
     json_t *rule = json_pack("{s:s, s:[s], s:[I]}", "id", id, "hosts", text_of(a->request, "host"), "ports",
                              (json_int_t)json_integer_value(json_object_get(a->request, "port")));
     if (*method) {
         json_t *http = json_pack("{s:[s]}", "methods", method);
         if (*path)
-            (void)json_object_set_new(http, "paths", json_pack("[s]", path));
+            (void)json_object_set_new(http, "paths", json_pack("[s]", buf_str(&exact)));
         (void)json_object_set_new(rule, "http", json_pack("[o]", http));
-    } else
+    } else if (!json_is_string(json_object_get(a->request, "why"))) { /* a stream; a wish is for the host as such */
         (void)json_object_set_new(rule, "proto", json_string("tcp"));
+    }
     if (d == APPROVAL_ONCE)
         (void)json_object_set_new(rule, "uses", json_integer(1));
     if (d == APPROVAL_MINUTES) {

@@ -171,6 +171,11 @@ static void maybe_finish(struct creation *c)
 {
     if (c->over || !c->row_done || !c->bound || c->net_pending)
         return;
+    if (c->box->died) {
+        set_failure(c, 503, 1, NULL, "the sandbox ended while it was being made; try again");
+        fail(c);
+        return;
+    }
     struct front *f = c->front;
     struct box *b = &c->box->b;
     c->box->creation = NULL;

@@ -22,6 +22,7 @@ struct box_own {
     uint64_t round;                        /* of the reconciliation that may miss it: those begun after it was there */
     uint64_t started_boot_ms, end_boot_ms; /* CLOCK_BOOTTIME: what counts, whatever happens to the wall clock */
     bool seen;                             /* by the reconciliation under way */
+    bool died;                             /* while it was being made */
     bool unsure;     /* loaded from a row that did not say yet whether the create came to its end */
     bool ended;      /* freed when the loop goes round */
     const char *why; /* of a kill: static */

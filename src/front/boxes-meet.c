@@ -87,6 +87,8 @@ static void listed(void *arg, const struct keeper_item *v, size_t n)
         struct box_own *o = map_get(&f->boxes->by_id, v[i].id);
         if (o && !o->creation)
             box_end(f, o, "died", cause_of(v[i].cause), NULL);
+        else if (o)
+            o->died = true;
         keeperc_forget(f->keeper, v[i].id);
     }
     /* Those keeper does not know. Ones made after the question was asked cannot be in the answer. */
@@ -131,7 +133,9 @@ void boxes_keeper_died(struct front *f, const struct keeper_death *d)
     if (o && !o->creation)
         box_end(f, o, o->b.state == BOX_KILLING ? "killed" : "died",
                 o->b.state == BOX_KILLING && o->why ? o->why : cause_of(d->cause), &d->usage);
-    else if (o)
+    else if (o) {
+        o->died = true;
         links_gone(f->links, d->id);
+    }
     keeperc_forget(f->keeper, d->id);
 }

@@ -121,11 +121,19 @@ static void split_cookies(struct jar *j, const struct http_req *r, struct gatewa
  * over a WebSocket, which no other rule of browsers guards; pages of this sandbox's own ports may. */
 static bool origin_ok(const struct front *f, const struct http_req *r, const struct box *b)
 {
-    const char *origin = http_field(&r->fields, "origin"), *host = origin ? strstr(origin, "://") : NULL;
+    const char *from = http_field(&r->fields, "origin"), *site = http_field(&r->fields, "sec-fetch-site");
+    const char *dest = http_field(&r->fields, "sec-fetch-dest");
     char id[SANDBOX_ID_MAX];
-    if (!origin)
+    if (!from && (!site || strcmp(site, "same-origin") == 0 || strcmp(site, "none") == 0 ||
+                  (dest && strcmp(dest, "document") == 0)))
         return true;
-    return host && api_host_sandbox(f->config->domain, host + 3, id) && strcmp(id, b->id) == 0;
+    if (!from) /* scripts, images and frames carry none; a page can leave its Referer out, but not forge it */
+        from = http_field(&r->fields, "referer");
+    const char *host = from ? strstr(from, "://") : NULL;
+    if (!host)
+        return false;
+    _cleanup_free_ char *authority = xstrndup(host + 3, strcspn(host + 3, "/?#"));
+    return api_host_sandbox(f->config->domain, authority, id) && strcmp(id, b->id) == 0;
 }
 
 static void refuse(struct gateway_entry *e, const char *message, const char *hint)

@@ -276,7 +276,8 @@ void native_network_denials(struct api_call *c)
     _cleanup_buf_ struct buf text = {0};
     uint64_t since = 0;
     struct err err;
-    if (url_query_get(c->req->query, "since", URL_PLUS_SPACE, &text, &err) > 0 && !num_u64(buf_str(&text), &since)) {
+    if (url_query_get(c->req->query, "since", URL_PLUS_SPACE, &text, &err) > 0 &&
+        (!num_u64(buf_str(&text), &since) || since > INT64_MAX)) {
         reply_error(c->req, 400, "since must be the number that the answer before had as next");
         return;
     }

@@ -280,8 +280,22 @@ static int check_secrets(struct front *f, const struct box *b, const struct net_
     return 0;
 }
 
+/* Those of secrets that are gone: the list must not grow with every secret that ever was. */
+static void drop_placeholders(struct front *f, struct box *b)
+{
+    struct strv *p = &b->net->placeholders, kept = {0};
+    for (size_t i = 0; i + 1 < p->n; i += 2)
+        if (vault_find(f, b->tenant->id, p->v[i])) {
+            strv_add(&kept, p->v[i]);
+            strv_add(&kept, p->v[i + 1]);
+        }
+    strv_done(p);
+    *p = kept;
+}
+
 static void add_placeholders(struct front *f, struct box *b, const struct net_doc *doc)
 {
+    drop_placeholders(f, b);
     for (size_t i = 0; i < doc->secrets.n; i++)
         if (!placeholder_of(b->net, doc->secrets.v[i])) {
             strv_add(&b->net->placeholders, doc->secrets.v[i]);
@@ -460,8 +474,8 @@ static void setting_applied(void *arg, json_t *answer, const char *error)
         s->status = 503;
         (void)snprintf(
             s->text, sizeof s->text,
-            "the network is stored and will be in force as soon as egress is there again; until then nothing "
-            "of this sandbox is let out");
+            "the network is stored, but egress has not confirmed it yet: until it does, the one before may still be in "
+            "force; end the sandbox if that cannot wait");
     }
     setting_over(s);
 }

@@ -1,6 +1,7 @@
 #include "http/body.h"
 
 #include <stdlib.h>
+#include <string.h>
 
 #include "base/mem.h"
 #include "base/text.h"
@@ -60,6 +61,8 @@ static void let_go(struct http_req *r)
     r->on_closed = b->on_closed;
     r->on_data = NULL;
     r->on_end = NULL;
+    if (b->bytes.p) /* there may have been a secret in it */
+        explicit_bzero(b->bytes.p, b->bytes.cap);
     buf_done(&b->bytes);
     free(b);
 }

@@ -44,6 +44,7 @@ struct search {
     const struct netpol_rule *near;
     enum netpol_stage stage; /* of near */
     bool needs;              /* some rule for this flow has to see requests */
+    bool denies;             /* and one of them is a deny rule, which no passthrough goes before */
 };
 
 static void miss(struct search *s, const struct netpol_rule *r, enum netpol_stage stage)
@@ -61,7 +62,7 @@ static bool deny_visit(void *arg, const struct netpol_rule *r)
     if (!netpol_rule_port(r, s->f->port) || has_expired(r, s->now))
         return false;
     if (in->nhttp > 0) {
-        s->needs = true;
+        s->needs = s->denies = true;
         if (!s->rd || !netpol_any_reading(in->http, in->nhttp, s->rd))
             return false;
     }
@@ -241,7 +242,7 @@ static bool sees_inside(const struct search *s, const struct netpol_hit *hit, co
         return false;
     if (all == NETPOL_TLS_INTERCEPT || hit->inspect || (d->rule && d->rule->tls == NETPOL_TLS_INTERCEPT))
         return true;
-    if (d->rule && d->rule->tls == NETPOL_TLS_PASSTHROUGH)
+    if (d->rule && d->rule->tls == NETPOL_TLS_PASSTHROUGH && !s->denies)
         return false;
     return s->needs || (d->would_deny && s->p->settings.mode == NETPOL_LEARN);
 }

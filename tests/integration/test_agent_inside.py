@@ -2,6 +2,7 @@
 import os
 import pathlib
 import re
+import secrets
 import subprocess
 import sys
 import tempfile
@@ -15,7 +16,7 @@ from node_client import ask, put, sh
 sys.path.insert(0, str(TOP / "clients/agent-inside"))
 import model_stub  # noqa: E402
 
-VALUE = "mk-5e8d1f7a90c64b2fb13d0c9ae47f26d1"
+VALUE = "mk-" + secrets.token_hex(16)  # not in this file, which the sandbox may see
 
 
 def processes_of(netns):

@@ -1,5 +1,4 @@
 """The network of a node's sandboxes: rules, refusals, secrets, approvals, the audit log, and egress that dies under load."""
-import base64
 import json
 import threading
 import time
@@ -7,7 +6,8 @@ import time
 from daemon import Daemon
 from hutch_test import check, check_equal, check_in, eventually
 from internet import Internet
-from node_client import ask, call, create, run, sh
+from node import node
+from node_client import ask, create, sh
 
 CODE = "curl -sS --max-time 15 -o /dev/null -w '%{http_code} ' "
 
@@ -216,3 +216,22 @@ def test_bad_upstreams():
             r = sh(d, b, f"curl -sS --max-time 20 {url}")
             check_in(reason, json.loads(r.text)["error"]["reason"], (url, r))
         check_equal(net.seen(), [])
+
+
+def test_ordinary_user():
+    "a node of an ordinary user has the same network: rules, refusals in words, secrets, and it recovers from kill -9"
+    with Internet() as net:
+        for path in (net.dir, net.ca.dir):
+            path.chmod(0o755)
+        with node("user", config=net.config()) as (d, _):
+            check_equal(ask(d, "POST", "/secrets", {"name": "t", "value": "v-123456789"}).status, 201)
+            b = create(d, network={"allowOut": ["api.test"], "denyOut": ["0.0.0.0/0"], "rules": {
+                "api.test": [{"transform": {"headers": {"X-Auth": "${e2b.secrets.t}"}}}]}})
+            both = ("https://api.test/echo", "https://other.test/")
+            check_equal(codes(d, b, *both), ["200", "403"], d.log())
+            check_equal(net.seen("api.test")[-1]["headers"].get("x-auth"), "v-123456789")
+            for who in ("egress", "keeper", "front"):
+                d.kill9(who)
+                eventually(d.alive, 20, "front is back")
+                eventually(lambda: codes(d, b, *both) == ["200", "403"], 20, f"after {who} was killed")
+            check_equal(net.seen("other.test"), [])

@@ -6,7 +6,7 @@ import socket
 import threading
 import time
 
-from hutch_test import check, check_equal, eventually
+from hutch_test import SOAK, check, check_equal, eventually, skip
 from netattack import allow, box, denials, inside, node, status
 from node_client import ask, sh
 
@@ -90,6 +90,8 @@ say([made, failed])""", timeout=150)
 
 def test_slow():
     "hellos, heads, proxies and bodies that come a byte at a time are cut off, and hold nothing meanwhile but their connection"
+    if not SOAK:
+        skip("takes a quarter of a minute; `make soak` runs it")
     with node() as (net, d):
         b = box(d, {**allow("api.test"), "limits": {"connections": 256, "new_conn_per_s": 1000}})
         before = status(d.children("egress")[0])
@@ -230,6 +232,8 @@ say(out)""", timeout=150)
 
 def test_bodies():
     "bodies without end, toward a server that does not read and from one to a client that does not, are held back, not piled up"
+    if not SOAK:
+        skip("takes a quarter of a minute; `make soak` runs it")
     sending = []
 
     def endless(s, log):
