@@ -13,6 +13,7 @@ give_up() {
     exit 77
 }
 
+[ "${HUTCH_SOAK:-}" = 1 ] || give_up "takes three minutes; \`make soak\` runs it"
 [ "$(id -u)" = 0 ] || give_up "needs root, for a root directory of its own"
 [ "$(uname -m)" = x86_64 ] || give_up "the guest is x86-64, this machine is $(uname -m)"
 [ -x build/hutch-node ] || give_up "build/hutch-node is not there; build first"

@@ -181,7 +181,6 @@ tell("public socket", lambda: connect(socket.SOCK_STREAM, {str(top / "socket")!r
 tell("late socket", lambda: connect(socket.SOCK_STREAM, {str(d.dir / "late")!r}))
 tell("abstract socket", lambda: connect(socket.SOCK_STREAM, "\\0hutch-hostile"))
 for port in ({d.port}, 22, 53, 80): tell("port %d" % port, lambda: socket.create_connection(("127.0.0.1", port), 1))
-tell("other network", lambda: socket.create_connection(("10.0.0.1", 80), 1)); tell("route", lambda: socket.create_connection(("1.1.1.1", 53), 1))
 print("interfaces", [n for _, n in socket.if_nameindex()])
 print("processes", sorted(open("/proc/%s/comm" % p).read().strip() for p in os.listdir("/proc") if p.isdigit()))
 print("environ", b"".join(open("/proc/%s/environ" % p, "rb").read() for p in os.listdir("/proc") if p == str(os.getpid())))
@@ -221,7 +220,10 @@ def test_catalogue():
     listed = subprocess.run([str(probe), "--list", "--json"], capture_output=True, text=True, check=True).stdout
     table = {a["id"]: a for a in map(json.loads, listed.splitlines())}
     limits, alone, stdin_file, stdin_dir, tty, limitation, unfit = (1 << i for i in (0, 1, 4, 5, 6, 7, 8))
-    picked = [i for i, a in table.items() if a["control"] != "host" and a["topic"] != "protected names" and
+    # Every address leads to egress, which answers for the network (test_network_hostile), and low ports are the sandbox's own.
+    captured = {"W-01a", "W-01b", "W-02a", "W-02b", "W-02c", "W-03", "W-04a", "W-04b", "W-10a"}
+    check_equal(captured - set(table), set(), "these are no longer in the catalogue")
+    picked = [i for i, a in table.items() if i not in captured and a["control"] != "host" and a["topic"] != "protected names" and
               not a["flags"] & (limits | alone | stdin_file | stdin_dir | tty | unfit)]
     for how, template, user, templates in columns():
         with privilege(how, templates=templates) as d:
