@@ -384,7 +384,8 @@ def chromium(url, rules):
     with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as home:
         p = subprocess.Popen(["chromium", "--headless=new", "--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage", "--no-first-run",
                               "--ignore-certificate-errors", f"--host-resolver-rules={rules}", f"--user-data-dir={home}", "--remote-debugging-port=0", url],
-                             stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, start_new_session=True)
+                             stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, start_new_session=True,
+                             env={**os.environ, "TMPDIR": home})  # it is killed, and would leave its own
         try:
             yield p
         finally:
