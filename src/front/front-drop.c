@@ -18,74 +18,13 @@
 #include "base/log.h"
 #include "front/procs.h"
 #include "os/caps.h"
+#include "os/forbidden.h"
 #include "os/seccomp.h"
 
 enum { X32_BIT = 0x40000000, PROGRAM_MAX = 128, CAPS_FIELDS = 4 };
 
 /* Whoever makes one of these calls from front is not front any more. */
-static const int forbidden[] = {
-    SYS_execve,
-    SYS_execveat,
-    SYS_ptrace,
-    SYS_setns,
-    SYS_unshare,
-    SYS_mount,
-    SYS_umount2,
-    SYS_pivot_root,
-    SYS_chroot,
-    SYS_open_tree,
-    SYS_move_mount,
-    SYS_fsopen,
-    SYS_fsconfig,
-    SYS_fsmount,
-    SYS_fspick,
-    SYS_mount_setattr,
-    SYS_bpf,
-    SYS_init_module,
-    SYS_finit_module,
-    SYS_delete_module,
-    SYS_kexec_load,
-    SYS_kexec_file_load,
-    SYS_process_vm_readv,
-    SYS_process_vm_writev,
-    SYS_perf_event_open,
-    SYS_userfaultfd,
-    SYS_add_key,
-    SYS_request_key,
-    SYS_keyctl,
-    SYS_setuid,
-    SYS_setgid,
-    SYS_setreuid,
-    SYS_setregid,
-    SYS_setresuid,
-    SYS_setresgid,
-    SYS_setgroups,
-    SYS_setfsuid,
-    SYS_setfsgid,
-    SYS_capset,
-    SYS_io_uring_setup,
-    SYS_reboot,
-    SYS_swapon,
-    SYS_swapoff,
-    SYS_acct,
-    SYS_quotactl,
-    SYS_personality,
-    SYS_mknod,
-    SYS_mknodat,
-    SYS_open_by_handle_at,
-    SYS_pidfd_getfd,
-    SYS_kcmp,
-    SYS_vhangup,
-    SYS_syslog,
-    SYS_settimeofday,
-    SYS_clock_settime,
-    SYS_adjtimex,
-    SYS_sethostname,
-    SYS_setdomainname,
-    SYS_iopl,
-    SYS_ioperm,
-    SYS_process_madvise,
-};
+static const int forbidden[] = {FORBIDDEN_CALLS};
 
 #define NAMESPACES \
     (CLONE_NEWNS | CLONE_NEWCGROUP | CLONE_NEWUTS | CLONE_NEWIPC | CLONE_NEWUSER | CLONE_NEWPID | CLONE_NEWNET)
