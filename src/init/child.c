@@ -178,17 +178,25 @@ static int search(const struct init_request *r)
     return eno;
 }
 
-void child_run(struct init *g, const struct init_request *r, const struct child_fds *f)
+/* What whoever started the node ignored (a shell's background job ignores SIGINT) is no concern of a command. */
+static void default_signals(void)
 {
     sigset_t none;
+    for (int sig = 1; sig < NSIG; sig++)
+        (void)signal(sig, SIG_DFL);
+    (void)sigemptyset(&none);
+    (void)sigprocmask(SIG_SETMASK, &none, NULL);
+}
+
+void child_run(struct init *g, const struct init_request *r, const struct child_fds *f)
+{
     int report = f->report;
     (void)setsid();
     find_user(g, r->user, report);
     make_env(g, r);
     take_streams(f, r);
     confine(g, r, report);
-    (void)sigemptyset(&none);
-    (void)sigprocmask(SIG_SETMASK, &none, NULL);
+    default_signals();
     if (fd_close_range(3, ~0U, CLOSE_RANGE_CLOEXEC) < 0)
         fail(report, INIT_IO, "mark descriptors: %s", strerror(errno));
     int eno = strchr(r->cmd, '/') ? try_exec(r->cmd, r) : search(r);

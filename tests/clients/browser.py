@@ -11,12 +11,14 @@ from e2b import Sandbox
 
 SERVER = r'''
 import asyncio, base64, hashlib
+answered = asyncio.Event()
 PAGE = b"""<!doctype html><title>inside</title><p id=fetch>-</p><p id=ws>-</p><p id=where>-</p><script>
 document.getElementById('where').textContent = location.host
 fetch('/data').then(r => r.text()).then(t => { document.getElementById('fetch').textContent = t })
 const s = new WebSocket('wss://' + location.host + '/ws')
 s.onopen = () => s.send('from the browser')
 s.onmessage = (m) => { document.getElementById('ws').textContent = m.data }
+fetch('/hold') // answered after the WebSocket's message: virtual time waits for requests, not for sockets
 </script>"""
 async def serve(r, w):
     try:
@@ -29,7 +31,10 @@ async def serve(r, w):
                 w.write(f"HTTP/1.1 101 Switching Protocols\r\nUpgrade: websocket\r\nConnection: Upgrade\r\nSec-WebSocket-Accept: {acc}\r\n\r\n".encode())
                 h = await r.readexactly(2); m = await r.readexactly(4); d = await r.readexactly(h[1] & 127)
                 d = b"echo " + bytes(b ^ m[i % 4] for i, b in enumerate(d))
-                w.write(bytes([0x81, len(d)]) + d); await w.drain(); await asyncio.sleep(5); break
+                w.write(bytes([0x81, len(d)]) + d); await w.drain(); await asyncio.sleep(1); answered.set()
+                await asyncio.sleep(5); break
+            if head.startswith("GET /hold"):
+                await asyncio.wait_for(answered.wait(), 30)
             body = b"fetched inside" if head.startswith("GET /data") else PAGE
             w.write(b"HTTP/1.1 200 OK\r\nContent-Type: text/html\r\nContent-Length: %d\r\n\r\n" % len(body) + body)
             await w.drain()

@@ -20,6 +20,19 @@ static int up(void **state)
     (void)state;
     return world_up(&w, false);
 }
+/* As if the node had been started by a shell in the background, or by nohup. */
+static int up_deaf(void **state)
+{
+    (void)state;
+    (void)signal(SIGINT, SIG_IGN);
+    (void)signal(SIGQUIT, SIG_IGN);
+    (void)signal(SIGHUP, SIG_IGN);
+    int r = world_up(&w, false);
+    (void)signal(SIGINT, SIG_DFL);
+    (void)signal(SIGQUIT, SIG_DFL);
+    (void)signal(SIGHUP, SIG_DFL);
+    return r;
+}
 static int up_strict(void **state)
 {
     (void)state;
@@ -74,6 +87,12 @@ static void commands(void **state)
     /* A zombie factory leaves nothing. */
     sh_expect("for i in $(seq 200); do (sleep 0.01 &) ; done; sleep 0.3; ls -d /proc/[0-9]* | wc -l", 0, NULL);
     sh_expect("grep -l '^State:.Z' /proc/[0-9]*/status 2>/dev/null | wc -l", 0, "0\n");
+}
+
+static void ignored_outside(void **state)
+{
+    (void)state;
+    sh_expect("grep SigIgn /proc/self/status", 0, "SigIgn:\t0000000000000000\n");
 }
 
 static void init_is_out_of_reach(void **state)
@@ -725,6 +744,8 @@ int main(void)
         cmocka_unit_test(as_root_strict), cmocka_unit_test(deaf_front),           cmocka_unit_test(set_uid_strict),
         cmocka_unit_test(terminal),
     };
+    const struct CMUnitTest deaf[] = {cmocka_unit_test(ignored_outside)};
     int r = cmocka_run_group_tests_name("computer", computer, up, down);
+    r += cmocka_run_group_tests_name("deaf", deaf, up_deaf, down);
     return r + cmocka_run_group_tests_name("strict", strict, up_strict, down);
 }
