@@ -62,7 +62,8 @@ def main():
     s = Sandbox.create(os.environ["TEMPLATE"], timeout=120)
     try:
         s.files.write("page.py", SERVER)
-        s.commands.run("python3 page.py", background=True)
+        s.commands.run("exec python3 page.py >page.log 2>&1", background=True)
+        s.commands.run("for i in $(seq 200); do (exec 3<>/dev/tcp/127.0.0.1/8000) 2>/dev/null && exit; sleep 0.1; done; cat page.log; exit 1")
         url = f"https://{s.get_host(8000)}/"
         dom = ""
         for _ in range(3):
