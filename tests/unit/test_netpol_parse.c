@@ -318,6 +318,53 @@ static void rules_that_contradict_each_other_are_refused(void **state)
         refuses(cases[i].text, cases[i].path, 1, cases[i].want);
 }
 
+static void a_refusal_of_requests_beside_a_stream_that_nobody_sees_is_refused(void **state)
+{
+#define PUT "http: [{methods: [PUT]}]"
+    static const struct {
+        const char *text, *path, *want;
+    } cases[] = {
+        /* the stream's pattern is wider */
+        {"rules: [{id: t, hosts: ['*.a.test'], proto: tcp, ports: [443]}, {effect: deny, hosts: [x.a.test], " PUT "}]",
+         "rules[1]", "rule \"t\" passes streams to x.a.test on unseen"},
+        {"rules: [{id: t, hosts: [.a.test], tls: passthrough}, {effect: deny, hosts: [y.a.test], " PUT "}]", "rules[1]",
+         "rule \"t\" passes streams to y.a.test on unseen"},
+        {"rules: [{hosts: ['*'], broad: true, proto: tcp, ports: [1-1024]}, {id: d, effect: deny, hosts: [a.test], "
+         "ports: [443], " PUT "}]",
+         "rules[1]", "rule \"d\" refuses some of its requests"},
+        {"rules: [{hosts: ['*.a.test'], proto: tcp, ports: [443]}, {effect: deny, hosts: ['*.b.a.test'], " PUT "}]",
+         "rules[1]", "passes streams to *.b.a.test on unseen"},
+        /* the refusal's is */
+        {"rules: [{hosts: [x.a.test], proto: tcp, ports: [443]}, {id: d, effect: deny, hosts: ['*.a.test'], " PUT "}]",
+         "rules[0]", "rule \"d\" refuses some of its requests"},
+        {"rules: [{effect: deny, hosts: ['*'], " PUT "}, {hosts: ['*.a.test'], tls: passthrough}]", "rules[1]",
+         "passes streams to *.a.test on unseen"},
+        {"rules: [{effect: deny, hosts: ['*.a.test'], " PUT "}, {hosts: [.b.a.test], tls: passthrough}]", "rules[1]",
+         "passes streams to .b.a.test on unseen"},
+        /* deny entries of an allow rule hold for every rule of its hosts */
+        {"rules: [{id: s, hosts: ['*.a.test'], deny: [{methods: [PUT]}]}, {hosts: [x.a.test], proto: tcp, ports: "
+         "[443]}]",
+         "rules[1]", "rule \"s\" refuses some of its requests"},
+    };
+    static const char *const taken[] = {
+        "rules: [{hosts: ['*.a.test'], proto: tcp, ports: [5432]}, {effect: deny, hosts: [x.a.test], ports: [443], " PUT
+        "}]",
+        "rules: [{hosts: ['*.a.test'], tls: passthrough}, {effect: deny, hosts: [a.test], " PUT "}]",
+        "rules: [{hosts: ['*.a.test'], tls: passthrough}, {effect: deny, hosts: [b.test, xa.test], " PUT "}]",
+        "rules: [{hosts: ['*.a.test']}, {effect: deny, hosts: [x.a.test], " PUT "}]",
+        "rules: [{hosts: ['*.a.test'], tls: passthrough}, {effect: deny, hosts: [x.a.test]}]",
+        "rules: [{hosts: ['*.a.test'], access: read-only}, {hosts: [x.a.test], tls: passthrough}]",
+        "{order: allow-first, rules: [{hosts: ['*.a.test'], tls: passthrough}, {effect: deny, hosts: [x.a.test], " PUT
+        "}]}",
+    };
+#undef PUT
+    (void)state;
+    for (size_t i = 0; i < ARRAY_LEN(cases); i++)
+        refuses(cases[i].text, cases[i].path, 1, cases[i].want);
+    for (size_t i = 0; i < ARRAY_LEN(taken); i++)
+        netpol_unref(takes(taken[i]));
+}
+
 static void rules_that_only_seem_to_contradict_are_taken(void **state)
 {
     static const char *const texts[] = {
@@ -468,6 +515,7 @@ int main(void)
         cmocka_unit_test(text_that_is_no_json_is_refused_with_its_line),
         cmocka_unit_test(what_is_wrong_is_named_with_path_and_line),
         cmocka_unit_test(rules_that_contradict_each_other_are_refused),
+        cmocka_unit_test(a_refusal_of_requests_beside_a_stream_that_nobody_sees_is_refused),
         cmocka_unit_test(rules_that_only_seem_to_contradict_are_taken),
         cmocka_unit_test(documents_have_their_limits),
         cmocka_unit_test(presets_bring_rules_behind_the_documents_own),
