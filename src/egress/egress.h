@@ -229,6 +229,8 @@ bool limit_connection(struct esb *s); /* false: too many are open */
 /* How long to leave new connections in the backlog (ms); 0: one was taken from the budget, accept it. */
 unsigned limit_accept(struct esb *s);
 enum netpol_reason limit_request(struct esb *s, const struct netpol_rule *rule, unsigned *retry_s); /* NONE: go on */
+/* A name that is allowed by a wildcard only. false: too many that were never reached before, in this minute. */
+bool limit_name(struct esb *s, const char *name, unsigned *retry_s);
 void limit_request_end(struct esb *s, const struct netpol_rule *rule);
 /* Counts; NONE or QUOTA. */
 enum netpol_reason limit_bytes(struct esb *s, const char *host, uint64_t up, uint64_t down);

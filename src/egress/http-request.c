@@ -425,7 +425,8 @@ static void admit(struct exchange *x)
         exchange_refuse(x, NETPOL_R_AUDIT, "limit", NULL);
         return;
     }
-    enum netpol_reason reason = limit_request(x->sb, x->rule, &retry);
+    enum netpol_reason reason =
+        x->wildcard && !limit_name(x->sb, x->key.host, &retry) ? NETPOL_R_NAMES : limit_request(x->sb, x->rule, &retry);
     if (reason != NETPOL_R_NONE) {
         struct deny d = {.reason = reason, .layer = "limit", .retry_s = retry};
         refuse_with(x, &d);
@@ -482,6 +483,7 @@ static void judge(struct exchange *x)
     if (d.rule && d.rule->max_request_bytes && (!x->max_up || d.rule->max_request_bytes < x->max_up))
         x->max_up = d.rule->max_request_bytes;
     x->would_deny = d.would_deny;
+    x->wildcard = d.wildcard;
     if (d.verdict == NETPOL_ALLOW)
         admit(x);
     else if (d.verdict == NETPOL_ASK)

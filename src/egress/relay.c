@@ -395,7 +395,8 @@ void relay_flow(struct flow *f, const struct netpol_rule *rule)
         return;
     }
     unsigned retry_s;
-    enum netpol_reason limit = limit_request(f->sb, rule, &retry_s);
+    enum netpol_reason limit =
+        d.wildcard && !limit_name(f->sb, t.host, &retry_s) ? NETPOL_R_NAMES : limit_request(f->sb, rule, &retry_s);
     if (limit != NETPOL_R_NONE) {
         relay_refuse(r, limit, "limit", NULL);
         return;

@@ -172,6 +172,7 @@ static void statuses_fit_the_reason(void **state)
     (void)state;
     assert_int_equal(deny_status(NETPOL_R_HOST), 403);
     assert_int_equal(deny_status(NETPOL_R_RATE), 429);
+    assert_int_equal(deny_status(NETPOL_R_NAMES), 429);
     assert_int_equal(deny_status(NETPOL_R_BODY), 413);
     assert_int_equal(deny_status(NETPOL_R_SNI_MISMATCH), 421);
     assert_int_equal(deny_status(NETPOL_R_MALFORMED), 400);

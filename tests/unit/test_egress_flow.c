@@ -600,6 +600,72 @@ static void test_rates_and_uses_of_a_rule_are_counted(void **state)
     assert_int_equal(limit_request(world.s, &once, &retry), NETPOL_R_EXPIRED);
 }
 
+static void test_new_names_under_a_wildcard_are_so_many_a_minute(void **state)
+{
+    char name[32];
+    unsigned retry = 0;
+    (void)state;
+    policy("{\"allow\":[\"*.z.example\"],\"limits\":{\"new_names_per_min\":6}}");
+    for (int i = 0; i < 6; i++) {
+        (void)snprintf(name, sizeof name, "n%d.z.example", i);
+        assert_true(limit_name(world.s, name, &retry));
+    }
+    assert_false(limit_name(world.s, "n6.z.example", &retry));
+    assert_in_range(retry, 1, 11);                            /* one in ten seconds */
+    assert_true(limit_name(world.s, "n0.z.example", &retry)); /* it is known */
+    pass(10001);
+    assert_true(limit_name(world.s, "n6.z.example", &retry));
+    assert_false(limit_name(world.s, "n7.z.example", &retry));
+    pass(3600 * 1000); /* they do not pile up */
+    for (int i = 0; i < 6; i++) {
+        (void)snprintf(name, sizeof name, "m%d.z.example", i);
+        assert_true(limit_name(world.s, name, &retry));
+    }
+    assert_false(limit_name(world.s, "m6.z.example", &retry));
+}
+
+static void test_the_longest_unused_name_under_a_wildcard_is_new_again(void **state)
+{
+    char name[32];
+    unsigned retry = 0;
+    (void)state;
+    policy("{\"allow\":[\"*.z.example\"],\"limits\":{\"new_names_per_min\":4098}}");
+    assert_true(limit_name(world.s, "first.z.example", &retry));
+    assert_true(limit_name(world.s, "second.z.example", &retry));
+    assert_true(limit_name(world.s, "first.z.example", &retry));
+    for (int i = 0; i < 4095; i++) { /* one more than there is room for */
+        (void)snprintf(name, sizeof name, "n%d.z.example", i);
+        assert_true(limit_name(world.s, name, &retry));
+    }
+    policy("{\"allow\":[\"*.z.example\"],\"limits\":{\"new_names_per_min\":1}}");
+    assert_true(limit_name(world.s, "n0.z.example", &retry));
+    assert_true(limit_name(world.s, "first.z.example", &retry));
+    assert_true(limit_name(world.s, "new.z.example", &retry)); /* the last one of this minute */
+    assert_false(limit_name(world.s, "second.z.example", &retry));
+}
+
+static void test_a_stream_to_one_name_too_many_is_reset_before_anybody_is_asked(void **state)
+{
+    _cleanup_buf_ struct buf inside = {0};
+    char text[200];
+    (void)state;
+    tcp_rule();
+    (void)snprintf(text, sizeof text,
+                   "{\"limits\":{\"new_names_per_min\":1},\"rules\":[{\"hosts\":[\"*.z.example\"],\"proto\":\"tcp\","
+                   "\"ports\":[%u]}]}",
+                   server_port);
+    policy(text);
+    int fd = sandbox_connects_to_name("one.z.example", server_port), up = accepted();
+    unsigned asked = world.dns_questions;
+    int other = sandbox_connects_to_name("c2VjcmV0.z.example", server_port);
+    assert_int_equal(hears_end(other, &inside), -1);
+    assert_int_equal(world.dns_questions, asked);
+    assert_denied("too_many_new_names");
+    (void)close(fd);
+    (void)close(up);
+    (void)close(other);
+}
+
 static void test_the_bandwidth_is_waited_for(void **state)
 {
     (void)state;
@@ -659,6 +725,9 @@ int main(void)
         T(test_too_many_connections_are_reset),
         T(test_new_connections_beyond_the_rate_wait),
         T(test_rates_and_uses_of_a_rule_are_counted),
+        T(test_new_names_under_a_wildcard_are_so_many_a_minute),
+        T(test_the_longest_unused_name_under_a_wildcard_is_new_again),
+        T(test_a_stream_to_one_name_too_many_is_reset_before_anybody_is_asked),
         T(test_the_bandwidth_is_waited_for),
         T(test_hosts_beyond_the_table_are_counted_together),
     };

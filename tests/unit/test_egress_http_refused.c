@@ -45,6 +45,33 @@ static void test_a_method_or_path_outside_the_rule_is_refused_before_anybody_is_
     upstream_stop(&u);
 }
 
+static void test_one_name_too_many_under_a_wildcard_is_refused_with_its_grant(void **state)
+{
+    struct upstream u;
+    _cleanup_answer_ struct answer a = {0};
+    _cleanup_answer_ struct answer b = {0};
+    _cleanup_answer_ struct answer c = {0};
+    _cleanup_buf_ struct buf doc = {0};
+    (void)state;
+    upstream_start(&u, origin, "one.z.example", false);
+    buf_addf(&doc,
+             "{\"limits\":{\"new_names_per_min\":1},\"rules\":[{\"id\":\"r\",\"hosts\":[\"*.z.example\"],"
+             "\"ports\":[%u],\"tls\":\"intercept\"}]}",
+             u.port);
+    policy(box, buf_str(&doc));
+    ask_tls(box, &a, "GET", "one.z.example", u.port, "/", NULL);
+    assert_int_equal(a.status, 200);
+    ask_tls(box, &b, "GET", "onswg4tf.z.example", u.port, "/x", NULL);
+    assert_int_equal(b.status, 429);
+    assert_has(b.fields, "retry-after: ");
+    assert_has(b.body, "\"code\":\"egress_limited\",\"reason\":\"too_many_new_names\"");
+    assert_has(b.body, "\"grant\":{\"hosts\":[\"onswg4tf.z.example\"]");
+    assert_int_equal(app_connections, 1);
+    ask_tls(box, &c, "GET", "one.z.example", u.port, "/", NULL); /* a name that is known */
+    assert_int_equal(c.status, 200);
+    upstream_stop(&u);
+}
+
 static void test_a_host_other_than_the_one_connected_to_is_misdirected(void **state)
 {
     struct upstream u;
@@ -317,6 +344,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         TEST(test_a_denied_host_answers_in_json_over_a_certificate_that_verifies),
         TEST(test_a_method_or_path_outside_the_rule_is_refused_before_anybody_is_called),
+        TEST(test_one_name_too_many_under_a_wildcard_is_refused_with_its_grant),
         TEST(test_a_host_other_than_the_one_connected_to_is_misdirected),
         TEST(test_a_server_with_a_certificate_of_another_name_is_not_spoken_to),
         TEST(test_a_server_with_a_certificate_of_an_unknown_root_is_not_spoken_to),

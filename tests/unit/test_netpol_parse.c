@@ -63,6 +63,7 @@ static void an_empty_document_denies_everything_with_the_usual_limits(void **sta
     assert_true(s->require_sni);
     assert_int_equal(s->connections, 256);
     assert_int_equal(s->new_per_s, 50);
+    assert_int_equal(s->new_names, 60);
     assert_int_equal(s->rps, 200);
     assert_int_equal(s->burst, 400);
     assert_int_equal(s->bytes_out, 10737418240);
@@ -457,7 +458,8 @@ static void what_is_shown_is_a_document_that_says_the_same(void **state)
         "{allow: [a.test, 9.9.9.9], deny: ['*.b.test'], presets: [good], default: public, order: allow-first}",
         "id: x\nmode: learn\non_miss: ask\nask_hold: 0\ndns: {mode: real, denied: refused, aaaa: true}\n"
         "tls: {intercept: always, min: '1.3', require_sni: false, inspect: [a.test, '*.b.test', .c.test]}\n"
-        "limits: {connections: 1, bytes_out: 0, rate_in: 5}\ndeny_message: \"say \\\"please\\\" \xc3\xa9\"\n"
+        "limits: {connections: 1, bytes_out: 0, rate_in: 5, new_names_per_min: 7}\ndeny_message: \"say \\\"please\\\" "
+        "\xc3\xa9\"\n"
         "upstream_proxy: '[2606::1]:1080'\n",
         "rules:\n  - {id: r, hosts: [a.test, .b.test], ports: [443, 8000-8099], secrets: [k], approval: ask,\n"
         "     http: [{methods: [POST], paths: ['/a*b/**', '/%2A', '/x%20y', /], query: {q: ['a*', '\"']}, \n"
