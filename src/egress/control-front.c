@@ -222,6 +222,18 @@ static int on_forget(struct message *m, struct err *err)
     return 0;
 }
 
+static int on_unask(struct message *m, struct err *err)
+{
+    json_error_t e;
+    const char *type, *id, *ask;
+    if (json_unpack_ex(m->json, &e, 0, "{s:s,s:s,s:s!}", "type", &type, "sandbox", &id, "id", &ask) < 0)
+        return wrong(m, &e, err);
+    struct esb *s = id_valid(id) ? esb_find(m->g, id) : NULL;
+    if (s)
+        ask_dropped(s, ask);
+    return 0;
+}
+
 /* One secret that cannot be used is a matter of that secret: requests that need it are refused. */
 static int on_secret(struct message *m, struct err *err)
 {
@@ -419,7 +431,7 @@ static const struct {
 } kinds[] = {
     {"hello", on_hello},      {"policy", on_policy},  {"secret", on_secret}, {"unsecret", on_unsecret},
     {"forget", on_forget},    {"synced", on_synced},  {"stats", on_stats},   {"learned", on_question},
-    {"denials", on_question}, {"check", on_question},
+    {"denials", on_question}, {"check", on_question}, {"unask", on_unask},
 };
 
 int control_message(struct egress *g, const char *key_hex, bool *said_hello, const char *p, size_t n, struct err *err)

@@ -450,6 +450,10 @@ static void decided(void *arg, enum netpol_reason reason, const char *id)
         return;
     }
     struct deny d = {.reason = reason, .layer = "http", .approval = id};
+    if (reason == NETPOL_R_RATE) {
+        d.approval = NULL;
+        d.text = "too many questions of this tenant wait for somebody's decision";
+    }
     refuse_with(x, &d);
 }
 

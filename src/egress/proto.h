@@ -16,6 +16,7 @@
  *   secret    tenant, name, revision, sealed (base64), spec; no answer
  *   unsecret  tenant, name; no answer
  *   forget    sandbox; no answer
+ *   unask     sandbox, id: nobody is asked, too many questions wait; no answer
  *   synced    -: what was not named since hello is dropped
  *   stats     request, sandbox
  *   learned   request, sandbox

@@ -131,12 +131,16 @@ static struct approval_item *find(struct nets *n, const char *tenant, const char
     return NULL;
 }
 
-static size_t count_of(const struct nets *n, const char *sandbox)
+/* A sandbox may have so many, the sandboxes of a tenant together, and all. */
+static bool has_room(const struct nets *n, const struct box *b)
 {
-    size_t count = 0;
-    for (const struct approval_item *i = n->approvals; i; i = i->next)
-        count += strcmp(i->a.sandbox, sandbox) == 0;
-    return count;
+    size_t of_box = 0, of_tenant = 0;
+    for (const struct approval_item *i = n->approvals; i; i = i->next) {
+        of_box += strcmp(i->a.sandbox, b->id) == 0;
+        of_tenant += strcmp(i->a.tenant, b->tenant->id) == 0;
+    }
+    return of_box < NET_APPROVALS_OF_BOX_MAX && of_tenant < NET_APPROVALS_TENANT_MAX &&
+           n->napprovals < NET_APPROVALS_MAX;
 }
 
 static void asked(struct front *f, struct box *b, json_t *message)
@@ -145,9 +149,12 @@ static void asked(struct front *f, struct box *b, json_t *message)
     const char *id = text_of(message, "id");
     uint64_t now = boxes_unix_ms();
     sweep(n, NULL, now - NET_APPROVAL_LIFE_S * 1000ULL);
-    if (!*id || strlen(id) >= sizeof n->approvals->a.id || find(n, NULL, id) || n->napprovals >= NET_APPROVALS_MAX ||
-        count_of(n, b->id) >= NET_APPROVALS_OF_BOX_MAX)
+    if (!*id || strlen(id) >= sizeof n->approvals->a.id || find(n, NULL, id))
         return;
+    if (!has_room(n, b)) { /* nobody will be asked: who waits is told so at once */
+        net_send(n, json_pack("{s:s, s:s, s:s}", "type", "unask", "sandbox", b->id, "id", id));
+        return;
+    }
     struct approval_item *i = xcalloc(1, sizeof *i), **end = &n->approvals;
     (void)snprintf(i->a.id, sizeof i->a.id, "%s", id);
     memcpy(i->a.sandbox, b->id, sizeof i->a.sandbox);

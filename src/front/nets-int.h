@@ -24,6 +24,7 @@ struct nets {
 };
 
 json_t *net_message(const struct box *b);
+void net_send(struct nets *n, json_t *message); /* to egress, if there is one; takes it */
 /* Both ways of a use of headers by a box's document. */
 void net_headers_take(struct nets *n, const char *tenant, const struct net_doc *doc);
 void net_headers_drop(struct nets *n, const char *tenant, const struct net_doc *doc);

@@ -34,7 +34,7 @@ json_t *net_message(const struct box *b)
                      "placeholders", placeholders, "denied_approvals", denied);
 }
 
-static void send(struct nets *n, json_t *message)
+void net_send(struct nets *n, json_t *message)
 {
     if (n->client)
         egressc_send(n->client, message);
@@ -57,7 +57,7 @@ void net_headers_take(struct nets *n, const char *tenant, const struct net_doc *
             for (size_t s = 0; s < h->secrets.n; s++)
                 strv_add(&k->h.secrets, h->secrets.v[s]);
             (void)map_put(&n->headers, k->key, k);
-            send(n, vault_header_message(tenant, &k->h));
+            net_send(n, vault_header_message(tenant, &k->h));
         }
         k->uses++;
     }
@@ -82,7 +82,7 @@ void net_headers_drop(struct nets *n, const char *tenant, const struct net_doc *
         if (!k || --k->uses > 0)
             continue;
         (void)map_del(&n->headers, key);
-        send(n, vault_gone_message(tenant, k->h.name));
+        net_send(n, vault_gone_message(tenant, k->h.name));
         free_headers(k);
     }
 }
@@ -127,15 +127,15 @@ static void tell_one(struct front *f, size_t kind, const char *what)
         _cleanup_free_ char *tenant = xstrndup(what, (size_t)(slash - what));
         const struct vault_secret *s = vault_find(f, tenant, slash + 1);
         if (s)
-            send(n, vault_message(s));
+            net_send(n, vault_message(s));
     } else if (kind == TELL_HEADERS) {
         const struct net_headers *k = map_get(&n->headers, what);
         if (k)
-            send(n, vault_header_message(k->tenant, &k->h));
+            net_send(n, vault_header_message(k->tenant, &k->h));
     } else {
         const struct box *b = map_get(&f->boxes->by_id, what);
         if (b && b->net)
-            send(n, net_message(b));
+            net_send(n, net_message(b));
     }
 }
 
@@ -159,13 +159,13 @@ static const struct egressc_ops egress_ops = {
 void nets_secret_changed(struct front *f, const struct vault_secret *s)
 {
     if (f->nets)
-        send(f->nets, vault_message(s));
+        net_send(f->nets, vault_message(s));
 }
 
 void nets_secret_gone(struct front *f, const char *tenant, const char *name)
 {
     if (f->nets)
-        send(f->nets, vault_gone_message(tenant, name));
+        net_send(f->nets, vault_gone_message(tenant, name));
 }
 
 /* --- life --------------------------------------------------------------------------------------------------------- */
@@ -258,6 +258,30 @@ static const char *placeholder_of(const struct box_net *n, const char *secret)
     return NULL;
 }
 
+/* Sets of headers that are not there yet, and whether there is room for them. */
+static int check_headers(struct front *f, const char *tenant, const struct net_doc *doc, struct err *err)
+{
+    size_t added = 0, mine = 0, at = 0;
+    for (size_t i = 0; i < doc->nheaders; i++) {
+        _cleanup_free_ char *key = xasprintf("%s/%s", tenant, doc->headers[i].name);
+        added += !map_get(&f->nets->headers, key);
+    }
+    if (!added)
+        return 0;
+    for (const struct net_headers *k; (k = map_next(&f->nets->headers, &at));)
+        mine += strcmp(k->tenant, tenant) == 0;
+    if (mine + added > NET_HEADERS_TENANT_MAX)
+        return err_set(err, ERR_LIMIT, 0,
+                       "network.rules: the sandboxes of this tenant have headers set on %zu hosts, with this one %zu; "
+                       "they may on %d",
+                       mine, mine + added, NET_HEADERS_TENANT_MAX);
+    if (f->nets->headers.n + added > NET_HEADERS_KEPT_MAX)
+        return err_set(err, ERR_LIMIT, 0,
+                       "network.rules: this node sets as many headers for its sandboxes as it can: %d",
+                       NET_HEADERS_KEPT_MAX);
+    return 0;
+}
+
 static int check_secrets(struct front *f, const struct box *b, const struct net_doc *doc, struct err *err)
 {
     for (size_t i = 0; i < doc->secrets.n; i++) {
@@ -275,9 +299,7 @@ static int check_secrets(struct front *f, const struct box *b, const struct net_
             if (!vault_find(f, b->tenant->id, doc->headers[i].secrets.v[k]))
                 return err_set(err, ERR_USAGE, 0, "network.rules: there is no secret '%s'; POST /secrets makes one",
                                doc->headers[i].secrets.v[k]);
-    if (doc->nheaders && f->nets->headers.n + doc->nheaders > NET_HEADERS_KEPT_MAX)
-        return err_set(err, ERR_USAGE, 0, "this node sets as many headers for its sandboxes as it can");
-    return 0;
+    return check_headers(f, b->tenant->id, doc, err);
 }
 
 /* Those of secrets that are gone: the list must not grow with every secret that ever was. */
@@ -395,7 +417,7 @@ void net_gone(struct front *f, struct box *b)
 {
     if (!b->net || !f->nets)
         return;
-    send(f->nets, json_pack("{s:s, s:s}", "type", "forget", "sandbox", b->id));
+    net_send(f->nets, json_pack("{s:s, s:s}", "type", "forget", "sandbox", b->id));
     net_headers_drop(f->nets, b->tenant->id, &b->net->doc);
     approvals_forget(f, b->id);
 }
@@ -523,7 +545,7 @@ void net_set(struct front *f, struct box *b, const struct net_doc *doc, uint64_t
         return;
     }
     if (check_secrets(f, b, doc, &err) < 0) {
-        net_refuse(f, 400, err.msg, done, arg);
+        net_refuse(f, err.code == ERR_LIMIT ? 429 : 400, err.msg, done, arg);
         return;
     }
     struct setting *s = xcalloc(1, sizeof *s);

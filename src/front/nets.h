@@ -14,8 +14,10 @@ enum {
     NET_APPLY_MS = 2000,         /* for a policy to be in force */
     NET_ASK_MS = 2000,           /* for an answer of egress */
     NET_DENIALS_KEPT = 64,       /* of one sandbox, for the ends of commands */
-    NET_HEADERS_KEPT_MAX = 1500, /* sets of headers of all sandboxes: each is a secret to egress */
+    NET_HEADERS_KEPT_MAX = 1600, /* sets of headers of all sandboxes: each is a secret to egress */
+    NET_HEADERS_TENANT_MAX = NET_HEADERS_KEPT_MAX / 8,
     NET_APPROVALS_MAX = 4096,
+    NET_APPROVALS_TENANT_MAX = NET_APPROVALS_MAX / 8,
     NET_APPROVALS_OF_BOX_MAX = 32,
     NET_APPROVAL_LIFE_S = 3600,
     NET_APPROVAL_MINUTES_MAX = 7 * 24 * 60,
@@ -50,7 +52,8 @@ void nets_secret_gone(struct front *f, const char *tenant, const char *name);
 
 /* --- for boxes*.c ---------------------------------------------------------------------------------------------------- */
 
-/* doc NULL: off. Takes nothing. The secrets it names must be there: -1 with *err if not. */
+/* doc NULL: off. Takes nothing. The secrets it names must be there: -1 with *err if not; ERR_LIMIT: the tenant's share of
+ * something is used up. */
 int net_attach(struct front *f, struct box *b, const struct net_doc *doc, struct err *err);
 void net_write(struct front *f, const struct box *b);
 /* Tells egress; done when it is in force. Only if nets_on(). */
