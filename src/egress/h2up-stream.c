@@ -283,10 +283,9 @@ static ssize_t read_request(nghttp2_session *session, int32_t id, uint8_t *p, si
     return (ssize_t)used;
 }
 
-static nghttp2_nv pair(const char *name, const char *value)
+static nghttp2_nv pair(const char *name, const char *value, uint8_t flags)
 {
-    return (nghttp2_nv){(uint8_t *)(uintptr_t)name, (uint8_t *)(uintptr_t)value, strlen(name), strlen(value),
-                        NGHTTP2_NV_FLAG_NONE};
+    return (nghttp2_nv){(uint8_t *)(uintptr_t)name, (uint8_t *)(uintptr_t)value, strlen(name), strlen(value), flags};
 }
 
 static bool ours(const struct http_field *f)
@@ -301,16 +300,17 @@ static int submit(struct h2up_stream *s, const struct client_request *q, const c
     _cleanup_free_ nghttp2_nv *nv = xcalloc(q->fields.n + 5, sizeof *nv);
     size_t n = 0;
     nghttp2_data_provider provider = {.source.ptr = s, .read_callback = read_request};
-    nv[n++] = pair(":method", q->method);
-    nv[n++] = pair(":scheme", scheme);
-    nv[n++] = pair(":authority", q->host);
-    nv[n++] = pair(":path", q->target);
+    const uint8_t kept = q->secret ? NGHTTP2_NV_FLAG_NO_INDEX : NGHTTP2_NV_FLAG_NONE;
+    nv[n++] = pair(":method", q->method, 0);
+    nv[n++] = pair(":scheme", scheme, 0);
+    nv[n++] = pair(":authority", q->host, 0);
+    nv[n++] = pair(":path", q->target, kept);
     for (size_t i = 0; i < q->fields.n; i++)
         if (!ours(&q->fields.v[i]))
-            nv[n++] = pair(q->fields.v[i].name, q->fields.v[i].value);
+            nv[n++] = pair(q->fields.v[i].name, q->fields.v[i].value, kept);
     (void)snprintf(length, sizeof length, "%llu", (unsigned long long)q->length);
     if (q->length != HTTP_UNKNOWN && q->length > 0)
-        nv[n++] = pair("content-length", length);
+        nv[n++] = pair("content-length", length, 0);
     return nghttp2_submit_request(s->u->session, NULL, nv, n, q->length == 0 ? NULL : &provider, s);
 }
 

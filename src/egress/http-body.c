@@ -356,6 +356,7 @@ static void start_upstream(struct exchange *x)
         .fields = x->fields,
         .length = x->gathered ? x->body.n : x->length,
         .upgrade = x->websocket,
+        .secret = x->injected.nused > 0,
     };
     if (x->conn->h2)
         x->stream = h2up_start(x->conn->h2, &q, x->key.tls ? "https" : "http", &events, x);

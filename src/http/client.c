@@ -373,6 +373,7 @@ static void read_some(struct client *c)
         while (n < 0 && errno == EINTR);
         if (n > 0) {
             feed(c, buffer, (size_t)n);
+            explicit_bzero(buffer, (size_t)n); /* it is everybody's, and a server may have echoed a secret */
             if (n < SHORT_READ && c->state != IDLE && wants_input(c) && !c->t->ops->pending(c->t))
                 return; /* the loop says when there is more; but who is done looks for the end */
             continue;

@@ -49,6 +49,7 @@ struct client_request {
     struct http_fields fields;
     uint64_t length; /* of the body: 0 none, HTTP_UNKNOWN chunked */
     bool upgrade;    /* 101 is welcome; `fields` asks for it */
+    bool secret;     /* there is one in it: no table of a connection keeps it (HTTP/2; nothing is kept here) */
 };
 
 /* Takes the transport over. */

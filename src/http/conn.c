@@ -353,6 +353,7 @@ static void read_some(struct conn *c)
             if (used < (size_t)n && c->state != CONN_DEAD)
                 buf_add(&c->in, buffer + used, (size_t)n - used);
         }
+        explicit_bzero(buffer, (size_t)n); /* of all connections, for ever: there may have been a secret in it */
         bool more = n == HTTP_READ_BUFFER || c->t->ops->pending(c->t);
         if (!more || budget <= (size_t)n)
             return;

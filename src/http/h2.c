@@ -286,6 +286,7 @@ static void read_some(struct h2_conn *c)
         }
         c->moved = true;
         ssize_t used = nghttp2_session_mem_recv(c->session, buffer, (size_t)n);
+        explicit_bzero(buffer, (size_t)n); /* it is everybody's, and there may have been a secret in it */
         if (c->dead)
             return;
         if (used < 0) {
