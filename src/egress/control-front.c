@@ -176,15 +176,15 @@ static int on_policy(struct message *m, struct err *err)
 {
     json_error_t e;
     const char *type, *id, *tenant;
-    json_int_t epoch;
+    json_int_t epoch, replaced = 0;
     json_t *document, *placeholders = NULL, *denied = NULL;
-    if (json_unpack_ex(m->json, &e, 0, "{s:s,s:s,s:s,s:I,s:o,s?o,s?o!}", "type", &type, "sandbox", &id, "tenant",
+    if (json_unpack_ex(m->json, &e, 0, "{s:s,s:s,s:s,s:I,s:o,s?o,s?o,s?I!}", "type", &type, "sandbox", &id, "tenant",
                        &tenant, "epoch", &epoch, "policy", &document, "placeholders", &placeholders, "denied_approvals",
-                       &denied) < 0)
+                       &denied, "replaced", &replaced) < 0)
         return wrong(m, &e, err);
     if (!id_valid(id))
         return wrong_id(m, err);
-    if (strlen(tenant) >= TENANT_MAX || epoch < 0)
+    if (strlen(tenant) >= TENANT_MAX || epoch < 0 || replaced < 0)
         return err_set(err, ERR_INTERNAL, 0, "the tenant or the epoch of sandbox %s is not one", id);
     struct esb *s = esb_get(m->g, id);
     struct netpol *policy = NULL;
@@ -201,8 +201,10 @@ static int on_policy(struct message *m, struct err *err)
     char *text = json_dumps(document, JSON_COMPACT | JSON_ENCODE_ANY);
     int rc = text ? netpol_parse_json(text, strlen(text), NULL, NULL, &policy, &bad) : -1;
     free(text);
-    if (rc == 0)
+    if (rc == 0) {
+        s->replaced = (uint64_t)replaced;
         esb_set_policy(s, policy, (uint64_t)epoch);
+    }
     tell_applied(s, (uint64_t)epoch, rc == 0 ? NULL : &bad);
     return 0;
 }

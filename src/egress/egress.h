@@ -88,9 +88,9 @@ struct esb {
     char tenant[64];
     int tcp, udp; /* -1: not attached */
     loop_id tcp_watch, udp_watch;
-    struct netpol *policy; /* NULL: not served */
-    uint64_t epoch;
-    bool named; /* since the last hello */
+    struct netpol *policy;    /* NULL: not served */
+    uint64_t epoch, replaced; /* of the policy; when it was given as a whole */
+    bool named;               /* since the last hello */
     struct names *names;
     struct map placeholders; /* text -> secret name (owned strings) */
     struct flow *flows;      /* every open connection, a list */
@@ -130,6 +130,10 @@ void esb_drop_if_unused(struct esb *s);
 /* Takes the policy over (NULL: it is not served any more). Judges every open connection anew and cuts what is no longer
  * allowed. */
 void esb_set_policy(struct esb *s, struct netpol *p, uint64_t epoch);
+/* What began at that epoch under a rule for so many uses goes on although the rule is gone: it was used up, or it would be asked
+ * about again. Not if a deny rule forbids it by now, and not if somebody has replaced the whole document since. */
+bool esb_grant_holds(const struct esb *s, const struct netpol_rule *rule, uint64_t epoch,
+                     const struct netpol_decision *now);
 struct host_counts {
     uint64_t requests, denied, bytes_up, bytes_down;
 };

@@ -433,6 +433,7 @@ static void admit(struct exchange *x)
         return;
     }
     x->limited = x->admitted = true;
+    x->epoch = x->sb->epoch;
     esb_host(x->sb, x->host_text)->requests++;
     if (x->max_up && x->length != HTTP_UNKNOWN && x->length > x->max_up) {
         exchange_refuse(x, NETPOL_R_BODY, "http", "the body is longer than the rule allows");
@@ -526,8 +527,7 @@ bool exchange_still(struct exchange *x)
         return true;
     netpol_request(x->sb->policy, &f, &q, egress_now(), &d);
     x->revoked = d.verdict == NETPOL_ALLOW ? revoked_under(x, &f, d.rule) : d.reason;
-    /* A grant for one request is gone once that request has begun; a deny rule still ends it. */
-    if (x->rule && x->rule->uses > 0 && x->revoked != NETPOL_R_DENY_RULE && x->revoked != NETPOL_R_PRIVATE)
+    if (esb_grant_holds(x->sb, x->rule, x->epoch, &d))
         x->revoked = NETPOL_R_NONE;
     return x->revoked == NETPOL_R_NONE;
 }

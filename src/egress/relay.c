@@ -52,6 +52,7 @@ struct relay {
     int fd; /* the upstream; -1 while dialling */
     loop_id inside, outside, tick;
     struct half up, down;
+    uint64_t epoch; /* of the policy under which it began */
     uint64_t active_ms, started_us, dial_us;
     struct in6_addr addr;
 };
@@ -151,7 +152,7 @@ static bool relay_still(struct flow *f)
     const struct relay *r = f->driver;
     netpol_relay(f->sb->policy, &t, egress_now(), &d);
     if (d.verdict != NETPOL_ALLOW)
-        return false;
+        return esb_grant_holds(f->sb, r->rule, r->epoch, &d);
     if (r->fd < 0) /* it is being dialled under the old list */
         return !r->rule || r->rule->nprivate == 0 || r->policy == f->sb->policy;
     return dial_check(f->sb->g, &r->addr, d.rule) == DIAL_OK &&
@@ -384,6 +385,7 @@ void relay_flow(struct flow *f, const struct netpol_rule *rule)
     r->rule = rule;
     r->fd = -1;
     r->started_us = now_us();
+    r->epoch = f->sb->epoch;
     r->up = (struct half){.r = r, .up = true, .pipe = {-1, -1}};
     r->down = (struct half){.r = r, .pipe = {-1, -1}};
     f->ops = &relay_ops;

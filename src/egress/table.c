@@ -148,6 +148,14 @@ static void on_expiry(void *arg)
     set_expiry(s);
 }
 
+bool esb_grant_holds(const struct esb *s, const struct netpol_rule *rule, uint64_t epoch,
+                     const struct netpol_decision *now)
+{
+    if (!rule || rule->uses == 0 || now->reason == NETPOL_R_DENY_RULE || now->reason == NETPOL_R_PRIVATE)
+        return false;
+    return now->verdict != NETPOL_DENY || epoch >= s->replaced;
+}
+
 void esb_set_policy(struct esb *s, struct netpol *p, uint64_t epoch)
 {
     struct netpol *old = s->policy;

@@ -222,7 +222,7 @@ static void allow(struct front *f, struct box *b, const struct approval *a, enum
     if (rc < 0)
         net_refuse(f, 400, err.msg, done, arg);
     else
-        net_set(f, b, &doc, 0, done, arg);
+        net_set(f, b, &doc, NET_PART, 0, done, arg);
 }
 
 static void deny(struct front *f, struct box *b, const char *id, net_done *done, void *arg)
@@ -281,7 +281,7 @@ static void used(struct front *f, struct box *b, const json_t *message)
         return;
     json_t *patch = json_pack("{s:[s]}", "remove", rule);
     if (net_doc_patch(b->net->doc.document, b->net->doc.e2b, patch, &doc, &err) == 0)
-        net_set(f, b, &doc, 0, NULL, NULL);
+        net_set(f, b, &doc, NET_PART, 0, NULL, NULL);
     json_decref(patch);
 }
 

@@ -188,7 +188,7 @@ static void put_body(struct http_req *r, json_t *root, unsigned status, const ch
     }
     struct box *b = api_box(c);
     if (b)
-        net_set(c->front, b, &doc, expected, changed, wait_for(r, b));
+        net_set(c->front, b, &doc, NET_WHOLE, expected, changed, wait_for(r, b));
 }
 void native_network_put(struct api_call *c) { body_json(c->req, 0, put_body); }
 
@@ -217,7 +217,7 @@ static void patch_body(struct http_req *r, json_t *root, unsigned status, const 
     if (rc < 0)
         reply_error(r, 400, "%s", err.msg);
     else
-        net_set(c->front, b, &doc, expected, changed, wait_for(r, b));
+        net_set(c->front, b, &doc, NET_PART, expected, changed, wait_for(r, b));
 }
 void native_network_patch(struct api_call *c) { body_json(c->req, 0, patch_body); }
 

@@ -29,9 +29,10 @@ json_t *net_message(const struct box *b)
         (void)json_object_set_new(placeholders, n->placeholders.v[i], json_string(n->placeholders.v[i + 1]));
     for (size_t i = 0; i < n->denied.n; i++)
         (void)json_array_append_new(denied, json_string(n->denied.v[i]));
-    return json_pack("{s:s, s:s, s:s, s:I, s:o, s:o, s:o}", "type", "policy", "sandbox", b->id, "tenant", b->tenant->id,
-                     "epoch", (json_int_t)n->epoch, "policy", json_loads(n->doc.effective, JSON_DECODE_ANY, NULL),
-                     "placeholders", placeholders, "denied_approvals", denied);
+    return json_pack("{s:s, s:s, s:s, s:I, s:I, s:o, s:o, s:o}", "type", "policy", "sandbox", b->id, "tenant",
+                     b->tenant->id, "epoch", (json_int_t)n->epoch, "replaced", (json_int_t)n->replaced, "policy",
+                     json_loads(n->doc.effective, JSON_DECODE_ANY, NULL), "placeholders", placeholders,
+                     "denied_approvals", denied);
 }
 
 void net_send(struct nets *n, json_t *message)
@@ -218,7 +219,7 @@ static void load_one(void *arg, const struct store_net *row)
     if (!b || b->net)
         return;
     b->net = xcalloc(1, sizeof *b->net);
-    b->net->epoch = row->epoch;
+    b->net->epoch = b->net->replaced = row->epoch; /* when that was is not stored: at the latest now */
     if (net_doc_again(row->document, row->e2b, &b->net->doc, &err) < 0) {
         log_text(LOG_LEVEL_ERROR, "the network of sandbox %s cannot be read (%s): it is off now", b->id, err.msg);
         if (net_doc_text("\"off\"", 5, &b->net->doc, &err) < 0)
@@ -337,7 +338,7 @@ int net_attach(struct front *f, struct box *b, const struct net_doc *doc, struct
     if (check_secrets(f, b, doc, err) < 0)
         return -1;
     b->net = xcalloc(1, sizeof *b->net);
-    b->net->epoch = 1;
+    b->net->epoch = b->net->replaced = 1;
     net_doc_copy(&b->net->doc, doc);
     add_placeholders(f, b, doc);
     net_headers_take(f->nets, b->tenant->id, doc);
@@ -533,7 +534,8 @@ void net_refuse(struct front *f, unsigned status, const char *text, net_done *do
     loop_defer(f->loop, refuse_now, r);
 }
 
-void net_set(struct front *f, struct box *b, const struct net_doc *doc, uint64_t expected, net_done *done, void *arg)
+void net_set(struct front *f, struct box *b, const struct net_doc *doc, enum net_change change, uint64_t expected,
+             net_done *done, void *arg)
 {
     struct err err;
     struct box_net *n = b->net;
@@ -551,6 +553,8 @@ void net_set(struct front *f, struct box *b, const struct net_doc *doc, uint64_t
     struct setting *s = xcalloc(1, sizeof *s);
     *s = (struct setting){.front = f, .epoch = ++n->epoch, .before = n->doc, .done = done, .arg = arg, .left = 1};
     memcpy(s->id, b->id, sizeof s->id);
+    if (change == NET_WHOLE)
+        n->replaced = n->epoch;
     net_doc_copy(&n->doc, doc);
     net_headers_take(f->nets, b->tenant->id, &n->doc);
     net_headers_drop(f->nets, b->tenant->id, &s->before);

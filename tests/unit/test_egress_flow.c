@@ -462,6 +462,29 @@ static void test_a_change_of_policy_cuts_what_is_no_longer_allowed(void **state)
     (void)close(up);
 }
 
+static void test_a_stream_granted_once_ends_in_peace_unless_the_document_is_replaced(void **state)
+{
+    _cleanup_buf_ struct buf inside = {0}, outside = {0};
+    char text[200];
+    (void)state;
+    tcp_rule();
+    (void)snprintf(text, sizeof text, ",\"proto\":\"tcp\",\"ports\":[%u],\"uses\":1", server_port);
+    rule_for(text);
+    world.s->replaced = world.s->epoch;
+    int fd = sandbox_connects_to_name("api.example", server_port), up = accepted();
+    policy("{\"default\":\"deny\"}"); /* front takes the grant out */
+    turn();
+    says_text(up, "x");
+    hears_bytes(fd, &inside, 1);
+    world.s->replaced = world.s->epoch + 1;
+    policy("\"off\"");
+    assert_int_equal(world.s->nflows, 0);
+    assert_int_equal(hears_end(fd, &inside), -1);
+    assert_int_equal(hears_end(up, &outside), -1);
+    (void)close(fd);
+    (void)close(up);
+}
+
 static void test_a_rule_that_expires_cuts_too(void **state)
 {
     char text[300];
@@ -718,6 +741,7 @@ int main(void)
         T(test_a_tcp_rule_relays_both_ways_and_each_end),
         T(test_much_is_relayed_whole),
         T(test_a_change_of_policy_cuts_what_is_no_longer_allowed),
+        T(test_a_stream_granted_once_ends_in_peace_unless_the_document_is_replaced),
         T(test_a_rule_that_expires_cuts_too),
         T(test_the_quota_ends_a_stream),
         T(test_a_stream_to_nobody_is_reset_with_a_reason),

@@ -317,6 +317,76 @@ static void test_a_policy_that_takes_the_host_back_cuts_what_is_under_way(void *
     upstream_stop(&u);
 }
 
+/* A request that runs under a grant for one use. */
+static struct client *begin_granted(struct upstream *u, struct answer *a, const char *more)
+{
+    static char authority[64];
+    _cleanup_buf_ struct buf doc = {0};
+    upstream_start(u, origin, HOST, false);
+    buf_addf(&doc, "{%s\"rules\":[{\"id\":\"grant-1\",\"hosts\":[" QUOTED "],\"ports\":[%u],\"uses\":1}]}", more,
+             u->port);
+    policy(box, buf_str(&doc));
+    box->replaced = box->epoch;
+    (void)snprintf(authority, sizeof authority, "%s:%u", HOST, u->port);
+    struct client *c = client_new(loop, tls_out(box, HOST, u->port, false));
+    struct client_request q = {.method = "GET", .target = "/stream", .host = authority};
+    client_start(c, &q, &answer_events.answer, a);
+    UNTIL(a->head);
+    return c;
+}
+
+static void goes_on(struct answer *a, size_t n)
+{
+    (void)http_write(app_stream, "x", 1);
+    UNTIL(a->body.n == n);
+    assert_false(a->failed);
+}
+
+static void test_a_grant_that_is_used_up_lets_its_request_end_but_a_new_document_does_not(void **state)
+{
+    struct upstream u;
+    _cleanup_answer_ struct answer a = {0};
+    (void)state;
+    struct client *c = begin_granted(&u, &a, "");
+    policy(box, "{\"allow\":[\"docs.example\"]}"); /* front takes the grant out, and adds something */
+    goes_on(&a, 1);
+    box->replaced = epoch + 1;
+    policy(box, "\"off\"");
+    UNTIL(a.failed);
+    UNTIL(!app_stream); /* the server is told, too */
+    client_free(c);
+    upstream_stop(&u);
+}
+
+static void test_a_request_under_a_grant_goes_on_where_it_would_be_asked_about_again(void **state)
+{
+    struct upstream u;
+    _cleanup_answer_ struct answer a = {0};
+    (void)state;
+    struct client *c = begin_granted(&u, &a, "\"on_miss\":\"ask\",");
+    box->replaced = epoch + 1;
+    policy(box, "{\"on_miss\":\"ask\",\"allow\":[\"docs.example\"]}");
+    goes_on(&a, 1);
+    policy(box, "{\"on_miss\":\"ask\",\"deny\":[" QUOTED "]}");
+    UNTIL(a.failed);
+    UNTIL(!app_stream);
+    client_free(c);
+    upstream_stop(&u);
+}
+
+static void test_a_request_under_a_grant_ends_with_its_sandbox(void **state)
+{
+    struct upstream u;
+    _cleanup_answer_ struct answer a = {0};
+    (void)state;
+    struct client *c = begin_granted(&u, &a, "");
+    esb_set_policy(box, NULL, 0);
+    UNTIL(a.failed);
+    UNTIL(!app_stream);
+    client_free(c);
+    upstream_stop(&u);
+}
+
 static void test_a_body_longer_than_the_rule_allows_is_refused(void **state)
 {
     struct upstream u;
@@ -355,6 +425,9 @@ int main(void)
         TEST(test_a_client_that_does_not_trust_the_root_is_listed_with_the_reason),
         TEST(test_bytes_behind_a_request_are_a_request_of_their_own_and_judged_so),
         TEST(test_a_policy_that_takes_the_host_back_cuts_what_is_under_way),
+        TEST(test_a_grant_that_is_used_up_lets_its_request_end_but_a_new_document_does_not),
+        TEST(test_a_request_under_a_grant_goes_on_where_it_would_be_asked_about_again),
+        TEST(test_a_request_under_a_grant_ends_with_its_sandbox),
         TEST(test_a_body_longer_than_the_rule_allows_is_refused),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -295,7 +295,7 @@ static struct answer set(struct box *b, const char *document, uint64_t expected)
     a = (struct answer){0};
     if (net_doc_text(document, strlen(document), &doc, &err) < 0)
         fail_msg("%s", err.msg);
-    net_set(&f, b, &doc, expected, decided, &a);
+    net_set(&f, b, &doc, NET_WHOLE, expected, decided, &a);
     wait_for(&a);
     return a;
 }
@@ -489,6 +489,13 @@ static void test_an_approval_becomes_a_rule_and_goes_when_used(void **state)
     e_send(json_pack("{s:s, s:s, s:s}", "type", "used", "sandbox", a.id, "rule", "grant-q1"));
     step(10);
     assert_null(strstr(net->doc.effective, "grant-q1"));
+    const json_t *told = NULL;
+    (void)e_count("policy", &told); /* only parts of it were changed since the create */
+    assert_int_equal(json_integer_value(json_object_get(told, "epoch")), 3);
+    assert_int_equal(json_integer_value(json_object_get(told, "replaced")), 1);
+    assert_int_equal(set(box_find(&f, a.id), OTHER, 0).status, 0);
+    (void)e_count("policy", &told);
+    assert_int_equal(json_integer_value(json_object_get(told, "replaced")), 4);
     ask_for(a.id, "q2");
     assert_int_equal(decide(TENANT_DEFAULT, "q2", APPROVAL_MINUTES, 5).status, 0);
     assert_non_null(strstr(net->doc.effective, "\"expires\""));
