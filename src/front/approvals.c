@@ -11,6 +11,7 @@
 #include "front/boxes-int.h"
 #include "front/events.h"
 #include "front/nets-int.h"
+#include "front/webhook.h"
 
 struct approval_item {
     struct approval_item *next;
@@ -131,6 +132,12 @@ static struct approval_item *find(struct nets *n, const char *tenant, const char
     return NULL;
 }
 
+const struct approval *approval_find(struct front *f, const char *tenant, const char *id)
+{
+    const struct approval_item *i = f->nets ? find(f->nets, tenant, id) : NULL;
+    return i ? &i->a : NULL;
+}
+
 /* A sandbox may have so many, the sandboxes of a tenant together, and all. */
 static bool has_room(const struct nets *n, const struct box *b)
 {
@@ -169,6 +176,7 @@ static void asked(struct front *f, struct box *b, json_t *message)
     *end = i;
     n->napprovals++;
     publish(f, b, "network.approval_requested", message);
+    webhook_ask(f, &i->a);
 }
 
 void approvals_each(struct front *f, const char *tenant, approval_fn *fn, void *arg)
@@ -208,6 +216,13 @@ static json_t *grant_rule(const struct approval *a, enum approval_decision d, un
         (void)strftime(when, sizeof when, "%Y-%m-%dT%H:%M:%SZ", gmtime_r(&end, &tm));
         (void)json_object_set_new(rule, "expires", json_string(when));
     }
+    return rule;
+}
+
+json_t *approval_grant(const struct approval *a)
+{
+    json_t *rule = grant_rule(a, APPROVAL_SANDBOX, 0);
+    (void)json_object_del(rule, "id");
     return rule;
 }
 

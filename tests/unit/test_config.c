@@ -105,6 +105,8 @@ static void test_errors(void **state)
         {"sandboxes: {network: policy.yaml}\n", "sandboxes.network must be public, off or the absolute path"},
         {"egress: {resolvers: ns.example}\n", "egress.resolvers must be ADDR:PORT such as"},
         {"egress: {infra: 10.0.0.0/33}\n", "egress.infra must be ADDR/BITS such as"},
+        {"approvals: {webhook: hooks.example}\n", "approvals.webhook must be http://HOST"},
+        {"approvals: {timeout: 10m}\n", "approvals.timeout must be between 1s and 60s"},
         {"egress: {audit_on_full: stop}\n", "egress.audit_on_full must be block or drop"},
         {"sandboxes: {cpu: 0}\n", "sandboxes.cpu must be between 0.010 and 1000"},
         {"sandboxes: {pids: [1]}\n", "sandboxes.pids must be a plain value"},
