@@ -124,6 +124,38 @@ static void test_a_native_sandbox_is_closed_unless_asked(void **state)
     expect_text(ask_api(KEY_A, "POST", "/v1/sandboxes", "{\"templateID\":\"base\"}"), 400, "'templateID'");
 }
 
+static bool says_open(const char *id)
+{
+    char path[64];
+    (void)snprintf(path, sizeof path, "/sandboxes/%s", id);
+    struct asked *a = ask_api(KEY_A, "GET", path, NULL);
+    json_t *all = asked_json(a);
+    bool open = json_is_true(json_object_get(all, "allowInternetAccess"));
+    json_decref(all);
+    asked_free(a);
+    return open;
+}
+
+static void test_whether_the_internet_is_open_is_what_the_document_in_force_says(void **state)
+{
+    const char *path = "/v1/sandboxes/i0box/network";
+    (void)state;
+    (void)world_box("i0box", 0, 1000);
+    assert_false(says_open("i0box"));
+    expect(ask_api(KEY_A, "PUT", path, "{\"policy\":\"public\"}"), 200, NULL);
+    assert_true(says_open("i0box"));
+    expect(ask_api(KEY_A, "PUT", path, "{\"policy\":{\"allow\":[\"a.test\"]}}"), 200, NULL);
+    assert_false(says_open("i0box"));
+    expect(ask_api(KEY_A, "PUT", "/sandboxes/i0box/network", "{}"), 204, NULL);
+    assert_true(says_open("i0box"));
+    expect(ask_api(KEY_A, "PUT", "/sandboxes/i0box/network", "{\"denyOut\":[\"0.0.0.0/0\"]}"), 204, NULL);
+    assert_false(says_open("i0box"));
+    expect(ask_api(KEY_A, "POST", "/v1/sandboxes",
+                   "{\"template\":\"base\",\"network\":{\"rules\":[{\"hosts\":[\"a.test\"]}]}}"),
+           201, NULL);
+    assert_false(says_open("i0new"));
+}
+
 static void test_documents_are_put_and_changed_with_epochs(void **state)
 {
     (void)state;
@@ -240,6 +272,7 @@ int main(void)
         WORLD(test_wrong_e2b_fields_are_named),
         WORLD(test_a_node_without_egress_says_so),
         WORLD(test_a_native_sandbox_is_closed_unless_asked),
+        WORLD(test_whether_the_internet_is_open_is_what_the_document_in_force_says),
         WORLD(test_documents_are_put_and_changed_with_epochs),
         WORLD(test_only_ones_own_part_of_the_counters_is_shown),
         WORLD(test_approvals_are_listed_and_decided),
