@@ -48,9 +48,11 @@ struct egress_config {
     bool run; /* for one `hutch run`: ends when its control connection ends; makes a root of its own if none is given */
     bool no_interception; /* no CA was given */
     bool audit_drop;      /* a full audit log loses lines instead of refusing requests */
+    int audit_sync;       /* enum audit_sync */
     char log_level[8];    /* "info" */
 };
-/* config.c: the JSON on EGRESS_FD_CONFIG, an object with members of the same names; "audit_on_full" is "block" or "drop". */
+/* config.c: the JSON on EGRESS_FD_CONFIG, an object with members of the same names; "audit_on_full" is "block" or "drop",
+ * "audit_sync" "off", "interval" or "each". */
 int egress_config_parse(const char *text, size_t n, struct egress_config *ret, struct err *err);
 /* main.c: the process `hutch-node egress`; returns its exit status. */
 int egress_main(int argc, char **argv);

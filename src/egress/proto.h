@@ -30,6 +30,7 @@
  *   denied    a deny record, see deny.c
  *   ask       sandbox, id, host, port, method, path, rule, tls
  *   used      sandbox, rule: a grant with `uses` was used up
+ *   record    record: a line of the audit log, if there is none (`hutch run`)
  *   usage     sandbox, requests, denied, bytes_up, bytes_down, connections: totals since egress began
  *   stats     request, sandboxes [{sandbox, counters, hosts {name: counters}}]
  *   learned   request, policy (a document)

@@ -13,6 +13,7 @@ const char *const config_enforcement[] = {"required", "best-effort", NULL};
 const char *const config_privilege[] = {"computer", "strict", NULL};
 const char *const config_levels[] = {"error", "warn", "info", "debug", NULL};
 const char *const config_base[] = {"off", "auto", NULL};
+const char *const config_sync[] = {"off", "interval", "each", NULL};
 const char *const config_on_full[] = {"block", "drop", NULL};
 
 const struct config_key config_keys[] = {
@@ -73,6 +74,9 @@ const struct config_key config_keys[] = {
      "several with commas"},
     {"egress.audit_on_full", KEY_WORD, AT(audit_drop), 0, 0, "block", config_on_full,
      "when the audit log cannot be written: block refuses requests, drop counts the lines that are missing"},
+    {"egress.audit_sync", KEY_WORD, AT(audit_sync), 0, 0, "off", config_sync,
+     "when the audit log is forced to the disk: off leaves it to the kernel, interval does it every second, each after "
+     "every batch of lines, during which no sandbox is served"},
     {"egress.test_loopback", KEY_CIDRS, AT(loopback), 0, 0, "", NULL,
      "for tests only: networks that count as public although they are not, so that a server on this machine can play "
      "the internet. Leave it empty"},

@@ -41,6 +41,7 @@ struct config {
     char *private;     /* private networks that rules may open: "CIDR,..." or NULL */
     char *infra;       /* networks that no sandbox reaches: "CIDR,..." or NULL */
     bool audit_drop;   /* what happens when the log cannot be written: drop lines, not refuse requests */
+    char *audit_sync;  /* off, interval, each: when the log is forced to the disk */
     char *loopback;    /* tests only: networks that count as public although they are not */
     /* whoever decides what sandboxes ask for */
     char *webhook, *webhook_secret; /* URL, path of a file; NULL: none */

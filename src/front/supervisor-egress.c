@@ -160,6 +160,7 @@ static int make_config(const struct config *c, struct node_egress *e, struct err
     json_bool(&j, "run", false);
     json_bool(&j, "no_interception", false);
     json_str(&j, "audit_on_full", c->audit_drop ? "drop" : "block");
+    json_str(&j, "audit_sync", c->audit_sync);
     json_str(&j, "log_level", c->log_level);
     json_end_obj(&j);
     e->config = node_memory_file("egress-config", text.p, text.n, err);
