@@ -8,7 +8,7 @@
  *   flow.c sniff.c         a connection until it is known what it is     dns*.c         resolver with synthetic addresses
  *   proxy.c socks.c        explicit proxies                              names.c        name <-> synthetic address
  *   dial.c resolve.c       the way out: resolve, check, connect          relay.c        opaque streams
- *   limits.c               rates, quotas, counters                       http*.c        requests: judge, inject, forward
+ *   limits.c usage.c       rates, quotas, counters                       http*.c        requests: judge, inject, forward
  *   mint.c tls.c           certificates, both legs of TLS                h2up.c         HTTP/2 to upstreams
  *   deny.c internal.c      refusals in every form, sandbox.internal      ask.c learn.c  approvals, learn mode
  *   seal.c secrets.c inject*.c redact.c sigv4.c   secrets                audit.c        the log
@@ -64,6 +64,7 @@ struct egress {
     struct loop *loop;
     struct egress_config config;
     struct map sandboxes; /* id -> struct esb */
+    struct map tenants;   /* usage.c: of sandboxes that ended */
     size_t nflows;
     struct mint *mint;
     struct audit *audit; /* NULL: none */
@@ -140,6 +141,15 @@ struct host_counts {
     uint64_t requests, denied, bytes_up, bytes_down;
 };
 struct host_counts *esb_host(struct esb *s, const char *host);
+
+/* usage.c: counters of tenants. */
+void usage_ended(const struct esb *s); /* its counts are the tenant's from now on */
+void usage_free(struct egress *g);
+/* {tenant, sandboxes, sandboxes_ended, counters, hosts}; hosts are left out beyond max bytes. */
+void usage_tenant(struct egress *g, const char *tenant, size_t max, struct buf *out);
+struct json;
+void usage_add_counts(struct json *j, const struct esb_counts *c);
+void usage_add_hosts(struct json *j, const struct map *hosts, size_t max);
 
 /* One connection of a sandbox, from accept to close. Whoever drives it at the moment (sniffing, relay, http) sets `ops`. */
 struct flow_ops {

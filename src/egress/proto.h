@@ -20,6 +20,7 @@
  *   unask     sandbox, id: nobody is asked, too many questions wait; no answer
  *   synced    -: what was not named since hello is dropped
  *   stats     request, sandbox
+ *   tenant    request, tenant
  *   learned   request, sandbox
  *   denials   request, sandbox, since, limit
  *   check     request, sandbox, url, method
@@ -33,6 +34,7 @@
  *   record    record: a line of the audit log, if there is none (`hutch run`)
  *   usage     sandbox, requests, denied, bytes_up, bytes_down, connections: totals since egress began
  *   stats     request, sandboxes [{sandbox, counters, hosts {name: counters}}]
+ *   tenant    request, tenant, sandboxes, sandboxes_ended, counters, hosts {name: counters}: also of those that ended
  *   learned   request, policy (a document)
  *   denials   request, denials [], next
  *   check     request, verdict, reason, rule

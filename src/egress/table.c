@@ -215,6 +215,7 @@ static void esb_free(struct esb *s)
 {
     size_t at = 0;
     (void)map_del(&s->g->sandboxes, s->id);
+    usage_ended(s);
     esb_detach(s);
     loop_timer_del(s->g->loop, s->expiry_timer);
     http_forget(s);
@@ -242,4 +243,5 @@ void esb_drop_all(struct egress *g)
     for (size_t at = 0; g->sandboxes.n; at = 0)
         esb_free(map_next(&g->sandboxes, &at));
     map_done(&g->sandboxes);
+    usage_free(g);
 }

@@ -582,7 +582,7 @@ void net_ask(struct front *f, const struct box *b, json_t *message, egressc_done
 {
     if (nets_on(f)) {
         const char *type = json_string_value(json_object_get(message, "type"));
-        if (strcmp(type, "stats") != 0) /* those are of all; the asker picks */
+        if (b && strcmp(type, "stats") != 0) /* those are of all; the asker picks */
             (void)json_object_set_new(message, "sandbox", json_string(b->id));
         egressc_ask(f->nets->client, message, NET_ASK_MS, done, arg);
         return;

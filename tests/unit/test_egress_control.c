@@ -195,6 +195,48 @@ static void test_each_kind_of_nonsense_is_refused(void **state)
     }
 }
 
+static uint64_t number_of(const json_t *m, const char *name)
+{
+    return (uint64_t)json_integer_value(json_object_get(m, name));
+}
+
+static void test_what_a_tenant_used_is_that_of_all_its_sandboxes_also_of_those_that_ended(void **state)
+{
+    (void)state;
+    greet();
+    for (int i = 0; i < 3; i++) {
+        char text[200];
+        (void)snprintf(text, sizeof text,
+                       "{\"type\":\"policy\",\"sandbox\":\"s%d\",\"tenant\":\"%s\",\"epoch\":1,\"policy\":\"off\"}", i,
+                       i < 2 ? "acme" : "other");
+        tell(text);
+        json_decref(told("applied"));
+        (void)snprintf(text, sizeof text, "s%d", i);
+        struct esb *s = esb_find(&world.g, text);
+        s->counts.requests = 10;
+        (void)limit_bytes(s, "api.example", 5, 7);
+        (void)limit_bytes(s, i == 0 ? "zero.example" : "one.example", 1, 0);
+    }
+    tell("{\"type\":\"forget\",\"sandbox\":\"s0\"}");
+    tell("{\"type\":\"tenant\",\"request\":7,\"tenant\":\"acme\"}");
+    json_t *m = told("tenant"), *hosts = json_object_get(m, "hosts");
+    assert_int_equal(number_of(m, "request"), 7);
+    assert_string_equal(text_of(m, "tenant"), "acme");
+    assert_int_equal(number_of(m, "sandboxes"), 1);
+    assert_int_equal(number_of(m, "sandboxes_ended"), 1);
+    assert_int_equal(number_of(m, "requests"), 20);
+    assert_int_equal(number_of(m, "bytes_up"), 12);
+    assert_int_equal(number_of(m, "bytes_down"), 14);
+    assert_int_equal(number_of(json_object_get(hosts, "api.example"), "bytes_down"), 14);
+    assert_int_equal(number_of(json_object_get(hosts, "zero.example"), "bytes_up"), 1);
+    assert_int_equal(json_object_size(hosts), 3);
+    json_decref(m);
+    tell("{\"type\":\"tenant\",\"request\":8,\"tenant\":\"nobody\"}");
+    m = told("tenant");
+    assert_int_equal(number_of(m, "requests") + number_of(m, "sandboxes"), 0);
+    json_decref(m);
+}
+
 static void test_questions_are_answered_with_their_number(void **state)
 {
     (void)state;
@@ -361,12 +403,20 @@ int main(void)
 {
 #define T(name) cmocka_unit_test_setup_teardown(name, start, stop)
     const struct CMUnitTest tests[] = {
-        T(test_a_policy_is_applied_and_a_wrong_one_is_named), T(test_placeholders_replace_those_before),
-        T(test_what_is_not_named_again_is_dropped),           T(test_the_first_message_must_be_hello),
-        T(test_malformed_messages_end_the_connection),        T(test_each_kind_of_nonsense_is_refused),
-        T(test_questions_are_answered_with_their_number),     T(test_usage_is_told_when_it_has_changed),
-        T(test_a_secret_that_cannot_be_opened_ends_nothing),  T(test_a_front_that_does_not_read_is_dropped),
-        T(test_sockets_of_another_kind_are_not_taken),        T(test_a_message_of_another_version_ends_the_connection),
+        T(test_a_policy_is_applied_and_a_wrong_one_is_named),
+        T(test_placeholders_replace_those_before),
+        T(test_what_is_not_named_again_is_dropped),
+        T(test_the_first_message_must_be_hello),
+        T(test_malformed_messages_end_the_connection),
+        T(test_each_kind_of_nonsense_is_refused),
+        T(test_what_a_tenant_used_is_that_of_all_its_sandboxes_also_of_those_that_ended),
+        T(test_usage_is_told_when_it_has_changed),
+        T(test_questions_are_answered_with_their_number),
+        T(test_usage_is_told_when_it_has_changed),
+        T(test_a_secret_that_cannot_be_opened_ends_nothing),
+        T(test_a_front_that_does_not_read_is_dropped),
+        T(test_sockets_of_another_kind_are_not_taken),
+        T(test_a_message_of_another_version_ends_the_connection),
         T(test_a_namespace_is_served_from_its_policy_on),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

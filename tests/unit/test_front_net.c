@@ -196,6 +196,19 @@ static void test_only_ones_own_part_of_the_counters_is_shown(void **state)
     assert_string_equal(json_string_value(json_object_get(world.net_asked, "method")), "GET");
 }
 
+static void test_a_tenant_sees_what_it_used_itself(void **state)
+{
+    (void)state;
+    world.net_answer = json_pack("{s:s, s:i, s:s, s:i}", "type", "tenant", "request", 3, "tenant", "a", "requests", 12);
+    expect(ask_api(KEY_A, "GET", "/v1/network/usage", NULL), 200, "{\"tenant\":\"a\",\"requests\":12}");
+    assert_string_equal(json_string_value(json_object_get(world.net_asked, "tenant")), "a");
+    expect(ask_api(KEY_B, "GET", "/v1/network/usage", NULL), 200, NULL);
+    assert_string_equal(json_string_value(json_object_get(world.net_asked, "tenant")), "b");
+    json_decref(world.net_answer);
+    world.net_answer = NULL;
+    expect_text(ask_api(KEY_A, "GET", "/v1/network/usage", NULL), 503, "egress does not answer");
+}
+
 static void test_approvals_are_listed_and_decided(void **state)
 {
     (void)state;
@@ -275,6 +288,7 @@ int main(void)
         WORLD(test_whether_the_internet_is_open_is_what_the_document_in_force_says),
         WORLD(test_documents_are_put_and_changed_with_epochs),
         WORLD(test_only_ones_own_part_of_the_counters_is_shown),
+        WORLD(test_a_tenant_sees_what_it_used_itself),
         WORLD(test_approvals_are_listed_and_decided),
         WORLD(test_e2b_secrets_have_versions_and_pages_and_no_values),
         WORLD(test_a_named_secret_makes_its_own_rules),
