@@ -578,6 +578,11 @@ static void connected(void *arg, const struct connected *c)
     }
     x->conn = c->conn;
     x->reused |= c->shared;
+    struct netpol_flow f = exchange_flow(x);
+    if (x->sb->policy && !netpol_resolved(x->sb->policy, &f, &x->addr, egress_now())) {
+        exchange_refuse(x, NETPOL_R_RESOLVED_PRIVATE, "tcp", "the policy has changed since the address was checked");
+        return;
+    }
     exchange_forward(x);
 }
 

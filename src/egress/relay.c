@@ -348,7 +348,12 @@ static void on_dialled(void *arg, struct dial_result *d)
     struct relay *r = arg;
     struct flow *f = r->f;
     struct loop *l = f->sb->g->loop;
+    struct netpol_flow t = flow_target(f);
     r->dial = NULL;
+    if (d->failure == DIAL_OK && !netpol_resolved(f->sb->policy, &t, &d->addr, egress_now())) {
+        (void)close(d->fd); /* the policy has changed since the address was checked */
+        d->failure = DIAL_PRIVATE;
+    }
     if (d->failure != DIAL_OK) {
         relay_refuse(r, reason_of(d->failure, !f->host[0]), "tcp", d->text);
         return;

@@ -462,6 +462,24 @@ static void test_a_change_of_policy_cuts_what_is_no_longer_allowed(void **state)
     (void)close(up);
 }
 
+static void test_a_policy_that_takes_the_address_back_cuts_the_stream_there(void **state)
+{
+    _cleanup_buf_ struct buf inside = {0};
+    char text[200];
+    (void)state;
+    tcp_rule();
+    int fd = sandbox_connects_to_name("api.example", server_port), up = accepted();
+    (void)snprintf(text, sizeof text,
+                   "{\"rules\":[{\"hosts\":[\"api.example\"],\"proto\":\"tcp\",\"ports\":[%u]},{\"effect\":\"deny\","
+                   "\"cidrs\":[\"127.0.0.0/8\"]}]}",
+                   server_port);
+    policy(text); /* egress may have heard already that it is connected, or not */
+    UNTIL(world.s->nflows == 0);
+    assert_int_equal(hears_end(fd, &inside), -1);
+    (void)close(fd);
+    (void)close(up);
+}
+
 static void test_a_stream_granted_once_ends_in_peace_unless_the_document_is_replaced(void **state)
 {
     _cleanup_buf_ struct buf inside = {0}, outside = {0};
@@ -742,6 +760,7 @@ int main(void)
         T(test_much_is_relayed_whole),
         T(test_a_change_of_policy_cuts_what_is_no_longer_allowed),
         T(test_a_stream_granted_once_ends_in_peace_unless_the_document_is_replaced),
+        T(test_a_policy_that_takes_the_address_back_cuts_the_stream_there),
         T(test_a_rule_that_expires_cuts_too),
         T(test_the_quota_ends_a_stream),
         T(test_a_stream_to_nobody_is_reset_with_a_reason),

@@ -317,6 +317,46 @@ static void test_a_policy_that_takes_the_host_back_cuts_what_is_under_way(void *
     upstream_stop(&u);
 }
 
+/* A stream under the first document is cut by the second, although both allow the request. */
+static void cut_by(const char *first, const char *second)
+{
+    struct upstream u;
+    _cleanup_answer_ struct answer a = {0};
+    _cleanup_buf_ struct buf one = {0}, two = {0};
+    char authority[64];
+    upstream_start(&u, origin, HOST, false);
+    buf_addf(&one, "{\"rules\":[{\"id\":\"r\",\"hosts\":[" QUOTED "],\"ports\":[%u],\"tls\":\"intercept\"%s]}", u.port,
+             first);
+    buf_addf(&two, "{\"rules\":[{\"id\":\"r\",\"hosts\":[" QUOTED "],\"ports\":[%u],\"tls\":\"intercept\"%s]}", u.port,
+             second);
+    policy(box, buf_str(&one));
+    (void)snprintf(authority, sizeof authority, "%s:%u", HOST, u.port);
+    struct client *c = client_new(loop, tls_out(box, HOST, u.port, false));
+    struct client_request q = {.method = "GET", .target = "/stream", .host = authority};
+    client_start(c, &q, &answer_events.answer, &a);
+    UNTIL(a.head);
+    policy(box, buf_str(&one)); /* the same again: nothing happens */
+    (void)http_write(app_stream, "x", 1);
+    UNTIL(a.body.n == 1);
+    policy(box, buf_str(&two));
+    UNTIL(a.failed);
+    UNTIL(!app_stream);
+    client_free(c);
+    upstream_stop(&u);
+}
+
+static void test_a_policy_that_takes_a_secret_back_cuts_what_carries_it(void **state)
+{
+    (void)state;
+    cut_by(",\"secrets\":[\"one\",\"two\"]}", ",\"secrets\":[\"two\"]}");
+}
+
+static void test_a_policy_that_takes_the_address_back_cuts_what_goes_there(void **state)
+{
+    (void)state;
+    cut_by("}", "},{\"effect\":\"deny\",\"cidrs\":[\"127.0.0.0/8\"]}");
+}
+
 /* A request that runs under a grant for one use. */
 static struct client *begin_granted(struct upstream *u, struct answer *a, const char *more)
 {
@@ -428,6 +468,8 @@ int main(void)
         TEST(test_a_grant_that_is_used_up_lets_its_request_end_but_a_new_document_does_not),
         TEST(test_a_request_under_a_grant_goes_on_where_it_would_be_asked_about_again),
         TEST(test_a_request_under_a_grant_ends_with_its_sandbox),
+        TEST(test_a_policy_that_takes_a_secret_back_cuts_what_carries_it),
+        TEST(test_a_policy_that_takes_the_address_back_cuts_what_goes_there),
         TEST(test_a_body_longer_than_the_rule_allows_is_refused),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

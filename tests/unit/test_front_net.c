@@ -196,6 +196,20 @@ static void test_only_ones_own_part_of_the_counters_is_shown(void **state)
     assert_string_equal(json_string_value(json_object_get(world.net_asked, "method")), "GET");
 }
 
+static void test_a_number_that_cannot_be_told_to_egress_is_refused(void **state)
+{
+    (void)state;
+    (void)world_box("i0box", 0, 1000);
+    expect_text(ask_api(KEY_A, "GET", "/v1/sandboxes/i0box/network/denials?since=9223372036854775808", NULL), 400,
+                "since must be");
+    expect_text(ask_api(KEY_A, "GET", "/v1/sandboxes/i0box/network/denials?since=-1", NULL), 400, "since must be");
+    assert_null(world.net_asked);
+    world.net_answer = json_pack("{s:s, s:i, s:[]}", "type", "denials", "request", 1, "denials");
+    expect(ask_api(KEY_A, "GET", "/v1/sandboxes/i0box/network/denials?since=9223372036854775807", NULL), 200, NULL);
+    json_decref(world.net_answer);
+    world.net_answer = NULL;
+}
+
 static void test_a_tenant_sees_what_it_used_itself(void **state)
 {
     (void)state;
@@ -288,6 +302,7 @@ int main(void)
         WORLD(test_whether_the_internet_is_open_is_what_the_document_in_force_says),
         WORLD(test_documents_are_put_and_changed_with_epochs),
         WORLD(test_only_ones_own_part_of_the_counters_is_shown),
+        WORLD(test_a_number_that_cannot_be_told_to_egress_is_refused),
         WORLD(test_a_tenant_sees_what_it_used_itself),
         WORLD(test_approvals_are_listed_and_decided),
         WORLD(test_e2b_secrets_have_versions_and_pages_and_no_values),

@@ -316,6 +316,7 @@ static struct answer put_secret(const char *name, const char *value, const char 
     return a;
 }
 
+#define BOUND    "{\"bind\":[{\"hosts\":[\"a.test\"]}],\"inject\":{\"type\":\"bearer\"}}"
 #define ONE_HOST "{\"version\":1,\"default\":\"deny\",\"rules\":[{\"id\":\"r\",\"hosts\":[\"a.test\"]}]}"
 #define OTHER    "{\"version\":1,\"default\":\"deny\",\"rules\":[{\"id\":\"r\",\"hosts\":[\"b.test\"]}]}"
 
@@ -507,6 +508,36 @@ static void test_an_approval_becomes_a_rule_and_goes_when_used(void **state)
     assert_string_equal(json_string_value(json_array_get(json_object_get(m, "denied_approvals"), 0)), "q3");
 }
 
+static void test_what_was_asked_for_is_allowed_and_no_pattern(void **state)
+{
+    (void)state;
+    struct answer a = make(ONE_HOST);
+    e_send(json_pack("{s:s, s:s, s:s, s:s, s:i, s:s, s:s, s:b}", "type", "ask", "sandbox", a.id, "id", "q", "host",
+                     "b.test", "port", 443, "method", "GET", "path", "/a*/**", "tls", 1));
+    step(5);
+    assert_int_equal(decide(TENANT_DEFAULT, "q", APPROVAL_SANDBOX, 0).status, 0);
+    assert_non_null(strstr(box_find(&f, a.id)->net->doc.effective, "\"/a%2A/%2A%2A\""));
+}
+
+static void test_placeholders_of_secrets_that_are_gone_go_too(void **state)
+{
+    (void)state;
+    struct answer a = make(ONE_HOST);
+    struct box *b = box_find(&f, a.id);
+    for (int i = 0; i < 5; i++) {
+        char name[16], text[200];
+        struct answer gone = {0};
+        (void)snprintf(name, sizeof name, "s%d", i);
+        assert_int_equal(put_secret(name, "value-of-it", BOUND).status, 0);
+        (void)snprintf(text, sizeof text, "{\"rules\":[{\"hosts\":[\"a.test\"],\"secrets\":[\"%s\"]}]}", name);
+        assert_int_equal(set(b, text, 0).status, 0);
+        assert_int_equal(b->net->placeholders.n, 2);
+        assert_string_equal(b->net->placeholders.v[0], name);
+        vault_remove(&f, TENANT_DEFAULT, name, sealed, &gone);
+        wait_for(&gone);
+    }
+}
+
 /* --- shares --------------------------------------------------------------------------------------------------------- */
 
 static void become(const char *tenant)
@@ -520,8 +551,6 @@ static void become(const char *tenant)
     who.tenant = tenants_find(&f, tenant);
     assert_non_null(who.tenant);
 }
-
-#define BOUND "{\"bind\":[{\"hosts\":[\"a.test\"]}],\"inject\":{\"type\":\"bearer\"}}"
 
 static void test_one_tenant_cannot_use_up_the_bytes_of_secrets(void **state)
 {
@@ -719,6 +748,8 @@ int main(void)
         NET(test_an_approval_becomes_a_rule_and_goes_when_used),
         NET(test_secrets_that_are_being_stored_count_already),
         NET(test_one_tenant_cannot_use_up_the_bytes_of_secrets),
+        NET(test_what_was_asked_for_is_allowed_and_no_pattern),
+        NET(test_placeholders_of_secrets_that_are_gone_go_too),
         NET(test_one_tenant_cannot_use_up_the_headers_of_the_node),
         NET(test_one_tenant_cannot_use_up_the_questions_of_the_node),
         NET(test_refusals_are_kept_for_commands_and_told_as_events),
