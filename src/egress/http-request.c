@@ -30,6 +30,7 @@ struct http_req *exchange_let_go(struct exchange *x)
     r->user = NULL;
     r->on_data = NULL;
     r->on_end = NULL;
+    r->on_trailer = NULL;
     r->on_writable = NULL;
     r->on_closed = NULL;
     return r;

@@ -357,6 +357,57 @@ static void test_a_policy_that_takes_the_address_back_cuts_what_goes_there(void 
     cut_by("}", "},{\"effect\":\"deny\",\"cidrs\":[\"127.0.0.0/8\"]}");
 }
 
+/* ---- fields behind a body ---- */
+
+static void say_trailers(uint16_t port, const char *trailers, struct buf *got)
+{
+    _cleanup_buf_ struct buf text = {0};
+    buf_addf(&text,
+             "POST /echo HTTP/1.1\r\nHost: " HOST
+             ":%u\r\nTransfer-Encoding: chunked\r\nConnection: close\r\n\r\n2\r\nok\r\n"
+             "0\r\n%s\r\n",
+             port, trailers);
+    got->n = 0;
+    say_raw(port, text.p, text.n, got);
+}
+
+static void test_fields_behind_a_body_are_passed_on_judged_like_those_before_it(void **state)
+{
+    static const char *const forbidden[] = {"Authorization: x",    "Content-Length: 1", "Transfer-Encoding: chunked",
+                                            "Host: evil.example",  "Cookie: a=b",       "X-HTTP-Method-Override: PUT",
+                                            "Proxy-Connection: x", "If-Match: x",       "TE: trailers"};
+    struct upstream u;
+    _cleanup_buf_ struct buf got = {0}, doc = {0};
+    (void)state;
+    upstream_start(&u, NULL, NULL, false);
+    buf_addf(&doc,
+             "{\"rules\":[{\"id\":\"r\",\"hosts\":[" QUOTED "],\"ports\":[%u],\"cleartext\":true,"
+             "\"deny\":[{\"headers\":{\"x-danger\":\"*\"}}]}]}",
+             u.port);
+    policy(box, buf_str(&doc));
+    esb_placeholder(box, "sbx-placeholder-of-it", "key");
+    say_trailers(u.port, "X-Checksum:  abc \r\nx-two: \r\nGRPC-Status: 0\r\n", &got);
+    assert_has(got, "HTTP/1.1 200 OK\r\n");
+    assert_string_equal(buf_str(&app_trailers), "x-checksum: abc\nx-two: \ngrpc-status: 0\n");
+    app_trailers.n = 0;
+    for (size_t i = 0; i < ARRAY_LEN(forbidden); i++) {
+        char line[80];
+        (void)snprintf(line, sizeof line, "x-before: 1\r\n%s\r\n", forbidden[i]);
+        say_trailers(u.port, line, &got);
+        if (app_trailers.n > 0) /* the upstream was cut off before the end of the request */
+            fail_msg("%s: %s", forbidden[i], buf_str(&app_trailers));
+    }
+    say_trailers(u.port, "x-danger: 1\r\n", &got);
+    say_trailers(u.port, "x-key: Bearer sbx-placeholder-of-it\r\n", &got);
+    assert_int_equal(app_trailers.n, 0);
+    _cleanup_buf_ struct buf list = {0};
+    deny_list(box, 0, 256, &list);
+    assert_has(list, "malformed_request");
+    assert_has(list, "denied_by_rule");
+    assert_has(list, "secret_violation");
+    upstream_stop(&u);
+}
+
 /* A request that runs under a grant for one use. */
 static struct client *begin_granted(struct upstream *u, struct answer *a, const char *more)
 {
@@ -470,6 +521,7 @@ int main(void)
         TEST(test_a_request_under_a_grant_ends_with_its_sandbox),
         TEST(test_a_policy_that_takes_a_secret_back_cuts_what_carries_it),
         TEST(test_a_policy_that_takes_the_address_back_cuts_what_goes_there),
+        TEST(test_fields_behind_a_body_are_passed_on_judged_like_those_before_it),
         TEST(test_a_body_longer_than_the_rule_allows_is_refused),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
