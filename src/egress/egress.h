@@ -133,8 +133,8 @@ void esb_drop_if_unused(struct esb *s);
 /* Takes the policy over (NULL: it is not served any more). Judges every open connection anew and cuts what is no longer
  * allowed. */
 void esb_set_policy(struct esb *s, struct netpol *p, uint64_t epoch);
-/* What began at that epoch under a rule for so many uses goes on although the rule is gone: it was used up, or it would be asked
- * about again. Not if a deny rule forbids it by now, and not if somebody has replaced the whole document since. */
+/* What began at that epoch under a rule for so many uses goes on although the rule is gone: it was used up, or it would
+ * be asked about again. Not if a deny rule forbids it by now, and not if somebody has replaced the whole document since. */
 bool esb_grant_holds(const struct esb *s, const struct netpol_rule *rule, uint64_t epoch,
                      const struct netpol_decision *now);
 struct host_counts {

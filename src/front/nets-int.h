@@ -30,7 +30,8 @@ void net_headers_take(struct nets *n, const char *tenant, const struct net_doc *
 void net_headers_drop(struct nets *n, const char *tenant, const struct net_doc *doc);
 /* Calls done with that, from the loop. */
 void net_refuse(struct front *f, unsigned status, const char *text, net_done *done, void *arg);
-/* A question that waits; NULL: there is none (any more). And the smallest rule that allows it, without an id; a new reference. */
+/* A question that waits; NULL: there is none (any more). And the smallest rule that allows it, without an id; a new
+ * reference. */
 const struct approval *approval_find(struct front *f, const char *tenant, const char *id);
 json_t *approval_grant(const struct approval *a);
 /* Events of egress. */

@@ -67,12 +67,13 @@ void net_detach(struct box *b);                /* frees */
 
 /* status 0: done. Otherwise what to answer: 400, 409, 503. */
 typedef void net_done(void *arg, unsigned status, const char *text);
-/* Replaces the document; expected 0: whatever epoch it has. Told when it is stored and in force. NET_PART: it is the one that is
- * there with something added or taken out; requests that were granted once may then end in peace. */
+/* Replaces the document; expected 0: whatever epoch it has. Told when it is stored and in force. NET_PART: it is the one
+ * that is there with something added or taken out; requests that were granted once may then end in peace. */
 enum net_change { NET_WHOLE, NET_PART };
 void net_set(struct front *f, struct box *b, const struct net_doc *doc, enum net_change change, uint64_t expected,
              net_done *done, void *arg);
-/* A request to egress about a box (message taken, its sandbox is put in), or with NULL about something else. The answer to "stats" is about all sandboxes. */
+/* A request to egress about a box (message taken, its sandbox is put in), or with NULL about something else. The answer
+ * to "stats" is about all sandboxes. */
 void net_ask(struct front *f, const struct box *b, json_t *message, egressc_done *done, void *arg);
 
 struct approval {

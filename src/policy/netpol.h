@@ -194,8 +194,9 @@ void netpol_request(const struct netpol *p, const struct netpol_flow *f, const s
 bool netpol_resolved(const struct netpol *p, const struct netpol_flow *f, const struct in6_addr *a, uint64_t now);
 /* A name that some rule may allow: for DNS. */
 bool netpol_name_possible(const struct netpol *p, const char *name, uint64_t now);
-/* No rule names it by itself, and some rule does by a wildcard (or somebody would be asked): new names of that kind are limited (new_names), for a name is
- * a message to whoever answers for the zone. Not if every name is allowed anyway, or nothing is enforced. */
+/* No rule names it by itself, and some rule does by a wildcard (or somebody would be asked): new names of that kind are
+ * limited (new_names), for a name is a message to whoever answers for the zone. Not if every name is allowed anyway, or
+ * nothing is enforced. */
 bool netpol_name_wildcard(const struct netpol *p, const char *name);
 /* The smallest rule that would allow it, as a JSON object: {"hosts":["x"],"http":[{"methods":["GET"],"paths":["/y"]}]}. */
 void netpol_grant(const struct netpol_flow *f, const struct netpol_request *q, struct buf *out);
