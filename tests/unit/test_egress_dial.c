@@ -179,6 +179,8 @@ static void count_done(void *arg, struct dial_result *r)
         (void)close(r->fd);
 }
 
+static void give_up(void *arg) { dial_cancel(arg); }
+
 static void test_a_dial_whose_time_is_over_before_it_begins_is_told_once(void **state)
 {
     static const char *const addresses[] = {"127.0.0.1", "10.0.0.1" /* refused at once, if it were looked at */};
@@ -195,6 +197,16 @@ static void test_a_dial_whose_time_is_over_before_it_begins_is_told_once(void **
         turn();
         assert_int_equal(times, 1);
     }
+    /* Given up between the end of its time and its beginning. */
+    struct in6_addr a;
+    assert_true(netpol_literal("127.0.0.1", 9, &a));
+    times = 0;
+    struct dial *d = dial_start(world.s, NULL, &a, port, NULL, count_done, NULL);
+    assert_true(loop_timer(world.g.loop, 10001, give_up, d) != 0);
+    world.skew_ms += 60 * 1000;
+    turn();
+    turn();
+    assert_int_equal(times, 0);
     (void)close(l);
 }
 
