@@ -50,7 +50,7 @@ static const struct word commands[] = {
     {"top", "what sandboxes use", "--once" NODE},
     {"kill", "end sandboxes", WORD_ID "--all" NODE},
     {"network", "what a sandbox may reach",
-     "show set allow deny denials stats learned check --allow --secret --method" NODE},
+     "show set allow deny denials stats usage learned check --allow --secret --method" NODE},
     {"url", "a link to a port of a sandbox", WORD_ID "--expires --path --public --private --localhost --revoke" NODE},
     {"secret", "values that sandboxes use and never hold",
      "set ls rm --value-file --host --path --method --bearer --header --format --basic --query --env --placeholder "

@@ -181,6 +181,16 @@ static int get_part(const struct node_call *call, const char *path, const char *
     return 0;
 }
 
+/* Of all sandboxes of the caller's tenant. */
+static int show_usage(const struct node_call *call, struct err *err)
+{
+    _cleanup_json_ json_t *j = NULL;
+    if (api_call(&call->api, "GET", "/v1/network/usage", NULL, &j, NULL, err) < 0)
+        return -1;
+    node_print_json(j);
+    return 0;
+}
+
 static int check_url(const struct node_call *call, const char *path, const char *method, struct err *err)
 {
     _cleanup_json_ json_t *j = NULL;
@@ -199,6 +209,7 @@ int cmd_network(int argc, char **argv)
         "       hutch network set ID FILE|public|off [--allow HOST]... [--secret NAME]...\n"
         "       hutch network allow|deny ID HOST...\n"
         "       hutch network denials|stats|learned ID\n"
+        "       hutch network usage\n"
         "       hutch network check ID URL [--method M]\n\n"
         "What a sandbox may reach. A change is in force when the command returns: connections it no longer allows are\n"
         "cut. A denial wins over what allows.\n\n"
@@ -220,14 +231,18 @@ int cmd_network(int argc, char **argv)
                                           {"secret", 0, NULL, NULL, &secrets},
                                           {"method", 'X', NULL, &method, NULL},
                                           {0}};
-    const struct node_command c = {"network", usage, options, 1, -1, false};
+    const struct node_command c = {"network", usage, options, 0, -1, false};
     const char *verb = argc > 1 && argv[1][0] != '-' ? argv[1] : "";
     struct node_call call;
     struct err err;
     int code, rc;
     if (node_begin(&c, *verb ? argc - 1 : argc, *verb ? argv + 1 : argv, &call, &code))
         return code;
-    if (check_id(call.args[0], &err) < 0)
+    if (strcmp(verb, "usage") == 0 && call.nargs == 0)
+        return show_usage(&call, &err) < 0 ? cli_fail(&err) : 0;
+    if (call.nargs == 0)
+        (void)err_set(&err, ERR_USAGE, 0, "network: the id of a sandbox is missing; see hutch network --help");
+    if (call.nargs == 0 || check_id(call.args[0], &err) < 0)
         return cli_fail(&err);
     _cleanup_free_ char *path = xasprintf("/v1/sandboxes/%s/network", call.args[0]);
     if (strcmp(verb, "show") == 0 && call.nargs == 1)
@@ -245,8 +260,9 @@ int cmd_network(int argc, char **argv)
     else if (strcmp(verb, "check") == 0 && call.nargs == 2)
         rc = check_url(&call, path, method, &err);
     else
-        rc = err_set(&err, ERR_USAGE, 0,
-                     "network: say show, set, allow, deny, denials, stats, learned or check, and what they need; see "
-                     "hutch network --help");
+        rc = err_set(
+            &err, ERR_USAGE, 0,
+            "network: say show, set, allow, deny, denials, stats, usage, learned or check, and what they need; see "
+            "hutch network --help");
     return rc < 0 ? cli_fail(&err) : 0;
 }

@@ -247,6 +247,19 @@ static void take_denied(struct run_egress *r, const json_t *m)
         denials_network(r->denials, &n, count > 0 ? (uint64_t)count : 1);
 }
 
+/* Refusals stand elsewhere in the record. */
+static void take_record(struct run_egress *r, json_t *record)
+{
+    if (!json_is_object(record) || strcmp(word(record, "verdict"), "deny") == 0)
+        return;
+    if (!r->log)
+        r->log = json_array();
+    if (json_array_size(r->log) < RUN_EGRESS_REQUESTS)
+        (void)json_array_append(r->log, record);
+    else
+        r->left_out++;
+}
+
 static void take(struct run_egress *r, const json_t *m)
 {
     const char *type = word(m, "type");
@@ -261,6 +274,8 @@ static void take(struct run_egress *r, const json_t *m)
         (void)snprintf(r->error, sizeof r->error, "%s", word(m, "text"));
     } else if (strcmp(type, "denied") == 0 && strcmp(word(m, "layer"), "dns") != 0) {
         take_denied(r, m); /* a name that was looked up is told when it is connected to */
+    } else if (strcmp(type, "record") == 0) {
+        take_record(r, json_object_get(m, "record"));
     } else if (strcmp(type, "stats") == 0) {
         json_decref(r->stats);
         r->stats = json_deep_copy(m);
@@ -413,7 +428,9 @@ void run_egress_finish(struct run_egress *r)
     struct err ignored = {0};
     if (r->pid <= 0)
         return;
-    if (r->control >= 0 && say(r, "{\"type\":\"stats\",\"request\":1}", &ignored) == 0)
+    /* What is still open ends, and is told of, before the figures are. */
+    if (r->control >= 0 && say(r, "{\"type\":\"forget\",\"sandbox\":\"" SANDBOX "\"}", &ignored) == 0 &&
+        say(r, "{\"type\":\"stats\",\"request\":1}", &ignored) == 0)
         (void)wait_for(r, &r->answered, STATS_MS);
     if (r->attach >= 0)
         (void)close(TAKE_FD(r->attach));
@@ -425,6 +442,27 @@ void run_egress_finish(struct run_egress *r)
         (void)poll(NULL, 0, 1);
     }
     r->pid = 0;
+}
+
+static void add_request(struct json *j, const json_t *x)
+{
+    static const char *const texts[] = {"ts", "kind", "method", "host"}, *const more[] = {"tls", "verdict", "rule"};
+    static const char *const numbers[] = {"status", "bytes_up", "bytes_down"};
+    json_obj(j, NULL);
+    for (size_t i = 0; i < ARRAY_LEN(texts); i++)
+        if (*word(x, texts[i]))
+            json_str(j, texts[i], word(x, texts[i]));
+    json_u64(j, "port", (uint64_t)json_integer_value(json_object_get(x, "port")));
+    if (*word(x, "path"))
+        json_str(j, "path", word(x, "path"));
+    for (size_t i = 0; i < ARRAY_LEN(more); i++)
+        if (*word(x, more[i]))
+            json_str(j, more[i], word(x, more[i]));
+    for (size_t i = 0; i < ARRAY_LEN(numbers); i++)
+        if (json_object_get(x, numbers[i]))
+            json_u64(j, numbers[i], (uint64_t)json_integer_value(json_object_get(x, numbers[i])));
+    json_fixed(j, "ms", (uint64_t)json_integer_value(json_object_get(x, "t_total_us")), 3);
+    json_end_obj(j);
 }
 
 void run_egress_json(const struct run_egress *r, struct json *j)
@@ -445,5 +483,11 @@ void run_egress_json(const struct run_egress *r, struct json *j)
         json_end_obj(j);
     }
     json_end_obj(j);
+    json_arr(j, "log");
+    for (size_t i = 0; i < json_array_size(r->log); i++)
+        add_request(j, json_array_get(r->log, i));
+    json_end_arr(j);
+    if (r->left_out)
+        json_u64(j, "log_left_out", r->left_out);
     json_end_obj(j);
 }

@@ -17,7 +17,7 @@
 #include "policy/policy.h"
 #include "wall/wall.h"
 
-enum { RUN_EGRESS_FILES = 8 };
+enum { RUN_EGRESS_FILES = 8, RUN_EGRESS_REQUESTS = 256 /* kept for the record */ };
 
 struct run_egress {
     pid_t pid;   /* 0: none */
@@ -31,6 +31,8 @@ struct run_egress {
     struct wall_file files[RUN_EGRESS_FILES];
     size_t nfiles;
     json_t *stats; /* of the sandbox, at the end; NULL */
+    json_t *log;   /* what left it, the first RUN_EGRESS_REQUESTS; NULL: nothing */
+    uint64_t left_out;
 };
 /* clang-format off */
 #define RUN_EGRESS_INIT {.attach = -1, .control = -1}

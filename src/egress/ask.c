@@ -31,8 +31,8 @@ enum {
     ASK_WHY_MAX = 500,
 };
 
-enum ask_state { ASK_PENDING, ASK_ALLOWED, ASK_DENIED, ASK_EXPIRED };
-static const char *const state_names[] = {"pending", "allowed", "denied", "expired"};
+enum ask_state { ASK_PENDING, ASK_ALLOWED, ASK_DENIED, ASK_EXPIRED, ASK_DROPPED };
+static const char *const state_names[] = {"pending", "allowed", "denied", "expired", "too_many"};
 
 struct ask {
     char id[24];
@@ -196,7 +196,7 @@ static struct ask *find(const struct asks *k, const char *id)
 static void settle(struct asks *k, struct ask *a, enum ask_state state)
 {
     static const enum netpol_reason reasons[] = {NETPOL_R_APPROVAL_PENDING, NETPOL_R_NONE, NETPOL_R_APPROVAL_DENIED,
-                                                 NETPOL_R_APPROVAL_PENDING};
+                                                 NETPOL_R_APPROVAL_PENDING, NETPOL_R_RATE};
     _cleanup_buf_ struct buf out = {0};
     a->state = state;
     a->decided_ms = loop_now(k->s->g->loop);
@@ -417,6 +417,13 @@ void ask_denied(struct esb *s, const char *id)
     struct ask *a = find(s->asks, id);
     if (a && a->state == ASK_PENDING)
         settle(s->asks, a, ASK_DENIED);
+}
+
+void ask_dropped(struct esb *s, const char *id)
+{
+    struct ask *a = find(s->asks, id);
+    if (a && a->state == ASK_PENDING)
+        settle(s->asks, a, ASK_DROPPED);
 }
 
 void asks_tell(struct esb *s)

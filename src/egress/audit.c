@@ -44,6 +44,18 @@ struct audit {
     char prev[AUDIT_HASH]; /* of the last line, written or pending */
     uint64_t dropped;
     uint64_t untold; /* dropped lines that no line of the log tells of */
+    enum audit_sync sync;
+    bool unsynced; /* something was written since it was last forced to the disk */
+    loop_id sync_timer;
+    struct syncing *syncing; /* by a worker */
+    audit_told *told;        /* NULL: to a file */
+    void *told_arg;
+};
+
+/* Of a descriptor of its own: the file may be another one by the time it is done. */
+struct syncing {
+    struct audit *a; /* NULL: it is closed */
+    int fd, eno;
 };
 
 /* --- the file
@@ -51,13 +63,75 @@ struct audit {
 
 static void flush_later(void *arg);
 
+static void sync_later(struct audit *a);
+
+/* A worker. */
+static void sync_work(void *arg)
+{
+    struct syncing *s = arg;
+    s->eno = fdatasync(s->fd) < 0 ? errno : 0;
+}
+
+static void sync_done(void *arg)
+{
+    struct syncing *s = arg;
+    struct audit *a = s->a;
+    if (a) {
+        a->syncing = NULL;
+        if (s->eno) {
+            a->unsynced = true;
+            log_text(LOG_LEVEL_ERROR, "audit: the log cannot be forced to the disk (%s)", strerror(s->eno));
+        }
+        if (a->unsynced)
+            sync_later(a);
+    }
+    (void)close(s->fd);
+    free(s);
+}
+
+static void sync_now(void *arg)
+{
+    struct audit *a = arg;
+    a->sync_timer = 0;
+    int fd = fcntl(a->fd, F_DUPFD_CLOEXEC, 0);
+    if (fd < 0) {
+        sync_later(a);
+        return;
+    }
+    a->unsynced = false;
+    a->syncing = xcalloc(1, sizeof *a->syncing);
+    *a->syncing = (struct syncing){.a = a, .fd = fd};
+    loop_work(a->loop, sync_work, sync_done, a->syncing);
+}
+
+static void sync_later(struct audit *a)
+{
+    if (a->sync == AUDIT_SYNC_INTERVAL && !a->sync_timer && !a->syncing)
+        a->sync_timer = loop_timer(a->loop, AUDIT_SYNC_MS, sync_now, a);
+}
+
+/* What was written is on the disk; where the operator wants that, it counts as written only then. */
+static bool force(struct audit *a)
+{
+    if (!a->unsynced || a->sync == AUDIT_SYNC_OFF)
+        return true;
+    if (a->sync == AUDIT_SYNC_INTERVAL) {
+        sync_later(a);
+        return true;
+    }
+    if (fdatasync(a->fd) < 0)
+        return false;
+    a->unsynced = false;
+    return true;
+}
+
 static bool flush(struct audit *a)
 {
     if (a->torn && ftruncate(a->fd, (off_t)a->size) < 0)
         return false;
     a->torn = false;
     if (a->pending.n == 0)
-        return true;
+        return force(a);
     a->torn = true;
     if (fd_write_all(a->fd, a->pending.p, a->pending.n) < 0)
         return false;
@@ -66,7 +140,8 @@ static bool flush(struct audit *a)
     a->pending.n = 0;
     if (a->pending.cap > 256 * 1024)
         buf_done(&a->pending);
-    return true;
+    a->unsynced = true;
+    return force(a);
 }
 
 static void try_flush(struct audit *a)
@@ -166,6 +241,11 @@ static int begin_file(struct audit *a, uint32_t number, struct err *err)
     if (fd < 0)
         return err_set(err, ERR_HOST, errno, "cannot make %s of the audit log", name);
     (void)flock(fd, LOCK_EX | LOCK_NB); /* nobody else can have it: it is new */
+    if (a->sync != AUDIT_SYNC_OFF) {
+        if (a->fd >= 0 && a->unsynced && fdatasync(a->fd) == 0)
+            a->unsynced = false;
+        (void)fsync(a->dir); /* that there is a new one */
+    }
     if (a->fd >= 0)
         (void)close(a->fd);
     a->fd = fd;
@@ -274,6 +354,19 @@ int audit_open(struct loop *l, int dirfd, bool block_when_full, struct audit **r
     return 0;
 }
 
+void audit_set_sync(struct audit *a, enum audit_sync how)
+{
+    a->sync = how;
+    (void)force(a);
+}
+
+struct audit *audit_tell(struct loop *l, audit_told *fn, void *arg)
+{
+    struct audit *a = xcalloc(1, sizeof *a);
+    *a = (struct audit){.loop = l, .fd = -1, .told = fn, .told_arg = arg};
+    return a;
+}
+
 void audit_limits(struct audit *a, uint64_t file_max, uint32_t files_kept)
 {
     a->file_max = a->rotate_at = file_max;
@@ -284,9 +377,16 @@ void audit_close(struct audit *a)
 {
     if (!a)
         return;
-    try_flush(a);
+    if (!a->told)
+        try_flush(a);
+    if (a->unsynced && a->sync == AUDIT_SYNC_INTERVAL)
+        (void)fdatasync(a->fd);
     loop_timer_del(a->loop, a->retry);
-    (void)close(a->fd);
+    loop_timer_del(a->loop, a->sync_timer);
+    if (a->syncing)
+        a->syncing->a = NULL;
+    if (a->fd >= 0)
+        (void)close(a->fd);
     buf_done(&a->pending);
     a->closed = true;
     if (!a->scheduled)
@@ -403,16 +503,17 @@ static void make_line(struct audit *a, const struct audit_record *r, uint64_t se
     add_time(&j);
     json_u64(&j, "v", 1);
     add_text(&j, "kind", r->kind);
-    if (r->sandbox) {
+    if (r->sandbox && !a->told) {
         json_str(&j, "sandbox", r->sandbox->id);
         json_str(&j, "tenant", r->sandbox->tenant);
         json_u64(&j, "epoch", r->sandbox->epoch);
     }
     add_what(&j, r, brief);
     add_figures(&j, r);
-    if (r->sandbox)
+    if (r->sandbox && !a->told)
         json_u64(&j, "seq", seq);
-    json_str(&j, "prev", a->prev);
+    if (!a->told)
+        json_str(&j, "prev", a->prev);
     json_end_obj(&j);
 }
 
@@ -422,6 +523,11 @@ void audit_write(struct audit *a, const struct audit_record *r)
     if (!a)
         return;
     uint64_t seq = r->sandbox ? ++r->sandbox->audit_seq : 0;
+    if (a->told) {
+        make_line(a, r, seq, true, &line);
+        a->told(a->told_arg, &line);
+        return;
+    }
     rotate(a);
     if (a->pending.n > AUDIT_PENDING_MAX - 2 * AUDIT_LINE_MAX) {
         a->dropped++;

@@ -5,8 +5,10 @@
  * Files DIR/audit-NNNNNNNN.ndjson, one being written; a new one begins at AUDIT_FILE_MAX bytes and with every
  * start, and its first line names the last hash of the file before. Lines are written in one batch at the end of
  * each round of the loop; while the disk takes none, up to AUDIT_PENDING_MAX bytes wait and more are counted as
- * dropped. With block_when_full requests are to be refused meanwhile (audit_blocked). The lines are described in
- * docs/audit.md.
+ * dropped. With block_when_full requests are to be refused meanwhile (audit_blocked). Whether they are forced to the
+ * disk is the operator's choice (enum audit_sync). The lines are described in docs/audit.md.
+ *
+ * For one `hutch run` there is no file: lines are told to the run, which keeps some of them in its record.
  */
 #ifndef HUTCH_EGRESS_AUDIT_H
 #define HUTCH_EGRESS_AUDIT_H
@@ -18,6 +20,7 @@ enum {
     AUDIT_FILES_KEPT = 64,
     AUDIT_PENDING_MAX = 4 << 20, /* bytes that wait for a disk that takes none */
     AUDIT_RETRY_MS = 500,
+    AUDIT_SYNC_MS = 1000,
     AUDIT_LINE_MAX = 16 * 1024,
     AUDIT_HASH = 72, /* "sha256:", 64 digits, NUL */
 };
@@ -54,6 +57,13 @@ struct audit_record {
 /* dirfd is borrowed. Continues the chain of the newest file. -1: the directory cannot be read or written, or
  * another process writes this log. */
 int audit_open(struct loop *l, int dirfd, bool block_when_full, struct audit **ret, struct err *err);
+/* off: when the kernel likes; interval: once a second, by a worker; each: after every batch, and until it is on the disk
+ * nothing else happens here. */
+enum audit_sync { AUDIT_SYNC_OFF, AUDIT_SYNC_INTERVAL, AUDIT_SYNC_EACH };
+void audit_set_sync(struct audit *a, enum audit_sync how);
+/* A log without files: each line is given to fn, without those fields that only mean something among other lines. */
+typedef void audit_told(void *arg, const struct buf *line);
+struct audit *audit_tell(struct loop *l, audit_told *fn, void *arg);
 void audit_write(struct audit *a, const struct audit_record *r); /* NULL log: nothing */
 bool audit_blocked(const struct audit *a);                       /* NULL log: false */
 uint64_t audit_dropped(const struct audit *a);

@@ -5,7 +5,7 @@
 #include <sys/resource.h>
 
 #include "base/cleanup.h"
-#include "egress/egress.h"
+#include "egress/audit.h"
 
 enum {
     CONNECTIONS = 20000,
@@ -42,23 +42,37 @@ static uint32_t connections_that_fit(uint32_t wanted)
     return (uint32_t)n;
 }
 
+static bool audit_sync_of(const char *word, int *ret)
+{
+    static const char *const words[] = {
+        [AUDIT_SYNC_OFF] = "off", [AUDIT_SYNC_INTERVAL] = "interval", [AUDIT_SYNC_EACH] = "each"};
+    for (size_t i = 0; i < ARRAY_LEN(words); i++)
+        if (strcmp(words[i], word) == 0) {
+            *ret = (int)i;
+            return true;
+        }
+    return false;
+}
+
 static int take(const json_t *json, struct egress_config *ret, struct err *err)
 {
     json_error_t e;
-    const char *resolv_conf = "", *servers = "", *on_full = "block", *level = "info";
+    const char *resolv_conf = "", *servers = "", *on_full = "block", *sync = "off", *level = "info";
     json_t *infra = NULL, *loopback = NULL;
     int run = 0, blind = 0;
     json_int_t connections = CONNECTIONS;
-    if (json_unpack_ex((json_t *)(uintptr_t)json, &e, 0, "{s?I,s?s,s?s,s?o,s?o,s?b,s?b,s?s,s?s!}", "connections",
+    if (json_unpack_ex((json_t *)(uintptr_t)json, &e, 0, "{s?I,s?s,s?s,s?o,s?o,s?b,s?b,s?s,s?s,s?s!}", "connections",
                        &connections, "resolv_conf", &resolv_conf, "servers", &servers, "infra", &infra, "loopback_ok",
-                       &loopback, "run", &run, "no_interception", &blind, "audit_on_full", &on_full, "log_level",
-                       &level) < 0)
+                       &loopback, "run", &run, "no_interception", &blind, "audit_on_full", &on_full, "audit_sync",
+                       &sync, "log_level", &level) < 0)
         return err_set(err, ERR_SETUP, 0, "the egress configuration is not as it should be: %s", e.text);
     if (connections < 1 || connections > 1000000 || strlen(resolv_conf) >= sizeof ret->resolv_conf ||
         strlen(servers) >= sizeof ret->servers || strlen(level) >= sizeof ret->log_level)
         return err_set(err, ERR_SETUP, 0, "a value of the egress configuration is too long or out of range");
     if (strcmp(on_full, "block") != 0 && strcmp(on_full, "drop") != 0)
         return err_set(err, ERR_SETUP, 0, "audit_on_full of the egress configuration is neither block nor drop");
+    if (!audit_sync_of(sync, &ret->audit_sync))
+        return err_set(err, ERR_SETUP, 0, "audit_sync of the egress configuration is neither off, interval nor each");
     ret->connections = connections_that_fit((uint32_t)connections);
     (void)snprintf(ret->resolv_conf, sizeof ret->resolv_conf, "%s", resolv_conf);
     (void)snprintf(ret->servers, sizeof ret->servers, "%s", servers);

@@ -176,15 +176,15 @@ static int on_policy(struct message *m, struct err *err)
 {
     json_error_t e;
     const char *type, *id, *tenant;
-    json_int_t epoch;
+    json_int_t epoch, replaced = 0;
     json_t *document, *placeholders = NULL, *denied = NULL;
-    if (json_unpack_ex(m->json, &e, 0, "{s:s,s:s,s:s,s:I,s:o,s?o,s?o!}", "type", &type, "sandbox", &id, "tenant",
+    if (json_unpack_ex(m->json, &e, 0, "{s:s,s:s,s:s,s:I,s:o,s?o,s?o,s?I!}", "type", &type, "sandbox", &id, "tenant",
                        &tenant, "epoch", &epoch, "policy", &document, "placeholders", &placeholders, "denied_approvals",
-                       &denied) < 0)
+                       &denied, "replaced", &replaced) < 0)
         return wrong(m, &e, err);
     if (!id_valid(id))
         return wrong_id(m, err);
-    if (strlen(tenant) >= TENANT_MAX || epoch < 0)
+    if (strlen(tenant) >= TENANT_MAX || epoch < 0 || replaced < 0)
         return err_set(err, ERR_INTERNAL, 0, "the tenant or the epoch of sandbox %s is not one", id);
     struct esb *s = esb_get(m->g, id);
     struct netpol *policy = NULL;
@@ -201,8 +201,10 @@ static int on_policy(struct message *m, struct err *err)
     char *text = json_dumps(document, JSON_COMPACT | JSON_ENCODE_ANY);
     int rc = text ? netpol_parse_json(text, strlen(text), NULL, NULL, &policy, &bad) : -1;
     free(text);
-    if (rc == 0)
+    if (rc == 0) {
+        s->replaced = (uint64_t)replaced;
         esb_set_policy(s, policy, (uint64_t)epoch);
+    }
     tell_applied(s, (uint64_t)epoch, rc == 0 ? NULL : &bad);
     return 0;
 }
@@ -219,6 +221,18 @@ static int on_forget(struct message *m, struct err *err)
     control_usage(s);
     esb_placeholders_clear(s);
     drop_policy(s);
+    return 0;
+}
+
+static int on_unask(struct message *m, struct err *err)
+{
+    json_error_t e;
+    const char *type, *id, *ask;
+    if (json_unpack_ex(m->json, &e, 0, "{s:s,s:s,s:s!}", "type", &type, "sandbox", &id, "id", &ask) < 0)
+        return wrong(m, &e, err);
+    struct esb *s = id_valid(id) ? esb_find(m->g, id) : NULL;
+    if (s)
+        ask_dropped(s, ask);
     return 0;
 }
 
@@ -290,15 +304,6 @@ static void answer_object(const struct message *m, const json_t *request, struct
     answer(m, request, object->p + 1);
 }
 
-static void add_counts(struct json *j, const struct esb_counts *c)
-{
-    json_u64(j, "connections", c->connections);
-    json_u64(j, "requests", c->requests);
-    json_u64(j, "denied", c->denied);
-    json_u64(j, "bytes_up", c->bytes_up);
-    json_u64(j, "bytes_down", c->bytes_down);
-}
-
 void control_usage(struct esb *s)
 {
     if (memcmp(&s->told, &s->counts, sizeof s->told) == 0)
@@ -308,39 +313,22 @@ void control_usage(struct esb *s)
     s->told = s->counts;
     answer_start(&j, &out, "usage");
     json_str(&j, "sandbox", s->id);
-    add_counts(&j, &s->counts);
+    usage_add_counts(&j, &s->counts);
     json_end_obj(&j);
     control_tell(s->g, &out);
-}
-
-static void add_hosts(struct json *j, const struct esb *s)
-{
-    json_obj(j, "hosts");
-    for (size_t i = 0; i < s->hosts.cap; i++) {
-        const struct host_counts *h = s->hosts.slots[i].value;
-        if (!s->hosts.slots[i].key || j->out->n > CONTROL_STATS_MAX)
-            continue;
-        json_obj(j, s->hosts.slots[i].key);
-        json_u64(j, "requests", h->requests);
-        json_u64(j, "denied", h->denied);
-        json_u64(j, "bytes_up", h->bytes_up);
-        json_u64(j, "bytes_down", h->bytes_down);
-        json_end_obj(j);
-    }
-    json_end_obj(j);
 }
 
 static void add_stats(struct json *j, const struct esb *s)
 {
     json_obj(j, NULL);
     json_str(j, "sandbox", s->id);
-    add_counts(j, &s->counts);
+    usage_add_counts(j, &s->counts);
     json_u64(j, "open", s->nflows);
     json_u64(j, "dns", s->counts.dns);
     json_u64(j, "injections", s->counts.injections);
     json_u64(j, "redactions", s->counts.redactions);
     json_u64(j, "violations", s->counts.violations);
-    add_hosts(j, s);
+    usage_add_hosts(j, &s->hosts, CONTROL_STATS_MAX);
     json_end_obj(j);
 }
 
@@ -364,6 +352,21 @@ static int on_stats(struct message *m, struct err *err)
             add_stats(&j, s);
     json_end_arr(&j);
     json_end_obj(&j);
+    answer_object(m, request, &b);
+    return 0;
+}
+
+static int on_tenant(struct message *m, struct err *err)
+{
+    json_error_t e;
+    const char *type, *tenant;
+    json_t *request;
+    if (json_unpack_ex(m->json, &e, 0, "{s:s,s:o,s:s!}", "type", &type, "request", &request, "tenant", &tenant) < 0)
+        return wrong(m, &e, err);
+    if (!request_valid(request))
+        return err_set(err, ERR_INTERNAL, 0, "the request of \"tenant\" is neither a number nor a short string");
+    _cleanup_buf_ struct buf b = {0};
+    usage_tenant(m->g, tenant, CONTROL_STATS_MAX, &b);
     answer_object(m, request, &b);
     return 0;
 }
@@ -419,7 +422,7 @@ static const struct {
 } kinds[] = {
     {"hello", on_hello},      {"policy", on_policy},  {"secret", on_secret}, {"unsecret", on_unsecret},
     {"forget", on_forget},    {"synced", on_synced},  {"stats", on_stats},   {"learned", on_question},
-    {"denials", on_question}, {"check", on_question},
+    {"denials", on_question}, {"check", on_question}, {"unask", on_unask},   {"tenant", on_tenant},
 };
 
 int control_message(struct egress *g, const char *key_hex, bool *said_hello, const char *p, size_t n, struct err *err)

@@ -11,7 +11,11 @@
 #include "egress/deny-int.h"
 #include "http/url.h"
 
-enum { ASK = 1 /* somebody may grant it */, RETRY = 2 /* the same may succeed later */ };
+enum {
+    ASK = 1,   /* somebody may grant it */
+    RETRY = 2, /* the same may succeed later */
+    GRANT = 4, /* there is a rule that helps, although the policy does not forbid it */
+};
 
 #define INTERNAL_REQUESTS "http://sandbox.internal/v1/egress/requests"
 #define FINAL                                                                                                         \
@@ -67,6 +71,10 @@ static const struct {
     [NETPOL_R_DENY_RULE] = {403, 7, 0, "a rule of the policy forbids it", NULL},
     [NETPOL_R_CLEARTEXT] = {403, 7, 0, "this host may only be reached over TLS", "Use https."},
     [NETPOL_R_CODED] = {502, 14, 0, "the server encoded an answer that must be searched for a secret", NULL},
+    [NETPOL_R_NAMES] = {429, 8, RETRY | GRANT,
+                        "only a wildcard allows this name, and too many names that were never reached before have been "
+                        "asked for",
+                        "Wait and use fewer names, or have this one allowed by itself (\"grant\")."},
     [NETPOL_R_AUDIT] = {503, 14, RETRY, "the audit log cannot be written, and nothing goes unrecorded here", NULL},
 };
 
@@ -89,6 +97,7 @@ static const char *code_of(enum netpol_reason r)
     case NETPOL_R_RATE:
     case NETPOL_R_CONNECTIONS:
     case NETPOL_R_QUOTA:
+    case NETPOL_R_NAMES:
         return "egress_limited";
     default:
         return "egress_denied";
@@ -200,7 +209,7 @@ void deny_body(const struct esb *s, const struct deny *d, struct buf *out)
     if (d->retry_s)
         json_u64(&j, "retry_after_s", d->retry_s);
     json_str(&j, "message", buf_str(&message));
-    if (ask && add_grant(d, &grant))
+    if ((ask || reasons[known(d->reason)].flags & GRANT) && add_grant(d, &grant))
         buf_addf(out, ",\"grant\":%s", grant.p); /* JSON already */
     if (ask || waits(d))
         add_ask(&j, d);

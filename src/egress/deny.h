@@ -53,6 +53,7 @@ const char *ask_start(struct esb *s, const struct netpol_flow *f, const struct n
 void ask_cancel(struct esb *s, uint64_t waiter);
 void ask_policy_changed(struct esb *s); /* also after front said which were denied */
 void ask_denied(struct esb *s, const char *id);
+void ask_dropped(struct esb *s, const char *id); /* nobody is asked: too many questions wait outside */
 /* From inside: a request for access without a connection; q NULL: the host as such. JSON answer; returns its HTTP
  * status. */
 unsigned ask_from_inside(struct esb *s, const struct netpol_flow *f, const struct netpol_request *q, const char *why,

@@ -127,6 +127,20 @@ static void answer_denied(struct esb *s, const struct dns_query *q, struct dns_a
         ret->rcode = set->dns_denied == NETPOL_DNS_NXDOMAIN ? DNS_NXDOMAIN : DNS_REFUSED;
 }
 
+/* In real mode the question itself tells somebody the name. false: it is not asked; ret says so. */
+static bool may_ask(struct esb *s, const char *name, struct dns_answer *ret)
+{
+    unsigned retry;
+    if (!netpol_name_wildcard(s->policy, name) || limit_name(s, name, &retry))
+        return true;
+    ret->rcode = DNS_SERVFAIL;
+    if (names_tell(s->names, name, loop_now(s->g->loop) / 60000) && limit_dns(s, true)) {
+        struct deny d = {.reason = NETPOL_R_NAMES, .layer = "dns", .host = name};
+        deny_record(s, &d);
+    }
+    return false;
+}
+
 /* Names that mean the same in every sandbox. */
 static bool answer_fixed(const struct dns_query *q, bool aaaa, struct dns_answer *ret)
 {
@@ -175,7 +189,7 @@ bool dns_decide(struct esb *s, const struct dns_query *q, struct dns_answer *ret
     else if (!set->dns_real)
         answer_synthetic(s, q, true, ret);
     else
-        return q->type != DNS_A && !(q->type == DNS_AAAA && set->dns_aaaa);
+        return (q->type != DNS_A && !(q->type == DNS_AAAA && set->dns_aaaa)) || !may_ask(s, name, ret);
     return true;
 }
 

@@ -8,7 +8,7 @@
  *   flow.c sniff.c         a connection until it is known what it is     dns*.c         resolver with synthetic addresses
  *   proxy.c socks.c        explicit proxies                              names.c        name <-> synthetic address
  *   dial.c resolve.c       the way out: resolve, check, connect          relay.c        opaque streams
- *   limits.c               rates, quotas, counters                       http*.c        requests: judge, inject, forward
+ *   limits.c usage.c       rates, quotas, counters                       http*.c        requests: judge, inject, forward
  *   mint.c tls.c           certificates, both legs of TLS                h2up.c         HTTP/2 to upstreams
  *   deny.c internal.c      refusals in every form, sandbox.internal      ask.c learn.c  approvals, learn mode
  *   seal.c secrets.c inject*.c redact.c sigv4.c   secrets                audit.c        the log
@@ -48,9 +48,11 @@ struct egress_config {
     bool run; /* for one `hutch run`: ends when its control connection ends; makes a root of its own if none is given */
     bool no_interception; /* no CA was given */
     bool audit_drop;      /* a full audit log loses lines instead of refusing requests */
+    int audit_sync;       /* enum audit_sync */
     char log_level[8];    /* "info" */
 };
-/* config.c: the JSON on EGRESS_FD_CONFIG, an object with members of the same names; "audit_on_full" is "block" or "drop". */
+/* config.c: the JSON on EGRESS_FD_CONFIG, an object with members of the same names; "audit_on_full" is "block" or "drop",
+ * "audit_sync" "off", "interval" or "each". */
 int egress_config_parse(const char *text, size_t n, struct egress_config *ret, struct err *err);
 /* main.c: the process `hutch-node egress`; returns its exit status. */
 int egress_main(int argc, char **argv);
@@ -62,6 +64,7 @@ struct egress {
     struct loop *loop;
     struct egress_config config;
     struct map sandboxes; /* id -> struct esb */
+    struct map tenants;   /* usage.c: of sandboxes that ended */
     size_t nflows;
     struct mint *mint;
     struct audit *audit; /* NULL: none */
@@ -88,9 +91,9 @@ struct esb {
     char tenant[64];
     int tcp, udp; /* -1: not attached */
     loop_id tcp_watch, udp_watch;
-    struct netpol *policy; /* NULL: not served */
-    uint64_t epoch;
-    bool named; /* since the last hello */
+    struct netpol *policy;    /* NULL: not served */
+    uint64_t epoch, replaced; /* of the policy; when it was given as a whole */
+    bool named;               /* since the last hello */
     struct names *names;
     struct map placeholders; /* text -> secret name (owned strings) */
     struct flow *flows;      /* every open connection, a list */
@@ -130,10 +133,23 @@ void esb_drop_if_unused(struct esb *s);
 /* Takes the policy over (NULL: it is not served any more). Judges every open connection anew and cuts what is no longer
  * allowed. */
 void esb_set_policy(struct esb *s, struct netpol *p, uint64_t epoch);
+/* What began at that epoch under a rule for so many uses goes on although the rule is gone: it was used up, or it would
+ * be asked about again. Not if a deny rule forbids it by now, and not if somebody has replaced the whole document since. */
+bool esb_grant_holds(const struct esb *s, const struct netpol_rule *rule, uint64_t epoch,
+                     const struct netpol_decision *now);
 struct host_counts {
     uint64_t requests, denied, bytes_up, bytes_down;
 };
 struct host_counts *esb_host(struct esb *s, const char *host);
+
+/* usage.c: counters of tenants. */
+void usage_ended(const struct esb *s); /* its counts are the tenant's from now on */
+void usage_free(struct egress *g);
+/* {tenant, sandboxes, sandboxes_ended, counters, hosts}; hosts are left out beyond max bytes. */
+void usage_tenant(struct egress *g, const char *tenant, size_t max, struct buf *out);
+struct json;
+void usage_add_counts(struct json *j, const struct esb_counts *c);
+void usage_add_hosts(struct json *j, const struct map *hosts, size_t max);
 
 /* One connection of a sandbox, from accept to close. Whoever drives it at the moment (sniffing, relay, http) sets `ops`. */
 struct flow_ops {
@@ -229,6 +245,8 @@ bool limit_connection(struct esb *s); /* false: too many are open */
 /* How long to leave new connections in the backlog (ms); 0: one was taken from the budget, accept it. */
 unsigned limit_accept(struct esb *s);
 enum netpol_reason limit_request(struct esb *s, const struct netpol_rule *rule, unsigned *retry_s); /* NONE: go on */
+/* A name that is allowed by a wildcard only. false: too many that were never reached before, in this minute. */
+bool limit_name(struct esb *s, const char *name, unsigned *retry_s);
 void limit_request_end(struct esb *s, const struct netpol_rule *rule);
 /* Counts; NONE or QUOTA. */
 enum netpol_reason limit_bytes(struct esb *s, const char *host, uint64_t up, uint64_t down);

@@ -6,6 +6,7 @@
 #include <nghttp2/nghttp2.h>
 
 #include "egress/h2up.h"
+#include "http/h2-flood.h"
 #include "http/outq.h"
 
 struct h2up_stream {
@@ -18,6 +19,8 @@ struct h2up_stream {
 
     /* The request. */
     struct outq out;
+    struct buf after; /* trailers: name NUL value NUL */
+    size_t nafter;
     bool ended;    /* all of it was handed to us */
     bool deferred; /* nghttp2 waits for bytes */
     bool over;     /* above high water: on_writable is owed */
@@ -47,6 +50,7 @@ struct h2up {
     struct outq out; /* frames */
     void (*gone)(void *arg);
     void *arg;
+    struct h2_flood flood;
     int eno;      /* of a failed read or write */
     bool blocked; /* the kernel takes no more for now */
     bool leaving; /* the peer takes no more requests */

@@ -38,6 +38,7 @@ void h2up_stream_free(struct h2up_stream *s)
     outq_done(&s->out);
     buf_done(&s->head);
     buf_done(&s->held);
+    buf_done(&s->after);
     free(s);
 }
 
@@ -149,6 +150,10 @@ static int on_header(nghttp2_session *session, const nghttp2_frame *frame, const
 static int on_frame_recv(nghttp2_session *session, const nghttp2_frame *frame, void *arg)
 {
     struct h2up *u = arg;
+    if (h2_flooded(&u->flood, &frame->hd, loop_now(u->loop))) {
+        u->broken = true; /* its requests are told when it is closed */
+        return NGHTTP2_ERR_CALLBACK_FAILURE;
+    }
     if (frame->hd.type == NGHTTP2_GOAWAY)
         u->leaving = true;
     if (frame->hd.type != NGHTTP2_HEADERS && frame->hd.type != NGHTTP2_DATA)
@@ -256,6 +261,21 @@ void h2up_stream_writable(struct h2up_stream *s)
 
 /* ---- what owners ask for ---- */
 
+static nghttp2_nv pair(const char *name, const char *value, uint8_t flags)
+{
+    return (nghttp2_nv){(uint8_t *)(uintptr_t)name, (uint8_t *)(uintptr_t)value, strlen(name), strlen(value), flags};
+}
+
+static int submit_trailers(struct h2up_stream *s)
+{
+    _cleanup_free_ nghttp2_nv *nv = xcalloc(s->nafter, sizeof *nv);
+    const char *value = NULL;
+    size_t n = 0;
+    for (const char *name = NULL; n < s->nafter && (name = next_pair(&s->after, name, &value));)
+        nv[n++] = pair(name, value, 0);
+    return nghttp2_submit_trailer(s->u->session, s->id, nv, n);
+}
+
 static ssize_t read_request(nghttp2_session *session, int32_t id, uint8_t *p, size_t n, uint32_t *flags,
                             nghttp2_data_source *source, void *arg)
 {
@@ -274,6 +294,8 @@ static ssize_t read_request(nghttp2_session *session, int32_t id, uint8_t *p, si
     outq_drop(&s->out, used);
     if (s->ended && s->out.n == 0) {
         *flags |= NGHTTP2_DATA_FLAG_EOF;
+        if (s->nafter > 0 && submit_trailers(s) == 0)
+            *flags |= NGHTTP2_DATA_FLAG_NO_END_STREAM;
         return (ssize_t)used;
     }
     if (used == 0) {
@@ -281,12 +303,6 @@ static ssize_t read_request(nghttp2_session *session, int32_t id, uint8_t *p, si
         return NGHTTP2_ERR_DEFERRED;
     }
     return (ssize_t)used;
-}
-
-static nghttp2_nv pair(const char *name, const char *value)
-{
-    return (nghttp2_nv){(uint8_t *)(uintptr_t)name, (uint8_t *)(uintptr_t)value, strlen(name), strlen(value),
-                        NGHTTP2_NV_FLAG_NONE};
 }
 
 static bool ours(const struct http_field *f)
@@ -301,16 +317,17 @@ static int submit(struct h2up_stream *s, const struct client_request *q, const c
     _cleanup_free_ nghttp2_nv *nv = xcalloc(q->fields.n + 5, sizeof *nv);
     size_t n = 0;
     nghttp2_data_provider provider = {.source.ptr = s, .read_callback = read_request};
-    nv[n++] = pair(":method", q->method);
-    nv[n++] = pair(":scheme", scheme);
-    nv[n++] = pair(":authority", q->host);
-    nv[n++] = pair(":path", q->target);
+    const uint8_t kept = q->secret ? NGHTTP2_NV_FLAG_NO_INDEX : NGHTTP2_NV_FLAG_NONE;
+    nv[n++] = pair(":method", q->method, 0);
+    nv[n++] = pair(":scheme", scheme, 0);
+    nv[n++] = pair(":authority", q->host, 0);
+    nv[n++] = pair(":path", q->target, kept);
     for (size_t i = 0; i < q->fields.n; i++)
         if (!ours(&q->fields.v[i]))
-            nv[n++] = pair(q->fields.v[i].name, q->fields.v[i].value);
+            nv[n++] = pair(q->fields.v[i].name, q->fields.v[i].value, kept);
     (void)snprintf(length, sizeof length, "%llu", (unsigned long long)q->length);
     if (q->length != HTTP_UNKNOWN && q->length > 0)
-        nv[n++] = pair("content-length", length);
+        nv[n++] = pair("content-length", length, 0);
     return nghttp2_submit_request(s->u->session, NULL, nv, n, q->length == 0 ? NULL : &provider, s);
 }
 
@@ -342,6 +359,15 @@ bool h2up_write(struct h2up_stream *s, const void *p, size_t n)
     h2up_wake(s->u);
     s->over |= s->out.n > HTTP_HIGH_WATER;
     return !s->over;
+}
+
+void h2up_trailer(struct h2up_stream *s, const char *name, const char *value)
+{
+    if (s->dropped || s->ended || s->closed)
+        return;
+    buf_add(&s->after, name, strlen(name) + 1);
+    buf_add(&s->after, value, strlen(value) + 1);
+    s->nafter++;
 }
 
 void h2up_end(struct h2up_stream *s)

@@ -72,6 +72,7 @@ static void read_some(struct h2up *u)
             return;
         }
         ssize_t used = nghttp2_session_mem_recv(u->session, buffer, (size_t)n);
+        explicit_bzero(buffer, (size_t)n); /* it is everybody's, and a server may have echoed a secret */
         if (u->dead)
             return;
         if (used < 0) {

@@ -39,6 +39,8 @@ size_t h2up_streams(const struct h2up *u); /* that are open */
 struct h2up_stream *h2up_start(struct h2up *u, const struct client_request *q, const char *scheme,
                                const struct h2up_events *events, void *arg);
 bool h2up_write(struct h2up_stream *s, const void *p, size_t n); /* false: above high water; stop until on_writable */
+/* A field behind the body; before h2up_end(), and only if there is a body. */
+void h2up_trailer(struct h2up_stream *s, const char *name, const char *value);
 void h2up_end(struct h2up_stream *s);
 void h2up_pause(struct h2up_stream *s);
 void h2up_resume(struct h2up_stream *s);

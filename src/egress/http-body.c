@@ -134,6 +134,94 @@ static void request_data(struct http_req *r, const void *p, size_t n)
         pace_up(x);
 }
 
+/* Fields that say how a message is read, where it goes or who sends it: behind a body they are too late to be judged by anybody
+ * who matters, and some servers believe them all the same. */
+static bool is_forbidden_trailer(const char *name)
+{
+    static const char *const exact[] = {"host",
+                                        "authorization",
+                                        "cookie",
+                                        "set-cookie",
+                                        "expect",
+                                        "range",
+                                        "te",
+                                        "cache-control",
+                                        "age",
+                                        "max-forwards",
+                                        "pragma",
+                                        "origin",
+                                        "vary",
+                                        "date",
+                                        "expires",
+                                        "location",
+                                        "retry-after",
+                                        "forwarded",
+                                        "x-http-method",
+                                        "x-http-method-override",
+                                        "x-method-override",
+                                        "http2-settings"};
+    static const char *const prefixes[] = {"content-",     "proxy-",          "if-", "sec-",
+                                           "x-forwarded-", "access-control-", "www-"};
+    for (size_t i = 0; i < ARRAY_LEN(exact); i++)
+        if (strcmp(name, exact[i]) == 0)
+            return true;
+    for (size_t i = 0; i < ARRAY_LEN(prefixes); i++)
+        if (strncmp(name, prefixes[i], strlen(prefixes[i])) == 0)
+            return true;
+    return http1_is_hop(name);
+}
+
+static bool has_placeholder(const struct esb *s, const char *value)
+{
+    for (size_t i = 0; i < s->placeholders.cap; i++)
+        if (s->placeholders.slots[i].key && strstr(value, s->placeholders.slots[i].key))
+            return true;
+    return false;
+}
+
+/* Whether the request is still allowed with one more field. */
+static enum netpol_reason judge_trailer(struct exchange *x, const char *name, const char *value)
+{
+    struct netpol_flow f = exchange_flow(x);
+    struct netpol_request q = exchange_question(x);
+    struct netpol_decision d = {0};
+    struct netpol_field *fields = xcalloc(x->njudged + 1, sizeof *fields);
+    if (x->njudged > 0)
+        memcpy(fields, x->judged, x->njudged * sizeof *fields);
+    fields[x->njudged] = (struct netpol_field){name, value};
+    q.fields = fields;
+    q.nfields = x->njudged + 1;
+    netpol_request(x->policy, &f, &q, egress_now(), &d);
+    free(fields);
+    return d.verdict == NETPOL_DENY ? d.reason : NETPOL_R_NONE;
+}
+
+static void request_trailer(struct http_req *r, const char *name, const char *value)
+{
+    struct exchange *x = r->user;
+    if (x->tunnel || x->gathered || !count(x, strlen(name) + strlen(value), 0))
+        return;
+    if (is_forbidden_trailer(name)) {
+        exchange_refuse(x, NETPOL_R_MALFORMED, "http",
+                        "a field stands behind the body that may only stand in the head");
+        return;
+    }
+    if (has_placeholder(x->sb, value)) {
+        x->sb->counts.violations++;
+        exchange_refuse(x, NETPOL_R_SECRET_VIOLATION, "secret", "no secret goes into a field behind the body");
+        return;
+    }
+    enum netpol_reason no = judge_trailer(x, name, value);
+    if (no != NETPOL_R_NONE) {
+        exchange_refuse(x, no, "http", "because of a field behind the body");
+        return;
+    }
+    if (x->stream)
+        h2up_trailer(x->stream, name, value);
+    else if (x->conn && x->conn->h1)
+        client_trailer(x->conn->h1, name, value);
+}
+
 static void tunnel_over(struct exchange *x)
 {
     x->r = NULL; /* that was its last callback */
@@ -356,6 +444,7 @@ static void start_upstream(struct exchange *x)
         .fields = x->fields,
         .length = x->gathered ? x->body.n : x->length,
         .upgrade = x->websocket,
+        .secret = x->injected.nused > 0,
     };
     if (x->conn->h2)
         x->stream = h2up_start(x->conn->h2, &q, x->key.tls ? "https" : "http", &events, x);
@@ -372,6 +461,7 @@ void exchange_forward(struct exchange *x)
     start_upstream(x);
     r->on_data = request_data;
     r->on_end = request_end;
+    r->on_trailer = request_trailer;
     r->on_writable = request_writable;
     if (x->gathered) {
         x->body_ended = true;

@@ -145,6 +145,8 @@ struct exchange {
     const struct netpol_rule *rule;
     uint64_t max_up; /* bytes of the body that rule and entry allow; 0: as many as come */
     bool would_deny;
+    bool wildcard;              /* that allowed it: its name is counted */
+    uint64_t epoch;             /* under which it was admitted */
     bool refused;               /* deny.c has the record */
     bool admitted;              /* allowed, and within limits */
     enum netpol_reason revoked; /* a later policy took it back, and why */

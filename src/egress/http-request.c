@@ -30,6 +30,7 @@ struct http_req *exchange_let_go(struct exchange *x)
     r->user = NULL;
     r->on_data = NULL;
     r->on_end = NULL;
+    r->on_trailer = NULL;
     r->on_writable = NULL;
     r->on_closed = NULL;
     return r;
@@ -425,13 +426,15 @@ static void admit(struct exchange *x)
         exchange_refuse(x, NETPOL_R_AUDIT, "limit", NULL);
         return;
     }
-    enum netpol_reason reason = limit_request(x->sb, x->rule, &retry);
+    enum netpol_reason reason =
+        x->wildcard && !limit_name(x->sb, x->key.host, &retry) ? NETPOL_R_NAMES : limit_request(x->sb, x->rule, &retry);
     if (reason != NETPOL_R_NONE) {
         struct deny d = {.reason = reason, .layer = "limit", .retry_s = retry};
         refuse_with(x, &d);
         return;
     }
     x->limited = x->admitted = true;
+    x->epoch = x->sb->epoch;
     esb_host(x->sb, x->host_text)->requests++;
     if (x->max_up && x->length != HTTP_UNKNOWN && x->length > x->max_up) {
         exchange_refuse(x, NETPOL_R_BODY, "http", "the body is longer than the rule allows");
@@ -449,6 +452,10 @@ static void decided(void *arg, enum netpol_reason reason, const char *id)
         return;
     }
     struct deny d = {.reason = reason, .layer = "http", .approval = id};
+    if (reason == NETPOL_R_RATE) {
+        d.approval = NULL;
+        d.text = "too many questions of this tenant wait for somebody's decision";
+    }
     refuse_with(x, &d);
 }
 
@@ -482,6 +489,7 @@ static void judge(struct exchange *x)
     if (d.rule && d.rule->max_request_bytes && (!x->max_up || d.rule->max_request_bytes < x->max_up))
         x->max_up = d.rule->max_request_bytes;
     x->would_deny = d.would_deny;
+    x->wildcard = d.wildcard;
     if (d.verdict == NETPOL_ALLOW)
         admit(x);
     else if (d.verdict == NETPOL_ASK)
@@ -520,8 +528,7 @@ bool exchange_still(struct exchange *x)
         return true;
     netpol_request(x->sb->policy, &f, &q, egress_now(), &d);
     x->revoked = d.verdict == NETPOL_ALLOW ? revoked_under(x, &f, d.rule) : d.reason;
-    /* A grant for one request is gone once that request has begun; a deny rule still ends it. */
-    if (x->rule && x->rule->uses > 0 && x->revoked != NETPOL_R_DENY_RULE && x->revoked != NETPOL_R_PRIVATE)
+    if (esb_grant_holds(x->sb, x->rule, x->epoch, &d))
         x->revoked = NETPOL_R_NONE;
     return x->revoked == NETPOL_R_NONE;
 }
@@ -572,6 +579,11 @@ static void connected(void *arg, const struct connected *c)
     }
     x->conn = c->conn;
     x->reused |= c->shared;
+    struct netpol_flow f = exchange_flow(x);
+    if (x->sb->policy && !netpol_resolved(x->sb->policy, &f, &x->addr, egress_now())) {
+        exchange_refuse(x, NETPOL_R_RESOLVED_PRIVATE, "tcp", "the policy has changed since the address was checked");
+        return;
+    }
     exchange_forward(x);
 }
 

@@ -16,6 +16,8 @@ enum {
     RATE_BURST_MIN = 64 * 1024,
     WAIT_MAX_MS = 1000,
     RULES_KEPT = 2 * NETPOL_RULES_MAX,
+    NAMES_KEPT = 4096, /* under wildcards; then the longest unused is forgotten, and would be new again */
+    MINUTE_S = 60,
 };
 
 /* Tokens are thousandths, so that slow rates add up too. May go below zero for what is counted afterwards (bytes). */
@@ -31,12 +33,21 @@ struct rule_state {
     char id[NETPOL_ID_MAX];
 };
 
+/* A name that was reached under a wildcard. */
+struct known_name {
+    struct known_name *newer, *older;
+    char name[];
+};
+
 struct limits {
     const struct netpol *policy; /* for which `rules` was swept; compared, never followed */
     struct bucket accepts, requests, dns, rate_out, rate_in;
     uint64_t denied_minute;
     unsigned denied_names;
     struct map rules; /* id -> struct rule_state */
+    struct map names; /* name -> struct known_name */
+    struct known_name *newest, *oldest;
+    struct bucket new_names;
 };
 
 static struct limits *limits_of(struct esb *s)
@@ -204,6 +215,57 @@ void limit_request_end(struct esb *s, const struct netpol_rule *rule)
         r->concurrent--;
 }
 
+/* --- names under wildcards ---------------------------------------------------------------------------------------- */
+
+static void unlink_name(struct limits *l, struct known_name *k)
+{
+    *(k->newer ? &k->newer->older : &l->newest) = k->older;
+    *(k->older ? &k->older->newer : &l->oldest) = k->newer;
+}
+
+static void put_first(struct limits *l, struct known_name *k)
+{
+    k->newer = NULL;
+    k->older = l->newest;
+    *(l->newest ? &l->newest->newer : &l->oldest) = k;
+    l->newest = k;
+}
+
+static void forget_oldest_name(struct limits *l)
+{
+    struct known_name *k = l->oldest;
+    unlink_name(l, k);
+    (void)map_del(&l->names, k->name);
+    free(k);
+}
+
+/* A token is a minute's worth, so that what comes back each millisecond is a whole number. */
+bool limit_name(struct esb *s, const char *name, unsigned *retry_s)
+{
+    struct limits *l = limits_of(s);
+    struct known_name *k = map_get(&l->names, name);
+    uint64_t rate = netpol_settings(s->policy)->new_names;
+    if (k) {
+        unlink_name(l, k);
+        put_first(l, k);
+        return true;
+    }
+    refill(&l->new_names, now_ms(s), rate, rate * MINUTE_S);
+    if (l->new_names.tokens < 1000 * MINUTE_S) {
+        *retry_s = (unsigned)((uint64_t)(1000 * MINUTE_S - l->new_names.tokens) / rate / 1000 + 1);
+        return false;
+    }
+    l->new_names.tokens -= 1000 * MINUTE_S;
+    if (l->names.n == NAMES_KEPT)
+        forget_oldest_name(l);
+    size_t n = strlen(name) + 1;
+    k = xcalloc(1, sizeof *k + n);
+    memcpy(k->name, name, n);
+    put_first(l, k);
+    (void)map_put(&l->names, k->name, k);
+    return true;
+}
+
 /* --- bytes -------------------------------------------------------------------------------------------------------- */
 
 static uint64_t burst_of(uint64_t rate) { return rate / 4 > RATE_BURST_MIN ? rate / 4 : RATE_BURST_MIN; }
@@ -267,6 +329,9 @@ void limits_free(struct esb *s)
     for (struct rule_state *r; (r = map_next(&l->rules, &at));)
         free(r);
     map_done(&l->rules);
+    while (l->oldest)
+        forget_oldest_name(l);
+    map_done(&l->names);
     free(l);
     s->limits = NULL;
 }

@@ -181,6 +181,14 @@ static void process_end(struct process *p)
 
 /* --- life --------------------------------------------------------------------------------------------------------- */
 
+/* For one run: what left, for its record. */
+static void tell_record(void *arg, const struct buf *line)
+{
+    struct buf out = {0};
+    buf_addf(&out, "{\"type\":\"record\",\"record\":%s}", line->p);
+    control_tell(arg, &out);
+}
+
 static int process_start(struct process *p, struct err *err)
 {
     struct egress *g = &p->g;
@@ -199,6 +207,10 @@ static int process_start(struct process *p, struct err *err)
         return -1;
     if (audit >= 0 && audit_open(g->loop, audit, !g->config.audit_drop, &g->audit, err) < 0)
         return -1;
+    if (g->audit)
+        audit_set_sync(g->audit, (enum audit_sync)g->config.audit_sync);
+    else if (g->config.run)
+        g->audit = audit_tell(g->loop, tell_record, g);
     if (dial_setup(g, err) < 0 || http_start(g, err) < 0)
         return -1;
     /* From here on bytes of others are read. */

@@ -12,12 +12,15 @@
  *   to egress
  *   hello     version
  *   policy    sandbox, tenant, epoch, policy (the document, presets resolved), placeholders {secret name: text},
- *             denied_approvals [id]
+ *             denied_approvals [id], replaced (the epoch since which it was only changed in parts: what was granted once
+ *             before that does not hold any more)
  *   secret    tenant, name, revision, sealed (base64), spec; no answer
  *   unsecret  tenant, name; no answer
  *   forget    sandbox; no answer
+ *   unask     sandbox, id: nobody is asked, too many questions wait; no answer
  *   synced    -: what was not named since hello is dropped
  *   stats     request, sandbox
+ *   tenant    request, tenant
  *   learned   request, sandbox
  *   denials   request, sandbox, since, limit
  *   check     request, sandbox, url, method
@@ -28,16 +31,18 @@
  *   denied    a deny record, see deny.c
  *   ask       sandbox, id, host, port, method, path, rule, tls
  *   used      sandbox, rule: a grant with `uses` was used up
+ *   record    record: a line of the audit log, if there is none (`hutch run`)
  *   usage     sandbox, requests, denied, bytes_up, bytes_down, connections: totals since egress began
  *   stats     request, sandboxes [{sandbox, counters, hosts {name: counters}}]
+ *   tenant    request, tenant, sandboxes, sandboxes_ended, counters, hosts {name: counters}: also of those that ended
  *   learned   request, policy (a document)
  *   denials   request, denials [], next
  *   check     request, verdict, reason, rule
  *   error     text (the connection ends)
  *
  * `request` is a number or a string of the asker's and comes back as it was; an answer about a sandbox that is not
- * known, or to a URL that is none, has `error` (text) instead. placeholders, denied_approvals, since, limit, method and the
- * sandbox of stats may be missing.
+ * known, or to a URL that is none, has `error` (text) instead. placeholders, denied_approvals, replaced, since, limit, method
+ * and the sandbox of stats may be missing.
  *
  * A sandbox that is attached but has no policy is not served: its connections wait in the backlog. That is the state after
  * egress was restarted until front has spoken. No egress, no network.

@@ -52,6 +52,7 @@ struct relay {
     int fd; /* the upstream; -1 while dialling */
     loop_id inside, outside, tick;
     struct half up, down;
+    uint64_t epoch; /* of the policy under which it began */
     uint64_t active_ms, started_us, dial_us;
     struct in6_addr addr;
 };
@@ -151,7 +152,7 @@ static bool relay_still(struct flow *f)
     const struct relay *r = f->driver;
     netpol_relay(f->sb->policy, &t, egress_now(), &d);
     if (d.verdict != NETPOL_ALLOW)
-        return false;
+        return esb_grant_holds(f->sb, r->rule, r->epoch, &d);
     if (r->fd < 0) /* it is being dialled under the old list */
         return !r->rule || r->rule->nprivate == 0 || r->policy == f->sb->policy;
     return dial_check(f->sb->g, &r->addr, d.rule) == DIAL_OK &&
@@ -347,7 +348,12 @@ static void on_dialled(void *arg, struct dial_result *d)
     struct relay *r = arg;
     struct flow *f = r->f;
     struct loop *l = f->sb->g->loop;
+    struct netpol_flow t = flow_target(f);
     r->dial = NULL;
+    if (d->failure == DIAL_OK && !netpol_resolved(f->sb->policy, &t, &d->addr, egress_now())) {
+        (void)close(d->fd); /* the policy has changed since the address was checked */
+        d->failure = DIAL_PRIVATE;
+    }
     if (d->failure != DIAL_OK) {
         relay_refuse(r, reason_of(d->failure, !f->host[0]), "tcp", d->text);
         return;
@@ -384,6 +390,7 @@ void relay_flow(struct flow *f, const struct netpol_rule *rule)
     r->rule = rule;
     r->fd = -1;
     r->started_us = now_us();
+    r->epoch = f->sb->epoch;
     r->up = (struct half){.r = r, .up = true, .pipe = {-1, -1}};
     r->down = (struct half){.r = r, .pipe = {-1, -1}};
     f->ops = &relay_ops;
@@ -395,7 +402,8 @@ void relay_flow(struct flow *f, const struct netpol_rule *rule)
         return;
     }
     unsigned retry_s;
-    enum netpol_reason limit = limit_request(f->sb, rule, &retry_s);
+    enum netpol_reason limit =
+        d.wildcard && !limit_name(f->sb, t.host, &retry_s) ? NETPOL_R_NAMES : limit_request(f->sb, rule, &retry_s);
     if (limit != NETPOL_R_NONE) {
         relay_refuse(r, limit, "limit", NULL);
         return;

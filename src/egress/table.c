@@ -148,6 +148,14 @@ static void on_expiry(void *arg)
     set_expiry(s);
 }
 
+bool esb_grant_holds(const struct esb *s, const struct netpol_rule *rule, uint64_t epoch,
+                     const struct netpol_decision *now)
+{
+    if (!rule || rule->uses == 0 || now->reason == NETPOL_R_DENY_RULE || now->reason == NETPOL_R_PRIVATE)
+        return false;
+    return now->verdict != NETPOL_DENY || epoch >= s->replaced;
+}
+
 void esb_set_policy(struct esb *s, struct netpol *p, uint64_t epoch)
 {
     struct netpol *old = s->policy;
@@ -207,6 +215,7 @@ static void esb_free(struct esb *s)
 {
     size_t at = 0;
     (void)map_del(&s->g->sandboxes, s->id);
+    usage_ended(s);
     esb_detach(s);
     loop_timer_del(s->g->loop, s->expiry_timer);
     http_forget(s);
@@ -234,4 +243,5 @@ void esb_drop_all(struct egress *g)
     for (size_t at = 0; g->sandboxes.n; at = 0)
         esb_free(map_next(&g->sandboxes, &at));
     map_done(&g->sandboxes);
+    usage_free(g);
 }

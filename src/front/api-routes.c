@@ -70,6 +70,7 @@ static const struct api_route routes[] = {
     {"PUT", "/v1/sandboxes/{id}/network", native_network_put, SCOPE_SANDBOXES, WRITE},
     {"PATCH", "/v1/sandboxes/{id}/network", native_network_patch, SCOPE_SANDBOXES, WRITE},
     {"GET", "/v1/sandboxes/{id}/network/denials", native_network_denials, SCOPE_SANDBOXES, READ},
+    {"GET", "/v1/network/usage", native_network_usage, SCOPE_SANDBOXES, READ},
     {"GET", "/v1/sandboxes/{id}/network/stats", native_network_stats, SCOPE_SANDBOXES, READ},
     {"GET", "/v1/sandboxes/{id}/network/learned", native_network_learned, SCOPE_SANDBOXES, READ},
     {"POST", "/v1/sandboxes/{id}/network/check", native_network_check, SCOPE_SANDBOXES, READ},

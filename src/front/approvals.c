@@ -11,6 +11,7 @@
 #include "front/boxes-int.h"
 #include "front/events.h"
 #include "front/nets-int.h"
+#include "front/webhook.h"
 
 struct approval_item {
     struct approval_item *next;
@@ -131,12 +132,22 @@ static struct approval_item *find(struct nets *n, const char *tenant, const char
     return NULL;
 }
 
-static size_t count_of(const struct nets *n, const char *sandbox)
+const struct approval *approval_find(struct front *f, const char *tenant, const char *id)
 {
-    size_t count = 0;
-    for (const struct approval_item *i = n->approvals; i; i = i->next)
-        count += strcmp(i->a.sandbox, sandbox) == 0;
-    return count;
+    const struct approval_item *i = f->nets ? find(f->nets, tenant, id) : NULL;
+    return i ? &i->a : NULL;
+}
+
+/* A sandbox may have so many, the sandboxes of a tenant together, and all. */
+static bool has_room(const struct nets *n, const struct box *b)
+{
+    size_t of_box = 0, of_tenant = 0;
+    for (const struct approval_item *i = n->approvals; i; i = i->next) {
+        of_box += strcmp(i->a.sandbox, b->id) == 0;
+        of_tenant += strcmp(i->a.tenant, b->tenant->id) == 0;
+    }
+    return of_box < NET_APPROVALS_OF_BOX_MAX && of_tenant < NET_APPROVALS_TENANT_MAX &&
+           n->napprovals < NET_APPROVALS_MAX;
 }
 
 static void asked(struct front *f, struct box *b, json_t *message)
@@ -145,9 +156,12 @@ static void asked(struct front *f, struct box *b, json_t *message)
     const char *id = text_of(message, "id");
     uint64_t now = boxes_unix_ms();
     sweep(n, NULL, now - NET_APPROVAL_LIFE_S * 1000ULL);
-    if (!*id || strlen(id) >= sizeof n->approvals->a.id || find(n, NULL, id) || n->napprovals >= NET_APPROVALS_MAX ||
-        count_of(n, b->id) >= NET_APPROVALS_OF_BOX_MAX)
+    if (!*id || strlen(id) >= sizeof n->approvals->a.id || find(n, NULL, id))
         return;
+    if (!has_room(n, b)) { /* nobody will be asked: who waits is told so at once */
+        net_send(n, json_pack("{s:s, s:s, s:s}", "type", "unask", "sandbox", b->id, "id", id));
+        return;
+    }
     struct approval_item *i = xcalloc(1, sizeof *i), **end = &n->approvals;
     (void)snprintf(i->a.id, sizeof i->a.id, "%s", id);
     memcpy(i->a.sandbox, b->id, sizeof i->a.sandbox);
@@ -162,6 +176,7 @@ static void asked(struct front *f, struct box *b, json_t *message)
     *end = i;
     n->napprovals++;
     publish(f, b, "network.approval_requested", message);
+    webhook_ask(f, &i->a);
 }
 
 void approvals_each(struct front *f, const char *tenant, approval_fn *fn, void *arg)
@@ -204,6 +219,13 @@ static json_t *grant_rule(const struct approval *a, enum approval_decision d, un
     return rule;
 }
 
+json_t *approval_grant(const struct approval *a)
+{
+    json_t *rule = grant_rule(a, APPROVAL_SANDBOX, 0);
+    (void)json_object_del(rule, "id");
+    return rule;
+}
+
 static void allow(struct front *f, struct box *b, const struct approval *a, enum approval_decision d, unsigned minutes,
                   net_done *done, void *arg)
 {
@@ -215,7 +237,7 @@ static void allow(struct front *f, struct box *b, const struct approval *a, enum
     if (rc < 0)
         net_refuse(f, 400, err.msg, done, arg);
     else
-        net_set(f, b, &doc, 0, done, arg);
+        net_set(f, b, &doc, NET_PART, 0, done, arg);
 }
 
 static void deny(struct front *f, struct box *b, const char *id, net_done *done, void *arg)
@@ -274,7 +296,7 @@ static void used(struct front *f, struct box *b, const json_t *message)
         return;
     json_t *patch = json_pack("{s:[s]}", "remove", rule);
     if (net_doc_patch(b->net->doc.document, b->net->doc.e2b, patch, &doc, &err) == 0)
-        net_set(f, b, &doc, 0, NULL, NULL);
+        net_set(f, b, &doc, NET_PART, 0, NULL, NULL);
     json_decref(patch);
 }
 

@@ -383,7 +383,8 @@ static void start(struct creation *c)
     struct err err;
     if (net_attach(f, &c->box->b, c->net.document ? &c->net : NULL, &err) < 0) {
         c->row_done = true; /* nothing was begun */
-        set_failure(c, 400, 0, NULL, "%s", err.msg);
+        bool share = err.code == ERR_LIMIT;
+        set_failure(c, share ? 429 : 400, 0, share ? "quota_exceeded" : NULL, "%s", err.msg);
         fail_later(c);
         return;
     }

@@ -14,6 +14,7 @@ enum config_kind {
     KEY_SERVERS, /* char *; name servers: "ADDR:PORT,..." */
     KEY_CIDRS,   /* char *; networks: "ADDR/BITS,..." */
     KEY_NETWORK, /* char *; "public", "off" or an absolute path */
+    KEY_URL,     /* char *; http or https */
     KEY_BOOL,    /* bool */
     KEY_WORD,    /* bool (index of two words) or char * (more than two) */
     KEY_CPUS,    /* uint32_t, thousandths */

@@ -13,6 +13,7 @@ const char *const config_enforcement[] = {"required", "best-effort", NULL};
 const char *const config_privilege[] = {"computer", "strict", NULL};
 const char *const config_levels[] = {"error", "warn", "info", "debug", NULL};
 const char *const config_base[] = {"off", "auto", NULL};
+const char *const config_sync[] = {"off", "interval", "each", NULL};
 const char *const config_on_full[] = {"block", "drop", NULL};
 
 const struct config_key config_keys[] = {
@@ -73,9 +74,19 @@ const struct config_key config_keys[] = {
      "several with commas"},
     {"egress.audit_on_full", KEY_WORD, AT(audit_drop), 0, 0, "block", config_on_full,
      "when the audit log cannot be written: block refuses requests, drop counts the lines that are missing"},
+    {"egress.audit_sync", KEY_WORD, AT(audit_sync), 0, 0, "off", config_sync,
+     "when the audit log is forced to the disk: off leaves it to the kernel, interval does it every second, each after "
+     "every batch of lines, during which no sandbox is served"},
     {"egress.test_loopback", KEY_CIDRS, AT(loopback), 0, 0, "", NULL,
      "for tests only: networks that count as public although they are not, so that a server on this machine can play "
      "the internet. Leave it empty"},
+    {"approvals.webhook", KEY_URL, AT(webhook), 0, 0, "", NULL,
+     "http:// or https:// URL that is told what sandboxes ask to reach, and may decide (docs/network.md). Default "
+     "none"},
+    {"approvals.secret_file", KEY_PATH, AT(webhook_secret), 0, 0, "", NULL,
+     "file with one line of 16 bytes or more, known to the webhook too: signs what is sent to it"},
+    {"approvals.timeout", KEY_SECONDS, AT(webhook_timeout_s), 1, 60, "10s", NULL,
+     "how long the webhook may take for an answer; three attempts are made"},
     {"templates.dir", KEY_PATH, AT(templates), 0, 0, "", NULL, "directory of templates. Default STATE/templates"},
     {"templates.base", KEY_WORD, AT(build_base), 0, 0, "auto", config_base,
      "auto: build the template \"base\" with mmdebstrap if it is missing; off: do not"},

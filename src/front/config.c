@@ -17,6 +17,7 @@
 #include "base/path.h"
 #include "base/text.h"
 #include "front/config-int.h"
+#include "policy/netpol.h"
 #include "policy/node.h"
 
 enum { FILE_MAX = 1 << 18, PORT_MAX = 65535, LIST_ITEMS_MAX = 16, LIST_TEXT_MAX = 250 };
@@ -232,6 +233,44 @@ static int set_network(struct config *c, const struct config_key *k, const char 
     return 0;
 }
 
+bool config_url(const char *text, struct config_url *ret)
+{
+    size_t scheme = strncmp(text, "https://", 8) == 0 ? 8 : strncmp(text, "http://", 7) == 0 ? 7 : 0;
+    size_t n = strcspn(text + scheme, "/?#");
+    const char *rest = text + scheme + n;
+    char host[NETPOL_NAME_MAX];
+    struct in6_addr literal = {0};
+    *ret = (struct config_url){.tls = scheme == 8, .port = scheme == 8 ? 443 : 80};
+    if (!scheme || n >= sizeof ret->authority || strlen(rest) + 1 >= sizeof ret->target || strchr(text, '#'))
+        return false;
+    for (const char *p = text; *p; p++)
+        if ((unsigned char)*p <= 0x20 || (unsigned char)*p >= 0x7f)
+            return false;
+    memcpy(ret->authority, text + scheme, n);
+    if (!netpol_authority(ret->authority, host, &literal, &ret->is_literal, &ret->port) || ret->port == 0)
+        return false;
+    memcpy(ret->literal, &literal, sizeof ret->literal);
+    if (ret->is_literal) {
+        size_t bracket = ret->authority[0] == '[';
+        (void)snprintf(ret->host, sizeof ret->host, "%.*s", (int)strcspn(ret->authority + bracket, bracket ? "]" : ":"),
+                       ret->authority + bracket);
+    } else {
+        (void)snprintf(ret->host, sizeof ret->host, "%s", host);
+    }
+    (void)snprintf(ret->target, sizeof ret->target, "%s%s", *rest == '/' ? "" : "/", rest);
+    return true;
+}
+
+static int set_url(struct config *c, const struct config_key *k, const char *text, const char *safe,
+                   const struct place *w)
+{
+    struct config_url url;
+    if (!config_url(text, &url))
+        return fail(w, "%s must be http://HOST[:PORT]/PATH or https://..., not \"%s\"", k->name, safe);
+    put_string(c, k, xstrdup(text));
+    return 0;
+}
+
 static const struct config_key *find_key(const char *section, const char *name)
 {
     size_t len = strlen(section);
@@ -256,6 +295,8 @@ static int put_value(struct config *c, const struct config_key *k, const char *t
     case KEY_SERVERS:
     case KEY_CIDRS:
         return set_list(c, k, text, buf_str(&safe), w);
+    case KEY_URL:
+        return set_url(c, k, text, buf_str(&safe), w);
     case KEY_NETWORK:
         return set_network(c, k, text, buf_str(&safe), w);
     case KEY_BOOL:

@@ -41,7 +41,11 @@ struct config {
     char *private;     /* private networks that rules may open: "CIDR,..." or NULL */
     char *infra;       /* networks that no sandbox reaches: "CIDR,..." or NULL */
     bool audit_drop;   /* what happens when the log cannot be written: drop lines, not refuse requests */
+    char *audit_sync;  /* off, interval, each: when the log is forced to the disk */
     char *loopback;    /* tests only: networks that count as public although they are not */
+    /* whoever decides what sandboxes ask for */
+    char *webhook, *webhook_secret; /* URL, path of a file; NULL: none */
+    uint32_t webhook_timeout_s;
     /* limits of the HTTP side */
     uint32_t max_connections, max_connections_per_peer;
     uint32_t answer_timeout_s; /* of services inside sandboxes */
@@ -75,5 +79,16 @@ void config_docs(struct buf *out);
 
 /* "ADDR:PORT", "[V6]:PORT", ":PORT" (all addresses) or "PORT" (loopback). host is written without brackets. */
 bool config_address(const char *text, char host[64], uint16_t *port);
+
+struct config_url {
+    bool tls;
+    char host[256]; /* name, or address without brackets */
+    bool is_literal;
+    unsigned char literal[16]; /* IPv6, or IPv4 as ::ffff:a.b.c.d */
+    uint16_t port;
+    char authority[272], target[1024]; /* as they go into a request */
+};
+/* http://HOST[:PORT][/PATH] or https://...; no user, no fragment. */
+bool config_url(const char *text, struct config_url *ret);
 
 #endif

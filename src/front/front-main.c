@@ -21,6 +21,7 @@
 #include "front/nets.h"
 #include "front/procs.h"
 #include "front/tenants.h"
+#include "front/webhook.h"
 #include "http/h2.h"
 #include "http/server.h"
 #include "http/tls.h"
@@ -120,6 +121,23 @@ static int open_sandboxes(struct front *f, struct err *err)
     return 0;
 }
 
+static int open_webhook(struct front *f, struct err *err)
+{
+    _cleanup_buf_ struct buf secret = {0}, trust = {0};
+    char path[40];
+    if (!f->config->webhook)
+        return 0;
+    (void)snprintf(path, sizeof path, "/proc/self/fd/%d", FRONT_FD_WEBHOOK_SECRET);
+    if (f->config->webhook_secret && fd_read_file(AT_FDCWD, path, CONFIG_MAX, &secret) < 0)
+        return err_set(err, ERR_SETUP, errno, "approvals.secret_file: cannot read %s", f->config->webhook_secret);
+    (void)snprintf(path, sizeof path, "/proc/self/fd/%d", FRONT_FD_WEBHOOK_TRUST);
+    if (strncmp(f->config->webhook, "https:", 6) == 0 && fd_read_file(AT_FDCWD, path, NODE_TRUST_MAX, &trust) < 0)
+        return err_set(err, ERR_SETUP, errno, "approvals.webhook: cannot read the roots");
+    while (secret.n > 0 && (secret.p[secret.n - 1] == '\n' || secret.p[secret.n - 1] == '\r'))
+        secret.p[--secret.n] = '\0';
+    return webhook_open(f, f->config->webhook_secret ? buf_str(&secret) : NULL, &trust, err);
+}
+
 static int open_server(struct process *p, struct err *err)
 {
     struct http_limits limits = http_default_limits;
@@ -181,7 +199,7 @@ static int run(struct process *p, struct err *err)
     if (loop_new(&f->loop, err) < 0 || loop_signal(f->loop, SIGTERM, on_stop, p, err) < 0)
         return -1;
     f->started_ms = loop_now(f->loop);
-    if (open_sandboxes(f, err) < 0 || open_store(f, err) < 0)
+    if (open_sandboxes(f, err) < 0 || open_webhook(f, err) < 0 || open_store(f, err) < 0)
         return -1;
     if (keeperc_new(f->loop, FRONT_FD_RUN, &keeper_ops, f, &f->keeper, err) < 0 ||
         nets_open(f, FRONT_FD_RUN, p->no_egress, err) < 0 || await_egress(p, err) < 0 || open_server(p, err) < 0)
@@ -199,6 +217,7 @@ static void take_down(struct process *p)
     if (p->server)
         http_server_free(p->server);
     tls_server_free(p->tls);
+    webhook_free(f);
     metrics_free(f);
     if (f->keeper)
         keeperc_free(f->keeper);

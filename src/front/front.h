@@ -27,6 +27,7 @@ struct templates;
 struct net_doc;
 struct nets;
 struct vault;
+struct webhook;
 
 enum { FRONT_LINK_KEY = 32 };
 
@@ -44,6 +45,7 @@ struct front {
     struct templates *templates;
     struct nets *nets;       /* nets.h */
     struct vault *vault;     /* vault.h */
+    struct webhook *webhook; /* webhook.h; NULL: none */
     struct net_doc *network; /* of sandboxes whose creator names none; NULL: the API decides */
     uint64_t started_ms;
     unsigned char link_key[FRONT_LINK_KEY]; /* signs links to ports (gateway.h) */

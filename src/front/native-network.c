@@ -110,7 +110,8 @@ static struct waiting *wait_for(struct http_req *r, const struct box *b)
 {
     struct waiting *w = xcalloc(1, sizeof *w);
     w->r = r;
-    memcpy(w->id, b->id, sizeof w->id);
+    if (b)
+        memcpy(w->id, b->id, sizeof w->id);
     r->user = w;
     api_on_closed(r, client_left);
     return w;
@@ -188,7 +189,7 @@ static void put_body(struct http_req *r, json_t *root, unsigned status, const ch
     }
     struct box *b = api_box(c);
     if (b)
-        net_set(c->front, b, &doc, expected, changed, wait_for(r, b));
+        net_set(c->front, b, &doc, NET_WHOLE, expected, changed, wait_for(r, b));
 }
 void native_network_put(struct api_call *c) { body_json(c->req, 0, put_body); }
 
@@ -217,7 +218,7 @@ static void patch_body(struct http_req *r, json_t *root, unsigned status, const 
     if (rc < 0)
         reply_error(r, 400, "%s", err.msg);
     else
-        net_set(c->front, b, &doc, expected, changed, wait_for(r, b));
+        net_set(c->front, b, &doc, NET_PART, expected, changed, wait_for(r, b));
 }
 void native_network_patch(struct api_call *c) { body_json(c->req, 0, patch_body); }
 
@@ -291,6 +292,11 @@ void native_network_stats(struct api_call *c)
     struct box *b = api_box(c);
     if (b)
         ask_egress(c, b, json_pack("{s:s}", "type", "stats"), true);
+}
+
+void native_network_usage(struct api_call *c)
+{
+    ask_egress(c, NULL, json_pack("{s:s, s:s}", "type", "tenant", "tenant", c->who.tenant->id), false);
 }
 
 void native_network_learned(struct api_call *c)

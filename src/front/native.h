@@ -12,7 +12,7 @@ api_fn native_keys, native_key_create, native_key_remove;
 api_fn native_stop_all;
 api_fn native_create;                                            /* native-create.c */
 api_fn native_network, native_network_put, native_network_patch; /* native-network.c */
-api_fn native_network_denials, native_network_stats, native_network_learned, native_network_check;
+api_fn native_network_denials, native_network_stats, native_network_usage, native_network_learned, native_network_check;
 api_fn native_approvals, native_approval_decide; /* native-approvals.c */
 api_fn native_secrets, native_secret, native_secret_put, native_secret_post,
     native_secret_remove; /* native-secrets.c */

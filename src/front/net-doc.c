@@ -76,6 +76,7 @@ void net_doc_copy(struct net_doc *to, const struct net_doc *from)
 {
     *to = (struct net_doc){.document = xstrdup(from->document), .effective = xstrdup(from->effective)};
     to->e2b = from->e2b ? xstrdup(from->e2b) : NULL;
+    to->open = from->open;
     for (size_t i = 0; i < from->secrets.n; i++)
         strv_add(&to->secrets, from->secrets.v[i]);
     to->headers = from->nheaders ? xcalloc(from->nheaders, sizeof *to->headers) : NULL;
@@ -123,6 +124,7 @@ int net_doc_again(const char *document, const char *e2b, struct net_doc *ret, st
     d.document = xstrdup(document);
     d.effective = xstrdup(buf_str(&shown));
     d.e2b = e2b && *e2b ? xstrdup(e2b) : NULL;
+    d.open = netpol_settings(p)->otherwise == NETPOL_ALLOW_PUBLIC || netpol_settings(p)->mode != NETPOL_ENFORCE;
     *ret = d;
     d = (struct net_doc){0};
     return 0;

@@ -26,6 +26,7 @@ struct net_doc {
     struct strv secrets; /* names of all secrets that rules use, without those of headers */
     struct net_header *headers;
     size_t nheaders;
+    bool open; /* the public internet can be reached without a rule */
 };
 void net_doc_done(struct net_doc *d);
 void net_doc_copy(struct net_doc *to, const struct net_doc *from);

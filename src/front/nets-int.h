@@ -24,11 +24,16 @@ struct nets {
 };
 
 json_t *net_message(const struct box *b);
+void net_send(struct nets *n, json_t *message); /* to egress, if there is one; takes it */
 /* Both ways of a use of headers by a box's document. */
 void net_headers_take(struct nets *n, const char *tenant, const struct net_doc *doc);
 void net_headers_drop(struct nets *n, const char *tenant, const struct net_doc *doc);
 /* Calls done with that, from the loop. */
 void net_refuse(struct front *f, unsigned status, const char *text, net_done *done, void *arg);
+/* A question that waits; NULL: there is none (any more). And the smallest rule that allows it, without an id; a new
+ * reference. */
+const struct approval *approval_find(struct front *f, const char *tenant, const char *id);
+json_t *approval_grant(const struct approval *a);
 /* Events of egress. */
 void net_event(void *arg, const char *type, json_t *message);
 

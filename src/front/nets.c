@@ -29,12 +29,13 @@ json_t *net_message(const struct box *b)
         (void)json_object_set_new(placeholders, n->placeholders.v[i], json_string(n->placeholders.v[i + 1]));
     for (size_t i = 0; i < n->denied.n; i++)
         (void)json_array_append_new(denied, json_string(n->denied.v[i]));
-    return json_pack("{s:s, s:s, s:s, s:I, s:o, s:o, s:o}", "type", "policy", "sandbox", b->id, "tenant", b->tenant->id,
-                     "epoch", (json_int_t)n->epoch, "policy", json_loads(n->doc.effective, JSON_DECODE_ANY, NULL),
-                     "placeholders", placeholders, "denied_approvals", denied);
+    return json_pack("{s:s, s:s, s:s, s:I, s:I, s:o, s:o, s:o}", "type", "policy", "sandbox", b->id, "tenant",
+                     b->tenant->id, "epoch", (json_int_t)n->epoch, "replaced", (json_int_t)n->replaced, "policy",
+                     json_loads(n->doc.effective, JSON_DECODE_ANY, NULL), "placeholders", placeholders,
+                     "denied_approvals", denied);
 }
 
-static void send(struct nets *n, json_t *message)
+void net_send(struct nets *n, json_t *message)
 {
     if (n->client)
         egressc_send(n->client, message);
@@ -57,7 +58,7 @@ void net_headers_take(struct nets *n, const char *tenant, const struct net_doc *
             for (size_t s = 0; s < h->secrets.n; s++)
                 strv_add(&k->h.secrets, h->secrets.v[s]);
             (void)map_put(&n->headers, k->key, k);
-            send(n, vault_header_message(tenant, &k->h));
+            net_send(n, vault_header_message(tenant, &k->h));
         }
         k->uses++;
     }
@@ -82,7 +83,7 @@ void net_headers_drop(struct nets *n, const char *tenant, const struct net_doc *
         if (!k || --k->uses > 0)
             continue;
         (void)map_del(&n->headers, key);
-        send(n, vault_gone_message(tenant, k->h.name));
+        net_send(n, vault_gone_message(tenant, k->h.name));
         free_headers(k);
     }
 }
@@ -127,15 +128,15 @@ static void tell_one(struct front *f, size_t kind, const char *what)
         _cleanup_free_ char *tenant = xstrndup(what, (size_t)(slash - what));
         const struct vault_secret *s = vault_find(f, tenant, slash + 1);
         if (s)
-            send(n, vault_message(s));
+            net_send(n, vault_message(s));
     } else if (kind == TELL_HEADERS) {
         const struct net_headers *k = map_get(&n->headers, what);
         if (k)
-            send(n, vault_header_message(k->tenant, &k->h));
+            net_send(n, vault_header_message(k->tenant, &k->h));
     } else {
         const struct box *b = map_get(&f->boxes->by_id, what);
         if (b && b->net)
-            send(n, net_message(b));
+            net_send(n, net_message(b));
     }
 }
 
@@ -159,13 +160,13 @@ static const struct egressc_ops egress_ops = {
 void nets_secret_changed(struct front *f, const struct vault_secret *s)
 {
     if (f->nets)
-        send(f->nets, vault_message(s));
+        net_send(f->nets, vault_message(s));
 }
 
 void nets_secret_gone(struct front *f, const char *tenant, const char *name)
 {
     if (f->nets)
-        send(f->nets, vault_gone_message(tenant, name));
+        net_send(f->nets, vault_gone_message(tenant, name));
 }
 
 /* --- life --------------------------------------------------------------------------------------------------------- */
@@ -218,7 +219,7 @@ static void load_one(void *arg, const struct store_net *row)
     if (!b || b->net)
         return;
     b->net = xcalloc(1, sizeof *b->net);
-    b->net->epoch = row->epoch;
+    b->net->epoch = b->net->replaced = row->epoch; /* when that was is not stored: at the latest now */
     if (net_doc_again(row->document, row->e2b, &b->net->doc, &err) < 0) {
         log_text(LOG_LEVEL_ERROR, "the network of sandbox %s cannot be read (%s): it is off now", b->id, err.msg);
         if (net_doc_text("\"off\"", 5, &b->net->doc, &err) < 0)
@@ -258,6 +259,30 @@ static const char *placeholder_of(const struct box_net *n, const char *secret)
     return NULL;
 }
 
+/* Sets of headers that are not there yet, and whether there is room for them. */
+static int check_headers(struct front *f, const char *tenant, const struct net_doc *doc, struct err *err)
+{
+    size_t added = 0, mine = 0, at = 0;
+    for (size_t i = 0; i < doc->nheaders; i++) {
+        _cleanup_free_ char *key = xasprintf("%s/%s", tenant, doc->headers[i].name);
+        added += !map_get(&f->nets->headers, key);
+    }
+    if (!added)
+        return 0;
+    for (const struct net_headers *k; (k = map_next(&f->nets->headers, &at));)
+        mine += strcmp(k->tenant, tenant) == 0;
+    if (mine + added > NET_HEADERS_TENANT_MAX)
+        return err_set(err, ERR_LIMIT, 0,
+                       "network.rules: the sandboxes of this tenant have headers set on %zu hosts, with this one %zu; "
+                       "they may on %d",
+                       mine, mine + added, NET_HEADERS_TENANT_MAX);
+    if (f->nets->headers.n + added > NET_HEADERS_KEPT_MAX)
+        return err_set(err, ERR_LIMIT, 0,
+                       "network.rules: this node sets as many headers for its sandboxes as it can: %d",
+                       NET_HEADERS_KEPT_MAX);
+    return 0;
+}
+
 static int check_secrets(struct front *f, const struct box *b, const struct net_doc *doc, struct err *err)
 {
     for (size_t i = 0; i < doc->secrets.n; i++) {
@@ -275,9 +300,7 @@ static int check_secrets(struct front *f, const struct box *b, const struct net_
             if (!vault_find(f, b->tenant->id, doc->headers[i].secrets.v[k]))
                 return err_set(err, ERR_USAGE, 0, "network.rules: there is no secret '%s'; POST /secrets makes one",
                                doc->headers[i].secrets.v[k]);
-    if (doc->nheaders && f->nets->headers.n + doc->nheaders > NET_HEADERS_KEPT_MAX)
-        return err_set(err, ERR_USAGE, 0, "this node sets as many headers for its sandboxes as it can");
-    return 0;
+    return check_headers(f, b->tenant->id, doc, err);
 }
 
 /* Those of secrets that are gone: the list must not grow with every secret that ever was. */
@@ -315,7 +338,7 @@ int net_attach(struct front *f, struct box *b, const struct net_doc *doc, struct
     if (check_secrets(f, b, doc, err) < 0)
         return -1;
     b->net = xcalloc(1, sizeof *b->net);
-    b->net->epoch = 1;
+    b->net->epoch = b->net->replaced = 1;
     net_doc_copy(&b->net->doc, doc);
     add_placeholders(f, b, doc);
     net_headers_take(f->nets, b->tenant->id, doc);
@@ -395,7 +418,7 @@ void net_gone(struct front *f, struct box *b)
 {
     if (!b->net || !f->nets)
         return;
-    send(f->nets, json_pack("{s:s, s:s}", "type", "forget", "sandbox", b->id));
+    net_send(f->nets, json_pack("{s:s, s:s}", "type", "forget", "sandbox", b->id));
     net_headers_drop(f->nets, b->tenant->id, &b->net->doc);
     approvals_forget(f, b->id);
 }
@@ -511,7 +534,8 @@ void net_refuse(struct front *f, unsigned status, const char *text, net_done *do
     loop_defer(f->loop, refuse_now, r);
 }
 
-void net_set(struct front *f, struct box *b, const struct net_doc *doc, uint64_t expected, net_done *done, void *arg)
+void net_set(struct front *f, struct box *b, const struct net_doc *doc, enum net_change change, uint64_t expected,
+             net_done *done, void *arg)
 {
     struct err err;
     struct box_net *n = b->net;
@@ -523,12 +547,14 @@ void net_set(struct front *f, struct box *b, const struct net_doc *doc, uint64_t
         return;
     }
     if (check_secrets(f, b, doc, &err) < 0) {
-        net_refuse(f, 400, err.msg, done, arg);
+        net_refuse(f, err.code == ERR_LIMIT ? 429 : 400, err.msg, done, arg);
         return;
     }
     struct setting *s = xcalloc(1, sizeof *s);
     *s = (struct setting){.front = f, .epoch = ++n->epoch, .before = n->doc, .done = done, .arg = arg, .left = 1};
     memcpy(s->id, b->id, sizeof s->id);
+    if (change == NET_WHOLE)
+        n->replaced = n->epoch;
     net_doc_copy(&n->doc, doc);
     net_headers_take(f->nets, b->tenant->id, &n->doc);
     net_headers_drop(f->nets, b->tenant->id, &s->before);
@@ -556,7 +582,7 @@ void net_ask(struct front *f, const struct box *b, json_t *message, egressc_done
 {
     if (nets_on(f)) {
         const char *type = json_string_value(json_object_get(message, "type"));
-        if (strcmp(type, "stats") != 0) /* those are of all; the asker picks */
+        if (b && strcmp(type, "stats") != 0) /* those are of all; the asker picks */
             (void)json_object_set_new(message, "sandbox", json_string(b->id));
         egressc_ask(f->nets->client, message, NET_ASK_MS, done, arg);
         return;

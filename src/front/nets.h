@@ -14,8 +14,10 @@ enum {
     NET_APPLY_MS = 2000,         /* for a policy to be in force */
     NET_ASK_MS = 2000,           /* for an answer of egress */
     NET_DENIALS_KEPT = 64,       /* of one sandbox, for the ends of commands */
-    NET_HEADERS_KEPT_MAX = 1500, /* sets of headers of all sandboxes: each is a secret to egress */
+    NET_HEADERS_KEPT_MAX = 1600, /* sets of headers of all sandboxes: each is a secret to egress */
+    NET_HEADERS_TENANT_MAX = NET_HEADERS_KEPT_MAX / 8,
     NET_APPROVALS_MAX = 4096,
+    NET_APPROVALS_TENANT_MAX = NET_APPROVALS_MAX / 8,
     NET_APPROVALS_OF_BOX_MAX = 32,
     NET_APPROVAL_LIFE_S = 3600,
     NET_APPROVAL_MINUTES_MAX = 7 * 24 * 60,
@@ -27,7 +29,7 @@ struct net_denial {
 };
 struct box_net {
     struct net_doc doc;
-    uint64_t epoch;
+    uint64_t epoch, replaced; /* replaced: the epoch of the last document that was given as a whole */
     struct strv placeholders; /* secret, text, secret, text ... */
     struct strv denied;       /* approvals that were refused */
     struct net_denial denials[NET_DENIALS_KEPT];
@@ -50,7 +52,8 @@ void nets_secret_gone(struct front *f, const char *tenant, const char *name);
 
 /* --- for boxes*.c ---------------------------------------------------------------------------------------------------- */
 
-/* doc NULL: off. Takes nothing. The secrets it names must be there: -1 with *err if not. */
+/* doc NULL: off. Takes nothing. The secrets it names must be there: -1 with *err if not; ERR_LIMIT: the tenant's share of
+ * something is used up. */
 int net_attach(struct front *f, struct box *b, const struct net_doc *doc, struct err *err);
 void net_write(struct front *f, const struct box *b);
 /* Tells egress; done when it is in force. Only if nets_on(). */
@@ -64,9 +67,13 @@ void net_detach(struct box *b);                /* frees */
 
 /* status 0: done. Otherwise what to answer: 400, 409, 503. */
 typedef void net_done(void *arg, unsigned status, const char *text);
-/* Replaces the document; expected 0: whatever epoch it has. Told when it is stored and in force. */
-void net_set(struct front *f, struct box *b, const struct net_doc *doc, uint64_t expected, net_done *done, void *arg);
-/* A request to egress about a box (message taken, its sandbox is put in). The answer to "stats" is about all sandboxes. */
+/* Replaces the document; expected 0: whatever epoch it has. Told when it is stored and in force. NET_PART: it is the one
+ * that is there with something added or taken out; requests that were granted once may then end in peace. */
+enum net_change { NET_WHOLE, NET_PART };
+void net_set(struct front *f, struct box *b, const struct net_doc *doc, enum net_change change, uint64_t expected,
+             net_done *done, void *arg);
+/* A request to egress about a box (message taken, its sandbox is put in), or with NULL about something else. The answer
+ * to "stats" is about all sandboxes. */
 void net_ask(struct front *f, const struct box *b, json_t *message, egressc_done *done, void *arg);
 
 struct approval {

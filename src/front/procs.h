@@ -22,11 +22,17 @@ enum {
     FRONT_FD_LISTEN_TLS,
     FRONT_FD_TLS_CERT, /* copies in memory: the files need not be readable by front */
     FRONT_FD_TLS_KEY,
-    FRONT_FD_READY,   /* one byte is written when requests are served */
-    FRONT_FD_PRESETS, /* directory: rules for networks that come with the program */
-    FRONT_FD_NETWORK, /* sandboxes.network, if it is a file: a copy in memory */
+    FRONT_FD_READY,          /* one byte is written when requests are served */
+    FRONT_FD_PRESETS,        /* directory: rules for networks that come with the program */
+    FRONT_FD_NETWORK,        /* sandboxes.network, if it is a file: a copy in memory */
+    FRONT_FD_WEBHOOK_SECRET, /* approvals.secret_file, the same */
+    FRONT_FD_WEBHOOK_TRUST,  /* roots for approvals.webhook, if it is https */
     FRONT_FD_END,
 };
+
+/* Roots that servers are checked against, unless egress.trust says otherwise. */
+#define NODE_SYSTEM_TRUST "/etc/ssl/certs/ca-certificates.crt"
+enum { NODE_TRUST_MAX = 8 << 20 };
 
 #define KEEPER_SOCKET "keeper.sock"
 #define ADMIN_KEY     "admin.key"
@@ -48,7 +54,7 @@ struct node_files {
     bool drop;      /* started by root: front changes to uid and gid */
     bool made_user; /* the uid was chosen, no such user exists */
     int state_lock, run_lock;
-    int state, run, store, templates, presets, network;
+    int state, run, store, templates, presets, network, webhook_secret, webhook_trust;
     int keeper_socket, listen, listen_tls;
     int tls_cert, tls_key;
     char admin_key[64], admin_digest[72];
@@ -58,6 +64,7 @@ struct node_files {
 /* clang-format off */
 #define NODE_FILES_INIT \
     {.state_lock = -1, .run_lock = -1, .state = -1, .run = -1, .store = -1, .templates = -1, .presets = -1, .network = -1, \
+     .webhook_secret = -1, .webhook_trust = -1, \
      .keeper_socket = -1, .listen = -1, .listen_tls = -1, .tls_cert = -1, .tls_key = -1, \
      .egress = {.config = -1, .keeper = -1, .front = -1, .ca_cert = -1, .ca_key = -1, .vault_key = -1, .audit = -1, \
                 .trust = -1}}

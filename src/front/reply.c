@@ -65,6 +65,8 @@ static unsigned status_of(const struct err *err)
         return 403;
     case EINVAL:
         return 400;
+    case EDQUOT:
+        return 429;
     case ENOSPC:
         return 507;
     default:

@@ -20,13 +20,12 @@
 #include "egress/seal.h"
 #include "front/procs.h"
 
-#define SYSTEM_TRUST "/etc/ssl/certs/ca-certificates.crt"
-#define CA_CERT      "ca.crt"
-#define TRUSTED      "trusted.crt"
-#define CA_KEY       "ca.key"
-#define VAULT_KEY    "vault.key"
+#define CA_CERT   "ca.crt"
+#define TRUSTED   "trusted.crt"
+#define CA_KEY    "ca.key"
+#define VAULT_KEY "vault.key"
 
-enum { TRUST_MAX = 8 << 20, PEM_MAX = 1 << 16 };
+enum { PEM_MAX = 1 << 16 };
 
 /* Whole or not at all, and on the disk before anything is sealed to it. */
 static int write_file(int dir, const char *name, mode_t mode, const void *p, size_t n, struct err *err)
@@ -74,7 +73,7 @@ static int write_trusted(int dir, const struct config *c, struct err *err)
     _cleanup_buf_ struct buf text = {0}, more = {0};
     if (fd_read_file(dir, CA_CERT, PEM_MAX, &text) < 0)
         return err_set(err, ERR_SETUP, errno, "cannot read egress/%s", CA_CERT);
-    if (c->trust && fd_read_file(AT_FDCWD, c->trust, TRUST_MAX, &more) < 0)
+    if (c->trust && fd_read_file(AT_FDCWD, c->trust, NODE_TRUST_MAX, &more) < 0)
         return err_set(err, ERR_SETUP, errno, "egress.trust: cannot read %s", c->trust);
     buf_add(&text, more.p, more.n);
     return write_file(dir, TRUSTED, 0644, text.p, text.n, err);
@@ -127,9 +126,10 @@ static int load_keys(const struct config *c, struct node_egress *e, struct err *
 static int load_trust(const struct config *c, struct node_egress *e, struct err *err)
 {
     if (c->trust)
-        return load(AT_FDCWD, c->trust, TRUST_MAX, e->uid, e->gid, &e->trust, err) < 0 ? err_wrap(err, "egress.trust")
-                                                                                       : 0;
-    if (load(AT_FDCWD, SYSTEM_TRUST, TRUST_MAX, e->uid, e->gid, &e->trust, err) == 0)
+        return load(AT_FDCWD, c->trust, NODE_TRUST_MAX, e->uid, e->gid, &e->trust, err) < 0
+                   ? err_wrap(err, "egress.trust")
+                   : 0;
+    if (load(AT_FDCWD, NODE_SYSTEM_TRUST, NODE_TRUST_MAX, e->uid, e->gid, &e->trust, err) == 0)
         return 0;
     log_text(LOG_LEVEL_WARN,
              "%s: no upstream certificate can be checked, so sandboxes reach no HTTPS; install ca-certificates, or set "
@@ -160,6 +160,7 @@ static int make_config(const struct config *c, struct node_egress *e, struct err
     json_bool(&j, "run", false);
     json_bool(&j, "no_interception", false);
     json_str(&j, "audit_on_full", c->audit_drop ? "drop" : "block");
+    json_str(&j, "audit_sync", c->audit_sync);
     json_str(&j, "log_level", c->log_level);
     json_end_obj(&j);
     e->config = node_memory_file("egress-config", text.p, text.n, err);

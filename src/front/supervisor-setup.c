@@ -283,6 +283,24 @@ static int open_presets(void)
     return fd;
 }
 
+/* What front needs to reach the webhook for approvals, and could not read itself. */
+static int load_webhook(const struct config *c, struct node_files *n, struct err *err)
+{
+    const char *trust = c->trust ? c->trust : NODE_SYSTEM_TRUST;
+    struct config_url url;
+    _cleanup_buf_ struct buf roots = {0};
+    if (!c->webhook || !config_url(c->webhook, &url))
+        return 0;
+    if (c->webhook_secret && load_pem(AT_FDCWD, c->webhook_secret, &n->webhook_secret, err) < 0)
+        return err_wrap(err, "approvals.secret_file");
+    if (!url.tls)
+        return 0;
+    if (fd_read_file(AT_FDCWD, trust, NODE_TRUST_MAX, &roots) < 0)
+        return err_set(err, ERR_SETUP, errno, "approvals.webhook is https, and the roots in %s cannot be read", trust);
+    n->webhook_trust = node_memory_file("roots", roots.p, roots.n, err);
+    return n->webhook_trust < 0 ? -1 : 0;
+}
+
 int node_files_open(const struct config *c, struct node_files *ret, struct err *err)
 {
     struct node_files *n = ret;
@@ -303,7 +321,7 @@ int node_files_open(const struct config *c, struct node_files *ret, struct err *
     n->presets = open_presets();
     if (c->network && c->network[0] == '/' && load_pem(AT_FDCWD, c->network, &n->network, err) < 0)
         return err_wrap(err, "sandboxes.network");
-    if (read_admin_key(c, n, err) < 0 || load_tls(c, n, err) < 0 ||
+    if (load_webhook(c, n, err) < 0 || read_admin_key(c, n, err) < 0 || load_tls(c, n, err) < 0 ||
         (n->keeper_socket = node_listen(n->run, KEEPER_SOCKET, SOCK_SEQPACKET, n->drop ? n->gid : (gid_t)-1, err)) <
             0 ||
         node_egress_open(c, n, err) < 0 || bind_tcp(c->listen, &n->listen, err) < 0)
@@ -316,8 +334,9 @@ void node_files_close(struct node_files *n)
     if (n->run >= 0 && n->keeper_socket >= 0)
         (void)unlinkat(n->run, KEEPER_SOCKET, 0);
     node_egress_close(n);
-    int *fds[] = {&n->keeper_socket, &n->listen,  &n->listen_tls, &n->tls_cert, &n->tls_key,  &n->templates, &n->store,
-                  &n->presets,       &n->network, &n->run,        &n->state,    &n->run_lock, &n->state_lock};
+    int *fds[] = {&n->keeper_socket, &n->listen, &n->listen_tls, &n->tls_cert, &n->tls_key,
+                  &n->templates,     &n->store,  &n->presets,    &n->network,  &n->webhook_secret,
+                  &n->webhook_trust, &n->run,    &n->state,      &n->run_lock, &n->state_lock};
     for (size_t i = 0; i < ARRAY_LEN(fds); i++)
         if (*fds[i] >= 0) {
             (void)close(*fds[i]);

@@ -147,8 +147,9 @@ static pid_t start_front(struct supervisor *s)
 {
     const struct node_files *n = s->files;
     _cleanup_strv_ struct strv argv = {0};
-    int fds[FRONT_FD_END - 3] = {s->config_fd, n->run,     n->store,       n->templates, n->listen, n->listen_tls,
-                                 n->tls_cert,  n->tls_key, s->ready_write, n->presets,   n->network};
+    int fds[FRONT_FD_END - 3] = {
+        s->config_fd, n->run,         n->store,   n->templates, n->listen,         n->listen_tls,   n->tls_cert,
+        n->tls_key,   s->ready_write, n->presets, n->network,   n->webhook_secret, n->webhook_trust};
     strv_add(&argv, "hutch-node");
     strv_add(&argv, "front");
     strv_take(&argv, xasprintf("--admin=%s", n->admin_digest));

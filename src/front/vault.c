@@ -17,7 +17,9 @@
 #include "front/nets.h"
 #include "store/store.h"
 
-_Static_assert((int)VAULT_NAME_MAX == (int)SECRET_NAME_MAX && (int)VAULT_VALUE_MAX == (int)SECRET_VALUE_MAX,
+_Static_assert((int)VAULT_NAME_MAX == (int)SECRET_NAME_MAX && (int)VAULT_VALUE_MAX == (int)SECRET_VALUE_MAX &&
+                   (int)VAULT_BYTES_MAX <= (int)SECRETS_BYTES_MAX &&
+                   VAULT_MAX + (int)NET_HEADERS_KEPT_MAX <= (int)SECRETS_MAX,
                "egress's limits");
 
 struct entry {
@@ -25,7 +27,8 @@ struct entry {
     char *key;             /* "tenant/name" */
 };
 struct vault {
-    struct map by_name; /* key -> struct entry */
+    struct map by_name;       /* key -> struct entry */
+    struct change *under_way; /* being stored: they count already */
 };
 
 static uint64_t unix_ms(void)
@@ -78,6 +81,7 @@ void vault_each(struct front *f, const char *tenant, vault_each_fn *fn, void *ar
 /* --- changes ------------------------------------------------------------------------------------------------------ */
 
 struct change {
+    struct change *other; /* of vault.under_way */
     struct front *front;
     struct entry *next; /* what it will be; NULL: it is removed */
     char *tenant, *name;
@@ -108,6 +112,11 @@ static void written(void *arg, const struct err *err)
 {
     struct change *c = arg;
     struct front *f = c->front;
+    for (struct change **at = &f->vault->under_way; c->next && *at; at = &(*at)->other)
+        if (*at == c) {
+            *at = c->other;
+            break;
+        }
     if (err && c->next)
         free_entry(c->next);
     else if (c->next) {
@@ -125,12 +134,49 @@ static void written(void *arg, const struct err *err)
     change_free(c);
 }
 
-static size_t count_of(struct front *f, const char *tenant)
+struct room {
+    size_t n, bytes; /* of values */
+};
+
+static void add_room(struct room *r, const struct vault_secret *s, const char *tenant)
 {
-    size_t n = 0, at = 0;
+    if (tenant && strcmp(s->tenant, tenant) != 0)
+        return;
+    r->n++;
+    r->bytes += s->sealed.n > SEAL_OVERHEAD ? s->sealed.n - SEAL_OVERHEAD : 0;
+}
+
+/* What is there besides the one that is replaced: of all tenants, or of one. */
+static struct room taken(struct front *f, const char *tenant, const struct vault_secret *old)
+{
+    struct room r = {0};
+    size_t at = 0;
     for (const struct entry *e; (e = map_next(&f->vault->by_name, &at));)
-        n += strcmp(e->s.tenant, tenant) == 0;
-    return n;
+        if (&e->s != old)
+            add_room(&r, &e->s, tenant);
+    for (const struct change *c = f->vault->under_way; c; c = c->other)
+        add_room(&r, &c->next->s, tenant);
+    return r;
+}
+
+static int check_room(struct front *f, const struct vault_change *c, const struct vault_secret *old, struct err *err)
+{
+    struct room mine = taken(f, c->tenant, old), all = taken(f, NULL, old);
+    if (!c->value)
+        return 0;
+    if (!old && mine.n >= VAULT_TENANT_MAX)
+        return err_set(err, ERR_USAGE, EDQUOT,
+                       "this tenant has %zu secrets, and may have %d of the %d of this node; remove some", mine.n,
+                       VAULT_TENANT_MAX, VAULT_MAX);
+    if (mine.bytes + c->nvalue > VAULT_TENANT_BYTES_MAX)
+        return err_set(err, ERR_USAGE, EDQUOT,
+                       "the values of this tenant's secrets would have %zu bytes, and may have %d; remove some",
+                       mine.bytes + c->nvalue, VAULT_TENANT_BYTES_MAX);
+    if ((!old && all.n >= VAULT_MAX) || all.bytes + c->nvalue > VAULT_BYTES_MAX)
+        return err_set(err, ERR_USAGE, ENOSPC,
+                       "this node has as many secrets as it can keep: %d, or %d bytes of values", VAULT_MAX,
+                       VAULT_BYTES_MAX);
+    return 0;
 }
 
 static int check_change(struct front *f, const struct vault_change *c, const struct vault_secret *old, struct err *err)
@@ -148,16 +194,13 @@ static int check_change(struct front *f, const struct vault_change *c, const str
         return err_set(err, ERR_USAGE, ENOENT, "there is no secret '%s'", c->name);
     if (!old && !c->value)
         return err_set(err, ERR_USAGE, EINVAL, "a new secret needs a value");
-    if (!old && (f->vault->by_name.n >= VAULT_MAX || count_of(f, c->tenant) >= VAULT_TENANT_MAX))
-        return err_set(err, ERR_USAGE, ENOSPC, "this tenant or this node has as many secrets as it may: %d, %d",
-                       VAULT_TENANT_MAX, VAULT_MAX);
     json_t *spec = c->spec ? json_incref((json_t *)c->spec) : json_loads(old && *old->spec ? old->spec : "{}", 0, NULL);
     struct err why = {0};
     int rc = secret_spec_check(spec, &why);
     if (rc == 0 && c->value)
         rc = secret_value_check(spec, c->value, c->nvalue, &why);
     json_decref(spec);
-    return rc < 0 ? err_set(err, ERR_USAGE, EINVAL, "%s", why.msg) : 0;
+    return rc < 0 ? err_set(err, ERR_USAGE, EINVAL, "%s", why.msg) : check_room(f, c, old, err);
 }
 
 static char *json_text(const json_t *v, const char *old, const char *otherwise)
@@ -231,6 +274,8 @@ void vault_put(struct front *f, const struct vault_change *what, vault_done *don
                                .metadata = s->metadata,
                                .created_unix_ms = s->created_unix_ms,
                                .updated_unix_ms = s->updated_unix_ms};
+    c->other = f->vault->under_way;
+    f->vault->under_way = c;
     store_secret_put(f->store, &row, written, c);
 }
 

@@ -11,8 +11,11 @@
 #include "front/net-doc.h"
 
 enum {
-    VAULT_MAX = 8000, /* secrets of the node */
-    VAULT_TENANT_MAX = 1000,
+    /* Of the node. A tenant may have an eighth of each, so that none can use it up alone. */
+    VAULT_MAX = 8000,
+    VAULT_TENANT_MAX = VAULT_MAX / 8,
+    VAULT_BYTES_MAX = 32 << 20, /* of values */
+    VAULT_TENANT_BYTES_MAX = VAULT_BYTES_MAX / 8,
     VAULT_NAME_MAX = 64,           /* with its NUL */
     VAULT_VALUE_MAX = 64 * 1024,   /* bytes */
     VAULT_SPEC_MAX = 32 * 1024,    /* bytes of JSON */
@@ -46,7 +49,8 @@ struct vault_change {
     const json_t *metadata; /* NULL: stays as it is */
     enum vault_how how;
 };
-/* done: once, from the loop. On failure err->eno says what: ENOENT, EEXIST, EINVAL, ENOSPC, EAGAIN (egress is not there). The
+/* done: once, from the loop. On failure err->eno says what: ENOENT, EEXIST, EINVAL, ENOSPC, EDQUOT (the
+ * tenant's share), EAGAIN (egress is not there). The
  * name of a change that succeeded is found by vault_find(). */
 typedef void vault_done(void *arg, const struct err *err);
 void vault_put(struct front *f, const struct vault_change *c, vault_done *done, void *arg);

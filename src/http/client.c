@@ -42,6 +42,7 @@ struct client {
     enum http1_framing framing;
     uint64_t left; /* of its body, if HTTP1_LENGTH */
     struct outq out;
+    struct buf trailers; /* as they will be sent */
     bool upgrade;
     bool ended;      /* all of it was handed to us */
     bool blocked;    /* the kernel takes no more for now */
@@ -88,6 +89,7 @@ static void release(void *arg)
 {
     struct client *c = arg;
     outq_done(&c->out);
+    buf_done(&c->trailers);
     buf_done(&c->in);
     free(c);
 }
@@ -237,13 +239,22 @@ bool client_write(struct client *c, const void *p, size_t n)
     return !c->over;
 }
 
+void client_trailer(struct client *c, const char *name, const char *value)
+{
+    if (!c->freed && !c->ended && c->framing == HTTP1_CHUNKED)
+        http1_add_field(&c->trailers, name, value);
+}
+
 void client_end(struct client *c)
 {
     if (c->freed || c->ended || c->state == IDLE || c->state == OVER)
         return;
     c->ended = true;
-    if (c->state != TUNNEL && c->framing == HTTP1_CHUNKED && !c->deaf)
-        outq_add(&c->out, HTTP1_LAST_CHUNK, sizeof HTTP1_LAST_CHUNK - 1);
+    if (c->state != TUNNEL && c->framing == HTTP1_CHUNKED && !c->deaf) {
+        outq_add(&c->out, "0\r\n", 3);
+        outq_add(&c->out, buf_str(&c->trailers), c->trailers.n);
+        outq_add(&c->out, "\r\n", 2);
+    }
     c->short_body = c->state != TUNNEL && c->framing == HTTP1_LENGTH && c->left > 0;
     wake(c);
 }
@@ -373,6 +384,7 @@ static void read_some(struct client *c)
         while (n < 0 && errno == EINTR);
         if (n > 0) {
             feed(c, buffer, (size_t)n);
+            explicit_bzero(buffer, (size_t)n); /* it is everybody's, and a server may have echoed a secret */
             if (n < SHORT_READ && c->state != IDLE && wants_input(c) && !c->t->ops->pending(c->t))
                 return; /* the loop says when there is more; but who is done looks for the end */
             continue;
@@ -506,6 +518,7 @@ void client_start(struct client *c, const struct client_request *q, const struct
     c->ended = q->length == 0;
     c->any = c->keep_alive = c->paused = c->sent = c->short_body = false;
     c->interim = 0;
+    c->trailers.n = 0;
     c->state = HEAD;
     http1_add_request(&head, q->method, q->target, q->host);
     add_fields(&head, &q->fields);

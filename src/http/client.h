@@ -49,6 +49,7 @@ struct client_request {
     struct http_fields fields;
     uint64_t length; /* of the body: 0 none, HTTP_UNKNOWN chunked */
     bool upgrade;    /* 101 is welcome; `fields` asks for it */
+    bool secret;     /* there is one in it: no table of a connection keeps it (HTTP/2; nothing is kept here) */
 };
 
 /* Takes the transport over. */
@@ -62,6 +63,8 @@ void client_close(struct client *c);
 void client_start(struct client *c, const struct client_request *q, const struct client_events *events, void *arg);
 /* Body bytes (at most `length` in all) or tunnel bytes. False: above high water; stop until on_writable. */
 bool client_write(struct client *c, const void *p, size_t n);
+/* A field behind the body, before client_end(); name and value valid as in a head. Dropped unless the body is chunked. */
+void client_trailer(struct client *c, const char *name, const char *value);
 /* The end of the body, needed if it was announced with a length other than 0; in a tunnel, the end of our direction. */
 void client_end(struct client *c);
 void client_pause(struct client *c);

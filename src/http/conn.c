@@ -30,6 +30,7 @@ static void req_free(struct conn_req *q)
         return;
     buf_done(&q->set);
     buf_done(&q->trailers);
+    buf_done(&q->came);
     free(q);
 }
 
@@ -133,6 +134,7 @@ static void begin_request(struct conn *c, const char *p, size_t n)
     q->keep_alive = h.keep_alive;
     q->expects = h.expect_continue;
     http1_body_start(&q->body, &h);
+    q->body.trailers = &q->came;
     c->req = q;
     c->state = CONN_REQUEST;
     c->keep = c->dropping = c->over = false;
@@ -203,7 +205,13 @@ static size_t take_body(struct conn *c, const char *p, size_t n, bool *again)
 
 static void tell_end(struct conn_req *q)
 {
+    const char *p = buf_str(&q->came), *end = p + q->came.n;
     q->end_told = true;
+    while (p < end && q->pub.on_trailer) { /* who answers now has let go of the rest */
+        const char *name = p, *value = name + strlen(name) + 1;
+        p = value + strlen(value) + 1;
+        q->pub.on_trailer(&q->pub, name, value);
+    }
     if (q->pub.on_end)
         q->pub.on_end(&q->pub);
 }
@@ -353,6 +361,7 @@ static void read_some(struct conn *c)
             if (used < (size_t)n && c->state != CONN_DEAD)
                 buf_add(&c->in, buffer + used, (size_t)n - used);
         }
+        explicit_bzero(buffer, (size_t)n); /* of all connections, for ever: there may have been a secret in it */
         bool more = n == HTTP_READ_BUFFER || c->t->ops->pending(c->t);
         if (!more || budget <= (size_t)n)
             return;

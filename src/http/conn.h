@@ -33,7 +33,8 @@ struct conn_req {
     struct http1_body body;
     struct buf set; /* fields of the answer, as they will be sent */
     struct buf trailers;
-    uint64_t left; /* bytes of the answer still to come, if its length was given */
+    struct buf came; /* trailers of the request */
+    uint64_t left;   /* bytes of the answer still to come, if its length was given */
     enum http1_framing out;
     bool head_request, can_upgrade, keep_alive;
     bool expects; /* waits for "100 Continue" */

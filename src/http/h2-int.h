@@ -8,6 +8,7 @@
 
 #include <nghttp2/nghttp2.h>
 
+#include "http/h2-flood.h"
 #include "http/h2.h"
 #include "http/outq.h"
 #include "http/server-int.h"
@@ -31,6 +32,7 @@ struct h2_stream {
     bool end_told;
     bool paused;
     struct buf held; /* bytes of the body that came while paused */
+    struct buf came; /* trailers: name NUL value NUL */
 
     /* The answer. */
     struct buf set; /* name NUL value NUL */
@@ -63,7 +65,8 @@ struct h2_conn {
     size_t owned;      /* streams that a handler holds */
     uint64_t requests; /* so far */
     struct outq out;   /* frames */
-    unsigned resets;   /* since `resets_from` */
+    struct h2_flood flood;
+    unsigned resets; /* since `resets_from` */
     uint64_t resets_from;
     bool blocked; /* the kernel takes no more for now */
     bool moved;   /* bytes went either way since the timer was set */
@@ -84,6 +87,8 @@ void h2_stream_lost(struct h2_stream *q);
 void h2_stream_free(struct h2_stream *q);
 /* One field of the request's head. */
 void h2_stream_field(struct h2_stream *q, const uint8_t *name, size_t name_n, const uint8_t *value, size_t value_n);
+/* One field behind the body. */
+void h2_stream_trailer(struct h2_stream *q, const uint8_t *name, size_t name_n, const uint8_t *value, size_t value_n);
 /* The head is complete: calls the handler, or answers what no handler shall see. */
 void h2_stream_dispatch(struct h2_stream *q);
 /* Body bytes from the client. */

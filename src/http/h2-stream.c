@@ -45,6 +45,7 @@ void h2_stream_free(struct h2_stream *q)
         q->next->prev = q->prev;
     buf_done(&q->head);
     buf_done(&q->held);
+    buf_done(&q->came);
     buf_done(&q->set);
     buf_done(&q->trailers);
     outq_done(&q->out);
@@ -70,6 +71,18 @@ void h2_stream_field(struct h2_stream *q, const uint8_t *name, size_t name_n, co
     buf_add(&q->head, value, value_n);
     buf_addc(&q->head, '\0');
     q->nfields++;
+}
+
+void h2_stream_trailer(struct h2_stream *q, const uint8_t *name, size_t name_n, const uint8_t *value, size_t value_n)
+{
+    if (q->came.n + name_n + value_n + 2 > HTTP1_TRAILERS_MAX) {
+        (void)nghttp2_submit_rst_stream(q->c->session, NGHTTP2_FLAG_NONE, q->id, NGHTTP2_ENHANCE_YOUR_CALM);
+        return;
+    }
+    buf_add(&q->came, name, name_n);
+    buf_addc(&q->came, '\0');
+    buf_add(&q->came, value, value_n);
+    buf_addc(&q->came, '\0');
 }
 
 struct pseudo {
@@ -124,6 +137,8 @@ static const char *fill_request(struct h2_stream *q, struct pseudo *ps)
         return "the method or the path is missing or too long";
     if ((ps->path[0] != '/' && strcmp(ps->path, "*") != 0) || strlen(ps->path) > HTTP1_TARGET_MAX || !clean(ps->path))
         return "the path must begin with '/' and hold no spaces or control characters";
+    if (ps->scheme && strcmp(ps->scheme, "http") != 0 && strcmp(ps->scheme, "https") != 0)
+        return ":scheme must be http or https";
     if (!authority || !authority[0] || !clean(authority))
         return ":authority or host is missing or malformed";
     if (ps->authority && ps->host && strcmp(ps->authority, ps->host) != 0)
@@ -233,6 +248,16 @@ void h2_stream_data(struct h2_stream *q, const uint8_t *p, size_t n)
     consumed(q, n);
 }
 
+static void tell_trailers(struct h2_stream *q)
+{
+    const char *p = buf_str(&q->came), *end = p + q->came.n;
+    while (p < end && q->pub.on_trailer) { /* who answers now has let go of the rest */
+        const char *name = p, *value = name + strlen(name) + 1;
+        p = value + strlen(value) + 1;
+        q->pub.on_trailer(&q->pub, name, value);
+    }
+}
+
 static void hand_on(struct h2_stream *q)
 {
     if (q->held.n > 0 && (!q->paused || q->ended)) {
@@ -245,6 +270,7 @@ static void hand_on(struct h2_stream *q)
     }
     if (q->eof && !q->end_told && !q->ended && !q->paused && q->held.n == 0) {
         q->end_told = true;
+        tell_trailers(q);
         if (q->pub.on_end)
             q->pub.on_end(&q->pub);
     }

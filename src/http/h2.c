@@ -108,8 +108,10 @@ static int on_header(nghttp2_session *session, const nghttp2_frame *frame, const
     struct h2_stream *q = nghttp2_session_get_stream_user_data(session, frame->hd.stream_id);
     (void)flags;
     (void)arg;
-    if (q && !q->dispatched) /* afterwards they are trailers, which nobody reads */
+    if (q && !q->dispatched)
         h2_stream_field(q, name, name_n, value, value_n);
+    else if (q)
+        h2_stream_trailer(q, name, name_n, value, value_n);
     return 0;
 }
 
@@ -125,6 +127,12 @@ static void request_complete(struct h2_conn *c, struct h2_stream *q)
 static int on_frame_recv(nghttp2_session *session, const nghttp2_frame *frame, void *arg)
 {
     struct h2_conn *c = arg;
+    if (h2_flooded(&c->flood, &frame->hd, loop_now(c->loop)) && !c->leaving) {
+        c->leaving = true;
+        (void)nghttp2_session_terminate_session(c->session, NGHTTP2_ENHANCE_YOUR_CALM);
+        h2_wake(c);
+        return 0;
+    }
     if (frame->hd.type != NGHTTP2_HEADERS && frame->hd.type != NGHTTP2_DATA)
         return 0;
     struct h2_stream *q = nghttp2_session_get_stream_user_data(session, frame->hd.stream_id);
@@ -286,6 +294,7 @@ static void read_some(struct h2_conn *c)
         }
         c->moved = true;
         ssize_t used = nghttp2_session_mem_recv(c->session, buffer, (size_t)n);
+        explicit_bzero(buffer, (size_t)n); /* it is everybody's, and there may have been a secret in it */
         if (c->dead)
             return;
         if (used < 0) {

@@ -65,6 +65,8 @@ struct http_req {
     void *user;
     void (*on_data)(struct http_req *r, const void *p, size_t n);
     void (*on_end)(struct http_req *r);
+    /* A field that came behind the body; before on_end. Name in lower case. Without it they are dropped. */
+    void (*on_trailer)(struct http_req *r, const char *name, const char *value);
     void (*on_writable)(struct http_req *r);
     void (*on_closed)(struct http_req *r);
     /* The answer has only the fields that the handler sets: no date and no x-request-id of ours. */

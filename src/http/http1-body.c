@@ -40,6 +40,8 @@ static bool token_byte(char c)
            (c != '\0' && strchr("!#$%&'*+-.^_`|~", c));
 }
 
+static char lower(char c) { return c >= 'A' && c <= 'Z' ? (char)(c | 32) : c; }
+
 static bool size_byte(struct http1_body *b, char c)
 {
     int digit = hex(c);
@@ -56,7 +58,30 @@ static bool size_byte(struct http1_body *b, char c)
     return true;
 }
 
-/* Trailers are checked, counted and dropped. */
+static void keep(struct http1_body *b, char c)
+{
+    if (b->trailers)
+        buf_addc(b->trailers, c);
+}
+
+/* Spaces around a value are no part of it. */
+static void keep_value(struct http1_body *b, char c)
+{
+    struct buf *t = b->trailers;
+    bool space = c == ' ' || c == '\t';
+    if (t && !(space && t->p[t->n - 1] == '\0'))
+        buf_addc(t, c);
+}
+
+static void end_value(struct http1_body *b)
+{
+    struct buf *t = b->trailers;
+    while (t && (t->p[t->n - 1] == ' ' || t->p[t->n - 1] == '\t'))
+        t->n--;
+    keep(b, '\0');
+}
+
+/* Trailers are checked, counted, and kept if somebody wants them. */
 static bool trailer_byte(struct http1_body *b, char c)
 {
     if (++b->extra > HTTP1_TRAILERS_MAX)
@@ -64,14 +89,21 @@ static bool trailer_byte(struct http1_body *b, char c)
     switch (b->state) {
     case TRAILER:
         b->state = c == '\r' ? LAST_LF : TRAILER_NAME;
+        if (c != '\r')
+            keep(b, lower(c));
         return c == '\r' || token_byte(c);
     case TRAILER_NAME:
         if (c == ':')
             b->state = TRAILER_VALUE;
+        keep(b, c == ':' ? '\0' : lower(c));
         return c == ':' || token_byte(c);
     case TRAILER_VALUE:
-        if (c == '\r')
+        if (c == '\r') {
             b->state = TRAILER_LF;
+            end_value(b);
+        } else {
+            keep_value(b, c);
+        }
         return c == '\r' || value_byte(c);
     case TRAILER_LF:
         b->state = TRAILER;

@@ -76,6 +76,7 @@ struct http1_body {
     unsigned state;
     unsigned digits, extra; /* of the chunk size; bytes of extension or trailers so far */
     bool done;
+    struct buf *trailers; /* "name NUL value NUL", names in lower case, values trimmed; NULL: dropped */
 };
 void http1_body_start(struct http1_body *b, const struct http1_head *h);
 /* Takes bytes from p[0..n): returns how many, or -1 if the framing is broken. At most one run of body bytes is given per

@@ -195,6 +195,8 @@ static ssize_t write_record(struct tls *t, const struct iovec *v, int n)
     ERR_clear_error();
     errno = 0;
     int result = SSL_write_ex(t->ssl, p, size, &sent);
+    if (p != v[0].iov_base)
+        explicit_bzero((void *)(uintptr_t)p, size); /* the copy, which may hold a secret, would stay */
     if (result == 1)
         return (ssize_t)sent;
     ssize_t status = outcome(t, result, &t->wants_write);

@@ -1,4 +1,6 @@
-/* netpol-check.c - what is wrong with the rules as a whole: TLS modes that contradict each other, rules that never decide. */
+/* netpol-check.c - what is wrong with the rules as a whole: TLS modes that contradict each other, refusals that could be
+ * carried past, rules that never decide.
+ */
 #include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
@@ -153,6 +155,66 @@ static int check_modes(struct netpol_reader *r, const struct netpol_rule *rule, 
                      blind->id, h->kind == NETPOL_HOST_ANY ? "*" : h->name, seeing->id);
 }
 
+/* --- refusals that a stream nobody looks at would carry past ------------------------------------------------------- */
+
+/* Refuses some requests of its hosts, so that all of them have to be seen. Not if allowing goes first: then a rule that
+ * allows a stream wins anyway. */
+static bool denies_requests(const struct netpol_rule *rule)
+{
+    return rule->deny ? rule->inside->nhttp > 0 : rule->inside->ndeny > 0;
+}
+
+struct passing {
+    const struct netpol_rule *rule, *other;
+};
+
+static bool passes_by(void *arg, const struct netpol_rule *other)
+{
+    struct passing *c = arg;
+    bool blind = sees(c->rule) < 0 ? denies_requests(other) : sees(other) < 0;
+    if (!blind || other == c->rule || !ports_meet(c->rule->inside, other->inside))
+        return false;
+    c->other = other;
+    return true;
+}
+
+/* Rules that name what the pattern stands for, by the same pattern or by a wider one. Narrower ones find it themselves. */
+static bool find_passing(const struct netpol *p, const struct netpol_host *h, struct passing *c)
+{
+    char name[NETPOL_NAME_MAX + 8];
+    const char *const names[] = {example_of(h, name), h->kind == NETPOL_HOST_BOTH ? h->name : NULL};
+    for (size_t i = 0; i < ARRAY_LEN(names) && names[i]; i++) {
+        struct netpol_flow f = {.host = names[i]};
+        struct netpol_hit hit;
+        netpol_find(p, &f, &hit);
+        if (netpol_each(p, &f, &hit, true, passes_by, c) || netpol_each(p, &f, &hit, false, passes_by, c))
+            return true;
+    }
+    return false;
+}
+
+static int check_passing(struct netpol_reader *r, const struct netpol_rule *rule)
+{
+    struct passing c = {.rule = rule};
+    if (r->p->allow_first || (sees(rule) >= 0 && !denies_requests(rule)))
+        return 0;
+    for (size_t i = 0; i < rule->inside->nhosts; i++) {
+        const struct netpol_host *h = &rule->inside->hosts[i];
+        if (!find_passing(r->p, h, &c))
+            continue;
+        const struct netpol_rule *blind = sees(rule) < 0 ? rule : c.other, *denies = blind == rule ? c.other : rule;
+        _cleanup_buf_ struct buf pattern = {0};
+        netpol_host_add(h, &pattern);
+        return fail_rule(r, rule,
+                         "rule \"%s\" passes streams to %.100s on unseen, and rule \"%s\" refuses some of its "
+                         "requests: give them different ports or hosts, or let the first look inside",
+                         blind->id, buf_str(&pattern), denies->id);
+    }
+    return 0;
+}
+
+/* --- rules that never decide -------------------------------------------------------------------------------------- */
+
 /* `first` allows all that the later rule could, at the hosts they share, so the later one never decides there. */
 static bool answers_for(const struct netpol_rule *first, const struct netpol_rule *rule)
 {
@@ -205,6 +267,9 @@ int netpol_check(struct netpol_reader *r)
         if (check_settings(r, rule) < 0 || check_denied(r, rule) < 0 || check_pairs(r, rule, shared) < 0)
             return -1;
     }
+    for (size_t i = 0; i < p->nrules; i++)
+        if (check_passing(r, &p->rules[i]) < 0)
+            return -1;
     if (p->settings.intercept == NETPOL_TLS_PASSTHROUGH && p->ninspect > 0) {
         struct netpol_at tls = {.key = "tls"}, at = {.up = &tls, .key = "inspect"};
         return netpol_fail(r, &at, 0, "tls.intercept is never");

@@ -177,8 +177,11 @@ static int read_limit(struct netpol_reader *r, const struct node *value, const s
     const struct {
         const char *name;
         uint32_t *to;
-    } counts[] = {
-        {"connections", &s->connections}, {"new_conn_per_s", &s->new_per_s}, {"rps", &s->rps}, {"burst", &s->burst}};
+    } counts[] = {{"connections", &s->connections},
+                  {"new_conn_per_s", &s->new_per_s},
+                  {"rps", &s->rps},
+                  {"burst", &s->burst},
+                  {"new_names_per_min", &s->new_names}};
     for (size_t i = 0; i < ARRAY_LEN(counts); i++) {
         uint64_t n;
         if (strcmp(counts[i].name, at->key) != 0)
@@ -195,9 +198,16 @@ static int read_limit(struct netpol_reader *r, const struct node *value, const s
 static int read_limits(struct netpol_reader *r, const struct node *value, const struct netpol_at *at, void *into)
 {
     static const struct netpol_key keys[] = {
-        {"connections", read_limit}, {"new_conn_per_s", read_limit}, {"rps", read_limit},
-        {"burst", read_limit},       {"bytes_out", read_limit},      {"bytes_in", read_limit},
-        {"rate_out", read_limit},    {"rate_in", read_limit},        {NULL, NULL},
+        {"connections", read_limit},
+        {"new_conn_per_s", read_limit},
+        {"rps", read_limit},
+        {"burst", read_limit},
+        {"bytes_out", read_limit},
+        {"bytes_in", read_limit},
+        {"rate_out", read_limit},
+        {"rate_in", read_limit},
+        {"new_names_per_min", read_limit},
+        {NULL, NULL},
     };
     return netpol_map(r, value, at, keys, into);
 }
@@ -370,6 +380,7 @@ static struct netpol *new_policy(void)
         .new_per_s = 50,
         .rps = 200,
         .burst = 400,
+        .new_names = 60,
         .bytes_out = (uint64_t)10 << 30,
     };
     return p;

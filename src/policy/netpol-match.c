@@ -174,6 +174,31 @@ static bool denied_by_rule(struct search *s, const struct netpol_hit *hit, struc
     return denied;
 }
 
+/* By "*" or by default every server can be reached, so that counting names would keep nothing in. */
+static bool counts_names(const struct netpol *p)
+{
+    return p->settings.mode == NETPOL_ENFORCE && p->settings.otherwise == NETPOL_DENY_ALL;
+}
+
+static bool has_rule(const struct netpol_list *l, unsigned index)
+{
+    for (size_t i = 0; i < l->n && l->v[i] <= index; i++)
+        if (l->v[i] == index)
+            return true;
+    return false;
+}
+
+static bool found_by_wildcard(const struct search *s, const struct netpol_hit *hit)
+{
+    if (!s->f->host || !counts_names(s->p) ||
+        (hit->whole && has_rule(&hit->nodes[hit->n - 1]->exact[0], s->found->index)))
+        return false;
+    for (unsigned i = 0; i < hit->n - hit->whole; i++)
+        if (has_rule(&hit->nodes[i]->below[0], s->found->index))
+            return true;
+    return false;
+}
+
 static bool allowed_by_rule(struct search *s, const struct netpol_hit *hit, struct netpol_decision *ret)
 {
     s->found = NULL;
@@ -181,6 +206,7 @@ static bool allowed_by_rule(struct search *s, const struct netpol_hit *hit, stru
     if (s->found) {
         (void)set(ret, NETPOL_ALLOW, NETPOL_R_NONE, s->found);
         ret->max_request_bytes = s->max;
+        ret->wildcard = found_by_wildcard(s, hit);
     } else if (s->ask) {
         (void)set(ret, NETPOL_ASK, NETPOL_R_APPROVAL_PENDING, s->ask);
     }
@@ -342,6 +368,21 @@ bool netpol_name_possible(const struct netpol *p, const char *name, uint64_t now
     if (netpol_each(p, &f, &hit, true, is_closed, &s))
         return false;
     return open || p->settings.otherwise == NETPOL_ALLOW_PUBLIC || p->settings.ask_on_miss;
+}
+
+bool netpol_name_wildcard(const struct netpol *p, const char *name)
+{
+    struct netpol_flow f = {.host = name};
+    struct netpol_hit hit;
+    netpol_find(p, &f, &hit);
+    if (!counts_names(p) || p->any[0].n > 0 || (hit.whole && hit.nodes[hit.n - 1]->exact[0].n > 0))
+        return false;
+    if (p->settings.ask_on_miss) /* then every name may be looked up */
+        return true;
+    for (unsigned i = 0; i < hit.n - hit.whole; i++)
+        if (hit.nodes[i]->below[0].n > 0)
+            return true;
+    return false;
 }
 
 static bool takes_port(void *arg, const struct netpol_rule *r)

@@ -190,6 +190,7 @@ static void show_limits(struct json *j, const struct netpol_settings *s)
     json_u64(j, "new_conn_per_s", s->new_per_s);
     json_u64(j, "rps", s->rps);
     json_u64(j, "burst", s->burst);
+    json_u64(j, "new_names_per_min", s->new_names);
     json_u64(j, "bytes_out", s->bytes_out);
     json_u64(j, "bytes_in", s->bytes_in);
     json_u64(j, "rate_out", s->rate_out);

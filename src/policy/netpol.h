@@ -47,7 +47,7 @@ enum netpol_tls { NETPOL_TLS_AUTO, NETPOL_TLS_INTERCEPT, NETPOL_TLS_PASSTHROUGH 
     X(APPROVAL_PENDING, approval_pending) X(APPROVAL_DENIED, approval_denied) X(EXPIRED, policy_expired) \
     X(STALE_DNS, stale_dns) X(MALFORMED, malformed_request) X(UNREACHABLE, upstream_unreachable) \
     X(TIMEOUT, upstream_timeout) X(DENY_RULE, denied_by_rule) X(CLEARTEXT, cleartext_not_allowed) \
-    X(CODED, coded_response) X(AUDIT, audit_unavailable)
+    X(CODED, coded_response) X(AUDIT, audit_unavailable) X(NAMES, too_many_new_names)
 /* clang-format on */
 #define X(a, b) NETPOL_R_##a,
 enum netpol_reason { NETPOL_REASONS(X) NETPOL_R_COUNT };
@@ -92,6 +92,7 @@ struct netpol_settings {
     bool require_sni;          /* default true */
     bool tls13_only;
     uint32_t connections, new_per_s, rps, burst; /* 256, 50, 200, 400 */
+    uint32_t new_names;                          /* under wildcards, per minute; 60 */
     uint64_t bytes_out, bytes_in;                /* 0: unlimited; default 10 GiB, 0 */
     uint64_t rate_out, rate_in;                  /* bytes per second; 0: unlimited */
     char deny_message[512];                      /* appended to refusals; "" */
@@ -178,7 +179,8 @@ struct netpol_decision {
     bool tcp;                       /* netpol_connect: an opaque stream is allowed now, before any byte */
     bool intercept;                 /* netpol_connect: look inside (also for every denied host) */
     bool would_deny;                /* ALLOW only because the mode is audit or learn */
-    uint64_t max_request_bytes;     /* netpol_request: of the body, if its length is not known yet; 0: no such limit */
+    bool wildcard;              /* ALLOW by a pattern under which somebody else may have all names: they are counted */
+    uint64_t max_request_bytes; /* netpol_request: of the body, if its length is not known yet; 0: no such limit */
 };
 /* A connection, before its bytes are known. ALLOW with !tcp means: some request may be allowed. */
 void netpol_connect(const struct netpol *p, const struct netpol_flow *f, uint64_t now, struct netpol_decision *ret);
@@ -192,6 +194,10 @@ void netpol_request(const struct netpol *p, const struct netpol_flow *f, const s
 bool netpol_resolved(const struct netpol *p, const struct netpol_flow *f, const struct in6_addr *a, uint64_t now);
 /* A name that some rule may allow: for DNS. */
 bool netpol_name_possible(const struct netpol *p, const char *name, uint64_t now);
+/* No rule names it by itself, and some rule does by a wildcard (or somebody would be asked): new names of that kind are
+ * limited (new_names), for a name is a message to whoever answers for the zone. Not if every name is allowed anyway, or
+ * nothing is enforced. */
+bool netpol_name_wildcard(const struct netpol *p, const char *name);
 /* The smallest rule that would allow it, as a JSON object: {"hosts":["x"],"http":[{"methods":["GET"],"paths":["/y"]}]}. */
 void netpol_grant(const struct netpol_flow *f, const struct netpol_request *q, struct buf *out);
 

@@ -83,6 +83,28 @@ def test_denials_are_told():
         check_equal(net.seen("other.test"), [])
 
 
+def test_usage():
+    "what a tenant's sandboxes sent and received is counted together, also when they have ended, and nobody else sees it"
+    with Internet() as net, Daemon(config=net.config()) as d:
+        boxes = [create(d, network={"allowOut": ["api.test"], "denyOut": ["0.0.0.0/0"]}) for _ in range(2)]
+        for b in boxes:
+            check_equal(codes(d, b, "http://api.test/", "http://other.test/"), ["200", "403"])
+
+        def usage():
+            return json.loads(d.cli("network", "usage").stdout)
+        before = usage()
+        check_equal((before["tenant"], before["sandboxes"], before["requests"], before["denied"]), ("default", 2, 4, 4), before)
+        check(before["hosts"]["api.test"]["bytes_down"] > 0 and before["hosts"]["other.test"]["denied"] == 4, before)
+        check_equal(ask(d, "DELETE", f"/sandboxes/{boxes[0]['sandboxID']}").status, 204)
+        eventually(lambda: usage()["sandboxes_ended"] == 1, 10, "it ended")
+        after = usage()
+        check_equal((after["sandboxes"], after["requests"], after["hosts"]["api.test"]), (1, 4, before["hosts"]["api.test"]), after)
+        check_equal(ask(d, "POST", "/v1/tenants", {"id": "other", "name": "other", "quota": {}}).status // 100, 2)
+        key = ask(d, "POST", "/v1/keys", {"tenant": "other", "name": "k", "scopes": ["sandboxes"]})
+        a = ask(d, "GET", "/v1/network/usage", headers={"X-API-KEY": key.json["key"]})
+        check_equal((a.status, a.json["tenant"], a.json["requests"]), (200, "other", 0), a)
+
+
 def test_secrets():
     "a secret reaches the server it is bound to and nobody else; inside there is only a placeholder; echoes are redacted"
     value = "sk-live-4f1c9a7be2d04ab5"

@@ -6,7 +6,7 @@ import socket
 import threading
 import time
 
-from hutch_test import SOAK, check, check_equal, eventually, skip
+from hutch_test import SOAK, check, check_equal, check_in, eventually, skip
 from netattack import allow, box, denials, inside, node, status
 from node_client import ask, sh
 
@@ -154,6 +154,34 @@ say([codes, slow])""", timeout=100)
             check_equal([x for x in net.names.asked if x not in ("www.test", "api.test")], [])
             n.check(memory=20 * MB, fds=60)
         check_equal(sh(d, b, "curl -sS -o /dev/null -w '%{http_code}' https://api.test/").text, "200")
+
+
+def test_names_as_messages():
+    "names under a wildcard are few a minute: what a sandbox would say in them never reaches the name server"
+    with node() as (net, d):
+        b = box(d, {**allow("*.wild.test", "api.test"), "limits": {"new_names_per_min": 5, "new_conn_per_s": 1000}})
+        net.names.asked.clear()
+        got = inside(d, b, """
+codes, reasons = {}, set()
+for i in range(40):
+    s = dial(socket.gethostbyname("m%d.wild.test" % i), 80); s.settimeout(10)
+    s.sendall(b"GET / HTTP/1.1\\r\\nHost: m%d.wild.test\\r\\nConnection: close\\r\\n\\r\\n" % i)
+    data = b""
+    while True:
+        try: more = s.recv(4096)
+        except OSError: break
+        if not more: break
+        data += more
+    s.close()
+    code = data.split(b" ")[1].decode(); codes[code] = codes.get(code, 0) + 1
+    reasons |= set(re.findall(r'"reason": ?"([a-z_]+)"', data.decode("latin1")))
+say([codes, sorted(reasons)])""", timeout=60)
+        outside = {x for x in net.names.asked if x.endswith(".wild.test")}
+        check(1 <= len(outside) <= 8 and len(outside) + got[0].get("429", 0) == 40, (got, outside))
+        check_in("too_many_new_names", got[1], got)
+        mine = [x for x in denials(d, b) if x["reason"] == "too_many_new_names"]
+        check(mine and all(x["host"] not in outside for x in mine), mine)
+        check_equal(sh(d, b, "curl -sS -o /dev/null -w '%{http_code}' https://api.test/").text, "200", "a name of its own is not counted")
 
 
 def test_refusals():

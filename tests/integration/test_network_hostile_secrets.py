@@ -5,6 +5,7 @@ import json
 import os
 import re
 import secrets
+import socket
 import subprocess
 import time
 import urllib.parse
@@ -388,6 +389,93 @@ def test_nowhere_but_in_egress():
         check_equal(memory_holds(d.proc.pid, value.encode()), [], "supervisor")
         for pid in subprocess.run(["pgrep", "-f", "hutch-init"], text=True, capture_output=True).stdout.split():
             check(not memory_holds(pid, value.encode()), "init")
+
+
+def locked(pid):
+    """Where a process keeps what is neither swapped nor dumped."""
+    found, span = [], None
+    for line in open(f"/proc/{pid}/smaps"):
+        if m := re.match(r"([0-9a-f]+)-([0-9a-f]+) ", line):
+            span = (int(m[1], 16), int(m[2], 16))
+        elif line.startswith("VmFlags:") and " dd" in line:
+            found.append(span)
+    return found
+
+
+def loose(pid, needle):
+    """Copies elsewhere. A 2 KiB piece of a long value is enough to be found."""
+    safe = locked(pid)
+    return [x for x in memory_holds(pid, needle[:2048]) or [] if not any(a <= int(x[0], 16) < b for a, b in safe)]
+
+
+def test_memory_of_front_right_after():
+    "the moment a value is answered for, taken or refused, however it came, front has no copy of it left"
+    with node() as (_, d):
+        front, small = d.children("front")[0], canary()
+        store(d, "first", small, bind=[{"hosts": ["api.test"]}])
+        if memory_holds(front, b"hutch") is None:
+            skip("the memory of front cannot be read here")
+        bound = {"bind": [{"hosts": ["api.test"]}], "inject": {"type": "bearer"}}
+
+        def raw(head, *parts):
+            with socket.create_connection(("127.0.0.1", d.port)) as s:
+                s.sendall(head)
+                for p in parts:
+                    time.sleep(0.05)
+                    s.sendall(p)
+                s.settimeout(10)
+                return s.recv(65536)
+
+        def body(value):
+            return json.dumps({"value": value, "spec": bound}).encode()
+
+        def head(extra):
+            return b"PUT /v1/secrets/raw HTTP/1.1\r\nHost: 127.0.0.1\r\nX-API-KEY: " + d.key.encode() + b"\r\nContent-Type: application/json\r\nConnection: close\r\n" + extra + b"\r\n"
+
+        def chunked(text):
+            cut = [text[:40], text[40:55], text[55:]]
+            return raw(head(b"Transfer-Encoding: chunked\r\n"), *[b"%x\r\n%s\r\n" % (len(x), x) for x in cut], b"0\r\n\r\n")
+        ways = {
+            "taken": lambda v: ask(d, "PUT", "/v1/secrets/one", {"value": v, "spec": bound}),
+            "long": lambda v: ask(d, "PUT", "/v1/secrets/long", {"value": v * 1200, "spec": bound}),
+            "new version": lambda v: ask(d, "PUT", "/v1/secrets/one", {"value": v}),
+            "escaped": lambda v: ask(d, "PUT", "/v1/secrets/esc", {"value": v + "\u00e9\U0001f511", "spec": {"bind": [{"hosts": ["api.test"]}], "inject": {"type": "replace", "in": ["body"]}}}),
+            "E2B": lambda v: ask(d, "POST", "/secrets", {"name": "e2b" + v[-4:], "value": v}),
+            "refused, wrong spec": lambda v: ask(d, "PUT", "/v1/secrets/two", {"value": v, "spec": {"bind": 3}}),
+            "refused, wrong field": lambda v: ask(d, "PUT", "/v1/secrets/two", {"value": v, "vaule": v}),
+            "refused, no name": lambda v: ask(d, "POST", "/v1/secrets", {"value": v}),
+            "refused, not JSON": lambda v: raw(head(b"Content-Length: %d\r\n" % (len(v) + 12)), b'{"value": "' + v.encode() + b'!'),
+            "in two pieces": lambda v: raw(head(b"Content-Length: %d\r\n" % len(body(v))), body(v)[:30], body(v)[30:]),
+            "in chunks": lambda v: chunked(body(v)),
+        }
+        for way, send in ways.items():
+            value = canary()
+            send(value)
+            check_equal([x[1:] for x in loose(front, value.encode())], [], way)
+        check(len(ask(d, "GET", "/v1/secrets").json["secrets"]) >= 5, "they were stored")
+
+
+def test_memory_of_egress_right_after():
+    "a value that was put in and echoed is in locked memory only, once the answer is through"
+    value = canary()
+    with node() as (net, d):
+        b = world(d, value)
+        egress = d.children("egress")[0]
+        for how in ("", "--http1.1", "-d x", "--http1.1 -d x", "-o /dev/null --max-time 1 --limit-rate 1"):
+            r = sh(d, b, f"curl -sS {how} -H \"Authorization: Bearer $LLM_KEY\" https://api.test/echo")
+            check(value not in r.text, "the control")
+            eventually(lambda: not loose(egress, value.encode()), 2, f"{how}: {[x[1:] for x in loose(egress, value.encode())]}")
+        check_equal(set(got_value(net, value)), {("api.test", "/echo")})
+        check(memory_holds(egress, value.encode()), "the control: it is there, locked")
+        # HTTP/2 keeps a table of what was sent, as long as a connection lives
+        net.hosts["h2.test"] = "127.8.0.8"
+        net.start_h2(d.dir)
+        other = canary()
+        store(d, "h2", other, bind=[{"hosts": ["h2.test"]}], inject={"type": "set", "header": "x-api-key", "format": "{value}"})
+        b = box(d, {"rules": [{"id": "h2", "hosts": ["h2.test"], "secrets": ["h2"]}]})
+        r = sh(d, b, "curl -sS -o /dev/null -w '%{http_code}' https://h2.test/none")
+        check_equal(r.text, "404", r)
+        eventually(lambda: not loose(egress, other.encode()), 2, [x[1:] for x in loose(egress, other.encode())])
 
 
 def test_memory_after_removal():

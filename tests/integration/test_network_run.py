@@ -28,6 +28,27 @@ def test_allowed(who):
         check_equal(r.record["denials"], [], r.record)
 
 
+def test_log(who):
+    "the record lists what left: each request that could be seen, each stream that could not, and no value of a query"
+    with Internet() as net, workspace(who) as ws:
+        net.ca.cert.chmod(0o644), net.dir.chmod(0o755), net.ca.dir.chmod(0o755)
+        script = "curl -sS -o /dev/null http://api.test/one?token=abc; curl -sS -d xyz -o /dev/null http://api.test/two; curl -sS -o /dev/null https://api.test/three; curl -sS -o /dev/null http://other.test/"
+        r = go(net, who, ws, "--allow-host", "api.test", "--", "sh", "-c", script)
+        check_equal(r.code, 0, r)
+        log = r.record["network"]["log"]
+        check_equal([(x["kind"], x.get("method"), x["host"], x["port"], x.get("path"), x.get("status")) for x in log],
+                    [("http", "GET", "api.test", 80, "/one", 200), ("http", "POST", "api.test", 80, "/two", 200), ("tunnel", None, "api.test", 443, None, None)], log)
+        check(log[1]["bytes_up"] >= 3 and log[2]["bytes_down"] > 0 and all(x["verdict"] == "allow" and x["ms"] > 0 for x in log), log)
+        check("abc" not in json.dumps(r.record["network"]), "the value of a query")
+        many = """import concurrent.futures as f, http.client as h
+def some(n):
+    c = h.HTTPConnection("api.test")
+    for i in range(20): c.request("GET", "/%d" % (20 * n + i)); c.getresponse().read()
+list(f.ThreadPoolExecutor(15).map(some, range(15)))"""
+        r = go(net, who, ws, "--allow-host", "api.test", "--", "python3", "-c", many)
+        check_equal((len(r.record["network"]["log"]), r.record["network"]["log_left_out"], r.record["network"]["requests"]), (256, 44, 300), r)
+
+
 def test_refused(who):
     "a host that is not allowed answers 403 with JSON over http and https, the record names it and the grant, and nobody hears of it"
     with Internet() as net, workspace(who) as ws:

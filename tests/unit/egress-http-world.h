@@ -110,6 +110,13 @@ static unsigned app_requests, app_connections;
 static bool app_stopped; /* bodies are not read */
 static size_t app_bulk;  /* bytes of /bulk that are still to be sent */
 
+static struct buf app_trailers;
+static void app_trailer(struct http_req *r, const char *name, const char *value)
+{
+    (void)r;
+    buf_addf(&app_trailers, "%s: %s\n", name, value);
+}
+
 static void app_data(struct http_req *r, const void *p, size_t n)
 {
     buf_add(&app_seen, p, n < 4096 ? n : 4096);
@@ -236,6 +243,7 @@ static void app(void *ctx, struct http_req *r)
 {
     (void)ctx;
     app_requests++;
+    r->on_trailer = app_trailer;
     if (strcmp(r->path, "/echo") == 0) {
         r->on_data = app_echo;
         r->on_writable = app_again;
@@ -407,6 +415,7 @@ static int world_teardown(void **state)
     map_done(&egress.sandboxes);
     buf_done(&egress.trust);
     buf_done(&app_seen);
+    buf_done(&app_trailers);
     buf_done(&app_frames);
     free(root_pem);
     SSL_SESSION_free(client_session);

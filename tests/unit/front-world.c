@@ -439,8 +439,10 @@ bool nets_on(const struct front *f)
     (void)f;
     return !world.no_egress;
 }
-void net_set(struct front *f, struct box *b, const struct net_doc *doc, uint64_t expected, net_done *done, void *arg)
+void net_set(struct front *f, struct box *b, const struct net_doc *doc, enum net_change change, uint64_t expected,
+             net_done *done, void *arg)
 {
+    (void)change;
     (void)f;
     if (expected && expected != b->net->epoch)
         done(arg, 409, "the epoch is another one");

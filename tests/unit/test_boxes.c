@@ -451,6 +451,26 @@ static void test_late_answers(void **state)
     step(3);
 }
 
+static void test_a_sandbox_that_died_before_it_was_answered_for_is_not_called_running(void **state)
+{
+    (void)state;
+    struct box_spec spec = host_spec();
+    struct answer a = {0};
+    k.hold_create = true;
+    box_create(&f, &who, &spec, created, &a);
+    step(5); /* its row is written by now */
+    struct keeper_death d = {.cause = KEEPER_DIED_OOM};
+    (void)snprintf(d.id, sizeof d.id, "%s", k.last_id);
+    boxes_keeper_died(&f, &d); /* the word of its end overtakes the answer */
+    struct keeper_reply ok = {.tier = "container"};
+    k.held_create(k.held_create_arg, &ok);
+    wait_for(&a);
+    assert_int_equal(a.status, 503);
+    step(3);
+    assert_int_equal(boxes_count(&f), 0);
+    assert_int_equal(who.tenant->sandboxes, 0);
+}
+
 static void item(const char *id, bool alive, uint32_t cause)
 {
     struct keeper_item *i = &k.items[k.nitems++];
@@ -545,6 +565,8 @@ int main(void)
         cmocka_unit_test_setup_teardown(test_failures_leave_nothing, set_up, tear_down),
         cmocka_unit_test_setup_teardown(test_admission, set_up, tear_down),
         cmocka_unit_test_setup_teardown(test_idempotency, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(test_a_sandbox_that_died_before_it_was_answered_for_is_not_called_running,
+                                        set_up, tear_down),
         cmocka_unit_test_setup_teardown(test_late_answers, set_up, tear_down),
         cmocka_unit_test_setup_teardown(test_meeting, set_up, tear_down),
         cmocka_unit_test_setup_teardown(test_timeout_and_metrics, set_up, tear_down),

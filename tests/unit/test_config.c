@@ -71,13 +71,14 @@ static void test_the_way_out(void **state)
     assert_int_equal(
         load(&c,
              "state: /s\nrun: /r\nsandboxes: {network: /etc/hutch//net.yaml}\negress:\n  infra: 10.0.0.0/8,  "
-             "fd00::/8\n  resolvers: '[::1]:53'\n  audit_on_full: drop\n",
+             "fd00::/8\n  resolvers: '[::1]:53'\n  audit_on_full: drop\n  audit_sync: each\n",
              &err),
         0);
     assert_string_equal(c.network, "/etc/hutch/net.yaml");
     assert_string_equal(c.infra, "10.0.0.0/8,fd00::/8");
     assert_string_equal(c.resolvers, "[::1]:53");
     assert_true(c.audit_drop);
+    assert_string_equal(c.audit_sync, "each");
     config_done(&c);
 }
 
@@ -105,6 +106,9 @@ static void test_errors(void **state)
         {"sandboxes: {network: policy.yaml}\n", "sandboxes.network must be public, off or the absolute path"},
         {"egress: {resolvers: ns.example}\n", "egress.resolvers must be ADDR:PORT such as"},
         {"egress: {infra: 10.0.0.0/33}\n", "egress.infra must be ADDR/BITS such as"},
+        {"approvals: {webhook: hooks.example}\n", "approvals.webhook must be http://HOST"},
+        {"approvals: {timeout: 10m}\n", "approvals.timeout must be between 1s and 60s"},
+        {"egress: {audit_sync: always}\n", "egress.audit_sync must be off, interval or each"},
         {"egress: {audit_on_full: stop}\n", "egress.audit_on_full must be block or drop"},
         {"sandboxes: {cpu: 0}\n", "sandboxes.cpu must be between 0.010 and 1000"},
         {"sandboxes: {pids: [1]}\n", "sandboxes.pids must be a plain value"},

@@ -18,8 +18,21 @@ static struct loop *loop;
 static struct audit *audit;
 static struct esb box = {.id = "sandbox-1", .tenant = "acme", .epoch = 7};
 
+/* In place of the C library's: counts, and fails if it is told to. */
+static unsigned syncs;
+static bool sync_fails;
+int fdatasync(int fd)
+{
+    assert_true(fd >= 0);
+    (void)__atomic_fetch_add(&syncs, 1, __ATOMIC_SEQ_CST);
+    errno = EIO;
+    return sync_fails ? -1 : 0;
+}
+
 static int start(void **state)
 {
+    syncs = 0;
+    sync_fails = false;
     (void)state;
     struct err err = {0};
     (void)snprintf(folder, sizeof folder, "/tmp/hutch-audit.XXXXXX");
@@ -551,6 +564,74 @@ static void a_full_disk_does_not_block_where_lines_may_be_dropped_and_the_log_co
     assert_non_null(strstr(b.p, text));
 }
 
+static void left_to_the_kernel_nothing_is_forced_to_the_disk(void **state)
+{
+    (void)state;
+    begin(true);
+    write_lines(5);
+    end();
+    assert_int_equal(syncs, 0);
+}
+
+static void each_batch_is_forced_to_the_disk_and_one_that_is_not_blocks(void **state)
+{
+    (void)state;
+    loop_set_clock(loop, test_clock, NULL);
+    begin(true);
+    audit_set_sync(audit, AUDIT_SYNC_EACH);
+    unsigned before = syncs;
+    write_lines(3); /* one round */
+    assert_int_equal(syncs, before + 1);
+    turn(); /* nothing was written */
+    assert_int_equal(syncs, before + 1);
+    sync_fails = true;
+    write_lines(1);
+    assert_true(audit_blocked(audit));
+    sync_fails = false;
+    clock_ms += AUDIT_RETRY_MS;
+    turn();
+    assert_false(audit_blocked(audit));
+    assert_int_equal(whole(), 5); /* and no line stands there twice */
+}
+
+static void at_an_interval_a_worker_forces_it_to_the_disk(void **state)
+{
+    (void)state;
+    struct err err = {0};
+    loop_set_clock(loop, test_clock, NULL);
+    begin(true);
+    audit_set_sync(audit, AUDIT_SYNC_INTERVAL);
+    write_lines(3);
+    write_lines(3);
+    assert_int_equal(syncs, 0);
+    clock_ms += AUDIT_SYNC_MS;
+    for (int i = 0; i < 1000 && __atomic_load_n(&syncs, __ATOMIC_SEQ_CST) == 0; i++)
+        assert_int_equal(loop_step(loop, 5, &err), 0);
+    assert_int_equal(syncs, 1);
+    for (int i = 0; i < 20; i++)
+        assert_int_equal(loop_step(loop, 1, &err), 0);
+    clock_ms += AUDIT_SYNC_MS;
+    turn();
+    assert_int_equal(syncs, 1); /* there was nothing new */
+    write_lines(1);
+    end();
+    assert_int_equal(syncs, 2); /* the end does not wait for the interval */
+}
+
+static void keep_line(void *arg, const struct buf *line) { buf_addf(arg, "%s\n", line->p); }
+
+static void without_files_lines_are_told_without_what_chains_them(void **state)
+{
+    (void)state;
+    _cleanup_buf_ struct buf b = {0};
+    audit = audit_tell(loop, keep_line, &b);
+    write_lines(2);
+    assert_false(audit_blocked(audit));
+    assert_non_null(strstr(buf_str(&b), "\"path\":\"/1\""));
+    assert_null(strstr(buf_str(&b), "\"prev\""));
+    assert_null(strstr(buf_str(&b), "sandbox-1"));
+}
+
 static void the_last_lines_are_found_across_files(void **state)
 {
     (void)state;
@@ -628,6 +709,10 @@ int main(void)
         TEST(no_log_is_a_whole_log),
         TEST(a_full_disk_blocks_until_there_is_room_and_nothing_is_lost),
         TEST(a_full_disk_does_not_block_where_lines_may_be_dropped_and_the_log_counts_them),
+        TEST(left_to_the_kernel_nothing_is_forced_to_the_disk),
+        TEST(each_batch_is_forced_to_the_disk_and_one_that_is_not_blocks),
+        TEST(at_an_interval_a_worker_forces_it_to_the_disk),
+        TEST(without_files_lines_are_told_without_what_chains_them),
         TEST(the_last_lines_are_found_across_files),
         TEST(who_follows_hears_of_lines_in_files_that_begin_later),
     };

@@ -195,6 +195,99 @@ static void test_each_kind_of_nonsense_is_refused(void **state)
     }
 }
 
+static void test_what_one_tenant_asks_for_does_not_end_the_connection_of_all(void **state)
+{
+    _cleanup_buf_ struct buf text = {0};
+    (void)state;
+    greet();
+    tell(POLICY("one", 1, "{\"rules\":[{\"hosts\":[\"api.example\"]}]}"));
+    json_decref(told("applied"));
+    tell("{\"type\":\"denials\",\"request\":5,\"sandbox\":\"one\",\"since\":-1}");
+    json_t *m = told("denials");
+    assert_string_equal(text_of(m, "error"), "a number is negative");
+    json_decref(m);
+    buf_adds(
+        &text,
+        "{\"type\":\"policy\",\"sandbox\":\"one\",\"tenant\":\"t\",\"epoch\":2,\"policy\":\"off\",\"placeholders\":{");
+    for (int i = 0; i < 1025; i++)
+        buf_addf(&text, "%s\"s%d\":\"placeholder-%d\"", i ? "," : "", i, i);
+    buf_adds(&text, "}}");
+    tell(buf_str(&text));
+    m = told("applied");
+    assert_non_null(strstr(text_of(json_object_get(m, "error"), "text"), "more than 1024 secrets"));
+    json_decref(m);
+    assert_int_equal(esb_find(&world.g, "one")->epoch, 1); /* the old one stays */
+    tell(POLICY("two", 1, "\"off\""));
+    m = told("applied");
+    assert_string_equal(text_of(m, "sandbox"), "two");
+    json_decref(m);
+}
+
+static void test_nobody_is_asked_when_front_says_so(void **state)
+{
+    (void)state;
+    greet();
+    tell(POLICY("one", 1, "{\"on_miss\":\"ask\"}"));
+    json_decref(told("applied"));
+    struct esb *s = esb_find(&world.g, "one");
+    struct netpol_flow f = {.host = "a.example", .port = 443, .tls = true};
+    _cleanup_buf_ struct buf out = {0}, status = {0};
+    assert_int_equal(ask_from_inside(s, &f, NULL, "please", &out), 202);
+    json_t *m = told("ask");
+    char text[120], id[40];
+    (void)snprintf(id, sizeof id, "%s", text_of(m, "id"));
+    json_decref(m);
+    (void)snprintf(text, sizeof text, "{\"type\":\"unask\",\"sandbox\":\"one\",\"id\":\"%s\"}", id);
+    tell(text);
+    tell("{\"type\":\"unask\",\"sandbox\":\"nobody\",\"id\":\"x\"}");
+    tell("{\"type\":\"stats\",\"request\":1,\"sandbox\":\"one\"}");
+    json_decref(told("stats"));
+    assert_true(ask_status(s, id, &status));
+    assert_non_null(strstr(buf_str(&status), "\"too_many\""));
+}
+
+static uint64_t number_of(const json_t *m, const char *name)
+{
+    return (uint64_t)json_integer_value(json_object_get(m, name));
+}
+
+static void test_what_a_tenant_used_is_that_of_all_its_sandboxes_also_of_those_that_ended(void **state)
+{
+    (void)state;
+    greet();
+    for (int i = 0; i < 3; i++) {
+        char text[200];
+        (void)snprintf(text, sizeof text,
+                       "{\"type\":\"policy\",\"sandbox\":\"s%d\",\"tenant\":\"%s\",\"epoch\":1,\"policy\":\"off\"}", i,
+                       i < 2 ? "acme" : "other");
+        tell(text);
+        json_decref(told("applied"));
+        (void)snprintf(text, sizeof text, "s%d", i);
+        struct esb *s = esb_find(&world.g, text);
+        s->counts.requests = 10;
+        (void)limit_bytes(s, "api.example", 5, 7);
+        (void)limit_bytes(s, i == 0 ? "zero.example" : "one.example", 1, 0);
+    }
+    tell("{\"type\":\"forget\",\"sandbox\":\"s0\"}");
+    tell("{\"type\":\"tenant\",\"request\":7,\"tenant\":\"acme\"}");
+    json_t *m = told("tenant"), *hosts = json_object_get(m, "hosts");
+    assert_int_equal(number_of(m, "request"), 7);
+    assert_string_equal(text_of(m, "tenant"), "acme");
+    assert_int_equal(number_of(m, "sandboxes"), 1);
+    assert_int_equal(number_of(m, "sandboxes_ended"), 1);
+    assert_int_equal(number_of(m, "requests"), 20);
+    assert_int_equal(number_of(m, "bytes_up"), 12);
+    assert_int_equal(number_of(m, "bytes_down"), 14);
+    assert_int_equal(number_of(json_object_get(hosts, "api.example"), "bytes_down"), 14);
+    assert_int_equal(number_of(json_object_get(hosts, "zero.example"), "bytes_up"), 1);
+    assert_int_equal(json_object_size(hosts), 3);
+    json_decref(m);
+    tell("{\"type\":\"tenant\",\"request\":8,\"tenant\":\"nobody\"}");
+    m = told("tenant");
+    assert_int_equal(number_of(m, "requests") + number_of(m, "sandboxes"), 0);
+    json_decref(m);
+}
+
 static void test_questions_are_answered_with_their_number(void **state)
 {
     (void)state;
@@ -361,12 +454,22 @@ int main(void)
 {
 #define T(name) cmocka_unit_test_setup_teardown(name, start, stop)
     const struct CMUnitTest tests[] = {
-        T(test_a_policy_is_applied_and_a_wrong_one_is_named), T(test_placeholders_replace_those_before),
-        T(test_what_is_not_named_again_is_dropped),           T(test_the_first_message_must_be_hello),
-        T(test_malformed_messages_end_the_connection),        T(test_each_kind_of_nonsense_is_refused),
-        T(test_questions_are_answered_with_their_number),     T(test_usage_is_told_when_it_has_changed),
-        T(test_a_secret_that_cannot_be_opened_ends_nothing),  T(test_a_front_that_does_not_read_is_dropped),
-        T(test_sockets_of_another_kind_are_not_taken),        T(test_a_message_of_another_version_ends_the_connection),
+        T(test_a_policy_is_applied_and_a_wrong_one_is_named),
+        T(test_placeholders_replace_those_before),
+        T(test_what_is_not_named_again_is_dropped),
+        T(test_the_first_message_must_be_hello),
+        T(test_malformed_messages_end_the_connection),
+        T(test_each_kind_of_nonsense_is_refused),
+        T(test_what_a_tenant_used_is_that_of_all_its_sandboxes_also_of_those_that_ended),
+        T(test_usage_is_told_when_it_has_changed),
+        T(test_what_one_tenant_asks_for_does_not_end_the_connection_of_all),
+        T(test_nobody_is_asked_when_front_says_so),
+        T(test_questions_are_answered_with_their_number),
+        T(test_usage_is_told_when_it_has_changed),
+        T(test_a_secret_that_cannot_be_opened_ends_nothing),
+        T(test_a_front_that_does_not_read_is_dropped),
+        T(test_sockets_of_another_kind_are_not_taken),
+        T(test_a_message_of_another_version_ends_the_connection),
         T(test_a_namespace_is_served_from_its_policy_on),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -172,6 +172,7 @@ static void statuses_fit_the_reason(void **state)
     (void)state;
     assert_int_equal(deny_status(NETPOL_R_HOST), 403);
     assert_int_equal(deny_status(NETPOL_R_RATE), 429);
+    assert_int_equal(deny_status(NETPOL_R_NAMES), 429);
     assert_int_equal(deny_status(NETPOL_R_BODY), 413);
     assert_int_equal(deny_status(NETPOL_R_SNI_MISMATCH), 421);
     assert_int_equal(deny_status(NETPOL_R_MALFORMED), 400);
@@ -541,6 +542,33 @@ static void listeners_hear_of_refusals_and_may_begin_where_they_were(void **stat
     deny_record(&world_box, &d); /* to nobody */
 }
 
+static void a_listener_that_was_further_than_anybody_ever_is_hears_what_comes(void **state)
+{
+    static const char *const numbers[] = {"2", "18446744073709551615", "18446744073709551614", "99999999999999999999",
+                                          "-1"};
+    (void)state;
+    struct deny d = a_deny(NETPOL_R_METHOD);
+    deny_record(&world_box, &d);
+    for (size_t i = 0; i < ARRAY_LEN(numbers); i++) {
+        _cleanup_buf_ struct buf b = {0}, more = {0}, text = {0};
+        bool eof;
+        int fd = client();
+        buf_addf(&text, "GET /v1/egress/events HTTP/1.1\r\nhost: sandbox.internal\r\nlast-event-id: %s\r\n\r\n",
+                 numbers[i]);
+        say(fd, buf_str(&text));
+        hear(fd, &b, &eof);
+        has(b.p, "content-type: text/event-stream");
+        assert_null(strstr(b.p, "event: denied"));
+        pass(2000); /* not the same refusal within a second */
+        d = a_deny(NETPOL_R_PATH);
+        deny_record(&world_box, &d);
+        hear(fd, &more, &eof);
+        has(more.p, "event: denied\n");
+        (void)close(fd);
+        turn();
+    }
+}
+
 static void the_number_of_listeners_is_limited(void **state)
 {
     (void)state;
@@ -596,6 +624,7 @@ int main(void)
         TEST(inside_errors_are_json),
         TEST(inside_may_call_twenty_times_a_second),
         TEST(listeners_hear_of_refusals_and_may_begin_where_they_were),
+        TEST(a_listener_that_was_further_than_anybody_ever_is_hears_what_comes),
         TEST(the_number_of_listeners_is_limited),
         TEST(a_sandbox_that_goes_takes_its_listeners_along),
     };

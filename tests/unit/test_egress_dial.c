@@ -170,6 +170,97 @@ static void test_a_dial_ends_after_its_time(void **state)
     assert_int_equal(result.failure, DIAL_TIMEOUT);
 }
 
+static unsigned times;
+static void count_done(void *arg, struct dial_result *r)
+{
+    (void)arg;
+    times++;
+    if (r->fd >= 0)
+        (void)close(r->fd);
+}
+
+static void give_up(void *arg) { dial_cancel(arg); }
+
+static void test_a_dial_whose_time_is_over_before_it_begins_is_told_once(void **state)
+{
+    static const char *const addresses[] = {"127.0.0.1", "10.0.0.1" /* refused at once, if it were looked at */};
+    uint16_t port;
+    (void)state;
+    int l = listener(&port);
+    for (size_t i = 0; i < ARRAY_LEN(addresses); i++) {
+        struct in6_addr a;
+        assert_true(netpol_literal(addresses[i], strlen(addresses[i]), &a));
+        times = 0;
+        assert_non_null(dial_start(world.s, NULL, &a, port, NULL, count_done, NULL));
+        world.skew_ms += 60 * 1000; /* both are due in the same turn */
+        turn();
+        turn();
+        assert_int_equal(times, 1);
+    }
+    /* Given up between the end of its time and its beginning. */
+    struct in6_addr a;
+    assert_true(netpol_literal("127.0.0.1", 9, &a));
+    times = 0;
+    struct dial *d = dial_start(world.s, NULL, &a, port, NULL, count_done, NULL);
+    assert_true(loop_timer(world.g.loop, 10001, give_up, d) != 0);
+    world.skew_ms += 60 * 1000;
+    turn();
+    turn();
+    assert_int_equal(times, 0);
+    (void)close(l);
+}
+
+/* --- the resolver ------------------------------------------------------------------------------------------------- */
+
+enum { OTHERS = RESOLVE_CACHE - 1, BATCH = 100 };
+static unsigned resolved;
+static void count_resolved(void *arg, const struct resolve_answer *r)
+{
+    (void)arg;
+    assert_int_equal(r->status, RESOLVE_OK);
+    resolved++;
+}
+
+static void ask_others(unsigned from, unsigned n)
+{
+    char name[32];
+    for (unsigned i = from; i < from + n; i++) {
+        (void)snprintf(name, sizeof name, "n%u.example", i);
+        assert_non_null(resolve_start(&world.g, name, count_resolved, NULL));
+    }
+}
+
+/* Everybody else is waited for, so that the only name that could make room is the one whose answer this is. */
+static void fill_cache(void *arg, const struct resolve_answer *r)
+{
+    (void)arg;
+    assert_int_equal(r->status, RESOLVE_OK);
+    resolved++;
+    ask_others(0, OTHERS);
+    ask_others(OTHERS, 1);
+}
+
+static void test_a_name_stays_while_who_asked_for_it_is_told(void **state)
+{
+    (void)state;
+    world.dns_ttl = 300;
+    resolved = 0;
+    assert_non_null(resolve_start(&world.g, "first.example", count_resolved, NULL));
+    UNTIL(resolved == 1);
+    for (unsigned at = 0; at < OTHERS; at += BATCH) {
+        unsigned n = OTHERS - at < BATCH ? OTHERS - at : BATCH, want = resolved + n;
+        ask_others(at, n);
+        for (int i = 0; i < 20 && resolved < want; i++)
+            for (int k = 0; k < 200 && resolved < want; k++)
+                turn();
+        assert_int_equal(resolved, want);
+    }
+    resolved = 0;
+    assert_non_null(resolve_start(&world.g, "first.example", fill_cache, NULL));
+    assert_non_null(resolve_start(&world.g, "first.example", count_resolved, NULL));
+    UNTIL(resolved == OTHERS + 3);
+}
+
 static void test_a_dial_can_be_given_up_at_any_time(void **state)
 {
     uint16_t port;
@@ -263,6 +354,8 @@ int main(void)
         T(test_addresses_of_this_machine_are_refused),
         T(test_a_closed_port_is_named),
         T(test_a_dial_ends_after_its_time),
+        T(test_a_dial_whose_time_is_over_before_it_begins_is_told_once),
+        T(test_a_name_stays_while_who_asked_for_it_is_told),
         T(test_a_dial_can_be_given_up_at_any_time),
         T(test_an_upstream_proxy_is_told_the_checked_address),
         T(test_a_proxy_that_refuses_is_quoted),

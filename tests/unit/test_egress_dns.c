@@ -284,6 +284,22 @@ static void test_in_real_mode_the_node_is_asked_for_allowed_names_only(void **st
     assert_int_equal(rcode_of("api.example", DNS_A, &n), DNS_NXDOMAIN);
 }
 
+static void test_in_real_mode_new_names_under_a_wildcard_are_limited(void **state)
+{
+    unsigned n;
+    (void)state;
+    policy("{\"dns\":{\"mode\":\"real\"},\"limits\":{\"new_names_per_min\":2},\"allow\":[\"*.z.example\",\"api.z."
+           "example\"]}");
+    assert_int_equal(address_of("a.z.example"), 0x7f000001);
+    assert_int_equal(address_of("b.z.example"), 0x7f000001);
+    unsigned asked = world.dns_questions;
+    assert_int_equal(rcode_of("c2VjcmV0.z.example", DNS_A, &n), DNS_SERVFAIL);
+    assert_int_equal(world.dns_questions, asked);
+    assert_denied("too_many_new_names");
+    assert_int_equal(address_of("a.z.example"), 0x7f000001);
+    assert_int_equal(address_of("api.z.example"), 0x7f000001); /* it stands there by itself */
+}
+
 static void test_a_sandbox_may_end_while_a_question_waits(void **state)
 {
     _cleanup_buf_ struct buf q = {0};
@@ -379,6 +395,7 @@ int main(void)
         T(test_too_many_denied_names_or_questions_fail),
         T(test_malformed_questions_are_refused_or_ignored),
         T(test_in_real_mode_the_node_is_asked_for_allowed_names_only),
+        T(test_in_real_mode_new_names_under_a_wildcard_are_limited),
         T(test_a_sandbox_may_end_while_a_question_waits),
         T(test_without_a_policy_nothing_is_answered),
         T(test_any_resolver_over_tcp_is_ours),

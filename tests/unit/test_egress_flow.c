@@ -462,6 +462,47 @@ static void test_a_change_of_policy_cuts_what_is_no_longer_allowed(void **state)
     (void)close(up);
 }
 
+static void test_a_policy_that_takes_the_address_back_cuts_the_stream_there(void **state)
+{
+    _cleanup_buf_ struct buf inside = {0};
+    char text[200];
+    (void)state;
+    tcp_rule();
+    int fd = sandbox_connects_to_name("api.example", server_port), up = accepted();
+    (void)snprintf(text, sizeof text,
+                   "{\"rules\":[{\"hosts\":[\"api.example\"],\"proto\":\"tcp\",\"ports\":[%u]},{\"effect\":\"deny\","
+                   "\"cidrs\":[\"127.0.0.0/8\"]}]}",
+                   server_port);
+    policy(text); /* egress may have heard already that it is connected, or not */
+    UNTIL(world.s->nflows == 0);
+    assert_int_equal(hears_end(fd, &inside), -1);
+    (void)close(fd);
+    (void)close(up);
+}
+
+static void test_a_stream_granted_once_ends_in_peace_unless_the_document_is_replaced(void **state)
+{
+    _cleanup_buf_ struct buf inside = {0}, outside = {0};
+    char text[200];
+    (void)state;
+    tcp_rule();
+    (void)snprintf(text, sizeof text, ",\"proto\":\"tcp\",\"ports\":[%u],\"uses\":1", server_port);
+    rule_for(text);
+    world.s->replaced = world.s->epoch;
+    int fd = sandbox_connects_to_name("api.example", server_port), up = accepted();
+    policy("{\"default\":\"deny\"}"); /* front takes the grant out */
+    turn();
+    says_text(up, "x");
+    hears_bytes(fd, &inside, 1);
+    world.s->replaced = world.s->epoch + 1;
+    policy("\"off\"");
+    assert_int_equal(world.s->nflows, 0);
+    assert_int_equal(hears_end(fd, &inside), -1);
+    assert_int_equal(hears_end(up, &outside), -1);
+    (void)close(fd);
+    (void)close(up);
+}
+
 static void test_a_rule_that_expires_cuts_too(void **state)
 {
     char text[300];
@@ -600,6 +641,72 @@ static void test_rates_and_uses_of_a_rule_are_counted(void **state)
     assert_int_equal(limit_request(world.s, &once, &retry), NETPOL_R_EXPIRED);
 }
 
+static void test_new_names_under_a_wildcard_are_so_many_a_minute(void **state)
+{
+    char name[32];
+    unsigned retry = 0;
+    (void)state;
+    policy("{\"allow\":[\"*.z.example\"],\"limits\":{\"new_names_per_min\":6}}");
+    for (int i = 0; i < 6; i++) {
+        (void)snprintf(name, sizeof name, "n%d.z.example", i);
+        assert_true(limit_name(world.s, name, &retry));
+    }
+    assert_false(limit_name(world.s, "n6.z.example", &retry));
+    assert_in_range(retry, 1, 11);                            /* one in ten seconds */
+    assert_true(limit_name(world.s, "n0.z.example", &retry)); /* it is known */
+    pass(10001);
+    assert_true(limit_name(world.s, "n6.z.example", &retry));
+    assert_false(limit_name(world.s, "n7.z.example", &retry));
+    pass(3600 * 1000); /* they do not pile up */
+    for (int i = 0; i < 6; i++) {
+        (void)snprintf(name, sizeof name, "m%d.z.example", i);
+        assert_true(limit_name(world.s, name, &retry));
+    }
+    assert_false(limit_name(world.s, "m6.z.example", &retry));
+}
+
+static void test_the_longest_unused_name_under_a_wildcard_is_new_again(void **state)
+{
+    char name[32];
+    unsigned retry = 0;
+    (void)state;
+    policy("{\"allow\":[\"*.z.example\"],\"limits\":{\"new_names_per_min\":4098}}");
+    assert_true(limit_name(world.s, "first.z.example", &retry));
+    assert_true(limit_name(world.s, "second.z.example", &retry));
+    assert_true(limit_name(world.s, "first.z.example", &retry));
+    for (int i = 0; i < 4095; i++) { /* one more than there is room for */
+        (void)snprintf(name, sizeof name, "n%d.z.example", i);
+        assert_true(limit_name(world.s, name, &retry));
+    }
+    policy("{\"allow\":[\"*.z.example\"],\"limits\":{\"new_names_per_min\":1}}");
+    assert_true(limit_name(world.s, "n0.z.example", &retry));
+    assert_true(limit_name(world.s, "first.z.example", &retry));
+    assert_true(limit_name(world.s, "new.z.example", &retry)); /* the last one of this minute */
+    assert_false(limit_name(world.s, "second.z.example", &retry));
+}
+
+static void test_a_stream_to_one_name_too_many_is_reset_before_anybody_is_asked(void **state)
+{
+    _cleanup_buf_ struct buf inside = {0};
+    char text[200];
+    (void)state;
+    tcp_rule();
+    (void)snprintf(text, sizeof text,
+                   "{\"limits\":{\"new_names_per_min\":1},\"rules\":[{\"hosts\":[\"*.z.example\"],\"proto\":\"tcp\","
+                   "\"ports\":[%u]}]}",
+                   server_port);
+    policy(text);
+    int fd = sandbox_connects_to_name("one.z.example", server_port), up = accepted();
+    unsigned asked = world.dns_questions;
+    int other = sandbox_connects_to_name("c2VjcmV0.z.example", server_port);
+    assert_int_equal(hears_end(other, &inside), -1);
+    assert_int_equal(world.dns_questions, asked);
+    assert_denied("too_many_new_names");
+    (void)close(fd);
+    (void)close(up);
+    (void)close(other);
+}
+
 static void test_the_bandwidth_is_waited_for(void **state)
 {
     (void)state;
@@ -652,6 +759,8 @@ int main(void)
         T(test_a_tcp_rule_relays_both_ways_and_each_end),
         T(test_much_is_relayed_whole),
         T(test_a_change_of_policy_cuts_what_is_no_longer_allowed),
+        T(test_a_stream_granted_once_ends_in_peace_unless_the_document_is_replaced),
+        T(test_a_policy_that_takes_the_address_back_cuts_the_stream_there),
         T(test_a_rule_that_expires_cuts_too),
         T(test_the_quota_ends_a_stream),
         T(test_a_stream_to_nobody_is_reset_with_a_reason),
@@ -659,6 +768,9 @@ int main(void)
         T(test_too_many_connections_are_reset),
         T(test_new_connections_beyond_the_rate_wait),
         T(test_rates_and_uses_of_a_rule_are_counted),
+        T(test_new_names_under_a_wildcard_are_so_many_a_minute),
+        T(test_the_longest_unused_name_under_a_wildcard_is_new_again),
+        T(test_a_stream_to_one_name_too_many_is_reset_before_anybody_is_asked),
         T(test_the_bandwidth_is_waited_for),
         T(test_hosts_beyond_the_table_are_counted_together),
     };

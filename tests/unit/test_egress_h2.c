@@ -4,6 +4,7 @@
 #include <nghttp2/nghttp2.h>
 
 #include "egress-http-world.h"
+#include "http/h2-flood.h"
 
 #define HOST   "code.example"
 #define QUOTED "\"code.example\""
@@ -50,6 +51,38 @@ static void test_http2_inside_may_be_http1_outside(void **state)
     h2up_free(h);
     turn(5);
     upstream_stop(&u);
+}
+
+static void trailers_through(bool h2)
+{
+    struct upstream u;
+    _cleanup_answer_ struct answer a = {0};
+    upstream_start(&u, origin, HOST, h2);
+    allow(box, u.port, QUOTED);
+    struct h2up *h = h2_out(box, &u);
+    struct h2up_stream *s = start(h, &a, "POST", "/count", HTTP_UNKNOWN);
+    (void)h2up_write(s, "body", 4);
+    h2up_trailer(s, "x-checksum", "abc");
+    h2up_trailer(s, "grpc-status", "0");
+    h2up_end(s);
+    UNTIL(a.ended || a.failed);
+    assert_string_equal(buf_str(&a.body), "4");
+    assert_string_equal(buf_str(&app_trailers), "x-checksum: abc\ngrpc-status: 0\n");
+    h2up_free(h);
+    turn(5);
+    upstream_stop(&u);
+}
+
+static void test_trailers_of_a_request_arrive_over_http2(void **state)
+{
+    (void)state;
+    trailers_through(true);
+}
+
+static void test_trailers_of_an_http2_request_follow_the_chunks_of_http1(void **state)
+{
+    (void)state;
+    trailers_through(false);
 }
 
 enum { AT_ONCE = 12 }; /* first requests to a host */
@@ -539,6 +572,42 @@ static void test_a_connection_that_breaks_fails_each_of_its_requests_once(void *
     raw_stop(&r);
 }
 
+static void flooded_with(uint8_t type, uint8_t flags, uint32_t stream, const void *p, size_t n)
+{
+    struct raw r;
+    _cleanup_answer_ struct answer a = {0};
+    raw_start(&r);
+    (void)start(r.h, &a, "GET", "/", 0);
+    turn(2);
+    raw_frame(&r, NGHTTP2_SETTINGS, 0, 0, NULL, 0);
+    raw_frame(&r, NGHTTP2_HEADERS, NGHTTP2_FLAG_END_HEADERS, 1, "\x88", 1);
+    UNTIL(a.head);
+    for (int i = 0; i < 3 * H2_IDLE_FRAMES && !r.gone; i++) {
+        char bytes[4096];
+        if (send(r.fd, "", 0, MSG_NOSIGNAL) < 0)
+            break;
+        raw_frame(&r, type, flags, stream, p, n);
+        if (i % 50 == 0)
+            turn(1);
+        while (recv(r.fd, bytes, sizeof bytes, MSG_DONTWAIT) > 0)
+            ;
+        if (i == H2_IDLE_FRAMES / 2)
+            assert_false(a.failed);
+    }
+    UNTIL(a.failed);
+    UNTIL(r.gone);
+    raw_stop(&r);
+}
+
+static void test_a_server_that_sends_frames_of_no_use_without_end_is_left(void **state)
+{
+    (void)state;
+    flooded_with(NGHTTP2_DATA, 0, 1, NULL, 0);
+    flooded_with(NGHTTP2_PING, 0, 0, "12345678", 8);
+    flooded_with(NGHTTP2_SETTINGS, 0, 0, NULL, 0);
+    flooded_with(NGHTTP2_PRIORITY, 0, 1, "\0\0\0\0\1", 5);
+}
+
 static void test_a_server_that_breaks_the_protocol_is_left(void **state)
 {
     struct raw r;
@@ -593,6 +662,9 @@ int main(void)
         TEST(test_interim_answers_without_end_are_given_up),
         TEST(test_a_connection_that_says_goodbye_takes_no_more_requests),
         TEST(test_a_connection_that_breaks_fails_each_of_its_requests_once),
+        TEST(test_trailers_of_a_request_arrive_over_http2),
+        TEST(test_trailers_of_an_http2_request_follow_the_chunks_of_http1),
+        TEST(test_a_server_that_sends_frames_of_no_use_without_end_is_left),
         TEST(test_a_server_that_breaks_the_protocol_is_left),
         TEST(test_more_streams_than_the_server_takes_are_not_started),
     };

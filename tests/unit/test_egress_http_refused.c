@@ -45,6 +45,33 @@ static void test_a_method_or_path_outside_the_rule_is_refused_before_anybody_is_
     upstream_stop(&u);
 }
 
+static void test_one_name_too_many_under_a_wildcard_is_refused_with_its_grant(void **state)
+{
+    struct upstream u;
+    _cleanup_answer_ struct answer a = {0};
+    _cleanup_answer_ struct answer b = {0};
+    _cleanup_answer_ struct answer c = {0};
+    _cleanup_buf_ struct buf doc = {0};
+    (void)state;
+    upstream_start(&u, origin, "one.z.example", false);
+    buf_addf(&doc,
+             "{\"limits\":{\"new_names_per_min\":1},\"rules\":[{\"id\":\"r\",\"hosts\":[\"*.z.example\"],"
+             "\"ports\":[%u],\"tls\":\"intercept\"}]}",
+             u.port);
+    policy(box, buf_str(&doc));
+    ask_tls(box, &a, "GET", "one.z.example", u.port, "/", NULL);
+    assert_int_equal(a.status, 200);
+    ask_tls(box, &b, "GET", "onswg4tf.z.example", u.port, "/x", NULL);
+    assert_int_equal(b.status, 429);
+    assert_has(b.fields, "retry-after: ");
+    assert_has(b.body, "\"code\":\"egress_limited\",\"reason\":\"too_many_new_names\"");
+    assert_has(b.body, "\"grant\":{\"hosts\":[\"onswg4tf.z.example\"]");
+    assert_int_equal(app_connections, 1);
+    ask_tls(box, &c, "GET", "one.z.example", u.port, "/", NULL); /* a name that is known */
+    assert_int_equal(c.status, 200);
+    upstream_stop(&u);
+}
+
 static void test_a_host_other_than_the_one_connected_to_is_misdirected(void **state)
 {
     struct upstream u;
@@ -290,6 +317,167 @@ static void test_a_policy_that_takes_the_host_back_cuts_what_is_under_way(void *
     upstream_stop(&u);
 }
 
+/* A stream under the first document is cut by the second, although both allow the request. */
+static void cut_by(const char *first, const char *second)
+{
+    struct upstream u;
+    _cleanup_answer_ struct answer a = {0};
+    _cleanup_buf_ struct buf one = {0}, two = {0};
+    char authority[64];
+    upstream_start(&u, origin, HOST, false);
+    buf_addf(&one, "{\"rules\":[{\"id\":\"r\",\"hosts\":[" QUOTED "],\"ports\":[%u],\"tls\":\"intercept\"%s]}", u.port,
+             first);
+    buf_addf(&two, "{\"rules\":[{\"id\":\"r\",\"hosts\":[" QUOTED "],\"ports\":[%u],\"tls\":\"intercept\"%s]}", u.port,
+             second);
+    policy(box, buf_str(&one));
+    (void)snprintf(authority, sizeof authority, "%s:%u", HOST, u.port);
+    struct client *c = client_new(loop, tls_out(box, HOST, u.port, false));
+    struct client_request q = {.method = "GET", .target = "/stream", .host = authority};
+    client_start(c, &q, &answer_events.answer, &a);
+    UNTIL(a.head);
+    policy(box, buf_str(&one)); /* the same again: nothing happens */
+    (void)http_write(app_stream, "x", 1);
+    UNTIL(a.body.n == 1);
+    policy(box, buf_str(&two));
+    UNTIL(a.failed);
+    UNTIL(!app_stream);
+    client_free(c);
+    upstream_stop(&u);
+}
+
+static void test_a_policy_that_takes_a_secret_back_cuts_what_carries_it(void **state)
+{
+    (void)state;
+    cut_by(",\"secrets\":[\"one\",\"two\"]}", ",\"secrets\":[\"two\"]}");
+}
+
+static void test_a_policy_that_takes_the_address_back_cuts_what_goes_there(void **state)
+{
+    (void)state;
+    cut_by("}", "},{\"effect\":\"deny\",\"cidrs\":[\"127.0.0.0/8\"]}");
+}
+
+/* ---- fields behind a body ---- */
+
+static void say_trailers(uint16_t port, const char *trailers, struct buf *got)
+{
+    _cleanup_buf_ struct buf text = {0};
+    buf_addf(&text,
+             "POST /echo HTTP/1.1\r\nHost: " HOST
+             ":%u\r\nTransfer-Encoding: chunked\r\nConnection: close\r\n\r\n2\r\nok\r\n"
+             "0\r\n%s\r\n",
+             port, trailers);
+    got->n = 0;
+    say_raw(port, text.p, text.n, got);
+}
+
+static void test_fields_behind_a_body_are_passed_on_judged_like_those_before_it(void **state)
+{
+    static const char *const forbidden[] = {"Authorization: x",    "Content-Length: 1", "Transfer-Encoding: chunked",
+                                            "Host: evil.example",  "Cookie: a=b",       "X-HTTP-Method-Override: PUT",
+                                            "Proxy-Connection: x", "If-Match: x",       "TE: trailers"};
+    struct upstream u;
+    _cleanup_buf_ struct buf got = {0}, doc = {0};
+    (void)state;
+    upstream_start(&u, NULL, NULL, false);
+    buf_addf(&doc,
+             "{\"rules\":[{\"id\":\"r\",\"hosts\":[" QUOTED "],\"ports\":[%u],\"cleartext\":true,"
+             "\"deny\":[{\"headers\":{\"x-danger\":\"*\"}}]}]}",
+             u.port);
+    policy(box, buf_str(&doc));
+    esb_placeholder(box, "sbx-placeholder-of-it", "key");
+    say_trailers(u.port, "X-Checksum:  abc \r\nx-two: \r\nGRPC-Status: 0\r\n", &got);
+    assert_has(got, "HTTP/1.1 200 OK\r\n");
+    assert_string_equal(buf_str(&app_trailers), "x-checksum: abc\nx-two: \ngrpc-status: 0\n");
+    app_trailers.n = 0;
+    for (size_t i = 0; i < ARRAY_LEN(forbidden); i++) {
+        char line[80];
+        (void)snprintf(line, sizeof line, "x-before: 1\r\n%s\r\n", forbidden[i]);
+        say_trailers(u.port, line, &got);
+        if (app_trailers.n > 0) /* the upstream was cut off before the end of the request */
+            fail_msg("%s: %s", forbidden[i], buf_str(&app_trailers));
+    }
+    say_trailers(u.port, "x-danger: 1\r\n", &got);
+    say_trailers(u.port, "x-key: Bearer sbx-placeholder-of-it\r\n", &got);
+    assert_int_equal(app_trailers.n, 0);
+    _cleanup_buf_ struct buf list = {0};
+    deny_list(box, 0, 256, &list);
+    assert_has(list, "malformed_request");
+    assert_has(list, "denied_by_rule");
+    assert_has(list, "secret_violation");
+    upstream_stop(&u);
+}
+
+/* A request that runs under a grant for one use. */
+static struct client *begin_granted(struct upstream *u, struct answer *a, const char *more)
+{
+    static char authority[64];
+    _cleanup_buf_ struct buf doc = {0};
+    upstream_start(u, origin, HOST, false);
+    buf_addf(&doc, "{%s\"rules\":[{\"id\":\"grant-1\",\"hosts\":[" QUOTED "],\"ports\":[%u],\"uses\":1}]}", more,
+             u->port);
+    policy(box, buf_str(&doc));
+    box->replaced = box->epoch;
+    (void)snprintf(authority, sizeof authority, "%s:%u", HOST, u->port);
+    struct client *c = client_new(loop, tls_out(box, HOST, u->port, false));
+    struct client_request q = {.method = "GET", .target = "/stream", .host = authority};
+    client_start(c, &q, &answer_events.answer, a);
+    UNTIL(a->head);
+    return c;
+}
+
+static void goes_on(struct answer *a, size_t n)
+{
+    (void)http_write(app_stream, "x", 1);
+    UNTIL(a->body.n == n);
+    assert_false(a->failed);
+}
+
+static void test_a_grant_that_is_used_up_lets_its_request_end_but_a_new_document_does_not(void **state)
+{
+    struct upstream u;
+    _cleanup_answer_ struct answer a = {0};
+    (void)state;
+    struct client *c = begin_granted(&u, &a, "");
+    policy(box, "{\"allow\":[\"docs.example\"]}"); /* front takes the grant out, and adds something */
+    goes_on(&a, 1);
+    box->replaced = epoch + 1;
+    policy(box, "\"off\"");
+    UNTIL(a.failed);
+    UNTIL(!app_stream); /* the server is told, too */
+    client_free(c);
+    upstream_stop(&u);
+}
+
+static void test_a_request_under_a_grant_goes_on_where_it_would_be_asked_about_again(void **state)
+{
+    struct upstream u;
+    _cleanup_answer_ struct answer a = {0};
+    (void)state;
+    struct client *c = begin_granted(&u, &a, "\"on_miss\":\"ask\",");
+    box->replaced = epoch + 1;
+    policy(box, "{\"on_miss\":\"ask\",\"allow\":[\"docs.example\"]}");
+    goes_on(&a, 1);
+    policy(box, "{\"on_miss\":\"ask\",\"deny\":[" QUOTED "]}");
+    UNTIL(a.failed);
+    UNTIL(!app_stream);
+    client_free(c);
+    upstream_stop(&u);
+}
+
+static void test_a_request_under_a_grant_ends_with_its_sandbox(void **state)
+{
+    struct upstream u;
+    _cleanup_answer_ struct answer a = {0};
+    (void)state;
+    struct client *c = begin_granted(&u, &a, "");
+    esb_set_policy(box, NULL, 0);
+    UNTIL(a.failed);
+    UNTIL(!app_stream);
+    client_free(c);
+    upstream_stop(&u);
+}
+
 static void test_a_body_longer_than_the_rule_allows_is_refused(void **state)
 {
     struct upstream u;
@@ -317,6 +505,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         TEST(test_a_denied_host_answers_in_json_over_a_certificate_that_verifies),
         TEST(test_a_method_or_path_outside_the_rule_is_refused_before_anybody_is_called),
+        TEST(test_one_name_too_many_under_a_wildcard_is_refused_with_its_grant),
         TEST(test_a_host_other_than_the_one_connected_to_is_misdirected),
         TEST(test_a_server_with_a_certificate_of_another_name_is_not_spoken_to),
         TEST(test_a_server_with_a_certificate_of_an_unknown_root_is_not_spoken_to),
@@ -327,6 +516,12 @@ int main(void)
         TEST(test_a_client_that_does_not_trust_the_root_is_listed_with_the_reason),
         TEST(test_bytes_behind_a_request_are_a_request_of_their_own_and_judged_so),
         TEST(test_a_policy_that_takes_the_host_back_cuts_what_is_under_way),
+        TEST(test_a_grant_that_is_used_up_lets_its_request_end_but_a_new_document_does_not),
+        TEST(test_a_request_under_a_grant_goes_on_where_it_would_be_asked_about_again),
+        TEST(test_a_request_under_a_grant_ends_with_its_sandbox),
+        TEST(test_a_policy_that_takes_a_secret_back_cuts_what_carries_it),
+        TEST(test_a_policy_that_takes_the_address_back_cuts_what_goes_there),
+        TEST(test_fields_behind_a_body_are_passed_on_judged_like_those_before_it),
         TEST(test_a_body_longer_than_the_rule_allows_is_refused),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -111,6 +111,23 @@ static void a_policy_that_forbids_it_or_asks_no_more_refuses_it(void **state)
     assert_int_equal(b.reason, NETPOL_R_APPROVAL_DENIED);
 }
 
+static void when_nobody_can_be_asked_who_waits_hears_it_at_once(void **state)
+{
+    (void)state;
+    struct answer a = {0}, b = {0};
+    _cleanup_buf_ struct buf out = {0};
+    char id[24];
+    (void)snprintf(id, sizeof id, "%s", ask(&a, "a.example.org", "GET", "/x"));
+    ask_dropped(&world_box, "ap_other");
+    ask_dropped(&world_box, id);
+    turn();
+    assert_int_equal(a.n, 1);
+    assert_int_equal(a.reason, NETPOL_R_RATE);
+    assert_true(ask_status(&world_box, id, &out));
+    assert_non_null(strstr(buf_str(&out), "\"status\":\"too_many\""));
+    assert_string_not_equal(ask(&b, "a.example.org", "GET", "/x"), id); /* the next one is asked about again */
+}
+
 static void somebody_refuses(void **state)
 {
     (void)state;
@@ -601,6 +618,7 @@ int main(void)
         ASK(a_request_waits_until_a_policy_allows_it),
         ASK(a_policy_that_does_not_speak_of_it_changes_nothing),
         ASK(a_policy_that_forbids_it_or_asks_no_more_refuses_it),
+        ASK(when_nobody_can_be_asked_who_waits_hears_it_at_once),
         ASK(somebody_refuses),
         ASK(the_hold_time_ends_the_wait_but_not_the_question),
         ASK(nobody_decides_and_the_question_expires),

@@ -1,27 +1,30 @@
-/* What front can still do after it has given everything up: each attempt in a child of its own. */
+/* What front and egress can still do after they have given everything up: each attempt in a child of its own. */
 #include <errno.h>
 #include <fcntl.h>
 #include <linux/sched.h>
 #include <pthread.h>
 #include <sched.h>
 #include <signal.h>
+#include <sys/socket.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
 #include "base/log.h"
+#include "egress/egress.h"
 #include "front/procs.h"
+#include "os/landlock.h"
 #include "tests/lib/unit.h"
 
-/* Runs fn behind the filter; the wait status. */
-static int behind(int (*fn)(const void *arg), const void *arg)
+/* Runs fn behind a filter; the wait status. */
+static int behind_of(bool egress, int (*fn)(const void *arg), const void *arg)
 {
     pid_t pid = fork();
     if (pid == 0) {
         struct err err = {0};
         log_open("test", LOG_LEVEL_ERROR, 2);
-        if (front_drop(&err) < 0) {
+        if ((egress ? egress_drop(-1, &err) : front_drop(&err)) < 0) {
             (void)fprintf(stderr, "%s\n", err.msg);
             _exit(99);
         }
@@ -31,6 +34,8 @@ static int behind(int (*fn)(const void *arg), const void *arg)
     assert_int_equal(waitpid(pid, &status, 0), pid);
     return status;
 }
+
+static int behind(int (*fn)(const void *arg), const void *arg) { return behind_of(false, fn, arg); }
 
 static int make_call(const void *arg)
 {
@@ -122,12 +127,43 @@ static void test_no_capabilities(void **state)
     assert_int_equal(status, 0);
 }
 
+static int families_work(const void *arg)
+{
+    static const int open[] = {AF_INET, AF_INET6, AF_UNIX}, shut[] = {AF_PACKET, AF_VSOCK, AF_ALG, AF_BLUETOOTH};
+    (void)arg;
+    for (size_t i = 0; i < ARRAY_LEN(open); i++)
+        if (socket(open[i], SOCK_STREAM | SOCK_CLOEXEC, 0) < 0)
+            return 1;
+    for (size_t i = 0; i < ARRAY_LEN(shut); i++)
+        if (socket(shut[i], SOCK_RAW | SOCK_CLOEXEC, 0) >= 0 || errno != EAFNOSUPPORT)
+            return 2;
+    return 0;
+}
+static int no_file_opens(const void *arg) { return open(arg, O_RDONLY | O_CLOEXEC) < 0 && errno == EACCES ? 0 : 1; }
+
+static void test_egress(void **state)
+{
+    static const long calls[] = {SYS_execve, SYS_listen, SYS_fork, SYS_ptrace, SYS_getpid | 0x40000000};
+    (void)state;
+    for (size_t i = 0; i < ARRAY_LEN(calls); i++) {
+        int status = behind_of(true, make_call, &calls[i]);
+        if (!WIFSIGNALED(status) || WTERMSIG(status) != SIGSYS)
+            fail_msg("call %ld: status %x", calls[i], status);
+    }
+    int status = behind_of(true, clone_namespace, NULL);
+    assert_true(WIFSIGNALED(status) && WTERMSIG(status) == SIGSYS);
+    assert_int_equal(behind_of(true, families_work, NULL), 0);
+    if (landlock_abi() >= LANDLOCK_ABI_FLOOR)
+        assert_int_equal(behind_of(true, no_file_opens, "/etc/hostname"), 0);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_forbidden_calls),
         cmocka_unit_test(test_clone),
         cmocka_unit_test(test_no_capabilities),
+        cmocka_unit_test(test_egress),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

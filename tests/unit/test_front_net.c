@@ -124,6 +124,38 @@ static void test_a_native_sandbox_is_closed_unless_asked(void **state)
     expect_text(ask_api(KEY_A, "POST", "/v1/sandboxes", "{\"templateID\":\"base\"}"), 400, "'templateID'");
 }
 
+static bool says_open(const char *id)
+{
+    char path[64];
+    (void)snprintf(path, sizeof path, "/sandboxes/%s", id);
+    struct asked *a = ask_api(KEY_A, "GET", path, NULL);
+    json_t *all = asked_json(a);
+    bool open = json_is_true(json_object_get(all, "allowInternetAccess"));
+    json_decref(all);
+    asked_free(a);
+    return open;
+}
+
+static void test_whether_the_internet_is_open_is_what_the_document_in_force_says(void **state)
+{
+    const char *path = "/v1/sandboxes/i0box/network";
+    (void)state;
+    (void)world_box("i0box", 0, 1000);
+    assert_false(says_open("i0box"));
+    expect(ask_api(KEY_A, "PUT", path, "{\"policy\":\"public\"}"), 200, NULL);
+    assert_true(says_open("i0box"));
+    expect(ask_api(KEY_A, "PUT", path, "{\"policy\":{\"allow\":[\"a.test\"]}}"), 200, NULL);
+    assert_false(says_open("i0box"));
+    expect(ask_api(KEY_A, "PUT", "/sandboxes/i0box/network", "{}"), 204, NULL);
+    assert_true(says_open("i0box"));
+    expect(ask_api(KEY_A, "PUT", "/sandboxes/i0box/network", "{\"denyOut\":[\"0.0.0.0/0\"]}"), 204, NULL);
+    assert_false(says_open("i0box"));
+    expect(ask_api(KEY_A, "POST", "/v1/sandboxes",
+                   "{\"template\":\"base\",\"network\":{\"rules\":[{\"hosts\":[\"a.test\"]}]}}"),
+           201, NULL);
+    assert_false(says_open("i0new"));
+}
+
 static void test_documents_are_put_and_changed_with_epochs(void **state)
 {
     (void)state;
@@ -162,6 +194,33 @@ static void test_only_ones_own_part_of_the_counters_is_shown(void **state)
     expect_text(ask_api(KEY_A, "GET", "/v1/sandboxes/i0box/network/denials?since=x", NULL), 400, "since must be");
     asked_free(ask_api(KEY_A, "POST", "/v1/sandboxes/i0box/network/check", "{\"url\":\"https://a.test/\"}"));
     assert_string_equal(json_string_value(json_object_get(world.net_asked, "method")), "GET");
+}
+
+static void test_a_number_that_cannot_be_told_to_egress_is_refused(void **state)
+{
+    (void)state;
+    (void)world_box("i0box", 0, 1000);
+    expect_text(ask_api(KEY_A, "GET", "/v1/sandboxes/i0box/network/denials?since=9223372036854775808", NULL), 400,
+                "since must be");
+    expect_text(ask_api(KEY_A, "GET", "/v1/sandboxes/i0box/network/denials?since=-1", NULL), 400, "since must be");
+    assert_null(world.net_asked);
+    world.net_answer = json_pack("{s:s, s:i, s:[]}", "type", "denials", "request", 1, "denials");
+    expect(ask_api(KEY_A, "GET", "/v1/sandboxes/i0box/network/denials?since=9223372036854775807", NULL), 200, NULL);
+    json_decref(world.net_answer);
+    world.net_answer = NULL;
+}
+
+static void test_a_tenant_sees_what_it_used_itself(void **state)
+{
+    (void)state;
+    world.net_answer = json_pack("{s:s, s:i, s:s, s:i}", "type", "tenant", "request", 3, "tenant", "a", "requests", 12);
+    expect(ask_api(KEY_A, "GET", "/v1/network/usage", NULL), 200, "{\"tenant\":\"a\",\"requests\":12}");
+    assert_string_equal(json_string_value(json_object_get(world.net_asked, "tenant")), "a");
+    expect(ask_api(KEY_B, "GET", "/v1/network/usage", NULL), 200, NULL);
+    assert_string_equal(json_string_value(json_object_get(world.net_asked, "tenant")), "b");
+    json_decref(world.net_answer);
+    world.net_answer = NULL;
+    expect_text(ask_api(KEY_A, "GET", "/v1/network/usage", NULL), 503, "egress does not answer");
 }
 
 static void test_approvals_are_listed_and_decided(void **state)
@@ -240,8 +299,11 @@ int main(void)
         WORLD(test_wrong_e2b_fields_are_named),
         WORLD(test_a_node_without_egress_says_so),
         WORLD(test_a_native_sandbox_is_closed_unless_asked),
+        WORLD(test_whether_the_internet_is_open_is_what_the_document_in_force_says),
         WORLD(test_documents_are_put_and_changed_with_epochs),
         WORLD(test_only_ones_own_part_of_the_counters_is_shown),
+        WORLD(test_a_number_that_cannot_be_told_to_egress_is_refused),
+        WORLD(test_a_tenant_sees_what_it_used_itself),
         WORLD(test_approvals_are_listed_and_decided),
         WORLD(test_e2b_secrets_have_versions_and_pages_and_no_values),
         WORLD(test_a_named_secret_makes_its_own_rules),

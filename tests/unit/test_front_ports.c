@@ -127,6 +127,45 @@ static void test_a_cookie_is_not_for_pages_of_others(void **state)
     }
 }
 
+static void test_a_cookie_is_not_for_what_pages_of_others_embed(void **state)
+{
+    (void)state;
+    const struct box *b = private_box("i0");
+    _cleanup_buf_ struct buf cookie = {0};
+    buf_adds(&cookie, GATEWAY_COOKIE_SECURE "=");
+    link_of(b, 3000, 99999999999, &cookie);
+    static const struct {
+        const char *site, *dest, *referer;
+        unsigned status;
+    } v[] = {
+        {"same-origin", "script", NULL, 502},
+        {"none", "document", NULL, 502},
+        {"cross-site", "document", NULL, 502}, /* a link that is followed */
+        {"cross-site", "script", NULL, 403},   /* no Origin, no Referer: who knows */
+        {"same-site", "image", "https://evil.test/", 403},
+        {"same-site", "image", "https://3000-i1.hutch.test/x", 403},
+        {"same-site", "image", "https://8000-i0.hutch.test/x", 502},
+        {"same-site", "iframe", "https://evil.test/https://8000-i0.hutch.test/", 403},
+    };
+    for (size_t i = 0; i < sizeof v / sizeof *v; i++) {
+        const char *fields[] = {"host",
+                                "3000-i0.hutch.test",
+                                "cookie",
+                                buf_str(&cookie),
+                                "sec-fetch-site",
+                                v[i].site,
+                                "sec-fetch-dest",
+                                v[i].dest,
+                                v[i].referer ? "referer" : NULL,
+                                v[i].referer,
+                                NULL};
+        struct asked *a = ask("GET", "/", fields, NULL, 0);
+        if (a->status != v[i].status)
+            fail_msg("%s %s %s: %u", v[i].site, v[i].dest, v[i].referer ? v[i].referer : "-", a->status);
+        asked_free(a);
+    }
+}
+
 static void test_what_is_ours_is_taken_out(void **state)
 {
     (void)state;
@@ -253,6 +292,7 @@ int main(void)
         WORLD(test_no_byte_of_a_link_may_be_changed),
         WORLD(test_a_private_port_wants_token_link_or_cookie),
         WORLD(test_a_cookie_is_not_for_pages_of_others),
+        WORLD(test_a_cookie_is_not_for_what_pages_of_others_embed),
         WORLD(test_what_is_ours_is_taken_out),
         WORLD(test_names_lead_in_and_back),
         WORLD(test_ports_are_set_and_shown),

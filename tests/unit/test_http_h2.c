@@ -6,6 +6,7 @@
 
 #include "http/client.h"
 #include "http/devca.h"
+#include "http/h2-flood.h"
 #include "http/h2.h"
 #include "http/tls.h"
 #include "unit/http-app.h"
@@ -361,6 +362,49 @@ static void a_head_that_is_too_large_is_431(void **state)
     }
 }
 
+static void a_client_that_sends_frames_of_no_use_without_end_is_told_to_be_calm(void **state)
+{
+    (void)state;
+    for (int kind = 0; kind < 2; kind++) {
+        struct peer p;
+        p_open(&p);
+        (void)p_ask(&p, "/hello", NULL);
+        p_turn(&p, 5);
+        assert_int_equal(p.ok, 1);
+        for (int i = 0; i < 3 * H2_IDLE_FRAMES && !p.goaway_seen && !p.closed; i++) {
+            if (kind == 0)
+                (void)nghttp2_submit_ping(p.session, NGHTTP2_FLAG_NONE, NULL);
+            else
+                (void)nghttp2_submit_settings(p.session, NGHTTP2_FLAG_NONE, NULL, 0);
+            p_turn(&p, 1);
+            if (i == H2_IDLE_FRAMES / 2)
+                assert_false(p.goaway_seen);
+        }
+        p_turn(&p, 5);
+        assert_true(p.goaway_seen);
+        assert_int_equal(p.goaway, NGHTTP2_ENHANCE_YOUR_CALM);
+        p_done(&p);
+    }
+}
+
+static void a_scheme_that_is_not_http_is_400(void **state)
+{
+    static const struct {
+        const char *scheme, *status;
+    } cases[] = {{"http", "200"}, {"https", "200"}, {"ftp", "400"}, {"file", "400"}, {"HTTP", "400"}};
+    (void)state;
+    for (size_t i = 0; i < ARRAY_LEN(cases); i++) {
+        struct peer p;
+        const nghttp2_nv nv[] = {NV(":method", "GET"), NV(":scheme", cases[i].scheme), NV(":path", "/hello"),
+                                 NV(":authority", "x")};
+        p_open(&p);
+        (void)nghttp2_submit_request(p.session, NULL, nv, ARRAY_LEN(nv), NULL, NULL);
+        p_turn(&p, 10);
+        assert_string_equal(p.status, cases[i].status);
+        p_done(&p);
+    }
+}
+
 static void requests_that_no_handler_should_see_are_400(void **state)
 {
     (void)state;
@@ -551,6 +595,8 @@ int main(void)
         cmocka_unit_test(h2load_finds_every_answer),
         cmocka_unit_test(our_client_speaks_tls_to_an_upstream),
         cmocka_unit_test(a_head_that_is_too_large_is_431),
+        cmocka_unit_test(a_client_that_sends_frames_of_no_use_without_end_is_told_to_be_calm),
+        cmocka_unit_test(a_scheme_that_is_not_http_is_400),
         cmocka_unit_test(requests_that_no_handler_should_see_are_400),
         cmocka_unit_test(rapid_resets_end_the_connection),
         cmocka_unit_test(streams_above_the_limit_are_refused),

@@ -556,6 +556,44 @@ static void audit_and_learn_let_through_what_a_policy_could_allow(void **state)
     }
 }
 
+static void names_that_only_a_wildcard_allows_are_told_apart(void **state)
+{
+    static const struct {
+        const char *policy, *line;
+        bool wildcard;
+    } cases[] = {
+        {"allow: ['*.a.test']", "GET https://x.a.test/", true},
+        {"allow: [.a.test]", "GET https://y.x.a.test/", true},
+        {"allow: [.a.test]", "GET https://a.test/", false},
+        {"allow: [x.a.test, '*.a.test']", "GET https://x.a.test/", false},
+        {"rules: [{hosts: ['*.a.test']}, {hosts: [x.a.test]}]", "GET https://x.a.test/", false},
+        /* the one that names it does not allow this */
+        {"rules: [{hosts: ['*.a.test']}, {hosts: [x.a.test], access: read-only}]", "POST https://x.a.test/", true},
+        {"rules: [{hosts: ['*'], broad: true}]", "GET https://x.a.test/", false},
+        {"{default: public, allow: ['*.a.test']}", "GET https://x.a.test/", false},
+        {"{mode: audit, allow: ['*.a.test']}", "GET https://x.a.test/", false},
+    };
+    struct netpol_decision d;
+    (void)state;
+    for (size_t i = 0; i < ARRAY_LEN(cases); i++) {
+        _cleanup_netpol_ struct netpol *p = takes(cases[i].policy);
+        assert_string_equal(ask_with(p, cases[i].line, NULL, 0, 0, &d), "allow");
+        if (d.wildcard != cases[i].wildcard)
+            fail_msg("%s: %s", cases[i].policy, cases[i].line);
+    }
+    _cleanup_netpol_ struct netpol *p =
+        takes("rules: [{hosts: ['*.a.test'], proto: tcp, ports: [22]}, {hosts: [b.test]}]");
+    struct netpol_flow f = flow_to("x.a.test", 22, false);
+    netpol_relay(p, &f, NOW, &d);
+    assert_true(d.verdict == NETPOL_ALLOW && d.wildcard);
+    assert_true(netpol_name_wildcard(p, "x.a.test"));
+    assert_false(netpol_name_wildcard(p, "b.test"));
+    assert_false(netpol_name_wildcard(p, "c.test"));
+    _cleanup_netpol_ struct netpol *asks = takes("{on_miss: ask, allow: [b.test]}");
+    assert_true(netpol_name_wildcard(asks, "c.test"));
+    assert_false(netpol_name_wildcard(asks, "b.test"));
+}
+
 /* --- connections -------------------------------------------------------------------------------------------------- */
 
 static void only_what_must_be_seen_is_looked_into(void **state)
@@ -924,6 +962,7 @@ int main(void)
         cmocka_unit_test(questions_are_asked_and_answered_by_grants),
         cmocka_unit_test(misses_may_be_asked_about_and_denials_not),
         cmocka_unit_test(audit_and_learn_let_through_what_a_policy_could_allow),
+        cmocka_unit_test(names_that_only_a_wildcard_allows_are_told_apart),
         cmocka_unit_test(only_what_must_be_seen_is_looked_into),
         cmocka_unit_test(always_and_never_decide_for_all),
         cmocka_unit_test(opaque_streams_need_a_tcp_rule),

@@ -63,6 +63,7 @@ static void an_empty_document_denies_everything_with_the_usual_limits(void **sta
     assert_true(s->require_sni);
     assert_int_equal(s->connections, 256);
     assert_int_equal(s->new_per_s, 50);
+    assert_int_equal(s->new_names, 60);
     assert_int_equal(s->rps, 200);
     assert_int_equal(s->burst, 400);
     assert_int_equal(s->bytes_out, 10737418240);
@@ -318,6 +319,53 @@ static void rules_that_contradict_each_other_are_refused(void **state)
         refuses(cases[i].text, cases[i].path, 1, cases[i].want);
 }
 
+static void a_refusal_of_requests_beside_a_stream_that_nobody_sees_is_refused(void **state)
+{
+#define PUT "http: [{methods: [PUT]}]"
+    static const struct {
+        const char *text, *path, *want;
+    } cases[] = {
+        /* the stream's pattern is wider */
+        {"rules: [{id: t, hosts: ['*.a.test'], proto: tcp, ports: [443]}, {effect: deny, hosts: [x.a.test], " PUT "}]",
+         "rules[1]", "rule \"t\" passes streams to x.a.test on unseen"},
+        {"rules: [{id: t, hosts: [.a.test], tls: passthrough}, {effect: deny, hosts: [y.a.test], " PUT "}]", "rules[1]",
+         "rule \"t\" passes streams to y.a.test on unseen"},
+        {"rules: [{hosts: ['*'], broad: true, proto: tcp, ports: [1-1024]}, {id: d, effect: deny, hosts: [a.test], "
+         "ports: [443], " PUT "}]",
+         "rules[1]", "rule \"d\" refuses some of its requests"},
+        {"rules: [{hosts: ['*.a.test'], proto: tcp, ports: [443]}, {effect: deny, hosts: ['*.b.a.test'], " PUT "}]",
+         "rules[1]", "passes streams to *.b.a.test on unseen"},
+        /* the refusal's is */
+        {"rules: [{hosts: [x.a.test], proto: tcp, ports: [443]}, {id: d, effect: deny, hosts: ['*.a.test'], " PUT "}]",
+         "rules[0]", "rule \"d\" refuses some of its requests"},
+        {"rules: [{effect: deny, hosts: ['*'], " PUT "}, {hosts: ['*.a.test'], tls: passthrough}]", "rules[1]",
+         "passes streams to *.a.test on unseen"},
+        {"rules: [{effect: deny, hosts: ['*.a.test'], " PUT "}, {hosts: [.b.a.test], tls: passthrough}]", "rules[1]",
+         "passes streams to .b.a.test on unseen"},
+        /* deny entries of an allow rule hold for every rule of its hosts */
+        {"rules: [{id: s, hosts: ['*.a.test'], deny: [{methods: [PUT]}]}, {hosts: [x.a.test], proto: tcp, ports: "
+         "[443]}]",
+         "rules[1]", "rule \"s\" refuses some of its requests"},
+    };
+    static const char *const taken[] = {
+        "rules: [{hosts: ['*.a.test'], proto: tcp, ports: [5432]}, {effect: deny, hosts: [x.a.test], ports: [443], " PUT
+        "}]",
+        "rules: [{hosts: ['*.a.test'], tls: passthrough}, {effect: deny, hosts: [a.test], " PUT "}]",
+        "rules: [{hosts: ['*.a.test'], tls: passthrough}, {effect: deny, hosts: [b.test, xa.test], " PUT "}]",
+        "rules: [{hosts: ['*.a.test']}, {effect: deny, hosts: [x.a.test], " PUT "}]",
+        "rules: [{hosts: ['*.a.test'], tls: passthrough}, {effect: deny, hosts: [x.a.test]}]",
+        "rules: [{hosts: ['*.a.test'], access: read-only}, {hosts: [x.a.test], tls: passthrough}]",
+        "{order: allow-first, rules: [{hosts: ['*.a.test'], tls: passthrough}, {effect: deny, hosts: [x.a.test], " PUT
+        "}]}",
+    };
+#undef PUT
+    (void)state;
+    for (size_t i = 0; i < ARRAY_LEN(cases); i++)
+        refuses(cases[i].text, cases[i].path, 1, cases[i].want);
+    for (size_t i = 0; i < ARRAY_LEN(taken); i++)
+        netpol_unref(takes(taken[i]));
+}
+
 static void rules_that_only_seem_to_contradict_are_taken(void **state)
 {
     static const char *const texts[] = {
@@ -410,7 +458,8 @@ static void what_is_shown_is_a_document_that_says_the_same(void **state)
         "{allow: [a.test, 9.9.9.9], deny: ['*.b.test'], presets: [good], default: public, order: allow-first}",
         "id: x\nmode: learn\non_miss: ask\nask_hold: 0\ndns: {mode: real, denied: refused, aaaa: true}\n"
         "tls: {intercept: always, min: '1.3', require_sni: false, inspect: [a.test, '*.b.test', .c.test]}\n"
-        "limits: {connections: 1, bytes_out: 0, rate_in: 5}\ndeny_message: \"say \\\"please\\\" \xc3\xa9\"\n"
+        "limits: {connections: 1, bytes_out: 0, rate_in: 5, new_names_per_min: 7}\ndeny_message: \"say \\\"please\\\" "
+        "\xc3\xa9\"\n"
         "upstream_proxy: '[2606::1]:1080'\n",
         "rules:\n  - {id: r, hosts: [a.test, .b.test], ports: [443, 8000-8099], secrets: [k], approval: ask,\n"
         "     http: [{methods: [POST], paths: ['/a*b/**', '/%2A', '/x%20y', /], query: {q: ['a*', '\"']}, \n"
@@ -468,6 +517,7 @@ int main(void)
         cmocka_unit_test(text_that_is_no_json_is_refused_with_its_line),
         cmocka_unit_test(what_is_wrong_is_named_with_path_and_line),
         cmocka_unit_test(rules_that_contradict_each_other_are_refused),
+        cmocka_unit_test(a_refusal_of_requests_beside_a_stream_that_nobody_sees_is_refused),
         cmocka_unit_test(rules_that_only_seem_to_contradict_are_taken),
         cmocka_unit_test(documents_have_their_limits),
         cmocka_unit_test(presets_bring_rules_behind_the_documents_own),

@@ -295,7 +295,7 @@ static struct answer set(struct box *b, const char *document, uint64_t expected)
     a = (struct answer){0};
     if (net_doc_text(document, strlen(document), &doc, &err) < 0)
         fail_msg("%s", err.msg);
-    net_set(&f, b, &doc, expected, decided, &a);
+    net_set(&f, b, &doc, NET_WHOLE, expected, decided, &a);
     wait_for(&a);
     return a;
 }
@@ -316,6 +316,7 @@ static struct answer put_secret(const char *name, const char *value, const char 
     return a;
 }
 
+#define BOUND    "{\"bind\":[{\"hosts\":[\"a.test\"]}],\"inject\":{\"type\":\"bearer\"}}"
 #define ONE_HOST "{\"version\":1,\"default\":\"deny\",\"rules\":[{\"id\":\"r\",\"hosts\":[\"a.test\"]}]}"
 #define OTHER    "{\"version\":1,\"default\":\"deny\",\"rules\":[{\"id\":\"r\",\"hosts\":[\"b.test\"]}]}"
 
@@ -489,6 +490,13 @@ static void test_an_approval_becomes_a_rule_and_goes_when_used(void **state)
     e_send(json_pack("{s:s, s:s, s:s}", "type", "used", "sandbox", a.id, "rule", "grant-q1"));
     step(10);
     assert_null(strstr(net->doc.effective, "grant-q1"));
+    const json_t *told = NULL;
+    (void)e_count("policy", &told); /* only parts of it were changed since the create */
+    assert_int_equal(json_integer_value(json_object_get(told, "epoch")), 3);
+    assert_int_equal(json_integer_value(json_object_get(told, "replaced")), 1);
+    assert_int_equal(set(box_find(&f, a.id), OTHER, 0).status, 0);
+    (void)e_count("policy", &told);
+    assert_int_equal(json_integer_value(json_object_get(told, "replaced")), 4);
     ask_for(a.id, "q2");
     assert_int_equal(decide(TENANT_DEFAULT, "q2", APPROVAL_MINUTES, 5).status, 0);
     assert_non_null(strstr(net->doc.effective, "\"expires\""));
@@ -498,6 +506,179 @@ static void test_an_approval_becomes_a_rule_and_goes_when_used(void **state)
     const json_t *m = NULL;
     (void)e_count("policy", &m);
     assert_string_equal(json_string_value(json_array_get(json_object_get(m, "denied_approvals"), 0)), "q3");
+}
+
+static void test_what_was_asked_for_is_allowed_and_no_pattern(void **state)
+{
+    (void)state;
+    struct answer a = make(ONE_HOST);
+    e_send(json_pack("{s:s, s:s, s:s, s:s, s:i, s:s, s:s, s:b}", "type", "ask", "sandbox", a.id, "id", "q", "host",
+                     "b.test", "port", 443, "method", "GET", "path", "/a*/**", "tls", 1));
+    step(5);
+    assert_int_equal(decide(TENANT_DEFAULT, "q", APPROVAL_SANDBOX, 0).status, 0);
+    assert_non_null(strstr(box_find(&f, a.id)->net->doc.effective, "\"/a%2A/%2A%2A\""));
+}
+
+static void test_placeholders_of_secrets_that_are_gone_go_too(void **state)
+{
+    (void)state;
+    struct answer a = make(ONE_HOST);
+    struct box *b = box_find(&f, a.id);
+    for (int i = 0; i < 5; i++) {
+        char name[16], text[200];
+        struct answer gone = {0};
+        (void)snprintf(name, sizeof name, "s%d", i);
+        assert_int_equal(put_secret(name, "value-of-it", BOUND).status, 0);
+        (void)snprintf(text, sizeof text, "{\"rules\":[{\"hosts\":[\"a.test\"],\"secrets\":[\"%s\"]}]}", name);
+        assert_int_equal(set(b, text, 0).status, 0);
+        assert_int_equal(b->net->placeholders.n, 2);
+        assert_string_equal(b->net->placeholders.v[0], name);
+        vault_remove(&f, TENANT_DEFAULT, name, sealed, &gone);
+        wait_for(&gone);
+    }
+}
+
+/* --- shares --------------------------------------------------------------------------------------------------------- */
+
+static void become(const char *tenant)
+{
+    struct answer a = {0};
+    struct quota none = {0};
+    if (!tenants_find(&f, tenant)) {
+        tenant_put(&f, tenant, tenant, &none, sealed, &a);
+        wait_for(&a);
+    }
+    who.tenant = tenants_find(&f, tenant);
+    assert_non_null(who.tenant);
+}
+
+static void test_one_tenant_cannot_use_up_the_bytes_of_secrets(void **state)
+{
+    static char value[VAULT_VALUE_MAX + 1];
+    char name[32];
+    (void)state;
+    memset(value, 'v', VAULT_VALUE_MAX);
+    enum { FULL = VAULT_TENANT_BYTES_MAX / VAULT_VALUE_MAX };
+    become("greedy");
+    for (int i = 0; i < FULL; i++) {
+        (void)snprintf(name, sizeof name, "s%d", i);
+        assert_int_equal(put_secret(name, value, BOUND).status, 0);
+    }
+    struct answer a = put_secret("more", "x", BOUND);
+    assert_int_equal(a.status, 1);
+    assert_non_null(strstr(a.text, "would have 4194305 bytes, and may have 4194304"));
+    assert_int_equal(put_secret("s0", value, BOUND).status, 0); /* a new version takes the place of the old one */
+    become("modest");
+    assert_int_equal(put_secret("mine", value, BOUND).status, 0);
+    become("greedy");
+    struct answer gone = {0};
+    vault_remove(&f, "greedy", "s1", sealed, &gone);
+    wait_for(&gone);
+    assert_int_equal(put_secret("more", "x", BOUND).status, 0);
+}
+
+static void test_secrets_that_are_being_stored_count_already(void **state)
+{
+    static char value[VAULT_VALUE_MAX + 1];
+    static struct answer a[80];
+    char name[32];
+    int taken = 0, refused = 0;
+    (void)state;
+    memset(value, 'v', VAULT_VALUE_MAX);
+    become("greedy");
+    json_t *spec = json_loads(BOUND, 0, NULL);
+    for (int i = 0; i < 80; i++) { /* all at once */
+        (void)snprintf(name, sizeof name, "s%d", i);
+        vault_put(&f,
+                  &(struct vault_change){.tenant = "greedy",
+                                         .name = name,
+                                         .value = value,
+                                         .nvalue = VAULT_VALUE_MAX,
+                                         .spec = spec,
+                                         .how = VAULT_EITHER},
+                  sealed, &a[i]);
+    }
+    for (int i = 0; i < 80; i++) {
+        for (int k = 0; k < 3000 && a[i].calls == 0; k++)
+            step(1);
+        taken += a[i].status == 0;
+        refused += a[i].status != 0;
+    }
+    json_decref(spec);
+    assert_int_equal(taken, VAULT_TENANT_BYTES_MAX / VAULT_VALUE_MAX);
+    assert_int_equal(refused, 80 - taken);
+}
+
+static struct answer make_with_headers(int number)
+{
+    static struct answer a;
+    _cleanup_net_doc_ struct net_doc doc = {0};
+    _cleanup_buf_ struct buf text = {0};
+    struct err err;
+    a = (struct answer){0};
+    buf_adds(&text, "{\"rules\":{");
+    for (int i = 0; i < 10; i++)
+        buf_addf(&text, "%s\"h%d.a.test\":[{\"transform\":{\"headers\":{\"X-N\":\"%d\"}}}]", i ? "," : "", i, number);
+    buf_adds(&text, "}}");
+    json_t *net = json_loads(buf_str(&text), 0, NULL);
+    if (net_doc_e2b(net, -1, &doc, &err) < 0)
+        fail_msg("%s", err.msg);
+    json_decref(net);
+    struct box_spec spec = {.template = "host", .timeout_s = 60, .secure = true, .net = &doc};
+    box_create(&f, &who, &spec, created, &a);
+    wait_for(&a);
+    return a;
+}
+
+static void test_one_tenant_cannot_use_up_the_headers_of_the_node(void **state)
+{
+    (void)state;
+    become("greedy");
+    for (int i = 0; i < NET_HEADERS_TENANT_MAX / 10; i++)
+        assert_int_equal(make_with_headers(i).status, 201);
+    struct answer a = make_with_headers(9999);
+    assert_int_equal(a.status, 429);
+    assert_non_null(strstr(a.text, "have headers set on 200 hosts, with this one 210; they may on 200"));
+    assert_int_equal(make_with_headers(0).status, 201); /* those are there already */
+    become("modest");
+    assert_int_equal(make_with_headers(1).status, 201);
+}
+
+static void test_one_tenant_cannot_use_up_the_questions_of_the_node(void **state)
+{
+    char id[32];
+    int n = 0;
+    const json_t *m = NULL;
+    (void)state;
+    become("greedy");
+    for (int i = 0; i < NET_APPROVALS_TENANT_MAX / NET_APPROVALS_OF_BOX_MAX; i++) {
+        struct answer a = make(ONE_HOST);
+        for (int k = 0; k < NET_APPROVALS_OF_BOX_MAX; k++) {
+            (void)snprintf(id, sizeof id, "q%d-%d", i, k);
+            ask_for(a.id, id);
+        }
+    }
+    struct answer last = make(ONE_HOST);
+    assert_int_equal(e_count("unask", NULL), 0);
+    ask_for(last.id, "one-more");
+    until_message("unask", 1);
+    (void)e_count("unask", &m);
+    assert_string_equal(json_string_value(json_object_get(m, "id")), "one-more");
+    assert_string_equal(json_string_value(json_object_get(m, "sandbox")), last.id);
+    approvals_each(&f, "greedy", count_approval, &n);
+    assert_int_equal(n, NET_APPROVALS_TENANT_MAX);
+    become("modest");
+    struct answer b = make(ONE_HOST);
+    ask_for(b.id, "mine");
+    n = 0;
+    approvals_each(&f, "modest", count_approval, &n);
+    assert_int_equal(n, 1);
+    assert_int_equal(decide("greedy", "q0-0", APPROVAL_DENY, 0).status, 0);
+    ask_for(last.id, "again"); /* there is room again */
+    n = 0;
+    approvals_each(&f, "greedy", count_approval, &n);
+    assert_int_equal(n, NET_APPROVALS_TENANT_MAX);
+    assert_int_equal(e_count("unask", NULL), 1);
 }
 
 static void test_refusals_are_kept_for_commands_and_told_as_events(void **state)
@@ -565,6 +746,12 @@ int main(void)
         NET(test_a_secret_that_is_not_there_refuses_the_create),
         NET(test_headers_are_told_once_and_taken_back_with_the_last_user),
         NET(test_an_approval_becomes_a_rule_and_goes_when_used),
+        NET(test_secrets_that_are_being_stored_count_already),
+        NET(test_one_tenant_cannot_use_up_the_bytes_of_secrets),
+        NET(test_what_was_asked_for_is_allowed_and_no_pattern),
+        NET(test_placeholders_of_secrets_that_are_gone_go_too),
+        NET(test_one_tenant_cannot_use_up_the_headers_of_the_node),
+        NET(test_one_tenant_cannot_use_up_the_questions_of_the_node),
         NET(test_refusals_are_kept_for_commands_and_told_as_events),
         NET(test_a_request_is_answered_or_fails_with_the_connection),
         NET(test_nonsense_from_egress_ends_the_connection),

@@ -100,6 +100,6 @@ static void put_body(struct http_req *r, json_t *root, unsigned status, const ch
     w->r = r;
     r->user = w;
     api_on_closed(r, client_left);
-    net_set(c->front, b, &doc, 0, changed, w);
+    net_set(c->front, b, &doc, NET_WHOLE, 0, changed, w);
 }
 void e2b_network_put(struct api_call *c) { body_json(c->req, 0, put_body); }

@@ -4,6 +4,7 @@
 #include "base/json.h"
 #include "base/mem.h"
 #include "front/e2b/e2b.h"
+#include "front/nets.h"
 #include "front/reply.h"
 #include "http/body.h"
 
@@ -45,7 +46,7 @@ static void add_detail(struct json *j, const struct api_call *c, const struct bo
     if (b->token[0])
         json_str(j, "envdAccessToken", b->token);
     add_or_null(j, "domain", c->front->config->domain);
-    json_bool(j, "allowInternetAccess", b->allow_internet);
+    json_bool(j, "allowInternetAccess", b->net && b->net->doc.open);
     e2b_add_network(j, b);
     json_obj(j, "lifecycle");
     json_bool(j, "autoResume", false);

@@ -1,0 +1,29 @@
+/* daemon.h - what front and egress give up before they read the first foreign byte, and the proof that it is gone.
+ *
+ * Both load a filter that ends whoever makes one of the calls that no daemon of ours makes; each adds what it alone can do
+ * without. Neither can run another program, enter or make a namespace, mount, trace, load code into the kernel, or become
+ * somebody else.
+ */
+#ifndef HUTCH_OS_DAEMON_H
+#define HUTCH_OS_DAEMON_H
+
+#include <stddef.h>
+
+#include "base/err.h"
+
+enum { DAEMON_FORBIDDEN_MAX = 32, DAEMON_FAMILIES_MAX = 16 };
+
+struct daemon_filter {
+    const int *forbidden; /* calls besides those of all */
+    size_t nforbidden;
+    const int *families; /* of sockets, the only ones; none given: any */
+    size_t nfamilies;
+};
+/* As many open files as the machine allows, and no core files: the memory holds tokens and secrets. */
+int daemon_limits(struct err *err);
+/* No capabilities, no_new_privs, and the filter. Before any thread. */
+int daemon_confine(const struct daemon_filter *f, struct err *err);
+/* Looks whether that is so: `status` is /proc/self/status as the kernel writes it now. `who` stands in the error. */
+int daemon_prove(const char *who, const char *status, struct err *err);
+
+#endif
