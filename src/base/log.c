@@ -1,7 +1,6 @@
 #include "base/log.h"
 
 #include <stdarg.h>
-#include <stdatomic.h>
 #include <stdio.h>
 #include <string.h>
 #include <time.h>
@@ -15,8 +14,8 @@ static struct {
     enum log_level level;
     int fd;
     bool human;
-    atomic_ullong second; /* the second that is being counted */
-    atomic_uint count, dropped;
+    unsigned long long second; /* the second that is being counted */
+    unsigned count, dropped;
 } out = {.process = "hutch", .level = LOG_LEVEL_INFO, .fd = STDERR_FILENO};
 
 void log_open(const char *process, enum log_level level, int fd)
@@ -93,11 +92,11 @@ static bool over_rate(enum log_level level)
     struct timespec now;
     (void)clock_gettime(CLOCK_MONOTONIC_COARSE, &now);
     unsigned long long second = (unsigned long long)now.tv_sec;
-    if (atomic_exchange(&out.second, second) != second)
-        atomic_store(&out.count, 0);
-    if (level == LOG_LEVEL_ERROR || atomic_fetch_add(&out.count, 1) < LOG_BURST)
+    if (__atomic_exchange_n(&out.second, second, __ATOMIC_RELAXED) != second)
+        __atomic_store_n(&out.count, 0, __ATOMIC_RELAXED);
+    if (level == LOG_LEVEL_ERROR || __atomic_fetch_add(&out.count, 1, __ATOMIC_RELAXED) < LOG_BURST)
         return false;
-    atomic_fetch_add(&out.dropped, 1);
+    __atomic_fetch_add(&out.dropped, 1, __ATOMIC_RELAXED);
     return true;
 }
 
@@ -136,7 +135,7 @@ bool log_start(struct log_line *l, enum log_level level, const char *message)
             l->cut = false;
         add(l, "\"", 1);
     }
-    unsigned dropped = atomic_exchange(&out.dropped, 0);
+    unsigned dropped = __atomic_exchange_n(&out.dropped, 0, __ATOMIC_RELAXED);
     if (dropped)
         log_u64(l, "dropped_records", dropped);
     return true;

@@ -49,6 +49,82 @@ static void compress(uint32_t state[8], const uint8_t *block)
         state[i] += v[i];
 }
 
+static void compress_blocks(uint32_t state[8], const uint8_t *p, size_t blocks)
+{
+    for (; blocks > 0; blocks--, p += 64)
+        compress(state, p);
+}
+
+#ifdef __x86_64__
+/* The processor's own instructions, some five times as fast. Generic vectors and builtins: the program is compiled
+ * without the compiler's own headers. */
+typedef int v4i __attribute__((vector_size(16)));
+typedef uint32_t v4u __attribute__((vector_size(16)));
+typedef char v16c __attribute__((vector_size(16)));
+
+static __attribute__((target("sha,sse4.1,ssse3"))) void compress_sha(uint32_t state[8], const uint8_t *p, size_t blocks)
+{
+    v4u abcd, efgh, abef, cdgh, k;
+    memcpy(&abcd, state, 16);
+    memcpy(&efgh, state + 4, 16);
+    abef = __builtin_shufflevector(efgh, abcd, 1, 0, 5, 4);
+    cdgh = __builtin_shufflevector(efgh, abcd, 3, 2, 7, 6);
+    for (; blocks > 0; blocks--, p += 64) {
+        v4u m[4], old_abef = abef, old_cdgh = cdgh;
+        for (unsigned i = 0; i < 4; i++) {
+            v16c raw;
+            memcpy(&raw, p + i * 16, 16);
+            m[i] = (v4u)__builtin_shufflevector(raw, raw, 3, 2, 1, 0, 7, 6, 5, 4, 11, 10, 9, 8, 15, 14, 13, 12);
+        }
+#pragma GCC unroll 16
+        for (unsigned i = 0; i < 16; i++) { /* four rounds each */
+            memcpy(&k, round_constants + i * 4, 16);
+            v4u w = m[i % 4] + k, w2 = __builtin_shufflevector(w, w, 2, 3, 0, 0), last = m[(i + 3) % 4];
+            cdgh = (v4u)__builtin_ia32_sha256rnds2((v4i)cdgh, (v4i)abef, (v4i)w);
+            abef = (v4u)__builtin_ia32_sha256rnds2((v4i)abef, (v4i)cdgh, (v4i)w2);
+            if (i < 12) {
+                v4u part = (v4u)__builtin_ia32_sha256msg1((v4i)m[i % 4], (v4i)m[(i + 1) % 4]) +
+                           __builtin_shufflevector(m[(i + 2) % 4], last, 1, 2, 3, 4);
+                m[i % 4] = (v4u)__builtin_ia32_sha256msg2((v4i)part, (v4i)last);
+            }
+        }
+        abef += old_abef;
+        cdgh += old_cdgh;
+    }
+    abcd = __builtin_shufflevector(abef, cdgh, 3, 2, 7, 6);
+    efgh = __builtin_shufflevector(abef, cdgh, 1, 0, 5, 4);
+    memcpy(state, &abcd, 16);
+    memcpy(state + 4, &efgh, 16);
+}
+
+static void cpuid(unsigned leaf, unsigned r[4])
+{
+    __asm__ volatile("cpuid" : "=a"(r[0]), "=b"(r[1]), "=c"(r[2]), "=d"(r[3]) : "a"(leaf), "c"(0));
+}
+
+bool sha256_by_processor(void)
+{
+    enum { UNKNOWN, NO, YES };
+    static int known;
+    int k = __atomic_load_n(&known, __ATOMIC_RELAXED);
+    if (k == UNKNOWN) {
+        unsigned r[4], wanted = 1u << 9 | 1u << 19; /* ssse3, sse4.1 */
+        cpuid(0, r);
+        bool leaf7 = r[0] >= 7;
+        cpuid(1, r);
+        bool sse = (r[2] & wanted) == wanted;
+        if (leaf7)
+            cpuid(7, r);
+        k = leaf7 && sse && (r[1] & 1u << 29) ? YES : NO;
+        __atomic_store_n(&known, k, __ATOMIC_RELAXED);
+    }
+    return k == YES;
+}
+#else
+static void compress_sha(uint32_t state[8], const uint8_t *p, size_t blocks) { compress_blocks(state, p, blocks); }
+bool sha256_by_processor(void) { return false; }
+#endif
+
 void sha256_start(struct sha256 *h)
 {
     static const uint32_t initial[8] = {0x6a09e667, 0xbb67ae85, 0x3c6ef372, 0xa54ff53a,
@@ -62,12 +138,23 @@ void sha256_add(struct sha256 *h, const void *bytes, size_t n)
     const uint8_t *p = bytes;
     while (n > 0) {
         size_t used = h->length % 64, take = 64 - used < n ? 64 - used : n;
-        memcpy(h->block + used, p, take);
-        h->length += take;
+        if (used == 0 && n >= 64) {
+            /* Asking what the processor can do leaves to the hypervisor in a virtual machine: only for what takes
+             * longer. */
+            take = n - n % 64;
+            if (n >= SHA256_BULK && sha256_by_processor())
+                compress_sha(h->state, p, take / 64);
+            else
+                compress_blocks(h->state, p, take / 64);
+            h->length += take;
+        } else {
+            memcpy(h->block + used, p, take);
+            h->length += take;
+            if (h->length % 64 == 0)
+                compress(h->state, h->block);
+        }
         p += take;
         n -= take;
-        if (h->length % 64 == 0)
-            compress(h->state, h->block);
     }
 }
 

@@ -2,6 +2,7 @@
 #ifndef HUTCH_BASE_SHA256_H
 #define HUTCH_BASE_SHA256_H
 
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
@@ -15,6 +16,9 @@ struct sha256 {
 
 void sha256_start(struct sha256 *h);
 void sha256_add(struct sha256 *h, const void *bytes, size_t n);
+/* Pieces of SHA256_BULK bytes or more are left to the processor if it has instructions for it. */
+enum { SHA256_BULK = 4096 };
+bool sha256_by_processor(void);
 /* Writes the digest; h must be started again before it is used once more. */
 void sha256_end(struct sha256 *h, uint8_t ret[SHA256_BYTES]);
 

@@ -30,4 +30,11 @@ void cgroup_unmark(struct cgroup *cg, bool gone);
 /* The leaf that holds this bit, or NULL. */
 const struct cgroup_leaf *cgroup_leaf_with(const struct cgroup *cg, unsigned bit);
 
+/* CLOCK_MONOTONIC. */
+uint64_t cgroup_now_ms(void);
+/* Value of "key 0|1" in cgroup.events (v2) read through an open descriptor; -1 if it is not there. */
+int cgroup_event_value(int fd, const char *key);
+/* Waits until cgroup.events says key == value. 1 when it does, 0 at the deadline, -1 with errno. */
+int cgroup_await_event(const struct cgroup_leaf *l, const char *key, int value, uint64_t deadline);
+
 #endif

@@ -268,6 +268,14 @@ int cgroup_enter(const struct cgroup *cg)
     return 0;
 }
 
+int cgroup_enter_memory(const struct cgroup *cg)
+{
+    const struct cgroup_leaf *l = cgroup_leaf_with(cg, CGROUP_MEMORY);
+    if (!l || l->v2 || (l->has & CGROUP_FREEZER))
+        return 1;
+    return write(l->enter_fd, "0", 1) == 1 ? 0 : -1;
+}
+
 int cgroup_attach(const struct cgroup *cg, pid_t pid, bool cloned_into, struct err *err)
 {
     char text[16];

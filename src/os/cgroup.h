@@ -140,6 +140,9 @@ int cgroup_into_fd(const struct cgroup *cg);
 /* Called in the new child, single-threaded, before anything else: joins the v1 leaves. No allocation, no locks; the
  * child's own privileges do not matter. 0, or -1 with errno. */
 int cgroup_enter(const struct cgroup *cg);
+/* Joins the leaf that counts memory, for a process that writes on behalf of those inside. 1: there is none, or it is also
+ * the one that freezes (v2), where a process that joins a frozen leaf would stand still as well; nothing was done. */
+int cgroup_enter_memory(const struct cgroup *cg);
 /* Moves `pid` from outside into all leaves, or with `cloned_into` into all but the v2 one. May block some 20 ms. */
 int cgroup_attach(const struct cgroup *cg, pid_t pid, bool cloned_into, struct err *err);
 
@@ -151,8 +154,14 @@ int cgroup_populated(const struct cgroup *cg);
 /* Kills everything inside, frozen or not (a CPU quota is lifted for it), and returns when the leaf is empty. Blocks up
  * to deadline_ms; then ERR_INTERNAL naming the number of processes left. */
 int cgroup_kill(const struct cgroup *cg, unsigned deadline_ms, struct err *err);
-/* Freezes or thaws and waits (at most 2 s) until that is true of every process. ERR_HOST if the leaf has no freezer. */
-int cgroup_freeze(const struct cgroup *cg, bool on, struct err *err);
+enum { CGROUP_FREEZE_MS = 2000 };
+/* Freezes or thaws and waits, at most deadline_ms from now, until that is true of every process. ERR_HOST if there is no
+ * freezer. ETIMEDOUT in err->eno if it took longer: some may stand still already, so the caller thaws. */
+int cgroup_freeze(const struct cgroup *cg, bool on, uint64_t deadline_ms, struct err *err);
+/* The same in two parts, for callers that cannot wait: ask, then look again until it is so. */
+int cgroup_freeze_ask(const struct cgroup *cg, bool on, struct err *err);
+/* 1: every process stands still; 0: not, or not yet; -1 with errno if that cannot be told. */
+int cgroup_frozen(const struct cgroup *cg);
 
 /* Removes the leaves and closes everything; *cg is empty afterwards. A leaf that is still busy is tried again for 200
  * ms. 0, or -1 with errno if a directory stayed (sweep takes it later). Idempotent. */

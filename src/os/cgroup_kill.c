@@ -1,4 +1,4 @@
-/* cgroup_kill.c - ending and freezing everything in a leaf, and sweeping leaves that nobody owns any more. */
+/* cgroup_kill.c - ending everything in a leaf, and sweeping leaves that nobody owns any more. */
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
@@ -15,21 +15,13 @@
 #include "base/fd.h"
 #include "os/cgroup-int.h"
 
-enum { CHUNK = 4096, FREEZE_MS = 2000 };
-
-static uint64_t now_ms(void)
-{
-    struct timespec ts;
-    (void)clock_gettime(CLOCK_MONOTONIC, &ts);
-    return (uint64_t)ts.tv_sec * 1000 + (uint64_t)ts.tv_nsec / 1000000;
-}
+enum { CHUNK = 4096 };
 
 static void nap(void) { (void)nanosleep(&(struct timespec){.tv_nsec = 500000}, NULL); }
 
 /* --- v2 events ---------------------------------------------------------------------------------------------------- */
 
-/* Value of "key 0|1" in cgroup.events read through an open descriptor; -1 if it is not there. */
-static int event_value(int fd, const char *key)
+int cgroup_event_value(int fd, const char *key)
 {
     char text[256];
     ssize_t n = pread(fd, text, sizeof text - 1, 0);
@@ -40,19 +32,18 @@ static int event_value(int fd, const char *key)
     return p ? p[strlen(key) + 1] == '1' : -1;
 }
 
-/* Waits until cgroup.events says key == value. 1 when it does, 0 at the deadline, -1 with errno. */
-static int await_event(const struct cgroup_leaf *l, const char *key, int value, uint64_t deadline)
+int cgroup_await_event(const struct cgroup_leaf *l, const char *key, int value, uint64_t deadline)
 {
     _cleanup_close_ int fd = openat(l->fd, "cgroup.events", O_RDONLY | O_CLOEXEC);
     if (fd < 0)
         return -1;
     for (;;) {
-        int v = event_value(fd, key);
+        int v = cgroup_event_value(fd, key);
         if (v < 0) {
             errno = ENODATA;
             return -1;
         }
-        uint64_t now = now_ms();
+        uint64_t now = cgroup_now_ms();
         if (v == value || now >= deadline)
             return v == value;
         struct pollfd p = {.fd = fd, .events = POLLPRI};
@@ -155,7 +146,7 @@ static int kill_by_list(const struct cgroup *cg, const struct cgroup_leaf *l, ui
             n = kill_round(l, freezer, cg->name);
         if (n < 0)
             return err_set(err, ERR_INTERNAL, errno, "cannot list the processes of %s", l->dir);
-        if (now_ms() >= deadline)
+        if (cgroup_now_ms() >= deadline)
             return err_set(err, ERR_INTERNAL, ETIMEDOUT, "%d processes are still alive in %s", n, l->dir);
         nap();
     }
@@ -171,11 +162,11 @@ static void lift_cpu_quota(const struct cgroup *cg)
 
 int cgroup_kill(const struct cgroup *cg, unsigned deadline_ms, struct err *err)
 {
-    uint64_t deadline = now_ms() + deadline_ms;
+    uint64_t deadline = cgroup_now_ms() + deadline_ms;
     lift_cpu_quota(cg);
     const struct cgroup_leaf *core = cgroup_leaf_with(cg, CGROUP_CORE);
     if (core && fd_put(core->fd, "cgroup.kill", "1") == 0) {
-        int r = await_event(core, "populated", 0, deadline);
+        int r = cgroup_await_event(core, "populated", 0, deadline);
         if (r < 0)
             return err_set(err, ERR_INTERNAL, errno, "cannot read %s/cgroup.events", core->dir);
         if (r == 0)
@@ -186,41 +177,6 @@ int cgroup_kill(const struct cgroup *cg, unsigned deadline_ms, struct err *err)
     for (unsigned i = 0; i < cg->nleaf; i++)
         if (kill_by_list(cg, &cg->leaf[i], deadline, err) < 0)
             return -1;
-    return 0;
-}
-
-/* --- freeze ------------------------------------------------------------------------------------------------------- */
-
-static int await_v1_state(const struct cgroup_leaf *l, const char *want, uint64_t deadline)
-{
-    for (;;) {
-        _cleanup_buf_ struct buf b = {0};
-        if (fd_read_file(l->fd, "freezer.state", 64, &b) < 0)
-            return -1;
-        if (strncmp(buf_str(&b), want, strlen(want)) == 0)
-            return 1;
-        if (now_ms() >= deadline)
-            return 0;
-        nap();
-    }
-}
-
-int cgroup_freeze(const struct cgroup *cg, bool on, struct err *err)
-{
-    const struct cgroup_leaf *l = cgroup_leaf_with(cg, CGROUP_FREEZER);
-    uint64_t deadline = now_ms() + FREEZE_MS;
-    if (!l)
-        return err_set(err, ERR_HOST, 0, "cannot freeze: the sandbox has no cgroup with a freezer");
-    const char *file = l->v2 ? "cgroup.freeze" : "freezer.state";
-    const char *value = l->v2 ? (on ? "1" : "0") : (on ? "FROZEN" : "THAWED");
-    if (fd_put(l->fd, file, value) < 0)
-        return err_set(err, ERR_INTERNAL, errno, "cannot write %s to %s/%s", value, l->dir, file);
-    int r = l->v2 ? await_event(l, "frozen", on, deadline) : await_v1_state(l, value, deadline);
-    if (r < 0)
-        return err_set(err, ERR_INTERNAL, errno, "cannot read the freezer state of %s", l->dir);
-    if (r == 0)
-        return err_set(err, ERR_INTERNAL, ETIMEDOUT, "%s was not %s within %d ms", l->dir, on ? "frozen" : "thawed",
-                       FREEZE_MS);
     return 0;
 }
 

@@ -186,11 +186,17 @@ static int new_overlay(const char *const *lower, size_t nlower, const char *uppe
         return fs_fail(fs);
     if (upper && (fs_set(fs, "upperdir", upper) < 0 || fs_set(fs, "workdir", work) < 0))
         return fs_fail(fs);
+    if (userxattr && syscall(SYS_fsconfig, fs, FSCONFIG_SET_FLAG, "userxattr", NULL, 0) < 0)
+        return fs_fail(fs);
     if (!upper)
         return fs_finish(fs, flags | MOUNT_RO);
-    if (userxattr ? syscall(SYS_fsconfig, fs, FSCONFIG_SET_FLAG, "userxattr", NULL, 0) < 0
-                  : fs_set(fs, "redirect_dir", "on") < 0)
+    if (!userxattr && fs_set(fs, "redirect_dir", "on") < 0)
         return fs_fail(fs);
+    /* Whatever this kernel's defaults are: an upper layer that is copied must be usable over the same lower ones elsewhere. */
+    static const char *const off[] = {"index", "metacopy", "nfs_export"};
+    for (size_t i = 0; i < sizeof off / sizeof off[0]; i++)
+        if (fs_set(fs, off[i], "off") < 0)
+            return fs_fail(fs);
     (void)syscall(SYS_fsconfig, fs, FSCONFIG_SET_FLAG, "volatile", NULL, 0);
     return fs_finish(fs, flags);
 }

@@ -1,14 +1,17 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/vfs.h>
 #include <unistd.h>
 
 #include "base/cleanup.h"
 #include "base/fd.h"
+#include "base/mem.h"
 #include "os/cgroup.h"
 #include "os/probe-int.h"
+#include "os/upper.h"
 
 void probe_cgroup(const struct probe *p, struct probe_result *r)
 {
@@ -79,4 +82,33 @@ void probe_swap(const struct probe *p, struct probe_result *r)
         probe_advice(r, "swapoff -a, or encrypt the swap area", "in use: memory of a sandbox may reach the disk");
     else
         probe_ok(r, "none in use");
+}
+
+/* Looks where the node of this user keeps its files, and changes nothing: quotas of btrfs, which a node would switch
+ * on, may be off. */
+void probe_uppers(const struct probe *p, struct probe_result *r)
+{
+    (void)p;
+    struct upper_info i;
+    struct err err = {0};
+    const char *home = getenv("HOME");
+    _cleanup_free_ char *path = geteuid() == 0 || !home ? xstrdup("/var/lib/hutch/stock/uppers")
+                                                        : xasprintf("%s/.local/state/hutch/stock/uppers", home);
+    _cleanup_close_ int dir = open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    if (dir < 0) {
+        probe_ok(r, "in memory, with a limit; for drivers on disk see again when a node has run here");
+        return;
+    }
+    if (upper_probe(dir, "auto", false, &i, &err) < 0) {
+        probe_advice(r, "see docs/store.md", "in memory, with a limit; %.150s", err.msg);
+        return;
+    }
+    bool image = i.quota == UPPER_QUOTA_NONE && upper_probe(dir, "image", true, &i, &err) == 0;
+    if (image)
+        probe_ok(r, "in memory, or on disk in images, with a limit; %.120s", i.why);
+    else if (i.quota == UPPER_QUOTA_NONE)
+        probe_advice(r, "see docs/store.md: btrfs, prjquota, or e2fsprogs and loop devices",
+                     "in memory with a limit; on disk by %s without one: %.100s", upper_kind_name(i.kind), i.why);
+    else
+        probe_ok(r, "in memory, or on disk by %s with %s", upper_kind_name(i.kind), upper_quota_name(i.quota));
 }

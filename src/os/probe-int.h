@@ -57,6 +57,7 @@ void probe_cgroup(const struct probe *p, struct probe_result *r);
 void probe_sysctl(const struct probe *p, struct probe_result *r); /* arg: struct probe_setting */
 void probe_core_pattern(const struct probe *p, struct probe_result *r);
 void probe_swap(const struct probe *p, struct probe_result *r);
+void probe_uppers(const struct probe *p, struct probe_result *r);
 
 /* A kernel setting with a number in it. */
 struct probe_setting {

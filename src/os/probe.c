@@ -276,6 +276,8 @@ static const struct probe table[] = {
     {"cgroup.limits", "limits", "cgroups", "looked for a writable hierarchy", NEED_FEATURE, probe_cgroup, NULL},
     {"cgroup.clone", "limits", "clone into a cgroup", "clone3 with an invalid cgroup", NEED_FEATURE, probe_into_cgroup,
      NULL},
+    {"limits.disk", "limits", "files of sandboxes", "looked at the store's directory", NEED_FEATURE, probe_uppers,
+     NULL},
     {"ids.newuidmap", "ids", "subordinate uid range", "read the map files, looked for newuidmap", NEED_CONTAINER,
      probe_newuidmap, NULL},
     {"call.pidfd", "system calls", "pidfd_open", "called it", NEED_RUN, probe_syscall, &call_pidfd},

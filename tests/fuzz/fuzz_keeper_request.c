@@ -15,8 +15,15 @@ static void check_create(const struct keeper_create *c)
         strnlen(c->hostname, sizeof c->hostname) == sizeof c->hostname)
         abort();
     if (strchr(c->id, '/') || strchr(c->id, '.') || strchr(c->template, '/') || strchr(c->template, '.') ||
-        strchr(c->hostname, '\n') || c->deadline_ms == 0)
+        strchr(c->hostname, '\n') || c->deadline_ms == 0 || c->nvolumes > KEEPER_VOLUMES_MAX ||
+        strnlen(c->driver, sizeof c->driver) == sizeof c->driver || strchr(c->driver, '/'))
         abort();
+    for (uint32_t i = 0; i < c->nvolumes; i++) {
+        const struct keeper_volume *v = &c->volume[i];
+        if (strnlen(v->place, sizeof v->place) == sizeof v->place || v->place[0] != '/' || !v->place[1] ||
+            strstr(v->place, "/../") || strncmp(v->place, "/proc/", 6) == 0 || !keeper_id_valid(v->id))
+            abort();
+    }
 }
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)

@@ -7,6 +7,7 @@
 #include <cmocka.h>
 
 #include "base/cleanup.h"
+#include "base/mem.h"
 #include "base/sha256.h"
 
 static void digests_of_the_standard_are_met(void **state)
@@ -50,11 +51,39 @@ static void a_million_bytes_in_uneven_pieces_give_the_known_digest(void **state)
     assert_memory_equal(got, want, sizeof want);
 }
 
+static void a_digest_does_not_depend_on_which_instructions_made_it(void **state)
+{
+    enum { MOST = 70000 };
+    _cleanup_free_ uint8_t *bytes = xmalloc(MOST);
+    uint64_t x = 88172645463325252u;
+    (void)state;
+    if (!sha256_by_processor())
+        print_message("this processor has no instructions for SHA-256: the portable code is compared with itself\n");
+    for (unsigned round = 0; round < 200; round++) {
+        uint8_t whole[SHA256_BYTES], pieces[SHA256_BYTES];
+        struct sha256 h;
+        for (size_t i = 0; i < MOST; i += 8) {
+            x ^= x << 13, x ^= x >> 7, x ^= x << 17;
+            memcpy(bytes + i, &x, MOST - i < 8 ? MOST - i : 8);
+        }
+        size_t n = SHA256_BULK + x % (MOST - SHA256_BULK - 63), from = x >> 40 & 63; /* unaligned too */
+        sha256_start(&h);
+        sha256_add(&h, bytes + from, n);
+        sha256_end(&h, whole);
+        sha256_start(&h);
+        for (size_t at = 0, step = 1 + (x >> 20) % (SHA256_BULK - 1); at < n; at += step)
+            sha256_add(&h, bytes + from + at, n - at < step ? n - at : step); /* below SHA256_BULK: portable */
+        sha256_end(&h, pieces);
+        assert_memory_equal(whole, pieces, sizeof whole);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(digests_of_the_standard_are_met),
         cmocka_unit_test(a_million_bytes_in_uneven_pieces_give_the_known_digest),
+        cmocka_unit_test(a_digest_does_not_depend_on_which_instructions_made_it),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -333,7 +333,7 @@ static void kill_ends_a_tree_of_20(bool frozen)
     (void)close(fds[1]);
     assert_int_equal(read(fds[0], &c, 1), 1);
     assert_int_equal(cgroup_populated(&cg), 1);
-    if (frozen && cgroup_freeze(&cg, true, &err) < 0)
+    if (frozen && cgroup_freeze(&cg, true, CGROUP_FREEZE_MS, &err) < 0)
         fail_msg("freeze: %s", err.msg);
     if (cgroup_kill(&cg, 5000, &err) < 0)
         fail_msg("kill: %s", err.msg);
@@ -406,11 +406,11 @@ static void frozen_means_no_progress_and_thawed_means_progress(void **state)
     pid_t pid = start_in(&cg, count_up, (void *)(uintptr_t)n);
     while (*n == 0)
         nap_ms(1);
-    assert_int_equal(cgroup_freeze(&cg, true, &err), 0);
+    assert_int_equal(cgroup_freeze(&cg, true, CGROUP_FREEZE_MS, &err), 0);
     unsigned long at = *n;
     nap_ms(30);
     assert_int_equal(*n, at);
-    assert_int_equal(cgroup_freeze(&cg, false, &err), 0);
+    assert_int_equal(cgroup_freeze(&cg, false, CGROUP_FREEZE_MS, &err), 0);
     for (int i = 0; i < 1000 && *n == at; i++)
         nap_ms(1);
     assert_true(*n > at);
@@ -418,6 +418,34 @@ static void frozen_means_no_progress_and_thawed_means_progress(void **state)
     (void)wait_for(pid);
     destroy(&cg);
     (void)munmap((void *)(uintptr_t)n, 4096);
+}
+
+static void a_freeze_in_two_parts_is_asked_for_and_looked_at(void **state)
+{
+    (void)state;
+    struct cgroup cg, none = CGROUP_INIT;
+    struct err err = {0};
+    volatile unsigned long *n = mmap(NULL, 4096, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+    make(&(struct cgroup_limits){0}, CGROUP_KILL, &cg);
+    pid_t pid = start_in(&cg, count_up, (void *)(uintptr_t)n);
+    assert_int_equal(cgroup_frozen(&cg), 0);
+    assert_int_equal(cgroup_freeze_ask(&cg, true, &err), 0);
+    for (int i = 0; i < 2000 && cgroup_frozen(&cg) == 0; i++)
+        nap_ms(1);
+    assert_int_equal(cgroup_frozen(&cg), 1);
+    assert_int_equal(cgroup_freeze_ask(&cg, true, &err), 0); /* done twice it is done */
+    assert_int_equal(cgroup_frozen(&cg), 1);
+    assert_int_equal(cgroup_freeze_ask(&cg, false, &err), 0);
+    for (int i = 0; i < 2000 && cgroup_frozen(&cg) == 1; i++)
+        nap_ms(1);
+    assert_int_equal(cgroup_frozen(&cg), 0);
+    assert_int_equal(cgroup_kill(&cg, 5000, &err), 0);
+    (void)wait_for(pid);
+    destroy(&cg);
+    (void)munmap((void *)(uintptr_t)n, 4096);
+    assert_int_equal(cgroup_frozen(&none), -1);
+    assert_int_equal(cgroup_freeze_ask(&none, true, &err), -1);
+    assert_int_equal(err.code, ERR_HOST);
 }
 
 /* --- life --------------------------------------------------------------------------------------------------------- */
@@ -463,6 +491,34 @@ static void attach_from_outside_works_too(void **state)
     assert_int_equal(cgroup_populated(&cg), 1);
     assert_int_equal(cgroup_kill(&cg, 5000, &err), 0);
     assert_true(WIFSIGNALED(wait_for(pid)));
+    destroy(&cg);
+}
+
+static int join_memory(void *arg) { return cgroup_enter_memory(arg) == 0 ? 0 : 7; }
+
+/* Whoever writes for a sandbox that stands still counts as one of it and does not stand still himself. */
+static void a_helper_joins_the_memory_of_a_frozen_leaf(void **state)
+{
+    (void)state;
+    struct cgroup cg;
+    struct err err = {0};
+    struct cgroup_leaf *memory = NULL;
+    make(&(struct cgroup_limits){.memory = 64 * MIB}, CGROUP_KILL, &cg);
+    assert_int_equal(cgroup_freeze(&cg, true, CGROUP_FREEZE_MS, &err), 0);
+    for (unsigned i = 0; i < cg.nleaf; i++)
+        if (cg.leaf[i].has & CGROUP_MEMORY)
+            memory = &cg.leaf[i];
+    assert_non_null(memory);
+    bool apart = !memory->v2 && !(memory->has & CGROUP_FREEZER);
+    pid_t pid = fork();
+    if (pid == 0)
+        _exit(join_memory(&cg));
+    int status = wait_for(pid);
+    assert_true(WIFEXITED(status));
+    assert_int_equal(WEXITSTATUS(status), apart ? 0 : 7);
+    assert_int_equal(cgroup_freeze(&cg, false, CGROUP_FREEZE_MS, &err), 0);
+    struct cgroup none = CGROUP_INIT;
+    assert_int_equal(cgroup_enter_memory(&none), 1);
     destroy(&cg);
 }
 
@@ -796,8 +852,10 @@ int main(int argc, char **argv)
         cmocka_unit_test(kill_ends_a_frozen_tree_of_20),
         cmocka_unit_test(kill_outruns_a_fork_bomb),
         cmocka_unit_test(frozen_means_no_progress_and_thawed_means_progress),
+        cmocka_unit_test(a_freeze_in_two_parts_is_asked_for_and_looked_at),
         cmocka_unit_test(a_child_in_new_namespaces_enters_and_is_killed),
         cmocka_unit_test(attach_from_outside_works_too),
+        cmocka_unit_test(a_helper_joins_the_memory_of_a_frozen_leaf),
         cmocka_unit_test(a_saved_cgroup_is_ended_by_another_process),
         cmocka_unit_test(load_refuses_what_is_not_a_leaf_of_ours),
         cmocka_unit_test(a_limit_that_cannot_be_had_is_an_error_with_its_remedy),

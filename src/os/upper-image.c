@@ -1,0 +1,294 @@
+/* upper-image.c - a place is a sparse file NAME.img with an ext4 file system of the size of its quota, mounted from
+ * a loop device. There is no journal: after a crash of the host the file system is checked before it is mounted
+ * again.
+ */
+#include <errno.h>
+#include <fcntl.h>
+#include <linux/mount.h>
+#include <sched.h>
+#include <signal.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/file.h>
+#include <sys/ioctl.h>
+#include <sys/prctl.h>
+#include <sys/stat.h>
+#include <sys/statvfs.h>
+#include <sys/syscall.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "base/cleanup.h"
+#include "base/fd.h"
+#include "base/random.h"
+#include "os/loopdev.h"
+#include "os/upper-int.h"
+
+#define EXT4_RESIZE     _IOW('f', 16, uint64_t) /* EXT4_IOC_RESIZE_FS: the new number of blocks */
+#define EXT4_STATE_AT   (1024 + 0x3a)           /* s_state of the superblock */
+#define EXT4_VALID      1
+#define IMAGE_BLOCK     UINT64_C(4096)
+#define IMAGE_MIN       (UINT64_C(4) << 20)
+#define IMAGE_MAX       (UINT64_C(16) << 40)
+#define IMAGE_UNLIMITED (UINT64_C(256) << 30) /* without a limit: as large as the disk, and not larger than this */
+enum { CHILD_IMG_FD = 3, FSCK_CORRECTED = 1, NO_PROGRAM = 127 };
+
+static const char *const mkfs_at[] = {"/usr/sbin/mkfs.ext4", "/sbin/mkfs.ext4", NULL};
+static const char *const fsck_at[] = {"/usr/sbin/e2fsck", "/sbin/e2fsck", NULL};
+static const char *const resize_at[] = {"/usr/sbin/resize2fs", "/sbin/resize2fs", NULL};
+
+/* Where it is, here or in the mount namespace of our parent: keeper lives in a root of its own that has no programs. */
+static const char *program(const char *const *at, bool *ret_elsewhere)
+{
+    char path[80];
+    for (size_t i = 0; at[i]; i++)
+        if (access(at[i], X_OK) == 0)
+            return at[i];
+    for (size_t i = 0; at[i]; i++) {
+        (void)snprintf(path, sizeof path, "/proc/%d/root%s", (int)getppid(), at[i]);
+        if (access(path, X_OK) == 0) {
+            *ret_elsewhere = true;
+            return at[i];
+        }
+    }
+    return NULL;
+}
+
+const char *upper_image_missing(void)
+{
+    bool elsewhere;
+    if (geteuid() != 0)
+        return "images need root";
+    if (!program(mkfs_at, &elsewhere) || !program(fsck_at, &elsewhere) || !program(resize_at, &elsewhere))
+        return "mkfs.ext4, e2fsck and resize2fs are not installed (Debian: e2fsprogs)";
+    if (access("/dev/loop-control", R_OK | W_OK) < 0)
+        return "/dev/loop-control is not there (modprobe loop)";
+    return NULL;
+}
+
+static void child(const char *const *argv, int img, int mounts)
+{
+    static const char *const env[] = {"PATH=/usr/sbin:/usr/bin:/sbin:/bin", "LC_ALL=C", "MKE2FS_CONFIG=/dev/null",
+                                      NULL};
+    sigset_t none;
+    (void)sigemptyset(&none);
+    (void)sigprocmask(SIG_SETMASK, &none, NULL);
+    (void)prctl(PR_SET_PDEATHSIG, SIGKILL, 0, 0, 0);
+    if (mounts >= 0 && setns(mounts, CLONE_NEWNS) < 0)
+        _exit(NO_PROGRAM);
+    int null = open("/dev/null", O_RDWR | O_CLOEXEC), copy = fcntl(img, F_DUPFD, CHILD_IMG_FD + 1);
+    if (null < 0 || copy < 0 || dup2(null, 0) < 0 || dup2(null, 1) < 0 || dup2(null, 2) < 0 ||
+        dup2(copy, CHILD_IMG_FD) < 0 || fd_close_range(CHILD_IMG_FD + 1, ~0U, 0) < 0)
+        _exit(NO_PROGRAM);
+    (void)execve(argv[0], (char *const *)argv, (char *const *)env);
+    _exit(NO_PROGRAM);
+}
+
+/* Runs a program of e2fsprogs on the image, which it finds as descriptor 3; argv[0] is filled in. Its exit status,
+ * or -1 with errno. */
+static int run(const char *const *at, const char **argv, int img)
+{
+    bool elsewhere = false;
+    _cleanup_close_ int mounts = -1;
+    if (!(argv[0] = program(at, &elsewhere)))
+        return NO_PROGRAM;
+    if (elsewhere) {
+        char path[40];
+        (void)snprintf(path, sizeof path, "/proc/%d/ns/mnt", (int)getppid());
+        if ((mounts = open(path, O_RDONLY | O_CLOEXEC)) < 0)
+            return -1;
+    }
+    pid_t pid = fork();
+    if (pid < 0)
+        return -1;
+    if (pid == 0)
+        child(argv, img, mounts);
+    int status;
+    while (waitpid(pid, &status, 0) < 0)
+        if (errno != EINTR)
+            return -1;
+    return WIFEXITED(status) ? WEXITSTATUS(status) : 128;
+}
+
+/* Said in full: what a host's mke2fs.conf adds is not wanted. resize_inode: it can grow. */
+static const char features[] =
+    "none,extent,huge_file,flex_bg,large_dir,dir_nlink,extra_isize,ext_attr,filetype,dir_index,"
+    "sparse_super,large_file,resize_inode,64bit,metadata_csum";
+static const char settings[] = "lazy_itable_init=1,nodiscard,root_owner=0:0";
+
+static int format(int img, uint64_t inodes, struct err *err)
+{
+    char count[24];
+    (void)snprintf(count, sizeof count, "%llu", (unsigned long long)inodes);
+    const char *argv[20] = {NULL,  "-F", "-q", "-t", "ext4",   "-b", "4096",  "-I",
+                            "256", "-m", "0",  "-O", features, "-E", settings};
+    size_t n = 15;
+    if (inodes) {
+        argv[n++] = "-N";
+        argv[n++] = count;
+    }
+    argv[n++] = "/proc/self/fd/3";
+    int r = run(mkfs_at, argv, img);
+    if (r != 0)
+        return err_set(err, r == NO_PROGRAM ? ERR_HOST : ERR_SETUP, r < 0 ? errno : 0,
+                       "image: mkfs.ext4 ended with status %d", r);
+    return 0;
+}
+
+static uint64_t image_size(int dir, uint64_t disk)
+{
+    struct statvfs v;
+    if (disk == 0 && fstatvfs(dir, &v) == 0)
+        disk =
+            (uint64_t)v.f_blocks * v.f_frsize < IMAGE_UNLIMITED ? (uint64_t)v.f_blocks * v.f_frsize : IMAGE_UNLIMITED;
+    if (disk == 0 || disk > IMAGE_MAX)
+        disk = IMAGE_UNLIMITED;
+    disk = disk < IMAGE_MIN ? IMAGE_MIN : disk;
+    return (disk + IMAGE_BLOCK - 1) / IMAGE_BLOCK * IMAGE_BLOCK;
+}
+
+/* Under another name first: whatever is called NAME.img is formatted. */
+static int image_make(int dir, const char *file, uint64_t disk, uint64_t inodes, struct err *err)
+{
+    char tmp[32];
+    (void)snprintf(tmp, sizeof tmp, "%s", UPPER_NEW);
+    random_hex(tmp + strlen(tmp), 8);
+    uint64_t size = image_size(dir, disk);
+    _cleanup_close_ int fd = openat(dir, tmp, O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
+    if (fd < 0)
+        return err_set(err, ERR_SETUP, errno, "image: create %s", file);
+    int r = ftruncate(fd, (off_t)size) < 0 ? err_set(err, ERR_SETUP, errno, "image: size of %s", file)
+                                           : format(fd, inodes, err);
+    if (r == 0 && fdatasync(fd) < 0)
+        r = err_set(err, ERR_SETUP, errno, "image: sync %s", file);
+    if (r == 0 && linkat(dir, tmp, dir, file, 0) < 0 && errno != EEXIST)
+        r = err_set(err, ERR_SETUP, errno, "image: name %s", file);
+    (void)unlinkat(dir, tmp, 0);
+    return r;
+}
+
+static int fs_check(int img, const char *file, bool always, struct err *err)
+{
+    uint16_t state = 0;
+    if (!always && pread(img, &state, sizeof state, EXT4_STATE_AT) == (ssize_t)sizeof state && state == EXT4_VALID)
+        return 0;
+    const char *argv[] = {NULL, "-p", "-f", "/proc/self/fd/3", NULL};
+    int r = run(fsck_at, argv, img);
+    if (r < 0 || r > FSCK_CORRECTED)
+        return err_set(err, ERR_SETUP, 0, "image: %s is damaged and e2fsck -p cannot put it in order (status %d)", file,
+                       r);
+    return 0;
+}
+
+static int mount_ext4(const char *source)
+{
+    _cleanup_close_ int fs = (int)syscall(SYS_fsopen, "ext4", FSOPEN_CLOEXEC);
+    if (fs < 0 || syscall(SYS_fsconfig, fs, FSCONFIG_SET_STRING, "source", source, 0) < 0 ||
+        syscall(SYS_fsconfig, fs, FSCONFIG_SET_FLAG, "noinit_itable", NULL, 0) < 0 ||
+        syscall(SYS_fsconfig, fs, FSCONFIG_CMD_CREATE, NULL, NULL, 0) < 0)
+        return -1;
+    return (int)syscall(SYS_fsmount, fs, FSMOUNT_CLOEXEC, MOUNT_ATTR_NOSUID | MOUNT_ATTR_NODEV);
+}
+
+struct image {
+    int lock;           /* the file, locked as long as this is open: nobody else attaches it meanwhile */
+    int fd;             /* the file again, for the device */
+    struct loopdev dev; /* not open: nobody uses it */
+};
+#define IMAGE_INIT                                \
+    {                                             \
+        .lock = -1, .fd = -1, .dev = LOOPDEV_INIT \
+    }
+
+static void image_close(struct image *i)
+{
+    loopdev_close(&i->dev);
+    if (i->fd >= 0)
+        (void)close(i->fd);
+    if (i->lock >= 0)
+        (void)close(i->lock);
+}
+
+static int image_open(int dir, const char *file, struct image *i, struct err *err)
+{
+    i->lock = openat(dir, file, O_RDWR | O_NOFOLLOW | O_CLOEXEC);
+    if (i->lock < 0)
+        return err_set(err, ERR_SETUP, errno, "image: open %s", file);
+    while (flock(i->lock, LOCK_EX) < 0)
+        if (errno != EINTR)
+            return err_set(err, ERR_SETUP, errno, "image: lock %s", file);
+    i->fd = openat(dir, file, O_RDWR | O_NOFOLLOW | O_CLOEXEC);
+    if (i->fd < 0)
+        return err_set(err, ERR_SETUP, errno, "image: open %s", file);
+    return loopdev_find(i->fd, &i->dev, err) < 0 ? -1 : 0;
+}
+
+int upper_image_open(int dir, const char *name, uint64_t disk, uint64_t inodes, struct upper *ret, struct err *err)
+{
+    char file[UPPER_NAME_MAX + 8];
+    (void)snprintf(file, sizeof file, "%s.img", name);
+    bool make = faccessat(dir, file, F_OK, 0) < 0;
+    if (make && image_make(dir, file, disk, inodes, err) < 0)
+        return -1;
+    _cleanup_(image_close) struct image i = IMAGE_INIT;
+    if (image_open(dir, file, &i, err) < 0)
+        return -1;
+    if (i.dev.fd < 0 && (fs_check(i.fd, file, false, err) < 0 || loopdev_attach(i.fd, &i.dev, err) < 0))
+        return -1;
+    int mnt = mount_ext4(i.dev.path);
+    if (mnt < 0)
+        return err_set(err, ERR_SETUP, errno, "image: mount %s from %s", file, i.dev.path);
+    if (make)
+        (void)unlinkat(mnt, "lost+found", AT_REMOVEDIR);
+    *ret = (struct upper){UPPER_IMAGE, mnt};
+    return 0;
+}
+
+static int grow_used(struct image *i, const char *name, uint64_t size, struct err *err)
+{
+    uint64_t blocks = size / IMAGE_BLOCK;
+    _cleanup_close_ int mnt = mount_ext4(i->dev.path);
+    _cleanup_close_ int root = mnt < 0 ? -1 : openat(mnt, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    if (root < 0)
+        return err_set(err, ERR_SETUP, errno, "image: mount %s from %s", name, i->dev.path);
+    if (loopdev_grown(&i->dev, err) < 0)
+        return -1;
+    if (ioctl(root, EXT4_RESIZE, &blocks) == 0)
+        return 0;
+    if (errno == EPERM)
+        return err_set(err, ERR_HOST, EPERM, "image: %s is in use; to grow it then needs CAP_SYS_RESOURCE", name);
+    return err_set(err, ERR_SETUP, errno, "image: grow the file system of %s", name);
+}
+
+static int grow_idle(struct image *i, const char *name, struct err *err)
+{
+    const char *argv[] = {NULL, "/proc/self/fd/3", NULL};
+    if (fs_check(i->fd, name, true, err) < 0)
+        return -1;
+    int r = run(resize_at, argv, i->fd);
+    return r == 0 ? 0 : err_set(err, ERR_SETUP, 0, "image: resize2fs of %s ended with status %d", name, r);
+}
+
+int upper_image_resize(int dir, const char *name, uint64_t disk, struct err *err)
+{
+    char file[UPPER_NAME_MAX + 8];
+    struct stat st;
+    (void)snprintf(file, sizeof file, "%s.img", name);
+    _cleanup_(image_close) struct image i = IMAGE_INIT;
+    if (image_open(dir, file, &i, err) < 0)
+        return -1;
+    uint64_t size = image_size(dir, disk);
+    if (fstat(i.fd, &st) < 0)
+        return err_set(err, ERR_SETUP, errno, "image: size of %s", file);
+    if (size < (uint64_t)st.st_size)
+        return err_set(err, ERR_LIMIT, 0, "image: %s cannot become smaller than it is (%llu bytes)", name,
+                       (unsigned long long)st.st_size);
+    if (size == (uint64_t)st.st_size)
+        return 0;
+    if (ftruncate(i.fd, (off_t)size) < 0)
+        return err_set(err, ERR_SETUP, errno, "image: size of %s", file);
+    int r = i.dev.fd >= 0 ? grow_used(&i, name, size, err) : grow_idle(&i, name, err);
+    if (r < 0) /* the file system has not changed; the next try starts as this one did */
+        (void)ftruncate(i.fd, st.st_size);
+    return r;
+}

@@ -1,0 +1,39 @@
+/* upper-int.h - what the drivers of upper.c share; see upper.h. A driver's functions get a descriptor of `dir` that
+ * can be read. */
+#ifndef HUTCH_OS_UPPER_INT_H
+#define HUTCH_OS_UPPER_INT_H
+
+#include "os/upper.h"
+
+#define UPPER_NEW ".new-" /* images that are being made; a process that died leaves them */
+enum { UPPER_NAME_MAX = 200, UPPER_DEPTH_MAX = 128, UPPER_NEW_SECONDS = 600 };
+
+/* upper-btrfs.c */
+bool upper_btrfs_is(int fd);           /* of a btrfs */
+bool upper_btrfs_is_subvolume(int fd); /* the root of one */
+/* Whether quotas are on; `enable` switches them on. 0, or -1 with errno. */
+int upper_btrfs_quota(int dir, bool enable);
+int upper_btrfs_open(int dir, const char *name, bool quota, uint64_t disk, struct upper *ret, struct err *err);
+int upper_btrfs_limit(int root, uint64_t disk, struct err *err);
+int upper_btrfs_stat(int root, struct upper_usage *ret, struct err *err);
+/* 0, or -1 with errno: ENOTEMPTY if there are subvolumes in it. */
+int upper_btrfs_destroy(int dir, const char *name);
+
+/* upper-project.c. 0 if limits of projects are enforced, else -1 with errno. */
+int upper_project_probe(int dir);
+int upper_project_open(int dir, const char *name, bool quota, uint64_t disk, uint64_t inodes, struct upper *ret,
+                       struct err *err);
+int upper_project_limit(int root, uint64_t disk, uint64_t inodes, struct err *err);
+int upper_project_stat(int root, struct upper_usage *ret, struct err *err);
+
+/* upper-image.c. NULL if images can be used, else what is missing. */
+const char *upper_image_missing(void);
+int upper_image_open(int dir, const char *name, uint64_t disk, uint64_t inodes, struct upper *ret, struct err *err);
+/* Grows it; the number of files grows with it. */
+int upper_image_resize(int dir, const char *name, uint64_t disk, struct err *err);
+
+/* upper-walk.c */
+/* Bytes (allocated) and entries below root, on its file system. ERR_LIMIT if it is deeper than UPPER_DEPTH_MAX. */
+int upper_count(int root, struct upper_usage *ret, struct err *err);
+
+#endif

@@ -1,0 +1,151 @@
+/* upper-project.c - a place is a directory; on a file system mounted with project quotas (ext4, xfs: prjquota) it is
+ * a project of its own. The project is remembered by the directory itself, and everything made below inherits it.
+ */
+#include <dirent.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <linux/dqblk_xfs.h>
+#include <linux/fs.h>
+#include <linux/quota.h>
+#include <string.h>
+#include <sys/ioctl.h>
+#include <sys/stat.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#include "base/cleanup.h"
+#include "base/mem.h"
+#include "base/sha256.h"
+#include "os/upper-int.h"
+
+#ifndef SYS_quotactl_fd
+#define SYS_quotactl_fd 443
+#endif
+/* Projects that are ours: high enough to stay away from those of an administrator. */
+enum { PROJECT_FIRST = 0x48000000, PROJECT_COUNT = 1 << 24 };
+enum { QUOTA_BLOCK = 1024 };
+
+static int quota_call(int fd, unsigned cmd, uint32_t id, void *arg)
+{
+    return (int)syscall(SYS_quotactl_fd, fd, QCMD(cmd, PRJQUOTA), id, arg);
+}
+
+int upper_project_probe(int dir)
+{
+    struct fs_quota_statv s;
+    memset(&s, 0, sizeof s);
+    s.qs_version = FS_QSTATV_VERSION1;
+    if (quota_call(dir, Q_XGETQSTATV, 0, &s) < 0)
+        return -1;
+    if (!(s.qs_flags & FS_QUOTA_PDQ_ENFD)) {
+        errno = ESRCH;
+        return -1;
+    }
+    return 0;
+}
+
+static uint32_t project_of(int fd)
+{
+    struct fsxattr x;
+    memset(&x, 0, sizeof x);
+    return ioctl(fd, FS_IOC_FSGETXATTR, &x) == 0 ? x.fsx_projid : 0;
+}
+
+/* Projects of the places in dir; a bit each. */
+static int projects_in_use(int dir, unsigned char *used, struct err *err)
+{
+    int copy = openat(dir, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    _cleanup_closedir_ DIR *d = copy < 0 ? NULL : fdopendir(copy);
+    if (!d) {
+        int eno = errno;
+        if (copy >= 0)
+            (void)close(copy);
+        return err_set(err, ERR_SETUP, eno, "project quota: read the directory of the places");
+    }
+    const struct dirent *e;
+    while ((e = readdir(d))) {
+        _cleanup_close_ int fd = openat(dir, e->d_name, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+        uint32_t id = fd < 0 ? 0 : project_of(fd);
+        if (id >= PROJECT_FIRST && id < (uint32_t)PROJECT_FIRST + PROJECT_COUNT)
+            used[(id - PROJECT_FIRST) / 8] |= (unsigned char)(1U << (id - PROJECT_FIRST) % 8);
+    }
+    return 0;
+}
+
+static int project_new(int dir, const char *name, uint32_t *ret, struct err *err)
+{
+    _cleanup_free_ unsigned char *used = xcalloc(PROJECT_COUNT / 8, 1);
+    struct sha256 h;
+    uint8_t sum[SHA256_BYTES];
+    uint32_t at;
+    if (projects_in_use(dir, used, err) < 0)
+        return -1;
+    sha256_start(&h);
+    sha256_add(&h, name, strlen(name));
+    sha256_end(&h, sum);
+    memcpy(&at, sum, sizeof at);
+    for (uint32_t i = 0; i < PROJECT_COUNT; i++) {
+        uint32_t n = (at + i) % PROJECT_COUNT;
+        if (used[n / 8] & 1U << n % 8)
+            continue;
+        *ret = (uint32_t)PROJECT_FIRST + n;
+        return 0;
+    }
+    return err_set(err, ERR_LIMIT, 0, "project quota: all %d projects are in use", (int)PROJECT_COUNT);
+}
+
+int upper_project_limit(int root, uint64_t disk, uint64_t inodes, struct err *err)
+{
+    struct if_dqblk q;
+    memset(&q, 0, sizeof q);
+    q.dqb_bhardlimit = q.dqb_bsoftlimit = disk / QUOTA_BLOCK + (disk % QUOTA_BLOCK != 0);
+    q.dqb_ihardlimit = q.dqb_isoftlimit = inodes;
+    q.dqb_valid = QIF_LIMITS;
+    uint32_t id = project_of(root);
+    if (id == 0)
+        return err_set(err, ERR_SETUP, 0, "project quota: the directory belongs to no project");
+    if (quota_call(root, Q_SETQUOTA, id, &q) < 0)
+        return err_set(err, ERR_SETUP, errno, "project quota: limit of project %u", id);
+    return 0;
+}
+
+int upper_project_open(int dir, const char *name, bool quota, uint64_t disk, uint64_t inodes, struct upper *ret,
+                       struct err *err)
+{
+    bool made = mkdirat(dir, name, 0755) == 0;
+    if (!made && errno != EEXIST)
+        return err_set(err, ERR_SETUP, errno, "make directory %s", name);
+    _cleanup_close_ int fd = openat(dir, name, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+    if (fd < 0)
+        return err_set(err, ERR_SETUP, errno, "open directory %s", name);
+    if (made && fchmod(fd, 0755) < 0) /* whatever the umask is */
+        return err_set(err, ERR_SETUP, errno, "make directory %s", name);
+    if (quota) {
+        struct fsxattr x;
+        memset(&x, 0, sizeof x);
+        int r = 0;
+        if (project_of(fd) == 0 && (r = project_new(dir, name, &x.fsx_projid, err)) == 0) {
+            x.fsx_xflags = FS_XFLAG_PROJINHERIT;
+            if (ioctl(fd, FS_IOC_FSSETXATTR, &x) < 0)
+                r = err_set(err, ERR_SETUP, errno, "project quota: make %s a project", name);
+        }
+        if (r < 0 || upper_project_limit(fd, disk, inodes, err) < 0) {
+            if (made)
+                (void)unlinkat(dir, name, AT_REMOVEDIR);
+            return -1;
+        }
+    }
+    *ret = (struct upper){UPPER_LAYERS, TAKE_FD(fd)};
+    return 0;
+}
+
+int upper_project_stat(int root, struct upper_usage *ret, struct err *err)
+{
+    struct if_dqblk q;
+    memset(&q, 0, sizeof q);
+    uint32_t id = project_of(root);
+    if (quota_call(root, Q_GETQUOTA, id, &q) < 0)
+        return err_set(err, ERR_SETUP, errno, "project quota: usage of project %u", id);
+    *ret = (struct upper_usage){q.dqb_curspace, q.dqb_bhardlimit * QUOTA_BLOCK, q.dqb_curinodes, q.dqb_ihardlimit};
+    return 0;
+}

@@ -1,0 +1,62 @@
+/* upper.h - places for files with a quota that the kernel enforces: the writable layer of a sandbox, or a volume.
+ *
+ * Drivers, probed in the order in which they are preferred: btrfs (a subvolume, qgroup limits), reflink (xfs and the
+ * like: a directory, project quota if the mount has it), layers (a directory on any file system, project quota if it
+ * has it), image (a sparse ext4 file on a loop device: a quota anywhere), tmpfs (in memory). Everything is by
+ * descriptor. One directory `dir` holds all uppers of the node.
+ */
+#ifndef HUTCH_OS_UPPER_H
+#define HUTCH_OS_UPPER_H
+
+#include <stdbool.h>
+#include <stdint.h>
+#include <sys/types.h>
+
+#include "base/err.h"
+
+enum upper_kind { UPPER_TMPFS = 1, UPPER_BTRFS, UPPER_REFLINK, UPPER_LAYERS, UPPER_IMAGE };
+enum upper_quota { UPPER_QUOTA_NONE, UPPER_QUOTA_TMPFS, UPPER_QUOTA_QGROUP, UPPER_QUOTA_PROJECT, UPPER_QUOTA_IMAGE };
+
+struct upper_info {
+    enum upper_kind kind;
+    enum upper_quota quota;
+    bool snapshots; /* upper_snapshot() works in no time */
+    char why[200];  /* what was tried and is not there; for doctor */
+};
+const char *upper_kind_name(enum upper_kind k);   /* "tmpfs" ... */
+const char *upper_quota_name(enum upper_quota q); /* "none", "tmpfs", "btrfs qgroup", "project quota", "image" */
+/* want: a driver's name; "auto": the first one on disk of the order above that can be had (with need_quota: that has
+ * a quota in force), never tmpfs; "": tmpfs, what uppers are unless the operator said otherwise. ERR_HOST with the
+ * reason if it is not to be had. btrfs: with need_quota, quotas of the file system are switched on if they are off. */
+int upper_probe(int dir, const char *want, bool need_quota, struct upper_info *ret, struct err *err);
+
+/* `name` is one to 200 of [A-Za-z0-9_-]. A place is made as root:root 0755. */
+struct upper {
+    enum upper_kind kind;
+    /* Descriptor of the directory; the caller's. tmpfs, image: of a detached mount, which lives as long as somebody holds it or
+     * uses it. */
+    int root;
+};
+#define UPPER_INIT            \
+    {                         \
+        .kind = 0, .root = -1 \
+    }
+/* Makes (or, if it is there, opens) the place `name`. disk and inodes 0: no limit. tmpfs has no name: a new one each
+ * time. */
+int upper_open(const struct upper_info *info, int dir, const char *name, uint64_t disk, uint64_t inodes,
+               struct upper *ret, struct err *err);
+void upper_close(struct upper *u);
+int upper_resize(const struct upper_info *info, int dir, const char *name, uint64_t disk, uint64_t inodes,
+                 struct err *err);
+struct upper_usage {
+    uint64_t used, limit, inodes, inodes_limit;
+};
+int upper_stat(const struct upper_info *info, int dir, const char *name, const struct upper *u, struct upper_usage *ret,
+               struct err *err);
+/* In no time: renames it out of the way (".gone-..."); upper_sweep() takes such away, and needs long. */
+int upper_remove(int dir, const char *name, struct err *err);
+int upper_sweep(int dir, struct err *err);
+/* A subvolume becomes one more at to/name, read-only or not. 1: this is no subvolume, copy it. */
+int upper_snapshot(int from, int to, const char *name, struct err *err);
+
+#endif

@@ -1,0 +1,181 @@
+/* diff-lay.c - the difference of two trees as a lay stream, and as records for others. See diff.h. */
+#include <errno.h>
+#include <stdio.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "base/cleanup.h"
+#include "base/fd.h"
+#include "base/mem.h"
+#include "stock/diff.h"
+#include "stock/emit.h"
+
+struct to_lay {
+    const struct diff *d;
+    struct emit emit;
+    char at[LAY_PATH_MAX];     /* the directory that was written last: it and all above it are in the stream */
+    char hidden[LAY_PATH_MAX]; /* what was in here is gone with it; "" nothing */
+};
+
+static bool is_below(const char *path, const char *dir)
+{
+    size_t n = strlen(dir);
+    return strncmp(path, dir, n) == 0 && path[n] == '/';
+}
+
+/* The directories above an entry, if they are not in the stream yet: an overlay shows the attributes of the uppermost
+ * layer that has a directory. Names come in order, so a directory that was left is never needed again. */
+static int put_parents(struct to_lay *k, const char *path, struct err *err)
+{
+    char part[LAY_PATH_MAX];
+    int at = -1, r = 0;
+    for (size_t n = strcspn(path, "/"); r == 0 && path[n]; n += 1 + strcspn(path + n + 1, "/")) {
+        struct stat st;
+        memcpy(part, path, n);
+        part[n] = '\0';
+        const char *slash = strrchr(part, '/');
+        int next = walk_open_dir(at < 0 ? k->d->b : at, slash ? slash + 1 : part);
+        if (at >= 0)
+            (void)close(at);
+        at = next;
+        if (at < 0 || fstat(at, &st) < 0) {
+            r = walk_fail(err, ERR_SETUP, errno, part, "cannot be opened");
+        } else if (strcmp(k->at, part) != 0 && !is_below(k->at, part)) {
+            r = emit_dir(&k->emit, at, part, &st, false, err);
+            memcpy(k->at, part, n + 1);
+        }
+    }
+    if (at >= 0)
+        (void)close(at);
+    return r;
+}
+
+static int put_removed(struct to_lay *k, const char *path, struct err *err)
+{
+    memcpy(k->hidden, path, strlen(path) + 1);
+    return put_parents(k, path, err) < 0 ? -1 : emit_mark(&k->emit, LAY_WHITEOUT, path, err);
+}
+
+static int put_dir(struct to_lay *k, const struct diff_entry *e, struct err *err)
+{
+    _cleanup_close_ int fd = walk_open_dir(e->dir_b, e->name);
+    if (fd < 0)
+        return walk_fail(err, ERR_SETUP, errno, e->path, "cannot be opened");
+    memcpy(k->at, e->path, strlen(e->path) + 1);
+    return emit_dir(&k->emit, fd, e->path, e->b, e->what & DIFF_TYPE, err);
+}
+
+static int lay_each(void *arg, const struct diff_entry *e, struct err *err)
+{
+    struct to_lay *k = arg;
+    if (e->path[0] == '\0') /* is in the stream already */
+        return 0;
+    if (k->hidden[0] && is_below(e->path, k->hidden))
+        return 0;
+    k->hidden[0] = '\0';
+    bool socket = e->b && S_ISSOCK(e->b->st_mode);
+    if (socket && (!e->a || S_ISSOCK(e->a->st_mode)))
+        return 0;
+    if (!e->b || socket)
+        return put_removed(k, e->path, err);
+    if (put_parents(k, e->path, err) < 0)
+        return -1;
+    if (S_ISDIR(e->b->st_mode))
+        return put_dir(k, e, err);
+    if (e->what & DIFF_TYPE) /* a file hides the directory it replaces, with all that was in it */
+        memcpy(k->hidden, e->path, strlen(e->path) + 1);
+    return emit_other(&k->emit, e->dir_b, e->name, e->path, e->b, err);
+}
+
+static int put_root(struct to_lay *k, struct err *err)
+{
+    struct stat st;
+    _cleanup_close_ int fd = walk_open_dir(k->d->b, ".");
+    if (fd < 0 || fstat(fd, &st) < 0)
+        return walk_fail(err, ERR_SETUP, errno, "", "cannot be opened");
+    return emit_dir(&k->emit, fd, "", &st, false, err);
+}
+
+int diff_to_lay(const struct diff *d, struct lay_out *o, struct err *err)
+{
+    _cleanup_free_ struct to_lay *k = xcalloc(1, sizeof *k);
+    struct diff with = *d;
+    with.flags |= DIFF_WITH_TIMES;
+    with.each = lay_each;
+    with.arg = k;
+    k->d = d;
+    emit_start(&k->emit, emit_to_stream(o), XATTR_MERGED, d->shift_b);
+    int r = put_root(k, err);
+    if (r == 0)
+        r = diff_trees(&with, err);
+    emit_done(&k->emit);
+    if (r == 0 && lay_out_end(o) < 0)
+        return err_set(err, ERR_SETUP, errno, "cannot write the end of the stream");
+    return r;
+}
+
+enum { RECORDS_BYTES_MAX = 64 << 20 }; /* they are kept in memory */
+
+struct to_records {
+    const struct diff *d;
+    int fd;
+    uint64_t n;
+    size_t bytes;
+    struct buf out;
+};
+
+static int flush_records(struct to_records *k, size_t above, struct err *err)
+{
+    if (k->out.n <= above)
+        return 0;
+    if (fd_write_all(k->fd, k->out.p, k->out.n) < 0)
+        return err_set(err, ERR_SETUP, errno, "cannot write the differences");
+    k->out.n = 0;
+    return 0;
+}
+
+static int record_each(void *arg, const struct diff_entry *e, struct err *err)
+{
+    enum { AT_ONCE = 64 << 10 };
+    struct to_records *k = arg;
+    struct diff_record r = {
+        .magic = DIFF_MAGIC, .kind = e->kind, .what = e->what, .path_len = (uint32_t)strlen(e->path)};
+    if (e->a) {
+        r.mode_a = e->a->st_mode;
+        r.uid_a = e->a->st_uid - k->d->shift_a;
+        r.gid_a = e->a->st_gid - k->d->shift_a;
+        r.size_a = (uint64_t)e->a->st_size;
+        r.mtime_a = e->a->st_mtim.tv_sec;
+    }
+    if (e->b) {
+        r.mode_b = e->b->st_mode;
+        r.uid_b = e->b->st_uid - k->d->shift_b;
+        r.gid_b = e->b->st_gid - k->d->shift_b;
+        r.size_b = (uint64_t)e->b->st_size;
+        r.mtime_b = e->b->st_mtim.tv_sec;
+    }
+    k->bytes += sizeof r + r.path_len;
+    if (k->bytes > RECORDS_BYTES_MAX)
+        return err_set(err, ERR_LIMIT, 0, "the list of differences is longer than %d bytes, the limit",
+                       RECORDS_BYTES_MAX);
+    buf_add(&k->out, &r, sizeof r);
+    buf_adds(&k->out, e->path);
+    k->n++;
+    return flush_records(k, AT_ONCE, err);
+}
+
+int diff_to_records(const struct diff *d, int fd, struct err *err)
+{
+    struct to_records k = {.d = d, .fd = fd};
+    struct diff with = *d;
+    with.each = record_each;
+    with.arg = &k;
+    int r = diff_trees(&with, err);
+    if (r == 0) {
+        struct diff_record end = {.magic = DIFF_MAGIC, .size_b = k.n};
+        buf_add(&k.out, &end, sizeof end);
+        r = flush_records(&k, 0, err);
+    }
+    buf_done(&k.out);
+    return r;
+}

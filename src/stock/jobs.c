@@ -1,0 +1,153 @@
+/* jobs.c - the table of jobs, and what every job's process does before and after its function. */
+#include "stock/jobs.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "base/cleanup.h"
+#include "base/fd.h"
+
+_Static_assert((int)TREE_USERXATTR == (int)LAY_USERXATTR, "flags of trees and of lay streams are given on as they are");
+
+enum { PROGRESS_MS = 100 };
+
+static const struct job_type types[] = {
+    [STOCK_CAPTURE] = {.fn = job_capture, .goes_on = true, .writes = true, .adds = true, .urgent = true},
+    [STOCK_DROP] = {.fn = job_drop, .goes_on = true, .writes = true},
+    [STOCK_LIST] = {.fn = job_list},
+    [STOCK_IMPORT] = {.fn = job_import, .class = JOB_TRANSFER, .net = true, .writes = true, .adds = true},
+    [STOCK_CONVERT] = {.fn = job_convert, .class = JOB_TRANSFER, .writes = true},
+    [STOCK_BLOB] = {.fn = job_blob},
+    [STOCK_EXPORT] = {.fn = job_export, .class = JOB_TRANSFER, .reads = true},
+    [STOCK_RESTORE] = {.fn = job_restore, .class = JOB_TRANSFER, .writes = true, .adds = true},
+    [STOCK_DIFF] = {.fn = job_diff, .reads = true},
+    [STOCK_OPEN] = {.fn = job_open},
+    [STOCK_APPLY] = {.fn = job_apply, .goes_on = true, .reads = true},
+    [STOCK_FLATTEN] = {.fn = job_flatten, .class = JOB_UPKEEP, .goes_on = true, .writes = true, .adds = true},
+    [STOCK_VERIFY] = {.fn = job_verify, .class = JOB_UPKEEP, .reads = true},
+    [STOCK_GC] = {.fn = job_gc, .goes_on = true, .removes = true},
+    [STOCK_DF] = {.fn = job_df},
+    [STOCK_USAGE] = {.fn = job_usage},
+    [STOCK_VOLUME_MAKE] = {.fn = job_volume_make, .goes_on = true},
+    [STOCK_VOLUME_DROP] = {.fn = job_volume_drop, .goes_on = true, .lingers = true},
+    [STOCK_VOLUME_STAT] = {.fn = job_volume_stat},
+};
+
+const struct job_type *job_type_of(uint32_t type)
+{
+    static const struct job_type none;
+    return type < ARRAY_LEN(types) ? &types[type] : &none;
+}
+
+enum job_class job_class_of(const struct stock_request *q)
+{
+    const struct job_type *t = job_type_of(q->type);
+    return t->net && q->ref[0] ? JOB_PULL : t->class;
+}
+
+/* --- for the functions of jobs ------------------------------------------------------------------------------------ */
+
+static uint64_t now_ms(void)
+{
+    struct timespec t;
+    (void)clock_gettime(CLOCK_MONOTONIC, &t);
+    return (uint64_t)t.tv_sec * 1000 + (uint64_t)t.tv_nsec / 1000000;
+}
+
+void job_progress(struct job *j, uint64_t done, uint64_t total, const char *text)
+{
+    static uint64_t last;
+    uint64_t now = now_ms();
+    if (last && now - last < PROGRESS_MS)
+        return;
+    last = now;
+    struct stock_reply r = {
+        .version = STOCK_VERSION, .type = STOCK_PROGRESS, .request = j->ask->request, .bytes = done, .bytes2 = total};
+    (void)snprintf(r.text, sizeof r.text, "%s", text);
+    /* Front may be slow, and the next one says more. */
+    (void)send(j->sock, &r, sizeof r, MSG_NOSIGNAL | MSG_DONTWAIT);
+}
+
+void job_tmp_name(struct job *j, char ret[STOCK_TMP_NAME])
+{
+    (void)snprintf(ret, STOCK_TMP_NAME, "t%llu-%u", (unsigned long long)j->serial, j->ntmp++);
+}
+
+int job_tmp(struct job *j, bool root, char ret[STOCK_TMP_NAME], struct err *err)
+{
+    job_tmp_name(j, ret);
+    if (mkdirat(j->place.tmp, ret, 0700) < 0)
+        return err_set(err, ERR_SETUP, errno, "make a directory for work under way");
+    int dir = openat(j->place.tmp, ret, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+    if (dir < 0)
+        return err_set(err, ERR_SETUP, errno, "open a directory for work under way");
+    if (!root)
+        return dir;
+    int made = mkdirat(dir, "root", 0755);
+    int fd = made < 0 ? -1 : openat(dir, "root", O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+    if (fd < 0)
+        (void)err_set(err, ERR_SETUP, errno, "make a directory for a new layer");
+    (void)close(dir);
+    return fd;
+}
+
+int job_fail(struct job *j, enum stock_error code, struct err *err, const char *fmt, ...)
+{
+    char text[sizeof err->msg];
+    va_list ap;
+    va_start(ap, fmt);
+    (void)vsnprintf(text, sizeof text, fmt, ap);
+    va_end(ap);
+    j->reply.error = (uint32_t)code;
+    return err_set(err, ERR_SETUP, 0, "%s", text);
+}
+
+void job_error(struct stock_reply *r, const struct err *err)
+{
+    if (r->error == STOCK_OK)
+        r->error = err->eno == ENOSPC || err->eno == EDQUOT ? STOCK_NO_SPACE
+                   : err->code == ERR_LIMIT                 ? STOCK_TOO_LARGE
+                   : err->code == ERR_USAGE                 ? STOCK_BAD_DATA
+                   : err->code == ERR_HOST                  ? STOCK_HOST
+                                                            : STOCK_FAILED;
+    (void)snprintf(r->text, sizeof r->text, "%.*s", (int)sizeof r->text - 1,
+                   err->msg[0] ? err->msg : "no reason was given");
+}
+
+/* --- its process -------------------------------------------------------------------------------------------------- */
+
+static int send_reply(struct job *j)
+{
+    return fd_send(j->sock, &j->reply, sizeof j->reply, &j->reply_fd, j->reply_fd >= 0 ? 1 : 0);
+}
+
+int job_answer(struct job *j, struct err *err)
+{
+    if (send_reply(j) < 0)
+        return err_set(err, ERR_INTERNAL, errno, "answer");
+    j->reply.type = 0; /* not once more */
+    return 0;
+}
+
+void job_run(struct job *j, job_fn *fn)
+{
+    struct err err = {0};
+    j->reply.version = STOCK_VERSION;
+    j->reply.type = STOCK_REPLY;
+    j->reply.request = j->ask->request;
+    j->reply_fd = -1;
+    if (fn(j, &err) < 0) {
+        job_error(&j->reply, &err);
+        j->reply_fd = -1; /* whatever it is, it is not whole */
+    }
+    if (j->reply.type != STOCK_REPLY)
+        _exit(0);
+    _exit(send_reply(j) < 0 ? 1 : 0);
+}

@@ -1,0 +1,112 @@
+/* lay.h - the lay stream: a tree as a sequence of records with a fixed layout, and the way back.
+ *
+ * It is what crosses from a process that reads archives (and is not trusted) to one that may write layers (and reads
+ * nothing else). Numbers are little-endian as they lie in memory; both sides are one build. Paths are relative, without
+ * empty, "." or ".." parts and without NUL; the reader checks every one of them again and resolves it below the root,
+ * following no link. Parents come before what is in them or are made (0755, 0:0). A path may come again: the later
+ * record wins.
+ */
+#ifndef HUTCH_STOCK_LAY_H
+#define HUTCH_STOCK_LAY_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "base/err.h"
+
+#define LAY_MAGIC UINT32_C(0x31796c48) /* "Hly1" */
+
+enum lay_type {
+    LAY_DIR = 1,
+    LAY_FILE,     /* `size` bytes of content follow */
+    LAY_SYMLINK,  /* target */
+    LAY_HARDLINK, /* target: path of a file that came before */
+    LAY_FIFO,
+    LAY_WHITEOUT, /* nothing is there, whatever lower layers hold */
+    LAY_OPAQUE,   /* of the directory at path: what lower layers hold in it is not seen. "" is the root */
+    LAY_META,     /* of a directory that is there: owner, mode, times, xattrs. "" is the root */
+    LAY_END,      /* the last one; size: number of records before it */
+    LAY_SPARSE, /* a file of `size` bytes, of which only data follows: struct lay_segment with so many bytes behind it,
+                     in order, and at last one with at `size` and no bytes. The rest is zeros */
+};
+struct lay_segment {
+    uint64_t at, n;
+};
+
+enum {
+    LAY_PATH_MAX = 4096, /* with NUL */
+    LAY_NAME_MAX = 255,
+    LAY_DEPTH_MAX = 128,
+    LAY_XATTRS_MAX = 64 << 10, /* bytes of one record */
+    LAY_ID_MAX = 65535,        /* larger owners become nobody (65534) */
+    LAY_PAGE = 4096,           /* zeros are left out of a LAY_SPARSE by so many bytes */
+};
+#define LAY_SPARSE_MAX (UINT64_C(1) << 50) /* bytes that a file may seem to have */
+
+struct lay_record {
+    uint32_t magic, type;
+    uint32_t mode; /* permission bits, set-id and sticky included */
+    uint32_t uid, gid;
+    uint32_t mtime_nsec;
+    int64_t mtime_sec;
+    uint64_t size;
+    uint32_t path_len, target_len; /* bytes that follow, without NUL */
+    uint32_t xattrs_len;           /* then as many bytes of: u16 name length, u16 zero, u32 value length, name, value */
+    uint32_t zero;
+};
+
+/* Limits of one stream; 0 = the default. */
+struct lay_limits {
+    uint64_t bytes;   /* of content; default 64 GiB */
+    uint64_t entries; /* default 4 million */
+    uint64_t file;    /* of one file; default: bytes */
+    uint64_t
+        sparse; /* that one LAY_SPARSE may seem to have; its data counts as bytes. Default and most: LAY_SPARSE_MAX */
+};
+
+struct lay_done {
+    uint64_t bytes, entries, files;
+    uint64_t dropped; /* attributes and owners that a layer or this host cannot hold; `note` tells the first */
+    char note[200];
+};
+
+enum {
+    LAY_USERXATTR = 1, /* overlay's marks are user.overlay.*: without root */
+    LAY_NO_CHOWN = 2,  /* tests without root */
+    LAY_PLAIN = 4,     /* into an ordinary directory: whiteouts remove, LAY_OPAQUE empties, nothing is marked */
+};
+
+/* Reads one stream from fd to its LAY_END and makes it below the directory `root`. `progress` may be NULL; it is called
+ * now and then and stops everything when it returns false. ERR_USAGE with the entry and what is wrong with it for a
+ * stream that is not right, ERR_LIMIT for one that is too large, ERR_SETUP with errno otherwise (ENOSPC ...). What was
+ * made so far stays: the caller throws the directory away. An entry below one that is a symbolic link or a file is
+ * refused, not followed. A directory where a whiteout was is opaque. Directories that no record describes have the time
+ * 0, and so has the root of a new layer (0755, 0:0), so that equal streams make equal layers. Attributes kept: user.*
+ * and the ACLs, security.capability if we may; nothing of overlay's own. Links and pipes have none. */
+int lay_read(int fd, int root, unsigned flags, const struct lay_limits *limits,
+             bool (*progress)(void *arg, const struct lay_done *d), void *arg, struct lay_done *ret, struct err *err);
+
+/* Writing, for those who make streams. A lay_out keeps a buffer; everything is written to fd. */
+struct lay_out {
+    int fd;
+    uint64_t records;
+    uint64_t written, max; /* bytes of the stream; beyond max writing fails with EFBIG. 0: no limit. lay_out_start: 0 */
+    uint64_t at, size;     /* in the LAY_SPARSE that is being written */
+    bool sparse;
+    size_t n;
+    unsigned char buf[64 << 10];
+};
+void lay_out_start(struct lay_out *o, int fd);
+/* r->path_len and so on are filled in. xattrs: the packed block, may be NULL with n 0. -1 with errno. */
+int lay_out_record(struct lay_out *o, struct lay_record *r, const char *path, const char *target, const void *xattrs,
+                   size_t nxattrs);
+/* Content of the LAY_FILE or LAY_SPARSE before, exactly r->size in all: bytes, or so many zeros. */
+int lay_out_bytes(struct lay_out *o, const void *p, size_t n);
+int lay_out_zeros(struct lay_out *o, uint64_t n);
+int lay_out_end(struct lay_out *o); /* LAY_END, flushed */
+
+/* Pure. NULL if the path is one that may stand in a stream, else what is wrong with it. */
+const char *lay_path_wrong(const char *path, size_t n);
+
+#endif

@@ -1,0 +1,161 @@
+/* verify.c - is everything still as it was written? Reads all of it, changes nothing. */
+#include <errno.h>
+#include <fcntl.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "base/cleanup.h"
+#include "base/fd.h"
+#include "stock/merged.h"
+#include "stock/refs.h"
+
+enum { LINES_MAX = 4 << 20 };
+
+struct verify {
+    struct job *j;
+    struct buf lines;
+    uint64_t problems, done, total;
+};
+
+static void problem(struct verify *v, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
+static void problem(struct verify *v, const char *fmt, ...)
+{
+    char text[1400];
+    va_list ap;
+    va_start(ap, fmt);
+    (void)vsnprintf(text, sizeof text, fmt, ap);
+    va_end(ap);
+    v->problems++;
+    if (v->lines.n < LINES_MAX)
+        buf_addf(&v->lines, "%s\n", text);
+}
+
+static void check_stack(struct verify *v, const char *id)
+{
+    struct stack_file f;
+    struct err err = {0};
+    char path[STACK_BASE_MAX + 8], name[LAYER_NAME];
+    if (refs_read_file(&v->j->place, id, &f, &err) < 0) {
+        if (err.eno != ENOENT)
+            problem(v, "stack %s: %s", id, err.msg);
+        return;
+    }
+    (void)snprintf(path, sizeof path, "%s/root", f.base);
+    if (f.base[0] && (v->j->place.templates < 0 || faccessat(v->j->place.templates, path, F_OK, 0) < 0))
+        problem(v, "stack %s: the template %s below it is missing", id, f.base);
+    for (uint32_t i = 0; i < f.n; i++) {
+        layer_hex(f.layer[i], name);
+        if (faccessat(v->j->place.layers, name, F_OK, AT_SYMLINK_NOFOLLOW) < 0)
+            problem(v, "stack %s: its layer %s is missing", id, name);
+    }
+}
+
+static int stack_step(void *arg, const char *name, struct err *err)
+{
+    (void)err;
+    if (stack_name_parse(name).kind == STACK_NAME_STACK)
+        check_stack(arg, name);
+    return 0;
+}
+
+static void check_layer(struct verify *v, const char *name)
+{
+    struct layer_meta m;
+    struct tree_size size;
+    struct err err = {0};
+    uint8_t digest[SHA256_BYTES];
+    char path[LAYER_NAME + 8], got[LAYER_NAME];
+    bool meta = layer_meta_read(&v->j->place, name, &m, &err) == 0;
+    (void)snprintf(path, sizeof path, "%s/root", name);
+    _cleanup_close_ int root = openat(v->j->place.layers, path, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+    if (root < 0 && errno == ENOENT && faccessat(v->j->place.layers, name, F_OK, AT_SYMLINK_NOFOLLOW) < 0)
+        return; /* removed meanwhile; a stack that still names it has been told of */
+    if (!meta)
+        problem(v, "layer %s: %s", name, err.msg);
+    if (root < 0) {
+        problem(v, "layer %s: its tree cannot be opened: %s", name, strerror(errno));
+        return;
+    }
+    if (tree_digest(root, v->j->tree_flags, digest, &size, &err) < 0) {
+        problem(v, "layer %s: %s", name, err.msg);
+        return;
+    }
+    layer_hex(digest, got);
+    if (strcmp(got, name) != 0)
+        problem(v, "layer %s: something in it was changed: its digest is now %s", name, got);
+    else if (meta && m.entries != size.entries)
+        problem(v, "layer %s: has %llu entries and should have %llu", name, (unsigned long long)size.entries,
+                (unsigned long long)m.entries);
+    v->done += meta ? m.bytes : size.bytes;
+}
+
+static int size_step(void *arg, const char *name, struct err *err)
+{
+    struct verify *v = arg;
+    struct layer_meta m;
+    struct err ignored = {0};
+    (void)err;
+    if (layer_name_valid(name) && layer_meta_read(&v->j->place, name, &m, &ignored) == 0)
+        v->total += m.bytes;
+    return 0;
+}
+
+static int layer_step(void *arg, const char *name, struct err *err)
+{
+    struct verify *v = arg;
+    (void)err;
+    if (!layer_name_valid(name))
+        return 0;
+    job_progress(v->j, v->done, v->total, name);
+    check_layer(v, name);
+    return 0;
+}
+
+static int verify_one(struct verify *v, struct err *err)
+{
+    struct stack_file f;
+    char name[LAYER_NAME];
+    const char *id = v->j->ask->stack;
+    if (faccessat(v->j->place.stacks, id, F_OK, AT_SYMLINK_NOFOLLOW) < 0)
+        return job_fail(v->j, STOCK_NOT_FOUND, err, "there is no stack %s", id);
+    check_stack(v, id);
+    struct err damaged = {0};
+    if (refs_read_file(&v->j->place, id, &f, &damaged) < 0)
+        return 0; /* told already */
+    for (uint32_t i = 0; i < f.n; i++) {
+        layer_hex(f.layer[i], name);
+        (void)size_step(v, name, err);
+    }
+    for (uint32_t i = 0; i < f.n; i++) {
+        layer_hex(f.layer[i], name);
+        (void)layer_step(v, name, err);
+    }
+    return 0;
+}
+
+static int verify_all(struct verify *v, struct err *err)
+{
+    const struct stock_place *p = &v->j->place;
+    return refs_each_name(p->stacks, stack_step, v, err) < 0 || refs_each_name(p->layers, size_step, v, err) < 0
+               ? -1
+               : refs_each_name(p->layers, layer_step, v, err);
+}
+
+int job_verify(struct job *j, struct err *err)
+{
+    static struct verify v; /* for the life of this process */
+    v = (struct verify){.j = j};
+    _cleanup_close_ int fd = job_memfd("verify", err);
+    if (fd < 0 || (j->ask->stack[0] ? verify_one(&v, err) : verify_all(&v, err)) < 0)
+        return -1;
+    if (fd_write_all(fd, buf_str(&v.lines), v.lines.n) < 0)
+        return err_set(err, ERR_SETUP, errno, "write the answer");
+    if (job_memfd_seal(fd, err) < 0)
+        return -1;
+    j->reply.bytes = v.done;
+    j->reply.entries = v.problems;
+    j->reply_fd = TAKE_FD(fd);
+    return 0;
+}

@@ -1,0 +1,123 @@
+/* volume.c - directories that outlive sandboxes: made, measured, taken away.
+ *
+ * A volume is a place of os/upper.h in STATE/stock/volumes: a directory, a subvolume, or an image where nothing else has a
+ * quota. keeper finds out by itself which of them it is (keeper/volumes.c).
+ */
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "base/cleanup.h"
+#include "base/log.h"
+#include "os/upper.h"
+#include "stock/refs.h"
+
+enum { END_TRIES = 20, END_WAIT_US = 100000 };
+enum { VOLUME_MODE = 0777 }; /* whoever runs in a sandbox of the owner may use it */
+
+static bool is_there(const struct job *j, bool image)
+{
+    char file[STOCK_BOX_MAX + 8];
+    (void)snprintf(file, sizeof file, "%s%s", j->ask->volume, image ? ".img" : "");
+    return faccessat(j->place.volumes, file, F_OK, AT_SYMLINK_NOFOLLOW) == 0;
+}
+
+/* The driver for a new one. */
+static int choose(const struct job *j, struct upper_info *ret, struct err *err)
+{
+    bool quota = j->ask->bytes || j->ask->entries;
+    if (upper_probe(j->place.volumes, "auto", quota, ret, err) < 0)
+        return -1;
+    if (ret->quota == UPPER_QUOTA_QGROUP && j->ask->entries && /* it limits bytes only */
+        upper_probe(j->place.volumes, "image", true, ret, err) < 0)
+        return err_wrap(err, "a limit on the number of files");
+    return 0;
+}
+
+/* How one that is there was made. */
+static int find(struct job *j, struct upper_info *ret, struct err *err)
+{
+    if (is_there(j, true)) {
+        *ret = (struct upper_info){.kind = UPPER_IMAGE, .quota = UPPER_QUOTA_IMAGE};
+        return 0;
+    }
+    if (!is_there(j, false))
+        return job_fail(j, STOCK_NOT_FOUND, err, "there is no volume %s", j->ask->volume);
+    return upper_probe(j->place.volumes, "auto", false, ret, err);
+}
+
+int job_volume_make(struct job *j, struct err *err)
+{
+    struct upper_info info;
+    struct upper u = UPPER_INIT;
+    if (is_there(j, true) || is_there(j, false)) {
+        if (find(j, &info, err) < 0)
+            return -1;
+    } else if (choose(j, &info, err) < 0)
+        return -1;
+    if (upper_open(&info, j->place.volumes, j->ask->volume, j->ask->bytes, j->ask->entries, &u, err) < 0)
+        return -1;
+    _cleanup_close_ int root = openat(u.root, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    int rc = root < 0 || fchmod(root, VOLUME_MODE) < 0 || syncfs(root) < 0 || fsync(j->place.volumes) < 0
+                 ? err_set(err, ERR_SETUP, errno, "volume %s", j->ask->volume)
+                 : 0;
+    upper_close(&u);
+    (void)snprintf(j->reply.text, sizeof j->reply.text, "%s", upper_quota_name(info.quota));
+    return rc;
+}
+
+int job_volume_stat(struct job *j, struct err *err)
+{
+    struct upper_info info;
+    struct upper_usage used = {0};
+    if (find(j, &info, err) < 0 || upper_stat(&info, j->place.volumes, j->ask->volume, NULL, &used, err) < 0)
+        return -1;
+    j->reply.bytes = used.used;
+    j->reply.entries = used.inodes;
+    j->reply.bytes2 = used.limit;
+    j->reply.entries2 = used.inodes_limit;
+    (void)snprintf(j->reply.text, sizeof j->reply.text, "%s",
+                   used.limit || used.inodes_limit ? upper_quota_name(info.quota) : upper_quota_name(UPPER_QUOTA_NONE));
+    return 0;
+}
+
+/* Whoever has it mounted would go on writing into what is being removed. One that is just ending is waited for. */
+static int check_unused(struct job *j, struct err *err)
+{
+    const struct living *user = NULL;
+    struct livings l;
+    for (unsigned i = 0;; i++) {
+        if (livings_read(j->run_dir, &l, err) < 0)
+            return -1;
+        user = livings_volume(&l, j->ask->volume);
+        if ((!user && !l.damaged[0]) || i == END_TRIES)
+            break;
+        livings_done(&l);
+        (void)usleep(END_WAIT_US);
+    }
+    if (user)
+        return job_fail(j, STOCK_BUSY, err, "the sandbox %s uses the volume %s", user->id, j->ask->volume);
+    if (l.damaged[0])
+        return job_fail(j, STOCK_BUSY, err, "the record of the sandbox %s cannot be read: it may use the volume %s",
+                        l.damaged, j->ask->volume);
+    livings_done(&l);
+    return 0;
+}
+
+/* Out of the way at once; what is in it goes after the answer. Not there: done before. */
+int job_volume_drop(struct job *j, struct err *err)
+{
+    struct err late = {0};
+    if (check_unused(j, err) < 0 || upper_remove(j->place.volumes, j->ask->volume, err) < 0)
+        return -1;
+    if (fsync(j->place.volumes) < 0)
+        return err_set(err, ERR_SETUP, errno, "remove the volume %s", j->ask->volume);
+    if (job_answer(j, err) < 0)
+        return -1;
+    if (upper_sweep(j->place.volumes, &late) < 0)
+        log_text(LOG_LEVEL_WARN, "what is left of a volume is removed later: %s", late.msg);
+    return 0;
+}

@@ -1,0 +1,75 @@
+/* worker.h - image workers: what is said between a job of stock and a `hutch-node image` process, and the job's end of it.
+ *
+ * What a worker is for and what it may do: image/image.h. Whatever it says is taken as if an attacker had said it: a
+ * message has one size, its text is cut and escaped, and nothing in it is a path.
+ */
+#ifndef HUTCH_STOCK_WORKER_H
+#define HUTCH_STOCK_WORKER_H
+
+#include <stdbool.h>
+#include <stdint.h>
+#include <sys/types.h>
+
+#include "base/err.h"
+#include "base/sha256.h"
+
+enum { IMAGE_VERSION = 1, IMAGE_TEXT_MAX = 400, IMAGE_CONFIG_MAX = 256 << 10, IMAGE_LAYERS_MAX = 128 };
+/* MORE: a scratch file; ROOT: a directory that becomes the worker's root. */
+enum { IMAGE_FD_IN = 3, IMAGE_FD_OUT, IMAGE_FD_CONTROL, IMAGE_FD_MORE, IMAGE_FD_ROOT, IMAGE_FDS };
+
+enum image_type {
+    IMAGE_LAYER = 1, /* worker -> job */
+    IMAGE_CONFIG,    /* worker -> job; a sealed memfd with the image's configuration (JSON) comes along */
+    IMAGE_PROGRESS,
+    IMAGE_FAILED,
+    IMAGE_DONE,
+    IMAGE_GO, /* job -> worker */
+    IMAGE_SKIP,
+};
+enum image_failure { IMAGE_BAD_DATA = 1, IMAGE_TOO_LARGE, IMAGE_NOT_FOUND, IMAGE_DENIED, IMAGE_NETWORK, IMAGE_HOST };
+
+struct image_message {
+    uint32_t version, type;
+    uint32_t index, count; /* LAYER: which of how many, from 0 */
+    uint32_t failure, zero;
+    uint8_t diff_id[SHA256_BYTES], digest[SHA256_BYTES];
+    uint64_t done, total; /* PROGRESS: bytes. DONE of pack: bytes written, and before compression */
+    char text[IMAGE_TEXT_MAX];
+};
+
+struct job;
+
+struct worker {
+    struct job *job;
+    pid_t pid;
+    int control;
+};
+#define WORKER_INIT               \
+    {                             \
+        .pid = -1, .control = -1, \
+    }
+
+struct worker_plan {
+    const char *args[8]; /* behind `hutch-node image`; NULL ends them */
+    int in, out, more;   /* borrowed; -1: closed */
+    bool net;            /* sees the network of the host, and the files that tell how to find names in it */
+};
+
+enum { WORKER_STALL_S = 300 /* without a word or a byte: it is ended */ };
+
+int worker_begin(struct job *j, const struct worker_plan *p, struct worker *ret, struct err *err);
+/* The next message but IMAGE_PROGRESS, which goes to front. IMAGE_FAILED, an end without a word and nonsense are -1, with
+ * reply.error of the job set. ret_fd (may be NULL): the descriptor that came along, or -1. */
+int worker_next(struct worker *w, struct image_message *ret, int *ret_fd, struct err *err);
+int worker_answer(struct worker *w, enum image_type type, struct err *err);
+/* Something moved: the clock starts again. */
+void worker_alive(void);
+/* What the worker has to say about a failure that showed up elsewhere (a stream that broke off): its own words if there
+ * are any, else
+ * *err stays. Always -1. */
+int worker_blame(struct worker *w, struct err *err);
+/* Ends it if it has not ended. */
+void worker_close(struct worker *w);
+#define _cleanup_worker_ __attribute__((cleanup(worker_close)))
+
+#endif

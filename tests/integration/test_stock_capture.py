@@ -1,0 +1,173 @@
+"""stock: what a living sandbox wrote becomes a layer, whoever is killed meanwhile."""
+import contextlib
+import os
+import stat
+import sys
+import time
+
+sys.path.insert(0, os.path.dirname(__file__))
+import keeper as kp  # noqa: E402
+import stockd as st  # noqa: E402
+from hutch_test import HUTCH, check, check_equal, check_in, eventually, skip  # noqa: E402
+from test_keeper import a_keeper, must  # noqa: E402
+from test_keeper_stock import bound, sh, tiny  # noqa: E402
+
+
+@contextlib.contextmanager
+def both(who):
+    """A keeper with its stock."""
+    with a_keeper(who) as k:
+        s = st.Stock(k, HUTCH).start()
+        try:
+            yield k, s
+            eventually(lambda: not os.listdir(k.state / "stock" / "tmp"), 20)
+        finally:
+            s.close()
+
+
+def good(reply):
+    if reply.error == st.HOST and b"freezer" in reply.text:
+        skip("no freezer: this user has no cgroup of its own")
+    check_equal(reply.error, st.OK, reply.text.decode())
+    return reply
+
+
+def capture(client, box, flags=st.FREEZE, **fields):
+    name = st.new_stack()
+    return name, good(client.ask(st.CAPTURE, box=box, stack=name, flags=flags, **fields))
+
+
+def pause(client, box):
+    reply = client.pause(box)
+    if reply.error == kp.HOST:
+        skip("no freezer: this user has no cgroup of its own")
+    must(reply)
+
+
+def test_capture(who):
+    "what a sandbox wrote, removed and replaced is in the layer; sandboxes made from it see the same; the first one goes on"
+    with both(who) as (k, s):
+        client, store = k.client(), s.client()
+        must(client.create("one", tiny(k, who)))
+        with bound(k, "one") as init:
+            sh(init, "echo new > /data/new; rm /data/gone; chmod 640 /data/old; chown user /data/old;"
+                     "mv /home/user /home/other; mkdir /etc2; ln /data/new /data/linked || true", user="root")
+            name, reply = capture(store, "one")
+            check(reply.bytes > 0 and reply.entries > 0 and reply.frozen_us > 0, (reply.bytes, reply.entries))
+            check_equal(sh(init, "cat /data/new"), "new\n")
+        root = k.state / "stock" / "layers" / reply.layer.decode() / "root"
+        gone = os.lstat(root / "data/gone")
+        check(stat.S_ISCHR(gone.st_mode) and gone.st_rdev == 0, gone)
+        again = good(store.ask(st.CAPTURE, box="one", stack=name, flags=st.FREEZE))
+        check_equal((again.layer, again.frozen_us), (reply.layer, 0))
+        check_equal(store.list()[name].nlayers, 2)
+        must(client.create("two", name))
+        with bound(k, "two") as init:
+            check_equal(sh(init, "cat /data/new; ls /data /home; stat -c '%a %u' /data/old", user="root"),
+                        "new\n/data:\nlinked\nnew\nold\n\n/home:\nother\n640 1000\n")
+        sh_names = {p.name for p in (k.run / "stock-frozen").iterdir()}
+        check_equal(sh_names, set())
+
+
+def test_capture_of_a_capture(who):
+    "layers are put on layers, and one that is the same is kept once"
+    with both(who) as (k, s):
+        client, store = k.client(), s.client()
+        must(client.create("one", tiny(k, who)))
+        with bound(k, "one") as init:
+            sh(init, "echo 1 > /data/1", user="root")
+        first, a = capture(store, "one")
+        must(client.create("two", first))
+        with bound(k, "two") as init:
+            sh(init, "echo 2 > /data/2", user="root")
+        second, _ = capture(store, "two")
+        check_equal(store.list()[second].nlayers, 3)
+        third, b = capture(store, "one", other=first)
+        check_equal(a.layer, b.layer)
+        check(third != first)
+        must(client.create("three", second))
+        with bound(k, "three") as init:
+            check_equal(sh(init, "cat /data/1 /data/2"), "1\n2\n")
+
+
+def test_capture_of_a_paused_one(who):
+    "a paused sandbox is captured as it stands, and stays paused"
+    with both(who) as (k, s):
+        client, store = k.client(), s.client()
+        must(client.create("one", tiny(k, who)))
+        with bound(k, "one") as init:
+            sh(init, "echo 1 > /data/1", user="root")
+        name = st.new_stack()
+        reply = store.ask(st.CAPTURE, box="one", stack=name)
+        check_equal(reply.error, st.BAD_REQUEST, reply.text)
+        check_in("not paused", reply.text.decode())
+        pause(client, "one")
+        good(store.ask(st.CAPTURE, box="one", stack=name))
+        _, reply = capture(store, "one")
+        check_equal(reply.frozen_us, 0)
+        check_equal(client.list()["one"].frozen, 1)
+        must(client.resume("one"))
+
+
+def test_capture_refused(who):
+    "no such sandbox, the host's tree, a layer that is too large: each is said, and nothing is left"
+    with both(who) as (k, s):
+        client, store = k.client(), s.client()
+        reply = store.ask(st.CAPTURE, box="nobody", stack=st.new_stack(), flags=st.FREEZE)
+        check_equal(reply.error, st.NOT_FOUND, reply.text)
+        must(client.create("host", "host"))
+        reply = store.ask(st.CAPTURE, box="host", stack=st.new_stack(), flags=st.FREEZE)
+        check_equal(reply.error, st.BAD_REQUEST, reply.text)
+        check_in("host", reply.text.decode())
+        must(client.create("one", tiny(k, who)))
+        with bound(k, "one") as init:
+            sh(init, "cat /bin/busybox /bin/busybox > /data/large", user="root")
+            good(store.ask(st.CAPTURE, box="one", stack=st.new_stack(), flags=st.FREEZE))
+            reply = store.ask(st.CAPTURE, box="one", stack=st.new_stack(), flags=st.FREEZE, bytes=1 << 20)
+            check_equal(reply.error, st.TOO_LARGE, reply.text)
+            check_equal(sh(init, "cat /data/old"), "old\n")
+        check_equal(len(store.list()), 2)
+
+
+def test_stock_killed(who):
+    "a sandbox that stood still when stock was killed goes on when the next one is there"
+    with both(who) as (k, s):
+        client, store = k.client(), s.client()
+        must(client.create("one", tiny(k, who)))
+        with bound(k, "one") as init:
+            sh(init, "cd /data; for i in 1 2 3 4 5 6 7 8 9; do mkdir $i; for j in 1 2 3 4 5 6 7 8 9; do"
+                     " cat /bin/busybox > $i/$j; done; done", user="root")
+            capture(store, "one")
+            marker, name, end = k.run / "stock-frozen" / "one", st.new_stack(), time.monotonic() + 20
+            store.send(st.CAPTURE, box="one", stack=name, flags=st.FREEZE)
+            while not marker.exists() and not (k.state / "stock/stacks" / name).exists() and time.monotonic() < end:
+                pass
+            s.kill9()
+            s.start()
+            store = s.client()
+            store.list()
+            check(not marker.exists())
+            check_equal(sh(init, "cat /data/old"), "old\n")
+            eventually(lambda: not [p for p in (k.state / "stock").iterdir() if p.name.startswith(".gone-")], 20)
+            good(store.ask(st.CAPTURE, box="one", stack=name, flags=st.FREEZE))
+
+
+def test_keeper_killed(who):
+    "keeper and stock find each other again, with sandboxes and without"
+    with both(who) as (k, s):
+        s.client().list()
+        image = tiny(k, who)
+        k.kill9()
+        k.start()
+        client = k.client()
+        must(client.create("one", image))
+        with bound(k, "one") as init:
+            sh(init, "echo 1 > /data/1", user="root")
+        capture(s.client(), "one")
+        k.kill9()
+        k.start()
+        s.kill9()
+        s.start()
+        _, reply = capture(s.client(), "one")
+        check(reply.frozen_us > 0)
+        check_equal(s.stop(), 0, s.log_text())

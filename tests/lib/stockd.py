@@ -1,0 +1,140 @@
+"""Starts stock beside a keeper of tests/lib/keeper.py, as the supervisor does, and asks it several things at once (src/stock/proto.h)."""
+import array
+import ctypes
+import os
+import secrets
+import signal
+import socket
+import subprocess
+
+BOX, TEXT, REF, PATH, LIST, ID, HEX = 40, 400, 512, 4096, 256, 40, 65
+VERSION = 1
+(CAPTURE, DROP, LIST_TYPE, IMPORT, CONVERT, BLOB, EXPORT, RESTORE, DIFF, OPEN, APPLY, FLATTEN, VERIFY, GC, DF, USAGE, VOLUME_MAKE,
+ VOLUME_DROP, VOLUME_STAT, CANCEL) = range(1, 21)
+REPLY, PROGRESS, ITEMS = 100, 101, 102
+FREEZE, DRY = 1, 2
+(OK, BAD_REQUEST, NOT_FOUND, BUSY, HOST, BAD_DATA, TOO_LARGE, NO_SPACE, CONFLICT, DENIED, CANCELLED, FAILED) = range(12)
+u32, u64, i64 = ctypes.c_uint32, ctypes.c_uint64, ctypes.c_int64
+
+
+class Request(ctypes.Structure):
+    _fields_ = [("version", u32), ("type", u32), ("request", u64), ("flags", u32), ("zero", u32),
+                ("box", ctypes.c_char * BOX), ("stack", ctypes.c_char * ID), ("other", ctypes.c_char * ID),
+                ("volume", ctypes.c_char * BOX), ("blob", ctypes.c_char * HEX), ("ref", ctypes.c_char * REF),
+                ("path", ctypes.c_char * PATH), ("bytes", u64), ("entries", u64), ("cancel", u64)]
+
+
+class Reply(ctypes.Structure):
+    _fields_ = [("version", u32), ("type", u32), ("request", u64), ("error", u32), ("zero", u32),
+                ("text", ctypes.c_char * TEXT), ("layer", ctypes.c_char * HEX), ("bytes", u64), ("entries", u64),
+                ("bytes2", u64), ("entries2", u64), ("frozen_us", u64)]
+
+
+class Item(ctypes.Structure):
+    _fields_ = [("id", ctypes.c_char * ID), ("nlayers", u32), ("zero", u32), ("created_unix", i64)]
+
+
+class Items(ctypes.Structure):
+    _fields_ = [("version", u32), ("type", u32), ("request", u64), ("n", u32), ("more", u32), ("item", Item * LIST)]
+
+
+def new_stack():
+    return "st-" + secrets.token_hex(12)
+
+
+class Client:
+    def __init__(self, path):
+        self.sock = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        self.sock.settimeout(60)
+        self.sock.connect(str(path))
+        self.number = 0
+
+    def close(self):
+        self.sock.close()
+
+    def send(self, kind, fds=(), **fields):
+        self.number += 1
+        message = Request(version=VERSION, type=kind, request=self.number)
+        for name, value in fields.items():
+            setattr(message, name, value.encode() if isinstance(value, str) else value)
+        rights = [(socket.SOL_SOCKET, socket.SCM_RIGHTS, array.array("i", fds))] if fds else []
+        self.sock.sendmsg([bytes(message)], rights)
+        return self.number
+
+    def receive(self):
+        data, fds, _, _ = socket.recv_fds(self.sock, 65536, 4)
+        if not data:
+            raise EOFError("stock closed the connection")
+        kind = Reply if len(data) == ctypes.sizeof(Reply) else Items
+        return kind.from_buffer_copy(data), fds
+
+    def wait(self, number):
+        """The answer to that request, after any progress; its descriptor is in `fd`, or None."""
+        while True:
+            reply, fds = self.receive()
+            if reply.request == number and reply.type != PROGRESS:
+                reply.fd = fds[0] if fds else None
+                return reply
+
+    def ask(self, kind, fds=(), **fields):
+        return self.wait(self.send(kind, fds, **fields))
+
+    def list(self):
+        number, found = self.send(LIST_TYPE), {}
+        while True:
+            page = self.wait(number)
+            found.update({item.id.decode(): item for item in page.item[:page.n]})
+            if not page.more:
+                return found
+
+
+class Stock:
+    """stock on the directories of `keeper`."""
+
+    def __init__(self, keeper, program):
+        self.keeper, self.program, self.process = keeper, program, None
+
+    def start(self):
+        k, path = self.keeper, self.keeper.run / "stock.sock"
+        listener = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        path.unlink(missing_ok=True)
+        listener.bind(str(path))
+        os.chmod(path, 0o666)
+        listener.listen(16)
+        run, state = os.open(k.run, os.O_RDONLY), os.open(k.state, os.O_RDONLY)
+
+        def prepare():
+            if k.demote:
+                k.demote()
+            high = [os.dup2(fd, 60 + i) for i, fd in enumerate((listener.fileno(), run, state))]
+            for i, fd in enumerate(high):
+                os.dup2(fd, 3 + i)
+            os.closerange(6, 256)
+
+        self.log = open(k.dir / "stock-log", "a+")
+        self.process = subprocess.Popen([self.program, "stock"], preexec_fn=prepare, close_fds=False,
+                                        stdin=subprocess.DEVNULL, stdout=self.log, stderr=self.log,
+                                        env={"HOME": k.home or "/root", "PATH": "/usr/bin:/bin:/usr/sbin:/sbin"})
+        listener.close()
+        os.close(run)
+        os.close(state)
+        return self
+
+    def client(self):
+        return Client(self.keeper.run / "stock.sock")
+
+    def log_text(self):
+        return (self.keeper.dir / "stock-log").read_text()
+
+    def kill9(self):
+        self.process.send_signal(signal.SIGKILL)
+        self.process.wait()
+
+    def stop(self):
+        self.process.terminate()
+        return self.process.wait(timeout=20)
+
+    def close(self):
+        if self.process and self.process.poll() is None:
+            self.stop()
+        self.log.close()
