@@ -1,0 +1,250 @@
+/* image-int.h - the parts of the image worker. All of it blocks and runs in one thread; memory goes with the process. */
+#ifndef HUTCH_IMAGE_IMAGE_INT_H
+#define HUTCH_IMAGE_IMAGE_INT_H
+
+#include <archive.h>
+#include <openssl/evp.h>
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "base/buf.h"
+#include "base/err.h"
+#include "base/map.h"
+#include "image/image.h"
+#include "stock/lay.h"
+
+enum {
+    IMAGE_MANIFEST_MAX = 4 << 20, /* bytes of a manifest or an index */
+    IMAGE_FILES_MAX = 16384,      /* entries of the archive around the layers */
+    IMAGE_PLATFORMS_MAX = 256,    /* of an index */
+    IMAGE_NEST_MAX = 4,           /* an index in an index ... */
+    IMAGE_RATIO_MAX = 1000,       /* bytes out of one compressed byte, once there are IMAGE_RATIO_FREE */
+    IMAGE_BLOCK = 128 << 10,
+    IMAGE_NAME_SHOWN = 200, /* bytes of a foreign name in a message */
+};
+#define IMAGE_RATIO_FREE (UINT64_C(1) << 30)
+
+/* --- say.c: to the job -------------------------------------------------------------------------------------------- */
+
+/* Fills err; the class can be asked for again. Always -1. */
+int image_fail(struct err *err, enum image_failure f, const char *fmt, ...) __attribute__((format(printf, 3, 4)));
+enum image_failure image_failure_of(const struct err *err);
+/* A foreign name as it may stand in a message; valid until the fourth call from now. */
+const char *image_shown(const char *name);
+
+int say_layer(uint32_t index, uint32_t count, const uint8_t diff_id[SHA256_BYTES], bool *ret_skip, struct err *err);
+int say_config(const char *text, size_t n, struct err *err);
+/* Not more often than five times a second. */
+void say_progress(uint64_t done, uint64_t total, const char *text);
+int say_done(const struct image_message *m, struct err *err);
+void say_failed(const struct err *err);
+
+/* --- confine.c ---------------------------------------------------------------------------------------------------- */
+
+/* The last thing before the first foreign byte. ERR_HOST if it cannot be done. */
+int image_confine(bool net, struct err *err);
+
+/* --- verify.c: digests -------------------------------------------------------------------------------------------- */
+
+struct hash {
+    EVP_MD_CTX *ctx; /* owned */
+};
+void hash_start(struct hash *h);
+void hash_add(struct hash *h, const void *p, size_t n);
+void hash_end(struct hash *h, uint8_t ret[SHA256_BYTES]); /* may be started again */
+void hash_done(struct hash *h);
+void hash_hex(const uint8_t digest[SHA256_BYTES], char ret[SHA256_HEX]);
+/* 64 lower-case digits; `text` may be longer if n says so. */
+bool hash_from_hex(const char *text, size_t n, uint8_t ret[SHA256_BYTES]);
+/* "sha256:<hex>". */
+bool hash_from_digest(const char *text, uint8_t ret[SHA256_BYTES]);
+
+/* --- source.c: bytes in ------------------------------------------------------------------------------------------- */
+
+/* A range of a file, or (size UINT64_MAX) a stream to its end, read once from start to end. */
+struct source {
+    int fd; /* borrowed */
+    bool seek;
+    uint64_t at, left, done;
+    struct hash hash; /* of what was read */
+    unsigned char *block;
+};
+void source_range(struct source *s, int fd, uint64_t at, uint64_t size);
+void source_stream(struct source *s, int fd);
+/* Borrowed until the next call. 0 at the end; -1 with errno. A range that ends early is ENODATA. */
+ssize_t source_next(struct source *s, const void **ret);
+void source_done(struct source *s);
+
+/* What a source holds, decompressed if it is compressed, with a digest of that. */
+struct stream {
+    struct source *src;     /* borrowed */
+    const char *what;       /* for messages; borrowed */
+    struct archive *filter; /* NULL: plain */
+    struct hash hash;
+    uint64_t done, max;
+    const void *first; /* looked at to find out, not handed out yet */
+    size_t nfirst;
+    int error; /* errno of the source */
+    bool ended;
+};
+/* max: of decompressed bytes. */
+int stream_open(struct stream *s, struct source *src, uint64_t max, const char *what, struct err *err);
+bool stream_compressed(const struct stream *s);
+ssize_t stream_next(struct stream *s, const void **ret, struct err *err);
+/* Reads both to their ends and tells their digests (either may be NULL). */
+int stream_finish(struct stream *s, uint8_t plain[SHA256_BYTES], uint8_t packed[SHA256_BYTES], struct err *err);
+void stream_close(struct stream *s);
+
+/* --- archive.c: tar ----------------------------------------------------------------------------------------------- */
+
+struct tar {
+    struct archive *a;
+    struct stream *stream; /* borrowed */
+    struct err err;        /* of the stream, while libarchive is in between */
+    const void *block;     /* of the entry's content, not handed out yet */
+    size_t n;
+    int64_t at;
+    bool eof;
+};
+int tar_open(struct tar *t, struct stream *s, struct err *err);
+/* 1 and the entry, 0 at the end. Names that cannot be told exactly are refused. */
+int tar_next(struct tar *t, struct archive_entry **ret, struct err *err);
+/* The content of the entry, holes filled with zeros, in blocks. 0 at the end; *offset is kept by the caller, 0 at first. */
+ssize_t tar_data(struct tar *t, uint64_t size, uint64_t *offset, const void **ret, struct err *err);
+void tar_close(struct tar *t);
+/* "./a/b/" -> "a/b", "./" and "." -> "". NULL if it is fit for a lay stream then, else why not. */
+const char *tar_name(const char *raw, char ret[LAY_PATH_MAX]);
+
+/* --- seen.c ------------------------------------------------------------------------------------------------------- */
+
+/* What a path of this layer was last. */
+enum seen_kind { SEEN_NOTHING, SEEN_FILE, SEEN_DIR, SEEN_OTHER, SEEN_WHITEOUT };
+struct seen {
+    uint64_t *slot; /* sum of the path with the kind in its low bits; 0: free. Owned */
+    size_t n, cap;
+    uint64_t key;
+};
+void seen_start(struct seen *s);
+enum seen_kind seen_get(const struct seen *s, const char *path, size_t n);
+void seen_put(struct seen *s, const char *path, enum seen_kind kind);
+void seen_done(struct seen *s);
+
+/* Directories of the layers so far, as they were described last. A zeroed struct is empty. */
+struct dir_meta {
+    uint64_t sum;
+    uint32_t mode, uid, gid, nsec;
+    int64_t sec;
+};
+struct dirs {
+    struct dir_meta *slot; /* owned */
+    size_t n, cap;
+    uint64_t key;
+};
+void dirs_put(struct dirs *d, const char *path, const struct lay_record *r);
+/* Fills mode, owner and time in. */
+bool dirs_get(const struct dirs *d, const char *path, struct lay_record *ret);
+void dirs_done(struct dirs *d);
+
+/* --- tar-lay.c ---------------------------------------------------------------------------------------------------- */
+
+struct tar_lay {
+    bool oci;                 /* .wh. names mean something */
+    struct lay_limits limits; /* 0: defaults */
+    uint64_t total;           /* bytes of the source, for progress */
+    uint64_t bytes, entries;  /* out, added up over layers */
+    uint64_t devices, xattrs; /* out: left out */
+    struct dirs dirs;         /* of all layers; the caller's to end */
+};
+/* Everything but LAY_END. */
+int tar_to_lay(struct stream *s, struct lay_out *o, struct tar_lay *l, struct err *err);
+/* Words about what was left out, "" if nothing was. */
+void tar_lay_note(const struct tar_lay *l, char *ret, size_t room);
+
+/* --- manifest.c: pure --------------------------------------------------------------------------------------------- */
+
+struct descriptor {
+    uint8_t digest[SHA256_BYTES];
+    uint64_t size;
+    char media[128];
+    char os[32], arch[32], variant[16]; /* of an index; "" if not said */
+    char name[300];                     /* its ref.name annotation */
+    bool index;                         /* it describes an index */
+};
+struct manifest {
+    struct descriptor config;
+    struct descriptor *layer; /* owned; bottom first */
+    size_t n;
+};
+struct manifest_list {
+    struct descriptor *v; /* owned */
+    size_t n;
+};
+struct docker_manifest { /* of `docker save` */
+    char *config;        /* owned, like all of it */
+    char **layer;        /* bottom first */
+    size_t n;
+};
+enum manifest_kind { MANIFEST_IMAGE = 1, MANIFEST_LIST };
+/* Which of the two it is: by media type (may be ""), else by its fields. -1 for others, schema 1 by name. */
+int manifest_kind(const char *text, size_t n, const char *media, struct err *err);
+int manifest_image(const char *text, size_t n, struct manifest *ret, struct err *err);
+int manifest_list(const char *text, size_t n, struct manifest_list *ret, struct err *err);
+/* The one to take: called `select` if that is not "", else for linux/amd64; several of them are an error that names them. */
+int manifest_choose(const struct manifest_list *l, const char *select, const struct descriptor **ret, struct err *err);
+int manifest_docker(const char *text, size_t n, const char *select, struct docker_manifest *ret, struct err *err);
+/* Checks that it is for linux/amd64 and has exactly `n` layers; their diff_ids. */
+int manifest_config(const char *text, size_t len, uint8_t (*ret)[SHA256_BYTES], size_t n, struct err *err);
+/* The sum in an export's hutch.json is that of these digests, and the number of layers is right. */
+int manifest_hutch(const char *text, size_t len, const uint8_t sum[SHA256_BYTES], size_t n, struct err *err);
+void manifest_done(struct manifest *m);
+void manifest_list_done(struct manifest_list *l);
+void docker_manifest_done(struct docker_manifest *d);
+
+/* --- layout.c: the archive around the layers ---------------------------------------------------------------------- */
+
+struct layout_file {
+    char *name, *link; /* link: it is a symbolic link to this name */
+    uint64_t at, size;
+};
+struct layout {
+    int fd; /* borrowed: the archive, not compressed */
+    struct layout_file *v;
+    size_t n, cap;
+    struct map names;
+};
+struct layout_layer {
+    const struct layout_file *file;
+    bool has_digest; /* the name promises it */
+    uint8_t digest[SHA256_BYTES], diff_id[SHA256_BYTES];
+    bool has_size;
+    uint64_t size;
+};
+struct layout_plan {
+    struct buf config;
+    uint8_t config_digest[SHA256_BYTES];
+    struct layout_layer layer[IMAGE_LAYERS_MAX]; /* bottom first */
+    size_t n;
+};
+/* Finds out what is where. If the archive is compressed it is unpacked into `scratch` first. */
+int layout_read(struct layout *l, int fd, int scratch, uint64_t max, struct err *err);
+int layout_plan(const struct layout *l, const char *select, bool hutch, struct layout_plan *ret, struct err *err);
+void layout_done(struct layout *l);
+
+/* --- the commands ------------------------------------------------------------------------------------------------- */
+
+struct image_options {
+    const char *image, *ref; /* "" if not given */
+    bool oci, hutch, private;
+    uint64_t max_bytes, max_entries; /* 0: defaults */
+};
+int image_unpack(const struct image_options *o, struct err *err);
+int image_layer(const struct image_options *o, struct err *err);
+int image_pack(const struct image_options *o, struct err *err);
+int image_fetch(const struct image_options *o, struct err *err);
+/* Before confinement: what fetch needs of the file system. */
+int image_fetch_prepare(struct err *err);
+
+#define IMAGE_BYTES_MAX (UINT64_C(64) << 30) /* what limits.bytes is if nothing is said */
+
+#endif

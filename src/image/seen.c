@@ -1,0 +1,113 @@
+/* seen.c - what paths of an image were before: of this layer, and the directories of those below. Names are kept as
+ * sums under a key of our own, a few bytes each, for there may be millions; the job looks at the real thing once more.
+ */
+#include <string.h>
+
+#include "base/mem.h"
+#include "base/random.h"
+#include "image/image-int.h"
+
+enum { START = 1024 /* a power of two */ };
+#define KIND UINT64_C(7)
+
+static uint64_t sum_of(uint64_t key, const char *path, size_t n)
+{
+    uint64_t h = key;
+    for (size_t i = 0; i < n; i++) {
+        h = (h ^ (unsigned char)path[i]) * UINT64_C(0x9e3779b97f4a7c15);
+        h ^= h >> 29;
+    }
+    h ^= h >> 32;
+    return (h & ~KIND) | (KIND + 1); /* never 0, which is a free slot */
+}
+
+/* --- paths of a layer --------------------------------------------------------------------------------------------- */
+
+void seen_start(struct seen *s)
+{
+    *s = (struct seen){0};
+    random_bytes(&s->key, sizeof s->key);
+}
+void seen_done(struct seen *s)
+{
+    free(s->slot);
+    *s = (struct seen){0};
+}
+
+static uint64_t *slot_of(const struct seen *s, uint64_t sum)
+{
+    size_t at = (size_t)(sum >> 4) & (s->cap - 1);
+    while (s->slot[at] && (s->slot[at] & ~KIND) != sum)
+        at = (at + 1) & (s->cap - 1);
+    return &s->slot[at];
+}
+
+enum seen_kind seen_get(const struct seen *s, const char *path, size_t n)
+{
+    return s->cap ? (enum seen_kind)(*slot_of(s, sum_of(s->key, path, n)) & KIND) : SEEN_NOTHING;
+}
+
+void seen_put(struct seen *s, const char *path, enum seen_kind kind)
+{
+    if (2 * s->n >= s->cap) {
+        struct seen old = *s;
+        s->cap = old.cap ? 2 * old.cap : START;
+        s->slot = xcalloc(s->cap, sizeof *s->slot);
+        for (size_t i = 0; i < old.cap; i++)
+            if (old.slot[i])
+                *slot_of(s, old.slot[i] & ~KIND) = old.slot[i];
+        free(old.slot);
+    }
+    uint64_t sum = sum_of(s->key, path, strlen(path)), *slot = slot_of(s, sum);
+    s->n += *slot == 0;
+    *slot = sum | (uint64_t)kind;
+}
+
+/* --- directories of the layers below ------------------------------------------------------------------------------ */
+
+static struct dir_meta *dir_of(const struct dirs *d, uint64_t sum)
+{
+    size_t at = (size_t)(sum >> 4) & (d->cap - 1);
+    while (d->slot[at].sum && d->slot[at].sum != sum)
+        at = (at + 1) & (d->cap - 1);
+    return &d->slot[at];
+}
+
+void dirs_put(struct dirs *d, const char *path, const struct lay_record *r)
+{
+    if (d->cap == 0)
+        random_bytes(&d->key, sizeof d->key);
+    if (2 * d->n >= d->cap) {
+        struct dirs old = *d;
+        d->cap = old.cap ? 2 * old.cap : START;
+        d->slot = xcalloc(d->cap, sizeof *d->slot);
+        for (size_t i = 0; i < old.cap; i++)
+            if (old.slot[i].sum)
+                *dir_of(d, old.slot[i].sum) = old.slot[i];
+        free(old.slot);
+    }
+    uint64_t sum = sum_of(d->key, path, strlen(path));
+    struct dir_meta *m = dir_of(d, sum);
+    d->n += m->sum == 0;
+    *m = (struct dir_meta){
+        .sum = sum, .mode = r->mode, .uid = r->uid, .gid = r->gid, .nsec = r->mtime_nsec, .sec = r->mtime_sec};
+}
+
+bool dirs_get(const struct dirs *d, const char *path, struct lay_record *ret)
+{
+    const struct dir_meta *m = d->cap ? dir_of(d, sum_of(d->key, path, strlen(path))) : NULL;
+    if (!m || !m->sum)
+        return false;
+    ret->mode = m->mode;
+    ret->uid = m->uid;
+    ret->gid = m->gid;
+    ret->mtime_nsec = m->nsec;
+    ret->mtime_sec = m->sec;
+    return true;
+}
+
+void dirs_done(struct dirs *d)
+{
+    free(d->slot);
+    *d = (struct dirs){0};
+}

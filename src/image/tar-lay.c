@@ -1,0 +1,302 @@
+/* tar-lay.c - the entries of a tar as records of a lay stream: names looked at, whiteouts understood, what a sandbox
+ * cannot have left out.
+ */
+#include <archive_entry.h>
+#include <errno.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/stat.h>
+
+#include "base/cleanup.h"
+#include "image/image-int.h"
+
+enum { ID_MAX = 65535 };
+#define ENTRIES_MAX (UINT64_C(4) << 20)
+
+#define WH          ".wh."
+#define WH_META     ".wh..wh."
+#define WH_OPQ      ".wh..wh..opq"
+
+struct work {
+    struct tar tar;
+    struct stream *stream;
+    struct lay_out *out;
+    struct tar_lay *l;
+    struct seen seen;
+    struct buf xattrs;
+    uint64_t max_bytes, max_entries, max_file;
+    char path[LAY_PATH_MAX];
+};
+
+static int refuse(const struct work *w, const char *raw, const char *why, struct err *err)
+{
+    return image_fail(err, IMAGE_BAD_DATA, "%s: the entry \"%s\" is refused: %s", w->stream->what, image_shown(raw),
+                      why);
+}
+
+static int refuse_name(const struct work *w, const char *raw, const char *why, struct err *err)
+{
+    char text[120];
+    (void)snprintf(text, sizeof text, "its name %s", why);
+    return refuse(w, raw, text, err);
+}
+
+static int put(struct work *w, struct lay_record *r, const char *path, const char *target, struct err *err)
+{
+    bool keep = r->type == LAY_DIR || r->type == LAY_FILE || r->type == LAY_META;
+    if (lay_out_record(w->out, r, path, target, keep ? w->xattrs.p : NULL, keep ? w->xattrs.n : 0) < 0)
+        return image_fail(err, IMAGE_HOST, "the job takes no more: %s", strerror(errno));
+    return 0;
+}
+
+/* --- extended attributes ------------------------------------------------------------------------------------------ */
+
+/* Those that mean the same in every sandbox. Overlay's own marks in particular must not come from an archive. */
+static bool attribute_kept(const char *name)
+{
+    if (strncmp(name, "user.overlay.", 13) == 0)
+        return false;
+    return strncmp(name, "user.", 5) == 0 || strcmp(name, "security.capability") == 0 ||
+           strcmp(name, "system.posix_acl_access") == 0 || strcmp(name, "system.posix_acl_default") == 0;
+}
+
+static int take_xattrs(struct work *w, struct archive_entry *e, struct err *err)
+{
+    const char *name;
+    const void *value;
+    size_t n;
+    w->xattrs.n = 0;
+    (void)archive_entry_xattr_reset(e);
+    while (archive_entry_xattr_next(e, &name, &value, &n) == ARCHIVE_OK) {
+        size_t len = name ? strlen(name) : 0;
+        if (len == 0 || !attribute_kept(name)) {
+            w->l->xattrs++;
+            continue;
+        }
+        struct {
+            uint16_t name_len, zero;
+            uint32_t value_len;
+        } head = {(uint16_t)len, 0, (uint32_t)n};
+        if (len > LAY_NAME_MAX || n > LAY_XATTRS_MAX || w->xattrs.n + sizeof head + len + n > LAY_XATTRS_MAX)
+            return refuse(w, archive_entry_pathname(e), "its extended attributes are larger than 64 KiB", err);
+        buf_add(&w->xattrs, &head, sizeof head);
+        buf_add(&w->xattrs, name, len);
+        buf_add(&w->xattrs, value, n);
+    }
+    return 0;
+}
+
+/* --- whiteouts ---------------------------------------------------------------------------------------------------- */
+
+/* A whiteout hides what lower layers hold, never what its own layer brings, whichever comes first. */
+static int put_opaque(struct work *w, const char *path, struct err *err)
+{
+    struct lay_record r = {.type = LAY_OPAQUE};
+    return put(w, &r, path, "", err);
+}
+
+static int put_whiteout(struct work *w, const char *raw, char *path, char *name, struct err *err)
+{
+    struct lay_record r = {.type = LAY_WHITEOUT};
+    if (strcmp(name, WH_OPQ) == 0) {
+        name[name == path ? 0 : -1] = '\0';
+        return put_opaque(w, path, err);
+    }
+    if (strncmp(name, WH_META, sizeof WH_META - 1) == 0)
+        return 0;
+    memmove(name, name + sizeof WH - 1, strlen(name + sizeof WH - 1) + 1);
+    const char *wrong = name[0] ? lay_path_wrong(path, strlen(path)) : "stands for no file";
+    if (wrong)
+        return refuse_name(w, raw, wrong, err);
+    switch (seen_get(&w->seen, path, strlen(path))) {
+    case SEEN_DIR:
+        return put_opaque(w, path, err);
+    case SEEN_FILE:
+    case SEEN_OTHER:
+        return 0;
+    default:
+        seen_put(&w->seen, path, SEEN_WHITEOUT);
+        return put(w, &r, path, "", err);
+    }
+}
+
+/* The directories above an entry exist through it. One that lower layers have too is to stay as it is there, and one
+ * that this layer has also whited out starts anew. */
+static int note_parents(struct work *w, const char *path, struct err *err)
+{
+    char parent[LAY_PATH_MAX];
+    for (const char *slash = strchr(path, '/'); slash; slash = strchr(slash + 1, '/')) {
+        size_t n = (size_t)(slash - path);
+        enum seen_kind kind = seen_get(&w->seen, path, n);
+        if (kind != SEEN_WHITEOUT && kind != SEEN_NOTHING)
+            continue;
+        memcpy(parent, path, n);
+        parent[n] = '\0';
+        seen_put(&w->seen, parent, SEEN_DIR);
+        struct lay_record r = {.type = LAY_DIR, .mode = 0755};
+        bool below = kind == SEEN_NOTHING && dirs_get(&w->l->dirs, parent, &r);
+        w->xattrs.n = 0;
+        if ((below || kind == SEEN_WHITEOUT) && put(w, &r, parent, "", err) < 0)
+            return -1;
+        if (kind == SEEN_WHITEOUT && put_opaque(w, parent, err) < 0)
+            return -1;
+    }
+    return 0;
+}
+
+/* --- entries ------------------------------------------------------------------------------------------------------ */
+
+static int put_content(struct work *w, uint64_t size, struct err *err)
+{
+    uint64_t offset = 0;
+    const void *p;
+    ssize_t n;
+    while ((n = tar_data(&w->tar, size, &offset, &p, err)) > 0) {
+        if (lay_out_bytes(w->out, p, (size_t)n) < 0)
+            return image_fail(err, IMAGE_HOST, "the job takes no more: %s", strerror(errno));
+        say_progress(w->stream->src->done, w->l->total, "unpacking");
+    }
+    return n < 0 ? -1 : 0;
+}
+
+static int put_file(struct work *w, struct archive_entry *e, struct lay_record *r, const char *path, struct err *err)
+{
+    int64_t size = archive_entry_size_is_set(e) ? archive_entry_size(e) : 0;
+    const char *raw = archive_entry_pathname(e);
+    if (size < 0)
+        return refuse(w, raw, "its size is negative", err);
+    r->size = (uint64_t)size;
+    if (r->size > w->max_file || w->l->bytes + r->size > w->max_bytes)
+        return image_fail(err, IMAGE_TOO_LARGE, "%s: with \"%s\" (%lld bytes) it is larger than %llu bytes",
+                          w->stream->what, image_shown(raw), (long long)size, (unsigned long long)w->max_bytes);
+    w->l->bytes += r->size;
+    if (put(w, r, path, "", err) < 0)
+        return -1;
+    seen_put(&w->seen, path, SEEN_FILE);
+    return put_content(w, r->size, err);
+}
+
+static int put_hardlink(struct work *w, const char *raw, const char *link, const char *path, struct err *err)
+{
+    struct lay_record r = {.type = LAY_HARDLINK};
+    char target[LAY_PATH_MAX], why[LAY_NAME_MAX + 64];
+    const char *wrong = tar_name(link, target);
+    if (wrong || target[0] == '\0') {
+        (void)snprintf(why, sizeof why, "it is a hard link to \"%.100s\", which %s", image_shown(link),
+                       wrong ? wrong : "is the root");
+        return refuse(w, raw, why, err);
+    }
+    if (strcmp(target, path) == 0)
+        return 0; /* to itself: it is there already */
+    enum seen_kind kind = seen_get(&w->seen, target, strlen(target));
+    if (kind != SEEN_FILE && kind != SEEN_OTHER) {
+        (void)snprintf(why, sizeof why,
+                       "it is a hard link to \"%.100s\", which is not a file before it in the same layer",
+                       image_shown(link));
+        return refuse(w, raw, why, err);
+    }
+    seen_put(&w->seen, path, kind);
+    return put(w, &r, path, target, err);
+}
+
+static int fill(const struct work *w, struct archive_entry *e, struct lay_record *r, struct err *err)
+{
+    int64_t uid = archive_entry_uid(e), gid = archive_entry_gid(e);
+    if (uid < 0 || uid > ID_MAX || gid < 0 || gid > ID_MAX) {
+        char why[120];
+        (void)snprintf(why, sizeof why, "its owner is %lld:%lld; a sandbox has the ids 0 to %d", (long long)uid,
+                       (long long)gid, ID_MAX);
+        return refuse(w, archive_entry_pathname(e), why, err);
+    }
+    *r = (struct lay_record){.mode = archive_entry_perm(e) & 07777, .uid = (uint32_t)uid, .gid = (uint32_t)gid};
+    if (archive_entry_mtime_is_set(e)) {
+        long nsec = archive_entry_mtime_nsec(e);
+        r->mtime_sec = archive_entry_mtime(e);
+        r->mtime_nsec = nsec >= 0 && nsec < 1000000000 ? (uint32_t)nsec : 0;
+    }
+    return 0;
+}
+
+static int put_entry(struct work *w, struct archive_entry *e, char *path, struct err *err)
+{
+    struct lay_record r;
+    const char *raw = archive_entry_pathname(e), *link = archive_entry_hardlink(e);
+    mode_t type = archive_entry_filetype(e);
+    if (note_parents(w, path, err) < 0)
+        return -1;
+    if (link)
+        return path[0] ? put_hardlink(w, raw, link, path, err) : refuse(w, raw, "the root cannot be a link", err);
+    if (type != S_IFDIR && path[0] == '\0')
+        return refuse(w, raw, "the root is not a directory", err);
+    if (fill(w, e, &r, err) < 0 || take_xattrs(w, e, err) < 0)
+        return -1;
+    bool whited = seen_get(&w->seen, path, strlen(path)) == SEEN_WHITEOUT;
+    switch (type) {
+    case S_IFDIR:
+        r.type = path[0] ? LAY_DIR : LAY_META;
+        seen_put(&w->seen, path, SEEN_DIR);
+        dirs_put(&w->l->dirs, path, &r);
+        return put(w, &r, path, "", err) < 0 || (whited && put_opaque(w, path, err) < 0) ? -1 : 0;
+    case S_IFREG:
+    case 0:
+        r.type = LAY_FILE;
+        return put_file(w, e, &r, path, err);
+    case S_IFLNK:
+        r.type = LAY_SYMLINK;
+        link = archive_entry_symlink(e);
+        if (!link || !link[0] || strlen(link) >= LAY_PATH_MAX)
+            return refuse(w, raw, "the target of the symbolic link is empty or too long", err);
+        seen_put(&w->seen, path, SEEN_OTHER);
+        return put(w, &r, path, link, err);
+    case S_IFIFO:
+        r.type = LAY_FIFO;
+        seen_put(&w->seen, path, SEEN_OTHER);
+        return put(w, &r, path, "", err);
+    default: /* devices and sockets: a sandbox has a /dev of its own */
+        w->l->devices++;
+        return 0;
+    }
+}
+
+static int one(struct work *w, struct archive_entry *e, struct err *err)
+{
+    const char *raw = archive_entry_pathname(e), *wrong = tar_name(raw, w->path);
+    if (wrong)
+        return refuse_name(w, raw, wrong, err);
+    if (++w->l->entries > w->max_entries)
+        return image_fail(err, IMAGE_TOO_LARGE, "%s has more than %llu entries", w->stream->what,
+                          (unsigned long long)w->max_entries);
+    char *slash = strrchr(w->path, '/'), *name = slash ? slash + 1 : w->path;
+    if (w->l->oci && strncmp(name, WH, sizeof WH - 1) == 0)
+        return put_whiteout(w, raw, w->path, name, err);
+    return put_entry(w, e, w->path, err);
+}
+
+int tar_to_lay(struct stream *s, struct lay_out *o, struct tar_lay *l, struct err *err)
+{
+    struct archive_entry *e;
+    struct work w = {.stream = s, .out = o, .l = l};
+    w.max_bytes = l->limits.bytes ? l->limits.bytes : IMAGE_BYTES_MAX;
+    w.max_entries = l->limits.entries ? l->limits.entries : ENTRIES_MAX;
+    w.max_file = l->limits.file ? l->limits.file : w.max_bytes;
+    seen_start(&w.seen);
+    int rc = tar_open(&w.tar, s, err);
+    while (rc == 0 && (rc = tar_next(&w.tar, &e, err)) > 0) {
+        rc = one(&w, e, err);
+        say_progress(s->src->done, l->total, "unpacking");
+    }
+    tar_close(&w.tar);
+    seen_done(&w.seen);
+    buf_done(&w.xattrs);
+    return rc < 0 ? -1 : 0;
+}
+
+void tar_lay_note(const struct tar_lay *l, char *ret, size_t room)
+{
+    ret[0] = '\0';
+    if (l->devices)
+        (void)snprintf(ret, room, "%llu device nodes and sockets left out", (unsigned long long)l->devices);
+    if (l->xattrs)
+        (void)snprintf(ret + strlen(ret), room - strlen(ret), "%s%llu extended attributes left out", ret[0] ? ", " : "",
+                       (unsigned long long)l->xattrs);
+}
