@@ -1,4 +1,5 @@
 /* gc.c - `hutch gc`: shows, and with --remove takes away, what is left of sandboxes that nobody knows. */
+#include <dirent.h>
 #include <getopt.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -7,6 +8,7 @@
 
 #include "base/cleanup.h"
 #include "base/mem.h"
+#include "base/path.h"
 #include "cli/cli.h"
 #include "keeper/keeper.h"
 
@@ -22,17 +24,35 @@ static void show(void *arg, const char *what, const char *name, const char *why,
     printf("%-8s %s: %s%s\n", what, name, why, removed ? " (removed)" : "");
 }
 
+/* What was renamed to be removed, by a node that ended before it got to it. */
+static void show_store(const char *state, struct counts *n)
+{
+    static const char *const dirs[] = {"stock", "stock/layers", "stock/volumes"};
+    for (size_t i = 0; i < ARRAY_LEN(dirs); i++) {
+        _cleanup_free_ char *path = path_join(state, dirs[i]);
+        _cleanup_closedir_ DIR *d = opendir(path);
+        const struct dirent *e;
+        while (d && (e = readdir(d))) {
+            if (strncmp(e->d_name, ".gone-", 6) != 0 && strncmp(e->d_name, ".dead-", 6) != 0)
+                continue;
+            _cleanup_free_ char *name = path_join(dirs[i], e->d_name);
+            show(n, "store", name, "on its way out; the node removes it when it runs, or `hutch store gc`", false);
+        }
+    }
+}
+
 static void help(void)
 {
     fputs("usage: hutch gc [--remove] [--run DIR] [--state DIR]\n\n"
-          "Shows what is left of sandboxes that no keeper knows: cgroups, sockets, journal entries, processes, id\n"
-          "ranges. Normally there is nothing, because keeper cleans up when it starts.\n\n"
+          "Shows what is left of sandboxes that no keeper knows: cgroups, sockets, journal entries, layers on\n"
+          "disk, processes, id ranges. Normally there is nothing, because keeper cleans up when it starts.\n\n"
           "  --remove     take away what nobody uses; what lives and is known is never touched\n"
           "  --run DIR    run directory of the node (/run/hutch, or $XDG_RUNTIME_DIR/hutch)\n"
           "  --state DIR  state directory of the node (/var/lib/hutch, or ~/.local/state/hutch)\n\n"
           "Sandboxes of another node on this host, and of `hutch run`, show up as processes and id ranges that no "
           "record\n"
           "here names; they are left alone.\n\n"
+          "Layers and snapshots on disk are looked after by the node itself; see `hutch store --help`.\n\n"
           "example: hutch gc && hutch gc --remove\n",
           stdout);
 }
@@ -73,6 +93,7 @@ int cmd_gc(int argc, char **argv)
     }
     if (keeper_gc(&gc, &err) < 0)
         return cli_fail(&err);
+    show_store(gc.state, &n);
     if (n.found == 0)
         puts("nothing is left behind");
     else if (!gc.remove)

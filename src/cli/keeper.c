@@ -4,6 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/mem.h"
 #include "base/num.h"
 #include "cli/cli.h"
 #include "keeper/keeper.h"
@@ -19,6 +20,8 @@ static const struct option options[] = {
     {"default-pids", required_argument, NULL, 'p'},
     {"default-open-files", required_argument, NULL, 'f'},
     {"templates", required_argument, NULL, 't'},
+    {"driver", required_argument, NULL, 'D'},
+    {"host-dir", required_argument, NULL, 'h'},
     {"attached", no_argument, NULL, 'a'},
     {NULL, 0, NULL, 0},
 };
@@ -26,6 +29,24 @@ static const struct option options[] = {
 static bool in_range(const char *text, uint64_t min, uint64_t max, uint64_t *ret)
 {
     return num_u64(text, ret) && *ret >= min && *ret <= max;
+}
+
+/* NAME=PATH or NAME=PATH:ro */
+static bool take_host_dir(struct keeper_config *c, const char *text)
+{
+    size_t name = strcspn(text, "="), n = strlen(text);
+    if (c->nhost_dirs == KEEPER_HOST_DIRS_MAX || name == 0 || name >= KEEPER_HOST_DIR_NAME || text[name] != '=' ||
+        text[name + 1] != '/')
+        return false;
+    struct keeper_host_dir *d = &c->host_dirs[c->nhost_dirs];
+    memcpy(d->name, text, name);
+    d->ro = n > 3 && strcmp(text + n - 3, ":ro") == 0;
+    d->path = xstrndup(text + name + 1, n - name - 1 - (d->ro ? 3 : 0)); /* for life */
+    for (size_t i = 0; i < c->nhost_dirs; i++)
+        if (strcmp(c->host_dirs[i].name, d->name) == 0)
+            return false;
+    c->nhost_dirs++;
+    return keeper_id_valid(d->name);
 }
 
 static bool take(struct keeper_config *c, int opt, const char *text)
@@ -68,6 +89,13 @@ static bool take(struct keeper_config *c, int opt, const char *text)
     case 't':
         ok = text[0] == '/';
         c->templates = text;
+        break;
+    case 'D':
+        ok = strlen(text) < KEEPER_DRIVER_MAX;
+        c->driver = text;
+        break;
+    case 'h':
+        ok = take_host_dir(c, text);
         break;
     default:
         break;

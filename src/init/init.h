@@ -36,6 +36,9 @@ enum {
      * either was restarted. No command gets them. */
     INIT_FD_TCP = 7,
     INIT_FD_UDP = 8,
+    /* O_PATH, read-only: the directory with the sandbox's private writable layer. init does nothing with it: whoever makes a
+     * snapshot fetches a copy. No command gets it. */
+    INIT_FD_UPPER = 9,
     INIT_FD_NEXT,
 };
 
@@ -53,6 +56,7 @@ struct init_args {
     int score; /* init's own /proc/self/oom_score_adj for reading and writing, opened before /proc became read-only; -1 if
                      none: commands are then as likely to be killed as init */
     const int *network; /* what becomes INIT_FD_TCP and INIT_FD_UDP; NULL: the sandbox has no way out */
+    const int *upper;   /* what becomes INIT_FD_UPPER; NULL: there is none */
     unsigned flags;
     uid_t uid; /* INIT_ONE_ID */
     gid_t gid;

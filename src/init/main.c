@@ -156,8 +156,13 @@ static void run(struct init *g)
 static int settle_fds(const struct init_args *a)
 {
     enum { FIXED = INIT_FD_NEXT - INIT_FD_LISTENER };
-    const int from[FIXED] = {
-        a->listener, a->sync, a->oom, a->score, a->network ? a->network[0] : -1, a->network ? a->network[1] : -1};
+    const int from[FIXED] = {a->listener,
+                             a->sync,
+                             a->oom,
+                             a->score,
+                             a->network ? a->network[0] : -1,
+                             a->network ? a->network[1] : -1,
+                             a->upper ? *a->upper : -1};
     int high[FIXED];
     for (int i = 0; i < FIXED; i++) {
         high[i] = from[i] < 0 ? -1 : fcntl(from[i], F_DUPFD_CLOEXEC, 64);

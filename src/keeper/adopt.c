@@ -47,6 +47,8 @@ static void adopt_one(void *arg, const char *name, const struct journal_record *
     e->deadline_ms = r->deadline_ms;
     e->range = r->range;
     e->own_root = strcmp(r->template, "host") != 0;
+    memcpy(e->driver, r->driver, sizeof e->driver);
+    memcpy(e->quota, r->quota, sizeof e->quota);
     if (r->state == JOURNAL_DEAD) {
         e->cause = r->cause;
         e->status = r->status;
@@ -66,6 +68,8 @@ static void adopt_one(void *arg, const char *name, const struct journal_record *
         (void)keeper_watch(k, e->pidfd, EPOLLIN, EVENT_PIDFD, e->gen, entry_index(k, e));
         keeper_wake_at(k, e->deadline_ms);
         k->egress.unsaid |= e->net;
+        if (r->frozen)
+            freeze_adopt(k, e);
         return;
     }
     bool other_boot = strcmp(r->boot, k->common->boot) != 0;
@@ -75,7 +79,7 @@ static void adopt_one(void *arg, const char *name, const struct journal_record *
         return;
     }
     if (!other_boot)
-        usage_read(r, false, &e->usage);
+        usage_read(k, r, false, &e->usage);
     e->gone = e->reaped = true; /* the next tick takes the rest away */
     keeper_wake_at(k, keeper_now_ms());
 }
@@ -151,5 +155,6 @@ int adopt_all(struct keeper *k, struct err *err)
     if (journal_each(k->journal, adopt_one, k, err) < 0)
         return -1;
     sweep_sockets(k);
+    uppers_sweep(k);
     return sweep_groups(k, err);
 }

@@ -186,7 +186,10 @@ static void list(struct keeper *k, struct conn *c, uint64_t request)
             m.n = m.more = 0;
         }
         struct keeper_item *item = &m.item[m.n++];
-        *item = (struct keeper_item){.alive = e->life == LIFE_LIVE, .cause = e->cause, .deadline_ms = e->deadline_ms};
+        *item = (struct keeper_item){.alive = e->life == LIFE_LIVE,
+                                     .cause = e->cause,
+                                     .frozen = e->life == LIFE_LIVE && e->frozen,
+                                     .deadline_ms = e->deadline_ms};
         memcpy(item->id, e->id, sizeof item->id);
     }
     send_to(k, c, &m, sizeof m);
@@ -223,7 +226,7 @@ static void tell_usage(struct keeper *k, const struct entry *e, const struct wai
     struct keeper_reply r = {.error = KEEPER_OK, .usage = e->usage};
     struct journal_record rec;
     if (e->life != LIFE_DEAD && journal_read(k->journal, e->id, &rec) == 0)
-        usage_read(&rec, true, &r.usage);
+        usage_read(k, &rec, true, &r.usage);
     r.init_pid = e->life == LIFE_LIVE ? (uint32_t)e->pid : 0;
     asker_answer(k, w, &r);
 }
@@ -249,6 +252,15 @@ static void handle_one(struct keeper *k, const union keeper_request *q, const st
             refuse(k, w, KEEPER_NO_SANDBOX, "no such sandbox");
         else
             change_deadline(k, e, q->deadline.deadline_ms, w);
+        break;
+    case KEEPER_PAUSE:
+    case KEEPER_RESUME:
+        if (!e || e->life != LIFE_LIVE)
+            refuse(k, w, KEEPER_NO_SANDBOX, "no such sandbox");
+        else if (q->head.type == KEEPER_PAUSE)
+            freeze_pause(k, e, w);
+        else
+            freeze_resume(k, e, w);
         break;
     case KEEPER_FORGET:
         if (e && e->life == LIFE_DEAD)

@@ -1,7 +1,6 @@
 /* create.c - from a request to a parked sandbox. Nothing here waits: the child tells over its sync socket when it is ready. */
 #include <errno.h>
 #include <fcntl.h>
-#include <linux/openat2.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/epoll.h>
@@ -24,10 +23,16 @@ struct claim {
     struct idrange range;
     struct cgroup cgroup;
     bool has_cgroup;
-    int layer, trust, control, oom;
+    struct root root;
+    struct upper_info driver; /* kind 0: no upper */
+    struct upper upper;
+    struct volumes volumes;
+    int trust, control, oom;
     struct netns net;
     char degraded[200];
 };
+
+static bool is_host(const struct claim *c) { return strcmp(c->full.template, "host") == 0; }
 
 static void name_socket(const char *id, char ret[KEEPER_ID_MAX + 8])
 {
@@ -38,21 +43,6 @@ static void degrade(struct claim *c, const char *what)
 {
     size_t n = strlen(c->degraded);
     (void)snprintf(c->degraded + n, sizeof c->degraded - n, "%s%s", n ? "; " : "", what);
-}
-
-static int open_template(const struct keeper *k, const char *name, int *ret, struct err *err)
-{
-    char path[KEEPER_TEMPLATE_MAX + 8];
-    struct open_how how = {.flags = O_PATH | O_DIRECTORY | O_CLOEXEC,
-                           .resolve = RESOLVE_BENEATH | RESOLVE_NO_SYMLINKS | RESOLVE_NO_MAGICLINKS};
-    *ret = -1;
-    if (strcmp(name, "host") == 0)
-        return 0;
-    (void)snprintf(path, sizeof path, "%s/root", name);
-    *ret = (int)syscall(SYS_openat2, k->common->world.templates, path, &how, sizeof how);
-    if (*ret < 0)
-        return err_set(err, ERR_POLICY, errno == ENOENT ? 0 : errno, "there is no template %s", name);
-    return 0;
 }
 
 static int take_range(const struct keeper *k, struct claim *c, struct err *err)
@@ -131,6 +121,24 @@ static int take_cgroup(const struct keeper *k, struct claim *c, struct err *err)
     return 0;
 }
 
+/* Which driver makes the upper layer, and whether it can hold it to its size. */
+static int choose_driver(const struct keeper *k, struct claim *c, struct err *err)
+{
+    if (is_host(c)) {
+        return c->ask->driver[0] ? err_set(err, ERR_USAGE, 0, "driver: the host template has no upper layer") : 0;
+    }
+    if (uppers_probe(k, c->ask->driver, &c->driver, err) < 0)
+        return -1;
+    if (c->driver.quota != UPPER_QUOTA_NONE)
+        return 0;
+    const char *name = upper_kind_name(c->driver.kind);
+    if (c->ask->disk && !(c->ask->flags & KEEPER_BEST_EFFORT))
+        return err_set(err, ERR_HOST, 0, "the limit on disk space cannot be enforced by the driver %s: %s", name,
+                       c->driver.why);
+    degrade(c, "disk: not limited");
+    return 0;
+}
+
 /* The name exists only once it can be connected to by nobody but front: bound 0600, owner and mode set, then listening. */
 static int make_control(const struct keeper *k, const char *id, int *ret, struct err *err)
 {
@@ -167,15 +175,22 @@ static int write_record(const struct keeper *k, const struct claim *c, struct er
                                .range = c->range.fd >= 0 ? c->range.base : 0,
                                .deadline_ms = c->full.deadline_ms,
                                .memory = c->full.memory,
-                               .disk = c->full.disk,
+                               .disk = c->driver.kind && c->driver.quota == UPPER_QUOTA_NONE ? 0 : c->full.disk,
                                .cpu_milli = c->full.cpu_milli,
                                .ns_cookie = c->net.cookie,
                                .tcp_cookie = c->net.tcp_cookie,
                                .udp_cookie = c->net.udp_cookie,
+                               .shift = c->range.fd >= 0 && c->driver.kind == UPPER_TMPFS ? c->range.base : 0,
                                .status = -1};
+    if (c->driver.kind) {
+        (void)snprintf(r.driver, sizeof r.driver, "%s", upper_kind_name(c->driver.kind));
+        (void)snprintf(r.quota, sizeof r.quota, "%s", upper_quota_name(c->driver.quota));
+    }
     memcpy(r.id, c->full.id, sizeof r.id);
     memcpy(r.template, c->full.template, sizeof r.template);
     memcpy(r.boot, k->common->boot, sizeof r.boot);
+    for (uint32_t i = 0; i < c->full.nvolumes; i++)
+        memcpy(r.volume[i], c->full.volume[i].id, sizeof r.volume[i]);
     _cleanup_buf_ struct buf groups = {0};
     if (c->has_cgroup)
         cgroup_save(&c->cgroup, &groups);
@@ -195,6 +210,10 @@ static int record_pid(struct keeper *k, struct entry *e, struct err *err)
     if (!cgroup_start_time(e->pid, &r.start))
         return err_set(err, ERR_SETUP, errno, "read the start time of process %d", (int)e->pid);
     r.pidfd_ino = fstat(e->pidfd, &st) == 0 ? st.st_ino : 0;
+    r.upper_dev = e->box.upper_dev;
+    r.upper_ino = e->box.upper_ino;
+    memcpy(e->driver, r.driver, sizeof e->driver);
+    memcpy(e->quota, r.quota, sizeof e->quota);
     return journal_update(k->journal, &r, err);
 }
 
@@ -205,15 +224,16 @@ static void enter_init(const void *arg) { init_main(arg); }
 static const struct init_args *init_args_of(const struct keeper *k, const struct claim *c)
 {
     static struct init_args a; /* the child's copy lives as long as the child */
-    static const int network[] = {WALL_BOX_TCP, WALL_BOX_UDP};
+    static const int network[] = {WALL_BOX_TCP, WALL_BOX_UDP}, upper = WALL_BOX_UPPER;
     const struct keeper_common *m = k->common;
-    bool strict = c->full.flags & KEEPER_STRICT, host = c->layer < 0;
+    bool strict = c->full.flags & KEEPER_STRICT, host = is_host(c);
     a = (struct init_args){
         .listener = WALL_BOX_CONTROL,
         .sync = WALL_BOX_SYNC,
         .oom = c->oom >= 0 ? WALL_BOX_OOM : -1,
         .score = WALL_BOX_SCORE,
         .network = c->net.ns >= 0 ? network : NULL,
+        .upper = host ? NULL : &upper,
         .flags = (strict ? INIT_STRICT : 0U) | (host ? INIT_FREE_READS : 0U),
         .filter = m->filter[strict],
         .nfilter = m->nfilter[strict],
@@ -236,8 +256,14 @@ static int start(struct keeper *k, struct claim *c, struct entry *e, struct err 
     (void)snprintf(hostname, sizeof hostname, "%s", c->full.hostname[0] ? c->full.hostname : "sandbox");
     struct wall_box_spec spec = {
         .world = &k->common->world,
-        .layer = c->layer,
+        .layers = c->root.layer,
+        .nlayers = c->root.n,
         .trust = c->trust,
+        .upper = c->upper.root,
+        .upper_mounted = c->upper.kind == UPPER_TMPFS || c->upper.kind == UPPER_IMAGE,
+        .upper_shifted = c->upper.kind != UPPER_TMPFS && c->range.fd >= 0,
+        .volumes = c->volumes.v,
+        .nvolumes = c->volumes.n,
         .net = c->net.ns >= 0 ? &c->net : NULL,
         .control = c->control,
         .oom = c->oom,
@@ -291,6 +317,16 @@ static void fill_in(const struct keeper *k, struct claim *c)
     f->open_files = f->open_files ? f->open_files : d->open_files;
 }
 
+static int take_trust(struct keeper *k, struct claim *c, const char *id, struct err *err)
+{
+    struct trust_made made;
+    int r = trust_layer(k, id, c->full.template, &c->root, &made, err);
+    c->trust = made.fd;
+    if (made.left)
+        degrade(c, "certificates: not added to bundles of the template above 1 MiB (4 MiB in all)");
+    return r;
+}
+
 /* Takes everything and starts the child. On failure nothing is left but what end.c takes away for an entry with a pid. */
 static int claim_all(struct keeper *k, struct claim *c, struct entry *e, struct err *err)
 {
@@ -299,11 +335,16 @@ static int claim_all(struct keeper *k, struct claim *c, struct entry *e, struct 
             return err_set(err, ERR_HOST, 0, "this kernel has no Landlock (ABI %d or newer)", LANDLOCK_ABI_FLOOR);
         degrade(c, "landlock: not in this kernel");
     }
-    if (open_template(k, c->full.template, &c->layer, err) < 0 ||
-        (c->layer >= 0 && trust_layer(k, c->full.template, c->layer, &c->trust, err) < 0) || take_range(k, c, err) < 0)
+    if (choose_driver(k, c, err) < 0 || take_range(k, c, err) < 0)
         return -1;
     e->range = c->range.fd >= 0 ? c->range.base : 0;
     if (take_cgroup(k, c, err) < 0 || make_control(k, e->id, &c->control, err) < 0 || write_record(k, c, err) < 0)
+        return -1;
+    /* From here on the record names the template: whoever looks for layers that nobody uses finds these in use. */
+    if (root_open(k, c->full.template, c->full.flags & KEEPER_BUILD, &c->root, err) < 0 ||
+        (c->root.n > 0 &&
+         (take_trust(k, c, e->id, err) < 0 || uppers_take(k, &c->driver, &c->full, &c->upper, err) < 0)) ||
+        volumes_open(k, &c->full, is_host(c), &c->volumes, err) < 0)
         return -1;
     return start(k, c, e, err);
 }
@@ -317,12 +358,18 @@ static void release(struct keeper *k, struct claim *c, struct entry *e, bool fai
             (void)unlinkat(KEEPER_FD_RUN, name, 0);
         (void)cgroup_destroy(&c->cgroup);
         claims_drop(k->ranges, e->range);
+        if (c->driver.kind && c->control >= 0)
+            uppers_drop(k, e->id, upper_kind_name(c->driver.kind));
+        trust_unuse(e->id);
         journal_remove(k->journal, e->id);
     }
     cgroup_close(&c->cgroup);
     idrange_release(&c->range); /* init keeps it mapped, keeper holds it besides */
     netns_close(&c->net);       /* from now on it lives as long as init and egress hold it */
-    const int fds[] = {c->layer, c->trust, c->control, c->oom};
+    root_close(&c->root);
+    upper_close(&c->upper);
+    volumes_close(&c->volumes);
+    const int fds[] = {c->trust, c->control, c->oom};
     for (size_t i = 0; i < ARRAY_LEN(fds); i++)
         if (fds[i] >= 0)
             (void)close(fds[i]);
@@ -342,6 +389,8 @@ static void answer_known(struct keeper *k, struct entry *e, const struct waiter 
         r.init_pid = (uint32_t)e->pid;
         (void)snprintf(r.tier, sizeof r.tier, "%s", e->own_root ? "container" : "process");
         memcpy(r.degraded, e->degraded, sizeof r.degraded);
+        memcpy(r.driver, e->driver, sizeof r.driver);
+        memcpy(r.quota, e->quota, sizeof r.quota);
     }
     asker_answer(k, w, &r);
 }
@@ -388,7 +437,7 @@ static int take_network(struct keeper *k, struct claim *c, struct err *err)
 static bool go_on(struct keeper *k, struct entry *e, const struct keeper_create *ask)
 {
     struct claim c = {
-        .ask = ask, .range = {.fd = -1}, .layer = -1, .trust = -1, .control = -1, .oom = -1, .net = NETNS_INIT};
+        .ask = ask, .range = {.fd = -1}, .upper = UPPER_INIT, .trust = -1, .control = -1, .oom = -1, .net = NETNS_INIT};
     struct err err = {0};
     int r = take_network(k, &c, &err);
     if (r == 0)
@@ -495,6 +544,8 @@ void create_sync(struct keeper *k, struct entry *e)
     struct keeper_reply reply = {.error = KEEPER_OK, .init_pid = (uint32_t)e->pid};
     (void)snprintf(reply.tier, sizeof reply.tier, "%s", e->own_root ? "container" : "process");
     memcpy(reply.degraded, e->degraded, sizeof reply.degraded);
+    memcpy(reply.driver, e->driver, sizeof reply.driver);
+    memcpy(reply.quota, e->quota, sizeof reply.quota);
     asker_answer(k, &w, &reply);
     attach_live(k, e);
 }

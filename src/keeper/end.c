@@ -58,8 +58,8 @@ static void group_signal(const struct journal_record *r)
             (void)fd_put(l->fd, l->v2 ? "cpu.max" : "cpu.cfs_quota_us", l->v2 ? "max" : "-1");
         if (l->has & CGROUP_CORE)
             (void)fd_put(l->fd, "cgroup.kill", "1");
-        if ((l->has & CGROUP_FREEZER) && !l->v2)
-            (void)fd_put(l->fd, "freezer.state", "THAWED");
+        if (l->has & CGROUP_FREEZER)
+            (void)fd_put(l->fd, l->v2 ? "cgroup.freeze" : "freezer.state", l->v2 ? "0" : "THAWED");
     }
     cgroup_close(&cg);
 }
@@ -75,6 +75,7 @@ void end_begin(struct keeper *k, struct entry *e, enum keeper_cause cause)
         e->gone = e->reaped = true;
         keeper_wake_at(k, keeper_now_ms());
     }
+    freeze_forget(k, e);
     entry_set(k, e, LIFE_ENDING);
     e->cause = cause;
     attach_gone(k, e);
@@ -143,8 +144,9 @@ static void keep_death(struct keeper *k, struct entry *e, struct journal_record 
     r->status = e->status;
     r->at_unix_ms = e->at_unix_ms;
     r->usage = e->usage;
-    r->pid = 0;
-    r->cgroup[0] = '\0';
+    r->pid = r->frozen = 0;
+    r->upper_dev = r->upper_ino = 0;
+    r->driver[0] = r->quota[0] = r->cgroup[0] = '\0';
     (void)journal_write(k->journal, r, &err); /* told now in any case */
     if (k->ndead >= KEEPER_SANDBOXES_MAX - 1)
         drop_oldest_death(k);
@@ -160,6 +162,8 @@ static void finish(struct keeper *k, struct entry *e, struct journal_record *r)
     (void)unlinkat(KEEPER_FD_RUN, name, 0);
     claims_drop(k->ranges, e->range);
     e->range = 0;
+    uppers_drop(k, e->id, r->driver);
+    trust_unuse(e->id);
     if (e->failure[0]) {
         struct keeper_reply reply = {.error = e->failure_code};
         memcpy(reply.text, e->failure, sizeof reply.text);
@@ -212,7 +216,7 @@ void end_pidfd(struct keeper *k, struct entry *e)
     }
     e->reaped = true;
     if (journal_read(k->journal, e->id, &r) == 0)
-        usage_read(&r, false, &e->usage);
+        usage_read(k, &r, false, &e->usage);
     e->cause = cause_of(e);
     (void)close(e->pidfd);
     e->pidfd = -1;

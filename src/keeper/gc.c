@@ -13,10 +13,14 @@
 #include "base/fd.h"
 #include "base/mem.h"
 #include "base/num.h"
+#include "base/path.h"
 #include "base/strv.h"
 #include "base/text.h"
 #include "keeper/keeper-int.h"
 #include "os/procs.h"
+#include "os/upper.h"
+
+#define UPPER_GONE ".gone-"
 
 struct gc {
     const struct keeper_gc *ask;
@@ -121,6 +125,41 @@ static void look_at_groups(struct gc *g)
         look_at_group(g, noted.v[i]);
 }
 
+/* Uppers on disk that no sandbox has, and those that were renamed to be removed. */
+static void look_at_upper(struct gc *g, int dir, const char *name)
+{
+    char id[KEEPER_ID_MAX] = "";
+    struct journal_record r;
+    struct err ignored = {0};
+    size_t n = strcspn(name, "."); /* images have a suffix */
+    if (strncmp(name, UPPER_GONE, strlen(UPPER_GONE)) == 0) {
+        bool gone = g->ask->remove && upper_sweep(dir, &ignored) == 0;
+        tell(g, "upper", name, "on its way out", gone);
+        return;
+    }
+    if (n == 0 || n >= sizeof id)
+        return;
+    memcpy(id, name, n);
+    /* One that began after the journal was read has a record by now: it is written before the upper is made. */
+    if (!keeper_id_valid(id) || strv_has(&g->ids, id) ||
+        (g->journal >= 0 && journal_read_beside(g->journal, id, &r) == 0))
+        return;
+    bool gone = g->ask->remove && upper_remove(dir, id, &ignored) == 0 && upper_sweep(dir, &ignored) == 0;
+    tell(g, "upper", name, "no record names it", gone);
+}
+
+static void look_at_uppers(struct gc *g)
+{
+    _cleanup_free_ char *path = path_join(g->ask->state, "stock/uppers");
+    _cleanup_strv_ struct strv names = {0}; /* first: they change while they are looked at */
+    _cleanup_closedir_ DIR *d = opendir(path);
+    const struct dirent *f;
+    while (d && (f = readdir(d)) != NULL)
+        strv_add(&names, f->d_name);
+    for (size_t i = 0; i < names.n; i++)
+        look_at_upper(g, dirfd(d), names.v[i]);
+}
+
 static bool is_init(const char *pid)
 {
     _cleanup_buf_ struct buf b = {0};
@@ -205,6 +244,7 @@ int keeper_gc(const struct keeper_gc *ask, struct err *err)
     if (r == 0) {
         look_at_sockets(&g);
         look_at_groups(&g);
+        look_at_uppers(&g);
         look_at_processes(&g);
         look_at_ranges(&g);
     }

@@ -17,10 +17,22 @@
 
 _Static_assert(sizeof(struct journal_record) <= 4096, "a record is written within one page");
 
-static const char magic[8] = "hutchJ2";
+static const char magic[8] = "hutchJ4";
+
+/* The versions before: the same up to some field, then the cgroup and the sum. Told apart by their size. */
+enum {
+    TAIL = JOURNAL_CGROUP_MAX + sizeof(uint64_t),
+    HEAD_2 = offsetof(struct journal_record, upper_dev),
+    HEAD_3 = offsetof(struct journal_record, volume),
+};
+_Static_assert(offsetof(struct journal_record, cgroup) + TAIL == sizeof(struct journal_record), "no gap");
+static const struct {
+    char magic[8];
+    size_t head;
+} before[] = {{"hutchJ2", HEAD_2}, {"hutchJ3", HEAD_3}};
 #define TEMP   ".new"
 #define GROUPS ".groups"
-enum { GROUPS_MAX = 1 << 20 };
+enum { GROUPS_MAX = 1 << 20, BESIDE_TRIES = 10, BESIDE_WAIT_US = 2000 };
 
 int journal_open(int run_dir, struct err *err)
 {
@@ -30,14 +42,16 @@ int journal_open(int run_dir, struct err *err)
     return fd < 0 ? err_set(err, ERR_SETUP, errno, "open the journal in the run directory") : fd;
 }
 
-static uint64_t sum_of(const struct journal_record *r)
+static uint64_t sum_of_bytes(const void *bytes, size_t n)
 {
-    const unsigned char *p = (const unsigned char *)r;
+    const unsigned char *p = bytes;
     uint64_t h = UINT64_C(0xcbf29ce484222325);
-    for (size_t i = 0; i < offsetof(struct journal_record, sum); i++)
+    for (size_t i = 0; i < n; i++)
         h = (h ^ p[i]) * UINT64_C(0x100000001b3);
     return h;
 }
+
+static uint64_t sum_of(const struct journal_record *r) { return sum_of_bytes(r, offsetof(struct journal_record, sum)); }
 
 static void seal(struct journal_record *r)
 {
@@ -49,9 +63,33 @@ static bool ended(const char *s, size_t room) { return strnlen(s, room) < room; 
 
 bool journal_valid(const struct journal_record *r)
 {
+    for (size_t i = 0; i < KEEPER_VOLUMES_MAX; i++)
+        if (!ended(r->volume[i], sizeof r->volume[i]))
+            return false;
     return memcmp(r->magic, magic, sizeof magic) == 0 && r->sum == sum_of(r) && r->state >= JOURNAL_STARTING &&
            r->state <= JOURNAL_DEAD && keeper_id_valid(r->id) && ended(r->template, sizeof r->template) &&
-           ended(r->boot, sizeof r->boot) && ended(r->cgroup, sizeof r->cgroup);
+           ended(r->boot, sizeof r->boot) && ended(r->cgroup, sizeof r->cgroup) && ended(r->driver, sizeof r->driver) &&
+           ended(r->quota, sizeof r->quota);
+}
+
+/* So that an upgrade adopts the sandboxes that run. */
+static bool convert(const unsigned char *p, size_t n, struct journal_record *ret)
+{
+    for (size_t i = 0; i < ARRAY_LEN(before); i++) {
+        uint64_t sum;
+        size_t head = before[i].head;
+        if (n != head + TAIL || memcmp(p, before[i].magic, sizeof before[i].magic) != 0)
+            continue;
+        memcpy(&sum, p + n - sizeof sum, sizeof sum);
+        if (sum != sum_of_bytes(p, n - sizeof sum))
+            return false;
+        *ret = (struct journal_record){0};
+        memcpy(ret, p, head);
+        memcpy(ret->cgroup, p + head, sizeof ret->cgroup);
+        seal(ret);
+        return true;
+    }
+    return false;
 }
 
 static int put(int dir, const char *name, int flags, const struct journal_record *r)
@@ -59,6 +97,7 @@ static int put(int dir, const char *name, int flags, const struct journal_record
     _cleanup_close_ int fd = openat(dir, name, O_WRONLY | O_NOFOLLOW | O_CLOEXEC | flags, 0600);
     if (fd < 0)
         return -1;
+    /* A record of a version before is shorter: this write makes it a whole one of ours. */
     ssize_t n = pwrite(fd, r, sizeof *r, 0);
     if (n >= 0 && (size_t)n != sizeof *r)
         errno = ENOSPC;
@@ -86,14 +125,28 @@ int journal_read(int dir, const char *id, struct journal_record *ret)
     _cleanup_close_ int fd = openat(dir, id, O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC);
     if (fd < 0)
         return -1;
-    ssize_t n = pread(fd, ret, sizeof *ret, 0);
+    unsigned char bytes[sizeof *ret];
+    ssize_t n = pread(fd, bytes, sizeof bytes, 0);
     if (n < 0)
         return -1;
-    if (n != sizeof *ret || !journal_valid(ret) || strcmp(ret->id, id) != 0) {
+    bool whole = n == sizeof *ret || convert(bytes, (size_t)n, ret);
+    if (n == sizeof *ret)
+        memcpy(ret, bytes, sizeof *ret);
+    if (!whole || !journal_valid(ret) || strcmp(ret->id, id) != 0) {
         errno = EBADMSG;
         return -1;
     }
     return 0;
+}
+
+int journal_read_beside(int dir, const char *id, struct journal_record *ret)
+{
+    int r = journal_read(dir, id, ret);
+    for (int i = 1; r < 0 && errno == EBADMSG && i < BESIDE_TRIES; i++) {
+        (void)usleep(BESIDE_WAIT_US);
+        r = journal_read(dir, id, ret);
+    }
+    return r;
 }
 
 void journal_remove(int dir, const char *id) { (void)unlinkat(dir, id, 0); }

@@ -38,6 +38,14 @@ struct journal_record {
     struct keeper_usage usage;
     /* Of the network namespace and its two sockets, as the kernel numbers them; 0: it has no network. */
     uint64_t ns_cookie, tcp_cookie, udp_cookie;
+    /* Of the private writable layer, the directory "u" in what init keeps at WALL_BOX_UPPER; 0: it has none, or was made
+     * by a version that did not keep it. */
+    uint64_t upper_dev, upper_ino;
+    char driver[KEEPER_DRIVER_MAX], quota[24]; /* as os/upper.h names them; "": there is no upper */
+    uint32_t shift;                            /* what a reader of that layer subtracts from ids to have 0..65535 */
+    uint32_t frozen;                           /* paused by keeper; also while it is being paused */
+    /* Ids of the volumes it was given, "vol-..." and "host-...", from the front; "" none. */
+    char volume[KEEPER_VOLUMES_MAX][KEEPER_ID_MAX];
     char cgroup[JOURNAL_CGROUP_MAX]; /* as cgroup_save() gives it */
     uint64_t sum;                    /* of everything before */
 };
@@ -48,8 +56,11 @@ int journal_open(int run_dir, struct err *err);
 int journal_write(int dir, struct journal_record *r, struct err *err);
 /* Changes one that is there. */
 int journal_update(int dir, struct journal_record *r, struct err *err);
-/* -1 with errno: ENOENT, or EBADMSG if it is not a whole record of that name. */
+/* -1 with errno: ENOENT, or EBADMSG if it is not a whole record of that name. One of a version before is converted. */
 int journal_read(int dir, const char *id, struct journal_record *ret);
+/* The same for processes beside keeper, which may be changing the record at this moment: looks some more times at one
+ * that is not whole. */
+int journal_read_beside(int dir, const char *id, struct journal_record *ret);
 void journal_remove(int dir, const char *id);
 /* Calls `each` for every name in the journal; r is NULL if it is not a record. */
 int journal_each(int dir, void (*each)(void *arg, const char *name, const struct journal_record *r), void *arg,

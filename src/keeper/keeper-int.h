@@ -12,9 +12,12 @@
 #include "keeper/attach.h"
 #include "keeper/journal.h"
 #include "keeper/keeper.h"
+#include "keeper/outer.h"
+#include "keeper/place.h"
 #include "keeper/proto.h"
 #include "keeper/request.h"
 #include "os/cgroup.h"
+#include "os/upper.h"
 #include "wall/box.h"
 
 #define KEEPER_GROUP "hutch" /* the cgroup around all sandboxes */
@@ -36,6 +39,7 @@ enum {
 /* Made once; the same in every child. */
 struct keeper_common {
     struct wall_box_world world;
+    struct stock_place stock;          /* in our own mount namespace */
     struct cgroup_info cgroups;        /* `own` is the group all sandboxes are in */
     struct cgroup_info cgroups_around; /* where that group is */
     char boot[JOURNAL_BOOT];
@@ -71,12 +75,17 @@ struct entry {
     bool adopted;   /* from the keeper before us */
     bool net;       /* has a way out, if egress serves it */
     bool attached;  /* LIVE: egress was told */
+    bool frozen;    /* LIVE: everything in it stands still */
+    bool freezing;  /* LIVE: not yet everything */
     uint32_t range;
     uint32_t cause;
     int32_t status;
     uint64_t deadline_ms, since_ms, at_unix_ms;
     struct keeper_usage usage;
     struct waiter waiters[KEEPER_WAITERS];
+    struct waiter pausers[KEEPER_WAITERS]; /* of those that wait for it to stand still */
+    uint64_t freeze_ms;                    /* since when it should */
+    char driver[KEEPER_DRIVER_MAX], quota[24];
     /* STARTING */
     struct wall_box box;
     struct waiter creator;
@@ -120,6 +129,7 @@ struct trust { /* trust.c: which layer goes over which template */
     char template[KEEPER_TEMPLATE_MAX];
     char name[40]; /* "" : free */
     uint64_t checked_ms, ca[4];
+    unsigned left;
 };
 
 struct keeper {
@@ -144,7 +154,6 @@ enum event_kind { EVENT_LISTENER = 1, EVENT_TIMER, EVENT_CONN, EVENT_PIDFD, EVEN
 
 /* setup.c */
 int setup_process(const struct keeper_config *c, struct err *err); /* sealed copy, outer namespace, lock; may exec */
-void setup_tie(void);                                              /* to the supervisor: dies with it */
 int setup_common(const struct keeper_config *c, struct keeper_common *ret, struct err *err);
 
 /* loop.c */
@@ -191,11 +200,60 @@ void attach_gone(struct keeper *k, struct entry *e);
 void attach_event(struct keeper *k, uint32_t events);
 uint64_t attach_tick(struct keeper *k);
 
+/* roots.c: the directories that a root is made of. */
+struct root {
+    int layer[WALL_BOX_LAYERS_MAX]; /* uppermost first */
+    size_t n;                       /* 0: the host's tree */
+    bool fixed;                     /* nothing in it ever changes */
+};
+/* On failure the caller closes what is open. */
+int root_open(const struct keeper *k, const char *template, bool tools, struct root *ret, struct err *err);
+void root_close(struct root *r);
+/* All of it as one directory, for looking at; with the ids that are stored. */
+int root_merged(const struct keeper *k, const struct root *r, struct err *err);
+/* Only while no sandbox lives. */
+void root_sweep_tools(void);
+
+/* uppers.c */
+/* driver "": keeper's own choice. */
+int uppers_probe(const struct keeper *k, const char *driver, struct upper_info *ret, struct err *err);
+int uppers_take(const struct keeper *k, const struct upper_info *info, const struct keeper_create *c, struct upper *ret,
+                struct err *err);
+void uppers_drop(const struct keeper *k, const char *id, const char *driver);
+/* False: it cannot be known without a search. */
+bool uppers_usage(const struct keeper_common *m, const struct journal_record *r, struct upper_usage *ret);
+void uppers_sweep(struct keeper *k);
+
+/* volumes.c */
+struct volumes {
+    struct wall_box_volume v[WALL_BOX_VOLUMES_MAX];
+    size_t n;
+};
+/* Places are borrowed from *c. On failure the caller closes what is open. */
+int volumes_open(const struct keeper *k, const struct keeper_create *c, bool host, struct volumes *ret,
+                 struct err *err);
+void volumes_close(struct volumes *v);
+
+/* freeze.c */
+void freeze_pause(struct keeper *k, struct entry *e, const struct waiter *w);
+void freeze_resume(struct keeper *k, struct entry *e, const struct waiter *w);
+void freeze_adopt(struct keeper *k, struct entry *e);  /* the journal says that it is paused */
+void freeze_forget(struct keeper *k, struct entry *e); /* it is about to end */
+uint64_t freeze_tick(struct keeper *k);
+
 /* trust.c: what makes programs in a sandbox trust the installation's roots, STATE/egress/trusted.crt. */
 /* The certificate; empty if there is none. */
 int trust_ca(struct buf *ret, struct err *err);
-/* Directory over the root of this template, O_PATH; -1 in *ret if there is no certificate. */
-int trust_layer(struct keeper *k, const char *template, int root, int *ret, struct err *err);
+struct trust_made {
+    int fd;        /* directory over the root of the template, O_PATH; -1 if there is no certificate */
+    unsigned left; /* bundles that are too large and stay as they are */
+};
+/* For the sandbox of this id, which from now on uses it; trust_unuse() ends that. */
+int trust_layer(struct keeper *k, const char *id, const char *template, const struct root *root, struct trust_made *ret,
+                struct err *err);
+void trust_unuse(const char *id);
+/* A directory of ours with everything in it. */
+void keeper_remove_tree(int dir, const char *name);
 /* Layers that nobody can be using; only while no sandbox lives. */
 void trust_sweep(void);
 
@@ -208,7 +266,7 @@ void end_wait(struct keeper *k, struct entry *e, const struct waiter *w);
 void end_forget(struct keeper *k, struct entry *e);
 
 /* usage.c */
-void usage_read(const struct journal_record *r, bool alive, struct keeper_usage *ret);
+void usage_read(const struct keeper *k, const struct journal_record *r, bool alive, struct keeper_usage *ret);
 
 /* claims.c: one lock description of keeper's own besides each init's; shared locks, so that both hold. */
 int claims_open(struct err *err);
@@ -217,8 +275,6 @@ void claims_drop(int ranges, uint32_t base);
 
 /* adopt.c */
 int adopt_all(struct keeper *k, struct err *err);
-/* Whether the process in the record is alive and the same: its pidfd, or -1. */
-int adopt_pidfd(const struct journal_record *r, const char *boot);
 /* Whether this is the name of a sandbox's cgroup whose keeper (in our pid namespace) is dead. */
 bool keeper_leaf_orphaned(const char *name);
 /* Whether anybody listens on that socket. */

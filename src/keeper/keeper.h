@@ -15,7 +15,17 @@
 
 /* Descriptors that the supervisor hands over. */
 enum { KEEPER_FD_SOCKET = 3, KEEPER_FD_RUN = 4, KEEPER_FD_STATE = 5 };
-enum { KEEPER_SANDBOXES_MAX = 4096 /* as many as there are id ranges */ };
+enum {
+    KEEPER_SANDBOXES_MAX = 4096, /* as many as there are id ranges */
+    KEEPER_HOST_DIRS_MAX = 16,
+    KEEPER_HOST_DIR_NAME = 32,
+};
+
+struct keeper_host_dir { /* a directory of the host that sandboxes may be given as volume "host-NAME" */
+    char name[KEEPER_HOST_DIR_NAME];
+    const char *path;
+    bool ro;
+};
 
 struct keeper_config {
     gid_t front_gid; /* may connect to the sockets of sandboxes; (gid_t)-1: nobody but the owner */
@@ -24,7 +34,10 @@ struct keeper_config {
     uint64_t memory, disk, inodes;
     bool attached;         /* do as kernels before 6.15 must: the host's tree stays mounted in keeper's namespace */
     const char *templates; /* directory; NULL: STATE/templates */
-    char **argv;           /* as main() got them: executed again, and wiped in init */
+    const char *driver;    /* of uppers, as os/upper.h names them; NULL: tmpfs */
+    struct keeper_host_dir host_dirs[KEEPER_HOST_DIRS_MAX];
+    size_t nhost_dirs;
+    char **argv; /* as main() got them: executed again, and wiped in init */
     size_t argc;
 };
 

@@ -65,7 +65,7 @@ static void due(struct keeper *k)
         if (at < next)
             next = at;
     }
-    const uint64_t again[] = {end_tick(k), pool_tick(k), attach_tick(k)};
+    const uint64_t again[] = {end_tick(k), pool_tick(k), attach_tick(k), freeze_tick(k)};
     for (size_t i = 0; i < ARRAY_LEN(again); i++)
         next = again[i] < next ? again[i] : next;
     if (next != UINT64_MAX)
@@ -130,8 +130,10 @@ static int begin(struct keeper *k, struct err *err)
     attach_begin(k);
     if (pool_start(k, err) < 0 || adopt_all(k, err) < 0)
         return -1;
-    if (k->nlive + k->nending == 0)
+    if (k->nlive + k->nending == 0) {
         trust_sweep();
+        root_sweep_tools();
+    }
     keeper_wake_at(k, keeper_now_ms()); /* egress is told of those that live */
     return 0;
 }

@@ -7,7 +7,16 @@
 
 #include <stdint.h>
 
-enum { KEEPER_VERSION = 1, KEEPER_ID_MAX = 40, KEEPER_TEMPLATE_MAX = 72, KEEPER_TEXT_MAX = 400, KEEPER_LIST_MAX = 200 };
+enum {
+    KEEPER_VERSION = 2,
+    KEEPER_VOLUMES_MAX = 8,
+    KEEPER_PLACE_MAX = 256,
+    KEEPER_DRIVER_MAX = 16,
+    KEEPER_ID_MAX = 40,
+    KEEPER_TEMPLATE_MAX = 72,
+    KEEPER_TEXT_MAX = 400,
+    KEEPER_LIST_MAX = 200
+};
 
 enum keeper_type {
     KEEPER_CREATE = 1,
@@ -16,6 +25,8 @@ enum keeper_type {
     KEEPER_USAGE,
     KEEPER_LIST,   /* answered by KEEPER_ITEMS, as many as needed, the last with more == 0 */
     KEEPER_FORGET, /* no answer */
+    KEEPER_PAUSE,  /* everything inside stands still when this is answered; done twice it is done */
+    KEEPER_RESUME,
     KEEPER_REPLY = 100,
     KEEPER_ITEMS,
     KEEPER_DIED,
@@ -32,24 +43,39 @@ enum keeper_error {
     KEEPER_FAILED,   /* text names the stage */
 };
 
-enum { KEEPER_STRICT = 1 /* privilege strict; otherwise computer */, KEEPER_BEST_EFFORT = 2 };
+enum {
+    KEEPER_STRICT = 1 /* privilege strict; otherwise computer */,
+    KEEPER_BEST_EFFORT = 2,
+    KEEPER_BUILD = 4 /* our own tools at /.hutch inside */
+};
+enum { KEEPER_VOLUME_RO = 1 };
 
 struct keeper_head {
     uint32_t version, type;
     uint64_t request; /* chosen by the asker, returned in the answer */
 };
+struct keeper_volume {
+    char id[KEEPER_ID_MAX]; /* "vol-...": a volume of the store, or "host-NAME": a directory of the operator's table */
+    char place
+        [KEEPER_PLACE_MAX]; /* absolute, chosen by the tenant: resolved inside, by the sandbox's own first process */
+    uint32_t flags;
+};
 struct keeper_create {
     struct keeper_head head;
     char id[KEEPER_ID_MAX];
-    char template[KEEPER_TEMPLATE_MAX]; /* [a-z0-9_-]+: "host", or a directory of the template store */
+    char template
+        [KEEPER_TEMPLATE_MAX]; /* [a-z0-9_-]+: "host", a directory of the template store, or a stack ("st-...") */
     char hostname[64];
     uint32_t flags;
     uint32_t cpu_milli;
     uint64_t memory, disk, inodes; /* bytes; 0 = keeper's default */
     uint32_t pids, open_files;
-    uint64_t deadline_ms; /* CLOCK_BOOTTIME; keeper kills at this time */
+    uint64_t deadline_ms;           /* CLOCK_BOOTTIME; keeper kills at this time */
+    char driver[KEEPER_DRIVER_MAX]; /* of its upper, as os/upper.h names them; "": keeper's default */
+    uint32_t nvolumes, pad;
+    struct keeper_volume volume[KEEPER_VOLUMES_MAX];
 };
-struct keeper_simple { /* KILL, USAGE, FORGET, LIST (id empty) */
+struct keeper_simple { /* KILL, USAGE, FORGET, PAUSE, RESUME, LIST (id empty) */
     struct keeper_head head;
     char id[KEEPER_ID_MAX];
 };
@@ -68,10 +94,11 @@ struct keeper_reply {
     struct keeper_head head;
     uint32_t error; /* enum keeper_error */
     char text[KEEPER_TEXT_MAX];
-    char tier[16];             /* CREATE: "container", or what is really in force */
-    char degraded[200];        /* CREATE: layers missing under best-effort; "" if none */
-    uint32_t init_pid;         /* CREATE: as seen outside; for logs */
-    struct keeper_usage usage; /* USAGE, KILL */
+    char tier[16];                             /* CREATE: "container", or what is really in force */
+    char degraded[200];                        /* CREATE: layers missing under best-effort; "" if none */
+    uint32_t init_pid;                         /* CREATE: as seen outside; for logs */
+    char driver[KEEPER_DRIVER_MAX], quota[24]; /* CREATE: of its upper, in force */
+    struct keeper_usage usage;                 /* USAGE, KILL */
 };
 enum keeper_cause {
     KEEPER_DIED_UNKNOWN,
@@ -84,7 +111,8 @@ enum keeper_cause {
 struct keeper_item {
     char id[KEEPER_ID_MAX];
     uint32_t alive;
-    uint32_t cause; /* enum keeper_cause, when not alive */
+    uint32_t cause;       /* enum keeper_cause, when not alive */
+    uint32_t frozen, pad; /* paused */
     uint64_t deadline_ms;
 };
 struct keeper_items {

@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "base/cleanup.h"
+#include "base/path.h"
 
 static bool all_of(const char *s, size_t room, const char *more, bool upper)
 {
@@ -22,8 +23,8 @@ static bool all_of(const char *s, size_t room, const char *more, bool upper)
 
 bool keeper_id_valid(const char *id)
 {
-    static const char *const taken[] = {"keeper", "front", "egress", "egress-keeper",
-                                        "api",    "admin", "node",   "supervisor"};
+    static const char *const taken[] = {"keeper", "front", "egress",     "egress-keeper", "api",
+                                        "admin",  "node",  "supervisor", "stock"};
     for (size_t i = 0; i < ARRAY_LEN(taken); i++)
         if (strncmp(id, taken[i], KEEPER_ID_MAX) == 0)
             return false;
@@ -58,6 +59,47 @@ static int check_range(const char *what, uint64_t value, uint64_t min, uint64_t 
                    what, value, min, max);
 }
 
+/* Absolute, without empty, "." and ".." parts; where the kernel's trees are nothing can be put. */
+static bool place_valid(const char *place, size_t room)
+{
+    static const char *const not [] = {"/proc", "/dev", "/sys"};
+    size_t n = strnlen(place, room);
+    if (n < 2 || n == room || place[0] != '/')
+        return false;
+    for (const char *p = place; *p;) {
+        size_t part = strcspn(++p, "/");
+        if (part == 0 || (part <= 2 && strncmp(p, "..", part) == 0))
+            return false;
+        p += part;
+    }
+    for (size_t i = 0; i < n; i++)
+        if ((unsigned char)place[i] < 0x20 || place[i] == 0x7f)
+            return false;
+    for (size_t i = 0; i < ARRAY_LEN(not ); i++)
+        if (path_under(place, not [i]))
+            return false;
+    return true;
+}
+
+static int check_volumes(const struct keeper_create *c, struct err *err)
+{
+    if (c->nvolumes > KEEPER_VOLUMES_MAX)
+        return err_set(err, ERR_USAGE, 0, "volume: %" PRIu32 " are more than %d", c->nvolumes, KEEPER_VOLUMES_MAX);
+    for (uint32_t i = 0; i < c->nvolumes; i++) {
+        const struct keeper_volume *v = &c->volume[i];
+        bool known = strncmp(v->id, "vol-", 4) == 0 || strncmp(v->id, "host-", 5) == 0;
+        if (!known || !keeper_id_valid(v->id))
+            return err_set(err, ERR_USAGE, 0, "volume: its id must be \"vol-...\" or \"host-...\"");
+        if (!place_valid(v->place, sizeof v->place))
+            return err_set(err, ERR_USAGE, 0,
+                           "volume: the place of %s must be an absolute path, not / and not in /proc, /dev or /sys",
+                           v->id);
+        if (v->flags & ~(uint32_t)KEEPER_VOLUME_RO)
+            return err_set(err, ERR_USAGE, 0, "volume: flags 0x%" PRIx32 " have bits that mean nothing", v->flags);
+    }
+    return 0;
+}
+
 static int check_create(const struct keeper_create *c, struct err *err)
 {
     if (check_id(c->id, err) < 0)
@@ -67,7 +109,7 @@ static int check_create(const struct keeper_create *c, struct err *err)
                        KEEPER_TEMPLATE_MAX - 1);
     if (!hostname_valid(c->hostname, sizeof c->hostname))
         return err_set(err, ERR_USAGE, 0, "hostname: must be at most 63 letters, digits, '-' and '.'");
-    if (c->flags & ~(uint32_t)(KEEPER_STRICT | KEEPER_BEST_EFFORT))
+    if (c->flags & ~(uint32_t)(KEEPER_STRICT | KEEPER_BEST_EFFORT | KEEPER_BUILD))
         return err_set(err, ERR_USAGE, 0, "flags: 0x%" PRIx32 " has bits that mean nothing", c->flags);
     if (c->deadline_ms == 0)
         return err_set(err, ERR_USAGE, 0, "deadline_ms: must be given");
@@ -78,7 +120,9 @@ static int check_create(const struct keeper_create *c, struct err *err)
         check_range("pids", c->pids, KEEPER_PIDS_MIN, KEEPER_PIDS_MAX, err) < 0 ||
         check_range("open_files", c->open_files, KEEPER_FILES_MIN, KEEPER_FILES_MAX, err) < 0)
         return -1;
-    return 0;
+    if (c->driver[0] && !all_of(c->driver, sizeof c->driver, "-", false))
+        return err_set(err, ERR_USAGE, 0, "driver: must be at most %d of a-z, 0-9 and '-'", KEEPER_DRIVER_MAX - 1);
+    return check_volumes(c, err);
 }
 
 static size_t size_of(uint32_t type)
@@ -92,6 +136,8 @@ static size_t size_of(uint32_t type)
     case KEEPER_USAGE:
     case KEEPER_LIST:
     case KEEPER_FORGET:
+    case KEEPER_PAUSE:
+    case KEEPER_RESUME:
         return sizeof(struct keeper_simple);
     default:
         return 0;

@@ -17,7 +17,6 @@
 #include <sys/stat.h>
 #include <sys/syscall.h>
 #include <sys/wait.h>
-#include <time.h>
 #include <unistd.h>
 
 #include "base/cleanup.h"
@@ -34,8 +33,6 @@
 #endif
 #define SEALS      (F_SEAL_SEAL | F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_WRITE)
 #define RANGES_DIR "/run/hutch"
-
-enum { LOCK_WAIT_MS = 5000 };
 
 static int exec_self(int exe, const struct keeper_config *c, struct err *err)
 {
@@ -111,6 +108,8 @@ static int rejoin_outer(struct err *err)
         return -1;
     int r = journal_each(journal, find_outer, &outer, err);
     (void)close(journal);
+    if (r == 0 && outer < 0) /* stock, which lives with us, is in it even if there is no sandbox */
+        outer = outer_of_lock(KEEPER_FD_STATE, STOCK_LOCK);
     if (r < 0 || outer < 0)
         return r;
     return setns(outer, CLONE_NEWUSER) < 0
@@ -154,22 +153,6 @@ static int enter_outer(const struct keeper_config *c, struct err *err)
         return -1;
     _cleanup_close_ int self = open("/proc/self/exe", O_RDONLY | O_CLOEXEC);
     return self < 0 ? err_set(err, ERR_SETUP, errno, "open keeper's own program") : exec_self(self, c, err);
-}
-
-/* A POSIX lock: of this process alone, so no sandbox's init inherits it, and gone when it dies, however. The keeper before
- * us may be dying at this moment. */
-static int take_lock(struct err *err)
-{
-    struct flock fl = {.l_type = F_WRLCK, .l_whence = SEEK_SET};
-    int fd = openat(KEEPER_FD_STATE, "keeper.lock", O_RDWR | O_CREAT | O_NOFOLLOW | O_CLOEXEC, 0600);
-    if (fd < 0)
-        return err_set(err, ERR_SETUP, errno, "open keeper.lock in the state directory");
-    for (int waited = 0; fcntl(fd, F_SETLK, &fl) < 0; waited += 20) {
-        if ((errno != EAGAIN && errno != EACCES) || waited >= LOCK_WAIT_MS)
-            return err_set(err, ERR_SETUP, errno, "another keeper runs on this state directory");
-        (void)nanosleep(&(struct timespec){.tv_nsec = 20000000}, NULL);
-    }
-    return 0; /* the descriptor stays open for life */
 }
 
 void setup_tie(void)
@@ -216,7 +199,7 @@ int setup_process(const struct keeper_config *c, struct err *err)
     /* For the moment of a clone keeper takes on a sandbox's uid, and keeps its capabilities (wall/box.c). */
     if (prctl(PR_SET_SECUREBITS, SECBIT_NO_SETUID_FIXUP, 0, 0, 0) < 0)
         return err_set(err, ERR_SETUP, errno, "set keeper's securebits");
-    return take_lock(err);
+    return outer_take_lock(KEEPER_FD_STATE, KEEPER_LOCK, "keeper", err);
 }
 
 /* Path of a directory that came as a descriptor. New string, or NULL with *err. */
@@ -249,6 +232,19 @@ static int find_cgroups(struct keeper_common *m, struct err *err)
     return 0;
 }
 
+/* Few descriptors: every one is copied for every sandbox. */
+static int open_stock(struct keeper_common *m, struct err *err)
+{
+    struct stock_place *p = &m->stock;
+    if (stock_place_open(m->world.root, -1, p, err) < 0)
+        return -1;
+    int *const unused[] = {&p->root, &p->tmp, &p->blobs};
+    for (size_t i = 0; i < ARRAY_LEN(unused); i++)
+        (void)close(TAKE_FD(*unused[i]));
+    p->templates = m->world.templates;
+    return 0;
+}
+
 static int make_world(const struct keeper_config *c, const struct policy *policy, struct keeper_common *m,
                       struct err *err)
 {
@@ -266,9 +262,19 @@ static int make_world(const struct keeper_config *c, const struct policy *policy
         return err_set(err, ERR_SETUP, errno, "make the directory trust in the state directory");
     if (trust_ca(&ca, err) < 0)
         return -1;
+    struct stock_place stock = STOCK_PLACE_INIT;
+    _cleanup_free_ char *stock_path = path_join(state, STOCK_DIR);
+    if (stock_place_open(KEEPER_FD_STATE, -1, &stock, err) < 0) /* so that everything is there to be shown */
+        return -1;
+    stock_place_close(&stock);
+    const char *given[KEEPER_HOST_DIRS_MAX + 1] = {NULL};
+    for (size_t i = 0; i < c->nhost_dirs; i++)
+        given[i] = c->host_dirs[i].path;
     const char *const hide[] = {run, state, templates, "/etc/hutch", NULL};
     const char *home = getenv("HOME");
     struct wall_box_places places = {.templates = templates,
+                                     .stock = stock_path,
+                                     .host_dirs = given,
                                      .hide = hide,
                                      .home = home && home[0] == '/' ? home : NULL,
                                      .info = &m->cgroups,
@@ -277,7 +283,9 @@ static int make_world(const struct keeper_config *c, const struct policy *policy
                                      .ca = ca.n > 0 ? ca.p : NULL,
                                      .ca_n = ca.n,
                                      .ranges = m->world.rootless ? NULL : RANGES_DIR};
-    return wall_box_world(policy, &places, &m->world, err);
+    if (wall_box_world(policy, &places, &m->world, err) < 0)
+        return -1;
+    return open_stock(m, err);
 }
 
 static void add_place(struct init_place *v, size_t *n, const char *path, uint64_t rights)

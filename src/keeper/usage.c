@@ -52,12 +52,28 @@ static void from_now(const struct cgroup *cg, struct keeper_usage *u)
     }
 }
 
-/* Both places are ours: the root of an overlay is its upper tmpfs, /dev is read-only and made by the wall. */
-static void from_disk(const struct journal_record *r, struct keeper_usage *u)
+/* Whether the file system of the upper layer is the sandbox's alone. Before there were drivers it was. */
+static bool whole(const struct journal_record *r)
+{
+    return !r->driver[0] || strcmp(r->driver, upper_kind_name(UPPER_TMPFS)) == 0 ||
+           strcmp(r->driver, upper_kind_name(UPPER_IMAGE)) == 0;
+}
+
+/* Both places are ours: the root of an overlay tells of its upper layer, /dev is read-only and made by the wall. */
+static void from_disk(const struct keeper *k, const struct journal_record *r, struct keeper_usage *u)
 {
     char path[64];
     struct statfs fs;
+    struct upper_usage used;
     bool host = strcmp(r->template, "host") == 0;
+    if (!host && !whole(r)) {
+        if (uppers_usage(k->common, r, &used)) {
+            u->disk_used = used.used;
+            u->inodes_used = used.inodes;
+            u->have |= HAVE_DISK_USED | (used.inodes ? HAVE_INODES_USED : 0U);
+        }
+        return;
+    }
     (void)snprintf(path, sizeof path, "/proc/%u/root%s", r->pid, host ? "/dev/shm" : "");
     if (r->pid == 0 || statfs(path, &fs) < 0)
         return;
@@ -66,13 +82,13 @@ static void from_disk(const struct journal_record *r, struct keeper_usage *u)
     u->have |= HAVE_DISK_USED | HAVE_INODES_USED;
 }
 
-void usage_read(const struct journal_record *r, bool alive, struct keeper_usage *ret)
+void usage_read(const struct keeper *k, const struct journal_record *r, bool alive, struct keeper_usage *ret)
 {
     struct cgroup cg = CGROUP_INIT;
     struct err err = {0};
-    *ret = (struct keeper_usage){
-        .memory_limit = r->memory, .disk_limit = r->disk, .cpu_milli = r->cpu_milli, .have = HAVE_DISK_LIMIT};
-    ret->have |= (r->memory ? HAVE_MEMORY_LIMIT : 0U) | (r->cpu_milli ? HAVE_CPU_MILLI : 0U);
+    *ret = (struct keeper_usage){.memory_limit = r->memory, .disk_limit = r->disk, .cpu_milli = r->cpu_milli};
+    ret->have |=
+        (r->memory ? HAVE_MEMORY_LIMIT : 0U) | (r->cpu_milli ? HAVE_CPU_MILLI : 0U) | (r->disk ? HAVE_DISK_LIMIT : 0U);
     if (r->cgroup[0] && cgroup_load(r->cgroup, &cg, &err) == 0) {
         from_counters(&cg, ret);
         if (alive)
@@ -80,5 +96,5 @@ void usage_read(const struct journal_record *r, bool alive, struct keeper_usage 
         cgroup_close(&cg);
     }
     if (alive)
-        from_disk(r, ret);
+        from_disk(k, r, ret);
 }

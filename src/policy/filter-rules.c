@@ -118,6 +118,10 @@ static const uint32_t file_flag_requests[] = {
     0x40047602 /* FS_IOC32_SETVERSION */,
     0x40806685 /* FS_IOC_ENABLE_VERITY */,
     0x800c6613 /* FS_IOC_SET_ENCRYPTION_POLICY */,
+    0x50009401 /* BTRFS_IOC_SNAP_CREATE: subvolumes do not count against the limit of the one they are in */,
+    0x5000940e /* BTRFS_IOC_SUBVOL_CREATE */,
+    0x50009417 /* BTRFS_IOC_SNAP_CREATE_V2 */,
+    0x50009418 /* BTRFS_IOC_SUBVOL_CREATE_V2 */,
 };
 static const uint32_t namespace_requests[] = {0xb701 /* NS_GET_USERNS */, 0xb702 /* NS_GET_PARENT */};
 
@@ -171,7 +175,8 @@ const struct check checks[] = {
 
     {NR_ioctl, 0, 0, {IN(1, terminal_requests)}, {EPERM, CAT_TERMINAL},
      "TIOCSTI, TIOCLINUX, TIOCCONS, TIOCSETD, console keyboard and mode (KDSK*, KDSET*)"},
-    {NR_ioctl, 0, 0, {IN(1, file_flag_requests)}, {EPERM, CAT_FILE_FLAGS}, "FS_IOC_SETFLAGS and its kin"},
+    {NR_ioctl, 0, 0, {IN(1, file_flag_requests)}, {EPERM, CAT_FILE_FLAGS},
+     "FS_IOC_SETFLAGS and its kin, new subvolumes of btrfs"},
     {NR_ioctl, 0, 0, {IN(1, namespace_requests)}, {EPERM, CAT_NAMESPACE}, "NS_GET_USERNS, NS_GET_PARENT"},
     {NR_prctl, 0, 0, {IN(0, set_mm)}, {EPERM, CAT_PRCTL}, "PR_SET_MM"},
     {NR_seccomp, 0, 0, {IN(0, one), BITS(1, NEW_LISTENER)}, {EPERM, CAT_LISTENER}, "SECCOMP_FILTER_FLAG_NEW_LISTENER"},

@@ -145,6 +145,7 @@ static bool got_reply(struct keeperc *k, const struct keeper_reply *from)
 {
     struct keeper_reply r = *from;
     r.text[sizeof r.text - 1] = r.tier[sizeof r.tier - 1] = r.degraded[sizeof r.degraded - 1] = '\0';
+    r.driver[sizeof r.driver - 1] = r.quota[sizeof r.quota - 1] = '\0';
     struct call *c = take_call(k, r.head.request);
     if (!c)
         return true; /* given up already */
@@ -325,6 +326,16 @@ static void simple(struct keeperc *k, uint32_t type, const char *id, keeperc_don
 void keeperc_kill(struct keeperc *k, const char *id, keeperc_done *done, void *arg)
 {
     simple(k, KEEPER_KILL, id, done, arg);
+}
+
+void keeperc_pause(struct keeperc *k, const char *id, keeperc_done *done, void *arg)
+{
+    simple(k, KEEPER_PAUSE, id, done, arg);
+}
+
+void keeperc_resume(struct keeperc *k, const char *id, keeperc_done *done, void *arg)
+{
+    simple(k, KEEPER_RESUME, id, done, arg);
 }
 
 void keeperc_usage(struct keeperc *k, const char *id, keeperc_done *done, void *arg)

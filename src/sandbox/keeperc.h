@@ -26,6 +26,9 @@ void keeperc_free(struct keeperc *k);
 typedef void keeperc_done(void *arg, const struct keeper_reply *r);
 void keeperc_create(struct keeperc *k, const struct keeper_create *c, keeperc_done *done, void *arg);
 void keeperc_kill(struct keeperc *k, const char *id, keeperc_done *done, void *arg); /* done when nothing is left */
+/* Everything in it stands still when pause is done; both may be asked for twice. KEEPER_HOST: this host cannot. */
+void keeperc_pause(struct keeperc *k, const char *id, keeperc_done *done, void *arg);
+void keeperc_resume(struct keeperc *k, const char *id, keeperc_done *done, void *arg);
 void keeperc_deadline(struct keeperc *k, const char *id, uint64_t boottime_ms, keeperc_done *done, void *arg);
 void keeperc_usage(struct keeperc *k, const char *id, keeperc_done *done, void *arg);
 void keeperc_forget(struct keeperc *k, const char *id); /* the death was recorded */

@@ -357,6 +357,15 @@ void link_cancel(struct links *ls, link_call c)
         call_make_zombie(call);
 }
 
+void links_paused(struct links *ls, const char *id)
+{
+    struct link *l = map_get(&ls->map, id);
+    struct link_status st;
+    link_status_set(&st, LINK_PAUSED, "the sandbox was paused");
+    if (l)
+        link_drop(l, &st);
+}
+
 void links_gone(struct links *ls, const char *id)
 {
     struct link *l = map_get(&ls->map, id);

@@ -36,6 +36,7 @@ enum link_code {
     LINK_STATE,  /* not possible now (stdin closed, not a terminal, not bound) */
     LINK_IO,     /* anything else; text has the errno */
     LINK_BROKEN, /* init answered nonsense */
+    LINK_PAUSED, /* it stands still from now on; the same may work a moment later */
 };
 struct link_status {
     enum link_code code;
@@ -55,6 +56,8 @@ void links_leave(struct links *ls);
 void link_cancel(struct links *ls, link_call c);
 /* The sandbox is known to be dead: everything pending for it fails with LINK_GONE now. */
 void links_gone(struct links *ls, const char *id);
+/* It is about to stand still: everything pending for it fails with LINK_PAUSED now. Its commands keep their output. */
+void links_paused(struct links *ls, const char *id);
 
 typedef void link_done(void *arg, const struct link_status *st);
 

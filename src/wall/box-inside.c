@@ -19,6 +19,8 @@
 
 enum { BOX_RANGE = WALL_BOX_FDS, BOX_TREE, BOX_FDS, BOX_PARK = 64 };
 
+static int volumes[WALL_BOX_VOLUMES_MAX]; /* detached mounts that came with struct box_go */
+
 /* Keeper's descriptors (its clients, other sandboxes) end here. What is needed moves to fixed numbers. */
 static int keep_few(struct inside *in, const int fds[BOX_FDS])
 {
@@ -43,19 +45,33 @@ static int keep_few(struct inside *in, const int fds[BOX_FDS])
     return fd_close_range(BOX_FDS, ~0U, 0) < 0 ? inside_fail(in, errno, "close keeper's descriptors") : 0;
 }
 
+/* What keeper sent along: the new root, what init keeps of its upper layer, the volumes. */
+static int take_mounts(struct inside *in, const struct box_go *go, const int *fds, size_t n)
+{
+    if (go->version != BOX_GO_VERSION || go->root > 1 || go->upper > 1 || go->volumes > WALL_BOX_VOLUMES_MAX ||
+        n != (size_t)go->root + go->upper + go->volumes)
+        return inside_fail(in, EBADMSG, "the mounts did not come");
+    if (go->root)
+        in->root = *fds++;
+    if (go->upper && (dup3(*fds, WALL_BOX_UPPER, O_CLOEXEC) < 0 || close(*fds++) < 0))
+        return inside_fail(in, errno, "keep the upper layer");
+    memcpy(volumes, fds, go->volumes * sizeof volumes[0]);
+    return 0;
+}
+
 static int take_ids(struct inside *in)
 {
     struct box_go go;
-    size_t nfds = 1;
-    int root = -1;
+    int fds[BOX_GO_FDS];
+    size_t nfds = BOX_GO_FDS;
     inside_stage(in, STAGE_IDS);
-    ssize_t n = fd_recv(in->sock, &go, sizeof go, &root, &nfds);
+    ssize_t n = fd_recv(in->sock, &go, sizeof go, fds, &nfds);
     if (n <= 0)
         _exit(1); /* keeper gave up, or died */
     if (n != sizeof go)
         return inside_fail(in, EBADMSG, "wait for the ids");
-    if (nfds == 1)
-        in->root = root;
+    if (take_mounts(in, &go, fds, nfds) < 0)
+        return -1;
     if (setgroups(0, NULL) < 0 || setresgid(0, 0, 0) < 0 || setresuid(0, 0, 0) < 0)
         return inside_fail(in, errno, "take on the ids of the sandbox");
     if (in->spec->range) {
@@ -67,11 +83,11 @@ static int take_ids(struct inside *in)
     return 0;
 }
 
-static int write_file(int at, const char *name, const char *text)
+static int write_file(int at, const char *name, const char *text, mode_t mode)
 {
     /* In an image it may be a link, even one to where nothing is: ours takes its place. */
     (void)unlinkat(at, name, 0);
-    _cleanup_close_ int fd = openat(at, name, O_WRONLY | O_CREAT | O_TRUNC | O_NOFOLLOW | O_CLOEXEC, 0644);
+    _cleanup_close_ int fd = openat(at, name, O_WRONLY | O_CREAT | O_TRUNC | O_NOFOLLOW | O_CLOEXEC, mode);
     return fd < 0 ? -1 : fd_write_all(fd, text, strlen(text));
 }
 
@@ -83,23 +99,25 @@ static void hosts_text(const char *hostname, char *ret, size_t n)
                    hostname);
 }
 
-/* The host's tree is read-only: the two files with the sandbox's name are in its private memory and mounted over. */
+/* The host's tree is read-only: the files with the sandbox's name and id are in its private memory and mounted over. */
 static int name_files(struct inside *in)
 {
-    static const char *const files[] = {"hosts", "hostname"};
-    char text[2][256], path[32];
+    static const char *const files[] = {"hosts", "hostname", "machine-id"};
+    static const mode_t modes[] = {0644, 0644, 0444};
+    char text[3][256], path[32];
     hosts_text(in->spec->hostname, text[0], sizeof text[0]);
     (void)snprintf(text[1], sizeof text[1], "%s\n", in->spec->hostname);
+    box_own_machine_id(text[2]);
     _cleanup_close_ int vault = inside_place(in, "/sys");
     if (vault < 0)
         return inside_fail(in, errno, "find the private memory");
-    for (unsigned i = 0; i < 2; i++) {
+    for (unsigned i = 0; i < ARRAY_LEN(files); i++) {
         (void)snprintf(path, sizeof path, "/etc/%s", files[i]);
         _cleanup_close_ int at = inside_place(in, path);
         if (at < 0)
             continue; /* the host has no such file */
         _cleanup_close_ int src =
-            write_file(vault, files[i], text[i]) < 0 ? -1 : openat(vault, files[i], O_PATH | O_CLOEXEC);
+            write_file(vault, files[i], text[i], modes[i]) < 0 ? -1 : openat(vault, files[i], O_PATH | O_CLOEXEC);
         _cleanup_close_ int fd = src < 0 ? -1 : mount_clone(src, "", 0);
         if (fd < 0 || mount_attach(fd, at) < 0)
             return inside_fail(in, errno, "make %s", path);
@@ -123,10 +141,20 @@ static void name_own_files(const struct inside *in)
     if (etc < 0)
         return;
     hosts_text(in->spec->hostname, text, sizeof text);
-    (void)write_file(etc, "hosts", text);
+    (void)write_file(etc, "hosts", text, 0644);
     (void)snprintf(text, sizeof text, "%s\n", in->spec->hostname);
-    (void)write_file(etc, "hostname", text);
-    (void)write_file(etc, "resolv.conf", box_resolv_conf);
+    (void)write_file(etc, "hostname", text, 0644);
+    (void)write_file(etc, "resolv.conf", box_resolv_conf, 0644);
+    box_own_machine_id(text);
+    (void)write_file(etc, "machine-id", text, 0444);
+}
+
+/* Part of the root, so that a snapshot has it; one that is there already is as it was left. */
+static int make_tmp(struct inside *in)
+{
+    if (mkdirat(in->root, "tmp", 01777) == 0)
+        return fchmodat(in->root, "tmp", 01777, 0) < 0 ? inside_fail(in, errno, "set the mode of /tmp") : 0;
+    return errno != EEXIST ? inside_fail(in, errno, "make /tmp") : 0;
 }
 
 static int attach_root(struct inside *in, bool host)
@@ -174,8 +202,10 @@ static int limit_namespaces(struct inside *in, const int fds[ARRAY_LEN(kinds)])
     return 0;
 }
 
-static int build_tree(struct inside *in, bool host)
+static int build_tree(struct inside *in, const struct wall_box_spec *s)
 {
+    bool host = s->nlayers == 0;
+    int boot = -1;
     inside_stage(in, STAGE_MOUNTS);
     if (mount_set(AT_FDCWD, "/", MOUNT_RECURSIVE | MOUNT_PRIVATE) < 0)
         return inside_fail(in, errno, "make the mounts private");
@@ -185,11 +215,13 @@ static int build_tree(struct inside *in, bool host)
     if (inside_devices(in) < 0 || inside_mounts(in) < 0 || (host && (make_home(in) < 0 || name_files(in) < 0)))
         return -1;
     inside_stage(in, STAGE_PROC);
-    if (inside_proc(in) < 0 || inside_pivot(in) < 0)
+    if (box_own_boot_id(in, &boot) < 0 || inside_proc(in) < 0 || box_own_cover_boot_id(in, boot) < 0 ||
+        inside_pivot(in) < 0 || (!host && make_tmp(in) < 0))
         return -1;
     if (!host)
         name_own_files(in);
-    return 0;
+    inside_stage(in, STAGE_MOUNTS);
+    return box_own_volumes(in, s, volumes);
 }
 
 static int build(struct inside *in, const struct wall_box_spec *s, int sync, int tree)
@@ -198,6 +230,7 @@ static int build(struct inside *in, const struct wall_box_spec *s, int sync, int
                               [WALL_BOX_CONTROL] = s->control,
                               [WALL_BOX_OOM] = s->oom,
                               [WALL_BOX_SCORE] = sync, /* keeps the place until open_limits() */
+                              [WALL_BOX_UPPER] = sync, /* and until take_mounts() */
                               [WALL_BOX_TCP] = s->net ? s->net->tcp : -1,
                               [WALL_BOX_UDP] = s->net ? s->net->udp : -1,
                               [BOX_RANGE] = s->range ? s->range->fd : -1,
@@ -217,7 +250,7 @@ static int build(struct inside *in, const struct wall_box_spec *s, int sync, int
         return -1;
     if (setsid() < 0)
         return inside_fail(in, errno, "start a session");
-    if (build_tree(in, s->layer < 0) < 0)
+    if (build_tree(in, s) < 0)
         return -1;
     inside_stage(in, STAGE_NET);
     if (inside_network(in) < 0)
@@ -227,6 +260,8 @@ static int build(struct inside *in, const struct wall_box_spec *s, int sync, int
         return inside_fail(in, errno, "make init not dumpable");
     if (limit_namespaces(in, limits) < 0 || inside_limits(in) < 0)
         return -1;
+    if (s->nlayers == 0)
+        (void)close(WALL_BOX_UPPER);
     /* Everything that set-up opened, too. */
     return fd_close_range(WALL_BOX_FDS, ~0U, 0) < 0 ? inside_fail(in, errno, "close what set-up opened") : 0;
 }
@@ -247,7 +282,7 @@ void box_inside(const struct wall_box_spec *s, struct wall_shared *shared, int s
 {
     static struct wall_spec spec;
     static struct inside in;
-    bool host = s->layer < 0;
+    bool host = s->nlayers == 0;
     spec = (struct wall_spec){
         .plan = host ? &s->world->plan : &s->world->plain,
         .range = s->range,

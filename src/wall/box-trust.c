@@ -48,24 +48,46 @@ static int open_in(int root, const char *path, int flags)
     return (int)syscall(SYS_openat2, root, path, &how, sizeof how);
 }
 
-/* A regular file of at most TRUST_BUNDLE_MAX bytes; -1 if it is anything else. */
+/* A regular file; -1 if it is anything else. */
 static int open_file(int root, const struct place *p, struct stat *st)
 {
     char path[128];
     (void)snprintf(path, sizeof path, "%s/%s", p->dir, p->name);
     _cleanup_close_ int fd = open_in(root, path, O_RDONLY | O_NONBLOCK | O_NOCTTY);
-    if (fd < 0 || fstat(fd, st) < 0 || !S_ISREG(st->st_mode) || st->st_size > TRUST_BUNDLE_MAX)
+    if (fd < 0 || fstat(fd, st) < 0 || !S_ISREG(st->st_mode))
         return -1;
     return TAKE_FD(fd);
 }
 
-static int read_file(int root, const struct place *p, struct buf *ret)
+/* What is taken of a root, decided by sizes alone so that the stamp says the same. A store for Java may be made from
+ * the bundle: it counts like the larger of the two. */
+struct taken {
+    off_t all, bundle; /* bytes; of the first bundle */
+    unsigned left;     /* files that are too large */
+};
+static bool take(struct taken *t, const struct place *p, const struct stat *st)
+{
+    off_t size = p->kind == JAVA && t->bundle > st->st_size ? t->bundle : st->st_size;
+    if (st->st_size > TRUST_FILE_MAX || t->all + size > TRUST_ALL_MAX) {
+        t->left++;
+        return false;
+    }
+    t->all += size;
+    if (p->kind == BUNDLE && t->bundle == 0)
+        t->bundle = st->st_size;
+    return true;
+}
+
+/* 1: read, 0: it is not there, or too large. */
+static int read_file(int root, const struct place *p, struct taken *t, struct buf *ret)
 {
     struct stat st;
     char path[64];
     _cleanup_close_ int fd = open_file(root, p, &st);
+    if (fd < 0 || !take(t, p, &st))
+        return 0;
     (void)snprintf(path, sizeof path, "/proc/self/fd/%d", fd);
-    return fd < 0 ? -1 : fd_read_file(AT_FDCWD, path, TRUST_BUNDLE_MAX, ret);
+    return fd_read_file(AT_FDCWD, path, TRUST_FILE_MAX, ret) == 0;
 }
 
 static bool path_of(int fd, char ret[PATH_BYTES])
@@ -168,7 +190,8 @@ static void add_ca(struct buf *b, const struct wall_trust *t)
 
 struct made {
     struct buf bundle; /* the first that was found, as it was */
-    bool any;
+    struct taken taken;
+    bool any; /* a bundle is there */
 };
 
 static int put_place(int root, const struct wall_trust *t, int to, const struct place *p, struct made *m,
@@ -182,8 +205,11 @@ static int put_place(int root, const struct wall_trust *t, int to, const struct 
         add_ca(&new, t);
         return put(root, t, to, dir, p->name, &new, err);
     }
-    if (!real_dir(root, p->dir, dir) || read_file(root, p, &old) < 0)
+    unsigned left = m->taken.left;
+    if (!real_dir(root, p->dir, dir) || !read_file(root, p, &m->taken, &old)) {
+        m->any |= p->kind == BUNDLE && m->taken.left > left; /* not to be covered by ours alone */
         return 0;
+    }
     if (p->kind == JAVA) {
         if (jks_make(old.p, old.n, m->bundle.p, m->bundle.n, t->ca, t->n, &new) < 0)
             return err_set(err, ERR_SETUP, 0, "the installation's root certificate is not PEM");
@@ -215,20 +241,18 @@ int wall_trust_make(int root, const struct wall_trust *t, int to, struct err *er
 }
 
 /* Files are known by inode, size and times. */
-static void stamp_stat(struct sha256 *h, const struct stat *st)
+static void stamp_stat(struct sha256 *h, const struct stat *st, bool merged)
 {
-    const uint64_t v[] = {st->st_dev,
-                          st->st_ino,
-                          (uint64_t)st->st_size,
-                          (uint64_t)st->st_mtim.tv_sec,
-                          (uint64_t)st->st_mtim.tv_nsec,
-                          (uint64_t)st->st_ctim.tv_sec,
+    const uint64_t v[] = {merged ? 0 : st->st_dev,       st->st_ino,
+                          (uint64_t)st->st_size,         (uint64_t)st->st_mtim.tv_sec,
+                          (uint64_t)st->st_mtim.tv_nsec, (uint64_t)st->st_ctim.tv_sec,
                           (uint64_t)st->st_ctim.tv_nsec};
     sha256_add(h, v, sizeof v);
 }
 
-void wall_trust_stamp(int root, const struct wall_trust *t, struct sha256 *h)
+unsigned wall_trust_stamp(int root, const struct wall_trust *t, struct sha256 *h)
 {
+    struct taken taken = {0};
     sha256_add(h, t->ca, t->n);
     for (size_t i = 0; i < ARRAY_LEN(places); i++) {
         const unsigned char number = (unsigned char)i;
@@ -236,9 +260,12 @@ void wall_trust_stamp(int root, const struct wall_trust *t, struct sha256 *h)
         _cleanup_close_ int dir = open_in(root, places[i].dir, O_PATH | O_DIRECTORY);
         _cleanup_close_ int fd = dir < 0 || places[i].kind == ALONE ? -1 : open_file(root, &places[i], &st);
         sha256_add(h, &number, 1);
-        if (fd >= 0)
-            stamp_stat(h, &st);
+        if (fd >= 0) {
+            (void)take(&taken, &places[i], &st);
+            stamp_stat(h, &st, t->merged);
+        }
         if (dir >= 0 && fstatat(dir, "", &st, AT_EMPTY_PATH) == 0)
-            stamp_stat(h, &st);
+            stamp_stat(h, &st, t->merged);
     }
+    return taken.left;
 }

@@ -7,22 +7,27 @@
 #ifndef HUTCH_WALL_BOX_TRUST_H
 #define HUTCH_WALL_BOX_TRUST_H
 
+#include <stdbool.h>
 #include <stddef.h>
 
 #include "base/buf.h"
 #include "base/err.h"
 #include "base/sha256.h"
 
-enum { TRUST_BUNDLE_MAX = 8 << 20, TRUST_CA_MAX = 8 << 20, TRUST_CERTS_MAX = 2000 };
+/* Whoever makes a root makes its bundles: real ones are a quarter of this. */
+enum { TRUST_FILE_MAX = 1 << 20, TRUST_ALL_MAX = 4 << 20, TRUST_CA_MAX = 8 << 20, TRUST_CERTS_MAX = 2000 };
 
 struct wall_trust {
     const void *ca; /* PEM */
     size_t n;
     const char *below; /* "/etc": only files there; "": everywhere */
+    bool merged;       /* the root is an overlay that was mounted for this: its device number says nothing */
 };
 
-/* Adds to the hash what the files in `root` (O_PATH) would be made from; the same hash, the same files. */
-void wall_trust_stamp(int root, const struct wall_trust *t, struct sha256 *h);
+/* Adds to the hash what the files in `root` (O_PATH) would be made from; the same hash, the same files. Nothing is
+ * read but names, sizes and times. Tells how many bundles stay as they are, because they are larger than
+ * TRUST_FILE_MAX or all of them together than TRUST_ALL_MAX. */
+unsigned wall_trust_stamp(int root, const struct wall_trust *t, struct sha256 *h);
 /* Makes them in the empty directory `to`. Nothing in `root` is followed out of it. */
 int wall_trust_make(int root, const struct wall_trust *t, int to, struct err *err);
 

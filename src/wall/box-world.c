@@ -68,6 +68,49 @@ static int show_dev(int root, struct err *err)
     return show(root, "/dev", "/dev", MOUNT_RECURSIVE | MOUNT_NOSUID | MOUNT_NOEXEC, err);
 }
 
+/* Where the parts of an overlay hang while it is made (box-root.c). */
+static int make_skel(int root, struct err *err)
+{
+    char name[32];
+    static const char *const parts[] = {"", "/t", "/u"};
+    for (size_t i = 0; i < ARRAY_LEN(parts) + WALL_BOX_LAYERS_MAX; i++) {
+        if (i < ARRAY_LEN(parts))
+            (void)snprintf(name, sizeof name, "%s%s", &BOX_SKEL[1], parts[i]);
+        else
+            (void)snprintf(name, sizeof name, "%s/l%zu", &BOX_SKEL[1], i - ARRAY_LEN(parts));
+        if (mkdirat(root, name, 0755) < 0)
+            return err_set(err, ERR_SETUP, errno, "make %s in keeper's own root", name);
+    }
+    return 0;
+}
+
+/* The store: everything can be read, and written only where sandboxes write. */
+static int show_stock(int root, const struct wall_box_places *p, struct err *err)
+{
+    static const char *const writable[] = {"uppers", "volumes"};
+    if (show(root, BOX_STOCK, p->stock, MOUNT_RO | MOUNT_RECURSIVE | MOUNT_NODEV, err) < 0)
+        return -1;
+    for (size_t i = 0; i < ARRAY_LEN(writable); i++) {
+        char at[32];
+        _cleanup_free_ char *src = path_join(p->stock, writable[i]);
+        (void)snprintf(at, sizeof at, BOX_STOCK "/%s", writable[i]);
+        if (show(root, at, src, MOUNT_RECURSIVE | MOUNT_NODEV, err) < 0)
+            return -1;
+    }
+    return 0;
+}
+
+static int show_given(int root, const struct wall_box_places *p, struct err *err)
+{
+    for (size_t i = 0; p->host_dirs && p->host_dirs[i] && i < WALL_BOX_HOST_DIRS_MAX; i++) {
+        char at[32];
+        (void)snprintf(at, sizeof at, BOX_GIVEN "/%zu", i);
+        if (show(root, at, p->host_dirs[i], MOUNT_NOSUID | MOUNT_NODEV, err) < 0)
+            return -1;
+    }
+    return 0;
+}
+
 static int fill(int root, const struct wall_box_places *p, struct err *err)
 {
     static const char *const own[] = {BOX_SCRATCH, BOX_NEW, BOX_HOST, "/tmp"};
@@ -77,6 +120,8 @@ static int fill(int root, const struct wall_box_places *p, struct err *err)
     if (show_dev(root, err) < 0 ||
         show(root, "/etc", "/etc", MOUNT_RO | MOUNT_RECURSIVE | MOUNT_NOSUID | MOUNT_NODEV, err) < 0 ||
         show(root, "/templates", p->templates, MOUNT_RO | MOUNT_RECURSIVE | MOUNT_NODEV, err) < 0)
+        return -1;
+    if (make_skel(root, err) < 0 || show_stock(root, p, err) < 0 || show_given(root, p, err) < 0)
         return -1;
     if (p->trust && show(root, BOX_TRUST, p->trust, MOUNT_RO | MOUNT_NOSUID | MOUNT_NODEV | MOUNT_NOEXEC, err) < 0)
         return -1;
@@ -91,7 +136,7 @@ static int fill(int root, const struct wall_box_places *p, struct err *err)
 
 static int move_in(int host, const struct wall_box_places *p, const struct wall_box_world *w, struct err *err)
 {
-    _cleanup_close_ int root = mount_new_tmpfs(1 << 20, 256, 0755, MOUNT_NOSUID | MOUNT_NODEV);
+    _cleanup_close_ int root = mount_new_tmpfs(1 << 20, 512, 0755, MOUNT_NOSUID | MOUNT_NODEV);
     _cleanup_close_ int proc = take_proc(w->rootless);
     _cleanup_close_ int at = open("/proc", O_PATH | O_DIRECTORY | O_CLOEXEC);
     if (root < 0 || proc < 0 || at < 0 || mount_attach(root, at) < 0)
@@ -138,10 +183,24 @@ static int leave_network(struct wall_box_world *w, struct err *err)
     return w->net < 0 ? err_set(err, ERR_SETUP, errno, "open keeper's own network namespace") : 0;
 }
 
+static int open_given(const struct wall_box_places *p, struct wall_box_world *w, struct err *err)
+{
+    char path[32];
+    for (size_t i = 0; i < WALL_BOX_HOST_DIRS_MAX; i++)
+        w->host_dirs[i] = -1;
+    for (size_t i = 0; p->host_dirs && p->host_dirs[i] && i < WALL_BOX_HOST_DIRS_MAX; i++) {
+        (void)snprintf(path, sizeof path, BOX_GIVEN "/%zu", i);
+        w->host_dirs[i] = open(path, O_PATH | O_DIRECTORY | O_CLOEXEC);
+        if (w->host_dirs[i] < 0)
+            return err_set(err, ERR_SETUP, errno, "open the directory %s", p->host_dirs[i]);
+    }
+    return 0;
+}
+
 int wall_box_world(const struct policy *policy, const struct wall_box_places *p, struct wall_box_world *ret,
                    struct err *err)
 {
-    struct wall_box_world w = {.templates = -1, .host = -1, .trust = -1, .net = -1, .sockets = -1};
+    struct wall_box_world w = {.templates = -1, .host = -1, .trust = -1, .net = -1, .sockets = -1, .root = -1};
     struct plan *plan = NULL;
     if (wall_box_rootless(&w, err) < 0 || box_host_plan(policy, p, &plan, err) < 0)
         return -1;
@@ -158,18 +217,13 @@ int wall_box_world(const struct policy *policy, const struct wall_box_places *p,
     plan_free(plan);
     if (r < 0)
         return -1;
-    static const struct origin builtin = {.level = LEVEL_BUILTIN};
-    static const struct plan_op tmp = {.kind = OP_TMPFS,
-                                       .type = TYPE_DIR,
-                                       .path = (char *)(uintptr_t) "/tmp",
-                                       .writable = true,
-                                       .mode = 01777,
-                                       .origin = &builtin};
-    w.plain.ops = (struct plan_op *)(uintptr_t)&tmp;
-    w.plain.nops = 1;
     w.templates = open("/templates", O_PATH | O_DIRECTORY | O_CLOEXEC);
     if (w.templates < 0)
         return err_set(err, ERR_SETUP, errno, "open the directory of templates");
+    if (open_given(p, &w, err) < 0)
+        return -1;
+    if ((w.root = open("/", O_PATH | O_DIRECTORY | O_CLOEXEC)) < 0)
+        return err_set(err, ERR_SETUP, errno, "open keeper's own root");
     if (p->trust && (w.trust = open(BOX_TRUST, O_PATH | O_DIRECTORY | O_CLOEXEC)) < 0)
         return err_set(err, ERR_SETUP, errno, "open the directory of layers");
     *ret = w;

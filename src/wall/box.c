@@ -65,7 +65,7 @@ static int clone_child(const struct wall_box_spec *s, struct wall_box *b, int in
 static int map_rootless(const struct wall_box_spec *s, pid_t pid, struct err *err)
 {
     static const char *const maps[] = {"uid_map", "gid_map"};
-    unsigned skip = s->layer < 0;
+    unsigned skip = s->nlayers == 0;
     char path[64], line[64];
     /* An extent may not span two of the outer namespace: the user's own id is one. */
     (void)snprintf(line, sizeof line, skip ? "0 1 %u\n" : "0 0 1\n1 1 %u\n", s->world->nids - 1);
@@ -87,69 +87,46 @@ static int map_ids(const struct wall_box_spec *s, pid_t pid, struct err *err)
     return idmap_write(pid, &map, &map, false, err) < 0 ? err_wrap(err, "set-up failed at ids") : 0;
 }
 
-static int add_layer(int scratch, const char *name, int dir, int userns, struct err *err)
+static int open_userns(const struct wall_box_spec *s, pid_t pid, struct err *err)
 {
-    _cleanup_close_ int layer = mount_clone(dir, "", 0);
-    if (layer < 0)
-        return err_set(err, ERR_SETUP, errno, "set-up failed at mounts: take the template's root");
-    if (userns >= 0 && mount_idmap(layer, userns, 0) < 0)
-        return err_set(err, ERR_HOST, errno, "the file system of the templates cannot map ids");
-    _cleanup_close_ int at = mkdirat(scratch, name, 0755) < 0 ? -1 : openat(scratch, name, O_PATH | O_CLOEXEC);
-    if (at < 0 || mount_set(layer, "", MOUNT_RO | MOUNT_NODEV) < 0 || mount_attach(layer, at) < 0)
-        return err_set(err, ERR_SETUP, errno, "set-up failed at mounts: attach the template's root");
-    return 0;
-}
-
-/* What hangs at BOX_SCRATCH is the upper layer's tmpfs, with the template's root at "l" and our own files at "t". */
-static int fill_scratch(const struct wall_box_spec *s, int scratch, pid_t pid, struct err *err)
-{
-    uid_t base = s->range ? s->range->base : 0;
     char path[64];
+    if (!s->range)
+        return -1;
     (void)snprintf(path, sizeof path, "/proc/%d/ns/user", (int)pid);
-    _cleanup_close_ int userns = s->range ? open(path, O_RDONLY | O_CLOEXEC) : -1;
-    if (s->range && userns < 0)
-        return err_set(err, ERR_SETUP, errno, "set-up failed at mounts: open %s", path);
-    if (mkdirat(scratch, "u", 0755) < 0 || mkdirat(scratch, "w", 0755) < 0 || fchownat(scratch, "u", base, base, 0) < 0)
-        return err_set(err, ERR_SETUP, errno, "set-up failed at mounts: make the upper layer");
-    return add_layer(scratch, "l", s->layer, userns, err) < 0 ||
-                   (s->trust >= 0 && add_layer(scratch, "t", s->trust, userns, err) < 0)
-               ? -1
-               : 0;
+    int fd = open(path, O_RDONLY | O_CLOEXEC);
+    if (fd < 0)
+        (void)err_set(err, ERR_SETUP, errno, "set-up failed at mounts: open %s", path);
+    return fd;
 }
 
-/* Root: the overlay belongs to the initial user namespace, so renames of directories work as anywhere; its lower layer is
- * idmapped and its upper one is in memory that the sandbox's cgroup is charged for. */
-static int make_overlay(const struct wall_box_spec *s, pid_t pid, struct err *err)
+static int hand_over(const struct wall_box_spec *s, struct wall_box *b, struct err *err)
 {
-    static const char *const lower[] = {BOX_SCRATCH "/t", BOX_SCRATCH "/l"};
-    const char *const *layers = s->trust >= 0 ? lower : lower + 1;
-    _cleanup_close_ int scratch = mount_new_tmpfs(s->disk, s->inodes, 0755, MOUNT_NODEV);
-    _cleanup_close_ int at = open(BOX_SCRATCH, O_PATH | O_DIRECTORY | O_CLOEXEC);
-    if (scratch < 0 || at < 0 || mount_attach(scratch, at) < 0)
-        return err_set(err, ERR_SETUP, errno, "set-up failed at mounts: make the upper layer");
-    int overlay = -1, r = fill_scratch(s, scratch, pid, err);
-    if (r == 0) {
-        overlay = mount_new_overlay(layers, s->trust >= 0 ? 2 : 1, BOX_SCRATCH "/u", BOX_SCRATCH "/w",
-                                    s->world->rootless, MOUNT_NODEV);
-        if (overlay < 0)
-            (void)err_set(err, ERR_SETUP, errno, "set-up failed at mounts: make the overlay");
-    }
-    if (umount2(BOX_SCRATCH, MNT_DETACH) < 0) /* the overlay keeps what it needs */
-        abort();
-    return overlay;
-}
-
-static int hand_over(const struct wall_box_spec *s, const struct wall_box *b, struct err *err)
-{
-    struct box_go go = {.version = 1};
-    _cleanup_close_ int root = -1;
+    struct box_go go = {.version = BOX_GO_VERSION};
+    int fds[BOX_GO_FDS], upper = -1;
+    size_t n = 0;
     if (map_ids(s, b->pid, err) < 0)
         return -1;
-    if (s->layer >= 0 && (root = make_overlay(s, b->pid, err)) < 0)
+    _cleanup_close_ int userns = open_userns(s, b->pid, err);
+    if (s->range && userns < 0)
         return -1;
-    if (fd_send(b->sync, &go, sizeof go, &root, root >= 0 ? 1 : 0) < 0)
-        return err_set(err, ERR_SETUP, errno, "set-up failed at mounts: hand them to the sandbox");
-    return 0;
+    if (s->nlayers > 0) {
+        int root = box_root_make(s, userns, b, &upper, err);
+        if (root < 0)
+            return -1;
+        fds[n++] = root;
+        fds[n++] = upper;
+        go.root = go.upper = 1;
+    }
+    int r = box_root_volumes(s, userns, fds + n, err);
+    if (r == 0) {
+        n += s->nvolumes;
+        go.volumes = (uint32_t)s->nvolumes;
+        if (fd_send(b->sync, &go, sizeof go, fds, n) < 0)
+            r = err_set(err, ERR_SETUP, errno, "set-up failed at mounts: hand them to the sandbox");
+    }
+    while (n > 0)
+        (void)close(fds[--n]);
+    return r;
 }
 
 /* Nothing of it runs yet but our own code up to a socket: SIGKILL ends it at once. */
@@ -172,7 +149,7 @@ int wall_box_start(const struct wall_box_spec *spec, struct wall_box *ret, struc
     int pair[2], tree = -1;
     struct wall_box b = WALL_BOX_INIT;
     const struct wall_box_world *w = spec->world;
-    if (spec->layer < 0) {
+    if (spec->nlayers == 0) {
         if (box_host_refresh(w, err) < 0)
             return -1;
         tree =

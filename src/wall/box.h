@@ -31,25 +31,35 @@ enum {
     WALL_BOX_SCORE, /* own oom_score_adj */
     WALL_BOX_TCP,   /* of spec->net */
     WALL_BOX_UDP,
+    WALL_BOX_UPPER, /* O_PATH, read-only, of a mount of its own: the directory that holds the upper layer "u" and its "w" */
     WALL_BOX_FDS
 };
-enum { WALL_BOX_USER = 1000 }; /* `user` of the host template */
+enum {
+    WALL_BOX_USER = 1000,     /* `user` of the host template */
+    WALL_BOX_LAYERS_MAX = 66, /* as many as a stack has, its base, and our own tools */
+    WALL_BOX_VOLUMES_MAX = 8,
+    WALL_BOX_HOST_DIRS_MAX = 16,
+};
 
 struct wall_box_world {
-    bool rootless;     /* in a user namespace made for this user's sandboxes; idmapped mounts cannot be had */
-    uint32_t nids;     /* rootless: ids 0 .. nids - 1 exist */
-    int templates;     /* O_PATH, in our own mount namespace */
-    int host;          /* the host's tree, detached; -1: it hangs at /host (kernels before 6.15) */
-    int trust;         /* O_PATH, of places->trust; -1: none */
-    int net;           /* our own network namespace, in which nothing is */
-    int sockets;       /* the kernel's list of sockets in the network namespace that we came from */
-    struct plan plan;  /* private directories of a sandbox with the host's tree */
-    struct plan plain; /* of a sandbox with a root of its own */
+    bool rootless; /* in a user namespace made for this user's sandboxes; idmapped mounts cannot be had */
+    uint32_t nids; /* rootless: ids 0 .. nids - 1 exist */
+    int templates; /* O_PATH, in our own mount namespace */
+    int root;      /* of that namespace; "stock" in it is places->stock, read-only but for uppers and volumes */
+    int host_dirs[WALL_BOX_HOST_DIRS_MAX]; /* O_PATH, of places->host_dirs */
+    int host;                              /* the host's tree, detached; -1: it hangs at /host (kernels before 6.15) */
+    int trust;                             /* O_PATH, of places->trust; -1: none */
+    int net;                               /* our own network namespace, in which nothing is */
+    int sockets;                           /* the kernel's list of sockets in the network namespace that we came from */
+    struct plan plan;                      /* private directories of a sandbox with the host's tree */
+    struct plan plain;                     /* of a sandbox with a root of its own: empty */
     unsigned nmasked;
 };
 
 struct wall_box_places {
     const char *templates;          /* absolute path */
+    const char *stock;              /* absolute path of the store */
+    const char *const *host_dirs;   /* absolute paths of directories that sandboxes may be given; NULL-terminated */
     const char *const *hide;        /* more directories that the host template does not show; NULL-terminated */
     const char *home;               /* of this user; NULL if there is none */
     const struct cgroup_info *info; /* hierarchies that are needed later */
@@ -67,17 +77,30 @@ int wall_box_rootless(struct wall_box_world *w, struct err *err);
 int wall_box_world(const struct policy *policy, const struct wall_box_places *p, struct wall_box_world *ret,
                    struct err *err);
 
+struct wall_box_volume {
+    int dir;           /* O_PATH of a directory in our own mount namespace, or a detached mount (`mounted`) */
+    const char *place; /* absolute; resolved inside the new root, by the child */
+    bool mounted, ro;
+    bool host_ids; /* its ids are the host's: they are not shifted */
+};
+
 struct wall_box_spec {
     const struct wall_box_world *world;
-    int layer;                   /* root directory of a template, O_PATH; -1: the host's tree */
-    int trust;                   /* a directory of world->trust, over the layer, O_PATH; -1: none */
+    const int *layers;  /* directories, O_PATH, uppermost first, of which the root is made */
+    size_t nlayers;     /* 0: the host's tree */
+    int trust;          /* a directory of world->trust, over the layers, O_PATH; -1: none */
+    int upper;          /* with layers: place of the private writable layer, empty */
+    bool upper_mounted; /* it is a detached mount, not a directory */
+    bool upper_shifted; /* it holds ids 0..65535 and is used through an idmapped mount */
+    const struct wall_box_volume *volumes;
+    size_t nvolumes;
     const struct netns *net;     /* owned by our user namespace; NULL: made inside, nothing but loopback */
     int control;                 /* listening socket of init */
     int oom;                     /* the cgroup's file with counts of OOM kills, or -1 */
     const struct idrange *range; /* root: its own ids; init keeps them taken. NULL: rootless */
     const struct cgroup *cgroup; /* may be NULL */
     bool strict;                 /* nothing set-uid works */
-    uint64_t disk, inodes;       /* of the private writable parts; not 0 */
+    uint64_t disk, inodes;       /* of the private writable parts in memory; not 0 */
     uint64_t open_files, pids;   /* rlimits; 0 = leave */
     const char *hostname;
     /* Called in the child at the end; does not return. */
@@ -88,7 +111,8 @@ struct wall_box_spec {
 struct wall_box {
     pid_t pid;
     int pidfd, sync;
-    struct wall_shared *shared; /* the child's stage and error until it is ready */
+    struct wall_shared *shared;    /* the child's stage and error until it is ready */
+    uint64_t upper_dev, upper_ino; /* of "u"; 0: there is none */
 };
 #define WALL_BOX_INIT \
     (struct wall_box) { .pid = -1, .pidfd = -1, .sync = -1, .shared = NULL }

@@ -22,6 +22,7 @@ struct finder {
     struct wall_learn *out;
     struct strv mounts; /* where something is mounted */
     bool full;
+    bool every; /* mount, also those in private directories */
 };
 
 /* The kernel's trees and the sandbox's own. */
@@ -96,7 +97,8 @@ static int read_mounts(struct finder *f, struct err *err)
             continue;
         at[strcspn(at, " ")] = '\0';
         unescape(at);
-        if (strcmp(at, "/") != 0 && !is_own(at) && !is_private(f->plan, at) && !strv_has(&f->mounts, at))
+        if (strcmp(at, "/") != 0 && (f->every || (!is_own(at) && !is_private(f->plan, at))) &&
+            !strv_has(&f->mounts, at))
             strv_add(&f->mounts, at);
     }
     return 0;
@@ -190,6 +192,32 @@ int learn_find(const struct plan *plan, const struct plan_caller *who, struct wa
         if (op->kind == OP_BIND_RW && op->type == TYPE_DIR &&
             (strcmp(op->path, op->src) != 0 || is_private(plan, op->path)))
             add(&f, op->path, op->src, true);
+    }
+    strv_done(&f.mounts);
+    return r;
+}
+
+int learn_find_tx(const struct plan *plan, struct wall_learn *ret, struct err *err)
+{
+    struct finder f = {.plan = plan, .out = ret, .every = true};
+    int r = read_mounts(&f, err);
+    ret->tx = true;
+    for (size_t i = 0; r == 0 && i < plan->nops; i++) {
+        const struct plan_op *op = &plan->ops[i];
+        if (op->kind != OP_BIND_RW)
+            continue;
+        if (op->type != TYPE_DIR)
+            r = err_set(err, ERR_USAGE, 0, "--tx keeps directories apart, and %s is none: give its directory with --rw",
+                        op->path);
+        for (size_t k = 0; r == 0 && k < f.mounts.n; k++)
+            if (strcmp(f.mounts.v[k], op->src) != 0 && path_under(f.mounts.v[k], op->src))
+                r = err_set(err, ERR_HOST, 0, "--tx: %s is mounted below %s, where a private layer would hide it",
+                            f.mounts.v[k], op->src);
+        if (r == 0 && ret->n == LEARN_PLACES_MAX)
+            r = err_set(err, ERR_USAGE, 0, "--tx: more than %d writable directories", LEARN_PLACES_MAX);
+        if (r == 0)
+            ret->place[ret->n++] =
+                (struct learn_place){.path = xstrdup(op->path), .src = xstrdup(op->src), .late = true};
     }
     strv_done(&f.mounts);
     return r;

@@ -19,15 +19,18 @@ static bool is_software(const char *path) { return path_under(path, "/usr") || p
 
 /* The host's directory without what is mounted below it, as the lower layer. A file system that cannot map ids is shown
  * as it is: then the command reads there as a stranger, as it does without --learn. */
-int learn_clone_lower(const struct learn_place *place, int userns, struct err *err)
+int learn_clone_lower(const struct wall_learn *l, size_t i, int userns, struct err *err)
 {
+    const struct learn_place *place = &l->place[i];
+    const char *option = l->tx ? "--tx" : "--learn";
     _cleanup_close_ int fd = mount_clone(AT_FDCWD, place->src, MOUNT_NOFOLLOW);
     if (fd < 0)
-        return err_set(err, ERR_SETUP, errno, "--learn: take %s", place->src);
-    if (!is_software(place->src))
-        (void)mount_idmap(fd, userns, 0);
+        return err_set(err, ERR_SETUP, errno, "%s: take %s", option, place->src);
+    if ((l->tx || !is_software(place->src)) && mount_idmap(fd, userns, 0) < 0 && l->tx)
+        return err_set(err, ERR_HOST, errno,
+                       "--tx: the file system of %s cannot map ids; run hutch as an ordinary user", place->src);
     if (mount_set(fd, "", MOUNT_RO | MOUNT_NOSUID | MOUNT_NODEV | MOUNT_PRIVATE) < 0)
-        return err_set(err, ERR_SETUP, errno, "--learn: set the flags of %s", place->src);
+        return err_set(err, ERR_SETUP, errno, "%s: set the flags of %s", option, place->src);
     return TAKE_FD(fd);
 }
 
@@ -82,6 +85,8 @@ static int mount_place_number(struct inside *in, size_t i, int vault)
     const char *lowers[] = {l};
     _cleanup_close_ int overlay = mount_new_overlay(lowers, 1, u, w, true, MOUNT_NOSUID | MOUNT_NODEV);
     _cleanup_close_ int at = place->late ? inside_make_place(in, place->path, true) : inside_place(in, place->path);
+    if ((overlay < 0 || at < 0) && in->spec->learn->tx)
+        return inside_fail(in, errno, "put a private layer over %s", place->path);
     if (overlay < 0 || at < 0) { /* a file system that cannot be a lower layer, or a place in another that could not */
         (void)unlinkat(base, "u", AT_REMOVEDIR);
         return 0;
@@ -122,6 +127,8 @@ static bool in_private(const struct plan *plan, const char *path)
 
 bool learn_skips(const struct inside *in, const struct plan_op *op)
 {
+    if (in->spec->learn->tx)
+        return op->kind == OP_BIND_RW && op->type == TYPE_DIR;
     switch (op->kind) {
     case OP_TMPFS:
         return !op->writable;

@@ -1,12 +1,13 @@
-/* learn.h - the wall of `hutch run --learn`: the host under a private layer that takes every write.
+/* learn.h - private layers over the host that take what the command writes: `hutch run --learn` and `--tx`.
  *
  * Each place is a directory of the host over which init mounts an overlay. Its lower layer is a read-only copy of the
  * host's mount (for a root caller mapped as the caller's own directories are), its upper layer lies in the vault and is
  * gone with the sandbox. The caller gets a descriptor of the vault (WALL_MSG_VAULT) and reads from the upper layers what
  * the command wrote; place i has them in "L<i>/u". A place that could not be mounted has no "u" and stays read-only.
  *
- * Of the plan only private directories, devices, the covers over the host's sockets and what is shown at another path
- * remain: a socket is not a file that a layer could keep apart, and whoever listens behind it is outside.
+ * --tx: the places are the directories that the command may write to, everything else of the plan holds as it does without.
+ * --learn: of the plan only private directories, devices, the covers over the host's sockets and what is shown at
+ * another path remain: a socket is not a file that a layer could keep apart, and whoever listens behind it is outside.
  */
 #ifndef HUTCH_WALL_LEARN_H
 #define HUTCH_WALL_LEARN_H
@@ -29,6 +30,7 @@ struct learn_place {
 struct wall_learn {
     struct learn_place place[LEARN_PLACES_MAX];
     size_t n;
+    bool tx;
     struct strv notes; /* what stays read-only, for people */
 };
 
@@ -37,6 +39,9 @@ struct wall_learn {
  * though the caller could write there. ret must be zeroed; learn_done() releases it, also after a failure. ERR_SETUP.
  * Reads directories. */
 int learn_find(const struct plan *plan, const struct plan_caller *who, struct wall_learn *ret, struct err *err);
+/* --tx: the directories that the plan shares writable. ERR_USAGE for a single file, ERR_HOST if something is mounted
+ * below one of them, which a layer would hide. */
+int learn_find_tx(const struct plan *plan, struct wall_learn *ret, struct err *err);
 void learn_done(struct wall_learn *l);
 
 /* Inside, after clone; see inside.h. */
@@ -48,6 +53,6 @@ bool learn_skips(const struct inside *in, const struct plan_op *op);
 int learn_mount_late(struct inside *in, const struct plan_op *op); /* 0 if there is no place for the op */
 
 /* Root caller, outside: a place's lower layer as a detached mount, mapped through `userns`. ERR_SETUP. */
-int learn_clone_lower(const struct learn_place *place, int userns, struct err *err);
+int learn_clone_lower(const struct wall_learn *l, size_t i, int userns, struct err *err);
 
 #endif

@@ -105,7 +105,8 @@ static int bind_self(struct inside *in, const struct plan_op *op, bool protect)
         op->src ? inside_place(in, op->path) : inside_make_place(in, op->path, op->type == TYPE_DIR);
     if (at < 0)
         return inside_fail(in, errno, "protect %s", op->path);
-    if (op->src && !same_object(at, op))
+    bool layered = in->spec->learn && in->spec->learn->tx; /* there it has another device */
+    if (op->src && !layered && !same_object(at, op))
         return inside_fail(in, 0, "%s was replaced while the sandbox was being built", op->path);
     _cleanup_close_ int fd = mount_clone(at, "", MOUNT_RECURSIVE);
     if (fd < 0)
@@ -256,7 +257,7 @@ static int close_skeletons(struct inside *in)
 {
     for (size_t i = 0; i < in->spec->plan->nops; i++) {
         const struct plan_op *op = &in->spec->plan->ops[i];
-        if (op->kind != OP_TMPFS || op->writable || in->spec->learn)
+        if (op->kind != OP_TMPFS || op->writable || (in->spec->learn && !in->spec->learn->tx))
             continue;
         _cleanup_close_ int at = inside_place(in, op->path);
         if (at < 0 || mount_set(at, "", MOUNT_RO) < 0)

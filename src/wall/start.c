@@ -123,7 +123,7 @@ static int idmapped(const struct wall_spec *spec, const struct plan_op *op, int 
 static int send_lowers(const struct wall_spec *spec, struct wall *w, int userns, struct err *err)
 {
     for (size_t i = 0; spec->learn && i < spec->learn->n; i++) {
-        _cleanup_close_ int fd = learn_clone_lower(&spec->learn->place[i], userns, err);
+        _cleanup_close_ int fd = learn_clone_lower(spec->learn, i, userns, err);
         if (fd < 0 || send_fds(w, &fd, 1, true, err) < 0)
             return -1;
     }

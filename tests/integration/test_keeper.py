@@ -4,6 +4,7 @@ import ctypes
 import fcntl
 import os
 import pathlib
+import re
 import shutil
 import signal
 import socket
@@ -325,7 +326,7 @@ def test_many_at_once():
         pids = [must(client.wait(n)).init_pid for n in numbers]
         check_equal(len(client.list()), len(boxes))
         descriptors = len(os.listdir(f"/proc/{k.process.pid}/fd"))
-        check(descriptors <= len(boxes) + 20, f"{descriptors} descriptors for {len(boxes)} sandboxes")
+        check(descriptors <= len(boxes) + 28, f"{descriptors} descriptors for {len(boxes)} sandboxes")
         numbers = [client.send(kp.Simple(id=box.encode()), kp.KILL) for box in boxes]
         for n in numbers:
             must(client.wait(n))
@@ -404,13 +405,19 @@ def test_gc():
         with contextlib.closing(kp.socket.socket(kp.socket.AF_UNIX, kp.socket.SOCK_SEQPACKET)) as s:
             s.bind(str(k.run / "orphan.sock"))
         k.kill9()
+        uppers = k.state / "stock/uppers"
+        for name in ("left/u", ".gone-0123/u", "box/u"):
+            (uppers / name).mkdir(parents=True)
         r = hutch("gc", *arguments)
+        for name in ("left", ".gone-0123"):
+            check(re.search(rf"upper +{re.escape(name)}", r.out), r)
         check_equal(r.code, 0, r)
         check_in("orphan.sock", r.out, r)
         check_in("junk", r.out, r)
         check("box.sock" not in r.out and " box" not in r.out, r)
         r = hutch("gc", "--remove", *arguments)
         check_in("(removed)", r.out, r)
+        check_equal(os.listdir(uppers), ["box"], "of a sandbox that lives")
         check(alive(pid))
         k.start()
         check_equal(list(k.client().list()), ["box"])
@@ -615,7 +622,7 @@ def test_namespaces_run_out():
             must(client.kill(box))
         # What keeper holds does not grow with what it has made.
         descriptors = len(os.listdir(f"/proc/{k.process.pid}/fd"))
-        check(descriptors < 20, descriptors)
+        check(descriptors < 28, descriptors)
 
 
 def test_no_namespaces():
@@ -696,6 +703,34 @@ def test_trust():
         time.sleep(1.1)  # templates are looked at once a second
         check_in("# newer\n", (root_of("three") / "etc/pki/tls/certs/ca-bundle.crt").read_text())
         check_equal((bundle.read_text(), (image / "etc/hutch").exists()), ("# newer\n", False))
+
+
+def test_trust_is_bounded():
+    "layers of certificates that nobody uses are collected, those of living sandboxes stay, and large bundles are left alone"
+    with a_keeper() as k:
+        image = template(k, "root")
+        bundle = image / "etc/ssl/certs/ca-certificates.crt"
+        bundle.parent.mkdir(parents=True)
+        bundle.write_bytes(b"#" * ((1 << 20) + 1))
+        (k.state / "egress").mkdir()
+        authority = k.state / "egress/trusted.crt"
+        authority.write_text(CERTIFICATE)
+        client = k.client()
+        first = must(client.create("kept", "tiny"))
+        check_in("certificates: not added to bundles of the template above 1 MiB", first.degraded.decode())
+        root = pathlib.Path(f"/proc/{first.init_pid}/root")
+        check_equal((root / "etc/ssl/certs/ca-certificates.crt").stat().st_size, (1 << 20) + 1)
+        layers = k.state / "trust"
+        kept = os.listdir(layers)
+        for i in range(66):
+            authority.write_text(f"# {i}\n{CERTIFICATE}")
+            must(client.create(f"box-{i}", "tiny"))
+            must(client.kill(f"box-{i}"))
+        names = os.listdir(layers)
+        check_equal((len(names), kept[0] in names), (64, True))
+        check_equal((root / "etc/hutch/ca.pem").read_text(), CERTIFICATE)
+        check_equal(os.listdir(k.run / "trust"), ["kept"])
+        must(client.create("again", "tiny"))  # the layer of the last one is still there
 
 
 def test_trust_on_host():

@@ -11,10 +11,12 @@ import tempfile
 import time
 
 ID, TEMPLATE, TEXT, LIST = 40, 72, 400, 200
-CREATE, KILL, DEADLINE, USAGE, LIST_TYPE, FORGET = range(1, 7)
+VERSION, VOLUMES, PLACE, DRIVER = 2, 8, 256, 16
+CREATE, KILL, DEADLINE, USAGE, LIST_TYPE, FORGET, PAUSE, RESUME = range(1, 9)
 REPLY, ITEMS, DIED = 100, 101, 102
 OK, BAD_REQUEST, NO_TEMPLATE, NO_SANDBOX, EXISTS, CAPACITY, HOST, FAILED = range(8)
-STRICT, BEST_EFFORT = 1, 2
+STRICT, BEST_EFFORT, BUILD = 1, 2, 4
+VOLUME_RO = 1
 CAUSES = ("unknown", "ttl", "oom", "init", "killed", "boot")
 u32, u64, i32 = ctypes.c_uint32, ctypes.c_uint64, ctypes.c_int32
 
@@ -23,10 +25,15 @@ class Head(ctypes.Structure):
     _fields_ = [("version", u32), ("type", u32), ("request", u64)]
 
 
+class Volume(ctypes.Structure):
+    _fields_ = [("id", ctypes.c_char * ID), ("place", ctypes.c_char * PLACE), ("flags", u32)]
+
+
 class Create(ctypes.Structure):
     _fields_ = [("head", Head), ("id", ctypes.c_char * ID), ("template", ctypes.c_char * TEMPLATE),
                 ("hostname", ctypes.c_char * 64), ("flags", u32), ("cpu_milli", u32), ("memory", u64), ("disk", u64),
-                ("inodes", u64), ("pids", u32), ("open_files", u32), ("deadline_ms", u64)]
+                ("inodes", u64), ("pids", u32), ("open_files", u32), ("deadline_ms", u64),
+                ("driver", ctypes.c_char * DRIVER), ("nvolumes", u32), ("pad", u32), ("volume", Volume * VOLUMES)]
 
 
 class Simple(ctypes.Structure):
@@ -45,11 +52,13 @@ class Usage(ctypes.Structure):
 
 class Reply(ctypes.Structure):
     _fields_ = [("head", Head), ("error", u32), ("text", ctypes.c_char * TEXT), ("tier", ctypes.c_char * 16),
-                ("degraded", ctypes.c_char * 200), ("init_pid", u32), ("usage", Usage)]
+                ("degraded", ctypes.c_char * 200), ("init_pid", u32), ("driver", ctypes.c_char * DRIVER),
+                ("quota", ctypes.c_char * 24), ("usage", Usage)]
 
 
 class Item(ctypes.Structure):
-    _fields_ = [("id", ctypes.c_char * ID), ("alive", u32), ("cause", u32), ("deadline_ms", u64)]
+    _fields_ = [("id", ctypes.c_char * ID), ("alive", u32), ("cause", u32), ("frozen", u32), ("pad", u32),
+                ("deadline_ms", u64)]
 
 
 class Items(ctypes.Structure):
@@ -77,7 +86,7 @@ class Client:
 
     def send(self, message, kind):
         self.number += 1
-        message.head = Head(1, kind, self.number)
+        message.head = Head(VERSION, kind, self.number)
         self.sock.send(bytes(message))
         return self.number
 
@@ -106,6 +115,9 @@ class Client:
 
     def begin(self, box, template="host", seconds=600, **fields):
         message = Create(id=box.encode(), template=template.encode(), deadline_ms=boottime_ms() + int(seconds * 1000))
+        for i, (volume, place, flags) in enumerate(fields.pop("volumes", ())):
+            message.volume[i] = Volume(id=volume.encode(), place=place.encode(), flags=flags)
+            message.nvolumes = i + 1
         for name, value in fields.items():
             setattr(message, name, value.encode() if isinstance(value, str) else value)
         return self.send(message, CREATE)
@@ -115,6 +127,12 @@ class Client:
 
     def kill(self, box):
         return self.wait(self.send(Simple(id=box.encode()), KILL))
+
+    def pause(self, box):
+        return self.wait(self.send(Simple(id=box.encode()), PAUSE))
+
+    def resume(self, box):
+        return self.wait(self.send(Simple(id=box.encode()), RESUME))
 
     def usage(self, box):
         return self.wait(self.send(Simple(id=box.encode()), USAGE))

@@ -1,5 +1,6 @@
 /* keeper's pure parts: requests, journal records, claims of id ranges. */
 #include <fcntl.h>
+#include <stddef.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -37,9 +38,17 @@ static void test_good_requests(void **state)
     assert_int_equal(keeper_request_parse(&c, sizeof c, &q, &err), 0);
     assert_string_equal(q.create.id, "box-1_A");
     c.memory = KEEPER_MEMORY_MIN;
-    c.flags = KEEPER_STRICT | KEEPER_BEST_EFFORT;
+    c.flags = KEEPER_STRICT | KEEPER_BEST_EFFORT | KEEPER_BUILD;
     c.hostname[0] = '\0';
+    memcpy(c.driver, "reflink", sizeof "reflink");
+    c.nvolumes = 2;
+    c.volume[0] = (struct keeper_volume){.id = "vol-1", .place = "/data", .flags = KEEPER_VOLUME_RO};
+    c.volume[1] = (struct keeper_volume){.id = "host-models", .place = "/device/proc/..x"};
     assert_int_equal(keeper_request_parse(&c, sizeof c, &q, &err), 0);
+    assert_int_equal(keeper_request_parse(&s, sizeof s, &q, &err), 0);
+    s.head.type = KEEPER_PAUSE;
+    assert_int_equal(keeper_request_parse(&s, sizeof s, &q, &err), 0);
+    s.head.type = KEEPER_RESUME;
     assert_int_equal(keeper_request_parse(&s, sizeof s, &q, &err), 0);
     s.head.type = KEEPER_LIST;
     s.id[0] = '\0';
@@ -55,7 +64,7 @@ static void test_refused_requests(void **state)
     refused(&c, sizeof c - 1, "bytes");
     refused(&c, sizeof c + 1, "bytes");
     refused(&d, sizeof d, "deadline_ms");
-    c.head.version = 2;
+    c.head.version = KEEPER_VERSION - 1;
     refused(&c, sizeof c, "version");
     c = good();
     c.head.type = KEEPER_REPLY;
@@ -64,7 +73,7 @@ static void test_refused_requests(void **state)
     c.deadline_ms = 0;
     refused(&c, sizeof c, "deadline_ms");
     c = good();
-    c.flags = 4;
+    c.flags = 8;
     refused(&c, sizeof c, "flags");
     c = good();
     c.memory = 1;
@@ -105,6 +114,40 @@ static void test_names(void **state)
     refused(&c, sizeof c, "hostname");
     (void)snprintf(c.hostname, sizeof c.hostname, "a\nb");
     refused(&c, sizeof c, "hostname");
+}
+
+static void test_volumes_that_are_refused(void **state)
+{
+    static const char *const places[] = {"",    "/",     "data",   "/proc", "/proc/1", "/dev",  "/sys/x",
+                                         "/a/", "/a//b", "/a/./b", "/..",   "/a/../",  "/a\nb", "/a\x7f"};
+    static const char *const ids[] = {"", "one", "vol", "vol-/", "host-a.b", "VOL-1"};
+    struct keeper_create c = good();
+    (void)state;
+    c.nvolumes = 1;
+    c.volume[0] = (struct keeper_volume){.id = "vol-1", .place = "/data"};
+    for (size_t i = 0; i < ARRAY_LEN(places); i++) {
+        (void)snprintf(c.volume[0].place, sizeof c.volume[0].place, "%s", places[i]);
+        refused(&c, sizeof c, "volume");
+    }
+    memset(c.volume[0].place, '/', 1);
+    memset(c.volume[0].place + 1, 'a', sizeof c.volume[0].place - 1); /* not ended */
+    refused(&c, sizeof c, "volume");
+    (void)snprintf(c.volume[0].place, sizeof c.volume[0].place, "/data");
+    for (size_t i = 0; i < ARRAY_LEN(ids); i++) {
+        (void)snprintf(c.volume[0].id, sizeof c.volume[0].id, "%s", ids[i]);
+        refused(&c, sizeof c, "volume");
+    }
+    (void)snprintf(c.volume[0].id, sizeof c.volume[0].id, "vol-1");
+    c.volume[0].flags = 2;
+    refused(&c, sizeof c, "volume");
+    c = good();
+    c.nvolumes = KEEPER_VOLUMES_MAX + 1;
+    refused(&c, sizeof c, "volume");
+    c = good();
+    memset(c.driver, 'a', sizeof c.driver);
+    refused(&c, sizeof c, "driver");
+    (void)snprintf(c.driver, sizeof c.driver, "../x");
+    refused(&c, sizeof c, "driver");
 }
 
 struct seen {
@@ -160,6 +203,63 @@ static void test_journal(void **state)
     (void)rmdir(dir);
 }
 
+/* As a version before wrote it: without some fields between `head` bytes and the cgroups. */
+static size_t as_before(const struct journal_record *r, const char magic[8], size_t head, unsigned char *ret)
+{
+    size_t n = head + sizeof r->cgroup;
+    uint64_t sum = UINT64_C(0xcbf29ce484222325);
+    memcpy(ret, r, head);
+    memcpy(ret, magic, 8);
+    memcpy(ret + head, r->cgroup, sizeof r->cgroup);
+    for (size_t i = 0; i < n; i++)
+        sum = (sum ^ ret[i]) * UINT64_C(0x100000001b3);
+    memcpy(ret + n, &sum, sizeof sum);
+    return n + sizeof sum;
+}
+
+static void test_record_of_the_version_before_is_converted(void **state)
+{
+    char dir[] = "/tmp/hutch-journal.XXXXXX";
+    unsigned char bytes[sizeof(struct journal_record)];
+    struct err err = {0};
+    struct journal_record r = {.state = JOURNAL_LIVE, .id = "one", .template = "base", .cgroup = "1 /a\n", .pid = 77},
+                          back;
+    (void)state;
+    r.udp_cookie = 5;
+    assert_non_null(mkdtemp(dir));
+    int at = open(dir, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    size_t n = as_before(&r, "hutchJ2", offsetof(struct journal_record, upper_dev), bytes);
+    int fd = openat(at, "one", O_RDWR | O_CREAT, 0600);
+    assert_int_equal(write(fd, bytes, n), n);
+    assert_int_equal(journal_read(at, "one", &back), 0);
+    assert_int_equal(back.pid, 77);
+    assert_int_equal(back.udp_cookie, 5);
+    assert_string_equal(back.cgroup, "1 /a\n");
+    assert_int_equal(back.upper_ino, 0);
+    assert_int_equal(back.frozen, 0);
+    assert_string_equal(back.driver, "");
+    back.frozen = 1;
+    assert_int_equal(journal_update(at, &back, &err), 0);
+    assert_int_equal(journal_read(at, "one", &back), 0);
+    assert_int_equal(back.frozen, 1);
+    r.upper_ino = 9;
+    n = as_before(&r, "hutchJ3", offsetof(struct journal_record, volume), bytes);
+    assert_int_equal(ftruncate(fd, 0), 0);
+    assert_int_equal(pwrite(fd, bytes, n, 0), n);
+    assert_int_equal(journal_read(at, "one", &back), 0);
+    assert_int_equal(back.upper_ino, 9);
+    assert_string_equal(back.volume[0], "");
+    assert_string_equal(back.cgroup, "1 /a\n");
+    bytes[20] ^= 1;
+    assert_int_equal(ftruncate(fd, 0), 0);
+    assert_int_equal(pwrite(fd, bytes, n, 0), n);
+    assert_int_equal(journal_read(at, "one", &back), -1);
+    (void)close(fd);
+    (void)unlinkat(at, "one", 0);
+    (void)close(at);
+    (void)rmdir(dir);
+}
+
 /* init's shared lock and keeper's stand side by side; a write lock is refused until both are gone. */
 static void test_claims(void **state)
 {
@@ -192,8 +292,13 @@ static void test_claims(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_good_requests), cmocka_unit_test(test_refused_requests), cmocka_unit_test(test_names),
-        cmocka_unit_test(test_journal),       cmocka_unit_test(test_claims),
+        cmocka_unit_test(test_good_requests),
+        cmocka_unit_test(test_refused_requests),
+        cmocka_unit_test(test_names),
+        cmocka_unit_test(test_journal),
+        cmocka_unit_test(test_claims),
+        cmocka_unit_test(test_volumes_that_are_refused),
+        cmocka_unit_test(test_record_of_the_version_before_is_converted),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

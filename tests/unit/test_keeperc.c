@@ -146,6 +146,19 @@ static void test_answers(void **state)
     (void)asked(s, KEEPER_FORGET);
 }
 
+static void test_pause_and_resume(void **state)
+{
+    struct scene *s = *state;
+    keeperc_pause(s->k, "box", on_done, s);
+    reply(s, asked(s, KEEPER_PAUSE), KEEPER_HOST);
+    assert_int_equal(s->done, 1);
+    assert_int_equal(s->error, KEEPER_HOST);
+    keeperc_resume(s->k, "box", on_done, s);
+    reply(s, asked(s, KEEPER_RESUME), KEEPER_OK);
+    assert_int_equal(s->done, 2);
+    assert_int_equal(s->error, KEEPER_OK);
+}
+
 static void test_list(void **state)
 {
     struct scene *s = *state;
@@ -214,6 +227,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_setup_teardown(test_answers, setup, teardown),
+        cmocka_unit_test_setup_teardown(test_pause_and_resume, setup, teardown),
         cmocka_unit_test_setup_teardown(test_list, setup, teardown),
         cmocka_unit_test_setup_teardown(test_restart, setup, teardown),
         cmocka_unit_test_setup_teardown(test_silence, setup, teardown),

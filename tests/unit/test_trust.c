@@ -133,18 +133,50 @@ static void links_lead_nowhere_but_into_the_root(void **state)
     (void)close(dir);
 }
 
+static void large(const struct scene *s, const char *path, off_t size)
+{
+    file(s, path, "", 0);
+    int fd = openat(s->root, path, O_WRONLY | O_CLOEXEC);
+    assert_int_equal(ftruncate(fd, size), 0);
+    (void)close(fd);
+}
+
+static unsigned left(const struct scene *s)
+{
+    struct sha256 h;
+    sha256_start(&h);
+    return wall_trust_stamp(s->root, &trust, &h);
+}
+
+static void bundles_together_have_a_limit_and_what_is_over_it_is_counted(void **state)
+{
+    static const char *const paths[] = {BUNDLE, "etc/pki/tls/certs/ca-bundle.crt",
+                                        "etc/pki/ca-trust/extracted/pem/tls-ca-bundle.pem", "etc/ssl/ca-bundle.pem",
+                                        "etc/ssl/cert.pem"};
+    const struct scene *s = *state;
+    dirs(s, "etc/ssl/certs/java");
+    dirs(s, "etc/pki/tls/certs");
+    dirs(s, "etc/pki/ca-trust/extracted/pem");
+    for (size_t i = 0; i < ARRAY_LEN(paths); i++)
+        large(s, paths[i], TRUST_FILE_MAX);
+    file(s, "etc/ssl/certs/java/cacerts", "x", 1);
+    assert_int_equal(left(s), 2); /* the fifth, and a store that would be made from the first */
+    make(s);
+    for (size_t i = 0; i < ARRAY_LEN(paths); i++)
+        assert_int_equal(faccessat(s->to, paths[i], F_OK, AT_SYMLINK_NOFOLLOW), i < 4 ? 0 : -1);
+    not_made(s, "etc/ssl/certs/java/cacerts");
+}
+
 static void what_is_not_a_file_of_reasonable_size_is_left_out(void **state)
 {
     const struct scene *s = *state;
     dirs(s, "etc/ssl/certs");
     dirs(s, "etc/pki/tls/certs/ca-bundle.crt");
     assert_int_equal(mkfifoat(s->root, "etc/ssl/cert.pem", 0644), 0);
-    file(s, BUNDLE, "", 0);
-    int fd = openat(s->root, BUNDLE, O_WRONLY | O_CLOEXEC);
-    assert_int_equal(ftruncate(fd, (off_t)TRUST_BUNDLE_MAX + 1), 0);
-    (void)close(fd);
+    large(s, BUNDLE, (off_t)TRUST_FILE_MAX + 1);
     make(s);
-    made_is(s, BUNDLE, ca);
+    not_made(s, BUNDLE); /* neither copied nor covered */
+    made_is(s, "etc/hutch/ca.pem", ca);
     not_made(s, "etc/ssl/cert.pem");
     not_made(s, "etc/pki");
 }
@@ -242,6 +274,7 @@ int main(void)
         IN_SCENE(every_bundle_that_is_there_is_extended),
         IN_SCENE(links_lead_nowhere_but_into_the_root),
         IN_SCENE(what_is_not_a_file_of_reasonable_size_is_left_out),
+        IN_SCENE(bundles_together_have_a_limit_and_what_is_over_it_is_counted),
         IN_SCENE(directories_are_as_the_root_has_them),
         IN_SCENE(the_tools_of_the_system_find_it_too),
         IN_SCENE(the_stamp_changes_with_a_bundle),

@@ -1,0 +1,114 @@
+/* uppers.c - the private writable layers of sandboxes: which driver makes them, what they use, and their end.
+ *
+ * In memory (tmpfs) one goes with its sandbox. On disk it is STATE/stock/uppers/ID, which is renamed out of the way here and
+ * removed by whoever sweeps the store.
+ */
+#include <dirent.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "base/cleanup.h"
+#include "keeper/keeper-int.h"
+
+enum { DRIVERS = 8, IMAGE_FILE = 4096 };
+
+/* What was found out about drivers; no secret, so every init may have a copy. */
+static struct {
+    char name[KEEPER_DRIVER_MAX]; /* "": free */
+    struct upper_info info;
+} known[DRIVERS];
+
+static struct upper_info *remembered(const char *driver)
+{
+    for (size_t i = 0; i < DRIVERS; i++)
+        if (known[i].name[0] && strcmp(known[i].name, driver) == 0)
+            return &known[i].info;
+    return NULL;
+}
+
+/* With a quota if that can be had; why in *ret says what is missing if not. */
+static int probe(int dir, const char *driver, struct upper_info *ret, struct err *err)
+{
+    const struct upper_info *old = remembered(driver);
+    if (old) {
+        *ret = *old;
+        return 0;
+    }
+    struct err with = {0};
+    if (upper_probe(dir, driver, true, ret, &with) < 0 && upper_probe(dir, driver, false, ret, err) < 0)
+        return -1;
+    for (size_t i = 0; i < DRIVERS; i++)
+        if (!known[i].name[0]) {
+            (void)snprintf(known[i].name, sizeof known[i].name, "%s", driver);
+            known[i].info = *ret;
+            break;
+        }
+    return 0;
+}
+
+int uppers_probe(const struct keeper *k, const char *driver, struct upper_info *ret, struct err *err)
+{
+    const char *name = driver[0] ? driver : k->config->driver ? k->config->driver : "tmpfs";
+    if (probe(k->common->stock.uppers, name, ret, err) < 0)
+        return err->code == ERR_USAGE ? err_wrap(err, "driver")
+                                      : err_wrap(err, "the driver %s of the upper layer", name);
+    return 0;
+}
+
+int uppers_take(const struct keeper *k, const struct upper_info *info, const struct keeper_create *c, struct upper *ret,
+                struct err *err)
+{
+    struct err ignored = {0};
+    int dir = k->common->stock.uppers;
+    if (info->kind != UPPER_TMPFS) /* of a sandbox of that name that ended long ago, in another run of this node */
+        (void)upper_remove(dir, c->id, &ignored);
+    uint64_t disk = info->quota != UPPER_QUOTA_NONE ? c->disk : 0, inodes = disk ? c->inodes : 0;
+    if (info->kind == UPPER_IMAGE && inodes > disk / IMAGE_FILE) /* the tables of more would fill it */
+        inodes = disk / IMAGE_FILE;
+    if (upper_open(info, dir, c->id, disk, inodes, ret, err) < 0)
+        return err_wrap(err, "set-up failed at mounts: make the upper layer");
+    return 0;
+}
+
+static bool on_disk(const char *driver) { return driver[0] && strcmp(driver, upper_kind_name(UPPER_TMPFS)) != 0; }
+
+void uppers_drop(const struct keeper *k, const char *id, const char *driver)
+{
+    struct err ignored = {0};
+    if (on_disk(driver))
+        (void)upper_remove(k->common->stock.uppers, id, &ignored); /* what stays is swept by the next keeper */
+}
+
+bool uppers_usage(const struct keeper_common *m, const struct journal_record *r, struct upper_usage *ret)
+{
+    struct err ignored = {0};
+    struct upper_info info;
+    if (!on_disk(r->driver) || probe(m->stock.uppers, r->driver, &info, &ignored) < 0)
+        return false;
+    /* Counting files one by one would hold up everybody. */
+    if (info.quota != UPPER_QUOTA_QGROUP && info.quota != UPPER_QUOTA_PROJECT)
+        return false;
+    return upper_stat(&info, m->stock.uppers, r->id, NULL, ret, &ignored) == 0;
+}
+
+/* Those that no record names: the run directory does not survive a boot, the state directory does. */
+void uppers_sweep(struct keeper *k)
+{
+    int copy = openat(k->common->stock.uppers, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    _cleanup_closedir_ DIR *d = copy < 0 ? NULL : fdopendir(copy);
+    struct dirent *f;
+    while (d && (f = readdir(d)) != NULL) {
+        struct err ignored = {0};
+        char id[KEEPER_ID_MAX] = "";
+        size_t n = strcspn(f->d_name, "."); /* images have a suffix */
+        if (n == 0 || n >= sizeof id)
+            continue;
+        memcpy(id, f->d_name, n);
+        struct entry *e = keeper_id_valid(id) ? entry_find(k, id) : NULL;
+        if (!e || e->life == LIFE_DEAD)
+            (void)upper_remove(k->common->stock.uppers, id, &ignored);
+    }
+}

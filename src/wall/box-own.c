@@ -1,0 +1,155 @@
+/* box-own.c - what is each sandbox's own, in the child before its entry function: ids of machine and boot, volumes. No
+ * allocation; failures go to the shared page. */
+#include <errno.h>
+#include <fcntl.h>
+#include <linux/openat2.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/random.h>
+#include <sys/stat.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#include "base/cleanup.h"
+#include "base/fd.h"
+#include "base/path.h"
+#include "wall/box-int.h"
+#include "wall/inside.h"
+
+#define BOOT_ID "sys/kernel/random/boot_id" /* in /proc */
+
+enum { ID_BYTES = 16, NAME_ROOM = 256, RESOLVED_ROOM = 4096 };
+
+/* Before the kernel's pool is ready nothing of ours runs, so this neither waits nor fails. */
+static void random_bytes(unsigned char ret[ID_BYTES]) { (void)!getrandom(ret, ID_BYTES, 0); }
+
+void box_own_machine_id(char ret[34])
+{
+    unsigned char v[ID_BYTES] = {0};
+    random_bytes(v);
+    for (unsigned i = 0; i < ID_BYTES; i++)
+        (void)snprintf(ret + (size_t)2 * i, 3, "%02x", v[i]);
+    memcpy(ret + 32, "\n", 2);
+}
+
+int box_own_boot_id(struct inside *in, int *ret)
+{
+    unsigned char v[ID_BYTES] = {0};
+    char text[64];
+    random_bytes(v);
+    v[6] = (unsigned char)((v[6] & 0x0f) | 0x40); /* a random UUID, as the kernel's */
+    v[8] = (unsigned char)((v[8] & 0x3f) | 0x80);
+    (void)snprintf(text, sizeof text, "%02x%02x%02x%02x-%02x%02x-%02x%02x-%02x%02x-%02x%02x%02x%02x%02x%02x\n", v[0],
+                   v[1], v[2], v[3], v[4], v[5], v[6], v[7], v[8], v[9], v[10], v[11], v[12], v[13], v[14], v[15]);
+    _cleanup_close_ int vault = inside_place(in, "/sys");
+    _cleanup_close_ int f =
+        vault < 0 ? -1 : openat(vault, "boot", O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0444);
+    if (f < 0 || fd_write_all(f, text, strlen(text)) < 0)
+        return inside_fail(in, errno, "make the boot id");
+    _cleanup_close_ int at = openat(vault, "boot", O_PATH | O_NOFOLLOW | O_CLOEXEC);
+    *ret = at < 0 ? -1 : mount_clone(at, "", 0);
+    if (*ret < 0 || mount_set(*ret, "", MOUNT_RO | MOUNT_NOSUID | MOUNT_NODEV | MOUNT_NOEXEC) < 0)
+        return inside_fail(in, errno, "take the boot id");
+    return 0;
+}
+
+int box_own_cover_boot_id(struct inside *in, int fd)
+{
+    int r = mount_attach_at(fd, in->proc, BOOT_ID), eno = errno;
+    (void)close(fd);
+    return r < 0 && eno != ENOENT ? inside_fail(in, eno, "cover /proc/%s", BOOT_ID) : 0;
+}
+
+/* --- volumes -------------------------------------------------------------------------------------------------------- */
+
+/* Whoever asked for the place can ask for another. */
+#define REFUSE(in, eno, ...) (inside_fail((in), (eno), "volume: " __VA_ARGS__), (in)->shared->err.code = ERR_USAGE, -1)
+
+static int open_in(int root, const char *path)
+{
+    struct open_how how = {.flags = O_PATH | O_DIRECTORY | O_CLOEXEC,
+                           .resolve = RESOLVE_IN_ROOT | RESOLVE_NO_MAGICLINKS};
+    return (int)syscall(SYS_openat2, root, path, &how, sizeof how);
+}
+
+/* What the kernel says that the descriptor is, links resolved; seen from the new root, in which we stand. */
+static bool name_of(int fd, char ret[RESOLVED_ROOM])
+{
+    char link[32];
+    (void)snprintf(link, sizeof link, "/proc/self/fd/%d", fd);
+    ssize_t n = readlink(link, ret, RESOLVED_ROOM - 1);
+    ret[n > 0 ? n : 0] = '\0';
+    return n > 0 && ret[0] == '/';
+}
+
+static bool kernels(const char *path)
+{
+    return path_under(path, "/proc") || path_under(path, "/dev") || path_under(path, "/sys");
+}
+
+/* One directory further, made if it is not there; a link may lead anywhere but to the kernel's trees. */
+static int step(struct inside *in, int at, const char *prefix, const char *name, const char *place)
+{
+    char real[RESOLVED_ROOM];
+    int fd = open_in(in->root, prefix);
+    if (fd < 0 && errno == ENOENT) {
+        if (mkdirat(at, name, 0755) < 0)
+            return REFUSE(in, errno, "make %s for %s", prefix, place);
+        fd = openat(at, name, O_PATH | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+    }
+    if (fd < 0)
+        return REFUSE(in, errno, "%s cannot be a place for a directory: %s", place, prefix);
+    if (name_of(fd, real) && !kernels(real))
+        return fd;
+    (void)close(fd);
+    return REFUSE(in, 0, "%s leads to %.100s, where nothing can be mounted", place, real);
+}
+
+static int find_place(struct inside *in, const char *place)
+{
+    char prefix[RESOLVED_ROOM], name[NAME_ROOM];
+    int at = open_in(in->root, "/");
+    for (const char *p = place; at >= 0 && *(p += strspn(p, "/"));) {
+        size_t n = strcspn(p, "/"), upto = (size_t)(p - place) + n;
+        if (n >= sizeof name || upto >= sizeof prefix) {
+            (void)close(at);
+            return REFUSE(in, ENAMETOOLONG, "%s", place);
+        }
+        (void)snprintf(name, sizeof name, "%.*s", (int)n, p);
+        (void)snprintf(prefix, sizeof prefix, "%.*s", (int)upto, place);
+        int next = step(in, at, prefix, name, place);
+        (void)close(at);
+        if (next < 0)
+            return -1;
+        at = next;
+        p += n;
+    }
+    return at < 0 ? inside_fail(in, errno, "volume: open the root") : at;
+}
+
+/* One inside another would make directories in it that are not the sandbox's. */
+static int check_apart(struct inside *in, const struct wall_box_spec *s, size_t i, const char *real,
+                       char (*before)[NAME_ROOM])
+{
+    if (strcmp(real, "/") == 0 || strlen(real) >= NAME_ROOM)
+        return REFUSE(in, 0, "%s leads to %.100s, where none can be", s->volumes[i].place, real);
+    for (size_t k = 0; k < i; k++)
+        if (path_under(real, before[k]) || path_under(before[k], real))
+            return REFUSE(in, 0, "%s and %s are one inside the other", s->volumes[k].place, s->volumes[i].place);
+    (void)snprintf(before[i], NAME_ROOM, "%s", real);
+    return 0;
+}
+
+int box_own_volumes(struct inside *in, const struct wall_box_spec *s, const int *fds)
+{
+    char before[WALL_BOX_VOLUMES_MAX][NAME_ROOM], real[RESOLVED_ROOM];
+    for (size_t i = 0; i < s->nvolumes; i++) {
+        _cleanup_close_ int at = find_place(in, s->volumes[i].place);
+        if (at < 0 || !name_of(at, real) || check_apart(in, s, i, real, before) < 0)
+            return at < 0 || in->shared->failed ? -1 : inside_fail(in, errno, "volume: find its place");
+        if (mount_attach(fds[i], at) < 0)
+            return inside_fail(in, errno, "volume: mount it at %s", s->volumes[i].place);
+        (void)close(fds[i]);
+    }
+    return 0;
+}
