@@ -27,6 +27,8 @@ const struct run_option run_options[] = {
     {"no-cwd", 0, NULL, "do not make the current directory writable", NULL, FILES},
     {"chdir", 'C', "DIR", "start here instead of in the current directory", NULL, FILES},
     {"root", 0, "DIR[:DIR...]", "use these directories as the root, uppermost first; changes are private", NULL, FILES},
+    {"tx", 0, NULL, "write to private layers; show the changes at the end and ask whether to apply them", NULL, FILES},
+    {"commit-on-success", 0, NULL, "with --tx: apply them if the command exits with 0, without asking", NULL, FILES},
     {"memory", 'm', "SIZE", "memory of all processes together, e.g. 512M", "limits.memory", LIMITS},
     {"cpus", 0, "N", "processors, e.g. 1.5", "limits.cpu", LIMITS},
     {"pids", 0, "N", "processes and threads", "limits.pids", LIMITS},
@@ -107,6 +109,10 @@ static int take_own(struct run_args *a, const struct run_option *o, const char *
         a->explain = true;
     else if (strcmp(n, "learn") == 0)
         a->learn = value;
+    else if (strcmp(n, "tx") == 0)
+        a->tx = true;
+    else if (strcmp(n, "commit-on-success") == 0)
+        a->tx = a->commit = true;
     else if (strcmp(n, "quiet") == 0)
         a->quiet = true;
     else if (strcmp(n, "help") == 0)

@@ -27,6 +27,7 @@ struct run_args {
     const char *settings; /* --settings FILE */
     const char *chdir, *root, *json, *learn, *hostname;
     bool quiet, explain, no_cwd, help, version;
+    bool tx, commit; /* --tx, --commit-on-success */
     int keep_fds[16];
     size_t nkeep;
     char **command; /* borrowed from argv, NULL-terminated; NULL if none was given */

@@ -320,6 +320,8 @@ void record_json(const struct record_in *in, struct buf *out)
     for (char *const *a = in->argv; a && *a; a++)
         json_str(&j, NULL, *a);
     json_end_arr(&j);
+    if (in->tx)
+        json_str(&j, "tx", in->tx);
     json_str(&j, "tier", in->nested ? "nested" : in->plan->layers.n > 0 ? "container" : "process");
     put_exit(&j, in->outcome);
     put_usage(&j, in->outcome, in->policy);

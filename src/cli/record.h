@@ -18,6 +18,7 @@ struct record_in {
     const struct strv *replaced;         /* what happened to covers; notes that the tail says, too. May be NULL */
     const struct strv *env_dropped;
     const struct run_egress *egress; /* with network rules; else NULL */
+    const char *tx;                  /* --tx: what became of the changes; else NULL */
     char *const *argv;
     const char *cgroup_backend; /* cgroup_backend_name(), or NULL if there was no cgroup */
     bool memory_watched;        /* no memory controller: the supervisor sums the processes up */

@@ -79,7 +79,7 @@ static int make_plan(struct prepared *p, struct err *err)
                        "privilege computer never gets a host directory to write to, because root inside "
                        "could leave a set-uid file in it; use --ro, or --privilege strict");
     const struct limit *disk = &p->policy->limits[LIMIT_DISK];
-    if (shared && disk->typed && !best_effort(p)) {
+    if (shared && disk->typed && !best_effort(p) && !p->args->tx) {
         _cleanup_buf_ struct buf where = {0};
         origin_add(&where, &disk->origin);
         return err_set(err, ERR_HOST, 0,
@@ -87,7 +87,7 @@ static int make_plan(struct prepared *p, struct err *err)
                        "--enforcement best-effort to limit only /tmp",
                        buf_str(&where));
     }
-    if (shared && disk->typed)
+    if (shared && disk->typed && !p->args->tx)
         strv_add(&p->notes, "the disk limit holds for /tmp and /dev/shm, not for writable host directories");
     for (size_t i = 0; i < p->plan->notes.n; i++)
         strv_add(&p->notes, p->plan->notes.v[i]);
@@ -183,6 +183,24 @@ static int prepare_learn(struct prepared *p, struct err *err)
     return 0;
 }
 
+/* What the command writes to shared directories goes to layers of its own; what it may see and write stays as it is. */
+static int prepare_tx(struct prepared *p, struct err *err)
+{
+    if (p->args->learn)
+        return err_set(err, ERR_USAGE, 0, "--tx and --learn exclude each other: with --learn nothing is kept");
+    if (container(p))
+        return err_set(err, ERR_USAGE, 0,
+                       "--tx works on the host's directories; changes under --root are private already");
+    if (p->spec.nested)
+        return err_set(err, ERR_HOST, 0, "--tx needs namespaces, which are not to be had here");
+    if (learn_find_tx(p->plan, &p->places, err) < 0)
+        return -1;
+    if (p->places.n == 0)
+        return err_set(err, ERR_USAGE, 0, "--tx: the command may write to no directory, so there is nothing to keep");
+    p->spec.learn = &p->places;
+    return 0;
+}
+
 int prepare_plan(struct prepared *p, const struct run_args *args, struct err *err)
 {
     p->args = args;
@@ -190,7 +208,9 @@ int prepare_plan(struct prepared *p, const struct run_args *args, struct err *er
         check_nested(p, err) < 0 || make_plan(p, err) < 0 || make_environment(p, err) < 0 ||
         check_second_wall(p, err) < 0)
         return -1;
-    if (args->learn && prepare_learn(p, err) < 0)
+    if (args->learn && !args->tx && prepare_learn(p, err) < 0)
+        return -1;
+    if (args->tx && prepare_tx(p, err) < 0)
         return -1;
     const struct limit *l = p->policy->limits;
     struct wall_spec *s = &p->spec;

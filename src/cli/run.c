@@ -6,6 +6,7 @@
 #include <string.h>
 #include <sys/stat.h>
 #include <termios.h>
+#include <time.h>
 #include <unistd.h>
 
 #include "base/cleanup.h"
@@ -22,6 +23,7 @@
 #include "cli/scope.h"
 #include "cli/supervise.h"
 #include "cli/term.h"
+#include "cli/tx.h"
 
 /* Where the record goes. A descriptor or a device is written to; a file is replaced by a new one after the run, so that
  * whatever the command put at its name (a link to your shell's start-up file, say) is never followed. */
@@ -324,6 +326,7 @@ static void report(const struct prepared *p, const struct outcome *out, const st
                            .spec = &p->spec,
                            .host_may_execute = born,
                            .notes = &p->notes,
+                           .tx = p->tx_end,
                            .replaced = &p->replaced,
                            .env_dropped = &p->env_dropped,
                            .egress = p->policy->network == NETWORK_RULES ? &p->egress : NULL,
@@ -375,6 +378,31 @@ static int finish_learning(struct prepared *p, const struct outcome *out, struct
     return 0;
 }
 
+/* With --tx: shows the changes and has somebody decide. What comes to be on the host by that is looked at as after any run. */
+static int finish_tx(struct prepared *p, const struct outcome *out, struct strv *born, enum tx_end *end,
+                     struct err *err)
+{
+    static struct tx tx; /* large */
+    _cleanup_buf_ struct buf command = {0};
+    tx = (struct tx){.root = p->spec.who.root, .shift = p->spec.range ? p->range.base : 0, .started_ns = p->started_ns};
+    for (char *const *a = p->args->command; *a && command.n < 200; a++)
+        buf_addf(&command, "%s%s", command.n ? " " : "", *a);
+    tx.command = xstrdup(buf_str(&command));
+    if (p->vault < 0) /* it never came to the command */
+        return 0;
+    if (tx_open_vault(&tx, &p->places, p->vault, err) < 0 || tx_compare(&tx, err) < 0) {
+        tx_done(&tx);
+        return -1;
+    }
+    for (size_t i = 0; i < tx.notes.n; i++)
+        strv_add(&p->notes, tx.notes.v[i]);
+    struct hostexec *before = hostexec_before(p->policy, p->plan);
+    int r = tx_decide(&tx, p->args->commit && out->exit_code == 0, p->args->quiet, end, err);
+    hostexec_after(before, born);
+    tx_done(&tx);
+    return r;
+}
+
 static int run(const struct run_args *args, struct prepared *p, char *const *argv, struct err *err)
 {
     bool tried = scope_tried();
@@ -387,6 +415,9 @@ static int run(const struct run_args *args, struct prepared *p, char *const *arg
     prepare_scope(p, tried, argv);
     if (args->json && open_sink(args->json, &sink, err) < 0)
         return -1;
+    struct timespec now;
+    (void)clock_gettime(CLOCK_REALTIME, &now);
+    p->started_ns = (int64_t)now.tv_sec * 1000000000 + now.tv_nsec;
     block_signals(&signals, &p->spec.sigmask, &p->spec.ignore_sigpipe);
     if (prepare_host(p, err) < 0 || prepare_network(p, err) < 0)
         return -1;
@@ -396,9 +427,13 @@ static int run(const struct run_args *args, struct prepared *p, char *const *arg
         begin_learning(p, denials);
     int r = start_and_supervise(p, denials, &signals, &out, &born, err);
     run_egress_finish(&p->egress);
+    enum tx_end end = TX_END_NOTHING;
+    int tx = r == 0 && args->tx ? finish_tx(p, &out, &born, &end, err) : 0;
+    if (args->tx)
+        p->tx_end = tx_end_name(end);
     if (r == 0) {
         report(p, &out, denials, &born, &sink);
-        r = p->learn && finish_learning(p, &out, err) < 0 ? -1 : out.exit_code;
+        r = (p->learn && finish_learning(p, &out, err) < 0) || tx < 0 ? -1 : out.exit_code;
     }
     denials_free(denials);
     return r;

@@ -192,7 +192,7 @@ static void freeze(struct loop *l)
 {
     struct err ignored = {0};
     l->was_frozen = l->frozen = true;
-    if (!l->s->cgroup || cgroup_freeze(l->s->cgroup, true, &ignored) < 0)
+    if (!l->s->cgroup || cgroup_freeze(l->s->cgroup, true, CGROUP_FREEZE_MS, &ignored) < 0)
         (void)wall_signal(l->s->wall, SIGSTOP, true);
     fprintf(stderr, "hutch: frozen after %llu refusals (on_denial); kill -CONT %d lets it go on, kill %d ends it\n",
             (unsigned long long)denials_total(l->s->denials), (int)getpid(), (int)getpid());
@@ -202,7 +202,7 @@ static void thaw(struct loop *l)
 {
     struct err ignored = {0};
     if (l->frozen && l->s->cgroup)
-        (void)cgroup_freeze(l->s->cgroup, false, &ignored);
+        (void)cgroup_freeze(l->s->cgroup, false, CGROUP_FREEZE_MS, &ignored);
     l->frozen = false;
 }
 

@@ -1,0 +1,171 @@
+/* The end of a run with --tx: what changed is shown, and somebody decides. And the commands that decide later. */
+#include <errno.h>
+#include <fcntl.h>
+#include <getopt.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "base/cleanup.h"
+#include "base/fd.h"
+#include "base/text.h"
+#include "cli/cli.h"
+#include "cli/tx.h"
+
+const char *tx_end_name(enum tx_end e)
+{
+    static const char *const names[] = {"nothing", "applied", "kept", "discarded"};
+    return names[e];
+}
+
+static void show(const struct tx *tx, bool whole)
+{
+    _cleanup_buf_ struct buf text = {0};
+    if (whole)
+        tx_diff(tx, &text);
+    else
+        tx_list(tx, TX_SHOWN_MAX, &text);
+    (void)fd_write_all(2, buf_str(&text), text.n);
+}
+
+/* 'a', 'k' or 'x'; at the end of input 'k': nothing is lost by keeping. */
+static char ask(const struct tx *tx)
+{
+    _cleanup_fclose_ FILE *tty = fopen("/dev/tty", "re");
+    char line[64];
+    while (tty) {
+        fprintf(stderr, "Apply %zu change%s? [a]pply, show the [d]iff, [k]eep for later, e[x] discard: ", tx->n,
+                tx->n == 1 ? "" : "s");
+        if (!fgets(line, sizeof line, tty))
+            break;
+        char c = line[0] == 'y' ? 'a' : line[0] == 'n' ? 'k' : line[0];
+        if (c == 'a' || c == 'k' || c == 'x')
+            return c;
+        if (c == 'd')
+            show(tx, true);
+    }
+    return 'k';
+}
+
+static int keep(struct tx *tx, bool quiet, struct err *err)
+{
+    if (tx_keep(tx, err) < 0)
+        return err_wrap(err, "the changes are lost: they cannot be kept");
+    if (!quiet)
+        fprintf(stderr, "hutch: kept as %s; see it with `hutch diff %s`, then `hutch apply %s` or `hutch discard %s`\n",
+                tx->id, tx->id, tx->id, tx->id);
+    return 0;
+}
+
+int tx_decide(struct tx *tx, bool commit, bool quiet, enum tx_end *ret, struct err *err)
+{
+    *ret = TX_END_NOTHING;
+    if (tx->n == 0) {
+        if (!quiet)
+            fputs("hutch: the command changed no files\n", stderr);
+        return 0;
+    }
+    if (!quiet) {
+        fprintf(stderr, "hutch: %zu change%s, none of them on the host yet:\n", tx->n, tx->n == 1 ? "" : "s");
+        show(tx, false);
+    }
+    bool person = isatty(0) && isatty(2);
+    char what = commit ? 'a' : person ? ask(tx) : 'k';
+    struct err why = {0};
+    if (what == 'a' && tx_apply(tx, false, &why) == 0) {
+        *ret = TX_END_APPLIED;
+        return 0;
+    }
+    if (what == 'x') {
+        *ret = TX_END_DROPPED;
+        return 0;
+    }
+    if (keep(tx, quiet, err) < 0)
+        return -1;
+    *ret = TX_END_KEPT;
+    if (what == 'a') {
+        *err = why;
+        return -1;
+    }
+    return 0;
+}
+
+/* --- commands ------------------------------------------------------------------------------------------------------- */
+
+static int usage(const char *text)
+{
+    fputs(text, stdout);
+    return 0;
+}
+
+static bool wants_help(int argc, char **argv)
+{
+    return argc > 1 && (strcmp(argv[1], "--help") == 0 || strcmp(argv[1], "-h") == 0);
+}
+
+static int fail(struct tx *tx, const struct err *err)
+{
+    tx_done(tx);
+    return cli_fail(err);
+}
+
+int cmd_apply(int argc, char **argv)
+{
+    static struct tx tx;
+    struct err err = {0};
+    bool force = argc > 1 && strcmp(argv[1], "--force") == 0;
+    const char *id = argv[1 + force];
+    if (wants_help(argc, argv))
+        return usage("usage: hutch apply [--force] [TX]\n\nMakes the changes of a kept transaction (hutch run --tx) on "
+                     "the host. Refuses\n"
+                     "if one of the files was changed there since, unless --force is given. Without TX: the only one "
+                     "that waits.\n");
+    if (argc > 2 + force)
+        return err_set(&err, ERR_USAGE, 0, "one transaction at a time; usage: hutch apply [--force] [TX]"),
+               cli_fail(&err);
+    if (tx_load(id, &tx, &err) < 0 || tx_apply(&tx, force, &err) < 0)
+        return fail(&tx, &err);
+    size_t n = tx.n;
+    if (tx_drop(tx.id, &err) < 0)
+        return fail(&tx, &err);
+    printf("%zu change%s applied\n", n, n == 1 ? "" : "s");
+    tx_done(&tx);
+    return 0;
+}
+
+int cmd_discard(int argc, char **argv)
+{
+    struct err err = {0};
+    if (wants_help(argc, argv))
+        return usage("usage: hutch discard [TX]\n\nForgets a kept transaction (hutch run --tx). Without TX: the only "
+                     "one that waits.\n");
+    if (argc > 2)
+        return err_set(&err, ERR_USAGE, 0, "one transaction at a time; usage: hutch discard [TX]"), cli_fail(&err);
+    return tx_drop(argc > 1 ? argv[1] : NULL, &err) < 0 ? cli_fail(&err) : 0;
+}
+
+int tx_cmd_diff(const char *id)
+{
+    static struct tx tx;
+    struct err err = {0};
+    _cleanup_buf_ struct buf text = {0};
+    if (tx_load(id, &tx, &err) < 0)
+        return fail(&tx, &err);
+    tx_diff(&tx, &text);
+    (void)fd_write_all(1, buf_str(&text), text.n);
+    tx_done(&tx);
+    return 0;
+}
+
+int cmd_diff(int argc, char **argv)
+{
+    struct err err = {0};
+    if (wants_help(argc, argv))
+        return usage("usage: hutch diff [TX]\n\nShows what a kept transaction (hutch run --tx) would change on the "
+                     "host. Without TX: the\n"
+                     "only one that waits.\n");
+    if (argc > 2)
+        return err_set(&err, ERR_USAGE, 0, "one transaction at a time; usage: hutch diff [TX]"), cli_fail(&err);
+    return tx_cmd_diff(argc > 1 ? argv[1] : NULL);
+}

@@ -1,0 +1,261 @@
+/* What the layers hold, compared with the host. */
+#include <dirent.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <limits.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/xattr.h>
+#include <unistd.h>
+
+#include "base/cleanup.h"
+#include "base/mem.h"
+#include "base/path.h"
+#include "base/text.h"
+#include "cli/textdiff.h"
+#include "cli/tx.h"
+
+struct walk {
+    struct tx *tx;
+    unsigned place;
+    struct err *err;
+};
+
+static int by_name(const void *a, const void *b) { return strcmp(*(char *const *)a, *(char *const *)b); }
+
+static int read_names(int dir, struct strv *ret)
+{
+    int own = openat(dir, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    _cleanup_closedir_ DIR *d = own < 0 ? NULL : fdopendir(own);
+    if (!d) {
+        if (own >= 0)
+            (void)close(own);
+        return -1;
+    }
+    for (struct dirent *e = readdir(d); e; e = readdir(d)) {
+        if (strcmp(e->d_name, ".") == 0 || strcmp(e->d_name, "..") == 0)
+            continue;
+        if (ret->n == TX_CHANGES_MAX) {
+            errno = E2BIG;
+            return -1;
+        }
+        strv_add(ret, e->d_name);
+    }
+    if (ret->n > 1)
+        qsort(ret->v, ret->n, sizeof *ret->v, by_name);
+    return 0;
+}
+
+static struct tx_change *add(struct walk *w, const char *path, enum tx_kind kind, const struct stat *layer,
+                             const struct stat *host)
+{
+    struct tx *tx = w->tx;
+    if (tx->n == TX_CHANGES_MAX) {
+        (void)err_set(w->err, ERR_LIMIT, 0, "more than %d changes; nothing of them can be kept", TX_CHANGES_MAX);
+        return NULL;
+    }
+    MEM_GROW(tx->changes, tx->n, tx->cap);
+    struct tx_change *c = &tx->changes[tx->n++];
+    *c = (struct tx_change){.place = w->place, .path = xstrdup(path), .kind = kind};
+    if (layer) {
+        c->mode = layer->st_mode;
+        c->size = layer->st_size;
+    }
+    if (host)
+        c->seen = (struct tx_seen){
+            .there = true, .mode = host->st_mode, .ino = host->st_ino, .size = host->st_size, .ctime = host->st_ctim};
+    return c;
+}
+
+static bool same_bytes(int a, int b)
+{
+    static char x[64 << 10], y[64 << 10];
+    for (;;) {
+        ssize_t n = read(a, x, sizeof x), m = 0;
+        while (n > 0 && m < n) {
+            ssize_t k = read(b, y + m, (size_t)(n - m));
+            if (k <= 0)
+                return false;
+            m += k;
+        }
+        if (n < 0 || memcmp(x, y, (size_t)m) != 0)
+            return false;
+        if (n == 0)
+            return read(b, y, 1) == 0;
+    }
+}
+
+static bool same_content(int layer, int host, const char *name, const struct stat *l, const struct stat *h)
+{
+    if (S_ISLNK(l->st_mode)) {
+        char a[PATH_MAX], b[PATH_MAX];
+        ssize_t n = readlinkat(layer, name, a, sizeof a), m = readlinkat(host, name, b, sizeof b);
+        return n >= 0 && n == m && memcmp(a, b, (size_t)n) == 0;
+    }
+    if (!S_ISREG(l->st_mode))
+        return true;
+    if (l->st_size != h->st_size)
+        return false;
+    _cleanup_close_ int a = openat(layer, name, O_RDONLY | O_NOFOLLOW | O_CLOEXEC | O_NONBLOCK);
+    _cleanup_close_ int b = openat(host, name, O_RDONLY | O_NOFOLLOW | O_CLOEXEC | O_NONBLOCK);
+    return a >= 0 && b >= 0 && same_bytes(a, b);
+}
+
+static bool same_attributes(const struct tx *tx, const struct stat *l, const struct stat *h)
+{
+    return S_ISLNK(l->st_mode) ||
+           ((l->st_mode & 0777) == (h->st_mode & 0777) &&
+            (!tx->root || (l->st_uid - tx->shift == h->st_uid && l->st_gid - tx->shift == h->st_gid)));
+}
+
+static bool is_whiteout(const struct stat *st) { return S_ISCHR(st->st_mode) && st->st_rdev == 0; }
+
+static bool is_opaque(int dir)
+{
+    char value;
+    return fgetxattr(dir, "user.overlay.opaque", &value, 1) == 1 && value == 'y';
+}
+
+static int walk(struct walk *w, int layer, int host, const char *top, bool replaced, unsigned depth);
+
+static int walk_dir(struct walk *w, int layer, int host, const char *name, const char *path, const struct stat *l,
+                    const struct stat *h, unsigned depth)
+{
+    bool both = h && S_ISDIR(h->st_mode);
+    _cleanup_close_ int sub = openat(layer, name, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC | O_NONBLOCK);
+    _cleanup_close_ int under =
+        both ? openat(host, name, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC | O_NONBLOCK) : -1;
+    if (sub < 0 || (both && under < 0))
+        return err_set(w->err, ERR_SETUP, errno, "look into %s", path);
+    if (depth >= TX_DEPTH_MAX)
+        return err_set(w->err, ERR_LIMIT, 0, "%s: directories more than %d deep", path, TX_DEPTH_MAX);
+    if (!both || !same_attributes(w->tx, l, h)) {
+        struct tx_change *c = add(w, path, h ? TX_CHANGED : TX_ADDED, l, h);
+        if (!c)
+            return -1;
+        c->attributes = both;
+        c->content = h && !both;
+    }
+    return walk(w, sub, under, path, both && is_opaque(sub), depth + 1);
+}
+
+static int walk_entry(struct walk *w, int layer, int host, const char *name, const char *top, unsigned depth)
+{
+    struct stat l, hs, *h = &hs;
+    if (fstatat(layer, name, &l, AT_SYMLINK_NOFOLLOW) < 0)
+        return err_set(w->err, ERR_SETUP, errno, "look at %s/%s in its layer", top, name);
+    if (host < 0 || fstatat(host, name, h, AT_SYMLINK_NOFOLLOW) < 0)
+        h = NULL;
+    _cleanup_free_ char *path = *top ? path_join(top, name) : xstrdup(name);
+    if (is_whiteout(&l))
+        return h && !add(w, path, TX_REMOVED, NULL, h) ? -1 : 0;
+    if (S_ISDIR(l.st_mode))
+        return walk_dir(w, layer, host, name, path, &l, h, depth);
+    if (!S_ISREG(l.st_mode) && !S_ISLNK(l.st_mode) && !S_ISFIFO(l.st_mode)) {
+        strv_take(&w->tx->notes, xasprintf("%s is no file, directory, link or pipe and stays behind", path));
+        return 0;
+    }
+    bool kind = h && (l.st_mode & S_IFMT) == (h->st_mode & S_IFMT);
+    bool content = !kind || !same_content(layer, host, name, &l, h),
+         attributes = kind && !same_attributes(w->tx, &l, h);
+    if (!content && !attributes)
+        return 0;
+    struct tx_change *c = add(w, path, h ? TX_CHANGED : TX_ADDED, &l, h);
+    if (!c)
+        return -1;
+    c->content = h && content;
+    c->attributes = attributes;
+    return 0;
+}
+
+/* `replaced`: the directory was removed and made again; what the layer does not have is gone. */
+static int walk(struct walk *w, int layer, int host, const char *top, bool replaced, unsigned depth)
+{
+    _cleanup_strv_ struct strv mine = {0}, theirs = {0};
+    if (read_names(layer, &mine) < 0 || (replaced && read_names(host, &theirs) < 0))
+        return err_set(w->err, ERR_SETUP, errno, "list %s", *top ? top : w->tx->place[w->place].src);
+    for (size_t i = 0; i < theirs.n; i++) {
+        struct stat st;
+        if (mine.n && bsearch(&theirs.v[i], mine.v, mine.n, sizeof *mine.v, by_name))
+            continue;
+        _cleanup_free_ char *path = *top ? path_join(top, theirs.v[i]) : xstrdup(theirs.v[i]);
+        if (fstatat(host, theirs.v[i], &st, AT_SYMLINK_NOFOLLOW) == 0 && !add(w, path, TX_REMOVED, NULL, &st))
+            return -1;
+    }
+    for (size_t i = 0; i < mine.n; i++)
+        if (walk_entry(w, layer, host, mine.v[i], top, depth) < 0)
+            return -1;
+    return 0;
+}
+
+int tx_compare(struct tx *tx, struct err *err)
+{
+    for (size_t i = 0; i < tx->nplaces; i++) {
+        struct walk w = {.tx = tx, .place = (unsigned)i, .err = err};
+        if (walk(&w, tx->place[i].layer, tx->place[i].host, "", false, 0) < 0)
+            return -1;
+    }
+    return 0;
+}
+
+/* --- for people --------------------------------------------------------------------------------------------------- */
+
+static void put_path(const struct tx *tx, const struct tx_change *c, struct buf *out)
+{
+    if (tx->nplaces > 1) {
+        text_add_safe(out, tx->place[c->place].src, 300);
+        buf_addc(out, '/');
+    }
+    text_add_safe(out, c->path, 600);
+    if (S_ISDIR(c->kind == TX_REMOVED ? c->seen.mode : c->mode))
+        buf_addc(out, '/');
+}
+
+void tx_list(const struct tx *tx, size_t max, struct buf *out)
+{
+    for (size_t i = 0; i < tx->n && i < max; i++) {
+        const struct tx_change *c = &tx->changes[i];
+        buf_addf(out, "  %c ", c->kind);
+        put_path(tx, c, out);
+        if (c->kind == TX_CHANGED && c->attributes)
+            buf_addf(out, " (mode %04o -> %04o)", c->seen.mode & 07777, c->mode & 07777);
+        buf_addc(out, '\n');
+    }
+    if (tx->n > max)
+        buf_addf(out, "  ... and %zu more\n", tx->n - max);
+}
+
+/* The file's bytes, at most TX_TEXT_MAX; false if it is larger or cannot be read. */
+static bool slurp(int root, const char *path, struct buf *ret)
+{
+    struct stat st;
+    _cleanup_close_ int fd = openat(root, path, O_RDONLY | O_NOFOLLOW | O_CLOEXEC | O_NONBLOCK);
+    if (fd < 0 || fstat(fd, &st) < 0 || !S_ISREG(st.st_mode) || st.st_size > TX_TEXT_MAX)
+        return false;
+    char block[8192];
+    for (ssize_t n; (n = read(fd, block, sizeof block)) > 0;) {
+        buf_add(ret, block, (size_t)n);
+        if (ret->n > TX_TEXT_MAX)
+            return false;
+    }
+    return true;
+}
+
+void tx_diff(const struct tx *tx, struct buf *out)
+{
+    for (size_t i = 0; i < tx->n; i++) {
+        const struct tx_change *c = &tx->changes[i];
+        const struct tx_place *p = &tx->place[c->place];
+        bool before = c->kind != TX_ADDED && S_ISREG(c->seen.mode), after = c->kind != TX_REMOVED && S_ISREG(c->mode);
+        _cleanup_buf_ struct buf a = {0}, b = {0}, name = {0};
+        put_path(tx, c, &name);
+        bool content = c->kind != TX_CHANGED || c->content;
+        if (!content || !(before || after) || (before && !slurp(p->host, c->path, &a)) ||
+            (after && !slurp(p->layer, c->path, &b))) {
+            buf_addf(out, "%c %s\n", c->kind, buf_str(&name));
+            continue;
+        }
+        (void)textdiff(buf_str(&name), buf_str(&a), a.n, buf_str(&b), b.n, out);
+    }
+}

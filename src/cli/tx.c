@@ -1,0 +1,340 @@
+/* Transactions that wait for a decision: kept, listed, found again, dropped. */
+#include "cli/tx.h"
+
+#include <dirent.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <getopt.h>
+#include <inttypes.h>
+#include <jansson.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "base/cleanup.h"
+#include "base/fd.h"
+#include "base/json.h"
+#include "base/map.h"
+#include "base/mem.h"
+#include "base/path.h"
+#include "base/random.h"
+#include "base/text.h"
+#include "cli/cli.h"
+#include "stock/tree.h"
+
+#define META "tx.json"
+enum { META_MAX = 256 << 20 };
+
+static void put_json(json_t **j)
+{
+    if (*j)
+        json_decref(*j);
+}
+#define _cleanup_json_ _cleanup_(put_json)
+
+void tx_done(struct tx *tx)
+{
+    for (size_t i = 0; i < tx->nplaces; i++) {
+        free(tx->place[i].src);
+        if (tx->place[i].layer >= 0)
+            (void)close(tx->place[i].layer);
+        if (tx->place[i].host >= 0)
+            (void)close(tx->place[i].host);
+    }
+    for (size_t i = 0; i < tx->n; i++)
+        free(tx->changes[i].path);
+    free(tx->changes);
+    free(tx->command);
+    strv_done(&tx->notes);
+    *tx = (struct tx){0};
+}
+
+static int add_place(struct tx *tx, const char *src, int parent, const char *layer, struct err *err)
+{
+    struct tx_place *p = &tx->place[tx->nplaces++];
+    p->src = xstrdup(src);
+    p->layer = openat(parent, layer, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+    p->host = open(src, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    if (p->layer < 0)
+        return err_set(err, ERR_SETUP, errno, "open the layer of %s", src);
+    return p->host < 0 ? err_set(err, ERR_SETUP, errno, "open %s", src) : 0;
+}
+
+int tx_open_vault(struct tx *tx, const struct wall_learn *places, int vault, struct err *err)
+{
+    char name[32];
+    for (size_t i = 0; i < places->n; i++) {
+        (void)snprintf(name, sizeof name, "L%zu/u", i);
+        if (add_place(tx, places->place[i].src, vault, name, err) < 0)
+            return -1;
+    }
+    return 0;
+}
+
+/* --- where they are kept ------------------------------------------------------------------------------------------ */
+
+static int open_store(struct err *err)
+{
+    const char *state = getenv("XDG_STATE_HOME"), *home = getenv("HOME");
+    if ((!state || state[0] != '/') && (!home || home[0] != '/'))
+        return err_set(err, ERR_USAGE, 0, "neither XDG_STATE_HOME nor HOME says where transactions can be kept");
+    _cleanup_free_ char *path =
+        state && state[0] == '/' ? path_join(state, "hutch/tx") : path_join(home, ".local/state/hutch/tx");
+    for (char *p = strchr(path + 1, '/');; p = strchr(p + 1, '/')) {
+        if (p)
+            *p = '\0';
+        if (mkdir(path, 0700) < 0 && errno != EEXIST)
+            return err_set(err, ERR_SETUP, errno, "make %s", path);
+        if (!p)
+            break;
+        *p = '/';
+    }
+    int fd = open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    return fd < 0 ? err_set(err, ERR_SETUP, errno, "open %s", path) : fd;
+}
+
+static bool id_valid(const char *id)
+{
+    return strncmp(id, "tx-", 3) == 0 && strlen(id) == 11 && strspn(id + 3, "0123456789abcdef") == 8;
+}
+
+static int by_name(const void *a, const void *b) { return strcmp(*(char *const *)a, *(char *const *)b); }
+
+static void list_ids(int store, struct strv *ret)
+{
+    int own = openat(store, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    _cleanup_closedir_ DIR *d = own < 0 ? NULL : fdopendir(own);
+    if (!d) {
+        if (own >= 0)
+            (void)close(own);
+        return;
+    }
+    for (struct dirent *e = readdir(d); e; e = readdir(d))
+        if (id_valid(e->d_name))
+            strv_add(ret, e->d_name);
+    if (ret->n)
+        qsort(ret->v, ret->n, sizeof *ret->v, by_name);
+}
+
+static void write_meta(const struct tx *tx, struct buf *out)
+{
+    struct json j;
+    json_start(&j, out);
+    json_obj(&j, NULL);
+    json_u64(&j, "version", 1);
+    json_i64(&j, "started_ns", tx->started_ns);
+    json_bool(&j, "root", tx->root);
+    json_str(&j, "command", tx->command ? tx->command : "");
+    json_arr(&j, "places");
+    for (size_t i = 0; i < tx->nplaces; i++)
+        json_str(&j, NULL, tx->place[i].src);
+    json_end_arr(&j);
+    json_arr(&j, "seen");
+    for (size_t i = 0; i < tx->n; i++) {
+        const struct tx_change *c = &tx->changes[i];
+        json_arr(&j, NULL);
+        json_u64(&j, NULL, c->place);
+        json_str(&j, NULL, c->path);
+        json_bool(&j, NULL, c->seen.there);
+        json_u64(&j, NULL, c->seen.mode);
+        json_u64(&j, NULL, c->seen.ino);
+        json_i64(&j, NULL, c->seen.size);
+        json_i64(&j, NULL, c->seen.ctime.tv_sec);
+        json_i64(&j, NULL, c->seen.ctime.tv_nsec);
+        json_end_arr(&j);
+    }
+    json_end_arr(&j);
+    json_end_obj(&j);
+    buf_addc(out, '\n');
+}
+
+static int keep_layers(const struct tx *tx, int dir, struct err *err)
+{
+    char name[32];
+    for (size_t i = 0; i < tx->nplaces; i++) {
+        (void)snprintf(name, sizeof name, "L%zu", i);
+        if (mkdirat(dir, name, 0700) < 0)
+            return err_set(err, ERR_SETUP, errno, "keep the layer of %s", tx->place[i].src);
+        _cleanup_close_ int to = openat(dir, name, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+        struct tree_copy c = {.from = tx->place[i].layer,
+                              .to = to,
+                              .prev = -1,
+                              .shift = tx->shift,
+                              .flags = TREE_USERXATTR | (tx->root ? 0U : TREE_NO_CHOWN)};
+        if (to < 0 || tree_copy(&c, err) < 0)
+            return to < 0 ? err_set(err, ERR_SETUP, errno, "keep the layer of %s", tx->place[i].src) : -1;
+    }
+    return 0;
+}
+
+int tx_keep(struct tx *tx, struct err *err)
+{
+    struct err ignored = {0};
+    char temp[TX_ID_MAX + 8];
+    _cleanup_strv_ struct strv ids = {0};
+    _cleanup_buf_ struct buf meta = {0};
+    _cleanup_close_ int store = open_store(err);
+    if (store < 0)
+        return -1;
+    list_ids(store, &ids);
+    if (ids.n >= TX_KEPT_MAX)
+        return err_set(err, ERR_LIMIT, 0, "%d transactions wait already; see `hutch tx ls`", TX_KEPT_MAX);
+    (void)snprintf(tx->id, sizeof tx->id, "tx-");
+    random_hex(tx->id + 3, 4);
+    (void)snprintf(temp, sizeof temp, ".%s", tx->id);
+    if (mkdirat(store, temp, 0700) < 0)
+        return err_set(err, ERR_SETUP, errno, "keep the transaction");
+    _cleanup_close_ int dir = openat(store, temp, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    _cleanup_close_ int fd = dir < 0 ? -1 : openat(dir, META, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
+    write_meta(tx, &meta);
+    int r = 0;
+    if (fd < 0 || fd_write_all(fd, meta.p, meta.n) < 0)
+        r = err_set(err, ERR_SETUP, errno, "keep the transaction");
+    if (r == 0)
+        r = keep_layers(tx, dir, err);
+    if (r == 0 && renameat(store, temp, store, tx->id) < 0)
+        r = err_set(err, ERR_SETUP, errno, "keep the transaction");
+    if (r < 0)
+        (void)tree_remove(store, temp, &ignored);
+    return r;
+}
+
+/* --- and found again ---------------------------------------------------------------------------------------------- */
+
+static int take_places(struct tx *tx, const json_t *doc, int dir, struct err *err)
+{
+    const json_t *places = json_object_get(doc, "places");
+    size_t i;
+    json_t *v;
+    if (!json_is_array(places) || json_array_size(places) > TX_PLACES_MAX)
+        return err_set(err, ERR_SETUP, 0, "%s is damaged", META);
+    json_array_foreach(places, i, v)
+    {
+        char name[32];
+        (void)snprintf(name, sizeof name, "L%zu", i);
+        if (!json_is_string(v))
+            return err_set(err, ERR_SETUP, 0, "%s is damaged", META);
+        if (add_place(tx, json_string_value(v), dir, name, err) < 0)
+            return -1;
+    }
+    return 0;
+}
+
+/* What is on the host now may be something else than the command's end saw: that is what counts. */
+static void take_seen(struct tx *tx, const json_t *seen)
+{
+    struct map by_path = {0};
+    _cleanup_strv_ struct strv keys = {0};
+    size_t k;
+    json_t *v;
+    json_array_foreach(seen, k, v)
+    {
+        const char *path = json_string_value(json_array_get(v, 1));
+        strv_take(&keys, xasprintf("%lld/%s", (long long)json_integer_value(json_array_get(v, 0)), path ? path : ""));
+        (void)map_put(&by_path, keys.v[keys.n - 1], v);
+    }
+    for (size_t i = 0; i < tx->n; i++) {
+        struct tx_change *c = &tx->changes[i];
+        _cleanup_free_ char *key = xasprintf("%u/%s", c->place, c->path);
+        const json_t *s = map_get(&by_path, key);
+        c->seen.there = s ? json_is_true(json_array_get(s, 2)) : !c->seen.there;
+        if (!s)
+            continue;
+        c->seen.mode = (mode_t)json_integer_value(json_array_get(s, 3));
+        c->seen.ino = (ino_t)json_integer_value(json_array_get(s, 4));
+        c->seen.size = (off_t)json_integer_value(json_array_get(s, 5));
+        c->seen.ctime.tv_sec = (time_t)json_integer_value(json_array_get(s, 6));
+        c->seen.ctime.tv_nsec = (long)json_integer_value(json_array_get(s, 7));
+    }
+    map_done(&by_path);
+}
+
+static int choose(int store, const char *id, char ret[TX_ID_MAX], struct err *err)
+{
+    _cleanup_strv_ struct strv ids = {0};
+    if (id && !id_valid(id))
+        return err_set(err, ERR_USAGE, 0, "%s is no transaction; they look like tx-0123abcd, `hutch tx ls` lists them",
+                       id);
+    list_ids(store, &ids);
+    if (!id && ids.n == 0)
+        return err_set(err, ERR_USAGE, 0, "no transaction waits; `hutch run --tx` makes one");
+    if (!id && ids.n > 1)
+        return err_set(err, ERR_USAGE, 0, "%zu transactions wait: say which; `hutch tx ls` lists them", ids.n);
+    id = id ? id : ids.v[0];
+    if (!strv_has(&ids, id))
+        return err_set(err, ERR_USAGE, 0, "there is no transaction %s; `hutch tx ls` lists those that wait", id);
+    (void)snprintf(ret, TX_ID_MAX, "%s", id);
+    return 0;
+}
+
+int tx_load(const char *id, struct tx *ret, struct err *err)
+{
+    _cleanup_close_ int store = open_store(err);
+    _cleanup_buf_ struct buf text = {0};
+    _cleanup_json_ json_t *doc = NULL;
+    if (store < 0 || choose(store, id, ret->id, err) < 0)
+        return -1;
+    _cleanup_close_ int dir = openat(store, ret->id, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+    if (dir < 0 || fd_read_file(dir, META, META_MAX, &text) < 0)
+        return err_set(err, ERR_SETUP, errno, "read transaction %s", ret->id);
+    doc = json_loadb(buf_str(&text), text.n, 0, NULL);
+    if (!json_is_object(doc) || json_integer_value(json_object_get(doc, "version")) != 1)
+        return err_set(err, ERR_SETUP, 0, "transaction %s is damaged; `hutch discard %s` removes it", ret->id, ret->id);
+    ret->root = json_is_true(json_object_get(doc, "root"));
+    ret->started_ns = json_integer_value(json_object_get(doc, "started_ns"));
+    if (ret->root != (geteuid() == 0))
+        return err_set(err, ERR_USAGE, 0, "transaction %s was made by %s; decide about it as the same user", ret->id,
+                       ret->root ? "root" : "an ordinary user");
+    const char *command = json_string_value(json_object_get(doc, "command"));
+    ret->command = xstrdup(command ? command : "");
+    if (take_places(ret, doc, dir, err) < 0 || tx_compare(ret, err) < 0)
+        return -1;
+    take_seen(ret, json_object_get(doc, "seen"));
+    return 0;
+}
+
+int tx_drop(const char *id, struct err *err)
+{
+    char chosen[TX_ID_MAX];
+    _cleanup_close_ int store = open_store(err);
+    if (store < 0 || choose(store, id, chosen, err) < 0)
+        return -1;
+    return tree_remove(store, chosen, err);
+}
+
+static int list(struct err *err)
+{
+    _cleanup_strv_ struct strv ids = {0};
+    _cleanup_close_ int store = open_store(err);
+    if (store < 0)
+        return -1;
+    list_ids(store, &ids);
+    for (size_t i = 0; i < ids.n; i++) {
+        struct tx tx = {0};
+        struct err why = {0};
+        _cleanup_buf_ struct buf command = {0};
+        int r = tx_load(ids.v[i], &tx, &why);
+        text_add_safe(&command, r < 0 ? why.msg : tx.command, 120);
+        printf("%s  %6zu change%s  %s  %s\n", ids.v[i], tx.n, tx.n == 1 ? " " : "s", tx.nplaces ? tx.place[0].src : "-",
+               buf_str(&command));
+        tx_done(&tx);
+    }
+    return 0;
+}
+
+int cmd_tx(int argc, char **argv)
+{
+    struct err err = {0};
+    if (argc == 2 && (strcmp(argv[1], "--help") == 0 || strcmp(argv[1], "-h") == 0)) {
+        puts("usage: hutch tx ls\n\nLists transactions that wait for a decision. `hutch run --tx -- COMMAND` makes "
+             "one; `hutch diff`\n"
+             "shows it, `hutch apply` makes its changes on the host, `hutch discard` forgets it.");
+        return 0;
+    }
+    if (argc > 2 || (argc == 2 && strcmp(argv[1], "ls") != 0)) {
+        (void)err_set(&err, ERR_USAGE, 0, "usage: hutch tx ls");
+        return cli_fail(&err);
+    }
+    return list(&err) < 0 ? cli_fail(&err) : 0;
+}

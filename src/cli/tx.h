@@ -1,0 +1,94 @@
+/* tx.h - transactions of `hutch run --tx`: what a command wrote into private layers, shown, and then kept, applied or
+ * dropped.
+ *
+ * The layers are overlay's upper directories, written on behalf of the command: names, modes and links in them are the
+ * command's. Only descriptors are used to get around in them and on the host, links are never followed, and nothing is
+ * ever made on the host that is set-uid, set-gid or carries attributes of the layers.
+ */
+#ifndef HUTCH_CLI_TX_H
+#define HUTCH_CLI_TX_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <sys/stat.h>
+#include <sys/types.h>
+#include <time.h>
+
+#include "base/buf.h"
+#include "base/err.h"
+#include "base/strv.h"
+#include "wall/learn.h"
+
+enum {
+    TX_CHANGES_MAX = 200000,
+    TX_DEPTH_MAX = 128,
+    TX_KEPT_MAX = 100,       /* transactions that wait for a decision */
+    TX_SHOWN_MAX = 200,      /* lines of a summary */
+    TX_TEXT_MAX = 256 << 10, /* a file up to this size is compared line by line */
+    TX_ID_MAX = 16,          /* "tx-" and eight hexadecimal digits */
+    TX_PLACES_MAX = LEARN_PLACES_MAX,
+};
+
+enum tx_kind { TX_ADDED = 'A', TX_CHANGED = 'M', TX_REMOVED = 'D' };
+
+/* What was on the host when the command had ended; later it must still be so. */
+struct tx_seen {
+    bool there;
+    mode_t mode;
+    ino_t ino;
+    off_t size;
+    struct timespec ctime;
+};
+struct tx_change {
+    unsigned place;
+    char *path; /* below the place; owned */
+    enum tx_kind kind;
+    mode_t mode; /* with type, as it is in the layer; 0 if removed */
+    off_t size;
+    bool content, attributes; /* TX_CHANGED: what */
+    struct tx_seen seen;
+};
+struct tx_place {
+    char *src;       /* on the host; owned */
+    int layer, host; /* directories */
+};
+struct tx {
+    char id[TX_ID_MAX]; /* "" until it is kept */
+    struct tx_place place[TX_PLACES_MAX];
+    size_t nplaces;
+    struct tx_change *changes;
+    size_t n, cap;
+    uid_t shift;        /* of owners in the layers */
+    bool root;          /* owners are set on the host */
+    int64_t started_ns; /* CLOCK_REALTIME: what changed on the host later was changed by somebody else */
+    char *command;      /* for people */
+    struct strv notes;
+};
+
+/* After the run: the layers in the vault (see wall/learn.h). ERR_LIMIT, ERR_SETUP. tx_done() in any case. */
+int tx_open_vault(struct tx *tx, const struct wall_learn *places, int vault, struct err *err);
+/* tx-diff.c: fills `changes`, in order of the paths, directories before what is in them. */
+int tx_compare(struct tx *tx, struct err *err);
+/* One line per change, at most `max`; then how many more. */
+void tx_list(const struct tx *tx, size_t max, struct buf *out);
+/* A unified diff of everything that is text, a line for the rest. */
+void tx_diff(const struct tx *tx, struct buf *out);
+/* tx-apply.c: on the host. Looks for conflicts first; then, without `force`, nothing is done: ERR_POLICY names them. */
+int tx_apply(struct tx *tx, bool force, struct err *err);
+void tx_done(struct tx *tx);
+
+/* tx.c: kept in STATE/hutch/tx ($XDG_STATE_HOME, else ~/.local/state). */
+int tx_keep(struct tx *tx, struct err *err);
+/* id NULL: the only one there is. */
+int tx_load(const char *id, struct tx *ret, struct err *err);
+int tx_drop(const char *id, struct err *err);
+
+/* run-tx.c: the end of a run. */
+enum tx_end { TX_END_NOTHING, TX_END_APPLIED, TX_END_KEPT, TX_END_DROPPED };
+int tx_decide(struct tx *tx, bool commit, bool quiet, enum tx_end *ret, struct err *err);
+const char *tx_end_name(enum tx_end e);
+/* `hutch diff tx-...`; NULL: the only one. Exit code. */
+int tx_cmd_diff(const char *id);
+
+#endif

@@ -1,0 +1,171 @@
+"""hutch run --tx: the host is untouched until somebody says so, and then it is exactly what the command left."""
+import json
+import os
+import pathlib
+import shutil
+import stat
+import subprocess
+
+from hutch_test import check, check_equal, check_in, hutch, identity, write
+from test_learn import home_workspace
+
+JOB = """set -e
+echo changed >> keep.txt
+echo new > made.txt
+mkdir -p dir/sub && echo deep > dir/sub/deep.txt
+rm gone.txt
+rm -rf old && mkdir old && echo fresh > old/fresh
+chmod 755 mode.sh
+mv moved here
+ln -s keep.txt link
+mkfifo pipe
+rm -rf tree
+echo file > was-dir-now-file.tmp && rm -rf swap && mv was-dir-now-file.tmp swap
+"""
+
+
+def furnish(stage):
+    for path in ("keep.txt", "gone.txt", "old/stale", "mode.sh", "moved/a", "moved/b", "tree/x/y", "swap/inner"):
+        write(stage.ws / path, "first\n", stage.who)
+    os.chmod(stage.ws / "mode.sh", 0o644)
+
+
+def look(top):
+    """Every path with what it is, without times."""
+    seen = {}
+    for folder, dirs, files in os.walk(top):
+        for name in dirs + files:
+            path = os.path.join(folder, name)
+            st = os.lstat(path)
+            kind = stat.S_IFMT(st.st_mode)
+            content = pathlib.Path(path).read_text() if kind == stat.S_IFREG else os.readlink(path) if kind == stat.S_IFLNK else ""
+            seen[os.path.relpath(path, top)] = (kind, stat.S_IMODE(st.st_mode), st.st_uid, content)
+    return seen
+
+
+def tx(stage, *args, **kwargs):
+    return hutch(*args, who=stage.who, cwd=stage.ws, env={"HOME": str(stage.home)}, **kwargs)
+
+
+def expected(stage):
+    """What the same job does without any wall."""
+    copy = stage.home / "copy"
+    shutil.copytree(stage.ws, copy, symlinks=True)
+    _, entry = identity(stage.who)
+    subprocess.run(["chown", "-R", f"{entry.pw_uid}:{entry.pw_gid}", copy], check=True)
+    subprocess.run(["setpriv", f"--reuid={entry.pw_uid}", f"--regid={entry.pw_gid}", "--clear-groups", "sh", "-c", JOB], cwd=copy, check=True)
+    want = look(copy)
+    shutil.rmtree(copy)
+    return want
+
+
+def test_kept_then_applied(who):
+    "nothing changes on the host until the transaction is applied; then it is what the command would have left without a wall"
+    with home_workspace(who) as stage:
+        furnish(stage)
+        want, before = expected(stage), look(stage.ws)
+        r = stage.run("--tx", "--json", "../../record.json", "--", "sh", "-c", JOB)
+        check_equal(r.code, 0, r)
+        check_equal(look(stage.ws), before, "the host changed before anybody decided")
+        check_in("M keep.txt", r.err, r)
+        check_in("D gone.txt", r.err, r)
+        check_in("A made.txt", r.err, r)
+        check_in("M mode.sh (mode 0644 -> 0755)", r.err, r)
+        check_equal(json.loads((stage.ws / "../../record.json").read_text())["tx"], "kept")
+        name = r.err.split("kept as ")[1].split(";")[0]
+        diff = tx(stage, "diff", name)
+        check_equal(diff.code, 0, diff)
+        check_in("--- a/keep.txt\n+++ b/keep.txt\n@@ -1,1 +1,2 @@\n first\n+changed\n", diff.out, diff)
+        check_in("-first\n", diff.out.split("a/gone.txt")[1], diff)
+        check_in(name, tx(stage, "tx", "ls").out)
+        done = tx(stage, "apply")  # the only one
+        check_equal(done.code, 0, done)
+        check_equal(look(stage.ws), want)
+        check_equal(tx(stage, "tx", "ls").out, "")
+        check_equal(tx(stage, "apply", name).code, 120)
+
+
+def test_commit_on_success(who):
+    "--commit-on-success applies after exit code 0, and keeps after any other"
+    with home_workspace(who) as stage:
+        furnish(stage)
+        r = stage.run("--commit-on-success", "--", "sh", "-c", "echo x > fine.txt; exit 3")
+        check_equal(r.code, 3, r)
+        check(not (stage.ws / "fine.txt").exists(), "applied although the command failed")
+        check_equal(tx(stage, "discard").code, 0)
+        r = stage.run("--commit-on-success", "--", "sh", "-c", "echo x > fine.txt")
+        check_equal(r.code, 0, r)
+        check_equal((stage.ws / "fine.txt").read_text(), "x\n")
+        check_equal(tx(stage, "tx", "ls").out, "")
+        r = stage.run("--tx", "--", "true")
+        check_in("changed no files", r.err, r)
+        check_equal(tx(stage, "tx", "ls").out, "", "nothing to decide about was kept")
+
+
+def test_conflict(who):
+    "a file that was changed on the host meanwhile stops the whole transaction, unless it is forced"
+    with home_workspace(who) as stage:
+        furnish(stage)
+        r = stage.run("--tx", "--", "sh", "-c", "echo mine > keep.txt; echo y > other.txt")
+        check_equal(r.code, 0, r)
+        write(stage.ws / "keep.txt", "somebody else's\n", who)
+        no = tx(stage, "apply")
+        check_equal(no.code, 121, no)
+        check_in("keep.txt", no.err, no)
+        check(not (stage.ws / "other.txt").exists(), "half of it was applied")
+        check_equal((stage.ws / "keep.txt").read_text(), "somebody else's\n")
+        yes = tx(stage, "apply", "--force")
+        check_equal(yes.code, 0, yes)
+        check_equal((stage.ws / "keep.txt").read_text(), "mine\n")
+
+
+def test_alternatives(who):
+    "two transactions over the same directory do not see each other, and either can be chosen"
+    with home_workspace(who) as stage:
+        furnish(stage)
+        a = stage.run("--tx", "--", "sh", "-c", "echo left > choice.txt")
+        b = stage.run("--tx", "--", "sh", "-c", "test ! -e choice.txt && echo right > choice.txt")
+        check_equal((a.code, b.code), (0, 0), f"{a} {b}")
+        both = tx(stage, "apply")
+        check_equal(both.code, 120, both)
+        check_in("say which", both.err, both)
+        name = b.err.split("kept as ")[1].split(";")[0]
+        check_equal(tx(stage, "apply", name).code, 0)
+        check_equal((stage.ws / "choice.txt").read_text(), "right\n")
+        late = tx(stage, "apply")
+        check_equal(late.code, 121, late)
+        check_equal(tx(stage, "discard").code, 0)
+
+
+def test_walls_stand(who):
+    "with --tx hidden files stay hidden, protected names stay protected, and nothing set-uid reaches the host"
+    with home_workspace(who) as stage:
+        furnish(stage)
+        write(stage.home / ".ssh/config", "secret\n", who)
+        subprocess.run(["git", "init", "-q", "."], cwd=stage.ws, check=True)
+        _, entry = identity(who)
+        subprocess.run(["chown", "-R", f"{entry.pw_uid}:{entry.pw_gid}", stage.ws], check=True)
+        r = stage.run("--commit-on-success", "--", "sh", "-c",
+                      "cat ../.ssh/config && exit 9; echo evil > .git/hooks/pre-commit && exit 8; echo x > /etc/hutch-tx && exit 7;"
+                      "cp /bin/true suid && chmod 4755 suid && exit 6; mkdir -m 2777 sgid 2>/dev/null; echo fine > ok.txt")
+        check_equal(r.code, 0, r)
+        check_equal((stage.ws / "ok.txt").read_text(), "fine\n")
+        check(not (stage.ws / ".git/hooks/pre-commit").exists(), "a hook came through")
+        for path in stage.ws.rglob("*"):
+            check(not path.lstat().st_mode & 0o6000, f"{path} is set-uid or set-gid")
+
+
+def test_bad_input(who):
+    "what cannot be done is refused with the reason"
+    with home_workspace(who) as stage:
+        write(stage.ws / "single", "x", who)
+        for args, code, word in ((("--tx", "--learn", "p.yaml"), 120, "exclude"), (("--tx", "--root", "/"), 120, "--root"),
+                                 (("--tx", "--no-cwd"), 120, "no directory"), (("--tx", "--rw", "single"), 120, "directories apart")):
+            r = stage.run(*args, "--", "true")
+            check_equal(r.code, code, r)
+            check_in(word, r.err, r)
+        for args, word in ((("apply", "tx-zz"), "no transaction"), (("apply", "tx-00000000"), "no transaction tx-00000000"),
+                           (("diff", "a", "b"), "one transaction"), (("tx", "rm"), "usage")):
+            r = tx(stage, *args)
+            check_equal(r.code, 120, r)
+            check_in(word, r.err, r)
