@@ -36,14 +36,18 @@ struct creation {
     struct box_own *box;  /* NULL until it is admitted */
     struct box_spec spec; /* strings owned */
     char *template, *mask_host, *idem_key;
+    struct box_source from;
+    char parent[SANDBOX_ID_MAX];
+    struct box_mount *mounts; /* owned until the box has it */
+    struct start_run *start;
     struct net_doc net; /* document NULL: off */
     uint32_t https_ports[8];
     char digest[72];
     struct asker *askers;
-    struct template_info info;
     uint64_t wait_until;
     loop_id timer;
     bool row_done, bound, at_keeper, over, freeing;
+    bool forked, started;       /* nothing is to be resolved; the start command has been run */
     bool net_pending;           /* egress has not said yet that the network is in force */
     struct box_failure failure; /* status 0: none */
 };
@@ -62,6 +66,8 @@ static void free_creation(void *arg)
     struct creation *c = arg;
     strv_done(&c->spec.metadata);
     strv_done(&c->spec.env);
+    box_source_done(&c->from);
+    free(c->mounts);
     free(c->template);
     free(c->mask_host);
     free(c->idem_key);
@@ -72,6 +78,7 @@ static void free_creation(void *arg)
 void creation_drop(struct creation *c)
 {
     loop_timer_del(c->front->loop, c->timer);
+    start_cancel(c->start);
     for (struct asker *a = c->askers, *next; a; a = next) {
         next = a->next;
         free(a);
@@ -126,6 +133,8 @@ static void fail(struct creation *c)
     struct box_own *o = c->box;
     struct log_line l;
     c->over = true; /* calls under way may come back while the box is taken apart */
+    start_cancel(c->start);
+    c->start = NULL;
     if (log_start(&l, c->failure.status >= 500 ? LOG_LEVEL_WARN : LOG_LEVEL_INFO, "sandbox refused")) {
         log_str(&l, "tenant", c->tenant->id);
         log_str(&l, "why", c->failure.text);
@@ -155,15 +164,49 @@ static void publish_created(struct front *f, const struct box *b)
 {
     _cleanup_buf_ struct buf text = {0};
     struct json j;
+    if (b->hidden)
+        return;
     json_start(&j, &text);
     json_obj(&j, NULL);
     json_str(&j, "template", b->template);
+    if (b->parent[0])
+        json_str(&j, "parent", b->parent);
     json_str(&j, "tier", b->tier);
     if (*b->degraded)
         json_str(&j, "degraded", b->degraded);
     json_u64(&j, "ends_unix_ms", b->end_unix_ms);
     json_end_obj(&j);
     events_publish(f, b->id, b->tenant->id, "created", buf_str(&text));
+}
+
+static void maybe_finish(struct creation *c);
+static void too_late(void *arg);
+
+static void start_over(void *arg, const char *failure)
+{
+    struct creation *c = arg;
+    c->start = NULL;
+    if (*failure) {
+        set_failure(c, 500, 0, "start_command_failed", "%s", failure);
+        fail(c);
+    }
+    maybe_finish(c);
+    maybe_free(c);
+}
+
+/* True: its template's command is being started, and the answer waits for it. */
+static bool starting(struct creation *c)
+{
+    const struct box *b = &c->box->b;
+    if (c->start)
+        return true;
+    if (c->started || b->hidden || !b->config || (!b->config->start && !b->config->ready))
+        return false;
+    c->started = true;
+    loop_timer_del(c->front->loop, c->timer);
+    c->timer = loop_timer(c->front->loop, CREATE_MS + START_READY_S * 1000ULL, too_late, c);
+    c->start = start_command(c->front, b, start_over, c);
+    return true;
 }
 
 /* The row is written, init took its binding and egress the network: the box is real. */
@@ -176,12 +219,21 @@ static void maybe_finish(struct creation *c)
         fail(c);
         return;
     }
+    if (starting(c))
+        return;
     struct front *f = c->front;
     struct box *b = &c->box->b;
     c->box->creation = NULL;
     b->state = BOX_RUNNING;
-    box_write(f, b, NULL, NULL, NULL); /* if this is lost init tells at the next start */
-    template_spawned(f, b->template);
+    c->box->row_state = STORE_BOX_RUNNING;
+    b->used_ms = loop_now(f->loop);
+    if (!b->hidden) {
+        box_write(f, b, NULL, NULL, NULL); /* if this is lost init tells at the next start */
+        template_spawned(f, b->template);
+        tmpl_spawned(f, b->template);
+    }
+    if (b->auto_pause || b->idle_s)
+        boxes_idle_look(f, 0);
     publish_created(f, b);
     struct log_line l;
     if (log_start(&l, LOG_LEVEL_INFO, "sandbox created")) {
@@ -238,13 +290,8 @@ static void bind_box(struct creation *c)
 {
     const struct box *b = &c->box->b;
     _cleanup_strv_ struct strv env = {0};
-    strv_add(&env, "E2B_SANDBOX=true");
-    strv_take(&env, xasprintf("E2B_SANDBOX_ID=%s", b->id));
-    strv_take(&env, xasprintf("E2B_TEMPLATE_ID=%s", b->template));
-    for (size_t i = 0; i < b->env.n; i++)
-        strv_add(&env, b->env.v[i]);
-    net_environment(c->front, b, &env);
-    struct link_bind bind = {.hostname = b->id, .env = (const char *const *)env.v, .user = "user"};
+    struct link_bind bind;
+    box_binding(c->front, b, &env, &bind);
     (void)link_bind(c->front->links, b->id, &bind, bound, c);
 }
 
@@ -283,9 +330,7 @@ static void kept(void *arg, const struct keeper_reply *r)
         maybe_free(c);
         return;
     }
-    struct box *b = &c->box->b;
-    (void)snprintf(b->tier, sizeof b->tier, "%.*s", (int)sizeof r->tier - 1, r->tier);
-    (void)snprintf(b->degraded, sizeof b->degraded, "%.*s", (int)sizeof r->degraded - 1, r->degraded);
+    box_kept(c->front, &c->box->b, r);
     bind_box(c);
 }
 
@@ -300,24 +345,28 @@ static void too_late(void *arg)
 
 static void ask_keeper(struct creation *c)
 {
-    const struct config *cfg = c->front->config;
-    const struct box *b = &c->box->b;
-    /* What nobody chose goes as 0, keeper's default: it may be dropped, and named, where a host cannot enforce it. */
-    struct keeper_create k = {
-        .flags = (cfg->strict ? KEEPER_STRICT : 0U) | (cfg->best_effort ? KEEPER_BEST_EFFORT : 0U),
-        .cpu_milli = config_given(cfg, "sandboxes.cpu") ? b->cpu_milli : 0,
-        .memory = config_given(cfg, "sandboxes.memory") ? b->memory : 0,
-        .disk = config_given(cfg, "sandboxes.disk") ? b->disk : 0,
-        .inodes = config_given(cfg, "sandboxes.inodes") ? cfg->default_inodes : 0,
-        .pids = config_given(cfg, "sandboxes.pids") ? b->pids : 0,
-        .open_files = config_given(cfg, "sandboxes.open_files") ? cfg->default_open_files : 0,
-        .deadline_ms = c->box->end_boot_ms,
-    };
-    (void)snprintf(k.id, sizeof k.id, "%s", b->id);
-    (void)snprintf(k.template, sizeof k.template, "%s", b->template);
-    (void)snprintf(k.hostname, sizeof k.hostname, "%s", b->id);
+    struct keeper_create k;
+    box_keeper_request(c->front, &c->box->b, &k);
     c->at_keeper = true;
     keeperc_create(c->front->keeper, &k, kept, c);
+}
+
+static void give_life(struct creation *c, struct box *b)
+{
+    b->hidden = c->spec.build;
+    b->auto_pause = c->spec.auto_pause;
+    b->auto_pause_files = c->spec.auto_pause_files;
+    b->auto_resume = c->spec.auto_resume;
+    b->idle_s = c->spec.idle_s;
+    b->timeout_s = c->spec.timeout_s;
+    memcpy(b->stack, c->from.stack, sizeof b->stack);
+    memcpy(b->parent, c->parent, sizeof b->parent);
+    b->config = c->from.config;
+    b->mounts = c->mounts;
+    b->nmounts = c->spec.nmounts;
+    b->history = c->spec.history || (c->from.config && c->from.config->history);
+    c->from.config = NULL;
+    c->mounts = NULL;
 }
 
 /* The box as it was asked for; its numbers are counted by now. */
@@ -329,8 +378,9 @@ static void make_box(struct creation *c)
     struct box_own *o = c->box = box_new(f, c->tenant, id);
     struct box *b = &o->b;
     o->creation = c;
+    o->counted = c->spec.counted;
     b->state = BOX_CREATING;
-    (void)snprintf(b->template, sizeof b->template, "%s", c->info.name);
+    (void)snprintf(b->template, sizeof b->template, "%s", c->from.info.name);
     if (c->spec.secure)
         random_hex(b->token, 20);
     if (!c->spec.allow_public_traffic)
@@ -349,18 +399,28 @@ static void make_box(struct creation *c)
     b->end_unix_ms = b->started_unix_ms + (uint64_t)c->spec.timeout_s * 1000;
     o->started_boot_ms = boxes_boot_ms();
     o->end_boot_ms = o->started_boot_ms + (uint64_t)c->spec.timeout_s * 1000;
-    b->cpu_milli = c->info.cpu_milli;
-    b->memory = c->info.memory;
-    b->disk = c->info.disk;
+    b->cpu_milli = c->from.info.cpu_milli;
+    b->memory = c->from.info.memory;
+    b->disk = c->from.info.disk;
     b->pids = f->config->default_pids;
+    give_life(c, b);
 }
 
 /* Quotas and the node's room; counts the box if it fits. */
 static bool admit(struct creation *c)
 {
     struct front *f = c->front;
-    struct tenant_need need = {.cpu_milli = c->info.cpu_milli, .memory = c->info.memory, .disk = c->info.disk};
+    struct tenant_need need = {
+        .cpu_milli = c->from.info.cpu_milli, .memory = c->from.info.memory, .disk = c->from.info.disk};
+    struct state_failure full = {0};
     char why[200];
+    if (c->spec.build && !c->spec.counted)
+        return true;
+    /* At its end it will be kept, whatever there is by then; so there must be room now. */
+    if ((c->spec.auto_pause || c->spec.idle_s) && !state_room(f, c->tenant, 1, 0, &full)) {
+        set_failure(c, full.status, 30, full.error_code, "%s", full.text);
+        return false;
+    }
     if (boxes_count(f) >= f->config->max_sandboxes) {
         set_failure(c, 503, BUSY_RETRY_S, "sandbox_capacity_unavailable", "this node runs its %u sandboxes",
                     f->config->max_sandboxes);
@@ -396,8 +456,11 @@ static void start(struct creation *c)
     if (c->idem_key)
         idem_add(f, c->tenant->id, c->idem_key, c->digest, c->box->b.id, idem.created_unix);
     c->timer = loop_timer(f->loop, CREATE_MS, too_late, c);
-    net_write(f, &c->box->b); /* before the sandbox's own row: whoever finds that finds this */
-    box_write(f, &c->box->b, c->idem_key ? &idem : NULL, row_written, c);
+    c->row_done = c->spec.build;
+    if (!c->row_done) {
+        net_write(f, &c->box->b); /* before the sandbox's own row: whoever finds that finds this */
+        box_write(f, &c->box->b, c->idem_key ? &idem : NULL, row_written, c);
+    }
     if ((c->net_pending = nets_on(f)))
         net_tell(f, &c->box->b, net_applied, c);
     ask_keeper(c);
@@ -407,17 +470,17 @@ static void poll_template(void *arg)
 {
     struct creation *c = arg;
     c->timer = 0;
-    bool known = template_resolve(c->front, c->template, &c->info);
-    if (known && strcmp(c->info.state, "building") == 0 && loop_now(c->front->loop) < c->wait_until) {
+    bool known = template_resolve(c->front, c->template, &c->from.info);
+    if (known && strcmp(c->from.info.state, "building") == 0 && loop_now(c->front->loop) < c->wait_until) {
         c->timer = loop_timer(c->front->loop, TEMPLATE_POLL_MS, poll_template, c);
         return;
     }
     waiting_for_template--;
-    if (known && strcmp(c->info.state, "ready") == 0) {
+    if (known && strcmp(c->from.info.state, "ready") == 0) {
         start(c);
         return;
     }
-    set_failure(c, 503, known ? 10 : 0, NULL, "template '%s' is not ready: %s", c->template, c->info.text);
+    set_failure(c, 503, known ? 10 : 0, NULL, "template '%s' is not ready: %s", c->template, c->from.info.text);
     fail_later(c);
 }
 
@@ -441,7 +504,7 @@ static bool answer_again(struct creation *c)
             maybe_free(c);
             return true;
         }
-        if (o && o->b.state == BOX_RUNNING) {
+        if (o && box_is_there(&o->b)) {
             tell(c, &o->b, NULL);
             maybe_free(c);
             return true;
@@ -458,14 +521,14 @@ static bool check_spec(struct creation *c)
     uint32_t longest = cfg->max_timeout_s;
     if (c->tenant->quota.max_timeout_s && c->tenant->quota.max_timeout_s < longest)
         longest = c->tenant->quota.max_timeout_s;
-    if (c->spec.timeout_s == 0 || c->spec.timeout_s > longest)
+    if (c->spec.timeout_s == 0 || (c->spec.timeout_s > longest && !c->spec.build))
         set_failure(c, 400, 0, NULL, "timeout must be between 1 and %u seconds, not %u", longest, c->spec.timeout_s);
     else if (c->idem_key && (!*c->idem_key || strlen(c->idem_key) > IDEM_KEY_MAX))
         set_failure(c, 400, 0, NULL, "an idempotency key has 1 to %d bytes", IDEM_KEY_MAX);
-    else if (!template_resolve(c->front, c->template, &c->info))
+    else if (!c->forked && !box_source_find(c->front, c->tenant, c->template, c->spec.build, &c->from))
         set_failure(c, 404, 0, NULL, "template '%.100s' not found", c->template);
-    else if (strcmp(c->info.state, "error") == 0 || strcmp(c->info.state, "missing") == 0)
-        set_failure(c, 503, 0, NULL, "template '%s' is not ready: %s", c->info.name, c->info.text);
+    else if (strcmp(c->from.info.state, "error") == 0 || strcmp(c->from.info.state, "missing") == 0)
+        set_failure(c, 503, 0, NULL, "template '%s' is not ready: %s", c->from.info.name, c->from.info.text);
     return c->failure.status == 0;
 }
 
@@ -479,18 +542,35 @@ static void begin(void *arg)
     }
     if (answer_again(c))
         return;
-    if (strcmp(c->info.state, "ready") == 0) {
+    if (strcmp(c->from.info.state, "ready") == 0) {
         start(c);
         return;
     }
     if (waiting_for_template >= TEMPLATE_WAITERS_MAX) {
-        set_failure(c, 503, 10, NULL, "template '%s' is not ready: %s", c->info.name, c->info.text);
+        set_failure(c, 503, 10, NULL, "template '%s' is not ready: %s", c->from.info.name, c->from.info.text);
         fail_later(c);
         return;
     }
     waiting_for_template++;
     c->wait_until = loop_now(c->front->loop) + TEMPLATE_WAIT_MS;
     poll_template(c);
+}
+
+static void copy_life(struct creation *c, const struct box_spec *spec)
+{
+    const struct box *from = spec->parent;
+    c->spec.nmounts = spec->nmounts < BOX_MOUNTS_MAX ? spec->nmounts : BOX_MOUNTS_MAX;
+    if (c->spec.nmounts) {
+        c->mounts = xcalloc(c->spec.nmounts, sizeof *c->mounts);
+        memcpy(c->mounts, spec->mounts, c->spec.nmounts * sizeof *c->mounts);
+    }
+    c->spec.parent = NULL;
+    c->spec.stack = NULL;
+    if (!from)
+        return;
+    c->forked = true;
+    (void)snprintf(c->parent, sizeof c->parent, "%s", from->id);
+    box_source_fork(from, spec->stack, &c->from);
 }
 
 void box_create(struct front *f, const struct principal *p, const struct box_spec *spec, box_created *done, void *arg)
@@ -522,6 +602,7 @@ void box_create(struct front *f, const struct principal *p, const struct box_spe
     if (spec->net)
         net_doc_copy(&c->net, spec->net);
     c->spec.net = NULL;
+    copy_life(c, spec);
     idem_digest(spec, c->digest);
     loop_defer(f->loop, begin, c);
 }

@@ -92,6 +92,21 @@ void idems_free(struct front *f)
 
 static void add_text(struct sha256 *h, const char *s) { sha256_add(h, s ? s : "", s ? strlen(s) + 1 : 1); }
 
+/* Nothing, if nothing was said: keys that an earlier version wrote stay good. */
+static void add_life(struct sha256 *h, const struct box_spec *s)
+{
+    const uint32_t life[] = {s->auto_pause, s->auto_pause_files, s->auto_resume,
+                             s->history,    s->idle_s,           (uint32_t)s->nmounts};
+    static const uint32_t none[ARRAY_LEN(life)];
+    if (memcmp(life, none, sizeof life) == 0)
+        return;
+    sha256_add(h, life, sizeof life);
+    for (size_t i = 0; i < s->nmounts; i++) {
+        add_text(h, s->mounts[i].volume);
+        add_text(h, s->mounts[i].place);
+    }
+}
+
 void idem_digest(const struct box_spec *s, char ret[72])
 {
     struct sha256 h;
@@ -113,6 +128,7 @@ void idem_digest(const struct box_spec *s, char ret[72])
         sha256_add(&h, s->https_ports, s->nhttps_ports * sizeof *s->https_ports);
     for (size_t i = 0; i < s->ports.n; i++)
         sha256_add(&h, &s->ports.v[i], sizeof s->ports.v[i]);
+    add_life(&h, s);
     sha256_end(&h, digest);
     for (size_t i = 0; i < sizeof digest; i++)
         (void)snprintf(ret + 2 * i, 3, "%02x", digest[i]);

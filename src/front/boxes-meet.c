@@ -46,6 +46,29 @@ static void greeted(void *arg, const struct link_status *st)
     box_write(f, b, NULL, NULL, NULL);
 }
 
+static void went_on(void *arg, const struct keeper_reply *r)
+{
+    (void)arg;
+    if (r->error != KEEPER_OK)
+        log_text(LOG_LEVEL_ERROR, "a sandbox is not in the state the store says: %s", r->text);
+}
+
+/* A box whose row says that it is paused. What the store says holds: the answer to whoever asked for a change is given only
+ * after it was written. False: it is none. */
+static bool paused_meets(struct front *f, struct box_own *o, const struct keeper_item *item)
+{
+    if (o->b.state == BOX_STORED) {
+        o->leftover = true;
+        keeperc_kill(f->keeper, o->b.id, NULL, NULL);
+        return true;
+    }
+    if (o->b.state == BOX_FROZEN && !item->frozen) {
+        log_text(LOG_LEVEL_WARN, "sandbox %s was paused, but goes on; it is paused again", o->b.id);
+        keeperc_pause(f->keeper, o->b.id, went_on, NULL);
+    }
+    return o->b.state == BOX_FROZEN;
+}
+
 static void found_alive(struct front *f, const struct keeper_item *item)
 {
     struct box_own *o = map_get(&f->boxes->by_id, item->id);
@@ -55,7 +78,19 @@ static void found_alive(struct front *f, const struct keeper_item *item)
         return;
     }
     o->seen = true;
-    if (o->b.state == BOX_RUNNING && item->deadline_ms) {
+    if (o->change || o->b.state == BOX_KILLING)
+        return; /* what is under way is sent again and decides */
+    if (paused_meets(f, o, item))
+        return;
+    if (item->frozen && !o->creation) {
+        /* A pause that did not come to its end; nobody was told of it. */
+        log_text(LOG_LEVEL_WARN, "sandbox %s stands still, but was not paused; it goes on", item->id);
+        keeperc_resume(f->keeper, item->id, went_on, NULL);
+    }
+    if (o->b.state == BOX_RUNNING && item->deadline_ms > boxes_boot_ms() + BOX_FAR_S * 500ULL) {
+        if (!o->b.auto_pause) /* the same, or a resume */
+            keeperc_deadline(f->keeper, item->id, box_deadline(&o->b), went_on, NULL);
+    } else if (o->b.state == BOX_RUNNING && item->deadline_ms) {
         /* keeper's deadline is the one that counts. */
         o->end_boot_ms = item->deadline_ms;
         o->b.end_unix_ms = boxes_unix_ms() + item->deadline_ms - boxes_boot_ms();
@@ -66,6 +101,12 @@ static void found_alive(struct front *f, const struct keeper_item *item)
         memcpy(h->id, o->b.id, sizeof h->id);
         (void)link_hello(f->links, h->id, greeted, h);
     }
+}
+
+/* What keeper says about its life does not end it: it exists as files, or is just being made from them. */
+static bool is_elsewhere(const struct box_own *o)
+{
+    return o->row_state == STORE_BOX_STORED && (o->b.state == BOX_STORED || o->change);
 }
 
 static void listed(void *arg, const struct keeper_item *v, size_t n)
@@ -85,10 +126,10 @@ static void listed(void *arg, const struct keeper_item *v, size_t n)
             continue;
         }
         struct box_own *o = map_get(&f->boxes->by_id, v[i].id);
-        if (o && !o->creation)
-            box_end(f, o, "died", cause_of(v[i].cause), NULL);
-        else if (o)
+        if (o && o->creation)
             o->died = true;
+        else if (o && !is_elsewhere(o))
+            box_end(f, o, "died", cause_of(v[i].cause), NULL);
         keeperc_forget(f->keeper, v[i].id);
     }
     /* Those keeper does not know. Ones made after the question was asked cannot be in the answer. */
@@ -96,7 +137,7 @@ static void listed(void *arg, const struct keeper_item *v, size_t n)
         again = false;
         at = 0;
         for (struct box_own *o; !again && (o = map_next(&f->boxes->by_id, &at));)
-            if (!o->seen && !o->creation && o->round < round) {
+            if (!o->seen && !o->creation && !is_elsewhere(o) && o->round < round) {
                 if (o->unsure)
                     box_discard(f, o);
                 else
@@ -114,7 +155,11 @@ static void listed(void *arg, const struct keeper_item *v, size_t n)
 void boxes_keeper_up(struct front *f)
 {
     struct meeting *m = xcalloc(1, sizeof *m);
+    size_t at = 0;
     f->boxes->keeper_up = true;
+    /* A keeper that was cut short may still be at the end of one. */
+    for (struct box_own *o; (o = map_next(&f->boxes->by_id, &at));)
+        o->leftover |= o->stored;
     m->front = f;
     m->round = ++f->boxes->round;
     keeperc_list(f->keeper, listed, m);
@@ -130,7 +175,10 @@ void boxes_keeper_died(struct front *f, const struct keeper_death *d)
 {
     struct box_own *o = map_get(&f->boxes->by_id, d->id);
     /* One that is being made fails through its create; one that is being killed through its kill. */
-    if (o && !o->creation)
+    if (o && is_elsewhere(o)) {
+        if (o->change && o->change->kind == CHANGE_RESTORE)
+            links_gone(f->links, d->id); /* its binding fails */
+    } else if (o && !o->creation)
         box_end(f, o, o->b.state == BOX_KILLING ? "killed" : "died",
                 o->b.state == BOX_KILLING && o->why ? o->why : cause_of(d->cause), &d->usage);
     else if (o) {

@@ -13,12 +13,20 @@ enum store_sql {
     SQL_TENANT_DEL,
     SQL_SECRET_PUT,
     SQL_SECRET_DEL,
+    SQL_TEMPLATE_PUT,
+    SQL_TEMPLATE_DEL,
+    SQL_VOLUME_PUT,
+    SQL_VOLUME_DEL,
     SQL_KEY_PUT,
     SQL_KEY_DEL,
     SQL_KEY_USED,
     SQL_BOX_PUT,
     SQL_BOX_END,
     SQL_BOX_DEL,
+    SQL_GENERATION_PUT,
+    SQL_GENERATION_DEL,
+    SQL_STEP_PUT,
+    SQL_STEP_DEL,
     SQL_NET_PUT,
     SQL_NET_SWEEP,
     SQL_IDEM_PUT,
@@ -26,11 +34,12 @@ enum store_sql {
     SQL_IDEM_EXPIRE,
     SQL_EVENT_ADD,
     SQL_EVENT_TRIM,
+    SQL_BARRIER,
     SQL_COUNT,
 };
 extern const char *const store_sql[SQL_COUNT];
 
-enum { STORE_PARAMS_MAX = 24 };
+enum { STORE_PARAMS_MAX = 32 };
 
 struct store_param {
     char *blob; /* owned; NULL: `number` counts */
@@ -41,7 +50,8 @@ struct store_param {
 struct store_op {
     struct store_op *next;
     enum store_sql sql;
-    bool joined; /* succeeds or fails together with the one before it, which has the `done` */
+    bool durable; /* on the disk when told as done, although its kind is not */
+    bool joined;  /* succeeds or fails together with the one before it, which has the `done` */
     struct store_param params[STORE_PARAMS_MAX];
     unsigned nparams;
     store_done *done;
@@ -81,6 +91,14 @@ void store_op_number(struct store_op *op, uint64_t number);
 /* Takes the chain (op and, if any, its joined follower). */
 void store_op_send(struct store *s, struct store_op *op);
 void store_op_free(struct store_op *op);
+
+/* A statement whose only parameter is an id. */
+void store_send_by_id(struct store *s, enum store_sql sql, const char *id, store_done *done, void *arg);
+
+/* Columns of a row. */
+static inline const char *store_text_at(sqlite3_stmt *st, int i) { return (const char *)sqlite3_column_text(st, i); }
+static inline uint64_t store_u64_at(sqlite3_stmt *st, int i) { return (uint64_t)sqlite3_column_int64(st, i); }
+static inline uint32_t store_u32_at(sqlite3_stmt *st, int i) { return (uint32_t)sqlite3_column_int64(st, i); }
 
 /* store-rows.c */
 struct reading {

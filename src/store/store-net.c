@@ -43,14 +43,13 @@ void store_secret_del(struct store *s, const char *tenant, const char *name, sto
 
 /* --- reading ------------------------------------------------------------------------------------------------------ */
 
-static const char *text_at(sqlite3_stmt *st, int i) { return (const char *)sqlite3_column_text(st, i); }
-static uint64_t u64_at(sqlite3_stmt *st, int i) { return (uint64_t)sqlite3_column_int64(st, i); }
-
 typedef void net_fn(void *arg, const struct store_net *n);
 static void net_row(struct reading *r, sqlite3_stmt *st)
 {
-    struct store_net n = {
-        .sandbox = text_at(st, 0), .epoch = u64_at(st, 1), .document = text_at(st, 2), .e2b = text_at(st, 3)};
+    struct store_net n = {.sandbox = store_text_at(st, 0),
+                          .epoch = store_u64_at(st, 1),
+                          .document = store_text_at(st, 2),
+                          .e2b = store_text_at(st, 3)};
     store_column_strv(st, 4, &n.placeholders);
     store_column_strv(st, 5, &n.denied);
     (*(net_fn **)r->each)(r->arg, &n);
@@ -67,16 +66,16 @@ int store_nets(struct store *s, net_fn *each, void *arg, struct err *err)
 typedef void secret_fn(void *arg, const struct store_secret *x);
 static void secret_row(struct reading *r, sqlite3_stmt *st)
 {
-    struct store_secret x = {.tenant = text_at(st, 0),
-                             .name = text_at(st, 1),
-                             .id = text_at(st, 2),
-                             .revision = u64_at(st, 3),
+    struct store_secret x = {.tenant = store_text_at(st, 0),
+                             .name = store_text_at(st, 1),
+                             .id = store_text_at(st, 2),
+                             .revision = store_u64_at(st, 3),
                              .sealed = sqlite3_column_blob(st, 4),
                              .nsealed = (size_t)sqlite3_column_bytes(st, 4),
-                             .spec = text_at(st, 5),
-                             .metadata = text_at(st, 6),
-                             .created_unix_ms = u64_at(st, 7),
-                             .updated_unix_ms = u64_at(st, 8)};
+                             .spec = store_text_at(st, 5),
+                             .metadata = store_text_at(st, 6),
+                             .created_unix_ms = store_u64_at(st, 7),
+                             .updated_unix_ms = store_u64_at(st, 8)};
     (*(secret_fn **)r->each)(r->arg, &x);
 }
 

@@ -9,21 +9,31 @@
 
 /* Not "OR REPLACE": that would delete the row first, and its keys with it. */
 static const char tenant_put[] =
-    "INSERT INTO tenants VALUES(?,?,?,?,?,?,?,?,?) ON CONFLICT(id) DO UPDATE SET name=excluded.name,"
+    "INSERT INTO tenants VALUES(?,?,?,?,?,?,?,?,?,?,?) ON CONFLICT(id) DO UPDATE SET name=excluded.name,"
     " sandboxes=excluded.sandboxes, cpu_milli=excluded.cpu_milli, memory=excluded.memory, disk=excluded.disk,"
-    " rate=excluded.rate, burst=excluded.burst, max_timeout=excluded.max_timeout";
+    " rate=excluded.rate, burst=excluded.burst, max_timeout=excluded.max_timeout,"
+    " snapshots=excluded.snapshots, state_bytes=excluded.state_bytes";
 
 const char *const store_sql[SQL_COUNT] = {
     [SQL_TENANT_PUT] = tenant_put,
     [SQL_TENANT_DEL] = "DELETE FROM tenants WHERE id=?",
     [SQL_SECRET_PUT] = "INSERT OR REPLACE INTO secrets VALUES(?,?,?,?,?,?,?,?,?)",
     [SQL_SECRET_DEL] = "DELETE FROM secrets WHERE tenant=? AND name=?",
+    [SQL_TEMPLATE_PUT] = "INSERT OR REPLACE INTO templates VALUES(?,?,?,?,?,?,?,?,?,?,?,?,?,?)",
+    [SQL_TEMPLATE_DEL] = "DELETE FROM templates WHERE id=?",
+    [SQL_VOLUME_PUT] = "INSERT INTO volumes VALUES(?,?,?,?,?,?,?) ON CONFLICT(id) DO UPDATE SET name=excluded.name,"
+                       " token=excluded.token, bytes=excluded.bytes, entries=excluded.entries",
+    [SQL_VOLUME_DEL] = "DELETE FROM volumes WHERE id=?",
     [SQL_KEY_PUT] = "INSERT OR REPLACE INTO keys VALUES(?,?,?,?,?,?,?,?,?)",
     [SQL_KEY_DEL] = "DELETE FROM keys WHERE id=?",
     [SQL_KEY_USED] = "UPDATE keys SET used=?2 WHERE id=?1",
-    [SQL_BOX_PUT] = "INSERT OR REPLACE INTO boxes VALUES(?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?)",
+    [SQL_BOX_PUT] = "INSERT OR REPLACE INTO boxes VALUES(?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?)",
     [SQL_BOX_END] = "UPDATE boxes SET ends=?2 WHERE id=?1",
     [SQL_BOX_DEL] = "DELETE FROM boxes WHERE id=?",
+    [SQL_GENERATION_PUT] = "INSERT OR REPLACE INTO generations VALUES(?,?,?,?,?,?)",
+    [SQL_GENERATION_DEL] = "DELETE FROM generations WHERE sandbox=? AND number=?",
+    [SQL_STEP_PUT] = "INSERT OR REPLACE INTO steps VALUES(?,?,?,?)",
+    [SQL_STEP_DEL] = "DELETE FROM steps WHERE tenant=? AND key=?",
     [SQL_NET_PUT] = "INSERT OR REPLACE INTO networks VALUES(?,?,?,?,?,?)",
     [SQL_NET_SWEEP] = "DELETE FROM networks WHERE sandbox NOT IN (SELECT id FROM boxes)",
     [SQL_IDEM_PUT] = "INSERT OR REPLACE INTO idem VALUES(?,?,?,?,?)",
@@ -31,6 +41,7 @@ const char *const store_sql[SQL_COUNT] = {
     [SQL_IDEM_EXPIRE] = "DELETE FROM idem WHERE created<?",
     [SQL_EVENT_ADD] = "INSERT INTO events(sandbox,tenant,seq,at,type,json) VALUES(?,?,?,?,?,?)",
     [SQL_EVENT_TRIM] = "DELETE FROM events WHERE n <= (SELECT max(n) FROM events) - 20000",
+    [SQL_BARRIER] = "UPDATE counters SET value=value WHERE 0",
 };
 _Static_assert(STORE_EVENTS_MAX == 20000, "SQL_EVENT_TRIM says the same number");
 
@@ -46,11 +57,12 @@ void store_tenant_put(struct store *s, const struct store_tenant *t, store_done 
     store_op_number(op, t->requests_per_second);
     store_op_number(op, t->burst);
     store_op_number(op, t->max_timeout_s);
+    store_op_number(op, t->snapshots);
+    store_op_number(op, t->state_bytes);
     store_op_send(s, op);
 }
 
-/* A statement whose only parameter is an id. */
-static void send_by_id(struct store *s, enum store_sql sql, const char *id, store_done *done, void *arg)
+void store_send_by_id(struct store *s, enum store_sql sql, const char *id, store_done *done, void *arg)
 {
     struct store_op *op = store_op_new(sql, done, arg);
     store_op_text(op, id);
@@ -59,7 +71,7 @@ static void send_by_id(struct store *s, enum store_sql sql, const char *id, stor
 
 void store_tenant_del(struct store *s, const char *id, store_done *done, void *arg)
 {
-    send_by_id(s, SQL_TENANT_DEL, id, done, arg);
+    store_send_by_id(s, SQL_TENANT_DEL, id, done, arg);
 }
 
 void store_key_put(struct store *s, const struct store_key *k, store_done *done, void *arg)
@@ -79,7 +91,7 @@ void store_key_put(struct store *s, const struct store_key *k, store_done *done,
 
 void store_key_del(struct store *s, const char *id, store_done *done, void *arg)
 {
-    send_by_id(s, SQL_KEY_DEL, id, done, arg);
+    store_send_by_id(s, SQL_KEY_DEL, id, done, arg);
 }
 
 void store_key_used(struct store *s, const char *id, uint64_t used_unix)
@@ -108,49 +120,6 @@ void store_column_strv(sqlite3_stmt *st, int at, struct strv *ret)
             return;
         strv_add(ret, p);
     }
-}
-
-void store_box_put(struct store *s, const struct store_box *b, const struct store_idem *idem, store_done *done,
-                   void *arg)
-{
-    struct store_op *op = store_op_new(SQL_BOX_PUT, done, arg);
-    const char *texts[] = {b->id,        b->tenant, b->template, b->token, b->traffic_token,
-                           b->mask_host, b->tier,   b->degraded};
-    for (size_t i = 0; i < ARRAY_LEN(texts); i++)
-        store_op_text(op, texts[i]);
-    store_op_number(op, b->state);
-    store_op_number(op, b->flags);
-    store_op_blob(op, b->https_ports, b->nhttps_ports * sizeof b->https_ports[0]);
-    store_op_strv(op, &b->metadata);
-    store_op_strv(op, &b->env);
-    const uint64_t numbers[] = {b->started_unix_ms, b->end_unix_ms, b->cpu_milli, b->pids, b->memory, b->disk};
-    for (size_t i = 0; i < ARRAY_LEN(numbers); i++)
-        store_op_number(op, numbers[i]);
-    store_op_blob(op, b->ports, b->nports * sizeof b->ports[0]);
-    store_op_number(op, b->links);
-    if (idem) {
-        struct store_op *second = op->next = store_op_new(SQL_IDEM_PUT, NULL, NULL);
-        second->joined = true;
-        store_op_text(second, idem->tenant);
-        store_op_text(second, idem->key);
-        store_op_text(second, idem->digest);
-        store_op_text(second, idem->sandbox);
-        store_op_number(second, idem->created_unix);
-    }
-    store_op_send(s, op);
-}
-
-void store_box_end_at(struct store *s, const char *id, uint64_t end_unix_ms, store_done *done, void *arg)
-{
-    struct store_op *op = store_op_new(SQL_BOX_END, done, arg);
-    store_op_text(op, id);
-    store_op_number(op, end_unix_ms);
-    store_op_send(s, op);
-}
-
-void store_box_del(struct store *s, const char *id, store_done *done, void *arg)
-{
-    send_by_id(s, SQL_BOX_DEL, id, done, arg);
 }
 
 void store_idem_expire(struct store *s, uint64_t before_unix)
@@ -182,20 +151,6 @@ void store_event_add(struct store *s, const struct store_event *e)
 
 /* --- reading ------------------------------------------------------------------------------------------------------ */
 
-static const char *text_at(sqlite3_stmt *st, int i) { return (const char *)sqlite3_column_text(st, i); }
-static uint64_t u64_at(sqlite3_stmt *st, int i) { return (uint64_t)sqlite3_column_int64(st, i); }
-static uint32_t u32_at(sqlite3_stmt *st, int i) { return (uint32_t)sqlite3_column_int64(st, i); }
-/* A blob that is an array; how many there are. */
-static size_t array_at(sqlite3_stmt *st, int i, void *ret, size_t size, size_t max)
-{
-    const void *p = sqlite3_column_blob(st, i);
-    size_t n = (size_t)sqlite3_column_bytes(st, i) / size;
-    n = n < max ? n : max;
-    if (n)
-        memcpy(ret, p, n * size);
-    return n;
-}
-
 int store_read_all(struct store *s, const char *sql, struct reading *r, struct err *err)
 {
     sqlite3_stmt *st = NULL;
@@ -212,15 +167,17 @@ int store_read_all(struct store *s, const char *sql, struct reading *r, struct e
 typedef void tenant_fn(void *arg, const struct store_tenant *t);
 static void tenant_row(struct reading *r, sqlite3_stmt *st)
 {
-    struct store_tenant t = {.id = text_at(st, 0),
-                             .name = text_at(st, 1),
-                             .sandboxes = u32_at(st, 2),
-                             .cpu_milli = u32_at(st, 3),
-                             .memory = u64_at(st, 4),
-                             .disk = u64_at(st, 5),
-                             .requests_per_second = u32_at(st, 6),
-                             .burst = u32_at(st, 7),
-                             .max_timeout_s = u32_at(st, 8)};
+    struct store_tenant t = {.id = store_text_at(st, 0),
+                             .name = store_text_at(st, 1),
+                             .sandboxes = store_u32_at(st, 2),
+                             .cpu_milli = store_u32_at(st, 3),
+                             .memory = store_u64_at(st, 4),
+                             .disk = store_u64_at(st, 5),
+                             .requests_per_second = store_u32_at(st, 6),
+                             .burst = store_u32_at(st, 7),
+                             .max_timeout_s = store_u32_at(st, 8),
+                             .snapshots = store_u32_at(st, 9),
+                             .state_bytes = store_u64_at(st, 10)};
     (*(tenant_fn **)r->each)(r->arg, &t);
 }
 
@@ -233,15 +190,15 @@ int store_tenants(struct store *s, tenant_fn *each, void *arg, struct err *err)
 typedef void key_fn(void *arg, const struct store_key *k);
 static void key_row(struct reading *r, sqlite3_stmt *st)
 {
-    struct store_key k = {.id = text_at(st, 0),
-                          .tenant = text_at(st, 1),
-                          .name = text_at(st, 2),
-                          .hint = text_at(st, 3),
-                          .digest = text_at(st, 4),
-                          .scopes = u32_at(st, 5),
-                          .created_unix = u64_at(st, 6),
-                          .expires_unix = u64_at(st, 7),
-                          .used_unix = u64_at(st, 8)};
+    struct store_key k = {.id = store_text_at(st, 0),
+                          .tenant = store_text_at(st, 1),
+                          .name = store_text_at(st, 2),
+                          .hint = store_text_at(st, 3),
+                          .digest = store_text_at(st, 4),
+                          .scopes = store_u32_at(st, 5),
+                          .created_unix = store_u64_at(st, 6),
+                          .expires_unix = store_u64_at(st, 7),
+                          .used_unix = store_u64_at(st, 8)};
     (*(key_fn **)r->each)(r->arg, &k);
 }
 
@@ -251,49 +208,14 @@ int store_keys(struct store *s, key_fn *each, void *arg, struct err *err)
     return store_read_all(s, "SELECT * FROM keys", &r, err);
 }
 
-typedef void box_fn(void *arg, const struct store_box *b);
-static void box_row(struct reading *r, sqlite3_stmt *st)
-{
-    struct store_box b = {.id = text_at(st, 0),
-                          .tenant = text_at(st, 1),
-                          .template = text_at(st, 2),
-                          .token = text_at(st, 3),
-                          .traffic_token = text_at(st, 4),
-                          .mask_host = text_at(st, 5),
-                          .tier = text_at(st, 6),
-                          .degraded = text_at(st, 7),
-                          .state = u32_at(st, 8),
-                          .flags = u32_at(st, 9),
-                          .started_unix_ms = u64_at(st, 13),
-                          .end_unix_ms = u64_at(st, 14),
-                          .cpu_milli = u32_at(st, 15),
-                          .pids = u32_at(st, 16),
-                          .memory = u64_at(st, 17),
-                          .disk = u64_at(st, 18),
-                          .links = u64_at(st, 20)};
-    b.nhttps_ports = array_at(st, 10, b.https_ports, sizeof b.https_ports[0], ARRAY_LEN(b.https_ports));
-    b.nports = array_at(st, 19, b.ports, sizeof b.ports[0], ARRAY_LEN(b.ports));
-    store_column_strv(st, 11, &b.metadata);
-    store_column_strv(st, 12, &b.env);
-    (*(box_fn **)r->each)(r->arg, &b);
-    strv_done(&b.metadata);
-    strv_done(&b.env);
-}
-
-int store_boxes(struct store *s, box_fn *each, void *arg, struct err *err)
-{
-    struct reading r = {.each = &each, .arg = arg, .row = box_row};
-    return store_read_all(s, "SELECT * FROM boxes", &r, err);
-}
-
 typedef void idem_fn(void *arg, const struct store_idem *i);
 static void idem_row(struct reading *r, sqlite3_stmt *st)
 {
-    struct store_idem i = {.tenant = text_at(st, 0),
-                           .key = text_at(st, 1),
-                           .digest = text_at(st, 2),
-                           .sandbox = text_at(st, 3),
-                           .created_unix = u64_at(st, 4)};
+    struct store_idem i = {.tenant = store_text_at(st, 0),
+                           .key = store_text_at(st, 1),
+                           .digest = store_text_at(st, 2),
+                           .sandbox = store_text_at(st, 3),
+                           .created_unix = store_u64_at(st, 4)};
     (*(idem_fn **)r->each)(r->arg, &i);
 }
 
@@ -306,12 +228,12 @@ int store_idems(struct store *s, idem_fn *each, void *arg, struct err *err)
 typedef void event_fn(void *arg, const struct store_event *e);
 static void event_row(struct reading *r, sqlite3_stmt *st)
 {
-    struct store_event e = {.sandbox = text_at(st, 1),
-                            .tenant = text_at(st, 2),
-                            .seq = u64_at(st, 3),
-                            .at_unix_ms = u64_at(st, 4),
-                            .type = text_at(st, 5),
-                            .json = text_at(st, 6)};
+    struct store_event e = {.sandbox = store_text_at(st, 1),
+                            .tenant = store_text_at(st, 2),
+                            .seq = store_u64_at(st, 3),
+                            .at_unix_ms = store_u64_at(st, 4),
+                            .type = store_text_at(st, 5),
+                            .json = store_text_at(st, 6)};
     (*(event_fn **)r->each)(r->arg, &e);
 }
 

@@ -147,13 +147,14 @@ static int run_all(struct store *s, struct store_op *list)
     return rc == SQLITE_OK ? sqlite3_exec(s->write, "COMMIT", NULL, NULL, NULL) : rc;
 }
 
-/* Who may use the node survives a power cut from the moment it is told. No sandbox does, so neither must its rows: they
- * reach the disk with the next that do or when the log is folded back; a killed process loses none. */
+/* Who may use the node, and what was put away for later, survives a power cut from the moment it is told. No running sandbox
+ * does, so neither must its rows: they reach the disk with the next that do or when the log is folded back; a killed process
+ * loses none. */
 static void set_sync(struct store *s, const struct store_op *list)
 {
     bool full = false;
     for (const struct store_op *op = list; op; op = op->next)
-        full |= op->sql <= SQL_KEY_DEL;
+        full |= op->sql <= SQL_KEY_DEL || op->durable;
     if (full != s->full_sync)
         (void)sqlite3_exec(s->write, full ? "PRAGMA synchronous=FULL" : "PRAGMA synchronous=NORMAL", NULL, NULL, NULL);
     s->full_sync = full;

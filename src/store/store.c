@@ -47,6 +47,37 @@ static const char *const migrations[STORE_SCHEMA] = {
     /* Who may see a sandbox's ports, and the generation of the links to them. */
     ("ALTER TABLE boxes ADD COLUMN ports BLOB NOT NULL DEFAULT x'';"
      "ALTER TABLE boxes ADD COLUMN links INTEGER NOT NULL DEFAULT 0;"),
+
+    /* What outlives a running sandbox. Generations go with their sandbox, what a tenant made with the tenant. */
+    ("ALTER TABLE tenants ADD COLUMN snapshots INTEGER NOT NULL DEFAULT 0;"
+     "ALTER TABLE tenants ADD COLUMN state_bytes INTEGER NOT NULL DEFAULT 0;"
+     "ALTER TABLE boxes ADD COLUMN stack TEXT NOT NULL DEFAULT '';"
+     "ALTER TABLE boxes ADD COLUMN parent TEXT NOT NULL DEFAULT '';"
+     "ALTER TABLE boxes ADD COLUMN idle INTEGER NOT NULL DEFAULT 0;"
+     "ALTER TABLE boxes ADD COLUMN timeout INTEGER NOT NULL DEFAULT 0;"
+     "ALTER TABLE boxes ADD COLUMN mounts BLOB NOT NULL DEFAULT x'';"
+     "ALTER TABLE boxes ADD COLUMN config TEXT NOT NULL DEFAULT '';"
+     "ALTER TABLE boxes ADD COLUMN state_bytes INTEGER NOT NULL DEFAULT 0;"
+     "CREATE TABLE templates(id TEXT PRIMARY KEY, name TEXT NOT NULL, tenant TEXT NOT NULL, source TEXT NOT NULL,"
+     " config TEXT NOT NULL, kind INTEGER NOT NULL, public INTEGER NOT NULL, tags BLOB NOT NULL,"
+     " created INTEGER NOT NULL, updated INTEGER NOT NULL, spawned INTEGER NOT NULL, builds INTEGER NOT NULL,"
+     " last_spawned INTEGER NOT NULL, bytes INTEGER NOT NULL) STRICT, WITHOUT ROWID;"
+     "CREATE TABLE volumes(id TEXT PRIMARY KEY, name TEXT NOT NULL, tenant TEXT NOT NULL, token TEXT NOT NULL,"
+     " created INTEGER NOT NULL, bytes INTEGER NOT NULL, entries INTEGER NOT NULL, UNIQUE(tenant, name))"
+     " STRICT, WITHOUT ROWID;"
+     "CREATE TABLE generations(sandbox TEXT NOT NULL, number INTEGER NOT NULL, stack TEXT NOT NULL,"
+     " command TEXT NOT NULL, at INTEGER NOT NULL, bytes INTEGER NOT NULL, PRIMARY KEY(sandbox, number))"
+     " STRICT, WITHOUT ROWID;"
+     "CREATE INDEX generations_stack ON generations(stack);"
+     "CREATE TABLE steps(tenant TEXT NOT NULL, key TEXT NOT NULL, stack TEXT NOT NULL, used INTEGER NOT NULL,"
+     " PRIMARY KEY(tenant, key)) STRICT, WITHOUT ROWID;"
+     "CREATE INDEX steps_stack ON steps(stack);"
+     "CREATE INDEX boxes_stack ON boxes(stack);"
+     "CREATE TRIGGER box_gone_generations AFTER DELETE ON boxes BEGIN DELETE FROM generations WHERE sandbox=old.id; "
+     "END;"
+     "CREATE TRIGGER tenant_gone AFTER DELETE ON tenants BEGIN DELETE FROM templates WHERE tenant=old.id;"
+     " DELETE FROM steps WHERE tenant=old.id; END;"
+     "INSERT OR IGNORE INTO counters VALUES('born', CAST(strftime('%s', 'now') AS INTEGER));"),
 };
 
 int store_fail(struct err *err, sqlite3 *db, int rc, const char *path, const char *what)
@@ -219,6 +250,13 @@ void store_close(struct store *s)
     (void)pthread_cond_destroy(&s->wake);
     free(s->path);
     free(s);
+}
+
+int64_t store_born(struct store *s)
+{
+    struct err ignored;
+    int64_t born = INT64_MAX;
+    return one_number(s, "SELECT value FROM counters WHERE name='born'", &born, &ignored) < 0 ? INT64_MAX : born;
 }
 
 int store_count_up(struct store *s, const char *name, uint64_t *ret, struct err *err)

@@ -1,0 +1,414 @@
+/* Snapshots and forks in E2B's words, and the removal of templates, which is how its clients remove snapshots. */
+#include <ctype.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/cleanup.h"
+#include "base/json.h"
+#include "base/mem.h"
+#include "base/num.h"
+#include "front/e2b/e2b.h"
+#include "front/reply.h"
+#include "front/state.h"
+#include "http/body.h"
+#include "http/url.h"
+
+enum { FORK_S = 300 };
+
+static void snapshot_id(const struct tmpl *t, const char *tag, struct buf *out)
+{
+    if (t->name[0])
+        buf_addf(out, "%s/%s:%s", t->tenant ? t->tenant->id : "", t->name, tag);
+    else
+        buf_addf(out, "%s:%s", t->id, tag);
+}
+
+static void add_snapshot(struct json *j, const struct tmpl *t, const char *tag)
+{
+    _cleanup_buf_ struct buf id = {0};
+    snapshot_id(t, tag, &id);
+    json_str(j, "snapshotID", buf_str(&id));
+    json_arr(j, "names");
+    if (t->name[0])
+        json_str(j, NULL, buf_str(&id));
+    json_end_arr(j);
+}
+
+/* Only files come along here, which E2B's clients would not expect: the answer says so. */
+static void add_cost(struct json *j, const struct state_cost *cost)
+{
+    json_obj(j, "hutch");
+    json_bool(j, "memory", false);
+    json_u64(j, "frozenUs", cost->frozen_us);
+    json_u64(j, "bytes", cost->bytes);
+    json_end_obj(j);
+}
+
+/* --- making -------------------------------------------------------------------------------------------------------- */
+
+struct making {
+    struct http_req *r; /* NULL once the client left */
+};
+
+static void making_left(struct http_req *r) { ((struct making *)r->user)->r = NULL; }
+
+static void made(void *arg, const struct tmpl *t, const struct state_cost *cost, const struct state_failure *failure)
+{
+    struct making *m = arg;
+    struct http_req *r = m->r;
+    free(m);
+    if (!r)
+        return;
+    api_on_closed(r, NULL);
+    if (failure) {
+        e2b_refuse_state(r, failure);
+        return;
+    }
+    _cleanup_buf_ struct buf out = {0};
+    struct json j;
+    json_start(&j, &out);
+    json_obj(&j, NULL);
+    add_snapshot(&j, t, t->tags[0].tag);
+    add_cost(&j, cost);
+    json_end_obj(&j);
+    reply_json(r, 201, &out);
+}
+
+/* Lower-cased; "" if none was given. */
+static int read_name(json_t *root, char ret[TMPL_NAME_MAX], struct err *err)
+{
+    const char *name = NULL;
+    json_t *tmp = NULL, *o = e2b_root(root, &tmp, err);
+    int rc = o ? e2b_field_str(o, "name", &name, err) : -1;
+    ret[0] = 0;
+    if (rc > 0 && *name) {
+        size_t n = strlen(name), i = 0;
+        for (; i < n && n < TMPL_NAME_MAX; i++) {
+            ret[i] = (char)tolower((unsigned char)name[i]);
+            if (!isalnum((unsigned char)ret[i]) && ret[i] != '-' && ret[i] != '_')
+                break;
+        }
+        if (i < n)
+            rc = err_set(err, ERR_USAGE, 0, "field 'name' must be 1 to %d of a-z, 0-9, - and _", TMPL_NAME_MAX - 1);
+        else {
+            ret[n] = 0;
+            if (tmpl_id_shaped(ret))
+                rc = err_set(err, ERR_USAGE, 0, "field 'name': " TMPL_ID_SHAPED_TEXT, ret);
+        }
+    }
+    json_decref(tmp);
+    return rc < 0 ? -1 : 0;
+}
+
+/* A snapshot must not hide or replace a template. */
+static bool name_free(struct api_call *c, const char *name)
+{
+    const struct tmpl *t = tmpl_find(c->front, c->who.tenant, name, NULL);
+    bool own = t && t->tenant == c->who.tenant;
+    if ((own && t->kind != TMPL_SNAPSHOT) || template_resolve(c->front, name, &(struct template_info){0})) {
+        reply_error(c->req, 409, "'%s' is the name of a template; give the snapshot another one", name);
+        return false;
+    }
+    return true;
+}
+
+static void snapshot_body(struct http_req *r, json_t *root, unsigned status, const char *error)
+{
+    struct api_call *c = api_call_of(r);
+    char name[TMPL_NAME_MAX];
+    struct err err;
+    if (status) {
+        reply_error(r, status, "%s", error);
+        return;
+    }
+    if (read_name(root, name, &err) < 0) {
+        reply_error(r, 400, "%s", err.msg);
+        return;
+    }
+    struct box *b = api_box(c);
+    if (!b || (name[0] && !name_free(c, name)))
+        return;
+    struct making *m = xcalloc(1, sizeof *m);
+    m->r = r;
+    r->user = m;
+    api_on_closed(r, making_left);
+    box_snapshot(c->front, b, name[0] ? name : NULL, made, m);
+}
+void e2b_snapshot(struct api_call *c) { body_json(c->req, 0, snapshot_body); }
+
+/* --- listing ------------------------------------------------------------------------------------------------------- */
+
+struct entry {
+    const struct tmpl *t;
+    const struct tmpl_tag *tag;
+};
+struct query {
+    struct buf sandbox, name;
+    const struct tmpl *row; /* of `name` */
+    const char *tag;        /* in it; NULL: any */
+    const struct tenant *tenant;
+    size_t limit;
+    bool paged;
+    struct e2b_cursor from;
+    struct entry *v;
+    size_t n, cap;
+};
+
+static void query_done(struct query *q)
+{
+    buf_done(&q->sandbox);
+    buf_done(&q->name);
+    free(q->v);
+}
+
+static int read_query(struct api_call *c, struct query *q, struct err *err)
+{
+    _cleanup_buf_ struct buf limit = {0}, token = {0};
+    const char *query = c->req->query;
+    int n = 100;
+    q->tenant = c->who.tenant;
+    if (url_query_get(query, "sandboxID", URL_PLUS_SPACE, &q->sandbox, err) < 0 ||
+        url_query_get(query, "name", URL_PLUS_SPACE, &q->name, err) < 0 ||
+        url_query_get(query, "limit", URL_PLUS_SPACE, &limit, err) < 0 ||
+        url_query_get(query, "nextToken", URL_PLUS_SPACE, &token, err) < 0)
+        return -1;
+    if (limit.n && !num_int(limit.p, 1, 100, &n))
+        return err_set(err, ERR_USAGE, 0, "query parameter 'limit' must be from 1 to 100");
+    q->limit = (size_t)n;
+    q->paged = token.n > 0;
+    if (q->paged && !e2b_cursor_read(token.p, &q->from))
+        return err_set(err, ERR_USAGE, 0, "query parameter 'nextToken' is not one this node gave out");
+    if (q->name.n) {
+        const char *slash = strchr(buf_str(&q->name), '/');
+        const char *colon = strchr(slash ? slash : buf_str(&q->name), ':');
+        q->row = tmpl_find(c->front, c->who.tenant, buf_str(&q->name), NULL);
+        q->tag = colon ? colon + 1 : NULL;
+    }
+    return 0;
+}
+
+static void collect(void *arg, const struct tmpl *t)
+{
+    struct query *q = arg;
+    if (t->kind != TMPL_SNAPSHOT || t->tenant != q->tenant || (q->name.n && t != q->row) ||
+        (q->sandbox.n && strcmp(t->source, q->sandbox.p) != 0))
+        return;
+    for (size_t i = 0; i < t->ntags; i++) {
+        if (q->tag && strcmp(t->tags[i].tag, q->tag) != 0)
+            continue;
+        MEM_GROW(q->v, q->n, q->cap);
+        q->v[q->n++] = (struct entry){t, &t->tags[i]};
+    }
+}
+
+static int newest_first(const void *a, const void *b)
+{
+    const struct entry *x = a, *y = b;
+    if (x->tag->created_unix_ms != y->tag->created_unix_ms)
+        return x->tag->created_unix_ms > y->tag->created_unix_ms ? -1 : 1;
+    return -strcmp(x->t->id, y->t->id);
+}
+
+static bool behind(const struct query *q, const struct entry *e)
+{
+    if (e->tag->created_unix_ms != q->from.started_ms)
+        return e->tag->created_unix_ms < q->from.started_ms;
+    return strcmp(e->t->id, q->from.id) < 0;
+}
+
+void e2b_snapshots(struct api_call *c)
+{
+    struct query q = {0};
+    struct err err;
+    if (read_query(c, &q, &err) < 0) {
+        reply_error(c->req, 400, "%s", err.msg);
+        query_done(&q);
+        return;
+    }
+    tmpl_each(c->front, c->who.tenant, collect, &q);
+    if (q.n)
+        qsort(q.v, q.n, sizeof *q.v, newest_first);
+    size_t i = 0, shown = 0;
+    while (q.paged && i < q.n && !behind(&q, &q.v[i]))
+        i++;
+    _cleanup_buf_ struct buf out = {0}, token = {0};
+    struct json j;
+    json_start(&j, &out);
+    json_arr(&j, NULL);
+    for (; i < q.n && shown < q.limit; i++, shown++) {
+        json_obj(&j, NULL);
+        add_snapshot(&j, q.v[i].t, q.v[i].tag->tag);
+        json_end_obj(&j);
+    }
+    json_end_arr(&j);
+    if (i < q.n && shown > 0) {
+        struct e2b_cursor last = {.started_ms = q.v[i - 1].tag->created_unix_ms};
+        (void)snprintf(last.id, sizeof last.id, "%s", q.v[i - 1].t->id);
+        e2b_cursor_write(&last, &token);
+        http_set(c->req, "x-next-token", buf_str(&token));
+    }
+    query_done(&q);
+    reply_json(c->req, 200, &out);
+}
+
+/* --- removing ------------------------------------------------------------------------------------------------------ */
+
+static void removed(void *arg, const struct tmpl *t, const struct state_failure *failure)
+{
+    struct making *m = arg;
+    struct http_req *r = m->r;
+    (void)t;
+    free(m);
+    if (!r)
+        return;
+    api_on_closed(r, NULL);
+    if (failure)
+        e2b_refuse_state(r, failure);
+    else
+        reply_empty(r, 204);
+}
+
+/* DELETE /templates/{id}: of templates, of snapshots, and with ":tag" of one build. Sandboxes made from it go on. */
+void e2b_template_remove(struct api_call *c)
+{
+    const char *name = c->param[0], *slash = strchr(name, '/'), *colon = strchr(slash ? slash : name, ':');
+    const struct tmpl_tag *tag = NULL;
+    const struct tmpl *t = tmpl_find(c->front, c->who.tenant, name, &tag);
+    bool may = t && (t->tenant == c->who.tenant || (!t->tenant && (c->who.scopes & SCOPE_ADMIN)));
+    if (!t && template_resolve(c->front, name, &(struct template_info){0})) {
+        reply_error(c->req, 403, "template '%.80s' is this node's own", name);
+        return;
+    }
+    if (!t || (colon && !tag)) {
+        reply_error(c->req, 404, "template '%.80s' not found", name);
+        return;
+    }
+    if (!may) {
+        reply_error(c->req, 403, "template '%.80s' is somebody else's", name);
+        return;
+    }
+    if (t->kind != TMPL_SNAPSHOT && !(c->who.scopes & (SCOPE_TEMPLATES | SCOPE_ADMIN))) {
+        reply_error(c->req, 403, "this API key lacks the scope templates: it may remove snapshots only");
+        return;
+    }
+    struct making *m = xcalloc(1, sizeof *m);
+    m->r = c->req;
+    c->req->user = m;
+    api_on_closed(c->req, making_left);
+    tmpl_remove(c->front, t, colon ? tag->tag : NULL, removed, m);
+}
+
+/* --- forks --------------------------------------------------------------------------------------------------------- */
+
+struct child {
+    char id[SANDBOX_ID_MAX]; /* "": failed */
+    struct state_cost cost;
+    unsigned status;
+    char text[512];
+};
+struct forking {
+    struct http_req *r; /* NULL once the client left */
+    unsigned left, count;
+    struct child child[];
+};
+
+static void fork_left(struct http_req *r) { ((struct forking *)r->user)->r = NULL; }
+
+static void add_child(struct json *j, struct api_call *c, const struct child *k)
+{
+    struct box *b = k->id[0] ? box_of(c->front, &c->who, k->id) : NULL;
+    json_obj(j, NULL);
+    if (b) {
+        e2b_add_sandbox_as(j, "sandbox", c, b);
+        add_cost(j, &k->cost);
+    } else {
+        json_obj(j, "error");
+        json_u64(j, "code", k->id[0] ? 410 : k->status);
+        json_str(j, "message", k->id[0] ? "the sandbox has ended already" : k->text);
+        json_end_obj(j);
+    }
+    json_end_obj(j);
+}
+
+static void forked(struct forking *k)
+{
+    struct http_req *r = k->r;
+    if (!r) {
+        free(k);
+        return;
+    }
+    api_on_closed(r, NULL);
+    if (!k->child[0].id[0] && !k->child[0].cost.bytes && !k->child[0].cost.frozen_us) {
+        /* There was no copy to make any from. */
+        reply_refuse(r, k->child[0].status, NULL, k->child[0].status == 503 ? 1 : 0, k->child[0].text);
+        free(k);
+        return;
+    }
+    _cleanup_buf_ struct buf out = {0};
+    struct json j;
+    json_start(&j, &out);
+    json_arr(&j, NULL);
+    for (unsigned i = 0; i < k->count; i++)
+        add_child(&j, api_call_of(r), &k->child[i]);
+    json_end_arr(&j);
+    free(k);
+    reply_json(r, 201, &out);
+}
+
+static void child_made(void *arg, unsigned index, struct box *b, const struct state_cost *cost,
+                       const struct box_failure *failure)
+{
+    struct forking *k = arg;
+    struct child *one = &k->child[index];
+    one->cost = *cost;
+    if (b)
+        memcpy(one->id, b->id, sizeof one->id);
+    else {
+        one->status = failure->status;
+        (void)snprintf(one->text, sizeof one->text, "%s", failure->text);
+    }
+    if (--k->left == 0)
+        forked(k);
+}
+
+static int read_fork(struct api_call *c, json_t *root, int64_t *count, uint32_t *seconds, struct err *err)
+{
+    json_t *tmp = NULL, *o = e2b_root(root, &tmp, err);
+    int rc = o && e2b_field_int(o, "count", 1, FORK_MAX, count, err) >= 0 &&
+                     e2b_read_timeout(o, FORK_S, e2b_longest_life(c), seconds, err) >= 0
+                 ? 0
+                 : -1;
+    json_decref(tmp);
+    return rc;
+}
+
+static void fork_body(struct http_req *r, json_t *root, unsigned status, const char *error)
+{
+    struct api_call *c = api_call_of(r);
+    int64_t count = 1;
+    uint32_t seconds = 0;
+    struct err err;
+    if (status) {
+        reply_error(r, status, "%s", error);
+        return;
+    }
+    if (read_fork(c, root, &count, &seconds, &err) < 0) {
+        reply_error(r, 400, "%s", err.msg);
+        return;
+    }
+    struct box *b = api_box(c);
+    if (!b)
+        return;
+    if (b->state != BOX_RUNNING) {
+        reply_error(r, 409, "the sandbox is paused; resume it first");
+        return;
+    }
+    struct forking *k = xcalloc(1, sizeof *k + (size_t)count * sizeof k->child[0]);
+    k->r = r;
+    k->left = k->count = (unsigned)count;
+    r->user = k;
+    api_on_closed(r, fork_left);
+    box_fork(c->front, b, k->count, seconds, child_made, k);
+}
+void e2b_fork(struct api_call *c) { body_json(c->req, 0, fork_body); }

@@ -1,0 +1,394 @@
+/* Stacks and who names them: captures, what is dropped when, and the comparison of front's rows with what stock has. */
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "base/cleanup.h"
+#include "base/log.h"
+#include "base/map.h"
+#include "base/mem.h"
+#include "base/num.h"
+#include "front/boxes-int.h"
+#include "front/state.h"
+#include "front/volumes.h"
+#include "sandbox/stockc.h"
+
+enum {
+    UNNAMED_S = 60,
+    MEET_EVERY_MS = 600 * 1000,
+    FLATTEN_MAX = 1024,
+    WAITING_MAX = 8, /* of one tenant, for stock */
+};
+
+/* --- holding and dropping ------------------------------------------------------------------------------------------ */
+
+struct held {
+    char stack[STACK_ID_MAX];
+    unsigned n;
+};
+
+void state_hold(struct front *f, const char *stack)
+{
+    struct held *h = map_get(&f->boxes->held, stack);
+    if (!h) {
+        h = xcalloc(1, sizeof *h);
+        (void)memccpy(h->stack, stack, 0, sizeof h->stack - 1);
+        (void)map_put(&f->boxes->held, h->stack, h);
+    }
+    h->n++;
+}
+
+void state_release(struct front *f, const char *stack)
+{
+    struct held *h = map_get(&f->boxes->held, stack);
+    if (!h || --h->n > 0)
+        return;
+    (void)map_del(&f->boxes->held, stack);
+    free(h);
+}
+
+void state_held_free(struct front *f)
+{
+    size_t at = 0;
+    for (struct held *h; (h = map_next(&f->boxes->held, &at));)
+        free(h);
+    map_done(&f->boxes->held);
+    strv_done(&f->boxes->to_flatten);
+}
+
+struct namer {
+    const char *stack;
+    bool found;
+};
+
+static void tmpl_names(void *arg, const struct tmpl *t)
+{
+    struct namer *n = arg;
+    for (size_t i = 0; i < t->ntags && !n->found; i++)
+        n->found = strcmp(t->tags[i].stack, n->stack) == 0;
+}
+
+/* By what is in memory, where rows are before they are in the store; and by the store, which also has the rows of others. */
+static bool is_named(struct front *f, const char *stack)
+{
+    struct namer n = {.stack = stack};
+    size_t at = 0;
+    if (map_get(&f->boxes->held, stack))
+        return true;
+    for (struct box *b; (b = map_next(&f->boxes->by_id, &at));)
+        if (strcmp(b->stack, stack) == 0)
+            return true;
+    tmpl_each(f, NULL, tmpl_names, &n);
+    return n.found || store_stack_named(f->store, stack);
+}
+
+static void dropped(void *arg, const struct stock_reply *r, int fd)
+{
+    (void)arg;
+    if (fd >= 0)
+        (void)close(fd);
+    if (r->error != STOCK_OK)
+        log_text(LOG_LEVEL_WARN, "a stack could not be dropped (%s); it is tried again later", r->text);
+}
+
+static void drop(struct front *f, const char *stack)
+{
+    struct stock_request q = stockc_request(STOCK_DROP);
+    (void)memccpy(q.stack, stack, 0, sizeof q.stack - 1);
+    (void)stockc_ask(f->stock, &q, NULL, 0, NULL, dropped, NULL);
+}
+
+struct drop_later {
+    struct front *front;
+    char stack[STACK_ID_MAX];
+};
+
+/* The row that named it last is deleted by now, or its deletion stands in the queue before this. */
+static void drop_now(void *arg, const struct err *err)
+{
+    struct drop_later *d = arg;
+    (void)err;
+    if (d->front->boxes && d->front->stock && !is_named(d->front, d->stack))
+        drop(d->front, d->stack);
+    free(d);
+}
+
+void state_drop(struct front *f, const char *stack)
+{
+    if (!stack[0] || !f->stock)
+        return;
+    struct drop_later *d = xcalloc(1, sizeof *d);
+    d->front = f;
+    (void)memccpy(d->stack, stack, 0, sizeof d->stack - 1);
+    store_barrier(f->store, drop_now, d);
+}
+
+/* --- captures ------------------------------------------------------------------------------------------------------ */
+
+struct capture {
+    struct front *front;
+    char stack[STACK_ID_MAX];
+    state_captured *done;
+    void *arg;
+};
+
+static void captured(void *arg, const struct stock_reply *r, int fd)
+{
+    struct capture *c = arg;
+    state_captured *done = c->done;
+    void *to = c->arg;
+    if (fd >= 0)
+        (void)close(fd);
+    if (r->error == STOCK_OK && r->entries2 > STACK_FLATTEN_AT)
+        state_flatten(c->front, c->stack);
+    free(c);
+    done(to, r);
+}
+
+static void no_stock(void *arg)
+{
+    struct stock_reply r = {.error = STOCK_BUSY};
+    (void)memccpy(r.text, "the process that keeps files is not there", 0, sizeof r.text - 1);
+    captured(arg, &r, -1);
+}
+
+void state_capture(struct front *f, const char *box, const char stack[STACK_ID_MAX], bool freeze, state_captured *done,
+                   void *arg)
+{
+    struct capture *c = xcalloc(1, sizeof *c);
+    *c = (struct capture){.front = f, .done = done, .arg = arg};
+    (void)memccpy(c->stack, stack, 0, sizeof c->stack - 1);
+    state_hold(f, stack);
+    if (!f->stock) {
+        loop_defer(f->loop, no_stock, c);
+        return;
+    }
+    struct stock_request q = stockc_request(STOCK_CAPTURE);
+    q.flags = freeze ? STOCK_FREEZE : 0;
+    (void)memccpy(q.box, box, 0, sizeof q.box - 1);
+    (void)memccpy(q.stack, stack, 0, sizeof q.stack - 1);
+    const struct box *b = box_find(f, box);
+    (void)stockc_ask_for(f->stock, b ? b->tenant->id : "", &q, NULL, 0, NULL, captured, c);
+}
+
+void state_stock_failure(const struct stock_reply *r, const char *what, struct state_failure *ret)
+{
+    static const unsigned status[] = {
+        [STOCK_BAD_REQUEST] = 400, [STOCK_NOT_FOUND] = 404, [STOCK_BUSY] = 503,     [STOCK_HOST] = 501,
+        [STOCK_BAD_DATA] = 500,    [STOCK_TOO_LARGE] = 413, [STOCK_NO_SPACE] = 507, [STOCK_CONFLICT] = 409,
+        [STOCK_DENIED] = 403,      [STOCK_CANCELLED] = 503, [STOCK_FAILED] = 500,
+    };
+    unsigned code = r->error < ARRAY_LEN(status) && status[r->error] ? status[r->error] : 500;
+    state_fail(ret, code, "%s could not be made: %.*s", what, (int)sizeof r->text, r->text);
+}
+
+/* --- flattening ---------------------------------------------------------------------------------------------------- */
+
+static void flatten_next(struct front *f);
+
+static void flattened(void *arg, const struct stock_reply *r, int fd)
+{
+    struct front *f = arg;
+    if (fd >= 0)
+        (void)close(fd);
+    if (!f->boxes)
+        return;
+    f->boxes->flattening = false;
+    if (r->error != STOCK_OK && r->error != STOCK_NOT_FOUND)
+        log_text(LOG_LEVEL_WARN, "a stack could not be made into one layer: %s", r->text);
+    flatten_next(f);
+}
+
+static void flatten_next(struct front *f)
+{
+    struct boxes *bs = f->boxes;
+    if (bs->flattening || !bs->to_flatten.n || !f->stock)
+        return;
+    struct stock_request q = stockc_request(STOCK_FLATTEN);
+    char *stack = bs->to_flatten.v[--bs->to_flatten.n];
+    bs->to_flatten.v[bs->to_flatten.n] = NULL;
+    (void)memccpy(q.stack, stack, 0, sizeof q.stack - 1);
+    free(stack);
+    bs->flattening = true;
+    (void)stockc_ask(f->stock, &q, NULL, 0, NULL, flattened, f);
+}
+
+void state_flatten(struct front *f, const char *stack)
+{
+    if (f->boxes->to_flatten.n < FLATTEN_MAX && !strv_has(&f->boxes->to_flatten, stack))
+        strv_add(&f->boxes->to_flatten, stack);
+    flatten_next(f);
+}
+
+/* --- quotas -------------------------------------------------------------------------------------------------------- */
+
+struct counting {
+    const struct tenant *tenant;
+    struct state_kept kept;
+};
+
+static void count_box(void *arg, struct box *b)
+{
+    struct counting *n = arg;
+    if (b->tenant != n->tenant || !box_is_paused(b))
+        return;
+    n->kept.count++;
+    n->kept.bytes += b->state_bytes;
+}
+
+/* Of all its tags; a stack that several name counts once. Tags of before the node noted it count nothing, but the newest. */
+static uint64_t bytes_of(const struct tmpl *t)
+{
+    uint64_t sum = 0;
+    for (size_t i = 0; i < t->ntags; i++) {
+        bool again = false;
+        for (size_t k = 0; k < i && !again; k++)
+            again = strcmp(t->tags[k].stack, t->tags[i].stack) == 0;
+        sum += again ? 0 : t->tags[i].bytes;
+    }
+    return sum > t->bytes ? sum : t->bytes;
+}
+
+static void count_tmpl(void *arg, const struct tmpl *t)
+{
+    struct counting *n = arg;
+    if (t->tenant != n->tenant)
+        return;
+    n->kept.count += t->kind == TMPL_SNAPSHOT ? t->ntags : 0;
+    n->kept.bytes += bytes_of(t);
+}
+
+struct state_kept state_kept(struct front *f, const struct tenant *t)
+{
+    struct counting n = {.tenant = t};
+    boxes_each(f, count_box, &n);
+    tmpl_each(f, t, count_tmpl, &n);
+    n.kept.bytes += volumes_bytes(f, t);
+    return n.kept;
+}
+
+bool state_room(struct front *f, const struct tenant *t, unsigned count, uint64_t bytes, struct state_failure *ret)
+{
+    uint64_t most = t->quota.snapshots ? t->quota.snapshots : f->config->state_snapshots;
+    uint64_t room = t->quota.state_bytes ? t->quota.state_bytes : f->config->state_bytes;
+    struct state_kept kept = state_kept(f, t);
+    most = most && most < SNAPSHOTS_PER_TENANT ? most : SNAPSHOTS_PER_TENANT;
+    if (count && kept.count + count > most) {
+        state_fail(ret, 429, "the tenant's quota of snapshots and paused sandboxes is used up: %llu of %llu are kept",
+                   (unsigned long long)kept.count, (unsigned long long)most);
+        ret->error_code = "quota_exceeded";
+        return false;
+    }
+    if (room && (kept.bytes > room || bytes > room - kept.bytes || (kept.bytes == room && count > 0))) {
+        _cleanup_buf_ struct buf used = {0}, limit = {0};
+        num_add_size(&used, kept.bytes);
+        num_add_size(&limit, room);
+        state_fail(ret, 429,
+                   "the tenant's quota of bytes in snapshots and paused sandboxes is used up: %s of %s are kept",
+                   buf_str(&used), buf_str(&limit));
+        ret->error_code = "quota_exceeded";
+        return false;
+    }
+    return true;
+}
+
+bool state_crowded(struct front *f, const struct tenant *t, struct state_failure *ret)
+{
+    if (!f->stock || stockc_waiting(f->stock, t->id) < WAITING_MAX)
+        return false;
+    state_fail(ret, 429, "%d operations of this tenant wait for the store already; try again", WAITING_MAX);
+    return true;
+}
+
+/* --- front and stock meet ------------------------------------------------------------------------------------------ */
+
+static void add_tags(void *arg, const struct tmpl *t)
+{
+    for (size_t i = 0; i < t->ntags; i++)
+        (void)map_put(arg, t->tags[i].stack, (void *)t);
+}
+
+/* Everything that rows in memory name: looked up one by one it would take the square of their number. */
+static void collect_named(struct front *f, struct map *named)
+{
+    size_t at = 0;
+    for (struct box *b; (b = map_next(&f->boxes->by_id, &at));)
+        if (b->stack[0])
+            (void)map_put(named, b->stack, b);
+    tmpl_each(f, NULL, add_tags, named);
+    at = 0;
+    for (struct held *h; (h = map_next(&f->boxes->held, &at));)
+        (void)map_put(named, h->stack, h);
+}
+
+static void warn_missing(struct front *f, const struct map *there)
+{
+    size_t at = 0;
+    for (struct box *b; (b = map_next(&f->boxes->by_id, &at));)
+        if (b->state == BOX_STORED && !map_get(there, b->stack))
+            log_text(LOG_LEVEL_ERROR, "the files of the paused sandbox %s (stack %s) are not in the store", b->id,
+                     b->stack);
+}
+
+static void listed(void *arg, const struct stock_item *v, size_t n, const struct stock_reply *failed)
+{
+    struct front *f = arg;
+    struct map there = {0}, named = {0};
+    int64_t now = (int64_t)time(NULL);
+    size_t gone = 0, foreign = 0;
+    if (!f->boxes)
+        return;
+    if (failed) {
+        log_text(LOG_LEVEL_WARN, "stock cannot tell what it has: %s", failed->text);
+        return;
+    }
+    int64_t born = store_born(f->store);
+    collect_named(f, &named);
+    for (size_t i = 0; i < n; i++) {
+        if (!stack_id_valid(v[i].id))
+            continue; /* a volume */
+        (void)map_put(&there, v[i].id, (void *)&v[i]);
+        bool unnamed =
+            v[i].created_unix + UNNAMED_S < now && !map_get(&named, v[i].id) && !store_stack_named(f->store, v[i].id);
+        if (unnamed && v[i].created_unix < born) {
+            foreign++;
+        } else if (unnamed) {
+            drop(f, v[i].id);
+            gone++;
+        } else if (v[i].nlayers > STACK_FLATTEN_AT)
+            state_flatten(f, v[i].id);
+    }
+    warn_missing(f, &there);
+    foreign += volumes_meet(f, v, n, born);
+    if (foreign)
+        log_text(LOG_LEVEL_ERROR,
+                 "%zu stacks and volumes are older than store.db and named by nobody in it: they are kept; was another "
+                 "store.db here before?",
+                 foreign);
+    map_done(&there);
+    map_done(&named);
+    struct log_line l;
+    if (log_start(&l, LOG_LEVEL_INFO, "met stock")) {
+        log_u64(&l, "stacks", n);
+        log_u64(&l, "dropped", gone);
+        log_end(&l);
+    }
+}
+
+static void meet_again(void *arg)
+{
+    struct front *f = arg;
+    f->boxes->meet_timer = 0;
+    state_meet(f);
+}
+
+void state_meet(struct front *f)
+{
+    if (!f->boxes || !f->stock)
+        return;
+    f->boxes->flattening = false; /* one that was under way is sent again by itself; a second does no harm */
+    stockc_list(f->stock, listed, f);
+    loop_timer_del(f->loop, f->boxes->meet_timer);
+    f->boxes->meet_timer = loop_timer(f->loop, MEET_EVERY_MS, meet_again, f);
+}

@@ -1,0 +1,713 @@
+/* Boxes that are paused, resumed, woken and paused by themselves. */
+#include "front/state.h"
+
+#include "boxes-world.h"
+#include "front/boxes-int.h"
+
+struct told {
+    int calls;
+    unsigned status;
+    char text[512];
+};
+static void told(void *arg, const struct state_failure *failure)
+{
+    struct told *t = arg;
+    t->calls++;
+    t->status = failure ? failure->status : 0;
+    (void)snprintf(t->text, sizeof t->text, "%s", failure ? failure->text : "");
+}
+static void await(struct told *t)
+{
+    for (int i = 0; i < 400 && t->calls == 0; i++)
+        step(1);
+    assert_int_equal(t->calls, 1);
+}
+static void expect_told(struct told *t, unsigned status, const char *text)
+{
+    await(t);
+    if (t->status != status || !strstr(t->text, text))
+        fail_msg("expected %u \"%s\", got %u \"%s\"", status, text, t->status, t->text);
+}
+static void ended_ok(void *arg, bool ok) { *(int *)arg = ok ? 1 : 2; }
+
+static struct box *make_base(struct box_spec *spec)
+{
+    (void)mkdirat(dirfd_, "base", 0755);
+    spec->template = "base";
+    struct answer a = make(spec);
+    if (a.status)
+        fail_msg("%u %s", a.status, a.text);
+    return box_find(&f, a.id);
+}
+static struct box *base_box(void)
+{
+    struct box_spec spec = host_spec();
+    return make_base(&spec);
+}
+static void pause_ok(struct box *b, bool memory)
+{
+    struct told t = {0};
+    box_pause(&f, b, memory, told, &t);
+    assert_int_equal(t.calls, 0);
+    expect_told(&t, 0, "");
+    assert_int_equal(b->state, memory ? BOX_FROZEN : BOX_STORED);
+}
+static void resume_ok(struct box *b)
+{
+    struct told t = {0};
+    box_resume(&f, b, 0, told, &t);
+    expect_told(&t, 0, "");
+    assert_int_equal(b->state, BOX_RUNNING);
+}
+static void keeper_says(const char *id, bool frozen, uint64_t deadline)
+{
+    memset(k.items, 0, sizeof k.items);
+    (void)snprintf(k.items[0].id, sizeof k.items[0].id, "%s", id);
+    k.items[0].alive = 1;
+    k.items[0].frozen = frozen;
+    k.items[0].deadline_ms = deadline;
+    k.nitems = 1;
+}
+static uint64_t boot_ms(void)
+{
+    struct timespec t;
+    (void)clock_gettime(CLOCK_BOOTTIME, &t);
+    return (uint64_t)t.tv_sec * 1000 + (uint64_t)t.tv_nsec / 1000000;
+}
+#define FAR_AWAY (boot_ms() + 5ULL * 365 * 86400 * 1000)
+
+static void test_memory_pause_freezes_and_takes_the_deadline_away(void **state)
+{
+    (void)state;
+    struct box *b = base_box();
+    pause_ok(b, true);
+    assert_int_equal(k.pauses, 1);
+    assert_int_equal(k.captures, 0);
+    assert_int_equal(k.kills, 0);
+    assert_int_equal(k.links_paused, 1);
+    assert_true(k.deadline > FAR_AWAY);
+    assert_int_equal(who.tenant->sandboxes, 1); /* its memory is still in use */
+    resume_ok(b);
+    assert_int_equal(k.resumes, 1);
+    assert_int_equal(k.creates, 1);
+    assert_true(k.deadline < FAR_AWAY);
+    assert_true(b->end_unix_ms > b->started_unix_ms);
+}
+
+static void test_a_second_pause_is_a_conflict_and_a_resume_of_a_running_box_is_none(void **state)
+{
+    (void)state;
+    struct box *b = base_box();
+    struct told t = {0}, again = {0};
+    pause_ok(b, true);
+    box_pause(&f, b, true, told, &t);
+    expect_told(&t, 409, "paused already");
+    resume_ok(b);
+    box_resume(&f, b, 0, told, &again);
+    expect_told(&again, 0, "");
+    assert_int_equal(k.resumes, 1);
+}
+
+static void test_files_pause_keeps_everything_but_the_processes(void **state)
+{
+    (void)state;
+    struct box_spec spec = host_spec();
+    strv_add(&spec.env, "A=1");
+    struct box *b = make_base(&spec);
+    strv_done(&spec.env);
+    char id[SANDBOX_ID_MAX], token[64], first[STACK_ID_MAX];
+    memcpy(id, b->id, sizeof id);
+    memcpy(token, b->token, sizeof token);
+    pause_ok(b, false);
+    assert_int_equal(k.captures, 1);
+    assert_int_equal(k.capture_flags, 0); /* it stands still already */
+    assert_int_equal(k.kills, 1);
+    assert_string_equal(b->stack, k.captured);
+    memcpy(first, b->stack, sizeof first);
+    assert_int_equal(who.tenant->sandboxes, 0);
+    assert_int_equal(who.tenant->stored, 1);
+    assert_int_equal(boxes_count(&f), 0);
+    /* A reboot later. */
+    stop();
+    k.nitems = 0;
+    start();
+    boxes_keeper_up(&f);
+    b = box_of(&f, &who, id);
+    assert_non_null(b);
+    assert_int_equal(b->state, BOX_STORED);
+    k.env[0] = 0;
+    resume_ok(b);
+    assert_string_equal(k.last_id, id);
+    assert_string_equal(k.template, first);
+    assert_non_null(strstr(k.env, "A=1"));
+    assert_string_equal(b->token, token);
+    assert_int_equal(who.tenant->sandboxes, 1);
+    assert_int_equal(who.tenant->stored, 0);
+    /* The next pause has a stack of its own; only then the first is dropped. */
+    assert_false(was_dropped(first));
+    pause_ok(b, false);
+    step(5);
+    assert_string_not_equal(b->stack, first);
+    assert_true(was_dropped(first));
+    assert_false(was_dropped(b->stack));
+}
+
+static void test_a_capture_that_fails_leaves_it_running(void **state)
+{
+    (void)state;
+    struct box *b = base_box();
+    struct told t = {0};
+    k.capture_error = STOCK_NO_SPACE;
+    box_pause(&f, b, false, told, &t);
+    expect_told(&t, 507, "because");
+    assert_int_equal(b->state, BOX_RUNNING);
+    assert_false(k.frozen);
+    assert_int_equal(k.kills, 0);
+    assert_string_equal(b->stack, "");
+    assert_true(k.deadline < FAR_AWAY);
+    /* And a restart finds it so. */
+    char id[SANDBOX_ID_MAX];
+    memcpy(id, b->id, sizeof id);
+    stop();
+    start();
+    assert_int_equal(box_find(&f, id)->state, BOX_RUNNING);
+}
+
+static void test_a_host_that_cannot_freeze_says_so(void **state)
+{
+    (void)state;
+    struct box *b = base_box();
+    struct told t = {0};
+    assert_int_equal(state_ability(&f).freeze, -1);
+    k.pause_error = KEEPER_HOST;
+    box_pause(&f, b, true, told, &t);
+    expect_told(&t, 501, "cannot be frozen");
+    assert_int_equal(b->state, BOX_RUNNING);
+    assert_int_equal(state_ability(&f).freeze, 0);
+}
+
+static void test_the_host_template_has_no_files_to_keep(void **state)
+{
+    (void)state;
+    struct box_spec spec = host_spec();
+    struct answer a = make(&spec);
+    struct box *b = box_find(&f, a.id);
+    struct told t = {0};
+    box_pause(&f, b, false, told, &t);
+    expect_told(&t, 400, "no files of its own");
+    pause_ok(b, true);
+}
+
+static void test_those_who_resume_at_once_share_it(void **state)
+{
+    (void)state;
+    struct box *b = base_box();
+    struct told t[3] = {{0}};
+    pause_ok(b, true);
+    k.hold_resume = true;
+    for (int i = 0; i < 3; i++)
+        box_awake(&f, b, false, told, &t[i]);
+    step(3);
+    assert_int_equal(t[0].calls + t[1].calls + t[2].calls, 0);
+    assert_int_equal(k.resumes, 1);
+    k.held_resume(k.held_resume_arg, &(struct keeper_reply){0});
+    for (int i = 0; i < 3; i++)
+        expect_told(&t[i], 0, "");
+    assert_int_equal(k.resumes, 1);
+}
+
+static void test_traffic_wakes_only_where_it_may(void **state)
+{
+    (void)state;
+    struct box_spec spec = host_spec();
+    struct box *b = base_box();
+    struct told t = {0}, w = {0}, running = {0};
+    pause_ok(b, true);
+    box_awake(&f, b, true, told, &t);
+    expect_told(&t, 502, "not woken by traffic");
+    assert_int_equal(b->state, BOX_FROZEN);
+    spec.auto_resume = true;
+    b = make_base(&spec);
+    pause_ok(b, true);
+    box_awake(&f, b, true, told, &w);
+    expect_told(&w, 0, "");
+    assert_int_equal(b->state, BOX_RUNNING);
+    box_awake(&f, b, true, told, &running);
+    assert_int_equal(running.calls, 1); /* at once */
+}
+
+static void test_a_resume_during_the_pause_follows_it(void **state)
+{
+    (void)state;
+    struct box *b = base_box();
+    struct told p = {0}, r = {0};
+    k.hold_pause = true;
+    box_pause(&f, b, true, told, &p);
+    assert_int_equal(b->state, BOX_PAUSING);
+    box_resume(&f, b, 0, told, &r);
+    k.hold_pause = false;
+    k.held_pause(k.held_pause_arg, &(struct keeper_reply){0});
+    expect_told(&p, 0, "");
+    expect_told(&r, 0, "");
+    assert_int_equal(b->state, BOX_RUNNING);
+}
+
+static void test_kill_works_in_every_state(void **state)
+{
+    (void)state;
+    int done = 0;
+    struct box *b = base_box();
+    pause_ok(b, true);
+    box_kill(&f, b, "api", ended_ok, &done);
+    assert_int_equal(done, 1);
+    assert_int_equal(k.kills, 1);
+
+    b = base_box();
+    char stack[STACK_ID_MAX];
+    pause_ok(b, false);
+    memcpy(stack, b->stack, sizeof stack);
+    int kills = k.kills;
+    done = 0;
+    box_kill(&f, b, "api", ended_ok, &done);
+    step(5);
+    assert_int_equal(done, 1);
+    assert_int_equal(k.kills, kills); /* nothing lives */
+    assert_true(was_dropped(stack));
+    assert_int_equal(who.tenant->stored, 0);
+    assert_int_equal(who.tenant->sandboxes, 0);
+
+    b = base_box();
+    struct told p = {0};
+    k.hold_capture = true;
+    box_pause(&f, b, false, told, &p);
+    step(2);
+    done = 0;
+    box_kill(&f, b, "api", ended_ok, &done);
+    expect_told(&p, 404, "has ended");
+    assert_int_equal(done, 1);
+    step(2);
+    /* The capture comes too late; what it made goes again. */
+    k.held_capture(k.held_capture_arg, &(struct stock_reply){0}, -1);
+    step(5);
+    assert_true(was_dropped(k.captured));
+    assert_int_equal(boxes_count(&f), 0);
+    assert_int_equal(who.tenant->sandboxes, 0);
+}
+
+static void test_a_kill_while_it_is_made_again(void **state)
+{
+    (void)state;
+    int done = 0;
+    struct box *b = base_box();
+    struct told r = {0};
+    pause_ok(b, false);
+    k.hold_create = true;
+    box_resume(&f, b, 0, told, &r);
+    assert_int_equal(b->state, BOX_RESUMING);
+    assert_int_equal(who.tenant->sandboxes, 1);
+    int kills = k.kills;
+    box_kill(&f, b, "api", ended_ok, &done);
+    expect_told(&r, 404, "has ended");
+    assert_int_equal(done, 1);
+    assert_int_equal(k.kills, kills + 1);
+    /* keeper had made it nevertheless. */
+    k.held_create(k.held_create_arg, &(struct keeper_reply){0});
+    assert_int_equal(k.kills, kills + 2);
+    step(3);
+    assert_int_equal(who.tenant->sandboxes, 0);
+    assert_int_equal(who.tenant->stored, 0);
+}
+
+static void test_a_resume_that_fails_leaves_it_stored(void **state)
+{
+    (void)state;
+    struct box *b = base_box();
+    struct told r = {0}, again = {0};
+    pause_ok(b, false);
+    k.bind_code = LINK_GONE;
+    box_resume(&f, b, 0, told, &r);
+    expect_told(&r, 503, "ended while it was being resumed");
+    assert_int_equal(b->state, BOX_STORED);
+    assert_int_equal(who.tenant->sandboxes, 0);
+    assert_int_equal(who.tenant->stored, 1);
+    k.bind_code = LINK_OK;
+    k.create_error = KEEPER_CAPACITY;
+    box_resume(&f, b, 0, told, &again);
+    expect_told(&again, 503, "because");
+    k.create_error = 0;
+    resume_ok(b);
+}
+
+static void test_a_resume_needs_room_in_the_quota(void **state)
+{
+    (void)state;
+    struct box *b = base_box();
+    struct told r = {0};
+    pause_ok(b, false);
+    who.tenant->quota.sandboxes = 1;
+    (void)base_box();
+    box_resume(&f, b, 0, told, &r);
+    expect_told(&r, 429, "quota of sandboxes");
+    assert_int_equal(b->state, BOX_STORED);
+    who.tenant->quota.sandboxes = 0;
+    resume_ok(b);
+}
+
+/* --- dying fronts -------------------------------------------------------------------------------------------------- */
+
+static char life[SANDBOX_ID_MAX];
+
+static void test_dead_before_the_row_says_frozen_it_goes_on(void **state)
+{
+    (void)state;
+    struct box *b = base_box();
+    memcpy(life, b->id, sizeof life);
+    k.hold_pause = true;
+    box_pause(&f, b, true, NULL, NULL);
+    stop();
+    k.hold_pause = false;
+    start();
+    keeper_says(life, true, FAR_AWAY + (BOX_FAR_S / 2) * 1000ULL);
+    boxes_keeper_up(&f);
+    step(3);
+    assert_int_equal(box_find(&f, life)->state, BOX_RUNNING);
+    assert_int_equal(k.resumes, 1);
+    assert_true(k.deadline < FAR_AWAY);
+}
+
+static void test_dead_after_a_thaw_that_nobody_was_told_of_it_is_frozen_again(void **state)
+{
+    (void)state;
+    struct box *b = base_box();
+    memcpy(life, b->id, sizeof life);
+    pause_ok(b, true);
+    stop();
+    start();
+    keeper_says(life, false, 0);
+    boxes_keeper_up(&f);
+    step(3);
+    assert_int_equal(box_find(&f, life)->state, BOX_FROZEN);
+    assert_int_equal(k.pauses, 2);
+    keeper_says(life, true, 0);
+    boxes_keeper_up(&f);
+    assert_int_equal(k.pauses, 2);
+}
+
+static void test_dead_during_a_capture_nothing_is_lost(void **state)
+{
+    (void)state;
+    struct box *b = base_box();
+    memcpy(life, b->id, sizeof life);
+    k.hold_capture = true;
+    box_pause(&f, b, false, NULL, NULL);
+    step(2);
+    stop();
+    free(k.held_capture_arg); /* died with the rest */
+    k.hold_capture = false;
+    start();
+    keeper_says(life, true, FAR_AWAY + (BOX_FAR_S / 2) * 1000ULL);
+    boxes_keeper_up(&f);
+    step(3);
+    assert_int_equal(box_find(&f, life)->state, BOX_RUNNING);
+    assert_int_equal(k.kills, 0);
+    assert_int_equal(k.resumes, 1);
+}
+
+static void test_what_lives_of_a_stored_box_is_killed(void **state)
+{
+    (void)state;
+    struct box *b = base_box();
+    memcpy(life, b->id, sizeof life);
+    pause_ok(b, false);
+    stop();
+    start();
+    int kills = k.kills;
+    keeper_says(life, true, 0);
+    boxes_keeper_up(&f);
+    step(3);
+    assert_int_equal(k.kills, kills + 1);
+    assert_int_equal(box_find(&f, life)->state, BOX_STORED);
+    /* Its death is no end of the box either. */
+    struct keeper_death d = {.cause = KEEPER_DIED_KILLED};
+    (void)snprintf(d.id, sizeof d.id, "%s", life);
+    boxes_keeper_died(&f, &d);
+    assert_int_equal(box_find(&f, life)->state, BOX_STORED);
+}
+
+static void test_a_frozen_box_ends_with_the_machine(void **state)
+{
+    (void)state;
+    struct box *b = base_box();
+    memcpy(life, b->id, sizeof life);
+    pause_ok(b, true);
+    stop();
+    start();
+    ends = 0;
+    keeper_says(life, false, 0);
+    k.items[0].alive = 0;
+    k.items[0].cause = KEEPER_DIED_BOOT;
+    boxes_keeper_up(&f);
+    assert_null(box_find(&f, life));
+    assert_int_equal(ends, 1);
+    assert_string_equal(end_cause, "machine_restarted");
+}
+
+/* --- by themselves ------------------------------------------------------------------------------------------------- */
+
+static void test_at_its_end_it_is_paused_not_killed(void **state)
+{
+    (void)state;
+    struct box_spec spec = host_spec();
+    spec.auto_pause = true;
+    spec.timeout_s = 1;
+    struct box *b = make_base(&spec);
+    assert_true(k.last.deadline_ms > FAR_AWAY); /* keeper does not end it */
+    memcpy(life, b->id, sizeof life);
+    for (int i = 0; i < 600 && b->state != BOX_FROZEN; i++)
+        step(1);
+    assert_int_equal(b->state, BOX_FROZEN);
+    assert_int_equal(k.kills, 0);
+    /* Resumed it has its time again, and keeps its habit. */
+    struct told r = {0};
+    box_resume(&f, b, 3600, told, &r);
+    expect_told(&r, 0, "");
+    assert_true(k.deadline > FAR_AWAY);
+    assert_int_equal(b->timeout_s, 3600);
+}
+
+static void test_at_its_end_it_is_killed_where_nothing_can_be_kept(void **state)
+{
+    (void)state;
+    struct box_spec spec = host_spec();
+    spec.auto_pause = true;
+    spec.timeout_s = 1;
+    k.pause_error = KEEPER_HOST;
+    struct box *b = make_base(&spec);
+    /* Files are copied while it stands still, so that is refused, too. */
+    for (int i = 0; i < 600 && k.kills == 0; i++)
+        step(1);
+    assert_true(k.pauses >= 2);
+    assert_int_equal(k.kills, 1);
+    (void)b;
+}
+
+static void test_without_traffic_it_is_paused(void **state)
+{
+    (void)state;
+    struct box_spec spec = host_spec();
+    spec.idle_s = 10;
+    struct box *b = make_base(&spec);
+    step(3);
+    clock_add += 9000;
+    step(3);
+    assert_int_equal(b->state, BOX_RUNNING);
+    box_in_use(&f, b);
+    clock_add += 60000;
+    step(3);
+    assert_int_equal(b->state, BOX_RUNNING); /* somebody is there */
+    box_unused(&f, b->id);
+    clock_add += 9000;
+    step(3);
+    assert_int_equal(b->state, BOX_RUNNING);
+    clock_add += 2000;
+    for (int i = 0; i < 100 && b->state != BOX_FROZEN; i++)
+        step(1);
+    assert_int_equal(b->state, BOX_FROZEN);
+}
+
+static void test_two_changes_of_the_files_at_once_are_refused(void **state)
+{
+    (void)state;
+    struct box *b = base_box();
+    struct told t = {0};
+    assert_true(box_begin(b, "a snapshot"));
+    assert_false(box_begin(b, "a fork"));
+    box_pause(&f, b, true, told, &t);
+    expect_told(&t, 503, "a snapshot of the sandbox is under way");
+    box_finish(&f, b->id);
+    pause_ok(b, true);
+}
+
+static void test_a_frozen_box_can_let_go_of_its_memory(void **state)
+{
+    (void)state;
+    struct box *b = base_box();
+    struct told t = {0};
+    pause_ok(b, true);
+    box_unload(&f, b, told, &t);
+    expect_told(&t, 0, "");
+    assert_int_equal(b->state, BOX_STORED);
+    assert_int_equal(k.captures, 1);
+    assert_int_equal(k.kills, 1);
+    resume_ok(b);
+    assert_string_equal(k.template, b->stack);
+}
+
+static void test_paused_boxes_count_in_the_tenants_quota(void **state)
+{
+    (void)state;
+    struct box_spec spec = host_spec();
+    struct state_failure why = {0};
+    struct box *b = base_box();
+    pause_ok(b, false);
+    assert_int_equal(state_kept(&f, who.tenant).count, 1);
+    assert_int_equal(state_kept(&f, who.tenant).bytes, 4096);
+    who.tenant->quota.snapshots = 1;
+    assert_false(state_room(&f, who.tenant, 1, 0, &why));
+    assert_int_equal(why.status, 429);
+    assert_string_equal(why.error_code, "quota_exceeded");
+    spec.auto_pause = true;
+    spec.template = "base";
+    struct answer a = make(&spec);
+    assert_int_equal(a.status, 429);
+    who.tenant->quota.snapshots = 0;
+    who.tenant->quota.state_bytes = 4096;
+    assert_false(state_room(&f, who.tenant, 1, 0, &why));
+    assert_non_null(strstr(why.text, "bytes"));
+}
+
+static void test_a_pause_as_files_needs_room_in_the_quota(void **state)
+{
+    (void)state;
+    struct told t = {0};
+    struct box *kept = base_box(), *b = base_box();
+    pause_ok(kept, false);
+    who.tenant->quota.snapshots = 1;
+    box_pause(&f, b, false, told, &t);
+    expect_told(&t, 429, "quota");
+    assert_int_equal(b->state, BOX_RUNNING);
+    assert_int_equal(k.captures, 1);
+    t = (struct told){0};
+    box_pause_anyway(&f, b, false, told, &t); /* as at the end of its life */
+    expect_told(&t, 0, "");
+    assert_int_equal(b->state, BOX_STORED);
+    /* One in memory keeps its place among those that run; its files need room like any. */
+    struct box *frozen = base_box();
+    pause_ok(frozen, true);
+    who.tenant->quota.state_bytes = 2 * 4096;
+    t = (struct told){0};
+    box_unload(&f, frozen, told, &t);
+    expect_told(&t, 429, "quota");
+    assert_int_equal(frozen->state, BOX_FROZEN);
+}
+
+static void test_who_has_much_waiting_for_the_store_is_refused(void **state)
+{
+    (void)state;
+    struct told t = {0};
+    struct box *b = base_box();
+    k.waiting = 8;
+    box_pause(&f, b, false, told, &t);
+    expect_told(&t, 429, "wait for the store");
+    k.waiting = 7;
+    pause_ok(b, false);
+    assert_string_equal(k.owner, who.tenant->id);
+}
+
+static void test_a_box_gets_an_automatic_pause_only_if_there_is_room(void **state)
+{
+    (void)state;
+    struct box *kept = base_box(), *b = base_box();
+    struct box_life next = box_life(b);
+    struct state_failure why = {0};
+    pause_ok(kept, false);
+    who.tenant->quota.snapshots = 1;
+    next.auto_resume = true;
+    assert_true(box_life_room(&f, b, &next, &why));
+    next.auto_pause = true;
+    assert_false(box_life_room(&f, b, &next, &why));
+    assert_int_equal(why.status, 429);
+    b->auto_pause = true; /* it has it already */
+    assert_true(box_life_room(&f, b, &next, &why));
+    assert_true(box_life_room(&f, kept, &next, &why)); /* it has its place already */
+}
+
+static void test_a_kill_that_fails_leaves_it_as_it_was(void **state)
+{
+    (void)state;
+    int done = 0;
+    struct box *b = base_box(), *frozen = base_box(), *runs = base_box(), *half = base_box();
+    pause_ok(b, false);
+    box_own(b)->leftover = true;
+    pause_ok(frozen, true);
+    k.kill_error = KEEPER_FAILED;
+    box_kill(&f, b, "api", ended_ok, &done);
+    assert_int_equal(done, 2);
+    assert_int_equal(b->state, BOX_STORED);
+    box_kill(&f, frozen, "api", NULL, NULL);
+    assert_int_equal(frozen->state, BOX_FROZEN);
+    box_kill(&f, runs, "api", NULL, NULL);
+    assert_int_equal(runs->state, BOX_RUNNING);
+    assert_int_equal(k.resumes, 0);
+    k.hold_capture = true; /* on its way: it stands still by now */
+    box_pause(&f, half, false, NULL, NULL);
+    step(3);
+    box_kill(&f, half, "api", NULL, NULL);
+    assert_int_equal(half->state, BOX_RUNNING);
+    assert_int_equal(k.resumes, 1);
+    k.held_capture(k.held_capture_arg, &(struct stock_reply){0}, -1);
+    k.kill_error = 0;
+    resume_ok(b);
+    assert_int_equal(who.tenant->sandboxes, 4);
+}
+
+static void test_a_hidden_box_that_is_counted_needs_room_and_gives_it_back(void **state)
+{
+    (void)state;
+    struct box_spec spec = {.template = STACK_EMPTY, .timeout_s = 60, .secure = true, .build = true};
+    who.tenant->quota.sandboxes = 1;
+    (void)base_box();
+    struct answer a = make(&spec);
+    assert_int_equal(a.status, 0);
+    assert_int_equal(who.tenant->sandboxes, 1);
+    spec.counted = true;
+    a = make(&spec);
+    assert_int_equal(a.status, 429);
+    assert_string_equal(a.code, "quota_exceeded");
+    who.tenant->quota.sandboxes = 2;
+    a = make(&spec);
+    assert_int_equal(a.status, 0);
+    assert_int_equal(who.tenant->sandboxes, 2);
+    box_kill(&f, box_find(&f, a.id), "test", NULL, NULL);
+    assert_int_equal(who.tenant->sandboxes, 1);
+    k.create_error = KEEPER_FAILED;
+    assert_int_equal(make(&spec).status, 500);
+    assert_int_equal(who.tenant->sandboxes, 1);
+}
+
+#define T(name) cmocka_unit_test_setup_teardown(name, set_up, tear_down)
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        T(test_memory_pause_freezes_and_takes_the_deadline_away),
+        T(test_a_second_pause_is_a_conflict_and_a_resume_of_a_running_box_is_none),
+        T(test_files_pause_keeps_everything_but_the_processes),
+        T(test_a_capture_that_fails_leaves_it_running),
+        T(test_a_host_that_cannot_freeze_says_so),
+        T(test_the_host_template_has_no_files_to_keep),
+        T(test_those_who_resume_at_once_share_it),
+        T(test_traffic_wakes_only_where_it_may),
+        T(test_a_resume_during_the_pause_follows_it),
+        T(test_kill_works_in_every_state),
+        T(test_a_kill_while_it_is_made_again),
+        T(test_a_resume_that_fails_leaves_it_stored),
+        T(test_a_resume_needs_room_in_the_quota),
+        T(test_dead_before_the_row_says_frozen_it_goes_on),
+        T(test_dead_after_a_thaw_that_nobody_was_told_of_it_is_frozen_again),
+        T(test_dead_during_a_capture_nothing_is_lost),
+        T(test_what_lives_of_a_stored_box_is_killed),
+        T(test_a_frozen_box_ends_with_the_machine),
+        T(test_at_its_end_it_is_paused_not_killed),
+        T(test_at_its_end_it_is_killed_where_nothing_can_be_kept),
+        T(test_without_traffic_it_is_paused),
+        T(test_two_changes_of_the_files_at_once_are_refused),
+        T(test_a_frozen_box_can_let_go_of_its_memory),
+        T(test_paused_boxes_count_in_the_tenants_quota),
+        T(test_a_pause_as_files_needs_room_in_the_quota),
+        T(test_who_has_much_waiting_for_the_store_is_refused),
+        T(test_a_box_gets_an_automatic_pause_only_if_there_is_room),
+        T(test_a_kill_that_fails_leaves_it_as_it_was),
+        T(test_a_hidden_box_that_is_counted_needs_room_and_gives_it_back),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,450 @@
+/* Snapshots, forks, templates with a command to start with, and stacks that nobody names. */
+#include "front/state.h"
+
+#include <sqlite3.h>
+
+#include "boxes-world.h"
+#include "front/boxes-int.h"
+#include "front/nets.h"
+
+static struct box *base_box(void)
+{
+    struct box_spec spec = host_spec();
+    (void)mkdirat(dirfd_, "base", 0755);
+    spec.template = "base";
+    struct answer a = make(&spec);
+    if (a.status)
+        fail_msg("%u %s", a.status, a.text);
+    return box_find(&f, a.id);
+}
+
+struct shot {
+    int calls;
+    unsigned status;
+    char id[40], text[512], stack[STACK_ID_MAX];
+    struct state_cost cost;
+};
+static void shot(void *arg, const struct tmpl *t, const struct state_cost *cost, const struct state_failure *failure)
+{
+    struct shot *s = arg;
+    s->calls++;
+    s->cost = *cost;
+    assert_true(!t != !failure);
+    if (failure) {
+        s->status = failure->status;
+        (void)snprintf(s->text, sizeof s->text, "%s", failure->text);
+        return;
+    }
+    (void)snprintf(s->id, sizeof s->id, "%s", t->id);
+    memcpy(s->stack, t->tags[0].stack, sizeof s->stack);
+}
+static struct shot snapshot(struct box *b, const char *name)
+{
+    struct shot s = {0};
+    box_snapshot(&f, b, name, shot, &s);
+    for (int i = 0; i < 400 && !s.calls; i++)
+        step(1);
+    assert_int_equal(s.calls, 1);
+    return s;
+}
+static void paused(void *arg, const struct state_failure *failure)
+{
+    assert_null(failure);
+    *(bool *)arg = true;
+}
+static void put_away(struct box *b, bool memory)
+{
+    bool done = false;
+    box_pause(&f, b, memory, paused, &done);
+    for (int i = 0; i < 400 && !done; i++)
+        step(1);
+    assert_true(done);
+}
+
+static void test_a_snapshot_is_a_template_that_boxes_are_made_from(void **state)
+{
+    (void)state;
+    struct box *b = base_box();
+    struct shot s = snapshot(b, NULL);
+    assert_int_equal(s.status, 0);
+    assert_int_equal(s.cost.frozen_us, 1500);
+    assert_int_equal(k.capture_flags, STOCK_FREEZE);
+    assert_int_equal(b->state, BOX_RUNNING);
+    assert_null(b->busy);
+    struct box_spec spec = host_spec();
+    char name[64];
+    (void)snprintf(name, sizeof name, "%s:default", s.id);
+    spec.template = name;
+    for (int i = 0; i < 3; i++) {
+        struct answer a = make(&spec);
+        assert_int_equal(a.status, 0);
+        assert_string_equal(k.template, s.stack);
+        assert_string_equal(box_find(&f, a.id)->template, s.id);
+    }
+    stop();
+    start();
+    const struct tmpl_tag *tag;
+    const struct tmpl *t = tmpl_find(&f, who.tenant, s.id, &tag);
+    assert_non_null(t);
+    assert_string_equal(tag->stack, s.stack);
+    assert_int_equal(t->kind, TMPL_SNAPSHOT);
+}
+
+static void test_the_same_name_again_replaces_the_build_and_drops_its_stack(void **state)
+{
+    (void)state;
+    struct box *b = base_box();
+    struct shot one = snapshot(b, "mine"), two = snapshot(b, "mine");
+    step(5);
+    assert_string_equal(one.id, two.id);
+    assert_string_not_equal(one.stack, two.stack);
+    assert_true(was_dropped(one.stack));
+    assert_false(was_dropped(two.stack));
+}
+
+static void test_paused_boxes_are_copied_without_waking_them(void **state)
+{
+    (void)state;
+    struct box *b = base_box();
+    put_away(b, true);
+    struct shot s = snapshot(b, NULL);
+    assert_int_equal(s.status, 0);
+    assert_int_equal(k.capture_flags, 0);
+    assert_int_equal(b->state, BOX_FROZEN);
+    assert_int_equal(k.resumes, 0);
+
+    struct box *c = base_box();
+    put_away(c, false);
+    int captures = k.captures;
+    struct shot t = snapshot(c, NULL);
+    assert_int_equal(k.captures, captures);
+    assert_string_equal(t.stack, c->stack);
+    /* The box goes, the snapshot stays. */
+    box_kill(&f, c, "api", NULL, NULL);
+    step(5);
+    assert_false(was_dropped(t.stack));
+    tmpl_remove(&f, tmpl_find(&f, who.tenant, t.id, NULL), NULL, NULL, NULL);
+    for (int i = 0; i < 100 && !was_dropped(t.stack); i++)
+        step(1);
+    assert_true(was_dropped(t.stack));
+}
+
+static void test_refusals_of_snapshots(void **state)
+{
+    (void)state;
+    struct box_spec spec = host_spec();
+    struct answer a = make(&spec);
+    struct shot s = snapshot(box_find(&f, a.id), NULL);
+    assert_int_equal(s.status, 400);
+    assert_non_null(strstr(s.text, "no files of its own"));
+    struct box *b = base_box();
+    assert_true(box_begin(b, "an undo"));
+    s = snapshot(b, NULL);
+    assert_int_equal(s.status, 503);
+    box_finish(&f, b->id);
+    k.capture_error = STOCK_TOO_LARGE;
+    s = snapshot(b, NULL);
+    assert_int_equal(s.status, 413);
+    step(3);
+    assert_true(was_dropped(k.captured)); /* whatever there may be of it */
+    k.capture_error = 0;
+    who.tenant->quota.snapshots = 1;
+    assert_int_equal(snapshot(b, NULL).status, 0);
+    s = snapshot(b, NULL);
+    assert_int_equal(s.status, 429);
+}
+
+/* --- forks --------------------------------------------------------------------------------------------------------- */
+
+static struct {
+    int calls, failures;
+    unsigned status;
+    char id[16][SANDBOX_ID_MAX];
+} kids;
+static void kid(void *arg, unsigned index, struct box *b, const struct state_cost *cost,
+                const struct box_failure *failure)
+{
+    (void)arg, (void)cost;
+    kids.calls++;
+    kids.failures += failure != NULL;
+    kids.status = failure ? failure->status : 0;
+    if (b)
+        memcpy(kids.id[index], b->id, SANDBOX_ID_MAX);
+}
+static void fork_box(struct box *b, unsigned n)
+{
+    memset(&kids, 0, sizeof kids);
+    box_fork(&f, b, n, 120, kid, NULL);
+    for (int i = 0; i < 400 && kids.calls < (int)n; i++)
+        step(1);
+    assert_int_equal(kids.calls, n);
+}
+
+static void test_forks_are_boxes_of_their_own_from_one_copy(void **state)
+{
+    (void)state;
+    struct box_spec spec = host_spec();
+    (void)mkdirat(dirfd_, "base", 0755);
+    spec.template = "base";
+    strv_add(&spec.metadata, "k");
+    strv_add(&spec.metadata, "v");
+    strv_add(&spec.env, "A=1");
+    struct answer a = make(&spec);
+    strv_done(&spec.metadata);
+    strv_done(&spec.env);
+    struct box *p = box_find(&f, a.id);
+    char token[64], stack[STACK_ID_MAX];
+    memcpy(token, p->token, sizeof token);
+    fork_box(p, 10);
+    assert_int_equal(kids.failures, 0);
+    assert_int_equal(k.captures, 1);
+    memcpy(stack, k.captured, sizeof stack);
+    for (int i = 0; i < 10; i++) {
+        struct box *b = box_find(&f, kids.id[i]);
+        assert_string_equal(b->stack, stack);
+        assert_string_equal(b->parent, p->id);
+        assert_string_not_equal(b->token, p->token);
+        assert_string_equal(b->metadata.v[1], "v");
+        assert_string_equal(b->env.v[0], "A=1");
+        assert_int_equal(b->timeout_s, 120);
+    }
+    assert_string_equal(p->token, token);
+    assert_int_equal(p->state, BOX_RUNNING);
+    assert_string_equal(p->stack, "");
+    /* The copy goes with the last child. */
+    for (int i = 0; i < 10; i++) {
+        step(4);
+        assert_false(was_dropped(stack));
+        box_kill(&f, box_find(&f, kids.id[i]), "api", NULL, NULL);
+    }
+    step(5);
+    assert_true(was_dropped(stack));
+}
+
+static void test_each_fork_succeeds_or_fails_alone(void **state)
+{
+    (void)state;
+    struct box *p = base_box();
+    who.tenant->quota.sandboxes = 3;
+    fork_box(p, 4);
+    assert_int_equal(kids.failures, 2);
+    assert_int_equal(who.tenant->sandboxes, 3);
+    who.tenant->quota.sandboxes = 0;
+    put_away(p, true);
+    fork_box(p, 2);
+    assert_int_equal(kids.failures, 2);
+    assert_int_equal(kids.status, 409);
+}
+
+static void test_forks_of_a_copy_that_fails(void **state)
+{
+    (void)state;
+    struct box *p = base_box();
+    k.capture_error = STOCK_BUSY;
+    fork_box(p, 3);
+    assert_int_equal(kids.failures, 3);
+    assert_int_equal(kids.status, 503);
+    assert_int_equal(k.creates, 1);
+    assert_null(p->busy);
+}
+
+/* --- stacks nobody names ------------------------------------------------------------------------------------------- */
+
+static void there_is(const char *stack, uint32_t layers, int64_t age)
+{
+    struct stock_item *i = &k.stacks[k.nstacks++];
+    (void)snprintf(i->id, sizeof i->id, "%s", stack);
+    i->nlayers = layers;
+    i->created_unix = (int64_t)time(NULL) - age;
+}
+
+/* The store's database is as old as this. */
+static void was_born(int64_t age)
+{
+    sqlite3 *db = NULL;
+    char path[sizeof dir + 16], sql[128];
+    (void)snprintf(path, sizeof path, "%s/store.db", dir);
+    (void)snprintf(sql, sizeof sql, "UPDATE counters SET value=%lld WHERE name='born'",
+                   (long long)time(NULL) - (long long)age);
+    assert_int_equal(sqlite3_open_v2(path, &db, SQLITE_OPEN_READWRITE, NULL), SQLITE_OK);
+    (void)sqlite3_busy_timeout(db, 5000);
+    assert_int_equal(sqlite3_exec(db, sql, NULL, NULL, NULL), SQLITE_OK);
+    assert_int_equal(sqlite3_changes(db), 1);
+    assert_int_equal(sqlite3_close(db), SQLITE_OK);
+}
+
+static void test_stacks_older_than_the_store_are_kept(void **state)
+{
+    (void)state;
+    there_is("st-nobodynobody", 1, 3600);
+    state_meet(&f);
+    assert_int_equal(k.drops, 0);
+    was_born(4000);
+    state_meet(&f);
+    assert_true(was_dropped("st-nobodynobody"));
+}
+
+static void test_stacks_that_no_row_names_are_dropped_after_a_minute(void **state)
+{
+    (void)state;
+    was_born(4000);
+    struct box *b = base_box();
+    struct shot s = snapshot(b, NULL);
+    struct store_step x = {.tenant = "default", .key = "ab", .stack = "st-stepstepstep", .used_unix = 1};
+    store_step_put(f.store, &x, NULL, NULL);
+    put_away(b, false);
+    step(5);
+    there_is(s.stack, 1, 3600);
+    there_is(b->stack, STACK_FLATTEN_AT + 1, 3600);
+    there_is("st-nobodynobody", 1, 3600);
+    there_is("st-youngyoung", 1, 5);
+    there_is("st-stepstepstep", 1, 3600);
+    there_is("st-heldheldheld", 1, 3600);
+    there_is("vol-somebodys", 0, 3600);
+    state_hold(&f, "st-heldheldheld");
+    state_meet(&f);
+    assert_int_equal(k.drops, 1);
+    assert_true(was_dropped("st-nobodynobody"));
+    assert_int_equal(k.flattens, 1);
+    state_release(&f, "st-heldheldheld");
+    state_meet(&f);
+    assert_true(was_dropped("st-heldheldheld"));
+}
+
+/* --- what a template starts with ------------------------------------------------------------------------------------ */
+
+static void put(void *arg, const struct tmpl *t, const struct state_failure *failure)
+{
+    assert_non_null(t);
+    assert_null(failure);
+    *(bool *)arg = true;
+}
+static void make_template(const struct tmpl_config *c)
+{
+    bool done = false;
+    struct tmpl_new n = {
+        .name = "web", .stack = "st-webwebwebweb", .tenant = who.tenant, .kind = TMPL_BUILT, .config = c};
+    tmpl_put(&f, &n, put, &done);
+    for (int i = 0; i < 400 && !done; i++)
+        step(1);
+    assert_true(done);
+}
+
+static void test_a_template_says_what_its_boxes_start_with(void **state)
+{
+    (void)state;
+    struct tmpl_config c = {
+        .user = (char *)"app", .workdir = (char *)"/srv", .cpu_milli = 500, .memory = 256 << 20, .disk = 64 << 20};
+    strv_add(&c.env, "A=template");
+    strv_add(&c.env, "B=template");
+    make_template(&c);
+    strv_done(&c.env);
+    struct box_spec spec = host_spec();
+    strv_add(&spec.env, "A=mine");
+    spec.template = "web";
+    struct answer a = make(&spec);
+    strv_done(&spec.env);
+    assert_int_equal(a.status, 0);
+    assert_string_equal(k.user, "app");
+    assert_string_equal(k.workdir, "/srv");
+    assert_non_null(strstr(k.env, "A=mine"));
+    assert_null(strstr(k.env, "A=template"));
+    assert_non_null(strstr(k.env, "B=template"));
+    assert_int_equal(k.last.cpu_milli, 500);
+    assert_int_equal(k.last.memory, 256 << 20);
+    assert_int_equal(k.last.disk, 64 << 20);
+}
+
+static void test_a_create_waits_until_its_template_is_ready(void **state)
+{
+    (void)state;
+    struct tmpl_config c = {.start = (char *)"serve", .ready = (char *)"look"};
+    make_template(&c);
+    struct box_spec spec = host_spec();
+    struct answer a = {0};
+    spec.template = "web";
+    box_create(&f, &who, &spec, created, &a);
+    for (int i = 0; i < 100 && k.execs < 1; i++)
+        step(1);
+    assert_string_equal(k.command, "serve");
+    k.exec_ops->started(k.exec_arg, 5, NULL);
+    clock_add += 600;
+    for (int i = 0; i < 100 && k.execs < 2; i++)
+        step(1);
+    assert_string_equal(k.command, "look");
+    k.exec_ops->ended(k.exec_arg, &(struct exec_end){.exited = true, .code = 1});
+    step(3);
+    assert_int_equal(a.calls, 0);
+    clock_add += 600;
+    for (int i = 0; i < 100 && k.execs < 3; i++)
+        step(1);
+    k.exec_ops->ended(k.exec_arg, &(struct exec_end){.exited = true});
+    wait_for(&a);
+    assert_int_equal(a.status, 0);
+}
+
+static void test_a_start_command_that_fails_fails_the_create(void **state)
+{
+    (void)state;
+    struct tmpl_config c = {.start = (char *)"serve", .ready = (char *)"look"};
+    make_template(&c);
+    struct box_spec spec = host_spec();
+    struct answer a = {0};
+    spec.template = "web";
+    box_create(&f, &who, &spec, created, &a);
+    for (int i = 0; i < 100 && k.execs < 1; i++)
+        step(1);
+    k.exec_ops->started(k.exec_arg, 5, NULL);
+    assert_true(k.exec_ops->output(k.exec_arg, EXEC_STDERR, 0, "no such module\n", 15));
+    k.exec_ops->ended(k.exec_arg, &(struct exec_end){.exited = true, .code = 3});
+    wait_for(&a);
+    assert_int_equal(a.status, 500);
+    assert_non_null(strstr(a.text, "status 3"));
+    assert_non_null(strstr(a.text, "no such module"));
+    assert_int_equal(boxes_count(&f), 0);
+    assert_int_equal(k.kills, 1);
+}
+
+static void test_a_box_of_a_build_leaves_no_trace(void **state)
+{
+    (void)state;
+    struct box_spec spec = host_spec();
+    spec.template = "st-webwebwebweb";
+    struct answer a = make(&spec);
+    assert_int_equal(a.status, 404); /* only builds know stacks by their ids */
+    spec.build = true;
+    who.tenant->quota.sandboxes = 1;
+    who.tenant->sandboxes = 1;
+    a = make(&spec);
+    assert_int_equal(a.status, 0);
+    assert_string_equal(k.template, "st-webwebwebweb");
+    assert_string_equal(k.user, "root");
+    assert_true(k.last.flags & KEEPER_BUILD);
+    assert_null(box_of(&f, &who, a.id));
+    assert_int_equal(who.tenant->sandboxes, 1);
+    who.tenant->sandboxes = 0;
+    stop();
+    start();
+    assert_null(box_find(&f, a.id));
+}
+
+#define T(name) cmocka_unit_test_setup_teardown(name, set_up, tear_down)
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        T(test_a_snapshot_is_a_template_that_boxes_are_made_from),
+        T(test_the_same_name_again_replaces_the_build_and_drops_its_stack),
+        T(test_paused_boxes_are_copied_without_waking_them),
+        T(test_refusals_of_snapshots),
+        T(test_forks_are_boxes_of_their_own_from_one_copy),
+        T(test_each_fork_succeeds_or_fails_alone),
+        T(test_forks_of_a_copy_that_fails),
+        T(test_stacks_older_than_the_store_are_kept),
+        T(test_stacks_that_no_row_names_are_dropped_after_a_minute),
+        T(test_a_template_says_what_its_boxes_start_with),
+        T(test_a_create_waits_until_its_template_is_ready),
+        T(test_a_start_command_that_fails_fails_the_create),
+        T(test_a_box_of_a_build_leaves_no_trace),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

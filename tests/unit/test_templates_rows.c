@@ -1,0 +1,328 @@
+/* Templates as rows: who finds which, tags, what is dropped, and their configuration. */
+#include "front/state.h"
+
+#include "boxes-world.h"
+#include "front/boxes-int.h"
+
+struct put {
+    int calls;
+    unsigned status;
+    char id[40];
+};
+static void was_put(void *arg, const struct tmpl *t, const struct state_failure *failure)
+{
+    struct put *p = arg;
+    p->calls++;
+    p->status = failure ? failure->status : 0;
+    if (t)
+        (void)snprintf(p->id, sizeof p->id, "%s", t->id);
+}
+static void was_stored(void *arg, const struct err *err)
+{
+    assert_null(err);
+    *(bool *)arg = true;
+}
+static void await(struct put *p)
+{
+    for (int i = 0; i < 400 && !p->calls; i++)
+        step(1);
+    assert_int_equal(p->calls, 1);
+}
+static struct put add(struct tenant *t, const char *name, const char *tag, const char *stack)
+{
+    struct put p = {0};
+    struct tmpl_new n = {.name = name, .tag = tag, .stack = stack, .tenant = t, .kind = TMPL_BUILT, .bytes = 10};
+    tmpl_put(&f, &n, was_put, &p);
+    assert_int_equal(p.calls, 0);
+    await(&p);
+    return p;
+}
+static struct tenant *other(void)
+{
+    bool done = false;
+    struct quota q = {0};
+    tenant_put(&f, "other", "other", &q, NULL, NULL);
+    for (int i = 0; i < 400 && !done; i++) {
+        step(1);
+        done = tenants_find(&f, "other") != NULL;
+    }
+    return tenants_find(&f, "other");
+}
+static const char *stack_of(const struct tenant *t, const char *name)
+{
+    const struct tmpl_tag *tag;
+    return tmpl_find(&f, t, name, &tag) && tag ? tag->stack : "";
+}
+
+static void test_names_tags_and_ids_find_it(void **state)
+{
+    (void)state;
+    struct put p = add(who.tenant, "web", "v1", "st-aaaaaaaa"), q = add(who.tenant, "web", NULL, "st-bbbbbbbb");
+    assert_string_equal(p.id, q.id);
+    assert_string_equal(stack_of(who.tenant, "web"), "st-bbbbbbbb");
+    assert_string_equal(stack_of(who.tenant, "web:v1"), "st-aaaaaaaa");
+    assert_string_equal(stack_of(who.tenant, "default/web:v1"), "st-aaaaaaaa");
+    assert_string_equal(stack_of(who.tenant, p.id), "st-bbbbbbbb");
+    assert_string_equal(stack_of(who.tenant, "web:v9"), "");
+    static const char *const bad[] = {"", "/", "/web", ":v1", "nobody/web", "we", "web/v1/x"};
+    for (size_t i = 0; i < ARRAY_LEN(bad); i++)
+        assert_null(tmpl_find(&f, who.tenant, bad[i], NULL));
+    stop();
+    start();
+    assert_string_equal(stack_of(who.tenant, "web:v1"), "st-aaaaaaaa");
+    assert_int_equal(tmpl_find(&f, who.tenant, "web", NULL)->builds, 2);
+}
+
+static void test_others_find_what_is_public_and_nothing_else(void **state)
+{
+    (void)state;
+    struct tenant *o = other();
+    struct put p = add(who.tenant, "web", NULL, "st-aaaaaaaa"), done = {0};
+    assert_null(tmpl_find(&f, o, "web", NULL));
+    assert_null(tmpl_find(&f, o, p.id, NULL));
+    assert_null(tmpl_find(&f, o, "default/web", NULL));
+    tmpl_set_public(&f, tmpl_find(&f, who.tenant, "web", NULL), true, was_put, &done);
+    await(&done);
+    assert_null(tmpl_find(&f, o, "web", NULL)); /* a plain name is never another tenant's */
+    assert_string_equal(stack_of(o, p.id), "st-aaaaaaaa");
+    assert_string_equal(stack_of(o, "default/web"), "st-aaaaaaaa");
+    (void)add(o, "web", NULL, "st-bbbbbbbb");
+    assert_string_equal(stack_of(o, "web"), "st-bbbbbbbb"); /* one's own first */
+    (void)add(NULL, "shared", NULL, "st-cccccccc");         /* the node's own is everybody's */
+    assert_string_equal(stack_of(o, "shared"), "st-cccccccc");
+}
+
+static void test_nobody_takes_over_the_name_of_a_nodes_template(void **state)
+{
+    (void)state;
+    struct tenant *o = other();
+    struct put done = {0};
+    (void)mkdirat(dirfd_, "base", 0755);
+    (void)add(o, "base", NULL, "st-aaaaaaaa");
+    tmpl_set_public(&f, tmpl_find(&f, o, "base", NULL), true, was_put, &done);
+    await(&done);
+    assert_null(tmpl_find(&f, who.tenant, "base", NULL));
+    assert_string_equal(stack_of(who.tenant, "other/base"), "st-aaaaaaaa");
+}
+
+static void test_a_name_cannot_stand_in_for_an_id(void **state)
+{
+    (void)state;
+    struct tenant *o = other();
+    struct put p = add(who.tenant, "web", NULL, "st-aaaaaaaa"), q = add(o, p.id, NULL, "st-bbbbbbbb");
+    assert_int_equal(q.status, 400);
+    q = add(who.tenant, p.id, NULL, "st-bbbbbbbb");
+    assert_int_equal(q.status, 400);
+    assert_string_equal(stack_of(who.tenant, p.id), "st-aaaaaaaa");
+    /* A row of that name, from before they were refused. */
+    bool done = false;
+    struct store_template row = {.id = "bbbbbbbbbbbbbbbbbbbb",
+                                 .name = p.id,
+                                 .tenant = "default",
+                                 .source = "",
+                                 .config = "",
+                                 .kind = TMPL_BUILT,
+                                 .public = true};
+    static const char *const tags[] = {"default", "b", "st-cccccccc", "5"};
+    for (size_t i = 0; i < ARRAY_LEN(tags); i++)
+        strv_add(&row.tags, tags[i]);
+    store_template_put(f.store, &row, was_stored, &done);
+    for (int i = 0; i < 400 && !done; i++)
+        step(1);
+    strv_done(&row.tags);
+    stop();
+    start();
+    assert_string_equal(stack_of(who.tenant, "bbbbbbbbbbbbbbbbbbbb"), "st-cccccccc");
+    assert_string_equal(stack_of(who.tenant, p.id), "st-aaaaaaaa");
+}
+
+static void test_a_queued_tag_keeps_its_stack(void **state)
+{
+    (void)state;
+    struct put a = {0}, b = {0};
+    (void)add(who.tenant, "web", "v1", "st-aaaaaaaa");
+    (void)add(who.tenant, "web", NULL, "st-bbbbbbbb");
+    const struct tmpl_tag *from = NULL;
+    const struct tmpl *t = tmpl_find(&f, who.tenant, "web:v1", &from);
+    tmpl_remove(&f, t, "v1", was_put, &a);
+    tmpl_tag(&f, t, from, "v2", was_put, &b);
+    state_drop(&f, "st-aaaaaaaa");
+    await(&a);
+    await(&b);
+    step(5);
+    assert_int_equal(b.status, 0);
+    assert_false(was_dropped("st-aaaaaaaa"));
+    assert_string_equal(stack_of(who.tenant, "web:v2"), "st-aaaaaaaa");
+    /* The whole row goes before it: so does the stack. */
+    struct put c = {0}, d = {0};
+    t = tmpl_find(&f, who.tenant, "web:v2", &from);
+    tmpl_remove(&f, t, NULL, was_put, &c);
+    tmpl_tag(&f, t, from, "v3", was_put, &d);
+    await(&c);
+    await(&d);
+    assert_int_equal(d.status, 404);
+    for (int i = 0; i < 400 && !was_dropped("st-aaaaaaaa"); i++)
+        step(1);
+    assert_true(was_dropped("st-aaaaaaaa"));
+}
+
+static void test_bytes_of_all_tags_count(void **state)
+{
+    (void)state;
+    struct put a = {0};
+    (void)add(who.tenant, "web", "v1", "st-aaaaaaaa");
+    (void)add(who.tenant, "web", NULL, "st-bbbbbbbb");
+    const struct tmpl *t = tmpl_find(&f, who.tenant, "web", NULL);
+    tmpl_tag(&f, t, &t->tags[0], "again", was_put, &a);
+    await(&a);
+    assert_int_equal(state_kept(&f, who.tenant).bytes, 20);
+    stop();
+    start();
+    assert_int_equal(state_kept(&f, who.tenant).bytes, 20);
+    assert_true(tmpl_find(&f, who.tenant, "web", NULL)->tags[0].created_unix_ms > 0);
+}
+
+static void test_stacks_go_when_their_last_tag_does(void **state)
+{
+    (void)state;
+    struct put a = {0}, b = {0}, c = {0};
+    (void)add(who.tenant, "web", NULL, "st-aaaaaaaa");
+    const struct tmpl *t = tmpl_find(&f, who.tenant, "web", NULL);
+    tmpl_tag(&f, t, &t->tags[0], "v1", was_put, &a);
+    await(&a);
+    assert_string_equal(stack_of(who.tenant, "web:v1"), "st-aaaaaaaa");
+    tmpl_remove(&f, tmpl_find(&f, who.tenant, "web", NULL), "default", was_put, &b);
+    await(&b);
+    step(5);
+    assert_false(was_dropped("st-aaaaaaaa"));
+    assert_string_equal(stack_of(who.tenant, "web"), "");
+    tmpl_remove(&f, tmpl_find(&f, who.tenant, "web", NULL), "v1", was_put, &c);
+    await(&c);
+    step(5);
+    assert_true(was_dropped("st-aaaaaaaa"));
+    assert_null(tmpl_find(&f, who.tenant, "web", NULL));
+}
+
+static void test_changes_at_once_all_hold(void **state)
+{
+    (void)state;
+    struct put p[8] = {{0}}, gone[2] = {{0}};
+    for (int i = 0; i < 8; i++) {
+        char tag[8], stack[STACK_ID_MAX];
+        (void)snprintf(tag, sizeof tag, "v%d", i);
+        (void)snprintf(stack, sizeof stack, "st-aaaaaaa%d", i);
+        struct tmpl_new n = {.name = "web", .tag = tag, .stack = stack, .tenant = who.tenant, .kind = TMPL_BUILT};
+        tmpl_put(&f, &n, was_put, &p[i]);
+    }
+    for (int i = 0; i < 8; i++)
+        await(&p[i]);
+    const struct tmpl *t = tmpl_find(&f, who.tenant, "web", NULL);
+    assert_int_equal(t->ntags, 8);
+    assert_string_equal(t->tags[0].tag, "v7");
+    tmpl_remove(&f, t, NULL, was_put, &gone[0]);
+    tmpl_remove(&f, t, NULL, was_put, &gone[1]);
+    await(&gone[0]);
+    await(&gone[1]);
+    assert_int_equal(gone[0].status, 0);
+    assert_int_equal(gone[1].status, 404);
+}
+
+static void test_a_tenants_templates_go_with_it(void **state)
+{
+    (void)state;
+    struct tenant *o = other();
+    (void)add(o, "web", NULL, "st-aaaaaaaa");
+    tenant_remove(&f, "other", NULL, NULL);
+    for (int i = 0; i < 400 && !was_dropped("st-aaaaaaaa"); i++)
+        step(1);
+    assert_true(was_dropped("st-aaaaaaaa"));
+    stop();
+    start();
+    assert_null(tmpl_find(&f, who.tenant, "other/web", NULL));
+}
+
+static void test_changes_of_a_tenant_that_goes_are_refused(void **state)
+{
+    (void)state;
+    struct tenant *o = other();
+    struct tmpl_config with = {.user = (char *)"somebody"};
+    struct put p[5] = {{0}};
+    struct tmpl_new n = {.name = "web", .stack = "st-aaaaaaaa", .tenant = o, .kind = TMPL_BUILT, .config = &with};
+    tmpl_put(&f, &n, was_put, &p[0]);
+    await(&p[0]);
+    const struct tmpl *t = tmpl_find(&f, o, "web", NULL);
+    tenant_remove(&f, "other", NULL, NULL);
+    tmpl_tag(&f, t, &t->tags[0], "v1", was_put, &p[1]);
+    tmpl_set_public(&f, t, true, was_put, &p[2]);
+    n.stack = "st-bbbbbbbb";
+    tmpl_put(&f, &n, was_put, &p[3]);
+    n.name = "fresh";
+    tmpl_put(&f, &n, was_put, &p[4]);
+    for (size_t i = 1; i < ARRAY_LEN(p); i++) {
+        await(&p[i]);
+        assert_int_equal(p[i].status, 404);
+    }
+    for (int i = 0; i < 400 && !was_dropped("st-aaaaaaaa"); i++)
+        step(1);
+    assert_true(was_dropped("st-aaaaaaaa"));
+    o = other(); /* another of the same id gets nothing of it */
+    stop();
+    start();
+    assert_null(tmpl_find(&f, tenants_find(&f, "other"), "web", NULL));
+    assert_null(tmpl_find(&f, tenants_find(&f, "other"), "fresh", NULL));
+}
+
+static void test_configuration_as_text_and_back(void **state)
+{
+    (void)state;
+    struct err err;
+    struct tmpl_config c = {.user = (char *)"a\"b",
+                            .start = (char *)"x\n",
+                            .cpu_milli = 1500,
+                            .memory = 1,
+                            .history = true},
+                       back;
+    strv_add(&c.env, "A=\xc3\xa4");
+    char *text = tmpl_config_json(&c);
+    assert_int_equal(tmpl_config_parse(text, &back, &err), 0);
+    assert_string_equal(back.user, c.user);
+    assert_string_equal(back.start, c.start);
+    assert_string_equal(back.env.v[0], c.env.v[0]);
+    assert_null(back.ready);
+    assert_int_equal(back.cpu_milli, 1500);
+    assert_true(back.history);
+    tmpl_config_done(&back);
+    free(text);
+    strv_done(&c.env);
+    assert_int_equal(tmpl_config_parse("", &back, &err), 0);
+    static const char *const bad[] = {"[]",
+                                      "{",
+                                      "{\"user\":1}",
+                                      "{\"start\":\"a\\u0000b\"}",
+                                      "{\"env\":{}}",
+                                      "{\"env\":[\"A\"]}",
+                                      "{\"env\":[\"=x\"]}",
+                                      "{\"memory\":-1}",
+                                      "{\"cpuMilli\":99999999}"};
+    for (size_t i = 0; i < ARRAY_LEN(bad); i++)
+        assert_int_equal(tmpl_config_parse(bad[i], &back, &err), -1);
+}
+
+#define T(name) cmocka_unit_test_setup_teardown(name, set_up, tear_down)
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        T(test_names_tags_and_ids_find_it),
+        T(test_others_find_what_is_public_and_nothing_else),
+        T(test_nobody_takes_over_the_name_of_a_nodes_template),
+        T(test_a_name_cannot_stand_in_for_an_id),
+        T(test_a_queued_tag_keeps_its_stack),
+        T(test_bytes_of_all_tags_count),
+        T(test_changes_of_a_tenant_that_goes_are_refused),
+        T(test_stacks_go_when_their_last_tag_does),
+        T(test_changes_at_once_all_hold),
+        T(test_a_tenants_templates_go_with_it),
+        T(test_configuration_as_text_and_back),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
