@@ -1,0 +1,73 @@
+/* dockerfile.h - reads a Dockerfile as the steps of a template build. Pure: no file and no node is touched.
+ *
+ * What a template cannot be made from is an error with its line and what to write instead; what has no meaning here
+ * (EXPOSE, LABEL ...) is a note. Variables that the file itself declares are put in; others are left to the node, which
+ * knows those of the image.
+ */
+#ifndef HUTCH_CLI_DOCKERFILE_H
+#define HUTCH_CLI_DOCKERFILE_H
+
+#include <stdbool.h>
+#include <stddef.h>
+
+#include "base/buf.h"
+#include "base/err.h"
+#include "base/strv.h"
+
+enum {
+    DOCKERFILE_MAX = 1 << 20,      /* bytes of the file */
+    DOCKERFILE_LINE_MAX = 1 << 16, /* of one instruction, continued lines joined */
+    DOCKERFILE_STEPS_MAX = 200,
+    DOCKERFILE_WORDS_MAX = 512,
+};
+
+enum dockerfile_type { DOCKERFILE_RUN, DOCKERFILE_COPY, DOCKERFILE_ENV, DOCKERFILE_WORKDIR, DOCKERFILE_USER };
+struct dockerfile_step {
+    enum dockerfile_type type;
+    struct strv args; /* as the API takes them; COPY: source, destination, owner, mode */
+    unsigned line;
+};
+struct dockerfile {
+    char *from;
+    unsigned from_line;
+    struct dockerfile_step *steps;
+    size_t nsteps, cap;
+    char *start;       /* of ENTRYPOINT and CMD; NULL: none */
+    struct strv notes; /* "line 4: EXPOSE ..." */
+};
+
+/* args: "K=V" of --build-arg. Errors are ERR_USAGE and begin with "NAME:LINE: ". */
+int dockerfile_parse(const char *text, size_t n, const char *name, const struct strv *args, struct dockerfile *ret,
+                     struct err *err);
+void dockerfile_done(struct dockerfile *d);
+const char *dockerfile_type_name(enum dockerfile_type t);
+
+/* --- dockerfile-lex.c --------------------------------------------------------------------------------------------- */
+
+/* Lines of a file, continued ones joined, comments left out. */
+struct dockerfile_lines {
+    const char *at, *end;
+    unsigned line; /* of `at` */
+    char escape;   /* '\\', or '`' if the file says so */
+};
+void dockerfile_lines_start(struct dockerfile_lines *l, const char *text, size_t n);
+/* 1 the next instruction and its line, 0 the end, -1 it is too long or holds NUL. */
+int dockerfile_lines_next(struct dockerfile_lines *l, struct buf *ret, unsigned *line, struct err *err);
+
+/* Variables that the file declares. */
+struct dockerfile_vars {
+    struct strv env, args; /* "K=V"; args: in force for RUN, unless ENV has the same name */
+};
+void dockerfile_vars_set(struct strv *v, const char *name, size_t n, const char *value);
+const char *dockerfile_vars_get(const struct strv *v, const char *name, size_t n);
+/* Splits into words by the rules of the shell: quotes, escapes; $VAR, ${VAR}, ${VAR:-x}, ${VAR:+x}. vars NULL: nothing is
+ * put in. A dollar that stands for itself, and what is not known here, is written so that the node reads it right ("\\$",
+ * "${NAME}"). */
+int dockerfile_words(const char *text, char escape, const struct dockerfile_vars *vars, struct strv *ret,
+                     struct err *err);
+/* A JSON array of strings. 1, 0 it is none, -1 it begins like one and is not right. */
+int dockerfile_json(const char *text, struct strv *ret, struct err *err);
+/* Words as one shell command. */
+void dockerfile_quote(const struct strv *words, struct buf *out);
+
+#endif

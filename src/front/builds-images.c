@@ -1,0 +1,487 @@
+/* What builds start from, and how images come into the store. */
+#include <fcntl.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+
+#include "base/cleanup.h"
+#include "base/fd.h"
+#include "base/mem.h"
+#include "front/builds-int.h"
+
+enum { CONFIG_MAX = 256 << 10 };
+
+unsigned stock_http_status(uint32_t error)
+{
+    switch (error) {
+    case STOCK_OK:
+        return 0;
+    case STOCK_BAD_REQUEST:
+    case STOCK_BAD_DATA:
+        return 400;
+    case STOCK_DENIED:
+        return 403;
+    case STOCK_NOT_FOUND:
+        return 404;
+    case STOCK_CONFLICT:
+        return 409;
+    case STOCK_TOO_LARGE:
+        return 413;
+    case STOCK_BUSY:
+    case STOCK_CANCELLED:
+        return 503;
+    case STOCK_NO_SPACE:
+        return 507;
+    default:
+        return 500;
+    }
+}
+
+/* --- imports ------------------------------------------------------------------------------------------------------ */
+
+struct image_call {
+    struct image_call *next, **link; /* among all of front */
+    struct front *front;
+    struct tenant *tenant;
+    char name[TMPL_NAME_MAX], tag[TMPL_TAG_MAX], stack[STACK_ID_MAX];
+    struct tmpl_config config;
+    bool restore, recording;
+    stockc_call call;
+    image_progress *progress;
+    image_imported *done;
+    void *arg;
+};
+
+static void call_free(struct image_call *c)
+{
+    *c->link = c->next;
+    if (c->next)
+        c->next->link = c->link;
+    state_release(c->front, c->stack);
+    tmpl_config_done(&c->config);
+    free(c);
+}
+
+void image_cancel(struct image_call *c)
+{
+    c->done = NULL;
+    c->progress = NULL;
+    if (c->recording)
+        return; /* the row is on its way: recorded() frees */
+    if (c->call)
+        stockc_cancel(c->front->stock, c->call);
+    call_free(c);
+}
+
+static void end(struct image_call *c, const struct tmpl *t, const struct state_failure *failure)
+{
+    image_imported *done = c->done;
+    void *arg = c->arg;
+    char stack[STACK_ID_MAX];
+    struct front *f = c->front;
+    memcpy(stack, c->stack, sizeof stack);
+    call_free(c);
+    if (failure)
+        state_drop(f, stack);
+    if (done)
+        done(arg, t, failure);
+}
+
+static void defaulted(void *arg, const struct tmpl *t, const struct state_failure *failure) { end(arg, t, failure); }
+
+/* One that came first is also what the name alone means. */
+static void recorded(void *arg, const struct tmpl *t, const struct state_failure *failure)
+{
+    struct image_call *c = arg;
+    const struct tmpl_tag *mine = NULL;
+    bool has_default = false;
+    for (size_t i = 0; !failure && i < t->ntags; i++) {
+        has_default |= strcmp(t->tags[i].tag, "default") == 0;
+        if (strcmp(t->tags[i].tag, c->tag) == 0)
+            mine = &t->tags[i];
+    }
+    if (failure || has_default || !mine)
+        end(c, t, failure);
+    else
+        tmpl_tag(c->front, t, mine, "default", defaulted, c);
+}
+
+static void record(struct image_call *c, uint64_t bytes)
+{
+    char build[40];
+    tmpl_build_new(build);
+    struct tmpl_new n = {.name = c->name,
+                         .tag = c->tag,
+                         .build = build,
+                         .stack = c->stack,
+                         .tenant = c->tenant,
+                         .kind = c->restore ? TMPL_BUILT : TMPL_IMPORTED,
+                         .config = &c->config,
+                         .bytes = bytes};
+    c->recording = true;
+    tmpl_put(c->front, &n, recorded, c);
+}
+
+static void read_config(struct image_call *c, int fd)
+{
+    _cleanup_buf_ struct buf text = {0};
+    char path[40];
+    (void)snprintf(path, sizeof path, "/proc/self/fd/%d", fd);
+    if (fd_read_file(AT_FDCWD, path, CONFIG_MAX, &text) == 0)
+        build_image_config(buf_str(&text), text.n, &c->config);
+}
+
+static void imported(void *arg, const struct stock_reply *r, int fd)
+{
+    struct image_call *c = arg;
+    struct state_failure failure = {.status = stock_http_status(r->error)};
+    c->call = 0;
+    if (r->error == STOCK_OK) {
+        if (fd >= 0 && !c->restore)
+            read_config(c, fd);
+        record(c, r->bytes);
+    } else {
+        (void)snprintf(failure.text, sizeof failure.text, "%.*s", STOCK_TEXT_MAX - 1, r->text);
+        end(c, NULL, &failure);
+    }
+    if (fd >= 0)
+        (void)close(fd);
+}
+
+static void without_stock(void *arg)
+{
+    struct stock_reply r = {.error = STOCK_BUSY, .text = "the process that keeps files is not there; try again"};
+    imported(arg, &r, -1);
+}
+
+static void under_way(void *arg, const struct stock_reply *r)
+{
+    struct image_call *c = arg;
+    char text[STOCK_TEXT_MAX];
+    (void)snprintf(text, sizeof text, "%.*s", STOCK_TEXT_MAX - 1, r->text);
+    if (c->progress)
+        c->progress(c->arg, r->bytes, r->bytes2, text);
+}
+
+/* Credentials go through memory that no file system ever sees. */
+static int credentials(const struct image_import *i)
+{
+    _cleanup_buf_ struct buf text = {0};
+    int fd = memfd_create("credentials", MFD_CLOEXEC);
+    if (fd < 0)
+        return -1;
+    buf_addf(&text, "%s\n%s", i->user ? i->user : "", i->password ? i->password : "");
+    if (fd_write_all(fd, text.p, text.n) < 0 || lseek(fd, 0, SEEK_SET) < 0) {
+        (void)close(fd);
+        fd = -1;
+    }
+    explicit_bzero(text.p, text.n);
+    return fd;
+}
+
+struct image_call *image_import(struct front *f, const struct image_import *i, image_progress *progress,
+                                image_imported *done, void *arg)
+{
+    struct image_call *c = xcalloc(1, sizeof *c);
+    struct stock_request q = stockc_request(i->restore ? STOCK_RESTORE : STOCK_IMPORT);
+    int fd = i->archive;
+    c->front = f;
+    c->link = &f->builds->imports;
+    c->next = f->builds->imports;
+    if (c->next)
+        c->next->link = &c->next;
+    f->builds->imports = c;
+    c->tenant = i->tenant;
+    c->restore = i->restore;
+    c->progress = progress;
+    c->done = done;
+    c->arg = arg;
+    (void)snprintf(c->name, sizeof c->name, "%s", i->name);
+    (void)snprintf(c->tag, sizeof c->tag, "%s", i->tag);
+    if (i->config)
+        tmpl_config_copy(&c->config, i->config);
+    stack_id_new(c->stack);
+    state_hold(f, c->stack);
+    (void)snprintf(q.stack, sizeof q.stack, "%s", c->stack);
+    if (fd < 0) {
+        (void)snprintf(q.ref, sizeof q.ref, "%s", i->ref);
+        /* Tenants reach what the whole world reaches, and what the operator lists. */
+        if (!i->tenant || build_registry_listed(f->config->image_registries, i->ref))
+            q.flags |= STOCK_PRIVATE;
+        if (i->password)
+            fd = credentials(i);
+    }
+    if (f->stock)
+        c->call = stockc_ask_for(f->stock, i->tenant ? i->tenant->id : "", &q, &fd, fd >= 0, under_way, imported, c);
+    else {
+        if (fd >= 0)
+            (void)close(fd);
+        loop_defer(f->loop, without_stock, c);
+    }
+    return c;
+}
+
+/* --- what a build starts from ------------------------------------------------------------------------------------- */
+
+static void tell(struct build_own *b, const char *error)
+{
+    build_then *then = b->then;
+    b->then = NULL;
+    then(b, error);
+}
+
+static void provision(struct build_own *b);
+
+static void set_key(struct build_own *b, const char *what, uint64_t number)
+{
+    _cleanup_buf_ struct buf text = {0};
+    buf_addf(&text, "from 1\n%s\n%llu\n", what, (unsigned long long)number);
+    sha256_hex(text.p, text.n, b->key);
+}
+
+static void set_context(struct build_own *b, const char *user, const char *workdir)
+{
+    free(b->ctx.user);
+    free(b->ctx.workdir);
+    b->ctx.user = xstrdup(user);
+    b->ctx.workdir = workdir                     ? xstrdup(workdir)
+                     : strcmp(user, "root") == 0 ? xstrdup("/root")
+                                                 : xasprintf("/home/%s", user);
+}
+
+static void from_row(struct build_own *b, const struct tmpl *t, const struct tmpl_tag *tag)
+{
+    const struct tmpl_config *c = &t->config;
+    build_set_stack(b, tag->stack, false);
+    set_key(b, tag->stack, 0);
+    for (size_t i = 0; i < c->env.n; i++)
+        strv_add(&b->ctx.env, c->env.v[i]);
+    if (t->kind == TMPL_IMPORTED) {
+        set_context(b, "user", NULL);
+        provision(b);
+        return;
+    }
+    set_context(b, c->user ? c->user : "user", c->workdir);
+    b->start = c->start ? xstrdup(c->start) : NULL;
+    b->ready = c->ready ? xstrdup(c->ready) : NULL;
+    tell(b, NULL);
+}
+
+/* A directory of the templates: base, and those the operator put there. */
+static void from_directory(struct build_own *b, const char *name)
+{
+    struct template_info info = {0};
+    char text[600];
+    if (!template_resolve(b->front, name, &info)) {
+        (void)snprintf(text, sizeof text, "template '%.200s' not found", name);
+        tell(b, text);
+    } else if (strcmp(info.name, "host") == 0)
+        tell(b,
+             "the template 'host' is this machine's own root and cannot be built upon; start from 'base' or an image");
+    else if (strcmp(info.state, "ready") != 0) {
+        (void)snprintf(text, sizeof text, "template '%s' is not ready: %s", info.name, info.text);
+        tell(b, text);
+    } else {
+        build_set_stack(b, info.name, false);
+        set_key(b, info.name, info.created_unix);
+        set_context(b, "user", NULL);
+        tell(b, NULL);
+    }
+}
+
+static const struct tmpl *find_image(struct build_own *b, const char *name, const char *tag,
+                                     const struct tmpl_tag **ret)
+{
+    _cleanup_free_ char *full = xasprintf("%s:%s", name, tag);
+    const struct tmpl *t = tmpl_find(b->front, b->b.tenant, full, ret);
+    bool ours = t && (t->tenant == b->b.tenant || !t->tenant); /* never what another tenant calls so */
+    return ours && *ret && t->kind == TMPL_IMPORTED ? t : NULL;
+}
+
+static void pulled(void *arg, const struct tmpl *t, const struct state_failure *failure)
+{
+    struct build_own *b = arg;
+    char text[800];
+    b->import = NULL;
+    if (failure) {
+        (void)snprintf(text, sizeof text, "image '%.200s' cannot be fetched: %s", b->plan.from_image, failure->text);
+        tell(b, text);
+        return;
+    }
+    char name[TMPL_NAME_MAX], tag[TMPL_TAG_MAX];
+    const struct tmpl_tag *at = NULL;
+    if (!build_image_name(b->plan.from_image, name, tag) || !(t = find_image(b, name, tag, &at))) {
+        tell(b, "the image was removed while it was being fetched");
+        return;
+    }
+    build_log_add(&b->b.log, "base", BUILD_INFO, "fetched %.200s", b->plan.from_image);
+    from_row(b, t, at);
+}
+
+static void pulling(void *arg, uint64_t done, uint64_t total, const char *text)
+{
+    struct build_own *b = arg;
+    (void)done;
+    (void)total;
+    if (text[0])
+        build_log_add(&b->b.log, "base", BUILD_DEBUG, "%s", text);
+}
+
+static void from_image(struct build_own *b, const char *ref)
+{
+    char name[TMPL_NAME_MAX], tag[TMPL_TAG_MAX], text[800];
+    const struct tmpl_tag *at = NULL;
+    if (strcmp(ref, "e2bdev/base") == 0 || strncmp(ref, "e2bdev/base:", 12) == 0) {
+        from_directory(b, "base");
+        return;
+    }
+    if (!build_image_name(ref, name, tag)) {
+        (void)snprintf(text, sizeof text, "'%.200s' is no reference of an image, like ubuntu:22.04", ref);
+        tell(b, text);
+        return;
+    }
+    const struct tmpl *t = find_image(b, name, tag, &at);
+    if (t) {
+        from_row(b, t, at);
+        return;
+    }
+    if (!b->front->config->image_pull) {
+        (void)snprintf(
+            text, sizeof text,
+            "image '%.200s' is not in the store of this node: import it with `hutch template import %.200s` "
+            "or from a file (`docker save`), or let builds fetch images with images.pull in the configuration",
+            ref, ref);
+        tell(b, text);
+        return;
+    }
+    struct image_import i = {.name = name,
+                             .tag = tag,
+                             .tenant = b->b.tenant,
+                             .archive = -1,
+                             .ref = ref,
+                             .user = b->plan.registry.user,
+                             .password = b->plan.registry.password};
+    build_log_add(&b->b.log, "base", BUILD_INFO, "fetching %.200s", ref);
+    b->import = image_import(b->front, &i, pulling, pulled, b);
+}
+
+void build_base(struct build_own *b, build_then *then)
+{
+    const struct tmpl_tag *tag = NULL;
+    char text[400];
+    b->then = then;
+    if (b->plan.from_image) {
+        from_image(b, b->plan.from_image);
+        return;
+    }
+    const struct tmpl *t = tmpl_find(b->front, b->b.tenant, b->plan.from_template, &tag);
+    if (t && tag)
+        from_row(b, t, tag);
+    else if (t) {
+        (void)snprintf(text, sizeof text, "template '%.200s' has no such tag", b->plan.from_template);
+        tell(b, text);
+    } else
+        from_directory(b, b->plan.from_template);
+}
+
+/* --- users -------------------------------------------------------------------------------------------------------- */
+
+/* Makes the user $1 if there is none; with $2 it may become root without a password, where there is sudo. */
+static const char make_user[] =
+    "set -e; n=\"$1\"; c=3\n"
+    "if ! grep -q \"^$n:\" /etc/passwd 2>/dev/null; then c=0\n"
+    "  s=/bin/sh; [ -x /bin/bash ] && s=/bin/bash\n"
+    "  if command -v useradd >/dev/null 2>&1; then useradd -m -U -s \"$s\" \"$n\"\n"
+    "  elif command -v adduser >/dev/null 2>&1; then adduser -D -s \"$s\" \"$n\"\n"
+    "  else u=1000; while grep -q \"^[^:]*:[^:]*:$u:\" /etc/passwd /etc/group 2>/dev/null; do u=$((u+1)); done\n"
+    "    echo \"$n:x:$u:$u::/home/$n:$s\" >>/etc/passwd; echo \"$n:x:$u:\" >>/etc/group\n"
+    "    mkdir -p \"/home/$n\"; chown \"$u:$u\" \"/home/$n\"\n"
+    "  fi\n"
+    "fi\n"
+    "if [ -n \"$2\" ] && [ -d /etc/sudoers.d ] && [ ! -e /etc/sudoers.d/hutch-user ]; then c=0\n"
+    "  echo \"$n ALL=(ALL:ALL) NOPASSWD: ALL\" >/etc/sudoers.d/hutch-user; chmod 0440 /etc/sudoers.d/hutch-user\n"
+    "fi\n"
+    "exit $c\n";
+
+void build_user(struct build_own *b, const char *name, bool sudo, build_ran *ran)
+{
+    const char *args[] = {"-c", make_user, "sh", name, sudo ? "sudo" : "", NULL};
+    struct build_command c = {
+        .cmd = "/bin/sh", .args = args, .user = "root", .cwd = "/", .input = -1, .timeout_ms = BUILD_RUN_MS};
+    build_box_run(b, &c, ran);
+}
+
+/* An image has no `user` yet, which commands of sandboxes run as: it is made once per image. */
+static void provision_captured(struct build_own *b, const char *error)
+{
+    build_box_close(b);
+    if (!error)
+        build_cache_put(b->front, b->b.tenant, b->step_key, b->stack);
+    memcpy(b->key, b->step_key, sizeof b->key);
+    b->then = b->base_then;
+    tell(b, error);
+}
+
+static void provisioned(struct build_own *b, const struct exec_end *end, const struct link_status *failed)
+{
+    _cleanup_buf_ struct buf text = {0};
+    if (end && end->exited && (end->code == 0 || end->code == BUILD_UNCHANGED)) {
+        build_box_capture(b, provision_captured);
+        return;
+    }
+    buf_adds(&text, "the user 'user' cannot be made in this image: ");
+    if (end)
+        build_end_text(end, BUILD_RUN_MS, &text);
+    else
+        buf_adds(&text, failed->text);
+    b->then = b->base_then;
+    tell(b, buf_str(&text));
+}
+
+static void provision_open(struct build_own *b, const char *error)
+{
+    char text[700];
+    if (!error) {
+        build_user(b, "user", true, provisioned);
+        return;
+    }
+    (void)snprintf(text, sizeof text, "the sandbox of the build cannot be made: %s", error);
+    b->then = b->base_then;
+    tell(b, text);
+}
+
+static void provision_looked(void *arg, const struct stock_reply *r, int fd)
+{
+    struct build_own *b = arg;
+    const struct build_cached *hit = build_cache_find(b->front, b->b.tenant, b->step_key);
+    b->call = 0;
+    if (fd >= 0)
+        (void)close(fd);
+    if (r->error == STOCK_OK && hit) {
+        build_set_stack(b, hit->stack, false);
+        memcpy(b->key, b->step_key, sizeof b->key);
+        b->then = b->base_then;
+        tell(b, NULL);
+        return;
+    }
+    if (r->error == STOCK_NOT_FOUND)
+        build_cache_del(b->front, b->b.tenant, b->step_key);
+    build_box_open(b, provision_open);
+}
+
+static void provision(struct build_own *b)
+{
+    struct stock_request q = stockc_request(STOCK_USAGE);
+    _cleanup_buf_ struct buf text = {0};
+    b->base_then = b->then;
+    buf_addf(&text, "provision 1\n%s\n", b->key);
+    sha256_hex(text.p, text.n, b->step_key);
+    const struct build_cached *hit = build_cache_find(b->front, b->b.tenant, b->step_key);
+    if (!hit) {
+        build_box_open(b, provision_open);
+        return;
+    }
+    (void)snprintf(q.stack, sizeof q.stack, "%s", hit->stack);
+    build_stock(b, &q, provision_looked);
+}

@@ -1,0 +1,385 @@
+/* One build from its beginning to its end: what it starts from, the steps one after the other, the template's row. */
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/cleanup.h"
+#include "base/log.h"
+#include "base/mem.h"
+#include "front/builds-int.h"
+
+static void advance(struct build_own *b);
+
+/* --- the end ------------------------------------------------------------------------------------------------------ */
+
+static void over(struct build_own *b, enum build_status status)
+{
+    struct log_line l;
+    b->over = true;
+    b->b.status = status;
+    b->b.ended_unix_ms = build_now_ms();
+    build_start_drop(b);
+    build_box_drop(b);
+    build_box_close(b);
+    build_set_stack(b, "", false);
+    build_plan_done(&b->plan);
+    if (log_start(&l, LOG_LEVEL_INFO, status == BUILD_READY ? "template built" : "template build failed")) {
+        log_str(&l, "tenant", b->b.tenant->id);
+        log_str(&l, "template", b->b.name);
+        log_str(&l, "build", b->b.id);
+        log_u64(&l, "ms", b->b.ended_unix_ms - b->b.made_unix_ms);
+        log_end(&l);
+    }
+    build_ended(b);
+}
+
+void build_fail(struct build_own *b, const char *step, const char *fmt, ...)
+{
+    va_list ap;
+    char text[1600];
+    if (b->over)
+        return;
+    va_start(ap, fmt);
+    (void)vsnprintf(text, sizeof text, fmt, ap);
+    va_end(ap);
+    b->b.reason = xstrdup(text);
+    (void)snprintf(b->b.reason_step, sizeof b->b.reason_step, "%s", step);
+    build_log_flush(&b->b.log, step);
+    build_log_add(&b->b.log, step, BUILD_ERROR, "%s", text);
+    over(b, BUILD_FAILED);
+}
+
+static void tagged(void *arg, const struct tmpl *t, const struct state_failure *failure)
+{
+    struct build_own *b = arg;
+    if (failure) {
+        build_fail(b, "finalize", "the template cannot be recorded: %s", failure->text);
+        return;
+    }
+    if (++b->tag < b->b.tags.n) {
+        const struct tmpl_tag *from = NULL;
+        for (size_t i = 0; i < t->ntags; i++)
+            if (strcmp(t->tags[i].build, b->b.id) == 0)
+                from = &t->tags[i];
+        tmpl_tag(b->front, t, from, b->b.tags.v[b->tag], tagged, b);
+        return;
+    }
+    (void)snprintf(b->b.template, sizeof b->b.template, "%s", t->id);
+    build_log_add(&b->b.log, "finalize", BUILD_INFO, "template %s is ready", b->b.name);
+    over(b, BUILD_READY);
+}
+
+static void record(struct build_own *b)
+{
+    struct tmpl_config config = {.user = b->ctx.user,
+                                 .workdir = b->ctx.workdir,
+                                 .env = b->ctx.env,
+                                 .start = b->start,
+                                 .ready = b->ready,
+                                 .cpu_milli = b->b.cpu_milli,
+                                 .memory = b->b.memory};
+    struct tmpl_new n = {.id = b->b.template,
+                         .name = b->b.name,
+                         .tag = b->b.tags.v[0],
+                         .build = b->b.id,
+                         .stack = b->stack,
+                         .tenant = b->b.tenant,
+                         .kind = TMPL_BUILT,
+                         .config = &config,
+                         .bytes = b->bytes};
+    b->tag = 0;
+    tmpl_put(b->front, &n, tagged, b);
+}
+
+static void measured(void *arg, const struct stock_reply *r, int fd)
+{
+    struct build_own *b = arg;
+    b->call = 0;
+    if (fd >= 0)
+        (void)close(fd);
+    b->bytes = r->error == STOCK_OK ? r->bytes : 0;
+    record(b);
+}
+
+static void proved(struct build_own *b, const char *error)
+{
+    struct stock_request q = stockc_request(STOCK_USAGE);
+    if (error) {
+        char stack[STACK_BASE_MAX];
+        memcpy(stack, b->stack, sizeof stack);
+        build_fail(b, "finalize", "%s", error);
+        state_drop(b->front, stack); /* nobody else has this one */
+        return;
+    }
+    build_box_close(b);
+    (void)snprintf(q.stack, sizeof q.stack, "%.*s", STACK_ID_MAX - 1, b->stack);
+    build_stock(b, &q, measured);
+}
+
+static void last_captured(struct build_own *b, const char *error)
+{
+    if (error) {
+        build_fail(b, "finalize", "%s", error);
+        return;
+    }
+    if (!b->start && !b->ready) {
+        proved(b, NULL);
+        return;
+    }
+    build_try_start(b, proved);
+}
+
+static void last_open(struct build_own *b, const char *error)
+{
+    if (error)
+        build_fail(b, "finalize", "the sandbox of the build cannot be made: %s", error);
+    else
+        build_box_capture(b, last_captured); /* a stack that nobody shares: it lives as long as the template */
+}
+
+/* --- steps -------------------------------------------------------------------------------------------------------- */
+
+static void set_text(char **to, const char *text)
+{
+    free(*to);
+    *to = xstrdup(text);
+}
+
+/* What the step means for those behind it. */
+static void apply(struct build_own *b, const struct build_step *s)
+{
+    if (s->type == BUILD_USER)
+        set_text(&b->ctx.user, s->args.v[0]);
+    if (s->type == BUILD_WORKDIR) {
+        _cleanup_free_ char *expanded = build_expand(&b->ctx, s->args.v[0]), *path = build_path(&b->ctx, expanded);
+        size_t n = strlen(path);
+        if (n > 1 && path[n - 1] == '/')
+            path[n - 1] = '\0';
+        set_text(&b->ctx.workdir, path);
+    }
+}
+
+static void step_done(struct build_own *b)
+{
+    apply(b, &b->plan.steps[b->at]);
+    memcpy(b->key, b->step_key, sizeof b->key);
+    b->at++;
+    advance(b);
+}
+
+static void flattened(void *arg, const struct stock_reply *r, int fd)
+{
+    struct build_own *b = arg;
+    b->call = 0;
+    if (fd >= 0)
+        (void)close(fd);
+    if (r->error != STOCK_OK)
+        build_fail(b, b->step, "its layers cannot be made into one: %.*s", STOCK_TEXT_MAX - 1, r->text);
+    else
+        step_done(b);
+}
+
+static void step_captured(struct build_own *b, const char *error)
+{
+    if (error) {
+        build_fail(b, b->step, "%s", error);
+        return;
+    }
+    build_box_close(b);
+    build_cache_put(b->front, b->b.tenant, b->step_key, b->stack);
+    if (++b->layers < BUILD_FLATTEN_AFTER) {
+        step_done(b);
+        return;
+    }
+    struct stock_request q = stockc_request(STOCK_FLATTEN);
+    b->layers = 0;
+    (void)snprintf(q.stack, sizeof q.stack, "%.*s", STACK_ID_MAX - 1, b->stack);
+    build_stock(b, &q, flattened);
+}
+
+static void command_failed(struct build_own *b, const struct build_step *s, const struct exec_end *end,
+                           const struct link_status *failed)
+{
+    _cleanup_buf_ struct buf how = {0};
+    const char *command = s->type == BUILD_RUN ? s->args.v[0] : build_type_name(s->type);
+    if (failed && failed->code == LINK_NO_USER)
+        build_fail(b, b->step, "failed to run command 'whoami': command failed: unauthenticated: %s", failed->text);
+    else if (failed && failed->code == LINK_GONE)
+        build_fail(b, b->step, "failed to run command '%.1000s': the sandbox of the build ended", command);
+    else if (failed)
+        build_fail(b, b->step, "failed to run command '%.1000s': %s", command, failed->text);
+    else {
+        build_end_text(end, BUILD_RUN_MS, &how);
+        if (s->type == BUILD_RUN)
+            build_fail(b, b->step, "failed to run command '%.1000s': %s", command, buf_str(&how));
+        else
+            build_fail(b, b->step, "%s failed: %s; the lines before say why", command, buf_str(&how));
+    }
+}
+
+static void step_ran(struct build_own *b, const struct exec_end *end, const struct link_status *failed)
+{
+    const struct build_step *s = &b->plan.steps[b->at];
+    bool ours = s->type == BUILD_USER || s->type == BUILD_WORKDIR;
+    if (end && end->exited && end->code == BUILD_UNCHANGED && ours && stack_id_valid(b->stack)) {
+        build_cache_put(b->front, b->b.tenant, b->step_key, b->stack);
+        step_done(b); /* the sandbox is as it was: the next step uses it */
+    } else if (end && end->exited && (end->code == 0 || (ours && end->code == BUILD_UNCHANGED)))
+        build_box_capture(b, step_captured);
+    else
+        command_failed(b, s, end, failed);
+}
+
+static void run_command(struct build_own *b, const struct build_step *s)
+{
+    const char *args[] = {"-c", build_shell, "sh", s->args.v[0], NULL};
+    struct build_command c = {.cmd = "/bin/sh",
+                              .args = args,
+                              .user = s->args.n > 1 && *s->args.v[1] ? s->args.v[1] : b->ctx.user,
+                              .cwd = b->ctx.workdir,
+                              .env = true,
+                              .input = -1,
+                              .timeout_ms = BUILD_RUN_MS};
+    build_box_run(b, &c, step_ran);
+}
+
+static void make_workdir(struct build_own *b, const struct build_step *s)
+{
+    static const char script[] = "[ -d \"$1\" ] && exit 3; mkdir -p \"$1\" && chown \"$2\": \"$1\"";
+    _cleanup_free_ char *expanded = build_expand(&b->ctx, s->args.v[0]), *path = build_path(&b->ctx, expanded);
+    const char *args[] = {"-c", script, "sh", path, b->ctx.user, NULL};
+    struct build_command c = {
+        .cmd = "/bin/sh", .args = args, .user = "root", .cwd = "/", .input = -1, .timeout_ms = BUILD_RUN_MS};
+    build_box_run(b, &c, step_ran);
+}
+
+static void step_failed(struct build_own *b, const char *error) { build_fail(b, b->step, "%s", error); }
+
+static void step_open(struct build_own *b, const char *error)
+{
+    const struct build_step *s = &b->plan.steps[b->at];
+    if (error) {
+        build_fail(b, b->step, "the sandbox of the build cannot be made: %s", error);
+        return;
+    }
+    switch (s->type) {
+    case BUILD_COPY:
+        build_copy(b, s, step_ran, step_failed);
+        return;
+    case BUILD_RUN:
+        run_command(b, s);
+        return;
+    case BUILD_WORKDIR:
+        make_workdir(b, s);
+        return;
+    case BUILD_USER:
+        build_user(b, s->args.v[0], false, step_ran);
+        return;
+    case BUILD_ENV:
+        break;
+    }
+    abort();
+}
+
+static void say_step(struct build_own *b, bool cached)
+{
+    _cleanup_buf_ struct buf text = {0};
+    build_step_text(&b->plan.steps[b->at], &text);
+    build_log_add(&b->b.log, b->step, BUILD_INFO, "%s[builder %zu/%zu] %s", cached ? "CACHED " : "", b->at + 1,
+                  b->plan.nsteps, buf_str(&text));
+}
+
+static void run_step(struct build_own *b)
+{
+    b->missed = true;
+    say_step(b, false);
+    build_box_open(b, step_open);
+}
+
+static void looked(void *arg, const struct stock_reply *r, int fd)
+{
+    struct build_own *b = arg;
+    const struct build_cached *hit = build_cache_find(b->front, b->b.tenant, b->step_key);
+    b->call = 0;
+    if (fd >= 0)
+        (void)close(fd);
+    if (r->error == STOCK_OK && hit) {
+        build_box_close(b);
+        build_set_stack(b, hit->stack, false);
+        say_step(b, true);
+        step_done(b);
+        return;
+    }
+    if (r->error == STOCK_NOT_FOUND)
+        build_cache_del(b->front, b->b.tenant, b->step_key);
+    run_step(b);
+}
+
+static void begin_step(struct build_own *b)
+{
+    const struct build_step *s = &b->plan.steps[b->at];
+    struct stock_request q = stockc_request(STOCK_USAGE);
+    build_step_key(b->key, s, &b->ctx, b->step_key);
+    b->missed |= b->plan.force || s->force;
+    const struct build_cached *hit = b->missed ? NULL : build_cache_find(b->front, b->b.tenant, b->step_key);
+    if (!hit) {
+        run_step(b);
+        return;
+    }
+    (void)snprintf(q.stack, sizeof q.stack, "%s", hit->stack);
+    build_stock(b, &q, looked);
+}
+
+static void finalize(struct build_own *b)
+{
+    (void)snprintf(b->step, sizeof b->step, "finalize");
+    build_log_add(&b->b.log, "finalize", BUILD_INFO, "[finalize] keeping the files of the template");
+    build_box_open(b, last_open);
+}
+
+static void advance(struct build_own *b)
+{
+    struct err err;
+    while (b->at < b->plan.nsteps) {
+        (void)snprintf(b->step, sizeof b->step, "%u", (unsigned)(b->at + 1) % 1000);
+        if (b->b.tenant->closing) {
+            build_fail(b, b->step, "the tenant of this build was removed");
+            return;
+        }
+        if (b->plan.steps[b->at].type != BUILD_ENV) {
+            begin_step(b);
+            return;
+        }
+        say_step(b, false);
+        if (build_env_step(&b->ctx, &b->plan.steps[b->at], &err) < 0) {
+            build_fail(b, b->step, "%s", err.msg);
+            return;
+        }
+        b->at++;
+    }
+    finalize(b);
+}
+
+static void based(struct build_own *b, const char *error)
+{
+    if (error) {
+        build_fail(b, "base", "%s", error);
+        return;
+    }
+    if (b->plan.start || b->plan.ready) {
+        free(b->start);
+        free(b->ready);
+        b->start = b->plan.start ? xstrdup(b->plan.start) : NULL;
+        b->ready = b->plan.ready ? xstrdup(b->plan.ready) : NULL;
+    }
+    advance(b);
+}
+
+void build_begin(void *arg)
+{
+    struct build_own *b = arg;
+    build_log_add(&b->b.log, "base", BUILD_INFO, "[base] FROM %s",
+                  b->plan.from_template ? b->plan.from_template : b->plan.from_image);
+    build_base(b, based);
+}

@@ -1,0 +1,343 @@
+/* The plan of a build: read, checked, and what single steps mean. Nothing here runs anything. */
+#include <ctype.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/cleanup.h"
+#include "base/mem.h"
+#include "base/path.h"
+#include "base/text.h"
+#include "front/builds.h"
+
+enum { TEXT_MAX = 200, FROM_MAX = 512, COMMAND_MAX = 16384, USER_MAX = 64, PATH_BYTES_MAX = 4095 };
+
+static const char *const types[] = {"COPY", "RUN", "ENV", "WORKDIR", "USER"};
+
+const char *build_type_name(enum build_type t) { return types[t]; }
+
+/* --- reading ------------------------------------------------------------------------------------------------------ */
+
+/* 1 there, 0 absent or null, -1 not a string or too long. */
+static int member_text(json_t *o, const char *name, size_t max, char **ret, struct err *err)
+{
+    const json_t *v = json_object_get(o, name);
+    if (!v || json_is_null(v))
+        return 0;
+    if (!json_is_string(v) || strlen(json_string_value(v)) != json_string_length(v))
+        return err_set(err, ERR_USAGE, 0, "field '%s' must be a string without NUL", name);
+    if (json_string_length(v) > max)
+        return err_set(err, ERR_USAGE, 0, "field '%s' has %zu bytes; at most %zu are allowed", name,
+                       json_string_length(v), max);
+    if (json_string_length(v) == 0)
+        return 0;
+    *ret = xstrdup(json_string_value(v));
+    return 1;
+}
+
+static int member_bool(const json_t *o, const char *name, bool *ret, struct err *err)
+{
+    const json_t *v = json_object_get(o, name);
+    if (v && !json_is_null(v) && !json_is_boolean(v))
+        return err_set(err, ERR_USAGE, 0, "field '%s' must be true or false", name);
+    *ret = json_is_true(v);
+    return 0;
+}
+
+static bool hash_ok(const char *s)
+{
+    return strlen(s) == SHA256_HEX - 1 && strspn(s, "0123456789abcdef") == SHA256_HEX - 1;
+}
+
+static bool user_ok(const char *s)
+{
+    return *s && strlen(s) <= USER_MAX && *s != '-' &&
+           strspn(s, "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_.-:") == strlen(s);
+}
+
+static int check_copy(const struct build_step *s, struct err *err)
+{
+    if (s->args.n < 2 || s->args.n > 4)
+        return err_set(err, ERR_USAGE, 0, "COPY has the arguments source, destination, owner and mode, not %zu",
+                       s->args.n);
+    if (!*s->args.v[0] || !*s->args.v[1])
+        return err_set(err, ERR_USAGE, 0, "COPY needs a source and a destination");
+    for (size_t i = 0; i < 2; i++)
+        if (strlen(s->args.v[i]) > PATH_BYTES_MAX)
+            return err_set(err, ERR_USAGE, 0, "a path of COPY is longer than %d bytes", PATH_BYTES_MAX);
+    const char *owner = s->args.n > 2 ? s->args.v[2] : "", *mode = s->args.n > 3 ? s->args.v[3] : "";
+    if (*owner && !user_ok(owner))
+        return err_set(err, ERR_USAGE, 0, "the owner of a COPY must be USER or USER:GROUP, not '%.64s'", owner);
+    if (strspn(mode, "01234567") != strlen(mode) || strlen(mode) > 5)
+        return err_set(err, ERR_USAGE, 0, "the mode of a COPY must be octal, like 0644, not '%.20s'", mode);
+    if (!hash_ok(s->hash))
+        return err_set(err, ERR_USAGE, 0, "COPY needs 'filesHash': the name of its upload, 64 hexadecimal digits");
+    return 0;
+}
+
+static int check_step(const struct build_step *s, struct err *err)
+{
+    const struct strv *a = &s->args;
+    switch (s->type) {
+    case BUILD_COPY:
+        return check_copy(s, err);
+    case BUILD_RUN:
+        if (a->n < 1 || a->n > 2 || !*a->v[0])
+            return err_set(err, ERR_USAGE, 0, "RUN has the arguments command and, perhaps, user");
+        if (strlen(a->v[0]) > COMMAND_MAX)
+            return err_set(err, ERR_USAGE, 0, "the command of a RUN has %zu bytes; at most %d are allowed",
+                           strlen(a->v[0]), COMMAND_MAX);
+        return 0;
+    case BUILD_ENV:
+        return a->n && a->n % 2 == 0 ? 0 : err_set(err, ERR_USAGE, 0, "ENV has pairs of arguments: name, value");
+    case BUILD_WORKDIR:
+        return a->n == 1 && *a->v[0] && strlen(a->v[0]) <= PATH_BYTES_MAX
+                   ? 0
+                   : err_set(err, ERR_USAGE, 0, "WORKDIR has one argument: a path");
+    case BUILD_USER:
+        return a->n == 1 && user_ok(a->v[0]) && !strchr(a->v[0], ':') && !isdigit((unsigned char)a->v[0][0])
+                   ? 0
+                   : err_set(err, ERR_USAGE, 0, "USER has one argument: the name of a user, no number and no group");
+    }
+    return -1;
+}
+
+static int read_args(const json_t *list, struct build_step *s, struct err *err)
+{
+    size_t bytes = 0;
+    if (list && !json_is_null(list) && !json_is_array(list))
+        return err_set(err, ERR_USAGE, 0, "'args' must be an array of strings");
+    if (json_array_size(list) > BUILD_ARGS_MAX)
+        return err_set(err, ERR_USAGE, 0, "%zu arguments; at most %d are allowed", json_array_size(list),
+                       BUILD_ARGS_MAX);
+    for (size_t i = 0; i < json_array_size(list); i++) {
+        const json_t *v = json_array_get(list, i);
+        if (!json_is_string(v) || strlen(json_string_value(v)) != json_string_length(v))
+            return err_set(err, ERR_USAGE, 0, "'args[%zu]' must be a string without NUL", i);
+        if ((bytes += json_string_length(v)) > BUILD_ARG_BYTES_MAX)
+            return err_set(err, ERR_USAGE, 0, "its arguments have more than %d bytes", BUILD_ARG_BYTES_MAX);
+        strv_add(&s->args, json_string_value(v));
+    }
+    return 0;
+}
+
+static int read_step(json_t *o, struct build_step *s, struct err *err)
+{
+    const char *type = json_string_value(json_object_get(o, "type")), *hash;
+    size_t i = 0;
+    if (!json_is_object(o) || !type)
+        return err_set(err, ERR_USAGE, 0, "must be an object with 'type' and 'args'");
+    while (i < ARRAY_LEN(types) && strcmp(types[i], type) != 0)
+        i++;
+    if (i == ARRAY_LEN(types))
+        return err_set(err, ERR_USAGE, 0, "type '%.32s' is not one of COPY, RUN, ENV, WORKDIR, USER", type);
+    s->type = (enum build_type)i;
+    hash = json_string_value(json_object_get(o, "filesHash"));
+    (void)snprintf(s->hash, sizeof s->hash, "%s", hash && hash_ok(hash) ? hash : "");
+    if (member_bool(o, "force", &s->force, err) < 0 || read_args(json_object_get(o, "args"), s, err) < 0)
+        return -1;
+    return check_step(s, err);
+}
+
+static int read_steps(json_t *root, struct build_plan *ret, struct err *err)
+{
+    json_t *list = json_object_get(root, "steps");
+    if (!list || json_is_null(list))
+        return 0;
+    if (!json_is_array(list))
+        return err_set(err, ERR_USAGE, 0, "field 'steps' must be an array");
+    if (json_array_size(list) > BUILD_STEPS_MAX)
+        return err_set(err, ERR_USAGE, 0, "field 'steps' has %zu entries; at most %d are allowed",
+                       json_array_size(list), BUILD_STEPS_MAX);
+    ret->steps = xcalloc(json_array_size(list) + 1, sizeof *ret->steps);
+    for (size_t i = 0; i < json_array_size(list); i++) {
+        if (read_step(json_array_get(list, i), &ret->steps[ret->nsteps++], err) < 0)
+            return err_wrap(err, "steps[%zu]", i);
+    }
+    return 0;
+}
+
+static int read_registry(json_t *root, struct build_plan *ret, struct err *err)
+{
+    json_t *r = json_object_get(root, "fromImageRegistry");
+    if (!r || json_is_null(r))
+        return 0;
+    const char *type = json_string_value(json_object_get(r, "type"));
+    if (!type || strcmp(type, "registry") != 0)
+        return err_set(err, ERR_USAGE, 0,
+                       "field 'fromImageRegistry': this node knows the type 'registry' (username, password) only; "
+                       "for others import the image with `hutch template import`");
+    if (member_text(r, "username", FROM_MAX, &ret->registry.user, err) < 0 ||
+        member_text(r, "password", COMMAND_MAX, &ret->registry.password, err) < 0)
+        return err_wrap(err, "fromImageRegistry");
+    return 0;
+}
+
+int build_plan_parse(json_t *root, struct build_plan *ret, struct err *err)
+{
+    memset(ret, 0, sizeof *ret);
+    if (!json_is_object(root))
+        return err_set(err, ERR_USAGE, 0, "the body must be an object with 'fromImage' or 'fromTemplate' and 'steps'");
+    if (member_text(root, "fromImage", FROM_MAX, &ret->from_image, err) < 0 ||
+        member_text(root, "fromTemplate", FROM_MAX, &ret->from_template, err) < 0 ||
+        member_text(root, "startCmd", COMMAND_MAX, &ret->start, err) < 0 ||
+        member_text(root, "readyCmd", COMMAND_MAX, &ret->ready, err) < 0 ||
+        member_bool(root, "force", &ret->force, err) < 0 || read_registry(root, ret, err) < 0)
+        return -1;
+    if (ret->from_image && ret->from_template)
+        return err_set(err, ERR_USAGE, 0, "give one of 'fromImage' and 'fromTemplate', not both");
+    if (!ret->from_image && !ret->from_template)
+        ret->from_image = xstrdup("e2bdev/base");
+    return read_steps(root, ret, err);
+}
+
+void build_plan_done(struct build_plan *p)
+{
+    if (p->registry.password)
+        explicit_bzero(p->registry.password, strlen(p->registry.password));
+    free(p->registry.password);
+    free(p->registry.user);
+    free(p->from_image);
+    free(p->from_template);
+    free(p->start);
+    free(p->ready);
+    for (size_t i = 0; i < p->nsteps; i++)
+        strv_done(&p->steps[i].args);
+    free(p->steps);
+    *p = (struct build_plan){0};
+}
+
+void build_step_text(const struct build_step *s, struct buf *out)
+{
+    _cleanup_buf_ struct buf text = {0};
+    for (size_t i = 0; i < s->args.n; i++)
+        if (s->type == BUILD_ENV)
+            buf_addf(&text, "%s%s", i == 0 ? "" : i % 2 ? "=" : " ", s->args.v[i]);
+        else if (*s->args.v[i] && !(s->type == BUILD_RUN && i > 0) && !(s->type == BUILD_COPY && i > 1))
+            buf_addf(&text, "%s%s", i ? " " : "", s->args.v[i]);
+    buf_addf(out, "%s ", types[s->type]);
+    text_add_safe(out, buf_str(&text), TEXT_MAX);
+}
+
+/* --- what steps run with ------------------------------------------------------------------------------------------ */
+
+void build_context_done(struct build_context *c)
+{
+    free(c->user);
+    free(c->workdir);
+    strv_done(&c->env);
+    *c = (struct build_context){0};
+}
+
+void build_context_set(struct build_context *c, const char *name, const char *value)
+{
+    size_t n = strlen(name);
+    char *text = xasprintf("%s=%s", name, value);
+    for (size_t i = 0; i < c->env.n; i++)
+        if (strncmp(c->env.v[i], name, n) == 0 && c->env.v[i][n] == '=') {
+            free(c->env.v[i]);
+            c->env.v[i] = text;
+            return;
+        }
+    strv_take(&c->env, text);
+}
+
+const char *build_context_get(const struct build_context *c, const char *name, size_t n)
+{
+    for (size_t i = 0; i < c->env.n; i++)
+        if (strncmp(c->env.v[i], name, n) == 0 && c->env.v[i][n] == '=')
+            return c->env.v[i] + n + 1;
+    return NULL;
+}
+
+static size_t name_length(const char *s)
+{
+    size_t n = 0;
+    while (isalnum((unsigned char)s[n]) || s[n] == '_')
+        n++;
+    return n && !isdigit((unsigned char)s[0]) ? n : 0;
+}
+
+char *build_expand(const struct build_context *c, const char *text)
+{
+    _cleanup_buf_ struct buf out = {0};
+    for (const char *p = text; *p; p++) {
+        if (p[0] == '\\' && p[1] == '$') {
+            buf_addc(&out, *++p);
+            continue;
+        }
+        bool braces = p[0] == '$' && p[1] == '{';
+        size_t n = p[0] == '$' ? name_length(p + 1 + braces) : 0;
+        if (n == 0 || (braces && p[2 + n] != '}')) {
+            buf_addc(&out, *p);
+            continue;
+        }
+        const char *value = build_context_get(c, p + 1 + braces, n);
+        buf_adds(&out, value ? value : "");
+        p += n + (braces ? 2 : 0);
+    }
+    return xstrdup(buf_str(&out));
+}
+
+char *build_path(const struct build_context *c, const char *path)
+{
+    size_t n = strlen(path);
+    bool slash = n && path[n - 1] == '/';
+    bool dot = strcmp(path, ".") == 0 || (n > 1 && strcmp(path + n - 2, "/.") == 0);
+    _cleanup_free_ char *clean = path_clean(c->workdir ? c->workdir : "/", path);
+    return (slash || dot) && strcmp(clean, "/") != 0 ? xasprintf("%s/", clean) : TAKE_PTR(clean);
+}
+
+int build_env_step(struct build_context *c, const struct build_step *s, struct err *err)
+{
+    struct build_context before = {0};
+    size_t bytes = 0;
+    for (size_t i = 0; i < c->env.n; i++)
+        strv_add(&before.env, c->env.v[i]);
+    for (size_t i = 0; i + 1 < s->args.n; i += 2) {
+        const char *name = s->args.v[i];
+        if (!*name || name_length(name) != strlen(name)) {
+            build_context_done(&before);
+            return err_set(err, ERR_USAGE, 0, "'%.64s' is no name of a variable: letters, digits and '_'", name);
+        }
+        /* One step sees the values from before it, as a Dockerfile does. */
+        _cleanup_free_ char *value = build_expand(&before, s->args.v[i + 1]);
+        build_context_set(c, name, value);
+    }
+    build_context_done(&before);
+    for (size_t i = 0; i < c->env.n; i++)
+        bytes += strlen(c->env.v[i]) + 1;
+    if (bytes > BUILD_ENV_BYTES_MAX)
+        return err_set(err, ERR_USAGE, 0, "all variables together have more than %d bytes", BUILD_ENV_BYTES_MAX);
+    return 0;
+}
+
+static void add(struct sha256 *h, const char *s)
+{
+    uint64_t n = s ? strlen(s) : UINT64_MAX;
+    sha256_add(h, &n, sizeof n); /* so that no two lists of words read alike */
+    if (s)
+        sha256_add(h, s, strlen(s));
+}
+
+void build_step_key(const char *parent, const struct build_step *s, const struct build_context *c, char ret[SHA256_HEX])
+{
+    struct sha256 h;
+    uint8_t digest[SHA256_BYTES];
+    sha256_start(&h);
+    add(&h, "step 1");
+    add(&h, parent);
+    add(&h, types[s->type]);
+    for (size_t i = 0; i < s->args.n; i++)
+        add(&h, s->args.v[i]);
+    add(&h, NULL);
+    add(&h, c->user);
+    add(&h, c->workdir);
+    for (size_t i = 0; i < c->env.n; i++)
+        add(&h, c->env.v[i]);
+    add(&h, NULL);
+    add(&h, s->hash);
+    sha256_end(&h, digest);
+    for (size_t i = 0; i < SHA256_BYTES; i++)
+        (void)snprintf(ret + 2 * i, 3, "%02x", digest[i]);
+}

@@ -1,0 +1,334 @@
+/* Builds of this node: their ids, the table, the queue. */
+#include "front/builds.h"
+
+#include <openssl/crypto.h>
+#include <openssl/evp.h>
+#include <openssl/hmac.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+#include "base/cleanup.h"
+#include "base/log.h"
+#include "base/mem.h"
+#include "base/random.h"
+#include "front/builds-int.h"
+#include "front/nets.h"
+
+enum { SWEEP_MS = 60 * 1000, ID_RANDOM = 6, ID_SUM = 10 };
+
+static void schedule(struct front *f);
+
+uint64_t build_now_ms(void)
+{
+    struct timespec now;
+    (void)clock_gettime(CLOCK_REALTIME, &now);
+    return (uint64_t)now.tv_sec * 1000 + (uint64_t)now.tv_nsec / 1000000;
+}
+
+/* --- ids ---------------------------------------------------------------------------------------------------------- */
+
+/* A UUID (version 4 by its looks): six random bytes, then ten of a sum over them, the tenant and the template. */
+static void spell_id(const struct front *f, const struct tenant *t, const char *template, const uint8_t salt[ID_RANDOM],
+                     char ret[40])
+{
+    _cleanup_buf_ struct buf text = {0};
+    uint8_t sum[SHA256_BYTES], id[ID_RANDOM + ID_SUM];
+    unsigned n = 0;
+    buf_addf(&text, "build id 1\n%s\n%s\n", t->id, template);
+    buf_add(&text, salt, ID_RANDOM);
+    if (!HMAC(EVP_sha256(), f->link_key, sizeof f->link_key, (const uint8_t *)text.p, text.n, sum, &n) ||
+        n != SHA256_BYTES)
+        abort();
+    memcpy(id, salt, ID_RANDOM);
+    memcpy(id + ID_RANDOM, sum, ID_SUM);
+    id[6] = (uint8_t)((id[6] & 0x0f) | 0x40);
+    id[8] = (uint8_t)((id[8] & 0x3f) | 0x80);
+    for (size_t i = 0, at = 0; i < sizeof id; i++) {
+        if (i == 4 || i == 6 || i == 8 || i == 10)
+            ret[at++] = '-';
+        (void)snprintf(ret + at, 3, "%02x", id[i]);
+        at += 2;
+    }
+}
+
+bool build_id_ours(const struct front *f, const struct tenant *t, const char *template, const char *id)
+{
+    uint8_t salt[ID_RANDOM];
+    unsigned v[ID_RANDOM];
+    char again[40];
+    if (strlen(id) != 36 || sscanf(id, "%2x%2x%2x%2x-%2x%2x-", &v[0], &v[1], &v[2], &v[3], &v[4], &v[5]) != ID_RANDOM)
+        return false;
+    for (size_t i = 0; i < ID_RANDOM; i++)
+        salt[i] = (uint8_t)v[i];
+    spell_id(f, t, template, salt, again);
+    return CRYPTO_memcmp(again, id, 36) == 0;
+}
+
+/* --- the table ---------------------------------------------------------------------------------------------------- */
+
+static void build_free(struct build_own *b)
+{
+    build_start_drop(b);
+    build_box_drop(b);
+    build_plan_done(&b->plan);
+    build_context_done(&b->ctx);
+    build_log_done(&b->b.log);
+    strv_done(&b->b.tags);
+    free(b->b.reason);
+    free(b->start);
+    free(b->ready);
+    free(b);
+}
+
+static bool idle(const struct build_own *b) { return !b->running && !b->capturing; }
+
+/* Forgets what ended long ago or was never started; to make room for a build of `maker` (NULL: nobody's) also the oldest that
+ * can go, one of the same tenant if there is any. */
+static void sweep(struct front *f, const struct tenant *maker)
+{
+    struct build_own **oldest = NULL;
+    bool own = false;
+    uint64_t now = build_now_ms();
+    for (struct build_own **p = &f->builds->first; *p;) {
+        struct build_own *b = *p;
+        uint64_t since = b->over ? b->b.ended_unix_ms : b->b.made_unix_ms;
+        if ((b->over || !b->started) && idle(b) && now - since > BUILDS_KEPT_S * 1000ULL) {
+            *p = b->next;
+            f->builds->n--;
+            build_free(b);
+            continue;
+        }
+        if ((b->over || !b->started) && idle(b) && (b->b.tenant == maker || !own)) {
+            oldest = p;
+            own = b->b.tenant == maker;
+        }
+        p = &b->next;
+    }
+    if (maker && f->builds->n >= BUILDS_MAX && oldest) {
+        struct build_own *b = *oldest;
+        *oldest = b->next;
+        f->builds->n--;
+        build_free(b);
+    }
+}
+
+static void sweep_later(void *arg)
+{
+    struct front *f = arg;
+    sweep(f, NULL);
+    build_cache_sweep(f);
+    f->builds->timer = loop_timer(f->loop, SWEEP_MS, sweep_later, f);
+}
+
+int builds_open(struct front *f, struct err *err)
+{
+    f->builds = xcalloc(1, sizeof *f->builds);
+    if (!f->config->build_offline && nets_on(f)) {
+        if (net_doc_text("\"public\"", 8, &f->builds->network, err) < 0)
+            return -1;
+        f->builds->have_network = true;
+    }
+    f->builds->timer = loop_timer(f->loop, SWEEP_MS, sweep_later, f);
+    return build_cache_load(f, err);
+}
+
+void builds_free(struct front *f)
+{
+    if (!f->builds)
+        return;
+    loop_timer_del(f->loop, f->builds->timer);
+    for (struct build_own *b = f->builds->first, *next; b; b = next) {
+        next = b->next;
+        if (b->import)
+            image_cancel(b->import);
+        build_free(b);
+    }
+    while (f->builds->imports)
+        image_cancel(f->builds->imports);
+    build_cache_free(f);
+    net_doc_done(&f->builds->network);
+    free(f->builds);
+    f->builds = NULL;
+}
+
+static struct build_own *find(struct front *f, const struct tenant *t, const char *template, const char *id)
+{
+    for (struct build_own *b = f->builds->first; b; b = b->next)
+        if (b->b.tenant == t && strcmp(b->b.id, id) == 0 && strcmp(b->b.template, template) == 0)
+            return b;
+    return NULL;
+}
+
+const struct build *build_find(struct front *f, const struct tenant *t, const char *template, const char *id)
+{
+    struct build_own *b = find(f, t, template, id);
+    return b ? &b->b : NULL;
+}
+
+/* The id of the template of that name: of its row, else of a build that will make it. */
+static void template_of(struct front *f, const struct tenant *t, const char *name, char ret[40])
+{
+    const struct tmpl *row = tmpl_find(f, t, name, NULL);
+    if (row && row->tenant == t && strcmp(row->name, name) == 0) {
+        (void)snprintf(ret, 40, "%s", row->id);
+        return;
+    }
+    for (const struct build_own *b = f->builds->first; b; b = b->next)
+        if (b->b.tenant == t && strcmp(b->b.name, name) == 0) {
+            (void)snprintf(ret, 40, "%s", b->b.template);
+            return;
+        }
+    tmpl_id_new(ret);
+}
+
+bool build_template_known(struct front *f, const struct tenant *t, const char *template)
+{
+    for (const struct build_own *b = f->builds->first; b; b = b->next)
+        if (b->b.tenant == t && strcmp(b->b.template, template) == 0)
+            return true;
+    return false;
+}
+
+static bool read_tags(const struct build_new *n, const char *tag, struct strv *ret, struct err *err)
+{
+    if (tag[0])
+        strv_add(ret, tag);
+    for (size_t i = 0; n->tags && i < n->tags->n; i++) {
+        if (!build_tag_ok(n->tags->v[i]))
+            return err_set(err, ERR_USAGE, 0, "'%.80s' is no tag: letters, digits, '-', '_' and '.', and no UUID",
+                           n->tags->v[i]),
+                   false;
+        if (!strv_has(ret, n->tags->v[i]))
+            strv_add(ret, n->tags->v[i]);
+    }
+    if (ret->n > BUILD_TAGS_MAX)
+        return err_set(err, ERR_USAGE, 0, "a build has at most %d tags, not %zu", BUILD_TAGS_MAX, ret->n), false;
+    if (ret->n == 0)
+        strv_add(ret, "default");
+    return true;
+}
+
+static bool room_for(struct front *f, const struct tenant *t, struct err *err)
+{
+    size_t promised = 0;
+    for (const struct build_own *b = f->builds->first; b; b = b->next)
+        promised += b->b.tenant == t && !b->started && build_now_ms() - b->b.made_unix_ms <= BUILDS_KEPT_S * 1000ULL;
+    if (promised >= BUILDS_PROMISED_PER_TENANT)
+        return err_set(err, ERR_LIMIT, 0, "%zu builds of this tenant were asked for and not started; start those first",
+                       promised),
+               false;
+    sweep(f, t);
+    if (f->builds->n >= BUILDS_MAX)
+        return err_set(err, ERR_LIMIT, 0, "this node has %d builds under way; try again later", BUILDS_MAX), false;
+    return true;
+}
+
+const struct build *build_make(struct front *f, struct tenant *t, const struct build_new *n, unsigned *status,
+                               struct err *err)
+{
+    char name[TMPL_NAME_MAX], tag[TMPL_TAG_MAX];
+    struct strv tags = {0};
+    uint8_t salt[ID_RANDOM];
+    *status = 400;
+    if (!build_name_parse(n->name, name, tag, err))
+        return NULL;
+    if (!read_tags(n, tag, &tags, err)) {
+        strv_done(&tags);
+        return NULL;
+    }
+    if (!room_for(f, t, err)) {
+        strv_done(&tags);
+        *status = 429;
+        return NULL;
+    }
+    struct build_own *b = xcalloc(1, sizeof *b);
+    b->front = f;
+    b->b.tenant = t;
+    b->b.tags = tags;
+    b->b.cpu_milli = n->cpu_milli;
+    b->b.memory = n->memory;
+    b->b.made_unix_ms = build_now_ms();
+    (void)snprintf(b->b.name, sizeof b->b.name, "%s", name);
+    (void)snprintf(b->step, sizeof b->step, "base");
+    template_of(f, t, name, b->b.template);
+    random_bytes(salt, sizeof salt);
+    spell_id(f, t, b->b.template, salt, b->b.id);
+    b->next = f->builds->first;
+    f->builds->first = b;
+    f->builds->n++;
+    return &b->b;
+}
+
+int build_start(struct front *f, struct tenant *t, const char *template, const char *id, struct build_plan *plan,
+                unsigned *status, struct err *err)
+{
+    struct build_own *b = find(f, t, template, id);
+    size_t waiting = 0;
+    int rc = 0;
+    for (const struct build_own *o = f->builds->first; o; o = o->next)
+        waiting += o->b.tenant == t && o->started && !o->over && !o->running;
+    if (!b) {
+        *status = 404;
+        rc = err_set(err, ERR_USAGE, 0, "build '%.40s' of template '%.40s' not found", id, template);
+    } else if (b->started) {
+        *status = 409;
+        rc = err_set(err, ERR_USAGE, 0, "build '%s' was started already; ask for a new one", b->b.id);
+    } else if (waiting >= BUILDS_WAITING_PER_TENANT) {
+        *status = 429;
+        rc = err_set(err, ERR_LIMIT, 0, "%zu builds of this tenant wait already", waiting);
+    }
+    if (rc < 0) {
+        build_plan_done(plan);
+        return -1;
+    }
+    b->plan = *plan;
+    *plan = (struct build_plan){0};
+    b->started = true;
+    b->b.status = BUILD_BUILDING;
+    schedule(f);
+    if (!b->running)
+        build_log_add(&b->b.log, "base", BUILD_INFO, "waiting for other builds of this node");
+    return 0;
+}
+
+/* --- the queue ---------------------------------------------------------------------------------------------------- */
+
+/* The one that waited longest, of a tenant that has fewest under way. */
+static struct build_own *choose(struct front *f)
+{
+    struct build_own *best = NULL;
+    size_t best_running = SIZE_MAX;
+    for (struct build_own *b = f->builds->first; b; b = b->next) {
+        size_t running = 0;
+        if (!b->started || b->running || b->over)
+            continue;
+        for (const struct build_own *o = f->builds->first; o; o = o->next)
+            running += o->running && o->b.tenant == b->b.tenant;
+        if (running <= best_running) { /* newest first in the list: a later one is older */
+            best = b;
+            best_running = running;
+        }
+    }
+    return best;
+}
+
+static void schedule(struct front *f)
+{
+    while (f->builds->running < f->config->build_max) {
+        struct build_own *b = choose(f);
+        if (!b)
+            return;
+        b->running = true;
+        f->builds->running++;
+        loop_defer(f->loop, build_begin, b);
+    }
+}
+
+void build_ended(struct build_own *b)
+{
+    b->running = false;
+    b->front->builds->running--;
+    schedule(b->front);
+}

@@ -1,0 +1,127 @@
+/* Template builds in E2B's words: asked for, then started. */
+#include <string.h>
+
+#include "base/cleanup.h"
+#include "base/json.h"
+#include "base/mem.h"
+#include "front/builds.h"
+#include "front/e2b/e2b.h"
+#include "front/reply.h"
+#include "http/body.h"
+
+enum { PLAN_MAX = 8 << 20 /* bytes of a request: 200 steps with long commands */ };
+
+static int read_tags(json_t *root, struct strv *ret, struct err *err)
+{
+    json_t *list = NULL;
+    int have = e2b_field_arr(root, "tags", &list, err);
+    if (have <= 0)
+        return have;
+    for (size_t i = 0; i < json_array_size(list); i++) {
+        const char *tag = json_string_value(json_array_get(list, i));
+        if (!tag)
+            return err_set(err, ERR_USAGE, 0, "field 'tags[%zu]' must be a string", i);
+        strv_add(ret, tag);
+    }
+    return 0;
+}
+
+/* name, or alias as it was called before. */
+static int read_request(json_t *root, struct build_new *n, struct strv *tags, struct err *err)
+{
+    int64_t cpus = 0, memory = 0;
+    if (read_tags(root, tags, err) < 0 || e2b_field_str(root, "name", &n->name, err) < 0 ||
+        (!n->name && e2b_field_str(root, "alias", &n->name, err) < 0) ||
+        e2b_field_int(root, "cpuCount", 1, BUILD_CPU_MAX, &cpus, err) < 0 ||
+        e2b_field_int(root, "memoryMB", BUILD_MEMORY_MIN, BUILD_MEMORY_MAX, &memory, err) < 0)
+        return -1;
+    if (!n->name || !*n->name)
+        return err_set(err, ERR_USAGE, 0, "field 'name' is required: NAME or NAME:TAG of the template");
+    n->tags = tags;
+    n->cpu_milli = (uint32_t)cpus * 1000;
+    n->memory = (uint64_t)memory << 20;
+    return 0;
+}
+
+static void add_names(struct json *j, const char *key, const char *name)
+{
+    json_arr(j, key);
+    json_str(j, NULL, name);
+    json_end_arr(j);
+}
+
+static void answer_made(struct http_req *r, const struct build *b)
+{
+    _cleanup_buf_ struct buf out = {0};
+    struct json j;
+    const struct tmpl *t = tmpl_find(api_call_of(r)->front, b->tenant, b->template, NULL);
+    json_start(&j, &out);
+    json_obj(&j, NULL);
+    json_str(&j, "templateID", b->template);
+    json_str(&j, "buildID", b->id);
+    add_names(&j, "names", b->name);
+    add_names(&j, "aliases", b->name);
+    json_arr(&j, "tags");
+    for (size_t i = 0; i < b->tags.n; i++)
+        json_str(&j, NULL, b->tags.v[i]);
+    json_end_arr(&j);
+    json_bool(&j, "public", t && t->public);
+    json_end_obj(&j);
+    reply_json(r, 202, &out);
+}
+
+static void make_body(struct http_req *r, json_t *root, unsigned status, const char *error)
+{
+    struct api_call *c = api_call_of(r);
+    struct build_new n = {0};
+    _cleanup_strv_ struct strv tags = {0};
+    struct err err;
+    if (status) {
+        reply_error(r, status, "%s", error);
+        return;
+    }
+    json_t *tmp = NULL, *o = e2b_root(root, &tmp, &err);
+    const struct build *b = NULL;
+    status = 400;
+    if (o && read_request(o, &n, &tags, &err) == 0)
+        b = build_make(c->front, c->who.tenant, &n, &status, &err);
+    json_decref(tmp);
+    if (b)
+        answer_made(r, b);
+    else
+        reply_error(r, status, "%s", err.msg);
+}
+
+void e2b_build_make(struct api_call *c) { body_json(c->req, 0, make_body); }
+
+static void start_body(struct http_req *r, json_t *root, unsigned status, const char *error)
+{
+    struct api_call *c = api_call_of(r);
+    struct build_plan plan = {0};
+    struct state_failure full = {0};
+    struct err err;
+    if (status) {
+        reply_error(r, status, "%s", error);
+        return;
+    }
+    if (build_plan_parse(root, &plan, &err) < 0) {
+        build_plan_done(&plan);
+        reply_error(r, 400, "%s", err.msg);
+    } else if (!state_room(c->front, c->who.tenant, 0, 1, &full)) {
+        build_plan_done(&plan);
+        e2b_refuse_state(r, &full);
+    } else if (build_start(c->front, c->who.tenant, c->param[0], c->param[1], &plan, &status, &err) < 0)
+        reply_error(r, status, "%s", err.msg);
+    else
+        reply_empty(r, 202);
+}
+
+void e2b_build_start(struct api_call *c) { body_json(c->req, PLAN_MAX, start_body); }
+
+/* The routes of E2B's first builder, which took a Docker image from a registry of its own. */
+void e2b_build_old(struct api_call *c)
+{
+    api_refuse_body(c->req, 400,
+                    "this node builds templates from steps, as the SDKs since 2.0 and `hutch template build` do: "
+                    "POST /v3/templates, then POST /v2/templates/{id}/builds/{id}");
+}

@@ -1,0 +1,278 @@
+/* Bodies into files. Writing happens on a worker thread, a piece at a time; meanwhile the client is held back. */
+#include "front/spool.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "base/cleanup.h"
+#include "base/fd.h"
+#include "base/mem.h"
+#include "base/num.h"
+#include "base/random.h"
+#include "front/api.h"
+
+enum { PIECE = 512 * 1024, LINE_MAX_BYTES = 64 };
+
+struct spool {
+    struct spool *next, **link; /* among all of this process */
+    char owner[40];
+    loop_id timer;
+    struct http_req *r; /* NULL: the client went away */
+    struct loop *loop;
+    int fd;
+    uint64_t max, n;
+    struct buf in;    /* came, not yet written */
+    struct buf out;   /* being written */
+    struct buf *head; /* NULL: there is none, or it is complete */
+    struct buf line;  /* its first line */
+    size_t head_n;    /* bytes that it must have; 0: the line has not come */
+    bool writing, ended;
+    int eno;    /* of a write that failed */
+    void *user; /* the handler's */
+    void (*closed)(struct http_req *r);
+    spool_done *done;
+};
+
+static struct spool *all;
+
+static void spool_free(struct spool *s)
+{
+    if (s->fd >= 0)
+        (void)close(s->fd);
+    buf_done(&s->in);
+    buf_done(&s->out);
+    buf_done(&s->line);
+    loop_timer_del(s->loop, s->timer);
+    *s->link = s->next;
+    if (s->next)
+        s->next->link = s->link;
+    free(s);
+}
+
+/* Gives the request back and tells. */
+static void finish(struct spool *s, unsigned status, const char *error)
+{
+    struct http_req *r = s->r;
+    spool_done *done = s->done;
+    uint64_t n = s->n;
+    bool more = !s->ended;
+    int fd = -1;
+    r->user = s->user;
+    r->on_data = NULL;
+    r->on_end = NULL;
+    api_on_closed(r, s->closed);
+    if (status == 0) {
+        /* Opened anew, so that whoever gets it cannot write to it. */
+        char path[40];
+        (void)snprintf(path, sizeof path, "/proc/self/fd/%d", s->fd);
+        fd = open(path, O_RDONLY | O_CLOEXEC);
+        if (fd < 0 && lseek(s->fd, 0, SEEK_SET) == 0)
+            fd = TAKE_FD(s->fd);
+    }
+    if (s->writing) {
+        s->r = NULL; /* the worker has it; written() frees */
+    } else
+        spool_free(s);
+    done(r, fd, n, status, error, more);
+}
+
+static void write_piece(void *arg)
+{
+    struct spool *s = arg;
+    s->eno = fd_write_all(s->fd, s->out.p, s->out.n) < 0 ? errno : 0;
+}
+
+static void go_on(struct spool *s);
+
+static void written(void *arg)
+{
+    struct spool *s = arg;
+    s->writing = false;
+    s->out.n = 0;
+    if (!s->r) {
+        spool_free(s);
+        return;
+    }
+    if (s->eno) {
+        char text[160];
+        (void)snprintf(text, sizeof text, "the node cannot keep the upload: %s", strerror(s->eno));
+        finish(s, s->eno == ENOSPC || s->eno == EDQUOT ? 507 : 500, text);
+        return;
+    }
+    go_on(s);
+}
+
+static void go_on(struct spool *s)
+{
+    if (s->writing)
+        return;
+    if (s->in.n >= PIECE || (s->ended && s->in.n)) {
+        struct buf free_one = s->out;
+        s->out = s->in;
+        s->in = free_one;
+        s->in.n = 0;
+        s->writing = true;
+        if (!s->ended)
+            http_pause(s->r);
+        loop_work(s->loop, write_piece, written, s);
+        return;
+    }
+    if (s->ended)
+        finish(s, s->head ? 400 : 0, s->head ? "the archive ends in the middle of its head" : "");
+    else
+        http_resume(s->r);
+}
+
+/* The first line says how long the rest of the head is. 0: not there yet, -1: not one of ours. */
+static int read_line(struct spool *s, const char **p, size_t *n)
+{
+    uint64_t len;
+    const char *nl = memchr(*p, '\n', *n);
+    size_t take = nl ? (size_t)(nl - *p) : *n;
+    if (s->line.n + take > LINE_MAX_BYTES)
+        return -1;
+    buf_add(&s->line, *p, take);
+    *p += take + (nl != NULL);
+    *n -= take + (nl != NULL);
+    if (!nl)
+        return 0;
+    if (strncmp(buf_str(&s->line), "hutch-template 1 ", 17) != 0 || !num_u64(buf_str(&s->line) + 17, &len) ||
+        len == 0 || len > SPOOL_HEAD_MAX)
+        return -1;
+    s->head_n = (size_t)len;
+    return 1;
+}
+
+/* 0, or -1: what came is not an export of ours. */
+static int take_head(struct spool *s, const char **p, size_t *n)
+{
+    if (s->head && s->head_n == 0 && read_line(s, p, n) < 0)
+        return -1;
+    if (s->head && s->head_n) {
+        size_t want = s->head_n - s->head->n, take = *n < want ? *n : want;
+        buf_add(s->head, *p, take);
+        *p += take;
+        *n -= take;
+        if (s->head->n == s->head_n)
+            s->head = NULL;
+    }
+    return 0;
+}
+
+/* Somebody who sends nothing holds a place that others want. */
+static void too_slow(void *arg)
+{
+    struct spool *s = arg;
+    s->timer = 0;
+    if (s->r)
+        http_abort(s->r);
+}
+
+static void wait_more(struct spool *s)
+{
+    loop_timer_del(s->loop, s->timer);
+    s->timer = loop_timer(s->loop, SPOOL_IDLE_MS, too_slow, s);
+}
+
+static void on_data(struct http_req *r, const void *p, size_t n)
+{
+    struct spool *s = r->user;
+    wait_more(s);
+    const char *at = p;
+    if (take_head(s, &at, &n) < 0) {
+        finish(s, 400, "this is no export of a template: make one with `hutch template export`");
+        return;
+    }
+    s->n += n;
+    if (s->n > s->max) {
+        char text[120];
+        (void)snprintf(text, sizeof text, "the upload is larger than %llu bytes (builds.upload_max)",
+                       (unsigned long long)s->max);
+        finish(s, 413, text);
+        return;
+    }
+    buf_add(&s->in, at, n);
+    go_on(s);
+}
+
+static void on_end(struct http_req *r)
+{
+    struct spool *s = r->user;
+    loop_timer_del(s->loop, s->timer);
+    s->timer = 0;
+    s->ended = true;
+    go_on(s);
+}
+
+static void on_closed(struct http_req *r)
+{
+    struct spool *s = r->user;
+    void (*closed)(struct http_req *) = s->closed;
+    r->user = s->user;
+    s->r = NULL;
+    if (!s->writing)
+        spool_free(s);
+    if (closed)
+        closed(r);
+}
+
+static int open_file(int dir)
+{
+    char name[40] = ".upload-";
+    int fd = openat(dir, ".", O_TMPFILE | O_RDWR | O_CLOEXEC, 0600);
+    if (fd >= 0)
+        return fd;
+    random_hex(name + 8, 12); /* a file system without such files */
+    fd = openat(dir, name, O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
+    if (fd >= 0)
+        (void)unlinkat(dir, name, 0);
+    return fd;
+}
+
+void spool_body(struct http_req *r, const char *owner, int dir, uint64_t max, struct buf *head, spool_done *done)
+{
+    char text[160];
+    size_t n = 0, of_owner = 0;
+    for (const struct spool *o = all; o; o = o->next, n++)
+        of_owner += strcmp(o->owner, owner) == 0;
+    if (r->length != HTTP_UNKNOWN && r->length > max) {
+        (void)snprintf(text, sizeof text, "the upload has %llu bytes; at most %llu are allowed (builds.upload_max)",
+                       (unsigned long long)r->length, (unsigned long long)max);
+        done(r, -1, 0, 413, text, true);
+        return;
+    }
+    if (n >= SPOOL_AT_ONCE || of_owner >= SPOOL_OF_OWNER) {
+        done(r, -1, 0, 503, "too many uploads at the same time; try again", true);
+        return;
+    }
+    int fd = open_file(dir);
+    if (fd < 0) {
+        (void)snprintf(text, sizeof text, "the node cannot keep an upload: %s", strerror(errno));
+        done(r, -1, 0, 500, text, true);
+        return;
+    }
+    struct spool *s = xcalloc(1, sizeof *s);
+    *s = (struct spool){.r = r,
+                        .loop = r->loop,
+                        .fd = fd,
+                        .max = max,
+                        .head = head,
+                        .user = r->user,
+                        .closed = api_call_of(r)->closed,
+                        .done = done};
+    (void)snprintf(s->owner, sizeof s->owner, "%s", owner);
+    s->link = &all;
+    s->next = all;
+    if (all)
+        all->link = &s->next;
+    all = s;
+    wait_more(s);
+    r->user = s;
+    r->on_data = on_data;
+    r->on_end = on_end;
+    api_on_closed(r, on_closed);
+}

@@ -1,0 +1,384 @@
+"""Template builds, the Dockerfile builder, imported images: what is built is what sandboxes start with, and nothing is left."""
+import contextlib
+import gzip
+import hashlib
+import io
+import json
+import pathlib
+import socket
+import subprocess
+import tarfile
+import tempfile
+import time
+import urllib.parse
+
+import images as im
+from daemon import Daemon
+from hutch_test import check, check_equal, check_in, eventually
+from node_client import ask, sh
+from small import fill, small_templates
+
+
+def tar(files):
+    """{name: bytes, or None for a directory} as a gzipped tar"""
+    out = io.BytesIO()
+    with tarfile.open(fileobj=out, mode="w") as t:
+        for name, data in files.items():
+            info = tarfile.TarInfo(name)
+            info.mode = 0o755 if data is None else 0o640
+            info.type = tarfile.DIRTYPE if data is None else tarfile.REGTYPE
+            info.size = len(data or b"")
+            t.addfile(info, io.BytesIO(data or b""))
+    return gzip.compress(out.getvalue(), mtime=0)
+
+
+def upload(d, template, files, key=None):
+    data = tar(files)
+    name = hashlib.sha256(data).hexdigest()
+    a = ask(d, "GET", f"/templates/{template}/files/{name}", key=key)
+    check_equal(a.status, 201, a)
+    if not a.json["present"]:
+        url = urllib.parse.urlsplit(a.json["url"])
+        r = ask(d, "PUT", f"{url.path}?{url.query}", data, key="", kind="application/octet-stream")
+        check_equal(r.status, 200, r)
+    return name
+
+
+def promise(d, name, key=None, **more):
+    a = ask(d, "POST", "/v3/templates", {"name": name, **more}, key=key)
+    check_equal(a.status, 202, a)
+    return a.json["templateID"], a.json["buildID"]
+
+
+def wait(d, template, build, key=None, seconds=90):
+    """(last answer, all messages)"""
+    said, stop = [], time.monotonic() + seconds
+    while True:
+        a = ask(d, "GET", f"/templates/{template}/builds/{build}/status?logsOffset={len(said)}", key=key)
+        check_equal(a.status, 200, a)
+        said += [e["message"] for e in a.json["logEntries"]]
+        if not a.json["logEntries"] and a.json["status"] in ("ready", "error"):
+            return a.json, said
+        check(time.monotonic() < stop, (a, said))
+        time.sleep(0.1)
+
+
+def build(d, name, steps, key=None, files=None, **more):
+    template, number = promise(d, name, key=key)
+    for s in steps:
+        if s["type"] == "COPY":
+            s["filesHash"] = upload(d, template, files, key=key)
+    more.setdefault("fromTemplate", "small")
+    a = ask(d, "POST", f"/v2/templates/{template}/builds/{number}", {"steps": steps, **more}, key=key)
+    check_equal((a.status, a.body, a.headers["Content-Length"]), (202, b"", "0"), a)
+    return wait(d, template, number, key=key)
+
+
+def built(*args, **more):
+    end, said = build(*args, **more)
+    check_equal(end["status"], "ready", (end, said))
+    return said
+
+
+def step(kind, *args):
+    return {"type": kind, "args": list(args), "force": False}
+
+
+def a_box(d, template, key=None):
+    a = ask(d, "POST", "/v2/sandboxes", {"templateID": template}, key=key, timeout=60)
+    check_equal(a.status, 201, a)
+    return a.json
+
+
+def running(d):
+    return [b["sandboxID"] for b in ask(d, "GET", "/v2/sandboxes").json]
+
+
+STEPS = [step("ENV", "A", "1", "B", "$A-$(id)"), step("USER", "agent"), step("WORKDIR", "/srv/app"),
+         step("COPY", "src", "data/", "", ""), step("RUN", "cat data/x > seen; id -un >> seen; echo $B >> seen"),
+         step("RUN", "id -un > /as-root", "root")]
+FILES = {"src": None, "src/x": b"from the client\n", "src/deep": None, "src/deep/y": b"y"}
+
+
+def test_build():
+    "steps of a build change the files and settings that sandboxes start with; the second build of the same is cached"
+    with small_templates() as templates, Daemon(templates=templates) as d:
+        said = built(d, "mine:v1", STEPS, files=FILES)
+        check(not any("CACHED" in s for s in said), said)
+        box = a_box(d, "mine:v1")
+        r = sh(d, box, "cat seen; pwd; id -un; echo $A; stat -c '%U %a' data/x; cat data/deep/y; cat /as-root; "
+               "ls -d /.hutch", user=None)
+        check_equal(r.text, "from the client\nagent\n-$(id)\n/srv/app\nagent\n1\nagent 640\nyroot\n", r)
+        check_equal(running(d), [box["sandboxID"]], "sandboxes of builds are in no list")
+        again = built(d, "other", STEPS, files=FILES)
+        check_equal(len([s for s in again if s.startswith("CACHED")]), 5, again)
+        forced = built(d, "other", STEPS, files=FILES, force=True)
+        check(not any("CACHED" in s for s in forced), forced)
+        listed = {t["templateID"]: t for t in ask(d, "GET", "/templates").json}
+        check_in("mine", [n for t in listed.values() for n in t["names"]])
+        check_equal(ask(d, "GET", "/templates/aliases/mine").status, 200)
+        check_equal(ask(d, "GET", "/templates/aliases/nobody").json["code"], 404)
+
+
+def test_failures():
+    "a step that fails is named by its number and in E2B's words; what was not uploaded or is not there is said"
+    with small_templates() as templates, Daemon(templates=templates) as d:
+        end, said = build(d, "bad", [step("ENV", "A", "b"), step("RUN", "echo seen; exit 3")])
+        check_equal((end["status"], end["reason"]["step"]), ("error", "2"), end)
+        check_equal(end["reason"]["message"], "failed to run command 'echo seen; exit 3': exit status 3")
+        check_in("seen", said)
+        end, _ = build(d, "bad", [step("RUN", "true", "root123")])
+        check_in("failed to run command 'whoami': command failed: unauthenticated: invalid username: 'root123'",
+                 end["reason"]["message"])
+        template, number = promise(d, "bad")
+        missing = {**step("COPY", "a", "/b", "", ""), "filesHash": "ab" * 32}
+        ask(d, "POST", f"/v2/templates/{template}/builds/{number}", {"fromTemplate": "small", "steps": [missing]})
+        end, _ = wait(d, template, number)
+        check_in("were not uploaded", end["reason"]["message"])
+        end, _ = build(d, "bad", [], fromTemplate="nothing")
+        check_equal((end["reason"]["step"], end["reason"]["message"]), ("base", "template 'nothing' not found"))
+        end, _ = build(d, "bad", [], fromTemplate=None, fromImage="ubuntu:99.04")
+        check_in("hutch template import ubuntu:99.04", end["reason"]["message"])
+        check_equal(ask(d, "POST", "/v2/sandboxes", {"templateID": "bad"}).status, 404)
+        eventually(lambda: not ask(d, "GET", "/v1/node").json["sandboxes"]["running"], what="sandboxes of failed builds end")
+
+
+def test_tenants():
+    "uploads, builds and templates of one tenant are not there for another, until they are public"
+    with small_templates() as templates, Daemon(templates=templates) as d:
+        keys = {}
+        for t in ("one", "two"):
+            check(ask(d, "POST", "/v1/tenants", {"id": t, "name": t}).status in (200, 201))
+            keys[t] = ask(d, "POST", "/v1/keys", {"tenant": t, "name": "k", "scopes": ["sandboxes", "templates"]}).json["key"]
+        steps = [step("COPY", "src", "/data/", "", "")]
+        built(d, "shared", steps, key=keys["one"], files=FILES)
+        name = hashlib.sha256(tar(FILES)).hexdigest()
+        template, number = promise(d, "shared", key=keys["two"])
+        check_equal(ask(d, "GET", f"/templates/{template}/files/{name}", key=keys["two"]).json["present"], False,
+                    "an upload of another tenant cannot be seen")
+        check_equal(ask(d, "GET", f"/templates/{template}/builds/{number}/status", key=keys["one"]).status, 404)
+        check_equal(ask(d, "POST", "/v2/sandboxes", {"templateID": "shared"}, key=keys["two"]).status, 404)
+        check_equal(ask(d, "GET", "/templates/aliases/shared", key=keys["two"]).status, 404)
+        check_equal(ask(d, "PATCH", "/v2/templates/shared", {"public": True}, key=keys["one"]).status, 200)
+        check_equal(ask(d, "POST", "/v2/sandboxes", {"templateID": "shared"}, key=keys["two"]).status, 404,
+                    "a name alone is never another tenant's")
+        box = a_box(d, "one/shared", key=keys["two"])
+        check_equal(sh(d, box, "cat /data/x").text, "from the client\n")
+
+
+def test_upload_address():
+    "an upload goes only to an address that was given, for its own content, in its size"
+    with small_templates() as templates, Daemon(templates=templates, config="builds:\n  upload_max: 1MiB\n") as d:
+        template, _ = promise(d, "x")
+        a = ask(d, "GET", f"/templates/{template}/files/{'cd' * 32}")
+        url = urllib.parse.urlsplit(a.json["url"])
+        path = f"{url.path}?{url.query}"
+        for wrong in (path[:-1] + ("0" if path[-1] != "0" else "1"), url.path, path.replace("expires=", "expires=1")):
+            check_equal(ask(d, "PUT", wrong, b"x", key="").status, 403, wrong)
+        check_equal(ask(d, "PUT", path, b"not a tar", key="").json["code"], 400)
+        check_equal(ask(d, "PUT", path, b"x" * (2 << 20), key="").json["code"], 413)
+        check_equal(ask(d, "GET", f"/templates/{template}/files/{'cd' * 32}").json["present"], False)
+
+
+def test_tags():
+    "tags are put, listed and removed; a sandbox is made from the one that is named"
+    with small_templates() as templates, Daemon(templates=templates) as d:
+        built(d, "t:v1", [step("RUN", "echo one > /v", "root")])
+        built(d, "t:v2", [step("RUN", "echo two > /v", "root")])
+        a = ask(d, "POST", "/templates/tags", {"target": "t:v1", "tags": ["default", "good"]})
+        check_equal((a.status, a.json["tags"]), (201, ["default", "good"]), a)
+        tags = {t["tag"]: t["buildID"] for t in ask(d, "GET", "/templates/t/tags").json}
+        check_equal(sorted(tags), ["default", "good", "v1", "v2"])
+        check_equal(tags["good"], tags["v1"])
+        check_equal(sh(d, a_box(d, "t"), "cat /v").text, "one\n")
+        check_equal(sh(d, a_box(d, "t:v2"), "cat /v").text, "two\n")
+        check_equal(ask(d, "DELETE", "/templates/tags", {"name": "t", "tags": ["good", "v2"]}).status, 204)
+        check_equal(ask(d, "DELETE", "/templates/tags", {"name": "t", "tags": ["v2"]}).json["code"], 404)
+        check_equal(ask(d, "POST", "/v2/sandboxes", {"templateID": "t:v2"}).status, 404)
+        check_equal(ask(d, "POST", "/templates/tags", {"target": "t:v1", "tags": ["a:b"]}).status, 400)
+
+
+def test_start_command():
+    "the start command is proved by the build and run by every sandbox; one that fails fails the build"
+    with small_templates() as templates, Daemon(templates=templates) as d:
+        said = built(d, "s", [], startCmd="touch /tmp/up; exec sleep 1000", readyCmd="test -e /tmp/up")
+        check(any("memory is not part of a template" in s for s in said), said)
+        box = a_box(d, "s")
+        check_equal(sh(d, box, "ls /tmp/up; ps | grep -c '[s]leep 1000'").text, "/tmp/up\n1\n")
+        end, _ = build(d, "s2", [], startCmd="exit 4")
+        check_equal(end["reason"], {"message": "the start command ended before the template was ready: exit status 4",
+                                    "step": "finalize"})
+
+
+def test_interrupted():
+    "after kill -9 of front a build under way is an error that says so, and its sandbox ends"
+    with small_templates() as templates, Daemon(templates=templates) as d:
+        template, number = promise(d, "long")
+        ask(d, "POST", f"/v2/templates/{template}/builds/{number}",
+            {"fromTemplate": "small", "steps": [step("RUN", "echo begun; sleep 1000")]})
+        eventually(lambda: any("begun" in e for e in ask(
+            d, "GET", f"/templates/{template}/builds/{number}/status").json["logs"]), what="the step runs")
+        d.kill9("front")
+        eventually(d.alive, 20, "front is back")
+        a = ask(d, "GET", f"/templates/{template}/builds/{number}/status")
+        check_equal((a.status, a.json["status"], a.json["reason"]["message"]),
+                    (200, "error", "interrupted by a restart of the node"), a)
+        eventually(lambda: subprocess.run(["pgrep", "-f", "^sleep 1000$"], capture_output=True).returncode == 1,
+                   20, "the sandbox of the build ends")
+        built(d, "long", [step("RUN", "true")])
+
+
+DOCKERFILE = """# a comment
+ARG GREETING=hello
+FROM hutch/small
+ARG GREETING=hello
+ENV NAME=world \\
+    OTHER="two words"
+WORKDIR /app
+COPY --chown=user . .
+RUN echo "$GREETING $NAME" > /said && \\
+    ls /app > /listed
+EXPOSE 8080
+USER user
+CMD ["sleep", "1000"]
+"""
+
+
+def test_dockerfile():
+    "hutch template build makes a template of a Dockerfile and its context; errors have their line"
+    with small_templates() as templates, Daemon(templates=templates) as d, \
+            tempfile.TemporaryDirectory(prefix="hutch-context-") as ctx:
+        ctx = pathlib.Path(ctx)
+        (ctx / "Dockerfile").write_text(DOCKERFILE)
+        (ctx / ".dockerignore").write_text("*.log\nDockerfile\n.dockerignore\n")
+        (ctx / "keep.txt").write_text("kept\n")
+        (ctx / "drop.log").write_text("dropped\n")
+        r = d.cli("template", "build", "-t", "app:v1", "--build-arg", "GREETING=good morning", str(ctx), check=False)
+        check_equal(r.returncode, 0, (r.stdout, r.stderr))
+        check_in("EXPOSE has no meaning", r.stderr)
+        box = a_box(d, "app:v1")
+        out = sh(d, box, "cat /said /listed; id -un; pwd; echo $OTHER; stat -c %U keep.txt; echo ${GREETING:-gone}",
+                 user=None).text
+        check_equal(out, "good morning world\nkeep.txt\nuser\n/app\ntwo words\nuser\ngone\n")
+        again = d.cli("template", "build", "-t", "app:v1", "--build-arg", "GREETING=good morning", str(ctx))
+        check_in("CACHED [builder", again.stdout)
+        (ctx / "Dockerfile").write_text("FROM hutch/small\nRUN false\n")
+        r = d.cli("template", "build", "-t", "app:v2", str(ctx), check=False)
+        check_equal(r.returncode, 1, (r.stdout, r.stderr))
+        check_in("failed to run command 'false': exit status 1", r.stderr)
+        (ctx / "Dockerfile").write_text("FROM a\nFROM b\n")
+        r = d.cli("template", "build", "-t", "app:v2", str(ctx), check=False)
+        check_in("Dockerfile:2: a second FROM", r.stderr)
+        check_in("app", d.cli("template", "ls").stdout)
+        shown = json.loads(d.cli("template", "inspect", "app:v1").stdout)
+        check_equal((shown["kind"], shown["config"]["user"]), ("built", "user"), shown)
+        d.cli("template", "rm", "app")
+        check("app" not in d.cli("template", "ls").stdout.split())
+
+
+def image(root):
+    """An archive as `docker save` makes it: one layer of the directory."""
+    layer = io.BytesIO()
+    with tarfile.open(fileobj=layer, mode="w") as t:
+        t.add(root, arcname=".", filter=lambda i: (setattr(i, "uid", 0), setattr(i, "gid", 0), i)[2])
+    layer = layer.getvalue()
+    config = json.dumps({"architecture": "amd64", "os": "linux",
+                         "config": {"Env": ["PATH=/bin", "FROM_IMAGE=yes"], "WorkingDir": "/etc"},
+                         "rootfs": {"type": "layers", "diff_ids": ["sha256:" + hashlib.sha256(layer).hexdigest()]}}).encode()
+    manifest = json.dumps([{"Config": "c.json", "RepoTags": ["tiny:1"], "Layers": ["l.tar"]}]).encode()
+    out = io.BytesIO()
+    with tarfile.open(fileobj=out, mode="w") as t:
+        for name, data in (("c.json", config), ("l.tar", layer), ("manifest.json", manifest)):
+            info = tarfile.TarInfo(name)
+            info.size = len(data)
+            t.addfile(info, io.BytesIO(data))
+    return out.getvalue()
+
+
+def test_import():
+    "an imported image makes sandboxes with its settings, and builds start from it with a user of their own"
+    with small_templates() as templates, Daemon(templates=templates) as d, \
+            tempfile.TemporaryDirectory(prefix="hutch-image-") as tmp:
+        root = pathlib.Path(tmp, "root")
+        fill(root)
+        (root / "etc/passwd").write_text("root:x:0:0:root:/root:/bin/sh\n")
+        (root / "etc/group").write_text("root:x:0:\n")
+        file = pathlib.Path(tmp, "tiny.tar")
+        file.write_bytes(image(root))
+        r = d.cli("template", "import", "-t", "tiny:1.0", str(file), check=False)
+        check_equal((r.returncode, r.stdout.splitlines()[-1:]), (0, ["tiny:1.0"]), r.stderr)
+        box = a_box(d, "tiny:1.0")
+        check_equal(sh(d, box, "echo $FROM_IMAGE; pwd; id -un", user=None).text, "yes\n/etc\nroot\n")
+        built(d, "on-tiny", [step("RUN", "id -un > who; echo $FROM_IMAGE >> who; pwd >> who")], fromTemplate=None,
+              fromImage="tiny:1.0")
+        check_equal(sh(d, a_box(d, "on-tiny"), "cat who", user=None).text, "user\nyes\n/home/user\n")
+        bad = pathlib.Path(tmp, "bad.tar")
+        bad.write_bytes(b"no archive" * 1000)
+        r = d.cli("template", "import", "-t", "bad", str(bad), check=False)
+        check(r.returncode != 0 and "bad" not in d.cli("template", "ls").stdout.split(), r.stderr)
+        out = pathlib.Path(tmp, "out")
+        d.cli("template", "export", "-o", str(out), "on-tiny")
+        d.cli("template", "restore", "-t", "again", str(out))
+        check_equal(sh(d, a_box(d, "again"), "cat who", user=None).text, "user\nyes\n/home/user\n")
+        out.write_bytes(out.read_bytes()[:-1000])
+        r = d.cli("template", "restore", "-t", "short", str(out), check=False)
+        check(r.returncode != 0 and "short" not in d.cli("template", "ls").stdout.split(), r.stderr)
+
+
+def keys_of(d, *tenants):
+    keys = []
+    for t in tenants:
+        check(ask(d, "POST", "/v1/tenants", {"id": t, "name": t}).status in (200, 201))
+        keys.append(ask(d, "POST", "/v1/keys", {"tenant": t, "name": "k", "scopes": ["sandboxes", "templates"]}).json["key"])
+    return keys
+
+
+def hold_export(d, name, key):
+    """Asks for an export and reads the beginning of the answer, no more."""
+    s = socket.socket()
+    s.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+    s.settimeout(60)
+    s.connect(("127.0.0.1", d.port))
+    s.sendall(f"GET /v1/templates/{name}/export HTTP/1.1\r\nHost: 127.0.0.1:{d.port}\r\nX-API-KEY: {key}\r\n\r\n".encode())
+    check_in(b"200", s.recv(20))
+    return s
+
+
+def test_slow_exports():
+    "clients that take their exports slowly, or not at all, keep neither other tenants nor their own builds from working"
+    with small_templates() as templates, Daemon(templates=templates) as d, contextlib.ExitStack() as held:
+        one, two = keys_of(d, "one", "two")
+        for key in (one, two):  # what cannot be compressed, and does not fit into any buffer
+            built(d, "large", [step("RUN", "head -c 20000000 /dev/urandom > /home/user/f")], key=key)
+            for _ in range(2):
+                held.callback(hold_export(d, "large", key).close)
+        a = ask(d, "GET", "/v1/templates/large/export", key=one)
+        check_equal(a.status, 429, a)
+        built(d, "next", [step("COPY", "src", "/data/", "", "")], key=one, files=FILES)
+        held.close()
+        eventually(lambda: ask(d, "GET", "/v1/templates/next/export", key=one).status == 200, 20, "a place for an export")
+
+
+def test_registries_of_tenants():
+    "tenants fetch from no registry on this machine but one that is listed; the operator may"
+    seen = []
+
+    def answer_all(path, headers):
+        seen.append(path)
+        return 404, {}, b""
+    with small_templates() as templates, im.serving(answer_all) as closed, im.serving(answer_all) as listed, \
+            Daemon(templates=templates, config=f"images:\n  pull: true\n  registries: {listed}\n") as d:
+        key, = keys_of(d, "one")
+
+        def fetch(host, who):
+            return ask(d, "POST", "/v1/templates/import", {"image": f"{host}/x:1", "name": "x"}, key=who)
+        a = fetch(closed, key)
+        check_in("images.registries", a.body.decode())
+        check_equal((a.json["code"], seen), (403, []), a)
+        end, said = build(d, "from", [], key=key, fromTemplate=None, fromImage=f"{closed}/x:1")
+        check_equal((end["status"], seen), ("error", []), end)
+        check_in("images.registries", end["reason"]["message"])
+        for host, who in ((listed, key), (closed, None)):
+            a = fetch(host, who)
+            check_equal((a.json["code"], len(seen) > 0), (404, True), a)
+            seen.clear()
