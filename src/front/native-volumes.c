@@ -1,0 +1,258 @@
+/* native-volumes.c - volumes in our own words: quotas, what is used, and by whom. */
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/cleanup.h"
+#include "base/json.h"
+#include "base/mem.h"
+#include "front/e2b/e2b.h"
+#include "front/native.h"
+#include "front/reply.h"
+#include "front/volumes.h"
+#include "http/body.h"
+
+static void no_volume(struct api_call *c) { reply_error(c->req, 404, "volume '%.64s' not found", c->param[0]); }
+
+static void add_quota(struct json *j, const char *key, uint64_t bytes, uint64_t entries)
+{
+    json_obj(j, key);
+    if (bytes)
+        json_u64(j, "bytes", bytes);
+    else
+        json_none(j, "bytes");
+    if (entries)
+        json_u64(j, "entries", entries);
+    else
+        json_none(j, "entries");
+    json_end_obj(j);
+}
+
+/* The members of an object that the caller begins and ends. */
+static void add_members(struct json *j, struct front *f, const struct volume *v)
+{
+    char users[VOLUME_USERS_SHOWN][SANDBOX_ID_MAX], t[REPLY_TIME_MAX];
+    size_t n = volume_users(f, v, users, VOLUME_USERS_SHOWN);
+    json_str(j, "id", v->id);
+    json_str(j, "name", v->name);
+    reply_time(v->created_unix_ms, t);
+    json_str(j, "createdAt", t);
+    add_quota(j, "quota", v->bytes, v->entries);
+    json_arr(j, "mountedBy");
+    for (size_t i = 0; i < n && i < VOLUME_USERS_SHOWN; i++)
+        json_str(j, NULL, users[i]);
+    json_end_arr(j);
+    json_u64(j, "mounts", n);
+}
+
+struct listing {
+    struct json j;
+    struct front *front;
+};
+
+static void add_listed(void *arg, const struct volume *v)
+{
+    struct listing *l = arg;
+    json_obj(&l->j, NULL);
+    add_members(&l->j, l->front, v);
+    json_end_obj(&l->j);
+}
+
+void native_volumes(struct api_call *c)
+{
+    _cleanup_buf_ struct buf out = {0};
+    struct listing l = {.front = c->front};
+    json_start(&l.j, &out);
+    json_obj(&l.j, NULL);
+    json_arr(&l.j, "volumes");
+    volumes_each(c->front, c->who.tenant, add_listed, &l);
+    json_end_arr(&l.j);
+    json_end_obj(&l.j);
+    reply_json(c->req, 200, &out);
+}
+
+/* --- one ----------------------------------------------------------------------------------------------------------- */
+
+/* A request under way; r is NULL once the client left. */
+struct asking {
+    struct http_req *r;
+    char id[STOCK_BOX_MAX];
+    unsigned status;
+};
+
+static void client_left(struct http_req *r) { ((struct asking *)r->user)->r = NULL; }
+
+static struct asking *begin(struct http_req *r, unsigned status)
+{
+    struct asking *a = xcalloc(1, sizeof *a);
+    *a = (struct asking){.r = r, .status = status};
+    r->user = a;
+    api_on_closed(r, client_left);
+    return a;
+}
+
+static struct http_req *finish(struct asking *a)
+{
+    struct http_req *r = a->r;
+    free(a);
+    if (r)
+        api_on_closed(r, NULL);
+    return r;
+}
+
+static void add_used(struct json *j, const struct stock_reply *r)
+{
+    if (r->error != STOCK_OK) {
+        json_none(j, "used");
+        json_str(j, "problem", r->text);
+        return;
+    }
+    json_obj(j, "used");
+    json_u64(j, "bytes", r->bytes);
+    json_u64(j, "entries", r->entries);
+    json_end_obj(j);
+    json_str(j, "enforcedBy", r->text);
+    if (strcmp(r->text, "none") != 0)
+        add_quota(j, "enforced", r->bytes2, r->entries2);
+}
+
+static void measured(void *arg, const struct stock_reply *r)
+{
+    struct asking *a = arg;
+    char id[STOCK_BOX_MAX];
+    unsigned status = a->status;
+    memcpy(id, a->id, sizeof id);
+    struct http_req *req = finish(a);
+    if (!req)
+        return;
+    struct api_call *c = api_call_of(req);
+    const struct volume *v = volume_find(c->front, c->who.tenant, id);
+    _cleanup_buf_ struct buf out = {0};
+    struct json j;
+    if (!v) {
+        reply_error(req, 404, "the volume was removed");
+        return;
+    }
+    json_start(&j, &out);
+    json_obj(&j, NULL);
+    add_members(&j, c->front, v);
+    add_used(&j, r);
+    json_end_obj(&j);
+    reply_json(req, status, &out);
+}
+
+static void tell(struct asking *a, const struct volume *v)
+{
+    memcpy(a->id, v->id, sizeof a->id);
+    volume_measure(api_call_of(a->r)->front, v, measured, a);
+}
+
+void native_volume(struct api_call *c)
+{
+    const struct volume *v = volume_find(c->front, c->who.tenant, c->param[0]);
+    if (v)
+        tell(begin(c->req, 200), v);
+    else
+        no_volume(c);
+}
+
+static void removed(void *arg, const struct volume *v, const struct state_failure *failure)
+{
+    struct http_req *r = finish(arg);
+    (void)v;
+    if (!r)
+        return;
+    if (failure)
+        e2b_refuse_state(r, failure);
+    else
+        reply_empty(r, 204);
+}
+
+void native_volume_remove(struct api_call *c)
+{
+    struct volume *v = volume_find(c->front, c->who.tenant, c->param[0]);
+    if (v)
+        volume_delete(c->front, v, removed, begin(c->req, 204));
+    else
+        no_volume(c);
+}
+
+/* --- making -------------------------------------------------------------------------------------------------------- */
+
+static void created(void *arg, const struct volume *v, const struct state_failure *failure)
+{
+    struct asking *a = arg;
+    if (v && a->r) {
+        tell(a, v);
+        return;
+    }
+    struct http_req *r = finish(a);
+    if (r)
+        e2b_refuse_state(r, failure);
+}
+
+static int read_limit(json_t *o, const char *name, uint64_t min, uint64_t max, uint64_t *ret, struct err *err)
+{
+    int64_t n = 0;
+    int have = e2b_field_int(o, name, 0, (int64_t)max, &n, err);
+    if (have < 0)
+        return err_wrap(err, "quota");
+    if (have && n != 0 && (uint64_t)n < min)
+        return err_set(err, ERR_USAGE, 0, "field 'quota.%s' must be 0 (none) or at least %llu", name,
+                       (unsigned long long)min);
+    if (have)
+        *ret = (uint64_t)n;
+    return 0;
+}
+
+static int read_quota(const struct config *cfg, json_t *root, bool admin, struct volume_quota *ret, struct err *err)
+{
+    json_t *o = NULL, *v;
+    const char *name;
+    *ret =
+        (struct volume_quota){.given = config_given(cfg, "volumes.quota"), .admin = admin, .bytes = cfg->volume_bytes};
+    int have = e2b_field_obj(root, "quota", &o, err);
+    if (have <= 0)
+        return have;
+    json_object_foreach(o, name, v)
+    {
+        if (strcmp(name, "bytes") != 0 && strcmp(name, "entries") != 0)
+            return err_set(err, ERR_USAGE, 0, "field 'quota' knows 'bytes' and 'entries', not '%.64s'", name);
+    }
+    ret->given = true;
+    return read_limit(o, "bytes", VOLUME_BYTES_MIN, VOLUME_BYTES_MAX, &ret->bytes, err) < 0
+               ? -1
+               : read_limit(o, "entries", VOLUME_ENTRIES_MIN, VOLUME_ENTRIES_MAX, &ret->entries, err);
+}
+
+static int check_names(json_t *root, struct err *err)
+{
+    const char *name;
+    json_t *v;
+    json_object_foreach(root, name, v)
+    {
+        if (strcmp(name, "name") != 0 && strcmp(name, "quota") != 0)
+            return err_set(err, ERR_USAGE, 0, "this route knows no field '%.64s'", name);
+    }
+    return 0;
+}
+
+static void create_body(struct http_req *r, json_t *root, unsigned status, const char *error)
+{
+    struct api_call *c = api_call_of(r);
+    struct volume_quota q;
+    const char *name = NULL;
+    struct err err;
+    if (status)
+        reply_error(r, status, "%s", error);
+    else if (!json_is_object(root))
+        reply_error(r, 400, "the body must be an object with 'name'");
+    else if (check_names(root, &err) < 0 || e2b_field_str(root, "name", &name, &err) < 0 ||
+             read_quota(c->front->config, root, c->who.scopes & SCOPE_ADMIN, &q, &err) < 0)
+        reply_error(r, 400, "%s", err.msg);
+    else if (!name || !volume_name_valid(name))
+        reply_error(r, 400, "field 'name' must be 1 to %d letters, digits, '_' and '-'", BOX_MOUNT_NAME_MAX - 1);
+    else
+        volume_create(c->front, c->who.tenant, name, &q, created, begin(r, 201));
+}
+
+void native_volume_create(struct api_call *c) { body_json(c->req, 0, create_body); }

@@ -1,0 +1,497 @@
+/* Rows of volumes and the hidden sandboxes for their files, with a stock and a keeper that do what the test says. */
+#include "boxes-world.h"
+
+#include "front/volumes.h"
+
+struct told {
+    int calls;
+    char id[STOCK_BOX_MAX], code[32], text[512];
+    unsigned status;
+};
+
+static void told(void *arg, const struct volume *v, const struct state_failure *failure)
+{
+    struct told *t = arg;
+    t->calls++;
+    if (v)
+        (void)snprintf(t->id, sizeof t->id, "%s", v->id);
+    if (failure) {
+        t->status = failure->status;
+        (void)snprintf(t->text, sizeof t->text, "%s", failure->text);
+        (void)snprintf(t->code, sizeof t->code, "%s", failure->error_code ? failure->error_code : "");
+    }
+}
+
+static void wait_told(const struct told *t)
+{
+    for (int i = 0; i < 400 && t->calls == 0; i++)
+        step(1);
+    assert_int_equal(t->calls, 1);
+}
+
+static struct told ask_quota(struct tenant *t, const char *name, struct volume_quota q)
+{
+    static struct told answer;
+    answer = (struct told){0};
+    volume_create(&f, t, name, &q, told, &answer);
+    wait_told(&answer);
+    return answer;
+}
+
+static struct told ask(const char *name)
+{
+    return ask_quota(who.tenant, name, (struct volume_quota){.bytes = 1 << 30});
+}
+
+static struct told del(const char *name)
+{
+    static struct told answer;
+    answer = (struct told){0};
+    volume_delete(&f, volume_find(&f, who.tenant, name), told, &answer);
+    wait_told(&answer);
+    return answer;
+}
+
+static int begin(void **state)
+{
+    struct err err;
+    return set_up(state) < 0 ? -1 : volumes_load(&f, &err);
+}
+
+static int end(void **state)
+{
+    step(3);
+    volumes_free(&f);
+    return tear_down(state);
+}
+
+static void restart_front(void)
+{
+    struct err err;
+    step(3);
+    volumes_free(&f);
+    stop();
+    start();
+    assert_int_equal(volumes_load(&f, &err), 0);
+}
+
+static void test_a_volume_is_there_once_stock_has_made_it(void **state)
+{
+    (void)state;
+    k.volume_error = STOCK_NO_SPACE;
+    struct told t = ask("data");
+    assert_int_equal(t.status, 507);
+    assert_null(volume_find(&f, who.tenant, "data"));
+    k.volume_error = 0;
+    t = ask("data");
+    assert_int_equal(t.status, 0);
+    const struct volume *v = volume_find(&f, who.tenant, "data");
+    assert_ptr_equal(v, volume_find(&f, who.tenant, t.id));
+    assert_int_equal(strlen(v->id), 24);
+    assert_int_equal(strlen(v->token), VOLUME_TOKEN);
+    assert_int_equal(volumes_bytes(&f, who.tenant), 1 << 30);
+    char token[VOLUME_TOKEN + 1];
+    memcpy(token, v->token, sizeof token);
+    restart_front();
+    v = volume_find(&f, who.tenant, "data");
+    assert_non_null(v);
+    assert_string_equal(v->token, token);
+    assert_int_equal(v->bytes, 1 << 30);
+}
+
+static void test_names_are_checked_and_taken_once_per_tenant(void **state)
+{
+    (void)state;
+    static const char *const bad[] = {"", "a b", "a/b", "../x", "\xc3\xbc", "a.b"};
+    for (size_t i = 0; i < sizeof bad / sizeof bad[0]; i++)
+        assert_int_equal(ask(bad[i]).status, 400);
+    char longest[130];
+    memset(longest, 'x', sizeof longest);
+    longest[128] = '\0';
+    assert_int_equal(ask(longest).status, 400);
+    longest[127] = '\0';
+    assert_int_equal(ask(longest).status, 0);
+    assert_int_equal(ask("data").status, 0);
+    assert_int_equal(ask("data").status, 409);
+    assert_int_equal(k.volume_makes, 2);
+    struct tenant other = {.id = "other"};
+    assert_null(volume_find(&f, &other, "data"));
+    assert_null(volume_find(&f, &other, volume_find(&f, who.tenant, "data")->id));
+    config.volumes_per_tenant = 2;
+    struct told t = ask("third");
+    assert_int_equal(t.status, 429);
+    assert_string_equal(t.code, "quota_exceeded");
+}
+
+static void test_quotas_of_volumes_count_against_what_a_tenant_may_keep(void **state)
+{
+    (void)state;
+    config.state_bytes = UINT64_C(3) << 30;
+    assert_int_equal(ask_quota(who.tenant, "a", (struct volume_quota){.bytes = UINT64_C(2) << 30}).status, 0);
+    struct told t = ask_quota(who.tenant, "b", (struct volume_quota){.bytes = UINT64_C(2) << 30});
+    assert_int_equal(t.status, 429);
+    assert_int_equal(ask_quota(who.tenant, "b", (struct volume_quota){.bytes = UINT64_C(1) << 30}).status, 0);
+    assert_int_equal(del("a").status, 0);
+    assert_int_equal(volumes_bytes(&f, who.tenant), 1 << 30);
+}
+
+static void test_a_quota_somebody_chose_is_enforced_or_refused(void **state)
+{
+    (void)state;
+    k.quota_error = STOCK_HOST;
+    struct told t = ask_quota(who.tenant, "chosen", (struct volume_quota){.given = true, .bytes = 1 << 30});
+    assert_int_equal(t.status, 501);
+    assert_string_equal(t.code, "quota_unavailable");
+    assert_non_null(strstr(t.text, "because"));
+    assert_null(volume_find(&f, who.tenant, "chosen"));
+    assert_int_equal(ask("default").status, 0);
+    assert_int_equal(volume_find(&f, who.tenant, "default")->bytes, 0);
+    assert_int_equal(k.volume_bytes, 0);
+}
+
+static void test_a_tenant_cannot_choose_more_than_it_was_given(void **state)
+{
+    (void)state;
+    struct volume_quota none = {.given = true}, more = {.given = true, .bytes = UINT64_C(20) << 30};
+    config.volume_bytes = UINT64_C(10) << 30;
+    struct told t = ask_quota(who.tenant, "a", none);
+    assert_int_equal(t.status, 403);
+    assert_non_null(strstr(t.text, "volumes.quota"));
+    assert_int_equal(ask_quota(who.tenant, "a", more).status, 403);
+    config.volume_bytes = 0;
+    assert_int_equal(ask_quota(who.tenant, "more", more).status, 0);
+    assert_int_equal(ask_quota(who.tenant, "none", none).status, 0);
+    who.tenant->quota.state_bytes = UINT64_C(100) << 30;
+    assert_int_equal(ask_quota(who.tenant, "a", none).status, 403);
+    none.admin = true;
+    assert_int_equal(ask_quota(who.tenant, "a", none).status, 0);
+    config.volume_bytes = UINT64_C(10) << 30;
+    more.admin = true;
+    assert_int_equal(ask_quota(who.tenant, "b", more).status, 0);
+}
+
+static struct answer box_with(const char *name)
+{
+    struct box_mount m = {.place = "/data"};
+    (void)snprintf(m.name, sizeof m.name, "%s", name);
+    assert_true(box_mount_find(&f, who.tenant, &m));
+    struct box_spec s = host_spec();
+    s.mounts = &m;
+    s.nmounts = 1;
+    return make(&s);
+}
+
+static void test_a_volume_that_a_sandbox_has_stays(void **state)
+{
+    (void)state;
+    assert_int_equal(ask("data").status, 0);
+    struct answer a = box_with("data");
+    char users[2][SANDBOX_ID_MAX];
+    assert_int_equal(volume_users(&f, volume_find(&f, who.tenant, "data"), users, 2), 1);
+    assert_string_equal(users[0], a.id);
+    assert_string_equal(k.last.volume[0].place, "/data");
+    struct told t = del("data");
+    assert_int_equal(t.status, 409);
+    assert_non_null(strstr(t.text, a.id));
+    k.items[0] = (struct keeper_item){.alive = 1, .deadline_ms = UINT64_MAX};
+    (void)snprintf(k.items[0].id, sizeof k.items[0].id, "%s", a.id);
+    k.nitems = 1;
+    restart_front();
+    boxes_keeper_up(&f);
+    step(5);
+    assert_int_equal(del("data").status, 409);
+    box_kill(&f, box_find(&f, a.id), "test", NULL, NULL);
+    step(5);
+    assert_int_equal(del("data").status, 0);
+    assert_int_equal(k.volume_drops, 1);
+    assert_null(volume_find(&f, who.tenant, "data"));
+    restart_front();
+    assert_null(volume_find(&f, who.tenant, "data"));
+    struct box_mount m = {.name = "data"};
+    assert_false(box_mount_find(&f, who.tenant, &m));
+}
+
+static void test_places_without_a_row_are_dropped_when_they_are_old(void **state)
+{
+    (void)state;
+    struct told t = ask("data");
+    int64_t now = (int64_t)time(NULL);
+    struct stock_item items[] = {{.id = "vol-aaaaaaaaaaaaaaaaaaaa", .created_unix = now - 120},
+                                 {.id = "vol-bbbbbbbbbbbbbbbbbbbb", .created_unix = now - 5},
+                                 {.id = "st-cccccccccccc", .created_unix = now - 120},
+                                 {.created_unix = now - 120}};
+    (void)snprintf(items[3].id, sizeof items[3].id, "%s", t.id);
+    assert_int_equal(volumes_meet(&f, items, 4, now - 60), 1); /* older than the store itself: kept, and told */
+    assert_int_equal(k.volume_drops, 0);
+    assert_int_equal(volumes_meet(&f, items, 4, now - 3600), 0);
+    assert_int_equal(k.volume_drops, 1);
+    assert_string_equal(k.volume, "vol-aaaaaaaaaaaaaaaaaaaa");
+}
+
+/* --- turns ----------------------------------------------------------------------------------------------------------- */
+
+struct turned {
+    int calls;
+    char box[SANDBOX_ID_MAX];
+    unsigned status;
+    struct volume_turn *turn;
+};
+
+static void turned(void *arg, const char *box, const struct state_failure *failure)
+{
+    struct turned *t = arg;
+    t->calls++;
+    if (box)
+        (void)snprintf(t->box, sizeof t->box, "%s", box);
+    t->status = failure ? failure->status : 0;
+}
+
+static void take_of(struct turned *t, struct tenant *of, const char *name)
+{
+    *t = (struct turned){0};
+    t->turn = volume_turn(&f, volume_find(&f, of, name), turned, t);
+    assert_int_equal(t->calls, 0);
+}
+
+static void take(struct turned *t, const char *name) { take_of(t, who.tenant, name); }
+
+/* Volumes "v0" and so on, so many per tenant as may be open at once. */
+static struct tenant tenants[VOLUME_BOXES_MAX / VOLUME_BOXES_PER_TENANT + 1];
+
+static struct tenant *tenant_of(int i)
+{
+    struct tenant *t = &tenants[i / VOLUME_BOXES_PER_TENANT];
+    (void)snprintf(t->id, sizeof t->id, "t%d", i / VOLUME_BOXES_PER_TENANT);
+    return t;
+}
+
+static void make_volume(int i)
+{
+    char name[8];
+    (void)snprintf(name, sizeof name, "v%d", i);
+    assert_int_equal(ask_quota(tenant_of(i), name, (struct volume_quota){.bytes = 1 << 30}).status, 0);
+}
+
+static void take_volume(struct turned *t, int i)
+{
+    char name[8];
+    (void)snprintf(name, sizeof name, "v%d", i);
+    take_of(t, tenant_of(i), name);
+}
+
+static void test_who_works_on_a_volume_shares_a_hidden_sandbox(void **state)
+{
+    (void)state;
+    struct turned a, b;
+    config.strict = true;
+    assert_int_equal(ask("data").status, 0);
+    take(&a, "data");
+    take(&b, "data");
+    step(20);
+    assert_int_equal(a.calls, 1);
+    assert_int_equal(b.calls, 1);
+    assert_string_equal(a.box, b.box);
+    assert_int_equal(k.creates, 1);
+    assert_string_equal(k.template, STACK_EMPTY);
+    assert_string_equal(k.user, "root");
+    assert_string_equal(k.last.volume[0].place, VOLUME_PLACE);
+    assert_true(k.last.flags & KEEPER_BUILD);
+    assert_false(k.last.flags & KEEPER_STRICT);
+    /* It counts for nobody, and does not keep the volume. */
+    assert_int_equal(volume_users(&f, volume_find(&f, who.tenant, "data"), NULL, 0), 0);
+    volume_turn_end(a.turn);
+    step(5);
+    clock_add += VOLUME_BOX_IDLE_MS * 5; /* one at work is kept, and its end put off */
+    step(5);
+    assert_int_equal(k.kills, 0);
+    assert_int_equal(k.deadlines, 1);
+    volume_turn_end(b.turn);
+    step(5);
+    assert_int_equal(k.kills, 0);
+    clock_add += VOLUME_BOX_IDLE_MS + 1000;
+    step(10);
+    assert_int_equal(k.kills, 1);
+    take(&a, "data");
+    step(20);
+    assert_int_equal(k.creates, 2);
+    volume_turn_end(a.turn);
+}
+
+static void test_a_hidden_sandbox_that_dies_is_made_again(void **state)
+{
+    (void)state;
+    struct turned a, b;
+    assert_int_equal(ask("data").status, 0);
+    take(&a, "data");
+    step(20);
+    struct keeper_death d = {.cause = KEEPER_DIED_OOM};
+    (void)snprintf(d.id, sizeof d.id, "%s", a.box);
+    boxes_keeper_died(&f, &d);
+    take(&b, "data");
+    step(20);
+    assert_int_equal(b.calls, 1);
+    assert_string_not_equal(a.box, b.box);
+    volume_turn_end(a.turn);
+    volume_turn_end(b.turn);
+}
+
+static void test_more_volumes_than_hidden_sandboxes_wait_for_idle_ones(void **state)
+{
+    (void)state;
+    struct turned t[VOLUME_BOXES_MAX], more;
+    for (int i = 0; i <= VOLUME_BOXES_MAX; i++)
+        make_volume(i);
+    for (int i = 0; i < VOLUME_BOXES_MAX; i++)
+        take_volume(&t[i], i);
+    step(60);
+    assert_int_equal(k.creates, VOLUME_BOXES_MAX);
+    take_volume(&more, VOLUME_BOXES_MAX);
+    step(10);
+    assert_int_equal(more.calls, 0);
+    volume_turn_end(t[3].turn);
+    step(20);
+    assert_int_equal(more.calls, 1);
+    assert_int_equal(more.status, 0);
+    assert_string_equal(k.killed, t[3].box);
+    volume_turn_end(more.turn);
+    for (int i = 0; i < VOLUME_BOXES_MAX; i++)
+        if (i != 3)
+            volume_turn_end(t[i].turn);
+}
+
+static void test_a_busy_hidden_sandbox_gives_its_place_to_who_waits(void **state)
+{
+    (void)state;
+    struct turned t[VOLUME_BOXES_MAX], late, more;
+    for (int i = 0; i <= VOLUME_BOXES_MAX; i++) {
+        make_volume(i);
+        if (i < VOLUME_BOXES_MAX)
+            take_volume(&t[i], i);
+    }
+    step(60);
+    take_volume(&more, VOLUME_BOXES_MAX);
+    clock_add += 1100;
+    step(10);
+    /* One of them begins nothing more: what comes for it waits, and goes on when the other had its turn. */
+    for (int i = 0; i < VOLUME_BOXES_MAX; i++)
+        volume_turn_end(t[i].turn);
+    take_volume(&late, 0);
+    step(30);
+    assert_int_equal(more.calls, 1);
+    assert_int_equal(more.status, 0);
+    volume_turn_end(more.turn);
+    clock_add += 1100;
+    step(30);
+    assert_int_equal(late.calls, 1);
+    assert_int_equal(late.status, 0);
+    volume_turn_end(late.turn);
+}
+
+static void test_work_without_end_does_not_keep_a_place_that_others_wait_for(void **state)
+{
+    (void)state;
+    struct turned t[VOLUME_BOXES_MAX], more;
+    for (int i = 0; i <= VOLUME_BOXES_MAX; i++) {
+        make_volume(i);
+        if (i < VOLUME_BOXES_MAX)
+            take_volume(&t[i], i);
+    }
+    step(60);
+    clock_add += 1100;
+    take_volume(&more, VOLUME_BOXES_MAX);
+    step(10);
+    assert_int_equal(k.kills, 0);
+    clock_add += VOLUME_YIELD_MS;
+    step(20);
+    assert_int_equal(k.kills, 1);
+    assert_int_equal(more.calls, 1);
+    assert_int_equal(more.status, 0);
+    volume_turn_end(more.turn);
+    for (int i = 0; i < VOLUME_BOXES_MAX; i++)
+        volume_turn_end(t[i].turn);
+}
+
+static void test_a_tenant_has_its_share_of_hidden_sandboxes(void **state)
+{
+    (void)state;
+    struct turned a[VOLUME_BOXES_PER_TENANT + 1], other;
+    static const char *const names[] = {"a", "b", "c"};
+    make_volume(0);
+    for (int i = 0; i <= VOLUME_BOXES_PER_TENANT; i++) {
+        assert_int_equal(ask(names[i]).status, 0);
+        take(&a[i], names[i]);
+    }
+    step(30);
+    assert_int_equal(k.creates, VOLUME_BOXES_PER_TENANT);
+    assert_int_equal(a[VOLUME_BOXES_PER_TENANT].calls, 0);
+    take_volume(&other, 0); /* it does not stand in the line of somebody who has enough */
+    step(20);
+    assert_int_equal(other.calls, 1);
+    volume_turn_end(a[0].turn);
+    clock_add += 1100;
+    step(20);
+    assert_int_equal(a[VOLUME_BOXES_PER_TENANT].calls, 1);
+    assert_int_equal(a[VOLUME_BOXES_PER_TENANT].status, 0);
+    volume_turn_end(other.turn);
+    for (int i = 1; i <= VOLUME_BOXES_PER_TENANT; i++)
+        volume_turn_end(a[i].turn);
+}
+
+static void test_who_waits_too_long_or_for_nothing_is_told(void **state)
+{
+    (void)state;
+    struct turned a;
+    assert_int_equal(ask("data").status, 0);
+    k.create_error = KEEPER_FAILED;
+    take(&a, "data");
+    step(20);
+    assert_int_equal(a.calls, 1);
+    assert_int_equal(a.status, 500);
+    k.create_error = 0;
+    k.hold_create = true;
+    take(&a, "data");
+    step(10);
+    assert_int_equal(a.calls, 0);
+    clock_add += VOLUME_WAIT_MS;
+    step(20);
+    assert_int_equal(a.calls, 1);
+    assert_int_equal(a.status, 503);
+}
+
+static void test_a_volume_under_work_can_be_removed(void **state)
+{
+    (void)state;
+    struct turned a;
+    assert_int_equal(ask("data").status, 0);
+    take(&a, "data");
+    step(20);
+    assert_int_equal(a.calls, 1);
+    struct told t = del("data");
+    assert_int_equal(t.status, 0);
+    assert_string_equal(k.killed, a.box);
+    assert_int_equal(k.volume_drops, 1);
+    volume_turn_end(a.turn);
+}
+
+int main(void)
+{
+#define TEST(name) cmocka_unit_test_setup_teardown(name, begin, end)
+    const struct CMUnitTest tests[] = {
+        TEST(test_a_volume_is_there_once_stock_has_made_it),
+        TEST(test_names_are_checked_and_taken_once_per_tenant),
+        TEST(test_quotas_of_volumes_count_against_what_a_tenant_may_keep),
+        TEST(test_a_quota_somebody_chose_is_enforced_or_refused),
+        TEST(test_a_tenant_cannot_choose_more_than_it_was_given),
+        TEST(test_a_volume_that_a_sandbox_has_stays),
+        TEST(test_places_without_a_row_are_dropped_when_they_are_old),
+        TEST(test_who_works_on_a_volume_shares_a_hidden_sandbox),
+        TEST(test_a_hidden_sandbox_that_dies_is_made_again),
+        TEST(test_more_volumes_than_hidden_sandboxes_wait_for_idle_ones),
+        TEST(test_a_busy_hidden_sandbox_gives_its_place_to_who_waits),
+        TEST(test_work_without_end_does_not_keep_a_place_that_others_wait_for),
+        TEST(test_a_tenant_has_its_share_of_hidden_sandboxes),
+        TEST(test_who_waits_too_long_or_for_nothing_is_told),
+        TEST(test_a_volume_under_work_can_be_removed),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
