@@ -1,0 +1,337 @@
+#include "front/transactions.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "base/cleanup.h"
+#include "base/map.h"
+#include "base/mem.h"
+#include "base/random.h"
+#include "front/nets.h"
+#include "front/reply.h"
+#include "sandbox/exec.h"
+#include "sandbox/stockc.h"
+
+struct transactions {
+    struct map by_id;
+    loop_id timer;
+};
+
+/* One that is being made. */
+struct run {
+    struct front *front;
+    struct transaction *t;
+    char copy[SANDBOX_ID_MAX]; /* the hidden sandbox; "" none */
+    char *command, *user, *cwd;
+    struct strv env;
+    uint64_t timeout_s;
+    struct exec *x;
+    transaction_done *done;
+    void *arg;
+    struct state_failure failure;
+};
+
+static void transaction_free(struct transaction *t)
+{
+    buf_done(&t->out[1]);
+    buf_done(&t->out[2]);
+    free(t);
+}
+
+/* Takes it out of the table and lets go of its stacks. */
+static void forget(struct front *f, struct transaction *t)
+{
+    (void)map_del(&f->transactions->by_id, t->id);
+    char *stacks[] = {t->base, t->result};
+    for (size_t i = 0; i < ARRAY_LEN(stacks); i++)
+        if (stacks[i][0]) {
+            state_release(f, stacks[i]);
+            state_drop(f, stacks[i]);
+        }
+    transaction_free(t);
+}
+
+/* --- the table ------------------------------------------------------------------------------------------------------ */
+
+static void sweep(struct front *f, const char *box, uint64_t before_ms)
+{
+    for (bool again = true; again;) {
+        size_t at = 0;
+        again = false;
+        for (struct transaction *t; (t = map_next(&f->transactions->by_id, &at));)
+            if (t->open && !t->busy && (box ? strcmp(t->box, box) == 0 : t->at_unix_ms < before_ms)) {
+                forget(f, t);
+                again = true; /* the map changed */
+                break;
+            }
+    }
+}
+
+static void tick(void *arg)
+{
+    struct front *f = arg;
+    uint64_t now = reply_now_ms(), kept = (uint64_t)TRANSACTION_KEPT_S * 1000;
+    sweep(f, NULL, now > kept ? now - kept : 0);
+    f->transactions->timer = loop_timer(f->loop, 60000, tick, f);
+}
+
+static void box_ended(void *arg, struct box *b, const char *cause, const struct keeper_usage *u)
+{
+    struct front *f = arg;
+    (void)cause, (void)u;
+    if (f->transactions)
+        sweep(f, b->id, 0);
+}
+
+void transactions_init(struct front *f)
+{
+    f->transactions = xcalloc(1, sizeof *f->transactions);
+    f->transactions->timer = loop_timer(f->loop, 60000, tick, f);
+    boxes_on_end(f, box_ended, f);
+}
+
+void transactions_free(struct front *f)
+{
+    size_t at = 0;
+    if (!f->transactions)
+        return;
+    for (struct transaction *t; (t = map_next(&f->transactions->by_id, &at));)
+        transaction_free(t);
+    map_done(&f->transactions->by_id);
+    loop_timer_del(f->loop, f->transactions->timer);
+    free(f->transactions);
+    f->transactions = NULL;
+}
+
+struct transaction *transaction_find(struct front *f, const char *box, const char *id)
+{
+    struct transaction *t = map_get(&f->transactions->by_id, id);
+    return t && t->open && strcmp(t->box, box) == 0 ? t : NULL;
+}
+
+void transactions_each(struct front *f, const char *box, transaction_each_fn *fn, void *arg)
+{
+    size_t at = 0;
+    for (struct transaction *t; (t = map_next(&f->transactions->by_id, &at));)
+        if (t->open && strcmp(t->box, box) == 0)
+            fn(arg, t);
+}
+
+/* --- making one ----------------------------------------------------------------------------------------------------- */
+
+static void end_copy(struct run *r)
+{
+    struct box *copy = r->copy[0] ? box_find(r->front, r->copy) : NULL;
+    r->copy[0] = '\0';
+    if (copy)
+        box_kill(r->front, copy, "transaction", NULL, NULL);
+}
+
+static void run_over(struct run *r)
+{
+    end_copy(r);
+    bool ok = r->failure.status == 0;
+    r->t->open = ok;
+    r->done(r->arg, ok ? r->t : NULL, ok ? NULL : &r->failure);
+    if (!ok || !box_find(r->front, r->t->box))
+        forget(r->front, r->t);
+    free(r->command);
+    free(r->user);
+    free(r->cwd);
+    strv_done(&r->env);
+    free(r);
+}
+
+static void result_captured(void *arg, const struct stock_reply *reply)
+{
+    struct run *r = arg;
+    if (reply->error != STOCK_OK)
+        state_stock_failure(reply, "the result of the transaction", &r->failure);
+    run_over(r);
+}
+
+static bool output(void *arg, enum exec_stream s, uint64_t offset, const void *p, size_t n)
+{
+    struct run *r = arg;
+    (void)offset;
+    struct buf *b = &r->t->out[s == EXEC_STDERR ? 2 : 1];
+    size_t room = TRANSACTION_OUTPUT_MAX - b->n, take = n < room ? n : room;
+    buf_add(b, p, take);
+    r->t->omitted[s == EXEC_STDERR ? 2 : 1] += n - take;
+    return true;
+}
+
+static void ended(void *arg, const struct exec_end *end)
+{
+    struct run *r = arg;
+    r->x = NULL;
+    r->t->exited = end->exited;
+    r->t->code = end->code;
+    r->t->wall_ms = end->wall_ms;
+    stack_id_new(r->t->result);
+    state_capture(r->front, r->copy, r->t->result, true, result_captured, r);
+}
+
+static void exec_failed(void *arg, const struct link_status *st)
+{
+    struct run *r = arg;
+    r->x = NULL;
+    state_fail(&r->failure,
+               st->code == LINK_INVALID || st->code == LINK_NOT_FOUND || st->code == LINK_NO_USER ? 400 : 502,
+               "the command could not be run: %s", st->text);
+    run_over(r);
+}
+
+static void started(void *arg, uint32_t pid, const char *tag) { (void)arg, (void)pid, (void)tag; }
+
+static const struct exec_ops ops = {.started = started, .output = output, .ended = ended, .failed = exec_failed};
+
+static void copied(void *arg, struct box *copy, const struct box_failure *failure)
+{
+    struct run *r = arg;
+    if (failure) {
+        state_fail(&r->failure, failure->status, "%s", failure->text);
+        r->failure.error_code = failure->error_code;
+        run_over(r);
+        return;
+    }
+    (void)snprintf(r->copy, sizeof r->copy, "%s", copy->id);
+    const char *args[] = {"-c", r->command, NULL};
+    static const char *const none[] = {NULL};
+    struct exec_spec spec = {.cmd = "/bin/sh",
+                             .args = args,
+                             .env = r->env.n ? (const char *const *)r->env.v : none,
+                             .cwd = r->cwd,
+                             .user = r->user,
+                             .timeout_ms = r->timeout_s * 1000,
+                             .keep_output = true};
+    r->x = exec_start(r->front->links, copy->id, &spec, &ops, r);
+}
+
+/* The original stood still for its capture only; from here on it is not touched. */
+static void base_captured(void *arg, const struct stock_reply *reply)
+{
+    struct run *r = arg;
+    struct front *f = r->front;
+    struct box *b = box_find(f, r->t->box);
+    box_finish(f, r->t->box);
+    if (reply->error != STOCK_OK)
+        state_stock_failure(reply, "the copy", &r->failure);
+    else if (!b || !box_is_there(b))
+        state_fail(&r->failure, 404, "the sandbox ended meanwhile");
+    if (r->failure.status) {
+        run_over(r);
+        return;
+    }
+    struct principal who = {.tenant = b->tenant};
+    struct box_spec spec = {.template = r->t->base,
+                            .timeout_s = (uint32_t)(r->timeout_s + 60),
+                            .env = b->env,
+                            .secure = true,
+                            .net = b->net ? &b->net->doc : NULL,
+                            .build = true,
+                            .counted = true};
+    box_create(f, &who, &spec, copied, r);
+}
+
+static void fail_later(void *arg) { run_over(arg); }
+
+static bool admit(struct front *f, const struct box *b, struct state_failure *ret)
+{
+    size_t at = 0, of_box = 0, of_tenant = 0;
+    for (struct transaction *t; (t = map_next(&f->transactions->by_id, &at));) {
+        of_box += strcmp(t->box, b->id) == 0;
+        of_tenant += strcmp(t->tenant, b->tenant->id) == 0;
+    }
+    if (of_box >= TRANSACTIONS_PER_BOX || of_tenant >= TRANSACTIONS_PER_TENANT)
+        state_fail(
+            ret, 429,
+            "too many transactions wait for a decision: %d per sandbox and %d per tenant; commit or discard some",
+            TRANSACTIONS_PER_BOX, TRANSACTIONS_PER_TENANT);
+    else
+        state_crowded(f, b->tenant, ret);
+    return ret->status == 0;
+}
+
+void transaction_start(struct front *f, struct box *b, const struct transaction_spec *spec, transaction_done *done,
+                       void *arg)
+{
+    struct run *r = xcalloc(1, sizeof *r);
+    struct transaction *t = xcalloc(1, sizeof *t);
+    const char *user = spec->user ? spec->user : b->config && b->config->user ? b->config->user : "user";
+    const char *cwd = spec->cwd ? spec->cwd : b->config ? b->config->workdir : NULL;
+    *r = (struct run){.front = f, .t = t, .timeout_s = spec->timeout_s, .done = done, .arg = arg};
+    r->command = xstrdup(spec->command);
+    r->user = xstrdup(user);
+    r->cwd = cwd ? xstrdup(cwd) : NULL;
+    for (size_t i = 0; i < spec->env.n; i++)
+        strv_add(&r->env, spec->env.v[i]);
+    (void)snprintf(t->id, sizeof t->id, "tx-");
+    random_hex(t->id + 3, 8);
+    (void)snprintf(t->box, sizeof t->box, "%s", b->id);
+    (void)snprintf(t->tenant, sizeof t->tenant, "%s", b->tenant->id);
+    (void)snprintf(t->command, sizeof t->command, "%s", spec->command);
+    t->at_unix_ms = reply_now_ms();
+    bool ok = admit(f, b, &r->failure);
+    (void)map_put(&f->transactions->by_id, t->id, t);
+    if (ok && b->state != BOX_RUNNING && b->state != BOX_FROZEN)
+        state_fail(&r->failure, 409, "the sandbox is not running");
+    else if (ok && !box_begin(b, "transaction"))
+        state_fail(&r->failure, 409, "the sandbox's files are in use by something else (%s)",
+                   b->busy ? b->busy : "a change of its state");
+    if (r->failure.status) {
+        (void)loop_defer(f->loop, fail_later, r);
+        return;
+    }
+    stack_id_new(t->base);
+    state_capture(f, b->id, t->base, b->state == BOX_RUNNING, base_captured, r);
+}
+
+/* --- deciding ------------------------------------------------------------------------------------------------------- */
+
+struct committing {
+    struct front *front;
+    struct transaction *t;
+    transaction_committed *done;
+    void *arg;
+};
+
+static void applied(void *arg, const struct stock_reply *r, int fd)
+{
+    struct committing *c = arg;
+    struct state_failure failure = {0};
+    bool ok = r->error == STOCK_OK;
+    box_finish(c->front, c->t->box);
+    c->t->busy = false;
+    if (r->error == STOCK_CONFLICT)
+        state_fail(&failure, 409,
+                   "files of the transaction were changed in the sandbox since it began; nothing was applied");
+    else if (!ok)
+        state_stock_failure(r, "the commit", &failure);
+    c->done(c->arg, ok ? r : NULL, ok ? NULL : &failure, fd);
+    if (ok || !box_find(c->front, c->t->box))
+        forget(c->front, c->t);
+    free(c);
+}
+
+void transaction_commit(struct front *f, struct box *b, struct transaction *t, transaction_committed *done, void *arg)
+{
+    struct state_failure failure = {0};
+    if (t->busy || (b->state != BOX_RUNNING && b->state != BOX_FROZEN) || !box_begin(b, "commit")) {
+        state_fail(&failure, 409, "the sandbox's files are in use by something else, or it does not run");
+        done(arg, NULL, &failure, -1);
+        return;
+    }
+    struct committing *c = xcalloc(1, sizeof *c);
+    *c = (struct committing){.front = f, .t = t, .done = done, .arg = arg};
+    struct stock_request q = stockc_request(STOCK_APPLY);
+    t->busy = true;
+    (void)snprintf(q.box, sizeof q.box, "%s", b->id);
+    (void)snprintf(q.stack, sizeof q.stack, "%s", t->result);
+    (void)snprintf(q.other, sizeof q.other, "%s", t->base);
+    (void)stockc_ask_for(f->stock, t->tenant, &q, NULL, 0, NULL, applied, c);
+}
+
+void transaction_discard(struct front *f, struct transaction *t) { forget(f, t); }

@@ -1,0 +1,142 @@
+"""Generations of a sandbox's files, and transactions: what changed is told exactly, going back goes back, nothing else moves."""
+import os
+
+from e2bwire import WireError
+from hutch_test import check, check_equal, check_in, eventually
+from node import node, patiently
+from node_client import ask, get, put, run, sh
+from small import small_templates
+
+
+def a_box(d, **more):
+    a = ask(d, "POST", "/v1/sandboxes", {"template": "small", **more})
+    check_equal(a.status, 201, a)
+    return a.json
+
+
+def past(d, box):
+    return ask(d, "GET", f"/v1/sandboxes/{box['sandboxID']}/history").json["generations"]
+
+
+def changes(answer):
+    return {c["path"]: c["change"] for c in answer.json["changes"]}
+
+
+def test_history():
+    "every command of a sandbox with history opens a generation; differences, old files and going back are exact"
+    with small_templates() as templates, node(templates=templates) as (d, _):
+        box = a_box(d, history=True)
+        url = f"/v1/sandboxes/{box['sandboxID']}/history"
+        one = sh(d, box, "echo one > /home/user/f; mkdir /home/user/d; echo x > /home/user/d/x")
+        check_equal(one.code, 0, one)
+        check_equal(one.end["generation"], 1)
+        two = sh(d, box, "echo two >> /home/user/f; rm -r /home/user/d; chmod 600 /home/user/f", user="root")
+        check_equal(two.end["generation"], 2)
+        check_equal([g["number"] for g in past(d, box)], [1, 2])
+        check_in("echo one", past(d, box)[0]["command"])
+        diff = ask(d, "GET", url + "/diff?from=1&to=2")
+        check_equal(changes(diff), {"/home/user/f": "changed", "/home/user/d": "removed", "/home/user/d/x": "removed"}, diff)
+        f = [c for c in diff.json["changes"] if c["path"] == "/home/user/f"][0]
+        check_equal((set(f["what"]) >= {"content", "mode"}, f["mode"], f["sizeBefore"], f["size"]), (True, "0600", 4, 8), f)
+        check_equal(ask(d, "GET", url + "/1/file?path=/home/user/f").body, b"one\n")
+        check_equal(ask(d, "GET", url + "/1/file?path=/etc/motd").body, b"first line\nsecond line\n")
+        check_equal(ask(d, "GET", url + "/2/file?path=/home/user/d/x").status, 404)
+        # Without `to` it is compared with now; only below `path` if that is given.
+        ask(d, "POST", url, {"command": "by hand"})
+        put(d, box, "/home/user/late", b"late")
+        now = ask(d, "GET", url + "/diff?from=2")
+        check_equal(changes(now), {"/home/user/late": "added"}, now)
+        check_equal(changes(ask(d, "GET", url + "/diff?from=1&path=/home/user/d")), {"/home/user/d": "removed", "/home/user/d/x": "removed"})
+        # Back to the first, and from there back to where it was.
+        undone = ask(d, "POST", url + "/undo", {"to": 1})
+        check_equal(undone.status, 200, undone)
+        check_equal(get(d, box, "/home/user/d/x").body, b"x\n")
+        check_equal(get(d, box, "/home/user/f").body, b"one\n")
+        check_equal(get(d, box, "/home/user/late").status, 404)
+        before = [g for g in past(d, box) if "before going back" in g["command"]][-1]["number"]
+        check_equal(ask(d, "POST", url + "/undo", {"to": before}).status, 200)
+        check_equal(get(d, box, "/home/user/late").body, b"late")
+        check_equal(get(d, box, "/home/user/d/x").status, 404)
+
+
+def test_history_survives_and_is_bounded():
+    "the history outlives kill -9 of front, keeper and stock, is bounded, and goes with the sandbox"
+    with small_templates() as templates, node(templates=templates) as (d, _):
+        box = a_box(d)
+        url = f"/v1/sandboxes/{box['sandboxID']}/history"
+        check_equal(past(d, box), [], "history is off unless it is asked for")
+        check("generation" not in sh(d, box, "true").end, "a generation that nobody asked for")
+        for i in range(3):
+            put(d, box, "/home/user/f", str(i).encode())
+            check_equal(ask(d, "POST", url, {}).json["number"], i + 1)
+        for victim in ("front", "stock", "keeper"):
+            d.kill9(victim)
+        got = patiently(lambda: _ok(ask(d, "GET", url + "/2/file?path=/home/user/f")))
+        check_equal(got.body, b"1")
+        for _ in range(40):
+            patiently(lambda: _ok(ask(d, "POST", url, {}), 201))
+        numbers = [g["number"] for g in past(d, box)]
+        check_equal(len(numbers), 32, numbers)
+        check_equal(numbers[-1], 43)
+        check_equal(ask(d, "GET", url + "/1/file?path=/home/user/f").status, 404)
+        check_equal(ask(d, "DELETE", f"/sandboxes/{box['sandboxID']}").status, 204)
+        check_equal(ask(d, "GET", url).status, 404)
+        eventually(lambda: not [n for n in os.listdir(d.state / "stock/stacks") if ".gone-" not in n], 10, "the stacks of its history are dropped")
+
+
+def _ok(answer, status=200):
+    if answer.status != status:
+        raise WireError(answer.status, answer.body.decode(errors="replace"))
+    return answer
+
+
+def test_transactions():
+    "a transaction runs on a copy, several stand side by side, a commit applies exactly what was shown, a conflict applies nothing"
+    with small_templates() as templates, node(templates=templates) as (d, _):
+        box = a_box(d)
+        url = f"/v1/sandboxes/{box['sandboxID']}/tx"
+        put(d, box, "/home/user/f", b"first\n")
+        sh(d, box, "sleep 1000 >/dev/null 2>&1 & echo $! > /home/user/pid")
+        left = ask(d, "POST", url, {"command": "echo left > /home/user/f; echo $V; echo oops >&2; exit 3", "envs": {"V": "value"}})
+        check_equal(left.status, 201, left)
+        check_equal((left.json["exitCode"], left.json["stdout"], left.json["stderr"]), (3, "value\n", "oops\n"), left)
+        check_equal(changes(left), {"/home/user/f": "changed"}, left)
+        right = ask(d, "POST", url, {"command": "cat /home/user/f; echo right > /home/user/f; mkdir /home/user/n; echo 1 > /home/user/n/1"})
+        check_equal(right.json["stdout"], "first\n", "one transaction sees the other")
+        check_equal(get(d, box, "/home/user/f").body, b"first\n", "the original changed before the commit")
+        check_equal({t["id"] for t in ask(d, "GET", url).json}, {left.json["id"], right.json["id"]})
+        done = ask(d, "POST", f"{url}/{right.json['id']}/commit", {})
+        check_equal(done.status, 200, done)
+        check_equal(get(d, box, "/home/user/f").body, b"right\n")
+        check_equal(get(d, box, "/home/user/n/1").body, b"1\n")
+        check_equal(sh(d, box, "kill -0 $(cat /home/user/pid)").code, 0, "a process of the original ended")
+        late = ask(d, "POST", f"{url}/{left.json['id']}/commit", {})
+        check_equal(late.status, 409, late)
+        check_equal(late.json["conflicts"], ["/home/user/f"], late)
+        check_equal(get(d, box, "/home/user/f").body, b"right\n")
+        check_equal(ask(d, "DELETE", f"{url}/{left.json['id']}").status, 204)
+        check_equal(ask(d, "GET", f"{url}/{left.json['id']}").status, 404)
+        check_equal(ask(d, "GET", url).json, [])
+        lists = ask(d, "GET", "/v2/sandboxes").json
+        check_equal([b["sandboxID"] for b in lists], [box["sandboxID"]], "a hidden sandbox is in the list")
+
+
+def test_bad_input():
+    "what cannot be done is refused with the reason"
+    with small_templates() as templates, node(templates=templates) as (d, _):
+        box = a_box(d)
+        base = f"/v1/sandboxes/{box['sandboxID']}"
+        for method, path, body, status, word in (
+                ("GET", "/history/diff?from=x", None, 400, "number of a generation"), ("GET", "/history/diff?from=7", None, 404, "no generation 7"),
+                ("GET", "/history/9/file?path=/x", None, 404, "no generation 9"), ("POST", "/history/undo", {}, 404, "no earlier"),
+                ("POST", "/history/undo", {"to": "x"}, 400, "to"), ("POST", "/tx", {}, 400, "command"), ("POST", "/tx", {"command": "true", "x": 1}, 400, "'x'"),
+                ("POST", "/tx", {"command": "true", "timeout": 100000}, 400, "timeout"), ("POST", "/tx", {"command": "true", "user": "nobody-here"}, 400, "user"),
+                ("POST", "/tx/tx-0/commit", {}, 404, "tx-0")):
+            a = ask(d, method, base + path, body)
+            check_equal(a.status, status, (path, a))
+            check_in(word, a.json["message"], path)
+        host = ask(d, "POST", "/v1/sandboxes", {"template": "host"}).json
+        a = ask(d, "POST", f"/v1/sandboxes/{host['sandboxID']}/history", {})
+        check_equal(a.status, 400, a)
+        check_in("host", a.json["message"])
+        check_equal(run(d, host, "true").code, 0, "the refused one stands still")
