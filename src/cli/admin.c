@@ -253,27 +253,6 @@ int cmd_tenant(int argc, char **argv)
     return api_call(&call.api, "POST", "/v1/tenants", buf_str(&body), NULL, NULL, &err) < 0 ? cli_fail(&err) : 0;
 }
 
-int cmd_template(int argc, char **argv)
-{
-    static const char usage[] =
-        "usage: hutch template ls [--json]\n\nWhat sandboxes can be made from on this node: `host`, its own "
-        "root; `base`, a Debian of its own; and every\ndirectory NAME with a NAME/root in the "
-        "directory of templates (docs/node.md).\n\nexample: hutch template ls\n";
-    const struct node_command c = {"template", usage, NULL, 0, 0, false};
-    const char *verb = argc > 1 && argv[1][0] != '-' ? argv[1] : "";
-    static const struct column m[] = {{"NAME", "templateID", AS_IS}, {"STATE", "buildStatus", AS_IS},
-                                      {"CPUS", "cpuCount", AS_IS},   {"MEMORY", "memoryMB", MIB},
-                                      {"DISK", "diskSizeMB", MIB},   {"STARTED", "spawnCount", AS_IS}};
-    struct node_call call;
-    struct err err;
-    int code;
-    if (node_begin(&c, *verb ? argc - 1 : argc, *verb ? argv + 1 : argv, &call, &code))
-        return code;
-    if (strcmp(verb, "ls") != 0)
-        return err_set(&err, ERR_USAGE, 0, "template: say ls; see hutch template --help"), cli_fail(&err);
-    return show_list(&call, "/templates", NULL, m, ARRAY_LEN(m));
-}
-
 int cmd_env(int argc, char **argv)
 {
     static const char usage[] =
@@ -305,7 +284,8 @@ int cmd_env(int argc, char **argv)
                cli_fail(&err);
     (void)printf("export E2B_API_KEY='%s'\n", call.api.key);
     if (!https) {
-        (void)printf("export E2B_API_URL='%s'\nexport E2B_SANDBOX_URL='%s'\n", call.api.url, call.api.url);
+        (void)printf("export E2B_API_URL='%s'\nexport E2B_SANDBOX_URL='%s'\nexport E2B_VOLUME_API_URL='%s'\n",
+                     call.api.url, call.api.url, call.api.url);
         return 0;
     }
     (void)printf("export E2B_DOMAIN='%s'\n", domain);

@@ -5,13 +5,22 @@
 #include "base/err.h"
 
 int cmd_run(int argc, char **argv);
+int cmd_tx(int argc, char **argv);
+int cmd_diff(int argc, char **argv);
+int cmd_apply(int argc, char **argv);
+int cmd_discard(int argc, char **argv);
+int cmd_history(int argc, char **argv);
+int cmd_try(int argc, char **argv);
 int cmd_policy(int argc, char **argv);
 int cmd_doctor(int argc, char **argv);
 int cmd_selftest(int argc, char **argv);
 int cmd_completion(int argc, char **argv);
 int cmd_gc(int argc, char **argv);
+int cmd_store(int argc, char **argv);
 int cmd_audit(int argc, char **argv);
 int cmd_keeper(int argc, char **argv); /* not for people */
+int cmd_stock(int argc, char **argv);  /* nor this */
+int cmd_lay(int argc, char **argv);    /* nor this: inside a sandbox */
 
 int cmd_serve(int argc, char **argv);
 int cmd_config(int argc, char **argv);
@@ -26,6 +35,10 @@ int cmd_cp(int argc, char **argv);
 int cmd_logs(int argc, char **argv);
 int cmd_top(int argc, char **argv);
 int cmd_kill(int argc, char **argv);
+int cmd_pause(int argc, char **argv);
+int cmd_resume(int argc, char **argv);
+int cmd_snapshot(int argc, char **argv);
+int cmd_fork(int argc, char **argv);
 int cmd_stop(int argc, char **argv);
 int cmd_key(int argc, char **argv);
 int cmd_tenant(int argc, char **argv);
@@ -34,6 +47,8 @@ int cmd_env(int argc, char **argv);
 int cmd_network(int argc, char **argv);
 int cmd_url(int argc, char **argv);
 int cmd_secret(int argc, char **argv);
+int cmd_volume(int argc, char **argv);
+int cmd_volume_op(int argc, char **argv);
 int cmd_approvals(int argc, char **argv);
 
 /* Where hutch-node is: beside this program, or in libexec. New string. */

@@ -26,6 +26,10 @@ static const char *words_of(const struct word *w) { return w->next + (strchr("@=
 
 static const struct word commands[] = {
     {"run", "run a command behind the wall", NULL},
+    {"tx", "transactions that wait for a decision", "ls --help"},
+    {"diff", "what a transaction would change", "--help"},
+    {"apply", "make the changes of a transaction on the host", "--force --help"},
+    {"discard", "forget a transaction", "--help"},
     {"policy", "check, show and explain policies", "check show explain trust --help"},
     {"doctor", "what this host can enforce, and how to get the rest", "--json --quiet --help"},
     {"selftest", "attack the wall on this host and print what happened", "--json --group --help"},
@@ -34,13 +38,16 @@ static const struct word commands[] = {
     {"config", "check and show the configuration of a node", "check show --help"},
     {"key", "API keys of a node", "create ls rm --tenant --name --scope --expires" NODE},
     {"tenant", "tenants and quotas of a node", "create ls rm --name --sandboxes --memory --disk --cpus --rate" NODE},
-    {"template", "what sandboxes are made from", "ls" NODE},
+    {"template", "what sandboxes are made from",
+     "ls inspect rm build import export restore --file --tag --cpu --memory --build-arg --no-cache --username "
+     "--password-stdin --output" NODE},
     {"stop", "end all sandboxes of the node", "--all" NODE},
     {"gc", "what is left of sandboxes that nobody knows", "--remove --run --state --help"},
+    {"store", "what the node keeps on disk", "df gc verify --dry-run" NODE},
     {"audit", "what sandboxes sent out",
      "tail query verify --follow --lines --sandbox --tenant --host --verdict --since --until --last --json --dir "
      "--help"},
-    {"create", "make a sandbox", "base host --timeout --env --metadata --network --allow --secret" NODE},
+    {"create", "make a sandbox", "base host --timeout --env --metadata --network --allow --secret --volume" NODE},
     {"ls", "list sandboxes", "--quiet" NODE},
     {"info", "everything about a sandbox", WORD_ID NODE},
     {"exec", "run a command in a sandbox", WORD_ID "--stdin --tty --env --chdir --user" NODE},
@@ -49,9 +56,16 @@ static const struct word commands[] = {
     {"logs", "what happened to a sandbox", WORD_ID "--follow" NODE},
     {"top", "what sandboxes use", "--once" NODE},
     {"kill", "end sandboxes", WORD_ID "--all" NODE},
+    {"pause", "let sandboxes stand still", WORD_ID "--files" NODE},
+    {"resume", "let paused sandboxes go on", WORD_ID "--timeout --files" NODE},
+    {"snapshot", "keep the files of a sandbox", "create ls restore rm --name --sandbox --timeout" NODE},
+    {"fork", "make sandboxes with the files of one", WORD_ID "--count --timeout" NODE},
+    {"history", "the past of a sandbox's files", "ls save diff cat undo --text" NODE},
+    {"try", "run a command on a copy of a sandbox's files", "run ls show commit discard" NODE},
     {"network", "what a sandbox may reach",
      "show set allow deny denials stats usage learned check --allow --secret --method" NODE},
     {"url", "a link to a port of a sandbox", WORD_ID "--expires --path --public --private --localhost --revoke" NODE},
+    {"volume", "directories that outlive sandboxes", "create ls inspect rm put get --quota --entries --force" NODE},
     {"secret", "values that sandboxes use and never hold",
      "set ls rm --value-file --host --path --method --bearer --header --format --basic --query --env --placeholder "
      "--spec "

@@ -13,6 +13,10 @@ static const struct {
 } commands[] = {
     {"One command behind a wall, without a daemon:", NULL, NULL},
     {"run", cmd_run, "run a command that reads no secrets, writes only here, has no network"},
+    {"tx", cmd_tx, "list what `run --tx` kept for a decision"},
+    {"diff", cmd_diff, "show what a transaction would change"},
+    {"apply", cmd_apply, "make the changes of a transaction on the host"},
+    {"discard", cmd_discard, "forget a transaction"},
     {"policy", cmd_policy, "check, show, explain and trust policies"},
     {"doctor", cmd_doctor, "what this host can enforce, and how to get the rest"},
     {"selftest", cmd_selftest, "attack a sandbox of this host and report what holds"},
@@ -22,9 +26,10 @@ static const struct {
     {"config", cmd_config, "check and show the node's configuration"},
     {"key", cmd_key, "make, list and remove API keys"},
     {"tenant", cmd_tenant, "make, list and remove tenants and their quotas"},
-    {"template", cmd_template, "list what sandboxes are made from"},
+    {"template", cmd_template, "build, import and list what sandboxes are made from"},
     {"stop", cmd_stop, "end all sandboxes of the node"},
     {"gc", cmd_gc, "what is left of sandboxes that nobody knows"},
+    {"store", cmd_store, "what the node keeps on disk: how much, is it whole, what may go"},
     {"audit", cmd_audit, "what sandboxes sent out, and whether the log of it is whole"},
 
     {"Sandboxes of a node:", NULL, NULL},
@@ -37,8 +42,15 @@ static const struct {
     {"logs", cmd_logs, "what happened to one"},
     {"top", cmd_top, "what they use"},
     {"kill", cmd_kill, "end them"},
+    {"pause", cmd_pause, "let them stand still, with their memory or as files"},
+    {"resume", cmd_resume, "let paused ones go on"},
+    {"snapshot", cmd_snapshot, "keep the files of one: create, ls, restore, rm"},
+    {"fork", cmd_fork, "make more with the same files"},
+    {"history", cmd_history, "the past of one's files: list, compare, go back"},
+    {"try", cmd_try, "run a command on a copy of one's files, look, then commit or discard"},
     {"network", cmd_network, "what one may reach: show, set, allow, deny"},
     {"url", cmd_url, "a link to a port of one, or make the port public"},
+    {"volume", cmd_volume, "directories that outlive sandboxes and that several share"},
     {"secret", cmd_secret, "values that sandboxes use and never hold"},
     {"approvals", cmd_approvals, "decide what sandboxes ask to reach"},
     {"env", cmd_env, "variables that point an E2B client at the node"},
@@ -107,8 +119,14 @@ int main(int argc, char **argv)
         puts("hutch " HUTCH_VERSION);
         return 0;
     }
+    if (strcmp(argv[1], "lay") == 0)
+        return cmd_lay(argc - 1, argv + 1);
     if (strcmp(argv[1], "keeper") == 0)
         return cmd_keeper(argc - 1, argv + 1);
+    if (strcmp(argv[1], "volume-op") == 0)
+        return cmd_volume_op(argc - 1, argv + 1);
+    if (strcmp(argv[1], "stock") == 0)
+        return cmd_stock(argc - 1, argv + 1);
     for (unsigned i = 0; i < COMMANDS; i++)
         if (commands[i].run && strcmp(argv[1], commands[i].name) == 0)
             return commands[i].run(argc - 1, argv + 1);

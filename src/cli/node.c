@@ -191,3 +191,35 @@ void node_age(const char *rfc3339, bool until, char ret[24])
     else
         (void)snprintf(ret, 24, "%lldh %lldm", s / 3600, s / 60 % 60);
 }
+
+int node_pages(const struct api *a, const char *path, json_t **ret, struct err *err)
+{
+    char next[512] = "";
+    *ret = json_array();
+    do {
+        char page_path[1024];
+        struct api_stream s;
+        (void)snprintf(page_path, sizeof page_path, "%.480s%s%s", path, *next ? "&nextToken=" : "", next);
+        const struct api_request q = {.method = "GET", .path = page_path, .body_fd = -1};
+        if (api_send(a, &q, &s, err) < 0)
+            return -1;
+        if (s.answer.status != 200) {
+            (void)api_refused(&s, err);
+            api_close(&s);
+            return -1;
+        }
+        const char *token = http_field(&s.answer.fields, "x-next-token");
+        (void)snprintf(next, sizeof next, "%s", token ? token : "");
+        _cleanup_buf_ struct buf text = {0};
+        char room[16 * 1024];
+        ssize_t n;
+        while ((n = api_read(&s, room, sizeof room, -1, NULL, err)) > 0)
+            buf_add(&text, room, (size_t)n);
+        api_close(&s);
+        _cleanup_json_ json_t *page = n == 0 ? json_loadb(buf_str(&text), text.n, 0, NULL) : NULL;
+        if (!json_is_array(page))
+            return n < 0 ? -1 : err_set(err, ERR_HOST, 0, "the daemon's list is not an array");
+        (void)json_array_extend(*ret, page);
+    } while (*next);
+    return 0;
+}

@@ -37,6 +37,9 @@ struct node_call {
 /* 0: go on. 1: the command is done, exit with *ret_code (--help, or a wrong command line that was reported). */
 int node_begin(const struct node_command *c, int argc, char **argv, struct node_call *ret, int *ret_code);
 
+/* The array that a list answers with, page by page; the path has a query already. */
+int node_pages(const struct api *a, const char *path, json_t **ret, struct err *err);
+
 /* Prints a JSON value to stdout, indented. */
 void node_print_json(const json_t *j);
 /* A table: rows of cells, columns as wide as needed. Cells are made safe for a terminal. */

@@ -42,7 +42,7 @@ static void say_building(const struct api *a, const char *template)
 
 struct creating {
     const char *timeout, *network, *template;
-    struct strv env, metadata, allow, secrets;
+    struct strv env, metadata, allow, secrets, volumes;
 };
 
 static void add_names(struct json *j, const char *key, const struct strv *names)
@@ -51,6 +51,31 @@ static void add_names(struct json *j, const char *key, const struct strv *names)
     for (size_t i = 0; i < names->n; i++)
         json_str(j, NULL, names->v[i]);
     json_end_arr(j);
+}
+
+/* NAME:PATH[:ro] */
+static int add_volumes(struct json *j, const char *key, const struct strv *volumes, struct err *err)
+{
+    if (volumes->n == 0)
+        return 0;
+    json_arr(j, key);
+    for (size_t i = 0; i < volumes->n; i++) {
+        char *text = volumes->v[i], *colon = strchr(text, ':'), *end = colon ? strrchr(colon + 1, ':') : NULL;
+        bool ro = end && strcmp(end, ":ro") == 0;
+        if (!colon || colon == text || colon[1] != '/')
+            return err_set(err, ERR_USAGE, 0, "create: --volume wants NAME:PATH or NAME:PATH:ro, not '%.80s'", text);
+        *colon = '\0';
+        if (ro)
+            *end = '\0';
+        json_obj(j, NULL);
+        json_str(j, "name", text);
+        json_str(j, "path", colon + 1);
+        if (ro)
+            json_bool(j, "readOnly", true);
+        json_end_obj(j);
+    }
+    json_end_arr(j);
+    return 0;
 }
 
 /* Without a word about the network the node's own default holds, as for E2B's clients; with one it is said in our API. */
@@ -66,7 +91,8 @@ static int create_body(const struct creating *c, bool network, struct buf *body,
     json_str(&j, network ? "template" : "templateID", c->template);
     json_u64(&j, "timeout", (ms + 999) / 1000);
     if (add_pairs(&j, network ? "env" : "envVars", "env", &c->env, err) < 0 ||
-        add_pairs(&j, "metadata", "metadata", &c->metadata, err) < 0)
+        add_pairs(&j, "metadata", "metadata", &c->metadata, err) < 0 ||
+        add_volumes(&j, network ? "volumes" : "volumeMounts", &c->volumes, err) < 0)
         return -1;
     if (network) {
         json_bool(&j, "publicTraffic", true);
@@ -113,6 +139,8 @@ int cmd_create(int argc, char **argv)
         "      --network WHAT    public, off, or a document (docs/network.md); else the node's default\n"
         "      --allow HOST      only this host, and others so given; may be repeated\n"
         "      --secret NAME     use a secret, and allow what it is bound to; may be repeated\n"
+        "      --volume NAME:PATH[:ro]\n"
+        "                        a volume at that path, read-only or not; may be repeated\n"
         "      --json            the daemon's whole answer\n"
         "      --url URL         the daemon (HUTCH_URL, " NODE_DEFAULT_URL ")\n\n"
         "`base` is the node's own Debian, with root and sudo; while it is still being built, this waits up to 55 s.\n"
@@ -123,56 +151,21 @@ int cmd_create(int argc, char **argv)
         "  hutch create --timeout 2h -e TOKEN=x -m job=42\n"
         "  hutch create --allow pypi.org --allow files.pythonhosted.org\n";
     struct creating what = {.timeout = "300s"};
-    const struct node_option options[] = {{"timeout", 0, NULL, &what.timeout, NULL},
-                                          {"env", 'e', NULL, NULL, &what.env},
-                                          {"metadata", 'm', NULL, NULL, &what.metadata},
-                                          {"network", 0, NULL, &what.network, NULL},
-                                          {"allow", 0, NULL, NULL, &what.allow},
-                                          {"secret", 0, NULL, NULL, &what.secrets},
-                                          {0}};
+    const struct node_option options[] = {
+        {"timeout", 0, NULL, &what.timeout, NULL},     {"env", 'e', NULL, NULL, &what.env},
+        {"metadata", 'm', NULL, NULL, &what.metadata}, {"network", 0, NULL, &what.network, NULL},
+        {"allow", 0, NULL, NULL, &what.allow},         {"secret", 0, NULL, NULL, &what.secrets},
+        {"volume", 0, NULL, NULL, &what.volumes},      {0}};
     const struct node_command c = {"create", usage, options, 0, 1, false};
     struct node_call call;
     struct err err;
     int code = 0;
     if (!node_begin(&c, argc, argv, &call, &code) && create(&what, &call, &err) < 0)
         code = cli_fail(&err);
-    struct strv *lists[] = {&what.env, &what.metadata, &what.allow, &what.secrets};
+    struct strv *lists[] = {&what.env, &what.metadata, &what.allow, &what.secrets, &what.volumes};
     for (size_t i = 0; i < sizeof lists / sizeof lists[0]; i++)
         strv_done(lists[i]);
     return code;
-}
-
-/* All of them, page by page. */
-static int list_all(const struct api *a, json_t **ret, struct err *err)
-{
-    char next[512] = "";
-    *ret = json_array();
-    do {
-        char path[640];
-        struct api_stream s;
-        (void)snprintf(path, sizeof path, "/v2/sandboxes?limit=100%s%s", *next ? "&nextToken=" : "", next);
-        const struct api_request q = {.method = "GET", .path = path, .body_fd = -1};
-        if (api_send(a, &q, &s, err) < 0)
-            return -1;
-        if (s.answer.status != 200) {
-            (void)api_refused(&s, err);
-            api_close(&s);
-            return -1;
-        }
-        const char *token = http_field(&s.answer.fields, "x-next-token");
-        (void)snprintf(next, sizeof next, "%s", token ? token : "");
-        _cleanup_buf_ struct buf text = {0};
-        char room[16 * 1024];
-        ssize_t n;
-        while ((n = api_read(&s, room, sizeof room, -1, NULL, err)) > 0)
-            buf_add(&text, room, (size_t)n);
-        api_close(&s);
-        _cleanup_json_ json_t *page = n == 0 ? json_loadb(buf_str(&text), text.n, 0, NULL) : NULL;
-        if (!json_is_array(page))
-            return n < 0 ? -1 : err_set(err, ERR_HOST, 0, "the daemon's list is not an array");
-        (void)json_array_extend(*ret, page);
-    } while (*next);
-    return 0;
 }
 
 int cmd_ls(int argc, char **argv)
@@ -192,7 +185,7 @@ int cmd_ls(int argc, char **argv)
     if (node_begin(&c, argc, argv, &call, &code))
         return code;
     _cleanup_json_ json_t *all = NULL;
-    if (list_all(&call.api, &all, &err) < 0)
+    if (node_pages(&call.api, "/v2/sandboxes?limit=100", &all, &err) < 0)
         return cli_fail(&err);
     if (call.json) {
         node_print_json(all);
@@ -294,7 +287,7 @@ int cmd_kill(int argc, char **argv)
     if (all == (call.nargs > 0))
         return err_set(&err, ERR_USAGE, 0, "kill: give ids, or --all"), cli_fail(&err);
     _cleanup_json_ json_t *list = NULL;
-    if (all && list_all(&call.api, &list, &err) < 0)
+    if (all && node_pages(&call.api, "/v2/sandboxes?limit=100", &list, &err) < 0)
         return cli_fail(&err);
     size_t n = all ? json_array_size(list) : (size_t)call.nargs;
     for (size_t i = 0; i < n; i++) {

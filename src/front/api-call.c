@@ -49,6 +49,8 @@ static void log_end_of(const struct api_call *c, const char *how)
 static void finish(struct api_call *c, const char *how)
 {
     log_end_of(c, how);
+    if (c->in_use)
+        box_unused(c->front, c->sandbox);
     c->req->ops = c->carrier;
     for (size_t i = 0; i < API_PARAMS_MAX; i++)
         free(c->param[i]);

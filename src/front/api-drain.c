@@ -1,4 +1,5 @@
 #include <stdlib.h>
+#include <string.h>
 
 #include "base/mem.h"
 #include "front/api.h"
@@ -14,6 +15,7 @@ struct drain {
     loop_id timer;
     unsigned status;
     char *text;
+    bool json; /* text is the whole answer */
 };
 
 static void drain_free(struct drain *d)
@@ -30,13 +32,17 @@ static void answer(struct drain *d)
     struct http_req *r = d->r;
     unsigned status = d->status;
     char *text = d->text;
+    bool json = d->json;
     d->text = NULL;
     r->on_data = NULL;
     r->on_end = NULL;
     r->user = NULL;
     api_on_closed(r, NULL);
     drain_free(d);
-    reply_error(r, status, "%s", text);
+    if (json)
+        http_reply(r, status, "application/json", text, strlen(text));
+    else
+        reply_error(r, status, "%s", text);
     free(text);
 }
 
@@ -58,16 +64,13 @@ static void too_late(void *arg)
     answer(d);
 }
 
-void api_refuse_body(struct http_req *r, unsigned status, const char *text)
+static void drain(struct http_req *r, unsigned status, const char *text, bool json)
 {
-    if (r->length == 0) {
-        reply_error(r, status, "%s", text);
-        return;
-    }
     struct drain *d = xcalloc(1, sizeof *d);
     d->r = r;
     d->status = status;
     d->text = xstrdup(text);
+    d->json = json;
     d->timer = loop_timer(r->loop, DRAIN_MS, too_late, d);
     r->user = d;
     r->on_data = on_data;
@@ -75,4 +78,20 @@ void api_refuse_body(struct http_req *r, unsigned status, const char *text)
     r->on_writable = NULL;
     api_on_closed(r, left);
     http_resume(r);
+}
+
+void api_refuse_body(struct http_req *r, unsigned status, const char *text)
+{
+    if (r->length == 0)
+        reply_error(r, status, "%s", text);
+    else
+        drain(r, status, text, false);
+}
+
+void api_drain_json(struct http_req *r, unsigned status, const struct buf *body)
+{
+    if (r->length == 0)
+        reply_json(r, status, body);
+    else
+        drain(r, status, body->p, true);
 }

@@ -1,12 +1,16 @@
 #include "front/api.h"
 
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "base/cleanup.h"
+#include "base/mem.h"
 #include "front/e2b/e2b.h"
+#include "front/gateway-int.h"
 #include "front/gateway.h"
 #include "front/reply.h"
+#include "front/state.h"
 
 void api_no_box(struct api_call *c)
 {
@@ -98,17 +102,89 @@ static void control(struct api_call *c)
         c->route->fn(c);
 }
 
+/* --- the data plane ------------------------------------------------------------------------------------------------- */
+
+/* A request that waits for its sandbox to wake; r is NULL once the client left. */
+struct waking {
+    struct http_req *r;
+    void (*then)(struct api_call *c, struct box *b);
+};
+
+static void waking_left(struct http_req *r) { ((struct waking *)r->user)->r = NULL; }
+
+static void begin_use(struct api_call *c, struct box *b)
+{
+    api_note_sandbox(c->req, b->id);
+    c->in_use = true;
+    box_in_use(c->front, b);
+}
+
+static void woken(void *arg, const struct state_failure *failure)
+{
+    struct waking *w = arg;
+    struct http_req *r = w->r;
+    void (*then)(struct api_call *, struct box *) = w->then;
+    free(w);
+    if (!r)
+        return;
+    struct api_call *c = api_call_of(r);
+    struct box *b = box_find(c->front, c->sandbox);
+    api_on_closed(r, NULL);
+    r->user = NULL;
+    http_resume(r);
+    if (failure)
+        gateway_refuse(r, failure->status, c->sandbox, 0, 0, failure->text, NULL);
+    else if (!b || b->state != BOX_RUNNING)
+        gateway_no_sandbox(r, c->sandbox);
+    else {
+        begin_use(c, b);
+        then(c, b);
+    }
+}
+
+void api_awake(struct api_call *c, struct box *b, void (*then)(struct api_call *c, struct box *b))
+{
+    if (b->state == BOX_RUNNING) {
+        begin_use(c, b);
+        then(c, b);
+        return;
+    }
+    struct waking *w = xcalloc(1, sizeof *w);
+    *w = (struct waking){.r = c->req, .then = then};
+    api_note_sandbox(c->req, b->id);
+    c->req->user = w;
+    api_on_closed(c->req, waking_left);
+    http_pause(c->req);
+    box_awake(c->front, b, true, woken, w);
+}
+
+static void serve(struct api_call *c, struct box *b)
+{
+    struct api_target t = {.kind = API_SANDBOX, .port = c->port};
+    memcpy(t.sandbox, c->sandbox, sizeof t.sandbox);
+    if (c->port == API_ENVD_PORT && b)
+        envd_handle(c, b);
+    else
+        gateway_handle(c, &t, b);
+}
+
+static bool may_wake(const struct api_call *c, const struct box *b)
+{
+    return (b->auto_resume || b->state == BOX_RESUMING) &&
+           (c->port == API_ENVD_PORT ? envd_may_wake(c, b) : gateway_may_wake(c, b));
+}
+
 static void sandbox(struct api_call *c, const struct api_target *t)
 {
     api_note_sandbox(c->req, t->sandbox);
     c->port = t->port;
     struct box *b = box_find(c->front, t->sandbox);
-    if (b && b->state != BOX_RUNNING)
+    if (b && (!box_is_there(b) || b->hidden || (b->state != BOX_RUNNING && !may_wake(c, b))))
         b = NULL;
-    if (t->port == API_ENVD_PORT && b)
-        envd_handle(c, b);
+    if (b)
+        api_awake(c, b, serve);
     else
-        gateway_handle(c, t, b);
+        serve(c, NULL);
 }
 
 void front_handle(void *ctx, struct http_req *r)
@@ -118,6 +194,7 @@ void front_handle(void *ctx, struct http_req *r)
     struct api_target t;
     if (known != f) {
         boxes_on_end(f, e2b_box_ended, f);
+        boxes_on_pause(f, e2b_box_pausing, f);
         known = f;
     }
     struct api_call *c = api_begin(f, r);

@@ -42,6 +42,7 @@ struct api_call {
     char sandbox[SANDBOX_ID_MAX];  /* for the log: the sandbox it is about, or "" */
     uint32_t port;                 /* for the log: of the sandbox; 0 on the control plane */
     void (*closed)(struct http_req *r);
+    bool in_use;      /* the sandbox counts as in use while it runs */
     uint64_t started; /* loop time, ms */
     uint64_t bytes;   /* of the answer's body */
     unsigned status;
@@ -88,7 +89,11 @@ enum api_match api_match(const char *method, const char *path, const struct api_
 /* The box a control-plane call is about (param 0), if it is the caller's own and alive; else NULL, and 404 was answered. */
 struct box *api_box(struct api_call *c);
 void api_no_box(struct api_call *c);
+/* Traffic for a box: `then` at once if it runs, or when it is awake; if it cannot be woken the request is answered. */
+void api_awake(struct api_call *c, struct box *b, void (*then)(struct api_call *c, struct box *b));
 /* Answers with an error once the body of the request, of which some is still to come, was read and dropped. */
 void api_refuse_body(struct http_req *r, unsigned status, const char *text);
+/* The same with a body of the caller's own: JSON. */
+void api_drain_json(struct http_req *r, unsigned status, const struct buf *body);
 
 #endif

@@ -13,6 +13,8 @@ enum config_kind {
     KEY_NAME,    /* char *; a user's name */
     KEY_SERVERS, /* char *; name servers: "ADDR:PORT,..." */
     KEY_CIDRS,   /* char *; networks: "ADDR/BITS,..." */
+    KEY_DIRS,    /* char *; directories: "NAME=PATH[:ro],..." */
+    KEY_HOSTS,   /* char *; registries: "HOST[:PORT],..." */
     KEY_NETWORK, /* char *; "public", "off" or an absolute path */
     KEY_URL,     /* char *; http or https */
     KEY_BOOL,    /* bool */

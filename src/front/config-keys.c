@@ -11,10 +11,12 @@
 
 const char *const config_enforcement[] = {"required", "best-effort", NULL};
 const char *const config_privilege[] = {"computer", "strict", NULL};
+const char *const config_drivers[] = {"tmpfs", "auto", "btrfs", "reflink", "layers", "image", NULL};
 const char *const config_levels[] = {"error", "warn", "info", "debug", NULL};
 const char *const config_base[] = {"off", "auto", NULL};
 const char *const config_sync[] = {"off", "interval", "each", NULL};
 const char *const config_on_full[] = {"block", "drop", NULL};
+const char *const config_build_network[] = {"public", "off", NULL};
 
 const struct config_key config_keys[] = {
     {"state", KEY_PATH, AT(state), 0, 0, "", NULL,
@@ -54,6 +56,9 @@ const struct config_key config_keys[] = {
      "says so"},
     {"sandboxes.privilege", KEY_WORD, AT(strict), 0, 0, "computer", config_privilege,
      "computer: root and sudo work inside; strict: no root inside"},
+    {"sandboxes.driver", KEY_WORD, AT(driver), 0, 0, "tmpfs", config_drivers,
+     "where the files that a sandbox writes lie while it lives: tmpfs in memory, the others on the disk of the state "
+     "directory; auto takes the best that this disk has (docs/store.md)"},
     {"sandboxes.network", KEY_NETWORK, AT(network), 0, 0, "", NULL,
      "network policy of sandboxes whose creator names none: public, off, or the path of a document (docs/network.md). "
      "Default public for E2B's API, as there, and off for our own"},
@@ -90,6 +95,29 @@ const struct config_key config_keys[] = {
     {"templates.dir", KEY_PATH, AT(templates), 0, 0, "", NULL, "directory of templates. Default STATE/templates"},
     {"templates.base", KEY_WORD, AT(build_base), 0, 0, "auto", config_base,
      "auto: build the template \"base\" with mmdebstrap if it is missing; off: do not"},
+    {"builds.upload_max", KEY_SIZE, AT(build_upload_max), MIB, 64 * TIB, "4GiB", NULL,
+     "bytes of one upload: the files of a COPY step, an image, an exported template"},
+    {"builds.uploads_bytes", KEY_SIZE, AT(uploads_bytes), 0, 64 * TIB, "0", NULL,
+     "bytes of all uploads of a tenant for COPY steps; they are kept for a week. 0: eight times builds.upload_max"},
+    {"builds.max", KEY_U32, AT(build_max), 1, 64, "2", NULL, "template builds at the same time; further ones wait"},
+    {"builds.network", KEY_WORD, AT(build_offline), 0, 0, "public", config_build_network,
+     "what the commands of a template build reach: public, or off"},
+    {"images.pull", KEY_BOOL, AT(image_pull), 0, 0, "false", NULL,
+     "true: an image that is not in the store is fetched from its registry when a build or an import names it"},
+    {"images.registries", KEY_HOSTS, AT(image_registries), 0, 0, "", NULL,
+     "registries that tenants may fetch from although they are on this machine, in a private network or without TLS: "
+     "HOST or HOST:PORT as references name them, several with commas. Default none"},
+    {"kept.snapshots", KEY_U32, AT(state_snapshots), 0, 10000, "1000", NULL,
+     "snapshots and paused sandboxes, together, of a tenant whose quota names none; 0: 10000"},
+    {"kept.bytes", KEY_SIZE, AT(state_bytes), 0, 64 * TIB, "0", NULL,
+     "bytes of snapshots, templates and paused sandboxes of a tenant whose quota names none; 0: no limit"},
+    {"volumes.per_tenant", KEY_U32, AT(volumes_per_tenant), 0, 10000, "100", NULL, "volumes of one tenant"},
+    {"volumes.quota", KEY_SIZE, AT(volume_bytes), 0, 16 * TIB, "10GiB", NULL,
+     "bytes a volume may hold whose creator names no quota; 0: no quota. A host that cannot enforce the default makes "
+     "volumes without; one that was set here is enforced or refused"},
+    {"volumes.host_dirs", KEY_DIRS, AT(host_dirs), 0, 0, "", NULL,
+     "directories of this machine that sandboxes of every tenant may mount: NAME=PATH or NAME=PATH:ro, several with "
+     "commas. Default none"},
     {"http.max_connections", KEY_U32, AT(max_connections), 16, 1000000, "10000", NULL, "connections at the same time"},
     {"http.max_connections_per_peer", KEY_U32, AT(max_connections_per_peer), 0, 1000000, "0", NULL,
      "connections of one address; 0: no limit"},

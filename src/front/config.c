@@ -124,6 +124,20 @@ static bool is_server(const char *text)
            inet_pton(strchr(host, ':') ? AF_INET6 : AF_INET, host, bytes) == 1;
 }
 
+/* "data=/srv/data", "models=/srv/models:ro". */
+static bool is_host_dir(const char *text)
+{
+    size_t n = strspn(text, "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_-");
+    return n > 0 && n < 32 && text[0] != '-' && text[n] == '=' && text[n + 1] == '/';
+}
+
+/* "registry.local", "10.0.0.5:5000", "[fd00::1]:5000". */
+static bool is_registry(const char *text)
+{
+    return strlen(text) < 256 &&
+           strspn(text, "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789.-:[]") == strlen(text);
+}
+
 /* A list with commas, every item of which `good` accepts. Spaces are dropped; NULL: not one. */
 static char *clean_list(const char *text, bool (*good)(const char *item))
 {
@@ -214,10 +228,16 @@ static int set_text(struct config *c, const struct config_key *k, const char *te
 static int set_list(struct config *c, const struct config_key *k, const char *text, const char *safe,
                     const struct place *w)
 {
-    char *list = clean_list(text, k->kind == KEY_SERVERS ? is_server : is_network);
+    char *list = clean_list(text, k->kind == KEY_SERVERS ? is_server
+                                  : k->kind == KEY_DIRS  ? is_host_dir
+                                  : k->kind == KEY_HOSTS ? is_registry
+                                                         : is_network);
     if (!list)
         return fail(w, "%s must be %s, at most %d with commas, not \"%s\"", k->name,
-                    k->kind == KEY_SERVERS ? "ADDR:PORT such as 10.0.0.2:53" : "ADDR/BITS such as 10.0.0.0/8",
+                    k->kind == KEY_SERVERS ? "ADDR:PORT such as 10.0.0.2:53"
+                    : k->kind == KEY_DIRS  ? "NAME=PATH such as models=/srv/models:ro"
+                    : k->kind == KEY_HOSTS ? "HOST or HOST:PORT such as registry.local:5000"
+                                           : "ADDR/BITS such as 10.0.0.0/8",
                     LIST_ITEMS_MAX, safe);
     put_string(c, k, list);
     return 0;
@@ -294,6 +314,8 @@ static int put_value(struct config *c, const struct config_key *k, const char *t
         return set_text(c, k, text, buf_str(&safe), w);
     case KEY_SERVERS:
     case KEY_CIDRS:
+    case KEY_DIRS:
+    case KEY_HOSTS:
         return set_list(c, k, text, buf_str(&safe), w);
     case KEY_URL:
         return set_url(c, k, text, buf_str(&safe), w);

@@ -30,6 +30,7 @@ struct config {
     uint32_t max_sandboxes; /* of the node */
     bool best_effort;
     bool strict;     /* privilege inside; default computer */
+    char *driver;    /* of their writable layers, as os/upper.h names them */
     char *templates; /* directory of templates; default STATE/templates */
     bool build_base; /* make the template "base" if it is missing */
     char *network; /* policy of sandboxes whose creator names none: "public", "off" or a path; NULL: the API decides */
@@ -43,6 +44,21 @@ struct config {
     bool audit_drop;   /* what happens when the log cannot be written: drop lines, not refuse requests */
     char *audit_sync;  /* off, interval, each: when the log is forced to the disk */
     char *loopback;    /* tests only: networks that count as public although they are not */
+    /* template builds and images */
+    uint64_t build_upload_max; /* bytes of one uploaded context or image */
+    uint32_t build_max;        /* builds at the same time */
+    bool build_offline;        /* commands of a build reach nothing */
+    bool image_pull;           /* images that are not here may be fetched from a registry */
+    char *
+        image_registries; /* those that tenants may use although they are private or without TLS: "HOST[:PORT],..." or NULL */
+    uint64_t uploads_bytes; /* of all uploads of a tenant for COPY steps; 0: eight times build_upload_max */
+    /* what a tenant may keep whose own quota says nothing; 0: no limit */
+    uint32_t state_snapshots;
+    uint64_t state_bytes;
+    /* volumes */
+    uint32_t volumes_per_tenant;
+    uint64_t volume_bytes; /* quota of one whose creator names none; 0: none */
+    char *host_dirs;       /* directories of this machine that sandboxes may be given: "NAME=PATH[:ro],..." or NULL */
     /* whoever decides what sandboxes ask for */
     char *webhook, *webhook_secret; /* URL, path of a file; NULL: none */
     uint32_t webhook_timeout_s;

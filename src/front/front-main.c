@@ -12,19 +12,25 @@
 #include "base/fd.h"
 #include "base/log.h"
 #include "front/boxes.h"
+#include "front/builds.h"
 #include "front/events.h"
 #include "front/front.h"
+#include "front/generations.h"
 #include "front/idseal.h"
 #include "front/keyfile.h"
 #include "front/metrics.h"
 #include "front/net-doc.h"
 #include "front/nets.h"
 #include "front/procs.h"
+#include "front/state.h"
 #include "front/tenants.h"
+#include "front/transactions.h"
+#include "front/volumes.h"
 #include "front/webhook.h"
 #include "http/h2.h"
 #include "http/server.h"
 #include "http/tls.h"
+#include "sandbox/stockc.h"
 #include "store/store.h"
 
 enum { DRAIN_MS = 4000, DRAIN_POLL_MS = 50, EGRESS_MS = 2000, CONFIG_MAX = 1 << 18 };
@@ -58,6 +64,8 @@ static void keeper_died(void *arg, const struct keeper_death *d) { boxes_keeper_
 
 static const struct keeperc_ops keeper_ops = {.up = keeper_up, .down = keeper_down, .died = keeper_died};
 
+static void stock_up(void *arg) { state_meet(arg); }
+
 /* --- start -------------------------------------------------------------------------------------------------------- */
 
 static int read_config(struct config *c, struct err *err)
@@ -85,7 +93,10 @@ static int open_store(struct front *f, struct err *err)
         return -1;
     if (events_load(f, err) < 0 || tenants_load(f, err) < 0)
         return -1;
-    return boxes_load(f, err);
+    if (boxes_load(f, err) < 0 || generations_load(f, err) < 0 || volumes_load(f, err) < 0)
+        return -1;
+    transactions_init(f);
+    return 0;
 }
 
 /* What sandboxes get whose creator says nothing. */
@@ -196,13 +207,16 @@ static int run(struct process *p, struct err *err)
 {
     struct front *f = &p->front;
     f->config = &p->config;
+    f->own_dir = FRONT_FD_STORE;
     if (loop_new(&f->loop, err) < 0 || loop_signal(f->loop, SIGTERM, on_stop, p, err) < 0)
         return -1;
     f->started_ms = loop_now(f->loop);
     if (open_sandboxes(f, err) < 0 || open_webhook(f, err) < 0 || open_store(f, err) < 0)
         return -1;
     if (keeperc_new(f->loop, FRONT_FD_RUN, &keeper_ops, f, &f->keeper, err) < 0 ||
-        nets_open(f, FRONT_FD_RUN, p->no_egress, err) < 0 || await_egress(p, err) < 0 || open_server(p, err) < 0)
+        stockc_new(f->loop, FRONT_FD_RUN, stock_up, f, &f->stock, err) < 0 ||
+        nets_open(f, FRONT_FD_RUN, p->no_egress, err) < 0 || await_egress(p, err) < 0 || builds_open(f, err) < 0 ||
+        open_server(p, err) < 0)
         return -1;
     metrics_start(f);
     log_text(LOG_LEVEL_INFO, "serving");
@@ -219,12 +233,17 @@ static void take_down(struct process *p)
     tls_server_free(p->tls);
     webhook_free(f);
     metrics_free(f);
+    builds_free(f);
     if (f->keeper)
         keeperc_free(f->keeper);
+    stockc_free(f->stock);
     if (f->links)
         links_free(f->links);
     /* Rows that wait are written before anything they point into goes. */
     store_close(f->store);
+    volumes_free(f);
+    transactions_free(f);
+    generations_free(f);
     boxes_free(f);
     tenants_free(f);
     events_free(f);

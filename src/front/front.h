@@ -27,6 +27,12 @@ struct templates;
 struct net_doc;
 struct nets;
 struct vault;
+struct builds;
+struct generations;
+struct transactions;
+struct tmpls;
+struct stockc;
+struct volumes;
 struct webhook;
 
 enum { FRONT_LINK_KEY = 32 };
@@ -36,6 +42,7 @@ struct front {
     const struct config *config;
     struct links *links;
     struct keeperc *keeper;
+    struct stockc *stock; /* sandbox/stockc.h */
     struct store *store;
     struct tenants *tenants; /* tenants.h */
     struct boxes *boxes;     /* boxes.h */
@@ -43,11 +50,17 @@ struct front {
     struct metrics *metrics; /* metrics.h */
     struct idseal *ids;      /* idseal.h */
     struct templates *templates;
-    struct nets *nets;       /* nets.h */
-    struct vault *vault;     /* vault.h */
-    struct webhook *webhook; /* webhook.h; NULL: none */
-    struct net_doc *network; /* of sandboxes whose creator names none; NULL: the API decides */
+    struct tmpls *tmpls;               /* state.h */
+    struct nets *nets;                 /* nets.h */
+    struct vault *vault;               /* vault.h */
+    struct builds *builds;             /* builds.h */
+    struct generations *generations;   /* generations.h */
+    struct transactions *transactions; /* transactions.h */
+    struct volumes *volumes;           /* volumes.h */
+    struct webhook *webhook;           /* webhook.h; NULL: none */
+    struct net_doc *network;           /* of sandboxes whose creator names none; NULL: the API decides */
     uint64_t started_ms;
+    int own_dir; /* front's own directory: uploads become files without a name in it. Borrowed */
     unsigned char link_key[FRONT_LINK_KEY]; /* signs links to ports (gateway.h) */
     char admin_digest[72];                  /* SHA-256 of the operator's key; "" in tests */
     char admin_hint[12];

@@ -264,3 +264,12 @@ void gateway_handle(struct api_call *c, const struct api_target *t, struct box *
         set_out(c, b, &names, &e);
     gateway_entry_done(&e);
 }
+
+bool gateway_may_wake(const struct api_call *c, const struct box *b)
+{
+    struct gateway_entry e;
+    gateway_enter(c->front, c->req, b, c->port, &e);
+    bool yes = e.allowed;
+    gateway_entry_done(&e);
+    return yes;
+}

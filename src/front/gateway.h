@@ -13,6 +13,8 @@ void gateway_error(struct http_req *r, unsigned status, const char *sandbox, uin
 void gateway_no_sandbox(struct http_req *r, const char *sandbox);
 /* The sandbox has ended: idle connections into it are closed, for they would keep its network alive. */
 void gateway_forget(const char *id);
+/* Whether this request for c->port may wake a box that is paused: it would be let in. */
+bool gateway_may_wake(const struct api_call *c, const struct box *b);
 
 /* --- gateway-link.c: signed links ----------------------------------------------------------------------------------- */
 

@@ -10,6 +10,7 @@
 #include "egress/egress.h"
 #include "front/procs.h"
 #include "front/template-build.h"
+#include "image/image.h"
 
 static const char usage[] =
     "usage: hutch serve [options]\n"
@@ -158,6 +159,8 @@ int main(int argc, char **argv)
         return front_main(argc - 1, argv + 1);
     if (strcmp(what, "egress") == 0)
         return egress_main(argc - 1, argv + 1);
+    if (strcmp(what, "image") == 0)
+        return image_main(argc - 1, argv + 1);
     if (strcmp(what, "build-base") == 0 && argc == 3)
         return template_build_main(argv[2]);
     fputs(usage, stderr);

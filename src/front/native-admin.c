@@ -69,6 +69,8 @@ static void add_tenant(void *arg, const struct tenant *t)
     json_u64(j, "requestsPerSecond", t->quota.requests_per_second);
     json_u64(j, "burst", t->quota.burst);
     json_u64(j, "maxTimeoutSeconds", t->quota.max_timeout_s);
+    json_u64(j, "snapshots", t->quota.snapshots);
+    json_u64(j, "stateBytes", t->quota.state_bytes);
     json_end_obj(j);
     json_obj(j, "used");
     json_u64(j, "sandboxes", t->sandboxes);
@@ -110,16 +112,17 @@ static int known_only(json_t *o, const char *where, const char *const *known, st
 static int read_quota(json_t *root, struct quota *q, struct err *err)
 {
     static const char *const known[] = {"sandboxes",         "cpuMilli", "memoryBytes",       "diskBytes",
-                                        "requestsPerSecond", "burst",    "maxTimeoutSeconds", NULL};
+                                        "requestsPerSecond", "burst",    "maxTimeoutSeconds", "snapshots",
+                                        "stateBytes",        NULL};
     json_t *o = NULL;
-    int64_t v[7] = {0};
+    int64_t v[9] = {0};
     int have = e2b_field_obj(root, "quota", &o, err);
     if (have <= 0)
         return have;
     if (known_only(o, "quota", known, err) < 0)
         return -1;
     for (size_t i = 0; known[i]; i++)
-        if (e2b_field_int(o, known[i], 0, i == 2 || i == 3 ? INT64_MAX : UINT32_MAX, &v[i], err) < 0)
+        if (e2b_field_int(o, known[i], 0, i == 2 || i == 3 || i == 8 ? INT64_MAX : UINT32_MAX, &v[i], err) < 0)
             return err_wrap(err, "quota");
     *q = (struct quota){.sandboxes = (uint32_t)v[0],
                         .cpu_milli = (uint32_t)v[1],
@@ -127,7 +130,9 @@ static int read_quota(json_t *root, struct quota *q, struct err *err)
                         .disk = (uint64_t)v[3],
                         .requests_per_second = (uint32_t)v[4],
                         .burst = (uint32_t)v[5],
-                        .max_timeout_s = (uint32_t)v[6]};
+                        .max_timeout_s = (uint32_t)v[6],
+                        .snapshots = (uint32_t)v[7],
+                        .state_bytes = (uint64_t)v[8]};
     return 0;
 }
 

@@ -11,6 +11,19 @@
 
 enum { STANDARD_TIMEOUT_S = 300 };
 
+static int read_life(json_t *root, struct e2b_create *ret, struct err *err)
+{
+    struct box_life life = {0};
+    if (native_read_life(root, &life, err) < 0 || e2b_field_bool(root, "history", &ret->spec.history, err) < 0 ||
+        e2b_read_mounts(root, "volumes", ret, err) < 0 || e2b_read_host_dirs(root, "hostDirs", ret, err) < 0)
+        return -1;
+    ret->spec.auto_pause = life.auto_pause;
+    ret->spec.auto_pause_files = life.auto_pause_files;
+    ret->spec.auto_resume = life.auto_resume;
+    ret->spec.idle_s = life.idle_s;
+    return 0;
+}
+
 static int read_words(struct api_call *c, json_t *root, struct e2b_create *ret, struct err *err)
 {
     const char *template = "base";
@@ -21,7 +34,7 @@ static int read_words(struct api_call *c, json_t *root, struct e2b_create *ret, 
         e2b_read_timeout(root, standard, e2b_longest_life(c), &ret->spec.timeout_s, err) < 0 ||
         e2b_field_bool(root, "publicTraffic", &ret->spec.allow_public_traffic, err) < 0 ||
         native_read_ports(root, &ret->spec.ports, err) < 0 || e2b_read_metadata(root, &ret->spec.metadata, err) < 0 ||
-        e2b_read_env(root, "env", &ret->spec.env, err) < 0)
+        e2b_read_env(root, "env", &ret->spec.env, err) < 0 || read_life(root, ret, err) < 0)
         return -1;
     if (!*template || strlen(template) >= sizeof ret->template)
         return err_set(err, ERR_USAGE, 0, "field 'template' must be the name of a template, e.g. \"base\"");
@@ -40,8 +53,9 @@ static int read_words(struct api_call *c, json_t *root, struct e2b_create *ret, 
 
 static int check_names(json_t *root, struct err *err)
 {
-    static const char *const known[] = {"template",    "timeout",   "metadata", "env",    "publicTraffic",
-                                        "publicPorts", "portHosts", "network",  "secrets"};
+    static const char *const known[] = {"template",    "timeout",     "metadata", "env",     "publicTraffic",
+                                        "publicPorts", "portHosts",   "network",  "secrets", "onTimeout",
+                                        "autoResume",  "idleTimeout", "volumes",  "history", "hostDirs"};
     const char *name;
     json_t *v;
     json_object_foreach(root, name, v)

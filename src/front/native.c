@@ -25,7 +25,8 @@ void native_capabilities(struct api_call *c)
                                      "files",     "watch",   "signed_urls", "ports",
                                      "websocket", "metrics", "events",      "idempotency_keys"};
     static const char *const network[] = {"internet", "network_policies", "secrets", "approvals", "audit"};
-    static const char *const off[] = {"pause", "snapshots", "fork", "template_builds", "volumes"};
+    static const char *const kept[] = {"pause", "snapshots", "fork", "template_builds"};
+    static const char *const off[] = {"volumes"};
     _cleanup_buf_ struct buf out = {0}, ca = {0};
     struct json j;
     json_start(&j, &out);
@@ -56,9 +57,12 @@ void native_capabilities(struct api_call *c)
         json_bool(&j, on[i], true);
     for (size_t i = 0; i < ARRAY_LEN(network); i++)
         json_bool(&j, network[i], nets_on(c->front));
+    for (size_t i = 0; i < ARRAY_LEN(kept); i++)
+        json_bool(&j, kept[i], true);
     for (size_t i = 0; i < ARRAY_LEN(off); i++)
         json_bool(&j, off[i], false);
     json_end_obj(&j);
+    native_add_state(&j, c);
     json_obj(&j, "limits");
     json_u64(&j, "maxTimeoutSeconds", c->front->config->max_timeout_s);
     json_u64(&j, "metadataPairs", E2B_METADATA_MAX);
@@ -72,7 +76,7 @@ void native_capabilities(struct api_call *c)
 }
 
 struct counts {
-    uint64_t creating, running, killing;
+    uint64_t creating, running, paused, killing;
 };
 
 static void count(void *arg, struct box *b)
@@ -80,6 +84,7 @@ static void count(void *arg, struct box *b)
     struct counts *n = arg;
     n->creating += b->state == BOX_CREATING;
     n->running += b->state == BOX_RUNNING;
+    n->paused += box_is_paused(b);
     n->killing += b->state == BOX_KILLING;
 }
 
@@ -109,6 +114,7 @@ void native_node(struct api_call *c)
     json_obj(&j, "sandboxes");
     json_u64(&j, "creating", n.creating);
     json_u64(&j, "running", n.running);
+    json_u64(&j, "paused", n.paused);
     json_u64(&j, "killing", n.killing);
     json_u64(&j, "max", c->front->config->max_sandboxes);
     json_end_obj(&j);

@@ -1,8 +1,9 @@
 /* procs.h - the processes of a node: who starts whom with which descriptors.
  *
- * supervisor (`hutch-node serve`) makes directories, sockets and keys, starts keeper (`hutch keeper`), egress (`hutch-node
- * egress`, see egress/proto.h), front (`hutch-node front`) and, if the template base is missing, the builder; it watches and
- * restarts them and does nothing else.
+ * supervisor (`hutch-node serve`) makes directories, sockets and keys, starts keeper (`hutch keeper`), stock (`hutch
+ * stock`), egress
+ * (`hutch-node egress`, see egress/proto.h), front (`hutch-node front`) and, if the template base is missing, the
+ * builder; it watches and restarts them and does nothing else.
  */
 #ifndef HUTCH_FRONT_PROCS_H
 #define HUTCH_FRONT_PROCS_H
@@ -55,7 +56,9 @@ struct node_files {
     bool made_user; /* the uid was chosen, no such user exists */
     int state_lock, run_lock;
     int state, run, store, templates, presets, network, webhook_secret, webhook_trust;
-    int keeper_socket, listen, listen_tls;
+    int keeper_socket, stock_socket, listen, listen_tls;
+    uid_t image_uid; /* of image workers, which stock starts; if `drop` */
+    gid_t image_gid;
     int tls_cert, tls_key;
     char admin_key[64], admin_digest[72];
     bool first_start; /* the key was made now */
@@ -65,7 +68,7 @@ struct node_files {
 #define NODE_FILES_INIT \
     {.state_lock = -1, .run_lock = -1, .state = -1, .run = -1, .store = -1, .templates = -1, .presets = -1, .network = -1, \
      .webhook_secret = -1, .webhook_trust = -1, \
-     .keeper_socket = -1, .listen = -1, .listen_tls = -1, .tls_cert = -1, .tls_key = -1, \
+     .keeper_socket = -1, .stock_socket = -1, .listen = -1, .listen_tls = -1, .tls_cert = -1, .tls_key = -1, \
      .egress = {.config = -1, .keeper = -1, .front = -1, .ca_cert = -1, .ca_key = -1, .vault_key = -1, .audit = -1, \
                 .trust = -1}}
 /* clang-format on */
@@ -76,8 +79,8 @@ void node_files_close(struct node_files *n);
 /* A copy in memory of a whole file, to be handed to a process that could not open it. */
 int node_memory_file(const char *name, const void *p, size_t n, struct err *err);
 
-/* For the parts of a node's setup that stand in other files. Makes every missing directory of the path; the last one gets
- * owner and mode, also if it was there. */
+/* For the parts of a node's setup that stand in other files. Makes every missing directory of the path; the last one
+ * gets owner and mode, also if it was there. */
 int node_open_dir(const char *path, uid_t uid, gid_t gid, mode_t mode, struct err *err);
 /* The user of that name; else the free uid that owns `dir` already, else the first free one that is not `taken`. */
 int node_choose_user(const char *key, const char *name, const char *dir, uid_t taken, uid_t *ret_uid, gid_t *ret_gid,
@@ -85,8 +88,8 @@ int node_choose_user(const char *key, const char *name, const char *dir, uid_t t
 /* A unix socket that listens in RUN. gid (gid_t)-1: for the owner only. */
 int node_listen(int run, const char *name, int type, gid_t gid, struct err *err);
 
-/* supervisor-egress.c: after node_files_open(). What is wrong with the machine leaves `on` false and says so; -1 only for what
- * the operator has to put right. */
+/* supervisor-egress.c: after node_files_open(). What is wrong with the machine leaves `on` false and says so; -1 only
+ * for what the operator has to put right. */
 int node_egress_open(const struct config *c, struct node_files *n, struct err *err);
 void node_egress_close(struct node_files *n);
 

@@ -23,6 +23,9 @@
 #include "base/sha256.h"
 #include "front/procs.h"
 #include "http/devca.h"
+#include "stock/proto.h"
+
+#define IMAGE_USER "hutch-image"
 
 enum {
     CHOSEN_FIRST = 61184, /* the range systemd takes for users without a name */
@@ -121,6 +124,27 @@ int node_choose_user(const char *key, const char *name, const char *dir, uid_t t
         return -1;
     *ret_gid = *ret_uid;
     *ret_made = true;
+    return 0;
+}
+
+/* Whoever reads what strangers wrote is nobody else: neither front nor egress. */
+static int choose_image_user(struct node_files *n, struct err *err)
+{
+    const struct passwd *pw = n->drop ? getpwnam(IMAGE_USER) : NULL;
+    uid_t u = CHOSEN_FIRST;
+    if (!n->drop)
+        return 0;
+    if (pw && pw->pw_uid != 0 && pw->pw_uid != n->uid && pw->pw_uid != n->egress.uid) {
+        n->image_uid = pw->pw_uid;
+        n->image_gid = pw->pw_gid;
+        return 0;
+    }
+    while (u <= CHOSEN_LAST && (u == n->uid || u == n->egress.uid || getpwuid(u) || getgrgid(u)))
+        u++;
+    if (u > CHOSEN_LAST)
+        return err_set(err, ERR_SETUP, 0, "no free uid: create a user with `useradd --system " IMAGE_USER "`");
+    n->image_uid = u;
+    n->image_gid = u;
     return 0;
 }
 
@@ -324,7 +348,8 @@ int node_files_open(const struct config *c, struct node_files *ret, struct err *
     if (load_webhook(c, n, err) < 0 || read_admin_key(c, n, err) < 0 || load_tls(c, n, err) < 0 ||
         (n->keeper_socket = node_listen(n->run, KEEPER_SOCKET, SOCK_SEQPACKET, n->drop ? n->gid : (gid_t)-1, err)) <
             0 ||
-        node_egress_open(c, n, err) < 0 || bind_tcp(c->listen, &n->listen, err) < 0)
+        (n->stock_socket = node_listen(n->run, STOCK_SOCKET, SOCK_SEQPACKET, n->drop ? n->gid : (gid_t)-1, err)) < 0 ||
+        node_egress_open(c, n, err) < 0 || choose_image_user(n, err) < 0 || bind_tcp(c->listen, &n->listen, err) < 0)
         return -1;
     return c->listen_tls ? bind_tcp(c->listen_tls, &n->listen_tls, err) : 0;
 }
@@ -333,10 +358,13 @@ void node_files_close(struct node_files *n)
 {
     if (n->run >= 0 && n->keeper_socket >= 0)
         (void)unlinkat(n->run, KEEPER_SOCKET, 0);
+    if (n->run >= 0 && n->stock_socket >= 0)
+        (void)unlinkat(n->run, STOCK_SOCKET, 0);
     node_egress_close(n);
-    int *fds[] = {&n->keeper_socket, &n->listen, &n->listen_tls, &n->tls_cert, &n->tls_key,
-                  &n->templates,     &n->store,  &n->presets,    &n->network,  &n->webhook_secret,
-                  &n->webhook_trust, &n->run,    &n->state,      &n->run_lock, &n->state_lock};
+    int *fds[] = {&n->keeper_socket, &n->stock_socket, &n->listen,         &n->listen_tls,
+                  &n->tls_cert,      &n->tls_key,      &n->templates,      &n->store,
+                  &n->presets,       &n->network,      &n->webhook_secret, &n->webhook_trust,
+                  &n->run,           &n->state,        &n->run_lock,       &n->state_lock};
     for (size_t i = 0; i < ARRAY_LEN(fds); i++)
         if (*fds[i] >= 0) {
             (void)close(*fds[i]);

@@ -1,4 +1,4 @@
-/* Starts keeper, egress, front and the builder, and starts them again when they end. */
+/* Starts keeper, stock, egress, front and the builder, and starts them again when they end. */
 #include <errno.h>
 #include <fcntl.h>
 #include <grp.h>
@@ -23,6 +23,7 @@
 #include "keeper/keeper.h"
 #include "loop/loop.h"
 #include "os/caps.h"
+#include "stock/jobs.h"
 
 enum {
     BACKOFF_FIRST_MS = 100,
@@ -34,7 +35,7 @@ enum {
     HIGH_FD = 64,
 };
 
-enum role { KEEPER, EGRESS, FRONT, BUILDER, ROLES };
+enum role { KEEPER, STOCK, EGRESS, FRONT, BUILDER, ROLES };
 
 struct child {
     const char *name;
@@ -140,6 +141,29 @@ static pid_t start_keeper(struct supervisor *s)
     strv_take(&argv, xasprintf("--default-pids=%u", c->default_pids));
     strv_take(&argv, xasprintf("--default-open-files=%u", c->default_open_files));
     strv_take(&argv, xasprintf("--templates=%s", c->templates));
+    strv_take(&argv, xasprintf("--driver=%s", c->driver));
+    _cleanup_free_ char *dirs = xstrdup(c->host_dirs ? c->host_dirs : "");
+    char *save = NULL;
+    for (char *one = strtok_r(dirs, ",", &save); one; one = strtok_r(NULL, ",", &save))
+        strv_take(&argv, xasprintf("--host-dir=%s", one));
+    return launch(s->hutch, argv.v, fds, ARRAY_LEN(fds), NULL);
+}
+
+static pid_t start_stock(struct supervisor *s)
+{
+    const struct node_files *n = s->files;
+    _cleanup_strv_ struct strv argv = {0};
+    int fds[] = {n->stock_socket, n->run, n->state};
+    _Static_assert(STOCK_FD_SOCKET == 3 && STOCK_FD_RUN == 4 && STOCK_FD_STATE == 5, "in this order");
+    strv_add(&argv, "hutch");
+    strv_add(&argv, "stock");
+    strv_take(&argv, xasprintf("--templates=%s", s->config->templates));
+    strv_take(&argv, xasprintf("--node=%s", s->self));
+    if (n->drop) {
+        strv_take(&argv, xasprintf("--image-uid=%u", n->image_uid));
+        strv_take(&argv, xasprintf("--image-gid=%u", n->image_gid));
+        strv_take(&argv, xasprintf("--front-gid=%u", n->gid));
+    }
     return launch(s->hutch, argv.v, fds, ARRAY_LEN(fds), NULL);
 }
 
@@ -190,6 +214,7 @@ static pid_t start_builder(struct supervisor *s)
 
 static void start(struct supervisor *s, enum role role);
 static void start_keeper_again(void *arg) { start(arg, KEEPER); }
+static void start_stock_again(void *arg) { start(arg, STOCK); }
 static void start_egress_again(void *arg) { start(arg, EGRESS); }
 static void start_front_again(void *arg) { start(arg, FRONT); }
 
@@ -197,6 +222,7 @@ static const struct {
     pid_t (*first)(struct supervisor *s);
     loop_fn *again; /* NULL: it runs once */
 } starters[ROLES] = {[KEEPER] = {start_keeper, start_keeper_again},
+                     [STOCK] = {start_stock, start_stock_again},
                      [EGRESS] = {start_egress, start_egress_again},
                      [FRONT] = {start_front, start_front_again},
                      [BUILDER] = {start_builder, NULL}};
@@ -237,14 +263,14 @@ static void say_end(const struct child *ch, int status)
     log_end(&l);
 }
 
-/* The next one to stop, or the end. Front goes first: nothing new is asked of keeper then. */
+/* The next one to stop, or the end. Front goes first: nothing new is asked of keeper and stock then. */
 static void stop_next(struct supervisor *s);
 static void stop_hard(void *arg)
 {
     struct supervisor *s = arg;
     s->stop_timer = 0;
     for (int i = 0; i < ROLES; i++)
-        if (s->child[i].pid > 0 && (i != KEEPER || s->child[FRONT].pid == 0)) {
+        if (s->child[i].pid > 0 && ((i != KEEPER && i != STOCK) || s->child[FRONT].pid == 0)) {
             log_text(LOG_LEVEL_WARN, "%s did not stop in time", s->child[i].name);
             (void)kill(s->child[i].pid, SIGKILL);
         }
@@ -254,7 +280,7 @@ static void stop_next(struct supervisor *s)
 {
     loop_timer_del(s->loop, s->stop_timer);
     s->stop_timer = 0;
-    enum role order[] = {FRONT, BUILDER, EGRESS, KEEPER};
+    enum role order[] = {FRONT, BUILDER, EGRESS, STOCK, KEEPER};
     for (size_t i = 0; i < ARRAY_LEN(order); i++)
         if (s->child[order[i]].pid > 0) {
             (void)kill(s->child[order[i]].pid, SIGTERM);
@@ -468,6 +494,7 @@ int node_supervise(const struct config *c, struct node_files *n, struct err *err
                            .egress_write = -1,
                            .err = err,
                            .child = {[KEEPER] = {.name = "keeper"},
+                                     [STOCK] = {.name = "stock"},
                                      [EGRESS] = {.name = "egress"},
                                      [FRONT] = {.name = "front"},
                                      [BUILDER] = {.name = "builder"}}};
@@ -476,6 +503,7 @@ int node_supervise(const struct config *c, struct node_files *n, struct err *err
     int rc = prepare(&s, err);
     if (rc == 0) {
         start(&s, KEEPER);
+        start(&s, STOCK);
         if (n->egress.on) {
             start(&s, EGRESS);
             s.egress_timer = loop_timer(s.loop, EGRESS_READY_MS, egress_too_late, &s);

@@ -14,7 +14,9 @@
 #include "base/num.h"
 #include "base/random.h"
 #include "base/sha256.h"
+#include "front/state.h"
 #include "front/vault.h"
+#include "front/volumes.h"
 #include "store/store.h"
 
 enum {
@@ -201,7 +203,9 @@ static void load_tenant(void *arg, const struct store_tenant *t)
                       .disk = t->disk,
                       .requests_per_second = t->requests_per_second,
                       .burst = t->burst,
-                      .max_timeout_s = t->max_timeout_s};
+                      .max_timeout_s = t->max_timeout_s,
+                      .snapshots = t->snapshots,
+                      .state_bytes = t->state_bytes};
     (void)put_tenant(arg, t->id, t->name, &q);
 }
 
@@ -234,7 +238,9 @@ static void write_tenant(struct front *f, const char *id, const char *name, cons
                                .disk = q->disk,
                                .requests_per_second = q->requests_per_second,
                                .burst = q->burst,
-                               .max_timeout_s = q->max_timeout_s};
+                               .max_timeout_s = q->max_timeout_s,
+                               .snapshots = q->snapshots,
+                               .state_bytes = q->state_bytes};
     store_tenant_put(f->store, &row, done, arg);
 }
 
@@ -421,6 +427,8 @@ static void tenant_was_removed(void *arg, const struct err *err)
         t->next_gone = ts->gone;
         ts->gone = t;
         vault_tenant_gone(c->front, t->id);
+        tmpls_tenant_gone(c->front, t);
+        volumes_tenant_gone(c->front, t);
     }
     finish(c, err);
 }
@@ -436,6 +444,8 @@ void tenant_remove(struct front *f, const char *id, tenants_done *done, void *ar
         rc = err_set(&c->err, ERR_USAGE, EPERM, "the tenant " TENANT_DEFAULT " is the operator's own and stays");
     else if (t->sandboxes || t->closing)
         rc = err_set(&c->err, ERR_USAGE, EBUSY, "the tenant has %u sandboxes; end them first", t->sandboxes);
+    else if (t->stored)
+        rc = err_set(&c->err, ERR_USAGE, EBUSY, "the tenant has %u paused sandboxes; end them first", t->stored);
     if (rc < 0 || !t)
         refuse(c);
     else {

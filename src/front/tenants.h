@@ -14,6 +14,8 @@ struct quota { /* 0 = no limit */
     uint64_t memory, disk;               /* bytes, of all running sandboxes together */
     uint32_t requests_per_second, burst; /* of control-plane requests */
     uint32_t max_timeout_s;              /* longest life of one sandbox */
+    uint32_t snapshots;                  /* and paused sandboxes, together; 0: the node's kept.snapshots */
+    uint64_t state_bytes;                /* of both and of templates; 0: the node's kept.bytes */
 };
 struct tenant {
     char id[40];
@@ -22,6 +24,7 @@ struct tenant {
     /* in use now */
     uint32_t sandboxes, cpu_milli;
     uint64_t memory, disk;
+    uint32_t stored; /* paused sandboxes that exist as files only; not among the above */
     /* kept by tenants.c */
     bool closing;                     /* being removed: takes nothing new */
     struct tenant *next_gone;         /* removed ones stay in memory: requests under way may still point at them */

@@ -73,12 +73,20 @@ def clients(daemon, template, tls):
         # The old SDK knows no URL for sandboxes, only a domain.
         for sdk in ("e2b", "e2b-old") if tls else ("e2b",):
             program(f"npm {sdk} ({how})", [node, npm / "sdk.mjs"], {**env, "E2B_SDK": sdk})
+        program(f"npm e2b volumes ({how})", [node, npm / "volume.mjs"], env)
+        if template == "base":
+            program(f"npm e2b state ({how})", [node, npm / "state.mjs"], env)
+            program(f"npm e2b builds ({how})", [node, npm / "template.mjs"], env, seconds=900)
         program(f"@e2b/cli ({how})", [sys.executable, HERE / "cli.py", node, npm], env)
     else:
         tell(True, f"npm packages ({how})", skip=f"the npm registry cannot be reached: {' '.join(why.split())[-200:]}")
     venv, why = python_packages()
     if venv:
         program(f"python e2b ({how})", [venv / "bin/python", HERE / "sdk.py"], env)
+        program(f"python e2b volumes ({how})", [venv / "bin/python", HERE / "volume.py"], env)
+        if template == "base":
+            program(f"python e2b state ({how})", [venv / "bin/python", HERE / "state.py"], env)
+            program(f"python e2b builds ({how})", [venv / "bin/python", HERE / "template.py"], env, seconds=900)
         if tls:
             program(f"browser ({how})", [venv / "bin/python", HERE / "browser.py"], env)
     else:

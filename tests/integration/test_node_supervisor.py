@@ -86,12 +86,34 @@ def test_front_holds_nothing():
         check_in("PermissionError", r.stderr)
 
 
+def test_stock_holds_what_it_needs():
+    "stock may do with files and mounts what it must, and nothing with the network, the clock or the kernel"
+    needs_root()
+    with Daemon() as d:
+        s = status_of(d.children("stock")[0])
+        chown, kill, setpcap, net_bind, net_admin, net_raw, module, boot, time_, admin = 0, 5, 8, 10, 12, 13, 16, 22, 25, 21
+        caps = int(s["CapEff"], 16)
+        for bit in (chown, kill, setpcap, admin):
+            check(caps >> bit & 1, bit)
+        for bit in (net_bind, net_admin, net_raw, module, boot, time_):
+            check(not caps >> bit & 1, bit)
+        check_equal(int(s["CapBnd"], 16), caps)
+        check_equal(int(s["CapInh"], 16) | int(s["CapAmb"], 16), 0)
+        check_equal(s["NoNewPrivs"].strip(), "1")
+        check_equal(oct((d.run / "stock.sock").stat().st_mode & 0o7777), "0o660")
+        check_equal(oct((d.state / "stock").stat().st_mode & 0o7777), "0o700")
+        pid = d.children("stock")[0]
+        check(os.readlink(f"/proc/{pid}/ns/mnt") != os.readlink("/proc/self/ns/mnt"))
+        d.stop()
+        check(not (d.run / "stock.sock").exists())
+
+
 def test_deaths():
-    "kill -9 of front, keeper and supervisor: the sandbox lives on with its files, and new ones can be made"
+    "kill -9 of front, keeper, stock and supervisor: the sandbox lives on with its files, and new ones can be made"
     with Daemon() as d:
         box = create(d)
         d.cli("exec", box, "--", "sh", "-c", "echo kept > /tmp/f")
-        for victim in ("front", "keeper", "front", "keeper"):
+        for victim in ("front", "keeper", "stock", "front", "keeper", "stock"):
             before = d.children(victim)
             d.kill9(victim)
             eventually(lambda: d.children(victim) not in ([], before), 10, f"{victim} is started again")
@@ -99,7 +121,7 @@ def test_deaths():
             check_in("kept", d.cli("exec", box, "--", "cat", "/tmp/f").stdout)
             other = create(d)
             check_equal(ask(d, "DELETE", f"/sandboxes/{other}")[0], 204)
-        children = d.children("front") + d.children("keeper")
+        children = d.children("front") + d.children("keeper") + d.children("stock")
         d.proc.kill()
         d.proc.wait()
         eventually(lambda: not any(map(lives, children)), 10,
@@ -340,7 +362,7 @@ def test_ordinary_user():
             d.kill9(victim)
             eventually(lambda: d.alive() and box in ids(d), 10, "the sandbox is there")
             check_in("hello", d.cli("exec", box, "--", "echo", "hello").stdout)
-        children = d.children("front") + d.children("keeper")
+        children = d.children("front") + d.children("keeper") + d.children("stock")
         d.proc.kill()
         d.proc.wait()
         eventually(lambda: not any(map(lives, children)), 10, "the others go with supervisor")

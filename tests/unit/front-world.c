@@ -356,7 +356,7 @@ struct box *box_find(struct front *f, const char *id)
 struct box *box_of(struct front *f, const struct principal *p, const char *id)
 {
     struct box *b = box_find(f, id);
-    return b && b->tenant == p->tenant && b->state == BOX_RUNNING ? b : NULL;
+    return b && b->tenant == p->tenant && box_is_there(b) && !b->hidden ? b : NULL;
 }
 void boxes_each(struct front *f, box_each_fn *fn, void *arg)
 {
@@ -374,6 +374,12 @@ void box_create(struct front *f, const struct principal *p, const struct box_spe
         return;
     }
     struct box *b = world_box("i0new", p->tenant == &world.tenant[1], 1000);
+    world.spec = *spec;
+    for (size_t i = 0; i < spec->nmounts; i++)
+        world.mounts[i] = spec->mounts[i];
+    b->auto_pause = spec->auto_pause;
+    b->auto_resume = spec->auto_resume;
+    b->idle_s = spec->idle_s;
     if (!spec->secure)
         b->token[0] = 0;
     for (size_t i = 0; i < spec->metadata.n; i++)

@@ -9,6 +9,7 @@
 #include "front/boxes.h"
 #include "front/front.h"
 #include "front/nets.h"
+#include "front/state.h"
 #include "front/tenants.h"
 #include "front/vault.h"
 #include "sandbox/exec.h"
@@ -50,6 +51,7 @@ struct world {
     enum link_code next_code; /* what the next call of a link answers with */
     char next_text[128];
     enum link_code sink_code; /* what a file that is being written answers with */
+    bool no_room;             /* for what is kept */
     bool no_disk;             /* changes of ports are not stored */
     /* the network */
     bool no_egress;
@@ -62,6 +64,15 @@ struct world {
     char *sealed[8]; /* values of secrets as they came */
     struct vault_secret *secret[8];
     size_t nsecrets;
+    /* what outlives a sandbox */
+    unsigned state_status; /* what the next pause, resume, snapshot answers with; 0: it is done */
+    int pauses, resumes, unloads, wakes, in_use;
+    bool memory;        /* of the last pause */
+    uint64_t timeout_s; /* of the last resume */
+    struct tmpl tmpl[8];
+    size_t ntmpls;
+    struct box_spec spec; /* of the last create; its pointers are stale */
+    struct box_mount mounts[BOX_MOUNTS_MAX];
 };
 extern struct world world;
 
@@ -72,6 +83,8 @@ extern struct world world;
 
 int world_start(void **state);
 int world_end(void **state);
+/* A snapshot that is there. */
+const struct tmpl *world_tmpl(const char *id, const char *name, unsigned tenant);
 struct box *world_box(const char *id, unsigned tenant, uint64_t started_ms);
 
 /* fields: name, value, ..., NULL. body NULL: none. Runs until the answer has ended, was cut, or nothing happens any more. */

@@ -131,7 +131,7 @@ static void test_edges(void **state)
     assert_non_null(strstr(asked_field(a, "allow"), "POST"));
     assert_string_equal(asked_field(a, "x-request-id"), "req1");
     expect_text(a, 405, "GET");
-    expect_text(ask_api(KEY_A, "POST", "/sandboxes/i0/pause", "{}"), 501, "not supported");
+    expect_text(ask_api(KEY_A, "POST", "/volumes", "{}"), 400, "'name'");
     expect_text(ask_api(KEY_READ, "POST", "/sandboxes", "{}"), 403, "only read");
     expect_text(ask_api(KEY_A, "GET", "/v1/tenants", NULL), 403, "admin");
     const char *evil[] = {"host", "evil.example", "x-api-key", KEY_A, NULL};
@@ -236,10 +236,10 @@ static void test_create_refused(void **state)
         {400, "{\"templateID\":\"base\",\"envVars\":{\"A=B\":\"x\"}}", "'A=B'"},
         {400, "{\"templateID\":\"base\",\"envVars\":{\"\":\"x\"}}", "variable"},
         {400, "{\"templateID\":\"base\",\"envVars\":{\"A\":\"x\\u0000y\"}}", "JSON"},
-        {400, "{\"templateID\":\"base\",\"autoPause\":true}", "'autoPause' is not supported"},
-        {400, "{\"templateID\":\"base\",\"autoResume\":{\"enabled\":true}}", "'autoResume' is not supported"},
+        {400, "{\"templateID\":\"base\",\"autoPause\":1}", "'autoPause' must be a boolean"},
+        {400, "{\"templateID\":\"base\",\"autoResume\":{\"enabled\":1}}", "'enabled' must be a boolean"},
         {400, "{\"templateID\":\"base\",\"mcp\":{\"x\":{}}}", "'mcp' is not supported"},
-        {400, "{\"templateID\":\"base\",\"volumeMounts\":[{}]}", "'volumeMounts' is not supported"},
+        {400, "{\"templateID\":\"base\",\"volumeMounts\":[{}]}", "'volumeMounts[0].name'"},
         {400, "{\"templateID\":\"base\",\"network\":{\"allowOut\":[7]}}", "'network.allowOut[0]' must be"},
         {400, "{\"templateID\":\"base\",\"network\":{\"httpsPorts\":[0]}}", "httpsPorts[0]"},
         {400, "{\"templateID\":\"base\",\"network\":{\"maskRequestHost\":\"a b\"}}", "maskRequestHost"},

@@ -397,6 +397,10 @@ static void test_read(void **state)
     (void)snprintf(world.next_text, sizeof world.next_text, "%s", "invalid username: 'x'");
     expect(ask_envd(b, "GET", "/files?path=a&username=x", NULL, NULL, 0), 401,
            "{\"code\":401,\"message\":\"invalid username: 'x'\"}");
+    world.next_code = LINK_PAUSED; /* between the wake and the answer */
+    (void)snprintf(world.next_text, sizeof world.next_text, "%s", "the sandbox was paused");
+    expect(ask_envd(b, "GET", "/files?path=a", NULL, NULL, 0), 503,
+           "{\"code\":503,\"message\":\"the sandbox was paused\"}");
     put_file("empty", "", 0);
     expect(ask_envd(b, "GET", "/files?path=empty", NULL, NULL, 0), 200, "");
     /* larger than one chunk, and a client that is slow */

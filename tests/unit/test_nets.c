@@ -20,6 +20,7 @@
 #include "front/events.h"
 #include "front/idseal.h"
 #include "front/vault.h"
+#include "sandbox/exec.h"
 #include "store/store.h"
 #include "tests/lib/unit.h"
 
@@ -54,7 +55,26 @@ void keeperc_list(struct keeperc *kc, keeperc_listed *done, void *arg)
     (void)kc;
     done(arg, NULL, 0);
 }
+void keeperc_pause(struct keeperc *kc, const char *id, keeperc_done *done, void *arg)
+{
+    (void)kc, (void)id;
+    done(arg, &(struct keeper_reply){0});
+}
+void keeperc_resume(struct keeperc *kc, const char *id, keeperc_done *done, void *arg)
+{
+    (void)kc, (void)id;
+    done(arg, &(struct keeper_reply){0});
+}
 void links_gone(struct links *ls, const char *id) { (void)ls, (void)id; }
+void links_paused(struct links *ls, const char *id) { (void)ls, (void)id; }
+/* No template here has a command to start with. */
+struct exec *exec_start(struct links *ls, const char *id, const struct exec_spec *spec, const struct exec_ops *ops,
+                        void *arg)
+{
+    (void)ls, (void)id, (void)spec, (void)ops, (void)arg;
+    return NULL;
+}
+void exec_detach(struct exec *x) { (void)x; }
 link_call link_bind(struct links *ls, const char *id, const struct link_bind *b, link_done *done, void *arg)
 {
     (void)ls, (void)id;

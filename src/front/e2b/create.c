@@ -1,12 +1,15 @@
+#include <stdio.h>
 #include <string.h>
 
 #include "base/cleanup.h"
 #include "base/json.h"
 #include "base/mem.h"
+#include "base/path.h"
 #include "base/text.h"
 #include "front/e2b/e2b.h"
 #include "front/nets.h"
 #include "front/reply.h"
+#include "front/state.h"
 #include "http/body.h"
 
 /* What a field of a create is to us. */
@@ -19,19 +22,11 @@ static const struct {
     enum kind kind;
 } fields[] =
     {
-        {"templateID", KNOWN},
-        {"timeout", KNOWN},
-        {"metadata", KNOWN},
-        {"envVars", KNOWN},
-        {"secure", KNOWN},
-        {"allow_internet_access", KNOWN},
-        {"network", KNOWN},
-        {"autoPause", KNOWN},
-        {"autoPauseMemory", KNOWN},
-        {"autoResume", KNOWN},
-        {"iam", UNSUPPORTED},
-        {"mcp", UNSUPPORTED},
-        {"volumeMounts", UNSUPPORTED},
+        {"templateID", KNOWN},   {"timeout", KNOWN},   {"metadata", KNOWN},
+        {"envVars", KNOWN},      {"secure", KNOWN},    {"allow_internet_access", KNOWN},
+        {"network", KNOWN},      {"autoPause", KNOWN}, {"autoPauseMemory", KNOWN},
+        {"autoResume", KNOWN},   {"iam", UNSUPPORTED}, {"mcp", UNSUPPORTED},
+        {"volumeMounts", KNOWN},
 },
   network_fields[] = {
       {"allowPublicTraffic", KNOWN}, {"maskRequestHost", KNOWN}, {"httpsPorts", KNOWN},
@@ -187,22 +182,116 @@ static int read_network(json_t *root, struct e2b_create *ret, struct err *err)
     return read_https_ports(net, ret, err);
 }
 
-/* Life-cycle fields may say what happens anyway: the sandbox is killed at its end. */
-static int check_lifecycle(json_t *root, struct err *err)
+int e2b_read_life(json_t *root, struct box_life *life, struct err *err)
 {
-    bool pause = false, memory = true, enabled = false;
+    bool memory = !life->auto_pause_files;
     json_t *resume = NULL;
-    if (e2b_field_bool(root, "autoPause", &pause, err) < 0 ||
+    if (e2b_field_bool(root, "autoPause", &life->auto_pause, err) < 0 ||
         e2b_field_bool(root, "autoPauseMemory", &memory, err) < 0 ||
         e2b_field_obj(root, "autoResume", &resume, err) < 0)
         return -1;
-    if (resume && e2b_field_bool(resume, "enabled", &enabled, err) < 0)
+    if (resume && e2b_field_bool(resume, "enabled", &life->auto_resume, err) < 0)
         return err_wrap(err, "autoResume");
-    if (pause)
-        return unsupported("autoPause", err);
-    if (!memory)
-        return unsupported("autoPauseMemory", err);
-    return enabled ? unsupported("autoResume", err) : 0;
+    if (!memory && !life->auto_pause)
+        return err_set(err, ERR_USAGE, 0, "field 'autoPauseMemory' says how to pause and needs 'autoPause'");
+    if (!memory && life->auto_resume)
+        return err_set(err, ERR_USAGE, 0,
+                       "field 'autoPauseMemory' must not be false together with 'autoResume': a sandbox that traffic "
+                       "wakes must still run its server");
+    life->auto_pause_files = !memory;
+    return 0;
+}
+
+/* What a client wrote, in the one spelling that keeper takes. */
+static int read_place(const char *place, size_t i, const char *field, struct box_mount *ret, struct err *err)
+{
+    static const char *const kernels[] = {"/proc", "/dev", "/sys"};
+    if (!place || place[0] != '/' || strlen(place) >= sizeof ret->place)
+        return err_set(err, ERR_USAGE, 0, "field '%s[%zu].path' must be an absolute path of at most %zu bytes", field,
+                       i, sizeof ret->place - 1);
+    for (const char *p = place; *p; p++)
+        if ((unsigned char)*p < 0x20 || *p == 0x7f ||
+            (p[0] == '/' && p[1] == '.' && p[2] == '.' && (!p[3] || p[3] == '/')))
+            return err_set(err, ERR_USAGE, 0, "field '%s[%zu].path' must not contain '..' or control characters", field,
+                           i);
+    _cleanup_free_ char *clean = path_clean("/", place);
+    bool bad = strcmp(clean, "/") == 0;
+    for (size_t k = 0; k < ARRAY_LEN(kernels); k++)
+        bad |= path_under(clean, kernels[k]);
+    if (bad)
+        return err_set(err, ERR_USAGE, 0, "field '%s[%zu].path' must not be / or in /proc, /dev or /sys", field, i);
+    memcpy(ret->place, clean, strlen(clean) + 1);
+    return 0;
+}
+
+static int read_mount(json_t *m, size_t i, const char *field, struct box_mount *ret, struct err *err)
+{
+    const char *name = NULL, *place = NULL;
+    bool read_only = false;
+    if (!json_is_object(m))
+        return err_set(err, ERR_USAGE, 0, "field '%s[%zu]' must be an object, not %s", field, i, e2b_type_name(m));
+    if (e2b_field_str(m, "name", &name, err) < 0 || e2b_field_str(m, "path", &place, err) < 0 ||
+        e2b_field_bool(m, "readOnly", &read_only, err) < 0)
+        return err_wrap(err, "%s", field);
+    if (!name || !*name || strlen(name) >= sizeof ret->name)
+        return err_set(err, ERR_USAGE, 0, "field '%s[%zu].name' must be the name of a volume", field, i);
+    memcpy(ret->name, name, strlen(name) + 1);
+    ret->flags = read_only ? KEEPER_VOLUME_RO : 0;
+    return read_place(place, i, field, ret, err);
+}
+
+/* One inside another, or one where another is. */
+static int check_apart(const struct box_mount *v, size_t n, const char *field, struct err *err)
+{
+    for (size_t k = 0; k + 1 < n; k++)
+        if (path_under(v[k].place, v[n - 1].place) || path_under(v[n - 1].place, v[k].place))
+            return err_set(err, ERR_USAGE, 0, "field '%s': %s and %s are one inside the other", field, v[k].place,
+                           v[n - 1].place);
+    return 0;
+}
+
+int e2b_read_mounts(json_t *root, const char *field, struct e2b_create *ret, struct err *err)
+{
+    json_t *list = NULL;
+    int have = e2b_field_arr(root, field, &list, err);
+    if (have <= 0)
+        return have;
+    size_t n = ret->spec.nmounts;
+    if (n + json_array_size(list) > BOX_MOUNTS_MAX)
+        return err_set(err, ERR_USAGE, 0, "field '%s' has %zu entries; at most %d are allowed%s", field,
+                       json_array_size(list), BOX_MOUNTS_MAX, n ? " with all others together" : "");
+    for (size_t i = 0; i < json_array_size(list); i++)
+        if (read_mount(json_array_get(list, i), i, field, &ret->mounts[n + i], err) < 0 ||
+            check_apart(ret->mounts, n + i + 1, field, err) < 0)
+            return -1;
+    ret->spec.mounts = ret->mounts;
+    ret->spec.nmounts = n + json_array_size(list);
+    return 0;
+}
+
+int e2b_read_host_dirs(json_t *root, const char *field, struct e2b_create *ret, struct err *err)
+{
+    size_t before = ret->spec.nmounts;
+    if (e2b_read_mounts(root, field, ret, err) < 0)
+        return -1;
+    for (size_t i = before; i < ret->spec.nmounts; i++) {
+        struct box_mount *m = &ret->mounts[i];
+        if (strlen(m->name) + strlen("host-") >= sizeof m->volume)
+            return err_set(err, ERR_USAGE, 0, "field '%s': there is no directory '%.64s'", field, m->name);
+        (void)snprintf(m->volume, sizeof m->volume, "host-%s", m->name);
+    }
+    return 0;
+}
+
+static int read_lives(json_t *root, struct e2b_create *ret, struct err *err)
+{
+    struct box_life life = {0};
+    if (e2b_read_life(root, &life, err) < 0)
+        return -1;
+    ret->spec.auto_pause = life.auto_pause;
+    ret->spec.auto_pause_files = life.auto_pause_files;
+    ret->spec.auto_resume = life.auto_resume;
+    return e2b_read_mounts(root, "volumeMounts", ret, err);
 }
 
 int e2b_read_timeout(json_t *root, int64_t otherwise, uint32_t max, uint32_t *ret, struct err *err)
@@ -258,7 +347,7 @@ int e2b_create_parse(json_t *root, bool v2, uint32_t max_timeout, struct e2b_cre
     memcpy(ret->template, template, strlen(template) + 1);
     ret->spec.template = ret->template;
     if (e2b_read_timeout(root, v2 ? 300 : 15, max_timeout, &ret->spec.timeout_s, err) < 0 ||
-        e2b_field_bool(root, "secure", &secure, err) < 0 || check_lifecycle(root, err) < 0 ||
+        e2b_field_bool(root, "secure", &secure, err) < 0 || read_lives(root, ret, err) < 0 ||
         read_network(root, ret, err) < 0)
         return -1;
     if (v2 && !secure)
@@ -345,15 +434,32 @@ static bool network_ok(struct api_call *c, const struct e2b_create *what)
     return false;
 }
 
+static bool known_template(struct api_call *c, const char *name)
+{
+    const struct tmpl_tag *tag = NULL;
+    return (tmpl_find(c->front, c->who.tenant, name, &tag) && tag) ||
+           template_resolve(c->front, name, &(struct template_info){0});
+}
+
+static bool mounts_ok(struct api_call *c, struct e2b_create *what)
+{
+    for (size_t i = 0; i < what->spec.nmounts; i++)
+        if (!what->mounts[i].volume[0] && !box_mount_find(c->front, c->who.tenant, &what->mounts[i])) {
+            reply_error(c->req, 404, "volume '%s' not found", what->mounts[i].name);
+            return false;
+        }
+    return true;
+}
+
 void e2b_create_box(struct api_call *c, struct e2b_create *what, void (*answer)(struct http_req *r, struct box *b))
 {
     struct http_req *r = c->req;
     what->spec.idempotency_key = http_field(&r->fields, "idempotency-key");
     if (what->spec.idempotency_key && !good_key(what->spec.idempotency_key)) {
         reply_error(r, 400, "the header Idempotency-Key must be 1 to %d printable characters", E2B_IDEMPOTENCY_KEY_MAX);
-    } else if (!template_resolve(c->front, what->spec.template, &(struct template_info){0})) {
+    } else if (!known_template(c, what->spec.template)) {
         reply_error(r, 404, "template '%s' not found", what->spec.template);
-    } else if (network_ok(c, what)) {
+    } else if (network_ok(c, what) && mounts_ok(c, what)) {
         if (!what->net_given && c->front->network)
             what->spec.net = c->front->network;
         name_ignored(r, &what->ignored);

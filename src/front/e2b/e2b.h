@@ -14,18 +14,32 @@
 
 /* Control plane, one function per route (api-routes.c). */
 api_fn e2b_create_v1, e2b_create_v2;                                                      /* create.c */
-api_fn e2b_get, e2b_kill, e2b_timeout, e2b_refresh, e2b_connect_v1, e2b_connect_v2;       /* sandboxes.c */
+api_fn e2b_get, e2b_kill, e2b_timeout, e2b_refresh;                                       /* sandboxes.c */
+api_fn e2b_pause, e2b_resume, e2b_connect_v1, e2b_connect_v2;                             /* pause.c */
+api_fn e2b_snapshot, e2b_snapshots, e2b_template_remove, e2b_fork;                        /* snapshots.c */
 api_fn e2b_network_put;                                                                   /* network.c */
 api_fn e2b_secrets, e2b_secret_create, e2b_secret, e2b_secret_version, e2b_secret_remove; /* secrets.c */
 api_fn e2b_list_v1, e2b_list_v2;                                                          /* list.c */
 api_fn e2b_metrics, e2b_metrics_many, e2b_logs, e2b_logs_v2;                              /* observe.c */
 api_fn e2b_templates, e2b_template, e2b_template_alias, e2b_template_tags;                /* templates.c */
-api_fn e2b_teams, e2b_health, e2b_not_yet;                                                /* misc.c */
+api_fn e2b_build_make, e2b_build_start, e2b_build_old;                                    /* builds.c */
+api_fn e2b_build_status, e2b_build_logs;                                                  /* builds-status.c */
+api_fn e2b_build_files, e2b_build_upload;                                                 /* builds-upload.c */
+api_fn e2b_tags_add, e2b_tags_remove, e2b_template_patch;                                 /* tags.c */
+api_fn e2b_volumes, e2b_volume, e2b_volume_create, e2b_volume_remove;                     /* volumes.c */
+api_fn e2b_content_stat, e2b_content_list, e2b_content_read, e2b_content_write, e2b_content_mkdir, e2b_content_set,
+    e2b_content_remove;                    /* volume-content.c */
+api_fn e2b_teams, e2b_health, e2b_not_yet; /* misc.c */
 
 /* The JSON of one sandbox: what create and connect answer, and what list and info answer. */
 struct json;
 void e2b_add_sandbox(struct json *j, const struct api_call *c, const struct box *b);
+void e2b_add_sandbox_as(struct json *j, const char *key, const struct api_call *c, const struct box *b);
 void e2b_add_listed(struct json *j, const char *key, const struct api_call *c, const struct box *b, bool detail);
+
+/* pause.c: answers with what went wrong. */
+struct state_failure;
+void e2b_refuse_state(struct http_req *r, const struct state_failure *failure);
 
 /* create.c: the checked body of a create. */
 enum {
@@ -46,6 +60,7 @@ struct e2b_create {
     struct strv ignored; /* names of fields nobody knows */
     struct net_doc net;
     bool net_given; /* something was said about the way out */
+    struct box_mount mounts[BOX_MOUNTS_MAX];
 };
 /* 0, or -1 with a text for a 400 that names the field and what it should be. max_timeout 0: no limit. */
 int e2b_create_parse(json_t *root, bool v2, uint32_t max_timeout, struct e2b_create *ret, struct err *err);
@@ -55,6 +70,12 @@ void e2b_create_box(struct api_call *c, struct e2b_create *what, void (*answer)(
 /* The members of an object of strings: metadata and variables, with the limits above. */
 int e2b_read_metadata(json_t *root, struct strv *ret, struct err *err);
 int e2b_read_env(json_t *root, const char *field, struct strv *ret, struct err *err);
+/* "volumeMounts": names of volumes and absolute paths; what they stand for is looked up when the box is made. */
+int e2b_read_mounts(json_t *root, const char *field, struct e2b_create *ret, struct err *err);
+/* The same for directories that the operator offers. */
+int e2b_read_host_dirs(json_t *root, const char *field, struct e2b_create *ret, struct err *err);
+/* "autoPause", "autoPauseMemory", "autoResume", "idleTimeout" of a create: what they say when they are there. */
+int e2b_read_life(json_t *root, struct box_life *life, struct err *err);
 int e2b_read_timeout(json_t *root, int64_t otherwise, uint32_t max, uint32_t *ret, struct err *err);
 uint32_t e2b_longest_life(const struct api_call *c);
 
@@ -84,6 +105,8 @@ json_t *e2b_root(json_t *root, json_t **tmp, struct err *err);
 /* Data plane. */
 /* envd.c: a request for port 49983 of a box that runs. */
 void envd_handle(struct api_call *c, struct box *b);
+/* Whether this request may wake a box that is paused: its token or signature is good, and it is no mere look. */
+bool envd_may_wake(const struct api_call *c, const struct box *b);
 /* A signed file URL that names no sandbox. */
 void envd_handle_signed(struct api_call *c);
 /* What the data plane keeps for a box, made at first use (box->procs). */
@@ -96,5 +119,7 @@ struct e2b_box {
 struct e2b_box *e2b_box_of(struct box *b);
 /* The state of the dialect that hangs on a box (watchers) goes with it; called for every box that ends. */
 void e2b_box_ended(void *arg, struct box *b, const char *cause, const struct keeper_usage *u);
+/* Idle connections to services of a box that is about to be paused would be stale when it comes back. */
+void e2b_box_pausing(void *arg, struct box *b);
 
 #endif

@@ -118,6 +118,7 @@ enum rpc_code envd_code(const struct link_status *st)
     case LINK_TIMEOUT:
         return RPC_DEADLINE_EXCEEDED;
     case LINK_STATE:
+    case LINK_PAUSED:
         return RPC_FAILED_PRECONDITION;
     case LINK_OK:
     case LINK_IO:
@@ -146,7 +147,8 @@ void envd_fail_status(struct envd *e, const struct link_status *st)
 
 unsigned envd_http_status(const struct link_status *st)
 {
-    return st->code == LINK_NO_SPACE ? 507 : rpc_code_status(envd_code(st));
+    /* A pause came between: whoever asks again wakes it. */
+    return st->code == LINK_NO_SPACE ? 507 : st->code == LINK_PAUSED ? 503 : rpc_code_status(envd_code(st));
 }
 
 void envd_http_fail(struct envd *e, const struct link_status *st)
@@ -158,7 +160,7 @@ void envd_http_fail(struct envd *e, const struct link_status *st)
         return;
     }
     envd_free(e);
-    reply_error(r, status, "%s", st->text);
+    reply_refuse(r, status, NULL, st->code == LINK_PAUSED ? 1 : 0, st->text);
 }
 
 void envd_done(void *arg, const struct link_status *st)
@@ -306,7 +308,7 @@ static void files(struct api_call *c, const struct box *b, const struct sign_que
         files_read(e, buf_str(&q->path));
 }
 
-static void files_request(struct api_call *c, const struct box *b)
+static void files_request(struct api_call *c, struct box *b)
 {
     struct sign_query q;
     struct err err;
@@ -381,6 +383,24 @@ void envd_handle(struct api_call *c, struct box *b)
     plain(c, b);
 }
 
+bool envd_may_wake(const struct api_call *c, const struct box *b)
+{
+    const struct http_req *r = c->req;
+    struct sign_query q;
+    struct err err;
+    /* Clients look at /health to hear whether it runs. */
+    if (strcmp(r->method, "OPTIONS") == 0 || strcmp(r->path, "/health") == 0)
+        return false;
+    if (token_ok(r, b))
+        return true;
+    if (strcmp(r->path, "/files") != 0)
+        return false;
+    bool good = sign_query_read(r->query, &q, &err) == 0 &&
+                !sign_check(&q, strcmp(r->method, "POST") == 0 ? "write" : "read", b->token, reply_now_ms() / 1000);
+    sign_query_done(&q);
+    return good;
+}
+
 struct signer {
     const struct sign_query *q;
     const char *operation;
@@ -393,7 +413,7 @@ struct signer {
 static void try_box(void *arg, struct box *b)
 {
     struct signer *s = arg;
-    if (b->state != BOX_RUNNING || !b->token[0])
+    if (!b->token[0] || b->hidden || (b->state != BOX_RUNNING && !(box_is_paused(b) && b->auto_resume)))
         return;
     const char *why = sign_check(s->q, s->operation, b->token, s->now);
     if (why && strcmp(why, "invalid signature") == 0)
@@ -425,8 +445,7 @@ void envd_handle_signed(struct api_call *c)
     if (!s.found || s.why) {
         api_refuse_body(r, 401, s.why);
     } else {
-        api_note_sandbox(r, s.found->id);
-        files(c, s.found, &q);
+        api_awake(c, s.found, files_request);
     }
     sign_query_done(&q);
 }

@@ -66,6 +66,8 @@ envd_rpc_fn watch_dir, watch_create, watch_events, watch_remove;
 
 /* files-read.c, files-write.c: /files. e is theirs. */
 void files_read(struct envd *e, const char *path);
+/* A file that is open already, as the whole answer. fd is taken over. */
+void files_send(struct envd *e, int fd, const char *name);
 void files_write(struct envd *e, const char *path /* NULL: none was given */);
 void files_compose_route(struct envd *e);
 

@@ -218,16 +218,10 @@ static bool trusted_fs(int fd)
     return fstatfs(fd, &fs) == 0 && fs.f_type != FUSE_SUPER_MAGIC;
 }
 
-static void opened(void *arg, const struct link_status *st, int fd, const struct file_info *info)
+void files_send(struct envd *e, int fd, const char *name)
 {
-    struct envd *e = arg;
     struct http_req *r = e->r;
     struct stat meta;
-    e->call = 0;
-    if (st->code != LINK_OK) {
-        envd_http_fail(e, st);
-        return;
-    }
     struct reading *s = xcalloc(1, sizeof *s);
     s->e = e;
     s->loop = r->loop;
@@ -242,7 +236,7 @@ static void opened(void *arg, const struct link_status *st, int fd, const struct
         reply_error(r, 400, "the path is not a file that can be read");
         return;
     }
-    set_name(r, info->name);
+    set_name(r, name);
     if (S_ISREG(meta.st_mode)) {
         if (head(s, &meta))
             next(s);
@@ -254,6 +248,16 @@ static void opened(void *arg, const struct link_status *st, int fd, const struct
     s->watch = loop_fd_add(s->loop, fd, LOOP_IN, from_pipe, s);
     if (!s->watch)
         finish(s, false);
+}
+
+static void opened(void *arg, const struct link_status *st, int fd, const struct file_info *info)
+{
+    struct envd *e = arg;
+    e->call = 0;
+    if (st->code != LINK_OK)
+        envd_http_fail(e, st);
+    else
+        files_send(e, fd, info->name);
 }
 
 void files_read(struct envd *e, const char *path)

@@ -241,10 +241,13 @@ static void pump(struct writing *w);
 
 static void fail_status(struct writing *w, const struct link_status *st)
 {
-    if (st->code == LINK_GONE)
+    if (st->code == LINK_GONE) {
         envd_http_fail(w->e, st);
-    else
-        fail(w, envd_http_status(st), st->text);
+        return;
+    }
+    if (st->code == LINK_PAUSED)
+        http_set(w->e->r, "retry-after", "1");
+    fail(w, envd_http_status(st), st->text);
 }
 
 static void created(void *arg, const struct link_status *st, struct file_sink *sink, const struct file_info *info)

@@ -8,6 +8,7 @@
 #include "base/num.h"
 #include "front/e2b/e2b.h"
 #include "front/reply.h"
+#include "front/state.h"
 #include "http/url.h"
 
 /* A cursor is base64url of "<ms>_<id>_<a|d>": the last sandbox of the page before. Nothing secret is in it, and a forged
@@ -41,7 +42,7 @@ bool e2b_cursor_read(const char *token, struct e2b_cursor *ret)
 
 struct query {
     struct strv metadata;
-    bool running; /* are running ones asked for at all? */
+    bool running, paused; /* which are asked for at all? */
     bool asc, no_template;
     uint64_t started_after;
     char template[72];
@@ -52,6 +53,7 @@ struct query {
     /* result */
     const struct box **v;
     size_t n, cap;
+    size_t nrunning; /* that fit, on whatever page */
 };
 
 static void query_done(struct query *q)
@@ -82,7 +84,7 @@ static int read_state(const struct http_req *r, struct query *q, struct err *err
 {
     const char *rest = r->query;
     struct url_pair p;
-    bool given = false, running = false;
+    bool given = false, running = false, paused = false;
     while (url_query_next(&rest, &p)) {
         if (p.key_n != 5 || memcmp(p.key, "state", 5) != 0)
             continue;
@@ -94,11 +96,14 @@ static int read_state(const struct http_req *r, struct query *q, struct err *err
         for (char *s = list.p ? strtok_r(list.p, ",", &save) : NULL; s; s = strtok_r(NULL, ",", &save)) {
             if (strcmp(s, "running") == 0)
                 running = true;
-            else if (strcmp(s, "paused") != 0)
+            else if (strcmp(s, "paused") == 0)
+                paused = true;
+            else
                 return err_set(err, ERR_USAGE, 0, "query parameter 'state' knows 'running' and 'paused'");
         }
     }
     q->running = running || !given;
+    q->paused = paused || !given;
     return 0;
 }
 
@@ -137,7 +142,10 @@ static int read_query(struct api_call *c, struct query *q, struct err *err)
         return err_set(err, ERR_USAGE, 0, "query parameter 'startedAfter' must be a time such as 2026-01-02T03:04:05Z");
     if (template.n) {
         struct template_info t = {0};
-        if (template_resolve(c->front, template.p, &t))
+        const struct tmpl *row = tmpl_find(c->front, c->who.tenant, template.p, NULL);
+        if (row)
+            (void)snprintf(q->template, sizeof q->template, "%s", row->id);
+        else if (template_resolve(c->front, template.p, &t))
             (void)snprintf(q->template, sizeof q->template, "%s", t.name);
         else
             q->no_template = true; /* an unknown template has no sandboxes; that is no error */
@@ -161,9 +169,12 @@ static bool metadata_fits(const struct box *b, const struct strv *want)
 static void collect(void *arg, struct box *b)
 {
     struct query *q = arg;
-    if (b->tenant != q->tenant || b->state != BOX_RUNNING || !q->running || q->no_template ||
+    if (b->tenant != q->tenant || !box_is_there(b) || b->hidden || q->no_template ||
         b->started_unix_ms < q->started_after || (q->template[0] && strcmp(q->template, b->template) != 0) ||
         !metadata_fits(b, &q->metadata))
+        return;
+    q->nrunning += b->state == BOX_RUNNING;
+    if (!(box_is_paused(b) ? q->paused : q->running))
         return;
     MEM_GROW(q->v, q->n, q->cap);
     q->v[q->n++] = b;
@@ -220,7 +231,7 @@ static void list(struct api_call *c, bool paging)
     }
     if (paging && q.running) {
         char total[24];
-        (void)snprintf(total, sizeof total, "%zu", q.n);
+        (void)snprintf(total, sizeof total, "%zu", q.nrunning);
         http_set(r, "x-total-running", total);
     }
     query_done(&q);

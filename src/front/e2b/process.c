@@ -8,11 +8,19 @@
 #include "base/strv.h"
 #include "front/e2b/envd.h"
 #include "front/events.h"
+#include "front/generations.h"
 
 enum {
     SIGNAL_KILL = 9,
     SIGNAL_TERM = 15,
     DEADLINE_GRACE_MS = 500, /* init's clock is the second one: a client that listens hears of its deadline from us */
+};
+
+struct stream;
+/* The end of a command that waits for its generation; s is NULL once the client left. */
+struct closing {
+    struct stream *s;
+    struct exec_end end;
 };
 
 /* A stream of a command's events: Start or Connect. */
@@ -25,6 +33,9 @@ struct stream {
     uint64_t timeout_ms;    /* as asked for; 0: none */
     uint64_t ping_ms, sent; /* loop time of the last message */
     uint64_t begun;         /* loop time */
+    bool generation;        /* Start: its end opens one */
+    char *command;          /* for the generation; NULL */
+    struct closing *closing;
 };
 
 static void drop(struct envd *e)
@@ -32,6 +43,9 @@ static void drop(struct envd *e)
     struct stream *s = e->data;
     if (s->x)
         exec_detach(s->x);
+    if (s->closing)
+        s->closing->s = NULL;
+    free(s->command);
     loop_timer_del(e->r->loop, s->deadline);
     loop_timer_del(e->r->loop, s->ping);
     free(s);
@@ -161,14 +175,13 @@ static void publish_death(const struct stream *s, const struct exec_end *end, co
     events_publish(e->f, b->id, b->tenant->id, "exec_ended", buf_str(&out));
 }
 
-static void ended(void *arg, const struct exec_end *end)
+/* Tells the end; with the generation it opened, or why it opened none. */
+static void tell_end(struct stream *s, const struct exec_end *end, const struct generation *g, const char *trouble)
 {
-    struct stream *s = arg;
     struct http_req *r = s->e->r;
     _cleanup_buf_ struct buf out = {0};
     struct json j;
     char status[80];
-    s->x = NULL;
     if (end->exited)
         (void)snprintf(status, sizeof status, "exit status %d", end->code);
     else
@@ -184,6 +197,10 @@ static void ended(void *arg, const struct exec_end *end)
         json_str(&j, "error", status);
     add_usage(&j, end);
     denials_add(&j, s->e->f, s->e->id, s->begun, end);
+    if (g)
+        json_u64(&j, "generation", g->number);
+    if (trouble)
+        json_str(&j, "generationError", trouble);
     json_end_obj(&j);
     json_end_obj(&j);
     json_end_obj(&j);
@@ -193,6 +210,33 @@ static void ended(void *arg, const struct exec_end *end)
         denials_publish(s->e->f, s->e->id, s->pid, end);
     envd_free(s->e);
     rpc_stream_end(r);
+}
+
+static void generation_made(void *arg, const struct generation *g, const struct state_failure *failure)
+{
+    struct closing *c = arg;
+    if (c->s) {
+        c->s->closing = NULL;
+        tell_end(c->s, &c->end, g, failure ? failure->text : NULL);
+    }
+    free(c);
+}
+
+/* The end is told when the files are kept: a client that waits for it starts its next command afterwards. */
+static void ended(void *arg, const struct exec_end *end)
+{
+    struct stream *s = arg;
+    struct box *b = box_find(s->e->f, s->e->id);
+    s->x = NULL;
+    if (!s->generation || !b) {
+        tell_end(s, end, NULL, NULL);
+        return;
+    }
+    loop_timer_del(s->e->r->loop, s->deadline);
+    s->deadline = 0;
+    s->closing = xcalloc(1, sizeof *s->closing);
+    *s->closing = (struct closing){.s = s, .end = *end};
+    generation_make(s->e->f, b, s->command ? s->command : "", generation_made, s->closing);
 }
 
 static void failed(void *arg, const struct link_status *st)
@@ -333,6 +377,21 @@ static int read_start(json_t *msg, struct exec_spec *spec, struct strv *args, st
     return 0;
 }
 
+/* Every command of a sandbox with history opens a generation; of others the one that asks for it. */
+static void want_generation(struct stream *s, const struct exec_spec *spec)
+{
+    const struct box *b = box_find(s->e->f, s->e->id);
+    const char *field = http_field(&s->e->r->fields, "hutch-generation");
+    _cleanup_buf_ struct buf text = {0};
+    s->generation = (b && b->history) || (field && (strcmp(field, "true") == 0 || strcmp(field, "1") == 0));
+    if (!s->generation)
+        return;
+    buf_adds(&text, spec->cmd);
+    for (size_t i = 0; spec->args[i] && text.n < GENERATION_COMMAND_MAX; i++)
+        buf_addf(&text, " %s", spec->args[i]);
+    s->command = xstrdup(buf_str(&text));
+}
+
 void process_start(struct envd *e, json_t *msg)
 {
     static const char *const none[] = {NULL};
@@ -350,6 +409,7 @@ void process_start(struct envd *e, json_t *msg)
     if (!s)
         return;
     spec.timeout_ms = s->timeout_ms ? s->timeout_ms + DEADLINE_GRACE_MS : 0;
+    want_generation(s, &spec);
     s->x = exec_start(e->f->links, e->id, &spec, &stream_ops, s);
 }
 

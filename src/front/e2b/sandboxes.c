@@ -6,6 +6,7 @@
 #include "front/e2b/e2b.h"
 #include "front/nets.h"
 #include "front/reply.h"
+#include "front/state.h"
 #include "http/body.h"
 
 static void add_isolation(struct json *j, const struct box *b)
@@ -14,6 +15,14 @@ static void add_isolation(struct json *j, const struct box *b)
     json_str(j, "tier", b->tier);
     if (b->degraded[0])
         json_str(j, "degraded", b->degraded);
+    if (box_is_paused(b)) {
+        json_bool(j, "memory", b->state != BOX_STORED);
+        json_u64(j, "bytes", b->state_bytes);
+    }
+    if (b->parent[0])
+        json_str(j, "parent", b->parent);
+    if (b->idle_s)
+        json_u64(j, "idleTimeout", b->idle_s);
     json_end_obj(j);
 }
 
@@ -25,12 +34,24 @@ static void add_or_null(struct json *j, const char *key, const char *value)
         json_none(j, key);
 }
 
+/* What people call its template. */
+static const char *alias_of(const struct api_call *c, const struct box *b)
+{
+    const struct tmpl *t = tmpl_find(c->front, b->tenant, b->template, NULL);
+    return t && t->name[0] ? t->name : b->template;
+}
+
 void e2b_add_sandbox(struct json *j, const struct api_call *c, const struct box *b)
 {
-    json_obj(j, NULL);
+    e2b_add_sandbox_as(j, NULL, c, b);
+}
+
+void e2b_add_sandbox_as(struct json *j, const char *key, const struct api_call *c, const struct box *b)
+{
+    json_obj(j, key);
     json_str(j, "sandboxID", b->id);
     json_str(j, "templateID", b->template);
-    json_str(j, "alias", b->template);
+    json_str(j, "alias", alias_of(c, b));
     json_str(j, "clientID", E2B_CLIENT_ID);
     json_str(j, "envdVersion", E2B_ENVD_VERSION);
     if (b->token[0])
@@ -49,8 +70,8 @@ static void add_detail(struct json *j, const struct api_call *c, const struct bo
     json_bool(j, "allowInternetAccess", b->net && b->net->doc.open);
     e2b_add_network(j, b);
     json_obj(j, "lifecycle");
-    json_bool(j, "autoResume", false);
-    json_str(j, "onTimeout", "kill");
+    json_bool(j, "autoResume", b->auto_resume);
+    json_str(j, "onTimeout", b->auto_pause ? "pause" : "kill");
     json_end_obj(j);
     add_isolation(j, b);
 }
@@ -61,7 +82,7 @@ void e2b_add_listed(struct json *j, const char *key, const struct api_call *c, c
     json_obj(j, key);
     json_str(j, "sandboxID", b->id);
     json_str(j, "templateID", b->template);
-    json_str(j, "alias", b->template);
+    json_str(j, "alias", alias_of(c, b));
     json_str(j, "clientID", E2B_CLIENT_ID);
     reply_time(b->started_unix_ms, t);
     json_str(j, "startedAt", t);
@@ -70,13 +91,21 @@ void e2b_add_listed(struct json *j, const char *key, const struct api_call *c, c
     json_u64(j, "cpuCount", b->cpu_milli ? (b->cpu_milli + 999) / 1000 : 1);
     json_u64(j, "memoryMB", b->memory >> 20);
     json_u64(j, "diskSizeMB", b->disk >> 20);
-    json_str(j, "state", "running");
+    json_str(j, "state", box_is_paused(b) ? "paused" : "running");
     json_str(j, "envdVersion", E2B_ENVD_VERSION);
     json_obj(j, "metadata");
     for (size_t i = 0; i + 1 < b->metadata.n; i += 2)
         json_str(j, b->metadata.v[i], b->metadata.v[i + 1]);
     json_end_obj(j);
     json_arr(j, "volumeMounts");
+    for (size_t i = 0; i < b->nmounts; i++) {
+        json_obj(j, NULL);
+        json_str(j, "name", b->mounts[i].name);
+        json_str(j, "path", b->mounts[i].place);
+        if (b->mounts[i].flags & KEEPER_VOLUME_RO)
+            json_bool(j, "readOnly", true);
+        json_end_obj(j);
+    }
     json_end_arr(j);
     if (detail)
         add_detail(j, c, b);
@@ -193,7 +222,9 @@ static void prolong(struct api_call *c, uint64_t wanted, bool extend_only)
     if (!b)
         return;
     uint64_t seconds = cap_timeout(c, wanted);
-    if (seconds == UINT64_MAX)
+    if (box_is_paused(b))
+        reply_error(c->req, 409, "the sandbox is paused: its time does not run; resume it, with a timeout");
+    else if (seconds == UINT64_MAX)
         too_long(c);
     else
         box_set_timeout(c->front, b, seconds, extend_only, prolonged, wait_for(c, b));
@@ -225,59 +256,3 @@ static void refresh_body(struct http_req *r, json_t *root, unsigned status, cons
     prolong(c, s < 15 ? 15 : (uint64_t)s, true);
 }
 void e2b_refresh(struct api_call *c) { body_json(c->req, 0, refresh_body); }
-
-static void connected(void *arg, bool ok)
-{
-    char id[SANDBOX_ID_MAX];
-    memcpy(id, ((struct waiting *)arg)->id, sizeof id);
-    struct http_req *r = wait_over(arg);
-    if (!r)
-        return;
-    struct api_call *c = api_call_of(r);
-    struct box *b = ok ? box_of(c->front, &c->who, id) : NULL;
-    if (!b) {
-        api_no_box(c);
-        return;
-    }
-    _cleanup_buf_ struct buf out = {0};
-    struct json j;
-    json_start(&j, &out);
-    e2b_add_sandbox(&j, c, b);
-    reply_json(r, 200, &out);
-}
-
-static void connect_body(struct http_req *r, json_t *root, bool v2)
-{
-    struct api_call *c = api_call_of(r);
-    int64_t s = 300;
-    int have = read_seconds(c, root, "timeout", 0, UINT32_MAX, &s);
-    if (have < 0)
-        return;
-    if (have == 0 && !v2) {
-        reply_error(r, 400, "field 'timeout' is required: seconds from now");
-        return;
-    }
-    struct box *b = api_box(c);
-    if (!b)
-        return;
-    uint64_t seconds = cap_timeout(c, (uint64_t)s);
-    if (seconds == UINT64_MAX && have) {
-        too_long(c);
-        return;
-    }
-    if (seconds == UINT64_MAX)
-        seconds = 0; /* the default is above this tenant's limit: nothing is prolonged */
-    box_set_timeout(c->front, b, seconds, true, connected, wait_for(c, b));
-}
-static void connect_v1(struct http_req *r, json_t *root, unsigned status, const char *error)
-{
-    if (body_ok(r, status, error))
-        connect_body(r, root, false);
-}
-static void connect_v2(struct http_req *r, json_t *root, unsigned status, const char *error)
-{
-    if (body_ok(r, status, error))
-        connect_body(r, root, true);
-}
-void e2b_connect_v1(struct api_call *c) { body_json(c->req, 0, connect_v1); }
-void e2b_connect_v2(struct api_call *c) { body_json(c->req, 0, connect_v2); }

@@ -349,3 +349,9 @@ void e2b_box_ended(void *arg, struct box *b, const char *cause, const struct kee
     free(all);
     b->procs = NULL;
 }
+
+void e2b_box_pausing(void *arg, struct box *b)
+{
+    (void)arg;
+    gateway_forget(b->id);
+}
