@@ -24,6 +24,7 @@ bench: all ## measure against bwrap, crun, runc, firejail, srt and plain fork+ex
 	@bench/run
 	@bench/node
 	@bench/egress
+	@bench/state
 
 check: ## format, static analysis, include graph, source rules, shell syntax, spelling
 	@tools/deps build test
