@@ -178,12 +178,16 @@ static int search(const struct init_request *r)
     return eno;
 }
 
-/* What whoever started the node ignored (a shell's background job ignores SIGINT) is no concern of a command. */
+/* What whoever started the node ignored (a shell's background job ignores SIGINT) is no concern of a command. By the
+ * system call itself: C libraries do not let go of their own two signals, which make(1) hands down ignored. */
 static void default_signals(void)
 {
+    const struct {
+        uint64_t handler, flags, restorer, mask;
+    } standard = {0}; /* as the kernel has it: SIG_DFL is 0 */
     sigset_t none;
     for (int sig = 1; sig < NSIG; sig++)
-        (void)signal(sig, SIG_DFL);
+        (void)syscall(SYS_rt_sigaction, sig, &standard, NULL, sizeof standard.mask);
     (void)sigemptyset(&none);
     (void)sigprocmask(SIG_SETMASK, &none, NULL);
 }
