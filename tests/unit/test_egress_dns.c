@@ -221,21 +221,35 @@ static void test_a_denied_name_is_recorded_once_a_minute(void **state)
     assert_int_equal(world.s->counts.denied, 2);
 }
 
-static void test_too_many_denied_names_or_questions_fail(void **state)
+/* 130 denied names within two seconds; how many of them fail. */
+static unsigned flood_denied(unsigned round)
 {
     char name[40];
     unsigned n, failed = 0;
-    (void)state;
-    policy(ALLOW);
-    for (int i = 0; i < 130; i++) {
-        (void)snprintf(name, sizeof name, "x%d.evil.example", i);
+    for (unsigned i = 0; i < 130; i++) {
+        (void)snprintf(name, sizeof name, "x%u.evil.example", round * 1000 + i);
         failed += rcode_of(name, DNS_A, &n) == DNS_SERVFAIL;
         world.skew_ms += 15;
         if (i % 20 == 0)
             turn();
     }
+    return failed;
+}
+
+static void test_too_many_denied_names_or_questions_fail(void **state)
+{
+    unsigned n, failed = 0;
+    (void)state;
+    policy(ALLOW);
+    uint64_t before = world.s->counts.denied;
+    failed = flood_denied(0);
+    if (failed != 10) { /* the minute that is counted ended meanwhile; the next one is 58 s long */
+        world.skew_ms += 60000;
+        before = world.s->counts.denied;
+        failed = flood_denied(1);
+    }
     assert_int_equal(failed, 10);
-    assert_int_equal(world.s->counts.denied, 120);
+    assert_int_equal(world.s->counts.denied - before, 120);
     failed = 0;
     for (int i = 0; i < 300; i++)
         failed += rcode_of("api.example", DNS_A, &n) == DNS_SERVFAIL;
