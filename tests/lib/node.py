@@ -110,7 +110,7 @@ class Traces:
 
     def files(self):
         found = {str(p) for p in self.d.run.rglob("*") if p.is_socket() or p.parent.name == "journal"}
-        return {p for p in found if not p.endswith(("/keeper.sock", "/egress.sock", "/egress-keeper.sock", "/journal/.groups"))}
+        return {p for p in found if not p.endswith(("/keeper.sock", "/stock.sock", "/egress.sock", "/egress-keeper.sock", "/journal/.groups"))}
 
     def mounts(self):
         return [line for line in pathlib.Path("/proc/self/mountinfo").read_text().splitlines() if str(self.d.dir) in line]
