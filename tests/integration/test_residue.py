@@ -10,7 +10,7 @@ import time
 from hutch_test import HUTCH, SOAK, check, check_equal, clean_env, eventually, hutch, identity, skip, workspace
 from leaks import dead_leaves, marked_processes
 
-LOOP_SECONDS = 300 if SOAK else 10
+LOOP_SECONDS = 300 if SOAK else 5
 
 
 def mounts():
