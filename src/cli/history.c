@@ -204,9 +204,7 @@ static int undo(const struct node_call *call, const char *id, const char *number
     if (call->json)
         node_print_json(j);
     else
-        printf("files are as in generation %lld again; %lld changed\n",
-               (long long)json_integer_value(json_object_get(j, "to")),
-               (long long)json_integer_value(json_object_get(j, "changed")));
+        printf("files are as in generation %lld again\n", (long long)json_integer_value(json_object_get(j, "to")));
     return 0;
 }
 
@@ -218,7 +216,8 @@ int cmd_history(int argc, char **argv)
         "       hutch history diff ID [A[..B]]      what changed from A to B, or to how it is now\n"
         "       hutch history cat ID GENERATION PATH\n"
         "       hutch history undo ID [GENERATION]  back to it; without: to before the last command\n\n"
-        "The past of a sandbox's files. A sandbox that was made with --history keeps a generation after each command\n"
+        "The past of a sandbox's files. A sandbox that was made with \"history\": true keeps a generation after each "
+        "command\n"
         "(the newest 32, 1 GiB of changes at most); `save` makes one in any sandbox with files of its own.\n\n"
         "      --text   diff: line by line\n"
         "      --json   the daemon's whole answer\n\n"
@@ -322,7 +321,7 @@ static int try_decide(const struct node_call *call, const char *verb, struct err
     else if (look)
         print_changes(j);
     else if (commit)
-        printf("%lld changes applied\n", (long long)json_integer_value(json_object_get(j, "changed")));
+        puts("applied");
     return 0;
 }
 

@@ -295,7 +295,6 @@ static void committed(void *arg, const struct stock_reply *reply, const struct s
         add_conflicts(&j, fd);
     } else {
         json_bool(&j, "committed", true);
-        json_u64(&j, "changed", reply->entries);
         json_u64(&j, "frozenUs", reply->frozen_us);
     }
     json_end_obj(&j);
