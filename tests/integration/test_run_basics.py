@@ -209,7 +209,7 @@ def test_descriptors(who):
             fd = f.fileno()
             r = hutch("run", "--", "sh", "-c", "ls /proc/self/fd | wc -l", who=who, cwd=ws, pass_fds=(fd,))
             check_equal(r.out, "4\n", r)  # ls opens one for the directory
-            r = hutch("run", "--fd", fd, "--", "sh", "-c", f"cat <&{fd}", who=who, cwd=ws, pass_fds=(fd,))
+            r = hutch("run", "--fd", fd, "--", "bash", "-c", f"cat <&{fd}", who=who, cwd=ws, pass_fds=(fd,))  # sh takes one digit only
             check_equal(r.out, "through the descriptor", r)
         r = hutch("run", "--fd", "77", "--", "true", who=who, cwd=ws)
         check_equal(r.code, 120, r)

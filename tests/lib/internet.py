@@ -237,8 +237,22 @@ class Raw(socketserver.BaseRequestHandler):
             pass
 
 
+def alone():
+    """There is one such internet at a time, because its addresses and ports are fixed: whoever comes second waits."""
+    lock, stop = socket.socket(socket.AF_UNIX), time.monotonic() + 150
+    while True:
+        try:
+            lock.bind("\0the internet of tests")
+            return lock
+        except OSError:
+            if time.monotonic() > stop:
+                raise
+            time.sleep(0.1)
+
+
 class Internet:
     def __init__(self, files=None):
+        self.lock = alone()
         self.dir = pathlib.Path(tempfile.mkdtemp(prefix="hutch-internet-"))
         self.files, self.hosts, self.servers, self.procs = files, dict(HOSTS), [], []
 
@@ -284,6 +298,7 @@ class Internet:
             s.shutdown()
             s.server_close()
         shutil.rmtree(self.dir, ignore_errors=True)
+        self.lock.close()
 
     def start_raw(self, name, address, talk, port=80, tls=False):
         """A server that answers as it likes: talk(socket, bytes so far) after each piece, True to go on reading. Its .logs are the bytes
