@@ -302,6 +302,10 @@ static int start_and_supervise(struct prepared *p, struct denials *denials, cons
     modes_restore(&modes);
     covers_notes(running.covers, &p->replaced);
     covers_free(running.covers);
+    /* With init goes its mount namespace. A stub that is still mounted on would have to be taken from under its mounts by the
+     * kernel, which waits for all processors, one name after the other. */
+    if (dying && wall_finish(&running.wall, err) < 0)
+        r = -1;
     stubs_remove(p->stubs);
     if (p->has_cgroup)
         (void)cgroup_destroy(&p->cgroup);
@@ -311,8 +315,6 @@ static int start_and_supervise(struct prepared *p, struct denials *denials, cons
     hostexec_after(running.before, born);
     guard_dismiss(&running.guard);
     stubs_free(TAKE_PTR(p->stubs));
-    if (dying && wall_finish(&running.wall, err) < 0)
-        r = -1;
     return r;
 }
 
