@@ -157,6 +157,13 @@ void node_cell(struct node_table *t, const char *fmt, ...)
     strv_add(&t->cells, buf_str(&safe));
 }
 
+void node_cell_whole(struct node_table *t, const char *text)
+{
+    _cleanup_buf_ struct buf safe = {0};
+    text_add_safe(&safe, text, SIZE_MAX);
+    strv_add(&t->cells, buf_str(&safe));
+}
+
 void node_print_table(struct node_table *t)
 {
     size_t width[16] = {0};

@@ -42,12 +42,14 @@ int node_pages(const struct api *a, const char *path, json_t **ret, struct err *
 
 /* Prints a JSON value to stdout, indented. */
 void node_print_json(const json_t *j);
-/* A table: rows of cells, columns as wide as needed. Cells are made safe for a terminal. */
+/* A table: rows of cells, columns as wide as needed. Cells are made safe for a terminal, and cut at 120 bytes unless they are
+ * to be whole. */
 struct node_table {
     struct strv cells;
     size_t columns;
 };
 void node_cell(struct node_table *t, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
+void node_cell_whole(struct node_table *t, const char *text);
 void node_print_table(struct node_table *t); /* and frees it */
 /* "3m 20s" until (or since) an RFC 3339 time. */
 void node_age(const char *rfc3339, bool until, char ret[24]);

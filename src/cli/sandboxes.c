@@ -253,8 +253,8 @@ int cmd_info(int argc, char **argv)
         char *text = json_is_string(v) ? NULL : json_dumps(v, JSON_ENCODE_ANY | JSON_COMPACT);
         buf_adds(&b, text ? text : json_string_value(v));
         free(text);
-        node_cell(&t, "%s", key);
-        node_cell(&t, "%s", buf_str(&b));
+        node_cell_whole(&t, key);
+        node_cell_whole(&t, buf_str(&b));
     }
     node_print_table(&t);
     return 0;

@@ -247,6 +247,16 @@ def test_command_timeout(who):
         eventually(lambda: not patiently(box.processes), 8, "the end of the command")
 
 
+def test_info_is_whole():
+    "hutch info prints values to their last letter"
+    with node("root" if os.geteuid() == 0 else "user") as (d, _):
+        long = "m" * 3000 + "-end"
+        box = d.cli("create", "-m", f"note={long}", "host").stdout.strip()
+        shown = d.cli("info", box).stdout
+        check_in(long, shown)
+        check("..." not in shown, shown)
+
+
 def test_https_ports():
     "a service inside that speaks TLS itself is reached when its port is listed in httpsPorts"
     with node() as (d, api):
