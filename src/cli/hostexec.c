@@ -9,18 +9,24 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "base/buf.h"
 #include "base/cleanup.h"
+#include "base/fd.h"
 #include "base/mem.h"
 #include "base/path.h"
+#include "cli/gitconfig.h"
 
 enum {
-    LIST_DEPTH = 5, /* levels below a writable root that are looked at after the run, at least */
-    HOOKS_MAX = 256 /* entries of a directory of hooks that are looked at */
+    LIST_DEPTH = 5,    /* levels below a writable root that are looked at after the run, at least */
+    HOOKS_MAX = 256,   /* entries of a directory of hooks that are looked at */
+    CONFIGS_MAX = 128, /* configuration files of git that are read for the places they name */
+    INCLUDE_DEPTH = 5  /* files that include each other */
 };
 
 struct hostexec {
     const struct policy *policy;
     const struct plan *plan;
+    const char *home;
     struct timespec start;
 };
 
@@ -28,15 +34,18 @@ struct walk {
     const struct hostexec *h;
     const struct plan_op *root;
     struct strv *ret;
-    unsigned left;    /* directory entries that may still be looked at */
-    bool starts[256]; /* first bytes of names that matter: nearly every entry is told apart by it */
+    struct strv works; /* working trees of the repositories that the plan knows */
+    unsigned configs;  /* read so far */
+    unsigned left;     /* directory entries that may still be looked at */
+    bool starts[256];  /* first bytes of names that matter: nearly every entry is told apart by it */
 };
 
-struct hostexec *hostexec_before(const struct policy *policy, const struct plan *plan)
+struct hostexec *hostexec_before(const struct policy *policy, const struct plan *plan, const char *home)
 {
     struct hostexec *h = xcalloc(1, sizeof *h);
     h->policy = policy;
     h->plan = plan;
+    h->home = home;
     (void)clock_gettime(CLOCK_REALTIME_COARSE, &h->start); /* the clock that inodes are stamped with */
     return h;
 }
@@ -115,6 +124,90 @@ static void list_entries(struct walk *w, const char *dir, bool all)
     }
 }
 
+/* A place that a configuration names: a directory of hooks or a further configuration. Listed if the command could write
+ * there and did: the whole if it is new, was renamed or had entries added, else what changed in it. */
+static void look_target(struct walk *w, const char *path)
+{
+    struct stat st;
+    _cleanup_free_ char *real = realpath(path, NULL);
+    const struct plan_op *before = w->root, *root = NULL;
+    for (size_t i = 0; real && i < w->h->plan->nops; i++) {
+        const struct plan_op *op = &w->h->plan->ops[i];
+        if (op->kind == OP_BIND_RW && op->src && path_under(real, op->src) &&
+            (!root || strlen(op->src) > strlen(root->src)))
+            root = op;
+    }
+    if (!root || lstat(real, &st) < 0)
+        return;
+    w->root = root;
+    if (changed(w, &st))
+        list(w, TAKE_PTR(real));
+    else if (S_ISDIR(st.st_mode))
+        list_entries(w, real, false);
+    w->root = before;
+}
+
+static char *expand(const struct walk *w, const char *base, const char *value)
+{
+    if (strncmp(value, "~/", 2) == 0 && w->h->home)
+        return path_join(w->h->home, value + 2);
+    return *value == '/' ? xstrdup(value) : path_join(base, value);
+}
+
+static bool read_config(struct walk *w, const char *path, struct gitconfig *ret)
+{
+    struct stat st;
+    _cleanup_buf_ struct buf text = {0};
+    if (w->configs >= CONFIGS_MAX || stat(path, &st) < 0 || !S_ISREG(st.st_mode) || st.st_size > GITCONFIG_BYTES_MAX ||
+        fd_read_file(AT_FDCWD, path, GITCONFIG_BYTES_MAX, &text) < 0)
+        return false;
+    w->configs++;
+    gitconfig_read(text.p, text.n, ret);
+    return true;
+}
+
+/* A configuration may name writable places: then git outside executes, or believes, what the command wrote there. Git takes
+ * hooks from a relative path below the working tree, an included file below the one that includes it. */
+static void look_config(struct walk *w, const char *config, const struct strv *works, unsigned depth)
+{
+    struct gitconfig g = {0};
+    if (depth == 0 || !read_config(w, config, &g))
+        return;
+    _cleanup_free_ char *dir = path_parent(config);
+    for (size_t i = 0; i < g.hooks.n; i++)
+        for (size_t k = 0; k < works->n; k++) {
+            _cleanup_free_ char *path = expand(w, works->v[k], g.hooks.v[i]);
+            look_target(w, path);
+        }
+    for (size_t i = 0; i < g.includes.n; i++) {
+        _cleanup_free_ char *path = expand(w, dir, g.includes.v[i]);
+        look_target(w, path);
+        look_config(w, path, works, depth - 1);
+    }
+    gitconfig_done(&g);
+}
+
+/* The configuration of one repository, whose git directory is `git`. */
+static void look_repository(struct walk *w, const char *git, const char *config)
+{
+    _cleanup_strv_ struct strv work = {0};
+    strv_take(&work, strcmp(path_name(git), ".git") == 0 ? path_parent(git) : xstrdup(git));
+    if (w->works.n < CONFIGS_MAX && !strv_has(&w->works, work.v[0]))
+        strv_add(&w->works, work.v[0]);
+    look_config(w, config, &work, INCLUDE_DEPTH);
+}
+
+/* Those that hold for every repository of the caller. */
+static void look_global(struct walk *w)
+{
+    static const char *const of_home[] = {".gitconfig", ".config/git/config"};
+    look_config(w, "/etc/gitconfig", &w->works, INCLUDE_DEPTH);
+    for (size_t i = 0; w->h->home && i < ARRAY_LEN(of_home); i++) {
+        _cleanup_free_ char *path = path_join(w->h->home, of_home[i]);
+        look_config(w, path, &w->works, INCLUDE_DEPTH);
+    }
+}
+
 /* Whether the plan left the configuration or the hooks of this ".git" open. */
 static bool unprotected(const struct walk *w, const char *git)
 {
@@ -140,8 +233,11 @@ static void look_git(struct walk *w, int fd, const char *dir)
         return;
     for (size_t i = 0; i < (open ? ARRAY_LEN(inner) : 1); i++)
         list_changed(w, fd, dir, inner[i]);
-    if (open)
+    if (open) {
+        _cleanup_free_ char *config = path_join(git, "config");
         list_entries(w, hooks, false);
+        look_repository(w, git, config);
+    }
 }
 
 /* A directory that is itself a git directory ("bare"): git takes it for one when it is the current directory. It needs
@@ -230,15 +326,18 @@ static bool walk_dir(struct walk *w, int parent, const char *name, const char *p
 
 /* --- what the plan protects --------------------------------------------------------------------------------------- */
 
-/* Next to a protected configuration of git: a commondir that was not there can be made, see plan-protect.c. */
-static void look_commondir(struct walk *w, const struct plan_op *op)
+/* Next to a protected configuration of git: a commondir that was not there can be made, see plan-protect.c. And what the
+ * configuration names need not be protected. */
+static void look_beside_config(struct walk *w, const struct plan_op *op)
 {
     struct stat st;
-    if (strcmp(path_name(op->src), "config") != 0)
+    bool git = strcmp(path_name(op->src), "config") == 0;
+    if (!git && strcmp(path_name(op->src), "config.worktree") != 0)
         return;
     _cleanup_free_ char *dir = path_parent(op->src), *path = path_join(dir, "commondir");
-    if (lstat(path, &st) == 0 && changed(w, &st))
+    if (git && lstat(path, &st) == 0 && changed(w, &st))
         add(w->ret, TAKE_PTR(path));
+    look_repository(w, dir, op->src);
 }
 
 /* A mount goes when somebody outside renames another file over its place, as editors and git do to save one, and the
@@ -255,7 +354,7 @@ static void look_op(struct walk *w, const struct plan_op *op)
     if (op->kind == OP_PROTECT && same && S_ISDIR(st.st_mode))
         list_entries(w, op->src, true);
     if (op->kind != OP_PIN)
-        look_commondir(w, op);
+        look_beside_config(w, op);
 }
 
 void hostexec_after(struct hostexec *h, struct strv *ret)
@@ -281,7 +380,9 @@ void hostexec_after(struct hostexec *h, struct strv *ret)
         w.left = PLAN_REPO_ENTRIES;
         all = walk_dir(&w, AT_FDCWD, op->src, op->src, depth) && all;
     }
-    if (ret->n >= HOSTEXEC_MAX || !all)
+    look_global(&w);
+    strv_done(&w.works);
+    if (ret->n >= HOSTEXEC_MAX || !all || w.configs >= CONFIGS_MAX)
         strv_add(ret, "... (not everything was looked at)");
     free(h);
 }

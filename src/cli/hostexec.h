@@ -10,6 +10,10 @@
  * another hard link, or from outside. Replacing such a name from outside takes its protection away for a moment (see
  * wall/covers.h), so what is there now need not be what that somebody wrote.
  *
+ * A configuration of git may take hooks (core.hooksPath) or further configuration (include.path) from a place that is
+ * writable: of protected configurations, those of unprotected repositories and the caller's own, such places are listed if
+ * they changed.
+ *
  * Nothing is walked before the run. Afterwards each writable directory is, to the depth in which repositories are
  * looked for, and a name counts if its inode changed since the start: the change time cannot be set by programs. A name
  * that was changed within one tick of the kernel's clock (4 ms) before the start may be listed, too. A small tree costs
@@ -30,8 +34,8 @@ enum {
 
 struct hostexec;
 
-/* Notes the time. policy and plan are borrowed until hostexec_after. */
-struct hostexec *hostexec_before(const struct policy *policy, const struct plan *plan);
+/* Notes the time. policy, plan and home (may be NULL) are borrowed until hostexec_after. */
+struct hostexec *hostexec_before(const struct policy *policy, const struct plan *plan, const char *home);
 /* Appends the host paths found, directories of new repositories with "/.git" at their end, and releases h (may be
  * NULL). Call it when the sandbox and its stubs are gone. */
 void hostexec_after(struct hostexec *h, struct strv *ret);

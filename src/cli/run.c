@@ -235,7 +235,7 @@ static int start(struct prepared *p, struct running *r, struct err *err)
 {
     if (wall_start(&p->spec, &r->wall, err) < 0)
         return -1;
-    r->before = hostexec_before(p->policy, p->plan);
+    r->before = hostexec_before(p->policy, p->plan, p->home);
     r->covers = covers_new(&p->spec, &r->wall);
     bool stubs = p->spec.wait_release && !p->args->learn && !LAYER_OFF(p->spec.without, STUBS);
     if (guard_start(stubs ? &p->stubs : NULL, p->has_cgroup ? &p->cgroup : NULL, &r->wall, &r->guard, err) < 0 ||
@@ -398,7 +398,7 @@ static int finish_tx(struct prepared *p, const struct outcome *out, struct strv 
     }
     for (size_t i = 0; i < tx.notes.n; i++)
         strv_add(&p->notes, tx.notes.v[i]);
-    struct hostexec *before = hostexec_before(p->policy, p->plan);
+    struct hostexec *before = hostexec_before(p->policy, p->plan, p->home);
     int r = tx_decide(&tx, p->args->commit && out->exit_code == 0, p->args->quiet, end, err);
     hostexec_after(before, born);
     tx_done(&tx);

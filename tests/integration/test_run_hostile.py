@@ -125,3 +125,19 @@ def test_git_behind_a_link_to_a_file(who):
         r = hutch("run", "-q", "--", "sh", "-c", "echo x >>store/config; echo x >store/hooks/pre-commit; echo x >gitfile; "
                   "rm work/.git; git -C work status --short", who=who, cwd=ws)
         check_equal((r.code, r.err.lower().count("read-only"), r.err.count("busy")), (0, 3, 1), r)
+
+
+def test_git_configuration_names_writable_places(who):
+    "a hook or a configuration in a writable place that a protected .git/config names is listed in the result"
+    with workspace(who) as ws:
+        for args in (["init", "-q", "."], ["config", "core.hooksPath", ".githooks"], ["config", "include.path", "../team.cfg"]):
+            r = run("git", *args, who=who, cwd=ws)
+            check_equal(r.code, 0, r)
+        r = run("sh", "-c", "mkdir .githooks other; echo x > .githooks/kept; echo > team.cfg; sleep 0.1", who=who, cwd=ws)
+        check_equal(r.code, 0, r)
+        quiet = hutch("run", "--json", "1", "-q", "--", "touch", "other/file", who=who, cwd=ws)
+        check_equal(json.loads(quiet.out)["host_may_execute"], [])
+        r = hutch("run", "--json", "1", "-q", "--", "sh", "-c", "echo evil > .githooks/kept; echo > team.cfg", who=who, cwd=ws)
+        check_equal(json.loads(r.out)["host_may_execute"], [str(ws / ".githooks/kept"), str(ws / "team.cfg")])
+        r = hutch("run", "--json", "1", "-q", "--", "sh", "-c", "echo evil > .githooks/pre-commit", who=who, cwd=ws)
+        check_equal(json.loads(r.out)["host_may_execute"], [str(ws / ".githooks")])

@@ -426,7 +426,7 @@ static bool listed(const struct tree *t, const char *path)
 static void nothing_is_listed_if_nothing_changed(void **state)
 {
     struct tree *t = *state;
-    hostexec_after(hostexec_before(t->policy, t->plan), &t->found);
+    hostexec_after(hostexec_before(t->policy, t->plan, NULL), &t->found);
     assert_int_equal(t->found.n, 0);
     hostexec_after(NULL, &t->found);
 }
@@ -434,7 +434,7 @@ static void nothing_is_listed_if_nothing_changed(void **state)
 static void new_repositories_and_changed_names_are_listed(void **state)
 {
     struct tree *t = *state;
-    struct hostexec *h = hostexec_before(t->policy, t->plan);
+    struct hostexec *h = hostexec_before(t->policy, t->plan, NULL);
     put(t, "born", true);
     put(t, "born/.git", true);
     put(t, "born/.git/config", false);
@@ -454,7 +454,7 @@ static void protected_names_that_are_not_the_same_are_listed(void **state)
 {
     struct tree *t = *state;
     _cleanup_free_ char *repo = path_join(t->root, "repo"), *away = path_join(t->root, "away");
-    struct hostexec *h = hostexec_before(t->policy, t->plan);
+    struct hostexec *h = hostexec_before(t->policy, t->plan, NULL);
     put(t, "repo/.git/config", false);
     put(t, ".bashrc", false); /* there was a stub */
     hostexec_after(h, &t->found);
@@ -465,7 +465,7 @@ static void protected_names_that_are_not_the_same_are_listed(void **state)
     strv_done(&t->found);
     t->found = (struct strv){0};
     settle();
-    h = hostexec_before(t->policy, t->plan);
+    h = hostexec_before(t->policy, t->plan, NULL);
     assert_int_equal(rename(repo, away), 0);
     put(t, "repo", true);
     hostexec_after(h, &t->found);
@@ -479,7 +479,7 @@ static void a_hook_changed_through_another_link_is_listed(void **state)
     _cleanup_free_ char *hook = path_join(t->root, "repo/.git/hooks/pre-commit"), *other = path_join(t->root, "other");
     assert_int_equal(link(hook, other), 0);
     settle();
-    struct hostexec *h = hostexec_before(t->policy, t->plan);
+    struct hostexec *h = hostexec_before(t->policy, t->plan, NULL);
     put(t, "other", false);
     hostexec_after(h, &t->found);
     assert_true(listed(t, "repo/.git/hooks/pre-commit"));
@@ -490,7 +490,7 @@ static void a_hook_changed_through_another_link_is_listed(void **state)
 static void a_common_directory_is_listed(void **state)
 {
     struct tree *t = *state;
-    struct hostexec *h = hostexec_before(t->policy, t->plan);
+    struct hostexec *h = hostexec_before(t->policy, t->plan, NULL);
     put(t, "repo/.git/commondir", false);
     hostexec_after(h, &t->found);
     assert_true(listed(t, "repo/.git/commondir"));
@@ -500,7 +500,7 @@ static void a_common_directory_is_listed(void **state)
 static void a_bare_repository_is_listed(void **state)
 {
     struct tree *t = *state;
-    struct hostexec *h = hostexec_before(t->policy, t->plan);
+    struct hostexec *h = hostexec_before(t->policy, t->plan, NULL);
     put(t, "HEAD", false);
     put(t, "objects", true);
     put(t, "sub/HEAD", false); /* with nothing else it is just a file */
@@ -513,7 +513,7 @@ static void a_bare_repository_is_listed(void **state)
     strv_done(&t->found);
     t->found = (struct strv){0};
     settle();
-    h = hostexec_before(t->policy, t->plan);
+    h = hostexec_before(t->policy, t->plan, NULL);
     put(t, "refs", true);
     hostexec_after(h, &t->found);
     assert_true(strv_has(&t->found, t->root));
@@ -530,7 +530,7 @@ static void what_changed_in_an_unknown_repository_is_listed(void **state)
     put(t, "sub/deep/a/b/.git/config", false);
     put(t, "sub/deep/a/b/.git/hooks/pre-commit", false);
     settle();
-    struct hostexec *h = hostexec_before(t->policy, t->plan);
+    struct hostexec *h = hostexec_before(t->policy, t->plan, NULL);
     put(t, "sub/deep/a/b/.git/config", false);
     put(t, "sub/deep/a/b/.git/hooks/pre-commit", false);
     hostexec_after(h, &t->found);
@@ -624,7 +624,7 @@ static void git_directories_of_the_host_are_found(void **state)
 static void a_forged_time_does_not_hide_a_change(void **state)
 {
     struct tree *t = *state;
-    struct hostexec *h = hostexec_before(t->policy, t->plan);
+    struct hostexec *h = hostexec_before(t->policy, t->plan, NULL);
     put(t, "sub/.bashrc", false);
     _cleanup_free_ char *full = path_join(t->root, "sub/.bashrc"), *sub = path_join(t->root, "sub");
     const struct timespec old[2] = {{1000000000, 0}, {1000000000, 0}};
@@ -638,7 +638,7 @@ static void a_name_moved_into_place_is_listed(void **state)
 {
     struct tree *t = *state;
     _cleanup_free_ char *from = path_join(t->root, "sub/.envrc"), *to = path_join(t->root, "sub/deep/.envrc");
-    struct hostexec *h = hostexec_before(t->policy, t->plan);
+    struct hostexec *h = hostexec_before(t->policy, t->plan, NULL);
     assert_int_equal(rename(from, to), 0);
     hostexec_after(h, &t->found);
     assert_true(listed(t, "sub/deep/.envrc"));
@@ -657,7 +657,7 @@ static void a_name_born_in_a_big_tree_is_listed(void **state)
         }
     }
     settle();
-    struct hostexec *h = hostexec_before(t->policy, t->plan);
+    struct hostexec *h = hostexec_before(t->policy, t->plan, NULL);
     for (int i = 0; i < 3 * HOSTEXEC_THOROUGH / 100; i++) {
         _cleanup_free_ char *file = xasprintf("d%d/.envrc", i);
         put(t, file, false);
@@ -669,7 +669,7 @@ static void a_name_born_in_a_big_tree_is_listed(void **state)
 static void the_list_is_bounded_and_says_so(void **state)
 {
     struct tree *t = *state;
-    struct hostexec *h = hostexec_before(t->policy, t->plan);
+    struct hostexec *h = hostexec_before(t->policy, t->plan, NULL);
     for (int i = 0; i < HOSTEXEC_MAX + 10; i++) {
         _cleanup_free_ char *dir = xasprintf("d%d", i), *file = xasprintf("d%d/.bashrc", i);
         put(t, dir, true);
