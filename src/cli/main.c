@@ -5,6 +5,9 @@
 
 #include "base/text.h"
 #include "cli/cli.h"
+#include "os/title.h"
+
+extern char **environ;
 
 static const struct {
     const char *name;
@@ -106,6 +109,7 @@ static void fill_streams(void)
 
 int main(int argc, char **argv)
 {
+    title_note(argv, environ);
     fill_streams();
     if (argc < 2) {
         help(stderr);

@@ -225,7 +225,10 @@ int prepare_plan(struct prepared *p, const struct run_args *args, struct err *er
     s->disk_inodes = l[LIMIT_INODES].set ? l[LIMIT_INODES].value : 0;
     s->open_files = l[LIMIT_OPEN_FILES].set ? l[LIMIT_OPEN_FILES].value : 0;
     s->pids = l[LIMIT_PIDS].set ? l[LIMIT_PIDS].value : 0;
-    s->argv = args->command;
+    /* A copy: init forgets the caller's command line before it starts the command. */
+    for (char *const *a = args->command; a && *a; a++)
+        strv_add(&p->argv, *a);
+    s->argv = p->argv.v;
     s->env = p->env.v;
     s->exec_paths = (const char *const *)p->exec_paths.v;
     s->hostname = args->hostname ? args->hostname : "hutch";

@@ -22,7 +22,7 @@ struct prepared {
     struct policy *policy;
     struct plan *plan;
     struct filter filter;
-    struct strv env, env_dropped, exec_paths, notes;
+    struct strv argv, env, env_dropped, exec_paths, notes;
     struct strv replaced; /* hidden and protected names that somebody replaced meanwhile; for the record */
     struct idrange range;
     struct idmap_subids subids;

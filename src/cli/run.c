@@ -452,8 +452,6 @@ int cmd_run(int argc, char **argv)
     } else if (r == 0 && args.version) {
         puts("hutch " HUTCH_VERSION);
     } else if (r == 0) {
-        p.spec.wipe = argv[-1];
-        p.spec.wipe_len = (size_t)(argv[argc - 1] + strlen(argv[argc - 1]) - argv[-1]);
         r = run(&args, &p, argv - 1, &err);
     }
     prepared_release(&p);

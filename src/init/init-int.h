@@ -236,7 +236,7 @@ void worker_tick(struct init *g);
 uint64_t worker_deadline(const struct init *g);
 
 /* lock.c: what can no longer be undone. */
-void lock_begin(const struct init_args *a);
+void lock_begin(void);
 /* Leaves Parked. 0, or -1 with text. */
 int lock_bound(struct init *g, char *text, size_t size);
 /* In a child: becomes the user, for good. -1 with errno and the step that failed. */

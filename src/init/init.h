@@ -68,8 +68,6 @@ struct init_args {
     uint64_t open_files;              /* RLIMIT_NOFILE of commands; 0: as it is */
     uint64_t processes;               /* RLIMIT_NPROC of commands; 0: as it is */
     uint32_t ring_size;               /* bytes per output stream, a power of two; 0: INIT_RING_DEFAULT */
-    char *wipe;      /* keeper's command line in memory, overwritten so that ps inside does not show it */
-    size_t wipe_len; /* 0: leave */
 };
 
 void init_main(const struct init_args *args) __attribute__((noreturn));

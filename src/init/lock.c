@@ -20,6 +20,7 @@
 #include "os/caps.h"
 #include "os/landlock.h"
 #include "os/seccomp.h"
+#include "os/title.h"
 #include "policy/filter.h"
 
 enum { PLACES_MAX = 128 };
@@ -52,7 +53,7 @@ static const struct sock_filter own_filter[] = {
     ANSWER(SECCOMP_RET_ALLOW),
 };
 
-void lock_begin(const struct init_args *a)
+void lock_begin(void)
 {
     sigset_t all;
     struct rlimit files;
@@ -60,10 +61,7 @@ void lock_begin(const struct init_args *a)
     (void)sigprocmask(SIG_SETMASK, &all, NULL);
     (void)prctl(PR_SET_DUMPABLE, 0, 0, 0, 0);
     (void)prctl(PR_SET_NAME, "hutch-init", 0, 0, 0);
-    if (a->wipe_len > sizeof "hutch-init") {
-        memset(a->wipe, 0, a->wipe_len);
-        memcpy(a->wipe, "hutch-init", sizeof "hutch-init");
-    }
+    title_forget("hutch-init"); /* keeper's command line and environment */
     if (getrlimit(RLIMIT_NOFILE, &files) == 0 && files.rlim_cur < files.rlim_max) {
         files.rlim_cur = files.rlim_max;
         (void)setrlimit(RLIMIT_NOFILE, &files);

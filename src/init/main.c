@@ -217,7 +217,7 @@ static int prepare(struct init *g)
 
 void init_main(const struct init_args *args)
 {
-    lock_begin(args);
+    lock_begin();
     struct init *g = mmap(NULL, sizeof *g, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
     if (g == MAP_FAILED || settle_fds(args) < 0)
         _exit(1);

@@ -244,8 +244,6 @@ static const struct init_args *init_args_of(const struct keeper *k, const struct
                                 : m->nown_places,
         .open_files = c->full.open_files,
         .processes = c->full.pids,
-        .wipe = m->wipe,
-        .wipe_len = m->wipe_len,
     };
     return &a;
 }

@@ -48,8 +48,6 @@ struct keeper_common {
     unsigned filter_flags[2];
     struct init_place host_places[KEEPER_PLACES_MAX], own_places[4];
     size_t nhost_places, nown_places;
-    char *wipe;
-    size_t wipe_len;
     bool landlock;
 };
 

@@ -37,7 +37,7 @@ struct keeper_config {
     const char *driver;    /* of uppers, as os/upper.h names them; NULL: tmpfs */
     struct keeper_host_dir host_dirs[KEEPER_HOST_DIRS_MAX];
     size_t nhost_dirs;
-    char **argv; /* as main() got them: executed again, and wiped in init */
+    char **argv; /* as main() got them: executed again */
     size_t argc;
 };
 

@@ -321,13 +321,6 @@ static int make_filters(const struct policy *policy, struct keeper_common *m, st
     return 0;
 }
 
-/* argv lies in one piece at the top of the stack; init's copy of it is overwritten there. */
-static void find_wipe(const struct keeper_config *c, struct keeper_common *m)
-{
-    m->wipe = c->argv[0];
-    m->wipe_len = strlen(c->argv[c->argc - 1]) + (size_t)(c->argv[c->argc - 1] - c->argv[0]);
-}
-
 int setup_common(const struct keeper_config *c, struct keeper_common *ret, struct err *err)
 {
     const char *home = getenv("HOME");
@@ -353,6 +346,5 @@ int setup_common(const struct keeper_config *c, struct keeper_common *ret, struc
     if (r < 0)
         return -1;
     make_places(ret);
-    find_wipe(c, ret);
     return 0;
 }

@@ -16,6 +16,7 @@
 
 #include "base/fd.h"
 #include "os/pty.h"
+#include "os/title.h"
 #include "wall/inside.h"
 
 static char command_stack[64 * 1024] __attribute__((aligned(16)));
@@ -162,6 +163,9 @@ void inside_run(struct inside *in)
         inside_tell(in, WALL_MSG_LISTENER, 0, in->listener);
         (void)close(in->listener);
     }
+    /* Before the command exists, or its first look at /proc/1 could come too early. */
+    if (!LAYER_OFF(in->spec->without, FORGET))
+        title_forget("hutch-init");
     pid_t command = clone(be_command, command_stack + sizeof command_stack, CLONE_VM | CLONE_VFORK | SIGCHLD, in);
     if (command < 0) {
         (void)inside_fail(in, errno, "start the command");
@@ -171,10 +175,6 @@ void inside_run(struct inside *in)
     if (in->shared->exec_errno)
         finish(in, 127 << 8);
     inside_stage(in, STAGE_RUNNING);
-    if (in->spec->wipe_len > sizeof "hutch-init") {
-        memset(in->spec->wipe, 0, in->spec->wipe_len);
-        memcpy(in->spec->wipe, "hutch-init", sizeof "hutch-init");
-    }
     /* Standard streams belong to the command alone: a reader must see their end when it closes them. And init holds no
      * descriptor of the host but its socket. */
     keep_two(in->sock, in->pty_slave);

@@ -39,6 +39,7 @@
     X(RLIMITS, "rlimits") \
     X(CGROUP, "cgroup") \
     X(DUMPABLE, "dumpable") \
+    X(FORGET, "forget") \
     X(FDS, "fds") \
     X(ENV, "env") \
     X(SESSION, "session") \

@@ -56,8 +56,6 @@ struct wall_spec {
     char *const *argv;
     char *const *env;
     const char *const *exec_paths; /* candidates for argv[0], in order, NULL-terminated */
-    char *wipe;      /* the caller's own command line in memory: init clears its copy, so that ps inside */
-    size_t wipe_len; /* does not show it */
     bool tty;        /* give the command a terminal of its own */
     bool tty_stderr; /* stderr is a terminal too and becomes the pty; otherwise it is passed through */
     int keep_fds[WALL_KEEP_FDS_MAX];

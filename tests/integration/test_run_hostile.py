@@ -3,8 +3,8 @@ import json
 import os
 import subprocess
 
-from hutch_test import (HUTCH, check, check_equal, check_in, clean_env, eventually, hutch, hutch_started, identity, run,
-                        workspace, write)
+from hutch_test import (HUTCH, HUTCH_TEST, check, check_equal, check_in, clean_env, eventually, hutch, hutch_started,
+                        identity, run, workspace, write)
 
 
 def test_directory_of_somebody_else(who):
@@ -141,3 +141,17 @@ def test_git_configuration_names_writable_places(who):
         check_equal(json.loads(r.out)["host_may_execute"], [str(ws / ".githooks/kept"), str(ws / "team.cfg")])
         r = hutch("run", "--json", "1", "-q", "--", "sh", "-c", "echo evil > .githooks/pre-commit", who=who, cwd=ws)
         check_equal(json.loads(r.out)["host_may_execute"], [str(ws / ".githooks")])
+
+
+def test_first_process_has_forgotten_its_caller(who):
+    "pid 1 inside shows neither the command line nor the environment of the caller, from the first moment on"
+    look = "cat /proc/1/cmdline | tr '\\0' '.'; cat /proc/1/environ 2>/dev/null | tr '\\0' '.'"
+    with workspace(who) as ws:
+        for _ in range(20):
+            r = hutch("run", "-q", "--env", "SECRET=s3cret-canary", "--", "sh", "-c", look, "arg-canary", who=who, cwd=ws)
+            check_equal(r.code, 0, r)
+            check_equal(r.out.strip("."), "hutch-init", r)
+        # Without the layer that keeps /proc/1 closed to the inside there is still nothing to be seen.
+        r = run("env", "HUTCH_WITHOUT=dumpable", "TOKEN=env-canary", HUTCH_TEST, "run", "-q", "--", "sh", "-c", look,
+                who=who, cwd=ws)
+        check_equal(r.out.strip("."), "hutch-init", r)
