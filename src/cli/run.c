@@ -195,31 +195,44 @@ static void let_streams_go(void)
 }
 
 /* A terminal that is passed through (only one of stdin and stdout is one) comes back in the modes it had. */
-struct modes {
-    int tty; /* -1 if there is none */
+static struct modes {
+    int stream; /* -1 if there is none */
+    int tty;    /* a descriptor of our own for it */
+    pid_t group;
     struct termios was;
-};
+} modes = {.stream = -1, .tty = -1};
 
-static struct modes modes_before(void)
+static void modes_before(void)
 {
-    struct modes m = {.tty = -1};
-    for (int fd = 0; fd <= 2 && m.tty < 0; fd++)
-        if (tcgetattr(fd, &m.was) == 0)
-            m.tty = fcntl(fd, F_DUPFD_CLOEXEC, 3);
-    return m;
+    for (int fd = 0; fd <= 2 && modes.stream < 0; fd++)
+        if (tcgetattr(fd, &modes.was) == 0) {
+            modes.tty = fcntl(fd, F_DUPFD_CLOEXEC, 3);
+            modes.group = getpgrp();
+            modes.stream = fd;
+        }
 }
 
-static void modes_restore(struct modes *m)
+static void modes_restore(void)
 {
     sigset_t stop, old;
-    if (m->tty < 0)
+    if (modes.tty < 0)
         return;
     (void)sigemptyset(&stop);
     (void)sigaddset(&stop, SIGTTOU); /* from the background this would stop us */
     (void)sigprocmask(SIG_BLOCK, &stop, &old);
-    (void)tcsetattr(m->tty, TCSANOW, &m->was);
+    (void)tcsetattr(modes.tty, TCSANOW, &modes.was);
     (void)sigprocmask(SIG_SETMASK, &old, NULL);
-    (void)close(TAKE_FD(m->tty));
+    (void)close(TAKE_FD(modes.tty));
+}
+
+/* In the guard, after the caller was killed: a terminal left in raw mode shows nothing of what is typed. A shell that has
+ * taken the foreground back meanwhile has set the modes that it wants. */
+static void terminal_last(void)
+{
+    if (modes.stream < 0)
+        term_after_death(0, 1);
+    else if (tcgetpgrp(modes.stream) == modes.group)
+        (void)tcsetattr(modes.stream, TCSANOW, &modes.was);
 }
 
 /* What lives while the command does. */
@@ -238,7 +251,8 @@ static int start(struct prepared *p, struct running *r, struct err *err)
     r->before = hostexec_before(p->policy, p->plan, p->home);
     r->covers = covers_new(&p->spec, &r->wall);
     bool stubs = p->spec.wait_release && !p->args->learn && !LAYER_OFF(p->spec.without, STUBS);
-    if (guard_start(stubs ? &p->stubs : NULL, p->has_cgroup ? &p->cgroup : NULL, &r->wall, &r->guard, err) < 0 ||
+    if (guard_start(stubs ? &p->stubs : NULL, p->has_cgroup ? &p->cgroup : NULL,
+                    p->spec.tty || modes.stream >= 0 ? terminal_last : NULL, &r->wall, &r->guard, err) < 0 ||
         (stubs && stubs_make(p->plan, &p->stubs, r->wall.shared->skipped, err) < 0)) {
         struct err ignored;
         wall_kill(&r->wall);
@@ -270,7 +284,8 @@ static int start_and_supervise(struct prepared *p, struct denials *denials, cons
         return -1;
     p->spec.tty = !limited && term_wanted(0, 1);
     p->spec.tty_stderr = p->spec.tty && isatty(2);
-    struct modes modes = p->spec.tty ? (struct modes){.tty = -1} : modes_before();
+    if (!p->spec.tty)
+        modes_before();
     int r = start(p, &running, err);
     restore_output(&piped);
     if (r == 0 && !limited && !p->spec.tty)
@@ -299,7 +314,7 @@ static int start_and_supervise(struct prepared *p, struct denials *denials, cons
     for (int i = 0; i < 2; i++)
         if (piped.read_end[i] >= 0)
             (void)close(piped.read_end[i]);
-    modes_restore(&modes);
+    modes_restore();
     covers_notes(running.covers, &p->replaced);
     covers_free(running.covers);
     /* With init goes its mount namespace. A stub that is still mounted on would have to be taken from under its mounts by the

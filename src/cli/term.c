@@ -147,6 +147,23 @@ void term_restore(void)
     errno = eno;
 }
 
+/* The modes tell whose the terminal is: a shell that has taken it back has set its own. */
+void term_after_death(int in, int out)
+{
+    const struct term *t = active;
+    struct termios now, raw;
+    if (!t || !t->raw)
+        return;
+    raw = t->saved;
+    cfmakeraw(&raw);
+    if (tcgetattr(in, &now) == 0 && same_modes(&now, &raw))
+        (void)set_modes(in, &t->saved);
+    if (!t->in_is_ours)
+        (void)fcntl(in, F_SETFL, t->in_flags);
+    if (!t->out_is_ours)
+        (void)fcntl(out, F_SETFL, t->out_flags);
+}
+
 /* A description of our own for the terminal behind fd, so that O_NONBLOCK does not spread to the shell. By name it may
  * be out of reach (after su, in another mount namespace): /dev/tty is open to everyone if it is our controlling one. */
 static bool reopen(int *fd, int flags)

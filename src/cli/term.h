@@ -13,7 +13,8 @@
  *                dropped; callers see it in `hung_up` and end what does not end by itself
  *
  * The outer terminal's modes are restored by term_suspend(), term_stop(), exit(3) and term_restore(); the last is
- * async-signal-safe. What the user changed with stty while the job was stopped is kept.
+ * async-signal-safe. After SIGKILL the guard (wall/stubs.h) does it, by term_after_death(). What the user changed with stty
+ * while the job was stopped is kept.
  */
 #ifndef HUTCH_CLI_TERM_H
 #define HUTCH_CLI_TERM_H
@@ -83,5 +84,8 @@ void term_drain(struct term *t, unsigned max_ms);
 void term_stop(struct term *t);
 /* Restores the outer terminal of the relay that runs, if one does. Async-signal-safe; for fatal paths. */
 void term_restore(void);
+/* In another process that shares the memory of one that died without a word, with the terminal as `in` and `out`: gives
+ * it back as term_stop() would have done, if its modes are still those of the relay. Async-signal-safe. */
+void term_after_death(int in, int out);
 
 #endif

@@ -280,12 +280,15 @@ void stubs_free(struct stubs *s)
 static int ascending(const void *a, const void *b) { return *(const int *)a - *(const int *)b; }
 
 /* Closes everything but what the guard needs, so that no pipe of the caller stays open because of it. */
-static void keep_only(const struct cgroup *cg, int pidfd, int pipe)
+static void keep_only(const struct guard *g)
 {
-    int keep[2 + CGROUP_HIER_MAX] = {pidfd, pipe};
+    int keep[2 + CGROUP_HIER_MAX + 3] = {g->pidfd, g->read_end};
     size_t n = 2;
-    for (unsigned i = 0; cg && i < cg->nleaf; i++)
-        keep[n++] = cg->leaf[i].fd;
+    for (unsigned i = 0; g->cgroup && i < g->cgroup->nleaf; i++)
+        keep[n++] = g->cgroup->leaf[i].fd;
+    for (int i = 0; i < 3; i++)
+        if (g->terminals & 1U << i)
+            keep[n++] = i;
     qsort(keep, n, sizeof keep[0], ascending);
     unsigned next = 0;
     for (size_t i = 0; i < n; i++) {
@@ -331,7 +334,7 @@ static int guard_main(void *arg)
     (void)prctl(PR_SET_NAME, "hutch-guard", 0, 0, 0);
     (void)sigfillset(&all);
     (void)sigprocmask(SIG_SETMASK, &all, NULL);
-    keep_only(g->cgroup, g->pidfd, g->read_end);
+    keep_only(g);
     ssize_t n;
     do
         n = read(g->read_end, &word, 1);
@@ -345,6 +348,8 @@ static int guard_main(void *arg)
     p.fd = g->pidfd;
     (void)syscall(SYS_pidfd_send_signal, g->pidfd, SIGKILL, NULL, 0);
     (void)poll(&p, 1, GUARD_KILL_MS);
+    if (g->last)
+        g->last();
     if (g->cgroup) {
         (void)cgroup_kill(g->cgroup, GUARD_KILL_MS, &ignored);
         (void)cgroup_destroy(g->cgroup);
@@ -354,11 +359,12 @@ static int guard_main(void *arg)
     _exit(0);
 }
 
-int guard_start(struct stubs *const *s, struct cgroup *cg, const struct wall *w, struct guard *ret, struct err *err)
+int guard_start(struct stubs *const *s, struct cgroup *cg, void (*last)(void), const struct wall *w, struct guard *ret,
+                struct err *err)
 {
     int pipe[2];
     *ret = (struct guard)GUARD_NONE;
-    if (!s && !cg)
+    if (!s && !cg && !last)
         return 0;
     if (pipe2(pipe, O_CLOEXEC) < 0)
         return err_set(err, ERR_SETUP, errno, "make a pipe for the guard");
@@ -368,7 +374,10 @@ int guard_start(struct stubs *const *s, struct cgroup *cg, const struct wall *w,
                           .read_end = pipe[0],
                           .pidfd = w->pidfd,
                           .stubs = s,
-                          .cgroup = cg};
+                          .cgroup = cg,
+                          .last = last};
+    for (int i = 0; last && i < 3; i++) /* from here: the guard shares our errno */
+        ret->terminals |= isatty(i) ? 1U << i : 0U;
     ret->pid = clone(guard_main, guard_stack + sizeof guard_stack, CLONE_VM | SIGCHLD, ret);
     int eno = errno;
     if (ret->pid > 0)

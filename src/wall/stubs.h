@@ -9,8 +9,8 @@
  * beyond tidiness: removing a stub on the host would detach the mounts that other sandboxes have on it.
  *
  * The guard is a small process outside, in a process group of its own. If the caller dies without a word (kill -9), it waits
- * until the sandbox is gone and removes stubs and cgroup. If it is killed as well, the next run in the directory removes the
- * stubs, and the next run anywhere the cgroup.
+ * until the sandbox is gone, removes stubs and cgroup and gives the terminal back. If it is killed as well, the next run in
+ * the directory removes the stubs, and the next run anywhere the cgroup.
  */
 #ifndef HUTCH_WALL_STUBS_H
 #define HUTCH_WALL_STUBS_H
@@ -40,15 +40,19 @@ struct guard {
     int read_end, pidfd; /* numbers in the guard's own table */
     struct stubs *const *stubs;
     struct cgroup *cgroup;
+    void (*last)(void);
+    unsigned terminals; /* bits of the standard streams that are: kept open for `last` */
 };
 #define GUARD_NONE            \
     {                         \
         .pid = -1, .pipe = -1 \
     }
 /* Starts the guard for a sandbox that is being built, before the stubs are made: it looks at *s only when the caller has
- * died. `s` and `cg` may be NULL (both: no guard). It shares the caller's memory, so all three, *ret included, must stay
- * where they are until guard_dismiss(). */
-int guard_start(struct stubs *const *s, struct cgroup *cg, const struct wall *w, struct guard *ret, struct err *err);
+ * died. `last`, which is called in the guard when the sandbox of a dead caller is gone, finds those of the caller's standard
+ * streams open that are terminals; it may neither allocate nor lock. `s`, `cg` and `last` may be NULL (all: no guard). It
+ * shares the caller's memory, so what is pointed to, *ret included, must stay where it is until guard_dismiss(). */
+int guard_start(struct stubs *const *s, struct cgroup *cg, void (*last)(void), const struct wall *w, struct guard *ret,
+                struct err *err);
 /* Tells the guard that all is done; it ends by itself. */
 void guard_tell(struct guard *g);
 /* The same, if it was not told, and reaps it. */

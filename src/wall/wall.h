@@ -56,8 +56,8 @@ struct wall_spec {
     char *const *argv;
     char *const *env;
     const char *const *exec_paths; /* candidates for argv[0], in order, NULL-terminated */
-    bool tty;        /* give the command a terminal of its own */
-    bool tty_stderr; /* stderr is a terminal too and becomes the pty; otherwise it is passed through */
+    bool tty;                      /* give the command a terminal of its own */
+    bool tty_stderr;               /* stderr is a terminal too and becomes the pty; otherwise it is passed through */
     int keep_fds[WALL_KEEP_FDS_MAX];
     size_t nkeep;
     const char *hostname;

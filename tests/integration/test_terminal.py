@@ -366,6 +366,37 @@ def test_modes_after_a_signal_to_us(who):
             assert outer.modes() == outer.modes_at_start, number
 
 
+def test_modes_after_we_are_killed(who):
+    """SIGKILL to the outer process, also while it is stopped: the terminal comes back in the modes it had."""
+    if via() == "harness":
+        return  # it has no guard
+    for stopped in (False, True):
+        with on_terminal(who, "sh", "-c", "stty raw -echo; echo ready; exec sleep 100") as outer:
+            outer.expect("ready")
+            outer.wait_raw()
+            if stopped:
+                os.kill(outer.job, signal.SIGSTOP)
+                assert outer.state() == "stopped"
+            os.kill(outer.job, signal.SIGKILL)
+            if stopped:
+                outer.foreground()
+            assert outer.state() == "137"
+            until(lambda o=outer: o.modes() == o.modes_at_start, 20, "the modes of the start")
+
+
+def test_passed_terminal_after_we_are_killed(who):
+    """The same for a terminal that the command itself holds, because stdout is a pipe."""
+    if via() == "harness":
+        return
+    script = shell_program() + " sh -c 'stty raw -echo; echo ready >&2; exec sleep 100' >/dev/null; cat >/dev/null"
+    with Outer(["sh", "-c", script], who=who) as outer:
+        outer.expect("ready")
+        outer.wait_raw()
+        with open(f"/proc/{outer.job}/task/{outer.job}/children") as children:
+            os.kill(int(children.read().split()[0]), signal.SIGKILL)
+        until(lambda: outer.modes() == outer.modes_at_start, 20, "the modes of the start")
+
+
 def test_hangup_ends_everything(who):
     """When the outer terminal goes away, the command gets SIGHUP, and nothing is left even if it ignores that."""
     for index, script in enumerate(("exec sleep {}", "trap '' HUP; sleep {}; sleep {}")):

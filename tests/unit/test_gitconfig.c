@@ -67,13 +67,12 @@ static void other_variables_are_not(void **state)
 static void too_many_and_too_long_values_are_left_out(void **state)
 {
     (void)state;
-    static char text[64 * 1024], *at = text;
-    at += sprintf(at, "[core]\nhooksPath = ");
-    memset(at, 'x', 5000);
-    at += 5000;
-    at += sprintf(at, "\n");
+    static char text[64 * 1024], long_value[5000];
+    size_t n = 0;
+    memset(long_value, 'x', sizeof long_value - 1);
+    n += (size_t)snprintf(text, sizeof text, "[core]\nhooksPath = %s\n", long_value);
     for (int i = 0; i < 100; i++)
-        at += sprintf(at, "hooksPath = h%d\n", i);
+        n += (size_t)snprintf(text + n, sizeof text - n, "hooksPath = h%d\n", i);
     struct gitconfig g = read_text(text);
     assert_int_equal(g.hooks.n, GITCONFIG_VALUES_MAX);
     assert_string_equal(g.hooks.v[0], "h0");
