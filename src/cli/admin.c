@@ -75,13 +75,21 @@ static int show_list(const struct node_call *call, const char *path, const char 
     return 0;
 }
 
+/* "/v1/WHAT/ID", or "/v1/WHAT" if id is NULL. */
+static int path_of(const char *what, const char *id, char ret[128], struct err *err)
+{
+    if (id && (strspn(id, "abcdefghijklmnopqrstuvwxyz0123456789-_") != strlen(id) || strlen(id) > 64))
+        return err_set(err, ERR_USAGE, 0, "'%.80s' is not an id", id);
+    (void)snprintf(ret, 128, "/v1/%s%s%s", what, id ? "/" : "", id ? id : "");
+    return 0;
+}
+
 static int remove_one(const struct node_call *call, const char *what, const char *id)
 {
     struct err err;
     char path[128];
-    if (strspn(id, "abcdefghijklmnopqrstuvwxyz0123456789-_") != strlen(id) || strlen(id) > 64)
-        return err_set(&err, ERR_USAGE, 0, "'%.80s' is not an id", id), cli_fail(&err);
-    (void)snprintf(path, sizeof path, "/v1/%s/%s", what, id);
+    if (path_of(what, id, path, &err) < 0)
+        return cli_fail(&err);
     return api_call(&call->api, "DELETE", path, NULL, NULL, NULL, &err) < 0 ? cli_fail(&err) : 0;
 }
 
@@ -178,25 +186,115 @@ static int add_quota(struct json *j, const struct quota_option *q, struct err *e
     return 0;
 }
 
+struct tenant_options {
+    const char *name, *sandboxes, *memory, *disk, *cpus, *rate, *storage;
+};
+
+static int tenant_list(const struct node_call *call)
+{
+    static const struct column m[] = {{"ID", "id", AS_IS},
+                                      {"NAME", "name", AS_IS},
+                                      {"SANDBOXES", "used.sandboxes", AS_IS},
+                                      {"OF", "quota.sandboxes", LIMIT},
+                                      {"CPUS", "used.cpuMilli", CPUS},
+                                      {"OF", "quota.cpuMilli", CPUS_LIMIT},
+                                      {"MEMORY", "used.memoryBytes", SIZE},
+                                      {"OF", "quota.memoryBytes", SIZE_LIMIT},
+                                      {"DISK", "used.diskBytes", SIZE},
+                                      {"OF", "quota.diskBytes", SIZE_LIMIT},
+                                      {"STORAGE", "used.storageBytes", SIZE},
+                                      {"OF", "limits.storageBytes", SIZE_LIMIT},
+                                      {"RATE", "quota.requestsPerSecond", LIMIT}};
+    return show_list(call, "/v1/tenants", "tenants", m, ARRAY_LEN(m));
+}
+
+static int tenant_info(struct node_call *call, const char *id)
+{
+    static const struct {
+        const char *label;
+        struct column used, limit;
+    } rows[] = {{"sandboxes", {"", "used.sandboxes", AS_IS}, {"", "quota.sandboxes", LIMIT}},
+                {"cpus", {"", "used.cpuMilli", CPUS}, {"", "quota.cpuMilli", CPUS_LIMIT}},
+                {"memory", {"", "used.memoryBytes", SIZE}, {"", "quota.memoryBytes", SIZE_LIMIT}},
+                {"disk", {"", "used.diskBytes", SIZE}, {"", "quota.diskBytes", SIZE_LIMIT}},
+                {"snapshots", {"", "used.snapshots", AS_IS}, {"", "quota.snapshots", LIMIT}},
+                {"storage", {"", "used.storageBytes", SIZE}, {"", "limits.storageBytes", SIZE_LIMIT}}};
+    _cleanup_json_ json_t *t = NULL;
+    char path[128];
+    struct err err;
+    if (path_of("tenants", id, path, &err) < 0 || api_call(&call->api, "GET", path, NULL, &t, NULL, &err) < 0)
+        return cli_fail(&err);
+    if (call->json) {
+        node_print_json(t);
+        return 0;
+    }
+    (void)printf("%s (%s)\n", api_text(t, "id"), api_text(t, "name"));
+    for (size_t i = 0; i < ARRAY_LEN(rows); i++) {
+        _cleanup_buf_ struct buf used = {0}, limit = {0};
+        add_value(&used, &rows[i].used, at_path(t, rows[i].used.path));
+        add_value(&limit, &rows[i].limit, at_path(t, rows[i].limit.path));
+        (void)printf("  %-10s %s of %s\n", rows[i].label, buf_str(&used),
+                     strcmp(buf_str(&limit), "-") == 0 ? "no limit" : buf_str(&limit));
+    }
+    return 0;
+}
+
+/* create: everything as it is said here; set: only what is said. */
+static int tenant_write(struct node_call *call, const char *id, const struct tenant_options *o, bool create)
+{
+    const struct quota_option quotas[] = {{"sandboxes", o->sandboxes, false},
+                                          {"memoryBytes", o->memory, true},
+                                          {"diskBytes", o->disk, true},
+                                          {"storageBytes", o->storage, true},
+                                          {"requestsPerSecond", o->rate, false}};
+    _cleanup_buf_ struct buf body = {0};
+    char path[128];
+    struct json j;
+    struct err err;
+    uint64_t milli;
+    if (path_of("tenants", create ? NULL : id, path, &err) < 0)
+        return cli_fail(&err);
+    json_start(&j, &body);
+    json_obj(&j, NULL);
+    if (create)
+        json_str(&j, "id", id);
+    if (create || o->name)
+        json_str(&j, "name", o->name ? o->name : id);
+    json_obj(&j, "quota");
+    for (size_t i = 0; i < sizeof quotas / sizeof quotas[0]; i++)
+        if (add_quota(&j, &quotas[i], &err) < 0)
+            return cli_fail(&err);
+    if (o->cpus && !num_cpus(o->cpus, &milli))
+        return err_set(&err, ERR_USAGE, 0, "tenant: --cpus wants a number like 4 or 1.5, not '%.40s'", o->cpus),
+               cli_fail(&err);
+    if (o->cpus)
+        json_u64(&j, "cpuMilli", milli);
+    json_end_obj(&j);
+    json_end_obj(&j);
+    return api_call(&call->api, create ? "POST" : "PATCH", path, buf_str(&body), NULL, NULL, &err) < 0 ? cli_fail(&err)
+                                                                                                       : 0;
+}
+
 int cmd_tenant(int argc, char **argv)
 {
     static const char usage[] =
-        "usage: hutch tenant create ID [--name TEXT] [--sandboxes N] [--memory SIZE] [--disk SIZE] [--cpus N] [--rate "
-        "N]\n"
-        "       hutch tenant ls | rm ID\n\n"
-        "Tenants and their quotas (needs an administrator's key). A quota that is not given is not limited;\n"
-        "`create` for an existing tenant changes it. --rate is requests per second.\n"
+        "usage: hutch tenant create|set ID [--name TEXT] [--sandboxes N] [--memory SIZE] [--disk SIZE] [--cpus N]\n"
+        "                                  [--storage SIZE] [--rate N]\n"
+        "       hutch tenant info ID | ls | rm ID\n\n"
+        "Tenants and their quotas (needs an administrator's key). `create` (or `add`) makes one or replaces all its\n"
+        "quotas: one that is not given is not limited. `set` changes only what is given; 0 is no limit.\n"
+        "--rate is requests per second.\n"
         "Memory, disk and processors are counted as what its sandboxes may use, not as what they do use.\n"
+        "--storage is what it keeps: snapshots, paused sandboxes, templates, histories, and quotas of volumes.\n"
         "A tenant that has sandboxes cannot be removed.\n\n"
-        "example: hutch tenant create acme --sandboxes 20 --memory 64G --cpus 16 --rate 50\n";
-    const char *name = NULL, *sandboxes = NULL, *memory = NULL, *disk = NULL, *cpus = NULL, *rate = NULL;
-    const struct node_option options[] = {{"name", 'n', NULL, &name, NULL},
-                                          {"sandboxes", 0, NULL, &sandboxes, NULL},
-                                          {"memory", 0, NULL, &memory, NULL},
-                                          {"disk", 0, NULL, &disk, NULL},
-                                          {"cpus", 0, NULL, &cpus, NULL},
-                                          {"rate", 0, NULL, &rate, NULL},
-                                          {0}};
+        "examples: hutch tenant create acme --sandboxes 20 --memory 64G --cpus 16 --rate 50\n"
+        "          hutch tenant set acme --storage 10G && hutch tenant info acme\n";
+    struct tenant_options o = {0};
+    const struct node_option options[] = {
+        {"name", 'n', NULL, &o.name, NULL},   {"sandboxes", 0, NULL, &o.sandboxes, NULL},
+        {"memory", 0, NULL, &o.memory, NULL}, {"disk", 0, NULL, &o.disk, NULL},
+        {"cpus", 0, NULL, &o.cpus, NULL},     {"storage", 0, NULL, &o.storage, NULL},
+        {"rate", 0, NULL, &o.rate, NULL},     {0}};
     const struct node_command c = {"tenant", usage, options, 0, 1, false};
     const char *verb = argc > 1 && argv[1][0] != '-' ? argv[1] : "";
     /* The id may stand before the options, as people write it. */
@@ -209,48 +307,17 @@ int cmd_tenant(int argc, char **argv)
         return code;
     if (!id && call.nargs)
         id = call.args[0];
-    if (strcmp(verb, "ls") == 0) {
-        static const struct column m[] = {{"ID", "id", AS_IS},
-                                          {"NAME", "name", AS_IS},
-                                          {"SANDBOXES", "used.sandboxes", AS_IS},
-                                          {"OF", "quota.sandboxes", LIMIT},
-                                          {"CPUS", "used.cpuMilli", CPUS},
-                                          {"OF", "quota.cpuMilli", CPUS_LIMIT},
-                                          {"MEMORY", "used.memoryBytes", SIZE},
-                                          {"OF", "quota.memoryBytes", SIZE_LIMIT},
-                                          {"DISK", "used.diskBytes", SIZE},
-                                          {"OF", "quota.diskBytes", SIZE_LIMIT},
-                                          {"RATE", "quota.requestsPerSecond", LIMIT}};
-        return show_list(&call, "/v1/tenants", "tenants", m, ARRAY_LEN(m));
-    }
+    if (strcmp(verb, "ls") == 0)
+        return tenant_list(&call);
     if (strcmp(verb, "rm") == 0 && id)
         return remove_one(&call, "tenants", id);
-    if (strcmp(verb, "create") != 0 || !id)
-        return err_set(&err, ERR_USAGE, 0, "tenant: say create ID, ls or rm ID; see hutch tenant --help"),
-               cli_fail(&err);
-    _cleanup_buf_ struct buf body = {0};
-    struct json j;
-    uint64_t milli;
-    json_start(&j, &body);
-    json_obj(&j, NULL);
-    json_str(&j, "id", id);
-    json_str(&j, "name", name ? name : id);
-    json_obj(&j, "quota");
-    const struct quota_option quotas[] = {{"sandboxes", sandboxes, false},
-                                          {"memoryBytes", memory, true},
-                                          {"diskBytes", disk, true},
-                                          {"requestsPerSecond", rate, false}};
-    for (size_t i = 0; i < sizeof quotas / sizeof quotas[0]; i++)
-        if (add_quota(&j, &quotas[i], &err) < 0)
-            return cli_fail(&err);
-    if (cpus && !num_cpus(cpus, &milli))
-        return err_set(&err, ERR_USAGE, 0, "tenant: --cpus wants a number like 4 or 1.5, not '%.40s'", cpus),
-               cli_fail(&err);
-    if (cpus)
-        json_u64(&j, "cpuMilli", milli);
-    json_end_obj(&j);
-    json_end_obj(&j);
-    return api_call(&call.api, "POST", "/v1/tenants", buf_str(&body), NULL, NULL, &err) < 0 ? cli_fail(&err) : 0;
+    if (strcmp(verb, "info") == 0 && id)
+        return tenant_info(&call, id);
+    bool create = strcmp(verb, "create") == 0 || strcmp(verb, "add") == 0;
+    if (id && (create || strcmp(verb, "set") == 0))
+        return tenant_write(&call, id, &o, create);
+    (void)err_set(&err, ERR_USAGE, 0, "tenant: say create ID, set ID, info ID, ls or rm ID; see hutch tenant --help");
+    return cli_fail(&err);
 }
 
 int cmd_env(int argc, char **argv)

@@ -37,7 +37,8 @@ static const struct word commands[] = {
      "--config --state --run --listen --listen-tls --domain --tls-cert --tls-key --tls-dev --no-base --help"},
     {"config", "check and show the configuration of a node", "check show --help"},
     {"key", "API keys of a node", "create ls rm --tenant --name --scope --expires" NODE},
-    {"tenant", "tenants and quotas of a node", "create ls rm --name --sandboxes --memory --disk --cpus --rate" NODE},
+    {"tenant", "tenants and quotas of a node",
+     "create set info ls rm --name --sandboxes --memory --disk --cpus --storage --rate" NODE},
     {"template", "what sandboxes are made from",
      "ls inspect rm build import export restore --file --tag --cpu --memory --build-arg --no-cache --username "
      "--password-stdin --output" NODE},

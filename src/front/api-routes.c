@@ -119,6 +119,8 @@ static const struct api_route routes[] = {
     {"DELETE", "/v1/volumes/{id}", native_volume_remove, SCOPE_SANDBOXES, WRITE},
     {"GET", "/v1/tenants", native_tenants, SCOPE_ADMIN, READ},
     {"POST", "/v1/tenants", native_tenant_put, SCOPE_ADMIN, WRITE},
+    {"GET", "/v1/tenants/{id}", native_tenant, SCOPE_ADMIN, READ},
+    {"PATCH", "/v1/tenants/{id}", native_tenant_change, SCOPE_ADMIN, WRITE},
     {"DELETE", "/v1/tenants/{id}", native_tenant_remove, SCOPE_ADMIN, WRITE},
     {"GET", "/v1/keys", native_keys, SCOPE_ADMIN, READ},
     {"POST", "/v1/keys", native_key_create, SCOPE_ADMIN, WRITE},

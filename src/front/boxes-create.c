@@ -416,8 +416,9 @@ static bool admit(struct creation *c)
     char why[200];
     if (c->spec.build && !c->spec.counted)
         return true;
-    /* At its end it will be kept, whatever there is by then; so there must be room now. */
-    if ((c->spec.auto_pause || c->spec.idle_s) && !state_room(f, c->tenant, 1, 0, &full)) {
+    /* At its end it will be kept, whatever there is by then; so there must be a place for it now. Not room for its files: if
+     * there is none by then, its memory is kept. */
+    if ((c->spec.auto_pause || c->spec.idle_s) && !state_room_count(f, c->tenant, 1, &full)) {
         set_failure(c, full.status, 30, full.error_code, "%s", full.text);
         return false;
     }

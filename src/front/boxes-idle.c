@@ -20,24 +20,28 @@ struct automatic {
     char id[SANDBOX_ID_MAX];
     bool memory;
     bool at_end;
+    bool full; /* its files did not fit the tenant's quota */
 };
 
-static void pause_it(struct front *f, struct box *b, bool memory, bool at_end);
+static void pause_it(struct front *f, struct box *b, bool memory, bool at_end, bool full);
 
-/* A host that cannot freeze keeps the files at least. */
+/* A host that cannot freeze keeps the files at least; where there is no room for files, the memory stays. With neither it runs
+ * on, and is tried again: what it wrote is not thrown away for a quota. */
 static void automatic_over(void *arg, const struct state_failure *failure)
 {
     struct automatic *a = arg;
     struct front *f = a->front;
     struct box *b = f->boxes ? map_get(&f->boxes->by_id, a->id) : NULL;
-    bool memory = a->memory, at_end = a->at_end;
+    bool memory = a->memory, at_end = a->at_end, full = a->full;
     free(a);
     if (!failure || !b || b->state != BOX_RUNNING)
         return;
     bool never = failure->status == 501 || failure->status == 400;
-    if (never && memory) {
-        pause_it(f, b, false, at_end);
-    } else if (never && at_end) {
+    if (never && memory && !full) {
+        pause_it(f, b, false, at_end, false);
+    } else if (failure->status == 429 && !memory) {
+        pause_it(f, b, true, at_end, true);
+    } else if (never && at_end && !full) {
         log_text(LOG_LEVEL_WARN, "sandbox %s has reached its end and cannot be paused here: %s", b->id, failure->text);
         box_kill(f, b, "timeout", NULL, NULL);
     } else {
@@ -46,10 +50,10 @@ static void automatic_over(void *arg, const struct state_failure *failure)
     }
 }
 
-static void pause_it(struct front *f, struct box *b, bool memory, bool at_end)
+static void pause_it(struct front *f, struct box *b, bool memory, bool at_end, bool full)
 {
     struct automatic *a = xcalloc(1, sizeof *a);
-    *a = (struct automatic){.front = f, .memory = memory, .at_end = at_end};
+    *a = (struct automatic){.front = f, .memory = memory, .at_end = at_end, .full = full};
     memcpy(a->id, b->id, sizeof a->id);
     box_pause_anyway(f, b, memory, automatic_over, a);
 }
@@ -94,7 +98,7 @@ static void look(void *arg)
         struct box *b = map_get(&f->boxes->by_id, due.v[i]);
         at_end = false;
         if (b && b->state == BOX_RUNNING && due_in(f, b, &at_end) == 0)
-            pause_it(f, b, !b->auto_pause_files, at_end);
+            pause_it(f, b, !b->auto_pause_files, at_end, false);
     }
     strv_done(&due);
     if (any)
@@ -181,7 +185,7 @@ struct box_life box_life(const struct box *b)
 bool box_life_room(struct front *f, const struct box *b, const struct box_life *life, struct state_failure *ret)
 {
     bool kept = life->auto_pause || life->idle_s, was = b->auto_pause || b->idle_s;
-    return !kept || was || state_room(f, b->tenant, box_is_paused(b) ? 0 : 1, 0, ret);
+    return !kept || was || state_room_count(f, b->tenant, box_is_paused(b) ? 0 : 1, ret);
 }
 
 void box_set_life(struct front *f, struct box *b, const struct box_life *life, box_done *done, void *arg)

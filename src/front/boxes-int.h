@@ -81,6 +81,13 @@ struct end_fn {
     void *arg;
 };
 
+/* A stack that no row names yet. */
+struct state_held {
+    char stack[STACK_ID_MAX];
+    unsigned n;
+    const struct tenant *tenant; /* whose it is, if it counts for somebody */
+};
+
 struct boxes {
     struct map by_id;
     struct map idems;
@@ -100,9 +107,11 @@ struct boxes {
     loop_id timer;         /* expires idempotency keys */
     loop_id idle_timer;    /* boxes-idle.c */
     uint64_t idle_at;      /* when it goes off */
-    struct map held;       /* state-meet.c: stack -> struct held */
+    struct map held;       /* state-meet.c: stack -> struct state_held */
     struct strv to_flatten;
     bool flattening;
+    char flat[STACK_ID_MAX]; /* what is being made into one layer */
+    struct layers *layers;   /* state-quota.c: of what stacks consist */
     loop_id meet_timer;
     struct state_ability ability;
 };
@@ -144,7 +153,8 @@ void box_binding(struct front *f, const struct box *b, struct strv *env, struct 
 void box_kept(struct front *f, struct box *b, const struct keeper_reply *r);
 
 /* boxes-pause.c */
-/* At the end of its life or without traffic: no quota of what is kept refuses it (there was room when that was asked for). */
+/* At the end of its life or without traffic: the number of what is kept does not refuse it (there was a place when that
+ * was asked for). Files that do not fit the quota of storage do, with 429. */
 void box_pause_anyway(struct front *f, struct box *b, bool memory, box_paused *done, void *arg);
 struct box_change *box_change_new(struct front *f, struct box_own *o, int kind);
 void box_change_wait(struct box_change *c, box_paused *done, void *arg);
@@ -170,6 +180,14 @@ void boxes_idle_free(struct front *f);
 
 /* state-meet.c */
 void state_held_free(struct front *f);
+
+/* state-quota.c */
+/* Stock's list of layers (STOCK_LAYERS), of as many stacks as it has. */
+void state_layers_read(struct front *f, int fd);
+/* Of a stack that stock has not told about: one layer of that size. */
+void state_layers_guess(struct front *f, const char *stack, uint64_t bytes);
+void state_layers_forget(struct front *f, const char *stack);
+void state_layers_free(struct front *f);
 
 /* boxes-idem.c */
 int idems_load(struct front *f, struct err *err);

@@ -47,6 +47,7 @@ struct image_call {
     char name[TMPL_NAME_MAX], tag[TMPL_TAG_MAX], stack[STACK_ID_MAX];
     struct tmpl_config config;
     bool restore, recording;
+    uint64_t bytes;
     stockc_call call;
     image_progress *progress;
     image_imported *done;
@@ -119,7 +120,6 @@ static void record(struct image_call *c, uint64_t bytes)
                          .kind = c->restore ? TMPL_BUILT : TMPL_IMPORTED,
                          .config = &c->config,
                          .bytes = bytes};
-    c->recording = true;
     tmpl_put(c->front, &n, recorded, c);
 }
 
@@ -132,6 +132,17 @@ static void read_config(struct image_call *c, int fd)
         build_image_config(buf_str(&text), text.n, &c->config);
 }
 
+/* Its layers are counted by now. */
+static void counted(void *arg)
+{
+    struct image_call *c = arg;
+    struct state_failure failure = {0};
+    if (state_fits(c->front, c->tenant, c->stack, &failure))
+        record(c, c->bytes);
+    else
+        end(c, NULL, &failure);
+}
+
 static void imported(void *arg, const struct stock_reply *r, int fd)
 {
     struct image_call *c = arg;
@@ -140,7 +151,9 @@ static void imported(void *arg, const struct stock_reply *r, int fd)
     if (r->error == STOCK_OK) {
         if (fd >= 0 && !c->restore)
             read_config(c, fd);
-        record(c, r->bytes);
+        c->bytes = r->bytes;
+        c->recording = true;
+        (void)state_layers_ask(c->front, c->stack, counted, c);
     } else {
         (void)snprintf(failure.text, sizeof failure.text, "%.*s", STOCK_TEXT_MAX - 1, r->text);
         end(c, NULL, &failure);
@@ -202,7 +215,7 @@ struct image_call *image_import(struct front *f, const struct image_import *i, i
     if (i->config)
         tmpl_config_copy(&c->config, i->config);
     stack_id_new(c->stack);
-    state_hold(f, c->stack);
+    state_hold_for(f, c->stack, i->tenant);
     (void)snprintf(q.stack, sizeof q.stack, "%s", c->stack);
     if (fd < 0) {
         (void)snprintf(q.ref, sizeof q.ref, "%s", i->ref);

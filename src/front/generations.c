@@ -9,7 +9,7 @@
 #include "base/log.h"
 #include "base/map.h"
 #include "base/mem.h"
-#include "front/reply.h"
+#include "front/boxes-int.h"
 #include "sandbox/stockc.h"
 #include "store/store.h"
 
@@ -157,12 +157,10 @@ static void stored(void *arg, const struct err *err)
     made(m, false);
 }
 
-static void captured(void *arg, const struct stock_reply *r, int fd)
+static void captured(void *arg, const struct stock_reply *r)
 {
     struct making *m = arg;
     struct front *f = m->front;
-    if (fd >= 0)
-        (void)close(fd);
     box_finish(f, m->box);
     if (r->error != STOCK_OK) {
         state_stock_failure(r, "the generation", &m->failure);
@@ -197,17 +195,11 @@ void generation_make(struct front *f, struct box *b, const char *command, genera
                    b->busy ? b->busy : "a change of its state");
     } else {
         struct past *p = past_of(f, b->id, true);
-        struct stock_request q = stockc_request(STOCK_CAPTURE);
         stack_id_new(m->g.stack);
         m->g.number = p->next++;
-        m->g.at_unix_ms = reply_now_ms();
-        state_hold(f, m->g.stack);
-        q.flags = b->state == BOX_RUNNING ? STOCK_FREEZE : 0;
-        (void)snprintf(q.box, sizeof q.box, "%s", b->id);
-        (void)snprintf(q.stack, sizeof q.stack, "%s", m->g.stack);
-        if (p->n)
-            (void)snprintf(q.other, sizeof q.other, "%s", p->v[p->n - 1].stack);
-        (void)stockc_ask_for(f->stock, b->tenant->id, &q, NULL, 0, NULL, captured, m);
+        m->g.at_unix_ms = boxes_unix_ms();
+        state_capture_after(f, b->id, m->g.stack, p->n ? p->v[p->n - 1].stack : "", b->state == BOX_RUNNING, captured,
+                            m);
         return;
     }
     (void)loop_defer(f->loop, fail_later, m);

@@ -9,6 +9,7 @@
 #include "front/e2b/e2b.h"
 #include "front/native.h"
 #include "front/reply.h"
+#include "front/state.h"
 #include "http/body.h"
 
 static const struct {
@@ -55,9 +56,16 @@ static void changed(void *arg, const struct err *err)
     buf_done(&body);
 }
 
+struct listing {
+    struct front *front;
+    struct json j;
+};
+
 static void add_tenant(void *arg, const struct tenant *t)
 {
-    struct json *j = arg;
+    struct listing *l = arg;
+    struct json *j = &l->j;
+    struct state_kept kept = state_kept(l->front, t);
     json_obj(j, NULL);
     json_str(j, "id", t->id);
     json_str(j, "name", t->name);
@@ -70,13 +78,18 @@ static void add_tenant(void *arg, const struct tenant *t)
     json_u64(j, "burst", t->quota.burst);
     json_u64(j, "maxTimeoutSeconds", t->quota.max_timeout_s);
     json_u64(j, "snapshots", t->quota.snapshots);
-    json_u64(j, "stateBytes", t->quota.state_bytes);
+    json_u64(j, "storageBytes", t->quota.state_bytes);
+    json_end_obj(j);
+    json_obj(j, "limits"); /* of what is kept: the quota's, or else the node's */
+    json_u64(j, "storageBytes", state_bytes_limit(l->front, t));
     json_end_obj(j);
     json_obj(j, "used");
     json_u64(j, "sandboxes", t->sandboxes);
     json_u64(j, "cpuMilli", t->cpu_milli);
     json_u64(j, "memoryBytes", t->memory);
     json_u64(j, "diskBytes", t->disk);
+    json_u64(j, "snapshots", kept.count);
+    json_u64(j, "storageBytes", kept.bytes);
     json_end_obj(j);
     json_end_obj(j);
 }
@@ -84,13 +97,27 @@ static void add_tenant(void *arg, const struct tenant *t)
 void native_tenants(struct api_call *c)
 {
     _cleanup_buf_ struct buf out = {0};
-    struct json j;
-    json_start(&j, &out);
-    json_obj(&j, NULL);
-    json_arr(&j, "tenants");
-    tenants_each(c->front, add_tenant, &j);
-    json_end_arr(&j);
-    json_end_obj(&j);
+    struct listing l = {.front = c->front};
+    json_start(&l.j, &out);
+    json_obj(&l.j, NULL);
+    json_arr(&l.j, "tenants");
+    tenants_each(c->front, add_tenant, &l);
+    json_end_arr(&l.j);
+    json_end_obj(&l.j);
+    reply_json(c->req, 200, &out);
+}
+
+void native_tenant(struct api_call *c)
+{
+    const struct tenant *t = tenants_find(c->front, c->param[0]);
+    _cleanup_buf_ struct buf out = {0};
+    struct listing l = {.front = c->front};
+    if (!t) {
+        reply_error(c->req, 404, "there is no tenant '%.40s'", c->param[0]);
+        return;
+    }
+    json_start(&l.j, &out);
+    add_tenant(&l, t);
     reply_json(c->req, 200, &out);
 }
 
@@ -109,20 +136,30 @@ static int known_only(json_t *o, const char *where, const char *const *known, st
     return 0;
 }
 
+/* What is not named stays as it is in *q. */
 static int read_quota(json_t *root, struct quota *q, struct err *err)
 {
-    static const char *const known[] = {"sandboxes",         "cpuMilli", "memoryBytes",       "diskBytes",
-                                        "requestsPerSecond", "burst",    "maxTimeoutSeconds", "snapshots",
-                                        "stateBytes",        NULL};
+    static const char *const known[] = {
+        "sandboxes", "cpuMilli",     "memoryBytes", "diskBytes", "requestsPerSecond", "burst", "maxTimeoutSeconds",
+        "snapshots", "storageBytes", "stateBytes",  NULL};
     json_t *o = NULL;
-    int64_t v[9] = {0};
+    int64_t v[] = {q->sandboxes,
+                   q->cpu_milli,
+                   (int64_t)q->memory,
+                   (int64_t)q->disk,
+                   q->requests_per_second,
+                   q->burst,
+                   q->max_timeout_s,
+                   q->snapshots,
+                   (int64_t)q->state_bytes,
+                   -1 /* the name of the one before, once */};
     int have = e2b_field_obj(root, "quota", &o, err);
     if (have <= 0)
         return have;
     if (known_only(o, "quota", known, err) < 0)
         return -1;
     for (size_t i = 0; known[i]; i++)
-        if (e2b_field_int(o, known[i], 0, i == 2 || i == 3 || i == 8 ? INT64_MAX : UINT32_MAX, &v[i], err) < 0)
+        if (e2b_field_int(o, known[i], 0, i == 2 || i == 3 || i >= 8 ? INT64_MAX : UINT32_MAX, &v[i], err) < 0)
             return err_wrap(err, "quota");
     *q = (struct quota){.sandboxes = (uint32_t)v[0],
                         .cpu_milli = (uint32_t)v[1],
@@ -132,7 +169,7 @@ static int read_quota(json_t *root, struct quota *q, struct err *err)
                         .burst = (uint32_t)v[5],
                         .max_timeout_s = (uint32_t)v[6],
                         .snapshots = (uint32_t)v[7],
-                        .state_bytes = (uint64_t)v[8]};
+                        .state_bytes = (uint64_t)(v[9] >= 0 ? v[9] : v[8])};
     return 0;
 }
 
@@ -178,6 +215,28 @@ static void tenant_body(struct http_req *r, json_t *root, unsigned status, const
     tenant_put(api_call_of(r)->front, id, name, &q, changed, c);
 }
 void native_tenant_put(struct api_call *c) { body_json(c->req, 0, tenant_body); }
+
+static void tenant_change(struct http_req *r, json_t *root, unsigned status, const char *error)
+{
+    static const char *const known[] = {"name", "quota", NULL};
+    struct api_call *c = api_call_of(r);
+    const struct tenant *t = tenants_find(c->front, c->param[0]);
+    json_t *o = object_of(r, root, status, error, known);
+    struct err err;
+    if (!o)
+        return;
+    if (!t) {
+        reply_error(r, 404, "there is no tenant '%.40s'", c->param[0]);
+        return;
+    }
+    struct quota q = t->quota;
+    const char *name = t->name;
+    if (e2b_field_str(o, "name", &name, &err) < 0 || read_quota(o, &q, &err) < 0)
+        reply_error(r, 400, "%s", err.msg);
+    else
+        tenant_put(c->front, t->id, name, &q, changed, change_new(r, 204));
+}
+void native_tenant_change(struct api_call *c) { body_json(c->req, 0, tenant_change); }
 
 void native_tenant_remove(struct api_call *c)
 {

@@ -7,7 +7,7 @@
 #include "front/api.h"
 
 api_fn native_openapi, native_capabilities, native_node, native_events;
-api_fn native_tenants, native_tenant_put, native_tenant_remove;
+api_fn native_tenants, native_tenant, native_tenant_put, native_tenant_change, native_tenant_remove;
 api_fn native_keys, native_key_create, native_key_remove;
 api_fn native_stop_all;
 api_fn native_store, native_store_verify, native_store_gc;       /* native-store.c */

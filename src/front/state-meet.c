@@ -23,25 +23,24 @@ enum {
 
 /* --- holding and dropping ------------------------------------------------------------------------------------------ */
 
-struct held {
-    char stack[STACK_ID_MAX];
-    unsigned n;
-};
-
-void state_hold(struct front *f, const char *stack)
+void state_hold_for(struct front *f, const char *stack, const struct tenant *t)
 {
-    struct held *h = map_get(&f->boxes->held, stack);
+    struct state_held *h = map_get(&f->boxes->held, stack);
     if (!h) {
         h = xcalloc(1, sizeof *h);
         (void)memccpy(h->stack, stack, 0, sizeof h->stack - 1);
         (void)map_put(&f->boxes->held, h->stack, h);
     }
     h->n++;
+    if (t)
+        h->tenant = t;
 }
+
+void state_hold(struct front *f, const char *stack) { state_hold_for(f, stack, NULL); }
 
 void state_release(struct front *f, const char *stack)
 {
-    struct held *h = map_get(&f->boxes->held, stack);
+    struct state_held *h = map_get(&f->boxes->held, stack);
     if (!h || --h->n > 0)
         return;
     (void)map_del(&f->boxes->held, stack);
@@ -51,10 +50,11 @@ void state_release(struct front *f, const char *stack)
 void state_held_free(struct front *f)
 {
     size_t at = 0;
-    for (struct held *h; (h = map_next(&f->boxes->held, &at));)
+    for (struct state_held *h; (h = map_next(&f->boxes->held, &at));)
         free(h);
     map_done(&f->boxes->held);
     strv_done(&f->boxes->to_flatten);
+    state_layers_free(f);
 }
 
 struct namer {
@@ -96,6 +96,7 @@ static void drop(struct front *f, const char *stack)
 {
     struct stock_request q = stockc_request(STOCK_DROP);
     (void)memccpy(q.stack, stack, 0, sizeof q.stack - 1);
+    state_layers_forget(f, stack);
     (void)stockc_ask(f->stock, &q, NULL, 0, NULL, dropped, NULL);
 }
 
@@ -128,22 +129,44 @@ void state_drop(struct front *f, const char *stack)
 
 struct capture {
     struct front *front;
+    const struct tenant *tenant; /* NULL: the sandbox was gone already */
     char stack[STACK_ID_MAX];
     state_captured *done;
     void *arg;
 };
 
+/* What is there by now is too much: whoever asked is told so, in place of stock's answer, and lets it go. */
+static bool too_much(const struct capture *c, struct stock_reply *r)
+{
+    struct state_failure full = {0};
+    if (state_fits(c->front, c->tenant, c->stack, &full))
+        return false;
+    r->error = STATE_NO_ROOM;
+    (void)snprintf(r->text, sizeof r->text, "%.*s", (int)sizeof r->text - 1, full.text);
+    return true;
+}
+
 static void captured(void *arg, const struct stock_reply *r, int fd)
 {
     struct capture *c = arg;
-    state_captured *done = c->done;
-    void *to = c->arg;
+    struct front *f = c->front;
+    struct stock_reply answer = *r;
+    bool full = false;
+    if (r->error == STOCK_OK && f->boxes) {
+        if (fd >= 0)
+            state_layers_read(f, fd);
+        else
+            state_layers_guess(f, c->stack, r->bytes);
+        full = too_much(c, &answer);
+    }
     if (fd >= 0)
         (void)close(fd);
-    if (r->error == STOCK_OK && r->entries2 > STACK_FLATTEN_AT)
-        state_flatten(c->front, c->stack);
+    if (answer.error == STOCK_OK && r->entries2 > STACK_FLATTEN_AT)
+        state_flatten(f, c->stack);
+    c->done(c->arg, &answer);
+    if (full)
+        state_drop(f, c->stack);
     free(c);
-    done(to, r);
 }
 
 static void no_stock(void *arg)
@@ -156,10 +179,17 @@ static void no_stock(void *arg)
 void state_capture(struct front *f, const char *box, const char stack[STACK_ID_MAX], bool freeze, state_captured *done,
                    void *arg)
 {
+    state_capture_after(f, box, stack, "", freeze, done, arg);
+}
+
+void state_capture_after(struct front *f, const char *box, const char stack[STACK_ID_MAX], const char *earlier,
+                         bool freeze, state_captured *done, void *arg)
+{
+    const struct box *b = box_find(f, box);
     struct capture *c = xcalloc(1, sizeof *c);
-    *c = (struct capture){.front = f, .done = done, .arg = arg};
+    *c = (struct capture){.front = f, .tenant = b ? b->tenant : NULL, .done = done, .arg = arg};
     (void)memccpy(c->stack, stack, 0, sizeof c->stack - 1);
-    state_hold(f, stack);
+    state_hold_for(f, stack, c->tenant);
     if (!f->stock) {
         loop_defer(f->loop, no_stock, c);
         return;
@@ -168,7 +198,7 @@ void state_capture(struct front *f, const char *box, const char stack[STACK_ID_M
     q.flags = freeze ? STOCK_FREEZE : 0;
     (void)memccpy(q.box, box, 0, sizeof q.box - 1);
     (void)memccpy(q.stack, stack, 0, sizeof q.stack - 1);
-    const struct box *b = box_find(f, box);
+    (void)memccpy(q.other, earlier, 0, sizeof q.other - 1);
     (void)stockc_ask_for(f->stock, b ? b->tenant->id : "", &q, NULL, 0, NULL, captured, c);
 }
 
@@ -179,6 +209,11 @@ void state_stock_failure(const struct stock_reply *r, const char *what, struct s
         [STOCK_BAD_DATA] = 500,    [STOCK_TOO_LARGE] = 413, [STOCK_NO_SPACE] = 507, [STOCK_CONFLICT] = 409,
         [STOCK_DENIED] = 403,      [STOCK_CANCELLED] = 503, [STOCK_FAILED] = 500,
     };
+    if (r->error == STATE_NO_ROOM) {
+        state_fail(ret, 429, "%s could not be kept: %.*s", what, (int)sizeof r->text, r->text);
+        ret->error_code = "quota_exceeded";
+        return;
+    }
     unsigned code = r->error < ARRAY_LEN(status) && status[r->error] ? status[r->error] : 500;
     state_fail(ret, code, "%s could not be made: %.*s", what, (int)sizeof r->text, r->text);
 }
@@ -195,6 +230,8 @@ static void flattened(void *arg, const struct stock_reply *r, int fd)
     if (!f->boxes)
         return;
     f->boxes->flattening = false;
+    if (r->error == STOCK_OK && f->stock && f->boxes->flat[0])
+        (void)state_layers_ask(f, f->boxes->flat, NULL, NULL);
     if (r->error != STOCK_OK && r->error != STOCK_NOT_FOUND)
         log_text(LOG_LEVEL_WARN, "a stack could not be made into one layer: %s", r->text);
     flatten_next(f);
@@ -209,6 +246,7 @@ static void flatten_next(struct front *f)
     char *stack = bs->to_flatten.v[--bs->to_flatten.n];
     bs->to_flatten.v[bs->to_flatten.n] = NULL;
     (void)memccpy(q.stack, stack, 0, sizeof q.stack - 1);
+    memcpy(bs->flat, q.stack, sizeof bs->flat);
     free(stack);
     bs->flattening = true;
     (void)stockc_ask(f->stock, &q, NULL, 0, NULL, flattened, f);
@@ -222,76 +260,6 @@ void state_flatten(struct front *f, const char *stack)
 }
 
 /* --- quotas -------------------------------------------------------------------------------------------------------- */
-
-struct counting {
-    const struct tenant *tenant;
-    struct state_kept kept;
-};
-
-static void count_box(void *arg, struct box *b)
-{
-    struct counting *n = arg;
-    if (b->tenant != n->tenant || !box_is_paused(b))
-        return;
-    n->kept.count++;
-    n->kept.bytes += b->state_bytes;
-}
-
-/* Of all its tags; a stack that several name counts once. Tags of before the node noted it count nothing, but the newest. */
-static uint64_t bytes_of(const struct tmpl *t)
-{
-    uint64_t sum = 0;
-    for (size_t i = 0; i < t->ntags; i++) {
-        bool again = false;
-        for (size_t k = 0; k < i && !again; k++)
-            again = strcmp(t->tags[k].stack, t->tags[i].stack) == 0;
-        sum += again ? 0 : t->tags[i].bytes;
-    }
-    return sum > t->bytes ? sum : t->bytes;
-}
-
-static void count_tmpl(void *arg, const struct tmpl *t)
-{
-    struct counting *n = arg;
-    if (t->tenant != n->tenant)
-        return;
-    n->kept.count += t->kind == TMPL_SNAPSHOT ? t->ntags : 0;
-    n->kept.bytes += bytes_of(t);
-}
-
-struct state_kept state_kept(struct front *f, const struct tenant *t)
-{
-    struct counting n = {.tenant = t};
-    boxes_each(f, count_box, &n);
-    tmpl_each(f, t, count_tmpl, &n);
-    n.kept.bytes += volumes_bytes(f, t);
-    return n.kept;
-}
-
-bool state_room(struct front *f, const struct tenant *t, unsigned count, uint64_t bytes, struct state_failure *ret)
-{
-    uint64_t most = t->quota.snapshots ? t->quota.snapshots : f->config->state_snapshots;
-    uint64_t room = t->quota.state_bytes ? t->quota.state_bytes : f->config->state_bytes;
-    struct state_kept kept = state_kept(f, t);
-    most = most && most < SNAPSHOTS_PER_TENANT ? most : SNAPSHOTS_PER_TENANT;
-    if (count && kept.count + count > most) {
-        state_fail(ret, 429, "the tenant's quota of snapshots and paused sandboxes is used up: %llu of %llu are kept",
-                   (unsigned long long)kept.count, (unsigned long long)most);
-        ret->error_code = "quota_exceeded";
-        return false;
-    }
-    if (room && (kept.bytes > room || bytes > room - kept.bytes || (kept.bytes == room && count > 0))) {
-        _cleanup_buf_ struct buf used = {0}, limit = {0};
-        num_add_size(&used, kept.bytes);
-        num_add_size(&limit, room);
-        state_fail(ret, 429,
-                   "the tenant's quota of bytes in snapshots and paused sandboxes is used up: %s of %s are kept",
-                   buf_str(&used), buf_str(&limit));
-        ret->error_code = "quota_exceeded";
-        return false;
-    }
-    return true;
-}
 
 bool state_crowded(struct front *f, const struct tenant *t, struct state_failure *ret)
 {
@@ -318,7 +286,7 @@ static void collect_named(struct front *f, struct map *named)
             (void)map_put(named, b->stack, b);
     tmpl_each(f, NULL, add_tags, named);
     at = 0;
-    for (struct held *h; (h = map_next(&f->boxes->held, &at));)
+    for (struct state_held *h; (h = map_next(&f->boxes->held, &at));)
         (void)map_put(named, h->stack, h);
 }
 
@@ -389,6 +357,7 @@ void state_meet(struct front *f)
         return;
     f->boxes->flattening = false; /* one that was under way is sent again by itself; a second does no harm */
     stockc_list(f->stock, listed, f);
+    (void)state_layers_ask(f, "", NULL, NULL);
     loop_timer_del(f->loop, f->boxes->meet_timer);
     f->boxes->meet_timer = loop_timer(f->loop, MEET_EVERY_MS, meet_again, f);
 }

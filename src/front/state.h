@@ -25,21 +25,35 @@ typedef void state_captured(void *arg, const struct stock_reply *r);
 /* STOCK_CAPTURE of a box into a new stack, which is held (see below) from now on. freeze: it runs. */
 void state_capture(struct front *f, const char *box, const char stack[STACK_ID_MAX], bool freeze, state_captured *done,
                    void *arg);
+/* The same; `earlier`: a stack of the same box that it may share with, or "". */
+void state_capture_after(struct front *f, const char *box, const char stack[STACK_ID_MAX], const char *earlier,
+                         bool freeze, state_captured *done, void *arg);
+/* Beside enum stock_error: it was made, but the tenant's quota does not hold it. The stack is dropped. */
+enum { STATE_NO_ROOM = 1000 };
 /* What a refusal of stock means to whoever asked for `what` ("the snapshot"). */
 void state_stock_failure(const struct stock_reply *r, const char *what, struct state_failure *ret);
 /* A stack that no row names yet must not be taken for one that nobody needs. Counted. */
 void state_hold(struct front *f, const char *stack);
+/* It counts for the tenant (may be NULL) until it is released. */
+void state_hold_for(struct front *f, const char *stack, const struct tenant *t);
 void state_release(struct front *f, const char *stack);
 /* Drops it, if no row and no holder names it. */
 void state_drop(struct front *f, const char *stack);
 /* Stacks with many layers are flattened in the background, one at a time. */
 void state_flatten(struct front *f, const char *stack);
+/* --- quotas: state-quota.c ------------------------------------------------------------------------------------------ */
 /* Quotas of what a tenant keeps: may it keep so many more snapshots or paused sandboxes, and bytes? */
 struct state_kept {
     uint64_t count, bytes;
 };
 struct state_kept state_kept(struct front *f, const struct tenant *t);
 bool state_room(struct front *f, const struct tenant *t, unsigned count, uint64_t bytes, struct state_failure *ret);
+bool state_room_count(struct front *f, const struct tenant *t, unsigned count, struct state_failure *ret);
+uint64_t state_bytes_limit(const struct front *f, const struct tenant *t); /* 0: none */
+/* With what the tenant (may be NULL) holds of `stack`, which is there by now: is it within the quota? */
+bool state_fits(struct front *f, const struct tenant *t, const char *stack, struct state_failure *ret);
+/* Asks stock for the layers of a stack, "": of all; done() when they are counted. The call, as of stockc_ask(). */
+uint64_t state_layers_ask(struct front *f, const char *stack, void (*done)(void *arg), void *arg);
 /* True, and why (429): so much of this tenant waits for stock that nothing more is taken. */
 bool state_crowded(struct front *f, const struct tenant *t, struct state_failure *ret);
 /* A box that shall be paused by itself will be kept: is there room, if that is new to it? */

@@ -167,7 +167,7 @@ static int capture(struct job *j, struct job_box *b, struct err *err)
     if (empty < 0 || (empty ? tree_remove(j->place.tmp, name, err) : add_layer(j, name, &f, err)) < 0)
         return -1;
     j->reply.entries2 = f.n;
-    return stack_write(&j->place, j->ask->stack, &f, err);
+    return stack_write(&j->place, j->ask->stack, &f, err) < 0 ? -1 : job_layers_of(j, &f, err);
 }
 
 int job_capture(struct job *j, struct err *err)
@@ -177,7 +177,7 @@ int job_capture(struct job *j, struct err *err)
     if (stack_read(&j->place, j->ask->stack, &there, err) == 0) {
         if (there.n > 0)
             put_layer(j, there.layer[0]);
-        return 0;
+        return job_layers_of(j, &there, err);
     }
     if (err->eno != ENOENT)
         return -1;

@@ -11,7 +11,7 @@
 #include "stock/merged.h"
 #include "stock/refs.h"
 
-enum { RECORDS_MAX = 1 << 20 };
+enum { RECORDS_MAX = 1 << 20, AT_ONCE = 256 };
 
 struct df {
     struct job *j;
@@ -133,4 +133,76 @@ int job_usage(struct job *j, struct err *err)
     j->reply.bytes2 = u.own_bytes + u.shared_bytes;
     j->reply.entries2 = u.own_entries + u.shared_entries;
     return 0;
+}
+
+/* --- which layers ------------------------------------------------------------------------------------------------- */
+
+struct layer_list {
+    struct job *j;
+    int fd;
+    size_t total, n;
+    struct stock_layer v[AT_ONCE]; /* not written yet */
+};
+
+static int list_write(struct layer_list *l, struct err *err)
+{
+    if (l->n && fd_write_all(l->fd, l->v, l->n * sizeof l->v[0]) < 0)
+        return err_set(err, ERR_SETUP, errno, "write the answer");
+    l->n = 0;
+    return 0;
+}
+
+static int list_stack(struct layer_list *l, const char *id, const struct stack_file *f, struct err *err)
+{
+    char name[LAYER_NAME];
+    for (uint32_t i = 0; i < f->n || i == 0; i++) {
+        struct stock_layer *r = &l->v[l->n++];
+        *r = (struct stock_layer){0};
+        (void)snprintf(r->stack, sizeof r->stack, "%s", id);
+        if (f->n) {
+            layer_hex(f->layer[i], name);
+            struct layer_meta m = meta_of(l->j, name);
+            memcpy(r->digest, f->layer[i], sizeof r->digest);
+            r->bytes = m.bytes;
+            r->entries = m.entries;
+        }
+        if (++l->total > RECORDS_MAX)
+            return err_set(err, ERR_LIMIT, 0, "more than %d layers of stacks", (int)RECORDS_MAX);
+        if (l->n == AT_ONCE && list_write(l, err) < 0)
+            return -1;
+    }
+    return 0;
+}
+
+static int list_step(void *arg, const char *name, struct err *err)
+{
+    struct layer_list *l = arg;
+    struct stack_file f;
+    struct err damaged = {0};
+    if (stack_name_parse(name).kind != STACK_NAME_STACK || refs_read_file(&l->j->place, name, &f, &damaged) < 0)
+        return 0;
+    return list_stack(l, name, &f, err);
+}
+
+int job_layers_of(struct job *j, const struct stack_file *f, struct err *err)
+{
+    static struct layer_list l; /* for the life of this process */
+    _cleanup_close_ int fd = job_memfd("layers", err);
+    l.j = j;
+    l.fd = fd;
+    if (fd < 0 ||
+        (f ? list_stack(&l, j->ask->stack, f, err) : refs_each_name(j->place.stacks, list_step, &l, err)) < 0 ||
+        list_write(&l, err) < 0 || job_memfd_seal(fd, err) < 0)
+        return -1;
+    j->reply_fd = TAKE_FD(fd);
+    return 0;
+}
+
+int job_layers(struct job *j, struct err *err)
+{
+    struct stack_file f;
+    const char *id = j->ask->stack;
+    if (id[0] && stack_read(&j->place, id, &f, err) < 0)
+        return err->eno == ENOENT ? job_fail(j, STOCK_NOT_FOUND, err, "there is no stack %s", id) : -1;
+    return job_layers_of(j, id[0] ? &f : NULL, err);
 }

@@ -35,6 +35,7 @@ static const struct job_type types[] = {
     [STOCK_GC] = {.fn = job_gc, .goes_on = true, .removes = true},
     [STOCK_DF] = {.fn = job_df},
     [STOCK_USAGE] = {.fn = job_usage},
+    [STOCK_LAYERS] = {.fn = job_layers},
     [STOCK_VOLUME_MAKE] = {.fn = job_volume_make, .goes_on = true},
     [STOCK_VOLUME_DROP] = {.fn = job_volume_drop, .goes_on = true, .lingers = true},
     [STOCK_VOLUME_STAT] = {.fn = job_volume_stat},

@@ -56,11 +56,15 @@ struct job {
  * ERR_LIMIT STOCK_TOO_LARGE, ERR_USAGE STOCK_BAD_DATA, ERR_HOST STOCK_HOST, everything else STOCK_FAILED. */
 typedef int job_fn(struct job *j, struct err *err);
 
-job_fn job_capture, job_list, job_blob;                                                   /* capture.c, list.c */
-job_fn job_import, job_convert, job_export, job_restore;                                  /* import.c ... */
-job_fn job_diff, job_open, job_apply, job_flatten, job_verify, job_gc, job_df, job_usage; /* diff-job.c ... */
-job_fn job_drop;                                                                          /* gc.c */
-job_fn job_volume_make, job_volume_drop, job_volume_stat;                                 /* volume.c */
+job_fn job_capture, job_list, job_blob;                  /* capture.c, list.c */
+job_fn job_import, job_convert, job_export, job_restore; /* import.c ... */
+job_fn job_diff, job_open, job_apply, job_flatten, job_verify, job_gc, job_df, job_usage,
+    job_layers;                                           /* diff-job.c ... */
+job_fn job_drop;                                          /* gc.c */
+job_fn job_volume_make, job_volume_drop, job_volume_stat; /* volume.c */
+
+/* The answer's descriptor lists the layers of the stack `f`, under the id that was asked for; NULL: of all. */
+int job_layers_of(struct job *j, const struct stack_file *f, struct err *err);
 
 /* The inner part of job_flatten: a stack file whose layers were made into one. *f is changed, nothing is
  * written to stacks/. */

@@ -29,7 +29,8 @@ enum {
 enum stock_type {
     STOCK_CAPTURE = 1, /* box, stack (new), other (a stack of the same box whose top layer is an earlier capture, or
                           ""): stack = box's layers + its upper. Flags STOCK_FREEZE: freeze and thaw it (not if it is
-                          paused already). The stack exists already: success at once. entries2: its layers */
+                          paused already). The stack exists already: success at once. entries2: its layers, which a
+                          descriptor lists as STOCK_LAYERS does */
     STOCK_DROP,    /* stack: nobody needs it any more (a living sandbox keeps it until it ends). Not there: success */
     STOCK_LIST,    /* answered by STOCK_ITEMS, the last with more == 0 */
     STOCK_IMPORT,  /* stack (new). ref "": one descriptor, an archive (docker save, OCI layout as tar; any compression),
@@ -63,6 +64,7 @@ enum stock_type {
     STOCK_VOLUME_STAT, /* volume -> bytes, entries used; quota in bytes2, entries2; text: the quota in force */
     STOCK_CANCEL, /* request in `cancel`: its job ends, it is answered STOCK_CANCELLED. This one: STOCK_NOT_FOUND if it
                      has been answered */
+    STOCK_LAYERS, /* stack, or "": all -> a descriptor with struct stock_layer, those of one stack together */
     STOCK_REPLY = 100,
     STOCK_PROGRESS,
     STOCK_ITEMS,
@@ -120,6 +122,12 @@ struct stock_usage {
     char id[STACK_ID_MAX];                 /* "": all layers, shared: those that several stacks name */
     uint64_t own_bytes, own_entries;       /* of layers that only this stack names */
     uint64_t shared_bytes, shared_entries; /* of the others */
+};
+
+struct stock_layer { /* of a stack; one without any has one record with nothing in it */
+    char stack[STACK_ID_MAX];
+    uint8_t digest[SHA256_BYTES];
+    uint64_t bytes, entries;
 };
 
 /* Besides stacks: layers that no stack names, and uploads. */

@@ -50,6 +50,7 @@ static const struct rule {
     [STOCK_VOLUME_MAKE] = {"volume make", VOLUME, BYTES | ENTRIES, 0, 0, 0},
     [STOCK_VOLUME_DROP] = {"volume drop", VOLUME, 0, 0, 0, 0},
     [STOCK_VOLUME_STAT] = {"volume stat", VOLUME, 0, 0, 0, 0},
+    [STOCK_LAYERS] = {"layers", 0, STACK, 0, 0, 0},
     [STOCK_CANCEL] = {"cancel", CANCEL, 0, 0, 0, 0},
 };
 

@@ -4,6 +4,7 @@
 
 #include <fcntl.h>
 #include <ftw.h>
+#include <sys/mman.h>
 #include <sys/stat.h>
 #include <time.h>
 #include <unistd.h>
@@ -48,6 +49,11 @@ static struct {
     void *held_capture_arg;
     struct stock_item stacks[16];
     size_t nstacks;
+    struct front *front;
+    bool layered; /* captures tell their layers: those of what the box was made from, and one more of `layer_bytes` */
+    uint64_t layer_bytes;
+    struct stock_layer layers[512];
+    size_t nlayers;
     /* volumes: the error is for those with a quota, or for all */
     uint32_t quota_error, volume_error;
     int volume_makes, volume_drops;
@@ -201,11 +207,42 @@ struct exec *exec_start(struct links *ls, const char *id, const struct exec_spec
 }
 void exec_detach(struct exec *x) { (void)x; }
 
+static inline void world_layer(const char *stack, const uint8_t digest[SHA256_BYTES], uint64_t bytes)
+{
+    assert_true(k.nlayers < 512);
+    struct stock_layer *l = &k.layers[k.nlayers++];
+    *l = (struct stock_layer){.bytes = bytes};
+    (void)snprintf(l->stack, sizeof l->stack, "%s", stack);
+    memcpy(l->digest, digest, SHA256_BYTES);
+}
+static inline void world_capture(const char *from, const char *stack)
+{
+    uint8_t digest[SHA256_BYTES] = {0};
+    size_t n = k.nlayers;
+    for (size_t i = 0; i < n; i++)
+        if (strcmp(k.layers[i].stack, from) == 0)
+            world_layer(stack, k.layers[i].digest, k.layers[i].bytes);
+    memcpy(digest, &(uint64_t){++n}, sizeof n);
+    digest[31] = 1;
+    world_layer(stack, digest, k.layer_bytes);
+}
+/* stack "": of all. */
+static inline int world_layers(const char *stack)
+{
+    int fd = memfd_create("layers", MFD_CLOEXEC);
+    for (size_t i = 0; i < k.nlayers; i++)
+        if (!*stack || strcmp(k.layers[i].stack, stack) == 0)
+            assert_int_equal(write(fd, &k.layers[i], sizeof k.layers[i]), sizeof k.layers[i]);
+    assert_int_equal(lseek(fd, 0, SEEK_SET), 0);
+    return fd;
+}
+
 struct stock_request stockc_request(enum stock_type type) { return (struct stock_request){.type = (uint32_t)type}; }
 stockc_call stockc_ask(struct stockc *s, const struct stock_request *q, const int *fds, size_t nfds,
                        stockc_progress *progress, stockc_done *done, void *arg)
 {
     struct stock_reply r = {.bytes = 4096, .frozen_us = 1500};
+    int fd = -1;
     (void)s, (void)fds, (void)nfds, (void)progress;
     switch (q->type) {
     case STOCK_CAPTURE:
@@ -219,6 +256,13 @@ stockc_call stockc_ask(struct stockc *s, const struct stock_request *q, const in
         }
         r.error = k.capture_error;
         (void)snprintf(r.text, sizeof r.text, "because");
+        if (k.layered && !r.error) {
+            world_capture(box_find(k.front, q->box)->stack, q->stack);
+            fd = world_layers(q->stack);
+        }
+        break;
+    case STOCK_LAYERS:
+        fd = world_layers(q->stack);
         break;
     case STOCK_DROP:
         (void)snprintf(k.dropped[k.drops++ % 16], STACK_ID_MAX, "%s", q->stack);
@@ -239,7 +283,7 @@ stockc_call stockc_ask(struct stockc *s, const struct stock_request *q, const in
     default:
         fail_msg("stock was asked for %u", q->type);
     }
-    done(arg, &r, -1);
+    done(arg, &r, fd);
     return 1;
 }
 stockc_call stockc_ask_for(struct stockc *s, const char *owner, const struct stock_request *q, const int *fds,
@@ -333,6 +377,8 @@ static int set_up(void **state)
     struct err err;
     (void)state;
     memset(&k, 0, sizeof k);
+    k.front = &f;
+    k.layer_bytes = 1000;
     clock_add = 0;
     ends = 0;
     log_open("test", LOG_LEVEL_ERROR, 2);

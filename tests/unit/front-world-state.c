@@ -112,6 +112,11 @@ struct state_kept state_kept(struct front *f, const struct tenant *t)
     (void)f, (void)t;
     return (struct state_kept){.count = world.ntmpls, .bytes = 10};
 }
+uint64_t state_bytes_limit(const struct front *f, const struct tenant *t)
+{
+    (void)f;
+    return t->quota.state_bytes;
+}
 bool state_room(struct front *f, const struct tenant *t, unsigned count, uint64_t bytes, struct state_failure *ret)
 {
     (void)f, (void)t, (void)count, (void)bytes;

@@ -301,6 +301,14 @@ void tenant_put(struct front *f, const char *id, const char *name, const struct 
     world.tenant[1].quota = *q;
     done(arg, NULL);
 }
+struct tenant *tenants_find(struct front *f, const char *id)
+{
+    (void)f;
+    for (size_t i = 0; i < sizeof world.tenant / sizeof world.tenant[0]; i++)
+        if (strcmp(world.tenant[i].id, id) == 0)
+            return &world.tenant[i];
+    return NULL;
+}
 void tenant_remove(struct front *f, const char *id, tenants_done *done, void *arg)
 {
     (void)f, (void)id;

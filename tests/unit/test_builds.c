@@ -27,6 +27,7 @@ static struct {
     struct box box;
     bool alive;
     int creates, kills, captures, holds, puts, tags, drops;
+    bool full;                          /* the tenant's quota */
     char made_from[16][STACK_BASE_MAX]; /* each sandbox */
     struct ran ran[32];
     size_t nran;
@@ -106,6 +107,24 @@ void state_hold(struct front *f, const char *stack)
     (void)f;
     (void)stack;
     w.holds++;
+}
+void state_hold_for(struct front *f, const char *stack, const struct tenant *t)
+{
+    (void)t;
+    state_hold(f, stack);
+}
+uint64_t state_layers_ask(struct front *f, const char *stack, void (*done)(void *arg), void *arg)
+{
+    (void)stack;
+    loop_defer(f->loop, done, arg);
+    return 1;
+}
+bool state_fits(struct front *f, const struct tenant *t, const char *stack, struct state_failure *ret)
+{
+    (void)f, (void)t, (void)stack;
+    if (w.full)
+        *ret = (struct state_failure){.status = 429, .error_code = "quota_exceeded", .text = "no room"};
+    return !w.full;
 }
 void state_release(struct front *f, const char *stack)
 {

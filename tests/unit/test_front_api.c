@@ -428,6 +428,17 @@ static void test_admin(void **state)
     expect(ask_api(KEY_ROOT, "POST", "/v1/tenants", "{\"id\":\"b\",\"quota\":{\"sandboxes\":3}}"), 201,
            "{\"id\":\"b\"}");
     assert_int_equal(world.tenant[1].quota.sandboxes, 3);
+    /* What a change does not name stays. */
+    expect(ask_api(KEY_ROOT, "PATCH", "/v1/tenants/b", "{\"quota\":{\"storageBytes\":4096}}"), 204, NULL);
+    assert_int_equal(world.tenant[1].quota.sandboxes, 3);
+    assert_int_equal(world.tenant[1].quota.state_bytes, 4096);
+    struct asked *shown = ask_api(KEY_ROOT, "GET", "/v1/tenants/b", NULL);
+    assert_non_null(strstr(buf_str(&shown->body), "\"limits\":{\"storageBytes\":4096}"));
+    assert_non_null(strstr(buf_str(&shown->body), "\"storageBytes\":10}"));
+    expect(shown, 200, NULL);
+    expect(ask_api(KEY_ROOT, "GET", "/v1/tenants/nobody", NULL), 404, NULL);
+    expect(ask_api(KEY_ROOT, "PATCH", "/v1/tenants/nobody", "{}"), 404, NULL);
+    expect_text(ask_api(KEY_ROOT, "PATCH", "/v1/tenants/b", "{\"id\":\"c\"}"), 400, "id");
     expect_text(ask_api(KEY_ROOT, "POST", "/v1/tenants", "{\"id\":\"b\",\"quota\":{\"sandboxs\":3}}"), 400, "sandboxs");
     expect_text(ask_api(KEY_ROOT, "POST", "/v1/tenants", "{\"id\":\"b\",\"quota\":{\"sandboxes\":-3}}"), 400,
                 "sandboxes");

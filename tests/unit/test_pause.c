@@ -563,7 +563,7 @@ static void test_paused_boxes_count_in_the_tenants_quota(void **state)
     who.tenant->quota.snapshots = 0;
     who.tenant->quota.state_bytes = 4096;
     assert_false(state_room(&f, who.tenant, 1, 0, &why));
-    assert_non_null(strstr(why.text, "bytes"));
+    assert_non_null(strstr(why.text, "storage"));
 }
 
 static void test_a_pause_as_files_needs_room_in_the_quota(void **state)

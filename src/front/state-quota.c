@@ -1,0 +1,333 @@
+/* How much a tenant keeps. Nothing is added up as it comes and goes: whenever somebody asks, the layers that the tenant's rows
+ * reach are counted, each once. Which layers a stack has is told by stock, with every capture and for all of them whenever
+ * front and stock meet; so what is shared, dropped, flattened or pushed out of a history is counted for what it is.
+ *
+ * Layers of the node's own templates are nobody's. Those of a template that a tenant made public are that tenant's.
+ */
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "base/cleanup.h"
+#include "base/log.h"
+#include "base/mem.h"
+#include "base/num.h"
+#include "front/boxes-int.h"
+#include "front/generations.h"
+#include "front/volumes.h"
+#include "sandbox/stockc.h"
+
+enum { AT_ONCE = 256 };
+
+struct layer {
+    char name[SHA256_HEX]; /* its digest; of what stock has not told yet, the stack's id */
+    uint64_t bytes;
+    unsigned stacks;                     /* that have it */
+    uint64_t node, others, public, seen; /* the round in which it was marked so */
+};
+struct layered {
+    char stack[STACK_ID_MAX];
+    bool told; /* by stock; else a guess, by the row */
+    size_t n;
+    struct layer *v[];
+};
+struct layers {
+    struct map stacks, layers;
+    uint64_t round;
+};
+
+/* --- what stock told ----------------------------------------------------------------------------------------------- */
+
+static struct layers *layers_of(struct front *f)
+{
+    if (!f->boxes->layers)
+        f->boxes->layers = xcalloc(1, sizeof *f->boxes->layers);
+    return f->boxes->layers;
+}
+
+static struct layer *layer_take(struct layers *ls, const char *name, uint64_t bytes)
+{
+    struct layer *l = map_get(&ls->layers, name);
+    if (!l) {
+        l = xcalloc(1, sizeof *l);
+        (void)memccpy(l->name, name, 0, sizeof l->name - 1);
+        (void)map_put(&ls->layers, l->name, l);
+    }
+    l->bytes = bytes;
+    l->stacks++;
+    return l;
+}
+
+static void layered_free(struct layers *ls, struct layered *s)
+{
+    if (!s)
+        return;
+    for (size_t i = 0; i < s->n; i++)
+        if (--s->v[i]->stacks == 0) {
+            (void)map_del(&ls->layers, s->v[i]->name);
+            free(s->v[i]);
+        }
+    free(s);
+}
+
+void state_layers_forget(struct front *f, const char *stack)
+{
+    struct layers *ls = layers_of(f);
+    layered_free(ls, map_del(&ls->stacks, stack));
+}
+
+void state_layers_free(struct front *f)
+{
+    struct layers *ls = f->boxes->layers;
+    size_t at = 0;
+    if (!ls)
+        return;
+    for (struct layered *s; (s = map_next(&ls->stacks, &at));)
+        layered_free(ls, s);
+    map_done(&ls->stacks);
+    map_done(&ls->layers);
+    free(ls);
+    f->boxes->layers = NULL;
+}
+
+static void put(struct layers *ls, const struct stock_layer *v, size_t n)
+{
+    static const uint8_t none[SHA256_BYTES];
+    struct layered *s = xcalloc(1, sizeof *s + n * sizeof s->v[0]);
+    char name[SHA256_HEX];
+    (void)memccpy(s->stack, v[0].stack, 0, sizeof s->stack - 1);
+    s->told = true;
+    for (size_t i = 0; i < n; i++) {
+        if (memcmp(v[i].digest, none, sizeof none) == 0)
+            continue;
+        for (size_t k = 0; k < SHA256_BYTES; k++)
+            (void)snprintf(name + 2 * k, 3, "%02x", v[i].digest[k]);
+        s->v[s->n++] = layer_take(ls, name, v[i].bytes);
+    }
+    /* The new ones first: a layer that both have stays. */
+    layered_free(ls, map_del(&ls->stacks, s->stack));
+    (void)map_put(&ls->stacks, s->stack, s);
+}
+
+/* The records of a stack stand together, but a read may end between them. */
+void state_layers_read(struct front *f, int fd)
+{
+    struct layers *ls = layers_of(f);
+    struct stock_layer in[AT_ONCE], of[STACK_LAYERS_MAX];
+    size_t n = 0;
+    for (;;) {
+        ssize_t got = read(fd, in, sizeof in);
+        if (got < 0 && errno == EINTR)
+            continue;
+        if (got <= 0)
+            break;
+        for (size_t i = 0; i < (size_t)got / sizeof in[0]; i++) {
+            in[i].stack[sizeof in[i].stack - 1] = '\0';
+            if (n && (n == STACK_LAYERS_MAX || strcmp(of[0].stack, in[i].stack) != 0)) {
+                put(ls, of, n);
+                n = 0;
+            }
+            of[n++] = in[i];
+        }
+    }
+    if (n)
+        put(ls, of, n);
+}
+
+struct asking {
+    struct front *front;
+    char stack[STACK_ID_MAX];
+    void (*done)(void *arg);
+    void *arg;
+};
+
+static void told(void *arg, const struct stock_reply *r, int fd)
+{
+    _cleanup_free_ struct asking *a = arg;
+    _cleanup_close_ int own = fd;
+    if (!a->front->boxes)
+        return;
+    if (r->error == STOCK_OK && own >= 0)
+        state_layers_read(a->front, own);
+    else if (r->error == STOCK_NOT_FOUND)
+        state_layers_forget(a->front, a->stack);
+    else
+        log_text(LOG_LEVEL_WARN, "stock cannot tell the layers of what it has: %s", r->text);
+    if (a->done)
+        a->done(a->arg);
+}
+
+uint64_t state_layers_ask(struct front *f, const char *stack, void (*done)(void *arg), void *arg)
+{
+    struct stock_request q = stockc_request(STOCK_LAYERS);
+    struct asking *a = xcalloc(1, sizeof *a);
+    *a = (struct asking){.front = f, .done = done, .arg = arg};
+    (void)memccpy(a->stack, stack, 0, sizeof a->stack - 1);
+    (void)memccpy(q.stack, stack, 0, sizeof q.stack - 1);
+    return stockc_ask(f->stock, &q, NULL, 0, NULL, told, a);
+}
+
+/* Until stock has told, what the row says. */
+static const struct layered *layers_guess(struct front *f, const char *stack, uint64_t bytes)
+{
+    struct layers *ls = layers_of(f);
+    struct layered *s = map_get(&ls->stacks, stack);
+    if (s && (s->told || s->v[0]->bytes >= bytes))
+        return s;
+    layered_free(ls, map_del(&ls->stacks, stack));
+    s = xcalloc(1, sizeof *s + sizeof s->v[0]);
+    (void)memccpy(s->stack, stack, 0, sizeof s->stack - 1);
+    s->v[s->n++] = layer_take(ls, s->stack, bytes);
+    (void)map_put(&ls->stacks, s->stack, s);
+    return s;
+}
+
+void state_layers_guess(struct front *f, const char *stack, uint64_t bytes) { (void)layers_guess(f, stack, bytes); }
+
+/* --- counting ------------------------------------------------------------------------------------------------------ */
+
+struct counting {
+    struct front *front;
+    struct layers *layers;
+    const struct tenant *tenant;
+    struct state_kept kept;
+};
+
+static void add_stack(struct counting *n, const char *stack, uint64_t bytes)
+{
+    if (!stack_id_valid(stack))
+        return; /* a directory of the templates */
+    const struct layered *s = layers_guess(n->front, stack, bytes);
+    uint64_t round = n->layers->round;
+    for (size_t i = 0; i < s->n; i++) {
+        struct layer *l = s->v[i];
+        if (l->seen == round || l->node == round || (l->others == round && l->public != round))
+            continue;
+        l->seen = round;
+        n->kept.bytes += l->bytes;
+    }
+}
+
+static void mark_tmpl(void *arg, const struct tmpl *t)
+{
+    struct counting *n = arg;
+    if (t->tenant && !t->public)
+        return;
+    for (size_t i = 0; i < t->ntags; i++) {
+        const struct layered *s = map_get(&n->layers->stacks, t->tags[i].stack);
+        for (size_t k = 0; s && k < s->n; k++)
+            *(!t->tenant               ? &s->v[k]->node
+              : t->tenant == n->tenant ? &s->v[k]->public
+                                       : &s->v[k]->others) = n->layers->round;
+    }
+}
+
+static void count_generation(void *arg, const struct generation *g) { add_stack(arg, g->stack, g->bytes); }
+
+static void count_box(void *arg, struct box *b)
+{
+    struct counting *n = arg;
+    if (b->tenant != n->tenant)
+        return;
+    n->kept.count += box_is_paused(b);
+    add_stack(n, b->stack, b->state_bytes);
+    if (n->front->generations)
+        generations_each(n->front, b->id, count_generation, n);
+}
+
+static void count_tmpl(void *arg, const struct tmpl *t)
+{
+    struct counting *n = arg;
+    if (t->tenant != n->tenant)
+        return;
+    n->kept.count += t->kind == TMPL_SNAPSHOT ? t->ntags : 0;
+    for (size_t i = 0; i < t->ntags; i++)
+        add_stack(n, t->tags[i].stack, t->tags[i].bytes);
+}
+
+struct state_kept state_kept(struct front *f, const struct tenant *t)
+{
+    struct counting n = {.front = f, .layers = layers_of(f), .tenant = t};
+    size_t at = 0;
+    n.layers->round++;
+    tmpl_each(f, NULL, mark_tmpl, &n);
+    boxes_each(f, count_box, &n);
+    tmpl_each(f, t, count_tmpl, &n);
+    /* On the way to a row, or of a transaction. */
+    for (struct state_held *h; (h = map_next(&f->boxes->held, &at));)
+        if (h->tenant == t)
+            add_stack(&n, h->stack, 0);
+    n.kept.bytes += volumes_bytes(f, t);
+    return n.kept;
+}
+
+/* --- quotas -------------------------------------------------------------------------------------------------------- */
+
+static bool count_room(struct front *f, const struct tenant *t, const struct state_kept *kept, unsigned count,
+                       struct state_failure *ret)
+{
+    uint64_t most = t->quota.snapshots ? t->quota.snapshots : f->config->state_snapshots;
+    most = most && most < SNAPSHOTS_PER_TENANT ? most : SNAPSHOTS_PER_TENANT;
+    if (!count || kept->count + count <= most)
+        return true;
+    state_fail(ret, 429, "the tenant's quota of snapshots and paused sandboxes is used up: %llu of %llu are kept",
+               (unsigned long long)kept->count, (unsigned long long)most);
+    ret->error_code = "quota_exceeded";
+    return false;
+}
+
+bool state_room_count(struct front *f, const struct tenant *t, unsigned count, struct state_failure *ret)
+{
+    struct state_kept kept = state_kept(f, t);
+    return count_room(f, t, &kept, count, ret);
+}
+
+uint64_t state_bytes_limit(const struct front *f, const struct tenant *t)
+{
+    return t->quota.state_bytes ? t->quota.state_bytes : f->config->state_bytes;
+}
+
+static void bytes_failure(uint64_t kept, uint64_t more, uint64_t room, struct state_failure *ret)
+{
+    _cleanup_buf_ struct buf used = {0}, limit = {0}, want = {0};
+    num_add_size(&used, kept);
+    num_add_size(&limit, room);
+    num_add_size(&want, more);
+    state_fail(ret, 429, "the tenant's quota of storage is used up: %s of %s are kept, and this needs %s%s",
+               buf_str(&used), buf_str(&limit), more > 1 ? "" : "some ", more > 1 ? buf_str(&want) : "more");
+    ret->error_code = "quota_exceeded";
+}
+
+bool state_room(struct front *f, const struct tenant *t, unsigned count, uint64_t bytes, struct state_failure *ret)
+{
+    uint64_t room = state_bytes_limit(f, t);
+    struct state_kept kept = state_kept(f, t);
+    if (!count_room(f, t, &kept, count, ret))
+        return false;
+    if (!room || (kept.bytes <= room && bytes <= room - kept.bytes && (kept.bytes < room || !count)))
+        return true;
+    bytes_failure(kept.bytes, bytes, room, ret);
+    return false;
+}
+
+bool state_fits(struct front *f, const struct tenant *t, const char *stack, struct state_failure *ret)
+{
+    uint64_t room = t ? state_bytes_limit(f, t) : 0;
+    if (!room)
+        return true;
+    uint64_t with = state_kept(f, t).bytes;
+    if (with <= room)
+        return true;
+    struct state_held *h = map_get(&f->boxes->held, stack);
+    const struct tenant *holder = h ? h->tenant : NULL;
+    if (h)
+        h->tenant = NULL;
+    uint64_t without = state_kept(f, t).bytes;
+    if (h)
+        h->tenant = holder;
+    if (with <= without) /* it adds nothing: less than before is never refused */
+        return true;
+    bytes_failure(without, with - without, room, ret);
+    return false;
+}

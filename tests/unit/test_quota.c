@@ -1,0 +1,259 @@
+/* How much a tenant keeps: layers, each once, whatever is resumed, copied, removed, trimmed or flattened. */
+#include "front/boxes-int.h"
+#include "front/generations.h"
+#include "front/state.h"
+
+#include "boxes-world.h"
+
+static struct box *new_box(const char *template, bool pause_files)
+{
+    struct box_spec spec = host_spec();
+    (void)mkdirat(dirfd_, "base", 0755);
+    spec.template = template;
+    spec.auto_pause = spec.auto_pause_files = pause_files;
+    struct answer a = make(&spec);
+    if (a.status)
+        fail_msg("%u %s", a.status, a.text);
+    return box_find(&f, a.id);
+}
+static uint64_t kept(void) { return state_kept(&f, who.tenant).bytes; }
+
+struct over {
+    int calls;
+    unsigned status;
+    char code[32], id[40];
+};
+static void over(struct over *o, const struct state_failure *failure)
+{
+    o->calls++;
+    o->status = failure ? failure->status : 0;
+    (void)snprintf(o->code, sizeof o->code, "%s", failure && failure->error_code ? failure->error_code : "");
+}
+static void paused(void *arg, const struct state_failure *failure) { over(arg, failure); }
+static void shot(void *arg, const struct tmpl *t, const struct state_cost *cost, const struct state_failure *failure)
+{
+    (void)cost;
+    if (t)
+        (void)snprintf(((struct over *)arg)->id, 40, "%s", t->id);
+    over(arg, failure);
+}
+static void gone(void *arg, const struct tmpl *t, const struct state_failure *failure)
+{
+    (void)t;
+    over(arg, failure);
+}
+static void kept_one(void *arg, const struct generation *g, const struct state_failure *failure)
+{
+    (void)g;
+    over(arg, failure);
+}
+static struct over wait_over(struct over *o)
+{
+    for (int i = 0; i < 400 && !o->calls; i++)
+        step(1);
+    assert_int_equal(o->calls, 1);
+    step(5); /* what is dropped is dropped after a barrier */
+    return *o;
+}
+static struct over put_away(struct box *b)
+{
+    struct over o = {0};
+    box_pause(&f, b, false, paused, &o);
+    return wait_over(&o);
+}
+static struct over wake(struct box *b)
+{
+    struct over o = {0};
+    box_resume(&f, b, 0, paused, &o);
+    return wait_over(&o);
+}
+static struct over snapshot(struct box *b)
+{
+    struct over o = {0};
+    box_snapshot(&f, b, NULL, shot, &o);
+    return wait_over(&o);
+}
+static void remove_one(const char *id)
+{
+    struct over o = {0};
+    tmpl_remove(&f, tmpl_find(&f, who.tenant, id, NULL), NULL, gone, &o);
+    assert_int_equal(wait_over(&o).status, 0);
+}
+static int set_up_layered(void **state)
+{
+    int rc = set_up(state);
+    k.layered = true;
+    return rc;
+}
+
+static void test_every_pause_adds_to_the_one_before(void **state)
+{
+    (void)state;
+    struct box *b = new_box("base", false);
+    assert_int_equal(kept(), 0);
+    for (unsigned i = 1; i <= 3; i++) {
+        assert_int_equal(put_away(b).status, 0);
+        assert_int_equal(kept(), 1000 * i);
+        assert_int_equal(wake(b).status, 0);
+        assert_int_equal(kept(), 1000 * i); /* what it was made from is there as long as it runs */
+    }
+    /* A restart of front: rows first, layers when stock tells. */
+    assert_int_equal(put_away(b).status, 0);
+    stop();
+    start();
+    state_meet(&f);
+    assert_int_equal(kept(), 4000);
+}
+
+static void test_what_a_snapshot_keeps_alive_counts(void **state)
+{
+    (void)state;
+    struct over first = snapshot(new_box("base", false));
+    struct over second = snapshot(new_box(first.id, false));
+    assert_int_equal(kept(), 2000);
+    remove_one(first.id);
+    assert_int_equal(kept(), 2000);
+    assert_null(tmpl_find(&f, who.tenant, first.id, NULL));
+    assert_non_null(tmpl_find(&f, who.tenant, second.id, NULL));
+}
+
+static void test_what_does_not_fit_is_refused_and_leaves_nothing(void **state)
+{
+    (void)state;
+    struct box *b = new_box("base", false);
+    assert_int_equal(snapshot(b).status, 0);
+    who.tenant->quota.state_bytes = 1500;
+    struct over full = snapshot(b);
+    assert_int_equal(full.status, 429);
+    assert_string_equal(full.code, "quota_exceeded");
+    assert_true(was_dropped(k.captured));
+    assert_int_equal(kept(), 1000);
+    full = put_away(b);
+    assert_int_equal(full.status, 429);
+    assert_string_equal(full.code, "quota_exceeded");
+    assert_int_equal(b->state, BOX_RUNNING);
+    assert_true(was_dropped(k.captured));
+    who.tenant->quota.state_bytes = 2000;
+    assert_int_equal(put_away(b).status, 0);
+    assert_int_equal(kept(), 2000);
+}
+
+static void test_a_history_counts_what_it_holds(void **state)
+{
+    (void)state;
+    struct err err;
+    assert_int_equal(generations_load(&f, &err), 0);
+    struct box *b = new_box("base", false);
+    for (unsigned i = 1; i <= GENERATIONS_MAX + 3; i++) {
+        struct over o = {0};
+        generation_make(&f, b, "true", kept_one, &o);
+        assert_int_equal(wait_over(&o).status, 0);
+        /* Each capture of this box is a layer of its own. */
+        assert_int_equal(kept(), 1000 * (i < GENERATIONS_MAX ? i : GENERATIONS_MAX));
+    }
+    /* The oldest that is left becomes a template: pushed out of the history, it still counts. */
+    const struct generation *oldest = NULL;
+    for (uint64_t n = 1; !oldest; n++)
+        oldest = generation_find(&f, b->id, n);
+    char stack[STACK_ID_MAX];
+    memcpy(stack, oldest->stack, sizeof stack);
+    struct over o = {0};
+    struct tmpl_config plain = {0};
+    tmpl_put(&f,
+             &(struct tmpl_new){.name = "old",
+                                .tag = "default",
+                                .stack = stack,
+                                .tenant = who.tenant,
+                                .kind = TMPL_BUILT,
+                                .config = &plain,
+                                .bytes = 1},
+             gone, &o);
+    assert_int_equal(wait_over(&o).status, 0);
+    assert_int_equal(kept(), 1000 * GENERATIONS_MAX);
+    o = (struct over){0};
+    generation_make(&f, b, "true", kept_one, &o);
+    assert_int_equal(wait_over(&o).status, 0);
+    assert_int_equal(kept(), 1000 * (GENERATIONS_MAX + 1));
+    who.tenant->quota.state_bytes = 1000 * (GENERATIONS_MAX + 1);
+    o = (struct over){0};
+    generation_make(&f, b, "true", kept_one, &o);
+    assert_string_equal(wait_over(&o).code, "quota_exceeded");
+    generations_free(&f);
+}
+
+/* A build's steps are layers too; those of what it was built from are its owner's. */
+static void test_templates_count_their_steps_but_not_their_base(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *stack;
+        unsigned layers[4];
+    } stacks[] = {{"st-nodeaaaa", {1}}, {"st-publicaa", {1, 2}}, {"st-builtaaa", {1, 2, 3, 4}}};
+    uint8_t digest[SHA256_BYTES] = {0};
+    for (size_t i = 0; i < ARRAY_LEN(stacks); i++)
+        for (size_t n = 0; n < 4 && stacks[i].layers[n]; n++) {
+            digest[0] = (uint8_t)stacks[i].layers[n];
+            world_layer(stacks[i].stack, digest, 1000 * stacks[i].layers[n]);
+        }
+    state_meet(&f);
+    struct over o = {0};
+    struct quota none = {0};
+    tenant_put(&f, "other", "other", &none, NULL, NULL);
+    step(20);
+    struct tenant *other = tenants_find(&f, "other");
+    assert_non_null(other);
+    struct tenant *owners[] = {NULL, other, who.tenant};
+    struct tmpl_config plain = {0};
+    for (size_t i = 0; i < ARRAY_LEN(stacks); i++) {
+        char name[] = {(char)('a' + i), '\0'};
+        o = (struct over){0};
+        tmpl_put(&f,
+                 &(struct tmpl_new){.name = name,
+                                    .tag = "default",
+                                    .stack = stacks[i].stack,
+                                    .tenant = owners[i],
+                                    .kind = TMPL_BUILT,
+                                    .config = &plain,
+                                    .bytes = 1},
+                 gone, &o);
+        assert_int_equal(wait_over(&o).status, 0);
+    }
+    assert_int_equal(kept(), 2000 + 3000 + 4000); /* the other's is not public: it is kept alive by us as well */
+    assert_int_equal(state_kept(&f, other).bytes, 2000);
+    o = (struct over){0};
+    tmpl_set_public(&f, tmpl_find(&f, other, "b", NULL), true, gone, &o);
+    assert_int_equal(wait_over(&o).status, 0);
+    assert_int_equal(kept(), 3000 + 4000);
+    assert_int_equal(state_kept(&f, other).bytes, 2000);
+}
+
+static void test_an_automatic_pause_without_room_keeps_the_memory(void **state)
+{
+    (void)state;
+    assert_int_equal(snapshot(new_box("base", false)).status, 0);
+    who.tenant->quota.state_bytes = 1000; /* none is left, and yet one may be made */
+    struct box *b = new_box("base", true);
+    clock_add += 61 * 1000;
+    box_own(b)->end_boot_ms = 1;
+    boxes_idle_look(&f, 0);
+    for (int i = 0; i < 400 && b->state != BOX_FROZEN; i++)
+        step(1);
+    assert_int_equal(b->state, BOX_FROZEN);
+    assert_int_equal(k.captures, 2);
+    assert_int_equal(kept(), 1000);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test_setup_teardown(test_every_pause_adds_to_the_one_before, set_up_layered, tear_down),
+        cmocka_unit_test_setup_teardown(test_what_a_snapshot_keeps_alive_counts, set_up_layered, tear_down),
+        cmocka_unit_test_setup_teardown(test_what_does_not_fit_is_refused_and_leaves_nothing, set_up_layered,
+                                        tear_down),
+        cmocka_unit_test_setup_teardown(test_a_history_counts_what_it_holds, set_up_layered, tear_down),
+        cmocka_unit_test_setup_teardown(test_templates_count_their_steps_but_not_their_base, set_up_layered, tear_down),
+        cmocka_unit_test_setup_teardown(test_an_automatic_pause_without_room_keeps_the_memory, set_up_layered,
+                                        tear_down),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
