@@ -172,18 +172,21 @@ int upper_btrfs_destroy(int dir, const char *name)
     return 0;
 }
 
-int upper_snapshot(int from, int to, const char *name, struct err *err)
+bool upper_can_snapshot(int from, int to) { return upper_btrfs_is_subvolume(from) && upper_btrfs_is(to); }
+
+int upper_snapshot(int from, int to, const char *name, bool frozen, struct err *err)
 {
-    if (!upper_btrfs_is_subvolume(from) || !upper_btrfs_is(to))
+    if (!upper_can_snapshot(from, to))
         return 1;
     _cleanup_close_ int src = openat(from, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
     _cleanup_close_ int dst = openat(to, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
     struct btrfs_ioctl_vol_args_v2 a;
     memset(&a, 0, sizeof a);
     a.fd = src;
+    a.flags = frozen ? BTRFS_SUBVOL_RDONLY : 0;
     (void)snprintf(a.name, sizeof a.name, "%s", name);
     if (src < 0 || dst < 0 || ioctl(dst, BTRFS_IOC_SNAP_CREATE_V2, &a) < 0) {
-        if (errno == EXDEV)
+        if (errno == EXDEV || errno == EPERM || errno == EACCES)
             return 1;
         return err_set(err, ERR_SETUP, errno, "btrfs: snapshot %s", name);
     }

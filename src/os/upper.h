@@ -56,7 +56,10 @@ int upper_stat(const struct upper_info *info, int dir, const char *name, const s
 /* In no time: renames it out of the way (".gone-..."); upper_sweep() takes such away, and needs long. */
 int upper_remove(int dir, const char *name, struct err *err);
 int upper_sweep(int dir, struct err *err);
-/* A subvolume becomes one more at to/name, read-only or not. 1: this is no subvolume, copy it. */
-int upper_snapshot(int from, int to, const char *name, struct err *err);
+/* Whether upper_snapshot() is worth trying. */
+bool upper_can_snapshot(int from, int to);
+/* A subvolume becomes one more at to/name; with `frozen` nobody can write to it, and wipe_tree() takes it away all the
+ * same. 1: this is no subvolume, or we may not; copy it. Takes as long as what was written last takes to reach the disk. */
+int upper_snapshot(int from, int to, const char *name, bool frozen, struct err *err);
 
 #endif

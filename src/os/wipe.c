@@ -53,16 +53,27 @@ static bool is_subvolume(int parent, uint64_t ino)
     return ino == SUBVOLUME_ROOT_INO && fstatfs(parent, &fs) == 0 && (unsigned long)fs.f_type == BTRFS_SUPER_MAGIC;
 }
 
+/* Whose qgroup some kernels leave behind. 0: not known. */
+static uint64_t subvolume_id(int dir)
+{
+    struct btrfs_ioctl_ino_lookup_args a = {.objectid = SUBVOLUME_ROOT_INO};
+    return ioctl(dir, BTRFS_IOC_INO_LOOKUP, &a) == 0 ? a.treeid : 0;
+}
+
 /* At once, unless another subvolume is in it or we may not; then it is emptied like a directory, for which it must not
  * be read-only. */
 static bool drop_subvolume(int parent, const char *name, int dir)
 {
     struct btrfs_ioctl_vol_args args = {0};
+    struct btrfs_ioctl_qgroup_create_args group = {.create = 0, .qgroupid = subvolume_id(dir)};
     uint64_t flags = 0;
     if (strlen(name) < sizeof args.name) {
         memcpy(args.name, name, strlen(name) + 1);
-        if (ioctl(parent, BTRFS_IOC_SNAP_DESTROY, &args) == 0)
+        if (ioctl(parent, BTRFS_IOC_SNAP_DESTROY, &args) == 0) {
+            if (group.qgroupid)
+                (void)ioctl(parent, BTRFS_IOC_QGROUP_CREATE, &group);
             return true;
+        }
     }
     if (ioctl(dir, BTRFS_IOC_SUBVOL_GETFLAGS, &flags) == 0 && (flags & BTRFS_SUBVOL_RDONLY)) {
         flags &= ~(uint64_t)BTRFS_SUBVOL_RDONLY;

@@ -71,6 +71,7 @@ static int take_upper(struct job *j, struct job_box *b, struct err *err)
     if (st.st_dev != r->upper_dev || st.st_ino != r->upper_ino)
         return err_set(err, ERR_SETUP, 0, "the first process of %s holds another writable layer than it was given",
                        r->id);
+    b->place = TAKE_FD(dir);
     return 0;
 }
 
@@ -95,7 +96,9 @@ void job_box_close(struct job_box *b)
         (void)close(b->pidfd);
     if (b->upper >= 0)
         (void)close(b->upper);
-    b->pidfd = b->upper = -1;
+    if (b->place >= 0)
+        (void)close(b->place);
+    b->pidfd = b->upper = b->place = -1;
     cgroup_close(&b->cgroup);
 }
 

@@ -41,9 +41,28 @@ static int open_earlier(struct job *j, int *ret, struct err *err)
 
 enum { STAGE_MAX = 64 << 20 };
 
+/* Where the files of the sandbox are put while it stands still. What costs time is left for later: comparing them with an
+ * earlier capture, digesting them, syncing them. */
+struct stage {
+    enum {
+        STAGE_NONE,     /* straight into the new layer */
+        STAGE_MEMORY,   /* a tmpfs */
+        STAGE_DISK,     /* a directory in tmp/ */
+        STAGE_SNAPSHOT, /* a subvolume in tmp/ that is the upper as it was */
+    } kind;
+    int dir; /* the files */
+    char name[STOCK_TMP_NAME];
+};
+
+static void stage_close(struct stage *s)
+{
+    if (s->dir >= 0)
+        (void)close(s->dir);
+}
+
 /* A place in memory for a copy of an upper that lies in memory itself: making a file there takes a tenth of the time
- * that it takes on a disk, and meanwhile the sandbox stands still. -1 without an error: too large, or it lies on a disk. */
-static int make_stage(const struct job_box *b)
+ * that it takes on a disk. -1 without an error: too large, or it lies on a disk. */
+static int make_memory(const struct job_box *b)
 {
     struct statfs fs;
     if (fstatfs(b->upper, &fs) < 0 || fs.f_type != TMPFS_MAGIC)
@@ -56,35 +75,74 @@ static int make_stage(const struct job_box *b)
     return mnt < 0 ? -1 : openat(mnt, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
 }
 
-static int copy_to_stage(struct job *j, const struct job_box *b, int stage, struct err *err)
+/* Before the sandbox is stopped. */
+static int make_stage(struct job *j, const struct job_box *b, int prev, struct stage *s, struct err *err)
 {
-    struct tree_copy c = {.from = b->upper,
-                          .to = stage,
-                          .prev = -1,
-                          .shift = b->record.shift,
-                          .flags = j->tree_flags,
+    _cleanup_close_ int place = openat(b->place, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    if (place >= 0 && upper_can_snapshot(place, j->place.tmp)) {
+        s->kind = STAGE_SNAPSHOT;
+        job_tmp_name(j, s->name);
+        /* A snapshot waits until everything in it is on the disk; with this, little is left to wait for. */
+        (void)syncfs(place);
+        return 0;
+    }
+    if ((s->dir = make_memory(b)) >= 0) {
+        s->kind = STAGE_MEMORY;
+        return 0;
+    }
+    if (prev < 0)
+        return 0;
+    s->kind = STAGE_DISK;
+    return (s->dir = job_tmp(j, false, s->name, err)) < 0 ? -1 : 0;
+}
+
+static int copy_tree(const struct job *j, const struct job_box *b, int from, bool shifted, int to, int prev,
+                     unsigned flags, struct err *err)
+{
+    struct tree_copy c = {.from = from,
+                          .to = to,
+                          .prev = prev,
+                          .shift = shifted ? b->record.shift : 0,
+                          .flags = j->tree_flags | flags,
                           .max = {.bytes = j->ask->bytes, .entries = j->ask->entries}};
     return tree_copy(&c, err);
 }
 
-/* Into tmp/NAME/root; from the stage if there is one, whose owners are those of the store already. */
-static int copy_upper(struct job *j, const struct job_box *b, int stage, int prev, int dir, struct err *err)
+/* 1: it cannot be done after all. */
+static int take_snapshot(struct job *j, const struct job_box *b, struct stage *s, struct err *err)
 {
-    int r = stage >= 0 ? 1 : upper_snapshot(b->upper, dir, "root", err);
+    struct stat st;
+    int r = upper_snapshot(b->place, j->place.tmp, s->name, true, err);
+    if (r != 0)
+        return r;
+    _cleanup_close_ int top = openat(j->place.tmp, s->name, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+    s->dir = top < 0 ? -1 : openat(top, "u", O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+    if (s->dir < 0 || fstat(s->dir, &st) < 0)
+        return err_set(err, ERR_SETUP, errno, "open the snapshot of the sandbox %s", b->record.id);
+    if (st.st_ino != b->record.upper_ino)
+        return err_set(err, ERR_SETUP, ESTALE, "the snapshot of the sandbox %s holds something else", b->record.id);
+    return 0;
+}
+
+/* While it stands still. */
+static int fill_stage(struct job *j, const struct job_box *b, int root, struct stage *s, struct err *err)
+{
+    int r = s->kind == STAGE_SNAPSHOT ? take_snapshot(j, b, s, err) : 1;
     if (r <= 0)
         return r;
-    if (mkdirat(dir, "root", 0755) < 0)
-        return err_set(err, ERR_SETUP, errno, "make a directory for a new layer");
-    _cleanup_close_ int to = openat(dir, "root", O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
-    if (to < 0)
-        return err_set(err, ERR_SETUP, errno, "open a directory for a new layer");
-    struct tree_copy c = {.from = stage >= 0 ? stage : b->upper,
-                          .to = to,
-                          .prev = prev,
-                          .shift = stage >= 0 ? 0 : b->record.shift,
-                          .flags = j->tree_flags,
-                          .max = {.bytes = j->ask->bytes, .entries = j->ask->entries}};
-    return tree_copy(&c, err);
+    if (s->kind == STAGE_SNAPSHOT)
+        s->kind = STAGE_NONE;
+    return copy_tree(j, b, b->upper, true, s->kind == STAGE_NONE ? root : s->dir, -1, 0, err);
+}
+
+/* When it runs again. */
+static int empty_stage(struct job *j, const struct job_box *b, int root, int prev, struct stage *s, struct err *err)
+{
+    if (s->kind == STAGE_NONE)
+        return 0;
+    if (copy_tree(j, b, s->dir, s->kind == STAGE_SNAPSHOT, root, prev, s->kind == STAGE_DISK ? TREE_TAKE : 0, err) < 0)
+        return -1;
+    return s->name[0] ? tree_remove(j->place.tmp, s->name, err) : 0;
 }
 
 /* A snapshot takes no heed of the limits. */
@@ -100,7 +158,7 @@ static int check_size(const struct job *j, const struct layer_meta *m, struct er
 }
 
 /* Everything that needs the sandbox to stand still. */
-static int copy_frozen(struct job *j, struct job_box *b, int prev, int dir, struct err *err)
+static int copy_frozen(struct job *j, struct job_box *b, int root, struct stage *s, struct err *err)
 {
     struct err second = {0};
     if ((j->ask->flags & STOCK_FREEZE) && job_box_freeze(j, b, err) < 0)
@@ -109,20 +167,29 @@ static int copy_frozen(struct job *j, struct job_box *b, int prev, int dir, stru
     if (!b->frozen && !b->record.frozen)
         return job_fail(j, STOCK_BAD_REQUEST, err, "the sandbox %s is not paused", b->record.id);
     static const char doing[] = "its files were copied";
-    _cleanup_close_ int stage = make_stage(b);
     int r = job_box_still(j, b, true, doing, err);
     if (r == 0)
-        r = stage >= 0 ? copy_to_stage(j, b, stage, err) : copy_upper(j, b, -1, prev, dir, err);
+        r = fill_stage(j, b, root, s, err);
     if (r == 0)
         r = job_box_still(j, b, false, doing, err);
     if (job_box_thaw(j, b, r == 0 ? err : &second) < 0)
         r = -1;
-    return r == 0 && stage >= 0 ? copy_upper(j, b, stage, prev, dir, err) : r;
+    return r;
 }
 
-static int is_empty(int dir, struct err *err)
+/* Into tmp/NAME/root. */
+static int copy_box(struct job *j, struct job_box *b, int root, struct err *err)
 {
-    int fd = openat(dir, "root", O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC), n = 0;
+    _cleanup_close_ int prev = -1;
+    _cleanup_(stage_close) struct stage s = {.dir = -1};
+    if (open_earlier(j, &prev, err) < 0 || make_stage(j, b, prev, &s, err) < 0 || copy_frozen(j, b, root, &s, err) < 0)
+        return -1;
+    return empty_stage(j, b, root, prev, &s, err);
+}
+
+static int is_empty(int root, struct err *err)
+{
+    int fd = openat(root, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC), n = 0;
     _cleanup_closedir_ DIR *d = fd < 0 ? NULL : fdopendir(fd);
     if (!d)
         return err_set(err, ERR_SETUP, errno, "read the new layer");
@@ -151,7 +218,7 @@ static int capture(struct job *j, struct job_box *b, struct err *err)
 {
     struct stack_file f;
     char name[STOCK_TMP_NAME];
-    _cleanup_close_ int prev = -1, dir = -1;
+    _cleanup_close_ int root = -1;
     if (job_box_open(j, j->ask->box, true, b, err) < 0 || job_box_stack(j, b, &f, err) < 0)
         return -1;
     if (f.n >= STACK_LAYERS_MAX && stack_flatten(j, &f, err) < 0)
@@ -159,11 +226,9 @@ static int capture(struct job *j, struct job_box *b, struct err *err)
     if (f.n >= STACK_LAYERS_MAX)
         return err_set(err, ERR_LIMIT, 0, "the sandbox is made from %u layers, and there can be no more than %d", f.n,
                        STACK_LAYERS_MAX);
-    if (open_earlier(j, &prev, err) < 0 || (dir = job_tmp(j, false, name, err)) < 0)
+    if ((root = job_tmp(j, true, name, err)) < 0 || copy_box(j, b, root, err) < 0)
         return -1;
-    if (copy_frozen(j, b, prev, dir, err) < 0)
-        return -1;
-    int empty = is_empty(dir, err);
+    int empty = is_empty(root, err);
     if (empty < 0 || (empty ? tree_remove(j->place.tmp, name, err) : add_layer(j, name, &f, err)) < 0)
         return -1;
     j->reply.entries2 = f.n;

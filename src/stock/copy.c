@@ -177,6 +177,8 @@ static int link_prev(struct copier *k, const struct level *l, const char *name, 
 static int copy_new(struct copier *k, const struct level *l, const char *name, const struct stat *st, int from,
                     struct err *err)
 {
+    if ((k->c->flags & TREE_TAKE) && linkat(l->from, name, l->to, name, 0) == 0)
+        return 0;
     _cleanup_close_ int to = openat(l->to, name, O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0600);
     if (to < 0)
         return fail(k, errno, "its copy cannot be made", err);

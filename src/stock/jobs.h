@@ -109,15 +109,16 @@ int job_answer(struct job *j, struct err *err);
 struct job_box {
     struct journal_record record;
     int pidfd;
+    int place; /* what holds its upper, O_PATH; a subvolume of its own on btrfs. -1: not asked for */
     int upper; /* directory of its upper ("u"), taken from its first process and compared with the journal; -1: not
                   asked for */
     struct cgroup cgroup;
     bool frozen;       /* by job_box_freeze() */
     uint64_t since_us; /* when */
 };
-#define JOB_BOX_INIT                              \
-    {                                             \
-        .pidfd = -1, .upper = -1, .frozen = false \
+#define JOB_BOX_INIT                                           \
+    {                                                          \
+        .pidfd = -1, .place = -1, .upper = -1, .frozen = false \
     }
 /* STOCK_NOT_FOUND if it does not live. */
 int job_box_open(struct job *j, const char *box, bool upper, struct job_box *ret, struct err *err);

@@ -21,6 +21,7 @@ struct tree_size {
 enum {
     TREE_USERXATTR = 1, /* overlay's marks are user.overlay.*, else trusted.overlay.* */
     TREE_NO_CHOWN = 2,
+    TREE_TAKE = 4, /* tree_copy: `from` is thrown away and on the same file system: files are linked, not copied */
 };
 
 /* Copies everything in `from` into the empty directory `to`, the root's own owner, mode and times too: owners minus

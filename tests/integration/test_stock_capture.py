@@ -10,7 +10,7 @@ import keeper as kp  # noqa: E402
 import stockd as st  # noqa: E402
 from hutch_test import HUTCH, check, check_equal, check_in, eventually, skip  # noqa: E402
 from test_keeper import a_keeper, must  # noqa: E402
-from test_keeper_stock import bound, sh, tiny  # noqa: E402
+from test_keeper_stock import bound, file_system, sh, store as store_of, tiny  # noqa: E402
 
 
 @contextlib.contextmanager
@@ -127,6 +127,105 @@ def test_capture_refused(who):
             check_equal(reply.error, st.TOO_LARGE, reply.text)
             check_equal(sh(init, "cat /data/old"), "old\n")
         check_equal(len(store.list()), 2)
+
+
+@contextlib.contextmanager
+def on_btrfs():
+    """The same, with all of the store on a btrfs."""
+    with contextlib.ExitStack() as after:
+        k = after.enter_context(a_keeper("root", "--driver=btrfs"))
+        place = store_of(k, "root")
+        k.kill9()
+        after.enter_context(file_system(place, ["mkfs.btrfs", "-q"]))
+        k.start()
+        s = st.Stock(k, HUTCH).start()
+        try:
+            yield k, s
+        finally:
+            for box in k.client().list():
+                k.client().kill(box)
+            s.close()
+            k.kill9()
+
+
+def subvolumes(folder):
+    """Names below it whose inode is that of every subvolume's root."""
+    found = []
+    for name in os.listdir(folder):
+        with contextlib.suppress(FileNotFoundError):
+            if os.stat(folder / name).st_ino == 256:
+                found.append(name)
+    return found
+
+
+def begin_large(k, s, box):
+    """Begins the capture of a sandbox with many files, and waits until its snapshot is there and it runs again."""
+    store, tmp, marker, name = s.client(), k.state / "stock/tmp", k.run / "stock-frozen" / box, st.new_stack()
+    number, end = store.send(st.CAPTURE, box=box, stack=name, flags=st.FREEZE), time.monotonic() + 60
+    while not (subvolumes(tmp) and not marker.exists()):
+        check(not (k.state / "stock/stacks" / name).exists(), "it was copied without a snapshot, or while it stood still")
+        check(time.monotonic() < end, "no capture")
+    return store, number, name
+
+
+FILL = "cd /data; for i in $(/bin/busybox seq 3000); do echo $i > f$i; done; cat /bin/busybox > large"
+
+
+def test_capture_on_btrfs():
+    "on btrfs a sandbox stands still for a snapshot only; its files are copied while it runs, and the snapshot goes"
+    with on_btrfs() as (k, s):
+        client = k.client()
+        must(client.create("one", tiny(k, "root"), disk=128 << 20))
+        with bound(k, "one") as init:
+            sh(init, FILL + "; rm /data/gone; chown user /data/f1", user="root")
+            store, number, name = begin_large(k, s, "one")
+            sh(init, "echo changed > /data/f3000; echo after > /data/after", user="root")
+            reply = good(store.wait(number))
+            check(reply.frozen_us > 0)
+        eventually(lambda: not os.listdir(k.state / "stock/tmp"), 30)
+        second, _ = capture(store, "one", other=name)
+        must(client.create("two", name, disk=128 << 20))
+        with bound(k, "two") as init:
+            check_equal(sh(init, "cd /data; cat f3000; ls | /bin/busybox wc -l; stat -c %u f1 f2; ls after gone 2>&1 | /bin/busybox wc -l"),
+                        "3000\n3002\n1000\n0\n2\n")
+        must(client.create("three", second, disk=128 << 20))
+        with bound(k, "three") as init:
+            check_equal(sh(init, "cat /data/f3000 /data/after"), "changed\nafter\n")
+        check_equal(sorted(subvolumes(k.state / "stock/uppers")), ["one", "three", "two"])
+
+
+def test_snapshot_after_kill():
+    "a snapshot that a killed stock left on btrfs is removed by the next one"
+    with on_btrfs() as (k, s):
+        must(k.client().create("one", tiny(k, "root"), disk=128 << 20))
+        with bound(k, "one") as init:
+            sh(init, FILL, user="root")
+            begin_large(k, s, "one")
+            s.kill9()
+            s.start()
+            s.client().list()
+            top = k.state / "stock"
+            eventually(lambda: not [n for n in os.listdir(top) if n.startswith(".gone-")] and not os.listdir(top / "tmp"), 30)
+            check_equal(sh(init, "cat /data/old"), "old\n")
+            capture(s.client(), "one")
+
+
+def test_capture_shares_with_an_earlier_one(who):
+    "a file that an earlier capture has as it is is that very file, one that changed is not"
+    with both(who) as (k, s):
+        client, store = k.client(), s.client()
+        must(client.create("one", tiny(k, who), driver="layers"))
+        layers = k.state / "stock/layers"
+        with bound(k, "one") as init:
+            sh(init, "cd /data; echo a > a; echo b > b; ln a again", user="root")
+            first, a = capture(store, "one")
+            sh(init, "echo c > /data/b", user="root")
+            _, b = capture(store, "one", other=first)
+        old, new = (layers / r.layer.decode() / "root/data" for r in (a, b))
+        check(os.path.samefile(old / "a", new / "a"))
+        check_equal(os.stat(new / "a").st_nlink, 4)
+        check_equal((new / "b").read_text(), "c\n")
+        check_equal(os.stat(new / "b").st_nlink, 1)
 
 
 def test_stock_killed(who):

@@ -465,7 +465,7 @@ static void a_snapshot_does_not_follow_what_it_was_taken_from(void **state)
         probe(&w, "btrfs", true, &i);
         place(&i, &w, "one", 64 * MIB, 0, &u);
         put(u.root, "a", "before");
-        assert_int_equal(upper_snapshot(u.root, w.dir, "copy", &err), 0);
+        assert_int_equal(upper_snapshot(u.root, w.dir, "copy", false, &err), 0);
         put(u.root, "a", "after");
         int copy = openat(w.dir, "copy", O_RDONLY | O_DIRECTORY);
         assert_holds(copy, "a", "before");
@@ -474,10 +474,18 @@ static void a_snapshot_does_not_follow_what_it_was_taken_from(void **state)
         (void)close(copy);
         assert_int_equal(mkdirat(u.root, "sub", 0755), 0);
         int sub = openat(u.root, "sub", O_RDONLY | O_DIRECTORY);
-        assert_int_equal(upper_snapshot(sub, w.dir, "none", &err), 1);
+        assert_int_equal(upper_snapshot(sub, w.dir, "none", false, &err), 1);
         (void)close(sub);
         /* A subvolume in a subvolume: neither keeps the other. */
-        assert_int_equal(upper_snapshot(u.root, u.root, "inner", &err), 0);
+        assert_int_equal(upper_snapshot(u.root, u.root, "inner", false, &err), 0);
+        /* One that nobody can write to goes as well. */
+        assert_int_equal(upper_snapshot(u.root, w.dir, "still", true, &err), 0);
+        int still = openat(w.dir, "still", O_RDONLY | O_DIRECTORY);
+        assert_holds(still, "a", "after");
+        assert_int_equal(openat(still, "new", O_WRONLY | O_CREAT, 0600), -1);
+        assert_int_equal(errno, EROFS);
+        (void)close(still);
+        assert_int_equal(upper_remove(w.dir, "still", &err), 0);
         upper_close(&u);
         assert_int_equal(upper_remove(w.dir, "one", &err), 0);
         assert_int_equal(upper_remove(w.dir, "copy", &err), 0);
