@@ -296,7 +296,7 @@ void asker_event(struct keeper *k, uint32_t index, uint32_t events)
     if (events & EPOLLOUT)
         flush(k, c);
     for (int i = 0; i < AT_ONCE && c->fd >= 0 && !k->paused; i++) {
-        if (k->nstarting >= KEEPER_STARTING_MAX) {
+        if (k->nstarting - k->nchecking >= KEEPER_STARTING_MAX) {
             asker_pause(k, true);
             return;
         }

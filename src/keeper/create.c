@@ -405,13 +405,15 @@ static void later(struct keeper *k, struct entry *e, const struct keeper_create 
     e->waiting = true;
     k->pending[k->npending++] = (struct pending){.index = entry_index(k, e), .ask = *ask};
     pool_watch(k);
-    keeper_wake_at(k, e->since_ms + KEEPER_START_MS);
+    keeper_wake_at(k, entry_start_end(e));
 }
 
 void create_forget(struct keeper *k, struct entry *e)
 {
     uint32_t i = 0;
     e->waiting = false;
+    if (e->checking)
+        checks_forget(k, e);
     while (i < k->npending && k->pending[i].index != entry_index(k, e))
         i++;
     if (i == k->npending)
@@ -431,6 +433,29 @@ static int take_network(struct keeper *k, struct claim *c, struct err *err)
     return 1;
 }
 
+static void fail_create(struct keeper *k, struct entry *e, const struct err *err)
+{
+    e->failure_code = error_of(err);
+    (void)snprintf(e->failure, sizeof e->failure, "%.*s", (int)sizeof e->failure - 1, err->msg);
+    if (e->pidfd >= 0) {
+        end_begin(k, e, KEEPER_DIED_KILLED);
+        return;
+    }
+    struct keeper_reply reply = {.error = e->failure_code};
+    memcpy(reply.text, e->failure, sizeof reply.text);
+    asker_answer(k, &e->creator, &reply);
+    entry_free(k, e);
+}
+
+/* False: too many wait for that. */
+static bool check_first(struct keeper *k, struct entry *e, const struct keeper_create *ask)
+{
+    if (!checks_begin(k, e, ask))
+        return false;
+    e->waiting = true;
+    return true;
+}
+
 /* False: it has to wait. */
 static bool go_on(struct keeper *k, struct entry *e, const struct keeper_create *ask)
 {
@@ -446,19 +471,12 @@ static bool go_on(struct keeper *k, struct entry *e, const struct keeper_create 
     memcpy(e->degraded, c.degraded, sizeof e->degraded);
     release(k, &c, e, r < 0);
     if (r == 0) {
-        keeper_wake_at(k, e->since_ms + KEEPER_START_MS);
+        keeper_wake_at(k, entry_start_end(e));
         return true;
     }
-    e->failure_code = error_of(&err);
-    (void)snprintf(e->failure, sizeof e->failure, "%.*s", (int)sizeof e->failure - 1, err.msg);
-    if (e->pidfd >= 0) {
-        end_begin(k, e, KEEPER_DIED_KILLED);
+    if (err.eno == EAGAIN && e->pidfd < 0 && check_first(k, e, ask)) /* since we looked, an image is no longer ready */
         return true;
-    }
-    struct keeper_reply reply = {.error = e->failure_code};
-    memcpy(reply.text, e->failure, sizeof reply.text);
-    asker_answer(k, &e->creator, &reply);
-    entry_free(k, e);
+    fail_create(k, e, &err);
     return true;
 }
 
@@ -483,7 +501,7 @@ void create_begin(struct keeper *k, const struct keeper_create *ask, const struc
         answer_known(k, e, w);
         return;
     }
-    if (k->nlive + k->nstarting + k->nending >= k->config->max_sandboxes || k->npending == KEEPER_STARTING_MAX ||
+    if (k->nlive + k->nstarting + k->nending >= k->config->max_sandboxes || k->npending >= KEEPER_STARTING_MAX ||
         !(e = entry_new(k, ask->id))) {
         say_full(k, w, "this node runs as many sandboxes as it may");
         return;
@@ -492,7 +510,25 @@ void create_begin(struct keeper *k, const struct keeper_create *ask, const struc
     e->creator = *w;
     e->deadline_ms = ask->deadline_ms;
     e->own_root = strcmp(ask->template, "host") != 0;
+    if (checks_needed(k, ask)) {
+        struct err full = {0};
+        if (!check_first(k, e, ask)) {
+            (void)err_set(&full, ERR_LIMIT, 0, "%d sandboxes wait for images that are being made or checked; try again",
+                          (int)KEEPER_CHECKS_MAX);
+            fail_create(k, e, &full);
+        }
+        return;
+    }
     if (k->npending > 0 || !go_on(k, e, ask))
+        later(k, e, ask);
+}
+
+void create_checked(struct keeper *k, struct entry *e, const struct keeper_create *ask, const struct err *err)
+{
+    e->waiting = false;
+    if (err)
+        fail_create(k, e, err);
+    else if (k->npending > 0 || !go_on(k, e, ask))
         later(k, e, ask);
 }
 
@@ -515,10 +551,14 @@ void create_sync(struct keeper *k, struct entry *e)
     struct err err = {0};
     ssize_t n = e->waiting ? 0 : recv(e->box.sync, &said, 1, MSG_DONTWAIT);
     int r = -1;
-    if (e->waiting) {
+    if (e->checking) {
+        (void)err_set(&err, ERR_SETUP, 0,
+                      "a file system in an image is made or checked, which has taken %d s and goes on; try again later",
+                      KEEPER_CHECK_MS / 1000);
+    } else if (e->waiting) {
         (void)err_set(&err, ERR_SETUP, 0, "there was no network namespace for it within %d s", KEEPER_START_MS / 1000);
     } else if (n < 0 && errno == EAGAIN) {
-        if (keeper_now_ms() < e->since_ms + KEEPER_START_MS)
+        if (keeper_now_ms() < entry_start_end(e))
             return;
         const char *stage = wall_stage_name((enum wall_stage)e->box.shared->stage);
         (void)err_set(&err, ERR_SETUP, 0, "the sandbox was not ready within %d s; it stands at stage %s",

@@ -29,7 +29,10 @@ enum {
     KEEPER_STARTING_MAX = 32, /* creates under way; further requests wait in their sockets */
     KEEPER_STARTING_RESUME = 24,
     KEEPER_START_MS = 10000, /* a create that takes longer is given up */
-    KEEPER_END_MS = 20000,   /* a kill that takes longer is answered with what is left, and goes on */
+    KEEPER_CHECK_MS = 40000, /* so much longer if an image must be made or checked first; front waits for a minute */
+    KEEPER_CHECKS_MAX = 64,  /* creates that wait for that; more are refused */
+    KEEPER_CHECKS_AT_ONCE = 4,
+    KEEPER_END_MS = 20000, /* a kill that takes longer is answered with what is left, and goes on */
     KEEPER_PLACES_MAX = 40,
     KEEPER_BUCKETS = 8192,
     KEEPER_TRUST_MAX = 64,  /* templates whose layer is remembered */
@@ -69,7 +72,9 @@ struct entry {
     bool gone;      /* ENDING: init is gone */
     bool reaped;    /* ENDING: and its status is known, or will not be; the rest is being taken away */
     bool told_late; /* ENDING: waiters were told that it takes long */
-    bool waiting;   /* STARTING: for a network namespace; nothing is taken yet */
+    bool waiting;   /* STARTING: for a network namespace or a check; nothing is taken yet */
+    bool checking;  /* STARTING: for a check (checks.c) */
+    bool checked;   /* STARTING: there was one */
     bool adopted;   /* from the keeper before us */
     bool net;       /* has a way out, if egress serves it */
     bool attached;  /* LIVE: egress was told */
@@ -107,6 +112,15 @@ struct pending {
     struct keeper_create ask;
 };
 
+/* A create that waits until its images are ready, or a check whose create was given up. */
+struct check { /* checks.c */
+    bool used, wanted, upper;
+    pid_t pid; /* 0: not yet started */
+    int pidfd, said;
+    uint32_t index; /* of the entry, if it is `wanted` */
+    struct keeper_create ask;
+};
+
 struct pool { /* pool.c */
     int sock; /* -1: its process is to be started again */
     pid_t pid;
@@ -137,18 +151,29 @@ struct keeper {
     uint64_t timer_at;
     bool paused; /* no request is read until some creates are done */
     uint32_t nlive, nstarting, nending, ndead;
+    uint32_t nchecking; /* of those that are starting */
     uint32_t free_list, buckets[KEEPER_BUCKETS];
     uint32_t nentries; /* entries ever used */
     struct pool pool;
     struct link egress;
     struct trust trust[KEEPER_TRUST_MAX];
     uint32_t ntrust, npending;
-    struct pending pending[KEEPER_STARTING_MAX];
+    struct pending pending[KEEPER_STARTING_MAX + KEEPER_CHECKS_MAX];
+    struct check checks[KEEPER_CHECKS_MAX];
     struct conn conns[KEEPER_CONNS];
     struct entry entries[2 * KEEPER_SANDBOXES_MAX];
 };
 
-enum event_kind { EVENT_LISTENER = 1, EVENT_TIMER, EVENT_CONN, EVENT_PIDFD, EVENT_SYNC, EVENT_POOL, EVENT_EGRESS };
+enum event_kind {
+    EVENT_LISTENER = 1,
+    EVENT_TIMER,
+    EVENT_CONN,
+    EVENT_PIDFD,
+    EVENT_SYNC,
+    EVENT_POOL,
+    EVENT_EGRESS,
+    EVENT_CHECK
+};
 
 /* setup.c */
 int setup_process(const struct keeper_config *c, struct err *err); /* sealed copy, outer namespace, lock; may exec */
@@ -167,6 +192,11 @@ struct entry *entry_new(struct keeper *k, const char *id); /* NULL: full */
 void entry_free(struct keeper *k, struct entry *e);
 void entry_set(struct keeper *k, struct entry *e, enum life life); /* keeps the counts */
 static inline uint32_t entry_index(const struct keeper *k, const struct entry *e) { return (uint32_t)(e - k->entries); }
+/* STARTING: when it is given up. */
+static inline uint64_t entry_start_end(const struct entry *e)
+{
+    return e->since_ms + (e->checked ? KEEPER_CHECK_MS : 0U) + (e->checking ? 0U : KEEPER_START_MS);
+}
 
 /* asker.c */
 void asker_accept(struct keeper *k);
@@ -182,6 +212,15 @@ void create_sync(struct keeper *k, struct entry *e);
 /* Goes on with creates that wait, as far as there are namespaces; forgets one that is not to be made any more. */
 void create_resume(struct keeper *k);
 void create_forget(struct keeper *k, struct entry *e);
+
+/* Its images are ready, or not (err). */
+void create_checked(struct keeper *k, struct entry *e, const struct keeper_create *c, const struct err *err);
+
+/* checks.c */
+bool checks_needed(const struct keeper *k, const struct keeper_create *c);
+bool checks_begin(struct keeper *k, struct entry *e, const struct keeper_create *c); /* false: there are too many */
+void checks_forget(struct keeper *k, struct entry *e);
+void checks_event(struct keeper *k, uint32_t index);
 
 /* pool.c */
 int pool_start(struct keeper *k, struct err *err);
@@ -217,6 +256,8 @@ void root_sweep_tools(void);
 int uppers_probe(const struct keeper *k, const char *driver, struct upper_info *ret, struct err *err);
 int uppers_take(const struct keeper *k, const struct upper_info *info, const struct keeper_create *c, struct upper *ret,
                 struct err *err);
+/* Fills in how large an image for it is made. */
+void uppers_size(const struct keeper *k, struct keeper_create *c);
 void uppers_drop(const struct keeper *k, const char *id, const char *driver);
 /* False: it cannot be known without a search. */
 bool uppers_usage(const struct keeper_common *m, const struct journal_record *r, struct upper_usage *ret);

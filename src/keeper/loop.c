@@ -57,10 +57,10 @@ static void due(struct keeper *k)
         struct entry *e = &k->entries[i];
         if (e->life == LIFE_LIVE && e->deadline_ms <= now)
             end_begin(k, e, KEEPER_DIED_TTL);
-        if (e->life == LIFE_STARTING && e->since_ms + KEEPER_START_MS <= now)
+        if (e->life == LIFE_STARTING && entry_start_end(e) <= now)
             create_sync(k, e);
         uint64_t at = e->life == LIFE_LIVE       ? e->deadline_ms
-                      : e->life == LIFE_STARTING ? e->since_ms + KEEPER_START_MS
+                      : e->life == LIFE_STARTING ? entry_start_end(e)
                                                  : UINT64_MAX;
         if (at < next)
             next = at;
@@ -102,6 +102,9 @@ static void dispatch(struct keeper *k, const struct epoll_event *ev)
         break;
     case EVENT_POOL:
         pool_event(k, ev->events);
+        break;
+    case EVENT_CHECK:
+        checks_event(k, index);
         break;
     case EVENT_EGRESS:
         attach_event(k, ev->events);
@@ -183,7 +186,7 @@ int keeper_run(const struct keeper_config *c, struct err *err)
             return err_set(err, ERR_INTERNAL, errno, "wait for requests");
         for (int i = 0; i < n; i++)
             dispatch(k, &events[i]);
-        if (k->paused && k->nstarting <= KEEPER_STARTING_RESUME)
+        if (k->paused && k->nstarting - k->nchecking <= KEEPER_STARTING_RESUME)
             asker_pause(k, false);
     }
 }

@@ -63,14 +63,25 @@ int uppers_take(const struct keeper *k, const struct upper_info *info, const str
 {
     struct err ignored = {0};
     int dir = k->common->stock.uppers;
-    if (info->kind != UPPER_TMPFS) /* of a sandbox of that name that ended long ago, in another run of this node */
+    if (info->kind != UPPER_TMPFS &&
+        info->kind != UPPER_IMAGE) /* of a sandbox of that name that ended long ago, in another run of this node */
         (void)upper_remove(dir, c->id, &ignored);
+    struct upper_info quick = *info;
+    quick.quick = true; /* an image was made before (checks.c) */
     uint64_t disk = info->quota != UPPER_QUOTA_NONE ? c->disk : 0, inodes = disk ? c->inodes : 0;
-    if (info->kind == UPPER_IMAGE && inodes > disk / IMAGE_FILE) /* the tables of more would fill it */
-        inodes = disk / IMAGE_FILE;
-    if (upper_open(info, dir, c->id, disk, inodes, ret, err) < 0)
+    if (upper_open(&quick, dir, c->id, disk, inodes, ret, err) < 0)
         return err_wrap(err, "set-up failed at mounts: make the upper layer");
+    if (info->kind == UPPER_IMAGE)
+        (void)unlinkat(ret->root, "lost+found", AT_REMOVEDIR);
     return 0;
+}
+
+void uppers_size(const struct keeper *k, struct keeper_create *c)
+{
+    c->disk = c->disk ? c->disk : k->config->disk;
+    c->inodes = c->inodes ? c->inodes : k->config->inodes;
+    if (c->inodes > c->disk / IMAGE_FILE) /* the tables of more would fill it */
+        c->inodes = c->disk / IMAGE_FILE;
 }
 
 static bool on_disk(const char *driver) { return driver[0] && strcmp(driver, upper_kind_name(UPPER_TMPFS)) != 0; }

@@ -26,7 +26,7 @@ static int open_stored(const struct keeper *k, const char *id, struct wall_box_v
         return 0;
     if (errno != ENOENT || faccessat(dir, image, F_OK, AT_SYMLINK_NOFOLLOW) < 0)
         return err_set(err, ERR_USAGE, errno == ENOENT ? 0 : errno, "volume: there is no %s", id);
-    const struct upper_info info = {.kind = UPPER_IMAGE, .quota = UPPER_QUOTA_IMAGE};
+    const struct upper_info info = {.kind = UPPER_IMAGE, .quota = UPPER_QUOTA_IMAGE, .quick = true};
     struct upper u = UPPER_INIT;
     if (upper_open(&info, dir, id, 0, 0, &u, err) < 0)
         return err_wrap(err, "volume %s", id);

@@ -37,6 +37,12 @@ static const char *const mkfs_at[] = {"/usr/sbin/mkfs.ext4", "/sbin/mkfs.ext4", 
 static const char *const fsck_at[] = {"/usr/sbin/e2fsck", "/sbin/e2fsck", NULL};
 static const char *const resize_at[] = {"/usr/sbin/resize2fs", "/sbin/resize2fs", NULL};
 
+static pid_t outside; /* 0: our parent */
+
+void upper_image_outside(pid_t pid) { outside = pid; }
+
+static int outer_pid(void) { return (int)(outside ? outside : getppid()); }
+
 /* Where it is, here or in the mount namespace of our parent: keeper lives in a root of its own that has no programs. */
 static const char *program(const char *const *at, bool *ret_elsewhere)
 {
@@ -45,7 +51,7 @@ static const char *program(const char *const *at, bool *ret_elsewhere)
         if (access(at[i], X_OK) == 0)
             return at[i];
     for (size_t i = 0; at[i]; i++) {
-        (void)snprintf(path, sizeof path, "/proc/%d/root%s", (int)getppid(), at[i]);
+        (void)snprintf(path, sizeof path, "/proc/%d/root%s", outer_pid(), at[i]);
         if (access(path, X_OK) == 0) {
             *ret_elsewhere = true;
             return at[i];
@@ -94,7 +100,7 @@ static int run(const char *const *at, const char **argv, int img)
         return NO_PROGRAM;
     if (elsewhere) {
         char path[40];
-        (void)snprintf(path, sizeof path, "/proc/%d/ns/mnt", (int)getppid());
+        (void)snprintf(path, sizeof path, "/proc/%d/ns/mnt", outer_pid());
         if ((mounts = open(path, O_RDONLY | O_CLOEXEC)) < 0)
             return -1;
     }
@@ -167,11 +173,14 @@ static int image_make(int dir, const char *file, uint64_t disk, uint64_t inodes,
     return r;
 }
 
-static int fs_check(int img, const char *file, bool always, struct err *err)
+static bool is_clean(int img)
 {
     uint16_t state = 0;
-    if (!always && pread(img, &state, sizeof state, EXT4_STATE_AT) == (ssize_t)sizeof state && state == EXT4_VALID)
-        return 0;
+    return pread(img, &state, sizeof state, EXT4_STATE_AT) == (ssize_t)sizeof state && state == EXT4_VALID;
+}
+
+static int fs_check(int img, const char *file, struct err *err)
+{
     const char *argv[] = {NULL, "-p", "-f", "/proc/self/fd/3", NULL};
     int r = run(fsck_at, argv, img);
     if (r < 0 || r > FSCK_CORRECTED)
@@ -209,12 +218,12 @@ static void image_close(struct image *i)
         (void)close(i->lock);
 }
 
-static int image_open(int dir, const char *file, struct image *i, struct err *err)
+static int image_open(int dir, const char *file, bool quick, struct image *i, struct err *err)
 {
     i->lock = openat(dir, file, O_RDWR | O_NOFOLLOW | O_CLOEXEC);
     if (i->lock < 0)
         return err_set(err, ERR_SETUP, errno, "image: open %s", file);
-    while (flock(i->lock, LOCK_EX) < 0)
+    while (flock(i->lock, LOCK_EX | (quick ? LOCK_NB : 0)) < 0)
         if (errno != EINTR)
             return err_set(err, ERR_SETUP, errno, "image: lock %s", file);
     i->fd = openat(dir, file, O_RDWR | O_NOFOLLOW | O_CLOEXEC);
@@ -223,17 +232,51 @@ static int image_open(int dir, const char *file, struct image *i, struct err *er
     return loopdev_find(i->fd, &i->dev, err) < 0 ? -1 : 0;
 }
 
-int upper_image_open(int dir, const char *name, uint64_t disk, uint64_t inodes, struct upper *ret, struct err *err)
+/* Made if it is not there, whole if nobody uses it. */
+static int image_ready(int dir, const char *file, uint64_t disk, uint64_t inodes, bool quick, struct image *i,
+                       struct err *err)
+{
+    bool make = faccessat(dir, file, F_OK, 0) < 0;
+    if (make && quick)
+        return err_set(err, ERR_SETUP, EAGAIN, "image: %s is not made yet", file);
+    if (make && image_make(dir, file, disk, inodes, err) < 0)
+        return -1;
+    if (image_open(dir, file, quick, i, err) < 0)
+        return -1;
+    if (i->dev.fd >= 0 || is_clean(i->fd))
+        return 0;
+    return quick ? err_set(err, ERR_SETUP, EAGAIN, "image: %s must be checked first", file)
+                 : fs_check(i->fd, file, err);
+}
+
+int upper_image_prepare(int dir, const char *name, uint64_t disk, uint64_t inodes, struct err *err)
+{
+    char file[UPPER_NAME_MAX + 8];
+    (void)snprintf(file, sizeof file, "%s.img", name);
+    _cleanup_(image_close) struct image i = IMAGE_INIT;
+    return image_ready(dir, file, disk, inodes, false, &i, err);
+}
+
+bool upper_image_unready(int dir, const char *name)
+{
+    char file[UPPER_NAME_MAX + 8];
+    struct err err = {0};
+    (void)snprintf(file, sizeof file, "%.*s.img", UPPER_NAME_MAX, name);
+    if (faccessat(dir, file, F_OK, AT_SYMLINK_NOFOLLOW) < 0)
+        return false;
+    _cleanup_(image_close) struct image i = IMAGE_INIT;
+    return image_ready(dir, file, 0, 0, true, &i, &err) < 0 && err.eno == EAGAIN;
+}
+
+int upper_image_open(int dir, const char *name, uint64_t disk, uint64_t inodes, bool quick, struct upper *ret,
+                     struct err *err)
 {
     char file[UPPER_NAME_MAX + 8];
     (void)snprintf(file, sizeof file, "%s.img", name);
     bool make = faccessat(dir, file, F_OK, 0) < 0;
-    if (make && image_make(dir, file, disk, inodes, err) < 0)
-        return -1;
     _cleanup_(image_close) struct image i = IMAGE_INIT;
-    if (image_open(dir, file, &i, err) < 0)
-        return -1;
-    if (i.dev.fd < 0 && (fs_check(i.fd, file, false, err) < 0 || loopdev_attach(i.fd, &i.dev, err) < 0))
+    if (image_ready(dir, file, disk, inodes, quick, &i, err) < 0 ||
+        (i.dev.fd < 0 && loopdev_attach(i.fd, &i.dev, err) < 0))
         return -1;
     int mnt = mount_ext4(i.dev.path);
     if (mnt < 0)
@@ -263,7 +306,7 @@ static int grow_used(struct image *i, const char *name, uint64_t size, struct er
 static int grow_idle(struct image *i, const char *name, struct err *err)
 {
     const char *argv[] = {NULL, "/proc/self/fd/3", NULL};
-    if (fs_check(i->fd, name, true, err) < 0)
+    if (fs_check(i->fd, name, err) < 0)
         return -1;
     int r = run(resize_at, argv, i->fd);
     return r == 0 ? 0 : err_set(err, ERR_SETUP, 0, "image: resize2fs of %s ended with status %d", name, r);
@@ -275,7 +318,7 @@ int upper_image_resize(int dir, const char *name, uint64_t disk, struct err *err
     struct stat st;
     (void)snprintf(file, sizeof file, "%s.img", name);
     _cleanup_(image_close) struct image i = IMAGE_INIT;
-    if (image_open(dir, file, &i, err) < 0)
+    if (image_open(dir, file, false, &i, err) < 0)
         return -1;
     uint64_t size = image_size(dir, disk);
     if (fstat(i.fd, &st) < 0)

@@ -28,7 +28,9 @@ int upper_project_stat(int root, struct upper_usage *ret, struct err *err);
 
 /* upper-image.c. NULL if images can be used, else what is missing. */
 const char *upper_image_missing(void);
-int upper_image_open(int dir, const char *name, uint64_t disk, uint64_t inodes, struct upper *ret, struct err *err);
+int upper_image_open(int dir, const char *name, uint64_t disk, uint64_t inodes, bool quick, struct upper *ret,
+                     struct err *err);
+int upper_image_prepare(int dir, const char *name, uint64_t disk, uint64_t inodes, struct err *err);
 /* Grows it; the number of files grows with it. */
 int upper_image_resize(int dir, const char *name, uint64_t disk, struct err *err);
 

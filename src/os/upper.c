@@ -195,11 +195,20 @@ int upper_open(const struct upper_info *info, int dir, const char *name, uint64_
     if (info->kind == UPPER_BTRFS)
         return upper_btrfs_open(fd, name, info->quota == UPPER_QUOTA_QGROUP, disk, ret, err);
     if (info->kind == UPPER_IMAGE)
-        return upper_image_open(fd, name, disk, inodes, ret, err);
+        return upper_image_open(fd, name, disk, inodes, info->quick, ret, err);
     if (upper_project_open(fd, name, info->quota == UPPER_QUOTA_PROJECT, disk, inodes, ret, err) < 0)
         return -1;
     ret->kind = info->kind;
     return 0;
+}
+
+int upper_prepare(const struct upper_info *info, int dir, const char *name, uint64_t disk, uint64_t inodes,
+                  struct err *err)
+{
+    if (info->kind != UPPER_IMAGE)
+        return 0;
+    _cleanup_close_ int fd = check_name(name, err) < 0 ? -1 : open_readable(dir, err);
+    return fd < 0 ? -1 : upper_image_prepare(fd, name, disk, inodes, err);
 }
 
 void upper_close(struct upper *u)
@@ -224,7 +233,7 @@ static int open_place(const struct upper_info *info, int dir, const char *name, 
             return -1;
         if (faccessat(fd, file, F_OK, 0) < 0)
             return err_set(err, ERR_SETUP, errno, "open %s", file);
-        return upper_image_open(fd, name, 0, 0, ret, err);
+        return upper_image_open(fd, name, 0, 0, info->quick, ret, err);
     }
     int fd = openat(dir, name, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
     if (fd < 0)

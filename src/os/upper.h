@@ -21,7 +21,8 @@ struct upper_info {
     enum upper_kind kind;
     enum upper_quota quota;
     bool snapshots; /* upper_snapshot() works in no time */
-    char why[200];  /* what was tried and is not there; for doctor */
+    bool quick; /* for the caller to set: upper_open() never makes, checks or waits for an image; it is EAGAIN then */
+    char why[200]; /* what was tried and is not there; for doctor */
 };
 const char *upper_kind_name(enum upper_kind k);   /* "tmpfs" ... */
 const char *upper_quota_name(enum upper_quota q); /* "none", "tmpfs", "btrfs qgroup", "project quota", "image" */
@@ -46,6 +47,13 @@ struct upper {
 int upper_open(const struct upper_info *info, int dir, const char *name, uint64_t disk, uint64_t inodes,
                struct upper *ret, struct err *err);
 void upper_close(struct upper *u);
+/* Makes the image, waits for whoever changes it, checks it: all that may take long. Other drivers: nothing. */
+int upper_prepare(const struct upper_info *info, int dir, const char *name, uint64_t disk, uint64_t inodes,
+                  struct err *err);
+/* Whether `name` is an image that must be prepared. Does not wait. */
+bool upper_image_unready(int dir, const char *name);
+/* In whose root mkfs.ext4 and the like are looked for if ours has none; else in our parent's. */
+void upper_image_outside(pid_t pid);
 int upper_resize(const struct upper_info *info, int dir, const char *name, uint64_t disk, uint64_t inodes,
                  struct err *err);
 struct upper_usage {

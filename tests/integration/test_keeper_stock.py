@@ -1,5 +1,6 @@
 """keeper: roots made of layers, writable layers that can be taken, pauses, volumes, and what is each sandbox's own."""
 import contextlib
+import fcntl
 import hashlib
 import os
 import pathlib
@@ -559,6 +560,96 @@ def test_image_volume():
         for box in ("one", "two"):
             must(client.kill(box))
         nothing_left(k, ())
+
+
+@contextlib.contextmanager
+def image_volume(k):
+    """The path of an image with a file system, vol-image in the store."""
+    image = store(k, "root") / "volumes" / "vol-image.img"
+    with open(image, "wb") as f:
+        f.truncate(16 << 20)
+    make = ["mkfs.ext4", "-q", "-O", "^has_journal,^metadata_csum", str(image)]
+    if not shutil.which("mkfs.ext4") or subprocess.run(make).returncode:
+        skip("mkfs.ext4 is not installed")
+    yield image
+
+
+def checkers(image):
+    """Processes that hold the image open and are not this one."""
+    found = []
+    for pid in filter(str.isdigit, os.listdir("/proc")):
+        with contextlib.suppress(OSError):
+            if int(pid) != os.getpid() and any(os.path.samefile(f"/proc/{pid}/fd/{fd}", image) for fd in os.listdir(f"/proc/{pid}/fd")):
+                found.append(int(pid))
+    return found
+
+
+def test_image_that_takes_long():
+    "while images are waited for keeper answers others; a few processes wait, and they end with keeper"
+    with a_keeper() as k, image_volume(k) as image:
+        client, kind = k.client(), tiny(k, "root")
+        with open(image, "rb") as held:
+            fcntl.flock(held, fcntl.LOCK_EX)  # as one who checks or resizes it
+            numbers = [client.begin(f"box{i}", kind, volumes=[("vol-image", "/data", 0)]) for i in range(6)]
+            eventually(lambda: len(checkers(image)) == 4)
+            must(client.create("other", kind))
+            check_equal(set(client.list()), {"other"})
+            must(client.kill("box5"))
+            check_equal(len(checkers(image)), 4)
+        for number in numbers[:5]:
+            must(client.wait(number))
+        check_equal(client.wait(numbers[5]).error, kp.FAILED)
+        check_equal(set(client.list()), {"other", "box0", "box1", "box2", "box3", "box4"})
+        for i in range(5):
+            must(client.kill(f"box{i}"))
+        with open(image, "rb") as held:
+            eventually(lambda: not checkers(image))
+            fcntl.flock(held, fcntl.LOCK_EX)
+            client.begin("last", kind, volumes=[("vol-image", "/data", 0)])
+            eventually(lambda: len(checkers(image)) == 1)
+            k.kill9()
+            eventually(lambda: not checkers(image))
+        k.start()
+        check_equal(set(k.client().list()), {"other"})
+
+
+def test_image_that_is_damaged():
+    "an image that was not closed is checked before a sandbox gets it; one that cannot be put in order is said so"
+    with a_keeper() as k, image_volume(k) as image:
+        client, kind = k.client(), tiny(k, "root")
+
+        def put(offset, data):
+            with open(image, "r+b") as f:
+                f.seek(offset)
+                f.write(data)
+        put(1024 + 0x3a, b"\0\0")  # in use when its machine stopped
+        must(client.create("one", kind, volumes=[("vol-image", "/data", 0)]))
+        must(client.kill("one"))
+        put(1024 + 0x3a, b"\0\0")
+        put(1024 + 0x38, b"no")  # the magic of an ext4
+        reply = client.create("two", kind, volumes=[("vol-image", "/data", 0)])
+        check_equal(reply.error, kp.FAILED, reply.text)
+        check_in("e2fsck", reply.text.decode())
+        check_equal(set(client.list()), set())
+
+
+def test_image_uppers():
+    "writable layers in images are made beside each other, with their sizes, and go with their sandboxes"
+    with a_keeper() as k:
+        client, kind, uppers = k.client(), tiny(k, "root"), store(k, "root") / "uppers"
+        numbers = [client.begin(f"box{i}", kind, driver="image", disk=32 << 20) for i in range(6)]
+        for number in numbers:
+            reply = client.wait(number)
+            if reply.error == kp.HOST:
+                skip(reply.text.decode())
+            check_equal((must(reply).driver, reply.quota), (b"image", b"image"))
+        check_equal(sorted(n for n in os.listdir(uppers) if n[0] != "."), [f"box{i}.img" for i in range(6)])
+        with bound(k, "box0") as init:
+            check_equal(sh(init, "echo x >/data/mine; cat /data/mine; ls /", user="root").count("lost+found"), 0)
+            sh(init, "/bin/busybox dd if=/dev/zero of=/tmp/big bs=1M count=64 && /bin/busybox sync", fails=True)
+        for i in range(6):
+            must(client.kill(f"box{i}"))
+        check_equal([n for n in os.listdir(uppers) if n[0] != "."], [])
 
 
 def is_init_of(pid, folder):

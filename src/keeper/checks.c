@@ -1,0 +1,204 @@
+/* checks.c - images that must be made or checked before a sandbox can have them.
+ *
+ * mkfs.ext4 takes a moment and e2fsck as long as it likes, and somebody else may be holding the image. So a child does
+ * it, a few at a time, while keeper answers everybody else; the create goes on when it has ended. A check goes on
+ * although the create was given up: the next one finds it done. Children die with keeper.
+ */
+#include <errno.h>
+#include <fcntl.h>
+#include <signal.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/epoll.h>
+#include <sys/prctl.h>
+#include <sys/syscall.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "base/cleanup.h"
+#include "base/fd.h"
+#include "keeper/keeper-int.h"
+
+enum { CHILD_FD = 64 };
+static const struct upper_info images = {.kind = UPPER_IMAGE, .quota = UPPER_QUOTA_IMAGE};
+
+/* What one child does; it has a copy, not keeper's tables. */
+struct work {
+    struct keeper_create ask;
+    bool upper; /* make the image of its writable layer */
+    int uppers, volumes;
+};
+
+static bool wants_image(const struct keeper *k, const struct keeper_create *c)
+{
+    struct upper_info info;
+    struct err ignored = {0};
+    return strcmp(c->template, "host") != 0 && uppers_probe(k, c->driver, &info, &ignored) == 0 &&
+           info.kind == UPPER_IMAGE;
+}
+
+bool checks_needed(const struct keeper *k, const struct keeper_create *c)
+{
+    for (uint32_t i = 0; i < c->nvolumes; i++)
+        if (upper_image_unready(k->common->stock.volumes, c->volume[i].id))
+            return true;
+    return wants_image(k, c);
+}
+
+/* --- the child ---------------------------------------------------------------------------------------------------- */
+
+static int prepare(const struct work *w, struct err *err)
+{
+    struct err ignored = {0};
+    if (w->upper) {
+        (void)upper_remove(w->uppers, w->ask.id, &ignored); /* of a sandbox of that name in another run of this node */
+        if (upper_prepare(&images, w->uppers, w->ask.id, w->ask.disk, w->ask.inodes, err) < 0)
+            return err_wrap(err, "set-up failed at mounts: make the upper layer");
+    }
+    for (uint32_t i = 0; i < w->ask.nvolumes; i++)
+        if (upper_image_unready(w->volumes, w->ask.volume[i].id) &&
+            upper_prepare(&images, w->volumes, w->ask.volume[i].id, 0, 0, err) < 0)
+            return err_wrap(err, "volume %s", w->ask.volume[i].id);
+    return 0;
+}
+
+static _Noreturn void child(struct work *w, int said, pid_t parent)
+{
+    struct err err = {0};
+    int fds[] = {w->uppers, w->volumes, said};
+    (void)prctl(PR_SET_PDEATHSIG, SIGKILL, 0, 0, 0);
+    (void)prctl(PR_SET_NAME, "hutch-check", 0, 0, 0);
+    for (size_t i = 0; i < ARRAY_LEN(fds); i++) /* out of the way first */
+        if ((fds[i] = fcntl(fds[i], F_DUPFD_CLOEXEC, CHILD_FD + (int)ARRAY_LEN(fds))) < 0)
+            _exit(1);
+    for (size_t i = 0; i < ARRAY_LEN(fds); i++)
+        if ((fds[i] = dup3(fds[i], CHILD_FD + (int)i, O_CLOEXEC)) < 0)
+            _exit(1);
+    (void)fd_close_range(3, CHILD_FD - 1, 0);
+    (void)fd_close_range(CHILD_FD + ARRAY_LEN(fds), ~0U, 0);
+    w->uppers = fds[0];
+    w->volumes = fds[1];
+    if (getppid() != parent)
+        _exit(1);
+    if (prepare(w, &err) == 0)
+        _exit(0);
+    (void)write(fds[2], &err, sizeof err);
+    _exit(1);
+}
+
+/* --- keeper ------------------------------------------------------------------------------------------------------- */
+
+static int launch(struct keeper *k, struct check *c)
+{
+    static struct work w; /* not in keeper's tables, which a child does not see */
+    int said[2];
+    w = (struct work){c->ask, wants_image(k, &c->ask), k->common->stock.uppers, k->common->stock.volumes};
+    uppers_size(k, &w.ask);
+    upper_image_outside(getppid());
+    if (pipe2(said, O_CLOEXEC | O_NONBLOCK) < 0)
+        return -1;
+    pid_t parent = getpid(), pid = fork();
+    if (pid == 0)
+        child(&w, said[1], parent);
+    (void)close(said[1]);
+    int pidfd = pid < 0 ? -1 : (int)syscall(SYS_pidfd_open, pid, 0);
+    if (pidfd >= 0 && keeper_watch(k, pidfd, EPOLLIN, EVENT_CHECK, 0, (uint32_t)(c - k->checks)) == 0) {
+        c->upper = w.upper;
+        c->pid = pid;
+        c->pidfd = pidfd;
+        c->said = said[0];
+        return 0;
+    }
+    if (pid > 0) {
+        (void)kill(pid, SIGKILL);
+        (void)waitpid(pid, NULL, 0);
+    }
+    if (pidfd >= 0)
+        (void)close(pidfd);
+    (void)close(said[0]);
+    return -1;
+}
+
+static void set_checking(struct keeper *k, struct entry *e, bool on)
+{
+    k->nchecking += on && !e->checking;
+    k->nchecking -= !on && e->checking;
+    e->checking = on;
+}
+
+static void finish(struct keeper *k, struct check *c, const struct err *err)
+{
+    struct check done = *c;
+    *c = (struct check){.used = false};
+    if (!done.wanted)
+        return;
+    struct entry *e = &k->entries[done.index];
+    set_checking(k, e, false);
+    create_checked(k, e, &done.ask, err);
+}
+
+static void launch_some(struct keeper *k)
+{
+    unsigned running = 0;
+    for (uint32_t i = 0; i < KEEPER_CHECKS_MAX; i++)
+        running += k->checks[i].used && k->checks[i].pid > 0;
+    for (uint32_t i = 0; i < KEEPER_CHECKS_MAX && running < KEEPER_CHECKS_AT_ONCE; i++) {
+        struct check *c = &k->checks[i];
+        if (!c->used || c->pid > 0)
+            continue;
+        if (launch(k, c) == 0) {
+            running++;
+            continue;
+        }
+        struct err err = {0};
+        (void)err_set(&err, ERR_SETUP, errno, "start a process that makes or checks an image");
+        finish(k, c, &err);
+    }
+}
+
+bool checks_begin(struct keeper *k, struct entry *e, const struct keeper_create *ask)
+{
+    uint32_t i = 0;
+    while (i < KEEPER_CHECKS_MAX && k->checks[i].used)
+        i++;
+    if (i == KEEPER_CHECKS_MAX)
+        return false;
+    k->checks[i] = (struct check){.used = true, .wanted = true, .ask = *ask, .index = entry_index(k, e)};
+    set_checking(k, e, true);
+    e->checked = true;
+    keeper_wake_at(k, entry_start_end(e));
+    launch_some(k);
+    return true;
+}
+
+void checks_forget(struct keeper *k, struct entry *e)
+{
+    set_checking(k, e, false);
+    for (uint32_t i = 0; i < KEEPER_CHECKS_MAX; i++) {
+        struct check *c = &k->checks[i];
+        if (!c->used || !c->wanted || c->index != entry_index(k, e))
+            continue;
+        c->wanted = false;
+        if (c->pid == 0)
+            c->used = false;
+    }
+}
+
+void checks_event(struct keeper *k, uint32_t index)
+{
+    struct check *c = &k->checks[index];
+    struct err err = {0};
+    int status = 0;
+    if (!c->used || c->pid == 0 || waitpid(c->pid, &status, WNOHANG) != c->pid)
+        return;
+    bool good = WIFEXITED(status) && WEXITSTATUS(status) == 0;
+    if (!good && read(c->said, &err, sizeof err) != (ssize_t)sizeof err)
+        (void)err_set(&err, ERR_SETUP, 0, "the process that makes or checks an image was ended");
+    (void)epoll_ctl(k->epoll, EPOLL_CTL_DEL, c->pidfd, NULL);
+    (void)close(c->pidfd);
+    (void)close(c->said);
+    if (c->upper && (!good || !c->wanted))
+        uppers_drop(k, c->ask.id, upper_kind_name(UPPER_IMAGE));
+    finish(k, c, good ? NULL : &err);
+    launch_some(k);
+}
