@@ -71,10 +71,9 @@ static int on_hello(struct message *m, struct err *err)
         return err_set(err, ERR_INTERNAL, 0, "front speaks version %lld, egress %d", (long long)version,
                        EGRESS_VERSION);
     size_t at = 0;
-    for (struct esb *s; (s = map_next(&m->g->sandboxes, &at));) {
+    for (struct esb *s; (s = map_next(&m->g->sandboxes, &at));)
         s->named = false;
-        s->told = (struct esb_counts){0};
-    }
+    usage_forget_told(m->g);
     if (m->g->vault)
         secrets_hello(m->g->vault);
     *m->said_hello = true;
@@ -191,6 +190,7 @@ static int on_policy(struct message *m, struct err *err)
     struct netpol_error bad = {0};
     s->named = true;
     (void)snprintf(s->tenant, sizeof s->tenant, "%s", tenant);
+    usage_begins(s);
     if (json_object_size(placeholders) > PLACEHOLDERS_MAX) { /* a tenant's doing: its matter, not the connection's */
         (void)snprintf(bad.text, sizeof bad.text, "more than %d secrets have placeholders", PLACEHOLDERS_MAX);
         tell_applied(s, (uint64_t)epoch, &bad);
@@ -218,7 +218,7 @@ static int on_forget(struct message *m, struct err *err)
     struct esb *s = id_valid(id) ? esb_find(m->g, id) : NULL;
     if (!s)
         return 0;
-    control_usage(s);
+    usage_tell(s);
     esb_placeholders_clear(s);
     drop_policy(s);
     return 0;
@@ -264,6 +264,58 @@ static int on_unsecret(struct message *m, struct err *err)
     return 0;
 }
 
+/* --- what was counted before ---------------------------------------------------------------------------------------- */
+
+static uint64_t count_of(const json_t *o, const char *name)
+{
+    json_int_t n = json_integer_value(json_object_get(o, name));
+    return n > 0 ? (uint64_t)n : 0;
+}
+
+static void read_seed(const json_t *o, struct usage_seed *ret)
+{
+    const char *name;
+    json_t *h;
+    ret->ended = count_of(o, "sandboxes_ended");
+    ret->counts = (struct esb_counts){.connections = count_of(o, "connections"),
+                                      .requests = count_of(o, "requests"),
+                                      .denied = count_of(o, "denied"),
+                                      .bytes_up = count_of(o, "bytes_up"),
+                                      .bytes_down = count_of(o, "bytes_down"),
+                                      .dns = count_of(o, "dns"),
+                                      .injections = count_of(o, "injections"),
+                                      .redactions = count_of(o, "redactions"),
+                                      .violations = count_of(o, "violations")};
+    json_object_foreach(json_object_get(o, "hosts"), name, h)
+    {
+        if (strlen(name) >= NETPOL_NAME_MAX)
+            continue;
+        usage_host(&ret->hosts, name)->counts = (struct host_counts){.requests = count_of(h, "requests"),
+                                                                     .denied = count_of(h, "denied"),
+                                                                     .bytes_up = count_of(h, "bytes_up"),
+                                                                     .bytes_down = count_of(h, "bytes_down")};
+    }
+}
+
+static int on_seed(struct message *m, struct err *err)
+{
+    json_error_t e;
+    const char *type, *tenant, *id = NULL;
+    json_t *counted;
+    if (json_unpack_ex(m->json, &e, 0, "{s:s,s:s,s?s,s:o!}", "type", &type, "tenant", &tenant, "sandbox", &id, "usage",
+                       &counted) < 0)
+        return wrong(m, &e, err);
+    if (id && !id_valid(id))
+        return wrong_id(m, err);
+    if (!*tenant || strlen(tenant) >= TENANT_MAX)
+        return err_set(err, ERR_INTERNAL, 0, "the tenant of \"seed\" is not one");
+    struct usage_seed seed = {0};
+    read_seed(counted, &seed);
+    usage_seed(m->g, id ? esb_get(m->g, id) : NULL, tenant, &seed);
+    usage_free_hosts(&seed.hosts);
+    return 0;
+}
+
 /* --- questions ---------------------------------------------------------------------------------------------------- */
 
 static bool request_valid(const json_t *r)
@@ -304,30 +356,13 @@ static void answer_object(const struct message *m, const json_t *request, struct
     answer(m, request, object->p + 1);
 }
 
-void control_usage(struct esb *s)
-{
-    if (memcmp(&s->told, &s->counts, sizeof s->told) == 0)
-        return;
-    struct buf out = {0};
-    struct json j;
-    s->told = s->counts;
-    answer_start(&j, &out, "usage");
-    json_str(&j, "sandbox", s->id);
-    usage_add_counts(&j, &s->counts);
-    json_end_obj(&j);
-    control_tell(s->g, &out);
-}
-
 static void add_stats(struct json *j, const struct esb *s)
 {
     json_obj(j, NULL);
     json_str(j, "sandbox", s->id);
     usage_add_counts(j, &s->counts);
     json_u64(j, "open", s->nflows);
-    json_u64(j, "dns", s->counts.dns);
-    json_u64(j, "injections", s->counts.injections);
-    json_u64(j, "redactions", s->counts.redactions);
-    json_u64(j, "violations", s->counts.violations);
+    usage_add_rest(j, &s->counts);
     usage_add_hosts(j, &s->hosts, CONTROL_STATS_MAX);
     json_end_obj(j);
 }
@@ -365,6 +400,12 @@ static int on_tenant(struct message *m, struct err *err)
         return wrong(m, &e, err);
     if (!request_valid(request))
         return err_set(err, ERR_INTERNAL, 0, "the request of \"tenant\" is neither a number nor a short string");
+    /* Before the answer: whoever reads the answer finds these numbers again, whatever happens to this process. */
+    size_t at = 0;
+    for (struct esb *s; !control_busy(m->g) && (s = map_next(&m->g->sandboxes, &at));)
+        if (strcmp(s->tenant, tenant) == 0)
+            usage_tell(s);
+    usage_tell_tenants(m->g, tenant);
     _cleanup_buf_ struct buf b = {0};
     usage_tenant(m->g, tenant, CONTROL_STATS_MAX, &b);
     answer_object(m, request, &b);
@@ -423,6 +464,7 @@ static const struct {
     {"hello", on_hello},      {"policy", on_policy},  {"secret", on_secret}, {"unsecret", on_unsecret},
     {"forget", on_forget},    {"synced", on_synced},  {"stats", on_stats},   {"learned", on_question},
     {"denials", on_question}, {"check", on_question}, {"unask", on_unask},   {"tenant", on_tenant},
+    {"seed", on_seed},
 };
 
 int control_message(struct egress *g, const char *key_hex, bool *said_hello, const char *p, size_t n, struct err *err)

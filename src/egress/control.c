@@ -250,6 +250,13 @@ void control_tell(struct egress *g, struct buf *json)
     buf_done(json);
 }
 
+bool control_busy(const struct egress *g)
+{
+    const struct control *c = g->control;
+    const struct front_conn *f = c ? c->front : NULL;
+    return !f || !f->hello || f->ending || f->out.n - f->sent > CONTROL_QUEUE_MAX / 4;
+}
+
 /* Takes whole messages out of f->in. -1: over. */
 static int front_messages(struct front_conn *f)
 {
@@ -323,8 +330,10 @@ static void on_usage(void *arg)
 {
     struct control *c = arg;
     size_t at = 0;
-    for (struct esb *s; c->front && c->front->hello && (s = map_next(&c->g->sandboxes, &at));)
-        control_usage(s);
+    /* What does not fit now is told the next time: it is still untold then. */
+    for (struct esb *s; !control_busy(c->g) && (s = map_next(&c->g->sandboxes, &at));)
+        usage_tell(s);
+    usage_tell_tenants(c->g, NULL);
     c->usage = loop_timer(c->g->loop, CONTROL_USAGE_MS, on_usage, c);
 }
 

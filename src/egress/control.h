@@ -20,8 +20,6 @@ void control_stop(struct egress *g);
 
 /* One message of front's. `said_hello` is kept by the connection. -1: it has to end, err says why. */
 int control_message(struct egress *g, const char *key_hex, bool *said_hello, const char *p, size_t n, struct err *err);
-/* The totals of a sandbox, if front does not know them yet. */
-void control_usage(struct esb *s);
 /* The connection of keeper with this number is still there. */
 bool control_keeper_there(const struct egress *g, uint64_t connection);
 /* One message of keeper's, with its descriptors (which it takes). `connection` is a number of it. -1: the

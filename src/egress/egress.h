@@ -79,7 +79,7 @@ struct egress {
     bool draining; /* told to end: nothing new is accepted */
 };
 
-/* Counters; kept for the life of the process and told to front. */
+/* Counters. Front is told of them and keeps them; it gives them back to the next process (usage_seed()). */
 struct esb_counts {
     uint64_t connections, requests, denied, bytes_up, bytes_down, dns, injections, redactions, violations;
 };
@@ -99,7 +99,7 @@ struct esb {
     struct flow *flows;      /* every open connection, a list */
     size_t nflows;
     struct esb_counts counts;
-    struct map hosts; /* name -> struct host_counts, at most 512, then "other" */
+    struct map hosts; /* name -> struct usage_host, at most 512, then "other" */
     void *limits;     /* limits.c */
     void *denials;    /* deny.c: the last 256 */
     void *asks;       /* ask.c: requests that wait for somebody's decision */
@@ -107,10 +107,12 @@ struct esb {
     void *upstreams;  /* http-pool.c: idle connections, of this sandbox only */
     void *dns;        /* dns.c: questions that wait for the node's resolver */
     uint64_t audit_seq;
-    uint64_t keeper;        /* the connection of keeper that attached it */
-    loop_id accept_timer;   /* accepting goes on then */
-    loop_id expiry_timer;   /* a rule expires then */
-    struct esb_counts told; /* what front has heard of `counts` */
+    uint64_t keeper;          /* the connection of keeper that attached it */
+    loop_id accept_timer;     /* accepting goes on then */
+    loop_id expiry_timer;     /* a rule expires then */
+    struct esb_counts told;   /* what front has heard of `counts` */
+    struct esb_counts folded; /* what the tenant's sums have of `counts` */
+    bool seeded;              /* what is told as counted before comes too late */
 };
 
 /* table.c */
@@ -142,13 +144,35 @@ struct host_counts {
 };
 struct host_counts *esb_host(struct esb *s, const char *host);
 
-/* usage.c: counters of tenants. */
-void usage_ended(const struct esb *s); /* its counts are the tenant's from now on */
+/* usage.c: counters of hosts and tenants. The sums of a tenant are those of its sandboxes, also of the ended ones. */
+struct usage_host {
+    struct host_counts counts; /* first: esb_host() gives it out */
+    struct host_counts told, folded;
+    char name[];
+};
+void usage_free_hosts(struct map *hosts);
+void usage_ended(struct esb *s); /* its counts are the tenant's from now on */
 void usage_free(struct egress *g);
+/* What was counted before this process began: of a sandbox (s), or of a tenant (s NULL). Only before its first policy, once. */
+struct usage_seed {
+    struct esb_counts counts;
+    uint64_t ended;
+    struct map hosts; /* name -> struct usage_host; of the caller */
+};
+void usage_seed(struct egress *g, struct esb *s, const char *tenant, const struct usage_seed *seed);
+struct usage_host *usage_host(struct map *hosts, const char *name); /* makes it */
+/* A policy came: from now on it is this process that counts. */
+void usage_begins(struct esb *s);
+/* Front is new and has heard nothing. */
+void usage_forget_told(struct egress *g);
+/* Tells front what it has not heard, about a sandbox or about the tenants (NULL: all). */
+void usage_tell(struct esb *s);
+void usage_tell_tenants(struct egress *g, const char *tenant);
 /* {tenant, sandboxes, sandboxes_ended, counters, hosts}; hosts are left out beyond max bytes. */
 void usage_tenant(struct egress *g, const char *tenant, size_t max, struct buf *out);
 struct json;
 void usage_add_counts(struct json *j, const struct esb_counts *c);
+void usage_add_rest(struct json *j, const struct esb_counts *c);
 void usage_add_hosts(struct json *j, const struct map *hosts, size_t max);
 
 /* One connection of a sandbox, from accept to close. Whoever drives it at the moment (sniffing, relay, http) sets `ops`. */
@@ -258,6 +282,8 @@ bool limit_dns(struct esb *s, bool denied);
 
 /* control.c */
 void control_tell(struct egress *g, struct buf *json); /* to front, if there is one; takes the bytes */
+/* Nobody is there, or so much waits for it that what is not urgent should wait. */
+bool control_busy(const struct egress *g);
 
 uint64_t egress_now(void); /* unix seconds */
 

@@ -18,6 +18,9 @@
  *   unsecret  tenant, name; no answer
  *   forget    sandbox; no answer
  *   unask     sandbox, id: nobody is asked, too many questions wait; no answer
+ *   seed      tenant, sandbox (or none: the tenant's sums), usage {counters, hosts, sandboxes_ended}: what was counted before
+ *             this egress began, as "usage" and "tenant_usage" told it; before the first policy, later ones are
+ *             ignored; no answer
  *   synced    -: what was not named since hello is dropped
  *   stats     request, sandbox
  *   tenant    request, tenant
@@ -32,7 +35,8 @@
  *   ask       sandbox, id, host, port, method, path, rule, tls
  *   used      sandbox, rule: a grant with `uses` was used up
  *   record    record: a line of the audit log, if there is none (`hutch run`)
- *   usage     sandbox, requests, denied, bytes_up, bytes_down, connections: totals since egress began
+ *   usage     sandbox, counters, hosts {name: counters}: totals, and those hosts whose totals have changed since they were told
+ *   tenant_usage  tenant, sandboxes_ended, counters, hosts: the same of all sandboxes of a tenant together
  *   stats     request, sandboxes [{sandbox, counters, hosts {name: counters}}]
  *   tenant    request, tenant, sandboxes, sandboxes_ended, counters, hosts {name: counters}: also of those that ended
  *   learned   request, policy (a document)

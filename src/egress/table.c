@@ -9,12 +9,7 @@
 #include "egress/deny.h"
 #include "egress/egress.h"
 
-enum { HOSTS_MAX = 512, EXPIRY_MAX_S = 3600 };
-
-struct host_entry {
-    struct host_counts counts; /* first: esb_host() gives it out */
-    char name[];
-};
+enum { EXPIRY_MAX_S = 3600 };
 
 uint64_t egress_now(void) { return (uint64_t)time(NULL); }
 
@@ -193,27 +188,12 @@ void esb_placeholders_clear(struct esb *s)
     map_done(&s->placeholders);
 }
 
-struct host_counts *esb_host(struct esb *s, const char *host)
-{
-    struct host_entry *e = map_get(&s->hosts, host);
-    if (!e && s->hosts.n >= HOSTS_MAX - 1) {
-        host = "other";
-        e = map_get(&s->hosts, host);
-    }
-    if (e)
-        return &e->counts;
-    size_t n = strlen(host) + 1;
-    e = xcalloc(1, sizeof *e + n);
-    memcpy(e->name, host, n);
-    (void)map_put(&s->hosts, e->name, e);
-    return &e->counts;
-}
+struct host_counts *esb_host(struct esb *s, const char *host) { return &usage_host(&s->hosts, host)->counts; }
 
 /* --- the end ------------------------------------------------------------------------------------------------------ */
 
 static void esb_free(struct esb *s)
 {
-    size_t at = 0;
     (void)map_del(&s->g->sandboxes, s->id);
     usage_ended(s);
     esb_detach(s);
@@ -225,9 +205,7 @@ static void esb_free(struct esb *s)
     limits_free(s);
     names_free(s->names);
     esb_placeholders_clear(s);
-    for (struct host_entry *e; (e = map_next(&s->hosts, &at));)
-        free(e);
-    map_done(&s->hosts);
+    usage_free_hosts(&s->hosts);
     netpol_unref(s->policy);
     free(s);
 }

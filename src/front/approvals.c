@@ -304,6 +304,8 @@ void net_event(void *arg, const char *type, json_t *message)
 {
     struct front *f = arg;
     struct box *b = map_get(&f->boxes->by_id, text_of(message, "sandbox"));
+    if (strcmp(type, "tenant_usage") == 0)
+        net_usage_event(f, NULL, message);
     if (!b || !b->net)
         return;
     if (strcmp(type, "denied") == 0)
@@ -312,8 +314,6 @@ void net_event(void *arg, const char *type, json_t *message)
         asked(f, b, message);
     else if (strcmp(type, "used") == 0)
         used(f, b, message);
-    else if (strcmp(type, "usage") == 0) {
-        json_decref(b->net->usage);
-        b->net->usage = json_incref(message);
-    }
+    else if (strcmp(type, "usage") == 0)
+        net_usage_event(f, b, message);
 }

@@ -30,7 +30,7 @@ struct egressc_ops {
     /* Sends one thing that egress must know; false: that was all. */
     bool (*next)(void *arg);
     void (*down)(void *arg);
-    /* "denied", "ask", "used", "usage": the message is borrowed. */
+    /* "denied", "ask", "used", "usage", "tenant_usage": the message is borrowed. */
     void (*event)(void *arg, const char *type, json_t *message);
 };
 

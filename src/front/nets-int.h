@@ -21,6 +21,8 @@ struct nets {
     size_t told[3];
     struct approval_item *approvals; /* oldest first */
     size_t napprovals;
+    struct map usage;    /* tenant -> struct net_usage */
+    uint64_t connection; /* how often egress has come */
 };
 
 json_t *net_message(const struct box *b);
@@ -34,6 +36,12 @@ void net_refuse(struct front *f, unsigned status, const char *text, net_done *do
  * reference. */
 const struct approval *approval_find(struct front *f, const char *tenant, const char *id);
 json_t *approval_grant(const struct approval *a);
+/* nets-usage.c: counters that outlive egress and front. An event of egress's about a box, or (NULL) about a tenant; and what a
+ * new egress must hear before a policy of the box (or before a question about the tenant). */
+int net_usage_load(struct front *f, struct err *err);
+void net_usage_free(struct nets *n);
+void net_usage_event(struct front *f, struct box *b, const json_t *message);
+void net_usage_tell(struct front *f, const char *tenant, struct box *b);
 /* Events of egress. */
 void net_event(void *arg, const char *type, json_t *message);
 

@@ -104,6 +104,7 @@ static void egress_up(void *arg)
     struct front *f = arg;
     struct nets *n = f->nets;
     size_t at = 0;
+    n->connection++;
     for (size_t i = 0; i < ARRAY_LEN(n->to_tell); i++) {
         strv_done(&n->to_tell[i]);
         n->told[i] = 0;
@@ -134,9 +135,11 @@ static void tell_one(struct front *f, size_t kind, const char *what)
         if (k)
             net_send(n, vault_header_message(k->tenant, &k->h));
     } else {
-        const struct box *b = map_get(&f->boxes->by_id, what);
-        if (b && b->net)
+        struct box *b = map_get(&f->boxes->by_id, what);
+        if (b && b->net) {
+            net_usage_tell(f, b->tenant->id, b);
             net_send(n, net_message(b));
+        }
     }
 }
 
@@ -197,6 +200,7 @@ void nets_free(struct front *f)
     for (struct net_headers *k; (k = map_next(&n->headers, &at));)
         free_headers(k);
     map_done(&n->headers);
+    net_usage_free(n);
     for (size_t i = 0; i < ARRAY_LEN(n->to_tell); i++)
         strv_done(&n->to_tell[i]);
     free(n);
@@ -242,7 +246,7 @@ static void make_missing(void *arg, struct box *b)
 int nets_load(struct front *f, struct err *err)
 {
     (void)nets_of(f);
-    if (store_nets(f->store, load_one, f, err) < 0)
+    if (store_nets(f->store, load_one, f, err) < 0 || net_usage_load(f, err) < 0)
         return -1;
     store_net_sweep(f->store);
     boxes_each(f, make_missing, f); /* of a version that had none */
@@ -361,6 +365,7 @@ void net_write(struct front *f, const struct box *b) { write_row(f, b, NULL, NUL
 
 void net_tell(struct front *f, struct box *b, egressc_done *done, void *arg)
 {
+    net_usage_tell(f, b->tenant->id, b);
     egressc_policy(f->nets->client, net_message(b), NET_APPLY_MS, done, arg);
 }
 
@@ -584,6 +589,9 @@ void net_ask(struct front *f, const struct box *b, json_t *message, egressc_done
         const char *type = json_string_value(json_object_get(message, "type"));
         if (b && strcmp(type, "stats") != 0) /* those are of all; the asker picks */
             (void)json_object_set_new(message, "sandbox", json_string(b->id));
+        const char *tenant = json_string_value(json_object_get(message, "tenant"));
+        if (tenant)
+            net_usage_tell(f, tenant, NULL);
         egressc_ask(f->nets->client, message, NET_ASK_MS, done, arg);
         return;
     }

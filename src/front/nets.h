@@ -33,8 +33,10 @@ struct box_net {
     struct strv placeholders; /* secret, text, secret, text ... */
     struct strv denied;       /* approvals that were refused */
     struct net_denial denials[NET_DENIALS_KEPT];
-    uint64_t ndenials; /* ever; the newest is at (ndenials - 1) % NET_DENIALS_KEPT */
-    json_t *usage;     /* egress's last word about it, or NULL */
+    uint64_t ndenials;         /* ever; the newest is at (ndenials - 1) % NET_DENIALS_KEPT */
+    json_t *usage;             /* egress's last word about its counters, or NULL */
+    bool usage_changed;        /* and waits to be written */
+    uint64_t usage_connection; /* egress was told it then; nets-usage.c */
 };
 
 /* without: there is no egress. Opens the connection; boxes and the vault are loaded by then. */
@@ -72,7 +74,7 @@ typedef void net_done(void *arg, unsigned status, const char *text);
 enum net_change { NET_WHOLE, NET_PART };
 void net_set(struct front *f, struct box *b, const struct net_doc *doc, enum net_change change, uint64_t expected,
              net_done *done, void *arg);
-/* A request to egress about a box (message taken, its sandbox is put in), or with NULL about something else. The answer
+/* A request to egress about a box (message taken, its sandbox is put in), or with NULL about a tenant. The answer
  * to "stats" is about all sandboxes. */
 void net_ask(struct front *f, const struct box *b, json_t *message, egressc_done *done, void *arg);
 

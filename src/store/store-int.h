@@ -29,6 +29,8 @@ enum store_sql {
     SQL_STEP_DEL,
     SQL_NET_PUT,
     SQL_NET_SWEEP,
+    SQL_USAGE_PUT,
+    SQL_USAGE_SWEEP,
     SQL_IDEM_PUT,
     SQL_IDEM_DEL,
     SQL_IDEM_EXPIRE,

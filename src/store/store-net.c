@@ -18,6 +18,18 @@ void store_net_put(struct store *s, const struct store_net *n, store_done *done,
 
 void store_net_sweep(struct store *s) { store_op_send(s, store_op_new(SQL_NET_SWEEP, NULL, NULL)); }
 
+void store_usage_put(struct store *s, const char *tenant, const char *sandbox, const char *counters, store_done *done,
+                     void *arg)
+{
+    struct store_op *op = store_op_new(SQL_USAGE_PUT, done, arg);
+    store_op_text(op, tenant);
+    store_op_text(op, sandbox);
+    store_op_text(op, counters);
+    store_op_send(s, op);
+}
+
+void store_usage_sweep(struct store *s) { store_op_send(s, store_op_new(SQL_USAGE_SWEEP, NULL, NULL)); }
+
 void store_secret_put(struct store *s, const struct store_secret *x, store_done *done, void *arg)
 {
     struct store_op *op = store_op_new(SQL_SECRET_PUT, done, arg);
@@ -83,4 +95,16 @@ int store_secrets(struct store *s, secret_fn *each, void *arg, struct err *err)
 {
     struct reading r = {.each = &each, .arg = arg, .row = secret_row};
     return store_read_all(s, "SELECT * FROM secrets", &r, err);
+}
+
+typedef void usage_fn(void *arg, const char *tenant, const char *sandbox, const char *counters);
+static void usage_row(struct reading *r, sqlite3_stmt *st)
+{
+    (*(usage_fn **)r->each)(r->arg, store_text_at(st, 0), store_text_at(st, 1), store_text_at(st, 2));
+}
+
+int store_usages(struct store *s, usage_fn *each, void *arg, struct err *err)
+{
+    struct reading r = {.each = &each, .arg = arg, .row = usage_row};
+    return store_read_all(s, "SELECT tenant, sandbox, counters FROM usage ORDER BY tenant, sandbox", &r, err);
 }

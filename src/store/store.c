@@ -78,6 +78,13 @@ static const char *const migrations[STORE_SCHEMA] = {
      "CREATE TRIGGER tenant_gone AFTER DELETE ON tenants BEGIN DELETE FROM templates WHERE tenant=old.id;"
      " DELETE FROM steps WHERE tenant=old.id; END;"
      "INSERT OR IGNORE INTO counters VALUES('born', CAST(strftime('%s', 'now') AS INTEGER));"),
+
+    /* What sandboxes (or, sandbox '', all of a tenant) have sent and received, as JSON. */
+    ("CREATE TABLE usage(tenant TEXT NOT NULL, sandbox TEXT NOT NULL, counters TEXT NOT NULL,"
+     " PRIMARY KEY(tenant, sandbox)) STRICT;"
+     "CREATE TRIGGER box_gone_usage AFTER DELETE ON boxes BEGIN"
+     " DELETE FROM usage WHERE tenant=old.tenant AND sandbox=old.id; END;"
+     "CREATE TRIGGER tenant_gone_usage AFTER DELETE ON tenants BEGIN DELETE FROM usage WHERE tenant=old.id; END;"),
 };
 
 int store_fail(struct err *err, sqlite3 *db, int rc, const char *path, const char *what)

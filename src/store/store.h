@@ -22,7 +22,7 @@ struct store;
 #define STORE_FILE "store.db"
 
 enum {
-    STORE_SCHEMA = 4,
+    STORE_SCHEMA = 5,
     STORE_QUEUE_MAX = 20000,  /* writes that wait; more fail at once */
     STORE_BATCH_MAX = 256,    /* writes in one transaction */
     STORE_EVENTS_MAX = 20000, /* kept in all; the oldest go */
@@ -135,6 +135,14 @@ void store_net_put(struct store *s, const struct store_net *n, store_done *done,
 int store_nets(struct store *s, void (*each)(void *arg, const struct store_net *n), void *arg, struct err *err);
 /* Rows whose sandbox is not there: a create was cut short. At start only. */
 void store_net_sweep(struct store *s);
+
+/* Counters of a sandbox, or (sandbox "") of all of a tenant's, as JSON. Those of a sandbox go with it, a tenant's with it. */
+void store_usage_put(struct store *s, const char *tenant, const char *sandbox, const char *counters, store_done *done,
+                     void *arg);
+int store_usages(struct store *s,
+                 void (*each)(void *arg, const char *tenant, const char *sandbox, const char *counters), void *arg,
+                 struct err *err);
+void store_usage_sweep(struct store *s); /* of sandboxes that are not there. At start only */
 
 struct store_secret {
     const char *tenant, *name, *id;

@@ -1,5 +1,7 @@
 """The network of a node's sandboxes: rules, refusals, secrets, approvals, the audit log, and egress that dies under load."""
+import contextlib
 import json
+import sqlite3
 import threading
 import time
 
@@ -103,6 +105,61 @@ def test_usage():
         key = ask(d, "POST", "/v1/keys", {"tenant": "other", "name": "k", "scopes": ["sandboxes"]})
         a = ask(d, "GET", "/v1/network/usage", headers={"X-API-KEY": key.json["key"]})
         check_equal((a.status, a.json["tenant"], a.json["requests"]), (200, "other", 0), a)
+
+
+def test_usage_outlives():
+    "counters of sandboxes, tenants and hosts survive the death of egress, of front and of the whole node; reading writes nothing"
+    with Internet() as net, Daemon(config=net.config()) as d:
+        b = create(d, network={"allowOut": ["api.test"], "denyOut": ["0.0.0.0/0"]})
+        ended = create(d, network={"allowOut": ["api.test"], "denyOut": ["0.0.0.0/0"]})
+        counters = ("requests", "denied", "bytes_up", "bytes_down")
+
+        def usage():
+            a = ask(d, "GET", "/v1/network/usage")
+            return a.json if a.status == 200 else {}
+
+        def numbers(u):
+            return [[x.get(c) for c in counters] for x in (u, u.get("hosts", {}).get("api.test", {}))]
+
+        def stats():
+            a = native(d, "GET", b, "network/stats")
+            return numbers(a.json if a.status == 200 else {})
+
+        def use():
+            eventually(lambda: codes(d, b, "-d hello http://api.test/", "http://other.test/") == ["200", "403"], 60, "it has a network")
+        for box in (b, ended):
+            check_equal(codes(d, box, "-d hello http://api.test/", "http://other.test/"), ["200", "403"])
+        check_equal(ask(d, "DELETE", f"/sandboxes/{ended['sandboxID']}").status, 204)
+        eventually(lambda: usage().get("sandboxes_ended") == 1, 30, "it ended")
+        whole, mine = numbers(usage()), stats()
+        check(min(whole[0] + mine[0]) > 0 and whole[0][0] == 4 and mine[0][0] == 2, (whole, mine))
+
+        def rows():  # a row that is written again has another number
+            with contextlib.closing(sqlite3.connect(d.state / "front/store.db")) as db:
+                return db.execute("SELECT rowid, tenant, sandbox FROM usage ORDER BY rowid").fetchall()
+        end = time.monotonic() + 30
+        while len(rows()) != 2 and time.monotonic() < end:
+            time.sleep(0.05)
+        check_equal([x[1:] for x in sorted(rows(), key=lambda x: x[2])], [("default", ""), ("default", b["sandboxID"])])
+        time.sleep(0.5)
+        stamp = rows()
+        for _ in range(20):
+            usage()
+        check_equal(rows(), stamp)
+        for who in ("egress", "front"):
+            old = d.children(who)
+            d.kill9(who)
+            eventually(lambda: d.children(who) and d.children(who) != old, 60, f"there is a new {who}")
+            eventually(lambda: numbers(usage()) == whole and stats() == mine, 60, f"{who} is new, and {whole} is still counted")
+            use()
+            eventually(lambda: numbers(usage())[0][0] > whole[0][0], 30, "it is counted")
+            whole, mine = numbers(usage()), stats()
+        check_equal(usage()["sandboxes_ended"], 1)
+        eventually(lambda: native(d, "GET", b, "network").json.get("usage", {}).get("requests") == mine[0][0], 30, "it is stored")
+        d.proc.kill()
+        d.proc.wait()
+        d.start()
+        eventually(lambda: numbers(usage()) == whole and stats() == mine, 60, f"{whole} is still counted")
 
 
 def test_secrets():

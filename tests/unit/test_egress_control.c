@@ -64,7 +64,7 @@ static json_t *told(const char *type)
         memmove(heard.p, heard.p + 4 + n, heard.n - 4 - n);
         heard.n -= 4 + n;
         assert_non_null(m);
-        if (strcmp(json_string_value(json_object_get(m, "type")), type) == 0)
+        if (!type || strcmp(json_string_value(json_object_get(m, "type")), type) == 0)
             return m;
         json_decref(m);
     }
@@ -184,6 +184,9 @@ static void test_each_kind_of_nonsense_is_refused(void **state)
         ("{\"type\":\"policy\",\"sandbox\":\"x\",\"tenant\":\"t\",\"epoch\":1,\"policy\":\"off\",\"placeholders\":{"
          "\"a\":\"\"}}"),
         "{\"type\":\"hello\",\"version\":2}",
+        "{\"type\":\"seed\",\"tenant\":\"\",\"usage\":{}}",
+        "{\"type\":\"seed\",\"tenant\":\"t\",\"sandbox\":\"../x\",\"usage\":{}}",
+        "{\"type\":\"seed\",\"tenant\":\"t\"}",
     };
     bool hello = true;
     (void)state;
@@ -285,6 +288,68 @@ static void test_what_a_tenant_used_is_that_of_all_its_sandboxes_also_of_those_t
     tell("{\"type\":\"tenant\",\"request\":8,\"tenant\":\"nobody\"}");
     m = told("tenant");
     assert_int_equal(number_of(m, "requests") + number_of(m, "sandboxes"), 0);
+    json_decref(m);
+}
+
+static json_t *ask_tenant(void)
+{
+    tell("{\"type\":\"tenant\",\"request\":9,\"tenant\":\"acme\"}");
+    return told("tenant");
+}
+
+#define SEED(requests, up, down)                                                                          \
+    "\"usage\":{\"sandboxes_ended\":4,\"requests\":" requests ",\"bytes_up\":" up ",\"bytes_down\":" down \
+    ",\"hosts\":{\"api.example\":{\"requests\":" requests ",\"bytes_up\":" up ",\"bytes_down\":" down "}}}}"
+
+static void test_a_new_egress_goes_on_counting_where_the_one_before_ended(void **state)
+{
+    (void)state;
+    greet();
+    tell("{\"type\":\"seed\",\"tenant\":\"acme\"," SEED("100", "1000", "2000"));
+    tell("{\"type\":\"seed\",\"tenant\":\"acme\",\"sandbox\":\"s\"," SEED("10", "20", "30"));
+    tell("{\"type\":\"policy\",\"sandbox\":\"s\",\"tenant\":\"acme\",\"epoch\":1,"
+         "\"policy\":{\"limits\":{\"bytes_out\":26}}}");
+    json_decref(told("applied"));
+    struct esb *s = esb_find(&world.g, "s");
+    /* A second time, as after a restart of front: it is counted here by now. */
+    tell("{\"type\":\"seed\",\"tenant\":\"acme\"," SEED("100", "1000", "2000"));
+    tell("{\"type\":\"seed\",\"tenant\":\"acme\",\"sandbox\":\"s\"," SEED("10", "20", "30"));
+    s->counts.requests++;
+    assert_int_equal(limit_bytes(s, "api.example", 5, 7), NETPOL_R_NONE);
+    /* A limit of the sandbox's life is one also if egress was begun anew meanwhile. */
+    assert_int_equal(limit_bytes(s, "new.example", 2, 0), NETPOL_R_QUOTA);
+    tell("{\"type\":\"tenant\",\"request\":9,\"tenant\":\"acme\"}");
+    json_t *m = told("usage");
+    assert_int_equal(number_of(m, "requests"), 11);
+    assert_int_equal(number_of(m, "bytes_up"), 27);
+    assert_int_equal(number_of(m, "bytes_down"), 37);
+    json_t *hosts = json_object_get(m, "hosts");
+    assert_int_equal(json_object_size(hosts), 2);
+    assert_int_equal(number_of(json_object_get(hosts, "api.example"), "bytes_up"), 25);
+    json_decref(m);
+    m = told("tenant_usage");
+    assert_int_equal(number_of(m, "requests"), 101);
+    assert_int_equal(number_of(m, "bytes_up"), 1007);
+    assert_int_equal(number_of(m, "sandboxes_ended"), 4);
+    json_decref(m);
+    m = told("tenant");
+    assert_int_equal(number_of(m, "bytes_down"), 2007);
+    assert_int_equal(number_of(json_object_get(json_object_get(m, "hosts"), "api.example"), "bytes_down"), 2007);
+    json_decref(m);
+    tell("{\"type\":\"forget\",\"sandbox\":\"s\"}");
+    m = ask_tenant();
+    assert_int_equal(number_of(m, "requests"), 101); /* once, although it ended */
+    assert_int_equal(number_of(m, "bytes_up"), 1007);
+    assert_int_equal(number_of(m, "sandboxes_ended"), 5);
+    json_decref(m);
+    tell("{\"type\":\"tenant\",\"request\":9,\"tenant\":\"acme\"}");
+    m = told(NULL);
+    assert_string_equal(text_of(m, "type"), "tenant"); /* nothing has changed: nothing to write */
+    json_decref(m);
+    greet(); /* a front that knows nothing is told everything */
+    tell("{\"type\":\"tenant\",\"request\":9,\"tenant\":\"acme\"}");
+    m = told("tenant_usage");
+    assert_int_equal(json_object_size(json_object_get(m, "hosts")), 2);
     json_decref(m);
 }
 
@@ -464,6 +529,7 @@ int main(void)
         T(test_usage_is_told_when_it_has_changed),
         T(test_what_one_tenant_asks_for_does_not_end_the_connection_of_all),
         T(test_nobody_is_asked_when_front_says_so),
+        T(test_a_new_egress_goes_on_counting_where_the_one_before_ended),
         T(test_questions_are_answered_with_their_number),
         T(test_usage_is_told_when_it_has_changed),
         T(test_a_secret_that_cannot_be_opened_ends_nothing),

@@ -390,6 +390,76 @@ static void test_a_network_survives_front_and_egress(void **state)
     assert_int_equal(e_count("policy", NULL), 0);
 }
 
+static void e_usage(const char *type, const char *what, const char *name, int requests, const char *host, int down)
+{
+    e_send(json_pack("{s:s, s:s, s:i, s:i, s:{s:{s:i, s:i}}}", "type", type, what, name, "requests", requests,
+                     "bytes_down", down, "hosts", host, "requests", requests, "bytes_down", down));
+}
+static json_int_t counted(const json_t *m, const char *host, const char *counter)
+{
+    const json_t *u = json_object_get(m, "usage");
+    return json_integer_value(json_object_get(host ? json_object_get(json_object_get(u, "hosts"), host) : u, counter));
+}
+/* The seed of the sandbox, or ("") of the tenant; how many there were. */
+static size_t seeds(const char *sandbox, const json_t **last)
+{
+    size_t n = 0;
+    for (size_t i = 0; i < json_array_size(e.got); i++) {
+        const json_t *m = json_array_get(e.got, i);
+        const char *of = json_string_value(json_object_get(m, "sandbox"));
+        if (strcmp(json_string_value(json_object_get(m, "type")), "seed") != 0 || strcmp(of ? of : "", sandbox) != 0)
+            continue;
+        assert_int_equal(
+            e_count("policy", NULL) > 0 && i > 0 &&
+                !strcmp(json_string_value(json_object_get(json_array_get(e.got, i - 1), "type")), "policy"),
+            0); /* before the policy */
+        n++;
+        *last = m;
+    }
+    return n;
+}
+
+static void test_counters_survive_front_and_egress(void **state)
+{
+    const json_t *m = NULL;
+    (void)state;
+    struct answer a = make(ONE_HOST);
+    assert_int_equal(e_count("seed", NULL), 0); /* nothing was counted */
+    for (int i = 1; i <= 30; i++) {
+        e_usage("usage", "sandbox", a.id, i, "a.test", 2 * i);
+        e_usage("tenant_usage", "tenant", TENANT_DEFAULT, 10 * i, "a.test", 20 * i);
+        if (i % 10 == 0)
+            step(1);
+        assert_true(store_queued(f.store) <= 2); /* one of the tenant's at a time, whatever egress says */
+    }
+    e_usage("usage", "sandbox", a.id, 31, "b.test", 7);
+    step(20);
+    e_hang_up();
+    until_message("synced", 1);
+    assert_int_equal(seeds(a.id, &m), 1);
+    assert_int_equal(counted(m, NULL, "requests"), 31);
+    assert_int_equal(counted(m, "a.test", "bytes_down"), 60);
+    assert_int_equal(counted(m, "b.test", "bytes_down"), 7);
+    assert_int_equal(seeds("", &m), 1);
+    assert_int_equal(counted(m, NULL, "requests"), 300);
+    assert_int_equal(set(box_find(&f, a.id), OTHER, 1).status, 0);
+    assert_int_equal(e_count("seed", NULL), 2); /* once is enough */
+    stop();
+    start();
+    assert_int_equal(seeds(a.id, &m), 1);
+    assert_int_equal(counted(m, NULL, "requests"), 31);
+    assert_int_equal(counted(m, "a.test", "bytes_down"), 60);
+    assert_int_equal(seeds("", &m), 1);
+    assert_int_equal(counted(m, "a.test", "bytes_down"), 600);
+    box_kill(&f, box_find(&f, a.id), "api", NULL, NULL);
+    stop();
+    start();
+    assert_int_equal(e_count("seed", NULL), 0); /* nobody of this tenant is there */
+    assert_int_equal(make(ONE_HOST).status, 201);
+    assert_int_equal(seeds("", &m), 1);
+    assert_int_equal(counted(m, NULL, "requests"), 300);
+}
+
 static void test_a_change_is_refused_for_another_epoch_and_undone_when_egress_refuses(void **state)
 {
     (void)state;
@@ -760,6 +830,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         NET(test_a_create_waits_until_its_network_is_in_force),
         NET(test_a_create_fails_when_egress_does_not_answer),
+        NET(test_counters_survive_front_and_egress),
         NET(test_a_network_survives_front_and_egress),
         NET(test_a_change_is_refused_for_another_epoch_and_undone_when_egress_refuses),
         NET(test_a_secret_is_sealed_and_nothing_else_is_kept),

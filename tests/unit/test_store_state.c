@@ -7,6 +7,8 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "base/cleanup.h"
+#include "base/mem.h"
 #include "tests/lib/unit.h"
 
 static char dir[64], path[96];
@@ -267,7 +269,53 @@ static void test_a_tenants_quota_of_what_it_keeps_comes_back(void **state)
     assert_int_equal(n, 1);
 }
 
-/* A store as schema 3 left it: this one, with what came since taken out again. */
+/* --- counters ----------------------------------------------------------------------------------------------------- */
+
+static void list_usage(void *arg, const char *tenant, const char *sandbox, const char *counters)
+{
+    buf_addf(arg, "%s/%s=%s;", tenant, sandbox, counters);
+}
+static void expect_usage(const char *wanted)
+{
+    struct err err;
+    _cleanup_buf_ struct buf got = {0};
+    if (store_usages(store, list_usage, &got, &err) < 0)
+        fail_msg("%s", err.msg);
+    assert_string_equal(buf_str(&got), wanted);
+}
+
+static void test_counters_go_with_their_sandbox_and_with_their_tenant(void **state)
+{
+    (void)state;
+    struct result r = {0};
+    struct store_tenant t = {.id = "acme", .name = "acme"};
+    struct store_box b = a_box;
+    b.tenant = "acme";
+    store_tenant_put(store, &t, done, &r);
+    store_box_put(store, &b, NULL, done, &r);
+    store_usage_put(store, "acme", "", "{\"requests\":1}", done, &r);
+    store_usage_put(store, "acme", b.id, "{\"requests\":1}", done, &r);
+    store_usage_put(store, "acme", "", "{\"requests\":2}", done, &r);
+    store_usage_put(store, "acme", "cut-short", "{}", done, &r);
+    store_usage_sweep(store); /* of that one the create did not come through */
+    store_barrier(store, done, &r);
+    wait_for(&r, 7);
+    assert_int_equal(r.failures, 0);
+    _cleanup_free_ char *both = xasprintf("acme/={\"requests\":2};acme/%s={\"requests\":1};", b.id);
+    store_close(store);
+    open_it();
+    expect_usage(both);
+    store_box_del(store, b.id, done, &r);
+    wait_for(&r, 8);
+    expect_usage("acme/={\"requests\":2};");
+    store_tenant_del(store, "acme", done, &r);
+    wait_for(&r, 9);
+    expect_usage("");
+}
+
+/* A store as the schemas before left it: this one, with what came since taken out again. */
+static const char back_to_4[] = "DROP TRIGGER box_gone_usage; DROP TRIGGER tenant_gone_usage; DROP TABLE usage;"
+                                "PRAGMA user_version=4;";
 static const char back_to_3[] =
     "DROP TRIGGER tenant_gone; DROP TRIGGER box_gone_generations; DROP TABLE templates; DROP TABLE volumes;"
     "DROP TABLE generations; DROP TABLE steps; DROP INDEX boxes_stack;"
@@ -297,20 +345,51 @@ static void see_old_tenant(void *arg, const struct store_tenant *t)
     assert_int_equal(t->snapshots, 0);
 }
 
+static void go_back(const char *const *steps, size_t n)
+{
+    sqlite3 *db = NULL;
+    char *why = NULL;
+    store_close(store);
+    assert_int_equal(sqlite3_open(path, &db), SQLITE_OK);
+    for (size_t i = 0; i < n; i++)
+        if (sqlite3_exec(db, steps[i], NULL, NULL, &why) != SQLITE_OK)
+            fail_msg("%s", why);
+    (void)sqlite3_close(db);
+    open_it();
+}
+
+static void count_box(void *arg, const struct store_box *b)
+{
+    ++*(int *)arg;
+    assert_string_equal(b->id, a_box.id);
+}
+
+static void test_a_store_of_schema_4_is_taken_along(void **state)
+{
+    (void)state;
+    struct err err;
+    struct result r = {0};
+    int boxes = 0;
+    store_box_put(store, &a_box, NULL, done, &r);
+    wait_for(&r, 1);
+    go_back((const char *const[]){back_to_4}, 1);
+    expect_usage("");
+    assert_int_equal(store_boxes(store, count_box, &boxes, &err), 0);
+    assert_int_equal(boxes, 1);
+    store_usage_put(store, a_box.tenant, a_box.id, "{}", done, &r);
+    store_box_del(store, a_box.id, done, &r);
+    wait_for(&r, 3);
+    assert_int_equal(r.failures, 0);
+    expect_usage("");
+}
+
 static void test_a_store_of_schema_3_is_taken_along(void **state)
 {
     (void)state;
     struct err err;
     struct result r = {0};
-    sqlite3 *db = NULL;
-    char *why = NULL;
     int boxes = 0, tenants = 0;
-    store_close(store);
-    assert_int_equal(sqlite3_open(path, &db), SQLITE_OK);
-    if (sqlite3_exec(db, back_to_3, NULL, NULL, &why) != SQLITE_OK)
-        fail_msg("%s", why);
-    (void)sqlite3_close(db);
-    open_it();
+    go_back((const char *const[]){back_to_4, back_to_3}, 2);
     assert_int_equal(store_boxes(store, see_old_box, &boxes, &err), 0);
     assert_int_equal(store_tenants(store, see_old_tenant, &tenants, &err), 0);
     assert_int_equal(boxes, 1);
@@ -329,6 +408,8 @@ int main(void)
         T(test_generations_go_with_their_box_and_steps_with_their_tenant),
         T(test_a_volume_is_found_by_its_tenants_name_for_it),
         T(test_a_tenants_quota_of_what_it_keeps_comes_back),
+        T(test_counters_go_with_their_sandbox_and_with_their_tenant),
+        T(test_a_store_of_schema_4_is_taken_along),
         T(test_a_store_of_schema_3_is_taken_along),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
