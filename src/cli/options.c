@@ -45,6 +45,10 @@ const struct run_option run_options[] = {
     {"allow-host", 0, "HOST[:PORT]",
      "let the command reach this host, and nothing else that is not allowed (repeatable)", "network.allow", RIGHTS},
     {"deny-host", 0, "HOST[:PORT]", "refuse this host although a rule allows it", "network.deny", RIGHTS},
+    {"secret", 0, "NAME=HOST[,HOST...]",
+     "let the command use your variable NAME towards these hosts without having it (repeatable)", NULL, RIGHTS},
+    {"secret-file", 0, "NAME=FILE", "take the value of a --secret from a file, which is hidden from the command", NULL,
+     RIGHTS},
     {"privilege", 0, "strict|computer", "computer: uid 0 and sudo inside; needs --root", "privilege", RIGHTS},
     {"profile", 0, "NAME", "system calls: default, debugger, no-unix", "syscalls.profile", RIGHTS},
     {"allow-syscall", 0, "NAME", "allow a system call that the profile refuses", "syscalls.allow", RIGHTS},
@@ -99,6 +103,10 @@ static int take_own(struct run_args *a, const struct run_option *o, const char *
         a->root = value;
     else if (strcmp(n, "policy") == 0)
         strv_add(&a->policies, value);
+    else if (strcmp(n, "secret") == 0)
+        strv_add(&a->secrets, value);
+    else if (strcmp(n, "secret-file") == 0)
+        strv_add(&a->secret_files, value);
     else if (strcmp(n, "settings") == 0)
         a->settings = value;
     else if (strcmp(n, "hostname") == 0)
@@ -198,6 +206,8 @@ void run_args_done(struct run_args *a)
     free(a->flags);
     strv_done(&a->texts);
     strv_done(&a->policies);
+    strv_done(&a->secrets);
+    strv_done(&a->secret_files);
     *a = (struct run_args){0};
 }
 

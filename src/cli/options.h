@@ -24,6 +24,7 @@ struct run_args {
     size_t nflags, cap;
     struct strv texts;
     struct strv policies; /* --policy FILE */
+    struct strv secrets, secret_files;
     const char *settings; /* --settings FILE */
     const char *chdir, *root, *json, *learn, *hostname;
     bool quiet, explain, no_cwd, help, version;

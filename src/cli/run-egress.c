@@ -28,6 +28,7 @@
 #include "policy/netpol.h"
 
 #define SANDBOX "run"
+#define TENANT  "local"
 #ifndef SO_NETNS_COOKIE /* Linux 5.14; musl does not name it yet */
 #define SO_NETNS_COOKIE 71
 #endif
@@ -216,12 +217,29 @@ static int say(struct run_egress *r, const char *text, struct err *err)
     return tell(r, &b, err);
 }
 
-static int say_policy(struct run_egress *r, const struct policy *policy, struct err *err)
+static int say_secrets(struct run_egress *r, const struct run_secrets *secrets, struct err *err)
+{
+    for (size_t i = 0; i < secrets->n; i++) {
+        _cleanup_buf_ struct buf b = {0};
+        run_secrets_message(&secrets->v[i], TENANT, &b);
+        int rc = tell(r, &b, err);
+        explicit_bzero(b.p, b.cap);
+        if (rc < 0)
+            return -1;
+    }
+    return 0;
+}
+
+static int say_policy(struct run_egress *r, const struct policy *policy, const struct run_secrets *secrets,
+                      struct err *err)
 {
     _cleanup_buf_ struct buf b = {0};
-    buf_adds(&b, "{\"type\":\"policy\",\"sandbox\":\"" SANDBOX "\",\"tenant\":\"local\",\"epoch\":1,\"policy\":");
+    buf_adds(&b, "{\"type\":\"policy\",\"sandbox\":\"" SANDBOX "\",\"tenant\":\"" TENANT "\",\"epoch\":1,\"policy\":");
     netpol_show(policy->netpol, &b);
-    buf_adds(&b, "}");
+    buf_adds(&b, ",\"placeholders\":{");
+    for (size_t i = 0; i < secrets->n; i++)
+        buf_addf(&b, "%s\"%s\":\"%s\"", i ? "," : "", secrets->v[i].name, secrets->v[i].placeholder);
+    buf_adds(&b, "}}");
     return tell(r, &b, err);
 }
 
@@ -390,12 +408,13 @@ static void add_variables(struct strv *env)
 
 /* --- life --------------------------------------------------------------------------------------------------------- */
 
-int run_egress_start(struct run_egress *r, const struct policy *policy, struct strv *env, struct err *err)
+int run_egress_start(struct run_egress *r, const struct policy *policy, const struct run_secrets *secrets,
+                     struct strv *env, struct err *err)
 {
     if (start_process(r, err) < 0)
         return -1;
-    if (say(r, "{\"type\":\"hello\",\"version\":1}", err) < 0 || say_policy(r, policy, err) < 0 ||
-        say(r, "{\"type\":\"synced\"}", err) < 0)
+    if (say(r, "{\"type\":\"hello\",\"version\":1}", err) < 0 || say_secrets(r, secrets, err) < 0 ||
+        say_policy(r, policy, secrets, err) < 0 || say(r, "{\"type\":\"synced\"}", err) < 0)
         return -1;
     if (!wait_for(r, &r->applied, START_MS))
         return err_set(err, ERR_SETUP, 0, "the proxy for the network rules did not start%s%s", r->error[0] ? ": " : "",

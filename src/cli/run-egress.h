@@ -14,6 +14,7 @@
 #include "base/json.h"
 #include "base/strv.h"
 #include "cli/denials.h"
+#include "cli/run-secrets.h"
 #include "policy/policy.h"
 #include "wall/wall.h"
 
@@ -38,8 +39,10 @@ struct run_egress {
 #define RUN_EGRESS_INIT {.attach = -1, .control = -1}
 /* clang-format on */
 
-/* Starts the process and waits until it has taken the policy. Adds variables to `env` that are not set there. */
-int run_egress_start(struct run_egress *r, const struct policy *policy, struct strv *env, struct err *err);
+/* Starts the process and waits until it has taken the secrets and the policy. Adds variables to `env` that are not set
+ * there. */
+int run_egress_start(struct run_egress *r, const struct policy *policy, const struct run_secrets *secrets,
+                     struct strv *env, struct err *err);
 /* The sockets of the sandbox, from WALL_MSG_NETWORK; closes them. */
 void run_egress_attach(struct run_egress *r, const int fds[2]);
 /* Takes what is there to read, without blocking. False: the process is gone; nothing leaves the sandbox any more. */

@@ -35,10 +35,11 @@ struct prepared {
     bool watch_memory;
     struct wall_learn places; /* --learn */
     struct learn *learn;
-    int64_t started_ns;       /* CLOCK_REALTIME */
-    const char *tx_end;       /* --tx: what became of the changes; static */
-    int vault;                /* the private layers of --learn; -1 */
-    struct run_egress egress; /* with network rules */
+    int64_t started_ns;         /* CLOCK_REALTIME */
+    const char *tx_end;         /* --tx: what became of the changes; static */
+    int vault;                  /* the private layers of --learn; -1 */
+    struct run_secrets secrets; /* --secret */
+    struct run_egress egress;   /* with network rules */
 };
 #define PREPARED_INIT                                               \
     {                                                               \

@@ -280,6 +280,7 @@ static int front_messages(struct front_conn *f)
     if (at) {
         memmove(f->in.p, f->in.p + at, f->in.n - at);
         f->in.n -= at;
+        explicit_bzero(f->in.p + f->in.n, at); /* there may have been a secret in it */
     }
     return 0;
 }

@@ -120,6 +120,8 @@ static int load_vault(struct egress *g, char ret_key[2 * SEAL_KEY + 1], struct e
     unsigned char public[SEAL_KEY];
     ret_key[0] = '\0';
     int rc = read_all(EGRESS_FD_VAULT_KEY, SEAL_KEY, &key, "key of the vault", err);
+    if (rc > 0 && g->config.run)
+        g->vault = secrets_new(NULL);
     if (rc != 0)
         return rc < 0 ? -1 : 0;
     if (key.n != SEAL_KEY)

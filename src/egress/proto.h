@@ -14,7 +14,8 @@
  *   policy    sandbox, tenant, epoch, policy (the document, presets resolved), placeholders {secret name: text},
  *             denied_approvals [id], replaced (the epoch since which it was only changed in parts: what was granted once
  *             before that does not hold any more)
- *   secret    tenant, name, revision, sealed (base64), spec; no answer
+ *   secret    tenant, name, revision, sealed (base64), spec; no answer. From `hutch run`: value (base64) instead of sealed, and
+ *             one that cannot be used is an error
  *   unsecret  tenant, name; no answer
  *   forget    sandbox; no answer
  *   unask     sandbox, id: nobody is asked, too many questions wait; no answer

@@ -22,7 +22,7 @@ struct cached {
     size_t n;
 };
 struct secrets {
-    unsigned char *key; /* SEAL_KEY bytes in locked memory */
+    unsigned char *key; /* SEAL_KEY bytes in locked memory; NULL: values come as they are */
     struct map by_key;  /* tenant/name -> struct secret */
     uint64_t serial;    /* of the newest */
     size_t bytes;       /* of all values */
@@ -38,11 +38,13 @@ static void tell_unlocked(struct secrets *v)
     v->told = lockmem_unlocked();
 }
 
-struct secrets *secrets_new(const unsigned char private_key[32])
+struct secrets *secrets_new(const unsigned char *private_key)
 {
     struct secrets *v = xcalloc(1, sizeof *v);
-    v->key = lockmem_new(SEAL_KEY);
-    memcpy(v->key, private_key, SEAL_KEY);
+    if (private_key) {
+        v->key = lockmem_new(SEAL_KEY);
+        memcpy(v->key, private_key, SEAL_KEY);
+    }
     tell_unlocked(v);
     return v;
 }
@@ -103,13 +105,14 @@ char *secret_context(const char *tenant, const char *name)
 static int open_value(const struct secrets *v, struct secret *s, const char *sealed, size_t n, struct err *err)
 {
     _cleanup_free_ char *context = secret_context(s->tenant, s->name);
-    _cleanup_buf_ struct buf bytes = {0};
-    _cleanup_buf_wipe_ struct buf plain = {0};
+    _cleanup_buf_wipe_ struct buf bytes = {0}, plain = {0};
     if (n > (SECRET_VALUE_MAX + SEAL_OVERHEAD) * 4 / 3 + 8)
         return err_set(err, ERR_POLICY, 0, "sealed: too long for a value of at most %d bytes", SECRET_VALUE_MAX);
     if (!base64_decode(&bytes, sealed, n))
         return err_set(err, ERR_POLICY, 0, "sealed: not base64");
-    if (unseal(v->key, context, bytes.p, bytes.n, &plain, err) < 0)
+    if (!v->key)
+        buf_add(&plain, bytes.p, bytes.n);
+    else if (unseal(v->key, context, bytes.p, bytes.n, &plain, err) < 0)
         return -1;
     if (plain.n == 0 || plain.n > SECRET_VALUE_MAX)
         return err_set(err, ERR_POLICY, 0, "the value has %zu bytes; 1 to %d are possible", plain.n, SECRET_VALUE_MAX);
@@ -121,7 +124,7 @@ static int open_value(const struct secrets *v, struct secret *s, const char *sea
 
 static int read_message(const struct secrets *v, const json_t *m, struct secret *s, struct err *err)
 {
-    const json_t *sealed = json_object_get(m, "sealed"), *revision = json_object_get(m, "revision");
+    const json_t *sealed = json_object_get(m, v->key ? "sealed" : "value"), *revision = json_object_get(m, "revision");
     if (!json_is_integer(revision) || json_integer_value(revision) < 0)
         return err_set(err, ERR_POLICY, 0, "revision: expected a number");
     s->revision = (uint64_t)json_integer_value(revision);

@@ -43,7 +43,9 @@ void secret_placeholder(const char *shape, char *ret, size_t cap);
 
 /* --- the vault ---------------------------------------------------------------------------------------------------- */
 
-struct secrets *secrets_new(const unsigned char private_key[32]);
+/* NULL: for one run, which speaks to us over a socket pair of its own and has nobody to hide values from on the way: they come
+ * as they are (`value`, base64), not sealed. */
+struct secrets *secrets_new(const unsigned char *private_key);
 void secrets_free(struct secrets *v); /* NULL is fine */
 /* From front's message "secret". Replaces the same or an older revision; an older one than is there changes nothing and
  * is no error. `sealed` may be missing if inject.type is "headers". -1: the seal does not open, or the spec is wrong;

@@ -118,7 +118,8 @@ static bool is_list_key(const char *key)
         if (strcmp(key, lists[i]) == 0)
             return false;
     return strncmp(key, "files.", 6) == 0 || strncmp(key, "syscalls.", 9) == 0 || strcmp(key, "env.pass") == 0 ||
-           strcmp(key, "env.deny") == 0 || strcmp(key, "network.allow") == 0 || strcmp(key, "network.deny") == 0;
+           strcmp(key, "env.deny") == 0 || strcmp(key, "network.allow") == 0 || strcmp(key, "network.deny") == 0 ||
+           strcmp(key, "network.rule") == 0;
 }
 
 /* {section: {key: value}} as a tree, so that flags go the same way as documents. NULL if the value cannot be split. */

@@ -136,21 +136,35 @@ static int fail_netpol(struct doc *d, const struct node *value, const struct net
                     flag ? "" : e->path, e->text);
 }
 
-/* --allow-host and --deny-host come one by one, and each adds to what the documents and the others said. */
+/* The shown document, whose last key is "rules", with one more before the others: it decides first. */
+static void add_first_rule(const char *base, const char *rule, struct buf *out)
+{
+    const char *rules = strstr(base, "\"rules\":[");
+    size_t head = rules ? (size_t)(rules - base) + strlen("\"rules\":[") : strlen(base) - 1;
+    buf_add(out, base, head);
+    buf_addf(out, rules ? "%s" : ",\"rules\":[%s]", rule);
+    buf_addf(out, "%s%s", rules && base[head] != ']' ? "," : "", base + head);
+}
+
+/* --allow-host, --deny-host and --secret come one by one, and each adds to what the documents and the others said. */
 static int add_host_flag(struct doc *d, const struct node *value)
 {
     _cleanup_buf_ struct buf text = {0}, list = {0};
     struct netpol *netpol = NULL;
     struct netpol_error e;
     struct json j;
+    const char *said = value->items[1]->items[0]->text; /* made by flag_tree() */
+    const char *base = d->p->network_text ? d->p->network_text : "{\"version\":1}";
     json_start(&j, &list);
     json_arr(&j, NULL);
-    json_str(&j, NULL, value->items[1]->items[0]->text); /* made by flag_tree() */
+    json_str(&j, NULL, said);
     json_end_arr(&j);
-    /* The shown document has rules, never these shorthands: one more key may stand at its end. */
-    const char *base = d->p->network_text ? d->p->network_text : "{\"version\":1}";
-    buf_add(&text, base, strlen(base) - 1);
-    buf_addf(&text, ",\"%s\":%s}", value->items[0]->text, buf_str(&list));
+    if (strcmp(value->items[0]->text, "rule") == 0) {
+        add_first_rule(base, said, &text);
+    } else { /* the shown document has rules, never these shorthands: one more key may stand at its end */
+        buf_add(&text, base, strlen(base) - 1);
+        buf_addf(&text, ",\"%s\":%s}", value->items[0]->text, buf_str(&list));
+    }
     if (netpol_parse_json(buf_str(&text), text.n, NULL, NULL, &netpol, &e) < 0)
         return fail_netpol(d, value, &e);
     merge_network(d->p, NETWORK_RULES, netpol);
