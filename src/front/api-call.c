@@ -142,6 +142,26 @@ void api_on_closed(struct http_req *r, void (*fn)(struct http_req *r))
     r->on_closed = call_closed;
 }
 
+static void client_left(struct http_req *r) { ((struct api_wait *)r->user)->r = NULL; }
+
+void *api_wait_for(struct http_req *r, size_t size)
+{
+    struct api_wait *w = xcalloc(1, size);
+    w->r = r;
+    r->user = w;
+    api_on_closed(r, client_left);
+    return w;
+}
+
+struct http_req *api_wait_over(void *w)
+{
+    struct http_req *r = ((struct api_wait *)w)->r;
+    free(w);
+    if (r)
+        api_on_closed(r, NULL);
+    return r;
+}
+
 void api_rewrap(struct http_req *r)
 {
     if (r->on_closed != call_closed)

@@ -5,7 +5,6 @@
 #include <string.h>
 
 #include "base/cleanup.h"
-#include "base/mem.h"
 #include "front/e2b/e2b.h"
 #include "front/gateway-int.h"
 #include "front/gateway.h"
@@ -104,13 +103,11 @@ static void control(struct api_call *c)
 
 /* --- the data plane ------------------------------------------------------------------------------------------------- */
 
-/* A request that waits for its sandbox to wake; r is NULL once the client left. */
+/* A request that waits for its sandbox to wake. */
 struct waking {
-    struct http_req *r;
+    struct api_wait wait;
     void (*then)(struct api_call *c, struct box *b);
 };
-
-static void waking_left(struct http_req *r) { ((struct waking *)r->user)->r = NULL; }
 
 static void begin_use(struct api_call *c, struct box *b)
 {
@@ -121,15 +118,12 @@ static void begin_use(struct api_call *c, struct box *b)
 
 static void woken(void *arg, const struct state_failure *failure)
 {
-    struct waking *w = arg;
-    struct http_req *r = w->r;
-    void (*then)(struct api_call *, struct box *) = w->then;
-    free(w);
+    void (*then)(struct api_call *, struct box *) = ((struct waking *)arg)->then;
+    struct http_req *r = api_wait_over(arg);
     if (!r)
         return;
     struct api_call *c = api_call_of(r);
     struct box *b = box_find(c->front, c->sandbox);
-    api_on_closed(r, NULL);
     r->user = NULL;
     http_resume(r);
     if (failure)
@@ -149,11 +143,9 @@ void api_awake(struct api_call *c, struct box *b, void (*then)(struct api_call *
         then(c, b);
         return;
     }
-    struct waking *w = xcalloc(1, sizeof *w);
-    *w = (struct waking){.r = c->req, .then = then};
+    struct waking *w = api_wait_for(c->req, sizeof *w);
+    w->then = then;
     api_note_sandbox(c->req, b->id);
-    c->req->user = w;
-    api_on_closed(c->req, waking_left);
     http_pause(c->req);
     box_awake(c->front, b, true, woken, w);
 }

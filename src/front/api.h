@@ -50,6 +50,14 @@ struct api_call {
 
 struct api_call *api_call_of(const struct http_req *r);
 void api_on_closed(struct http_req *r, void (*fn)(struct http_req *r));
+/* A request whose answer comes later: what a handler keeps until then begins with this. */
+struct api_wait {
+    struct http_req *r; /* NULL once the client left */
+};
+/* Such memory: `size` bytes, zero but for that member; on req->user until it is over. */
+void *api_wait_for(struct http_req *r, size_t size);
+/* The request to answer now, or NULL if its client left. Frees w. */
+struct http_req *api_wait_over(void *w);
 /* After code that knows nothing of calls took the request over (proxy): puts the call in front of its on_closed again. */
 void api_rewrap(struct http_req *r);
 void api_note_sandbox(struct http_req *r, const char *id);

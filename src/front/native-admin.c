@@ -18,42 +18,31 @@ static const struct {
 } scopes[] = {
     {"sandboxes", SCOPE_SANDBOXES}, {"templates", SCOPE_TEMPLATES}, {"admin", SCOPE_ADMIN}, {"read", SCOPE_READ}};
 
-/* A change under way; r is NULL once the client left. */
+/* A change under way. */
 struct change {
-    struct http_req *r;
+    struct api_wait wait;
     unsigned status; /* of success */
     struct buf body;
 };
 
-static void client_left(struct http_req *r) { ((struct change *)r->user)->r = NULL; }
-
 static struct change *change_new(struct http_req *r, unsigned status)
 {
-    struct change *c = xcalloc(1, sizeof *c);
-    c->r = r;
+    struct change *c = api_wait_for(r, sizeof *c);
     c->status = status;
-    r->user = c;
-    api_on_closed(r, client_left);
     return c;
 }
 
 static void changed(void *arg, const struct err *err)
 {
-    struct change *c = arg;
-    struct http_req *r = c->r;
-    struct buf body = c->body;
-    unsigned status = c->status;
-    free(c);
-    if (r) {
-        api_on_closed(r, NULL);
-        if (err)
-            reply_err(r, err);
-        else if (body.n)
-            reply_json(r, status, &body);
-        else
-            reply_empty(r, status);
-    }
-    buf_done(&body);
+    struct change c = *(struct change *)arg;
+    struct http_req *r = api_wait_over(arg);
+    if (r && err)
+        reply_err(r, err);
+    else if (r && c.body.n)
+        reply_json(r, c.status, &c.body);
+    else if (r)
+        reply_empty(r, c.status);
+    buf_done(&c.body);
 }
 
 struct listing {
@@ -121,21 +110,6 @@ void native_tenant(struct api_call *c)
     reply_json(c->req, 200, &out);
 }
 
-static int known_only(json_t *o, const char *where, const char *const *known, struct err *err)
-{
-    const char *name;
-    json_t *v;
-    json_object_foreach(o, name, v)
-    {
-        size_t i = 0;
-        while (known[i] && strcmp(known[i], name) != 0)
-            i++;
-        if (!known[i])
-            return err_set(err, ERR_USAGE, 0, "%s knows no field '%.64s'", where, name);
-    }
-    return 0;
-}
-
 /* What is not named stays as it is in *q. */
 static int read_quota(json_t *root, struct quota *q, struct err *err)
 {
@@ -156,7 +130,7 @@ static int read_quota(json_t *root, struct quota *q, struct err *err)
     int have = e2b_field_obj(root, "quota", &o, err);
     if (have <= 0)
         return have;
-    if (known_only(o, "quota", known, err) < 0)
+    if (e2b_only_fields(o, "quota", known, err) < 0)
         return -1;
     for (size_t i = 0; known[i]; i++)
         if (e2b_field_int(o, known[i], 0, i == 2 || i == 3 || i >= 8 ? INT64_MAX : UINT32_MAX, &v[i], err) < 0)
@@ -181,7 +155,7 @@ static json_t *object_of(struct http_req *r, json_t *root, unsigned status, cons
         reply_error(r, status, "%s", error);
     else if (!json_is_object(root))
         reply_error(r, 400, "the body must be an object");
-    else if (known_only(root, "this route", known, &err) < 0)
+    else if (e2b_only_fields(root, "this route", known, &err) < 0)
         reply_error(r, 400, "%s", err.msg);
     else
         return root;

@@ -43,21 +43,16 @@ void native_approvals(struct api_call *c)
 }
 
 struct deciding {
-    struct http_req *r; /* NULL once the client left */
+    struct api_wait wait;
     size_t decision;
 };
 
-static void client_left(struct http_req *r) { ((struct deciding *)r->user)->r = NULL; }
-
 static void decided(void *arg, unsigned status, const char *text)
 {
-    struct deciding *w = arg;
-    struct http_req *r = w->r;
-    size_t decision = w->decision;
-    free(w);
+    size_t decision = ((struct deciding *)arg)->decision;
+    struct http_req *r = api_wait_over(arg);
     if (!r)
         return;
-    api_on_closed(r, NULL);
     if (status)
         reply_error(r, status, "%s", text);
     else {
@@ -95,11 +90,8 @@ static void decide_body(struct http_req *r, json_t *root, unsigned status, const
     else if ((d == APPROVAL_MINUTES) != (minutes > 0))
         reply_error(r, 400, "field 'minutes' belongs to the decision allow_minutes, and only to it");
     else {
-        struct deciding *w = xcalloc(1, sizeof *w);
-        w->r = r;
+        struct deciding *w = api_wait_for(r, sizeof *w);
         w->decision = d;
-        r->user = w;
-        api_on_closed(r, client_left);
         approval_decide(c->front, c->who.tenant->id, c->param[0], (enum approval_decision)d, (unsigned)minutes, decided,
                         w);
     }

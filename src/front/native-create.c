@@ -51,24 +51,6 @@ static int read_words(struct api_call *c, json_t *root, struct e2b_create *ret, 
     return 0;
 }
 
-static int check_names(json_t *root, struct err *err)
-{
-    static const char *const known[] = {"template",    "timeout",     "metadata", "env",     "publicTraffic",
-                                        "publicPorts", "portHosts",   "network",  "secrets", "onTimeout",
-                                        "autoResume",  "idleTimeout", "volumes",  "history", "hostDirs"};
-    const char *name;
-    json_t *v;
-    json_object_foreach(root, name, v)
-    {
-        size_t i = 0;
-        while (i < ARRAY_LEN(known) && strcmp(known[i], name) != 0)
-            i++;
-        if (i == ARRAY_LEN(known))
-            return err_set(err, ERR_USAGE, 0, "this route knows no field '%.64s'", name);
-    }
-    return 0;
-}
-
 static void answer(struct http_req *r, struct box *b)
 {
     _cleanup_buf_ struct buf out = {0};
@@ -80,6 +62,9 @@ static void answer(struct http_req *r, struct box *b)
 
 static void create_body(struct http_req *r, json_t *root, unsigned status, const char *error)
 {
+    static const char *const known[] = {"template",  "timeout", "metadata", "env",       "publicTraffic", "publicPorts",
+                                        "portHosts", "network", "secrets",  "onTimeout", "autoResume",    "idleTimeout",
+                                        "volumes",   "history", "hostDirs", NULL};
     struct api_call *c = api_call_of(r);
     struct e2b_create what = {0};
     struct err err;
@@ -88,7 +73,7 @@ static void create_body(struct http_req *r, json_t *root, unsigned status, const
         return;
     }
     json_t *tmp = NULL, *o = e2b_root(root, &tmp, &err);
-    int rc = o && check_names(o, &err) == 0 ? read_words(c, o, &what, &err) : -1;
+    int rc = o && e2b_only_fields(o, "this route", known, &err) == 0 ? read_words(c, o, &what, &err) : -1;
     json_decref(tmp);
     if (rc < 0) {
         reply_error(r, 400, "%s", err.msg);

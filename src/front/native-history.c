@@ -109,21 +109,6 @@ void native_history(struct api_call *c)
 
 /* --- one more ------------------------------------------------------------------------------------------------------- */
 
-static void refuse(struct http_req *r, const struct state_failure *failure)
-{
-    reply_refuse(r, failure->status, failure->error_code, failure->status == 503 ? 1 : 0, failure->text);
-}
-
-/* True: answered. */
-static bool crowded(struct api_call *c)
-{
-    struct state_failure why = {0};
-    if (!state_crowded(c->front, c->who.tenant, &why))
-        return false;
-    reply_refuse(c->req, why.status, why.error_code, 1, why.text);
-    return true;
-}
-
 static void made(void *arg, const struct generation *g, const struct state_failure *failure)
 {
     struct http_req *r = waited(arg);
@@ -132,7 +117,7 @@ static void made(void *arg, const struct generation *g, const struct state_failu
     if (!r)
         return;
     if (failure) {
-        refuse(r, failure);
+        e2b_refuse_state(r, failure);
         return;
     }
     json_start(&j, &out);
@@ -155,7 +140,7 @@ static void make_body(struct http_req *r, json_t *root, unsigned status, const c
         return;
     if (root && e2b_field_str(root, "command", &label, &err) < 0)
         reply_error(r, 400, "%s", err.msg);
-    else if (!crowded(c))
+    else if (!native_crowded(c))
         generation_make(c->front, b, label, made, wait_for(c, b));
 }
 
@@ -178,7 +163,7 @@ static void compared(void *arg, const struct stock_reply *reply, int fd)
         return;
     if (reply->error != STOCK_OK || records < 0) {
         state_stock_failure(reply, "the comparison", &failure);
-        refuse(r, &failure);
+        e2b_refuse_state(r, &failure);
         return;
     }
     json_start(&j, &out);
@@ -244,7 +229,7 @@ void native_history_diff(struct api_call *c)
         reply_error(c->req, 400, "%s", err.msg);
         return;
     }
-    if (crowded(c))
+    if (native_crowded(c))
         return;
     struct stock_request q = stockc_request(STOCK_DIFF);
     (void)memccpy(q.stack, a->stack, 0, sizeof q.stack - 1);
@@ -299,7 +284,7 @@ static void fetched(void *arg, const struct stock_reply *reply, int fd)
     if (reply->error == STOCK_NOT_FOUND)
         reply_error(r, 404, "%s", reply->text);
     else
-        refuse(r, &failure);
+        e2b_refuse_state(r, &failure);
 }
 
 void native_history_file(struct api_call *c)
@@ -315,7 +300,7 @@ void native_history_file(struct api_call *c)
         return;
     }
     const struct generation *g = generation_of(c, b, number);
-    if (!g || crowded(c))
+    if (!g || native_crowded(c))
         return;
     struct stock_request q = stockc_request(STOCK_OPEN);
     if (url_query_get(c->req->query, "path", URL_PLUS_SPACE, &path, &err) <= 0 || path.n == 0 ||
@@ -347,7 +332,7 @@ static void undone(void *arg, const struct stock_reply *reply, const struct stat
     if (!r)
         return;
     if (failure) {
-        refuse(r, failure);
+        e2b_refuse_state(r, failure);
         return;
     }
     json_start(&j, &out);
@@ -380,7 +365,7 @@ static void undo_body(struct http_req *r, json_t *root, unsigned status, const c
         return;
     }
     const struct generation *g = generation_of(c, b, to ? (uint64_t)to : before->number);
-    if (!g || crowded(c))
+    if (!g || native_crowded(c))
         return;
     struct waiting *w = wait_for(c, b);
     w->to = g->number;

@@ -99,36 +99,27 @@ void native_network(struct api_call *c)
 /* --- changing ----------------------------------------------------------------------------------------------------- */
 
 struct waiting {
-    struct http_req *r; /* NULL once the client left */
+    struct api_wait wait;
     char id[SANDBOX_ID_MAX];
     bool pick; /* of an answer about all sandboxes, the part about this one */
 };
 
-static void client_left(struct http_req *r) { ((struct waiting *)r->user)->r = NULL; }
-
 static struct waiting *wait_for(struct http_req *r, const struct box *b)
 {
-    struct waiting *w = xcalloc(1, sizeof *w);
-    w->r = r;
+    struct waiting *w = api_wait_for(r, sizeof *w);
     if (b)
         memcpy(w->id, b->id, sizeof w->id);
-    r->user = w;
-    api_on_closed(r, client_left);
     return w;
 }
 
 static void changed(void *arg, unsigned status, const char *text)
 {
-    struct waiting *w = arg;
-    struct http_req *r = w->r;
-    char id[SANDBOX_ID_MAX];
-    memcpy(id, w->id, sizeof id);
-    free(w);
+    struct waiting w = *(struct waiting *)arg;
+    struct http_req *r = api_wait_over(arg);
     if (!r)
         return;
-    api_on_closed(r, NULL);
     struct api_call *c = api_call_of(r);
-    const struct box *b = box_of(c->front, &c->who, id);
+    const struct box *b = box_of(c->front, &c->who, w.id);
     if (status)
         reply_error(r, status, "%s", text);
     else if (!b)
@@ -145,21 +136,6 @@ static int read_expected(json_t *root, uint64_t *ret, struct err *err)
     return have < 0 ? -1 : 0;
 }
 
-static int known_only(json_t *o, const char *const *known, struct err *err)
-{
-    const char *name;
-    json_t *v;
-    json_object_foreach(o, name, v)
-    {
-        size_t i = 0;
-        while (known[i] && strcmp(known[i], name) != 0)
-            i++;
-        if (!known[i])
-            return err_set(err, ERR_USAGE, 0, "this route knows no field '%.64s'", name);
-    }
-    return 0;
-}
-
 /* The body is the document, or {"policy": document, "secrets": [...], "expected_epoch": N}. */
 static int read_put(struct api_call *c, json_t *root, struct net_doc *doc, uint64_t *expected, struct err *err)
 {
@@ -168,7 +144,7 @@ static int read_put(struct api_call *c, json_t *root, struct net_doc *doc, uint6
     json_t *policy = json_object_get(root, "policy");
     if (!policy)
         return net_doc_read(root, doc, err);
-    if (known_only(root, known, err) < 0 || read_expected(root, expected, err) < 0)
+    if (e2b_only_fields(root, "this route", known, err) < 0 || read_expected(root, expected, err) < 0)
         return -1;
     return native_read_network(c, policy, json_object_get(root, "secrets"), doc, err);
 }
@@ -239,12 +215,11 @@ static const json_t *part_of(const json_t *answer, const char *id)
 static void answered(void *arg, json_t *answer, const char *error)
 {
     struct waiting w = *(struct waiting *)arg;
-    free(arg);
-    if (!w.r)
+    struct http_req *r = api_wait_over(arg);
+    if (!r)
         return;
-    api_on_closed(w.r, NULL);
     if (error) {
-        reply_refuse(w.r, 503, NULL, 1, error);
+        reply_refuse(r, 503, NULL, 1, error);
         return;
     }
     _cleanup_buf_ struct buf out = {0};
@@ -262,7 +237,7 @@ static void answered(void *arg, json_t *answer, const char *error)
         reply_add(&j, NULL, copy);
         json_decref(copy);
     }
-    reply_json(w.r, 200, &out);
+    reply_json(r, 200, &out);
 }
 
 static void ask_egress(struct api_call *c, struct box *b, json_t *message, bool pick)

@@ -1,10 +1,8 @@
 /* native-ports.c - who may see a sandbox's ports: public ones, the name a service is asked by, signed links. */
-#include <stdlib.h>
 #include <string.h>
 
 #include "base/cleanup.h"
 #include "base/json.h"
-#include "base/mem.h"
 #include "base/num.h"
 #include "base/text.h"
 #include "front/e2b/e2b.h"
@@ -93,22 +91,6 @@ int native_read_ports(json_t *root, struct box_ports *ports, struct err *err)
     return read_public(root, ports, err) < 0 || read_hosts(root, ports, err) < 0 ? -1 : 0;
 }
 
-/* Unknown fields are refused: a port would stay public that somebody meant to close. */
-static int check_names(json_t *o, const char *const *known, struct err *err)
-{
-    const char *name;
-    json_t *v;
-    json_object_foreach(o, name, v)
-    {
-        size_t i = 0;
-        while (known[i] && strcmp(known[i], name) != 0)
-            i++;
-        if (!known[i])
-            return err_set(err, ERR_USAGE, 0, "this route knows no field '%.64s'", name);
-    }
-    return 0;
-}
-
 /* --- ports -------------------------------------------------------------------------------------------------------- */
 
 static void add_ports(struct json *j, const struct front *f, const struct box *b)
@@ -153,31 +135,25 @@ void native_ports(struct api_call *c)
         answer(c->req, b, false);
 }
 
-/* A change under way; r is NULL once the client left. */
+/* A change under way. */
 struct changing {
-    struct http_req *r;
-    struct front *f;
+    struct api_wait wait;
     char id[SANDBOX_ID_MAX];
     bool empty; /* the answer has no body */
 };
 
-static void client_left(struct http_req *r) { ((struct changing *)r->user)->r = NULL; }
-
 static void changed(void *arg, bool ok)
 {
-    struct changing *w = arg;
-    struct http_req *r = w->r;
-    const struct box *b = box_find(w->f, w->id);
-    bool empty = w->empty;
-    free(w);
+    struct changing w = *(struct changing *)arg;
+    struct http_req *r = api_wait_over(arg);
     if (!r)
         return;
-    api_on_closed(r, NULL);
+    const struct box *b = box_find(api_call_of(r)->front, w.id);
     if (!b)
         api_no_box(api_call_of(r));
     else if (!ok)
         reply_error(r, 503, "the change is in force, but it could not be stored: it is lost when the node restarts");
-    else if (empty)
+    else if (w.empty)
         reply_empty(r, 204);
     else
         answer(r, b, true);
@@ -185,11 +161,9 @@ static void changed(void *arg, bool ok)
 
 static void change(struct api_call *c, struct box *b, const struct box_ports *ports, bool public_traffic, bool empty)
 {
-    struct changing *w = xcalloc(1, sizeof *w);
-    *w = (struct changing){.r = c->req, .f = c->front, .empty = empty};
+    struct changing *w = api_wait_for(c->req, sizeof *w);
+    w->empty = empty;
     memcpy(w->id, b->id, sizeof w->id);
-    c->req->user = w;
-    api_on_closed(c->req, client_left);
     box_set_ports(c->front, b, ports, public_traffic, changed, w);
 }
 
@@ -209,8 +183,9 @@ static void put_body(struct http_req *r, json_t *root, unsigned status, const ch
     struct box_ports ports = b->ports;
     bool traffic = b->allow_public_traffic;
     json_t *o = e2b_root(root, &tmp, &err);
-    if (!o || check_names(o, known, &err) < 0 || e2b_field_bool(o, "publicTraffic", &traffic, &err) < 0 ||
-        native_read_ports(o, &ports, &err) < 0)
+    /* Unknown fields are refused: a port would stay public that somebody meant to close. */
+    if (!o || e2b_only_fields(o, "this route", known, &err) < 0 ||
+        e2b_field_bool(o, "publicTraffic", &traffic, &err) < 0 || native_read_ports(o, &ports, &err) < 0)
         reply_error(r, 400, "%s", err.msg);
     else
         change(c, b, &ports, traffic, false);
@@ -237,7 +212,8 @@ static int read_link(struct api_call *c, json_t *o, struct link_words *ret, stru
                        "sandbox's own agent",
                        API_ENVD_PORT);
     ret->port = (uint32_t)port;
-    if (check_names(o, known, err) < 0 || e2b_field_int(o, "expiresIn", 1, LINK_MAX_S, &ret->seconds, err) < 0 ||
+    if (e2b_only_fields(o, "this route", known, err) < 0 ||
+        e2b_field_int(o, "expiresIn", 1, LINK_MAX_S, &ret->seconds, err) < 0 ||
         e2b_field_str(o, "path", &ret->path, err) < 0)
         return -1;
     size_t n = strlen(ret->path);

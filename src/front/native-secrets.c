@@ -61,21 +61,16 @@ void native_secret(struct api_call *c)
 }
 
 struct changing {
-    struct http_req *r; /* NULL once the client left */
-    char *name;         /* NULL: it is removed */
+    struct api_wait wait;
+    char *name; /* NULL: it is removed */
 };
-
-static void client_left(struct http_req *r) { ((struct changing *)r->user)->r = NULL; }
 
 static void changed(void *arg, const struct err *err)
 {
-    struct changing *w = arg;
-    struct http_req *r = w->r;
-    _cleanup_free_ char *name = w->name;
-    free(w);
+    _cleanup_free_ char *name = ((struct changing *)arg)->name;
+    struct http_req *r = api_wait_over(arg);
     if (!r)
         return;
-    api_on_closed(r, NULL);
     struct api_call *c = api_call_of(r);
     const struct vault_secret *s = name ? vault_find(c->front, c->who.tenant->id, name) : NULL;
     if (err)
@@ -88,11 +83,8 @@ static void changed(void *arg, const struct err *err)
 
 static struct changing *changing_new(struct api_call *c, const char *name)
 {
-    struct changing *w = xcalloc(1, sizeof *w);
-    w->r = c->req;
+    struct changing *w = api_wait_for(c->req, sizeof *w);
     w->name = name ? xstrdup(name) : NULL;
-    c->req->user = w;
-    api_on_closed(c->req, client_left);
     return w;
 }
 
@@ -106,19 +98,10 @@ static bool too_large(const json_t *v, size_t max)
 
 static int read_change(json_t *root, struct vault_change *ret, struct err *err)
 {
-    static const char *const known[] = {"name", "value", "spec", "metadata"};
-    json_t *spec = NULL, *metadata = NULL, *v;
-    const char *name;
-    json_object_foreach(root, name, v)
-    {
-        size_t i = 0;
-        while (i < ARRAY_LEN(known) && strcmp(known[i], name) != 0)
-            i++;
-        if (i == ARRAY_LEN(known))
-            return err_set(err, ERR_USAGE, 0, "this route knows no field '%.64s'", name);
-    }
-    if (e2b_field_str(root, "value", &ret->value, err) < 0 || e2b_field_obj(root, "spec", &spec, err) < 0 ||
-        e2b_field_obj(root, "metadata", &metadata, err) < 0)
+    static const char *const known[] = {"name", "value", "spec", "metadata", NULL};
+    json_t *spec = NULL, *metadata = NULL;
+    if (e2b_only_fields(root, "this route", known, err) < 0 || e2b_field_str(root, "value", &ret->value, err) < 0 ||
+        e2b_field_obj(root, "spec", &spec, err) < 0 || e2b_field_obj(root, "metadata", &metadata, err) < 0)
         return -1;
     if (too_large(spec, VAULT_SPEC_MAX) || too_large(metadata, VAULT_METADATA_MAX))
         return err_set(err, ERR_USAGE, 0, "spec has at most %d bytes, metadata %d", VAULT_SPEC_MAX, VAULT_METADATA_MAX);

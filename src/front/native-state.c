@@ -1,10 +1,8 @@
 /* What happens to a sandbox by itself, in our own words: at its end, when nobody uses it, when somebody does again. */
-#include <stdlib.h>
 #include <string.h>
 
 #include "base/cleanup.h"
 #include "base/json.h"
-#include "base/mem.h"
 #include "front/e2b/e2b.h"
 #include "front/native.h"
 #include "front/reply.h"
@@ -75,24 +73,18 @@ void native_life(struct api_call *c)
 }
 
 struct changing {
-    struct http_req *r; /* NULL once the client left */
+    struct api_wait wait;
     char id[SANDBOX_ID_MAX];
 };
 
-static void changing_left(struct http_req *r) { ((struct changing *)r->user)->r = NULL; }
-
 static void changed(void *arg, bool ok)
 {
-    struct changing *w = arg;
-    struct http_req *r = w->r;
-    char id[SANDBOX_ID_MAX];
-    memcpy(id, w->id, sizeof id);
-    free(w);
+    struct changing w = *(struct changing *)arg;
+    struct http_req *r = api_wait_over(arg);
     if (!r)
         return;
-    api_on_closed(r, NULL);
     struct api_call *c = api_call_of(r);
-    const struct box *b = box_of(c->front, &c->who, id);
+    const struct box *b = box_of(c->front, &c->who, w.id);
     if (!b)
         api_no_box(c);
     else if (!ok)
@@ -101,24 +93,9 @@ static void changed(void *arg, bool ok)
         answer_life(r, b);
 }
 
-static int check_names(json_t *root, struct err *err)
-{
-    static const char *const known[] = {"onTimeout", "autoResume", "idleTimeout"};
-    const char *name;
-    json_t *v;
-    json_object_foreach(root, name, v)
-    {
-        size_t i = 0;
-        while (i < ARRAY_LEN(known) && strcmp(known[i], name) != 0)
-            i++;
-        if (i == ARRAY_LEN(known))
-            return err_set(err, ERR_USAGE, 0, "this route knows no field '%.64s'", name);
-    }
-    return 0;
-}
-
 static void patch_body(struct http_req *r, json_t *root, unsigned status, const char *error)
 {
+    static const char *const known[] = {"onTimeout", "autoResume", "idleTimeout", NULL};
     struct api_call *c = api_call_of(r);
     struct err err;
     if (status) {
@@ -130,7 +107,7 @@ static void patch_body(struct http_req *r, json_t *root, unsigned status, const 
         return;
     struct box_life life = box_life(b);
     json_t *tmp = NULL, *o = e2b_root(root, &tmp, &err);
-    int rc = o && check_names(o, &err) == 0 ? native_read_life(o, &life, &err) : -1;
+    int rc = o && e2b_only_fields(o, "this route", known, &err) == 0 ? native_read_life(o, &life, &err) : -1;
     json_decref(tmp);
     if (rc < 0) {
         reply_error(r, 400, "%s", err.msg);
@@ -141,14 +118,20 @@ static void patch_body(struct http_req *r, json_t *root, unsigned status, const 
         e2b_refuse_state(r, &full);
         return;
     }
-    struct changing *w = xcalloc(1, sizeof *w);
-    w->r = r;
+    struct changing *w = api_wait_for(r, sizeof *w);
     memcpy(w->id, b->id, sizeof w->id);
-    r->user = w;
-    api_on_closed(r, changing_left);
     box_set_life(c->front, b, &life, changed, w);
 }
 void native_life_patch(struct api_call *c) { body_json(c->req, 0, patch_body); }
+
+bool native_crowded(struct api_call *c)
+{
+    struct state_failure why = {0};
+    if (!state_crowded(c->front, c->who.tenant, &why))
+        return false;
+    reply_refuse(c->req, why.status, why.error_code, 1, why.text);
+    return true;
+}
 
 void native_add_state(struct json *j, struct api_call *c)
 {

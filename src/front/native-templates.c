@@ -184,20 +184,12 @@ void native_template(struct api_call *c)
 
 /* --- removing ----------------------------------------------------------------------------------------------------- */
 
-struct removing {
-    struct http_req *r;
-};
-static void remover_left(struct http_req *r) { ((struct removing *)r->user)->r = NULL; }
-
 static void removed(void *arg, const struct tmpl *t, const struct state_failure *failure)
 {
-    struct removing *w = arg;
-    struct http_req *r = w->r;
+    struct http_req *r = api_wait_over(arg);
     (void)t;
-    free(w);
     if (!r)
         return;
-    api_on_closed(r, NULL);
     if (failure)
         reply_error(r, failure->status, "%s", failure->text);
     else
@@ -219,11 +211,7 @@ void native_template_remove(struct api_call *c)
         reply_error(c->req, 404, "template '%.80s' not found", c->param[0]);
         return;
     }
-    struct removing *w = xcalloc(1, sizeof *w);
-    w->r = c->req;
-    c->req->user = w;
-    api_on_closed(c->req, remover_left);
-    tmpl_remove(c->front, t, colon ? tag->tag : NULL, removed, w);
+    tmpl_remove(c->front, t, colon ? tag->tag : NULL, removed, api_wait_for(c->req, sizeof(struct api_wait)));
 }
 
 /* --- imports ------------------------------------------------------------------------------------------------------ */

@@ -54,21 +54,6 @@ static struct http_req *waited(struct waiting *w)
     return r;
 }
 
-static void refuse(struct http_req *r, const struct state_failure *failure)
-{
-    reply_refuse(r, failure->status, failure->error_code, failure->status == 503 ? 1 : 0, failure->text);
-}
-
-/* True: answered. */
-static bool crowded(struct api_call *c)
-{
-    struct state_failure why = {0};
-    if (!state_crowded(c->front, c->who.tenant, &why))
-        return false;
-    reply_refuse(c->req, why.status, why.error_code, 1, why.text);
-    return true;
-}
-
 /* --- showing one ---------------------------------------------------------------------------------------------------- */
 
 static void add_head(struct json *j, const struct transaction *t)
@@ -111,7 +96,7 @@ static void compared(void *arg, const struct stock_reply *reply, int fd)
     }
     if (reply->error != STOCK_OK || records < 0) {
         state_stock_failure(reply, "the comparison", &failure);
-        refuse(r, &failure);
+        e2b_refuse_state(r, &failure);
         return;
     }
     json_start(&j, &out);
@@ -151,7 +136,7 @@ static void ran(void *arg, const struct transaction *t, const struct state_failu
     }
     struct http_req *r = waited(w);
     if (r)
-        refuse(r, failure);
+        e2b_refuse_state(r, failure);
 }
 
 static int read_env(json_t *root, struct strv *ret, struct err *err)
@@ -254,7 +239,7 @@ void native_tx(struct api_call *c)
 {
     struct box *b = api_box(c);
     struct transaction *t = find(c, b);
-    if (t && !crowded(c))
+    if (t && !native_crowded(c))
         show(wait_for(c, b, 200), t);
 }
 
@@ -284,7 +269,7 @@ static void committed(void *arg, const struct stock_reply *reply, const struct s
     if (!r)
         return;
     if (failure && failure->status != 409) {
-        refuse(r, failure);
+        e2b_refuse_state(r, failure);
         return;
     }
     json_start(&j, &out);
@@ -305,7 +290,7 @@ void native_tx_commit(struct api_call *c)
 {
     struct box *b = api_box(c);
     struct transaction *t = find(c, b);
-    if (t && !crowded(c))
+    if (t && !native_crowded(c))
         transaction_commit(c->front, b, t, committed, wait_for(c, b, 200));
 }
 

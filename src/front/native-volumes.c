@@ -1,10 +1,8 @@
 /* native-volumes.c - volumes in our own words: quotas, what is used, and by whom. */
-#include <stdlib.h>
 #include <string.h>
 
 #include "base/cleanup.h"
 #include "base/json.h"
-#include "base/mem.h"
 #include "front/e2b/e2b.h"
 #include "front/native.h"
 #include "front/reply.h"
@@ -72,31 +70,18 @@ void native_volumes(struct api_call *c)
 
 /* --- one ----------------------------------------------------------------------------------------------------------- */
 
-/* A request under way; r is NULL once the client left. */
+/* A request under way. */
 struct asking {
-    struct http_req *r;
+    struct api_wait wait;
     char id[STOCK_BOX_MAX];
     unsigned status;
 };
 
-static void client_left(struct http_req *r) { ((struct asking *)r->user)->r = NULL; }
-
 static struct asking *begin(struct http_req *r, unsigned status)
 {
-    struct asking *a = xcalloc(1, sizeof *a);
-    *a = (struct asking){.r = r, .status = status};
-    r->user = a;
-    api_on_closed(r, client_left);
+    struct asking *a = api_wait_for(r, sizeof *a);
+    a->status = status;
     return a;
-}
-
-static struct http_req *finish(struct asking *a)
-{
-    struct http_req *r = a->r;
-    free(a);
-    if (r)
-        api_on_closed(r, NULL);
-    return r;
 }
 
 static void add_used(struct json *j, const struct stock_reply *r)
@@ -117,15 +102,12 @@ static void add_used(struct json *j, const struct stock_reply *r)
 
 static void measured(void *arg, const struct stock_reply *r)
 {
-    struct asking *a = arg;
-    char id[STOCK_BOX_MAX];
-    unsigned status = a->status;
-    memcpy(id, a->id, sizeof id);
-    struct http_req *req = finish(a);
+    struct asking a = *(struct asking *)arg;
+    struct http_req *req = api_wait_over(arg);
     if (!req)
         return;
     struct api_call *c = api_call_of(req);
-    const struct volume *v = volume_find(c->front, c->who.tenant, id);
+    const struct volume *v = volume_find(c->front, c->who.tenant, a.id);
     _cleanup_buf_ struct buf out = {0};
     struct json j;
     if (!v) {
@@ -137,13 +119,13 @@ static void measured(void *arg, const struct stock_reply *r)
     add_members(&j, c->front, v);
     add_used(&j, r);
     json_end_obj(&j);
-    reply_json(req, status, &out);
+    reply_json(req, a.status, &out);
 }
 
 static void tell(struct asking *a, const struct volume *v)
 {
     memcpy(a->id, v->id, sizeof a->id);
-    volume_measure(api_call_of(a->r)->front, v, measured, a);
+    volume_measure(api_call_of(a->wait.r)->front, v, measured, a);
 }
 
 void native_volume(struct api_call *c)
@@ -155,37 +137,16 @@ void native_volume(struct api_call *c)
         no_volume(c);
 }
 
-static void removed(void *arg, const struct volume *v, const struct state_failure *failure)
-{
-    struct http_req *r = finish(arg);
-    (void)v;
-    if (!r)
-        return;
-    if (failure)
-        e2b_refuse_state(r, failure);
-    else
-        reply_empty(r, 204);
-}
-
-void native_volume_remove(struct api_call *c)
-{
-    struct volume *v = volume_find(c->front, c->who.tenant, c->param[0]);
-    if (v)
-        volume_delete(c->front, v, removed, begin(c->req, 204));
-    else
-        no_volume(c);
-}
-
 /* --- making -------------------------------------------------------------------------------------------------------- */
 
 static void created(void *arg, const struct volume *v, const struct state_failure *failure)
 {
     struct asking *a = arg;
-    if (v && a->r) {
+    if (v && a->wait.r) {
         tell(a, v);
         return;
     }
-    struct http_req *r = finish(a);
+    struct http_req *r = api_wait_over(a);
     if (r)
         e2b_refuse_state(r, failure);
 }
@@ -224,20 +185,9 @@ static int read_quota(const struct config *cfg, json_t *root, bool admin, struct
                : read_limit(o, "entries", VOLUME_ENTRIES_MIN, VOLUME_ENTRIES_MAX, &ret->entries, err);
 }
 
-static int check_names(json_t *root, struct err *err)
-{
-    const char *name;
-    json_t *v;
-    json_object_foreach(root, name, v)
-    {
-        if (strcmp(name, "name") != 0 && strcmp(name, "quota") != 0)
-            return err_set(err, ERR_USAGE, 0, "this route knows no field '%.64s'", name);
-    }
-    return 0;
-}
-
 static void create_body(struct http_req *r, json_t *root, unsigned status, const char *error)
 {
+    static const char *const known[] = {"name", "quota", NULL};
     struct api_call *c = api_call_of(r);
     struct volume_quota q;
     const char *name = NULL;
@@ -246,7 +196,7 @@ static void create_body(struct http_req *r, json_t *root, unsigned status, const
         reply_error(r, status, "%s", error);
     else if (!json_is_object(root))
         reply_error(r, 400, "the body must be an object with 'name'");
-    else if (check_names(root, &err) < 0 || e2b_field_str(root, "name", &name, &err) < 0 ||
+    else if (e2b_only_fields(root, "this route", known, &err) < 0 || e2b_field_str(root, "name", &name, &err) < 0 ||
              read_quota(c->front->config, root, c->who.scopes & SCOPE_ADMIN, &q, &err) < 0)
         reply_error(r, 400, "%s", err.msg);
     else if (!name || !volume_name_valid(name))

@@ -127,26 +127,20 @@ void native_node(struct api_call *c)
 
 /* All sandboxes of the node; the answer comes when the last one is gone. */
 struct stopping {
-    struct http_req *r; /* NULL once the client left */
-    struct front *f;
+    struct api_wait wait;
     size_t left, stopped, failed;
     bool all_asked;
 };
-
-static void stop_left(struct http_req *r) { ((struct stopping *)r->user)->r = NULL; }
 
 static void stop_check(struct stopping *s)
 {
     if (s->left > 0 || !s->all_asked)
         return;
-    struct http_req *r = s->r;
     _cleanup_buf_ struct buf out = {0};
     buf_addf(&out, "{\"stopped\":%zu,\"failed\":%zu}", s->stopped, s->failed);
-    free(s);
-    if (!r)
-        return;
-    api_on_closed(r, NULL);
-    reply_json(r, 200, &out);
+    struct http_req *r = api_wait_over(s);
+    if (r)
+        reply_json(r, 200, &out);
 }
 
 static void stopped(void *arg, bool ok)
@@ -175,18 +169,15 @@ static void add_id(void *arg, struct box *b)
 void native_stop_all(struct api_call *c)
 {
     struct ids ids = {0};
-    struct stopping *s = xcalloc(1, sizeof *s);
-    s->r = c->req;
-    s->f = c->front;
-    c->req->user = s;
-    api_on_closed(c->req, stop_left);
-    boxes_each(c->front, add_id, &ids); /* killing while walking would change what is walked */
+    struct front *f = c->front;
+    struct stopping *s = api_wait_for(c->req, sizeof *s);
+    boxes_each(f, add_id, &ids); /* killing while walking would change what is walked */
     for (size_t i = 0; i < ids.n; i++) {
-        struct box *b = box_find(s->f, ids.v[i]);
+        struct box *b = box_find(f, ids.v[i]);
         if (!b)
             continue;
         s->left++;
-        box_kill(s->f, b, "stop-all", stopped, s);
+        box_kill(f, b, "stop-all", stopped, s);
     }
     free(ids.v);
     s->all_asked = true;

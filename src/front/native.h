@@ -29,10 +29,12 @@ api_fn native_ports, native_ports_put, native_link, native_links_revoke; /* nati
 
 api_fn native_life, native_life_patch; /* native-state.c */
 
-api_fn native_volumes, native_volume, native_volume_create, native_volume_remove; /* native-volumes.c */
+api_fn native_volumes, native_volume, native_volume_create; /* native-volumes.c */
 
 /* native-state.c: "onTimeout", "autoResume" and "idleTimeout", each if it is there. */
 int native_read_life(json_t *root, struct box_life *life, struct err *err);
+/* Whether too much waits for the process that keeps files: 503 was answered. */
+bool native_crowded(struct api_call *c);
 /* What a node can keep, for the capabilities. */
 struct json;
 void native_add_state(struct json *j, struct api_call *c);

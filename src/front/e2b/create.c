@@ -366,21 +366,18 @@ void e2b_create_done(struct e2b_create *c)
     net_doc_done(&c->net);
 }
 
-/* A create under way; r is NULL once the client left. */
+/* A create under way. */
 struct creating {
-    struct http_req *r;
+    struct api_wait wait;
     void (*answer)(struct http_req *r, struct box *b);
 };
 
 static void created(void *arg, struct box *b, const struct box_failure *failure)
 {
-    struct creating *w = arg;
-    struct http_req *r = w->r;
-    void (*answer)(struct http_req *, struct box *) = w->answer;
-    free(w);
+    void (*answer)(struct http_req *, struct box *) = ((struct creating *)arg)->answer;
+    struct http_req *r = api_wait_over(arg);
     if (!r)
         return;
-    api_on_closed(r, NULL);
     if (!b) {
         reply_refuse(r, failure->status, failure->error_code, failure->retry_after, failure->text);
         return;
@@ -397,8 +394,6 @@ static void answer_sandbox(struct http_req *r, struct box *b)
     e2b_add_sandbox(&j, api_call_of(r), b);
     reply_json(r, 201, &out);
 }
-
-static void client_left(struct http_req *r) { ((struct creating *)r->user)->r = NULL; }
 
 static void name_ignored(struct http_req *r, const struct strv *ignored)
 {
@@ -463,11 +458,8 @@ void e2b_create_box(struct api_call *c, struct e2b_create *what, void (*answer)(
         if (!what->net_given && c->front->network)
             what->spec.net = c->front->network;
         name_ignored(r, &what->ignored);
-        struct creating *w = xcalloc(1, sizeof *w);
-        w->r = r;
+        struct creating *w = api_wait_for(r, sizeof *w);
         w->answer = answer;
-        r->user = w;
-        api_on_closed(r, client_left);
         box_create(c->front, &c->who, &what->spec, created, w);
     }
     e2b_create_done(what);

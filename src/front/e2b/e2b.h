@@ -99,6 +99,8 @@ int e2b_field_int(json_t *o, const char *name, int64_t min, int64_t max, int64_t
 int e2b_field_obj(json_t *o, const char *name, json_t **ret, struct err *err);
 int e2b_field_arr(json_t *o, const char *name, json_t **ret, struct err *err);
 const char *e2b_type_name(const json_t *v); /* "a string", "an array", ... */
+/* -1 at a member whose name is not among `known`, which ends with NULL: "<where> knows no field". */
+int e2b_only_fields(json_t *o, const char *where, const char *const *known, struct err *err);
 /* The root as an object; an absent body is an empty one (borrowed from nobody: *tmp owns it). */
 json_t *e2b_root(json_t *root, json_t **tmp, struct err *err);
 

@@ -90,6 +90,21 @@ int e2b_field_arr(json_t *o, const char *name, json_t **ret, struct err *err)
     return 1;
 }
 
+int e2b_only_fields(json_t *o, const char *where, const char *const *known, struct err *err)
+{
+    const char *name;
+    json_t *v;
+    json_object_foreach(o, name, v)
+    {
+        size_t i = 0;
+        while (known[i] && strcmp(known[i], name) != 0)
+            i++;
+        if (!known[i])
+            return err_set(err, ERR_USAGE, 0, "%s knows no field '%.64s'", where, name);
+    }
+    return 0;
+}
+
 json_t *e2b_root(json_t *root, json_t **tmp, struct err *err)
 {
     *tmp = NULL;

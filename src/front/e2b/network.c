@@ -32,21 +32,11 @@ void e2b_add_network(struct json *j, const struct box *b)
     json_decref(e2b);
 }
 
-/* A change under way; r is NULL once the client left. */
-struct changing {
-    struct http_req *r;
-};
-
-static void client_left(struct http_req *r) { ((struct changing *)r->user)->r = NULL; }
-
 static void changed(void *arg, unsigned status, const char *text)
 {
-    struct changing *w = arg;
-    struct http_req *r = w->r;
-    free(w);
+    struct http_req *r = api_wait_over(arg);
     if (!r)
         return;
-    api_on_closed(r, NULL);
     if (status)
         reply_error(r, status, "%s", text);
     else
@@ -96,10 +86,6 @@ static void put_body(struct http_req *r, json_t *root, unsigned status, const ch
     if (!b)
         return;
     b->allow_internet = internet;
-    struct changing *w = xcalloc(1, sizeof *w);
-    w->r = r;
-    r->user = w;
-    api_on_closed(r, client_left);
-    net_set(c->front, b, &doc, NET_WHOLE, 0, changed, w);
+    net_set(c->front, b, &doc, NET_WHOLE, 0, changed, api_wait_for(r, sizeof(struct api_wait)));
 }
 void e2b_network_put(struct api_call *c) { body_json(c->req, 0, put_body); }

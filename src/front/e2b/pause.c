@@ -1,10 +1,8 @@
 /* Pause, connect, resume: the lives of sandboxes in E2B's words. */
-#include <stdlib.h>
 #include <string.h>
 
 #include "base/cleanup.h"
 #include "base/json.h"
-#include "base/mem.h"
 #include "front/e2b/e2b.h"
 #include "front/reply.h"
 #include "front/state.h"
@@ -12,36 +10,22 @@
 
 enum { CONNECT_S = 300, RESUME_S = 15 };
 
-/* A request that waits for its sandbox; r is NULL once the client left. The box may be gone by then: it is looked up. */
+/* A request that waits for its sandbox. The box may be gone by then: it is looked up. */
 struct waiting {
-    struct http_req *r;
+    struct api_wait wait;
     char id[SANDBOX_ID_MAX];
     uint64_t seconds; /* 0: as it was */
     unsigned status;  /* of success */
     bool auto_pause, set_auto_pause;
 };
 
-static void client_left(struct http_req *r) { ((struct waiting *)r->user)->r = NULL; }
-
 static struct waiting *wait_for(struct api_call *c, const struct box *b, uint64_t seconds)
 {
-    struct waiting *w = xcalloc(1, sizeof *w);
-    w->r = c->req;
+    struct waiting *w = api_wait_for(c->req, sizeof *w);
     w->seconds = seconds;
     w->status = 201;
     memcpy(w->id, b->id, SANDBOX_ID_MAX);
-    c->req->user = w;
-    api_on_closed(c->req, client_left);
     return w;
-}
-
-static struct http_req *wait_over(struct waiting *w)
-{
-    struct http_req *r = w->r;
-    free(w);
-    if (r)
-        api_on_closed(r, NULL);
-    return r;
 }
 
 void e2b_refuse_state(struct http_req *r, const struct state_failure *failure)
@@ -53,7 +37,7 @@ void e2b_refuse_state(struct http_req *r, const struct state_failure *failure)
 
 static void paused(void *arg, const struct state_failure *failure)
 {
-    struct http_req *r = wait_over(arg);
+    struct http_req *r = api_wait_over(arg);
     if (!r)
         return;
     if (failure)
@@ -90,15 +74,12 @@ void e2b_pause(struct api_call *c) { body_json(c->req, 0, pause_body); }
 /* It runs, and its end is set. */
 static void connected(void *arg, bool ok)
 {
-    const struct waiting *w = arg;
-    char id[SANDBOX_ID_MAX];
-    unsigned status = w->status;
-    memcpy(id, w->id, sizeof id);
-    struct http_req *r = wait_over(arg);
+    struct waiting w = *(struct waiting *)arg;
+    struct http_req *r = api_wait_over(arg);
     if (!r)
         return;
     struct api_call *c = api_call_of(r);
-    struct box *b = ok ? box_of(c->front, &c->who, id) : NULL;
+    struct box *b = ok ? box_of(c->front, &c->who, w.id) : NULL;
     if (!b) {
         api_no_box(c);
         return;
@@ -107,19 +88,19 @@ static void connected(void *arg, bool ok)
     struct json j;
     json_start(&j, &out);
     e2b_add_sandbox(&j, c, b);
-    reply_json(r, status, &out);
+    reply_json(r, w.status, &out);
 }
 
 static void resumed(void *arg, const struct state_failure *failure)
 {
     struct waiting *w = arg;
-    if (!w->r || failure) {
-        struct http_req *r = wait_over(w);
+    if (!w->wait.r || failure) {
+        struct http_req *r = api_wait_over(w);
         if (r)
             e2b_refuse_state(r, failure);
         return;
     }
-    struct api_call *c = api_call_of(w->r);
+    struct api_call *c = api_call_of(w->wait.r);
     struct box *b = box_of(c->front, &c->who, w->id);
     if (!b) {
         connected(w, false);
@@ -137,7 +118,7 @@ static void resumed(void *arg, const struct state_failure *failure)
 static void unloaded(void *arg, const struct state_failure *failure)
 {
     struct waiting *w = arg;
-    struct api_call *c = w->r ? api_call_of(w->r) : NULL;
+    struct api_call *c = w->wait.r ? api_call_of(w->wait.r) : NULL;
     struct box *b = c ? box_of(c->front, &c->who, w->id) : NULL;
     if (failure || !b)
         resumed(w, failure);

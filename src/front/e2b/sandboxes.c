@@ -2,7 +2,6 @@
 
 #include "base/cleanup.h"
 #include "base/json.h"
-#include "base/mem.h"
 #include "front/e2b/e2b.h"
 #include "front/nets.h"
 #include "front/reply.h"
@@ -124,37 +123,9 @@ void e2b_get(struct api_call *c)
     reply_json(c->req, 200, &out);
 }
 
-/* Something asked of a box whose answer comes later; the box may be gone by then, so it is looked up again by its id. */
-struct waiting {
-    struct http_req *r; /* NULL once the client left */
-    char id[SANDBOX_ID_MAX];
-};
-
-static void client_left(struct http_req *r) { ((struct waiting *)r->user)->r = NULL; }
-
-static struct waiting *wait_for(struct api_call *c, const struct box *b)
-{
-    struct waiting *w = xcalloc(1, sizeof *w);
-    w->r = c->req;
-    memcpy(w->id, b->id, SANDBOX_ID_MAX);
-    c->req->user = w;
-    api_on_closed(c->req, client_left);
-    return w;
-}
-
-/* The request to answer, or NULL; frees w. */
-static struct http_req *wait_over(struct waiting *w)
-{
-    struct http_req *r = w->r;
-    free(w);
-    if (r)
-        api_on_closed(r, NULL);
-    return r;
-}
-
 static void killed(void *arg, bool ok)
 {
-    struct http_req *r = wait_over(arg);
+    struct http_req *r = api_wait_over(arg);
     if (!r)
         return;
     if (ok)
@@ -167,21 +138,18 @@ void e2b_kill(struct api_call *c)
 {
     struct box *b = api_box(c);
     if (b)
-        box_kill(c->front, b, "api", killed, wait_for(c, b));
+        box_kill(c->front, b, "api", killed, api_wait_for(c->req, sizeof(struct api_wait)));
 }
 
 static uint64_t cap_timeout(const struct api_call *c, uint64_t s)
 {
-    uint32_t node = c->front->config->max_timeout_s, tenant = c->who.tenant->quota.max_timeout_s;
-    uint32_t max = tenant && (!node || tenant < node) ? tenant : node;
+    uint32_t max = e2b_longest_life(c);
     return max && s > max ? UINT64_MAX : s;
 }
 
 static void too_long(struct api_call *c)
 {
-    uint32_t node = c->front->config->max_timeout_s, tenant = c->who.tenant->quota.max_timeout_s;
-    reply_error(c->req, 400, "field 'timeout' must be at most %u seconds here",
-                tenant && (!node || tenant < node) ? tenant : node);
+    reply_error(c->req, 400, "field 'timeout' must be at most %u seconds here", e2b_longest_life(c));
 }
 
 /* Reads one number of seconds from the body. 1 there, 0 absent, -1 answered. */
@@ -199,7 +167,7 @@ static int read_seconds(struct api_call *c, json_t *root, const char *field, int
 
 static void prolonged(void *arg, bool ok)
 {
-    struct http_req *r = wait_over(arg);
+    struct http_req *r = api_wait_over(arg);
     if (!r)
         return;
     if (ok)
@@ -227,7 +195,7 @@ static void prolong(struct api_call *c, uint64_t wanted, bool extend_only)
     else if (seconds == UINT64_MAX)
         too_long(c);
     else
-        box_set_timeout(c->front, b, seconds, extend_only, prolonged, wait_for(c, b));
+        box_set_timeout(c->front, b, seconds, extend_only, prolonged, api_wait_for(c->req, sizeof(struct api_wait)));
 }
 
 static void timeout_body(struct http_req *r, json_t *root, unsigned status, const char *error)

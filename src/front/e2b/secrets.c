@@ -134,50 +134,38 @@ void e2b_secret(struct api_call *c)
 /* --- changes ------------------------------------------------------------------------------------------------------ */
 
 struct changing {
-    struct http_req *r; /* NULL once the client left */
-    struct front *f;
-    char tenant[40];
+    struct api_wait wait;
     char *name; /* NULL: it was removed */
     unsigned status;
 };
 
-static void client_left(struct http_req *r) { ((struct changing *)r->user)->r = NULL; }
-
 static void changed(void *arg, const struct err *err)
 {
-    struct changing *w = arg;
-    struct http_req *r = w->r;
-    const struct vault_secret *s = w->name ? vault_find(w->f, w->tenant, w->name) : NULL;
+    struct changing w = *(struct changing *)arg;
+    struct http_req *r = api_wait_over(arg);
+    _cleanup_free_ char *name = w.name;
     _cleanup_buf_ struct buf out = {0};
     struct json j;
-    unsigned status = w->status;
-    bool removed = !w->name;
-    free(w->name);
-    free(w);
     if (!r)
         return;
-    api_on_closed(r, NULL);
+    struct api_call *c = api_call_of(r);
+    const struct vault_secret *s = name ? vault_find(c->front, c->who.tenant->id, name) : NULL;
     if (err)
         reply_err(r, err);
-    else if (removed || !s)
+    else if (!s)
         reply_empty(r, 204);
     else {
         json_start(&j, &out);
         add_secret(&j, s);
-        reply_json(r, status, &out);
+        reply_json(r, w.status, &out);
     }
 }
 
 static struct changing *changing_new(struct api_call *c, const char *name, unsigned status)
 {
-    struct changing *w = xcalloc(1, sizeof *w);
-    w->r = c->req;
-    w->f = c->front;
+    struct changing *w = api_wait_for(c->req, sizeof *w);
     w->status = status;
     w->name = name ? xstrdup(name) : NULL;
-    (void)snprintf(w->tenant, sizeof w->tenant, "%s", c->who.tenant->id);
-    c->req->user = w;
-    api_on_closed(c->req, client_left);
     return w;
 }
 

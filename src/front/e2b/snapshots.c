@@ -47,20 +47,11 @@ static void add_cost(struct json *j, const struct state_cost *cost)
 
 /* --- making -------------------------------------------------------------------------------------------------------- */
 
-struct making {
-    struct http_req *r; /* NULL once the client left */
-};
-
-static void making_left(struct http_req *r) { ((struct making *)r->user)->r = NULL; }
-
 static void made(void *arg, const struct tmpl *t, const struct state_cost *cost, const struct state_failure *failure)
 {
-    struct making *m = arg;
-    struct http_req *r = m->r;
-    free(m);
+    struct http_req *r = api_wait_over(arg);
     if (!r)
         return;
-    api_on_closed(r, NULL);
     if (failure) {
         e2b_refuse_state(r, failure);
         return;
@@ -129,11 +120,7 @@ static void snapshot_body(struct http_req *r, json_t *root, unsigned status, con
     struct box *b = api_box(c);
     if (!b || (name[0] && !name_free(c, name)))
         return;
-    struct making *m = xcalloc(1, sizeof *m);
-    m->r = r;
-    r->user = m;
-    api_on_closed(r, making_left);
-    box_snapshot(c->front, b, name[0] ? name : NULL, made, m);
+    box_snapshot(c->front, b, name[0] ? name : NULL, made, api_wait_for(r, sizeof(struct api_wait)));
 }
 void e2b_snapshot(struct api_call *c) { body_json(c->req, 0, snapshot_body); }
 
@@ -256,13 +243,10 @@ void e2b_snapshots(struct api_call *c)
 
 static void removed(void *arg, const struct tmpl *t, const struct state_failure *failure)
 {
-    struct making *m = arg;
-    struct http_req *r = m->r;
+    struct http_req *r = api_wait_over(arg);
     (void)t;
-    free(m);
     if (!r)
         return;
-    api_on_closed(r, NULL);
     if (failure)
         e2b_refuse_state(r, failure);
     else
@@ -292,11 +276,7 @@ void e2b_template_remove(struct api_call *c)
         reply_error(c->req, 403, "this API key lacks the scope templates: it may remove snapshots only");
         return;
     }
-    struct making *m = xcalloc(1, sizeof *m);
-    m->r = c->req;
-    c->req->user = m;
-    api_on_closed(c->req, making_left);
-    tmpl_remove(c->front, t, colon ? tag->tag : NULL, removed, m);
+    tmpl_remove(c->front, t, colon ? tag->tag : NULL, removed, api_wait_for(c->req, sizeof(struct api_wait)));
 }
 
 /* --- forks --------------------------------------------------------------------------------------------------------- */
@@ -308,12 +288,10 @@ struct child {
     char text[512];
 };
 struct forking {
-    struct http_req *r; /* NULL once the client left */
+    struct api_wait wait;
     unsigned left, count;
     struct child child[];
 };
-
-static void fork_left(struct http_req *r) { ((struct forking *)r->user)->r = NULL; }
 
 static void add_child(struct json *j, struct api_call *c, const struct child *k)
 {
@@ -333,7 +311,7 @@ static void add_child(struct json *j, struct api_call *c, const struct child *k)
 
 static void forked(struct forking *k)
 {
-    struct http_req *r = k->r;
+    struct http_req *r = k->wait.r;
     if (!r) {
         free(k);
         return;
@@ -404,11 +382,8 @@ static void fork_body(struct http_req *r, json_t *root, unsigned status, const c
         reply_error(r, 409, "the sandbox is paused; resume it first");
         return;
     }
-    struct forking *k = xcalloc(1, sizeof *k + (size_t)count * sizeof k->child[0]);
-    k->r = r;
+    struct forking *k = api_wait_for(r, sizeof *k + (size_t)count * sizeof k->child[0]);
     k->left = k->count = (unsigned)count;
-    r->user = k;
-    api_on_closed(r, fork_left);
     box_fork(c->front, b, k->count, seconds, child_made, k);
 }
 void e2b_fork(struct api_call *c) { body_json(c->req, 0, fork_body); }

@@ -1,10 +1,8 @@
 /* Volumes in E2B's words: names, ids and the tokens of the content API. */
-#include <stdlib.h>
 #include <string.h>
 
 #include "base/cleanup.h"
 #include "base/json.h"
-#include "base/mem.h"
 #include "front/e2b/e2b.h"
 #include "front/reply.h"
 #include "front/volumes.h"
@@ -74,34 +72,9 @@ void e2b_volume(struct api_call *c)
 
 /* --- changes ------------------------------------------------------------------------------------------------------- */
 
-/* One under way; r is NULL once the client left. */
-struct changing {
-    struct http_req *r;
-};
-
-static void client_left(struct http_req *r) { ((struct changing *)r->user)->r = NULL; }
-
-static struct changing *begin(struct http_req *r)
-{
-    struct changing *w = xcalloc(1, sizeof *w);
-    w->r = r;
-    r->user = w;
-    api_on_closed(r, client_left);
-    return w;
-}
-
-static struct http_req *finish(struct changing *w)
-{
-    struct http_req *r = w->r;
-    free(w);
-    if (r)
-        api_on_closed(r, NULL);
-    return r;
-}
-
 static void created(void *arg, const struct volume *v, const struct state_failure *failure)
 {
-    struct http_req *r = finish(arg);
+    struct http_req *r = api_wait_over(arg);
     if (!r)
         return;
     if (v)
@@ -127,14 +100,14 @@ static void create_body(struct http_req *r, json_t *root, unsigned status, const
     else if (!name || !volume_name_valid(name))
         reply_error(r, 400, "field 'name' must be 1 to %d letters, digits, '_' and '-'", BOX_MOUNT_NAME_MAX - 1);
     else
-        volume_create(c->front, c->who.tenant, name, &q, created, begin(r));
+        volume_create(c->front, c->who.tenant, name, &q, created, api_wait_for(r, sizeof(struct api_wait)));
 }
 
 void e2b_volume_create(struct api_call *c) { body_json(c->req, 0, create_body); }
 
 static void removed(void *arg, const struct volume *v, const struct state_failure *failure)
 {
-    struct http_req *r = finish(arg);
+    struct http_req *r = api_wait_over(arg);
     (void)v;
     if (!r)
         return;
@@ -148,7 +121,7 @@ void e2b_volume_remove(struct api_call *c)
 {
     struct volume *v = volume_find(c->front, c->who.tenant, c->param[0]);
     if (v)
-        volume_delete(c->front, v, removed, begin(c->req));
+        volume_delete(c->front, v, removed, api_wait_for(c->req, sizeof(struct api_wait)));
     else
         no_volume(c);
 }
