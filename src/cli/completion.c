@@ -40,7 +40,7 @@ static const struct word commands[] = {
     {"tenant", "tenants and quotas of a node",
      "create set info ls rm --name --sandboxes --memory --disk --cpus --storage --rate" NODE},
     {"template", "what sandboxes are made from",
-     "ls inspect rm build import export restore --file --tag --cpu --memory --build-arg --no-cache --username "
+     "ls inspect rm build import export restore --file --tag --cpu --memory --build-arg --target --no-cache --username "
      "--password-stdin --output" NODE},
     {"stop", "end all sandboxes of the node", "--all" NODE},
     {"gc", "what is left of sandboxes that nobody knows", "--remove --run --state --help"},

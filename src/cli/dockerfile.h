@@ -19,6 +19,7 @@ enum {
     DOCKERFILE_LINE_MAX = 1 << 16, /* of one instruction, continued lines joined */
     DOCKERFILE_STEPS_MAX = 200,
     DOCKERFILE_WORDS_MAX = 512,
+    DOCKERFILE_STAGES_MAX = 32, /* images that COPY --from names included */
 };
 
 enum dockerfile_type { DOCKERFILE_RUN, DOCKERFILE_COPY, DOCKERFILE_ENV, DOCKERFILE_WORKDIR, DOCKERFILE_USER };
@@ -26,19 +27,36 @@ struct dockerfile_step {
     enum dockerfile_type type;
     struct strv args; /* as the API takes them; COPY: source, destination, owner, mode */
     unsigned line;
+    int from; /* COPY --from: the stage; -1: the context */
+};
+/* What a stage leaves to one that starts from it. */
+struct dockerfile_made {
+    struct strv env; /* "K=V" */
+    struct strv entry, cmd;
+    bool entry_shell, cmd_shell, has_entry, has_cmd, user_set, workdir_set;
+};
+struct dockerfile_stage {
+    char *name;     /* of AS; NULL: none */
+    char *from;     /* image, "base", "hutch/NAME"; NULL: from_stage */
+    int from_stage; /* an earlier one; -1 */
+    unsigned line;  /* of its FROM, or of the COPY --from that names an image */
+    bool image;     /* what COPY --from names, without a FROM: no steps */
+    size_t end;     /* its steps end before this one, and begin where those of the stage before end */
+    struct dockerfile_made made;
 };
 struct dockerfile {
-    char *from;
-    unsigned from_line;
-    struct dockerfile_step *steps;
+    struct dockerfile_stage *stages; /* those that are needed; the last one is the template */
+    size_t nstages, stages_cap;
+    struct dockerfile_step *steps; /* of all stages, one after the other */
     size_t nsteps, cap;
     char *start;       /* of ENTRYPOINT and CMD; NULL: none */
     struct strv notes; /* "line 4: EXPOSE ..." */
 };
 
-/* args: "K=V" of --build-arg. Errors are ERR_USAGE and begin with "NAME:LINE: ". */
-int dockerfile_parse(const char *text, size_t n, const char *name, const struct strv *args, struct dockerfile *ret,
-                     struct err *err);
+/* args: "K=V" of --build-arg; target: the stage that is wanted, by its name or number; NULL: the last one. Errors are ERR_USAGE
+ * and begin with "NAME:LINE: ". */
+int dockerfile_parse(const char *text, size_t n, const char *name, const struct strv *args, const char *target,
+                     struct dockerfile *ret, struct err *err);
 void dockerfile_done(struct dockerfile *d);
 const char *dockerfile_type_name(enum dockerfile_type t);
 

@@ -1,4 +1,5 @@
-/* lay.c - `hutch lay`, run inside a sandbox by a build, not by people: one COPY. Reads a lay stream, the files that the
+/* lay.c - `hutch lay`, run inside a sandbox by a build, not by people: one COPY. With --pack SRC it writes the lay stream of
+ * what COPY --from means in this sandbox (lay-pack.c); else it reads a lay stream, the files that the
  * source pattern chose with paths relative to the context, and puts them where the destination says, as an ordinary
  * program would: links in the destination are followed.
  *
@@ -22,18 +23,23 @@
 #include "base/num.h"
 #include "base/path.h"
 #include "cli/cli.h"
+#include "cli/lay.h"
 #include "init/users.h"
 #include "stock/tree.h"
 #include "stock/walk.h"
 
 static const struct option options[] = {
-    {"src", required_argument, NULL, 's'},     {"dest", required_argument, NULL, 'd'},
-    {"owner", required_argument, NULL, 'o'},   {"mode", required_argument, NULL, 'm'},
-    {"workdir", required_argument, NULL, 'w'}, {NULL, 0, NULL, 0},
+    {"src", required_argument, NULL, 's'},
+    {"dest", required_argument, NULL, 'd'},
+    {"owner", required_argument, NULL, 'o'},
+    {"mode", required_argument, NULL, 'm'},
+    {"workdir", required_argument, NULL, 'w'},
+    {"pack", required_argument, NULL, 'p'},
+    {NULL, 0, NULL, 0},
 };
 
 struct laying {
-    const char *src, *dest, *workdir;
+    const char *src, *dest, *workdir, *pack;
     uid_t uid;
     gid_t gid;
     bool set_mode;
@@ -126,9 +132,14 @@ static int take_options(int argc, char **argv, struct laying *l, struct err *err
         case 'w':
             l->workdir = optarg;
             break;
+        case 'p':
+            l->pack = optarg;
+            break;
         default:
             return err_set(err, ERR_USAGE, 0, "%s is not an option, or lacks its value", argv[optind - 1]);
         }
+    if (l->pack && optind == argc)
+        return 0;
     if (optind < argc || !l->src || !l->dest || !l->dest[0] || l->workdir[0] != '/')
         return err_set(
             err, ERR_USAGE, 0,
@@ -375,7 +386,7 @@ int cmd_lay(int argc, char **argv)
     struct err err = {0};
     struct laying l = {.workdir = "/", .uid = geteuid(), .gid = getegid()};
     (void)umask(022);
-    if (take_options(argc, argv, &l, &err) < 0 || lay_copy(&l, &err) < 0) {
+    if (take_options(argc, argv, &l, &err) < 0 || (l.pack ? lay_pack(l.pack, 1, &err) : lay_copy(&l, &err)) < 0) {
         (void)err_wrap(&err, "copy");
         return cli_fail(&err);
     }

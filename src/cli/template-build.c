@@ -34,7 +34,7 @@ static int read_dockerfile(struct building *b, const char *dir, struct err *err)
     _cleanup_buf_ struct buf text = {0};
     if (fd_read_file(AT_FDCWD, path, DOCKERFILE_MAX, &text) < 0)
         return err_set(err, ERR_USAGE, errno, "cannot read %s", path);
-    if (dockerfile_parse(buf_str(&text), text.n, path, &b->o->build_args, &b->file, err) < 0)
+    if (dockerfile_parse(buf_str(&text), text.n, path, &b->o->build_args, b->o->target, &b->file, err) < 0)
         return -1;
     for (size_t i = 0; i < b->file.notes.n; i++)
         (void)fprintf(stderr, "hutch: %s:%s\n", path, b->file.notes.v[i]);
@@ -121,29 +121,48 @@ static json_t *args_of(const struct strv *v)
     return list;
 }
 
+static void set_from(const struct dockerfile_stage *s, json_t *to)
+{
+    if (s->from_stage >= 0)
+        (void)json_object_set_new(to, "fromStage", json_integer(s->from_stage));
+    else if (strncmp(s->from, "hutch/", 6) == 0)
+        (void)json_object_set_new(to, "fromTemplate", json_string(s->from + 6));
+    else
+        (void)json_object_set_new(to, "fromImage", json_string(strcmp(s->from, "base") == 0 ? "e2bdev/base" : s->from));
+}
+
+static int add_step(const struct building *b, const struct dockerfile_step *s, json_t *steps, struct err *err)
+{
+    char hash[SHA256_HEX] = "";
+    if (s->type == DOCKERFILE_COPY && s->from < 0 && upload(b, s, hash, err) < 0)
+        return -1;
+    json_t *o =
+        json_pack("{s:s, s:o, s:b}", "type", dockerfile_type_name(s->type), "args", args_of(&s->args), "force", 0);
+    if (hash[0])
+        (void)json_object_set_new(o, "filesHash", json_string(hash));
+    if (s->from >= 0)
+        (void)json_object_set_new(o, "fromStage", json_integer(s->from));
+    (void)json_array_append_new(steps, o);
+    return 0;
+}
+
 static int start(struct building *b, struct err *err)
 {
     _cleanup_json_ json_t *body = json_object(), *answer = NULL;
-    json_t *steps = json_array();
-    const char *from = b->file.from;
-    (void)json_object_set_new(body, "steps", steps);
-    if (strncmp(from, "hutch/", 6) == 0)
-        (void)json_object_set_new(body, "fromTemplate", json_string(from + 6));
-    else
-        (void)json_object_set_new(body, "fromImage", json_string(strcmp(from, "base") == 0 ? "e2bdev/base" : from));
+    json_t *stages = json_array();
+    (void)json_object_set_new(body, "stages", stages);
     (void)json_object_set_new(body, "force", json_boolean(b->o->no_cache));
     if (b->file.start)
         (void)json_object_set_new(body, "startCmd", json_string(b->file.start));
-    for (size_t i = 0; i < b->file.nsteps; i++) {
-        const struct dockerfile_step *s = &b->file.steps[i];
-        char hash[SHA256_HEX] = "";
-        if (s->type == DOCKERFILE_COPY && upload(b, s, hash, err) < 0)
-            return -1;
-        json_t *o =
-            json_pack("{s:s, s:o, s:b}", "type", dockerfile_type_name(s->type), "args", args_of(&s->args), "force", 0);
-        if (hash[0])
-            (void)json_object_set_new(o, "filesHash", json_string(hash));
-        (void)json_array_append_new(steps, o);
+    for (size_t i = 0, at = 0; i < b->file.nstages; i++) {
+        json_t *stage = body, *steps = json_array();
+        if (i + 1 < b->file.nstages)
+            (void)json_array_append_new(stages, stage = json_object());
+        (void)json_object_set_new(stage, "steps", steps);
+        set_from(&b->file.stages[i], stage);
+        for (; at < b->file.stages[i].end; at++)
+            if (add_step(b, &b->file.steps[at], steps, err) < 0)
+                return -1;
     }
     _cleanup_free_ char *text = json_dumps(body, JSON_COMPACT),
                         *path = xasprintf("/v2/templates/%s/builds/%s", b->template, b->build);

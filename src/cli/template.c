@@ -32,6 +32,7 @@ static const char usage[] =
     "      --cpu N            CPUs of its sandboxes\n"
     "      --memory SIZE      their memory, like 2G\n"
     "      --build-arg K=V    a value for ARG; may be repeated\n"
+    "      --target STAGE     the stage of the Dockerfile that is wanted (the last one)\n"
     "      --no-cache         run every step, whatever was built before\n"
     "      --username NAME    of the registry; the password is read from standard input with --password-stdin\n"
     "  -o, --output FILE      where the export goes (standard output)\n\n"
@@ -184,6 +185,7 @@ int cmd_template(int argc, char **argv)
                                           {"username", 0, NULL, &o.username, NULL},
                                           {"password-stdin", 0, &o.password_stdin, NULL, NULL},
                                           {"build-arg", 0, NULL, NULL, &o.build_args},
+                                          {"target", 0, NULL, &o.target, NULL},
                                           {"no-cache", 0, &o.no_cache, NULL, NULL},
                                           {0}};
     const struct node_command c = {"template", usage, options, 0, -1, false};

@@ -72,7 +72,7 @@ void build_box_open(struct build_own *b, build_then *then)
         return;
     }
     struct principal who = {.tenant = b->b.tenant};
-    struct box_spec spec = {.template = b->stack,
+    struct box_spec spec = {.template = b->read_stack ? b->read_stack : b->stack,
                             .timeout_s = BOX_LIFE_S,
                             .secure = true,
                             .allow_internet = f->builds->have_network,
@@ -170,7 +170,9 @@ static bool output(void *arg, enum exec_stream s, uint64_t offset, const void *p
 {
     struct build_own *b = arg;
     (void)offset;
-    if (!b->quiet)
+    if (b->read_stack && s == EXEC_STDOUT)
+        build_stage_output(b, p, n);
+    else if (!b->quiet)
         build_log_output(&b->b.log, b->step, s == EXEC_STDERR, p, n);
     return true;
 }

@@ -6,7 +6,7 @@
 #include "base/mem.h"
 #include "front/builds-int.h"
 
-#define TOOL "/.hutch/hutch"
+const char build_tool[] = "/.hutch/hutch";
 
 void build_blob_name(const struct tenant *t, const char *hash, char ret[SHA256_HEX])
 {
@@ -31,7 +31,7 @@ static void lay(struct build_own *b, const struct build_step *s, int fd, build_r
         args[8] = mode;
     }
     struct build_command c = {
-        .cmd = TOOL, .args = args, .user = "root", .cwd = "/", .input = fd, .timeout_ms = BUILD_RUN_MS};
+        .cmd = build_tool, .args = args, .user = "root", .cwd = "/", .input = fd, .timeout_ms = BUILD_RUN_MS};
     build_box_run(b, &c, ran);
 }
 
@@ -60,6 +60,10 @@ static void found(void *arg, const struct stock_reply *r, int fd)
 void build_copy(struct build_own *b, const struct build_step *s, build_ran *ran, build_then *failed)
 {
     struct stock_request q = stockc_request(STOCK_BLOB);
+    if (s->from >= 0) {
+        lay(b, s, TAKE_FD(b->read_fd), ran);
+        return;
+    }
     b->ran = ran;
     b->then = failed;
     build_blob_name(b->b.tenant, s->hash, q.blob);

@@ -272,7 +272,10 @@ static void from_row(struct build_own *b, const struct tmpl *t, const struct tmp
         strv_add(&b->ctx.env, c->env.v[i]);
     if (t->kind == TMPL_IMPORTED) {
         set_context(b, "user", NULL);
-        provision(b);
+        if (build_stage_bare(b)) /* it may have nothing that could make one */
+            tell(b, NULL);
+        else
+            provision(b);
         return;
     }
     set_context(b, c->user ? c->user : "user", c->workdir);
@@ -303,8 +306,7 @@ static void from_directory(struct build_own *b, const char *name)
     }
 }
 
-static const struct tmpl *find_image(struct build_own *b, const char *name, const char *tag,
-                                     const struct tmpl_tag **ret)
+static const struct tmpl *find_tag(struct build_own *b, const char *name, const char *tag, const struct tmpl_tag **ret)
 {
     _cleanup_free_ char *full = xasprintf("%s:%s", name, tag);
     const struct tmpl *t = tmpl_find(b->front, b->b.tenant, full, ret);
@@ -312,23 +314,33 @@ static const struct tmpl *find_image(struct build_own *b, const char *name, cons
     return ours && *ret && t->kind == TMPL_IMPORTED ? t : NULL;
 }
 
+/* A name alone means `latest`, as everywhere, or else what it means for sandboxes: `default`. */
+static const struct tmpl *find_image(struct build_own *b, const char *ref, const struct tmpl_tag **ret)
+{
+    char name[TMPL_NAME_MAX], tag[TMPL_TAG_MAX];
+    if (!build_image_name(ref, name, tag))
+        return NULL;
+    const struct tmpl *t = find_tag(b, name, tag, ret);
+    return t || !build_image_plain(ref) ? t : find_tag(b, name, "default", ret);
+}
+
 static void pulled(void *arg, const struct tmpl *t, const struct state_failure *failure)
 {
     struct build_own *b = arg;
     char text[800];
     b->import = NULL;
+    const char *ref = build_stage_now(b)->from_image;
     if (failure) {
-        (void)snprintf(text, sizeof text, "image '%.200s' cannot be fetched: %s", b->plan.from_image, failure->text);
+        (void)snprintf(text, sizeof text, "image '%.200s' cannot be fetched: %s", ref, failure->text);
         tell(b, text);
         return;
     }
-    char name[TMPL_NAME_MAX], tag[TMPL_TAG_MAX];
     const struct tmpl_tag *at = NULL;
-    if (!build_image_name(b->plan.from_image, name, tag) || !(t = find_image(b, name, tag, &at))) {
+    if (!(t = find_image(b, ref, &at))) {
         tell(b, "the image was removed while it was being fetched");
         return;
     }
-    build_log_add(&b->b.log, "base", BUILD_INFO, "fetched %.200s", b->plan.from_image);
+    build_log_add(&b->b.log, "base", BUILD_INFO, "fetched %.200s", ref);
     from_row(b, t, at);
 }
 
@@ -354,7 +366,7 @@ static void from_image(struct build_own *b, const char *ref)
         tell(b, text);
         return;
     }
-    const struct tmpl *t = find_image(b, name, tag, &at);
+    const struct tmpl *t = find_image(b, ref, &at);
     if (t) {
         from_row(b, t, at);
         return;
@@ -368,13 +380,11 @@ static void from_image(struct build_own *b, const char *ref)
         tell(b, text);
         return;
     }
-    struct image_import i = {.name = name,
-                             .tag = tag,
-                             .tenant = b->b.tenant,
-                             .archive = -1,
-                             .ref = ref,
-                             .user = b->plan.registry.user,
-                             .password = b->plan.registry.password};
+    struct image_import i = {.name = name, .tag = tag, .tenant = b->b.tenant, .archive = -1, .ref = ref};
+    if (b->stage == b->plan.nstages) { /* given for that image, and not for the registries of others */
+        i.user = b->plan.registry.user;
+        i.password = b->plan.registry.password;
+    }
     build_log_add(&b->b.log, "base", BUILD_INFO, "fetching %.200s", ref);
     b->import = image_import(b->front, &i, pulling, pulled, b);
 }
@@ -383,19 +393,20 @@ void build_base(struct build_own *b, build_then *then)
 {
     const struct tmpl_tag *tag = NULL;
     char text[400];
+    const struct build_stage *s = build_stage_now(b);
     b->then = then;
-    if (b->plan.from_image) {
-        from_image(b, b->plan.from_image);
+    if (s->from_image) {
+        from_image(b, s->from_image);
         return;
     }
-    const struct tmpl *t = tmpl_find(b->front, b->b.tenant, b->plan.from_template, &tag);
+    const struct tmpl *t = tmpl_find(b->front, b->b.tenant, s->from_template, &tag);
     if (t && tag)
         from_row(b, t, tag);
     else if (t) {
-        (void)snprintf(text, sizeof text, "template '%.200s' has no such tag", b->plan.from_template);
+        (void)snprintf(text, sizeof text, "template '%.200s' has no such tag", s->from_template);
         tell(b, text);
     } else
-        from_directory(b, b->plan.from_template);
+        from_directory(b, s->from_template);
 }
 
 /* --- users -------------------------------------------------------------------------------------------------------- */

@@ -38,6 +38,15 @@ struct build_input {
     char bytes[BUILD_INPUT_PIECE];
 };
 
+/* A stage that was built. */
+struct build_made {
+    char stack[STACK_BASE_MAX]; /* held */
+    char key[SHA256_HEX];
+    struct build_context ctx;
+    char *start, *ready;
+    bool missed;
+};
+
 struct build_own {
     struct build b; /* first */
     struct build_own *next;
@@ -45,6 +54,13 @@ struct build_own {
     bool started, running, over;
     bool missed; /* a step was run: what follows is run too */
     struct build_plan plan;
+    size_t stage;              /* under way; plan.nstages: the last one */
+    struct build_made *stages; /* those before it */
+    const char *read_stack;    /* of the stage that a COPY reads; NULL: none. The sandbox is made from it */
+    int read_fd;               /* -1, or where the files go */
+    uint64_t read_bytes;       /* that are in it */
+    int read_error;            /* 0: none */
+    build_then *read_then;
     struct build_context ctx;
     char *start, *ready;        /* of the result */
     char stack[STACK_BASE_MAX]; /* what the next sandbox is made from: a stack, held, or a directory of the templates */
@@ -113,7 +129,22 @@ void build_stock(struct build_own *b, const struct stock_request *q, stockc_done
 /* "exit status 1", "signal: killed" */
 void build_end_text(const struct exec_end *end, uint64_t timeout_ms, struct buf *out);
 
+/* builds-stages.c */
+const struct build_stage *build_stage_now(const struct build_own *b);
+/* What a stage is made from; `then` is for build_base(). */
+void build_stage_begin(struct build_own *b, build_then *then);
+/* Its steps are done; b->stage is the next one. */
+void build_stage_end(struct build_own *b);
+/* Copies from a stage: reads its files and opens the sandbox of the step, for which build_copy() is. */
+void build_stage_read(struct build_own *b, const struct build_step *s, build_then *then);
+/* A stage that is only read from: nothing runs in it but our own program. */
+bool build_stage_bare(const struct build_own *b);
+/* Output of what reads. */
+void build_stage_output(struct build_own *b, const void *p, size_t n);
+void build_stages_drop(struct build_own *b);
+
 /* builds-copy.c */
+extern const char build_tool[]; /* our own program, inside a sandbox */
 void build_copy(struct build_own *b, const struct build_step *s, build_ran *ran, build_then *failed);
 
 /* builds-images.c: finds what the build starts from: stack, key, ctx, start, ready. */

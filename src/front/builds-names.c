@@ -90,6 +90,12 @@ bool build_image_name(const char *ref, char name[TMPL_NAME_MAX], char tag[TMPL_T
     return build_tag_ok(tag) && !tmpl_id_shaped(name);
 }
 
+bool build_image_plain(const char *ref)
+{
+    const char *slash = strrchr(ref, '/');
+    return !strchr(ref, '@') && !strchr(slash ? slash : ref, ':');
+}
+
 void build_config_limit(struct tmpl_config *c)
 {
     uint64_t least = (uint64_t)BUILD_MEMORY_MIN << 20, most = (uint64_t)BUILD_MEMORY_MAX << 20;

@@ -10,6 +10,7 @@
 #include "front/builds-int.h"
 
 static void advance(struct build_own *b);
+static void begin_stage(struct build_own *b);
 
 /* --- the end ------------------------------------------------------------------------------------------------------ */
 
@@ -23,6 +24,7 @@ static void over(struct build_own *b, enum build_status status)
     build_box_drop(b);
     build_box_close(b);
     build_set_stack(b, "", false);
+    build_stages_drop(b);
     build_plan_done(&b->plan);
     if (log_start(&l, LOG_LEVEL_INFO, status == BUILD_READY ? "template built" : "template build failed")) {
         log_str(&l, "tenant", b->b.tenant->id);
@@ -292,9 +294,13 @@ static void say_step(struct build_own *b, bool cached)
 
 static void run_step(struct build_own *b)
 {
+    const struct build_step *s = &b->plan.steps[b->at];
     b->missed = true;
     say_step(b, false);
-    build_box_open(b, step_open);
+    if (s->from >= 0)
+        build_stage_read(b, s, step_open);
+    else
+        build_box_open(b, step_open);
 }
 
 static void looked(void *arg, const struct stock_reply *r, int fd)
@@ -318,8 +324,12 @@ static void looked(void *arg, const struct stock_reply *r, int fd)
 
 static void begin_step(struct build_own *b)
 {
-    const struct build_step *s = &b->plan.steps[b->at];
+    struct build_step *s = &b->plan.steps[b->at];
     struct stock_request q = stockc_request(STOCK_USAGE);
+    if (s->from >= 0) { /* the same stage has the same files, or ones that are as good */
+        memcpy(s->hash, b->stages[s->from].key, sizeof s->hash);
+        b->missed |= b->stages[s->from].missed;
+    }
     build_step_key(b->key, s, &b->ctx, b->step_key);
     b->missed |= b->plan.force || s->force;
     const struct build_cached *hit = b->missed ? NULL : build_cache_find(b->front, b->b.tenant, b->step_key);
@@ -341,7 +351,7 @@ static void finalize(struct build_own *b)
 static void advance(struct build_own *b)
 {
     struct err err;
-    while (b->at < b->plan.nsteps) {
+    while (b->at < build_stage_now(b)->end) {
         (void)snprintf(b->step, sizeof b->step, "%u", (unsigned)(b->at + 1) % 1000);
         if (b->b.tenant->closing) {
             build_fail(b, b->step, "the tenant of this build was removed");
@@ -358,7 +368,12 @@ static void advance(struct build_own *b)
         }
         b->at++;
     }
-    finalize(b);
+    if (b->stage == b->plan.nstages) {
+        finalize(b);
+        return;
+    }
+    build_stage_end(b);
+    begin_stage(b);
 }
 
 static void based(struct build_own *b, const char *error)
@@ -367,7 +382,7 @@ static void based(struct build_own *b, const char *error)
         build_fail(b, "base", "%s", error);
         return;
     }
-    if (b->plan.start || b->plan.ready) {
+    if (b->stage == b->plan.nstages && (b->plan.start || b->plan.ready)) {
         free(b->start);
         free(b->ready);
         b->start = b->plan.start ? xstrdup(b->plan.start) : NULL;
@@ -376,10 +391,10 @@ static void based(struct build_own *b, const char *error)
     advance(b);
 }
 
-void build_begin(void *arg)
+static void begin_stage(struct build_own *b)
 {
-    struct build_own *b = arg;
-    build_log_add(&b->b.log, "base", BUILD_INFO, "[base] FROM %s",
-                  b->plan.from_template ? b->plan.from_template : b->plan.from_image);
-    build_base(b, based);
+    (void)snprintf(b->step, sizeof b->step, "base");
+    build_stage_begin(b, based);
 }
+
+void build_begin(void *arg) { begin_stage(arg); }

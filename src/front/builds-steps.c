@@ -70,7 +70,7 @@ static int check_copy(const struct build_step *s, struct err *err)
         return err_set(err, ERR_USAGE, 0, "the owner of a COPY must be USER or USER:GROUP, not '%.64s'", owner);
     if (strspn(mode, "01234567") != strlen(mode) || strlen(mode) > 5)
         return err_set(err, ERR_USAGE, 0, "the mode of a COPY must be octal, like 0644, not '%.20s'", mode);
-    if (!hash_ok(s->hash))
+    if (s->from < 0 && !hash_ok(s->hash))
         return err_set(err, ERR_USAGE, 0, "COPY needs 'filesHash': the name of its upload, 64 hexadecimal digits");
     return 0;
 }
@@ -121,7 +121,20 @@ static int read_args(const json_t *list, struct build_step *s, struct err *err)
     return 0;
 }
 
-static int read_step(json_t *o, struct build_step *s, struct err *err)
+/* "fromStage": one of the `before` stages before this one. */
+static int read_stage_number(const json_t *o, size_t before, int *ret, struct err *err)
+{
+    const json_t *v = json_object_get(o, "fromStage");
+    *ret = -1;
+    if (!v || json_is_null(v))
+        return 0;
+    if (!json_is_integer(v) || json_integer_value(v) < 0 || json_integer_value(v) >= (json_int_t)before)
+        return err_set(err, ERR_USAGE, 0, "field 'fromStage' must be the number of a stage before this one, from 0 on");
+    *ret = (int)json_integer_value(v);
+    return 0;
+}
+
+static int read_step(json_t *o, size_t stage, struct build_step *s, struct err *err)
 {
     const char *type = json_string_value(json_object_get(o, "type")), *hash;
     size_t i = 0;
@@ -134,27 +147,73 @@ static int read_step(json_t *o, struct build_step *s, struct err *err)
     s->type = (enum build_type)i;
     hash = json_string_value(json_object_get(o, "filesHash"));
     (void)snprintf(s->hash, sizeof s->hash, "%s", hash && hash_ok(hash) ? hash : "");
-    if (member_bool(o, "force", &s->force, err) < 0 || read_args(json_object_get(o, "args"), s, err) < 0)
+    if (member_bool(o, "force", &s->force, err) < 0 || read_args(json_object_get(o, "args"), s, err) < 0 ||
+        read_stage_number(o, stage, &s->from, err) < 0)
         return -1;
+    if (s->from >= 0 && s->type != BUILD_COPY)
+        return err_set(err, ERR_USAGE, 0, "field 'fromStage' is for COPY, not for %s", types[s->type]);
+    if (s->from >= 0)
+        s->hash[0] = '\0';
     return check_step(s, err);
 }
 
-static int read_steps(json_t *root, struct build_plan *ret, struct err *err)
+/* Those of one stage, behind those of the stages before. */
+static int read_steps(json_t *root, size_t stage, struct build_plan *ret, struct err *err)
 {
     json_t *list = json_object_get(root, "steps");
     if (!list || json_is_null(list))
         return 0;
     if (!json_is_array(list))
         return err_set(err, ERR_USAGE, 0, "field 'steps' must be an array");
-    if (json_array_size(list) > BUILD_STEPS_MAX)
-        return err_set(err, ERR_USAGE, 0, "field 'steps' has %zu entries; at most %d are allowed",
-                       json_array_size(list), BUILD_STEPS_MAX);
-    ret->steps = xcalloc(json_array_size(list) + 1, sizeof *ret->steps);
+    size_t n = ret->nsteps + json_array_size(list);
+    if (n > BUILD_STEPS_MAX)
+        return err_set(err, ERR_USAGE, 0, "field 'steps' has %zu entries%s; at most %d are allowed", n,
+                       ret->nsteps ? ", with those of the stages before" : "", BUILD_STEPS_MAX);
+    if (!ret->steps)
+        ret->steps = xcalloc(BUILD_STEPS_MAX, sizeof *ret->steps);
     for (size_t i = 0; i < json_array_size(list); i++) {
-        if (read_step(json_array_get(list, i), &ret->steps[ret->nsteps++], err) < 0)
+        struct build_step *s = &ret->steps[ret->nsteps++];
+        *s = (struct build_step){.from = -1};
+        if (read_step(json_array_get(list, i), stage, s, err) < 0)
             return err_wrap(err, "steps[%zu]", i);
     }
     return 0;
+}
+
+static int read_stage(json_t *o, size_t number, struct build_plan *plan, struct build_stage *ret, struct err *err)
+{
+    *ret = (struct build_stage){.from_stage = -1};
+    if (!json_is_object(o))
+        return err_set(err, ERR_USAGE, 0, "must be an object");
+    if (member_text(o, "fromImage", FROM_MAX, &ret->from_image, err) < 0 ||
+        member_text(o, "fromTemplate", FROM_MAX, &ret->from_template, err) < 0 ||
+        read_stage_number(o, number, &ret->from_stage, err) < 0)
+        return -1;
+    if ((ret->from_image != NULL) + (ret->from_template != NULL) + (ret->from_stage >= 0) > 1)
+        return err_set(err, ERR_USAGE, 0,
+                       "give one of 'fromImage' and 'fromTemplate' (or 'fromStage'), not more than one");
+    if (!ret->from_image && !ret->from_template && ret->from_stage < 0)
+        ret->from_image = xstrdup("e2bdev/base");
+    int rc = read_steps(o, number, plan, err);
+    ret->end = plan->nsteps;
+    return rc;
+}
+
+/* "stages": an extension of ours, for COPY from one into another. */
+static int read_stages(json_t *root, struct build_plan *ret, struct err *err)
+{
+    const json_t *list = json_object_get(root, "stages");
+    if (list && !json_is_null(list) && !json_is_array(list))
+        return err_set(err, ERR_USAGE, 0, "field 'stages' must be an array");
+    size_t n = json_array_size(list);
+    if (n > BUILD_STAGES_MAX)
+        return err_set(err, ERR_USAGE, 0, "field 'stages' has %zu entries; at most %d are allowed", n,
+                       BUILD_STAGES_MAX);
+    ret->stages = xcalloc(n + 1, sizeof *ret->stages);
+    for (size_t i = 0; i < n; i++)
+        if (read_stage(json_array_get(list, i), i, ret, &ret->stages[ret->nstages++], err) < 0)
+            return err_wrap(err, "stages[%zu]", i);
+    return read_stage(root, n, ret, &ret->last, err);
 }
 
 static int read_registry(json_t *root, struct build_plan *ret, struct err *err)
@@ -178,17 +237,17 @@ int build_plan_parse(json_t *root, struct build_plan *ret, struct err *err)
     memset(ret, 0, sizeof *ret);
     if (!json_is_object(root))
         return err_set(err, ERR_USAGE, 0, "the body must be an object with 'fromImage' or 'fromTemplate' and 'steps'");
-    if (member_text(root, "fromImage", FROM_MAX, &ret->from_image, err) < 0 ||
-        member_text(root, "fromTemplate", FROM_MAX, &ret->from_template, err) < 0 ||
-        member_text(root, "startCmd", COMMAND_MAX, &ret->start, err) < 0 ||
+    if (member_text(root, "startCmd", COMMAND_MAX, &ret->start, err) < 0 ||
         member_text(root, "readyCmd", COMMAND_MAX, &ret->ready, err) < 0 ||
         member_bool(root, "force", &ret->force, err) < 0 || read_registry(root, ret, err) < 0)
         return -1;
-    if (ret->from_image && ret->from_template)
-        return err_set(err, ERR_USAGE, 0, "give one of 'fromImage' and 'fromTemplate', not both");
-    if (!ret->from_image && !ret->from_template)
-        ret->from_image = xstrdup("e2bdev/base");
-    return read_steps(root, ret, err);
+    return read_stages(root, ret, err);
+}
+
+static void stage_done(struct build_stage *s)
+{
+    free(s->from_image);
+    free(s->from_template);
 }
 
 void build_plan_done(struct build_plan *p)
@@ -197,8 +256,10 @@ void build_plan_done(struct build_plan *p)
         explicit_bzero(p->registry.password, strlen(p->registry.password));
     free(p->registry.password);
     free(p->registry.user);
-    free(p->from_image);
-    free(p->from_template);
+    stage_done(&p->last);
+    for (size_t i = 0; i < p->nstages; i++)
+        stage_done(&p->stages[i]);
+    free(p->stages);
     free(p->start);
     free(p->ready);
     for (size_t i = 0; i < p->nsteps; i++)
@@ -216,6 +277,8 @@ void build_step_text(const struct build_step *s, struct buf *out)
         else if (*s->args.v[i] && !(s->type == BUILD_RUN && i > 0) && !(s->type == BUILD_COPY && i > 1))
             buf_addf(&text, "%s%s", i ? " " : "", s->args.v[i]);
     buf_addf(out, "%s ", types[s->type]);
+    if (s->from >= 0)
+        buf_adds(out, "--from ");
     text_add_safe(out, buf_str(&text), TEXT_MAX);
 }
 
@@ -337,6 +400,8 @@ void build_step_key(const char *parent, const struct build_step *s, const struct
         add(&h, c->env.v[i]);
     add(&h, NULL);
     add(&h, s->hash);
+    if (s->from >= 0)
+        add(&h, "stage"); /* the hash is its key, not the name of an upload */
     sha256_end(&h, digest);
     for (size_t i = 0; i < SHA256_BYTES; i++)
         (void)snprintf(ret + 2 * i, 3, "%02x", digest[i]);

@@ -72,6 +72,7 @@ static void build_free(struct build_own *b)
 {
     build_start_drop(b);
     build_box_drop(b);
+    build_stages_drop(b);
     build_plan_done(&b->plan);
     build_context_done(&b->ctx);
     build_log_done(&b->b.log);
@@ -245,6 +246,7 @@ const struct build *build_make(struct front *f, struct tenant *t, const struct b
     }
     struct build_own *b = xcalloc(1, sizeof *b);
     b->front = f;
+    b->read_fd = -1;
     b->b.tenant = t;
     b->b.tags = tags;
     b->b.cpu_milli = n->cpu_milli;

@@ -19,6 +19,7 @@
 
 enum {
     BUILD_STEPS_MAX = 200,
+    BUILD_STAGES_MAX = 32,       /* before the last one */
     BUILD_ARGS_MAX = 256,        /* of one step */
     BUILD_ARG_BYTES_MAX = 32768, /* of all arguments of one step: they travel to init in one message */
     BUILD_ENV_BYTES_MAX = 32768, /* of all variables together, likewise */
@@ -73,17 +74,25 @@ enum build_type { BUILD_COPY, BUILD_RUN, BUILD_ENV, BUILD_WORKDIR, BUILD_USER };
 struct build_step {
     enum build_type type;
     struct strv args;
-    char hash[SHA256_HEX]; /* COPY: filesHash, as the client named its upload */
+    char hash[SHA256_HEX]; /* COPY: filesHash, as the client named its upload; from a stage: the key of that one */
+    int from;              /* COPY: the stage whose files it takes; -1: an upload */
     bool force;
+};
+struct build_stage {
+    char *from_image, *from_template; /* one of them, or */
+    int from_stage;                   /* one before; -1 */
+    size_t end;                       /* its steps end before this one */
 };
 struct build_registry { /* credentials; wiped when they were used */
     char *user, *password;
 };
 struct build_plan {
-    char *from_image, *from_template; /* one of them */
-    struct build_registry registry;
-    char *start, *ready; /* NULL: none */
-    struct build_step *steps;
+    struct build_stage *stages; /* all but `last`, whose files the template has */
+    size_t nstages;
+    struct build_stage last;
+    struct build_registry registry; /* for the image of the last stage */
+    char *start, *ready;            /* NULL: none */
+    struct build_step *steps;       /* of all stages, one after the other */
     size_t nsteps;
     bool force;
 };
@@ -116,6 +125,8 @@ bool build_name_parse(const char *text, char name[TMPL_NAME_MAX], char tag[TMPL_
 bool build_tag_ok(const char *tag);
 /* The row under which an image lies: "docker.io/library/ubuntu:22.04" is ubuntu, 22.04; "ghcr.io/a/b" ghcr-io-a-b, latest. */
 bool build_image_name(const char *ref, char name[TMPL_NAME_MAX], char tag[TMPL_TAG_MAX]);
+/* Whether the reference has neither a tag nor a digest. */
+bool build_image_plain(const char *ref);
 /* Whether the registry of this reference stands in a list "HOST[:PORT],..." (NULL: it does not), with its port. */
 bool build_registry_listed(const char *list, const char *ref);
 /* The configuration of an image (OCI) as that of a template: Env, User, WorkingDir. What is not as it should be is left out. */

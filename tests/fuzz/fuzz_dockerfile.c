@@ -16,11 +16,14 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     struct err err = {0};
     struct strv args = {0}, patterns = {0};
     strv_add(&args, "A=$B");
-    int rc = dockerfile_parse((const char *)data, size, "f", &args, &d, &err);
-    if (rc < 0 ? strncmp(err.msg, "f:", 2) != 0 : !d.from || d.nsteps > DOCKERFILE_STEPS_MAX || d.nsteps < 2)
+    int rc = dockerfile_parse((const char *)data, size, "f", &args, NULL, &d, &err);
+    if (rc < 0 ? strncmp(err.msg, "f:", 2) != 0
+               : d.nstages == 0 || d.nstages > DOCKERFILE_STAGES_MAX || d.nsteps > DOCKERFILE_STEPS_MAX || d.nsteps < 2)
         abort();
     for (size_t i = 0; rc == 0 && i < d.nsteps; i++) {
         const struct dockerfile_step *s = &d.steps[i];
+        if (s->from >= (int)d.nstages - 1) /* one before the last */
+            abort();
         if (s->args.n == 0 || (s->type == DOCKERFILE_COPY && s->args.n != 4) ||
             (s->type == DOCKERFILE_ENV && s->args.n % 2))
             abort();

@@ -266,14 +266,80 @@ def test_dockerfile():
         r = d.cli("template", "build", "-t", "app:v2", str(ctx), check=False)
         check_equal(r.returncode, 1, (r.stdout, r.stderr))
         check_in("failed to run command 'false': exit status 1", r.stderr)
-        (ctx / "Dockerfile").write_text("FROM a\nFROM b\n")
+        (ctx / "Dockerfile").write_text("FROM a\nFROM scratch\n")
         r = d.cli("template", "build", "-t", "app:v2", str(ctx), check=False)
-        check_in("Dockerfile:2: a second FROM", r.stderr)
+        check_in("Dockerfile:2: FROM scratch has nothing", r.stderr)
         check_in("app", d.cli("template", "ls").stdout)
         shown = json.loads(d.cli("template", "inspect", "app:v1").stdout)
         check_equal((shown["kind"], shown["config"]["user"]), ("built", "user"), shown)
         d.cli("template", "rm", "app")
         check("app" not in d.cli("template", "ls").stdout.split())
+
+
+STAGES = """\
+ARG FIRST=hutch/small
+FROM $FIRST AS build
+ENV FLAVOUR=sweet
+WORKDIR /src
+COPY keep.txt .
+RUN mkdir -p /out/deep && cp keep.txt /out/a.txt && echo b > /out/deep/b.txt && ln -s a.txt /out/link && \\
+    ln -s /out/a.txt /named && chmod 0754 /out/a.txt && echo $FLAVOUR > /out/flavour
+FROM hutch/small AS unused
+RUN false
+FROM build AS more
+RUN echo $FLAVOUR > /out/more; pwd >> /out/more
+FROM hutch/small AS last
+COPY --from=build --chown=user /out /got/
+COPY --from=0 /named /renamed
+COPY --from=build /out/*.txt /globbed/
+COPY --from=more /out/more /
+COPY --from=hutch/small /etc/passwd /passwd
+RUN cat /got/a.txt > /ran
+FROM hutch/small
+RUN echo the last one > /which
+"""
+
+
+def test_stages():
+    "stages of a Dockerfile: only those that are needed are built, files go from one to another, all of it is cached"
+    with small_templates() as templates, Daemon(templates=templates) as d, \
+            tempfile.TemporaryDirectory(prefix="hutch-context-") as ctx:
+        ctx = pathlib.Path(ctx)
+        (ctx / "Dockerfile").write_text(STAGES)
+        (ctx / "keep.txt").write_text("kept\n")
+
+        def made(*more):
+            r = d.cli("template", "build", "-t", "app", *more, str(ctx), check=False)
+            check_equal(r.returncode, 0, (r.stdout, r.stderr))
+            return r.stdout
+        said = made("--target", "last")
+        check("RUN false" not in said and "the last one" not in said, said)
+        box = a_box(d, "app")
+        out = sh(d, box, "cat /got/a.txt /got/link /got/deep/b.txt /got/flavour /renamed /more /ran; readlink /got/link; "
+                 "stat -c '%U %a' /got/a.txt /renamed; ls /globbed; ls /passwd; ls -d /out /src; echo ${FLAVOUR:-gone}; id -un",
+                 user=None).text
+        check_equal(out, "kept\nkept\nb\nsweet\nkept\nsweet\n/src\nkept\na.txt\nuser 754\nroot 754\na.txt\n/passwd\n"
+                    "gone\nuser\n", said)
+        steps = [x for x in made("--target", "last").splitlines() if "[builder" in x and " ENV " not in x]
+        check(all(x.startswith("CACHED") for x in steps), steps)
+        (ctx / "keep.txt").write_text("changed\n")
+        steps = [x for x in made("--target", "last").splitlines() if "COPY --from" in x]
+        check(len(steps) == 5 and not any(x.startswith("CACHED") for x in steps), steps)
+        check_equal(sh(d, a_box(d, "app"), "cat /ran /renamed", user=None).text, "changed\nchanged\n")
+        said = made()
+        check("COPY" not in said and "the last one" in said, said)
+        for text, error in (("FROM hutch/small\nCOPY --from=1 /a /b\n", "Dockerfile:2: COPY --from=1: there is no such stage"),
+                            ("FROM hutch/small AS x\nCOPY --from=x /a /b\n", "Dockerfile:2: COPY --from=x names the stage"),
+                            ("FROM hutch/small AS x\nFROM hutch/small AS X\n", "Dockerfile:2: a second stage 'X'")):
+            (ctx / "Dockerfile").write_text(text)
+            r = d.cli("template", "build", "-t", "bad", str(ctx), check=False)
+            check_in(error, r.stderr)
+        (ctx / "Dockerfile").write_text("FROM hutch/small AS x\nFROM hutch/small\nCOPY --from=x /not/there /b\n")
+        r = d.cli("template", "build", "-t", "bad", str(ctx), check=False)
+        check_equal(r.returncode, 1, r.stderr)
+        check_in("'/not/there': is not there", r.stdout)
+        check_in("COPY from another stage failed", r.stderr)
+        eventually(lambda: len(running(d)) == 2, 20, "no sandbox of a build")
 
 
 def image(root):
@@ -312,6 +378,11 @@ def test_import():
         built(d, "on-tiny", [step("RUN", "id -un > who; echo $FROM_IMAGE >> who; pwd >> who")], fromTemplate=None,
               fromImage="tiny:1.0")
         check_equal(sh(d, a_box(d, "on-tiny"), "cat who", user=None).text, "user\nyes\n/home/user\n")
+        d.cli("template", "import", "-t", "plain", str(file))
+        for ref, name in (("plain", "on-plain"), ("tiny", "on-tiny-too")):
+            built(d, name, [], fromTemplate=None, fromImage=ref)
+        end, _ = build(d, "on-none", [], fromTemplate=None, fromImage="plain:2")
+        check_in("not in the store", end["reason"]["message"])
         bad = pathlib.Path(tmp, "bad.tar")
         bad.write_bytes(b"no archive" * 1000)
         r = d.cli("template", "import", "-t", "bad", str(bad), check=False)

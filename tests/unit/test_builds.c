@@ -761,6 +761,14 @@ static void wrong_plans_are_refused_by_name(void **state)
         {"{\"steps\":[{\"type\":\"COPY\",\"args\":[\"a\",\"b\",\"a b\",\"\"],\"filesHash\":\"" HASH "\"}]}",
          "steps[0]: the owner of a COPY"},
         {"{\"fromImageRegistry\":{\"type\":\"aws\"}}", "field 'fromImageRegistry'"},
+        {"{\"stages\":{}}", "field 'stages' must be an array"},
+        {"{\"stages\":[5]}", "stages[0]: must be an object"},
+        {"{\"stages\":[{\"fromStage\":0}]}", "stages[0]: field 'fromStage' must be the number of a stage before"},
+        {"{\"fromStage\":1,\"stages\":[{}]}", "field 'fromStage' must be the number of a stage before"},
+        {"{\"fromStage\":0,\"fromImage\":\"a\",\"stages\":[{}]}", "give one of"},
+        {"{\"stages\":[{\"steps\":[{\"type\":\"RUN\"}]}]}", "stages[0]: steps[0]: RUN has the arguments"},
+        {"{\"stages\":[{}],\"steps\":[{\"type\":\"RUN\",\"args\":[\"a\"],\"fromStage\":0}]}",
+         "steps[0]: field 'fromStage' is for COPY, not for RUN"},
         {"{\"force\":1}", "field 'force' must be true or false"},
     };
     for (size_t i = 0; i < ARRAY_LEN(wrong); i++) {
@@ -798,6 +806,7 @@ static void a_key_depends_on_everything_that_goes_in(void **state)
     struct build_context c = {.user = (char *)"u", .workdir = (char *)"/w"},
                          other = {.user = (char *)"v", .workdir = (char *)"/w"};
     struct build_step one = {.type = BUILD_RUN}, two = {.type = BUILD_RUN}, copy = {.type = BUILD_COPY};
+    one.from = two.from = copy.from = -1;
     strv_add(&one.args, "ab");
     strv_add(&two.args, "a");
     strv_add(&two.args, "b");

@@ -21,6 +21,9 @@ static void images_have_names_that_rows_can_have(void **state)
         assert_string_equal(name, cases[i].name);
         assert_string_equal(tag, cases[i].tag);
     }
+    assert_true(build_image_plain("ubuntu") && build_image_plain("localhost:5000/x"));
+    assert_false(build_image_plain("ubuntu:1") || build_image_plain("localhost:5000/x:1") ||
+                 build_image_plain("a@sha256:0"));
     assert_false(build_image_name("", name, tag));
     assert_false(build_image_name("a:", name, tag));
     assert_false(build_image_name("a:b c", name, tag));

@@ -20,7 +20,7 @@ static int parse_with(const char *text, const struct strv *args)
 {
     dockerfile_done(&d);
     memset(&err, 0, sizeof err);
-    return dockerfile_parse(text, strlen(text), "Dockerfile", args, &d, &err);
+    return dockerfile_parse(text, strlen(text), "Dockerfile", args, NULL, &d, &err);
 }
 static int parse(const char *text)
 {
@@ -47,6 +47,70 @@ static const char *step(size_t i)
     return text;
 }
 
+static int parse_target(const char *text, const char *target)
+{
+    struct strv none = {0};
+    dockerfile_done(&d);
+    memset(&err, 0, sizeof err);
+    return dockerfile_parse(text, strlen(text), "Dockerfile", &none, target, &d, &err);
+}
+
+static const char stages[] =
+    "ARG V=12\nFROM debian:$V AS build\nARG V\nENV E=1\nRUN make $V\nCMD [\"a\"]\n"
+    "FROM other AS unused\nCOPY --from=third:1 /x /y\n"
+    "FROM Build\nUSER me\nRUN echo $E\n"
+    "FROM last AS last\nCOPY --from=img:2 --chown=u /a/../b c/\nCOPY --from=2 /d e\nCOPY f g\n";
+
+static void only_the_stages_that_are_needed_are_left(void **state)
+{
+    (void)state;
+    assert_int_equal(parse_target(stages, NULL), 0);
+    assert_int_equal(d.nstages, 4);
+    assert_string_equal(d.stages[0].from, "img:2"); /* images first: no FROM */
+    assert_int_equal(d.stages[0].end, 0);
+    assert_string_equal(d.stages[1].from, "debian:12");
+    assert_string_equal(step(1), "RUN|export V=12; make $V");
+    assert_null(d.stages[2].from);
+    assert_int_equal(d.stages[2].from_stage, 1);
+    assert_string_equal(d.stages[3].name, "last");
+    assert_int_equal(d.stages[3].end, d.nsteps);
+    size_t at = d.stages[2].end; /* USER root, WORKDIR / are the two that step() passes over */
+    assert_string_equal(step(at), "COPY|b|c/|u|");
+    assert_int_equal(d.steps[at + 2].from, 0);
+    assert_int_equal(d.steps[at + 3].from, 2);
+    assert_int_equal(d.steps[at + 4].from, -1);
+    assert_string_equal(step(at + 3), "USER|user");
+    assert_null(d.start);
+}
+
+static void a_target_is_found_by_its_name_or_number(void **state)
+{
+    (void)state;
+    assert_int_equal(parse_target(stages, "2"), 0);
+    assert_int_equal(d.nstages, 2);
+    assert_int_equal(d.stages[1].from_stage, 0);
+    assert_string_equal(d.start, "a");                                /* of the stage it starts from */
+    assert_int_equal(d.steps[d.nsteps - 1].type, DOCKERFILE_WORKDIR); /* USER was said, WORKDIR was not */
+    assert_int_equal(parse_target(stages, "BUILD"), 0);
+    assert_int_equal(d.nstages, 1);
+    assert_int_equal(parse_target(stages, "nobody"), -1);
+    assert_non_null(strstr(err.msg, "there is no stage 'nobody' (--target); there are build, unused, last"));
+    assert_int_equal(parse_target(stages, "7"), -1);
+}
+
+static void there_are_not_more_stages_than_the_limit(void **state)
+{
+    (void)state;
+    _cleanup_buf_ struct buf text = {0};
+    for (int i = 0; i < DOCKERFILE_STAGES_MAX; i++)
+        buf_adds(&text, "FROM x\n");
+    assert_int_equal(parse(buf_str(&text)), 0);
+    assert_int_equal(d.nstages, 1);
+    buf_adds(&text, "COPY --from=y a b\n");
+    assert_int_equal(parse(buf_str(&text)), -1);
+    assert_non_null(strstr(err.msg, "Dockerfile:33: more than 32 stages"));
+}
+
 static void every_instruction_becomes_a_step(void **state)
 {
     (void)state;
@@ -54,7 +118,7 @@ static void every_instruction_becomes_a_step(void **state)
         parse("FROM debian:bookworm\nRUN apt-get update\nENV A=1 B=\"two words\"\nWORKDIR /app\nUSER agent\n"
               "COPY . /app/\nCMD [\"python\", \"a b.py\"]\n"),
         0);
-    assert_string_equal(d.from, "debian:bookworm");
+    assert_string_equal(d.stages[0].from, "debian:bookworm");
     assert_string_equal(step(0), "RUN|apt-get update");
     assert_string_equal(step(1), "ENV|A|1|B|two words");
     assert_string_equal(step(2), "WORKDIR|/app");
@@ -94,7 +158,7 @@ static void declared_variables_are_put_in_and_others_left_to_the_node(void **sta
     assert_int_equal(parse("ARG V=12\nFROM debian:$V\nARG W=x\nENV A=${W}y B=$A C=\"$W z\" D='$W' E=\\$W F=$PATH:/b\n"
                            "ENV G=${NO:-def} H=${W:+set} I=$A\nWORKDIR /$W\nCOPY a $W/\n"),
                      0);
-    assert_string_equal(d.from, "debian:12");
+    assert_string_equal(d.stages[0].from, "debian:12");
     assert_string_equal(step(0), "ENV|A|xy|B|${A}|C|x z|D|\\$W|E|\\$W|F|${PATH}:/b");
     assert_string_equal(step(1), "ENV|G|def|H|set|I|xy");
     assert_string_equal(step(2), "WORKDIR|/x");
@@ -168,7 +232,15 @@ static void every_error_names_its_line_and_what_is_right(void **state)
     } wrong[] = {
         {"", "Dockerfile:1: there is no FROM"},
         {"RUN x", "Dockerfile:1: RUN before FROM"},
-        {"FROM x\n\nFROM y", "Dockerfile:3: a second FROM (the first is on line 1)"},
+        {"FROM x AS a\n\nFROM y AS A", "Dockerfile:3: a second stage 'A' (the first is on line 1)"},
+        {"FROM x AS 1", "Dockerfile:1: '1' is no name of a stage"},
+        {"FROM x\nCOPY --from=a b c\nFROM y AS a", "Dockerfile:3: line 2 copies from stage 'a', which comes only here"},
+        {"FROM x\nCOPY --from=0 b c", "Dockerfile:2: COPY --from=0 names the stage it stands in"},
+        {"FROM x\nCOPY --from=1 b c\nFROM y", "Dockerfile:2: COPY --from=1: there is no such stage before"},
+        {"FROM x\nCOPY --from= b c", "Dockerfile:2: COPY --from needs a stage or an image"},
+        {"FROM x\nCOPY --from=scratch b c", "Dockerfile:2: FROM scratch"},
+        {"FROM x\nADD --from=y b c", "Dockerfile:2: ADD has no --from"},
+        {"FROM x\nCOPY --from=y ../b c", "Dockerfile:2: COPY of '../b' leads out of the stage"},
         {"FROM scratch", "Dockerfile:1: FROM scratch"},
         {"FROM $V", "Dockerfile:1: a variable in '${V}' has no value"},
         {"FROM a b", "Dockerfile:1: FROM has one image"},
@@ -179,7 +251,6 @@ static void every_error_names_its_line_and_what_is_right(void **state)
         {"FROM x\nCOPY a b c", "Dockerfile:2: with several sources the destination is a directory: write c/"},
         {"FROM x\nCOPY ../a b", "Dockerfile:2: COPY of '../a' leads out of the context"},
         {"FROM x\nCOPY a/../../b c", "Dockerfile:2: COPY of 'a/../../b' leads out of the context"},
-        {"FROM x\nCOPY --from=y a b", "Dockerfile:2: COPY --from=y: templates have one stage"},
         {"FROM x\nCOPY --chmod=u+x a b", "Dockerfile:2: --chmod must be octal"},
         {"FROM x\nADD http://h/f /f", "Dockerfile:2: ADD of http://h/f: only files of the context"},
         {"FROM x\nADD a.tgz /f", "Dockerfile:2: ADD would unpack a.tgz"},
@@ -299,6 +370,9 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_teardown(every_instruction_becomes_a_step, done),
+        cmocka_unit_test_teardown(only_the_stages_that_are_needed_are_left, done),
+        cmocka_unit_test_teardown(a_target_is_found_by_its_name_or_number, done),
+        cmocka_unit_test_teardown(there_are_not_more_stages_than_the_limit, done),
         cmocka_unit_test_teardown(without_user_and_workdir_the_template_is_for_user, done),
         cmocka_unit_test_teardown(lines_go_on_behind_an_escape_and_comments_are_left_out, done),
         cmocka_unit_test_teardown(declared_variables_are_put_in_and_others_left_to_the_node, done),
