@@ -25,8 +25,7 @@ void native_capabilities(struct api_call *c)
                                      "files",     "watch",   "signed_urls", "ports",
                                      "websocket", "metrics", "events",      "idempotency_keys"};
     static const char *const network[] = {"internet", "network_policies", "secrets", "approvals", "audit"};
-    static const char *const kept[] = {"pause", "snapshots", "fork", "template_builds"};
-    static const char *const off[] = {"volumes"};
+    static const char *const kept[] = {"pause", "snapshots", "fork", "template_builds", "volumes"};
     _cleanup_buf_ struct buf out = {0}, ca = {0};
     struct json j;
     json_start(&j, &out);
@@ -59,8 +58,6 @@ void native_capabilities(struct api_call *c)
         json_bool(&j, network[i], nets_on(c->front));
     for (size_t i = 0; i < ARRAY_LEN(kept); i++)
         json_bool(&j, kept[i], true);
-    for (size_t i = 0; i < ARRAY_LEN(off); i++)
-        json_bool(&j, off[i], false);
     json_end_obj(&j);
     native_add_state(&j, c);
     json_obj(&j, "limits");

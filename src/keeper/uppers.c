@@ -38,8 +38,12 @@ static int probe(int dir, const char *driver, struct upper_info *ret, struct err
         return 0;
     }
     struct err with = {0};
-    if (upper_probe(dir, driver, true, ret, &with) < 0 && upper_probe(dir, driver, false, ret, err) < 0)
-        return -1;
+    if (upper_probe(dir, driver, true, ret, &with) < 0) {
+        struct upper_info all = *ret; /* knows of every driver why it has no quota */
+        if (upper_probe(dir, driver, false, ret, err) < 0)
+            return -1;
+        memcpy(ret->why, all.why, sizeof ret->why);
+    }
     for (size_t i = 0; i < DRIVERS; i++)
         if (!known[i].name[0]) {
             (void)snprintf(known[i].name, sizeof known[i].name, "%s", driver);

@@ -1,7 +1,6 @@
 /* upper-project.c - a place is a directory; on a file system mounted with project quotas (ext4, xfs: prjquota) it is
  * a project of its own. The project is remembered by the directory itself, and everything made below inherits it.
  */
-#include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <linux/dqblk_xfs.h>
@@ -14,7 +13,6 @@
 #include <unistd.h>
 
 #include "base/cleanup.h"
-#include "base/mem.h"
 #include "base/sha256.h"
 #include "os/upper-int.h"
 
@@ -23,7 +21,7 @@
 #endif
 /* Projects that are ours: high enough to stay away from those of an administrator. */
 enum { PROJECT_FIRST = 0x48000000, PROJECT_COUNT = 1 << 24 };
-enum { QUOTA_BLOCK = 1024 };
+enum { QUOTA_BLOCK = 1024, PROJECT_TRIES = 4096 };
 
 static int quota_call(int fd, unsigned cmd, uint32_t id, void *arg)
 {
@@ -51,47 +49,52 @@ static uint32_t project_of(int fd)
     return ioctl(fd, FS_IOC_FSGETXATTR, &x) == 0 ? x.fsx_projid : 0;
 }
 
-/* Projects of the places in dir; a bit each. */
-static int projects_in_use(int dir, unsigned char *used, struct err *err)
+/* Whether the quota knows of it neither a file nor a limit. One that is of a directory counts at least that directory, wherever it
+ * lies on the file system and whoever made it: another directory of places, another node. */
+static int project_is_free(int fd, uint32_t id, struct err *err)
 {
-    int copy = openat(dir, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-    _cleanup_closedir_ DIR *d = copy < 0 ? NULL : fdopendir(copy);
-    if (!d) {
-        int eno = errno;
-        if (copy >= 0)
-            (void)close(copy);
-        return err_set(err, ERR_SETUP, eno, "project quota: read the directory of the places");
-    }
-    const struct dirent *e;
-    while ((e = readdir(d))) {
-        _cleanup_close_ int fd = openat(dir, e->d_name, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
-        uint32_t id = fd < 0 ? 0 : project_of(fd);
-        if (id >= PROJECT_FIRST && id < (uint32_t)PROJECT_FIRST + PROJECT_COUNT)
-            used[(id - PROJECT_FIRST) / 8] |= (unsigned char)(1U << (id - PROJECT_FIRST) % 8);
-    }
-    return 0;
+    struct if_dqblk q;
+    memset(&q, 0, sizeof q);
+    if (quota_call(fd, Q_GETQUOTA, id, &q) < 0)
+        return errno == ENOENT ? 1 : err_set(err, ERR_SETUP, errno, "project quota: look at project %u", id);
+    return !q.dqb_curspace && !q.dqb_curinodes && !q.dqb_bhardlimit && !q.dqb_ihardlimit;
 }
 
 static int project_new(int dir, const char *name, uint32_t *ret, struct err *err)
 {
-    _cleanup_free_ unsigned char *used = xcalloc(PROJECT_COUNT / 8, 1);
     struct sha256 h;
     uint8_t sum[SHA256_BYTES];
     uint32_t at;
-    if (projects_in_use(dir, used, err) < 0)
-        return -1;
     sha256_start(&h);
     sha256_add(&h, name, strlen(name));
     sha256_end(&h, sum);
     memcpy(&at, sum, sizeof at);
-    for (uint32_t i = 0; i < PROJECT_COUNT; i++) {
-        uint32_t n = (at + i) % PROJECT_COUNT;
-        if (used[n / 8] & 1U << n % 8)
-            continue;
-        *ret = (uint32_t)PROJECT_FIRST + n;
-        return 0;
+    for (uint32_t i = 0; i < PROJECT_TRIES; i++) {
+        *ret = (uint32_t)PROJECT_FIRST + (at + i) % PROJECT_COUNT;
+        int r = project_is_free(dir, *ret, err);
+        if (r != 0)
+            return r < 0 ? -1 : 0;
     }
-    return err_set(err, ERR_LIMIT, 0, "project quota: all %d projects are in use", (int)PROJECT_COUNT);
+    return err_set(err, ERR_LIMIT, 0, "project quota: %d projects from %u on are in use", (int)PROJECT_TRIES,
+                   (uint32_t)PROJECT_FIRST + at % PROJECT_COUNT);
+}
+
+static bool is_ours(uint32_t id) { return id >= PROJECT_FIRST && id < (uint32_t)PROJECT_FIRST + PROJECT_COUNT; }
+
+uint32_t upper_project_of(int dir, const char *name)
+{
+    _cleanup_close_ int fd = openat(dir, name, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+    uint32_t id = fd < 0 ? 0 : project_of(fd);
+    return is_ours(id) ? id : 0;
+}
+
+void upper_project_forget(int dir, uint32_t id)
+{
+    struct if_dqblk q;
+    memset(&q, 0, sizeof q);
+    q.dqb_valid = QIF_LIMITS;
+    if (is_ours(id))
+        (void)quota_call(dir, Q_SETQUOTA, id, &q);
 }
 
 int upper_project_limit(int root, uint64_t disk, uint64_t inodes, struct err *err)
@@ -144,6 +147,8 @@ int upper_project_stat(int root, struct upper_usage *ret, struct err *err)
     struct if_dqblk q;
     memset(&q, 0, sizeof q);
     uint32_t id = project_of(root);
+    if (id == 0) /* made before the file system had quotas */
+        return upper_count(root, ret, err);
     if (quota_call(root, Q_GETQUOTA, id, &q) < 0)
         return err_set(err, ERR_SETUP, errno, "project quota: usage of project %u", id);
     *ret = (struct upper_usage){q.dqb_curspace, q.dqb_bhardlimit * QUOTA_BLOCK, q.dqb_curinodes, q.dqb_ihardlimit};

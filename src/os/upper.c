@@ -326,8 +326,14 @@ int upper_sweep(int dir, struct err *err)
     }
     const struct dirent *e;
     int r = 0;
-    while ((e = readdir(d)))
-        if (to_be_swept(dirfd(d), e->d_name) && wipe_tree(dirfd(d), e->d_name, err) < 0)
+    while ((e = readdir(d))) {
+        if (!to_be_swept(dirfd(d), e->d_name))
+            continue;
+        uint32_t project = upper_project_of(dirfd(d), e->d_name);
+        if (wipe_tree(dirfd(d), e->d_name, err) < 0)
             r = -1; /* the others go all the same */
+        else
+            upper_project_forget(dirfd(d), project);
+    }
     return r;
 }

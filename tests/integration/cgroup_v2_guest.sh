@@ -9,29 +9,17 @@
 # between runs; without it nothing is left behind.
 set -eu
 
-bins=${1:?usage: cgroup_v2_guest.sh DIRECTORY-OF-TEST-BINARIES}
+bins=$(realpath "${1:?usage: cgroup_v2_guest.sh DIRECTORY-OF-TEST-BINARIES}")
 tests="test_cgroup test_procs test_idrange"
 
-give_up() {
-    echo "1..0 # SKIP $*"
-    exit 77
-}
-
-work=$(mktemp -d /tmp/hutch-guest.XXXXXX)
-qemu=
-finish() {
-    [ -z "$qemu" ] || kill "$qemu" 2>/dev/null || true
-    rm -rf "$work"
-}
-trap finish EXIT
-trap 'exit 129' HUP
-trap 'exit 130' INT
-trap 'exit 143' TERM
+cd "$(dirname "$0")/../.."
+# shellcheck source=tests/lib/guest.sh
+. tests/lib/guest.sh
 
 for t in $tests; do
     [ -x "$bins/$t" ] || give_up "$bins/$t is not there; build first"
 done
-[ "$(uname -m)" = x86_64 ] || give_up "the guest is x86-64, this machine is $(uname -m)"
+guest_start cgroup
 
 # --- tools and kernel ----------------------------------------------------------------------------------------------
 
@@ -46,19 +34,7 @@ if [ -n "$missing" ]; then
         give_up "apt-get install$missing failed: $(tail -n 1 "$work/apt.log")"
 fi
 
-cache=${HUTCH_TEST_CACHE:-$work}
-mkdir -p "$cache"
-kernel=$cache/vmlinuz-guest
-if [ ! -s "$kernel" ]; then
-    package=$(apt-cache depends linux-image-cloud-amd64 2>/dev/null | awk '/Depends: linux-image/ { print $2; exit }')
-    [ -n "$package" ] || give_up "apt knows no linux-image-cloud-amd64; apt-get update?"
-    (cd "$work" && apt-get download "$package" >apt.log 2>&1) ||
-        give_up "cannot download $package: $(tail -n 1 "$work/apt.log")"
-    mkdir "$work/deb"
-    dpkg-deb --fsys-tarfile "$work"/linux-image-*.deb | tar -x -C "$work/deb" ./boot
-    mv "$work"/deb/boot/vmlinuz-* "$kernel.part"
-    mv "$kernel.part" "$kernel"
-fi
+guest_kernel
 
 # --- initramfs -----------------------------------------------------------------------------------------------------
 
@@ -66,18 +42,9 @@ root=$work/root
 mkdir -p "$root/bin" "$root/proc" "$root/sys" "$root/dev" "$root/tmp" "$root/run" "$root/etc"
 chmod 1777 "$root/tmp"
 echo root:x:0:0::/:/bin/sh >"$root/etc/passwd"
-copy_with_libraries() {
-    cp "$1" "$root/bin/"
-    # ldd lines: "name => /path (addr)" and "/path (addr)"
-    { ldd "$1" 2>/dev/null || true; } | awk '{ for (i = 1; i <= NF; i++) if ($i ~ /^\//) print $i }' |
-    while read -r lib; do
-        mkdir -p "$root$(dirname "$lib")"
-        cp -L "$lib" "$root$lib"
-    done
-}
-copy_with_libraries /bin/busybox
+guest_copy "$root" /bin/busybox
 for t in $tests; do
-    copy_with_libraries "$bins/$t"
+    guest_copy "$root" "$bins/$t" "/bin/$t"
 done
 
 cat >"$root/init" <<'INIT'
@@ -132,20 +99,9 @@ chmod 755 "$root/init"
 # --- boot ----------------------------------------------------------------------------------------------------------
 
 # A controller cannot move between v2 and v1 while a dead cgroup still pins it, hence one boot for each.
+guest_memory=512
 for layout in v2 v1; do
-    # Emulated processors sometimes lock up in the guest's own kernel, which says so: that boot proves nothing, and is made once more.
-    for attempt in 1 2; do
-        timeout 150 qemu-system-x86_64 -accel tcg -cpu max -m 512 -smp 2 -no-reboot -nodefaults -display none \
-            -serial stdio -kernel "$kernel" -initrd "$work/initrd" \
-            -append "console=ttyS0 no_timer_check quiet panic=1 softlockup_panic=1 loglevel=1 layout=$layout" >"$work/console" \
-            2>>"$work/qemu.log" </dev/null &
-        qemu=$!
-        wait "$qemu" || true
-        qemu=
-        [ "$attempt" = 1 ] && grep -q 'soft lockup' "$work/console" || break
-        echo "# layout $layout: the guest's kernel locked up; once more"
-    done
-    tr -d '\r' <"$work/console" >>"$work/log"
+    guest_boot 150 "layout=$layout" -initrd "$work/initrd"
 done
 
 # --- TAP -----------------------------------------------------------------------------------------------------------

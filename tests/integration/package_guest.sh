@@ -7,56 +7,31 @@
 # Prints TAP. HUTCH_TEST_CACHE=DIR keeps the kernel and the root (150 MB) between runs; without it nothing is left behind.
 set -eu
 cd "$(dirname "$0")/../.."
-
-give_up() {
-    echo "1..0 # SKIP $*"
-    exit 77
-}
+# shellcheck source=tests/lib/guest.sh
+. tests/lib/guest.sh
 
 [ "${HUTCH_SOAK:-}" = 1 ] || give_up "takes three minutes; \`make soak\` runs it"
 [ "$(id -u)" = 0 ] || give_up "needs root, for a root directory of its own"
-[ "$(uname -m)" = x86_64 ] || give_up "the guest is x86-64, this machine is $(uname -m)"
 [ -x build/hutch-node ] || give_up "build/hutch-node is not there; build first"
-for tool in qemu-system-x86_64 mmdebstrap mke2fs unshare; do
-    command -v "$tool" >/dev/null || give_up "$tool is not installed"
-done
-
-work=$(mktemp -d /tmp/hutch-package.XXXXXX)
-qemu=
-finish() {
-    [ -z "$qemu" ] || kill "$qemu" 2>/dev/null || true
-    rm -rf "$work"
-}
-trap finish EXIT
-trap 'exit 129' HUP
-trap 'exit 130' INT
-trap 'exit 143' TERM
+guest_needs qemu-system-x86_64 mmdebstrap mke2fs unshare
 
 # --- kernel, root, package -----------------------------------------------------------------------------------------
 
-cache=${HUTCH_TEST_CACHE:-$work}
-mkdir -p "$cache"
-if [ ! -s "$cache/guest-kernel/vmlinuz" ]; then
-    package=$(apt-cache depends linux-image-cloud-amd64 2>/dev/null | awk '/Depends: linux-image/ { print $2; exit }')
-    [ -n "$package" ] || give_up "apt knows no linux-image-cloud-amd64; apt-get update?"
-    (cd "$work" && apt-get download "$package" >apt.log 2>&1) ||
-        give_up "cannot download $package: $(tail -n 1 "$work/apt.log")"
-    mkdir "$work/deb" "$work/guest-kernel"
-    dpkg-deb --fsys-tarfile "$work"/linux-image-*.deb | tar -x -C "$work/deb" ./boot ./lib/modules
-    mv "$work"/deb/boot/vmlinuz-* "$work/guest-kernel/vmlinuz"
-    find "$work/deb" -name overlay.ko -exec mv {} "$work/guest-kernel/" \;
-    [ "$cache" = "$work" ] || { rm -rf "$cache/guest-kernel" && mv "$work/guest-kernel" "$cache/"; }
-fi
-if [ ! -s "$cache/guest-root.tar" ]; then
-    mmdebstrap --quiet --format=tar --variant=minbase --aptopt='APT::Install-Recommends "false"' \
-        --dpkgopt='path-exclude=/usr/share/doc/*' --dpkgopt='path-exclude=/usr/share/locale/*' \
-        --include=systemd-sysv,kmod,procps,libssl3,libsqlite3-0,libjansson4,libnghttp2-14,zlib1g,passwd,openssl \
-        --customize-hook='rm -rf "$1"/var/cache/apt "$1"/var/lib/apt/lists' bookworm "$work/guest-root.part" \
-        >"$work/mm.log" 2>&1 || give_up "mmdebstrap failed: $(tail -n 1 "$work/mm.log")"
-    mv "$work/guest-root.part" "$cache/guest-root.tar"
-fi
+guest_start package
+guest_kernel
 packaging/build-deb >/dev/null
 deb=$(echo build-deb/hutch_*.deb)
+# What the package says it depends on, and nothing that it might have forgotten. A root that was kept is of the same list.
+include=systemd-sysv,kmod,procps,openssl,$(dpkg-deb -f "$deb" Depends | sed 's/([^)]*)//g; s/ //g')
+fresh=$cache/root-$(echo "$include" | cksum | cut -d ' ' -f 1).tar
+if [ ! -s "$fresh" ]; then
+    rm -f "$cache"/root-*.tar
+    mmdebstrap --quiet --format=tar --variant=minbase --aptopt='APT::Install-Recommends "false"' \
+        --dpkgopt='path-exclude=/usr/share/doc/*' --dpkgopt='path-exclude=/usr/share/locale/*' --include="$include" \
+        --customize-hook='rm -rf "$1"/var/cache/apt "$1"/var/lib/apt/lists' bookworm "$work/root.part" \
+        >"$work/mm.log" 2>&1 || give_up "mmdebstrap failed: $(tail -n 1 "$work/mm.log")"
+    mv "$work/root.part" "$fresh"
+fi
 
 # --- in a plain root -----------------------------------------------------------------------------------------------
 
@@ -87,7 +62,7 @@ try "no file is left" diff /tmp.before /tmp.after
 rm -f /tmp.*
 PLAIN
 mkdir "$work/root"
-tar -x -C "$work/root" -f "$cache/guest-root.tar"
+tar -x -C "$work/root" -f "$fresh"
 cp "$deb" "$work/root/hutch.deb"
 cp "$work/plain" "$work/root/tmp/plain"
 # A chroot may not have user namespaces; the root of a mount namespace may.
@@ -152,7 +127,7 @@ own_template() {
 selftest() { hutch selftest >self 2>&1; grep -E 'FAIL|fail,' self; tail -n 1 self | grep -q ' 0 fail,'; }
 nothing_left() { ! pgrep -x hutch-init && [ ! -e /var/lib/hutch ] && [ ! -e /run/hutch ] && [ ! -e /etc/hutch ] && ! getent passwd hutch && ! systemctl cat hutch; }
 
-insmod /overlay.ko
+for m in /modules/*.ko; do insmod "$m"; done
 try "the package installs" dpkg -i /hutch.deb
 try "the unit is one that systemd likes" systemd-analyze verify --man=no hutch.service
 try "the unit starts and tells when it is ready" systemctl enable --now hutch
@@ -199,37 +174,12 @@ ExecStart=/try
 TimeoutStartSec=infinity
 UNIT
 rm -rf "$work/root/tmp/plain"
-cp "$cache/guest-kernel/overlay.ko" "$work/root/"
+guest_modules "$work/root"
 install -m 755 "$work/try" "$work/root/try"
 install -m 644 "$work/try.service" "$work/root/etc/systemd/system/"
 ln -s /etc/systemd/system/try.service "$work/root/etc/systemd/system/multi-user.target.wants/"
-mke2fs -q -t ext4 -O ^has_journal -d "$work/root" "$work/disk" 1500M >"$work/qemu.log" 2>&1
+guest_disk "$work/root" "$work/disk" 1500M -O ^has_journal
 rm -rf "$work/root"
-timeout 600 qemu-system-x86_64 -accel tcg,thread=multi -cpu max -m 2048 -smp 2 -no-reboot -nodefaults -display none \
-    -serial stdio -kernel "$cache/guest-kernel/vmlinuz" -drive "file=$work/disk,format=raw,if=none,id=disk,cache=unsafe" \
-    -device nvme,drive=disk,serial=1 \
-    -append "root=/dev/nvme0n1 rw init=/lib/systemd/systemd console=ttyS0 no_timer_check quiet panic=-1 loglevel=1 systemd.show_status=false systemd.mask=serial-getty@ttyS0.service" \
-    >"$work/console" 2>>"$work/qemu.log" </dev/null &
-qemu=$!
-wait "$qemu" || true
-qemu=
-tr -d '\r' <"$work/console" >>"$work/log"
-
-# --- TAP -----------------------------------------------------------------------------------------------------------
-
-awk '
-    /@(ok|not ok) / { n++; bad += /@not ok/; sub(/^.*@/, ""); sub(/^(not )?ok/, "& " n " -"); print; next }
-    /@done/ { done = 1; next }
-    /^# / { print }
-    END {
-        n++
-        if (!done) { bad++; printf "not " }
-        print "ok " n " - the guest came to its end"
-        print "1.." n
-        exit bad > 0
-    }' "$work/log" || {
-    echo "# last lines of the console:"
-    tail -n 25 "$work/log" | sed 's/^/#   /'
-    sed 's/^/# qemu: /' "$work/qemu.log"
-    exit 1
-}
+guest_boot 1200 "root=/dev/nvme0n1 rw init=/lib/systemd/systemd systemd.show_status=false systemd.mask=serial-getty@ttyS0.service" \
+    "$work/disk"
+guest_report

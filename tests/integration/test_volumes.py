@@ -324,6 +324,7 @@ def test_volume_commands():
     with small_templates() as templates, node(templates=templates) as (d, _):
         name = d.cli("volume", "create", "data", "--quota", "64MiB").stdout.strip()
         check(name.startswith("vol-"), name)
+        check_equal(ask(d, "GET", "/v1/capabilities").json["features"]["volumes"], True)
         check_in("data", d.cli("volume", "ls").stdout)
         source = pathlib.Path(d.dir) / "in"
         source.write_bytes(b"from a file\n")
