@@ -40,6 +40,7 @@ void probe_procfs(const struct probe *p, struct probe_result *r);
 void probe_mount_api(const struct probe *p, struct probe_result *r);
 void probe_idmap(const struct probe *p, struct probe_result *r);
 void probe_overlay(const struct probe *p, struct probe_result *r);
+void probe_overlay_remove(const struct probe *p, struct probe_result *r);
 void probe_newuidmap(const struct probe *p, struct probe_result *r);
 /* probe-net.c */
 void probe_network(const struct probe *p, struct probe_result *r);

@@ -226,6 +226,37 @@ void probe_overlay(const struct probe *p, struct probe_result *r)
         probe_ok(r, "as root: yes, in a user namespace: %s", user.eno == 0 ? "yes" : strerror(user.eno));
 }
 
+/* A directory of a lower layer is emptied in the upper one before it goes, and marked for that: by an attribute, which without
+ * privilege is one of the user's. */
+static void remove_lower(void *arg, struct probe_answer *a)
+{
+    (void)arg;
+    if (mount("none", "/tmp", "tmpfs", MS_NOSUID | MS_NODEV, "size=1m") < 0 || chdir("/tmp") < 0)
+        probe_failed_at(a, "mount tmpfs");
+    else if (mkdir("l", 0755) < 0 || mkdir("l/d", 0755) < 0 || mkdir("l/d/x", 0755) < 0 || mkdir("u", 0755) < 0 ||
+             mkdir("w", 0755) < 0 || mkdir("m", 0755) < 0)
+        probe_failed_at(a, "mkdir");
+    else if (mount("overlay", "m", "overlay", MS_NOSUID | MS_NODEV, "lowerdir=l,upperdir=u,workdir=w,userxattr") < 0)
+        probe_failed_at(a, "mount overlay");
+    else if (rmdir("m/d/x") < 0 || rmdir("m/d") < 0)
+        probe_failed_at(a, "remove a directory of the lower layer");
+}
+
+void probe_overlay_remove(const struct probe *p, struct probe_result *r)
+{
+    (void)p;
+    struct probe_answer a = probe_in_child(PROBE_NEWUSER | PROBE_NEWNS, remove_lower, NULL, NULL);
+    if (blocked_by_userns(&a, r))
+        return;
+    if (a.eno == 0)
+        probe_ok(r, "directories of lower layers can be removed");
+    else
+        probe_missing(r, "Linux 6.6 or newer; a node without root: `sandboxes.driver: layers`, with STATE on a disk",
+                      "%s: %s; `rm -r` of directories that were there before fails in `hutch run --tx` and in "
+                      "sandboxes of a node without root",
+                      a.stage, strerror(a.eno));
+}
+
 /* The length of the range that /etc/subuid (or subgid) gives this user; 0 if none. Lines are name:start:count, where
  * the name may also be a number. */
 static uint64_t sub_range(const char *file, const char *name, uid_t uid)

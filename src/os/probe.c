@@ -265,6 +265,8 @@ static const struct probe table[] = {
     {"fs.idmap", "file systems", "idmapped mounts", "tried on the current directory and a tmpfs", NEED_CONTAINER,
      probe_idmap, NULL},
     {"fs.overlay", "file systems", "overlay", "mounted one in a child", NEED_CONTAINER, probe_overlay, NULL},
+    {"fs.overlay-remove", "file systems", "overlay on tmpfs, unprivileged", "removed a directory in one", NEED_FEATURE,
+     probe_overlay_remove, NULL},
     {"net.rules", "network", "network by rules", "connected to a foreign address in a namespace where all are local",
      NEED_FEATURE, probe_network, NULL},
     {"landlock.abi", "filters", "Landlock ABI 2 or newer", "asked the kernel", NEED_RUN, probe_landlock, NULL},

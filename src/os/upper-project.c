@@ -49,8 +49,8 @@ static uint32_t project_of(int fd)
     return ioctl(fd, FS_IOC_FSGETXATTR, &x) == 0 ? x.fsx_projid : 0;
 }
 
-/* Whether the quota knows of it neither a file nor a limit. One that is of a directory counts at least that directory, wherever it
- * lies on the file system and whoever made it: another directory of places, another node. */
+/* Whether the quota knows of it neither a file nor a limit. A project that is in use counts at least its directory, wherever
+ * that lies and whoever made it: another directory of places, another node. */
 static int project_is_free(int fd, uint32_t id, struct err *err)
 {
     struct if_dqblk q;

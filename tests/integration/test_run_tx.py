@@ -169,3 +169,13 @@ def test_bad_input(who):
             r = tx(stage, *args)
             check_equal(r.code, 120, r)
             check_in(word, r.err, r)
+
+
+def test_doctor_knows_whether_directories_go(who):
+    "a directory that was there can be removed, or hutch doctor has said that it cannot"
+    report = json.loads(hutch("doctor", "--json", who=who).out)
+    found = [p["state"] for p in report["probes"] if p["id"] == "fs.overlay-remove"]
+    with home_workspace(who) as stage:
+        write(stage.ws / "old/file", "x\n", who)
+        r = tx(stage, "run", "--tx", "--", "rm", "-r", "old")
+        check_equal(found, ["ok" if r.code == 0 else "missing"], r)
