@@ -66,7 +66,8 @@ static const struct word commands[] = {
     {"network", "what a sandbox may reach",
      "show set allow deny denials stats usage learned check --allow --secret --method" NODE},
     {"url", "a link to a port of a sandbox", WORD_ID "--expires --path --public --private --localhost --revoke" NODE},
-    {"volume", "directories that outlive sandboxes", "create ls inspect rm put get --quota --entries --force" NODE},
+    {"volume", "directories that outlive sandboxes",
+     "create resize ls inspect rm put get --quota --entries --force" NODE},
     {"secret", "values that sandboxes use and never hold",
      "set ls rm --value-file --host --path --method --bearer --header --format --basic --query --env --placeholder "
      "--spec "

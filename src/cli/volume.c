@@ -112,6 +112,36 @@ static int create(const struct node_call *call, const struct said *s, struct err
     return 0;
 }
 
+static int resize(const struct node_call *call, const struct said *s, struct err *err)
+{
+    _cleanup_buf_ struct buf body = {0};
+    _cleanup_json_ json_t *answer = NULL;
+    _cleanup_free_ char *path = path_of(call->args[0]);
+    const char *size = call->nargs > 1 ? call->args[1] : NULL;
+    uint64_t bytes = 0, entries = 0;
+    struct json j;
+    if (!size && !s->entries)
+        return err_set(err, ERR_USAGE, 0, "volume: resize wants a size, --entries N or both");
+    if (size && strcmp(size, "none") != 0 && (!num_size(size, &bytes) || bytes == 0))
+        return err_set(err, ERR_USAGE, 0, "volume: resize wants a size such as 10GiB, or none, not '%.40s'", size);
+    if (s->entries && (!num_u64(s->entries, &entries) || entries == 0))
+        return err_set(err, ERR_USAGE, 0, "volume: --entries wants a number of files, not '%.40s'", s->entries);
+    json_start(&j, &body);
+    json_obj(&j, NULL);
+    json_obj(&j, "quota");
+    if (size)
+        json_u64(&j, "bytes", bytes);
+    if (s->entries)
+        json_u64(&j, "entries", entries);
+    json_end_obj(&j);
+    json_end_obj(&j);
+    if (api_call(&call->api, "PATCH", path, buf_str(&body), &answer, NULL, err) < 0)
+        return -1;
+    if (call->json)
+        node_print_json(answer);
+    return 0;
+}
+
 static int inspect(const struct node_call *call, struct err *err)
 {
     _cleanup_json_ json_t *v = NULL;
@@ -222,6 +252,7 @@ int cmd_volume(int argc, char **argv)
 {
     static const char usage[] =
         "usage: hutch volume create NAME [--quota SIZE|none] [--entries N]\n"
+        "       hutch volume resize NAME SIZE|none [--entries N]\n"
         "       hutch volume ls | inspect NAME | rm NAME...\n"
         "       hutch volume put NAME FILE PATH [--force]     from a file, or from standard input: -\n"
         "       hutch volume get NAME PATH [FILE]             to a file, or to standard output\n\n"
@@ -233,6 +264,7 @@ int cmd_volume(int argc, char **argv)
         "      --json          the node's whole answer\n\n"
         "examples:\n"
         "  hutch volume create models --quota 20GiB\n"
+        "  hutch volume resize models 40GiB\n"
         "  hutch volume put models ./weights.bin /weights.bin\n"
         "  hutch create --volume models:/models:ro\n";
     struct said s = {0};
@@ -249,6 +281,8 @@ int cmd_volume(int argc, char **argv)
         return code;
     if (strcmp(verb, "create") == 0 && call.nargs == 1)
         rc = create(&call, &s, &err);
+    else if (strcmp(verb, "resize") == 0 && (call.nargs == 1 || call.nargs == 2))
+        rc = resize(&call, &s, &err);
     else if (strcmp(verb, "ls") == 0 && call.nargs == 0)
         rc = list(&call, &err);
     else if (strcmp(verb, "inspect") == 0 && call.nargs == 1)
@@ -261,7 +295,8 @@ int cmd_volume(int argc, char **argv)
         rc = get(&call, &err);
     else
         rc = err_set(&err, ERR_USAGE, 0,
-                     "volume: create NAME, ls, inspect NAME, rm NAME, put NAME FILE PATH or get NAME PATH; see "
+                     "volume: create NAME, resize NAME SIZE, ls, inspect NAME, rm NAME, put NAME FILE PATH or get NAME "
+                     "PATH; see "
                      "`hutch volume --help`");
     return rc < 0 ? cli_fail(&err) : 0;
 }

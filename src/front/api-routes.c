@@ -116,6 +116,7 @@ static const struct api_route routes[] = {
     {"GET", "/v1/volumes", native_volumes, SCOPE_SANDBOXES, READ},
     {"POST", "/v1/volumes", native_volume_create, SCOPE_SANDBOXES, WRITE},
     {"GET", "/v1/volumes/{id}", native_volume, SCOPE_SANDBOXES, READ},
+    {"PATCH", "/v1/volumes/{id}", native_volume_resize, SCOPE_SANDBOXES, WRITE},
     {"DELETE", "/v1/volumes/{id}", e2b_volume_remove, SCOPE_SANDBOXES, WRITE},
     {"GET", "/v1/tenants", native_tenants, SCOPE_ADMIN, READ},
     {"POST", "/v1/tenants", native_tenant_put, SCOPE_ADMIN, WRITE},

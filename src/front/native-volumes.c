@@ -165,20 +165,28 @@ static int read_limit(json_t *o, const char *name, uint64_t min, uint64_t max, u
     return 0;
 }
 
-static int read_quota(const struct config *cfg, json_t *root, bool admin, struct volume_quota *ret, struct err *err)
+static int check_quota_names(json_t *o, struct err *err)
 {
-    json_t *o = NULL, *v;
+    json_t *v;
     const char *name;
-    *ret =
-        (struct volume_quota){.given = config_given(cfg, "volumes.quota"), .admin = admin, .bytes = cfg->volume_bytes};
-    int have = e2b_field_obj(root, "quota", &o, err);
-    if (have <= 0)
-        return have;
     json_object_foreach(o, name, v)
     {
         if (strcmp(name, "bytes") != 0 && strcmp(name, "entries") != 0)
             return err_set(err, ERR_USAGE, 0, "field 'quota' knows 'bytes' and 'entries', not '%.64s'", name);
     }
+    return 0;
+}
+
+static int read_quota(const struct config *cfg, json_t *root, bool admin, struct volume_quota *ret, struct err *err)
+{
+    json_t *o = NULL;
+    *ret =
+        (struct volume_quota){.given = config_given(cfg, "volumes.quota"), .admin = admin, .bytes = cfg->volume_bytes};
+    int have = e2b_field_obj(root, "quota", &o, err);
+    if (have <= 0)
+        return have;
+    if (check_quota_names(o, err) < 0)
+        return -1;
     ret->given = true;
     return read_limit(o, "bytes", VOLUME_BYTES_MIN, VOLUME_BYTES_MAX, &ret->bytes, err) < 0
                ? -1
@@ -206,3 +214,41 @@ static void create_body(struct http_req *r, json_t *root, unsigned status, const
 }
 
 void native_volume_create(struct api_call *c) { body_json(c->req, 0, create_body); }
+
+/* --- another quota ------------------------------------------------------------------------------------------------- */
+
+static int read_size(json_t *root, struct volume_size *ret, struct err *err)
+{
+    static const char *const known[] = {"quota", NULL};
+    json_t *o = NULL;
+    if (e2b_only_fields(root, "this route", known, err) < 0 || e2b_field_obj(root, "quota", &o, err) < 0)
+        return -1;
+    ret->has_bytes = json_is_integer(json_object_get(o, "bytes"));
+    ret->has_entries = json_is_integer(json_object_get(o, "entries"));
+    if (!ret->has_bytes && !ret->has_entries)
+        return err_set(err, ERR_USAGE, 0, "field 'quota' must have a number 'bytes', 'entries' or both");
+    if (check_quota_names(o, err) < 0 ||
+        read_limit(o, "bytes", VOLUME_BYTES_MIN, VOLUME_BYTES_MAX, &ret->bytes, err) < 0)
+        return -1;
+    return read_limit(o, "entries", VOLUME_ENTRIES_MIN, VOLUME_ENTRIES_MAX, &ret->entries, err);
+}
+
+static void resize_body(struct http_req *r, json_t *root, unsigned status, const char *error)
+{
+    struct api_call *c = api_call_of(r);
+    struct volume_size size = {.admin = c->who.scopes & SCOPE_ADMIN};
+    struct volume *v = volume_find(c->front, c->who.tenant, c->param[0]);
+    struct err err;
+    if (status)
+        reply_error(r, status, "%s", error);
+    else if (!v)
+        no_volume(c);
+    else if (!json_is_object(root))
+        reply_error(r, 400, "the body must be an object with 'quota'");
+    else if (read_size(root, &size, &err) < 0)
+        reply_error(r, 400, "%s", err.msg);
+    else
+        volume_resize(c->front, v, &size, created, begin(r, 200));
+}
+
+void native_volume_resize(struct api_call *c) { body_json(c->req, 0, resize_body); }

@@ -29,7 +29,7 @@ api_fn native_ports, native_ports_put, native_link, native_links_revoke; /* nati
 
 api_fn native_life, native_life_patch; /* native-state.c */
 
-api_fn native_volumes, native_volume, native_volume_create; /* native-volumes.c */
+api_fn native_volumes, native_volume, native_volume_create, native_volume_resize; /* native-volumes.c */
 
 /* native-state.c: "onTimeout", "autoResume" and "idleTimeout", each if it is there. */
 int native_read_life(json_t *root, struct box_life *life, struct err *err);

@@ -383,7 +383,7 @@ static void step(struct volume_box *b)
     }
 }
 
-void volume_box_close(struct front *f, const char *volume, box_done *done, void *arg)
+void volume_box_close(struct front *f, const char *volume, bool gone, box_done *done, void *arg)
 {
     struct state_failure why = {0};
     struct volume_box *b = f->volumes ? f->volumes->boxes : NULL;
@@ -397,7 +397,10 @@ void volume_box_close(struct front *f, const char *volume, box_done *done, void 
     *c = (struct closer){.next = b->closers, .done = done, .arg = arg};
     b->closers = c;
     b->over = true;
-    state_fail(&why, 404, "the volume was removed");
+    if (gone)
+        state_fail(&why, 404, "the volume was removed");
+    else
+        state_fail(&why, 503, "the size of the volume is being changed; try again");
     refuse_waiting(b, &why);
     step_soon(b, 0);
 }

@@ -283,8 +283,7 @@ static size_t count_of(const struct front *f, const struct tenant *t)
     return n;
 }
 
-/* Without a quota, or with a larger one than the node's, a tenant would have more than it was given. */
-static bool quota_allowed(const struct front *f, const struct tenant *t, const struct volume_quota *q,
+bool volume_quota_allowed(const struct front *f, const struct tenant *t, const struct volume_quota *q,
                           struct state_failure *why)
 {
     uint64_t most = f->config->volume_bytes;
@@ -319,7 +318,7 @@ static bool admit(struct front *f, struct tenant *t, const char *name, const str
         state_fail(why, 429, "the tenant has its %zu volumes; the limit is %u (volumes.per_tenant)", n,
                    f->config->volumes_per_tenant);
         why->error_code = "quota_exceeded";
-    } else if (quota_allowed(f, t, q, why) && q->bytes)
+    } else if (volume_quota_allowed(f, t, q, why) && q->bytes)
         (void)state_room(f, t, 0, q->bytes, why);
     return why->status == 0;
 }
@@ -401,7 +400,7 @@ static void row_gone(void *arg, const struct err *err)
     }
     if (o)
         forget(vs, o);
-    volume_box_close(g->front, g->id, unused, g);
+    volume_box_close(g->front, g->id, true, unused, g);
 }
 
 void volume_delete(struct front *f, struct volume *v, volume_done *done, void *arg)

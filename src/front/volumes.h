@@ -67,6 +67,13 @@ struct volume_quota {
 typedef void volume_done(void *arg, const struct volume *v, const struct state_failure *failure);
 void volume_create(struct front *f, struct tenant *t, const char *name, const struct volume_quota *q, volume_done *done,
                    void *arg);
+struct volume_size {
+    bool has_bytes, has_entries; /* others stay as they are */
+    bool admin;
+    uint64_t bytes, entries; /* 0: none */
+};
+/* Another quota (volumes-resize.c). 409 with volume_in_use, or quota_below_use if it holds more than that. */
+void volume_resize(struct front *f, struct volume *v, const struct volume_size *size, volume_done *done, void *arg);
 /* 409 while a sandbox, living or paused, has it. v is NULL in `done`. */
 void volume_delete(struct front *f, struct volume *v, volume_done *done, void *arg);
 typedef void volume_measured(void *arg, const struct stock_reply *r);

@@ -4,6 +4,7 @@
  */
 #include <errno.h>
 #include <fcntl.h>
+#include <linux/fs.h>
 #include <linux/mount.h>
 #include <sched.h>
 #include <signal.h>
@@ -216,19 +217,24 @@ static void image_close(struct image *i)
         (void)close(i->fd);
     if (i->lock >= 0)
         (void)close(i->lock);
+    i->fd = i->lock = -1;
 }
 
 static int image_open(int dir, const char *file, bool quick, struct image *i, struct err *err)
 {
-    i->lock = openat(dir, file, O_RDWR | O_NOFOLLOW | O_CLOEXEC);
-    if (i->lock < 0)
-        return err_set(err, ERR_SETUP, errno, "image: open %s", file);
-    while (flock(i->lock, LOCK_EX | (quick ? LOCK_NB : 0)) < 0)
-        if (errno != EINTR)
-            return err_set(err, ERR_SETUP, errno, "image: lock %s", file);
-    i->fd = openat(dir, file, O_RDWR | O_NOFOLLOW | O_CLOEXEC);
-    if (i->fd < 0)
-        return err_set(err, ERR_SETUP, errno, "image: open %s", file);
+    struct stat held, named;
+    do { /* whoever had it may have put another one in its place */
+        image_close(i);
+        i->lock = openat(dir, file, O_RDWR | O_NOFOLLOW | O_CLOEXEC);
+        if (i->lock < 0)
+            return err_set(err, ERR_SETUP, errno, "image: open %s", file);
+        while (flock(i->lock, LOCK_EX | (quick ? LOCK_NB : 0)) < 0)
+            if (errno != EINTR)
+                return err_set(err, ERR_SETUP, errno, "image: lock %s", file);
+        i->fd = openat(dir, file, O_RDWR | O_NOFOLLOW | O_CLOEXEC);
+        if (i->fd < 0 || fstat(i->lock, &held) < 0 || fstat(i->fd, &named) < 0)
+            return err_set(err, ERR_SETUP, errno, "image: open %s", file);
+    } while (held.st_ino != named.st_ino);
     return loopdev_find(i->fd, &i->dev, err) < 0 ? -1 : 0;
 }
 
@@ -287,29 +293,90 @@ int upper_image_open(int dir, const char *name, uint64_t disk, uint64_t inodes, 
     return 0;
 }
 
-static int grow_used(struct image *i, const char *name, uint64_t size, struct err *err)
+static int grow_used(struct image *i, const char *name, uint64_t old, uint64_t size, struct err *err)
 {
-    uint64_t blocks = size / IMAGE_BLOCK;
+    uint64_t blocks = size / IMAGE_BLOCK, same = old / IMAGE_BLOCK;
     _cleanup_close_ int mnt = mount_ext4(i->dev.path);
     _cleanup_close_ int root = mnt < 0 ? -1 : openat(mnt, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
     if (root < 0)
         return err_set(err, ERR_SETUP, errno, "image: mount %s from %s", name, i->dev.path);
-    if (loopdev_grown(&i->dev, err) < 0)
-        return -1;
-    if (ioctl(root, EXT4_RESIZE, &blocks) == 0)
-        return 0;
-    if (errno == EPERM)
+    if (ioctl(root, EXT4_RESIZE, &same) < 0 && errno == EPERM) /* before anything has changed */
         return err_set(err, ERR_HOST, EPERM, "image: %s is in use; to grow it then needs CAP_SYS_RESOURCE", name);
-    return err_set(err, ERR_SETUP, errno, "image: grow the file system of %s", name);
+    if (ftruncate(i->fd, (off_t)size) < 0)
+        return err_set(err, ERR_SETUP, errno, "image: size of %s", name);
+    if (loopdev_grown(&i->dev, err) == 0 && ioctl(root, EXT4_RESIZE, &blocks) == 0)
+        return 0;
+    int r = err->code ? -1 : err_set(err, ERR_SETUP, errno, "image: grow the file system of %s", name);
+    (void)ftruncate(i->fd, (off_t)old); /* the file system has not changed; the next try starts as this one did */
+    return r;
 }
 
-static int grow_idle(struct image *i, const char *name, struct err *err)
+static int grow_idle(struct image *i, const char *name, uint64_t old, uint64_t size, struct err *err)
 {
     const char *argv[] = {NULL, "/proc/self/fd/3", NULL};
-    if (fs_check(i->fd, name, err) < 0)
+    if (ftruncate(i->fd, (off_t)size) < 0)
+        return err_set(err, ERR_SETUP, errno, "image: size of %s", name);
+    int r = fs_check(i->fd, name, err) < 0 ? -1 : run(resize_at, argv, i->fd);
+    if (r == 0)
+        return 0;
+    (void)ftruncate(i->fd, (off_t)old);
+    return r < 0 ? -1 : err_set(err, ERR_SETUP, 0, "image: resize2fs of %s ended with status %d", name, r);
+}
+
+/* Holes stay holes. */
+static int copy_file(int from, int to, uint64_t size)
+{
+    if (ioctl(to, FICLONE, from) == 0)
+        return 0;
+    if (ftruncate(to, (off_t)size) < 0)
         return -1;
-    int r = run(resize_at, argv, i->fd);
-    return r == 0 ? 0 : err_set(err, ERR_SETUP, 0, "image: resize2fs of %s ended with status %d", name, r);
+    for (off_t at = 0, end; (at = lseek(from, at, SEEK_DATA)) >= 0; at = end) {
+        if ((end = lseek(from, at, SEEK_HOLE)) < 0)
+            return -1;
+        off_t in = at, out = at;
+        while (in < end) {
+            ssize_t n = copy_file_range(from, &in, to, &out, (size_t)(end - in), 0);
+            if (n <= 0)
+                return -1;
+        }
+    }
+    return errno == ENXIO ? 0 : -1;
+}
+
+static int shrink_copy(int copy, const char *name, uint64_t size, struct err *err)
+{
+    char kib[32];
+    (void)snprintf(kib, sizeof kib, "%lluK", (unsigned long long)(size / 1024));
+    const char *argv[] = {NULL, "/proc/self/fd/3", kib, NULL};
+    if (fs_check(copy, name, err) < 0)
+        return -1;
+    int r = run(resize_at, argv, copy);
+    if (r != 0)
+        return err_set(err, ERR_LIMIT, 0,
+                       "image: what is in %s and the tables of its file system need more than %llu bytes (resize2fs "
+                       "ended with status %d)",
+                       name, (unsigned long long)size, r);
+    if (ftruncate(copy, (off_t)size) < 0 || fdatasync(copy) < 0)
+        return err_set(err, ERR_SETUP, errno, "image: size of %s", name);
+    return 0;
+}
+
+/* In a copy that takes its place: moving blocks about is nothing to be killed in. */
+static int shrink_idle(int dir, const char *file, struct image *i, uint64_t old, uint64_t size, struct err *err)
+{
+    char tmp[32];
+    (void)snprintf(tmp, sizeof tmp, "%s", UPPER_NEW);
+    random_hex(tmp + strlen(tmp), 8);
+    _cleanup_close_ int copy = openat(dir, tmp, O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
+    int r = copy < 0 || copy_file(i->fd, copy, old) < 0 ? err_set(err, ERR_SETUP, errno, "image: copy %s", file)
+                                                        : shrink_copy(copy, file, size, err);
+    if (r == 0 && renameat(dir, tmp, dir, file) < 0)
+        r = err_set(err, ERR_SETUP, errno, "image: name %s", file);
+    if (r < 0)
+        (void)unlinkat(dir, tmp, 0);
+    else if (fsync(dir) < 0)
+        r = err_set(err, ERR_SETUP, errno, "image: sync the directory of %s", file);
+    return r;
 }
 
 int upper_image_resize(int dir, const char *name, uint64_t disk, struct err *err)
@@ -323,15 +390,12 @@ int upper_image_resize(int dir, const char *name, uint64_t disk, struct err *err
     uint64_t size = image_size(dir, disk);
     if (fstat(i.fd, &st) < 0)
         return err_set(err, ERR_SETUP, errno, "image: size of %s", file);
-    if (size < (uint64_t)st.st_size)
-        return err_set(err, ERR_LIMIT, 0, "image: %s cannot become smaller than it is (%llu bytes)", name,
-                       (unsigned long long)st.st_size);
-    if (size == (uint64_t)st.st_size)
+    uint64_t old = (uint64_t)st.st_size;
+    if (size == old)
         return 0;
-    if (ftruncate(i.fd, (off_t)size) < 0)
-        return err_set(err, ERR_SETUP, errno, "image: size of %s", file);
-    int r = i.dev.fd >= 0 ? grow_used(&i, name, size, err) : grow_idle(&i, name, err);
-    if (r < 0) /* the file system has not changed; the next try starts as this one did */
-        (void)ftruncate(i.fd, st.st_size);
-    return r;
+    if (size > old)
+        return i.dev.fd >= 0 ? grow_used(&i, name, old, size, err) : grow_idle(&i, name, old, size, err);
+    if (i.dev.fd >= 0)
+        return err_set(err, ERR_SETUP, EBUSY, "image: %s is in use and can only become smaller when it is not", name);
+    return shrink_idle(dir, file, &i, old, size, err);
 }

@@ -35,7 +35,7 @@ const char *upper_image_missing(void);
 int upper_image_open(int dir, const char *name, uint64_t disk, uint64_t inodes, bool quick, struct upper *ret,
                      struct err *err);
 int upper_image_prepare(int dir, const char *name, uint64_t disk, uint64_t inodes, struct err *err);
-/* Grows it; the number of files grows with it. */
+/* The number of files changes with it. */
 int upper_image_resize(int dir, const char *name, uint64_t disk, struct err *err);
 
 /* upper-walk.c */

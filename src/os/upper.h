@@ -54,6 +54,9 @@ int upper_prepare(const struct upper_info *info, int dir, const char *name, uint
 bool upper_image_unready(int dir, const char *name);
 /* In whose root mkfs.ext4 and the like are looked for if ours has none; else in our parent's. */
 void upper_image_outside(pid_t pid);
+/* An image that is in use: it grows if we have CAP_SYS_RESOURCE (else EPERM) and does not shrink (EBUSY). An image with more in
+ * it than fits is ERR_LIMIT; whether other places hold more than their new limit is for the caller to see. An image has as many
+ * inodes as its size gives it. */
 int upper_resize(const struct upper_info *info, int dir, const char *name, uint64_t disk, uint64_t inodes,
                  struct err *err);
 struct upper_usage {

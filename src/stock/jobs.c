@@ -39,6 +39,7 @@ static const struct job_type types[] = {
     [STOCK_VOLUME_MAKE] = {.fn = job_volume_make, .goes_on = true},
     [STOCK_VOLUME_DROP] = {.fn = job_volume_drop, .goes_on = true, .lingers = true},
     [STOCK_VOLUME_STAT] = {.fn = job_volume_stat},
+    [STOCK_VOLUME_RESIZE] = {.fn = job_volume_resize, .goes_on = true},
 };
 
 const struct job_type *job_type_of(uint32_t type)

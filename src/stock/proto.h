@@ -65,6 +65,9 @@ enum stock_type {
     STOCK_CANCEL, /* request in `cancel`: its job ends, it is answered STOCK_CANCELLED. This one: STOCK_NOT_FOUND if it
                      has been answered */
     STOCK_LAYERS, /* stack, or "": all -> a descriptor with struct stock_layer, those of one stack together */
+    STOCK_VOLUME_RESIZE, /* volume, bytes, entries: its quota from now on (0: none). Answer as of STAT. STOCK_CONFLICT if it
+                            holds more than that: bytes, entries. STOCK_BUSY if it must not be in use for that and is. Again:
+                            the same once more */
     STOCK_REPLY = 100,
     STOCK_PROGRESS,
     STOCK_ITEMS,

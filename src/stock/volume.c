@@ -69,19 +69,25 @@ int job_volume_make(struct job *j, struct err *err)
     return rc;
 }
 
-int job_volume_stat(struct job *j, struct err *err)
+static int tell(struct job *j, const struct upper_info *info, struct err *err)
 {
-    struct upper_info info;
     struct upper_usage used = {0};
-    if (find(j, &info, err) < 0 || upper_stat(&info, j->place.volumes, j->ask->volume, NULL, &used, err) < 0)
+    if (upper_stat(info, j->place.volumes, j->ask->volume, NULL, &used, err) < 0)
         return -1;
     j->reply.bytes = used.used;
     j->reply.entries = used.inodes;
     j->reply.bytes2 = used.limit;
     j->reply.entries2 = used.inodes_limit;
     (void)snprintf(j->reply.text, sizeof j->reply.text, "%s",
-                   used.limit || used.inodes_limit ? upper_quota_name(info.quota) : upper_quota_name(UPPER_QUOTA_NONE));
+                   used.limit || used.inodes_limit ? upper_quota_name(info->quota)
+                                                   : upper_quota_name(UPPER_QUOTA_NONE));
     return 0;
+}
+
+int job_volume_stat(struct job *j, struct err *err)
+{
+    struct upper_info info;
+    return find(j, &info, err) < 0 ? -1 : tell(j, &info, err);
 }
 
 /* Whoever has it mounted would go on writing into what is being removed. One that is just ending is waited for. */
@@ -120,4 +126,72 @@ int job_volume_drop(struct job *j, struct err *err)
     if (upper_sweep(j->place.volumes, &late) < 0)
         log_text(LOG_LEVEL_WARN, "what is left of a volume is removed later: %s", late.msg);
     return 0;
+}
+
+/* What this kind of place cannot have as its quota. */
+static int check_kind(struct job *j, struct upper_info *info, struct err *err)
+{
+    uint64_t bytes = j->ask->bytes, entries = j->ask->entries;
+    if (info->kind == UPPER_IMAGE && bytes == 0)
+        return job_fail(j, STOCK_HOST, err, "the volume is an image, which is as large as its quota: it must have one");
+    if (info->kind == UPPER_IMAGE && entries != 0)
+        return job_fail(j, STOCK_HOST, err, "the volume is an image, whose number of files follows its bytes");
+    if (info->kind == UPPER_IMAGE || (bytes == 0 && entries == 0))
+        return 0;
+    /* It may have been made before there were quotas, or they were switched off since. */
+    if (info->quota == UPPER_QUOTA_NONE &&
+        (upper_probe(j->place.volumes, upper_kind_name(info->kind), true, info, err) < 0))
+        return -1;
+    if (info->quota == UPPER_QUOTA_QGROUP && entries != 0)
+        return job_fail(j, STOCK_HOST, err, "btrfs limits bytes, not the number of files");
+    return 0;
+}
+
+static int check_fits(struct job *j, const struct upper_info *info, struct err *err)
+{
+    uint64_t bytes = j->ask->bytes, entries = j->ask->entries;
+    (void)syncfs(j->place.volumes); /* btrfs counts what is written */
+    if (tell(j, info, err) < 0)
+        return -1;
+    if (bytes && j->reply.bytes > bytes)
+        return job_fail(j, STOCK_CONFLICT, err, "it holds %llu bytes, more than the %llu that it shall have",
+                        (unsigned long long)j->reply.bytes, (unsigned long long)bytes);
+    if (entries && j->reply.entries > entries)
+        return job_fail(j, STOCK_CONFLICT, err,
+                        "it holds %llu files and directories, more than the %llu that it shall have",
+                        (unsigned long long)j->reply.entries, (unsigned long long)entries);
+    return 0;
+}
+
+/* Nobody is using it, but whoever did, or we when we looked, may be a moment away from having let go of its device. */
+static int resize_image(struct job *j, const struct upper_info *info, struct err *err)
+{
+    int r;
+    for (unsigned i = 0;; i++) {
+        *err = (struct err){0};
+        r = upper_resize(info, j->place.volumes, j->ask->volume, j->ask->bytes, 0, err);
+        if (r == 0 || (err->eno != EBUSY && err->eno != EPERM) || i == END_TRIES)
+            break;
+        (void)usleep(END_WAIT_US);
+    }
+    if (r < 0 && (err->eno == EBUSY || err->eno == EPERM))
+        j->reply.error = STOCK_BUSY;
+    else if (r < 0 && err->code == ERR_LIMIT)
+        j->reply.error = STOCK_CONFLICT;
+    return r;
+}
+
+int job_volume_resize(struct job *j, struct err *err)
+{
+    struct upper_info info;
+    const struct stock_request *q = j->ask;
+    if (find(j, &info, err) < 0 || check_kind(j, &info, err) < 0)
+        return -1;
+    bool image = info.kind == UPPER_IMAGE;
+    if ((image && check_unused(j, err) < 0) || check_fits(j, &info, err) < 0)
+        return -1;
+    if ((image ? resize_image(j, &info, err)
+               : upper_resize(&info, j->place.volumes, q->volume, q->bytes, q->entries, err)) < 0)
+        return -1;
+    return tell(j, &info, err);
 }

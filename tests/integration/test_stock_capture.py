@@ -194,6 +194,30 @@ def test_capture_on_btrfs():
         check_equal(sorted(subvolumes(k.state / "stock/uppers")), ["one", "three", "two"])
 
 
+def test_resize_on_btrfs():
+    "on btrfs a volume gets another limit while it is in use, but not one below what it holds"
+    with on_btrfs() as (k, s):
+        store, volume = s.client(), "vol-abcdefgh"
+
+        def resize(mib, entries=0):
+            return store.ask(st.VOLUME_RESIZE, volume=volume, bytes=mib << 20, entries=entries)
+        check_equal(resize(64).error, st.NOT_FOUND)
+        good(store.ask(st.VOLUME_MAKE, volume=volume, bytes=64 << 20))
+        must(k.client().create("one", tiny(k, "root"), volumes=[(volume, "/data", 0)]))
+        with bound(k, "one") as init:
+            sh(init, "/bin/busybox dd if=/dev/zero of=/data/a bs=1M count=20", user="root")
+            reply = resize(16)
+            check_equal(reply.error, st.CONFLICT, reply.text)
+            check(reply.bytes >= 20 << 20, reply.bytes)
+            check_in(str(16 << 20), reply.text.decode())
+            check_equal(good(resize(32)).bytes2, 32 << 20)
+            sh(init, "/bin/busybox dd if=/dev/zero of=/data/b bs=1M count=20 && /bin/busybox sync", user="root", fails=True)
+            check_equal(good(resize(96)).bytes2, 96 << 20)
+            sh(init, "/bin/busybox dd if=/dev/zero of=/data/b bs=1M count=20 && /bin/busybox sync", user="root")
+        check_equal(resize(96, 1000).error, st.HOST)
+        check_equal(good(resize(0)).bytes2, 0)
+
+
 def test_snapshot_after_kill():
     "a snapshot that a killed stock left on btrfs is removed by the next one"
     with on_btrfs() as (k, s):

@@ -197,6 +197,43 @@ def test_volume_quota():
         check_equal(sh(d, box, "echo unhurt > /v/x").code, 0)
 
 
+def test_volume_resize():
+    "a volume grows and shrinks, never below what it holds; an image only while no sandbox has it; what is in it stays"
+    needs_root()
+    with small_templates() as templates, node(templates=templates) as (d, _):
+        v = make(d, bytes=32 * MIB)
+        check_equal(content(d, v, "PUT", "file", b"y" * 20 * MIB, path="/kept").status, 201)
+
+        def resize(**quota):
+            return ask(d, "PATCH", "/v1/volumes/data", {"quota": quota}, timeout=120)
+        a = resize(bytes=128 * MIB)  # the hidden sandbox that wrote is no obstacle
+        check_equal((a.status, a.json["quota"]["bytes"]), (200, 128 * MIB), a)
+        box = box_with(d, ("data", "/v"))
+        good(sh(d, box, "dd if=/dev/zero of=/v/more bs=1M count=60"))
+        image = a.json["enforcedBy"] == "image"
+        if image:
+            a = resize(bytes=256 * MIB)
+            check_equal((a.status, a.json["error_code"]), (409, "volume_in_use"), a)
+            check_in(box["sandboxID"], a.json["message"])
+            check_equal(resize(entries=1000).status, 501)
+            kill(d, box)
+        a = resize(bytes=64 * MIB)
+        check_equal((a.status, a.json["error_code"]), (409, "quota_below_use"), a)
+        check_in(str(64 * MIB), a.json["message"])
+        check_equal(ask(d, "GET", "/v1/volumes/data").json["quota"]["bytes"], 128 * MIB)
+        check_equal(content(d, v, "DELETE", "path", path="/more").status, 204)
+        a = resize(bytes=48 * MIB)
+        check_equal((a.status, a.json["quota"]["bytes"]), (200, 48 * MIB), a)
+        check_equal(content(d, v, "GET", "file", path="/kept").body, b"y" * 20 * MIB)
+        box = box_with(d, ("data", "/v"))
+        full = sh(d, box, "dd if=/dev/zero of=/v/more bs=1M count=60")
+        check(full.code != 0 and b"No space" in full.err, full)
+        for wrong in ({}, {"bytes": 5}, {"bytes": -1}, {"bytes": "much"}, {"entries": 1}, {"size": 1}):
+            check_equal(resize(**wrong).status, 400, wrong)
+        check_equal(ask(d, "PATCH", "/v1/volumes/data", {"name": "x"}).status, 400)
+        check_equal(ask(d, "PATCH", "/v1/volumes/nope", {"quota": {"bytes": 64 * MIB}}).status, 404)
+
+
 def test_volume_is_its_owners():
     "another tenant finds neither its name nor its id nor opens it with any token; names are free for everybody"
     needs_root()
@@ -340,12 +377,17 @@ def test_volume_commands():
         check_in(box, shown)
         check_in("64 MiB", shown)
         check_equal(json.loads(d.cli("volume", "inspect", name, "--json").stdout)["name"], "data")
+        less = d.cli("volume", "resize", "data", "1MiB", check=False)
+        check(less.returncode != 0 and "at least" in less.stderr, less.stderr)
         refused = d.cli("volume", "rm", "data", check=False)
         check(refused.returncode != 0 and box in refused.stderr, refused.stderr)
         d.cli("kill", box)
+        d.cli("volume", "resize", "data", "96MiB")
+        check_in("96 MiB", d.cli("volume", "inspect", "data").stdout)
         d.cli("volume", "rm", "data")
         check_equal(json.loads(d.cli("volume", "ls", "--json").stdout), {"volumes": []})
-        for wrong in (["create"], ["create", "a b"], ["create", "x", "--quota", "much"], ["rm", "nope"], ["get", "nope", "/x"], ["walk"]):
+        for wrong in (["create"], ["create", "a b"], ["create", "x", "--quota", "much"], ["rm", "nope"], ["get", "nope", "/x"], ["resize", "x"],
+                      ["resize", "nope", "1GiB"], ["resize", "x", "much"], ["walk"]):
             bad = d.cli("volume", *wrong, check=False)
             check(bad.returncode != 0 and bad.stderr.startswith("hutch: "), f"{wrong} {bad.stderr}")
 

@@ -56,7 +56,7 @@ static struct {
     size_t nlayers;
     /* volumes: the error is for those with a quota, or for all */
     uint32_t quota_error, volume_error;
-    int volume_makes, volume_drops;
+    int volume_makes, volume_resizes, volume_drops;
     uint64_t volume_bytes;
     char volume[STOCK_BOX_MAX];
     /* commands */
@@ -274,6 +274,12 @@ stockc_call stockc_ask(struct stockc *s, const struct stock_request *q, const in
         k.volume_makes++;
         k.volume_bytes = q->bytes;
         r.error = k.volume_error ? k.volume_error : q->bytes || q->entries ? k.quota_error : 0;
+        (void)snprintf(r.text, sizeof r.text, "because");
+        break;
+    case STOCK_VOLUME_RESIZE:
+        k.volume_bytes = q->bytes;
+        k.volume_resizes++;
+        r.error = k.volume_error;
         (void)snprintf(r.text, sizeof r.text, "because");
         break;
     case STOCK_VOLUME_DROP:

@@ -67,6 +67,7 @@ static struct stock_request right(uint32_t type, size_t *nfds)
     case STOCK_VOLUME_MAKE:
     case STOCK_VOLUME_DROP:
     case STOCK_VOLUME_STAT:
+    case STOCK_VOLUME_RESIZE:
         TEXT(q.volume, "vol-abcdefgh");
         break;
     case STOCK_CANCEL:
@@ -81,7 +82,7 @@ static struct stock_request right(uint32_t type, size_t *nfds)
 static void test_every_type_has_a_right_form(void **state)
 {
     (void)state;
-    for (uint32_t type = STOCK_CAPTURE; type <= STOCK_LAYERS; type++) {
+    for (uint32_t type = STOCK_CAPTURE; type <= STOCK_VOLUME_RESIZE; type++) {
         size_t nfds;
         struct stock_request q = right(type, &nfds);
         taken(&q, nfds);
@@ -91,7 +92,7 @@ static void test_every_type_has_a_right_form(void **state)
 static void test_every_type_refuses_descriptors_it_does_not_take(void **state)
 {
     (void)state;
-    for (uint32_t type = STOCK_CAPTURE; type <= STOCK_LAYERS; type++) {
+    for (uint32_t type = STOCK_CAPTURE; type <= STOCK_VOLUME_RESIZE; type++) {
         size_t nfds;
         struct stock_request q = right(type, &nfds);
         refused(&q, nfds + 1, "descriptors");
@@ -103,7 +104,7 @@ static void test_every_type_refuses_descriptors_it_does_not_take(void **state)
 static void test_every_type_refuses_fields_that_mean_nothing_with_it(void **state)
 {
     (void)state;
-    for (uint32_t type = STOCK_CAPTURE; type <= STOCK_LAYERS; type++) {
+    for (uint32_t type = STOCK_CAPTURE; type <= STOCK_VOLUME_RESIZE; type++) {
         size_t nfds;
         struct stock_request q = right(type, &nfds);
         q.flags = 0x80;
@@ -268,7 +269,7 @@ static void test_what_is_no_request_is_refused(void **state)
     assert_int_equal(got.request, 7);
     q.version = 2;
     refused(&q, 0, "version:");
-    static const uint32_t types[] = {0, STOCK_LAYERS + 1, STOCK_REPLY, STOCK_ITEMS, UINT32_MAX};
+    static const uint32_t types[] = {0, STOCK_VOLUME_RESIZE + 1, STOCK_REPLY, STOCK_ITEMS, UINT32_MAX};
     for (size_t i = 0; i < ARRAY_LEN(types); i++) {
         q = ask(types[i]);
         refused(&q, 0, "type:");

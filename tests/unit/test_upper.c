@@ -593,7 +593,7 @@ static void an_image_opened_twice_is_one_file_system(void **state)
     world_end(&w);
 }
 
-static void an_image_grows_and_never_shrinks(void **state)
+static void an_image_grows_and_shrinks(void **state)
 {
     (void)state;
     struct world w;
@@ -613,8 +613,25 @@ static void an_image_grows_and_never_shrinks(void **state)
     assert_int_equal(fill(u.root, "more", 32 * MIB), 32 * MIB);
     assert_holds(u.root, "a", "kept");
     assert_int_equal(upper_resize(&i, w.dir, "one", 16 * MIB, 0, &err), -1);
-    assert_int_equal(err.code, ERR_LIMIT);
+    assert_int_equal(err.eno, EBUSY);
     upper_close(&u);
+    /* More is in it than that. */
+    err = (struct err){0};
+    assert_int_equal(upper_resize(&i, w.dir, "one", 16 * MIB, 0, &err), -1);
+    assert_int_equal(err.code, ERR_LIMIT);
+    place(&i, &w, "one", 0, 0, &u);
+    assert_holds(u.root, "a", "kept");
+    assert_int_equal(unlinkat(u.root, "more", 0), 0);
+    assert_int_equal(unlinkat(u.root, "big", 0), 0);
+    upper_close(&u);
+    if (upper_resize(&i, w.dir, "one", 16 * MIB, 0, &err) < 0)
+        fail_msg("%s", err.msg);
+    place(&i, &w, "one", 0, 0, &u);
+    assert_holds(u.root, "a", "kept");
+    assert_in_range(fill(u.root, "big", 64 * MIB), 8 * MIB, 16 * MIB);
+    assert_int_equal(errno, ENOSPC);
+    upper_close(&u);
+    assert_int_equal(upper_image_unready(w.dir, "one"), false);
     world_end(&w);
 }
 
@@ -722,7 +739,7 @@ int main(void)
         cmocka_unit_test(project_quotas_are_used_where_the_kernel_has_them),
         cmocka_unit_test(an_image_ends_at_its_size_and_its_number_of_files),
         cmocka_unit_test(an_image_opened_twice_is_one_file_system),
-        cmocka_unit_test(an_image_grows_and_never_shrinks),
+        cmocka_unit_test(an_image_grows_and_shrinks),
         cmocka_unit_test(an_image_in_use_grows_or_stays_as_it_is),
         cmocka_unit_test(an_image_that_was_not_closed_is_checked_first),
         cmocka_unit_test(an_image_that_is_removed_goes_with_its_last_user),

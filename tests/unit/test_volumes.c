@@ -75,6 +75,40 @@ static void restart_front(void)
     assert_int_equal(volumes_load(&f, &err), 0);
 }
 
+static struct told resize(const char *name, struct volume_size size)
+{
+    static struct told answer;
+    answer = (struct told){0};
+    volume_resize(&f, volume_find(&f, who.tenant, name), &size, told, &answer);
+    wait_told(&answer);
+    return answer;
+}
+
+static void test_another_quota_is_kept_when_stock_has_it(void **state)
+{
+    (void)state;
+    assert_int_equal(ask("data").status, 0);
+    assert_int_equal(resize("data", (struct volume_size){.has_bytes = true, .bytes = 512 << 20}).status, 0);
+    assert_int_equal(k.volume_resizes, 1);
+    assert_int_equal(k.volume_bytes, 512 << 20);
+    restart_front();
+    assert_int_equal(volume_find(&f, who.tenant, "data")->bytes, 512 << 20);
+    k.volume_error = STOCK_CONFLICT;
+    struct told t = resize("data", (struct volume_size){.has_bytes = true, .bytes = 64 << 20});
+    assert_int_equal(t.status, 409);
+    assert_string_equal(t.code, "quota_below_use");
+    assert_int_equal(volume_find(&f, who.tenant, "data")->bytes, 512 << 20);
+    assert_int_equal(volumes_bytes(&f, who.tenant), 512 << 20);
+    k.volume_error = 0;
+    /* More than the node gives to others than administrators. */
+    t = resize("data", (struct volume_size){.has_bytes = true, .bytes = UINT64_C(1) << 44});
+    assert_int_equal(t.status, 403);
+    assert_int_equal(k.volume_resizes, 2);
+    assert_int_equal(resize("data", (struct volume_size){.has_entries = true, .entries = 100}).status, 0);
+    assert_int_equal(volume_find(&f, who.tenant, "data")->entries, 100);
+    assert_int_equal(k.volume_bytes, 512 << 20);
+}
+
 static void test_a_volume_is_there_once_stock_has_made_it(void **state)
 {
     (void)state;
@@ -478,6 +512,7 @@ int main(void)
 #define TEST(name) cmocka_unit_test_setup_teardown(name, begin, end)
     const struct CMUnitTest tests[] = {
         TEST(test_a_volume_is_there_once_stock_has_made_it),
+        TEST(test_another_quota_is_kept_when_stock_has_it),
         TEST(test_names_are_checked_and_taken_once_per_tenant),
         TEST(test_quotas_of_volumes_count_against_what_a_tenant_may_keep),
         TEST(test_a_quota_somebody_chose_is_enforced_or_refused),
