@@ -23,9 +23,20 @@ struct df {
 
 static struct layer_meta meta_of(const struct job *j, const char *layer)
 {
-    struct layer_meta m;
+    static struct map known; /* for the life of this process: most stacks of one line name the same layers */
+    struct meta {
+        char name[LAYER_NAME];
+        struct layer_meta m;
+    } *k = map_get(&known, layer);
     struct err err = {0};
-    return layer_meta_read(&j->place, layer, &m, &err) < 0 ? (struct layer_meta){0} : m;
+    if (k)
+        return k->m;
+    k = xcalloc(1, sizeof *k);
+    (void)snprintf(k->name, sizeof k->name, "%s", layer);
+    if (layer_meta_read(&j->place, layer, &k->m, &err) < 0)
+        k->m = (struct layer_meta){0};
+    (void)map_put(&known, k->name, k);
+    return k->m;
 }
 
 /* Layers of a stack that nobody else names, and the others. A layer that stands in it twice counts once. */

@@ -16,6 +16,7 @@
 
 #include "base/cleanup.h"
 #include "base/fd.h"
+#include "base/log.h"
 #include "base/num.h"
 #include "os/upper.h"
 #include "stock/merged.h"
@@ -35,6 +36,7 @@ struct gc {
     const char *unsure; /* why no layer may go; NULL: all is known */
     char why[200];
     uint64_t removed_bytes, removed, later_bytes, later;
+    bool dropped; /* a stack was put away: its directory is to be synced, once for all of them */
 };
 
 static void say(struct gc *g, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
@@ -73,7 +75,12 @@ static int note_drop(const struct stock_place *p, const char *id, struct err *er
     return fd < 0 ? err_set(err, ERR_SETUP, errno, "note that %s was dropped", id) : 0;
 }
 
-/* Out of the way; its layers stay known for as long as somebody may have read it. */
+static int sync_stacks(const struct stock_place *p, struct err *err)
+{
+    return fsync(p->stacks) < 0 ? err_set(err, ERR_SETUP, errno, "sync the directory of stacks") : 0;
+}
+
+/* Out of the way; its layers stay known for as long as somebody may have read it. sync_stacks() is left to the caller. */
 static int put_away(const struct stock_place *p, const char *id, struct err *err)
 {
     char gone[REFS_NAME_MAX], note[REFS_NAME_MAX];
@@ -82,7 +89,7 @@ static int put_away(const struct stock_place *p, const char *id, struct err *err
     if (renameat(p->stacks, id, p->stacks, gone) < 0 && errno != ENOENT)
         return err_set(err, ERR_SETUP, errno, "drop the stack %s", id);
     (void)unlinkat(p->stacks, note, 0);
-    return fsync(p->stacks) < 0 ? err_set(err, ERR_SETUP, errno, "sync the directory of stacks") : 0;
+    return 0;
 }
 
 int job_drop(struct job *j, struct err *err)
@@ -96,7 +103,9 @@ int job_drop(struct job *j, struct err *err)
     const struct living *user = livings_find(&l, id, 0);
     if (user)
         (void)snprintf(j->reply.text, sizeof j->reply.text, "%s goes when the sandbox %s has ended", id, user->id);
-    return user || l.damaged[0] ? note_drop(&j->place, id, err) : put_away(&j->place, id, err);
+    if (user || l.damaged[0])
+        return note_drop(&j->place, id, err);
+    return put_away(&j->place, id, err) < 0 ? -1 : sync_stacks(&j->place, err);
 }
 
 /* A create had read it before it was dropped, and lives: it is as if the drop had come later. */
@@ -125,6 +134,7 @@ static int stack_file_step(void *arg, const char *name, struct err *err)
     bool known = !g->living.damaged[0];
     if (n.kind == STACK_NAME_DROP && !user && known) {
         say(g, "stack %s: was dropped, and the last sandbox made from it has ended", n.id);
+        g->dropped |= !g->dry;
         return g->dry ? 0 : put_away(&g->j->place, n.id, err);
     }
     if (n.kind == STACK_NAME_GONE && user)
@@ -220,7 +230,7 @@ static int layer_second(struct gc *g, const char *name, struct err *err)
     (void)snprintf(dead, sizeof dead, LAYER_DEAD "%s", hex);
     if (renameat(p->layers, name, p->layers, dead) < 0 && errno != EEXIST && errno != ENOTEMPTY)
         return err_set(err, ERR_SETUP, errno, "put the layer %.12s away", hex);
-    return tree_remove(p->layers, dead, err);
+    return 0; /* what is in it goes when we have answered */
 }
 
 /* What cannot be done to one must not keep the others. */
@@ -235,10 +245,19 @@ static int layer_step(void *arg, const char *name, struct err *err)
         r = layer_first(g, name, &one);
     else if (strncmp(name, LAYER_GONE, strlen(LAYER_GONE)) == 0 && layer_name_valid(name + strlen(LAYER_GONE)))
         r = layer_second(g, name, &one);
-    else if (strncmp(name, LAYER_DEAD, strlen(LAYER_DEAD)) == 0 && !g->dry)
-        r = tree_remove(g->j->place.layers, name, &one);
     if (r < 0)
         say(g, "layers/%.20s: %.300s", name, one.msg);
+    return 0;
+}
+
+/* Nobody can come by them any more, so nobody waits for this. */
+static int remove_dead(void *arg, const char *name, struct err *err)
+{
+    const struct gc *g = arg;
+    struct err one = {0};
+    (void)err;
+    if (strncmp(name, LAYER_DEAD, strlen(LAYER_DEAD)) == 0 && tree_remove(g->j->place.layers, name, &one) < 0)
+        log_text(LOG_LEVEL_WARN, "a layer that nobody needs is removed later: %s", one.msg);
     return 0;
 }
 
@@ -252,9 +271,8 @@ static int upper_step(void *arg, const char *name, struct err *err)
     if (n == 0 || n >= sizeof id || !is_older(g->j->place.uppers, name, REFS_GRACE_S) || g->living.damaged[0])
         return 0;
     memcpy(id, name, n);
-    for (size_t i = 0; i < g->living.n; i++)
-        if (strcmp(g->living.v[i].id, id) == 0)
-            return 0;
+    if (livings_get(&g->living, id))
+        return 0;
     say(g, "upper of %s: no such sandbox; removed", id);
     g->removed++;
     return g->dry ? 0 : upper_remove(g->j->place.uppers, id, err);
@@ -285,18 +303,24 @@ static int tmp_step(void *arg, const char *name, struct err *err)
     return 0;
 }
 
-static void sweep(struct gc *g, const char *what, int dir)
+/* All that takes as long as there are files, when nobody waits for us any more. */
+static void sweep(const struct gc *g)
 {
-    struct err one = {0};
-    if (upper_sweep(dir, &one) < 0)
-        say(g, "%s: %.300s", what, one.msg);
+    const struct stock_place *p = &g->j->place;
+    struct err one = {0}, two = {0}, three = {0};
+    if (refs_each_name(p->layers, remove_dead, (void *)g, &one) < 0)
+        log_text(LOG_LEVEL_WARN, "layers that nobody needs are removed later: %s", one.msg);
+    if (upper_sweep(p->uppers, &two) < 0)
+        log_text(LOG_LEVEL_WARN, "uppers that nobody needs are removed later: %s", two.msg);
+    if (upper_sweep(p->volumes, &three) < 0)
+        log_text(LOG_LEVEL_WARN, "what is left of a volume is removed later: %s", three.msg);
 }
 
 static int collect(struct gc *g, struct err *err)
 {
     const struct stock_place *p = &g->j->place;
     if (livings_read(g->j->run_dir, &g->living, err) < 0 || refs_each_name(p->stacks, stack_file_step, g, err) < 0 ||
-        refs_read(p, &g->refs, err) < 0)
+        (g->dropped && sync_stacks(p, err) < 0) || refs_read(p, &g->refs, err) < 0)
         return -1;
     /* Once more: what was made from a stack meanwhile has its record by now. */
     livings_done(&g->living);
@@ -306,10 +330,6 @@ static int collect(struct gc *g, struct err *err)
     if (refs_each_name(p->layers, layer_step, g, err) < 0 || refs_each_name(p->uppers, upper_step, g, err) < 0 ||
         refs_each_name(p->blobs, blob_step, g, err) < 0 || refs_each_name(p->tmp, tmp_step, g, err) < 0)
         return -1;
-    if (g->dry)
-        return 0;
-    sweep(g, "uppers", p->uppers);
-    sweep(g, "volumes", p->volumes);
     return 0;
 }
 
@@ -329,5 +349,10 @@ int job_gc(struct job *j, struct err *err)
     j->reply.bytes2 = g.later_bytes;
     j->reply.entries2 = g.later;
     j->reply_fd = TAKE_FD(fd);
+    if (g.dry)
+        return 0;
+    if (job_answer(j, err) < 0)
+        return -1;
+    sweep(&g);
     return 0;
 }

@@ -32,7 +32,7 @@ static const struct job_type types[] = {
     [STOCK_APPLY] = {.fn = job_apply, .goes_on = true, .reads = true},
     [STOCK_FLATTEN] = {.fn = job_flatten, .class = JOB_UPKEEP, .goes_on = true, .writes = true, .adds = true},
     [STOCK_VERIFY] = {.fn = job_verify, .class = JOB_UPKEEP, .reads = true},
-    [STOCK_GC] = {.fn = job_gc, .goes_on = true, .removes = true},
+    [STOCK_GC] = {.fn = job_gc, .goes_on = true, .removes = true, .lingers = true},
     [STOCK_DF] = {.fn = job_df},
     [STOCK_USAGE] = {.fn = job_usage},
     [STOCK_LAYERS] = {.fn = job_layers},

@@ -69,8 +69,12 @@ void stack_name_now(enum stack_name_kind kind, const char *id, char ret[REFS_NAM
 
 void layer_hex(const uint8_t digest[SHA256_BYTES], char ret[LAYER_NAME])
 {
-    for (size_t i = 0; i < SHA256_BYTES; i++)
-        (void)snprintf(ret + 2 * i, 3, "%02x", digest[i]);
+    static const char digits[] = "0123456789abcdef"; /* a collection does this for every layer of every stack */
+    for (size_t i = 0; i < SHA256_BYTES; i++) {
+        ret[2 * i] = digits[digest[i] >> 4];
+        ret[2 * i + 1] = digits[digest[i] & 15];
+    }
+    ret[2 * SHA256_BYTES] = '\0';
 }
 
 bool layer_name_valid(const char *name)
@@ -223,14 +227,22 @@ int livings_read(int run_dir, struct livings *ret, struct err *err)
     if (journal < 0)
         return -1;
     x.journal = journal;
-    return refs_each_name(journal, look_at, &x, err);
+    int r = refs_each_name(journal, look_at, &x, err);
+    for (size_t i = 0; i < ret->n; i++) {
+        struct living *l = &ret->v[i];
+        l->same = map_put(&ret->by_stack, l->template, l);
+        (void)map_put(&ret->by_id, l->id, l);
+    }
+    return r;
 }
+
+const struct living *livings_get(const struct livings *l, const char *id) { return map_get(&l->by_id, id); }
 
 const struct living *livings_find(const struct livings *l, const char *stack, uint64_t ticks)
 {
-    for (size_t i = 0; i < l->n; i++)
-        if (l->v[i].alive && strcmp(l->v[i].template, stack) == 0 && (ticks == 0 || l->v[i].start <= ticks))
-            return &l->v[i];
+    for (const struct living *one = map_get(&l->by_stack, stack); one; one = one->same)
+        if (one->alive && (ticks == 0 || one->start <= ticks))
+            return one;
     return NULL;
 }
 
@@ -245,6 +257,8 @@ const struct living *livings_volume(const struct livings *l, const char *volume)
 
 void livings_done(struct livings *l)
 {
+    map_done(&l->by_stack);
+    map_done(&l->by_id);
     free(l->v);
     *l = (struct livings){0};
 }

@@ -56,13 +56,17 @@ struct living {
     uint64_t start;                                 /* 0: it has no process yet */
     bool alive;                                     /* else its record is all that is left */
     char volume[KEEPER_VOLUMES_MAX][KEEPER_ID_MAX]; /* it was given; "": no more */
+    const struct living *same;                      /* another one with the same template */
 };
 struct livings {
     struct living *v;
     size_t n, cap;
+    struct map by_stack, by_id;
     char damaged[KEEPER_ID_MAX]; /* a record that cannot be read */
 };
 int livings_read(int run_dir, struct livings *ret, struct err *err);
+/* One of that id, whether it lives or not; NULL. */
+const struct living *livings_get(const struct livings *l, const char *id);
 /* One that lives and was made from the stack; with `ticks`, only one that began until then. */
 const struct living *livings_find(const struct livings *l, const char *stack, uint64_t ticks);
 /* One that lives and was given the volume. */

@@ -8,7 +8,7 @@ import time
 sys.path.insert(0, os.path.dirname(__file__))
 import keeper as kp  # noqa: E402
 import stockd as st  # noqa: E402
-from hutch_test import HUTCH, check, check_equal, check_in, eventually, skip  # noqa: E402
+from hutch_test import HUTCH, SOAK, check, check_equal, check_in, eventually, skip  # noqa: E402
 from test_keeper import a_keeper, must  # noqa: E402
 from test_keeper_stock import bound, file_system, sh, store as store_of, tiny  # noqa: E402
 
@@ -127,6 +127,67 @@ def test_capture_refused(who):
             check_equal(reply.error, st.TOO_LARGE, reply.text)
             check_equal(sh(init, "cat /data/old"), "old\n")
         check_equal(len(store.list()), 2)
+
+
+def line(client, store, k, stack, boxes, captures):
+    """A line of sandboxes, each made from the last capture of the one before; the names of all captures."""
+    names, layers = [], []
+    for box in range(boxes):
+        must(client.create(f"line{box}", stack))
+        with bound(k, f"line{box}") as init:
+            for _ in range(captures):
+                n = len(names)
+                sh(init, f"echo {n} > /data/last; echo {n} > /data/f{n}; rm -f /data/f{n - 1}", user="root")
+                name, reply = capture(store, f"line{box}")
+                names.append(name)
+                layers.append(reply.entries2)
+        stack = names[-1]
+        must(client.kill(f"line{box}"))
+    return names, layers
+
+
+def check_restored(client, k, name, n):
+    must(client.create("restored", name))
+    with bound(k, "restored") as init:
+        check_equal(sh(init, "cd /data; cat last old; echo f*"), f"{n}\nold\nf{n}\n")
+    must(client.kill("restored"))
+
+
+def test_capture_on_sixty_four_layers():
+    "a sandbox made from as many layers as there may be is captured all the same: they become one"
+    with both("root") as (k, s):
+        client, store = k.client(), s.client()
+        names, layers = line(client, store, k, tiny(k, "root"), 66, 1)
+        check_equal(max(layers), 64)
+        at = layers.index(64)
+        check(layers[at + 1] < 5, layers)
+        for n in (0, at, at + 1, len(names) - 1):
+            check_restored(client, k, names[n], n)
+
+
+def test_a_thousand_snapshots():
+    "a thousand captures of one line are made, several are restored, the others are dropped and collected"
+    if not SOAK:
+        skip("takes minutes; `make soak` runs it")
+    with both("root") as (k, s):
+        client, store = k.client(), s.client()
+        store.sock.settimeout(600)
+        names, _ = line(client, store, k, tiny(k, "root"), 250, 4)
+        kept = (0, 1, 333, 500, 998, 999)
+        for n in kept:
+            check_restored(client, k, names[n], n)
+        for n, name in enumerate(names):
+            if n not in kept:
+                good(store.ask(st.DROP, stack=name))
+        folder = k.state / "stock/layers"
+        end = time.monotonic() + 600
+        while len(os.listdir(folder)) > 64 * len(kept) and time.monotonic() < end:
+            os.close(good(store.ask(st.GC)).fd)
+            time.sleep(16)
+        check(len(os.listdir(folder)) <= 64 * len(kept), len(os.listdir(folder)))
+        eventually(lambda: not [n for n in os.listdir(folder) if n.startswith(".dead-")], 120)
+        for n in kept:
+            check_restored(client, k, names[n], n)
 
 
 @contextlib.contextmanager
