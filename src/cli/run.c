@@ -299,7 +299,7 @@ static int start_and_supervise(struct prepared *p, struct denials *denials, cons
             .denials = denials,
             .covers = running.covers,
             .egress = p->egress.pid > 0 ? &p->egress : NULL,
-            .watch_memory = p->watch_memory,
+            .watch_memory = p->watch_memory && !LAYER_OFF(p->spec.without, WATCH),
             .out_pipe = piped.read_end[0],
             .err_pipe = piped.read_end[1],
             .oom_log = oom,

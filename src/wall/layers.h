@@ -38,6 +38,7 @@
     X(SECCOMP, "seccomp") \
     X(RLIMITS, "rlimits") \
     X(CGROUP, "cgroup") \
+    X(WATCH, "watch") /* of memory, by the caller, where there is no cgroup */ \
     X(DUMPABLE, "dumpable") \
     X(FORGET, "forget") \
     X(FDS, "fds") \

@@ -129,6 +129,22 @@ static void c_proc_environ(const struct attempt *a, struct seen *s)
     seen_text(s, "none: %u processes", looked);
 }
 
+/* init is a clone of the caller: its command line would be the caller's, with our own arguments in it. */
+static void c_init_arguments(const struct attempt *a, struct seen *s)
+{
+    static char b[1 << 17];
+    char path[64];
+    (void)a;
+    (void)snprintf(path, sizeof path, "/proc/%d/cmdline", (int)probe_target());
+    ssize_t n = probe_slurp(path, b, sizeof b);
+    if (n < 0)
+        seen_rc(s, -1);
+    else if (has_canary(b, (size_t)n) || memmem(b, (size_t)n, "--var", 5) || memmem(b, (size_t)n, "--json", 6))
+        seen_text(s, "leak: %s", path);
+    else
+        seen_text(s, "none");
+}
+
 #define GONE "EACCES EPERM ENOENT"
 #define SECRET(id, path)                                                               \
     {                                                                                  \
@@ -160,6 +176,8 @@ static const struct attempt rows[] = {
      "env,pidns,dumpable,landlock", CTL_OUTSIDE, 0, NULL},
     {"C-01v", "the arguments of every process", c_proc_environ, "cmdline", 0, "none", NULL, "pidns", CTL_OUTSIDE, 0,
      NULL},
+    {"C-01w", "the arguments of the caller, kept by init", c_init_arguments, NULL, 0, "none", NULL, "forget",
+     CTL_OUTSIDE, 0, NULL},
 };
 
 const struct attempt_table probe_cred = {"credentials", rows, ROWS(rows)};

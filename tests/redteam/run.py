@@ -4,8 +4,9 @@
     run.py --hutch build/hutch --test-hutch build-test/hutch --probe build-test/tests/redteam/hutch-probe [--user NAME]
 
 Prints one line per attempt: id, attempt, observed, expected, verdict, and the layers shown to be responsible. An attempt
-counts as proven only if the same attempt gets through, in this very run, with its layers removed; otherwise the line says
-`unproven` and why. Exit code 0 if nothing got through that should not, 1 otherwise.
+counts as proven only if the same attempt gets through, in this very run, with its layers removed; where no layer of ours is
+responsible the line says who is, with the evidence (proofs.py); otherwise it says `unproven` and why. Exit code 0 if nothing
+got through that should not, 1 otherwise.
 """
 import argparse
 import json
@@ -18,6 +19,7 @@ import sys
 import time
 
 import hostside
+import proofs as proofs_mod
 import stage as stage_mod
 from stage import Stage, census, kernel_log, residue, sha
 
@@ -47,6 +49,7 @@ class Suite:
         self.by_id = {a["id"]: a for a in self.table}
         self.limits, self.messages = LIMITS, ""
         self.starts = 0
+        self.become = stage.become
 
     # --- starting the probe ---------------------------------------------------------------------------------------------
 
@@ -72,7 +75,7 @@ class Suite:
         self.starts += 1
         try:
             with subprocess.Popen(argv, env=env, cwd=self.stage.ws, stdin=stdin if stdin is not None else subprocess.DEVNULL,
-                                  stdout=subprocess.PIPE, stderr=subprocess.PIPE, preexec_fn=self.stage.become,
+                                  stdout=subprocess.PIPE, stderr=subprocess.PIPE, preexec_fn=self.become,
                                   pass_fds=[77] if leak_fd else []) as p:
                 try:
                     out, err = p.communicate(timeout=timeout)
@@ -189,6 +192,15 @@ class Suite:
         st.restore()
         return seen
 
+    def control_as_root(self, ids):
+        """The same outside, as real root, whoever the caller of the others is."""
+        self.become = None
+        try:
+            return self.batch(ids, self.outside, target=self.stage.sentinel.pid)
+        finally:
+            self.become = self.stage.become
+            self.stage.restore()
+
     def strict(self):
         runnable = [a["id"] for a in self.table if a["control"] != "host" and not a["flags"] & (A_NA | A_ROOTFS | A_LIMITS)]
         seen = self.batch(runnable, self.inside())
@@ -221,10 +233,10 @@ class Suite:
                 proof[i] = {"layers": layers.split(","), "observed": seen.get(i, "not-run"), "alone": []}
         self.remove_userns(proof, singles, controls)
         for (layer, limited), ids in singles.items():
-            ids = [i for i in ids if through(proof[i]["observed"])]
+            ids = [i for i in ids if proofs_mod.through(self.by_id[i], proof[i]["observed"])]
             seen = self.removal_batch(ids, layer, limited) if ids else {}
             for i in ids:
-                if through(seen.get(i, "")):
+                if proofs_mod.through(self.by_id[i], seen.get(i, "")):
                     proof[i]["alone"].append(layer)
         return proof
 
@@ -287,7 +299,7 @@ class Suite:
 
 
 class Report:
-    COUNTS = ("passed", "failed", "skipped", "unproven", "limitations", "not applicable")
+    COUNTS = ("passed", "failed", "skipped", "unproven", "kernel", "duty", "limitations", "not applicable")
 
     def __init__(self):
         self.n = dict.fromkeys(self.COUNTS, 0)
@@ -313,10 +325,21 @@ class Report:
             return "ok"
         return "FAIL"
 
-    def proof(self, a, control, p, verdict):
+    def answered(self, kind, text):
+        """A row for which proofs.py has found out who is responsible."""
+        if kind == "absent":
+            self.n["passed"] -= 1
+            self.n["skipped"] += 1
+        elif kind != "layers":
+            self.n[kind] += 1
+        return text if kind == "layers" else f"{kind}: {text}"
+
+    def proof(self, a, control, p, verdict, answer):
         if a["control"] == "allowed" or verdict in ("skipped", "limit", "FAIL"):
             return a["why"] if verdict == "limit" else "-"
-        if p and through(p["observed"]):
+        if answer:
+            return self.answered(*answer)
+        if p and proofs_mod.through(a, p["observed"]):
             text = "+".join(p["layers"])
             if len(p["layers"]) > 1:
                 text += f" ({', '.join(p['alone'])} alone)" if p["alone"] else " (each also stopped by the others)"
@@ -326,14 +349,24 @@ class Report:
         outside = "" if control is None else f"outside: {control[:30]}; "
         return f"unproven: {tried}{outside}{a['why'] or 'no layer can be removed for it'}"
 
-    def table(self, kind, suite, seen, column, controls, proofs):
+    @staticmethod
+    def unanswered(suite, seen, proofs):
+        """Rows that are as they should be, and for which no removal of their layers has shown why."""
+        return {i: seen[i] for i, a in suite.by_id.items() if i in seen and a["control"] != "allowed" and
+                word(seen[i]) in (a["strict"] or "").split() and not (a["flags"] & A_LIMITATION and through(seen[i])) and
+                not (i in proofs and proofs_mod.through(a, proofs[i]["observed"]))}
+
+    def table(self, kind, suite, seen, column, controls, proofs, answers=None):
         print(f"\n== {kind}")
         for a in suite.table:
             if a["id"] not in seen:
                 continue
             expected = a[column] + (CONTAINER_ALSO.get(a["id"], "") if proofs is None else "")
             verdict = self.judge(a, seen[a["id"]], expected)
-            proof = self.proof(a, controls.get(a["id"]), proofs.get(a["id"]), verdict) if proofs is not None else ""
+            proof = (self.proof(a, controls.get(a["id"]), proofs.get(a["id"]), verdict, (answers or {}).get(a["id"]))
+                     if proofs is not None else "")
+            if proof.startswith("absent: "):
+                verdict = "absent"
             self.row(kind, a["id"], a["attempt"], seen[a["id"]], a[column], verdict, proof)
 
     def control_table(self, suite, controls):
@@ -377,8 +410,12 @@ def run_one(args, user, report):
         after_strict = hostside.after_run(suite, ws_before)
         t1 = time.monotonic()
         proofs = suite.removal(seen, controls) if args.test_hutch else {}
+        more = proofs_mod.Proofs(suite, controls)
+        answers = more.run(report.unanswered(suite, seen, proofs), args.search) if args.test_hutch else {}
+        report.n["failed"] += len(more.stale)
+        report.failures += [f"{kind} stale proof: {s}" for s in more.stale]
         t2 = time.monotonic()
-        report.table(f"{kind}, strict, process tier", suite, seen, "strict", controls, proofs)
+        report.table(f"{kind}, strict, process tier", suite, seen, "strict", controls, proofs, answers)
         for privilege in ("strict", "computer"):
             boxed, reason = suite.container(privilege)
             if boxed is None:
@@ -405,6 +442,7 @@ def main():
     ap.add_argument("--only-user", action="store_true")
     ap.add_argument("--dir", default="/var/lib", help="where to set the stage: a place that a sandbox sees, not /tmp or /var/tmp")
     ap.add_argument("--record", action="store_true", help="write the table of system-call verdicts instead of comparing")
+    ap.add_argument("--search", action="store_true", help="find the sets of proofs.json anew and write them")
     ap.add_argument("--seconds", type=float, default=3, help="time box of each race and storm")
     ap.add_argument("--json", help="write every row to this file")
     args = ap.parse_args()
