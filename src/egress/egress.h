@@ -11,7 +11,7 @@
  *   limits.c usage.c       rates, quotas, counters                       http*.c        requests: judge, inject, forward
  *   mint.c tls.c           certificates, both legs of TLS                h2up.c         HTTP/2 to upstreams
  *   deny.c internal.c      refusals in every form, sandbox.internal      ask.c learn.c  approvals, learn mode
- *   seal.c secrets.c inject*.c redact.c sigv4.c   secrets                audit.c        the log
+ *   seal.c secrets.c inject*.c redact.c           secrets                audit.c        the log
  */
 #ifndef HUTCH_EGRESS_EGRESS_H
 #define HUTCH_EGRESS_EGRESS_H

@@ -11,7 +11,7 @@
 #include "base/cleanup.h"
 #include "base/sha256.h"
 #include "egress/secrets-int.h"
-#include "egress/sigv4.h"
+#include "http/sigv4.h"
 #include "http/url.h"
 
 #define UNSIGNED_CHUNKS "STREAMING-UNSIGNED-PAYLOAD-TRAILER"

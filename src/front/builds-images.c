@@ -178,13 +178,19 @@ static void under_way(void *arg, const struct stock_reply *r)
 }
 
 /* Credentials go through memory that no file system ever sees. */
-static int credentials(const struct image_import *i)
+static int credentials(const struct front *f, const struct image_import *i)
 {
     _cleanup_buf_ struct buf text = {0};
     int fd = memfd_create("credentials", MFD_CLOEXEC);
     if (fd < 0)
         return -1;
-    buf_addf(&text, "%s\n%s", i->user ? i->user : "", i->password ? i->password : "");
+    const char *user = i->user ? i->user : "", *endpoint = f->config->ecr_endpoint;
+    if (i->region)
+        buf_addf(&text, "aws:%s:%s\n%s\n%s", i->region, endpoint ? endpoint : "", user, i->password);
+    else if (!strpbrk(user, ":\n")) /* else nothing: the worker says that this is no user */
+        buf_addf(&text, "%s\n%s", user, i->password ? i->password : "");
+    else
+        buf_addc(&text, '?');
     if (fd_write_all(fd, text.p, text.n) < 0 || lseek(fd, 0, SEEK_SET) < 0) {
         (void)close(fd);
         fd = -1;
@@ -223,7 +229,7 @@ struct image_call *image_import(struct front *f, const struct image_import *i, i
         if (!i->tenant || build_registry_listed(f->config->image_registries, i->ref))
             q.flags |= STOCK_PRIVATE;
         if (i->password)
-            fd = credentials(i);
+            fd = credentials(f, i);
     }
     if (f->stock)
         c->call = stockc_ask_for(f->stock, i->tenant ? i->tenant->id : "", &q, &fd, fd >= 0, under_way, imported, c);
@@ -384,6 +390,7 @@ static void from_image(struct build_own *b, const char *ref)
     if (b->stage == b->plan.nstages) { /* given for that image, and not for the registries of others */
         i.user = b->plan.registry.user;
         i.password = b->plan.registry.password;
+        i.region = b->plan.registry.region;
     }
     build_log_add(&b->b.log, "base", BUILD_INFO, "fetching %.200s", ref);
     b->import = image_import(b->front, &i, pulling, pulled, b);

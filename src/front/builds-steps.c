@@ -10,7 +10,15 @@
 #include "base/text.h"
 #include "front/builds.h"
 
-enum { TEXT_MAX = 200, FROM_MAX = 512, COMMAND_MAX = 16384, USER_MAX = 64, PATH_BYTES_MAX = 4095 };
+enum {
+    TEXT_MAX = 200,
+    FROM_MAX = 512,
+    COMMAND_MAX = 16384,
+    USER_MAX = 64,
+    PATH_BYTES_MAX = 4095,
+    SECRET_MAX = 16384,
+    REGION_MAX = 40
+};
 
 static const char *const types[] = {"COPY", "RUN", "ENV", "WORKDIR", "USER"};
 
@@ -216,20 +224,65 @@ static int read_stages(json_t *root, struct build_plan *ret, struct err *err)
     return read_stage(root, n, ret, &ret->last, err);
 }
 
+static int registry_basic(json_t *r, struct build_registry *ret, struct err *err)
+{
+    if (member_text(r, "username", FROM_MAX, &ret->user, err) < 0 ||
+        member_text(r, "password", SECRET_MAX, &ret->password, err) < 0)
+        return -1;
+    return ret->user && strpbrk(ret->user, ":\n")
+               ? err_set(err, ERR_USAGE, 0, "field 'username' has a ':' or a new line")
+               : 0;
+}
+
+/* The key of a service account is the password of a user with a name of its own. */
+static int registry_gcp(json_t *r, struct build_registry *ret, struct err *err)
+{
+    int rc = member_text(r, "serviceAccountJson", SECRET_MAX, &ret->password, err);
+    if (rc < 0)
+        return -1;
+    json_t *key = rc ? json_loads(ret->password, JSON_REJECT_DUPLICATES, NULL) : NULL;
+    bool good = json_is_string(json_object_get(key, "private_key"));
+    json_decref(key);
+    if (!good)
+        return err_set(
+            err, ERR_USAGE, 0,
+            "field 'serviceAccountJson' must be the key of a service account, a JSON object with private_key");
+    ret->user = xstrdup("_json_key");
+    return 0;
+}
+
+static int registry_aws(json_t *r, struct build_registry *ret, struct err *err)
+{
+    static const char plain[] = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789/+=_-";
+    if (member_text(r, "awsAccessKeyId", USER_MAX * 2, &ret->user, err) < 0 ||
+        member_text(r, "awsSecretAccessKey", FROM_MAX, &ret->password, err) < 0 ||
+        member_text(r, "awsRegion", REGION_MAX, &ret->region, err) < 0)
+        return -1;
+    if (!ret->user || strspn(ret->user, plain) != strlen(ret->user))
+        return err_set(err, ERR_USAGE, 0, "field 'awsAccessKeyId' must be the id of an access key");
+    if (!ret->password || strspn(ret->password, plain) != strlen(ret->password))
+        return err_set(err, ERR_USAGE, 0, "field 'awsSecretAccessKey' must be a secret access key");
+    if (!ret->region || strspn(ret->region, "abcdefghijklmnopqrstuvwxyz0123456789-") != strlen(ret->region))
+        return err_set(err, ERR_USAGE, 0, "field 'awsRegion' must be a region, like eu-central-1");
+    return 0;
+}
+
 static int read_registry(json_t *root, struct build_plan *ret, struct err *err)
 {
+    static const struct {
+        const char *type;
+        int (*read)(json_t *r, struct build_registry *ret, struct err *err);
+    } kinds[] = {{"registry", registry_basic}, {"aws", registry_aws}, {"gcp", registry_gcp}};
     json_t *r = json_object_get(root, "fromImageRegistry");
     if (!r || json_is_null(r))
         return 0;
     const char *type = json_string_value(json_object_get(r, "type"));
-    if (!type || strcmp(type, "registry") != 0)
-        return err_set(err, ERR_USAGE, 0,
-                       "field 'fromImageRegistry': this node knows the type 'registry' (username, password) only; "
-                       "for others import the image with `hutch template import`");
-    if (member_text(r, "username", FROM_MAX, &ret->registry.user, err) < 0 ||
-        member_text(r, "password", COMMAND_MAX, &ret->registry.password, err) < 0)
-        return err_wrap(err, "fromImageRegistry");
-    return 0;
+    for (size_t i = 0; type && i < ARRAY_LEN(kinds); i++)
+        if (strcmp(kinds[i].type, type) == 0)
+            return kinds[i].read(r, &ret->registry, err) < 0 ? err_wrap(err, "fromImageRegistry") : 0;
+    return err_set(err, ERR_USAGE, 0,
+                   "field 'fromImageRegistry' has the type 'registry' (username, password), 'aws' (awsAccessKeyId, "
+                   "awsSecretAccessKey, awsRegion) or 'gcp' (serviceAccountJson)");
 }
 
 int build_plan_parse(json_t *root, struct build_plan *ret, struct err *err)
@@ -256,6 +309,7 @@ void build_plan_done(struct build_plan *p)
         explicit_bzero(p->registry.password, strlen(p->registry.password));
     free(p->registry.password);
     free(p->registry.user);
+    free(p->registry.region);
     stage_done(&p->last);
     for (size_t i = 0; i < p->nstages; i++)
         stage_done(&p->stages[i]);

@@ -83,8 +83,9 @@ struct build_stage {
     int from_stage;                   /* one before; -1 */
     size_t end;                       /* its steps end before this one */
 };
-struct build_registry { /* credentials; wiped when they were used */
-    char *user, *password;
+struct build_registry {    /* credentials; wiped when they were used */
+    char *user, *password; /* of AWS: the id of the access key, and the secret one */
+    char *region;          /* of AWS; NULL: none of theirs */
 };
 struct build_plan {
     struct build_stage *stages; /* all but `last`, whose files the template has */
@@ -187,6 +188,7 @@ struct image_import {
     int archive;           /* taken over; -1: from the registry, by ref */
     const char *ref;
     const char *user, *password; /* of the registry; NULL: none */
+    const char *region;          /* of AWS, which gives user and password for these; NULL */
     bool restore;                /* the archive is an export of ours; `config` comes with it */
     const struct tmpl_config *config;
 };

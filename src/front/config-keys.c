@@ -107,6 +107,10 @@ const struct config_key config_keys[] = {
     {"images.registries", KEY_HOSTS, AT(image_registries), 0, 0, "", NULL,
      "registries that tenants may fetch from although they are on this machine, in a private network or without TLS: "
      "HOST or HOST:PORT as references name them, several with commas. Default none"},
+    {"images.ecr_endpoint", KEY_URL, AT(ecr_endpoint), 0, 0, "", NULL,
+     "http:// or https:// URL that is asked for a token when a build has credentials of AWS, for a private endpoint. "
+     "Default "
+     "api.ecr.REGION.amazonaws.com"},
     {"kept.snapshots", KEY_U32, AT(state_snapshots), 0, 10000, "1000", NULL,
      "snapshots and paused sandboxes, together, of a tenant whose quota names none; 0: 10000"},
     {"kept.bytes", KEY_SIZE, AT(state_bytes), 0, 64 * TIB, "0", NULL,

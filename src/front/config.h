@@ -51,6 +51,7 @@ struct config {
     bool image_pull;           /* images that are not here may be fetched from a registry */
     char *
         image_registries; /* those that tenants may use although they are private or without TLS: "HOST[:PORT],..." or NULL */
+    char *ecr_endpoint;     /* NULL: Amazon's */
     uint64_t uploads_bytes; /* of all uploads of a tenant for COPY steps; 0: eight times build_upload_max */
     /* what a tenant may keep whose own quota says nothing; 0: no limit */
     uint32_t state_snapshots;

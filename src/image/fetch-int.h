@@ -73,6 +73,9 @@ struct web {
 /* Connects, asks with GET, reads the head of the answer. `first`: this is the registry that the user named. */
 int web_get(struct web *w, const struct web_url *u, const char *accept, const char *authorization, bool first,
             struct web_reach *reach, struct err *err);
+/* The same for a POST with a body and these fields besides host and content-length. */
+int web_post(struct web *w, const struct web_url *u, const struct http_field *fields, size_t n, const char *body,
+             struct web_reach *reach, struct err *err);
 /* Body bytes, borrowed until the next call; 0 at the end. */
 ssize_t web_read(struct web *w, const void **ret, struct err *err);
 /* The whole body; more than max is an error that says `what`. */
@@ -95,13 +98,19 @@ struct fetch {
     struct image_ref ref;
     struct web_url registry; /* target unused */
     struct web_reach reach;
-    char credentials[2048];   /* "user:password", or "" */
-    struct buf authorization; /* the field to send to the registry, or empty */
+    char credentials[24 << 10]; /* "user:password", or "" */
+    struct buf authorization;   /* the field to send to the registry, or empty */
     struct archive *out;
     uint64_t done, total, max;
 };
 /* Does what a 401 asks for: sets f->authorization. `scope` is what is needed if the challenge does not say. */
 int fetch_authorize(struct fetch *f, const char *challenge, struct err *err);
+
+/* --- fetch-cloud.c ------------------------------------------------------------------------------------------------ */
+
+/* f->credentials from AWS: text is "aws:REGION:ENDPOINT\nACCESS KEY ID\nSECRET ACCESS KEY"; without an endpoint Amazon's of
+ * that region. An endpoint is the operator's word and may be anywhere. */
+int fetch_ecr(struct fetch *f, const char *text, struct err *err);
 
 /* --- fetch-blob.c ------------------------------------------------------------------------------------------------- */
 

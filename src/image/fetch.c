@@ -13,13 +13,21 @@
 
 int image_fetch_prepare(struct err *err) { return web_prepare(err); }
 
-/* "user\npassword" in the memfd; Basic has no way to say a ':' in a user's name. */
+/* "user\npassword" in the memfd; Basic has no way to say a ':' in a user's name, so that "aws:" is no user (fetch-cloud.c). */
 static int read_credentials(struct fetch *f, struct err *err)
 {
     ssize_t n = pread(IMAGE_FD_IN, f->credentials, sizeof f->credentials - 1, 0);
     if (n <= 0)
         return 0; /* closed or empty: none */
     f->credentials[n] = '\0';
+    if (strncmp(f->credentials, "aws:", 4) == 0 && strlen(f->credentials) == (size_t)n) {
+        char text[sizeof f->credentials];
+        memcpy(text, f->credentials, sizeof text);
+        f->credentials[0] = '\0';
+        int rc = fetch_ecr(f, text, err);
+        explicit_bzero(text, sizeof text);
+        return rc;
+    }
     char *line = strchr(f->credentials, '\n');
     if (!line || strlen(f->credentials) != (size_t)n || (size_t)n == sizeof f->credentials - 1 ||
         memchr(f->credentials, ':', (size_t)(line - f->credentials)))

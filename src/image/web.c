@@ -347,16 +347,42 @@ static int read_head(struct web *w, struct err *err)
     return image_fail(err, IMAGE_NETWORK, "%s does not come to an answer", w->where);
 }
 
-int web_get(struct web *w, const struct web_url *u, const char *accept, const char *authorization, bool first,
-            struct web_reach *reach, struct err *err)
+static int open_web(struct web *w, const struct web_url *u, bool first, struct web_reach *reach, struct err *err)
 {
-    _cleanup_buf_ struct buf q = {0};
     *w = (struct web)WEB_INIT;
     (void)snprintf(w->where, sizeof w->where, "%s", u->authority);
     if (reach_host(w, u, first, reach, err) < 0)
         return -1;
     w->last_ms = w->window_ms = now_ms();
-    if (u->tls && shake_hands(w, u, err) < 0)
+    return u->tls ? shake_hands(w, u, err) : 0;
+}
+
+int web_post(struct web *w, const struct web_url *u, const struct http_field *fields, size_t n, const char *body,
+             struct web_reach *reach, struct err *err)
+{
+    _cleanup_buf_ struct buf q = {0};
+    char length[24];
+    if (open_web(w, u, true, reach, err) < 0)
+        return -1;
+    (void)snprintf(length, sizeof length, "%zu", strlen(body));
+    http1_add_request(&q, "POST", u->target, u->authority);
+    http1_add_field(&q, "user-agent", "hutch/" HUTCH_VERSION);
+    http1_add_field(&q, "connection", "close");
+    http1_add_field(&q, "content-length", length);
+    for (size_t i = 0; i < n; i++)
+        http1_add_field(&q, fields[i].name, fields[i].value);
+    http1_add_end(&q);
+    buf_adds(&q, body);
+    int rc = send_all(w, q.p, q.n, err);
+    explicit_bzero(q.p, q.n);
+    return rc < 0 ? -1 : read_head(w, err);
+}
+
+int web_get(struct web *w, const struct web_url *u, const char *accept, const char *authorization, bool first,
+            struct web_reach *reach, struct err *err)
+{
+    _cleanup_buf_ struct buf q = {0};
+    if (open_web(w, u, first, reach, err) < 0)
         return -1;
     http1_add_request(&q, "GET", u->target, u->authority);
     http1_add_field(&q, "user-agent", "hutch/" HUTCH_VERSION);

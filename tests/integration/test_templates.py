@@ -1,20 +1,26 @@
 """Template builds, the Dockerfile builder, imported images: what is built is what sandboxes start with, and nothing is left."""
+import base64
 import contextlib
 import gzip
 import hashlib
+import hmac
+import http.client
+import http.server
 import io
 import json
 import pathlib
+import shutil
 import socket
 import subprocess
 import tarfile
 import tempfile
+import threading
 import time
 import urllib.parse
 
 import images as im
 from daemon import Daemon
-from hutch_test import check, check_equal, check_in, eventually
+from hutch_test import check, check_equal, check_in, eventually, skip
 from node_client import ask, sh
 from small import fill, small_templates
 
@@ -453,3 +459,107 @@ def test_registries_of_tenants():
             a = fetch(host, who)
             check_equal((a.json["code"], len(seen) > 0), (404, True), a)
             seen.clear()
+
+
+def hmac256(key, text):
+    return hmac.new(key, text.encode(), hashlib.sha256).digest()
+
+
+@contextlib.contextmanager
+def an_ecr(region, key_id, secret, password):
+    """Amazon's GetAuthorizationToken on loopback, for one who signs right: ("127.0.0.1:PORT", what was asked for)"""
+    asked = []
+
+    class Handler(http.server.BaseHTTPRequestHandler):
+        def do_POST(self):
+            body = self.rfile.read(int(self.headers["content-length"]))
+            asked.append((self.path, self.headers["x-amz-target"], body))
+            head, when = self.headers["authorization"], self.headers["x-amz-date"]
+            names = head.split("SignedHeaders=")[1].split(",")[0]
+            canonical = "\n".join(["POST", self.path, "", *[f"{n}:{self.headers[n]}" for n in names.split(";")], "", names,
+                                   hashlib.sha256(body).hexdigest()])
+            scope = f"{when[:8]}/{region}/ecr/aws4_request"
+            text = "\n".join(["AWS4-HMAC-SHA256", when, scope, hashlib.sha256(canonical.encode()).hexdigest()])
+            key = b"AWS4" + secret.encode()
+            for part in scope.split("/"):
+                key = hmac256(key, part)
+            good = head == (f"AWS4-HMAC-SHA256 Credential={key_id}/{scope}, SignedHeaders={names}, "
+                            f"Signature={hmac256(key, text).hex()}") and "x-amz-target" in names and "host" in names
+            token = base64.b64encode(f"AWS:{password}".encode()).decode()
+            answer = {"authorizationData": [{"authorizationToken": token}]} if good else {"__type": "InvalidSignatureException"}
+            answer = json.dumps(answer).encode()
+            self.send_response(200 if good else 400)
+            self.send_header("content-length", str(len(answer)))
+            self.end_headers()
+            self.wfile.write(answer)
+
+        def log_message(self, *_):
+            pass
+    server = im.Server(("127.0.0.1", 0), Handler)
+    thread = threading.Thread(target=server.serve_forever)
+    thread.start()
+    try:
+        yield f"127.0.0.1:{server.server_address[1]}", asked
+    finally:
+        server.shutdown()
+        server.server_close()
+        thread.join()
+
+
+def push(host, name, tag, root, who):
+    """An image with one layer, the directory, into a registry."""
+    layer, layout = io.BytesIO(), im.Layout()
+    with tarfile.open(fileobj=layer, mode="w") as t:
+        t.add(root, arcname=".", filter=lambda i: (setattr(i, "uid", 0), setattr(i, "gid", 0), i)[2])
+    manifest = layout.image(layer.getvalue())
+    secret = "Basic " + base64.b64encode(who.encode()).decode()
+
+    def send(method, path, body=b"", **fields):
+        with contextlib.closing(http.client.HTTPConnection(host, timeout=60)) as c:
+            c.request(method, path, body, {"authorization": secret, **fields})
+            answer = c.getresponse()
+            check(answer.status in (201, 202), (method, path, answer.status, answer.read()))
+            return answer.headers
+    for digest, data in layout.blobs.items():
+        if digest == manifest["digest"]:
+            send("PUT", f"/v2/{name}/manifests/{tag}", data, **{"content-type": layout.MANIFEST})
+        else:
+            at = urllib.parse.urlsplit(send("POST", f"/v2/{name}/blobs/uploads/")["location"])
+            send("PUT", f"{at.path}?{at.query}&digest={digest}", data, **{"content-type": "application/octet-stream"})
+
+
+def test_registries_of_clouds():
+    "an image of a registry comes with a key of AWS, which ECR makes a password of, or with that of a service account of Google"
+    if not shutil.which("docker-registry"):
+        skip("docker-registry is not installed: apt-get install docker-registry")
+    gcp = json.dumps({"type": "service_account", "private_key": "-----BEGIN\nMIIgoogle1\n", "client_email": "a@b"}, indent=1)
+    secret = "wJalrXUtnFEMI/K7MDENG+bPxRfiCYEXAMPLEKEY"
+    with small_templates() as templates, tempfile.TemporaryDirectory(prefix="hutch-image-") as tmp, \
+            an_ecr("eu-central-1", "AKIDEXAMPLE", secret, "ecr-password") as (ecr, asked), \
+            im.a_registry("AWS", "ecr-password") as amazon, im.a_registry("_json_key", gcp[:72]) as google:
+        root = pathlib.Path(tmp, "root")
+        fill(root)
+        for host, who in ((amazon, "AWS:ecr-password"), (google, f"_json_key:{gcp}")):
+            push(host, "x", "1", root, who)
+        config = f"images:\n  pull: true\n  registries: {amazon},{google}\n  ecr_endpoint: http://{ecr}/\n"
+        with Daemon(templates=templates, config=config) as d:
+            key, = keys_of(d, "one")
+            aws = {"type": "aws", "awsAccessKeyId": "AKIDEXAMPLE", "awsSecretAccessKey": secret, "awsRegion": "eu-central-1"}
+
+            def from_registry(host, registry):
+                return build(d, "cloud", [], key=key, fromTemplate=None, fromImage=f"{host}/x:1", fromImageRegistry=registry)
+            end, said = from_registry(amazon, {**aws, "awsSecretAccessKey": "wrong"})
+            check_equal(end["status"], "error", (end, said))
+            check_in("refuses these credentials for AWS", end["reason"]["message"])
+            end, said = from_registry(google, {"type": "gcp", "serviceAccountJson": '{"private_key": "other"}'})
+            check_in("credentials", end["reason"]["message"])
+            for host, registry in ((amazon, aws), (google, {"type": "gcp", "serviceAccountJson": gcp})):
+                end, said = from_registry(host, registry)
+                check_equal(end["status"], "ready", (end, said))
+                check(secret not in str((end, said)) and "MIIgoogle1" not in str((end, said)), said)
+            check_equal(asked[-1], ("/", "AmazonEC2ContainerRegistry_V20150921.GetAuthorizationToken", b"{}"), asked)
+            a_box(d, "cloud", key=key)
+            kept = subprocess.run(["grep", "-rlaF", "-e", secret, "-e", "ecr-password", "-e", "MIIgoogle1", d.state],
+                                  stdout=subprocess.PIPE, text=True).stdout
+            check_equal(kept, "")
+            check(secret not in d.log_path.read_text(errors="replace"), "the log has the key")

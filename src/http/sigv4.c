@@ -1,4 +1,4 @@
-#include "egress/sigv4.h"
+#include "http/sigv4.h"
 
 #include <openssl/evp.h>
 #include <openssl/hmac.h>

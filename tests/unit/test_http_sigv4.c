@@ -1,7 +1,7 @@
 #include "tests/lib/unit.h"
 
 #include "base/sha256.h"
-#include "egress/sigv4.h"
+#include "http/sigv4.h"
 
 #define EMPTY "e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855"
 #define SCOPE "AWS4-HMAC-SHA256 Credential=AKIDEXAMPLE/20150830/us-east-1/service/aws4_request, SignedHeaders="

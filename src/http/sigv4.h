@@ -1,7 +1,7 @@
 /* sigv4.h - AWS Signature Version 4 over a request that is otherwise ready to be sent. Pure functions of their
  * arguments. */
-#ifndef HUTCH_EGRESS_SIGV4_H
-#define HUTCH_EGRESS_SIGV4_H
+#ifndef HUTCH_HTTP_SIGV4_H
+#define HUTCH_HTTP_SIGV4_H
 
 #include <stdbool.h>
 #include <stddef.h>

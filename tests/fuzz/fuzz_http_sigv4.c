@@ -1,4 +1,4 @@
-/* fuzz_egress_sigv4.c - any target and headers: what is signed is well-formed, and a canonical query is its own
+/* fuzz_http_sigv4.c - any target and headers: what is signed is well-formed, and a canonical query is its own
  * canonical form. Input: lines: the target, then "name:value" each. */
 #include <ctype.h>
 #include <stdint.h>
@@ -7,7 +7,7 @@
 
 #include "base/cleanup.h"
 #include "base/mem.h"
-#include "egress/sigv4.h"
+#include "http/sigv4.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 
