@@ -399,6 +399,7 @@ static void make_box(struct creation *c)
     b->end_unix_ms = b->started_unix_ms + (uint64_t)c->spec.timeout_s * 1000;
     o->started_boot_ms = boxes_boot_ms();
     o->end_boot_ms = o->started_boot_ms + (uint64_t)c->spec.timeout_s * 1000;
+    b->wished = c->spec.build && (c->spec.cpu_milli || c->spec.memory);
     b->cpu_milli = c->from.info.cpu_milli;
     b->memory = c->from.info.memory;
     b->disk = c->from.info.disk;
@@ -530,6 +531,10 @@ static bool check_spec(struct creation *c)
         set_failure(c, 404, 0, NULL, "template '%.100s' not found", c->template);
     else if (strcmp(c->from.info.state, "error") == 0 || strcmp(c->from.info.state, "missing") == 0)
         set_failure(c, 503, 0, NULL, "template '%s' is not ready: %s", c->from.info.name, c->from.info.text);
+    if (c->spec.build && c->spec.cpu_milli)
+        c->from.info.cpu_milli = c->spec.cpu_milli;
+    if (c->spec.build && c->spec.memory)
+        c->from.info.memory = c->spec.memory;
     return c->failure.status == 0;
 }
 

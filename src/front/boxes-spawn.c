@@ -71,12 +71,13 @@ void box_keeper_request(struct front *f, const struct box *b, struct keeper_crea
     const struct config *cfg = f->config;
     const struct tmpl_config *t = b->config;
     bool empty = strcmp(b->stack, STACK_EMPTY) == 0; /* nothing runs there but our own program, which sets owners */
+    bool cpu = config_given(cfg, "sandboxes.cpu"), memory = config_given(cfg, "sandboxes.memory");
     /* What nobody chose goes as 0, keeper's default: it may be dropped, and named, where a host cannot enforce it. */
     *ret = (struct keeper_create){
         .flags = (cfg->strict && !empty ? KEEPER_STRICT : 0U) | (cfg->best_effort ? KEEPER_BEST_EFFORT : 0U) |
-                 (b->hidden ? KEEPER_BUILD : 0U),
-        .cpu_milli = config_given(cfg, "sandboxes.cpu") || (t && t->cpu_milli) ? b->cpu_milli : 0,
-        .memory = config_given(cfg, "sandboxes.memory") || (t && t->memory) ? b->memory : 0,
+                 (b->hidden ? KEEPER_BUILD : 0U) | (b->wished && !cpu && !memory ? KEEPER_WISH : 0U),
+        .cpu_milli = cpu || b->wished || (t && t->cpu_milli) ? b->cpu_milli : 0,
+        .memory = memory || b->wished || (t && t->memory) ? b->memory : 0,
         .disk = config_given(cfg, "sandboxes.disk") || (t && t->disk) ? b->disk : 0,
         .inodes = config_given(cfg, "sandboxes.inodes") ? cfg->default_inodes : 0,
         .pids = config_given(cfg, "sandboxes.pids") ? b->pids : 0,

@@ -64,6 +64,7 @@ struct box {
     uint64_t started_unix_ms, end_unix_ms; /* by the wall clock as it was when they were set; see box_end_unix_ms */
     uint32_t cpu_milli, pids;
     uint64_t memory, disk;
+    bool wished; /* cpu_milli and memory are what the build asked for */
     char tier[16], degraded[200];
     /* what outlives it */
     bool auto_pause;             /* at its end it is paused, not killed */
@@ -102,6 +103,9 @@ struct box_spec {
      * /.hutch inside, commands run as root unless they say otherwise. `template` may be the id of a stack. */
     bool build;
     bool counted; /* with `build`: it counts in the quotas of sandboxes all the same */
+    uint32_t
+        cpu_milli; /* with `build`: wishes, which a host that cannot enforce them drops, and says so; 0: the node's */
+    uint64_t memory;
     bool auto_pause, auto_pause_files, auto_resume, history;
     uint32_t idle_s;
     const struct box_mount *mounts; /* borrowed */

@@ -53,6 +53,11 @@ static void boxed(void *arg, struct box *box, const struct box_failure *failure)
     }
     if (box)
         (void)snprintf(b->box, sizeof b->box, "%s", box->id);
+    if (box && (b->b.cpu_milli || b->b.memory) && strstr(box->degraded, "not limited") && !b->told_limits) {
+        build_log_add(&b->b.log, b->step, BUILD_WARN,
+                      "this host cannot hold the commands of builds to their limits: %s", box->degraded);
+        b->told_limits = true;
+    }
     tell(b, box ? NULL : failure->text);
 }
 
@@ -77,7 +82,11 @@ void build_box_open(struct build_own *b, build_then *then)
                             .secure = true,
                             .allow_internet = f->builds->have_network,
                             .net = f->builds->have_network ? &f->builds->network : NULL,
-                            .build = true};
+                            .build = true,
+                            .cpu_milli = b->b.cpu_milli,
+                            .memory = b->b.memory};
+    /* More than a sandbox that nobody asked anything for has is the tenant's to have, or not. */
+    spec.counted = spec.cpu_milli > f->config->default_cpu_milli || spec.memory > f->config->default_memory;
     box_create(f, &who, &spec, boxed, b);
 }
 

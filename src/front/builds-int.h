@@ -52,7 +52,8 @@ struct build_own {
     struct build_own *next;
     struct front *front;
     bool started, running, over;
-    bool missed; /* a step was run: what follows is run too */
+    bool told_limits; /* that they are not enforced */
+    bool missed;      /* a step was run: what follows is run too */
     struct build_plan plan;
     size_t stage;              /* under way; plan.nstages: the last one */
     struct build_made *stages; /* those before it */

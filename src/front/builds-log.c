@@ -33,6 +33,8 @@ void build_log_done(struct build_log *l)
     *l = (struct build_log){0};
 }
 
+size_t build_log_size(const struct build_log *l) { return l->bytes + l->n * sizeof *l->v; }
+
 static uint64_t now_unix_ms(void)
 {
     struct timespec now;

@@ -328,8 +328,31 @@ static void schedule(struct front *f)
     }
 }
 
+/* All logs of a tenant together stay within a bound, but for those of builds under way, each of which has one of its own. */
+static void trim_logs(struct front *f, const struct tenant *t)
+{
+    for (;;) {
+        struct build_own *oldest = NULL;
+        size_t bytes = 0;
+        for (struct build_own *b = f->builds->first; b; b = b->next) {
+            if (b->b.tenant != t)
+                continue;
+            bytes += build_log_size(&b->b.log);
+            if (b->over && b->b.log.n > 1 && (!oldest || b->b.ended_unix_ms <= oldest->b.ended_unix_ms))
+                oldest = b;
+        }
+        if (bytes <= BUILD_LOGS_BYTES || !oldest)
+            return;
+        build_log_done(&oldest->b.log);
+        build_log_add(&oldest->b.log, "finalize", BUILD_WARN,
+                      "the log of this build is gone: the logs of a tenant's builds have %d MiB together",
+                      BUILD_LOGS_BYTES >> 20);
+    }
+}
+
 void build_ended(struct build_own *b)
 {
+    trim_logs(b->front, b->b.tenant);
     b->running = false;
     b->front->builds->running--;
     schedule(b->front);

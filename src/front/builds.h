@@ -25,6 +25,7 @@ enum {
     BUILD_ENV_BYTES_MAX = 32768, /* of all variables together, likewise */
     BUILD_LOG_LINES = 10000,     /* of one build; then one line says that there is more */
     BUILD_LOG_BYTES = 1 << 20,   /* likewise */
+    BUILD_LOGS_BYTES = 16 << 20, /* of all builds of a tenant; the logs of those that ended first go */
     BUILD_LINE_MAX = 4096,       /* longer ones are cut into several */
     BUILD_PAGE_MAX = 100,        /* entries of one answer */
     BUILD_RUN_MS = 3600 * 1000,  /* of one RUN or COPY */
@@ -61,6 +62,8 @@ struct build_log {
 void build_log_done(struct build_log *l);
 void build_log_add(struct build_log *l, const char *step, enum build_level level, const char *fmt, ...)
     __attribute__((format(printf, 4, 5)));
+/* What it takes of memory. */
+size_t build_log_size(const struct build_log *l);
 /* Output of a command: whole lines become entries. which: 0 stdout, 1 stderr. */
 void build_log_output(struct build_log *l, const char *step, unsigned which, const void *p, size_t n);
 /* The command has ended: what is left of its last line. */

@@ -61,13 +61,14 @@ static int take_range(const struct keeper *k, struct claim *c, struct err *err)
     return 0;
 }
 
-/* A default that cannot be enforced is dropped and named; a limit that was asked for is an error unless best effort. */
+/* A default that cannot be enforced is dropped and named; so is a wish, and with best effort everything; any other limit that
+ * was asked for is an error. */
 static int can_limit(const struct claim *c, bool can, uint64_t asked, const char *what, const struct cgroup_info *info,
                      struct err *err)
 {
     if (can)
         return 1;
-    if (asked && !(c->ask->flags & KEEPER_BEST_EFFORT))
+    if (asked && !(c->ask->flags & (KEEPER_BEST_EFFORT | KEEPER_WISH)))
         return err_set(err, ERR_HOST, 0, "the limit on %s cannot be enforced: %s", what,
                        info->why[0] ? info->why : "this host has no such cgroup controller");
     return 0;

@@ -46,7 +46,8 @@ enum keeper_error {
 enum {
     KEEPER_STRICT = 1 /* privilege strict; otherwise computer */,
     KEEPER_BEST_EFFORT = 2,
-    KEEPER_BUILD = 4 /* our own tools at /.hutch inside */
+    KEEPER_BUILD = 4 /* our own tools at /.hutch inside */,
+    KEEPER_WISH = 8 /* the limits on cpu and memory are dropped, and named, where they cannot be enforced */
 };
 enum { KEEPER_VOLUME_RO = 1 };
 

@@ -109,7 +109,7 @@ static int check_create(const struct keeper_create *c, struct err *err)
                        KEEPER_TEMPLATE_MAX - 1);
     if (!hostname_valid(c->hostname, sizeof c->hostname))
         return err_set(err, ERR_USAGE, 0, "hostname: must be at most 63 letters, digits, '-' and '.'");
-    if (c->flags & ~(uint32_t)(KEEPER_STRICT | KEEPER_BEST_EFFORT | KEEPER_BUILD))
+    if (c->flags & ~(uint32_t)(KEEPER_STRICT | KEEPER_BEST_EFFORT | KEEPER_BUILD | KEEPER_WISH))
         return err_set(err, ERR_USAGE, 0, "flags: 0x%" PRIx32 " has bits that mean nothing", c->flags);
     if (c->deadline_ms == 0)
         return err_set(err, ERR_USAGE, 0, "deadline_ms: must be given");

@@ -126,6 +126,21 @@ def test_build():
         check_equal(ask(d, "GET", "/templates/aliases/nobody").json["code"], 404)
 
 
+def test_limits():
+    "a step has the memory that its build asks for, where the host can hold it to that; else the log says so"
+    with small_templates() as templates, Daemon(templates=templates) as d:
+        for size, enough in ((128, False), (1024, True)):
+            template, number = promise(d, "limited", cpuCount=2, memoryMB=size)
+            a = ask(d, "POST", f"/v2/templates/{template}/builds/{number}",
+                    {"fromTemplate": "small", "steps": [step("RUN", "[ $(head -c 300m /dev/zero | tail -c 299m | wc -c) -gt 300000000 ]")]})
+            check_equal(a.status, 202, a)
+            end, said = wait(d, template, number, seconds=300)
+            free = any("cannot hold the commands of builds" in x for x in said)
+            check_equal(end["status"], "ready" if enough or free else "error", (end, said))
+            if not enough and not free:
+                check_in("memory of the build was used up", end["reason"]["message"])
+
+
 def test_failures():
     "a step that fails is named by its number and in E2B's words; what was not uploaded or is not there is said"
     with small_templates() as templates, Daemon(templates=templates) as d:

@@ -22,6 +22,7 @@ struct ran {
 static struct {
     struct front front;
     struct config config;
+    char limits[64]; /* of the last box */
     struct loop *loop;
     struct tenant tenant[2];
     struct box box;
@@ -72,6 +73,8 @@ void box_create(struct front *f, const struct principal *p, const struct box_spe
     assert_true(spec->build);
     assert_ptr_equal(p->tenant, &w.tenant[0]);
     assert_false(w.alive);
+    (void)snprintf(w.limits, sizeof w.limits, "%u %llu%s", spec->cpu_milli, (unsigned long long)spec->memory >> 20,
+                   spec->counted ? " counted" : "");
     (void)snprintf(w.made_from[w.creates++ % 16], STACK_BASE_MAX, "%s", spec->template);
     later(give_box, c);
 }
@@ -553,6 +556,22 @@ static void the_same_steps_are_not_run_again(void **state)
     assert_int_equal(w.holds, 0);
 }
 
+static void steps_have_the_limits_of_the_build(void **state)
+{
+    (void)state;
+    w.config.default_cpu_milli = 2000;
+    w.config.default_memory = 512 << 20;
+    assert_int_equal(run("a", "{}")->status, BUILD_READY);
+    assert_string_equal(w.limits, "2000 512");
+    w.config.default_memory = 256 << 20; /* now it is more than others have */
+    assert_int_equal(run("a", "{}")->status, BUILD_READY);
+    assert_string_equal(w.limits, "2000 512 counted");
+    assert_false(w.box.degraded[0]);
+    (void)snprintf(w.box.degraded, sizeof w.box.degraded, "memory: not limited");
+    const struct build *b = run("a", STEPS);
+    assert_true(said(b, "this host cannot hold the commands of builds to their limits: memory: not limited"));
+}
+
 static void force_runs_everything_again(void **state)
 {
     (void)state;
@@ -905,6 +924,31 @@ static void a_log_is_made_of_lines_and_bounded(void **state)
     build_log_done(&l);
 }
 
+static void logs_of_a_tenant_together_are_bounded(void **state)
+{
+    (void)state;
+    static char line[BUILD_LINE_MAX];
+    enum { N = BUILD_LOGS_BYTES / BUILD_LOG_BYTES + 2 };
+    const struct build *b[N];
+    memset(line, 'x', sizeof line);
+    line[sizeof line - 1] = '\n';
+    for (int i = 0; i < N; i++) {
+        b[i] = run("a", "{}");
+        assert_int_equal(b[i]->status, BUILD_READY);
+        for (int k = 0; k < BUILD_LOG_BYTES / BUILD_LINE_MAX; k++)
+            build_log_output((struct build_log *)&b[i]->log, "1", 0, line, sizeof line);
+        assert_true(build_log_size(&b[i]->log) > BUILD_LOG_BYTES / 2);
+    }
+    size_t bytes = 0;
+    (void)run("a", "{}");
+    for (int i = 0; i < N; i++)
+        bytes += build_log_size(&b[i]->log);
+    assert_true(bytes <= BUILD_LOGS_BYTES);
+    assert_int_equal(b[0]->log.n, 1);
+    assert_true(said(b[0], "the log of this build is gone"));
+    assert_true(b[N - 1]->log.n > 100);
+}
+
 static void uploads_of_two_tenants_have_two_names(void **state)
 {
     (void)state;
@@ -922,6 +966,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         WORLD(steps_run_one_after_the_other_and_the_template_gets_its_row),
         WORLD(the_same_steps_are_not_run_again),
+        WORLD(steps_have_the_limits_of_the_build),
         WORLD(force_runs_everything_again),
         WORLD(a_step_whose_stack_is_gone_is_run_again),
         WORLD(a_command_that_fails_is_named_with_its_step),
@@ -943,6 +988,7 @@ int main(void)
         WORLD(promises_of_one_tenant_do_not_take_the_room_of_others),
         WORLD(an_image_of_another_tenant_is_not_taken),
         cmocka_unit_test(a_log_is_made_of_lines_and_bounded),
+        WORLD(logs_of_a_tenant_together_are_bounded),
         WORLD(uploads_of_two_tenants_have_two_names),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

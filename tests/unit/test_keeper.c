@@ -38,7 +38,7 @@ static void test_good_requests(void **state)
     assert_int_equal(keeper_request_parse(&c, sizeof c, &q, &err), 0);
     assert_string_equal(q.create.id, "box-1_A");
     c.memory = KEEPER_MEMORY_MIN;
-    c.flags = KEEPER_STRICT | KEEPER_BEST_EFFORT | KEEPER_BUILD;
+    c.flags = KEEPER_STRICT | KEEPER_BEST_EFFORT | KEEPER_BUILD | KEEPER_WISH;
     c.hostname[0] = '\0';
     memcpy(c.driver, "reflink", sizeof "reflink");
     c.nvolumes = 2;
@@ -73,7 +73,7 @@ static void test_refused_requests(void **state)
     c.deadline_ms = 0;
     refused(&c, sizeof c, "deadline_ms");
     c = good();
-    c.flags = 8;
+    c.flags = 16;
     refused(&c, sizeof c, "flags");
     c = good();
     c.memory = 1;
