@@ -6,6 +6,8 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/file.h>
+#include <sys/stat.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -24,7 +26,7 @@ static const char usage[] =
     "       hutch audit query [--sandbox ID] [--tenant ID] [--host HOST] [--verdict WORD] [--since TIME] [--until "
     "TIME]\n"
     "                         [--json] [--dir DIR]\n"
-    "       hutch audit verify [--last HASH] [--dir DIR]\n\n"
+    "       hutch audit verify [--last HASH] [--dir DIR | FILE]\n\n"
     "Every request, tunnel and refusal of every sandbox is a line of the audit log. These commands read its files; "
     "the\n"
     "node need not run.\n\n"
@@ -39,7 +41,8 @@ static const char usage[] =
     "see\n"
     "                  that lines were cut off the end.\n"
     "  --json          the lines as they are\n"
-    "  --dir DIR       directory of the log (STATE/audit of the node)\n\n"
+    "  --dir DIR       directory of the log (STATE/audit of the node)\n"
+    "  FILE            what `hutch run --audit FILE` wrote\n\n"
     "exit code: 0; 1 the chain is broken, or the line of --last is gone; 120 the command line is wrong; 122 the log\n"
     "cannot be read.\n\n"
     "examples:\n"
@@ -48,7 +51,7 @@ static const char usage[] =
     "  hutch audit verify --last \"$(cat /mnt/elsewhere/last-hash)\"\n";
 
 struct options {
-    const char *dir, *sandbox, *tenant, *host, *verdict, *last;
+    const char *dir, *file, *sandbox, *tenant, *host, *verdict, *last;
     char since[32], until[32]; /* as lines spell it; "": none */
     uint64_t lines;
     bool follow, json;
@@ -122,6 +125,10 @@ static int read_options(int argc, char **argv, const char *shorts, const struct 
         if (read_value(o, opt, optarg, err) < 0)
             return -1;
     }
+    if (optind + 1 == argc && strcmp(argv[0], "verify") == 0 && !o->dir) {
+        o->file = argv[optind];
+        return 0;
+    }
     if (optind < argc)
         return err_set(err, ERR_USAGE, 0, "audit %s: takes no argument (%s); see `hutch audit --help`", argv[0],
                        argv[optind]);
@@ -146,12 +153,52 @@ static char *default_dir(void)
 
 static int open_dir(const struct options *o, char **ret_name, struct err *err)
 {
+    if (o->file) {
+        *ret_name = xstrdup(o->file);
+        int file = open(o->file, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
+        struct stat st;
+        if (file >= 0 && fstat(file, &st) == 0 && S_ISREG(st.st_mode))
+            return file;
+        if (file >= 0)
+            (void)close(file);
+        return err_set(err, ERR_HOST, file < 0 ? errno : 0,
+                       "audit: %s is no file that can be read (--dir DIR names a directory)", o->file);
+    }
     *ret_name = o->dir ? xstrdup(o->dir) : default_dir();
     int fd = open(*ret_name, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
     if (fd < 0)
         (void)err_set(err, ERR_HOST, errno, "audit: cannot read the log in %s (--dir DIR names another directory)",
                       *ret_name);
     return fd;
+}
+
+/* --- the log of a run
+ * ----------------------------------------------------------------------------------------------- */
+
+int cli_audit_usable(int fd, const char *name, struct err *err)
+{
+    struct stat st;
+    char line[512];
+    if (fstat(fd, &st) < 0 || !S_ISREG(st.st_mode))
+        return err_set(err, ERR_USAGE, 0, "--audit %s: not a regular file", name);
+    if (st.st_nlink != 1)
+        return err_set(err, ERR_USAGE, 0,
+                       "--audit %s: the file has other names (hard links), which cannot be protected", name);
+    if (flock(fd, LOCK_EX | LOCK_NB) < 0)
+        return err_set(err, ERR_USAGE, errno == EWOULDBLOCK ? 0 : errno, "--audit %s: another run writes this log",
+                       name);
+    if (st.st_size == 0)
+        return 0;
+    ssize_t n = pread(fd, line, sizeof line, 0);
+    const char *end = n > 0 ? memchr(line, '\n', (size_t)n) : NULL;
+    if (!end || !audit_is_first(line, (size_t)(end - line)))
+        return err_set(err, ERR_USAGE, 0,
+                       "--audit %s: the file holds something else than a log that hutch run began; name a new one",
+                       name);
+    if (st.st_size > AUDIT_FILE_MAX - 2 * AUDIT_LINE_MAX)
+        return err_set(err, ERR_USAGE, 0, "--audit %s: the log has its full size, %d bytes; name a new one", name,
+                       AUDIT_FILE_MAX);
+    return 0;
 }
 
 /* --- lines for people
@@ -291,13 +338,16 @@ static int verify(const struct options *o, int dir, const char *name, struct err
     if (o->last && (strlen(known) != AUDIT_HASH - 1 || strspn(known + 7, "0123456789abcdef") != AUDIT_HASH - 8))
         return err_set(err, ERR_USAGE, 0,
                        "audit verify: --last wants a hash as verify prints it: sha256: and 64 digits");
-    if (audit_files(dir, &files, &n, err) < 0)
+    if (!o->file && audit_files(dir, &files, &n, err) < 0)
         return -1;
-    int r = audit_verify_known(dir, o->last ? known : NULL, &found, &lines, last, &problem, err);
+    int r = o->file ? audit_verify_file(dir, o->last ? known : NULL, &found, &lines, last, &problem, err)
+                    : audit_verify_known(dir, o->last ? known : NULL, &found, &lines, last, &problem, err);
     if (r < 0)
         return -1;
     if (r > 0) {
-        if (problem.line)
+        if (o->file)
+            printf("broken: %s, line %" PRIu64 ": %s\n", name, problem.line, problem.text);
+        else if (problem.line)
             printf("broken: %s/%s, line %" PRIu64 ": %s\n", name, problem.file, problem.line, problem.text);
         else
             printf("broken: %s/%s: %s\n", name, problem.file, problem.text);
@@ -308,7 +358,10 @@ static int verify(const struct options *o, int dir, const char *name, struct err
         printf("broken: no line has the hash %s; lines were cut off the end, or the log was written anew\n", known);
         return AUDIT_BROKEN;
     }
-    printf("whole: %" PRIu64 " lines in %zu files\n", lines, n);
+    if (o->file)
+        printf("whole: %" PRIu64 " lines\n", lines);
+    else
+        printf("whole: %" PRIu64 " lines in %zu files\n", lines, n);
     if (n > 0 && files[0] > 1)
         printf("begins with file %u; older ones were removed to make room\n", files[0]);
     if (o->last)

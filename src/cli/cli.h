@@ -57,4 +57,7 @@ int cli_find_node(char **ret, struct err *err);
 /* Prints "hutch: <msg>" on stderr, once, and returns the exit code that belongs to the error. */
 int cli_fail(const struct err *err);
 
+/* audit.c: locks the file of `hutch run --audit`, if it is empty or such a log, has no other name and is not full. */
+int cli_audit_usable(int fd, const char *name, struct err *err);
+
 #endif

@@ -60,6 +60,8 @@ const struct run_option run_options[] = {
     {"fd", 0, "N", "keep this descriptor open for the command", NULL, RIGHTS},
     {"hostname", 0, "NAME", "host name inside", NULL, RIGHTS},
     {"json", 0, "FD|FILE", "write the result record here", NULL, OUTPUT},
+    {"audit", 0, "FILE", "add a line for everything that leaves, chained; `hutch audit verify FILE` checks it", NULL,
+     OUTPUT},
     {"explain", 0, NULL, "also record refused writes to files (costs a little per file opened for writing)", NULL,
      OUTPUT},
     {"learn", 0, "FILE", "run permissively on a private copy and write the smallest policy that would do", NULL,
@@ -113,6 +115,8 @@ static int take_own(struct run_args *a, const struct run_option *o, const char *
         a->hostname = value;
     else if (strcmp(n, "json") == 0)
         a->json = value;
+    else if (strcmp(n, "audit") == 0)
+        a->audit = value;
     else if (strcmp(n, "explain") == 0)
         a->explain = true;
     else if (strcmp(n, "learn") == 0)

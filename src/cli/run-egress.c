@@ -61,13 +61,14 @@ static uint64_t now_ms(void)
 
 /* --- the process -------------------------------------------------------------------------------------------------- */
 
-static int config_file(struct err *err)
+static int config_file(bool audit, struct err *err)
 {
     _cleanup_buf_ struct buf text = {0};
     struct json j;
     json_start(&j, &text);
     json_obj(&j, NULL);
     json_bool(&j, "run", true);
+    json_bool(&j, "audit_file", audit);
 #ifdef HUTCH_LAYER_REMOVAL /* servers of the tests stand on the loopback */
     const char *servers = getenv("HUTCH_TEST_RESOLVERS"), *loopback = getenv("HUTCH_TEST_LOOPBACK");
     if (servers)
@@ -139,7 +140,7 @@ static void become_egress(const struct handed *h, char *const *envp)
     _exit(127);
 }
 
-static int start_process(struct run_egress *r, struct err *err)
+static int start_process(struct run_egress *r, int audit, struct err *err)
 {
     int attach[2] = {-1, -1}, control[2] = {-1, -1};
     static char *const no_env[] = {NULL};
@@ -149,7 +150,7 @@ static int start_process(struct run_egress *r, struct err *err)
     if (cli_find_node(&path, err) < 0)
         return err_wrap(err, "network rules need the program that enforces them");
     _cleanup_close_ int program = open(path, O_PATH | O_CLOEXEC);
-    _cleanup_close_ int config = config_file(err);
+    _cleanup_close_ int config = config_file(audit >= 0, err);
     _cleanup_close_ int trust = open_trust();
     if (program < 0)
         return err_set(err, ERR_SETUP, errno, "open %s", path);
@@ -167,6 +168,7 @@ static int start_process(struct run_egress *r, struct err *err)
     h.fds[EGRESS_FD_KEEPER] = attach[1];
     h.fds[EGRESS_FD_FRONT] = control[1];
     h.fds[EGRESS_FD_TRUST] = trust;
+    h.fds[EGRESS_FD_AUDIT] = audit;
     r->pid = fork();
     if (r->pid == 0)
         become_egress(&h, no_env);
@@ -408,10 +410,10 @@ static void add_variables(struct strv *env)
 
 /* --- life --------------------------------------------------------------------------------------------------------- */
 
-int run_egress_start(struct run_egress *r, const struct policy *policy, const struct run_secrets *secrets,
+int run_egress_start(struct run_egress *r, const struct policy *policy, const struct run_secrets *secrets, int audit,
                      struct strv *env, struct err *err)
 {
-    if (start_process(r, err) < 0)
+    if (start_process(r, audit, err) < 0)
         return -1;
     if (say(r, "{\"type\":\"hello\",\"version\":1}", err) < 0 || say_secrets(r, secrets, err) < 0 ||
         say_policy(r, policy, secrets, err) < 0 || say(r, "{\"type\":\"synced\"}", err) < 0)

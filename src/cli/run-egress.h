@@ -40,8 +40,8 @@ struct run_egress {
 /* clang-format on */
 
 /* Starts the process and waits until it has taken the secrets and the policy. Adds variables to `env` that are not set
- * there. */
-int run_egress_start(struct run_egress *r, const struct policy *policy, const struct run_secrets *secrets,
+ * there. audit: the file of --audit, or -1; borrowed. */
+int run_egress_start(struct run_egress *r, const struct policy *policy, const struct run_secrets *secrets, int audit,
                      struct strv *env, struct err *err);
 /* The sockets of the sandbox, from WALL_MSG_NETWORK; closes them. */
 void run_egress_attach(struct run_egress *r, const int fds[2]);

@@ -44,9 +44,9 @@ static int load_policy(struct prepared *p, struct err *err)
     const struct run_args *a = p->args;
     struct policy_where where = {.cwd = p->cwd, .home = p->home, .container = container(p), .no_workspace = a->no_cwd};
     size_t n = a->nflags;
-    if (run_secrets_parse(a, &p->secrets, err) < 0)
+    if (run_secrets_parse(a, &p->secrets, err) < 0 || run_audit_open(a, &p->audit, err) < 0)
         return -1;
-    struct policy_flag *flags = xcalloc(n + 1 + run_secrets_nflags(&p->secrets), sizeof *flags);
+    struct policy_flag *flags = xcalloc(n + 2 + run_secrets_nflags(&p->secrets), sizeof *flags);
     if (n > 0)
         memcpy(flags, a->flags, n * sizeof *flags);
     /* Not writable does not mean gone: the command still starts here, also in /tmp or as a foreign uid. */
@@ -54,6 +54,8 @@ static int load_policy(struct prepared *p, struct err *err)
         flags[n++] =
             (struct policy_flag){.key = "files.read_only", .value = p->cwd, .text = "--no-cwd", .flags = FILE_TRY};
     run_secrets_flags(&p->secrets, flags, &n);
+    if (p->audit.path && !container(p))
+        flags[n++] = (struct policy_flag){.key = "files.deny_write", .value = p->audit.path, .text = "--audit"};
     int r = policy_load(&where, (const char *const *)a->policies.v, a->settings, flags, n, &p->policy, err);
     free(flags);
     if (r < 0)
@@ -342,6 +344,11 @@ int prepare_host(struct prepared *p, struct err *err)
 
 int prepare_network(struct prepared *p, struct err *err)
 {
+    if (p->policy->network != NETWORK_RULES && p->audit.fd >= 0)
+        return err_set(
+            err, ERR_USAGE, 0,
+            "--audit writes down what network rules let out, and there are none: give --allow-host, --network "
+            "public or a policy with rules");
     if (p->policy->network != NETWORK_RULES && p->secrets.n > 0)
         return err_set(err, ERR_POLICY, 0, "--secret needs network rules, which the policy does not allow here");
     if (p->policy->network != NETWORK_RULES)
@@ -350,9 +357,11 @@ int prepare_network(struct prepared *p, struct err *err)
         return err_set(err, ERR_HOST, 0,
                        "network rules need a network namespace, which the sandbox around this process forbids; give "
                        "--network off");
+    if (run_audit_check(&p->audit, p->args, p->plan, err) < 0)
+        return -1;
     int r = run_secrets_take(&p->secrets, p->policy, p->plan, p->args->command, &p->env, &p->notes, err);
     if (r == 0)
-        r = run_egress_start(&p->egress, p->policy, &p->secrets, &p->env, err);
+        r = run_egress_start(&p->egress, p->policy, &p->secrets, p->audit.fd, &p->env, err);
     run_secrets_forget(&p->secrets); /* nothing that is cloned from here has them */
     if (r < 0)
         return -1;
@@ -369,4 +378,5 @@ void prepared_release(struct prepared *p)
         (void)cgroup_destroy(&p->cgroup);
     idrange_release(&p->range);
     run_egress_finish(&p->egress);
+    run_audit_done(&p->audit);
 }

@@ -4,6 +4,7 @@
 
 #include "cli/learn.h"
 #include "cli/options.h"
+#include "cli/run-audit.h"
 #include "cli/run-egress.h"
 #include "cli/supervise.h"
 #include "os/cgroup.h"
@@ -39,11 +40,12 @@ struct prepared {
     const char *tx_end;         /* --tx: what became of the changes; static */
     int vault;                  /* the private layers of --learn; -1 */
     struct run_secrets secrets; /* --secret */
+    struct run_audit audit;     /* --audit */
     struct run_egress egress;   /* with network rules */
 };
-#define PREPARED_INIT                                               \
-    {                                                               \
-        .range = {.fd = -1}, .vault = -1, .egress = RUN_EGRESS_INIT \
+#define PREPARED_INIT                                                                        \
+    {                                                                                        \
+        .range = {.fd = -1}, .vault = -1, .audit = RUN_AUDIT_INIT, .egress = RUN_EGRESS_INIT \
     }
 
 /* Options and documents -> policy, plan, filter, environment. Touches nothing on the host. */

@@ -420,6 +420,22 @@ static int finish_tx(struct prepared *p, const struct outcome *out, struct strv 
     return r;
 }
 
+/* The log is protected like what programs outside may run, and changes. */
+static void leave_out(struct strv *born, const char *path)
+{
+    size_t kept = 0;
+    for (size_t i = 0; path && i < born->n; i++) {
+        if (strcmp(born->v[i], path) == 0)
+            free(born->v[i]);
+        else
+            born->v[kept++] = born->v[i];
+    }
+    if (path && born->v) {
+        born->n = kept;
+        born->v[kept] = NULL;
+    }
+}
+
 static int run(const struct run_args *args, struct prepared *p, char *const *argv, struct err *err)
 {
     bool tried = scope_tried();
@@ -448,6 +464,7 @@ static int run(const struct run_args *args, struct prepared *p, char *const *arg
     int tx = r == 0 && args->tx ? finish_tx(p, &out, &born, &end, err) : 0;
     if (args->tx)
         p->tx_end = tx_end_name(end);
+    leave_out(&born, p->audit.path);
     if (r == 0) {
         report(p, &out, denials, &born, &sink);
         r = (p->learn && finish_learning(p, &out, err) < 0) || tx < 0 ? -1 : out.exit_code;

@@ -231,9 +231,10 @@ static int verify_line(struct chain *c, uint32_t file, uint64_t number, const ch
     return 0;
 }
 
-static int verify_file(struct chain *c, uint32_t number, bool newest, struct err *err)
+/* Takes the descriptor. */
+static int verify_lines(struct chain *c, int fd, uint32_t number, bool newest, struct err *err)
 {
-    struct lines l __attribute__((cleanup(lines_done))) = {.fd = file_open(c->dirfd, number, err)};
+    struct lines l __attribute__((cleanup(lines_done))) = {.fd = fd};
     uint64_t at = 0;
     const char *line;
     size_t n;
@@ -256,6 +257,12 @@ static int verify_file(struct chain *c, uint32_t number, bool newest, struct err
     return 0;
 }
 
+static int verify_file(struct chain *c, uint32_t number, bool newest, struct err *err)
+{
+    int fd = file_open(c->dirfd, number, err);
+    return fd < 0 ? -1 : verify_lines(c, fd, number, newest, err);
+}
+
 int audit_verify_known(int dirfd, const char *known, bool *ret_found, uint64_t *ret_lines,
                        char ret_last_hash[AUDIT_HASH], struct audit_problem *problem, struct err *err)
 {
@@ -276,6 +283,33 @@ int audit_verify_known(int dirfd, const char *known, bool *ret_found, uint64_t *
     *ret_lines = c.lines;
     (void)snprintf(ret_last_hash, AUDIT_HASH, "%s", c.last[0] ? c.last : AUDIT_NO_HASH);
     return r;
+}
+
+int audit_verify_file(int fd, const char *known, bool *ret_found, uint64_t *ret_lines, char ret_last_hash[AUDIT_HASH],
+                      struct audit_problem *problem, struct err *err)
+{
+    struct chain c = {.dirfd = -1, .known = known, .found = ret_found, .problem = problem};
+    int own = fcntl(fd, F_DUPFD_CLOEXEC, 3);
+    *ret_found = false;
+    int r = own < 0 ? err_set(err, ERR_HOST, errno, "cannot read the audit log") : verify_lines(&c, own, 1, true, err);
+    problem->file[0] = '\0';
+    *ret_lines = c.lines;
+    (void)snprintf(ret_last_hash, AUDIT_HASH, "%s", c.last[0] ? c.last : AUDIT_NO_HASH);
+    return r;
+}
+
+bool audit_is_first(const char *line, size_t n)
+{
+    static const char begin[] = "{\"ts\":\"", middle[] = "\",\"v\":1,\"kind\":\"started\",\"file\":1,",
+                      end[] = "\"prev\":\"" AUDIT_NO_HASH "\"}", shape[] = "dddd-dd-ddTdd:dd:dd.ddddddZ";
+    size_t b = sizeof begin - 1, s = sizeof shape - 1, m = sizeof middle - 1, e = sizeof end - 1;
+    if (n != b + s + m + e || memcmp(line, begin, b) != 0 || memcmp(line + b + s, middle, m) != 0 ||
+        memcmp(line + b + s + m, end, e) != 0)
+        return false;
+    for (size_t i = 0; i < s; i++)
+        if (shape[i] == 'd' ? line[b + i] < '0' || line[b + i] > '9' : line[b + i] != shape[i])
+            return false;
+    return true;
 }
 
 int audit_verify(int dirfd, uint64_t *ret_lines, char ret_last_hash[AUDIT_HASH], struct audit_problem *problem,

@@ -31,7 +31,7 @@ enum {
 
 struct audit {
     struct loop *loop;
-    int dir, fd; /* dir is borrowed */
+    int dir, fd; /* dir is borrowed; -1: fd is the only file */
     uint32_t number;
     uint64_t size; /* of whole lines in the file */
     uint64_t rotate_at, file_max;
@@ -48,7 +48,7 @@ struct audit {
     bool unsynced; /* something was written since it was last forced to the disk */
     loop_id sync_timer;
     struct syncing *syncing; /* by a worker */
-    audit_told *told;        /* NULL: to a file */
+    audit_told *told;        /* NULL: only to files */
     void *told_arg;
 };
 
@@ -132,6 +132,10 @@ static bool flush(struct audit *a)
     a->torn = false;
     if (a->pending.n == 0)
         return force(a);
+    if (a->dir < 0 && a->size + a->pending.n > a->file_max) {
+        errno = EFBIG;
+        return false;
+    }
     a->torn = true;
     if (fd_write_all(a->fd, a->pending.p, a->pending.n) < 0)
         return false;
@@ -259,7 +263,7 @@ static int begin_file(struct audit *a, uint32_t number, struct err *err)
 static void rotate(struct audit *a)
 {
     struct err err = {0};
-    if (a->failing || a->size + a->pending.n < a->rotate_at)
+    if (a->dir < 0 || a->failing || a->size + a->pending.n < a->rotate_at)
         return;
     try_flush(a); /* the old file's last lines go into the old file */
     if (a->failing)
@@ -275,30 +279,19 @@ static void rotate(struct audit *a)
 /* --- open and close
  * ------------------------------------------------------------------------------------------------- */
 
-/* Takes over where the newest file ends: its last hash, and a torn line cut off. *ret_cut: its bytes. An empty
- * file is removed and 0 returned: look at the one before. 1: done. */
-static int resume_file(struct audit *a, uint32_t number, uint64_t *ret_cut, struct err *err)
+/* Takes over where a file ends: its last hash, and a torn line cut off. *ret_cut: its bytes. 0: it is empty. 1: done. */
+static int resume_at(struct audit *a, int fd, const char *name, uint64_t *ret_cut, struct err *err)
 {
-    char name[64];
     uint64_t from, end, lines;
-    audit_file_name(number, name);
-    _cleanup_close_ int fd = openat(a->dir, name, O_RDWR | O_CLOEXEC | O_NOFOLLOW);
-    if (fd < 0)
-        return err_set(err, ERR_HOST, errno, "cannot open %s of the audit log", name);
-    if (flock(fd, LOCK_EX | LOCK_NB) < 0)
-        return err_set(err, ERR_HOST, errno == EWOULDBLOCK ? 0 : errno,
-                       "%s of the audit log is written by another process", name);
     off_t size = lseek(fd, 0, SEEK_END);
     if (size < 0 || audit_find_tail(fd, 1, &from, &end, &lines) < 0)
         return err_set(err, ERR_HOST, errno, "cannot read %s of the audit log", name);
     *ret_cut += (uint64_t)size - end;
     if ((uint64_t)size > end && ftruncate(fd, (off_t)end) < 0)
         return err_set(err, ERR_HOST, errno, "cannot cut a torn line off %s of the audit log", name);
-    if (lines == 0) {
-        if (unlinkat(a->dir, name, 0) < 0)
-            return err_set(err, ERR_HOST, errno, "cannot remove the empty %s of the audit log", name);
+    a->size = end;
+    if (lines == 0)
         return 0;
-    }
     size_t n = (size_t)(end - from - 1);
     if (n > 2 * AUDIT_LINE_MAX)
         return err_set(err, ERR_HOST, 0,
@@ -308,6 +301,23 @@ static int resume_file(struct audit *a, uint32_t number, uint64_t *ret_cut, stru
         return err_set(err, ERR_HOST, errno, "cannot read %s of the audit log", name);
     audit_hash(line, n, a->prev);
     return 1;
+}
+
+/* The newest file of the directory. An empty one is removed and 0 returned: look at the one before. 1: done. */
+static int resume_file(struct audit *a, uint32_t number, uint64_t *ret_cut, struct err *err)
+{
+    char name[64];
+    audit_file_name(number, name);
+    _cleanup_close_ int fd = openat(a->dir, name, O_RDWR | O_CLOEXEC | O_NOFOLLOW);
+    if (fd < 0)
+        return err_set(err, ERR_HOST, errno, "cannot open %s of the audit log", name);
+    if (flock(fd, LOCK_EX | LOCK_NB) < 0)
+        return err_set(err, ERR_HOST, errno == EWOULDBLOCK ? 0 : errno,
+                       "%s of the audit log is written by another process", name);
+    int r = resume_at(a, fd, name, ret_cut, err);
+    if (r == 0 && unlinkat(a->dir, name, 0) < 0)
+        return err_set(err, ERR_HOST, errno, "cannot remove the empty %s of the audit log", name);
+    return r;
 }
 
 static int resume(struct audit *a, struct err *err)
@@ -354,6 +364,39 @@ int audit_open(struct loop *l, int dirfd, bool block_when_full, struct audit **r
     return 0;
 }
 
+int audit_open_file(struct loop *l, int fd, struct audit **ret, struct err *err)
+{
+    uint64_t cut = 0;
+    struct audit *a = xcalloc(1, sizeof *a);
+    *a = (struct audit){.loop = l,
+                        .dir = -1,
+                        .fd = fcntl(fd, F_DUPFD_CLOEXEC, 3),
+                        .number = 1,
+                        .block = true,
+                        .file_max = AUDIT_FILE_MAX,
+                        .prev = AUDIT_NO_HASH};
+    int r =
+        a->fd < 0 ? err_set(err, ERR_HOST, errno, "take the audit log") : resume_at(a, a->fd, "the file", &cut, err);
+    if (r >= 0) {
+        note(a, r > 0 && cut ? "resumed" : "started", r > 0 && cut ? "cut" : NULL, cut);
+        try_flush(a);
+        if (a->failing)
+            r = err_set(err, ERR_HOST, errno, "cannot write the audit log");
+    }
+    if (r < 0) {
+        audit_close(a);
+        return -1;
+    }
+    *ret = a;
+    return 0;
+}
+
+void audit_also_tell(struct audit *a, audit_told *fn, void *arg)
+{
+    a->told = fn;
+    a->told_arg = arg;
+}
+
 void audit_set_sync(struct audit *a, enum audit_sync how)
 {
     a->sync = how;
@@ -363,7 +406,7 @@ void audit_set_sync(struct audit *a, enum audit_sync how)
 struct audit *audit_tell(struct loop *l, audit_told *fn, void *arg)
 {
     struct audit *a = xcalloc(1, sizeof *a);
-    *a = (struct audit){.loop = l, .fd = -1, .told = fn, .told_arg = arg};
+    *a = (struct audit){.loop = l, .dir = -1, .fd = -1, .told = fn, .told_arg = arg};
     return a;
 }
 
@@ -377,7 +420,7 @@ void audit_close(struct audit *a)
 {
     if (!a)
         return;
-    if (!a->told)
+    if (a->fd >= 0)
         try_flush(a);
     if (a->unsynced && a->sync == AUDIT_SYNC_INTERVAL)
         (void)fdatasync(a->fd);
@@ -495,6 +538,7 @@ static void add_figures(struct json *j, const struct audit_record *r)
         json_u64(j, "redactions", r->redactions);
 }
 
+/* seq 0: for somebody who has no other lines. */
 static void make_line(struct audit *a, const struct audit_record *r, uint64_t seq, bool brief, struct buf *out)
 {
     struct json j;
@@ -503,16 +547,16 @@ static void make_line(struct audit *a, const struct audit_record *r, uint64_t se
     add_time(&j);
     json_u64(&j, "v", 1);
     add_text(&j, "kind", r->kind);
-    if (r->sandbox && !a->told) {
+    if (r->sandbox && seq) {
         json_str(&j, "sandbox", r->sandbox->id);
         json_str(&j, "tenant", r->sandbox->tenant);
         json_u64(&j, "epoch", r->sandbox->epoch);
     }
     add_what(&j, r, brief);
     add_figures(&j, r);
-    if (r->sandbox && !a->told)
+    if (r->sandbox && seq)
         json_u64(&j, "seq", seq);
-    if (!a->told)
+    if (seq)
         json_str(&j, "prev", a->prev);
     json_end_obj(&j);
 }
@@ -522,12 +566,14 @@ void audit_write(struct audit *a, const struct audit_record *r)
     _cleanup_buf_ struct buf line = {0};
     if (!a)
         return;
-    uint64_t seq = r->sandbox ? ++r->sandbox->audit_seq : 0;
+    uint64_t seq = r->sandbox ? ++r->sandbox->audit_seq : 1;
     if (a->told) {
-        make_line(a, r, seq, true, &line);
+        make_line(a, r, 0, true, &line);
         a->told(a->told_arg, &line);
-        return;
+        line.n = 0;
     }
+    if (a->fd < 0)
+        return;
     rotate(a);
     if (a->pending.n > AUDIT_PENDING_MAX - 2 * AUDIT_LINE_MAX) {
         a->dropped++;

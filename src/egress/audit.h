@@ -8,7 +8,8 @@
  * dropped. With block_when_full requests are to be refused meanwhile (audit_blocked). Whether they are forced to the
  * disk is the operator's choice (enum audit_sync). The lines are described in docs/audit.md.
  *
- * For one `hutch run` there is no file: lines are told to the run, which keeps some of them in its record.
+ * For one `hutch run` lines are told to the run, which keeps some of them in its record. With --audit there is also one file,
+ * whose chain goes on with every run that names it; when it has AUDIT_FILE_MAX bytes nothing leaves any more.
  */
 #ifndef HUTCH_EGRESS_AUDIT_H
 #define HUTCH_EGRESS_AUDIT_H
@@ -64,6 +65,11 @@ void audit_set_sync(struct audit *a, enum audit_sync how);
 /* A log without files: each line is given to fn, without those fields that only mean something among other lines. */
 typedef void audit_told(void *arg, const struct buf *line);
 struct audit *audit_tell(struct loop *l, audit_told *fn, void *arg);
+/* One file instead of a directory, opened to read and append, and locked by whoever opened it; borrowed. Requests are refused
+ * while it cannot be written. */
+int audit_open_file(struct loop *l, int fd, struct audit **ret, struct err *err);
+/* Each line is given to fn besides, as by audit_tell(). */
+void audit_also_tell(struct audit *a, audit_told *fn, void *arg);
 void audit_write(struct audit *a, const struct audit_record *r); /* NULL log: nothing */
 bool audit_blocked(const struct audit *a);                       /* NULL log: false */
 uint64_t audit_dropped(const struct audit *a);
@@ -84,6 +90,11 @@ int audit_verify(int dirfd, uint64_t *ret_lines, char ret_last_hash[AUDIT_HASH],
 /* The same, and whether a line with the hash `known` is there ("sha256:HEX"): what came before it is then as it was. */
 int audit_verify_known(int dirfd, const char *known, bool *ret_found, uint64_t *ret_lines,
                        char ret_last_hash[AUDIT_HASH], struct audit_problem *problem, struct err *err);
+/* The same for one file, read from its beginning: what `hutch run --audit` wrote. problem->file stays empty. */
+int audit_verify_file(int fd, const char *known, bool *ret_found, uint64_t *ret_lines, char ret_last_hash[AUDIT_HASH],
+                      struct audit_problem *problem, struct err *err);
+/* The first line of a log, without its line end. */
+bool audit_is_first(const char *line, size_t n);
 typedef bool audit_line_fn(void *arg, const char *line, size_t n); /* without its line end; false: stop */
 /* Lines of all files in order; with follow, waits for more (blocks; inotify). */
 int audit_each(int dirfd, bool follow, audit_line_fn *fn, void *arg, struct err *err);

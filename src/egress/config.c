@@ -59,12 +59,12 @@ static int take(const json_t *json, struct egress_config *ret, struct err *err)
     json_error_t e;
     const char *resolv_conf = "", *servers = "", *on_full = "block", *sync = "off", *level = "info";
     json_t *infra = NULL, *loopback = NULL;
-    int run = 0, blind = 0;
+    int run = 0, blind = 0, file = 0;
     json_int_t connections = CONNECTIONS;
-    if (json_unpack_ex((json_t *)(uintptr_t)json, &e, 0, "{s?I,s?s,s?s,s?o,s?o,s?b,s?b,s?s,s?s,s?s!}", "connections",
-                       &connections, "resolv_conf", &resolv_conf, "servers", &servers, "infra", &infra, "loopback_ok",
-                       &loopback, "run", &run, "no_interception", &blind, "audit_on_full", &on_full, "audit_sync",
-                       &sync, "log_level", &level) < 0)
+    if (json_unpack_ex((json_t *)(uintptr_t)json, &e, 0, "{s?I,s?s,s?s,s?o,s?o,s?b,s?b,s?b,s?s,s?s,s?s!}",
+                       "connections", &connections, "resolv_conf", &resolv_conf, "servers", &servers, "infra", &infra,
+                       "loopback_ok", &loopback, "run", &run, "no_interception", &blind, "audit_file", &file,
+                       "audit_on_full", &on_full, "audit_sync", &sync, "log_level", &level) < 0)
         return err_set(err, ERR_SETUP, 0, "the egress configuration is not as it should be: %s", e.text);
     if (connections < 1 || connections > 1000000 || strlen(resolv_conf) >= sizeof ret->resolv_conf ||
         strlen(servers) >= sizeof ret->servers || strlen(level) >= sizeof ret->log_level)
@@ -79,6 +79,7 @@ static int take(const json_t *json, struct egress_config *ret, struct err *err)
     (void)snprintf(ret->log_level, sizeof ret->log_level, "%s", level);
     ret->run = run;
     ret->no_interception = blind;
+    ret->audit_file = file;
     ret->audit_drop = strcmp(on_full, "drop") == 0;
     if (take_list(infra, "infra", ret->infra, ARRAY_LEN(ret->infra), &ret->ninfra, err) < 0)
         return -1;

@@ -47,6 +47,7 @@ struct egress_config {
     size_t nloopback_ok;
     bool run; /* for one `hutch run`: ends when its control connection ends; makes a root of its own if none is given */
     bool no_interception; /* no CA was given */
+    bool audit_file;      /* the audit log is one file */
     bool audit_drop;      /* a full audit log loses lines instead of refusing requests */
     int audit_sync;       /* enum audit_sync */
     char log_level[8];    /* "info" */

@@ -207,16 +207,19 @@ static int process_start(struct process *p, struct err *err)
     if (load_root(g, err) < 0 || load_vault(g, key, err) < 0 ||
         read_all(EGRESS_FD_TRUST, TRUST_MAX, &g->trust, "bundle of trusted roots", err) < 0)
         return -1;
-    if (audit >= 0 && audit_open(g->loop, audit, !g->config.audit_drop, &g->audit, err) < 0)
+    if (audit >= 0 && (g->config.audit_file ? audit_open_file(g->loop, audit, &g->audit, err)
+                                            : audit_open(g->loop, audit, !g->config.audit_drop, &g->audit, err)) < 0)
         return -1;
     if (g->audit)
         audit_set_sync(g->audit, (enum audit_sync)g->config.audit_sync);
+    if (g->audit && g->config.run)
+        audit_also_tell(g->audit, tell_record, g);
     else if (g->config.run)
         g->audit = audit_tell(g->loop, tell_record, g);
     if (dial_setup(g, err) < 0 || http_start(g, err) < 0)
         return -1;
     /* From here on bytes of others are read. */
-    if (egress_drop(audit, err) < 0)
+    if (egress_drop(g->config.audit_file ? -1 : audit, err) < 0)
         return -1;
     return control_start(g, is_open(EGRESS_FD_KEEPER) ? EGRESS_FD_KEEPER : -1,
                          is_open(EGRESS_FD_FRONT) ? EGRESS_FD_FRONT : -1, key, err);

@@ -69,9 +69,10 @@ enum {
     EGRESS_FD_CA_CERT, /* the installation's root, PEM; in memory */
     EGRESS_FD_CA_KEY,
     EGRESS_FD_VAULT_KEY, /* 32 bytes, the private X25519 key to which secrets are sealed */
-    EGRESS_FD_AUDIT,     /* directory of the audit log, writable; -1: none (`hutch run` without --audit) */
-    EGRESS_FD_TRUST,     /* PEM bundle of roots for upstreams */
-    EGRESS_FD_READY,     /* one byte is written when connections are served */
+    EGRESS_FD_AUDIT, /* directory of the audit log, writable; `hutch run --audit`: the one file, opened and locked, and
+                            audit_file in the configuration */
+    EGRESS_FD_TRUST, /* PEM bundle of roots for upstreams */
+    EGRESS_FD_READY, /* one byte is written when connections are served */
     EGRESS_FD_END,
 };
 
