@@ -35,6 +35,7 @@ void learn_seen_done(struct learn_seen *seen)
     strv_done(&seen->reads);
     strv_done(&seen->calls);
     strv_done(&seen->refused);
+    strv_done(&seen->hosts);
     strv_done(&seen->notes);
     *seen = (struct learn_seen){0};
 }
@@ -277,7 +278,8 @@ static void add_text(struct writer *w, struct buf *out)
     for (size_t i = 0; i < w->comments.n; i++)
         buf_addf(out, "# %s\n", w->comments.v[i]);
     if (w->grants[WRITE].n + w->grants[READ].n + seen->calls.n == 0) {
-        buf_adds(out, "# The run needs nothing beyond the policy it had.\n");
+        if (seen->hosts.n == 0)
+            buf_adds(out, "# The run needs nothing beyond the policy it had.\n");
         return;
     }
     if (w->grants[WRITE].n + w->grants[READ].n > 0)
@@ -292,13 +294,27 @@ static void add_text(struct writer *w, struct buf *out)
     add_list(w, "allow", &calls, false, out);
 }
 
+/* A network of a document replaces what other documents say, so it names all of them. */
+static void add_hosts(const struct strv *hosts, struct buf *out)
+{
+    if (hosts->n > 0)
+        buf_adds(out, "network:\n  allow:\n");
+    for (size_t i = 0; i < hosts->n; i++) {
+        buf_adds(out, "    - ");
+        node_add_scalar(out, hosts->v[i]);
+        buf_addc(out, '\n');
+    }
+}
+
 int learn_document(const struct learn_in *in, struct buf *out, struct err *err)
 {
     struct writer w = {.in = in, .err = err};
     grant_writes(&w);
     grant_reads(&w);
-    if (!w.failed)
+    if (!w.failed) {
         add_text(&w, out);
+        add_hosts(&in->seen->hosts, out);
+    }
     strv_done(&w.grants[WRITE]);
     strv_done(&w.grants[READ]);
     strv_done(&w.comments);

@@ -112,6 +112,16 @@ void learn_watch(struct learn *l, struct denials *d)
     denials_set_watch(d, &watch);
 }
 
+static int by_text(const void *a, const void *b) { return strcmp(*(char *const *)a, *(char *const *)b); }
+
+void learn_hosts(struct learn *l, struct strv *hosts)
+{
+    l->seen.hosts = *hosts;
+    *hosts = (struct strv){0};
+    if (l->seen.hosts.n > 1) /* the same from run to run */
+        qsort(l->seen.hosts.v, l->seen.hosts.n, sizeof l->seen.hosts.v[0], by_text);
+}
+
 /* --- the file ------------------------------------------------------------------------------------------------------- */
 
 static int check_file(const char *file, struct err *err)
@@ -245,8 +255,8 @@ int learn_end(struct learn *l, int vault, struct policy *policy, const struct po
     buf_add(&text, body.p, body.n);
     if (check_text(&text, where, err) < 0 || write_file(l->file, &text, err) < 0)
         return -1;
-    buf_addf(summary, "hutch: learnt %s: %zu changes, %zu hidden files read, %zu calls refused otherwise\n", l->file,
-             l->seen.n, l->seen.reads.n, l->seen.calls.n);
+    buf_addf(summary, "hutch: learnt %s: %zu changes, %zu hidden files read, %zu calls refused otherwise, %zu hosts\n",
+             l->file, l->seen.n, l->seen.reads.n, l->seen.calls.n, l->seen.hosts.n);
     return 0;
 }
 

@@ -41,6 +41,7 @@ struct learn_seen {
     struct strv reads;   /* what the policy would have hidden and the command opened */
     struct strv calls;   /* names of refused calls that a policy can grant */
     struct strv refused; /* refused calls that none can */
+    struct strv hosts;   /* HOST or HOST:PORT that it spoke to, or would have */
     struct strv notes;
     bool truncated;
 };
@@ -61,7 +62,7 @@ struct learn_in {
     bool root; /* the command reads as a stranger what no rule gives it */
 };
 
-/* Writes the sections `files` and `syscalls`, and comments about what no line can grant. The text is a document, possibly
+/* Writes the sections `files`, `syscalls` and `network`, and comments about what no line can grant. The text is a document, possibly
  * one without any key. ERR_INTERNAL if a line that was made cannot be read back. */
 int learn_document(const struct learn_in *in, struct buf *out, struct err *err);
 
@@ -76,6 +77,8 @@ struct learn;
 int learn_begin(const char *file, const struct wall_learn *places, const struct plan *plan,
                 const struct plan_caller *who, struct learn **ret, struct err *err);
 void learn_watch(struct learn *l, struct denials *d);
+/* Takes the list. */
+void learn_hosts(struct learn *l, struct strv *hosts);
 /* Reads the layers below `vault` (-1: the command never ran), and writes FILE in one step. `policy` is merged with what
  * was learnt and `summary` gets the lines for people. */
 int learn_end(struct learn *l, int vault, struct policy *policy, const struct policy_where *where,

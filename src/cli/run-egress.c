@@ -251,6 +251,17 @@ static const char *word(const json_t *m, const char *key)
     return s ? s : "";
 }
 
+/* What a rule would have to name. Addresses are for people to grant. */
+static void want(struct run_egress *r, const char *host, unsigned port)
+{
+    char name[NETPOL_NAME_MAX];
+    if (!netpol_name(host, strlen(host), name) || r->wanted.n >= RUN_EGRESS_WANTED)
+        return;
+    _cleanup_free_ char *text = port == 80 || port == 443 || port == 0 ? xstrdup(name) : xasprintf("%s:%u", name, port);
+    if (!strv_has(&r->wanted, text))
+        strv_add(&r->wanted, text);
+}
+
 static void take_denied(struct run_egress *r, const json_t *m)
 {
     struct denials_net n = {
@@ -263,6 +274,8 @@ static void take_denied(struct run_egress *r, const json_t *m)
         .port = (unsigned)json_integer_value(json_object_get(m, "port")),
     };
     json_int_t count = json_integer_value(json_object_get(m, "count"));
+    if (strcmp(n.reason, "host_not_allowed") == 0 || strcmp(n.reason, "port_not_allowed") == 0)
+        want(r, n.host, n.port);
     if (r->denials)
         denials_network(r->denials, &n, count > 0 ? (uint64_t)count : 1);
 }
@@ -272,6 +285,7 @@ static void take_record(struct run_egress *r, json_t *record)
 {
     if (!json_is_object(record) || strcmp(word(record, "verdict"), "deny") == 0)
         return;
+    want(r, word(record, "host"), (unsigned)json_integer_value(json_object_get(record, "port")));
     if (!r->log)
         r->log = json_array();
     if (json_array_size(r->log) < RUN_EGRESS_REQUESTS)

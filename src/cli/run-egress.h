@@ -18,7 +18,7 @@
 #include "policy/policy.h"
 #include "wall/wall.h"
 
-enum { RUN_EGRESS_FILES = 8, RUN_EGRESS_REQUESTS = 256 /* kept for the record */ };
+enum { RUN_EGRESS_FILES = 8, RUN_EGRESS_REQUESTS = 256 /* kept for the record */, RUN_EGRESS_WANTED = 500 };
 
 struct run_egress {
     pid_t pid;   /* 0: none */
@@ -34,6 +34,7 @@ struct run_egress {
     json_t *stats; /* of the sandbox, at the end; NULL */
     json_t *log;   /* what left it, the first RUN_EGRESS_REQUESTS; NULL: nothing */
     uint64_t left_out;
+    struct strv wanted; /* --learn: HOST or HOST:PORT, reached or refused for want of a rule */
 };
 /* clang-format off */
 #define RUN_EGRESS_INIT {.attach = -1, .control = -1}

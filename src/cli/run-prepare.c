@@ -9,8 +9,10 @@
 #include "base/cleanup.h"
 #include "base/mem.h"
 #include "base/path.h"
+#include "cli/cli.h"
 #include "cli/scope.h"
 #include "os/landlock.h"
+#include "policy/netpol.h"
 #include "wall/layers.h"
 
 extern char **environ;
@@ -168,6 +170,25 @@ static int check_second_wall(struct prepared *p, struct err *err)
     return 0;
 }
 
+/* Without a network the names that the command asks for are learnt all the same: everything is refused by a proxy that says so,
+ * and nobody outside is contacted. Where the proxy is not installed there is no network, as always. */
+static int learn_names(struct prepared *p, struct err *err)
+{
+    static const char nothing[] = "{\"version\":1}";
+    _cleanup_free_ char *path = NULL;
+    struct netpol_error bad;
+    struct err ignored = {0};
+    if (p->policy->network != NETWORK_OFF || cli_find_node(&path, &ignored) < 0)
+        return 0;
+    netpol_unref(p->policy->netpol);
+    p->policy->netpol = NULL;
+    if (netpol_parse_json(nothing, strlen(nothing), NULL, NULL, &p->policy->netpol, &bad) < 0)
+        return err_set(err, ERR_INTERNAL, 0, "%s", bad.text);
+    p->policy->network = NETWORK_RULES;
+    p->no_network = true;
+    return 0;
+}
+
 /* Nothing is refused while learning, so nothing can be contained either. */
 static int prepare_learn(struct prepared *p, struct err *err)
 {
@@ -185,7 +206,7 @@ static int prepare_learn(struct prepared *p, struct err *err)
              "that can be lifted was let pass");
     p->policy->on_denial.after = 0;
     p->spec.learn = &p->places;
-    return 0;
+    return learn_names(p, err);
 }
 
 /* What the command writes to shared directories goes to layers of its own; what it may see and write stays as it is. */

@@ -36,6 +36,7 @@ struct prepared {
     bool watch_memory;
     struct wall_learn places; /* --learn */
     struct learn *learn;
+    bool no_network;            /* --learn without a network: egress only notes what is asked for, and refuses it */
     int64_t started_ns;         /* CLOCK_REALTIME */
     const char *tx_end;         /* --tx: what became of the changes; static */
     int vault;                  /* the private layers of --learn; -1 */

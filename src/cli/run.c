@@ -378,9 +378,9 @@ static void begin_learning(const struct prepared *p, struct denials *denials)
         fprintf(stderr,
                 "hutch: learning: rules that hide files are lifted for this run; there is %s network and nothing is "
                 "kept\n",
-                p->spec.network == NETWORK_HOST    ? "the host's"
-                : p->spec.network == NETWORK_RULES ? "the policy's"
-                                                   : "no");
+                p->spec.network == NETWORK_HOST                      ? "the host's"
+                : p->spec.network == NETWORK_RULES && !p->no_network ? "the policy's"
+                                                                     : "no");
 }
 
 /* Merges what was learnt into the policy, so it comes after everything that reports about the run's own. */
@@ -388,6 +388,7 @@ static int finish_learning(struct prepared *p, const struct outcome *out, struct
 {
     _cleanup_buf_ struct buf summary = {0};
     struct policy_where where = {.cwd = p->cwd, .home = p->home, .no_workspace = p->args->no_cwd};
+    learn_hosts(p->learn, &p->egress.wanted);
     if (learn_end(p->learn, p->vault, p->policy, &where, out, p->args->command, &summary, err) < 0)
         return -1;
     if (!p->args->quiet)
