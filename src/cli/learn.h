@@ -62,8 +62,8 @@ struct learn_in {
     bool root; /* the command reads as a stranger what no rule gives it */
 };
 
-/* Writes the sections `files`, `syscalls` and `network`, and comments about what no line can grant. The text is a document, possibly
- * one without any key. ERR_INTERNAL if a line that was made cannot be read back. */
+/* Writes the sections `files`, `syscalls` and `network`, and comments about what no line can grant. The text is a document,
+ * possibly one without any key. ERR_INTERNAL if a line that was made cannot be read back. */
 int learn_document(const struct learn_in *in, struct buf *out, struct err *err);
 
 /* Collects the changes of one upper layer, whose root stands for `top` on the host. `dir` is borrowed. Names are the

@@ -14,7 +14,7 @@
 
 int run_audit_open(const struct run_args *args, struct run_audit *ret, struct err *err)
 {
-    enum { FLAGS = O_RDWR | O_APPEND | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC };
+    enum { FLAGS = O_RDWR | O_APPEND | O_NOFOLLOW | O_NONBLOCK };
     const char *given = args->audit;
     if (!given)
         return 0;
@@ -26,10 +26,10 @@ int run_audit_open(const struct run_args *args, struct run_audit *ret, struct er
     if (ret->dir < 0)
         return err_set(err, ERR_USAGE, *name ? errno : EISDIR, "--audit %s", given);
     ret->path = path_join(real, name);
-    ret->fd = openat(ret->dir, name, FLAGS | O_CREAT | O_EXCL, 0640);
+    ret->fd = openat(ret->dir, name, FLAGS | O_CLOEXEC | O_CREAT | O_EXCL, 0640);
     ret->created = ret->fd >= 0;
     if (ret->fd < 0 && errno == EEXIST)
-        ret->fd = openat(ret->dir, name, FLAGS);
+        ret->fd = openat(ret->dir, name, FLAGS | O_CLOEXEC);
     if (ret->fd < 0)
         return err_set(err, ERR_USAGE, errno, "--audit %s", given);
     return cli_audit_usable(ret->fd, given, err);

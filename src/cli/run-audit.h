@@ -1,7 +1,7 @@
 /* run-audit.h - `hutch run --audit FILE`: what leaves the run, as lines that are chained (docs/audit.md).
  *
- * The file is opened here, with the caller's rights, and written by the run's egress alone. It is new, empty or such a log already,
- * and the command cannot write to it: it is protected where it is seen, and if that cannot be the run does not start.
+ * The file is opened here, with the caller's rights, and written by the run's egress alone. It is new, empty or such a log
+ * already, and the command cannot write to it: it is protected where it is seen, and if that cannot be the run does not start.
  */
 #ifndef HUTCH_CLI_RUN_AUDIT_H
 #define HUTCH_CLI_RUN_AUDIT_H
