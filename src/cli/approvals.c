@@ -11,17 +11,11 @@
 static int list(const struct node_call *call, struct err *err)
 {
     _cleanup_json_ json_t *j = NULL;
-    if (api_call(&call->api, "GET", "/v1/approvals", NULL, &j, NULL, err) < 0)
-        return -1;
-    if (call->json) {
-        node_print_json(j);
-        return 0;
-    }
-    static const char *const head[] = {"ID", "SANDBOX", "AGE", "REQUEST", "WHY"};
-    struct node_table t = {.columns = 5};
+    int rc = node_get(call, "/v1/approvals", &j, err);
+    if (rc <= 0)
+        return rc;
+    struct node_table t = node_table_with("ID", "SANDBOX", "AGE", "REQUEST", "WHY", NULL);
     const json_t *all = json_object_get(j, "approvals");
-    for (size_t i = 0; i < 5; i++)
-        node_cell(&t, "%s", head[i]);
     for (size_t i = 0; i < json_array_size(all); i++) {
         const json_t *a = json_array_get(all, i);
         char age[24];

@@ -81,17 +81,11 @@ static int list(const struct node_call *call, const char *id, struct err *err)
 {
     _cleanup_json_ json_t *j = NULL;
     _cleanup_free_ char *path = xasprintf("/v1/sandboxes/%s/history", id);
-    static const char *const head[] = {"GENERATION", "AGE", "BYTES", "AFTER"};
-    if (api_call(&call->api, "GET", path, NULL, &j, NULL, err) < 0)
-        return -1;
-    if (call->json) {
-        node_print_json(j);
-        return 0;
-    }
-    struct node_table t = {.columns = 4};
+    int rc = node_get(call, path, &j, err);
+    if (rc <= 0)
+        return rc;
+    struct node_table t = node_table_with("GENERATION", "AGE", "BYTES", "AFTER", NULL);
     const json_t *all = json_object_get(j, "generations");
-    for (size_t i = 0; i < 4; i++)
-        node_cell(&t, "%s", head[i]);
     for (size_t i = 0; i < json_array_size(all); i++) {
         const json_t *g = json_array_get(all, i);
         char age[24];
@@ -170,14 +164,21 @@ static int diff(const struct node_call *call, const char *id, const char *range,
     return 0;
 }
 
+static int read_generation(const char *text, const char *id, uint64_t *ret, struct err *err)
+{
+    return num_u64(text, ret) && *ret > 0
+               ? 0
+               : err_set(err, ERR_USAGE, 0, "'%.40s' is no generation; hutch history ls %s shows them", text, id);
+}
+
 static int cat(const struct node_call *call, const char *id, const char *number, const char *file, struct err *err)
 {
     _cleanup_buf_ struct buf query = {0};
     struct api_stream s;
     uint64_t n;
     char piece[65536];
-    if (!num_u64(number, &n) || n == 0)
-        return err_set(err, ERR_USAGE, 0, "'%.40s' is no generation; hutch history ls %s shows them", number, id);
+    if (read_generation(number, id, &n, err) < 0)
+        return -1;
     url_encode(&query, file, strlen(file), "");
     _cleanup_free_ char *path =
         xasprintf("/v1/sandboxes/%s/history/%llu/file?path=%s", id, (unsigned long long)n, buf_str(&query));
@@ -195,8 +196,8 @@ static int undo(const struct node_call *call, const char *id, const char *number
 {
     _cleanup_json_ json_t *j = NULL;
     uint64_t n = 0;
-    if (number && (!num_u64(number, &n) || n == 0))
-        return err_set(err, ERR_USAGE, 0, "'%.40s' is no generation; hutch history ls %s shows them", number, id);
+    if (number && read_generation(number, id, &n, err) < 0)
+        return -1;
     _cleanup_free_ char *path = xasprintf("/v1/sandboxes/%s/history/undo", id);
     _cleanup_free_ char *body = n ? xasprintf("{\"to\":%llu}", (unsigned long long)n) : xstrdup("{}");
     if (api_call(&call->api, "POST", path, body, &j, NULL, err) < 0)
@@ -284,16 +285,10 @@ static int try_list(const struct node_call *call, struct err *err)
 {
     _cleanup_json_ json_t *j = NULL;
     _cleanup_free_ char *path = xasprintf("/v1/sandboxes/%s/tx", call->args[0]);
-    static const char *const head[] = {"ID", "AGE", "COMMAND"};
-    if (api_call(&call->api, "GET", path, NULL, &j, NULL, err) < 0)
-        return -1;
-    if (call->json) {
-        node_print_json(j);
-        return 0;
-    }
-    struct node_table t = {.columns = 3};
-    for (size_t i = 0; i < 3; i++)
-        node_cell(&t, "%s", head[i]);
+    int rc = node_get(call, path, &j, err);
+    if (rc <= 0)
+        return rc;
+    struct node_table t = node_table_with("ID", "AGE", "COMMAND", NULL);
     for (size_t i = 0; i < json_array_size(j); i++) {
         const json_t *x = json_array_get(j, i);
         char age[24];

@@ -145,6 +145,28 @@ void node_print_json(const json_t *j)
         (void)printf("%s\n", text);
 }
 
+int node_get(const struct node_call *call, const char *path, json_t **ret, struct err *err)
+{
+    if (api_call(&call->api, "GET", path, NULL, ret, NULL, err) < 0)
+        return -1;
+    if (call->json)
+        node_print_json(*ret);
+    return !call->json;
+}
+
+struct node_table node_table_with(const char *first, ...)
+{
+    struct node_table t = {0};
+    va_list ap;
+    va_start(ap, first);
+    for (const char *name = first; name; name = va_arg(ap, const char *)) {
+        node_cell(&t, "%s", name);
+        t.columns++;
+    }
+    va_end(ap);
+    return t;
+}
+
 void node_cell(struct node_table *t, const char *fmt, ...)
 {
     char text[512];

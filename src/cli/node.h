@@ -42,12 +42,16 @@ int node_pages(const struct api *a, const char *path, json_t **ret, struct err *
 
 /* Prints a JSON value to stdout, indented. */
 void node_print_json(const json_t *j);
+/* GETs what a command shows: 1 with *ret; 0 if --json was said, and it was printed; -1. */
+int node_get(const struct node_call *call, const char *path, json_t **ret, struct err *err);
 /* A table: rows of cells, columns as wide as needed. Cells are made safe for a terminal, and cut at 120 bytes unless they are
  * to be whole. */
 struct node_table {
     struct strv cells;
     size_t columns;
 };
+/* One with its first row: the names of the columns, NULL behind the last. */
+struct node_table node_table_with(const char *first, ...) __attribute__((sentinel));
 void node_cell(struct node_table *t, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
 void node_cell_whole(struct node_table *t, const char *text);
 void node_print_table(struct node_table *t); /* and frees it */

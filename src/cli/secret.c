@@ -163,16 +163,10 @@ static int set(const struct node_call *call, const struct said *s, struct err *e
 static int list(const struct node_call *call, struct err *err)
 {
     _cleanup_json_ json_t *j = NULL;
-    static const char *const head[] = {"NAME", "REVISION", "HOSTS", "VARIABLE", "UPDATED"};
-    struct node_table t = {.columns = 5};
-    if (api_call(&call->api, "GET", "/v1/secrets", NULL, &j, NULL, err) < 0)
-        return -1;
-    if (call->json) {
-        node_print_json(j);
-        return 0;
-    }
-    for (size_t i = 0; i < 5; i++)
-        node_cell(&t, "%s", head[i]);
+    int rc = node_get(call, "/v1/secrets", &j, err);
+    if (rc <= 0)
+        return rc;
+    struct node_table t = node_table_with("NAME", "REVISION", "HOSTS", "VARIABLE", "UPDATED", NULL);
     const json_t *all = json_object_get(j, "secrets");
     for (size_t i = 0; i < json_array_size(all); i++) {
         const json_t *s = json_array_get(all, i), *spec = json_object_get(s, "spec"),

@@ -52,16 +52,10 @@ static const char *tags_of(const json_t *t, struct buf *out)
 static int list(const struct node_call *call, struct err *err)
 {
     _cleanup_json_ json_t *j = NULL;
-    static const char *const head[] = {"NAME", "STATE", "KIND", "OWNER", "TAGS", "SIZE", "STARTED"};
-    struct node_table t = {.columns = ARRAY_LEN(head)};
-    if (api_call(&call->api, "GET", "/v1/templates", NULL, &j, NULL, err) < 0)
-        return -1;
-    if (call->json) {
-        node_print_json(j);
-        return 0;
-    }
-    for (size_t i = 0; i < ARRAY_LEN(head); i++)
-        node_cell(&t, "%s", head[i]);
+    int rc = node_get(call, "/v1/templates", &j, err);
+    if (rc <= 0)
+        return rc;
+    struct node_table t = node_table_with("NAME", "STATE", "KIND", "OWNER", "TAGS", "SIZE", "STARTED", NULL);
     const json_t *all = json_object_get(j, "templates");
     for (size_t i = 0; i < json_array_size(all); i++) {
         const json_t *x = json_array_get(all, i);

@@ -54,17 +54,11 @@ static long long integer(const json_t *o, const char *key)
 
 static int list(const struct node_call *call, struct err *err)
 {
-    static const char *const head[] = {"NAME", "ID", "QUOTA", "MOUNTS", "CREATED"};
     _cleanup_json_ json_t *j = NULL;
-    struct node_table t = {.columns = 5};
-    if (api_call(&call->api, "GET", "/v1/volumes", NULL, &j, NULL, err) < 0)
-        return -1;
-    if (call->json) {
-        node_print_json(j);
-        return 0;
-    }
-    for (size_t i = 0; i < 5; i++)
-        node_cell(&t, "%s", head[i]);
+    int rc = node_get(call, "/v1/volumes", &j, err);
+    if (rc <= 0)
+        return rc;
+    struct node_table t = node_table_with("NAME", "ID", "QUOTA", "MOUNTS", "CREATED", NULL);
     const json_t *all = json_object_get(j, "volumes");
     for (size_t i = 0; i < json_array_size(all); i++) {
         const json_t *v = json_array_get(all, i), *bytes = json_object_get(json_object_get(v, "quota"), "bytes");
@@ -146,12 +140,9 @@ static int inspect(const struct node_call *call, struct err *err)
 {
     _cleanup_json_ json_t *v = NULL;
     _cleanup_free_ char *path = path_of(call->args[0]);
-    if (api_call(&call->api, "GET", path, NULL, &v, NULL, err) < 0)
-        return -1;
-    if (call->json) {
-        node_print_json(v);
-        return 0;
-    }
+    int rc = node_get(call, path, &v, err);
+    if (rc <= 0)
+        return rc;
     const json_t *used = json_object_get(v, "used"), *quota = json_object_get(v, "quota"),
                  *users = json_object_get(v, "mountedBy"), *entries = json_object_get(quota, "entries");
     (void)printf("name     %s\nid       %s\ncreated  %s\nused     ", api_text(v, "name"), api_text(v, "id"),

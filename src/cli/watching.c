@@ -108,10 +108,7 @@ static int top_once(const struct node_call *call, struct err *err)
             node_print_json(all);
         return 0;
     }
-    struct node_table t = {.columns = 5};
-    const char *const head[] = {"ID", "TEMPLATE", "CPU %", "MEMORY", "DISK"};
-    for (size_t i = 0; i < 5; i++)
-        node_cell(&t, "%s", head[i]);
+    struct node_table t = node_table_with("ID", "TEMPLATE", "CPU %", "MEMORY", "DISK", NULL);
     for (size_t i = 0; i < json_array_size(list); i++) {
         const json_t *s = json_array_get(list, i);
         const json_t *m = json_object_get(json_object_get(all, "sandboxes"), api_text(s, "sandboxID"));
