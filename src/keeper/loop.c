@@ -11,6 +11,7 @@
 
 #include "base/cleanup.h"
 #include "keeper/keeper-int.h"
+#include "os/term.h"
 
 enum { EVENTS = 64 };
 
@@ -141,25 +142,6 @@ static int begin(struct keeper *k, struct err *err)
     return 0;
 }
 
-static volatile sig_atomic_t asked_to_stop;
-static void on_term(int sig)
-{
-    (void)sig;
-    asked_to_stop = 1;
-}
-
-/* SIGTERM comes only while keeper waits: it never leaves something half done, and sandboxes live on. */
-static void hold_term(sigset_t *ret_waiting)
-{
-    struct sigaction act = {.sa_handler = on_term};
-    sigset_t term;
-    (void)sigemptyset(&term);
-    (void)sigaddset(&term, SIGTERM);
-    (void)sigaction(SIGTERM, &act, NULL);
-    (void)sigprocmask(SIG_BLOCK, &term, ret_waiting);
-    (void)sigdelset(ret_waiting, SIGTERM);
-}
-
 int keeper_run(const struct keeper_config *c, struct err *err)
 {
     static struct keeper_common common;
@@ -174,11 +156,11 @@ int keeper_run(const struct keeper_config *c, struct err *err)
     if (begin(k, err) < 0)
         return -1;
     sigset_t waiting;
-    hold_term(&waiting);
+    term_hold(&waiting);
     for (;;) {
         struct epoll_event events[EVENTS];
         int n = epoll_pwait(k->epoll, events, EVENTS, -1, &waiting);
-        if (asked_to_stop) {
+        if (term_came()) { /* sandboxes live on */
             cgroup_group_leave(&common.cgroups);
             return 0;
         }

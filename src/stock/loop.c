@@ -12,6 +12,7 @@
 #include "base/fd.h"
 #include "base/log.h"
 #include "base/mem.h"
+#include "os/term.h"
 #include "stock/request.h"
 #include "stock/stock-int.h"
 
@@ -209,25 +210,6 @@ static void dispatch(struct stock *s, const struct polled *p)
     }
 }
 
-static volatile sig_atomic_t asked_to_stop;
-static void on_term(int sig)
-{
-    (void)sig;
-    asked_to_stop = 1;
-}
-
-/* SIGTERM comes only while we wait. */
-static void hold_term(sigset_t *ret_waiting)
-{
-    struct sigaction act = {.sa_handler = on_term};
-    sigset_t term;
-    (void)sigemptyset(&term);
-    (void)sigaddset(&term, SIGTERM);
-    (void)sigaction(SIGTERM, &act, NULL);
-    (void)sigprocmask(SIG_BLOCK, &term, ret_waiting);
-    (void)sigdelset(ret_waiting, SIGTERM);
-}
-
 int stock_run(const struct stock_config *c, struct err *err)
 {
     static struct stock s;
@@ -237,7 +219,7 @@ int stock_run(const struct stock_config *c, struct err *err)
         return -1;
     for (int i = 0; i < STOCK_CONNS; i++)
         s.conns[i].fd = -1;
-    hold_term(&waiting);
+    term_hold(&waiting);
     task_sweep(&s);
     periodic_step(&s);
     for (;;) {
@@ -245,7 +227,7 @@ int stock_run(const struct stock_config *c, struct err *err)
         int wait = periodic_wait_ms(&s);
         const struct timespec due = {.tv_sec = wait / 1000, .tv_nsec = wait % 1000 * 1000000L};
         int n = ppoll(p.fds, p.n, &due, &waiting);
-        if (asked_to_stop) {
+        if (term_came()) {
             tasks_stop(&s);
             return job_box_thaw_left(s.run, NULL, err);
         }
