@@ -50,6 +50,12 @@ const char *text_nearest(const char *word, const char *const *known)
     return best;
 }
 
+void text_add_choices(struct buf *b, const char *const *words)
+{
+    for (size_t i = 0; words[i]; i++)
+        buf_addf(b, "%s%s", i == 0 ? "" : words[i + 1] ? ", " : " or ", words[i]);
+}
+
 void text_add_safe(struct buf *b, const char *s, size_t max)
 {
     size_t n = strlen(s);

@@ -8,6 +8,8 @@
 
 /* The entry of `known` (NULL-terminated) closest to `word`, or NULL if none is close enough to be a plausible typo. */
 const char *text_nearest(const char *word, const char *const *known);
+/* Appends "a, b or c". */
+void text_add_choices(struct buf *b, const char *const *words);
 /* Appends `s` with control characters, ESC and invalid UTF-8 escaped (\n, \x1b), cut at `max` bytes with "...". */
 void text_add_safe(struct buf *b, const char *s, size_t max);
 

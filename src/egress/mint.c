@@ -19,6 +19,8 @@
 #include "base/cleanup.h"
 #include "base/map.h"
 #include "base/mem.h"
+#include "http/tls.h"
+#include "http/x509.h"
 
 enum { HOUR = 3600, ROOT_DAYS = 3650, SERIAL_BITS = 127, CN_MAX = 64, HOST_MAX = 254 };
 
@@ -35,22 +37,6 @@ struct mint {
     struct map leaves;      /* host -> struct leaf */
     struct leaf *newest, *oldest;
 };
-
-static void cert_free_p(X509 **c) { X509_free(*c); }
-static void key_free_p(EVP_PKEY **k) { EVP_PKEY_free(*k); }
-static void bio_free_p(BIO **b) { (void)BIO_free(*b); }
-#define _cleanup_cert_ _cleanup_(cert_free_p)
-#define _cleanup_key_  _cleanup_(key_free_p)
-#define _cleanup_bio_  _cleanup_(bio_free_p)
-
-static int crypto_error(struct err *err, const char *what)
-{
-    unsigned long code = ERR_peek_last_error();
-    const char *reason = code ? ERR_reason_error_string(code) : NULL;
-    int status = err_set(err, ERR_SETUP, 0, "%s: %s", what, reason ? reason : "unknown error of the TLS library");
-    ERR_clear_error();
-    return status;
-}
 
 /* ---- parts of a certificate ---- */
 
@@ -181,7 +167,7 @@ int mint_root(const char *common_name, char **ret_cert, char **ret_key, struct e
                 PEM_write_bio_X509(cert_pem, c) == 1 &&
                 PEM_write_bio_PrivateKey(key_pem, key, NULL, NULL, 0, NULL, NULL) == 1;
     if (!good)
-        return crypto_error(err, "make a root certificate");
+        return tls_error(err, "make a root certificate", NULL);
     *ret_cert = pem_text(cert_pem);
     *ret_key = pem_text(key_pem);
     return 0;
@@ -266,7 +252,7 @@ int mint_use(struct mint *m, SSL *ssl, const char *host, struct err *err)
     if (!l)
         l = make_leaf(m, host);
     if (!l || SSL_use_certificate(ssl, l->cert) != 1 || SSL_use_PrivateKey(ssl, m->key) != 1)
-        return crypto_error(err, "make a certificate");
+        return tls_error(err, "make a certificate", NULL);
     return 0;
 }
 
@@ -287,17 +273,17 @@ int mint_new(const char *ca_pem, size_t ca_n, const char *key_pem, size_t key_n,
     _cleanup_bio_ BIO *key_bio = BIO_new_mem_buf(key_pem, (int)key_n);
     _cleanup_cert_ X509 *ca = ca_bio ? PEM_read_bio_X509(ca_bio, NULL, NULL, NULL) : NULL;
     if (!ca)
-        return crypto_error(err, "read the root certificate");
+        return tls_error(err, "read the root certificate", NULL);
     _cleanup_key_ EVP_PKEY *ca_key = key_bio ? PEM_read_bio_PrivateKey(key_bio, NULL, no_passphrase, NULL) : NULL;
     if (!ca_key)
-        return crypto_error(err, "read the key of the root certificate");
+        return tls_error(err, "read the key of the root certificate", NULL);
     if (X509_check_private_key(ca, ca_key) != 1)
-        return crypto_error(err, "the key does not belong to the root certificate");
+        return tls_error(err, "the key does not belong to the root certificate", NULL);
     if (X509_check_ca(ca) < 1)
         return err_set(err, ERR_SETUP, 0, "the root certificate is not one of a CA (basicConstraints CA:TRUE)");
     EVP_PKEY *key = EVP_EC_gen("P-256");
     if (!key)
-        return crypto_error(err, "make a key for certificates");
+        return tls_error(err, "make a key for certificates", NULL);
     struct mint *m = xcalloc(1, sizeof *m);
     m->ca = TAKE_PTR(ca);
     m->ca_key = TAKE_PTR(ca_key);

@@ -22,15 +22,6 @@ static void ctx_free_p(SSL_CTX **c) { SSL_CTX_free(*c); }
 static void bio_free_p(BIO **b) { (void)BIO_free(*b); }
 static void store_free_p(X509_STORE **s) { X509_STORE_free(*s); }
 
-static int crypto_error(struct err *err, const char *what)
-{
-    unsigned long code = ERR_peek_last_error();
-    const char *reason = code ? ERR_reason_error_string(code) : NULL;
-    int status = err_set(err, ERR_SETUP, 0, "%s: %s", what, reason ? reason : "unknown error of the TLS library");
-    ERR_clear_error();
-    return status;
-}
-
 void etls_address(const struct in6_addr *a, char ret[INET6_ADDRSTRLEN])
 {
     if (IN6_IS_ADDR_V4MAPPED(a))
@@ -77,7 +68,7 @@ static int make_front(SSL_CTX **ret, struct err *err)
 {
     _cleanup_(ctx_free_p) SSL_CTX *ctx = SSL_CTX_new(TLS_server_method());
     if (!ctx)
-        return crypto_error(err, "TLS context for sandboxes");
+        return tls_error(err, "TLS context for sandboxes", NULL);
     tls_common_options(ctx);
     (void)SSL_CTX_clear_options(ctx, SSL_OP_NO_TICKET);
     (void)SSL_CTX_set_num_tickets(ctx, 1);
@@ -93,7 +84,7 @@ static int make_upstream(SSL_CTX **ret, struct err *err)
 {
     _cleanup_(ctx_free_p) SSL_CTX *ctx = SSL_CTX_new(TLS_client_method());
     if (!ctx)
-        return crypto_error(err, "TLS context for upstreams");
+        return tls_error(err, "TLS context for upstreams", NULL);
     tls_common_options(ctx);
     SSL_CTX_set_verify(ctx, SSL_VERIFY_PEER, NULL);
     *ret = TAKE_PTR(ctx);
@@ -128,12 +119,12 @@ int etls_trust(struct etls *e, const char *pem, size_t n, struct err *err)
     _cleanup_(store_free_p) X509_STORE *store = X509_STORE_new();
     size_t count = 0;
     if (!bio || !store)
-        return crypto_error(err, "read the bundle of roots");
+        return tls_error(err, "read the bundle of roots", NULL);
     for (X509 *c; (c = PEM_read_bio_X509(bio, NULL, NULL, NULL)); X509_free(c))
         count += X509_STORE_add_cert(store, c) == 1;
     /* The end of the text is an error of its own kind; a broken certificate in the middle must not cut the list. */
     if (ERR_GET_REASON(ERR_peek_last_error()) != PEM_R_NO_START_LINE)
-        return crypto_error(err, "read the bundle of roots");
+        return tls_error(err, "read the bundle of roots", NULL);
     ERR_clear_error();
     if (count == 0)
         return err_set(err, ERR_SETUP, 0, "the bundle of roots holds no certificate");

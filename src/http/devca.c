@@ -3,7 +3,6 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <limits.h>
-#include <openssl/bio.h>
 #include <openssl/err.h>
 #include <openssl/pem.h>
 #include <openssl/rand.h>
@@ -17,23 +16,15 @@
 #include "base/cleanup.h"
 #include "base/fd.h"
 #include "base/text.h"
+#include "http/tls.h"
+#include "http/x509.h"
 
 enum { PEM_MAX = 64 * 1024, DAY = 86400 };
 
-static void cert_free_p(X509 **c) { X509_free(*c); }
-static void key_free_p(EVP_PKEY **k) { EVP_PKEY_free(*k); }
-static void bio_free_p(BIO **b) { (void)BIO_free(*b); }
-#define _cleanup_cert_ _cleanup_(cert_free_p)
-#define _cleanup_key_  _cleanup_(key_free_p)
-#define _cleanup_bio_  _cleanup_(bio_free_p)
-
 static int crypto_error(struct err *err, const char *what)
 {
-    unsigned long code = ERR_peek_last_error();
-    const char *reason = code ? ERR_reason_error_string(code) : NULL;
-    int status = err_set(err, ERR_SETUP, 0, "development CA: %s: %s", what, reason ? reason : "unknown error");
-    ERR_clear_error();
-    return status;
+    (void)tls_error(err, what, NULL);
+    return err_wrap(err, "development CA");
 }
 
 static int check_domain(const char *domain, struct err *err)

@@ -341,12 +341,12 @@ static struct tls *tls_new(SSL_CTX *ctx, int fd) { return (struct tls *)tls_wrap
 
 /* ---- contexts ---- */
 
-static int ssl_error(struct err *err, const char *what, const char *path)
+int tls_error(struct err *err, const char *what, const char *which)
 {
     unsigned long code = ERR_peek_last_error();
     const char *reason = code ? ERR_reason_error_string(code) : NULL;
-    int status = err_set(err, ERR_SETUP, 0, "%s%s%s: %s", what, path ? " " : "", path ? path : "",
-                         reason ? reason : "unknown TLS error");
+    int status = err_set(err, ERR_SETUP, 0, "%s%s%s: %s", what, which ? " " : "", which ? which : "",
+                         reason ? reason : "unknown error of the TLS library");
     ERR_clear_error();
     return status;
 }
@@ -387,7 +387,7 @@ static int load(struct tls_server *s, SSL_CTX **ret, struct err *err)
 {
     _cleanup_(ctx_free_p) SSL_CTX *ctx = SSL_CTX_new(TLS_server_method());
     if (!ctx)
-        return ssl_error(err, "TLS context", NULL);
+        return tls_error(err, "TLS context", NULL);
     tls_common_options(ctx);
     (void)SSL_CTX_set_num_tickets(ctx, 0);
     /* Requests delimit themselves, so a missing close_notify hides nothing. */
@@ -396,11 +396,11 @@ static int load(struct tls_server *s, SSL_CTX **ret, struct err *err)
     SSL_CTX_set_alpn_select_cb(ctx, select_protocol, (void *)(intptr_t)s->h2);
     SSL_CTX_set_default_passwd_cb(ctx, no_passphrase);
     if (SSL_CTX_use_certificate_chain_file(ctx, s->cert_path) != 1)
-        return ssl_error(err, "read the certificate", s->cert_path);
+        return tls_error(err, "read the certificate", s->cert_path);
     if (SSL_CTX_use_PrivateKey_file(ctx, s->key_path, SSL_FILETYPE_PEM) != 1)
-        return ssl_error(err, "read the private key", s->key_path);
+        return tls_error(err, "read the private key", s->key_path);
     if (SSL_CTX_check_private_key(ctx) != 1)
-        return ssl_error(err, "the key does not belong to the certificate", s->cert_path);
+        return tls_error(err, "the key does not belong to the certificate", s->cert_path);
     *ret = TAKE_PTR(ctx);
     return 0;
 }
@@ -451,7 +451,7 @@ int tls_client_new(struct tls_client **ret, struct err *err)
     static const unsigned char protocols[] = "\x08http/1.1";
     SSL_CTX *ctx = SSL_CTX_new(TLS_client_method());
     if (!ctx)
-        return ssl_error(err, "TLS context", NULL);
+        return tls_error(err, "TLS context", NULL);
     tls_common_options(ctx);
     SSL_CTX_set_verify(ctx, SSL_VERIFY_NONE, NULL);
     (void)SSL_CTX_set_alpn_protos(ctx, protocols, sizeof protocols - 1);

@@ -40,6 +40,8 @@ void tls_common_options(SSL_CTX *ctx);
 struct transport *tls_wrap(SSL *ssl, int fd, const void *p, size_t n);
 SSL *tls_ssl(const struct transport *t); /* borrowed */
 
+/* -1 with "<what> <which>: <why the library's last call failed>", which is forgotten. which: NULL or e.g. a path. */
+int tls_error(struct err *err, const char *what, const char *which);
 /* Why the handshake failed, for logs; "" if it did not. `t` is a transport made here. Borrowed, until t is freed. */
 const char *tls_failure(const struct transport *t);
 

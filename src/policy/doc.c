@@ -146,8 +146,7 @@ int doc_word(struct doc *d, const struct node *node, const char *key, const char
         if (strcmp(words[i], text) == 0)
             return i;
     _cleanup_buf_ struct buf list = {0};
-    for (size_t i = 0; words[i]; i++)
-        buf_addf(&list, "%s%s", i == 0 ? "" : words[i + 1] ? ", " : " or ", words[i]);
+    text_add_choices(&list, words);
     const char *near = text_nearest(text, words);
     return doc_fail(d, node->line, "%s must be %s, not \"%s\"%s%s%s", key, buf_str(&list), doc_safe(text),
                     near ? "; did you mean \"" : "", near ? near : "", near ? "\"?" : "");

@@ -122,8 +122,7 @@ int netpol_word(struct netpol_reader *r, const struct node *node, const struct n
         if (strcmp(words[i], text) == 0)
             return i;
     _cleanup_buf_ struct buf list = {0};
-    for (size_t i = 0; words[i]; i++)
-        buf_addf(&list, "%s%s", i == 0 ? "" : words[i + 1] ? ", " : " or ", words[i]);
+    text_add_choices(&list, words);
     return netpol_fail(r, at, node->line, "must be %s, not \"%s\"", buf_str(&list), netpol_safe(r, text));
 }
 
