@@ -1,5 +1,6 @@
-/* http-int.h - the HTTP engine, shared by http.c (connections of sandboxes), http-request.c (one request until it may go),
- * http-body.c (from then on), http-tunnel.c (WebSockets), http-upstream.c (making connections) and http-pool.c (keeping them).
+/* http-int.h - the HTTP engine, shared by http.c (connections of sandboxes), http-identify.c (what a request asks for),
+ * http-request.c (until it may go), http-body.c (from then on), http-tunnel.c (WebSockets), http-upstream.c (making
+ * connections) and http-pool.c (keeping them).
  *
  * An exchange is one request and its answer. It belongs to its flow and ends with exchange_end(), which writes the audit line
  * and gives back everything. Its states, in order:
@@ -199,6 +200,8 @@ struct exchange {
 uint64_t exchange_clock_us(void);
 /* The handler: a request of a sandbox. */
 void exchange_start(struct http_engine *e, struct hflow *hf, struct http_req *r);
+/* http-identify.c: what is asked for, in canonical form. false: it was refused. */
+bool exchange_identify(struct exchange *x);
 /* Refuses: records, answers if nothing was sent yet, else cuts; ends the exchange. */
 void exchange_refuse(struct exchange *x, enum netpol_reason reason, const char *layer, const char *text);
 /* Writes the record, gives everything back, frees. The request was ended, or is let go here. */
