@@ -30,13 +30,12 @@ static struct h2up_stream *start(struct h2up *h, struct answer *a, const char *m
 
 static void test_http2_inside_may_be_http1_outside(void **state)
 {
-    struct upstream u;
     _cleanup_answer_ struct answer a = {0};
     _cleanup_answer_ struct answer b = {0};
     (void)state;
-    upstream_start(&u, origin, HOST, false);
-    allow(box, u.port, QUOTED);
-    struct h2up *h = h2_out(box, &u);
+    struct upstream *u = upstream_new(origin, HOST, false);
+    allow(box, u->port, QUOTED);
+    struct h2up *h = h2_out(box, u);
     (void)start(h, &a, "GET", "/a?b", 0);
     UNTIL(a.ended || a.failed);
     assert_int_equal(a.status, 200);
@@ -49,17 +48,14 @@ static void test_http2_inside_may_be_http1_outside(void **state)
     UNTIL(b.ended || b.failed);
     assert_string_equal(buf_str(&b.body), "one two");
     h2up_free(h);
-    turn(5);
-    upstream_stop(&u);
 }
 
 static void trailers_through(bool h2)
 {
-    struct upstream u;
     _cleanup_answer_ struct answer a = {0};
-    upstream_start(&u, origin, HOST, h2);
-    allow(box, u.port, QUOTED);
-    struct h2up *h = h2_out(box, &u);
+    struct upstream *u = upstream_new(origin, HOST, h2);
+    allow(box, u->port, QUOTED);
+    struct h2up *h = h2_out(box, u);
     struct h2up_stream *s = start(h, &a, "POST", "/count", HTTP_UNKNOWN);
     (void)h2up_write(s, "body", 4);
     h2up_trailer(s, "x-checksum", "abc");
@@ -69,8 +65,6 @@ static void trailers_through(bool h2)
     assert_string_equal(buf_str(&a.body), "4");
     assert_string_equal(buf_str(&app_trailers), "x-checksum: abc\ngrpc-status: 0\n");
     h2up_free(h);
-    turn(5);
-    upstream_stop(&u);
 }
 
 static void test_trailers_of_a_request_arrive_over_http2(void **state)
@@ -151,13 +145,12 @@ static void test_a_connection_that_fails_fails_for_all_who_wait(void **state)
 
 static void test_one_who_does_not_wait_leaves_the_others_their_connection(void **state)
 {
-    struct upstream u;
     struct answer a[3] = {0};
     struct h2up_stream *s[3];
     (void)state;
-    upstream_start(&u, origin, HOST, true);
-    allow(box, u.port, QUOTED);
-    struct h2up *h = h2_out(box, &u);
+    struct upstream *u = upstream_new(origin, HOST, true);
+    allow(box, u->port, QUOTED);
+    struct h2up *h = h2_out(box, u);
     for (size_t i = 0; i < 3; i++)
         s[i] = start(h, &a[i], "GET", "/x", 0);
     UNTIL(box->flows && ((struct hflow *)box->flows->driver)->exchanges);
@@ -169,18 +162,15 @@ static void test_one_who_does_not_wait_leaves_the_others_their_connection(void *
     for (size_t i = 0; i < 3; i++)
         answer_done(&a[i]);
     h2up_free(h);
-    turn(5);
-    upstream_stop(&u);
 }
 
 static void test_all_who_wait_may_leave(void **state)
 {
-    struct upstream u;
     struct answer a = {0}, b = {0};
     (void)state;
-    upstream_start(&u, origin, HOST, true);
-    allow(box, u.port, QUOTED);
-    struct h2up *h = h2_out(box, &u);
+    struct upstream *u = upstream_new(origin, HOST, true);
+    allow(box, u->port, QUOTED);
+    struct h2up *h = h2_out(box, u);
     (void)start(h, &a, "GET", "/x", 0);
     (void)start(h, &b, "GET", "/x", 0);
     UNTIL(box->flows && ((struct hflow *)box->flows->driver)->exchanges);
@@ -188,19 +178,17 @@ static void test_all_who_wait_may_leave(void **state)
     UNTIL(!box->flows);
     turn(20);
     assert_int_equal(app_requests, 0);
-    upstream_stop(&u);
 }
 
 static void test_many_streams_share_one_connection_to_an_http2_server(void **state)
 {
     enum { COUNT = 60 };
-    struct upstream u;
     struct answer a[COUNT] = {0}, first = {0};
     size_t done = 0;
     (void)state;
-    upstream_start(&u, origin, HOST, true);
-    allow(box, u.port, QUOTED);
-    struct h2up *h = h2_out(box, &u);
+    struct upstream *u = upstream_new(origin, HOST, true);
+    allow(box, u->port, QUOTED);
+    struct h2up *h = h2_out(box, u);
     (void)start(h, &first, "GET", "/", 0);
     UNTIL(first.ended || first.failed);
     assert_has(first.body, "HTTP/20\n");
@@ -218,8 +206,6 @@ static void test_many_streams_share_one_connection_to_an_http2_server(void **sta
     assert_int_equal(app_connections, 1);
     answer_done(&first);
     h2up_free(h);
-    turn(5);
-    upstream_stop(&u);
 }
 
 static void grpc_request(struct h2up *h, struct answer *a)
@@ -235,36 +221,30 @@ static void grpc_request(struct h2up *h, struct answer *a)
 
 static void test_grpc_has_its_trailers(void **state)
 {
-    struct upstream u;
     _cleanup_answer_ struct answer a = {0};
     (void)state;
-    upstream_start(&u, origin, HOST, true);
-    allow(box, u.port, QUOTED);
-    struct h2up *h = h2_out(box, &u);
+    struct upstream *u = upstream_new(origin, HOST, true);
+    allow(box, u->port, QUOTED);
+    struct h2up *h = h2_out(box, u);
     grpc_request(h, &a);
     assert_int_equal(a.status, 200);
     assert_int_equal(a.body.n, 8);
     assert_string_equal(buf_str(&a.trailers), "grpc-status: 0\ngrpc-message: fine\n");
     h2up_free(h);
-    turn(5);
-    upstream_stop(&u);
 }
 
 static void test_grpc_to_a_server_without_http2_is_refused_in_grpcs_own_terms(void **state)
 {
-    struct upstream u;
     _cleanup_answer_ struct answer a = {0};
     (void)state;
-    upstream_start(&u, origin, HOST, false);
-    allow(box, u.port, QUOTED);
-    struct h2up *h = h2_out(box, &u);
+    struct upstream *u = upstream_new(origin, HOST, false);
+    allow(box, u->port, QUOTED);
+    struct h2up *h = h2_out(box, u);
     grpc_request(h, &a);
     assert_int_equal(a.status, 200);
     assert_has(a.fields, "grpc-status: ");
     assert_int_equal(app_requests, 0);
     h2up_free(h);
-    turn(5);
-    upstream_stop(&u);
 }
 
 /* Reads what there is, zeros among it; true once `part` has come. */
@@ -279,55 +259,48 @@ static bool heard(struct transport *t, struct buf *b, const char *part)
 
 static void test_trailers_of_an_http2_server_follow_the_chunks_of_http1(void **state)
 {
-    struct upstream u;
     _cleanup_buf_ struct buf got = {0};
     (void)state;
-    upstream_start(&u, origin, HOST, true);
-    allow(box, u.port, QUOTED);
-    struct transport *t = tls_out(box, HOST, u.port, false);
+    struct upstream *u = upstream_new(origin, HOST, true);
+    allow(box, u->port, QUOTED);
+    struct transport *t = tls_out(box, HOST, u->port, false);
     _cleanup_free_ char *text =
-        xasprintf("POST /grpc HTTP/1.1\r\nHost: %s:%u\r\nTE: trailers\r\nContent-Length: 0\r\n\r\n", HOST, u.port);
+        xasprintf("POST /grpc HTTP/1.1\r\nHost: %s:%u\r\nTE: trailers\r\nContent-Length: 0\r\n\r\n", HOST, u->port);
     struct iovec v = {text, strlen(text)};
     assert_int_equal(t->ops->writev(t, &v, 1), v.iov_len);
     UNTIL(heard(t, &got, "0\r\ngrpc-status: 0\r\ngrpc-message: fine\r\n\r\n"));
     t->ops->free(t);
-    turn(5);
-    upstream_stop(&u);
 }
 
 static void test_an_authority_other_than_the_name_of_the_handshake_is_misdirected(void **state)
 {
-    struct upstream u;
     _cleanup_answer_ struct answer a = {0};
     _cleanup_answer_ struct answer b = {0};
     (void)state;
-    upstream_start(&u, origin, HOST, true);
-    allow(box, u.port, "\"code.example\",\"docs.example\"");
-    struct h2up *h = h2_out(box, &u);
-    (void)snprintf(authority, sizeof authority, "docs.example:%u", u.port);
+    struct upstream *u = upstream_new(origin, HOST, true);
+    allow(box, u->port, "\"code.example\",\"docs.example\"");
+    struct h2up *h = h2_out(box, u);
+    (void)snprintf(authority, sizeof authority, "docs.example:%u", u->port);
     (void)start(h, &a, "GET", "/", 0);
     UNTIL(a.ended || a.failed);
     assert_int_equal(a.status, 421);
     assert_has(a.body, "host_mismatch");
-    (void)snprintf(authority, sizeof authority, "%s:%u", HOST, u.port);
+    (void)snprintf(authority, sizeof authority, "%s:%u", HOST, u->port);
     (void)start(h, &b, "GET", "/", 0); /* the connection goes on */
     UNTIL(b.ended || b.failed);
     assert_int_equal(b.status, 200);
     h2up_free(h);
-    turn(5);
-    upstream_stop(&u);
 }
 
 static void test_a_stream_that_is_not_read_does_not_stop_its_neighbour(void **state)
 {
-    struct upstream u;
     _cleanup_answer_ struct answer slow = {0};
     _cleanup_answer_ struct answer quick = {0};
     static const char block[65536];
     (void)state;
-    upstream_start(&u, origin, HOST, true);
-    allow(box, u.port, QUOTED);
-    struct h2up *h = h2_out(box, &u);
+    struct upstream *u = upstream_new(origin, HOST, true);
+    allow(box, u->port, QUOTED);
+    struct h2up *h = h2_out(box, u);
     struct h2up_stream *s = start(h, &slow, "GET", "/stream", 0);
     UNTIL(slow.head);
     h2up_pause(s);
@@ -349,19 +322,16 @@ static void test_a_stream_that_is_not_read_does_not_stop_its_neighbour(void **st
     UNTIL(slow.ended || slow.failed);
     assert_int_equal(slow.body.n, sent);
     h2up_free(h);
-    turn(5);
-    upstream_stop(&u);
 }
 
 static void test_a_client_that_resets_its_stream_takes_the_request_back(void **state)
 {
-    struct upstream u;
     _cleanup_answer_ struct answer a = {0};
     _cleanup_answer_ struct answer b = {0};
     (void)state;
-    upstream_start(&u, origin, HOST, true);
-    allow(box, u.port, QUOTED);
-    struct h2up *h = h2_out(box, &u);
+    struct upstream *u = upstream_new(origin, HOST, true);
+    allow(box, u->port, QUOTED);
+    struct h2up *h = h2_out(box, u);
     struct h2up_stream *s = start(h, &a, "GET", "/stream", 0);
     UNTIL(a.head);
     h2up_cancel(s);
@@ -370,27 +340,24 @@ static void test_a_client_that_resets_its_stream_takes_the_request_back(void **s
     UNTIL(b.ended || b.failed);
     assert_int_equal(app_connections, 1); /* what the two shared lives on */
     h2up_free(h);
-    turn(5);
-    upstream_stop(&u);
 }
 
 static void test_a_new_policy_cuts_the_stream_that_it_forbids_and_no_other(void **state)
 {
-    struct upstream u;
     _cleanup_answer_ struct answer a = {0};
     _cleanup_answer_ struct answer b = {0};
     _cleanup_buf_ struct buf doc = {0};
     (void)state;
-    upstream_start(&u, origin, HOST, true);
-    allow(box, u.port, QUOTED);
-    struct h2up *h = h2_out(box, &u);
+    struct upstream *u = upstream_new(origin, HOST, true);
+    allow(box, u->port, QUOTED);
+    struct h2up *h = h2_out(box, u);
     (void)start(h, &a, "GET", "/stream", 0);
     UNTIL(a.head);
     struct h2up_stream *s = start(h, &b, "POST", "/echo", HTTP_UNKNOWN);
     UNTIL(b.head);
     buf_addf(&doc,
              "{\"rules\":[{\"id\":\"r\",\"hosts\":[" QUOTED "],\"ports\":[%u],\"http\":[{\"paths\":[\"/echo\"]}]}]}",
-             u.port);
+             u->port);
     policy(box, buf_str(&doc));
     UNTIL(a.failed);
     (void)h2up_write(s, "still here", 10);
@@ -398,27 +365,24 @@ static void test_a_new_policy_cuts_the_stream_that_it_forbids_and_no_other(void 
     UNTIL(b.ended || b.failed);
     assert_string_equal(buf_str(&b.body), "still here");
     h2up_free(h);
-    turn(5);
-    upstream_stop(&u);
 }
 
 static void test_a_sandbox_has_so_many_requests_under_way_and_no_more(void **state)
 {
     enum { PER_CONNECTION = 64, CONNECTIONS = POOL_EXCHANGES / PER_CONNECTION };
-    struct upstream u;
     struct h2up *h[CONNECTIONS];
     static struct answer a[POOL_EXCHANGES];
     _cleanup_answer_ struct answer one = {0};
     _cleanup_buf_ struct buf doc = {0};
     (void)state;
-    upstream_start(&u, origin, HOST, true);
+    struct upstream *u = upstream_new(origin, HOST, true);
     buf_addf(&doc,
              "{\"limits\":{\"rps\":10000,\"burst\":10000},"
              "\"rules\":[{\"id\":\"r\",\"hosts\":[" QUOTED "],\"ports\":[%u],\"http\":[{\"paths\":[\"/**\"]}]}]}",
-             u.port);
+             u->port);
     policy(box, buf_str(&doc));
     for (size_t i = 0; i < CONNECTIONS; i++) {
-        h[i] = h2_out(box, &u);
+        h[i] = h2_out(box, u);
         for (size_t k = 0; k < PER_CONNECTION; k++)
             (void)start(h[i], &a[i * PER_CONNECTION + k], "GET", "/hold", 0);
         for (size_t k = 0; k < PER_CONNECTION; k++)
@@ -434,17 +398,15 @@ static void test_a_sandbox_has_so_many_requests_under_way_and_no_more(void **sta
         assert_int_equal(a[i].status, 200);
         answer_done(&a[i]);
     }
-    upstream_stop(&u);
 }
 
 static void test_a_denied_stream_is_answered_in_json(void **state)
 {
-    struct upstream u;
     _cleanup_answer_ struct answer a = {0};
     (void)state;
-    upstream_start(&u, origin, HOST, true);
-    allow(box, u.port, "\"docs.example\"");
-    struct h2up *h = h2_out(box, &u);
+    struct upstream *u = upstream_new(origin, HOST, true);
+    allow(box, u->port, "\"docs.example\"");
+    struct h2up *h = h2_out(box, u);
     struct h2up_stream *s = start(h, &a, "POST", "/x", HTTP_UNKNOWN);
     (void)h2up_write(s, "body", 4);
     UNTIL(a.head);
@@ -453,8 +415,6 @@ static void test_a_denied_stream_is_answered_in_json(void **state)
     assert_has(a.body, "host_not_allowed");
     assert_int_equal(app_connections, 0);
     h2up_free(h);
-    turn(5);
-    upstream_stop(&u);
 }
 
 /* ---- an upstream that sends what it likes ---- */

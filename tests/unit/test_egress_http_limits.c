@@ -31,41 +31,34 @@ static bool heard(int fd, struct buf *b, const char *part)
 
 static void test_a_client_that_knows_tls_12_only_is_served(void **state)
 {
-    struct upstream u;
     _cleanup_answer_ struct answer a = {0};
     char authority[64];
     (void)state;
-    upstream_start(&u, origin, HOST, false);
-    allow(box, u.port, QUOTED);
-    (void)snprintf(authority, sizeof authority, HOST ":%u", u.port);
+    struct upstream *u = upstream_new(origin, HOST, false);
+    allow(box, u->port, QUOTED);
+    (void)snprintf(authority, sizeof authority, HOST ":%u", u->port);
     client_newest = TLS1_2_VERSION;
-    struct transport *t = tls_out(box, HOST, u.port, false);
+    struct transport *t = tls_out(box, HOST, u->port, false);
     assert_string_equal(SSL_get_version(tls_ssl(t)), "TLSv1.2");
-    struct client *c = client_new(loop, t);
+    _cleanup_client_ struct client *c = client_new(loop, t);
     ask_on(c, &a, "GET", "/", authority, NULL);
     assert_int_equal(a.status, 200);
-    client_free(c);
-    turn(5);
-    upstream_stop(&u);
 }
 
 static void test_a_policy_may_demand_tls_13(void **state)
 {
-    struct upstream u;
     _cleanup_buf_ struct buf b = {0};
     (void)state;
-    upstream_start(&u, origin, HOST, false);
+    struct upstream *u = upstream_new(origin, HOST, false);
     buf_addf(&b,
              "{\"tls\":{\"intercept\":\"always\",\"min\":\"1.3\"},\"rules\":[{\"hosts\":[" QUOTED "],\"ports\":[%u]}]}",
-             u.port);
+             u->port);
     policy(box, buf_str(&b));
     client_newest = TLS1_2_VERSION;
-    assert_null(tls_out_to(box, HOST, u.port, HOST, false));
+    assert_null(tls_out_to(box, HOST, u->port, HOST, false));
     client_newest = 0;
-    struct transport *t = tls_out(box, HOST, u.port, false);
+    struct transport *t = tls_out(box, HOST, u->port, false);
     t->ops->free(t);
-    turn(5);
-    upstream_stop(&u);
 }
 
 /* An answer from a bare address under this policy. */
@@ -83,35 +76,32 @@ static void ask_address(struct answer *a, const char *text, uint16_t port, const
 
 static void test_a_bare_address_is_refused_unless_a_rule_has_it_and_never_if_it_is_ours(void **state)
 {
-    struct upstream u;
     _cleanup_buf_ struct buf b = {0};
     _cleanup_answer_ struct answer other_rule = {0};
     _cleanup_answer_ struct answer ours = {0};
     (void)state;
-    upstream_start(&u, NULL, NULL, false);
+    struct upstream *u = upstream_new(NULL, NULL, false);
     ask_address(&other_rule, "9.9.9.9", 80, "{\"rules\":[{\"cidrs\":[\"9.9.9.8\"],\"ports\":[80]}]}");
     assert_int_equal(other_rule.status, 403);
     assert_has(other_rule.body, "ip_literal");
-    buf_addf(&b, "{\"rules\":[{\"cidrs\":[\"127.0.0.1\"],\"ports\":[%u]}]}", u.port);
-    ask_address(&ours, "127.0.0.1", u.port, buf_str(&b));
+    buf_addf(&b, "{\"rules\":[{\"cidrs\":[\"127.0.0.1\"],\"ports\":[%u]}]}", u->port);
+    ask_address(&ours, "127.0.0.1", u->port, buf_str(&b));
     assert_int_equal(ours.status, 403);
     assert_has(ours.body, "private_address");
     assert_int_equal(app_connections, 0);
-    upstream_stop(&u);
 }
 
 static void test_connect_leads_into_tls_that_is_looked_into(void **state)
 {
-    struct upstream u;
     _cleanup_buf_ struct buf b = {0};
     _cleanup_buf_ struct buf got = {0};
     _cleanup_answer_ struct answer a = {0};
     struct in6_addr gate = address("10.255.0.1");
     char authority[64];
     (void)state;
-    upstream_start(&u, origin, HOST, false);
-    allow(box, u.port, QUOTED);
-    (void)snprintf(authority, sizeof authority, HOST ":%u", u.port);
+    struct upstream *u = upstream_new(origin, HOST, false);
+    allow(box, u->port, QUOTED);
+    (void)snprintf(authority, sizeof authority, HOST ":%u", u->port);
     int fd = dial_to(box, &gate, 3128, true);
     buf_addf(&b, "CONNECT %s HTTP/1.1\r\nHost: %s\r\n\r\n", authority, authority);
     assert_int_equal(send(fd, b.p, b.n, MSG_NOSIGNAL), b.n);
@@ -119,12 +109,9 @@ static void test_connect_leads_into_tls_that_is_looked_into(void **state)
     assert_string_equal(buf_str(&got), "HTTP/1.1 200 Connection Established\r\n\r\n");
     struct transport *t = tls_over(fd, HOST, false);
     assert_non_null(t);
-    struct client *c = client_new(loop, t);
+    _cleanup_client_ struct client *c = client_new(loop, t);
     ask_on(c, &a, "GET", "/inside", authority, NULL);
     assert_has(a.body, "GET /inside HTTP/11\nauthority: code.example:");
-    client_free(c);
-    turn(5);
-    upstream_stop(&u);
 }
 
 static void test_connect_to_a_host_that_is_not_allowed_is_refused(void **state)
@@ -144,19 +131,17 @@ static void test_connect_to_a_host_that_is_not_allowed_is_refused(void **state)
 
 static void test_what_is_asked_while_learning_is_learned(void **state)
 {
-    struct upstream u;
     _cleanup_answer_ struct answer a = {0};
     _cleanup_buf_ struct buf learned = {0};
     (void)state;
-    upstream_start(&u, origin, HOST, false);
+    struct upstream *u = upstream_new(origin, HOST, false);
     policy(box, "{\"mode\":\"learn\"}");
-    ask_tls(box, &a, "GET", HOST, u.port, "/v1/things", NULL);
+    ask_tls(box, &a, "GET", HOST, u->port, "/v1/things", NULL);
     assert_int_equal(a.status, 200);
     learn_document(box, &learned);
     assert_has(learned, HOST);
     assert_has(learned, "/v1/things");
     assert_has(learned, "GET");
-    upstream_stop(&u);
 }
 
 /* ---- limits ---- */
@@ -172,29 +157,23 @@ static void rule(uint16_t port, const char *limits, const char *more)
 
 static void test_an_answer_that_says_it_is_too_long_is_refused_at_once(void **state)
 {
-    struct upstream u;
     _cleanup_answer_ struct answer a = {0};
     (void)state;
-    upstream_start(&u, origin, HOST, false);
-    rule(u.port, ",\"limits\":{\"max_response_bytes\":10}", "");
-    ask_tls(box, &a, "GET", HOST, u.port, "/", NULL);
+    struct upstream *u = upstream_new(origin, HOST, false);
+    rule(u->port, ",\"limits\":{\"max_response_bytes\":10}", "");
+    ask_tls(box, &a, "GET", HOST, u->port, "/", NULL);
     assert_int_equal(a.status, 502);
     assert_has(a.body, "response_too_large");
-    upstream_stop(&u);
 }
 
 static void test_an_answer_that_turns_out_too_long_is_cut(void **state)
 {
-    struct upstream u;
     _cleanup_answer_ struct answer a = {0};
-    char authority[64];
     (void)state;
-    upstream_start(&u, origin, HOST, false);
-    rule(u.port, ",\"limits\":{\"max_response_bytes\":10}", "");
-    (void)snprintf(authority, sizeof authority, HOST ":%u", u.port);
-    struct client *c = client_new(loop, tls_out(box, HOST, u.port, false));
-    struct client_request q = {.method = "GET", .target = "/stream", .host = authority};
-    client_start(c, &q, &answer_events.answer, &a);
+    struct upstream *u = upstream_new(origin, HOST, false);
+    rule(u->port, ",\"limits\":{\"max_response_bytes\":10}", "");
+    _cleanup_client_ struct client *c =
+        begin_tls(box, &a, HOST, u->port, (struct client_request){.method = "GET", .target = "/stream"});
     UNTIL(app_stream);
     (void)http_write(app_stream, "0123456789", 10);
     UNTIL(a.body.n == 10);
@@ -202,9 +181,6 @@ static void test_an_answer_that_turns_out_too_long_is_cut(void **state)
     UNTIL(a.ended || a.failed);
     assert_true(a.failed);
     assert_int_equal(a.body.n, 10);
-    client_free(c);
-    turn(5);
-    upstream_stop(&u);
 }
 
 static uint64_t now_ms;
@@ -228,16 +204,15 @@ static size_t settle(const struct answer *a)
 static void test_bytes_come_no_faster_than_the_bandwidth(void **state)
 {
     enum { RATE = 1 << 20 };
-    struct upstream u;
     _cleanup_answer_ struct answer a = {0};
     char authority[64];
     (void)state;
     now_ms = loop_now(loop);
     loop_set_clock(loop, clock_ms, NULL);
-    upstream_start(&u, origin, HOST, false);
-    rule(u.port, "", ",\"limits\":{\"rate_in\":\"1M\"}");
-    (void)snprintf(authority, sizeof authority, HOST ":%u", u.port);
-    struct client *c = client_new(loop, tls_out(box, HOST, u.port, false));
+    struct upstream *u = upstream_new(origin, HOST, false);
+    rule(u->port, "", ",\"limits\":{\"rate_in\":\"1M\"}");
+    (void)snprintf(authority, sizeof authority, HOST ":%u", u->port);
+    _cleanup_client_ struct client *c = client_new(loop, tls_out(box, HOST, u->port, false));
     struct client_request q = {.method = "GET", .target = "/bulk", .host = authority};
     app_bulk = 8 * RATE;
     client_start(c, &q, &answer_events.answer, &a);
@@ -256,9 +231,6 @@ static void test_bytes_come_no_faster_than_the_bandwidth(void **state)
     }
     assert_true(a.ended);
     assert_int_equal(a.body.n, 8 * RATE);
-    client_free(c);
-    turn(5);
-    upstream_stop(&u);
 }
 
 /* ---- memory ---- */
@@ -301,24 +273,20 @@ static size_t download(const struct upstream *u)
 
 static void test_a_long_download_needs_no_more_memory_than_a_short_one(void **state)
 {
-    struct upstream u;
     (void)state;
-    upstream_start(&u, NULL, NULL, false);
-    allow(box, u.port, QUOTED);
-    assert_in_range(download(&u), 0, 1024 * 1024);
-    upstream_stop(&u);
+    struct upstream *u = upstream_new(NULL, NULL, false);
+    allow(box, u->port, QUOTED);
+    assert_in_range(download(u), 0, 1024 * 1024);
 }
 
 static void test_a_long_opaque_stream_arrives_whole(void **state)
 {
-    struct upstream u;
     _cleanup_buf_ struct buf b = {0};
     (void)state;
-    upstream_start(&u, NULL, NULL, false);
-    buf_addf(&b, "{\"rules\":[{\"hosts\":[" QUOTED "],\"ports\":[%u],\"proto\":\"tcp\"}]}", u.port);
+    struct upstream *u = upstream_new(NULL, NULL, false);
+    buf_addf(&b, "{\"rules\":[{\"hosts\":[" QUOTED "],\"ports\":[%u],\"proto\":\"tcp\"}]}", u->port);
     policy(box, buf_str(&b));
-    assert_in_range(download(&u), 0, 1024 * 1024);
-    upstream_stop(&u);
+    assert_in_range(download(u), 0, 1024 * 1024);
 }
 
 /* ---- an audit log that takes nothing ---- */

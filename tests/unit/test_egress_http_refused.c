@@ -8,83 +8,76 @@
 
 static void test_a_denied_host_answers_in_json_over_a_certificate_that_verifies(void **state)
 {
-    struct upstream u;
     _cleanup_answer_ struct answer a = {0};
     (void)state;
-    upstream_start(&u, origin, HOST, false);
-    allow(box, u.port, "\"docs.example\"");
-    ask_tls(box, &a, "GET", HOST, u.port, "/secret", NULL);
+    struct upstream *u = upstream_new(origin, HOST, false);
+    allow(box, u->port, "\"docs.example\"");
+    ask_tls(box, &a, "GET", HOST, u->port, "/secret", NULL);
     assert_int_equal(a.status, 403);
     assert_has(a.fields, "content-type: application/json");
     assert_has(a.body, "host_not_allowed");
     assert_has(a.body, "\"/secret\"");
     assert_int_equal(app_connections, 0);
-    upstream_stop(&u);
 }
 
 static void test_a_method_or_path_outside_the_rule_is_refused_before_anybody_is_called(void **state)
 {
-    struct upstream u;
     _cleanup_answer_ struct answer a = {0};
     _cleanup_answer_ struct answer b = {0};
     _cleanup_buf_ struct buf doc = {0};
     (void)state;
-    upstream_start(&u, origin, HOST, false);
+    struct upstream *u = upstream_new(origin, HOST, false);
     buf_addf(&doc,
              "{\"rules\":[{\"id\":\"r\",\"hosts\":[" QUOTED "],\"ports\":[%u],"
              "\"http\":[{\"methods\":[\"GET\"],\"paths\":[\"/open/**\"]}]}]}",
-             u.port);
+             u->port);
     policy(box, buf_str(&doc));
-    ask_tls(box, &a, "POST", HOST, u.port, "/open/x", "body");
+    ask_tls(box, &a, "POST", HOST, u->port, "/open/x", "body");
     assert_int_equal(a.status, 403);
     assert_has(a.body, "method_not_allowed");
-    ask_tls(box, &b, "GET", HOST, u.port, "/open/../shut", NULL);
+    ask_tls(box, &b, "GET", HOST, u->port, "/open/../shut", NULL);
     assert_int_equal(b.status, 403);
     assert_has(b.body, "path_not_allowed");
     assert_int_equal(app_connections, 0);
-    upstream_stop(&u);
 }
 
 static void test_one_name_too_many_under_a_wildcard_is_refused_with_its_grant(void **state)
 {
-    struct upstream u;
     _cleanup_answer_ struct answer a = {0};
     _cleanup_answer_ struct answer b = {0};
     _cleanup_answer_ struct answer c = {0};
     _cleanup_buf_ struct buf doc = {0};
     (void)state;
-    upstream_start(&u, origin, "one.z.example", false);
+    struct upstream *u = upstream_new(origin, "one.z.example", false);
     buf_addf(&doc,
              "{\"limits\":{\"new_names_per_min\":1},\"rules\":[{\"id\":\"r\",\"hosts\":[\"*.z.example\"],"
              "\"ports\":[%u],\"tls\":\"intercept\"}]}",
-             u.port);
+             u->port);
     policy(box, buf_str(&doc));
-    ask_tls(box, &a, "GET", "one.z.example", u.port, "/", NULL);
+    ask_tls(box, &a, "GET", "one.z.example", u->port, "/", NULL);
     assert_int_equal(a.status, 200);
-    ask_tls(box, &b, "GET", "onswg4tf.z.example", u.port, "/x", NULL);
+    ask_tls(box, &b, "GET", "onswg4tf.z.example", u->port, "/x", NULL);
     assert_int_equal(b.status, 429);
     assert_has(b.fields, "retry-after: ");
     assert_has(b.body, "\"code\":\"egress_limited\",\"reason\":\"too_many_new_names\"");
     assert_has(b.body, "\"grant\":{\"hosts\":[\"onswg4tf.z.example\"]");
     assert_int_equal(app_connections, 1);
-    ask_tls(box, &c, "GET", "one.z.example", u.port, "/", NULL); /* a name that is known */
+    ask_tls(box, &c, "GET", "one.z.example", u->port, "/", NULL); /* a name that is known */
     assert_int_equal(c.status, 200);
-    upstream_stop(&u);
 }
 
 static void test_a_host_other_than_the_one_connected_to_is_misdirected(void **state)
 {
-    struct upstream u;
     (void)state;
-    upstream_start(&u, origin, HOST, false);
-    allow(box, u.port, "\"code.example\",\"docs.example\"");
-    struct client *c = client_new(loop, tls_out(box, HOST, u.port, false));
+    struct upstream *u = upstream_new(origin, HOST, false);
+    allow(box, u->port, "\"code.example\",\"docs.example\"");
+    struct client *c = client_new(loop, tls_out(box, HOST, u->port, false));
     static const char *const wrong[] = {"docs.example", "code.example:1", "127.0.0.1", "code.example.evil.example"};
     for (size_t i = 0; i < ARRAY_LEN(wrong); i++) {
         _cleanup_answer_ struct answer a = {0};
         if (!client_reusable(c)) {
             client_free(c);
-            c = client_new(loop, tls_out(box, HOST, u.port, false));
+            c = client_new(loop, tls_out(box, HOST, u->port, false));
         }
         ask_on(c, &a, "GET", "/", wrong[i], NULL);
         assert_int_equal(a.status, 421);
@@ -92,21 +85,18 @@ static void test_a_host_other_than_the_one_connected_to_is_misdirected(void **st
     }
     assert_int_equal(app_connections, 0);
     client_free(c);
-    upstream_stop(&u);
 }
 
 static void refused_certificate(struct mint *m, const char *host, const char *why)
 {
-    struct upstream u;
     _cleanup_answer_ struct answer a = {0};
-    upstream_start(&u, m, host, false);
-    allow(box, u.port, QUOTED);
-    ask_tls(box, &a, "GET", HOST, u.port, "/", NULL);
+    struct upstream *u = upstream_new(m, host, false);
+    allow(box, u->port, QUOTED);
+    ask_tls(box, &a, "GET", HOST, u->port, "/", NULL);
     assert_int_equal(a.status, 502);
     assert_has(a.body, "upstream_cert");
     assert_has(a.body, why);
     assert_int_equal(app_requests, 0);
-    upstream_stop(&u);
 }
 
 static void test_a_server_with_a_certificate_of_another_name_is_not_spoken_to(void **state)
@@ -143,38 +133,34 @@ static void own_certificate(struct upstream *u, long from, long until)
 
 static void test_a_self_signed_server_is_not_spoken_to(void **state)
 {
-    struct upstream u;
     _cleanup_answer_ struct answer a = {0};
     (void)state;
-    upstream_start(&u, NULL, HOST, false);
-    own_certificate(&u, -3600, 3600);
-    allow(box, u.port, QUOTED);
-    ask_tls(box, &a, "GET", HOST, u.port, "/", NULL);
+    struct upstream *u = upstream_new(NULL, HOST, false);
+    own_certificate(u, -3600, 3600);
+    allow(box, u->port, QUOTED);
+    ask_tls(box, &a, "GET", HOST, u->port, "/", NULL);
     assert_int_equal(a.status, 502);
     assert_has(a.body, "self-signed certificate");
-    upstream_stop(&u);
 }
 
 static void test_a_server_whose_certificate_has_expired_is_not_spoken_to(void **state)
 {
-    struct upstream u;
     _cleanup_answer_ struct answer a = {0};
     struct err err = {0};
     (void)state;
-    upstream_start(&u, NULL, HOST, false);
-    own_certificate(&u, -7200, -3600);
+    struct upstream *u = upstream_new(NULL, HOST, false);
+    own_certificate(u, -7200, -3600);
     /* Trusted but for its age. */
     BIO *bio = BIO_new(BIO_s_mem());
     char *pem;
-    PEM_write_bio_X509(bio, SSL_CTX_get0_certificate(u.ctx));
+    PEM_write_bio_X509(bio, SSL_CTX_get0_certificate(u->ctx));
     long n = BIO_get_mem_data(bio, &pem);
     assert_int_equal(etls_trust(((struct http_engine *)egress.http)->tls, pem, (size_t)n, &err), 0);
     BIO_free(bio);
-    allow(box, u.port, QUOTED);
-    ask_tls(box, &a, "GET", HOST, u.port, "/", NULL);
+    allow(box, u->port, QUOTED);
+    ask_tls(box, &a, "GET", HOST, u->port, "/", NULL);
     assert_int_equal(a.status, 502);
     assert_has(a.body, "certificate has expired");
-    upstream_stop(&u);
 }
 
 static void test_a_server_that_is_not_there_is_named_unreachable(void **state)
@@ -228,12 +214,11 @@ static void test_ambiguous_requests_are_refused_and_nothing_is_forwarded(void **
         "GET /../x HTTP/1.1\r\nHost: %s\r\n\r\n",
         "GET / HTTP/1.1\r\n\r\n",
     };
-    struct upstream u;
     char authority[64];
     (void)state;
-    upstream_start(&u, NULL, NULL, false);
-    allow(box, u.port, QUOTED);
-    (void)snprintf(authority, sizeof authority, "%s:%u", HOST, u.port);
+    struct upstream *u = upstream_new(NULL, NULL, false);
+    allow(box, u->port, QUOTED);
+    (void)snprintf(authority, sizeof authority, "%s:%u", HOST, u->port);
     for (size_t i = 0; i < ARRAY_LEN(bad); i++) {
         _cleanup_buf_ struct buf text = {0};
         _cleanup_buf_ struct buf got = {0};
@@ -242,98 +227,83 @@ static void test_ambiguous_requests_are_refused_and_nothing_is_forwarded(void **
 #pragma GCC diagnostic ignored "-Wformat-security"
         buf_addf(&text, bad[i], authority);
 #pragma GCC diagnostic pop
-        say_raw(u.port, text.p, text.n, &got);
+        say_raw(u->port, text.p, text.n, &got);
         if (strncmp(buf_str(&got), "HTTP/1.1 400", 12) != 0 && strncmp(buf_str(&got), "HTTP/1.1 501", 12) != 0)
             fail_msg("request %zu was answered:\n%s", i, buf_str(&got));
         assert_has(got, "malformed_request");
     }
     assert_int_equal(app_requests, 0);
-    upstream_stop(&u);
 }
 
 static void test_a_client_that_does_not_trust_the_root_is_listed_with_the_reason(void **state)
 {
-    struct upstream u;
     _cleanup_buf_ struct buf list = {0};
     (void)state;
-    upstream_start(&u, origin, HOST, false);
-    allow(box, u.port, QUOTED);
+    struct upstream *u = upstream_new(origin, HOST, false);
+    allow(box, u->port, QUOTED);
     root_trusted = false;
-    assert_null(tls_out_to(box, HOST, u.port, HOST, false));
+    assert_null(tls_out_to(box, HOST, u->port, HOST, false));
     root_trusted = true;
     UNTIL(!box->flows);
     deny_list(box, 0, 10, &list);
     assert_has(list, "unknown CA");
     assert_has(list, "passthrough");
-    upstream_stop(&u);
 }
 
 static void test_bytes_behind_a_request_are_a_request_of_their_own_and_judged_so(void **state)
 {
-    struct upstream u;
     _cleanup_buf_ struct buf text = {0};
     _cleanup_buf_ struct buf got = {0};
     _cleanup_buf_ struct buf doc = {0};
     (void)state;
-    upstream_start(&u, NULL, NULL, false);
+    struct upstream *u = upstream_new(NULL, NULL, false);
     buf_addf(&doc,
              "{\"rules\":[{\"id\":\"r\",\"hosts\":[" QUOTED "],\"ports\":[%u],\"cleartext\":true,"
              "\"http\":[{\"methods\":[\"POST\"],\"paths\":[\"/echo\"]}]}]}",
-             u.port);
+             u->port);
     policy(box, buf_str(&doc));
     buf_addf(&text,
              "POST /echo HTTP/1.1\r\nHost: " HOST ":%u\r\nTransfer-Encoding: chunked\r\n\r\n2;x=y\r\nok\r\n0\r\n\r\n"
              "GET /admin HTTP/1.1\r\nHost: " HOST ":%u\r\n\r\n",
-             u.port, u.port);
-    say_raw(u.port, text.p, text.n, &got);
+             u->port, u->port);
+    say_raw(u->port, text.p, text.n, &got);
     assert_has(got, "HTTP/1.1 200 OK\r\n");
     assert_has(got, "HTTP/1.1 403 Forbidden\r\n");
     assert_int_equal(app_requests, 1);
-    upstream_stop(&u);
 }
 
 static void test_a_policy_that_takes_the_host_back_cuts_what_is_under_way(void **state)
 {
-    struct upstream u;
     _cleanup_answer_ struct answer a = {0};
-    char authority[64];
     (void)state;
-    upstream_start(&u, origin, HOST, false);
-    allow(box, u.port, QUOTED);
-    (void)snprintf(authority, sizeof authority, "%s:%u", HOST, u.port);
-    struct client *c = client_new(loop, tls_out(box, HOST, u.port, false));
-    struct client_request q = {.method = "GET", .target = "/stream", .host = authority};
-    client_start(c, &q, &answer_events.answer, &a);
+    struct upstream *u = upstream_new(origin, HOST, false);
+    allow(box, u->port, QUOTED);
+    _cleanup_client_ struct client *c =
+        begin_tls(box, &a, HOST, u->port, (struct client_request){.method = "GET", .target = "/stream"});
     UNTIL(a.head);
-    allow(box, u.port, "\"code.example\",\"docs.example\""); /* still allowed: nothing happens */
+    allow(box, u->port, "\"code.example\",\"docs.example\""); /* still allowed: nothing happens */
     (void)http_write(app_stream, "x", 1);
     UNTIL(a.body.n == 1);
-    allow(box, u.port, "\"docs.example\"");
+    allow(box, u->port, "\"docs.example\"");
     UNTIL(a.failed);
     UNTIL(!app_stream); /* the server is told, too */
     assert_null(box->flows);
     assert_int_equal(pool_size(box), 0);
-    client_free(c);
-    upstream_stop(&u);
 }
 
 /* A stream under the first document is cut by the second, although both allow the request. */
 static void cut_by(const char *first, const char *second)
 {
-    struct upstream u;
     _cleanup_answer_ struct answer a = {0};
     _cleanup_buf_ struct buf one = {0}, two = {0};
-    char authority[64];
-    upstream_start(&u, origin, HOST, false);
-    buf_addf(&one, "{\"rules\":[{\"id\":\"r\",\"hosts\":[" QUOTED "],\"ports\":[%u],\"tls\":\"intercept\"%s]}", u.port,
+    struct upstream *u = upstream_new(origin, HOST, false);
+    buf_addf(&one, "{\"rules\":[{\"id\":\"r\",\"hosts\":[" QUOTED "],\"ports\":[%u],\"tls\":\"intercept\"%s]}", u->port,
              first);
-    buf_addf(&two, "{\"rules\":[{\"id\":\"r\",\"hosts\":[" QUOTED "],\"ports\":[%u],\"tls\":\"intercept\"%s]}", u.port,
+    buf_addf(&two, "{\"rules\":[{\"id\":\"r\",\"hosts\":[" QUOTED "],\"ports\":[%u],\"tls\":\"intercept\"%s]}", u->port,
              second);
     policy(box, buf_str(&one));
-    (void)snprintf(authority, sizeof authority, "%s:%u", HOST, u.port);
-    struct client *c = client_new(loop, tls_out(box, HOST, u.port, false));
-    struct client_request q = {.method = "GET", .target = "/stream", .host = authority};
-    client_start(c, &q, &answer_events.answer, &a);
+    _cleanup_client_ struct client *c =
+        begin_tls(box, &a, HOST, u->port, (struct client_request){.method = "GET", .target = "/stream"});
     UNTIL(a.head);
     policy(box, buf_str(&one)); /* the same again: nothing happens */
     (void)http_write(app_stream, "x", 1);
@@ -341,8 +311,6 @@ static void cut_by(const char *first, const char *second)
     policy(box, buf_str(&two));
     UNTIL(a.failed);
     UNTIL(!app_stream);
-    client_free(c);
-    upstream_stop(&u);
 }
 
 static void test_a_policy_that_takes_a_secret_back_cuts_what_carries_it(void **state)
@@ -376,36 +344,34 @@ static void test_fields_behind_a_body_are_passed_on_judged_like_those_before_it(
     static const char *const forbidden[] = {"Authorization: x",    "Content-Length: 1", "Transfer-Encoding: chunked",
                                             "Host: evil.example",  "Cookie: a=b",       "X-HTTP-Method-Override: PUT",
                                             "Proxy-Connection: x", "If-Match: x",       "TE: trailers"};
-    struct upstream u;
     _cleanup_buf_ struct buf got = {0}, doc = {0};
     (void)state;
-    upstream_start(&u, NULL, NULL, false);
+    struct upstream *u = upstream_new(NULL, NULL, false);
     buf_addf(&doc,
              "{\"rules\":[{\"id\":\"r\",\"hosts\":[" QUOTED "],\"ports\":[%u],\"cleartext\":true,"
              "\"deny\":[{\"headers\":{\"x-danger\":\"*\"}}]}]}",
-             u.port);
+             u->port);
     policy(box, buf_str(&doc));
     esb_placeholder(box, "sbx-placeholder-of-it", "key");
-    say_trailers(u.port, "X-Checksum:  abc \r\nx-two: \r\nGRPC-Status: 0\r\n", &got);
+    say_trailers(u->port, "X-Checksum:  abc \r\nx-two: \r\nGRPC-Status: 0\r\n", &got);
     assert_has(got, "HTTP/1.1 200 OK\r\n");
     assert_string_equal(buf_str(&app_trailers), "x-checksum: abc\nx-two: \ngrpc-status: 0\n");
     app_trailers.n = 0;
     for (size_t i = 0; i < ARRAY_LEN(forbidden); i++) {
         char line[80];
         (void)snprintf(line, sizeof line, "x-before: 1\r\n%s\r\n", forbidden[i]);
-        say_trailers(u.port, line, &got);
+        say_trailers(u->port, line, &got);
         if (app_trailers.n > 0) /* the upstream was cut off before the end of the request */
             fail_msg("%s: %s", forbidden[i], buf_str(&app_trailers));
     }
-    say_trailers(u.port, "x-danger: 1\r\n", &got);
-    say_trailers(u.port, "x-key: Bearer sbx-placeholder-of-it\r\n", &got);
+    say_trailers(u->port, "x-danger: 1\r\n", &got);
+    say_trailers(u->port, "x-key: Bearer sbx-placeholder-of-it\r\n", &got);
     assert_int_equal(app_trailers.n, 0);
     _cleanup_buf_ struct buf list = {0};
     deny_list(box, 0, 256, &list);
     assert_has(list, "malformed_request");
     assert_has(list, "denied_by_rule");
     assert_has(list, "secret_violation");
-    upstream_stop(&u);
 }
 
 /* A request that runs under a grant for one use. */
@@ -480,23 +446,21 @@ static void test_a_request_under_a_grant_ends_with_its_sandbox(void **state)
 
 static void test_a_body_longer_than_the_rule_allows_is_refused(void **state)
 {
-    struct upstream u;
     _cleanup_answer_ struct answer a = {0};
     _cleanup_answer_ struct answer b = {0};
     _cleanup_buf_ struct buf doc = {0};
     (void)state;
-    upstream_start(&u, origin, HOST, false);
+    struct upstream *u = upstream_new(origin, HOST, false);
     buf_addf(&doc,
              "{\"rules\":[{\"id\":\"r\",\"hosts\":[" QUOTED "],\"ports\":[%u],\"http\":[{\"methods\":[\"POST\"],"
              "\"max_request_bytes\":10}]}]}",
-             u.port);
+             u->port);
     policy(box, buf_str(&doc));
-    ask_tls(box, &a, "POST", HOST, u.port, "/count", "0123456789ab");
+    ask_tls(box, &a, "POST", HOST, u->port, "/count", "0123456789ab");
     assert_int_equal(a.status, 413);
     assert_has(a.body, "body_too_large");
-    ask_tls(box, &b, "POST", HOST, u.port, "/count", "0123456789");
+    ask_tls(box, &b, "POST", HOST, u->port, "/count", "0123456789");
     assert_int_equal(b.status, 200);
-    upstream_stop(&u);
 }
 
 #define TEST(name) cmocka_unit_test_setup_teardown(name, world_setup, world_teardown)

@@ -97,13 +97,12 @@ static void ask_with(struct answer *a, const struct upstream *u, const char *hos
 
 static void test_a_server_sees_the_value_and_the_sandbox_never_does(void **state)
 {
-    struct upstream u;
     _cleanup_answer_ struct answer a = {0};
     (void)state;
-    upstream_start(&u, origin, HOST, false);
+    struct upstream *u = upstream_new(origin, HOST, false);
     put_secret(SPEC("\"header\""));
-    allow_with_secret(&u);
-    ask_with(&a, &u, HOST, "GET", "/show", "Bearer " HELD, NULL);
+    allow_with_secret(u);
+    ask_with(&a, u, HOST, "GET", "/show", "Bearer " HELD, NULL);
     assert_int_equal(a.status, 200);
     /* The server echoes what it got; on the way back the value turns into its placeholder again. */
     assert_has(a.body, "authorization: Bearer " HELD);
@@ -111,98 +110,85 @@ static void test_a_server_sees_the_value_and_the_sandbox_never_does(void **state
     assert_has(a.body, "accept-encoding: identity");
     assert_int_equal(box->counts.injections, 1);
     assert_int_equal(box->counts.redactions, 1);
-    upstream_stop(&u);
 }
 
 static void test_a_value_goes_into_a_body_that_was_read_whole(void **state)
 {
-    struct upstream u;
     _cleanup_answer_ struct answer a = {0};
     (void)state;
-    upstream_start(&u, origin, HOST, true);
+    struct upstream *u = upstream_new(origin, HOST, true);
     put_secret(SPEC("\"body\",\"header\""));
-    allow_with_secret(&u);
-    ask_with(&a, &u, HOST, "POST", "/count", "Bearer x", "{\"key\":\"" HELD "\"}");
+    allow_with_secret(u);
+    ask_with(&a, u, HOST, "POST", "/count", "Bearer x", "{\"key\":\"" HELD "\"}");
     assert_int_equal(a.status, 200);
     assert_string_equal(buf_str(&app_seen), "{\"key\":\"" VALUE "\"}");
-    upstream_stop(&u);
 }
 
 static void test_a_placeholder_to_another_host_is_a_violation_and_goes_nowhere(void **state)
 {
-    struct upstream u;
     _cleanup_answer_ struct answer a = {0};
     (void)state;
-    upstream_start(&u, origin, "docs.example", false);
+    struct upstream *u = upstream_new(origin, "docs.example", false);
     put_secret(SPEC("\"header\""));
-    allow_with_secret(&u);
-    ask_with(&a, &u, "docs.example", "GET", "/", "Bearer " HELD, NULL);
+    allow_with_secret(u);
+    ask_with(&a, u, "docs.example", "GET", "/", "Bearer " HELD, NULL);
     assert_int_equal(a.status, 403);
     assert_has(a.body, "secret_violation");
     assert_int_equal(app_connections, 0);
-    upstream_stop(&u);
 }
 
 static void test_a_refused_request_gets_no_secret(void **state)
 {
-    struct upstream u;
     _cleanup_answer_ struct answer a = {0};
     (void)state;
-    upstream_start(&u, origin, "docs.example", false);
+    struct upstream *u = upstream_new(origin, "docs.example", false);
     put_secret(SPEC("\"header\""));
-    allow_with_secret(&u);
-    ask_with(&a, &u, "docs.example", "DELETE", "/", NULL, NULL);
+    allow_with_secret(u);
+    ask_with(&a, u, "docs.example", "DELETE", "/", NULL, NULL);
     assert_int_equal(a.status, 403);
     assert_int_equal(box->counts.injections, 0);
-    upstream_stop(&u);
 }
 
 static void test_a_server_that_cannot_be_verified_gets_no_secret(void **state)
 {
-    struct upstream u;
     _cleanup_answer_ struct answer a = {0};
     (void)state;
-    upstream_start(&u, egress.mint, HOST, false);
+    struct upstream *u = upstream_new(egress.mint, HOST, false);
     put_secret(SPEC("\"header\""));
-    allow_with_secret(&u);
-    ask_with(&a, &u, HOST, "GET", "/", "Bearer " HELD, NULL);
+    allow_with_secret(u);
+    ask_with(&a, u, HOST, "GET", "/", "Bearer " HELD, NULL);
     assert_int_equal(a.status, 502);
     assert_int_equal(app_requests, 0);
-    upstream_stop(&u);
 }
 
 static void test_a_value_is_taken_out_of_any_kind_of_answer(void **state)
 {
-    struct upstream u;
     _cleanup_answer_ struct answer a = {0};
     (void)state;
-    upstream_start(&u, origin, HOST, false);
+    struct upstream *u = upstream_new(origin, HOST, false);
     put_secret(SPEC("\"header\""));
-    allow_with_secret(&u);
-    ask_with(&a, &u, HOST, "GET", "/binary", "Bearer " HELD, NULL);
+    allow_with_secret(u);
+    ask_with(&a, u, HOST, "GET", "/binary", "Bearer " HELD, NULL);
     assert_int_equal(a.status, 200);
     assert_has(a.fields, "application/octet-stream");
     assert_int_equal(a.body.n, 3 + strlen("Bearer " HELD));
     assert_memory_equal(a.body.p + 3, "Bearer " HELD, strlen("Bearer " HELD));
-    upstream_stop(&u);
 }
 
 static void test_an_answer_that_cannot_be_searched_is_refused(void **state)
 {
-    struct upstream u;
     _cleanup_answer_ struct answer a = {0};
     _cleanup_answer_ struct answer b = {0};
     (void)state;
-    upstream_start(&u, origin, HOST, false);
+    struct upstream *u = upstream_new(origin, HOST, false);
     put_secret(SPEC("\"header\""));
-    allow_with_secret(&u);
-    ask_with(&a, &u, HOST, "GET", "/coded", "Bearer " HELD, NULL);
+    allow_with_secret(u);
+    ask_with(&a, u, HOST, "GET", "/coded", "Bearer " HELD, NULL);
     assert_int_equal(a.status, 502);
     assert_has(a.body, "coded_response");
-    ask_with(&b, &u, HOST, "GET", "/coded", "Bearer none", NULL); /* nothing went out that must not come back */
+    ask_with(&b, u, HOST, "GET", "/coded", "Bearer none", NULL); /* nothing went out that must not come back */
     assert_int_equal(b.status, 200);
     assert_has(b.fields, "content-encoding: gzip");
-    upstream_stop(&u);
 }
 
 /* ---- records ---- */
@@ -356,16 +342,15 @@ static void test_messages_of_a_websocket_get_the_value_and_give_none_back(void *
 static void test_ten_thousand_messages_of_a_websocket_arrive_in_order(void **state)
 {
     enum { COUNT = 10000, AT_ONCE = 100 };
-    struct upstream u;
     _cleanup_answer_ struct answer a = {0};
     _cleanup_buf_ struct buf expected = {0};
     char line[128];
     size_t size = 0;
     (void)state;
-    upstream_start(&u, origin, HOST, false);
+    struct upstream *u = upstream_new(origin, HOST, false);
     put_secret(SPEC("\"ws_text\""));
-    allow_with_secret(&u);
-    struct client *c = open_websocket(&a, &u, "/ws-say");
+    allow_with_secret(u);
+    _cleanup_client_ struct client *c = open_websocket(&a, u, "/ws-say");
     for (int i = 0; i < COUNT; i++) {
         (void)snprintf(line, sizeof line, "%d " HELD, i);
         size += strlen(line) + 2;
@@ -379,44 +364,34 @@ static void test_ten_thousand_messages_of_a_websocket_arrive_in_order(void **sta
     assert_memory_equal(app_seen.p, expected.p, expected.n);
     assert_has_not(a.body, VALUE);
     assert_int_equal(box->counts.injections, COUNT);
-    client_free(c);
-    turn(5);
-    upstream_stop(&u);
 }
 
 static void test_a_server_that_extends_a_websocket_unasked_is_refused(void **state)
 {
-    struct upstream u;
     _cleanup_answer_ struct answer a = {0};
     (void)state;
-    upstream_start(&u, origin, HOST, false);
+    struct upstream *u = upstream_new(origin, HOST, false);
     put_secret(SPEC("\"ws_text\""));
-    allow_with_secret(&u);
-    struct client *c = open_websocket(&a, &u, "/ws-extended");
+    allow_with_secret(u);
+    _cleanup_client_ struct client *c = open_websocket(&a, u, "/ws-extended");
     UNTIL(a.ended || a.failed);
     assert_int_equal(a.status, 502);
     assert_has(a.body, "coded_response");
-    client_free(c);
-    turn(5);
-    upstream_stop(&u);
 }
 
 static void test_frames_that_cannot_be_searched_end_a_websocket(void **state)
 {
-    struct upstream u;
     _cleanup_answer_ struct answer a = {0};
     (void)state;
-    upstream_start(&u, origin, HOST, false);
+    struct upstream *u = upstream_new(origin, HOST, false);
     put_secret(SPEC("\"ws_text\""));
-    allow_with_secret(&u);
-    struct client *c = open_websocket(&a, &u, "/ws"); /* says again the very bytes, masked as no server may */
+    allow_with_secret(u);
+    _cleanup_client_ struct client *c =
+        open_websocket(&a, u, "/ws"); /* says again the very bytes, masked as no server may */
     assert_int_equal(a.status, 101);
     say(c, HELD);
     UNTIL(a.ended || a.failed);
     assert_int_equal(a.body.n, 0);
-    client_free(c);
-    turn(5);
-    upstream_stop(&u);
 }
 
 /* ---- decisions of others ---- */
@@ -435,93 +410,69 @@ static void ask_policy(const struct upstream *u, const char *rules)
 
 static void test_a_request_that_somebody_has_to_decide_on_waits_and_then_goes(void **state)
 {
-    struct upstream u;
     _cleanup_answer_ struct answer a = {0};
-    char authority[64];
     (void)state;
-    upstream_start(&u, origin, HOST, false);
-    ask_policy(&u, NULL);
-    (void)snprintf(authority, sizeof authority, "%s:%u", HOST, u.port);
-    struct client *c = client_new(loop, tls_out(box, HOST, u.port, false));
-    struct client_request q = {.method = "POST", .target = "/echo", .host = authority, .length = 4};
-    client_start(c, &q, &answer_events.answer, &a);
+    struct upstream *u = upstream_new(origin, HOST, false);
+    ask_policy(u, NULL);
+    _cleanup_client_ struct client *c =
+        begin_tls(box, &a, HOST, u->port, (struct client_request){.method = "POST", .target = "/echo", .length = 4});
     (void)client_write(c, "body", 4);
     client_end(c);
     turn(50);
     assert_false(a.head);
     assert_int_equal(app_connections, 0);
-    ask_policy(&u, HOST);
+    ask_policy(u, HOST);
     UNTIL(a.ended || a.failed);
     assert_int_equal(a.status, 200);
     assert_string_equal(buf_str(&a.body), "body");
-    client_free(c);
-    turn(5);
-    upstream_stop(&u);
 }
 
 static void test_nobody_decides_in_time_and_the_request_is_refused_as_pending(void **state)
 {
-    struct upstream u;
     _cleanup_answer_ struct answer a = {0};
-    char authority[64];
     (void)state;
     now_ms = loop_now(loop);
     loop_set_clock(loop, clock_ms, NULL);
-    upstream_start(&u, origin, HOST, false);
-    ask_policy(&u, NULL);
-    (void)snprintf(authority, sizeof authority, "%s:%u", HOST, u.port);
-    struct client *c = client_new(loop, tls_out(box, HOST, u.port, false));
-    struct client_request q = {.method = "GET", .target = "/", .host = authority};
-    client_start(c, &q, &answer_events.answer, &a);
+    struct upstream *u = upstream_new(origin, HOST, false);
+    ask_policy(u, NULL);
+    _cleanup_client_ struct client *c =
+        begin_tls(box, &a, HOST, u->port, (struct client_request){.method = "GET", .target = "/"});
     turn(50);
     assert_false(a.head);
     now_ms += 21000;
     UNTIL(a.ended || a.failed);
     assert_int_equal(a.status, 403);
     assert_has(a.body, "approval_pending");
-    client_free(c);
-    turn(5);
-    upstream_stop(&u);
 }
 
 static void test_a_client_that_leaves_while_it_waits_is_forgotten(void **state)
 {
-    struct upstream u;
     _cleanup_answer_ struct answer a = {0};
-    char authority[64];
     (void)state;
-    upstream_start(&u, origin, HOST, false);
-    ask_policy(&u, NULL);
-    (void)snprintf(authority, sizeof authority, "%s:%u", HOST, u.port);
-    struct client *c = client_new(loop, tls_out(box, HOST, u.port, false));
-    struct client_request q = {.method = "GET", .target = "/", .host = authority};
-    client_start(c, &q, &answer_events.answer, &a);
+    struct upstream *u = upstream_new(origin, HOST, false);
+    ask_policy(u, NULL);
+    struct client *c = begin_tls(box, &a, HOST, u->port, (struct client_request){.method = "GET", .target = "/"});
     turn(50);
     client_free(c);
     UNTIL(!box->flows);
-    ask_policy(&u, HOST);
+    ask_policy(u, HOST);
     turn(20);
     assert_int_equal(app_requests, 0);
-    upstream_stop(&u);
 }
 
 /* ---- time ---- */
 
 static void test_a_server_that_never_answers_is_given_up(void **state)
 {
-    struct upstream u;
     _cleanup_answer_ struct answer a = {0};
-    char authority[64];
     (void)state;
     now_ms = loop_now(loop);
     loop_set_clock(loop, clock_ms, NULL);
-    upstream_start(&u, origin, HOST, false);
-    allow(box, u.port, "\"" HOST "\"");
-    (void)snprintf(authority, sizeof authority, "%s:%u", HOST, u.port);
+    struct upstream *u = upstream_new(origin, HOST, false);
+    allow(box, u->port, "\"" HOST "\"");
     app_stopped = true;
-    struct client *c = client_new(loop, tls_out(box, HOST, u.port, false));
-    struct client_request q = {.method = "GET", .target = "/count", .host = authority};
-    client_start(c, &q, &answer_events.answer, &a);
+    _cleanup_client_ struct client *c =
+        begin_tls(box, &a, HOST, u->port, (struct client_request){.method = "GET", .target = "/count"});
     UNTIL(app_stream);
     for (int i = 0; i < 19; i++) { /* 285 s */
         now_ms += HTTP_TICK_MS;
@@ -535,21 +486,17 @@ static void test_a_server_that_never_answers_is_given_up(void **state)
     UNTIL(a.ended || a.failed);
     assert_int_equal(a.status, 504);
     assert_has(a.body, "upstream_timeout");
-    client_free(c);
-    turn(5);
-    upstream_stop(&u);
 }
 
 static void test_idle_connections_to_servers_are_closed_after_half_a_minute(void **state)
 {
-    struct upstream u;
     _cleanup_answer_ struct answer a = {0};
     (void)state;
     now_ms = loop_now(loop);
     loop_set_clock(loop, clock_ms, NULL);
-    upstream_start(&u, origin, HOST, false);
-    allow(box, u.port, "\"" HOST "\"");
-    ask_tls(box, &a, "GET", HOST, u.port, "/", NULL);
+    struct upstream *u = upstream_new(origin, HOST, false);
+    allow(box, u->port, "\"" HOST "\"");
+    ask_tls(box, &a, "GET", HOST, u->port, "/", NULL);
     assert_int_equal(pool_size(box), 1);
     now_ms += POOL_IDLE_MS - 1000;
     turn(3);
@@ -557,7 +504,6 @@ static void test_idle_connections_to_servers_are_closed_after_half_a_minute(void
     now_ms += 2000;
     turn(3);
     assert_int_equal(pool_size(box), 0);
-    upstream_stop(&u);
 }
 
 #define TEST(name) cmocka_unit_test_setup_teardown(name, setup, teardown)
