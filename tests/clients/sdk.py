@@ -4,24 +4,13 @@ import inspect
 import os
 import re
 import time
-import traceback
 import urllib.error
 import urllib.request
 
 from e2b import AsyncSandbox, CommandExitException, Sandbox
+from tap import finish, report, test, until
 
 TEMPLATE = os.environ.get("TEMPLATE", "host")
-count = failed = 0
-
-
-def report(name, error=None):
-    global count, failed
-    count += 1
-    print(f"{'not ok' if error else 'ok'} {count} - {name}", flush=True)
-    if error:
-        failed += 1
-        for line in "".join(traceback.format_exception(error)).splitlines()[-12:]:
-            print(f"# {line}", flush=True)
 
 
 def raises(kind, fn, text=""):
@@ -31,13 +20,6 @@ def raises(kind, fn, text=""):
         assert re.search(text, str(e)), f"{text!r} not in {e!r}"
         return e
     raise AssertionError(f"no {kind}")
-
-
-def until(cond, what, seconds=15):
-    stop = time.monotonic() + seconds
-    while not cond():
-        assert time.monotonic() < stop, f"waited for {what}"
-        time.sleep(0.05)
 
 
 def commands(s):
@@ -165,19 +147,14 @@ def main():
     s = Sandbox.create(TEMPLATE, timeout=120, metadata={"py": "1"})
     for fn in (commands, streaming, background, pty, files, watch, signed, info, metrics):
         assert not inspect.iscoroutinefunction(fn)
-        try:
-            fn(s)
-            report(f"sync {fn.__name__}")
-        except Exception as e:
-            report(f"sync {fn.__name__}", e)
+        test(f"sync {fn.__name__}", fn, s)
     try:
         assert s.kill() is True and s.kill() is False
         report("sync kill")
     except Exception as e:
         report("sync kill", e)
     asyncio.run(run_async())
-    print(f"1..{count}", flush=True)
-    os._exit(1 if failed else 0)  # the SDK's own threads now and then abort an interpreter that ends in the ordinary way
+    finish()
 
 
 main()

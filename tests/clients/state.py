@@ -1,20 +1,11 @@
 """Pause, resume, snapshots and forks as users of the E2B Python SDK know them. Prints TAP."""
 import os
 import re
-import time
-import traceback
 
 from e2b import Sandbox
+from tap import finish, test, until
 
 TEMPLATE = os.environ.get("TEMPLATE", "base")
-count = failed = 0
-
-
-def until(cond, what, seconds=15):
-    stop = time.monotonic() + seconds
-    while not cond():
-        assert time.monotonic() < stop, f"waited for {what}"
-        time.sleep(0.05)
 
 
 def state(s):
@@ -89,19 +80,9 @@ def refusals():
 
 
 def main():
-    global count, failed
     for fn in (pause_keeps_the_process, pause_of_files, lifecycle, snapshots, fork, refusals):
-        count += 1
-        try:
-            fn()
-            print(f"ok {count} - {fn.__name__}", flush=True)
-        except Exception as e:  # noqa: BLE001
-            failed += 1
-            print(f"not ok {count} - {fn.__name__}", flush=True)
-            for line in "".join(traceback.format_exception(e)).splitlines()[-12:]:
-                print(f"# {line}", flush=True)
-    print(f"1..{count}", flush=True)
-    os._exit(1 if failed else 0)  # the SDK's own threads now and then abort an interpreter that ends in the ordinary way
+        test(fn.__name__, fn)
+    finish()
 
 
 main()

@@ -1,30 +1,13 @@
 """What users of the E2B Python SDK build, sync and async, against the daemon that the environment names. Prints TAP."""
-import asyncio
 import os
 import pathlib
 import re
 import tempfile
-import traceback
 
 from e2b import AsyncTemplate, Sandbox, Template, wait_for_file
+from tap import finish, test
 
 NAME = f"py-{os.getpid()}"
-count = failed = 0
-
-
-def test(name, fn):
-    global count, failed
-    count += 1
-    try:
-        r = fn()
-        if asyncio.iscoroutine(r):
-            asyncio.run(r)
-        print(f"ok {count} - {name}", flush=True)
-    except BaseException as e:  # noqa: B036
-        failed += 1
-        print(f"not ok {count} - {name}", flush=True)
-        for line in "".join(traceback.format_exception(e)).splitlines()[-12:]:
-            print(f"# {line}", flush=True)
 
 
 def build(template, name, **more):
@@ -91,8 +74,7 @@ def main():
     test("template: a failing step is reported", failing)
     test("template: every sandbox runs the start command", start_command)
     test("template: async, from another template", asynchronous)
-    print(f"1..{count}")
-    raise SystemExit(1 if failed else 0)
+    finish()
 
 
 main()

@@ -1,25 +1,13 @@
 """Volumes as users of the E2B Python SDK use them, sync and async. Prints TAP."""
 import asyncio
 import os
-import sys
-import traceback
 
 import e2b
 from e2b import AsyncSandbox, AsyncVolume, Sandbox, Volume
+from tap import finish, test
 
 TEMPLATE = os.environ.get("TEMPLATE", "host")
 PLACE = "/home/user/data"
-count = failed = 0
-
-
-def report(name, error=None):
-    global count, failed
-    count += 1
-    print(f"{'not ok' if error else 'ok'} {count} - {name}", flush=True)
-    if error:
-        failed += 1
-        for line in "".join(traceback.format_exception(error)).splitlines()[-12:]:
-            print(f"# {line}", flush=True)
 
 
 def raises(kind, fn, *args, **kw):
@@ -89,19 +77,9 @@ async def run_async():
 def main():
     v = Volume.create(f"py-{os.getpid()}")
     for fn in (manage, files, mounted, destroy):
-        try:
-            fn(v)
-            report(f"volumes: sync {fn.__name__}")
-        except Exception as e:
-            report(f"volumes: sync {fn.__name__}", e)
-    try:
-        asyncio.run(run_async())
-        report("volumes: async")
-    except Exception as e:
-        report("volumes: async", e)
-    print(f"1..{count}", flush=True)
-    sys.stdout.flush()
-    os._exit(1 if failed else 0)  # as in sdk.py
+        test(f"volumes: sync {fn.__name__}", fn, v)
+    test("volumes: async", run_async)
+    finish()
 
 
 main()

@@ -9,17 +9,10 @@
 #include <time.h>
 #include <unistd.h>
 
-#include "init-world.h"
+#include "init-scene.h"
 #include "init/proto.h"
 #include "tests/lib/unit.h"
 
-static struct world w;
-
-static int up(void **state)
-{
-    (void)state;
-    return world_up(&w, false);
-}
 /* As if the node had been started by a shell in the background, or by nohup. */
 static int up_deaf(void **state)
 {
@@ -32,17 +25,6 @@ static int up_deaf(void **state)
     (void)signal(SIGQUIT, SIG_DFL);
     (void)signal(SIGHUP, SIG_DFL);
     return r;
-}
-static int up_strict(void **state)
-{
-    (void)state;
-    return world_up(&w, true);
-}
-static int down(void **state)
-{
-    (void)state;
-    world_stop(&w);
-    return 0;
 }
 
 static long now_ms(void)

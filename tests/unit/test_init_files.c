@@ -6,27 +6,8 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "init-world.h"
+#include "init-scene.h"
 #include "tests/lib/unit.h"
-
-static struct world w;
-
-static int up(void **state)
-{
-    (void)state;
-    return world_up(&w, false);
-}
-static int up_strict(void **state)
-{
-    (void)state;
-    return world_up(&w, true);
-}
-static int down(void **state)
-{
-    (void)state;
-    world_stop(&w);
-    return 0;
-}
 
 /* The last answer. */
 static struct {

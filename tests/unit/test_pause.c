@@ -68,6 +68,12 @@ static void keeper_says(const char *id, bool frozen, uint64_t deadline)
     k.items[0].deadline_ms = deadline;
     k.nitems = 1;
 }
+static void keeper_comes_with(const char *id, bool frozen, uint64_t deadline)
+{
+    keeper_says(id, frozen, deadline);
+    boxes_keeper_up(&f);
+    step(3);
+}
 static uint64_t boot_ms(void)
 {
     struct timespec t;
@@ -367,9 +373,7 @@ static void test_dead_before_the_row_says_frozen_it_goes_on(void **state)
     stop();
     k.hold_pause = false;
     start();
-    keeper_says(life, true, FAR_AWAY + (BOX_FAR_S / 2) * 1000ULL);
-    boxes_keeper_up(&f);
-    step(3);
+    keeper_comes_with(life, true, FAR_AWAY + (BOX_FAR_S / 2) * 1000ULL);
     assert_int_equal(box_find(&f, life)->state, BOX_RUNNING);
     assert_int_equal(k.resumes, 1);
     assert_true(k.deadline < FAR_AWAY);
@@ -383,9 +387,7 @@ static void test_dead_after_a_thaw_that_nobody_was_told_of_it_is_frozen_again(vo
     pause_ok(b, true);
     stop();
     start();
-    keeper_says(life, false, 0);
-    boxes_keeper_up(&f);
-    step(3);
+    keeper_comes_with(life, false, 0);
     assert_int_equal(box_find(&f, life)->state, BOX_FROZEN);
     assert_int_equal(k.pauses, 2);
     keeper_says(life, true, 0);
@@ -405,9 +407,7 @@ static void test_dead_during_a_capture_nothing_is_lost(void **state)
     free(k.held_capture_arg); /* died with the rest */
     k.hold_capture = false;
     start();
-    keeper_says(life, true, FAR_AWAY + (BOX_FAR_S / 2) * 1000ULL);
-    boxes_keeper_up(&f);
-    step(3);
+    keeper_comes_with(life, true, FAR_AWAY + (BOX_FAR_S / 2) * 1000ULL);
     assert_int_equal(box_find(&f, life)->state, BOX_RUNNING);
     assert_int_equal(k.kills, 0);
     assert_int_equal(k.resumes, 1);
@@ -422,9 +422,7 @@ static void test_what_lives_of_a_stored_box_is_killed(void **state)
     stop();
     start();
     int kills = k.kills;
-    keeper_says(life, true, 0);
-    boxes_keeper_up(&f);
-    step(3);
+    keeper_comes_with(life, true, 0);
     assert_int_equal(k.kills, kills + 1);
     assert_int_equal(box_find(&f, life)->state, BOX_STORED);
     /* Its death is no end of the box either. */

@@ -355,6 +355,13 @@ static void test_a_template_says_what_its_boxes_start_with(void **state)
     assert_int_equal(k.last.disk, 64 << 20);
 }
 
+/* The nth command of start and readiness was given to the sandbox. */
+static void until_command(int n)
+{
+    for (int i = 0; i < 100 && k.execs < n; i++)
+        step(1);
+}
+
 static void test_a_create_waits_until_its_template_is_ready(void **state)
 {
     (void)state;
@@ -364,20 +371,17 @@ static void test_a_create_waits_until_its_template_is_ready(void **state)
     struct answer a = {0};
     spec.template = "web";
     box_create(&f, &who, &spec, created, &a);
-    for (int i = 0; i < 100 && k.execs < 1; i++)
-        step(1);
+    until_command(1);
     assert_string_equal(k.command, "serve");
     k.exec_ops->started(k.exec_arg, 5, NULL);
     clock_add += 600;
-    for (int i = 0; i < 100 && k.execs < 2; i++)
-        step(1);
+    until_command(2);
     assert_string_equal(k.command, "look");
     k.exec_ops->ended(k.exec_arg, &(struct exec_end){.exited = true, .code = 1});
     step(3);
     assert_int_equal(a.calls, 0);
     clock_add += 600;
-    for (int i = 0; i < 100 && k.execs < 3; i++)
-        step(1);
+    until_command(3);
     k.exec_ops->ended(k.exec_arg, &(struct exec_end){.exited = true});
     wait_for(&a);
     assert_int_equal(a.status, 0);
@@ -392,8 +396,7 @@ static void test_a_start_command_that_fails_fails_the_create(void **state)
     struct answer a = {0};
     spec.template = "web";
     box_create(&f, &who, &spec, created, &a);
-    for (int i = 0; i < 100 && k.execs < 1; i++)
-        step(1);
+    until_command(1);
     k.exec_ops->started(k.exec_arg, 5, NULL);
     assert_true(k.exec_ops->output(k.exec_arg, EXEC_STDERR, 0, "no such module\n", 15));
     k.exec_ops->ended(k.exec_arg, &(struct exec_end){.exited = true, .code = 3});

@@ -243,11 +243,18 @@ static void expect_byte(int line, char want)
     assert_int_equal(c, want);
 }
 
+/* One that runs. */
+static int begin_running(struct scene *s, char blob, uint64_t *ret)
+{
+    int line = begin(s, blob, ret);
+    expect_byte(line, 'S');
+    return line;
+}
+
 static struct stock_reply do_one(struct scene *s, const char *what)
 {
     uint64_t id;
-    _cleanup_close_ int line = begin(s, 'a', &id);
-    expect_byte(line, 'S');
+    _cleanup_close_ int line = begin_running(s, 'a', &id);
     assert_int_equal(write(line, what, strlen(what)), (ssize_t)strlen(what));
     return answer_to(s, id, NULL);
 }
@@ -439,8 +446,7 @@ static void test_progress_is_passed_on(void **state)
     struct scene *s = *state;
     uint64_t id;
     NEEDS_ROOT();
-    _cleanup_close_ int line = begin(s, 'a', &id);
-    expect_byte(line, 'S');
+    _cleanup_close_ int line = begin_running(s, 'a', &id);
     assert_int_equal(write(line, "p", 1), 1);
     struct stock_reply r = answer_to(s, id, NULL);
     assert_int_equal(r.type, STOCK_PROGRESS);
@@ -458,8 +464,7 @@ static void test_a_job_has_no_network_and_no_descriptors_of_others(void **state)
     uint64_t id;
     NEEDS_ROOT();
     assert_int_equal(stat("/proc/self/ns/net", &st), 0);
-    _cleanup_close_ int other = begin(s, 'b', &id); /* another job under way, whose line must not be seen */
-    expect_byte(other, 'S');
+    _cleanup_close_ int other = begin_running(s, 'b', &id); /* another job under way, whose line must not be seen */
     struct stock_reply r = do_one(s, "w");
     assert_true(r.bytes != 0 && r.bytes != st.st_ino);
     /* 0 to 2, eight directories of the store, the run directory, the line to stock, the request's own. */
@@ -478,8 +483,7 @@ static void test_what_a_dead_job_left_is_removed_before_it_is_answered(void **st
     NEEDS_ROOT();
     for (size_t i = 0; i < ARRAY_LEN(ends); i++) {
         uint64_t id;
-        _cleanup_close_ int line = begin(s, 'a', &id);
-        expect_byte(line, 'S');
+        _cleanup_close_ int line = begin_running(s, 'a', &id);
         assert_int_equal(write(line, ends[i], 1), 1);
         expect_byte(line, 'T');
         assert_false(is_empty(s->state, "stock/tmp", "t"));
@@ -497,8 +501,7 @@ static void test_a_cancelled_job_ends_and_leaves_nothing(void **state)
     struct scene *s = *state;
     uint64_t id;
     NEEDS_ROOT();
-    _cleanup_close_ int line = begin(s, 'a', &id);
-    expect_byte(line, 'S');
+    _cleanup_close_ int line = begin_running(s, 'a', &id);
     assert_int_equal(write(line, "t", 1), 1);
     expect_byte(line, 'T');
     struct stock_request q = request(s, STOCK_CANCEL);
@@ -638,8 +641,7 @@ static void test_jobs_die_with_stock_and_the_next_one_sweeps(void **state)
     uint64_t id;
     char c;
     NEEDS_ROOT();
-    _cleanup_close_ int line = begin(s, 'a', &id);
-    expect_byte(line, 'S');
+    _cleanup_close_ int line = begin_running(s, 'a', &id);
     assert_int_equal(write(line, "t", 1), 1);
     expect_byte(line, 'T');
     assert_int_equal(kill(s->pid, SIGKILL), 0);

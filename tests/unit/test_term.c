@@ -232,20 +232,26 @@ static int use_private_devpts(const char *dir)
     return stat("pts/0", &st) == 0 && S_ISCHR(st.st_mode) ? 0 : 3;
 }
 
-static void the_first_pair_of_a_private_devpts_is_number_0(void **state)
+/* By a child that may mount what it likes on a directory of its own. */
+static void in_a_child(int (*use)(const char *dir))
 {
-    (void)state;
-    char dir[] = "/tmp/hutch-pty.XXXXXX";
+    char dir[] = "/tmp/hutch-term.XXXXXX";
     int status;
     if (geteuid() != 0)
         skip();
     assert_non_null(mkdtemp(dir));
     pid_t pid = fork();
     if (pid == 0)
-        _exit(use_private_devpts(dir));
+        _exit(use(dir));
     assert_int_equal(waitpid(pid, &status, 0), pid);
     assert_int_equal(rmdir(dir), 0);
     assert_int_equal(status, 0);
+}
+
+static void the_first_pair_of_a_private_devpts_is_number_0(void **state)
+{
+    (void)state;
+    in_a_child(use_private_devpts);
 }
 
 /* --- cli/term ------------------------------------------------------------------------------------------------------ */
@@ -509,17 +515,7 @@ static int use_shared_descriptions(const char *empty)
 static void shared_descriptions_are_given_back_blocking(void **state)
 {
     (void)state;
-    char dir[] = "/tmp/hutch-term.XXXXXX";
-    int status;
-    if (geteuid() != 0)
-        skip();
-    assert_non_null(mkdtemp(dir));
-    pid_t pid = fork();
-    if (pid == 0)
-        _exit(use_shared_descriptions(dir));
-    assert_int_equal(waitpid(pid, &status, 0), pid);
-    assert_int_equal(rmdir(dir), 0);
-    assert_int_equal(status, 0);
+    in_a_child(use_shared_descriptions);
 }
 
 static void our_own_description_leaves_the_shells_blocking(void **state)
