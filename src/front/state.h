@@ -93,7 +93,7 @@ typedef void fork_child(void *arg, unsigned index, struct box *b, const struct s
                         const struct box_failure *failure);
 void box_fork(struct front *f, struct box *b, unsigned count, uint32_t timeout_s, fork_child *child, void *arg);
 
-/* --- templates as rows: templates-rows.c -------------------------------------------------------------------------- */
+/* --- templates as rows: templates-rows.c, templates-change.c ------------------------------------------------------ */
 enum tmpl_kind { TMPL_BUILT = 1, TMPL_IMPORTED, TMPL_SNAPSHOT };
 enum { TMPL_TAGS_MAX = 64, TMPL_TAG_MAX = 64, TMPL_NAME_MAX = 64, TMPL_CONFIG_MAX = 256 << 10 };
 /* What a sandbox made from it starts with. Owned by the row. */

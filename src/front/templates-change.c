@@ -1,0 +1,333 @@
+/* Changes of templates and snapshots: made one after another, each from what the one before left; memory follows the disk, so
+ * nobody sees a row that a power cut could take back.
+ */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/mem.h"
+#include "front/templates-int.h"
+
+enum { ROWS_MAX = 100000, CHANGES_MAX = 10000 };
+
+static void next_change(struct tmpls *ts);
+
+static void free_change(struct tmpl_change *c)
+{
+    tmpl_config_done(&c->config);
+    free(c);
+}
+
+/* Takes the first change out of the queue and tells. */
+static void change_over(struct tmpls *ts, const struct tmpl *t)
+{
+    struct tmpl_change *c = ts->first;
+    ts->first = c->next;
+    if (!ts->first)
+        ts->last = &ts->first;
+    ts->nchanges--;
+    ts->writing = false;
+    if (c->holds) {
+        state_release(ts->front, c->made.stack);
+        if (c->failure.status)
+            state_drop(ts->front, c->made.stack); /* its row may have gone meanwhile */
+    }
+    if (c->done)
+        c->done(c->arg, c->failure.status ? NULL : t, c->failure.status ? &c->failure : NULL);
+    free_change(c);
+}
+
+/* Stacks that `before` names and `after` does not. */
+void tmpl_drop_unnamed(struct front *f, const struct tmpl_tag *before, size_t n, const struct tmpl *after)
+{
+    for (size_t i = 0; i < n; i++) {
+        bool still = false;
+        for (size_t k = 0; after && k < after->ntags; k++)
+            still |= strcmp(before[i].stack, after->tags[k].stack) == 0;
+        if (!still)
+            state_drop(f, before[i].stack);
+    }
+}
+
+static void change_failed(struct tmpls *ts, struct tmpl_change *c)
+{
+    free(c->after.tags);
+    c->after.tags = NULL;
+    change_over(ts, NULL);
+}
+
+/* Whether its tenant was removed meanwhile; another one may have the id by now. */
+static bool orphan(const struct tmpls *ts, const struct tmpl_change *c)
+{
+    return c->tenant && tenants_find(ts->front, c->tenant->id) != c->tenant;
+}
+
+/* The tenant went while the row was being written: its row, if it came after the tenant's end, goes too. */
+static void undo_written(struct tmpls *ts, struct tmpl_change *c)
+{
+    state_fail(&c->failure, 404, "the template is gone");
+    if (c->del)
+        return;
+    store_template_del(ts->front->store, c->id, NULL, NULL);
+    tmpl_drop_unnamed(ts->front, c->after.tags, c->after.ntags, NULL);
+}
+
+static void change_written(void *arg, const struct err *err)
+{
+    struct tmpls *ts = arg;
+    struct tmpl_change *c = ts->first;
+    struct tmpl_row *r = map_get(&ts->by_id, c->id);
+    if (err)
+        state_fail(&c->failure, 503, "the node cannot record the template: %s", err->msg);
+    else if (orphan(ts, c) || (!r && !c->is_new))
+        undo_written(ts, c);
+    if (c->failure.status) {
+        change_failed(ts, c);
+        next_change(ts);
+        return;
+    }
+    struct tmpl_tag *before = r ? r->t.tags : NULL;
+    size_t nbefore = r ? r->t.ntags : 0;
+    if (c->del && r) {
+        r->t.tags = NULL;
+        r->t.ntags = 0;
+        tmpl_row_remove(ts, r);
+        r = NULL;
+    } else if (r) {
+        struct tmpl_config config = c->with_config ? c->config : r->t.config;
+        if (c->with_config)
+            tmpl_config_done(&r->t.config);
+        uint64_t spawned = r->t.spawned, last = r->t.last_spawned_unix_ms; /* may have grown meanwhile */
+        r->t = c->after;
+        r->t.config = config;
+        r->t.spawned = spawned;
+        r->t.last_spawned_unix_ms = last;
+    } else if (!c->del)
+        r = tmpl_row_add(ts, &c->after);
+    if (c->with_config)
+        c->config = (struct tmpl_config){0}; /* the row's now */
+    tmpl_drop_unnamed(ts->front, before, nbefore, r ? &r->t : NULL);
+    free(before);
+    change_over(ts, r ? &r->t : NULL);
+    next_change(ts);
+}
+
+/* The new tag goes to the front; one of the same name is replaced. */
+static bool put_tag(struct tmpl_change *c)
+{
+    struct tmpl *t = &c->after;
+    struct tmpl_tag *v = xcalloc(t->ntags + 1, sizeof *v);
+    size_t n = 1;
+    v[0] = c->made;
+    for (size_t i = 0; i < t->ntags; i++)
+        if (strcmp(t->tags[i].tag, c->made.tag) != 0)
+            v[n++] = t->tags[i];
+    t->tags = v;
+    t->ntags = n;
+    if (n > TMPL_TAGS_MAX)
+        state_fail(&c->failure, 400, "a template has at most %d tags; remove one first", TMPL_TAGS_MAX);
+    return n <= TMPL_TAGS_MAX;
+}
+
+static void take_tag(struct tmpl_change *c)
+{
+    struct tmpl *t = &c->after;
+    struct tmpl_tag *v = xcalloc(t->ntags + 1, sizeof *v);
+    size_t n = 0;
+    for (size_t i = 0; i < t->ntags; i++)
+        if (strcmp(t->tags[i].tag, c->tag) != 0)
+            v[n++] = t->tags[i];
+    if (n == t->ntags)
+        state_fail(&c->failure, 404, "the template has no tag '%s'", c->tag);
+    t->tags = v;
+    t->ntags = n;
+    c->del = n == 0;
+}
+
+static void copy_tags(struct tmpl *t)
+{
+    struct tmpl_tag *v = xcalloc(t->ntags + 1, sizeof *v);
+    if (t->ntags)
+        memcpy(v, t->tags, t->ntags * sizeof *v);
+    t->tags = v;
+}
+
+static void build_put(struct tmpls *ts, struct tmpl_change *c, struct tmpl_row *r)
+{
+    struct tmpl *t = &c->after;
+    if (!r) {
+        (void)snprintf(t->id, sizeof t->id, "%s", c->id);
+        (void)snprintf(t->name, sizeof t->name, "%s", c->name);
+        t->tenant = c->tenant;
+        t->public = !c->tenant;
+        t->created_unix_ms = c->made.created_unix_ms;
+        if (ts->by_id.n >= ROWS_MAX)
+            state_fail(&c->failure, 503, "this node keeps its %d templates and snapshots", ROWS_MAX);
+    }
+    t->kind = c->row_kind;
+    (void)snprintf(t->source, sizeof t->source, "%s", c->source);
+    if (c->with_config)
+        t->config = c->config;
+    t->bytes = c->bytes;
+    t->builds++;
+    t->updated_unix_ms = c->made.created_unix_ms;
+    (void)put_tag(c);
+}
+
+/* What the row will be. False: c->failure says why not. */
+static bool prepare(struct tmpls *ts, struct tmpl_change *c)
+{
+    if (orphan(ts, c)) {
+        state_fail(&c->failure, 404, "the tenant of the template is gone");
+        return false;
+    }
+    if (c->kind == PUT && c->name[0]) { /* another put may have made the row meanwhile */
+        struct tmpl_row *same = tmpl_by_name(ts, c->tenant ? c->tenant->id : "", c->name);
+        if (same)
+            memcpy(c->id, same->t.id, sizeof c->id);
+    }
+    struct tmpl_row *r = map_get(&ts->by_id, c->id);
+    if (!r && c->kind != PUT) {
+        state_fail(&c->failure, 404, "the template is gone");
+        return false;
+    }
+    c->after = r ? r->t : (struct tmpl){0};
+    c->is_new = !r;
+    switch (c->kind) {
+    case PUT:
+        build_put(ts, c, r);
+        break;
+    case REMOVE:
+        if (c->whole) {
+            c->del = true;
+            copy_tags(&c->after);
+        } else
+            take_tag(c);
+        break;
+    case TAG:
+        (void)put_tag(c);
+        break;
+    case PUBLIC:
+        copy_tags(&c->after);
+        c->after.public = c->on;
+        break;
+    }
+    c->after.updated_unix_ms = boxes_unix_ms();
+    return c->failure.status == 0;
+}
+
+static void next_change(struct tmpls *ts)
+{
+    while (ts->first && !ts->writing) {
+        struct tmpl_change *c = ts->first;
+        ts->writing = true;
+        if (!prepare(ts, c))
+            change_failed(ts, c);
+        else if (c->del) {
+            free(c->after.tags);
+            c->after.tags = NULL;
+            store_template_del(ts->front->store, c->id, change_written, ts);
+        } else
+            tmpl_row_write(ts->front, &c->after, change_written, ts);
+    }
+}
+
+static void begin_changes(void *arg) { next_change(arg); }
+
+static struct tmpl_change *change_new(struct front *f, const char *id, tmpl_done *done, void *arg)
+{
+    struct tmpl_change *c = xcalloc(1, sizeof *c);
+    (void)snprintf(c->id, sizeof c->id, "%s", id);
+    c->done = done;
+    c->arg = arg;
+    c->made.created_unix_ms = boxes_unix_ms();
+    if (f->tmpls->nchanges >= CHANGES_MAX)
+        state_fail(&c->failure, 503, "too many changes of templates wait; try again later");
+    return c;
+}
+
+/* Nobody is told before the caller has returned. */
+static void change_send(struct front *f, struct tmpl_change *c)
+{
+    struct tmpls *ts = f->tmpls;
+    *ts->last = c;
+    ts->last = &c->next;
+    ts->nchanges++;
+    loop_defer(f->loop, begin_changes, ts);
+}
+
+void tmpl_put(struct front *f, const struct tmpl_new *n, tmpl_done *done, void *arg)
+{
+    char id[40];
+    const struct tmpl_row *same =
+        n->name && *n->name ? tmpl_by_name(f->tmpls, n->tenant ? n->tenant->id : "", n->name) : NULL;
+    if (same)
+        (void)snprintf(id, sizeof id, "%s", same->t.id);
+    else if (n->id && *n->id)
+        (void)snprintf(id, sizeof id, "%s", n->id);
+    else
+        tmpl_id_new(id);
+    struct tmpl_change *c = change_new(f, id, done, arg);
+    c->kind = PUT;
+    (void)snprintf(c->name, sizeof c->name, "%s", n->name ? n->name : "");
+    (void)snprintf(c->source, sizeof c->source, "%s", n->source ? n->source : "");
+    (void)snprintf(c->made.tag, sizeof c->made.tag, "%s", n->tag && *n->tag ? n->tag : TMPL_TAG_DEFAULT);
+    (void)snprintf(c->made.build, sizeof c->made.build, "%s", n->build ? n->build : "");
+    (void)snprintf(c->made.stack, sizeof c->made.stack, "%s", n->stack);
+    if (!c->made.build[0])
+        tmpl_build_new(c->made.build);
+    if (!same && tmpl_id_shaped(c->name))
+        state_fail(&c->failure, 400, TMPL_ID_SHAPED_TEXT, c->name);
+    c->made.bytes = n->bytes;
+    c->tenant = n->tenant;
+    c->row_kind = n->kind;
+    c->bytes = n->bytes;
+    if (n->config) {
+        tmpl_config_copy(&c->config, n->config);
+        c->with_config = true;
+    }
+    change_send(f, c);
+}
+
+void tmpl_remove(struct front *f, const struct tmpl *t, const char *tag, tmpl_done *done, void *arg)
+{
+    struct tmpl_change *c = change_new(f, t->id, done, arg);
+    c->kind = REMOVE;
+    c->tenant = t->tenant;
+    c->whole = !tag;
+    (void)snprintf(c->tag, sizeof c->tag, "%s", tag ? tag : "");
+    change_send(f, c);
+}
+
+void tmpl_tag(struct front *f, const struct tmpl *t, const struct tmpl_tag *from, const char *tag, tmpl_done *done,
+              void *arg)
+{
+    struct tmpl_change *c = change_new(f, t->id, done, arg);
+    c->kind = TAG;
+    c->tenant = t->tenant;
+    c->made = *from;
+    c->made.created_unix_ms = boxes_unix_ms();
+    (void)snprintf(c->made.tag, sizeof c->made.tag, "%s", tag);
+    c->holds = true; /* the tag it comes from may go before this is its turn */
+    state_hold(f, c->made.stack);
+    change_send(f, c);
+}
+
+void tmpl_set_public(struct front *f, const struct tmpl *t, bool on, tmpl_done *done, void *arg)
+{
+    struct tmpl_change *c = change_new(f, t->id, done, arg);
+    c->kind = PUBLIC;
+    c->tenant = t->tenant;
+    c->on = on;
+    change_send(f, c);
+}
+
+void tmpl_changes_free(struct tmpls *ts)
+{
+    for (struct tmpl_change *c = ts->first, *next; c; c = next) {
+        next = c->next;
+        if (c == ts->first && ts->writing && !c->del)
+            free(c->after.tags);
+        free_change(c);
+    }
+}

@@ -1,0 +1,59 @@
+/* templates-int.h - inside of templates-rows.c and templates-change.c: rows in memory, and changes of them under way. */
+#ifndef HUTCH_FRONT_TEMPLATES_INT_H
+#define HUTCH_FRONT_TEMPLATES_INT_H
+
+#include "base/map.h"
+#include "front/boxes-int.h"
+#include "front/state.h"
+
+#define TMPL_TAG_DEFAULT "default"
+
+struct tmpl_row {
+    struct tmpl t; /* first */
+    char *key;     /* "tenant/name", or NULL */
+    bool counted;  /* `spawned` is newer than the store's */
+};
+struct tmpl_change {
+    struct tmpl_change *next;
+    enum { PUT, REMOVE, TAG, PUBLIC } kind;
+    char id[40], tag[TMPL_TAG_MAX], name[TMPL_NAME_MAX], source[SANDBOX_ID_MAX];
+    bool whole; /* REMOVE: all of it */
+    bool on;
+    struct tmpl_tag made;  /* PUT, TAG: the new one */
+    struct tenant *tenant; /* whose row it is */
+    bool holds;            /* the stack of `made` */
+    enum tmpl_kind row_kind;
+    struct tmpl_config config;
+    bool with_config;
+    uint64_t bytes;
+    struct tmpl after; /* what the row will be; tags owned, config borrowed until it is written */
+    bool del;          /* there will be none */
+    bool is_new;
+    tmpl_done *done;
+    void *arg;
+    struct state_failure failure;
+};
+struct tmpls {
+    struct front *front;
+    struct map by_id;
+    struct map by_name; /* "tenant/name" */
+    struct tmpl_change *first, **last;
+    size_t nchanges;
+    bool writing;
+    loop_id timer;
+};
+
+/* templates-rows.c */
+const char *tmpl_owner(const struct tmpl *t); /* the id of its tenant, or "" */
+struct tmpl_row *tmpl_by_name(const struct tmpls *ts, const char *tenant, const char *name);
+struct tmpl_row *tmpl_row_add(struct tmpls *ts, const struct tmpl *t); /* takes tags and configuration over */
+void tmpl_row_remove(struct tmpls *ts, struct tmpl_row *r);
+void tmpl_row_write(struct front *f, const struct tmpl *t, store_done *done, void *arg);
+
+/* templates-change.c */
+/* Stacks that `before` names and `after` (NULL: nothing) does not. */
+void tmpl_drop_unnamed(struct front *f, const struct tmpl_tag *before, size_t n, const struct tmpl *after);
+/* Those that wait, when front ends. */
+void tmpl_changes_free(struct tmpls *ts);
+
+#endif
