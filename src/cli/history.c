@@ -192,6 +192,15 @@ static int cat(const struct node_call *call, const char *id, const char *number,
     return rc;
 }
 
+static void print_counts(const char *what, const json_t *j)
+{
+    long long n[3] = {0};
+    static const char *const members[] = {"added", "changed", "removed"};
+    for (size_t i = 0; i < 3; i++)
+        n[i] = (long long)json_integer_value(json_object_get(j, members[i]));
+    printf("%s: %lld added, %lld changed, %lld removed\n", what, n[0], n[1], n[2]);
+}
+
 static int undo(const struct node_call *call, const char *id, const char *number, struct err *err)
 {
     _cleanup_json_ json_t *j = NULL;
@@ -204,8 +213,11 @@ static int undo(const struct node_call *call, const char *id, const char *number
         return -1;
     if (call->json)
         node_print_json(j);
-    else
-        printf("files are as in generation %lld again\n", (long long)json_integer_value(json_object_get(j, "to")));
+    else {
+        _cleanup_free_ char *what =
+            xasprintf("files are as in generation %lld again", (long long)json_integer_value(json_object_get(j, "to")));
+        print_counts(what, j);
+    }
     return 0;
 }
 
@@ -316,7 +328,7 @@ static int try_decide(const struct node_call *call, const char *verb, struct err
     else if (look)
         print_changes(j);
     else if (commit)
-        puts("applied");
+        print_counts("applied", j);
     return 0;
 }
 

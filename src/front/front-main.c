@@ -93,10 +93,10 @@ static int open_store(struct front *f, struct err *err)
         return -1;
     if (events_load(f, err) < 0 || tenants_load(f, err) < 0)
         return -1;
-    if (boxes_load(f, err) < 0 || generations_load(f, err) < 0 || volumes_load(f, err) < 0)
-        return -1;
-    transactions_init(f);
-    return 0;
+    return boxes_load(f, err) < 0 || generations_load(f, err) < 0 || volumes_load(f, err) < 0 ||
+                   transactions_load(f, err) < 0
+               ? -1
+               : 0;
 }
 
 /* What sandboxes get whose creator says nothing. */
@@ -214,8 +214,10 @@ static int run(struct process *p, struct err *err)
     if (open_sandboxes(f, err) < 0 || open_webhook(f, err) < 0 || open_store(f, err) < 0)
         return -1;
     if (keeperc_new(f->loop, FRONT_FD_RUN, &keeper_ops, f, &f->keeper, err) < 0 ||
-        stockc_new(f->loop, FRONT_FD_RUN, stock_up, f, &f->stock, err) < 0 ||
-        nets_open(f, FRONT_FD_RUN, p->no_egress, err) < 0 || await_egress(p, err) < 0 || builds_open(f, err) < 0 ||
+        stockc_new(f->loop, FRONT_FD_RUN, stock_up, f, &f->stock, err) < 0)
+        return -1;
+    transactions_resume(f);
+    if (nets_open(f, FRONT_FD_RUN, p->no_egress, err) < 0 || await_egress(p, err) < 0 || builds_open(f, err) < 0 ||
         open_server(p, err) < 0)
         return -1;
     metrics_start(f);

@@ -190,9 +190,9 @@ void generation_make(struct front *f, struct box *b, const char *command, genera
         state_fail(&m->failure, 409, "the sandbox is not running");
     } else if (!f->stock) {
         state_fail(&m->failure, 503, "the process that keeps files is not there");
-    } else if (!box_begin(b, "generation")) {
-        state_fail(&m->failure, 409, "the sandbox's files are in use by something else (%s)",
-                   b->busy ? b->busy : "a change of its state");
+    } else if (!box_begin(b, "a generation")) {
+        state_fail(&m->failure, 503, "%s of the sandbox is under way; try again",
+                   b->busy ? b->busy : "a pause or resume");
     } else {
         struct past *p = past_of(f, b->id, true);
         stack_id_new(m->g.stack);
@@ -272,8 +272,11 @@ static void kept(void *arg, const struct generation *g, const struct state_failu
         undone(u, NULL, failure);
         return;
     }
-    if (!b || (b->state != BOX_RUNNING && b->state != BOX_FROZEN) || !box_begin(b, "undo")) {
-        state_fail(&why, 409, "the sandbox's files are in use by something else, or it does not run any more");
+    if (!b || (b->state != BOX_RUNNING && b->state != BOX_FROZEN))
+        state_fail(&why, 409, "the sandbox does not run any more");
+    else if (!box_begin(b, "an undo"))
+        state_fail(&why, 503, "%s of the sandbox is under way; try again", b->busy ? b->busy : "a pause or resume");
+    if (why.status) {
         undone(u, NULL, &why);
         return;
     }

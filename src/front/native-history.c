@@ -338,6 +338,9 @@ static void undone(void *arg, const struct stock_reply *reply, const struct stat
     json_start(&j, &out);
     json_obj(&j, NULL);
     json_u64(&j, "to", to);
+    json_u64(&j, "added", reply->entries);
+    json_u64(&j, "changed", reply->entries2);
+    json_u64(&j, "removed", reply->bytes2);
     json_u64(&j, "frozenUs", reply->frozen_us);
     json_end_obj(&j);
     reply_json(r, 200, &out);

@@ -66,6 +66,7 @@ static void add_head(struct json *j, const struct transaction *t)
     json_str(j, "at", at);
     json_i64(j, t->exited ? "exitCode" : "signal", t->code);
     json_u64(j, "wallMs", t->wall_ms);
+    json_str(j, "state", t->busy ? "committing" : "open");
 }
 
 /* The output as text: what is not UTF-8 is replaced by the writer. */
@@ -229,8 +230,8 @@ static struct transaction *find(struct api_call *c, const struct box *b)
     struct transaction *t = b ? transaction_find(c->front, b->id, c->param[1]) : NULL;
     if (b && !t)
         reply_error(c->req, 404,
-                    "no transaction '%.24s' waits in this sandbox; decided ones are gone, and a restart of the node "
-                    "ends those that wait",
+                    "no transaction '%.24s' waits in this sandbox; decided ones are gone, and so are those of the "
+                    "hour before",
                     c->param[1]);
     return t;
 }
@@ -280,6 +281,9 @@ static void committed(void *arg, const struct stock_reply *reply, const struct s
         add_conflicts(&j, fd);
     } else {
         json_bool(&j, "committed", true);
+        json_u64(&j, "added", reply->entries);
+        json_u64(&j, "changed", reply->entries2);
+        json_u64(&j, "removed", reply->bytes2);
         json_u64(&j, "frozenUs", reply->frozen_us);
     }
     json_end_obj(&j);
@@ -301,7 +305,7 @@ void native_tx_discard(struct api_call *c)
     if (!t)
         return;
     if (t->busy) {
-        reply_error(c->req, 409, "the transaction is being committed");
+        reply_refuse(c->req, 503, NULL, 1, "the transaction is being committed; look again later");
         return;
     }
     transaction_discard(c->front, t);

@@ -15,6 +15,7 @@
 #include "base/num.h"
 #include "front/boxes-int.h"
 #include "front/generations.h"
+#include "front/transactions.h"
 #include "front/volumes.h"
 #include "sandbox/stockc.h"
 
@@ -258,7 +259,7 @@ struct state_kept state_kept(struct front *f, const struct tenant *t)
     for (struct state_held *h; (h = map_next(&f->boxes->held, &at));)
         if (h->tenant == t)
             add_stack(&n, h->stack, 0);
-    n.kept.bytes += volumes_bytes(f, t);
+    n.kept.bytes += volumes_bytes(f, t) + transactions_bytes(f, t);
     return n.kept;
 }
 

@@ -9,10 +9,12 @@
 #include "base/map.h"
 #include "base/mem.h"
 #include "base/random.h"
+#include "front/boxes-int.h"
 #include "front/nets.h"
-#include "front/reply.h"
 #include "sandbox/exec.h"
 #include "sandbox/stockc.h"
+
+enum { COMMIT_AGAIN_MS = 2000, COMMIT_TOLD_AFTER = 10, COMMIT_FAILS_MAX = 5 };
 
 struct transactions {
     struct map by_id;
@@ -33,8 +35,21 @@ struct run {
     struct state_failure failure;
 };
 
-static void transaction_free(struct transaction *t)
+/* One that is being decided. */
+struct committing {
+    struct front *front;
+    struct transaction *t;
+    unsigned tries, fails;
+    loop_id timer;
+    transaction_committed *done; /* NULL: nobody waits, or it was told that it takes longer */
+    void *arg;
+};
+
+static void transaction_free(struct front *f, struct transaction *t)
 {
+    if (t->commit)
+        loop_timer_del(f->loop, t->commit->timer);
+    free(t->commit);
     buf_done(&t->out[1]);
     buf_done(&t->out[2]);
     free(t);
@@ -44,13 +59,15 @@ static void transaction_free(struct transaction *t)
 static void forget(struct front *f, struct transaction *t)
 {
     (void)map_del(&f->transactions->by_id, t->id);
+    if (t->written)
+        store_transaction_del(f->store, t->id, NULL, NULL);
     char *stacks[] = {t->base, t->result};
     for (size_t i = 0; i < ARRAY_LEN(stacks); i++)
         if (stacks[i][0]) {
             state_release(f, stacks[i]);
             state_drop(f, stacks[i]);
         }
-    transaction_free(t);
+    transaction_free(f, t);
 }
 
 /* --- the table ------------------------------------------------------------------------------------------------------ */
@@ -72,7 +89,7 @@ static void sweep(struct front *f, const char *box, uint64_t before_ms)
 static void tick(void *arg)
 {
     struct front *f = arg;
-    uint64_t now = reply_now_ms(), kept = (uint64_t)TRANSACTION_KEPT_S * 1000;
+    uint64_t now = boxes_unix_ms(), kept = (uint64_t)TRANSACTION_KEPT_S * 1000;
     sweep(f, NULL, now > kept ? now - kept : 0);
     f->transactions->timer = loop_timer(f->loop, 60000, tick, f);
 }
@@ -85,11 +102,52 @@ static void box_ended(void *arg, struct box *b, const char *cause, const struct 
         sweep(f, b->id, 0);
 }
 
-void transactions_init(struct front *f)
+static void load_one(void *arg, const struct store_transaction *row)
+{
+    struct front *f = arg;
+    struct box *b = box_find(f, row->sandbox);
+    if (!b || !stack_id_valid(row->base) || !stack_id_valid(row->result)) { /* it ended without a word */
+        store_transaction_del(f->store, row->id, NULL, NULL);
+        return;
+    }
+    struct transaction *t = xcalloc(1, sizeof *t);
+    (void)snprintf(t->id, sizeof t->id, "%s", row->id);
+    (void)snprintf(t->box, sizeof t->box, "%s", row->sandbox);
+    (void)snprintf(t->tenant, sizeof t->tenant, "%s", row->tenant);
+    (void)snprintf(t->base, sizeof t->base, "%s", row->base);
+    (void)snprintf(t->result, sizeof t->result, "%s", row->result);
+    (void)snprintf(t->command, sizeof t->command, "%s", row->command);
+    t->at_unix_ms = row->at_unix_ms;
+    t->exited = row->exited;
+    t->code = row->code;
+    t->wall_ms = row->wall_ms;
+    t->omitted[1] = row->omitted;
+    buf_add(&t->out[1], row->out, row->nout);
+    buf_add(&t->out[2], row->err, row->nerr);
+    t->open = t->written = true;
+    t->busy = row->state == STORE_TRANSACTION_COMMITTING;
+    if (t->busy)
+        b->busy = TRANSACTION_COMMIT;
+    state_hold_for(f, t->base, b->tenant);
+    state_hold_for(f, t->result, b->tenant);
+    (void)map_put(&f->transactions->by_id, t->id, t);
+}
+
+int transactions_load(struct front *f, struct err *err)
 {
     f->transactions = xcalloc(1, sizeof *f->transactions);
     f->transactions->timer = loop_timer(f->loop, 60000, tick, f);
     boxes_on_end(f, box_ended, f);
+    return store_transactions(f->store, load_one, f, err);
+}
+
+uint64_t transactions_bytes(struct front *f, const struct tenant *t)
+{
+    uint64_t sum = 0;
+    size_t at = 0;
+    for (struct transaction *x; f->transactions && (x = map_next(&f->transactions->by_id, &at));)
+        sum += strcmp(x->tenant, t->id) == 0 ? x->out[1].n + x->out[2].n : 0;
+    return sum;
 }
 
 void transactions_free(struct front *f)
@@ -98,7 +156,7 @@ void transactions_free(struct front *f)
     if (!f->transactions)
         return;
     for (struct transaction *t; (t = map_next(&f->transactions->by_id, &at));)
-        transaction_free(t);
+        transaction_free(f, t);
     map_done(&f->transactions->by_id);
     loop_timer_del(f->loop, f->transactions->timer);
     free(f->transactions);
@@ -129,6 +187,35 @@ static void end_copy(struct run *r)
         box_kill(r->front, copy, "transaction", NULL, NULL);
 }
 
+/* Of its output the beginning is stored; all of it is here as long as this front lives. */
+static void write_row(struct front *f, struct transaction *t, uint32_t state, store_done *done, void *arg)
+{
+    size_t n[3];
+    uint64_t omitted = t->omitted[1] + t->omitted[2];
+    for (int i = 1; i < 3; i++) {
+        n[i] = t->out[i].n < TRANSACTION_STORED_MAX ? t->out[i].n : TRANSACTION_STORED_MAX;
+        omitted += t->out[i].n - n[i];
+    }
+    struct store_transaction row = {.id = t->id,
+                                    .sandbox = t->box,
+                                    .tenant = t->tenant,
+                                    .base = t->base,
+                                    .result = t->result,
+                                    .command = t->command,
+                                    .at_unix_ms = t->at_unix_ms,
+                                    .wall_ms = t->wall_ms,
+                                    .omitted = omitted,
+                                    .state = state,
+                                    .exited = t->exited,
+                                    .code = t->code,
+                                    .out = t->out[1].p,
+                                    .err = t->out[2].p,
+                                    .nout = n[1],
+                                    .nerr = n[2]};
+    t->written = true;
+    store_transaction_put(f->store, &row, done, arg);
+}
+
 static void run_over(struct run *r)
 {
     end_copy(r);
@@ -144,11 +231,22 @@ static void run_over(struct run *r)
     free(r);
 }
 
+static void row_written(void *arg, const struct err *err)
+{
+    struct run *r = arg;
+    if (err)
+        state_fail(&r->failure, 503, "the transaction cannot be recorded: %s", err->msg);
+    run_over(r);
+}
+
 static void result_captured(void *arg, const struct stock_reply *reply)
 {
     struct run *r = arg;
-    if (reply->error != STOCK_OK)
-        state_stock_failure(reply, "the result of the transaction", &r->failure);
+    if (reply->error == STOCK_OK) {
+        write_row(r->front, r->t, STORE_TRANSACTION_OPEN, row_written, r);
+        return;
+    }
+    state_stock_failure(reply, "the result of the transaction", &r->failure);
     run_over(r);
 }
 
@@ -273,14 +371,14 @@ void transaction_start(struct front *f, struct box *b, const struct transaction_
     (void)snprintf(t->box, sizeof t->box, "%s", b->id);
     (void)snprintf(t->tenant, sizeof t->tenant, "%s", b->tenant->id);
     (void)snprintf(t->command, sizeof t->command, "%s", spec->command);
-    t->at_unix_ms = reply_now_ms();
+    t->at_unix_ms = boxes_unix_ms();
     bool ok = admit(f, b, &r->failure);
     (void)map_put(&f->transactions->by_id, t->id, t);
     if (ok && b->state != BOX_RUNNING && b->state != BOX_FROZEN)
         state_fail(&r->failure, 409, "the sandbox is not running");
-    else if (ok && !box_begin(b, "transaction"))
-        state_fail(&r->failure, 409, "the sandbox's files are in use by something else (%s)",
-                   b->busy ? b->busy : "a change of its state");
+    else if (ok && !box_begin(b, "the copy for a transaction"))
+        state_fail(&r->failure, 503, "%s of the sandbox is under way; try again",
+                   b->busy ? b->busy : "a pause or resume");
     if (r->failure.status) {
         (void)loop_defer(f->loop, fail_later, r);
         return;
@@ -291,47 +389,121 @@ void transaction_start(struct front *f, struct box *b, const struct transaction_
 
 /* --- deciding ------------------------------------------------------------------------------------------------------- */
 
-struct committing {
-    struct front *front;
-    struct transaction *t;
-    transaction_committed *done;
-    void *arg;
-};
+/* It is decided: applied, or nothing of it. */
+static void settled(struct committing *c, const struct stock_reply *r, const struct state_failure *failure, int fd)
+{
+    struct front *f = c->front;
+    struct transaction *t = c->t;
+    box_finish(f, t->box);
+    t->busy = false;
+    t->commit = NULL;
+    if (failure && t->written)
+        write_row(f, t, STORE_TRANSACTION_OPEN, NULL, NULL);
+    if (c->done)
+        c->done(c->arg, failure ? NULL : r, failure, fd);
+    else if (fd >= 0)
+        (void)close(fd);
+    if (!failure || !box_find(f, t->box))
+        forget(f, t);
+    loop_timer_del(f->loop, c->timer);
+    free(c);
+}
+
+static void ask_apply(struct committing *c);
+
+static void again(void *arg)
+{
+    struct committing *c = arg;
+    c->timer = 0;
+    ask_apply(c);
+}
+
+/* Stock did not come to an end, or died with its job: it goes on with what it has begun as soon as it is asked again. */
+static void not_yet(struct committing *c)
+{
+    struct state_failure failure = {0};
+    if (c->done && ++c->tries > COMMIT_TOLD_AFTER) {
+        state_fail(&failure, 503, "the commit is under way, and goes on by itself; look again later");
+        c->done(c->arg, NULL, &failure, -1);
+        c->done = NULL;
+    }
+    c->timer = loop_timer(c->front->loop, COMMIT_AGAIN_MS, again, c);
+}
 
 static void applied(void *arg, const struct stock_reply *r, int fd)
 {
     struct committing *c = arg;
     struct state_failure failure = {0};
-    bool ok = r->error == STOCK_OK;
-    box_finish(c->front, c->t->box);
-    c->t->busy = false;
+    bool unsure = r->error == STOCK_BUSY || r->error == STOCK_CANCELLED ||
+                  (r->error == STOCK_FAILED && ++c->fails < COMMIT_FAILS_MAX);
+    if (unsure && box_find(c->front, c->t->box)) {
+        if (fd >= 0)
+            (void)close(fd);
+        not_yet(c);
+        return;
+    }
     if (r->error == STOCK_CONFLICT)
         state_fail(&failure, 409,
                    "files of the transaction were changed in the sandbox since it began; nothing was applied");
-    else if (!ok)
+    else if (r->error != STOCK_OK)
         state_stock_failure(r, "the commit", &failure);
-    c->done(c->arg, ok ? r : NULL, ok ? NULL : &failure, fd);
-    if (ok || !box_find(c->front, c->t->box))
-        forget(c->front, c->t);
-    free(c);
+    settled(c, r, failure.status ? &failure : NULL, fd);
+}
+
+static void ask_apply(struct committing *c)
+{
+    struct transaction *t = c->t;
+    struct stock_request q = stockc_request(STOCK_APPLY);
+    (void)snprintf(q.box, sizeof q.box, "%s", t->box);
+    (void)snprintf(q.stack, sizeof q.stack, "%s", t->result);
+    (void)snprintf(q.other, sizeof q.other, "%s", t->base);
+    (void)stockc_ask_for(c->front->stock, t->tenant, &q, NULL, 0, NULL, applied, c);
+}
+
+static void committing_written(void *arg, const struct err *err)
+{
+    struct committing *c = arg;
+    struct state_failure failure = {0};
+    if (!err) {
+        ask_apply(c);
+        return;
+    }
+    state_fail(&failure, 503, "the commit cannot be recorded: %s", err->msg);
+    settled(c, NULL, &failure, -1);
+}
+
+static struct committing *committing_new(struct front *f, struct transaction *t)
+{
+    struct committing *c = xcalloc(1, sizeof *c);
+    *c = (struct committing){.front = f, .t = t};
+    t->commit = c;
+    t->busy = true;
+    return c;
 }
 
 void transaction_commit(struct front *f, struct box *b, struct transaction *t, transaction_committed *done, void *arg)
 {
     struct state_failure failure = {0};
-    if (t->busy || (b->state != BOX_RUNNING && b->state != BOX_FROZEN) || !box_begin(b, "commit")) {
-        state_fail(&failure, 409, "the sandbox's files are in use by something else, or it does not run");
+    if (b->state != BOX_RUNNING && b->state != BOX_FROZEN)
+        state_fail(&failure, 409, "the sandbox does not run");
+    else if (t->busy || !box_begin(b, TRANSACTION_COMMIT))
+        state_fail(&failure, 503, "%s of the sandbox is under way; try again", b->busy ? b->busy : "a pause or resume");
+    if (failure.status) {
         done(arg, NULL, &failure, -1);
         return;
     }
-    struct committing *c = xcalloc(1, sizeof *c);
-    *c = (struct committing){.front = f, .t = t, .done = done, .arg = arg};
-    struct stock_request q = stockc_request(STOCK_APPLY);
-    t->busy = true;
-    (void)snprintf(q.box, sizeof q.box, "%s", b->id);
-    (void)snprintf(q.stack, sizeof q.stack, "%s", t->result);
-    (void)snprintf(q.other, sizeof q.other, "%s", t->base);
-    (void)stockc_ask_for(f->stock, t->tenant, &q, NULL, 0, NULL, applied, c);
+    struct committing *c = committing_new(f, t);
+    c->done = done;
+    c->arg = arg;
+    write_row(f, t, STORE_TRANSACTION_COMMITTING, committing_written, c);
+}
+
+void transactions_resume(struct front *f)
+{
+    size_t at = 0;
+    for (struct transaction *t; (t = map_next(&f->transactions->by_id, &at));)
+        if (t->busy && !t->commit)
+            ask_apply(committing_new(f, t));
 }
 
 void transaction_discard(struct front *f, struct transaction *t) { forget(f, t); }

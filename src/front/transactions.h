@@ -2,8 +2,10 @@
  *
  * The copy is a hidden sandbox made from a capture (files only: processes and ports of the original are not there).
  * What the command left is captured too, and the two stacks are the transaction: their difference is shown, committing
- * applies it to the original, discarding drops both. Several may stand side by side. They live in front's memory: a
- * restart of front ends those that wait, and so does the end of the sandbox.
+ * applies it to the original, discarding drops both. Several may stand side by side. They are rows: a restart of front changes
+ * nothing, the end of the sandbox ends them. A commit is written down before it begins, and whatever dies meanwhile, it is asked
+ * for again until stock says that all or nothing of it was done; until then nobody else may touch the sandbox's files as a
+ * whole.
  */
 #ifndef HUTCH_FRONT_TRANSACTIONS_H
 #define HUTCH_FRONT_TRANSACTIONS_H
@@ -14,12 +16,16 @@
 enum {
     TRANSACTIONS_PER_BOX = 16,
     TRANSACTIONS_PER_TENANT = 64,
-    TRANSACTION_OUTPUT_MAX = 1 << 20, /* of each stream; what comes later is counted, not kept */
+    TRANSACTION_OUTPUT_MAX = 1 << 20,  /* of each stream; what comes later is counted, not kept */
+    TRANSACTION_STORED_MAX = 64 << 10, /* of each stream, beyond the life of this front */
     TRANSACTION_KEPT_S = 3600,
     TRANSACTION_TIME_S = 60,
     TRANSACTION_TIME_MAX_S = 600,
 };
 
+#define TRANSACTION_COMMIT "the commit of a transaction" /* box->busy */
+
+struct committing;
 struct transaction {
     char id[24]; /* "tx-..." */
     char box[SANDBOX_ID_MAX], tenant[40];
@@ -32,6 +38,8 @@ struct transaction {
     struct buf out[3]; /* 1 stdout, 2 stderr */
     bool open;         /* it waits for a decision */
     bool busy;         /* being committed */
+    bool written;      /* there is a row */
+    struct committing *commit;
 };
 
 struct transaction_spec {
@@ -41,7 +49,10 @@ struct transaction_spec {
     uint64_t timeout_s;
 };
 
-void transactions_init(struct front *f);
+int transactions_load(struct front *f, struct err *err); /* after boxes_load() */
+/* Commits that were under way go on; stock may be asked by now, and nobody else has asked for anything. */
+void transactions_resume(struct front *f);
+uint64_t transactions_bytes(struct front *f, const struct tenant *t); /* of what their commands wrote */
 void transactions_free(struct front *f);
 /* t is borrowed for the call; NULL with a failure. */
 typedef void transaction_done(void *arg, const struct transaction *t, const struct state_failure *failure);

@@ -3,6 +3,10 @@
  * What is to be done is first written down as a lay stream (nothing has changed if that fails) and then made through
  * the sandbox's own root, by a process in its user namespace, which can do no more there than the sandbox itself.
  * Applied twice it is the same, so a request that was ended in the middle is put right by asking again.
+ *
+ * What differs between two stacks is taken over whole: what is to be done gets a name (st-ID.redo) once it is known that nothing
+ * stands against it, and from then on asking again goes on with it, without comparing what is half done with anything. A failure
+ * in the middle is taken back.
  */
 #include <errno.h>
 #include <fcntl.h>
@@ -11,6 +15,7 @@
 #include <signal.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/file.h>
 #include <sys/mman.h>
 #include <sys/prctl.h>
 #include <sys/stat.h>
@@ -37,6 +42,7 @@ struct changes {
     struct map at;
     struct strv paths;
     size_t bytes;
+    struct diff_counts counts;
 };
 static char is_there, is_gone; /* values in the map */
 
@@ -47,6 +53,10 @@ static int note_change(void *arg, const struct diff_entry *e, struct err *err)
     if (c->bytes > CHANGES_BYTES_MAX)
         return err_set(err, ERR_LIMIT, 0, "the paths that differ take more than %d bytes, the limit",
                        CHANGES_BYTES_MAX);
+    uint64_t *n = e->kind == DIFF_ADDED     ? &c->counts.added
+                  : e->kind == DIFF_REMOVED ? &c->counts.removed
+                                            : &c->counts.changed;
+    *n += e->path[0] != '\0';
     bool gone = e->kind == DIFF_REMOVED || (e->kind == DIFF_CHANGED && (e->what & DIFF_TYPE));
     strv_add(&c->paths, e->path);
     (void)map_put(&c->at, c->paths.v[c->paths.n - 1], gone ? &is_gone : &is_there);
@@ -163,21 +173,23 @@ static int check_conflicts(struct job *j, int other, int stack, int living, uid_
 
 /* --- doing it ----------------------------------------------------------------------------------------------------- */
 
-static int spool(struct job *j, const struct diff *d, uint64_t disk, struct err *err)
+/* keep: the name that it gets in stacks/ once it is whole; NULL: none. */
+static int spool(struct job *j, const struct diff *d, uint64_t disk, const char *keep, struct err *err)
 {
     static struct lay_out out; /* large */
     char name[STOCK_TMP_NAME];
     job_tmp_name(j, name);
     _cleanup_close_ int fd = openat(j->place.tmp, name, O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
-    if (fd < 0 || unlinkat(j->place.tmp, name, 0) < 0)
+    if (fd < 0 || (!keep && unlinkat(j->place.tmp, name, 0) < 0))
         return err_set(err, ERR_SETUP, errno, "make a file for what is to be changed");
     lay_out_start(&out, fd);
     out.max = (disk ? disk : SPOOL_MAX) + SPOOL_SLACK; /* it could not be put into the sandbox either */
-    if (diff_to_lay(d, &out, err) < 0)
-        return -1;
-    if (lseek(fd, 0, SEEK_SET) < 0)
-        return err_set(err, ERR_SETUP, errno, "go back to the start of what is to be changed");
-    return TAKE_FD(fd);
+    int r = diff_to_lay(d, &out, err);
+    if (r == 0 && (lseek(fd, 0, SEEK_SET) < 0 || (keep && renameat(j->place.tmp, name, j->place.stacks, keep) < 0)))
+        r = err_set(err, ERR_SETUP, errno, "keep what is to be changed");
+    if (r < 0 && keep)
+        (void)unlinkat(j->place.tmp, name, 0);
+    return r < 0 ? -1 : TAKE_FD(fd);
 }
 
 /* Into the sandbox's user namespace, as its root: ids are its own there. */
@@ -227,28 +239,124 @@ static int lay_into(const struct job_box *b, int stream, int root, struct err *e
     return r;
 }
 
+static void say_counts(struct job *j, const struct diff_counts *n)
+{
+    j->reply.entries = n->added;
+    j->reply.entries2 = n->changed;
+    j->reply.bytes2 = n->removed;
+}
+
+/* Half of it is there. What there was is put back; where that fails too, somebody has to ask again until one of both works. */
+static int take_back(struct job *j, const struct job_box *b, const struct diff *d, int living, const char *redo,
+                     struct err *err)
+{
+    struct diff back = {.a = d->b, .b = d->a, .skip = merged_own_files};
+    struct err why = *err, second = {0};
+    _cleanup_close_ int stream = spool(j, &back, b->record.disk, NULL, &second);
+    if (stream < 0 || lay_into(b, stream, living, &second) < 0)
+        return job_fail(j, STOCK_BUSY, err, "%.200s; and what there was could not be put back: %.100s", why.msg,
+                        second.msg);
+    (void)unlinkat(j->place.stacks, redo, 0);
+    return err_wrap(err, "what was changed already is as it was again");
+}
+
+struct redo {
+    char todo[STACK_ID_MAX + 8], done[STACK_ID_MAX + 8];
+};
+
+static struct redo redo_names(const struct job *j)
+{
+    struct redo r;
+    (void)snprintf(r.todo, sizeof r.todo, "%s.redo", j->ask->stack);
+    (void)snprintf(r.done, sizeof r.done, "%s.done", j->ask->stack);
+    return r;
+}
+
+/* True: it was done, and the answer says how much that was. */
+static bool was_done(struct job *j)
+{
+    struct redo r = redo_names(j);
+    struct diff_counts n = {0};
+    _cleanup_close_ int fd = openat(j->place.stacks, r.done, O_RDONLY | O_NOFOLLOW | O_CLOEXEC);
+    if (fd < 0)
+        return false;
+    struct stat st; /* one that was not cut short any more says nothing */
+    if (fstat(fd, &st) == 0 && st.st_size == (off_t)sizeof n && read(fd, &n, sizeof n) == (ssize_t)sizeof n)
+        say_counts(j, &n);
+    return true;
+}
+
+/* From here on it counts as done; the stream is needed no more. */
+static int note_done(struct job *j, const struct redo *r, int stream, const struct diff_counts *n, struct err *err)
+{
+    if (renameat(j->place.stacks, r->todo, j->place.stacks, r->done) < 0)
+        return err_set(err, ERR_SETUP, errno, "note that the files are changed");
+    if (ftruncate(stream, 0) == 0 && lseek(stream, 0, SEEK_SET) == 0)
+        (void)fd_write_all(stream, n, sizeof *n);
+    say_counts(j, n);
+    return 0;
+}
+
+static int take_over(struct job *j, const struct job_box *b, int stack, int other, int living,
+                     struct merged_touch *touch, struct err *err)
+{
+    struct redo names = redo_names(j);
+    struct diff_counts n = {0};
+    struct diff d = {.a = other, .b = stack, .skip = merged_own_files, .counts = &n};
+    _cleanup_close_ int stream = openat(j->place.stacks, names.todo, O_RDWR | O_NOFOLLOW | O_CLOEXEC);
+    if (stream < 0) {
+        int r = check_conflicts(j, other, stack, living, b->record.range, touch, err);
+        if (r != 0)
+            return r < 0 ? -1 : 0;
+        stream = spool(j, &d, b->record.disk, names.todo, err);
+    } else {
+        struct changes again = {0}; /* what was counted is not known any more */
+        if (compare(other, 0, stack, 0, NULL, &again, err) < 0)
+            return -1;
+        n = again.counts;
+    }
+    if (stream < 0)
+        return -1;
+    if (lay_into(b, stream, living, err) < 0)
+        return take_back(j, b, &d, living, names.todo, err);
+    return note_done(j, &names, stream, &n, err);
+}
+
+/* One that was killed may have left the process that changes files (it is another user's by then, and is not killed with it):
+ * that one has the lock until it ends. */
+static int lock_files(const struct job_box *b, struct err *err)
+{
+    _cleanup_close_ int fd = openat(b->upper, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    int r;
+    do
+        r = fd < 0 ? -1 : flock(fd, LOCK_EX);
+    while (r < 0 && fd >= 0 && errno == EINTR);
+    return r < 0 ? err_set(err, ERR_SETUP, errno, "lock the files of the sandbox %s", b->record.id) : TAKE_FD(fd);
+}
+
 static int apply_frozen(struct job *j, const struct job_box *b, int stack, int other, struct merged_touch *touch,
                         struct err *err)
 {
-    _cleanup_close_ int living = merged_box(j, b, err);
+    _cleanup_close_ int lock = lock_files(b, err);
+    _cleanup_close_ int living = lock < 0 ? -1 : merged_box(j, b, err);
     if (living < 0)
         return -1;
-    uid_t shift = b->record.range;
+    if (other >= 0)
+        return take_over(j, b, stack, other, living, touch, err);
+    struct diff_counts n = {0};
     struct diff d = {.a = living,
                      .b = stack,
-                     .shift_a = shift,
+                     .shift_a = b->record.range,
                      .skip = merged_own_files,
                      .wanted = merged_touched,
                      .wanted_arg = touch,
-                     .flags = DIFF_WITH_TIMES};
-    if (other >= 0) {
-        int r = check_conflicts(j, other, stack, living, shift, touch, err);
-        if (r != 0)
-            return r < 0 ? -1 : 0;
-        d = (struct diff){.a = other, .b = stack, .skip = merged_own_files};
-    }
-    _cleanup_close_ int stream = spool(j, &d, b->record.disk, err);
-    return stream < 0 ? -1 : lay_into(b, stream, living, err);
+                     .flags = DIFF_WITH_TIMES,
+                     .counts = &n};
+    _cleanup_close_ int stream = spool(j, &d, b->record.disk, NULL, err);
+    if (stream < 0 || lay_into(b, stream, living, err) < 0)
+        return -1;
+    say_counts(j, &n);
+    return 0;
 }
 
 int job_apply(struct job *j, struct err *err)
@@ -258,6 +366,8 @@ int job_apply(struct job *j, struct err *err)
     struct err second = {0};
     struct merged_touch touch;
     const char *const stacks[] = {j->ask->stack, j->ask->other[0] ? j->ask->other : NULL, NULL};
+    if (j->ask->other[0] && was_done(j))
+        return 0;
     if (job_box_open(j, j->ask->box, true, &b, err) < 0 || job_box_stack(j, &b, &own, err) < 0 ||
         merged_touch_open(j, &b, &own, stacks, &touch, err) < 0)
         return -1;

@@ -65,11 +65,23 @@ static int put_dir(struct to_lay *k, const struct diff_entry *e, struct err *err
     return emit_dir(&k->emit, fd, e->path, e->b, e->what & DIFF_TYPE, err);
 }
 
+static void count(struct diff_counts *n, const struct diff_entry *e)
+{
+    if (e->kind == DIFF_ADDED)
+        n->added++;
+    else if (e->kind == DIFF_REMOVED)
+        n->removed++;
+    else if (e->what != DIFF_TIME)
+        n->changed++;
+}
+
 static int lay_each(void *arg, const struct diff_entry *e, struct err *err)
 {
     struct to_lay *k = arg;
     if (e->path[0] == '\0') /* is in the stream already */
         return 0;
+    if (k->d->counts)
+        count(k->d->counts, e);
     if (k->hidden[0] && is_below(e->path, k->hidden))
         return 0;
     k->hidden[0] = '\0';

@@ -28,6 +28,9 @@ struct diff_entry {
     int dir_a, dir_b;         /* directories that hold it, -1; `name` is its name there */
     const char *name;
 };
+struct diff_counts {
+    uint64_t added, changed, removed; /* without those of which only the time is different */
+};
 struct diff {
     int a, b;               /* roots. Mounts below them are not entered */
     uid_t shift_a, shift_b; /* of the owners in each */
@@ -41,6 +44,7 @@ struct diff {
      * ends the walk. */
     int (*each)(void *arg, const struct diff_entry *e, struct err *err);
     void *arg;
+    struct diff_counts *counts; /* NULL, or filled by diff_to_lay() */
 };
 int diff_trees(const struct diff *d, struct err *err);
 

@@ -96,6 +96,11 @@ int job_drop(struct job *j, struct err *err)
 {
     struct livings l;
     const char *id = j->ask->stack;
+    char note[REFS_NAME_MAX];
+    (void)snprintf(note, sizeof note, "%s.redo", id);
+    (void)unlinkat(j->place.stacks, note, 0);
+    (void)snprintf(note, sizeof note, "%s.done", id);
+    (void)unlinkat(j->place.stacks, note, 0);
     if (faccessat(j->place.stacks, id, F_OK, AT_SYMLINK_NOFOLLOW) < 0 && errno == ENOENT)
         return 0;
     if (livings_read(j->run_dir, &l, err) < 0)

@@ -51,7 +51,10 @@ enum stock_type {
     STOCK_OPEN,    /* stack, path -> a descriptor of that regular file, for reading */
     STOCK_APPLY, /* box, stack: the sandbox's files become those of the stack (frozen meanwhile); with other: only what
                     differs between other and stack, STOCK_CONFLICT if the sandbox has changed one of those since other;
-                    a descriptor with the conflicting paths, one per line */
+                    a descriptor with the conflicting paths, one per line. With other it is done as a whole: once begun it is
+                    gone on with when it is asked for again, and what was done is success at once, until the stack is
+                    dropped; STOCK_BUSY: begun and not over, ask again. entries, entries2, bytes2: files added, changed,
+                    removed */
     STOCK_FLATTEN, /* stack: its layers become one; done in place by a new stack file with the same id */
     STOCK_VERIFY,  /* everything, or one stack -> a descriptor with text lines, one per problem; entries: problems,
                       bytes: read */

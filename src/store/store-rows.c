@@ -32,6 +32,9 @@ const char *const store_sql[SQL_COUNT] = {
     [SQL_BOX_DEL] = "DELETE FROM boxes WHERE id=?",
     [SQL_GENERATION_PUT] = "INSERT OR REPLACE INTO generations VALUES(?,?,?,?,?,?)",
     [SQL_GENERATION_DEL] = "DELETE FROM generations WHERE sandbox=? AND number=?",
+    [SQL_TRANSACTION_PUT] = "INSERT INTO transactions VALUES(?,?,?,?,?,?,?,?,?,?,?,?,?,?)"
+                            " ON CONFLICT(id) DO UPDATE SET state=excluded.state",
+    [SQL_TRANSACTION_DEL] = "DELETE FROM transactions WHERE id=?",
     [SQL_STEP_PUT] = "INSERT OR REPLACE INTO steps VALUES(?,?,?,?)",
     [SQL_STEP_DEL] = "DELETE FROM steps WHERE tenant=? AND key=?",
     [SQL_NET_PUT] = "INSERT OR REPLACE INTO networks VALUES(?,?,?,?,?,?)",

@@ -67,6 +67,31 @@ void store_generation_del(struct store *s, const char *sandbox, uint64_t number,
     store_op_send(s, op);
 }
 
+void store_transaction_put(struct store *s, const struct store_transaction *t, store_done *done, void *arg)
+{
+    struct store_op *op = store_op_new(SQL_TRANSACTION_PUT, done, arg);
+    store_op_text(op, t->id);
+    store_op_text(op, t->sandbox);
+    store_op_text(op, t->tenant);
+    store_op_text(op, t->base);
+    store_op_text(op, t->result);
+    store_op_text(op, t->command);
+    store_op_number(op, t->at_unix_ms);
+    store_op_number(op, t->state);
+    store_op_number(op, t->exited);
+    store_op_number(op, (uint64_t)t->code);
+    store_op_number(op, t->wall_ms);
+    store_op_number(op, t->omitted);
+    store_op_blob(op, t->out, t->nout);
+    store_op_blob(op, t->err, t->nerr);
+    store_op_send(s, op);
+}
+
+void store_transaction_del(struct store *s, const char *id, store_done *done, void *arg)
+{
+    store_send_by_id(s, SQL_TRANSACTION_DEL, id, done, arg);
+}
+
 void store_step_put(struct store *s, const struct store_step *x, store_done *done, void *arg)
 {
     struct store_op *op = store_op_new(SQL_STEP_PUT, done, arg);
@@ -149,6 +174,34 @@ int store_generations(struct store *s, generation_fn *each, void *arg, struct er
 {
     struct reading r = {.each = &each, .arg = arg, .row = generation_row};
     return store_read_all(s, "SELECT * FROM generations ORDER BY sandbox, number", &r, err);
+}
+
+typedef void transaction_fn(void *arg, const struct store_transaction *t);
+static void transaction_row(struct reading *r, sqlite3_stmt *st)
+{
+    struct store_transaction t = {.id = store_text_at(st, 0),
+                                  .sandbox = store_text_at(st, 1),
+                                  .tenant = store_text_at(st, 2),
+                                  .base = store_text_at(st, 3),
+                                  .result = store_text_at(st, 4),
+                                  .command = store_text_at(st, 5),
+                                  .at_unix_ms = store_u64_at(st, 6),
+                                  .state = store_u32_at(st, 7),
+                                  .exited = store_u32_at(st, 8),
+                                  .code = (int)sqlite3_column_int64(st, 9),
+                                  .wall_ms = store_u64_at(st, 10),
+                                  .omitted = store_u64_at(st, 11),
+                                  .out = sqlite3_column_blob(st, 12),
+                                  .err = sqlite3_column_blob(st, 13),
+                                  .nout = (size_t)sqlite3_column_bytes(st, 12),
+                                  .nerr = (size_t)sqlite3_column_bytes(st, 13)};
+    (*(transaction_fn **)r->each)(r->arg, &t);
+}
+
+int store_transactions(struct store *s, transaction_fn *each, void *arg, struct err *err)
+{
+    struct reading r = {.each = &each, .arg = arg, .row = transaction_row};
+    return store_read_all(s, "SELECT * FROM transactions ORDER BY at", &r, err);
 }
 
 typedef void step_fn(void *arg, const struct store_step *x);

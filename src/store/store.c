@@ -85,6 +85,15 @@ static const char *const migrations[STORE_SCHEMA] = {
      "CREATE TRIGGER box_gone_usage AFTER DELETE ON boxes BEGIN"
      " DELETE FROM usage WHERE tenant=old.tenant AND sandbox=old.id; END;"
      "CREATE TRIGGER tenant_gone_usage AFTER DELETE ON tenants BEGIN DELETE FROM usage WHERE tenant=old.id; END;"),
+
+    /* Transactions that wait for a decision, or are being committed. They go with their sandbox. */
+    ("CREATE TABLE transactions(id TEXT PRIMARY KEY, sandbox TEXT NOT NULL, tenant TEXT NOT NULL, base TEXT NOT NULL,"
+     " result TEXT NOT NULL, command TEXT NOT NULL, at INTEGER NOT NULL, state INTEGER NOT NULL,"
+     " exited INTEGER NOT NULL, code INTEGER NOT NULL, wall INTEGER NOT NULL, omitted INTEGER NOT NULL,"
+     " out BLOB NOT NULL, err BLOB NOT NULL) STRICT, WITHOUT ROWID;"
+     "CREATE INDEX transactions_sandbox ON transactions(sandbox);"
+     "CREATE TRIGGER box_gone_transactions AFTER DELETE ON boxes BEGIN"
+     " DELETE FROM transactions WHERE sandbox=old.id; END;"),
 };
 
 int store_fail(struct err *err, sqlite3 *db, int rc, const char *path, const char *what)

@@ -22,7 +22,7 @@ struct store;
 #define STORE_FILE "store.db"
 
 enum {
-    STORE_SCHEMA = 5,
+    STORE_SCHEMA = 6,
     STORE_QUEUE_MAX = 20000,  /* writes that wait; more fail at once */
     STORE_BATCH_MAX = 256,    /* writes in one transaction */
     STORE_EVENTS_MAX = 20000, /* kept in all; the oldest go */
@@ -190,6 +190,22 @@ void store_generation_put(struct store *s, const struct store_generation *g, sto
 void store_generation_del(struct store *s, const char *sandbox, uint64_t number, store_done *done, void *arg);
 int store_generations(struct store *s, void (*each)(void *arg, const struct store_generation *g), void *arg,
                       struct err *err);
+
+/* Transactions; they go with their sandbox. Put again, only the state of one is changed. */
+enum { STORE_TRANSACTION_OPEN = 1, STORE_TRANSACTION_COMMITTING };
+struct store_transaction {
+    const char *id, *sandbox, *tenant, *base, *result, *command;
+    uint64_t at_unix_ms, wall_ms, omitted;
+    uint32_t state;
+    bool exited;
+    int code;
+    const void *out, *err; /* what it wrote */
+    size_t nout, nerr;
+};
+void store_transaction_put(struct store *s, const struct store_transaction *t, store_done *done, void *arg);
+void store_transaction_del(struct store *s, const char *id, store_done *done, void *arg);
+int store_transactions(struct store *s, void (*each)(void *arg, const struct store_transaction *t), void *arg,
+                       struct err *err);
 
 /* Layers of build steps, by the digest of what went into them. */
 struct store_step {

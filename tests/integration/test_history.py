@@ -1,9 +1,11 @@
 """Generations of a sandbox's files, and transactions: what changed is told exactly, going back goes back, nothing else moves."""
 import os
+import threading
+import time
 
-from e2bwire import WireError
-from hutch_test import check, check_equal, check_in, eventually
-from node import node, patiently
+from e2bwire import BROKEN, WireError
+from hutch_test import SOAK, check, check_equal, check_in, eventually
+from node import hit, node, patiently
 from node_client import ask, get, put, run, sh
 from small import small_templates
 
@@ -119,6 +121,72 @@ def test_transactions():
         check_equal(ask(d, "GET", url).json, [])
         lists = ask(d, "GET", "/v2/sandboxes").json
         check_equal([b["sandboxID"] for b in lists], [box["sandboxID"]], "a hidden sandbox is in the list")
+
+
+def test_transactions_survive():
+    "transactions wait through a restart of front and of everything, with what they wrote, and count; a commit says how much it changed"
+    with small_templates() as templates, node(templates=templates) as (d, _):
+        box = a_box(d)
+        url = f"/v1/sandboxes/{box['sandboxID']}/tx"
+        put(d, box, "/home/user/f", b"first\n")
+        put(d, box, "/home/user/g", b"goes\n")
+        tx = ask(d, "POST", url, {"command": "echo said; echo second > /home/user/f; rm /home/user/g; echo 1 > /home/user/n", "timeout": 60}, timeout=90)
+        check_equal(tx.status, 201, tx)
+        shown = ask(d, "GET", f"{url}/{tx.json['id']}").json
+        for victim in ("front", "upgrade"):
+            hit(d, victim)
+            again = patiently(lambda: _ok(ask(d, "GET", f"{url}/{tx.json['id']}"))).json
+            check_equal(again, shown, victim)
+        check_equal(again["state"], "open")
+        done = patiently(lambda: _ok(ask(d, "POST", f"{url}/{tx.json['id']}/commit", {}, timeout=60)))
+        check_equal([done.json[k] for k in ("added", "changed", "removed")], [1, 1, 1], done)
+        check_equal(get(d, box, "/home/user/f").body, b"second\n")
+        check_equal(get(d, box, "/home/user/g").status, 404)
+        check_equal(ask(d, "GET", url).json, [])
+        hit(d, "front")
+        check_equal(patiently(lambda: _ok(ask(d, "GET", url))).json, [], "a decided one came back")
+        eventually(lambda: not [n for n in os.listdir(d.state / "stock/stacks") if ".gone-" not in n], 20, "its stacks are dropped")
+
+
+def test_commit_is_never_half():
+    "kill -9 of front, keeper and stock amid commits: all of it or nothing, as the node says; nothing else touches the files until it is settled"
+    names = [f"/home/user/d/{i}" for i in range(12)]
+    with small_templates() as templates, node(templates=templates) as (d, _):
+        box = a_box(d)
+        url = f"/v1/sandboxes/{box['sandboxID']}/tx"
+        sh(d, box, "mkdir -p /home/user/d")
+        for n in names:
+            put(d, box, n, b"-" * (1 << 20))
+        now, stop, rounds, new = "-", time.monotonic() + (120 if SOAK else 25), 0, 0
+        while time.monotonic() < stop or rounds < 6:
+            next_one = "abcdefghijklmnopqrstuvwxyz"[rounds % 26]
+            put(d, box, "/home/user/next", next_one.encode() * (1 << 20))
+            command = "for i in 0 1 2 3 4 5 6 7 8 9 10 11; do cat /home/user/next > /home/user/d/$i; done"
+            tx = patiently(lambda: _ok(ask(d, "POST", url, {"command": command}, timeout=90), 201)).json
+            check_equal(tx["exitCode"], 0, tx)
+            victim = ("stock", "front", "keeper")[rounds % 3]
+            killer = threading.Timer(0.015 * (rounds * 7 % 10), lambda v=victim: hit(d, v))
+            killer.start()
+            try:
+                ask(d, "POST", f"{url}/{tx['id']}/commit", {}, timeout=60)
+            except BROKEN:
+                pass
+            killer.join()
+
+            def settled():
+                left = patiently(lambda: _ok(ask(d, "GET", url))).json
+                return not any(t["state"] == "committing" for t in left)
+            eventually(settled, 60, "it is settled")
+            left = patiently(lambda: _ok(ask(d, "GET", url))).json
+            now, new = (now, new) if left else (next_one, new + 1)
+            for n in names:
+                got = patiently(lambda n=n: _ok(get(d, box, n))).body
+                check(got == now.encode() * (1 << 20), f"{victim} died amid a commit: {n} is {got[:1]!r} ({len(got)} bytes), and should be {now}")
+            for t in left:
+                check_equal(patiently(lambda t=t: ask(d, "DELETE", f"{url}/{t['id']}").status), 204)
+            rounds += 1
+        print(f"{rounds} rounds, {new} committed")
+        check(new > 0, "nothing was ever committed")
 
 
 def test_bad_input():

@@ -366,7 +366,7 @@ def test_storage_quota():
         eventually(lambda: ask(d, "GET", f"/v1/sandboxes/{big['sandboxID']}/lifecycle", key=key).json["state"] == "frozen", 60, "it is frozen")
         shown = d.cli("tenant", "info", "acme").stdout
         check_in("of 10 MiB", shown)
-        volume = ask(d, "POST", "/v1/volumes", {"name": "v", "quota": {"bytes": 8 * mib}}, key=key)
+        volume = ask(d, "POST", "/v1/volumes", {"name": "v", "quota": {"bytes": 64 * mib}}, key=key)
         check_equal((volume.status, volume.json["error_code"]), (429, "quota_exceeded"), volume)
 
 

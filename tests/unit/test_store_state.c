@@ -249,7 +249,54 @@ static void test_counters_go_with_their_sandbox_and_with_their_tenant(void **sta
     expect_usage("");
 }
 
+static void see_transaction(void *arg, const struct store_transaction *t)
+{
+    ++*(int *)arg;
+    assert_string_equal(t->id, "tx-1");
+    assert_string_equal(t->sandbox, a_box.id);
+    assert_string_equal(t->result, "st-bbbbbbbb");
+    assert_int_equal(t->state, STORE_TRANSACTION_COMMITTING);
+    assert_int_equal(t->code, -1);
+    assert_int_equal(t->nout, 3);
+    assert_memory_equal(t->out, "a\0b", 3);
+    assert_int_equal(t->nerr, 0);
+}
+
+static void test_transactions_come_back_and_go_with_their_box(void **state)
+{
+    (void)state;
+    struct result r = {0};
+    struct err err;
+    int n = 0;
+    struct store_transaction t = {.id = "tx-1",
+                                  .sandbox = a_box.id,
+                                  .tenant = "t",
+                                  .base = "st-aaaaaaaa",
+                                  .result = "st-bbbbbbbb",
+                                  .command = "make",
+                                  .state = STORE_TRANSACTION_OPEN,
+                                  .code = -1,
+                                  .out = "a\0b",
+                                  .nout = 3};
+    store_box_put(store, &a_box, NULL, done, &r);
+    store_transaction_put(store, &t, done, &r);
+    t.state = STORE_TRANSACTION_COMMITTING;
+    t.nout = 0; /* put again, only its state is changed */
+    store_transaction_put(store, &t, done, &r);
+    wait_for(&r, 3);
+    assert_int_equal(r.failures, 0);
+    reopen();
+    assert_int_equal(store_transactions(store, see_transaction, &n, &err), 0);
+    assert_int_equal(n, 1);
+    store_box_del(store, a_box.id, done, &r);
+    wait_for(&r, 4);
+    n = 0;
+    assert_int_equal(store_transactions(store, see_transaction, &n, &err), 0);
+    assert_int_equal(n, 0);
+}
+
 /* A store as the schemas before left it: this one, with what came since taken out again. */
+static const char back_to_5[] = "DROP TRIGGER box_gone_transactions; DROP TABLE transactions; PRAGMA user_version=5;";
 static const char back_to_4[] = "DROP TRIGGER box_gone_usage; DROP TRIGGER tenant_gone_usage; DROP TABLE usage;"
                                 "PRAGMA user_version=4;";
 static const char back_to_3[] =
@@ -308,7 +355,7 @@ static void test_a_store_of_schema_4_is_taken_along(void **state)
     int boxes = 0;
     store_box_put(store, &a_box, NULL, done, &r);
     wait_for(&r, 1);
-    go_back((const char *const[]){back_to_4}, 1);
+    go_back((const char *const[]){back_to_5, back_to_4}, 2);
     expect_usage("");
     assert_int_equal(store_boxes(store, count_box, &boxes, &err), 0);
     assert_int_equal(boxes, 1);
@@ -325,7 +372,7 @@ static void test_a_store_of_schema_3_is_taken_along(void **state)
     struct err err;
     struct result r = {0};
     int boxes = 0, tenants = 0;
-    go_back((const char *const[]){back_to_4, back_to_3}, 2);
+    go_back((const char *const[]){back_to_5, back_to_4, back_to_3}, 3);
     assert_int_equal(store_boxes(store, see_old_box, &boxes, &err), 0);
     assert_int_equal(store_tenants(store, see_old_tenant, &tenants, &err), 0);
     assert_int_equal(boxes, 1);
@@ -346,6 +393,7 @@ int main(void)
         T(test_a_tenants_quota_of_what_it_keeps_comes_back),
         T(test_counters_go_with_their_sandbox_and_with_their_tenant),
         T(test_a_store_of_schema_4_is_taken_along),
+        T(test_transactions_come_back_and_go_with_their_box),
         T(test_a_store_of_schema_3_is_taken_along),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
