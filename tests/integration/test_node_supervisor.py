@@ -4,14 +4,16 @@ import http.client
 import json
 import os
 import pathlib
+import shutil
 import signal
 import socket
 import subprocess
+import tempfile
 import threading
 import time
 
 from daemon import Daemon
-from hutch_test import check, check_equal, check_in, eventually, hutch, identity, is_root, skip
+from hutch_test import TOP, check, check_equal, check_in, eventually, hutch, identity, is_root, skip
 
 
 def ask(d, method, path, body=None, key=None, headers=None, timeout=70):
@@ -156,6 +158,19 @@ def test_crash_loop_is_slowed():
             time.sleep(0.02)
         check(2 <= len(pids) <= 12, f"{len(pids)} starts in 4 s")
         eventually(d.alive, 15, "it serves again")
+
+
+def test_closed_directory():
+    "a node whose program lies below a directory that is closed to other users, as /root is"
+    if not is_root():
+        skip("needs root, whose front is another user")
+    with tempfile.TemporaryDirectory() as top:
+        os.chmod(top, 0o700)
+        for program in ("hutch", "hutch-node"):
+            shutil.copy2(TOP / "build" / program, top)
+        with Daemon(hutch=f"{top}/hutch", home=top) as d:
+            box = d.cli("create", "host").stdout.strip()
+            check_equal(d.cli("exec", box, "--", "echo", "there").stdout, "there\n")
 
 
 def test_two_nodes():
