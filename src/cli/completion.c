@@ -48,7 +48,8 @@ static const struct word commands[] = {
     {"audit", "what sandboxes sent out",
      "tail query verify --follow --lines --sandbox --tenant --host --verdict --since --until --last --json --dir "
      "--help"},
-    {"create", "make a sandbox", "base host --timeout --env --metadata --network --allow --secret --volume" NODE},
+    {"create", "make a sandbox",
+     "base host --timeout --env --metadata --network --allow --secret --volume --history" NODE},
     {"ls", "list sandboxes", "--quiet" NODE},
     {"info", "everything about a sandbox", WORD_ID NODE},
     {"exec", "run a command in a sandbox", WORD_ID "--stdin --tty --env --chdir --user" NODE},

@@ -43,6 +43,7 @@ static void say_building(const struct api *a, const char *template)
 struct creating {
     const char *timeout, *network, *template;
     struct strv env, metadata, allow, secrets, volumes;
+    bool history;
 };
 
 static void add_names(struct json *j, const char *key, const struct strv *names)
@@ -94,6 +95,8 @@ static int create_body(const struct creating *c, bool network, struct buf *body,
         add_pairs(&j, "metadata", "metadata", &c->metadata, err) < 0 ||
         add_volumes(&j, network ? "volumes" : "volumeMounts", &c->volumes, err) < 0)
         return -1;
+    if (c->history)
+        json_bool(&j, "history", true);
     if (network) {
         json_bool(&j, "publicTraffic", true);
         add_names(&j, "secrets", &c->secrets);
@@ -141,6 +144,7 @@ int cmd_create(int argc, char **argv)
         "      --secret NAME     use a secret, and allow what it is bound to; may be repeated\n"
         "      --volume NAME:PATH[:ro]\n"
         "                        a volume at that path, read-only or not; may be repeated\n"
+        "      --history         keep a generation of its files after each command (hutch history)\n"
         "      --json            the daemon's whole answer\n"
         "      --url URL         the daemon (HUTCH_URL, " NODE_DEFAULT_URL ")\n\n"
         "`base` is the node's own Debian, with root and sudo; while it is still being built, this waits up to 55 s.\n"
@@ -151,11 +155,15 @@ int cmd_create(int argc, char **argv)
         "  hutch create --timeout 2h -e TOKEN=x -m job=42\n"
         "  hutch create --allow pypi.org --allow files.pythonhosted.org\n";
     struct creating what = {.timeout = "300s"};
-    const struct node_option options[] = {
-        {"timeout", 0, NULL, &what.timeout, NULL},     {"env", 'e', NULL, NULL, &what.env},
-        {"metadata", 'm', NULL, NULL, &what.metadata}, {"network", 0, NULL, &what.network, NULL},
-        {"allow", 0, NULL, NULL, &what.allow},         {"secret", 0, NULL, NULL, &what.secrets},
-        {"volume", 0, NULL, NULL, &what.volumes},      {0}};
+    const struct node_option options[] = {{"timeout", 0, NULL, &what.timeout, NULL},
+                                          {"env", 'e', NULL, NULL, &what.env},
+                                          {"metadata", 'm', NULL, NULL, &what.metadata},
+                                          {"network", 0, NULL, &what.network, NULL},
+                                          {"allow", 0, NULL, NULL, &what.allow},
+                                          {"secret", 0, NULL, NULL, &what.secrets},
+                                          {"volume", 0, NULL, NULL, &what.volumes},
+                                          {"history", 0, &what.history, NULL, NULL},
+                                          {0}};
     const struct node_command c = {"create", usage, options, 0, 1, false};
     struct node_call call;
     struct err err;

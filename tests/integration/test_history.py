@@ -123,6 +123,17 @@ def test_transactions():
         check_equal([b["sandboxID"] for b in lists], [box["sandboxID"]], "a hidden sandbox is in the list")
 
 
+def test_create_option():
+    "hutch create --history makes a sandbox that keeps a generation after each command; an undo says how many files it changed"
+    with small_templates() as templates, node(templates=templates) as (d, _):
+        with_it, without = (d.cli("create", *more, "small").stdout.strip() for more in (["--history"], []))
+        for box in (with_it, without):
+            for command in ("echo 1 > /tmp/f", "echo 2 > /tmp/f; echo 2 > /tmp/g"):
+                check_equal(d.cli("exec", box, "--", "sh", "-c", command).returncode, 0)
+        check_equal([len(past(d, {"sandboxID": box})) for box in (with_it, without)], [2, 0])
+        check_in("0 added, 1 changed, 1 removed", d.cli("history", "undo", with_it, "1").stdout)
+
+
 def test_transactions_survive():
     "transactions wait through a restart of front and of everything, with what they wrote, and count; a commit says how much it changed"
     with small_templates() as templates, node(templates=templates) as (d, _):

@@ -347,7 +347,8 @@ int e2b_create_parse(json_t *root, bool v2, uint32_t max_timeout, struct e2b_cre
     memcpy(ret->template, template, strlen(template) + 1);
     ret->spec.template = ret->template;
     if (e2b_read_timeout(root, v2 ? 300 : 15, max_timeout, &ret->spec.timeout_s, err) < 0 ||
-        e2b_field_bool(root, "secure", &secure, err) < 0 || read_lives(root, ret, err) < 0 ||
+        e2b_field_bool(root, "secure", &secure, err) < 0 ||
+        e2b_field_bool(root, "history", &ret->spec.history, err) < 0 /* ours */ || read_lives(root, ret, err) < 0 ||
         read_network(root, ret, err) < 0)
         return -1;
     if (v2 && !secure)
