@@ -16,7 +16,13 @@
 #include "egress/deny.h"
 #include "egress/secrets.h"
 
-enum { TENANT_MAX = 64, PLACEHOLDERS_MAX = 1024, DENIED_MAX = 1024, DENIALS_DEFAULT = DENIALS_KEPT };
+enum {
+    TENANT_MAX = 64,
+    PLACEHOLDERS_MAX = 1024,
+    DENIED_MAX = 1024,
+    PASSWORD_MAX = 1024,
+    DENIALS_DEFAULT = DENIALS_KEPT
+};
 
 struct message {
     struct egress *g;
@@ -174,17 +180,17 @@ static int take_denied(struct esb *s, json_t *list, struct err *err)
 static int on_policy(struct message *m, struct err *err)
 {
     json_error_t e;
-    const char *type, *id, *tenant;
+    const char *type, *id, *tenant, *password = NULL;
     json_int_t epoch, replaced = 0;
     json_t *document, *placeholders = NULL, *denied = NULL;
-    if (json_unpack_ex(m->json, &e, 0, "{s:s,s:s,s:s,s:I,s:o,s?o,s?o,s?I!}", "type", &type, "sandbox", &id, "tenant",
-                       &tenant, "epoch", &epoch, "policy", &document, "placeholders", &placeholders, "denied_approvals",
-                       &denied, "replaced", &replaced) < 0)
+    if (json_unpack_ex(m->json, &e, 0, "{s:s,s:s,s:s,s:I,s:o,s?o,s?o,s?I,s?s!}", "type", &type, "sandbox", &id,
+                       "tenant", &tenant, "epoch", &epoch, "policy", &document, "placeholders", &placeholders,
+                       "denied_approvals", &denied, "replaced", &replaced, "proxy_password", &password) < 0)
         return wrong(m, &e, err);
     if (!id_valid(id))
         return wrong_id(m, err);
-    if (strlen(tenant) >= TENANT_MAX || epoch < 0 || replaced < 0)
-        return err_set(err, ERR_INTERNAL, 0, "the tenant or the epoch of sandbox %s is not one", id);
+    if (strlen(tenant) >= TENANT_MAX || epoch < 0 || replaced < 0 || (password && strlen(password) > PASSWORD_MAX))
+        return err_set(err, ERR_INTERNAL, 0, "the tenant, the epoch or the password of sandbox %s is not one", id);
     struct esb *s = esb_get(m->g, id);
     struct netpol *policy = NULL;
     struct netpol_error bad = {0};
@@ -203,6 +209,8 @@ static int on_policy(struct message *m, struct err *err)
     free(text);
     if (rc == 0) {
         s->replaced = (uint64_t)replaced;
+        free(s->proxy_password);
+        s->proxy_password = password ? xstrdup(password) : NULL;
         esb_set_policy(s, policy, (uint64_t)epoch);
     }
     tell_applied(s, (uint64_t)epoch, rc == 0 ? NULL : &bad);

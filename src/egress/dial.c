@@ -51,7 +51,8 @@ struct dial {
     char proxy_host[280];
     bool proxy_step; /* it is the proxy that is resolved and dialled */
     struct socks_client socks;
-    char tenant[64], password[SOCKS_USER_MAX + 1];
+    char password[SOCKS_USER_MAX + 1];
+    bool no_password; /* there is one, and it cannot be read */
     struct buf in, out;
     int proxy_fd;
     loop_id proxy_watch;
@@ -353,6 +354,23 @@ static void resolve_or_literal(struct dial *d, const char *host, const struct in
     loop_defer(d->g->loop, start_literal, d);
 }
 
+/* The one that came with the policy, else the tenant's secret of this name, else an empty one. */
+static void proxy_password(struct dial *d, const struct esb *s, const struct netpol_settings *set)
+{
+    struct err err;
+    d->socks.password = d->password;
+    if (!set->proxy_user[0])
+        return;
+    if (s->proxy_password) {
+        d->no_password =
+            secrets_proxy_password(s->g->vault, s->proxy_password, set->proxy, set->proxy_user, d->password, &err) < 0;
+        return;
+    }
+    const struct secret *secret = s->g->vault ? secrets_find(s->g->vault, s->tenant, DIAL_PROXY_SECRET) : NULL;
+    if (secret && secret->value && secret->n < sizeof d->password)
+        memcpy(d->password, secret->value, secret->n);
+}
+
 struct dial *dial_start(struct esb *s, const char *host, const struct in6_addr *literal, uint16_t port,
                         const struct netpol_rule *rule, dial_done *done, void *arg)
 {
@@ -365,13 +383,13 @@ struct dial *dial_start(struct esb *s, const char *host, const struct in6_addr *
     d->arg = arg;
     d->port = port;
     (void)snprintf(d->host, sizeof d->host, "%s", host ? host : "");
-    (void)snprintf(d->tenant, sizeof d->tenant, "%s", s->tenant);
     d->proxy_fd = d->result.fd = -1;
     d->started_us = now_us();
     d->deadline = loop_timer(s->g->loop, CONNECT_MS, on_deadline, d);
     if (set && set->proxy[0]) {
         (void)snprintf(d->proxy_host, sizeof d->proxy_host, "%s", set->proxy);
         d->socks.user = set->proxy_user; /* of the policy that is held */
+        proxy_password(d, s, set);
     }
     resolve_or_literal(d, host, literal);
     return d;
@@ -457,16 +475,6 @@ static void on_proxy(void *arg, int fd, unsigned events)
     loop_fd_set(d->g->loop, d->proxy_watch, LOOP_IN | (d->out.n ? LOOP_OUT : 0));
 }
 
-/* The password is the tenant's secret of this name; without it an empty one is sent. */
-static void proxy_password(struct dial *d)
-{
-    const struct secret *secret =
-        d->socks.user[0] && d->g->vault ? secrets_find(d->g->vault, d->tenant, DIAL_PROXY_SECRET) : NULL;
-    if (secret && secret->value && secret->n < sizeof d->password)
-        memcpy(d->password, secret->value, secret->n);
-    d->socks.password = d->password;
-}
-
 static void proxy_start(struct dial *d, int fd)
 {
     d->proxy_fd = fd;
@@ -474,7 +482,10 @@ static void proxy_start(struct dial *d, int fd)
         close_attempt(&d->attempts[i]);
     loop_timer_del(d->g->loop, d->stagger);
     d->stagger = 0;
-    proxy_password(d);
+    if (d->no_password) {
+        finish(d, DIAL_UNREACHABLE, "the password of the upstream proxy cannot be opened; set the network again");
+        return;
+    }
     socks_client_hello(&d->socks, &d->out);
     d->proxy_watch = loop_fd_add(d->g->loop, fd, LOOP_IN | LOOP_OUT, on_proxy, d);
     if (!d->proxy_watch)

@@ -95,6 +95,7 @@ struct esb {
     struct netpol *policy;    /* NULL: not served */
     uint64_t epoch, replaced; /* of the policy; when it was given as a whole */
     bool named;               /* since the last hello */
+    char *proxy_password;     /* of the policy's upstream proxy, sealed, base64; NULL: none */
     struct names *names;
     struct map placeholders; /* text -> secret name (owned strings) */
     struct flow *flows;      /* every open connection, a list */
@@ -225,7 +226,7 @@ void http_forget(struct esb *s);
 /* relay.c: dials and copies both ways until both ends; takes the flow over. */
 void relay_flow(struct flow *f, const struct netpol_rule *rule);
 
-/* The secret of a tenant with the password for the policy's upstream proxy. */
+/* The secret of a tenant with the password for the policy's upstream proxy, if the policy came without one. */
 #define DIAL_PROXY_SECRET "upstream-proxy"
 /* dial.c: resolves, checks every address, connects to exactly what was checked. */
 enum dial_failure { DIAL_OK, DIAL_NO_NAME, DIAL_PRIVATE, DIAL_NEVER, DIAL_UNREACHABLE, DIAL_TIMEOUT };

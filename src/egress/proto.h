@@ -12,8 +12,8 @@
  *   to egress
  *   hello     version
  *   policy    sandbox, tenant, epoch, policy (the document, presets resolved), placeholders {secret name: text},
- *             denied_approvals [id], replaced (the epoch since which it was only changed in parts: what was granted once
- *             before that does not hold any more)
+ *             denied_approvals [id], proxy_password (of its upstream proxy; sealed, base64), replaced (the epoch since
+ *             which it was only changed in parts: what was granted once before that does not hold any more)
  *   secret    tenant, name, revision, sealed (base64), spec; no answer. From `hutch run`: value (base64) instead of sealed, and
  *             one that cannot be used is an error
  *   unsecret  tenant, name; no answer
@@ -46,8 +46,8 @@
  *   error     text (the connection ends)
  *
  * `request` is a number or a string of the asker's and comes back as it was; an answer about a sandbox that is not
- * known, or to a URL that is none, has `error` (text) instead. placeholders, denied_approvals, replaced, since, limit, method
- * and the sandbox of stats may be missing.
+ * known, or to a URL that is none, has `error` (text) instead. placeholders, denied_approvals, proxy_password, replaced,
+ * since, limit, method and the sandbox of stats may be missing.
  *
  * A sandbox that is attached but has no policy is not served: its connections wait in the backlog. That is the state after
  * egress was restarted until front has spoken. No egress, no network.

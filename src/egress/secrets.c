@@ -100,6 +100,28 @@ char *secret_context(const char *tenant, const char *name)
     return xasprintf("hutch secret %zu:%s/%s", strlen(tenant), tenant, name);
 }
 
+char *secret_proxy_context(const char *address, const char *user)
+{
+    return xasprintf("hutch upstream proxy %zu:%s/%s", strlen(address), address, user);
+}
+
+int secrets_proxy_password(const struct secrets *v, const char *sealed, const char *address, const char *user,
+                           char ret[SECRET_PROXY_PASSWORD_MAX + 1], struct err *err)
+{
+    _cleanup_free_ char *context = secret_proxy_context(address, user);
+    _cleanup_buf_ struct buf bytes = {0};
+    _cleanup_buf_wipe_ struct buf plain = {0};
+    if (!v)
+        return err_set(err, ERR_POLICY, 0, "this process was given no key");
+    if (!base64_decode(&bytes, sealed, strlen(sealed)) || unseal(v->key, context, bytes.p, bytes.n, &plain, err) < 0)
+        return err_set(err, ERR_POLICY, 0, "it does not open for this address and user");
+    if (plain.n == 0 || plain.n > SECRET_PROXY_PASSWORD_MAX || memchr(plain.p, 0, plain.n))
+        return err_set(err, ERR_POLICY, 0, "it has not 1 to %d bytes", SECRET_PROXY_PASSWORD_MAX);
+    memcpy(ret, plain.p, plain.n);
+    ret[plain.n] = '\0';
+    return 0;
+}
+
 /* ---- front's message ---- */
 
 static int open_value(const struct secrets *v, struct secret *s, const char *sealed, size_t n, struct err *err)

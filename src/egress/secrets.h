@@ -37,6 +37,9 @@ int secret_spec_check(const json_t *spec, struct err *err);
 int secret_value_check(const json_t *spec, const char *value, size_t n, struct err *err);
 /* What a value is sealed for: seal(key, context, value ...). The caller frees it. */
 char *secret_context(const char *tenant, const char *name) __attribute__((returns_nonnull));
+/* The same for the password of an upstream proxy: at another address, or for another user, it does not open. */
+enum { SECRET_PROXY_PASSWORD_MAX = 255 };
+char *secret_proxy_context(const char *address, const char *user) __attribute__((returns_nonnull));
 /* A new placeholder of a shape like "sk-sbx-{rand:40}"; NULL, "" or a shape secret_spec_check() would refuse: the usual
  * one. At least 128 random bits. cap should be SECRET_PLACEHOLDER_MAX. */
 void secret_placeholder(const char *shape, char *ret, size_t cap);
@@ -55,6 +58,9 @@ void secrets_remove(struct secrets *v, const char *tenant, const char *name);
 /* Around front's list of everything: what is not put in between is removed. */
 void secrets_hello(struct secrets *v);
 void secrets_synced(struct secrets *v);
+/* Opens the sealed password (base64) of a proxy; ret is a string. v NULL: there is no key. */
+int secrets_proxy_password(const struct secrets *v, const char *sealed, const char *address, const char *user,
+                           char ret[SECRET_PROXY_PASSWORD_MAX + 1], struct err *err);
 size_t secrets_count(const struct secrets *v);
 
 /* --- requests ----------------------------------------------------------------------------------------------------- */

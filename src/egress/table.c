@@ -206,6 +206,7 @@ static void esb_free(struct esb *s)
     names_free(s->names);
     esb_placeholders_clear(s);
     usage_free_hosts(&s->hosts);
+    free(s->proxy_password);
     netpol_unref(s->policy);
     free(s);
 }

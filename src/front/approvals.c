@@ -232,7 +232,7 @@ static void allow(struct front *f, struct box *b, const struct approval *a, enum
     struct net_doc doc __attribute__((cleanup(net_doc_done))) = {0};
     struct err err;
     json_t *patch = json_pack("{s:[o]}", "add", grant_rule(a, d, minutes));
-    int rc = net_doc_patch(b->net->doc.document, b->net->doc.e2b, patch, &doc, &err);
+    int rc = net_doc_patch(b->net->doc.document, b->net->doc.e2b, b->net->doc.proxy_password, patch, &doc, &err);
     json_decref(patch);
     if (rc < 0)
         net_refuse(f, 400, err.msg, done, arg);
@@ -295,7 +295,7 @@ static void used(struct front *f, struct box *b, const json_t *message)
     if (strncmp(rule, "grant-", 6) != 0)
         return;
     json_t *patch = json_pack("{s:[s]}", "remove", rule);
-    if (net_doc_patch(b->net->doc.document, b->net->doc.e2b, patch, &doc, &err) == 0)
+    if (net_doc_patch(b->net->doc.document, b->net->doc.e2b, b->net->doc.proxy_password, patch, &doc, &err) == 0)
         net_set(f, b, &doc, NET_PART, 0, NULL, NULL);
     json_decref(patch);
 }

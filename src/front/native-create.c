@@ -1,4 +1,5 @@
 /* Sandboxes made in our own words: no network and no public traffic unless they are asked for. */
+#include <errno.h>
 #include <string.h>
 
 #include "base/cleanup.h"
@@ -76,7 +77,7 @@ static void create_body(struct http_req *r, json_t *root, unsigned status, const
     int rc = o && e2b_only_fields(o, "this route", known, &err) == 0 ? read_words(c, o, &what, &err) : -1;
     json_decref(tmp);
     if (rc < 0) {
-        reply_error(r, 400, "%s", err.msg);
+        reply_error(r, err.eno == EAGAIN ? 503 : 400, "%s", err.msg);
         e2b_create_done(&what);
         return;
     }

@@ -1,4 +1,5 @@
 /* The network of a sandbox in our own words. */
+#include <errno.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -47,7 +48,7 @@ int native_read_network(struct api_call *c, json_t *value, json_t *secrets, stru
     json_t *patch = json_pack("{s:[]}", "add");
     int rc = add_secret_rules(c, secrets, patch, err);
     if (rc == 0)
-        rc = net_doc_patch(text ? text : "\"off\"", NULL, patch, ret, err);
+        rc = net_doc_patch(text ? text : "\"off\"", NULL, NULL, patch, ret, err);
     json_decref(patch);
     free(text);
     return rc;
@@ -160,7 +161,7 @@ static void put_body(struct http_req *r, json_t *root, unsigned status, const ch
         return;
     }
     if (read_put(c, root, &doc, &expected, &err) < 0) {
-        reply_error(r, 400, "%s", err.msg);
+        reply_error(r, err.eno == EAGAIN ? 503 : 400, "%s", err.msg);
         return;
     }
     struct box *b = api_box(c);
@@ -189,10 +190,10 @@ static void patch_body(struct http_req *r, json_t *root, unsigned status, const 
     }
     json_t *patch = json_copy(root);
     (void)json_object_del(patch, "expected_epoch");
-    int rc = net_doc_patch(b->net->doc.document, b->net->doc.e2b, patch, &doc, &err);
+    int rc = net_doc_patch(b->net->doc.document, b->net->doc.e2b, b->net->doc.proxy_password, patch, &doc, &err);
     json_decref(patch);
     if (rc < 0)
-        reply_error(r, 400, "%s", err.msg);
+        reply_error(r, err.eno == EAGAIN ? 503 : 400, "%s", err.msg);
     else
         net_set(c->front, b, &doc, NET_PART, expected, changed, wait_for(r, b));
 }

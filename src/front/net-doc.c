@@ -1,11 +1,15 @@
 #include "front/net-doc.h"
 
+#include <errno.h>
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/base64.h"
 #include "base/buf.h"
 #include "base/cleanup.h"
 #include "base/mem.h"
+#include "egress/seal.h"
+#include "egress/secrets.h"
 #include "front/net-e2b.h"
 #include "policy/netpol.h"
 
@@ -65,6 +69,7 @@ void net_doc_done(struct net_doc *d)
     free(d->document);
     free(d->effective);
     free(d->e2b);
+    free(d->proxy_password);
     strv_done(&d->secrets);
     for (size_t i = 0; i < d->nheaders; i++)
         net_header_done(&d->headers[i]);
@@ -76,6 +81,7 @@ void net_doc_copy(struct net_doc *to, const struct net_doc *from)
 {
     *to = (struct net_doc){.document = xstrdup(from->document), .effective = xstrdup(from->effective)};
     to->e2b = from->e2b ? xstrdup(from->e2b) : NULL;
+    to->proxy_password = from->proxy_password ? xstrdup(from->proxy_password) : NULL;
     to->open = from->open;
     for (size_t i = 0; i < from->secrets.n; i++)
         strv_add(&to->secrets, from->secrets.v[i]);
@@ -105,7 +111,67 @@ static void list_secrets(const struct netpol *p, struct net_doc *d)
     }
 }
 
+/* --- the proxy's password ----------------------------------------------------------------------------------------- */
+
+static net_doc_key_fn *key_fn;
+static void *key_arg;
+
+void net_doc_key(net_doc_key_fn *fn, void *arg)
+{
+    key_fn = fn;
+    key_arg = arg;
+}
+
+void net_doc_wipe(char **password)
+{
+    if (*password)
+        explicit_bzero(*password, strlen(*password));
+    free(*password);
+    *password = NULL;
+}
+
+int net_doc_take_password(json_t *proxy, const char *where, char **ret, struct err *err)
+{
+    const json_t *v = json_object_get(proxy, "password");
+    *ret = NULL;
+    if (v && !json_is_null(v)) {
+        size_t n = json_string_length(v);
+        if (!json_is_string(v) || n == 0 || n > SECRET_PROXY_PASSWORD_MAX || strlen(json_string_value(v)) != n)
+            return err_set(err, ERR_POLICY, 0, "%s.password must be a text of 1 to %d bytes", where,
+                           SECRET_PROXY_PASSWORD_MAX);
+        *ret = xstrdup(json_string_value(v));
+    }
+    (void)json_object_del(proxy, "password");
+    return 0;
+}
+
+static int seal_password(const struct netpol_settings *s, const char *password, const char *where, char **ret,
+                         struct err *err)
+{
+    unsigned char key[SEAL_KEY];
+    _cleanup_buf_ struct buf sealed = {0}, text = {0};
+    if (!s->proxy_user[0])
+        return err_set(err, ERR_POLICY, 0, "%s.password needs a username beside it", where);
+    if (!key_fn || !key_fn(key_arg, key))
+        return err_set(err, ERR_HOST, EAGAIN, "%s.password: the process that it would be sealed for is not there",
+                       where);
+    _cleanup_free_ char *context = secret_proxy_context(s->proxy, s->proxy_user);
+    if (seal(key, context, password, strlen(password), &sealed, err) < 0)
+        return -1;
+    base64_encode(&text, sealed.p, sealed.n);
+    *ret = xstrdup(buf_str(&text));
+    return 0;
+}
+
+/* --- reading ------------------------------------------------------------------------------------------------------ */
+
 int net_doc_again(const char *document, const char *e2b, struct net_doc *ret, struct err *err)
+{
+    return net_doc_with(document, e2b, NULL, "", ret, err);
+}
+
+int net_doc_with(const char *document, const char *e2b, const char *password, const char *where, struct net_doc *ret,
+                 struct err *err)
 {
     struct netpol_error bad = {0};
     _cleanup_netpol_ struct netpol *p = NULL;
@@ -117,7 +183,8 @@ int net_doc_again(const char *document, const char *e2b, struct net_doc *ret, st
         return -1;
     if (netpol_parse_json(document, strlen(document), presets >= 0 ? netpol_preset_file : NULL, &presets, &p, &bad) < 0)
         return err_set(err, ERR_POLICY, 0, "%s%s%s", bad.path, *bad.path ? ": " : "", bad.text);
-    if (check_private(p, err) < 0)
+    if (check_private(p, err) < 0 ||
+        (password && seal_password(netpol_settings(p), password, where, &d.proxy_password, err) < 0))
         return -1;
     netpol_show(p, &shown);
     list_secrets(p, &d);
@@ -159,12 +226,29 @@ static char *dump(const json_t *v)
     return text;
 }
 
+/* `kept`: the sealed password that it has if it names none. */
+static int read_object(json_t *doc, const char *e2b, const char *kept, struct net_doc *ret, struct err *err)
+{
+    _cleanup_password_ char *password = NULL;
+    json_t *proxy = json_object_get(doc, "upstream_proxy");
+    if (net_doc_take_password(proxy, "upstream_proxy", &password, err) < 0)
+        return -1;
+    _cleanup_free_ char *text = dump(doc);
+    if (net_doc_with(text, e2b, password, "upstream_proxy", ret, err) < 0)
+        return -1;
+    if (!password && kept && proxy)
+        ret->proxy_password = xstrdup(kept);
+    return 0;
+}
+
 int net_doc_read(const json_t *value, struct net_doc *ret, struct err *err)
 {
     if (!json_is_object(value) && !json_is_string(value))
         return err_set(err, ERR_POLICY, 0, "a network is an object, or the word \"public\" or \"off\"");
-    _cleanup_free_ char *text = dump(value);
-    return net_doc_again(text, NULL, ret, err);
+    json_t *copy = json_deep_copy(value); /* the caller's keeps its password */
+    int rc = read_object(copy, NULL, NULL, ret, err);
+    json_decref(copy);
+    return rc;
 }
 
 /* --- changes ------------------------------------------------------------------------------------------------------ */
@@ -243,7 +327,8 @@ static int check_patch(json_t *patch, struct err *err)
     return 0;
 }
 
-int net_doc_patch(const char *document, const char *e2b, json_t *patch, struct net_doc *ret, struct err *err)
+int net_doc_patch(const char *document, const char *e2b, const char *proxy_password, json_t *patch, struct net_doc *ret,
+                  struct err *err)
 {
     const char *key;
     json_t *v;
@@ -261,10 +346,10 @@ int net_doc_patch(const char *document, const char *e2b, json_t *patch, struct n
             (void)json_object_set(doc, key, v);
     }
     close_document(doc);
-    if (rc == 0) {
-        _cleanup_free_ char *text = dump(doc);
-        rc = net_doc_again(text, e2b, ret, err);
-    }
+    if (rc == 0)
+        rc = read_object(doc, e2b,
+                         json_object_get(json_object_get(patch, "set"), "upstream_proxy") ? NULL : proxy_password, ret,
+                         err);
     json_decref(doc);
     return rc;
 }

@@ -26,13 +26,15 @@ struct net_doc {
     struct strv secrets; /* names of all secrets that rules use, without those of headers */
     struct net_header *headers;
     size_t nheaders;
-    bool open; /* the public internet can be reached without a rule */
+    char *proxy_password; /* of its upstream_proxy, sealed to egress's key, base64; NULL: none. No answer tells it */
+    bool open;            /* the public internet can be reached without a rule */
 };
 void net_doc_done(struct net_doc *d);
 void net_doc_copy(struct net_doc *to, const struct net_doc *from);
 #define _cleanup_net_doc_ __attribute__((cleanup(net_doc_done)))
 
-/* Reads one of our documents: an object, or "public" or "off". Errors name the place in it. */
+/* Reads one of our documents: an object, or "public" or "off". Errors name the place in it; with eno EAGAIN it is egress that
+ * is not there to seal the proxy's password for. */
 int net_doc_read(const json_t *value, struct net_doc *ret, struct err *err);
 int net_doc_text(const char *text, size_t n, struct net_doc *ret, struct err *err);
 /* A file of the operator's: YAML or JSON. */
@@ -43,9 +45,21 @@ int net_doc_e2b(json_t *network, int internet, struct net_doc *ret, struct err *
 /* A document together with what net_doc_e2b() made of E2B's words ("" or NULL: nothing): from the store. */
 int net_doc_again(const char *document, const char *e2b, struct net_doc *ret, struct err *err);
 
+/* What gives the key to which passwords are sealed; false: it is not known (yet). NULL: nothing does. */
+typedef bool net_doc_key_fn(void *arg, unsigned char ret[32]);
+void net_doc_key(net_doc_key_fn *fn, void *arg);
+/* The same with the clear password of its proxy (NULL: none); `where` names that in errors. */
+int net_doc_with(const char *document, const char *e2b, const char *password, const char *where, struct net_doc *ret,
+                 struct err *err);
+/* Takes the password out of an object with address and username; *ret is NULL if there is none. To be wiped. */
+int net_doc_take_password(json_t *proxy, const char *where, char **ret, struct err *err);
+void net_doc_wipe(char **password);
+#define _cleanup_password_ __attribute__((cleanup(net_doc_wipe)))
+
 /* Changes of a document: {"add":[rule ...],"remove":[id ...],"set":{key: value}}. A rule whose id is there already replaces it.
- * A document that is a word becomes one with rules. */
-int net_doc_patch(const char *document, const char *e2b, json_t *patch, struct net_doc *ret, struct err *err);
+ * A document that is a word becomes one with rules. The password (sealed, or NULL) stays if the proxy does. */
+int net_doc_patch(const char *document, const char *e2b, const char *proxy_password, json_t *patch, struct net_doc *ret,
+                  struct err *err);
 
 /* Where presets lie; borrowed, -1: nowhere. */
 void net_doc_presets(int dirfd);

@@ -241,7 +241,7 @@ static void bind_headers(json_t *document, const struct header_list *headers, co
         (void)json_object_del(document, "rules");
 }
 
-static int read_proxy(json_t *net, json_t *document, struct err *err)
+static int read_proxy(json_t *net, json_t *document, char **password, struct err *err)
 {
     json_t *proxy = json_object_get(net, "egressProxy"), *v;
     const char *key;
@@ -252,7 +252,7 @@ static int read_proxy(json_t *net, json_t *document, struct err *err)
     json_t *ours = json_object();
     json_object_foreach(proxy, key, v)
     {
-        bool known = strcmp(key, "address") == 0 || strcmp(key, "username") == 0;
+        bool known = strcmp(key, "address") == 0 || strcmp(key, "username") == 0 || strcmp(key, "password") == 0;
         if (!known && !json_is_null(v)) {
             json_decref(ours);
             return err_set(err, ERR_USAGE, 0, "field 'network.egressProxy.%.32s' is not supported by this node", key);
@@ -261,10 +261,10 @@ static int read_proxy(json_t *net, json_t *document, struct err *err)
             (void)json_object_set(ours, key, v);
     }
     (void)json_object_set_new(document, "upstream_proxy", ours);
-    return 0;
+    return net_doc_take_password(ours, "field 'network.egressProxy'", password, err);
 }
 
-/* What is remembered of E2B's words: the fields about the way out, as they were given. */
+/* What is remembered of E2B's words: the fields about the way out, as they were given, but for the proxy's password. */
 static char *remember(json_t *net, int internet)
 {
     static const char *const fields[] = {"allowOut", "denyOut", "rules", "egressProxy"};
@@ -272,8 +272,9 @@ static char *remember(json_t *net, int internet)
     for (size_t i = 0; i < ARRAY_LEN(fields); i++) {
         json_t *v = json_object_get(net, fields[i]);
         if (v && !json_is_null(v))
-            (void)json_object_set(o, fields[i], v);
+            (void)json_object_set_new(o, fields[i], json_copy(v));
     }
+    (void)json_object_del(json_object_get(o, "egressProxy"), "password");
     if (internet >= 0)
         (void)json_object_set_new(o, "allow_internet_access", json_boolean(internet));
     char *made = json_dumps(o, JSON_COMPACT), *text = xstrdup(made ? made : "{}");
@@ -309,11 +310,12 @@ int net_doc_e2b(json_t *network, int internet, struct net_doc *ret, struct err *
                        "everything else would be allowed too");
     json_t *document = compose(&allow, &deny, internet, &headers);
     bind_headers(document, &headers, &allow);
-    int rc = read_proxy(network, document, err);
+    _cleanup_password_ char *password = NULL;
+    int rc = read_proxy(network, document, &password, err);
     if (rc == 0) {
         char *made = json_dumps(document, JSON_COMPACT | JSON_ENCODE_ANY);
         _cleanup_free_ char *e2b = remember(network, internet);
-        rc = net_doc_again(made ? made : "", e2b, ret, err);
+        rc = net_doc_with(made ? made : "", e2b, password, "field 'network.egressProxy'", ret, err);
         free(made);
     }
     json_decref(document);

@@ -16,9 +16,6 @@
 
 enum { TELL_SECRETS, TELL_HEADERS, TELL_BOXES };
 
-#define BUNDLE "/etc/ssl/certs/ca-certificates.crt"
-#define ROOT   "/etc/hutch/ca.pem"
-
 /* --- what egress is told ------------------------------------------------------------------------------------------ */
 
 json_t *net_message(const struct box *b)
@@ -29,10 +26,10 @@ json_t *net_message(const struct box *b)
         (void)json_object_set_new(placeholders, n->placeholders.v[i], json_string(n->placeholders.v[i + 1]));
     for (size_t i = 0; i < n->denied.n; i++)
         (void)json_array_append_new(denied, json_string(n->denied.v[i]));
-    return json_pack("{s:s, s:s, s:s, s:I, s:I, s:o, s:o, s:o}", "type", "policy", "sandbox", b->id, "tenant",
+    return json_pack("{s:s, s:s, s:s, s:I, s:I, s:o, s:o, s:o, s:s*}", "type", "policy", "sandbox", b->id, "tenant",
                      b->tenant->id, "epoch", (json_int_t)n->epoch, "replaced", (json_int_t)n->replaced, "policy",
                      json_loads(n->doc.effective, JSON_DECODE_ANY, NULL), "placeholders", placeholders,
-                     "denied_approvals", denied);
+                     "denied_approvals", denied, "proxy_password", n->doc.proxy_password);
 }
 
 void net_send(struct nets *n, json_t *message)
@@ -183,9 +180,12 @@ static struct nets *nets_of(struct front *f)
     return f->nets;
 }
 
+static bool password_key(void *arg, unsigned char ret[EGRESSC_KEY]) { return nets_key(arg, ret); }
+
 int nets_open(struct front *f, int run_dir, bool without, struct err *err)
 {
     struct nets *n = nets_of(f);
+    net_doc_key(password_key, f);
     return without ? 0 : egressc_new(f->loop, run_dir, &egress_ops, f, &n->client, err);
 }
 
@@ -195,6 +195,7 @@ void nets_free(struct front *f)
     size_t at = 0;
     if (!n)
         return;
+    net_doc_key(NULL, NULL);
     egressc_free(n->client);
     approvals_free(f);
     for (struct net_headers *k; (k = map_next(&n->headers, &at));)
@@ -228,6 +229,8 @@ static void load_one(void *arg, const struct store_net *row)
         log_text(LOG_LEVEL_ERROR, "the network of sandbox %s cannot be read (%s): it is off now", b->id, err.msg);
         if (net_doc_text("\"off\"", 5, &b->net->doc, &err) < 0)
             abort(); /* the shortest document there is */
+    } else if (row->proxy_password[0]) {
+        b->net->doc.proxy_password = xstrdup(row->proxy_password);
     }
     for (size_t i = 0; i < row->placeholders.n; i++)
         strv_add(&b->net->placeholders, row->placeholders.v[i]);
@@ -356,6 +359,7 @@ static void write_row(struct front *f, const struct box *b, store_done *done, vo
                             .epoch = n->epoch,
                             .document = n->doc.document,
                             .e2b = n->doc.e2b,
+                            .proxy_password = n->doc.proxy_password,
                             .placeholders = n->placeholders,
                             .denied = n->denied};
     store_net_put(f->store, &row, done, arg);
@@ -367,56 +371,6 @@ void net_tell(struct front *f, struct box *b, egressc_done *done, void *arg)
 {
     net_usage_tell(f, b->tenant->id, b);
     egressc_policy(f->nets->client, net_message(b), NET_APPLY_MS, done, arg);
-}
-
-static bool has_variable(const struct strv *env, const char *name)
-{
-    size_t n = strlen(name);
-    for (size_t i = 0; i < env->n; i++)
-        if (strncmp(env->v[i], name, n) == 0 && env->v[i][n] == '=')
-            return true;
-    return false;
-}
-
-static void add_variable(struct strv *env, const char *name, const char *value)
-{
-    if (!has_variable(env, name))
-        strv_take(env, xasprintf("%s=%s", name, value));
-}
-
-/* Where programs look that do not use the system's bundle of authorities. */
-static const struct {
-    const char *name, *value;
-} trust[] = {
-    {"SSL_CERT_FILE", BUNDLE},
-    {"REQUESTS_CA_BUNDLE", BUNDLE},
-    {"CURL_CA_BUNDLE", BUNDLE},
-    {"GIT_SSL_CAINFO", BUNDLE},
-    {"PIP_CERT", BUNDLE},
-    {"AWS_CA_BUNDLE", BUNDLE},
-    {"CARGO_HTTP_CAINFO", BUNDLE},
-    {"NIX_SSL_CERT_FILE", BUNDLE},
-    {"HEX_CACERTS_PATH", BUNDLE},
-    {"GRPC_DEFAULT_SSL_ROOTS_FILE_PATH", BUNDLE},
-    {"BUNDLE_SSL_CA_CERT", BUNDLE},
-    {"NODE_EXTRA_CA_CERTS", ROOT},
-    {"DENO_CERT", ROOT},
-    {"YARN_HTTPS_CA_FILE_PATH", ROOT},
-    {"NODE_USE_SYSTEM_CA", "1"},
-    {"DENO_TLS_CA_STORE", "system,mozilla"},
-    {"UV_NATIVE_TLS", "1"},
-};
-
-void net_environment(struct front *f, const struct box *b, struct strv *env)
-{
-    for (size_t i = 0; b->net && i + 1 < b->net->placeholders.n; i += 2) {
-        const struct vault_secret *s = vault_find(f, b->tenant->id, b->net->placeholders.v[i]);
-        _cleanup_free_ char *name = s ? vault_variable(s) : NULL;
-        if (name)
-            add_variable(env, name, b->net->placeholders.v[i + 1]);
-    }
-    for (size_t i = 0; nets_on(f) && i < ARRAY_LEN(trust); i++)
-        add_variable(env, trust[i].name, trust[i].value);
 }
 
 void net_gone(struct front *f, struct box *b)

@@ -239,10 +239,18 @@ static int read_proxy_user(struct netpol_reader *r, const struct node *value, co
     return 0;
 }
 
+static int refuse_password(struct netpol_reader *r, const struct node *value, const struct netpol_at *at, void *into)
+{
+    (void)into;
+    return netpol_fail(
+        r, at, value->line,
+        "a password does not stand in a document: give it to a node's API, which seals it and keeps it apart");
+}
+
 static int read_proxy(struct netpol_reader *r, const struct node *value, const struct netpol_at *at, void *into)
 {
     static const struct netpol_key keys[] = {
-        {"address", read_proxy_address}, {"username", read_proxy_user}, {NULL, NULL}};
+        {"address", read_proxy_address}, {"username", read_proxy_user}, {"password", refuse_password}, {NULL, NULL}};
     if (value->kind == NODE_SCALAR)
         return read_proxy_address(r, value, at, into);
     if (netpol_map(r, value, at, keys, into) < 0)

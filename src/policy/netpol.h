@@ -96,7 +96,7 @@ struct netpol_settings {
     uint64_t bytes_out, bytes_in;                /* 0: unlimited; default 10 GiB, 0 */
     uint64_t rate_out, rate_in;                  /* bytes per second; 0: unlimited */
     char deny_message[512];                      /* appended to refusals; "" */
-    char proxy[280], proxy_user[128];            /* SOCKS5 upstream "host:port"; "" none. The password is a secret. */
+    char proxy[280], proxy_user[128];            /* SOCKS5 upstream "host:port"; "" none. The password is kept apart. */
 };
 
 struct netpol;

@@ -13,6 +13,7 @@ void store_net_put(struct store *s, const struct store_net *n, store_done *done,
     store_op_text(op, n->e2b);
     store_op_strv(op, &n->placeholders);
     store_op_strv(op, &n->denied);
+    store_op_text(op, n->proxy_password);
     store_op_send(s, op);
 }
 
@@ -61,7 +62,8 @@ static void net_row(struct reading *r, sqlite3_stmt *st)
     struct store_net n = {.sandbox = store_text_at(st, 0),
                           .epoch = store_u64_at(st, 1),
                           .document = store_text_at(st, 2),
-                          .e2b = store_text_at(st, 3)};
+                          .e2b = store_text_at(st, 3),
+                          .proxy_password = store_text_at(st, 6)};
     store_column_strv(st, 4, &n.placeholders);
     store_column_strv(st, 5, &n.denied);
     (*(net_fn **)r->each)(r->arg, &n);

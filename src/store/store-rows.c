@@ -37,7 +37,7 @@ const char *const store_sql[SQL_COUNT] = {
     [SQL_TRANSACTION_DEL] = "DELETE FROM transactions WHERE id=?",
     [SQL_STEP_PUT] = "INSERT OR REPLACE INTO steps VALUES(?,?,?,?)",
     [SQL_STEP_DEL] = "DELETE FROM steps WHERE tenant=? AND key=?",
-    [SQL_NET_PUT] = "INSERT OR REPLACE INTO networks VALUES(?,?,?,?,?,?)",
+    [SQL_NET_PUT] = "INSERT OR REPLACE INTO networks VALUES(?,?,?,?,?,?,?)",
     [SQL_NET_SWEEP] = "DELETE FROM networks WHERE sandbox NOT IN (SELECT id FROM boxes)",
     [SQL_USAGE_PUT] = "INSERT OR REPLACE INTO usage VALUES(?,?,?)",
     [SQL_USAGE_SWEEP] = "DELETE FROM usage WHERE sandbox<>'' AND sandbox NOT IN (SELECT id FROM boxes)",

@@ -94,6 +94,9 @@ static const char *const migrations[STORE_SCHEMA] = {
      "CREATE INDEX transactions_sandbox ON transactions(sandbox);"
      "CREATE TRIGGER box_gone_transactions AFTER DELETE ON boxes BEGIN"
      " DELETE FROM transactions WHERE sandbox=old.id; END;"),
+
+    /* The password of a network's proxy, sealed. */
+    "ALTER TABLE networks ADD COLUMN proxy_password TEXT NOT NULL DEFAULT '';",
 };
 
 int store_fail(struct err *err, sqlite3 *db, int rc, const char *path, const char *what)

@@ -22,7 +22,7 @@ struct store;
 #define STORE_FILE "store.db"
 
 enum {
-    STORE_SCHEMA = 6,
+    STORE_SCHEMA = 7,
     STORE_QUEUE_MAX = 20000,  /* writes that wait; more fail at once */
     STORE_BATCH_MAX = 256,    /* writes in one transaction */
     STORE_EVENTS_MAX = 20000, /* kept in all; the oldest go */
@@ -129,6 +129,7 @@ struct store_net {
     uint64_t epoch;
     const char *document;             /* as it was given: JSON */
     const char *e2b;                  /* the same in E2B's words, or "" */
+    const char *proxy_password;       /* sealed, base64, or "" */
     struct strv placeholders, denied; /* secret, text, secret, text ...; ids of approvals that were refused. Borrowed */
 };
 void store_net_put(struct store *s, const struct store_net *n, store_done *done, void *arg);

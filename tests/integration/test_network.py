@@ -162,6 +162,40 @@ def test_usage_outlives():
         eventually(lambda: numbers(usage()) == whole and stats() == mine, 60, f"{whole} is still counted")
 
 
+def test_proxy_password():
+    "a SOCKS5 proxy that wants a password gets it; no answer and no file of the node has it; a wrong one is refused in words"
+    with Internet() as net, Daemon(config=net.config()) as d:
+        proxy = net.start_socks("joe:pa55-of-joe")
+        settings = {"address": "socks.test:1080", "username": "joe", "password": "pa55-of-joe"}
+        b = create(d, network={"egressProxy": settings})
+        check_equal(codes(d, b, "https://api.test/", "http://api.test/"), ["200", "200"])
+        check_equal(sorted(proxy.targets), [("127.8.0.1", 80), ("127.8.0.1", 443)])
+        shown = [ask(d, "GET", f"/sandboxes/{b['sandboxID']}"), native(d, "GET", b, "network")]
+        check_equal(shown[0].json["network"]["egressProxy"], {"address": "socks.test:1080", "username": "joe"}, shown[0])
+        check_equal(shown[1].json["policy"]["upstream_proxy"], {"address": "socks.test:1080", "username": "joe"}, shown[1])
+        check(not any(b"pa55" in a.body or b"sealed" in a.body or b"password" in a.body for a in shown), shown)
+        d.kill9("egress")
+        d.kill9("front")
+        eventually(lambda: ask(d, "GET", "/v1/network/usage").status == 200 and codes(d, b, "http://api.test/") == ["200"], 60, "it goes on")
+        for p in (d.state / "front").rglob("*"):
+            check(not p.is_file() or b"pa55-of-joe" not in p.read_bytes(), p)
+        # a change of rules keeps it, another document has another, and what front makes nobody else may give
+        check_equal(native(d, "PATCH", b, "network", {"add": [{"id": "x", "hosts": ["other.test"], "access": "read-only"}]}).status, 200)
+        check_equal(codes(d, b, "http://other.test/"), ["200"])
+        wrong = native(d, "PUT", b, "network", {"default": "public", "upstream_proxy": {**settings, "password": "guess"}})
+        check_equal(wrong.status, 200, wrong)
+        r = sh(d, b, "curl -sS http://api.test/")
+        error = json.loads(r.text)["error"]
+        check_equal(error["reason"], "upstream_unreachable", error)
+        check_in("does not accept the user name or the password", json.dumps(error), error)
+        check_equal(proxy.logins[-1], "joe:guess")
+        check(b"guess" not in native(d, "GET", b, "network").body and "guess" not in r.text)
+        for field in ({"password_sealed": "AAAA"}, {"proxy_password": "AAAA"}):
+            check_equal(native(d, "PUT", b, "network", {"upstream_proxy": {"address": "socks.test:1080", "username": "joe", **field}}).status, 400)
+            check_equal(native(d, "PUT", b, "network", {"upstream_proxy": "socks.test:1080", **field}).status, 400)
+        check_equal(native(d, "PUT", b, "network", {"upstream_proxy": {**settings, "password": "x" * 256}}).status, 400)
+
+
 def test_secrets():
     "a secret reaches the server it is bound to and nobody else; inside there is only a placeholder; echoes are redacted"
     value = "sk-live-4f1c9a7be2d04ab5"

@@ -237,6 +237,54 @@ class Raw(socketserver.BaseRequestHandler):
             pass
 
 
+class Socks(socketserver.BaseRequestHandler):
+    """A SOCKS5 proxy that wants server.login, "USER:PASSWORD", and connects to addresses. server.logins and server.targets: what it heard."""
+
+    def exactly(self, n):
+        out = b""
+        while len(out) < n:
+            data = self.request.recv(n - len(out))
+            if not data:
+                raise OSError("it left")
+            out += data
+        return out
+
+    def handle(self):
+        try:
+            self.request.settimeout(30)
+            methods = self.exactly(self.exactly(2)[1])
+            if 2 not in methods:
+                return self.request.sendall(b"\x05\xff")
+            self.request.sendall(b"\x05\x02")
+            user = self.exactly(self.exactly(2)[1])
+            password = self.exactly(self.exactly(1)[0])
+            self.server.logins.append((user + b":" + password).decode())
+            if self.server.logins[-1] != self.server.login:
+                return self.request.sendall(b"\x01\x01")
+            self.request.sendall(b"\x01\x00")
+            kind = self.exactly(4)[3]
+            address = socket.inet_ntop(socket.AF_INET if kind == 1 else socket.AF_INET6, self.exactly(4 if kind == 1 else 16))
+            port = struct.unpack(">H", self.exactly(2))[0]
+            self.server.targets.append((address, port))
+            with socket.create_connection((address, port), 20) as out:
+                self.request.sendall(b"\x05\x00\x00\x01\0\0\0\0\0\0")
+                back = threading.Thread(target=self.copy, args=(out, self.request), daemon=True)
+                back.start()
+                self.copy(self.request, out)
+                back.join(30)
+        except OSError:
+            pass
+
+    @staticmethod
+    def copy(a, b):
+        try:
+            while data := a.recv(65536):
+                b.sendall(data)
+            b.shutdown(socket.SHUT_WR)
+        except OSError:
+            pass
+
+
 def alone():
     """There is one such internet at a time, because its addresses and ports are fixed: whoever comes second waits."""
     lock, stop = socket.socket(socket.AF_UNIX), time.monotonic() + 150
@@ -308,6 +356,12 @@ class Internet:
         kind = type("RawServer", (socketserver.ThreadingTCPServer,), {"allow_reuse_address": True, "request_queue_size": 128})
         server = kind((address, port), Raw)
         server.daemon_threads, server.talk, server.logs, server.lock, server.context = True, talk, [], threading.Lock(), context
+        return self.start_server(server)
+
+    def start_socks(self, login, name="socks.test", address="127.8.0.20", port=1080):
+        self.hosts[name] = address
+        server = socketserver.ThreadingTCPServer((address, port), Socks)
+        server.daemon_threads, server.login, server.logins, server.targets = True, login, [], []
         return self.start_server(server)
 
     def start_h2(self, docroot):

@@ -1,6 +1,11 @@
 /* Names to addresses to connections, and what is never dialled. */
+#include "base/base64.h"
+#include "base/cleanup.h"
+#include "base/mem.h"
 #include "egress-world.h"
 #include "egress/resolve.h"
+#include "egress/seal.h"
+#include "egress/secrets.h"
 
 static struct dial_result result;
 static bool done;
@@ -324,6 +329,68 @@ static void test_an_upstream_proxy_is_told_the_checked_address(void **state)
     (void)close(l);
 }
 
+/* Seals for the user joe at that port. */
+static void use_password(const char *password, uint16_t port)
+{
+    unsigned char private_key[SEAL_KEY], public_key[SEAL_KEY];
+    _cleanup_buf_ struct buf sealed = {0}, text = {0};
+    char address[40], policy_text[200];
+    struct err err;
+    (void)snprintf(address, sizeof address, "proxy.example:%u", port);
+    (void)snprintf(policy_text, sizeof policy_text,
+                   "{\"default\":\"allow-public\",\"upstream_proxy\":{\"address\":\"%s\",\"username\":\"joe\"}}",
+                   address);
+    policy(policy_text);
+    assert_int_equal(seal_new_key(private_key, &err), 0);
+    assert_int_equal(seal_public(private_key, public_key, &err), 0);
+    _cleanup_free_ char *context = secret_proxy_context(address, "joe");
+    assert_int_equal(seal(public_key, context, password, strlen(password), &sealed, &err), 0);
+    base64_encode(&text, sealed.p, sealed.n);
+    world.g.vault = secrets_new(private_key);
+    world.s->proxy_password = xstrdup(buf_str(&text));
+}
+
+static void test_a_proxy_is_told_the_sealed_password(void **state)
+{
+    uint16_t port;
+    int l = listener(&port);
+    (void)state;
+    for (int wrong = 0; wrong < 3; wrong++) {
+        _cleanup_buf_ struct buf heard = {0};
+        use_password("pa55", port);
+        if (wrong == 2) /* not what was sealed */
+            world.s->proxy_password[20] = world.s->proxy_password[20] == 'A' ? 'B' : 'A';
+        int fd = -1;
+        (void)dial("db.example", NULL, 443, NULL);
+        UNTIL((fd = fd >= 0 ? fd : accept4(l, NULL, NULL, SOCK_NONBLOCK)) >= 0);
+        if (wrong < 2) {
+            hears_bytes(fd, &heard, 3);
+            assert_memory_equal(heard.p, "\x05\x01\x02", 3);
+            says(fd, "\x05\x02", 2);
+            hears_bytes(fd, &heard, 3 + 10);
+            assert_memory_equal(heard.p + 3, "\x01\x03joe\x04pa55", 10);
+            says(fd, wrong ? "\x01\x01" : "\x01\x00", 2);
+        }
+        if (!wrong) {
+            hears_bytes(fd, &heard, 3 + 10 + 10);
+            says(fd, "\x05\x00\x00\x01\x00\x00\x00\x00\x00\x00", 10);
+        }
+        UNTIL(done);
+        assert_int_equal(result.failure, wrong ? DIAL_UNREACHABLE : DIAL_OK);
+        if (wrong)
+            assert_non_null(
+                strstr(result.text, wrong == 1 ? "does not accept the user name or the password" : "cannot be opened"));
+        else
+            (void)close(result.fd);
+        (void)close(fd);
+        secrets_free(world.g.vault);
+        world.g.vault = NULL;
+        free(world.s->proxy_password);
+        world.s->proxy_password = NULL;
+    }
+    (void)close(l);
+}
+
 static void test_a_proxy_that_refuses_is_quoted(void **state)
 {
     _cleanup_buf_ struct buf heard = {0};
@@ -358,6 +425,7 @@ int main(void)
         T(test_a_name_stays_while_who_asked_for_it_is_told),
         T(test_a_dial_can_be_given_up_at_any_time),
         T(test_an_upstream_proxy_is_told_the_checked_address),
+        T(test_a_proxy_is_told_the_sealed_password),
         T(test_a_proxy_that_refuses_is_quoted),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -90,7 +90,11 @@ static void test_wrong_e2b_fields_are_named(void **state)
          "only ${e2b.secrets.NAME}"},
         {"{\"rules\":{\"a.test\":[{\"transform\":{\"headers\":{\"X\":\"a\\nb\"}}}]}}", "control character"},
         {"{\"egressProxy\":{\"address\":\"p.test:1080\",\"password\":\"x\"}}",
-         "'network.egressProxy.password' is not supported"},
+         "'network.egressProxy'.password needs a username"},
+        {"{\"egressProxy\":{\"address\":\"p.test:1080\",\"username\":\"u\",\"password\":7}}",
+         "must be a text of 1 to 255"},
+        {"{\"egressProxy\":{\"address\":\"p.test:1080\",\"username\":\"u\",\"password_sealed\":\"AAAA\"}}",
+         "'network.egressProxy.password_sealed' is not supported"},
     };
     (void)state;
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
@@ -98,6 +102,14 @@ static void test_wrong_e2b_fields_are_named(void **state)
         (void)snprintf(body, sizeof body, "{\"templateID\":\"base\",\"network\":%s}", cases[i].network);
         expect_text(ask_api(KEY_A, "POST", "/v2/sandboxes", body), 400, cases[i].text);
     }
+}
+
+static void test_a_password_without_a_key_is_not_taken(void **state)
+{
+    (void)state;
+    static const char body[] = "{\"templateID\":\"base\",\"network\":{\"egressProxy\":{\"address\":\"p.test:1080\","
+                               "\"username\":\"u\",\"password\":\"x\"}}}";
+    expect_text(ask_api(KEY_A, "POST", "/v2/sandboxes", body), 503, "would be sealed for is not there");
 }
 
 static void test_a_node_without_egress_says_so(void **state)
@@ -297,6 +309,7 @@ int main(void)
         WORLD(test_e2b_fields_become_a_document_and_are_shown_again),
         WORLD(test_an_e2b_put_replaces_everything),
         WORLD(test_wrong_e2b_fields_are_named),
+        WORLD(test_a_password_without_a_key_is_not_taken),
         WORLD(test_a_node_without_egress_says_so),
         WORLD(test_a_native_sandbox_is_closed_unless_asked),
         WORLD(test_whether_the_internet_is_open_is_what_the_document_in_force_says),

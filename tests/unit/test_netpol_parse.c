@@ -209,6 +209,8 @@ static void what_is_wrong_is_named_with_path_and_line(void **state)
         {"limits: {connections: 0}", "limits.connections", 1, "from 1 to 100000"},
         {"limits: {bytes_out: lots}", "limits.bytes_out", 1, "must be a size"},
         {"upstream_proxy: host", "upstream_proxy", 1, "is not HOST:PORT"},
+        {"upstream_proxy: {address: 'h:1', username: u, password: x}", "upstream_proxy.password", 1, "API"},
+        {"upstream_proxy: {address: 'h:1', password_sealed: x}", "upstream_proxy", 1, "password_sealed"},
         {"upstream_proxy: {username: u}", "upstream_proxy", 1, "address is missing"},
         {"deny_message: \"a\\nb\"", "deny_message", 1, "one line"},
         {"id: a b", "id", 1, "no spaces"},

@@ -425,6 +425,8 @@ static void test_counters_survive_front_and_egress(void **state)
     (void)state;
     struct answer a = make(ONE_HOST);
     assert_int_equal(e_count("seed", NULL), 0); /* nothing was counted */
+    for (int i = 0; i < 1000 && store_queued(f.store) > 0; i++)
+        step(1);
     for (int i = 1; i <= 30; i++) {
         e_usage("usage", "sandbox", a.id, i, "a.test", 2 * i);
         e_usage("tenant_usage", "tenant", TENANT_DEFAULT, 10 * i, "a.test", 20 * i);
@@ -458,6 +460,99 @@ static void test_counters_survive_front_and_egress(void **state)
     assert_int_equal(make(ONE_HOST).status, 201);
     assert_int_equal(seeds("", &m), 1);
     assert_int_equal(counted(m, NULL, "requests"), 300);
+}
+
+#define PROXY "{\"upstream_proxy\":{\"address\":\"P.test:1080\",\"username\":\"joe\"%s}}"
+
+/* What egress was told last opens with its key, for this address and user only. */
+static void expect_password(const char *wanted)
+{
+    const json_t *m = NULL;
+    struct err err;
+    char got[SECRET_PROXY_PASSWORD_MAX + 1] = "";
+    assert_true(e_count("policy", &m) > 0);
+    const char *text = json_string_value(json_object_get(m, "proxy_password"));
+    if (!wanted) {
+        assert_null(text);
+        return;
+    }
+    assert_non_null(text);
+    struct secrets *vault = secrets_new(e.private_key);
+    assert_int_equal(secrets_proxy_password(vault, text, "p.test:1080", "joe", got, &err), 0);
+    assert_string_equal(got, wanted);
+    assert_int_equal(secrets_proxy_password(vault, text, "q.test:1080", "joe", got, &err), -1);
+    assert_int_equal(secrets_proxy_password(vault, text, "p.test:1080", "eve", got, &err), -1);
+    assert_int_equal(secrets_proxy_password(NULL, text, "p.test:1080", "joe", got, &err), -1);
+    secrets_free(vault);
+}
+static struct answer change(struct box *b, const char *patch)
+{
+    static struct answer a;
+    _cleanup_net_doc_ struct net_doc doc = {0};
+    struct err err;
+    json_t *json = json_loads(patch, 0, NULL);
+    a = (struct answer){0};
+    if (net_doc_patch(b->net->doc.document, b->net->doc.e2b, b->net->doc.proxy_password, json, &doc, &err) < 0)
+        fail_msg("%s", err.msg);
+    json_decref(json);
+    net_set(&f, b, &doc, NET_PART, 0, decided, &a);
+    wait_for(&a);
+    return a;
+}
+static void expect_nowhere(const char *text)
+{
+    static const char *const files[] = {STORE_FILE, STORE_FILE "-wal"};
+    for (size_t i = 0; i < 2; i++) {
+        _cleanup_buf_ struct buf all = {0};
+        if (fd_read_file(dirfd_, files[i], 64 << 20, &all) == 0)
+            assert_null(memmem(all.p, all.n, text, strlen(text)));
+    }
+}
+
+static void test_the_password_of_a_proxy_is_sealed_and_kept_apart(void **state)
+{
+    _cleanup_net_doc_ struct net_doc doc = {0};
+    char text[400];
+    struct err err;
+    (void)state;
+    struct answer a = make(ONE_HOST);
+    struct box *b = box_find(&f, a.id);
+    (void)snprintf(text, sizeof text, PROXY, ",\"password\":\"s3cret-of-joe\"");
+    json_t *json = json_loads(text, 0, NULL);
+    assert_int_equal(net_doc_read(json, &doc, &err), 0);
+    json_decref(json);
+    assert_null(strstr(doc.document, "s3cret"));
+    assert_null(strstr(doc.effective, "s3cret"));
+    struct answer done = {0};
+    net_set(&f, b, &doc, NET_WHOLE, 0, decided, &done);
+    wait_for(&done);
+    assert_int_equal(done.status, 0);
+    expect_password("s3cret-of-joe");
+    assert_int_equal(change(b, "{\"add\":[{\"id\":\"x\",\"hosts\":[\"x.test\"]}]}").status, 0);
+    expect_password("s3cret-of-joe");
+    stop();
+    start();
+    expect_password("s3cret-of-joe");
+    expect_nowhere("s3cret-of-joe");
+    /* Another proxy has no password until somebody gives it one. */
+    b = box_find(&f, a.id);
+    (void)snprintf(text, sizeof text, "{\"set\":" PROXY "}", "");
+    assert_int_equal(change(b, text).status, 0);
+    expect_password(NULL);
+    (void)snprintf(text, sizeof text, "{\"set\":" PROXY "}", ",\"password\":\"another\"");
+    assert_int_equal(change(b, text).status, 0);
+    expect_password("another");
+    assert_int_equal(change(b, "{\"set\":{\"upstream_proxy\":null}}").status, 0);
+    expect_password(NULL);
+    json = json_pack("{s:{s:s, s:s, s:s}}", "egressProxy", "address", "p.test:1080", "username", "joe", "password",
+                     "e2b!");
+    net_doc_done(&doc);
+    assert_int_equal(net_doc_e2b(json, -1, &doc, &err), 0);
+    json_decref(json);
+    assert_null(strstr(doc.e2b, "e2b!"));
+    assert_non_null(strstr(doc.e2b, "joe"));
+    assert_non_null(doc.proxy_password);
+    assert_null(strstr(doc.proxy_password, "e2b!"));
 }
 
 static void test_a_change_is_refused_for_another_epoch_and_undone_when_egress_refuses(void **state)
@@ -831,6 +926,7 @@ int main(void)
         NET(test_a_create_waits_until_its_network_is_in_force),
         NET(test_a_create_fails_when_egress_does_not_answer),
         NET(test_counters_survive_front_and_egress),
+        NET(test_the_password_of_a_proxy_is_sealed_and_kept_apart),
         NET(test_a_network_survives_front_and_egress),
         NET(test_a_change_is_refused_for_another_epoch_and_undone_when_egress_refuses),
         NET(test_a_secret_is_sealed_and_nothing_else_is_kept),

@@ -296,6 +296,7 @@ static void test_transactions_come_back_and_go_with_their_box(void **state)
 }
 
 /* A store as the schemas before left it: this one, with what came since taken out again. */
+static const char back_to_6[] = "ALTER TABLE networks DROP COLUMN proxy_password; PRAGMA user_version=6;";
 static const char back_to_5[] = "DROP TRIGGER box_gone_transactions; DROP TABLE transactions; PRAGMA user_version=5;";
 static const char back_to_4[] = "DROP TRIGGER box_gone_usage; DROP TRIGGER tenant_gone_usage; DROP TABLE usage;"
                                 "PRAGMA user_version=4;";
@@ -341,6 +342,27 @@ static void go_back(const char *const *steps, size_t n)
     open_it();
 }
 
+static void see_net(void *arg, const struct store_net *n)
+{
+    ++*(int *)arg;
+    assert_string_equal(n->document, "{}");
+    assert_string_equal(n->proxy_password, "");
+}
+
+static void test_a_store_of_schema_6_is_taken_along(void **state)
+{
+    (void)state;
+    struct err err;
+    struct result r = {0};
+    int nets = 0;
+    struct store_net n = {.sandbox = a_box.id, .epoch = 1, .document = "{}", .proxy_password = "sealed"};
+    store_net_put(store, &n, done, &r);
+    wait_for(&r, 1);
+    go_back((const char *const[]){back_to_6}, 1);
+    assert_int_equal(store_nets(store, see_net, &nets, &err), 0);
+    assert_int_equal(nets, 1);
+}
+
 static void count_box(void *arg, const struct store_box *b)
 {
     ++*(int *)arg;
@@ -355,7 +377,7 @@ static void test_a_store_of_schema_4_is_taken_along(void **state)
     int boxes = 0;
     store_box_put(store, &a_box, NULL, done, &r);
     wait_for(&r, 1);
-    go_back((const char *const[]){back_to_5, back_to_4}, 2);
+    go_back((const char *const[]){back_to_6, back_to_5, back_to_4}, 3);
     expect_usage("");
     assert_int_equal(store_boxes(store, count_box, &boxes, &err), 0);
     assert_int_equal(boxes, 1);
@@ -372,7 +394,7 @@ static void test_a_store_of_schema_3_is_taken_along(void **state)
     struct err err;
     struct result r = {0};
     int boxes = 0, tenants = 0;
-    go_back((const char *const[]){back_to_5, back_to_4, back_to_3}, 3);
+    go_back((const char *const[]){back_to_6, back_to_5, back_to_4, back_to_3}, 4);
     assert_int_equal(store_boxes(store, see_old_box, &boxes, &err), 0);
     assert_int_equal(store_tenants(store, see_old_tenant, &tenants, &err), 0);
     assert_int_equal(boxes, 1);
@@ -392,6 +414,7 @@ int main(void)
         T(test_a_volume_is_found_by_its_tenants_name_for_it),
         T(test_a_tenants_quota_of_what_it_keeps_comes_back),
         T(test_counters_go_with_their_sandbox_and_with_their_tenant),
+        T(test_a_store_of_schema_6_is_taken_along),
         T(test_a_store_of_schema_4_is_taken_along),
         T(test_transactions_come_back_and_go_with_their_box),
         T(test_a_store_of_schema_3_is_taken_along),

@@ -1,3 +1,4 @@
+#include <errno.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -476,7 +477,7 @@ static void create(struct http_req *r, json_t *root, unsigned status, const char
         return;
     }
     if (e2b_create_parse(root, v2, e2b_longest_life(c), &what, &err) < 0) {
-        reply_error(r, 400, "%s", err.msg);
+        reply_error(r, err.eno == EAGAIN ? 503 : 400, "%s", err.msg);
         e2b_create_done(&what);
         return;
     }

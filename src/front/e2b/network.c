@@ -1,4 +1,5 @@
 /* The network of a sandbox in E2B's words: what it shows, and how it is replaced. */
+#include <errno.h>
 #include <string.h>
 
 #include "base/cleanup.h"
@@ -67,7 +68,7 @@ static void put_body(struct http_req *r, json_t *root, unsigned status, const ch
 {
     struct api_call *c = api_call_of(r);
     _cleanup_net_doc_ struct net_doc doc = {0};
-    struct err err;
+    struct err err = {0};
     json_t *tmp = NULL;
     bool internet = true;
     if (status) {
@@ -77,7 +78,7 @@ static void put_body(struct http_req *r, json_t *root, unsigned status, const ch
     json_t *o = e2b_root(root, &tmp, &err);
     int have = o && check_names(o, &err) == 0 ? e2b_field_bool(o, "allow_internet_access", &internet, &err) : -1;
     if (have < 0 || net_doc_e2b(o, have ? internet : -1, &doc, &err) < 0) {
-        reply_error(r, 400, "%s", err.msg);
+        reply_error(r, err.eno == EAGAIN ? 503 : 400, "%s", err.msg);
         json_decref(tmp);
         return;
     }
