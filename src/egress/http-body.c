@@ -134,8 +134,8 @@ static void request_data(struct http_req *r, const void *p, size_t n)
         pace_up(x);
 }
 
-/* Fields that say how a message is read, where it goes or who sends it: behind a body they are too late to be judged by anybody
- * who matters, and some servers believe them all the same. */
+/* Fields that say how a message is read, where it goes or who sends it (RFC 9110, 6.5.1): behind a body they are too late to be
+ * judged by anybody who matters, and some believe them all the same. */
 static bool is_forbidden_trailer(const char *name)
 {
     static const char *const exact[] = {"host",
@@ -155,6 +155,10 @@ static bool is_forbidden_trailer(const char *name)
                                         "expires",
                                         "location",
                                         "retry-after",
+                                        "alt-svc",
+                                        "authentication-info",
+                                        "strict-transport-security",
+                                        "transfer-encoding",
                                         "forwarded",
                                         "x-http-method",
                                         "x-http-method-override",
@@ -338,7 +342,8 @@ static void answer_data(void *arg, const void *p, size_t n)
 static void answer_trailer(void *arg, const char *name, const char *value)
 {
     struct exchange *x = arg;
-    set_field(x, name, value, true);
+    if (!is_forbidden_trailer(name))
+        set_field(x, name, value, true);
 }
 
 static void answer_end(void *arg)
@@ -434,8 +439,10 @@ static void start_upstream(struct exchange *x)
     if (x->websocket) {
         add_own(x, "connection", "upgrade");
         add_own(x, "upgrade", "websocket");
-    } else if (x->te_trailers && x->conn->h2) {
+    } else if (x->te_trailers) {
         add_own(x, "te", "trailers");
+        if (!x->conn->h2) /* there it means one connection */
+            add_own(x, "connection", "te");
     }
     struct client_request q = {
         .method = x->method,
@@ -446,10 +453,12 @@ static void start_upstream(struct exchange *x)
         .upgrade = x->websocket,
         .secret = x->injected.nused > 0,
     };
-    if (x->conn->h2)
+    if (x->conn->h2) {
         x->stream = h2up_start(x->conn->h2, &q, x->key.tls ? "https" : "http", &events, x);
-    else
+    } else {
         client_start(x->conn->h1, &q, &events.answer, x);
+        client_want_trailers(x->conn->h1, answer_trailer);
+    }
     x->fields.n = before; /* a second try may speak another protocol */
 }
 

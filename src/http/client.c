@@ -43,6 +43,8 @@ struct client {
     uint64_t left; /* of its body, if HTTP1_LENGTH */
     struct outq out;
     struct buf trailers; /* as they will be sent */
+    void (*on_trailer)(void *arg, const char *name, const char *value);
+    struct buf came; /* trailers of the answer */
     bool upgrade;
     bool ended;      /* all of it was handed to us */
     bool blocked;    /* the kernel takes no more for now */
@@ -90,6 +92,7 @@ static void release(void *arg)
     struct client *c = arg;
     outq_done(&c->out);
     buf_done(&c->trailers);
+    buf_done(&c->came);
     buf_done(&c->in);
     free(c);
 }
@@ -245,6 +248,11 @@ void client_trailer(struct client *c, const char *name, const char *value)
         http1_add_field(&c->trailers, name, value);
 }
 
+void client_want_trailers(struct client *c, void (*fn)(void *arg, const char *name, const char *value))
+{
+    c->on_trailer = fn;
+}
+
 void client_end(struct client *c)
 {
     if (c->freed || c->ended || c->state == IDLE || c->state == OVER)
@@ -285,6 +293,7 @@ static void take_head(struct client *c)
     }
     c->keep_alive = h.keep_alive;
     http1_body_start(&c->body, &h);
+    c->body.trailers = c->on_trailer ? &c->came : NULL;
     c->state = BODY;
     if (h.framing == HTTP1_TUNNEL) {
         c->state = TUNNEL;
@@ -316,6 +325,21 @@ static size_t feed_head(struct client *c, const char *p, size_t n)
     return (size_t)end - before;
 }
 
+static void tell_trailers(struct client *c)
+{
+    struct buf came = c->came;
+    const char *p = came.p, *end = p + came.n;
+    c->came = (struct buf){0};
+    while (p < end && !c->freed && c->state == BODY) {
+        const char *name = p, *value = p + strlen(p) + 1;
+        p = value + strlen(value) + 1;
+        c->on_trailer(c->arg, name, value);
+    }
+    if (came.n > 0)
+        explicit_bzero(came.p, came.n); /* a server may have echoed a secret */
+    buf_done(&came);
+}
+
 static size_t feed_body(struct client *c, const char *p, size_t n)
 {
     const char *run;
@@ -327,8 +351,11 @@ static size_t feed_body(struct client *c, const char *p, size_t n)
     }
     if (run_n > 0)
         c->events->on_data(c->arg, run, run_n);
-    if (!c->freed && c->state == BODY && c->body.done)
-        finish(c);
+    if (!c->freed && c->state == BODY && c->body.done) {
+        tell_trailers(c);
+        if (!c->freed && c->state == BODY)
+            finish(c);
+    }
     return (size_t)used;
 }
 
@@ -518,7 +545,8 @@ void client_start(struct client *c, const struct client_request *q, const struct
     c->ended = q->length == 0;
     c->any = c->keep_alive = c->paused = c->sent = c->short_body = false;
     c->interim = 0;
-    c->trailers.n = 0;
+    c->trailers.n = c->came.n = 0;
+    c->on_trailer = NULL;
     c->state = HEAD;
     http1_add_request(&head, q->method, q->target, q->host);
     add_fields(&head, &q->fields);

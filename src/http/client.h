@@ -61,6 +61,9 @@ void client_close(struct client *c);
 
 /* Everything in `q` is copied; `events` is borrowed for the exchange. Only for a new client or a reusable one. */
 void client_start(struct client *c, const struct client_request *q, const struct client_events *events, void *arg);
+/* After client_start(), for this exchange: fields behind the answer's body are told before on_end, names in lower case. At most
+ * HTTP1_TRAILERS_MAX bytes of them, or the answer is broken; without this they are dropped. */
+void client_want_trailers(struct client *c, void (*fn)(void *arg, const char *name, const char *value));
 /* Body bytes (at most `length` in all) or tunnel bytes. False: above high water; stop until on_writable. */
 bool client_write(struct client *c, const void *p, size_t n);
 /* A field behind the body, before client_end(); name and value valid as in a head. Dropped unless the body is chunked. */

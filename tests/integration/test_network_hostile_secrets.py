@@ -232,7 +232,7 @@ say(out)"""
         key = got.pop("key")
         for path, text in got.items():
             check(not holds(text.encode("latin1"), value), (path, text))
-        for path in ("/v1/body", "/v1/header", "/v1/location", "/v1/json", "/v1/chunks", "/v1/sse", "/v1/close", "h2 /v1/body", "h2 /v1/chunks"):
+        for path in ("/v1/body", "/v1/header", "/v1/location", "/v1/json", "/v1/chunks", "/v1/trailer", "/v1/sse", "/v1/close", "h2 /v1/body", "h2 /v1/chunks"):
             check(key in got[path] or "redacted" in got[path], (path, got[path]))
         check("plain" in got["/v1/none"], got["/v1/none"])
         log = d.cli("audit", "query", "--json").stdout

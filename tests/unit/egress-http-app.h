@@ -56,6 +56,39 @@ static void app_grpc_end(struct http_req *r)
     http_end(r);
 }
 
+/* Fields behind the body, some of which have no business there; and what it was told about that. */
+static void app_trailing(struct http_req *r)
+{
+    static const char *const wrong[] = {"set-cookie",
+                                        "location",
+                                        "content-type",
+                                        "www-authenticate",
+                                        "proxy-authorization",
+                                        "host",
+                                        "alt-svc",
+                                        "cache-control",
+                                        "access-control-allow-origin",
+                                        "authentication-info"};
+    const char *te = http_field(&r->fields, "te"), *hop = http_field(&r->fields, "connection");
+    const char *key = http_field(&r->fields, "authorization");
+    http_head(r, 200, HTTP_UNKNOWN);
+    (void)http_write(r, "body", 4);
+    for (size_t i = 0; i < sizeof wrong / sizeof *wrong; i++)
+        http_trailer(r, wrong[i], "no");
+    http_trailer(r, "x-checksum", "abc");
+    http_trailer(r, "x-te", te ? te : "none");
+    http_trailer(r, "x-hop", hop ? hop : "none");
+    if (key)
+        http_trailer(r, "x-echo", key);
+    if (r->query) { /* as long as it says */
+        _cleanup_buf_ struct buf b = {0};
+        for (long n = strtol(r->query, NULL, 10); n > 0; n--)
+            buf_addc(&b, 'x');
+        http_trailer(r, "x-long", buf_str(&b));
+    }
+    http_end(r);
+}
+
 /* The request as the server saw it. */
 static void app_show(struct http_req *r)
 {
@@ -166,6 +199,8 @@ static void app(void *ctx, struct http_req *r)
         r->on_closed = app_stream_closed;
         http_set(r, "content-type", "text/event-stream");
         http_head(r, 200, HTTP_UNKNOWN);
+    } else if (strcmp(r->path, "/trailers") == 0) {
+        app_trailing(r);
     } else if (strcmp(r->path, "/grpc") == 0) {
         r->on_data = app_data;
         r->on_end = app_grpc_end;

@@ -272,6 +272,34 @@ static void test_trailers_of_an_http2_server_follow_the_chunks_of_http1(void **s
     t->ops->free(t);
 }
 
+static void test_trailers_of_an_http1_server_reach_clients_of_either_protocol(void **state)
+{
+    _cleanup_answer_ struct answer a = {0};
+    _cleanup_answer_ struct answer b = {0};
+    _cleanup_buf_ struct buf got = {0};
+    (void)state;
+    struct upstream *u = upstream_new(origin, HOST, false);
+    allow(box, u->port, QUOTED);
+    struct h2up *h = h2_out(box, u);
+    (void)start(h, &a, "GET", "/trailers", 0);
+    UNTIL(a.ended || a.failed);
+    /* Those that say how a message is read, where it goes or who sends it are not among them. */
+    assert_string_equal(buf_str(&a.trailers), "x-checksum: abc\nx-te: none\nx-hop: none\n");
+    (void)start(h, &b, "GET", "/trailers?5000", 0);
+    UNTIL(b.ended || b.failed);
+    assert_true(b.failed); /* 4 KiB of them, not more */
+    h2up_free(h);
+    struct transport *t = tls_out(box, HOST, u->port, false);
+    _cleanup_free_ char *text = xasprintf(
+        "GET /trailers?2000 HTTP/1.1\r\nHost: %s:%u\r\nTE: trailers\r\nConnection: TE\r\n\r\n", HOST, u->port);
+    struct iovec v = {text, strlen(text)};
+    assert_int_equal(t->ops->writev(t, &v, 1), v.iov_len);
+    UNTIL(heard(t, &got, "x\r\n\r\n"));
+    assert_non_null(strstr(buf_str(&got), "\r\n0\r\nx-checksum: abc\r\nx-te: trailers\r\nx-hop: te\r\nx-long: xxx"));
+    t->ops->free(t);
+    turn(5);
+}
+
 static void test_an_authority_other_than_the_name_of_the_handshake_is_misdirected(void **state)
 {
     _cleanup_answer_ struct answer a = {0};
@@ -612,6 +640,7 @@ int main(void)
         TEST(test_grpc_has_its_trailers),
         TEST(test_grpc_to_a_server_without_http2_is_refused_in_grpcs_own_terms),
         TEST(test_trailers_of_an_http2_server_follow_the_chunks_of_http1),
+        TEST(test_trailers_of_an_http1_server_reach_clients_of_either_protocol),
         TEST(test_an_authority_other_than_the_name_of_the_handshake_is_misdirected),
         TEST(test_a_stream_that_is_not_read_does_not_stop_its_neighbour),
         TEST(test_a_client_that_resets_its_stream_takes_the_request_back),

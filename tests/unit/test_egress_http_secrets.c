@@ -79,6 +79,7 @@ static void ask_with(struct answer *a, const struct upstream *u, const char *hos
                                .fields = {fields, authorization ? 2 : 0},
                                .length = body ? strlen(body) : 0};
     client_start(c, &q, &answer_events.answer, a);
+    client_want_trailers(c, answer_events.on_trailer);
     if (body) {
         (void)client_write(c, body, strlen(body));
         client_end(c);
@@ -110,6 +111,10 @@ static void test_a_server_sees_the_value_and_the_sandbox_never_does(void **state
     assert_has(a.body, "accept-encoding: identity");
     assert_int_equal(box->counts.injections, 1);
     assert_int_equal(box->counts.redactions, 1);
+    _cleanup_answer_ struct answer behind = {0};
+    ask_with(&behind, u, HOST, "GET", "/trailers", "Bearer " HELD, NULL);
+    assert_has(behind.trailers, "x-echo: Bearer " HELD);
+    assert_has_not(behind.trailers, VALUE);
 }
 
 static void test_a_value_goes_into_a_body_that_was_read_whole(void **state)
