@@ -5,7 +5,7 @@
  *
  *   main.c drop.c          process, privileges                           table.c        sandboxes
  *   control*.c             messages from keeper and front                hello.c        ClientHello
- *   flow.c sniff.c         a connection until it is known what it is     dns*.c         resolver with synthetic addresses
+ *   flow.c sniff.c guard.c a connection until it is known what it is     dns*.c         resolver with synthetic addresses
  *   proxy.c socks.c        explicit proxies                              names.c        name <-> synthetic address
  *   dial.c resolve.c       the way out: resolve, check, connect          relay.c        opaque streams
  *   limits.c usage.c       rates, quotas, counters                       http*.c        requests: judge, inject, forward

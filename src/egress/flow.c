@@ -19,6 +19,7 @@
 #include "egress/deny.h"
 #include "egress/dns.h"
 #include "egress/flow-int.h"
+#include "egress/guard.h"
 #include "os/netns.h"
 
 enum { ACCEPT_BATCH = 64, DNS_PORT = 53, HTTP_PORT = 80, ACCEPT_RETRY_MS = 200, DISCARD_MAX = 1 << 20 };
@@ -165,8 +166,7 @@ static int accept_one(struct esb *s, struct in6_addr *dst, uint16_t *port)
 {
     struct sockaddr_storage ss = {0};
     socklen_t n = sizeof ss;
-    (void)fcntl(s->tcp, F_SETFL, O_NONBLOCK); /* init holds the same description */
-    int fd = accept4(s->tcp, NULL, NULL, SOCK_NONBLOCK | SOCK_CLOEXEC);
+    int fd = guard_accept(s->tcp);
     if (fd < 0)
         return -1;
     if (getsockname(fd, (struct sockaddr *)&ss, &n) == 0 && ss.ss_family == AF_INET6) {
@@ -207,8 +207,14 @@ void flow_accept(struct esb *s)
             return;
         }
         int fd = accept_one(s, &dst, &port);
-        if (fd < 0 && (errno == ECONNABORTED || errno == EINTR))
+        if (fd < 0 && errno == ECONNABORTED)
             continue;
+        if (fd < 0 && errno == EINTR) {
+            log_text(LOG_LEVEL_WARN, "the listener of sandbox %s was made blocking from inside: its network ends",
+                     s->id);
+            esb_detach(s);
+            return;
+        }
         if (fd < 0) {
             if (errno == EMFILE || errno == ENFILE || errno == ENOBUFS || errno == ENOMEM) {
                 log_text(LOG_LEVEL_ERROR, "cannot accept a connection of sandbox %s: %m", s->id);

@@ -1,13 +1,17 @@
 """A sandbox that uses everything up: connections, handshakes, heads, bodies, names, refusals. Its neighbour is served all the while, the
 process in between keeps its memory and descriptors, and the sandbox itself is served again afterwards."""
 import contextlib
+import pathlib
 import re
 import socket
+import subprocess
+import sys
 import threading
 import time
 
 from hutch_test import SOAK, check, check_equal, check_in, eventually, skip
 from netattack import allow, box, denials, inside, node, status
+from node import Traces
 from node_client import ask, sh
 
 MB = 1024  # of what /proc counts in
@@ -373,3 +377,52 @@ say(0)""", timeout=60)
         with socket.create_connection(("127.8.0.1", 80)) as s:  # the server itself is well
             s.sendall(b"GET / HTTP/1.0\r\n\r\n")
             check(re.match(rb"HTTP/1.1 200", s.recv(200)), "the server")
+
+
+TAKEN_OVER = """
+import ctypes, fcntl, os, socket, sys
+libc, pid = ctypes.CDLL(None, use_errno=True), int(sys.argv[1])
+pidfd = libc.syscall(434, pid, 0)
+for name in os.listdir(f"/proc/{pid}/fd"):
+    fd = libc.syscall(438, pidfd, int(name), 0)
+    try:
+        s = socket.socket(fileno=fd)
+        if s.family in (socket.AF_INET, socket.AF_INET6) and s.getsockopt(socket.SOL_SOCKET, socket.SO_ACCEPTCONN):
+            break
+    except OSError:
+        pass
+else:
+    sys.exit("init has no listener")
+print("ready", flush=True)
+if os.fork() == 0:  # takes what egress is woken up for
+    libc.prctl(1, 9, 0, 0, 0)  # ends with its parent
+    while True:
+        try:
+            os.close(s._accept()[0])
+        except OSError:
+            pass
+while True:
+    fcntl.fcntl(fd, fcntl.F_SETFL, 0)
+"""
+
+
+def test_listener_made_blocking():
+    "an init that was taken over makes its listener blocking and takes the connections itself: it loses its network, and its neighbour is served"
+    with node() as (net, d):
+        table = Traces(d, "root")
+        others = table.inits()
+        b = box(d, allow("api.test"))
+        init = (table.inits() - others).pop()
+        with Neighbour(d) as n:
+            attacker = subprocess.Popen([sys.executable, "-c", TAKEN_OVER, str(init)], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+            try:
+                check_equal(attacker.stdout.readline(), "ready\n")
+
+                def dropped():
+                    sh(d, b, "for i in $(seq 40); do curl -s --max-time 2 http://api.test/ >/dev/null & done; wait", timeout=60)
+                    return "made blocking from inside" in d.log_path.read_text(errors="replace")
+                eventually(dropped, 120, "the attack succeeds")
+            finally:
+                attacker.kill()
+                attacker.wait()
+            n.check(64 * MB, 200)

@@ -1,4 +1,8 @@
 /* Connections until they are known, explicit proxies, streams that are passed through, limits. */
+#include <pthread.h>
+#include <signal.h>
+#include <stdatomic.h>
+
 #include "egress-world.h"
 
 #include "egress/audit.h"
@@ -733,6 +737,38 @@ static void test_hosts_beyond_the_table_are_counted_together(void **state)
     assert_int_equal(world.s->hosts.n, 512);
 }
 
+/* --- an init that was taken over ---------------------------------------------------------------------------------- */
+
+static atomic_bool attack_over;
+static void *make_blocking(void *arg)
+{
+    while (!atomic_load(&attack_over))
+        (void)fcntl(*(const int *)arg, F_SETFL, 0);
+    return NULL;
+}
+
+static void test_a_listener_that_is_made_blocking_from_inside_is_dropped(void **state)
+{
+    uint16_t port;
+    int l = listener(&port), theirs = dup(l);
+    pthread_t attacker;
+    sigset_t all, old;
+    (void)state;
+    policy("{\"default\":\"public\",\"limits\":{\"new_conn_per_s\":100000}}");
+    esb_attach(world.s, l, -1);
+    (void)sigfillset(&all);
+    (void)pthread_sigmask(SIG_SETMASK, &all, &old);
+    assert_int_equal(pthread_create(&attacker, NULL, make_blocking, &theirs), 0);
+    (void)pthread_sigmask(SIG_SETMASK, &old, NULL);
+    for (time_t end = time(NULL) + 60; world.s->tcp >= 0 && time(NULL) < end;)
+        flow_accept(world.s);
+    atomic_store(&attack_over, true);
+    (void)pthread_join(attacker, NULL);
+    assert_int_equal(world.s->tcp, -1);
+    assert_non_null(world.s->policy);
+    (void)close(theirs);
+}
+
 int main(void)
 {
 #define T(name) cmocka_unit_test_setup_teardown(name, world_start, stop)
@@ -772,6 +808,7 @@ int main(void)
         T(test_the_longest_unused_name_under_a_wildcard_is_new_again),
         T(test_a_stream_to_one_name_too_many_is_reset_before_anybody_is_asked),
         T(test_the_bandwidth_is_waited_for),
+        T(test_a_listener_that_is_made_blocking_from_inside_is_dropped),
         T(test_hosts_beyond_the_table_are_counted_together),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
