@@ -72,12 +72,40 @@ def packages(root):
         f"Origin: t\nSuite: test\nCodename: test\nDate: Sun, 01 Nov 2026 00:00:00 UTC\nArchitectures: amd64\nComponents: main\nSHA256:\n {digest} {len(entry)} main/binary-amd64/Packages\n")
 
 
+def cargo():
+    """The program itself, also if rustup's stands in its place; None: there is none that knows sparse registries."""
+    found = shutil.which("cargo")
+    if found and shutil.which("rustup"):
+        r = subprocess.run(["rustup", "which", "cargo"], capture_output=True, text=True)
+        found = r.stdout.strip() if r.returncode == 0 else found
+    version = subprocess.run([found, "--version"], capture_output=True, text=True).stdout.split()[1:2] if found else []
+    return found if version and tuple(map(int, version[0].split(".")[:2])) >= (1, 68) else None
+
+
+def crates(root):
+    """A sparse registry with one crate, and cargo itself: where rustup put it, no sandbox sees it."""
+    raw = io.BytesIO()
+    with tarfile.open(fileobj=raw, mode="w:gz") as t:
+        for path, data in (("Cargo.toml", b'[package]\nname = "tinything"\nversion = "1.0.0"\nedition = "2021"\n'), ("src/lib.rs", b"pub const TINY: u8 = 42;\n")):
+            info = tarfile.TarInfo("tinything-1.0.0/" + path)
+            info.size = len(data)
+            t.addfile(info, io.BytesIO(data))
+    (root / "index/ti/ny").mkdir(parents=True)
+    (root / "index/config.json").write_text(json.dumps({"dl": "https://files.test/f/crates/{crate}-{version}.crate"}))
+    (root / "index/ti/ny/tinything").write_text(json.dumps({"name": "tinything", "vers": "1.0.0", "deps": [], "features": {}, "yanked": False,
+                                                            "cksum": hashlib.sha256(raw.getvalue()).hexdigest()}) + "\n")
+    (root / "crates").mkdir()
+    (root / "crates/tinything-1.0.0.crate").write_bytes(raw.getvalue())
+    if cargo():
+        (root / "cargo").symlink_to(cargo())
+
+
 @contextlib.contextmanager
 def world():
     """An internet, a node, and a sandbox that may reach two hosts."""
     root = pathlib.Path(tempfile.mkdtemp(prefix="hutch-www-"))
     try:
-        for make in (wheel, tarball, repository, packages):
+        for make in (wheel, tarball, repository, packages, crates):
             make(root)
         with Internet(files=root) as net, Daemon(config=net.config()) as d:
             rules = [{"id": "files", "hosts": ["files.test"], "http": [{"methods": ["GET", "HEAD"], "paths": ["/f/**"]}]},
@@ -137,6 +165,20 @@ def test_node_and_npm():
     r = inside("npm", """rm -rf n; mkdir n && cd n && echo '{}' >package.json && npm_config_userconfig=/dev/null npm install --no-audit --no-fund --silent --cache /tmp/npm-cache \\
   --registry https://files.test/f/npm/ tinything && node -p 'require("tinything")'""")
     check_in("42", r.text, r)
+
+
+def test_cargo():
+    "cargo reads a sparse registry and downloads a crate over https"
+    if not cargo():
+        skip("no cargo of version 1.68 or later is installed on this machine")
+    r = inside("curl", """rm -rf c; mkdir -p c/.cargo c/src && cd c && curl -sSo cargo https://files.test/f/cargo && chmod +x cargo && touch src/lib.rs
+printf '[registries.tiny]\\nindex = "sparse+https://files.test/f/index/"\\n' >.cargo/config.toml
+printf '[package]\\nname = "x"\\nversion = "0.1.0"\\nedition = "2021"\\n[dependencies]\\ntinything = {version = "1", registry = "tiny"}\\n' >Cargo.toml
+CARGO_HOME=$PWD/home ./cargo vendor 2>&1; cat vendor/tinything/src/lib.rs
+sed -i 's/index = .*/index = "sparse+https:\\/\\/other.test\\/"/' .cargo/config.toml; CARGO_NET_RETRY=0 CARGO_HOME=$PWD/home2 ./cargo vendor 2>&1""")
+    check_in("TINY: u8 = 42", r.text, r)
+    check_in("403", r.text, r)
+    check_in("host_not_allowed", r.text, r)
 
 
 def test_apt():
