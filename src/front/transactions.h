@@ -3,9 +3,9 @@
  * The copy is a hidden sandbox made from a capture (files only: processes and ports of the original are not there).
  * What the command left is captured too, and the two stacks are the transaction: their difference is shown, committing
  * applies it to the original, discarding drops both. Several may stand side by side. They are rows: a restart of front changes
- * nothing, the end of the sandbox ends them. A commit is written down before it begins, and whatever dies meanwhile, it is asked
- * for again until stock says that all or nothing of it was done; until then nobody else may touch the sandbox's files as a
- * whole.
+ * nothing, the end of the sandbox ends them. A commit is written down before it begins, and whatever dies meanwhile, it is
+ * asked for again until stock says that all or nothing of it was done; until then nobody else may touch the sandbox's files
+ * as a whole.
  */
 #ifndef HUTCH_FRONT_TRANSACTIONS_H
 #define HUTCH_FRONT_TRANSACTIONS_H

@@ -4,9 +4,9 @@
  * the sandbox's own root, by a process in its user namespace, which can do no more there than the sandbox itself.
  * Applied twice it is the same, so a request that was ended in the middle is put right by asking again.
  *
- * What differs between two stacks is taken over whole: what is to be done gets a name (st-ID.redo) once it is known that nothing
- * stands against it, and from then on asking again goes on with it, without comparing what is half done with anything. A failure
- * in the middle is taken back.
+ * What differs between two stacks is taken over whole: what is to be done gets a name (st-ID.redo) once it is known that
+ * nothing stands against it, and from then on asking again goes on with it, without comparing what is half done with anything.
+ * A failure in the middle is taken back.
  */
 #include <errno.h>
 #include <fcntl.h>

@@ -414,7 +414,7 @@ UNUSED static void ask_on(struct client *c, struct answer *a, const char *method
 }
 
 UNUSED static void client_free_p(struct client **c) { client_free(*c); }
-#define _cleanup_client_ __attribute__((cleanup(client_free_p)))
+#define _cleanup_client_ __attribute__((cleanup(client_free_p), unused))
 
 /* Begins a request to `host` over a new TLS connection with HTTP/1.1. */
 UNUSED static struct client *begin_tls(struct esb *s, struct answer *a, const char *host, uint16_t port,
