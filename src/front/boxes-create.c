@@ -1,4 +1,4 @@
-/* The making of a box. */
+/* The making of a box that was asked for (boxes-ask.c). */
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -10,49 +10,16 @@
 #include "base/log.h"
 #include "base/mem.h"
 #include "base/random.h"
+#include "front/boxes-creation.h"
 #include "front/boxes-int.h"
 #include "front/events.h"
 #include "front/idseal.h"
 #include "front/nets.h"
 
 enum {
-    TEMPLATE_WAIT_MS = 55 * 1000, /* for a template that is being built */
-    TEMPLATE_POLL_MS = 500,
     CREATE_MS = 30 * 1000,
-    TEMPLATE_WAITERS_MAX = 256,
     BUSY_RETRY_S = 5,
-    IDEM_KEY_MAX = 255,
 };
-
-struct asker {
-    struct asker *next;
-    box_created *done;
-    void *arg;
-};
-struct creation {
-    struct creation *next, **link; /* among all */
-    struct front *front;
-    struct tenant *tenant;
-    struct box_own *box;  /* NULL until it is admitted */
-    struct box_spec spec; /* strings owned */
-    char *template, *mask_host, *idem_key;
-    struct box_source from;
-    char parent[SANDBOX_ID_MAX];
-    struct box_mount *mounts; /* owned until the box has it */
-    struct start_run *start;
-    struct net_doc net; /* document NULL: off */
-    uint32_t https_ports[8];
-    char digest[72];
-    struct asker *askers;
-    uint64_t wait_until;
-    loop_id timer;
-    bool row_done, bound, at_keeper, over, freeing;
-    bool forked, started;       /* nothing is to be resolved; the start command has been run */
-    bool net_pending;           /* egress has not said yet that the network is in force */
-    struct box_failure failure; /* status 0: none */
-};
-
-static unsigned waiting_for_template; /* of this process */
 
 static void unlink_creation(struct creation *c)
 {
@@ -87,7 +54,7 @@ void creation_drop(struct creation *c)
     free_creation(c);
 }
 
-static void tell(struct creation *c, struct box *b, const struct box_failure *failure)
+void creation_tell(struct creation *c, struct box *b, const struct box_failure *failure)
 {
     c->over = true;
     loop_timer_del(c->front->loop, c->timer);
@@ -105,7 +72,7 @@ static bool calls_pending(const struct creation *c)
     return c->box && (!c->row_done || c->net_pending || (c->at_keeper && !c->bound));
 }
 
-static void maybe_free(struct creation *c)
+void creation_maybe_free(struct creation *c)
 {
     if (!c->over || calls_pending(c) || c->freeing)
         return;
@@ -114,8 +81,7 @@ static void maybe_free(struct creation *c)
     loop_defer(c->front->loop, free_creation, c);
 }
 
-__attribute__((format(printf, 5, 6))) static void set_failure(struct creation *c, unsigned status, unsigned retry,
-                                                              const char *code, const char *fmt, ...)
+void creation_refuse(struct creation *c, unsigned status, unsigned retry, const char *code, const char *fmt, ...)
 {
     va_list ap;
     c->failure.status = status;
@@ -150,14 +116,14 @@ static void fail(struct creation *c)
         }
         box_discard(f, o);
     }
-    tell(c, NULL, &c->failure);
+    creation_tell(c, NULL, &c->failure);
 }
 
-static void fail_later(void *arg)
+void creation_fail(void *arg)
 {
     struct creation *c = arg;
     fail(c);
-    maybe_free(c);
+    creation_maybe_free(c);
 }
 
 static void publish_created(struct front *f, const struct box *b)
@@ -187,11 +153,11 @@ static void start_over(void *arg, const char *failure)
     struct creation *c = arg;
     c->start = NULL;
     if (*failure) {
-        set_failure(c, 500, 0, "start_command_failed", "%s", failure);
+        creation_refuse(c, 500, 0, "start_command_failed", "%s", failure);
         fail(c);
     }
     maybe_finish(c);
-    maybe_free(c);
+    creation_maybe_free(c);
 }
 
 /* True: its template's command is being started, and the answer waits for it. */
@@ -215,7 +181,7 @@ static void maybe_finish(struct creation *c)
     if (c->over || !c->row_done || !c->bound || c->net_pending)
         return;
     if (c->box->died) {
-        set_failure(c, 503, 1, NULL, "the sandbox ended while it was being made; try again");
+        creation_refuse(c, 503, 1, NULL, "the sandbox ended while it was being made; try again");
         fail(c);
         return;
     }
@@ -243,7 +209,7 @@ static void maybe_finish(struct creation *c)
         log_u64(&l, "ms", boxes_boot_ms() - c->box->started_boot_ms);
         log_end(&l);
     }
-    tell(c, b, NULL);
+    creation_tell(c, b, NULL);
 }
 
 static void row_written(void *arg, const struct err *err)
@@ -251,11 +217,11 @@ static void row_written(void *arg, const struct err *err)
     struct creation *c = arg;
     c->row_done = true;
     if (err && !c->over) {
-        set_failure(c, 503, BUSY_RETRY_S, NULL, "the node cannot record a sandbox: %s", err->msg);
+        creation_refuse(c, 503, BUSY_RETRY_S, NULL, "the node cannot record a sandbox: %s", err->msg);
         fail(c);
     }
     maybe_finish(c);
-    maybe_free(c);
+    creation_maybe_free(c);
 }
 
 static void bound(void *arg, const struct link_status *st)
@@ -263,14 +229,14 @@ static void bound(void *arg, const struct link_status *st)
     struct creation *c = arg;
     c->bound = true;
     if ((st->code == LINK_GONE || st->code == LINK_TIMEOUT) && !c->over) {
-        set_failure(c, 503, 1, NULL, "the sandbox ended while it was being made; try again");
+        creation_refuse(c, 503, 1, NULL, "the sandbox ended while it was being made; try again");
         fail(c);
     } else if (st->code != LINK_OK && !c->over) {
-        set_failure(c, 500, 0, NULL, "the sandbox was made but its init did not take the binding: %s", st->text);
+        creation_refuse(c, 500, 0, NULL, "the sandbox was made but its init did not take the binding: %s", st->text);
         fail(c);
     }
     maybe_finish(c);
-    maybe_free(c);
+    creation_maybe_free(c);
 }
 
 static void net_applied(void *arg, json_t *answer, const char *error)
@@ -279,11 +245,11 @@ static void net_applied(void *arg, json_t *answer, const char *error)
     (void)answer;
     c->net_pending = false;
     if (error && !c->over) {
-        set_failure(c, 503, 1, NULL, "the network of the sandbox could not be set up: %s", error);
+        creation_refuse(c, 503, 1, NULL, "the network of the sandbox could not be set up: %s", error);
         fail(c);
     }
     maybe_finish(c);
-    maybe_free(c);
+    creation_maybe_free(c);
 }
 
 static void bind_box(struct creation *c)
@@ -299,23 +265,23 @@ static void keeper_refused(struct creation *c, const struct keeper_reply *r)
 {
     if (r->error == KEEPER_FAILED && c->box->round != c->front->boxes->round) {
         /* keeper died over it and its successor swept what was half made. */
-        set_failure(c, 503, 1, NULL, "keeper was started again while the sandbox was made; try again");
+        creation_refuse(c, 503, 1, NULL, "keeper was started again while the sandbox was made; try again");
         fail(c);
         return;
     }
     switch (r->error) {
     case KEEPER_CAPACITY:
-        set_failure(c, 503, BUSY_RETRY_S, "sandbox_capacity_unavailable", "this node has no room for a sandbox: %s",
-                    r->text);
+        creation_refuse(c, 503, BUSY_RETRY_S, "sandbox_capacity_unavailable", "this node has no room for a sandbox: %s",
+                        r->text);
         break;
     case KEEPER_NO_TEMPLATE:
-        set_failure(c, 404, 0, NULL, "template '%s' cannot be started: %s", c->template, r->text);
+        creation_refuse(c, 404, 0, NULL, "template '%s' cannot be started: %s", c->template, r->text);
         break;
     case KEEPER_BAD_REQUEST:
-        set_failure(c, 400, 0, NULL, "the sandbox cannot be made: %s", r->text);
+        creation_refuse(c, 400, 0, NULL, "the sandbox cannot be made: %s", r->text);
         break;
     default:
-        set_failure(c, 500, 0, NULL, "the sandbox cannot be made: %s", r->text);
+        creation_refuse(c, 500, 0, NULL, "the sandbox cannot be made: %s", r->text);
     }
     fail(c);
 }
@@ -327,7 +293,7 @@ static void kept(void *arg, const struct keeper_reply *r)
         c->bound = true; /* nothing is pending there any more */
         if (!c->over)
             keeper_refused(c, r);
-        maybe_free(c);
+        creation_maybe_free(c);
         return;
     }
     box_kept(c->front, &c->box->b, r);
@@ -338,9 +304,9 @@ static void too_late(void *arg)
 {
     struct creation *c = arg;
     c->timer = 0;
-    set_failure(c, 503, BUSY_RETRY_S, NULL, "the sandbox was not ready after %d s", CREATE_MS / 1000);
+    creation_refuse(c, 503, BUSY_RETRY_S, NULL, "the sandbox was not ready after %d s", CREATE_MS / 1000);
     fail(c);
-    maybe_free(c);
+    creation_maybe_free(c);
 }
 
 static void ask_keeper(struct creation *c)
@@ -420,25 +386,25 @@ static bool admit(struct creation *c)
     /* At its end it will be kept, whatever there is by then; so there must be a place for it now. Not room for its files: if
      * there is none by then, its memory is kept. */
     if ((c->spec.auto_pause || c->spec.idle_s) && !state_room_count(f, c->tenant, 1, &full)) {
-        set_failure(c, full.status, 30, full.error_code, "%s", full.text);
+        creation_refuse(c, full.status, 30, full.error_code, "%s", full.text);
         return false;
     }
     if (boxes_count(f) >= f->config->max_sandboxes) {
-        set_failure(c, 503, BUSY_RETRY_S, "sandbox_capacity_unavailable", "this node runs its %u sandboxes",
-                    f->config->max_sandboxes);
+        creation_refuse(c, 503, BUSY_RETRY_S, "sandbox_capacity_unavailable", "this node runs its %u sandboxes",
+                        f->config->max_sandboxes);
         return false;
     }
     unsigned retry = tenant_take(f, c->tenant, &need, why);
     if (retry)
-        set_failure(c, 429, retry, "quota_exceeded", "%s", why);
+        creation_refuse(c, 429, retry, "quota_exceeded", "%s", why);
     return retry == 0;
 }
 
-static void start(struct creation *c)
+void creation_start(struct creation *c)
 {
     struct front *f = c->front;
     if (!admit(c)) {
-        fail_later(c);
+        creation_fail(c);
         return;
     }
     make_box(c);
@@ -446,8 +412,8 @@ static void start(struct creation *c)
     if (net_attach(f, &c->box->b, c->net.document ? &c->net : NULL, &err) < 0) {
         c->row_done = true; /* nothing was begun */
         bool share = err.code == ERR_LIMIT;
-        set_failure(c, share ? 429 : 400, 0, share ? "quota_exceeded" : NULL, "%s", err.msg);
-        fail_later(c);
+        creation_refuse(c, share ? 429 : 400, 0, share ? "quota_exceeded" : NULL, "%s", err.msg);
+        creation_fail(c);
         return;
     }
     struct store_idem idem = {.tenant = c->tenant->id,
@@ -466,149 +432,4 @@ static void start(struct creation *c)
     if ((c->net_pending = nets_on(f)))
         net_tell(f, &c->box->b, net_applied, c);
     ask_keeper(c);
-}
-
-static void poll_template(void *arg)
-{
-    struct creation *c = arg;
-    c->timer = 0;
-    bool known = template_resolve(c->front, c->template, &c->from.info);
-    if (known && strcmp(c->from.info.state, "building") == 0 && loop_now(c->front->loop) < c->wait_until) {
-        c->timer = loop_timer(c->front->loop, TEMPLATE_POLL_MS, poll_template, c);
-        return;
-    }
-    waiting_for_template--;
-    if (known && strcmp(c->from.info.state, "ready") == 0) {
-        start(c);
-        return;
-    }
-    set_failure(c, 503, known ? 10 : 0, NULL, "template '%s' is not ready: %s", c->template, c->from.info.text);
-    fail_later(c);
-}
-
-/* Puts the ask on a create that is under way, answers with the box of an earlier one, or refuses. True: dealt with. */
-static bool answer_again(struct creation *c)
-{
-    struct front *f = c->front;
-    struct idem *i = c->idem_key ? idem_find(f, c->tenant->id, c->idem_key) : NULL;
-    if (!i)
-        return false;
-    if (strcmp(i->digest, c->digest) != 0)
-        set_failure(c, 422, 0, "idempotency_key_reused", "this idempotency key was used for a different request");
-    else {
-        struct box_own *o = map_get(&f->boxes->by_id, i->sandbox);
-        if (o && o->creation) {
-            struct asker *a = c->askers;
-            a->next = o->creation->askers;
-            o->creation->askers = a;
-            c->askers = NULL;
-            c->over = true;
-            maybe_free(c);
-            return true;
-        }
-        if (o && box_is_there(&o->b)) {
-            tell(c, &o->b, NULL);
-            maybe_free(c);
-            return true;
-        }
-        set_failure(c, 409, 0, "sandbox_ended", "the sandbox of this idempotency key, %s, has ended", i->sandbox);
-    }
-    fail_later(c);
-    return true;
-}
-
-static bool check_spec(struct creation *c)
-{
-    const struct config *cfg = c->front->config;
-    uint32_t longest = cfg->max_timeout_s;
-    if (c->tenant->quota.max_timeout_s && c->tenant->quota.max_timeout_s < longest)
-        longest = c->tenant->quota.max_timeout_s;
-    if (c->spec.timeout_s == 0 || (c->spec.timeout_s > longest && !c->spec.build))
-        set_failure(c, 400, 0, NULL, "timeout must be between 1 and %u seconds, not %u", longest, c->spec.timeout_s);
-    else if (c->idem_key && (!*c->idem_key || strlen(c->idem_key) > IDEM_KEY_MAX))
-        set_failure(c, 400, 0, NULL, "an idempotency key has 1 to %d bytes", IDEM_KEY_MAX);
-    else if (!c->forked && !box_source_find(c->front, c->tenant, c->template, c->spec.build, &c->from))
-        set_failure(c, 404, 0, NULL, "template '%.100s' not found", c->template);
-    else if (strcmp(c->from.info.state, "error") == 0 || strcmp(c->from.info.state, "missing") == 0)
-        set_failure(c, 503, 0, NULL, "template '%s' is not ready: %s", c->from.info.name, c->from.info.text);
-    if (c->spec.build && c->spec.cpu_milli)
-        c->from.info.cpu_milli = c->spec.cpu_milli;
-    if (c->spec.build && c->spec.memory)
-        c->from.info.memory = c->spec.memory;
-    return c->failure.status == 0;
-}
-
-/* Called from the loop, so that nobody is answered before box_create() has returned. */
-static void begin(void *arg)
-{
-    struct creation *c = arg;
-    if (!check_spec(c)) {
-        fail_later(c);
-        return;
-    }
-    if (answer_again(c))
-        return;
-    if (strcmp(c->from.info.state, "ready") == 0) {
-        start(c);
-        return;
-    }
-    if (waiting_for_template >= TEMPLATE_WAITERS_MAX) {
-        set_failure(c, 503, 10, NULL, "template '%s' is not ready: %s", c->from.info.name, c->from.info.text);
-        fail_later(c);
-        return;
-    }
-    waiting_for_template++;
-    c->wait_until = loop_now(c->front->loop) + TEMPLATE_WAIT_MS;
-    poll_template(c);
-}
-
-static void copy_life(struct creation *c, const struct box_spec *spec)
-{
-    const struct box *from = spec->parent;
-    c->spec.nmounts = spec->nmounts < BOX_MOUNTS_MAX ? spec->nmounts : BOX_MOUNTS_MAX;
-    if (c->spec.nmounts) {
-        c->mounts = xcalloc(c->spec.nmounts, sizeof *c->mounts);
-        memcpy(c->mounts, spec->mounts, c->spec.nmounts * sizeof *c->mounts);
-    }
-    c->spec.parent = NULL;
-    c->spec.stack = NULL;
-    if (!from)
-        return;
-    c->forked = true;
-    (void)snprintf(c->parent, sizeof c->parent, "%s", from->id);
-    box_source_fork(from, spec->stack, &c->from);
-}
-
-void box_create(struct front *f, const struct principal *p, const struct box_spec *spec, box_created *done, void *arg)
-{
-    struct creation *c = xcalloc(1, sizeof *c);
-    struct asker *a = xcalloc(1, sizeof *a);
-    *a = (struct asker){.done = done, .arg = arg};
-    c->front = f;
-    c->link = &f->boxes->creations;
-    c->next = f->boxes->creations;
-    if (c->next)
-        c->next->link = &c->next;
-    f->boxes->creations = c;
-    c->tenant = p->tenant;
-    c->askers = a;
-    c->spec = *spec;
-    c->spec.metadata = c->spec.env = (struct strv){0};
-    for (size_t i = 0; i < spec->metadata.n; i++)
-        strv_add(&c->spec.metadata, spec->metadata.v[i]);
-    for (size_t i = 0; i < spec->env.n; i++)
-        strv_add(&c->spec.env, spec->env.v[i]);
-    c->template = xstrdup(spec->template ? spec->template : "base");
-    c->mask_host = spec->mask_host ? xstrdup(spec->mask_host) : NULL;
-    c->idem_key = spec->idempotency_key ? xstrdup(spec->idempotency_key) : NULL;
-    if (c->spec.nhttps_ports > ARRAY_LEN(c->https_ports))
-        c->spec.nhttps_ports = ARRAY_LEN(c->https_ports);
-    for (size_t i = 0; i < c->spec.nhttps_ports; i++)
-        c->https_ports[i] = spec->https_ports[i];
-    if (spec->net)
-        net_doc_copy(&c->net, spec->net);
-    c->spec.net = NULL;
-    copy_life(c, spec);
-    idem_digest(spec, c->digest);
-    loop_defer(f->loop, begin, c);
 }

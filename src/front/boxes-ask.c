@@ -1,0 +1,167 @@
+/* What a box is to be, as it was asked for: copied, checked, found to be asked for a second time, and kept until its template
+ * is there.
+ */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/cleanup.h"
+#include "base/mem.h"
+#include "front/boxes-creation.h"
+#include "front/boxes-int.h"
+#include "front/nets.h"
+
+enum {
+    TEMPLATE_WAIT_MS = 55 * 1000, /* for a template that is being built */
+    TEMPLATE_POLL_MS = 500,
+    TEMPLATE_WAITERS_MAX = 256,
+    IDEM_KEY_MAX = 255,
+};
+
+static unsigned waiting_for_template; /* of this process */
+
+static void poll_template(void *arg)
+{
+    struct creation *c = arg;
+    c->timer = 0;
+    bool known = template_resolve(c->front, c->template, &c->from.info);
+    if (known && strcmp(c->from.info.state, "building") == 0 && loop_now(c->front->loop) < c->wait_until) {
+        c->timer = loop_timer(c->front->loop, TEMPLATE_POLL_MS, poll_template, c);
+        return;
+    }
+    waiting_for_template--;
+    if (known && strcmp(c->from.info.state, "ready") == 0) {
+        creation_start(c);
+        return;
+    }
+    creation_refuse(c, 503, known ? 10 : 0, NULL, "template '%s' is not ready: %s", c->template, c->from.info.text);
+    creation_fail(c);
+}
+
+/* Puts the ask on a create that is under way, answers with the box of an earlier one, or refuses. True: dealt with. */
+static bool answer_again(struct creation *c)
+{
+    struct front *f = c->front;
+    struct idem *i = c->idem_key ? idem_find(f, c->tenant->id, c->idem_key) : NULL;
+    if (!i)
+        return false;
+    if (strcmp(i->digest, c->digest) != 0)
+        creation_refuse(c, 422, 0, "idempotency_key_reused", "this idempotency key was used for a different request");
+    else {
+        struct box_own *o = map_get(&f->boxes->by_id, i->sandbox);
+        if (o && o->creation) {
+            struct asker *a = c->askers;
+            a->next = o->creation->askers;
+            o->creation->askers = a;
+            c->askers = NULL;
+            c->over = true;
+            creation_maybe_free(c);
+            return true;
+        }
+        if (o && box_is_there(&o->b)) {
+            creation_tell(c, &o->b, NULL);
+            creation_maybe_free(c);
+            return true;
+        }
+        creation_refuse(c, 409, 0, "sandbox_ended", "the sandbox of this idempotency key, %s, has ended", i->sandbox);
+    }
+    creation_fail(c);
+    return true;
+}
+
+static bool check_spec(struct creation *c)
+{
+    const struct config *cfg = c->front->config;
+    uint32_t longest = cfg->max_timeout_s;
+    if (c->tenant->quota.max_timeout_s && c->tenant->quota.max_timeout_s < longest)
+        longest = c->tenant->quota.max_timeout_s;
+    if (c->spec.timeout_s == 0 || (c->spec.timeout_s > longest && !c->spec.build))
+        creation_refuse(c, 400, 0, NULL, "timeout must be between 1 and %u seconds, not %u", longest,
+                        c->spec.timeout_s);
+    else if (c->idem_key && (!*c->idem_key || strlen(c->idem_key) > IDEM_KEY_MAX))
+        creation_refuse(c, 400, 0, NULL, "an idempotency key has 1 to %d bytes", IDEM_KEY_MAX);
+    else if (!c->forked && !box_source_find(c->front, c->tenant, c->template, c->spec.build, &c->from))
+        creation_refuse(c, 404, 0, NULL, "template '%.100s' not found", c->template);
+    else if (strcmp(c->from.info.state, "error") == 0 || strcmp(c->from.info.state, "missing") == 0)
+        creation_refuse(c, 503, 0, NULL, "template '%s' is not ready: %s", c->from.info.name, c->from.info.text);
+    if (c->spec.build && c->spec.cpu_milli)
+        c->from.info.cpu_milli = c->spec.cpu_milli;
+    if (c->spec.build && c->spec.memory)
+        c->from.info.memory = c->spec.memory;
+    return c->failure.status == 0;
+}
+
+/* Called from the loop, so that nobody is answered before box_create() has returned. */
+static void begin(void *arg)
+{
+    struct creation *c = arg;
+    if (!check_spec(c)) {
+        creation_fail(c);
+        return;
+    }
+    if (answer_again(c))
+        return;
+    if (strcmp(c->from.info.state, "ready") == 0) {
+        creation_start(c);
+        return;
+    }
+    if (waiting_for_template >= TEMPLATE_WAITERS_MAX) {
+        creation_refuse(c, 503, 10, NULL, "template '%s' is not ready: %s", c->from.info.name, c->from.info.text);
+        creation_fail(c);
+        return;
+    }
+    waiting_for_template++;
+    c->wait_until = loop_now(c->front->loop) + TEMPLATE_WAIT_MS;
+    poll_template(c);
+}
+
+static void copy_life(struct creation *c, const struct box_spec *spec)
+{
+    const struct box *from = spec->parent;
+    c->spec.nmounts = spec->nmounts < BOX_MOUNTS_MAX ? spec->nmounts : BOX_MOUNTS_MAX;
+    if (c->spec.nmounts) {
+        c->mounts = xcalloc(c->spec.nmounts, sizeof *c->mounts);
+        memcpy(c->mounts, spec->mounts, c->spec.nmounts * sizeof *c->mounts);
+    }
+    c->spec.parent = NULL;
+    c->spec.stack = NULL;
+    if (!from)
+        return;
+    c->forked = true;
+    (void)snprintf(c->parent, sizeof c->parent, "%s", from->id);
+    box_source_fork(from, spec->stack, &c->from);
+}
+
+void box_create(struct front *f, const struct principal *p, const struct box_spec *spec, box_created *done, void *arg)
+{
+    struct creation *c = xcalloc(1, sizeof *c);
+    struct asker *a = xcalloc(1, sizeof *a);
+    *a = (struct asker){.done = done, .arg = arg};
+    c->front = f;
+    c->link = &f->boxes->creations;
+    c->next = f->boxes->creations;
+    if (c->next)
+        c->next->link = &c->next;
+    f->boxes->creations = c;
+    c->tenant = p->tenant;
+    c->askers = a;
+    c->spec = *spec;
+    c->spec.metadata = c->spec.env = (struct strv){0};
+    for (size_t i = 0; i < spec->metadata.n; i++)
+        strv_add(&c->spec.metadata, spec->metadata.v[i]);
+    for (size_t i = 0; i < spec->env.n; i++)
+        strv_add(&c->spec.env, spec->env.v[i]);
+    c->template = xstrdup(spec->template ? spec->template : "base");
+    c->mask_host = spec->mask_host ? xstrdup(spec->mask_host) : NULL;
+    c->idem_key = spec->idempotency_key ? xstrdup(spec->idempotency_key) : NULL;
+    if (c->spec.nhttps_ports > ARRAY_LEN(c->https_ports))
+        c->spec.nhttps_ports = ARRAY_LEN(c->https_ports);
+    for (size_t i = 0; i < c->spec.nhttps_ports; i++)
+        c->https_ports[i] = spec->https_ports[i];
+    if (spec->net)
+        net_doc_copy(&c->net, spec->net);
+    c->spec.net = NULL;
+    copy_life(c, spec);
+    idem_digest(spec, c->digest);
+    loop_defer(f->loop, begin, c);
+}
