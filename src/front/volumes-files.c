@@ -36,7 +36,8 @@ struct volume_box {
     char volume[STOCK_BOX_MAX];
     char id[SANDBOX_ID_MAX]; /* "": there is none */
     enum { HAS_NONE, OPENING, OPEN, CLOSING } state;
-    bool over;   /* its volume is gone */
+    bool gone;   /* its volume is */
+    bool over;   /* begins nothing: its volume is gone, or nobody may have it for a moment */
     bool yields; /* begins nothing more, so that others get its place */
     uint64_t opened_ms;
     struct volume_turn *turns, **last;
@@ -369,6 +370,7 @@ static void step(struct volume_box *b)
         return;
     case HAS_NONE:
         end_closers(b);
+        b->over = b->gone; /* who came meanwhile has his turn in a new one */
         if (b->nwaiting && !b->over && count_open(vs, NULL) < VOLUME_BOXES_MAX && !share_is_used(b) && is_next(b))
             open_box(b);
         else if (b->nwaiting && !b->over) {
@@ -397,6 +399,7 @@ void volume_box_close(struct front *f, const char *volume, bool gone, box_done *
     *c = (struct closer){.next = b->closers, .done = done, .arg = arg};
     b->closers = c;
     b->over = true;
+    b->gone |= gone;
     if (gone)
         state_fail(&why, 404, "the volume was removed");
     else
