@@ -1,4 +1,6 @@
-/* Volumes get another quota: first in the store, then in the row. Until both are done the larger of the two counts. */
+/* Volumes get another quota, in the row and in the store. A larger one is in the row first, a smaller one in the store: whatever
+ * ends us in between, no more is in force than counts. Until both are done the larger of the two counts.
+ */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -12,18 +14,25 @@
 struct resizing {
     struct front *front;
     char id[STOCK_BOX_MAX];
-    uint64_t bytes, entries, old_bytes;
+    uint64_t bytes, entries, old_bytes, old_entries;
     bool has_entries; /* the request names them */
+    bool recorded;    /* the row has the new quota */
     bool alone;       /* nobody but front had it, and that has ended */
     volume_done *done;
     void *arg;
     struct state_failure failure;
 };
 
-static struct volume_own *find(const struct resizing *z)
+/* In whatever state: one that is being taken away stays, if its row cannot be deleted. */
+static struct volume_own *find_any(const struct resizing *z)
 {
     struct volumes *vs = z->front->volumes;
-    struct volume_own *o = vs ? map_get(&vs->by_id, z->id) : NULL;
+    return vs ? map_get(&vs->by_id, z->id) : NULL;
+}
+
+static struct volume_own *find(const struct resizing *z)
+{
+    struct volume_own *o = find_any(z);
     return o && o->state == VOLUME_THERE ? o : NULL;
 }
 
@@ -39,14 +48,29 @@ static void tell(void *arg)
 
 static void finish(struct resizing *z)
 {
-    struct volume_own *o = find(z);
+    struct volume_own *o = find_any(z);
     if (o) {
         o->resizing = false;
-        o->v.bytes = z->failure.status ? z->old_bytes : z->bytes;
-        if (!z->failure.status)
+        if (!z->failure.status) {
+            o->v.bytes = z->bytes;
             o->v.entries = z->entries;
+        } else if (!z->recorded) /* else the row still has what counts already */
+            o->v.bytes = z->old_bytes;
     }
     tell(z);
+}
+
+static void write_row(struct resizing *z, const struct volume_own *o, uint64_t bytes, uint64_t entries,
+                      store_done *done)
+{
+    struct store_volume row = {.id = o->v.id,
+                               .name = o->v.name,
+                               .tenant = o->v.tenant->id,
+                               .token = o->v.token,
+                               .created_unix_ms = o->v.created_unix_ms,
+                               .bytes = bytes,
+                               .entries = entries};
+    store_volume_put(z->front->store, &row, done, z);
 }
 
 static void row_written(void *arg, const struct err *err)
@@ -57,18 +81,30 @@ static void row_written(void *arg, const struct err *err)
     finish(z);
 }
 
+static void row_put_back(void *arg, const struct err *err)
+{
+    struct resizing *z = arg;
+    if (!err)
+        z->recorded = false;
+    finish(z);
+}
+
+/* The store did not take it. */
+static void undo(struct resizing *z)
+{
+    const struct volume_own *o = find(z);
+    if (z->recorded && o)
+        write_row(z, o, z->old_bytes, z->old_entries, row_put_back);
+    else
+        finish(z);
+}
+
 static void ask(struct resizing *z);
 
 static void closed(void *arg, bool ok)
 {
-    struct resizing *z = arg;
     (void)ok;
-    if (z->front->stock) {
-        ask(z);
-        return;
-    }
-    state_fail(&z->failure, 503, "the process that keeps files is not there; try again");
-    finish(z);
+    ask(arg);
 }
 
 static void refused(struct resizing *z, const struct stock_reply *r)
@@ -90,7 +126,7 @@ static void refused(struct resizing *z, const struct stock_reply *r)
         if (r->error == STOCK_HOST)
             z->failure.error_code = "quota_unavailable";
     }
-    finish(z);
+    undo(z);
 }
 
 static void resized(void *arg, const struct stock_reply *r, int fd)
@@ -109,28 +145,43 @@ static void resized(void *arg, const struct stock_reply *r, int fd)
         return;
     }
     if (!o) {
-        tell(z);
+        state_fail(&z->failure, 404, "the volume was removed");
+        finish(z);
         return;
     }
+    uint64_t recorded = z->entries;
     if (o->v.entries && !z->has_entries && z->entries) /* those of an image follow its size */
         z->entries = strcmp(r->text, "image") == 0 && r->entries2 ? r->entries2 : z->entries;
-    struct store_volume row = {.id = o->v.id,
-                               .name = o->v.name,
-                               .tenant = o->v.tenant->id,
-                               .token = o->v.token,
-                               .created_unix_ms = o->v.created_unix_ms,
-                               .bytes = z->bytes,
-                               .entries = z->entries};
-    store_volume_put(z->front->store, &row, row_written, z);
+    if (z->recorded && z->entries == recorded)
+        finish(z);
+    else
+        write_row(z, o, z->bytes, z->entries, row_written);
 }
 
 static void ask(struct resizing *z)
 {
     struct stock_request q = stockc_request(STOCK_VOLUME_RESIZE);
+    if (!z->front->stock) {
+        state_fail(&z->failure, 503, "the process that keeps files is not there; try again");
+        undo(z);
+        return;
+    }
     (void)memccpy(q.volume, z->id, 0, sizeof q.volume - 1);
     q.bytes = z->bytes;
     q.entries = z->has_entries ? z->entries : 0;
     (void)stockc_ask(z->front->stock, &q, NULL, 0, NULL, resized, z);
+}
+
+static void row_first(void *arg, const struct err *err)
+{
+    struct resizing *z = arg;
+    if (err) {
+        state_fail(&z->failure, 503, "the new quota cannot be recorded: %s", err->msg);
+        finish(z);
+        return;
+    }
+    z->recorded = true;
+    ask(z);
 }
 
 static bool admit(struct resizing *z, const struct volume_own *o, bool admin)
@@ -153,6 +204,7 @@ void volume_resize(struct front *f, struct volume *v, const struct volume_size *
                            .bytes = size->has_bytes ? size->bytes : v->bytes,
                            .entries = size->has_entries ? size->entries : v->entries,
                            .old_bytes = v->bytes,
+                           .old_entries = v->entries,
                            .has_entries = size->has_entries,
                            .done = done,
                            .arg = arg};
@@ -162,6 +214,10 @@ void volume_resize(struct front *f, struct volume *v, const struct volume_size *
         return;
     }
     o->resizing = true;
-    o->v.bytes = z->bytes > z->old_bytes ? z->bytes : z->old_bytes;
-    ask(z);
+    if (z->bytes <= z->old_bytes) {
+        ask(z);
+        return;
+    }
+    o->v.bytes = z->bytes;
+    write_row(z, o, z->bytes, z->entries, row_first);
 }

@@ -59,6 +59,9 @@ static struct {
     int volume_makes, volume_resizes, volume_drops;
     uint64_t volume_bytes;
     char volume[STOCK_BOX_MAX];
+    bool hold_resize;
+    stockc_done *held_resize;
+    void *held_resize_arg;
     /* commands */
     const struct exec_ops *exec_ops;
     void *exec_arg;
@@ -279,6 +282,11 @@ stockc_call stockc_ask(struct stockc *s, const struct stock_request *q, const in
     case STOCK_VOLUME_RESIZE:
         k.volume_bytes = q->bytes;
         k.volume_resizes++;
+        if (k.hold_resize) {
+            k.held_resize = done;
+            k.held_resize_arg = arg;
+            return 1;
+        }
         r.error = k.volume_error;
         (void)snprintf(r.text, sizeof r.text, "because");
         break;

@@ -1,6 +1,8 @@
 /* Rows of volumes and the hidden sandboxes for their files, with a stock and a keeper that do what the test says. */
 #include "boxes-world.h"
 
+#include <sqlite3.h>
+
 #include "front/volumes.h"
 
 struct told {
@@ -107,6 +109,84 @@ static void test_another_quota_is_kept_when_stock_has_it(void **state)
     assert_int_equal(resize("data", (struct volume_size){.has_entries = true, .entries = 100}).status, 0);
     assert_int_equal(volume_find(&f, who.tenant, "data")->entries, 100);
     assert_int_equal(k.volume_bytes, 512 << 20);
+}
+
+/* A resize that stock has, and its answer. */
+static void resize_held(struct told *t, uint64_t bytes)
+{
+    struct volume_size size = {.has_bytes = true, .bytes = bytes};
+    *t = (struct told){0};
+    k.hold_resize = true;
+    k.held_resize = NULL;
+    volume_resize(&f, volume_find(&f, who.tenant, "data"), &size, told, t);
+    for (int i = 0; i < 400 && !k.held_resize; i++)
+        step(1);
+    assert_non_null(k.held_resize);
+}
+
+static void answer_resize(uint32_t error)
+{
+    struct stock_reply r = {.error = error, .text = "because"};
+    stockc_done *done = k.held_resize;
+    k.held_resize = NULL;
+    done(k.held_resize_arg, &r, -1);
+}
+
+static void test_no_more_is_in_force_than_counts_whatever_ends_front(void **state)
+{
+    (void)state;
+    struct told t;
+    assert_int_equal(ask("data").status, 0);
+    resize_held(&t, UINT64_C(2) << 30);
+    restart_front(); /* stock may have done it */
+    assert_int_equal(volumes_bytes(&f, who.tenant), UINT64_C(2) << 30);
+    answer_resize(STOCK_OK);
+    wait_told(&t);
+    resize_held(&t, UINT64_C(3) << 30);
+    answer_resize(STOCK_NO_SPACE);
+    wait_told(&t);
+    assert_int_equal(t.status, 507);
+    assert_int_equal(volumes_bytes(&f, who.tenant), UINT64_C(2) << 30);
+    restart_front();
+    assert_int_equal(volumes_bytes(&f, who.tenant), UINT64_C(2) << 30);
+    resize_held(&t, 1 << 30);
+    restart_front(); /* or not */
+    assert_int_equal(volumes_bytes(&f, who.tenant), UINT64_C(2) << 30);
+    answer_resize(STOCK_OK);
+    wait_told(&t);
+    assert_int_equal(volumes_bytes(&f, who.tenant), 1 << 30);
+}
+
+static void run_sql(const char *sql)
+{
+    sqlite3 *db = NULL;
+    char path[sizeof dir + 16];
+    (void)snprintf(path, sizeof path, "%s/store.db", dir);
+    assert_int_equal(sqlite3_open_v2(path, &db, SQLITE_OPEN_READWRITE, NULL), SQLITE_OK);
+    (void)sqlite3_busy_timeout(db, 5000);
+    assert_int_equal(sqlite3_exec(db, sql, NULL, NULL, NULL), SQLITE_OK);
+    assert_int_equal(sqlite3_close(db), SQLITE_OK);
+}
+
+static void test_a_volume_that_could_not_be_removed_gets_its_new_quota(void **state)
+{
+    (void)state;
+    struct told t, gone = {0};
+    assert_int_equal(ask("data").status, 0);
+    run_sql("CREATE TRIGGER no BEFORE DELETE ON volumes BEGIN SELECT RAISE(ABORT, 'no'); END");
+    resize_held(&t, 512 << 20);
+    volume_delete(&f, volume_find(&f, who.tenant, "data"), told, &gone);
+    answer_resize(STOCK_OK);
+    wait_told(&t);
+    assert_int_equal(t.status, 404);
+    wait_told(&gone);
+    assert_int_equal(gone.status, 503);
+    assert_int_equal(volumes_bytes(&f, who.tenant), 1 << 30);
+    resize_held(&t, UINT64_C(2) << 30);
+    answer_resize(STOCK_OK);
+    wait_told(&t);
+    assert_int_equal(t.status, 0);
+    assert_int_equal(volumes_bytes(&f, who.tenant), UINT64_C(2) << 30);
 }
 
 static void test_a_volume_is_there_once_stock_has_made_it(void **state)
@@ -507,12 +587,37 @@ static void test_a_volume_under_work_can_be_removed(void **state)
     volume_turn_end(a.turn);
 }
 
+static void test_who_comes_while_the_size_changes_has_his_turn_after_that(void **state)
+{
+    (void)state;
+    struct turned a, b;
+    struct told t;
+    assert_int_equal(ask("data").status, 0);
+    take(&a, "data");
+    step(20);
+    volume_turn_end(a.turn);
+    resize_held(&t, UINT64_C(2) << 30);
+    answer_resize(STOCK_BUSY); /* the hidden sandbox has it, and ends */
+    take(&b, "data");
+    step(20);
+    assert_int_equal(k.kills, 1);
+    answer_resize(STOCK_OK);
+    wait_told(&t);
+    assert_int_equal(t.status, 0);
+    step(20);
+    assert_int_equal(b.calls, 1);
+    assert_int_equal(b.status, 0);
+    volume_turn_end(b.turn);
+}
+
 int main(void)
 {
 #define TEST(name) cmocka_unit_test_setup_teardown(name, begin, end)
     const struct CMUnitTest tests[] = {
         TEST(test_a_volume_is_there_once_stock_has_made_it),
         TEST(test_another_quota_is_kept_when_stock_has_it),
+        TEST(test_no_more_is_in_force_than_counts_whatever_ends_front),
+        TEST(test_a_volume_that_could_not_be_removed_gets_its_new_quota),
         TEST(test_names_are_checked_and_taken_once_per_tenant),
         TEST(test_quotas_of_volumes_count_against_what_a_tenant_may_keep),
         TEST(test_a_quota_somebody_chose_is_enforced_or_refused),
@@ -527,6 +632,7 @@ int main(void)
         TEST(test_a_tenant_has_its_share_of_hidden_sandboxes),
         TEST(test_who_waits_too_long_or_for_nothing_is_told),
         TEST(test_a_volume_under_work_can_be_removed),
+        TEST(test_who_comes_while_the_size_changes_has_his_turn_after_that),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
