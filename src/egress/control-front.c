@@ -220,10 +220,14 @@ static int on_policy(struct message *m, struct err *err)
 static int on_forget(struct message *m, struct err *err)
 {
     json_error_t e;
-    const char *type, *id;
-    if (json_unpack_ex(m->json, &e, 0, "{s:s,s:s!}", "type", &type, "sandbox", &id) < 0)
+    const char *type, *id = NULL, *tenant = NULL;
+    if (json_unpack_ex(m->json, &e, 0, "{s:s,s?s,s?s!}", "type", &type, "sandbox", &id, "tenant", &tenant) < 0)
         return wrong(m, &e, err);
-    struct esb *s = id_valid(id) ? esb_find(m->g, id) : NULL;
+    if (!id == !tenant)
+        return err_set(err, ERR_INTERNAL, 0, "\"forget\" is of a sandbox or of a tenant");
+    if (tenant)
+        usage_forget_tenant(m->g, tenant);
+    struct esb *s = id && id_valid(id) ? esb_find(m->g, id) : NULL;
     if (!s)
         return 0;
     usage_tell(s);

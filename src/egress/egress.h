@@ -155,6 +155,7 @@ struct usage_host {
 void usage_free_hosts(struct map *hosts);
 void usage_ended(struct esb *s); /* its counts are the tenant's from now on */
 void usage_free(struct egress *g);
+void usage_forget_tenant(struct egress *g, const char *tenant);
 /* What was counted before this process began: of a sandbox (s), or of a tenant (s NULL). Only before its first policy, once. */
 struct usage_seed {
     struct esb_counts counts;

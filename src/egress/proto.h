@@ -17,7 +17,7 @@
  *   secret    tenant, name, revision, sealed (base64), spec; no answer. From `hutch run`: value (base64) instead of sealed, and
  *             one that cannot be used is an error
  *   unsecret  tenant, name; no answer
- *   forget    sandbox; no answer
+ *   forget    sandbox, or tenant: its sums, one of that name begins anew; no answer
  *   unask     sandbox, id: nobody is asked, too many questions wait; no answer
  *   seed      tenant, sandbox (or none: the tenant's sums), usage {counters, hosts, sandboxes_ended}: what was counted before
  *             this egress began, as "usage" and "tenant_usage" told it; before the first policy, later ones are

@@ -114,14 +114,30 @@ void usage_ended(struct esb *s)
         t->ended++;
 }
 
+static void tenant_free(struct tenant *t)
+{
+    usage_free_hosts(&t->hosts);
+    free(t);
+}
+
 void usage_free(struct egress *g)
 {
     size_t at = 0;
-    for (struct tenant *t; (t = map_next(&g->tenants, &at));) {
-        usage_free_hosts(&t->hosts);
-        free(t);
-    }
+    for (struct tenant *t; (t = map_next(&g->tenants, &at));)
+        tenant_free(t);
     map_done(&g->tenants);
+}
+
+void usage_forget_tenant(struct egress *g, const char *tenant)
+{
+    struct tenant *t = map_del(&g->tenants, tenant);
+    size_t at = 0;
+    if (t)
+        tenant_free(t);
+    /* Those that front has let go of and keeper has not yet: what they still count is nobody's. */
+    for (struct esb *s; (s = map_next(&g->sandboxes, &at));)
+        if (!s->policy && strcmp(s->tenant, tenant) == 0)
+            s->tenant[0] = '\0';
 }
 
 /* --- what was counted before -------------------------------------------------------------------------------------- */

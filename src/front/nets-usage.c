@@ -42,6 +42,14 @@ static struct net_usage *usage_of(struct front *f, const char *tenant)
 
 static void write_next(struct net_usage *u);
 
+/* Of one that is on its way out, nothing is kept: its row goes with it, and one written later would be the next one's of that
+ * name. */
+static bool counts(struct front *f, const char *tenant)
+{
+    const struct tenant *t = tenants_find(f, tenant);
+    return t && !t->closing;
+}
+
 static void box_changed(struct net_usage *u, struct box *b)
 {
     if (!b || !b->net || b->net->usage_changed || b->hidden)
@@ -80,7 +88,7 @@ static bool write_row(struct net_usage *u, const char *sandbox, const json_t *co
 /* One after another: a tenant that changes much has its last numbers written, not each of them. */
 static void write_next(struct net_usage *u)
 {
-    if (u->writing)
+    if (u->writing || !counts(u->front, u->tenant))
         return;
     if (u->changed) {
         u->changed = false;
@@ -104,7 +112,7 @@ static void load_one(void *arg, const char *tenant, const char *sandbox, const c
     struct front *f = arg;
     struct box *b = *sandbox ? map_get(&f->boxes->by_id, sandbox) : NULL;
     json_t *counted = json_loads(text, 0, NULL);
-    if (!json_is_object(counted) || (*sandbox && (!b || !b->net))) {
+    if (!json_is_object(counted) || (*sandbox && (!b || !b->net)) || !tenants_find(f, tenant)) {
         json_decref(counted);
         return;
     }
@@ -121,14 +129,18 @@ int net_usage_load(struct front *f, struct err *err)
     return 0;
 }
 
+static void usage_free(struct net_usage *u)
+{
+    json_decref(u->counted);
+    strv_done(&u->boxes);
+    free(u);
+}
+
 void net_usage_free(struct nets *n)
 {
     size_t at = 0;
-    for (struct net_usage *u; (u = map_next(&n->usage, &at));) {
-        json_decref(u->counted);
-        strv_done(&u->boxes);
-        free(u);
-    }
+    for (struct net_usage *u; (u = map_next(&n->usage, &at));)
+        usage_free(u);
     map_done(&n->usage);
 }
 
@@ -153,7 +165,7 @@ static void merge(json_t **have, const json_t *message)
 void net_usage_event(struct front *f, struct box *b, const json_t *message)
 {
     const char *tenant = b ? b->tenant->id : json_string_value(json_object_get(message, "tenant"));
-    struct net_usage *u = tenant && *tenant ? usage_of(f, tenant) : NULL;
+    struct net_usage *u = tenant && counts(f, tenant) ? usage_of(f, tenant) : NULL;
     if (!u)
         return;
     merge(b ? &b->net->usage : &u->counted, message);
@@ -179,5 +191,22 @@ void net_usage_tell(struct front *f, const char *tenant, struct box *b)
     if (b && b->net && b->net->usage && b->net->usage_connection != f->nets->connection) {
         b->net->usage_connection = f->nets->connection;
         net_send(f->nets, seed_message(tenant, b->id, b->net->usage));
+    }
+}
+
+void nets_tenant_gone(struct front *f, const char *tenant)
+{
+    struct net_usage *u = f->nets ? map_get(&f->nets->usage, tenant) : NULL;
+    if (f->nets)
+        net_send(f->nets, json_pack("{s:s, s:s}", "type", "forget", "tenant", tenant));
+    if (u && !u->writing) {
+        (void)map_del(&f->nets->usage, tenant);
+        usage_free(u);
+    } else if (u) { /* a write comes back to it */
+        json_decref(u->counted);
+        u->counted = NULL;
+        strv_done(&u->boxes);
+        u->changed = false;
+        u->connected = 0;
     }
 }

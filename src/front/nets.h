@@ -51,6 +51,7 @@ bool nets_key(const struct front *f, unsigned char ret[EGRESSC_KEY]);
 struct vault_secret;
 void nets_secret_changed(struct front *f, const struct vault_secret *s);
 void nets_secret_gone(struct front *f, const char *tenant, const char *name);
+void nets_tenant_gone(struct front *f, const char *tenant); /* its counters go, here and in egress */
 
 /* --- for boxes*.c ---------------------------------------------------------------------------------------------------- */
 

@@ -14,6 +14,7 @@
 #include "base/num.h"
 #include "base/random.h"
 #include "base/sha256.h"
+#include "front/nets.h"
 #include "front/state.h"
 #include "front/vault.h"
 #include "front/volumes.h"
@@ -427,6 +428,7 @@ static void tenant_was_removed(void *arg, const struct err *err)
         t->next_gone = ts->gone;
         ts->gone = t;
         vault_tenant_gone(c->front, t->id);
+        nets_tenant_gone(c->front, t->id);
         tmpls_tenant_gone(c->front, t);
         volumes_tenant_gone(c->front, t);
     }

@@ -40,7 +40,8 @@ const char *const store_sql[SQL_COUNT] = {
     [SQL_NET_PUT] = "INSERT OR REPLACE INTO networks VALUES(?,?,?,?,?,?,?)",
     [SQL_NET_SWEEP] = "DELETE FROM networks WHERE sandbox NOT IN (SELECT id FROM boxes)",
     [SQL_USAGE_PUT] = "INSERT OR REPLACE INTO usage VALUES(?,?,?)",
-    [SQL_USAGE_SWEEP] = "DELETE FROM usage WHERE sandbox<>'' AND sandbox NOT IN (SELECT id FROM boxes)",
+    [SQL_USAGE_SWEEP] = "DELETE FROM usage WHERE (sandbox<>'' AND sandbox NOT IN (SELECT id FROM boxes))"
+                        " OR tenant NOT IN (SELECT id FROM tenants)",
     [SQL_IDEM_PUT] = "INSERT OR REPLACE INTO idem VALUES(?,?,?,?,?)",
     [SQL_IDEM_DEL] = "DELETE FROM idem WHERE tenant=? AND key=?",
     [SQL_IDEM_EXPIRE] = "DELETE FROM idem WHERE created<?",

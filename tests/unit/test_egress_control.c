@@ -185,6 +185,7 @@ static void test_each_kind_of_nonsense_is_refused(void **state)
          "\"a\":\"\"}}"),
         "{\"type\":\"hello\",\"version\":2}",
         "{\"type\":\"seed\",\"tenant\":\"\",\"usage\":{}}",
+        "{\"type\":\"forget\",\"sandbox\":\"x\",\"tenant\":\"t\"}",
         "{\"type\":\"seed\",\"tenant\":\"t\",\"sandbox\":\"../x\",\"usage\":{}}",
         "{\"type\":\"seed\",\"tenant\":\"t\"}",
     };
@@ -350,6 +351,15 @@ static void test_a_new_egress_goes_on_counting_where_the_one_before_ended(void *
     tell("{\"type\":\"tenant\",\"request\":9,\"tenant\":\"acme\"}");
     m = told("tenant_usage");
     assert_int_equal(json_object_size(json_object_get(m, "hosts")), 2);
+    json_decref(m);
+    json_decref(told("tenant"));
+    tell("{\"type\":\"forget\",\"tenant\":\"acme\"}"); /* the next one of that name is another */
+    tell("{\"type\":\"tenant\",\"request\":9,\"tenant\":\"acme\"}");
+    m = told(NULL);
+    assert_string_equal(text_of(m, "type"), "tenant");
+    assert_int_equal(number_of(m, "requests"), 0);
+    assert_int_equal(number_of(m, "sandboxes_ended"), 0);
+    assert_int_equal(json_object_size(json_object_get(m, "hosts")), 0);
     json_decref(m);
 }
 

@@ -462,6 +462,53 @@ static void test_counters_survive_front_and_egress(void **state)
     assert_int_equal(counted(m, NULL, "requests"), 300);
 }
 
+static void see_usage(void *arg, const char *tenant, const char *sandbox, const char *counters)
+{
+    (void)sandbox, (void)counters;
+    *(int *)arg += strcmp(tenant, "acme") == 0;
+}
+static int rows_of_acme(void)
+{
+    struct err err;
+    int n = 0;
+    for (int i = 0; i < 1000 && store_queued(f.store) > 0; i++)
+        step(1);
+    assert_int_equal(store_usages(f.store, see_usage, &n, &err), 0);
+    return n;
+}
+static void put_acme(void)
+{
+    struct answer a = {0};
+    tenant_put(&f, "acme", "acme", &(struct quota){0}, sealed, &a);
+    wait_for(&a);
+    assert_int_equal(a.status, 0);
+    who.tenant = tenants_find(&f, "acme");
+}
+
+static void test_counters_go_with_their_tenant(void **state)
+{
+    const json_t *m = NULL;
+    (void)state;
+    put_acme();
+    e_usage("tenant_usage", "tenant", "acme", 3, "a.test", 30);
+    step(20);
+    assert_int_equal(rows_of_acme(), 1);
+    struct answer a = {0};
+    tenant_remove(&f, "acme", sealed, &a);
+    e_usage("tenant_usage", "tenant", "acme", 4, "b.test", 40); /* on its way while the row goes */
+    wait_for(&a);
+    assert_int_equal(a.status, 0);
+    until_message("forget", 1);
+    (void)e_count("forget", &m);
+    assert_string_equal(json_string_value(json_object_get(m, "tenant")), "acme");
+    e_usage("tenant_usage", "tenant", "acme", 5, "c.test", 50); /* and late */
+    step(20);
+    assert_int_equal(rows_of_acme(), 0);
+    put_acme();
+    assert_int_equal(make(ONE_HOST).status, 201);
+    assert_int_equal(e_count("seed", NULL), 0); /* it is another one */
+}
+
 #define PROXY "{\"upstream_proxy\":{\"address\":\"P.test:1080\",\"username\":\"joe\"%s}}"
 
 /* What egress was told last opens with its key, for this address and user only. */
@@ -926,6 +973,7 @@ int main(void)
         NET(test_a_create_waits_until_its_network_is_in_force),
         NET(test_a_create_fails_when_egress_does_not_answer),
         NET(test_counters_survive_front_and_egress),
+        NET(test_counters_go_with_their_tenant),
         NET(test_the_password_of_a_proxy_is_sealed_and_kept_apart),
         NET(test_a_network_survives_front_and_egress),
         NET(test_a_change_is_refused_for_another_epoch_and_undone_when_egress_refuses),
