@@ -180,8 +180,8 @@ static bool output(void *arg, enum exec_stream s, uint64_t offset, const void *p
     struct build_own *b = arg;
     (void)offset;
     if (b->read_stack && s == EXEC_STDOUT)
-        build_stage_output(b, p, n);
-    else if (!b->quiet)
+        return build_stage_output(b, p, n);
+    if (!b->quiet)
         build_log_output(&b->b.log, b->step, s == EXEC_STDERR, p, n);
     return true;
 }

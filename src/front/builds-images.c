@@ -75,6 +75,15 @@ void image_cancel(struct image_call *c)
     call_free(c);
 }
 
+void image_calls_free(struct front *f)
+{
+    for (struct image_call *c; (c = f->builds->imports);) {
+        if (c->call)
+            stockc_cancel(f->stock, c->call);
+        call_free(c);
+    }
+}
+
 static void end(struct image_call *c, const struct tmpl *t, const struct state_failure *failure)
 {
     image_imported *done = c->done;

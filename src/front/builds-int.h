@@ -55,13 +55,11 @@ struct build_own {
     bool told_limits; /* that they are not enforced */
     bool missed;      /* a step was run: what follows is run too */
     struct build_plan plan;
-    size_t stage;              /* under way; plan.nstages: the last one */
-    struct build_made *stages; /* those before it */
-    const char *read_stack;    /* of the stage that a COPY reads; NULL: none. The sandbox is made from it */
-    int read_fd;               /* -1, or where the files go */
-    uint64_t read_bytes;       /* that are in it */
-    int read_error;            /* 0: none */
-    build_then *read_then;
+    size_t stage;                  /* under way; plan.nstages: the last one */
+    struct build_made *stages;     /* those before it */
+    const char *read_stack;        /* of the stage that a COPY reads; NULL: none. The sandbox is made from it */
+    struct build_reading *reading; /* builds-stages.c: they are on their way */
+    int read_fd;                   /* -1, or the file with what was read */
     struct build_context ctx;
     char *start, *ready;        /* of the result */
     char stack[STACK_BASE_MAX]; /* what the next sandbox is made from: a stack, held, or a directory of the templates */
@@ -140,8 +138,8 @@ void build_stage_end(struct build_own *b);
 void build_stage_read(struct build_own *b, const struct build_step *s, build_then *then);
 /* A stage that is only read from: nothing runs in it but our own program. */
 bool build_stage_bare(const struct build_own *b);
-/* Output of what reads. */
-void build_stage_output(struct build_own *b, const void *p, size_t n);
+/* Output of what reads. False: no more until exec_resume(). */
+bool build_stage_output(struct build_own *b, const void *p, size_t n);
 void build_stages_drop(struct build_own *b);
 
 /* builds-copy.c */
@@ -152,6 +150,8 @@ void build_copy(struct build_own *b, const struct build_step *s, build_ran *ran,
 void build_base(struct build_own *b, build_then *then);
 /* Makes a user if there is none of that name; root has it done. */
 void build_user(struct build_own *b, const char *name, bool sudo, build_ran *ran);
+/* Front ends: whatever they wait for, nobody answers any more (stockc_free() and store_close() call nobody). */
+void image_calls_free(struct front *f);
 
 /* builds-start.c: runs the start command until it is ready, and stops it. */
 void build_try_start(struct build_own *b, build_then *then);

@@ -29,8 +29,38 @@ bool build_stage_bare(const struct build_own *b)
     return true;
 }
 
-static void close_read(struct build_own *b)
+/* Files of a stage on their way. It may outlive the build: a worker thread may be writing the last piece. */
+struct build_reading {
+    struct build_own *build; /* NULL: nobody wants it any more */
+    build_then *then;
+    int fd;
+    uint64_t n;     /* bytes that came */
+    struct buf out; /* those that are not written */
+    bool writing;   /* the worker has `out` */
+    bool broken;    /* it cannot be written */
+    bool over;      /* too much came */
+    bool ended;     /* the command has */
+    struct buf why; /* not by success */
+};
+
+static void reading_free(struct build_reading *r)
 {
+    if (r->fd >= 0)
+        (void)close(r->fd);
+    buf_done(&r->out);
+    buf_done(&r->why);
+    free(r);
+}
+
+static void drop_read(struct build_own *b)
+{
+    struct build_reading *r = b->reading;
+    b->reading = NULL;
+    if (r) {
+        r->build = NULL;
+        if (!r->writing)
+            reading_free(r);
+    }
     if (b->read_fd >= 0)
         (void)close(b->read_fd);
     b->read_fd = -1;
@@ -102,46 +132,92 @@ void build_stages_drop(struct build_own *b)
     free(b->stages);
     b->stages = NULL;
     b->read_stack = NULL;
-    close_read(b);
+    drop_read(b);
 }
 
 /* --- COPY from one ------------------------------------------------------------------------------------------------ */
 
-enum { READ_OVER = 1, READ_BROKEN };
-
-void build_stage_output(struct build_own *b, const void *p, size_t n)
+/* All that will come is written, or nothing more is wanted. */
+static void read_over(struct build_reading *r)
 {
-    if (b->read_fd < 0)
-        return; /* it failed; the command ends by itself */
-    b->read_bytes += n;
-    if (b->read_bytes > b->front->config->build_upload_max)
-        b->read_error = READ_OVER;
-    else if (fd_write_all(b->read_fd, p, n) < 0)
-        b->read_error = READ_BROKEN;
-    if (b->read_error)
-        close_read(b);
+    struct build_own *b = r->build;
+    if (r->over) {
+        r->why.n = 0;
+        buf_addf(&r->why, "the files have more than %llu bytes (builds.upload_max)",
+                 (unsigned long long)b->front->config->build_upload_max);
+    } else if (r->broken || (!r->why.n && lseek(r->fd, 0, SEEK_SET) < 0)) {
+        r->why.n = 0;
+        buf_adds(&r->why, "the node cannot keep the files that are copied; is its disk full?");
+    }
+    if (r->why.n) {
+        build_fail(b, b->step, "COPY from another stage failed: %s", buf_str(&r->why)); /* r is gone */
+        return;
+    }
+    build_then *then = r->then;
+    b->read_fd = TAKE_FD(r->fd);
+    b->reading = NULL;
+    reading_free(r);
+    build_box_close(b);
+    build_box_open(b, then);
+}
+
+static void write_piece(void *arg)
+{
+    struct build_reading *r = arg;
+    r->broken = fd_write_all(r->fd, r->out.p, r->out.n) < 0;
+}
+
+static void wrote_piece(void *arg);
+
+/* What came is written on a worker thread, a piece at a time; meanwhile the command is held back. */
+static void write_on(struct build_reading *r)
+{
+    if (r->over || r->broken)
+        r->out.n = 0; /* the command ends by itself */
+    if (r->out.n >= BUILD_INPUT_PIECE || (r->ended && r->out.n)) {
+        r->writing = true;
+        loop_work(r->build->front->loop, write_piece, wrote_piece, r);
+    } else if (r->ended)
+        read_over(r);
+}
+
+static void wrote_piece(void *arg)
+{
+    struct build_reading *r = arg;
+    r->writing = false;
+    r->out.n = 0;
+    if (!r->build) {
+        reading_free(r);
+        return;
+    }
+    if (!r->ended)
+        exec_resume(r->build->exec);
+    write_on(r);
+}
+
+bool build_stage_output(struct build_own *b, const void *p, size_t n)
+{
+    struct build_reading *r = b->reading;
+    r->n += n;
+    r->over |= r->n > b->front->config->build_upload_max;
+    if (!r->over && !r->broken)
+        buf_add(&r->out, p, n);
+    write_on(r);
+    return !r->writing;
 }
 
 static void read_ran(struct build_own *b, const struct exec_end *end, const struct link_status *failed)
 {
-    _cleanup_buf_ struct buf how = {0};
+    struct build_reading *r = b->reading;
     b->read_stack = NULL;
-    if (b->read_error == READ_OVER)
-        buf_addf(&how, "the files have more than %llu bytes (builds.upload_max)",
-                 (unsigned long long)b->front->config->build_upload_max);
-    else if (b->read_error || (end && end->exited && end->code == 0 && lseek(b->read_fd, 0, SEEK_SET) < 0))
-        buf_adds(&how, "the node cannot keep the files that are copied; is its disk full?");
-    else if (end && !(end->exited && end->code == 0)) {
-        build_end_text(end, BUILD_RUN_MS, &how);
-        buf_adds(&how, "; the lines before say why");
+    r->ended = true;
+    if (end && !(end->exited && end->code == 0)) {
+        build_end_text(end, BUILD_RUN_MS, &r->why);
+        buf_adds(&r->why, "; the lines before say why");
     } else if (failed)
-        buf_adds(&how, failed->text);
-    if (how.n) {
-        build_fail(b, b->step, "COPY from another stage failed: %s", buf_str(&how));
-        return;
-    }
-    build_box_close(b);
-    build_box_open(b, b->read_then);
+        buf_adds(&r->why, failed->text);
+    if (!r->writing)
+        write_on(r);
 }
 
 static void read_open(struct build_own *b, const char *error)
@@ -158,15 +234,15 @@ static void read_open(struct build_own *b, const char *error)
 
 void build_stage_read(struct build_own *b, const struct build_step *s, build_then *then)
 {
-    b->read_fd = openat(b->front->own_dir, ".", O_TMPFILE | O_RDWR | O_CLOEXEC, 0600);
-    if (b->read_fd < 0) {
+    int fd = openat(b->front->own_dir, ".", O_TMPFILE | O_RDWR | O_CLOEXEC, 0600);
+    if (fd < 0) {
         build_fail(b, b->step, "the node cannot make a file for what is copied (errno %d)", errno);
         return;
     }
     build_box_close(b); /* the step before may have left one that is as it was */
-    b->read_bytes = 0;
-    b->read_error = 0;
-    b->read_then = then;
+    drop_read(b);
+    b->reading = xcalloc(1, sizeof *b->reading);
+    *b->reading = (struct build_reading){.build = b, .then = then, .fd = fd};
     b->read_stack = b->stages[s->from].stack;
     build_box_open(b, read_open);
 }

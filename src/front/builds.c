@@ -142,12 +142,9 @@ void builds_free(struct front *f)
     loop_timer_del(f->loop, f->builds->timer);
     for (struct build_own *b = f->builds->first, *next; b; b = next) {
         next = b->next;
-        if (b->import)
-            image_cancel(b->import);
         build_free(b);
     }
-    while (f->builds->imports)
-        image_cancel(f->builds->imports);
+    image_calls_free(f);
     build_cache_free(f);
     net_doc_done(&f->builds->network);
     free(f->builds);
