@@ -505,6 +505,8 @@ bool box_begin(struct box *b, const char *what)
 void box_finish(struct front *f, const char *id)
 {
     struct box *b = map_get(&f->boxes->by_id, id);
-    if (b)
-        b->busy = NULL;
+    if (!b)
+        return;
+    b->busy = NULL;
+    b->busy_waits = false;
 }

@@ -309,7 +309,7 @@ void box_resume(struct front *f, struct box *b, uint64_t timeout_s, box_paused *
             c->resume_timeout_s = timeout_s;
         return;
     }
-    if (b->busy && b->state != BOX_RUNNING)
+    if (b->busy && !b->busy_waits && b->state != BOX_RUNNING)
         state_fail(&why, 503, "%s of the sandbox is under way; try again", b->busy);
     else if (!box_is_there(b))
         state_fail(&why, 404, "the sandbox has ended");

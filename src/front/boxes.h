@@ -80,6 +80,7 @@ struct box {
     struct box_mount *mounts;    /* owned */
     size_t nmounts;
     const char *busy; /* its files are being read or changed as a whole: what is done; NULL: nothing. See box_begin() */
+    bool busy_waits;  /* busy, but only waits for its next try: may be resumed */
     unsigned users;   /* requests of its data plane that are open */
     uint64_t used_ms; /* loop time of the last one's beginning or end */
     struct box_net *net; /* nets.h */

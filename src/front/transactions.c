@@ -14,7 +14,7 @@
 #include "sandbox/exec.h"
 #include "sandbox/stockc.h"
 
-enum { COMMIT_AGAIN_MS = 2000, COMMIT_TOLD_AFTER = 10, COMMIT_FAILS_MAX = 5 };
+enum { COMMIT_AGAIN_MS = 2000, COMMIT_AGAIN_MAX_MS = 60000, COMMIT_TOLD_AFTER = 10, COMMIT_FAILS_MAX = 5 };
 
 struct transactions {
     struct map by_id;
@@ -40,6 +40,7 @@ struct committing {
     struct front *front;
     struct transaction *t;
     unsigned tries, fails;
+    uint64_t wait_ms; /* until the next try */
     loop_id timer;
     transaction_committed *done; /* NULL: nobody waits, or it was told that it takes longer */
     void *arg;
@@ -414,20 +415,33 @@ static void ask_apply(struct committing *c);
 static void again(void *arg)
 {
     struct committing *c = arg;
+    struct box *b = box_find(c->front, c->t->box);
     c->timer = 0;
+    if (b && box_own(b)->change) { /* somebody resumes it: after that */
+        c->timer = loop_timer(c->front->loop, COMMIT_AGAIN_MS, again, c);
+        return;
+    }
+    if (b)
+        b->busy_waits = false;
     ask_apply(c);
 }
 
-/* Stock did not come to an end, or died with its job: it goes on with what it has begun as soon as it is asked again. */
+/* Stock did not come to an end, or died with its job: it goes on with what it has begun as soon as it is asked again. It may be
+ * that the disk of a paused sandbox is full: until the next try it can be resumed, and room be made. */
 static void not_yet(struct committing *c)
 {
     struct state_failure failure = {0};
+    struct box *b = box_find(c->front, c->t->box);
+    if (b)
+        b->busy_waits = true;
     if (c->done && ++c->tries > COMMIT_TOLD_AFTER) {
         state_fail(&failure, 503, "the commit is under way, and goes on by itself; look again later");
         c->done(c->arg, NULL, &failure, -1);
         c->done = NULL;
     }
-    c->timer = loop_timer(c->front->loop, COMMIT_AGAIN_MS, again, c);
+    c->timer = loop_timer(c->front->loop, c->wait_ms, again, c);
+    if (!c->done && (c->wait_ms *= 2) > COMMIT_AGAIN_MAX_MS) /* nobody waits for it any more */
+        c->wait_ms = COMMIT_AGAIN_MAX_MS;
 }
 
 static void applied(void *arg, const struct stock_reply *r, int fd)
@@ -475,7 +489,7 @@ static void committing_written(void *arg, const struct err *err)
 static struct committing *committing_new(struct front *f, struct transaction *t)
 {
     struct committing *c = xcalloc(1, sizeof *c);
-    *c = (struct committing){.front = f, .t = t};
+    *c = (struct committing){.front = f, .t = t, .wait_ms = COMMIT_AGAIN_MS};
     t->commit = c;
     t->busy = true;
     return c;

@@ -62,6 +62,12 @@ static struct {
     bool hold_resize;
     stockc_done *held_resize;
     void *held_resize_arg;
+    /* commits and undos */
+    uint32_t apply_error;
+    int applies;
+    bool hold_apply;
+    stockc_done *held_apply;
+    void *held_apply_arg;
     /* commands */
     const struct exec_ops *exec_ops;
     void *exec_arg;
@@ -263,6 +269,15 @@ stockc_call stockc_ask(struct stockc *s, const struct stock_request *q, const in
             world_capture(box_find(k.front, q->box)->stack, q->stack);
             fd = world_layers(q->stack);
         }
+        break;
+    case STOCK_APPLY:
+        k.applies++;
+        k.held_apply = done;
+        k.held_apply_arg = arg;
+        if (k.hold_apply)
+            return 1;
+        r.error = k.apply_error;
+        (void)snprintf(r.text, sizeof r.text, "because");
         break;
     case STOCK_LAYERS:
         fd = world_layers(q->stack);

@@ -1,0 +1,192 @@
+/* Commits of transactions that do not come to an end at once: what may be done with the sandbox meanwhile, and what not. */
+#include "front/transactions.h"
+
+#include "front/boxes-int.h"
+#include "front/generations.h"
+
+#include "boxes-world.h"
+
+struct told {
+    int calls;
+    unsigned status;
+    char text[512];
+};
+static void note(struct told *t, const struct state_failure *failure)
+{
+    t->calls++;
+    t->status = failure ? failure->status : 0;
+    (void)snprintf(t->text, sizeof t->text, "%s", failure ? failure->text : "");
+}
+static void told(void *arg, const struct state_failure *failure) { note(arg, failure); }
+static void shot(void *arg, const struct tmpl *t, const struct state_cost *cost, const struct state_failure *failure)
+{
+    (void)t, (void)cost;
+    note(arg, failure);
+}
+static void undone(void *arg, const struct stock_reply *r, const struct state_failure *failure)
+{
+    (void)r;
+    note(arg, failure);
+}
+static void committed(void *arg, const struct stock_reply *r, const struct state_failure *failure, int fd)
+{
+    (void)r;
+    assert_int_equal(fd, -1);
+    note(arg, failure);
+}
+static void expect(struct told *t, unsigned status, const char *text)
+{
+    for (int i = 0; i < 400 && !t->calls; i++)
+        step(1);
+    assert_int_equal(t->calls, 1);
+    assert_int_equal(t->status, status);
+    if (!strstr(t->text, text))
+        fail_msg("%s", t->text);
+    *t = (struct told){0};
+}
+/* The next try is a long time away, or not. */
+static void next_try(uint64_t ms)
+{
+    int before = k.applies;
+    clock_add += ms - 100;
+    step(3);
+    assert_int_equal(k.applies, before);
+    clock_add += 200;
+    for (int i = 0; i < 400 && k.applies == before; i++)
+        step(1);
+    assert_int_equal(k.applies, before + 1);
+    step(3);
+}
+
+static struct box *box_;
+static struct transaction *tx;
+
+static int set_up_tx(void **state)
+{
+    struct err err;
+    struct told t = {0};
+    struct box_spec spec = host_spec();
+    if (set_up(state) < 0)
+        return -1;
+    (void)mkdirat(dirfd_, "base", 0755);
+    spec.template = "base";
+    spec.timeout_s = 3600;
+    box_ = box_find(&f, make(&spec).id);
+    struct store_transaction row = {.id = "tx-1",
+                                    .sandbox = box_->id,
+                                    .tenant = who.tenant->id,
+                                    .base = "st-aaaaaaaa",
+                                    .result = "st-bbbbbbbb",
+                                    .command = "true",
+                                    .at_unix_ms = boxes_unix_ms(),
+                                    .state = STORE_TRANSACTION_OPEN,
+                                    .out = "",
+                                    .err = ""};
+    store_transaction_put(f.store, &row, NULL, NULL);
+    for (int i = 0; i < 400 && store_queued(f.store) > 0; i++)
+        step(1);
+    if (generations_load(&f, &err) < 0 || transactions_load(&f, &err) < 0)
+        return -1;
+    tx = transaction_find(&f, box_->id, "tx-1");
+    box_pause(&f, box_, true, told, &t);
+    expect(&t, 0, "");
+    assert_int_equal(box_->state, BOX_FROZEN);
+    return tx ? 0 : -1;
+}
+static int tear_down_tx(void **state)
+{
+    transactions_free(&f);
+    generations_free(&f);
+    return tear_down(state);
+}
+
+/* --- tests ---------------------------------------------------------------------------------------------------------- */
+
+static void test_until_it_is_settled_nothing_else_changes_the_files(void **state)
+{
+    (void)state;
+    struct told commit = {0}, t = {0};
+    static const char busy[] = TRANSACTION_COMMIT;
+    k.hold_apply = true;
+    transaction_commit(&f, box_, tx, committed, &commit);
+    for (int i = 0; i < 400 && !k.applies; i++)
+        step(1);
+    assert_int_equal(k.applies, 1);
+    box_resume(&f, box_, 0, told, &t);
+    expect(&t, 503, busy);
+    box_unload(&f, box_, told, &t);
+    expect(&t, 503, busy);
+    box_snapshot(&f, box_, NULL, shot, &t);
+    expect(&t, 503, busy);
+    generation_undo(&f, box_, 1, undone, &t);
+    expect(&t, 503, busy);
+    transaction_commit(&f, box_, tx, committed, &t);
+    expect(&t, 503, busy);
+    k.hold_apply = false;
+    k.held_apply(k.held_apply_arg, &(struct stock_reply){0}, -1);
+    expect(&commit, 0, "");
+    assert_null(transaction_find(&f, box_->id, "tx-1"));
+    box_resume(&f, box_, 0, told, &t);
+    expect(&t, 0, "");
+    box_pause(&f, box_, true, told, &t);
+    expect(&t, 0, "");
+}
+
+static void test_between_two_tries_it_can_be_resumed(void **state)
+{
+    (void)state;
+    struct told commit = {0}, t = {0};
+    k.apply_error = STOCK_BUSY; /* as when its disk is full: neither laid nor taken back */
+    transaction_commit(&f, box_, tx, committed, &commit);
+    for (int i = 0; i < 400 && !k.applies; i++)
+        step(1);
+    step(3);
+    k.hold_resume = true;
+    box_resume(&f, box_, 0, told, &t);
+    clock_add += 2100;
+    step(5);
+    assert_int_equal(k.applies, 1); /* not while it is on its way */
+    k.held_resume(k.held_resume_arg, &(struct keeper_reply){0});
+    expect(&t, 0, "");
+    assert_int_equal(box_->state, BOX_RUNNING);
+    box_pause(&f, box_, true, told, &t);
+    expect(&t, 503, TRANSACTION_COMMIT);
+    box_snapshot(&f, box_, NULL, shot, &t);
+    expect(&t, 503, TRANSACTION_COMMIT);
+    k.apply_error = STOCK_OK; /* somebody made room */
+    clock_add += 2100;
+    expect(&commit, 0, "");
+    assert_null(box_->busy);
+    assert_false(box_->busy_waits);
+    assert_null(transaction_find(&f, box_->id, "tx-1"));
+}
+
+static void test_what_nobody_waits_for_is_tried_less_and_less(void **state)
+{
+    (void)state;
+    struct told commit = {0};
+    k.apply_error = STOCK_BUSY;
+    transaction_commit(&f, box_, tx, committed, &commit);
+    for (int i = 0; i < 400 && !k.applies; i++)
+        step(1);
+    step(3);
+    while (!commit.calls)
+        next_try(2000);
+    expect(&commit, 503, "goes on by itself");
+    for (uint64_t ms = 2000; ms < 60000; ms *= 2)
+        next_try(ms);
+    next_try(60000);
+    next_try(60000);
+    assert_string_equal(box_->busy, TRANSACTION_COMMIT);
+}
+
+#define T(name) cmocka_unit_test_setup_teardown(name, set_up_tx, tear_down_tx)
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        T(test_until_it_is_settled_nothing_else_changes_the_files),
+        T(test_between_two_tries_it_can_be_resumed),
+        T(test_what_nobody_waits_for_is_tried_less_and_less),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
