@@ -114,7 +114,7 @@ def test_what_is_sent():
         raw = net.start_raw("raw.test", "127.8.0.30", lambda s, head: s.sendall(b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\nConnection: close\r\nAlt-Svc: h3=\":443\"\r\nX-A: b\r\n\r\nok"))
         b = box(d, {"rules": [{"id": "r", "hosts": ["raw.test"], "ports": [80], "http": [{"methods": ["GET", "POST"]}]}]})
         got = inside(d, b, """
-a = http(b"GET /x?y=1 HTTP/1.1\\r\\nhost:   raw.test  \\r\\nConnection: close, X-Secret-Hop, keep-alive\\r\\nX-Secret-Hop: 1\\r\\nProxy-Authorization: Basic eDp5\\r\\nProxy-Connection: keep-alive\\r\\nKeep-Alive: 5\\r\\nTE: trailers\\r\\nUpgrade: h2c\\r\\nHTTP2-Settings: AAMAAABkAAQAAP__\\r\\n"
+a = http(b"GET /x?y=1 HTTP/1.1\\r\\nhost:   raw.test  \\r\\nConnection: close, X-Secret-Hop, keep-alive\\r\\nX-Secret-Hop: 1\\r\\nProxy-Authorization: Basic eDp5\\r\\nProxy-Connection: keep-alive\\r\\nKeep-Alive: 5\\r\\nTE: trailers, gzip;q=0.5\\r\\nUpgrade: h2c\\r\\nHTTP2-Settings: AAMAAABkAAQAAP__\\r\\n"
          b"X-Forwarded-For: 127.0.0.1\\r\\nX-Kept: \\t yes \\r\\n\\r\\n", "raw.test", 80)
 e = http(b"GET http://raw.test/abs HTTP/1.1\\r\\nHost: raw.test\\r\\nConnection: close\\r\\nProxy-Connection: x\\r\\n\\r\\n", "raw.test", 3128, to=GATE)
 say([a.status, a.raw, e.status])""")
@@ -124,8 +124,10 @@ say([a.status, a.raw, e.status])""")
         check(first.startswith("get /x?y=1 http/1.1\r\n") and second.startswith("get /abs http/1.1\r\n"), (first, second))
         for text in (first, second):
             check_equal(len(re.findall(r"\r\nhost: *raw\.test\r\n", text)), 1, text)
-            for name in ("x-secret-hop", "proxy-", "keep-alive:", "\r\nte:", "upgrade", "http2-settings", "transfer-encoding", "content-length"):
+            for name in ("x-secret-hop", "proxy-", "keep-alive:", "gzip", "upgrade", "http2-settings", "transfer-encoding", "content-length"):
                 check(name not in text, (name, text))
+        # That trailers are welcome is egress's own word, said only if the client said so.
+        check_equal([re.findall(r"\r\nte: *([^\r]*)", text) for text in (first, second)], [["trailers"], []], (first, second))
         check("x-kept: yes\r\n" in first, first)
 
 
