@@ -28,6 +28,8 @@
 #define EXT4_RESIZE     _IOW('f', 16, uint64_t) /* EXT4_IOC_RESIZE_FS: the new number of blocks */
 #define EXT4_STATE_AT   (1024 + 0x3a)           /* s_state of the superblock */
 #define EXT4_VALID      1
+#define EXT4_BLOCKS_AT  (1024 + 0x4)   /* s_blocks_count_lo, in blocks of IMAGE_BLOCK: that is how we format */
+#define EXT4_BLOCKS2_AT (1024 + 0x150) /* s_blocks_count_hi */
 #define IMAGE_BLOCK     UINT64_C(4096)
 #define IMAGE_MIN       (UINT64_C(4) << 20)
 #define IMAGE_MAX       (UINT64_C(16) << 40)
@@ -180,6 +182,23 @@ static bool is_clean(int img)
     return pread(img, &state, sizeof state, EXT4_STATE_AT) == (ssize_t)sizeof state && state == EXT4_VALID;
 }
 
+/* Of the file system, which is not that of the file if one who changed it was killed. 0: it cannot be read. */
+static uint64_t fs_size(int img)
+{
+    uint32_t low = 0, high = 0;
+    if (pread(img, &low, sizeof low, EXT4_BLOCKS_AT) != (ssize_t)sizeof low ||
+        pread(img, &high, sizeof high, EXT4_BLOCKS2_AT) != (ssize_t)sizeof high)
+        return 0;
+    return ((uint64_t)high << 32 | low) * IMAGE_BLOCK;
+}
+
+/* The next try starts as this one did, if the file system is what it was; else nothing of it must be cut off. */
+static void ungrow(int img, uint64_t old)
+{
+    if (fs_size(img) == old)
+        (void)ftruncate(img, (off_t)old);
+}
+
 static int fs_check(int img, const char *file, struct err *err)
 {
     const char *argv[] = {NULL, "-p", "-f", "/proc/self/fd/3", NULL};
@@ -307,7 +326,8 @@ static int grow_used(struct image *i, const char *name, uint64_t old, uint64_t s
     if (loopdev_grown(&i->dev, err) == 0 && ioctl(root, EXT4_RESIZE, &blocks) == 0)
         return 0;
     int r = err->code ? -1 : err_set(err, ERR_SETUP, errno, "image: grow the file system of %s", name);
-    (void)ftruncate(i->fd, (off_t)old); /* the file system has not changed; the next try starts as this one did */
+    if (syncfs(root) == 0) /* what the kernel has changed is seen in the file then */
+        ungrow(i->fd, old);
     return r;
 }
 
@@ -319,8 +339,10 @@ static int grow_idle(struct image *i, const char *name, uint64_t old, uint64_t s
     int r = fs_check(i->fd, name, err) < 0 ? -1 : run(resize_at, argv, i->fd);
     if (r == 0)
         return 0;
-    (void)ftruncate(i->fd, (off_t)old);
-    return r < 0 ? -1 : err_set(err, ERR_SETUP, 0, "image: resize2fs of %s ended with status %d", name, r);
+    if (!err->code)
+        (void)err_set(err, ERR_SETUP, r < 0 ? errno : 0, "image: resize2fs of %s ended with status %d", name, r);
+    ungrow(i->fd, old);
+    return -1;
 }
 
 /* Holes stay holes. */
@@ -390,11 +412,13 @@ int upper_image_resize(int dir, const char *name, uint64_t disk, struct err *err
     uint64_t size = image_size(dir, disk);
     if (fstat(i.fd, &st) < 0)
         return err_set(err, ERR_SETUP, errno, "image: size of %s", file);
-    uint64_t old = (uint64_t)st.st_size;
-    if (size == old)
+    uint64_t old = (uint64_t)st.st_size, has = fs_size(i.fd);
+    if (has == 0)
+        return err_set(err, ERR_SETUP, EIO, "image: %s has no file system", file);
+    if (size == old && size == has)
         return 0;
-    if (size > old)
-        return i.dev.fd >= 0 ? grow_used(&i, name, old, size, err) : grow_idle(&i, name, old, size, err);
+    if (size >= has)
+        return i.dev.fd >= 0 ? grow_used(&i, name, has, size, err) : grow_idle(&i, name, has, size, err);
     if (i.dev.fd >= 0)
         return err_set(err, ERR_SETUP, EBUSY, "image: %s is in use and can only become smaller when it is not", name);
     return shrink_idle(dir, file, &i, old, size, err);

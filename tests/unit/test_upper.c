@@ -635,6 +635,41 @@ static void an_image_grows_and_shrinks(void **state)
     world_end(&w);
 }
 
+/* Whoever made the file larger was killed before the file system was. */
+static void an_image_that_was_half_grown_grows(void **state)
+{
+    (void)state;
+    struct world w;
+    struct upper_info i;
+    struct upper u;
+    struct stat st;
+    struct err err = {0};
+    world_plain(&w, "plain");
+    probe(&w, "image", true, &i);
+    place(&i, &w, "one", 16 * MIB, 0, &u);
+    put(u.root, "a", "kept");
+    upper_close(&u);
+    int img = openat(w.dir, "one.img", O_RDWR | O_CLOEXEC);
+    assert_int_equal(ftruncate(img, 64 * MIB), 0);
+    if (upper_resize(&i, w.dir, "one", 64 * MIB, 0, &err) < 0)
+        fail_msg("%s", err.msg);
+    place(&i, &w, "one", 0, 0, &u);
+    assert_int_equal(fill(u.root, "big", 32 * MIB), 32 * MIB);
+    assert_holds(u.root, "a", "kept");
+    upper_close(&u);
+    /* Or asked for less then. */
+    assert_int_equal(ftruncate(img, 128 * MIB), 0);
+    if (upper_resize(&i, w.dir, "one", 64 * MIB, 0, &err) < 0)
+        fail_msg("%s", err.msg);
+    assert_int_equal(fstat(img, &st), 0);
+    assert_int_equal(st.st_size, 64 * MIB);
+    place(&i, &w, "one", 0, 0, &u);
+    assert_holds(u.root, "a", "kept");
+    upper_close(&u);
+    (void)close(img);
+    world_end(&w);
+}
+
 /* The kernel wants CAP_SYS_RESOURCE for it; without, nothing must change. */
 static void an_image_in_use_grows_or_stays_as_it_is(void **state)
 {
@@ -740,6 +775,7 @@ int main(void)
         cmocka_unit_test(an_image_ends_at_its_size_and_its_number_of_files),
         cmocka_unit_test(an_image_opened_twice_is_one_file_system),
         cmocka_unit_test(an_image_grows_and_shrinks),
+        cmocka_unit_test(an_image_that_was_half_grown_grows),
         cmocka_unit_test(an_image_in_use_grows_or_stays_as_it_is),
         cmocka_unit_test(an_image_that_was_not_closed_is_checked_first),
         cmocka_unit_test(an_image_that_is_removed_goes_with_its_last_user),
