@@ -168,7 +168,8 @@ static void ask(struct resizing *z)
     }
     (void)memccpy(q.volume, z->id, 0, sizeof q.volume - 1);
     q.bytes = z->bytes;
-    q.entries = z->has_entries ? z->entries : 0;
+    q.entries = z->entries;
+    q.flags = z->has_entries ? 0 : STOCK_KEEP;
     (void)stockc_ask(z->front->stock, &q, NULL, 0, NULL, resized, z);
 }
 

@@ -68,14 +68,15 @@ enum stock_type {
     STOCK_CANCEL, /* request in `cancel`: its job ends, it is answered STOCK_CANCELLED. This one: STOCK_NOT_FOUND if it
                      has been answered */
     STOCK_LAYERS, /* stack, or "": all -> a descriptor with struct stock_layer, those of one stack together */
-    STOCK_VOLUME_RESIZE, /* volume, bytes, entries: its quota from now on (0: none). Answer as of STAT. STOCK_CONFLICT if it
+    STOCK_VOLUME_RESIZE, /* volume, bytes, entries: its quota from now on (0: none). Flags STOCK_KEEP: the entries are those
+                            that it has, where such a volume has a number of its own. Answer as of STAT. STOCK_CONFLICT if it
                             holds more than that: bytes, entries. STOCK_BUSY if it must not be in use for that and is. Again:
                             the same once more */
     STOCK_REPLY = 100,
     STOCK_PROGRESS,
     STOCK_ITEMS,
 };
-enum { STOCK_FREEZE = 1, STOCK_DRY = 2, STOCK_PRIVATE = 4 };
+enum { STOCK_FREEZE = 1, STOCK_DRY = 2, STOCK_PRIVATE = 4, STOCK_KEEP = 8 };
 
 enum stock_error {
     STOCK_OK,

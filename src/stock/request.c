@@ -52,7 +52,7 @@ static const struct rule {
     [STOCK_VOLUME_STAT] = {"volume stat", VOLUME, 0, 0, 0, 0},
     [STOCK_LAYERS] = {"layers", 0, STACK, 0, 0, 0},
     [STOCK_CANCEL] = {"cancel", CANCEL, 0, 0, 0, 0},
-    [STOCK_VOLUME_RESIZE] = {"volume resize", VOLUME, BYTES | ENTRIES, 0, 0, 0},
+    [STOCK_VOLUME_RESIZE] = {"volume resize", VOLUME, BYTES | ENTRIES, STOCK_KEEP, 0, 0},
 };
 
 bool stock_volume_valid(const char *id)

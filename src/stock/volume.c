@@ -128,10 +128,19 @@ int job_volume_drop(struct job *j, struct err *err)
     return 0;
 }
 
+/* Those of an image follow its size, btrfs has none, and a quota may be gone: what nobody asked for is no reason to refuse
+ * the rest. */
+static uint64_t entries_of(const struct job *j, const struct upper_info *info)
+{
+    bool none = info->kind == UPPER_IMAGE || info->quota == UPPER_QUOTA_QGROUP ||
+                (info->quota == UPPER_QUOTA_NONE && j->ask->bytes == 0);
+    return (j->ask->flags & STOCK_KEEP) && none ? 0 : j->ask->entries;
+}
+
 /* What this kind of place cannot have as its quota. */
 static int check_kind(struct job *j, struct upper_info *info, struct err *err)
 {
-    uint64_t bytes = j->ask->bytes, entries = j->ask->entries;
+    uint64_t bytes = j->ask->bytes, entries = entries_of(j, info);
     if (info->kind == UPPER_IMAGE && bytes == 0)
         return job_fail(j, STOCK_HOST, err, "the volume is an image, which is as large as its quota: it must have one");
     if (info->kind == UPPER_IMAGE && entries != 0)
@@ -142,7 +151,7 @@ static int check_kind(struct job *j, struct upper_info *info, struct err *err)
     if (info->quota == UPPER_QUOTA_NONE &&
         (upper_probe(j->place.volumes, upper_kind_name(info->kind), true, info, err) < 0))
         return -1;
-    if (info->quota == UPPER_QUOTA_QGROUP && entries != 0)
+    if (info->quota == UPPER_QUOTA_QGROUP && entries_of(j, info) != 0)
         return job_fail(j, STOCK_HOST, err, "btrfs limits bytes, not the number of files");
     return 0;
 }
@@ -156,7 +165,7 @@ static int check_fits(struct job *j, const struct upper_info *info, struct err *
     if (bytes && j->reply.bytes > bytes)
         return job_fail(j, STOCK_CONFLICT, err, "it holds %llu bytes, more than the %llu that it shall have",
                         (unsigned long long)j->reply.bytes, (unsigned long long)bytes);
-    if (entries && j->reply.entries > entries)
+    if (entries && !(j->ask->flags & STOCK_KEEP) && j->reply.entries > entries)
         return job_fail(j, STOCK_CONFLICT, err,
                         "it holds %llu files and directories, more than the %llu that it shall have",
                         (unsigned long long)j->reply.entries, (unsigned long long)entries);
@@ -191,7 +200,7 @@ int job_volume_resize(struct job *j, struct err *err)
     if ((image && check_unused(j, err) < 0) || check_fits(j, &info, err) < 0)
         return -1;
     if ((image ? resize_image(j, &info, err)
-               : upper_resize(&info, j->place.volumes, q->volume, q->bytes, q->entries, err)) < 0)
+               : upper_resize(&info, j->place.volumes, q->volume, q->bytes, entries_of(j, &info), err)) < 0)
         return -1;
     return tell(j, &info, err);
 }

@@ -57,7 +57,8 @@ static struct {
     /* volumes: the error is for those with a quota, or for all */
     uint32_t quota_error, volume_error;
     int volume_makes, volume_resizes, volume_drops;
-    uint64_t volume_bytes;
+    uint64_t volume_bytes, volume_entries;
+    uint32_t volume_flags;
     char volume[STOCK_BOX_MAX];
     bool hold_resize;
     stockc_done *held_resize;
@@ -296,6 +297,8 @@ stockc_call stockc_ask(struct stockc *s, const struct stock_request *q, const in
         break;
     case STOCK_VOLUME_RESIZE:
         k.volume_bytes = q->bytes;
+        k.volume_entries = q->entries;
+        k.volume_flags = q->flags;
         k.volume_resizes++;
         if (k.hold_resize) {
             k.held_resize = done;

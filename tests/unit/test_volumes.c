@@ -109,6 +109,12 @@ static void test_another_quota_is_kept_when_stock_has_it(void **state)
     assert_int_equal(resize("data", (struct volume_size){.has_entries = true, .entries = 100}).status, 0);
     assert_int_equal(volume_find(&f, who.tenant, "data")->entries, 100);
     assert_int_equal(k.volume_bytes, 512 << 20);
+    assert_int_equal(k.volume_flags, 0);
+    /* What is left out stays. */
+    assert_int_equal(resize("data", (struct volume_size){.has_bytes = true, .bytes = 256 << 20}).status, 0);
+    assert_int_equal(k.volume_entries, 100);
+    assert_int_equal(k.volume_flags, STOCK_KEEP);
+    assert_int_equal(volume_find(&f, who.tenant, "data")->entries, 100);
 }
 
 /* A resize that stock has, and its answer. */
