@@ -172,17 +172,22 @@ void sha256_end(struct sha256 *h, uint8_t ret[SHA256_BYTES])
         ret[i] = (uint8_t)(h->state[i / 4] >> (24 - i % 4 * 8));
 }
 
-void sha256_hex(const void *bytes, size_t n, char ret[SHA256_HEX])
+void sha256_text(const uint8_t digest[SHA256_BYTES], char ret[SHA256_HEX])
 {
     static const char digits[] = "0123456789abcdef";
+    for (unsigned i = 0; i < SHA256_BYTES; i++) {
+        ret[i * 2] = digits[digest[i] >> 4];
+        ret[i * 2 + 1] = digits[digest[i] & 15];
+    }
+    ret[SHA256_HEX - 1] = '\0';
+}
+
+void sha256_hex(const void *bytes, size_t n, char ret[SHA256_HEX])
+{
     struct sha256 h;
     uint8_t raw[SHA256_BYTES];
     sha256_start(&h);
     sha256_add(&h, bytes, n);
     sha256_end(&h, raw);
-    for (unsigned i = 0; i < SHA256_BYTES; i++) {
-        ret[i * 2] = digits[raw[i] >> 4];
-        ret[i * 2 + 1] = digits[raw[i] & 15];
-    }
-    ret[SHA256_HEX - 1] = '\0';
+    sha256_text(raw, ret);
 }

@@ -22,7 +22,8 @@ bool sha256_by_processor(void);
 /* Writes the digest; h must be started again before it is used once more. */
 void sha256_end(struct sha256 *h, uint8_t ret[SHA256_BYTES]);
 
-/* The digest of one buffer as lower-case hexadecimal text. */
+/* A digest as lower-case hexadecimal text; and that of one buffer. */
+void sha256_text(const uint8_t digest[SHA256_BYTES], char ret[SHA256_HEX]);
 void sha256_hex(const void *bytes, size_t n, char ret[SHA256_HEX]);
 
 #endif

@@ -2,7 +2,8 @@
  * reach are counted, each once. Which layers a stack has is told by stock, with every capture and for all of them whenever
  * front and stock meet; so what is shared, dropped, flattened or pushed out of a history is counted for what it is.
  *
- * Layers of the node's own templates are nobody's. Those of a template that a tenant made public are that tenant's.
+ * Layers of the node's own templates are nobody's. Those of a template that a tenant made public are that tenant's; if several
+ * have one, of the oldest: what was built on it stays as cheap as it was when it is made public, too.
  */
 #include <errno.h>
 #include <stdlib.h>
@@ -24,8 +25,9 @@ enum { AT_ONCE = 256 };
 struct layer {
     char name[SHA256_HEX]; /* its digest; of what stock has not told yet, the stack's id */
     uint64_t bytes;
-    unsigned stacks;                     /* that have it */
-    uint64_t node, others, public, seen; /* the round in which it was marked so */
+    unsigned stacks;             /* that have it */
+    uint64_t node, public, seen; /* the round in which it was marked so */
+    const struct tmpl *of;       /* in that round: the oldest public template that has it */
 };
 struct layered {
     char stack[STACK_ID_MAX];
@@ -102,8 +104,7 @@ static void put(struct layers *ls, const struct stock_layer *v, size_t n)
     for (size_t i = 0; i < n; i++) {
         if (memcmp(v[i].digest, none, sizeof none) == 0)
             continue;
-        for (size_t k = 0; k < SHA256_BYTES; k++)
-            (void)snprintf(name + 2 * k, 3, "%02x", v[i].digest[k]);
+        sha256_text(v[i].digest, name);
         s->v[s->n++] = layer_take(ls, name, v[i].bytes);
     }
     /* The new ones first: a layer that both have stays. */
@@ -203,24 +204,36 @@ static void add_stack(struct counting *n, const char *stack, uint64_t bytes)
     uint64_t round = n->layers->round;
     for (size_t i = 0; i < s->n; i++) {
         struct layer *l = s->v[i];
-        if (l->seen == round || l->node == round || (l->others == round && l->public != round))
+        if (l->seen == round || l->node == round || (l->public == round && l->of->tenant != n->tenant))
             continue;
         l->seen = round;
         n->kept.bytes += l->bytes;
     }
 }
 
+static bool is_older(const struct tmpl *a, const struct tmpl *b)
+{
+    return a->created_unix_ms == b->created_unix_ms ? strcmp(a->id, b->id) < 0
+                                                    : a->created_unix_ms < b->created_unix_ms;
+}
+
 static void mark_tmpl(void *arg, const struct tmpl *t)
 {
     struct counting *n = arg;
+    uint64_t round = n->layers->round;
     if (t->tenant && !t->public)
         return;
     for (size_t i = 0; i < t->ntags; i++) {
         const struct layered *s = map_get(&n->layers->stacks, t->tags[i].stack);
-        for (size_t k = 0; s && k < s->n; k++)
-            *(!t->tenant               ? &s->v[k]->node
-              : t->tenant == n->tenant ? &s->v[k]->public
-                                       : &s->v[k]->others) = n->layers->round;
+        for (size_t k = 0; s && k < s->n; k++) {
+            struct layer *l = s->v[k];
+            if (!t->tenant) {
+                l->node = round;
+            } else if (l->public != round || is_older(t, l->of)) {
+                l->public = round;
+                l->of = t;
+            }
+        }
     }
 }
 

@@ -225,6 +225,16 @@ static void test_templates_count_their_steps_but_not_their_base(void **state)
     assert_int_equal(wait_over(&o).status, 0);
     assert_int_equal(kept(), 3000 + 4000);
     assert_int_equal(state_kept(&f, other).bytes, 2000);
+    /* Nor does it cost more, or the other one less, if ours is for everybody too. */
+    o = (struct over){0};
+    tmpl_set_public(&f, tmpl_find(&f, who.tenant, "c", NULL), true, gone, &o);
+    assert_int_equal(wait_over(&o).status, 0);
+    assert_int_equal(kept(), 3000 + 4000);
+    assert_int_equal(state_kept(&f, other).bytes, 2000);
+    o = (struct over){0};
+    tmpl_set_public(&f, tmpl_find(&f, other, "b", NULL), false, gone, &o);
+    assert_int_equal(wait_over(&o).status, 0);
+    assert_int_equal(kept(), 2000 + 3000 + 4000);
 }
 
 static void test_an_automatic_pause_without_room_keeps_the_memory(void **state)
