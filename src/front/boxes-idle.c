@@ -13,6 +13,7 @@ enum {
     LOOK_MAX_MS = 60 * 1000, /* looked again by then, whatever the clocks do */
     LOOK_MIN_MS = 20,
     RETRY_MS = 5 * 1000,
+    RETRY_MAX_MS = 5 * 60 * 1000, /* of what did not fit */
 };
 
 struct automatic {
@@ -25,6 +26,15 @@ struct automatic {
 
 static void pause_it(struct front *f, struct box *b, bool memory, bool at_end, bool full);
 
+/* What did not fit is a copy of all its files that was thrown away: rarer and rarer. */
+static void retry(struct front *f, struct box_own *o, bool full)
+{
+    uint64_t ms = full && o->pause_wait_ms ? o->pause_wait_ms : RETRY_MS;
+    o->pause_wait_ms = !full ? 0 : 2 * ms < RETRY_MAX_MS ? 2 * ms : RETRY_MAX_MS;
+    o->pause_retry_ms = loop_now(f->loop) + ms;
+    boxes_idle_look(f, ms);
+}
+
 /* A host that cannot freeze keeps the files at least; where there is no room for files, the memory stays. With neither it runs
  * on, and is tried again: what it wrote is not thrown away for a quota. */
 static void automatic_over(void *arg, const struct state_failure *failure)
@@ -34,6 +44,8 @@ static void automatic_over(void *arg, const struct state_failure *failure)
     struct box *b = f->boxes ? map_get(&f->boxes->by_id, a->id) : NULL;
     bool memory = a->memory, at_end = a->at_end, full = a->full;
     free(a);
+    if (!failure && b)
+        box_own(b)->pause_wait_ms = 0;
     if (!failure || !b || b->state != BOX_RUNNING)
         return;
     bool never = failure->status == 501 || failure->status == 400;
@@ -45,14 +57,16 @@ static void automatic_over(void *arg, const struct state_failure *failure)
         log_text(LOG_LEVEL_WARN, "sandbox %s has reached its end and cannot be paused here: %s", b->id, failure->text);
         box_kill(f, b, "timeout", NULL, NULL);
     } else {
-        box_own(b)->pause_retry_ms = loop_now(f->loop) + RETRY_MS;
-        boxes_idle_look(f, RETRY_MS);
+        retry(f, box_own(b), full || failure->status == 429);
     }
 }
 
 static void pause_it(struct front *f, struct box *b, bool memory, bool at_end, bool full)
 {
     struct automatic *a = xcalloc(1, sizeof *a);
+    /* They did not fit before, and there is no room now: they need not be copied to know. */
+    if (!memory && box_own(b)->pause_wait_ms && !state_room(f, b->tenant, 0, 1, &(struct state_failure){0}))
+        memory = full = true;
     *a = (struct automatic){.front = f, .memory = memory, .at_end = at_end, .full = full};
     memcpy(a->id, b->id, sizeof a->id);
     box_pause_anyway(f, b, memory, automatic_over, a);

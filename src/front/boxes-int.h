@@ -63,8 +63,10 @@ struct box_own {
     uint32_t row_state; /* as it was last written */
     struct box_change *change;
     uint64_t pause_retry_ms; /* loop time: an automatic pause failed; not before */
-    const char *why;         /* of a kill: static */
-    bool counted;            /* hidden, but in the tenant's quota */
+    uint64_t
+        pause_wait_ms; /* its files did not fit: after which time it is tried again if that happens once more; else 0 */
+    const char *why;   /* of a kill: static */
+    bool counted;      /* hidden, but in the tenant's quota */
 };
 
 /* An idempotency key: tenant and key as one text, "tenant/key" (a tenant's id has no slash). */

@@ -253,6 +253,41 @@ static void test_an_automatic_pause_without_room_keeps_the_memory(void **state)
     assert_int_equal(kept(), 1000);
 }
 
+/* Neither files nor memory can be kept: it runs on, and nothing is copied only to be thrown away. */
+static void test_files_that_do_not_fit_are_not_copied_again_and_again(void **state)
+{
+    (void)state;
+    assert_int_equal(snapshot(new_box("base", false)).status, 0);
+    who.tenant->quota.state_bytes = 1000;
+    struct box *b = new_box("base", true);
+    box_own(b)->end_boot_ms = 1;
+    k.hold_capture = true;
+    boxes_idle_look(&f, 0);
+    for (int i = 0; i < 400 && !k.held_capture; i++)
+        step(1);
+    k.hold_capture = false;
+    k.pause_error = KEEPER_FAILED;
+    k.held_capture(k.held_capture_arg, &(struct stock_reply){.bytes = 4096}, -1);
+    step(20);
+    assert_int_equal(k.captures, 2);
+    assert_int_equal(b->state, BOX_RUNNING);
+    int pauses = k.pauses;
+    for (int i = 0; i < 720; i++) { /* an hour */
+        clock_add += 5000;
+        step(2);
+    }
+    assert_int_equal(k.captures, 2);
+    assert_in_range(k.pauses - pauses, 8, 24);
+    who.tenant->quota.state_bytes = 5000;
+    k.pause_error = 0;
+    clock_add += 301 * 1000;
+    for (int i = 0; i < 400 && b->state != BOX_STORED; i++)
+        step(1);
+    assert_int_equal(b->state, BOX_STORED);
+    assert_int_equal(k.captures, 3);
+    assert_int_equal(box_own(b)->pause_wait_ms, 0);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -263,6 +298,8 @@ int main(void)
         cmocka_unit_test_setup_teardown(test_a_history_counts_what_it_holds, set_up_layered, tear_down),
         cmocka_unit_test_setup_teardown(test_templates_count_their_steps_but_not_their_base, set_up_layered, tear_down),
         cmocka_unit_test_setup_teardown(test_an_automatic_pause_without_room_keeps_the_memory, set_up_layered,
+                                        tear_down),
+        cmocka_unit_test_setup_teardown(test_files_that_do_not_fit_are_not_copied_again_and_again, set_up_layered,
                                         tear_down),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
