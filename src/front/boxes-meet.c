@@ -109,6 +109,15 @@ static bool is_elsewhere(const struct box_own *o)
     return o->row_state == STORE_BOX_STORED && (o->b.state == BOX_STORED || o->change);
 }
 
+/* Made from its files, and dead before its row said so: that resume fails, and it is stored as before. */
+static void restore_died(struct front *f, struct box_own *o)
+{
+    if (!o->change || o->change->kind != CHANGE_RESTORE)
+        return;
+    o->died = true;
+    links_gone(f->links, o->b.id); /* its binding or its start command fails */
+}
+
 static void listed(void *arg, const struct keeper_item *v, size_t n)
 {
     struct meeting *m = arg;
@@ -130,6 +139,8 @@ static void listed(void *arg, const struct keeper_item *v, size_t n)
             o->died = true;
         else if (o && !is_elsewhere(o))
             box_end(f, o, "died", cause_of(v[i].cause), NULL);
+        else if (o && o->change && o->change->bound) /* else it is the life before, or its create is sent again */
+            restore_died(f, o);
         keeperc_forget(f->keeper, v[i].id);
     }
     /* Those keeper does not know. Ones made after the question was asked cannot be in the answer. */
@@ -175,10 +186,9 @@ void boxes_keeper_died(struct front *f, const struct keeper_death *d)
 {
     struct box_own *o = map_get(&f->boxes->by_id, d->id);
     /* One that is being made fails through its create; one that is being killed through its kill. */
-    if (o && is_elsewhere(o)) {
-        if (o->change && o->change->kind == CHANGE_RESTORE)
-            links_gone(f->links, d->id); /* its binding fails */
-    } else if (o && !o->creation)
+    if (o && is_elsewhere(o))
+        restore_died(f, o);
+    else if (o && !o->creation)
         box_end(f, o, o->b.state == BOX_KILLING ? "killed" : "died",
                 o->b.state == BOX_KILLING && o->why ? o->why : cause_of(d->cause), &d->usage);
     else if (o) {

@@ -135,6 +135,11 @@ static void restored_written(void *arg, const struct err *err)
 
 static void write_running(struct box_change *c)
 {
+    if (c->box->died) { /* after its binding: nobody else would notice */
+        state_fail(&c->failure, 503, "the sandbox ended while it was being resumed");
+        restore_fails(c);
+        return;
+    }
     c->pending++;
     box_write_as(c->front, &c->box->b, STORE_BOX_RUNNING, restored_written, c);
 }
@@ -220,6 +225,7 @@ static void ask_keeper(struct box_change *c)
     apply_end(c);
     box_keeper_request(f, &c->box->b, &k);
     c->box->round = f->boxes->round;
+    c->box->died = false;
     c->net_done = !nets_on(f);
     if (!c->net_done) {
         c->pending++;

@@ -16,7 +16,7 @@
 #include "egress/proto.h"
 #include "egress/seal.h"
 #include "egress/secrets.h"
-#include "front/boxes.h"
+#include "front/boxes-int.h"
 #include "front/events.h"
 #include "front/idseal.h"
 #include "front/vault.h"
@@ -388,6 +388,46 @@ static void test_a_network_survives_front_and_egress(void **state)
     stop();
     start();
     assert_int_equal(e_count("policy", NULL), 0);
+}
+
+static void resumed(void *arg, const struct state_failure *failure)
+{
+    struct answer *a = arg;
+    a->calls++;
+    a->status = failure ? failure->status : 0;
+    (void)snprintf(a->text, sizeof a->text, "%s", failure ? failure->text : "");
+}
+
+static void test_what_dies_while_its_network_is_set_up_again_is_not_resumed(void **state)
+{
+    const json_t *m = NULL;
+    (void)state;
+    struct answer a = make(ONE_HOST), r = {0};
+    struct box *b = box_find(&f, a.id);
+    struct tenant_need need = box_need(b);
+    tenant_give_back(&f, b->tenant, &need, true);
+    box_count_stored(&f, b, true);
+    box_own(b)->row_state = STORE_BOX_STORED;
+    b->state = BOX_STORED;
+    e.silent = true;
+    box_resume(&f, b, 1, resumed, &r);
+    until_message("policy", 2);
+    step(3);
+    assert_true(box_own(b)->change->bound); /* init has it: its death is told by keeper only */
+    struct keeper_death d = {.cause = KEEPER_DIED_TTL};
+    memcpy(d.id, b->id, sizeof d.id);
+    boxes_keeper_died(&f, &d);
+    e.silent = false;
+    (void)e_count("policy", &m);
+    e_answer(m);
+    wait_for(&r);
+    assert_int_equal(r.status, 503);
+    assert_int_equal(b->state, BOX_STORED);
+    r = (struct answer){0};
+    box_resume(&f, b, 60, resumed, &r);
+    wait_for(&r);
+    assert_int_equal(r.status, 0);
+    assert_int_equal(b->state, BOX_RUNNING);
 }
 
 static void e_usage(const char *type, const char *what, const char *name, int requests, const char *host, int down)
@@ -972,6 +1012,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         NET(test_a_create_waits_until_its_network_is_in_force),
         NET(test_a_create_fails_when_egress_does_not_answer),
+        NET(test_what_dies_while_its_network_is_set_up_again_is_not_resumed),
         NET(test_counters_survive_front_and_egress),
         NET(test_counters_go_with_their_tenant),
         NET(test_the_password_of_a_proxy_is_sealed_and_kept_apart),

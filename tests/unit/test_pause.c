@@ -473,6 +473,28 @@ static void test_at_its_end_it_is_paused_not_killed(void **state)
     assert_int_equal(b->timeout_s, 3600);
 }
 
+static void test_what_ends_while_it_is_resumed_is_paused_after_that(void **state)
+{
+    (void)state;
+    struct box_spec spec = host_spec();
+    struct told r = {0};
+    spec.auto_pause = true;
+    struct box *b = make_base(&spec);
+    pause_ok(b, true);
+    k.hold_resume = true;
+    box_resume(&f, b, 1, told, &r);
+    for (uint64_t end = boxes_boot_ms() + 1100; boxes_boot_ms() < end;)
+        step(1);
+    assert_int_equal(b->state, BOX_RESUMING);
+    k.hold_resume = false;
+    k.held_resume(k.held_resume_arg, &(struct keeper_reply){0});
+    expect_told(&r, 0, "");
+    for (int i = 0; i < 600 && b->state != BOX_FROZEN; i++)
+        step(1);
+    assert_int_equal(b->state, BOX_FROZEN);
+    assert_int_equal(k.kills, 0);
+}
+
 static void test_at_its_end_it_is_killed_where_nothing_can_be_kept(void **state)
 {
     (void)state;
@@ -696,6 +718,7 @@ int main(void)
         T(test_what_lives_of_a_stored_box_is_killed),
         T(test_a_frozen_box_ends_with_the_machine),
         T(test_at_its_end_it_is_paused_not_killed),
+        T(test_what_ends_while_it_is_resumed_is_paused_after_that),
         T(test_at_its_end_it_is_killed_where_nothing_can_be_kept),
         T(test_without_traffic_it_is_paused),
         T(test_two_changes_of_the_files_at_once_are_refused),
