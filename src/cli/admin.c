@@ -202,8 +202,7 @@ static int tenant_list(const struct node_call *call)
                                       {"OF", "quota.memoryBytes", SIZE_LIMIT},
                                       {"DISK", "used.diskBytes", SIZE},
                                       {"OF", "quota.diskBytes", SIZE_LIMIT},
-                                      {"STORAGE", "used.storageBytes", SIZE},
-                                      {"OF", "limits.storageBytes", SIZE_LIMIT},
+                                      {"STORAGE", "limits.storageBytes", SIZE_LIMIT},
                                       {"RATE", "quota.requestsPerSecond", LIMIT}};
     return show_list(call, "/v1/tenants", "tenants", m, ARRAY_LEN(m));
 }

@@ -48,13 +48,13 @@ static void changed(void *arg, const struct err *err)
 struct listing {
     struct front *front;
     struct json j;
+    bool kept; /* also what it keeps, which is long work: of one tenant, not of all */
 };
 
 static void add_tenant(void *arg, const struct tenant *t)
 {
     struct listing *l = arg;
     struct json *j = &l->j;
-    struct state_kept kept = state_kept(l->front, t);
     json_obj(j, NULL);
     json_str(j, "id", t->id);
     json_str(j, "name", t->name);
@@ -77,8 +77,11 @@ static void add_tenant(void *arg, const struct tenant *t)
     json_u64(j, "cpuMilli", t->cpu_milli);
     json_u64(j, "memoryBytes", t->memory);
     json_u64(j, "diskBytes", t->disk);
-    json_u64(j, "snapshots", kept.count);
-    json_u64(j, "storageBytes", kept.bytes);
+    if (l->kept) {
+        struct state_kept kept = state_kept(l->front, t);
+        json_u64(j, "snapshots", kept.count);
+        json_u64(j, "storageBytes", kept.bytes);
+    }
     json_end_obj(j);
     json_end_obj(j);
 }
@@ -100,7 +103,7 @@ void native_tenant(struct api_call *c)
 {
     const struct tenant *t = tenants_find(c->front, c->param[0]);
     _cleanup_buf_ struct buf out = {0};
-    struct listing l = {.front = c->front};
+    struct listing l = {.front = c->front, .kept = true};
     if (!t) {
         reply_error(c->req, 404, "there is no tenant '%.40s'", c->param[0]);
         return;
