@@ -8,7 +8,7 @@
 
 #include "base/mem.h"
 
-static void reserve(struct buf *b, size_t more)
+void buf_reserve(struct buf *b, size_t more)
 {
     size_t need = b->n + more + 1;
     if (need <= b->cap)
@@ -22,7 +22,7 @@ static void reserve(struct buf *b, size_t more)
 
 void buf_add(struct buf *b, const void *bytes, size_t n)
 {
-    reserve(b, n);
+    buf_reserve(b, n);
     if (n != 0)
         memcpy(b->p + b->n, bytes, n);
     b->n += n;
@@ -33,7 +33,7 @@ void buf_adds(struct buf *b, const char *s) { buf_add(b, s, strlen(s)); }
 
 void buf_addc(struct buf *b, char c)
 {
-    reserve(b, 1);
+    buf_reserve(b, 1);
     b->p[b->n++] = c;
     b->p[b->n] = '\0';
 }
@@ -43,12 +43,12 @@ void buf_addf(struct buf *b, const char *fmt, ...)
     va_list ap, ap2;
     va_start(ap, fmt);
     va_copy(ap2, ap);
-    reserve(b, 0);
+    buf_reserve(b, 0);
     size_t room = b->cap - b->n;
     int n = vsnprintf(b->p + b->n, room, fmt, ap);
     va_end(ap);
     if (n > 0 && (size_t)n >= room) {
-        reserve(b, (size_t)n);
+        buf_reserve(b, (size_t)n);
         (void)vsnprintf(b->p + b->n, (size_t)n + 1, fmt, ap2);
     }
     if (n > 0)

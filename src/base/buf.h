@@ -9,6 +9,8 @@ struct buf {
     size_t n, cap;
 };
 
+/* Makes room for `more` bytes: until they are used up, nothing moves and no copy stays behind. */
+void buf_reserve(struct buf *b, size_t more);
 void buf_add(struct buf *b, const void *bytes, size_t n);
 void buf_adds(struct buf *b, const char *s);
 void buf_addc(struct buf *b, char c);

@@ -44,15 +44,10 @@ int fd_put(int dirfd, const char *path, const char *value)
     return 0;
 }
 
-int fd_read_file(int dirfd, const char *path, size_t max, struct buf *b)
+static int read_all(int fd, char *chunk, size_t n, size_t max, struct buf *b)
 {
-    _cleanup_close_ int fd = openat(dirfd, path, O_RDONLY | O_CLOEXEC | O_NOCTTY | O_NONBLOCK);
-    char chunk[4096];
-    size_t total = 0;
-    if (fd < 0)
-        return -1;
-    for (;;) {
-        ssize_t r = read(fd, chunk, sizeof chunk);
+    for (size_t total = 0;;) {
+        ssize_t r = read(fd, chunk, n);
         if (r < 0 && errno == EINTR)
             continue;
         if (r < 0 && errno == EAGAIN) { /* a pipe whose writer is slow: opening must not block, reading may */
@@ -72,6 +67,17 @@ int fd_read_file(int dirfd, const char *path, size_t max, struct buf *b)
         }
         buf_add(b, chunk, (size_t)r);
     }
+}
+
+int fd_read_file(int dirfd, const char *path, size_t max, struct buf *b)
+{
+    _cleanup_close_ int fd = openat(dirfd, path, O_RDONLY | O_CLOEXEC | O_NOCTTY | O_NONBLOCK);
+    char chunk[4096];
+    if (fd < 0)
+        return -1;
+    int r = read_all(fd, chunk, sizeof chunk, max, b);
+    explicit_bzero(chunk, sizeof chunk); /* some files hold secrets */
+    return r;
 }
 
 int fd_read_u64(int dirfd, const char *path, uint64_t *ret)

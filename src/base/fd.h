@@ -12,7 +12,8 @@
 int fd_write_all(int fd, const void *p, size_t n);
 /* Opens path relative to dirfd, writes the string in one write(2), closes. -1 with errno. For kernel control files. */
 int fd_put(int dirfd, const char *path, const char *value);
-/* Reads at most `max` bytes of a file into b. -1 with errno; EFBIG if there is more. */
+/* Reads at most `max` bytes of a file into b. -1 with errno; EFBIG if there is more. If b has room for them, the only copy is
+ * there. */
 int fd_read_file(int dirfd, const char *path, size_t max, struct buf *b);
 /* A number from a one-line kernel file; "max" reads as UINT64_MAX. -1 with errno. */
 int fd_read_u64(int dirfd, const char *path, uint64_t *ret);

@@ -53,11 +53,12 @@ static int load_policy(struct prepared *p, struct err *err)
         memcpy(flags, a->flags, n * sizeof *flags);
     /* Not writable does not mean gone: the command still starts here, also in /tmp or as a foreign uid. */
     if (a->no_cwd && !container(p) && !a->chdir)
-        flags[n++] =
-            (struct policy_flag){.key = "files.read_only", .value = p->cwd, .text = "--no-cwd", .flags = FILE_TRY};
+        flags[n++] = (struct policy_flag){
+            .key = "files.read_only", .value = p->cwd, .text = "--no-cwd", .flags = FILE_TRY | FILE_LITERAL};
     run_secrets_flags(&p->secrets, flags, &n);
     if (p->audit.path && !container(p))
-        flags[n++] = (struct policy_flag){.key = "files.deny_write", .value = p->audit.path, .text = "--audit"};
+        flags[n++] = (struct policy_flag){
+            .key = "files.deny_write", .value = p->audit.path, .text = "--audit", .flags = FILE_LITERAL};
     int r = policy_load(&where, (const char *const *)a->policies.v, a->settings, flags, n, &p->policy, err);
     free(flags);
     if (r < 0)

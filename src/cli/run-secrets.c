@@ -79,7 +79,7 @@ static bool is_given(const struct run_args *a, const struct stat *file)
 static int parse_file(const struct run_args *a, struct run_secrets *s, const char *text, struct err *err)
 {
     size_t n = strcspn(text, "=");
-    struct stat st;
+    struct stat st = {0};
     struct run_secret *one = find(s, text, n);
     if (!text[n] || !text[n + 1])
         return err_set(err, ERR_USAGE, 0, "--secret-file: NAME=FILE is wanted");
@@ -94,9 +94,27 @@ static int parse_file(const struct run_args *a, struct run_secrets *s, const cha
     if (is_given(a, &st))
         return err_set(err, ERR_USAGE, 0, "--secret-file %s is also the command's standard input or a --fd of it",
                        text);
+    if (S_ISREG(st.st_mode) && st.st_nlink > 1)
+        return err_set(err, ERR_USAGE, 0,
+                       "--secret-file %s: the file has %lu hard links, and only this one would be hidden; keep it in a "
+                       "file of its own",
+                       text, (unsigned long)st.st_nlink);
     one->hide = S_ISREG(st.st_mode);
     one->file = one->hide ? realpath(text + n + 1, NULL) : xstrdup(text + n + 1);
     return one->file ? 0 : err_set(err, ERR_USAGE, errno, "--secret-file %s", text);
+}
+
+/* A rule of a secret would otherwise give the network that was to be taken away, or take away the host's. */
+static int check_network(const struct run_args *a, struct err *err)
+{
+    for (size_t i = 0; i < a->nflags; i++)
+        if (strcmp(a->flags[i].key, "network") == 0 &&
+            (strcmp(a->flags[i].value, "off") == 0 || strcmp(a->flags[i].value, "host") == 0))
+            return err_set(
+                err, ERR_USAGE, 0,
+                "--secret and --network %s exclude each other: a secret goes to its hosts through network rules",
+                a->flags[i].value);
+    return 0;
 }
 
 int run_secrets_parse(const struct run_args *a, struct run_secrets *ret, struct err *err)
@@ -110,7 +128,7 @@ int run_secrets_parse(const struct run_args *a, struct run_secrets *ret, struct 
     if (ret->n > 0 && a->learn)
         return err_set(err, ERR_USAGE, 0,
                        "--secret and --learn exclude each other: while learning, nothing is hidden from the command");
-    return 0;
+    return ret->n > 0 ? check_network(a, err) : 0;
 }
 
 /* --- policy ------------------------------------------------------------------------------------------------------- */
@@ -173,7 +191,8 @@ void run_secrets_flags(struct run_secrets *s, struct policy_flag *flags, size_t 
             flags[(*n)++] = (struct policy_flag){.key = "network.rule", .value = rule.p, .text = text};
         }
         if (one->hide)
-            flags[(*n)++] = (struct policy_flag){.key = "files.deny_read", .value = one->file, .text = "--secret-file"};
+            flags[(*n)++] = (struct policy_flag){
+                .key = "files.deny_read", .value = one->file, .text = "--secret-file", .flags = FILE_LITERAL};
     }
 }
 
@@ -182,6 +201,7 @@ void run_secrets_flags(struct run_secrets *s, struct policy_flag *flags, size_t 
 static int read_value(struct run_secret *s, struct err *err)
 {
     if (s->file) {
+        buf_reserve(&s->value, RUN_SECRET_MAX + 1); /* a buffer that grows leaves copies behind */
         if (fd_read_file(AT_FDCWD, s->file, RUN_SECRET_MAX + 1, &s->value) < 0)
             return err_set(err, ERR_USAGE, errno, "--secret-file %s=%s", s->name, s->file);
         if (s->value.n && s->value.p[s->value.n - 1] == '\n')
@@ -268,7 +288,20 @@ static int clear_environment(const struct run_secret *s, const struct policy *po
                    strcmp(bad->name, s->name) == 0 ? "is also" : "holds the value of", s->name);
 }
 
-/* Without a root of its own the command sees the host's tree at its own place, where the file is hidden. */
+/* Without a root of its own the command sees the host's tree at its own place: there the file itself, or what is above it, must
+ * be covered. */
+static bool is_covered(const struct run_secret *s, const struct plan *plan)
+{
+    const struct plan_op *op = plan_op_for(plan, s->file);
+    struct stat st;
+    if (plan->layers.n > 0 || path_under(s->file, "/proc") || path_under(s->file, "/sys") ||
+        path_under(s->file, "/dev"))
+        return true; /* these are the sandbox's own */
+    if (!op || (op->kind != OP_MASK && op->kind != OP_TMPFS && op->kind != OP_SKELETON))
+        return false;
+    return strcmp(op->path, s->file) != 0 || (stat(s->file, &st) == 0 && st.st_dev == op->dev && st.st_ino == op->ino);
+}
+
 static int check_hidden(const struct run_secret *s, const struct plan *plan, struct err *err)
 {
     const char *seen = NULL;
@@ -281,6 +314,10 @@ static int check_hidden(const struct run_secret *s, const struct plan *plan, str
             (plan->layers.n > 0 || strcmp(op->src, op->path) != 0))
             seen = op->src;
     }
+    if (s->hide && !seen && !is_covered(s, plan))
+        return err_set(err, ERR_USAGE, 0,
+                       "--secret-file %s=%s: it cannot be hidden from the command; keep it elsewhere", s->name,
+                       s->file);
     return !seen ? 0
                  : err_set(err, ERR_USAGE, 0,
                            "--secret-file %s=%s: the command would see it, because %s is shown to it; "
@@ -313,6 +350,7 @@ void run_secrets_message(const struct run_secret *s, const char *tenant, struct 
 {
     _cleanup_buf_ struct buf coded = {0};
     struct json j;
+    buf_reserve(&coded, s->value.n / 3 * 4 + 4);
     base64_encode(&coded, s->value.p, s->value.n);
     json_start(&j, out);
     json_obj(&j, NULL);
@@ -320,7 +358,6 @@ void run_secrets_message(const struct run_secret *s, const char *tenant, struct 
     json_str(&j, "tenant", tenant);
     json_str(&j, "name", s->name);
     json_u64(&j, "revision", 1);
-    json_str(&j, "value", buf_str(&coded));
     json_obj(&j, "spec");
     json_arr(&j, "bind");
     for (size_t i = 0; i < s->hosts.n; i++) {
@@ -331,6 +368,8 @@ void run_secrets_message(const struct run_secret *s, const char *tenant, struct 
     json_end_arr(&j);
     json_str(&j, "env", s->name);
     json_end_obj(&j);
+    buf_reserve(out, coded.n + 16); /* for the rest: the buffer must not move with the value in it */
+    json_str(&j, "value", buf_str(&coded));
     json_end_obj(&j);
     explicit_bzero(coded.p, coded.n);
 }

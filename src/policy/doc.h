@@ -28,7 +28,7 @@ struct doc {
     bool may_widen;      /* false: a project document that is not trusted */
     bool in_ceiling;     /* the values are bounds */
     const char *key;     /* the key whose value is being read; kept by doc_map */
-    unsigned file_flags; /* for every file rule: FILE_TRY */
+    unsigned file_flags; /* for every file rule: FILE_TRY, FILE_LITERAL */
     struct err *err;
 };
 

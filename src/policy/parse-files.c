@@ -100,7 +100,7 @@ static int read_path(struct doc *d, const struct node *item, unsigned index, uns
                                         : d->in_ceiling ? "ceiling.files"
                                                         : "files",
                                         verb_names[verb], flag ? flag_index(d, verb) : index);
-    return doc_add_path(d, item->line, verb, item->text, false, id);
+    return doc_add_path(d, item->line, verb, item->text, d->file_flags & FILE_LITERAL, id);
 }
 
 static int read_paths(struct doc *d, const struct node *value, unsigned arg)

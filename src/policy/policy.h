@@ -47,7 +47,10 @@ enum file_verb {
     FILE_VERB_MAX
 };
 
-enum { FILE_TRY = 1 << 0 /* skipped silently if the path does not exist (--try) */ };
+enum {
+    FILE_TRY = 1 << 0,     /* skipped silently if the path does not exist (--try) */
+    FILE_LITERAL = 1 << 1, /* of a policy_flag: a path that no person wrote, in which no character is special */
+};
 
 struct file_rule {
     enum file_verb verb;

@@ -83,6 +83,25 @@ def test_file(who):
         check_in(f"'x-pipe': '{value}'", str(net.seen("api.test")), r)
 
 
+def test_file_names(who):
+    "a file is hidden whatever characters its path has, and one with a second name is refused"
+    value = "sk-" + secrets.token_hex(20)
+    with Internet() as net, workspace(who) as ws:
+        opened(net)
+        for name in ("a[prod]", "b\\c", "d*", "e?", "f:"):
+            os.mkdir(ws / name), os.chmod(ws / name, 0o777)
+            write(ws / name / "token", value + "\n", who)
+            r = go(net, who, ws, "--secret", "KEY=api.test", "--secret-file", f"KEY={name}/token", "--", "sh", "-c", 'cat "$1"; grep -rs sk- . ; true', "-", f"{name}/token")
+            check(r.code == 0 and value not in r.out, (name, r))
+            os.remove(ws / name / "token")
+        write(ws / "one", value, who)
+        os.link(ws / "one", ws / "two")
+        check_in("hard links", refused(net, who, ws, "--secret", "KEY=api.test", "--secret-file", "KEY=one", "--", "cat", "two").err)
+        os.remove(ws / "two")
+        check_in("--secret-file of KEY", refused(net, who, ws, "--json", "one", "--secret", "KEY=api.test", "--secret-file", "KEY=one", "--", "true").err)
+        check_equal((ws / "one").read_text(), value)
+
+
 def test_copies(who):
     "a copy of the value in another variable of the caller's is dropped; in --env, a policy or the command's words it is an error"
     for value in ("sk-" + secrets.token_hex(20), "*" * 12, "%s%n%2f$(id)"):
@@ -111,7 +130,8 @@ def test_mistakes(who):
                            (("--secret", "NONE=api.test"), "--secret-file NONE="), (("--secret", "SHORT=api.test"), "7 bytes"), (("--secret", "LINE=api.test"), "control"),
                            (("--secret", "LONG=api.test"), "65537"), (("--secret", "KEY=*"), "KEY"), (("--secret", "KEY=*.com"), "com"), (("--secret-file", "KEY=/etc/passwd"), "no --secret"),
                            (("--secret", "KEY=api.test", "--secret-file", "KEY=/nonexistent"), "No such file"), (tuple(many), "at most 16"),
-                           (("--secret", "KEY=" + ",".join(f"h{i}.test" for i in range(33))), "at most 32"), (("--secret", "KEY=api.test", "--learn", "out.yaml"), "--learn")):
+                           (("--secret", "KEY=" + ",".join(f"h{i}.test" for i in range(33))), "at most 32"), (("--secret", "KEY=api.test", "--learn", "out.yaml"), "--learn"),
+                           (("--secret", "KEY=api.test", "--network", "off"), "--network off"), (("--network", "host", "--secret", "KEY=api.test"), "--network host")):
             r = refused(net, who, ws, *args, "--", "true", env=env)
             check_in(word, r.err, (args[:2], r))
 

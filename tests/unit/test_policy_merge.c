@@ -98,6 +98,22 @@ static void flags_are_told_what_is_wrong_by_their_own_text(void **state)
     refuses(s, env, 1, ERR_USAGE, "--env =v: env.set: \"\" is not a variable's name");
 }
 
+static void no_character_of_a_literal_flag_is_special(void **state)
+{
+    const struct scratch *s = *state;
+    static const char *const paths[] = {"/srv/a[prod]/token", "/srv/b\\c/token", "/srv/*?/x:/y"};
+    for (size_t i = 0; i < ARRAY_LEN(paths); i++) {
+        const struct policy_flag flags[] = {{"files.deny_read", paths[i], "--secret-file", FILE_LITERAL},
+                                            {"files.deny_write", paths[i], "--audit", FILE_LITERAL}};
+        _cleanup_policy_ struct policy *p = NULL;
+        loads(s, flags, 2, &p);
+        assert_non_null(rule_at(p, FILE_DENY_READ, paths[i]));
+        assert_false(rule_at(p, FILE_DENY_READ, paths[i])->is_glob);
+        assert_false(policy_may_read(p, paths[i], NULL));
+        assert_non_null(rule_at(p, FILE_DENY_WRITE, paths[i]));
+    }
+}
+
 static void try_flags_reach_the_rule(void **state)
 {
     const struct scratch *s = *state;
@@ -412,6 +428,7 @@ int main(void)
         TEST(a_later_rule_for_the_same_path_replaces_the_earlier_one),
         TEST(flags_are_told_what_is_wrong_by_their_own_text),
         TEST(try_flags_reach_the_rule),
+        TEST(no_character_of_a_literal_flag_is_special),
         TEST(a_project_document_may_narrow),
         TEST(a_project_document_may_not_widen),
         TEST(trust_holds_for_one_text_at_one_path),
