@@ -11,7 +11,6 @@
 
 #include "base/buf.h"
 #include "base/cleanup.h"
-#include "base/fd.h"
 #include "base/mem.h"
 #include "base/path.h"
 #include "cli/gitconfig.h"
@@ -154,12 +153,31 @@ static char *expand(const struct walk *w, const char *base, const char *value)
     return *value == '/' ? xstrdup(value) : path_join(base, value);
 }
 
-static bool read_config(struct walk *w, const char *path, struct gitconfig *ret)
+/* A configuration may name any file of the host for another one, so nothing is waited for and nothing is read beyond its size:
+ * files of the kernel, such as /proc/kmsg, are regular ones of no size that a reader may wait at for ever. */
+static bool read_regular(const char *path, struct buf *ret)
 {
     struct stat st;
+    char chunk[4096];
+    if (stat(path, &st) < 0 || !S_ISREG(st.st_mode) || st.st_size == 0) /* to open a device can do something */
+        return false;
+    _cleanup_close_ int fd = open(path, O_RDONLY | O_CLOEXEC | O_NOCTTY | O_NONBLOCK);
+    if (fd < 0 || fstat(fd, &st) < 0 || !S_ISREG(st.st_mode) || st.st_size > GITCONFIG_BYTES_MAX)
+        return false;
+    for (size_t left = (size_t)st.st_size; left > 0;) {
+        ssize_t n = read(fd, chunk, left < sizeof chunk ? left : sizeof chunk);
+        if (n <= 0)
+            return n == 0;
+        buf_add(ret, chunk, (size_t)n);
+        left -= (size_t)n;
+    }
+    return true;
+}
+
+static bool read_config(struct walk *w, const char *path, struct gitconfig *ret)
+{
     _cleanup_buf_ struct buf text = {0};
-    if (w->configs >= CONFIGS_MAX || stat(path, &st) < 0 || !S_ISREG(st.st_mode) || st.st_size > GITCONFIG_BYTES_MAX ||
-        fd_read_file(AT_FDCWD, path, GITCONFIG_BYTES_MAX, &text) < 0)
+    if (w->configs >= CONFIGS_MAX || !read_regular(path, &text))
         return false;
     w->configs++;
     gitconfig_read(text.p, text.n, ret);

@@ -486,6 +486,25 @@ static void a_hook_changed_through_another_link_is_listed(void **state)
     assert_int_equal(t->found.n, 1);
 }
 
+/* A regular file of no size at which a reader waits until the kernel says something. */
+static void an_included_file_of_the_kernel_is_not_waited_for(void **state)
+{
+    struct tree *t = *state;
+    static const char text[] = "[include]\n\tpath = /proc/kmsg\n\tpath = ../../more\n";
+    _cleanup_free_ char *config = path_join(t->root, "repo/.git/config");
+    int fd = open(config, O_WRONLY | O_TRUNC | O_CLOEXEC);
+    assert_true(fd >= 0 && write(fd, text, strlen(text)) == (ssize_t)strlen(text));
+    (void)close(fd);
+    settle();
+    struct hostexec *h = hostexec_before(t->policy, t->plan, NULL);
+    put(t, "more", false);
+    (void)alarm(30);
+    hostexec_after(h, &t->found);
+    (void)alarm(0);
+    assert_true(listed(t, "more"));
+    assert_int_equal(t->found.n, 1);
+}
+
 /* With a file "commondir", git takes configuration and hooks from elsewhere; and a stub there would break git. */
 static void a_common_directory_is_listed(void **state)
 {
@@ -697,6 +716,7 @@ int main(void)
         TREE(new_repositories_and_changed_names_are_listed),
         TREE(protected_names_that_are_not_the_same_are_listed),
         TREE(a_hook_changed_through_another_link_is_listed),
+        TREE(an_included_file_of_the_kernel_is_not_waited_for),
         TREE(a_common_directory_is_listed),
         TREE(a_bare_repository_is_listed),
         TREE(what_changed_in_an_unknown_repository_is_listed),
