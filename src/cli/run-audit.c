@@ -74,6 +74,13 @@ int run_audit_check(const struct run_audit *a, const struct run_args *args, cons
     return 0;
 }
 
+bool run_audit_there(const struct run_audit *a)
+{
+    struct stat own, st;
+    return a->fd >= 0 && fstat(a->fd, &own) == 0 && lstat(a->path, &st) == 0 && st.st_dev == own.st_dev &&
+           st.st_ino == own.st_ino;
+}
+
 void run_audit_done(struct run_audit *a)
 {
     struct stat st;

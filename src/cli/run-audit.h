@@ -23,6 +23,8 @@ struct run_audit {
 int run_audit_open(const struct run_args *a, struct run_audit *ret, struct err *err);
 /* Whether the command can reach it in a way that lets it write. */
 int run_audit_check(const struct run_audit *a, const struct run_args *args, const struct plan *plan, struct err *err);
+/* Whether its name still leads to it. */
+bool run_audit_there(const struct run_audit *a);
 /* Gives it back; a file that was made for a run that never came to anything is removed. */
 void run_audit_done(struct run_audit *a);
 

@@ -84,6 +84,26 @@ static int open_sink(const char *where, struct sink *ret, struct err *err)
     return ret->fd < 0 ? err_set(err, ERR_USAGE, errno, "--json %s", where) : 0;
 }
 
+static bool is_sink(const struct sink *s, const struct stat *file)
+{
+    struct stat st;
+    bool there = s->fd >= 0 ? fstat(s->fd, &st) == 0 : fstatat(s->dir, s->name, &st, AT_SYMLINK_NOFOLLOW) == 0;
+    return there && st.st_dev == file->st_dev && st.st_ino == file->st_ino;
+}
+
+/* The record would take the place of a log, or of a secret. */
+static int check_sink(const struct sink *s, const struct prepared *p, struct err *err)
+{
+    struct stat st;
+    if (p->audit.fd >= 0 && fstat(p->audit.fd, &st) == 0 && is_sink(s, &st))
+        return err_set(err, ERR_USAGE, 0, "--json %s is also the file of --audit; give another", p->args->json);
+    for (size_t i = 0; i < p->secrets.n; i++)
+        if (p->secrets.v[i].hide && stat(p->secrets.v[i].file, &st) == 0 && is_sink(s, &st))
+            return err_set(err, ERR_USAGE, 0, "--json %s is also the --secret-file of %s; give another", p->args->json,
+                           p->secrets.v[i].name);
+    return 0;
+}
+
 /* Everything inside is dead by now: nobody plays with the names any more. */
 static int sink_write(const struct sink *s, const struct buf *text)
 {
@@ -421,17 +441,18 @@ static int finish_tx(struct prepared *p, const struct outcome *out, struct strv 
     return r;
 }
 
-/* The log is protected like what programs outside may run, and changes. */
-static void leave_out(struct strv *born, const char *path)
+/* The log is protected like what programs outside may run, and changes. Another file at its name is not the log. */
+static void leave_out(struct strv *born, const struct run_audit *log)
 {
     size_t kept = 0;
-    for (size_t i = 0; path && i < born->n; i++) {
-        if (strcmp(born->v[i], path) == 0)
+    bool there = run_audit_there(log);
+    for (size_t i = 0; there && i < born->n; i++) {
+        if (strcmp(born->v[i], log->path) == 0)
             free(born->v[i]);
         else
             born->v[kept++] = born->v[i];
     }
-    if (path && born->v) {
+    if (there && born->v) {
         born->n = kept;
         born->v[kept] = NULL;
     }
@@ -447,7 +468,7 @@ static int run(const struct run_args *args, struct prepared *p, char *const *arg
     if (check_args(args, err) < 0 || prepare_plan(p, args, err) < 0)
         return -1;
     prepare_scope(p, tried, argv);
-    if (args->json && open_sink(args->json, &sink, err) < 0)
+    if (args->json && (open_sink(args->json, &sink, err) < 0 || check_sink(&sink, p, err) < 0))
         return -1;
     struct timespec now;
     (void)clock_gettime(CLOCK_REALTIME, &now);
@@ -465,7 +486,7 @@ static int run(const struct run_args *args, struct prepared *p, char *const *arg
     int tx = r == 0 && args->tx ? finish_tx(p, &out, &born, &end, err) : 0;
     if (args->tx)
         p->tx_end = tx_end_name(end);
-    leave_out(&born, p->audit.path);
+    leave_out(&born, &p->audit);
     if (r == 0) {
         report(p, &out, denials, &born, &sink);
         r = (p->learn && finish_learning(p, &out, err) < 0) || tx < 0 ? -1 : out.exit_code;
