@@ -12,6 +12,7 @@
 #include "base/path.h"
 #include "base/text.h"
 #include "cli/learn.h"
+#include "policy/netpol.h"
 #include "policy/node.h"
 
 enum { PASSES = 3, SAFE = 400 };
@@ -36,6 +37,7 @@ void learn_seen_done(struct learn_seen *seen)
     strv_done(&seen->calls);
     strv_done(&seen->refused);
     strv_done(&seen->hosts);
+    strv_done(&seen->missing);
     strv_done(&seen->notes);
     *seen = (struct learn_seen){0};
 }
@@ -194,6 +196,11 @@ static int by_depth(const void *a, const void *b)
     return i != k ? (i < k ? -1 : 1) : strcmp(x->path, y->path);
 }
 
+static bool guarded(const struct writer *w, const struct learn_change *c)
+{
+    return w->in->guard && strcmp(c->path, w->in->guard) == 0;
+}
+
 static void grant_writes(struct writer *w)
 {
     const struct learn_seen *seen = w->in->seen;
@@ -204,7 +211,7 @@ static void grant_writes(struct writer *w)
     /* A grant may uncover barriers below it that stood nowhere before. */
     for (int pass = 0; pass < PASSES && !w->failed; pass++)
         for (size_t i = 0; i < seen->n && !w->failed; i++)
-            if (!satisfied(w, order[i]))
+            if (!guarded(w, order[i]) && !satisfied(w, order[i]))
                 grant_change(w, order[i]);
     free(order);
 }
@@ -269,6 +276,49 @@ static void add_list(const struct writer *w, const char *key, const struct strv 
     }
 }
 
+/* A document's network replaces what others say. So there is none if the rules were enough; else it holds them too, and what
+ * they say of paths, methods and limits stays in force. What passed because everything public does is named host by host. */
+static bool public_passes(const struct writer *w)
+{
+    const struct netpol *rules = w->in->policy->netpol;
+    return rules && netpol_settings(rules)->otherwise == NETPOL_ALLOW_PUBLIC;
+}
+
+static const struct strv *hosts_of(const struct writer *w)
+{
+    return public_passes(w) ? &w->in->seen->hosts : &w->in->seen->missing;
+}
+
+static void add_rules(const struct writer *w, struct buf *out)
+{
+    static const char open[] = "  default: \"public\"\n", closed[] = "  default: \"deny\"\n";
+    _cleanup_buf_ struct buf lines = {0};
+    if (!w->in->policy->netpol || netpol_rules(w->in->policy->netpol) == 0)
+        return;
+    netpol_show_lines(w->in->policy->netpol, "  ", &lines);
+    const char *at = strstr(buf_str(&lines), open);
+    if (at) {
+        buf_add(out, lines.p, (size_t)(at - lines.p));
+        buf_adds(out, closed);
+    }
+    buf_adds(out, at ? at + strlen(open) : buf_str(&lines));
+}
+
+static void add_hosts(const struct writer *w, struct buf *out)
+{
+    const struct strv *hosts = hosts_of(w);
+    if (hosts->n == 0)
+        return;
+    buf_adds(out, "network:\n");
+    add_rules(w, out);
+    buf_adds(out, "  allow:\n");
+    for (size_t i = 0; i < hosts->n; i++) {
+        buf_adds(out, "    - ");
+        node_add_scalar(out, hosts->v[i]);
+        buf_addc(out, '\n');
+    }
+}
+
 static void add_text(struct writer *w, struct buf *out)
 {
     const struct learn_seen *seen = w->in->seen;
@@ -278,7 +328,7 @@ static void add_text(struct writer *w, struct buf *out)
     for (size_t i = 0; i < w->comments.n; i++)
         buf_addf(out, "# %s\n", w->comments.v[i]);
     if (w->grants[WRITE].n + w->grants[READ].n + seen->calls.n == 0) {
-        if (seen->hosts.n == 0)
+        if (hosts_of(w)->n == 0)
             buf_adds(out, "# The run needs nothing beyond the policy it had.\n");
         return;
     }
@@ -294,18 +344,6 @@ static void add_text(struct writer *w, struct buf *out)
     add_list(w, "allow", &calls, false, out);
 }
 
-/* A network of a document replaces what other documents say, so it names all of them. */
-static void add_hosts(const struct strv *hosts, struct buf *out)
-{
-    if (hosts->n > 0)
-        buf_adds(out, "network:\n  allow:\n");
-    for (size_t i = 0; i < hosts->n; i++) {
-        buf_adds(out, "    - ");
-        node_add_scalar(out, hosts->v[i]);
-        buf_addc(out, '\n');
-    }
-}
-
 int learn_document(const struct learn_in *in, struct buf *out, struct err *err)
 {
     struct writer w = {.in = in, .err = err};
@@ -313,7 +351,7 @@ int learn_document(const struct learn_in *in, struct buf *out, struct err *err)
     grant_reads(&w);
     if (!w.failed) {
         add_text(&w, out);
-        add_hosts(&in->seen->hosts, out);
+        add_hosts(&w, out);
     }
     strv_done(&w.grants[WRITE]);
     strv_done(&w.grants[READ]);

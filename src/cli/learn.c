@@ -27,6 +27,7 @@ struct learn {
     const struct wall_learn *places;
     const struct plan *plan;
     bool root;
+    const char *guard;
     struct learn_seen seen;
 };
 
@@ -114,13 +115,21 @@ void learn_watch(struct learn *l, struct denials *d)
 
 static int by_text(const void *a, const void *b) { return strcmp(*(char *const *)a, *(char *const *)b); }
 
-void learn_hosts(struct learn *l, struct strv *hosts)
+static void take_sorted(struct strv *to, struct strv *from)
 {
-    l->seen.hosts = *hosts;
-    *hosts = (struct strv){0};
-    if (l->seen.hosts.n > 1) /* the same from run to run */
-        qsort(l->seen.hosts.v, l->seen.hosts.n, sizeof l->seen.hosts.v[0], by_text);
+    *to = *from;
+    *from = (struct strv){0};
+    if (to->n > 1) /* the same from run to run */
+        qsort(to->v, to->n, sizeof to->v[0], by_text);
 }
+
+void learn_hosts(struct learn *l, struct strv *hosts, struct strv *missing)
+{
+    take_sorted(&l->seen.hosts, hosts);
+    take_sorted(&l->seen.missing, missing);
+}
+
+void learn_leave_out(struct learn *l, const char *path) { l->guard = path; }
 
 /* --- the file ------------------------------------------------------------------------------------------------------- */
 
@@ -239,7 +248,8 @@ int learn_end(struct learn *l, int vault, struct policy *policy, const struct po
     _cleanup_buf_ struct buf text = {0}, body = {0};
     if (vault >= 0)
         read_layers(l, vault);
-    struct learn_in in = {.seen = &l->seen, .policy = policy, .where = *where, .host = &host, .root = l->root};
+    struct learn_in in = {
+        .seen = &l->seen, .policy = policy, .where = *where, .host = &host, .root = l->root, .guard = l->guard};
     add_header(&text, argv);
     if (outcome->cause != END_EXIT || outcome->exit_code != 0)
         buf_addf(&text, "# The command ended with %d, so it may need more than it could show.\n", outcome->exit_code);

@@ -42,6 +42,7 @@ struct learn_seen {
     struct strv calls;   /* names of refused calls that a policy can grant */
     struct strv refused; /* refused calls that none can */
     struct strv hosts;   /* HOST or HOST:PORT that it spoke to, or would have */
+    struct strv missing; /* those of them that no rule named */
     struct strv notes;
     bool truncated;
 };
@@ -59,7 +60,8 @@ struct learn_in {
     struct policy *policy; /* the run's; the grants are merged into it as they are found */
     struct policy_where where;
     const struct learn_host *host;
-    bool root; /* the command reads as a stranger what no rule gives it */
+    bool root;         /* the command reads as a stranger what no rule gives it */
+    const char *guard; /* a path that no grant may open, whatever was done to it in the layer; NULL: none */
 };
 
 /* Writes the sections `files`, `syscalls` and `network`, and comments about what no line can grant. The text is a document,
@@ -77,8 +79,10 @@ struct learn;
 int learn_begin(const char *file, const struct wall_learn *places, const struct plan *plan,
                 const struct plan_caller *who, struct learn **ret, struct err *err);
 void learn_watch(struct learn *l, struct denials *d);
-/* Takes the list. */
-void learn_hosts(struct learn *l, struct strv *hosts);
+/* Takes the lists. */
+void learn_hosts(struct learn *l, struct strv *hosts, struct strv *missing);
+/* Nothing is learnt about this path, the log of the run; borrowed, may be NULL. */
+void learn_leave_out(struct learn *l, const char *path);
 /* Reads the layers below `vault` (-1: the command never ran), and writes FILE in one step. `policy` is merged with what
  * was learnt and `summary` gets the lines for people. */
 int learn_end(struct learn *l, int vault, struct policy *policy, const struct policy_where *where,

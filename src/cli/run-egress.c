@@ -252,14 +252,16 @@ static const char *word(const json_t *m, const char *key)
 }
 
 /* What a rule would have to name. Addresses are for people to grant. */
-static void want(struct run_egress *r, const char *host, unsigned port)
+static void want(struct run_egress *r, const char *host, unsigned port, bool refused)
 {
     char name[NETPOL_NAME_MAX];
-    if (!netpol_name(host, strlen(host), name) || r->wanted.n >= RUN_EGRESS_WANTED)
+    if (!netpol_name(host, strlen(host), name))
         return;
     _cleanup_free_ char *text = port == 80 || port == 443 || port == 0 ? xstrdup(name) : xasprintf("%s:%u", name, port);
-    if (!strv_has(&r->wanted, text))
+    if (r->wanted.n < RUN_EGRESS_WANTED && !strv_has(&r->wanted, text))
         strv_add(&r->wanted, text);
+    if (refused && r->missing.n < RUN_EGRESS_WANTED && !strv_has(&r->missing, text))
+        strv_add(&r->missing, text);
 }
 
 static void take_denied(struct run_egress *r, const json_t *m)
@@ -275,7 +277,7 @@ static void take_denied(struct run_egress *r, const json_t *m)
     };
     json_int_t count = json_integer_value(json_object_get(m, "count"));
     if (strcmp(n.reason, "host_not_allowed") == 0 || strcmp(n.reason, "port_not_allowed") == 0)
-        want(r, n.host, n.port);
+        want(r, n.host, n.port, true);
     if (r->denials)
         denials_network(r->denials, &n, count > 0 ? (uint64_t)count : 1);
 }
@@ -285,7 +287,7 @@ static void take_record(struct run_egress *r, json_t *record)
 {
     if (!json_is_object(record) || strcmp(word(record, "verdict"), "deny") == 0)
         return;
-    want(r, word(record, "host"), (unsigned)json_integer_value(json_object_get(record, "port")));
+    want(r, word(record, "host"), (unsigned)json_integer_value(json_object_get(record, "port")), false);
     if (!r->log)
         r->log = json_array();
     if (json_array_size(r->log) < RUN_EGRESS_REQUESTS)

@@ -34,7 +34,8 @@ struct run_egress {
     json_t *stats; /* of the sandbox, at the end; NULL */
     json_t *log;   /* what left it, the first RUN_EGRESS_REQUESTS; NULL: nothing */
     uint64_t left_out;
-    struct strv wanted; /* --learn: HOST or HOST:PORT, reached or refused for want of a rule */
+    struct strv wanted;  /* --learn: HOST or HOST:PORT, reached or refused for want of a rule */
+    struct strv missing; /* those of them that were refused */
 };
 /* clang-format off */
 #define RUN_EGRESS_INIT {.attach = -1, .control = -1}

@@ -408,7 +408,8 @@ static int finish_learning(struct prepared *p, const struct outcome *out, struct
 {
     _cleanup_buf_ struct buf summary = {0};
     struct policy_where where = {.cwd = p->cwd, .home = p->home, .no_workspace = p->args->no_cwd};
-    learn_hosts(p->learn, &p->egress.wanted);
+    learn_hosts(p->learn, &p->egress.wanted, &p->egress.missing);
+    learn_leave_out(p->learn, p->audit.path);
     if (learn_end(p->learn, p->vault, p->policy, &where, out, p->args->command, &summary, err) < 0)
         return -1;
     if (!p->args->quiet)

@@ -28,12 +28,15 @@ def test_nothing_leaves(who):
 
 
 def test_with_rules(who):
-    "hosts that were reached are learnt too, because the document replaces the rules they were reached by; no network, no section"
+    "the document replaces the rules of others, so it holds those of the run and the hosts that were missing; nothing missing, no section"
     with Internet() as net, workspace(who) as ws:
         net.ca.cert.chmod(0o644), net.dir.chmod(0o755), net.ca.dir.chmod(0o755)
         _, text = learn(net, who, ws, "--allow-host", "api.test")
-        check(text.endswith("network:\n  allow:\n    - api.test\n    - \"files.test:8080\"\n    - other.test\n"), text)
+        check(text.endswith("  allow:\n    - \"files.test:8080\"\n    - other.test\n"), text)
+        check_in('"api.test"', text.split("  rules:\n")[1].split("  allow:\n")[0])
         check_equal(len(net.seen("api.test")), 1, net.seen())
+        r = hutch("run", "--learn", "same.yaml", "--allow-host", "api.test", "--", "sh", "-c", f"{CURL} http://api.test/a", binary=HUTCH_TEST, who=who, cwd=ws, env=net.env(), timeout=120)
+        check_equal((r.code, "network:" in (ws / "same.yaml").read_text()), (0, False), r)
         r = hutch("run", "--learn", "quiet.yaml", "--", "true", binary=HUTCH_TEST, who=who, cwd=ws, env=net.env(), timeout=120)
         check("network:" not in (ws / "quiet.yaml").read_text(), r)
         check_in(", 0 hosts", r.err, json.dumps(r.err))

@@ -109,3 +109,24 @@ def test_only_a_log(who):
         os.chmod(ws / "big", 0o666)
         r = hutch("run", "--allow-host", "api.test", "--audit", "big", "--", "true", binary=HUTCH_TEST, who=who, cwd=ws, env=net.env())
         check_in("full size", r.err, r)
+
+
+def test_beside_others(who):
+    "the record never takes the log's place; what a learnt command does to the log is not learnt; a log that was replaced is told"
+    with Internet() as net, workspace(who) as ws:
+        net.ca.cert.chmod(0o644), net.dir.chmod(0o755), net.ca.dir.chmod(0o755)
+        check_equal(go(net, who, ws, "--audit", "log", "--allow-host", "api.test", "--", "true").code, 0)
+        text = (ws / "log").read_text()
+        for where in ("log", "./log", f"{ws}/log"):
+            r = hutch("run", "--audit", "log", "--json", where, "--allow-host", "api.test", "--", "true", binary=HUTCH_TEST, who=who, cwd=ws, env=net.env())
+            check_equal((r.code, (ws / "log").read_text()), (120, text), r)
+            check_in("--audit", r.err, r)
+        r = hutch("run", "--learn", "out.yaml", "--audit", "log", "--allow-host", "api.test", "--", "sh", "-c", "echo x >>log; rm -f log; echo y >log", binary=HUTCH_TEST, who=who, cwd=ws, env=net.env(), timeout=120)
+        check_equal((r.code, "log" in (ws / "out.yaml").read_text().split("wall_time")[1]), (0, False), r)
+        check_equal(verify(who, ws / "log").code, 0)
+        os.mkdir(ws / "a[b]"), os.chmod(ws / "a[b]", 0o777)
+        r = go(net, who, ws, "--audit", "a[b]/log", "--allow-host", "api.test", "--", "sh", "-c", "echo x >>'a[b]/log'; true")
+        check_equal((r.code, [x["kind"] for x in lines(ws / "a[b]/log")]), (0, ["started"]), r)
+        shell = f'{HUTCH_TEST} run --json record --audit log --allow-host api.test -- sh -c "echo ready; sleep 3" | (read x; echo other >new; mv -f new log; cat)'
+        r = run("bash", "-c", shell, who=who, cwd=ws, env=net.env())
+        check_equal(json.loads((ws / "record").read_text())["host_may_execute"], [str(ws / "log")], r)

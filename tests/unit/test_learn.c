@@ -189,6 +189,78 @@ static void hostile_names_stay_inside_their_comment(void **state)
     learn_seen_done(&seen);
 }
 
+/* `rules`: the run's own network section; `reached` and `missing`: hosts, separated by spaces. */
+static char *network_learnt(const char *rules, const char *reached, const char *missing, struct buf *out)
+{
+    struct learn_seen seen = {0};
+    struct err err = {0};
+    _cleanup_policy_ struct policy *p = policy_new(), *again = policy_new();
+    policy_add_defaults(&place, p);
+    if (policy_parse(rules, strlen(rules), "p.yaml", LEVEL_USER, &place, p, &err) < 0)
+        fail_msg("%s", err.msg);
+    const char *lists[] = {reached, missing, missing};
+    for (size_t i = 0; i < ARRAY_LEN(lists); i++)
+        for (const char *s = lists[i]; *s; s += strspn(s, " ")) {
+            size_t n = strcspn(s, " ");
+            strv_take(i < 2 ? &seen.hosts : &seen.missing, xstrndup(s, n));
+            s += n;
+        }
+    struct learn_in in = {.seen = &seen, .policy = p, .where = place, .host = &table};
+    if (learn_document(&in, out, &err) < 0)
+        fail_msg("%s: %s", rules, err.msg);
+    learn_seen_done(&seen);
+    if (policy_parse(buf_str(out), out->n, "l.yaml", LEVEL_FLAGS, &place, again, &err) < 0)
+        fail_msg("%s: does not read back: %s\n%s", rules, err.msg, buf_str(out));
+    return again->network_text ? xstrdup(again->network_text) : NULL;
+}
+
+/* The section replaces the rules of other documents, so it must not be wider than they were. */
+static void rules_of_the_network_are_kept(void **state)
+{
+    static const char narrow[] =
+        "network: {rules: [{id: mine, hosts: [a.test], http: [{methods: [GET], paths: [/x]}]}]}\n";
+    static const char mostly[] = "network: {default: public, deny: [x.test]}\n";
+    (void)state;
+    _cleanup_buf_ struct buf none = {0}, more = {0}, wide = {0}, all = {0}, off = {0};
+    _cleanup_free_ char *got = network_learnt(narrow, "a.test", "", &none);
+    assert_null(got);
+    assert_non_null(strstr(buf_str(&none), "needs nothing"));
+    _cleanup_free_ char *kept = network_learnt(narrow, "a.test", "b.test:8080", &more);
+    assert_non_null(kept);
+    assert_non_null(strstr(kept, "\"mine\""));
+    assert_non_null(strstr(kept, "/x"));
+    assert_non_null(strstr(kept, "b.test"));
+    _cleanup_free_ char *closed = network_learnt(mostly, "a.test", "", &wide);
+    assert_non_null(closed);
+    assert_non_null(strstr(closed, "\"default\":\"deny\""));
+    assert_non_null(strstr(closed, "x.test"));
+    assert_non_null(strstr(closed, "a.test"));
+    _cleanup_free_ char *named = network_learnt("network: public\n", "a.test", "", &all);
+    assert_string_equal(buf_str(&all), "network:\n  allow:\n    - a.test\n");
+    _cleanup_free_ char *first = network_learnt("network: off\n", "", "a.test", &off);
+    assert_string_equal(buf_str(&off), "network:\n  allow:\n    - a.test\n");
+}
+
+/* The log of the run is protected by a rule of the run's own, which a grant would contradict. */
+static void nothing_is_granted_for_the_log(void **state)
+{
+    (void)state;
+    static const char rule[] = "files: {deny_write: [/home/u/work/log]}\n";
+    struct learn_seen seen = {0};
+    struct err err = {0};
+    _cleanup_buf_ struct buf text = {0};
+    _cleanup_policy_ struct policy *p = policy_new();
+    policy_add_defaults(&place, p);
+    assert_int_equal(policy_parse(rule, strlen(rule), "--audit", LEVEL_FLAGS, &place, p, &err), 0);
+    see(&seen, "w:/home/u/work/log n:/home/u/work/log n:/home/u/.cache/x");
+    struct learn_in in = {.seen = &seen, .policy = p, .where = place, .host = &table, .guard = "/home/u/work/log"};
+    if (learn_document(&in, &text, &err) < 0)
+        fail_msg("%s", err.msg);
+    _cleanup_free_ char *lines = lines_of(&text);
+    assert_string_equal(lines, "files:|allow_write:|- \"~/.cache\"");
+    learn_seen_done(&seen);
+}
+
 /* --- a layer -------------------------------------------------------------------------------------------------------- */
 
 static enum plan_type real_type(void *ctx, const char *path)
@@ -274,6 +346,8 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(each_run_gives_the_smallest_document),
+        cmocka_unit_test(rules_of_the_network_are_kept),
+        cmocka_unit_test(nothing_is_granted_for_the_log),
         cmocka_unit_test(hostile_names_stay_inside_their_comment),
         cmocka_unit_test(a_layer_is_read_without_following_anything),
     };
