@@ -35,7 +35,7 @@
  *   denied    a deny record, see deny.c
  *   ask       sandbox, id, host, port, method, path, rule, tls
  *   used      sandbox, rule: a grant with `uses` was used up
- *   record    record: a line of the audit log, if there is none (`hutch run`)
+ *   record    record: a line of the audit log, for the record of a `hutch run`, with --audit too
  *   usage     sandbox, counters, hosts {name: counters}: totals, and those hosts whose totals have changed since they were told
  *   tenant_usage  tenant, sandboxes_ended, counters, hosts: the same of all sandboxes of a tenant together
  *   stats     request, sandboxes [{sandbox, counters, hosts {name: counters}}]
