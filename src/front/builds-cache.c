@@ -136,6 +136,45 @@ static void make_room(struct front *f, const char *tenant)
         remove_one(f, oldest);
 }
 
+static int by_use(const void *a, const void *b)
+{
+    const struct build_cached *x = *(struct build_cached *const *)a, *y = *(struct build_cached *const *)b;
+    return (x->used_unix > y->used_unix) - (x->used_unix < y->used_unix);
+}
+
+/* Steps are kept in the room that the tenant's quota has beside all else: the least recently used ones go until they fit. The
+ * last one stays, because that it fits was seen when it was captured. */
+static void make_fit(struct front *f, const struct tenant *t, const struct build_cached *last)
+{
+    uint64_t room = state_bytes_limit(f, t);
+    size_t at = 0, n = 0;
+    if (!room)
+        return;
+    struct build_cached **v = xcalloc(f->builds->cache.n + 1, sizeof *v);
+    const char **stacks = xcalloc(f->builds->cache.n + 1, sizeof *stacks);
+    for (struct build_cached *c; (c = map_next(&f->builds->cache, &at));)
+        if (c != last && strcmp(c->tenant, t->id) == 0)
+            v[n++] = c;
+    qsort(v, n, sizeof *v, by_use);
+    for (size_t i = 0; i < n; i++)
+        stacks[i] = v[i]->stack;
+    stacks[n] = last->stack;
+    size_t go = 0, most = n;
+    if (state_kept_with(f, t, stacks, n + 1) <= room)
+        most = 0;
+    while (go < most) { /* counting is long work: as few times as possible */
+        size_t mid = (go + most) / 2;
+        if (state_kept_with(f, t, stacks + mid, n + 1 - mid) > room)
+            go = mid + 1;
+        else
+            most = mid;
+    }
+    for (size_t i = 0; i < go; i++)
+        remove_one(f, v[i]);
+    free(v);
+    free(stacks);
+}
+
 void build_cache_put(struct front *f, const struct tenant *t, const char *key, const char *stack)
 {
     char before[STACK_ID_MAX] = "";
@@ -145,7 +184,9 @@ void build_cache_put(struct front *f, const struct tenant *t, const char *key, c
     else
         make_room(f, t->id);
     put(f, t->id, key, stack, (uint64_t)time(NULL));
-    store(f, find(f, t->id, key), before);
+    const struct build_cached *c = find(f, t->id, key);
+    store(f, c, before);
+    make_fit(f, t, c);
 }
 
 void build_cache_del(struct front *f, const struct tenant *t, const char *key)

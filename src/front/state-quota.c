@@ -260,7 +260,7 @@ static void count_tmpl(void *arg, const struct tmpl *t)
         add_stack(n, t->tags[i].stack, t->tags[i].bytes);
 }
 
-struct state_kept state_kept(struct front *f, const struct tenant *t)
+static struct counting count(struct front *f, const struct tenant *t)
 {
     struct counting n = {.front = f, .layers = layers_of(f), .tenant = t};
     size_t at = 0;
@@ -273,7 +273,17 @@ struct state_kept state_kept(struct front *f, const struct tenant *t)
         if (h->tenant == t)
             add_stack(&n, h->stack, 0);
     n.kept.bytes += volumes_bytes(f, t) + transactions_bytes(f, t);
-    return n.kept;
+    return n;
+}
+
+struct state_kept state_kept(struct front *f, const struct tenant *t) { return count(f, t).kept; }
+
+uint64_t state_kept_with(struct front *f, const struct tenant *t, const char *const *stacks, size_t nstacks)
+{
+    struct counting n = count(f, t);
+    for (size_t i = 0; i < nstacks; i++)
+        add_stack(&n, stacks[i], 0);
+    return n.kept.bytes;
 }
 
 /* --- quotas -------------------------------------------------------------------------------------------------------- */

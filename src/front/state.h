@@ -47,6 +47,8 @@ struct state_kept {
     uint64_t count, bytes;
 };
 struct state_kept state_kept(struct front *f, const struct tenant *t);
+/* Its bytes, with these stacks. */
+uint64_t state_kept_with(struct front *f, const struct tenant *t, const char *const *stacks, size_t n);
 bool state_room(struct front *f, const struct tenant *t, unsigned count, uint64_t bytes, struct state_failure *ret);
 bool state_room_count(struct front *f, const struct tenant *t, unsigned count, struct state_failure *ret);
 uint64_t state_bytes_limit(const struct front *f, const struct tenant *t); /* 0: none */

@@ -29,6 +29,8 @@ static struct {
     bool alive;
     int creates, kills, captures, holds, puts, tags, drops;
     bool full;                          /* the tenant's quota */
+    uint64_t limit;                     /* of it, in stacks; 0: none */
+    int forgotten;                      /* steps */
     char made_from[16][STACK_BASE_MAX]; /* each sandbox */
     struct ran ran[32];
     size_t nran;
@@ -131,6 +133,18 @@ bool state_fits(struct front *f, const struct tenant *t, const char *stack, stru
     if (w.full)
         *ret = (struct state_failure){.status = 429, .error_code = "quota_exceeded", .text = "no room"};
     return !w.full;
+}
+uint64_t state_bytes_limit(const struct front *f, const struct tenant *t)
+{
+    (void)f, (void)t;
+    return w.limit;
+}
+uint64_t state_kept_with(struct front *f, const struct tenant *t, const char *const *stacks, size_t n)
+{
+    (void)f, (void)t;
+    for (size_t i = 0; i < n; i++)
+        assert_true(stack_id_valid(stacks[i]));
+    return n;
 }
 void state_release(struct front *f, const char *stack)
 {
@@ -425,6 +439,7 @@ void store_step_del(struct store *s, const char *tenant, const char *key, store_
     (void)s;
     (void)tenant;
     (void)key;
+    w.forgotten++;
     store_later(done, arg);
 }
 int store_steps(struct store *s, void (*each)(void *arg, const struct store_step *x), void *arg, struct err *err)
@@ -586,6 +601,20 @@ static void the_same_steps_are_not_run_again(void **state)
     assert_int_equal(w.creates - creates, 1); /* the last look only */
     assert_true(said(b, "CACHED [builder 4/6] RUN make it"));
     assert_int_equal(w.holds, 0);
+}
+
+static void steps_are_remembered_as_far_as_the_quota_has_room(void **state)
+{
+    (void)state;
+    w.limit = 3;
+    assert_int_equal(run("one", STEPS)->status, BUILD_READY);
+    assert_int_equal(w.captures, 6); /* the last is the template's own */
+    assert_int_equal(w.forgotten, 2);
+    assert_int_equal(w.drops, 2);
+    assert_int_equal(w.holds, 0);
+    w.limit = 1; /* less than the rows have: the step under way is kept */
+    assert_int_equal(run("two", "{\"steps\":[{\"type\":\"RUN\",\"args\":[\"x\"]}]}")->status, BUILD_READY);
+    assert_int_equal(w.forgotten, 5);
 }
 
 static void steps_have_the_limits_of_the_build(void **state)
@@ -1040,6 +1069,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         WORLD(steps_run_one_after_the_other_and_the_template_gets_its_row),
         WORLD(the_same_steps_are_not_run_again),
+        WORLD(steps_are_remembered_as_far_as_the_quota_has_room),
         WORLD(steps_have_the_limits_of_the_build),
         WORLD(force_runs_everything_again),
         WORLD(a_step_whose_stack_is_gone_is_run_again),

@@ -188,7 +188,8 @@ static void test_templates_count_their_steps_but_not_their_base(void **state)
     static const struct {
         const char *stack;
         unsigned layers[4];
-    } stacks[] = {{"st-nodeaaaa", {1}}, {"st-publicaa", {1, 2}}, {"st-builtaaa", {1, 2, 3, 4}}};
+    } stacks[] = {
+        {"st-nodeaaaa", {1}}, {"st-publicaa", {1, 2}}, {"st-builtaaa", {1, 2, 3, 4}}, {"st-stepaaaa", {1, 3, 5}}};
     uint8_t digest[SHA256_BYTES] = {0};
     for (size_t i = 0; i < ARRAY_LEN(stacks); i++)
         for (size_t n = 0; n < 4 && stacks[i].layers[n]; n++) {
@@ -204,7 +205,7 @@ static void test_templates_count_their_steps_but_not_their_base(void **state)
     assert_non_null(other);
     struct tenant *owners[] = {NULL, other, who.tenant};
     struct tmpl_config plain = {0};
-    for (size_t i = 0; i < ARRAY_LEN(stacks); i++) {
+    for (size_t i = 0; i < ARRAY_LEN(owners); i++) {
         char name[] = {(char)('a' + i), '\0'};
         o = (struct over){0};
         tmpl_put(&f,
@@ -225,6 +226,7 @@ static void test_templates_count_their_steps_but_not_their_base(void **state)
     assert_int_equal(wait_over(&o).status, 0);
     assert_int_equal(kept(), 3000 + 4000);
     assert_int_equal(state_kept(&f, other).bytes, 2000);
+    assert_int_equal(state_kept_with(&f, who.tenant, (const char *const[]){"st-stepaaaa"}, 1), 3000 + 4000 + 5000);
     /* Nor does it cost more, or the other one less, if ours is for everybody too. */
     o = (struct over){0};
     tmpl_set_public(&f, tmpl_find(&f, who.tenant, "c", NULL), true, gone, &o);
