@@ -165,7 +165,7 @@ bool checks_begin(struct keeper *k, struct entry *e, const struct keeper_create 
         return false;
     k->checks[i] = (struct check){.used = true, .wanted = true, .ask = *ask, .index = entry_index(k, e)};
     set_checking(k, e, true);
-    e->checked = true;
+    e->checked++;
     keeper_wake_at(k, entry_start_end(e));
     launch_some(k);
     return true;
@@ -201,4 +201,10 @@ void checks_event(struct keeper *k, uint32_t index)
         uppers_drop(k, c->ask.id, upper_kind_name(UPPER_IMAGE));
     finish(k, c, good ? NULL : &err);
     launch_some(k);
+}
+
+void checks_drop_upper(const struct keeper *k, const struct entry *e)
+{
+    if (e->checked)
+        uppers_drop(k, e->id, upper_kind_name(UPPER_IMAGE));
 }

@@ -29,6 +29,7 @@ struct claim {
     struct volumes volumes;
     int trust, control, oom;
     struct netns net;
+    bool unready; /* it failed because an image must be made or checked, or is somebody else's at the moment */
     char degraded[200];
 };
 
@@ -341,10 +342,13 @@ static int claim_all(struct keeper *k, struct claim *c, struct entry *e, struct 
         return -1;
     /* From here on the record names the template: whoever looks for layers that nobody uses finds these in use. */
     if (root_open(k, c->full.template, c->full.flags & KEEPER_BUILD, &c->root, err) < 0 ||
-        (c->root.n > 0 &&
-         (take_trust(k, c, e->id, err) < 0 || uppers_take(k, &c->driver, &c->full, &c->upper, err) < 0)) ||
-        volumes_open(k, &c->full, is_host(c), &c->volumes, err) < 0)
+        (c->root.n > 0 && take_trust(k, c, e->id, err) < 0))
         return -1;
+    if ((c->root.n > 0 && uppers_take(k, &c->driver, &c->full, &c->upper, err) < 0) ||
+        volumes_open(k, &c->full, is_host(c), &c->volumes, err) < 0) {
+        c->unready = err->eno == EAGAIN; /* to clone that means something else: no more processes */
+        return -1;
+    }
     return start(k, c, e, err);
 }
 
@@ -442,6 +446,7 @@ static void fail_create(struct keeper *k, struct entry *e, const struct err *err
         end_begin(k, e, KEEPER_DIED_KILLED);
         return;
     }
+    checks_drop_upper(k, e);
     struct keeper_reply reply = {.error = e->failure_code};
     memcpy(reply.text, e->failure, sizeof reply.text);
     asker_answer(k, &e->creator, &reply);
@@ -475,7 +480,8 @@ static bool go_on(struct keeper *k, struct entry *e, const struct keeper_create 
         keeper_wake_at(k, entry_start_end(e));
         return true;
     }
-    if (err.eno == EAGAIN && e->pidfd < 0 && check_first(k, e, ask)) /* since we looked, an image is no longer ready */
+    /* Since we looked, an image is no longer ready. */
+    if (c.unready && e->checked < KEEPER_CHECK_ROUNDS && check_first(k, e, ask))
         return true;
     fail_create(k, e, &err);
     return true;
@@ -486,12 +492,14 @@ void create_resume(struct keeper *k)
     while (k->npending > 0) {
         struct pending p = k->pending[0];
         struct entry *e = &k->entries[p.index];
-        e->waiting = false;
-        if (!go_on(k, e, &p.ask)) {
-            e->waiting = true;
-            return;
-        }
-        create_forget(k, e);
+        create_forget(k, e); /* before: it may have to wait for a check next, which is not to be forgotten */
+        if (go_on(k, e, &p.ask))
+            continue;
+        memmove(&k->pending[1], &k->pending[0], k->npending++ * sizeof k->pending[0]);
+        k->pending[0] = p;
+        e->waiting = true;
+        pool_watch(k);
+        return;
     }
 }
 

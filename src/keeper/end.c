@@ -162,7 +162,10 @@ static void finish(struct keeper *k, struct entry *e, struct journal_record *r)
     (void)unlinkat(KEEPER_FD_RUN, name, 0);
     claims_drop(k->ranges, e->range);
     e->range = 0;
-    uppers_drop(k, e->id, r->driver);
+    if (r->driver[0])
+        uppers_drop(k, e->id, r->driver);
+    else
+        checks_drop_upper(k, e);
     trust_unuse(e->id);
     if (e->failure[0]) {
         struct keeper_reply reply = {.error = e->failure_code};

@@ -32,7 +32,8 @@ enum {
     KEEPER_CHECK_MS = 40000, /* so much longer if an image must be made or checked first; front waits for a minute */
     KEEPER_CHECKS_MAX = 64,  /* creates that wait for that; more are refused */
     KEEPER_CHECKS_AT_ONCE = 4,
-    KEEPER_END_MS = 20000, /* a kill that takes longer is answered with what is left, and goes on */
+    KEEPER_CHECK_ROUNDS = 16, /* checks of one create, which loses an image again while it waits for the rest */
+    KEEPER_END_MS = 20000,    /* a kill that takes longer is answered with what is left, and goes on */
     KEEPER_PLACES_MAX = 40,
     KEEPER_BUCKETS = 8192,
     KEEPER_TRUST_MAX = 64,  /* templates whose layer is remembered */
@@ -67,19 +68,19 @@ struct entry {
     char id[KEEPER_ID_MAX];
     pid_t pid;
     int pidfd;
-    bool child;     /* ours to reap */
-    bool asked;     /* ENDING: by a request; nothing is kept of it */
-    bool gone;      /* ENDING: init is gone */
-    bool reaped;    /* ENDING: and its status is known, or will not be; the rest is being taken away */
-    bool told_late; /* ENDING: waiters were told that it takes long */
-    bool waiting;   /* STARTING: for a network namespace or a check; nothing is taken yet */
-    bool checking;  /* STARTING: for a check (checks.c) */
-    bool checked;   /* STARTING: there was one */
-    bool adopted;   /* from the keeper before us */
-    bool net;       /* has a way out, if egress serves it */
-    bool attached;  /* LIVE: egress was told */
-    bool frozen;    /* LIVE: everything in it stands still */
-    bool freezing;  /* LIVE: not yet everything */
+    bool child;      /* ours to reap */
+    bool asked;      /* ENDING: by a request; nothing is kept of it */
+    bool gone;       /* ENDING: init is gone */
+    bool reaped;     /* ENDING: and its status is known, or will not be; the rest is being taken away */
+    bool told_late;  /* ENDING: waiters were told that it takes long */
+    bool waiting;    /* STARTING: for a network namespace or a check; nothing is taken yet */
+    bool checking;   /* STARTING: for a check (checks.c) */
+    uint8_t checked; /* STARTING: how many there were */
+    bool adopted;    /* from the keeper before us */
+    bool net;        /* has a way out, if egress serves it */
+    bool attached;   /* LIVE: egress was told */
+    bool frozen;     /* LIVE: everything in it stands still */
+    bool freezing;   /* LIVE: not yet everything */
     uint32_t range;
     uint32_t cause;
     int32_t status;
@@ -221,6 +222,8 @@ bool checks_needed(const struct keeper *k, const struct keeper_create *c);
 bool checks_begin(struct keeper *k, struct entry *e, const struct keeper_create *c); /* false: there are too many */
 void checks_forget(struct keeper *k, struct entry *e);
 void checks_event(struct keeper *k, uint32_t index);
+/* The image of its upper layer, if no record names that. */
+void checks_drop_upper(const struct keeper *k, const struct entry *e);
 
 /* pool.c */
 int pool_start(struct keeper *k, struct err *err);
