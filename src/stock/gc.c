@@ -198,7 +198,7 @@ static int layer_first(struct gc *g, const char *hex, struct err *err)
     if (refs_get(&g->refs, hex) || g->unsure || !is_older(p->layers, hex, REFS_GRACE_S))
         return 0;
     uint64_t bytes = layer_bytes(g, hex);
-    say_layer(g, hex, bytes, "no stack names it; removed after 30 seconds if none does then");
+    say_layer(g, hex, bytes, "no stack names it; removed after a minute if none does then");
     g->later++;
     g->later_bytes += bytes;
     (void)snprintf(gone, sizeof gone, LAYER_GONE "%s", hex);

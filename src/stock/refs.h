@@ -16,7 +16,8 @@
 #include "base/map.h"
 #include "stock/jobs.h"
 
-enum { REFS_GRACE_S = 30, REFS_BOOT = 9, REFS_NAME_MAX = 96 };
+/* GRACE: longer than keeper takes for any create, up to its record. */
+enum { REFS_GRACE_S = 60, REFS_BOOT = 9, REFS_NAME_MAX = 96 };
 
 enum stack_name_kind { STACK_NAME_OTHER, STACK_NAME_STACK, STACK_NAME_DROP, STACK_NAME_GONE, STACK_NAME_WAS };
 struct stack_name {

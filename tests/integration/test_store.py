@@ -28,7 +28,7 @@ OK, BAD_REQUEST, NOT_FOUND, NO_HOST, NO_SPACE, CONFLICT = (st.OK, st.BAD_REQUEST
                                                            st.CONFLICT)
 FREEZE, DRY = 1, 2
 ADDED, REMOVED, CHANGED = 1, 2, 3
-GRACE = 31
+GRACE = 61
 
 
 def ok(answer):

@@ -5,6 +5,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "keeper/keeper-int.h"
 #include "stock/refs.h"
 
 static void assert_kind(const char *name, enum stack_name_kind kind)
@@ -47,6 +48,13 @@ static void a_name_of_now_is_read_back(void **state)
     assert_string_equal(n.id, "st-abcdefgh");
     assert_string_equal(n.boot, boot);
     assert_in_range(n.ticks, before, refs_now(boot));
+}
+
+/* What a create is about to use, its upper layer included, has no record until then. */
+static void the_grace_is_longer_than_a_create(void **state)
+{
+    (void)state;
+    assert_true(REFS_GRACE_S * 1000 > KEEPER_START_MS + KEEPER_CHECK_MS);
 }
 
 struct store {
@@ -137,6 +145,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(names_say_what_a_file_is),
         cmocka_unit_test(a_name_of_now_is_read_back),
+        cmocka_unit_test(the_grace_is_longer_than_a_create),
         cmocka_unit_test(layers_are_counted_by_stack_and_held_by_anything),
         cmocka_unit_test(a_file_that_cannot_be_read_is_named),
     };
