@@ -1,8 +1,11 @@
 /* checks.c - images that must be made or checked before a sandbox can have them.
  *
- * mkfs.ext4 takes a moment and e2fsck as long as it likes, and somebody else may be holding the image. So a child does
- * it, a few at a time, while keeper answers everybody else; the create goes on when it has ended. A check goes on
- * although the create was given up: the next one finds it done. Children die with keeper.
+ * mkfs.ext4 takes a moment and e2fsck as long as it likes. So a child does it, a few at a time, while keeper answers
+ * everybody else; the create goes on when it has ended. A check goes on although the create was given up: the next one
+ * finds it done. Children die with keeper.
+ *
+ * Somebody else may be holding the image of a volume, for as long as it takes to copy it. No child waits for that: the few
+ * there are would all be waiting for one tenant's volume. keeper looks now and then whether it is free.
  */
 #include <errno.h>
 #include <fcntl.h>
@@ -19,7 +22,7 @@
 #include "base/fd.h"
 #include "keeper/keeper-int.h"
 
-enum { CHILD_FD = 64 };
+enum { CHILD_FD = 64, CHILD_BUSY = 2 /* its exit status */, RETRY_MS = 100 };
 static const struct upper_info images = {.kind = UPPER_IMAGE, .quota = UPPER_QUOTA_IMAGE};
 
 /* What one child does; it has a copy, not keeper's tables. */
@@ -47,18 +50,21 @@ bool checks_needed(const struct keeper *k, const struct keeper_create *c)
 
 /* --- the child ---------------------------------------------------------------------------------------------------- */
 
+/* 1: somebody else has a volume. Volumes come first: no record names the new layer yet, so it must not become old enough for
+ * a collection (stock/gc.c). */
 static int prepare(const struct work *w, struct err *err)
 {
     struct err ignored = {0};
+    for (uint32_t i = 0; i < w->ask.nvolumes; i++) {
+        int r = upper_image_check(w->volumes, w->ask.volume[i].id, err);
+        if (r != 0)
+            return r > 0 ? 1 : err_wrap(err, "volume %s", w->ask.volume[i].id);
+    }
     if (w->upper) {
         (void)upper_remove(w->uppers, w->ask.id, &ignored); /* of a sandbox of that name in another run of this node */
         if (upper_prepare(&images, w->uppers, w->ask.id, w->ask.disk, w->ask.inodes, err) < 0)
             return err_wrap(err, "set-up failed at mounts: make the upper layer");
     }
-    for (uint32_t i = 0; i < w->ask.nvolumes; i++)
-        if (upper_image_unready(w->volumes, w->ask.volume[i].id) &&
-            upper_prepare(&images, w->volumes, w->ask.volume[i].id, 0, 0, err) < 0)
-            return err_wrap(err, "volume %s", w->ask.volume[i].id);
     return 0;
 }
 
@@ -80,8 +86,9 @@ static _Noreturn void child(struct work *w, int said, pid_t parent)
     w->volumes = fds[1];
     if (getppid() != parent)
         _exit(1);
-    if (prepare(w, &err) == 0)
-        _exit(0);
+    int r = prepare(w, &err);
+    if (r >= 0)
+        _exit(r > 0 ? CHILD_BUSY : 0);
     (void)write(fds[2], &err, sizeof err);
     _exit(1);
 }
@@ -137,15 +144,34 @@ static void finish(struct keeper *k, struct check *c, const struct err *err)
     create_checked(k, e, &done.ask, err);
 }
 
+static bool is_locked(const struct keeper *k, const struct keeper_create *c)
+{
+    for (uint32_t i = 0; i < c->nvolumes; i++)
+        if (upper_image_locked(k->common->stock.volumes, c->volume[i].id))
+            return true;
+    return false;
+}
+
+static void try_later(struct keeper *k, struct check *c)
+{
+    c->retry_ms = keeper_now_ms() + RETRY_MS;
+    keeper_wake_at(k, c->retry_ms);
+}
+
 static void launch_some(struct keeper *k)
 {
     unsigned running = 0;
+    uint64_t now = keeper_now_ms();
     for (uint32_t i = 0; i < KEEPER_CHECKS_MAX; i++)
         running += k->checks[i].used && k->checks[i].pid > 0;
     for (uint32_t i = 0; i < KEEPER_CHECKS_MAX && running < KEEPER_CHECKS_AT_ONCE; i++) {
         struct check *c = &k->checks[i];
-        if (!c->used || c->pid > 0)
+        if (!c->used || c->pid > 0 || c->retry_ms > now)
             continue;
+        if (is_locked(k, &c->ask)) {
+            try_later(k, c);
+            continue;
+        }
         if (launch(k, c) == 0) {
             running++;
             continue;
@@ -156,12 +182,28 @@ static void launch_some(struct keeper *k)
     }
 }
 
+/* Whether so many wait for a volume that somebody holds that no more may: others need the room. */
+static bool is_crowded(const struct keeper *k, const struct keeper_create *ask)
+{
+    for (uint32_t v = 0; v < ask->nvolumes; v++) {
+        uint32_t n = 0;
+        for (uint32_t i = 0; i < KEEPER_CHECKS_MAX; i++) {
+            const struct check *c = &k->checks[i];
+            for (uint32_t j = 0; c->used && c->pid == 0 && j < c->ask.nvolumes; j++)
+                n += strcmp(c->ask.volume[j].id, ask->volume[v].id) == 0;
+        }
+        if (n >= KEEPER_CHECKS_SAME && upper_image_locked(k->common->stock.volumes, ask->volume[v].id))
+            return true;
+    }
+    return false;
+}
+
 bool checks_begin(struct keeper *k, struct entry *e, const struct keeper_create *ask)
 {
     uint32_t i = 0;
     while (i < KEEPER_CHECKS_MAX && k->checks[i].used)
         i++;
-    if (i == KEEPER_CHECKS_MAX)
+    if (i == KEEPER_CHECKS_MAX || is_crowded(k, ask))
         return false;
     k->checks[i] = (struct check){.used = true, .wanted = true, .ask = *ask, .index = entry_index(k, e)};
     set_checking(k, e, true);
@@ -197,10 +239,29 @@ void checks_event(struct keeper *k, uint32_t index)
     (void)epoll_ctl(k->epoll, EPOLL_CTL_DEL, c->pidfd, NULL);
     (void)close(c->pidfd);
     (void)close(c->said);
+    if (c->wanted && WIFEXITED(status) && WEXITSTATUS(status) == CHILD_BUSY) {
+        c->pid = 0;
+        try_later(k, c);
+        launch_some(k);
+        return;
+    }
     if (c->upper && (!good || !c->wanted))
         uppers_drop(k, c->ask.id, upper_kind_name(UPPER_IMAGE));
     finish(k, c, good ? NULL : &err);
     launch_some(k);
+}
+
+uint64_t checks_tick(struct keeper *k)
+{
+    uint64_t now = keeper_now_ms(), next = UINT64_MAX; /* before: what is due in between is due at once */
+    launch_some(k);
+    for (uint32_t i = 0; i < KEEPER_CHECKS_MAX; i++) {
+        const struct check *c = &k->checks[i];
+        bool waits = c->used && c->pid == 0 && c->retry_ms > now; /* others do for the end of a child */
+        if (waits && c->retry_ms < next)
+            next = c->retry_ms;
+    }
+    return next;
 }
 
 void checks_drop_upper(const struct keeper *k, const struct entry *e)

@@ -522,8 +522,8 @@ void create_begin(struct keeper *k, const struct keeper_create *ask, const struc
     if (checks_needed(k, ask)) {
         struct err full = {0};
         if (!check_first(k, e, ask)) {
-            (void)err_set(&full, ERR_LIMIT, 0, "%d sandboxes wait for images that are being made or checked; try again",
-                          (int)KEEPER_CHECKS_MAX);
+            (void)err_set(&full, ERR_LIMIT, 0,
+                          "too many sandboxes wait for images that are made, checked or resized; try again");
             fail_create(k, e, &full);
         }
         return;
@@ -562,7 +562,7 @@ void create_sync(struct keeper *k, struct entry *e)
     int r = -1;
     if (e->checking) {
         (void)err_set(&err, ERR_SETUP, 0,
-                      "a file system in an image is made or checked, which has taken %d s and goes on; try again later",
+                      "an image is made, checked or resized, which has taken %d s and goes on; try again later",
                       KEEPER_CHECK_MS / 1000);
     } else if (e->waiting) {
         (void)err_set(&err, ERR_SETUP, 0, "there was no network namespace for it within %d s", KEEPER_START_MS / 1000);

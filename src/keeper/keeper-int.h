@@ -29,8 +29,9 @@ enum {
     KEEPER_STARTING_MAX = 32, /* creates under way; further requests wait in their sockets */
     KEEPER_STARTING_RESUME = 24,
     KEEPER_START_MS = 10000, /* a create that takes longer is given up */
-    KEEPER_CHECK_MS = 40000, /* so much longer if an image must be made or checked first; front waits for a minute */
+    KEEPER_CHECK_MS = 40000, /* so much longer if an image must be made or checked first; stock knows (REFS_GRACE_S) */
     KEEPER_CHECKS_MAX = 64,  /* creates that wait for that; more are refused */
+    KEEPER_CHECKS_SAME = 16, /* of them for one volume that somebody holds */
     KEEPER_CHECKS_AT_ONCE = 4,
     KEEPER_CHECK_ROUNDS = 16, /* checks of one create, which loses an image again while it waits for the rest */
     KEEPER_END_MS = 20000,    /* a kill that takes longer is answered with what is left, and goes on */
@@ -118,7 +119,8 @@ struct check { /* checks.c */
     bool used, wanted, upper;
     pid_t pid; /* 0: not yet started */
     int pidfd, said;
-    uint32_t index; /* of the entry, if it is `wanted` */
+    uint32_t index;    /* of the entry, if it is `wanted` */
+    uint64_t retry_ms; /* not to be started before */
     struct keeper_create ask;
 };
 
@@ -222,6 +224,7 @@ bool checks_needed(const struct keeper *k, const struct keeper_create *c);
 bool checks_begin(struct keeper *k, struct entry *e, const struct keeper_create *c); /* false: there are too many */
 void checks_forget(struct keeper *k, struct entry *e);
 void checks_event(struct keeper *k, uint32_t index);
+uint64_t checks_tick(struct keeper *k); /* when to come again (UINT64_MAX: no need) */
 /* The image of its upper layer, if no record names that. */
 void checks_drop_upper(const struct keeper *k, const struct entry *e);
 

@@ -66,7 +66,7 @@ static void due(struct keeper *k)
         if (at < next)
             next = at;
     }
-    const uint64_t again[] = {end_tick(k), pool_tick(k), attach_tick(k), freeze_tick(k)};
+    const uint64_t again[] = {end_tick(k), pool_tick(k), attach_tick(k), freeze_tick(k), checks_tick(k)};
     for (size_t i = 0; i < ARRAY_LEN(again); i++)
         next = again[i] < next ? again[i] : next;
     if (next != UINT64_MAX)

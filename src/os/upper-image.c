@@ -293,6 +293,24 @@ bool upper_image_unready(int dir, const char *name)
     return image_ready(dir, file, 0, 0, true, &i, &err) < 0 && err.eno == EAGAIN;
 }
 
+bool upper_image_locked(int dir, const char *name)
+{
+    char file[UPPER_NAME_MAX + 8];
+    (void)snprintf(file, sizeof file, "%.*s.img", UPPER_NAME_MAX, name);
+    _cleanup_close_ int fd = openat(dir, file, O_RDONLY | O_NOFOLLOW | O_CLOEXEC);
+    return fd >= 0 && flock(fd, LOCK_SH | LOCK_NB) < 0 && errno == EWOULDBLOCK;
+}
+
+int upper_image_check(int dir, const char *name, struct err *err)
+{
+    char file[UPPER_NAME_MAX + 8];
+    (void)snprintf(file, sizeof file, "%.*s.img", UPPER_NAME_MAX, name);
+    _cleanup_(image_close) struct image i = IMAGE_INIT;
+    if (image_open(dir, file, true, &i, err) < 0)
+        return err->eno == ENOENT ? 0 : err->eno == EWOULDBLOCK ? 1 : -1;
+    return i.dev.fd >= 0 || is_clean(i.fd) ? 0 : fs_check(i.fd, file, err);
+}
+
 int upper_image_open(int dir, const char *name, uint64_t disk, uint64_t inodes, bool quick, struct upper *ret,
                      struct err *err)
 {

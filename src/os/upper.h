@@ -50,8 +50,12 @@ void upper_close(struct upper *u);
 /* Makes the image, waits for whoever changes it, checks it: all that may take long. Other drivers: nothing. */
 int upper_prepare(const struct upper_info *info, int dir, const char *name, uint64_t disk, uint64_t inodes,
                   struct err *err);
-/* Whether `name` is an image that must be prepared. Does not wait. */
+/* Whether `name` is an image that must be checked or that somebody has locked. Does not wait. */
 bool upper_image_unready(int dir, const char *name);
+/* Whether somebody makes it whole, changes its size or opens it at the moment. */
+bool upper_image_locked(int dir, const char *name);
+/* Checks an image if it must be, which may take long; makes none, and does not wait for others. 1: somebody has it locked. */
+int upper_image_check(int dir, const char *name, struct err *err);
 /* In whose root mkfs.ext4 and the like are looked for if ours has none; else in our parent's. */
 void upper_image_outside(pid_t pid);
 /* An image that is in use: it grows if we have CAP_SYS_RESOURCE (else EPERM) and does not shrink (EBUSY). An image with more in

@@ -8,6 +8,7 @@
 #include <linux/btrfs.h>
 #include <sched.h>
 #include <signal.h>
+#include <sys/file.h>
 #include <sys/ioctl.h>
 #include <sys/mount.h>
 #include <sys/stat.h>
@@ -697,7 +698,17 @@ static void an_image_in_use_grows_or_stays_as_it_is(void **state)
     world_end(&w);
 }
 
-/* As after a crash of the host: a copy of what is on disk while it is mounted. */
+/* Of "one", which is mounted and has a file "a": "two". */
+static void copy_as_after_a_crash(const struct world *w, const struct upper *u)
+{
+    char line[300];
+    int sync = openat(u->root, "a", O_RDONLY);
+    assert_int_equal(syncfs(sync), 0);
+    (void)close(sync);
+    (void)snprintf(line, sizeof line, "cp --sparse=always %s/one.img %s/two.img", w->at, w->at);
+    assert_int_equal(system(line), 0);
+}
+
 static void an_image_that_was_not_closed_is_checked_first(void **state)
 {
     (void)state;
@@ -706,16 +717,11 @@ static void an_image_that_was_not_closed_is_checked_first(void **state)
     struct upper u;
     struct err err = {0};
     uint16_t on_disk = 1;
-    char line[300];
     world_plain(&w, "plain");
     probe(&w, "image", true, &i);
     place(&i, &w, "one", 16 * MIB, 0, &u);
     put(u.root, "a", "kept");
-    int sync = openat(u.root, "a", O_RDONLY);
-    assert_int_equal(syncfs(sync), 0);
-    (void)close(sync);
-    (void)snprintf(line, sizeof line, "cp --sparse=always %s/one.img %s/two.img", w.at, w.at);
-    assert_int_equal(system(line), 0);
+    copy_as_after_a_crash(&w, &u);
     upper_close(&u);
     int fd = openat(w.dir, "two.img", O_RDWR);
     assert_int_equal(pread(fd, &on_disk, sizeof on_disk, 1024 + 0x3a), sizeof on_disk);
@@ -730,6 +736,36 @@ static void an_image_that_was_not_closed_is_checked_first(void **state)
     assert_int_equal(upper_open(&i, w.dir, "two", 0, 0, &u, &err), -1);
     assert_non_null(strstr(err.msg, "is damaged"));
     (void)close(fd);
+    world_end(&w);
+}
+
+/* A check makes none and waits for nobody. */
+static void an_image_is_checked_only_where_it_is_and_free(void **state)
+{
+    (void)state;
+    struct world w;
+    struct upper_info i;
+    struct upper u;
+    struct err err = {0};
+    world_plain(&w, "plain");
+    probe(&w, "image", true, &i);
+    assert_int_equal(upper_image_check(w.dir, "two", &err), 0);
+    assert_int_equal(faccessat(w.dir, "two.img", F_OK, 0), -1);
+    place(&i, &w, "one", 16 * MIB, 0, &u);
+    put(u.root, "a", "kept");
+    copy_as_after_a_crash(&w, &u);
+    upper_close(&u);
+    int held = openat(w.dir, "two.img", O_RDWR | O_CLOEXEC);
+    assert_false(upper_image_locked(w.dir, "two"));
+    assert_int_equal(flock(held, LOCK_EX), 0);
+    assert_true(upper_image_locked(w.dir, "two"));
+    assert_int_equal(upper_image_check(w.dir, "two", &err), 1);
+    assert_int_equal(flock(held, LOCK_UN), 0);
+    assert_true(upper_image_unready(w.dir, "two"));
+    if (upper_image_check(w.dir, "two", &err) < 0)
+        fail_msg("%s", err.msg);
+    assert_false(upper_image_unready(w.dir, "two"));
+    (void)close(held);
     world_end(&w);
 }
 
@@ -778,6 +814,7 @@ int main(void)
         cmocka_unit_test(an_image_that_was_half_grown_grows),
         cmocka_unit_test(an_image_in_use_grows_or_stays_as_it_is),
         cmocka_unit_test(an_image_that_was_not_closed_is_checked_first),
+        cmocka_unit_test(an_image_is_checked_only_where_it_is_and_free),
         cmocka_unit_test(an_image_that_is_removed_goes_with_its_last_user),
     };
     if (geteuid() != 0) {
