@@ -2,14 +2,17 @@
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
+#include <linux/fs.h>
 #include <linux/magic.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/ioctl.h>
 #include <sys/stat.h>
 #include <sys/vfs.h>
 #include <unistd.h>
 
 #include "base/cleanup.h"
+#include "base/fd.h"
 #include "os/mount.h"
 #include "os/upper.h"
 #include "stock/jobs.h"
@@ -47,10 +50,11 @@ struct stage {
     enum {
         STAGE_NONE,     /* straight into the new layer */
         STAGE_MEMORY,   /* a tmpfs */
-        STAGE_DISK,     /* a directory in tmp/ */
+        STAGE_DISK,     /* a directory in tmp/ whose files share their blocks with those of the sandbox */
         STAGE_SNAPSHOT, /* a subvolume in tmp/ that is the upper as it was */
     } kind;
-    int dir; /* the files */
+    int dir;  /* the files */
+    int prev; /* an earlier capture, or -1 */
     char name[STOCK_TMP_NAME];
 };
 
@@ -58,6 +62,8 @@ static void stage_close(struct stage *s)
 {
     if (s->dir >= 0)
         (void)close(s->dir);
+    if (s->prev >= 0)
+        (void)close(s->prev);
 }
 
 /* A place in memory for a copy of an upper that lies in memory itself: making a file there takes a tenth of the time
@@ -75,8 +81,19 @@ static int make_memory(const struct job_box *b)
     return mnt < 0 ? -1 : openat(mnt, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
 }
 
+/* Whether a copy of the upper in tmp/ takes no room. */
+static bool can_share(const struct job *j, const struct job_box *b)
+{
+    struct stat upper, tmp;
+    if (fstat(b->upper, &upper) < 0 || fstat(j->place.tmp, &tmp) < 0 || upper.st_dev != tmp.st_dev)
+        return false;
+    _cleanup_close_ int from = openat(j->place.tmp, ".", O_TMPFILE | O_RDWR | O_CLOEXEC, 0600);
+    _cleanup_close_ int to = openat(j->place.tmp, ".", O_TMPFILE | O_RDWR | O_CLOEXEC, 0600);
+    return from >= 0 && to >= 0 && fd_write_all(from, "x", 1) == 0 && ioctl(to, FICLONE, from) == 0;
+}
+
 /* Before the sandbox is stopped. */
-static int make_stage(struct job *j, const struct job_box *b, int prev, struct stage *s, struct err *err)
+static int make_stage(struct job *j, const struct job_box *b, struct stage *s, struct err *err)
 {
     _cleanup_close_ int place = openat(b->place, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
     if (place >= 0 && upper_can_snapshot(place, j->place.tmp)) {
@@ -90,7 +107,7 @@ static int make_stage(struct job *j, const struct job_box *b, int prev, struct s
         s->kind = STAGE_MEMORY;
         return 0;
     }
-    if (prev < 0)
+    if (s->prev < 0 || !can_share(j, b)) /* a copy of everything may not fit; what is the same is linked at once then */
         return 0;
     s->kind = STAGE_DISK;
     return (s->dir = job_tmp(j, false, s->name, err)) < 0 ? -1 : 0;
@@ -132,15 +149,17 @@ static int fill_stage(struct job *j, const struct job_box *b, int root, struct s
         return r;
     if (s->kind == STAGE_SNAPSHOT)
         s->kind = STAGE_NONE;
-    return copy_tree(j, b, b->upper, true, s->kind == STAGE_NONE ? root : s->dir, -1, 0, err);
+    bool straight = s->kind == STAGE_NONE;
+    return copy_tree(j, b, b->upper, true, straight ? root : s->dir, straight ? s->prev : -1, 0, err);
 }
 
 /* When it runs again. */
-static int empty_stage(struct job *j, const struct job_box *b, int root, int prev, struct stage *s, struct err *err)
+static int empty_stage(struct job *j, const struct job_box *b, int root, struct stage *s, struct err *err)
 {
     if (s->kind == STAGE_NONE)
         return 0;
-    if (copy_tree(j, b, s->dir, s->kind == STAGE_SNAPSHOT, root, prev, s->kind == STAGE_DISK ? TREE_TAKE : 0, err) < 0)
+    if (copy_tree(j, b, s->dir, s->kind == STAGE_SNAPSHOT, root, s->prev, s->kind == STAGE_DISK ? TREE_TAKE : 0, err) <
+        0)
         return -1;
     return s->name[0] ? tree_remove(j->place.tmp, s->name, err) : 0;
 }
@@ -180,11 +199,10 @@ static int copy_frozen(struct job *j, struct job_box *b, int root, struct stage 
 /* Into tmp/NAME/root. */
 static int copy_box(struct job *j, struct job_box *b, int root, struct err *err)
 {
-    _cleanup_close_ int prev = -1;
-    _cleanup_(stage_close) struct stage s = {.dir = -1};
-    if (open_earlier(j, &prev, err) < 0 || make_stage(j, b, prev, &s, err) < 0 || copy_frozen(j, b, root, &s, err) < 0)
+    _cleanup_(stage_close) struct stage s = {.dir = -1, .prev = -1};
+    if (open_earlier(j, &s.prev, err) < 0 || make_stage(j, b, &s, err) < 0 || copy_frozen(j, b, root, &s, err) < 0)
         return -1;
-    return empty_stage(j, b, root, prev, &s, err);
+    return empty_stage(j, b, root, &s, err);
 }
 
 static int is_empty(int root, struct err *err)
@@ -242,6 +260,7 @@ int job_capture(struct job *j, struct err *err)
     if (stack_read(&j->place, j->ask->stack, &there, err) == 0) {
         if (there.n > 0)
             put_layer(j, there.layer[0]);
+        j->reply.entries2 = there.n;
         return job_layers_of(j, &there, err);
     }
     if (err->eno != ENOENT)
