@@ -6,7 +6,7 @@
  *
  * What differs between two stacks is taken over whole: what is to be done gets a name (st-ID.redo) once it is known that
  * nothing stands against it, and from then on asking again goes on with it, without comparing what is half done with anything.
- * A failure in the middle is taken back.
+ * A failure in the middle is taken back, by what the sandbox had in those places (st-ID.undo), which is written down before.
  */
 #include <errno.h>
 #include <fcntl.h>
@@ -42,9 +42,8 @@ struct changes {
     struct map at;
     struct strv paths;
     size_t bytes;
-    struct diff_counts counts;
 };
-static char is_there, is_gone; /* values in the map */
+static char is_there, is_gone, is_timed; /* values in the map; timed: nothing but its time is another one */
 
 static int note_change(void *arg, const struct diff_entry *e, struct err *err)
 {
@@ -53,23 +52,21 @@ static int note_change(void *arg, const struct diff_entry *e, struct err *err)
     if (c->bytes > CHANGES_BYTES_MAX)
         return err_set(err, ERR_LIMIT, 0, "the paths that differ take more than %d bytes, the limit",
                        CHANGES_BYTES_MAX);
-    uint64_t *n = e->kind == DIFF_ADDED     ? &c->counts.added
-                  : e->kind == DIFF_REMOVED ? &c->counts.removed
-                                            : &c->counts.changed;
-    *n += e->path[0] != '\0';
     bool gone = e->kind == DIFF_REMOVED || (e->kind == DIFF_CHANGED && (e->what & DIFF_TYPE));
+    bool timed = e->kind == DIFF_CHANGED && e->what == DIFF_TIME;
     strv_add(&c->paths, e->path);
-    (void)map_put(&c->at, c->paths.v[c->paths.n - 1], gone ? &is_gone : &is_there);
+    (void)map_put(&c->at, c->paths.v[c->paths.n - 1], gone ? &is_gone : timed ? &is_timed : &is_there);
     return 0;
 }
 
-static int compare(int a, uid_t shift_a, int b, uid_t shift_b, struct merged_touch *touch, struct changes *ret,
-                   struct err *err)
+static int compare(int a, uid_t shift_a, int b, uid_t shift_b, unsigned flags, struct merged_touch *touch,
+                   struct changes *ret, struct err *err)
 {
     const struct diff d = {.a = a,
                            .b = b,
                            .shift_a = shift_a,
                            .shift_b = shift_b,
+                           .flags = flags,
                            .skip = merged_own_files,
                            .wanted = touch ? merged_touched : NULL,
                            .wanted_arg = touch,
@@ -79,7 +76,7 @@ static int compare(int a, uid_t shift_a, int b, uid_t shift_b, struct merged_tou
 }
 
 struct sides {
-    struct changes wanted; /* between `other` and the stack */
+    struct changes wanted; /* between `other` and the stack, with times */
     struct changes theirs; /* between `other` and the sandbox */
     struct changes left; /* between the sandbox and the stack: what they changed to what it is to become is not in it */
     struct map told;
@@ -104,6 +101,13 @@ static bool go_up(char *path)
     return true;
 }
 
+/* More than another time. */
+static const void *wants(struct sides *s, const char *path)
+{
+    const void *wanted = map_get(&s->wanted.at, path);
+    return wanted == &is_timed ? NULL : wanted;
+}
+
 /* Something is wanted at `path`, and they changed it, took away the place for it, or changed a directory on the way,
  * which comes along as it is in the stack. */
 static void check_wanted(struct sides *s, const char *path)
@@ -116,7 +120,7 @@ static void check_wanted(struct sides *s, const char *path)
         const void *theirs = map_get(&s->left.at, up) ? map_get(&s->theirs.at, up) : NULL;
         if (theirs == &is_gone && left)
             tell(s, path);
-        else if (theirs == &is_there && !map_get(&s->wanted.at, up))
+        else if (theirs == &is_there && !wants(s, up))
             tell(s, up);
     }
 }
@@ -125,11 +129,25 @@ static void check_wanted(struct sides *s, const char *path)
 static void check_theirs(struct sides *s, const char *path)
 {
     _cleanup_free_ char *up = xstrdup(path);
-    if (!map_get(&s->left.at, path) || map_get(&s->wanted.at, path))
+    if (!map_get(&s->left.at, path) || wants(s, path))
         return;
     while (go_up(up))
-        if (map_get(&s->wanted.at, up) == &is_gone)
+        if (wants(s, up) == &is_gone)
             tell(s, path);
+}
+
+/* Another time is no conflict, and no reason to replace what they changed since, there or on the way to it. */
+static bool leave_theirs(void *arg, const struct diff_entry *e)
+{
+    struct sides *s = arg;
+    _cleanup_free_ char *up = xstrdup(e->path);
+    bool theirs = false;
+    if (e->kind != DIFF_CHANGED || e->what != DIFF_TIME)
+        return false;
+    do
+        theirs = map_get(&s->theirs.at, up);
+    while (!theirs && go_up(up));
+    return theirs;
 }
 
 static int say_conflicts(struct job *j, const struct strv *paths, struct err *err)
@@ -154,27 +172,56 @@ static int say_conflicts(struct job *j, const struct strv *paths, struct err *er
 }
 
 /* 1: there are some, and the answer says which. */
-static int check_conflicts(struct job *j, int other, int stack, int living, uid_t shift, struct merged_touch *touch,
-                           struct err *err)
+static int check_conflicts(struct job *j, struct sides *s, int other, int stack, int living, uid_t shift,
+                           struct merged_touch *touch, struct err *err)
 {
-    static struct sides s; /* for the life of this process */
-    if (compare(other, 0, stack, 0, NULL, &s.wanted, err) < 0 ||
-        compare(other, 0, living, shift, touch, &s.theirs, err) < 0 ||
-        compare(living, shift, stack, 0, touch, &s.left, err) < 0)
+    if (compare(other, 0, stack, 0, DIFF_WITH_TIMES, NULL, &s->wanted, err) < 0 ||
+        compare(other, 0, living, shift, 0, touch, &s->theirs, err) < 0 ||
+        compare(living, shift, stack, 0, 0, touch, &s->left, err) < 0)
         return -1;
-    for (size_t i = 0; i < s.wanted.paths.n; i++)
-        check_wanted(&s, s.wanted.paths.v[i]);
-    for (size_t i = 0; i < s.theirs.paths.n; i++)
-        check_theirs(&s, s.theirs.paths.v[i]);
-    if (s.found.n == 0)
+    for (size_t i = 0; i < s->wanted.paths.n; i++)
+        if (wants(s, s->wanted.paths.v[i]))
+            check_wanted(s, s->wanted.paths.v[i]);
+    for (size_t i = 0; i < s->theirs.paths.n; i++)
+        check_theirs(s, s->theirs.paths.v[i]);
+    if (s->found.n == 0)
         return 0;
-    return say_conflicts(j, &s.found, err) < 0 ? -1 : 1;
+    return say_conflicts(j, &s->found, err) < 0 ? -1 : 1;
 }
 
 /* --- doing it ----------------------------------------------------------------------------------------------------- */
 
-/* keep: the name that it gets in stacks/ once it is whole; NULL: none. */
-static int spool(struct job *j, const struct diff *d, uint64_t disk, const char *keep, struct err *err)
+/* Behind the stream of a .redo, which is read to its end record: all that is needed to go on with it, or to take it back. */
+struct tail {
+    char magic[8], box[STOCK_BOX_MAX];
+    struct diff_counts n;
+};
+static const char tail_magic[8] = "Hredo2";
+
+static int put_tail(int fd, const struct job *j, const struct diff_counts *n)
+{
+    struct tail t = {.n = *n};
+    memcpy(t.magic, tail_magic, sizeof t.magic);
+    memcpy(t.box, j->ask->box, sizeof t.box);
+    return fd_write_all(fd, &t, sizeof t);
+}
+
+/* One of a version that wrote none says nothing. */
+static struct tail get_tail(int fd)
+{
+    struct tail t;
+    struct stat st;
+    if (fstat(fd, &st) < 0 || st.st_size < (off_t)sizeof t ||
+        pread(fd, &t, sizeof t, st.st_size - (off_t)sizeof t) != (ssize_t)sizeof t ||
+        memcmp(t.magic, tail_magic, sizeof t.magic) != 0 || t.box[sizeof t.box - 1] != '\0')
+        return (struct tail){.box = ""};
+    return t;
+}
+
+/* keep: the name that it gets in stacks/ once it is whole; NULL: none. back: not what turns d->a into d->b, but what puts
+ * d->b back in these places. */
+static int spool(struct job *j, const struct diff *d, const struct strv *back, uint64_t disk, const char *keep,
+                 struct err *err)
 {
     static struct lay_out out; /* large */
     char name[STOCK_TMP_NAME];
@@ -184,7 +231,9 @@ static int spool(struct job *j, const struct diff *d, uint64_t disk, const char 
         return err_set(err, ERR_SETUP, errno, "make a file for what is to be changed");
     lay_out_start(&out, fd);
     out.max = (disk ? disk : SPOOL_MAX) + SPOOL_SLACK; /* it could not be put into the sandbox either */
-    int r = diff_to_lay(d, &out, err);
+    int r = back ? diff_back_to_lay(d, back, &out, err) : diff_to_lay(d, &out, err);
+    if (r == 0 && keep && d->counts && put_tail(fd, j, d->counts) < 0)
+        r = err_set(err, ERR_SETUP, errno, "write down what is to be changed");
     if (r == 0 && (lseek(fd, 0, SEEK_SET) < 0 || (keep && renameat(j->place.tmp, name, j->place.stacks, keep) < 0)))
         r = err_set(err, ERR_SETUP, errno, "keep what is to be changed");
     if (r < 0 && keep)
@@ -209,9 +258,8 @@ static int lay_into(const struct job_box *b, int stream, int root, struct err *e
     int status = 0;
     if (said == MAP_FAILED)
         return err_set(err, ERR_SETUP, errno, "prepare to change files");
-    pid_t pid = fork();
+    pid_t parent = getpid(), pid = fork();
     if (pid == 0) {
-        (void)prctl(PR_SET_PDEATHSIG, SIGKILL, 0, 0, 0);
         (void)umask(0);
         if (cgroup_enter_memory(&b->cgroup) < 0) { /* what is written to its memory is its own */
             (void)err_set(said, ERR_SETUP, errno, "enter the memory cgroup of the sandbox %s", b->record.id);
@@ -219,7 +267,9 @@ static int lay_into(const struct job_box *b, int stream, int root, struct err *e
         }
         if (b->record.range != 0 && become_theirs(b, said) < 0)
             _exit(1);
-        (void)prctl(PR_SET_PDEATHSIG, SIGKILL, 0, 0, 0); /* taken away by the change of ids */
+        (void)prctl(PR_SET_PDEATHSIG, SIGKILL, 0, 0, 0); /* a change of ids takes it away */
+        if (getppid() != parent)
+            _exit(1);
         _exit(lay_read(stream, root, LAY_PLAIN, NULL, NULL, NULL, NULL, said) < 0 ? 1 : 0);
     }
     int r = pid < 0 ? err_set(err, ERR_SETUP, errno, "start a process") : 0;
@@ -246,30 +296,53 @@ static void say_counts(struct job *j, const struct diff_counts *n)
     j->reply.bytes2 = n->removed;
 }
 
-/* Half of it is there. What there was is put back; where that fails too, somebody has to ask again until one of both works. */
-static int take_back(struct job *j, const struct job_box *b, const struct diff *d, int living, const char *redo,
-                     struct err *err)
-{
-    struct diff back = {.a = d->b, .b = d->a, .skip = merged_own_files};
-    struct err why = *err, second = {0};
-    _cleanup_close_ int stream = spool(j, &back, b->record.disk, NULL, &second);
-    if (stream < 0 || lay_into(b, stream, living, &second) < 0)
-        return job_fail(j, STOCK_BUSY, err, "%.200s; and what there was could not be put back: %.100s", why.msg,
-                        second.msg);
-    (void)unlinkat(j->place.stacks, redo, 0);
-    return err_wrap(err, "what was changed already is as it was again");
-}
-
 struct redo {
-    char todo[STACK_ID_MAX + 8], done[STACK_ID_MAX + 8];
+    char todo[STACK_ID_MAX + 8], back[STACK_ID_MAX + 8], done[STACK_ID_MAX + 8];
 };
 
 static struct redo redo_names(const struct job *j)
 {
     struct redo r;
     (void)snprintf(r.todo, sizeof r.todo, "%s.redo", j->ask->stack);
+    (void)snprintf(r.back, sizeof r.back, "%s.undo", j->ask->stack);
     (void)snprintf(r.done, sizeof r.done, "%s.done", j->ask->stack);
     return r;
+}
+
+static int open_redo(const struct job *j)
+{
+    return openat(j->place.stacks, redo_names(j).todo, O_RDWR | O_NOFOLLOW | O_CLOEXEC);
+}
+
+static bool has_begun(const struct job *j)
+{
+    return j->ask->other[0] && faccessat(j->place.stacks, redo_names(j).todo, F_OK, AT_SYMLINK_NOFOLLOW) == 0;
+}
+
+static void forget_redo(const struct job *j)
+{
+    struct redo r = redo_names(j);
+    (void)unlinkat(j->place.stacks, r.todo, 0); /* first: without it the other one means nothing */
+    (void)unlinkat(j->place.stacks, r.back, 0);
+}
+
+static int lay_back(const struct job *j, const struct job_box *b, int living, struct err *err)
+{
+    _cleanup_close_ int stream = openat(j->place.stacks, redo_names(j).back, O_RDONLY | O_NOFOLLOW | O_CLOEXEC);
+    if (stream < 0)
+        return err_set(err, ERR_SETUP, errno, "open what was there before");
+    return lay_into(b, stream, living, err);
+}
+
+/* Half of it is there. What there was is put back; where that fails too, somebody has to ask again until one of both works. */
+static int take_back(struct job *j, const struct job_box *b, int living, struct err *err)
+{
+    struct err why = *err, second = {0};
+    if (lay_back(j, b, living, &second) < 0)
+        return job_fail(j, STOCK_BUSY, err, "%.200s; and what there was could not be put back: %.100s", why.msg,
+                        second.msg);
+    forget_redo(j);
+    return err_wrap(err, "what was changed already is as it was again");
 }
 
 /* True: it was done, and the answer says how much that was. */
@@ -291,39 +364,53 @@ static int note_done(struct job *j, const struct redo *r, int stream, const stru
 {
     if (renameat(j->place.stacks, r->todo, j->place.stacks, r->done) < 0)
         return err_set(err, ERR_SETUP, errno, "note that the files are changed");
+    (void)unlinkat(j->place.stacks, r->back, 0);
     if (ftruncate(stream, 0) == 0 && lseek(stream, 0, SEEK_SET) == 0)
         (void)fd_write_all(stream, n, sizeof *n);
     say_counts(j, n);
     return 0;
 }
 
-static int take_over(struct job *j, const struct job_box *b, int stack, int other, int living,
-                     struct merged_touch *touch, struct err *err)
+/* What it is about: roots of the two stacks, the second -1 if there is none; nothing of it is needed to go on. */
+struct pair {
+    int stack, other;
+    struct merged_touch *touch;
+};
+
+/* 1: nothing was begun, and the answer says why. */
+static int begin(struct job *j, const struct job_box *b, const struct pair *p, int living, int *ret, struct err *err)
 {
+    static struct sides s; /* for the life of this process */
     struct redo names = redo_names(j);
     struct diff_counts n = {0};
-    struct diff d = {.a = other, .b = stack, .skip = merged_own_files, .counts = &n};
-    _cleanup_close_ int stream = openat(j->place.stacks, names.todo, O_RDWR | O_NOFOLLOW | O_CLOEXEC);
-    if (stream < 0) {
-        int r = check_conflicts(j, other, stack, living, b->record.range, touch, err);
-        if (r != 0)
-            return r < 0 ? -1 : 0;
-        stream = spool(j, &d, b->record.disk, names.todo, err);
-    } else {
-        struct changes again = {0}; /* what was counted is not known any more */
-        if (compare(other, 0, stack, 0, NULL, &again, err) < 0)
-            return -1;
-        n = again.counts;
-    }
-    if (stream < 0)
+    uid_t shift = b->record.range;
+    int r = check_conflicts(j, &s, p->other, p->stack, living, shift, p->touch, err);
+    if (r != 0)
+        return r;
+    struct diff back = {.a = p->stack, .b = living, .shift_b = shift};
+    struct diff to = {
+        .a = p->other, .b = p->stack, .skip = merged_own_files, .counts = &n, .leave = leave_theirs, .leave_arg = &s};
+    _cleanup_close_ int was = spool(j, &back, &s.wanted.paths, b->record.disk, names.back, err);
+    if (was < 0 || (*ret = spool(j, &to, NULL, b->record.disk, names.todo, err)) < 0)
         return -1;
-    if (lay_into(b, stream, living, err) < 0)
-        return take_back(j, b, &d, living, names.todo, err);
-    return note_done(j, &names, stream, &n, err);
+    return 0;
 }
 
-/* One that was killed may have left the process that changes files (it is another user's by then, and is not killed with it):
- * that one has the lock until it ends. */
+static int take_over(struct job *j, const struct job_box *b, const struct pair *p, int living, struct err *err)
+{
+    struct redo names = redo_names(j);
+    _cleanup_close_ int stream = open_redo(j);
+    int r = stream < 0 ? begin(j, b, p, living, &stream, err) : 0;
+    if (r != 0)
+        return r < 0 ? -1 : 0;
+    struct tail t = get_tail(stream);
+    if (lay_into(b, stream, living, err) < 0)
+        return take_back(j, b, living, err);
+    return note_done(j, &names, stream, &t.n, err);
+}
+
+/* One that was killed may have left the process that changes files, which dies with it, but not at the same moment: that one
+ * has the lock until it ends. */
 static int lock_files(const struct job_box *b, struct err *err)
 {
     _cleanup_close_ int fd = openat(b->upper, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
@@ -334,53 +421,97 @@ static int lock_files(const struct job_box *b, struct err *err)
     return r < 0 ? err_set(err, ERR_SETUP, errno, "lock the files of the sandbox %s", b->record.id) : TAKE_FD(fd);
 }
 
-static int apply_frozen(struct job *j, const struct job_box *b, int stack, int other, struct merged_touch *touch,
-                        struct err *err)
+static int become_stack(struct job *j, const struct job_box *b, const struct pair *p, int living, struct err *err)
 {
-    _cleanup_close_ int lock = lock_files(b, err);
-    _cleanup_close_ int living = lock < 0 ? -1 : merged_box(j, b, err);
-    if (living < 0)
-        return -1;
-    if (other >= 0)
-        return take_over(j, b, stack, other, living, touch, err);
     struct diff_counts n = {0};
     struct diff d = {.a = living,
-                     .b = stack,
+                     .b = p->stack,
                      .shift_a = b->record.range,
                      .skip = merged_own_files,
                      .wanted = merged_touched,
-                     .wanted_arg = touch,
+                     .wanted_arg = p->touch,
                      .flags = DIFF_WITH_TIMES,
                      .counts = &n};
-    _cleanup_close_ int stream = spool(j, &d, b->record.disk, NULL, err);
+    _cleanup_close_ int stream = spool(j, &d, NULL, b->record.disk, NULL, err);
     if (stream < 0 || lay_into(b, stream, living, err) < 0)
         return -1;
     say_counts(j, &n);
     return 0;
 }
 
-int job_apply(struct job *j, struct err *err)
+typedef int frozen_fn(struct job *j, const struct job_box *b, const struct pair *p, int living, struct err *err);
+
+static int while_frozen(struct job *j, struct job_box *b, const struct pair *p, frozen_fn *fn, struct err *err)
 {
-    struct job_box b = JOB_BOX_INIT;
-    struct stack_file own;
+    static const char doing[] = "its files were changed";
     struct err second = {0};
+    if (job_box_freeze(j, b, err) < 0)
+        return -1;
+    int r = job_box_still(j, b, true, doing, err);
+    _cleanup_close_ int lock = r < 0 ? -1 : lock_files(b, err);
+    _cleanup_close_ int living = lock < 0 ? -1 : merged_box(j, b, err);
+    r = living < 0 || fn(j, b, p, living, err) < 0 || job_box_still(j, b, false, doing, err) < 0 ? -1 : 0;
+    if (job_box_thaw(j, b, r < 0 ? &second : err) < 0)
+        r = -1;
+    return r;
+}
+
+static int apply(struct job *j, struct job_box *b, struct err *err)
+{
+    struct stack_file own;
     struct merged_touch touch;
     const char *const stacks[] = {j->ask->stack, j->ask->other[0] ? j->ask->other : NULL, NULL};
-    if (j->ask->other[0] && was_done(j))
-        return 0;
-    if (job_box_open(j, j->ask->box, true, &b, err) < 0 || job_box_stack(j, &b, &own, err) < 0 ||
-        merged_touch_open(j, &b, &own, stacks, &touch, err) < 0)
+    struct pair p = {.stack = -1, .other = -1, .touch = &touch};
+    if (job_box_open(j, j->ask->box, true, b, err) < 0)
+        return -1;
+    if (has_begun(j)) /* all that it needs is written down */
+        return while_frozen(j, b, &p, take_over, err);
+    if (job_box_stack(j, b, &own, err) < 0 || merged_touch_open(j, b, &own, stacks, &touch, err) < 0)
         return -1;
     _cleanup_close_ int stack = merged_stack_id(j, j->ask->stack, err);
     _cleanup_close_ int other = stack < 0 || !j->ask->other[0] ? -1 : merged_stack_id(j, j->ask->other, err);
-    if (stack < 0 || (j->ask->other[0] && other < 0) || job_box_freeze(j, &b, err) < 0)
+    if (stack < 0 || (j->ask->other[0] && other < 0))
         return -1;
-    static const char doing[] = "its files were changed";
-    int r = job_box_still(j, &b, true, doing, err) < 0 || apply_frozen(j, &b, stack, other, &touch, err) < 0 ||
-                    job_box_still(j, &b, false, doing, err) < 0
-                ? -1
-                : 0;
-    if (job_box_thaw(j, &b, r < 0 ? &second : err) < 0)
-        r = -1;
+    p.stack = stack;
+    p.other = other;
+    return while_frozen(j, b, &p, j->ask->other[0] ? take_over : become_stack, err);
+}
+
+int job_apply(struct job *j, struct err *err)
+{
+    struct job_box b = JOB_BOX_INIT;
+    if (j->ask->other[0] && was_done(j))
+        return 0;
+    int r = apply(j, &b, err);
+    /* Whatever failed: it is half there as long as the sandbox is, and must be asked for again. */
+    if (r < 0 && has_begun(j) && j->reply.error != STOCK_NOT_FOUND)
+        j->reply.error = STOCK_BUSY;
     return r;
+}
+
+static int put_back(struct job *j, const struct job_box *b, const struct pair *p, int living, struct err *err)
+{
+    (void)p;
+    return lay_back(j, b, living, err);
+}
+
+int job_apply_forget(struct job *j, struct err *err)
+{
+    struct job_box b = JOB_BOX_INIT;
+    struct redo names = redo_names(j);
+    _cleanup_close_ int stream = open_redo(j);
+    struct tail t = stream < 0 ? (struct tail){.box = ""} : get_tail(stream);
+    int r = t.box[0] ? job_box_open(j, t.box, true, &b, err) : 0;
+    if (r == 0 && t.box[0])
+        r = while_frozen(j, &b, NULL, put_back, err);
+    job_box_close(&b);
+    if (r < 0 && j->reply.error != STOCK_NOT_FOUND) {
+        j->reply.error = STOCK_BUSY;
+        return err_wrap(err, "what the sandbox %s took over of %s in part cannot be put back", t.box, j->ask->stack);
+    }
+    j->reply.error = STOCK_OK; /* the sandbox is gone, and its files with it */
+    *err = (struct err){0};
+    forget_redo(j);
+    (void)unlinkat(j->place.stacks, names.done, 0);
+    return 0;
 }

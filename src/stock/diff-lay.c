@@ -1,7 +1,10 @@
 /* diff-lay.c - the difference of two trees as a lay stream, and as records for others. See diff.h. */
 #include <errno.h>
+#include <fcntl.h>
+#include <linux/openat2.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/syscall.h>
 #include <unistd.h>
 
 #include "base/cleanup.h"
@@ -80,6 +83,8 @@ static int lay_each(void *arg, const struct diff_entry *e, struct err *err)
     struct to_lay *k = arg;
     if (e->path[0] == '\0') /* is in the stream already */
         return 0;
+    if (k->d->leave && k->d->leave(k->d->leave_arg, e))
+        return 0;
     if (k->d->counts)
         count(k->d->counts, e);
     if (k->hidden[0] && is_below(e->path, k->hidden))
@@ -120,6 +125,77 @@ int diff_to_lay(const struct diff *d, struct lay_out *o, struct err *err)
     int r = put_root(k, err);
     if (r == 0)
         r = diff_trees(&with, err);
+    emit_done(&k->emit);
+    if (r == 0 && lay_out_end(o) < 0)
+        return err_set(err, ERR_SETUP, errno, "cannot write the end of the stream");
+    return r;
+}
+
+/* What is at `path`. Returns the directory that holds it, or -1: there is none (errno 0), or it cannot be looked at. */
+static int look_up(int root, const char *path, const char **name, struct stat *st, bool *there)
+{
+    char parent[LAY_PATH_MAX] = ".";
+    bool mounted = false;
+    struct open_how how = {.flags = O_RDONLY | O_DIRECTORY | O_CLOEXEC,
+                           .resolve = RESOLVE_BENEATH | RESOLVE_NO_SYMLINKS | RESOLVE_NO_MAGICLINKS | RESOLVE_NO_XDEV};
+    const char *slash = strrchr(path, '/');
+    if (slash) {
+        memcpy(parent, path, (size_t)(slash - path));
+        parent[slash - path] = '\0';
+    }
+    *name = slash ? slash + 1 : path;
+    _cleanup_close_ int dir = (int)syscall(SYS_openat2, root, parent, &how, sizeof how);
+    bool none = dir < 0 && (errno == ENOENT || errno == ENOTDIR || errno == ELOOP || errno == EXDEV);
+    *there = dir >= 0 && walk_stat(dir, *name, st, &mounted) == 0;
+    if (none || mounted) {
+        errno = 0;
+        return -1;
+    }
+    return dir < 0 || (!*there && errno != ENOENT) ? -1 : TAKE_FD(dir);
+}
+
+/* It is there because of the stream alone. Where it lies in something else now than in the stream, that is replaced. */
+static int put_unmade(struct to_lay *k, const char *path, struct err *err)
+{
+    const char *name;
+    struct stat st;
+    bool made = false, there = false;
+    _cleanup_close_ int a = look_up(k->d->a, path, &name, &st, &made);
+    if (a < 0 && errno != 0)
+        return walk_fail(err, ERR_SETUP, errno, path, "cannot be looked at");
+    _cleanup_close_ int b = made ? look_up(k->d->b, path, &name, &st, &there) : -1;
+    if (made && b < 0 && errno != 0)
+        return walk_fail(err, ERR_SETUP, errno, path, "cannot be looked at");
+    return made && b >= 0 && !there ? emit_mark(&k->emit, LAY_WHITEOUT, path, err) : 0;
+}
+
+static int put_was(struct to_lay *k, const char *path, struct err *err)
+{
+    struct diff_entry e = {.path = path};
+    struct stat st;
+    bool there = false;
+    _cleanup_close_ int dir = look_up(k->d->b, path, &e.name, &st, &there);
+    if (dir < 0)
+        return errno ? walk_fail(err, ERR_SETUP, errno, path, "cannot be looked at") : 0;
+    if (put_parents(k, path, err) < 0)
+        return -1;
+    e.dir_b = dir;
+    e.b = &st;
+    if (!there)
+        return 0;
+    return S_ISDIR(st.st_mode) ? put_dir(k, &e, err) : emit_other(&k->emit, dir, e.name, path, &st, err);
+}
+
+int diff_back_to_lay(const struct diff *d, const struct strv *paths, struct lay_out *o, struct err *err)
+{
+    _cleanup_free_ struct to_lay *k = xcalloc(1, sizeof *k);
+    k->d = d;
+    emit_start(&k->emit, emit_to_stream(o), XATTR_MERGED, d->shift_b);
+    int r = put_root(k, err);
+    for (size_t i = 0; r == 0 && i < paths->n; i++)
+        r = paths->v[i][0] ? put_unmade(k, paths->v[i], err) : 0;
+    for (size_t i = 0; r == 0 && i < paths->n; i++)
+        r = paths->v[i][0] ? put_was(k, paths->v[i], err) : 0;
     emit_done(&k->emit);
     if (r == 0 && lay_out_end(o) < 0)
         return err_set(err, ERR_SETUP, errno, "cannot write the end of the stream");

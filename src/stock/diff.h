@@ -7,6 +7,7 @@
 #include <sys/stat.h>
 
 #include "base/err.h"
+#include "base/strv.h"
 #include "stock/lay.h"
 
 enum diff_kind { DIFF_ADDED = 1, DIFF_REMOVED, DIFF_CHANGED };
@@ -45,6 +46,9 @@ struct diff {
     int (*each)(void *arg, const struct diff_entry *e, struct err *err);
     void *arg;
     struct diff_counts *counts; /* NULL, or filled by diff_to_lay() */
+    /* NULL, or what diff_to_lay() leaves out; asked about each entry, those in a directory that is left out too. */
+    bool (*leave)(void *arg, const struct diff_entry *e);
+    void *leave_arg;
 };
 int diff_trees(const struct diff *d, struct err *err);
 
@@ -52,6 +56,11 @@ int diff_trees(const struct diff *d, struct err *err);
  * over a (a flattened layer, an export): removed entries as whiteouts, every directory on the way as it is in b.
  * Sockets of b are left out. each and arg are not used. */
 int diff_to_lay(const struct diff *d, struct lay_out *o, struct err *err);
+
+/* The way back of a stream that was made of the difference between any tree and d->a: what d->b holds at `paths`, which
+ * are all that diff_trees() told then (with times), in its order. Laid over d->b after that stream or a part of it, it
+ * makes of d->b what it is now. What the stream adds goes first, so that there is room for the rest. */
+int diff_back_to_lay(const struct diff *d, const struct strv *paths, struct lay_out *o, struct err *err);
 
 /* One difference as it is told to others: fixed layout, written to a file or pipe one after another, the path behind
  * each. */

@@ -10,6 +10,7 @@
 #include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/file.h>
 #include <sys/stat.h>
 #include <time.h>
 #include <unistd.h>
@@ -96,11 +97,8 @@ int job_drop(struct job *j, struct err *err)
 {
     struct livings l;
     const char *id = j->ask->stack;
-    char note[REFS_NAME_MAX];
-    (void)snprintf(note, sizeof note, "%s.redo", id);
-    (void)unlinkat(j->place.stacks, note, 0);
-    (void)snprintf(note, sizeof note, "%s.done", id);
-    (void)unlinkat(j->place.stacks, note, 0);
+    if (job_apply_forget(j, err) < 0)
+        return -1;
     if (faccessat(j->place.stacks, id, F_OK, AT_SYMLINK_NOFOLLOW) < 0 && errno == ENOENT)
         return 0;
     if (livings_read(j->run_dir, &l, err) < 0)
@@ -313,6 +311,10 @@ static void sweep(const struct gc *g)
 {
     const struct stock_place *p = &g->j->place;
     struct err one = {0}, two = {0}, three = {0};
+    /* One is enough, however long it takes; what it does not see any more is the next one's. */
+    _cleanup_close_ int lock = openat(p->layers, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    if (lock < 0 || flock(lock, LOCK_EX | LOCK_NB) < 0)
+        return;
     if (refs_each_name(p->layers, remove_dead, (void *)g, &one) < 0)
         log_text(LOG_LEVEL_WARN, "layers that nobody needs are removed later: %s", one.msg);
     if (upper_sweep(p->uppers, &two) < 0)

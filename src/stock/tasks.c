@@ -388,9 +388,9 @@ static void begin(struct stock *s, struct task *t)
 }
 
 /* The last word for a request whose job gave none. */
-static void conclude(struct task *t)
+static void conclude(const struct stock *s, struct task *t)
 {
-    char text[160] = "";
+    char text[160] = "", redo[STACK_ID_MAX + 8];
     t->state = TASK_DONE;
     if (t->answered)
         return;
@@ -402,7 +402,11 @@ static void conclude(struct task *t)
                        sig ? sig : "", sig ? ")" : "");
     else
         (void)snprintf(text, sizeof text, "the job ended without an answer, with code %d", WEXITSTATUS(t->how));
-    t->out = stock_message(&t->ask, t->cancelled ? STOCK_CANCELLED : STOCK_FAILED, text);
+    /* What was begun and must be done is not over with its job. */
+    (void)snprintf(redo, sizeof redo, "%s.redo", t->ask.stack);
+    bool begun = t->ask.type == STOCK_APPLY && t->ask.other[0] &&
+                 faccessat(s->place.stacks, redo, F_OK, AT_SYMLINK_NOFOLLOW) == 0;
+    t->out = stock_message(&t->ask, t->cancelled ? STOCK_CANCELLED : begun ? STOCK_BUSY : STOCK_FAILED, text);
     t->answered = true;
 }
 
@@ -411,13 +415,13 @@ static void after_job(struct stock *s, struct task *t)
     t->how = t->status;
     close_process(t);
     if (!left_something(s, t)) {
-        conclude(t);
+        conclude(s, t);
         return;
     }
     t->state = TASK_CLEANING;
     if (launch(s, t, job_clean, false) < 0) {
         log_text(LOG_LEVEL_WARN, "cannot put in order what a job left: %s", strerror(errno));
-        conclude(t);
+        conclude(s, t);
     }
 }
 
@@ -430,7 +434,7 @@ static void after_clean(struct stock *s, struct task *t)
     }
     if (++t->cleans < STOCK_CLEAN_TRIES && left_something(s, t) && launch(s, t, job_clean, false) == 0)
         return;
-    conclude(t);
+    conclude(s, t);
 }
 
 static void step(struct stock *s, struct task *t)
@@ -443,7 +447,7 @@ static void step(struct stock *s, struct task *t)
     while (t->ended && !t->drained && !t->out && t->sock >= 0)
         task_read(s, t);
     if (t->state == TASK_WAITING && t->cancelled)
-        conclude(t);
+        conclude(s, t);
     else if (t->state == TASK_WAITING && may_begin(s, t))
         begin(s, t);
     else if (t->state == TASK_RUNNING && t->ended && t->drained && !t->out)

@@ -200,6 +200,29 @@ def test_commit_is_never_half():
         check(new > 0, "nothing was ever committed")
 
 
+def test_commit_that_does_not_fit():
+    "a commit that ends at a full disk is taken back: what the sandbox changed in the same way as the transaction is as it was too"
+    with small_templates() as templates, node(templates=templates, config="sandboxes: {disk: 48MiB}") as (d, _):
+        box = a_box(d)
+        url = f"/v1/sandboxes/{box['sandboxID']}/tx"
+        sh(d, box, "cd /home/user; echo 1 > f; echo 1 > g; echo 1 > gone; echo 1 > later; mkdir d; echo 1 > d/1")
+        alike = "cd /home/user; echo 2 > f; rm gone; mkdir modules; echo x > modules/x; "
+        tx = ask(d, "POST", url, {"command": alike + "rm -r d; echo 2 > g; touch later; echo 2 > a; head -c 24000000 /dev/urandom > zz"}, timeout=60)
+        check_equal((tx.status, tx.json["exitCode"]), (201, 0), tx)
+        sh(d, box, alike + "echo own > modules/.cache; echo own > later; head -c 30000000 /dev/urandom > filler")
+        look = "cd /home/user; find . | sort | while read n; do stat -c '%n %s %f %u %Y' $n; done; find . -type f | sort | xargs md5sum"
+        before = sh(d, box, look).out
+        full = ask(d, "POST", f"{url}/{tx.json['id']}/commit", {}, timeout=60)
+        check_equal(full.status, 507, full)
+        check_in("as it was again", full.json["message"])
+        check_equal(sh(d, box, look).out, before)
+        sh(d, box, "rm /home/user/filler")
+        done = ask(d, "POST", f"{url}/{tx.json['id']}/commit", {}, timeout=60)
+        check_equal(done.status, 200, done)
+        check_equal(sh(d, box, "cd /home/user; cat f g a modules/x modules/.cache later; ls").out,
+                    b"2\n2\n2\nx\nown\nown\na\nf\ng\nlater\nmodules\nzz\n")
+
+
 def test_bad_input():
     "what cannot be done is refused with the reason"
     with small_templates() as templates, node(templates=templates) as (d, _):

@@ -1,5 +1,6 @@
 """stock: what a living sandbox wrote becomes a layer, whoever is killed meanwhile."""
 import contextlib
+import fcntl
 import os
 import stat
 import sys
@@ -59,7 +60,7 @@ def test_capture(who):
         gone = os.lstat(root / "data/gone")
         check(stat.S_ISCHR(gone.st_mode) and gone.st_rdev == 0, gone)
         again = good(store.ask(st.CAPTURE, box="one", stack=name, flags=st.FREEZE))
-        check_equal((again.layer, again.frozen_us), (reply.layer, 0))
+        check_equal((again.layer, again.frozen_us, again.entries2), (reply.layer, 0, 2))
         check_equal(store.list()[name].nlayers, 2)
         must(client.create("two", name))
         with bound(k, "two") as init:
@@ -311,6 +312,46 @@ def test_capture_shares_with_an_earlier_one(who):
         check_equal(os.stat(new / "a").st_nlink, 4)
         check_equal((new / "b").read_text(), "c\n")
         check_equal(os.stat(new / "b").st_nlink, 1)
+
+
+def test_one_sweep_at_a_time():
+    "a collection that finds another one removing what nobody needs leaves it to that one"
+    with both("root") as (k, s):
+        store, layers = s.client(), k.state / "stock/layers"
+        dead = layers / (".dead-" + 64 * "a")
+        (dead / "root").mkdir(parents=True)
+        lock = os.open(layers, os.O_RDONLY)
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX)
+            good(store.ask(st.GC))
+            time.sleep(1)
+            check(dead.exists(), "two of them removed it")
+        finally:
+            os.close(lock)
+        good(store.ask(st.GC))
+        eventually(lambda: not dead.exists(), 20, "the next one removes it")
+
+
+def test_half_taken_over(who):
+    "what was begun is not over, whatever fails: it is asked for again, and not forgotten with its stack while the sandbox lives"
+    with both(who) as (k, s):
+        client, store = k.client(), s.client()
+        must(client.create("one", tiny(k, who)))
+        with bound(k, "one") as init:
+            first, _ = capture(store, "one")
+            sh(init, "echo new > /data/new", user="root")
+            second, _ = capture(store, "one")
+            stacks = k.state / "stock/stacks"
+            redo, owner = stacks / f"{second}.redo", os.stat(stacks)
+            redo.write_bytes(b"no stream" + b"Hredo2\0\0" + b"one".ljust(40, b"\0") + bytes(24))
+            os.chown(redo, owner.st_uid, owner.st_gid)
+            for _ in range(2):
+                check_equal(store.ask(st.APPLY, box="one", stack=second, other=first).error, st.BUSY)
+                check_equal(store.ask(st.DROP, stack=second).error, st.BUSY)
+            check(redo.exists() and (stacks / second).exists())
+        must(client.kill("one"))
+        eventually(lambda: store.ask(st.DROP, stack=second).error == st.OK, 20, "it goes when the sandbox is gone")
+        check(not redo.exists() and not (stacks / second).exists())
 
 
 def test_stock_killed(who):

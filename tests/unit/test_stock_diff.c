@@ -305,6 +305,118 @@ static void laid_over_the_first_tree_the_difference_gives_the_second(void **stat
     assert_true(round > 20);
 }
 
+static int note_path(void *arg, const struct diff_entry *e, struct err *err)
+{
+    (void)err;
+    strv_add(arg, e->path);
+    return 0;
+}
+
+/* The stream from a to b, the one that puts `living` back, and what `living` was. */
+struct both_ways {
+    int to, back, was, living;
+};
+
+static struct both_ways both_ways(int a, int b, int living)
+{
+    static struct lay_out o;
+    struct err err = {0};
+    _cleanup_strv_ struct strv paths = {0};
+    struct both_ways w = {stream_new(), stream_new(), dir_at("was"), living};
+    struct tree_copy c = {.from = living, .to = w.was, .prev = -1};
+    struct diff all = {.a = a, .b = b, .flags = DIFF_WITH_TIMES, .each = note_path, .arg = &paths};
+    struct diff to = {.a = a, .b = b}, back = {.a = b, .b = living};
+    lay_out_start(&o, w.to);
+    if (tree_copy(&c, &err) < 0 || diff_trees(&all, &err) < 0 || diff_to_lay(&to, &o, &err) < 0)
+        fail_msg("%s", err.msg);
+    lay_out_start(&o, w.back);
+    if (diff_back_to_lay(&back, &paths, &o, &err) < 0)
+        fail_msg("%s", err.msg);
+    return w;
+}
+
+/* So many bytes of the stream are laid before it fails. */
+static void cut_and_go_back(const struct both_ways *w, size_t n)
+{
+    static char bytes[8 << 20];
+    struct err err = {0};
+    _cleanup_close_ int part = stream_new();
+    assert_true(n <= sizeof bytes);
+    assert_int_equal(pread(w->to, bytes, n, 0), n);
+    WORKS(fd_write_all(part, bytes, n));
+    (void)read_back(part, w->living, LAY_PLAIN, NULL, &err);
+    err = (struct err){0};
+    if (read_back(w->back, w->living, LAY_PLAIN, NULL, &err) < 0)
+        fail_msg("cut after %zu bytes: %s", n, err.msg);
+    differ(w->was, w->living, DIFF_WITH_TIMES, "");
+}
+
+/* Both changed F alike, made the same directory and removed the same file; in that directory one has a file of its own. */
+static void a_stream_that_is_cut_anywhere_is_taken_back(void **state)
+{
+    (void)state;
+    _cleanup_close_ int a = dir_at("a"), b = dir_at("b"), living = dir_at("living");
+    const int trees[] = {a, b, living};
+    for (size_t i = 0; i < ARRAY_LEN(trees); i++) {
+        int t = trees[i];
+        bool old = t == a;
+        file_at(t, "f", old ? "one" : "two");
+        set_time(t, "f", old ? 1 : 2);
+        if (old)
+            file_at(t, "both-removed", "x");
+        else
+            WORKS(mkdirat(t, "modules", 0755));
+        if (!old)
+            file_at(t, "modules/x", "x");
+        WORKS(mkdirat(t, "turns", 0755));
+        file_at(t, "touched", "same");
+        set_time(t, "touched", t == b ? 9 : 5);
+        if (t == b)
+            continue;
+        WORKS(mkdirat(t, "goes", 0700));
+        file_at(t, "goes/in", "x");
+        file_at(t, "turns/in", "x");
+        file_at(t, "to-dir", "x");
+    }
+    file_at(living, "modules/.cache", "their own");
+    file_at(b, "added", "y");
+    WORKS(mkdirat(b, "to-dir", 0755));
+    file_at(b, "to-dir/in", "y");
+    WORKS(unlinkat(b, "turns", AT_REMOVEDIR));
+    file_at(b, "turns", "a file");
+    struct both_ways w = both_ways(a, b, living);
+    off_t n = lseek(w.to, 0, SEEK_END);
+    for (off_t i = 0; i <= n; i += 7)
+        cut_and_go_back(&w, (size_t)i);
+    cut_and_go_back(&w, (size_t)n);
+    (void)close(w.to), (void)close(w.back), (void)close(w.was);
+}
+
+/* Either has changed nothing, or all of it alike. */
+static void random_streams_that_are_cut_are_taken_back(void **state)
+{
+    struct err err = {0};
+    (void)state;
+    for (int round = 0; round < 60; round++) {
+        assert_int_equal(world_clean(NULL), 0);
+        dice_state = 9000 + (uint64_t)round;
+        _cleanup_close_ int a = dir_at("a"), b = dir_at("b"), living = dir_at("living");
+        for (int i = 0; i < 60; i++)
+            random_change(a);
+        struct tree_copy c = {.from = a, .to = b, .prev = -1};
+        assert_int_equal(tree_copy(&c, &err), 0);
+        for (int i = 0; i < 30; i++)
+            random_change(b);
+        struct tree_copy l = {.from = round % 2 ? a : b, .to = living, .prev = -1};
+        assert_int_equal(tree_copy(&l, &err), 0);
+        struct both_ways w = both_ways(a, b, living);
+        unsigned n = (unsigned)lseek(w.to, 0, SEEK_END);
+        for (int i = 0; i < 20; i++)
+            cut_and_go_back(&w, dice(n + 1));
+        (void)close(w.to), (void)close(w.back), (void)close(w.was);
+    }
+}
+
 /* Long paths make a long list of few differences. */
 static void a_list_that_gets_too_long_is_a_limit(void **state)
 {
@@ -347,6 +459,8 @@ int main(void)
         TEST(records_for_others_end_with_their_number),
         TEST(a_list_that_gets_too_long_is_a_limit),
         TEST(a_stream_holds_no_more_than_the_difference),
+        TEST(a_stream_that_is_cut_anywhere_is_taken_back),
+        TEST(random_streams_that_are_cut_are_taken_back),
         TEST(laid_over_the_first_tree_the_difference_gives_the_second),
     };
     return cmocka_run_group_tests(tests, world_setup, world_teardown);
