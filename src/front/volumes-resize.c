@@ -1,5 +1,5 @@
-/* Volumes get another quota, in the row and in the store. A larger one is in the row first, a smaller one in the store: whatever
- * ends us in between, no more is in force than counts. Until both are done the larger of the two counts.
+/* Volumes get another quota, in the row and in the store. A larger one is in the row first, a smaller one in the store:
+ * whatever ends us in between, no more is in force than counts. Until both are done the larger of the two counts.
  */
 #include <stdio.h>
 #include <stdlib.h>

@@ -36,7 +36,8 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
             abort();
         return 0;
     }
-    if (q.version != STOCK_VERSION || q.request == 0 || q.type < STOCK_CAPTURE || q.type > STOCK_VOLUME_RESIZE || data[0] > 1)
+    if (q.version != STOCK_VERSION || q.request == 0 || q.type < STOCK_CAPTURE || q.type > STOCK_VOLUME_RESIZE ||
+        data[0] > 1)
         abort();
     check_name(q.box, sizeof q.box);
     check_name(q.stack, sizeof q.stack);
