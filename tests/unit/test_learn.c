@@ -236,8 +236,10 @@ static void rules_of_the_network_are_kept(void **state)
     assert_non_null(strstr(closed, "x.test"));
     assert_non_null(strstr(closed, "a.test"));
     _cleanup_free_ char *named = network_learnt("network: public\n", "a.test", "", &all);
+    assert_non_null(named);
     assert_string_equal(buf_str(&all), "network:\n  allow:\n    - a.test\n");
     _cleanup_free_ char *first = network_learnt("network: off\n", "", "a.test", &off);
+    assert_non_null(first);
     assert_string_equal(buf_str(&off), "network:\n  allow:\n    - a.test\n");
 }
 
