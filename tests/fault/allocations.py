@@ -9,7 +9,7 @@ sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
 from fault_lib import SOAK, TOP, Tap, identities, judge, stage  # noqa: E402
 
 BINARY = os.environ.get("HUTCH_TEST_BIN", str(TOP / "build-test/hutch"))
-SECONDS = 600 if SOAK else 25
+SECONDS = 600 if SOAK else 15
 
 
 def main():
