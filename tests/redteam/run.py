@@ -41,6 +41,13 @@ def through(observed):
     return word(observed) in ("success", "reached", "leak")
 
 
+def by_themselves(alone, untold):
+    """What the removal of single layers of a set showed; of those that gave no answer nothing is claimed."""
+    if alone:
+        return f" ({', '.join(alone)} alone)"
+    return f" (no answer without {', '.join(untold)} alone)" if untold else " (each also stopped by the others)"
+
+
 class Suite:
     def __init__(self, args, stage):
         self.args, self.stage = args, stage
@@ -230,7 +237,7 @@ class Suite:
         for (layers, limited), ids in sets.items():
             seen = self.removal_batch(ids, layers, limited)
             for i in ids:
-                proof[i] = {"layers": layers.split(","), "observed": seen.get(i, "not-run"), "alone": []}
+                proof[i] = {"layers": layers.split(","), "observed": seen.get(i, "not-run"), "alone": [], "untold": []}
         self.remove_userns(proof, singles, controls)
         for (layer, limited), ids in singles.items():
             ids = [i for i in ids if proofs_mod.through(self.by_id[i], proof[i]["observed"])]
@@ -238,6 +245,8 @@ class Suite:
             for i in ids:
                 if proofs_mod.through(self.by_id[i], seen.get(i, "")):
                     proof[i]["alone"].append(layer)
+                elif not proofs_mod.real(self.by_id[i], seen.get(i, "")):
+                    proof[i]["untold"].append(layer)
         return proof
 
     def remove_userns(self, proof, singles, controls):
@@ -255,7 +264,7 @@ class Suite:
                 if len(proof[i]["layers"]) == 1:
                     singles.setdefault((proof[i]["layers"][0], limited), []).append(i)
                 singles.setdefault(("userns", limited), []).append(i)
-                proof[i] = {"layers": layers.split(","), "observed": seen[i], "alone": []}
+                proof[i] = {"layers": layers.split(","), "observed": seen[i], "alone": [], "untold": []}
 
     def removal_batch(self, ids, layers, limited):
         if limited:
@@ -342,7 +351,7 @@ class Report:
         if p and proofs_mod.through(a, p["observed"]):
             text = "+".join(p["layers"])
             if len(p["layers"]) > 1:
-                text += f" ({', '.join(p['alone'])} alone)" if p["alone"] else " (each also stopped by the others)"
+                text += by_themselves(p["alone"], p["untold"])
             return text
         self.n["unproven"] += 1
         tried = f"without {'+'.join(p['layers'])}: {p['observed'][:60]}; " if p else ""
