@@ -9,6 +9,7 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "await.h"
 #include "base/log.h"
 #include "base/mem.h"
 #include "front/events.h"
@@ -414,7 +415,7 @@ static int set_up(void **state)
     clock_add = 0;
     ends = 0;
     log_open("test", LOG_LEVEL_ERROR, 2);
-    (void)snprintf(dir, sizeof dir, "/tmp/hutch-boxes-XXXXXX");
+    (void)snprintf(dir, sizeof dir, FAST_DIR "/hutch-boxes-XXXXXX");
     if (!mkdtemp(dir) || loop_new(&f.loop, &err) < 0)
         return -1;
     loop_set_clock(f.loop, clock_ms, NULL);
@@ -461,7 +462,7 @@ static inline struct box_spec host_spec(void)
 }
 static inline void wait_for(struct answer *a)
 {
-    for (int i = 0; i < 400 && a->calls == 0; i++)
+    AWAIT (a->calls != 0)
         step(1);
     assert_int_equal(a->calls, 1);
 }

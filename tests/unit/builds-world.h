@@ -6,6 +6,7 @@
 #include <signal.h>
 #include <unistd.h>
 
+#include "await.h"
 #include "base/log.h"
 #include "base/mem.h"
 #include "front/nets.h"
@@ -537,7 +538,7 @@ static void start(const struct build *b, const char *json)
 static void finish(const struct build *b)
 {
     struct err err;
-    for (int i = 0; i < 4000 && b->status == BUILD_BUILDING; i++)
+    AWAIT (b->status != BUILD_BUILDING)
         assert_int_equal(loop_step(w.loop, 10, &err), 0);
 }
 static const struct build *run(const char *name, const char *json)

@@ -14,6 +14,7 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
+#include "await.h"
 #include "base/mem.h"
 #include "egress-http-app.h"
 #include "egress/flow-int.h"
@@ -48,17 +49,7 @@ UNUSED static void turn(int rounds)
 }
 
 /* Turns until it is so; a test that waits for ever has failed. */
-#define UNTIL(condition)                                           \
-    do {                                                           \
-        struct err until_err_ = {0};                               \
-        bool until_so_ = (condition);                              \
-        for (int left_ = 4000; !until_so_ && left_ > 0; left_--) { \
-            assert_int_equal(loop_step(loop, 5, &until_err_), 0);  \
-            until_so_ = (condition);                               \
-        }                                                          \
-        if (!until_so_)                                            \
-            fail_msg("it never came to this: %s", #condition);     \
-    } while (0)
+#define UNTIL(condition) AWAIT_STEPS(loop, condition)
 
 /* ---- names ---- */
 

@@ -13,6 +13,7 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "await.h"
 #include "base/mem.h"
 #include "egress/deny.h"
 #include "egress/dns.h"
@@ -87,17 +88,7 @@ UNUSED static void pass(uint64_t ms)
 }
 
 /* Turns until it is so; a test that waits for ever has failed. */
-#define UNTIL(condition)                                                   \
-    do {                                                                   \
-        struct err until_err_ = {0};                                       \
-        bool until_so_ = (condition);                                      \
-        for (int left_ = 1000; !until_so_ && left_ > 0; left_--) {         \
-            assert_int_equal(loop_step(world.g.loop, 10, &until_err_), 0); \
-            until_so_ = (condition);                                       \
-        }                                                                  \
-        if (!until_so_)                                                    \
-            fail_msg("it never came to this: %s", #condition);             \
-    } while (0)
+#define UNTIL(condition) AWAIT_STEPS(world.g.loop, condition)
 
 /* --- a name server ------------------------------------------------------------------------------------------------ */
 
@@ -202,7 +193,7 @@ UNUSED static int sandbox_connects(const char *dst, uint16_t port)
     struct in6_addr a;
     int l = listener(&at), fd = connect_to_port(at), mine = -1;
     assert_true(netpol_literal(dst, strlen(dst), &a));
-    for (int i = 0; i < 1000 && mine < 0; i++)
+    AWAIT (mine >= 0)
         if ((mine = accept4(l, NULL, NULL, SOCK_NONBLOCK | SOCK_CLOEXEC)) < 0)
             (void)usleep(1000);
     assert_true(mine >= 0);

@@ -9,6 +9,7 @@
 #include <sys/un.h>
 #include <unistd.h>
 
+#include "await.h"
 #include "base/base64.h"
 #include "base/cleanup.h"
 #include "base/fd.h"
@@ -187,7 +188,7 @@ static void step(int n)
 }
 static void until_message(const char *type, size_t n)
 {
-    for (int i = 0; i < 1000 && e_count(type, NULL) < n; i++)
+    AWAIT (e_count(type, NULL) >= n)
         step(1);
     if (e_count(type, NULL) < n)
         fail_msg("%zu messages \"%s\", wanted %zu", e_count(type, NULL), type, n);
@@ -233,7 +234,7 @@ static int set_up(void **state)
     e.fd = -1;
     e.got = json_array();
     log_open("test", LOG_LEVEL_ERROR, open("/dev/null", O_WRONLY | O_CLOEXEC));
-    (void)snprintf(dir, sizeof dir, "/tmp/hutch-nets-XXXXXX");
+    (void)snprintf(dir, sizeof dir, FAST_DIR "/hutch-nets-XXXXXX");
     if (!mkdtemp(dir) || loop_new(&f.loop, &err) < 0 || seal_new_key(e.private_key, &err) < 0 ||
         seal_public(e.private_key, public, &err) < 0)
         return -1;
@@ -290,7 +291,7 @@ static void sealed(void *arg, const struct err *err)
 }
 static void wait_for(const struct answer *a)
 {
-    for (int i = 0; i < 3000 && a->calls == 0; i++)
+    AWAIT (a->calls != 0)
         step(1);
     assert_int_equal(a->calls, 1);
 }

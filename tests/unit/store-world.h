@@ -7,6 +7,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "await.h"
 #include "store/store.h"
 #include "tests/lib/unit.h"
 
@@ -73,7 +74,7 @@ static void done(void *arg, const struct err *err)
 static void wait_for(const struct result *r, int calls)
 {
     struct err err;
-    for (int i = 0; i < 1000 && r->calls < calls; i++)
+    AWAIT (r->calls >= calls)
         assert_int_equal(loop_step(loop, 20, &err), 0);
     assert_int_equal(r->calls, calls);
 }

@@ -1,6 +1,7 @@
 /* Real cgroups of whatever kind this host has. HUTCH_EXPECT_BACKEND=v2|hybrid|v1 makes another kind a failure; with
  * --without-v2 the cgroup2 mount is hidden in a private mount namespace first, so that a hybrid host also tests v1
  * alone. */
+#include "await.h"
 #include "tests/lib/unit.h"
 
 #include <errno.h>
@@ -411,7 +412,7 @@ static void frozen_means_no_progress_and_thawed_means_progress(void **state)
     nap_ms(30);
     assert_int_equal(*n, at);
     assert_int_equal(cgroup_freeze(&cg, false, CGROUP_FREEZE_MS, &err), 0);
-    for (int i = 0; i < 1000 && *n == at; i++)
+    AWAIT (*n != at)
         nap_ms(1);
     assert_true(*n > at);
     assert_int_equal(cgroup_kill(&cg, 5000, &err), 0);
@@ -430,13 +431,13 @@ static void a_freeze_in_two_parts_is_asked_for_and_looked_at(void **state)
     pid_t pid = start_in(&cg, count_up, (void *)(uintptr_t)n);
     assert_int_equal(cgroup_frozen(&cg), 0);
     assert_int_equal(cgroup_freeze_ask(&cg, true, &err), 0);
-    for (int i = 0; i < 2000 && cgroup_frozen(&cg) == 0; i++)
+    AWAIT (cgroup_frozen(&cg) != 0)
         nap_ms(1);
     assert_int_equal(cgroup_frozen(&cg), 1);
     assert_int_equal(cgroup_freeze_ask(&cg, true, &err), 0); /* done twice it is done */
     assert_int_equal(cgroup_frozen(&cg), 1);
     assert_int_equal(cgroup_freeze_ask(&cg, false, &err), 0);
-    for (int i = 0; i < 2000 && cgroup_frozen(&cg) == 1; i++)
+    AWAIT (cgroup_frozen(&cg) != 1)
         nap_ms(1);
     assert_int_equal(cgroup_frozen(&cg), 0);
     assert_int_equal(cgroup_kill(&cg, 5000, &err), 0);

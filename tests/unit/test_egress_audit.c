@@ -1,3 +1,4 @@
+#include "await.h"
 #include "tests/lib/unit.h"
 
 #include <errno.h>
@@ -605,7 +606,7 @@ static void at_an_interval_a_worker_forces_it_to_the_disk(void **state)
     write_lines(3);
     assert_int_equal(syncs, 0);
     clock_ms += AUDIT_SYNC_MS;
-    for (int i = 0; i < 1000 && __atomic_load_n(&syncs, __ATOMIC_SEQ_CST) == 0; i++)
+    AWAIT (__atomic_load_n(&syncs, __ATOMIC_SEQ_CST) != 0)
         assert_int_equal(loop_step(loop, 5, &err), 0);
     assert_int_equal(syncs, 1);
     for (int i = 0; i < 20; i++)

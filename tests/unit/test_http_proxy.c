@@ -1,3 +1,4 @@
+#include "await.h"
 #include "tests/lib/unit.h"
 
 #include <arpa/inet.h>
@@ -257,7 +258,7 @@ static void a_client_that_stops_reading_stops_the_upstream(void **state)
     assert_true(read(fd, piece, sizeof piece) > 0);
     unsigned before = g.done;
     (void)close(fd);
-    for (int i = 0; i < 200 && (g.done == before || w.app.open > 0); i++)
+    AWAIT (g.done != before && w.app.open == 0)
         (void)http_world_until(&w, &never, 10);
     assert_int_equal(g.done, before + 1);
     assert_false(g.last.whole);
@@ -379,7 +380,7 @@ static void open_tunnel(struct tunnel *t)
     (void)fcntl(fd, F_SETFL, O_NONBLOCK);
     t->c = client_new(w.loop, transport_plain(fd));
     client_start(t->c, &q, &events, t);
-    for (int i = 0; i < 100 && t->status == 0; i++)
+    AWAIT (t->status != 0)
         (void)http_world_until(&w, &never, 5);
     assert_int_equal(t->status, 101);
 }
@@ -413,7 +414,7 @@ static void a_tunnel_that_is_cut_is_cut_on_both_sides(void **state)
     open_tunnel(&t);
     unsigned before = g.done;
     client_free(t.c);
-    for (int i = 0; i < 100 && g.done == before; i++)
+    AWAIT (g.done != before)
         (void)http_world_until(&w, &never, 10);
     assert_int_equal(g.done, before + 1);
     (void)http_world_until(&w, &never, 30);

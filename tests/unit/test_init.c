@@ -9,6 +9,7 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "await.h"
 #include "init-scene.h"
 #include "init/proto.h"
 #include "tests/lib/unit.h"
@@ -214,7 +215,7 @@ static void terminal(void **state)
     assert_true(world_wait(&w, &c.started, 5000));
     struct exec_select who = {.pid = c.pid};
     (void)exec_input(w.links, WORLD_ID, &who, "stty size\n", 10, status_done, &b);
-    for (int i = 0; i < 100 && !strstr(c.text[3], "24 80"); i++)
+    AWAIT (strstr(c.text[3], "24 80"))
         (void)world_wait(&w, &c.over, 20);
     assert_non_null(strstr(c.text[3], "24 80"));
     b.done = false;

@@ -6,6 +6,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "await.h"
 #include "init-scene.h"
 #include "tests/lib/unit.h"
 
@@ -545,7 +546,7 @@ static const struct file_watch_ops watch_ops = {w_started, w_event, w_failed};
 static void until(const char *text)
 {
     bool never = false;
-    for (int i = 0; i < 150 && !strstr(seen.text, text); i++)
+    AWAIT (strstr(seen.text, text))
         (void)world_wait(&w, &never, 20);
     if (!strstr(seen.text, text))
         print_message("seen: %s\n", seen.text);

@@ -1,4 +1,5 @@
 /* Networks, secrets and approvals of boxes with a real store and a real connection to an egress that the test plays. */
+#include "await.h"
 #include "front/nets.h"
 
 #include "nets-world.h"
@@ -128,7 +129,7 @@ static void test_counters_survive_front_and_egress(void **state)
     (void)state;
     struct answer a = make(ONE_HOST);
     assert_int_equal(e_count("seed", NULL), 0); /* nothing was counted */
-    for (int i = 0; i < 1000 && store_queued(f.store) > 0; i++)
+    AWAIT (store_queued(f.store) == 0)
         step(1);
     for (int i = 1; i <= 30; i++) {
         e_usage("usage", "sandbox", a.id, i, "a.test", 2 * i);
@@ -174,7 +175,7 @@ static int rows_of_acme(void)
 {
     struct err err;
     int n = 0;
-    for (int i = 0; i < 1000 && store_queued(f.store) > 0; i++)
+    AWAIT (store_queued(f.store) == 0)
         step(1);
     assert_int_equal(store_usages(f.store, see_usage, &n, &err), 0);
     return n;

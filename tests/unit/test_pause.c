@@ -1,4 +1,5 @@
 /* Boxes that are paused, resumed, woken and paused by themselves. */
+#include "await.h"
 #include "front/state.h"
 
 #include "boxes-world.h"
@@ -18,7 +19,7 @@ static void told(void *arg, const struct state_failure *failure)
 }
 static void await(struct told *t)
 {
-    for (int i = 0; i < 400 && t->calls == 0; i++)
+    AWAIT (t->calls != 0)
         step(1);
     assert_int_equal(t->calls, 1);
 }
@@ -461,7 +462,7 @@ static void test_at_its_end_it_is_paused_not_killed(void **state)
     struct box *b = make_base(&spec);
     assert_true(k.last.deadline_ms > FAR_AWAY); /* keeper does not end it */
     memcpy(life, b->id, sizeof life);
-    for (int i = 0; i < 600 && b->state != BOX_FROZEN; i++)
+    AWAIT (b->state == BOX_FROZEN)
         step(1);
     assert_int_equal(b->state, BOX_FROZEN);
     assert_int_equal(k.kills, 0);
@@ -489,7 +490,7 @@ static void test_what_ends_while_it_is_resumed_is_paused_after_that(void **state
     k.hold_resume = false;
     k.held_resume(k.held_resume_arg, &(struct keeper_reply){0});
     expect_told(&r, 0, "");
-    for (int i = 0; i < 600 && b->state != BOX_FROZEN; i++)
+    AWAIT (b->state == BOX_FROZEN)
         step(1);
     assert_int_equal(b->state, BOX_FROZEN);
     assert_int_equal(k.kills, 0);
@@ -504,7 +505,7 @@ static void test_at_its_end_it_is_killed_where_nothing_can_be_kept(void **state)
     k.pause_error = KEEPER_HOST;
     struct box *b = make_base(&spec);
     /* Files are copied while it stands still, so that is refused, too. */
-    for (int i = 0; i < 600 && k.kills == 0; i++)
+    AWAIT (k.kills != 0)
         step(1);
     assert_true(k.pauses >= 2);
     assert_int_equal(k.kills, 1);
@@ -530,7 +531,7 @@ static void test_without_traffic_it_is_paused(void **state)
     step(3);
     assert_int_equal(b->state, BOX_RUNNING);
     clock_add += 2000;
-    for (int i = 0; i < 100 && b->state != BOX_FROZEN; i++)
+    AWAIT (b->state == BOX_FROZEN)
         step(1);
     assert_int_equal(b->state, BOX_FROZEN);
 }

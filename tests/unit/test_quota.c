@@ -1,4 +1,5 @@
 /* How much a tenant keeps: layers, each once, whatever is resumed, copied, removed, trimmed or flattened. */
+#include "await.h"
 #include "front/boxes-int.h"
 #include "front/generations.h"
 #include "front/state.h"
@@ -49,7 +50,7 @@ static void kept_one(void *arg, const struct generation *g, const struct state_f
 }
 static struct over wait_over(struct over *o)
 {
-    for (int i = 0; i < 400 && !o->calls; i++)
+    AWAIT (o->calls)
         step(1);
     assert_int_equal(o->calls, 1);
     step(5); /* what is dropped is dropped after a barrier */
@@ -200,8 +201,9 @@ static void test_templates_count_their_steps_but_not_their_base(void **state)
     struct over o = {0};
     struct quota none = {0};
     tenant_put(&f, "other", "other", &none, NULL, NULL);
-    step(20);
-    struct tenant *other = tenants_find(&f, "other");
+    struct tenant *other = NULL;
+    AWAIT ((other = tenants_find(&f, "other")))
+        step(1);
     assert_non_null(other);
     struct tenant *owners[] = {NULL, other, who.tenant};
     struct tmpl_config plain = {0};
@@ -248,7 +250,7 @@ static void test_an_automatic_pause_without_room_keeps_the_memory(void **state)
     clock_add += 61 * 1000;
     box_own(b)->end_boot_ms = 1;
     boxes_idle_look(&f, 0);
-    for (int i = 0; i < 400 && b->state != BOX_FROZEN; i++)
+    AWAIT (b->state == BOX_FROZEN)
         step(1);
     assert_int_equal(b->state, BOX_FROZEN);
     assert_int_equal(k.captures, 2);
@@ -265,7 +267,7 @@ static void test_files_that_do_not_fit_are_not_copied_again_and_again(void **sta
     box_own(b)->end_boot_ms = 1;
     k.hold_capture = true;
     boxes_idle_look(&f, 0);
-    for (int i = 0; i < 400 && !k.held_capture; i++)
+    AWAIT (k.held_capture)
         step(1);
     k.hold_capture = false;
     k.pause_error = KEEPER_FAILED;
@@ -283,7 +285,7 @@ static void test_files_that_do_not_fit_are_not_copied_again_and_again(void **sta
     who.tenant->quota.state_bytes = 5000;
     k.pause_error = 0;
     clock_add += 301 * 1000;
-    for (int i = 0; i < 400 && b->state != BOX_STORED; i++)
+    AWAIT (b->state == BOX_STORED)
         step(1);
     assert_int_equal(b->state, BOX_STORED);
     assert_int_equal(k.captures, 3);

@@ -1,4 +1,5 @@
 /* Snapshots, forks, templates with a command to start with, and stacks that nobody names. */
+#include "await.h"
 #include "front/state.h"
 
 #include <sqlite3.h>
@@ -42,7 +43,7 @@ static struct shot snapshot(struct box *b, const char *name)
 {
     struct shot s = {0};
     box_snapshot(&f, b, name, shot, &s);
-    for (int i = 0; i < 400 && !s.calls; i++)
+    AWAIT (s.calls)
         step(1);
     assert_int_equal(s.calls, 1);
     return s;
@@ -56,7 +57,7 @@ static void put_away(struct box *b, bool memory)
 {
     bool done = false;
     box_pause(&f, b, memory, paused, &done);
-    for (int i = 0; i < 400 && !done; i++)
+    AWAIT (done)
         step(1);
     assert_true(done);
 }
@@ -124,7 +125,7 @@ static void test_paused_boxes_are_copied_without_waking_them(void **state)
     step(5);
     assert_false(was_dropped(t.stack));
     tmpl_remove(&f, tmpl_find(&f, who.tenant, t.id, NULL), NULL, NULL, NULL);
-    for (int i = 0; i < 100 && !was_dropped(t.stack); i++)
+    AWAIT (was_dropped(t.stack))
         step(1);
     assert_true(was_dropped(t.stack));
 }
@@ -175,7 +176,7 @@ static void fork_box(struct box *b, unsigned n)
 {
     memset(&kids, 0, sizeof kids);
     box_fork(&f, b, n, 120, kid, NULL);
-    for (int i = 0; i < 400 && kids.calls < (int)n; i++)
+    AWAIT (kids.calls >= (int)n)
         step(1);
     assert_int_equal(kids.calls, n);
 }
@@ -325,7 +326,7 @@ static void make_template(const struct tmpl_config *c)
     struct tmpl_new n = {
         .name = "web", .stack = "st-webwebwebweb", .tenant = who.tenant, .kind = TMPL_BUILT, .config = c};
     tmpl_put(&f, &n, put, &done);
-    for (int i = 0; i < 400 && !done; i++)
+    AWAIT (done)
         step(1);
     assert_true(done);
 }
@@ -358,7 +359,7 @@ static void test_a_template_says_what_its_boxes_start_with(void **state)
 /* The nth command of start and readiness was given to the sandbox. */
 static void until_command(int n)
 {
-    for (int i = 0; i < 100 && k.execs < n; i++)
+    AWAIT (k.execs >= n)
         step(1);
 }
 

@@ -1,4 +1,5 @@
 /* Templates as rows: who finds which, tags, what is dropped, and their configuration. */
+#include "await.h"
 #include "front/state.h"
 
 #include "boxes-world.h"
@@ -24,7 +25,7 @@ static void was_stored(void *arg, const struct err *err)
 }
 static void await(struct put *p)
 {
-    for (int i = 0; i < 400 && !p->calls; i++)
+    AWAIT (p->calls)
         step(1);
     assert_int_equal(p->calls, 1);
 }
@@ -127,7 +128,7 @@ static void test_a_name_cannot_stand_in_for_an_id(void **state)
     for (size_t i = 0; i < ARRAY_LEN(tags); i++)
         strv_add(&row.tags, tags[i]);
     store_template_put(f.store, &row, was_stored, &done);
-    for (int i = 0; i < 400 && !done; i++)
+    AWAIT (done)
         step(1);
     strv_done(&row.tags);
     stop();
@@ -161,7 +162,7 @@ static void test_a_queued_tag_keeps_its_stack(void **state)
     await(&c);
     await(&d);
     assert_int_equal(d.status, 404);
-    for (int i = 0; i < 400 && !was_dropped("st-aaaaaaaa"); i++)
+    AWAIT (was_dropped("st-aaaaaaaa"))
         step(1);
     assert_true(was_dropped("st-aaaaaaaa"));
 }
@@ -233,7 +234,7 @@ static void test_a_tenants_templates_go_with_it(void **state)
     struct tenant *o = other();
     (void)add(o, "web", NULL, "st-aaaaaaaa");
     tenant_remove(&f, "other", NULL, NULL);
-    for (int i = 0; i < 400 && !was_dropped("st-aaaaaaaa"); i++)
+    AWAIT (was_dropped("st-aaaaaaaa"))
         step(1);
     assert_true(was_dropped("st-aaaaaaaa"));
     stop();
@@ -262,7 +263,7 @@ static void test_changes_of_a_tenant_that_goes_are_refused(void **state)
         await(&p[i]);
         assert_int_equal(p[i].status, 404);
     }
-    for (int i = 0; i < 400 && !was_dropped("st-aaaaaaaa"); i++)
+    AWAIT (was_dropped("st-aaaaaaaa"))
         step(1);
     assert_true(was_dropped("st-aaaaaaaa"));
     o = other(); /* another of the same id gets nothing of it */

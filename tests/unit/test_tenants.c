@@ -1,3 +1,4 @@
+#include "await.h"
 #include "front/tenants.h"
 
 #include <fcntl.h>
@@ -45,7 +46,7 @@ static int set_up(void **state)
 {
     struct err err;
     (void)state;
-    (void)snprintf(dir, sizeof dir, "/tmp/hutch-tenants-XXXXXX");
+    (void)snprintf(dir, sizeof dir, FAST_DIR "/hutch-tenants-XXXXXX");
     if (!mkdtemp(dir) || loop_new(&f.loop, &err) < 0)
         return -1;
     dir_fd = open(dir, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
@@ -85,7 +86,7 @@ static void done(void *arg, const struct err *err)
 static void wait_for(struct result *r)
 {
     struct err err;
-    for (int i = 0; i < 500 && r->calls == 0; i++)
+    AWAIT (r->calls != 0)
         assert_int_equal(loop_step(f.loop, 20, &err), 0);
     assert_int_equal(r->calls, 1);
 }

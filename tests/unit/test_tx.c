@@ -1,4 +1,5 @@
 /* Commits of transactions that do not come to an end at once: what may be done with the sandbox meanwhile, and what not. */
+#include "await.h"
 #include "front/transactions.h"
 
 #include "front/boxes-int.h"
@@ -36,7 +37,7 @@ static void committed(void *arg, const struct stock_reply *r, const struct state
 }
 static void expect(struct told *t, unsigned status, const char *text)
 {
-    for (int i = 0; i < 400 && !t->calls; i++)
+    AWAIT (t->calls)
         step(1);
     assert_int_equal(t->calls, 1);
     assert_int_equal(t->status, status);
@@ -52,7 +53,7 @@ static void next_try(uint64_t ms)
     step(3);
     assert_int_equal(k.applies, before);
     clock_add += ms / 2 + 1;
-    for (int i = 0; i < 400 && k.applies == before; i++)
+    AWAIT (k.applies != before)
         step(1);
     assert_int_equal(k.applies, before + 1);
     step(3);
@@ -83,7 +84,7 @@ static int set_up_tx(void **state)
                                     .out = "",
                                     .err = ""};
     store_transaction_put(f.store, &row, NULL, NULL);
-    for (int i = 0; i < 400 && store_queued(f.store) > 0; i++)
+    AWAIT (store_queued(f.store) == 0)
         step(1);
     if (generations_load(&f, &err) < 0 || transactions_load(&f, &err) < 0)
         return -1;
@@ -109,7 +110,7 @@ static void test_until_it_is_settled_nothing_else_changes_the_files(void **state
     static const char busy[] = TRANSACTION_COMMIT;
     k.hold_apply = true;
     transaction_commit(&f, box_, tx, committed, &commit);
-    for (int i = 0; i < 400 && !k.applies; i++)
+    AWAIT (k.applies)
         step(1);
     assert_int_equal(k.applies, 1);
     box_resume(&f, box_, 0, told, &t);
@@ -138,7 +139,7 @@ static void test_between_two_tries_it_can_be_resumed(void **state)
     struct told commit = {0}, t = {0};
     k.apply_error = STOCK_BUSY; /* as when its disk is full: neither laid nor taken back */
     transaction_commit(&f, box_, tx, committed, &commit);
-    for (int i = 0; i < 400 && !k.applies; i++)
+    AWAIT (k.applies)
         step(1);
     step(3);
     k.hold_resume = true;
@@ -167,7 +168,7 @@ static void test_what_nobody_waits_for_is_tried_less_and_less(void **state)
     struct told commit = {0};
     k.apply_error = STOCK_BUSY;
     transaction_commit(&f, box_, tx, committed, &commit);
-    for (int i = 0; i < 400 && !k.applies; i++)
+    AWAIT (k.applies)
         step(1);
     step(3);
     while (!commit.calls)

@@ -1,4 +1,5 @@
 /* Rows of volumes and the hidden sandboxes for their files, with a stock and a keeper that do what the test says. */
+#include "await.h"
 #include "boxes-world.h"
 
 #include <sqlite3.h>
@@ -26,7 +27,7 @@ static void told(void *arg, const struct volume *v, const struct state_failure *
 
 static void wait_told(const struct told *t)
 {
-    for (int i = 0; i < 400 && t->calls == 0; i++)
+    AWAIT (t->calls != 0)
         step(1);
     assert_int_equal(t->calls, 1);
 }
@@ -125,7 +126,7 @@ static void resize_held(struct told *t, uint64_t bytes)
     k.hold_resize = true;
     k.held_resize = NULL;
     volume_resize(&f, volume_find(&f, who.tenant, "data"), &size, told, t);
-    for (int i = 0; i < 400 && !k.held_resize; i++)
+    AWAIT (k.held_resize)
         step(1);
     assert_non_null(k.held_resize);
 }
