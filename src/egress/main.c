@@ -166,6 +166,8 @@ static void on_signal(void *arg, int signo)
 static void process_end(struct process *p)
 {
     struct egress *g = &p->g;
+    if (g->loop)
+        loop_settle(g->loop);
     esb_drop_all(g);
     http_stop(g);
     control_stop(g);

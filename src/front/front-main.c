@@ -228,6 +228,8 @@ static int run(struct process *p, struct err *err)
 static void take_down(struct process *p)
 {
     struct front *f = &p->front;
+    if (f->loop)
+        loop_settle(f->loop);
     if (f->links)
         links_leave(f->links);
     if (p->server)
@@ -241,6 +243,8 @@ static void take_down(struct process *p)
     stockc_free(f->stock);
     if (f->links)
         links_free(f->links);
+    if (f->loop) /* what those left to be done needs what goes now */
+        loop_settle(f->loop);
     /* Rows that wait are written before anything they point into goes. */
     store_close(f->store);
     volumes_free(f);

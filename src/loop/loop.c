@@ -10,7 +10,7 @@
 #include "base/mem.h"
 #include "loop/loop-int.h"
 
-enum { EVENTS_PER_WAIT = 256 };
+enum { EVENTS_PER_WAIT = 256, SETTLE_ROUNDS = 100 };
 
 static uint64_t monotonic_ms(void *arg)
 {
@@ -90,6 +90,12 @@ static void run_deferred(struct loop *l)
     for (size_t i = 0; i < batch.n; i++)
         batch.v[i].fn(batch.v[i].arg);
     l->running = batch;
+}
+
+void loop_settle(struct loop *l)
+{
+    for (int i = 0; i < SETTLE_ROUNDS && l->deferred.n > 0; i++)
+        run_deferred(l);
 }
 
 void loop_free(struct loop *l)

@@ -48,6 +48,8 @@ void loop_timer_del(struct loop *l, loop_id id);
 
 /* Called after the current batch of events, in order. */
 void loop_defer(struct loop *l, loop_fn *fn, void *arg);
+/* Makes the deferred calls, and those that they defer, now: on the way out, before what they point to is freed. */
+void loop_settle(struct loop *l);
 
 /* Signals through signalfd; blocks the signal for the thread. */
 typedef void loop_signal_fn(void *arg, int signo);

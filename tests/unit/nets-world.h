@@ -216,6 +216,7 @@ static void start(void)
 static void stop(void)
 {
     step(3);
+    loop_settle(f.loop);
     store_close(f.store);
     boxes_free(&f);
     tenants_free(&f);

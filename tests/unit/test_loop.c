@@ -118,6 +118,26 @@ static void calls_that_repeat_do_not_starve(void **state)
     assert_string_equal(trace, "tdtd");
 }
 
+static void defer_another(void *arg)
+{
+    mark(arg);
+    loop_defer(l, mark, "2");
+}
+
+static void what_was_deferred_can_be_settled_without_events(void **state)
+{
+    (void)state;
+    (void)loop_timer(l, 0, mark, "t");
+    loop_defer(l, defer_another, "1");
+    loop_settle(l);
+    assert_string_equal(trace, "12"); /* not the timer */
+    trace[0] = '\0';
+    loop_settle(l);
+    assert_string_equal(trace, "");
+    step(0);
+    assert_string_equal(trace, "t");
+}
+
 static loop_id victim[2];
 static int victim_fd[2];
 
@@ -254,6 +274,7 @@ int main(void)
         cmocka_unit_test_setup_teardown(timers_come_in_order, set_up, tear_down),
         cmocka_unit_test_setup_teardown(many_timers_keep_their_order, set_up, tear_down),
         cmocka_unit_test_setup_teardown(calls_that_repeat_do_not_starve, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(what_was_deferred_can_be_settled_without_events, set_up, tear_down),
         cmocka_unit_test_setup_teardown(stale_events_go_nowhere, set_up, tear_down),
         cmocka_unit_test_setup_teardown(nothing_asked_nothing_told, set_up, tear_down),
         cmocka_unit_test_setup_teardown(other_threads_may_post, set_up, tear_down),

@@ -36,6 +36,7 @@ static void start(void)
 }
 static void stop(void)
 {
+    loop_settle(f.loop);
     store_close(f.store);
     tenants_free(&f);
 }
