@@ -187,7 +187,7 @@ static int add_quota(struct json *j, const struct quota_option *q, struct err *e
 }
 
 struct tenant_options {
-    const char *name, *sandboxes, *memory, *disk, *cpus, *rate, *storage;
+    const char *name, *sandboxes, *memory, *disk, *cpus, *rate, *storage, *files;
 };
 
 static int tenant_list(const struct node_call *call)
@@ -217,7 +217,8 @@ static int tenant_info(struct node_call *call, const char *id)
                 {"memory", {"", "used.memoryBytes", SIZE}, {"", "quota.memoryBytes", SIZE_LIMIT}},
                 {"disk", {"", "used.diskBytes", SIZE}, {"", "quota.diskBytes", SIZE_LIMIT}},
                 {"snapshots", {"", "used.snapshots", AS_IS}, {"", "quota.snapshots", LIMIT}},
-                {"storage", {"", "used.storageBytes", SIZE}, {"", "limits.storageBytes", SIZE_LIMIT}}};
+                {"storage", {"", "used.storageBytes", SIZE}, {"", "limits.storageBytes", SIZE_LIMIT}},
+                {"files", {"", "used.storageEntries", AS_IS}, {"", "limits.storageEntries", LIMIT}}};
     _cleanup_json_ json_t *t = NULL;
     char path[128];
     struct err err;
@@ -241,11 +242,9 @@ static int tenant_info(struct node_call *call, const char *id)
 /* create: everything as it is said here; set: only what is said. */
 static int tenant_write(struct node_call *call, const char *id, const struct tenant_options *o, bool create)
 {
-    const struct quota_option quotas[] = {{"sandboxes", o->sandboxes, false},
-                                          {"memoryBytes", o->memory, true},
-                                          {"diskBytes", o->disk, true},
-                                          {"storageBytes", o->storage, true},
-                                          {"requestsPerSecond", o->rate, false}};
+    const struct quota_option quotas[] = {{"sandboxes", o->sandboxes, false},  {"memoryBytes", o->memory, true},
+                                          {"diskBytes", o->disk, true},        {"storageBytes", o->storage, true},
+                                          {"storageEntries", o->files, false}, {"requestsPerSecond", o->rate, false}};
     _cleanup_buf_ struct buf body = {0};
     char path[128];
     struct json j;
@@ -278,22 +277,27 @@ int cmd_tenant(int argc, char **argv)
 {
     static const char usage[] =
         "usage: hutch tenant create|set ID [--name TEXT] [--sandboxes N] [--memory SIZE] [--disk SIZE] [--cpus N]\n"
-        "                                  [--storage SIZE] [--rate N]\n"
+        "                                  [--storage SIZE] [--files N] [--rate N]\n"
         "       hutch tenant info ID | ls | rm ID\n\n"
         "Tenants and their quotas (needs an administrator's key). `create` (or `add`) makes one or replaces all its\n"
         "quotas: one that is not given is not limited. `set` changes only what is given; 0 is no limit.\n"
         "--rate is requests per second.\n"
         "Memory, disk and processors are counted as what its sandboxes may use, not as what they do use.\n"
-        "--storage is what it keeps: snapshots, paused sandboxes, templates, histories, and quotas of volumes.\n"
+        "--storage is what it keeps: snapshots, paused sandboxes, templates, histories, and quotas of volumes;\n"
+        "--files is how many files, directories and links that may be.\n"
         "A tenant that has sandboxes cannot be removed.\n\n"
         "examples: hutch tenant create acme --sandboxes 20 --memory 64G --cpus 16 --rate 50\n"
         "          hutch tenant set acme --storage 10G && hutch tenant info acme\n";
     struct tenant_options o = {0};
-    const struct node_option options[] = {
-        {"name", 'n', NULL, &o.name, NULL},   {"sandboxes", 0, NULL, &o.sandboxes, NULL},
-        {"memory", 0, NULL, &o.memory, NULL}, {"disk", 0, NULL, &o.disk, NULL},
-        {"cpus", 0, NULL, &o.cpus, NULL},     {"storage", 0, NULL, &o.storage, NULL},
-        {"rate", 0, NULL, &o.rate, NULL},     {0}};
+    const struct node_option options[] = {{"name", 'n', NULL, &o.name, NULL},
+                                          {"sandboxes", 0, NULL, &o.sandboxes, NULL},
+                                          {"memory", 0, NULL, &o.memory, NULL},
+                                          {"disk", 0, NULL, &o.disk, NULL},
+                                          {"cpus", 0, NULL, &o.cpus, NULL},
+                                          {"storage", 0, NULL, &o.storage, NULL},
+                                          {"files", 0, NULL, &o.files, NULL},
+                                          {"rate", 0, NULL, &o.rate, NULL},
+                                          {0}};
     const struct node_command c = {"tenant", usage, options, 0, 1, false};
     const char *verb = argc > 1 && argv[1][0] != '-' ? argv[1] : "";
     /* The id may stand before the options, as people write it. */

@@ -38,10 +38,10 @@ static const struct word commands[] = {
     {"config", "check and show the configuration of a node", "check show --help"},
     {"key", "API keys of a node", "create ls rm --tenant --name --scope --expires" NODE},
     {"tenant", "tenants and quotas of a node",
-     "create set info ls rm --name --sandboxes --memory --disk --cpus --storage --rate" NODE},
+     "create set info ls rm --name --sandboxes --memory --disk --cpus --storage --files --rate" NODE},
     {"template", "what sandboxes are made from",
-     "ls inspect rm build import export restore --file --tag --cpu --memory --build-arg --target --no-cache --username "
-     "--password-stdin --output" NODE},
+     "ls inspect rm set build import export restore --file --tag --cpu --memory --build-arg --target --no-cache "
+     "--username --password-stdin --output --history --public" NODE},
     {"stop", "end all sandboxes of the node", "--all" NODE},
     {"gc", "what is left of sandboxes that nobody knows", "--remove --run --state --help"},
     {"store", "what the node keeps on disk", "df gc verify --dry-run" NODE},

@@ -10,6 +10,7 @@
 
 #include "base/cleanup.h"
 #include "base/fd.h"
+#include "base/json.h"
 #include "base/mem.h"
 #include "base/num.h"
 #include "http/url.h"
@@ -20,6 +21,7 @@ static const char usage[] =
     "usage: hutch template ls [--json]\n"
     "       hutch template inspect NAME[:TAG]\n"
     "       hutch template rm NAME[:TAG]...\n"
+    "       hutch template set NAME [--history on|off] [--public on|off]\n"
     "       hutch template build [-f Dockerfile] [-t NAME[:TAG]] [options] [CONTEXT]\n"
     "       hutch template import [-t NAME[:TAG]] FILE|DIRECTORY|IMAGE|-\n"
     "       hutch template export [-o FILE] NAME[:TAG]\n"
@@ -35,7 +37,9 @@ static const char usage[] =
     "      --target STAGE     the stage of the Dockerfile that is wanted (the last one)\n"
     "      --no-cache         run every step, whatever was built before\n"
     "      --username NAME    of the registry; the password is read from standard input with --password-stdin\n"
-    "  -o, --output FILE      where the export goes (standard output)\n\n"
+    "  -o, --output FILE      where the export goes (standard output)\n"
+    "      --history on|off   whether its sandboxes keep a generation of their files after every command (off)\n"
+    "      --public on|off    whether other tenants may use it (off)\n\n"
     "examples:\n"
     "  hutch template build -t my-agent .                 then: hutch create my-agent\n"
     "  docker save python:3.12 | hutch template import -t python:3.12 -\n"
@@ -92,6 +96,30 @@ static int inspect(const struct node_call *call, struct err *err)
         return -1;
     node_print_json(j);
     return 0;
+}
+
+static int add_switch(struct json *j, const char *name, const char *text, struct err *err)
+{
+    if (text && strcmp(text, "on") != 0 && strcmp(text, "off") != 0)
+        return err_set(err, ERR_USAGE, 0, "--%s is on or off, not '%s'", name, text);
+    if (text)
+        json_bool(j, name, strcmp(text, "on") == 0);
+    return 0;
+}
+
+static int set(const struct node_call *call, const struct template_options *o, struct err *err)
+{
+    _cleanup_free_ char *path = row_path(call->args[0], "");
+    _cleanup_buf_ struct buf body = {0};
+    struct json j;
+    if (!o->history && !o->public)
+        return err_set(err, ERR_USAGE, 0, "template set: say --history on|off or --public on|off");
+    json_start(&j, &body);
+    json_obj(&j, NULL);
+    if (add_switch(&j, "history", o->history, err) < 0 || add_switch(&j, "public", o->public, err) < 0)
+        return -1;
+    json_end_obj(&j);
+    return api_call(&call->api, "PATCH", path, buf_str(&body), NULL, NULL, err);
 }
 
 static int remove_all(const struct node_call *call, struct err *err)
@@ -152,6 +180,8 @@ static int dispatch(const char *verb, const struct node_call *call, const struct
         return list(call, err);
     if (strcmp(verb, "inspect") == 0 && n == 1)
         return inspect(call, err);
+    if (strcmp(verb, "set") == 0 && n == 1)
+        return set(call, o, err);
     if (strcmp(verb, "rm") == 0 && n >= 1)
         return remove_all(call, err);
     if (strcmp(verb, "build") == 0 && n <= 1)
@@ -164,7 +194,7 @@ static int dispatch(const char *verb, const struct node_call *call, const struct
         return template_restore(call, o, err);
     return err_set(
         err, ERR_USAGE, 0,
-        "template: say ls, inspect NAME, rm NAME, build [CONTEXT], import WHAT, export NAME or restore FILE; "
+        "template: say ls, inspect NAME, rm NAME, set NAME, build [CONTEXT], import WHAT, export NAME or restore FILE; "
         "see hutch template --help");
 }
 
@@ -180,6 +210,8 @@ int cmd_template(int argc, char **argv)
                                           {"password-stdin", 0, &o.password_stdin, NULL, NULL},
                                           {"build-arg", 0, NULL, NULL, &o.build_args},
                                           {"target", 0, NULL, &o.target, NULL},
+                                          {"history", 0, NULL, &o.history, NULL},
+                                          {"public", 0, NULL, &o.public, NULL},
                                           {"no-cache", 0, &o.no_cache, NULL, NULL},
                                           {0}};
     const struct node_command c = {"template", usage, options, 0, -1, false};

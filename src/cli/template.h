@@ -6,7 +6,7 @@
 
 /* What the options say; NULL: not given. */
 struct template_options {
-    const char *file, *tag, *cpu, *memory, *output, *username, *target;
+    const char *file, *tag, *cpu, *memory, *output, *username, *target, *history, *public;
     struct strv build_args;
     bool no_cache, password_stdin;
 };

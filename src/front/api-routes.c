@@ -76,6 +76,7 @@ static const struct api_route routes[] = {
     {"POST", "/v1/templates/restore", native_template_restore, SCOPE_TEMPLATES, WRITE},
     {"GET", "/v1/templates/{id}", native_template, SCOPE_TEMPLATES | SCOPE_SANDBOXES, READ},
     {"DELETE", "/v1/templates/{id}", native_template_remove, SCOPE_TEMPLATES, WRITE},
+    {"PATCH", "/v1/templates/{id}", native_template_set, SCOPE_TEMPLATES, WRITE},
     {"GET", "/v1/templates/{id}/export", native_template_export, SCOPE_TEMPLATES, READ},
     {"GET", "/v1/openapi.json", native_openapi, 0, API_OPEN},
     {"GET", "/v1/capabilities", native_capabilities, 0, READ},

@@ -65,7 +65,7 @@ static void pause_it(struct front *f, struct box *b, bool memory, bool at_end, b
 {
     struct automatic *a = xcalloc(1, sizeof *a);
     /* They did not fit before, and there is no room now: they need not be copied to know. */
-    if (!memory && box_own(b)->pause_wait_ms && !state_room(f, b->tenant, 0, 1, &(struct state_failure){0}))
+    if (!memory && box_own(b)->pause_wait_ms && !state_room(f, b->tenant, 0, STATE_SOME, &(struct state_failure){0}))
         memory = full = true;
     *a = (struct automatic){.front = f, .memory = memory, .at_end = at_end, .full = full};
     memcpy(a->id, b->id, sizeof a->id);

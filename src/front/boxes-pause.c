@@ -407,7 +407,7 @@ static bool may_pause(struct front *f, struct box *b, bool memory, bool asked, s
         state_fail(why, 400,
                    "a sandbox of the template '" TEMPLATE_HOST
                    "' has no files of its own that could be kept; pause it with its memory");
-    else if (!memory && asked && state_room(f, b->tenant, 1, 0, why))
+    else if (!memory && asked && state_room(f, b->tenant, 1, STATE_NOTHING, why))
         state_crowded(f, b->tenant, why);
     return why->status == 0;
 }
@@ -456,7 +456,7 @@ void box_unload(struct front *f, struct box *b, box_paused *done, void *arg)
     else if (strcmp(b->template, TEMPLATE_HOST) == 0)
         state_fail(&why, 400, "a sandbox of the template '" TEMPLATE_HOST "' has no files of its own");
     else
-        (void)state_room(f, b->tenant, 0, 1, &why); /* it counts already; its bytes do not yet */
+        (void)state_room(f, b->tenant, 0, STATE_SOME, &why); /* it counts already; its bytes do not yet */
     if (why.status) {
         box_refuse(f, &why, done, arg);
         return;

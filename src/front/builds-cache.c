@@ -146,9 +146,9 @@ static int by_use(const void *a, const void *b)
  * last one stays, because that it fits was seen when it was captured. */
 static void make_fit(struct front *f, const struct tenant *t, const struct build_cached *last)
 {
-    uint64_t room = state_bytes_limit(f, t);
+    struct state_size room = state_limit(f, t);
     size_t at = 0, n = 0;
-    if (!room)
+    if (!room.bytes && !room.entries)
         return;
     struct build_cached **v = xcalloc(f->builds->cache.n + 1, sizeof *v);
     const char **stacks = xcalloc(f->builds->cache.n + 1, sizeof *stacks);
@@ -160,11 +160,11 @@ static void make_fit(struct front *f, const struct tenant *t, const struct build
         stacks[i] = v[i]->stack;
     stacks[n] = last->stack;
     size_t go = 0, most = n;
-    if (state_kept_with(f, t, stacks, n + 1) <= room)
+    if (state_within(state_kept_with(f, t, stacks, n + 1), room))
         most = 0;
     while (go < most) { /* counting is long work: as few times as possible */
         size_t mid = (go + most) / 2;
-        if (state_kept_with(f, t, stacks + mid, n + 1 - mid) > room)
+        if (!state_within(state_kept_with(f, t, stacks + mid, n + 1 - mid), room))
             go = mid + 1;
         else
             most = mid;

@@ -116,6 +116,8 @@ const struct config_key config_keys[] = {
     {"kept.bytes", KEY_SIZE, AT(state_bytes), 0, 64 * TIB, "0", NULL,
      "bytes of snapshots, templates, paused sandboxes, histories and volumes of a tenant whose quota names none; 0: no "
      "limit"},
+    {"kept.entries", KEY_U64, AT(state_entries), 0, 1000000000000, "0", NULL,
+     "files, directories and links in them, of a tenant whose quota names none; 0: no limit"},
     {"volumes.per_tenant", KEY_U32, AT(volumes_per_tenant), 0, 10000, "100", NULL, "volumes of one tenant"},
     {"volumes.quota", KEY_SIZE, AT(volume_bytes), 0, 16 * TIB, "10GiB", NULL,
      "bytes a volume may hold whose creator names no quota; 0: no quota. A host that cannot enforce the default makes "

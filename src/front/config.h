@@ -55,7 +55,7 @@ struct config {
     uint64_t uploads_bytes; /* of all uploads of a tenant for COPY steps; 0: eight times build_upload_max */
     /* what a tenant may keep whose own quota says nothing; 0: no limit */
     uint32_t state_snapshots;
-    uint64_t state_bytes;
+    uint64_t state_bytes, state_entries;
     /* volumes */
     uint32_t volumes_per_tenant;
     uint64_t volume_bytes; /* quota of one whose creator names none; 0: none */

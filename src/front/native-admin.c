@@ -55,6 +55,7 @@ static void add_tenant(void *arg, const struct tenant *t)
 {
     struct listing *l = arg;
     struct json *j = &l->j;
+    struct state_size limit = state_limit(l->front, t);
     json_obj(j, NULL);
     json_str(j, "id", t->id);
     json_str(j, "name", t->name);
@@ -68,9 +69,11 @@ static void add_tenant(void *arg, const struct tenant *t)
     json_u64(j, "maxTimeoutSeconds", t->quota.max_timeout_s);
     json_u64(j, "snapshots", t->quota.snapshots);
     json_u64(j, "storageBytes", t->quota.state_bytes);
+    json_u64(j, "storageEntries", t->quota.state_entries);
     json_end_obj(j);
     json_obj(j, "limits"); /* of what is kept: the quota's, or else the node's */
-    json_u64(j, "storageBytes", state_bytes_limit(l->front, t));
+    json_u64(j, "storageBytes", limit.bytes);
+    json_u64(j, "storageEntries", limit.entries);
     json_end_obj(j);
     json_obj(j, "used");
     json_u64(j, "sandboxes", t->sandboxes);
@@ -80,7 +83,8 @@ static void add_tenant(void *arg, const struct tenant *t)
     if (l->kept) {
         struct state_kept kept = state_kept(l->front, t);
         json_u64(j, "snapshots", kept.count);
-        json_u64(j, "storageBytes", kept.bytes);
+        json_u64(j, "storageBytes", kept.size.bytes);
+        json_u64(j, "storageEntries", kept.size.entries);
     }
     json_end_obj(j);
     json_end_obj(j);
@@ -116,9 +120,9 @@ void native_tenant(struct api_call *c)
 /* What is not named stays as it is in *q. */
 static int read_quota(json_t *root, struct quota *q, struct err *err)
 {
-    static const char *const known[] = {
-        "sandboxes", "cpuMilli",     "memoryBytes", "diskBytes", "requestsPerSecond", "burst", "maxTimeoutSeconds",
-        "snapshots", "storageBytes", "stateBytes",  NULL};
+    static const char *const known[] = {"sandboxes",         "cpuMilli",   "memoryBytes",       "diskBytes",
+                                        "requestsPerSecond", "burst",      "maxTimeoutSeconds", "snapshots",
+                                        "storageBytes",      "stateBytes", "storageEntries",    NULL};
     json_t *o = NULL;
     int64_t v[] = {q->sandboxes,
                    q->cpu_milli,
@@ -129,7 +133,8 @@ static int read_quota(json_t *root, struct quota *q, struct err *err)
                    q->max_timeout_s,
                    q->snapshots,
                    (int64_t)q->state_bytes,
-                   -1 /* the name of the one before, once */};
+                   -1, /* the name of the one before, once */
+                   (int64_t)q->state_entries};
     int have = e2b_field_obj(root, "quota", &o, err);
     if (have <= 0)
         return have;
@@ -146,7 +151,8 @@ static int read_quota(json_t *root, struct quota *q, struct err *err)
                         .burst = (uint32_t)v[5],
                         .max_timeout_s = (uint32_t)v[6],
                         .snapshots = (uint32_t)v[7],
-                        .state_bytes = (uint64_t)(v[9] >= 0 ? v[9] : v[8])};
+                        .state_bytes = (uint64_t)(v[9] >= 0 ? v[9] : v[8]),
+                        .state_entries = (uint64_t)v[10]};
     return 0;
 }
 

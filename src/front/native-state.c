@@ -139,6 +139,7 @@ void native_add_state(struct json *j, struct api_call *c)
     struct state_kept kept = state_kept(c->front, c->who.tenant);
     const struct quota *q = &c->who.tenant->quota;
     const struct config *cfg = c->front->config;
+    struct state_size most = state_limit(c->front, c->who.tenant);
     json_obj(j, "state");
     if (a.freeze < 0)
         json_none(j, "freeze"); /* nobody has tried yet */
@@ -150,8 +151,10 @@ void native_add_state(struct json *j, struct api_call *c)
     }
     json_bool(j, "memoryInSnapshots", false);
     json_u64(j, "kept", kept.count);
-    json_u64(j, "keptBytes", kept.bytes);
+    json_u64(j, "keptBytes", kept.size.bytes);
     json_u64(j, "maxKept", q->snapshots ? q->snapshots : cfg->state_snapshots);
-    json_u64(j, "maxKeptBytes", q->state_bytes ? q->state_bytes : cfg->state_bytes);
+    json_u64(j, "maxKeptBytes", most.bytes);
+    json_u64(j, "keptEntries", kept.size.entries);
+    json_u64(j, "maxKeptEntries", most.entries);
     json_end_obj(j);
 }

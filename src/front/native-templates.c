@@ -182,9 +182,9 @@ void native_template(struct api_call *c)
     (void)stockc_ask(c->front->stock, &q, NULL, 0, NULL, measured, w);
 }
 
-/* --- removing ----------------------------------------------------------------------------------------------------- */
+/* --- changing and removing ---------------------------------------------------------------------------------------- */
 
-static void removed(void *arg, const struct tmpl *t, const struct state_failure *failure)
+static void changed(void *arg, const struct tmpl *t, const struct state_failure *failure)
 {
     struct http_req *r = api_wait_over(arg);
     (void)t;
@@ -196,22 +196,77 @@ static void removed(void *arg, const struct tmpl *t, const struct state_failure 
         reply_empty(r, 204);
 }
 
+/* The row that the path names, if whoever asks may change it. NULL: answered. */
+static const struct tmpl *own_row(struct api_call *c, const struct tmpl_tag **tag)
+{
+    struct template_info info = {0};
+    const struct tmpl *t = tmpl_find(c->front, c->who.tenant, c->param[0], tag);
+    bool mine = t && (t->tenant == c->who.tenant || (!t->tenant && (c->who.scopes & SCOPE_ADMIN)));
+    if (mine)
+        return t;
+    if (t)
+        reply_error(c->req, 403, "template '%.80s' belongs to %s", c->param[0],
+                    t->tenant ? "another tenant" : "the node: its operator may change or remove it");
+    else if (template_resolve(c->front, c->param[0], &info))
+        reply_error(c->req, 403, "template '%.80s' is a directory of the node, which is not changed from here",
+                    c->param[0]);
+    else
+        reply_error(c->req, 404, "template '%.80s' not found", c->param[0]);
+    return NULL;
+}
+
+static int read_switch(json_t *root, const char *name, enum tmpl_switch *ret, struct err *err)
+{
+    bool on = false;
+    int have = e2b_field_bool(root, name, &on, err);
+    if (have > 0)
+        *ret = on ? TMPL_ON : TMPL_OFF;
+    return have;
+}
+
+static void set_body(struct http_req *r, json_t *root, unsigned status, const char *error)
+{
+    static const char *const known[] = {"public", "history", NULL};
+    struct api_call *c = api_call_of(r);
+    struct tmpl_settings s = {0};
+    struct err err;
+    if (status) {
+        reply_error(r, status, "%s", error);
+        return;
+    }
+    if (!json_is_object(root)) {
+        reply_error(r, 400, "the body must be an object");
+        return;
+    }
+    if (e2b_only_fields(root, "this route", known, &err) < 0 || read_switch(root, "public", &s.public, &err) < 0 ||
+        read_switch(root, "history", &s.history, &err) < 0) {
+        reply_error(r, 400, "%s", err.msg);
+        return;
+    }
+    if (!s.public && !s.history) {
+        reply_error(r, 400, "nothing to change: name 'public' or 'history', true or false");
+        return;
+    }
+    const struct tmpl *t = own_row(c, NULL);
+    if (t && !t->tenant && s.public == TMPL_OFF)
+        reply_error(r, 400, "template '%.80s' is the node's own, and those are for everybody", c->param[0]);
+    else if (t)
+        tmpl_set(c->front, t, &s, changed, api_wait_for(r, sizeof(struct api_wait)));
+}
+void native_template_set(struct api_call *c) { body_json(c->req, 0, set_body); }
+
 void native_template_remove(struct api_call *c)
 {
     const struct tmpl_tag *tag = NULL;
-    const struct tmpl *t = tmpl_find(c->front, c->who.tenant, c->param[0], &tag);
     const char *colon = strrchr(c->param[0], ':');
-    bool mine = t && (t->tenant == c->who.tenant || (!t->tenant && (c->who.scopes & SCOPE_ADMIN)));
-    if (t && !mine) {
-        reply_error(c->req, 403, "template '%.80s' belongs to %s", c->param[0],
-                    t->tenant ? "another tenant" : "the node: its operator may remove it");
+    const struct tmpl *t = own_row(c, &tag);
+    if (!t)
         return;
-    }
-    if (!t || (colon && !tag)) {
+    if (colon && !tag) {
         reply_error(c->req, 404, "template '%.80s' not found", c->param[0]);
         return;
     }
-    tmpl_remove(c->front, t, colon ? tag->tag : NULL, removed, api_wait_for(c->req, sizeof(struct api_wait)));
+    tmpl_remove(c->front, t, colon ? tag->tag : NULL, changed, api_wait_for(c->req, sizeof(struct api_wait)));
 }
 
 /* --- imports ------------------------------------------------------------------------------------------------------ */
@@ -312,7 +367,7 @@ static void begin(struct importing *w, int fd, const char *ref, const char *user
     struct tenant *owner = c->who.scopes & SCOPE_ADMIN ? NULL : c->who.tenant;
     struct state_failure full = {0};
     struct err err;
-    if (owner && !state_room(c->front, owner, 0, 1, &full)) {
+    if (owner && !state_room(c->front, owner, 0, STATE_SOME, &full)) {
         if (fd >= 0)
             (void)close(fd);
         api_on_closed(w->r, NULL);

@@ -99,8 +99,8 @@ static bool may(struct front *f, struct box *b, struct state_failure *why)
                    "a sandbox of the template '" TEMPLATE_HOST
                    "' has no files of its own: it sees this machine's, and what it writes lies in memory. Use another "
                    "template");
-    else if (state_room(f, b->tenant, 1, 0, why) && b->state != BOX_STORED && !state_crowded(f, b->tenant, why) &&
-             !box_begin(b, "a snapshot"))
+    else if (state_room(f, b->tenant, 1, STATE_NOTHING, why) && b->state != BOX_STORED &&
+             !state_crowded(f, b->tenant, why) && !box_begin(b, "a snapshot"))
         state_fail(why, 503, "%s of the sandbox is under way; try again", b->busy ? b->busy : "a pause or resume");
     return why->status == 0;
 }

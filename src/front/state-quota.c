@@ -6,6 +6,7 @@
  * have one, of the oldest: what was built on it stays as cheap as it was when it is made public, too.
  */
 #include <errno.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
@@ -24,7 +25,7 @@ enum { AT_ONCE = 256 };
 
 struct layer {
     char name[SHA256_HEX]; /* its digest; of what stock has not told yet, the stack's id */
-    uint64_t bytes;
+    struct state_size size;
     unsigned stacks;             /* that have it */
     uint64_t node, public, seen; /* the round in which it was marked so */
     const struct tmpl *of;       /* in that round: the oldest public template that has it */
@@ -49,7 +50,7 @@ static struct layers *layers_of(struct front *f)
     return f->boxes->layers;
 }
 
-static struct layer *layer_take(struct layers *ls, const char *name, uint64_t bytes)
+static struct layer *layer_take(struct layers *ls, const char *name, struct state_size size)
 {
     struct layer *l = map_get(&ls->layers, name);
     if (!l) {
@@ -57,7 +58,7 @@ static struct layer *layer_take(struct layers *ls, const char *name, uint64_t by
         (void)memccpy(l->name, name, 0, sizeof l->name - 1);
         (void)map_put(&ls->layers, l->name, l);
     }
-    l->bytes = bytes;
+    l->size = size;
     l->stacks++;
     return l;
 }
@@ -105,7 +106,7 @@ static void put(struct layers *ls, const struct stock_layer *v, size_t n)
         if (memcmp(v[i].digest, none, sizeof none) == 0)
             continue;
         sha256_text(v[i].digest, name);
-        s->v[s->n++] = layer_take(ls, name, v[i].bytes);
+        s->v[s->n++] = layer_take(ls, name, (struct state_size){v[i].bytes, v[i].entries});
     }
     /* The new ones first: a layer that both have stays. */
     layered_free(ls, map_del(&ls->stacks, s->stack));
@@ -175,12 +176,12 @@ static const struct layered *layers_guess(struct front *f, const char *stack, ui
 {
     struct layers *ls = layers_of(f);
     struct layered *s = map_get(&ls->stacks, stack);
-    if (s && (s->told || s->v[0]->bytes >= bytes))
+    if (s && (s->told || s->v[0]->size.bytes >= bytes))
         return s;
     layered_free(ls, map_del(&ls->stacks, stack));
     s = xcalloc(1, sizeof *s + sizeof s->v[0]);
     (void)memccpy(s->stack, stack, 0, sizeof s->stack - 1);
-    s->v[s->n++] = layer_take(ls, s->stack, bytes);
+    s->v[s->n++] = layer_take(ls, s->stack, (struct state_size){.bytes = bytes});
     (void)map_put(&ls->stacks, s->stack, s);
     return s;
 }
@@ -196,6 +197,12 @@ struct counting {
     struct state_kept kept;
 };
 
+static void add_size(struct state_size *to, struct state_size more)
+{
+    to->bytes += more.bytes;
+    to->entries += more.entries;
+}
+
 static void add_stack(struct counting *n, const char *stack, uint64_t bytes)
 {
     if (!stack_id_valid(stack))
@@ -207,7 +214,7 @@ static void add_stack(struct counting *n, const char *stack, uint64_t bytes)
         if (l->seen == round || l->node == round || (l->public == round && l->of->tenant != n->tenant))
             continue;
         l->seen = round;
-        n->kept.bytes += l->bytes;
+        add_size(&n->kept.size, l->size);
     }
 }
 
@@ -272,18 +279,19 @@ static struct counting count(struct front *f, const struct tenant *t)
     for (struct state_held *h; (h = map_next(&f->boxes->held, &at));)
         if (h->tenant == t)
             add_stack(&n, h->stack, 0);
-    n.kept.bytes += volumes_bytes(f, t) + transactions_bytes(f, t);
+    add_size(&n.kept.size, volumes_size(f, t));
+    n.kept.size.bytes += transactions_bytes(f, t);
     return n;
 }
 
 struct state_kept state_kept(struct front *f, const struct tenant *t) { return count(f, t).kept; }
 
-uint64_t state_kept_with(struct front *f, const struct tenant *t, const char *const *stacks, size_t nstacks)
+struct state_size state_kept_with(struct front *f, const struct tenant *t, const char *const *stacks, size_t nstacks)
 {
     struct counting n = count(f, t);
     for (size_t i = 0; i < nstacks; i++)
         add_stack(&n, stacks[i], 0);
-    return n.kept.bytes;
+    return n.kept.size;
 }
 
 /* --- quotas -------------------------------------------------------------------------------------------------------- */
@@ -307,9 +315,16 @@ bool state_room_count(struct front *f, const struct tenant *t, unsigned count, s
     return count_room(f, t, &kept, count, ret);
 }
 
-uint64_t state_bytes_limit(const struct front *f, const struct tenant *t)
+struct state_size state_limit(const struct front *f, const struct tenant *t)
 {
-    return t->quota.state_bytes ? t->quota.state_bytes : f->config->state_bytes;
+    const struct quota *q = &t->quota;
+    return (struct state_size){.bytes = q->state_bytes ? q->state_bytes : f->config->state_bytes,
+                               .entries = q->state_entries ? q->state_entries : f->config->state_entries};
+}
+
+bool state_within(struct state_size size, struct state_size limit)
+{
+    return (!limit.bytes || size.bytes <= limit.bytes) && (!limit.entries || size.entries <= limit.entries);
 }
 
 static void bytes_failure(uint64_t kept, uint64_t more, uint64_t room, struct state_failure *ret)
@@ -323,35 +338,64 @@ static void bytes_failure(uint64_t kept, uint64_t more, uint64_t room, struct st
     ret->error_code = "quota_exceeded";
 }
 
-bool state_room(struct front *f, const struct tenant *t, unsigned count, uint64_t bytes, struct state_failure *ret)
+static void entries_failure(uint64_t kept, uint64_t more, uint64_t room, struct state_failure *ret)
 {
-    uint64_t room = state_bytes_limit(f, t);
+    char want[32] = "some more";
+    if (more > 1)
+        (void)snprintf(want, sizeof want, "%llu", (unsigned long long)more);
+    state_fail(ret, 429, "the tenant's quota of files in storage is used up: %llu of %llu are kept, and this needs %s",
+               (unsigned long long)kept, (unsigned long long)room, want);
+    ret->error_code = "quota_exceeded";
+}
+
+/* begins: something new is about to be kept, and that it will need something is all that is known of it. */
+static bool holds(uint64_t kept, uint64_t more, uint64_t room, bool begins)
+{
+    return !room || (kept <= room && more <= room - kept && (kept < room || !begins));
+}
+
+bool state_room(struct front *f, const struct tenant *t, unsigned count, struct state_size more,
+                struct state_failure *ret)
+{
+    struct state_size room = state_limit(f, t);
     struct state_kept kept = state_kept(f, t);
     if (!count_room(f, t, &kept, count, ret))
         return false;
-    if (!room || (kept.bytes <= room && bytes <= room - kept.bytes && (kept.bytes < room || !count)))
+    if (!holds(kept.size.bytes, more.bytes, room.bytes, count > 0))
+        bytes_failure(kept.size.bytes, more.bytes, room.bytes, ret);
+    else if (!holds(kept.size.entries, more.entries, room.entries, count > 0))
+        entries_failure(kept.size.entries, more.entries, room.entries, ret);
+    else
         return true;
-    bytes_failure(kept.bytes, bytes, room, ret);
     return false;
+}
+
+/* What it adds is refused, not what was too much before: less than before is never refused. */
+static bool adds_too_much(uint64_t with, uint64_t without, uint64_t room)
+{
+    return room && with > room && with > without;
 }
 
 bool state_fits(struct front *f, const struct tenant *t, const char *stack, struct state_failure *ret)
 {
-    uint64_t room = t ? state_bytes_limit(f, t) : 0;
-    if (!room)
+    struct state_size room = t ? state_limit(f, t) : STATE_NOTHING;
+    if (!room.bytes && !room.entries)
         return true;
-    uint64_t with = state_kept(f, t).bytes;
-    if (with <= room)
+    struct state_size with = state_kept(f, t).size;
+    if (state_within(with, room))
         return true;
     struct state_held *h = map_get(&f->boxes->held, stack);
     const struct tenant *holder = h ? h->tenant : NULL;
     if (h)
         h->tenant = NULL;
-    uint64_t without = state_kept(f, t).bytes;
+    struct state_size without = state_kept(f, t).size;
     if (h)
         h->tenant = holder;
-    if (with <= without) /* it adds nothing: less than before is never refused */
+    if (adds_too_much(with.bytes, without.bytes, room.bytes))
+        bytes_failure(without.bytes, with.bytes - without.bytes, room.bytes, ret);
+    else if (adds_too_much(with.entries, without.entries, room.entries))
+        entries_failure(without.entries, with.entries - without.entries, room.entries, ret);
+    else
         return true;
-    bytes_failure(without, with - without, room, ret);
     return false;
 }

@@ -42,16 +42,25 @@ void state_drop(struct front *f, const char *stack);
 /* Stacks with many layers are flattened in the background, one at a time. */
 void state_flatten(struct front *f, const char *stack);
 /* --- quotas: state-quota.c ------------------------------------------------------------------------------------------ */
-/* Quotas of what a tenant keeps: may it keep so many more snapshots or paused sandboxes, and bytes? */
+struct state_size {
+    uint64_t bytes, entries; /* entries: files, directories, links */
+};
 struct state_kept {
-    uint64_t count, bytes;
+    uint64_t count; /* snapshots and paused sandboxes */
+    struct state_size size;
 };
 struct state_kept state_kept(struct front *f, const struct tenant *t);
-/* Its bytes, with these stacks. */
-uint64_t state_kept_with(struct front *f, const struct tenant *t, const char *const *stacks, size_t n);
-bool state_room(struct front *f, const struct tenant *t, unsigned count, uint64_t bytes, struct state_failure *ret);
+/* Its size, with these stacks. */
+struct state_size state_kept_with(struct front *f, const struct tenant *t, const char *const *stacks, size_t n);
+/* May the tenant keep so much more? STATE_SOME: nobody knows yet how much; it is refused if there is no room at all. */
+#define STATE_NOTHING ((struct state_size){0, 0})
+#define STATE_SOME    ((struct state_size){1, 1})
+bool state_room(struct front *f, const struct tenant *t, unsigned count, struct state_size more,
+                struct state_failure *ret);
 bool state_room_count(struct front *f, const struct tenant *t, unsigned count, struct state_failure *ret);
-uint64_t state_bytes_limit(const struct front *f, const struct tenant *t); /* 0: none */
+/* In force for a tenant: its quota's, or else the node's; 0: none. */
+struct state_size state_limit(const struct front *f, const struct tenant *t);
+bool state_within(struct state_size size, struct state_size limit);
 /* With what the tenant (may be NULL) holds of `stack`, which is there by now: is it within the quota? */
 bool state_fits(struct front *f, const struct tenant *t, const char *stack, struct state_failure *ret);
 /* Asks stock for the layers of a stack, "": of all; done() when they are counted. The call, as of stockc_ask(). */
@@ -147,7 +156,12 @@ void tmpl_remove(struct front *f, const struct tmpl *t, const char *tag /* NULL:
 void tmpl_tag(struct front *f, const struct tmpl *t, const struct tmpl_tag *from, const char *tag, tmpl_done *done,
               void *arg);
 void tmpl_spawned(struct front *f, const char *id); /* a sandbox was made from it */
-void tmpl_set_public(struct front *f, const struct tmpl *t, bool on, tmpl_done *done, void *arg);
+/* Its settings, which a later build leaves as they are. TMPL_AS_IT_IS: not changed. */
+enum tmpl_switch { TMPL_AS_IT_IS = 0, TMPL_OFF, TMPL_ON };
+struct tmpl_settings {
+    enum tmpl_switch public, history;
+};
+void tmpl_set(struct front *f, const struct tmpl *t, const struct tmpl_settings *s, tmpl_done *done, void *arg);
 typedef void tmpl_each_fn(void *arg, const struct tmpl *t);
 void tmpl_each(struct front *f, const struct tenant *t /* NULL: all */, tmpl_each_fn *fn, void *arg);
 void tmpl_config_copy(struct tmpl_config *to, const struct tmpl_config *from);

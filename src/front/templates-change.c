@@ -97,6 +97,7 @@ static void change_written(void *arg, const struct err *err)
         struct tmpl_config config = c->with_config ? c->config : r->t.config;
         if (c->with_config)
             tmpl_config_done(&r->t.config);
+        config.history = c->after.config.history;
         uint64_t spawned = r->t.spawned, last = r->t.last_spawned_unix_ms; /* may have grown meanwhile */
         r->t = c->after;
         r->t.config = config;
@@ -166,8 +167,10 @@ static void build_put(struct tmpls *ts, struct tmpl_change *c, struct tmpl_row *
     }
     t->kind = c->row_kind;
     (void)snprintf(t->source, sizeof t->source, "%s", c->source);
-    if (c->with_config)
+    if (c->with_config) {
+        c->config.history |= r && r->t.config.history;
         t->config = c->config;
+    }
     t->bytes = c->bytes;
     t->builds++;
     t->updated_unix_ms = c->made.created_unix_ms;
@@ -207,9 +210,12 @@ static bool prepare(struct tmpls *ts, struct tmpl_change *c)
     case TAG:
         (void)put_tag(c);
         break;
-    case PUBLIC:
+    case SET:
         copy_tags(&c->after);
-        c->after.public = c->on;
+        if (c->set.public)
+            c->after.public = c->set.public == TMPL_ON;
+        if (c->set.history)
+            c->after.config.history = c->set.history == TMPL_ON;
         break;
     }
     c->after.updated_unix_ms = boxes_unix_ms();
@@ -313,12 +319,12 @@ void tmpl_tag(struct front *f, const struct tmpl *t, const struct tmpl_tag *from
     change_send(f, c);
 }
 
-void tmpl_set_public(struct front *f, const struct tmpl *t, bool on, tmpl_done *done, void *arg)
+void tmpl_set(struct front *f, const struct tmpl *t, const struct tmpl_settings *s, tmpl_done *done, void *arg)
 {
     struct tmpl_change *c = change_new(f, t->id, done, arg);
-    c->kind = PUBLIC;
+    c->kind = SET;
     c->tenant = t->tenant;
-    c->on = on;
+    c->set = *s;
     change_send(f, c);
 }
 

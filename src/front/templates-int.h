@@ -15,10 +15,10 @@ struct tmpl_row {
 };
 struct tmpl_change {
     struct tmpl_change *next;
-    enum { PUT, REMOVE, TAG, PUBLIC } kind;
+    enum { PUT, REMOVE, TAG, SET } kind;
     char id[40], tag[TMPL_TAG_MAX], name[TMPL_NAME_MAX], source[SANDBOX_ID_MAX];
     bool whole; /* REMOVE: all of it */
-    bool on;
+    struct tmpl_settings set;
     struct tmpl_tag made;  /* PUT, TAG: the new one */
     struct tenant *tenant; /* whose row it is */
     bool holds;            /* the stack of `made` */

@@ -206,7 +206,8 @@ static void load_tenant(void *arg, const struct store_tenant *t)
                       .burst = t->burst,
                       .max_timeout_s = t->max_timeout_s,
                       .snapshots = t->snapshots,
-                      .state_bytes = t->state_bytes};
+                      .state_bytes = t->state_bytes,
+                      .state_entries = t->state_entries};
     (void)put_tenant(arg, t->id, t->name, &q);
 }
 
@@ -241,7 +242,8 @@ static void write_tenant(struct front *f, const char *id, const char *name, cons
                                .burst = q->burst,
                                .max_timeout_s = q->max_timeout_s,
                                .snapshots = q->snapshots,
-                               .state_bytes = q->state_bytes};
+                               .state_bytes = q->state_bytes,
+                               .state_entries = q->state_entries};
     store_tenant_put(f->store, &row, done, arg);
 }
 

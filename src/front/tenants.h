@@ -16,6 +16,7 @@ struct quota { /* 0 = no limit */
     uint32_t max_timeout_s;              /* longest life of one sandbox */
     uint32_t snapshots;                  /* and paused sandboxes, together; 0: the node's kept.snapshots */
     uint64_t state_bytes;                /* of both and of templates; 0: the node's kept.bytes */
+    uint64_t state_entries;              /* files, directories and links in them; 0: the node's kept.entries */
 };
 struct tenant {
     char id[40];

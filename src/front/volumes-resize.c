@@ -185,15 +185,24 @@ static void row_first(void *arg, const struct err *err)
     ask(z);
 }
 
+/* By how much it will count more. */
+static struct state_size growth(const struct volume_own *o, const struct resizing *z)
+{
+    struct state_size now = volume_size_of(o->v.bytes, o->v.entries), then = volume_size_of(z->bytes, z->entries);
+    return (struct state_size){.bytes = then.bytes > now.bytes ? then.bytes - now.bytes : 0,
+                               .entries = then.entries > now.entries ? then.entries - now.entries : 0};
+}
+
 static bool admit(struct resizing *z, const struct volume_own *o, bool admin)
 {
     const struct volume_quota q = {.given = true, .admin = admin, .bytes = z->bytes, .entries = z->entries};
+    struct state_size more = growth(o, z);
     if (!z->front->stock)
         state_fail(&z->failure, 503, "the process that keeps files is not there; try again");
     else if (o->resizing)
         state_fail(&z->failure, 503, "the size of volume '%s' is being changed already; try again", o->v.name);
-    else if (volume_quota_allowed(z->front, o->v.tenant, &q, &z->failure) && z->bytes > o->v.bytes)
-        (void)state_room(z->front, o->v.tenant, 0, z->bytes - o->v.bytes, &z->failure);
+    else if (volume_quota_allowed(z->front, o->v.tenant, &q, &z->failure) && (more.bytes || more.entries))
+        (void)state_room(z->front, o->v.tenant, 0, more, &z->failure);
     return z->failure.status == 0;
 }
 

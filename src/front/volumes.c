@@ -59,14 +59,22 @@ void volumes_each(struct front *f, const struct tenant *t, volume_each_fn *fn, v
             fn(arg, &o->v);
 }
 
-uint64_t volumes_bytes(const struct front *f, const struct tenant *t)
+struct state_size volume_size_of(uint64_t bytes, uint64_t entries)
+{
+    return (struct state_size){.bytes = bytes, .entries = entries ? entries : bytes / VOLUME_ENTRY_BYTES};
+}
+
+struct state_size volumes_size(const struct front *f, const struct tenant *t)
 {
     size_t at = 0;
-    uint64_t sum = 0;
-    if (!f->volumes)
-        return 0;
-    for (struct volume_own *o; (o = map_next(&f->volumes->by_id, &at));)
-        sum += o->v.tenant == t && o->state != VOLUME_GOING ? o->v.bytes : 0;
+    struct state_size sum = {0};
+    for (struct volume_own *o; f->volumes && (o = map_next(&f->volumes->by_id, &at));) {
+        struct state_size one = volume_size_of(o->v.bytes, o->v.entries);
+        if (o->v.tenant != t || o->state == VOLUME_GOING)
+            continue;
+        sum.bytes += one.bytes;
+        sum.entries += one.entries;
+    }
     return sum;
 }
 
@@ -287,14 +295,15 @@ bool volume_quota_allowed(const struct front *f, const struct tenant *t, const s
                           struct state_failure *why)
 {
     uint64_t most = f->config->volume_bytes;
-    bool limited = most || t->quota.state_bytes || f->config->state_bytes;
+    struct state_size limit = state_limit(f, t);
+    bool limited = most || limit.bytes || limit.entries;
     if (q->admin)
         return true;
     if (q->bytes == 0 && limited) {
         state_fail(
             why, 403,
             "a volume without a quota of bytes needs an admin key here: there is a limit (%s); name 'quota.bytes'",
-            most ? "volumes.quota" : "the tenant's bytes");
+            most ? "volumes.quota" : "the tenant's storage");
     } else if (most && q->bytes > most) {
         state_fail(why, 403, "a quota of more than %llu bytes (volumes.quota) needs an admin key",
                    (unsigned long long)most);
@@ -319,7 +328,7 @@ static bool admit(struct front *f, struct tenant *t, const char *name, const str
                    f->config->volumes_per_tenant);
         why->error_code = "quota_exceeded";
     } else if (volume_quota_allowed(f, t, q, why) && q->bytes)
-        (void)state_room(f, t, 0, q->bytes, why);
+        (void)state_room(f, t, 0, volume_size_of(q->bytes, q->entries), why);
     return why->status == 0;
 }
 

@@ -9,10 +9,10 @@
 
 /* Not "OR REPLACE": that would delete the row first, and its keys with it. */
 static const char tenant_put[] =
-    "INSERT INTO tenants VALUES(?,?,?,?,?,?,?,?,?,?,?) ON CONFLICT(id) DO UPDATE SET name=excluded.name,"
+    "INSERT INTO tenants VALUES(?,?,?,?,?,?,?,?,?,?,?,?) ON CONFLICT(id) DO UPDATE SET name=excluded.name,"
     " sandboxes=excluded.sandboxes, cpu_milli=excluded.cpu_milli, memory=excluded.memory, disk=excluded.disk,"
     " rate=excluded.rate, burst=excluded.burst, max_timeout=excluded.max_timeout,"
-    " snapshots=excluded.snapshots, state_bytes=excluded.state_bytes";
+    " snapshots=excluded.snapshots, state_bytes=excluded.state_bytes, state_entries=excluded.state_entries";
 
 const char *const store_sql[SQL_COUNT] = {
     [SQL_TENANT_PUT] = tenant_put,
@@ -65,6 +65,7 @@ void store_tenant_put(struct store *s, const struct store_tenant *t, store_done 
     store_op_number(op, t->max_timeout_s);
     store_op_number(op, t->snapshots);
     store_op_number(op, t->state_bytes);
+    store_op_number(op, t->state_entries);
     store_op_send(s, op);
 }
 
@@ -183,7 +184,8 @@ static void tenant_row(struct reading *r, sqlite3_stmt *st)
                              .burst = store_u32_at(st, 7),
                              .max_timeout_s = store_u32_at(st, 8),
                              .snapshots = store_u32_at(st, 9),
-                             .state_bytes = store_u64_at(st, 10)};
+                             .state_bytes = store_u64_at(st, 10),
+                             .state_entries = store_u64_at(st, 11)};
     (*(tenant_fn **)r->each)(r->arg, &t);
 }
 

@@ -97,6 +97,9 @@ static const char *const migrations[STORE_SCHEMA] = {
 
     /* The password of a network's proxy, sealed. */
     "ALTER TABLE networks ADD COLUMN proxy_password TEXT NOT NULL DEFAULT '';",
+
+    /* How many files a tenant may keep. */
+    "ALTER TABLE tenants ADD COLUMN state_entries INTEGER NOT NULL DEFAULT 0;",
 };
 
 int store_fail(struct err *err, sqlite3 *db, int rc, const char *path, const char *what)

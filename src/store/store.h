@@ -22,7 +22,7 @@ struct store;
 #define STORE_FILE "store.db"
 
 enum {
-    STORE_SCHEMA = 7,
+    STORE_SCHEMA = 8,
     STORE_QUEUE_MAX = 20000,  /* writes that wait; more fail at once */
     STORE_BATCH_MAX = 256,    /* writes in one transaction */
     STORE_EVENTS_MAX = 20000, /* kept in all; the oldest go */
@@ -46,7 +46,7 @@ struct store_tenant {
     uint64_t memory, disk;
     uint32_t requests_per_second, burst, max_timeout_s;
     uint32_t snapshots; /* and paused sandboxes, together */
-    uint64_t state_bytes;
+    uint64_t state_bytes, state_entries;
 };
 void store_tenant_put(struct store *s, const struct store_tenant *t, store_done *done, void *arg);
 void store_tenant_del(struct store *s, const char *id, store_done *done, void *arg); /* with its keys */

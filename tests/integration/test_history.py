@@ -134,6 +134,34 @@ def test_create_option():
         check_in("0 added, 1 changed, 1 removed", d.cli("history", "undo", with_it, "1").stdout)
 
 
+def test_of_a_template():
+    "hutch template set --history gives every sandbox made from it a history; a directory of the node has no such switch, and nonsense is said"
+    with small_templates() as templates, node(templates=templates) as (d, _):
+        made = ask(d, "POST", f"/sandboxes/{a_box(d)['sandboxID']}/snapshots", {"name": "kept"}, timeout=60)
+        check_equal(made.status, 201, made)
+
+        def generations():
+            box = ask(d, "POST", "/v1/sandboxes", {"template": "kept"}).json
+            check_equal(d.cli("exec", box["sandboxID"], "--", "true").returncode, 0)
+            return len(past(d, box))
+
+        check_equal(generations(), 0)
+        check_equal(d.cli("template", "set", "kept", "--history", "on").returncode, 0)
+        check_equal((generations(), ask(d, "GET", "/v1/templates/kept").json["config"]["history"]), (1, True))
+        hit(d, "front")
+        check_equal(patiently(generations), 1, "a new front knows")
+        check_equal(d.cli("template", "set", "kept", "--history", "off", "--public", "on").returncode, 0)
+        check_equal((generations(), ask(d, "GET", "/v1/templates/kept").json["public"]), (0, True))
+        for args, why in ((("kept",), "--history on|off"), (("kept", "--history", "yes"), "on or off, not 'yes'"),
+                          (("small", "--history", "on"), "directory of the node"), (("none", "--public", "on"), "not found")):
+            refused = d.cli("template", "set", *args, check=False)
+            check(refused.returncode != 0 and why in refused.stderr, refused)
+        for body, why in (({}, "nothing to change"), ({"history": "on"}, "history"), ({"histroy": True}, "histroy"), ([], "object")):
+            a = ask(d, "PATCH", "/v1/templates/kept", body)
+            check_equal(a.status, 400, a)
+            check_in(why, a.json["message"])
+
+
 def test_transactions_survive():
     "transactions wait through a restart of front and of everything, with what they wrote, and count; a commit says how much it changed"
     with small_templates() as templates, node(templates=templates) as (d, _):

@@ -222,7 +222,7 @@ static inline void world_layer(const char *stack, const uint8_t digest[SHA256_BY
 {
     assert_true(k.nlayers < 512);
     struct stock_layer *l = &k.layers[k.nlayers++];
-    *l = (struct stock_layer){.bytes = bytes};
+    *l = (struct stock_layer){.bytes = bytes, .entries = bytes / 100};
     (void)snprintf(l->stack, sizeof l->stack, "%s", stack);
     memcpy(l->digest, digest, SHA256_BYTES);
 }
@@ -398,6 +398,7 @@ static inline void step(int n)
 static void stop(void)
 {
     step(3);
+    loop_settle(f.loop);
     store_close(f.store);
     boxes_free(&f);
     tenants_free(&f);

@@ -136,17 +136,18 @@ bool state_fits(struct front *f, const struct tenant *t, const char *stack, stru
         *ret = (struct state_failure){.status = 429, .error_code = "quota_exceeded", .text = "no room"};
     return !w.full;
 }
-uint64_t state_bytes_limit(const struct front *f, const struct tenant *t)
+struct state_size state_limit(const struct front *f, const struct tenant *t)
 {
     (void)f, (void)t;
-    return w.limit;
+    return (struct state_size){.bytes = w.limit};
 }
-uint64_t state_kept_with(struct front *f, const struct tenant *t, const char *const *stacks, size_t n)
+bool state_within(struct state_size size, struct state_size limit) { return size.bytes <= limit.bytes; }
+struct state_size state_kept_with(struct front *f, const struct tenant *t, const char *const *stacks, size_t n)
 {
     (void)f, (void)t;
     for (size_t i = 0; i < n; i++)
         assert_true(stack_id_valid(stacks[i]));
-    return n;
+    return (struct state_size){.bytes = n};
 }
 void state_release(struct front *f, const char *stack)
 {

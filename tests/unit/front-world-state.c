@@ -110,16 +110,17 @@ struct state_ability state_ability(const struct front *f)
 struct state_kept state_kept(struct front *f, const struct tenant *t)
 {
     (void)f, (void)t;
-    return (struct state_kept){.count = world.ntmpls, .bytes = 10};
+    return (struct state_kept){.count = world.ntmpls, .size = {.bytes = 10, .entries = 3}};
 }
-uint64_t state_bytes_limit(const struct front *f, const struct tenant *t)
+struct state_size state_limit(const struct front *f, const struct tenant *t)
 {
     (void)f;
-    return t->quota.state_bytes;
+    return (struct state_size){t->quota.state_bytes, t->quota.state_entries};
 }
-bool state_room(struct front *f, const struct tenant *t, unsigned count, uint64_t bytes, struct state_failure *ret)
+bool state_room(struct front *f, const struct tenant *t, unsigned count, struct state_size more,
+                struct state_failure *ret)
 {
-    (void)f, (void)t, (void)count, (void)bytes;
+    (void)f, (void)t, (void)count, (void)more;
     *ret = (struct state_failure){.status = world.state_status, .error_code = "quota_exceeded", .text = "no room"};
     world.state_status = 0;
     return ret->status == 0;

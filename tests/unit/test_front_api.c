@@ -425,7 +425,7 @@ static void test_admin(void **state)
     world_box("i1", 1, 1000);
     expect(ask_api(KEY_ROOT, "GET", "/v1/node", NULL), 200, NULL);
     struct asked *all = ask_api(KEY_ROOT, "GET", "/v1/tenants", NULL);
-    assert_null(strstr(buf_str(&all->body), "\"storageBytes\":10}")); /* what is kept is not counted for all at once */
+    assert_null(strstr(buf_str(&all->body), "\"storageEntries\":3}")); /* what is kept is not counted for all at once */
     assert_non_null(strstr(buf_str(&all->body), "\"used\":{\"sandboxes\":"));
     expect(all, 200, NULL);
     expect(ask_api(KEY_ROOT, "POST", "/v1/tenants", "{\"id\":\"b\",\"quota\":{\"sandboxes\":3}}"), 201,
@@ -433,11 +433,12 @@ static void test_admin(void **state)
     assert_int_equal(world.tenant[1].quota.sandboxes, 3);
     /* What a change does not name stays. */
     expect(ask_api(KEY_ROOT, "PATCH", "/v1/tenants/b", "{\"quota\":{\"storageBytes\":4096}}"), 204, NULL);
+    expect(ask_api(KEY_ROOT, "PATCH", "/v1/tenants/b", "{\"quota\":{\"storageEntries\":77}}"), 204, NULL);
     assert_int_equal(world.tenant[1].quota.sandboxes, 3);
     assert_int_equal(world.tenant[1].quota.state_bytes, 4096);
     struct asked *shown = ask_api(KEY_ROOT, "GET", "/v1/tenants/b", NULL);
-    assert_non_null(strstr(buf_str(&shown->body), "\"limits\":{\"storageBytes\":4096}"));
-    assert_non_null(strstr(buf_str(&shown->body), "\"storageBytes\":10}"));
+    assert_non_null(strstr(buf_str(&shown->body), "\"limits\":{\"storageBytes\":4096,\"storageEntries\":77}"));
+    assert_non_null(strstr(buf_str(&shown->body), "\"storageBytes\":10,\"storageEntries\":3}"));
     expect(shown, 200, NULL);
     expect(ask_api(KEY_ROOT, "GET", "/v1/tenants/nobody", NULL), 404, NULL);
     expect(ask_api(KEY_ROOT, "PATCH", "/v1/tenants/nobody", "{}"), 404, NULL);

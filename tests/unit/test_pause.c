@@ -572,9 +572,9 @@ static void test_paused_boxes_count_in_the_tenants_quota(void **state)
     struct box *b = base_box();
     pause_ok(b, false);
     assert_int_equal(state_kept(&f, who.tenant).count, 1);
-    assert_int_equal(state_kept(&f, who.tenant).bytes, 4096);
+    assert_int_equal(state_kept(&f, who.tenant).size.bytes, 4096);
     who.tenant->quota.snapshots = 1;
-    assert_false(state_room(&f, who.tenant, 1, 0, &why));
+    assert_false(state_room(&f, who.tenant, 1, STATE_NOTHING, &why));
     assert_int_equal(why.status, 429);
     assert_string_equal(why.error_code, "quota_exceeded");
     spec.auto_pause = true;
@@ -583,7 +583,7 @@ static void test_paused_boxes_count_in_the_tenants_quota(void **state)
     assert_int_equal(a.status, 429);
     who.tenant->quota.snapshots = 0;
     who.tenant->quota.state_bytes = 4096;
-    assert_false(state_room(&f, who.tenant, 1, 0, &why));
+    assert_false(state_room(&f, who.tenant, 1, STATE_NOTHING, &why));
     assert_non_null(strstr(why.text, "storage"));
 }
 

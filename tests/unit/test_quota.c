@@ -17,7 +17,7 @@ static struct box *new_box(const char *template, bool pause_files)
         fail_msg("%u %s", a.status, a.text);
     return box_find(&f, a.id);
 }
-static uint64_t kept(void) { return state_kept(&f, who.tenant).bytes; }
+static uint64_t kept(void) { return state_kept(&f, who.tenant).size.bytes; }
 
 struct over {
     int calls;
@@ -139,6 +139,38 @@ static void test_what_does_not_fit_is_refused_and_leaves_nothing(void **state)
     assert_int_equal(kept(), 2000);
 }
 
+static void test_files_are_counted_as_bytes_are(void **state)
+{
+    (void)state;
+    struct box *b = new_box("base", false);
+    struct state_failure why = {0};
+    assert_int_equal(snapshot(b).status, 0);
+    assert_int_equal(state_kept(&f, who.tenant).size.entries, 10);
+    who.tenant->quota.state_entries = 15;
+    struct over full = snapshot(b);
+    assert_int_equal(full.status, 429);
+    assert_string_equal(full.code, "quota_exceeded");
+    assert_true(was_dropped(k.captured));
+    assert_int_equal(put_away(b).status, 429);
+    assert_int_equal(b->state, BOX_RUNNING);
+    assert_int_equal(state_kept(&f, who.tenant).size.entries, 10);
+    assert_true(state_room(&f, who.tenant, 0, (struct state_size){1, 5}, &why));
+    assert_false(state_room(&f, who.tenant, 0, (struct state_size){1, 6}, &why));
+    assert_int_equal(why.status, 429);
+    assert_string_equal(why.text,
+                        "the tenant's quota of files in storage is used up: 10 of 15 are kept, and this needs 6");
+    /* The tenant's own number goes before the node's. */
+    config.state_entries = 10;
+    who.tenant->quota.state_entries = 20;
+    assert_int_equal(put_away(b).status, 0);
+    assert_int_equal(state_kept(&f, who.tenant).size.entries, 20);
+    who.tenant->quota.state_entries = 0;
+    why = (struct state_failure){0};
+    assert_false(state_room(&f, who.tenant, 0, STATE_SOME, &why));
+    assert_non_null(strstr(why.text, "20 of 10 are kept, and this needs some more"));
+    config.state_entries = 0;
+}
+
 static void test_a_history_counts_what_it_holds(void **state)
 {
     (void)state;
@@ -222,21 +254,22 @@ static void test_templates_count_their_steps_but_not_their_base(void **state)
         assert_int_equal(wait_over(&o).status, 0);
     }
     assert_int_equal(kept(), 2000 + 3000 + 4000); /* the other's is not public: it is kept alive by us as well */
-    assert_int_equal(state_kept(&f, other).bytes, 2000);
+    assert_int_equal(state_kept(&f, other).size.bytes, 2000);
     o = (struct over){0};
-    tmpl_set_public(&f, tmpl_find(&f, other, "b", NULL), true, gone, &o);
+    tmpl_set(&f, tmpl_find(&f, other, "b", NULL), &(struct tmpl_settings){.public = TMPL_ON}, gone, &o);
     assert_int_equal(wait_over(&o).status, 0);
     assert_int_equal(kept(), 3000 + 4000);
-    assert_int_equal(state_kept(&f, other).bytes, 2000);
-    assert_int_equal(state_kept_with(&f, who.tenant, (const char *const[]){"st-stepaaaa"}, 1), 3000 + 4000 + 5000);
+    assert_int_equal(state_kept(&f, other).size.bytes, 2000);
+    assert_int_equal(state_kept_with(&f, who.tenant, (const char *const[]){"st-stepaaaa"}, 1).bytes,
+                     3000 + 4000 + 5000);
     /* Nor does it cost more, or the other one less, if ours is for everybody too. */
     o = (struct over){0};
-    tmpl_set_public(&f, tmpl_find(&f, who.tenant, "c", NULL), true, gone, &o);
+    tmpl_set(&f, tmpl_find(&f, who.tenant, "c", NULL), &(struct tmpl_settings){.public = TMPL_ON}, gone, &o);
     assert_int_equal(wait_over(&o).status, 0);
     assert_int_equal(kept(), 3000 + 4000);
-    assert_int_equal(state_kept(&f, other).bytes, 2000);
+    assert_int_equal(state_kept(&f, other).size.bytes, 2000);
     o = (struct over){0};
-    tmpl_set_public(&f, tmpl_find(&f, other, "b", NULL), false, gone, &o);
+    tmpl_set(&f, tmpl_find(&f, other, "b", NULL), &(struct tmpl_settings){.public = TMPL_OFF}, gone, &o);
     assert_int_equal(wait_over(&o).status, 0);
     assert_int_equal(kept(), 2000 + 3000 + 4000);
 }
@@ -299,6 +332,7 @@ int main(void)
         cmocka_unit_test_setup_teardown(test_what_a_snapshot_keeps_alive_counts, set_up_layered, tear_down),
         cmocka_unit_test_setup_teardown(test_what_does_not_fit_is_refused_and_leaves_nothing, set_up_layered,
                                         tear_down),
+        cmocka_unit_test_setup_teardown(test_files_are_counted_as_bytes_are, set_up_layered, tear_down),
         cmocka_unit_test_setup_teardown(test_a_history_counts_what_it_holds, set_up_layered, tear_down),
         cmocka_unit_test_setup_teardown(test_templates_count_their_steps_but_not_their_base, set_up_layered, tear_down),
         cmocka_unit_test_setup_teardown(test_an_automatic_pause_without_room_keeps_the_memory, set_up_layered,

@@ -189,6 +189,7 @@ static void see_quota(void *arg, const struct store_tenant *t)
     ++*(int *)arg;
     assert_int_equal(t->snapshots, 5);
     assert_int_equal(t->state_bytes, 1 << 20);
+    assert_int_equal(t->state_entries, 99);
 }
 
 static void test_a_tenants_quota_of_what_it_keeps_comes_back(void **state)
@@ -197,7 +198,7 @@ static void test_a_tenants_quota_of_what_it_keeps_comes_back(void **state)
     struct result r = {0};
     struct err err;
     int n = 0;
-    struct store_tenant t = {.id = "t", .name = "t", .snapshots = 5, .state_bytes = 1 << 20};
+    struct store_tenant t = {.id = "t", .name = "t", .snapshots = 5, .state_bytes = 1 << 20, .state_entries = 99};
     store_tenant_put(store, &t, done, &r);
     wait_for(&r, 1);
     reopen();
@@ -297,6 +298,7 @@ static void test_transactions_come_back_and_go_with_their_box(void **state)
 }
 
 /* A store as the schemas before left it: this one, with what came since taken out again. */
+static const char back_to_7[] = "ALTER TABLE tenants DROP COLUMN state_entries; PRAGMA user_version=7;";
 static const char back_to_6[] = "ALTER TABLE networks DROP COLUMN proxy_password; PRAGMA user_version=6;";
 static const char back_to_5[] = "DROP TRIGGER box_gone_transactions; DROP TABLE transactions; PRAGMA user_version=5;";
 static const char back_to_4[] = "DROP TRIGGER box_gone_usage; DROP TRIGGER tenant_gone_usage; DROP TABLE usage;"
@@ -359,7 +361,7 @@ static void test_a_store_of_schema_6_is_taken_along(void **state)
     struct store_net n = {.sandbox = a_box.id, .epoch = 1, .document = "{}", .proxy_password = "sealed"};
     store_net_put(store, &n, done, &r);
     wait_for(&r, 1);
-    go_back((const char *const[]){back_to_6}, 1);
+    go_back((const char *const[]){back_to_7, back_to_6}, 2);
     assert_int_equal(store_nets(store, see_net, &nets, &err), 0);
     assert_int_equal(nets, 1);
 }
@@ -378,7 +380,7 @@ static void test_a_store_of_schema_4_is_taken_along(void **state)
     int boxes = 0;
     store_box_put(store, &a_box, NULL, done, &r);
     wait_for(&r, 1);
-    go_back((const char *const[]){back_to_6, back_to_5, back_to_4}, 3);
+    go_back((const char *const[]){back_to_7, back_to_6, back_to_5, back_to_4}, 4);
     expect_usage("");
     assert_int_equal(store_boxes(store, count_box, &boxes, &err), 0);
     assert_int_equal(boxes, 1);
@@ -395,7 +397,7 @@ static void test_a_store_of_schema_3_is_taken_along(void **state)
     struct err err;
     struct result r = {0};
     int boxes = 0, tenants = 0;
-    go_back((const char *const[]){back_to_6, back_to_5, back_to_4, back_to_3}, 4);
+    go_back((const char *const[]){back_to_7, back_to_6, back_to_5, back_to_4, back_to_3}, 5);
     assert_int_equal(store_boxes(store, see_old_box, &boxes, &err), 0);
     assert_int_equal(store_tenants(store, see_old_tenant, &tenants, &err), 0);
     assert_int_equal(boxes, 1);

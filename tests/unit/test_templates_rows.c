@@ -40,13 +40,10 @@ static struct put add(struct tenant *t, const char *name, const char *tag, const
 }
 static struct tenant *other(void)
 {
-    bool done = false;
     struct quota q = {0};
     tenant_put(&f, "other", "other", &q, NULL, NULL);
-    for (int i = 0; i < 400 && !done; i++) {
+    AWAIT (tenants_find(&f, "other"))
         step(1);
-        done = tenants_find(&f, "other") != NULL;
-    }
     return tenants_find(&f, "other");
 }
 static const char *stack_of(const struct tenant *t, const char *name)
@@ -82,7 +79,7 @@ static void test_others_find_what_is_public_and_nothing_else(void **state)
     assert_null(tmpl_find(&f, o, "web", NULL));
     assert_null(tmpl_find(&f, o, p.id, NULL));
     assert_null(tmpl_find(&f, o, "default/web", NULL));
-    tmpl_set_public(&f, tmpl_find(&f, who.tenant, "web", NULL), true, was_put, &done);
+    tmpl_set(&f, tmpl_find(&f, who.tenant, "web", NULL), &(struct tmpl_settings){.public = TMPL_ON}, was_put, &done);
     await(&done);
     assert_null(tmpl_find(&f, o, "web", NULL)); /* a plain name is never another tenant's */
     assert_string_equal(stack_of(o, p.id), "st-aaaaaaaa");
@@ -93,6 +90,40 @@ static void test_others_find_what_is_public_and_nothing_else(void **state)
     assert_string_equal(stack_of(o, "shared"), "st-cccccccc");
 }
 
+/* What was switched stays through builds with another configuration and through a restart; what is not named stays, too. */
+static void test_settings_outlive_builds_and_restarts(void **state)
+{
+    (void)state;
+    struct put p = add(who.tenant, "web", NULL, "st-aaaaaaaa"), done = {0};
+    tmpl_set(&f, tmpl_find(&f, who.tenant, "web", NULL), &(struct tmpl_settings){.history = TMPL_ON}, was_put, &done);
+    await(&done);
+    assert_true(tmpl_find(&f, who.tenant, p.id, NULL)->config.history);
+    assert_false(tmpl_find(&f, who.tenant, p.id, NULL)->public);
+    struct tmpl_config as_web = {.user = (char[]){"web"}};
+    struct tmpl_new n = {
+        .name = "web", .stack = "st-bbbbbbbb", .tenant = who.tenant, .kind = TMPL_BUILT, .config = &as_web, .bytes = 1};
+    done = (struct put){0};
+    tmpl_put(&f, &n, was_put, &done);
+    await(&done);
+    assert_string_equal(tmpl_find(&f, who.tenant, "web", NULL)->config.user, "web");
+    assert_true(tmpl_find(&f, who.tenant, "web", NULL)->config.history);
+    done = (struct put){0};
+    tmpl_set(&f, tmpl_find(&f, who.tenant, "web", NULL), &(struct tmpl_settings){.public = TMPL_ON}, was_put, &done);
+    await(&done);
+    stop();
+    start();
+    const struct tmpl *t = tmpl_find(&f, who.tenant, "web", NULL);
+    assert_non_null(t);
+    assert_true(t->config.history && t->public);
+    assert_string_equal(t->config.user, "web");
+    done = (struct put){0};
+    tmpl_set(&f, t, &(struct tmpl_settings){.history = TMPL_OFF}, was_put, &done);
+    await(&done);
+    t = tmpl_find(&f, who.tenant, "web", NULL);
+    assert_true(!t->config.history && t->public);
+    assert_string_equal(t->config.user, "web");
+}
+
 static void test_nobody_takes_over_the_name_of_a_nodes_template(void **state)
 {
     (void)state;
@@ -100,7 +131,7 @@ static void test_nobody_takes_over_the_name_of_a_nodes_template(void **state)
     struct put done = {0};
     (void)mkdirat(dirfd_, "base", 0755);
     (void)add(o, "base", NULL, "st-aaaaaaaa");
-    tmpl_set_public(&f, tmpl_find(&f, o, "base", NULL), true, was_put, &done);
+    tmpl_set(&f, tmpl_find(&f, o, "base", NULL), &(struct tmpl_settings){.public = TMPL_ON}, was_put, &done);
     await(&done);
     assert_null(tmpl_find(&f, who.tenant, "base", NULL));
     assert_string_equal(stack_of(who.tenant, "other/base"), "st-aaaaaaaa");
@@ -176,10 +207,10 @@ static void test_bytes_of_all_tags_count(void **state)
     const struct tmpl *t = tmpl_find(&f, who.tenant, "web", NULL);
     tmpl_tag(&f, t, &t->tags[0], "again", was_put, &a);
     await(&a);
-    assert_int_equal(state_kept(&f, who.tenant).bytes, 20);
+    assert_int_equal(state_kept(&f, who.tenant).size.bytes, 20);
     stop();
     start();
-    assert_int_equal(state_kept(&f, who.tenant).bytes, 20);
+    assert_int_equal(state_kept(&f, who.tenant).size.bytes, 20);
     assert_true(tmpl_find(&f, who.tenant, "web", NULL)->tags[0].created_unix_ms > 0);
 }
 
@@ -254,7 +285,7 @@ static void test_changes_of_a_tenant_that_goes_are_refused(void **state)
     const struct tmpl *t = tmpl_find(&f, o, "web", NULL);
     tenant_remove(&f, "other", NULL, NULL);
     tmpl_tag(&f, t, &t->tags[0], "v1", was_put, &p[1]);
-    tmpl_set_public(&f, t, true, was_put, &p[2]);
+    tmpl_set(&f, t, &(struct tmpl_settings){.public = TMPL_ON}, was_put, &p[2]);
     n.stack = "st-bbbbbbbb";
     tmpl_put(&f, &n, was_put, &p[3]);
     n.name = "fresh";
@@ -315,6 +346,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         T(test_names_tags_and_ids_find_it),
         T(test_others_find_what_is_public_and_nothing_else),
+        T(test_settings_outlive_builds_and_restarts),
         T(test_nobody_takes_over_the_name_of_a_nodes_template),
         T(test_a_name_cannot_stand_in_for_an_id),
         T(test_a_queued_tag_keeps_its_stack),

@@ -101,7 +101,7 @@ static void test_another_quota_is_kept_when_stock_has_it(void **state)
     assert_int_equal(t.status, 409);
     assert_string_equal(t.code, "quota_below_use");
     assert_int_equal(volume_find(&f, who.tenant, "data")->bytes, 512 << 20);
-    assert_int_equal(volumes_bytes(&f, who.tenant), 512 << 20);
+    assert_int_equal(volumes_size(&f, who.tenant).bytes, 512 << 20);
     k.volume_error = 0;
     /* More than the node gives to others than administrators. */
     t = resize("data", (struct volume_size){.has_bytes = true, .bytes = UINT64_C(1) << 44});
@@ -146,22 +146,22 @@ static void test_no_more_is_in_force_than_counts_whatever_ends_front(void **stat
     assert_int_equal(ask("data").status, 0);
     resize_held(&t, UINT64_C(2) << 30);
     restart_front(); /* stock may have done it */
-    assert_int_equal(volumes_bytes(&f, who.tenant), UINT64_C(2) << 30);
+    assert_int_equal(volumes_size(&f, who.tenant).bytes, UINT64_C(2) << 30);
     answer_resize(STOCK_OK);
     wait_told(&t);
     resize_held(&t, UINT64_C(3) << 30);
     answer_resize(STOCK_NO_SPACE);
     wait_told(&t);
     assert_int_equal(t.status, 507);
-    assert_int_equal(volumes_bytes(&f, who.tenant), UINT64_C(2) << 30);
+    assert_int_equal(volumes_size(&f, who.tenant).bytes, UINT64_C(2) << 30);
     restart_front();
-    assert_int_equal(volumes_bytes(&f, who.tenant), UINT64_C(2) << 30);
+    assert_int_equal(volumes_size(&f, who.tenant).bytes, UINT64_C(2) << 30);
     resize_held(&t, 1 << 30);
     restart_front(); /* or not */
-    assert_int_equal(volumes_bytes(&f, who.tenant), UINT64_C(2) << 30);
+    assert_int_equal(volumes_size(&f, who.tenant).bytes, UINT64_C(2) << 30);
     answer_resize(STOCK_OK);
     wait_told(&t);
-    assert_int_equal(volumes_bytes(&f, who.tenant), 1 << 30);
+    assert_int_equal(volumes_size(&f, who.tenant).bytes, 1 << 30);
 }
 
 static void run_sql(const char *sql)
@@ -188,12 +188,12 @@ static void test_a_volume_that_could_not_be_removed_gets_its_new_quota(void **st
     assert_int_equal(t.status, 404);
     wait_told(&gone);
     assert_int_equal(gone.status, 503);
-    assert_int_equal(volumes_bytes(&f, who.tenant), 1 << 30);
+    assert_int_equal(volumes_size(&f, who.tenant).bytes, 1 << 30);
     resize_held(&t, UINT64_C(2) << 30);
     answer_resize(STOCK_OK);
     wait_told(&t);
     assert_int_equal(t.status, 0);
-    assert_int_equal(volumes_bytes(&f, who.tenant), UINT64_C(2) << 30);
+    assert_int_equal(volumes_size(&f, who.tenant).bytes, UINT64_C(2) << 30);
 }
 
 static void test_a_volume_is_there_once_stock_has_made_it(void **state)
@@ -210,7 +210,7 @@ static void test_a_volume_is_there_once_stock_has_made_it(void **state)
     assert_ptr_equal(v, volume_find(&f, who.tenant, t.id));
     assert_int_equal(strlen(v->id), 24);
     assert_int_equal(strlen(v->token), VOLUME_TOKEN);
-    assert_int_equal(volumes_bytes(&f, who.tenant), 1 << 30);
+    assert_int_equal(volumes_size(&f, who.tenant).bytes, 1 << 30);
     char token[VOLUME_TOKEN + 1];
     memcpy(token, v->token, sizeof token);
     restart_front();
@@ -253,7 +253,7 @@ static void test_quotas_of_volumes_count_against_what_a_tenant_may_keep(void **s
     assert_int_equal(t.status, 429);
     assert_int_equal(ask_quota(who.tenant, "b", (struct volume_quota){.bytes = UINT64_C(1) << 30}).status, 0);
     assert_int_equal(del("a").status, 0);
-    assert_int_equal(volumes_bytes(&f, who.tenant), 1 << 30);
+    assert_int_equal(volumes_size(&f, who.tenant).bytes, 1 << 30);
 }
 
 static void test_a_quota_somebody_chose_is_enforced_or_refused(void **state)

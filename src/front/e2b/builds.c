@@ -107,7 +107,7 @@ static void start_body(struct http_req *r, json_t *root, unsigned status, const 
     if (build_plan_parse(root, &plan, &err) < 0) {
         build_plan_done(&plan);
         reply_error(r, 400, "%s", err.msg);
-    } else if (!state_room(c->front, c->who.tenant, 0, 1, &full)) {
+    } else if (!state_room(c->front, c->who.tenant, 0, STATE_SOME, &full)) {
         build_plan_done(&plan);
         e2b_refuse_state(r, &full);
     } else if (build_start(c->front, c->who.tenant, c->param[0], c->param[1], &plan, &status, &err) < 0)

@@ -225,7 +225,7 @@ static void patch_body(struct http_req *r, json_t *root, unsigned status, const 
     else {
         struct changing *w = changing(c);
         wait_for(w);
-        tmpl_set_public(c->front, t, on, published, w);
+        tmpl_set(c->front, t, &(struct tmpl_settings){.public = on ? TMPL_ON : TMPL_OFF}, published, w);
     }
 }
 
