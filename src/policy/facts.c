@@ -4,11 +4,13 @@
 #include <fcntl.h>
 #include <glob.h>
 #include <limits.h>
+#include <linux/magic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
+#include <sys/vfs.h>
 #include <unistd.h>
 
 #include "base/cleanup.h"
@@ -107,7 +109,7 @@ static bool may_be_dir(const struct dirent64 *d)
 /* One directory of a search, and where its subdirectories go. */
 struct search {
     const char *path;
-    struct strv *subs; /* NULL: none are wanted */
+    struct strv *subs;
     bool repo;
 };
 
@@ -116,8 +118,30 @@ static void search_entry(void *arg, const struct dirent64 *d)
     struct search *s = arg;
     if (strcmp(d->d_name, ".git") == 0)
         s->repo = true;
-    else if (s->subs && may_be_dir(d) && !skipped(d->d_name))
+    else if (may_be_dir(d) && !skipped(d->d_name))
         strv_take(s->subs, path_join(s->path, d->d_name));
+}
+
+static bool has_git(const char *dir)
+{
+    _cleanup_free_ char *path = path_join(dir, ".git");
+    struct stat st;
+    return lstat(path, &st) == 0;
+}
+
+/* File systems whose directories have a link for each subdirectory, beside their own two. */
+static bool counts_subdirs(const char *path)
+{
+    struct statfs fs;
+    return statfs(path, &fs) == 0 &&
+           (fs.f_type == EXT4_SUPER_MAGIC || fs.f_type == XFS_SUPER_MAGIC || fs.f_type == TMPFS_MAGIC);
+}
+
+/* Whether nothing is to be found below that directory: most of a big tree need not be read then. */
+static bool is_last(const char *path, dev_t counting)
+{
+    struct stat st;
+    return counting && lstat(path, &st) == 0 && S_ISDIR(st.st_mode) && st.st_dev == counting && st.st_nlink == 2;
 }
 
 /* Level by level, so that a big subtree does not use up what is meant for its neighbours. */
@@ -125,14 +149,22 @@ static int host_find_repos(void *ctx, const char *root, unsigned depth, unsigned
                            void (*each)(void *arg, const char *dir), void *arg)
 {
     struct strv now = {0};
+    struct stat st;
+    dev_t counting = counts_subdirs(root) && lstat(root, &st) == 0 ? st.st_dev : 0;
     int r = 0;
     (void)ctx;
     strv_add(&now, root);
     for (unsigned level = 0; level <= depth && now.n > 0 && r == 0; level++) {
         struct strv next = {0};
         for (size_t i = 0; i < now.n && r == 0; i++) {
-            struct search s = {.path = now.v[i], .subs = level < depth ? &next : NULL};
-            r = each_entry(now.v[i], &max, search_entry, &s);
+            struct search s = {.path = now.v[i], .subs = &next};
+            if (max == 0)
+                r = 1;
+            else if (level == depth || is_last(now.v[i], counting)) {
+                max--;
+                s.repo = has_git(now.v[i]);
+            } else
+                r = each_entry(now.v[i], &max, search_entry, &s);
             if (s.repo && level > 0)
                 each(arg, now.v[i]);
         }

@@ -375,11 +375,16 @@ static void put(const struct tree *t, const char *path, bool dir)
     (void)close(fd);
 }
 
-/* What was there before must be older than the clock of inodes tells. */
+/* What was there before must be older than the clock tells that inodes are stamped with, and that one does not move every tick
+ * on a busy machine. */
 static void settle(void)
 {
-    struct timespec tick = {.tv_nsec = 20000000};
-    (void)nanosleep(&tick, NULL);
+    struct timespec tick = {.tv_nsec = 5000000}, done, coarse;
+    (void)clock_gettime(CLOCK_REALTIME, &done);
+    do {
+        (void)nanosleep(&tick, NULL);
+        (void)clock_gettime(CLOCK_REALTIME_COARSE, &coarse);
+    } while (coarse.tv_sec < done.tv_sec || (coarse.tv_sec == done.tv_sec && coarse.tv_nsec <= done.tv_nsec));
 }
 
 static int plant(void **state)
@@ -580,6 +585,30 @@ static void shallow_repositories_are_found_first(void **state)
     assert_int_equal(plan_host_facts.find_repos(NULL, t->root, 2, 5, note_repo, &t->found), 1);
 }
 
+/* Directories without subdirectories are not read, and neither are the deepest ones; what links to a repository is seen there. */
+static void repositories_are_found_where_nothing_is_read(void **state)
+{
+    struct tree *t = *state;
+    static const char *const dirs[] = {"plain", "worktree", "a", "a/worktree", "a/deep", "a/deep/.git", "a/deep/below"};
+    static const char *const files[] = {"plain/git", "worktree/.git", "worktree/file", "a/worktree/.git"};
+    for (size_t i = 0; i < ARRAY_LEN(dirs); i++)
+        put(t, dirs[i], true);
+    for (size_t i = 0; i < ARRAY_LEN(files); i++)
+        put(t, files[i], false);
+    for (unsigned depth = 1; depth <= 4; depth++) {
+        unsigned wrong = 0, found = 0;
+        assert_int_equal(plan_host_facts.find_repos(NULL, t->root, depth, 1000, note_repo, &t->found), 0);
+        for (size_t i = 0; i < t->found.n; i++) {
+            wrong += strstr(t->found.v[i], "/plain") || strstr(t->found.v[i], "/below");
+            found += strstr(t->found.v[i], "worktree") || strstr(t->found.v[i], "/deep");
+        }
+        assert_int_equal(wrong, 0);
+        assert_int_equal(found, depth == 1 ? 1 : 3);
+        strv_done(&t->found);
+        t->found = (struct strv){0};
+    }
+}
+
 /* What the plan finds of git's directories in a real tree. */
 static void git_directories_of_the_host_are_found(void **state)
 {
@@ -721,6 +750,7 @@ int main(void)
         TREE(a_bare_repository_is_listed),
         TREE(what_changed_in_an_unknown_repository_is_listed),
         TREE(shallow_repositories_are_found_first),
+        TREE(repositories_are_found_where_nothing_is_read),
         TREE(git_directories_of_the_host_are_found),
         TREE(a_forged_time_does_not_hide_a_change),
         TREE(a_name_moved_into_place_is_listed),
