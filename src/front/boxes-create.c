@@ -330,7 +330,7 @@ static void give_life(struct creation *c, struct box *b)
     b->config = c->from.config;
     b->mounts = c->mounts;
     b->nmounts = c->spec.nmounts;
-    b->history = c->spec.history || (c->from.config && c->from.config->history);
+    b->history = c->spec.history || (!c->spec.no_history && c->from.config && c->from.config->history);
     c->from.config = NULL;
     c->mounts = NULL;
 }

@@ -95,8 +95,8 @@ static void add_text(struct sha256 *h, const char *s) { sha256_add(h, s ? s : ""
 /* Nothing, if nothing was said: keys that an earlier version wrote stay good. */
 static void add_life(struct sha256 *h, const struct box_spec *s)
 {
-    const uint32_t life[] = {s->auto_pause, s->auto_pause_files, s->auto_resume,
-                             s->history,    s->idle_s,           (uint32_t)s->nmounts};
+    const uint32_t life[] = {s->auto_pause, s->auto_pause_files, s->auto_resume, s->history | (s->no_history ? 2U : 0U),
+                             s->idle_s,     (uint32_t)s->nmounts};
     static const uint32_t none[ARRAY_LEN(life)];
     if (memcmp(life, none, sizeof life) == 0)
         return;

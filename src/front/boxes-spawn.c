@@ -43,6 +43,8 @@ bool box_source_find(struct front *f, const struct tenant *who, const char *name
     memcpy(ret->stack, tag->stack, sizeof ret->stack);
     set_limits(ret, f->config, &t->config);
     set_config(ret, &t->config);
+    if (t->tenant && t->tenant != who)
+        ret->config->history = false; /* it is kept at the cost of whoever has the sandbox */
     set_name(ret, t->id);
     return true;
 }

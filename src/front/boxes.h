@@ -108,6 +108,7 @@ struct box_spec {
         cpu_milli; /* with `build`: wishes, which a host that cannot enforce them drops, and says so; 0: the node's */
     uint64_t memory;
     bool auto_pause, auto_pause_files, auto_resume, history;
+    bool no_history; /* none, whatever the template says */
     uint32_t idle_s;
     const struct box_mount *mounts; /* borrowed */
     size_t nmounts;

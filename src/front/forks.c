@@ -82,6 +82,7 @@ static void begin_child(struct fork_job *j, const struct box *p)
                             .auto_pause_files = p->auto_pause_files,
                             .auto_resume = p->auto_resume,
                             .history = p->history,
+                            .no_history = !p->history,
                             .idle_s = p->idle_s,
                             .mounts = p->mounts,
                             .nmounts = p->nmounts,

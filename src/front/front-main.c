@@ -234,6 +234,8 @@ static void take_down(struct process *p)
         links_leave(f->links);
     if (p->server)
         http_server_free(p->server);
+    if (f->loop)
+        loop_settle(f->loop);
     tls_server_free(p->tls);
     webhook_free(f);
     metrics_free(f);
@@ -241,6 +243,7 @@ static void take_down(struct process *p)
     if (f->keeper)
         keeperc_free(f->keeper);
     stockc_free(f->stock);
+    f->stock = NULL;
     if (f->links)
         links_free(f->links);
     if (f->loop) /* what those left to be done needs what goes now */

@@ -15,7 +15,7 @@ enum { STANDARD_TIMEOUT_S = 300 };
 static int read_life(json_t *root, struct e2b_create *ret, struct err *err)
 {
     struct box_life life = {0};
-    if (native_read_life(root, &life, err) < 0 || e2b_field_bool(root, "history", &ret->spec.history, err) < 0 ||
+    if (native_read_life(root, &life, err) < 0 || e2b_read_history(root, &ret->spec, err) < 0 ||
         e2b_read_mounts(root, "volumes", ret, err) < 0 || e2b_read_host_dirs(root, "hostDirs", ret, err) < 0)
         return -1;
     ret->spec.auto_pause = life.auto_pause;

@@ -247,6 +247,10 @@ static void set_body(struct http_req *r, json_t *root, unsigned status, const ch
         reply_error(r, 400, "nothing to change: name 'public' or 'history', true or false");
         return;
     }
+    if (strchr(c->param[0], ':')) {
+        reply_error(r, 400, "settings hold for all tags of a template: name it without ':TAG'");
+        return;
+    }
     const struct tmpl *t = own_row(c, NULL);
     if (t && !t->tenant && s.public == TMPL_OFF)
         reply_error(r, 400, "template '%.80s' is the node's own, and those are for everybody", c->param[0]);

@@ -181,7 +181,7 @@ static const struct layered *layers_guess(struct front *f, const char *stack, ui
     layered_free(ls, map_del(&ls->stacks, stack));
     s = xcalloc(1, sizeof *s + sizeof s->v[0]);
     (void)memccpy(s->stack, stack, 0, sizeof s->stack - 1);
-    s->v[s->n++] = layer_take(ls, s->stack, (struct state_size){.bytes = bytes});
+    s->v[s->n++] = layer_take(ls, s->stack, (struct state_size){bytes, stock_volume_entries(bytes)});
     (void)map_put(&ls->stacks, s->stack, s);
     return s;
 }
@@ -351,7 +351,9 @@ static void entries_failure(uint64_t kept, uint64_t more, uint64_t room, struct 
 /* begins: something new is about to be kept, and that it will need something is all that is known of it. */
 static bool holds(uint64_t kept, uint64_t more, uint64_t room, bool begins)
 {
-    return !room || (kept <= room && more <= room - kept && (kept < room || !begins));
+    if (!room || (!more && !begins))
+        return true;
+    return kept <= room && more <= room - kept && (kept < room || !begins);
 }
 
 bool state_room(struct front *f, const struct tenant *t, unsigned count, struct state_size more,

@@ -168,7 +168,8 @@ static void build_put(struct tmpls *ts, struct tmpl_change *c, struct tmpl_row *
     t->kind = c->row_kind;
     (void)snprintf(t->source, sizeof t->source, "%s", c->source);
     if (c->with_config) {
-        c->config.history |= r && r->t.config.history;
+        if (r)
+            c->config.history = r->t.config.history;
         t->config = c->config;
     }
     t->bytes = c->bytes;

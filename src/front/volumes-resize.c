@@ -1,5 +1,6 @@
-/* Volumes get another quota, in the row and in the store. A larger one is in the row first, a smaller one in the store:
- * whatever ends us in between, no more is in force than counts. Until both are done the larger of the two counts.
+/* Volumes get another quota, in the row and in the store. If anything of it becomes larger, the row gets the larger of both
+ * numbers first; what becomes smaller is in the row last. Whatever ends us in between, no more is in force than counts, and
+ * until both are done the larger numbers count.
  */
 #include <stdio.h>
 #include <stdlib.h>
@@ -15,9 +16,10 @@ struct resizing {
     struct front *front;
     char id[STOCK_BOX_MAX];
     uint64_t bytes, entries, old_bytes, old_entries;
-    bool has_entries; /* the request names them */
-    bool recorded;    /* the row has the new quota */
-    bool alone;       /* nobody but front had it, and that has ended */
+    uint64_t most_bytes, most_entries; /* the larger of both */
+    bool has_entries;                  /* the request names them */
+    bool recorded;                     /* the row has the larger numbers */
+    bool alone;                        /* nobody but front had it, and that has ended */
     volume_done *done;
     void *arg;
     struct state_failure failure;
@@ -54,8 +56,10 @@ static void finish(struct resizing *z)
         if (!z->failure.status) {
             o->v.bytes = z->bytes;
             o->v.entries = z->entries;
-        } else if (!z->recorded) /* else the row still has what counts already */
+        } else if (!z->recorded) { /* else the row still has what counts already */
             o->v.bytes = z->old_bytes;
+            o->v.entries = z->old_entries;
+        }
     }
     tell(z);
 }
@@ -149,10 +153,9 @@ static void resized(void *arg, const struct stock_reply *r, int fd)
         finish(z);
         return;
     }
-    uint64_t recorded = z->entries;
-    if (o->v.entries && !z->has_entries && z->entries) /* those of an image follow its size */
+    if (z->old_entries && !z->has_entries && z->entries) /* those of an image follow its size */
         z->entries = strcmp(r->text, "image") == 0 && r->entries2 ? r->entries2 : z->entries;
-    if (z->recorded && z->entries == recorded)
+    if (z->recorded && z->bytes == z->most_bytes && z->entries == z->most_entries)
         finish(z);
     else
         write_row(z, o, z->bytes, z->entries, row_written);
@@ -185,18 +188,36 @@ static void row_first(void *arg, const struct err *err)
     ask(z);
 }
 
-/* By how much it will count more. */
-static struct state_size growth(const struct volume_own *o, const struct resizing *z)
+/* Those of an image follow its size, and front does not know what is one. */
+static uint64_t entries_then(const struct resizing *z)
 {
-    struct state_size now = volume_size_of(o->v.bytes, o->v.entries), then = volume_size_of(z->bytes, z->entries);
-    return (struct state_size){.bytes = then.bytes > now.bytes ? then.bytes - now.bytes : 0,
-                               .entries = then.entries > now.entries ? then.entries - now.entries : 0};
+    if (z->has_entries || !z->old_entries || !z->old_bytes || z->bytes <= z->old_bytes)
+        return z->entries;
+    double then = (double)z->old_entries * ((double)z->bytes / (double)z->old_bytes);
+    return then < (double)VOLUME_ENTRIES_MAX ? (uint64_t)then : VOLUME_ENTRIES_MAX;
+}
+
+/* None (0) counts by the bytes. */
+static void set_most(struct resizing *z)
+{
+    uint64_t then = entries_then(z), more = then > z->old_entries ? then : z->old_entries;
+    z->most_bytes = z->bytes > z->old_bytes ? z->bytes : z->old_bytes;
+    z->most_entries = then && z->old_entries ? more : more > stock_volume_entries(z->most_bytes) ? more : 0;
+}
+
+/* By how much it will count more at most. */
+static struct state_size growth(const struct resizing *z)
+{
+    struct state_size now = volume_size_of(z->old_bytes, z->old_entries),
+                      most = volume_size_of(z->most_bytes, z->most_entries);
+    return (struct state_size){.bytes = most.bytes - now.bytes,
+                               .entries = most.entries > now.entries ? most.entries - now.entries : 0};
 }
 
 static bool admit(struct resizing *z, const struct volume_own *o, bool admin)
 {
     const struct volume_quota q = {.given = true, .admin = admin, .bytes = z->bytes, .entries = z->entries};
-    struct state_size more = growth(o, z);
+    struct state_size more = growth(z);
     if (!z->front->stock)
         state_fail(&z->failure, 503, "the process that keeps files is not there; try again");
     else if (o->resizing)
@@ -219,15 +240,17 @@ void volume_resize(struct front *f, struct volume *v, const struct volume_size *
                            .done = done,
                            .arg = arg};
     (void)snprintf(z->id, sizeof z->id, "%s", v->id);
+    set_most(z);
     if (!admit(z, o, size->admin)) {
         loop_defer(f->loop, tell, z);
         return;
     }
     o->resizing = true;
-    if (z->bytes <= z->old_bytes) {
+    if (z->most_bytes == z->old_bytes && z->most_entries == z->old_entries) {
         ask(z);
         return;
     }
-    o->v.bytes = z->bytes;
-    write_row(z, o, z->bytes, z->entries, row_first);
+    o->v.bytes = z->most_bytes;
+    o->v.entries = z->most_entries;
+    write_row(z, o, z->most_bytes, z->most_entries, row_first);
 }

@@ -61,7 +61,7 @@ void volumes_each(struct front *f, const struct tenant *t, volume_each_fn *fn, v
 
 struct state_size volume_size_of(uint64_t bytes, uint64_t entries)
 {
-    return (struct state_size){.bytes = bytes, .entries = entries ? entries : bytes / VOLUME_ENTRY_BYTES};
+    return (struct state_size){.bytes = bytes, .entries = entries ? entries : stock_volume_entries(bytes)};
 }
 
 struct state_size volumes_size(const struct front *f, const struct tenant *t)
@@ -327,7 +327,7 @@ static bool admit(struct front *f, struct tenant *t, const char *name, const str
         state_fail(why, 429, "the tenant has its %zu volumes; the limit is %u (volumes.per_tenant)", n,
                    f->config->volumes_per_tenant);
         why->error_code = "quota_exceeded";
-    } else if (volume_quota_allowed(f, t, q, why) && q->bytes)
+    } else if (volume_quota_allowed(f, t, q, why) && (q->bytes || q->entries))
         (void)state_room(f, t, 0, volume_size_of(q->bytes, q->entries), why);
     return why->status == 0;
 }

@@ -45,7 +45,6 @@ void volumes_free(struct front *f);
 size_t volumes_meet(struct front *f, const struct stock_item *v, size_t n, int64_t born);
 void volumes_tenant_gone(struct front *f, const struct tenant *t);
 /* Of all quotas of a tenant's volumes. One without a number of entries counts with as many as an image of its size has. */
-enum { VOLUME_ENTRY_BYTES = 16384 };
 struct state_size volumes_size(const struct front *f, const struct tenant *t);
 struct state_size volume_size_of(uint64_t bytes, uint64_t entries);
 

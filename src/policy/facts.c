@@ -110,23 +110,35 @@ static bool may_be_dir(const struct dirent64 *d)
 struct search {
     const char *path;
     struct strv *subs;
-    bool repo;
+    bool read, repo;
 };
 
 static void search_entry(void *arg, const struct dirent64 *d)
 {
     struct search *s = arg;
+    s->read = true;
     if (strcmp(d->d_name, ".git") == 0)
         s->repo = true;
     else if (may_be_dir(d) && !skipped(d->d_name))
         strv_take(s->subs, path_join(s->path, d->d_name));
 }
 
-static bool has_git(const char *dir)
+/* 1 or 0; -1: it cannot be seen. */
+static int has_git(const char *dir)
 {
-    _cleanup_free_ char *path = path_join(dir, ".git");
+    _cleanup_close_ int fd = open(dir, O_PATH | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
     struct stat st;
-    return lstat(path, &st) == 0;
+    if (fd >= 0 && fstatat(fd, ".git", &st, AT_SYMLINK_NOFOLLOW) == 0)
+        return 1;
+    return errno == EACCES ? -1 : 0;
+}
+
+/* A directory into which the caller cannot look, but could let itself: so can the command. */
+static bool is_closed(const char *path)
+{
+    struct stat st;
+    return faccessat(AT_FDCWD, path, R_OK | X_OK, AT_EACCESS) < 0 && errno == EACCES && lstat(path, &st) == 0 &&
+           S_ISDIR(st.st_mode) && st.st_uid == geteuid();
 }
 
 /* File systems whose directories have a link for each subdirectory, beside their own two. */
@@ -152,6 +164,7 @@ static int host_find_repos(void *ctx, const char *root, unsigned depth, unsigned
     struct stat st;
     dev_t counting = counts_subdirs(root) && lstat(root, &st) == 0 ? st.st_dev : 0;
     int r = 0;
+    bool closed = false;
     (void)ctx;
     strv_add(&now, root);
     for (unsigned level = 0; level <= depth && now.n > 0 && r == 0; level++) {
@@ -162,9 +175,12 @@ static int host_find_repos(void *ctx, const char *root, unsigned depth, unsigned
                 r = 1;
             else if (level == depth || is_last(now.v[i], counting)) {
                 max--;
-                s.repo = has_git(now.v[i]);
+                int git = has_git(now.v[i]);
+                s.repo = git > 0;
+                s.read = git >= 0;
             } else
                 r = each_entry(now.v[i], &max, search_entry, &s);
+            closed = closed || (!s.read && is_closed(now.v[i]));
             if (s.repo && level > 0)
                 each(arg, now.v[i]);
         }
@@ -172,7 +188,7 @@ static int host_find_repos(void *ctx, const char *root, unsigned depth, unsigned
         now = next;
     }
     strv_done(&now);
-    return r;
+    return closed ? 1 : r;
 }
 
 static char *host_link_text(void *ctx, const char *path)

@@ -443,7 +443,8 @@ static void add_notes(const struct planner *pl)
                                                                        : "your home directory was made writable"));
     }
     if (pl->plan->repos_truncated)
-        strv_take(notes, xasprintf("not every repository in the writable directories is protected: the limits are %d "
+        strv_take(notes, xasprintf("not every repository in the writable directories is protected: one of them has a "
+                                   "directory of yours that cannot be read, or a limit was met, of which there are %d "
                                    "entries searched and %d repositories in each, %d submodules in a repository and "
                                    "%d mounts; files.search_depth says how deep is searched",
                                    PLAN_REPO_ENTRIES, PLAN_REPOS, PLAN_MODULES, PLAN_REPO_OPS));

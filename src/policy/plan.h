@@ -76,7 +76,8 @@ struct plan_facts {
     /* Resolves every symlink; new string, NULL with errno. */
     char *(*real)(void *ctx, const char *path);
     /* Calls `each` for every directory below `root` (at most `depth` levels, not into .git or node_modules) that holds
-     * an entry named ".git", shallow ones first. Stops and returns 1 when `max` entries were looked at. */
+     * an entry named ".git", shallow ones first. Stops and returns 1 when `max` entries were looked at; returns 1 if
+     * a directory of the caller's own is closed to it. */
     int (*find_repos)(void *ctx, const char *root, unsigned depth, unsigned max,
                       void (*each)(void *arg, const char *dir), void *arg);
     /* Calls `each` for every existing path that a glob matches. */
@@ -120,7 +121,7 @@ struct plan {
     size_t nops, ops_cap;
     char *cwd;            /* where the command starts, inside */
     struct strv layers;   /* --root; empty for the process tier */
-    bool repos_truncated; /* a limit was hit: not every repository was found, or not every one is protected */
+    bool repos_truncated; /* not every repository was found or is protected: a limit was hit, a directory is closed */
     struct strv notes;    /* what a reader of the record should know */
 };
 

@@ -137,6 +137,12 @@ struct stock_layer { /* of a stack; one without any has one record with nothing 
     uint64_t bytes, entries;
 };
 
+/* As many as mke2fs gives a file system of that size: what a volume without a number of its own may have, and counts with. */
+static inline uint64_t stock_volume_entries(uint64_t bytes)
+{
+    return bytes / (bytes < (UINT64_C(512) << 20) ? 4096 : 16384);
+}
+
 /* Besides stacks: layers that no stack names, and uploads. */
 #define STOCK_DF_UNUSED "@unused"
 #define STOCK_DF_BLOBS  "@uploads"

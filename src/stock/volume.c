@@ -49,6 +49,12 @@ static int find(struct job *j, struct upper_info *ret, struct err *err)
     return upper_probe(j->place.volumes, "auto", false, ret, err);
 }
 
+/* Empty files cost no bytes, so that a quota of bytes alone would let a volume use up the inodes of the store. */
+static uint64_t entries_at_least(const struct job *j, const struct upper_info *info, uint64_t entries)
+{
+    return entries || info->quota != UPPER_QUOTA_PROJECT ? entries : stock_volume_entries(j->ask->bytes);
+}
+
 int job_volume_make(struct job *j, struct err *err)
 {
     struct upper_info info;
@@ -58,7 +64,8 @@ int job_volume_make(struct job *j, struct err *err)
             return -1;
     } else if (choose(j, &info, err) < 0)
         return -1;
-    if (upper_open(&info, j->place.volumes, j->ask->volume, j->ask->bytes, j->ask->entries, &u, err) < 0)
+    if (upper_open(&info, j->place.volumes, j->ask->volume, j->ask->bytes, entries_at_least(j, &info, j->ask->entries),
+                   &u, err) < 0)
         return -1;
     _cleanup_close_ int root = openat(u.root, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
     int rc = root < 0 || fchmod(root, VOLUME_MODE) < 0 || syncfs(root) < 0 || fsync(j->place.volumes) < 0
@@ -134,7 +141,7 @@ static uint64_t entries_of(const struct job *j, const struct upper_info *info)
 {
     bool none = info->kind == UPPER_IMAGE || info->quota == UPPER_QUOTA_QGROUP ||
                 (info->quota == UPPER_QUOTA_NONE && j->ask->bytes == 0);
-    return (j->ask->flags & STOCK_KEEP) && none ? 0 : j->ask->entries;
+    return (j->ask->flags & STOCK_KEEP) && none ? 0 : entries_at_least(j, info, j->ask->entries);
 }
 
 /* What this kind of place cannot have as its quota. */

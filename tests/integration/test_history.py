@@ -140,20 +140,21 @@ def test_of_a_template():
         made = ask(d, "POST", f"/sandboxes/{a_box(d)['sandboxID']}/snapshots", {"name": "kept"}, timeout=60)
         check_equal(made.status, 201, made)
 
-        def generations():
-            box = ask(d, "POST", "/v1/sandboxes", {"template": "kept"}).json
+        def generations(**more):
+            box = ask(d, "POST", "/v1/sandboxes", {"template": "kept", **more}).json
             check_equal(d.cli("exec", box["sandboxID"], "--", "true").returncode, 0)
             return len(past(d, box))
 
         check_equal(generations(), 0)
         check_equal(d.cli("template", "set", "kept", "--history", "on").returncode, 0)
         check_equal((generations(), ask(d, "GET", "/v1/templates/kept").json["config"]["history"]), (1, True))
+        check_equal(generations(history=False), 0, "who wants none has none")
         hit(d, "front")
         check_equal(patiently(generations), 1, "a new front knows")
         check_equal(d.cli("template", "set", "kept", "--history", "off", "--public", "on").returncode, 0)
         check_equal((generations(), ask(d, "GET", "/v1/templates/kept").json["public"]), (0, True))
         for args, why in ((("kept",), "--history on|off"), (("kept", "--history", "yes"), "on or off, not 'yes'"),
-                          (("small", "--history", "on"), "directory of the node"), (("none", "--public", "on"), "not found")):
+                          (("small", "--history", "on"), "directory of the node"), (("kept:default", "--public", "on"), "without ':TAG'"), (("none", "--public", "on"), "not found")):
             refused = d.cli("template", "set", *args, check=False)
             check(refused.returncode != 0 and why in refused.stderr, refused)
         for body, why in (({}, "nothing to change"), ({"history": "on"}, "history"), ({"histroy": True}, "histroy"), ([], "object")):

@@ -6,6 +6,7 @@
 #include <fcntl.h>
 #include <signal.h>
 #include <sys/stat.h>
+#include <sys/wait.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -609,6 +610,33 @@ static void repositories_are_found_where_nothing_is_read(void **state)
     }
 }
 
+/* The command may open again what it closed before: that nothing could be seen there is told. */
+static void a_closed_directory_is_told(void **state)
+{
+    struct tree *t = *state;
+    _cleanup_free_ char *closed = path_join(t->root, "closed"), *inner = path_join(t->root, "sub/deep");
+    put(t, "closed", true);
+    put(t, "closed/repo", true);
+    assert_int_equal(plan_host_facts.find_repos(NULL, t->root, 3, 1000, note_repo, &t->found), 0);
+    strv_done(&t->found);
+    t->found = (struct strv){0};
+    for (int i = 0; i < 2; i++) { /* one that would be read, one without subdirectories */
+        const char *path = i ? inner : closed;
+        assert_int_equal(chown(path, 1, 1), 0);
+        assert_int_equal(chown(t->root, 1, 1), 0);
+        assert_int_equal(chmod(path, 0), 0);
+        pid_t pid = fork();
+        if (pid == 0)
+            _exit(setresgid(1, 1, 1) < 0 || setresuid(1, 1, 1) < 0
+                      ? 9
+                      : plan_host_facts.find_repos(NULL, t->root, 3, 1000, note_repo, &t->found));
+        int status = 0;
+        assert_int_equal(waitpid(pid, &status, 0), pid);
+        assert_int_equal(WEXITSTATUS(status), 1);
+        assert_int_equal(chmod(path, 0755), 0);
+    }
+}
+
 /* What the plan finds of git's directories in a real tree. */
 static void git_directories_of_the_host_are_found(void **state)
 {
@@ -751,6 +779,7 @@ int main(void)
         TREE(what_changed_in_an_unknown_repository_is_listed),
         TREE(shallow_repositories_are_found_first),
         TREE(repositories_are_found_where_nothing_is_read),
+        TREE(a_closed_directory_is_told),
         TREE(git_directories_of_the_host_are_found),
         TREE(a_forged_time_does_not_hide_a_change),
         TREE(a_name_moved_into_place_is_listed),

@@ -164,6 +164,45 @@ static void test_no_more_is_in_force_than_counts_whatever_ends_front(void **stat
     assert_int_equal(volumes_size(&f, who.tenant).bytes, 1 << 30);
 }
 
+/* The same for the number of files, of which one may grow while the other shrinks. */
+static void test_entries_count_before_they_are_in_force(void **state)
+{
+    (void)state;
+    static struct told t;
+    assert_int_equal(ask("data").status, 0);
+    const uint64_t gib = UINT64_C(1) << 30, standard = gib / 16384;
+    assert_int_equal(volumes_size(&f, who.tenant).entries, standard);
+    assert_int_equal(resize("data", (struct volume_size){.has_entries = true, .entries = 1000}).status, 0);
+    assert_int_equal(volumes_size(&f, who.tenant).entries, 1000);
+    struct volume_size size = {.has_bytes = true, .bytes = gib / 2, .has_entries = true, .entries = 5000};
+    k.hold_resize = true;
+    t = (struct told){0};
+    volume_resize(&f, volume_find(&f, who.tenant, "data"), &size, told, &t);
+    AWAIT (k.held_resize)
+        step(1);
+    restart_front(); /* stock may have done it, or not */
+    assert_int_equal(volumes_size(&f, who.tenant).entries, 5000);
+    assert_int_equal(volumes_size(&f, who.tenant).bytes, gib);
+    k.hold_resize = false;
+    answer_resize(STOCK_OK);
+    wait_told(&t);
+    assert_int_equal(volumes_size(&f, who.tenant).entries, 5000);
+    assert_int_equal(volumes_size(&f, who.tenant).bytes, gib / 2);
+    /* More is refused where there is no room, and what is not changed is no reason to. */
+    who.tenant->quota.state_entries = 4000;
+    struct told full = resize("data", (struct volume_size){.has_entries = true, .entries = 6000});
+    assert_int_equal(full.status, 429);
+    assert_string_equal(full.code, "quota_exceeded");
+    assert_int_equal(resize("data", (struct volume_size){.has_entries = true, .entries = 3000}).status, 0);
+    /* An image's would follow its bytes. */
+    full = resize("data", (struct volume_size){.has_bytes = true, .bytes = gib});
+    assert_int_equal(full.status, 429);
+    who.tenant->quota.state_entries = 6000;
+    assert_int_equal(resize("data", (struct volume_size){.has_bytes = true, .bytes = gib}).status, 0);
+    assert_int_equal(volumes_size(&f, who.tenant).entries, 3000);
+    who.tenant->quota.state_entries = 0;
+}
+
 static void run_sql(const char *sql)
 {
     sqlite3 *db = NULL;
@@ -623,6 +662,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         TEST(test_a_volume_is_there_once_stock_has_made_it),
         TEST(test_another_quota_is_kept_when_stock_has_it),
+        TEST(test_entries_count_before_they_are_in_force),
         TEST(test_no_more_is_in_force_than_counts_whatever_ends_front),
         TEST(test_a_volume_that_could_not_be_removed_gets_its_new_quota),
         TEST(test_names_are_checked_and_taken_once_per_tenant),

@@ -327,6 +327,13 @@ int e2b_read_env(json_t *root, const char *field, struct strv *ret, struct err *
     return read_map(root, field, E2B_ENV_MAX, E2B_ENV_NAME_MAX, E2B_ENV_TOTAL_MAX, E2B_ENV_TOTAL_MAX, ret, true, err);
 }
 
+int e2b_read_history(json_t *root, struct box_spec *ret, struct err *err)
+{
+    int have = e2b_field_bool(root, "history", &ret->history, err);
+    ret->no_history = have > 0 && !ret->history;
+    return have;
+}
+
 int e2b_create_parse(json_t *root, bool v2, uint32_t max_timeout, struct e2b_create *ret, struct err *err)
 {
     const char *template = NULL;
@@ -348,9 +355,8 @@ int e2b_create_parse(json_t *root, bool v2, uint32_t max_timeout, struct e2b_cre
     memcpy(ret->template, template, strlen(template) + 1);
     ret->spec.template = ret->template;
     if (e2b_read_timeout(root, v2 ? 300 : 15, max_timeout, &ret->spec.timeout_s, err) < 0 ||
-        e2b_field_bool(root, "secure", &secure, err) < 0 ||
-        e2b_field_bool(root, "history", &ret->spec.history, err) < 0 /* ours */ || read_lives(root, ret, err) < 0 ||
-        read_network(root, ret, err) < 0)
+        e2b_field_bool(root, "secure", &secure, err) < 0 || e2b_read_history(root, &ret->spec, err) < 0 ||
+        read_lives(root, ret, err) < 0 || read_network(root, ret, err) < 0)
         return -1;
     if (v2 && !secure)
         strv_add(&ret->ignored, "secure");

@@ -71,6 +71,8 @@ void e2b_create_box(struct api_call *c, struct e2b_create *what, void (*answer)(
 int e2b_read_metadata(json_t *root, struct strv *ret, struct err *err);
 int e2b_read_env(json_t *root, const char *field, struct strv *ret, struct err *err);
 /* "volumeMounts": names of volumes and absolute paths; what they stand for is looked up when the box is made. */
+/* "history": true, false (whatever the template says), or as the template says. */
+int e2b_read_history(json_t *root, struct box_spec *ret, struct err *err);
 int e2b_read_mounts(json_t *root, const char *field, struct e2b_create *ret, struct err *err);
 /* The same for directories that the operator offers. */
 int e2b_read_host_dirs(json_t *root, const char *field, struct e2b_create *ret, struct err *err);
