@@ -240,10 +240,13 @@ static int check_and_migrate(struct store *s, struct err *err)
 int store_open(struct loop *l, int dir, const char *shown, struct store **ret, struct err *err)
 {
     _cleanup_free_ char *path = xasprintf("/proc/self/fd/%d/" STORE_FILE, dir);
-    /* Made by us so that its mode is right from the first moment; SQLite gives the same mode to the files beside it. */
-    _cleanup_close_ int fd = openat(dir, STORE_FILE, O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0600);
+    /* Made by us so that its mode is right from the first moment; SQLite gives the same mode to the files beside it. Closed
+     * before SQLite opens it: the first close of a file takes away all locks that the process has on it, and whoever reads
+     * the store meanwhile, a backup, would take itself for the last one and remove the log we write to. */
+    int fd = openat(dir, STORE_FILE, O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0600);
     if (fd < 0)
         return err_set(err, ERR_SETUP, errno, "store %s/" STORE_FILE " cannot be opened", shown);
+    (void)close(fd);
     struct store *s = xcalloc(1, sizeof *s);
     s->loop = l;
     s->path = xasprintf("%s/" STORE_FILE, shown);

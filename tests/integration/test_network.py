@@ -134,18 +134,19 @@ def test_usage_outlives():
         whole, mine = numbers(usage()), stats()
         check(min(whole[0] + mine[0]) > 0 and whole[0][0] == 4 and mine[0][0] == 2, (whole, mine))
 
-        def rows():  # a row that is written again has another number
-            with contextlib.closing(sqlite3.connect(d.state / "front/store.db")) as db:
-                return db.execute("SELECT rowid, tenant, sandbox FROM usage ORDER BY rowid").fetchall()
-        end = time.monotonic() + 30
-        while len(rows()) != 2 and time.monotonic() < end:
-            time.sleep(0.05)
-        check_equal([x[1:] for x in sorted(rows(), key=lambda x: x[2])], [("default", ""), ("default", b["sandboxID"])])
-        time.sleep(0.5)
+        def rows():
+            with contextlib.closing(sqlite3.connect(d.state / "front/store.db", timeout=30)) as db:
+                return db.execute("SELECT rowid, tenant, sandbox, counters FROM usage ORDER BY sandbox").fetchall()
+
+        def stored():  # the node's counters and this sandbox's have reached the disk
+            have = {row[1:3]: numbers(json.loads(row[3])) for row in rows()}
+            return have == {("default", ""): whole, ("default", b["sandboxID"]): mine}
+        eventually(stored, 60, f"{whole} and {mine} are stored")
         stamp = rows()
         for _ in range(20):
             usage()
-        check_equal(rows(), stamp)
+        time.sleep(0.5)
+        check_equal(rows(), stamp)  # a row that is written again has another number
         for who in ("egress", "front"):
             old = d.children(who)
             d.kill9(who)
@@ -155,7 +156,8 @@ def test_usage_outlives():
             eventually(lambda: numbers(usage())[0][0] > whole[0][0], 30, "it is counted")
             whole, mine = numbers(usage()), stats()
         check_equal(usage()["sandboxes_ended"], 1)
-        eventually(lambda: native(d, "GET", b, "network").json.get("usage", {}).get("requests") == mine[0][0], 30, "it is stored")
+        check_equal(native(d, "GET", b, "network").json.get("usage", {}).get("requests"), mine[0][0])
+        eventually(stored, 60, f"{whole} and {mine} are stored")
         d.proc.kill()
         d.proc.wait()
         d.start()

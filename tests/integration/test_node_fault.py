@@ -13,6 +13,7 @@ from daemon import Daemon
 from e2bwire import BROKEN, Api, WireError
 from hutch_test import SOAK, check, check_equal, check_in, eventually, skip
 from node import Traces, hit, needs_root, node, patiently, restart
+from node_client import ask
 
 ROUNDS = 12 if SOAK else 1
 
@@ -194,6 +195,22 @@ def test_deaths_amid_work(who):
         r = d.cli("stop", "--all")
         check_equal(api.list(), set(), r)
         traces.check_none()
+
+
+def test_backup(who):
+    "the store is copied while the node runs, as the manual says: what is written after it survives kill -9, the copy is whole"
+    with node(who) as (d, api):
+        store = d.state / "front/store.db"
+        script = f".backup {d.dir}/copy.db"
+        for i in range(3):
+            check_equal(subprocess.run(["sqlite3", store, script], check=False).returncode, 0)
+            name = f"after-{i}"
+            check_equal(ask(d, "POST", "/v1/tenants", {"id": name, "name": name, "quota": {}}).status // 100, 2)
+            restart(d)
+            names = [t["id"] for t in ask(d, "GET", "/v1/tenants").json["tenants"]]
+            check_in(name, names)
+        check_equal(subprocess.run(["sqlite3", f"{d.dir}/copy.db", "PRAGMA integrity_check; SELECT id FROM tenants WHERE id LIKE 'after-%'"],
+                                   check=False, capture_output=True, text=True).stdout.split(), ["ok", "after-0", "after-1"])
 
 
 # --- resources that run out -------------------------------------------------------------------------------------------
