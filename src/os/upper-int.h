@@ -38,8 +38,4 @@ int upper_image_prepare(int dir, const char *name, uint64_t disk, uint64_t inode
 /* The number of files changes with it. */
 int upper_image_resize(int dir, const char *name, uint64_t disk, struct err *err);
 
-/* upper-walk.c */
-/* Bytes (allocated) and entries below root, on its file system. ERR_LIMIT if it is deeper than UPPER_DEPTH_MAX. */
-int upper_count(int root, struct upper_usage *ret, struct err *err);
-
 #endif

@@ -2,6 +2,7 @@
 import contextlib
 import fcntl
 import os
+import select
 import stat
 import sys
 import time
@@ -294,6 +295,65 @@ def test_snapshot_after_kill():
             eventually(lambda: not [n for n in os.listdir(top) if n.startswith(".gone-")] and not os.listdir(top / "tmp"), 30)
             check_equal(sh(init, "cat /data/old"), "old\n")
             capture(s.client(), "one")
+
+
+def watch_staging(k, s, box):
+    """Captures it and looks where its files are put meanwhile: (the stack, whether it was seen standing still, and with a layer that grew)."""
+    store, tmp, marker, name = s.client(), k.state / "stock/tmp", k.run / "stock-frozen" / box, st.new_stack()
+    number, seen, grew = store.send(st.CAPTURE, box=box, stack=name, flags=st.FREEZE), False, False
+    while not (k.state / "stock/stacks" / name).exists():
+        before = marker.exists()
+        names = []
+        with contextlib.suppress(FileNotFoundError, NotADirectoryError):
+            names = [n for t in os.listdir(tmp) for n in os.listdir(tmp / t / "root")]
+        if before and marker.exists():
+            seen, grew = True, grew or bool(names)
+        if store_has_answer(store):
+            break
+    good(store.wait(number))
+    return name, seen, grew
+
+
+def store_has_answer(client):
+    return bool(select.select([client.sock], [], [], 0)[0])
+
+
+LARGE = FILL + "; /bin/busybox dd if=/dev/urandom of=/data/random bs=1M count=80 2>/dev/null; rm /data/gone; chown user /data/f1; ln /data/f2 /data/l2"
+
+
+def test_capture_through_memory(who):
+    "without reflinks a sandbox stands still while its files are copied to memory, many too, and the layer is made while it runs"
+    with both(who) as (k, s):
+        client = k.client()
+        must(client.create("one", tiny(k, who), driver="layers"))
+        with bound(k, "one") as init:
+            sh(init, LARGE, user="root")
+            want = sh(init, "cd /data; /bin/busybox md5sum random f3000; stat -c '%u %h %a' f1 f2 l2; ls | /bin/busybox wc -l")
+            for _ in range(8):
+                name, seen, grew = watch_staging(k, s, "one")
+                check(not grew, "its layer grew while it stood still")
+                if seen:
+                    break
+            check(seen, "it was never seen standing still")
+        must(client.create("two", name, driver="layers"))
+        with bound(k, "two") as init:
+            check_equal(sh(init, "cd /data; /bin/busybox md5sum random f3000; stat -c '%u %h %a' f1 f2 l2; ls | /bin/busybox wc -l"), want)
+
+
+def test_capture_of_what_grows(who):
+    "files that appear between the look at how large they are and the moment it stands still do not fit in memory: they are copied all the same"
+    with both(who) as (k, s):
+        client, store, sizes = k.client(), s.client(), set()
+        must(client.create("one", tiny(k, who), driver="layers"))
+        with bound(k, "one") as init:
+            sh(init, "cd /data; /bin/busybox dd if=/dev/zero bs=1M count=60 2>/dev/null | /bin/busybox tr '\\0' x > whole;"
+                     "(while :; do cat whole whole > f; rm f; done) >/dev/null 2>&1 &", user="root")
+            for _ in range(12):
+                name, reply = capture(store, "one")
+                file = k.state / "stock/layers" / reply.layer.decode() / "root/data/f"
+                sizes.add(file.stat().st_size if file.exists() else 0)
+                check_equal(file.parent.joinpath("whole").stat().st_size, 60 << 20)
+        check(len(sizes) > 1, f"it did not change: {sizes}")
 
 
 def test_capture_shares_with_an_earlier_one(who):

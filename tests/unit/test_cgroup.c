@@ -20,6 +20,7 @@
 
 #include "base/fd.h"
 #include "os/cgroup-int.h"
+#include "os/memory.h"
 #include "os/oom.h"
 
 enum { MIB = 1 << 20, NOBODY = 65534 };
@@ -251,6 +252,25 @@ static int forks_with(uint64_t limit, struct cgroup_stat *st)
     assert_int_equal(cgroup_populated(&cg), 0);
     destroy(&cg);
     return WEXITSTATUS(status);
+}
+
+static int memory_room_is_small(void *arg)
+{
+    uint64_t room = memory_room();
+    (void)arg;
+    return room > 0 && room <= 40 * (uint64_t)MIB ? 0 : 1;
+}
+
+static void memory_that_can_be_had_ends_at_a_limit_around_the_caller(void **state)
+{
+    (void)state;
+    if (!host.can_memory)
+        skip();
+    struct cgroup cg = CGROUP_INIT;
+    assert_true(memory_room() > 40 * (uint64_t)MIB);
+    make(&(struct cgroup_limits){.memory = 40 * MIB}, 0, &cg);
+    assert_int_equal(wait_for(start_in(&cg, memory_room_is_small, NULL)), 0);
+    destroy(&cg);
 }
 
 static void pids_limit_refuses_the_fork_above_it(void **state)
@@ -847,6 +867,7 @@ int main(int argc, char **argv)
         cmocka_unit_test(probe_sees_what_the_host_has),
         cmocka_unit_test(memory_limit_kills_and_names_the_victim),
         cmocka_unit_test(the_same_allocation_passes_without_the_limit),
+        cmocka_unit_test(memory_that_can_be_had_ends_at_a_limit_around_the_caller),
         cmocka_unit_test(pids_limit_refuses_the_fork_above_it),
         cmocka_unit_test(cpu_quota_throttles),
         cmocka_unit_test(kill_ends_a_running_tree_of_20),

@@ -1,0 +1,157 @@
+/* stage.c - see stage.h. */
+#include "stock/stage.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <linux/fs.h>
+#include <sys/file.h>
+#include <sys/ioctl.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "base/cleanup.h"
+#include "base/fd.h"
+#include "os/memory.h"
+#include "os/mount.h"
+#include "os/upper.h"
+
+enum {
+    SMALL_MAX = 64 << 20, /* as many at once as there are jobs */
+    SHARE_OF_ROOM = 4,    /* a larger one: one at a time, and not more than this part of the memory there is */
+    FILE_MAX = 128 << 10, /* and if its files are not larger than this on average */
+};
+
+void stage_close(struct stage *s)
+{
+    if (s->dir >= 0)
+        (void)close(s->dir);
+    if (s->prev >= 0)
+        (void)close(s->prev);
+    if (s->turn >= 0)
+        (void)close(s->turn);
+    s->dir = s->prev = s->turn = -1;
+}
+
+/* To make a file in memory takes a tenth of the time that it takes on a disk; to fill one takes as long here as there, where
+ * writes go to memory at first as well. So little is gained with large files, and much memory taken. */
+static bool worth_it(const struct job *j, const struct upper_usage *size, struct stage *s)
+{
+    uint64_t bytes = size->used + size->inodes * 1024;
+    if (bytes <= SMALL_MAX)
+        return true;
+    if (size->inodes == 0 || size->used / size->inodes > FILE_MAX)
+        return false;
+    s->turn = openat(j->place.tmp, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    return s->turn >= 0 && flock(s->turn, LOCK_EX | LOCK_NB) == 0 && bytes <= memory_room() / SHARE_OF_ROOM;
+}
+
+/* false: the files had better go to the disk at once. */
+static bool make_memory(const struct job *j, const struct job_box *b, struct stage *s)
+{
+    enum { PAGE = 4096, SPARE = 16 << 20 };
+    struct upper_usage size;
+    struct err ignored = {0};
+    if (upper_count(b->upper, &size, &ignored) < 0 || !worth_it(j, &size, s))
+        return false;
+    /* A file has whole pages there, and twice as much room as it needs is room for what is written until then. */
+    _cleanup_close_ int mnt = mount_new_tmpfs((size.used + size.inodes * PAGE) * 2 + SPARE, size.inodes * 2 + 4096,
+                                              0755, MOUNT_NOSUID | MOUNT_NODEV);
+    s->dir = mnt < 0 ? -1 : openat(mnt, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    return s->dir >= 0;
+}
+
+/* Whether a copy of the upper in tmp/ takes no room. */
+static bool can_share(const struct job *j, const struct job_box *b)
+{
+    struct stat upper, tmp;
+    if (fstat(b->upper, &upper) < 0 || fstat(j->place.tmp, &tmp) < 0 || upper.st_dev != tmp.st_dev)
+        return false;
+    _cleanup_close_ int from = openat(j->place.tmp, ".", O_TMPFILE | O_RDWR | O_CLOEXEC, 0600);
+    _cleanup_close_ int to = openat(j->place.tmp, ".", O_TMPFILE | O_RDWR | O_CLOEXEC, 0600);
+    return from >= 0 && to >= 0 && fd_write_all(from, "x", 1) == 0 && ioctl(to, FICLONE, from) == 0;
+}
+
+static int copy_tree(const struct job *j, const struct job_box *b, int from, bool shifted, int to, int prev,
+                     unsigned flags, struct err *err)
+{
+    struct tree_copy c = {.from = from,
+                          .to = to,
+                          .prev = prev,
+                          .shift = shifted ? b->record.shift : 0,
+                          .flags = j->tree_flags | flags,
+                          .max = {.bytes = j->ask->bytes, .entries = j->ask->entries}};
+    return tree_copy(&c, err);
+}
+
+/* 1: it cannot be done after all. */
+static int take_snapshot(struct job *j, const struct job_box *b, struct stage *s, struct err *err)
+{
+    struct stat st;
+    int r = upper_snapshot(b->place, j->place.tmp, s->name, true, err);
+    if (r != 0)
+        return r;
+    _cleanup_close_ int top = openat(j->place.tmp, s->name, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+    s->dir = top < 0 ? -1 : openat(top, "u", O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+    if (s->dir < 0 || fstat(s->dir, &st) < 0)
+        return err_set(err, ERR_SETUP, errno, "open the snapshot of the sandbox %s", b->record.id);
+    if (st.st_ino != b->record.upper_ino)
+        return err_set(err, ERR_SETUP, ESTALE, "the snapshot of the sandbox %s holds something else", b->record.id);
+    return 0;
+}
+
+int stage_make(struct job *j, const struct job_box *b, struct stage *s, struct err *err)
+{
+    _cleanup_close_ int place = openat(b->place, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    if (place >= 0 && upper_can_snapshot(place, j->place.tmp)) {
+        s->kind = STAGE_SNAPSHOT;
+        job_tmp_name(j, s->name);
+        /* A snapshot waits until everything in it is on the disk; with this, little is left to wait for. */
+        (void)syncfs(place);
+        return 0;
+    }
+    if (can_share(j, b)) {
+        if (s->prev < 0)
+            return 0; /* nothing to compare with, and the files share their blocks with the layer's */
+        s->kind = STAGE_DISK;
+        return (s->dir = job_tmp(j, false, s->name, err)) < 0 ? -1 : 0;
+    }
+    if (make_memory(j, b, s))
+        s->kind = STAGE_MEMORY;
+    return 0;
+}
+
+/* What a tmpfs may lack and the disk has: room, memory, attributes of a kind. */
+static bool lacks(const struct err *err)
+{
+    return err->eno == ENOSPC || err->eno == EDQUOT || err->eno == ENOMEM || err->eno == EOPNOTSUPP ||
+           err->eno == E2BIG;
+}
+
+int stage_fill(struct job *j, const struct job_box *b, int root, struct stage *s, struct err *err)
+{
+    int r = s->kind == STAGE_SNAPSHOT ? take_snapshot(j, b, s, err) : 1;
+    if (r <= 0)
+        return r;
+    if (s->kind == STAGE_MEMORY || s->kind == STAGE_DISK)
+        r = copy_tree(j, b, b->upper, true, s->dir, -1, 0, err);
+    if (s->kind == STAGE_MEMORY && r < 0 && lacks(err)) {
+        (void)close(s->dir);
+        s->dir = -1;
+        *err = (struct err){0};
+        r = 1;
+    }
+    if (r <= 0)
+        return r;
+    s->kind = STAGE_NONE;
+    return copy_tree(j, b, b->upper, true, root, s->prev, 0, err);
+}
+
+int stage_empty(struct job *j, const struct job_box *b, int root, struct stage *s, struct err *err)
+{
+    if (s->kind == STAGE_NONE)
+        return 0;
+    if (copy_tree(j, b, s->dir, s->kind == STAGE_SNAPSHOT, root, s->prev, s->kind == STAGE_DISK ? TREE_TAKE : 0, err) <
+        0)
+        return -1;
+    return s->name[0] ? tree_remove(j->place.tmp, s->name, err) : 0;
+}
