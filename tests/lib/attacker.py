@@ -29,7 +29,7 @@ def errno_of(f, *args):
     return "success"
 
 
-def read_all(s, timeout=6, most=1 << 20):
+def read_all(s, timeout=30, most=1 << 20):
     """What comes until the end, or until nothing came for `timeout` seconds."""
     s.settimeout(timeout)
     got = b""
@@ -44,7 +44,7 @@ def read_all(s, timeout=6, most=1 << 20):
     return got
 
 
-def dial(host, port=443, via=None, timeout=15):
+def dial(host, port=443, via=None, timeout=60):
     """A TCP stream to host:port: by the resolver and a connect (None), by CONNECT or by SOCKS ("connect", "socks5", "socks4a"). host may be
     bytes for proxies. What the proxy said, if it was not yes, is raised."""
     raw = host if isinstance(host, bytes) else host.encode("latin1")
@@ -141,7 +141,7 @@ def answer_to_hello(host, data, port=443, via=None):
     try:
         for piece in data if isinstance(data, list) else [data]:
             s.sendall(piece)
-        got = read_all(s, 4, 6)
+        got = read_all(s, 20, 6)
     except OSError as e:
         return "reset " + type(e).__name__
     finally:
@@ -188,7 +188,7 @@ def split_tls(s, sni, cut_records, cut_segments):
         t.write(data)
         s.sendall(out.read())
         got = b""
-        s.settimeout(10)
+        s.settimeout(60)
         while b"\r\n\r\n" not in got:
             piece = s.recv(65536)
             if not piece:
@@ -218,7 +218,7 @@ class Http:
         return iter((self.status, self.reason))
 
 
-def http(data, host="api.test", port=443, via=None, sni=True, timeout=6, to=None):
+def http(data, host="api.test", port=443, via=None, sni=True, timeout=30, to=None):
     """Bytes to host in TLS (port 443) or plain; what came back. sni: True: the host's. to: another address to connect to."""
     try:
         s = dial(to or host, port, via)
@@ -302,7 +302,7 @@ class H2:
         block = b"".join(field(k, v) for k, v in [*head, *more] if v is not None)
         self.send(frame(1, 4 | (1 if end else 0), stream, block))
 
-    def pump(self, until=(), seconds=6):
+    def pump(self, until=(), seconds=30):
         """Read until these streams ended, or the connection did."""
         stop = time.monotonic() + seconds
         self.s.settimeout(0.3)
@@ -349,7 +349,7 @@ class H2:
 
 # --- DNS ---
 
-def dns(name, kind=1, server=GATE, timeout=3, cls=1, tcp=False, raw=None, flags=0x0100):
+def dns(name, kind=1, server=GATE, timeout=20, cls=1, tcp=False, raw=None, flags=0x0100):
     """(rcode, [addresses or lengths], whole) of one question; rcode -1: no answer. name may be a list of labels in bytes."""
     labels = name if isinstance(name, list) else [x.encode() for x in name.split(".") if x]
     q = raw or (b"\x12\x34" + struct.pack(">HHHHH", flags, 1, 0, 0, 0) + b"".join(bytes([len(x)]) + x for x in labels) + b"\0" + struct.pack(">HH", kind, cls))

@@ -1,6 +1,9 @@
 """A daemon of its own for a test: `hutch serve` with fresh directories and a free port, gone without a trace afterwards."""
+import collections
+import contextlib
 import os
 import pathlib
+import random
 import re
 import shutil
 import signal
@@ -14,10 +17,31 @@ import urllib.request
 TOP = pathlib.Path(__file__).resolve().parent.parent.parent
 
 
+GIVEN = collections.deque(maxlen=200)
+
+
 def free_port():
-    with socket.socket() as s:
-        s.bind(("127.0.0.1", 0))
-        return s.getsockname()[1]
+    """A port of the loopback that nobody has. It is none of those that the kernel gives to whoever connects (from 32768 on): a daemon that
+    was killed finds its port free again, whatever runs beside. Lanes of tests/run have ranges of their own."""
+    first = 10000 + 7000 * (int(os.environ.get("HUTCH_TEST_LANE", "0")) % 3)
+    while True:
+        port = random.randrange(first, first + 7000)
+        with socket.socket() as s:
+            s.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            try:
+                s.bind(("127.0.0.1", port))
+            except OSError:
+                continue
+        if port not in GIVEN:
+            GIVEN.append(port)
+            return port
+
+
+def lives(pid):
+    try:
+        return pathlib.Path(f"/proc/{pid}/stat").read_text(errors="replace").rpartition(")")[2].split()[0] not in "ZX"
+    except (OSError, IndexError):
+        return False
 
 
 class Daemon:
@@ -37,7 +61,7 @@ class Daemon:
         config += f"\ntemplates:\n  base: {'auto' if base else 'off'}\n" + (f"  dir: {templates}\n" if templates else "")
         self.config.write_text(config + "\n")
 
-    def start(self, seconds=60):
+    def start(self, seconds=120):
         command = [self.hutch, "serve", "--config", str(self.config), "--state", str(self.state), "--run", str(self.run),
                    "--listen", f"127.0.0.1:{self.port}", "--domain", self.domain, *self.args]
         if self.tls:
@@ -63,7 +87,7 @@ class Daemon:
 
     def alive(self):
         try:
-            with urllib.request.urlopen(self.url + "/health", timeout=2) as r:
+            with urllib.request.urlopen(self.url + "/health", timeout=10) as r:
                 return r.status == 204
         except (OSError, urllib.error.URLError):
             return False
@@ -81,7 +105,7 @@ class Daemon:
         env = {**os.environ, "HUTCH_URL": self.url, "HUTCH_STATE": str(self.state), **kw.pop("env", {})}
         if self.key:
             env["HUTCH_API_KEY"] = self.key
-        return subprocess.run([self.hutch, *args], env=env, text=True, capture_output=True, check=check, timeout=120, **kw)
+        return subprocess.run([self.hutch, *args], env=env, text=True, capture_output=True, check=check, timeout=300, **kw)
 
     def children(self, name):
         """Pids of the daemon's processes: "front" or "keeper"."""
@@ -96,10 +120,16 @@ class Daemon:
         return found
 
     def kill9(self, name):
-        for pid in self.children(name):
-            os.kill(pid, signal.SIGKILL)
+        """Comes back when they are dead: nobody is answered by one that was killed."""
+        pids = self.children(name)
+        for pid in pids:
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
+        stop = time.monotonic() + 60
+        while any(map(lives, pids)) and time.monotonic() < stop:
+            time.sleep(0.002)
 
-    def stop(self, sandboxes=True, seconds=30):
+    def stop(self, sandboxes=True, seconds=120):
         if sandboxes and self.key and self.proc.poll() is not None:
             self.start()  # it died or was killed; its sandboxes live on, and nobody else would end them
         if self.proc and self.proc.poll() is None:

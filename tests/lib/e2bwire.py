@@ -12,6 +12,7 @@ import base64
 import http.client
 import json
 import struct
+import time
 import urllib.parse
 
 ENVD = 49983
@@ -194,12 +195,18 @@ class Api:
             raise WireError(r.status, text)
         return r.status, text, r.headers
 
-    def create(self, template="host", timeout=60, life=None, **more):
-        """timeout: of the request; life: seconds until the sandbox ends."""
+    def create(self, template="host", timeout=60, life=None, patience=60, **more):
+        """timeout: of the request; life: seconds until the sandbox ends; patience: how long a 503, which says that it may be tried again, is."""
         if life is not None:
             more["timeout"] = life
-        made = json.loads(self.ask("POST", "/v2/sandboxes", {"templateID": template, **more}, timeout=timeout)[1])
-        return Box(self, made)
+        stop = time.monotonic() + patience
+        while True:
+            try:
+                return Box(self, json.loads(self.ask("POST", "/v2/sandboxes", {"templateID": template, **more}, timeout=timeout)[1]))
+            except WireError as e:
+                if e.status != 503 or time.monotonic() > stop:
+                    raise
+                time.sleep(0.1)
 
     def list(self):
         """Ids of all living sandboxes."""

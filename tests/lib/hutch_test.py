@@ -13,6 +13,7 @@ docstring is the sentence that is printed. A function with a parameter named `wh
             check_equal(r.code, 7, r)
 """
 import contextlib
+import http.client
 import json
 import os
 import pathlib
@@ -29,6 +30,7 @@ HUTCH = os.environ.get("HUTCH_BIN", str(TOP / "build/hutch"))
 HUTCH_TEST = os.environ.get("HUTCH_TEST_BIN", str(TOP / "build-test/hutch"))
 PROBE = os.environ.get("HUTCH_PROBE", str(TOP / "build/hutch-probe"))
 SOAK = os.environ.get("HUTCH_SOAK") == "1"
+PATIENCE = 60  # seconds that anything may take on a machine with a slow disk and processors that others use; only failures use them up
 
 
 class Skip(Exception):
@@ -84,7 +86,7 @@ def clean_env(entry, extra=None):
     return env
 
 
-def run(*args, who="root", cwd="/", env=None, stdin=None, timeout=60, pass_fds=(), **kwargs):
+def run(*args, who="root", cwd="/", env=None, stdin=None, timeout=180, pass_fds=(), **kwargs):
     """Run any program as `who` and return its Result. A timeout kills its process group and fails the test."""
     ids, entry = identity(who)
     args = [str(a) for a in args]
@@ -178,10 +180,18 @@ def check_one_line(text, what=""):
         raise Failed(f"want one line, got {text!r}\n{what}")
 
 
-def eventually(condition, seconds=5, what="condition"):
-    """Wait until condition() is true."""
-    end = time.monotonic() + seconds
-    while not condition():
+def eventually(condition, seconds=5, what="condition", strict=False):
+    """Wait until condition() is true. A connection that breaks meanwhile, as those to a process that is being replaced do, and a file or a
+    process that is gone mean: not yet. `seconds` is what a machine with nothing else to do needs at most; a slow one has PATIENCE, unless
+    `strict` says that what is tested is the time itself."""
+    seconds = seconds if strict else max(seconds, PATIENCE)
+    end, last = time.monotonic() + seconds, ""
+    while True:
+        try:
+            if condition():
+                return
+        except (OSError, http.client.HTTPException) as error:
+            last = f" ({type(error).__name__}: {error})"
         if time.monotonic() > end:
-            raise Failed(f"{what}: not true after {seconds} s")
+            raise Failed(f"{what}: not true after {seconds} s{last}")
         time.sleep(0.01)

@@ -12,13 +12,14 @@ import lzma
 import os
 import pathlib
 import shutil
-import socket
 import subprocess
 import tarfile
 import tempfile
 import threading
 import time
 import urllib.parse
+
+from daemon import free_port  # also for who imports this
 
 
 def zstd(data):
@@ -107,12 +108,6 @@ def a_file(data):
 
 # --- registries ---------------------------------------------------------------------------------------------------------
 
-def free_port():
-    with socket.socket() as s:
-        s.bind(("127.0.0.1", 0))
-        return s.getsockname()[1]
-
-
 @contextlib.contextmanager
 def a_registry(user=None, password=None):
     """Debian's docker-registry on loopback: "127.0.0.1:PORT"."""
@@ -129,11 +124,14 @@ def a_registry(user=None, password=None):
     process = subprocess.Popen(["docker-registry", "serve", folder / "config.yml"], stdout=subprocess.DEVNULL,
                                stderr=subprocess.DEVNULL)
     try:
-        for _ in range(200):
-            with contextlib.suppress(OSError), contextlib.closing(http.client.HTTPConnection("127.0.0.1", port)) as c:
+        end = time.monotonic() + 120
+        while True:
+            with contextlib.suppress(OSError), contextlib.closing(http.client.HTTPConnection("127.0.0.1", port, timeout=30)) as c:
                 c.request("GET", "/v2/")
                 c.getresponse().read()
                 break
+            if process.poll() is not None or time.monotonic() > end:
+                raise RuntimeError("docker-registry did not start")
             time.sleep(0.05)
         yield f"127.0.0.1:{port}"
     finally:

@@ -28,7 +28,7 @@ class Failure(Exception):
 class Init:
     def __init__(self, path):
         self.sock = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-        self.sock.settimeout(20)
+        self.sock.settimeout(120)  # a command may take long until it says something
         self.sock.connect(str(path))
         self.number = 0
 

@@ -196,7 +196,7 @@ class WebServer(socketserver.ThreadingTCPServer):
 
     def finish_request(self, request, client_address):
         if self.context:
-            request.settimeout(20)
+            request.settimeout(60)
             request = self.context.wrap_socket(request, server_side=True)
         super().finish_request(request, client_address)
 
@@ -225,7 +225,7 @@ class Raw(socketserver.BaseRequestHandler):
             self.server.logs.append(log)
         try:
             s = self.server.context.wrap_socket(self.request, server_side=True) if self.server.context else self.request
-            s.settimeout(20)
+            s.settimeout(60)
             while data := s.recv(65536):
                 log += data
                 if b"\r\n\r\n" in log:
@@ -251,7 +251,7 @@ class Socks(socketserver.BaseRequestHandler):
 
     def handle(self):
         try:
-            self.request.settimeout(30)
+            self.request.settimeout(60)
             methods = self.exactly(self.exactly(2)[1])
             if 2 not in methods:
                 return self.request.sendall(b"\x05\xff")
@@ -266,12 +266,12 @@ class Socks(socketserver.BaseRequestHandler):
             address = socket.inet_ntop(socket.AF_INET if kind == 1 else socket.AF_INET6, self.exactly(4 if kind == 1 else 16))
             port = struct.unpack(">H", self.exactly(2))[0]
             self.server.targets.append((address, port))
-            with socket.create_connection((address, port), 20) as out:
+            with socket.create_connection((address, port), 60) as out:
                 self.request.sendall(b"\x05\x00\x00\x01\0\0\0\0\0\0")
                 back = threading.Thread(target=self.copy, args=(out, self.request), daemon=True)
                 back.start()
                 self.copy(self.request, out)
-                back.join(30)
+                back.join(60)
         except OSError:
             pass
 
@@ -287,7 +287,7 @@ class Socks(socketserver.BaseRequestHandler):
 
 def alone():
     """There is one such internet at a time, because its addresses and ports are fixed: whoever comes second waits."""
-    lock, stop = socket.socket(socket.AF_UNIX), time.monotonic() + 150
+    lock, stop = socket.socket(socket.AF_UNIX), time.monotonic() + 400
     while True:
         try:
             lock.bind("\0the internet of tests")
@@ -373,7 +373,7 @@ class Internet:
         p = subprocess.Popen(["nghttpd", "--address=127.8.0.8", "-d", str(docroot), "443", str(key), str(chain)], stdout=subprocess.DEVNULL,
                              stderr=subprocess.DEVNULL)
         self.procs.append(p)
-        stop = time.monotonic() + 10
+        stop = time.monotonic() + 60
         while time.monotonic() < stop:
             with socket.socket() as s:
                 if s.connect_ex(("127.8.0.8", 443)) == 0:

@@ -77,7 +77,7 @@ def boottime_ms():
 class Client:
     def __init__(self, path):
         self.sock = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-        self.sock.settimeout(20)
+        self.sock.settimeout(60)
         self.sock.connect(path)
         self.deaths, self.answers, self.number = {}, {}, 0
 
@@ -106,11 +106,9 @@ class Client:
             self.receive()
         return self.answers.pop(number)[0]
 
-    def wait_death(self, box, seconds=10):
-        self.sock.settimeout(seconds)
+    def wait_death(self, box):
         while box not in self.deaths:
             self.receive()
-        self.sock.settimeout(20)
         return self.deaths[box]
 
     def begin(self, box, template="host", seconds=600, **fields):
@@ -172,7 +170,7 @@ class Egress:
 
     def listen(self):
         self.listener = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-        self.listener.settimeout(20)
+        self.listener.settimeout(60)
         self.listener.bind(str(self.path))
         os.chmod(self.path, 0o600)
         if self.owner:
@@ -184,7 +182,7 @@ class Egress:
         if self.conn:
             self.conn.close()
         self.conn = self.listener.accept()[0]
-        self.conn.settimeout(20)
+        self.conn.settimeout(60)
 
     def receive(self):
         """(type, id) of the next message; None at the end of the connection."""
@@ -210,10 +208,10 @@ class Egress:
     def take(self, box):
         """Takes a connection of this sandbox in: (address it was for, port, what came)."""
         tcp = self.boxes[box][0]
-        tcp.settimeout(10)
+        tcp.settimeout(60)
         conn, _ = tcp.accept()
         with conn:
-            conn.settimeout(10)
+            conn.settimeout(60)
             address, port = conn.getsockname()[:2]
             return address.removeprefix("::ffff:"), port, conn.recv(100)
 

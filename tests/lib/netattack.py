@@ -8,7 +8,7 @@ import threading
 from daemon import Daemon
 from hutch_test import Failed, check_equal
 from internet import Internet
-from node_client import ask, py
+from node_client import patient, py
 
 ATTACKER = pathlib.Path(__file__).with_name("attacker.py").read_text()
 LOOKED_INTO = [{"methods": ["GET", "HEAD", "POST", "PUT", "DELETE", "OPTIONS", "PATCH"]}]
@@ -30,12 +30,12 @@ def allow(*hosts, **more):
 
 def box(d, doc=None, **more):
     """A sandbox with this network document."""
-    a = ask(d, "POST", "/v1/sandboxes", {"template": "host", "network": allow("api.test") if doc is None else doc, **more})
+    a = patient(d, "POST", "/v1/sandboxes", {"template": "host", "network": allow("api.test") if doc is None else doc, **more})
     check_equal(a.status, 201, a)
     return a.json
 
 
-def inside(d, b, code, timeout=90, **more):
+def inside(d, b, code, timeout=180, **more):
     """Runs code behind the attacker's text in the sandbox; the JSON value that it printed last."""
     r = py(d, b, ATTACKER + "\n" + code, timeout=timeout, **more)
     try:
@@ -45,13 +45,13 @@ def inside(d, b, code, timeout=90, **more):
 
 
 def network(d, b, doc):
-    a = ask(d, "PUT", f"/v1/sandboxes/{b['sandboxID']}/network", doc)
+    a = patient(d, "PUT", f"/v1/sandboxes/{b['sandboxID']}/network", doc)
     check_equal(a.status, 200, a)
 
 
 def denials(d, b):
     """The refusals that the node tells about, newest last."""
-    return ask(d, "GET", f"/v1/sandboxes/{b['sandboxID']}/network/denials").json["denials"]
+    return patient(d, "GET", f"/v1/sandboxes/{b['sandboxID']}/network/denials").json["denials"]
 
 
 class Canary:
@@ -103,7 +103,7 @@ class Canary:
         """It hears what is said to it from the host; then forgets that."""
         for s, kind, a in self.socks:
             with socket.socket(s.family, kind) as c:
-                c.settimeout(5)
+                c.settimeout(60)
                 c.connect((a, self.port))
                 c.send(b"x")
                 if b"canary" not in c.recv(200):

@@ -7,7 +7,7 @@ import time
 
 from daemon import Daemon
 from e2bwire import BROKEN, Api, WireError
-from hutch_test import Failed, check_equal, eventually, identity, is_root, skip
+from hutch_test import PATIENCE, Failed, check_equal, eventually, identity, is_root, skip
 
 
 def needs_root():
@@ -34,12 +34,15 @@ def node(who="root", **kw):
         yield d, Api(d.port, d.key)
 
 
-def patiently(call, seconds=20, also=()):
-    """The call's value; while processes are being replaced, connections break and 502, 503 are answered."""
+def patiently(call, seconds=60, also=()):
+    """The call's value; while processes are being replaced, connections break and 502, 503 are answered. An Answer that says so is none."""
     stop = time.monotonic() + seconds
     while True:
         try:
-            return call()
+            value = call()
+            if getattr(value, "status", None) in (502, 503):
+                raise WireError(value.status, value.body)
+            return value
         except (*BROKEN, WireError) as e:
             if isinstance(e, WireError) and e.status not in (502, 503, "unavailable", *also):
                 raise
@@ -64,7 +67,7 @@ def hit(d, victim):
     else:
         before = d.children(victim)
         d.kill9(victim)
-        eventually(lambda: d.children(victim) not in ([], before), 15, f"{victim} is started again")
+        eventually(lambda: d.children(victim) not in ([], before), PATIENCE, f"{victim} is started again")
 
 
 class Traces:
@@ -127,9 +130,14 @@ class Traces:
 
     def check_none(self):
         def left():
-            return self.inits() | self.cgroups() | self.files()
+            return self.inits() | self.cgroups() | self.files() | set(self.mounts())
         with contextlib.suppress(Failed):
-            eventually(lambda: not left(), 10)
+            eventually(lambda: not left(), PATIENCE)
         check_equal(left(), set(), "left behind")
-        check_equal(self.mounts(), [])
+        self.check_gc()
+
+    def check_gc(self):
+        """Nothing is left for gc; what is being removed at this moment is not left."""
+        with contextlib.suppress(Failed):
+            eventually(lambda: not self.gc(), PATIENCE)
         check_equal(self.gc(), [])

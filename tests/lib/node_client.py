@@ -4,6 +4,7 @@ import http.client
 import json
 import socket
 import struct
+import time
 import urllib.parse
 
 ENVD = 49983
@@ -21,7 +22,7 @@ class Answer:
         return f"{self.status} {self.body[:300]!r}"
 
 
-def ask(d, method, path, body=None, key=None, headers=None, timeout=20, kind="application/json"):
+def ask(d, method, path, body=None, key=None, headers=None, timeout=60, kind="application/json"):
     """A whole request. body: bytes as they are, anything else as JSON. key="" sends none."""
     c = http.client.HTTPConnection("127.0.0.1", d.port, timeout=timeout)
     h = dict(headers or {})
@@ -38,9 +39,17 @@ def ask(d, method, path, body=None, key=None, headers=None, timeout=20, kind="ap
         c.close()
 
 
+def patient(d, method, path, body=None, seconds=60, **more):
+    """As ask(), but a 503, by which a node that is busy says that it may be asked again, is no answer yet."""
+    stop = time.monotonic() + seconds
+    while (a := ask(d, method, path, body, **more)).status == 503 and time.monotonic() < stop:
+        time.sleep(0.1)
+    return a
+
+
 def create(d, key=None, **more):
     """The whole answer to the creation of a sandbox from the template host."""
-    a = ask(d, "POST", "/v2/sandboxes", {"templateID": "host", **more}, key=key)
+    a = patient(d, "POST", "/v2/sandboxes", {"templateID": "host", **more}, key=key)
     if a.status != 201:
         raise AssertionError(f"create: {a}")
     return a.json
@@ -92,7 +101,7 @@ def start(cmd, args=(), envs=None, cwd=None, **more):
     return struct.pack(">BI", 0, len(text)) + text
 
 
-def run(d, box, *argv, user="user", timeout=60, envs=None, cwd=None):
+def run(d, box, *argv, user="user", timeout=180, envs=None, cwd=None):
     """Run a command in the sandbox and wait for its end."""
     a = ask(d, "POST", "/process.Process/Start", start(argv[0], argv[1:], envs, cwd), key="",
             headers=to_box(box, user=user), kind="application/connect+json", timeout=timeout)
@@ -115,7 +124,7 @@ def run(d, box, *argv, user="user", timeout=60, envs=None, cwd=None):
 
 def open_stream(d, box, body, method="process.Process/Start"):
     """Send a streaming request and read nothing: the socket."""
-    s = socket.create_connection(("127.0.0.1", d.port), timeout=10)
+    s = socket.create_connection(("127.0.0.1", d.port), timeout=60)
     fields = "".join(f"{k}: {v}\r\n" for k, v in to_box(box).items())
     s.sendall(f"POST /{method} HTTP/1.1\r\nHost: localhost\r\n{fields}Content-Type: application/connect+json\r\n"
               f"Content-Length: {len(body)}\r\n\r\n".encode() + body)
@@ -130,12 +139,12 @@ def py(d, box, code, **more):
     return run(d, box, "/usr/bin/python3", "-c", code, **more)
 
 
-def put(d, box, path, data, user="user", timeout=30):
+def put(d, box, path, data, user="user", timeout=60):
     return ask(d, "POST", "/files?" + query(path=path, username=user), data, key="", headers=to_box(box, user=None),
                kind="application/octet-stream", timeout=timeout)
 
 
-def get(d, box, path, user="user", token=True, timeout=30):
+def get(d, box, path, user="user", token=True, timeout=60):
     return ask(d, "GET", "/files?" + query(path=path, username=user), key="", headers=to_box(box, user=None, token=token),
                timeout=timeout)
 
@@ -144,9 +153,11 @@ def query(**pairs):
     return urllib.parse.urlencode(pairs)
 
 
-def raw(d, data, timeout=5, half_close=False, most=1 << 20):
-    """Send bytes as they are; what came back until the end, or until nothing came for `timeout` seconds."""
-    with socket.create_connection(("127.0.0.1", d.port), timeout=timeout) as s:
+def raw(d, data, timeout=20, half_close=False, most=1 << 20, first=None):
+    """Send bytes as they are; what came back until the end, or until nothing came for `timeout` seconds. first: seconds for the first bytes
+    to come, where something must come."""
+    with socket.create_connection(("127.0.0.1", d.port), timeout=60) as s:
+        s.settimeout(first or timeout)
         got = b""
         try:
             s.sendall(data)
@@ -157,6 +168,7 @@ def raw(d, data, timeout=5, half_close=False, most=1 << 20):
                 if not piece:
                     break
                 got += piece
+                s.settimeout(timeout)
         except (TimeoutError, ConnectionError):
             pass
         return got

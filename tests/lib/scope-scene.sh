@@ -12,7 +12,7 @@ manager=
 finish() {
     [ -z "$manager" ] || kill "$manager" 2>/dev/null || true
     wait 2>/dev/null || true
-    for _ in 1 2 3 4 5 6 7 8 9 10; do
+    for _ in $(seq 100); do
         find "$top" -depth -type d -exec rmdir {} \; 2>/dev/null || true
         [ -d "$top" ] || break
         sleep 0.1
@@ -46,7 +46,7 @@ as_user() {
 }
 (as_user manager /lib/systemd/systemd --user --unit=basic.target) </dev/null >/dev/null 2>&1 &
 manager=$!
-for _ in $(seq 300); do
+for _ in $(seq 1200); do
     [ ! -S "/run/user/$uid/systemd/private" ] || break
     sleep 0.1
 done

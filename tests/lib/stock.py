@@ -135,7 +135,7 @@ class Stock:
         self.sock.close()
         self.process.send_signal(signal.SIGTERM)
         try:
-            self.process.wait(30)
+            self.process.wait(120)
         except subprocess.TimeoutExpired:
             self.process.kill()
             self.process.wait()

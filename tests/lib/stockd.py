@@ -45,7 +45,7 @@ def new_stack():
 class Client:
     def __init__(self, path):
         self.sock = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-        self.sock.settimeout(60)
+        self.sock.settimeout(180)
         self.sock.connect(str(path))
         self.number = 0
 
@@ -132,7 +132,7 @@ class Stock:
 
     def stop(self):
         self.process.terminate()
-        return self.process.wait(timeout=20)
+        return self.process.wait(timeout=120)
 
     def close(self):
         if self.process and self.process.poll() is None:

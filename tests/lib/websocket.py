@@ -10,7 +10,7 @@ class WebSocket:
 
     status is that of the answer; with any but 101 there is no connection, and body is what came with it."""
 
-    def __init__(self, port, path, headers, protocol=None, timeout=20):
+    def __init__(self, port, path, headers, protocol=None, timeout=60):
         self.s = socket.create_connection(("127.0.0.1", port), timeout=timeout)
         self.got = b""
         lines = [f"GET {path} HTTP/1.1", *(f"{k}: {v}" for k, v in headers.items()), "Upgrade: websocket", "Connection: Upgrade",
