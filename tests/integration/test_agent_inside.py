@@ -11,7 +11,7 @@ import threading
 from daemon import Daemon
 from hutch_test import TOP, check, check_equal, check_in, eventually
 from internet import Internet
-from node_client import ask, put, sh
+from node_client import ask, patient, put, sh
 
 sys.path.insert(0, str(TOP / "clients/agent-inside"))
 import model_stub  # noqa: E402
@@ -51,7 +51,7 @@ def memory_has(pid, needle):
 def browse(url):
     with tempfile.TemporaryDirectory() as home:
         r = subprocess.run(["chromium", "--headless=new", "--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage", f"--user-data-dir={home}",
-                            "--timeout=60000", "--dump-dom", url], text=True, capture_output=True, timeout=120, check=False, env={**os.environ, "TMPDIR": home})
+                            "--timeout=120000", "--dump-dom", url], text=True, capture_output=True, timeout=300, check=False, env={**os.environ, "TMPDIR": home})
         return r.stdout or r.stderr
 
 
@@ -75,7 +75,7 @@ def scene(d, model):
         "inject": {"type": "replace", "in": ["header"]}}})
     check(a.status in (200, 201), a)
     doc = {"rules": [{"id": "model", "hosts": ["api.model.test"], "ports": [443], "http": [{"methods": ["POST"], "paths": ["/v1/messages"]}], "secrets": ["model"]}]}
-    a = ask(d, "POST", "/v1/sandboxes", {"template": "host", "network": doc, "publicTraffic": True})
+    a = patient(d, "POST", "/v1/sandboxes", {"template": "host", "network": doc, "publicTraffic": True})
     check_equal(a.status, 201, a)
     b = a.json
     put(d, b, "agent.py", (TOP / "clients/agent-inside/agent.py").read_bytes())

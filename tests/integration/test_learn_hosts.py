@@ -4,12 +4,12 @@ import json
 from hutch_test import HUTCH_TEST, check, check_equal, check_in, hutch, hutch_record, workspace
 from internet import Internet
 
-CURL = "curl -sS --max-time 30 -o /dev/null"
+CURL = "curl -sS --max-time 60 -o /dev/null"
 SCRIPT = f"{CURL} http://api.test/a; {CURL} https://other.test/b; {CURL} http://files.test:8080/; {CURL} http://127.8.0.1/; true"
 
 
 def learn(net, who, ws, *args):
-    r = hutch("run", "--learn", "out.yaml", *args, "--", "sh", "-c", SCRIPT, binary=HUTCH_TEST, who=who, cwd=ws, env=net.env(), timeout=120)
+    r = hutch("run", "--learn", "out.yaml", *args, "--", "sh", "-c", SCRIPT, binary=HUTCH_TEST, who=who, cwd=ws, env=net.env(), timeout=300)
     check_equal(r.code, 0, r)
     return r, (ws / "out.yaml").read_text()
 
@@ -23,7 +23,7 @@ def test_nothing_leaves(who):
         check_in("there is no network", r.err, r)
         check(text.endswith("network:\n  allow:\n    - api.test\n    - \"files.test:8080\"\n    - other.test\n"), text)
         r = hutch_record("--policy", "out.yaml", "--", "sh", "-c", f"{CURL} http://api.test/a; {CURL} https://other.test/b; {CURL} -w '%{{http_code}}' https://h2.test/",
-                         binary=HUTCH_TEST, who=who, cwd=ws, env=net.env(), timeout=120)
+                         binary=HUTCH_TEST, who=who, cwd=ws, env=net.env(), timeout=300)
         check_equal((r.out, len(net.seen("api.test")), len(net.seen("other.test"))), ("403", 1, 1), r)
 
 
@@ -35,8 +35,8 @@ def test_with_rules(who):
         check(text.endswith("  allow:\n    - \"files.test:8080\"\n    - other.test\n"), text)
         check_in('"api.test"', text.split("  rules:\n")[1].split("  allow:\n")[0])
         check_equal(len(net.seen("api.test")), 1, net.seen())
-        r = hutch("run", "--learn", "same.yaml", "--allow-host", "api.test", "--", "sh", "-c", f"{CURL} http://api.test/a", binary=HUTCH_TEST, who=who, cwd=ws, env=net.env(), timeout=120)
+        r = hutch("run", "--learn", "same.yaml", "--allow-host", "api.test", "--", "sh", "-c", f"{CURL} http://api.test/a", binary=HUTCH_TEST, who=who, cwd=ws, env=net.env(), timeout=300)
         check_equal((r.code, "network:" in (ws / "same.yaml").read_text()), (0, False), r)
-        r = hutch("run", "--learn", "quiet.yaml", "--", "true", binary=HUTCH_TEST, who=who, cwd=ws, env=net.env(), timeout=120)
+        r = hutch("run", "--learn", "quiet.yaml", "--", "true", binary=HUTCH_TEST, who=who, cwd=ws, env=net.env(), timeout=300)
         check("network:" not in (ws / "quiet.yaml").read_text(), r)
         check_in(", 0 hosts", r.err, json.dumps(r.err))

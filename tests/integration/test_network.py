@@ -9,18 +9,23 @@ from daemon import Daemon
 from hutch_test import check, check_equal, check_in, eventually
 from internet import Internet
 from node import node
-from node_client import ask, create, sh
+from node_client import ask, create, patient, sh
 
-CODE = "curl -sS --max-time 15 -o /dev/null -w '%{http_code} ' "
+CODE = "curl -sS --max-time 60 -o /dev/null -w '%{http_code} ' "
 
 
-def codes(d, b, *args):
-    r = sh(d, b, "\n".join(CODE + a for a in args))
+def codes(d, b, *args, code=CODE):
+    r = sh(d, b, "\n".join(code + a for a in args))
     return r.text.split()
 
 
+def soon(d, b, *args):
+    """The same for who asks until it is right: one that hangs, because somebody died, is given up early."""
+    return codes(d, b, *args, code=CODE.replace("60", "10"))
+
+
 def native(d, method, b, path, body=None):
-    return ask(d, method, f"/v1/sandboxes/{b['sandboxID']}/{path}", body)
+    return patient(d, method, f"/v1/sandboxes/{b['sandboxID']}/{path}", body)
 
 
 def test_e2b_fields():
@@ -34,10 +39,10 @@ def test_e2b_fields():
         b = create(d, network={"allowOut": ["api.test"], "denyOut": ["0.0.0.0/0"]})
         check_equal(codes(d, b, *both), ["200", "403"])
         check_equal(ask(d, "GET", f"/sandboxes/{b['sandboxID']}").json["network"]["allowOut"], ["api.test"])
-        a = ask(d, "PUT", f"/sandboxes/{b['sandboxID']}/network", {"allowOut": ["other.test"], "denyOut": ["0.0.0.0/0"]})
+        a = patient(d, "PUT", f"/sandboxes/{b['sandboxID']}/network", {"allowOut": ["other.test"], "denyOut": ["0.0.0.0/0"]})
         check_equal(a.status, 204, a)
         check_equal(codes(d, b, *both), ["403", "200"])
-        a = ask(d, "PUT", f"/sandboxes/{b['sandboxID']}/network", {})
+        a = patient(d, "PUT", f"/sandboxes/{b['sandboxID']}/network", {})
         check_equal((a.status, codes(d, b, *both)), (204, ["200", "200"]))
         for bad, word in (({"allowOut": ["http://x/"]}, "allowOut"), ({"denyOut": ["some.host"]}, "denyOut"), ({"allowOut": "x"}, "allowOut")):
             a = ask(d, "PUT", f"/sandboxes/{b['sandboxID']}/network", bad)
@@ -50,13 +55,14 @@ def test_policy_change_cuts():
     with Internet() as net, Daemon(config=net.config()) as d:
         b = create(d, network={"allowOut": ["api.test"], "denyOut": ["0.0.0.0/0"]})
         out = {}
-        t = threading.Thread(target=lambda: out.update(r=sh(d, b, "curl -sS -N --max-time 60 'https://api.test/sse?500' | tail -c 20; echo; echo cut")))
+        t = threading.Thread(target=lambda: out.update(r=sh(d, b, "curl -sS -N --max-time 300 'https://api.test/sse?2000' | tail -c 20; echo; echo cut",
+                                                            timeout=400)))
         t.start()
         eventually(lambda: net.seen("api.test"), 20, "the stream began")
         began = time.monotonic()
-        check_equal(ask(d, "PUT", f"/sandboxes/{b['sandboxID']}/network", {"denyOut": ["0.0.0.0/0"]}).status, 204)
+        check_equal(patient(d, "PUT", f"/sandboxes/{b['sandboxID']}/network", {"denyOut": ["0.0.0.0/0"]}).status, 204)
         t.join()
-        check(time.monotonic() - began < 30, "the stream went on")
+        check(time.monotonic() - began < 120, "the stream went on")
         check_in("cut", out["r"].text, out["r"])
         check_equal(codes(d, b, "https://api.test/"), ["403"])
 
@@ -75,9 +81,12 @@ def test_denials_are_told():
         check_equal([x["host"] for x in inside["denials"] if x["layer"] == "http"], ["other.test"], inside)
         outside = native(d, "GET", b, "network/denials")
         check_equal([x["host"] for x in outside.json["denials"] if x["layer"] == "http"], ["other.test"], outside)
-        events = native(d, "GET", b, "events?follow=false")
-        check_in(b"network.denied", events.body, events)
-        audit = d.cli("audit", "query", "--verdict", "deny", "--json").stdout
+        eventually(lambda: b"network.denied" in native(d, "GET", b, "events?follow=false").body, 10, "it is an event")
+
+        def denied():
+            return d.cli("audit", "query", "--verdict", "deny", "--json").stdout
+        eventually(lambda: '"other.test"' in denied(), 10, "it is in the log")  # which is written when the answer is already on its way
+        audit = denied()
         lines = [json.loads(x) for x in audit.splitlines()]
         check_equal([(x["host"], x["path"]) for x in lines if x["kind"] in ("http", "deny")], [("other.test", "/x")], audit)
         check("abc" not in audit, "the value of a query is in the log")
@@ -93,7 +102,9 @@ def test_usage():
             check_equal(codes(d, b, "http://api.test/", "http://other.test/"), ["200", "403"])
 
         def usage():
-            return json.loads(d.cli("network", "usage").stdout)
+            told = []
+            eventually(lambda: told.append(d.cli("network", "usage", check=False)) or told[-1].returncode == 0, 10, "egress answers")
+            return json.loads(told[-1].stdout)
         before = usage()
         check_equal((before["tenant"], before["sandboxes"], before["requests"], before["denied"]), ("default", 2, 4, 4), before)
         check(before["hosts"]["api.test"]["bytes_down"] > 0 and before["hosts"]["other.test"]["denied"] == 4, before)
@@ -103,7 +114,7 @@ def test_usage():
         check_equal((after["sandboxes"], after["requests"], after["hosts"]["api.test"]), (1, 4, before["hosts"]["api.test"]), after)
         check_equal(ask(d, "POST", "/v1/tenants", {"id": "other", "name": "other", "quota": {}}).status // 100, 2)
         key = ask(d, "POST", "/v1/keys", {"tenant": "other", "name": "k", "scopes": ["sandboxes"]})
-        a = ask(d, "GET", "/v1/network/usage", headers={"X-API-KEY": key.json["key"]})
+        a = patient(d, "GET", "/v1/network/usage", headers={"X-API-KEY": key.json["key"]})
         check_equal((a.status, a.json["tenant"], a.json["requests"]), (200, "other", 0), a)
 
 
@@ -115,7 +126,7 @@ def test_usage_outlives():
         counters = ("requests", "denied", "bytes_up", "bytes_down")
 
         def usage():
-            a = ask(d, "GET", "/v1/network/usage")
+            a = patient(d, "GET", "/v1/network/usage")
             return a.json if a.status == 200 else {}
 
         def numbers(u):
@@ -126,7 +137,7 @@ def test_usage_outlives():
             return numbers(a.json if a.status == 200 else {})
 
         def use():
-            eventually(lambda: codes(d, b, "-d hello http://api.test/", "http://other.test/") == ["200", "403"], 60, "it has a network")
+            eventually(lambda: soon(d, b, "-d hello http://api.test/", "http://other.test/") == ["200", "403"], 120, "it has a network")
         for box in (b, ended):
             check_equal(codes(d, box, "-d hello http://api.test/", "http://other.test/"), ["200", "403"])
         check_equal(ask(d, "DELETE", f"/sandboxes/{ended['sandboxID']}").status, 204)
@@ -155,7 +166,7 @@ def test_usage_outlives():
             use()
             eventually(lambda: numbers(usage())[0][0] > whole[0][0], 30, "it is counted")
             whole, mine = numbers(usage()), stats()
-        check_equal(usage()["sandboxes_ended"], 1)
+        check_equal(patient(d, "GET", "/v1/network/usage").json["sandboxes_ended"], 1)
         check_equal(native(d, "GET", b, "network").json.get("usage", {}).get("requests"), mine[0][0])
         eventually(stored, 60, f"{whole} and {mine} are stored")
         d.proc.kill()
@@ -178,7 +189,7 @@ def test_proxy_password():
         check(not any(b"pa55" in a.body or b"sealed" in a.body or b"password" in a.body for a in shown), shown)
         d.kill9("egress")
         d.kill9("front")
-        eventually(lambda: ask(d, "GET", "/v1/network/usage").status == 200 and codes(d, b, "http://api.test/") == ["200"], 60, "it goes on")
+        eventually(lambda: ask(d, "GET", "/v1/network/usage").status == 200 and soon(d, b, "http://api.test/") == ["200"], 120, "it goes on")
         for p in (d.state / "front").rglob("*"):
             check(not p.is_file() or b"pa55-of-joe" not in p.read_bytes(), p)
         # a change of rules keeps it, another document has another, and what front makes nobody else may give
@@ -210,7 +221,7 @@ def test_secrets():
         doc = {"rules": [{"id": "llm", "hosts": ["api.test", "other.test"], "secrets": ["llm"]}]}
         b = create(d, network={"denyOut": ["0.0.0.0/0"]})
         check_equal(native(d, "PUT", b, "network", doc).status, 200)
-        b2 = ask(d, "POST", "/v1/sandboxes", {"template": "host", "network": doc})
+        b2 = patient(d, "POST", "/v1/sandboxes", {"template": "host", "network": doc})
         check(b2.status == 201, b2)
         b = b2.json
         key = sh(d, b, "printf %s \"$LLM_KEY\"").text
@@ -245,7 +256,7 @@ def test_e2b_header_rules():
 def test_approvals():
     "a request that needs approval waits; allowed it goes on, denied it is refused; a grant for minutes ends"
     with Internet() as net, Daemon(config=net.config()) as d:
-        a = ask(d, "POST", "/v1/sandboxes", {"template": "host", "network": {"default": "deny", "on_miss": "ask", "ask_hold": 30}})
+        a = patient(d, "POST", "/v1/sandboxes", {"template": "host", "network": {"default": "deny", "on_miss": "ask", "ask_hold": 120}})
         check_equal(a.status, 201, a)
         b, out = a.json, {}
 
@@ -276,7 +287,7 @@ def test_egress_killed():
     with Internet() as net, Daemon(config=net.config()) as d:
         b = create(d, network={"allowOut": ["api.test"], "denyOut": ["0.0.0.0/0"]})
         check_equal(codes(d, b, "https://api.test/"), ["200"])
-        loop = "for i in $(seq 40); do curl -sS --max-time 10 -o /dev/null -w '%{http_code} ' https://api.test/$i; curl -sS --max-time 10 -o /dev/null -w '%{http_code} ' https://other.test/; done 2>/dev/null"
+        loop = "for i in $(seq 40); do curl -sS --max-time 60 -o /dev/null -w '%{http_code} ' https://api.test/$i; curl -sS --max-time 60 -o /dev/null -w '%{http_code} ' https://other.test/; done 2>/dev/null"
         out = {}
         t = threading.Thread(target=lambda: out.update(r=sh(d, b, loop)))
         t.start()
@@ -288,7 +299,7 @@ def test_egress_killed():
         check(set(got[1::2]) <= {"403", "000"}, got)
         check(got[0::2].count("200") > 20, got)
         check_equal(net.seen("other.test"), [])
-        eventually(lambda: codes(d, b, "https://api.test/", "https://other.test/") == ["200", "403"], 20, "it recovered")
+        eventually(lambda: soon(d, b, "https://api.test/", "https://other.test/") == ["200", "403"], 120, "it recovered")
         check_equal(d.cli("audit", "verify").returncode, 0, "the chain survives kill -9")
 
 
@@ -299,11 +310,11 @@ def test_other_deaths():
         for who in ("front", "keeper", "egress"):
             d.kill9(who)
             eventually(d.alive, 20, "front is back")
-            eventually(lambda: codes(d, b, "https://api.test/", "https://other.test/") == ["200", "403"], 20, f"after {who} was killed")
+            eventually(lambda: soon(d, b, "https://api.test/", "https://other.test/") == ["200", "403"], 120, f"after {who} was killed")
         d.proc.kill()
         d.proc.wait()
         d.start()
-        eventually(lambda: codes(d, b, "https://api.test/", "https://other.test/") == ["200", "403"], 20, "after all were killed")
+        eventually(lambda: soon(d, b, "https://api.test/", "https://other.test/") == ["200", "403"], 120, "after all were killed")
 
 
 def test_sandboxes_are_apart():
@@ -321,14 +332,14 @@ def test_bad_upstreams():
     "expired, unknown and wrong certificates and private addresses are refused with the reason, never passed on"
     with Internet() as net, Daemon(config=net.config()) as d:
         doc = {"rules": [{"id": "all", "hosts": list(net.hosts), "ports": [80, 443], "http": [{"methods": ["GET"]}]}]}
-        a = ask(d, "POST", "/v1/sandboxes", {"template": "host", "network": doc})
+        a = patient(d, "POST", "/v1/sandboxes", {"template": "host", "network": doc})
         check_equal(a.status, 201, a)
         b = a.json
         want = {"https://expired.test/": "upstream_cert", "https://wrong.test/": "upstream_cert", "https://unknown-ca.test/": "upstream_cert",
                 "http://private.test/": "private", "http://metadata.test/": "private", "http://loop.test/": "private",
                 "http://mapped.test/": "private", "http://nobody.test/": "upstream_unreachable"}
         for url, reason in want.items():
-            r = sh(d, b, f"curl -sS --max-time 20 {url}")
+            r = sh(d, b, f"curl -sS --max-time 60 {url}")
             check_in(reason, json.loads(r.text)["error"]["reason"], (url, r))
         check_equal(net.seen(), [])
 
@@ -348,5 +359,5 @@ def test_ordinary_user():
             for who in ("egress", "keeper", "front"):
                 d.kill9(who)
                 eventually(d.alive, 20, "front is back")
-                eventually(lambda: codes(d, b, *both) == ["200", "403"], 20, f"after {who} was killed")
+                eventually(lambda: soon(d, b, *both) == ["200", "403"], 120, f"after {who} was killed")
             check_equal(net.seen("other.test"), [])

@@ -15,7 +15,7 @@ import zipfile
 from daemon import Daemon
 from hutch_test import SOAK, check_equal, check_in, skip
 from internet import Internet
-from node_client import ask, sh
+from node_client import patient, sh
 
 
 def wheel(root):
@@ -110,14 +110,14 @@ def world():
         with Internet(files=root) as net, Daemon(config=net.config()) as d:
             rules = [{"id": "files", "hosts": ["files.test"], "http": [{"methods": ["GET", "HEAD"], "paths": ["/f/**"]}]},
                      {"id": "api", "hosts": ["api.test"], "http": [{"methods": ["GET", "POST"], "paths": ["/echo"]}]}]
-            a = ask(d, "POST", "/v1/sandboxes", {"template": "host", "network": {"rules": rules}, "timeout": 1200})
+            a = patient(d, "POST", "/v1/sandboxes", {"template": "host", "network": {"rules": rules}, "timeout": 1200})
             check_equal(a.status, 201, a)
             yield d, a.json
     finally:
         shutil.rmtree(root, ignore_errors=True)
 
 
-def inside(program, script, timeout=180):
+def inside(program, script, timeout=400):
     """What the script printed in such a sandbox."""
     if not shutil.which(program):
         skip(f"{program} is not installed on this machine")
@@ -144,8 +144,8 @@ def test_python():
     "Python's urllib verifies and reads, and a refusal is an HTTPError with the reason"
     r = inside("python3", """python3 - <<'X'
 import json, urllib.request, urllib.error
-print(json.load(urllib.request.urlopen("https://api.test/echo", timeout=20))["method"])
-try: urllib.request.urlopen("https://other.test/", timeout=20)
+print(json.load(urllib.request.urlopen("https://api.test/echo", timeout=60))["method"])
+try: urllib.request.urlopen("https://other.test/", timeout=60)
 except urllib.error.HTTPError as e: print(e.code, json.load(e)["error"]["reason"])
 X""")
     check_equal(r.text.split(), ["GET", "403", "host_not_allowed"], r)
@@ -220,7 +220,7 @@ def test_chromium():
         skip("certutil (libnss3-tools) is not installed on this machine")
     r = inside("chromium", """mkdir -p $HOME/.pki/nssdb && certutil -N -d sql:$HOME/.pki/nssdb --empty-password && certutil -A -d sql:$HOME/.pki/nssdb -t C,, -n hutch -i /etc/hutch/ca.pem
 for u in http://api.test/echo https://api.test/echo https://other.test/; do
-  timeout 60 chromium --headless=new --no-sandbox --disable-gpu --disable-dev-shm-usage --user-data-dir=/tmp/c --virtual-time-budget=5000 --dump-dom $u 2>/dev/null | tr -d '\\n' | head -c 4000; echo; done""", timeout=300)
+  timeout 150 chromium --headless=new --no-sandbox --disable-gpu --disable-dev-shm-usage --user-data-dir=/tmp/c --virtual-time-budget=5000 --dump-dom $u 2>/dev/null | tr -d '\\n' | head -c 4000; echo; done""", timeout=500)
     lines = r.text.splitlines()
     check_in("/echo", lines[1], r)
     check_in("host_not_allowed", lines[2], r)

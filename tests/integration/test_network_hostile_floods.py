@@ -27,7 +27,7 @@ class Neighbour:
 
     def run(self):
         while not self.stop.is_set():
-            self.codes.append(sh(self.d, self.box, "curl -sS --max-time 20 -o /dev/null -w '%{http_code}' https://www.test/").text)
+            self.codes.append(sh(self.d, self.box, "curl -sS --max-time 90 -o /dev/null -w '%{http_code}' https://www.test/").text)
             with contextlib.suppress(OSError, IndexError):
                 now = status(self.d.children("egress")[0])
                 self.peak = {k: max(v, now[k]) for k, v in self.peak.items()}
@@ -45,7 +45,7 @@ class Neighbour:
     def check(self, memory, fds):
         """Was served, by the same process, which never had more than that."""
         so_far = len(self.codes)
-        eventually(lambda: len(self.codes) >= so_far + 3, 60, "the neighbour is served")
+        eventually(lambda: len(self.codes) >= so_far + 3, 120, "the neighbour is served")
         self.__exit__()
         check_equal(set(self.codes), {"200"}, "the neighbour")
         check_equal(self.d.children("egress"), [self.pid], "egress died")
@@ -57,7 +57,7 @@ class Neighbour:
 
 def ended(d, b, before):
     """When the attack is over its descriptors are given back, and the sandbox is served."""
-    eventually(lambda: sh(d, b, "curl -sS --max-time 10 -o /dev/null -w '%{http_code}' https://api.test/after").text == "200", 60, "it is served again")
+    eventually(lambda: sh(d, b, "curl -sS --max-time 10 -o /dev/null -w '%{http_code}' https://api.test/after").text == "200", 120, "it is served again")
     pid = d.children("egress")[0]
     eventually(lambda: status(pid)["fds"] <= before["fds"] + 40, 45, f"descriptors are given back: {before} {status(pid)}")
 
@@ -86,7 +86,7 @@ for i in range(10000):
     held.append(s)
     if len(held) > 900: held.pop(0).close()
     if i % 500 == 0: time.sleep(0.05)
-say([made, failed])""", timeout=150)
+say([made, failed])""", timeout=400)
             check_equal(got[0], 10000)
             n.check(memory=30 * MB, fds=230)
         ended(d, b, before)
@@ -136,8 +136,9 @@ def test_names():
         with Neighbour(d) as n:
             net.names.asked.clear()
             got = inside(d, b, """
+import select
 s = socket.socket(2, 2); s.connect((GATE, 53)); s.setblocking(False)
-codes = {}
+codes, lost, began = {}, 0, time.monotonic()
 def drain():
     while True:
         try: a = s.recv(600)
@@ -148,13 +149,16 @@ def q(name):
     except OSError: time.sleep(0.01)
 for i in range(5000):
     q("n%d.%s" % (i, "wild.test" if i % 2 else "evil%d.example" % i)); drain()
-    if i % 50 == 0: time.sleep(0.01)
+    while i - lost - sum(codes.values()) > 100:  # more than that no socket holds: whoever is slow would throw them away
+        if select.select([s], [], [], 0.5)[0]: drain()
+        else: lost = i - sum(codes.values())
 time.sleep(0.5); drain()
-slow = 0
+took, slow = time.monotonic() - began, 0
 for i in range(300):  # slowly enough to be answered: the table of names turns over
-    slow += dns("m%d.wild.test" % i, timeout=2)[0] == 0; time.sleep(0.011)
-say([codes, slow])""", timeout=100)
-            check(sum(got[0].values()) > 3000 and got[0].get("0", 0) < 1000 and got[1] > 200, got)
+    slow += dns("m%d.wild.test" % i)[0] == 0; time.sleep(0.011)
+say([codes, slow, took])""", timeout=300)
+            # A hundred at once and a hundred in each second are answered, the others told to be patient.
+            check(sum(got[0].values()) > 3000 and got[0].get("0", 0) < 400 + 120 * got[2] and got[1] > 200, got)
             check_equal([x for x in net.names.asked if x not in ("www.test", "api.test")], [])
             n.check(memory=20 * MB, fds=60)
         check_equal(sh(d, b, "curl -sS -o /dev/null -w '%{http_code}' https://api.test/").text, "200")
@@ -166,9 +170,9 @@ def test_names_as_messages():
         b = box(d, {**allow("*.wild.test", "api.test"), "limits": {"new_names_per_min": 5, "new_conn_per_s": 1000}})
         net.names.asked.clear()
         got = inside(d, b, """
-codes, reasons = {}, set()
+codes, reasons, began = {}, set(), time.monotonic()
 for i in range(40):
-    s = dial(socket.gethostbyname("m%d.wild.test" % i), 80); s.settimeout(10)
+    s = dial(socket.gethostbyname("m%d.wild.test" % i), 80)
     s.sendall(b"GET / HTTP/1.1\\r\\nHost: m%d.wild.test\\r\\nConnection: close\\r\\n\\r\\n" % i)
     data = b""
     while True:
@@ -179,9 +183,9 @@ for i in range(40):
     s.close()
     code = data.split(b" ")[1].decode(); codes[code] = codes.get(code, 0) + 1
     reasons |= set(re.findall(r'"reason": ?"([a-z_]+)"', data.decode("latin1")))
-say([codes, sorted(reasons)])""", timeout=60)
+say([codes, sorted(reasons), time.monotonic() - began])""", timeout=300)
         outside = {x for x in net.names.asked if x.endswith(".wild.test")}
-        check(1 <= len(outside) <= 8 and len(outside) + got[0].get("429", 0) == 40, (got, outside))
+        check(1 <= len(outside) <= 8 + got[2] / 12 and len(outside) + got[0].get("429", 0) == 40, (got, outside))
         check_in("too_many_new_names", got[1], got)
         mine = [x for x in denials(d, b) if x["reason"] == "too_many_new_names"]
         check(mine and all(x["host"] not in outside for x in mine), mine)
@@ -198,7 +202,7 @@ def test_refusals():
         with Neighbour(d) as n:
             got = inside(d, b, """
 began, refused, at = time.monotonic(), 0, socket.gethostbyname("api.test")
-while time.monotonic() - began < 4:
+while time.monotonic() - began < 4 or (refused <= 1000 and time.monotonic() - began < 60):
     s = dial(at, 80)
     for i in range(0, 700, 100):
         s.sendall(b"".join(get("/no/%d" % k).replace(b"Connection: close\\r\\n", b"") for k in range(i, i + 100)))
@@ -212,7 +216,7 @@ while time.monotonic() - began < 4:
 same = 0
 for _ in range(200):
     same += http(get("/same"), port=80, to=at).status == 403
-say([refused, same, time.monotonic() - began])""", timeout=100)
+say([refused, same, time.monotonic() - began])""", timeout=300)
             check(got[0] > 1000 and got[1] == 200, f"too few refusals for a test: {got}")
             n.check(memory=30 * MB, fds=100)
         check(len(denials(d, b)) <= 256, "the list is bounded")
@@ -241,19 +245,19 @@ def big(kind, port):
         for i in range(300):
             s.sendall(piece if kind != "many" else b"".join(b"X-Field-%d: yyyyyyyyyyyyyyyyyy\\r\\n" % j for j in range(1500))); sent += len(piece)
     except OSError: pass
-    return [Http(read_all(s, 4)).status, sent]
+    return [Http(read_all(s, 20)).status, sent]
 def line():
     s = dial("api.test", 80); s.sendall(b"GET /"); sent = 0
     try:
         for _ in range(300): s.sendall(b"a" * 65536); sent += 65536
     except OSError: pass
-    return [Http(read_all(s, 4)).status, sent]
+    return [Http(read_all(s, 20)).status, sent]
 out = {}
 for kind in ("one", "many"):
     for port in (80, 443): out[kind + " %d" % port] = [big(kind, port) for _ in range(8)]
 out["line"] = [line() for _ in range(8)]
 out["ok"] = http(b"GET / HTTP/1.1\\r\\nHost: api.test\\r\\nConnection: close\\r\\nX: " + b"a" * 30000 + b"\\r\\n\\r\\n").status
-say(out)""", timeout=150)
+say(out)""", timeout=400)
             n.check(memory=20 * MB, fds=100)
         check_equal(got.pop("ok"), 200)
         for name, tries in got.items():
@@ -318,12 +322,12 @@ say([first, max(c[1] for c in up), sum(c[1] for c in up)])""", timeout=100)
 def test_quota_and_rates():
     "bytes, requests and connections over the document's limits are refused with the limit's name, and only for that sandbox"
     with node() as (net, d):
-        b = box(d, {**allow("api.test"), "limits": {"bytes_out": "200K", "rps": 20, "burst": 30, "connections": 8}})
+        b = box(d, {**allow("api.test"), "limits": {"bytes_out": "200K", "rps": 2, "burst": 30, "connections": 8}})
         with Neighbour(d) as n:
             got = inside(d, b, """
 h = H2()
 for i in range(80): h.request(2 * i + 1, "api.test", "/r")
-h.pump([2 * i + 1 for i in range(80)], 8)
+h.pump([2 * i + 1 for i in range(80)], 60)
 codes = {}
 for k, v in h.streams.items():
     if k: codes[v["status"]] = codes.get(v["status"], 0) + 1
@@ -334,17 +338,20 @@ held, reset, at = [], 0, socket.gethostbyname("api.test")
 for _ in range(12):
     try: held.append(dial(at, 80))
     except OSError: reset += 1
-time.sleep(0.5)
-for s in held:
-    s.settimeout(0.3)
-    try: reset += s.recv(1) == b""
-    except TimeoutError: pass
-    except OSError: reset += 1
+stop = time.monotonic() + 60
+while reset < 4 and time.monotonic() < stop:
+    for s in list(held):
+        s.settimeout(0.1)
+        try: ended = s.recv(1) == b""
+        except TimeoutError: ended = False
+        except OSError: ended = True
+        if ended: reset += 1; held.remove(s); s.close()
 for s in held: s.close()
-time.sleep(1.5)
+while http(get("/free")).status != 200 and time.monotonic() < stop + 60: time.sleep(0.2)  # their places are free, and a request may go
+time.sleep(4)  # so may the next eight
 body = b"x" * 60000
 sizes = [list(http(get("/q", more=b"Content-Length: %d\\r\\n" % len(body), method=b"POST") + body)) for _ in range(6)]
-say([codes, sorted(reasons), reset, sizes])""", timeout=60)
+say([codes, sorted(reasons), reset, sizes])""", timeout=300)
             n.check(memory=30 * MB, fds=200)
         check(got[0].get("200", 0) >= 20 and got[0].get("429", 0) >= 20 and got[1] == ["rate_limited"], got)
         check(3 <= got[2] <= 12, got)
@@ -368,7 +375,7 @@ hs = [H2("api.test") for _ in range(8)]
 for h in hs:
     for i in range(120): h.request(2 * i + 1, "api.test", "/slow/3")
 time.sleep(5)
-say(0)""", timeout=60)
+say(0)""", timeout=180)
             n.check(memory=80 * MB, fds=700)
             check(len(slow.logs) <= 600, len(slow.logs))
         check_equal(ask(d, "DELETE", f"/sandboxes/{b['sandboxID']}").status, 204)
@@ -419,7 +426,7 @@ def test_listener_made_blocking():
                 check_equal(attacker.stdout.readline(), "ready\n")
 
                 def dropped():
-                    sh(d, b, "for i in $(seq 40); do curl -s --max-time 2 http://api.test/ >/dev/null & done; wait", timeout=60)
+                    sh(d, b, "for i in $(seq 40); do curl -s --max-time 2 http://api.test/ >/dev/null & done; wait", timeout=180)
                     return "made blocking from inside" in d.log_path.read_text(errors="replace")
                 eventually(dropped, 120, "the attack succeeds")
             finally:

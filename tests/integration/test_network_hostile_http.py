@@ -57,13 +57,16 @@ def test_framing():
         b = box(d, {"rules": [{"id": "a", "hosts": ["api.test"], "ports": [80, 443], "http": [{"methods": ["GET", "POST"], "paths": ["/a", "/ok"]}]}]})
         code = "cases = {" + ", ".join(f'"{k}": b"{v}"' for k, v in SMUGGLING.items()) + "}\n" + """
 out = {}
+def judged(got):  # refused, or the one that follows is answered too
+    seen = Http(got).all
+    return len(seen) > 1 or seen[:1] and seen[0] >= 400
 for name, rest in cases.items():
     for port in (80, 443):
         try:
             s = dial("api.test", port)
             if port == 443: s = tls(s)
             s.sendall(b"POST /a HTTP/1.1\\r\\nHost: api.test\\r\\n" + rest)
-            out[name + " " + str(port)] = Http(read_all(s, 2)).all
+            out[name + " " + str(port)] = Http(read_until(s, judged)).all
             s.close()
         except OSError as e: out[name + " " + str(port)] = [type(e).__name__]
     time.sleep(0.05)
@@ -77,7 +80,7 @@ out["pipelined"] = two.all
 out["ok"] = [http(get("/a")).status, http(get("/ok"), port=80).status, http(b"POST /ok HTTP/1.1\\r\\nHost: api.test\\r\\nConnection: close\\r\\nTransfer-Encoding: chunked\\r\\n\\r\\n3;x=y\\r\\nabc\\r\\n0\\r\\nT: v\\r\\n\\r\\n").status,
              http(b"POST /ok HTTP/1.1\\r\\nHost: api.test\\r\\nConnection: close\\r\\nContent-Length: 3\\r\\n\\r\\nabc").status]
 say(out)"""
-        got = inside(d, b, code, timeout=170)
+        got = inside(d, b, code, timeout=400)
         for name in SMUGGLING:
             for port in ("80", "443"):
                 value = got[f"{name} {port}"]
@@ -96,8 +99,9 @@ say(out)"""
         for name, rest in SMUGGLING.items():
             net.forget()
             with socket.create_connection(("127.8.0.1", 80)) as s:
-                s.settimeout(0.5)
+                s.settimeout(60)
                 s.sendall(b"POST /a HTTP/1.1\r\nHost: api.test\r\n" + eval('b"' + rest + '"'))  # pylint: disable=eval-used
+                s.shutdown(socket.SHUT_WR)  # it ends when it has read everything
                 try:
                     while s.recv(65536):
                         pass
@@ -154,7 +158,7 @@ for p in paths:
     time.sleep(0.03)
 out.append([list(http(get(b"/" + b"a" * 17000))), [http(get(b"/pub/" + b"a" * 15000)).status, ""]])
 say(out)"""
-        got = inside(d, b, code, timeout=170)
+        got = inside(d, b, code, timeout=400)
         for (path, want), (h1, h2) in zip(PATHS.items(), got):
             if want is None:
                 check(h1[0] == 400 and h2[0] in (400, -1), (path, h1, h2))
@@ -217,7 +221,7 @@ h = H2(); h.request(1, "api.test", "/ok", more=[("x-a", "b"), ("cookie", "a=b"),
 # A body longer and shorter than said.
 h = H2(); h.request(1, "api.test", "/body", "POST", more=[("content-length", "3")], end=False); h.send(frame(0, 1, 1, b"xxxxxxGET /smuggled HTTP/1.1\\r\\n")); out["body too long"] = h.answer(1)
 h = H2(); h.request(1, "api.test", "/body", "POST", more=[("content-length", "9")], end=False); h.send(frame(0, 1, 1, b"xxx")); out["body too short"] = h.answer(1)
-say(out)""", timeout=170)
+say(out)""", timeout=400)
         check_equal(got.pop("ok"), [200, ""])
         schemes = got.pop("scheme http"), got.pop("scheme")  # the connection says what it is, whatever these say
         for name, value in got.items():
@@ -228,8 +232,10 @@ say(out)""", timeout=170)
         check_equal([r["path"] for r in net.seen() if r["path"] == "/smuggled"], [])
         floods = inside(d, b, """
 out = {}
-def alive(h, n):
-    h.pump(seconds=n); return [h.closed, h.goaway]
+def alive(h):
+    stop = time.monotonic() + 30
+    while not h.closed and h.goaway is None and time.monotonic() < stop: h.pump(seconds=0.4)
+    return [h.closed, h.goaway]
 def flood(name, data, first=b""):
     h = H2()
     h.send(first)
@@ -244,7 +250,7 @@ h = H2()
 for i in range(3000):
     if h.closed: break
     h.send(frame(1, 5, 2 * i + 1, block) + frame(3, 0, 2 * i + 1, struct.pack(">I", 8)))
-out["rapid reset"] = alive(h, 3)
+out["rapid reset"] = alive(h)
 flood("settings", frame(4, 0, 0) * 500)
 flood("ping", frame(6, 0, 0, b"12345678") * 500)
 flood("empty data", frame(0, 0, 1) * 500, frame(1, 4, 1, block.replace(b"GET", b"PUT")))
@@ -254,23 +260,23 @@ h = H2(); h.send(frame(1, 1, 1, block))
 for _ in range(4000):
     if h.closed: break
     h.send(frame(9, 0, 1, field("x-" + "a" * 20, "b" * 1000)) )
-out["continuation"] = alive(h, 3)
-h = H2(); h.send(frame(1, 1, 1, block) + frame(6, 0, 0, b"12345678")); out["interleaved"] = alive(h, 3)
+out["continuation"] = alive(h)
+h = H2(); h.send(frame(1, 1, 1, block) + frame(6, 0, 0, b"12345678")); out["interleaved"] = alive(h)
 # A block that grows: one entry of 4 KiB in the table, named a thousand times.
 bomb = block + b"\\x40\\x01a" + b"\\x7f" + varint(3500 - 127) + b"v" * 3500 + b"\\xbe" * 12000
 h = H2(); h.send(frame(1, 5, 1, bomb)); out["hpack bomb"] = [h.answer(1)[0], h.closed]
 h = H2(); h.send(frame(1, 5, 1, block + b"".join(field("x-%d" % i, "v") for i in range(900)))); out["many fields"] = [h.answer(1)[0], h.closed]
-h = H2(); h.send(frame(1, 5, 1, b"\\xff\\xff\\xff\\xff\\xff\\x7f")); out["bad index"] = alive(h, 2)
-h = H2(); h.send(frame(0, 0, 0, b"x")); out["data on 0"] = alive(h, 2)
-h = H2(); h.send(b"\\xff\\xff\\xff\\0\\0\\0\\0\\0\\1" + b"x" * 20000); out["huge frame"] = alive(h, 2)
-h = H2(); h.send(frame(5, 4, 1, struct.pack(">I", 2) + block)); out["push"] = alive(h, 2)
-h = H2(); h.request(2, "api.test", "/even"); out["even stream"] = alive(h, 2)
+h = H2(); h.send(frame(1, 5, 1, b"\\xff\\xff\\xff\\xff\\xff\\x7f")); out["bad index"] = alive(h)
+h = H2(); h.send(frame(0, 0, 0, b"x")); out["data on 0"] = alive(h)
+h = H2(); h.send(b"\\xff\\xff\\xff\\0\\0\\0\\0\\0\\1" + b"x" * 20000); out["huge frame"] = alive(h)
+h = H2(); h.send(frame(5, 4, 1, struct.pack(">I", 2) + block)); out["push"] = alive(h)
+h = H2(); h.request(2, "api.test", "/even"); out["even stream"] = alive(h)
 streams = H2()
 for i in range(400): streams.request(2 * i + 1, "api.test", "/slow/1")
 streams.pump(seconds=12)
 out["streams"] = sorted({str(v["status"] or v["reset"]) for k, v in streams.streams.items() if k})
 out["after"] = http(get("/after")).status
-say(out)""", timeout=170)
+say(out)""", timeout=400)
         for name in ("rapid reset", "settings", "ping", "continuation", "interleaved", "bad index", "data on 0", "huge frame", "push", "even stream", "window"):
             check(floods[name][0] or floods[name][1] is not None, (name, floods))
         for name in ("hpack bomb", "many fields"):
@@ -292,13 +298,13 @@ def up(path, more, host="api.test", port=443):
     data = b"GET %s HTTP/1.1\\r\\nHost: %s\\r\\n%s\\r\\n" % (path, host.encode(), more)
     s = dial(host, port)
     if port == 443: s = tls(s, host)
-    s.sendall(data); s.settimeout(5)
+    s.sendall(data); s.settimeout(60)
     try: a = s.recv(4096)
     except OSError as e: a = b"!" + str(e).encode()
     return s, a
 out = {}
 s, a = up(b"/ws", WS); out["ws"] = Http(a).status
-s.sendall(b"\\x81\\x85\\0\\0\\0\\0hello"); s.settimeout(5); out["echo"] = s.recv(100)
+s.sendall(b"\\x81\\x85\\0\\0\\0\\0hello"); s.settimeout(60); out["echo"] = s.recv(100)
 out["ws denied"] = Http(up(b"/no", WS)[1]).status
 out["h2c"] = Http(up(b"/x", b"Connection: Upgrade, HTTP2-Settings\\r\\nUpgrade: h2c\\r\\nHTTP2-Settings: AAMAAABkAAQAAP__\\r\\n")[1]).status
 out["other"] = Http(up(b"/x", b"Connection: Upgrade\\r\\nUpgrade: TLS/1.0\\r\\n")[1]).status
@@ -366,9 +372,9 @@ def test_redirects_are_not_followed():
     with node() as (net, d):
         b = box(d, allow("api.test"))
         got = sh(d, b, "for u in http://169.254.169.254/latest http://127.0.0.1:1/ https://other.test/x http://private.test/; do "
-                       "curl -sS --max-time 15 -o /dev/null -w '%{http_code}:%{redirect_url} ' \"https://api.test/redirect?$u\"; "
-                       "curl -sSL --max-time 15 -o /dev/null -w '%{http_code} ' \"https://api.test/redirect?$u\"; done 2>/dev/null; "
-                       "curl -sSL --max-time 15 -w ' %{http_code}' 'https://api.test/redirect?https://api.test/landed'").text.split()
+                       "curl -sS --max-time 60 -o /dev/null -w '%{http_code}:%{redirect_url} ' \"https://api.test/redirect?$u\"; "
+                       "curl -sSL --max-time 60 -o /dev/null -w '%{http_code} ' \"https://api.test/redirect?$u\"; done 2>/dev/null; "
+                       "curl -sSL --max-time 60 -w ' %{http_code}' 'https://api.test/redirect?https://api.test/landed'").text.split()
         check_equal(got[0], "302:http://169.254.169.254/latest", got)
         check(all(x in ("403", "000", "302") for x in got[1:8:2]), got)  # 302: its own loopback, where nobody listens
         check_equal(got[-1], "200", got)
@@ -385,7 +391,7 @@ out = {}
 def post(path, n, body, expect=True, host="api.test"):
     s = dial(host, 80)
     s.sendall(b"POST %s HTTP/1.1\\r\\nHost: %s\\r\\nConnection: close\\r\\nContent-Length: %d\\r\\n%s\\r\\n" % (path, host.encode(), n, b"Expect: 100-continue\\r\\n" if expect else b""))
-    s.settimeout(5)
+    s.settimeout(60)
     first = s.recv(65536) if expect else b""
     if not expect or first.startswith(b"HTTP/1.1 100"):
         s.sendall(body); s.shutdown(1)

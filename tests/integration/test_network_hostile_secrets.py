@@ -31,7 +31,7 @@ def holds(data, value):
 
 
 def store(d, name, value, **spec):
-    message, stop = {"name": name, "value": value, "spec": spec}, time.monotonic() + 10
+    message, stop = {"name": name, "value": value, "spec": spec}, time.monotonic() + 60
     while (a := ask(d, "POST", "/v1/secrets", message)).status == 503 and time.monotonic() < stop:
         time.sleep(0.1)  # egress is about to come
     check(a.status in (200, 201), a)
@@ -101,7 +101,7 @@ for top in ("/tmp", "/run", "/home", "/root", "/etc", "/var", "/dev/shm", "/proc
 look("environment", repr(dict(os.environ)).encode())
 for path in ("/v1/egress/policy", "/v1/egress/denials", "/v1/egress/help", "/", "/v1/egress/learned", "/ca.pem"):
     look(path, http(get(path, "sandbox.internal"), "sandbox.internal", 80).raw)
-say([[f for f in found if f != "/proc/self/cmdline"], looked, os.environ["LLM_KEY"]])""", timeout=170)
+say([[f for f in found if f != "/proc/self/cmdline"], looked, os.environ["LLM_KEY"]])""", timeout=400)
         check_equal(got[0], [])
         check(got[1] > 50, "hardly anything was searched")
         check(len(got[2]) >= 20 and not holds(got[2].encode(), value), got[2])
@@ -152,7 +152,7 @@ out["half"] = q("/echo", b"Authorization: Bearer " + K[:-1] + b"\\r\\n")
 out["upper"] = q("/echo", b"Authorization: Bearer " + K.swapcase() + b"\\r\\n")
 out["split"] = q("/echo", b"X-A: " + K[:10] + b"\\r\\nX-B: " + K[10:] + b"\\r\\n")
 out["key"] = K
-say(out)""", timeout=120)
+say(out)""", timeout=300)
         check_equal((got["good"]["echo"], got["good"]["h2"], got["pipelined"]), ([200, ""], [200, ""], [200, 403]), got)
         for name, value_ in got["bad"].items():
             check(value_[0] in (400, 403, 421, -1), (name, value_))
@@ -178,7 +178,7 @@ def test_bad_upstreams_get_nothing():
         raw = net.start_raw("sink.test", "127.8.0.41", lambda s, log: heard.append(log), port=443, tls=False)
         store(d, "llm", value, bind=[{"hosts": hosts}], env="LLM_KEY", inject={"type": "bearer"})
         b = box(d, {"rules": [{"id": "all", "hosts": hosts, "secrets": ["llm"], "http": [{"methods": ["GET"]}]}]})
-        got = inside(d, b, f"say({{h: list(http(get('/echo', h), h, timeout=25)) for h in {hosts!r}}})", timeout=120)
+        got = inside(d, b, f"say({{h: list(http(get('/echo', h), h, timeout=25)) for h in {hosts!r}}})", timeout=300)
         check_equal(got.pop("api.test"), [200, ""])
         check(all(v[0] in (502, 504) for v in got.values()), got)
         check_equal(set(v[1] for k, v in got.items() if k != "plain.test"), {"upstream_cert"}, got)
@@ -224,19 +224,18 @@ out = {{"key": K}}
 for p in {sorted(pieces) + ["/v1/none"]!r}:
     s = tls(dial("mirror.test"), "mirror.test")
     s.sendall(get(p, "mirror.test", b"Authorization: Bearer " + K + b"\\r\\nAccept-Encoding: gzip, br\\r\\n"))
-    out[p] = read_all(s, 3)
+    out[p] = read_all(s)
     h = H2("mirror.test"); h.request(1, "mirror.test", p, more=[("authorization", b"Bearer " + K)])
     h.answer(1); st = h.streams.get(1, {{}}); out["h2 " + p] = st.get("body", b"") + h.buf
 say(out)"""
-        got = inside(d, b, code, timeout=120)
+        got = inside(d, b, code, timeout=300)
         key = got.pop("key")
         for path, text in got.items():
             check(not holds(text.encode("latin1"), value), (path, text))
         for path in ("/v1/body", "/v1/header", "/v1/location", "/v1/json", "/v1/chunks", "/v1/trailer", "/v1/sse", "/v1/close", "h2 /v1/body", "h2 /v1/chunks"):
             check(key in got[path] or "redacted" in got[path], (path, got[path]))
         check("plain" in got["/v1/none"], got["/v1/none"])
-        log = d.cli("audit", "query", "--json").stdout
-        check('"redactions":1' in log.replace(" ", ""), "the log says that something was hidden")
+        eventually(lambda: '"redactions":1' in d.cli("audit", "query", "--json").stdout.replace(" ", ""), 10, "the log says that something was hidden")
 
 
 def test_other_sandboxes_placeholder():
@@ -293,7 +292,7 @@ out["gzip"] = post(gzip.compress(K), b"Content-Encoding: gzip\\r\\nContent-Type:
 out["big"] = post(b"x" * 300000 + K, b"Content-Type: text/plain\\r\\n")
 out["path"] = list(http(get(b"/echo/" + K)))
 out["name"] = list(http(get("/echo", more=K + b": x\\r\\n")))
-say(out)""", timeout=60)
+say(out)""", timeout=180)
         for name in ("header", "basic", "query", "json", "form", "multipart", "split"):
             check_equal(got[name], [200, ""], (name, got))
         check_equal(got["big"], [413, "body_too_large"], got)
@@ -323,7 +322,7 @@ out["big"] = list(http(get("/echo", more=b"Content-Length: %d\\r\\n" % len(body)
 out["streaming"] = list(http(get("/echo", more=b"Content-Length: 3\\r\\nX-Amz-Content-Sha256: STREAMING-AWS4-HMAC-SHA256-PAYLOAD\\r\\n", method=b"POST") + b"abc"))
 out["other"] = http(get("/echo", "other.test"), "other.test").status
 out["plain"] = list(http(get("/echo"), port=80))
-say(out)""", timeout=60)
+say(out)""", timeout=180)
         check_equal((got["ok"], got["other"]), (200, 200), got)
         check(got["big"][0] in (403, 413) and got["streaming"][0] in (400, 403), got)
         signed = [r for r in net.seen() if "AKIAEXAMPLE" in r["headers"].get("authorization", "")]
@@ -423,7 +422,7 @@ def test_memory_of_front_right_after():
                 for p in parts:
                     time.sleep(0.05)
                     s.sendall(p)
-                s.settimeout(10)
+                s.settimeout(60)
                 return s.recv(65536)
 
         def body(value):
@@ -451,7 +450,8 @@ def test_memory_of_front_right_after():
         for way, send in ways.items():
             value = canary()
             send(value)
-            check_equal([x[1:] for x in loose(front, value.encode())], [], way)
+            # The answer is here a moment before front is through with it, on a machine with much to do.
+            eventually(lambda: not loose(front, value.encode()), 10, f"{way}: {[x[1:] for x in loose(front, value.encode())]}", strict=True)
         check(len(ask(d, "GET", "/v1/secrets").json["secrets"]) >= 5, "they were stored")
 
 
@@ -464,7 +464,7 @@ def test_memory_of_egress_right_after():
         for how in ("", "--http1.1", "-d x", "--http1.1 -d x", "-o /dev/null --max-time 1 --limit-rate 1"):
             r = sh(d, b, f"curl -sS {how} -H \"Authorization: Bearer $LLM_KEY\" https://api.test/echo")
             check(value not in r.text, "the control")
-            eventually(lambda: not loose(egress, value.encode()), 2, f"{how}: {[x[1:] for x in loose(egress, value.encode())]}")
+            eventually(lambda: not loose(egress, value.encode()), 10, f"{how}: {[x[1:] for x in loose(egress, value.encode())]}", strict=True)
         check_equal(set(got_value(net, value)), {("api.test", "/echo")})
         check(memory_holds(egress, value.encode()), "the control: it is there, locked")
         # HTTP/2 keeps a table of what was sent, as long as a connection lives
@@ -475,7 +475,7 @@ def test_memory_of_egress_right_after():
         b = box(d, {"rules": [{"id": "h2", "hosts": ["h2.test"], "secrets": ["h2"]}]})
         r = sh(d, b, "curl -sS -o /dev/null -w '%{http_code}' https://h2.test/none")
         check_equal(r.text, "404", r)
-        eventually(lambda: not loose(egress, other.encode()), 2, [x[1:] for x in loose(egress, other.encode())])
+        eventually(lambda: not loose(egress, other.encode()), 10, [x[1:] for x in loose(egress, other.encode())], strict=True)
 
 
 def test_memory_after_removal():
@@ -506,7 +506,7 @@ def test_restart_keeps_it_sealed():
         for who in ("egress", "front"):
             d.kill9(who)
             eventually(d.alive, 20, "front answers")
-            eventually(lambda: sh(d, b, curl).text == "200", 20, f"after {who} was killed")
+            eventually(lambda: sh(d, b, curl).text == "200", 120, f"after {who} was killed")
             for pid in d.children("front"):
                 check_equal(memory_holds(pid, value.encode()), [], "front has the value")
         check_equal(set(got_value(net, value)), {("api.test", "/echo")})

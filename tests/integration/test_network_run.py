@@ -7,7 +7,7 @@ import threading
 from hutch_test import HUTCH_TEST, check, check_equal, check_in, eventually, hutch, hutch_record, workspace, write
 from internet import Internet
 
-CURL = ("curl", "-sS", "--max-time", "15")
+CURL = ("curl", "-sS", "--max-time", "60")
 
 
 def go(net, who, ws, *args, policy=None, **kw):
@@ -93,17 +93,17 @@ def test_no_other_way(who):
         host.listen()
         port = host.getsockname()[1]
         script = f"""
-curl -sS --max-time 5 -o /dev/null -w '%{{http_code}} ' http://93.184.216.34/ ; curl -sS --max-time 5 -o /dev/null -w '%{{http_code}} ' http://169.254.169.254/latest/
-curl -sS --max-time 5 -o /dev/null -w '%{{http_code}} ' http://metadata.test/ ; curl -sS --max-time 5 http://127.0.0.1:{port}/ 2>/dev/null; echo "$? "
-curl -sS --max-time 5 -k https://93.184.216.34/ -o /dev/null -w '%{{http_code}} '
+curl -sS --max-time 60 -o /dev/null -w '%{{http_code}} ' http://93.184.216.34/ ; curl -sS --max-time 60 -o /dev/null -w '%{{http_code}} ' http://169.254.169.254/latest/
+curl -sS --max-time 60 -o /dev/null -w '%{{http_code}} ' http://metadata.test/ ; curl -sS --max-time 60 http://127.0.0.1:{port}/ 2>/dev/null; echo "$? "
+curl -sS --max-time 60 -k https://93.184.216.34/ -o /dev/null -w '%{{http_code}} '
 python3 - <<'X'
 import socket
-s = socket.socket(socket.AF_INET, socket.SOCK_DGRAM); s.settimeout(5)
+s = socket.socket(socket.AF_INET, socket.SOCK_DGRAM); s.settimeout(60)
 s.connect(("9.9.9.9", 443)); s.send(b"x")
 try: s.recv(1); print("answered")
 except ConnectionRefusedError: print("udp refused")
 X"""
-        r = go(net, who, ws, "--allow-host", "api.test", "--allow-host", "metadata.test", "--", "sh", "-c", script, timeout=90)
+        r = go(net, who, ws, "--allow-host", "api.test", "--allow-host", "metadata.test", "--", "sh", "-c", script, timeout=400)
         check_equal(r.out.split(), ["403", "403", "403", "7", "403", "udp", "refused"], r)
         check_equal(net.seen(), [], "somebody outside was reached")
 
@@ -119,7 +119,7 @@ def test_tcp_and_proxies(who):
         net.dir.chmod(0o755), net.ca.dir.chmod(0o755)
         script = """python3 -c '
 import socket
-s = socket.create_connection(("ssh.test", 22), 10); print(s.recv(20).decode().strip()); s.sendall(b"ping"); print(s.recv(9).decode())'
+s = socket.create_connection(("ssh.test", 22), 60); print(s.recv(20).decode().strip()); s.sendall(b"ping"); print(s.recv(9).decode())'
 curl -sS -x http://10.255.0.1:3128 -o /dev/null -w '%{http_code} ' https://api.test/echo
 curl -sS -x http://10.255.0.1:3128 -o /dev/null -w '%{http_code} ' http://api.test/echo
 curl -sS -x http://10.255.0.1:3128 -o /dev/null -w '%{http_code} ' http://other.test/echo
@@ -133,12 +133,12 @@ def test_egress_dies(who):
     "kill -9 of the proxy closes the only way out at once: connections end, new ones lead nowhere, the command lives on"
     with Internet() as net, workspace(who) as ws:
         net.dir.chmod(0o755), net.ca.dir.chmod(0o755)
-        script = """curl -sS --max-time 5 -o /dev/null -w '%{http_code} ' http://api.test/; touch up; for i in $(seq 100); do [ -e down ] && break; sleep 0.1; done
+        script = """curl -sS --max-time 60 -o /dev/null -w '%{http_code} ' http://api.test/; touch up; for i in $(seq 1000); do [ -e down ] && break; sleep 0.1; done
 curl -sS --max-time 3 -o /dev/null -w '%{http_code} ' http://api.test/; echo still here"""
         done = {}
         t = threading.Thread(target=lambda: done.update(r=go(net, who, ws, "--allow-host", "api.test", "--", "sh", "-c", script)))
         t.start()
-        eventually((ws / "up").exists, 30, "the first request")
+        eventually((ws / "up").exists, 90, "the first request")
         run = [p for p in os.listdir("/proc") if p.isdigit() and str(ws) in links(p, "cwd") and "run" in cmdline(p)[:2]]
         killed = [p for p in os.listdir("/proc") if p.isdigit() and cmdline(p)[:2] == ["hutch-node", "egress"] and parent(p) in run]
         check(killed, "no egress process is running")

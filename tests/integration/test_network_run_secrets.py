@@ -7,15 +7,15 @@ import secrets
 from hutch_test import HUTCH_TEST, check, check_equal, check_in, hutch, hutch_record, run, workspace, write
 from internet import Internet
 
-CURL = "curl -sS --max-time 30"
+CURL = "curl -sS --max-time 60"
 
 
 def go(net, who, ws, *args, env=None, **kw):
-    return hutch_record(*args, binary=HUTCH_TEST, who=who, cwd=ws, env={**net.env(), **(env or {})}, timeout=120, **kw)
+    return hutch_record(*args, binary=HUTCH_TEST, who=who, cwd=ws, env={**net.env(), **(env or {})}, timeout=300, **kw)
 
 
 def refused(net, who, ws, *args, env=None):
-    r = hutch("run", *args, binary=HUTCH_TEST, who=who, cwd=ws, env={**net.env(), **(env or {})}, timeout=120)
+    r = hutch("run", *args, binary=HUTCH_TEST, who=who, cwd=ws, env={**net.env(), **(env or {})}, timeout=300)
     check(r.code in (120, 121), r)
     return r
 

@@ -44,6 +44,22 @@ def read_all(s, timeout=30, most=1 << 20):
     return got
 
 
+def read_until(s, enough, timeout=30):
+    """What comes until enough(bytes), and what comes within half a second after that; the end, or nothing for `timeout` seconds, is enough too."""
+    s.settimeout(timeout)
+    got = b""
+    try:
+        while not enough(got):
+            piece = s.recv(65536)
+            if not piece:
+                return got
+            got += piece
+    except OSError as e:
+        return got + (b"" if isinstance(e, TimeoutError) or got else b"!" + type(e).__name__.encode())
+    more = read_all(s, 0.5)
+    return got + (b"" if more.startswith(b"!") else more)
+
+
 def dial(host, port=443, via=None, timeout=60):
     """A TCP stream to host:port: by the resolver and a connect (None), by CONNECT or by SOCKS ("connect", "socks5", "socks4a"). host may be
     bytes for proxies. What the proxy said, if it was not yes, is raised."""
