@@ -20,7 +20,7 @@ import uuid
 from daemon import Daemon
 from hutch_test import check, check_equal, check_in, eventually, skip
 from node import needs_root
-from node_client import Answer, ask, create, open_stream, put, sh, start
+from node_client import Answer, ask, create, open_stream, patient, put, sh, start
 from packages import server_packages
 from websocket import WebSocket
 
@@ -58,7 +58,7 @@ HTML = {"Accept": "text/html,application/xhtml+xml"}
 
 
 def native(d, **more):
-    a = ask(d, "POST", "/v1/sandboxes", {"template": "host", **more})
+    a = patient(d, "POST", "/v1/sandboxes", {"template": "host", **more})
     check_equal(a.status, 201, a)
     return a.json
 
@@ -88,9 +88,9 @@ def visit(d, box, port, path="/", headers=None, method="GET", tls=False):
     """A request of a visitor, who has no key. Redirections are not followed."""
     name = host_of(d, box, port)
     if tls:
-        c = http.client.HTTPSConnection("127.0.0.1", d.tls_port, timeout=20, context=ssl._create_unverified_context())
+        c = http.client.HTTPSConnection("127.0.0.1", d.tls_port, timeout=60, context=ssl._create_unverified_context())
     else:
-        c = http.client.HTTPConnection("127.0.0.1", d.port, timeout=20)
+        c = http.client.HTTPConnection("127.0.0.1", d.port, timeout=60)
     try:
         c.request(method, path, headers={"Host": name, **(headers or {})})
         r = c.getresponse()
@@ -160,7 +160,8 @@ def test_links():
             a = visit(d, b, 8000, path)
             check_equal((a.status, a.headers["Location"]), (303, f"http://{host_of(d, b, 8000)}/deep/page?x=1&y=%20"), a)
             given = a.headers["Set-Cookie"]
-            check(re.match(r"hutch-port=\S+; Path=/; Max-Age=(600|599|598); HttpOnly; SameSite=Lax$", given), given)
+            age = re.match(r"hutch-port=\S+; Path=/; Max-Age=(\d+); HttpOnly; SameSite=Lax$", given)
+            check(age and 500 < int(age[1]) <= 600, given)
             check_equal((a.headers["Cache-Control"], a.headers["Referrer-Policy"]), ("no-store", "no-referrer"))
             cookie = cookie_of(a)
             a = visit(d, b, 8000, "/deep/page?x=1", headers={"Cookie": f"own=1; {cookie}; more=a b"})
@@ -170,7 +171,7 @@ def test_links():
             # curl as a person would: the jar does the rest
             jar = d.dir / "jar"
             r = subprocess.run(["curl", "-sSL", "-c", jar, "-b", jar, "--resolve", f"*:{d.port}:127.0.0.1", f"http://{host_of(d, b, 8000)}{path}"],
-                               text=True, capture_output=True, timeout=30, check=False)
+                               text=True, capture_output=True, timeout=120, check=False)
             check_equal(json.loads(r.stdout)["path"], "/deep/page?x=1&y=%20", r)
             # other methods and upgrades go on at once, without our parameter
             a = visit(d, b, 8000, path, method="POST")
@@ -195,8 +196,12 @@ def test_links():
                 check_equal(a.status, 403, (bad, a))
                 check("Set-Cookie" not in a.headers, bad)
             # the end of one
-            short = link(d, b, 8000, expiresIn=1)
-            kept = cookie_of(visit(d, b, 8000, short))
+            for seconds in (1, 5, 30):  # it must be used before that
+                short = link(d, b, 8000, expiresIn=seconds)
+                first = visit(d, b, 8000, short)
+                if "Set-Cookie" in first.headers:
+                    break
+            kept = cookie_of(first)
             eventually(lambda: visit(d, b, 8000, short).status == 403, 10, "the link expires")
             check_in("expired", visit(d, b, 8000, short).json["message"])
             check_in("expired", visit(d, b, 8000, headers={"Cookie": kept}).json["message"])
@@ -335,7 +340,7 @@ def test_cli():
             check_equal(parts.netloc, host_of(d, b, 8000))
             a = visit(d, b, 8000, f"{parts.path}?{parts.query}")
             check_equal((a.status, a.headers["Location"]), (303, f"http://{parts.netloc}/a?b=c"), a)
-            check(re.search("Max-Age=(600|59.)", a.headers["Set-Cookie"]), a.headers)
+            check(re.search("Max-Age=(600|5..)", a.headers["Set-Cookie"]), a.headers)
             check_equal(d.cli("url", b["sandboxID"], "8000", "--public").stdout, f"http://{parts.netloc}/\n")
             check_equal(visit(d, b, 8000).status, 200)
             check_equal(d.cli("url", b["sandboxID"], "8000", "--private", "--localhost").stdout, "")
@@ -357,8 +362,8 @@ def bring(d, box, folder, where):
     data = io.BytesIO()
     with tarfile.open(fileobj=data, mode="w") as t:
         t.add(folder, arcname=".")
-    check_equal(put(d, box, "/tmp/bring.tar", data.getvalue(), timeout=120).status, 200)
-    r = sh(d, box, f"mkdir -p {where} && tar xf /tmp/bring.tar -C {where} && rm /tmp/bring.tar", timeout=120)
+    check_equal(put(d, box, "/tmp/bring.tar", data.getvalue(), timeout=300).status, 200)
+    r = sh(d, box, f"mkdir -p {where} && tar xf /tmp/bring.tar -C {where} && rm /tmp/bring.tar", timeout=300)
     check_equal(r.code, 0, r)
 
 
@@ -414,7 +419,7 @@ def test_vite():
 
         def get(path, **more):
             return visit(d, b, 5173, path, headers={**token, **more})
-        eventually(lambda: get("/").status in (200, 403), 60, "vite listens")
+        eventually(lambda: get("/").status in (200, 403), 150, "vite listens")
         a = get("/")
         check_equal(a.status, 403, "vite refuses a name it does not know")
         check_in(b"preview.test", a.body, "and it is vite that says so")
@@ -437,9 +442,9 @@ def test_vite():
             reports = lambda: sh(d, b, "cat /tmp/reports 2>/dev/null").text.split()
             url = f"{origin}{link(d, b, 5173)}"
             with chromium(url, "MAP *.preview.test 127.0.0.1"):
-                eventually(lambda: "/second" in reports() and reports().count("socket") == 2, 60, "the page runs in the browser")
+                eventually(lambda: "/second" in reports() and reports().count("socket") >= 2, 120, "the page runs in the browser")
                 sh(d, b, "sed -i s/second/third/ /home/user/app/word.js")
-                eventually(lambda: "/third" in reports(), 30, "the page was updated where it stands")
+                eventually(lambda: "/third" in reports(), 90, "the page was updated where it stands")
             check_equal(reports().count("/second"), 1, "it was not loaded again")
         s.close()
 
@@ -456,7 +461,7 @@ def test_jupyter():
                   ">/tmp/jupyter.log 2>&1", envs=env, cwd="/home/user")
         token = {"Hutch-Traffic-Token": b["trafficAccessToken"]}
         name = host_of(d, b, 8888)
-        eventually(lambda: visit(d, b, 8888, "/api", headers=token).status in (200, 403), 90, "jupyter listens")
+        eventually(lambda: visit(d, b, 8888, "/api", headers=token).status in (200, 403), 180, "jupyter listens")
         check_in("Host", sh(d, b, "grep -i 'non-local' /tmp/jupyter.log").text, visit(d, b, 8888, "/api", headers=token))
         ports(d, b, portHosts={"8888": "localhost"})
         a = visit(d, b, 8888, "/api", headers=token)
@@ -468,7 +473,7 @@ def test_jupyter():
         jar = "; ".join([ours, *(c.split(";")[0] for c in a.headers.get_all("Set-Cookie") or [])])
         xsrf = re.search(r"_xsrf=([^;]+)", jar)
         check(xsrf, (a, jar))
-        c = http.client.HTTPConnection("127.0.0.1", d.port, timeout=60)
+        c = http.client.HTTPConnection("127.0.0.1", d.port, timeout=120)
         c.request("POST", "/api/kernels", b"{}", {"Host": name, "Origin": f"http://{name}", "Cookie": jar, "X-XSRFToken": xsrf[1],
                                                    "Content-Type": "application/json"})
         r = c.getresponse()
@@ -477,12 +482,12 @@ def test_jupyter():
         kernel, session = json.loads(body)["id"], uuid.uuid4().hex
         c.close()
         with WebSocket(d.port, f"/api/kernels/{kernel}/channels?session_id={session}", {"Host": name, "Origin": f"http://{name}", "Cookie": jar},
-                       timeout=60) as w:
+                       timeout=120) as w:
             check_equal(w.status, 101, w.head)
             w.send(json.dumps({"header": {"msg_id": "1", "username": "u", "session": session, "msg_type": "execute_request", "version": "5.3",
                                           "date": "2024-01-01T00:00:00Z"}, "parent_header": {}, "metadata": {}, "channel": "shell",
                                "content": {"code": "1+1", "silent": False, "store_history": True, "user_expressions": {}, "allow_stdin": False}}))
-            stop = time.monotonic() + 60
+            stop = time.monotonic() + 120
             while True:
                 m = json.loads(w.recv())
                 if m["msg_type"] == "execute_result":

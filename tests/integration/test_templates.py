@@ -8,6 +8,7 @@ import http.client
 import http.server
 import io
 import json
+import os
 import pathlib
 import shutil
 import socket
@@ -21,7 +22,7 @@ import urllib.parse
 import images as im
 from daemon import Daemon
 from hutch_test import check, check_equal, check_in, eventually, skip
-from node_client import ask, sh
+from node_client import ask, patient, sh
 from small import fill, small_templates
 
 
@@ -56,7 +57,7 @@ def promise(d, name, key=None, **more):
     return a.json["templateID"], a.json["buildID"]
 
 
-def wait(d, template, build, key=None, seconds=90):
+def wait(d, template, build, key=None, seconds=300):
     """(last answer, all messages)"""
     said, stop = [], time.monotonic() + seconds
     while True:
@@ -91,7 +92,7 @@ def step(kind, *args):
 
 
 def a_box(d, template, key=None):
-    a = ask(d, "POST", "/v2/sandboxes", {"templateID": template}, key=key, timeout=60)
+    a = patient(d, "POST", "/v2/sandboxes", {"templateID": template}, key=key)
     check_equal(a.status, 201, a)
     return a.json
 
@@ -235,8 +236,9 @@ def test_interrupted():
     "after kill -9 of front a build under way is an error that says so, and its sandbox ends"
     with small_templates() as templates, Daemon(templates=templates) as d:
         template, number = promise(d, "long")
+        sleep = f"sleep 1{os.getpid():07}"  # nobody else's on this machine
         ask(d, "POST", f"/v2/templates/{template}/builds/{number}",
-            {"fromTemplate": "small", "steps": [step("RUN", "echo begun; sleep 1000")]})
+            {"fromTemplate": "small", "steps": [step("RUN", "echo begun; " + sleep)]})
         eventually(lambda: any("begun" in e for e in ask(
             d, "GET", f"/templates/{template}/builds/{number}/status").json["logs"]), what="the step runs")
         d.kill9("front")
@@ -244,7 +246,7 @@ def test_interrupted():
         a = ask(d, "GET", f"/templates/{template}/builds/{number}/status")
         check_equal((a.status, a.json["status"], a.json["reason"]["message"]),
                     (200, "error", "interrupted by a restart of the node"), a)
-        eventually(lambda: subprocess.run(["pgrep", "-f", "^sleep 1000$"], capture_output=True).returncode == 1,
+        eventually(lambda: subprocess.run(["pgrep", "-f", f"^{sleep}$"], capture_output=True).returncode == 1,
                    20, "the sandbox of the build ends")
         built(d, "long", [step("RUN", "true")])
 

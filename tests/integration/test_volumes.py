@@ -8,7 +8,7 @@ import urllib.parse
 
 from hutch_test import check, check_equal, check_in, eventually
 from node import needs_root, node, patiently, restart
-from node_client import ask, call, py, sh
+from node_client import ask, call, patient, py, sh
 from small import small_templates
 
 MIB = 1 << 20
@@ -29,8 +29,8 @@ def content(d, v, method, what, body=None, token=None, timeout=60, **query):
 
 
 def box_with(d, *mounts, template="small", key=None, **more):
-    a = ask(d, "POST", "/v1/sandboxes", {"template": template, "volumes": [
-        {"name": n, "path": p, **({"readOnly": True} if ro else {})} for n, p, *ro in mounts], **more}, key=key, timeout=60)
+    a = patient(d, "POST", "/v1/sandboxes", {"template": template, "volumes": [
+        {"name": n, "path": p, **({"readOnly": True} if ro else {})} for n, p, *ro in mounts], **more}, key=key)
     check_equal(a.status, 201, a)
     return a.json
 
@@ -73,10 +73,10 @@ def test_volume_is_shared():
         # Mapped memory is the same memory.
         good(py(d, a, "open('/home/user/v/m','wb').write(bytes(4096))"))
         hold = ("import mmap,time\nf=open('/home/user/v/m','r+b'); m=mmap.mmap(f.fileno(),4096)\n"
-                "stop=time.time()+20\nwhile m[0]==0 and time.time()<stop: time.sleep(.01)\nm[1]=m[0]+1\n")
+                "stop=time.time()+100\nwhile m[0]==0 and time.time()<stop: time.sleep(.01)\nm[1]=m[0]+1\n")
         good(sh(d, a, f"python3 -c \"{hold}\" > /dev/null 2>&1 &"))
         good(py(d, b, "import mmap,time\nf=open('/home/user/v/m','r+b'); m=mmap.mmap(f.fileno(),4096)\nm[0]=41\n"
-                      "stop=time.time()+20\nwhile m[1]==0 and time.time()<stop: time.sleep(.01)\nprint(m[1])"), b"42\n")
+                      "stop=time.time()+100\nwhile m[1]==0 and time.time()<stop: time.sleep(.01)\nprint(m[1])"), b"42\n")
         # What a sandbox has is shown, and is there again after a pause as files.
         shown = ask(d, "GET", "/sandboxes/" + ro["sandboxID"]).json["volumeMounts"]
         check_equal(shown, [{"name": "data", "path": "/data", "readOnly": True}])
@@ -121,13 +121,13 @@ def test_volume_content():
         check_equal(content(d, v, "DELETE", "path", path="/a").status, 204)
         check_equal(content(d, v, "GET", "path", path="/a").json["code"], "not_found")
         # An upload that breaks off leaves nothing, not even of the file that it was to replace.
-        s = socket.create_connection(("127.0.0.1", d.port), timeout=10)
+        s = socket.create_connection(("127.0.0.1", d.port), timeout=60)
         s.sendall(f"PUT /volumecontent/{v['volumeID']}/file?path=/empty HTTP/1.1\r\nHost: localhost\r\nAuthorization: Bearer "
                   f"{v['token']}\r\nContent-Length: 1000000\r\n\r\n".encode() + b"x" * 400000)
         s.close()
         eventually(lambda: '"path":"/volumecontent' in d.log(), 5)
-        check_equal([(e["path"], e["size"]) for e in content(d, v, "GET", "dir", path="/").json if e["path"] != "/links"],
-                    [("/big", len(big)), ("/empty", 0)])
+        eventually(lambda: [(e["path"], e["size"]) for e in content(d, v, "GET", "dir", path="/").json if e["path"] != "/links"] ==
+                   [("/big", len(big)), ("/empty", 0)], 10, "nothing is left of it")
 
 
 def links(d, v):
@@ -205,7 +205,7 @@ def test_volume_resize():
         check_equal(content(d, v, "PUT", "file", b"y" * 20 * MIB, path="/kept").status, 201)
 
         def resize(**quota):
-            return ask(d, "PATCH", "/v1/volumes/data", {"quota": quota}, timeout=120)
+            return ask(d, "PATCH", "/v1/volumes/data", {"quota": quota}, timeout=300)
         a = resize(bytes=128 * MIB)  # the hidden sandbox that wrote is no obstacle
         check_equal((a.status, a.json["quota"]["bytes"]), (200, 128 * MIB), a)
         box = box_with(d, ("data", "/v"))
@@ -284,15 +284,15 @@ def test_volume_outlives_everything():
         for victim in ("front", "keeper", "stock"):
             before = d.children(victim)
             d.kill9(victim)
-            eventually(lambda: d.children(victim) not in ([], before), 15, f"{victim} is started again")  # noqa: B023
+            eventually(lambda: d.children(victim) not in ([], before), 60, f"{victim} is started again")  # noqa: B023
             check_equal(patiently(lambda: content(d, v, "GET", "file", path="/f")).body, b"kept\n", victim)
-        good(sh(d, box, "cat /v/f"), b"kept\n")
+        eventually(lambda: sh(d, box, "cat /v/f").out == b"kept\n", 20, "the sandbox is there")
         restart(d)
-        good(patiently(lambda: sh(d, box, "cat /v/g")), b"through the API")
+        eventually(lambda: sh(d, box, "cat /v/g").out == b"through the API", 20, "the sandbox is there again")
         d.stop()
         d.start()
-        check_equal(content(d, v, "GET", "file", path="/f").body, b"kept\n")
-        check_equal([x["name"] for x in ask(d, "GET", "/volumes").json].sort(), ["data", "gone"].sort())
+        check_equal(patiently(lambda: content(d, v, "GET", "file", path="/f")).body, b"kept\n")
+        check_equal(sorted(x["name"] for x in ask(d, "GET", "/volumes").json), ["data", "gone"])
         check_equal(ask(d, "DELETE", "/volumes/" + gone["volumeID"]).status, 204)
         check_equal(ask(d, "DELETE", "/volumes/" + gone["volumeID"]).status, 404)
         kept = pathlib.Path(d.state) / "stock/volumes"
@@ -348,7 +348,7 @@ def test_volume_host_directory():
         shared.mkdir()
         (shared / "model").write_text("weights\n")
         with node(templates=templates, config=f"volumes:\n  host_dirs: models={shared}:ro\n") as (d, _):
-            a = ask(d, "POST", "/v1/sandboxes", {"template": "small", "hostDirs": [{"name": "models", "path": "/models"}]})
+            a = patient(d, "POST", "/v1/sandboxes", {"template": "small", "hostDirs": [{"name": "models", "path": "/models"}]})
             check_equal(a.status, 201, a)
             good(sh(d, a.json, "cat /models/model"), b"weights\n")
             check(sh(d, a.json, "echo x > /models/x", user="root").code != 0)
