@@ -70,6 +70,10 @@ def alive(pid):
         return False
 
 
+def descriptors(k):
+    return len(os.listdir(f"/proc/{k.process.pid}/fd"))
+
+
 def nothing_left(k, pids):
     check_equal(sorted(os.listdir(k.run)), ["journal", "keeper.sock"])
     check_equal([n for n in os.listdir(k.run / "journal") if n[0] != "."], [])
@@ -141,10 +145,17 @@ def test_time_is_over(who):
 def test_deadline_passed_while_down():
     "a deadline that passed while no keeper ran is kept at once by the next one"
     with a_keeper() as k:
-        client = k.client()
-        pid = must(client.create("box", seconds=0.5)).init_pid
-        k.kill9()
-        time.sleep(0.8)
+        for life in (500, 5000, 30000):  # on a slow machine keeper may have kept it before it could be killed
+            client = k.client()
+            pid = must(client.create("box")).init_pid
+            end = kp.boottime_ms() + life
+            must(client.deadline("box", end))
+            k.kill9()
+            if kp.boottime_ms() < end:
+                break
+            k.start()
+            must(k.client().kill("box"))
+        time.sleep(max(0, end - kp.boottime_ms()) / 1000 + 0.3)
         check(alive(pid))
         k.start()
         check_equal(kp.CAUSES[k.client().wait_death("box").cause], "ttl")
@@ -183,7 +194,7 @@ def test_oom():
         pathlib.Path(f"/proc/{pid}/oom_score_adj").write_text("1000")
         eat = "dd if=/dev/zero of=/dev/null bs=20M count=100 & "  # each is smaller than what init seems to be now
         script = f"echo $$ > {groups_of[0]}/cgroup.procs; {eat * 3} wait"
-        subprocess.run(["sh", "-c", script], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, timeout=30)
+        subprocess.run(["sh", "-c", script], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, timeout=180)
         death = client.wait_death("full")
         check_equal(kp.CAUSES[death.cause], "oom", death.usage.oom_kills)
         check(death.usage.oom_kills >= 1)
@@ -325,8 +336,7 @@ def test_many_at_once():
         numbers = [client.begin(box) for box in boxes]
         pids = [must(client.wait(n)).init_pid for n in numbers]
         check_equal(len(client.list()), len(boxes))
-        descriptors = len(os.listdir(f"/proc/{k.process.pid}/fd"))
-        check(descriptors <= len(boxes) + 28, f"{descriptors} descriptors for {len(boxes)} sandboxes")
+        eventually(lambda: descriptors(k) <= len(boxes) + 28, 10, f"{descriptors(k)} descriptors for {len(boxes)} sandboxes")
         numbers = [client.send(kp.Simple(id=box.encode()), kp.KILL) for box in boxes]
         for n in numbers:
             must(client.wait(n))
@@ -367,7 +377,7 @@ def test_one_keeper_only():
         second.state.symlink_to(k.state)
         second.start()
         try:
-            check(second.process.wait(20) != 0)
+            check(second.process.wait(120) != 0)
             check_in("another keeper", second.log_text())
             check(first.poll() is None)
         finally:
@@ -382,7 +392,7 @@ def test_supervisor_gone():
         script = ("import sys,subprocess,time; sys.path.insert(0, sys.argv[1]); import keeper, pathlib\n"
                   "k = keeper.Keeper.__new__(keeper.Keeper); k.program, k.arguments, k.demote, k.home = sys.argv[2], [], None, None\n"
                   "k.dir = pathlib.Path(sys.argv[3]); k.run, k.state = k.dir / 'run', k.dir / 'state'; k.start()\n"
-                  "c = k.client(); c.create('second'); print(k.process.pid, flush=True); time.sleep(60)")
+                  "c = k.client(); c.create('second'); print(k.process.pid, flush=True); time.sleep(600)")
         outer = subprocess.Popen(["python3", "-c", script, os.path.dirname(kp.__file__), HUTCH, str(k.dir)],
                                  stdout=subprocess.PIPE, text=True)
         inner = int(outer.stdout.readline())
@@ -446,7 +456,7 @@ def test_no_subids():
         k2 = kp.Keeper(HUTCH, demote=lambda: (os.setgroups([]), os.setgid(65534), os.setuid(65534)), owner=(65534, 65534))
         try:
             k2.start()
-            check(k2.process.wait(10) != 0, path)
+            check(k2.process.wait(120) != 0, path)
             check("usermod" in k2.log_text() or "uidmap" in k2.log_text(), k2.log_text())
         finally:
             k2.close()
@@ -475,6 +485,7 @@ def test_other_boot():
         client = k.client()
         check_equal(kp.CAUSES[client.wait_death("box2").cause], "boot")
         must(client.kill("box2"))
+        eventually(lambda: not alive(pid), 10, "the end of the one that was killed")
         nothing_left(k, (pid,))
 
 
@@ -503,8 +514,9 @@ def knock(init, address, port):
 
 def helper(k, name="hutch-netpool"):
     for pid in pathlib.Path(f"/proc/{k.process.pid}/task/{k.process.pid}/children").read_text().split():
-        if pathlib.Path(f"/proc/{pid}/comm").read_text().strip() == name:
-            return int(pid)
+        with contextlib.suppress(OSError):  # it has just ended
+            if pathlib.Path(f"/proc/{pid}/comm").read_text().strip() == name:
+                return int(pid)
     return None
 
 
@@ -621,8 +633,7 @@ def test_namespaces_run_out():
         for box in client.list():
             must(client.kill(box))
         # What keeper holds does not grow with what it has made.
-        descriptors = len(os.listdir(f"/proc/{k.process.pid}/fd"))
-        check(descriptors < 28, descriptors)
+        eventually(lambda: descriptors(k) < 28, 10, f"{descriptors(k)} descriptors")
 
 
 def test_no_namespaces():

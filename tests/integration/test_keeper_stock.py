@@ -523,8 +523,9 @@ def on_file_system(make, options, driver, quota):
             check_equal(sh(init, "ls /house /data; stat -c %u /tmp/mine"), "/data:\n\n/house:\nuser\n0\n")
             sh(init, "/bin/busybox dd if=/dev/zero of=/tmp/big bs=1M count=64 && /bin/busybox sync", fails=True)
         check_equal(os.stat(uppers / "box/u/tmp/mine").st_uid, 0)
+        eventually(lambda: must(client.usage("box")).usage.disk_used > 1 << 20, 10, "what was written is counted")
         usage = must(client.usage("box")).usage
-        check(1 << 20 < usage.disk_used <= 33 << 20, usage.disk_used)
+        check(usage.disk_used <= 33 << 20, usage.disk_used)
         must(client.kill("box"))
         check_equal([n for n in os.listdir(uppers) if n[0] != "."], [])
         k.kill9()
@@ -596,7 +597,7 @@ def test_image_that_takes_long():
             check_equal(set(client.list()), {"other", "image"})
             must(client.kill("box5"))
             must(client.kill("image"))
-            check_equal(checkers(image), [])
+            eventually(lambda: checkers(image) == [], 10, "no process waits for it")  # keeper looks now and then whether it is free
             more = [client.begin(f"more{i}", kind, volumes=[("vol-image", "/data", 0)]) for i in range(12)]
             check_equal(client.wait(more[11]).error, kp.CAPACITY)  # sixteen may wait for one
             for i in range(11):
