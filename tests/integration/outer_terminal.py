@@ -23,6 +23,7 @@ HARNESS = os.path.abspath(os.environ.get("TERM_HARNESS", os.path.join(ROOT, "bui
 VIA = os.environ.get("TERMINAL_VIA", "hutch")
 WAYS = {"harness": HARNESS, "hutch": HUTCH}
 SLOW = float(os.environ.get("TEST_PATIENCE", "1"))
+PATIENCE = 60  # what a machine with much else to do may need; only failures use it up
 BASH = ["bash", "--norc", "--noprofile", "-i"]
 
 
@@ -72,6 +73,7 @@ def execute(argv, who):
 
 
 def until(condition, seconds, what):
+    seconds = max(seconds, PATIENCE)
     deadline = time.monotonic() + seconds * SLOW
     while not condition():
         assert time.monotonic() < deadline, f"waited {seconds} s in vain: {what}"
@@ -186,7 +188,7 @@ class Outer:
         data = data.encode() if isinstance(data, str) else data
         while data:
             self.pump(0)
-            _, writable, _ = select.select([], [self.fd], [], 10)
+            _, writable, _ = select.select([], [self.fd], [], PATIENCE)
             assert writable, "the outer terminal takes no input"
             data = data[os.write(self.fd, data[:1024]):]
 
@@ -204,7 +206,7 @@ class Outer:
     def expect(self, pattern, seconds=15):
         """Waits until pattern is on the part of the screen that no earlier expect has consumed."""
         pattern = pattern.encode() if isinstance(pattern, str) else pattern
-        deadline = time.monotonic() + seconds * SLOW
+        deadline = time.monotonic() + max(seconds, PATIENCE) * SLOW
         while True:
             found = re.search(pattern, self.screen[self.seen:])
             if found:
@@ -216,7 +218,7 @@ class Outer:
 
     def state(self, seconds=20):
         """The next change of the job's state, with the screen read meanwhile."""
-        deadline = time.monotonic() + seconds * SLOW
+        deadline = time.monotonic() + max(seconds, PATIENCE) * SLOW
         while time.monotonic() < deadline:
             ready, _, _ = select.select([self.fd, self.report], [], [], 0.5)
             if self.report in ready:
@@ -260,6 +262,16 @@ def inside_pid(outer, mark):
     return max(pids)
 
 
+def in_foreground(pid):
+    """Whether a process leads or belongs to the foreground of its terminal, and is not stopped."""
+    try:
+        with open(f"/proc/{pid}/stat", encoding="latin-1") as file:
+            state, _, group, _, _, foreground = file.read().rsplit(")", 1)[1].split()[:6]
+    except (OSError, ValueError):
+        return False
+    return state in "RSD" and group == foreground
+
+
 def parent_of(pid):
     try:
         with open(f"/proc/{pid}/stat", encoding="latin-1") as file:
@@ -278,7 +290,7 @@ class Tmux:
     def __call__(self, *arguments):
         environment = {k: v for k, v in os.environ.items() if k != "TMUX"}
         return subprocess.run(["tmux", "-L", self.socket, *arguments], check=True, stdout=subprocess.PIPE,
-                              timeout=20, env=environment).stdout.decode()
+                              timeout=120, env=environment).stdout.decode()
 
     def keys(self, *keys):
         self("send-keys", *keys)

@@ -36,7 +36,7 @@ config() {
 serve() {
     hutch serve --config /tmp/config.yaml >>/tmp/node.log 2>&1 &
     node=$!
-    within 120 answers
+    within 300 answers
 }
 answers() { HUTCH_API_KEY=$(cat /mnt/state/admin.key) && export HUTCH_API_KEY && hutch ls; }
 stop() { kill $node && wait $node; [ $? = 0 ]; }
@@ -95,7 +95,7 @@ all_at_once() {
     ids=; for i in 1 2 3 4; do ids="$ids $(hutch create --timeout 30m small)"; done
     [ "$(projects /mnt | cut -d ' ' -f 1 | sort -u | wc -l)" -ge 4 ] && hutch kill $ids
 }
-clean() { hutch store gc >/dev/null; within 60 none_left || { projects /mnt; ls -la /mnt/state/stock/uppers /mnt/state/stock/volumes; return 1; }; }
+clean() { hutch store gc >/dev/null; within 240 none_left || { projects /mnt; ls -la /mnt/state/stock/uppers /mnt/state/stock/volumes; return 1; }; }
 empty() { [ -z "$(ls -A /mnt/state/stock/uppers)$(ls -A /mnt/state/stock/volumes)" ]; }
 
 walk() { # label driver
@@ -148,5 +148,5 @@ guest_disk "" "$work/ext4" 256M -O quota,project -E quotatype=prjquota
 truncate -s 400M "$work/xfs"
 mkfs.xfs -q "$work/xfs" >>"$work/qemu.log" 2>&1
 rm -rf "$root"
-guest_boot 1500 "root=/dev/nvme0n1 rw init=/init" "$work/disk" "$work/ext4" "$work/xfs"
+guest_boot 3000 "root=/dev/nvme0n1 rw init=/init" "$work/disk" "$work/ext4" "$work/xfs"
 guest_report

@@ -44,7 +44,7 @@ config() {
 serve() {
     hutch serve --config "$HOME/config.yaml" >>"$HOME/node.log" 2>&1 &
     node=$!
-    within 120 answers || { tail -n 8 "$HOME/node.log"; return 1; }
+    within 300 answers || { tail -n 8 "$HOME/node.log"; return 1; }
 }
 answers() { HUTCH_API_KEY=$(cat "$state/admin.key") && export HUTCH_API_KEY && hutch ls; }
 stop() { kill $node && wait $node; }
@@ -125,5 +125,5 @@ TRY
 
 guest_disk "$root" "$work/disk" 900M -O ^has_journal
 rm -rf "$root"
-guest_boot 1500 "root=/dev/nvme0n1 rw init=/init" "$work/disk"
+guest_boot 3000 "root=/dev/nvme0n1 rw init=/init" "$work/disk"
 guest_report

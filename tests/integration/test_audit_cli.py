@@ -191,7 +191,7 @@ def test_follow(who):
             check(proc.poll() is None, "it ended")
         finally:
             proc.send_signal(signal.SIGTERM)
-            proc.communicate(timeout=10)
+            proc.communicate(timeout=60)
 
 
 def test_query(who):
@@ -281,6 +281,6 @@ def test_pipe_that_ends():
             log.request()
         head = shutil.which("head")
         r = subprocess.run(f"{HUTCH} audit query --dir {ws} | {head} -n 1", shell=True, capture_output=True, text=True, check=False,
-                           timeout=30)
+                           timeout=120)
         check_equal(len(r.stdout.splitlines()), 1, r)
         check_equal(r.stderr, "", r)

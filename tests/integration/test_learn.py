@@ -5,10 +5,10 @@ import pathlib
 import shutil
 import socket
 import stat
+import subprocess
 import threading
-import time
 
-from hutch_test import (HUTCH, check, check_equal, check_in, check_one_line, eventually, hutch, identity, run, skip,
+from hutch_test import (HUTCH, check, check_equal, check_in, check_one_line, clean_env, eventually, hutch, identity, run, skip,
                         workspace, write)
 
 # Programs of the system alone: a root caller's own Python would be one more thing to learn.
@@ -186,15 +186,10 @@ def test_only_its_own_file_is_replaced(who):
 def test_host_sockets_and_pipes_stay_apart(who):
     "while learning, neither a socket nor a named pipe of the host can be reached, even one made after the start"
     with home_workspace(who) as stage:
-        _, entry = identity(who)
-        reached, stop = [], threading.Event()
+        ids, entry = identity(who)
+        reached, stop, threads = [], threading.Event(), []
 
-        def listen(name):
-            s = socket.socket(socket.AF_UNIX)
-            s.bind(str(stage.home / name))
-            os.chmod(stage.home / name, 0o777)
-            s.listen()
-            s.settimeout(0.1)
+        def accept(s, name):
             while not stop.is_set():
                 try:
                     s.accept()
@@ -203,22 +198,33 @@ def test_host_sockets_and_pipes_stay_apart(who):
                     pass
             s.close()
 
-        threads = [threading.Thread(target=listen, args=("early",)),
-                   threading.Thread(target=lambda: (time.sleep(0.5), listen("late")))]
+        def listen(name):
+            s = socket.socket(socket.AF_UNIX)
+            s.bind(str(stage.home / name))
+            os.chmod(stage.home / name, 0o777)
+            s.listen()
+            s.settimeout(0.1)
+            threads.append(threading.Thread(target=accept, args=(s, name)))
+            threads[-1].start()
+
         os.mkfifo(stage.home / "pipe")
         if os.geteuid() == 0:
             os.chown(stage.home / "pipe", entry.pw_uid, entry.pw_gid)
         fd = os.open(stage.home / "pipe", os.O_RDWR | os.O_NONBLOCK)
-        for t in threads:
-            t.start()
         try:
-            script = """use IO::Socket::UNIX; $| = 1; sleep 1;
+            listen("early")
+            script = """use IO::Socket::UNIX; $| = 1; print "started\\n"; <STDIN>;
 for (map { "$ENV{HOME}/$_" } qw(early late)) {
     print IO::Socket::UNIX->new(Peer => $_) ? "in\\n" : -e $_ ? "out\\n" : "absent\\n";
 }
 open my $p, '+<', "$ENV{HOME}/pipe" or die; syswrite $p, 'x'; print "wrote\\n";"""
-            r = stage.run("--learn", "l.yaml", "--", "/usr/bin/perl", "-e", script)
-            check_equal((r.code, r.out), (0, "out\nout\nwrote\n"), r)
+            with subprocess.Popen([HUTCH, "run", "--learn", "l.yaml", "--", "/usr/bin/perl", "-e", script], cwd=stage.ws,
+                                  env=clean_env(entry, {"HOME": str(stage.home)}), stdin=subprocess.PIPE, stdout=subprocess.PIPE,
+                                  stderr=subprocess.PIPE, text=True, start_new_session=True, **ids) as p:
+                check_equal(p.stdout.readline(), "started\n")
+                listen("late")
+                out, err = p.communicate("\n", timeout=120)
+            check_equal((p.returncode, out), (0, "out\nout\nwrote\n"), err)
             try:
                 got = os.read(fd, 1)
             except BlockingIOError:

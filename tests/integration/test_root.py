@@ -172,7 +172,7 @@ def test_hostile_images(who):
                     path.rmdir()
                 make(path, ws / "victim")
                 before = listing(ws / "victim")
-                r = inside(ws, "echo ran; cat /proc/self/status | head -1; echo x > /dev/null; cat /tmp/keep", who=who, timeout=15)
+                r = inside(ws, "echo ran; cat /proc/self/status | head -1; echo x > /dev/null; cat /tmp/keep", who=who, timeout=90)
                 check(r.code in (0, 1, 123), f"{name} is {kind}: {r}")
                 if r.code == 123:
                     check_one_line(r.err, f"{name} is {kind}: {r}")

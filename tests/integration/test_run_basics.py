@@ -1,6 +1,7 @@
 """`hutch run` seen from outside: exit codes, signals, streams, environment, working directory."""
 import os
 import pathlib
+import select
 import signal
 import subprocess
 import tempfile
@@ -52,10 +53,10 @@ def test_signals_reach_the_command(who):
 child = os.fork()
 if child == 0:
     for s in (1, 2, 10, 12, 15): signal.signal(s, lambda *_: os.write(1, b'CHILD '))
-    time.sleep(60)
+    time.sleep(600)
 for s in (1, 2, 10, 12, 15): signal.signal(s, lambda s, f: os.write(1, b'got%d ' % s))
 os.write(1, b'ready ')
-end = time.time() + 20
+end = time.time() + 600
 while time.time() < end: time.sleep(0.05)
 """
     with workspace(who) as ws:
@@ -74,10 +75,10 @@ while time.time() < end: time.sleep(0.05)
 def test_signal_ends_the_command(who):
     "a command that does not catch SIGTERM is ended by it: 143"
     with workspace(who) as ws:
-        proc = start("--", "sh", "-c", "echo go; exec sleep 30", who=who, cwd=ws)
+        proc = start("--", "sh", "-c", "echo go; exec sleep 300", who=who, cwd=ws)
         check_equal(proc.stdout.readline(), b"go\n")
         proc.terminate()
-        check_equal(proc.wait(10), 143)
+        check_equal(proc.wait(120), 143)
         proc.communicate()
 
 
@@ -98,7 +99,7 @@ def test_streams_are_the_same(who):
             check_equal(err.read(), "")
         os.close(pairs[0][0])
         os.close(pairs[0][1])
-        check_equal(proc.wait(10), 0)
+        check_equal(proc.wait(120), 0)
         check_equal(seen, " ".join(names))
 
 
@@ -114,30 +115,33 @@ def test_end_of_output_is_seen(who):
     "a reader sees the end of the output when the command closes it, not when hutch ends"
     with workspace(who) as ws:
         begin = time.monotonic()
-        proc = start("--", "sh", "-c", "echo x; exec >&- 2>&-; sleep 3", who=who, cwd=ws)
+        proc = start("--", "sh", "-c", "echo x; exec >&- 2>&-; sleep 120", who=who, cwd=ws)
         check_equal(proc.stdout.read(), b"x\n")
-        early = time.monotonic() - begin
-        proc.wait(20)
+        early, code = time.monotonic() - begin, proc.poll()
+        proc.terminate()
+        proc.wait(120)
         proc.communicate()
-        check(early < 2.5, f"the end of the output came after {early:.1f} s")
+        check(early < 100 and code is None, f"the end of the output came after {early:.1f} s, code {code}")
 
 
 def test_end_of_input_is_seen(who):
     "a writer gets SIGPIPE when the command closes its input, although hutch still runs"
     with workspace(who) as ws:
-        proc = start("--", "sh", "-c", "exec <&-; echo go; sleep 5", who=who, cwd=ws, stdin=subprocess.PIPE)
+        proc = start("--", "sh", "-c", "exec <&-; echo go; sleep 300", who=who, cwd=ws, stdin=subprocess.PIPE)
         check_equal(proc.stdout.readline(), b"go\n")
-        time.sleep(0.1)
+        def closed():
+            try:
+                return os.write(proc.stdin.fileno(), b"x") != 1
+            except BrokenPipeError:
+                return True
         try:
-            os.write(proc.stdin.fileno(), b"x")
-            raise AssertionError("the pipe still has a reader")
-        except BrokenPipeError:
-            pass
+            eventually(closed, 5, "the pipe has no reader")
+            check_equal(proc.poll(), None)
         finally:
             proc.terminate()
             proc.stdout.close()
             proc.stderr.close()
-            proc.wait(10)
+            proc.wait(120)
 
 
 def test_closed_pipe(who):
@@ -293,17 +297,20 @@ def test_strange_commands(who):
         check_equal(proc.stdout.readline(), b"go\n")
         time.sleep(0.2)
         check_equal(proc.poll(), None)
-        proc.send_signal(signal.SIGCONT)
+        for _ in range(300):  # it may not have stopped yet
+            proc.send_signal(signal.SIGCONT)
+            if select.select([proc.stdout], [], [], 0.2)[0]:
+                break
         check_equal(proc.stdout.readline(), b"on\n")
-        check_equal(proc.wait(10), 5)
+        check_equal(proc.wait(120), 5)
         proc.communicate()
 
 
 def test_pid_one_is_not_the_command(who):
     "the command is not pid 1, sees only its own processes, and orphans are reaped"
     with workspace(who) as ws:
-        r = hutch("run", "--", "sh", "-c", "echo $$; (sh -c 'exit 0' & ) ; sleep 0.2; ls -d /proc/[0-9]* | wc -l", who=who,
-                  cwd=ws)
+        r = hutch("run", "--", "sh", "-c", "echo $$; (sh -c 'exit 0' & ) ; for i in $(seq 300); do sleep 0.1; ls -d /proc/[0-9]* | wc -l >n; read c <n; "
+                  "[ $c -le 4 ] && break; done; echo $c", who=who, cwd=ws)
         pid, count = map(int, r.out.split())
         check(pid > 1, r)
         check(count <= 4, r)
@@ -313,7 +320,7 @@ def test_concurrent_runs(who):
     "twenty runs at a time in one directory all succeed"
     with workspace(who) as ws:
         procs = [start("--", "sh", "-c", f"echo {i} > out{i}; exit {i}", who=who, cwd=ws) for i in range(20)]
-        codes = [p.wait(60) for p in procs]
+        codes = [p.wait(180) for p in procs]
         for p in procs:
             p.communicate()
         check_equal(codes, list(range(20)))

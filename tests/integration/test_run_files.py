@@ -22,7 +22,7 @@ def start(*args, who, cwd):
 
 def end(proc):
     proc.stdin.close()
-    proc.wait(20)
+    proc.wait(120)
     proc.stdout.close()
     proc.stderr.close()
 
@@ -120,7 +120,7 @@ def test_nothing_inside_is_host_root(who):
     "no process inside has host uid 0 or a host capability, seen from outside"
     _, entry = identity(who)
     with workspace(who) as ws:
-        proc = start("--", "sh", "-c", "sleep 100 & echo go; read x", who=who, cwd=ws)
+        proc = start("--", "sh", "-c", "sleep 600 & echo go; read x", who=who, cwd=ws)
         proc.stdout.readline()
         inside = namespace_processes(proc.pid)
         check(len(inside) >= 3, f"found only {inside}")
@@ -493,7 +493,7 @@ def test_network(who):
         s.listen(8)
         port = s.getsockname()[1]
         script = ("import socket\nprint(' '.join(n for _, n in socket.if_nameindex()))\n"
-                  f"s = socket.socket(); s.settimeout(3)\ntry: s.connect(('127.0.0.1', {port})); print('reached')\n"
+                  f"s = socket.socket(); s.settimeout(60)\ntry: s.connect(('127.0.0.1', {port})); print('reached')\n"
                   "except OSError as e: print('no', e.errno)\n"
                   "a = socket.socket(); a.bind(('127.0.0.1', 0)); a.listen(); b = socket.socket(); b.connect(a.getsockname()); print('own')\n"
                   "u = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)\ntry: u.sendto(b'x', ('192.0.2.1', 9)); print('sent')\n"

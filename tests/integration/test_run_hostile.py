@@ -69,7 +69,7 @@ def test_lock_on_the_workspace(who):
         os.chown(ws / "sub", *(os.stat(ws).st_uid, os.stat(ws).st_gid))
         holder = hutch_started("-q", "--", "python3", "-c",
                        "import fcntl,os,time; f=os.open('sub',os.O_RDONLY); fcntl.flock(f,fcntl.LOCK_EX); open('held','w'); "
-                       "time.sleep(30)", who=who, cwd=ws)
+                       "time.sleep(600)", who=who, cwd=ws)
         try:
             eventually(lambda: (ws / "held").exists(), what="the lock is held")
             r = hutch("run", "-q", "--", "true", who=who, cwd=ws / "sub")
@@ -84,12 +84,13 @@ def test_lock_on_the_workspace(who):
 def test_stubs_of_different_runs(who):
     "the last run in a directory removes the stubs of all, whatever names they protected"
     with workspace(who) as ws:
-        first = hutch_started("-q", "--", "sleep", "1.5", who=who, cwd=ws)
+        first = hutch_started("-q", "--", "sh", "-c", "while [ ! -e go ]; do sleep 0.05; done", who=who, cwd=ws)
         eventually(lambda: (ws / ".bashrc").is_socket(), what="the first run has made its stubs")
         r = hutch("run", "-q", "--protect", "./extra.cfg", "--", "true", who=who, cwd=ws)
         check_equal(r.code, 0, r)
-        first.communicate(timeout=20)
-        check_equal(os.listdir(ws), [])
+        write(ws / "go", "", who)
+        first.communicate(timeout=120)
+        check_equal(os.listdir(ws), ["go"])
 
 
 def test_reader_that_does_not_read(who):
@@ -98,7 +99,7 @@ def test_reader_that_does_not_read(who):
         ids, entry = identity(who)
         proc = subprocess.Popen([HUTCH, "run", "-q", "--output-bytes", "50M", "--timeout", "1s", "--", "yes"], cwd=ws,
                                 env=clean_env(entry), stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, **ids)
-        check_equal(proc.wait(20), 124)
+        check_equal(proc.wait(120), 124)
         proc.stdout.close()
 
 
@@ -107,11 +108,12 @@ def test_git_changed_from_outside(who):
     with workspace(who) as ws:
         r = run("git", "init", "-q", ".", who=who, cwd=ws)
         check_equal(r.code, 0, r)
-        proc = hutch_started("--json", "1", "-q", "--", "sh", "-c", "touch ready; sleep 1.5", who=who, cwd=ws)
+        proc = hutch_started("--json", "1", "-q", "--", "sh", "-c", "touch ready; while [ ! -e go ]; do sleep 0.05; done", who=who, cwd=ws)
         eventually(lambda: (ws / "ready").exists(), what="the command runs")
         r = run("git", "config", "a.b", "c", who=who, cwd=ws)
         check_equal(r.code, 0, r)
-        record = json.loads(proc.communicate(timeout=20)[0])
+        write(ws / "go", "", who)
+        record = json.loads(proc.communicate(timeout=120)[0])
         check_in(".git/config", " ".join(map(str, record["host_may_execute"])))
 
 

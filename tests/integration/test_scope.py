@@ -18,16 +18,16 @@ def scene(*command):
     if not shutil.which("setpriv"):
         skip("setpriv is missing: apt-get install util-linux")
     identity("user")
-    return run("unshare", "-m", "sh", SCENE, USER, *command, timeout=90)
+    return run("unshare", "-m", "sh", SCENE, USER, *command, timeout=400)
 
 
 def test_scope_for_limits():
     "with limits, hutch starts again in a delegated scope of the user's systemd, once, and the command does not see it"
-    inner = "sleep 0.5; env | grep -c HUTCH_SCOPE"
+    inner = "while [ ! -e go ]; do sleep 0.05; done; env | grep -c HUTCH_SCOPE"
     # The record goes to descriptor 3: it is passed on through systemd-run like everything else.
     r = scene("sh", "-c", f"{HUTCH} run -q --enforcement best-effort --memory 100M --json 3 -- sh -c '{inner}' 3>record.json & "
-              "pid=$!; for i in $(seq 300); do grep -q scope /proc/$pid/cgroup && break; sleep 0.01; done; "
-              "grep ^0: /proc/$pid/cgroup; wait $pid; cat record.json; rm record.json")
+              "pid=$!; for i in $(seq 3000); do grep -q scope /proc/$pid/cgroup && break; sleep 0.02; done; "
+              "grep ^0: /proc/$pid/cgroup; touch go; wait $pid; cat record.json; rm record.json go")
     lines = r.out.strip().splitlines()
     check(any("/manager/app.slice/run-" in line and line.endswith(".scope") for line in lines), r)
     check_in("0", lines, r)  # the variable against a third start is not there

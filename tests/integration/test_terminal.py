@@ -20,8 +20,8 @@ import time
 sys.path[:0] = [os.path.dirname(os.path.abspath(__file__)),
                 os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "lib")]
 from hutch_test import SOAK, skip  # noqa: E402
-from outer_terminal import (BASH, HARNESS, SLOW, WAYS, Outer, Tmux, execute, inside_pid, on_terminal,  # noqa: E402
-                            processes_with, program, shell_program, until, via)
+from outer_terminal import (BASH, HARNESS, PATIENCE, SLOW, WAYS, Outer, Tmux, execute, in_foreground, inside_pid,  # noqa: E402
+                            on_terminal, processes_with, program, shell_program, until, via)
 
 BIG = 50_000_000
 CTRL_C, CTRL_D, CTRL_Z, CTRL_BACKSLASH = b"\x03", b"\x04", b"\x1a", b"\x1c"
@@ -146,20 +146,23 @@ def test_shell_inside_has_job_control(who):
         outer.expect(r"[$#] ")
         outer.send("PS1='IN'\"> \"\n")
         outer.expect("IN> ")
-        outer.send("sleep 100\n")
-        outer.expect("sleep 100")
-        time.sleep(0.5)
+        mark = f"9500.{os.getpid()}"
+        name = re.escape("sleep " + mark)
+        outer.send(f"sleep {mark}\n")
+        outer.expect(name)
+        job = inside_pid(outer, mark)
+        until(lambda: in_foreground(job), 10, "the job is in the foreground")
         outer.send(CTRL_Z)
-        outer.expect(r"Stopped +sleep 100")
+        outer.expect(rf"Stopped +{name}")
         outer.expect("IN> ")
         outer.send("bg\n")
-        outer.expect(r"sleep 100 &")
+        outer.expect(rf"{name} &")
         outer.expect("IN> ")
         outer.send("jobs\n")
-        outer.expect(r"Running +sleep 100")
+        outer.expect(rf"Running +{name}")
         outer.send("fg\n")
-        outer.expect(r"fg\r\n.*sleep 100\r\n")
-        time.sleep(0.3)
+        outer.expect(rf"fg\r\n.*{name}\r\n")
+        until(lambda: in_foreground(job), 10, "the job is in the foreground again")
         outer.send(CTRL_C)
         outer.expect("IN> ")
         outer.send("echo code=$?\n")
@@ -239,7 +242,7 @@ def test_ctrl_z_without_a_shell_does_not_freeze(who):
 
     def wait_for(text):
         nonlocal screen
-        deadline = time.monotonic() + 15 * SLOW
+        deadline = time.monotonic() + PATIENCE * SLOW
         while text not in screen:
             assert time.monotonic() < deadline, screen
             if select.select([fd], [], [], 0.2)[0]:
@@ -416,7 +419,7 @@ def test_end_with_a_blocked_screen(who):
              "import time\nend = time.time() + 2\nwhile time.time() < end:\n" \
              "    try: os.write(1, b'x' * 4096)\n    except BlockingIOError: time.sleep(0.05)\n"
     with on_terminal(who, "python3", "-c", script) as outer:
-        ready, _, _ = select.select([outer.report], [], [], 20 * SLOW)
+        ready, _, _ = select.select([outer.report], [], [], PATIENCE * SLOW)
         assert ready, "the end was not reported while the screen was blocked"
         assert outer._line() == "0"
         assert outer.modes() == outer.modes_at_start
@@ -435,10 +438,10 @@ def test_big_output_is_complete(who):
     with on_terminal(who, "python3", "-c", script) as outer:
         outer.expect("BEGIN")
         digest, got = hashlib.sha256(outer.screen[outer.seen:]), len(outer.screen) - outer.seen
-        deadline = time.monotonic() + 120 * SLOW
+        deadline = time.monotonic() + 400 * SLOW
         while got < count * len(block):
             assert time.monotonic() < deadline, f"{got} bytes of {count * len(block)}"
-            ready, _, _ = select.select([outer.fd], [], [], 10 * SLOW)
+            ready, _, _ = select.select([outer.fd], [], [], PATIENCE * SLOW)
             assert ready, f"the output stops after {got} bytes of {count * len(block)}"
             data = os.read(outer.fd, 65536)
             digest.update(data)
