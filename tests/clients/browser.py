@@ -33,7 +33,7 @@ async def serve(r, w):
                 w.write(f"HTTP/1.1 101 Switching Protocols\r\nUpgrade: websocket\r\nConnection: Upgrade\r\nSec-WebSocket-Accept: {acc}\r\n\r\n".encode())
                 h = await r.readexactly(2); m = await r.readexactly(4); d = await r.readexactly(h[1] & 127)
                 d = b"echo " + bytes(b ^ m[i % 4] for i, b in enumerate(d))
-                w.write(bytes([0x81, len(d)]) + d); await w.drain(); await asyncio.sleep(60); break
+                w.write(bytes([0x81, len(d)]) + d); await w.drain(); await asyncio.sleep(600); break
             if head.startswith("GET /seen?"):
                 with open("seen", "a") as f:
                     print(urllib.parse.unquote(head.split()[1][6:]), file=f)
@@ -82,20 +82,20 @@ def seen(sandbox, url, wanted, seconds):
 
 
 def main():
-    s = Sandbox.create(os.environ["TEMPLATE"], timeout=300)
+    s = Sandbox.create(os.environ["TEMPLATE"], timeout=900)
     try:
         s.files.write("page.py", SERVER)
         s.commands.run("exec python3 page.py >page.log 2>&1", background=True)
-        s.commands.run("for i in $(seq 200); do (exec 3<>/dev/tcp/127.0.0.1/8000) 2>/dev/null && exit; sleep 0.1; done; cat page.log; exit 1")
+        s.commands.run("for i in $(seq 1000); do (exec 3<>/dev/tcp/127.0.0.1/8000) 2>/dev/null && exit; sleep 0.1; done; cat page.log; exit 1", timeout=180)
         url = f"https://{s.get_host(8000)}/"
         wanted = [f"page inside of {s.get_host(8000)}\n", "fetch fetched inside\n", "socket echo from the browser\n"]
-        text = seen(s, url, wanted, 90)
+        text = seen(s, url, wanted, 240)
         bad = [w for w in wanted if w not in text]
         print(f"{'not ok' if bad else 'ok'} 1 - a page, fetch and WebSocket in Chromium")
         for line in (f"missing: {bad}\n{text[-1500:]}" if bad else "").splitlines():
             print(f"# {line}")
-        with browser("--timeout=60000", "--dump-dom", url.replace("8000-", "8001-")) as p:
-            gone = p.communicate(timeout=120)[0]
+        with browser("--timeout=120000", "--dump-dom", url.replace("8000-", "8001-")) as p:
+            gone = p.communicate(timeout=300)[0]
         ok = re.search("port is not open", gone)
         print(f"{'ok' if ok else 'not ok'} 2 - a closed port is explained in a page")
         for line in ("" if ok else gone[-800:]).splitlines():

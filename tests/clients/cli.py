@@ -15,7 +15,7 @@ count = failed = 0
 
 def e2b(*args, code=0, stdin=None):
     r = subprocess.run([NODE, f"{DIR}/node_modules/@e2b/cli/dist/index.js", *args], text=True, capture_output=True,
-                       timeout=60, input=stdin, check=False)
+                       timeout=300, input=stdin, check=False)
     assert code is None or r.returncode == code, f"{args}: code {r.returncode}\n{r.stdout}{r.stderr}"
     return r.stdout + r.stderr
 
@@ -66,7 +66,7 @@ def terminal():
         os.execv(NODE if "/" in NODE else "/usr/bin/env", [NODE, f"{DIR}/node_modules/@e2b/cli/dist/index.js", "sandbox",
                  "create", TEMPLATE] if "/" in NODE else ["env", NODE, f"{DIR}/node_modules/@e2b/cli/dist/index.js",
                  "sandbox", "create", TEMPLATE])
-    out, stop, sent = b"", time.monotonic() + 40, 0
+    out, stop, sent = b"", time.monotonic() + 180, 0
     while time.monotonic() < stop:
         if select.select([fd], [], [], 0.2)[0]:
             try:

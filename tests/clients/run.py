@@ -33,7 +33,7 @@ def tell(ok, name, skip=None, why=""):
     print(f"{'ok' if ok else 'not ok'} {count} - {name}{f' # skip {skip}' if skip else ''}", flush=True)
 
 
-def program(label, args, env, seconds=400):
+def program(label, args, env, seconds=1200):
     """Runs one client program and passes its TAP on, renumbered."""
     try:
         r = subprocess.run([str(a) for a in args], env={**os.environ, **env}, text=True, capture_output=True,
@@ -76,7 +76,7 @@ def clients(daemon, template, tls):
         program(f"npm e2b volumes ({how})", [node, npm / "volume.mjs"], env)
         if template == "base":
             program(f"npm e2b state ({how})", [node, npm / "state.mjs"], env)
-            program(f"npm e2b builds ({how})", [node, npm / "template.mjs"], env, seconds=900)
+            program(f"npm e2b builds ({how})", [node, npm / "template.mjs"], env, seconds=2400)
         program(f"@e2b/cli ({how})", [sys.executable, HERE / "cli.py", node, npm], env)
     else:
         tell(True, f"npm packages ({how})", skip=f"the npm registry cannot be reached: {' '.join(why.split())[-200:]}")
@@ -86,7 +86,7 @@ def clients(daemon, template, tls):
         program(f"python e2b volumes ({how})", [venv / "bin/python", HERE / "volume.py"], env)
         if template == "base":
             program(f"python e2b state ({how})", [venv / "bin/python", HERE / "state.py"], env)
-            program(f"python e2b builds ({how})", [venv / "bin/python", HERE / "template.py"], env, seconds=900)
+            program(f"python e2b builds ({how})", [venv / "bin/python", HERE / "template.py"], env, seconds=2400)
         if tls:
             program(f"browser ({how})", [venv / "bin/python", HERE / "browser.py"], env)
     else:
@@ -111,7 +111,7 @@ def killing_front(daemon, shortest=0.7, longest=3.5):
         thread.join()
 
 
-def wait_for_base(daemon, seconds=900):
+def wait_for_base(daemon, seconds=2400):
     """True once the template is built; it is kept for the next run."""
     stop = time.monotonic() + seconds
     while time.monotonic() < stop:

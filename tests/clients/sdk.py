@@ -33,9 +33,13 @@ def commands(s):
 
 
 def streaming(s):
-    seen = []
-    s.commands.run("for i in 1 2 3; do echo $i; sleep 0.3; done", on_stdout=lambda d: seen.append((d, time.monotonic())))
-    assert "".join(d for d, _ in seen) == "1\n2\n3\n" and seen[-1][1] - seen[0][1] > 0.3, seen
+    for _ in range(5):  # whoever stands still for a second gets it all at once
+        seen = []
+        s.commands.run("for i in 1 2 3; do echo $i; sleep 0.3; done", on_stdout=lambda d: seen.append((d, time.monotonic())))  # noqa: B023
+        assert "".join(d for d, _ in seen) == "1\n2\n3\n", seen
+        if seen[-1][1] - seen[0][1] > 0.3:
+            break
+    assert seen[-1][1] - seen[0][1] > 0.3, seen
 
 
 def background(s):
@@ -43,7 +47,7 @@ def background(s):
     s.commands.send_stdin(h.pid, "hi\n")
     assert any(p.pid == h.pid for p in s.commands.list())
     assert s.commands.kill(h.pid) is True
-    assert s.commands.kill(h.pid) is False
+    until(lambda: s.commands.kill(h.pid) is False, "its end")
 
 
 def pty(s):
@@ -90,7 +94,7 @@ def signed(s):
 def info(s):
     i = s.get_info()
     assert i.sandbox_id == s.sandbox_id and i.metadata == {"py": "1"}, i
-    s.set_timeout(200)
+    s.set_timeout(900)
     assert s.is_running()
     page = Sandbox.list(query=__import__("e2b").SandboxQuery(metadata={"py": "1"}))
     assert s.sandbox_id in [x.sandbox_id for x in page.next_items()]
@@ -113,7 +117,7 @@ async def async_files(s):
     events = []
     h = await s.files.watch_dir("a", on_event=lambda e: events.append(e.name))
     await s.files.write("a/new", "x")
-    for _ in range(200):
+    for _ in range(1200):
         if "new" in events:
             break
         await asyncio.sleep(0.05)
@@ -129,10 +133,10 @@ async def async_background(s):
 
 
 async def run_async():
-    s = await AsyncSandbox.create(TEMPLATE, timeout=120)
+    s = await AsyncSandbox.create(TEMPLATE, timeout=900)
     for fn in (both, async_files, async_background):
         try:
-            await asyncio.wait_for(fn(s), 60)
+            await asyncio.wait_for(fn(s), 300)
             report(f"async {fn.__name__}")
         except Exception as e:
             report(f"async {fn.__name__}", e)
@@ -144,7 +148,7 @@ async def run_async():
 
 
 def main():
-    s = Sandbox.create(TEMPLATE, timeout=120, metadata={"py": "1"})
+    s = Sandbox.create(TEMPLATE, timeout=900, metadata={"py": "1"})
     for fn in (commands, streaming, background, pty, files, watch, signed, info, metrics):
         assert not inspect.iscoroutinefunction(fn)
         test(f"sync {fn.__name__}", fn, s)

@@ -8,7 +8,7 @@ const https = Boolean(process.env.E2B_DOMAIN)
 async function boot(sbx) { return (await sbx.commands.run('cut -d" " -f22 /proc/1/stat')).stdout }
 
 await test('pause and connect: the process, its pid and its server are the same', async () => {
-  const sbx = await Sandbox.create(template, { timeoutMs: 120_000, envs: { A: '1' }, metadata: { k: 'v' } })
+  const sbx = await Sandbox.create(template, { timeoutMs: 900_000, envs: { A: '1' }, metadata: { k: 'v' } })
   await sbx.files.write('/home/user/f', 'kept')
   const h = await sbx.commands.run('python3 -m http.server 8000', { background: true })
   await until(async () => (await sbx.commands.run('curl -s -o /dev/null -w %{http_code} http://127.0.0.1:8000/ || true')).stdout === '200', 'the server')
@@ -19,7 +19,7 @@ await test('pause and connect: the process, its pid and its server are the same'
   assert.equal(await sbx.isRunning(), false)
   const page = await Sandbox.list({ query: { state: ['paused'], metadata: { k: 'v' } } }).nextItems()
   assert.ok(page.some((s) => s.sandboxId === sbx.sandboxId))
-  const again = await Sandbox.connect(sbx.sandboxId, { timeoutMs: 100_000 })
+  const again = await Sandbox.connect(sbx.sandboxId, { timeoutMs: 900_000 })
   assert.equal(await again.isRunning(), true)
   assert.equal(await boot(again), before)
   assert.ok((await again.commands.list()).some((p) => p.pid === h.pid), 'the process is not listed')
@@ -33,7 +33,7 @@ await test('pause and connect: the process, its pid and its server are the same'
 })
 
 await test('a stream that is open when it is paused ends with an error that says so', async () => {
-  const sbx = await Sandbox.create(template, { timeoutMs: 60_000 })
+  const sbx = await Sandbox.create(template, { timeoutMs: 600_000 })
   const h = await sbx.commands.run('sleep 100', { background: true })
   const end = h.wait().then(() => 'ended', (e) => String(e.message || e))
   await sbx.pause()
@@ -44,7 +44,7 @@ await test('a stream that is open when it is paused ends with an error that says
 })
 
 await test('pause without memory: files and identity stay, processes do not', async () => {
-  const sbx = await Sandbox.create(template, { timeoutMs: 120_000, metadata: { k: 'files' } })
+  const sbx = await Sandbox.create(template, { timeoutMs: 900_000, metadata: { k: 'files' } })
   await sbx.files.write('/home/user/f', 'kept')
   const h = await sbx.commands.run('sleep 1000', { background: true })
   h.wait().catch(() => {})
@@ -72,20 +72,20 @@ await test('lifecycle: paused at its end, woken by traffic', async () => {
   await until(async () => (await sbx.getInfo()).state === 'paused', 'the pause')
   assert.equal(await sbx.isRunning(), false)
   assert.equal(await sbx.files.read('/home/user/f'), 'kept')
-  assert.equal((await sbx.getInfo()).state, 'running')
+  await until(async () => await sbx.files.read('/home/user/f') === 'kept' && (await sbx.getInfo()).state === 'running', 'it runs') // for three seconds again
   await sbx.kill()
 })
 
 await test('snapshots: many sandboxes from one, listed, deleted', async () => {
-  const sbx = await Sandbox.create(template, { timeoutMs: 120_000 })
+  const sbx = await Sandbox.create(template, { timeoutMs: 900_000 })
   await sbx.files.write('/home/user/f', 'snapshot')
   const snapshot = await sbx.createSnapshot()
   await sbx.files.write('/home/user/f', 'later')
-  const made = await Promise.all([0, 1, 2].map(() => Sandbox.create(snapshot.snapshotId, { timeoutMs: 60_000 })))
+  const made = await Promise.all([0, 1, 2].map(() => Sandbox.create(snapshot.snapshotId, { timeoutMs: 600_000 })))
   for (const m of made) assert.equal(await m.files.read('/home/user/f'), 'snapshot')
   assert.equal(await sbx.files.read('/home/user/f'), 'later')
   const named = await sbx.createSnapshot({ name: `snap-${process.pid}` })
-  const from = await Sandbox.create(`snap-${process.pid}`, { timeoutMs: 60_000 })
+  const from = await Sandbox.create(`snap-${process.pid}`, { timeoutMs: 600_000 })
   assert.equal(await from.files.read('/home/user/f'), 'later')
   const pages = Sandbox.listSnapshots({ sandboxId: sbx.sandboxId, limit: 1 })
   const ids = []
@@ -100,9 +100,9 @@ await test('snapshots: many sandboxes from one, listed, deleted', async () => {
 })
 
 await test('fork: the same files, lives of their own', async () => {
-  const sbx = await Sandbox.create(template, { timeoutMs: 120_000 })
+  const sbx = await Sandbox.create(template, { timeoutMs: 900_000 })
   await sbx.files.write('/home/user/f', 'parent')
-  const kids = await sbx.fork({ count: 3, timeoutMs: 60_000 })
+  const kids = await sbx.fork({ count: 3, timeoutMs: 600_000 })
   assert.equal(kids.length, 3)
   for (const [i, k] of kids.entries()) {
     assert.ok(!(k instanceof Error), String(k))

@@ -45,7 +45,7 @@ def files(v):
 
 
 def mounted(v):
-    boxes = [Sandbox.create(TEMPLATE, timeout=120, volume_mounts={PLACE: v}) for _ in range(2)]
+    boxes = [Sandbox.create(TEMPLATE, timeout=600, volume_mounts={PLACE: v}) for _ in range(2)]
     try:
         boxes[0].commands.run(f"echo one > {PLACE}/shared")
         assert boxes[1].commands.run(f"cat {PLACE}/shared").stdout == "one\n"
@@ -67,7 +67,7 @@ async def run_async():
         await asyncio.gather(*[v.write_file(f"/f{i}", str(i) * 1000) for i in range(50)])
         assert await v.read_file("/f7") == "7" * 1000
         assert len(await v.list("/")) == 50
-        s = await AsyncSandbox.create(TEMPLATE, timeout=120, volume_mounts={PLACE: v})
+        s = await AsyncSandbox.create(TEMPLATE, timeout=600, volume_mounts={PLACE: v})
         assert (await s.commands.run(f"ls {PLACE} | wc -l")).stdout.strip() == "50"
         await s.kill()
     finally:

@@ -21,7 +21,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-enum { DEADLINE_S = 20, TASKS_MAX = 64, CODE_NOT_REACHED = 99, CODE_BROKEN = 98, CODE_HANG = 97 };
+enum { DEADLINE_S = 120, TASKS_MAX = 64, CODE_NOT_REACHED = 99, CODE_BROKEN = 98, CODE_HANG = 97 };
 
 enum role { ROLE_CALLER, ROLE_INIT, ROLE_OTHER };
 static const char *const role_names[] = {"caller", "init", "other"};

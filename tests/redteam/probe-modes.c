@@ -19,7 +19,7 @@ enum { LAST_NR = 600 };
 
 /* What one call did. Written by the child to shared memory, because a call such as close_range may take its pipe away. */
 struct verdict {
-    volatile int done;
+    volatile int begun, done;
     volatile long rc;
     volatile int eno;
 };
@@ -27,6 +27,7 @@ struct verdict {
 static void call_one(const char *abi, long nr, long fill, struct verdict *v)
 {
     long rc;
+    v->begun = 1;
     if (abi[0] == 'i') {
         rc = probe_i386(nr, fill, fill, fill);
         v->eno = rc < 0 ? (int)-rc : 0;
@@ -53,14 +54,22 @@ static const char *verdict_class(const struct verdict *v, int st, bool timed_out
     return "through";
 }
 
-static int wait_child(pid_t pid, int ms, bool *timed_out)
+/* `v`: what it writes, or NULL. One that has not come to its call yet, or waits for a processor, is waited for longer. */
+static int wait_child(pid_t pid, int ms, const struct verdict *v, bool *timed_out)
 {
     int st = 0;
+    double start = probe_now(), begun = start;
     *timed_out = false;
-    for (int i = 0; i < ms * 4; i++) {
+    for (int i = 0;; i++) {
         if (waitpid(pid, &st, WNOHANG) == pid)
             return st;
         (void)usleep(250);
+        if (v && !v->begun && probe_now() - start < 60) {
+            begun = probe_now();
+            i = 0;
+        }
+        if (i >= ms * 4 && (!v || probe_now() - begun > 2 || !probe_runnable(pid)))
+            break;
     }
     *timed_out = true;
     (void)kill(pid, SIGKILL);
@@ -84,7 +93,7 @@ int mode_syscalls(const char *abi, long fill)
             (void)setpgid(0, 0);
             call_one(abi, nr, fill, v);
         }
-        int st = wait_child(pid, 60, &timed_out);
+        int st = wait_child(pid, 60, v, &timed_out);
         (void)kill(-pid, SIGKILL);
         while (waitpid(-1, NULL, WNOHANG) > 0)
             ;
@@ -183,7 +192,7 @@ int mode_fuzz(double seconds, unsigned seed)
         }
         if (pid < 0)
             break;
-        (void)wait_child(pid, 1200, &timed_out);
+        (void)wait_child(pid, 1200, NULL, &timed_out);
         (void)kill(-pid, SIGKILL);
         while (waitpid(-1, NULL, WNOHANG) > 0)
             ;

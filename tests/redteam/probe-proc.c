@@ -219,7 +219,7 @@ static void p_orphans(const struct attempt *a, struct seen *s)
         if (pid > 0)
             (void)waitpid(pid, NULL, 0);
     }
-    for (int i = 0; i < 30; i++) {
+    for (int i = 0; i < 50; i++) { /* less than an attempt may take */
         (void)usleep(100000);
         after = count_pids();
         if (after <= before + 1)

@@ -95,6 +95,7 @@ int probe_exec(char *const argv[], char *out, size_t n);
 /* Text that marks a planted secret, not present as such in this binary. */
 const char *probe_canary_mark(void);
 double probe_now(void);
+bool probe_runnable(pid_t pid); /* it waits for a processor, or has one */
 
 /* System calls by number, and through the other two entry points of x86-64. */
 long probe_i386(long nr, long a, long b, long c);

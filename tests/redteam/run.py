@@ -73,7 +73,7 @@ class Suite:
             argv += ["--var", f"{k}={v}"]
         return argv + ids
 
-    def start(self, argv, without=None, stdin=None, timeout=90, leak_fd=False):
+    def start(self, argv, without=None, stdin=None, timeout=400, leak_fd=False):
         """Runs as the caller. With leak_fd a host directory is left open at 7, as a careless parent would."""
         env = self.stage.env(**({"HUTCH_WITHOUT": without} if without else {}))
         fd = os.open(self.stage.outside, os.O_RDONLY | os.O_DIRECTORY) if leak_fd else -1
@@ -148,7 +148,7 @@ class Suite:
             os.chdir(self.stage.ws)
             os.execve(argv[0], argv, self.stage.env(**({"HUTCH_WITHOUT": without} if without else {})))
         self.starts += 1
-        out, end = b"", time.monotonic() + 20
+        out, end = b"", time.monotonic() + 120
         while time.monotonic() < end:
             if not select.select([master], [], [], 0.2)[0]:
                 continue
