@@ -14,7 +14,8 @@
 #include <stdint.h>
 #include <time.h>
 
-#define AWAIT_S 30
+#define AWAIT_S  60
+#define AWAIT_MS (AWAIT_S * 1000) /* for calls that have a time-out of their own */
 
 static inline int64_t await_now(void)
 {

@@ -150,7 +150,7 @@ static inline int supervised(struct world *w, int (*fn)(const struct world *, in
     assert_int_equal(fd_recv(pair[0], &c, 1, &listener, &nfds), 1);
     (void)seccomp_sync_wake(listener);
     struct pollfd p = {.fd = listener, .events = POLLIN};
-    while (poll(&p, 1, 10000) > 0 && (p.revents & POLLIN))
+    while (poll(&p, 1, 60000) > 0 && (p.revents & POLLIN))
         denials_notified(w->d, listener, pid);
     (void)close(listener);
     (void)close(pair[0]);

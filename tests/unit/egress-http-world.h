@@ -316,8 +316,8 @@ UNUSED static struct transport *tls_over(int fd, const char *sni, bool h2)
     if (sni)
         assert_int_equal(SSL_set_tlsext_host_name(ssl, sni) && SSL_set1_host(ssl, sni), 1);
     struct transport *t = tls_wrap(ssl, fd, NULL, 0);
-    int done;
-    for (int i = 0; (done = t->ops->handshake(t)) == 0 && i < 2000; i++) {
+    int done = 0;
+    AWAIT ((done = t->ops->handshake(t)) != 0) {
         struct err err = {0};
         assert_int_equal(loop_step(loop, 1, &err), 0);
     }

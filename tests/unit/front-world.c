@@ -8,6 +8,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "await.h"
 #include "base/fd.h"
 #include "base/json.h"
 #include "base/log.h"
@@ -83,6 +84,14 @@ void asked_run(struct asked *a)
             abort();
 }
 
+void asked_end(struct asked *a)
+{
+    struct err err;
+    AWAIT (a->ended || a->closed)
+        if (loop_step(world.loop, 5, &err) < 0)
+            abort();
+}
+
 struct asked *ask(const char *method, const char *target, const char *const *fields, const char *body, size_t n)
 {
     struct asked *a = xcalloc(1, sizeof *a);
@@ -111,7 +120,7 @@ struct asked *ask(const char *method, const char *target, const char *const *fie
     for (size_t at = 0; at < n && !a->ended && a->r.on_data;) {
         struct err err;
         size_t piece = n - at < 7000 ? n - at : 7000;
-        for (int i = 0; a->paused && i < 2000 && !a->ended; i++)
+        AWAIT (!a->paused || a->ended)
             if (loop_step(world.loop, 1, &err) < 0)
                 abort();
         if (a->ended || !a->r.on_data)

@@ -95,6 +95,7 @@ struct asked *ask_api(const char *key, const char *method, const char *target, c
 struct asked *ask_envd(const struct box *b, const char *method, const char *target, const char *type, const char *body,
                        size_t n);
 void asked_run(struct asked *a);
+void asked_end(struct asked *a);   /* of one that must end, or be cut; however long it takes */
 void asked_leave(struct asked *a); /* the client goes away */
 void asked_free(struct asked *a);
 const char *asked_field(const struct asked *a, const char *name);

@@ -20,6 +20,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include "await.h"
 #include "base/fd.h"
 #include "init/init.h"
 #include "os/landlock.h"
@@ -217,7 +218,7 @@ void world_bind(struct world *w)
     struct link_bind b = {.hostname = "box", .env = env, .user = "user"};
     struct status_box s = {0};
     (void)link_bind(w->links, WORLD_ID, &b, status_done, &s);
-    if (!world_wait(w, &s.done, 5000) || s.st.code != LINK_OK)
+    if (!world_wait(w, &s.done, AWAIT_MS) || s.st.code != LINK_OK)
         (void)fprintf(stderr, "world: bind: %d %s\n", (int)s.st.code, s.st.text);
 }
 
@@ -290,7 +291,7 @@ void world_sh(struct world *w, const char *script, struct capture *ret)
     struct exec_spec s = {.cmd = "sh", .args = args};
     memset(ret, 0, sizeof *ret);
     ret->x = exec_start(w->links, WORLD_ID, &s, &capture_ops, ret);
-    (void)world_wait(w, &ret->over, 30000);
+    (void)world_wait(w, &ret->over, 5 * AWAIT_MS); /* some say a lot */
 }
 
 int world_up(struct world *w, bool strict)

@@ -77,6 +77,15 @@ static void make(const struct cgroup_limits *lim, unsigned want, struct cgroup *
         fail_msg("cgroup_create: %s", err.msg);
 }
 
+/* A directory whose last process has ended; the kernel may need a moment to see that. */
+static void removed(const char *dir)
+{
+    int r = -1;
+    AWAIT ((r = rmdir(dir)) == 0)
+        nap_ms(1);
+    assert_int_equal(r, 0);
+}
+
 static void assert_gone(const struct cgroup *before)
 {
     for (unsigned i = 0; i < CGROUP_HIER_MAX; i++)
@@ -248,7 +257,7 @@ static int forks_with(uint64_t limit, struct cgroup_stat *st)
     assert_true(WIFEXITED(status));
     cgroup_stat(&cg, st);
     assert_int_equal(cgroup_populated(&cg), 1);
-    assert_int_equal(cgroup_kill(&cg, 5000, &err), 0);
+    assert_int_equal(cgroup_kill(&cg, AWAIT_MS, &err), 0);
     assert_int_equal(cgroup_populated(&cg), 0);
     destroy(&cg);
     return WEXITSTATUS(status);
@@ -303,12 +312,8 @@ static void cpu_quota_throttles(void **state)
         struct cgroup_stat st;
         make(&(struct cgroup_limits){.cpu_milli = quotas[q]}, CGROUP_CPU | CGROUP_CPUACCT | CGROUP_KILL, &cg);
         pid_t pid = start_in(&cg, spin, NULL);
-        for (int i = 0; i < 3000; i++) {
+        AWAIT ((cgroup_stat(&cg, &st), quotas[q] ? st.nr_throttled >= 2 : st.user_us >= 50000))
             nap_ms(10);
-            cgroup_stat(&cg, &st);
-            if (quotas[q] ? st.nr_throttled >= 2 : st.user_us >= 50000)
-                break;
-        }
         print_message("quota %d/1000: throttled in %d periods, %d us; ran for %d us\n", (int)quotas[q],
                       (int)st.nr_throttled, (int)st.throttled_us, (int)st.user_us);
         assert_true(st.have & CGROUP_HAVE_THROTTLED);
@@ -316,7 +321,7 @@ static void cpu_quota_throttles(void **state)
             assert_true(st.nr_throttled >= 2);
         else
             assert_true(st.user_us >= 50000 && st.nr_throttled == 0);
-        assert_int_equal(cgroup_kill(&cg, 5000, &err), 0);
+        assert_int_equal(cgroup_kill(&cg, AWAIT_MS, &err), 0);
         (void)wait_for(pid);
         destroy(&cg);
     }
@@ -354,9 +359,9 @@ static void kill_ends_a_tree_of_20(bool frozen)
     (void)close(fds[1]);
     assert_int_equal(read(fds[0], &c, 1), 1);
     assert_int_equal(cgroup_populated(&cg), 1);
-    if (frozen && cgroup_freeze(&cg, true, CGROUP_FREEZE_MS, &err) < 0)
+    if (frozen && cgroup_freeze(&cg, true, AWAIT_MS, &err) < 0)
         fail_msg("freeze: %s", err.msg);
-    if (cgroup_kill(&cg, 5000, &err) < 0)
+    if (cgroup_kill(&cg, AWAIT_MS, &err) < 0)
         fail_msg("kill: %s", err.msg);
     assert_int_equal(cgroup_populated(&cg), 0);
     /* End of file: nobody holds the write end any more, so all twenty are dead whatever the cgroup says. */
@@ -396,14 +401,10 @@ static void kill_outruns_a_fork_bomb(void **state)
     struct err err = {0};
     make(&(struct cgroup_limits){.pids = 32}, CGROUP_KILL, &cg);
     pid_t pid = start_in(&cg, fork_bomb, NULL);
-    for (int i = 0; i < 500; i++) {
+    AWAIT ((cgroup_stat(&cg, &st), st.pids_max_hits > 0))
         nap_ms(5);
-        cgroup_stat(&cg, &st);
-        if (st.pids_max_hits > 0)
-            break;
-    }
     assert_true(st.pids_max_hits > 0);
-    if (cgroup_kill(&cg, 10000, &err) < 0)
+    if (cgroup_kill(&cg, AWAIT_MS, &err) < 0)
         fail_msg("kill: %s", err.msg);
     (void)wait_for(pid);
     destroy(&cg);
@@ -427,15 +428,15 @@ static void frozen_means_no_progress_and_thawed_means_progress(void **state)
     pid_t pid = start_in(&cg, count_up, (void *)(uintptr_t)n);
     while (*n == 0)
         nap_ms(1);
-    assert_int_equal(cgroup_freeze(&cg, true, CGROUP_FREEZE_MS, &err), 0);
+    assert_int_equal(cgroup_freeze(&cg, true, AWAIT_MS, &err), 0);
     unsigned long at = *n;
     nap_ms(30);
     assert_int_equal(*n, at);
-    assert_int_equal(cgroup_freeze(&cg, false, CGROUP_FREEZE_MS, &err), 0);
+    assert_int_equal(cgroup_freeze(&cg, false, AWAIT_MS, &err), 0);
     AWAIT (*n != at)
         nap_ms(1);
     assert_true(*n > at);
-    assert_int_equal(cgroup_kill(&cg, 5000, &err), 0);
+    assert_int_equal(cgroup_kill(&cg, AWAIT_MS, &err), 0);
     (void)wait_for(pid);
     destroy(&cg);
     (void)munmap((void *)(uintptr_t)n, 4096);
@@ -460,7 +461,7 @@ static void a_freeze_in_two_parts_is_asked_for_and_looked_at(void **state)
     AWAIT (cgroup_frozen(&cg) != 1)
         nap_ms(1);
     assert_int_equal(cgroup_frozen(&cg), 0);
-    assert_int_equal(cgroup_kill(&cg, 5000, &err), 0);
+    assert_int_equal(cgroup_kill(&cg, AWAIT_MS, &err), 0);
     (void)wait_for(pid);
     destroy(&cg);
     (void)munmap((void *)(uintptr_t)n, 4096);
@@ -493,7 +494,7 @@ static void a_child_in_new_namespaces_enters_and_is_killed(void **state)
         assert_int_equal(fd_read_file(cg.leaf[i].fd, "cgroup.procs", 4096, &b), 0);
         assert_string_equal(buf_str(&b), want);
     }
-    assert_int_equal(cgroup_kill(&cg, 5000, &err), 0);
+    assert_int_equal(cgroup_kill(&cg, AWAIT_MS, &err), 0);
     assert_true(WIFSIGNALED(wait_for(pid)));
     destroy(&cg);
 }
@@ -510,7 +511,7 @@ static void attach_from_outside_works_too(void **state)
     if (cgroup_attach(&cg, pid, false, &err) < 0)
         fail_msg("attach: %s", err.msg);
     assert_int_equal(cgroup_populated(&cg), 1);
-    assert_int_equal(cgroup_kill(&cg, 5000, &err), 0);
+    assert_int_equal(cgroup_kill(&cg, AWAIT_MS, &err), 0);
     assert_true(WIFSIGNALED(wait_for(pid)));
     destroy(&cg);
 }
@@ -525,7 +526,7 @@ static void a_helper_joins_the_memory_of_a_frozen_leaf(void **state)
     struct err err = {0};
     struct cgroup_leaf *memory = NULL;
     make(&(struct cgroup_limits){.memory = 64 * MIB}, CGROUP_KILL, &cg);
-    assert_int_equal(cgroup_freeze(&cg, true, CGROUP_FREEZE_MS, &err), 0);
+    assert_int_equal(cgroup_freeze(&cg, true, AWAIT_MS, &err), 0);
     for (unsigned i = 0; i < cg.nleaf; i++)
         if (cg.leaf[i].has & CGROUP_MEMORY)
             memory = &cg.leaf[i];
@@ -537,7 +538,7 @@ static void a_helper_joins_the_memory_of_a_frozen_leaf(void **state)
     int status = wait_for(pid);
     assert_true(WIFEXITED(status));
     assert_int_equal(WEXITSTATUS(status), apart ? 0 : 7);
-    assert_int_equal(cgroup_freeze(&cg, false, CGROUP_FREEZE_MS, &err), 0);
+    assert_int_equal(cgroup_freeze(&cg, false, AWAIT_MS, &err), 0);
     struct cgroup none = CGROUP_INIT;
     assert_int_equal(cgroup_enter_memory(&none), 1);
     destroy(&cg);
@@ -555,7 +556,7 @@ static void a_saved_cgroup_is_ended_by_another_process(void **state)
     pid_t other = fork();
     if (other == 0)
         _exit(cgroup_load(buf_str(&text), &copy, &err) < 0 || strcmp(copy.name, cg.name) != 0 ||
-              cgroup_kill(&copy, 5000, &err) < 0 || cgroup_destroy(&copy) < 0);
+              cgroup_kill(&copy, AWAIT_MS, &err) < 0 || cgroup_destroy(&copy) < 0);
     assert_int_equal(wait_for(other), 0);
     assert_true(WIFSIGNALED(wait_for(pid)));
     assert_gone(&cg);
@@ -625,7 +626,7 @@ static void sweep_takes_dead_owners_leaves_only(void **state)
     assert_int_equal(cgroup_load(buf_str(&text), &left, &err), 0);
     assert_int_equal(left.nleaf, theirs[1].nleaf);
     assert_int_equal(cgroup_populated(&left), 1);
-    assert_int_equal(cgroup_kill(&left, 5000, &err), 0);
+    assert_int_equal(cgroup_kill(&left, AWAIT_MS, &err), 0);
     destroy(&left);
     destroy(&mine);
     (void)munmap(theirs, sizeof *theirs * 2);
@@ -678,7 +679,7 @@ static int use_delegation(bool controllers)
     if (pid == 0)
         _exit(controllers ? eat_64_mib(NULL) : wait_for_ever(NULL));
     int status;
-    if (pid < 0 || (!controllers && cgroup_kill(&cg, 5000, &err) < 0) || waitpid(pid, &status, 0) != pid)
+    if (pid < 0 || (!controllers && cgroup_kill(&cg, AWAIT_MS, &err) < 0) || waitpid(pid, &status, 0) != pid)
         return 4;
     if (!WIFSIGNALED(status))
         return 5;
@@ -720,9 +721,8 @@ static void a_delegated_v2_subtree_serves_an_ordinary_user(void **state)
     if (pid == 0)
         _exit(use_delegation(controllers));
     int status = wait_for(pid);
-    nap_ms(5);
-    assert_int_equal(rmdir(inner), 0);
-    assert_int_equal(rmdir(top), 0);
+    removed(inner);
+    removed(top);
     assert_int_equal(status, 0);
 }
 
@@ -746,7 +746,7 @@ static int use_container(const char *mount_point)
     if (cgroup_create(&i, &(struct cgroup_limits){0}, CGROUP_ACCOUNT | CGROUP_KILL, &cg, &err) < 0 || cg.nleaf != 1)
         return 5;
     pid_t pid = start_in(&cg, wait_for_ever, NULL);
-    if (cgroup_kill(&cg, 5000, &err) < 0 || waitpid(pid, NULL, 0) != pid)
+    if (cgroup_kill(&cg, AWAIT_MS, &err) < 0 || waitpid(pid, NULL, 0) != pid)
         return 6;
     return cgroup_destroy(&cg) < 0 ? 7 : 0;
 }
@@ -768,8 +768,7 @@ static void a_container_without_delegation_keeps_kill_and_is_told_why(void **sta
     if (pid == 0)
         _exit(use_container(host.hier[0].mount));
     int status = wait_for(pid);
-    nap_ms(5);
-    assert_int_equal(rmdir(box), 0);
+    removed(box);
     assert_int_equal(status, 0);
 }
 
@@ -819,8 +818,7 @@ static void a_tighter_quota_around_the_caller_holds(void **state)
     if (pid == 0)
         _exit(ask_for_more_and_less(outer));
     int status = wait_for(pid);
-    nap_ms(5);
-    assert_int_equal(rmdir(outer), 0);
+    removed(outer);
     assert_int_equal(status, 0);
 }
 

@@ -674,7 +674,7 @@ static void who_follows_hears_of_lines_in_files_that_begin_later(void **state)
     if (pid == 0) {
         struct followed f = {.want = 24};
         struct err err = {0};
-        (void)alarm(20);
+        (void)alarm(120);
         _exit(audit_each(dir, true, count_to, &f, &err) == 0 && f.n == 24 ? 0 : 1);
     }
     begin(false);

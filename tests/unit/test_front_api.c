@@ -101,6 +101,7 @@ static void test_openapi(void **state)
 
 static void expect(struct asked *a, unsigned status, const char *body)
 {
+    asked_end(a);
     if (!a->ended || a->status != status || (body && strcmp(buf_str(&a->body), body) != 0))
         fail_msg("%s: status %u, body %s; wanted %u %s", a->path, a->status, buf_str(&a->body), status,
                  body ? body : "");

@@ -32,6 +32,7 @@ static int end(void **state)
 /* The body of the answer, which must have this status. */
 static json_t *answer(struct asked *a, unsigned status)
 {
+    asked_end(a);
     if (!a->ended || a->status != status)
         fail_msg("%s: status %u, body %s; wanted %u", a->path, a->status, buf_str(&a->body), status);
     json_t *j = a->body.n ? json_loadb(a->body.p, a->body.n, 0, NULL) : NULL;

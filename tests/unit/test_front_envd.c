@@ -20,6 +20,7 @@
 
 static void expect(struct asked *a, unsigned status, const char *body)
 {
+    asked_end(a);
     if (!a->ended || a->status != status || (body && strcmp(buf_str(&a->body), body) != 0))
         fail_msg("%s: ended %d, status %u, body %s; wanted %u %s", a->path, a->ended, a->status, buf_str(&a->body),
                  status, body ? body : "");

@@ -1,3 +1,4 @@
+#include "await.h"
 #include "tests/lib/unit.h"
 
 #include <errno.h>
@@ -119,7 +120,7 @@ static void one_connection_serves_several_exchanges(void **state)
     for (int i = 0; i < 3; i++) {
         ask(&a, "GET", "/hello", 0);
         assert_false(client_reusable(a.c));
-        assert_true(http_world_until(&w, &a.done, 5000));
+        assert_true(http_world_until(&w, &a.done, AWAIT_MS));
         assert_int_equal(a.status, 200);
         assert_int_equal(a.length, 6);
         assert_string_equal(buf_str(&a.body), "hello\n");
@@ -127,14 +128,14 @@ static void one_connection_serves_several_exchanges(void **state)
     }
     assert_int_equal(http_server_connections(w.server), 1);
     ask(&a, "HEAD", "/bytes/1000", 0);
-    assert_true(http_world_until(&w, &a.done, 5000));
+    assert_true(http_world_until(&w, &a.done, AWAIT_MS));
     assert_int_equal(a.length, 1000);
     assert_int_equal(a.body.n, 0);
     ask(&a, "GET", "/status/204", 0);
-    assert_true(http_world_until(&w, &a.done, 5000));
+    assert_true(http_world_until(&w, &a.done, AWAIT_MS));
     assert_int_equal(a.status, 204);
     ask(&a, "POST", "/count", 0);
-    assert_true(http_world_until(&w, &a.done, 5000));
+    assert_true(http_world_until(&w, &a.done, AWAIT_MS));
     assert_string_equal(buf_str(&a.body), "0\n");
     assert_true(client_reusable(a.c));
     drop(&a);
@@ -145,7 +146,7 @@ static void a_large_answer_comes_whole(void **state)
     (void)state;
     struct answer a = {.check = true};
     ask(&a, "GET", "/bytes/20000000", 0);
-    assert_true(http_world_until(&w, &a.done, 20000));
+    assert_true(http_world_until(&w, &a.done, AWAIT_MS));
     assert_false(a.failed);
     assert_int_equal(a.got, 20000000);
     assert_true(w.app.held_most < HTTP_HIGH_WATER + 16384);
@@ -160,7 +161,7 @@ static void a_body_goes_out_with_back_pressure(void **state)
         ask(&a, "POST", "/count", chunked ? HTTP_UNKNOWN : 20000000);
         a.upload = 20000000;
         upload(&a);
-        assert_true(http_world_until(&w, &a.done, 20000));
+        assert_true(http_world_until(&w, &a.done, AWAIT_MS));
         assert_string_equal(buf_str(&a.body), "20000000\n");
         assert_true(a.writable);
         assert_true(a.queued_most > HTTP_LOW_WATER && a.queued_most < HTTP_HIGH_WATER + 20000);
@@ -175,12 +176,14 @@ static void a_paused_answer_waits_and_goes_on(void **state)
     struct answer a = {.hold = true, .check = true};
     bool never = false;
     ask(&a, "GET", "/bytes/3000000", 0);
-    (void)http_world_until(&w, &never, 100);
+    AWAIT (a.status != 0)
+        (void)http_world_until(&w, &never, 5);
+    (void)http_world_until(&w, &never, 50);
     assert_int_equal(a.status, 200);
     assert_int_equal(a.got, 0);
     a.hold = false;
     client_resume(a.c);
-    assert_true(http_world_until(&w, &a.done, 10000));
+    assert_true(http_world_until(&w, &a.done, AWAIT_MS));
     assert_int_equal(a.got, 3000000);
     drop(&a);
 }
@@ -192,7 +195,7 @@ static void a_refusal_before_the_end_of_the_body_is_read(void **state)
     ask(&a, "POST", "/refuse", 30000000);
     a.upload = 30000000;
     upload(&a);
-    assert_true(http_world_until(&w, &a.done, 5000));
+    assert_true(http_world_until(&w, &a.done, AWAIT_MS));
     assert_int_equal(a.status, 413);
     assert_false(client_reusable(a.c));
     drop(&a);
@@ -203,7 +206,7 @@ static void a_cut_answer_is_an_error(void **state)
     (void)state;
     struct answer a = {0};
     ask(&a, "GET", "/cut", 0);
-    assert_true(http_world_until(&w, &a.done, 5000));
+    assert_true(http_world_until(&w, &a.done, AWAIT_MS));
     assert_true(a.failed);
     assert_int_equal(a.failure, CLIENT_BROKEN);
     assert_string_equal(buf_str(&a.body), "half");
@@ -220,7 +223,7 @@ static void a_closed_port_is_an_error_of_its_own(void **state)
     other.loop = (http_world_stop(&other), NULL);
     a.c = client_new(w.loop, transport_plain(http_world_dial(&other)));
     ask(&a, "GET", "/hello", 0);
-    assert_true(http_world_until(&w, &a.done, 5000));
+    assert_true(http_world_until(&w, &a.done, AWAIT_MS));
     assert_int_equal(a.failure, CLIENT_UNREACHED);
     assert_string_equal(a.error, "the connection could not be made: Connection refused");
     drop(&a);
@@ -231,7 +234,7 @@ static void a_client_may_be_freed_in_its_own_callback(void **state)
     (void)state;
     struct answer a = {.free_in_head = true};
     ask(&a, "GET", "/bytes/100000", 0);
-    assert_true(http_world_until(&w, &a.done, 5000));
+    assert_true(http_world_until(&w, &a.done, AWAIT_MS));
     a.c = NULL;
     drop(&a);
     ask(&a, "GET", "/silent", 0);
@@ -248,7 +251,7 @@ static void raw(const char *bytes, struct answer *a)
     ask(a, "GET", "/", 0);
     assert_int_equal(write(fds[1], bytes, strlen(bytes)), strlen(bytes));
     (void)shutdown(fds[1], SHUT_WR);
-    assert_true(http_world_until(&w, &a->done, 2000));
+    assert_true(http_world_until(&w, &a->done, AWAIT_MS));
     (void)close(fds[1]);
 }
 
@@ -329,7 +332,7 @@ static void a_body_shorter_than_announced_is_the_callers_error(void **state)
     ask(&a, "POST", "/count", 100);
     (void)client_write(a.c, "abc", 3);
     client_end(a.c);
-    assert_true(http_world_until(&w, &a.done, 2000));
+    assert_true(http_world_until(&w, &a.done, AWAIT_MS));
     assert_string_equal(a.error, "the request's body ended before its announced length");
     drop(&a);
 }
@@ -344,14 +347,16 @@ static void an_upgrade_is_a_tunnel_with_two_ends(void **state)
     bool never = false;
     a.c = client_new(w.loop, transport_plain(http_world_dial(&w)));
     client_start(a.c, &q, &events, &a);
-    (void)http_world_until(&w, &never, 50);
+    AWAIT (a.status != 0)
+        (void)http_world_until(&w, &never, 5);
     assert_int_equal(a.status, 101);
     assert_non_null(strstr(buf_str(&a.fields), "upgrade: websocket"));
     (void)client_write(a.c, "ping", 4);
-    (void)http_world_until(&w, &never, 50);
+    AWAIT (a.body.n >= 4)
+        (void)http_world_until(&w, &never, 5);
     assert_string_equal(buf_str(&a.body), "ping");
     client_end(a.c);
-    assert_true(http_world_until(&w, &a.done, 2000));
+    assert_true(http_world_until(&w, &a.done, AWAIT_MS));
     assert_string_equal(buf_str(&a.body), "ping[end]");
     assert_false(client_reusable(a.c));
     drop(&a);
@@ -361,7 +366,8 @@ static void nothing_is_left_open(void **state)
 {
     (void)state;
     bool never = false;
-    (void)http_world_until(&w, &never, 50);
+    AWAIT (w.app.open == 0)
+        (void)http_world_until(&w, &never, 5);
     assert_int_equal(w.app.open, 0);
 }
 

@@ -1,3 +1,4 @@
+#include "await.h"
 #include "tests/lib/unit.h"
 
 #include <fcntl.h>
@@ -137,8 +138,9 @@ static void a_client_that_goes_away_is_noticed(void **state)
     _cleanup_buf_ struct buf b = {0};
     bool never = false;
     unsigned before = w.app.closed;
-    assert_int_equal(CURL(&b, "/silent", "--max-time", "0.2"), 28);
-    (void)http_world_until(&w, &never, 50);
+    assert_int_equal(CURL(&b, "/silent", "--max-time", "1"), 28);
+    AWAIT (w.app.closed != before && w.app.open == 0)
+        (void)http_world_until(&w, &never, 5);
     assert_int_equal(w.app.closed, before + 1);
     assert_int_equal(w.app.open, 0);
 }
@@ -211,7 +213,7 @@ static void our_client_speaks_tls_to_an_upstream(void **state)
     a.c = client_new(w.loop, tls_client_connect(tc, http_world_dial(&w), "api.e2b.localhost"));
     for (int i = 0; i < 2; i++) {
         client_start(a.c, &q, &events, &a);
-        assert_true(http_world_until(&w, &a.done, 20000));
+        assert_true(http_world_until(&w, &a.done, AWAIT_MS));
         assert_false(a.failed);
         assert_int_equal(a.got, 4000000);
         assert_true(client_reusable(a.c));
@@ -224,7 +226,7 @@ static void our_client_speaks_tls_to_an_upstream(void **state)
     a.c = client_new(w.loop, tls_client_connect(tc, fds[0], NULL));
     client_start(a.c, &q, &events, &a);
     assert_int_equal(write(fds[1], "HTTP/1.1 400 Bad Request\r\n\r\n", 28), 28);
-    assert_true(http_world_until(&w, &a.done, 5000));
+    assert_true(http_world_until(&w, &a.done, AWAIT_MS));
     assert_true(a.failed);
     client_free(a.c);
     (void)close(fds[1]);
@@ -314,6 +316,13 @@ static void p_turn(struct peer *p, int turns)
     }
 }
 
+/* Turns until it is so. */
+#define P_UNTIL(peer_, condition) \
+    do {                          \
+        AWAIT (condition)         \
+            p_turn(peer_, 1);     \
+    } while (0)
+
 static int32_t p_ask(struct peer *p, const char *path, const nghttp2_data_provider *body)
 {
 #define NV(name, value)                                                                             \
@@ -333,7 +342,7 @@ static void p_done(struct peer *p)
 {
     nghttp2_session_del(p->session);
     (void)close(p->fd);
-    for (int i = 0; i < 10; i++)
+    AWAIT (w.app.open == 0)
         assert_int_equal(loop_step(w.loop, 1, &err), 0);
     assert_int_equal(w.app.open, 0);
 }
@@ -355,7 +364,7 @@ static void a_head_that_is_too_large_is_431(void **state)
         for (size_t i = 0; i < cases[k].fields; i++)
             nv[4 + i] = (nghttp2_nv)NV("x-f", value);
         (void)nghttp2_submit_request(p.session, NULL, nv, 4 + cases[k].fields, NULL, NULL);
-        p_turn(&p, 10);
+        P_UNTIL(&p, p.ok || p.closed);
         assert_string_equal(p.status, cases[k].status);
         assert_int_equal(p.ok, 1);
         p_done(&p);
@@ -369,7 +378,7 @@ static void a_client_that_sends_frames_of_no_use_without_end_is_told_to_be_calm(
         struct peer p;
         p_open(&p);
         (void)p_ask(&p, "/hello", NULL);
-        p_turn(&p, 5);
+        P_UNTIL(&p, p.ok || p.closed);
         assert_int_equal(p.ok, 1);
         for (int i = 0; i < 3 * H2_IDLE_FRAMES && !p.goaway_seen && !p.closed; i++) {
             if (kind == 0)
@@ -380,7 +389,7 @@ static void a_client_that_sends_frames_of_no_use_without_end_is_told_to_be_calm(
             if (i == H2_IDLE_FRAMES / 2)
                 assert_false(p.goaway_seen);
         }
-        p_turn(&p, 5);
+        P_UNTIL(&p, p.goaway_seen || p.closed);
         assert_true(p.goaway_seen);
         assert_int_equal(p.goaway, NGHTTP2_ENHANCE_YOUR_CALM);
         p_done(&p);
@@ -399,7 +408,7 @@ static void a_scheme_that_is_not_http_is_400(void **state)
                                  NV(":authority", "x")};
         p_open(&p);
         (void)nghttp2_submit_request(p.session, NULL, nv, ARRAY_LEN(nv), NULL, NULL);
-        p_turn(&p, 10);
+        P_UNTIL(&p, p.status[0] || p.closed);
         assert_string_equal(p.status, cases[i].status);
         p_done(&p);
     }
@@ -413,7 +422,7 @@ static void requests_that_no_handler_should_see_are_400(void **state)
         struct peer p;
         p_open(&p);
         (void)p_ask(&p, paths[k], NULL);
-        p_turn(&p, 10);
+        P_UNTIL(&p, p.status[0] || p.closed);
         assert_string_equal(p.status, "400");
         p_done(&p);
     }
@@ -422,7 +431,7 @@ static void requests_that_no_handler_should_see_are_400(void **state)
     const nghttp2_nv nv[] = {NV(":method", "GET"), NV(":scheme", "http"), NV(":path", "/hello"), NV(":authority", "x"),
                              NV("host", "y")};
     (void)nghttp2_submit_request(p.session, NULL, nv, ARRAY_LEN(nv), NULL, NULL);
-    p_turn(&p, 10);
+    P_UNTIL(&p, p.status[0] || p.closed);
     assert_string_equal(p.status, "400");
     p_done(&p);
 }
@@ -439,7 +448,7 @@ static void rapid_resets_end_the_connection(void **state)
         (void)nghttp2_submit_rst_stream(p.session, 0, id, NGHTTP2_CANCEL);
         p_turn(&p, 1);
     }
-    p_turn(&p, 5);
+    P_UNTIL(&p, p.closed);
     assert_true(p.goaway_seen);
     assert_int_equal(p.goaway, NGHTTP2_ENHANCE_YOUR_CALM);
     assert_true(p.closed);
@@ -456,6 +465,7 @@ static void streams_above_the_limit_are_refused(void **state)
     p_turn(&p, 5);
     for (int i = 0; i < 100; i++)
         (void)p_ask(&p, "/silent", NULL);
+    P_UNTIL(&p, w.app.open >= 100);
     p_turn(&p, 10);
     assert_true(w.app.open <= H2_STREAMS);
     assert_true(w.app.open >= 100);
@@ -509,13 +519,14 @@ static void a_paused_request_keeps_the_clients_window_shut(void **state)
     p_turn(&p, 3);
     nghttp2_data_provider body = {.source.ptr = &sent, .read_callback = endless};
     (void)p_ask(&p, "/x", &body);
+    P_UNTIL(&p, paused_req);
     p_turn(&p, 100);
     assert_non_null(paused_req);
     assert_int_equal(taken, 0);
     assert_true(sent <= H2_WINDOW);
     assert_string_equal(http_field(&paused_req->fields, "cookie"), "a=1; b=2");
     http_resume(paused_req);
-    p_turn(&p, 50);
+    P_UNTIL(&p, taken > H2_WINDOW);
     assert_true(taken > H2_WINDOW);
     http_pause(paused_req);
     p_turn(&p, 50);
@@ -543,7 +554,7 @@ static void an_answer_waits_for_the_clients_window(void **state)
         assert_int_equal(loop_step(w.loop, 1, &err), 0);
     p.session = s;
     assert_true(w.app.held_most <= HTTP_HIGH_WATER + 16384);
-    p_turn(&p, 400);
+    P_UNTIL(&p, p.ok || p.closed);
     assert_int_equal(p.data, 5000000);
     assert_int_equal(p.ok, 1);
     p_done(&p);
@@ -556,12 +567,12 @@ static void noise_is_not_http_2(void **state)
     p_open(&p);
     static const char noise[] = "GET / HTTP/1.1\r\nhost: x\r\n\r\n";
     assert_int_equal(write(p.fd, noise, sizeof noise - 1), sizeof noise - 1);
-    for (int i = 0; i < 10; i++)
-        assert_int_equal(loop_step(w.loop, 1, &err), 0);
     uint8_t in[1024];
-    ssize_t n;
-    while ((n = recv(p.fd, in, sizeof in, 0)) > 0)
-        ;
+    ssize_t n = -1;
+    AWAIT (n == 0) {
+        assert_int_equal(loop_step(w.loop, 1, &err), 0);
+        n = recv(p.fd, in, sizeof in, 0);
+    }
     assert_int_equal(n, 0);
     p_done(&p);
 }
@@ -572,13 +583,13 @@ static void a_drained_connection_finishes_and_says_goodbye(void **state)
     struct peer p;
     p_open(&p);
     (void)p_ask(&p, "/events", NULL);
-    p_turn(&p, 5);
+    P_UNTIL(&p, w.app.open > 0);
     http_server_drain(w.server); /* the last test: nothing is accepted afterwards */
-    p_turn(&p, 5);
+    P_UNTIL(&p, p.goaway_seen || p.closed);
     assert_true(p.goaway_seen);
     assert_int_equal(p.goaway, NGHTTP2_NO_ERROR);
     assert_false(p.closed);
-    p_turn(&p, 200);
+    P_UNTIL(&p, p.closed);
     assert_int_equal(p.data, 27);
     assert_true(p.closed);
     p_done(&p);

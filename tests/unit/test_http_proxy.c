@@ -305,7 +305,8 @@ static void an_upstream_that_is_silent_is_504(void **state)
     assert_int_equal(CURL(&b, "/silent", "-w", "%{http_code}"), 0);
     g.answer_ms = 0;
     assert_string_equal(buf_str(&b), "{\"code\":504,\"failure\":1,\"message\":\"no answer in time\"}\n504");
-    (void)http_world_until(&w, &never, 50);
+    AWAIT (w.app.open == 0)
+        (void)http_world_until(&w, &never, 5);
     assert_int_equal(w.app.open, 0);
 }
 
@@ -392,14 +393,16 @@ static void an_upgrade_passes_and_both_ends_close_in_turn(void **state)
     bool never = false;
     open_tunnel(&t);
     (void)client_write(t.c, "ping", 4);
-    (void)http_world_until(&w, &never, 50);
+    AWAIT (t.in.n >= 4)
+        (void)http_world_until(&w, &never, 5);
     assert_string_equal(buf_str(&t.in), "ping");
     unsigned before = g.done;
     client_end(t.c);
-    assert_true(http_world_until(&w, &t.ended, 2000));
+    assert_true(http_world_until(&w, &t.ended, AWAIT_MS));
     assert_false(t.failed);
     assert_string_equal(buf_str(&t.in), "ping[end]");
-    (void)http_world_until(&w, &never, 30);
+    AWAIT (g.done != before)
+        (void)http_world_until(&w, &never, 5);
     assert_int_equal(g.done, before + 1);
     assert_true(g.last.whole && g.last.upgraded);
     client_free(t.c);
@@ -417,7 +420,8 @@ static void a_tunnel_that_is_cut_is_cut_on_both_sides(void **state)
     AWAIT (g.done != before)
         (void)http_world_until(&w, &never, 10);
     assert_int_equal(g.done, before + 1);
-    (void)http_world_until(&w, &never, 30);
+    AWAIT (w.app.open == 0)
+        (void)http_world_until(&w, &never, 5);
     assert_int_equal(w.app.open, 0);
     buf_done(&t.in);
 }

@@ -95,7 +95,7 @@ static void on_dialed(void *arg, const struct link_status *st, int fd)
 
 static enum link_code wait_code(void)
 {
-    assert_true(world_wait(&w, &got.done, 20000));
+    assert_true(world_wait(&w, &got.done, AWAIT_MS));
     return got.st.code;
 }
 
@@ -383,7 +383,7 @@ static void large(void **state)
         (void)files_remove(w.links, WORLD_ID, NULL, path, status_done, &b[i]);
     }
     for (int i = 0; i < N; i++) {
-        assert_true(world_wait(&w, &b[i].done, 20000));
+        assert_true(world_wait(&w, &b[i].done, AWAIT_MS));
         assert_int_equal(b[i].st.code, LINK_OK);
     }
     sh("ls big | wc -l; rm -r big", "4800\n");
@@ -463,12 +463,12 @@ static void upload_limit(void **state)
     assert_false(late[0].done || late[1].done || late[2].done);
     link_cancel(w.links, call[0]);
     sink_free(v[0]);
-    assert_true(world_wait(&w, &late[1].done, 5000));
+    assert_true(world_wait(&w, &late[1].done, AWAIT_MS));
     assert_int_equal(late[1].st.code, LINK_OK);
     assert_false(late[2].done);
     for (size_t i = 1; i < ARRAY_LEN(v); i++)
         sink_free(v[i]);
-    assert_true(world_wait(&w, &late[2].done, 5000));
+    assert_true(world_wait(&w, &late[2].done, AWAIT_MS));
     assert_int_equal(late[2].st.code, LINK_OK);
     sink_free(late[1].sink);
     sink_free(late[2].sink);
@@ -559,7 +559,7 @@ static void watches(void **state)
     sh("mkdir -p wd/sub", "");
     memset(&seen, 0, sizeof seen);
     struct file_watch *f = files_watch(w.links, WORLD_ID, NULL, "wd", true, true, false, &watch_ops, NULL);
-    assert_true(world_wait(&w, &seen.started, 5000));
+    assert_true(world_wait(&w, &seen.started, AWAIT_MS));
     sh("echo x > wd/new", "");
     until("C:new+ ");
     until("W:new+ ");
@@ -581,19 +581,21 @@ static void watches(void **state)
     assert_false(seen.failed);
     memset(&seen, 0, sizeof seen);
     (void)files_watch(w.links, WORLD_ID, NULL, "nowhere", false, false, false, &watch_ops, NULL);
-    assert_true(world_wait(&w, &seen.failed, 5000));
+    assert_true(world_wait(&w, &seen.failed, AWAIT_MS));
     assert_int_equal(seen.st.code, LINK_NOT_FOUND);
     memset(&seen, 0, sizeof seen);
     (void)files_watch(w.links, WORLD_ID, NULL, "/etc/passwd", false, false, false, &watch_ops, NULL);
-    assert_true(world_wait(&w, &seen.failed, 5000));
+    assert_true(world_wait(&w, &seen.failed, AWAIT_MS));
     assert_int_equal(seen.st.code, LINK_NOT_DIR);
     memset(&seen, 0, sizeof seen);
     (void)files_watch(w.links, WORLD_ID, NULL, "wd", false, false, false, &watch_ops, NULL);
-    assert_true(world_wait(&w, &seen.started, 5000));
+    assert_true(world_wait(&w, &seen.started, AWAIT_MS));
     sh("rm -r wd", "");
-    assert_true(world_wait(&w, &seen.failed, 5000));
+    assert_true(world_wait(&w, &seen.failed, AWAIT_MS));
     assert_int_equal(seen.st.code, LINK_NOT_FOUND);
-    sh("sleep 0.3; grep -l hutch-init /proc/[0-9]*/comm | wc -l", "1\n"); /* no helper is left */
+    sh("for i in $(seq 300); do n=$(grep -l hutch-init /proc/[0-9]*/comm | wc -l); [ $n = 1 ] && break; sleep 0.1; "
+       "done; echo $n",
+       "1\n"); /* no helper is left */
 }
 
 /* A watch that ended by itself while it was being closed: init answers both, and neither is nonsense. */
@@ -610,14 +612,14 @@ static void a_watch_ends_while_it_is_closed(void **state)
         memset(&seen, 0, sizeof seen);
         memset(&c, 0, sizeof c);
         f = files_watch(w.links, WORLD_ID, NULL, "ends", false, false, false, &watch_ops, NULL);
-        assert_true(world_wait(&w, &seen.started, 20000));
+        assert_true(world_wait(&w, &seen.started, AWAIT_MS));
         c.x = exec_start(w.links, WORLD_ID, &s, &capture_ops, &c);
-        assert_true(world_wait(&w, &c.started, 20000));
-    } while (seen.failed && (world_wait(&w, &c.over, 20000), true));
+        assert_true(world_wait(&w, &c.started, AWAIT_MS));
+    } while (seen.failed && (world_wait(&w, &c.over, AWAIT_MS), true));
     (void)sleep(1); /* its end waits in the socket */
     files_unwatch(f);
     sh("echo still here", "still here\n"); /* its answer comes after both */
-    assert_true(world_wait(&w, &c.over, 20000) && c.ended);
+    assert_true(world_wait(&w, &c.over, AWAIT_MS) && c.ended);
     assert_false(seen.failed);
 }
 
@@ -626,20 +628,25 @@ static void watch_overflow(void **state)
 {
     (void)state;
     struct capture c = {0};
-    struct exec_spec s = {.cmd = "python3",
-                          .args = (const char *const[]){
-                              "-c", "for i in range(30000):\n open('/home/user/of/%d'%i,'w').write('x')", NULL}};
+    struct exec_spec s = {
+        .cmd = "python3",
+        .args = (const char *const[]){
+            "-c", "for i in range(30000):\n open('/home/user/of/%d'%i,'w').write('x')\nopen('/home/user/of.done','w')",
+            NULL}};
+    char done[64];
     sh("mkdir of", "");
     memset(&seen, 0, sizeof seen);
     (void)files_watch(w.links, WORLD_ID, NULL, "of", true, true, false, &watch_ops, NULL);
-    assert_true(world_wait(&w, &seen.started, 5000));
+    assert_true(world_wait(&w, &seen.started, AWAIT_MS));
     c.x = exec_start(w.links, WORLD_ID, &s, &capture_ops, &c);
-    assert_true(world_wait(&w, &c.started, 5000));
-    (void)sleep(4);
-    assert_true(world_wait(&w, &c.over, 20000) && c.ended);
-    assert_true(world_wait(&w, &seen.failed, 20000));
+    assert_true(world_wait(&w, &c.started, AWAIT_MS));
+    (void)snprintf(done, sizeof done, "/proc/%d/root/home/user/of.done", (int)w.pid);
+    AWAIT (access(done, F_OK) == 0)
+        (void)usleep(20000);
+    assert_true(world_wait(&w, &c.over, AWAIT_MS) && c.ended);
+    assert_true(world_wait(&w, &seen.failed, AWAIT_MS));
     assert_int_equal(seen.st.code, LINK_LIMIT);
-    sh("rm -r of", "");
+    sh("rm -r of of.done", "");
 }
 
 static void ports(void **state)
@@ -668,7 +675,7 @@ static void ports(void **state)
         assert_int_equal(recv(got.fd, buf, sizeof buf, MSG_WAITALL), 6);
         assert_string_equal(buf, "served");
         (void)close(got.fd);
-        assert_true(world_wait(&w, &c.over, 5000));
+        assert_true(world_wait(&w, &c.over, AWAIT_MS));
     }
     (void)b;
 }

@@ -128,7 +128,7 @@ static int connect_inside(int type, const char *text, uint16_t port)
 static bool readable(int fd)
 {
     struct pollfd p = {.fd = fd, .events = POLLIN};
-    return poll(&p, 1, 2000) == 1;
+    return poll(&p, 1, 60000) == 1;
 }
 
 static bool silent(int fd)

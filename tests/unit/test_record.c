@@ -504,7 +504,7 @@ static void an_included_file_of_the_kernel_is_not_waited_for(void **state)
     settle();
     struct hostexec *h = hostexec_before(t->policy, t->plan, NULL);
     put(t, "more", false);
-    (void)alarm(30);
+    (void)alarm(120);
     hostexec_after(h, &t->found);
     (void)alarm(0);
     assert_true(listed(t, "more"));

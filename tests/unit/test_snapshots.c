@@ -268,7 +268,7 @@ static void was_born(int64_t age)
     (void)snprintf(sql, sizeof sql, "UPDATE counters SET value=%lld WHERE name='born'",
                    (long long)time(NULL) - (long long)age);
     assert_int_equal(sqlite3_open_v2(path, &db, SQLITE_OPEN_READWRITE, NULL), SQLITE_OK);
-    (void)sqlite3_busy_timeout(db, 5000);
+    (void)sqlite3_busy_timeout(db, 60000);
     assert_int_equal(sqlite3_exec(db, sql, NULL, NULL, NULL), SQLITE_OK);
     assert_int_equal(sqlite3_changes(db), 1);
     assert_int_equal(sqlite3_close(db), SQLITE_OK);

@@ -84,8 +84,7 @@ static int set_up_tx(void **state)
                                     .out = "",
                                     .err = ""};
     store_transaction_put(f.store, &row, NULL, NULL);
-    AWAIT (store_queued(f.store) == 0)
-        step(1);
+    step(3);
     if (generations_load(&f, &err) < 0 || transactions_load(&f, &err) < 0)
         return -1;
     tx = transaction_find(&f, box_->id, "tx-1");

@@ -209,7 +209,7 @@ static void run_sql(const char *sql)
     char path[sizeof dir + 16];
     (void)snprintf(path, sizeof path, "%s/store.db", dir);
     assert_int_equal(sqlite3_open_v2(path, &db, SQLITE_OPEN_READWRITE, NULL), SQLITE_OK);
-    (void)sqlite3_busy_timeout(db, 5000);
+    (void)sqlite3_busy_timeout(db, 60000);
     assert_int_equal(sqlite3_exec(db, sql, NULL, NULL, NULL), SQLITE_OK);
     assert_int_equal(sqlite3_close(db), SQLITE_OK);
 }
