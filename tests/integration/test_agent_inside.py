@@ -51,7 +51,8 @@ def memory_has(pid, needle):
 def browse(url):
     with tempfile.TemporaryDirectory() as home:
         r = subprocess.run(["chromium", "--headless=new", "--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage", f"--user-data-dir={home}",
-                            "--timeout=120000", "--dump-dom", url], text=True, capture_output=True, timeout=300, check=False, env={**os.environ, "TMPDIR": home})
+                            "--timeout=120000", "--dump-dom", url],
+                           text=True, capture_output=True, timeout=300, check=False, env={**os.environ, "TMPDIR": home})
         return r.stdout or r.stderr
 
 

@@ -35,7 +35,8 @@ def test_with_rules(who):
         check(text.endswith("  allow:\n    - \"files.test:8080\"\n    - other.test\n"), text)
         check_in('"api.test"', text.split("  rules:\n")[1].split("  allow:\n")[0])
         check_equal(len(net.seen("api.test")), 1, net.seen())
-        r = hutch("run", "--learn", "same.yaml", "--allow-host", "api.test", "--", "sh", "-c", f"{CURL} http://api.test/a", binary=HUTCH_TEST, who=who, cwd=ws, env=net.env(), timeout=300)
+        r = hutch("run", "--learn", "same.yaml", "--allow-host", "api.test", "--", "sh", "-c", f"{CURL} http://api.test/a",
+                  binary=HUTCH_TEST, who=who, cwd=ws, env=net.env(), timeout=300)
         check_equal((r.code, "network:" in (ws / "same.yaml").read_text()), (0, False), r)
         r = hutch("run", "--learn", "quiet.yaml", "--", "true", binary=HUTCH_TEST, who=who, cwd=ws, env=net.env(), timeout=300)
         check("network:" not in (ws / "quiet.yaml").read_text(), r)

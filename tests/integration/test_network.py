@@ -287,7 +287,8 @@ def test_egress_killed():
     with Internet() as net, Daemon(config=net.config()) as d:
         b = create(d, network={"allowOut": ["api.test"], "denyOut": ["0.0.0.0/0"]})
         check_equal(codes(d, b, "https://api.test/"), ["200"])
-        loop = "for i in $(seq 40); do curl -sS --max-time 60 -o /dev/null -w '%{http_code} ' https://api.test/$i; curl -sS --max-time 60 -o /dev/null -w '%{http_code} ' https://other.test/; done 2>/dev/null"
+        curl = "curl -sS --max-time 60 -o /dev/null -w '%{http_code} '"
+        loop = f"for i in $(seq 40); do {curl} https://api.test/$i; {curl} https://other.test/; done 2>/dev/null"
         out = {}
         t = threading.Thread(target=lambda: out.update(r=sh(d, b, loop)))
         t.start()

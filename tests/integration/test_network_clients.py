@@ -220,7 +220,8 @@ def test_chromium():
         skip("certutil (libnss3-tools) is not installed on this machine")
     r = inside("chromium", """mkdir -p $HOME/.pki/nssdb && certutil -N -d sql:$HOME/.pki/nssdb --empty-password && certutil -A -d sql:$HOME/.pki/nssdb -t C,, -n hutch -i /etc/hutch/ca.pem
 for u in http://api.test/echo https://api.test/echo https://other.test/; do
-  timeout 150 chromium --headless=new --no-sandbox --disable-gpu --disable-dev-shm-usage --user-data-dir=/tmp/c --virtual-time-budget=5000 --dump-dom $u 2>/dev/null | tr -d '\\n' | head -c 4000; echo; done""", timeout=500)
+  timeout 150 chromium --headless=new --no-sandbox --disable-gpu --disable-dev-shm-usage --user-data-dir=/tmp/c --virtual-time-budget=5000 --dump-dom $u \\
+    2>/dev/null | tr -d '\\n' | head -c 4000; echo; done""", timeout=500)
     lines = r.text.splitlines()
     check_in("/echo", lines[1], r)
     check_in("host_not_allowed", lines[2], r)

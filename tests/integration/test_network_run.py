@@ -93,7 +93,8 @@ def test_no_other_way(who):
         host.listen()
         port = host.getsockname()[1]
         script = f"""
-curl -sS --max-time 60 -o /dev/null -w '%{{http_code}} ' http://93.184.216.34/ ; curl -sS --max-time 60 -o /dev/null -w '%{{http_code}} ' http://169.254.169.254/latest/
+curl -sS --max-time 60 -o /dev/null -w '%{{http_code}} ' http://93.184.216.34/
+curl -sS --max-time 60 -o /dev/null -w '%{{http_code}} ' http://169.254.169.254/latest/
 curl -sS --max-time 60 -o /dev/null -w '%{{http_code}} ' http://metadata.test/ ; curl -sS --max-time 60 http://127.0.0.1:{port}/ 2>/dev/null; echo "$? "
 curl -sS --max-time 60 -k https://93.184.216.34/ -o /dev/null -w '%{{http_code}} '
 python3 - <<'X'
@@ -133,7 +134,8 @@ def test_egress_dies(who):
     "kill -9 of the proxy closes the only way out at once: connections end, new ones lead nowhere, the command lives on"
     with Internet() as net, workspace(who) as ws:
         net.dir.chmod(0o755), net.ca.dir.chmod(0o755)
-        script = """curl -sS --max-time 60 -o /dev/null -w '%{http_code} ' http://api.test/; touch up; for i in $(seq 1000); do [ -e down ] && break; sleep 0.1; done
+        script = """curl -sS --max-time 60 -o /dev/null -w '%{http_code} ' http://api.test/
+touch up; for i in $(seq 1000); do [ -e down ] && break; sleep 0.1; done
 curl -sS --max-time 3 -o /dev/null -w '%{http_code} ' http://api.test/; echo still here"""
         done = {}
         t = threading.Thread(target=lambda: done.update(r=go(net, who, ws, "--allow-host", "api.test", "--", "sh", "-c", script)))

@@ -121,12 +121,14 @@ def test_beside_others(who):
             r = hutch("run", "--audit", "log", "--json", where, "--allow-host", "api.test", "--", "true", binary=HUTCH_TEST, who=who, cwd=ws, env=net.env())
             check_equal((r.code, (ws / "log").read_text()), (120, text), r)
             check_in("--audit", r.err, r)
-        r = hutch("run", "--learn", "out.yaml", "--audit", "log", "--allow-host", "api.test", "--", "sh", "-c", "echo x >>log; rm -f log; echo y >log", binary=HUTCH_TEST, who=who, cwd=ws, env=net.env(), timeout=300)
+        r = hutch("run", "--learn", "out.yaml", "--audit", "log", "--allow-host", "api.test", "--", "sh", "-c", "echo x >>log; rm -f log; echo y >log",
+                  binary=HUTCH_TEST, who=who, cwd=ws, env=net.env(), timeout=300)
         check_equal((r.code, "log" in (ws / "out.yaml").read_text().split("wall_time")[1]), (0, False), r)
         check_equal(verify(who, ws / "log").code, 0)
         os.mkdir(ws / "a[b]"), os.chmod(ws / "a[b]", 0o777)
         r = go(net, who, ws, "--audit", "a[b]/log", "--allow-host", "api.test", "--", "sh", "-c", "echo x >>'a[b]/log'; true")
         check_equal((r.code, [x["kind"] for x in lines(ws / "a[b]/log")]), (0, ["started"]), r)
-        shell = f'{HUTCH_TEST} run --json record --audit log --allow-host api.test -- sh -c "echo ready; while [ ! -e done ]; do sleep 0.1; done" | (read x; echo other >new; mv -f new log; : >done; cat)'
+        shell = (f'{HUTCH_TEST} run --json record --audit log --allow-host api.test -- sh -c "echo ready; while [ ! -e done ]; do sleep 0.1; done"'
+                 " | (read x; echo other >new; mv -f new log; : >done; cat)")
         r = run("bash", "-c", shell, who=who, cwd=ws, env=net.env())
         check_equal(json.loads((ws / "record").read_text())["host_may_execute"], [str(ws / "log")], r)

@@ -54,7 +54,7 @@ static const char *verdict_class(const struct verdict *v, int st, bool timed_out
     return "through";
 }
 
-/* `v`: what it writes, or NULL. One that has not come to its call yet, or waits for a processor, is waited for longer. */
+/* `v`: what it writes, or NULL. One that is not at its call yet, or waits for a processor, is waited for longer. */
 static int wait_child(pid_t pid, int ms, const struct verdict *v, bool *timed_out)
 {
     int st = 0;
