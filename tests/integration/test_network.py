@@ -288,13 +288,16 @@ def test_egress_killed():
         b = create(d, network={"allowOut": ["api.test"], "denyOut": ["0.0.0.0/0"]})
         check_equal(codes(d, b, "https://api.test/"), ["200"])
         curl = "curl -sS --max-time 60 -o /dev/null -w '%{http_code} '"
-        loop = f"for i in $(seq 40); do {curl} https://api.test/$i; {curl} https://other.test/; done 2>/dev/null"
+        loop = f"""n=0; for i in $(seq 3000); do r=$({curl} https://api.test/$i); echo $r; {curl} https://other.test/
+case $r in 200*) n=$((n + 1)) ;; esac
+if [ $n -gt 20 ] && [ -e /tmp/over ]; then break; fi; done 2>/dev/null"""
         out = {}
-        t = threading.Thread(target=lambda: out.update(r=sh(d, b, loop)))
+        t = threading.Thread(target=lambda: out.update(r=sh(d, b, loop, timeout=400)))
         t.start()
         for _ in range(4):
             time.sleep(0.7)
             d.kill9("egress")
+        check_equal(sh(d, b, "touch /tmp/over").code, 0)
         t.join()
         got = out["r"].text.split()
         check(set(got[1::2]) <= {"403", "000"}, got)
