@@ -11,7 +11,7 @@ import threading
 import time
 
 from daemon import Daemon
-from hutch_test import check, check_equal, check_in, eventually
+from hutch_test import check, check_equal, eventually
 from internet import Internet
 from node_client import ask, patient, sh
 

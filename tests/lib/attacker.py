@@ -148,7 +148,7 @@ def sni_extension(*names):
     return struct.pack(">H", len(entries)) + entries
 
 
-def answer_to_hello(host, data, port=443, via=None):
+def answer_to_hello(host, data, port=443, via=None, timeout=60):
     """What comes back to a hello: "server" (it goes on), "alert N", "reset", "closed"."""
     try:
         s = dial(host, port, via)
@@ -157,7 +157,7 @@ def answer_to_hello(host, data, port=443, via=None):
     try:
         for piece in data if isinstance(data, list) else [data]:
             s.sendall(piece)
-        got = read_all(s, 20, 6)
+        got = read_all(s, timeout, 6)
     except OSError as e:
         return "reset " + type(e).__name__
     finally:
