@@ -20,16 +20,16 @@ struct tree_size {
 
 enum {
     TREE_USERXATTR = 1, /* overlay's marks are user.overlay.*, else trusted.overlay.* */
-    TREE_NO_CHOWN = 2,
-    TREE_TAKE = 4, /* tree_copy: `from` is thrown away and on the same file system: files are linked, not copied */
+    TREE_NO_CHOWN = 2,  /* owners are not looked at; copies are the caller's */
+    TREE_TAKE = 4,      /* tree_copy: `from` is thrown away and on the same file system: files are linked, not copied */
 };
 
 /* Copies everything in `from` into the empty directory `to`, the root's own owner, mode and times too: owners minus
  * `shift`, times, modes, all extended attributes but overlay's bookkeeping (origin, impure, nlink, uuid ...; opaque,
  * redirect, whiteout stay), hard links, whiteouts. By reflink where the file system can, else copy_file_range. An owner
- * outside shift..shift+65535 is an error naming the path. With `prev`, an earlier copy of the same upper: files whose
- * content and attributes are the same are linked to it instead (by content, never by time alone: writes through
- * mappings do not change a time in tmpfs). ERR_LIMIT if it gets larger than `max` (0: no limit). */
+ * outside shift..shift+65535 is an error naming the path, unless TREE_NO_CHOWN. With `prev`, an earlier copy of the same
+ * upper: files whose content and attributes are the same are linked to it instead (by content, never by time alone:
+ * writes through mappings do not change a time in tmpfs). ERR_LIMIT if it gets larger than `max` (0: no limit). */
 struct tree_copy {
     int from, to, prev; /* prev: -1 */
     uid_t shift;

@@ -6,7 +6,7 @@ import shutil
 import stat
 import subprocess
 
-from hutch_test import check, check_equal, check_in, hutch, identity, write
+from hutch_test import HUTCH, check, check_equal, check_in, hutch, identity, is_root, run, skip, write
 from test_learn import home_workspace
 
 JOB = """set -e
@@ -179,3 +179,30 @@ def test_doctor_knows_whether_directories_go(who):
         write(stage.ws / "old/file", "x\n", who)
         r = tx(stage, "run", "--tx", "--", "rm", "-r", "old")
         check_equal(found, ["ok" if r.code == 0 else "missing"], r)
+
+
+def test_owner_with_a_large_id():
+    "the changes of a user of a directory service, whose id no layer could hold, are kept and applied as everybody's"
+    if not is_root() or not shutil.which("setpriv"):
+        skip("needs root and setpriv (util-linux), to become a user who has no entry")
+    number, top = 200001, pathlib.Path(f"/var/lib/hutch-tx-{os.getpid()}")
+    try:
+        for path in (top, top / "ws", top / "ws/d"):
+            path.mkdir(mode=0o755)
+        (top / "ws/d/f").write_text("first\n")
+        for path in (top, *top.rglob("*")):
+            os.chown(path, number, number)
+
+        def as_user(*args):
+            return run("setpriv", f"--reuid={number}", f"--regid={number}", "--clear-groups", HUTCH, *args, cwd=top / "ws",
+                       env={"HOME": str(top)})
+
+        r = as_user("run", "--tx", "--", "sh", "-c", "echo more >> d/f; mkdir e; echo new > e/g; ln -s g e/l")
+        check_equal(r.code, 0, r)
+        check_in("kept as tx-", r.err, r)
+        done = as_user("apply")
+        check_equal(done.code, 0, done)
+        check_equal(((top / "ws/d/f").read_text(), (top / "ws/e/g").read_text()), ("first\nmore\n", "new\n"))
+        check_equal((top / "ws/e/g").stat().st_uid, number)
+    finally:
+        shutil.rmtree(top)

@@ -172,6 +172,29 @@ static void owners_are_shifted_and_those_outside_are_refused(void **state)
     assert_string_equal(err.msg, "'f': its owner 99999:100000 is outside 100000..165535");
 }
 
+static void owners_that_are_not_copied_may_be_any(void **state)
+{
+    struct err err = {0};
+    (void)state;
+    _cleanup_close_ int from = dir_at("from"), to = dir_at("to"), to2 = dir_at("to2");
+    WORKS(mkdirat(from, "d", 0755));
+    file_at(from, "d/f", "x");
+    WORKS(symlinkat("f", from, "d/l"));
+    static const char *const names[] = {".", "d", "d/f", "d/l"};
+    for (size_t i = 0; i < ARRAY_LEN(names); i++)
+        WORKS(fchownat(from, names[i], 200001, 200002, AT_SYMLINK_NOFOLLOW));
+    struct tree_copy c = {.from = from, .to = to, .prev = -1, .flags = TREE_NO_CHOWN | TREE_USERXATTR};
+    if (tree_copy(&c, &err) < 0)
+        fail_msg("%s", err.msg);
+    holds(to, "d/f", "x");
+    for (size_t i = 0; i < ARRAY_LEN(names); i++)
+        assert_int_equal(stat_of(to, names[i]).st_uid, 0);
+    c.to = to2;
+    c.flags = TREE_USERXATTR; /* where they count, they are checked */
+    assert_int_equal(tree_copy(&c, &err), -1);
+    assert_non_null(strstr(err.msg, "its owner 200001:200002 is outside 0..65535"));
+}
+
 static void devices_are_refused_by_name(void **state)
 {
     struct err err = {0};
@@ -500,6 +523,7 @@ int main(void)
         TEST(a_copy_holds_everything_the_tree_held),
         TEST(overlays_bookkeeping_is_not_copied_and_its_redirects_are),
         TEST(owners_are_shifted_and_those_outside_are_refused),
+        TEST(owners_that_are_not_copied_may_be_any),
         TEST(devices_are_refused_by_name),
         TEST(a_copy_stops_at_its_limits),
         TEST(holes_stay_holes),
