@@ -3,11 +3,14 @@
 #include <fcntl.h>
 #include <limits.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/sendfile.h>
 #include <unistd.h>
 
 #include "base/cleanup.h"
+#include "base/mem.h"
+#include "base/path.h"
 #include "base/random.h"
 #include "base/text.h"
 #include "cli/tx.h"
@@ -50,8 +53,8 @@ static bool conflicts(const struct tx *tx, const struct tx_change *c)
     const char *name;
     struct stat st;
     _cleanup_close_ int dir = open_parent(tx->place[c->place].host, c->path, &name);
-    if (dir < 0) /* its parent is one of the changes, or was taken away */
-        return c->seen.there;
+    if (dir < 0) /* taken away since: to find that out half-way would be too late */
+        return true;
     bool there = fstatat(dir, name, &st, AT_SYMLINK_NOFOLLOW) == 0;
     if (there != c->seen.there)
         return true;
@@ -63,21 +66,109 @@ static bool conflicts(const struct tx *tx, const struct tx_change *c)
            ns_of(&st.st_ctim) > tx->started_ns;
 }
 
+/* Whether the change makes a directory where the host has none. Changes in it follow it at once (see tx_compare), and have
+ * nothing on the host that they could be in conflict with. */
+static bool makes_dir(const struct tx_change *c) { return S_ISDIR(c->mode) && (c->kind == TX_ADDED || c->content); }
+
 static int check(const struct tx *tx, struct err *err)
 {
     _cleanup_buf_ struct buf text = {0};
+    const struct tx_change *making = NULL;
     size_t n = 0;
-    for (size_t i = 0; i < tx->n; i++)
-        if (conflicts(tx, &tx->changes[i]) && n++ < CONFLICTS_SHOWN) {
+    for (size_t i = 0; i < tx->n; i++) {
+        const struct tx_change *c = &tx->changes[i];
+        if (making && making->place == c->place && path_under(c->path, making->path))
+            continue;
+        making = makes_dir(c) ? c : NULL;
+        if (conflicts(tx, c) && n++ < CONFLICTS_SHOWN) {
             buf_adds(&text, n > 1 ? ", " : "");
-            text_add_safe(&text, tx->changes[i].path, 80);
+            text_add_safe(&text, c->path, 80);
         }
+    }
     if (n == 0)
         return 0;
     return err_set(
         err, ERR_POLICY, 0,
         "changed on the host since the command started: %s%s; nothing was applied (--force applies all the same)",
         buf_str(&text), n > CONFLICTS_SHOWN ? " and more" : "");
+}
+
+/* --- modes of directories ----------------------------------------------------------------------------------------- */
+
+/* Directories that are written into get their modes when everything is in them: one that its owner may not write to, as
+ * Go's module cache has them, would take nothing from an ordinary user. */
+struct dir_mode {
+    unsigned place;
+    char *path; /* owned; "" is the place itself */
+    dev_t dev;
+    ino_t ino;
+    mode_t mode;
+};
+struct applying {
+    const struct tx *tx;
+    bool force;
+    struct dir_mode *dirs;
+    size_t n, cap;
+};
+
+static int chmod_fd(int fd, mode_t mode) /* which may be O_PATH */
+{
+    char path[32];
+    (void)snprintf(path, sizeof path, "/proc/self/fd/%d", fd);
+    return chmod(path, mode);
+}
+
+/* Opens the directory to its owner until the end, when it gets `mode`. */
+static int unlock(struct applying *a, unsigned place, const char *path, size_t n, int fd, mode_t mode)
+{
+    struct stat st;
+    if (fstat(fd, &st) < 0 || chmod_fd(fd, (st.st_mode & 07777) | S_IRWXU) < 0)
+        return -1;
+    MEM_GROW(a->dirs, a->n, a->cap);
+    a->dirs[a->n++] = (struct dir_mode){place, xstrndup(path, n), st.st_dev, st.st_ino, mode};
+    return 0;
+}
+
+/* The directory that holds the change, so that it can be written to; what only it forbids its own owner is lifted. */
+static int open_host_parent(struct applying *a, const struct tx_change *c, const char **name)
+{
+    struct stat st;
+    _cleanup_close_ int dir = open_parent(a->tx->place[c->place].host, c->path, name);
+    if (dir < 0 || fstat(dir, &st) < 0)
+        return -1;
+    size_t n = *name > c->path ? (size_t)(*name - c->path) - 1 : 0;
+    if (geteuid() != 0 && st.st_uid == geteuid() && (st.st_mode & (S_IWUSR | S_IXUSR)) != (S_IWUSR | S_IXUSR) &&
+        unlock(a, c->place, c->path, n, dir, st.st_mode & 07777) < 0)
+        return -1;
+    return TAKE_FD(dir);
+}
+
+/* One that is another now is somebody else's. */
+static int set_mode(const struct applying *a, const struct dir_mode *d)
+{
+    struct stat st;
+    const char *name;
+    _cleanup_close_ int dir = open_parent(a->tx->place[d->place].host, d->path, &name);
+    _cleanup_close_ int fd =
+        dir < 0 ? -1 : openat(dir, *name ? name : ".", O_PATH | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+    if (fd < 0 || fstat(fd, &st) < 0)
+        return -1;
+    return st.st_dev == d->dev && st.st_ino == d->ino ? chmod_fd(fd, d->mode) : 0;
+}
+
+/* What is inside first: the outer one may forbid to get there. All of them, also after a failure. */
+static int set_modes(struct applying *a, struct err *err)
+{
+    int r = 0;
+    for (size_t i = a->n; i-- > 0;) {
+        const struct dir_mode *d = &a->dirs[i];
+        if (set_mode(a, d) < 0 && r == 0)
+            r = err_set(err, ERR_SETUP, errno, "set the mode %04o of %s/%s", (unsigned)d->mode,
+                        a->tx->place[d->place].src, d->path);
+        free(d->path);
+    }
+    free(a->dirs);
+    return r;
 }
 
 /* --- one change --------------------------------------------------------------------------------------------------- */
@@ -127,32 +218,43 @@ static int put_link(const struct tx *tx, int layer, const char *from, int dir, c
     return symlinkat(target, dir, temp) < 0 || set_owner(tx, dir, temp, l) < 0 ? -1 : 0;
 }
 
-static int put_dir(const struct tx *tx, int dir, const char *name, const struct stat *l, const struct tx_change *c)
+/* Whether what is at the name now may be taken away for something of another type. */
+static bool may_replace(const struct applying *a, const struct tx_change *c, bool dir)
 {
+    return a->force || (c->seen.there && S_ISDIR(c->seen.mode) == dir);
+}
+
+static int put_dir(struct applying *a, const struct tx_change *c, int dir, const char *name, const struct stat *l)
+{
+    struct stat st;
     struct err ignored = {0};
-    if (c->seen.there && !S_ISDIR(c->seen.mode) && tree_remove(dir, name, &ignored) < 0)
+    bool other = fstatat(dir, name, &st, AT_SYMLINK_NOFOLLOW) == 0 && !S_ISDIR(st.st_mode);
+    if (other && may_replace(a, c, false) && tree_remove(dir, name, &ignored) < 0)
         return -1;
     if (mkdirat(dir, name, 0700) < 0 && errno != EEXIST)
         return -1;
-    _cleanup_close_ int fd = openat(dir, name, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
-    return fd < 0 || set_owner(tx, dir, name, l) < 0 ? -1 : fchmod(fd, l->st_mode & 0777);
+    _cleanup_close_ int fd = openat(dir, name, O_PATH | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+    if (fd < 0 || set_owner(a->tx, dir, name, l) < 0)
+        return -1;
+    return unlock(a, c->place, c->path, strlen(c->path), fd, l->st_mode & 0777);
 }
 
-static int put_other(const struct tx *tx, const struct tx_place *p, const struct tx_change *c, int dir,
-                     const char *name, const struct stat *l)
+static int put_other(const struct applying *a, const struct tx_change *c, int dir, const char *name,
+                     const struct stat *l)
 {
     char temp[TEMP_MAX] = ".hutch-tx-";
     const char *from;
+    struct stat st;
     struct err ignored = {0};
     random_hex(temp + strlen(temp), 8);
-    _cleanup_close_ int layer = open_parent(p->layer, c->path, &from);
+    _cleanup_close_ int layer = open_parent(a->tx->place[c->place].layer, c->path, &from);
     if (layer < 0)
         return -1;
-    int r = S_ISREG(l->st_mode)   ? put_file(tx, layer, from, dir, temp, l)
-            : S_ISLNK(l->st_mode) ? put_link(tx, layer, from, dir, temp, l)
+    int r = S_ISREG(l->st_mode)   ? put_file(a->tx, layer, from, dir, temp, l)
+            : S_ISLNK(l->st_mode) ? put_link(a->tx, layer, from, dir, temp, l)
                                   : mkfifoat(dir, temp, l->st_mode & 0777);
-    if (r == 0 && c->seen.there && S_ISDIR(c->seen.mode) && tree_remove(dir, name, &ignored) < 0)
-        r = -1;
+    if (r == 0 && fstatat(dir, name, &st, AT_SYMLINK_NOFOLLOW) == 0 && S_ISDIR(st.st_mode) && may_replace(a, c, true))
+        r = tree_remove(dir, name, &ignored);
     if (r == 0)
         r = renameat(dir, temp, dir, name);
     if (r < 0) {
@@ -163,13 +265,13 @@ static int put_other(const struct tx *tx, const struct tx_place *p, const struct
     return r;
 }
 
-static int apply_one(const struct tx *tx, const struct tx_change *c, struct err *err)
+static int apply_one(struct applying *a, const struct tx_change *c, struct err *err)
 {
-    const struct tx_place *p = &tx->place[c->place];
+    const struct tx_place *p = &a->tx->place[c->place];
     const char *name;
     struct stat l;
-    _cleanup_close_ int dir = open_parent(p->host, c->path, &name);
-    if (dir < 0 && c->kind == TX_REMOVED)
+    _cleanup_close_ int dir = open_host_parent(a, c, &name);
+    if (dir < 0 && c->kind == TX_REMOVED && (errno == ENOENT || errno == ENOTDIR || errno == ELOOP))
         return 0; /* gone with its directory */
     if (dir < 0)
         return err_set(err, ERR_SETUP, errno, "the directory of %s/%s", p->src, c->path);
@@ -177,16 +279,23 @@ static int apply_one(const struct tx *tx, const struct tx_change *c, struct err 
         return tree_remove(dir, name, err);
     if (fstatat(p->layer, c->path, &l, AT_SYMLINK_NOFOLLOW) < 0)
         return err_set(err, ERR_SETUP, errno, "%s in its layer", c->path);
-    int r = S_ISDIR(l.st_mode) ? put_dir(tx, dir, name, &l, c) : put_other(tx, p, c, dir, name, &l);
+    int r = S_ISDIR(l.st_mode) ? put_dir(a, c, dir, name, &l) : put_other(a, c, dir, name, &l);
     return r < 0 ? err_set(err, ERR_SETUP, errno, "write %s/%s", p->src, c->path) : 0;
 }
 
 int tx_apply(struct tx *tx, bool force, struct err *err)
 {
+    struct applying a = {.tx = tx, .force = force};
+    struct err later = {0};
+    int r = 0;
     if (!force && check(tx, err) < 0)
         return -1;
-    for (size_t i = 0; i < tx->n; i++)
-        if (apply_one(tx, &tx->changes[i], err) < 0)
-            return err_wrap(err, "%zu of %zu changes were applied", i, tx->n);
-    return 0;
+    for (size_t i = 0; i < tx->n && r == 0; i++)
+        if (apply_one(&a, &tx->changes[i], err) < 0)
+            r = err_wrap(err, "%zu of %zu changes were applied", i, tx->n);
+    if (set_modes(&a, &later) < 0 && r == 0) {
+        *err = later;
+        r = -1;
+    }
+    return r;
 }

@@ -7,6 +7,7 @@ import stat
 import subprocess
 
 from hutch_test import HUTCH, check, check_equal, check_in, hutch, identity, is_root, run, skip, write
+from outer_terminal import Outer
 from test_learn import home_workspace
 
 JOB = """set -e
@@ -206,3 +207,77 @@ def test_owner_with_a_large_id():
         check_equal((top / "ws/e/g").stat().st_uid, number)
     finally:
         shutil.rmtree(top)
+
+
+READ_ONLY = """set -e
+mkdir -p made/deep && echo x > made/deep/file && ln -s file made/deep/link && chmod 555 made/deep made
+chmod 755 was-closed was-closed/in && echo x > was-closed/in/new && rm was-closed/old && chmod 555 was-closed/in was-closed
+echo x > was-open/new && chmod 555 was-open
+chmod 755 opened && echo x > opened/new
+chmod 755 gone && rm -r gone
+"""
+
+
+def set_modes(stage, mode):
+    """Of the host's directories; a runner that is not root could not remove them otherwise."""
+    for name in ("was-closed/in", "was-closed", "opened", "gone", "made", "made/deep", "was-open"):
+        if (stage.ws / name).is_dir() and (mode == 0o755 or name in ("was-closed/in", "was-closed", "opened", "gone")):
+            os.chmod(stage.ws / name, mode)
+
+
+def test_read_only_directories(who):
+    "directories that their owner may not write to, before or after, take what the command put there, and end as it left them"
+    with home_workspace(who) as stage:
+        furnish(stage)
+        for path in ("was-closed/in/stays", "was-closed/old", "was-open/file", "opened/file", "gone/file"):
+            write(stage.ws / path, "first\n", who)
+        set_modes(stage, 0o555)
+        r = stage.run("--tx", "--", "sh", "-c", READ_ONLY)
+        check_equal(r.code, 0, r)
+        done = tx(stage, "apply")
+        check_equal(done.code, 0, done)
+        after = look(stage.ws)
+        for name, mode in (("made", 0o555), ("made/deep", 0o555), ("was-closed", 0o555), ("was-closed/in", 0o555), ("was-open", 0o555),
+                           ("opened", 0o755)):
+            check_equal(oct(after[name][1]), oct(mode), name)
+        for name in ("made/deep/file", "made/deep/link", "was-closed/in/new", "was-closed/in/stays", "was-open/new", "opened/new"):
+            check_in(name, after)
+        check(not {"was-closed/old", "gone"} & set(after), "what the command removed is there")
+        set_modes(stage, 0o755)
+
+
+def test_directory_taken_away_while_it_is_asked(who):
+    "a directory that goes on the host while the question stands is a conflict, and nothing is applied"
+    with home_workspace(who) as stage:
+        furnish(stage)
+        (stage.ws / "moved/b").unlink()
+        command = f"cd {stage.ws} && HOME={stage.home} exec {HUTCH} run --tx -- sh -c 'echo x > first; echo x > moved/added; mkdir n; echo x > n/f'"
+        with Outer(["sh", "-c", command], who=who) as outer:
+            outer.expect("discard: ")
+            shutil.rmtree(stage.ws / "moved")
+            outer.send("a\n")
+            outer.expect("moved/added.*nothing was applied")
+            check_equal(outer.state(), "121")
+        check(not (stage.ws / "first").exists(), "half of it was applied")
+        no = tx(stage, "apply")
+        check_equal(no.code, 121, no)
+        check_in("moved", no.err, no)
+        yes = tx(stage, "apply", "--force")
+        check_equal(yes.code, 0, yes)
+        check((stage.ws / "moved/added").exists() and (stage.ws / "n/f").exists(), "not all was applied")
+
+
+def test_forced_over_another_type(who):
+    "--force makes a file where there is a directory now, and a directory where there is a file"
+    with home_workspace(who) as stage:
+        furnish(stage)
+        r = stage.run("--tx", "--", "sh", "-c", "echo mine > keep.txt; mkdir d; echo x > d/f")
+        check_equal(r.code, 0, r)
+        (stage.ws / "keep.txt").unlink()
+        write(stage.ws / "keep.txt/inside", "theirs\n", who)
+        write(stage.ws / "d", "theirs\n", who)
+        no = tx(stage, "apply")
+        check_equal(no.code, 121, no)
+        yes = tx(stage, "apply", "--force")
+        check_equal(yes.code, 0, yes)
+        check_equal(((stage.ws / "keep.txt").read_text(), (stage.ws / "d/f").read_text()), ("mine\n", "x\n"))
