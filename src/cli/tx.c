@@ -5,8 +5,6 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <getopt.h>
-#include <inttypes.h>
-#include <jansson.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -14,8 +12,6 @@
 
 #include "base/cleanup.h"
 #include "base/fd.h"
-#include "base/json.h"
-#include "base/map.h"
 #include "base/mem.h"
 #include "base/path.h"
 #include "base/random.h"
@@ -25,13 +21,6 @@
 
 #define META "tx.json"
 enum { META_MAX = 256 << 20 };
-
-static void put_json(json_t **j)
-{
-    if (*j)
-        json_decref(*j);
-}
-#define _cleanup_json_ _cleanup_(put_json)
 
 void tx_done(struct tx *tx)
 {
@@ -117,38 +106,6 @@ static void list_ids(int store, struct strv *ret)
         qsort(ret->v, ret->n, sizeof *ret->v, by_name);
 }
 
-static void write_meta(const struct tx *tx, struct buf *out)
-{
-    struct json j;
-    json_start(&j, out);
-    json_obj(&j, NULL);
-    json_u64(&j, "version", 1);
-    json_i64(&j, "started_ns", tx->started_ns);
-    json_bool(&j, "root", tx->root);
-    json_str(&j, "command", tx->command ? tx->command : "");
-    json_arr(&j, "places");
-    for (size_t i = 0; i < tx->nplaces; i++)
-        json_str(&j, NULL, tx->place[i].src);
-    json_end_arr(&j);
-    json_arr(&j, "seen");
-    for (size_t i = 0; i < tx->n; i++) {
-        const struct tx_change *c = &tx->changes[i];
-        json_arr(&j, NULL);
-        json_u64(&j, NULL, c->place);
-        json_str(&j, NULL, c->path);
-        json_bool(&j, NULL, c->seen.there);
-        json_u64(&j, NULL, c->seen.mode);
-        json_u64(&j, NULL, c->seen.ino);
-        json_i64(&j, NULL, c->seen.size);
-        json_i64(&j, NULL, c->seen.ctime.tv_sec);
-        json_i64(&j, NULL, c->seen.ctime.tv_nsec);
-        json_end_arr(&j);
-    }
-    json_end_arr(&j);
-    json_end_obj(&j);
-    buf_addc(out, '\n');
-}
-
 static int keep_layers(const struct tx *tx, int dir, struct err *err)
 {
     char name[32];
@@ -187,9 +144,11 @@ int tx_keep(struct tx *tx, struct err *err)
         return err_set(err, ERR_SETUP, errno, "keep the transaction");
     _cleanup_close_ int dir = openat(store, temp, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
     _cleanup_close_ int fd = dir < 0 ? -1 : openat(dir, META, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
-    write_meta(tx, &meta);
+    tx_meta_write(tx, &meta);
     int r = 0;
-    if (fd < 0 || fd_write_all(fd, meta.p, meta.n) < 0)
+    if (meta.n > META_MAX)
+        r = err_set(err, ERR_LIMIT, 0, "the paths of its changes are more than %d MiB, the limit", META_MAX >> 20);
+    else if (fd < 0 || fd_write_all(fd, meta.p, meta.n) < 0)
         r = err_set(err, ERR_SETUP, errno, "keep the transaction");
     if (r == 0)
         r = keep_layers(tx, dir, err);
@@ -202,52 +161,31 @@ int tx_keep(struct tx *tx, struct err *err)
 
 /* --- and found again ---------------------------------------------------------------------------------------------- */
 
-static int take_places(struct tx *tx, const json_t *doc, int dir, struct err *err)
+static int open_places(struct tx *tx, const struct strv *places, int dir, struct err *err)
 {
-    const json_t *places = json_object_get(doc, "places");
-    size_t i;
-    json_t *v;
-    if (!json_is_array(places) || json_array_size(places) > TX_PLACES_MAX)
-        return err_set(err, ERR_SETUP, 0, "%s is damaged", META);
-    json_array_foreach(places, i, v)
-    {
+    for (size_t i = 0; i < places->n; i++) {
         char name[32];
         (void)snprintf(name, sizeof name, "L%zu", i);
-        if (!json_is_string(v))
-            return err_set(err, ERR_SETUP, 0, "%s is damaged", META);
-        if (add_place(tx, json_string_value(v), dir, name, err) < 0)
+        if (add_place(tx, places->v[i], dir, name, err) < 0)
             return -1;
     }
     return 0;
 }
 
 /* What is on the host now may be something else than the command's end saw: that is what counts. */
-static void take_seen(struct tx *tx, const json_t *seen)
+static void take_seen(struct tx *tx, const struct tx_entries *seen)
 {
-    struct map by_path = {0};
-    _cleanup_strv_ struct strv keys = {0};
-    size_t k;
-    json_t *v;
-    json_array_foreach(seen, k, v)
-    {
-        const char *path = json_string_value(json_array_get(v, 1));
-        strv_take(&keys, xasprintf("%lld/%s", (long long)json_integer_value(json_array_get(v, 0)), path ? path : ""));
-        (void)map_put(&by_path, keys.v[keys.n - 1], v);
-    }
+    struct map index[TX_PLACES_MAX] = {0};
+    tx_index(seen, index);
     for (size_t i = 0; i < tx->n; i++) {
         struct tx_change *c = &tx->changes[i];
-        _cleanup_free_ char *key = xasprintf("%u/%s", c->place, c->path);
-        const json_t *s = map_get(&by_path, key);
-        c->seen.there = s ? json_is_true(json_array_get(s, 2)) : !c->seen.there;
-        if (!s)
-            continue;
-        c->seen.mode = (mode_t)json_integer_value(json_array_get(s, 3));
-        c->seen.ino = (ino_t)json_integer_value(json_array_get(s, 4));
-        c->seen.size = (off_t)json_integer_value(json_array_get(s, 5));
-        c->seen.ctime.tv_sec = (time_t)json_integer_value(json_array_get(s, 6));
-        c->seen.ctime.tv_nsec = (long)json_integer_value(json_array_get(s, 7));
+        const struct tx_entry *e = map_get(&index[c->place], c->path);
+        if (e)
+            c->seen = e->seen;
+        else
+            c->seen.there = !c->seen.there;
     }
-    map_done(&by_path);
+    tx_index_done(index);
 }
 
 static int choose(int store, const char *id, char ret[TX_ID_MAX], struct err *err)
@@ -272,25 +210,21 @@ int tx_load(const char *id, struct tx *ret, struct err *err)
 {
     _cleanup_close_ int store = open_store(err);
     _cleanup_buf_ struct buf text = {0};
-    _cleanup_json_ json_t *doc = NULL;
+    _cleanup_strv_ struct strv places = {0};
+    _cleanup_entries_ struct tx_entries seen = {0};
     if (store < 0 || choose(store, id, ret->id, err) < 0)
         return -1;
     _cleanup_close_ int dir = openat(store, ret->id, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
     if (dir < 0 || fd_read_file(dir, META, META_MAX, &text) < 0)
         return err_set(err, ERR_SETUP, errno, "read transaction %s", ret->id);
-    doc = json_loadb(buf_str(&text), text.n, 0, NULL);
-    if (!json_is_object(doc) || json_integer_value(json_object_get(doc, "version")) != 1)
+    if (!tx_meta_read(buf_str(&text), text.n, ret, &places, &seen))
         return err_set(err, ERR_SETUP, 0, "transaction %s is damaged; `hutch discard %s` removes it", ret->id, ret->id);
-    ret->root = json_is_true(json_object_get(doc, "root"));
-    ret->started_ns = json_integer_value(json_object_get(doc, "started_ns"));
     if (ret->root != (geteuid() == 0))
         return err_set(err, ERR_USAGE, 0, "transaction %s was made by %s; decide about it as the same user", ret->id,
                        ret->root ? "root" : "an ordinary user");
-    const char *command = json_string_value(json_object_get(doc, "command"));
-    ret->command = xstrdup(command ? command : "");
-    if (take_places(ret, doc, dir, err) < 0 || tx_compare(ret, err) < 0)
+    if (open_places(ret, &places, dir, err) < 0 || tx_compare(ret, err) < 0)
         return -1;
-    take_seen(ret, json_object_get(doc, "seen"));
+    take_seen(ret, &seen);
     return 0;
 }
 

@@ -17,6 +17,7 @@
 
 #include "base/buf.h"
 #include "base/err.h"
+#include "base/map.h"
 #include "base/strv.h"
 #include "wall/learn.h"
 
@@ -48,6 +49,15 @@ struct tx_change {
     off_t size;
     bool content, attributes; /* TX_CHANGED: what */
     struct tx_seen seen;
+};
+struct tx_entry {
+    unsigned place;
+    char *path; /* below the place; owned */
+    struct tx_seen seen;
+};
+struct tx_entries {
+    struct tx_entry *v; /* owned */
+    size_t n, cap;
 };
 struct tx_place {
     char *src;       /* on the host; owned */
@@ -83,6 +93,15 @@ int tx_keep(struct tx *tx, struct err *err);
 /* id NULL: the only one there is. */
 int tx_load(const char *id, struct tx *ret, struct err *err);
 int tx_drop(const char *id, struct err *err);
+
+/* tx-meta.c: tx.json. Reads it into root, started_ns and command of `tx` and the rest beside it; false: it is damaged. */
+void tx_meta_write(const struct tx *tx, struct buf *out);
+bool tx_meta_read(const char *text, size_t n, struct tx *tx, struct strv *places, struct tx_entries *seen);
+void tx_entries_done(struct tx_entries *e);
+#define _cleanup_entries_ __attribute__((cleanup(tx_entries_done)))
+/* The entries by path, for each place; they must stay where they are meanwhile. `index` is zeroed. */
+void tx_index(const struct tx_entries *e, struct map index[TX_PLACES_MAX]);
+void tx_index_done(struct map index[TX_PLACES_MAX]);
 
 /* run-tx.c: the end of a run. */
 enum tx_end { TX_END_NOTHING, TX_END_APPLIED, TX_END_KEPT, TX_END_DROPPED };

@@ -281,3 +281,24 @@ def test_forced_over_another_type(who):
         yes = tx(stage, "apply", "--force")
         check_equal(yes.code, 0, yes)
         check_equal(((stage.ws / "keep.txt").read_text(), (stage.ws / "d/f").read_text()), ("mine\n", "x\n"))
+
+
+def test_names_of_any_bytes(who):
+    "names that are no UTF-8 are kept and applied as others are, also that of the directory itself"
+    with home_workspace(who) as stage:
+        stage.ws = stage.ws / os.fsdecode(b"w\xff")
+        old, new = (stage.ws / os.fsdecode(name) for name in (b"old\xfe%41", b"new\xff"))
+        write(old, "first\n", who)
+        write(stage.ws / os.fsdecode(b"d\xff/x"), "first\n", who)
+        r = stage.run("--tx", "--", "sh", "-c", "for f in old*; do echo more >> \"$f\"; done; echo x > \"$(printf 'new\\377')\"; rm d*/x")
+        check_equal(r.code, 0, r)
+        check(not new.exists(), "the host changed before anybody decided")
+        done = tx(stage, "apply")
+        check_equal(done.code, 0, done)
+        check_equal((old.read_text(), new.read_text()), ("first\nmore\n", "x\n"))
+        check(not (stage.ws / os.fsdecode(b"d\xff/x")).exists(), "it was not removed")
+        r = stage.run("--tx", "--", "sh", "-c", "for f in old*; do echo more >> \"$f\"; done")
+        check_equal(r.code, 0, r)
+        write(old, "theirs\n", who)
+        no = tx(stage, "apply")
+        check_equal(no.code, 121, no)

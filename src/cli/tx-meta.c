@@ -1,0 +1,172 @@
+/* tx-meta.c - tx.json of a kept transaction: what was where on the host when the command had ended.
+ *
+ * Paths are percent-encoded, because names are bytes and JSON's strings are not; numbers of inodes are strings, because
+ * they may be above what a JSON integer holds here. Version 1 had both as they are.
+ */
+#include <inttypes.h>
+#include <jansson.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/cleanup.h"
+#include "base/json.h"
+#include "base/mem.h"
+#include "base/num.h"
+#include "cli/tx.h"
+#include "http/url.h"
+
+enum { VERSION = 2, VERSION_PLAIN = 1 };
+
+static void put_json(json_t **j)
+{
+    if (*j)
+        json_decref(*j);
+}
+#define _cleanup_json_ _cleanup_(put_json)
+
+void tx_entries_done(struct tx_entries *e)
+{
+    for (size_t i = 0; i < e->n; i++)
+        free(e->v[i].path);
+    free(e->v);
+    *e = (struct tx_entries){0};
+}
+
+/* --- written ------------------------------------------------------------------------------------------------------ */
+
+static void put_path(struct json *j, const char *path)
+{
+    _cleanup_buf_ struct buf text = {0};
+    url_encode(&text, path, strlen(path), "/ @+,=:()[]");
+    json_str(j, NULL, buf_str(&text));
+}
+
+static void put_entry(struct json *j, unsigned place, const char *path, const struct tx_seen *s)
+{
+    char ino[24];
+    (void)snprintf(ino, sizeof ino, "%" PRIu64, (uint64_t)s->ino);
+    json_arr(j, NULL);
+    json_u64(j, NULL, place);
+    put_path(j, path);
+    json_bool(j, NULL, s->there);
+    json_u64(j, NULL, s->mode);
+    json_str(j, NULL, ino);
+    json_i64(j, NULL, s->size);
+    json_i64(j, NULL, s->ctime.tv_sec);
+    json_i64(j, NULL, s->ctime.tv_nsec);
+    json_end_arr(j);
+}
+
+void tx_meta_write(const struct tx *tx, struct buf *out)
+{
+    struct json j;
+    json_start(&j, out);
+    json_obj(&j, NULL);
+    json_u64(&j, "version", VERSION);
+    json_i64(&j, "started_ns", tx->started_ns);
+    json_bool(&j, "root", tx->root);
+    json_str(&j, "command", tx->command ? tx->command : "");
+    json_arr(&j, "places");
+    for (size_t i = 0; i < tx->nplaces; i++)
+        put_path(&j, tx->place[i].src);
+    json_end_arr(&j);
+    json_arr(&j, "seen");
+    for (size_t i = 0; i < tx->n; i++)
+        put_entry(&j, tx->changes[i].place, tx->changes[i].path, &tx->changes[i].seen);
+    json_end_arr(&j);
+    json_end_obj(&j);
+    buf_addc(out, '\n');
+}
+
+/* --- read --------------------------------------------------------------------------------------------------------- */
+
+/* NULL: it is none. */
+static char *take_path(const json_t *v, bool plain)
+{
+    struct err ignored = {0};
+    struct buf path = {0};
+    if (!json_is_string(v))
+        return NULL;
+    if (plain)
+        return xstrdup(json_string_value(v));
+    if (url_decode(json_string_value(v), json_string_length(v), URL_PLUS_LITERAL, &path, &ignored) < 0) {
+        buf_done(&path);
+        return NULL;
+    }
+    return path.p ? path.p : xstrdup("");
+}
+
+static bool take_entry(const json_t *v, bool plain, struct tx_entry *ret)
+{
+    const json_t *ino = json_array_get(v, 4);
+    json_int_t place = json_integer_value(json_array_get(v, 0));
+    uint64_t number = (uint64_t)json_integer_value(ino);
+    if (place < 0 || place >= TX_PLACES_MAX ||
+        (!plain && !num_u64(json_is_string(ino) ? json_string_value(ino) : "", &number)))
+        return false;
+    *ret = (struct tx_entry){.place = (unsigned)place,
+                             .path = take_path(json_array_get(v, 1), plain),
+                             .seen = {.there = json_is_true(json_array_get(v, 2)),
+                                      .mode = (mode_t)json_integer_value(json_array_get(v, 3)),
+                                      .ino = (ino_t)number,
+                                      .size = (off_t)json_integer_value(json_array_get(v, 5)),
+                                      .ctime = {.tv_sec = (time_t)json_integer_value(json_array_get(v, 6)),
+                                                .tv_nsec = (long)json_integer_value(json_array_get(v, 7))}}};
+    return ret->path != NULL;
+}
+
+static bool take_entries(const json_t *doc, const char *key, bool plain, struct tx_entries *ret)
+{
+    const json_t *all = json_object_get(doc, key);
+    size_t i;
+    json_t *v;
+    json_array_foreach(all, i, v)
+    {
+        MEM_GROW(ret->v, ret->n, ret->cap);
+        if (!take_entry(v, plain, &ret->v[ret->n]))
+            return false;
+        ret->n++;
+    }
+    return json_is_array(all);
+}
+
+static bool take_places(const json_t *doc, bool plain, struct strv *ret)
+{
+    const json_t *all = json_object_get(doc, "places");
+    size_t i;
+    json_t *v;
+    json_array_foreach(all, i, v)
+    {
+        char *path = take_path(v, plain);
+        if (!path)
+            return false;
+        strv_take(ret, path);
+    }
+    return json_is_array(all) && ret->n <= TX_PLACES_MAX;
+}
+
+bool tx_meta_read(const char *text, size_t n, struct tx *tx, struct strv *places, struct tx_entries *seen)
+{
+    _cleanup_json_ json_t *doc = json_loadb(text, n, 0, NULL);
+    json_int_t version = json_integer_value(json_object_get(doc, "version"));
+    bool plain = version == VERSION_PLAIN;
+    const char *command = json_string_value(json_object_get(doc, "command"));
+    if (version < VERSION_PLAIN || version > VERSION)
+        return false;
+    tx->root = json_is_true(json_object_get(doc, "root"));
+    tx->started_ns = json_integer_value(json_object_get(doc, "started_ns"));
+    tx->command = xstrdup(command ? command : "");
+    return take_places(doc, plain, places) && take_entries(doc, "seen", plain, seen);
+}
+
+void tx_index(const struct tx_entries *e, struct map index[TX_PLACES_MAX])
+{
+    for (size_t i = 0; i < e->n; i++)
+        (void)map_put(&index[e->v[i].place], e->v[i].path, &e->v[i]);
+}
+
+void tx_index_done(struct map index[TX_PLACES_MAX])
+{
+    for (size_t i = 0; i < TX_PLACES_MAX; i++)
+        map_done(&index[i]);
+}
