@@ -66,6 +66,7 @@ int tx_decide(struct tx *tx, bool commit, bool quiet, enum tx_end *ret, struct e
             fputs("hutch: the command changed no files\n", stderr);
         return 0;
     }
+    tx_survey(tx, TX_BELOW_MAX);
     if (!quiet) {
         fprintf(stderr, "hutch: %zu change%s, none of them on the host yet:\n", tx->n, tx->n == 1 ? "" : "s");
         show(tx, false);

@@ -18,9 +18,7 @@
 
 enum { CONFLICTS_SHOWN = 10, TEMP_MAX = 40 };
 
-/* The directory that holds `path`, and its name there. No link is followed: a directory of the host that became one since is
- * an error. */
-static int open_parent(int root, const char *path, const char **name)
+int tx_open_parent(int root, const char *path, const char **name)
 {
     char part[256];
     int at = fcntl(root, F_DUPFD_CLOEXEC, 3);
@@ -45,52 +43,66 @@ static int open_parent(int root, const char *path, const char **name)
 
 /* --- conflicts ---------------------------------------------------------------------------------------------------- */
 
-static int64_t ns_of(const struct timespec *t) { return (int64_t)t->tv_sec * 1000000000 + t->tv_nsec; }
-
-/* Directories change their times with everything in them; what counts there is that they are still directories. */
 static bool conflicts(const struct tx *tx, const struct tx_change *c)
 {
     const char *name;
     struct stat st;
-    _cleanup_close_ int dir = open_parent(tx->place[c->place].host, c->path, &name);
+    _cleanup_close_ int dir = tx_open_parent(tx->place[c->place].host, c->path, &name);
     if (dir < 0) /* taken away since: to find that out half-way would be too late */
         return true;
     bool there = fstatat(dir, name, &st, AT_SYMLINK_NOFOLLOW) == 0;
     if (there != c->seen.there)
         return true;
-    if (!there)
-        return false;
-    if (S_ISDIR(st.st_mode) || S_ISDIR(c->seen.mode))
-        return (st.st_mode & S_IFMT) != (c->seen.mode & S_IFMT);
-    return st.st_ino != c->seen.ino || st.st_size != c->seen.size || ns_of(&st.st_ctim) != ns_of(&c->seen.ctime) ||
-           ns_of(&st.st_ctim) > tx->started_ns;
+    return there && tx_changed(tx, &c->seen, &st, tx_takes_dir(c));
 }
 
 /* Whether the change makes a directory where the host has none. Changes in it follow it at once (see tx_compare), and have
  * nothing on the host that they could be in conflict with. */
 static bool makes_dir(const struct tx_change *c) { return S_ISDIR(c->mode) && (c->kind == TX_ADDED || c->content); }
 
-static int check(const struct tx *tx, struct err *err)
+struct conflicts {
+    struct buf text;
+    size_t n;
+};
+static void add_conflict(void *arg, const char *path)
 {
-    _cleanup_buf_ struct buf text = {0};
+    struct conflicts *all = arg;
+    if (all->n++ >= CONFLICTS_SHOWN)
+        return;
+    buf_adds(&all->text, all->n > 1 ? ", " : "");
+    text_add_safe(&all->text, path, 80);
+}
+
+static void find_conflicts(const struct tx *tx, struct conflicts *ret)
+{
+    struct map below[TX_PLACES_MAX] = {0};
     const struct tx_change *making = NULL;
-    size_t n = 0;
+    tx_index(&tx->below, below);
     for (size_t i = 0; i < tx->n; i++) {
         const struct tx_change *c = &tx->changes[i];
         if (making && making->place == c->place && path_under(c->path, making->path))
             continue;
         making = makes_dir(c) ? c : NULL;
-        if (conflicts(tx, c) && n++ < CONFLICTS_SHOWN) {
-            buf_adds(&text, n > 1 ? ", " : "");
-            text_add_safe(&text, c->path, 80);
-        }
+        if (conflicts(tx, c))
+            add_conflict(ret, c->path);
+        else if (tx_takes_dir(c))
+            tx_look_below(tx, c, &below[c->place], add_conflict, ret);
     }
-    if (n == 0)
-        return 0;
-    return err_set(
-        err, ERR_POLICY, 0,
-        "changed on the host since the command started: %s%s; nothing was applied (--force applies all the same)",
-        buf_str(&text), n > CONFLICTS_SHOWN ? " and more" : "");
+    tx_index_done(below);
+}
+
+static int check(const struct tx *tx, struct err *err)
+{
+    struct conflicts all = {0};
+    int r = 0;
+    find_conflicts(tx, &all);
+    if (all.n > 0)
+        r = err_set(
+            err, ERR_POLICY, 0,
+            "changed on the host since the command started: %s%s; nothing was applied (--force applies all the same)",
+            buf_str(&all.text), all.n > CONFLICTS_SHOWN ? " and more" : "");
+    buf_done(&all.text);
+    return r;
 }
 
 /* --- modes of directories ----------------------------------------------------------------------------------------- */
@@ -133,7 +145,7 @@ static int unlock(struct applying *a, unsigned place, const char *path, size_t n
 static int open_host_parent(struct applying *a, const struct tx_change *c, const char **name)
 {
     struct stat st;
-    _cleanup_close_ int dir = open_parent(a->tx->place[c->place].host, c->path, name);
+    _cleanup_close_ int dir = tx_open_parent(a->tx->place[c->place].host, c->path, name);
     if (dir < 0 || fstat(dir, &st) < 0)
         return -1;
     size_t n = *name > c->path ? (size_t)(*name - c->path) - 1 : 0;
@@ -148,7 +160,7 @@ static int set_mode(const struct applying *a, const struct dir_mode *d)
 {
     struct stat st;
     const char *name;
-    _cleanup_close_ int dir = open_parent(a->tx->place[d->place].host, d->path, &name);
+    _cleanup_close_ int dir = tx_open_parent(a->tx->place[d->place].host, d->path, &name);
     _cleanup_close_ int fd =
         dir < 0 ? -1 : openat(dir, *name ? name : ".", O_PATH | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
     if (fd < 0 || fstat(fd, &st) < 0)
@@ -247,7 +259,7 @@ static int put_other(const struct applying *a, const struct tx_change *c, int di
     struct stat st;
     struct err ignored = {0};
     random_hex(temp + strlen(temp), 8);
-    _cleanup_close_ int layer = open_parent(a->tx->place[c->place].layer, c->path, &from);
+    _cleanup_close_ int layer = tx_open_parent(a->tx->place[c->place].layer, c->path, &from);
     if (layer < 0)
         return -1;
     int r = S_ISREG(l->st_mode)   ? put_file(a->tx, layer, from, dir, temp, l)

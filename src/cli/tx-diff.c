@@ -47,6 +47,12 @@ static int read_names(int dir, struct strv *ret)
     return 0;
 }
 
+struct tx_seen tx_seen_of(const struct stat *host)
+{
+    return (struct tx_seen){
+        .there = true, .mode = host->st_mode, .ino = host->st_ino, .size = host->st_size, .ctime = host->st_ctim};
+}
+
 static struct tx_change *add(struct walk *w, const char *path, enum tx_kind kind, const struct stat *layer,
                              const struct stat *host)
 {
@@ -63,8 +69,7 @@ static struct tx_change *add(struct walk *w, const char *path, enum tx_kind kind
         c->size = layer->st_size;
     }
     if (host)
-        c->seen = (struct tx_seen){
-            .there = true, .mode = host->st_mode, .ino = host->st_ino, .size = host->st_size, .ctime = host->st_ctim};
+        c->seen = tx_seen_of(host);
     return c;
 }
 
@@ -119,8 +124,9 @@ static bool is_opaque(int dir)
 
 static int walk(struct walk *w, int layer, int host, const char *top, bool replaced, unsigned depth);
 
+/* `replaced`: the one that holds it was. Overlay marks only the outermost of such directories. */
 static int walk_dir(struct walk *w, int layer, int host, const char *name, const char *path, const struct stat *l,
-                    const struct stat *h, unsigned depth)
+                    const struct stat *h, bool replaced, unsigned depth)
 {
     bool both = h && S_ISDIR(h->st_mode);
     _cleanup_close_ int sub = openat(layer, name, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC | O_NONBLOCK);
@@ -137,10 +143,11 @@ static int walk_dir(struct walk *w, int layer, int host, const char *name, const
         c->attributes = both;
         c->content = h && !both;
     }
-    return walk(w, sub, under, path, both && is_opaque(sub), depth + 1);
+    return walk(w, sub, under, path, both && (replaced || is_opaque(sub)), depth + 1);
 }
 
-static int walk_entry(struct walk *w, int layer, int host, const char *name, const char *top, unsigned depth)
+static int walk_entry(struct walk *w, int layer, int host, const char *name, const char *top, bool replaced,
+                      unsigned depth)
 {
     struct stat l, hs, *h = &hs;
     if (fstatat(layer, name, &l, AT_SYMLINK_NOFOLLOW) < 0)
@@ -151,7 +158,7 @@ static int walk_entry(struct walk *w, int layer, int host, const char *name, con
     if (is_whiteout(&l))
         return h && !add(w, path, TX_REMOVED, NULL, h) ? -1 : 0;
     if (S_ISDIR(l.st_mode))
-        return walk_dir(w, layer, host, name, path, &l, h, depth);
+        return walk_dir(w, layer, host, name, path, &l, h, replaced, depth);
     if (!S_ISREG(l.st_mode) && !S_ISLNK(l.st_mode) && !S_ISFIFO(l.st_mode)) {
         strv_take(&w->tx->notes, xasprintf("%s is no file, directory, link or pipe and stays behind", path));
         return 0;
@@ -184,7 +191,7 @@ static int walk(struct walk *w, int layer, int host, const char *top, bool repla
             return -1;
     }
     for (size_t i = 0; i < mine.n; i++)
-        if (walk_entry(w, layer, host, mine.v[i], top, depth) < 0)
+        if (walk_entry(w, layer, host, mine.v[i], top, replaced, depth) < 0)
             return -1;
     return 0;
 }

@@ -74,6 +74,11 @@ void tx_meta_write(const struct tx *tx, struct buf *out)
     for (size_t i = 0; i < tx->n; i++)
         put_entry(&j, tx->changes[i].place, tx->changes[i].path, &tx->changes[i].seen);
     json_end_arr(&j);
+    json_bool(&j, "below_cut", tx->below_cut);
+    json_arr(&j, "below");
+    for (size_t i = 0; i < tx->below.n; i++)
+        put_entry(&j, tx->below.v[i].place, tx->below.v[i].path, &tx->below.v[i].seen);
+    json_end_arr(&j);
     json_end_obj(&j);
     buf_addc(out, '\n');
 }
@@ -156,7 +161,11 @@ bool tx_meta_read(const char *text, size_t n, struct tx *tx, struct strv *places
     tx->root = json_is_true(json_object_get(doc, "root"));
     tx->started_ns = json_integer_value(json_object_get(doc, "started_ns"));
     tx->command = xstrdup(command ? command : "");
-    return take_places(doc, plain, places) && take_entries(doc, "seen", plain, seen);
+    if (!take_places(doc, plain, places) || !take_entries(doc, "seen", plain, seen))
+        return false;
+    bool none = !json_object_get(doc, "below"); /* in version 1 */
+    tx->below_cut = none || json_is_true(json_object_get(doc, "below_cut"));
+    return none || take_entries(doc, "below", plain, &tx->below);
 }
 
 void tx_index(const struct tx_entries *e, struct map index[TX_PLACES_MAX])

@@ -34,6 +34,7 @@ void tx_done(struct tx *tx)
     for (size_t i = 0; i < tx->n; i++)
         free(tx->changes[i].path);
     free(tx->changes);
+    tx_entries_done(&tx->below);
     free(tx->command);
     strv_done(&tx->notes);
     *tx = (struct tx){0};

@@ -29,6 +29,8 @@ enum {
     TX_TEXT_MAX = 256 << 10, /* a file up to this size is compared line by line */
     TX_ID_MAX = 16,          /* "tx-" and eight hexadecimal digits */
     TX_PLACES_MAX = LEARN_PLACES_MAX,
+    TX_BELOW_MAX = 300000,     /* entries below directories that go, written down one by one, */
+    TX_BELOW_BYTES = 32 << 20, /* and their paths together; of more only the time is looked at */
 };
 
 enum tx_kind { TX_ADDED = 'A', TX_CHANGED = 'M', TX_REMOVED = 'D' };
@@ -69,10 +71,13 @@ struct tx {
     size_t nplaces;
     struct tx_change *changes;
     size_t n, cap;
-    uid_t shift;        /* of owners in the layers */
-    bool root;          /* owners are set on the host */
-    int64_t started_ns; /* CLOCK_REALTIME: what changed on the host later was changed by somebody else */
-    char *command;      /* for people */
+    uid_t shift;             /* of owners in the layers */
+    bool root;               /* owners are set on the host */
+    int64_t started_ns;      /* CLOCK_REALTIME: what changed on the host later was changed by somebody else */
+    struct tx_entries below; /* what was on the host in directories that go */
+    size_t below_bytes;
+    bool below_cut; /* there was more */
+    char *command;  /* for people */
     struct strv notes;
 };
 
@@ -84,6 +89,21 @@ int tx_compare(struct tx *tx, struct err *err);
 void tx_list(const struct tx *tx, size_t max, struct buf *out);
 /* A unified diff of everything that is text, a line for the rest. */
 void tx_diff(const struct tx *tx, struct buf *out);
+struct tx_seen tx_seen_of(const struct stat *host);
+/* tx-below.c: writes down what is in directories that go; `max` is TX_BELOW_MAX. */
+void tx_survey(struct tx *tx, size_t max);
+/* Whether the change takes a directory of the host away. */
+bool tx_takes_dir(const struct tx_change *c);
+/* Whether there is something else now, or was changed while the command ran. A directory that stays changes its times with
+ * everything in it: what counts is that it still is one. One that `goes` must be the same, and must not have got or lost
+ * anything while the command ran: what was moved in with a directory has the times it always had. */
+bool tx_changed(const struct tx *tx, const struct tx_seen *s, const struct stat *st, bool goes);
+/* Calls `found` for what is there now in the directory of such a change and must not go unasked. `known`: `below`, indexed. */
+typedef void tx_found(void *arg, const char *path);
+void tx_look_below(const struct tx *tx, const struct tx_change *c, const struct map *known, tx_found *found, void *arg);
+/* The directory that holds `path`, and its name there. No link is followed: a directory of the host that became one since is
+ * an error. -1 with errno. */
+int tx_open_parent(int root, const char *path, const char **name);
 /* tx-apply.c: on the host. Looks for conflicts first; then, without `force`, nothing is done: ERR_POLICY names them. */
 int tx_apply(struct tx *tx, bool force, struct err *err);
 void tx_done(struct tx *tx);
@@ -94,7 +114,8 @@ int tx_keep(struct tx *tx, struct err *err);
 int tx_load(const char *id, struct tx *ret, struct err *err);
 int tx_drop(const char *id, struct err *err);
 
-/* tx-meta.c: tx.json. Reads it into root, started_ns and command of `tx` and the rest beside it; false: it is damaged. */
+/* tx-meta.c: tx.json. Reads it into root, started_ns, command and below of `tx` and the rest beside it; false: it is
+ * damaged. */
 void tx_meta_write(const struct tx *tx, struct buf *out);
 bool tx_meta_read(const char *text, size_t n, struct tx *tx, struct strv *places, struct tx_entries *seen);
 void tx_entries_done(struct tx_entries *e);

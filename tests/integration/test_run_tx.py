@@ -6,7 +6,7 @@ import shutil
 import stat
 import subprocess
 
-from hutch_test import HUTCH, check, check_equal, check_in, hutch, identity, is_root, run, skip, write
+from hutch_test import HUTCH, check, check_equal, check_in, clean_env, hutch, identity, is_root, run, skip, write
 from outer_terminal import Outer
 from test_learn import home_workspace
 
@@ -15,7 +15,7 @@ echo changed >> keep.txt
 echo new > made.txt
 mkdir -p dir/sub && echo deep > dir/sub/deep.txt
 rm gone.txt
-rm -rf old && mkdir old && echo fresh > old/fresh
+rm -rf old && mkdir old old/sub && echo fresh > old/fresh && echo fresh > old/sub/fresh
 chmod 755 mode.sh
 mv moved here
 ln -s keep.txt link
@@ -26,7 +26,7 @@ echo file > was-dir-now-file.tmp && rm -rf swap && mv was-dir-now-file.tmp swap
 
 
 def furnish(stage):
-    for path in ("keep.txt", "gone.txt", "old/stale", "mode.sh", "moved/a", "moved/b", "tree/x/y", "swap/inner"):
+    for path in ("keep.txt", "gone.txt", "old/stale", "old/sub/stale", "old/deep/z", "mode.sh", "moved/a", "moved/b", "tree/x/y", "swap/inner"):
         write(stage.ws / path, "first\n", stage.who)
     os.chmod(stage.ws / "mode.sh", 0o644)
 
@@ -302,3 +302,79 @@ def test_names_of_any_bytes(who):
         write(old, "theirs\n", who)
         no = tx(stage, "apply")
         check_equal(no.code, 121, no)
+
+
+# What somebody does on the host meanwhile in a directory that JOB takes away, and the name that has to be told. A directory
+# that is moved in brings files whose times are old, and another text of the same size is another text.
+MEANWHILE = {
+    "added": (lambda stage: write(stage.ws / "tree/x/added", "theirs\n", stage.who), "tree/x/added"),
+    "edited": (lambda stage: write(stage.ws / "tree/x/y", "other\n", stage.who), "tree/x/y"),
+    "linked": (lambda stage: os.link(stage.ws / "job", stage.ws / "tree/x/linked"), "tree/x/linked"),
+    "moved in": (lambda stage: os.rename(stage.ws / "elsewhere", stage.ws / "tree/x/elsewhere"), "tree/x/elsewhere"),
+    "moved in over it": (lambda stage: (shutil.rmtree(stage.ws / "tree"), os.rename(stage.ws / "elsewhere", stage.ws / "tree")), "tree"),
+    "in what was renamed": (lambda stage: write(stage.ws / "moved/a", "other\n", stage.who), "moved/a"),
+    "in what became a file": (lambda stage: write(stage.ws / "swap/added", "theirs\n", stage.who), "swap/added"),
+    "edited in what became a file": (lambda stage: write(stage.ws / "swap/inner", "other\n", stage.who), "swap/inner"),
+    "in what was made anew": (lambda stage: write(stage.ws / "old/added", "theirs\n", stage.who), "old/added"),
+    "below what was made anew": (lambda stage: write(stage.ws / "old/deep/z", "other\n", stage.who), "old/deep/z"),
+    "in a part that was made anew": (lambda stage: write(stage.ws / "old/sub/added", "theirs\n", stage.who), "old/sub/added"),
+}
+
+
+def refused(stage, r, name, before, what):
+    check_equal(r.code, 121, f"{what}: {r}")
+    check_in(name, r.err, f"{what}: {r}")
+    check_equal(look(stage.ws), before, f"{what}: something was applied")
+
+
+def test_added_below_what_goes(who):
+    "what was added or changed on the host in a directory that the command removed, renamed or replaced stops the transaction"
+    for what, (act, name) in MEANWHILE.items():
+        with home_workspace(who) as stage:
+            furnish(stage)
+            want = expected(stage)
+            write(stage.ws / "elsewhere/precious", "theirs\n", who)
+            r = stage.run("--tx", "--", "sh", "-c", JOB)
+            check_equal(r.code, 0, r)
+            act(stage)
+            refused(stage, tx(stage, "apply"), name, look(stage.ws), what)
+            yes = tx(stage, "apply", "--force")
+            check_equal(yes.code, 0, f"{what}: {yes}")
+            after = {k: v for k, v in look(stage.ws).items() if not k.startswith("elsewhere")}
+            check_equal(after, want, what)
+
+
+def test_added_below_while_it_runs(who):
+    "the same while the command runs, with --commit-on-success"
+    ids, entry = identity(who)
+    for what in ("added", "edited", "linked", "moved in", "moved in over it", "in what became a file", "below what was made anew"):
+        act, name = MEANWHILE[what]
+        with home_workspace(who) as stage:
+            furnish(stage)
+            write(stage.ws / "elsewhere/precious", "theirs\n", who)
+            with subprocess.Popen([HUTCH, "run", "--commit-on-success", "--", "sh", "-c", JOB + "echo done; read answer"], cwd=stage.ws,
+                                  env=clean_env(entry, {"HOME": str(stage.home)}), stdin=subprocess.PIPE, stdout=subprocess.PIPE,
+                                  stderr=subprocess.PIPE, text=True, **ids) as proc:
+                check_equal(proc.stdout.readline(), "done\n")
+                act(stage)
+                before = {k: v for k, v in look(stage.ws).items() if v[0] != stat.S_IFSOCK}  # hutch's own, until the end
+                _, err = proc.communicate("go\n", timeout=60)
+            check_equal(proc.returncode, 121, f"{what}: {err}")
+            told = err.split("changed on the host since the command started: ")[1].split(";")[0]
+            check(told == name or name.startswith(told + "/"), f"{what}: {err}")  # what holds it has changed as well
+            check_equal(look(stage.ws), before, f"{what}: something was applied")
+            check_in("tx-", tx(stage, "tx", "ls").out, what)
+
+
+def test_gone_below_what_goes(who):
+    "what somebody removed in a directory that goes anyway is no conflict, nor is what did not change"
+    with home_workspace(who) as stage:
+        furnish(stage)
+        want = expected(stage)
+        r = stage.run("--tx", "--", "sh", "-c", JOB)
+        check_equal(r.code, 0, r)
+        (stage.ws / "tree/x/y").unlink()
+        shutil.rmtree(stage.ws / "old/deep")
+        done = tx(stage, "apply")
+        check_equal(done.code, 0, done)
+        check_equal(look(stage.ws), want)

@@ -1,4 +1,6 @@
 /* test_cli_tx.c - what is written down about a transaction of `hutch run --tx`. */
+#include <fcntl.h>
+#include <time.h>
 #include <unistd.h>
 
 #include "tests/lib/unit.h"
@@ -6,6 +8,7 @@
 #include "base/mem.h"
 #include "cli/cli.h"
 #include "cli/tx.h"
+#include "stock/tree.h"
 
 /* main.c has it, which is no part of the library. */
 int cli_fail(const struct err *err)
@@ -53,6 +56,8 @@ static void any_name_and_any_inode_come_back(void **state)
     add_place(&tx, "/home/b\xf6se");
     for (size_t i = 0; i < ARRAY_LEN(paths); i++)
         add_change(&tx, 0, paths[i], &seen);
+    MEM_GROW(tx.below.v, tx.below.n, tx.below.cap);
+    tx.below.v[tx.below.n++] = (struct tx_entry){.path = xstrdup(paths[1]), .seen = seen};
     tx_meta_write(&tx, &text);
     assert_true(tx_meta_read(text.p, text.n, &again, &places, &got));
     assert_true(again.root);
@@ -65,6 +70,10 @@ static void any_name_and_any_inode_come_back(void **state)
         assert_string_equal(got.v[i].path, paths[i]);
         same_seen(&got.v[i].seen, &seen);
     }
+    assert_int_equal(again.below.n, 1);
+    assert_false(again.below_cut);
+    assert_string_equal(again.below.v[0].path, paths[1]);
+    same_seen(&again.below.v[0].seen, &seen);
     tx_done(&tx);
     tx_done(&again);
 }
@@ -86,6 +95,7 @@ static void the_first_version_is_read_too(void **state)
     assert_int_equal(seen.n, 1);
     assert_string_equal(seen.v[0].path, "c%20d");
     assert_int_equal(seen.v[0].seen.ino, 77);
+    assert_true(tx.below_cut); /* it did not write down what is below */
     tx_done(&tx);
 }
 
@@ -114,12 +124,111 @@ static void what_is_damaged_is_refused(void **state)
     }
 }
 
+/* A directory with five files and one that holds a sixth, which a transaction removes. */
+struct doomed {
+    char top[32];
+    int host;
+    struct tx tx;
+};
+
+static void wait_a_tick(void) /* of the clock that stamps files */
+{
+    const struct timespec pause = {.tv_nsec = 50000000};
+    (void)nanosleep(&pause, NULL);
+}
+
+static void put(int host, const char *path)
+{
+    _cleanup_close_ int fd = openat(host, path, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
+    assert_true(fd >= 0);
+}
+
+static void doom(struct doomed *d, size_t max)
+{
+    struct timespec now;
+    struct stat st;
+    *d = (struct doomed){.top = "/tmp/hutch-tx.XXXXXX"};
+    assert_non_null(mkdtemp(d->top));
+    d->host = open(d->top, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    assert_true(d->host >= 0);
+    assert_int_equal(mkdirat(d->host, "d", 0755), 0);
+    assert_int_equal(mkdirat(d->host, "d/sub", 0755), 0);
+    for (int i = 0; i < 6; i++) {
+        char path[16];
+        (void)snprintf(path, sizeof path, i < 5 ? "d/%d" : "d/sub/%d", i);
+        put(d->host, path);
+    }
+    wait_a_tick();
+    assert_int_equal(clock_gettime(CLOCK_REALTIME, &now), 0);
+    d->tx.started_ns = (int64_t)now.tv_sec * 1000000000 + now.tv_nsec;
+    wait_a_tick();
+    d->tx.place[d->tx.nplaces++] = (struct tx_place){.src = xstrdup(d->top), .layer = -1, .host = dup(d->host)};
+    assert_int_equal(fstatat(d->host, "d", &st, 0), 0);
+    const struct tx_seen seen = tx_seen_of(&st);
+    add_change(&d->tx, 0, "d", &seen);
+    d->tx.changes[0].kind = TX_REMOVED;
+    tx_survey(&d->tx, max);
+}
+
+static void spare(struct doomed *d)
+{
+    struct err err = {0};
+    tx_done(&d->tx);
+    (void)close(d->host);
+    assert_int_equal(tree_remove(AT_FDCWD, d->top, &err), 0);
+}
+
+static void of_what_is_too_much_the_time_is_looked_at(void **state)
+{
+    (void)state;
+    for (int late = 0; late < 2; late++)
+        for (size_t max = 0; max <= 7; max++) {
+            struct doomed d;
+            struct err err = {0};
+            doom(&d, max);
+            assert_int_equal(d.tx.below.n, max);
+            assert_int_equal(d.tx.below_cut, max < 7);
+            if (late)
+                put(d.host, "d/sub/late");
+            if (tx_apply(&d.tx, false, &err) != -late)
+                fail_msg("late %d, max %zu: %s", late, max, err.msg);
+            assert_int_equal(faccessat(d.host, "d/sub", F_OK, 0), late ? 0 : -1);
+            assert_true(!late || strstr(err.msg, max < 7 ? ": d/sub" : ": d/sub/late; nothing was applied"));
+            spare(&d);
+        }
+}
+
+static void what_lies_too_deep_is_not_taken_unasked(void **state)
+{
+    struct doomed d;
+    struct err err = {0};
+    (void)state;
+    doom(&d, TX_BELOW_MAX);
+    _cleanup_close_ int at = openat(d.host, "d/sub", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    for (int i = 0; i < TX_DEPTH_MAX; i++) {
+        assert_int_equal(mkdirat(at, "x", 0755), 0);
+        int next = openat(at, "x", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+        (void)close(at);
+        at = next;
+    }
+    tx_entries_done(&d.tx.below);
+    d.tx.started_ns = INT64_MAX;
+    tx_survey(&d.tx, TX_BELOW_MAX);
+    assert_int_equal(tx_apply(&d.tx, false, &err), -1);
+    assert_int_equal(err.code, ERR_POLICY);
+    assert_int_equal(tx_apply(&d.tx, true, &err), 0);
+    assert_int_equal(faccessat(d.host, "d", F_OK, 0), -1);
+    spare(&d);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(any_name_and_any_inode_come_back),
         cmocka_unit_test(the_first_version_is_read_too),
         cmocka_unit_test(what_is_damaged_is_refused),
+        cmocka_unit_test(of_what_is_too_much_the_time_is_looked_at),
+        cmocka_unit_test(what_lies_too_deep_is_not_taken_unasked),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
