@@ -295,6 +295,19 @@ static int apply_one(struct applying *a, const struct tx_change *c, struct err *
     return r < 0 ? err_set(err, ERR_SETUP, errno, "write %s/%s", p->src, c->path) : 0;
 }
 
+/* When this has come back, the layers may go: they are the only other copy, and a file that was put in place by a rename and
+ * never written to the disk is empty after a power cut on some file systems. */
+static int sync_places(const struct tx *tx, struct err *err)
+{
+    for (size_t i = 0; i < tx->n; i++) {
+        const struct tx_place *p = &tx->place[tx->changes[i].place];
+        if ((i == 0 || tx->changes[i].place != tx->changes[i - 1].place) && syncfs(p->host) < 0)
+            return err_set(err, ERR_SETUP, errno, "the changes are applied, but %s cannot be written to the disk",
+                           p->src);
+    }
+    return 0;
+}
+
 int tx_apply(struct tx *tx, bool force, struct err *err)
 {
     struct applying a = {.tx = tx, .force = force};
@@ -309,5 +322,5 @@ int tx_apply(struct tx *tx, bool force, struct err *err)
         *err = later;
         r = -1;
     }
-    return r;
+    return r == 0 ? sync_places(tx, err) : -1;
 }

@@ -126,6 +126,16 @@ static int keep_layers(const struct tx *tx, int dir, struct err *err)
     return 0;
 }
 
+/* Under its name only when all of it is on the disk: the command's own copy, in memory, goes next, and a transaction that a
+ * power cut left with empty files would be applied like any other. */
+static int publish(const struct tx *tx, int store, int dir, const char *temp, struct err *err)
+{
+    if (syncfs(dir) < 0 || renameat(store, temp, store, tx->id) < 0)
+        return err_set(err, ERR_SETUP, errno, "keep the transaction");
+    (void)fsync(store); /* its name; it is kept all the same */
+    return 0;
+}
+
 int tx_keep(struct tx *tx, struct err *err)
 {
     struct err ignored = {0};
@@ -153,8 +163,8 @@ int tx_keep(struct tx *tx, struct err *err)
         r = err_set(err, ERR_SETUP, errno, "keep the transaction");
     if (r == 0)
         r = keep_layers(tx, dir, err);
-    if (r == 0 && renameat(store, temp, store, tx->id) < 0)
-        r = err_set(err, ERR_SETUP, errno, "keep the transaction");
+    if (r == 0)
+        r = publish(tx, store, dir, temp, err);
     if (r < 0)
         (void)tree_remove(store, temp, &ignored);
     return r;

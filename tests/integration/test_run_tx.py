@@ -378,3 +378,24 @@ def test_gone_below_what_goes(who):
         done = tx(stage, "apply")
         check_equal(done.code, 0, done)
         check_equal(look(stage.ws), want)
+
+
+def test_on_the_disk_before_the_other_copy_goes():
+    "a transaction has its name when it is on the disk, and goes when its changes are"
+    if not is_root() or not shutil.which("strace"):
+        skip("needs root and strace: apt-get install strace")
+    with home_workspace("root") as stage:
+        furnish(stage)
+
+        def calls(*args):
+            log = stage.home / "calls"
+            r = run("strace", "-o", log, "-e", "trace=syncfs,fsync,renameat,unlinkat", HUTCH, *args, cwd=stage.ws, env={"HOME": str(stage.home)})
+            check_equal(r.code, 0, r)
+            return log.read_text()
+
+        kept = calls("run", "--tx", "--", "sh", "-c", "echo x > made.txt").split("syncfs(")
+        check_equal(len(kept), 2, kept)
+        check("renameat(" not in kept[0] and "fsync(" in kept[1].split(", \"tx-")[1], kept)
+        applied = calls("apply").split("syncfs(")
+        check_equal(len(applied), 2, applied)
+        check("made.txt" in applied[0] and "unlinkat(" not in applied[0] and "tx.json" in applied[1], applied)
