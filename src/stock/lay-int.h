@@ -17,7 +17,6 @@ struct lay_entry {
 /* A directory: its mode could forbid what comes into it, and whatever comes changes its time. */
 struct lay_later {
     char *path; /* owned */
-    uint64_t ino;
     int64_t sec;
     uint32_t nsec, mode;
 };

@@ -14,6 +14,7 @@
 #include <unistd.h>
 
 #include "base/cleanup.h"
+#include "base/map.h"
 #include "base/mem.h"
 #include "base/text.h"
 #include "stock/lay-int.h"
@@ -59,17 +60,13 @@ static void strip_acl(int fd)
     (void)fremovexattr(fd, "system.posix_acl_default");
 }
 
-static int set_later(struct lay_maker *m, const char *path, int fd, uint32_t mode, int64_t sec, uint32_t nsec,
-                     struct err *err)
+static int set_later(struct lay_maker *m, const char *path, uint32_t mode, int64_t sec, uint32_t nsec, struct err *err)
 {
-    struct stat st;
-    if (fstat(fd, &st) < 0)
-        return walk_fail(err, ERR_SETUP, errno, path, "cannot be looked at");
     m->later_bytes += sizeof *m->later + strlen(path) + 1;
     if (m->later_bytes > LAY_LATER_BYTES_MAX)
         return walk_fail(err, ERR_LIMIT, 0, path, "too many directories in one stream");
     MEM_GROW(m->later, m->nlater, m->later_cap);
-    m->later[m->nlater++] = (struct lay_later){xstrdup(path), st.st_ino, sec, nsec, mode};
+    m->later[m->nlater++] = (struct lay_later){xstrdup(path), sec, nsec, mode};
     return 0;
 }
 
@@ -123,7 +120,7 @@ static int step_down(struct lay_maker *m, int at, const char *part, const char *
         return fd < 0 ? walk_fail(err, ERR_SETUP, errno, part, "cannot be opened") : fd;
     }
     _cleanup_close_ int fd = new_dir(m, at, name, part, hidden, err);
-    if (fd < 0 || set_later(m, part, fd, 0755, 0, 0, err) < 0)
+    if (fd < 0 || set_later(m, part, 0755, 0, 0, err) < 0)
         return -1;
     if (!(m->flags & LAY_NO_CHOWN) && fchown(fd, 0, 0) < 0)
         return walk_fail(err, ERR_SETUP, errno, part, "its owner cannot be set");
@@ -224,7 +221,7 @@ static int dress(struct lay_maker *m, const struct lay_entry *e, int fd, bool di
         drop(m, e->path, x.name, errno);
     }
     if (dir)
-        return set_later(m, e->path, fd, e->r.mode, e->r.mtime_sec, e->r.mtime_nsec, err);
+        return set_later(m, e->path, e->r.mode, e->r.mtime_sec, e->r.mtime_nsec, err);
     struct timespec times[2] = {{.tv_nsec = UTIME_OMIT}, {e->r.mtime_sec, e->r.mtime_nsec}};
     if (fchmod(fd, e->r.mode) < 0 || futimens(fd, times) < 0)
         return walk_fail(err, ERR_SETUP, errno, e->path, "its mode or time cannot be set");
@@ -415,43 +412,41 @@ int lay_make_start(struct lay_maker *m, int root, unsigned flags, struct lay_don
     return 0;
 }
 
+/* A path that is no directory now has lost it to a later record. */
 static int apply_later(struct lay_maker *m, const struct lay_later *l, struct err *err)
 {
     struct timespec times[2] = {{.tv_nsec = UTIME_OMIT}, {l->sec, l->nsec}};
     struct err gone = {0};
-    struct stat st;
     _cleanup_close_ int fd = open_dir(m, l->path, l->path, false, &gone);
     if (fd < 0 && gone.code != ERR_USAGE) {
         *err = gone;
         return -1;
     }
-    if (fd < 0 || fstat(fd, &st) < 0 || st.st_ino != l->ino)
-        return 0; /* a later record took its place */
-    if (fchmod(fd, l->mode) < 0 || futimens(fd, times) < 0)
+    if (fd >= 0 && (fchmod(fd, l->mode) < 0 || futimens(fd, times) < 0))
         return walk_fail(err, ERR_SETUP, errno, l->path, "its mode or time cannot be set");
     return 0;
 }
 
 /* The last first: what is in a directory is reached before the directory may be closed to us. Of several for one path
- * the last one counts. */
+ * the last one counts: whatever makes a directory says so in `later`, so that the last one is about the directory that
+ * is there now, however often the stream took it away and made it again. Its inode number would not tell: an overlay
+ * over several file systems gives a directory another one whenever the kernel has forgotten it in between. */
 int lay_make_end(struct lay_maker *m, struct err *err)
 {
     if (m->fresh && !m->root_said) {
         if (!(m->flags & LAY_NO_CHOWN) && fchown(m->root, 0, 0) < 0)
             return walk_fail(err, ERR_SETUP, errno, "", "its owner cannot be set");
-        if (set_later(m, "", m->root, 0755, 0, 0, err) < 0)
+        if (set_later(m, "", 0755, 0, 0, err) < 0)
             return -1;
     }
-    struct walk_inos set = {0};
+    struct map set = {0};
     int r = 0;
     for (size_t i = m->nlater; r == 0 && i > 0; i--) {
-        const struct lay_later *l = &m->later[i - 1];
-        if (walk_inos_get(&set, 0, l->ino))
-            continue;
-        (void)walk_inos_put(&set, 0, l->ino, NULL);
-        r = apply_later(m, l, err);
+        struct lay_later *l = &m->later[i - 1];
+        if (!map_put(&set, l->path, l))
+            r = apply_later(m, l, err);
     }
-    walk_inos_done(&set);
+    map_done(&set);
     return r;
 }
 

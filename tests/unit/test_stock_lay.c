@@ -600,6 +600,113 @@ static void into_an_ordinary_directory_whiteouts_remove(void **state)
     assert_int_equal(fgetxattr(d, "trusted.overlay.opaque", NULL, 0), -1);
 }
 
+static void mount_tmpfs(const char *at, const char *options)
+{
+    _cleanup_free_ char *place = xasprintf("%s/%s", world_dir, at);
+    (void)close(dir_at(at));
+    WORKS(mount("none", place, "tmpfs", 0, options));
+}
+
+/* What the kernel does on its own when memory is short. */
+static bool forget_inodes(void *arg, const struct lay_done *d)
+{
+    (void)arg;
+    (void)d;
+    for (int i = 0; i < 3; i++) { /* the first time those that were used lately stay */
+        int fd = open("/proc/sys/vm/drop_caches", O_WRONLY | O_CLOEXEC);
+        if (fd < 0 || write(fd, "2", 1) != 1)
+            print_message("the kernel cannot be made to forget: %s\n", strerror(errno));
+        (void)close(fd);
+    }
+    return true;
+}
+
+static void directories_that_the_kernel_forgot_meanwhile_get_their_mode(void **state)
+{
+    enum { OTHERS = 5000 }; /* enough for a call of progress() */
+    struct err err = {0};
+    static const char *const dirs[] = {"m/u", "lower", "lower/old"};
+    char name[32];
+    (void)state;
+    mount_tmpfs("m", NULL);
+    for (size_t i = 0; i < ARRAY_LEN(dirs); i++)
+        (void)close(dir_at(dirs[i]));
+    int t = overlay_at("now", "lower", "m/u", "xino=off");
+    WORKS(mkdirat(t, "probe", 0755));
+    ino_t before = stat_of(t, "probe").st_ino;
+    (void)forget_inodes(NULL, NULL);
+    if (stat_of(t, "probe").st_ino == before) {
+        unmount_at("now", t);
+        print_message("this kernel keeps the inode numbers of directories\n");
+        skip();
+    }
+    _cleanup_close_ int s = begin();
+    put(LAY_DIR, 0711, "new", NULL);
+    put(LAY_DIR, 0705, "new/er", NULL);
+    put(LAY_DIR, 0511, "old", NULL);
+    put_file("made/f", "x");
+    for (int i = 0; i < OTHERS; i++) {
+        (void)snprintf(name, sizeof name, "w%d", i);
+        put(LAY_WHITEOUT, 0, name, NULL);
+    }
+    WORKS(lay_out_end(&out));
+    assert_int_equal(lseek(s, 0, SEEK_SET), 0);
+    if (lay_read(s, t, LAY_PLAIN, NULL, forget_inodes, NULL, NULL, &err) < 0)
+        fail_msg("%s", err.msg);
+    assert_int_equal(stat_of(t, "new").st_mode, S_IFDIR | 0711);
+    assert_int_equal(stat_of(t, "new").st_mtim.tv_sec, 1000000000);
+    assert_int_equal(stat_of(t, "new/er").st_mode, S_IFDIR | 0705);
+    assert_int_equal(stat_of(t, "old").st_mode, S_IFDIR | 0511);
+    assert_int_equal(stat_of(t, "old").st_mtim.tv_nsec, 123456789);
+    assert_int_equal(stat_of(t, "made").st_mode, S_IFDIR | 0755);
+    assert_int_equal(stat_of(t, "made").st_mtim.tv_sec, 0);
+    unmount_at("now", t);
+}
+
+static void what_took_the_place_of_a_directory_does_not_get_its_mode(void **state)
+{
+    static const unsigned flags[] = {0, LAY_PLAIN};
+    (void)state;
+    for (size_t i = 0; i < ARRAY_LEN(flags); i++) {
+        struct err err = {0};
+        assert_int_equal(world_clean(NULL), 0);
+        _cleanup_close_ int t = dir_at("t"), target = dir_at("t/target");
+        WORKS(fchmod(target, 0750));
+        WORKS(mkdirat(t, "old", 0755));
+        _cleanup_close_ int s = begin();
+        put(LAY_DIR, 0777, "file/in", NULL);
+        put(LAY_DIR, 0777, "file", NULL);
+        put_file("file", "x");
+        put(LAY_DIR, 0777, "link", NULL);
+        put(LAY_SYMLINK, 0777, "link", "target");
+        put(LAY_DIR, 0777, "gone", NULL);
+        put(LAY_WHITEOUT, 0, "gone", NULL);
+        put(LAY_DIR, 0777, "again/in", NULL); /* of the stream, then taken away, then made for what is in it */
+        put(LAY_WHITEOUT, 0, "again", NULL);
+        put_file("again/in/f", "x");
+        put(LAY_DIR, 0777, "old", NULL); /* was there before, then made anew */
+        put_file("old", "x");
+        put(LAY_DIR, 0711, "old", NULL);
+        put(LAY_DIR, 0777, "empty/in", NULL);
+        put(LAY_OPAQUE, 0, "empty", NULL);
+        put(LAY_DIR, 0701, "empty/in", NULL);
+        if (finish(s, "t", flags[i], NULL, &err) < 0)
+            fail_msg("%s", err.msg);
+        assert_int_equal(stat_of(t, "file").st_mode, S_IFREG | 0644);
+        assert_true(S_ISLNK(stat_of(t, "link").st_mode));
+        assert_int_equal(stat_of(t, "target").st_mode, S_IFDIR | 0750);
+        if (flags[i] & LAY_PLAIN)
+            assert_int_equal(faccessat(t, "gone", F_OK, AT_SYMLINK_NOFOLLOW), -1);
+        else
+            assert_true(is_whiteout(t, "gone"));
+        assert_int_equal(stat_of(t, "again").st_mode, S_IFDIR | 0755);
+        assert_int_equal(stat_of(t, "again/in").st_mode, S_IFDIR | 0755);
+        assert_int_equal(stat_of(t, "again/in").st_mtim.tv_sec, 0);
+        assert_int_equal(stat_of(t, "old").st_mode, S_IFDIR | 0711);
+        assert_int_equal(stat_of(t, "empty/in").st_mode, S_IFDIR | 0701);
+    }
+}
+
 static void without_root_marks_are_those_of_users(void **state)
 {
     struct err err = {0};
@@ -649,6 +756,8 @@ int main(void)
         TEST(limits_on_files_and_entries_are_kept),
         TEST(a_stream_that_is_not_right_is_refused),
         TEST(into_an_ordinary_directory_whiteouts_remove),
+        TEST(directories_that_the_kernel_forgot_meanwhile_get_their_mode),
+        TEST(what_took_the_place_of_a_directory_does_not_get_its_mode),
         TEST(without_root_marks_are_those_of_users),
     };
     return cmocka_run_group_tests(tests, world_setup, world_teardown);
