@@ -270,7 +270,7 @@ static int lay_into(const struct job_box *b, int stream, int root, struct err *e
         (void)prctl(PR_SET_PDEATHSIG, SIGKILL, 0, 0, 0); /* a change of ids takes it away */
         if (getppid() != parent)
             _exit(1);
-        _exit(lay_read(stream, root, LAY_PLAIN, NULL, NULL, NULL, NULL, said) < 0 ? 1 : 0);
+        _exit(lay_read(stream, root, LAY_PLAIN | LAY_WHOLE, NULL, NULL, NULL, NULL, said) < 0 ? 1 : 0);
     }
     int r = pid < 0 ? err_set(err, ERR_SETUP, errno, "start a process") : 0;
     while (pid > 0 && waitpid(pid, &status, 0) < 0 && errno == EINTR)

@@ -81,7 +81,7 @@ static int stream_into(struct job *j, const struct diff *d, const struct lay_lim
     }
     (void)close(fds[1]);
     int r = pid < 0 ? err_set(err, ERR_SETUP, errno, "start a process")
-                    : lay_read(fds[0], root, j->tree_flags, limits, tell, j, NULL, err);
+                    : lay_read(fds[0], root, j->tree_flags | LAY_WHOLE, limits, tell, j, NULL, err);
     (void)close(fds[0]);
     while (pid > 0 && waitpid(pid, &status, 0) < 0 && errno == EINTR)
         ;

@@ -214,9 +214,9 @@ static int dress(struct lay_maker *m, const struct lay_entry *e, int fd, bool di
         }
         if (fsetxattr(fd, x.name, x.value, x.n, 0) == 0)
             continue;
-        /* ENOSPC is also what a file system without room for this many attributes says. */
+        /* ENOSPC is also what a file system says that is not full, but has no room for so many attributes of one file. */
         if (errno != ENOTSUP && errno != EPERM && errno != EACCES && errno != EINVAL && errno != ERANGE &&
-            errno != E2BIG && errno != ENOSPC)
+            errno != E2BIG && (errno != ENOSPC || m->flags & LAY_WHOLE))
             return walk_fail(err, ERR_SETUP, errno, e->path, "attribute %s cannot be set", x.name);
         drop(m, e->path, x.name, errno);
     }

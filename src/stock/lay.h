@@ -75,6 +75,7 @@ enum {
     LAY_USERXATTR = 1, /* overlay's marks are user.overlay.*: without root */
     LAY_NO_CHOWN = 2,  /* tests without root */
     LAY_PLAIN = 4,     /* into an ordinary directory: whiteouts remove, LAY_OPAQUE empties, nothing is marked */
+    LAY_WHOLE = 8,     /* an attribute for which there is no room (ENOSPC) is a failure, not one that is dropped */
 };
 
 /* Reads one stream from fd to its LAY_END and makes it below the directory `root`. `progress` may be NULL; it is called

@@ -1,13 +1,14 @@
 """Generations of a sandbox's files, and transactions: what changed is told exactly, going back goes back, nothing else moves."""
 import contextlib
 import os
+import tempfile
 import threading
 import time
 
 from e2bwire import BROKEN, WireError
-from hutch_test import SOAK, check, check_equal, check_in, eventually
+from hutch_test import SOAK, check, check_equal, check_in, eventually, skip
 from node import hit, node, patiently
-from node_client import ask, get, patient, put, run, sh
+from node_client import ask, call, get, patient, put, run, sh
 from small import small_templates
 
 
@@ -256,6 +257,38 @@ def test_commit_that_does_not_fit():
         check_equal(done.status, 200, done)
         check_equal(sh(d, box, "cd /home/user; cat f g a modules/x modules/.cache later; ls").out,
                     b"2\n2\n2\nx\nown\nown\na\nf\ng\nlater\nmodules\nzz\n")
+
+
+def test_commit_without_room_for_attributes():
+    "a commit for whose attributes there is no room is taken back, not told as done without them"
+    with tempfile.TemporaryDirectory(dir="/dev/shm") as shm:
+        try:
+            os.setxattr(shm, "user.x", b"x")
+        except OSError:
+            skip("tmpfs has no user attributes here: Linux 6.6 or newer has")
+    with small_templates() as templates:
+        tagged = templates / "small/root/home/user/tagged"
+        tagged.write_text("x")
+        os.chown(tagged, 1000, 1000)
+        os.setxattr(tagged, "user.e2b.tag", b"t" * 3600)
+        with node(templates=templates, config="sandboxes: {inodes: 1000}") as (d, _):
+            box = a_box(d)
+            url = f"/v1/sandboxes/{box['sandboxID']}/tx"
+            tx = ask(d, "POST", url, {"command": "cd /home/user; echo 2 > a; ln tagged new"}, timeout=60)
+            check_equal((tx.status, tx.json["exitCode"]), (201, 0), tx)
+            # Attributes count as files do, by 1024 bytes: there is room for some files and not for the attribute.
+            sh(d, box, "cd /home/user; mkdir many; i=0; while touch many/$i; do i=$((i+1)); done; rm many/[0-3]")
+            before = sh(d, box, "cd /home/user; ls -l --full-time . many").out
+            full = ask(d, "POST", f"{url}/{tx.json['id']}/commit", {}, timeout=60)
+            check_equal(full.status, 507, full)
+            check_in("as it was again", full.json["message"])
+            check_in("user.e2b.tag", full.json["message"])
+            check_equal(sh(d, box, "cd /home/user; ls -l --full-time . many").out, before)
+            sh(d, box, "rm -r /home/user/many")
+            done = ask(d, "POST", f"{url}/{tx.json['id']}/commit", {}, timeout=60)
+            check_equal(done.status, 200, done)
+            entry = call(d, box, "filesystem.Filesystem/Stat", {"path": "/home/user/new"}).json["entry"]
+            check_equal(entry["metadata"], {"tag": "t" * 3600})
 
 
 def test_bad_input():

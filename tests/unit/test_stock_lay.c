@@ -707,6 +707,33 @@ static void what_took_the_place_of_a_directory_does_not_get_its_mode(void **stat
     }
 }
 
+static void an_attribute_without_room_is_dropped_or_fails_as_asked(void **state)
+{
+    enum { SIZE = 20000 }; /* more than the attributes of 16 files may have */
+    struct err err = {0};
+    struct lay_done done;
+    _cleanup_free_ char *value = xcalloc(1, SIZE);
+    (void)state;
+    mount_tmpfs("m", "nr_inodes=16");
+    _cleanup_close_ int t = dir_at("m");
+    if (fsetxattr(t, "user.probe", "x", 1, 0) < 0)
+        skip(); /* tmpfs before Linux 6.6 */
+    _cleanup_buf_ struct buf x = {0};
+    pack(&x, "user.large", value, SIZE);
+    _cleanup_close_ int s = begin();
+    put_file("before", "x");
+    struct lay_record r = plain(LAY_FILE, 0644);
+    WORKS(lay_out_record(&out, &r, "f", NULL, x.p, x.n));
+    if (finish(s, "m", LAY_PLAIN, &done, &err) < 0)
+        fail_msg("%s", err.msg);
+    assert_int_equal(done.dropped, 1);
+    assert_non_null(strstr(done.note, "'f': user.large is left out"));
+    assert_int_equal(read_back(s, t, LAY_PLAIN | LAY_WHOLE, NULL, &err), -1);
+    assert_int_equal(err.code, ERR_SETUP);
+    assert_int_equal(err.eno, ENOSPC);
+    assert_non_null(strstr(err.msg, "'f': attribute user.large cannot be set"));
+}
+
 static void without_root_marks_are_those_of_users(void **state)
 {
     struct err err = {0};
@@ -758,6 +785,7 @@ int main(void)
         TEST(into_an_ordinary_directory_whiteouts_remove),
         TEST(directories_that_the_kernel_forgot_meanwhile_get_their_mode),
         TEST(what_took_the_place_of_a_directory_does_not_get_its_mode),
+        TEST(an_attribute_without_room_is_dropped_or_fails_as_asked),
         TEST(without_root_marks_are_those_of_users),
     };
     return cmocka_run_group_tests(tests, world_setup, world_teardown);
