@@ -104,13 +104,18 @@ static int put_meta(const struct init_request *r, int fd)
     return 0;
 }
 
-/* A regular file for writing; nothing is truncated before it is known to be one. */
+/* A regular file for writing; nothing is truncated before it is known to be one. With O_EXCL it is ours, and half until the
+ * caller says otherwise. */
 static int create(struct work *w, int dir, const char *name, const char *path, int flags)
 {
     struct stat st;
     int fd = work_open(dir, name, O_WRONLY | O_CREAT | flags, 0666);
     if (fd < 0 && errno != ENXIO) /* ENXIO: a FIFO without a reader, a socket, a terminal */
         work_fail_errno(w, errno, path);
+    if (fd >= 0 && (flags & O_EXCL)) {
+        w->half_dir = dir;
+        w->half = name;
+    }
     if (fd < 0 || fstat(fd, &st) < 0 || !S_ISREG(st.st_mode) || work_is_kernel_fs(fd))
         work_fail(w, INIT_INVALID, "path '%.200s' is not a regular file", path);
     work_give(w, fd);
@@ -152,6 +157,20 @@ static void append(struct work *w, const char *source, int to)
         work_fail_errno(w, errno, w->to);
 }
 
+/* A source that is part of the result now goes, whatever it is called: the result itself may be among them, by another
+ * path. */
+static void remove_source(struct work *w, const char *source, const struct stat *result)
+{
+    char path[INIT_PATH_MAX];
+    struct stat st;
+    const char *name;
+    paths_resolve(path, w->user.home, w->g->workdir, source);
+    _cleanup_close_ int dir = work_parent(w, path, false, &name);
+    if (dir >= 0 && fstatat(dir, name, &st, AT_SYMLINK_NOFOLLOW) == 0 &&
+        (st.st_dev != result->st_dev || st.st_ino != result->st_ino))
+        (void)unlinkat(dir, name, 0);
+}
+
 /* Put together beside the destination, then moved over it: a failure leaves everything as it was. */
 void work_file_compose(struct work *w)
 {
@@ -175,16 +194,11 @@ void work_file_compose(struct work *w)
     _cleanup_close_ int fd = create(w, dir, temp, w->to, O_EXCL | O_NOFOLLOW);
     for (size_t s = 0; s < r->nargs; s++)
         append(w, r->args[s], fd);
-    if (renameat(dir, temp, dir, name) < 0) {
-        int eno = errno;
-        (void)unlinkat(dir, temp, 0);
-        work_fail_errno(w, eno, w->to);
-    }
-    for (size_t s = 0; s < r->nargs; s++) {
-        paths_resolve(path, w->user.home, w->g->workdir, r->args[s]);
-        if (strcmp(path, w->to) != 0)
-            (void)unlink(path);
-    }
+    if (fstat(fd, &st) < 0 || renameat(dir, temp, dir, name) < 0)
+        work_fail_errno(w, errno, w->to);
+    w->half = NULL;
+    for (size_t s = 0; s < r->nargs; s++)
+        remove_source(w, r->args[s], &st);
     if (work_info(w, dir, name, w->to, &i) < 0)
         work_fail_errno(w, errno, w->to);
     work_reply_info(w, &i, -1);

@@ -50,6 +50,8 @@ void work_end(struct work *w, uint16_t type, enum init_code code, const char *fm
 void work_fail(struct work *w, enum init_code code, const char *fmt, ...)
 {
     va_list ap;
+    if (w->half)
+        (void)unlinkat(w->half_dir, w->half, 0);
     va_start(ap, fmt);
     work_end(w, INIT_REPLY, code, fmt, ap);
 }

@@ -16,13 +16,15 @@ struct work {
     struct users_file passwd, group;
     char path[INIT_PATH_MAX]; /* clean */
     char to[INIT_PATH_MAX];
-    int guard; /* work-receive.c: write end of a pipe to its second process; -1: none */
+    int guard;        /* work-receive.c: write end of a pipe to its second process; -1: none */
+    int half_dir;     /* half, if it is set, is a file in here that is not whole yet: work_fail takes it away */
+    const char *half; /* lives as long as the request */
     unsigned char out[INIT_MSG_MAX];
 };
 
 void work_main(struct init *g, const struct init_request *r, int sock) __attribute__((noreturn));
 
-/* Answers and ends the process. */
+/* Answers and ends the process; what is not whole yet stays. */
 void work_end(struct work *w, uint16_t type, enum init_code code, const char *fmt, va_list ap)
     __attribute__((noreturn, format(printf, 4, 0))); /* the last message, of this type */
 void work_fail(struct work *w, enum init_code code, const char *fmt, ...)

@@ -135,6 +135,20 @@ WRONG = [  # field, wrong values, words of the answer
 ]
 
 
+def test_compose():
+    "files that are put together stay, by whatever path a source leads to the result; one that fails leaves nothing behind"
+    with Daemon() as d:
+        b = create(d)
+        check_equal(sh(d, b, "mkdir run dir; ln -s run way; printf 1 > run/log; printf 2 > part").code, 0)
+        a = call(d, b, "files/compose", {"source_paths": ["way/log", "part"], "destination": "run/log"})
+        check_equal(a.status, 200, a)
+        check_equal(get(d, b, "run/log").body, b"12")
+        check_equal(get(d, b, "part").status, 404)
+        a = call(d, b, "files/compose", {"source_paths": ["run/log", "dir"], "destination": "run/log"})
+        check_equal(a.status, 400, a)
+        check_equal(sh(d, b, "ls -A run; cat run/log").out, b"log\n12")
+
+
 def test_create_fields():
     "a wrong value of any field of a create is a 400 that names the field, and makes nothing"
     with Daemon() as d:

@@ -343,6 +343,56 @@ static void compose(void **state)
     sh("ls c1 c2 2>/dev/null; ls -A sub", "whole\n");
 }
 
+static void compose_where_a_source_is_the_result(void **state)
+{
+    (void)state;
+    char buf[64];
+    sh("mkdir same; ln -s same way; echo -n 1 > same/whole; echo -n 2 > part", "");
+    sh("ln same/whole hard; ln -s same/whole soft", "");
+    const char *const by_link[] = {"way/whole", "part"}, *const itself[] = {"same/whole", "part"},
+                      *const others[] = {"hard", "soft", "part"};
+    reset();
+    (void)files_compose(w.links, WORLD_ID, NULL, by_link, 2, "same/whole", on_info, NULL);
+    expect(LINK_OK, NULL);
+    assert_int_equal(got.size, 2);
+    read_file("same/whole", buf, sizeof buf);
+    assert_string_equal(buf, "12");
+    sh("ls part 2>/dev/null; ls -A same; echo -n 3 > part", "whole\n");
+    reset();
+    (void)files_compose(w.links, WORLD_ID, NULL, itself, 2, "way/whole", on_info, NULL);
+    expect(LINK_OK, NULL);
+    read_file("same/whole", buf, sizeof buf);
+    assert_string_equal(buf, "123");
+    write_file("part", "4");
+    reset(); /* other names of what was there are sources like any: they go, and the result stays */
+    (void)files_compose(w.links, WORLD_ID, NULL, others, 3, "same/whole", on_info, NULL);
+    expect(LINK_OK, NULL);
+    read_file("same/whole", buf, sizeof buf);
+    assert_string_equal(buf, "11234");
+    sh("ls hard soft part 2>/dev/null; ls -A same; rm -r same way", "whole\n");
+}
+
+static void compose_that_fails_leaves_nothing(void **state)
+{
+    (void)state;
+    sh("mkdir left left/dir; echo -n 1 > left/one; mkfifo left/fifo; echo -n kept > left/whole", "");
+    static const struct {
+        const char *from[3];
+        enum link_code code;
+    } cases[] = {
+        {{"left/one", "left/dir"}, LINK_IS_DIR},
+        {{"left/one", "left/fifo"}, LINK_INVALID},
+        {{"left/one", "/proc/sys/kernel/hostname"}, LINK_INVALID},
+    };
+    for (size_t i = 0; i < ARRAY_LEN(cases); i++) {
+        reset();
+        (void)files_compose(w.links, WORLD_ID, NULL, cases[i].from, 2, "left/whole", on_info, NULL);
+        expect(cases[i].code, NULL);
+        sh("ls -A left; cat left/one left/whole", "dir\nfifo\none\nwhole\n1kept");
+    }
+    sh("rm -r left", "");
+}
+
 static void metadata(void **state)
 {
     (void)state;
@@ -692,6 +742,8 @@ int main(void)
         cmocka_unit_test(links_and_info),
         cmocka_unit_test(make_move_remove),
         cmocka_unit_test(compose),
+        cmocka_unit_test(compose_where_a_source_is_the_result),
+        cmocka_unit_test(compose_that_fails_leaves_nothing),
         cmocka_unit_test(metadata),
         cmocka_unit_test(large),
         cmocka_unit_test(watches),
@@ -703,10 +755,20 @@ int main(void)
         cmocka_unit_test(writer_killed),
     };
     const struct CMUnitTest strict[] = {
-        cmocka_unit_test(round_trip),       cmocka_unit_test(kernel_files), cmocka_unit_test(links_and_info),
-        cmocka_unit_test(make_move_remove), cmocka_unit_test(compose),      cmocka_unit_test(metadata),
-        cmocka_unit_test(as_the_user),      cmocka_unit_test(watches),      cmocka_unit_test(ports),
-        cmocka_unit_test(uploads),          cmocka_unit_test(upload_limit), cmocka_unit_test(writer_killed),
+        cmocka_unit_test(round_trip),
+        cmocka_unit_test(kernel_files),
+        cmocka_unit_test(links_and_info),
+        cmocka_unit_test(make_move_remove),
+        cmocka_unit_test(compose),
+        cmocka_unit_test(compose_where_a_source_is_the_result),
+        cmocka_unit_test(compose_that_fails_leaves_nothing),
+        cmocka_unit_test(metadata),
+        cmocka_unit_test(as_the_user),
+        cmocka_unit_test(watches),
+        cmocka_unit_test(ports),
+        cmocka_unit_test(uploads),
+        cmocka_unit_test(upload_limit),
+        cmocka_unit_test(writer_killed),
     };
     int r = cmocka_run_group_tests_name("computer", computer, up, down);
     return r + cmocka_run_group_tests_name("strict", strict, up_strict, down);
