@@ -1,5 +1,6 @@
 /* history.c - hutch history and hutch try: the past of a sandbox's files, and commands whose changes are looked at
  * before they count. */
+#include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -187,7 +188,9 @@ static int cat(const struct node_call *call, const char *id, const char *number,
         return -1;
     int rc = s.answer.status >= 400 ? api_refused(&s, err) : 0;
     for (ssize_t got; rc == 0 && (got = api_read(&s, piece, sizeof piece, -1, NULL, err)) != 0;)
-        rc = got < 0 || fd_write_all(1, piece, (size_t)got) < 0 ? -1 : 0;
+        rc = got < 0                                   ? -1
+             : fd_write_all(1, piece, (size_t)got) < 0 ? err_set(err, ERR_SETUP, errno, "cannot write to stdout")
+                                                       : 0;
     api_close(&s);
     return rc;
 }

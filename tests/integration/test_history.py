@@ -1,6 +1,7 @@
 """Generations of a sandbox's files, and transactions: what changed is told exactly, going back goes back, nothing else moves."""
 import contextlib
 import os
+import subprocess
 import tempfile
 import threading
 import time
@@ -134,6 +135,11 @@ def test_create_option():
                 check_equal(d.cli("exec", box, "--", "sh", "-c", command).returncode, 0)
         check_equal([len(past(d, {"sandboxID": box})) for box in (with_it, without)], [2, 0])
         check_in("0 added, 1 changed, 1 removed", d.cli("history", "undo", with_it, "1").stdout)
+        env = {**os.environ, "HUTCH_URL": d.url, "HUTCH_STATE": str(d.state), **({"HUTCH_API_KEY": d.key} if d.key else {})}
+        with open("/dev/full", "w") as full:
+            r = subprocess.run([d.hutch, "history", "cat", with_it, "1", "/tmp/f"], env=env, text=True, stdout=full, stderr=subprocess.PIPE, timeout=60)
+        check_equal(r.returncode, 123, r)
+        check_in("cannot write to stdout", r.stderr)
 
 
 def test_of_a_template():
