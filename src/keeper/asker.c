@@ -10,6 +10,11 @@
 #include "base/cleanup.h"
 #include "keeper/keeper-int.h"
 
+/* What a client may wait for at once: the whole list, and answers to what it asked besides. */
+enum { LISTS = 2 * KEEPER_SANDBOXES_MAX / KEEPER_LIST_MAX + 1, REPLIES = 64 };
+_Static_assert((sizeof(struct keeper_items) + 4) * LISTS + (sizeof(struct keeper_reply) + 4) * REPLIES <= KEEPER_OUT,
+               "a client that does nothing wrong is not dropped");
+
 static void asker_close(struct conn *c)
 {
     if (c->fd >= 0)
@@ -36,7 +41,7 @@ static void ring_look(const struct conn *c, uint32_t skip, void *p, size_t n)
 
 static void set_events(struct keeper *k, struct conn *c)
 {
-    struct epoll_event ev = {.events = (k->paused ? 0U : EPOLLIN) | (c->blocked ? EPOLLOUT : 0U)};
+    struct epoll_event ev = {.events = (k->paused || c->telling ? 0U : EPOLLIN) | (c->blocked ? EPOLLOUT : 0U)};
     uint32_t index = (uint32_t)(c - k->conns);
     ev.data.u64 = (uint64_t)EVENT_CONN << 56 | (uint64_t)(c->gen & 0xffffff) << 32 | index;
     (void)epoll_ctl(k->epoll, EPOLL_CTL_MOD, c->fd, &ev);
@@ -80,32 +85,6 @@ static void send_to(struct keeper *k, struct conn *c, const void *p, size_t n)
         block(k, c, true);
 }
 
-static void flush(struct keeper *k, struct conn *c)
-{
-    static unsigned char message[sizeof(struct keeper_items)];
-    while (c->used > 0) {
-        uint32_t len;
-        ring_look(c, 0, &len, sizeof len);
-        ring_look(c, sizeof len, message, len);
-        if (send(c->fd, message, len, MSG_NOSIGNAL | MSG_DONTWAIT) < 0) {
-            if (errno != EAGAIN)
-                asker_close(c);
-            return;
-        }
-        c->head = (c->head + (uint32_t)sizeof len + len) % KEEPER_OUT;
-        c->used -= (uint32_t)sizeof len + len;
-    }
-    block(k, c, false);
-}
-
-void asker_answer(struct keeper *k, const struct waiter *w, struct keeper_reply *r)
-{
-    if (w->conn == 0 || k->conns[w->conn - 1].gen != w->conn_gen)
-        return;
-    r->head = (struct keeper_head){.version = KEEPER_VERSION, .type = KEEPER_REPLY, .request = w->request};
-    send_to(k, &k->conns[w->conn - 1], r, sizeof *r);
-}
-
 static void death_of(const struct entry *e, struct keeper_death *d)
 {
     *d = (struct keeper_death){
@@ -118,23 +97,66 @@ static void death_of(const struct entry *e, struct keeper_death *d)
     memcpy(d->id, e->id, sizeof d->id);
 }
 
+/* Who comes is told all deaths before anything else. They may be more than can wait for one client, so they are put in as
+ * there is room, and nothing is read until they are gone: what is asked then has all the room for its answer. */
+static void tell_some(struct keeper *k, struct conn *c)
+{
+    for (; c->fd >= 0 && c->telling && c->untold < k->nentries && c->used < KEEPER_OUT / 2; c->untold++) {
+        struct keeper_death d;
+        if (k->entries[c->untold].life != LIFE_DEAD)
+            continue;
+        death_of(&k->entries[c->untold], &d);
+        send_to(k, c, &d, sizeof d);
+    }
+}
+
+/* False: it is gone, or takes no more for now. */
+static bool send_waiting(struct conn *c)
+{
+    static unsigned char message[sizeof(struct keeper_items)];
+    while (c->fd >= 0 && c->used > 0) {
+        uint32_t len;
+        ring_look(c, 0, &len, sizeof len);
+        ring_look(c, sizeof len, message, len);
+        if (send(c->fd, message, len, MSG_NOSIGNAL | MSG_DONTWAIT) < 0) {
+            if (errno != EAGAIN)
+                asker_close(c);
+            return false;
+        }
+        c->head = (c->head + (uint32_t)sizeof len + len) % KEEPER_OUT;
+        c->used -= (uint32_t)sizeof len + len;
+    }
+    return c->fd >= 0;
+}
+
+static void flush(struct keeper *k, struct conn *c)
+{
+    do {
+        if (!send_waiting(c))
+            return;
+        tell_some(k, c);
+    } while (c->used > 0);
+    if (c->fd < 0)
+        return;
+    c->telling = false;
+    block(k, c, false);
+}
+
+void asker_answer(struct keeper *k, const struct waiter *w, struct keeper_reply *r)
+{
+    if (w->conn == 0 || k->conns[w->conn - 1].gen != w->conn_gen)
+        return;
+    r->head = (struct keeper_head){.version = KEEPER_VERSION, .type = KEEPER_REPLY, .request = w->request};
+    send_to(k, &k->conns[w->conn - 1], r, sizeof *r);
+}
+
 void asker_tell_death(struct keeper *k, const struct entry *e)
 {
     struct keeper_death d;
     death_of(e, &d);
     for (unsigned i = 0; i < KEEPER_CONNS; i++)
-        send_to(k, &k->conns[i], &d, sizeof d);
-}
-
-static void tell_all_deaths(struct keeper *k, struct conn *c)
-{
-    for (uint32_t i = 0; i < k->nentries && k->ndead > 0; i++) {
-        struct keeper_death d;
-        if (k->entries[i].life != LIFE_DEAD)
-            continue;
-        death_of(&k->entries[i], &d);
-        send_to(k, c, &d, sizeof d);
-    }
+        if (!k->conns[i].telling || entry_index(k, e) < k->conns[i].untold) /* else its turn comes */
+            send_to(k, &k->conns[i], &d, sizeof d);
 }
 
 void asker_accept(struct keeper *k)
@@ -155,12 +177,12 @@ void asker_accept(struct keeper *k)
         c->gen++;
         c->head = c->used = 0;
         c->blocked = false;
-        if (keeper_watch(k, fd, EPOLLIN, EVENT_CONN, c->gen & 0xffffff, i) < 0)
+        c->telling = true;
+        c->untold = 0;
+        if (keeper_watch(k, fd, 0, EVENT_CONN, c->gen & 0xffffff, i) < 0)
             asker_close(c);
         else
-            tell_all_deaths(k, c);
-        if (k->paused && c->fd >= 0)
-            set_events(k, c);
+            flush(k, c);
     }
 }
 
@@ -293,9 +315,9 @@ void asker_event(struct keeper *k, uint32_t index, uint32_t events)
     enum { AT_ONCE = 8 /* then the others get their turn */ };
     struct conn *c = &k->conns[index];
     unsigned char message[sizeof(union keeper_request) + 1];
-    if (events & EPOLLOUT)
+    if (events & (EPOLLOUT | EPOLLHUP | EPOLLERR))
         flush(k, c);
-    for (int i = 0; i < AT_ONCE && c->fd >= 0 && !k->paused; i++) {
+    for (int i = 0; i < AT_ONCE && c->fd >= 0 && !k->paused && !c->telling; i++) {
         if (k->nstarting - k->nchecking >= KEEPER_STARTING_MAX) {
             asker_pause(k, true);
             return;

@@ -24,7 +24,7 @@
 
 enum {
     KEEPER_CONNS = 16,
-    KEEPER_OUT = 512 << 10,   /* bytes waiting for one client; one that lets more pile up is dropped */
+    KEEPER_OUT = 1 << 20,     /* bytes waiting for one client; one that lets more pile up is dropped */
     KEEPER_WAITERS = 4,       /* requests that wait for the end of one sandbox */
     KEEPER_STARTING_MAX = 32, /* creates under way; further requests wait in their sockets */
     KEEPER_STARTING_RESUME = 24,
@@ -104,7 +104,9 @@ struct conn {
     int fd; /* -1: free */
     uint32_t gen;
     uint32_t head, used; /* of the ring below: records of a length and a message */
+    uint32_t untold;     /* while `telling`: the first entry whose death was not put in yet */
     bool blocked;
+    bool telling; /* it came not long ago, and still waits for deaths; nothing is read from it */
     unsigned char out[KEEPER_OUT];
 };
 

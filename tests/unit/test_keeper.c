@@ -1,7 +1,10 @@
 /* keeper's pure parts: requests, journal records, claims of id ranges. */
 #include <fcntl.h>
 #include <stddef.h>
+#include <sys/epoll.h>
+#include <sys/socket.h>
 #include <sys/stat.h>
+#include <sys/un.h>
 #include <unistd.h>
 
 #include "keeper/journal.h"
@@ -289,6 +292,92 @@ static void test_claims(void **state)
     (void)rmdir(dir);
 }
 
+/* A keeper of which only the table and its clients work, and one client, who has asked for the list already. */
+static struct keeper *keeper_of_the_dead(uint32_t n, int *ret_client)
+{
+    struct keeper *k = calloc(1, sizeof *k);
+    struct sockaddr_un a = {.sun_family = AF_UNIX};
+    struct keeper_simple list = {.head = {.version = KEEPER_VERSION, .type = KEEPER_LIST, .request = 5}};
+    socklen_t size = sizeof a.sun_family; /* the kernel makes up a name */
+    assert_non_null(k);
+    int l = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
+    assert_int_equal(bind(l, (struct sockaddr *)&a, size), 0);
+    size = sizeof a;
+    assert_int_equal(getsockname(l, (struct sockaddr *)&a, &size), 0);
+    assert_int_equal(listen(l, 4), 0);
+    if (l != KEEPER_FD_SOCKET) {
+        assert_int_equal(dup2(l, KEEPER_FD_SOCKET), KEEPER_FD_SOCKET);
+        (void)close(l);
+    }
+    k->epoll = epoll_create1(EPOLL_CLOEXEC);
+    for (unsigned i = 0; i < KEEPER_CONNS; i++)
+        k->conns[i].fd = -1;
+    k->nentries = k->ndead = n;
+    for (uint32_t i = 0; i < n; i++) {
+        k->entries[i].life = LIFE_DEAD;
+        (void)snprintf(k->entries[i].id, sizeof k->entries[i].id, "box-%u", i);
+    }
+    *ret_client = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0);
+    assert_int_equal(connect(*ret_client, (struct sockaddr *)&a, size), 0);
+    assert_int_equal(send(*ret_client, &list, sizeof list, 0), sizeof list);
+    return k;
+}
+
+/* The next message to the client; keeper works while there is none. */
+static size_t next_message(struct keeper *k, int client, void *p, size_t room)
+{
+    for (;;) {
+        struct epoll_event ev;
+        ssize_t n = recv(client, p, room, MSG_DONTWAIT);
+        if (n == 0)
+            fail_msg("the client was dropped");
+        if (n > 0)
+            return (size_t)n;
+        assert_int_equal(epoll_wait(k->epoll, &ev, 1, 10000), 1);
+        asker_event(k, 0, ev.events);
+    }
+}
+
+static void test_more_deaths_than_may_wait_are_told_all(void **state)
+{
+    enum { DEAD = KEEPER_SANDBOXES_MAX - 1 };
+    static union {
+        struct keeper_head head;
+        struct keeper_death death;
+        struct keeper_items items;
+    } m;
+    char id[KEEPER_ID_MAX];
+    int client;
+    uint32_t listed = 0;
+    (void)state;
+    struct keeper *k = keeper_of_the_dead(DEAD, &client);
+    k->entries[DEAD - 1].life = LIFE_LIVE;
+    asker_accept(k);
+    assert_true(k->conns[0].fd >= 0);
+    k->entries[DEAD - 1].life = LIFE_DEAD; /* meanwhile */
+    asker_tell_death(k, &k->entries[DEAD - 1]);
+    for (uint32_t i = 0; i < DEAD; i++) {
+        assert_int_equal(next_message(k, client, &m, sizeof m), sizeof m.death);
+        assert_int_equal(m.head.type, KEEPER_DIED);
+        (void)snprintf(id, sizeof id, "box-%u", i);
+        assert_string_equal(m.death.id, id);
+    }
+    do {
+        assert_int_equal(next_message(k, client, &m, sizeof m), sizeof m.items);
+        assert_int_equal(m.head.type, KEEPER_ITEMS);
+        listed += m.items.n;
+    } while (m.items.more);
+    assert_int_equal(listed, DEAD);
+    asker_tell_death(k, &k->entries[7]); /* from now on at once */
+    assert_int_equal(next_message(k, client, &m, sizeof m), sizeof m.death);
+    assert_string_equal(m.death.id, "box-7");
+    (void)close(client);
+    (void)close(k->conns[0].fd);
+    (void)close(k->epoll);
+    (void)close(KEEPER_FD_SOCKET);
+    free(k);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -299,6 +388,7 @@ int main(void)
         cmocka_unit_test(test_claims),
         cmocka_unit_test(test_volumes_that_are_refused),
         cmocka_unit_test(test_record_of_the_version_before_is_converted),
+        cmocka_unit_test(test_more_deaths_than_may_wait_are_told_all),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
