@@ -179,6 +179,23 @@ ssize_t fd_recv(int sock, void *p, size_t n, int *fds, size_t *nfds)
     return r;
 }
 
+/* RWF_NOWAIT would say it more plainly, but older kernels refuse it for pipes and all of them for FIFOs. */
+ssize_t fd_read_pipe(int fd, void *p, size_t n)
+{
+    struct iovec v = {.iov_base = p, .iov_len = n};
+    return vmsplice(fd, &v, 1, SPLICE_F_NONBLOCK);
+}
+
+void fd_close_foreign(int fd)
+{
+    static const struct linger none = {0};
+    struct linger is = {0};
+    socklen_t n = sizeof is;
+    if (getsockopt(fd, SOL_SOCKET, SO_LINGER, &is, &n) == 0 && is.l_onoff && is.l_linger)
+        (void)setsockopt(fd, SOL_SOCKET, SO_LINGER, &none, sizeof none);
+    (void)close(fd);
+}
+
 int fd_close_range(unsigned first, unsigned last, unsigned flags)
 {
     return (int)syscall(SYS_close_range, first, last, flags);

@@ -15,6 +15,12 @@ int fd_put(int dirfd, const char *path, const char *value);
 /* Reads at most `max` bytes of a file into b. -1 with errno; EFBIG if there is more. If b has room for them, the only copy is
  * there. */
 int fd_read_file(int dirfd, const char *path, size_t max, struct buf *b);
+/* read(2) of a pipe or FIFO, open for reading only, that never waits: EAGAIN if nothing is there, whatever the flags of the
+ * open file say. O_NONBLOCK belongs to everybody who holds the same open file, and a stranger among them can clear it. */
+ssize_t fd_read_pipe(int fd, void *p, size_t n);
+/* close(2) of a descriptor that came from a stranger. Of a socket with SO_LINGER and a time it would wait that long for a peer
+ * that takes nothing, O_NONBLOCK or not. A linger without a time (a reset) is left as it is. */
+void fd_close_foreign(int fd);
 /* A number from a one-line kernel file; "max" reads as UINT64_MAX. -1 with errno. */
 int fd_read_u64(int dirfd, const char *path, uint64_t *ret);
 /* close_range(2): closes first..last, or marks them with CLOSE_RANGE_CLOEXEC (linux/close_range.h). -1 with errno. */

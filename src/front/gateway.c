@@ -3,8 +3,8 @@
 #include <stdlib.h>
 #include <string.h>
 #include <strings.h>
-#include <unistd.h>
 
+#include "base/fd.h"
 #include "base/mem.h"
 #include "front/e2b/e2b.h"
 #include "front/gateway-int.h"
@@ -104,7 +104,7 @@ static struct transport *connect_tls(int fd)
     static struct tls_client *client; /* parameters only; made once */
     struct err err;
     if (!client && tls_client_new(&client, &err) < 0) {
-        (void)close(fd);
+        fd_close_foreign(fd);
         return NULL;
     }
     return tls_client_connect(client, fd, NULL);

@@ -12,6 +12,7 @@
 
 #include "base/buf.h"
 #include "base/cleanup.h"
+#include "base/fd.h"
 #include "base/mem.h"
 #include "loop/loop.h"
 
@@ -38,7 +39,7 @@ struct tls_client {
     SSL_CTX *ctx;
 };
 
-/* ---- the socket below: like OpenSSL's own, but a closed peer is EPIPE and never a signal ---- */
+/* ---- the socket below: like OpenSSL's own, but a closed peer is EPIPE and never a signal, and no call ever waits ---- */
 
 static int give_before(struct tls *t, char *p, size_t n)
 {
@@ -56,7 +57,7 @@ static int bio_read(BIO *b, char *p, int n)
     BIO_clear_retry_flags(b);
     if (t->before.n > 0 && n > 0)
         return give_before(t, p, (size_t)n);
-    ssize_t got = recv(t->t.fd, p, (size_t)n, 0);
+    ssize_t got = recv(t->t.fd, p, (size_t)n, MSG_DONTWAIT);
     if (got < 0 && (errno == EAGAIN || errno == EINTR))
         BIO_set_retry_read(b);
     if (got == 0)
@@ -66,7 +67,7 @@ static int bio_read(BIO *b, char *p, int n)
 
 static int bio_write(BIO *b, const char *p, int n)
 {
-    ssize_t sent = send(((struct tls *)BIO_get_data(b))->t.fd, p, (size_t)n, MSG_NOSIGNAL);
+    ssize_t sent = send(((struct tls *)BIO_get_data(b))->t.fd, p, (size_t)n, MSG_NOSIGNAL | MSG_DONTWAIT);
     BIO_clear_retry_flags(b);
     if (sent < 0 && (errno == EAGAIN || errno == EINTR))
         BIO_set_retry_write(b);
@@ -259,7 +260,7 @@ static void tls_free(struct transport *base)
 {
     struct tls *t = (struct tls *)base;
     SSL_free(t->ssl);
-    (void)close(base->fd);
+    fd_close_foreign(base->fd);
     buf_done(&t->before);
     free(t);
 }
@@ -331,7 +332,7 @@ struct transport *tls_wrap(SSL *ssl, int fd, const void *p, size_t n)
     ERR_clear_error();
     SSL_free(ssl);
     free(t);
-    (void)close(fd);
+    fd_close_foreign(fd);
     return NULL;
 }
 

@@ -3,9 +3,9 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/socket.h>
-#include <unistd.h>
 
 #include "base/buf.h"
+#include "base/fd.h"
 #include "base/mem.h"
 #include "loop/loop.h"
 
@@ -19,7 +19,7 @@ static ssize_t plain_read(struct transport *t, void *p, size_t n)
 {
     struct plain *q = (struct plain *)t;
     if (q->before.n == 0)
-        return recv(t->fd, p, n, 0);
+        return recv(t->fd, p, n, MSG_DONTWAIT);
     size_t left = q->before.n - q->given, some = n < left ? n : left;
     memcpy(p, q->before.p + q->given, some);
     q->given += some;
@@ -31,7 +31,7 @@ static ssize_t plain_read(struct transport *t, void *p, size_t n)
 static ssize_t plain_writev(struct transport *t, const struct iovec *v, int n)
 {
     struct msghdr m = {.msg_iov = (struct iovec *)(uintptr_t)v, .msg_iovlen = (size_t)n};
-    return sendmsg(t->fd, &m, MSG_NOSIGNAL);
+    return sendmsg(t->fd, &m, MSG_NOSIGNAL | MSG_DONTWAIT);
 }
 
 static unsigned wants_in(const struct transport *t)
@@ -49,7 +49,7 @@ static void plain_shutdown(struct transport *t) { (void)shutdown(t->fd, SHUT_WR)
 
 static void plain_free(struct transport *t)
 {
-    (void)close(t->fd);
+    fd_close_foreign(t->fd);
     buf_done(&((struct plain *)t)->before);
     free(t);
 }

@@ -1,5 +1,6 @@
 /* transport.h - the bytes below HTTP: a plain socket, or TLS on one. A transport owns its descriptor and is driven by the
- * connection that holds it; nothing here watches descriptors or blocks.
+ * connection that holds it; nothing here watches descriptors or blocks, not even on a socket whose flags somebody else can
+ * change: one that came from a sandbox is still held there, and O_NONBLOCK and SO_LINGER belong to both.
  */
 #ifndef HUTCH_HTTP_TRANSPORT_H
 #define HUTCH_HTTP_TRANSPORT_H

@@ -30,7 +30,8 @@ struct file_info {
 };
 
 typedef void files_opened(void *arg, const struct link_status *st, int fd, const struct file_info *info);
-/* For reading. fd: a regular file (fstat()ed), or a pipe fed by init for files of procfs and the like; the caller's. */
+/* For reading. fd: a regular file (fstat()ed), or a pipe fed by init for files of procfs and the like; the caller's. init
+ * may hold the same open file, so a pipe is read by fd_read_pipe(). */
 link_call files_open(struct links *ls, const char *id, const char *user, const char *path, files_opened *done,
                      void *arg);
 /* For writing: missing parents made (0755, the user's), created 0644 & ~umask, truncated, owner the user, metadata

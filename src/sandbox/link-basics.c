@@ -1,5 +1,4 @@
 /* link-basics.c - bind, hello, dial. */
-#include <fcntl.h>
 #include <netinet/in.h>
 #include <string.h>
 #include <sys/socket.h>
@@ -81,8 +80,6 @@ static enum call_next dial_message(struct call *c, struct link_msg *m)
         return CALL_BROKEN;
     if (m->nfds != (st.code == LINK_OK ? 1U : 0U) || (m->nfds && !is_tcp(m->fds[0])))
         return CALL_BROKEN;
-    if (m->nfds)
-        (void)fcntl(m->fds[0], F_SETFL, O_NONBLOCK);
     ((link_dialed *)c->fn)(c->arg, &st, m->nfds ? TAKE_FD(m->fds[0]) : -1);
     return CALL_DONE;
 }

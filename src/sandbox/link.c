@@ -219,7 +219,7 @@ static bool receive(struct link *l)
     bool ok = n > 0 && handle(l, ls->buf, (size_t)n, &m);
     for (size_t i = 0; n > 0 && i < m.nfds; i++)
         if (m.fds[i] >= 0)
-            (void)close(m.fds[i]);
+            fd_close_foreign(m.fds[i]);
     if (!ok) {
         link_status_set(&st, LINK_BROKEN, "the sandbox's init sent a malformed message");
         link_drop(l, &st);

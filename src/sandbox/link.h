@@ -71,7 +71,8 @@ struct link_bind {
 link_call link_bind(struct links *ls, const char *id, const struct link_bind *b, link_done *done, void *arg);
 /* Is init alive and bound? */
 link_call link_hello(struct links *ls, const char *id, link_done *done, void *arg);
-/* A TCP connection to 127.0.0.1:port (else ::1, else any address of the sandbox) made inside. fd is the caller's.
+/* A TCP connection to 127.0.0.1:port (else ::1, else any address of the sandbox) made inside. fd is the caller's, but init
+ * may hold it too: its flags and options are what init likes, at any time (see base/fd.h, http/transport.h).
  * LINK_NOT_FOUND: nothing listens there. */
 typedef void link_dialed(void *arg, const struct link_status *st, int fd);
 link_call link_dial(struct links *ls, const char *id, uint16_t port, link_dialed *done, void *arg);

@@ -2,8 +2,10 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <netinet/in.h>
 #include <sys/mman.h>
 #include <sys/socket.h>
+#include <sys/stat.h>
 #include <sys/wait.h>
 
 #include "base/err.h"
@@ -157,6 +159,80 @@ static void passed_descriptors_arrive_cloexec_and_never_leak(void **state)
     (void)close(pair[1]);
 }
 
+/* Calls that would wait are cut: the whole program ends. */
+static int with_alarm(void **state)
+{
+    (void)state;
+    (void)alarm(20);
+    return 0;
+}
+static int without_alarm(void **state)
+{
+    (void)state;
+    (void)alarm(0);
+    return 0;
+}
+
+static void read_all_that_is_there(int from, int to)
+{
+    char got[16];
+    int theirs = dup(from); /* the same open file */
+    assert_int_equal(fcntl(from, F_SETFL, O_NONBLOCK), 0);
+    assert_int_equal(fcntl(theirs, F_SETFL, 0), 0);
+    assert_int_equal(fd_read_pipe(from, got, sizeof got), -1);
+    assert_int_equal(errno, EAGAIN);
+    assert_int_equal(write(to, "hello", 5), 5);
+    assert_int_equal(write(to, "you", 3), 3);
+    assert_int_equal(fd_read_pipe(from, got, 3), 3);
+    assert_int_equal(fd_read_pipe(from, got + 3, sizeof got - 3), 5);
+    assert_memory_equal(got, "helloyou", 8);
+    assert_int_equal(fd_read_pipe(from, got, sizeof got), -1);
+    assert_int_equal(errno, EAGAIN);
+    (void)close(to);
+    assert_int_equal(fd_read_pipe(from, got, sizeof got), 0);
+    (void)close(theirs);
+    (void)close(from);
+}
+
+static void a_pipe_that_somebody_made_blocking_is_read_without_waiting(void **state)
+{
+    char dir[] = "/tmp/hutch-fifo-XXXXXX", path[64];
+    int ends[2];
+    (void)state;
+    assert_int_equal(pipe2(ends, O_CLOEXEC), 0);
+    read_all_that_is_there(ends[0], ends[1]);
+    assert_non_null(mkdtemp(dir));
+    (void)snprintf(path, sizeof path, "%s/fifo", dir);
+    assert_int_equal(mkfifo(path, 0600), 0);
+    ends[0] = open(path, O_RDONLY | O_NONBLOCK | O_CLOEXEC);
+    ends[1] = open(path, O_WRONLY | O_CLOEXEC);
+    assert_true(ends[0] >= 0 && ends[1] >= 0);
+    read_all_that_is_there(ends[0], ends[1]);
+    (void)unlink(path);
+    (void)rmdir(dir);
+}
+
+static void a_socket_that_would_linger_is_closed_at_once(void **state)
+{
+    struct sockaddr_in a = {.sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
+    const struct linger hour = {.l_onoff = 1, .l_linger = 3600};
+    static const char bytes[1 << 16];
+    socklen_t n = sizeof a;
+    (void)state;
+    int l = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0), fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+    assert_int_equal(bind(l, (struct sockaddr *)&a, n), 0);
+    assert_int_equal(listen(l, 1), 0);
+    assert_int_equal(getsockname(l, (struct sockaddr *)&a, &n), 0);
+    assert_int_equal(connect(fd, (struct sockaddr *)&a, sizeof a), 0);
+    int peer = accept4(l, NULL, NULL, SOCK_CLOEXEC); /* which never reads */
+    while (send(fd, bytes, sizeof bytes, MSG_DONTWAIT) > 0)
+        ;
+    assert_int_equal(setsockopt(fd, SOL_SOCKET, SO_LINGER, &hour, sizeof hour), 0);
+    fd_close_foreign(fd);
+    (void)close(peer);
+    (void)close(l);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -166,6 +242,9 @@ int main(void)
         cmocka_unit_test(kernel_files_are_read_strictly),
         cmocka_unit_test(a_file_above_the_maximum_is_refused),
         cmocka_unit_test(passed_descriptors_arrive_cloexec_and_never_leak),
+        cmocka_unit_test_setup_teardown(a_pipe_that_somebody_made_blocking_is_read_without_waiting, with_alarm,
+                                        without_alarm),
+        cmocka_unit_test_setup_teardown(a_socket_that_would_linger_is_closed_at_once, with_alarm, without_alarm),
     };
     return cmocka_run_group_tests_name("base/fd", tests, NULL, NULL);
 }

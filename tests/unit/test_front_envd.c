@@ -1,10 +1,12 @@
 /* The agent of E2B's sandboxes as front plays it: signatures, auth, commands, files, watches, and the gateway's errors. */
+#include <fcntl.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <unistd.h>
 #include <zlib.h>
 
@@ -602,6 +604,43 @@ static void test_gateway(void **state)
     expect(ask("GET", "/", to, NULL, 0), 400, NULL);
 }
 
+/* What an init that was taken over does with a pipe that it handed over: the flags of the open file are its own, too. */
+static void make_blocking(ino_t pipe)
+{
+    struct stat st;
+    for (int fd = 3; fd < 256; fd++)
+        if (fstat(fd, &st) == 0 && S_ISFIFO(st.st_mode) && st.st_ino == pipe)
+            assert_int_equal(fcntl(fd, F_SETFL, 0), 0);
+}
+
+/* Two are told of the same byte; one gets it, and the other must not wait for the next. */
+static void test_read_blocking_pipe(void **state)
+{
+    char path[200];
+    struct stat st;
+    struct err err;
+    (void)state;
+    struct box *b = world_box("i0", 0, 1000);
+    (void)snprintf(path, sizeof path, "%s/fifo", world.dir);
+    assert_int_equal(mkfifo(path, 0600), 0);
+    int both = open(path, O_RDWR | O_CLOEXEC);
+    assert_true(both >= 0 && fstat(both, &st) == 0);
+    (void)alarm(20);
+    struct asked *one = ask_envd(b, "GET", "/files?path=fifo", NULL, NULL, 0);
+    struct asked *two = ask_envd(b, "GET", "/files?path=fifo", NULL, NULL, 0);
+    make_blocking(st.st_ino);
+    assert_int_equal(write(both, "x", 1), 1);
+    for (int i = 0; i < 20; i++)
+        assert_int_equal(loop_step(world.loop, 1, &err), 0);
+    assert_int_equal(one->body.n + two->body.n, 1);
+    (void)close(both);
+    asked_run(one);
+    asked_run(two);
+    expect(one, 200, NULL);
+    expect(two, 200, NULL);
+    (void)alarm(0);
+}
+
 int main(void)
 {
 #define WORLD(f) cmocka_unit_test_setup_teardown(f, world_start, world_end)
@@ -614,6 +653,7 @@ int main(void)
         WORLD(test_deadline),
         WORLD(test_rest_of_process),
         WORLD(test_read),
+        WORLD(test_read_blocking_pipe),
         WORLD(test_write),
         WORLD(test_write_gzip),
         WORLD(test_filesystem),

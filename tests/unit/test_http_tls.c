@@ -350,6 +350,51 @@ static void a_key_with_a_passphrase_is_refused_without_asking(void **state)
     tls_server_free(s);
 }
 
+/* Fills it until it takes no more; the same bytes again each time. */
+static void fill(struct transport *t)
+{
+    static char bytes[16384];
+    const struct iovec v = {bytes, sizeof bytes};
+    while (t->ops->writev(t, &v, 1) > 0)
+        ;
+    assert_int_equal(errno, EAGAIN);
+}
+
+/* A socket from a sandbox is held there as well; whoever took that over clears O_NONBLOCK after we set it. */
+static void a_socket_that_somebody_made_blocking_is_not_waited_for(void **state)
+{
+    struct transport *a, *b;
+    char byte;
+    int plain[2];
+    (void)state;
+    (void)alarm(20);
+    struct tls_server *s = server(false);
+    pair(s, &a, &b);
+    for (int i = 0; i < 2; i++) { /* before the handshake and after it */
+        int theirs = dup(b->fd);
+        assert_int_equal(fcntl(theirs, F_SETFL, 0), 0);
+        (void)close(theirs);
+        if (i == 0) {
+            assert_int_equal(b->ops->handshake(b), 0);
+            shake(a, b);
+        }
+    }
+    assert_int_equal(b->ops->read(b, &byte, 1), -1);
+    assert_int_equal(errno, EAGAIN);
+    fill(b);
+    a->ops->free(a);
+    b->ops->free(b);
+    tls_server_free(s);
+    assert_int_equal(socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, plain), 0);
+    struct transport *p = transport_plain(plain[0]);
+    assert_int_equal(p->ops->read(p, &byte, 1), -1);
+    assert_int_equal(errno, EAGAIN);
+    fill(p);
+    p->ops->free(p);
+    (void)close(plain[1]);
+    (void)alarm(0);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -366,6 +411,7 @@ int main(void)
         cmocka_unit_test(a_reload_serves_the_new_certificate_or_keeps_the_old),
         cmocka_unit_test(a_handshake_may_outlive_its_server),
         cmocka_unit_test(a_key_with_a_passphrase_is_refused_without_asking),
+        cmocka_unit_test(a_socket_that_somebody_made_blocking_is_not_waited_for),
     };
     return cmocka_run_group_tests_name("http/tls", tests, make_dir, remove_dir);
 }

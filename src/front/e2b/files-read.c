@@ -1,5 +1,4 @@
 #include <errno.h>
-#include <fcntl.h>
 #include <linux/magic.h>
 #include <stdio.h>
 #include <string.h>
@@ -9,6 +8,7 @@
 #include <time.h>
 
 #include "base/cleanup.h"
+#include "base/fd.h"
 #include "base/mem.h"
 #include "base/num.h"
 #include "front/e2b/envd.h"
@@ -104,7 +104,7 @@ static void from_pipe(void *arg, int fd, unsigned events)
 {
     struct reading *s = arg;
     (void)events;
-    ssize_t n = read(fd, s->chunk, CHUNK);
+    ssize_t n = fd_read_pipe(fd, s->chunk, CHUNK); /* the sandbox holds it too */
     if (n < 0 && (errno == EAGAIN || errno == EINTR))
         return;
     if (n <= 0) {
@@ -244,7 +244,6 @@ void files_send(struct envd *e, int fd, const char *name)
     }
     http_set(r, "content-type", "application/octet-stream");
     http_head(r, 200, HTTP_UNKNOWN);
-    (void)fcntl(fd, F_SETFL, fcntl(fd, F_GETFL) | O_NONBLOCK);
     s->watch = loop_fd_add(s->loop, fd, LOOP_IN, from_pipe, s);
     if (!s->watch)
         finish(s, false);
