@@ -86,8 +86,15 @@ static int open_store(struct front *f, struct err *err)
     char shown[1200];
     uint64_t epoch;
     (void)snprintf(shown, sizeof shown, "%s/front", f->config->state);
-    if (store_open(f->loop, FRONT_FD_STORE, shown, &f->store, err) < 0 ||
-        store_count_up(f->store, "epoch", &epoch, err) < 0 ||
+    if (store_open(f->loop, FRONT_FD_STORE, shown, &f->store, err) < 0)
+        return -1;
+    if (store_put_back(f->store))
+        log_text(LOG_LEVEL_WARN,
+                 "%s/" STORE_FILE
+                 " is not the one that was used last, but a copy that was put back: stacks and volumes that "
+                 "it does not name are kept",
+                 shown);
+    if (store_count_up(f->store, "epoch", &epoch, err) < 0 ||
         idseal_open(FRONT_FD_STORE, 0, (uint16_t)epoch, &f->ids, err) < 0 ||
         keyfile_open(FRONT_FD_STORE, "link.key", f->link_key, sizeof f->link_key, err) < 0)
         return -1;

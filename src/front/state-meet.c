@@ -18,6 +18,7 @@ enum {
     UNNAMED_S = 60,
     MEET_EVERY_MS = 600 * 1000,
     FLATTEN_MAX = 1024,
+    FOREIGN_TOLD = 16,
     WAITING_MAX = 8, /* of one tenant, for stock */
 };
 
@@ -299,19 +300,43 @@ static void warn_missing(struct front *f, const struct map *there)
                      b->stack);
 }
 
+static int64_t newest_of(const struct stock_item *v, size_t n)
+{
+    int64_t newest = 0;
+    for (size_t i = 0; i < n; i++)
+        newest = v[i].created_unix > newest ? v[i].created_unix : newest;
+    return newest;
+}
+
+static void tell_foreign(const struct front *f, const struct strv *ids)
+{
+    _cleanup_buf_ struct buf names = {0};
+    for (size_t i = 0; i < ids->n && i < FOREIGN_TOLD; i++)
+        buf_addf(&names, "%s%s", i ? ", " : "", ids->v[i]);
+    if (ids->n > FOREIGN_TOLD)
+        buf_addf(&names, " and %zu more", ids->n - FOREIGN_TOLD);
+    log_text(
+        LOG_LEVEL_ERROR,
+        "%zu stacks and volumes in %s/stock are kept although store.db names none of them, because they are older than "
+        "it, or than its being put back from a copy: %s; to take them back, put the store.db back that names them; to "
+        "get rid of them, see 'Backup' in docs/node.md",
+        ids->n, f->config->state, buf_str(&names));
+}
+
 static void listed(void *arg, const struct stock_item *v, size_t n, const struct stock_reply *failed)
 {
     struct front *f = arg;
     struct map there = {0}, named = {0};
     int64_t now = (int64_t)time(NULL);
-    size_t gone = 0, foreign = 0;
+    size_t gone = 0;
+    _cleanup_strv_ struct strv foreign = {0};
     if (!f->boxes)
         return;
     if (failed) {
         log_text(LOG_LEVEL_WARN, "stock cannot tell what it has: %s", failed->text);
         return;
     }
-    int64_t born = store_born(f->store);
+    int64_t born = store_born(f->store, newest_of(v, n));
     collect_named(f, &named);
     for (size_t i = 0; i < n; i++) {
         if (!stack_id_valid(v[i].id))
@@ -320,7 +345,7 @@ static void listed(void *arg, const struct stock_item *v, size_t n, const struct
         bool unnamed =
             v[i].created_unix + UNNAMED_S < now && !map_get(&named, v[i].id) && !store_stack_named(f->store, v[i].id);
         if (unnamed && v[i].created_unix < born) {
-            foreign++;
+            strv_add(&foreign, v[i].id);
         } else if (unnamed) {
             drop(f, v[i].id);
             gone++;
@@ -328,12 +353,9 @@ static void listed(void *arg, const struct stock_item *v, size_t n, const struct
             state_flatten(f, v[i].id);
     }
     warn_missing(f, &there);
-    foreign += volumes_meet(f, v, n, born);
-    if (foreign)
-        log_text(LOG_LEVEL_ERROR,
-                 "%zu stacks and volumes are older than store.db and named by nobody in it: they are kept; was another "
-                 "store.db here before?",
-                 foreign);
+    volumes_meet(f, v, n, born, &foreign);
+    if (foreign.n)
+        tell_foreign(f, &foreign);
     map_done(&there);
     map_done(&named);
     struct log_line l;

@@ -493,14 +493,13 @@ void volume_measure(struct front *f, const struct volume *v, volume_measured *do
 
 /* --- front and stock meet ------------------------------------------------------------------------------------------ */
 
-size_t volumes_meet(struct front *f, const struct stock_item *v, size_t n, int64_t born)
+void volumes_meet(struct front *f, const struct stock_item *v, size_t n, int64_t born, struct strv *foreign)
 {
-    size_t foreign = 0;
     struct map there = {0};
     int64_t now = (int64_t)time(NULL);
     size_t at = 0;
     if (!f->volumes)
-        return 0;
+        return;
     for (size_t i = 0; i < n; i++) {
         if (strncmp(v[i].id, "vol-", 4) != 0)
             continue;
@@ -508,7 +507,7 @@ size_t volumes_meet(struct front *f, const struct stock_item *v, size_t n, int64
         if (map_get(&f->volumes->by_id, v[i].id) || v[i].created_unix + UNNAMED_S >= now)
             continue;
         if (v[i].created_unix < born)
-            foreign++; /* what somebody stored is not thrown away because a database was lost */
+            strv_add(foreign, v[i].id); /* what somebody stored is not thrown away because a database was lost */
         else
             drop(f, v[i].id);
     }
@@ -518,5 +517,4 @@ size_t volumes_meet(struct front *f, const struct stock_item *v, size_t n, int64
             log_text(LOG_LEVEL_ERROR, "the files of the volume %s (%s of %s) are not in the store", o->v.id, o->v.name,
                      o->v.tenant->id);
     map_done(&there);
-    return foreign;
 }

@@ -38,6 +38,7 @@ enum store_sql {
     SQL_IDEM_EXPIRE,
     SQL_EVENT_ADD,
     SQL_EVENT_TRIM,
+    SQL_MARK,
     SQL_BARRIER,
     SQL_COUNT,
 };
@@ -83,6 +84,9 @@ struct store {
     sqlite3_stmt *stmts[SQL_COUNT];
     uint64_t events_since_trim;
     bool full_sync; /* as the connection is set */
+    uint64_t mark;  /* store-mark.c; the writer's once it runs */
+    int mark_fd;    /* -1: none yet */
+    bool put_back;
 };
 
 /* store-write.c */
@@ -114,7 +118,16 @@ int store_read_all(struct store *s, const char *sql, struct reading *r, struct e
 void store_op_strv(struct store_op *op, const struct strv *v);
 void store_column_strv(sqlite3_stmt *st, int at, struct strv *ret);
 
+/* store-mark.c */
+int store_mark_open(struct store *s, int dir, struct err *err); /* before the writer runs */
+/* Whether the mark is raised together with this row. */
+bool store_mark_due(const struct store_op *op);
+void store_mark_op(const struct store *s, struct store_op *ret);
+void store_mark_committed(struct store *s); /* the one of store_mark_op() is in the store */
+
 /* store.c */
+/* The only column of the only row. */
+int store_number(struct store *s, const char *sql, int64_t *ret, struct err *err);
 int store_fail(struct err *err, sqlite3 *db, int rc, const char *path, const char *what);
 
 #endif

@@ -47,6 +47,7 @@ const char *const store_sql[SQL_COUNT] = {
     [SQL_IDEM_EXPIRE] = "DELETE FROM idem WHERE created<?",
     [SQL_EVENT_ADD] = "INSERT INTO events(sandbox,tenant,seq,at,type,json) VALUES(?,?,?,?,?,?)",
     [SQL_EVENT_TRIM] = "DELETE FROM events WHERE n <= (SELECT max(n) FROM events) - 20000",
+    [SQL_MARK] = "INSERT OR REPLACE INTO counters VALUES('mark', ?1), ('seen', ?2)",
     [SQL_BARRIER] = "UPDATE counters SET value=value WHERE 0",
 };
 _Static_assert(STORE_EVENTS_MAX == 20000, "SQL_EVENT_TRIM says the same number");

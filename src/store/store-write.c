@@ -129,6 +129,7 @@ static int run_group(struct store *s, struct store_op *op)
 static int run_all(struct store *s, struct store_op *list)
 {
     int rc = sqlite3_exec(s->write, "BEGIN IMMEDIATE", NULL, NULL, NULL);
+    bool due = false;
     for (struct store_op *op = list; op && rc == SQLITE_OK; op = op->next) {
         if (op->joined)
             continue;
@@ -138,13 +139,23 @@ static int run_all(struct store *s, struct store_op *list)
         else if (one != SQLITE_OK)
             set_failure(s, op, one);
         s->events_since_trim += op->sql == SQL_EVENT_ADD;
+        due |= store_mark_due(op);
     }
     if (rc == SQLITE_OK && s->events_since_trim >= STORE_EVENTS_MAX / 20) {
         struct store_op trim = {.sql = SQL_EVENT_TRIM};
         rc = run_op(s, &trim);
         s->events_since_trim = 0;
     }
-    return rc == SQLITE_OK ? sqlite3_exec(s->write, "COMMIT", NULL, NULL, NULL) : rc;
+    if (rc == SQLITE_OK && due) {
+        struct store_op mark;
+        store_mark_op(s, &mark);
+        rc = run_op(s, &mark);
+    }
+    if (rc == SQLITE_OK)
+        rc = sqlite3_exec(s->write, "COMMIT", NULL, NULL, NULL);
+    if (rc == SQLITE_OK && due)
+        store_mark_committed(s);
+    return rc;
 }
 
 /* Who may use the node, and what was put away for later, survives a power cut from the moment it is told. No running sandbox

@@ -170,7 +170,7 @@ static int connect_to(const char *path, const char *shown, sqlite3 **ret, struct
     return rc == SQLITE_OK ? 0 : store_fail(err, *ret, rc, shown, "cannot be used");
 }
 
-static int one_number(struct store *s, const char *sql, int64_t *ret, struct err *err)
+int store_number(struct store *s, const char *sql, int64_t *ret, struct err *err)
 {
     sqlite3_stmt *st = NULL;
     int rc = sqlite3_prepare_v2(s->read, sql, -1, &st, NULL);
@@ -221,9 +221,9 @@ static int migrate_from(struct store *s, int64_t version, struct err *err)
 static int check_and_migrate(struct store *s, struct err *err)
 {
     int64_t version = 0, application = 0, tables = 0;
-    if (one_number(s, "PRAGMA user_version", &version, err) < 0 ||
-        one_number(s, "PRAGMA application_id", &application, err) < 0 ||
-        one_number(s, "SELECT count(*) FROM sqlite_schema", &tables, err) < 0)
+    if (store_number(s, "PRAGMA user_version", &version, err) < 0 ||
+        store_number(s, "PRAGMA application_id", &application, err) < 0 ||
+        store_number(s, "SELECT count(*) FROM sqlite_schema", &tables, err) < 0)
         return -1;
     if (application != APPLICATION_ID && (version != 0 || tables != 0))
         return err_set(err, ERR_SETUP, 0, "%s is a database, but not a Hutch store; give another state directory",
@@ -253,10 +253,12 @@ int store_open(struct loop *l, int dir, const char *shown, struct store **ret, s
     s->last = &s->first;
     s->finished_last = &s->finished;
     s->full_sync = true; /* connect_to() */
+    s->mark_fd = -1;
     (void)pthread_mutex_init(&s->lock, NULL);
     (void)pthread_cond_init(&s->wake, NULL);
     if (connect_to(path, s->path, &s->read, err) < 0 || check_and_migrate(s, err) < 0 ||
-        connect_to(path, s->path, &s->write, err) < 0 || store_writer_start(s, err) < 0) {
+        store_mark_open(s, dir, err) < 0 || connect_to(path, s->path, &s->write, err) < 0 ||
+        store_writer_start(s, err) < 0) {
         store_close(s);
         return -1;
     }
@@ -271,17 +273,12 @@ void store_close(struct store *s)
     store_writer_stop(s);
     (void)sqlite3_close(s->read);
     (void)sqlite3_close(s->write);
+    if (s->mark_fd >= 0)
+        (void)close(s->mark_fd);
     (void)pthread_mutex_destroy(&s->lock);
     (void)pthread_cond_destroy(&s->wake);
     free(s->path);
     free(s);
-}
-
-int64_t store_born(struct store *s)
-{
-    struct err ignored;
-    int64_t born = INT64_MAX;
-    return one_number(s, "SELECT value FROM counters WHERE name='born'", &born, &ignored) < 0 ? INT64_MAX : born;
 }
 
 int store_count_up(struct store *s, const char *name, uint64_t *ret, struct err *err)

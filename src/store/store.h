@@ -19,7 +19,8 @@
 
 struct store;
 
-#define STORE_FILE "store.db"
+#define STORE_FILE      "store.db"
+#define STORE_MARK_FILE "store.mark" /* beside it; says which store was here last */
 
 enum {
     STORE_SCHEMA = 8,
@@ -233,9 +234,13 @@ void store_barrier(struct store *s, store_done *done, void *arg);
 /* Whether a committed row of a sandbox, a generation or a step names the stack. Blocks for the time of a lookup. */
 bool store_stack_named(struct store *s, const char *stack);
 
-/* When this store was made (Unix time; INT64_MAX if that cannot be read): what it does not name and is older may be
- * named by one that was lost. Blocks for the time of a lookup. */
-int64_t store_born(struct store *s);
+/* Whether this is not the store that was here last, but a copy of before (or that cannot be known). */
+bool store_put_back(const struct store *s);
+
+/* When this store was made or put back (Unix time; INT64_MAX if that cannot be read): what it does not name and is older may be
+ * named by one that was lost. `newest`: of all that there is. At the first call after it was made or put back, that is older,
+ * too: the clock may have been behind then. Blocks for the time of a lookup. */
+int64_t store_born(struct store *s, int64_t newest);
 
 /* A counter that is one higher at each call (the epoch of ids). Blocks; at start only. */
 int store_count_up(struct store *s, const char *name, uint64_t *ret, struct err *err);

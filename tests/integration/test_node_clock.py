@@ -39,11 +39,11 @@ class Clock:
 
 
 @contextlib.contextmanager
-def clocked(who):
+def clocked(who, **kw):
     with tempfile.TemporaryDirectory(prefix="hutch-clock-") as folder:
         os.chmod(folder, 0o755)
         clock = Clock(folder)
-        with node(who, environ=clock.environ) as (d, api):
+        with node(who, environ=clock.environ, **kw) as (d, api):
             yield clock, d, api
 
 

@@ -259,14 +259,14 @@ static void there_is(const char *stack, uint32_t layers, int64_t age)
     i->created_unix = (int64_t)time(NULL) - age;
 }
 
-/* The store's database is as old as this. */
-static void was_born(int64_t age)
+/* The store's database is as old as this; whether it has met stock before. */
+static void was_born(int64_t age, bool met)
 {
     sqlite3 *db = NULL;
-    char path[sizeof dir + 16], sql[128];
+    char path[sizeof dir + 16], sql[160];
     (void)snprintf(path, sizeof path, "%s/store.db", dir);
-    (void)snprintf(sql, sizeof sql, "UPDATE counters SET value=%lld WHERE name='born'",
-                   (long long)time(NULL) - (long long)age);
+    (void)snprintf(sql, sizeof sql, "%s; UPDATE counters SET value=%lld WHERE name='born'",
+                   met ? "DELETE FROM counters WHERE name='unmet'" : "", (long long)time(NULL) - (long long)age);
     assert_int_equal(sqlite3_open_v2(path, &db, SQLITE_OPEN_READWRITE, NULL), SQLITE_OK);
     (void)sqlite3_busy_timeout(db, 60000);
     assert_int_equal(sqlite3_exec(db, sql, NULL, NULL, NULL), SQLITE_OK);
@@ -280,15 +280,29 @@ static void test_stacks_older_than_the_store_are_kept(void **state)
     there_is("st-nobodynobody", 1, 3600);
     state_meet(&f);
     assert_int_equal(k.drops, 0);
-    was_born(4000);
+    was_born(4000, true);
     state_meet(&f);
     assert_true(was_dropped("st-nobodynobody"));
+}
+
+static void test_a_store_made_while_the_clock_was_behind_drops_nothing_of_before(void **state)
+{
+    (void)state;
+    was_born(INT64_C(1) << 30, false);
+    there_is("st-nobodynobody", 1, 3600);
+    state_meet(&f);
+    state_meet(&f);
+    assert_int_equal(k.drops, 0);
+    there_is("st-nowheretofore", 1, 600);
+    state_meet(&f);
+    assert_int_equal(k.drops, 1);
+    assert_true(was_dropped("st-nowheretofore"));
 }
 
 static void test_stacks_that_no_row_names_are_dropped_after_a_minute(void **state)
 {
     (void)state;
-    was_born(4000);
+    was_born(4000, true);
     struct box *b = base_box();
     struct shot s = snapshot(b, NULL);
     struct store_step x = {.tenant = "default", .key = "ab", .stack = "st-stepstepstep", .used_unix = 1};
@@ -445,6 +459,7 @@ int main(void)
         T(test_forks_of_a_copy_that_fails),
         T(test_stacks_older_than_the_store_are_kept),
         T(test_stacks_that_no_row_names_are_dropped_after_a_minute),
+        T(test_a_store_made_while_the_clock_was_behind_drops_nothing_of_before),
         T(test_a_template_says_what_its_boxes_start_with),
         T(test_a_create_waits_until_its_template_is_ready),
         T(test_a_start_command_that_fails_fails_the_create),

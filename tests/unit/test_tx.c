@@ -62,6 +62,12 @@ static void next_try(uint64_t ms)
 static struct box *box_;
 static struct transaction *tx;
 
+static void written(void *arg, const struct err *err)
+{
+    assert_null(err);
+    *(bool *)arg = true;
+}
+
 static int set_up_tx(void **state)
 {
     struct err err;
@@ -83,8 +89,10 @@ static int set_up_tx(void **state)
                                     .state = STORE_TRANSACTION_OPEN,
                                     .out = "",
                                     .err = ""};
-    store_transaction_put(f.store, &row, NULL, NULL);
-    step(3);
+    bool there = false; /* what is no longer queued may not be committed yet */
+    store_transaction_put(f.store, &row, written, &there);
+    AWAIT (there)
+        step(1);
     if (generations_load(&f, &err) < 0 || transactions_load(&f, &err) < 0)
         return -1;
     tx = transaction_find(&f, box_->id, "tx-1");

@@ -1,0 +1,249 @@
+/* Whether a store is the one that was used last, or a copy of before: the number in it and in the file beside it. */
+#include <sqlite3.h>
+
+#include "base/fd.h"
+#include "store-world.h"
+
+enum { LONG_AGO = 1000 };
+
+static void sql(const char *text)
+{
+    sqlite3 *db = NULL;
+    char *why = NULL;
+    assert_int_equal(sqlite3_open_v2(path, &db, SQLITE_OPEN_READWRITE, NULL), SQLITE_OK);
+    (void)sqlite3_busy_timeout(db, 5000);
+    if (sqlite3_exec(db, text, NULL, NULL, &why) != SQLITE_OK)
+        fail_msg("%s: %s", text, why);
+    assert_int_equal(sqlite3_close(db), SQLITE_OK);
+}
+
+static void at(const char *name, char ret[128]) { (void)snprintf(ret, 128, "%s/%s", dir, name); }
+
+static void put_bytes(const char *name, const char *text, size_t n)
+{
+    char to[128];
+    at(name, to);
+    int fd = open(to, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0600);
+    assert_true(fd >= 0 && fd_write_all(fd, text, n) == 0);
+    (void)close(fd);
+}
+
+static void copy_file(const char *from, const char *to)
+{
+    struct buf b = {0};
+    assert_int_equal(fd_read_file(dir_fd, from, 1 << 20, &b), 0);
+    put_bytes(to, b.p, b.n);
+    buf_done(&b);
+}
+
+static void back_up(void)
+{
+    char name[128], text[200];
+    at("copy.db", name);
+    (void)snprintf(text, sizeof text, "VACUUM INTO '%s'", name);
+    sql(text);
+}
+
+static void remove_beside(void)
+{
+    (void)unlinkat(dir_fd, "store.db-wal", 0);
+    (void)unlinkat(dir_fd, "store.db-shm", 0);
+}
+
+/* As an operator does it, while nothing runs. */
+static void put_copy_back(void)
+{
+    store_close(store);
+    copy_file("copy.db", STORE_FILE);
+    remove_beside();
+    open_it();
+}
+
+static void make_volume(const char *id)
+{
+    struct result r = {0};
+    struct store_volume v = {.id = id, .name = id, .tenant = "t", .token = "x"};
+    store_volume_put(store, &v, done, &r);
+    wait_for(&r, 1);
+    assert_int_equal(r.failures, 0);
+}
+
+/* It has met what is kept, and was made long ago. */
+static void settle(void)
+{
+    (void)store_born(store, 0);
+    sql("UPDATE counters SET value=1000 WHERE name='born'");
+    assert_int_equal(store_born(store, 0), LONG_AGO);
+}
+
+static uint64_t mark(void)
+{
+    struct buf b = {0};
+    assert_int_equal(fd_read_file(dir_fd, STORE_MARK_FILE, 100, &b), 0);
+    uint64_t n = strtoull(buf_str(&b), NULL, 10);
+    buf_done(&b);
+    return n;
+}
+
+static void test_a_copy_is_known_and_everything_before_is_older_than_it(void **state)
+{
+    (void)state;
+    settle();
+    back_up();
+    make_volume("vol-after"); /* without a start in between */
+    int64_t now = (int64_t)time(NULL);
+    put_copy_back();
+    assert_true(store_put_back(store));
+    int64_t born = store_born(store, now + 50); /* whatever there is, and be the clock behind */
+    assert_int_equal(born, now + 51);
+    reopen();
+    assert_false(store_put_back(store));
+    assert_int_equal(store_born(store, now + 500), born);
+}
+
+static void test_a_copy_that_was_opened_by_one_who_was_killed_is_still_known(void **state)
+{
+    (void)state;
+    settle();
+    back_up();
+    make_volume("vol-1");
+    uint64_t before = mark();
+    put_copy_back();
+    store_close(store);
+    /* All of the first start was lost but what the store has. */
+    char text[40];
+    (void)snprintf(text, sizeof text, "%020llu\n", (unsigned long long)before);
+    put_bytes(STORE_MARK_FILE, text, 21);
+    open_it();
+    assert_true(store_born(store, 0) > LONG_AGO);
+}
+
+static void test_a_copy_as_good_as_the_original_is_none(void **state)
+{
+    (void)state;
+    settle();
+    make_volume("vol-before");
+    back_up();
+    put_copy_back();
+    assert_false(store_put_back(store));
+    assert_int_equal(store_born(store, 0), LONG_AGO);
+}
+
+static void test_a_file_that_is_behind_means_nothing(void **state)
+{
+    char text[40];
+    (void)state;
+    settle();
+    make_volume("vol-1");
+    (void)snprintf(text, sizeof text, "%020llu\n", (unsigned long long)mark() - 1);
+    store_close(store); /* killed after the commit */
+    put_bytes(STORE_MARK_FILE, text, 21);
+    open_it();
+    assert_false(store_put_back(store));
+    assert_int_equal(store_born(store, 0), LONG_AGO);
+}
+
+static void test_doubt_counts_as_a_copy(void **state)
+{
+    static const char *const bad[] = {NULL, "", "x", "00000000000000000001", "0000000000000000000x\n"};
+    (void)state;
+    for (size_t i = 0; i < sizeof bad / sizeof bad[0]; i++) {
+        settle();
+        store_close(store);
+        if (bad[i])
+            put_bytes(STORE_MARK_FILE, bad[i], strlen(bad[i]));
+        else
+            assert_int_equal(unlinkat(dir_fd, STORE_MARK_FILE, 0), 0);
+        open_it();
+        assert_true(store_put_back(store));
+        assert_true(store_born(store, 0) > LONG_AGO);
+    }
+}
+
+static void test_a_directory_that_was_put_back_as_a_whole_is_known(void **state)
+{
+    (void)state;
+    settle();
+    sql("UPDATE counters SET value=value - 3600 WHERE name='seen'"); /* an hour ago */
+    back_up();
+    copy_file(STORE_MARK_FILE, "copy.mark");
+    make_volume("vol-after");
+    store_close(store);
+    copy_file("copy.db", STORE_FILE);
+    copy_file("copy.mark", STORE_MARK_FILE);
+    remove_beside();
+    open_it();
+    assert_true(store_put_back(store));
+    assert_true(store_born(store, 0) > LONG_AGO);
+}
+
+static void test_a_store_of_before_marks_is_taken_along(void **state)
+{
+    (void)state;
+    settle();
+    sql("DELETE FROM counters WHERE name IN ('mark', 'seen'); INSERT INTO counters VALUES('epoch', 5)");
+    store_close(store);
+    assert_int_equal(unlinkat(dir_fd, STORE_MARK_FILE, 0), 0);
+    open_it();
+    assert_false(store_put_back(store));
+    assert_int_equal(store_born(store, 0), LONG_AGO);
+    reopen();
+    assert_false(store_put_back(store));
+    /* But put back from a copy of that time it is known. */
+    sql("DELETE FROM counters WHERE name IN ('mark', 'seen')");
+    reopen();
+    assert_true(store_put_back(store));
+}
+
+static void test_a_new_store_is_younger_than_what_there_is(void **state)
+{
+    int64_t now = (int64_t)time(NULL);
+    (void)state;
+    assert_false(store_put_back(store));
+    assert_int_equal(store_born(store, now + 1000000), now + 1000001); /* the clock is behind */
+    assert_int_equal(store_born(store, now + 2000000), now + 1000001);
+}
+
+static void test_what_names_something_raises_the_mark(void **state)
+{
+    struct result r = {0};
+    struct store_box b = {.id = "i1", .tenant = "t", .template = "base", .state = STORE_BOX_RUNNING, .stack = "st-a"};
+    struct store_step x = {.tenant = "t", .key = "ab", .stack = "st-b", .used_unix = 1};
+    struct store_generation g = {.sandbox = "i1", .stack = "st-c", .command = "make", .number = 1};
+    (void)state;
+    uint64_t was = mark();
+    store_box_put(store, &b, NULL, done, &r);
+    wait_for(&r, 1);
+    assert_int_equal(mark(), was);
+    b.state = STORE_BOX_STORED;
+    store_box_put(store, &b, NULL, done, &r);
+    wait_for(&r, 2);
+    assert_int_equal(mark(), was + 1);
+    store_step_put(store, &x, done, &r);
+    wait_for(&r, 3);
+    store_generation_put(store, &g, done, &r);
+    wait_for(&r, 4);
+    make_volume("vol-1");
+    assert_int_equal(mark(), was + 4);
+    assert_int_equal(r.failures, 0);
+    reopen();
+    assert_int_equal(mark(), was + 5);
+    assert_false(store_put_back(store));
+}
+
+#define T(name) cmocka_unit_test_setup_teardown(name, set_up, tear_down)
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        T(test_a_copy_is_known_and_everything_before_is_older_than_it),
+        T(test_a_copy_that_was_opened_by_one_who_was_killed_is_still_known),
+        T(test_a_copy_as_good_as_the_original_is_none),
+        T(test_a_file_that_is_behind_means_nothing),
+        T(test_doubt_counts_as_a_copy),
+        T(test_a_directory_that_was_put_back_as_a_whole_is_known),
+        T(test_a_store_of_before_marks_is_taken_along),
+        T(test_a_new_store_is_younger_than_what_there_is),
+        T(test_what_names_something_raises_the_mark),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
