@@ -494,7 +494,17 @@ static void load_one(void *arg, const struct store_box *row)
 {
     struct front *f = arg;
     struct tenant *t = tenants_find(f, row->tenant);
-    if (!t || !idseal_check(f->ids, row->id, NULL)) {
+    bool sealed_here = idseal_check(f->ids, row->id, NULL);
+    if (t && !sealed_here && row->state == STORE_BOX_STORED) {
+        /* The row is all there is of it, and what names its files. */
+        log_text(
+            LOG_LEVEL_ERROR,
+            "the id of the paused sandbox %.40s of %s was not made with this id.key: it is kept in the store, and can "
+            "be resumed once the key that it was made with is put back",
+            row->id, row->tenant);
+        return;
+    }
+    if (!t || !sealed_here) {
         /* keeper will report the sandbox, if it lives; without a row it is killed. */
         log_text(LOG_LEVEL_WARN, "the store holds a sandbox of an unknown tenant or id; it is forgotten");
         store_box_del(f->store, row->id, NULL, NULL);

@@ -81,12 +81,30 @@ static int read_config(struct config *c, struct err *err)
     return config_finish(c, err);
 }
 
+/* Sandboxes that are paused as files are known by their ids alone, and nobody without the key can read those. */
+static int need_key(struct front *f, const char *shown, struct err *err)
+{
+    size_t stored;
+    if (!idseal_missing(FRONT_FD_STORE))
+        return 0;
+    if (store_stored_boxes(f->store, &stored, err) < 0)
+        return -1;
+    if (stored == 0)
+        return 0;
+    return err_set(
+        err, ERR_SETUP, 0,
+        "%s/" IDSEAL_FILE " is missing, and the ids of %zu paused sandboxes in " STORE_FILE
+        " cannot be read without it; put it back from the backup, or give these sandboxes and their files up "
+        "with: sqlite3 %s/" STORE_FILE " 'DELETE FROM boxes WHERE state=%d'",
+        shown, stored, shown, STORE_BOX_STORED);
+}
+
 static int open_store(struct front *f, struct err *err)
 {
     char shown[1200];
     uint64_t epoch;
     (void)snprintf(shown, sizeof shown, "%s/front", f->config->state);
-    if (store_open(f->loop, FRONT_FD_STORE, shown, &f->store, err) < 0)
+    if (store_open(f->loop, FRONT_FD_STORE, shown, &f->store, err) < 0 || need_key(f, shown, err) < 0)
         return -1;
     if (store_put_back(f->store))
         log_text(LOG_LEVEL_WARN,

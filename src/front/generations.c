@@ -10,6 +10,7 @@
 #include "base/map.h"
 #include "base/mem.h"
 #include "front/boxes-int.h"
+#include "front/idseal.h"
 #include "sandbox/stockc.h"
 #include "store/store.h"
 
@@ -88,6 +89,8 @@ static void load_one(void *arg, const struct store_generation *row)
 {
     struct front *f = arg;
     struct generation g = {.number = row->number, .at_unix_ms = row->at_unix_ms, .bytes = row->bytes};
+    if (!idseal_check(f->ids, row->sandbox, NULL))
+        return;                       /* of a paused one that is kept until its key is back */
     if (!box_find(f, row->sandbox)) { /* its end was not written down completely */
         store_generation_del(f->store, row->sandbox, row->number, NULL, NULL);
         return;

@@ -1,14 +1,15 @@
 #include "front/idseal.h"
 
+#include <errno.h>
+#include <fcntl.h>
 #include <openssl/crypto.h>
 #include <openssl/evp.h>
 #include <stdlib.h>
+#include <unistd.h>
 
 #include "base/mem.h"
 #include "base/random.h"
 #include "front/keyfile.h"
-
-#define KEY_FILE "id.key"
 
 struct idseal {
     EVP_CIPHER_CTX *seal, *open;
@@ -35,10 +36,12 @@ int idseal_new(const uint8_t key[IDSEAL_KEY], uint32_t node, uint16_t epoch, str
     return 0;
 }
 
+bool idseal_missing(int dir) { return faccessat(dir, IDSEAL_FILE, F_OK, 0) < 0 && errno == ENOENT; }
+
 int idseal_open(int dir, uint32_t node, uint16_t epoch, struct idseal **ret, struct err *err)
 {
     uint8_t key[IDSEAL_KEY];
-    if (keyfile_open(dir, KEY_FILE, key, sizeof key, err) < 0)
+    if (keyfile_open(dir, IDSEAL_FILE, key, sizeof key, err) < 0)
         return -1;
     int rc = idseal_new(key, node, epoch, ret, err);
     OPENSSL_cleanse(key, sizeof key);

@@ -13,6 +13,9 @@ enum { IDSEAL_KEY = 16 };
 
 /* epoch: differs at each start, so that numbers are never used twice. */
 int idseal_new(const uint8_t key[IDSEAL_KEY], uint32_t node, uint16_t epoch, struct idseal **ret, struct err *err);
+#define IDSEAL_FILE "id.key"
+/* Whether DIR has none: idseal_open() would make one, and what was sealed with another cannot be read any more. */
+bool idseal_missing(int dir);
 /* The same with the key of DIR/id.key, which is made if it is missing. */
 int idseal_open(int dir, uint32_t node, uint16_t epoch, struct idseal **ret, struct err *err);
 void idseal_free(struct idseal *s);

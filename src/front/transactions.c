@@ -10,6 +10,7 @@
 #include "base/mem.h"
 #include "base/random.h"
 #include "front/boxes-int.h"
+#include "front/idseal.h"
 #include "front/nets.h"
 #include "sandbox/exec.h"
 #include "sandbox/stockc.h"
@@ -107,6 +108,11 @@ static void load_one(void *arg, const struct store_transaction *row)
 {
     struct front *f = arg;
     struct box *b = box_find(f, row->sandbox);
+    if (!idseal_check(f->ids, row->sandbox, NULL)) { /* of a paused one that is kept until its key is back */
+        state_hold(f, row->base);
+        state_hold(f, row->result);
+        return;
+    }
     if (!b || !stack_id_valid(row->base) || !stack_id_valid(row->result)) { /* it ended without a word */
         store_transaction_del(f->store, row->id, NULL, NULL);
         return;

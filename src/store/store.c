@@ -281,6 +281,15 @@ void store_close(struct store *s)
     free(s);
 }
 
+int store_stored_boxes(struct store *s, size_t *ret, struct err *err)
+{
+    int64_t n = 0;
+    _cleanup_free_ char *sql = xasprintf("SELECT count(*) FROM boxes WHERE state=%d", STORE_BOX_STORED);
+    int rc = store_number(s, sql, &n, err);
+    *ret = (size_t)n;
+    return rc;
+}
+
 int store_count_up(struct store *s, const char *name, uint64_t *ret, struct err *err)
 {
     sqlite3_stmt *st = NULL;

@@ -117,6 +117,8 @@ void store_box_put(struct store *s, const struct store_box *b, const struct stor
                    void *arg);
 void store_box_end_at(struct store *s, const char *id, uint64_t end_unix_ms, store_done *done, void *arg);
 void store_box_del(struct store *s, const char *id, store_done *done, void *arg);
+/* How many are STORE_BOX_STORED. */
+int store_stored_boxes(struct store *s, size_t *ret, struct err *err);
 int store_boxes(struct store *s, void (*each)(void *arg, const struct store_box *b), void *arg, struct err *err);
 int store_idems(struct store *s, void (*each)(void *arg, const struct store_idem *i), void *arg, struct err *err);
 /* Forgets those older than that. */

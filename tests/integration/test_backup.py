@@ -2,7 +2,7 @@
 import os
 import subprocess
 
-from hutch_test import check_equal, check_in, eventually, skip
+from hutch_test import check, check_equal, check_in, eventually, skip
 from node import patiently
 from node_client import ask, get, put
 from small import small_templates
@@ -47,6 +47,14 @@ def put_store(d, files):
         os.chown(front(d) / name, owner.st_uid, owner.st_gid)
 
 
+def refused_start(d):
+    try:
+        d.start()
+    except RuntimeError as e:
+        return str(e)
+    check(False, "it started")
+
+
 def test_copy_put_back(who):
     "a copy of the store is put back: a volume, a snapshot, a paused sandbox made since stay, the log names them, the store of before has them again"
     with small_templates(who) as templates, clocked(who, templates=templates) as (clock, d, _):
@@ -87,3 +95,43 @@ def test_copy_put_back(who):
         check_equal([s["snapshotID"] for s in ask(d, "GET", "/snapshots").json], ["default/since:default"])
         patiently(lambda: connect(d, paused))
         check_equal(get(d, paused, "/home/user/f").body, b"paused")
+
+
+def test_lost_key(who):
+    "without the key of ids, a store with paused sandboxes is not opened and no key is made; with it, or with them given up, all is well"
+    with small_templates(who) as templates, clocked(who, templates=templates) as (clock, d, _):
+        box = a_box(d)
+        put(d, box, "/home/user/f", b"mine")
+        put_away(d, box)
+        there = kept(d)
+        d.stop(sandboxes=False)
+        key, away = front(d) / "id.key", front(d) / "away"
+        key.rename(away)
+        said = refused_start(d)
+        check_in("id.key is missing, and the ids of 1 paused sandboxes in store.db cannot be read without it; put it back", said)
+        check(not key.exists(), "a key was made")
+        # Another one: the sandbox is not known any more, but it is not thrown away either.
+        key.write_bytes(b"0123456789abcdef")
+        os.chown(key, away.stat().st_uid, away.stat().st_gid)
+        clock.set(HOUR)
+        met = log(d).count("met stock")
+        d.start()
+        eventually(lambda: "was not made with this id.key" in log(d), 10)
+        eventually(lambda: log(d).count("met stock") > met, 20)
+        check_equal(kept(d), there)
+        d.stop(sandboxes=False)
+        away.rename(key)
+        d.start()
+        connect(d, box)
+        check_equal(get(d, box, "/home/user/f").body, b"mine")
+        put_away(d, box)
+        d.stop(sandboxes=False)
+        key.unlink()
+        said = refused_start(d)
+        remedy = said[said.rindex("DELETE FROM boxes"):].split("'")[0]
+        check_equal(subprocess.run(["sqlite3", front(d) / "store.db", remedy], check=False).returncode, 0)
+        for name in ("store.db", "store.db-wal", "store.db-shm"):  # sqlite3 ran as somebody else
+            if (front(d) / name).exists():
+                os.chown(front(d) / name, front(d).stat().st_uid, front(d).stat().st_gid)
+        d.start()
+        eventually(lambda: not kept(d), 100, "what was given up is dropped")

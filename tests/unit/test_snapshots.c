@@ -6,6 +6,8 @@
 
 #include "boxes-world.h"
 #include "front/boxes-int.h"
+#include "front/generations.h"
+#include "front/idseal.h"
 #include "front/nets.h"
 
 static struct box *base_box(void)
@@ -299,6 +301,50 @@ static void test_a_store_made_while_the_clock_was_behind_drops_nothing_of_before
     assert_true(was_dropped("st-nowheretofore"));
 }
 
+static void count_generation(void *arg, const struct store_generation *g)
+{
+    (void)g;
+    ++*(int *)arg;
+}
+
+/* id.key was lost, or is not the one that belongs to the store. */
+static void test_a_paused_box_whose_id_cannot_be_read_is_kept(void **state)
+{
+    char id[SANDBOX_ID_MAX], stack[STACK_ID_MAX];
+    struct err err;
+    int generations = 0;
+    (void)state;
+    struct box *b = base_box();
+    put_away(b, false);
+    memcpy(id, b->id, sizeof id);
+    memcpy(stack, b->stack, sizeof stack);
+    struct store_generation g = {.sandbox = id, .stack = "st-pastpastpast", .command = "make", .number = 1};
+    store_generation_put(f.store, &g, NULL, NULL);
+    step(5);
+    was_born(4000, true);
+    stop();
+    assert_int_equal(renameat(dirfd_, IDSEAL_FILE, dirfd_, "away"), 0);
+    assert_true(idseal_missing(dirfd_));
+    start();
+    assert_false(idseal_missing(dirfd_));
+    assert_null(box_find(&f, id));
+    assert_int_equal(generations_load(&f, &err), 0);
+    there_is(stack, 1, 3600);
+    there_is("st-pastpastpast", 1, 3600);
+    state_meet(&f);
+    step(5);
+    assert_int_equal(k.drops, 0);
+    generations_free(&f);
+    stop();
+    assert_int_equal(renameat(dirfd_, "away", dirfd_, IDSEAL_FILE), 0);
+    start();
+    b = box_find(&f, id);
+    assert_non_null(b);
+    assert_int_equal(b->state, BOX_STORED);
+    assert_int_equal(store_generations(f.store, count_generation, &generations, &err), 0);
+    assert_int_equal(generations, 1);
+}
+
 static void test_stacks_that_no_row_names_are_dropped_after_a_minute(void **state)
 {
     (void)state;
@@ -460,6 +506,7 @@ int main(void)
         T(test_stacks_older_than_the_store_are_kept),
         T(test_stacks_that_no_row_names_are_dropped_after_a_minute),
         T(test_a_store_made_while_the_clock_was_behind_drops_nothing_of_before),
+        T(test_a_paused_box_whose_id_cannot_be_read_is_kept),
         T(test_a_template_says_what_its_boxes_start_with),
         T(test_a_create_waits_until_its_template_is_ready),
         T(test_a_start_command_that_fails_fails_the_create),
