@@ -45,6 +45,7 @@ struct image_call {
     struct front *front;
     struct tenant *tenant;
     char name[TMPL_NAME_MAX], tag[TMPL_TAG_MAX], stack[STACK_ID_MAX];
+    char image[STOCK_REF_MAX], manifest[SHA256_HEX]; /* "": none, not known */
     struct tmpl_config config;
     bool restore, recording;
     uint64_t bytes;
@@ -128,6 +129,8 @@ static void record(struct image_call *c, uint64_t bytes)
                          .tenant = c->tenant,
                          .kind = c->restore ? TMPL_BUILT : TMPL_IMPORTED,
                          .config = &c->config,
+                         .image = c->image,
+                         .manifest = c->manifest,
                          .bytes = bytes};
     tmpl_put(c->front, &n, recorded, c);
 }
@@ -160,6 +163,8 @@ static void imported(void *arg, const struct stock_reply *r, int fd)
     if (r->error == STOCK_OK) {
         if (fd >= 0 && !c->restore)
             read_config(c, fd);
+        if (c->image[0])
+            memcpy(c->manifest, r->layer, sizeof c->manifest);
         c->bytes = r->bytes;
         c->recording = true;
         (void)state_layers_ask(c->front, c->stack, counted, c);
@@ -227,6 +232,7 @@ struct image_call *image_import(struct front *f, const struct image_import *i, i
     c->arg = arg;
     (void)snprintf(c->name, sizeof c->name, "%s", i->name);
     (void)snprintf(c->tag, sizeof c->tag, "%s", i->tag);
+    (void)snprintf(c->image, sizeof c->image, "%s", i->image ? i->image : "");
     if (i->config)
         tmpl_config_copy(&c->config, i->config);
     stack_id_new(c->stack);
@@ -321,24 +327,6 @@ static void from_directory(struct build_own *b, const char *name)
     }
 }
 
-static const struct tmpl *find_tag(struct build_own *b, const char *name, const char *tag, const struct tmpl_tag **ret)
-{
-    _cleanup_free_ char *full = xasprintf("%s:%s", name, tag);
-    const struct tmpl *t = tmpl_find(b->front, b->b.tenant, full, ret);
-    bool ours = t && (t->tenant == b->b.tenant || !t->tenant); /* never what another tenant calls so */
-    return ours && *ret && t->kind == TMPL_IMPORTED ? t : NULL;
-}
-
-/* A name alone means `latest`, as everywhere, or else what it means for sandboxes: `default`. */
-static const struct tmpl *find_image(struct build_own *b, const char *ref, const struct tmpl_tag **ret)
-{
-    char name[TMPL_NAME_MAX], tag[TMPL_TAG_MAX];
-    if (!build_image_name(ref, name, tag))
-        return NULL;
-    const struct tmpl *t = find_tag(b, name, tag, ret);
-    return t || !build_image_plain(ref) ? t : find_tag(b, name, "default", ret);
-}
-
 static void pulled(void *arg, const struct tmpl *t, const struct state_failure *failure)
 {
     struct build_own *b = arg;
@@ -351,7 +339,8 @@ static void pulled(void *arg, const struct tmpl *t, const struct state_failure *
         return;
     }
     const struct tmpl_tag *at = NULL;
-    if (!(t = find_image(b, ref, &at))) {
+    struct build_image image;
+    if (!build_image_parse(ref, &image) || !(t = build_image_find(b, &image, &at))) {
         tell(b, "the image was removed while it was being fetched");
         return;
     }
@@ -368,34 +357,46 @@ static void pulling(void *arg, uint64_t done, uint64_t total, const char *text)
         build_log_add(&b->b.log, "base", BUILD_DEBUG, "%s", text);
 }
 
+static void say_missing(const char *ref, const struct build_image *i, char *ret, size_t room)
+{
+    char file[200];
+    if (i->digest[0])
+        (void)snprintf(file, sizeof file, "; a file will not do, as it does not prove the digest");
+    else
+        (void)snprintf(file, sizeof file, " or from a file (`docker save`) with `-t %s:%s`", i->name, i->tag);
+    (void)snprintf(ret, room,
+                   "image '%.200s' is not in the store of this node: import it with `hutch template import %.200s`%s, "
+                   "or let builds fetch images with images.pull in the configuration",
+                   ref, ref, file);
+}
+
 static void from_image(struct build_own *b, const char *ref)
 {
-    char name[TMPL_NAME_MAX], tag[TMPL_TAG_MAX], text[800];
+    char text[1200];
+    struct build_image image;
     const struct tmpl_tag *at = NULL;
     if (strcmp(ref, "e2bdev/base") == 0 || strncmp(ref, "e2bdev/base:", 12) == 0) {
         from_directory(b, "base");
         return;
     }
-    if (!build_image_name(ref, name, tag)) {
-        (void)snprintf(text, sizeof text, "'%.200s' is no reference of an image, like ubuntu:22.04", ref);
+    if (!build_image_parse(ref, &image)) {
+        (void)snprintf(text, sizeof text,
+                       "'%.200s' is no reference of an image, like ubuntu:22.04 or ubuntu@sha256: and 64 digits", ref);
         tell(b, text);
         return;
     }
-    const struct tmpl *t = find_image(b, ref, &at);
+    const struct tmpl *t = build_image_find(b, &image, &at);
     if (t) {
         from_row(b, t, at);
         return;
     }
     if (!b->front->config->image_pull) {
-        (void)snprintf(
-            text, sizeof text,
-            "image '%.200s' is not in the store of this node: import it with `hutch template import %.200s` "
-            "or from a file (`docker save`), or let builds fetch images with images.pull in the configuration",
-            ref, ref);
+        say_missing(ref, &image, text, sizeof text);
         tell(b, text);
         return;
     }
-    struct image_import i = {.name = name, .tag = tag, .tenant = b->b.tenant, .archive = -1, .ref = ref};
+    struct image_import i = {
+        .name = image.name, .tag = image.tag, .tenant = b->b.tenant, .archive = -1, .ref = ref, .image = image.ref};
     if (b->stage == b->plan.nstages) { /* given for that image, and not for the registries of others */
         i.user = b->plan.registry.user;
         i.password = b->plan.registry.password;

@@ -146,6 +146,9 @@ void build_stages_drop(struct build_own *b);
 extern const char build_tool[]; /* our own program, inside a sandbox */
 void build_copy(struct build_own *b, const struct build_step *s, build_ran *ran, build_then *failed);
 
+/* builds-find.c: the template that is this image, of the build's tenant or the node's. NULL: none. */
+const struct tmpl *build_image_find(struct build_own *b, const struct build_image *i, const struct tmpl_tag **ret);
+
 /* builds-images.c: finds what the build starts from: stack, key, ctx, start, ready. */
 void build_base(struct build_own *b, build_then *then);
 /* Makes a user if there is none of that name; root has it done. */

@@ -27,6 +27,8 @@ static bool is_uuid(const char *s)
     return true;
 }
 
+static bool is_nodes(const char *name) { return strcmp(name, "base") == 0 || strcmp(name, "host") == 0; }
+
 bool build_tag_ok(const char *tag)
 {
     size_t n = strlen(tag);
@@ -57,44 +59,141 @@ bool build_name_parse(const char *text, char name[TMPL_NAME_MAX], char tag[TMPL_
                        colon + 1),
                false;
     (void)snprintf(tag, TMPL_TAG_MAX, "%s", colon ? colon + 1 : "");
-    if (strcmp(name, "base") == 0 || strcmp(name, "host") == 0)
+    if (is_nodes(name))
         return err_set(err, ERR_USAGE, 0, "the name '%s' belongs to the node; take another", name), false;
     if (tmpl_id_shaped(name))
         return err_set(err, ERR_USAGE, 0, TMPL_ID_SHAPED_TEXT, name), false;
     return true;
 }
 
-bool build_image_name(const char *ref, char name[TMPL_NAME_MAX], char tag[TMPL_TAG_MAX])
+/* --- images -------------------------------------------------------------------------------------------------------- */
+
+enum { MARK_DIGITS = 12, MARK_MAX = 2 + MARK_DIGITS };
+
+/* Whether it ends as a name that was changed does. */
+static bool is_marked(const char *s)
 {
-    static const char *const prefixes[] = {"docker.io/", "index.docker.io/", "library/"};
-    for (size_t i = 0; i < ARRAY_LEN(prefixes); i++)
-        if (strncmp(ref, prefixes[i], strlen(prefixes[i])) == 0)
-            ref += strlen(prefixes[i]);
-    const char *end = strchr(ref, '@'), *slash = strrchr(ref, '/'), *colon = strrchr(slash ? slash : ref, ':');
-    if (end && colon && colon > end)
-        colon = NULL; /* that of the digest: what is before it may still have one, which then says nothing */
-    size_t n = colon ? (size_t)(colon - ref) : end ? (size_t)(end - ref) : strlen(ref);
-    if (n == 0 || n >= TMPL_NAME_MAX)
-        return false;
-    for (size_t i = 0; i < n; i++) {
-        char c = (char)tolower((unsigned char)ref[i]);
-        name[i] = strchr(NAME_CHARS, c) ? c : '-';
-    }
-    name[n] = '\0';
-    if (end)
-        (void)snprintf(tag, TMPL_TAG_MAX, "%.12s", strchr(end, ':') ? strchr(end, ':') + 1 : end + 1);
-    else
-        (void)snprintf(tag, TMPL_TAG_MAX, "%s", colon ? colon + 1 : "latest");
-    for (char *t = tag; *t; t++)
-        *t = (char)tolower((unsigned char)*t);
-    return build_tag_ok(tag) && !tmpl_id_shaped(name);
+    size_t n = strlen(s);
+    return n > MARK_MAX && s[n - MARK_MAX] == '-' && s[n - MARK_MAX + 1] == '-' &&
+           strspn(s + n - MARK_DIGITS, "0123456789abcdef") == MARK_DIGITS;
 }
 
-bool build_image_plain(const char *ref)
+/* What had to be changed to become a name ends with digits of the whole of it: two that look alike afterwards are still two. */
+static void add_mark(char *name, size_t room, const char *whole, size_t n)
 {
-    const char *slash = strrchr(ref, '/');
-    return !strchr(ref, '@') && !strchr(slash ? slash : ref, ':');
+    char hex[SHA256_HEX];
+    size_t len = strlen(name);
+    sha256_hex(whole, n, hex);
+    if (len > room - 1 - MARK_MAX)
+        len = room - 1 - MARK_MAX;
+    (void)snprintf(name + len, room - len, "--%.*s", MARK_DIGITS, hex);
 }
+
+/* The first part is a registry if it has a dot or a colon in it, or is "localhost". */
+static bool has_host(const char *ref)
+{
+    size_t n = strcspn(ref, "/");
+    return ref[n] && (memchr(ref, '.', n) || memchr(ref, ':', n) || strncmp(ref, "localhost/", 10) == 0);
+}
+
+/* Without what may be left out: docker://, Docker Hub, and library/ there. */
+static const char *shortest(const char *ref)
+{
+    static const char *const hub[] = {"docker.io/", "index.docker.io/"};
+    static const char scheme[] = "docker://", library[] = "library/";
+    if (strncmp(ref, scheme, sizeof scheme - 1) == 0)
+        ref += sizeof scheme - 1;
+    for (size_t i = 0; i < ARRAY_LEN(hub); i++) {
+        size_t n = strlen(hub[i]);
+        if (strncmp(ref, hub[i], n) == 0 && !has_host(ref + n)) {
+            ref += n;
+            break;
+        }
+    }
+    bool official = strncmp(ref, library, sizeof library - 1) == 0 && !strchr(ref + sizeof library - 1, '/');
+    return official ? ref + sizeof library - 1 : ref;
+}
+
+static void set_name(struct build_image *i)
+{
+    char whole[STOCK_REF_MAX];
+    bool changed = i->repo >= TMPL_NAME_MAX;
+    size_t n = changed ? TMPL_NAME_MAX - 1 : i->repo;
+    memcpy(whole, i->ref, i->repo);
+    for (size_t k = 0; k < n; k++) {
+        char c = (char)tolower((unsigned char)whole[k]);
+        i->name[k] = strchr(NAME_CHARS, c) ? c : '-';
+        changed |= i->name[k] != whole[k];
+    }
+    i->name[n] = '\0';
+    if (i->repo < TMPL_NAME_MAX && !tmpl_id_shaped(i->name))
+        memcpy(i->loose_name, i->name, sizeof i->name);
+    if (changed || is_marked(i->name) || tmpl_id_shaped(i->name) || is_nodes(i->name))
+        add_mark(i->name, sizeof i->name, whole, i->repo);
+}
+
+static bool set_tag(struct build_image *i, const char *tag)
+{
+    size_t n = strlen(tag), k = 0;
+    bool changed = n >= TMPL_TAG_MAX;
+    if (n == 0 || strspn(tag, NAME_CHARS ".ABCDEFGHIJKLMNOPQRSTUVWXYZ") != n)
+        return false;
+    for (; k < n && k < TMPL_TAG_MAX - 1; k++) {
+        i->tag[k] = (char)tolower((unsigned char)tag[k]);
+        changed |= i->tag[k] != tag[k];
+    }
+    i->tag[k] = '\0';
+    if (n < TMPL_TAG_MAX && !is_uuid(i->tag))
+        memcpy(i->loose_tag, i->tag, sizeof i->tag);
+    if (changed || is_marked(i->tag) || is_uuid(i->tag))
+        add_mark(i->tag, sizeof i->tag, tag, n);
+    return true;
+}
+
+/* "sha256:" and 64 digits: the row shows the first ones. */
+static bool set_digest(struct build_image *i, const char *digest)
+{
+    static const char kind[] = "sha256:";
+    const char *hex = digest + sizeof kind - 1;
+    if (strncmp(digest, kind, sizeof kind - 1) != 0 || strlen(hex) != SHA256_HEX - 1 ||
+        strspn(hex, "0123456789abcdef") != SHA256_HEX - 1)
+        return false;
+    memcpy(i->digest, hex, sizeof i->digest);
+    (void)snprintf(i->tag, sizeof i->tag, "%.*s", MARK_DIGITS, hex);
+    add_mark(i->tag, sizeof i->tag, digest, strlen(digest));
+    return true;
+}
+
+bool build_image_parse(const char *text, struct build_image *ret)
+{
+    const char *ref = shortest(text), *at = strchr(ref, '@');
+    size_t end = at ? (size_t)(at - ref) : strlen(ref);
+    const char *slash = memrchr(ref, '/', end), *from = slash ? slash : ref;
+    const char *colon = memchr(from, ':', end - (size_t)(from - ref));
+    *ret = (struct build_image){.repo = colon ? (size_t)(colon - ref) : end, .plain = !at && !colon};
+    if (ret->repo == 0 || strlen(ref) + sizeof ":latest" > sizeof ret->ref)
+        return false;
+    const char *rest = at ? at : colon ? colon : ":latest"; /* beside a digest a tag says nothing */
+    memcpy(ret->ref, ref, ret->repo);
+    memcpy(ret->ref + ret->repo, rest, strlen(rest) + 1);
+    set_name(ret);
+    return at ? set_digest(ret, at + 1) : set_tag(ret, ret->ref + ret->repo + 1);
+}
+
+bool build_image_same_repo(const struct build_image *i, const char *ref)
+{
+    return strncmp(ref, i->ref, i->repo) == 0 && (ref[i->repo] == ':' || ref[i->repo] == '@') &&
+           !strchr(ref + i->repo, '/'); /* else what looked like a tag was a port */
+}
+
+bool build_image_is(const struct build_image *i, const char *ref, const char *manifest)
+{
+    if (strcmp(ref, i->ref) == 0)
+        return true;
+    return i->digest[0] && strcmp(manifest, i->digest) == 0 && build_image_same_repo(i, ref);
+}
+
+/* --- what is brought in ------------------------------------------------------------------------------------------- */
 
 void build_config_limit(struct tmpl_config *c)
 {

@@ -127,10 +127,22 @@ void build_step_key(const char *parent, const struct build_step *s, const struct
 /* "name[:tag]" of a build request. False with a text: not one. */
 bool build_name_parse(const char *text, char name[TMPL_NAME_MAX], char tag[TMPL_TAG_MAX], struct err *err);
 bool build_tag_ok(const char *tag);
-/* The row under which an image lies: "docker.io/library/ubuntu:22.04" is ubuntu, 22.04; "ghcr.io/a/b" ghcr-io-a-b, latest. */
-bool build_image_name(const char *ref, char name[TMPL_NAME_MAX], char tag[TMPL_TAG_MAX]);
-/* Whether the reference has neither a tag nor a digest. */
-bool build_image_plain(const char *ref);
+/* A reference of an image, and the row that it lies under. "docker.io/library/ubuntu:22.04" is ubuntu, 22.04. Where a name or
+ * tag must be changed to be one of ours, "--" and 12 digits of a SHA-256 of the whole are added: "ghcr.io/a/b" is
+ * ghcr-io-a-b--DIGITS, latest. No two images share a row. */
+struct build_image {
+    char ref[STOCK_REF_MAX]; /* in full: NAME:TAG or NAME@sha256:DIGEST, with no more of a registry than is needed */
+    size_t repo;             /* so much of it is the name */
+    char digest[SHA256_HEX]; /* "": it has none */
+    bool plain;              /* neither a tag nor a digest was named */
+    char name[TMPL_NAME_MAX], tag[TMPL_TAG_MAX];
+    /* Without the digits, which others may have too: somebody's own name for it, or one of before; "": none. */
+    char loose_name[TMPL_NAME_MAX], loose_tag[TMPL_TAG_MAX];
+};
+bool build_image_parse(const char *text, struct build_image *ret);
+/* Whether what was fetched as `ref` (in full), with this digest of its manifest ("": not known), is this image. */
+bool build_image_is(const struct build_image *i, const char *ref, const char *manifest);
+bool build_image_same_repo(const struct build_image *i, const char *ref);
 /* Whether the registry of this reference stands in a list "HOST[:PORT],..." (NULL: it does not), with its port. */
 bool build_registry_listed(const char *list, const char *ref);
 /* The configuration of an image (OCI) as that of a template: Env, User, WorkingDir. What is not as it should be is left out. */
@@ -190,6 +202,7 @@ struct image_import {
     struct tenant *tenant; /* NULL: the node's */
     int archive;           /* taken over; -1: from the registry, by ref */
     const char *ref;
+    const char *image;           /* the same in full, if name and tag are those of it; NULL: they are somebody's own */
     const char *user, *password; /* of the registry; NULL: none */
     const char *region;          /* of AWS, which gives user and password for these; NULL */
     bool restore;                /* the archive is an export of ours; `config` comes with it */

@@ -38,6 +38,8 @@ static void add_row(struct json *j, const struct tmpl *t)
         json_str(j, "tag", t->tags[i].tag);
         json_str(j, "buildID", t->tags[i].build);
         json_str(j, "createdAt", when);
+        if (tmpl_image(&t->tags[i])[0])
+            json_str(j, "image", tmpl_image(&t->tags[i]));
         json_end_obj(j);
     }
     json_end_arr(j);
@@ -279,7 +281,7 @@ struct importing {
     struct http_req *r; /* NULL: the client left */
     struct api_call *c;
     struct image_call *call;
-    char name[TMPL_NAME_MAX], tag[TMPL_TAG_MAX];
+    char name[TMPL_NAME_MAX], tag[TMPL_TAG_MAX], image[STOCK_REF_MAX];
     bool head, restore;
     struct buf config; /* restore: as it stood in the archive */
 };
@@ -392,6 +394,7 @@ static void begin(struct importing *w, int fd, const char *ref, const char *user
                              .tenant = owner,
                              .archive = fd,
                              .ref = ref,
+                             .image = w->image,
                              .user = user,
                              .password = password,
                              .restore = w->restore,
@@ -449,6 +452,7 @@ static void import_body(struct http_req *r, json_t *root, unsigned status, const
     struct importing *w = r->user;
     struct api_call *c = w->c;
     const char *ref = NULL, *name = NULL, *tag = NULL, *user = NULL, *password = NULL;
+    struct build_image image;
     struct err err;
     if (!status && (!json_is_object(root) || e2b_field_str(root, "image", &ref, &err) <= 0 || !*ref ||
                     strlen(ref) >= STOCK_REF_MAX || e2b_field_str(root, "name", &name, &err) < 0 ||
@@ -460,9 +464,13 @@ static void import_body(struct http_req *r, json_t *root, unsigned status, const
     } else if (!status && !c->front->config->image_pull && !(c->who.scopes & SCOPE_ADMIN)) {
         status = 403;
         error = "this node fetches no images for its tenants (images.pull): upload the archive instead";
-    } else if (!status && !name && !build_image_name(ref, w->name, w->tag)) {
+    } else if (!status && !name && !build_image_parse(ref, &image)) {
         status = 400;
-        error = "'image' must be a reference like ubuntu:22.04";
+        error = "'image' must be a reference like ubuntu:22.04 or ubuntu@sha256: and 64 digits";
+    } else if (!status && !name) {
+        memcpy(w->name, image.name, sizeof w->name);
+        memcpy(w->tag, image.tag, sizeof w->tag);
+        memcpy(w->image, image.ref, sizeof w->image);
     }
     if (status) {
         api_on_closed(r, NULL);

@@ -8,6 +8,7 @@
 
 #include <string.h>
 
+#include "base/sha256.h"
 #include "front/boxes.h"
 #include "front/front.h"
 #include "stock/proto.h"
@@ -116,12 +117,20 @@ struct tmpl_config {
     uint64_t memory, disk;
     bool history; /* every exec opens a generation */
 };
+/* How a build came to be. Shared by its tags, counted; never changed. */
+struct tmpl_origin {
+    unsigned holders;
+    char *image; /* what it was fetched as, in full (struct build_image); NULL: its name is somebody's own */
+    char manifest[SHA256_HEX]; /* digest of the image's; "": not known */
+};
 struct tmpl_tag {
     char tag[TMPL_TAG_MAX];
     char build[40];
     char stack[STACK_ID_MAX];
     uint64_t created_unix_ms;
-    uint64_t bytes; /* of its own layers; 0: not known */
+    uint64_t bytes;             /* of its own layers; 0: not known */
+    bool given;                 /* by somebody, to what was there already: it says nothing of the image */
+    struct tmpl_origin *origin; /* held; NULL: not known */
 };
 struct tmpl {
     char id[40];              /* what the API calls templateID */
@@ -147,12 +156,18 @@ struct tmpl_new {
     struct tenant *tenant;
     enum tmpl_kind kind;
     const struct tmpl_config *config;
+    const char *image, *manifest; /* as in struct tmpl_origin; NULL: none */
     uint64_t bytes;
 };
 typedef void tmpl_done(void *arg, const struct tmpl *t, const struct state_failure *failure);
 void tmpl_put(struct front *f, const struct tmpl_new *n, tmpl_done *done, void *arg);
 void tmpl_remove(struct front *f, const struct tmpl *t, const char *tag /* NULL: all of it */, tmpl_done *done,
                  void *arg);
+/* What the tag was fetched as, in full; "": somebody named it so, or it was built. */
+static inline const char *tmpl_image(const struct tmpl_tag *tag)
+{
+    return tag->origin && tag->origin->image && !tag->given ? tag->origin->image : "";
+}
 void tmpl_tag(struct front *f, const struct tmpl *t, const struct tmpl_tag *from, const char *tag, tmpl_done *done,
               void *arg);
 void tmpl_spawned(struct front *f, const char *id); /* a sandbox was made from it */

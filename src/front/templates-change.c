@@ -15,6 +15,7 @@ static void next_change(struct tmpls *ts);
 static void free_change(struct tmpl_change *c)
 {
     tmpl_config_done(&c->config);
+    tmpl_origin_drop(c->made.origin);
     free(c);
 }
 
@@ -51,7 +52,7 @@ void tmpl_drop_unnamed(struct front *f, const struct tmpl_tag *before, size_t n,
 
 static void change_failed(struct tmpls *ts, struct tmpl_change *c)
 {
-    free(c->after.tags);
+    tmpl_tags_free(c->after.tags, c->after.ntags);
     c->after.tags = NULL;
     change_over(ts, NULL);
 }
@@ -108,7 +109,7 @@ static void change_written(void *arg, const struct err *err)
     if (c->with_config)
         c->config = (struct tmpl_config){0}; /* the row's now */
     tmpl_drop_unnamed(ts->front, before, nbefore, r ? &r->t : NULL);
-    free(before);
+    tmpl_tags_free(before, nbefore);
     change_over(ts, r ? &r->t : NULL);
     next_change(ts);
 }
@@ -117,27 +118,23 @@ static void change_written(void *arg, const struct err *err)
 static bool put_tag(struct tmpl_change *c)
 {
     struct tmpl *t = &c->after;
-    struct tmpl_tag *v = xcalloc(t->ntags + 1, sizeof *v);
-    size_t n = 1;
+    size_t n = 0;
+    struct tmpl_tag *v = tmpl_tags_without(t->tags, t->ntags, c->made.tag, &n);
+    memmove(v + 1, v, n * sizeof *v);
     v[0] = c->made;
-    for (size_t i = 0; i < t->ntags; i++)
-        if (strcmp(t->tags[i].tag, c->made.tag) != 0)
-            v[n++] = t->tags[i];
+    (void)tmpl_origin_hold(v[0].origin);
     t->tags = v;
-    t->ntags = n;
-    if (n > TMPL_TAGS_MAX)
+    t->ntags = n + 1;
+    if (t->ntags > TMPL_TAGS_MAX)
         state_fail(&c->failure, 400, "a template has at most %d tags; remove one first", TMPL_TAGS_MAX);
-    return n <= TMPL_TAGS_MAX;
+    return t->ntags <= TMPL_TAGS_MAX;
 }
 
 static void take_tag(struct tmpl_change *c)
 {
     struct tmpl *t = &c->after;
-    struct tmpl_tag *v = xcalloc(t->ntags + 1, sizeof *v);
     size_t n = 0;
-    for (size_t i = 0; i < t->ntags; i++)
-        if (strcmp(t->tags[i].tag, c->tag) != 0)
-            v[n++] = t->tags[i];
+    struct tmpl_tag *v = tmpl_tags_without(t->tags, t->ntags, c->tag, &n);
     if (n == t->ntags)
         state_fail(&c->failure, 404, "the template has no tag '%s'", c->tag);
     t->tags = v;
@@ -145,13 +142,7 @@ static void take_tag(struct tmpl_change *c)
     c->del = n == 0;
 }
 
-static void copy_tags(struct tmpl *t)
-{
-    struct tmpl_tag *v = xcalloc(t->ntags + 1, sizeof *v);
-    if (t->ntags)
-        memcpy(v, t->tags, t->ntags * sizeof *v);
-    t->tags = v;
-}
+static void copy_tags(struct tmpl *t) { t->tags = tmpl_tags_without(t->tags, t->ntags, NULL, &t->ntags); }
 
 static void build_put(struct tmpls *ts, struct tmpl_change *c, struct tmpl_row *r)
 {
@@ -231,7 +222,7 @@ static void next_change(struct tmpls *ts)
         if (!prepare(ts, c))
             change_failed(ts, c);
         else if (c->del) {
-            free(c->after.tags);
+            tmpl_tags_free(c->after.tags, c->after.ntags);
             c->after.tags = NULL;
             store_template_del(ts->front->store, c->id, change_written, ts);
         } else
@@ -286,6 +277,7 @@ void tmpl_put(struct front *f, const struct tmpl_new *n, tmpl_done *done, void *
     if (!same && tmpl_id_shaped(c->name))
         state_fail(&c->failure, 400, TMPL_ID_SHAPED_TEXT, c->name);
     c->made.bytes = n->bytes;
+    c->made.origin = tmpl_origin_new(n);
     c->tenant = n->tenant;
     c->row_kind = n->kind;
     c->bytes = n->bytes;
@@ -313,8 +305,10 @@ void tmpl_tag(struct front *f, const struct tmpl *t, const struct tmpl_tag *from
     c->kind = TAG;
     c->tenant = t->tenant;
     c->made = *from;
+    (void)tmpl_origin_hold(c->made.origin);
     c->made.created_unix_ms = boxes_unix_ms();
     (void)snprintf(c->made.tag, sizeof c->made.tag, "%s", tag);
+    c->made.given = from->given || strcmp(tag, TMPL_TAG_DEFAULT) != 0; /* what a name alone means stays what it is */
     c->holds = true; /* the tag it comes from may go before this is its turn */
     state_hold(f, c->made.stack);
     change_send(f, c);
@@ -334,7 +328,7 @@ void tmpl_changes_free(struct tmpls *ts)
     for (struct tmpl_change *c = ts->first, *next; c; c = next) {
         next = c->next;
         if (c == ts->first && ts->writing && !c->del)
-            free(c->after.tags);
+            tmpl_tags_free(c->after.tags, c->after.ntags);
         free_change(c);
     }
 }

@@ -1,4 +1,4 @@
-/* templates-int.h - inside of templates-rows.c and templates-change.c: rows in memory, and changes of them under way. */
+/* templates-int.h - inside of templates-rows.c, -tags.c and -change.c: rows in memory, and changes of them under way. */
 #ifndef HUTCH_FRONT_TEMPLATES_INT_H
 #define HUTCH_FRONT_TEMPLATES_INT_H
 
@@ -49,6 +49,17 @@ struct tmpl_row *tmpl_by_name(const struct tmpls *ts, const char *tenant, const 
 struct tmpl_row *tmpl_row_add(struct tmpls *ts, const struct tmpl *t); /* takes tags and configuration over */
 void tmpl_row_remove(struct tmpls *ts, struct tmpl_row *r);
 void tmpl_row_write(struct front *f, const struct tmpl *t, store_done *done, void *arg);
+
+/* templates-tags.c */
+struct tmpl_origin *tmpl_origin_new(const struct tmpl_new *n); /* NULL: there is nothing to say */
+struct tmpl_origin *tmpl_origin_hold(struct tmpl_origin *o);   /* may be NULL, here and below */
+void tmpl_origin_drop(struct tmpl_origin *o);
+void tmpl_tags_free(struct tmpl_tag *v, size_t n);
+/* New: those but one, with room for one more in front of them; *ret_n of them. NULL: all. */
+struct tmpl_tag *tmpl_tags_without(const struct tmpl_tag *v, size_t n, const char *tag, size_t *ret_n);
+/* The last of the four texts of a tag in the store: "CREATED BYTES JSON". Of rows of before, "CREATED BYTES" or "CREATED". */
+char *tmpl_tag_text(const struct tmpl_tag *g);
+void tmpl_tag_parse(const char *text, struct tmpl_tag *g);
 
 /* templates-change.c */
 /* Stacks that `before` names and `after` (NULL: nothing) does not. */

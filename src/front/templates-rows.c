@@ -7,7 +7,6 @@
 #include "base/cleanup.h"
 #include "base/log.h"
 #include "base/mem.h"
-#include "base/num.h"
 #include "base/random.h"
 #include "front/templates-int.h"
 
@@ -128,7 +127,7 @@ struct tmpl_row *tmpl_row_add(struct tmpls *ts, const struct tmpl *t)
 static void free_row(struct tmpl_row *r)
 {
     tmpl_config_done(&r->t.config);
-    free(r->t.tags);
+    tmpl_tags_free(r->t.tags, r->t.ntags);
     free(r->key);
     free(r);
 }
@@ -161,8 +160,7 @@ void tmpl_row_write(struct front *f, const struct tmpl *t, store_done *done, voi
         strv_add(&row.tags, t->tags[i].tag);
         strv_add(&row.tags, t->tags[i].build);
         strv_add(&row.tags, t->tags[i].stack);
-        strv_take(&row.tags, xasprintf("%llu %llu", (unsigned long long)t->tags[i].created_unix_ms,
-                                       (unsigned long long)t->tags[i].bytes));
+        strv_take(&row.tags, tmpl_tag_text(&t->tags[i]));
     }
     store_template_put(f->store, &row, done, arg);
     strv_done(&row.tags);
@@ -190,17 +188,6 @@ void tmpl_spawned(struct front *f, const char *id)
     r->t.spawned++;
     r->t.last_spawned_unix_ms = boxes_unix_ms();
     r->counted = true;
-}
-
-/* "CREATED BYTES"; of rows of before, "CREATED". */
-static void load_numbers(const char *text, struct tmpl_tag *g)
-{
-    char created[24];
-    size_t n = strcspn(text, " ");
-    (void)snprintf(created, sizeof created, "%.*s", (int)(n < sizeof created ? n : 0), text);
-    (void)num_u64(created, &g->created_unix_ms);
-    if (text[n])
-        (void)num_u64(text + n + 1, &g->bytes);
 }
 
 static void load_one(void *arg, const struct store_template *row)
@@ -231,7 +218,7 @@ static void load_one(void *arg, const struct store_template *row)
         (void)snprintf(g->tag, sizeof g->tag, "%s", row->tags.v[i]);
         (void)snprintf(g->build, sizeof g->build, "%s", row->tags.v[i + 1]);
         (void)snprintf(g->stack, sizeof g->stack, "%s", row->tags.v[i + 2]);
-        load_numbers(row->tags.v[i + 3], g);
+        tmpl_tag_parse(row->tags.v[i + 3], g);
     }
     (void)tmpl_row_add(f->tmpls, &t);
 }
@@ -258,7 +245,7 @@ void tmpls_tenant_gone(struct front *f, const struct tenant *t)
                 r->t.ntags = 0;
                 tmpl_row_remove(f->tmpls, r); /* its row in the store went with the tenant's */
                 tmpl_drop_unnamed(f, tags, n, NULL);
-                free(tags);
+                tmpl_tags_free(tags, n);
                 again = true; /* the map has changed */
             }
     }

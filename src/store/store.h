@@ -161,7 +161,8 @@ void store_secret_put(struct store *s, const struct store_secret *x, store_done 
 void store_secret_del(struct store *s, const char *tenant, const char *name, store_done *done, void *arg);
 int store_secrets(struct store *s, void (*each)(void *arg, const struct store_secret *x), void *arg, struct err *err);
 
-/* Templates made here and snapshots. `config` is JSON; tags: tag, build, stack, "created bytes", tag, ... (borrowed). */
+/* Templates made here and snapshots. `config` is JSON; tags: tag, build, stack, "created bytes JSON", tag, ...
+ * (borrowed; templates-tags.c in front has words for the last). */
 struct store_template {
     const char *id, *name, *tenant, *source, *config; /* tenant "": the node's */
     uint32_t kind, public;

@@ -49,6 +49,7 @@ static struct {
     bool has_row;
     char image[72]; /* an imported image of that name is there */
     struct tenant *image_owner;
+    struct tmpl_origin *image_origin; /* how it came; NULL: somebody named it so */
 } w;
 
 static void later(loop_fn *fn, void *arg) { loop_defer(w.loop, fn, arg); }
@@ -376,10 +377,12 @@ const struct tmpl *tmpl_find(struct front *f, const struct tenant *t, const char
     static struct tmpl image = {.id = "img", .kind = TMPL_IMPORTED, .ntags = 1};
     static struct tmpl_tag image_tag = {.stack = "st-imageimage", .build = "b"};
     image.tenant = w.image_owner;
-    if (w.image[0] && strcmp(name, w.image) == 0) {
+    size_t n = strcspn(w.image, ":");
+    if (n && strncmp(name, w.image, n) == 0 && name[n] == ':') { /* another tag of it is not there */
         image.tags = &image_tag;
+        image_tag.origin = w.image_origin;
         if (tag)
-            *tag = &image_tag;
+            *tag = strcmp(name, w.image) == 0 ? &image_tag : NULL;
         return &image;
     }
     if (!w.has_row || (strcmp(name, w.row.name) != 0 && strcmp(name, w.row.id) != 0))

@@ -177,6 +177,36 @@ static void an_image_of_another_tenant_is_not_taken(void **state)
     assert_non_null(strstr(b->reason, "is not in the store of this node"));
 }
 
+/* Whether a build finds `row` in the store, fetched as `image` (NULL: somebody called it so), when it says FROM `ref`. */
+static bool found(const char *ref, const char *row, const char *image)
+{
+    struct tmpl_origin origin = {.holders = 1, .image = (char *)image, .manifest = HASH};
+    _cleanup_free_ char *plan = xasprintf("{\"fromImage\":\"%s\"}", ref);
+    (void)snprintf(w.image, sizeof w.image, "%s", row);
+    w.image_origin = image ? &origin : NULL;
+    bool ok = run("x", plan)->status == BUILD_READY;
+    w.image_origin = NULL;
+    return ok;
+}
+
+static void an_image_is_not_taken_for_another_one(void **state)
+{
+    (void)state;
+    struct build_image b, pin;
+    assert_true(build_image_parse("ghcr.io/a/b:1", &b) && build_image_parse("ubuntu@sha256:" HASH, &pin));
+    _cleanup_free_ char *row = xasprintf("%s:%s", b.name, b.tag), *pinned = xasprintf("%s:%s", pin.name, pin.tag);
+    assert_true(found("ghcr.io/a/b:1", row, "ghcr.io/a/b:1"));
+    assert_false(found("ghcr.io/a/b:1", row, "ghcr.io/a-b:1"));
+    assert_false(found("ghcr.io/a/b:1", "ghcr-io-a-b:1", "ghcr-io-a-b:1"));
+    assert_true(found("ghcr.io/a/b:1", "ghcr-io-a-b:1", NULL)); /* as people were told to call it */
+    assert_true(found("ubuntu@sha256:" HASH, pinned, "ubuntu@sha256:" HASH));
+    assert_true(found("ubuntu@sha256:" HASH, "ubuntu:22.04", "ubuntu:22.04")); /* its manifest has that digest */
+    assert_false(found("ubuntu@sha256:" HASH, pinned, NULL));
+    assert_false(found("ubuntu@sha256:" HASH, "ubuntu:aaaaaaaaaaaa", NULL));
+    assert_true(found("ubuntu", "ubuntu:default", "ubuntu:22.04"));
+    assert_false(found("ubuntu:default", "ubuntu:default", "ubuntu:22.04"));
+}
+
 static void host_cannot_be_built_upon(void **state)
 {
     (void)state;
@@ -542,6 +572,7 @@ int main(void)
         cmocka_unit_test(a_key_depends_on_everything_that_goes_in),
         WORLD(promises_of_one_tenant_do_not_take_the_room_of_others),
         WORLD(an_image_of_another_tenant_is_not_taken),
+        WORLD(an_image_is_not_taken_for_another_one),
         cmocka_unit_test(a_log_is_made_of_lines_and_bounded),
         WORLD(logs_of_a_tenant_together_are_bounded),
         WORLD(uploads_of_two_tenants_have_two_names),

@@ -3,31 +3,106 @@
 #include "front/builds.h"
 #include "tests/lib/unit.h"
 
+#define DIGEST "0123456789abcdef0123456789abcdef0123456789abcdef0123456789abcdef"
+
+static struct build_image image(const char *ref)
+{
+    struct build_image i;
+    if (!build_image_parse(ref, &i))
+        fail_msg("'%s' is refused", ref);
+    assert_true(build_tag_ok(i.tag) && !tmpl_id_shaped(i.name));
+    return i;
+}
+
 static void images_have_names_that_rows_can_have(void **state)
 {
     (void)state;
     static const struct {
-        const char *ref, *name, *tag;
-    } cases[] = {{"ubuntu", "ubuntu", "latest"},
-                 {"ubuntu:22.04", "ubuntu", "22.04"},
-                 {"docker.io/library/python:3.12-slim", "python", "3.12-slim"},
-                 {"oven/bun:1.2", "oven-bun", "1.2"},
-                 {"ghcr.io/a/b", "ghcr-io-a-b", "latest"},
-                 {"localhost:5000/x:Y", "localhost-5000-x", "y"},
-                 {"a@sha256:0123456789abcdef0123", "a", "0123456789ab"}};
-    char name[TMPL_NAME_MAX], tag[TMPL_TAG_MAX];
-    for (size_t i = 0; i < ARRAY_LEN(cases); i++) {
-        assert_true(build_image_name(cases[i].ref, name, tag));
-        assert_string_equal(name, cases[i].name);
-        assert_string_equal(tag, cases[i].tag);
+        const char *ref, *full, *name, *tag;
+    } cases[] = {{"ubuntu", "ubuntu:latest", "ubuntu", "latest"},
+                 {"ubuntu:22.04", "ubuntu:22.04", "ubuntu", "22.04"},
+                 {"docker.io/library/python:3.12-slim", "python:3.12-slim", "python", "3.12-slim"},
+                 {"docker://index.docker.io/debian:12", "debian:12", "debian", "12"}};
+    for (size_t k = 0; k < ARRAY_LEN(cases); k++) {
+        struct build_image i = image(cases[k].ref);
+        assert_string_equal(i.ref, cases[k].full);
+        assert_string_equal(i.name, cases[k].name);
+        assert_string_equal(i.tag, cases[k].tag);
+        assert_string_equal(i.loose_name, i.name);
+        assert_string_equal(i.loose_tag, i.tag);
     }
-    assert_true(build_image_plain("ubuntu") && build_image_plain("localhost:5000/x"));
-    assert_false(build_image_plain("ubuntu:1") || build_image_plain("localhost:5000/x:1") ||
-                 build_image_plain("a@sha256:0"));
-    assert_false(build_image_name("", name, tag));
-    assert_false(build_image_name("a:", name, tag));
-    assert_false(build_image_name("a:b c", name, tag));
-    assert_false(build_image_name("abcdefghij0123456789:1", name, tag));
+    assert_string_equal(image("ghcr.io/a/b").loose_name, "ghcr-io-a-b");
+    assert_string_equal(image("localhost:5000/x:Y").loose_tag, "y");
+    assert_string_equal(image("a:1@sha256:" DIGEST).ref, "a@sha256:" DIGEST);
+    assert_string_equal(image("a@sha256:" DIGEST).digest, DIGEST);
+    assert_string_equal(image("a@sha256:" DIGEST).loose_tag, "");
+    assert_true(image("ubuntu").plain && image("localhost:5000/x").plain);
+    assert_false(image("ubuntu:1").plain || image("localhost:5000/x:1").plain || image("a@sha256:" DIGEST).plain);
+    static const char *const wrong[] = {
+        "", "a:", ":1", "a:b c", "a:b:c", "a@sha256:0", "a@md5:" DIGEST, "a@sha256:" DIGEST "0"};
+    struct build_image i;
+    for (size_t k = 0; k < ARRAY_LEN(wrong); k++)
+        if (build_image_parse(wrong[k], &i))
+            fail_msg("'%s' is taken", wrong[k]);
+}
+
+#define LONG "a-name-of-more-than-sixty-three-bytes-which-registries-have-no-objection-to"
+
+/* Each is another image, some of them with names made to look like what others become. */
+static void no_two_images_share_a_row(void **state)
+{
+    (void)state;
+    char evil[TMPL_NAME_MAX + 2], evil_tag[TMPL_TAG_MAX + 2];
+    struct build_image b = image("ghcr.io/a/b:1"), pin = image("a@sha256:" DIGEST);
+    (void)snprintf(evil, sizeof evil, "%s:1", b.name);
+    (void)snprintf(evil_tag, sizeof evil_tag, "a:%s", pin.tag);
+    const char *const refs[] = {"ghcr.io/a/b:1",
+                                "ghcr.io/a-b:1",
+                                "ghcr.io/a.b:1",
+                                "ghcr-io-a-b:1",
+                                "docker.io/ghcr.io/a/b:1",
+                                "library/a/b:1",
+                                "a/b:1",
+                                "a-b:1",
+                                "localhost:5000/x",
+                                "localhost/5000/x",
+                                "x:Y",
+                                "x:y",
+                                "a@sha256:" DIGEST,
+                                "a:0123456789ab",
+                                "abcdefghij0123456789:1",
+                                "base",
+                                "host",
+                                LONG "/1",
+                                LONG "/2",
+                                "x:" LONG "1",
+                                "x:" LONG "2",
+                                "x:01234567-89ab-4def-8123-456789abcdef",
+                                evil,
+                                evil_tag};
+    for (size_t k = 0; k < ARRAY_LEN(refs); k++) {
+        struct build_image i = image(refs[k]);
+        for (size_t m = 0; m < k; m++) {
+            struct build_image o = image(refs[m]);
+            if (strcmp(i.ref, o.ref) == 0 || (strcmp(i.name, o.name) == 0 && strcmp(i.tag, o.tag) == 0))
+                fail_msg("'%s' and '%s' are both %s:%s", refs[k], refs[m], i.name, i.tag);
+        }
+        assert_true(strcmp(i.name, "base") != 0 && strcmp(i.name, "host") != 0);
+    }
+}
+
+static void an_image_is_what_was_fetched_as_it(void **state)
+{
+    (void)state;
+    struct build_image b = image("ghcr.io/a/b:1"), pin = image("a@sha256:" DIGEST), x = image("localhost");
+    assert_true(build_image_is(&b, "ghcr.io/a/b:1", ""));
+    assert_false(build_image_is(&b, "ghcr.io/a-b:1", "") || build_image_is(&b, "ghcr.io/a/b:2", DIGEST) ||
+                 build_image_is(&b, "", ""));
+    assert_true(build_image_is(&pin, "a@sha256:" DIGEST, "") && build_image_is(&pin, "a:1", DIGEST));
+    assert_false(build_image_is(&pin, "a:0123456789ab", "") || build_image_is(&pin, "b:1", DIGEST) ||
+                 build_image_is(&pin, "a/b:1", DIGEST) || build_image_is(&pin, "", DIGEST));
+    assert_true(build_image_same_repo(&x, "localhost:1"));
+    assert_false(build_image_same_repo(&x, "localhost:5000/x:1"));
 }
 
 static void a_registry_is_listed_by_its_host_and_port(void **state)
@@ -113,6 +188,8 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(images_have_names_that_rows_can_have),
+        cmocka_unit_test(no_two_images_share_a_row),
+        cmocka_unit_test(an_image_is_what_was_fetched_as_it),
         cmocka_unit_test(a_registry_is_listed_by_its_host_and_port),
         cmocka_unit_test(an_uploaded_configuration_is_held_to_the_limits_of_builds),
         cmocka_unit_test(names_and_tags_of_templates_are_checked),

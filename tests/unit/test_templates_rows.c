@@ -304,6 +304,51 @@ static void test_changes_of_a_tenant_that_goes_are_refused(void **state)
     assert_null(tmpl_find(&f, tenants_find(&f, "other"), "fresh", NULL));
 }
 
+/* A tag that was given is somebody's word, and the one that a name alone means is not. */
+static void test_what_an_image_was_fetched_as_stays_with_its_tags(void **state)
+{
+    (void)state;
+    static const char digest[] = "aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa";
+    static const char *const tags[] = {"default", "again"};
+    struct put p[4] = {{0}};
+    struct tmpl_new n = {.name = "web",
+                         .tag = "1",
+                         .stack = "st-aaaaaaaa",
+                         .tenant = who.tenant,
+                         .kind = TMPL_IMPORTED,
+                         .image = "ghcr.io/a/\"b:1",
+                         .manifest = digest};
+    tmpl_put(&f, &n, was_put, &p[0]);
+    await(&p[0]);
+    const struct tmpl_tag *tag = NULL;
+    const struct tmpl *t = tmpl_find(&f, who.tenant, "web:1", &tag);
+    for (size_t i = 0; i < ARRAY_LEN(tags); i++) {
+        tmpl_tag(&f, t, tag, tags[i], was_put, &p[1 + i]);
+        await(&p[1 + i]);
+        t = tmpl_find(&f, who.tenant, "web:1", &tag);
+    }
+    (void)add(who.tenant, "web", "own", "st-bbbbbbbb");
+    for (int round = 0; round < 2; round++) {
+        (void)tmpl_find(&f, who.tenant, "web:1", &tag);
+        assert_string_equal(tmpl_image(tag), n.image);
+        assert_string_equal(tag->origin->manifest, digest);
+        assert_true(tag->bytes == 0 && tag->created_unix_ms > 0);
+        (void)tmpl_find(&f, who.tenant, "web", &tag);
+        assert_string_equal(tmpl_image(tag), n.image);
+        (void)tmpl_find(&f, who.tenant, "web:again", &tag);
+        assert_string_equal(tmpl_image(tag), "");
+        (void)tmpl_find(&f, who.tenant, "web:own", &tag);
+        assert_string_equal(tmpl_image(tag), "");
+        assert_int_equal(tag->bytes, 10);
+        stop();
+        start();
+    }
+    tmpl_remove(&f, tmpl_find(&f, who.tenant, "web", NULL), "1", was_put, &p[3]);
+    await(&p[3]);
+    (void)tmpl_find(&f, who.tenant, "web", &tag);
+    assert_string_equal(tmpl_image(tag), n.image);
+}
+
 static void test_configuration_as_text_and_back(void **state)
 {
     (void)state;
@@ -355,6 +400,7 @@ int main(void)
         T(test_stacks_go_when_their_last_tag_does),
         T(test_changes_at_once_all_hold),
         T(test_a_tenants_templates_go_with_it),
+        T(test_what_an_image_was_fetched_as_stays_with_its_tags),
         T(test_configuration_as_text_and_back),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
