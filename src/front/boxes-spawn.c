@@ -41,10 +41,10 @@ bool box_source_find(struct front *f, const struct tenant *who, const char *name
     if (!t || !tag)
         return template_resolve(f, name, &ret->info);
     memcpy(ret->stack, tag->stack, sizeof ret->stack);
-    set_limits(ret, f->config, &t->config);
-    set_config(ret, &t->config);
-    if (t->tenant && t->tenant != who)
-        ret->config->history = false; /* it is kept at the cost of whoever has the sandbox */
+    set_limits(ret, f->config, tmpl_config_of(t, tag));
+    set_config(ret, tmpl_config_of(t, tag));
+    /* It is kept at the cost of whoever has the sandbox. */
+    ret->config->history = t->config.history && (!t->tenant || t->tenant == who);
     set_name(ret, t->id);
     return true;
 }

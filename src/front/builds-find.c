@@ -11,7 +11,9 @@ static const struct tmpl *find_row(struct build_own *b, const char *name, const 
     _cleanup_free_ char *full = xasprintf("%s:%s", name, tag);
     const struct tmpl *t = tmpl_find(b->front, b->b.tenant, full, ret);
     bool ours = t && (t->tenant == b->b.tenant || !t->tenant); /* never what another tenant calls so */
-    return ours && t->kind == TMPL_IMPORTED ? t : NULL;
+    if (ours && *ret && tmpl_kind_of(t, *ret) != TMPL_IMPORTED)
+        *ret = NULL;
+    return ours ? t : NULL;
 }
 
 static bool is_image(const struct build_image *i, const struct tmpl_tag *tag)

@@ -286,12 +286,12 @@ static void set_context(struct build_own *b, const char *user, const char *workd
 
 static void from_row(struct build_own *b, const struct tmpl *t, const struct tmpl_tag *tag)
 {
-    const struct tmpl_config *c = &t->config;
+    const struct tmpl_config *c = tmpl_config_of(t, tag);
     build_set_stack(b, tag->stack, false);
     set_key(b, tag->stack, 0);
     for (size_t i = 0; i < c->env.n; i++)
         strv_add(&b->ctx.env, c->env.v[i]);
-    if (t->kind == TMPL_IMPORTED) {
+    if (tmpl_kind_of(t, tag) == TMPL_IMPORTED) {
         set_context(b, "user", NULL);
         if (build_stage_bare(b)) /* it may have nothing that could make one */
             tell(b, NULL);

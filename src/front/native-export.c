@@ -183,7 +183,7 @@ static bool too_many(struct api_call *c)
 static void begin(struct api_call *c, const struct tmpl *t, const struct tmpl_tag *tag)
 {
     struct stock_request q = stockc_request(STOCK_EXPORT);
-    _cleanup_free_ char *config = tmpl_config_json(&t->config);
+    _cleanup_free_ char *config = tmpl_config_text(t, tag);
     struct exporting *x = xcalloc(1, sizeof *x);
     x->r = c->req;
     x->front = c->front;

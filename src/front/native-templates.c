@@ -96,9 +96,14 @@ struct inspecting {
 
 static void left(struct http_req *r) { ((struct inspecting *)r->user)->r = NULL; }
 
-static void add_config(struct json *j, const struct tmpl_config *c)
+/* Of the tag, or of the newest build if it is gone meanwhile. */
+static void add_config(struct json *j, const struct tmpl *t, const char *tag)
 {
-    _cleanup_free_ char *text = tmpl_config_json(c);
+    const struct tmpl_tag none = {0}, *at = &none;
+    for (size_t i = 0; i < t->ntags; i++)
+        if (strcmp(t->tags[i].tag, tag) == 0)
+            at = &t->tags[i];
+    _cleanup_free_ char *text = tmpl_config_text(t, at);
     reply_add_text(j, "config", text);
 }
 
@@ -114,7 +119,7 @@ static void inspected(void *arg, const struct stock_item *v, size_t n, const str
     if (t) {
         json_start(&j, &out);
         add_row(&j, t);
-        add_config(&j, &t->config);
+        add_config(&j, t, w->tag);
         json_str(&j, "tag", w->tag);
         for (size_t i = 0; !failed && i < n; i++)
             if (strcmp(v[i].id, w->stack) == 0)

@@ -108,6 +108,7 @@ void box_fork(struct front *f, struct box *b, unsigned count, uint32_t timeout_s
 /* --- templates as rows: templates-rows.c, templates-change.c ------------------------------------------------------ */
 enum tmpl_kind { TMPL_BUILT = 1, TMPL_IMPORTED, TMPL_SNAPSHOT };
 enum { TMPL_TAGS_MAX = 64, TMPL_TAG_MAX = 64, TMPL_NAME_MAX = 64, TMPL_CONFIG_MAX = 256 << 10 };
+enum { TMPL_CONFIGS_MAX = 4 << 20 }; /* of all tags of a template, as text */
 /* What a sandbox made from it starts with. Owned by the row. */
 struct tmpl_config {
     char *user, *workdir; /* NULL: "user" if there is one, else root; its home */
@@ -122,6 +123,10 @@ struct tmpl_origin {
     unsigned holders;
     char *image; /* what it was fetched as, in full (struct build_image); NULL: its name is somebody's own */
     char manifest[SHA256_HEX]; /* digest of the image's; "": not known */
+    enum tmpl_kind kind;       /* 0: not known */
+    bool with_config;
+    struct tmpl_config config; /* but for `history`, which is a setting of the template */
+    size_t bytes;              /* of the configuration, as text */
 };
 struct tmpl_tag {
     char tag[TMPL_TAG_MAX];
@@ -139,8 +144,8 @@ struct tmpl {
     enum tmpl_kind kind;
     bool public;
     char source[SANDBOX_ID_MAX]; /* TMPL_SNAPSHOT: the sandbox */
-    struct tmpl_config config;
-    struct tmpl_tag *tags; /* at most TMPL_TAGS_MAX; the first is the newest. Owned */
+    struct tmpl_config config;   /* of the newest build; sandboxes get that of their tag, tmpl_config_of() */
+    struct tmpl_tag *tags;       /* at most TMPL_TAGS_MAX; the first is the newest. Owned */
     size_t ntags;
     uint64_t created_unix_ms, updated_unix_ms, spawned, builds, last_spawned_unix_ms;
     uint64_t bytes; /* of its own layers, of the newest build */
@@ -168,6 +173,17 @@ static inline const char *tmpl_image(const struct tmpl_tag *tag)
 {
     return tag->origin && tag->origin->image && !tag->given ? tag->origin->image : "";
 }
+static inline enum tmpl_kind tmpl_kind_of(const struct tmpl *t, const struct tmpl_tag *tag)
+{
+    return tag->origin && tag->origin->kind ? tag->origin->kind : t->kind;
+}
+/* What a sandbox of this tag starts with, but for `history`: that is the template's. */
+static inline const struct tmpl_config *tmpl_config_of(const struct tmpl *t, const struct tmpl_tag *tag)
+{
+    return tag->origin && tag->origin->with_config ? &tag->origin->config : &t->config;
+}
+/* The same as JSON, with it. */
+char *tmpl_config_text(const struct tmpl *t, const struct tmpl_tag *tag);
 void tmpl_tag(struct front *f, const struct tmpl *t, const struct tmpl_tag *from, const char *tag, tmpl_done *done,
               void *arg);
 void tmpl_spawned(struct front *f, const char *id); /* a sandbox was made from it */

@@ -125,9 +125,16 @@ static bool put_tag(struct tmpl_change *c)
     (void)tmpl_origin_hold(v[0].origin);
     t->tags = v;
     t->ntags = n + 1;
+    size_t bytes = 0;
+    for (size_t i = 0; i < t->ntags; i++)
+        bytes += v[i].origin ? v[i].origin->bytes : 0;
     if (t->ntags > TMPL_TAGS_MAX)
         state_fail(&c->failure, 400, "a template has at most %d tags; remove one first", TMPL_TAGS_MAX);
-    return t->ntags <= TMPL_TAGS_MAX;
+    else if (bytes > TMPL_CONFIGS_MAX)
+        state_fail(&c->failure, 400,
+                   "the variables and commands of all tags of a template have at most %d bytes together; remove a tag",
+                   TMPL_CONFIGS_MAX);
+    return c->failure.status == 0;
 }
 
 static void take_tag(struct tmpl_change *c)

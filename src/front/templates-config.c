@@ -8,7 +8,7 @@
 #include "base/cleanup.h"
 #include "base/json.h"
 #include "base/mem.h"
-#include "front/state.h"
+#include "front/templates-int.h"
 
 enum { ENV_MAX = 1024, CPU_MILLI_MAX = 1000000 };
 
@@ -48,29 +48,41 @@ static void add_number(struct json *j, const char *key, uint64_t n)
         json_u64(j, key, n);
 }
 
+void tmpl_config_add(struct json *j, const char *key, const struct tmpl_config *c)
+{
+    json_obj(j, key);
+    add_text(j, "user", c->user);
+    add_text(j, "workdir", c->workdir);
+    if (c->env.n) {
+        json_arr(j, "env");
+        for (size_t i = 0; i < c->env.n; i++)
+            json_str(j, NULL, c->env.v[i]);
+        json_end_arr(j);
+    }
+    add_text(j, "start", c->start);
+    add_text(j, "ready", c->ready);
+    add_number(j, "cpuMilli", c->cpu_milli);
+    add_number(j, "memory", c->memory);
+    add_number(j, "disk", c->disk);
+    if (c->history)
+        json_bool(j, "history", true);
+    json_end_obj(j);
+}
+
 char *tmpl_config_json(const struct tmpl_config *c)
 {
     _cleanup_buf_ struct buf out = {0};
     struct json j;
     json_start(&j, &out);
-    json_obj(&j, NULL);
-    add_text(&j, "user", c->user);
-    add_text(&j, "workdir", c->workdir);
-    if (c->env.n) {
-        json_arr(&j, "env");
-        for (size_t i = 0; i < c->env.n; i++)
-            json_str(&j, NULL, c->env.v[i]);
-        json_end_arr(&j);
-    }
-    add_text(&j, "start", c->start);
-    add_text(&j, "ready", c->ready);
-    add_number(&j, "cpuMilli", c->cpu_milli);
-    add_number(&j, "memory", c->memory);
-    add_number(&j, "disk", c->disk);
-    if (c->history)
-        json_bool(&j, "history", true);
-    json_end_obj(&j);
+    tmpl_config_add(&j, NULL, c);
     return xstrdup(buf_str(&out));
+}
+
+char *tmpl_config_text(const struct tmpl *t, const struct tmpl_tag *tag)
+{
+    struct tmpl_config c = *tmpl_config_of(t, tag); /* borrowed */
+    c.history = t->config.history;
+    return tmpl_config_json(&c);
 }
 
 static int read_text(json_t *o, const char *name, char **ret, struct err *err)
@@ -113,21 +125,13 @@ static int read_env(json_t *o, struct strv *ret, struct err *err)
     return 0;
 }
 
-int tmpl_config_parse(const char *text, struct tmpl_config *ret, struct err *err)
+int tmpl_config_read(json_t *o, struct tmpl_config *ret, struct err *err)
 {
-    json_error_t where;
     uint64_t cpu = 0;
-    *ret = (struct tmpl_config){0};
-    if (!*text)
-        return 0;
-    if (strlen(text) > TMPL_CONFIG_MAX)
-        return err_set(err, ERR_SETUP, 0, "a template's configuration is larger than %d bytes", TMPL_CONFIG_MAX);
-    json_t *o = json_loads(text, 0, &where);
-    if (!json_is_object(o)) {
-        json_decref(o);
-        return err_set(err, ERR_SETUP, 0, "a template's configuration must be a JSON object");
-    }
     int rc = 0;
+    *ret = (struct tmpl_config){0};
+    if (!json_is_object(o))
+        return err_set(err, ERR_SETUP, 0, "a template's configuration must be a JSON object");
     if (read_text(o, "user", &ret->user, err) < 0 || read_text(o, "workdir", &ret->workdir, err) < 0 ||
         read_text(o, "start", &ret->start, err) < 0 || read_text(o, "ready", &ret->ready, err) < 0 ||
         read_env(o, &ret->env, err) < 0 || read_number(o, "cpuMilli", CPU_MILLI_MAX, &cpu, err) < 0 ||
@@ -136,8 +140,21 @@ int tmpl_config_parse(const char *text, struct tmpl_config *ret, struct err *err
         rc = -1;
     ret->cpu_milli = (uint32_t)cpu;
     ret->history = json_is_true(json_object_get(o, "history"));
-    json_decref(o);
     if (rc < 0)
         tmpl_config_done(ret);
+    return rc;
+}
+
+int tmpl_config_parse(const char *text, struct tmpl_config *ret, struct err *err)
+{
+    json_error_t where;
+    *ret = (struct tmpl_config){0};
+    if (!*text)
+        return 0;
+    if (strlen(text) > TMPL_CONFIG_MAX)
+        return err_set(err, ERR_SETUP, 0, "a template's configuration is larger than %d bytes", TMPL_CONFIG_MAX);
+    json_t *o = json_loads(text, 0, &where);
+    int rc = tmpl_config_read(o, ret, err);
+    json_decref(o);
     return rc;
 }

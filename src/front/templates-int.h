@@ -2,6 +2,9 @@
 #ifndef HUTCH_FRONT_TEMPLATES_INT_H
 #define HUTCH_FRONT_TEMPLATES_INT_H
 
+#include <jansson.h>
+
+#include "base/json.h"
 #include "base/map.h"
 #include "front/boxes-int.h"
 #include "front/state.h"
@@ -50,6 +53,10 @@ struct tmpl_row *tmpl_row_add(struct tmpls *ts, const struct tmpl *t); /* takes 
 void tmpl_row_remove(struct tmpls *ts, struct tmpl_row *r);
 void tmpl_row_write(struct front *f, const struct tmpl *t, store_done *done, void *arg);
 
+/* templates-config.c */
+void tmpl_config_add(struct json *j, const char *key, const struct tmpl_config *c);
+int tmpl_config_read(json_t *o, struct tmpl_config *ret, struct err *err);
+
 /* templates-tags.c */
 struct tmpl_origin *tmpl_origin_new(const struct tmpl_new *n); /* NULL: there is nothing to say */
 struct tmpl_origin *tmpl_origin_hold(struct tmpl_origin *o);   /* may be NULL, here and below */
@@ -60,6 +67,8 @@ struct tmpl_tag *tmpl_tags_without(const struct tmpl_tag *v, size_t n, const cha
 /* The last of the four texts of a tag in the store: "CREATED BYTES JSON". Of rows of before, "CREATED BYTES" or "CREATED". */
 char *tmpl_tag_text(const struct tmpl_tag *g);
 void tmpl_tag_parse(const char *text, struct tmpl_tag *g);
+/* Tags of before, which name no configuration, keep the one that the template has now. */
+void tmpl_tags_complete(struct tmpl *t);
 
 /* templates-change.c */
 /* Stacks that `before` names and `after` (NULL: nothing) does not. */

@@ -220,6 +220,7 @@ static void load_one(void *arg, const struct store_template *row)
         (void)snprintf(g->stack, sizeof g->stack, "%s", row->tags.v[i + 2]);
         tmpl_tag_parse(row->tags.v[i + 3], g);
     }
+    tmpl_tags_complete(&t);
     (void)tmpl_row_add(f->tmpls, &t);
 }
 

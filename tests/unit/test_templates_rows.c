@@ -304,6 +304,113 @@ static void test_changes_of_a_tenant_that_goes_are_refused(void **state)
     assert_null(tmpl_find(&f, tenants_find(&f, "other"), "fresh", NULL));
 }
 
+static struct put add_with(const char *tag, const char *stack, enum tmpl_kind kind, const struct tmpl_config *c)
+{
+    struct put p = {0};
+    struct tmpl_new n = {
+        .name = "web", .tag = tag, .stack = stack, .tenant = who.tenant, .kind = kind, .config = c, .bytes = 1};
+    tmpl_put(&f, &n, was_put, &p);
+    await(&p);
+    return p;
+}
+/* What a sandbox of it is made from and with: "STACK USER ENV CPU". */
+static void expect_source(const char *name, const char *wanted)
+{
+    struct box_source s;
+    char text[200];
+    assert_true(box_source_find(&f, who.tenant, name, false, &s));
+    (void)snprintf(text, sizeof text, "%s %s %s %u", s.stack, s.config->user,
+                   s.config->env.n ? s.config->env.v[0] : "-", s.info.cpu_milli);
+    assert_string_equal(text, wanted);
+    box_source_done(&s);
+}
+
+static void test_each_tag_keeps_the_configuration_of_its_build(void **state)
+{
+    (void)state;
+    struct put p = {0}, q = {0};
+    struct tmpl_config one = {.user = (char[]){"one"}, .cpu_milli = 1000},
+                       two = {.user = (char[]){"two"}, .cpu_milli = 2000};
+    strv_add(&one.env, "A=1");
+    strv_add(&two.env, "A=2");
+    (void)add_with("v1", "st-aaaaaaaa", TMPL_IMPORTED, &one);
+    (void)add_with("v2", "st-bbbbbbbb", TMPL_BUILT, &two);
+    const struct tmpl_tag *tag = NULL;
+    const struct tmpl *t = tmpl_find(&f, who.tenant, "web:v1", &tag);
+    tmpl_tag(&f, t, tag, "stable", was_put, &p);
+    await(&p);
+    for (int round = 0; round < 2; round++) {
+        expect_source("web:v1", "st-aaaaaaaa one A=1 1000");
+        expect_source("web:stable", "st-aaaaaaaa one A=1 1000");
+        expect_source("web:v2", "st-bbbbbbbb two A=2 2000");
+        t = tmpl_find(&f, who.tenant, "web:v1", &tag);
+        assert_int_equal(tmpl_kind_of(t, tag), TMPL_IMPORTED);
+        (void)tmpl_find(&f, who.tenant, "web:v2", &tag);
+        assert_int_equal(tmpl_kind_of(t, tag), TMPL_BUILT);
+        stop();
+        start();
+    }
+    tmpl_set(&f, tmpl_find(&f, who.tenant, "web", NULL), &(struct tmpl_settings){.history = TMPL_ON}, was_put, &q);
+    await(&q);
+    t = tmpl_find(&f, who.tenant, "web:v1", &tag); /* a setting holds for all of them */
+    _cleanup_free_ char *text = tmpl_config_text(t, tag);
+    assert_string_equal(text, "{\"user\":\"one\",\"env\":[\"A=1\"],\"cpuMilli\":1000,\"history\":true}");
+    (void)add_with("v1", "st-cccccccc", TMPL_BUILT, &two);
+    expect_source("web:v1", "st-cccccccc two A=2 2000");
+    expect_source("web:stable", "st-aaaaaaaa one A=1 1000");
+    strv_done(&one.env);
+    strv_done(&two.env);
+}
+
+/* A row from before tags had one: they keep what the template has, whatever is built next. */
+static void test_tags_of_older_stores_have_the_configuration_of_their_template(void **state)
+{
+    (void)state;
+    bool done = false;
+    struct store_template row = {.id = "bbbbbbbbbbbbbbbbbbbb",
+                                 .name = "web",
+                                 .tenant = "default",
+                                 .source = "",
+                                 .config = "{\"user\":\"old\",\"cpuMilli\":500}",
+                                 .kind = TMPL_BUILT};
+    static const char *const tags[] = {"v0", "b", "st-aaaaaaaa", "5", "v1", "c", "st-bbbbbbbb", "6 7"};
+    for (size_t i = 0; i < ARRAY_LEN(tags); i++)
+        strv_add(&row.tags, tags[i]);
+    store_template_put(f.store, &row, was_stored, &done);
+    AWAIT (done)
+        step(1);
+    strv_done(&row.tags);
+    stop();
+    start();
+    struct tmpl_config two = {.user = (char[]){"two"}, .cpu_milli = 2000};
+    (void)add_with("v2", "st-cccccccc", TMPL_BUILT, &two);
+    for (int round = 0; round < 2; round++) {
+        expect_source("web:v0", "st-aaaaaaaa old - 500");
+        expect_source("web:v1", "st-bbbbbbbb old - 500");
+        expect_source("web:v2", "st-cccccccc two - 2000");
+        stop();
+        start();
+    }
+}
+
+static void test_configurations_of_tags_are_bounded(void **state)
+{
+    (void)state;
+    char *large = xcalloc(1, 250001), tag[8], stack[STACK_ID_MAX];
+    memset(large, 'x', 250000);
+    struct tmpl_config c = {.user = (char[]){"u"}, .start = large};
+    unsigned i = 0, status = 0;
+    for (; i < 20 && !status; i++) {
+        (void)snprintf(tag, sizeof tag, "v%u", i);
+        (void)snprintf(stack, sizeof stack, "st-aaaaaa%02u", i);
+        status = add_with(tag, stack, TMPL_BUILT, &c).status;
+    }
+    assert_int_equal(status, 400);
+    assert_int_equal(i, TMPL_CONFIGS_MAX / 250000 + 1);
+    assert_int_equal(add_with("v0", "st-bbbbbbbb", TMPL_BUILT, &c).status, 0); /* in place of another one */
+    free(large);
+}
+
 /* A tag that was given is somebody's word, and the one that a name alone means is not. */
 static void test_what_an_image_was_fetched_as_stays_with_its_tags(void **state)
 {
@@ -400,6 +507,9 @@ int main(void)
         T(test_stacks_go_when_their_last_tag_does),
         T(test_changes_at_once_all_hold),
         T(test_a_tenants_templates_go_with_it),
+        T(test_each_tag_keeps_the_configuration_of_its_build),
+        T(test_tags_of_older_stores_have_the_configuration_of_their_template),
+        T(test_configurations_of_tags_are_bounded),
         T(test_what_an_image_was_fetched_as_stays_with_its_tags),
         T(test_configuration_as_text_and_back),
     };

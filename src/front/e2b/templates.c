@@ -65,17 +65,17 @@ static void add_listed(void *arg, const struct template_info *t)
 
 static uint64_t megabytes(uint64_t given, uint64_t standard) { return (given ? given : standard) >> 20; }
 
-static uint64_t cpus(const struct front *f, const struct tmpl *t)
+static uint64_t cpus(const struct front *f, const struct tmpl_config *t)
 {
-    uint32_t milli = t->config.cpu_milli ? t->config.cpu_milli : f->config->default_cpu_milli;
+    uint32_t milli = t->cpu_milli ? t->cpu_milli : f->config->default_cpu_milli;
     return milli ? (milli + 999) / 1000 : 1;
 }
 
-static void add_size(struct json *j, const struct front *f, const struct tmpl *t)
+static void add_size(struct json *j, const struct front *f, const struct tmpl_config *t)
 {
     json_u64(j, "cpuCount", cpus(f, t));
-    json_u64(j, "memoryMB", megabytes(t->config.memory, f->config->default_memory));
-    json_u64(j, "diskSizeMB", megabytes(t->config.disk, f->config->default_disk));
+    json_u64(j, "memoryMB", megabytes(t->memory, f->config->default_memory));
+    json_u64(j, "diskSizeMB", megabytes(t->disk, f->config->default_disk));
 }
 
 static void add_name(struct json *j, const char *key, const struct tmpl *t)
@@ -96,7 +96,7 @@ static void add_row(struct json *j, const struct front *f, const struct tmpl *t)
     json_obj(j, NULL);
     json_str(j, "templateID", t->id);
     json_str(j, "buildID", t->ntags ? t->tags[0].build : "");
-    add_size(j, f, t);
+    add_size(j, f, t->ntags ? tmpl_config_of(t, &t->tags[0]) : &t->config);
     json_bool(j, "public", t->public);
     add_name(j, "aliases", t);
     add_name(j, "names", t);
@@ -164,7 +164,7 @@ static void add_row_builds(struct json *j, const struct front *f, const struct t
         json_str(j, "createdAt", when);
         json_str(j, "updatedAt", when);
         json_str(j, "finishedAt", when);
-        add_size(j, f, t);
+        add_size(j, f, tmpl_config_of(t, &t->tags[i]));
         json_str(j, "envdVersion", E2B_ENVD_VERSION);
         json_end_obj(j);
     }
