@@ -29,7 +29,8 @@ struct lay_maker {
     int parent;     /* the directory that was used last, or -1 */
     bool parent_acl;
     char parent_path[LAY_PATH_MAX];
-    struct walk_inos made; /* files of this stream */
+    struct walk_inos made;  /* what this stream made; with LAY_PLAIN also the directories that it describes */
+    struct walk_inos swept; /* LAY_PLAIN: directories that hold nothing of before any more */
     struct lay_later *later;
     size_t nlater, later_cap, later_bytes;
     struct lay_done *done;

@@ -60,6 +60,29 @@ static void strip_acl(int fd)
     (void)fremovexattr(fd, "system.posix_acl_default");
 }
 
+static bool is_made(const struct lay_maker *m, const struct stat *st)
+{
+    return walk_inos_get(&m->made, st->st_dev, st->st_ino);
+}
+
+static int note_made(struct lay_maker *m, const char *path, const struct stat *st, struct err *err)
+{
+    if (!is_made(m, st) && !walk_inos_put(&m->made, st->st_dev, st->st_ino, NULL))
+        return walk_fail(err, ERR_LIMIT, 0, path, "more than %d files in one stream", WALK_INOS_MAX);
+    return 0;
+}
+
+/* A directory of the stream itself. */
+static int note_dir(struct lay_maker *m, const char *path, int fd, struct err *err)
+{
+    struct stat st;
+    if (!(m->flags & LAY_PLAIN))
+        return 0;
+    if (fstat(fd, &st) < 0)
+        return walk_fail(err, ERR_SETUP, errno, path, "cannot be looked at");
+    return note_made(m, path, &st, err);
+}
+
 static int set_later(struct lay_maker *m, const char *path, uint32_t mode, int64_t sec, uint32_t nsec, struct err *err)
 {
     m->later_bytes += sizeof *m->later + strlen(path) + 1;
@@ -120,7 +143,7 @@ static int step_down(struct lay_maker *m, int at, const char *part, const char *
         return fd < 0 ? walk_fail(err, ERR_SETUP, errno, part, "cannot be opened") : fd;
     }
     _cleanup_close_ int fd = new_dir(m, at, name, part, hidden, err);
-    if (fd < 0 || set_later(m, part, 0755, 0, 0, err) < 0)
+    if (fd < 0 || note_dir(m, part, fd, err) < 0 || set_later(m, part, 0755, 0, 0, err) < 0)
         return -1;
     if (!(m->flags & LAY_NO_CHOWN) && fchown(fd, 0, 0) < 0)
         return walk_fail(err, ERR_SETUP, errno, part, "its owner cannot be set");
@@ -220,6 +243,8 @@ static int dress(struct lay_maker *m, const struct lay_entry *e, int fd, bool di
             return walk_fail(err, ERR_SETUP, errno, e->path, "attribute %s cannot be set", x.name);
         drop(m, e->path, x.name, errno);
     }
+    if (dir && note_dir(m, e->path, fd, err) < 0)
+        return -1;
     if (dir)
         return set_later(m, e->path, e->r.mode, e->r.mtime_sec, e->r.mtime_nsec, err);
     struct timespec times[2] = {{.tv_nsec = UTIME_OMIT}, {e->r.mtime_sec, e->r.mtime_nsec}};
@@ -231,6 +256,11 @@ static int dress(struct lay_maker *m, const struct lay_entry *e, int fd, bool di
 static int dress_by_name(struct lay_maker *m, const struct lay_entry *e, const char *name, struct err *err)
 {
     struct timespec times[2] = {{.tv_nsec = UTIME_OMIT}, {e->r.mtime_sec, e->r.mtime_nsec}};
+    struct stat st;
+    if (fstatat(m->parent, name, &st, AT_SYMLINK_NOFOLLOW) < 0)
+        return walk_fail(err, ERR_SETUP, errno, e->path, "cannot be looked at");
+    if (note_made(m, e->path, &st, err) < 0)
+        return -1;
     if (!(m->flags & LAY_NO_CHOWN) && fchownat(m->parent, name, e->r.uid, e->r.gid, AT_SYMLINK_NOFOLLOW) < 0)
         return walk_fail(err, ERR_SETUP, errno, e->path, "its owner cannot be set");
     if (e->r.type == LAY_FIFO && fchmodat(m->parent, name, e->r.mode, AT_SYMLINK_NOFOLLOW) < 0)
@@ -259,9 +289,7 @@ int lay_make_file(struct lay_maker *m, const struct lay_entry *e, int *ret_fd, s
         strip_acl(*ret_fd);
     if (fstat(*ret_fd, &st) < 0)
         return walk_fail(err, ERR_SETUP, errno, e->path, "cannot be looked at");
-    if (!walk_inos_get(&m->made, 0, st.st_ino) && !walk_inos_put(&m->made, 0, st.st_ino, NULL))
-        return walk_fail(err, ERR_LIMIT, 0, e->path, "more than %d files in one stream", WALK_INOS_MAX);
-    return 0;
+    return note_made(m, e->path, &st, err);
 }
 
 int lay_make_file_done(struct lay_maker *m, const struct lay_entry *e, int fd, struct err *err)
@@ -307,8 +335,7 @@ static int make_hardlink(struct lay_maker *m, const struct lay_entry *e, const c
     _cleanup_close_ int dir = open_dir(m, parent, e->target, false, err);
     if (dir < 0)
         return err_wrap(err, "a hard link to it cannot be made");
-    if (fstatat(dir, target, &st, AT_SYMLINK_NOFOLLOW) < 0 || !S_ISREG(st.st_mode) ||
-        !walk_inos_get(&m->made, 0, st.st_ino))
+    if (fstatat(dir, target, &st, AT_SYMLINK_NOFOLLOW) < 0 || !S_ISREG(st.st_mode) || !is_made(m, &st))
         return walk_fail(err, ERR_USAGE, 0, e->path, "is a hard link to '%s', which is not a file that came before it",
                          buf_str(&safe));
     if (linkat(dir, target, m->parent, name, 0) < 0)
@@ -345,14 +372,49 @@ static int make_by_name(struct lay_maker *m, const struct lay_entry *e, struct e
     }
 }
 
-static int empty(int dir, const char *path, struct err *err)
+static int sweep(struct lay_maker *m, int dir, const char *path, unsigned depth, struct err *err);
+
+/* A directory of before stays while something of this stream lies in it. */
+static int sweep_one(struct lay_maker *m, int dir, const char *name, const char *path, unsigned depth, struct err *err)
+{
+    struct stat st;
+    bool mounted = false;
+    if (walk_stat(dir, name, &st, &mounted) < 0)
+        return errno == ENOENT ? 0 : walk_fail(err, ERR_SETUP, errno, path, "what is in it cannot be looked at");
+    bool ours = is_made(m, &st);
+    if (!S_ISDIR(st.st_mode) && ours)
+        return 0;
+    if (!S_ISDIR(st.st_mode) || mounted || depth == LAY_DEPTH_MAX) /* nothing of a stream lies deeper */
+        return tree_remove(dir, name, err);
+    _cleanup_close_ int sub = walk_open_dir(dir, name);
+    if (sub < 0 && errno == EACCES && !ours) /* the stream could not enter it either */
+        return tree_remove(dir, name, err);
+    if (sub < 0)
+        return walk_fail(err, ERR_SETUP, errno, path, "what is in it cannot be opened");
+    if (sweep(m, sub, path, depth + 1, err) < 0)
+        return -1;
+    if (!ours && unlinkat(dir, name, AT_REMOVEDIR) < 0 && errno != ENOTEMPTY && errno != EEXIST && errno != ENOENT)
+        return walk_fail(err, ERR_SETUP, errno, path, "what is in it cannot be removed");
+    return 0;
+}
+
+/* Takes away what was in the directory before the stream. Each is looked through once: what comes into it afterwards is
+ * the stream's own. */
+static int sweep(struct lay_maker *m, int dir, const char *path, unsigned depth, struct err *err)
 {
     _cleanup_names_ struct walk_names names = {0};
+    struct stat st;
+    if (fstat(dir, &st) < 0)
+        return walk_fail(err, ERR_SETUP, errno, path, "cannot be looked at");
+    if (walk_inos_get(&m->swept, st.st_dev, st.st_ino))
+        return 0;
     if (walk_names_read(dir, path, &names, err) < 0)
         return -1;
     for (size_t i = 0; i < names.n; i++)
-        if (tree_remove(dir, names.v[i], err) < 0)
+        if (sweep_one(m, dir, names.v[i], path, depth, err) < 0)
             return -1;
+    if (!walk_inos_put(&m->swept, st.st_dev, st.st_ino, NULL))
+        return walk_fail(err, ERR_LIMIT, 0, path, "more than %d directories are emptied in one stream", WALK_INOS_MAX);
     return 0;
 }
 
@@ -363,7 +425,7 @@ static int make_opaque(struct lay_maker *m, const struct lay_entry *e, struct er
         return -1;
     forget_below(m, e->path);
     if (m->flags & LAY_PLAIN)
-        return empty(fd, e->path, err);
+        return sweep(m, fd, e->path, 0, err);
     if (xattr_mark_opaque(fd, view_of(m)) < 0)
         return walk_fail(err, ERR_SETUP, errno, e->path, "cannot be marked opaque");
     return 0;
@@ -459,4 +521,5 @@ void lay_make_done(struct lay_maker *m)
         free(m->later[i].path);
     free(m->later);
     walk_inos_done(&m->made);
+    walk_inos_done(&m->swept);
 }

@@ -74,7 +74,8 @@ struct lay_done {
 enum {
     LAY_USERXATTR = 1, /* overlay's marks are user.overlay.*: without root */
     LAY_NO_CHOWN = 2,  /* tests without root */
-    LAY_PLAIN = 4,     /* into an ordinary directory: whiteouts remove, LAY_OPAQUE empties, nothing is marked */
+    LAY_PLAIN = 4,     /* into an ordinary directory: whiteouts remove, LAY_OPAQUE takes away what was there before the
+                          stream and nothing that it made, nothing is marked */
     LAY_WHOLE = 8,     /* an attribute for which there is no room (ENOSPC) is a failure, not one that is dropped */
 };
 

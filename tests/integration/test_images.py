@@ -190,6 +190,21 @@ def test_many_layers():
         check_in("129 layers; at most 128", answer.text)
 
 
+def test_marks_after_the_files_of_their_layer():
+    "whiteouts and opaque marks spare what their own layer brings, whichever comes first, also where layers are made into one"
+    lower = im.tar(("d", "d"), ("d/old", "f", b"1"), ("d/s", "d"), ("d/s/old", "f", b"1"), ("a", "d"), ("a/old", "f", b"1"))
+    upper = im.tar(("d", "d"), ("d/.bashrc", "f", b"2"), ("d/s/new", "f", b"2"), ("d/l", "l", "x"), ("d/.wh..wh..opq", "f"),
+                   ("a", "d"), ("a/x", "f", b"2"), (".wh.a", "f"))
+    more = [im.tar((f"f{i}", "f", b"3")) for i in range(64)]
+    want = {"d/.bashrc": b"2", "d/s/new": b"2", "a/x": b"2"}
+    with a_stock() as s:
+        check_equal(merged(s, bring_ok(s, im.docker(lower, upper))[1]), want)
+        name = bring_ok(s, im.docker(lower, upper, *more))[1]
+        check_equal(len(s.layers_of(name)), 64)
+        check_equal(merged(s, name), {**want, **{f"f{i}": b"3" for i in range(64)}})
+        check_equal(os.readlink(s.roots_of(name)[-1] / "d/l"), "x")
+
+
 def test_parents_keep_what_they_are():
     "a layer that names a file without the directory above it leaves that directory as the layers below made it"
     lower = im.tar(("home", "d"), ("home/user", "d", None, {"mode": 0o700, "uid": 1000, "gid": 1000}))

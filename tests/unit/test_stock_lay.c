@@ -734,6 +734,48 @@ static void an_attribute_without_room_is_dropped_or_fails_as_asked(void **state)
     assert_non_null(strstr(err.msg, "'f': attribute user.large cannot be set"));
 }
 
+static void there(int dir, const char *path, bool expected)
+{
+    if ((faccessat(dir, path, F_OK, AT_SYMLINK_NOFOLLOW) == 0) != expected)
+        fail_msg("%s is %s", path, expected ? "gone" : "still there");
+}
+
+static void a_mark_that_comes_last_spares_what_its_own_stream_made(void **state)
+{
+    static const char *const ours[] = {"d/.bashrc", "d/link",     "d/hard",          "d/pipe",
+                                       "d/empty",   "d/both/new", "d/both/under/new"};
+    static const char *const theirs[] = {"d/old", "d/dir", "d/both/old", "d/both/dir", "d/both/under/old"};
+    struct err err = {0};
+    (void)state;
+    _cleanup_close_ int t = dir_at("t");
+    static const char *const dirs[] = {"t/d", "t/d/dir", "t/d/both", "t/d/both/dir", "t/d/both/under"};
+    for (size_t i = 0; i < ARRAY_LEN(dirs); i++)
+        (void)close(dir_at(dirs[i]));
+    static const char *const files[] = {"d/old", "d/dir/old", "d/both/old", "d/both/dir/old", "d/both/under/old"};
+    for (size_t i = 0; i < ARRAY_LEN(files); i++)
+        file_at(t, files[i], "x");
+    _cleanup_close_ int s = begin();
+    put(LAY_DIR, 0755, "d", NULL);
+    put_file("d/.bashrc", "x");
+    put(LAY_HARDLINK, 0, "d/hard", "d/.bashrc");
+    put(LAY_SYMLINK, 0777, "d/link", "nowhere");
+    put(LAY_FIFO, 0644, "d/pipe", NULL);
+    put(LAY_DIR, 0755, "d/empty", NULL);
+    put_file("d/both/new", "x"); /* in directories that no record describes */
+    put_file("d/both/under/new", "x");
+    put(LAY_OPAQUE, 0, "d", NULL);
+    put_file("d/last", "x");
+    put(LAY_OPAQUE, 0, "d", NULL);
+    put(LAY_OPAQUE, 0, "", NULL);
+    if (finish(s, "t", LAY_PLAIN, NULL, &err) < 0)
+        fail_msg("%s", err.msg);
+    for (size_t i = 0; i < ARRAY_LEN(ours); i++)
+        there(t, ours[i], true);
+    there(t, "d/last", true);
+    for (size_t i = 0; i < ARRAY_LEN(theirs); i++)
+        there(t, theirs[i], false);
+}
+
 static void without_root_marks_are_those_of_users(void **state)
 {
     struct err err = {0};
@@ -786,6 +828,7 @@ int main(void)
         TEST(directories_that_the_kernel_forgot_meanwhile_get_their_mode),
         TEST(what_took_the_place_of_a_directory_does_not_get_its_mode),
         TEST(an_attribute_without_room_is_dropped_or_fails_as_asked),
+        TEST(a_mark_that_comes_last_spares_what_its_own_stream_made),
         TEST(without_root_marks_are_those_of_users),
     };
     return cmocka_run_group_tests(tests, world_setup, world_teardown);
