@@ -118,7 +118,7 @@ void tar_close(struct tar *t)
     t->a = NULL;
 }
 
-const char *tar_name(const char *raw, char ret[LAY_PATH_MAX])
+const char *tar_trim(const char *raw, char *ret, size_t room)
 {
     const char *p = raw;
     if (p[0] == '\0')
@@ -133,11 +133,17 @@ const char *tar_name(const char *raw, char ret[LAY_PATH_MAX])
     size_t n = strlen(p);
     while (n > 0 && p[n - 1] == '/')
         n--;
-    if (n >= LAY_PATH_MAX)
+    if (n >= room)
         return "is longer than 4095 bytes";
     if (n == 1 && p[0] == '.')
         n = 0;
     memcpy(ret, p, n);
     ret[n] = '\0';
-    return n > 0 ? lay_path_wrong(ret, n) : NULL;
+    return NULL;
+}
+
+const char *tar_name(const char *raw, char ret[LAY_PATH_MAX])
+{
+    const char *wrong = tar_trim(raw, ret, LAY_PATH_MAX);
+    return wrong || !ret[0] ? wrong : lay_path_wrong(ret, strlen(ret));
 }

@@ -25,7 +25,7 @@ struct work {
     struct seen seen;
     struct buf xattrs;
     uint64_t max_bytes, max_entries, max_file;
-    char path[LAY_PATH_MAX];
+    char path[LAY_PATH_MAX + sizeof WH_OPQ]; /* with what makes a mark of it */
 };
 
 static int refuse(const struct work *w, const char *raw, const char *why, struct err *err)
@@ -98,16 +98,20 @@ static int put_opaque(struct work *w, const char *path, struct err *err)
 static int put_whiteout(struct work *w, const char *raw, char *path, char *name, struct err *err)
 {
     struct lay_record r = {.type = LAY_WHITEOUT};
-    if (strcmp(name, WH_OPQ) == 0) {
+    bool opaque = strcmp(name, WH_OPQ) == 0, meta = !opaque && strncmp(name, WH_META, sizeof WH_META - 1) == 0;
+    if (opaque)
         name[name == path ? 0 : -1] = '\0';
-        return put_opaque(w, path, err);
-    }
-    if (strncmp(name, WH_META, sizeof WH_META - 1) == 0)
-        return 0;
-    memmove(name, name + sizeof WH - 1, strlen(name + sizeof WH - 1) + 1);
-    const char *wrong = name[0] ? lay_path_wrong(path, strlen(path)) : "stands for no file";
+    else if (!meta)
+        memmove(name, name + sizeof WH - 1, strlen(name + sizeof WH - 1) + 1);
+    const char *wrong = !opaque && !name[0] ? "stands for no file"
+                        : path[0]           ? lay_path_wrong(path, strlen(path))
+                                            : NULL;
     if (wrong)
         return refuse_name(w, raw, wrong, err);
+    if (meta)
+        return 0;
+    if (opaque)
+        return put_opaque(w, path, err);
     switch (seen_get(&w->seen, path, strlen(path))) {
     case SEEN_DIR:
         return put_opaque(w, path, err);
@@ -260,16 +264,18 @@ static int put_entry(struct work *w, struct archive_entry *e, char *path, struct
 
 static int one(struct work *w, struct archive_entry *e, struct err *err)
 {
-    const char *raw = archive_entry_pathname(e), *wrong = tar_name(raw, w->path);
+    const char *raw = archive_entry_pathname(e), *wrong = tar_trim(raw, w->path, sizeof w->path);
     if (wrong)
+        return refuse_name(w, raw, wrong, err);
+    char *slash = strrchr(w->path, '/'), *name = slash ? slash + 1 : w->path;
+    /* What counts of a whiteout is the name that it hides: with the prefix it may be longer than a name can be. */
+    bool whiteout = w->l->oci && strncmp(name, WH, sizeof WH - 1) == 0;
+    if (!whiteout && w->path[0] && (wrong = lay_path_wrong(w->path, strlen(w->path))))
         return refuse_name(w, raw, wrong, err);
     if (++w->l->entries > w->max_entries)
         return image_fail(err, IMAGE_TOO_LARGE, "%s has more than %llu entries", w->stream->what,
                           (unsigned long long)w->max_entries);
-    char *slash = strrchr(w->path, '/'), *name = slash ? slash + 1 : w->path;
-    if (w->l->oci && strncmp(name, WH, sizeof WH - 1) == 0)
-        return put_whiteout(w, raw, w->path, name, err);
-    return put_entry(w, e, w->path, err);
+    return whiteout ? put_whiteout(w, raw, w->path, name, err) : put_entry(w, e, w->path, err);
 }
 
 int tar_to_lay(struct stream *s, struct lay_out *o, struct tar_lay *l, struct err *err)

@@ -750,6 +750,18 @@ def test_tampered_exports():
         clean(s)
 
 
+def test_a_removed_file_with_a_long_name():
+    "an export that removes a file with a name of 255 bytes can be restored"
+    lower, upper = im.tar(("d/" + "n" * 255, "f", b"1"), ("d/x", "f", b"1")), im.tar((f"d/.wh.{'n' * 255}", "f"))
+    with a_stock() as s:
+        name = bring_ok(s, im.docker(lower, upper))[1]
+        check_equal(merged(s, name), {"d/x": b"1"})
+        check_equal(s.layers_of(bring_ok(s, send_out(s, name), st.RESTORE)[1]), s.layers_of(name))
+        answer, _ = bring(s, im.docker(im.tar((f"d/.wh.{'n' * 256}", "f"))))
+        check_equal(answer.error, st.BAD_DATA, answer)
+        check_in("longer than 255 bytes", answer.text)
+
+
 def test_names_that_cannot_go_out():
     "a file whose name means a whiteout in images makes an export fail by name, not silently go missing"
     with a_stock() as s:

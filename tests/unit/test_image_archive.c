@@ -210,7 +210,12 @@ static void names_that_lead_out_are_refused_by_name(void **state)
     CHECK_REFUSED("a hard link to \"../x\"", {"a", 'h', "../x", 0});
     CHECK_REFUSED("a hard link to \"b\", which is not a file before it", {"a", 'h', "b", 0}, {"b", 'f', "", 0});
     CHECK_REFUSED("its name has a part \"..\"", {"a/.wh...", 'f', "", 0});
+    CHECK_REFUSED("its name has a part \".\"", {".wh..", 'f', "", 0});
     CHECK_REFUSED("its name stands for no file", {"a/.wh.", 'f', "", 0});
+    CHECK_REFUSED("its name stands for no file", {"./.wh.//", 'f', "", 0});
+    CHECK_REFUSED("its name has a part \"..\"", {"../.wh..wh..opq", 'f', "", 0});
+    CHECK_REFUSED("its name has a part \"..\"", {"../.wh..wh.plnk", 'f', "", 0});
+    CHECK_REFUSED("its name has an empty part", {"a//.wh.b", 'f', "", 0});
     CHECK_REFUSED("its owner is 70000:0", {"a", 'f', "", 70000});
 }
 

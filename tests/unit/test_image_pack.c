@@ -109,6 +109,32 @@ static void a_layer_comes_back_as_it_was(void **state)
     assert_int_equal(packed.done, st.st_size);
 }
 
+/* With what makes a mark of it the name, and in the end the path, is longer than any of a file. */
+static void a_removed_file_may_have_the_longest_name(void **state)
+{
+    const struct image_options plain = {0}, oci = {.oci = true};
+    struct image_message packed, unpacked;
+    char name[LAY_NAME_MAX + 1], path[LAY_PATH_MAX];
+    _cleanup_close_ int in = new_file(), tar = new_file(), back = new_file();
+    (void)state;
+    memset(name, 'n', sizeof name);
+    memset(path, 'p', sizeof path);
+    name[sizeof name - 1] = path[sizeof path - 1] = '\0';
+    for (size_t i = LAY_NAME_MAX; i < sizeof path - 1; i += LAY_NAME_MAX + 1)
+        path[i] = '/';
+    lay_out_start(&o, in);
+    put(LAY_WHITEOUT, name, "", NULL);
+    put(LAY_WHITEOUT, name + 3, "", NULL);
+    put(LAY_WHITEOUT, path, "", NULL);
+    path[sizeof path - 2] = 'o';
+    put(LAY_OPAQUE, path, "", NULL);
+    assert_int_equal(lay_out_end(&o), 0);
+    assert_int_equal(lseek(in, 0, SEEK_SET), 0);
+    assert_int_equal(run(image_pack, &plain, in, tar, &packed), 0);
+    assert_int_equal(run(image_layer, &oci, tar, back, &unpacked), 0);
+    compare(in, back);
+}
+
 static void put_holes(uint64_t size)
 {
     struct lay_record r = {.type = LAY_SPARSE, .mode = 0644, .size = size};
@@ -191,6 +217,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_layer_comes_back_as_it_was),
+        cmocka_unit_test(a_removed_file_may_have_the_longest_name),
         cmocka_unit_test(holes_are_packed_as_zeros),
         cmocka_unit_test(more_holes_than_can_be_written_out_are_refused),
         cmocka_unit_test(names_that_would_read_as_whiteouts_are_not_packed),
