@@ -335,7 +335,7 @@ static int make_hardlink(struct lay_maker *m, const struct lay_entry *e, const c
     _cleanup_close_ int dir = open_dir(m, parent, e->target, false, err);
     if (dir < 0)
         return err_wrap(err, "a hard link to it cannot be made");
-    if (fstatat(dir, target, &st, AT_SYMLINK_NOFOLLOW) < 0 || !S_ISREG(st.st_mode) || !is_made(m, &st))
+    if (fstatat(dir, target, &st, AT_SYMLINK_NOFOLLOW) < 0 || S_ISDIR(st.st_mode) || !is_made(m, &st))
         return walk_fail(err, ERR_USAGE, 0, e->path, "is a hard link to '%s', which is not a file that came before it",
                          buf_str(&safe));
     if (linkat(dir, target, m->parent, name, 0) < 0)

@@ -21,7 +21,7 @@ enum lay_type {
     LAY_DIR = 1,
     LAY_FILE,     /* `size` bytes of content follow */
     LAY_SYMLINK,  /* target */
-    LAY_HARDLINK, /* target: path of a file that came before */
+    LAY_HARDLINK, /* target: path of a file, link or pipe that came before */
     LAY_FIFO,
     LAY_WHITEOUT, /* nothing is there, whatever lower layers hold */
     LAY_OPAQUE,   /* of the directory at path: what lower layers hold in it is not seen. "" is the root */

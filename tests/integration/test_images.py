@@ -215,6 +215,18 @@ def test_parents_keep_what_they_are():
         check_equal(stat.S_IMODE(os.stat(top / "home/user/x").st_mode), 0o755)
 
 
+def test_hard_links_to_links(who):
+    "a symbolic link or a pipe may have several names; the link is not followed, and an export brings them back"
+    layer = im.tar(("a", "l", "/etc/passwd"), ("b", "h", "a"), ("p", "p"), ("q", "h", "p"))
+    with a_stock(who) as s:
+        name = bring_ok(s, im.docker(layer))[1]
+        if who == "root":
+            root = s.roots_of(name)[0]
+            check_equal((os.readlink(root / "b"), os.lstat(root / "b").st_ino), ("/etc/passwd", os.lstat(root / "a").st_ino))
+            check(stat.S_ISFIFO(os.lstat(root / "q").st_mode), "the pipe")
+        check_equal(s.layers_of(bring_ok(s, send_out(s, name), st.RESTORE)[1]), s.layers_of(name))
+
+
 def test_attributes():
     "file capabilities and user attributes come along; overlay's own marks in an archive do not"
     capability = b"\x01\x00\x00\x02\x00\x04\x00\x00" + bytes(12)

@@ -276,6 +276,31 @@ static void hard_links_reach_only_files_of_the_stream(void **state)
     refused(s, ERR_USAGE, "has a part \"..\"");
 }
 
+static void links_and_pipes_may_have_several_names(void **state)
+{
+    struct err err = {0};
+    char target[32] = "";
+    (void)state;
+    _cleanup_close_ int t = dir_at("t");
+    WORKS(symlinkat("before", t, "old"));
+    int s = begin();
+    put(LAY_HARDLINK, 0, "l", "old");
+    refused(s, ERR_USAGE, "'l': is a hard link to 'old', which is not a file that came before it");
+    s = begin();
+    put(LAY_SYMLINK, 0777, "l", "/etc/passwd");
+    put(LAY_HARDLINK, 0, "d/again", "l");
+    put(LAY_FIFO, 0620, "p", NULL);
+    put(LAY_HARDLINK, 0, "d/pipe", "p");
+    if (finish(s, "t", 0, NULL, &err) < 0)
+        fail_msg("%s", err.msg);
+    (void)close(s);
+    assert_int_equal(stat_of(t, "l").st_ino, stat_of(t, "d/again").st_ino);
+    assert_int_equal(readlinkat(t, "d/again", target, sizeof target - 1), 11);
+    assert_string_equal(target, "/etc/passwd");
+    assert_int_equal(stat_of(t, "d/pipe").st_mode, S_IFIFO | 0620);
+    assert_int_equal(stat_of(t, "d/pipe").st_nlink, 2);
+}
+
 static void attributes_of_overlay_are_dropped_and_counted(void **state)
 {
     static const unsigned char cap[20] = {0, 0, 0, 2, 0, 4};
@@ -814,6 +839,7 @@ int main(void)
         TEST(what_is_mounted_below_the_root_is_not_entered),
         TEST(the_later_record_wins),
         TEST(hard_links_reach_only_files_of_the_stream),
+        TEST(links_and_pipes_may_have_several_names),
         TEST(attributes_of_overlay_are_dropped_and_counted),
         TEST(a_default_acl_does_not_reach_into_the_files_of_the_stream),
         TEST(zeros_take_no_room_but_count),
