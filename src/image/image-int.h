@@ -152,6 +152,7 @@ void dirs_done(struct dirs *d);
 
 struct tar_lay {
     bool oci;                 /* .wh. names mean something */
+    bool export;              /* pack.c wrote it */
     struct lay_limits limits; /* 0: defaults */
     uint64_t total;           /* bytes of the source, for progress */
     uint64_t bytes, entries;  /* out, added up over layers */

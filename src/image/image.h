@@ -19,7 +19,7 @@
  *            of a stream is written when diff_id and digest were found to be true. After the last layer IMAGE_CONFIG,
  * then IMAGE_DONE with a note in text.
  *   layer    3: one tar, plain, gzip, bzip2, xz or zstd. One lay stream to 4, then IMAGE_DONE. Whiteouts are ordinary
- * names unless --oci.
+ * names unless --oci; --hutch: pack wrote it.
  *   fetch    REF; 3: memfd with credentials or closed; 4: a seekable empty file, into which an OCI layout tar is written
  *            that `unpack` takes; network. --private: the registry may be on this machine or in a private network, and
  * without TLS. IMAGE_PROGRESS with bytes done and total.

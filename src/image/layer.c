@@ -9,7 +9,8 @@ int image_layer(const struct image_options *o, struct err *err)
 {
     static struct lay_out out;
     struct image_message done = {0};
-    struct tar_lay t = {.oci = o->oci, .limits = {.bytes = o->max_bytes, .entries = o->max_entries}};
+    struct tar_lay t = {
+        .oci = o->oci, .export = o->hutch, .limits = {.bytes = o->max_bytes, .entries = o->max_entries}};
     struct source src;
     struct stream s;
     struct stat st;

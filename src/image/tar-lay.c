@@ -60,15 +60,38 @@ static bool attribute_kept(const char *name)
            strcmp(name, "system.posix_acl_access") == 0 || strcmp(name, "system.posix_acl_default") == 0;
 }
 
+static int hex_digit(char c)
+{
+    static const char digits[] = "0123456789ABCDEF";
+    const char *at = c ? strchr(digits, c) : NULL;
+    return at ? (int)(at - digits) : -1;
+}
+
+/* libarchive writes every character of an attribute's name that is not plain as %XX, and reads it as it stands then.
+ * Other tools write names as they are, so this is undone in our own exports only. More than LAY_NAME_MAX: too long. */
+static size_t attribute_name(const struct work *w, const char *raw, char ret[LAY_NAME_MAX + 2])
+{
+    size_t n = 0;
+    for (; *raw && n <= LAY_NAME_MAX; n++) {
+        int high = w->l->export && raw[0] == '%' ? hex_digit(raw[1]) : -1, low = high >= 0 ? hex_digit(raw[2]) : -1;
+        bool coded = low >= 0 && high + low > 0;
+        ret[n] = coded ? (char)(high * 16 + low) : raw[0];
+        raw += coded ? 3 : 1;
+    }
+    ret[n] = '\0';
+    return n;
+}
+
 static int take_xattrs(struct work *w, struct archive_entry *e, struct err *err)
 {
-    const char *name;
+    char name[LAY_NAME_MAX + 2];
+    const char *raw;
     const void *value;
     size_t n;
     w->xattrs.n = 0;
     (void)archive_entry_xattr_reset(e);
-    while (archive_entry_xattr_next(e, &name, &value, &n) == ARCHIVE_OK) {
-        size_t len = name ? strlen(name) : 0;
+    while (archive_entry_xattr_next(e, &raw, &value, &n) == ARCHIVE_OK) {
+        size_t len = raw ? attribute_name(w, raw, name) : 0;
         if (len == 0 || !attribute_kept(name)) {
             w->l->xattrs++;
             continue;

@@ -57,7 +57,7 @@ static int unpack_all(const struct layout *l, const struct layout_plan *p, const
 {
     static struct lay_out out;
     struct image_message done = {.count = (uint32_t)p->n};
-    struct tar_lay t = {.oci = true, .limits = {.bytes = o->max_bytes, .entries = o->max_entries}};
+    struct tar_lay t = {.oci = true, .export = o->hutch, .limits = {.bytes = o->max_bytes, .entries = o->max_entries}};
     char what[IMAGE_NAME_SHOWN + 80];
     int rc = 0;
     for (size_t i = 0; rc == 0 && i < p->n; i++) {

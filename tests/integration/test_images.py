@@ -762,6 +762,19 @@ def test_tampered_exports():
         clean(s)
 
 
+def test_attributes_of_an_export():
+    "attributes with any name come back from an export; in an image that others made a name is what it is"
+    with a_stock() as s:
+        names = ["user.a=b", "user.100%25", "user.two words", "user.\u00e9"]
+        name = bring_ok(s, im.docker(im.tar(("f", "f"))))[1]
+        for key in names:
+            os.setxattr(s.roots_of(name)[0] / "f", key, b"v=1")
+        back = s.roots_of(bring_ok(s, send_out(s, name), st.RESTORE)[1])[0] / "f"
+        check_equal({k: os.getxattr(back, k) for k in os.listxattr(back)}, dict.fromkeys(names, b"v=1"))
+        other = im.docker(im.tar(("f", "f", b"", {"pax_headers": {"SCHILY.xattr.user.100%25": "x"}})))
+        check_equal(os.listxattr(s.roots_of(bring_ok(s, other)[1])[0] / "f"), ["user.100%25"])
+
+
 def test_a_removed_file_with_a_long_name():
     "an export that removes a file with a name of 255 bytes can be restored"
     lower, upper = im.tar(("d/" + "n" * 255, "f", b"1"), ("d/x", "f", b"1")), im.tar((f"d/.wh.{'n' * 255}", "f"))

@@ -109,6 +109,33 @@ static void a_layer_comes_back_as_it_was(void **state)
     assert_int_equal(packed.done, st.st_size);
 }
 
+static void names_of_attributes_come_back_as_they_were(void **state)
+{
+    static const char *const names[] = {"user.a=b",      "user.100%25", "user.two words",
+                                        "user.\xc3\xa9", "user.\xff\n", "user.%"};
+    const struct image_options plain = {0}, ours = {.oci = true, .hutch = true};
+    struct image_message packed, unpacked;
+    _cleanup_close_ int in = new_file(), tar = new_file(), back = new_file();
+    (void)state;
+    lay_out_start(&o, in);
+    for (size_t i = 0; i < ARRAY_LEN(names); i++) {
+        _cleanup_buf_ struct buf x = {0};
+        struct lay_record r = {.type = LAY_FILE, .mode = 0644};
+        const uint16_t head[] = {(uint16_t)strlen(names[i]), 0, 3, 0};
+        char file[8];
+        (void)snprintf(file, sizeof file, "f%zu", i);
+        buf_add(&x, head, sizeof head);
+        buf_adds(&x, names[i]);
+        buf_adds(&x, "v=1");
+        assert_int_equal(lay_out_record(&o, &r, file, "", x.p, x.n), 0);
+    }
+    assert_int_equal(lay_out_end(&o), 0);
+    assert_int_equal(lseek(in, 0, SEEK_SET), 0);
+    assert_int_equal(run(image_pack, &plain, in, tar, &packed), 0);
+    assert_int_equal(run(image_layer, &ours, tar, back, &unpacked), 0);
+    compare(in, back);
+}
+
 /* With what makes a mark of it the name, and in the end the path, is longer than any of a file. */
 static void a_removed_file_may_have_the_longest_name(void **state)
 {
@@ -217,6 +244,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_layer_comes_back_as_it_was),
+        cmocka_unit_test(names_of_attributes_come_back_as_they_were),
         cmocka_unit_test(a_removed_file_may_have_the_longest_name),
         cmocka_unit_test(holes_are_packed_as_zeros),
         cmocka_unit_test(more_holes_than_can_be_written_out_are_refused),
