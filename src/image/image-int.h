@@ -137,15 +137,19 @@ struct dir_meta {
     uint64_t sum;
     uint32_t mode, uid, gid, nsec;
     int64_t sec;
+    char *xattrs; /* owned; as they stand in a record */
+    size_t nxattrs;
 };
 struct dirs {
     struct dir_meta *slot; /* owned */
-    size_t n, cap;
+    size_t n, cap, bytes;  /* bytes: of all attributes */
     uint64_t key;
 };
-void dirs_put(struct dirs *d, const char *path, const struct lay_record *r);
-/* Fills mode, owner and time in. */
-bool dirs_get(const struct dirs *d, const char *path, struct lay_record *ret);
+#define DIRS_XATTRS_MAX ((size_t)64 << 20)
+/* false: with it there would be more than DIRS_XATTRS_MAX bytes of attributes. */
+bool dirs_put(struct dirs *d, const char *path, const struct lay_record *r, const struct buf *xattrs);
+/* Fills mode, owner and time in, and attributes in place of what is in *xattrs. */
+bool dirs_get(const struct dirs *d, const char *path, struct lay_record *ret, struct buf *xattrs);
 void dirs_done(struct dirs *d);
 
 /* --- tar-lay.c ---------------------------------------------------------------------------------------------------- */

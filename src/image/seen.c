@@ -73,7 +73,7 @@ static struct dir_meta *dir_of(const struct dirs *d, uint64_t sum)
     return &d->slot[at];
 }
 
-void dirs_put(struct dirs *d, const char *path, const struct lay_record *r)
+bool dirs_put(struct dirs *d, const char *path, const struct lay_record *r, const struct buf *xattrs)
 {
     if (d->cap == 0)
         random_bytes(&d->key, sizeof d->key);
@@ -88,12 +88,21 @@ void dirs_put(struct dirs *d, const char *path, const struct lay_record *r)
     }
     uint64_t sum = sum_of(d->key, path, strlen(path));
     struct dir_meta *m = dir_of(d, sum);
+    if (xattrs->n > DIRS_XATTRS_MAX - (d->bytes - m->nxattrs))
+        return false;
     d->n += m->sum == 0;
+    d->bytes += xattrs->n - m->nxattrs;
+    free(m->xattrs);
     *m = (struct dir_meta){
         .sum = sum, .mode = r->mode, .uid = r->uid, .gid = r->gid, .nsec = r->mtime_nsec, .sec = r->mtime_sec};
+    if (xattrs->n == 0)
+        return true;
+    m->nxattrs = xattrs->n;
+    m->xattrs = memcpy(xmalloc(xattrs->n), xattrs->p, xattrs->n);
+    return true;
 }
 
-bool dirs_get(const struct dirs *d, const char *path, struct lay_record *ret)
+bool dirs_get(const struct dirs *d, const char *path, struct lay_record *ret, struct buf *xattrs)
 {
     const struct dir_meta *m = d->cap ? dir_of(d, sum_of(d->key, path, strlen(path))) : NULL;
     if (!m || !m->sum)
@@ -103,11 +112,15 @@ bool dirs_get(const struct dirs *d, const char *path, struct lay_record *ret)
     ret->gid = m->gid;
     ret->mtime_nsec = m->nsec;
     ret->mtime_sec = m->sec;
+    xattrs->n = 0;
+    buf_add(xattrs, m->xattrs, m->nxattrs);
     return true;
 }
 
 void dirs_done(struct dirs *d)
 {
+    for (size_t i = 0; i < d->cap; i++)
+        free(d->slot[i].xattrs);
     free(d->slot);
     *d = (struct dirs){0};
 }

@@ -161,8 +161,8 @@ static int note_parents(struct work *w, const char *path, struct err *err)
         parent[n] = '\0';
         seen_put(&w->seen, parent, SEEN_DIR);
         struct lay_record r = {.type = LAY_DIR, .mode = 0755};
-        bool below = kind == SEEN_NOTHING && dirs_get(&w->l->dirs, parent, &r);
         w->xattrs.n = 0;
+        bool below = kind == SEEN_NOTHING && dirs_get(&w->l->dirs, parent, &r, &w->xattrs);
         if ((below || kind == SEEN_WHITEOUT) && put(w, &r, parent, "", err) < 0)
             return -1;
         if (kind == SEEN_WHITEOUT && put_opaque(w, parent, err) < 0)
@@ -262,7 +262,10 @@ static int put_entry(struct work *w, struct archive_entry *e, char *path, struct
     case S_IFDIR:
         r.type = path[0] ? LAY_DIR : LAY_META;
         seen_put(&w->seen, path, SEEN_DIR);
-        dirs_put(&w->l->dirs, path, &r);
+        if (!dirs_put(&w->l->dirs, path, &r, &w->xattrs))
+            return image_fail(err, IMAGE_TOO_LARGE,
+                              "%s: with \"%s\" the directories have more than %zu MiB of attributes", w->stream->what,
+                              image_shown(raw), DIRS_XATTRS_MAX >> 20);
         return put(w, &r, path, "", err) < 0 || (whited && put_opaque(w, path, err) < 0) ? -1 : 0;
     case S_IFREG:
     case 0:

@@ -12,6 +12,7 @@ import pathlib
 import secrets
 import shutil
 import stat
+import struct
 import subprocess
 import sys
 import tarfile
@@ -213,6 +214,21 @@ def test_parents_keep_what_they_are():
         info = os.stat(top / "home/user")
         check_equal((stat.S_IMODE(info.st_mode), info.st_uid, info.st_gid), (0o700, 1000, 1000))
         check_equal(stat.S_IMODE(os.stat(top / "home/user/x").st_mode), 0o755)
+
+
+def test_parents_keep_their_attributes():
+    "nor does such a layer take a directory's attributes away, a default ACL for one, where it is laid out and where it is made into one"
+    entries = ((1, 7, 0xffffffff), (2, 7, 1000), (4, 5, 0xffffffff), (16, 7, 0xffffffff), (32, 5, 0xffffffff))
+    acl = struct.pack("<I", 2) + b"".join(struct.pack("<HHI", *e) for e in entries)
+    headers = {"SCHILY.xattr.system.posix_acl_default": acl.decode(errors="surrogateescape"), "SCHILY.xattr.user.note": "hello"}
+    lower, upper = im.tar(("d", "d", None, {"pax_headers": headers})), im.tar(("d/x/y", "f", b"1"))
+    more = [im.tar((f"f{i}", "f")) for i in range(64)]
+    with a_stock() as s:
+        for layers, at in (((lower, upper), 0), ((lower, upper, *more), -1)):
+            root = s.roots_of(bring_ok(s, im.docker(*layers))[1])[at]
+            check_equal(os.getxattr(root / "d", "system.posix_acl_default"), acl)
+            check_equal(os.getxattr(root / "d", "user.note"), b"hello")
+            check_equal((os.listxattr(root / "d/x"), os.listxattr(root / "d/x/y")), ([], []))
 
 
 def test_hard_links_to_links(who):

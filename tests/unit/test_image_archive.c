@@ -202,6 +202,32 @@ static void a_whiteout_never_hides_what_its_own_layer_brings(void **state)
     CHECK_LAY(true, "whiteout f\nfile f 1\nend \n", {".wh.f", 'f', "", 0}, {"f", 'f', "1", 0});
 }
 
+static void directories_keep_their_attributes_up_to_a_limit(void **state)
+{
+    struct dirs d = {0};
+    struct lay_record r = {.mode = 0700}, got;
+    _cleanup_buf_ struct buf none = {0}, half = {0}, back = {0};
+    _cleanup_free_ char *bytes = xcalloc(1, DIRS_XATTRS_MAX / 2);
+    (void)state;
+    buf_add(&half, bytes, DIRS_XATTRS_MAX / 2);
+    assert_true(dirs_put(&d, "a", &r, &half));
+    assert_true(dirs_put(&d, "b", &r, &half));
+    assert_true(dirs_put(&d, "b", &r, &half)); /* in place of what it had */
+    buf_adds(&back, "x");
+    assert_false(dirs_put(&d, "c", &r, &back));
+    assert_false(dirs_get(&d, "c", &got, &back));
+    assert_true(dirs_put(&d, "b", &r, &none));
+    assert_true(dirs_put(&d, "c", &r, &back));
+    assert_true(dirs_get(&d, "b", &got, &back));
+    assert_int_equal(back.n, 0);
+    assert_true(dirs_get(&d, "c", &got, &back));
+    assert_string_equal(buf_str(&back), "x");
+    assert_true(dirs_get(&d, "a", &got, &back));
+    assert_int_equal(back.n, half.n);
+    assert_int_equal(got.mode, 0700);
+    dirs_done(&d);
+}
+
 static void names_that_lead_out_are_refused_by_name(void **state)
 {
     (void)state;
@@ -352,6 +378,7 @@ int main(void)
         cmocka_unit_test(devices_are_left_out_and_counted),
         cmocka_unit_test(whiteouts_are_marks_only_in_images),
         cmocka_unit_test(a_whiteout_never_hides_what_its_own_layer_brings),
+        cmocka_unit_test(directories_keep_their_attributes_up_to_a_limit),
         cmocka_unit_test(names_that_lead_out_are_refused_by_name),
         cmocka_unit_test(limits_end_an_archive),
         cmocka_unit_test(an_archive_that_is_cut_off_is_refused),
