@@ -120,8 +120,8 @@ const char *tar_trim(const char *raw, char *ret, size_t room);
 
 /* --- seen.c ------------------------------------------------------------------------------------------------------- */
 
-/* What a path of this layer was last. */
-enum seen_kind { SEEN_NOTHING, SEEN_FILE, SEEN_DIR, SEEN_OTHER, SEEN_WHITEOUT };
+/* What a path of this layer was last. SEEN_MARKED: a directory that the layer only removes things from. */
+enum seen_kind { SEEN_NOTHING, SEEN_FILE, SEEN_DIR, SEEN_OTHER, SEEN_WHITEOUT, SEEN_MARKED };
 struct seen {
     uint64_t *slot; /* sum of the path with the kind in its low bits; 0: free. Owned */
     size_t n, cap;

@@ -118,6 +118,33 @@ static int put_opaque(struct work *w, const char *path, struct err *err)
     return put(w, &r, path, "", err);
 }
 
+/* A directory that exists through what is in it. One that lower layers have too is to stay as it is there, and one that
+ * this layer has also whited out starts anew. as: SEEN_DIR, or SEEN_MARKED, which a whiteout may still hide. */
+static int note_dir(struct work *w, const char *path, size_t n, enum seen_kind as, struct err *err)
+{
+    char dir[LAY_PATH_MAX];
+    enum seen_kind kind = seen_get(&w->seen, path, n);
+    if (n == 0 || (kind != SEEN_WHITEOUT && kind != SEEN_NOTHING && kind != SEEN_MARKED))
+        return 0;
+    memcpy(dir, path, n);
+    dir[n] = '\0';
+    seen_put(&w->seen, dir, kind == SEEN_WHITEOUT ? SEEN_DIR : as);
+    struct lay_record r = {.type = LAY_DIR, .mode = 0755};
+    w->xattrs.n = 0;
+    bool below = kind == SEEN_NOTHING && dirs_get(&w->l->dirs, dir, &r, &w->xattrs);
+    if ((below || kind == SEEN_WHITEOUT) && put(w, &r, dir, "", err) < 0)
+        return -1;
+    return kind == SEEN_WHITEOUT ? put_opaque(w, dir, err) : 0;
+}
+
+static int note_parents(struct work *w, const char *path, enum seen_kind as, struct err *err)
+{
+    for (const char *slash = strchr(path, '/'); slash; slash = strchr(slash + 1, '/'))
+        if (note_dir(w, path, (size_t)(slash - path), as, err) < 0)
+            return -1;
+    return 0;
+}
+
 static int put_whiteout(struct work *w, const char *raw, char *path, char *name, struct err *err)
 {
     struct lay_record r = {.type = LAY_WHITEOUT};
@@ -133,8 +160,10 @@ static int put_whiteout(struct work *w, const char *raw, char *path, char *name,
         return refuse_name(w, raw, wrong, err);
     if (meta)
         return 0;
+    if (note_parents(w, path, SEEN_MARKED, err) < 0)
+        return -1;
     if (opaque)
-        return put_opaque(w, path, err);
+        return note_dir(w, path, strlen(path), SEEN_MARKED, err) < 0 ? -1 : put_opaque(w, path, err);
     switch (seen_get(&w->seen, path, strlen(path))) {
     case SEEN_DIR:
         return put_opaque(w, path, err);
@@ -145,30 +174,6 @@ static int put_whiteout(struct work *w, const char *raw, char *path, char *name,
         seen_put(&w->seen, path, SEEN_WHITEOUT);
         return put(w, &r, path, "", err);
     }
-}
-
-/* The directories above an entry exist through it. One that lower layers have too is to stay as it is there, and one
- * that this layer has also whited out starts anew. */
-static int note_parents(struct work *w, const char *path, struct err *err)
-{
-    char parent[LAY_PATH_MAX];
-    for (const char *slash = strchr(path, '/'); slash; slash = strchr(slash + 1, '/')) {
-        size_t n = (size_t)(slash - path);
-        enum seen_kind kind = seen_get(&w->seen, path, n);
-        if (kind != SEEN_WHITEOUT && kind != SEEN_NOTHING)
-            continue;
-        memcpy(parent, path, n);
-        parent[n] = '\0';
-        seen_put(&w->seen, parent, SEEN_DIR);
-        struct lay_record r = {.type = LAY_DIR, .mode = 0755};
-        w->xattrs.n = 0;
-        bool below = kind == SEEN_NOTHING && dirs_get(&w->l->dirs, parent, &r, &w->xattrs);
-        if ((below || kind == SEEN_WHITEOUT) && put(w, &r, parent, "", err) < 0)
-            return -1;
-        if (kind == SEEN_WHITEOUT && put_opaque(w, parent, err) < 0)
-            return -1;
-    }
-    return 0;
 }
 
 /* --- entries ------------------------------------------------------------------------------------------------------ */
@@ -249,7 +254,7 @@ static int put_entry(struct work *w, struct archive_entry *e, char *path, struct
     struct lay_record r;
     const char *raw = archive_entry_pathname(e), *link = archive_entry_hardlink(e);
     mode_t type = archive_entry_filetype(e);
-    if (note_parents(w, path, err) < 0)
+    if (note_parents(w, path, SEEN_DIR, err) < 0)
         return -1;
     if (link)
         return path[0] ? put_hardlink(w, raw, link, path, err) : refuse(w, raw, "the root cannot be a link", err);

@@ -216,6 +216,18 @@ def test_parents_keep_what_they_are():
         check_equal(stat.S_IMODE(os.stat(top / "home/user/x").st_mode), 0o755)
 
 
+def test_parents_of_marks_keep_what_they_are():
+    "a layer that only removes something leaves the directories above it as the layers below made them"
+    private = {"mode": 0o700, "uid": 1000, "gid": 1000}
+    lower = im.tar(("a", "d", None, private), ("a/x", "f"), ("b", "d", None, private), ("b/c", "d", None, private), ("b/c/x", "f"))
+    with a_stock() as s:
+        name = bring_ok(s, im.docker(lower, im.tar(("a/.wh.x", "f"), ("b/c/.wh..wh..opq", "f"))))[1]
+        check_equal(merged(s, name), {})
+        for path in ("a", "b", "b/c"):
+            info = os.stat(s.roots_of(name)[0] / path)
+            check_equal((stat.S_IMODE(info.st_mode), info.st_uid, info.st_gid), (0o700, 1000, 1000), path)
+
+
 def test_parents_keep_their_attributes():
     "nor does such a layer take a directory's attributes away, a default ACL for one, where it is laid out and where it is made into one"
     entries = ((1, 7, 0xffffffff), (2, 7, 1000), (4, 5, 0xffffffff), (16, 7, 0xffffffff), (32, 5, 0xffffffff))

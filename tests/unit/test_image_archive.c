@@ -199,6 +199,10 @@ static void a_whiteout_never_hides_what_its_own_layer_brings(void **state)
     CHECK_LAY(true, "whiteout d\ndir d\nopaque d\nfile d/x 1\nend \n", {".wh.d", 'f', "", 0}, {"d/x", 'f', "1", 0});
     CHECK_LAY(true, "file d/x 1\nopaque d\nend \n", {"d/x", 'f', "1", 0}, {".wh.d", 'f', "", 0});
     CHECK_LAY(true, "file f 1\nend \n", {"f", 'f', "1", 0}, {".wh.f", 'f', "", 0});
+    /* Marks in it alone bring no directory. */
+    CHECK_LAY(true, "whiteout d/e/x\nwhiteout d\nend \n", {"d/e/.wh.x", 'f', "", 0}, {".wh.d", 'f', "", 0});
+    CHECK_LAY(true, "whiteout d/x\nfile d/y 1\nopaque d\nend \n", {"d/.wh.x", 'f', "", 0}, {"d/y", 'f', "1", 0},
+              {".wh.d", 'f', "", 0});
     CHECK_LAY(true, "whiteout f\nfile f 1\nend \n", {".wh.f", 'f', "", 0}, {"f", 'f', "1", 0});
 }
 
