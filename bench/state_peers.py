@@ -448,10 +448,14 @@ class Podman(Peer):
         mounts = [line.split()[1] for line in pathlib.Path("/proc/mounts").read_text().splitlines()]
         for place in reversed([m for m in mounts if m.startswith((f"{self.folder}/", f"{self.run}/"))]):
             subprocess.run(["umount", "-l", place], check=False)
-        for top, _, _ in os.walk("/sys/fs/cgroup", topdown=False):
-            if self.cgroup in f"{top}/" or f"{self.cgroup}/" in top:
+        for _ in range(50):  # processes that were killed a moment ago may still be in them
+            left = [top for top, _, _ in os.walk("/sys/fs/cgroup", topdown=False) if f"{self.cgroup}/" in f"{top}/"]
+            if not left:
+                break
+            for top in left:
                 with contextlib.suppress(OSError):
                     os.rmdir(top)
+            time.sleep(0.1)
         shutil.rmtree(self.folder, ignore_errors=True)
         shutil.rmtree(self.run, ignore_errors=True)
 
