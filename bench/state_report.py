@@ -26,7 +26,7 @@ TITLES = {
         [("fork1", "one child"), ("fork10", "ten children")]),
     "pause": (
         "Pause and resume in memory",
-        "`POST /pause` and `POST /connect` of a sandbox whose processes stay. podman: `pause`, `unpause`.",
+        "`POST /pause` and `POST /connect` of a sandbox whose processes stay, over one connection. podman: `pause`, `unpause`.",
         [("pause", "pause"), ("resume", "resume")]),
     "files": (
         "Pause as files, resume from files",

@@ -18,7 +18,8 @@
 #include "cli/dockerfile.h"
 #include "cli/template.h"
 
-enum { POLL_MS = 250, TEXT_MAX_BYTES = 4096 };
+/* A build that is all in the cache is done in milliseconds, others take minutes: silence makes the questions rarer. */
+enum { POLL_MIN_MS = 10, POLL_MAX_MS = 250, TEXT_MAX_BYTES = 4096 };
 
 struct building {
     const struct node_call *call;
@@ -189,7 +190,7 @@ static size_t show(const json_t *entries)
 /* 0 ready, 1 failed, -1. */
 static int wait_for(const struct building *b, struct err *err)
 {
-    const struct timespec pause = {.tv_nsec = POLL_MS * 1000000L};
+    unsigned int pause_ms = POLL_MIN_MS;
     for (size_t offset = 0;;) {
         _cleanup_json_ json_t *j = NULL;
         _cleanup_free_ char *path =
@@ -199,8 +200,10 @@ static int wait_for(const struct building *b, struct err *err)
         size_t n = show(json_object_get(j, "logEntries"));
         const char *status = api_text(j, "status");
         offset += n;
-        if (n > 0)
+        if (n > 0) {
+            pause_ms = POLL_MIN_MS;
             continue; /* there may be more at once */
+        }
         if (strcmp(status, "ready") == 0)
             return 0;
         if (strcmp(status, "error") == 0) {
@@ -211,7 +214,8 @@ static int wait_for(const struct building *b, struct err *err)
             (void)fprintf(stderr, "hutch: the build failed%s%s: %s\n", *step ? " in step " : "", step, buf_str(&safe));
             return 1;
         }
-        (void)nanosleep(&pause, NULL);
+        (void)nanosleep(&(const struct timespec){.tv_nsec = pause_ms * 1000000L}, NULL);
+        pause_ms = pause_ms * 2 < POLL_MAX_MS ? pause_ms * 2 : POLL_MAX_MS;
     }
 }
 

@@ -9,7 +9,8 @@
 
 #include "keeper/keeper-int.h"
 
-enum { LOOK_MS = 2 };
+/* Most stand still within some tenths of a millisecond, so it is looked often at first. */
+enum { LOOK_MS = 2, LOOK_OFTEN_MS = 3, LOOK_OFTEN_US = 100 };
 
 static int note(const struct keeper *k, const struct entry *e, bool frozen, struct err *err)
 {
@@ -86,7 +87,10 @@ static void look(struct keeper *k, struct entry *e)
     }
     uint64_t now = keeper_now_ms();
     if (r == 0 && now < e->freeze_ms + CGROUP_FREEZE_MS) {
-        keeper_wake_at(k, now + LOOK_MS);
+        if (now < e->freeze_ms + LOOK_OFTEN_MS)
+            keeper_wake_in_us(k, LOOK_OFTEN_US);
+        else
+            keeper_wake_at(k, now + LOOK_MS);
         return;
     }
     if (!err.code && r < 0)

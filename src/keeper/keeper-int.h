@@ -190,6 +190,7 @@ int keeper_watch(struct keeper *k, int fd, uint32_t events, enum event_kind kind
 /* Lets go of what only the making of a sandbox needed. */
 void keeper_settle(struct keeper *k, struct entry *e);
 void keeper_wake_at(struct keeper *k, uint64_t at_ms);
+void keeper_wake_in_us(struct keeper *k, uint32_t us); /* below a millisecond; whatever was due before comes with it */
 
 /* table.c */
 struct entry *entry_find(struct keeper *k, const char *id);

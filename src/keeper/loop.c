@@ -50,6 +50,16 @@ void keeper_wake_at(struct keeper *k, uint64_t at_ms)
     (void)timerfd_settime(k->timer, TFD_TIMER_ABSTIME, &t, NULL);
 }
 
+void keeper_wake_in_us(struct keeper *k, uint32_t us)
+{
+    struct itimerspec t = {.it_value = {.tv_nsec = (long)us * 1000}};
+    uint64_t now = keeper_now_ms();
+    if (k->timer_at && k->timer_at <= now)
+        return; /* it is about to go off, and must not be put off again and again */
+    k->timer_at = now;
+    (void)timerfd_settime(k->timer, 0, &t, NULL);
+}
+
 static void due(struct keeper *k)
 {
     uint64_t now = keeper_now_ms(), next = UINT64_MAX;

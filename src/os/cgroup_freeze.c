@@ -14,6 +14,9 @@
 #include "base/fd.h"
 #include "os/cgroup-int.h"
 
+/* v1 tells nobody when all have stopped, which takes some tenths of a millisecond: looked at after 50 us, 100, 200 … */
+enum { AWAIT_MAX_NS = 1000000 };
+
 uint64_t cgroup_now_ms(void)
 {
     struct timespec ts;
@@ -65,11 +68,11 @@ int cgroup_frozen(const struct cgroup *cg)
 
 static int await_v1(const struct cgroup_leaf *l, bool on, uint64_t deadline)
 {
-    for (;;) {
+    for (long pause_ns = 50000;; pause_ns = pause_ns * 2 < AWAIT_MAX_NS ? pause_ns * 2 : AWAIT_MAX_NS) {
         int r = state_is(l, on);
         if (r != 0 || cgroup_now_ms() >= deadline)
             return r;
-        (void)nanosleep(&(struct timespec){.tv_nsec = 500000}, NULL);
+        (void)nanosleep(&(struct timespec){.tv_nsec = pause_ns}, NULL);
     }
 }
 
