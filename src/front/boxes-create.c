@@ -178,7 +178,7 @@ static bool starting(struct creation *c)
 /* The row is written, init took its binding and egress the network: the box is real. */
 static void maybe_finish(struct creation *c)
 {
-    if (c->over || !c->row_done || !c->bound || c->net_pending)
+    if (c->over || !c->row_done || !c->bound || c->net_pending || c->box->b.state == BOX_KILLING)
         return;
     if (c->box->died) {
         creation_refuse(c, 503, 1, NULL, "the sandbox ended while it was being made; try again");
@@ -210,6 +210,18 @@ static void maybe_finish(struct creation *c)
         log_end(&l);
     }
     creation_tell(c, b, NULL);
+}
+
+void creation_killed(struct creation *c)
+{
+    creation_refuse(c, 503, 1, NULL, "the sandbox was ended while it was being made");
+    creation_fail(c);
+}
+
+void creation_go_on(struct creation *c)
+{
+    maybe_finish(c);
+    creation_maybe_free(c);
 }
 
 static void row_written(void *arg, const struct err *err)

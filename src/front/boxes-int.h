@@ -138,6 +138,9 @@ void box_discard(struct front *f, struct box_own *o);
 
 /* boxes-create.c: at the end of the process, nobody is told. */
 void creation_drop(struct creation *c);
+/* Its box was killed before it was there; or it could not be, and goes on. */
+void creation_killed(struct creation *c);
+void creation_go_on(struct creation *c);
 
 /* boxes-spawn.c */
 struct box_source {

@@ -295,12 +295,17 @@ static void killed(void *arg, const struct keeper_reply *r)
     free(k);
     if (!o || o->b.state != BOX_KILLING)
         return;
-    if (r->error == KEEPER_OK || r->error == KEEPER_NO_SANDBOX) {
+    bool gone = r->error == KEEPER_OK || r->error == KEEPER_NO_SANDBOX;
+    if (gone && o->creation) { /* whoever waits for it is told, and it was never there */
+        creation_killed(o->creation);
+        return;
+    }
+    if (gone) {
         box_end(f, o, "killed", o->why, r->error == KEEPER_OK ? &r->usage : NULL);
         return;
     }
     log_text(LOG_LEVEL_ERROR, "sandbox %s cannot be killed: %s", o->b.id, r->text);
-    o->b.state = box_not_killed(f, o, before);
+    o->b.state = o->creation ? before : box_not_killed(f, o, before);
     for (struct waiter *w = o->killers, *next; w; w = next) {
         next = w->next;
         if (w->done)
@@ -308,6 +313,8 @@ static void killed(void *arg, const struct keeper_reply *r)
         free(w);
     }
     o->killers = NULL;
+    if (o->creation)
+        creation_go_on(o->creation);
 }
 
 /* Of a box that exists as files only. */

@@ -25,7 +25,7 @@
 static struct {
     uint32_t create_error, kill_error;
     enum link_code bind_code, hello_code;
-    bool hold_create, hold_bind; /* answers come when the test says so */
+    bool hold_create, hold_bind, hold_kill; /* answers come when the test says so */
     int creates, kills, binds, forgets, deadlines;
     char last_id[SANDBOX_ID_MAX], killed[SANDBOX_ID_MAX], env[256], user[32], workdir[64];
     char template[KEEPER_TEMPLATE_MAX];
@@ -75,9 +75,9 @@ static struct {
     void *exec_arg;
     int execs;
     char command[256];
-    keeperc_done *held_create;
+    keeperc_done *held_create, *held_kill;
     link_done *held_bind;
-    void *held_create_arg, *held_bind_arg;
+    void *held_create_arg, *held_bind_arg, *held_kill_arg;
     struct keeper_item items[8];
     size_t nitems;
     uint64_t cpu_us;
@@ -104,7 +104,10 @@ void keeperc_kill(struct keeperc *kc, const char *id, keeperc_done *done, void *
     struct keeper_reply r = {.error = k.kill_error, .text = "because"};
     k.kills++;
     (void)snprintf(k.killed, sizeof k.killed, "%s", id);
-    if (done)
+    if (done && k.hold_kill) {
+        k.held_kill = done;
+        k.held_kill_arg = arg;
+    } else if (done)
         done(arg, &r);
 }
 void keeperc_deadline(struct keeperc *kc, const char *id, uint64_t at, keeperc_done *done, void *arg)

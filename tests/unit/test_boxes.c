@@ -231,6 +231,65 @@ static void test_a_sandbox_that_died_before_it_was_answered_for_is_not_called_ru
     assert_int_equal(who.tenant->sandboxes, 0);
 }
 
+/* As the operator's stop-all does, which spares nothing. */
+static void killed_while_made(void *arg, bool ok) { *(int *)arg += ok ? 1 : 100; }
+
+static void test_a_sandbox_that_is_killed_while_it_is_made_is_not_there_afterwards(void **state)
+{
+    (void)state;
+    struct box_spec spec = host_spec();
+    struct answer a = {0};
+    int gone = 0;
+    /* keeper and init are done with it, the store is not. */
+    box_create(&f, &who, &spec, created, &a);
+    AWAIT (k.binds == 1)
+        step(1);
+    box_kill(&f, box_find(&f, k.last_id), "stop-all", killed_while_made, &gone);
+    AWAIT (a.calls &&gone)
+        step(1);
+    assert_int_equal(a.calls, 1);
+    assert_int_equal(a.status, 503);
+    assert_int_equal(gone, 1);
+    step(3);
+    assert_int_equal(boxes_count(&f), 0);
+    assert_int_equal(who.tenant->sandboxes, 0);
+    assert_null(box_find(&f, k.last_id));
+    stop();
+    start();
+    assert_int_equal(boxes_count(&f), 0);
+    /* It cannot be killed: it is made to its end. */
+    k.kill_error = KEEPER_FAILED;
+    k.binds = gone = 0;
+    a = (struct answer){0};
+    box_create(&f, &who, &spec, created, &a);
+    AWAIT (k.binds == 1)
+        step(1);
+    box_kill(&f, box_find(&f, k.last_id), "stop-all", killed_while_made, &gone);
+    wait_for(&a);
+    assert_int_equal(gone, 100);
+    assert_int_equal(a.status, 0);
+    assert_int_equal(who.tenant->sandboxes, 1);
+    assert_int_equal(box_find(&f, a.id)->state, BOX_RUNNING);
+    /* The kill comes to its end after everything else. */
+    k.kill_error = KEEPER_OK;
+    box_kill(&f, box_find(&f, a.id), "api", NULL, NULL);
+    k.hold_kill = true;
+    k.binds = gone = 0;
+    a = (struct answer){0};
+    box_create(&f, &who, &spec, created, &a);
+    AWAIT (k.binds == 1)
+        step(1);
+    box_kill(&f, box_find(&f, k.last_id), "stop-all", killed_while_made, &gone);
+    step(5);
+    assert_int_equal(a.calls + gone, 0);
+    k.hold_kill = false;
+    k.held_kill(k.held_kill_arg, &(struct keeper_reply){.error = KEEPER_OK});
+    assert_int_equal(a.calls, 1);
+    assert_int_equal(a.status, 503);
+    assert_int_equal(gone, 1);
+    assert_int_equal(who.tenant->sandboxes, 0);
+}
+
 static void item(const char *id, bool alive, uint32_t cause)
 {
     struct keeper_item *i = &k.items[k.nitems++];
@@ -327,6 +386,8 @@ int main(void)
         cmocka_unit_test_setup_teardown(test_idempotency, set_up, tear_down),
         cmocka_unit_test_setup_teardown(test_a_sandbox_that_died_before_it_was_answered_for_is_not_called_running,
                                         set_up, tear_down),
+        cmocka_unit_test_setup_teardown(test_a_sandbox_that_is_killed_while_it_is_made_is_not_there_afterwards, set_up,
+                                        tear_down),
         cmocka_unit_test_setup_teardown(test_late_answers, set_up, tear_down),
         cmocka_unit_test_setup_teardown(test_meeting, set_up, tear_down),
         cmocka_unit_test_setup_teardown(test_timeout_and_metrics, set_up, tear_down),
