@@ -8,6 +8,7 @@
 
 #include <cmocka.h>
 
+#include "base/cleanup.h"
 #include "base/mem.h"
 #include "front-world.h"
 #include "front/api.h"
@@ -377,6 +378,23 @@ static void test_life(void **state)
     expect_text(ask_api(KEY_A, "GET", "/sandboxes/..%2Fx", NULL), 404, "doesn't exist");
 }
 
+static void test_keys_that_only_read_get_no_token_of_a_sandbox(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *key;
+        bool token;
+    } asked[] = {{KEY_A, true}, {KEY_ROOT, true}, {KEY_READ, false}};
+    struct box *b = world_box("i0", 0, 1000);
+    (void)snprintf(b->token, sizeof b->token, "secret-of-i0");
+    for (size_t i = 0; i < ARRAY_LEN(asked); i++) {
+        struct asked *a = ask_api(asked[i].key, "GET", "/sandboxes/i0", NULL);
+        assert_int_equal(a->status, 200);
+        assert_int_equal(strstr(buf_str(&a->body), "secret-of-i0") != NULL, asked[i].token);
+        asked_free(a);
+    }
+}
+
 static void test_observe(void **state)
 {
     (void)state;
@@ -485,6 +503,7 @@ int main(void)
         WORLD(test_create_refused),
         WORLD(test_list),
         WORLD(test_life),
+        WORLD(test_keys_that_only_read_get_no_token_of_a_sandbox),
         WORLD(test_observe),
         WORLD(test_admin),
     };
