@@ -1,6 +1,7 @@
 /* COPY: an upload, already turned into a lay stream by stock, is laid down inside the sandbox by our own program there. */
 #include <stdio.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "base/cleanup.h"
 #include "base/mem.h"
@@ -24,7 +25,12 @@ static void lay(struct build_own *b, const struct build_step *s, int fd, build_r
 {
     const char *owner = s->args.n > 2 && *s->args.v[2] ? s->args.v[2] : b->ctx.user;
     const char *mode = s->args.n > 3 ? s->args.v[3] : "";
-    _cleanup_free_ char *expanded = build_expand(&b->ctx, s->args.v[1]), *dest = build_path(&b->ctx, expanded);
+    _cleanup_free_ char *dest = build_path(&b->ctx, s->args.v[1]);
+    if (!dest) {
+        (void)close(fd);
+        build_path_fail(b);
+        return;
+    }
     const char *args[12] = {"lay", "--src", s->args.v[0], "--dest", dest, "--owner", owner};
     if (*mode) {
         args[7] = "--mode";

@@ -109,6 +109,7 @@ void build_ended(struct build_own *b); /* another one may run */
 /* builds-run.c */
 loop_fn build_begin;
 void build_fail(struct build_own *b, const char *step, const char *fmt, ...) __attribute__((format(printf, 3, 4)));
+void build_path_fail(struct build_own *b); /* build_path() gave none */
 
 /* builds-box.c */
 /* A sandbox made from b->stack; the one that is open, if one is. */

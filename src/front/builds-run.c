@@ -154,11 +154,11 @@ static void apply(struct build_own *b, const struct build_step *s)
     if (s->type == BUILD_USER)
         set_text(&b->ctx.user, s->args.v[0]);
     if (s->type == BUILD_WORKDIR) {
-        _cleanup_free_ char *expanded = build_expand(&b->ctx, s->args.v[0]), *path = build_path(&b->ctx, expanded);
-        size_t n = strlen(path);
+        _cleanup_free_ char *path = build_path(&b->ctx, s->args.v[0]);
+        size_t n = path ? strlen(path) : 0;
         if (n > 1 && path[n - 1] == '/')
             path[n - 1] = '\0';
-        set_text(&b->ctx.workdir, path);
+        set_text(&b->ctx.workdir, path ? path : "/");
     }
 }
 
@@ -246,10 +246,19 @@ static void run_command(struct build_own *b, const struct build_step *s)
     build_box_run(b, &c, step_ran);
 }
 
+void build_path_fail(struct build_own *b)
+{
+    build_fail(b, b->step, "the path of this step, with its variables, is too long for a path");
+}
+
 static void make_workdir(struct build_own *b, const struct build_step *s)
 {
     static const char script[] = "[ -d \"$1\" ] && exit 3; mkdir -p \"$1\" && chown \"$2\": \"$1\"";
-    _cleanup_free_ char *expanded = build_expand(&b->ctx, s->args.v[0]), *path = build_path(&b->ctx, expanded);
+    _cleanup_free_ char *path = build_path(&b->ctx, s->args.v[0]);
+    if (!path) {
+        build_path_fail(b);
+        return;
+    }
     const char *args[] = {"-c", script, "sh", path, b->ctx.user, NULL};
     struct build_command c = {
         .cmd = "/bin/sh", .args = args, .user = "root", .cwd = "/", .input = -1, .timeout_ms = BUILD_RUN_MS};

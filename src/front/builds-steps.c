@@ -392,13 +392,18 @@ char *build_expand(const struct build_context *c, const char *text)
         const char *value = build_context_get(c, p + 1 + braces, n);
         buf_adds(&out, value ? value : "");
         p += n + (braces ? 2 : 0);
+        if (out.n > BUILD_ENV_BYTES_MAX) /* a few names may stand for very much */
+            return NULL;
     }
     return xstrdup(buf_str(&out));
 }
 
-char *build_path(const struct build_context *c, const char *path)
+char *build_path(const struct build_context *c, const char *text)
 {
-    size_t n = strlen(path);
+    _cleanup_free_ char *path = build_expand(c, text);
+    size_t n = path ? strlen(path) : SIZE_MAX;
+    if (n > PATH_BYTES_MAX)
+        return NULL;
     bool slash = n && path[n - 1] == '/';
     bool dot = strcmp(path, ".") == 0 || (n > 1 && strcmp(path + n - 2, "/.") == 0);
     _cleanup_free_ char *clean = path_clean(c->workdir ? c->workdir : "/", path);
@@ -419,6 +424,10 @@ int build_env_step(struct build_context *c, const struct build_step *s, struct e
         }
         /* One step sees the values from before it, as a Dockerfile does. */
         _cleanup_free_ char *value = build_expand(&before, s->args.v[i + 1]);
+        if (!value) {
+            build_context_done(&before);
+            return err_set(err, ERR_USAGE, 0, "the value of %.64s has more than %d bytes", name, BUILD_ENV_BYTES_MAX);
+        }
         build_context_set(c, name, value);
     }
     build_context_done(&before);

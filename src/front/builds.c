@@ -200,9 +200,9 @@ static bool read_tags(const struct build_new *n, const char *tag, struct strv *r
                    false;
         if (!strv_has(ret, n->tags->v[i]))
             strv_add(ret, n->tags->v[i]);
+        if (ret->n > BUILD_TAGS_MAX)
+            return err_set(err, ERR_USAGE, 0, "a build has at most %d tags", BUILD_TAGS_MAX), false;
     }
-    if (ret->n > BUILD_TAGS_MAX)
-        return err_set(err, ERR_USAGE, 0, "a build has at most %d tags, not %zu", BUILD_TAGS_MAX, ret->n), false;
     if (ret->n == 0)
         strv_add(ret, "default");
     return true;

@@ -115,10 +115,12 @@ struct build_context {
 void build_context_done(struct build_context *c);
 void build_context_set(struct build_context *c, const char *name, const char *value);
 const char *build_context_get(const struct build_context *c, const char *name, size_t n);
-/* $VAR and ${VAR} by the context, \$ a dollar; nothing else means anything. New string. */
+/* $VAR and ${VAR} by the context, \$ a dollar; nothing else means anything. New string; NULL: longer than all variables may
+ * be. */
 char *build_expand(const struct build_context *c, const char *text);
-/* The path of WORKDIR or COPY: relative ones start at the working directory; a '/' at the end stays. New string. */
-char *build_path(const struct build_context *c, const char *path);
+/* The path of WORKDIR or COPY, with its variables: relative ones start at the working directory; a '/' at the end stays. New
+ * string; NULL: too long for a path. */
+char *build_path(const struct build_context *c, const char *text);
 /* ENV: 0, or -1 with what is wrong. */
 int build_env_step(struct build_context *c, const struct build_step *s, struct err *err);
 /* The key of what a step makes. parent: key of what it starts from. */

@@ -411,6 +411,68 @@ static void variables_are_put_in_and_nothing_is_run(void **state)
     build_context_done(&c);
 }
 
+/* Names of two bytes stand for values of thousands, thousands of times. */
+static void variables_do_not_make_much_of_little(void **state)
+{
+    (void)state;
+    struct build_context c = {0};
+    struct build_step s = {.type = BUILD_ENV, .from = -1};
+    _cleanup_buf_ struct buf long_one = {0}, names = {0};
+    struct err err;
+    for (int i = 0; i < 30000; i++)
+        buf_addc(&long_one, 'x');
+    for (int i = 0; i < 16000; i++)
+        buf_adds(&names, "$A");
+    build_context_set(&c, "A", buf_str(&long_one));
+    assert_null(build_expand(&c, buf_str(&names)));
+    assert_null(build_path(&c, "$A")); /* it is good for a variable, not for a path */
+    strv_add(&s.args, "B");
+    strv_add(&s.args, buf_str(&names));
+    assert_int_equal(build_env_step(&c, &s, &err), -1);
+    assert_non_null(strstr(err.msg, "the value of B has more than 32768 bytes"));
+    assert_int_equal(c.env.n, 1);
+    strv_done(&s.args);
+    build_context_done(&c);
+}
+
+static void a_path_that_is_too_long_with_its_variables_fails_the_build(void **state)
+{
+    (void)state;
+    static const char *const steps[] = {
+        "{\"type\":\"WORKDIR\",\"args\":[\"/$A\"]}",
+        "{\"type\":\"COPY\",\"args\":[\"a\",\"$A/\"],\"filesHash\":\"" HASH "\"}",
+    };
+    _cleanup_buf_ struct buf value = {0};
+    for (int i = 0; i < 5000; i++)
+        buf_addc(&value, 'x');
+    for (size_t i = 0; i < ARRAY_LEN(steps); i++) {
+        _cleanup_buf_ struct buf plan = {0};
+        buf_addf(&plan, "{\"steps\":[{\"type\":\"ENV\",\"args\":[\"A\",\"%s\"]},%s]}", buf_str(&value), steps[i]);
+        const struct build *b = run("x", buf_str(&plan));
+        assert_int_equal(b->status, BUILD_FAILED);
+        assert_string_equal(b->reason, "the path of this step, with its variables, is too long for a path");
+        assert_string_equal(b->reason_step, "2");
+        assert_int_equal(w.creates, w.kills);
+        assert_int_equal(w.holds, 0);
+    }
+}
+
+/* The answer does not wait until each of many was compared with all others. */
+static void tags_are_not_looked_at_beyond_their_number(void **state)
+{
+    (void)state;
+    _cleanup_strv_ struct strv tags = {0};
+    unsigned status = 0;
+    struct err err;
+    for (int i = 0; i <= BUILD_TAGS_MAX; i++)
+        strv_take(&tags, xasprintf("v%d", i));
+    strv_add(&tags, "not a tag");
+    struct build_new n = {.name = "x", .tags = &tags};
+    assert_null(build_make(&w.front, &w.tenant[0], &n, &status, &err));
+    assert_int_equal(status, 400);
+    assert_string_equal(err.msg, "a build has at most 16 tags");
+}
+
 static void a_key_depends_on_everything_that_goes_in(void **state)
 {
     (void)state;
@@ -569,6 +631,9 @@ int main(void)
         WORLD(several_tags_name_one_build),
         cmocka_unit_test(wrong_plans_are_refused_by_name),
         cmocka_unit_test(variables_are_put_in_and_nothing_is_run),
+        cmocka_unit_test(variables_do_not_make_much_of_little),
+        WORLD(a_path_that_is_too_long_with_its_variables_fails_the_build),
+        WORLD(tags_are_not_looked_at_beyond_their_number),
         cmocka_unit_test(a_key_depends_on_everything_that_goes_in),
         WORLD(promises_of_one_tenant_do_not_take_the_room_of_others),
         WORLD(an_image_of_another_tenant_is_not_taken),
