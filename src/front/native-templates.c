@@ -186,7 +186,7 @@ void native_template(struct api_call *c)
     memcpy(q.stack, tag->stack, sizeof q.stack);
     c->req->user = w;
     api_on_closed(c->req, left);
-    (void)stockc_ask(c->front->stock, &q, NULL, 0, NULL, measured, w);
+    (void)stockc_ask_for(c->front->stock, c->who.tenant->id, &q, NULL, 0, NULL, measured, w);
 }
 
 /* --- changing and removing ---------------------------------------------------------------------------------------- */

@@ -486,7 +486,7 @@ void volume_measure(struct front *f, const struct volume *v, volume_measured *do
     struct stock_request q = request(STOCK_VOLUME_STAT, v->id);
     *m = (struct measuring){.done = done, .arg = arg};
     if (f->stock)
-        (void)stockc_ask(f->stock, &q, NULL, 0, NULL, measured, m);
+        (void)stockc_ask_for(f->stock, v->tenant->id, &q, NULL, 0, NULL, measured, m);
     else
         loop_defer(f->loop, cannot_measure, m);
 }

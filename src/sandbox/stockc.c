@@ -16,6 +16,7 @@ enum {
     RETRY_MIN_MS = 20,
     RETRY_MAX_MS = 1000,
     CALLS_MAX = 1024,
+    OWNER_CALLS_MAX = CALLS_MAX / 16, /* of a tenant, once half of them are taken: the rest is for the others */
     /* More than it takes are not sent. Those that take long leave room for the others. */
     SENT_MAX = STOCK_JOBS_MAX - 8,
     HEAVY_SENT_MAX = 16,
@@ -415,9 +416,17 @@ static struct call *new_call(struct stockc *s, const struct stock_request *r, vo
     return c;
 }
 
+static bool is_full(const struct stockc *s, const struct call *c)
+{
+    size_t own = 0;
+    for (const struct call *o = s->ncalls < CALLS_MAX / 2 || !c->owner[0] ? NULL : s->first; o; o = o->next)
+        own += strcmp(o->owner, c->owner) == 0;
+    return s->ncalls >= CALLS_MAX || own >= OWNER_CALLS_MAX;
+}
+
 static stockc_call add(struct stockc *s, struct call *c)
 {
-    if (s->ncalls >= CALLS_MAX)
+    if (is_full(s, c))
         break_call(s, c, STOCK_BUSY, "too many requests wait for the store");
     *s->last = c;
     s->last = &c->next;

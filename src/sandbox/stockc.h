@@ -27,7 +27,7 @@ typedef void stockc_progress(void *arg, const struct stock_reply *r); /* may be 
 stockc_call stockc_ask(struct stockc *s, const struct stock_request *r, const int *fds, size_t nfds,
                        stockc_progress *progress, stockc_done *done, void *arg);
 /* On behalf of a tenant, by its id: of its transfers (import, convert, export, restore) one at a time is under way, of
- * everything else a few; the others wait. */
+ * everything else a few; the others wait. Of all that wait it has at most half, and little if others wait, too. */
 stockc_call stockc_ask_for(struct stockc *s, const char *owner, const struct stock_request *r, const int *fds,
                            size_t nfds, stockc_progress *progress, stockc_done *done, void *arg);
 /* Calls of that owner, but transfers, that are not under way yet. */

@@ -312,6 +312,8 @@ stockc_call stockc_ask(struct stockc *s, const struct stock_request *q, const in
         r.error = k.volume_error;
         (void)snprintf(r.text, sizeof r.text, "because");
         break;
+    case STOCK_VOLUME_STAT:
+        break;
     case STOCK_VOLUME_DROP:
         k.volume_drops++;
         (void)snprintf(k.volume, sizeof k.volume, "%s", q->volume);

@@ -104,7 +104,7 @@ stockc_call stockc_ask(struct stockc *s, const struct stock_request *q, const in
 stockc_call stockc_ask_for(struct stockc *s, const char *owner, const struct stock_request *q, const int *fds,
                            size_t nfds, stockc_progress *progress, stockc_done *done, void *arg)
 {
-    (void)owner;
+    (void)snprintf(world.stock_owner, sizeof world.stock_owner, "%s", owner);
     return stockc_ask(s, q, fds, nfds, progress, done, arg);
 }
 void world_builds_log(const char *text) { build_log_add(&promised.log, "1", BUILD_INFO, "%s", text); }

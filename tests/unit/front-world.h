@@ -71,6 +71,7 @@ struct world {
     uint64_t timeout_s; /* of the last resume */
     struct tmpl tmpl[8];
     size_t ntmpls;
+    char stock_owner[40]; /* for whom stock was asked last */
     struct box_spec spec; /* of the last create; its pointers are stale */
     struct box_mount mounts[BOX_MOUNTS_MAX];
 };

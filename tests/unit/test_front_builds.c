@@ -173,6 +173,7 @@ static void keys_that_only_read_get_no_address_to_upload_to(void **state)
     assert_true(json_is_false(json_object_get(j, "present")));
     assert_null(json_object_get(j, "url"));
     json_decref(j);
+    assert_string_equal(world.stock_owner, "a"); /* a tenant that asks for many takes no turn of others */
 }
 
 static void quota(struct asked *a)

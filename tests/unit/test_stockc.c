@@ -425,6 +425,26 @@ static void test_more_calls_than_there_is_room_for_fail(void **state)
     assert_int_equal(s->last.error, STOCK_BUSY);
 }
 
+static void test_calls_of_one_tenant_leave_room_for_those_of_others(void **state)
+{
+    struct scene *s = *state;
+    struct stock_request q = stockc_request(STOCK_IMPORT);
+    for (int i = 0; i < 600; i++)
+        stockc_ask_for(s->c, "a", &q, NULL, 0, NULL, on_done, s);
+    steps(s, 3);
+    assert_int_equal(s->done, 88);
+    assert_int_equal(s->last.error, STOCK_BUSY);
+    q.type = STOCK_CAPTURE;
+    for (int i = 0; i < 65; i++)
+        stockc_ask_for(s->c, "b", &q, NULL, 0, NULL, on_done, s);
+    steps(s, 3);
+    assert_int_equal(s->done, 89);
+    for (int i = 0; i < 20; i++) /* the node's own */
+        stockc_ask(s->c, &q, NULL, 0, NULL, on_done, s);
+    steps(s, 3);
+    assert_int_equal(s->done, 89);
+}
+
 static void test_words_of_another_protocol_end_the_connection(void **state)
 {
     struct scene *s = *state;
@@ -455,6 +475,7 @@ int main(void)
         TEST(test_calls_fail_when_stock_stays_away),
         TEST(test_long_jobs_leave_room_for_others),
         TEST(test_more_calls_than_there_is_room_for_fail),
+        TEST(test_calls_of_one_tenant_leave_room_for_those_of_others),
         TEST(test_words_of_another_protocol_end_the_connection),
     };
     return cmocka_run_group_tests_name("stockc", tests, NULL, NULL);

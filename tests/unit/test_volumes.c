@@ -118,6 +118,25 @@ static void test_another_quota_is_kept_when_stock_has_it(void **state)
     assert_int_equal(volume_find(&f, who.tenant, "data")->entries, 100);
 }
 
+static void measured(void *arg, const struct stock_reply *r)
+{
+    assert_int_equal(r->error, STOCK_OK);
+    *(bool *)arg = true;
+}
+
+static void test_a_volume_is_measured_at_the_turn_of_its_tenant(void **state)
+{
+    (void)state;
+    bool told_size = false;
+    assert_int_equal(ask("data").status, 0);
+    k.owner[0] = '\0';
+    volume_measure(&f, volume_find(&f, who.tenant, "data"), measured, &told_size);
+    AWAIT (told_size)
+        step(1);
+    assert_true(told_size);
+    assert_string_equal(k.owner, who.tenant->id);
+}
+
 /* A resize that stock has, and its answer. */
 static void resize_held(struct told *t, uint64_t bytes)
 {
@@ -666,6 +685,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         TEST(test_a_volume_is_there_once_stock_has_made_it),
         TEST(test_another_quota_is_kept_when_stock_has_it),
+        TEST(test_a_volume_is_measured_at_the_turn_of_its_tenant),
         TEST(test_entries_count_before_they_are_in_force),
         TEST(test_no_more_is_in_force_than_counts_whatever_ends_front),
         TEST(test_a_volume_that_could_not_be_removed_gets_its_new_quota),

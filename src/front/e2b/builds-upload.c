@@ -115,7 +115,7 @@ void e2b_build_files(struct api_call *c)
         reply_error(c->req, 503, "the process that keeps files is not there; try again");
     } else {
         build_blob_name(c->who.tenant, c->param[1], q.blob);
-        (void)stockc_ask(f->stock, &q, NULL, 0, NULL, looked, asking(c->req, q.blob));
+        (void)stockc_ask_for(f->stock, c->who.tenant->id, &q, NULL, 0, NULL, looked, asking(c->req, q.blob));
     }
 }
 
