@@ -67,7 +67,6 @@ static void tagged(void *arg, const struct tmpl *t, const struct state_failure *
         tmpl_tag(b->front, t, from, b->b.tags.v[b->tag], tagged, b);
         return;
     }
-    (void)snprintf(b->b.template, sizeof b->b.template, "%s", t->id);
     build_log_add(&b->b.log, "finalize", BUILD_INFO, "template %s is ready", b->b.name);
     over(b, BUILD_READY);
 }

@@ -157,7 +157,7 @@ void build_config_limit(struct tmpl_config *c);
 enum build_status { BUILD_WAITING, BUILD_BUILDING, BUILD_READY, BUILD_FAILED };
 struct build {
     char id[40];       /* a UUID */
-    char template[40]; /* id of the template that it makes */
+    char template[40]; /* id of the template that it makes, as it was promised: a row of the same name may come first */
     char name[TMPL_NAME_MAX];
     struct strv tags;
     struct tenant *tenant;

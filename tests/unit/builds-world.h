@@ -47,7 +47,8 @@ static struct {
     struct tmpl row;
     struct tmpl_tag tag[8];
     bool has_row;
-    char image[72]; /* an imported image of that name is there */
+    const char *other_id; /* of the row, which somebody else made first */
+    char image[72];       /* an imported image of that name is there */
     struct tenant *image_owner;
     struct tmpl_origin *image_origin; /* how it came; NULL: somebody named it so */
 } w;
@@ -397,7 +398,7 @@ void tmpl_put(struct front *f, const struct tmpl_new *n, tmpl_done *done, void *
     w.puts++;
     tmpl_config_done(&w.row.config);
     w.row = (struct tmpl){.tenant = n->tenant, .kind = n->kind, .bytes = n->bytes, .tags = w.tag, .ntags = 1};
-    (void)snprintf(w.row.id, sizeof w.row.id, "%s", n->id);
+    (void)snprintf(w.row.id, sizeof w.row.id, "%s", w.other_id ? w.other_id : n->id);
     (void)snprintf(w.row.name, sizeof w.row.name, "%s", n->name);
     (void)snprintf(w.tag[0].tag, sizeof w.tag[0].tag, "%s", n->tag);
     (void)snprintf(w.tag[0].build, sizeof w.tag[0].build, "%s", n->build);

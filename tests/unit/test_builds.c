@@ -338,6 +338,20 @@ static void several_tags_name_one_build(void **state)
     strv_done(&tags);
 }
 
+static void a_build_is_found_by_the_template_it_was_promised_for(void **state)
+{
+    (void)state;
+    const struct build *b = make("x");
+    char promised[40];
+    (void)snprintf(promised, sizeof promised, "%s", b->template);
+    start(b, "{}");
+    w.other_id = "snapshot-of-that-name";
+    finish(b);
+    assert_int_equal(b->status, BUILD_READY);
+    assert_string_equal(w.row.id, w.other_id);
+    assert_ptr_equal(build_find(&w.front, &w.tenant[0], promised, b->id), b);
+}
+
 /* --- pure parts --------------------------------------------------------------------------------------------------- */
 
 static void wrong_plans_are_refused_by_name(void **state)
@@ -629,6 +643,7 @@ int main(void)
         WORLD(a_build_id_is_known_after_everything_was_forgotten),
         WORLD(a_build_starts_once),
         WORLD(several_tags_name_one_build),
+        WORLD(a_build_is_found_by_the_template_it_was_promised_for),
         cmocka_unit_test(wrong_plans_are_refused_by_name),
         cmocka_unit_test(variables_are_put_in_and_nothing_is_run),
         cmocka_unit_test(variables_do_not_make_much_of_little),

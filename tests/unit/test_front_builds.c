@@ -134,6 +134,12 @@ static void a_build_that_was_interrupted_says_so(void **state)
     json_decref(j);
     refused(ask_api(KEY_A, "GET", "/templates/t/builds/99999999-0000-4000-8000-000000000000/status", NULL), 404,
             "not found");
+    /* It was not: what it made lies under another id, as the name was taken meanwhile. */
+    struct tmpl *t = (struct tmpl *)world_tmpl("other", "x", 0);
+    (void)snprintf(t->tags[0].build, sizeof t->tags[0].build, "00000000-0000-4000-8000-000000000000");
+    j = answer(ask_api(KEY_A, "GET", "/templates/t/builds/00000000-0000-4000-8000-000000000000/status", NULL), 200);
+    assert_string_equal(json_string_value(json_object_get(j, "status")), "ready");
+    json_decref(j);
 }
 
 static void an_upload_needs_an_address_of_ours_and_is_kept(void **state)

@@ -53,15 +53,38 @@ struct known {
     enum build_status status;
     const char *reason;
 };
+struct search {
+    const char *build;
+    bool found;
+};
+
+static bool has_build(const struct tmpl *t, const char *build)
+{
+    for (size_t i = 0; t && i < t->ntags; i++)
+        if (strcmp(t->tags[i].build, build) == 0)
+            return true;
+    return false;
+}
+
+static void look_into(void *arg, const struct tmpl *t)
+{
+    struct search *s = arg;
+    s->found |= has_build(t, s->build);
+}
+
 static bool find_old(struct api_call *c, struct known *ret)
 {
-    const struct tmpl *t = tmpl_find(c->front, c->who.tenant, c->param[0], NULL);
-    for (size_t i = 0; t && i < t->ntags; i++)
-        if (strcmp(t->tags[i].build, c->param[1]) == 0) {
-            *ret = (struct known){.status = BUILD_READY};
-            return true;
-        }
-    if (build_id_ours(c->front, c->who.tenant, c->param[0], c->param[1])) {
+    struct search s = {.build = c->param[1]};
+    bool ours = build_id_ours(c->front, c->who.tenant, c->param[0], c->param[1]);
+    if (ours) /* its template may have another id than was promised */
+        tmpl_each(c->front, c->who.tenant, look_into, &s);
+    else
+        s.found = has_build(tmpl_find(c->front, c->who.tenant, c->param[0], NULL), s.build);
+    if (s.found) {
+        *ret = (struct known){.status = BUILD_READY};
+        return true;
+    }
+    if (ours) {
         *ret = (struct known){.status = BUILD_FAILED, .reason = "interrupted by a restart of the node"};
         return true;
     }
