@@ -195,14 +195,25 @@ bool build_image_is(const struct build_image *i, const char *ref, const char *ma
 
 /* --- what is brought in ------------------------------------------------------------------------------------------- */
 
-void build_config_limit(struct tmpl_config *c)
+int build_config_limit(struct tmpl_config *c, struct err *err)
 {
+    size_t bytes = 0;
+    for (size_t i = 0; i < c->env.n; i++)
+        bytes += strlen(c->env.v[i]) + 1;
+    if (bytes > BUILD_ENV_BYTES_MAX)
+        return err_set(err, ERR_USAGE, 0, "its variables together have more than %d bytes", BUILD_ENV_BYTES_MAX);
+    if ((c->start && strlen(c->start) > BUILD_COMMAND_MAX) || (c->ready && strlen(c->ready) > BUILD_COMMAND_MAX))
+        return err_set(err, ERR_USAGE, 0, "one of its commands has more than %d bytes", BUILD_COMMAND_MAX);
+    if ((c->user && strlen(c->user) > BUILD_USER_MAX) || (c->workdir && strlen(c->workdir) > BUILD_PATH_MAX))
+        return err_set(err, ERR_USAGE, 0, "its user has more than %d bytes, or its directory more than %d",
+                       BUILD_USER_MAX, BUILD_PATH_MAX);
     uint64_t least = (uint64_t)BUILD_MEMORY_MIN << 20, most = (uint64_t)BUILD_MEMORY_MAX << 20;
     c->disk = 0;
     if (c->memory)
         c->memory = c->memory < least ? least : c->memory > most ? most : c->memory;
     if (c->cpu_milli > BUILD_CPU_MAX * 1000)
         c->cpu_milli = BUILD_CPU_MAX * 1000;
+    return 0;
 }
 
 bool build_registry_listed(const char *list, const char *ref)

@@ -10,15 +10,7 @@
 #include "base/text.h"
 #include "front/builds.h"
 
-enum {
-    TEXT_MAX = 200,
-    FROM_MAX = 512,
-    COMMAND_MAX = 16384,
-    USER_MAX = 64,
-    PATH_BYTES_MAX = 4095,
-    SECRET_MAX = 16384,
-    REGION_MAX = 40
-};
+enum { TEXT_MAX = 200, FROM_MAX = 512, SECRET_MAX = 16384, REGION_MAX = 40 };
 
 static const char *const types[] = {"COPY", "RUN", "ENV", "WORKDIR", "USER"};
 
@@ -59,7 +51,7 @@ static bool hash_ok(const char *s)
 
 static bool user_ok(const char *s)
 {
-    return *s && strlen(s) <= USER_MAX && *s != '-' &&
+    return *s && strlen(s) <= BUILD_USER_MAX && *s != '-' &&
            strspn(s, "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_.-:") == strlen(s);
 }
 
@@ -71,8 +63,8 @@ static int check_copy(const struct build_step *s, struct err *err)
     if (!*s->args.v[0] || !*s->args.v[1])
         return err_set(err, ERR_USAGE, 0, "COPY needs a source and a destination");
     for (size_t i = 0; i < 2; i++)
-        if (strlen(s->args.v[i]) > PATH_BYTES_MAX)
-            return err_set(err, ERR_USAGE, 0, "a path of COPY is longer than %d bytes", PATH_BYTES_MAX);
+        if (strlen(s->args.v[i]) > BUILD_PATH_MAX)
+            return err_set(err, ERR_USAGE, 0, "a path of COPY is longer than %d bytes", BUILD_PATH_MAX);
     const char *owner = s->args.n > 2 ? s->args.v[2] : "", *mode = s->args.n > 3 ? s->args.v[3] : "";
     if (*owner && !user_ok(owner))
         return err_set(err, ERR_USAGE, 0, "the owner of a COPY must be USER or USER:GROUP, not '%.64s'", owner);
@@ -92,14 +84,14 @@ static int check_step(const struct build_step *s, struct err *err)
     case BUILD_RUN:
         if (a->n < 1 || a->n > 2 || !*a->v[0])
             return err_set(err, ERR_USAGE, 0, "RUN has the arguments command and, perhaps, user");
-        if (strlen(a->v[0]) > COMMAND_MAX)
+        if (strlen(a->v[0]) > BUILD_COMMAND_MAX)
             return err_set(err, ERR_USAGE, 0, "the command of a RUN has %zu bytes; at most %d are allowed",
-                           strlen(a->v[0]), COMMAND_MAX);
+                           strlen(a->v[0]), BUILD_COMMAND_MAX);
         return 0;
     case BUILD_ENV:
         return a->n && a->n % 2 == 0 ? 0 : err_set(err, ERR_USAGE, 0, "ENV has pairs of arguments: name, value");
     case BUILD_WORKDIR:
-        return a->n == 1 && *a->v[0] && strlen(a->v[0]) <= PATH_BYTES_MAX
+        return a->n == 1 && *a->v[0] && strlen(a->v[0]) <= BUILD_PATH_MAX
                    ? 0
                    : err_set(err, ERR_USAGE, 0, "WORKDIR has one argument: a path");
     case BUILD_USER:
@@ -254,7 +246,7 @@ static int registry_gcp(json_t *r, struct build_registry *ret, struct err *err)
 static int registry_aws(json_t *r, struct build_registry *ret, struct err *err)
 {
     static const char plain[] = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789/+=_-";
-    if (member_text(r, "awsAccessKeyId", USER_MAX * 2, &ret->user, err) < 0 ||
+    if (member_text(r, "awsAccessKeyId", BUILD_USER_MAX * 2, &ret->user, err) < 0 ||
         member_text(r, "awsSecretAccessKey", FROM_MAX, &ret->password, err) < 0 ||
         member_text(r, "awsRegion", REGION_MAX, &ret->region, err) < 0)
         return -1;
@@ -290,8 +282,8 @@ int build_plan_parse(json_t *root, struct build_plan *ret, struct err *err)
     memset(ret, 0, sizeof *ret);
     if (!json_is_object(root))
         return err_set(err, ERR_USAGE, 0, "the body must be an object with 'fromImage' or 'fromTemplate' and 'steps'");
-    if (member_text(root, "startCmd", COMMAND_MAX, &ret->start, err) < 0 ||
-        member_text(root, "readyCmd", COMMAND_MAX, &ret->ready, err) < 0 ||
+    if (member_text(root, "startCmd", BUILD_COMMAND_MAX, &ret->start, err) < 0 ||
+        member_text(root, "readyCmd", BUILD_COMMAND_MAX, &ret->ready, err) < 0 ||
         member_bool(root, "force", &ret->force, err) < 0 || read_registry(root, ret, err) < 0)
         return -1;
     return read_stages(root, ret, err);
@@ -402,7 +394,7 @@ char *build_path(const struct build_context *c, const char *text)
 {
     _cleanup_free_ char *path = build_expand(c, text);
     size_t n = path ? strlen(path) : SIZE_MAX;
-    if (n > PATH_BYTES_MAX)
+    if (n > BUILD_PATH_MAX)
         return NULL;
     bool slash = n && path[n - 1] == '/';
     bool dot = strcmp(path, ".") == 0 || (n > 1 && strcmp(path + n - 2, "/.") == 0);

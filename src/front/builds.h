@@ -23,6 +23,9 @@ enum {
     BUILD_ARGS_MAX = 256,        /* of one step */
     BUILD_ARG_BYTES_MAX = 32768, /* of all arguments of one step: they travel to init in one message */
     BUILD_ENV_BYTES_MAX = 32768, /* of all variables together, likewise */
+    BUILD_COMMAND_MAX = 16384,   /* of a RUN, startCmd, readyCmd */
+    BUILD_USER_MAX = 64,
+    BUILD_PATH_MAX = 4095,
     BUILD_LOG_LINES = 10000,     /* of one build; then one line says that there is more */
     BUILD_LOG_BYTES = 1 << 20,   /* likewise */
     BUILD_LOGS_BYTES = 16 << 20, /* of all builds of a tenant; the logs of those that ended first go */
@@ -149,8 +152,9 @@ bool build_image_same_repo(const struct build_image *i, const char *ref);
 bool build_registry_listed(const char *list, const char *ref);
 /* The configuration of an image (OCI) as that of a template: Env, User, WorkingDir. What is not as it should be is left out. */
 void build_image_config(const char *json, size_t n, struct tmpl_config *ret);
-/* What a build may ask for, applied to a configuration that somebody uploaded: no disk of its own, memory and CPUs in range. */
-void build_config_limit(struct tmpl_config *c);
+/* What a build may ask for, applied to a configuration that somebody uploaded: no disk of its own, memory and CPUs in range.
+ * -1: more than the words of a build may have. */
+int build_config_limit(struct tmpl_config *c, struct err *err);
 
 /* --- builds.c: those of this node --------------------------------------------------------------------------------- */
 

@@ -386,14 +386,15 @@ static void begin(struct importing *w, int fd, const char *ref, const char *user
         importing_free(w);
         return;
     }
-    if (w->restore && tmpl_config_parse(buf_str(&w->config), &config, &err) < 0) {
+    if (w->restore && (tmpl_config_parse(buf_str(&w->config), &config, &err) < 0 ||
+                       build_config_limit(&config, &err) < 0)) { /* whoever uploads it wrote it */
         (void)close(fd);
+        tmpl_config_done(&config);
         api_on_closed(w->r, NULL);
         reply_error(w->r, 400, "the configuration in the archive: %s", err.msg);
         importing_free(w);
         return;
     }
-    build_config_limit(&config); /* whoever uploads it wrote it */
     struct image_import i = {.name = w->name,
                              .tag = w->tag,
                              .tenant = owner,

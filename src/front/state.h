@@ -108,7 +108,10 @@ void box_fork(struct front *f, struct box *b, unsigned count, uint32_t timeout_s
 /* --- templates as rows: templates-rows.c, templates-change.c ------------------------------------------------------ */
 enum tmpl_kind { TMPL_BUILT = 1, TMPL_IMPORTED, TMPL_SNAPSHOT };
 enum { TMPL_TAGS_MAX = 64, TMPL_TAG_MAX = 64, TMPL_NAME_MAX = 64, TMPL_CONFIG_MAX = 256 << 10 };
-enum { TMPL_CONFIGS_MAX = 4 << 20 }; /* of all tags of a template, as text */
+enum {
+    TMPL_CONFIGS_MAX = 4 << 20,
+    TMPL_CONFIGS_TENANT_MAX = 64 << 20
+}; /* of all tags of a template, of a tenant, as text */
 /* What a sandbox made from it starts with. Owned by the row. */
 struct tmpl_config {
     char *user, *workdir; /* NULL: "user" if there is one, else root; its home */

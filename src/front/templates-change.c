@@ -114,8 +114,26 @@ static void change_written(void *arg, const struct err *err)
     next_change(ts);
 }
 
+static size_t configs_of(const struct tmpl *t)
+{
+    size_t bytes = 0;
+    for (size_t i = 0; i < t->ntags; i++)
+        bytes += t->tags[i].origin ? t->tags[i].origin->bytes : 0;
+    return bytes;
+}
+
+/* They are held in memory, and nothing else counts them. */
+static bool configs_fit(const struct tmpls *ts, const struct tmpl_change *c)
+{
+    size_t at = 0, bytes = configs_of(&c->after);
+    for (struct tmpl_row *r; c->tenant && (r = map_next(&ts->by_id, &at));)
+        if (r->t.tenant == c->tenant && strcmp(r->t.id, c->after.id) != 0)
+            bytes += configs_of(&r->t);
+    return !c->tenant || bytes <= TMPL_CONFIGS_TENANT_MAX;
+}
+
 /* The new tag goes to the front; one of the same name is replaced. */
-static bool put_tag(struct tmpl_change *c)
+static bool put_tag(const struct tmpls *ts, struct tmpl_change *c)
 {
     struct tmpl *t = &c->after;
     size_t n = 0;
@@ -125,15 +143,17 @@ static bool put_tag(struct tmpl_change *c)
     (void)tmpl_origin_hold(v[0].origin);
     t->tags = v;
     t->ntags = n + 1;
-    size_t bytes = 0;
-    for (size_t i = 0; i < t->ntags; i++)
-        bytes += v[i].origin ? v[i].origin->bytes : 0;
     if (t->ntags > TMPL_TAGS_MAX)
         state_fail(&c->failure, 400, "a template has at most %d tags; remove one first", TMPL_TAGS_MAX);
-    else if (bytes > TMPL_CONFIGS_MAX)
+    else if (configs_of(t) > TMPL_CONFIGS_MAX)
         state_fail(&c->failure, 400,
                    "the variables and commands of all tags of a template have at most %d bytes together; remove a tag",
                    TMPL_CONFIGS_MAX);
+    else if (!configs_fit(ts, c))
+        state_fail(&c->failure, 429,
+                   "the variables and commands of all templates and snapshots of a tenant have at most %d bytes "
+                   "together; remove some",
+                   TMPL_CONFIGS_TENANT_MAX);
     return c->failure.status == 0;
 }
 
@@ -163,6 +183,8 @@ static void build_put(struct tmpls *ts, struct tmpl_change *c, struct tmpl_row *
         if (ts->by_id.n >= ROWS_MAX)
             state_fail(&c->failure, 503, "this node keeps its %d templates and snapshots", ROWS_MAX);
     }
+    if (r && c->row_kind == TMPL_SNAPSHOT && t->kind != TMPL_SNAPSHOT) /* it came after the snapshot had begun */
+        state_fail(&c->failure, 409, "'%s' is the name of a template; give the snapshot another one", c->name);
     t->kind = c->row_kind;
     (void)snprintf(t->source, sizeof t->source, "%s", c->source);
     if (c->with_config) {
@@ -173,7 +195,7 @@ static void build_put(struct tmpls *ts, struct tmpl_change *c, struct tmpl_row *
     t->bytes = c->bytes;
     t->builds++;
     t->updated_unix_ms = c->made.created_unix_ms;
-    (void)put_tag(c);
+    (void)put_tag(ts, c);
 }
 
 /* What the row will be. False: c->failure says why not. */
@@ -207,7 +229,7 @@ static bool prepare(struct tmpls *ts, struct tmpl_change *c)
             take_tag(c);
         break;
     case TAG:
-        (void)put_tag(c);
+        (void)put_tag(ts, c);
         break;
     case SET:
         copy_tags(&c->after);

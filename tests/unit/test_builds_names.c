@@ -126,17 +126,37 @@ static void a_registry_is_listed_by_its_host_and_port(void **state)
 static void an_uploaded_configuration_is_held_to_the_limits_of_builds(void **state)
 {
     (void)state;
+    struct err err;
     struct tmpl_config c = {.memory = INT64_MAX, .disk = INT64_MAX, .cpu_milli = 1000 * 1000};
-    build_config_limit(&c);
+    assert_int_equal(build_config_limit(&c, &err), 0);
     assert_int_equal(c.memory, (uint64_t)BUILD_MEMORY_MAX << 20);
     assert_int_equal(c.disk, 0);
     assert_int_equal(c.cpu_milli, BUILD_CPU_MAX * 1000);
     c.memory = 1;
-    build_config_limit(&c);
+    assert_int_equal(build_config_limit(&c, &err), 0);
     assert_int_equal(c.memory, (uint64_t)BUILD_MEMORY_MIN << 20);
     c = (struct tmpl_config){0};
-    build_config_limit(&c);
+    assert_int_equal(build_config_limit(&c, &err), 0);
     assert_true(c.memory == 0 && c.cpu_milli == 0);
+    /* More words than a build may have. */
+    char *words = xcalloc(1, BUILD_ENV_BYTES_MAX + 1);
+    memset(words, 'x', BUILD_ENV_BYTES_MAX);
+    words[1] = '=';
+    c.start = words;
+    assert_int_equal(build_config_limit(&c, &err), -1);
+    c = (struct tmpl_config){.ready = words};
+    assert_int_equal(build_config_limit(&c, &err), -1);
+    c = (struct tmpl_config){.user = words};
+    assert_int_equal(build_config_limit(&c, &err), -1);
+    c = (struct tmpl_config){.workdir = words};
+    assert_int_equal(build_config_limit(&c, &err), -1);
+    c = (struct tmpl_config){0};
+    strv_add(&c.env, words);
+    assert_int_equal(build_config_limit(&c, &err), -1);
+    c.env.v[0][100] = '\0';
+    assert_int_equal(build_config_limit(&c, &err), 0);
+    strv_done(&c.env);
+    free(words);
 }
 
 static void names_and_tags_of_templates_are_checked(void **state)

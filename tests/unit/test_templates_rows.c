@@ -411,6 +411,50 @@ static void test_configurations_of_tags_are_bounded(void **state)
     free(large);
 }
 
+static void test_configurations_of_a_tenant_are_bounded(void **state)
+{
+    (void)state;
+    enum { ONE = 4 << 20 }; /* all that a template may have; rows of that size come from one build */
+    struct tenant *o = other();
+    char *large = xcalloc(1, ONE), name[16], stack[STACK_ID_MAX];
+    memset(large, 'x', ONE - 100);
+    struct tmpl_config c = {.start = large};
+    struct put p = {0};
+    unsigned i = 0;
+    for (; i < 20 && !p.status; i++) {
+        (void)snprintf(name, sizeof name, "t%u", i);
+        (void)snprintf(stack, sizeof stack, "st-aaaaaa%02u", i);
+        struct tmpl_new n = {
+            .name = name, .stack = stack, .tenant = who.tenant, .kind = TMPL_BUILT, .config = &c, .bytes = 1};
+        p = (struct put){0};
+        tmpl_put(&f, &n, was_put, &p);
+        await(&p);
+    }
+    assert_int_equal(p.status, 429);
+    assert_int_equal(i, TMPL_CONFIGS_TENANT_MAX / ONE + 1);
+    struct tmpl_new n = {.name = "x", .stack = "st-bbbbbbbb", .tenant = o, .kind = TMPL_BUILT, .config = &c};
+    p = (struct put){0};
+    tmpl_put(&f, &n, was_put, &p);
+    await(&p);
+    assert_int_equal(p.status, 0); /* others have their own */
+    free(large);
+}
+
+/* The name was free when the snapshot began. */
+static void test_a_snapshot_does_not_replace_a_template_that_came_meanwhile(void **state)
+{
+    (void)state;
+    struct tmpl_new n = {.name = "web", .stack = "st-snapsnap", .tenant = who.tenant, .kind = TMPL_SNAPSHOT};
+    struct put p = {0};
+    (void)add(who.tenant, "web", NULL, "st-aaaaaaaa");
+    tmpl_put(&f, &n, was_put, &p);
+    await(&p);
+    assert_int_equal(p.status, 409);
+    assert_string_equal(stack_of(who.tenant, "web"), "st-aaaaaaaa");
+    assert_int_equal(tmpl_find(&f, who.tenant, "web", NULL)->kind, TMPL_BUILT);
+    assert_false(was_dropped("st-aaaaaaaa"));
+}
+
 /* A tag that was given is somebody's word, and the one that a name alone means is not. */
 static void test_what_an_image_was_fetched_as_stays_with_its_tags(void **state)
 {
@@ -510,6 +554,8 @@ int main(void)
         T(test_each_tag_keeps_the_configuration_of_its_build),
         T(test_tags_of_older_stores_have_the_configuration_of_their_template),
         T(test_configurations_of_tags_are_bounded),
+        T(test_configurations_of_a_tenant_are_bounded),
+        T(test_a_snapshot_does_not_replace_a_template_that_came_meanwhile),
         T(test_what_an_image_was_fetched_as_stays_with_its_tags),
         T(test_configuration_as_text_and_back),
     };
