@@ -24,6 +24,19 @@ static inline int64_t await_now(void)
     return t.tv_sec;
 }
 
+/* For loop_set_clock(): read once a step, and what the machine stood still for in between does not count. arg: NULL, or a
+ * uint64_t of milliseconds that is added. */
+static inline uint64_t await_clock_ms(void *arg)
+{
+    static uint64_t last, at;
+    struct timespec t;
+    (void)clock_gettime(CLOCK_MONOTONIC, &t);
+    uint64_t now = (uint64_t)t.tv_sec * 1000 + (uint64_t)t.tv_nsec / 1000000;
+    at += last == 0 || now - last < 10 ? now - last : 10;
+    last = now;
+    return at + (arg ? *(const uint64_t *)arg : 0);
+}
+
 #define AWAIT(cond) for (int64_t await_end_ = await_now() + AWAIT_S; !(cond) && await_now() <= await_end_;)
 
 /* The same with the steps of a loop, and a word of what did not come. */

@@ -359,18 +359,6 @@ static int dirfd_, ends;
 static char end_cause[32];
 static uint64_t clock_add;
 
-/* The loop reads it once a step. What the machine stood still for in between does not count. */
-static uint64_t clock_ms(void *arg)
-{
-    static uint64_t last, at;
-    struct timespec t;
-    (void)arg;
-    (void)clock_gettime(CLOCK_MONOTONIC, &t);
-    uint64_t now = (uint64_t)t.tv_sec * 1000 + (uint64_t)t.tv_nsec / 1000000;
-    at += last == 0 || now - last < 10 ? now - last : 10;
-    last = now;
-    return at + clock_add;
-}
 static int rm_one(const char *p, const struct stat *st, int flag, struct FTW *ftw)
 {
     (void)st;
@@ -443,7 +431,7 @@ static int set_up(void **state)
     (void)snprintf(dir, sizeof dir, FAST_DIR "/hutch-boxes-XXXXXX");
     if (!mkdtemp(dir) || loop_new(&f.loop, &err) < 0)
         return -1;
-    loop_set_clock(f.loop, clock_ms, NULL);
+    loop_set_clock(f.loop, await_clock_ms, &clock_add);
     dirfd_ = open(dir, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
     config_start(&config);
     f.config = &config;

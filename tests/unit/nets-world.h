@@ -214,18 +214,6 @@ static void until_message(const char *type, size_t n)
 
 /* --- the world ------------------------------------------------------------------------------------------------------ */
 
-/* The loop reads it once a step. What the machine stood still for in between does not count. */
-static uint64_t clock_ms(void *arg)
-{
-    static uint64_t last, at;
-    struct timespec t;
-    (void)arg;
-    (void)clock_gettime(CLOCK_MONOTONIC, &t);
-    uint64_t now = (uint64_t)t.tv_sec * 1000 + (uint64_t)t.tv_nsec / 1000000;
-    at += last == 0 || now - last < 10 ? now - last : 10;
-    last = now;
-    return at;
-}
 static int rm_one(const char *p, const struct stat *st, int flag, struct FTW *ftw)
 {
     (void)st, (void)flag, (void)ftw;
@@ -271,7 +259,7 @@ static int set_up(void **state)
         return -1;
     for (size_t i = 0; i < SEAL_KEY; i++)
         (void)snprintf(e.key + 2 * i, 3, "%02x", public[i]);
-    loop_set_clock(f.loop, clock_ms, NULL);
+    loop_set_clock(f.loop, await_clock_ms, NULL);
     (void)snprintf(sa.sun_path, sizeof sa.sun_path, "%s/" EGRESS_SOCKET, dir);
     e.listener = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
     if (bind(e.listener, (struct sockaddr *)&sa, sizeof sa) < 0 || listen(e.listener, 4) < 0)
