@@ -152,6 +152,8 @@ struct box_source {
 bool box_source_find(struct front *f, const struct tenant *who, const char *name, bool build, struct box_source *ret);
 void box_source_fork(const struct box *from, const char *stack, struct box_source *ret);
 void box_source_done(struct box_source *s);
+/* Its own variables and those of its template, appended. */
+void box_variables(const struct box *b, struct strv *env);
 /* What keeper is asked for, and init told; the environment is appended to env, of which bind borrows. */
 void box_keeper_request(struct front *f, const struct box *b, struct keeper_create *ret);
 void box_binding(struct front *f, const struct box *b, struct strv *env, struct link_bind *ret);

@@ -117,17 +117,23 @@ static bool has_name(const struct strv *env, const char *variable)
     return false;
 }
 
+void box_variables(const struct box *b, struct strv *env)
+{
+    const struct tmpl_config *config = b->config;
+    for (size_t i = 0; config && i < config->env.n; i++)
+        if (!has_name(&b->env, config->env.v[i]) && !has_name(env, config->env.v[i]))
+            strv_add(env, config->env.v[i]);
+    for (size_t i = 0; i < b->env.n; i++)
+        strv_add(env, b->env.v[i]);
+}
+
 void box_binding(struct front *f, const struct box *b, struct strv *env, struct link_bind *ret)
 {
     const struct tmpl_config *config = b->config;
     strv_add(env, "E2B_SANDBOX=true");
     strv_take(env, xasprintf("E2B_SANDBOX_ID=%s", b->id));
     strv_take(env, xasprintf("E2B_TEMPLATE_ID=%s", b->template));
-    for (size_t i = 0; config && i < config->env.n; i++)
-        if (!has_name(&b->env, config->env.v[i]) && !has_name(env, config->env.v[i]))
-            strv_add(env, config->env.v[i]);
-    for (size_t i = 0; i < b->env.n; i++)
-        strv_add(env, b->env.v[i]);
+    box_variables(b, env);
     net_environment(f, b, env);
     *ret = (struct link_bind){.hostname = b->id, .env = (const char *const *)env->v};
     ret->user = b->hidden ? "root" : config && config->user ? config->user : "user";

@@ -69,11 +69,21 @@ static void add_head(struct json *j, const struct transaction *t)
     json_str(j, "state", t->busy ? "committing" : "open");
 }
 
-/* The output as text: what is not UTF-8 is replaced by the writer. */
+/* The output as text: what is not UTF-8 is replaced by the writer, and a NUL ends nothing. */
+static void add_stream(struct json *j, const char *key, const struct buf *out)
+{
+    _cleanup_buf_ struct buf text = {0};
+    buf_add(&text, out->p, out->n);
+    for (size_t i = 0; i < text.n; i++)
+        if (text.p[i] == '\0')
+            text.p[i] = (char)0xff;
+    json_str(j, key, buf_str(&text));
+}
+
 static void add_output(struct json *j, const struct transaction *t)
 {
-    json_str(j, "stdout", buf_str(&t->out[1]));
-    json_str(j, "stderr", buf_str(&t->out[2]));
+    add_stream(j, "stdout", &t->out[1]);
+    add_stream(j, "stderr", &t->out[2]);
     if (t->omitted[1] || t->omitted[2])
         json_u64(j, "outputOmitted", t->omitted[1] + t->omitted[2]);
 }

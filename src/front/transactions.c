@@ -331,9 +331,11 @@ static void base_captured(void *arg, const struct stock_reply *reply)
         return;
     }
     struct principal who = {.tenant = b->tenant};
+    _cleanup_strv_ struct strv env = {0};
+    box_variables(b, &env);
     struct box_spec spec = {.template = r->t->base,
                             .timeout_s = (uint32_t)(r->timeout_s + 60),
-                            .env = b->env,
+                            .env = env,
                             .secure = true,
                             .net = b->net ? &b->net->doc : NULL,
                             .build = true,

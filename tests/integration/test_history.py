@@ -106,6 +106,9 @@ def test_transactions():
         check_equal(left.status, 201, left)
         check_equal((left.json["exitCode"], left.json["stdout"], left.json["stderr"]), (3, "value\n", "oops\n"), left)
         check_equal(changes(left), {"/home/user/f": "changed"}, left)
+        nul = ask(d, "POST", url, {"command": r"printf 'a\000b\377c'"}).json
+        check_equal(nul["stdout"], "a\ufffdb\ufffdc", nul)
+        check_equal(ask(d, "DELETE", f"{url}/{nul['id']}").status, 204)
         right = ask(d, "POST", url, {"command": "cat /home/user/f; echo right > /home/user/f; mkdir /home/user/n; echo 1 > /home/user/n/1"})
         check_equal(right.json["stdout"], "first\n", "one transaction sees the other")
         check_equal(get(d, box, "/home/user/f").body, b"first\n", "the original changed before the commit")

@@ -188,10 +188,38 @@ static void test_what_nobody_waits_for_is_tried_less_and_less(void **state)
     assert_string_equal(box_->busy, TRANSACTION_COMMIT);
 }
 
+static void ran(void *arg, const struct transaction *t, const struct state_failure *failure)
+{
+    (void)t;
+    note(arg, failure);
+}
+
+static void test_the_copy_has_the_variables_of_the_original(void **state)
+{
+    (void)state;
+    struct told t = {0};
+    struct transaction_spec spec = {.command = "true", .timeout_s = 1};
+    int before = k.binds;
+    box_->config = xcalloc(1, sizeof *box_->config);
+    strv_add(&box_->config->env, "TOOL=template");
+    strv_add(&box_->config->env, "OWN=template");
+    strv_add(&box_->env, "OWN=sandbox");
+    k.hold_bind = true;
+    transaction_start(&f, box_, &spec, ran, &t);
+    AWAIT (k.binds != before)
+        step(1);
+    assert_int_equal(k.binds, before + 1);
+    if (!strstr(k.env, "TOOL=template ") || !strstr(k.env, "OWN=sandbox ") || strstr(k.env, "OWN=template"))
+        fail_msg("%s", k.env);
+    links_gone(NULL, ""); /* and ends */
+    expect(&t, 503, "ended");
+}
+
 #define T(name) cmocka_unit_test_setup_teardown(name, set_up_tx, tear_down_tx)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
+        T(test_the_copy_has_the_variables_of_the_original),
         T(test_until_it_is_settled_nothing_else_changes_the_files),
         T(test_between_two_tries_it_can_be_resumed),
         T(test_what_nobody_waits_for_is_tried_less_and_less),
