@@ -249,15 +249,16 @@ static void take_out(struct front *f, struct box_own *o, bool ran)
     loop_defer(f->loop, free_box, o);
 }
 
-static void tell_killers(struct box_own *o)
+static void tell_killers(struct box_own *o, bool ok)
 {
-    for (struct waiter *w = o->killers, *next; w; w = next) {
+    struct waiter *w = o->killers;
+    o->killers = NULL;
+    for (struct waiter *next; w; w = next) {
         next = w->next;
         if (w->done)
-            w->done(w->arg, true);
+            w->done(w->arg, ok);
         free(w);
     }
-    o->killers = NULL;
 }
 
 void box_discard(struct front *f, struct box_own *o)
@@ -265,7 +266,7 @@ void box_discard(struct front *f, struct box_own *o)
     if (o->ended)
         return;
     take_out(f, o, false);
-    tell_killers(o); /* those who wanted it to end while it was being made */
+    tell_killers(o, true); /* those who wanted it to end while it was being made */
 }
 
 void box_end(struct front *f, struct box_own *o, const char *type, const char *cause, const struct keeper_usage *u)
@@ -277,7 +278,7 @@ void box_end(struct front *f, struct box_own *o, const char *type, const char *c
         publish_end(f, &o->b, type, cause, u);
     for (size_t i = 0; i < f->boxes->nends; i++)
         f->boxes->ends[i].fn(f->boxes->ends[i].arg, &o->b, cause, u);
-    tell_killers(o);
+    tell_killers(o, true);
 }
 
 struct kill_call {
@@ -306,13 +307,7 @@ static void killed(void *arg, const struct keeper_reply *r)
     }
     log_text(LOG_LEVEL_ERROR, "sandbox %s cannot be killed: %s", o->b.id, r->text);
     o->b.state = o->creation ? before : box_not_killed(f, o, before);
-    for (struct waiter *w = o->killers, *next; w; w = next) {
-        next = w->next;
-        if (w->done)
-            w->done(w->arg, false);
-        free(w);
-    }
-    o->killers = NULL;
+    tell_killers(o, false);
     if (o->creation)
         creation_go_on(o->creation);
 }
@@ -388,8 +383,16 @@ static void timeout_same(void *arg)
     free(t);
 }
 
-/* keeper's deadline of a box that is paused at its end is far away and stays so. */
-static void deadline_ours(void *arg) { deadline_set(arg, &(struct keeper_reply){0}); }
+/* keeper's deadline of a box that is paused at its end is far away and stays so, unless that was changed in the same moment. */
+static void deadline_ours(void *arg)
+{
+    struct timeout_call *t = arg;
+    const struct box *b = map_get(&t->front->boxes->by_id, t->id);
+    if (b && !b->auto_pause)
+        keeperc_deadline(t->front->keeper, t->id, t->end_boot_ms, deadline_set, t);
+    else
+        deadline_set(t, &(struct keeper_reply){0});
+}
 
 void box_set_timeout(struct front *f, struct box *b, uint64_t seconds, bool extend_only, box_done *done, void *arg)
 {

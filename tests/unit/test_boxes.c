@@ -2,6 +2,7 @@
 #include "front/boxes.h"
 
 #include "boxes-world.h"
+#include "front/boxes-int.h"
 #include "front/metrics.h"
 
 /* --- tests -------------------------------------------------------------------------------------------------------- */
@@ -231,6 +232,23 @@ static void test_a_sandbox_that_died_before_it_was_answered_for_is_not_called_ru
     assert_int_equal(who.tenant->sandboxes, 0);
 }
 
+/* Two requests that come in one piece. */
+static void test_a_new_end_is_keepers_when_it_is_no_pause_any_more(void **state)
+{
+    (void)state;
+    struct box_spec spec = host_spec();
+    spec.auto_pause = true;
+    struct box *b = box_find(&f, make(&spec).id);
+    struct box_life life = box_life(b);
+    life.auto_pause = false;
+    uint64_t before = box_own(b)->end_boot_ms;
+    box_set_timeout(&f, b, 3600, false, NULL, NULL);
+    box_set_life(&f, b, &life, NULL, NULL);
+    step(3);
+    assert_true(box_own(b)->end_boot_ms > before + 3000 * 1000);
+    assert_int_equal(k.deadline, box_own(b)->end_boot_ms);
+}
+
 /* As the operator's stop-all does, which spares nothing. */
 static void killed_while_made(void *arg, bool ok) { *(int *)arg += ok ? 1 : 100; }
 
@@ -388,6 +406,7 @@ int main(void)
                                         set_up, tear_down),
         cmocka_unit_test_setup_teardown(test_a_sandbox_that_is_killed_while_it_is_made_is_not_there_afterwards, set_up,
                                         tear_down),
+        cmocka_unit_test_setup_teardown(test_a_new_end_is_keepers_when_it_is_no_pause_any_more, set_up, tear_down),
         cmocka_unit_test_setup_teardown(test_late_answers, set_up, tear_down),
         cmocka_unit_test_setup_teardown(test_meeting, set_up, tear_down),
         cmocka_unit_test_setup_teardown(test_timeout_and_metrics, set_up, tear_down),
