@@ -10,7 +10,8 @@
 #include "base/text.h"
 #include "front/builds.h"
 
-enum { TEXT_MAX = 200, FROM_MAX = 512, SECRET_MAX = 16384, REGION_MAX = 40 };
+enum { TEXT_MAX = 200, SECRET_MAX = 16384, REGION_MAX = 40 };
+enum { FROM_MAX = STOCK_REF_MAX - 1 }; /* an image is fetched as it is named */
 
 static const char *const types[] = {"COPY", "RUN", "ENV", "WORKDIR", "USER"};
 

@@ -407,6 +407,23 @@ static void wrong_plans_are_refused_by_name(void **state)
     }
 }
 
+/* Cut by a byte it would be the name of another one. */
+static void an_image_has_a_name_that_stock_can_be_told(void **state)
+{
+    (void)state;
+    for (int more = 0; more < 2; more++) {
+        _cleanup_buf_ struct buf json = {0};
+        struct build_plan plan;
+        struct err err;
+        buf_adds(&json, "{\"fromImage\":\"docker://docker.io/library/");
+        for (int i = 0; i < STOCK_REF_MAX - 1 - 27 + more; i++)
+            buf_addc(&json, 'x');
+        buf_adds(&json, "\"}");
+        assert_int_equal(plan_of(buf_str(&json), &plan, &err), more ? -1 : 0);
+        build_plan_done(&plan);
+    }
+}
+
 static void variables_are_put_in_and_nothing_is_run(void **state)
 {
     (void)state;
@@ -645,6 +662,7 @@ int main(void)
         WORLD(several_tags_name_one_build),
         WORLD(a_build_is_found_by_the_template_it_was_promised_for),
         cmocka_unit_test(wrong_plans_are_refused_by_name),
+        cmocka_unit_test(an_image_has_a_name_that_stock_can_be_told),
         cmocka_unit_test(variables_are_put_in_and_nothing_is_run),
         cmocka_unit_test(variables_do_not_make_much_of_little),
         WORLD(a_path_that_is_too_long_with_its_variables_fails_the_build),
