@@ -61,7 +61,7 @@ static void add_directory(struct json *j, const struct template_info *t)
 
 static void list_row(void *arg, const struct tmpl *t)
 {
-    if (t->kind == TMPL_SNAPSHOT)
+    if (tmpl_only_snapshots(t))
         return;
     add_row(arg, t);
     json_end_obj(arg);

@@ -262,9 +262,10 @@ static void count_tmpl(void *arg, const struct tmpl *t)
     struct counting *n = arg;
     if (t->tenant != n->tenant)
         return;
-    n->kept.count += t->kind == TMPL_SNAPSHOT ? t->ntags : 0;
-    for (size_t i = 0; i < t->ntags; i++)
+    for (size_t i = 0; i < t->ntags; i++) {
+        n->kept.count += tmpl_kind_of(t, &t->tags[i]) == TMPL_SNAPSHOT;
         add_stack(n, t->tags[i].stack, t->tags[i].bytes);
+    }
 }
 
 static struct counting count(struct front *f, const struct tenant *t)

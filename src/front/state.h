@@ -144,9 +144,9 @@ struct tmpl {
     char id[40];              /* what the API calls templateID */
     char name[TMPL_NAME_MAX]; /* "" for a snapshot without a name */
     struct tenant *tenant;    /* owner; NULL: the node's own (imported by the operator), for everybody */
-    enum tmpl_kind kind;
+    enum tmpl_kind kind;      /* of the newest build; tmpl_kind_of() has that of a tag */
     bool public;
-    char source[SANDBOX_ID_MAX]; /* TMPL_SNAPSHOT: the sandbox */
+    char source[SANDBOX_ID_MAX]; /* of the newest snapshot: the sandbox */
     struct tmpl_config config;   /* of the newest build; sandboxes get that of their tag, tmpl_config_of() */
     struct tmpl_tag *tags;       /* at most TMPL_TAGS_MAX; the first is the newest. Owned */
     size_t ntags;
@@ -179,6 +179,14 @@ static inline const char *tmpl_image(const struct tmpl_tag *tag)
 static inline enum tmpl_kind tmpl_kind_of(const struct tmpl *t, const struct tmpl_tag *tag)
 {
     return tag->origin && tag->origin->kind ? tag->origin->kind : t->kind;
+}
+/* A build under another tag makes a template of what was a snapshot, which is still one. */
+static inline bool tmpl_only_snapshots(const struct tmpl *t)
+{
+    bool only = t->ntags || t->kind == TMPL_SNAPSHOT;
+    for (size_t i = 0; i < t->ntags; i++)
+        only &= tmpl_kind_of(t, &t->tags[i]) == TMPL_SNAPSHOT;
+    return only;
 }
 /* What a sandbox of this tag starts with, but for `history`: that is the template's. */
 static inline const struct tmpl_config *tmpl_config_of(const struct tmpl *t, const struct tmpl_tag *tag)

@@ -183,10 +183,11 @@ static void build_put(struct tmpls *ts, struct tmpl_change *c, struct tmpl_row *
         if (ts->by_id.n >= ROWS_MAX)
             state_fail(&c->failure, 503, "this node keeps its %d templates and snapshots", ROWS_MAX);
     }
-    if (r && c->row_kind == TMPL_SNAPSHOT && t->kind != TMPL_SNAPSHOT) /* it came after the snapshot had begun */
+    if (r && c->row_kind == TMPL_SNAPSHOT && !tmpl_only_snapshots(t)) /* it came after the snapshot had begun */
         state_fail(&c->failure, 409, "'%s' is the name of a template; give the snapshot another one", c->name);
     t->kind = c->row_kind;
-    (void)snprintf(t->source, sizeof t->source, "%s", c->source);
+    if (c->row_kind == TMPL_SNAPSHOT)
+        (void)snprintf(t->source, sizeof t->source, "%s", c->source);
     if (c->with_config) {
         if (r)
             c->config.history = r->t.config.history;

@@ -211,6 +211,26 @@ static void without_the_scope_only_snapshots_are_removed(void **state)
     assert_null(answer(ask_api(KEY_B, "DELETE", "/templates/snap", NULL), 204));
 }
 
+/* Built under the name of a snapshot: each is listed, counted and removed as what it is. */
+static void a_row_can_be_a_snapshot_and_a_template(void **state)
+{
+    (void)state;
+    static struct tmpl_origin origin[] = {{.kind = TMPL_BUILT}, {.kind = TMPL_SNAPSHOT}};
+    static struct tmpl_tag tags[] = {{.tag = "v1", .origin = &origin[0]}, {.tag = "default", .origin = &origin[1]}};
+    struct tmpl *t = (struct tmpl *)world_tmpl("rowone", "mine", 1);
+    t->kind = TMPL_BUILT;
+    t->tags = tags;
+    t->ntags = 2;
+    json_t *j = answer(ask_api(KEY_B, "GET", "/snapshots", NULL), 200);
+    assert_int_equal(json_array_size(j), 1);
+    assert_string_equal(json_string_value(json_object_get(json_array_get(j, 0), "snapshotID")), "b/mine:default");
+    json_decref(j);
+    refused(ask_api(KEY_B, "DELETE", "/templates/mine", NULL), 403, "lacks the scope templates");
+    t->tags = &tags[1];
+    t->ntags = 1;
+    assert_null(answer(ask_api(KEY_B, "DELETE", "/templates/mine%3Adefault", NULL), 204));
+}
+
 static void templates_that_are_rows_stand_in_lists(void **state)
 {
     (void)state;
@@ -247,6 +267,7 @@ int main(void)
         cmocka_unit_test_setup_teardown(keys_that_only_read_get_no_address_to_upload_to, start, end),
         cmocka_unit_test_setup_teardown(builds_and_imports_need_room, start, end),
         cmocka_unit_test_setup_teardown(without_the_scope_only_snapshots_are_removed, start, end),
+        cmocka_unit_test_setup_teardown(a_row_can_be_a_snapshot_and_a_template, start, end),
         cmocka_unit_test_setup_teardown(templates_that_are_rows_stand_in_lists, start, end),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -455,6 +455,39 @@ static void test_a_snapshot_does_not_replace_a_template_that_came_meanwhile(void
     assert_false(was_dropped("st-aaaaaaaa"));
 }
 
+static void test_a_snapshot_stays_one_beside_builds(void **state)
+{
+    (void)state;
+    struct tmpl_config c = {.user = (char[]){"u"}};
+    struct tmpl_new n = {.name = "web",
+                         .stack = "st-snapsnap",
+                         .source = "i0box",
+                         .tenant = who.tenant,
+                         .kind = TMPL_SNAPSHOT,
+                         .config = &c};
+    struct put p = {0};
+    tmpl_put(&f, &n, was_put, &p);
+    await(&p);
+    assert_int_equal(state_kept(&f, who.tenant).count, 1);
+    assert_int_equal(add_with("v1", "st-aaaaaaaa", TMPL_BUILT, &c).status, 0);
+    assert_int_equal(state_kept(&f, who.tenant).count, 1);
+    const struct tmpl *t = tmpl_find(&f, who.tenant, "web", NULL);
+    assert_false(tmpl_only_snapshots(t));
+    assert_string_equal(t->source, "i0box");
+    stop();
+    start();
+    assert_int_equal(state_kept(&f, who.tenant).count, 1);
+    p = (struct put){0};
+    tmpl_remove(&f, tmpl_find(&f, who.tenant, "web", NULL), "v1", was_put, &p);
+    await(&p);
+    assert_true(tmpl_only_snapshots(tmpl_find(&f, who.tenant, "web", NULL)));
+    p = (struct put){0};
+    n.tenant = who.tenant;         /* a new one since the restart */
+    tmpl_put(&f, &n, was_put, &p); /* and may be made again */
+    await(&p);
+    assert_int_equal(p.status, 0);
+}
+
 /* A tag that was given is somebody's word, and the one that a name alone means is not. */
 static void test_what_an_image_was_fetched_as_stays_with_its_tags(void **state)
 {
@@ -555,6 +588,7 @@ int main(void)
         T(test_tags_of_older_stores_have_the_configuration_of_their_template),
         T(test_configurations_of_tags_are_bounded),
         T(test_configurations_of_a_tenant_are_bounded),
+        T(test_a_snapshot_stays_one_beside_builds),
         T(test_a_snapshot_does_not_replace_a_template_that_came_meanwhile),
         T(test_what_an_image_was_fetched_as_stays_with_its_tags),
         T(test_configuration_as_text_and_back),

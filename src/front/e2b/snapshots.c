@@ -97,7 +97,7 @@ static bool name_free(struct api_call *c, const char *name)
 {
     const struct tmpl *t = tmpl_find(c->front, c->who.tenant, name, NULL);
     bool own = t && t->tenant == c->who.tenant;
-    if ((own && t->kind != TMPL_SNAPSHOT) || template_resolve(c->front, name, &(struct template_info){0})) {
+    if ((own && !tmpl_only_snapshots(t)) || template_resolve(c->front, name, &(struct template_info){0})) {
         reply_error(c->req, 409, "'%s' is the name of a template; give the snapshot another one", name);
         return false;
     }
@@ -178,11 +178,10 @@ static int read_query(struct api_call *c, struct query *q, struct err *err)
 static void collect(void *arg, const struct tmpl *t)
 {
     struct query *q = arg;
-    if (t->kind != TMPL_SNAPSHOT || t->tenant != q->tenant || (q->name.n && t != q->row) ||
-        (q->sandbox.n && strcmp(t->source, q->sandbox.p) != 0))
+    if (t->tenant != q->tenant || (q->name.n && t != q->row) || (q->sandbox.n && strcmp(t->source, q->sandbox.p) != 0))
         return;
     for (size_t i = 0; i < t->ntags; i++) {
-        if (q->tag && strcmp(t->tags[i].tag, q->tag) != 0)
+        if (tmpl_kind_of(t, &t->tags[i]) != TMPL_SNAPSHOT || (q->tag && strcmp(t->tags[i].tag, q->tag) != 0))
             continue;
         MEM_GROW(q->v, q->n, q->cap);
         q->v[q->n++] = (struct entry){t, &t->tags[i]};
@@ -272,7 +271,8 @@ void e2b_template_remove(struct api_call *c)
         reply_error(c->req, 403, "template '%.80s' is somebody else's", name);
         return;
     }
-    if (t->kind != TMPL_SNAPSHOT && !(c->who.scopes & (SCOPE_TEMPLATES | SCOPE_ADMIN))) {
+    bool snapshot = colon ? tmpl_kind_of(t, tag) == TMPL_SNAPSHOT : tmpl_only_snapshots(t);
+    if (!snapshot && !(c->who.scopes & (SCOPE_TEMPLATES | SCOPE_ADMIN))) {
         reply_error(c->req, 403, "this API key lacks the scope templates: it may remove snapshots only");
         return;
     }

@@ -118,7 +118,7 @@ struct listing {
 static void add_listed_row(void *arg, const struct tmpl *t)
 {
     const struct listing *l = arg;
-    if (t->kind == TMPL_SNAPSHOT)
+    if (tmpl_only_snapshots(t))
         return;
     add_row(l->j, l->front, t);
     json_end_obj(l->j);
