@@ -13,6 +13,7 @@
 #include "base/json.h"
 #include "base/mem.h"
 #include "base/num.h"
+#include "base/strv.h"
 #include "http/url.h"
 
 enum { READ_BYTES = 1 << 16 };
@@ -53,17 +54,32 @@ static const char *tags_of(const json_t *t, struct buf *out)
     return out->n ? buf_str(out) : "-";
 }
 
+/* What its tags were fetched as, each once. */
+static const char *images_of(const json_t *t, struct buf *out)
+{
+    _cleanup_strv_ struct strv seen = {0};
+    const json_t *tags = json_object_get(t, "tags");
+    for (size_t i = 0; i < json_array_size(tags); i++) {
+        const char *image = api_text(json_array_get(tags, i), "image");
+        if (!*image || strv_has(&seen, image))
+            continue;
+        buf_addf(out, "%s%s", seen.n ? "," : "", image);
+        strv_add(&seen, image);
+    }
+    return out->n ? buf_str(out) : "-";
+}
+
 static int list(const struct node_call *call, struct err *err)
 {
     _cleanup_json_ json_t *j = NULL;
     int rc = node_get(call, "/v1/templates", &j, err);
     if (rc <= 0)
         return rc;
-    struct node_table t = node_table_with("NAME", "STATE", "KIND", "OWNER", "TAGS", "SIZE", "STARTED", NULL);
+    struct node_table t = node_table_with("NAME", "STATE", "KIND", "OWNER", "TAGS", "SIZE", "STARTED", "IMAGE", NULL);
     const json_t *all = json_object_get(j, "templates");
     for (size_t i = 0; i < json_array_size(all); i++) {
         const json_t *x = json_array_get(all, i);
-        _cleanup_buf_ struct buf tags = {0}, size = {0};
+        _cleanup_buf_ struct buf tags = {0}, size = {0}, images = {0};
         json_int_t bytes = json_integer_value(json_object_get(x, "bytes"));
         if (bytes > 0)
             num_add_size(&size, (uint64_t)bytes);
@@ -74,6 +90,7 @@ static int list(const struct node_call *call, struct err *err)
         node_cell(&t, "%s", tags_of(x, &tags));
         node_cell(&t, "%s", size.n ? buf_str(&size) : "-");
         node_cell(&t, "%lld", (long long)json_integer_value(json_object_get(x, "spawned")));
+        node_cell_whole(&t, images_of(x, &images));
     }
     node_print_table(&t);
     return 0;

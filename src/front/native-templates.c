@@ -97,7 +97,7 @@ struct inspecting {
 static void left(struct http_req *r) { ((struct inspecting *)r->user)->r = NULL; }
 
 /* Of the tag, or of the newest build if it is gone meanwhile. */
-static void add_config(struct json *j, const struct tmpl *t, const char *tag)
+static void add_tag(struct json *j, const struct tmpl *t, const char *tag)
 {
     const struct tmpl_tag none = {0}, *at = &none;
     for (size_t i = 0; i < t->ntags; i++)
@@ -105,6 +105,9 @@ static void add_config(struct json *j, const struct tmpl *t, const char *tag)
             at = &t->tags[i];
     _cleanup_free_ char *text = tmpl_config_text(t, at);
     reply_add_text(j, "config", text);
+    json_str(j, "tag", tag);
+    if (tmpl_image(at)[0])
+        json_str(j, "image", tmpl_image(at));
 }
 
 static void inspected(void *arg, const struct stock_item *v, size_t n, const struct stock_reply *failed)
@@ -119,8 +122,7 @@ static void inspected(void *arg, const struct stock_item *v, size_t n, const str
     if (t) {
         json_start(&j, &out);
         add_row(&j, t);
-        add_config(&j, t, w->tag);
-        json_str(&j, "tag", w->tag);
+        add_tag(&j, t, w->tag);
         for (size_t i = 0; !failed && i < n; i++)
             if (strcmp(v[i].id, w->stack) == 0)
                 json_u64(&j, "layers", v[i].nlayers);

@@ -545,6 +545,29 @@ def push(host, name, tag, root, who):
             send("PUT", f"{at.path}?{at.query}&digest={digest}", data, **{"content-type": "application/octet-stream"})
 
 
+def test_images_are_shown():
+    "`template ls` and `template inspect` say as which image a tag was fetched, and nothing for what somebody named"
+    if not shutil.which("docker-registry"):
+        skip("docker-registry is not installed: apt-get install docker-registry")
+    with small_templates() as templates, tempfile.TemporaryDirectory(prefix="hutch-image-") as tmp, \
+            im.a_registry() as host, Daemon(templates=templates) as d:
+        root = pathlib.Path(tmp, "root")
+        fill(root)
+        push(host, "acme/x", "1", root, "nobody:nothing")
+        image = f"{host}/acme/x:1"
+        d.cli("template", "import", image)
+        d.cli("template", "import", "-t", "mine", image)
+        head, *rows = [line.split() for line in d.cli("template", "ls").stdout.splitlines()]
+        check_equal(head[-1], "IMAGE")
+        shown = {row[0]: row[-1] for row in rows}
+        name, = (n for n in shown if n.startswith("127-0-0-1-"))
+        check_equal((shown[name], shown["mine"], shown["small"]), (image, "-", "-"), rows)
+        for tag in ("1", "default"):
+            one = json.loads(d.cli("template", "inspect", f"{name}:{tag}").stdout)
+            check_equal((one["tag"], one["image"], [t["image"] for t in one["tags"]]), (tag, image, [image, image]), one)
+        check("image" not in json.loads(d.cli("template", "inspect", "mine").stdout))
+
+
 def test_registries_of_clouds():
     "an image of a registry comes with a key of AWS, which ECR makes a password of, or with that of a service account of Google"
     if not shutil.which("docker-registry"):
