@@ -135,6 +135,8 @@ void seen_done(struct seen *s);
 /* Directories of the layers so far, as they were described last. A zeroed struct is empty. */
 struct dir_meta {
     uint64_t sum;
+    uint32_t layer;         /* that described it, from 1; 0: none */
+    uint32_t gone, emptied; /* the last one that took it, or what was in it, away */
     uint32_t mode, uid, gid, nsec;
     int64_t sec;
     char *xattrs; /* owned; as they stand in a record */
@@ -144,11 +146,15 @@ struct dirs {
     struct dir_meta *slot; /* owned */
     size_t n, cap, bytes;  /* bytes: of all attributes */
     uint64_t key;
+    uint32_t layer; /* that is read now, from 0 */
 };
 #define DIRS_XATTRS_MAX ((size_t)64 << 20)
 /* false: with it there would be more than DIRS_XATTRS_MAX bytes of attributes. */
 bool dirs_put(struct dirs *d, const char *path, const struct lay_record *r, const struct buf *xattrs);
-/* Fills mode, owner and time in, and attributes in place of what is in *xattrs. */
+/* This layer takes away what those below it have at path, or only (emptied) in it; or has something else there. */
+void dirs_take(struct dirs *d, const char *path, bool emptied);
+void dirs_replace(struct dirs *d, const char *path);
+/* Fills mode, owner and time in, and attributes in place of what is in *xattrs. false: there is none, or no more. */
 bool dirs_get(const struct dirs *d, const char *path, struct lay_record *ret, struct buf *xattrs);
 void dirs_done(struct dirs *d);
 

@@ -73,7 +73,8 @@ static struct dir_meta *dir_of(const struct dirs *d, uint64_t sum)
     return &d->slot[at];
 }
 
-bool dirs_put(struct dirs *d, const char *path, const struct lay_record *r, const struct buf *xattrs)
+/* The slot for path, which may be a free one. */
+static struct dir_meta *dir_at(struct dirs *d, const char *path, uint64_t *sum)
 {
     if (d->cap == 0)
         random_bytes(&d->key, sizeof d->key);
@@ -86,15 +87,28 @@ bool dirs_put(struct dirs *d, const char *path, const struct lay_record *r, cons
                 *dir_of(d, old.slot[i].sum) = old.slot[i];
         free(old.slot);
     }
-    uint64_t sum = sum_of(d->key, path, strlen(path));
-    struct dir_meta *m = dir_of(d, sum);
+    *sum = sum_of(d->key, path, strlen(path));
+    return dir_of(d, *sum);
+}
+
+bool dirs_put(struct dirs *d, const char *path, const struct lay_record *r, const struct buf *xattrs)
+{
+    uint64_t sum;
+    struct dir_meta *m = dir_at(d, path, &sum);
     if (xattrs->n > DIRS_XATTRS_MAX - (d->bytes - m->nxattrs))
         return false;
     d->n += m->sum == 0;
     d->bytes += xattrs->n - m->nxattrs;
     free(m->xattrs);
-    *m = (struct dir_meta){
-        .sum = sum, .mode = r->mode, .uid = r->uid, .gid = r->gid, .nsec = r->mtime_nsec, .sec = r->mtime_sec};
+    *m = (struct dir_meta){.sum = sum,
+                           .layer = d->layer + 1,
+                           .gone = m->gone,
+                           .emptied = m->emptied,
+                           .mode = r->mode,
+                           .uid = r->uid,
+                           .gid = r->gid,
+                           .nsec = r->mtime_nsec,
+                           .sec = r->mtime_sec};
     if (xattrs->n == 0)
         return true;
     m->nxattrs = xattrs->n;
@@ -102,10 +116,39 @@ bool dirs_put(struct dirs *d, const char *path, const struct lay_record *r, cons
     return true;
 }
 
+void dirs_take(struct dirs *d, const char *path, bool emptied)
+{
+    uint64_t sum;
+    struct dir_meta *m = dir_at(d, path, &sum);
+    d->n += m->sum == 0;
+    m->sum = sum;
+    *(emptied ? &m->emptied : &m->gone) = d->layer + 1;
+}
+
+/* There may be millions of files: only where a directory was. */
+void dirs_replace(struct dirs *d, const char *path)
+{
+    if (d->cap && dir_of(d, sum_of(d->key, path, strlen(path)))->sum)
+        dirs_take(d, path, false);
+}
+
+/* Whether a layer above `layer` took the directory away, or one that it is in. */
+static bool is_gone(const struct dirs *d, const char *path, uint32_t layer)
+{
+    for (size_t n = 0;; n++) { /* "" is the root */
+        const struct dir_meta *m =
+            path[n] == '/' || path[n] == '\0' || n == 0 ? dir_of(d, sum_of(d->key, path, n)) : NULL;
+        if (m && (m->gone > layer || (path[n] != '\0' && m->emptied > layer)))
+            return true;
+        if (path[n] == '\0')
+            return false;
+    }
+}
+
 bool dirs_get(const struct dirs *d, const char *path, struct lay_record *ret, struct buf *xattrs)
 {
     const struct dir_meta *m = d->cap ? dir_of(d, sum_of(d->key, path, strlen(path))) : NULL;
-    if (!m || !m->sum)
+    if (!m || !m->layer || is_gone(d, path, m->layer))
         return false;
     ret->mode = m->mode;
     ret->uid = m->uid;

@@ -115,6 +115,7 @@ static int take_xattrs(struct work *w, struct archive_entry *e, struct err *err)
 static int put_opaque(struct work *w, const char *path, struct err *err)
 {
     struct lay_record r = {.type = LAY_OPAQUE};
+    dirs_take(&w->l->dirs, path, true);
     return put(w, &r, path, "", err);
 }
 
@@ -172,11 +173,18 @@ static int put_whiteout(struct work *w, const char *raw, char *path, char *name,
         return 0;
     default:
         seen_put(&w->seen, path, SEEN_WHITEOUT);
+        dirs_take(&w->l->dirs, path, false);
         return put(w, &r, path, "", err);
     }
 }
 
 /* --- entries ------------------------------------------------------------------------------------------------------ */
+
+static void put_seen(struct work *w, const char *path, enum seen_kind kind)
+{
+    seen_put(&w->seen, path, kind);
+    dirs_replace(&w->l->dirs, path);
+}
 
 static int put_content(struct work *w, uint64_t size, struct err *err)
 {
@@ -204,7 +212,7 @@ static int put_file(struct work *w, struct archive_entry *e, struct lay_record *
     w->l->bytes += r->size;
     if (put(w, r, path, "", err) < 0)
         return -1;
-    seen_put(&w->seen, path, SEEN_FILE);
+    put_seen(w, path, SEEN_FILE);
     return put_content(w, r->size, err);
 }
 
@@ -227,7 +235,7 @@ static int put_hardlink(struct work *w, const char *raw, const char *link, const
                        image_shown(link));
         return refuse(w, raw, why, err);
     }
-    seen_put(&w->seen, path, kind);
+    put_seen(w, path, kind);
     return put(w, &r, path, target, err);
 }
 
@@ -281,11 +289,11 @@ static int put_entry(struct work *w, struct archive_entry *e, char *path, struct
         link = archive_entry_symlink(e);
         if (!link || !link[0] || strlen(link) >= LAY_PATH_MAX)
             return refuse(w, raw, "the target of the symbolic link is empty or too long", err);
-        seen_put(&w->seen, path, SEEN_OTHER);
+        put_seen(w, path, SEEN_OTHER);
         return put(w, &r, path, link, err);
     case S_IFIFO:
         r.type = LAY_FIFO;
-        seen_put(&w->seen, path, SEEN_OTHER);
+        put_seen(w, path, SEEN_OTHER);
         return put(w, &r, path, "", err);
     default: /* devices and sockets: a sandbox has a /dev of its own */
         w->l->devices++;
@@ -322,6 +330,7 @@ int tar_to_lay(struct stream *s, struct lay_out *o, struct tar_lay *l, struct er
         rc = one(&w, e, err);
         say_progress(s->src->done, l->total, "unpacking");
     }
+    l->dirs.layer++;
     tar_close(&w.tar);
     seen_done(&w.seen);
     buf_done(&w.xattrs);

@@ -89,7 +89,7 @@ static void show(int fd, struct buf *ret)
 }
 
 /* 0 and the records in `ret`, or -1 and the error in it. */
-static int lay_of(const struct buf *tar, struct tar_lay *l, struct buf *ret)
+static int lay_next(const struct buf *tar, struct tar_lay *l, struct buf *ret)
 {
     static struct lay_out o;
     struct source src;
@@ -101,7 +101,6 @@ static int lay_of(const struct buf *tar, struct tar_lay *l, struct buf *ret)
     int rc = stream_open(&s, &src, UINT64_MAX, "it", &err);
     if (rc == 0)
         rc = tar_to_lay(&s, &o, l, &err);
-    dirs_done(&l->dirs);
     stream_close(&s);
     source_done(&src);
     ret->n = 0;
@@ -111,6 +110,13 @@ static int lay_of(const struct buf *tar, struct tar_lay *l, struct buf *ret)
     } else {
         buf_adds(ret, err.msg);
     }
+    return rc;
+}
+
+static int lay_of(const struct buf *tar, struct tar_lay *l, struct buf *ret)
+{
+    int rc = lay_next(tar, l, ret);
+    dirs_done(&l->dirs);
     return rc;
 }
 
@@ -230,6 +236,44 @@ static void directories_keep_their_attributes_up_to_a_limit(void **state)
     assert_int_equal(back.n, half.n);
     assert_int_equal(got.mode, 0700);
     dirs_done(&d);
+}
+
+/* What a layer above those of `below` makes of "d/sub/x", whose directories it does not name. */
+static void check_implied(const char *expected, const struct item *below, size_t n)
+{
+    static const struct item first[] = {{"d", 'd', NULL, 0}, {"d/sub", 'd', NULL, 0}, {"d/other", 'd', NULL, 0}},
+                             last[] = {{"d/sub/x", 'f', "1", 0}};
+    struct tar_lay l = {.oci = true};
+    _cleanup_buf_ struct buf a = {0}, b = {0}, c = {0}, got = {0};
+    make_tar(first, ARRAY_LEN(first), &a);
+    make_tar(below, n, &b);
+    make_tar(last, ARRAY_LEN(last), &c);
+    assert_int_equal(lay_next(&a, &l, &got), 0);
+    assert_int_equal(lay_next(&b, &l, &got), 0);
+    assert_int_equal(lay_of(&c, &l, &got), 0);
+    assert_string_equal(buf_str(&got), expected);
+}
+#define CHECK_IMPLIED(expected, ...)                      \
+    do {                                                  \
+        static const struct item items[] = {__VA_ARGS__}; \
+        check_implied(expected, items, ARRAY_LEN(items)); \
+    } while (0)
+
+static void directories_that_were_removed_have_no_attributes(void **state)
+{
+    (void)state;
+    CHECK_IMPLIED("dir d\ndir d/sub\nfile d/sub/x 1\nend \n", {"d/.wh.other", 'f', "", 0});
+    CHECK_IMPLIED("file d/sub/x 1\nend \n", {".wh.d", 'f', "", 0});
+    CHECK_IMPLIED("file d/sub/x 1\nend \n", {".wh..wh..opq", 'f', "", 0});
+    CHECK_IMPLIED("file d/sub/x 1\nend \n", {"d", 'l', "e", 0}, {"e", 'd', NULL, 0});
+    CHECK_IMPLIED("dir d\nfile d/sub/x 1\nend \n", {"d/.wh..wh..opq", 'f', "", 0});
+    CHECK_IMPLIED("dir d\nfile d/sub/x 1\nend \n", {"d/.wh.sub", 'f', "", 0});
+    CHECK_IMPLIED("dir d\nfile d/sub/x 1\nend \n", {"d/sub", 'f', "1", 0});
+    /* And made anew. */
+    CHECK_IMPLIED("dir d\nfile d/sub/x 1\nend \n", {".wh.d", 'f', "", 0}, {"d", 'd', NULL, 0});
+    CHECK_IMPLIED("dir d\nfile d/sub/x 1\nend \n", {"d", 'd', NULL, 0}, {".wh.d", 'f', "", 0});
+    CHECK_IMPLIED("dir d\ndir d/sub\nfile d/sub/x 1\nend \n", {"d", 'd', NULL, 0}, {"d/sub", 'd', NULL, 0},
+                  {".wh.d", 'f', "", 0});
 }
 
 static void names_that_lead_out_are_refused_by_name(void **state)
@@ -383,6 +427,7 @@ int main(void)
         cmocka_unit_test(whiteouts_are_marks_only_in_images),
         cmocka_unit_test(a_whiteout_never_hides_what_its_own_layer_brings),
         cmocka_unit_test(directories_keep_their_attributes_up_to_a_limit),
+        cmocka_unit_test(directories_that_were_removed_have_no_attributes),
         cmocka_unit_test(names_that_lead_out_are_refused_by_name),
         cmocka_unit_test(limits_end_an_archive),
         cmocka_unit_test(an_archive_that_is_cut_off_is_refused),
