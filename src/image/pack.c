@@ -143,7 +143,7 @@ static int add_xattrs(struct pack *p, const struct lay_record *r, struct err *er
         memcpy(name, p->xattrs + at, head[0]);
         name[head[0]] = '\0';
         /* How a directory was renamed inside its layer means nothing elsewhere. */
-        if (!strstr(name, ".overlay."))
+        if (strncmp(name, "user.overlay.", 13) != 0 && strncmp(name, "trusted.overlay.", 16) != 0)
             archive_entry_xattr_add_entry(p->entry, name, p->xattrs + at + head[0], value);
         at += (size_t)head[0] + value;
     }

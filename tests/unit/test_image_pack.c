@@ -111,8 +111,8 @@ static void a_layer_comes_back_as_it_was(void **state)
 
 static void names_of_attributes_come_back_as_they_were(void **state)
 {
-    static const char *const names[] = {"user.a=b",      "user.100%25", "user.two words",
-                                        "user.\xc3\xa9", "user.\xff\n", "user.%"};
+    static const char *const names[] = {"user.a=b",    "user.100%25", "user.two words",    "user.\xc3\xa9",
+                                        "user.\xff\n", "user.%",      "user.an.overlay.of"};
     const struct image_options plain = {0}, ours = {.oci = true, .hutch = true};
     struct image_message packed, unpacked;
     _cleanup_close_ int in = new_file(), tar = new_file(), back = new_file();
