@@ -48,7 +48,10 @@ static int load_policy(struct prepared *p, struct err *err)
     size_t n = a->nflags;
     if (run_secrets_parse(a, &p->secrets, err) < 0 || run_audit_open(a, &p->audit, err) < 0)
         return -1;
-    struct policy_flag *flags = xcalloc(n + 2 + run_secrets_nflags(&p->secrets), sizeof *flags);
+    /* Transactions wait there, whose word `hutch apply` takes. Where it is without the variable is built in. */
+    const char *xdg = getenv("XDG_STATE_HOME");
+    _cleanup_free_ char *state = xdg && xdg[0] == '/' ? path_join(xdg, "hutch") : NULL;
+    struct policy_flag *flags = xcalloc(n + 3 + run_secrets_nflags(&p->secrets), sizeof *flags);
     if (n > 0)
         memcpy(flags, a->flags, n * sizeof *flags);
     /* Not writable does not mean gone: the command still starts here, also in /tmp or as a foreign uid. */
@@ -59,6 +62,9 @@ static int load_policy(struct prepared *p, struct err *err)
     if (p->audit.path && !container(p))
         flags[n++] = (struct policy_flag){
             .key = "files.deny_write", .value = p->audit.path, .text = "--audit", .flags = FILE_LITERAL};
+    if (state && !container(p))
+        flags[n++] = (struct policy_flag){
+            .key = "files.deny_write", .value = state, .text = "XDG_STATE_HOME", .flags = FILE_LITERAL};
     int r = policy_load(&where, (const char *const *)a->policies.v, a->settings, flags, n, &p->policy, err);
     free(flags);
     if (r < 0)
