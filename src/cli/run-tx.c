@@ -19,13 +19,10 @@ const char *tx_end_name(enum tx_end e)
     return names[e];
 }
 
-static void show(const struct tx *tx, bool whole)
+static void show(const struct tx *tx)
 {
     _cleanup_buf_ struct buf text = {0};
-    if (whole)
-        tx_diff(tx, &text);
-    else
-        tx_list(tx, TX_SHOWN_MAX, &text);
+    tx_list(tx, TX_SHOWN_MAX, &text);
     (void)fd_write_all(2, buf_str(&text), text.n);
 }
 
@@ -43,7 +40,7 @@ static char ask(const struct tx *tx)
         if (c == 'a' || c == 'k' || c == 'x')
             return c;
         if (c == 'd')
-            show(tx, true);
+            (void)tx_diff(tx, 2);
     }
     return 'k';
 }
@@ -69,7 +66,7 @@ int tx_decide(struct tx *tx, bool commit, bool quiet, enum tx_end *ret, struct e
     tx_survey(tx, TX_BELOW_MAX);
     if (!quiet) {
         fprintf(stderr, "hutch: %zu change%s, none of them on the host yet:\n", tx->n, tx->n == 1 ? "" : "s");
-        show(tx, false);
+        show(tx);
     }
     bool person = isatty(0) && isatty(2);
     char what = commit ? 'a' : person ? ask(tx) : 'k';
@@ -150,11 +147,12 @@ int tx_cmd_diff(const char *id)
 {
     static struct tx tx;
     struct err err = {0};
-    _cleanup_buf_ struct buf text = {0};
     if (tx_load(id, &tx, &err) < 0)
         return fail(&tx, &err);
-    tx_diff(&tx, &text);
-    (void)fd_write_all(1, buf_str(&text), text.n);
+    if (tx_diff(&tx, 1) < 0) {
+        (void)err_set(&err, ERR_SETUP, errno, "write the diff");
+        return fail(&tx, &err);
+    }
     tx_done(&tx);
     return 0;
 }

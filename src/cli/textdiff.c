@@ -26,7 +26,7 @@ struct edits {
     size_t n, cap;
 };
 
-bool textdiff_is_text(const char *p, size_t n) { return !n || !memchr(p, '\0', n < 8192 ? n : 8192); }
+bool textdiff_is_text(const char *p, size_t n) { return !n || !memchr(p, '\0', n); }
 
 static bool split(const char *p, size_t n, struct text *t)
 {

@@ -12,7 +12,7 @@ enum { TEXTDIFF_LINES_MAX = 20000, TEXTDIFF_EDITS_MAX = 2000, TEXTDIFF_CONTEXT =
 /* Without NUL and valid enough to be shown: what follows "--- a/NAME". Control characters are made harmless. False, and
  * a single line in `out`, if one of them is not text or they differ too much to be compared. */
 bool textdiff(const char *name, const char *a, size_t na, const char *b, size_t nb, struct buf *out);
-/* No NUL in the first 8 KiB. */
+/* No NUL: what follows one in a line would not be shown. */
 bool textdiff_is_text(const char *p, size_t n);
 
 #endif

@@ -10,6 +10,7 @@
 #include <unistd.h>
 
 #include "base/cleanup.h"
+#include "base/fd.h"
 #include "base/mem.h"
 #include "base/path.h"
 #include "base/text.h"
@@ -237,7 +238,9 @@ void tx_list(const struct tx *tx, size_t max, struct buf *out)
 static bool slurp(int root, const char *path, struct buf *ret)
 {
     struct stat st;
-    _cleanup_close_ int fd = openat(root, path, O_RDONLY | O_NOFOLLOW | O_CLOEXEC | O_NONBLOCK);
+    const char *name;
+    _cleanup_close_ int dir = tx_open_parent(root, path, &name);
+    _cleanup_close_ int fd = dir < 0 ? -1 : openat(dir, name, O_RDONLY | O_NOFOLLOW | O_CLOEXEC | O_NONBLOCK);
     if (fd < 0 || fstat(fd, &st) < 0 || !S_ISREG(st.st_mode) || st.st_size > TX_TEXT_MAX)
         return false;
     char block[8192];
@@ -249,20 +252,28 @@ static bool slurp(int root, const char *path, struct buf *ret)
     return true;
 }
 
-void tx_diff(const struct tx *tx, struct buf *out)
+static void add_diff(const struct tx *tx, const struct tx_change *c, struct buf *out)
 {
-    for (size_t i = 0; i < tx->n; i++) {
-        const struct tx_change *c = &tx->changes[i];
-        const struct tx_place *p = &tx->place[c->place];
-        bool before = c->kind != TX_ADDED && S_ISREG(c->seen.mode), after = c->kind != TX_REMOVED && S_ISREG(c->mode);
-        _cleanup_buf_ struct buf a = {0}, b = {0}, name = {0};
-        put_path(tx, c, &name);
-        bool content = c->kind != TX_CHANGED || c->content;
-        if (!content || !(before || after) || (before && !slurp(p->host, c->path, &a)) ||
-            (after && !slurp(p->layer, c->path, &b))) {
-            buf_addf(out, "%c %s\n", c->kind, buf_str(&name));
-            continue;
-        }
+    const struct tx_place *p = &tx->place[c->place];
+    bool before = c->kind != TX_ADDED && S_ISREG(c->seen.mode), after = c->kind != TX_REMOVED && S_ISREG(c->mode);
+    _cleanup_buf_ struct buf a = {0}, b = {0}, name = {0};
+    put_path(tx, c, &name);
+    bool content = c->kind != TX_CHANGED || c->content;
+    if (!content || !(before || after) || (before && !slurp(p->host, c->path, &a)) ||
+        (after && !slurp(p->layer, c->path, &b)))
+        buf_addf(out, "%c %s\n", c->kind, buf_str(&name));
+    else
         (void)textdiff(buf_str(&name), buf_str(&a), a.n, buf_str(&b), b.n, out);
+}
+
+/* One after the other: together they may be larger than memory. */
+int tx_diff(const struct tx *tx, int fd)
+{
+    int r = 0;
+    for (size_t i = 0; i < tx->n && r == 0; i++) {
+        _cleanup_buf_ struct buf text = {0};
+        add_diff(tx, &tx->changes[i], &text);
+        r = fd_write_all(fd, buf_str(&text), text.n);
     }
+    return r;
 }

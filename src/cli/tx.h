@@ -87,8 +87,8 @@ int tx_open_vault(struct tx *tx, const struct wall_learn *places, int vault, str
 int tx_compare(struct tx *tx, struct err *err);
 /* One line per change, at most `max`; then how many more. */
 void tx_list(const struct tx *tx, size_t max, struct buf *out);
-/* A unified diff of everything that is text, a line for the rest. */
-void tx_diff(const struct tx *tx, struct buf *out);
+/* A unified diff of everything that is text, a line for the rest. -1 with errno if it cannot be written. */
+int tx_diff(const struct tx *tx, int fd);
 struct tx_seen tx_seen_of(const struct stat *host);
 /* tx-below.c: writes down what is in directories that go; `max` is TX_BELOW_MAX. */
 void tx_survey(struct tx *tx, size_t max);

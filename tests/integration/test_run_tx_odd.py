@@ -1,8 +1,15 @@
 """hutch run --tx with what commands, other programs and power cuts leave: nothing is lost, and nothing is where it should not be."""
 import os
+import subprocess
 
-from hutch_test import check, check_equal, hutch, write
+from hutch_test import HUTCH, check, check_equal, check_in, clean_env, hutch, identity, run, write
 from test_learn import home_workspace
+from test_run_tx import tx
+
+
+def kept(r):
+    check_equal(r.code, 0, r)
+    return r.err.split("kept as ")[1].split(";")[0]
 
 
 # --- where they wait ------------------------------------------------------------------------------------------------
@@ -20,3 +27,20 @@ def test_no_command_writes_where_they_wait(who):
                 check_equal((r.code, (stage.home / "fine").exists()), (0, True), r)
                 check(not (stage.home / "state/hutch/tx/tx-00000000").exists(), "it was made")
                 os.unlink(stage.home / "fine")
+
+
+# --- what is shown --------------------------------------------------------------------------------------------------
+
+def test_the_diff_hides_nothing(who):
+    "a line that holds a NUL is not shown as if it ended there, and a diff that cannot be written is an error"
+    with home_workspace(who) as stage:
+        write(stage.ws / "long", "line\n" * 5000, who)
+        kept(stage.run("--tx", "--", "sh", "-c", "printf 'echo fine\\0; evil\\n' >> long"))
+        r = tx(stage, "diff")
+        check_equal(r.out, "long differs (not text)\n")
+        _, entry = identity(who)
+        with open("/dev/full", "w", encoding="ascii") as full:
+            r = subprocess.run([HUTCH, "diff"], cwd=stage.ws, env=clean_env(entry, {"HOME": str(stage.home)}), stdout=full,
+                               stderr=subprocess.PIPE, text=True, check=False, **identity(who)[0])
+        check_equal(r.returncode, 123, r.stderr)
+        check_in("No space left on device", r.stderr)
