@@ -26,6 +26,12 @@ static void show(const struct tx *tx)
     (void)fd_write_all(2, buf_str(&text), text.n);
 }
 
+static void show_notes(const struct tx *tx)
+{
+    for (size_t i = 0; i < tx->notes.n; i++)
+        fprintf(stderr, "hutch: note: %s\n", tx->notes.v[i]);
+}
+
 /* 'a', 'k' or 'x'; at the end of input 'k': nothing is lost by keeping. */
 static char ask(const struct tx *tx)
 {
@@ -58,6 +64,8 @@ static int keep(struct tx *tx, bool quiet, struct err *err)
 int tx_decide(struct tx *tx, bool commit, bool quiet, enum tx_end *ret, struct err *err)
 {
     *ret = TX_END_NOTHING;
+    if (!quiet)
+        show_notes(tx);
     if (tx->n == 0) {
         if (!quiet)
             fputs("hutch: the command changed no files\n", stderr);
@@ -122,7 +130,10 @@ int cmd_apply(int argc, char **argv)
     if (argc > 2 + force)
         return err_set(&err, ERR_USAGE, 0, "one transaction at a time; usage: hutch apply [--force] [TX]"),
                cli_fail(&err);
-    if (tx_load(id, &tx, &err) < 0 || tx_apply(&tx, force, &err) < 0)
+    if (tx_load(id, &tx, &err) < 0)
+        return fail(&tx, &err);
+    show_notes(&tx);
+    if (tx_apply(&tx, force, &err) < 0)
         return fail(&tx, &err);
     size_t n = tx.n;
     if (tx_drop(tx.id, &err) < 0)
@@ -149,6 +160,7 @@ int tx_cmd_diff(const char *id)
     struct err err = {0};
     if (tx_load(id, &tx, &err) < 0)
         return fail(&tx, &err);
+    show_notes(&tx);
     if (tx_diff(&tx, 1) < 0) {
         (void)err_set(&err, ERR_SETUP, errno, "write the diff");
         return fail(&tx, &err);

@@ -176,7 +176,7 @@ static int set_modes(struct applying *a, struct err *err)
         const struct dir_mode *d = &a->dirs[i];
         if (set_mode(a, d) < 0 && r == 0)
             r = err_set(err, ERR_SETUP, errno, "set the mode %04o of %s/%s", (unsigned)d->mode,
-                        a->tx->place[d->place].src, d->path);
+                        tx_shown(a->tx->place[d->place].src), tx_shown(d->path));
         free(d->path);
     }
     free(a->dirs);
@@ -286,13 +286,14 @@ static int apply_one(struct applying *a, const struct tx_change *c, struct err *
     if (dir < 0 && c->kind == TX_REMOVED && (errno == ENOENT || errno == ENOTDIR || errno == ELOOP))
         return 0; /* gone with its directory */
     if (dir < 0)
-        return err_set(err, ERR_SETUP, errno, "the directory of %s/%s", p->src, c->path);
+        return err_set(err, ERR_SETUP, errno, "the directory of %s/%s", tx_shown(p->src), tx_shown(c->path));
     if (c->kind == TX_REMOVED)
         return tree_remove(dir, name, err);
     if (fstatat(p->layer, c->path, &l, AT_SYMLINK_NOFOLLOW) < 0)
-        return err_set(err, ERR_SETUP, errno, "%s in its layer", c->path);
+        return err_set(err, ERR_SETUP, errno, "%s in its layer", tx_shown(c->path));
+    l.st_mode = c->mode; /* it may have been opened up, see `modes` */
     int r = S_ISDIR(l.st_mode) ? put_dir(a, c, dir, name, &l) : put_other(a, c, dir, name, &l);
-    return r < 0 ? err_set(err, ERR_SETUP, errno, "write %s/%s", p->src, c->path) : 0;
+    return r < 0 ? err_set(err, ERR_SETUP, errno, "write %s/%s", tx_shown(p->src), tx_shown(c->path)) : 0;
 }
 
 /* When this has come back, the layers may go: they are the only other copy, and a file that was put in place by a rename and
@@ -303,7 +304,7 @@ static int sync_places(const struct tx *tx, struct err *err)
         const struct tx_place *p = &tx->place[tx->changes[i].place];
         if ((i == 0 || tx->changes[i].place != tx->changes[i - 1].place) && syncfs(p->host) < 0)
             return err_set(err, ERR_SETUP, errno, "the changes are applied, but %s cannot be written to the disk",
-                           p->src);
+                           tx_shown(p->src));
     }
     return 0;
 }

@@ -20,8 +20,21 @@
 struct walk {
     struct tx *tx;
     unsigned place;
+    const struct map *modes; /* that are written down, of this place */
+    struct tx_entries *more; /* that are to be */
     struct err *err;
 };
+
+const char *tx_shown(const char *path)
+{
+    enum { AT_ONCE = 4, MAX = 300 };
+    static struct buf ring[AT_ONCE];
+    static unsigned next;
+    struct buf *b = &ring[next++ % AT_ONCE];
+    b->n = 0;
+    text_add_safe(b, path, MAX);
+    return buf_str(b);
+}
 
 static int by_name(const void *a, const void *b) { return strcmp(*(char *const *)a, *(char *const *)b); }
 
@@ -123,6 +136,27 @@ static bool is_opaque(int dir)
     return fgetxattr(dir, "user.overlay.opaque", &value, 1) == 1 && value == 'y';
 }
 
+/* What its owner may not read is neither compared nor copied by him. It is his, nobody else has the layer, and what counts
+ * is the mode that the command gave it. */
+static int open_up(struct walk *w, int layer, const char *name, const char *path, struct stat *l)
+{
+    struct tx_entries *modes = w->more;
+    const struct tx_entry *known = map_get(w->modes, path);
+    mode_t need = S_ISDIR(l->st_mode) ? S_IRWXU : S_ISREG(l->st_mode) ? S_IRUSR : 0;
+    if (known && (known->seen.mode & S_IFMT) == (l->st_mode & S_IFMT))
+        l->st_mode = known->seen.mode;
+    if (known || w->tx->root || (l->st_mode & need) == need)
+        return 0;
+    if (modes->n == TX_CHANGES_MAX)
+        return err_set(w->err, ERR_LIMIT, 0, "more than %d files that their owner may not read", TX_CHANGES_MAX);
+    if (fchmodat(layer, name, (l->st_mode & 07777) | need, 0) < 0)
+        return err_set(w->err, ERR_SETUP, errno, "open up %s in its layer", tx_shown(path));
+    MEM_GROW(modes->v, modes->n, modes->cap);
+    modes->v[modes->n++] =
+        (struct tx_entry){.place = w->place, .path = xstrdup(path), .seen = {.there = true, .mode = l->st_mode}};
+    return 0;
+}
+
 static int walk(struct walk *w, int layer, int host, const char *top, bool replaced, unsigned depth);
 
 /* `replaced`: the one that holds it was. Overlay marks only the outermost of such directories. */
@@ -133,10 +167,13 @@ static int walk_dir(struct walk *w, int layer, int host, const char *name, const
     _cleanup_close_ int sub = openat(layer, name, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC | O_NONBLOCK);
     _cleanup_close_ int under =
         both ? openat(host, name, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC | O_NONBLOCK) : -1;
+    if (sub >= 0 && both && under < 0 && errno == EACCES) {
+        strv_take(&w->tx->notes, xasprintf("%s cannot be looked into on the host: what the command did there is lost",
+                                           tx_shown(path)));
+        return 0;
+    }
     if (sub < 0 || (both && under < 0))
-        return err_set(w->err, ERR_SETUP, errno, "look into %s", path);
-    if (depth >= TX_DEPTH_MAX)
-        return err_set(w->err, ERR_LIMIT, 0, "%s: directories more than %d deep", path, TX_DEPTH_MAX);
+        return err_set(w->err, ERR_SETUP, errno, "look into %s", tx_shown(path));
     if (!both || !same_attributes(w->tx, l, h)) {
         struct tx_change *c = add(w, path, h ? TX_CHANGED : TX_ADDED, l, h);
         if (!c)
@@ -152,18 +189,22 @@ static int walk_entry(struct walk *w, int layer, int host, const char *name, con
 {
     struct stat l, hs, *h = &hs;
     if (fstatat(layer, name, &l, AT_SYMLINK_NOFOLLOW) < 0)
-        return err_set(w->err, ERR_SETUP, errno, "look at %s/%s in its layer", top, name);
+        return err_set(w->err, ERR_SETUP, errno, "look at %s/%s in its layer", tx_shown(top), tx_shown(name));
     if (host < 0 || fstatat(host, name, h, AT_SYMLINK_NOFOLLOW) < 0)
         h = NULL;
     _cleanup_free_ char *path = *top ? path_join(top, name) : xstrdup(name);
-    if (is_whiteout(&l))
+    if (depth >= TX_DEPTH_MAX || strlen(path) >= PATH_MAX) /* as in tree_copy() */
+        return err_set(w->err, ERR_LIMIT, 0, "%s is more than %d directories deep or its path longer than %d bytes",
+                       tx_shown(path), TX_DEPTH_MAX, PATH_MAX - 1);
+    bool odd = !S_ISDIR(l.st_mode) && !S_ISREG(l.st_mode) && !S_ISLNK(l.st_mode) && !S_ISFIFO(l.st_mode);
+    if (odd && !is_whiteout(&l))
+        strv_take(&w->tx->notes, xasprintf("%s is no file, directory, link or pipe and stays behind", tx_shown(path)));
+    if (odd) /* what was there is gone in any case, and from a socket no kept layer has more than that */
         return h && !add(w, path, TX_REMOVED, NULL, h) ? -1 : 0;
+    if (open_up(w, layer, name, path, &l) < 0)
+        return -1;
     if (S_ISDIR(l.st_mode))
         return walk_dir(w, layer, host, name, path, &l, h, replaced, depth);
-    if (!S_ISREG(l.st_mode) && !S_ISLNK(l.st_mode) && !S_ISFIFO(l.st_mode)) {
-        strv_take(&w->tx->notes, xasprintf("%s is no file, directory, link or pipe and stays behind", path));
-        return 0;
-    }
     bool kind = h && (l.st_mode & S_IFMT) == (h->st_mode & S_IFMT);
     bool content = !kind || !same_content(layer, host, name, &l, h),
          attributes = kind && !same_attributes(w->tx, &l, h);
@@ -182,7 +223,7 @@ static int walk(struct walk *w, int layer, int host, const char *top, bool repla
 {
     _cleanup_strv_ struct strv mine = {0}, theirs = {0};
     if (read_names(layer, &mine) < 0 || (replaced && read_names(host, &theirs) < 0))
-        return err_set(w->err, ERR_SETUP, errno, "list %s", *top ? top : w->tx->place[w->place].src);
+        return err_set(w->err, ERR_SETUP, errno, "list %s", tx_shown(*top ? top : w->tx->place[w->place].src));
     for (size_t i = 0; i < theirs.n; i++) {
         struct stat st;
         if (mine.n && bsearch(&theirs.v[i], mine.v, mine.n, sizeof *mine.v, by_name))
@@ -199,12 +240,21 @@ static int walk(struct walk *w, int layer, int host, const char *top, bool repla
 
 int tx_compare(struct tx *tx, struct err *err)
 {
-    for (size_t i = 0; i < tx->nplaces; i++) {
-        struct walk w = {.tx = tx, .place = (unsigned)i, .err = err};
-        if (walk(&w, tx->place[i].layer, tx->place[i].host, "", false, 0) < 0)
-            return -1;
+    struct tx_entries more = {0};
+    struct map modes[TX_PLACES_MAX] = {0};
+    int r = 0;
+    tx_index(&tx->modes, modes);
+    for (size_t i = 0; i < tx->nplaces && r == 0; i++) {
+        struct walk w = {.tx = tx, .place = (unsigned)i, .modes = &modes[i], .more = &more, .err = err};
+        r = walk(&w, tx->place[i].layer, tx->place[i].host, "", false, 0);
     }
-    return 0;
+    tx_index_done(modes);
+    for (size_t i = 0; i < more.n; i++) {
+        MEM_GROW(tx->modes.v, tx->modes.n, tx->modes.cap);
+        tx->modes.v[tx->modes.n++] = more.v[i];
+    }
+    free(more.v);
+    return r;
 }
 
 /* --- for people --------------------------------------------------------------------------------------------------- */

@@ -57,6 +57,14 @@ static void put_entry(struct json *j, unsigned place, const char *path, const st
     json_end_arr(j);
 }
 
+static void put_entries(struct json *j, const char *key, const struct tx_entries *e)
+{
+    json_arr(j, key);
+    for (size_t i = 0; i < e->n; i++)
+        put_entry(j, e->v[i].place, e->v[i].path, &e->v[i].seen);
+    json_end_arr(j);
+}
+
 void tx_meta_write(const struct tx *tx, struct buf *out)
 {
     struct json j;
@@ -75,10 +83,8 @@ void tx_meta_write(const struct tx *tx, struct buf *out)
         put_entry(&j, tx->changes[i].place, tx->changes[i].path, &tx->changes[i].seen);
     json_end_arr(&j);
     json_bool(&j, "below_cut", tx->below_cut);
-    json_arr(&j, "below");
-    for (size_t i = 0; i < tx->below.n; i++)
-        put_entry(&j, tx->below.v[i].place, tx->below.v[i].path, &tx->below.v[i].seen);
-    json_end_arr(&j);
+    put_entries(&j, "below", &tx->below);
+    put_entries(&j, "modes", &tx->modes);
     json_end_obj(&j);
     buf_addc(out, '\n');
 }
@@ -165,6 +171,8 @@ bool tx_meta_read(const char *text, size_t n, struct tx *tx, struct strv *places
         return false;
     bool none = !json_object_get(doc, "below"); /* in version 1 */
     tx->below_cut = none || json_is_true(json_object_get(doc, "below_cut"));
+    if (json_object_get(doc, "modes") && !take_entries(doc, "modes", plain, &tx->modes))
+        return false;
     return none || take_entries(doc, "below", plain, &tx->below);
 }
 

@@ -35,20 +35,30 @@ void tx_done(struct tx *tx)
         free(tx->changes[i].path);
     free(tx->changes);
     tx_entries_done(&tx->below);
+    tx_entries_done(&tx->modes);
     free(tx->command);
     strv_done(&tx->notes);
     *tx = (struct tx){0};
+}
+
+/* The command may have closed it to its own owner; its own mode is not among the changes. */
+static int open_layer(int parent, const char *name)
+{
+    const int how = O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC;
+    int fd = openat(parent, name, how);
+    return fd < 0 && errno == EACCES && fchmodat(parent, name, 0700, 0) == 0 ? openat(parent, name, how) : fd;
 }
 
 static int add_place(struct tx *tx, const char *src, int parent, const char *layer, struct err *err)
 {
     struct tx_place *p = &tx->place[tx->nplaces++];
     p->src = xstrdup(src);
-    p->layer = openat(parent, layer, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+    p->layer = open_layer(parent, layer);
+    int eno = errno;
     p->host = open(src, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
     if (p->layer < 0)
-        return err_set(err, ERR_SETUP, errno, "open the layer of %s", src);
-    return p->host < 0 ? err_set(err, ERR_SETUP, errno, "open %s", src) : 0;
+        return err_set(err, ERR_SETUP, eno, "open the layer of %s", tx_shown(src));
+    return p->host < 0 ? err_set(err, ERR_SETUP, errno, "open %s", tx_shown(src)) : 0;
 }
 
 int tx_open_vault(struct tx *tx, const struct wall_learn *places, int vault, struct err *err)
@@ -113,15 +123,15 @@ static int keep_layers(const struct tx *tx, int dir, struct err *err)
     for (size_t i = 0; i < tx->nplaces; i++) {
         (void)snprintf(name, sizeof name, "L%zu", i);
         if (mkdirat(dir, name, 0700) < 0)
-            return err_set(err, ERR_SETUP, errno, "keep the layer of %s", tx->place[i].src);
+            return err_set(err, ERR_SETUP, errno, "keep the layer of %s", tx_shown(tx->place[i].src));
         _cleanup_close_ int to = openat(dir, name, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
         struct tree_copy c = {.from = tx->place[i].layer,
                               .to = to,
                               .prev = -1,
                               .shift = tx->shift,
-                              .flags = TREE_USERXATTR | (tx->root ? 0U : TREE_NO_CHOWN)};
+                              .flags = TREE_USERXATTR | TREE_BARE | (tx->root ? 0U : TREE_NO_CHOWN)};
         if (to < 0 || tree_copy(&c, err) < 0)
-            return to < 0 ? err_set(err, ERR_SETUP, errno, "keep the layer of %s", tx->place[i].src) : -1;
+            return to < 0 ? err_set(err, ERR_SETUP, errno, "keep the layer of %s", tx_shown(tx->place[i].src)) : -1;
     }
     return 0;
 }
@@ -261,8 +271,8 @@ static int list(struct err *err)
         _cleanup_buf_ struct buf command = {0};
         int r = tx_load(ids.v[i], &tx, &why);
         text_add_safe(&command, r < 0 ? why.msg : tx.command, 120);
-        printf("%s  %6zu change%s  %s  %s\n", ids.v[i], tx.n, tx.n == 1 ? " " : "s", tx.nplaces ? tx.place[0].src : "-",
-               buf_str(&command));
+        printf("%s  %6zu change%s  %s  %s\n", ids.v[i], tx.n, tx.n == 1 ? " " : "s",
+               tx.nplaces ? tx_shown(tx.place[0].src) : "-", buf_str(&command));
         tx_done(&tx);
     }
     return 0;

@@ -77,18 +77,23 @@ struct tx {
     struct tx_entries below; /* what was on the host in directories that go */
     size_t below_bytes;
     bool below_cut; /* there was more */
-    char *command;  /* for people */
-    struct strv notes;
+    struct tx_entries
+        modes;     /* in the layers: of what its owner may not read. They were opened up, seen.mode is what counts */
+    char *command; /* for people */
+    struct strv notes; /* fit to print */
 };
 
 /* After the run: the layers in the vault (see wall/learn.h). ERR_LIMIT, ERR_SETUP. tx_done() in any case. */
 int tx_open_vault(struct tx *tx, const struct wall_learn *places, int vault, struct err *err);
-/* tx-diff.c: fills `changes`, in order of the paths, directories before what is in them. */
+/* tx-diff.c: fills `changes`, in order of the paths, directories before what is in them. Opens up in the layers what an
+ * ordinary user could not read there. ERR_LIMIT for what could be neither kept nor applied. */
 int tx_compare(struct tx *tx, struct err *err);
 /* One line per change, at most `max`; then how many more. */
 void tx_list(const struct tx *tx, size_t max, struct buf *out);
 /* A unified diff of everything that is text, a line for the rest. -1 with errno if it cannot be written. */
 int tx_diff(const struct tx *tx, int fd);
+/* A path as it may stand in a message; valid until the fourth call from now. */
+const char *tx_shown(const char *path);
 struct tx_seen tx_seen_of(const struct stat *host);
 /* tx-below.c: writes down what is in directories that go; `max` is TX_BELOW_MAX. */
 void tx_survey(struct tx *tx, size_t max);
@@ -114,7 +119,7 @@ int tx_keep(struct tx *tx, struct err *err);
 int tx_load(const char *id, struct tx *ret, struct err *err);
 int tx_drop(const char *id, struct err *err);
 
-/* tx-meta.c: tx.json. Reads it into root, started_ns, command and below of `tx` and the rest beside it; false: it is
+/* tx-meta.c: tx.json. Reads it into root, started_ns, command, below and modes of `tx` and the rest beside it; false: it is
  * damaged. */
 void tx_meta_write(const struct tx *tx, struct buf *out);
 bool tx_meta_read(const char *text, size_t n, struct tx *tx, struct strv *places, struct tx_entries *seen);

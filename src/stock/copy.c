@@ -66,6 +66,18 @@ static int check_owner(const struct copier *k, const struct stat *st, struct err
                      shift, shift + LAY_ID_MAX);
 }
 
+/* Those that are copied, into k->xattrs. */
+static int collect(struct copier *k, int fd, bool *opaque, struct err *err)
+{
+    char value;
+    const char *mark = k->view == XATTR_USER ? "user.overlay.opaque" : "trusted.overlay.opaque";
+    if (!(k->c->flags & TREE_BARE))
+        return xattr_collect(fd, k->view, k->c->shift, k->path.text, &k->xattrs, opaque, err);
+    k->xattrs.n = 0;
+    *opaque = fgetxattr(fd, mark, &value, 1) == 1 && value == 'y';
+    return 0;
+}
+
 /* Owner, attributes, mode, time: in an order in which none undoes another. The attributes are in k->xattrs. */
 static int dress(const struct copier *k, int fd, const struct stat *st, bool opaque, struct err *err)
 {
@@ -204,8 +216,7 @@ static int copy_file(struct copier *k, const struct level *l, const char *name, 
         return fail(k, errno, "cannot be opened", err);
     if (now.st_ino != st->st_ino || !S_ISREG(now.st_mode))
         return fail(k, ESTALE, "is another file than before", err);
-    if (add_size(k, st, err) < 0 ||
-        xattr_collect(from, k->view, k->c->shift, k->path.text, &k->xattrs, &opaque, err) < 0)
+    if (add_size(k, st, err) < 0 || collect(k, from, &opaque, err) < 0)
         return -1;
     int linked = link_prev(k, l, name, st, from, err);
     if (linked < 0 || (linked == 0 && copy_new(k, l, name, st, from, err) < 0))
@@ -261,8 +272,7 @@ static int copy_dir(struct copier *k, struct level *l, const struct stat *st, st
     const char *origin = k->view == XATTR_USER ? "user.overlay.origin" : "trusted.overlay.origin";
     _cleanup_names_ struct walk_names names = {0};
     bool opaque = false;
-    if (xattr_collect(l->from, k->view, k->c->shift, k->path.text, &k->xattrs, &opaque, err) < 0 ||
-        walk_names_read(l->from, k->path.text, &names, err) < 0)
+    if (collect(k, l->from, &opaque, err) < 0 || walk_names_read(l->from, k->path.text, &names, err) < 0)
         return -1;
     l->merged = !opaque && (k->path.n == 0 || fgetxattr(l->from, origin, NULL, 0) >= 0);
     for (size_t i = 0; i < names.n; i++) {
@@ -271,7 +281,7 @@ static int copy_dir(struct copier *k, struct level *l, const struct stat *st, st
             return -1;
         walk_pop(&k->path, old);
     }
-    if (names.n > 0 && xattr_collect(l->from, k->view, k->c->shift, k->path.text, &k->xattrs, &opaque, err) < 0)
+    if (names.n > 0 && collect(k, l->from, &opaque, err) < 0)
         return -1;
     return dress(k, l->to, st, opaque, err);
 }

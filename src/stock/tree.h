@@ -22,6 +22,7 @@ enum {
     TREE_USERXATTR = 1, /* overlay's marks are user.overlay.*, else trusted.overlay.* */
     TREE_NO_CHOWN = 2,  /* owners are not looked at; copies are the caller's */
     TREE_TAKE = 4,      /* tree_copy: `from` is thrown away and on the same file system: files are linked, not copied */
+    TREE_BARE = 8,      /* tree_copy: of attributes only the mark of an opaque directory */
 };
 
 /* Copies everything in `from` into the empty directory `to`, the root's own owner, mode and times too: owners minus

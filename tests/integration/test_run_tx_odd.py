@@ -1,15 +1,131 @@
 """hutch run --tx with what commands, other programs and power cuts leave: nothing is lost, and nothing is where it should not be."""
 import os
+import stat
 import subprocess
 
-from hutch_test import HUTCH, check, check_equal, check_in, clean_env, hutch, identity, run, write
+from hutch_test import HUTCH, check, check_equal, check_in, clean_env, hutch, identity, run, skip, write
 from test_learn import home_workspace
-from test_run_tx import tx
+from test_run_tx import look, tx
+
+
+def own(path, who):
+    _, entry = identity(who)
+    os.chown(path, entry.pw_uid, entry.pw_gid, follow_symlinks=False)
+
+
+def mode(path):
+    return oct(stat.S_IMODE(os.lstat(path).st_mode))
 
 
 def kept(r):
     check_equal(r.code, 0, r)
     return r.err.split("kept as ")[1].split(";")[0]
+
+
+# --- what is in a layer ---------------------------------------------------------------------------------------------
+
+CLOSED = """set -e
+echo x > good
+mkdir d d/in e && echo y > d/in/f && echo y > e/f
+chmod 0 d/in/f d/in d && chmod 300 e
+echo z > blind && chmod 200 blind
+chmod 0 was/file was
+chmod 0 .
+"""
+
+
+def test_closed_to_its_owner(who):
+    "directories and files that their owner may not read are kept, shown and applied as others are, with their modes"
+    for how in ("--tx", "--commit-on-success"):
+        with home_workspace(who) as stage:
+            write(stage.ws / "was/file", "first\n", who)
+            write(stage.ws / "stays/file", "first\n", who)
+            os.chmod(stage.ws / "stays/file", 0)
+            r = stage.run(how, "--", "sh", "-c", CLOSED)
+            check_equal(r.code, 0, r)
+            if how == "--tx":
+                kept(r)
+                diff = tx(stage, "diff")
+                check_equal(diff.code, 0, diff)
+                check_in("+++ b/d/in/f\n@@ -0,0 +1,1 @@\n+y\n", diff.out, diff)
+                done = tx(stage, "apply")
+                check_equal(done.code, 0, done)
+            for path, want in (("d", 0), ("e", 0o300), ("blind", 0o200), ("was", 0), ("stays/file", 0)):
+                check_equal(mode(stage.ws / path), oct(want), path)
+            os.chmod(stage.ws / "d", 0o700)
+            check_equal(mode(stage.ws / "d/in"), oct(0))
+            os.chmod(stage.ws / "d/in", 0o700)
+            check_equal(mode(stage.ws / "d/in/f"), oct(0))
+            for path in ("d/in/f", "e", "blind", "was", "was/file"):
+                os.chmod(stage.ws / path, 0o700)
+            for path, text in (("good", "x\n"), ("d/in/f", "y\n"), ("e/f", "y\n"), ("blind", "z\n"), ("was/file", "first\n")):
+                check_equal((stage.ws / path).read_text(), text, path)
+
+
+def test_closed_on_the_host():
+    "changes in a directory of the host that its owner may not read are lost, which is said, and the others are not"
+    with home_workspace("user") as stage:
+        write(stage.ws / "u/file", "first\n", "user")
+        os.chmod(stage.ws / "u", 0)
+        r = stage.run("--tx", "--", "sh", "-c", "chmod 700 u; echo x > u/new; echo x > good")
+        os.chmod(stage.ws / "u", 0)
+        kept(r)
+        check_in("u cannot be looked into on the host", r.err, r)
+        done = tx(stage, "apply")
+        check_equal(done.code, 0, done)
+        check_equal(((stage.ws / "good").read_text(), mode(stage.ws / "u")), ("x\n", oct(0)))
+        os.chmod(stage.ws / "u", 0o700)
+        check_equal(os.listdir(stage.ws / "u"), ["file"])
+
+
+def test_attributes_do_not_stand_in_the_way(who):
+    "a layer with attributes that the user's file system cannot hold is kept; they stay behind in any case"
+    script = ("import os,sys; open('f', 'w').write('x'); os.mkdir('d')\n"
+              "try: [os.setxattr(p, 'user.big', b'x' * 60000) for p in 'fd']\n"
+              "except OSError: sys.exit(5)")
+    with home_workspace(who) as stage:
+        r = stage.run("--tx", "--", "python3", "-c", script)
+        if r.code == 5:
+            skip("needs a tmpfs with user attributes: Linux 6.6")
+        kept(r)
+        check_equal(tx(stage, "apply").code, 0)
+        check_equal(((stage.ws / "f").read_text(), os.listxattr(stage.ws / "f")), ("x", []))
+
+
+SOCKET = """import os, socket
+for name in ("old", "stale", "new\\x1b[31m"):
+    if os.path.lexists(name):
+        os.unlink(name)
+    socket.socket(socket.AF_UNIX).bind(name)
+open("good", "w").write("x")
+"""
+
+
+def test_sockets(who):
+    "a socket stays behind; what it took the place of goes, and that is no conflict"
+    with home_workspace(who) as stage:
+        write(stage.ws / "old", "first\n", who)
+        subprocess.run(["python3", "-c", "import socket; socket.socket(socket.AF_UNIX).bind('stale')"], cwd=stage.ws, check=True)
+        own(stage.ws / "stale", who)
+        r = stage.run("--tx", "--", "python3", "-c", SOCKET)
+        kept(r)
+        check_in("D old", r.err, r)
+        check_in("new\\x1b[31m is no file", r.err, r)
+        check("\x1b" not in r.err, "a name reached the terminal as it is")
+        done = tx(stage, "apply")
+        check_equal(done.code, 0, done)
+        check(not {"old", "stale"} & set(os.listdir(stage.ws)) and (stage.ws / "good").exists(), str(os.listdir(stage.ws)))
+
+
+def test_limits_before_anything_is_applied(who):
+    "paths that cannot be kept are refused before half of the changes is on the host"
+    for name, count in (("d" * 200, 30), ("d", 128)):
+        with home_workspace(who) as stage:
+            before = look(stage.ws)
+            r = stage.run("--commit-on-success", "--", "python3", "-c", "import os\nopen('good', 'w')\n"
+                          f"for i in range({count}): os.mkdir('{name}'); os.chdir('{name}')\nopen('f', 'w')")
+            check_equal(r.code, 124, r)
+            check_equal(look(stage.ws), before, "something was applied")
 
 
 # --- where they wait ------------------------------------------------------------------------------------------------
