@@ -5,9 +5,11 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <getopt.h>
+#include <linux/openat2.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/syscall.h>
 #include <unistd.h>
 
 #include "base/cleanup.h"
@@ -49,15 +51,26 @@ static int open_layer(int parent, const char *name)
     return fd < 0 && errno == EACCES && fchmodat(parent, name, 0700, 0) == 0 ? openat(parent, name, how) : fd;
 }
 
+/* The path had no links in it when the command ran. One that is there now was put there since, perhaps by another command,
+ * and leads to where this one had no right to write. */
+static int open_host(const char *src)
+{
+    struct open_how how = {.flags = O_RDONLY | O_DIRECTORY | O_CLOEXEC, .resolve = RESOLVE_NO_SYMLINKS};
+    return (int)syscall(SYS_openat2, AT_FDCWD, src, &how, sizeof how);
+}
+
 static int add_place(struct tx *tx, const char *src, int parent, const char *layer, struct err *err)
 {
     struct tx_place *p = &tx->place[tx->nplaces++];
     p->src = xstrdup(src);
     p->layer = open_layer(parent, layer);
     int eno = errno;
-    p->host = open(src, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    p->host = open_host(src);
     if (p->layer < 0)
         return err_set(err, ERR_SETUP, eno, "open the layer of %s", tx_shown(src));
+    if (p->host < 0 && errno == ELOOP)
+        return err_set(err, ERR_POLICY, 0, "%s has become a symbolic link, or lies behind one, since the command ran",
+                       tx_shown(src));
     return p->host < 0 ? err_set(err, ERR_SETUP, errno, "open %s", tx_shown(src)) : 0;
 }
 
@@ -124,7 +137,7 @@ static int keep_layers(const struct tx *tx, int dir, struct err *err)
         (void)snprintf(name, sizeof name, "L%zu", i);
         if (mkdirat(dir, name, 0700) < 0)
             return err_set(err, ERR_SETUP, errno, "keep the layer of %s", tx_shown(tx->place[i].src));
-        _cleanup_close_ int to = openat(dir, name, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+        _cleanup_close_ int to = openat(dir, name, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
         struct tree_copy c = {.from = tx->place[i].layer,
                               .to = to,
                               .prev = -1,
@@ -163,7 +176,7 @@ int tx_keep(struct tx *tx, struct err *err)
     (void)snprintf(temp, sizeof temp, ".%s", tx->id);
     if (mkdirat(store, temp, 0700) < 0)
         return err_set(err, ERR_SETUP, errno, "keep the transaction");
-    _cleanup_close_ int dir = openat(store, temp, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    _cleanup_close_ int dir = openat(store, temp, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
     _cleanup_close_ int fd = dir < 0 ? -1 : openat(dir, META, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
     tx_meta_write(tx, &meta);
     int r = 0;
@@ -227,6 +240,18 @@ static int choose(int store, const char *id, char ret[TX_ID_MAX], struct err *er
     return 0;
 }
 
+/* Root's store may lie where HOME says, in the home of a user who could put anything there. */
+static int check_owner(int dir, const char *id, struct err *err)
+{
+    struct stat st;
+    if (fstat(dir, &st) < 0)
+        return err_set(err, ERR_SETUP, errno, "look at transaction %s", id);
+    if (st.st_uid == geteuid() && !(st.st_mode & (S_IWGRP | S_IWOTH)))
+        return 0;
+    return err_set(err, ERR_POLICY, 0, "transaction %s belongs to user %u, or others may write to it; it is not used",
+                   id, st.st_uid);
+}
+
 int tx_load(const char *id, struct tx *ret, struct err *err)
 {
     _cleanup_close_ int store = open_store(err);
@@ -236,6 +261,8 @@ int tx_load(const char *id, struct tx *ret, struct err *err)
     if (store < 0 || choose(store, id, ret->id, err) < 0)
         return -1;
     _cleanup_close_ int dir = openat(store, ret->id, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+    if (dir >= 0 && check_owner(dir, ret->id, err) < 0)
+        return -1;
     if (dir < 0 || fd_read_file(dir, META, META_MAX, &text) < 0)
         return err_set(err, ERR_SETUP, errno, "read transaction %s", ret->id);
     if (!tx_meta_read(buf_str(&text), text.n, ret, &places, &seen))

@@ -115,7 +115,7 @@ void tx_done(struct tx *tx);
 
 /* tx.c: kept in STATE/hutch/tx ($XDG_STATE_HOME, else ~/.local/state). */
 int tx_keep(struct tx *tx, struct err *err);
-/* id NULL: the only one there is. */
+/* id NULL: the only one there is. ERR_POLICY if it is somebody else's. */
 int tx_load(const char *id, struct tx *ret, struct err *err);
 int tx_drop(const char *id, struct err *err);
 

@@ -3,7 +3,7 @@ import os
 import stat
 import subprocess
 
-from hutch_test import HUTCH, check, check_equal, check_in, clean_env, hutch, identity, run, skip, write
+from hutch_test import HUTCH, check, check_equal, check_in, clean_env, hutch, identity, is_root, run, skip, write
 from test_learn import home_workspace
 from test_run_tx import look, tx
 
@@ -126,6 +126,49 @@ def test_limits_before_anything_is_applied(who):
                           f"for i in range({count}): os.mkdir('{name}'); os.chdir('{name}')\nopen('f', 'w')")
             check_equal(r.code, 124, r)
             check_equal(look(stage.ws), before, "something was applied")
+
+
+# --- what comes to the host -----------------------------------------------------------------------------------------
+
+def test_a_link_where_a_directory_was(who):
+    "a transaction is not applied through a link that came to be where its directory was"
+    with home_workspace(who) as stage:
+        write(stage.ws / "out/file", "first\n", who)
+        write(stage.ws / "deep/build/file", "first\n", who)
+        ws = stage.ws
+        for victim in ("deep/build", "deep"):
+            stage.ws = ws / "deep/build"
+            kept(stage.run("--tx", "--", "sh", "-c", "echo evil > authorized_keys"))
+            stage.ws = ws
+            os.rename(ws / victim, ws / "aside")
+            (ws / "out/build").mkdir(exist_ok=True)
+            os.symlink(ws / "out", ws / victim)
+            for args in (("apply",), ("apply", "--force"), ("diff",)):
+                r = tx(stage, *args)
+                check_equal(r.code, 121, f"{victim}: {r}")
+                check_in("symbolic link", r.err, r)
+            check(not list((ws / "out").rglob("authorized_keys")), f"{victim}: written through the link")
+            os.unlink(ws / victim)
+            os.rename(ws / "aside", ws / victim)
+            check_equal(tx(stage, "discard").code, 0)
+
+
+def test_of_somebody_else():
+    "root does not apply what another user has put where root's transactions wait"
+    if not is_root():
+        skip("needs root, to be somebody else")
+    with home_workspace("root") as stage:
+        name = kept(stage.run("--tx", "--", "sh", "-c", "echo x > good"))
+        where = stage.home / ".local/state/hutch/tx" / name
+        for owner, bits in ((65534, 0o700), (0, 0o777)):
+            os.chown(where, owner, owner)
+            os.chmod(where, bits)
+            r = tx(stage, "apply")
+            check_equal(r.code, 121, r)
+            check_in("it is not used", r.err, r)
+            check(not (stage.ws / "good").exists(), "it was applied")
+        os.chmod(where, 0o700)
+        check_equal(tx(stage, "apply").code, 0)
 
 
 # --- where they wait ------------------------------------------------------------------------------------------------
