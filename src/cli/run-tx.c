@@ -32,7 +32,7 @@ static void show_notes(const struct tx *tx)
         fprintf(stderr, "hutch: note: %s\n", tx->notes.v[i]);
 }
 
-/* 'a', 'k' or 'x'; at the end of input 'k': nothing is lost by keeping. */
+/* 'a', 'k' or 'x'; 0 at the end of input, which is 'k': nothing is lost by keeping. */
 static char ask(const struct tx *tx)
 {
     _cleanup_fclose_ FILE *tty = fopen("/dev/tty", "re");
@@ -48,13 +48,26 @@ static char ask(const struct tx *tx)
         if (c == 'd')
             (void)tx_diff(tx, 2);
     }
-    return 'k';
+    return 0;
 }
 
-static int keep(struct tx *tx, bool quiet, struct err *err)
+/* Applied, dropped or kept, as was said. -1: it still has to be decided about. */
+static int carry_out(struct tx *tx, char what, bool quiet, enum tx_end *ret, struct err *err)
 {
+    struct err why = {0};
+    *err = why;
+    if (what == 'a' && tx_apply(tx, false, &why) == 0) {
+        *ret = TX_END_APPLIED;
+        return 0;
+    }
+    if (what == 'x') {
+        *ret = TX_END_DROPPED;
+        return 0;
+    }
     if (tx_keep(tx, err) < 0)
-        return err_wrap(err, "the changes are lost: they cannot be kept");
+        return err_wrap(err, "%s%sthey cannot be kept", why.msg, why.code ? "; " : "");
+    *ret = TX_END_KEPT;
+    *err = why;
     if (!quiet)
         fprintf(stderr, "hutch: kept as %s; see it with `hutch diff %s`, then `hutch apply %s` or `hutch discard %s`\n",
                 tx->id, tx->id, tx->id, tx->id);
@@ -77,24 +90,14 @@ int tx_decide(struct tx *tx, bool commit, bool quiet, enum tx_end *ret, struct e
         show(tx);
     }
     bool person = isatty(0) && isatty(2);
-    char what = commit ? 'a' : person ? ask(tx) : 'k';
-    struct err why = {0};
-    if (what == 'a' && tx_apply(tx, false, &why) == 0) {
-        *ret = TX_END_APPLIED;
-        return 0;
+    char what = commit ? 'a' : person ? ask(tx) : 0;
+    while (carry_out(tx, what ? what : 'k', quiet, ret, err) < 0) {
+        if (!person || !what)
+            return err_wrap(err, "the changes are lost");
+        fprintf(stderr, "hutch: the changes are still there, but %s\n", err->msg);
+        what = ask(tx); /* whoever is there can make room */
     }
-    if (what == 'x') {
-        *ret = TX_END_DROPPED;
-        return 0;
-    }
-    if (keep(tx, quiet, err) < 0)
-        return -1;
-    *ret = TX_END_KEPT;
-    if (what == 'a') {
-        *err = why;
-        return -1;
-    }
-    return 0;
+    return err->code ? -1 : 0;
 }
 
 /* --- commands ------------------------------------------------------------------------------------------------------- */

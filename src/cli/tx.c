@@ -9,6 +9,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/file.h>
 #include <sys/syscall.h>
 #include <unistd.h>
 
@@ -130,6 +131,30 @@ static void list_ids(int store, struct strv *ret)
         qsort(ret->v, ret->n, sizeof *ret->v, by_name);
 }
 
+/* What is half there when nobody is at work was left by somebody who was killed. */
+static void sweep(int store)
+{
+    struct err ignored = {0};
+    int own = openat(store, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    _cleanup_closedir_ DIR *d = own < 0 ? NULL : fdopendir(own);
+    if (!d && own >= 0)
+        (void)close(own);
+    for (struct dirent *e = d ? readdir(d) : NULL; e; e = readdir(d))
+        if (e->d_name[0] == '.' && id_valid(e->d_name + 1))
+            (void)tree_remove(store, e->d_name, &ignored);
+}
+
+/* To change something in it. The lock goes with the descriptor. */
+static int lock_store(struct err *err)
+{
+    int store = open_store(err);
+    if (store >= 0 && flock(store, LOCK_EX | LOCK_NB) == 0)
+        sweep(store);
+    if (store >= 0)
+        (void)flock(store, LOCK_SH);
+    return store;
+}
+
 static int keep_layers(const struct tx *tx, int dir, struct err *err)
 {
     char name[32];
@@ -165,7 +190,7 @@ int tx_keep(struct tx *tx, struct err *err)
     char temp[TX_ID_MAX + 8];
     _cleanup_strv_ struct strv ids = {0};
     _cleanup_buf_ struct buf meta = {0};
-    _cleanup_close_ int store = open_store(err);
+    _cleanup_close_ int store = lock_store(err);
     if (store < 0)
         return -1;
     list_ids(store, &ids);
@@ -276,13 +301,17 @@ int tx_load(const char *id, struct tx *ret, struct err *err)
     return 0;
 }
 
+/* Its name goes first: half of a transaction must not wait for anybody. */
 int tx_drop(const char *id, struct err *err)
 {
-    char chosen[TX_ID_MAX];
-    _cleanup_close_ int store = open_store(err);
+    char chosen[TX_ID_MAX], temp[TX_ID_MAX + 8];
+    _cleanup_close_ int store = lock_store(err);
     if (store < 0 || choose(store, id, chosen, err) < 0)
         return -1;
-    return tree_remove(store, chosen, err);
+    (void)snprintf(temp, sizeof temp, ".%s", chosen);
+    if (renameat(store, chosen, store, temp) < 0)
+        return err_set(err, ERR_SETUP, errno, "remove transaction %s", chosen);
+    return tree_remove(store, temp, err);
 }
 
 static int list(struct err *err)

@@ -1,9 +1,11 @@
 """hutch run --tx with what commands, other programs and power cuts leave: nothing is lost, and nothing is where it should not be."""
 import os
+import shutil
 import stat
 import subprocess
 
 from hutch_test import HUTCH, check, check_equal, check_in, clean_env, hutch, identity, is_root, run, skip, write
+from outer_terminal import Outer
 from test_learn import home_workspace
 from test_run_tx import look, tx
 
@@ -171,7 +173,59 @@ def test_of_somebody_else():
         check_equal(tx(stage, "apply").code, 0)
 
 
+# --- while it is applied --------------------------------------------------------------------------------------------
+
+def needs_strace():
+    if not is_root() or not shutil.which("strace"):
+        skip("needs root and strace: apt-get install strace")
+
+
+def strace(stage, inject, *args, **kwargs):
+    return run("strace", "-qq", "-o", stage.home / "calls", "-e", f"trace={inject.split(':')[0]}", "-e", f"inject={inject}", HUTCH, *args,
+               cwd=stage.ws, env={"HOME": str(stage.home)}, **kwargs)
+
+
 # --- where they wait ------------------------------------------------------------------------------------------------
+
+def test_asked_again_if_it_cannot_be_kept(who):
+    "who is there when changes cannot be kept is told, and can make room"
+    with home_workspace(who) as stage:
+        blocked = write(stage.home / ".local/state/hutch", "in the way\n", who)
+        command = f"cd {stage.ws} && HOME={stage.home} exec {HUTCH} run --tx -- sh -c 'echo x > good'"
+        with Outer(["sh", "-c", command], who=who) as outer:
+            outer.expect("discard: ")
+            outer.send("k\n")
+            outer.expect("still there, but they cannot be kept")
+            outer.expect("discard: ")
+            os.unlink(blocked)
+            outer.send("k\n")
+            outer.expect("kept as tx-")
+            check_equal(outer.state(), "0")
+        check_equal(tx(stage, "apply").code, 0)
+        check((stage.ws / "good").exists(), "it was not applied")
+        os.rename(stage.home / ".local/state/hutch", stage.home / "aside")
+        write(blocked, "in the way\n", who)
+        r = stage.run("--tx", "--", "sh", "-c", "echo x > more")
+        check_equal(r.code, 123, r)
+        check_in("the changes are lost: they cannot be kept: ", r.err, r)
+
+
+def test_half_of_one_does_not_wait():
+    "what was killed while it kept or forgot a transaction is not listed, and goes with the next one"
+    needs_strace()
+    with home_workspace("root") as stage:
+        store = stage.home / ".local/state/hutch/tx"
+        for call, args in (("syncfs", ("run", "--tx", "--", "sh", "-c", "echo x > good")), ("unlinkat", ("discard",))):
+            if args[0] == "discard":
+                kept(stage.run("--tx", "--", "sh", "-c", "echo x > good; echo x > more"))
+            r = strace(stage, f"{call}:signal=KILL:when={2 if call == 'unlinkat' else 1}", *args)
+            check(r.code != 0, f"{call}: {r}")
+            check_equal((tx(stage, "tx", "ls").out, len(list(store.iterdir()))), ("", 1), call)
+            name = kept(stage.run("--tx", "--", "sh", "-c", "echo x > good"))
+            check_equal([p.name for p in store.iterdir()], [name], call)
+            check_equal(tx(stage, "discard").code, 0)
+            check_equal(list(store.iterdir()), [], call)
+
 
 def test_no_command_writes_where_they_wait(who):
     "a command that may write to the home directory cannot make up a transaction, wherever they wait"
