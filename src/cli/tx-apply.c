@@ -1,11 +1,9 @@
 /* Makes on the host what a layer holds. */
 #include <errno.h>
 #include <fcntl.h>
-#include <limits.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/sendfile.h>
 #include <unistd.h>
 
 #include "base/cleanup.h"
@@ -123,18 +121,11 @@ struct applying {
     size_t n, cap;
 };
 
-static int chmod_fd(int fd, mode_t mode) /* which may be O_PATH */
-{
-    char path[32];
-    (void)snprintf(path, sizeof path, "/proc/self/fd/%d", fd);
-    return chmod(path, mode);
-}
-
 /* Opens the directory to its owner until the end, when it gets `mode`. */
 static int unlock(struct applying *a, unsigned place, const char *path, size_t n, int fd, mode_t mode)
 {
     struct stat st;
-    if (fstat(fd, &st) < 0 || chmod_fd(fd, (st.st_mode & 07777) | S_IRWXU) < 0)
+    if (fstat(fd, &st) < 0 || tx_set_mode(fd, (st.st_mode & 07777) | S_IRWXU) < 0)
         return -1;
     MEM_GROW(a->dirs, a->n, a->cap);
     a->dirs[a->n++] = (struct dir_mode){place, xstrndup(path, n), st.st_dev, st.st_ino, mode};
@@ -165,7 +156,7 @@ static int set_mode(const struct applying *a, const struct dir_mode *d)
         dir < 0 ? -1 : openat(dir, *name ? name : ".", O_PATH | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
     if (fd < 0 || fstat(fd, &st) < 0)
         return -1;
-    return st.st_dev == d->dev && st.st_ino == d->ino ? chmod_fd(fd, d->mode) : 0;
+    return st.st_dev == d->dev && st.st_ino == d->ino ? tx_set_mode(fd, d->mode) : 0;
 }
 
 /* What is inside first: the outer one may forbid to get there. All of them, also after a failure. */
@@ -185,55 +176,22 @@ static int set_modes(struct applying *a, struct err *err)
 
 /* --- one change --------------------------------------------------------------------------------------------------- */
 
-static int set_owner(const struct tx *tx, int dir, const char *name, const struct stat *l)
-{
-    if (!tx->root)
-        return 0;
-    return fchownat(dir, name, l->st_uid - tx->shift, l->st_gid - tx->shift, AT_SYMLINK_NOFOLLOW);
-}
-
-static int copy_bytes(int from, int to, off_t size)
-{
-    while (size > 0) {
-        ssize_t n = sendfile(to, from, NULL, (size_t)(size > (1 << 30) ? 1 << 30 : size));
-        if (n < 0 && errno == EINTR)
-            continue;
-        if (n <= 0) {
-            errno = n == 0 ? EIO : errno;
-            return -1;
-        }
-        size -= n;
-    }
-    return 0;
-}
-
-/* Under a name of ours first, so that nobody ever sees half of it. */
-static int put_file(const struct tx *tx, int layer, const char *from, int dir, const char *temp, const struct stat *l)
-{
-    _cleanup_close_ int in = openat(layer, from, O_RDONLY | O_NOFOLLOW | O_CLOEXEC | O_NONBLOCK);
-    _cleanup_close_ int out =
-        in < 0 ? -1 : openat(dir, temp, O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0600);
-    if (out < 0 || copy_bytes(in, out, l->st_size) < 0 || set_owner(tx, dir, temp, l) < 0 ||
-        fchmod(out, l->st_mode & 0777) < 0)
-        return -1;
-    const struct timespec times[2] = {l->st_atim, l->st_mtim};
-    return futimens(out, times);
-}
-
-static int put_link(const struct tx *tx, int layer, const char *from, int dir, const char *temp, const struct stat *l)
-{
-    char target[PATH_MAX];
-    ssize_t n = readlinkat(layer, from, target, sizeof target - 1);
-    if (n < 0)
-        return -1;
-    target[n] = '\0';
-    return symlinkat(target, dir, temp) < 0 || set_owner(tx, dir, temp, l) < 0 ? -1 : 0;
-}
-
 /* Whether what is at the name now may be taken away for something of another type. */
 static bool may_replace(const struct applying *a, const struct tx_change *c, bool dir)
 {
     return a->force || (c->seen.there && S_ISDIR(c->seen.mode) == dir);
+}
+
+/* A directory is the command's in all but what only the host's may be: set-gid, where that one is and new ones in it are. */
+static int dress(struct applying *a, const struct tx_change *c, int fd, const struct stat *l)
+{
+    struct stat st;
+    if (tx_set_owner(a->tx, fd, l) < 0 || fstat(fd, &st) < 0)
+        return -1;
+    mode_t mode = (l->st_mode & 01777) | (l->st_mode & st.st_mode & 06000);
+    if (geteuid() == 0 || (mode & S_IRWXU) == S_IRWXU)
+        return tx_set_mode(fd, mode);
+    return unlock(a, c->place, c->path, strlen(c->path), fd, mode);
 }
 
 static int put_dir(struct applying *a, const struct tx_change *c, int dir, const char *name, const struct stat *l)
@@ -246,9 +204,7 @@ static int put_dir(struct applying *a, const struct tx_change *c, int dir, const
     if (mkdirat(dir, name, 0700) < 0 && errno != EEXIST)
         return -1;
     _cleanup_close_ int fd = openat(dir, name, O_PATH | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
-    if (fd < 0 || set_owner(a->tx, dir, name, l) < 0)
-        return -1;
-    return unlock(a, c->place, c->path, strlen(c->path), fd, l->st_mode & 0777);
+    return fd < 0 ? -1 : dress(a, c, fd, l);
 }
 
 static int put_other(const struct applying *a, const struct tx_change *c, int dir, const char *name,
@@ -262,9 +218,8 @@ static int put_other(const struct applying *a, const struct tx_change *c, int di
     _cleanup_close_ int layer = tx_open_parent(a->tx->place[c->place].layer, c->path, &from);
     if (layer < 0)
         return -1;
-    int r = S_ISREG(l->st_mode)   ? put_file(a->tx, layer, from, dir, temp, l)
-            : S_ISLNK(l->st_mode) ? put_link(a->tx, layer, from, dir, temp, l)
-                                  : mkfifoat(dir, temp, l->st_mode & 0777);
+    const struct tx_put p = {.tx = a->tx, .l = l, .layer = layer, .dir = dir, .from = from, .name = name, .temp = temp};
+    int r = tx_put(&p);
     if (r == 0 && fstatat(dir, name, &st, AT_SYMLINK_NOFOLLOW) == 0 && S_ISDIR(st.st_mode) && may_replace(a, c, true))
         r = tree_remove(dir, name, &ignored);
     if (r == 0)

@@ -123,8 +123,9 @@ static bool same_content(int layer, int host, const char *name, const struct sta
 
 static bool same_attributes(const struct tx *tx, const struct stat *l, const struct stat *h)
 {
+    mode_t bits = S_ISDIR(l->st_mode) ? 01777 : 0777;
     return S_ISLNK(l->st_mode) ||
-           ((l->st_mode & 0777) == (h->st_mode & 0777) &&
+           ((l->st_mode & bits) == (h->st_mode & bits) &&
             (!tx->root || (l->st_uid - tx->shift == h->st_uid && l->st_gid - tx->shift == h->st_gid)));
 }
 

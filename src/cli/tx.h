@@ -3,7 +3,8 @@
  *
  * The layers are overlay's upper directories, written on behalf of the command: names, modes and links in them are the
  * command's. Only descriptors are used to get around in them and on the host, links are never followed, and nothing is
- * ever made on the host that is set-uid, set-gid or carries attributes of the layers.
+ * ever made on the host that is set-uid, set-gid or carries attributes of the layers. What is only changed there keeps its
+ * own attributes.
  */
 #ifndef HUTCH_CLI_TX_H
 #define HUTCH_CLI_TX_H
@@ -111,6 +112,18 @@ void tx_look_below(const struct tx *tx, const struct tx_change *c, const struct 
 int tx_open_parent(int root, const char *path, const char **name);
 /* tx-apply.c: on the host. Looks for conflicts first; then, without `force`, nothing is done: ERR_POLICY names them. */
 int tx_apply(struct tx *tx, bool force, struct err *err);
+/* tx-put.c: makes in `dir`, as `temp`, what `layer` holds as `from`: a file, link or pipe, `l` in the layer. A file gets the
+ * attributes of the one at `name`, if there is one. -1 with errno; `temp` may be there then. */
+struct tx_put {
+    const struct tx *tx;
+    const struct stat *l;
+    int layer, dir;
+    const char *from, *name, *temp;
+};
+int tx_put(const struct tx_put *p);
+/* fchown() and fchmod() that also take an O_PATH descriptor. -1 with errno. */
+int tx_set_owner(const struct tx *tx, int fd, const struct stat *l);
+int tx_set_mode(int fd, mode_t mode);
 void tx_done(struct tx *tx);
 
 /* tx.c: kept in STATE/hutch/tx ($XDG_STATE_HOME, else ~/.local/state). */

@@ -1,7 +1,9 @@
 """hutch run --tx with what commands, other programs and power cuts leave: nothing is lost, and nothing is where it should not be."""
 import os
+import pathlib
 import shutil
 import stat
+import struct
 import subprocess
 
 from hutch_test import HUTCH, check, check_equal, check_in, clean_env, hutch, identity, is_root, run, skip, write
@@ -131,6 +133,54 @@ def test_limits_before_anything_is_applied(who):
 
 
 # --- what comes to the host -----------------------------------------------------------------------------------------
+
+def access_list(*entries):
+    return struct.pack("<I", 2) + b"".join(struct.pack("<HHI", tag, bits, name) for tag, bits, name in entries)
+
+
+def test_attributes_of_the_host_stay(who):
+    "a file that was changed keeps its access list, without which its group could do what only some were allowed, and its attributes"
+    none = 0xffffffff
+    with home_workspace(who) as stage:
+        _, entry = identity(who)
+        path = write(stage.ws / "shared", "first\n", who, 0o600)
+        want = access_list((1, 6, none), (2, 6, entry.pw_uid), (4, 0, none), (16, 6, none), (32, 0, none))
+        try:
+            os.setxattr(path, "system.posix_acl_access", want)
+            os.setxattr(path, "user.note", b"mine")
+        except OSError as e:
+            skip(f"needs access lists and attributes: {e}")
+        r = stage.run("--commit-on-success", "--", "sh", "-c", "echo more >> shared; echo x > new")
+        check_equal(r.code, 0, r)
+        check_equal(pathlib.Path(path).read_text(), "first\nmore\n")
+        check_equal(os.getxattr(path, "system.posix_acl_access"), want)
+        check_equal(os.getxattr(path, "user.note"), b"mine")
+        check_equal(os.listxattr(stage.ws / "new"), [])
+
+
+def test_holes(who):
+    "a file with holes has them on the host, too"
+    size = 256 << 20
+    with home_workspace(who) as stage:
+        r = stage.run("--commit-on-success", "--", "sh", "-c",
+                      f"truncate -s {size} empty; printf x | dd of=mid bs=1 seek={size // 2} status=none; truncate -s {size} mid; echo y >> mid")
+        check_equal(r.code, 0, r)
+        for name, length in (("empty", size), ("mid", size + 2)):
+            st = (stage.ws / name).stat()
+            check_equal(st.st_size, length, name)
+            check(st.st_blocks * 512 < 1 << 20, f"{name} takes {st.st_blocks * 512} bytes")
+        with open(stage.ws / "mid", "rb") as f:
+            check_equal((f.read(1), f.seek(size // 2 - 1), f.read(3), f.seek(size), f.read()), (b"\0", size // 2 - 1, b"\0x\0", size, b"y\n"))
+
+
+def test_modes_of_what_is_no_file(who):
+    "pipes and sticky directories have the modes and owners that the command gave them"
+    with home_workspace(who) as stage:
+        r = stage.run("--commit-on-success", "--", "sh", "-c", "umask 0; mkfifo -m 666 pipe; mkdir -m 1777 sticky")
+        check_equal(r.code, 0, r)
+        check_equal((mode(stage.ws / "pipe"), mode(stage.ws / "sticky")), (oct(0o666), oct(0o1777)))
+        check_equal(os.lstat(stage.ws / "pipe").st_uid, os.lstat(stage.ws / "sticky").st_uid)
+
 
 def test_a_link_where_a_directory_was(who):
     "a transaction is not applied through a link that came to be where its directory was"

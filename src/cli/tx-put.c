@@ -1,0 +1,154 @@
+/* tx-put.c - makes a file, link or pipe of a layer on the host, under a name of ours first. */
+#include <errno.h>
+#include <fcntl.h>
+#include <limits.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/sendfile.h>
+#include <sys/xattr.h>
+#include <unistd.h>
+
+#include "base/cleanup.h"
+#include "cli/tx.h"
+
+enum { AT_ONCE = 1 << 30, ATTRIBUTES_MAX = 64 << 10, FD_PATH = 32 };
+
+static const char *fd_path(int fd, char ret[FD_PATH])
+{
+    (void)snprintf(ret, FD_PATH, "/proc/self/fd/%d", fd);
+    return ret;
+}
+
+int tx_set_mode(int fd, mode_t mode)
+{
+    char path[FD_PATH];
+    return chmod(fd_path(fd, path), mode);
+}
+
+/* By descriptor: in a directory of somebody else's, root must not give away what stands at a name by now. */
+int tx_set_owner(const struct tx *tx, int fd, const struct stat *l)
+{
+    if (!tx->root)
+        return 0;
+    return fchownat(fd, "", l->st_uid - tx->shift, l->st_gid - tx->shift, AT_EMPTY_PATH);
+}
+
+/* --- files -------------------------------------------------------------------------------------------------------- */
+
+static int copy_run(int from, int to, off_t at, off_t end)
+{
+    if (lseek(to, at, SEEK_SET) < 0)
+        return -1;
+    while (at < end) {
+        ssize_t n = sendfile(to, from, &at, (size_t)(end - at > AT_ONCE ? AT_ONCE : end - at));
+        if (n < 0 && errno == EINTR)
+            continue;
+        if (n <= 0) {
+            errno = n == 0 ? EIO : errno;
+            return -1;
+        }
+    }
+    return 0;
+}
+
+/* Holes stay holes: a file of a terabyte costs the command nothing. */
+static int copy_content(int from, int to, off_t size)
+{
+    for (off_t at = 0; at < size;) {
+        off_t data = lseek(from, at, SEEK_DATA);
+        if (data < 0 && errno == ENXIO)
+            break;
+        data = data < 0 ? at : data; /* a file system that cannot tell */
+        off_t hole = lseek(from, data, SEEK_HOLE), end = hole > data && hole < size ? hole : size;
+        if (data < size && copy_run(from, to, data, end) < 0)
+            return -1;
+        if (data < size && end == size)
+            return 0;
+        at = end;
+    }
+    return ftruncate(to, size);
+}
+
+/* Those that anybody may have given to a file of his own. What a label of the system's should be, the system knows; and a
+ * program that was written anew has no capabilities. */
+static bool is_theirs(const char *name)
+{
+    return strncmp(name, "user.", 5) == 0 || strcmp(name, "system.posix_acl_access") == 0;
+}
+
+/* Of the file at `name`. Without its access list, what the list gave away to some would be the whole group's: the mode
+ * shows what it allows at most in the place of the group. */
+static int keep_attributes(int dir, const char *name, int to)
+{
+    static char list[ATTRIBUTES_MAX], value[ATTRIBUTES_MAX];
+    char path[FD_PATH];
+    struct stat st;
+    _cleanup_close_ int from = openat(dir, name, O_PATH | O_NOFOLLOW | O_CLOEXEC);
+    if (from < 0 || fstat(from, &st) < 0)
+        return errno == ENOENT ? 0 : -1;
+    if (!S_ISREG(st.st_mode))
+        return 0;
+    ssize_t n = listxattr(fd_path(from, path), list, sizeof list);
+    if (n < 0)
+        return errno == ENOTSUP ? 0 : -1;
+    for (const char *p = list; p < list + n; p += strlen(p) + 1) {
+        ssize_t size = is_theirs(p) ? getxattr(path, p, value, sizeof value) : -1;
+        if (size >= 0 && fsetxattr(to, p, value, (size_t)size, 0) < 0)
+            return -1;
+    }
+    return 0;
+}
+
+static int put_file(const struct tx_put *p)
+{
+    const int how = O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC;
+    const struct timespec times[2] = {p->l->st_atim, p->l->st_mtim};
+    _cleanup_close_ int in = openat(p->layer, p->from, O_RDONLY | O_NOFOLLOW | O_CLOEXEC | O_NONBLOCK);
+    _cleanup_close_ int out = in < 0 ? -1 : openat(p->dir, p->temp, how, 0600);
+    if (out < 0 || copy_content(in, out, p->l->st_size) < 0 || tx_set_owner(p->tx, out, p->l) < 0 ||
+        keep_attributes(p->dir, p->name, out) < 0 || fchmod(out, p->l->st_mode & 0777) < 0)
+        return -1;
+    return futimens(out, times);
+}
+
+/* --- the rest ----------------------------------------------------------------------------------------------------- */
+
+/* What was just made as `temp`; -1 with errno if it is something else by now. */
+static int open_made(const struct tx_put *p)
+{
+    struct stat st;
+    _cleanup_close_ int fd = openat(p->dir, p->temp, O_PATH | O_NOFOLLOW | O_CLOEXEC);
+    if (fd < 0 || fstat(fd, &st) < 0)
+        return -1;
+    if ((st.st_mode & S_IFMT) != (p->l->st_mode & S_IFMT)) {
+        errno = ESTALE;
+        return -1;
+    }
+    return TAKE_FD(fd);
+}
+
+static int put_link(const struct tx_put *p)
+{
+    char target[PATH_MAX];
+    ssize_t n = readlinkat(p->layer, p->from, target, sizeof target - 1);
+    if (n < 0)
+        return -1;
+    target[n] = '\0';
+    if (symlinkat(target, p->dir, p->temp) < 0)
+        return -1;
+    _cleanup_close_ int fd = open_made(p);
+    return fd < 0 ? -1 : tx_set_owner(p->tx, fd, p->l);
+}
+
+static int put_pipe(const struct tx_put *p)
+{
+    if (mkfifoat(p->dir, p->temp, 0600) < 0)
+        return -1;
+    _cleanup_close_ int fd = open_made(p);
+    return fd < 0 || tx_set_owner(p->tx, fd, p->l) < 0 ? -1 : tx_set_mode(fd, p->l->st_mode & 0777);
+}
+
+int tx_put(const struct tx_put *p)
+{
+    return S_ISREG(p->l->st_mode) ? put_file(p) : S_ISLNK(p->l->st_mode) ? put_link(p) : put_pipe(p);
+}
