@@ -133,7 +133,8 @@ int cmd_apply(int argc, char **argv)
     if (argc > 2 + force)
         return err_set(&err, ERR_USAGE, 0, "one transaction at a time; usage: hutch apply [--force] [TX]"),
                cli_fail(&err);
-    if (tx_load(id, &tx, &err) < 0)
+    _cleanup_close_ int lock = tx_lock(id, &err);
+    if (lock < 0 || tx_load(id, &tx, &err) < 0)
         return fail(&tx, &err);
     show_notes(&tx);
     if (tx_apply(&tx, force, &err) < 0)
@@ -154,7 +155,9 @@ int cmd_discard(int argc, char **argv)
                      "one that waits.\n");
     if (argc > 2)
         return err_set(&err, ERR_USAGE, 0, "one transaction at a time; usage: hutch discard [TX]"), cli_fail(&err);
-    return tx_drop(argc > 1 ? argv[1] : NULL, &err) < 0 ? cli_fail(&err) : 0;
+    const char *id = argc > 1 ? argv[1] : NULL;
+    _cleanup_close_ int lock = tx_lock(id, &err);
+    return lock < 0 || tx_drop(id, &err) < 0 ? cli_fail(&err) : 0;
 }
 
 int tx_cmd_diff(const char *id)

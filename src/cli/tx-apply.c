@@ -4,6 +4,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 #include <unistd.h>
 
 #include "base/cleanup.h"
@@ -41,7 +42,7 @@ int tx_open_parent(int root, const char *path, const char **name)
 
 /* --- conflicts ---------------------------------------------------------------------------------------------------- */
 
-static bool conflicts(const struct tx *tx, const struct tx_change *c)
+static bool conflicts(const struct tx *tx, struct tx_change *c)
 {
     const char *name;
     struct stat st;
@@ -51,6 +52,7 @@ static bool conflicts(const struct tx *tx, const struct tx_change *c)
     bool there = fstatat(dir, name, &st, AT_SYMLINK_NOFOLLOW) == 0;
     if (there != c->seen.there)
         return true;
+    c->seen.mtime = there ? st.st_mtim : (struct timespec){0};
     return there && tx_changed(tx, &c->seen, &st, tx_takes_dir(c));
 }
 
@@ -71,29 +73,29 @@ static void add_conflict(void *arg, const char *path)
     text_add_safe(&all->text, path, 80);
 }
 
-static void find_conflicts(const struct tx *tx, struct conflicts *ret)
+static void find_conflicts(const struct tx *tx, const struct map below[TX_PLACES_MAX], struct conflicts *ret)
 {
-    struct map below[TX_PLACES_MAX] = {0};
     const struct tx_change *making = NULL;
-    tx_index(&tx->below, below);
     for (size_t i = 0; i < tx->n; i++) {
-        const struct tx_change *c = &tx->changes[i];
+        struct tx_change *c = &tx->changes[i];
         if (making && making->place == c->place && path_under(c->path, making->path))
             continue;
         making = makes_dir(c) ? c : NULL;
         if (conflicts(tx, c))
             add_conflict(ret, c->path);
         else if (tx_takes_dir(c))
-            tx_look_below(tx, c, &below[c->place], add_conflict, ret);
+            tx_look_below(tx, c, &below[c->place], false, add_conflict, ret);
     }
-    tx_index_done(below);
 }
 
-static int check(const struct tx *tx, struct err *err)
+static int check(struct tx *tx, const struct map below[TX_PLACES_MAX], struct err *err)
 {
     struct conflicts all = {0};
+    struct timespec now;
     int r = 0;
-    find_conflicts(tx, &all);
+    (void)clock_gettime(CLOCK_REALTIME_COARSE, &now); /* the one that stamps files */
+    tx->checked_ns = (int64_t)now.tv_sec * 1000000000 + now.tv_nsec;
+    find_conflicts(tx, below, &all);
     if (all.n > 0)
         r = err_set(
             err, ERR_POLICY, 0,
@@ -117,6 +119,7 @@ struct dir_mode {
 struct applying {
     const struct tx *tx;
     bool force;
+    struct map below[TX_PLACES_MAX]; /* of tx, indexed */
     struct dir_mode *dirs;
     size_t n, cap;
 };
@@ -176,10 +179,40 @@ static int set_modes(struct applying *a, struct err *err)
 
 /* --- one change --------------------------------------------------------------------------------------------------- */
 
-/* Whether what is at the name now may be taken away for something of another type. */
-static bool may_replace(const struct applying *a, const struct tx_change *c, bool dir)
+/* Not as it was when conflicts were looked for. That may have been minutes ago, and people work on meanwhile. */
+static int meanwhile(const char *path, struct err *err)
 {
-    return a->force || (c->seen.there && S_ISDIR(c->seen.mode) == dir);
+    return err_set(err, ERR_POLICY, 0, "%s was changed on the host just now", tx_shown(path));
+}
+
+static int look_again(const struct applying *a, const struct tx_change *c, int dir, const char *name, struct err *err)
+{
+    struct stat st;
+    bool there = fstatat(dir, name, &st, AT_SYMLINK_NOFOLLOW) == 0;
+    if (a->force || (there == c->seen.there && (!there || !tx_changed_again(&c->seen, &st, tx_takes_dir(c)))))
+        return 0;
+    return meanwhile(c->path, err);
+}
+
+static int fail(const struct applying *a, const struct tx_change *c, struct err *err)
+{
+    return err_set(err, ERR_SETUP, errno, "write %s/%s", tx_shown(a->tx->place[c->place].src), tx_shown(c->path));
+}
+
+/* With everything in it, if it is a directory. */
+static int take_away(struct applying *a, const struct tx_change *c, int dir, const char *name, struct err *err)
+{
+    struct conflicts more = {0};
+    struct stat st;
+    if (fstatat(dir, name, &st, AT_SYMLINK_NOFOLLOW) < 0 && errno == ENOENT)
+        return 0; /* somebody was faster */
+    if (look_again(a, c, dir, name, err) < 0)
+        return -1;
+    if (!a->force && tx_takes_dir(c))
+        tx_look_below(a->tx, c, &a->below[c->place], true, add_conflict, &more);
+    int r = more.n ? meanwhile(buf_str(&more.text), err) : tree_remove(dir, name, err);
+    buf_done(&more.text);
+    return r;
 }
 
 /* A directory is the command's in all but what only the host's may be: set-gid, where that one is and new ones in it are. */
@@ -194,48 +227,74 @@ static int dress(struct applying *a, const struct tx_change *c, int fd, const st
     return unlock(a, c->place, c->path, strlen(c->path), fd, mode);
 }
 
-static int put_dir(struct applying *a, const struct tx_change *c, int dir, const char *name, const struct stat *l)
+/* A kept transaction has always the same, so that what it left when it was killed is found when it comes back there. */
+static void name_temp(const struct tx *tx, char ret[TEMP_MAX])
 {
-    struct stat st;
-    struct err ignored = {0};
-    bool other = fstatat(dir, name, &st, AT_SYMLINK_NOFOLLOW) == 0 && !S_ISDIR(st.st_mode);
-    if (other && may_replace(a, c, false) && tree_remove(dir, name, &ignored) < 0)
-        return -1;
-    if (mkdirat(dir, name, 0700) < 0 && errno != EEXIST)
-        return -1;
-    _cleanup_close_ int fd = openat(dir, name, O_PATH | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
-    return fd < 0 ? -1 : dress(a, c, fd, l);
+    char digits[TX_ID_MAX];
+    random_hex(digits, 4);
+    (void)snprintf(ret, TEMP_MAX, ".hutch-%s%s", tx->id[0] ? tx->id : "tx-", tx->id[0] ? "" : digits);
+}
+static bool was_left(const struct tx *tx, int dir, const char *temp)
+{
+    return errno == EEXIST && tx->id[0] && (unlinkat(dir, temp, 0) == 0 || unlinkat(dir, temp, AT_REMOVEDIR) == 0);
 }
 
-static int put_other(const struct applying *a, const struct tx_change *c, int dir, const char *name,
-                     const struct stat *l)
+/* From its own name to that of the change. */
+static int put_in_place(struct applying *a, const struct tx_change *c, int dir, const char *temp, const char *name,
+                        struct err *err)
 {
-    char temp[TEMP_MAX] = ".hutch-tx-";
-    const char *from;
     struct stat st;
-    struct err ignored = {0};
-    random_hex(temp + strlen(temp), 8);
-    _cleanup_close_ int layer = tx_open_parent(a->tx->place[c->place].layer, c->path, &from);
-    if (layer < 0)
+    bool other = fstatat(dir, name, &st, AT_SYMLINK_NOFOLLOW) == 0 && S_ISDIR(st.st_mode) != S_ISDIR(c->mode);
+    if ((other ? take_away(a, c, dir, name, err) : look_again(a, c, dir, name, err)) < 0)
         return -1;
+    return renameat(dir, temp, dir, name) < 0 ? fail(a, c, err) : 0;
+}
+
+static int new_dir(struct applying *a, const struct tx_change *c, int dir, const char *name, const struct stat *l,
+                   struct err *err)
+{
+    char temp[TEMP_MAX];
+    name_temp(a->tx, temp);
+    if (mkdirat(dir, temp, 0700) < 0 && (!was_left(a->tx, dir, temp) || mkdirat(dir, temp, 0700) < 0))
+        return fail(a, c, err);
+    _cleanup_close_ int fd = openat(dir, temp, O_PATH | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+    int r = fd < 0 || dress(a, c, fd, l) < 0 ? fail(a, c, err) : put_in_place(a, c, dir, temp, name, err);
+    if (r < 0)
+        (void)unlinkat(dir, temp, AT_REMOVEDIR);
+    return r;
+}
+
+static int put_dir(struct applying *a, const struct tx_change *c, int dir, const char *name, const struct stat *l,
+                   struct err *err)
+{
+    struct stat st;
+    if (fstatat(dir, name, &st, AT_SYMLINK_NOFOLLOW) < 0 || !S_ISDIR(st.st_mode))
+        return new_dir(a, c, dir, name, l, err);
+    if (look_again(a, c, dir, name, err) < 0)
+        return -1;
+    _cleanup_close_ int fd = openat(dir, name, O_PATH | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+    return fd < 0 || dress(a, c, fd, l) < 0 ? fail(a, c, err) : 0;
+}
+
+static int put_other(struct applying *a, const struct tx_change *c, int layer, const char *from, int dir,
+                     const char *name, const struct stat *l, struct err *err)
+{
+    char temp[TEMP_MAX];
     const struct tx_put p = {.tx = a->tx, .l = l, .layer = layer, .dir = dir, .from = from, .name = name, .temp = temp};
+    name_temp(a->tx, temp);
     int r = tx_put(&p);
-    if (r == 0 && fstatat(dir, name, &st, AT_SYMLINK_NOFOLLOW) == 0 && S_ISDIR(st.st_mode) && may_replace(a, c, true))
-        r = tree_remove(dir, name, &ignored);
-    if (r == 0)
-        r = renameat(dir, temp, dir, name);
-    if (r < 0) {
-        int saved = errno;
+    if (r < 0 && was_left(a->tx, dir, temp))
+        r = tx_put(&p);
+    r = r < 0 ? fail(a, c, err) : put_in_place(a, c, dir, temp, name, err);
+    if (r < 0)
         (void)unlinkat(dir, temp, 0);
-        errno = saved;
-    }
     return r;
 }
 
 static int apply_one(struct applying *a, const struct tx_change *c, struct err *err)
 {
     const struct tx_place *p = &a->tx->place[c->place];
-    const char *name;
+    const char *name, *from;
     struct stat l;
     _cleanup_close_ int dir = open_host_parent(a, c, &name);
     if (dir < 0 && c->kind == TX_REMOVED && (errno == ENOENT || errno == ENOTDIR || errno == ELOOP))
@@ -243,12 +302,12 @@ static int apply_one(struct applying *a, const struct tx_change *c, struct err *
     if (dir < 0)
         return err_set(err, ERR_SETUP, errno, "the directory of %s/%s", tx_shown(p->src), tx_shown(c->path));
     if (c->kind == TX_REMOVED)
-        return tree_remove(dir, name, err);
-    if (fstatat(p->layer, c->path, &l, AT_SYMLINK_NOFOLLOW) < 0)
+        return take_away(a, c, dir, name, err);
+    _cleanup_close_ int layer = tx_open_parent(p->layer, c->path, &from);
+    if (layer < 0 || fstatat(layer, from, &l, AT_SYMLINK_NOFOLLOW) < 0)
         return err_set(err, ERR_SETUP, errno, "%s in its layer", tx_shown(c->path));
     l.st_mode = c->mode; /* it may have been opened up, see `modes` */
-    int r = S_ISDIR(l.st_mode) ? put_dir(a, c, dir, name, &l) : put_other(a, c, dir, name, &l);
-    return r < 0 ? err_set(err, ERR_SETUP, errno, "write %s/%s", tx_shown(p->src), tx_shown(c->path)) : 0;
+    return S_ISDIR(l.st_mode) ? put_dir(a, c, dir, name, &l, err) : put_other(a, c, layer, from, dir, name, &l, err);
 }
 
 /* When this has come back, the layers may go: they are the only other copy, and a file that was put in place by a rename and
@@ -266,11 +325,11 @@ static int sync_places(const struct tx *tx, struct err *err)
 
 int tx_apply(struct tx *tx, bool force, struct err *err)
 {
-    struct applying a = {.tx = tx, .force = force};
+    static struct applying a; /* large */
     struct err later = {0};
-    int r = 0;
-    if (!force && check(tx, err) < 0)
-        return -1;
+    a = (struct applying){.tx = tx, .force = force};
+    tx_index(&tx->below, a.below);
+    int r = force ? 0 : check(tx, a.below, err);
     for (size_t i = 0; i < tx->n && r == 0; i++)
         if (apply_one(&a, &tx->changes[i], err) < 0)
             r = err_wrap(err, "%zu of %zu changes were applied", i, tx->n);
@@ -278,5 +337,6 @@ int tx_apply(struct tx *tx, bool force, struct err *err)
         *err = later;
         r = -1;
     }
+    tx_index_done(a.below);
     return r == 0 ? sync_places(tx, err) : -1;
 }

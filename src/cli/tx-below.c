@@ -22,9 +22,18 @@ bool tx_changed(const struct tx *tx, const struct tx_seen *s, const struct stat 
     if ((st->st_mode & S_IFMT) != (s->mode & S_IFMT))
         return true;
     if (S_ISDIR(st->st_mode))
-        return goes && (st->st_ino != s->ino || ns_of(&s->ctime) > tx->started_ns);
+        return goes ? st->st_ino != s->ino || ns_of(&s->ctime) > tx->started_ns : st->st_mode != s->mode;
     return st->st_ino != s->ino || st->st_size != s->size || ns_of(&st->st_ctim) != ns_of(&s->ctime) ||
            ns_of(&st->st_ctim) > tx->started_ns;
+}
+
+bool tx_changed_again(const struct tx_seen *s, const struct stat *st, bool goes)
+{
+    if ((st->st_mode & S_IFMT) != (s->mode & S_IFMT))
+        return true;
+    if (S_ISDIR(st->st_mode))
+        return goes && st->st_ino != s->ino;
+    return st->st_ino != s->ino || st->st_size != s->size || ns_of(&st->st_mtim) != ns_of(&s->mtime);
 }
 
 bool tx_takes_dir(const struct tx_change *c)
@@ -42,6 +51,7 @@ struct look {
     unsigned place;
     const struct tx *tx; /* judge() */
     const struct map *known;
+    bool again;
     tx_found *found;
     void *arg;
 };
@@ -115,19 +125,33 @@ void tx_survey(struct tx *tx, size_t max)
 
 /* What is gone needs nobody's leave. Of what was too much to be written down, only the time speaks; that is enough but for
  * clocks that are set back. */
+static bool judge_unknown(const struct tx *tx, const struct stat *st, bool again)
+{
+    if (!tx->below_cut)
+        return true;
+    int64_t since = again ? tx->checked_ns : tx->started_ns;
+    bool other_name = again && !S_ISDIR(st->st_mode) && ns_of(&st->st_mtim) <= since; /* of a file that was applied */
+    return ns_of(&st->st_ctim) > since && !other_name;
+}
+
 static bool judge(struct look *l, const char *path, const struct stat *st)
 {
-    const struct tx_entry *e = map_get(l->known, path);
-    bool theirs = !st ? true
-                  : e ? tx_changed(l->tx, &e->seen, st, true)
-                      : !l->tx->below_cut || ns_of(&st->st_ctim) > l->tx->started_ns;
+    struct tx_entry *e = map_get(l->known, path);
+    bool theirs = !st        ? true
+                  : !e       ? judge_unknown(l->tx, st, l->again)
+                  : l->again ? tx_changed_again(&e->seen, st, true)
+                             : tx_changed(l->tx, &e->seen, st, true);
+    if (e && st && !l->again)
+        e->seen.mtime = st->st_mtim;
     if (theirs)
         l->found(l->arg, path);
     return !theirs;
 }
 
-void tx_look_below(const struct tx *tx, const struct tx_change *c, const struct map *known, tx_found *found, void *arg)
+void tx_look_below(const struct tx *tx, const struct tx_change *c, const struct map *known, bool again, tx_found *found,
+                   void *arg)
 {
-    struct look l = {.see = judge, .place = c->place, .tx = tx, .known = known, .found = found, .arg = arg};
+    struct look l = {
+        .see = judge, .place = c->place, .tx = tx, .known = known, .again = again, .found = found, .arg = arg};
     look_below(&l, tx->place[c->place].host, c->path);
 }

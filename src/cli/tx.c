@@ -301,6 +301,20 @@ int tx_load(const char *id, struct tx *ret, struct err *err)
     return 0;
 }
 
+int tx_lock(const char *id, struct err *err)
+{
+    char chosen[TX_ID_MAX];
+    _cleanup_close_ int store = open_store(err);
+    if (store < 0 || choose(store, id, chosen, err) < 0)
+        return -1;
+    _cleanup_close_ int dir = openat(store, chosen, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+    if (dir < 0)
+        return err_set(err, ERR_SETUP, errno, "open transaction %s", chosen);
+    if (flock(dir, LOCK_EX | LOCK_NB) < 0 && errno == EWOULDBLOCK)
+        return err_set(err, ERR_POLICY, 0, "transaction %s is being applied or discarded by somebody else", chosen);
+    return TAKE_FD(dir);
+}
+
 /* Its name goes first: half of a transaction must not wait for anybody. */
 int tx_drop(const char *id, struct err *err)
 {

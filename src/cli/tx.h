@@ -43,6 +43,7 @@ struct tx_seen {
     ino_t ino;
     off_t size;
     struct timespec ctime;
+    struct timespec mtime; /* when tx_apply() looked for conflicts; not written down */
 };
 struct tx_change {
     unsigned place;
@@ -75,6 +76,7 @@ struct tx {
     uid_t shift;             /* of owners in the layers */
     bool root;               /* owners are set on the host */
     int64_t started_ns;      /* CLOCK_REALTIME: what changed on the host later was changed by somebody else */
+    int64_t checked_ns;      /* CLOCK_REALTIME_COARSE: when tx_apply() had looked for conflicts */
     struct tx_entries below; /* what was on the host in directories that go */
     size_t below_bytes;
     bool below_cut; /* there was more */
@@ -101,12 +103,17 @@ void tx_survey(struct tx *tx, size_t max);
 /* Whether the change takes a directory of the host away. */
 bool tx_takes_dir(const struct tx_change *c);
 /* Whether there is something else now, or was changed while the command ran. A directory that stays changes its times with
- * everything in it: what counts is that it still is one. One that `goes` must be the same, and must not have got or lost
- * anything while the command ran: what was moved in with a directory has the times it always had. */
+ * everything in it: what counts is that it still is one, with its mode. One that `goes` must be the same, and must not have
+ * got or lost anything while the command ran: what was moved in with a directory has the times it always had. */
 bool tx_changed(const struct tx *tx, const struct tx_seen *s, const struct stat *st, bool goes);
-/* Calls `found` for what is there now in the directory of such a change and must not go unasked. `known`: `below`, indexed. */
+/* The same since tx_apply() looked for conflicts. Not by ctime: what it applied meanwhile may have been another name of the
+ * same file. */
+bool tx_changed_again(const struct tx_seen *s, const struct stat *st, bool goes);
+/* Calls `found` for what is there now in the directory of such a change and must not go unasked. `known`: `below`, indexed.
+ * again: that came since tx_apply() looked for conflicts. */
 typedef void tx_found(void *arg, const char *path);
-void tx_look_below(const struct tx *tx, const struct tx_change *c, const struct map *known, tx_found *found, void *arg);
+void tx_look_below(const struct tx *tx, const struct tx_change *c, const struct map *known, bool again, tx_found *found,
+                   void *arg);
 /* The directory that holds `path`, and its name there. No link is followed: a directory of the host that became one since is
  * an error. -1 with errno. */
 int tx_open_parent(int root, const char *path, const char **name);
@@ -130,6 +137,8 @@ void tx_done(struct tx *tx);
 int tx_keep(struct tx *tx, struct err *err);
 /* id NULL: the only one there is. ERR_POLICY if it is somebody else's. */
 int tx_load(const char *id, struct tx *ret, struct err *err);
+/* A descriptor; until it is closed nobody else gets it. ERR_POLICY if somebody has it. For who applies or drops. */
+int tx_lock(const char *id, struct err *err);
 int tx_drop(const char *id, struct err *err);
 
 /* tx-meta.c: tx.json. Reads it into root, started_ns, command, below and modes of `tx` and the rest beside it; false: it is

@@ -6,10 +6,10 @@ import stat
 import struct
 import subprocess
 
-from hutch_test import HUTCH, check, check_equal, check_in, clean_env, hutch, identity, is_root, run, skip, write
+from hutch_test import HUTCH, check, check_equal, check_in, clean_env, eventually, hutch, identity, is_root, run, skip, write
 from outer_terminal import Outer
 from test_learn import home_workspace
-from test_run_tx import look, tx
+from test_run_tx import JOB, expected, furnish, look, tx
 
 
 def own(path, who):
@@ -233,6 +233,83 @@ def needs_strace():
 def strace(stage, inject, *args, **kwargs):
     return run("strace", "-qq", "-o", stage.home / "calls", "-e", f"trace={inject.split(':')[0]}", "-e", f"inject={inject}", HUTCH, *args,
                cwd=stage.ws, env={"HOME": str(stage.home)}, **kwargs)
+
+
+def test_killed_half_way():
+    "what was killed while it applied can be applied again, without force, and leaves nothing of its own"
+    needs_strace()
+    calls = [(call, when) for call in ("sendfile", "renameat", "fchownat") for when in (1, 2, 4)]
+    calls += [("mkdirat", 1), ("mkdirat", 2), ("unlinkat", 2)]
+    for call, when in calls:
+        with home_workspace("root") as stage:
+            furnish(stage)
+            want = expected(stage)
+            kept(stage.run("--tx", "--", "sh", "-c", JOB))
+            r = strace(stage, f"{call}:signal=KILL:when={when}", "apply")
+            check(r.code != 0, f"{call} {when}: {r}")
+            again = tx(stage, "apply")
+            check_equal(again.code, 0, f"{call} {when}: {again}")
+            check_equal(look(stage.ws), want, f"{call} {when}")
+            check_equal(tx(stage, "tx", "ls").out, "")
+
+
+def test_changed_while_it_is_applied():
+    "what somebody changes on the host while a transaction is applied stops it there, and nothing of his goes"
+    needs_strace()
+    acts = {"edited": lambda ws: (ws / "z").write_text("other\n"), "replaced": lambda ws: os.replace(ws / "by", ws / "z"),
+            "made": lambda ws: (ws / "zz").write_text("other\n"), "a directory": lambda ws: ((ws / "z").unlink(), (ws / "z").mkdir()),
+            "in what goes": lambda ws: (ws / "zdir/in/more").write_text("other\n"),
+            "edited in what goes": lambda ws: (ws / "zdir/in/file").write_text("other\n")}
+    for what, act in acts.items():
+        with home_workspace("root") as stage:
+            for path in ("a", "by", "z", "zdir/in/file", "zdir/linked"):
+                write(stage.ws / path, "first\n")
+            os.link(stage.ws / "zdir/linked", stage.ws / "linked")  # applying one name must not make the other one a conflict
+            kept(stage.run("--tx", "--", "sh", "-c", "echo mine > a; echo mine > linked; echo mine > z; echo mine > zz; rm -r zdir"))
+            proc = subprocess.Popen(["strace", "-qq", "-o", stage.home / "calls", "-e", "trace=renameat", "-e",
+                                     "inject=renameat:delay_enter=2000000:when=1", HUTCH, "apply"], cwd=stage.ws,
+                                    env=clean_env(identity("root")[1], {"HOME": str(stage.home)}), stderr=subprocess.PIPE, text=True)
+            with proc:
+                eventually(lambda: list(stage.ws.glob(".hutch-tx-*")), 60, "the first file to be there under its own name")
+                for command in ("apply", "discard"):
+                    r = tx(stage, command)
+                    check_equal(r.code, 121, r)
+                    check_in("by somebody else", r.err, r)
+                act(stage.ws)
+                before = {k: v for k, v in look(stage.ws).items() if k.startswith("z")}
+                err = proc.communicate(timeout=60)[1]
+            check_equal(proc.returncode, 121, f"{what}: {err}")
+            check_in("just now", err, what)
+            check_equal((stage.ws / "a").read_text(), "mine\n")
+            told = err.split("applied: ")[1].split(" was changed")[0]
+            left = {k: v for k, v in look(stage.ws).items() if k.startswith(told.split("/")[0])}
+            check_equal(left, {k: v for k, v in before.items() if k.startswith(told.split("/")[0])}, what)
+            check(not list(stage.ws.glob(".hutch-tx-*")), "something of ours is left")
+            check_in("tx-", tx(stage, "tx", "ls").out, what)
+
+
+def test_other_names_of_a_file_are_no_conflict(who):
+    "files that are one on the host, each changed or removed by the command, are applied one after the other"
+    with home_workspace(who) as stage:
+        for path in ("a", "dir/x", "gone/y"):
+            write(stage.ws / path, "first\n", who)
+        for path in ("b", "dir/b", "gone/b"):
+            os.link(stage.ws / "a", stage.ws / path)
+        kept(stage.run("--tx", "--", "sh", "-c", "echo mine > a; echo mine > b; rm -r dir; rm -r gone; echo mine > gone"))
+        done = tx(stage, "apply")
+        check_equal(done.code, 0, done)
+        check_equal({k for k in look(stage.ws) if k not in ("job", "p.yaml")}, {"a", "b", "gone"})
+
+
+def test_a_mode_that_somebody_set(who):
+    "a directory whose mode was changed on both sides is a conflict"
+    with home_workspace(who) as stage:
+        write(stage.ws / "d/file", "first\n", who)
+        os.chmod(stage.ws / "d", 0o755)
+        kept(stage.run("--tx", "--", "chmod", "775", "d"))
+        os.chmod(stage.ws / "d", 0o700)
+        r = tx(stage, "apply")
+        check_equal((r.code, mode(stage.ws / "d")), (121, oct(0o700)), r)
 
 
 # --- where they wait ------------------------------------------------------------------------------------------------
