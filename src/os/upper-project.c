@@ -148,7 +148,7 @@ int upper_project_stat(int root, struct upper_usage *ret, struct err *err)
     memset(&q, 0, sizeof q);
     uint32_t id = project_of(root);
     if (id == 0) /* made before the file system had quotas */
-        return upper_count(root, ret, err);
+        return upper_count(root, 0, ret, err);
     if (quota_call(root, Q_GETQUOTA, id, &q) < 0)
         return err_set(err, ERR_SETUP, errno, "project quota: usage of project %u", id);
     *ret = (struct upper_usage){q.dqb_curspace, q.dqb_bhardlimit * QUOTA_BLOCK, q.dqb_curinodes, q.dqb_ihardlimit};

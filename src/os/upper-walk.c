@@ -11,7 +11,13 @@
 
 static bool is_dots(const char *n) { return n[0] == '.' && (!n[1] || (n[1] == '.' && !n[2])); }
 
-static int count_dir(int fd, dev_t dev, unsigned depth, struct upper_usage *ret, struct err *err)
+struct count {
+    dev_t dev;
+    uint64_t seen, max; /* entries, gone or not; 0: as many as there are */
+    struct upper_usage *ret;
+};
+
+static int count_dir(struct count *c, int fd, unsigned depth, struct err *err)
 {
     _cleanup_closedir_ DIR *d = fdopendir(fd);
     if (!d) {
@@ -21,23 +27,28 @@ static int count_dir(int fd, dev_t dev, unsigned depth, struct upper_usage *ret,
     const struct dirent *e;
     while ((e = readdir(d))) {
         struct stat st;
-        if (is_dots(e->d_name) || fstatat(dirfd(d), e->d_name, &st, AT_SYMLINK_NOFOLLOW) < 0 || st.st_dev != dev)
+        if (is_dots(e->d_name))
             continue;
-        ret->inodes++;
-        /* A file with several names counts once. */
-        ret->used += (uint64_t)st.st_blocks * 512 / (S_ISDIR(st.st_mode) ? 1 : st.st_nlink);
+        if (c->max && c->seen++ == c->max)
+            return err_set(err, ERR_LIMIT, 0, "count files: there are more than %llu", (unsigned long long)c->max);
+        if (fstatat(dirfd(d), e->d_name, &st, AT_SYMLINK_NOFOLLOW) < 0 || st.st_dev != c->dev)
+            continue;
+        c->ret->inodes++;
+        /* A file with several names counts once; one that is being removed has none any more. */
+        bool several = !S_ISDIR(st.st_mode) && st.st_nlink > 1;
+        c->ret->used += (uint64_t)st.st_blocks * 512 / (several ? st.st_nlink : 1);
         if (!S_ISDIR(st.st_mode))
             continue;
         if (depth == UPPER_DEPTH_MAX)
             return err_set(err, ERR_LIMIT, 0, "count files: directories are deeper than %d", (int)UPPER_DEPTH_MAX);
         int child = openat(dirfd(d), e->d_name, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
-        if (child >= 0 && count_dir(child, dev, depth + 1, ret, err) < 0)
+        if (child >= 0 && count_dir(c, child, depth + 1, err) < 0)
             return -1;
     }
     return 0;
 }
 
-int upper_count(int root, struct upper_usage *ret, struct err *err)
+int upper_count(int root, uint64_t max, struct upper_usage *ret, struct err *err)
 {
     struct stat st;
     int copy = openat(root, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
@@ -48,5 +59,5 @@ int upper_count(int root, struct upper_usage *ret, struct err *err)
         return err_set(err, ERR_SETUP, eno, "count files");
     }
     *ret = (struct upper_usage){.used = (uint64_t)st.st_blocks * 512, .inodes = 1};
-    return count_dir(copy, st.st_dev, 1, ret, err);
+    return count_dir(&(struct count){.dev = st.st_dev, .max = max, .ret = ret}, copy, 1, err);
 }

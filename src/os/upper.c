@@ -289,7 +289,7 @@ int upper_stat(const struct upper_info *info, int dir, const char *name, const s
     case UPPER_QUOTA_NONE:
         break;
     }
-    return upper_count(u->root, ret, err);
+    return upper_count(u->root, 0, ret, err);
 }
 
 int upper_remove(int dir, const char *name, struct err *err)

@@ -69,8 +69,9 @@ struct upper_usage {
 int upper_stat(const struct upper_info *info, int dir, const char *name, const struct upper *u, struct upper_usage *ret,
                struct err *err);
 /* Counts what is allocated below root, on its file system, while others may change it; no limits. ERR_LIMIT if it is deeper
- * than UPPER_DEPTH_MAX. */
-int upper_count(int root, struct upper_usage *ret, struct err *err);
+ * than UPPER_DEPTH_MAX, or after `max` entries (0: never): who moves directories to where was not counted yet can make it
+ * go on as long as they like. */
+int upper_count(int root, uint64_t max, struct upper_usage *ret, struct err *err);
 /* In no time: renames it out of the way (".gone-..."); upper_sweep() takes such away, and needs long. */
 int upper_remove(int dir, const char *name, struct err *err);
 int upper_sweep(int dir, struct err *err);

@@ -16,9 +16,10 @@
 #include "os/upper.h"
 
 enum {
-    SMALL_MAX = 64 << 20, /* as many at once as there are jobs */
-    SHARE_OF_ROOM = 4,    /* a larger one: one at a time, and not more than this part of the memory there is */
-    FILE_MAX = 128 << 10, /* and if its files are not larger than this on average */
+    SMALL_MAX = 64 << 20,  /* as many at once as there are jobs */
+    SHARE_OF_ROOM = 4,     /* a larger one: one at a time, and not more than this part of the memory there is */
+    FILE_MAX = 128 << 10,  /* and if its files are not larger than this on average */
+    ENTRIES_MAX = 4 << 20, /* that are counted */
 };
 
 void stage_close(struct stage *s)
@@ -51,7 +52,7 @@ static bool make_memory(const struct job *j, const struct job_box *b, struct sta
     enum { PAGE = 4096, SPARE = 16 << 20 };
     struct upper_usage size;
     struct err ignored = {0};
-    if (upper_count(b->upper, &size, &ignored) < 0 || !worth_it(j, &size, s))
+    if (upper_count(b->upper, ENTRIES_MAX, &size, &ignored) < 0 || !worth_it(j, &size, s))
         return false;
     /* A file has whole pages there, and twice as much room as it needs is room for what is written until then. */
     _cleanup_close_ int mnt = mount_new_tmpfs((size.used + size.inodes * PAGE) * 2 + SPARE, size.inodes * 2 + 4096,

@@ -11,10 +11,12 @@
 #include <sys/file.h>
 #include <sys/ioctl.h>
 #include <sys/mount.h>
+#include <sys/prctl.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include "await.h"
 #include "os/loopdev.h"
 #include "os/mount.h"
 #include "os/upper-int.h"
@@ -493,9 +495,47 @@ static void a_snapshot_does_not_follow_what_it_was_taken_from(void **state)
         if (upper_sweep(w.dir, &err) < 0)
             fail_msg("%s", err.msg);
         struct upper_usage n;
-        assert_int_equal(upper_count(w.dir, &n, &err), 0);
+        assert_int_equal(upper_count(w.dir, 0, &n, &err), 0);
         assert_int_equal(n.inodes, 1);
     }
+    world_end(&w);
+}
+
+/* A file whose name is just being removed can still be looked at, and has no name then. */
+static void files_that_go_while_they_are_counted_do_no_harm(void **state)
+{
+    (void)state;
+    struct upper_usage n;
+    struct err err = {0};
+    int mnt = mount_new_tmpfs(MIB, 100, 0755, 0);
+    assert_true(mnt >= 0);
+    pid_t child = fork();
+    while (child == 0) {
+        (void)prctl(PR_SET_PDEATHSIG, SIGKILL);
+        put(mnt, "a", "a");
+        (void)unlinkat(mnt, "a", 0);
+    }
+    for (int64_t end = await_now() + 2; await_now() <= end;)
+        assert_int_equal(upper_count(mnt, 0, &n, &err), 0);
+    (void)kill(child, SIGKILL);
+    assert_int_equal(waitpid(child, NULL, 0), child);
+    (void)close(mnt);
+}
+
+static void counting_ends_where_it_is_told_to(void **state)
+{
+    (void)state;
+    struct world w;
+    struct upper_usage n;
+    struct err err = {0};
+    world_plain(&w, "plain");
+    put(w.dir, "a", "a");
+    assert_int_equal(mkdirat(w.dir, "sub", 0755), 0);
+    put(w.dir, "sub/b", "b");
+    assert_int_equal(upper_count(w.dir, 3, &n, &err), 0);
+    assert_int_equal(n.inodes, 4); /* with the root */
+    assert_int_equal(upper_count(w.dir, 2, &n, &err), -1);
+    assert_int_equal(err.code, ERR_LIMIT);
     world_end(&w);
 }
 
@@ -806,6 +846,8 @@ int main(void)
         cmocka_unit_test(a_btrfs_subvolume_ends_at_its_limit),
         cmocka_unit_test(a_larger_limit_gives_more_room),
         cmocka_unit_test(a_snapshot_does_not_follow_what_it_was_taken_from),
+        cmocka_unit_test(files_that_go_while_they_are_counted_do_no_harm),
+        cmocka_unit_test(counting_ends_where_it_is_told_to),
         cmocka_unit_test(xfs_has_reflinks_and_says_what_it_lacks),
         cmocka_unit_test(project_quotas_are_used_where_the_kernel_has_them),
         cmocka_unit_test(an_image_ends_at_its_size_and_its_number_of_files),
