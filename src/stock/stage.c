@@ -4,22 +4,26 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <linux/fs.h>
+#include <linux/magic.h>
 #include <sys/file.h>
 #include <sys/ioctl.h>
 #include <sys/stat.h>
+#include <sys/vfs.h>
 #include <unistd.h>
 
 #include "base/cleanup.h"
 #include "base/fd.h"
 #include "os/memory.h"
 #include "os/mount.h"
-#include "os/upper.h"
 
 enum {
-    SMALL_MAX = 64 << 20,  /* as many at once as there are jobs */
-    SHARE_OF_ROOM = 4,     /* a larger one: one at a time, and not more than this part of the memory there is */
-    FILE_MAX = 128 << 10,  /* and if its files are not larger than this on average */
-    ENTRIES_MAX = 4 << 20, /* that are counted */
+    SMALL_MAX = 64 << 20,          /* as many at once as there are jobs */
+    ALL_JOBS = 2 * STOCK_JOBS_MAX, /* if as many of that size take no more than half of the memory there is */
+    SHARE_OF_ROOM = 4,             /* a larger one: one at a time, and not more than this part of the memory there is */
+    FILE_MAX = 128 << 10,          /* and if its files are not larger than this on average */
+    INODE = 1024,                  /* bytes that a file takes beside what is in it */
+    SPARE = 16 << 20,              /* for what is written between the look at it and the moment it stands still */
+    ENTRIES_MAX = 4 << 20,         /* that are counted */
 };
 
 void stage_close(struct stage *s)
@@ -34,30 +38,53 @@ void stage_close(struct stage *s)
 }
 
 /* To make a file in memory takes a tenth of the time that it takes on a disk; to fill one takes as long here as there, where
- * writes go to memory at first as well. So little is gained with large files, and much memory taken. */
-static bool worth_it(const struct job *j, const struct upper_usage *size, struct stage *s)
+ * writes go to memory at first as well. So little is gained with large files, and much memory taken. Whoever grows after the
+ * look gets no more than twice of what was allowed: then it goes to the disk. */
+uint64_t stage_memory(const struct upper_usage *size, uint64_t room, bool *ret_alone)
 {
-    uint64_t bytes = size->used + size->inodes * 1024;
-    if (bytes <= SMALL_MAX)
+    uint64_t bytes = size->used + size->inodes * INODE;
+    *ret_alone = bytes > SMALL_MAX || bytes > room / ALL_JOBS;
+    if (*ret_alone && (bytes > room / SHARE_OF_ROOM || size->used > size->inodes * FILE_MAX))
+        return 0;
+    return bytes * 2 + SPARE;
+}
+
+/* A tmpfs knows it at once. Elsewhere it runs while we count. */
+static bool look(int upper, uint64_t room, struct upper_usage *ret)
+{
+    struct statfs fs;
+    struct err ignored = {0};
+    if (fstatfs(upper, &fs) == 0 && (uint32_t)fs.f_type == TMPFS_MAGIC && fs.f_files > 0) {
+        *ret = (struct upper_usage){.used = (uint64_t)(fs.f_blocks - fs.f_bfree) * (uint64_t)fs.f_bsize,
+                                    .inodes = (uint64_t)(fs.f_files - fs.f_ffree)};
         return true;
-    if (size->inodes == 0 || size->used / size->inodes > FILE_MAX)
-        return false;
+    }
+    uint64_t most = room / SHARE_OF_ROOM / INODE + 1;
+    return upper_count(upper, most < ENTRIES_MAX ? most : ENTRIES_MAX, ret, &ignored) == 0;
+}
+
+static bool take_turn(const struct job *j, struct stage *s)
+{
     s->turn = openat(j->place.tmp, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-    return s->turn >= 0 && flock(s->turn, LOCK_EX | LOCK_NB) == 0 && bytes <= memory_room() / SHARE_OF_ROOM;
+    return s->turn >= 0 && flock(s->turn, LOCK_EX | LOCK_NB) == 0;
 }
 
 /* false: the files had better go to the disk at once. */
 static bool make_memory(const struct job *j, const struct job_box *b, struct stage *s)
 {
-    enum { PAGE = 4096, SPARE = 16 << 20 };
     struct upper_usage size;
-    struct err ignored = {0};
-    if (upper_count(b->upper, ENTRIES_MAX, &size, &ignored) < 0 || !worth_it(j, &size, s))
+    bool alone;
+    uint64_t room = memory_room();
+    if (!look(b->upper, room, &size))
         return false;
-    /* A file has whole pages there, and twice as much room as it needs is room for what is written until then. */
-    _cleanup_close_ int mnt = mount_new_tmpfs((size.used + size.inodes * PAGE) * 2 + SPARE, size.inodes * 2 + 4096,
-                                              0755, MOUNT_NOSUID | MOUNT_NODEV);
+    uint64_t most = stage_memory(&size, room, &alone);
+    if (most == 0 || (alone && !take_turn(j, s)))
+        return false;
+    _cleanup_close_ int mnt = mount_new_tmpfs(most, size.inodes * 2 + 4096, 0755, MOUNT_NOSUID | MOUNT_NODEV);
     s->dir = mnt < 0 ? -1 : openat(mnt, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    /* When memory runs out the kernel looks for a process that has much, and sees none of this: it would end others for it,
+     * sandboxes first, and have no more than before. With us it has all of it. */
+    (void)fd_put(AT_FDCWD, "/proc/self/oom_score_adj", "1000");
     return s->dir >= 0;
 }
 

@@ -7,6 +7,7 @@
 #ifndef HUTCH_STOCK_STAGE_H
 #define HUTCH_STOCK_STAGE_H
 
+#include "os/upper.h"
 #include "stock/jobs.h"
 
 struct stage {
@@ -31,5 +32,9 @@ int stage_make(struct job *j, const struct job_box *b, struct stage *s, struct e
 int stage_fill(struct job *j, const struct job_box *b, int root, struct stage *s, struct err *err);
 int stage_empty(struct job *j, const struct job_box *b, int root, struct stage *s, struct err *err);
 void stage_close(struct stage *s);
+
+/* Pure. Bytes that a tmpfs for files of that size may take, with so much memory to be had; 0: they go to the disk. *ret_alone:
+ * not beside another one of which that is said. */
+uint64_t stage_memory(const struct upper_usage *size, uint64_t room, bool *ret_alone);
 
 #endif

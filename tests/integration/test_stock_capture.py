@@ -347,6 +347,28 @@ def test_capture_through_memory(who):
             check_equal(sh(init, "cd /data; /bin/busybox md5sum random f3000; stat -c '%u %h %a' f1 f2 l2; ls | /bin/busybox wc -l"), want)
 
 
+def scores_of(s, box, flags):
+    """Captures it, and what its jobs say meanwhile of whether they are to be ended first when there is no memory left."""
+    store, name, scores = s.client(), st.new_stack(), set()
+    number = store.send(st.CAPTURE, box=box, stack=name, flags=flags)
+    while not store_has_answer(store):
+        with contextlib.suppress(FileNotFoundError, ProcessLookupError):
+            for pid in open(f"/proc/{s.process.pid}/task/{s.process.pid}/children").read().split():
+                scores.add(int(open(f"/proc/{pid}/oom_score_adj").read()))
+    good(store.wait(number))
+    return scores
+
+
+def test_memory_of_captures(who):
+    "a job that has the files of a sandbox in memory is the first to go when there is none left"
+    with both(who) as (k, s):
+        client = k.client()
+        must(client.create("one", tiny(k, who), driver="layers"))
+        with bound(k, "one") as init:
+            sh(init, LARGE, user="root")
+            check_in(1000, scores_of(s, "one", st.FREEZE))
+
+
 def test_capture_of_what_grows(who):
     "files that appear between the look at how large they are and the moment it stands still do not fit in memory: they are copied all the same"
     with both(who) as (k, s):
