@@ -129,6 +129,9 @@ static int take_snapshot(struct job *j, const struct job_box *b, struct stage *s
 
 int stage_make(struct job *j, const struct job_box *b, struct stage *s, struct err *err)
 {
+    /* Paused for longer than this takes: nothing is gained, and what it needs is memory, for which many are paused. */
+    if (!(j->ask->flags & STOCK_FREEZE))
+        return 0;
     _cleanup_close_ int place = openat(b->place, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
     if (place >= 0 && upper_can_snapshot(place, j->place.tmp)) {
         s->kind = STAGE_SNAPSHOT;

@@ -360,13 +360,16 @@ def scores_of(s, box, flags):
 
 
 def test_memory_of_captures(who):
-    "a job that has the files of a sandbox in memory is the first to go when there is none left"
+    "a job that has the files of a sandbox in memory is the first to go when there is none left; those of a paused one go to the disk at once"
     with both(who) as (k, s):
         client = k.client()
         must(client.create("one", tiny(k, who), driver="layers"))
         with bound(k, "one") as init:
             sh(init, LARGE, user="root")
             check_in(1000, scores_of(s, "one", st.FREEZE))
+        pause(client, "one")
+        check(1000 not in scores_of(s, "one", 0), "it went through memory")
+        must(client.resume("one"))
 
 
 def test_capture_of_what_grows(who):
