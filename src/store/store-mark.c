@@ -3,8 +3,8 @@
  * What stock keeps and no row names is dropped when front and stock meet. That is right as long as no row was lost; but a
  * store that was put back from a copy knows nothing of what was made after the copy. So one number is kept twice, in the store
  * and in a file beside it. It is raised at each start, and together with every row that names what stock keeps. The store has
- * it first: whoever is killed in between leaves a file that is one behind, which means nothing. A store that is behind the file
- * is a copy.
+ * it first, and on the disk: whoever is killed in between, by a power cut too, leaves a file that is one behind, which means
+ * nothing. A store that is behind the file is a copy.
  *
  * The file may have been put back together with the store, with the whole directory. Then it was changed (ctime, which nobody
  * can set) long after the store raised the number. Doubt counts as a copy: too much is kept then, never too little. For the
@@ -68,13 +68,11 @@ static int make_file(struct store *s, int dir)
     return renameat(dir, PART, dir, STORE_MARK_FILE) < 0 ? -1 : fsync(dir);
 }
 
-static int write_over(struct store *s, bool sync)
+static int write_over(const struct store *s)
 {
     char text[TEXT + 1];
     spell(s->mark, text);
-    if (pwrite(s->mark_fd, text, TEXT, 0) != TEXT)
-        return -1;
-    return sync ? fdatasync(s->mark_fd) : 0;
+    return pwrite(s->mark_fd, text, TEXT, 0) == TEXT ? fdatasync(s->mark_fd) : -1;
 }
 
 /* Inside a transaction: reads what the store has, decides, and writes what it has from now on. */
@@ -121,7 +119,7 @@ int store_mark_open(struct store *s, int dir, struct err *err)
         (void)sqlite3_exec(s->read, "ROLLBACK", NULL, NULL, NULL);
         return -1;
     }
-    if ((s->mark_fd < 0 ? make_file(s, dir) : write_over(s, true)) < 0)
+    if ((s->mark_fd < 0 ? make_file(s, dir) : write_over(s)) < 0)
         return err_set(err, ERR_SETUP, errno, "cannot write " STORE_MARK_FILE " beside %s", s->path);
     return 0;
 }
@@ -152,7 +150,7 @@ void store_mark_op(const struct store *s, struct store_op *ret)
 void store_mark_committed(struct store *s)
 {
     s->mark++;
-    if (write_over(s, s->full_sync) < 0)
+    if (write_over(s) < 0)
         log_text(LOG_LEVEL_ERROR,
                  "cannot write " STORE_MARK_FILE
                  " beside %s (%s): if a copy of the store is put back, it may not be known as one",

@@ -160,12 +160,13 @@ static int run_all(struct store *s, struct store_op *list)
 
 /* Who may use the node, and what was put away for later, survives a power cut from the moment it is told. No running sandbox
  * does, so neither must its rows: they reach the disk with the next that do or when the log is folded back; a killed process
- * loses none. */
+ * loses none. What raises the mark is on the disk before the file beside the store says so: a power cut that left the file
+ * without the row would look like a copy that was put back. */
 static void set_sync(struct store *s, const struct store_op *list)
 {
     bool full = false;
     for (const struct store_op *op = list; op; op = op->next)
-        full |= op->sql <= SQL_KEY_DEL || op->durable;
+        full |= op->sql <= SQL_KEY_DEL || op->durable || store_mark_due(op);
     if (full != s->full_sync)
         (void)sqlite3_exec(s->write, full ? "PRAGMA synchronous=FULL" : "PRAGMA synchronous=NORMAL", NULL, NULL, NULL);
     s->full_sync = full;

@@ -3,6 +3,7 @@
 
 #include "base/fd.h"
 #include "store-world.h"
+#include "wal-syncs.h"
 
 enum { LONG_AGO = 1000 };
 
@@ -231,6 +232,33 @@ static void test_what_names_something_raises_the_mark(void **state)
     assert_false(store_put_back(store));
 }
 
+/* Else a power cut may leave the file, and not what it is about: that would be taken for a copy that was put back. */
+static void test_what_raises_the_mark_is_on_the_disk_when_the_file_says_so(void **state)
+{
+    struct result r = {0};
+    struct store_box b = {.id = "i1", .tenant = "t", .template = "base", .state = STORE_BOX_RUNNING, .stack = "st-a"};
+    struct store_step x = {.tenant = "t", .key = "ab", .stack = "st-b", .used_unix = 1};
+    struct store_generation g = {.sandbox = "i1", .stack = "st-c", .command = "make", .number = 1};
+    struct store_transaction t = {.id = "tx-1", .sandbox = "i1", .tenant = "t", .base = "st-d", .result = "st-e"};
+    (void)state;
+    unsigned syncs = wal_syncs();
+    uint64_t was = mark();
+    store_box_put(store, &b, NULL, done, &r);
+    wait_for(&r, 1);
+    assert_int_equal(wal_syncs(), syncs); /* a running one goes with the power */
+    store_step_put(store, &x, done, &r);
+    wait_for(&r, 2);
+    assert_int_equal(wal_syncs(), ++syncs);
+    store_generation_put(store, &g, done, &r);
+    wait_for(&r, 3);
+    assert_int_equal(wal_syncs(), ++syncs);
+    store_transaction_put(store, &t, done, &r);
+    wait_for(&r, 4);
+    assert_int_equal(wal_syncs(), ++syncs);
+    assert_int_equal(mark(), was + 3);
+    assert_int_equal(r.failures, 0);
+}
+
 #define T(name) cmocka_unit_test_setup_teardown(name, set_up, tear_down)
 int main(void)
 {
@@ -244,6 +272,7 @@ int main(void)
         T(test_a_store_of_before_marks_is_taken_along),
         T(test_a_new_store_is_younger_than_what_there_is),
         T(test_what_names_something_raises_the_mark),
+        T(test_what_raises_the_mark_is_on_the_disk_when_the_file_says_so),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
