@@ -106,14 +106,31 @@ struct drop_later {
     char stack[STACK_ID_MAX];
 };
 
-/* The row that named it last is deleted by now, or its deletion stands in the queue before this. */
+static bool may_go(const struct drop_later *d)
+{
+    return d->front->boxes && d->front->stock && !is_named(d->front, d->stack);
+}
+
+/* On a full disk that fails, and what it takes has to go all the same. */
 static void drop_now(void *arg, const struct err *err)
 {
     struct drop_later *d = arg;
     (void)err;
-    if (d->front->boxes && d->front->stock && !is_named(d->front, d->stack))
+    if (may_go(d))
         drop(d->front, d->stack);
     free(d);
+}
+
+/* The row that named it last is deleted by now, or its deletion stands in the queue before this. Stock lets it go for good: a
+ * row that comes back with a power cut must not name it. */
+static void drop_soon(void *arg, const struct err *err)
+{
+    struct drop_later *d = arg;
+    (void)err;
+    if (may_go(d))
+        store_sync(d->front->store, drop_now, d);
+    else
+        free(d);
 }
 
 void state_drop(struct front *f, const char *stack)
@@ -123,7 +140,7 @@ void state_drop(struct front *f, const char *stack)
     struct drop_later *d = xcalloc(1, sizeof *d);
     d->front = f;
     (void)memccpy(d->stack, stack, 0, sizeof d->stack - 1);
-    store_barrier(f->store, drop_now, d);
+    store_barrier(f->store, drop_soon, d);
 }
 
 /* --- captures ------------------------------------------------------------------------------------------------------ */

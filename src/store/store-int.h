@@ -40,6 +40,7 @@ enum store_sql {
     SQL_EVENT_TRIM,
     SQL_MARK,
     SQL_BARRIER,
+    SQL_SYNC,
     SQL_COUNT,
 };
 extern const char *const store_sql[SQL_COUNT];

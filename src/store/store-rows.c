@@ -49,6 +49,8 @@ const char *const store_sql[SQL_COUNT] = {
     [SQL_EVENT_TRIM] = "DELETE FROM events WHERE n <= (SELECT max(n) FROM events) - 20000",
     [SQL_MARK] = "INSERT OR REPLACE INTO counters VALUES('mark', ?1), ('seen', ?2)",
     [SQL_BARRIER] = "UPDATE counters SET value=value WHERE 0",
+    /* A commit that changes nothing syncs nothing. */
+    [SQL_SYNC] = "INSERT INTO counters VALUES('syncs', 1) ON CONFLICT(name) DO UPDATE SET value=value + 1",
 };
 _Static_assert(STORE_EVENTS_MAX == 20000, "SQL_EVENT_TRIM says the same number");
 

@@ -258,3 +258,10 @@ void store_barrier(struct store *s, store_done *done, void *arg)
 {
     store_op_send(s, store_op_new(SQL_BARRIER, done, arg));
 }
+
+void store_sync(struct store *s, store_done *done, void *arg)
+{
+    struct store_op *op = store_op_new(SQL_SYNC, done, arg);
+    op->durable = true;
+    store_op_send(s, op);
+}

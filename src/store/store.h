@@ -233,6 +233,8 @@ int store_events(struct store *s, size_t max, void (*each)(void *arg, const stru
 
 /* Told when everything that was asked for before is decided. */
 void store_barrier(struct store *s, store_done *done, void *arg);
+/* The same, and on the disk. */
+void store_sync(struct store *s, store_done *done, void *arg);
 
 /* Whether a committed row of a sandbox, a generation or a step names the stack. Blocks for the time of a lookup. */
 bool store_stack_named(struct store *s, const char *stack);

@@ -42,7 +42,8 @@ static struct {
     uint32_t capture_error;
     bool hold_capture;
     int captures, drops, flattens;
-    size_t waiting; /* of whoever asks */
+    void (*on_drop)(void); /* may be NULL */
+    size_t waiting;        /* of whoever asks */
     char owner[64];
     uint32_t capture_flags;
     char captured[STACK_ID_MAX], dropped[16][STACK_ID_MAX];
@@ -288,6 +289,8 @@ stockc_call stockc_ask(struct stockc *s, const struct stock_request *q, const in
         fd = world_layers(q->stack);
         break;
     case STOCK_DROP:
+        if (k.on_drop)
+            k.on_drop();
         (void)snprintf(k.dropped[k.drops++ % 16], STACK_ID_MAX, "%s", q->stack);
         break;
     case STOCK_FLATTEN:

@@ -4,6 +4,7 @@
 
 #include "boxes-world.h"
 #include "front/boxes-int.h"
+#include "wal-syncs.h"
 
 struct told {
     int calls;
@@ -299,6 +300,26 @@ static void test_kill_works_in_every_state(void **state)
     assert_true(was_dropped(k.captured));
     assert_int_equal(boxes_count(&f), 0);
     assert_int_equal(who.tenant->sandboxes, 0);
+}
+
+static unsigned syncs_at_drop;
+static void note_syncs(void) { syncs_at_drop = wal_syncs(); }
+
+/* A power cut right after may bring the row back if that it is gone is not on the disk: it would name files that are gone. */
+static void test_files_go_when_the_row_is_gone_for_good(void **state)
+{
+    (void)state;
+    int done = 0;
+    struct box *b = base_box();
+    pause_ok(b, false);
+    k.on_drop = note_syncs;
+    unsigned before = wal_syncs();
+    box_kill(&f, b, "api", ended_ok, &done);
+    AWAIT (k.drops > 0)
+        step(1);
+    assert_int_equal(done, 1);
+    assert_int_equal(k.drops, 1);
+    assert_true(syncs_at_drop > before);
 }
 
 static void test_a_kill_while_it_is_made_again(void **state)
@@ -710,6 +731,7 @@ int main(void)
         T(test_traffic_wakes_only_where_it_may),
         T(test_a_resume_during_the_pause_follows_it),
         T(test_kill_works_in_every_state),
+        T(test_files_go_when_the_row_is_gone_for_good),
         T(test_a_kill_while_it_is_made_again),
         T(test_a_resume_that_fails_leaves_it_stored),
         T(test_a_resume_needs_room_in_the_quota),

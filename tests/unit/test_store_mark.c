@@ -259,6 +259,22 @@ static void test_what_raises_the_mark_is_on_the_disk_when_the_file_says_so(void 
     assert_int_equal(r.failures, 0);
 }
 
+static void test_what_was_asked_for_before_is_on_the_disk_after_a_sync(void **state)
+{
+    struct result r = {0};
+    (void)state;
+    unsigned syncs = wal_syncs();
+    for (int i = 0; i < 3; i++) { /* the first one has to make something, the others to change it */
+        store_box_del(store, "i1", done, &r);
+        wait_for(&r, 2 * i + 1);
+        assert_int_equal(wal_syncs(), syncs);
+        store_sync(store, done, &r);
+        wait_for(&r, 2 * i + 2);
+        assert_int_equal(wal_syncs(), ++syncs);
+    }
+    assert_int_equal(r.failures, 0);
+}
+
 #define T(name) cmocka_unit_test_setup_teardown(name, set_up, tear_down)
 int main(void)
 {
@@ -273,6 +289,7 @@ int main(void)
         T(test_a_new_store_is_younger_than_what_there_is),
         T(test_what_names_something_raises_the_mark),
         T(test_what_raises_the_mark_is_on_the_disk_when_the_file_says_so),
+        T(test_what_was_asked_for_before_is_on_the_disk_after_a_sync),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
