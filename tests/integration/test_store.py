@@ -563,7 +563,7 @@ def test_image():
         check_equal(s.names("uppers"), ["lives.img"])
         client.kill("lives")
         ok(s.ask(GC))
-        check_equal(s.names("uppers"), [])
+        eventually(lambda: s.names("uppers") == [], 20, "its file goes after the answer")
 
 
 def test_commands():
