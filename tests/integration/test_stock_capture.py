@@ -36,7 +36,10 @@ def good(reply):
 
 def capture(client, box, flags=st.FREEZE, **fields):
     name = st.new_stack()
-    return name, good(client.ask(st.CAPTURE, box=box, stack=name, flags=flags, **fields))
+    reply = good(client.ask(st.CAPTURE, box=box, stack=name, flags=flags, **fields))
+    if reply.fd is not None:  # what it is made of: a thousand of them are more than a process should hold
+        os.close(reply.fd)
+    return name, reply
 
 
 def pause(client, box):
