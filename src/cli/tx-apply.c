@@ -234,6 +234,7 @@ static void name_temp(const struct tx *tx, char ret[TEMP_MAX])
     random_hex(digits, 4);
     (void)snprintf(ret, TEMP_MAX, ".hutch-%s%s", tx->id[0] ? tx->id : "tx-", tx->id[0] ? "" : digits);
 }
+
 static bool was_left(const struct tx *tx, int dir, const char *temp)
 {
     return errno == EEXIST && tx->id[0] && (unlinkat(dir, temp, 0) == 0 || unlinkat(dir, temp, AT_REMOVEDIR) == 0);

@@ -251,6 +251,15 @@ static void test_a_new_end_is_keepers_when_it_is_no_pause_any_more(void **state)
 
 /* As the operator's stop-all does, which spares nothing. */
 static void killed_while_made(void *arg, bool ok) { *(int *)arg += ok ? 1 : 100; }
+static void kill_while_made(const struct box_spec *spec, struct answer *a, int *gone)
+{
+    k.binds = *gone = 0;
+    *a = (struct answer){0};
+    box_create(&f, &who, spec, created, a);
+    AWAIT (k.binds == 1)
+        step(1);
+    box_kill(&f, box_find(&f, k.last_id), "stop-all", killed_while_made, gone);
+}
 
 static void test_a_sandbox_that_is_killed_while_it_is_made_is_not_there_afterwards(void **state)
 {
@@ -259,10 +268,7 @@ static void test_a_sandbox_that_is_killed_while_it_is_made_is_not_there_afterwar
     struct answer a = {0};
     int gone = 0;
     /* keeper and init are done with it, the store is not. */
-    box_create(&f, &who, &spec, created, &a);
-    AWAIT (k.binds == 1)
-        step(1);
-    box_kill(&f, box_find(&f, k.last_id), "stop-all", killed_while_made, &gone);
+    kill_while_made(&spec, &a, &gone);
     AWAIT (a.calls &&gone)
         step(1);
     assert_int_equal(a.calls, 1);
@@ -277,12 +283,7 @@ static void test_a_sandbox_that_is_killed_while_it_is_made_is_not_there_afterwar
     assert_int_equal(boxes_count(&f), 0);
     /* It cannot be killed: it is made to its end. */
     k.kill_error = KEEPER_FAILED;
-    k.binds = gone = 0;
-    a = (struct answer){0};
-    box_create(&f, &who, &spec, created, &a);
-    AWAIT (k.binds == 1)
-        step(1);
-    box_kill(&f, box_find(&f, k.last_id), "stop-all", killed_while_made, &gone);
+    kill_while_made(&spec, &a, &gone);
     wait_for(&a);
     assert_int_equal(gone, 100);
     assert_int_equal(a.status, 0);
@@ -292,12 +293,7 @@ static void test_a_sandbox_that_is_killed_while_it_is_made_is_not_there_afterwar
     k.kill_error = KEEPER_OK;
     box_kill(&f, box_find(&f, a.id), "api", NULL, NULL);
     k.hold_kill = true;
-    k.binds = gone = 0;
-    a = (struct answer){0};
-    box_create(&f, &who, &spec, created, &a);
-    AWAIT (k.binds == 1)
-        step(1);
-    box_kill(&f, box_find(&f, k.last_id), "stop-all", killed_while_made, &gone);
+    kill_while_made(&spec, &a, &gone);
     step(5);
     assert_int_equal(a.calls + gone, 0);
     k.hold_kill = false;

@@ -23,6 +23,19 @@ static void was_stored(void *arg, const struct err *err)
     assert_null(err);
     *(bool *)arg = true;
 }
+/* The node starts again and finds such a row. */
+static void start_with(struct store_template *row, const char *const *tags, size_t n)
+{
+    bool done = false;
+    for (size_t i = 0; i < n; i++)
+        strv_add(&row->tags, tags[i]);
+    store_template_put(f.store, row, was_stored, &done);
+    AWAIT (done)
+        step(1);
+    strv_done(&row->tags);
+    stop();
+    start();
+}
 static void await(struct put *p)
 {
     AWAIT (p->calls)
@@ -147,7 +160,6 @@ static void test_a_name_cannot_stand_in_for_an_id(void **state)
     assert_int_equal(q.status, 400);
     assert_string_equal(stack_of(who.tenant, p.id), "st-aaaaaaaa");
     /* A row of that name, from before they were refused. */
-    bool done = false;
     struct store_template row = {.id = "bbbbbbbbbbbbbbbbbbbb",
                                  .name = p.id,
                                  .tenant = "default",
@@ -156,14 +168,7 @@ static void test_a_name_cannot_stand_in_for_an_id(void **state)
                                  .kind = TMPL_BUILT,
                                  .public = true};
     static const char *const tags[] = {"default", "b", "st-cccccccc", "5"};
-    for (size_t i = 0; i < ARRAY_LEN(tags); i++)
-        strv_add(&row.tags, tags[i]);
-    store_template_put(f.store, &row, was_stored, &done);
-    AWAIT (done)
-        step(1);
-    strv_done(&row.tags);
-    stop();
-    start();
+    start_with(&row, tags, ARRAY_LEN(tags));
     assert_string_equal(stack_of(who.tenant, "bbbbbbbbbbbbbbbbbbbb"), "st-cccccccc");
     assert_string_equal(stack_of(who.tenant, p.id), "st-aaaaaaaa");
 }
@@ -366,7 +371,6 @@ static void test_each_tag_keeps_the_configuration_of_its_build(void **state)
 static void test_tags_of_older_stores_have_the_configuration_of_their_template(void **state)
 {
     (void)state;
-    bool done = false;
     struct store_template row = {.id = "bbbbbbbbbbbbbbbbbbbb",
                                  .name = "web",
                                  .tenant = "default",
@@ -374,14 +378,7 @@ static void test_tags_of_older_stores_have_the_configuration_of_their_template(v
                                  .config = "{\"user\":\"old\",\"cpuMilli\":500}",
                                  .kind = TMPL_BUILT};
     static const char *const tags[] = {"v0", "b", "st-aaaaaaaa", "5", "v1", "c", "st-bbbbbbbb", "6 7"};
-    for (size_t i = 0; i < ARRAY_LEN(tags); i++)
-        strv_add(&row.tags, tags[i]);
-    store_template_put(f.store, &row, was_stored, &done);
-    AWAIT (done)
-        step(1);
-    strv_done(&row.tags);
-    stop();
-    start();
+    start_with(&row, tags, ARRAY_LEN(tags));
     struct tmpl_config two = {.user = (char[]){"two"}, .cpu_milli = 2000};
     (void)add_with("v2", "st-cccccccc", TMPL_BUILT, &two);
     for (int round = 0; round < 2; round++) {
