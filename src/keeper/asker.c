@@ -1,5 +1,6 @@
 /* asker.c - clients of keeper: messages in, answers out, never blocking. */
 #include <errno.h>
+#include <poll.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/epoll.h>
@@ -142,12 +143,31 @@ static void flush(struct keeper *k, struct conn *c)
     block(k, c, false);
 }
 
+static bool is_ours(const struct keeper *k, const struct waiter *w)
+{
+    return w->conn != 0 && k->conns[w->conn - 1].gen == w->conn_gen && k->conns[w->conn - 1].fd >= 0;
+}
+
+/* That a client is gone may not have been read yet: asked of the kernel, it is as true as it gets. */
+bool asker_waits(const struct keeper *k, const struct waiter *w)
+{
+    struct pollfd p = {.fd = is_ours(k, w) ? k->conns[w->conn - 1].fd : -1, .events = POLLRDHUP};
+    return p.fd >= 0 && poll(&p, 1, 0) == 0;
+}
+
 void asker_answer(struct keeper *k, const struct waiter *w, struct keeper_reply *r)
 {
-    if (w->conn == 0 || k->conns[w->conn - 1].gen != w->conn_gen)
+    if (!is_ours(k, w))
         return;
     r->head = (struct keeper_head){.version = KEEPER_VERSION, .type = KEEPER_REPLY, .request = w->request};
     send_to(k, &k->conns[w->conn - 1], r, sizeof *r);
+}
+
+void asker_refuse(struct keeper *k, const struct waiter *w, enum keeper_error error, const char *text)
+{
+    struct keeper_reply r = {.error = error};
+    (void)snprintf(r.text, sizeof r.text, "%.*s", (int)sizeof r.text - 1, text);
+    asker_answer(k, w, &r);
 }
 
 void asker_tell_death(struct keeper *k, const struct entry *e)
@@ -217,25 +237,18 @@ static void list(struct keeper *k, struct conn *c, uint64_t request)
     send_to(k, c, &m, sizeof m);
 }
 
-static void refuse(struct keeper *k, const struct waiter *w, enum keeper_error error, const char *text)
-{
-    struct keeper_reply r = {.error = error};
-    (void)snprintf(r.text, sizeof r.text, "%s", text);
-    asker_answer(k, w, &r);
-}
-
 static void change_deadline(struct keeper *k, struct entry *e, uint64_t deadline_ms, const struct waiter *w)
 {
     struct keeper_reply r = {.error = KEEPER_OK};
     struct journal_record rec;
     struct err err = {0};
     if (journal_read(k->journal, e->id, &rec) < 0) {
-        refuse(k, w, KEEPER_FAILED, "the journal record of this sandbox cannot be read");
+        asker_refuse(k, w, KEEPER_FAILED, "the journal record of this sandbox cannot be read");
         return;
     }
     rec.deadline_ms = deadline_ms;
     if (journal_update(k->journal, &rec, &err) < 0) {
-        refuse(k, w, KEEPER_FAILED, err.msg);
+        asker_refuse(k, w, KEEPER_FAILED, err.msg);
         return;
     }
     e->deadline_ms = deadline_ms;
@@ -259,26 +272,26 @@ static void handle_one(struct keeper *k, const union keeper_request *q, const st
     switch (q->head.type) {
     case KEEPER_KILL:
         if (!e)
-            refuse(k, w, KEEPER_NO_SANDBOX, "no such sandbox");
+            asker_refuse(k, w, KEEPER_NO_SANDBOX, "no such sandbox");
         else
             end_wait(k, e, w);
         break;
     case KEEPER_USAGE:
         if (!e || e->life == LIFE_STARTING)
-            refuse(k, w, KEEPER_NO_SANDBOX, "no such sandbox");
+            asker_refuse(k, w, KEEPER_NO_SANDBOX, "no such sandbox");
         else
             tell_usage(k, e, w);
         break;
     case KEEPER_DEADLINE:
         if (!e || e->life != LIFE_LIVE)
-            refuse(k, w, KEEPER_NO_SANDBOX, "no such sandbox");
+            asker_refuse(k, w, KEEPER_NO_SANDBOX, "no such sandbox");
         else
             change_deadline(k, e, q->deadline.deadline_ms, w);
         break;
     case KEEPER_PAUSE:
     case KEEPER_RESUME:
         if (!e || e->life != LIFE_LIVE)
-            refuse(k, w, KEEPER_NO_SANDBOX, "no such sandbox");
+            asker_refuse(k, w, KEEPER_NO_SANDBOX, "no such sandbox");
         else if (q->head.type == KEEPER_PAUSE)
             freeze_pause(k, e, w);
         else
@@ -301,7 +314,7 @@ void asker_handle(struct keeper *k, uint32_t index, const void *p, size_t n)
     bool ok = keeper_request_parse(p, n, &q, &err) == 0;
     struct waiter w = {.conn = index + 1, .conn_gen = c->gen, .request = q.head.request};
     if (!ok)
-        refuse(k, &w, KEEPER_BAD_REQUEST, err.msg);
+        asker_refuse(k, &w, KEEPER_BAD_REQUEST, err.msg);
     else if (q.head.type == KEEPER_CREATE)
         create_begin(k, &q.create, &w);
     else if (q.head.type == KEEPER_LIST)

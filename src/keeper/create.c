@@ -378,6 +378,16 @@ static void release(struct keeper *k, struct claim *c, struct entry *e, bool fai
             (void)close(fds[i]);
 }
 
+/* What is said of one that lives. */
+static void describe(const struct entry *e, struct keeper_reply *r)
+{
+    r->init_pid = (uint32_t)e->pid;
+    (void)snprintf(r->tier, sizeof r->tier, "%s", e->own_root ? "container" : "process");
+    memcpy(r->degraded, e->degraded, sizeof r->degraded);
+    memcpy(r->driver, e->driver, sizeof r->driver);
+    memcpy(r->quota, e->quota, sizeof r->quota);
+}
+
 static void answer_known(struct keeper *k, struct entry *e, const struct waiter *w)
 {
     struct keeper_reply r = {.error = KEEPER_EXISTS};
@@ -389,19 +399,8 @@ static void answer_known(struct keeper *k, struct entry *e, const struct waiter 
         r.error = KEEPER_FAILED;
         (void)snprintf(r.text, sizeof r.text, "a sandbox with this id has ended; ids are used once");
     } else {
-        r.init_pid = (uint32_t)e->pid;
-        (void)snprintf(r.tier, sizeof r.tier, "%s", e->own_root ? "container" : "process");
-        memcpy(r.degraded, e->degraded, sizeof r.degraded);
-        memcpy(r.driver, e->driver, sizeof r.driver);
-        memcpy(r.quota, e->quota, sizeof r.quota);
+        describe(e, &r);
     }
-    asker_answer(k, w, &r);
-}
-
-static void say_full(struct keeper *k, const struct waiter *w, const char *text)
-{
-    struct keeper_reply r = {.error = KEEPER_CAPACITY};
-    (void)snprintf(r.text, sizeof r.text, "%s", text);
     asker_answer(k, w, &r);
 }
 
@@ -512,7 +511,7 @@ void create_begin(struct keeper *k, const struct keeper_create *ask, const struc
     }
     if (k->nlive + k->nstarting + k->nending >= k->config->max_sandboxes || k->npending >= KEEPER_STARTING_MAX ||
         !(e = entry_new(k, ask->id))) {
-        say_full(k, w, "this node runs as many sandboxes as it may");
+        asker_refuse(k, w, KEEPER_CAPACITY, "this node runs as many sandboxes as it may");
         return;
     }
     entry_set(k, e, LIFE_STARTING);
@@ -541,10 +540,13 @@ void create_checked(struct keeper *k, struct entry *e, const struct keeper_creat
         later(k, e, ask);
 }
 
+/* One whose creator is gone is in no answer, and not in a list that the next client was given before: nobody knows it. */
 static int commit(struct keeper *k, struct entry *e, struct err *err)
 {
     struct journal_record r;
     unsigned char go = INIT_SYNC_COMMIT;
+    if (!asker_waits(k, &e->creator))
+        return err_set(err, ERR_SETUP, 0, "whoever asked for the sandbox is gone");
     if (send(e->box.sync, &go, 1, MSG_NOSIGNAL) != 1)
         return err_set(err, ERR_SETUP, errno, "commit the sandbox");
     if (journal_read(k->journal, e->id, &r) < 0)
@@ -588,11 +590,8 @@ void create_sync(struct keeper *k, struct entry *e)
     e->creator = (struct waiter){0};
     entry_set(k, e, LIFE_LIVE);
     keeper_wake_at(k, e->deadline_ms);
-    struct keeper_reply reply = {.error = KEEPER_OK, .init_pid = (uint32_t)e->pid};
-    (void)snprintf(reply.tier, sizeof reply.tier, "%s", e->own_root ? "container" : "process");
-    memcpy(reply.degraded, e->degraded, sizeof reply.degraded);
-    memcpy(reply.driver, e->driver, sizeof reply.driver);
-    memcpy(reply.quota, e->quota, sizeof reply.quota);
+    struct keeper_reply reply = {.error = KEEPER_OK};
+    describe(e, &reply);
     asker_answer(k, &w, &reply);
     attach_live(k, e);
 }

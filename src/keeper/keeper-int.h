@@ -208,7 +208,9 @@ static inline uint64_t entry_start_end(const struct entry *e)
 void asker_accept(struct keeper *k);
 void asker_event(struct keeper *k, uint32_t index, uint32_t events);
 void asker_pause(struct keeper *k, bool on);
+bool asker_waits(const struct keeper *k, const struct waiter *w); /* false: its process is gone, or went on without */
 void asker_answer(struct keeper *k, const struct waiter *w, struct keeper_reply *r);
+void asker_refuse(struct keeper *k, const struct waiter *w, enum keeper_error error, const char *text);
 void asker_tell_death(struct keeper *k, const struct entry *e);
 void asker_handle(struct keeper *k, uint32_t index, const void *p, size_t n);
 

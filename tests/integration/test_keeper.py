@@ -115,6 +115,28 @@ def test_kill_and_restart(who):
         nothing_left(k, pids.values())
 
 
+def test_creator_is_gone(who):
+    "a sandbox whose creator is gone before it is ready is ended: no answer names it, nor the list that the next client was given"
+    with a_keeper(who) as k:
+        client = k.client()
+        must(client.create("kept"))
+        for i in range(10):
+            gone = k.client()
+            gone.list()
+            os.kill(k.process.pid, signal.SIGSTOP)  # what follows is there all at once
+            gone.begin(f"orphan-{i}")
+            gone.close()
+            asked = client.send(kp.Simple(), kp.LIST_TYPE)
+            os.kill(k.process.pid, signal.SIGCONT)
+            items = client.wait(asked)
+            check_equal([x.id for x in items.item[:items.n]], [b"kept"])
+        eventually(lambda: [n for n in os.listdir(k.run / "journal") if n[0] != "."] == ["kept"], 20, "nothing of the others is kept")
+        check_equal(set(client.list()), {"kept"})
+        check_equal(len({os.path.basename(g) for g in made_by(k.pids)}), min(1, len(made_by(k.pids))), "cgroups")
+        must(client.kill("kept"))
+        nothing_left(k, ())
+
+
 def test_time_is_over(who):
     "keeper ends a sandbox at its deadline with nobody connected, also one that it adopted, and tells until forgotten"
     with a_keeper(who) as k:

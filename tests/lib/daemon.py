@@ -133,8 +133,7 @@ class Daemon:
         if sandboxes and self.key and self.proc.poll() is not None:
             self.start()  # it died or was killed; its sandboxes live on, and nobody else would end them
         if self.proc and self.proc.poll() is None:
-            if sandboxes:
-                self.cli("stop", "--all", check=False)
+            ended = self.cli("stop", "--all", check=False) if sandboxes else None
             self.proc.send_signal(signal.SIGTERM)
             try:
                 self.proc.wait(seconds)
@@ -142,6 +141,20 @@ class Daemon:
                 self.proc.kill()
                 self.proc.wait()
                 raise RuntimeError(f"hutch serve did not stop:\n{self.log()}") from None
+            if sandboxes and self.left():
+                raise RuntimeError(f"sandboxes live on: {self.left()}; `hutch stop --all` said {ended}\n{self.log()}")
+
+    def left(self):
+        """Processes in cgroups of this daemon's sandboxes. A cgroup's name has the pid of the keeper that made it, and the log has those."""
+        log = self.log_path.read_text(errors="replace") if self.log_path.exists() else ""
+        keepers = set(re.findall(r'"child":"keeper","pid":(\d+)', log))
+        found = set()
+        for path, _, _ in os.walk("/sys/fs/cgroup"):
+            leaf = re.fullmatch(r"hutch-[0-9a-f]+-(\d+)-\d+-[0-9a-f]+", os.path.basename(path))
+            if leaf and leaf[1] in keepers:
+                with contextlib.suppress(OSError):
+                    found |= set(pathlib.Path(path, "cgroup.procs").read_text().split())
+        return sorted(found)
 
     def __enter__(self):
         try:
