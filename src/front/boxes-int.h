@@ -114,7 +114,9 @@ struct boxes {
     bool flattening;
     char flat[STACK_ID_MAX]; /* what is being made into one layer */
     struct layers *layers;   /* state-quota.c: of what stacks consist */
-    loop_id meet_timer;
+    loop_id meet_timer;      /* for the next meeting with stock, which is at meet_at_ms */
+    uint64_t meet_at_ms;
+    size_t dropping; /* stacks on their way out */
     struct state_ability ability;
 };
 

@@ -199,7 +199,8 @@ static int open_server(struct process *p, struct err *err)
 static void drained(void *arg)
 {
     struct process *p = process_of(arg);
-    if (http_server_connections(p->server) == 0 || loop_now(p->front.loop) >= p->stop_at)
+    bool busy = http_server_connections(p->server) > 0 || state_dropping(&p->front);
+    if (!busy || loop_now(p->front.loop) >= p->stop_at)
         loop_stop(p->front.loop);
     else
         (void)loop_timer(p->front.loop, DRAIN_POLL_MS, drained, p);

@@ -17,6 +17,7 @@
 enum {
     UNNAMED_S = 60,
     MEET_EVERY_MS = 600 * 1000,
+    MEET_SOON_MS = (UNNAMED_S + 5) * 1000,
     FLATTEN_MAX = 1024,
     FOREIGN_TOLD = 16,
     WAITING_MAX = 8, /* of one tenant, for stock */
@@ -84,13 +85,39 @@ static bool is_named(struct front *f, const char *stack)
     return n.found || store_stack_named(f->store, stack);
 }
 
+static void meet_again(void *arg)
+{
+    struct front *f = arg;
+    f->boxes->meet_timer = 0;
+    state_meet(f);
+}
+
+static void meet_in(struct front *f, uint64_t ms)
+{
+    loop_timer_del(f->loop, f->boxes->meet_timer);
+    f->boxes->meet_at_ms = loop_now(f->loop) + ms;
+    f->boxes->meet_timer = loop_timer(f->loop, ms, meet_again, f);
+}
+
+/* Something is there that nobody seems to need: the front before us may have died just before it dropped that. */
+static void meet_soon(struct front *f)
+{
+    if (f->boxes->meet_at_ms > loop_now(f->loop) + MEET_SOON_MS)
+        meet_in(f, MEET_SOON_MS);
+}
+
 static void dropped(void *arg, const struct stock_reply *r, int fd)
 {
-    (void)arg;
+    struct front *f = arg;
     if (fd >= 0)
         (void)close(fd);
-    if (r->error != STOCK_OK)
-        log_text(LOG_LEVEL_WARN, "a stack could not be dropped (%s); it is tried again later", r->text);
+    if (f->boxes)
+        f->boxes->dropping--;
+    if (r->error == STOCK_OK)
+        return;
+    log_text(LOG_LEVEL_WARN, "a stack could not be dropped (%s); it is tried again later", r->text);
+    if (f->boxes)
+        meet_soon(f);
 }
 
 static void drop(struct front *f, const char *stack)
@@ -98,13 +125,21 @@ static void drop(struct front *f, const char *stack)
     struct stock_request q = stockc_request(STOCK_DROP);
     (void)memccpy(q.stack, stack, 0, sizeof q.stack - 1);
     state_layers_forget(f, stack);
-    (void)stockc_ask(f->stock, &q, NULL, 0, NULL, dropped, NULL);
+    f->boxes->dropping++;
+    (void)stockc_ask(f->stock, &q, NULL, 0, NULL, dropped, f);
 }
 
 struct drop_later {
     struct front *front;
     char stack[STACK_ID_MAX];
 };
+
+static void free_later(struct drop_later *d)
+{
+    if (d->front->boxes)
+        d->front->boxes->dropping--;
+    free(d);
+}
 
 static bool may_go(const struct drop_later *d)
 {
@@ -118,7 +153,7 @@ static void drop_now(void *arg, const struct err *err)
     (void)err;
     if (may_go(d))
         drop(d->front, d->stack);
-    free(d);
+    free_later(d);
 }
 
 /* The row that named it last is deleted by now, or its deletion stands in the queue before this. Stock lets it go for good: a
@@ -130,18 +165,21 @@ static void drop_soon(void *arg, const struct err *err)
     if (may_go(d))
         store_sync(d->front->store, drop_now, d);
     else
-        free(d);
+        free_later(d);
 }
 
 void state_drop(struct front *f, const char *stack)
 {
-    if (!stack[0] || !f->stock)
+    if (!stack[0] || !f->stock || !f->boxes)
         return;
     struct drop_later *d = xcalloc(1, sizeof *d);
     d->front = f;
+    f->boxes->dropping++;
     (void)memccpy(d->stack, stack, 0, sizeof d->stack - 1);
     store_barrier(f->store, drop_soon, d);
 }
+
+bool state_dropping(const struct front *f) { return f->boxes && f->boxes->dropping > 0; }
 
 /* --- captures ------------------------------------------------------------------------------------------------------ */
 
@@ -345,7 +383,7 @@ static void listed(void *arg, const struct stock_item *v, size_t n, const struct
     struct front *f = arg;
     struct map there = {0}, named = {0};
     int64_t now = (int64_t)time(NULL);
-    size_t gone = 0;
+    size_t gone = 0, young = 0;
     _cleanup_strv_ struct strv foreign = {0};
     if (!f->boxes)
         return;
@@ -359,9 +397,10 @@ static void listed(void *arg, const struct stock_item *v, size_t n, const struct
         if (!stack_id_valid(v[i].id))
             continue; /* a volume */
         (void)map_put(&there, v[i].id, (void *)&v[i]);
-        bool unnamed =
-            v[i].created_unix + UNNAMED_S < now && !map_get(&named, v[i].id) && !store_stack_named(f->store, v[i].id);
-        if (unnamed && v[i].created_unix < born) {
+        bool unnamed = !map_get(&named, v[i].id) && !store_stack_named(f->store, v[i].id);
+        if (unnamed && v[i].created_unix + UNNAMED_S >= now) {
+            young++;
+        } else if (unnamed && v[i].created_unix < born) {
             strv_add(&foreign, v[i].id);
         } else if (unnamed) {
             drop(f, v[i].id);
@@ -370,7 +409,9 @@ static void listed(void *arg, const struct stock_item *v, size_t n, const struct
             state_flatten(f, v[i].id);
     }
     warn_missing(f, &there);
-    volumes_meet(f, v, n, born, &foreign);
+    young += volumes_meet(f, v, n, born, &foreign);
+    if (young)
+        meet_soon(f);
     if (foreign.n)
         tell_foreign(f, &foreign);
     map_done(&there);
@@ -383,20 +424,12 @@ static void listed(void *arg, const struct stock_item *v, size_t n, const struct
     }
 }
 
-static void meet_again(void *arg)
-{
-    struct front *f = arg;
-    f->boxes->meet_timer = 0;
-    state_meet(f);
-}
-
 void state_meet(struct front *f)
 {
     if (!f->boxes || !f->stock)
         return;
     f->boxes->flattening = false; /* one that was under way is sent again by itself; a second does no harm */
+    meet_in(f, MEET_EVERY_MS);
     stockc_list(f->stock, listed, f);
     (void)state_layers_ask(f, "", NULL, NULL);
-    loop_timer_del(f->loop, f->boxes->meet_timer);
-    f->boxes->meet_timer = loop_timer(f->loop, MEET_EVERY_MS, meet_again, f);
 }

@@ -40,6 +40,8 @@ void state_hold_for(struct front *f, const char *stack, const struct tenant *t);
 void state_release(struct front *f, const char *stack);
 /* Drops it, if no row and no holder names it. */
 void state_drop(struct front *f, const char *stack);
+/* Some are still on their way. */
+bool state_dropping(const struct front *f);
 /* Stacks with many layers are flattened in the background, one at a time. */
 void state_flatten(struct front *f, const char *stack);
 /* --- quotas: state-quota.c ------------------------------------------------------------------------------------------ */

@@ -493,20 +493,22 @@ void volume_measure(struct front *f, const struct volume *v, volume_measured *do
 
 /* --- front and stock meet ------------------------------------------------------------------------------------------ */
 
-void volumes_meet(struct front *f, const struct stock_item *v, size_t n, int64_t born, struct strv *foreign)
+size_t volumes_meet(struct front *f, const struct stock_item *v, size_t n, int64_t born, struct strv *foreign)
 {
     struct map there = {0};
     int64_t now = (int64_t)time(NULL);
-    size_t at = 0;
+    size_t at = 0, young = 0;
     if (!f->volumes)
-        return;
+        return 0;
     for (size_t i = 0; i < n; i++) {
         if (strncmp(v[i].id, "vol-", 4) != 0)
             continue;
         (void)map_put(&there, v[i].id, (void *)&v[i]);
-        if (map_get(&f->volumes->by_id, v[i].id) || v[i].created_unix + UNNAMED_S >= now)
+        if (map_get(&f->volumes->by_id, v[i].id))
             continue;
-        if (v[i].created_unix < born)
+        if (v[i].created_unix + UNNAMED_S >= now)
+            young++;
+        else if (v[i].created_unix < born)
             strv_add(foreign, v[i].id); /* what somebody stored is not thrown away because a database was lost */
         else
             drop(f, v[i].id);
@@ -517,4 +519,5 @@ void volumes_meet(struct front *f, const struct stock_item *v, size_t n, int64_t
             log_text(LOG_LEVEL_ERROR, "the files of the volume %s (%s of %s) are not in the store", o->v.id, o->v.name,
                      o->v.tenant->id);
     map_done(&there);
+    return young;
 }

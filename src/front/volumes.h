@@ -40,8 +40,9 @@ struct volume {
 
 int volumes_load(struct front *f, struct err *err);
 void volumes_free(struct front *f);
-/* Rows without a place, places without a row. Those that are older than the store are added to *foreign. */
-void volumes_meet(struct front *f, const struct stock_item *v, size_t n, int64_t born, struct strv *foreign);
+/* Rows without a place, places without a row. Those that are older than the store are added to *foreign; how many are too young
+ * to go is returned. */
+size_t volumes_meet(struct front *f, const struct stock_item *v, size_t n, int64_t born, struct strv *foreign);
 void volumes_tenant_gone(struct front *f, const struct tenant *t);
 /* Of all quotas of a tenant's volumes. One without a number of entries counts with as many as an image of its size has. */
 struct state_size volumes_size(const struct front *f, const struct tenant *t);

@@ -163,7 +163,9 @@ class Daemon:
             self.__exit__()
             raise
 
-    def __exit__(self, *_):
+    def __exit__(self, _kind=None, error=None, _trace=None):
+        if error is not None:
+            error.add_note(f"what its node said last:\n{self.log()}")
         try:
             self.stop()
         finally:

@@ -345,6 +345,19 @@ static void test_a_paused_box_whose_id_cannot_be_read_is_kept(void **state)
     assert_int_equal(generations, 1);
 }
 
+static void test_a_drop_is_under_way_until_stock_has_answered(void **state)
+{
+    (void)state;
+    assert_false(state_dropping(&f));
+    state_drop(&f, "st-nobodynobody");
+    assert_true(state_dropping(&f));
+    AWAIT (was_dropped("st-nobodynobody"))
+        step(1);
+    AWAIT (!state_dropping(&f))
+        step(1);
+    assert_false(state_dropping(&f));
+}
+
 static void test_stacks_that_no_row_names_are_dropped_after_a_minute(void **state)
 {
     (void)state;
@@ -367,9 +380,14 @@ static void test_stacks_that_no_row_names_are_dropped_after_a_minute(void **stat
     assert_int_equal(k.drops, 1);
     assert_true(was_dropped("st-nobodynobody"));
     assert_int_equal(k.flattens, 1);
+    /* The young one is looked at again when it is old enough, not only with the next round. */
+    assert_in_range(f.boxes->meet_at_ms - loop_now(f.loop), 55000, 70000);
+    k.stacks[3].created_unix -= 3600;
     state_release(&f, "st-heldheldheld");
     state_meet(&f);
     assert_true(was_dropped("st-heldheldheld"));
+    assert_true(was_dropped("st-youngyoung"));
+    assert_in_range(f.boxes->meet_at_ms - loop_now(f.loop), 590000, 610000);
 }
 
 /* --- what a template starts with ------------------------------------------------------------------------------------ */
@@ -504,6 +522,7 @@ int main(void)
         T(test_each_fork_succeeds_or_fails_alone),
         T(test_forks_of_a_copy_that_fails),
         T(test_stacks_older_than_the_store_are_kept),
+        T(test_a_drop_is_under_way_until_stock_has_answered),
         T(test_stacks_that_no_row_names_are_dropped_after_a_minute),
         T(test_a_store_made_while_the_clock_was_behind_drops_nothing_of_before),
         T(test_a_paused_box_whose_id_cannot_be_read_is_kept),

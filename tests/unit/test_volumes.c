@@ -401,11 +401,11 @@ static void test_places_without_a_row_are_dropped_when_they_are_old(void **state
                                  {.id = "st-cccccccccccc", .created_unix = now - 120},
                                  {.created_unix = now - 120}};
     (void)snprintf(items[3].id, sizeof items[3].id, "%s", t.id);
-    volumes_meet(&f, items, 4, now - 60, &foreign);
+    assert_int_equal(volumes_meet(&f, items, 4, now - 60, &foreign), 1);
     assert_int_equal(foreign.n, 1); /* older than the store itself: kept, and told */
     assert_string_equal(foreign.v[0], "vol-aaaaaaaaaaaaaaaaaaaa");
     assert_int_equal(k.volume_drops, 0);
-    volumes_meet(&f, items, 4, now - 3600, &foreign);
+    assert_int_equal(volumes_meet(&f, items, 4, now - 3600, &foreign), 1);
     assert_int_equal(foreign.n, 1);
     assert_int_equal(k.volume_drops, 1);
     assert_string_equal(k.volume, "vol-aaaaaaaaaaaaaaaaaaaa");
