@@ -41,6 +41,7 @@ struct import {
     int pipe; /* its output */
     struct known *known;
     size_t nknown, cap;
+    uint32_t count;                                /* of the layers, as the worker said first */
     uint8_t layer[IMAGE_LAYERS_MAX][SHA256_BYTES]; /* bottom first */
     size_t n;
     struct lay_limits left;
@@ -201,7 +202,10 @@ static int squash_layer(struct import *m, uint32_t index, struct err *err)
 
 static int one_layer(struct import *m, const struct image_message *msg, uint32_t expected, struct err *err)
 {
-    if (msg->index != expected || msg->count == 0 || msg->count > IMAGE_LAYERS_MAX || msg->index >= msg->count)
+    if (expected == 0)
+        m->count = msg->count;
+    /* Of the same number all the time: what is made into one is what a stack cannot hold. */
+    if (msg->index != expected || msg->count != m->count || msg->count > IMAGE_LAYERS_MAX || msg->index >= msg->count)
         return job_fail(m->job, STOCK_BAD_DATA, err, "the image worker lost count of the layers");
     m->squash = msg->count > STACK_LAYERS_MAX ? msg->count - STACK_LAYERS_MAX + 1 : 0;
     if (msg->index < m->squash)
@@ -245,7 +249,7 @@ static int take_all(struct import *m, struct err *err)
         } else if (msg.type == IMAGE_CONFIG && j->reply_fd < 0) {
             if (check_config(j, fd, err) < 0)
                 return -1;
-        } else if (msg.type == IMAGE_DONE && j->reply_fd >= 0 && layers > 0 && layers == msg.count) {
+        } else if (msg.type == IMAGE_DONE && j->reply_fd >= 0 && layers > 0 && layers == m->count) {
             break;
         } else {
             return job_fail(j, STOCK_BAD_DATA, err, "the image worker said something out of turn");

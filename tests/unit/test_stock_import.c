@@ -1,11 +1,16 @@
-/* Archives that come through a pipe. */
+/* Archives that come through a pipe, and image workers that an archive has taken over: this program plays them. */
 #include <fcntl.h>
 #include <pthread.h>
 #include <signal.h>
+#include <sys/mman.h>
+#include <sys/socket.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "base/fd.h"
 #include "stock/import.h"
+#include "stock/tree.h"
+#include "stock/worker.h"
 #include "tests/lib/unit.h"
 
 struct scene {
@@ -89,13 +94,102 @@ static void a_pipe_into_which_little_is_written_for_ever_is_given_up(void **stat
     import_pace = usual;
 }
 
-int main(void)
+/* --- workers ------------------------------------------------------------------------------------------------------ */
+
+/* A layer of its own each time, of one more than there are so far. */
+static bool say_one_more(uint32_t index)
 {
+    static struct lay_out out;
+    struct image_message m = {.version = IMAGE_VERSION, .type = IMAGE_LAYER, .index = index, .count = index + 1}, go;
+    struct lay_record r = {.type = LAY_FIFO, .mode = 0644};
+    char name[12];
+    (void)snprintf(name, sizeof name, "%u", index);
+    memcpy(m.diff_id, &index, sizeof index);
+    if (fd_send(IMAGE_FD_CONTROL, &m, sizeof m, NULL, 0) < 0 || recv(IMAGE_FD_CONTROL, &go, sizeof go, 0) <= 0)
+        return false;
+    lay_out_start(&out, IMAGE_FD_OUT);
+    return lay_out_record(&out, &r, name, "", NULL, 0) == 0 && lay_out_end(&out) == 0;
+}
+
+static int play_worker(void)
+{
+    struct image_message m = {.version = IMAGE_VERSION, .type = IMAGE_CONFIG};
+    int config = memfd_create("config", MFD_CLOEXEC | MFD_ALLOW_SEALING);
+    uint32_t n = 0;
+    while (n < STACK_LAYERS_MAX + 2 && say_one_more(n))
+        n++;
+    (void)fcntl(config, F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_WRITE);
+    (void)fd_send(IMAGE_FD_CONTROL, &m, sizeof m, &config, 1);
+    m.type = IMAGE_DONE;
+    m.count = n;
+    (void)fd_send(IMAGE_FD_CONTROL, &m, sizeof m, NULL, 0);
+    return 0;
+}
+
+static int a_place(int at, const char *name)
+{
+    assert_int_equal(mkdirat(at, name, 0755), 0);
+    int fd = openat(at, name, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    assert_true(fd >= 0);
+    return fd;
+}
+
+static int begin_store(void **state)
+{
+    static const struct stock_config config = {.node_program = "/proc/self/exe", .image_uid = (uid_t)-1};
+    (void)begin(state);
+    struct scene *s = *state;
+    int top = s->job.place.tmp;
+    s->job.config = &config;
+    s->job.place.root = top;
+    s->job.place.tmp = a_place(top, "tmp");
+    s->job.place.layers = a_place(top, "layers");
+    s->job.place.stacks = a_place(top, "stacks");
+    (void)snprintf(s->ask.stack, sizeof s->ask.stack, "st-0123456789");
+    return 0;
+}
+
+static int end_store(void **state)
+{
+    struct scene *s = *state;
+    struct stock_place *p = &s->job.place;
+    struct err err = {0};
+    static const char *const names[] = {"tmp", "layers", "stacks"};
+    for (size_t i = 0; i < ARRAY_LEN(names); i++)
+        assert_int_equal(tree_remove(p->root, names[i], &err), 0);
+    (void)close(p->tmp);
+    (void)close(p->layers);
+    (void)close(p->stacks);
+    p->tmp = p->root;
+    return end(state);
+}
+
+/* Else there are more layers than a stack has room for. */
+static void a_worker_may_not_say_another_number_of_layers(void **state)
+{
+    struct scene *s = *state;
+    struct err err = {0};
+    if (geteuid() != 0)
+        skip();
+    int archive = memfd_create("archive", MFD_CLOEXEC);
+    assert_int_equal(import_archive(&s->job, archive, "", false, &err), -1);
+    if (!strstr(err.msg, "lost count"))
+        fail_msg("%s", err.msg);
+    assert_int_equal(s->job.reply.error, STOCK_BAD_DATA);
+    assert_int_equal(faccessat(s->job.place.stacks, s->ask.stack, F_OK, 0), -1);
+    (void)close(archive);
+}
+
+int main(int argc, char **argv)
+{
+    if (argc > 1 && strcmp(argv[1], "image") == 0)
+        _exit(play_worker());
 #define IN_SCENE(f) cmocka_unit_test_setup_teardown(f, begin, end)
     const struct CMUnitTest tests[] = {
         IN_SCENE(what_came_through_a_pipe_is_a_file),
         IN_SCENE(a_pipe_into_which_nobody_writes_is_given_up),
         IN_SCENE(a_pipe_into_which_little_is_written_for_ever_is_given_up),
+        cmocka_unit_test_setup_teardown(a_worker_may_not_say_another_number_of_layers, begin_store, end_store),
     };
     return cmocka_run_group_tests_name("stock import", tests, NULL, NULL);
 }
