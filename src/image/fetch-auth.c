@@ -104,6 +104,9 @@ static int ask_for_token(struct fetch *f, const struct auth_challenge *c, struct
     if (!u.tls && f->registry.tls)
         return image_fail(err, IMAGE_DENIED, "the registry %s wants a token asked for without TLS, at %s",
                           image_shown(f->ref.host), image_shown(u.authority));
+    if (f->credentials[0] && !u.tls && !ref_loopback(u.authority))
+        return image_fail(err, IMAGE_DENIED, "the registry %s wants a password sent to %s without TLS; it is not sent",
+                          image_shown(f->ref.host), image_shown(u.authority));
     if (f->credentials[0])
         set_basic(f, &basic);
     int rc = web_get(&w, &u, "application/json", buf_str(&basic), false, &f->reach, err);

@@ -72,7 +72,7 @@ static const char *name_wrong(const char *name)
     }
 }
 
-static bool is_loopback(const char *host)
+bool ref_loopback(const char *host)
 {
     size_t n = host[0] == '[' ? strcspn(host, "]") + 1 : strcspn(host, ":");
     return (n == 9 && memcmp(host, "localhost", n) == 0) || (n == 5 && memcmp(host, "[::1]", n) == 0) ||
@@ -153,7 +153,7 @@ int ref_parse(const char *text, struct image_ref *ret, struct err *err)
         return wrong(err, text, why);
     if (hub)
         (void)snprintf(ret->host, sizeof ret->host, "registry-1.docker.io");
-    ret->loopback = is_loopback(ret->host);
+    ret->loopback = ref_loopback(ret->host);
     ret->plain = plain || (ret->loopback && strncmp(text, "https://", 8) != 0);
     return 0;
 }

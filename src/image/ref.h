@@ -21,5 +21,7 @@ struct image_ref {
  * part there is below library/. The first part is a host if it has a dot or a colon in it, or is "localhost". ERR_USAGE
  * with what is wrong. */
 int ref_parse(const char *text, struct image_ref *ret, struct err *err);
+/* Whether a host, with or without a port, is this machine by its name alone. */
+bool ref_loopback(const char *host);
 
 #endif

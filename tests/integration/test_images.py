@@ -384,6 +384,28 @@ def test_registry_token():
         check_in("refuses these credentials", answer.text)
 
 
+def test_registry_token_without_tls():
+    "a password does not go to another machine without TLS, whoever asks for it there"
+    told = []
+
+    def auth(path, headers):
+        told.append(headers.get("authorization"))
+        return 200, {}, b'{"token": "t"}'
+    with a_stock() as s, im.serving(auth) as other:
+        # Known as this machine by where it leads only.
+        realm = f"http://[::ffff:127.0.0.1]:{other.rpartition(':')[2]}/token"
+
+        def registry(path, headers):
+            return 401, {"www-authenticate": f'Bearer realm="{realm}"'}, b""
+        with im.serving(registry) as host:
+            answer, _ = fetch(s, f"{host}/a/b:1", b"me\nsecret")
+            check_equal(answer.error, st.DENIED, answer)
+            check_in("without TLS", answer.text)
+            check_equal(told, [])
+            fetch(s, f"{host}/a/b:1")
+            check_equal(told, [None], "without a password there is nothing to be kept")
+
+
 def test_registry_lies():
     "what a registry changes, cuts off or adds to is found out"
     layout = im.Layout()
