@@ -30,7 +30,7 @@ static int say_status(const struct fetch *f, const char *kind, const char *what,
 }
 
 /* Elsewhere nobody learns who we are. */
-static int follow(struct fetch *f, struct web_url *u, struct web *w, struct err *err)
+static int follow(struct fetch *f, struct web_url *u, const char *accept, struct web *w, struct err *err)
 {
     struct web_url next;
     if (!w->location[0])
@@ -43,7 +43,7 @@ static int follow(struct fetch *f, struct web_url *u, struct web *w, struct err 
     web_close(w);
     bool home = strcmp(next.authority, f->registry.authority) == 0 && next.tls == f->registry.tls;
     *u = next;
-    return web_get(w, u, NULL, home ? buf_str(&f->authorization) : NULL, home, &f->reach, err);
+    return web_get(w, u, accept, home ? buf_str(&f->authorization) : NULL, home, &f->reach, err);
 }
 
 static bool is_redirect(unsigned s) { return s == 301 || s == 302 || s == 303 || s == 307 || s == 308; }
@@ -68,7 +68,7 @@ int fetch_open(struct fetch *f, const char *kind, const char *what, const char *
     for (unsigned hops = 0; is_redirect(ret->status); hops++) {
         if (hops == WEB_REDIRECTS_MAX)
             return image_fail(err, IMAGE_NETWORK, "the registry %s sends us in circles", image_shown(f->ref.host));
-        if (follow(f, &u, ret, err) < 0)
+        if (follow(f, &u, accept, ret, err) < 0)
             return -1;
     }
     return ret->status != 200 ? say_status(f, kind, what, ret->status, err) : 0;

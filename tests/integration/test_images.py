@@ -406,6 +406,24 @@ def test_registry_token_without_tls():
             check_equal(told, [None], "without a password there is nothing to be kept")
 
 
+def test_registry_of_another_name():
+    "a registry that only leads to another one, manifests included: that one is told what is wanted"
+    layout = im.Layout()
+    manifest = layout.image(LOWER)
+
+    def real(path, headers):
+        kind, name = path.split("/")[-2:]
+        if kind == "blobs":
+            return 200, {}, layout.blobs[name]
+        if layout.MANIFEST not in headers.get("accept", ""):
+            return 200, {}, b'{"schemaVersion": 1, "fsLayers": []}'  # for those who know of nothing else
+        return 200, {"content-type": layout.MANIFEST}, layout.blobs[manifest["digest"]]
+    with a_stock() as s, im.serving(real) as host, \
+            im.serving(lambda path, headers: (307, {"location": f"http://{host}{path}"}, b"")) as name:
+        answer, _ = fetch(s, f"{name}/a/b:1")
+        check_equal(answer.error, st.OK, answer)
+
+
 def test_registry_lies():
     "what a registry changes, cuts off or adds to is found out"
     layout = im.Layout()
