@@ -203,7 +203,8 @@ enum manifest_kind { MANIFEST_IMAGE = 1, MANIFEST_LIST };
 int manifest_kind(const char *text, size_t n, const char *media, struct err *err);
 int manifest_image(const char *text, size_t n, struct manifest *ret, struct err *err);
 int manifest_list(const char *text, size_t n, struct manifest_list *ret, struct err *err);
-/* The one to take: called `select` if that is not "", else for linux/amd64; several of them are an error that names them. */
+/* The one to take: called `select` if that is not "", and for linux/amd64; several of them with different names are an
+ * error that names them. */
 int manifest_choose(const struct manifest_list *l, const char *select, const struct descriptor **ret, struct err *err);
 int manifest_docker(const char *text, size_t n, const char *select, struct docker_manifest *ret, struct err *err);
 /* Checks that it is for linux/amd64 and has exactly `n` layers; their diff_ids. */

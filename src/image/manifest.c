@@ -147,6 +147,18 @@ static bool for_us(const struct descriptor *d)
     return (d->os[0] == '\0' && d->arch[0] == '\0') || (strcmp(d->os, "linux") == 0 && strcmp(d->arch, "amd64") == 0);
 }
 
+/* amd64 has variants that not every processor runs; the lowest one runs everywhere. */
+static unsigned variant_of(const struct descriptor *d)
+{
+    const char *v = d->variant;
+    return !v[0] ? 1 : v[0] == 'v' && v[1] >= '1' && v[1] <= '9' && !v[2] ? (unsigned)(v[1] - '0') : 10;
+}
+/* Nobody can say which of the two is meant. */
+static bool named_alike(const struct descriptor *a, const struct descriptor *b)
+{
+    return strcmp(a->name, b->name) == 0;
+}
+
 static void add_shown(char *names, const char *name)
 {
     size_t n = strlen(names);
@@ -176,6 +188,11 @@ int manifest_choose(const struct manifest_list *l, const char *select, const str
         /* One that says what it is for goes before one that does not. */
         if (found > 0 && ((*ret)->arch[0] != '\0') != (d->arch[0] != '\0')) {
             *ret = d->arch[0] ? d : *ret;
+            continue;
+        }
+        /* One image for several machines of our kind: the first of those for all of them, as the specification says. */
+        if (found > 0 && d->arch[0] && named_alike(*ret, d)) {
+            *ret = variant_of(d) < variant_of(*ret) ? d : *ret;
             continue;
         }
         *ret = d;

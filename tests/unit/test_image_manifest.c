@@ -95,6 +95,9 @@ static void kinds_are_told_by_media_type_and_by_fields(void **state)
     "{\"digest\":\"" d "\",\"size\":1,\"platform\":{\"os\":\"" os "\",\"architecture\":\"" arch \
     "\"},\"annotations\":{"                                                                     \
     "\"org.opencontainers.image.ref.name\":\"" name "\"}}"
+#define V(d, variant)  \
+    "{\"digest\":\"" d \
+    "\",\"size\":1,\"platform\":{\"os\":\"linux\",\"architecture\":\"amd64\",\"variant\":\"" variant "\"}}"
 #define N(d, name) \
     "{\"digest\":\"" d "\",\"size\":1,\"annotations\":{\"org.opencontainers.image.ref.name\":\"" name "\"}}"
 #define LIST(x) "{\"manifests\":[" x "]}"
@@ -126,6 +129,32 @@ static void the_manifest_for_this_machine_is_chosen(void **state)
     assert_int_equal(first, 0xaa);
     check_refused(choose(LIST(P(A, "linux", "arm64", "") "," P(B, "windows", "amd64", "")), "", &first, &err), &err,
                   IMAGE_NOT_FOUND, "linux/arm64, windows/amd64");
+}
+
+static void of_several_for_this_kind_of_machine_one_runs_everywhere(void **state)
+{
+    static const struct {
+        const char *list;
+        uint8_t first;
+    } cases[] = {
+        {LIST(V(A, "v2") "," P(B, "linux", "amd64", "")), 0xbb}, /* as AlmaLinux has it */
+        {LIST(P(A, "linux", "amd64", "") "," V(B, "v3")), 0xaa},
+        {LIST(V(A, "v3") "," V(B, "v2")), 0xbb},
+        {LIST(V(A, "v2") "," V(B, "v1")), 0xbb},
+        {LIST(V(A, "x") "," V(B, "v4")), 0xbb},
+        {LIST(P(A, "linux", "amd64", "") "," P(B, "linux", "amd64", "")), 0xaa}, /* the first one */
+        {LIST(P(A, "linux", "amd64", "n") "," P(B, "linux", "amd64", "n")), 0xaa},
+    };
+    struct err err = {0};
+    (void)state;
+    for (size_t i = 0; i < ARRAY_LEN(cases); i++) {
+        uint8_t first = 0;
+        if (choose(cases[i].list, "", &first, &err) < 0)
+            fail_msg("%zu: %s", i, err.msg);
+        assert_int_equal(first, cases[i].first);
+    }
+    check_refused(choose(LIST(P(A, "linux", "amd64", "a") "," P(B, "linux", "amd64", "b")), "", &(uint8_t){0}, &err),
+                  &err, IMAGE_BAD_DATA, "several images (a, b)");
 }
 
 static void of_several_images_one_is_chosen_by_name(void **state)
@@ -204,6 +233,7 @@ int main(void)
         cmocka_unit_test(more_layers_than_the_limit_are_too_large),
         cmocka_unit_test(kinds_are_told_by_media_type_and_by_fields),
         cmocka_unit_test(the_manifest_for_this_machine_is_chosen),
+        cmocka_unit_test(of_several_for_this_kind_of_machine_one_runs_everywhere),
         cmocka_unit_test(of_several_images_one_is_chosen_by_name),
         cmocka_unit_test(docker_save_names_its_files),
         cmocka_unit_test(a_configuration_says_what_its_layers_are),
