@@ -123,13 +123,9 @@ const char *tar_trim(const char *raw, char *ret, size_t room)
     const char *p = raw;
     if (p[0] == '\0')
         return "is empty";
-    if (p[0] == '/')
-        return "is absolute";
-    while (p[0] == '.' && p[1] == '/') {
-        p += 2;
-        while (*p == '/')
-            p++;
-    }
+    /* From the root on is from here on: images that nix makes are written so, and every tool reads them so. */
+    while (p[0] == '/' || (p[0] == '.' && p[1] == '/'))
+        p++;
     size_t n = strlen(p);
     while (n > 0 && p[n - 1] == '/')
         n--;

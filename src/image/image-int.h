@@ -113,8 +113,8 @@ int tar_next(struct tar *t, struct archive_entry **ret, struct err *err);
 /* The content of the entry, holes filled with zeros, in blocks. 0 at the end; *offset is kept by the caller, 0 at first. */
 ssize_t tar_data(struct tar *t, uint64_t size, uint64_t *offset, const void **ret, struct err *err);
 void tar_close(struct tar *t);
-/* "./a/b/" -> "a/b", "./" and "." -> "". NULL if it is fit for a lay stream then, else why not; tar_trim does not look at
- * its parts. */
+/* "./a/b/" and "/a/b" -> "a/b", "./", "/" and "." -> "". NULL if it is fit for a lay stream then, else why not; tar_trim
+ * does not look at its parts. */
 const char *tar_name(const char *raw, char ret[LAY_PATH_MAX]);
 const char *tar_trim(const char *raw, char *ret, size_t room);
 

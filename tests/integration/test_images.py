@@ -477,7 +477,7 @@ def test_registry_of_tenants():
 HOSTILE = [
     ([("../x", "f")], '"../x" is refused: its name has a part ".."'),
     ([("a/../../x", "f")], 'has a part ".."'),
-    ([("/etc/x", "f")], "its name is absolute"),
+    ([("/../etc/x", "f")], 'has a part ".."'),
     ([("a/./b", "f")], 'has a part "."'),
     ([("a//b", "f")], "has an empty part"),
     ([("../\x1b[31m", "f")], "\\x1b[31m"),
@@ -485,7 +485,7 @@ HOSTILE = [
     ([("a" * 300, "f")], "longer than 255 bytes"),
     ([("/".join(["a" * 200] * 30), "f")], "longer than 4095 bytes"),
     ([("a", "h", "../../../etc/shadow")], 'hard link to "../../../etc/shadow"'),
-    ([("a", "h", "/etc/shadow")], "which is absolute"),
+    ([("a", "h", "/etc/shadow")], "not a file before it"),
     ([("a", "h", "b"), ("b", "f")], "not a file before it"),
     ([("d", "d"), ("a", "h", "d")], "not a file before it"),
     ([("a", "f", b"", {"uid": 65536})], "its owner is 65536:0"),
