@@ -33,7 +33,7 @@ enum image_failure image_failure_of(const struct err *err);
 /* A foreign name as it may stand in a message; valid until the fourth call from now. */
 const char *image_shown(const char *name);
 
-int say_layer(uint32_t index, uint32_t count, const uint8_t diff_id[SHA256_BYTES], bool *ret_skip, struct err *err);
+int say_layer(uint32_t index, uint32_t count, const uint8_t diff_id[SHA256_BYTES], struct err *err);
 int say_config(const char *text, size_t n, struct err *err);
 /* Not more often than five times a second. */
 void say_progress(uint64_t done, uint64_t total, const char *text);

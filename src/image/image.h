@@ -14,8 +14,7 @@
  * several; --hutch: it must be one of our exports, whole.
  *            Layers are written to 4 one after another, each a whole lay stream, bottom layer first. Before each
  * IMAGE_LAYER with the diff_id that the configuration
- *            promises; the job answers IMAGE_GO or IMAGE_SKIP (it has had that layer in this image before: then it is
- * only checked). The last record
+ *            promises; the job answers IMAGE_GO. The last record
  *            of a stream is written when diff_id and digest were found to be true. After the last layer IMAGE_CONFIG,
  * then IMAGE_DONE with a note in text.
  *   layer    3: one tar, plain, gzip, bzip2, xz or zstd. One lay stream to 4, then IMAGE_DONE. Whiteouts are ordinary

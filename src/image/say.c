@@ -59,7 +59,7 @@ static int send_message(struct image_message *m, int fd)
     return fd_send(IMAGE_FD_CONTROL, m, sizeof *m, &fd, fd >= 0 ? 1 : 0);
 }
 
-int say_layer(uint32_t index, uint32_t count, const uint8_t diff_id[SHA256_BYTES], bool *ret_skip, struct err *err)
+int say_layer(uint32_t index, uint32_t count, const uint8_t diff_id[SHA256_BYTES], struct err *err)
 {
     struct image_message m = {.type = IMAGE_LAYER, .index = index, .count = count}, answer;
     size_t nfds = 0;
@@ -67,10 +67,8 @@ int say_layer(uint32_t index, uint32_t count, const uint8_t diff_id[SHA256_BYTES
     if (send_message(&m, -1) < 0)
         return image_fail(err, IMAGE_HOST, "cannot tell the job about layer %u", index + 1);
     ssize_t n = fd_recv(IMAGE_FD_CONTROL, &answer, sizeof answer, NULL, &nfds);
-    if (n != (ssize_t)sizeof answer || answer.version != IMAGE_VERSION ||
-        (answer.type != IMAGE_GO && answer.type != IMAGE_SKIP))
+    if (n != (ssize_t)sizeof answer || answer.version != IMAGE_VERSION || answer.type != IMAGE_GO)
         return image_fail(err, IMAGE_HOST, "the job did not answer about layer %u", index + 1);
-    *ret_skip = answer.type == IMAGE_SKIP;
     return 0;
 }
 

@@ -27,9 +27,8 @@ static int check_sums(const struct layout_layer *y, const char *what, const uint
     return 0;
 }
 
-/* One layer; with skip it is read and checked only. */
-static int unpack_layer(const struct layout *l, const struct layout_layer *y, const char *what, bool skip,
-                        struct lay_out *out, struct tar_lay *t, struct err *err)
+static int unpack_layer(const struct layout *l, const struct layout_layer *y, const char *what, struct lay_out *out,
+                        struct tar_lay *t, struct err *err)
 {
     uint8_t plain[SHA256_BYTES], packed[SHA256_BYTES];
     struct source src;
@@ -39,7 +38,7 @@ static int unpack_layer(const struct layout *l, const struct layout_layer *y, co
     /* A tar has headers and padding besides what the limit is about. */
     uint64_t max = t->limits.bytes ? t->limits.bytes : IMAGE_BYTES_MAX;
     int rc = stream_open(&s, &src, max + max / 2 + (UINT64_C(1) << 30), what, err);
-    if (rc == 0 && !skip)
+    if (rc == 0)
         rc = tar_to_lay(&s, out, t, err);
     if (rc == 0)
         rc = stream_finish(&s, plain, packed, err);
@@ -47,7 +46,7 @@ static int unpack_layer(const struct layout *l, const struct layout_layer *y, co
         rc = check_sums(y, what, plain, packed, err);
     stream_close(&s);
     source_done(&src);
-    if (rc == 0 && !skip && lay_out_end(out) < 0)
+    if (rc == 0 && lay_out_end(out) < 0)
         rc = image_fail(err, IMAGE_HOST, "the job takes no more: %s", strerror(errno));
     return rc;
 }
@@ -61,12 +60,11 @@ static int unpack_all(const struct layout *l, const struct layout_plan *p, const
     char what[IMAGE_NAME_SHOWN + 80];
     int rc = 0;
     for (size_t i = 0; rc == 0 && i < p->n; i++) {
-        bool skip = false;
         (void)snprintf(what, sizeof what, "layer %zu of %zu (%s)", i + 1, p->n, image_shown(p->layer[i].file->name));
         t.total = p->layer[i].file->size;
-        rc = say_layer((uint32_t)i, (uint32_t)p->n, p->layer[i].diff_id, &skip, err);
+        rc = say_layer((uint32_t)i, (uint32_t)p->n, p->layer[i].diff_id, err);
         if (rc == 0)
-            rc = unpack_layer(l, &p->layer[i], what, skip, &out, &t, err);
+            rc = unpack_layer(l, &p->layer[i], what, &out, &t, err);
     }
     dirs_done(&t.dirs);
     tar_lay_note(&t, done.text, sizeof done.text);

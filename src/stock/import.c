@@ -30,17 +30,10 @@ struct import_pace import_pace = {.silence_ms = 60 * 1000, .total_ms = 3600 * 10
 
 #define SPOOL_MAX (UINT64_C(64) << 30)
 
-/* A layer of this image. */
-struct known {
-    uint8_t diff_id[SHA256_BYTES], digest[SHA256_BYTES];
-    uint64_t bytes, entries;
-};
 struct import {
     struct job *job;
     struct worker worker;
-    int pipe; /* its output */
-    struct known *known;
-    size_t nknown, cap;
+    int pipe;                                      /* its output */
     uint32_t count;                                /* of the layers, as the worker said first */
     uint8_t layer[IMAGE_LAYERS_MAX][SHA256_BYTES]; /* bottom first */
     size_t n;
@@ -105,24 +98,7 @@ int import_seekable(struct job *j, int fd, struct err *err)
     return n < 0 ? -1 : TAKE_FD(out);
 }
 
-/* --- layers of this image that were there before ------------------------------------------------------------------- */
-
-static void add_known(struct import *m, const struct layer_meta *meta)
-{
-    MEM_GROW(m->known, m->nknown, m->cap);
-    struct known *k = &m->known[m->nknown++];
-    *k = (struct known){.bytes = meta->bytes, .entries = meta->entries};
-    memcpy(k->diff_id, meta->diff_id, SHA256_BYTES);
-    memcpy(k->digest, meta->digest, SHA256_BYTES);
-}
-
-static const struct known *find_known(const struct import *m, const uint8_t diff_id[SHA256_BYTES])
-{
-    for (size_t i = 0; i < m->nknown; i++)
-        if (memcmp(m->known[i].diff_id, diff_id, SHA256_BYTES) == 0)
-            return &m->known[i];
-    return NULL;
-}
+/* --- layers ------------------------------------------------------------------------------------------------------- */
 
 static void add_layer(struct import *m, const uint8_t digest[SHA256_BYTES], uint64_t bytes, uint64_t entries)
 {
@@ -139,8 +115,6 @@ static void add_layer(struct import *m, const uint8_t digest[SHA256_BYTES], uint
     m->job->reply.bytes += bytes;
     m->job->reply.entries += entries;
 }
-
-/* --- new layers --------------------------------------------------------------------------------------------------- */
 
 static bool on_progress(void *arg, const struct lay_done *d)
 {
@@ -177,8 +151,6 @@ static int new_layer(struct import *m, const uint8_t diff_id[SHA256_BYTES], stru
         layer_commit(&j->place, tmp, LAYER_IMPORT, diff_id, j->tree_flags, &meta, err) < 0)
         return -1;
     add_layer(m, meta.digest, meta.bytes, meta.entries);
-    memcpy(meta.diff_id, diff_id, SHA256_BYTES);
-    add_known(m, &meta);
     return 0;
 }
 
@@ -208,17 +180,7 @@ static int one_layer(struct import *m, const struct image_message *msg, uint32_t
     if (msg->index != expected || msg->count != m->count || msg->count > IMAGE_LAYERS_MAX || msg->index >= msg->count)
         return job_fail(m->job, STOCK_BAD_DATA, err, "the image worker lost count of the layers");
     m->squash = msg->count > STACK_LAYERS_MAX ? msg->count - STACK_LAYERS_MAX + 1 : 0;
-    if (msg->index < m->squash)
-        return squash_layer(m, msg->index, err);
-    const struct known *k = find_known(m, msg->diff_id);
-    if (!k)
-        return new_layer(m, msg->diff_id, err);
-    /* Copied: the table may move. Whether it is what it says is still looked at; that counts when the worker is done. */
-    struct known copy = *k;
-    if (worker_answer(&m->worker, IMAGE_SKIP, err) < 0)
-        return -1;
-    add_layer(m, copy.digest, copy.bytes, copy.entries);
-    return 0;
+    return msg->index < m->squash ? squash_layer(m, msg->index, err) : new_layer(m, msg->diff_id, err);
 }
 
 /* --- the whole ---------------------------------------------------------------------------------------------------- */
@@ -307,7 +269,6 @@ int import_archive(struct job *j, int archive, const char *select, bool hutch, s
         rc = take_all(&m, err);
     worker_close(&m.worker);
     (void)close(m.pipe);
-    free(m.known);
     return rc < 0 ? -1 : write_stack(&m, err);
 }
 

@@ -24,7 +24,6 @@ enum image_type {
     IMAGE_FAILED,
     IMAGE_DONE,
     IMAGE_GO, /* job -> worker */
-    IMAGE_SKIP,
 };
 enum image_failure { IMAGE_BAD_DATA = 1, IMAGE_TOO_LARGE, IMAGE_NOT_FOUND, IMAGE_DENIED, IMAGE_NETWORK, IMAGE_HOST };
 

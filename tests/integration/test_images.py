@@ -216,6 +216,15 @@ def test_parents_keep_what_they_are():
         check_equal(stat.S_IMODE(os.stat(top / "home/user/x").st_mode), 0o755)
 
 
+def test_parents_in_a_layer_that_comes_twice():
+    "a layer that is in an image twice does not bring back what a directory was the first time"
+    layer, between = im.tar(("data/x", "f", b"1")), im.tar(("data", "d", None, {"mode": 0o700, "uid": 7}))
+    with a_stock() as s:
+        top = s.roots_of(bring_ok(s, im.docker(layer, between, layer))[1])[0]
+        info = os.stat(top / "data")
+        check_equal((stat.S_IMODE(info.st_mode), info.st_uid, (top / "data/x").read_bytes()), (0o700, 7, b"1"))
+
+
 def test_parents_of_marks_keep_what_they_are():
     "a layer that only removes something leaves the directories above it as the layers below made them"
     private = {"mode": 0o700, "uid": 1000, "gid": 1000}
