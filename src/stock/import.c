@@ -38,6 +38,7 @@ struct import {
     uint8_t layer[IMAGE_LAYERS_MAX][SHA256_BYTES]; /* bottom first */
     size_t n;
     struct lay_limits left;
+    bool alone; /* the layer that was read last hides all below it */
     /* More layers than a stack holds: the lowest of them become one. */
     uint32_t squash;
     int squash_root;
@@ -135,6 +136,7 @@ static int read_stream(struct import *m, int root, unsigned flags, struct err *e
     m->left.bytes -= done.bytes < m->left.bytes ? done.bytes : m->left.bytes - 1;
     m->left.entries -= done.entries < m->left.entries ? done.entries : m->left.entries - 1;
     m->left.file = m->left.bytes;
+    m->alone = done.alone;
     m->dropped += done.dropped;
     if (done.dropped && !m->note[0])
         memcpy(m->note, done.note, sizeof m->note);
@@ -150,6 +152,8 @@ static int new_layer(struct import *m, const uint8_t diff_id[SHA256_BYTES], stru
     if (root < 0 || worker_answer(&m->worker, IMAGE_GO, err) < 0 || read_stream(m, root, j->tree_flags, err) < 0 ||
         layer_commit(&j->place, tmp, LAYER_IMPORT, diff_id, j->tree_flags, &meta, err) < 0)
         return -1;
+    if (m->alone)
+        m->n = m->job->reply.bytes = m->job->reply.entries = 0;
     add_layer(m, meta.digest, meta.bytes, meta.entries);
     return 0;
 }

@@ -428,6 +428,7 @@ static int make_opaque(struct lay_maker *m, const struct lay_entry *e, struct er
         return sweep(m, fd, e->path, 0, err);
     if (xattr_mark_opaque(fd, view_of(m)) < 0)
         return walk_fail(err, ERR_SETUP, errno, e->path, "cannot be marked opaque");
+    m->done->alone |= e->path[0] == '\0';
     return 0;
 }
 

@@ -68,6 +68,7 @@ struct lay_limits {
 struct lay_done {
     uint64_t bytes, entries, files;
     uint64_t dropped; /* attributes and owners that a layer or this host cannot hold; `note` tells the first */
+    bool alone;       /* the root itself is opaque, which overlay does not look at: nothing may lie below this layer */
     char note[200];
 };
 

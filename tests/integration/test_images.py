@@ -206,6 +206,19 @@ def test_marks_after_the_files_of_their_layer():
         check_equal(os.readlink(s.roots_of(name)[-1] / "d/l"), "x")
 
 
+def test_a_layer_that_hides_everything():
+    "an opaque mark in the root of a layer hides all layers below: they are not in the stack, for overlay would show them"
+    layers = [im.tar(("old", "f", b"1"), ("d/x", "f", b"1")), im.tar(("d/y", "f", b"2"), (".wh..wh..opq", "f")),
+              im.tar(("top", "f", b"3"))]
+    more = [im.tar((f"f{i}", "f", b"4")) for i in range(64)]
+    with a_stock() as s:
+        name = bring_ok(s, im.docker(*layers))[1]
+        check_equal(merged(s, name), {"d/y": b"2", "top": b"3"})
+        check_equal(len(s.layers_of(name)), 2)
+        name = bring_ok(s, im.docker(*more, *layers))[1]
+        check_equal((merged(s, name), len(s.layers_of(name))), ({"d/y": b"2", "top": b"3"}, 2))
+
+
 def test_parents_keep_what_they_are():
     "a layer that names a file without the directory above it leaves that directory as the layers below made it"
     lower = im.tar(("home", "d"), ("home/user", "d", None, {"mode": 0o700, "uid": 1000, "gid": 1000}))
