@@ -185,6 +185,7 @@ static int pack(struct export *x, size_t index, int dir, int out, struct image_m
     int rc = worker_begin(x->job, &plan, &w, err);
     (void)close(ends[0]);
     lay_out_start(&o, ends[1]);
+    o.waits = worker_waits;
     if (rc == 0 && (rc = write_stream(x, index, dir, &o, err)) < 0 && err->eno == EPIPE)
         rc = worker_blame(&w, err);
     (void)close(ends[1]);

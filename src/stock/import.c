@@ -120,7 +120,7 @@ static void add_layer(struct import *m, const uint8_t digest[SHA256_BYTES], uint
 static bool on_progress(void *arg, const struct lay_done *d)
 {
     const struct import *m = arg;
-    worker_alive();
+    worker_waits(true);
     job_progress(m->job, m->job->reply.bytes + d->bytes, 0, "unpacking");
     return true;
 }
@@ -128,8 +128,9 @@ static bool on_progress(void *arg, const struct lay_done *d)
 static int read_stream(struct import *m, int root, unsigned flags, struct err *err)
 {
     struct lay_done done = {0};
+    worker_waits(true);
     int rc = lay_read(m->pipe, root, flags, &m->left, on_progress, m, &done, err);
-    worker_alive();
+    worker_waits(false);
     /* A stream that ends early does so for a reason that the worker knows better. */
     if (rc < 0)
         return err->eno == 0 && err->code == ERR_USAGE ? worker_blame(&m->worker, err) : -1;

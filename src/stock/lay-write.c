@@ -11,14 +11,25 @@ void lay_out_start(struct lay_out *o, int fd)
     o->fd = fd;
     o->records = o->written = o->max = o->at = o->size = 0;
     o->sparse = false;
+    o->waits = NULL;
     o->n = 0;
+}
+
+static int write_out(const struct lay_out *o, const void *p, size_t n)
+{
+    if (o->waits)
+        o->waits(true);
+    int r = fd_write_all(o->fd, p, n);
+    if (o->waits)
+        o->waits(false);
+    return r;
 }
 
 static int flush(struct lay_out *o)
 {
     size_t n = o->n;
     o->n = 0;
-    return n > 0 ? fd_write_all(o->fd, o->buf, n) : 0;
+    return n > 0 ? write_out(o, o->buf, n) : 0;
 }
 
 static int put(struct lay_out *o, const void *p, size_t n)
@@ -31,7 +42,7 @@ static int put(struct lay_out *o, const void *p, size_t n)
     if (n > sizeof o->buf - o->n && flush(o) < 0)
         return -1;
     if (n >= sizeof o->buf)
-        return fd_write_all(o->fd, p, n);
+        return write_out(o, p, n);
     if (n > 0)
         memcpy(o->buf + o->n, p, n);
     o->n += n;

@@ -97,6 +97,7 @@ struct lay_out {
     uint64_t written, max; /* bytes of the stream; beyond max writing fails with EFBIG. 0: no limit. lay_out_start: 0 */
     uint64_t at, size;     /* in the LAY_SPARSE that is being written */
     bool sparse;
+    void (*waits)(bool now); /* told before and after each write to fd, unless it is NULL. lay_out_start: NULL */
     size_t n;
     unsigned char buf[64 << 10];
 };

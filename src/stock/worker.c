@@ -155,7 +155,7 @@ static void on_alarm(int sig)
     if (watched > 0)
         (void)kill(watched, SIGKILL);
 }
-void worker_alive(void) { (void)alarm(WORKER_STALL_S); }
+void worker_waits(bool now) { (void)alarm(now ? WORKER_STALL_S : 0); }
 
 int worker_begin(struct job *j, const struct worker_plan *p, struct worker *ret, struct err *err)
 {
@@ -181,7 +181,6 @@ int worker_begin(struct job *j, const struct worker_plan *p, struct worker *ret,
         return err_set(err, ERR_SETUP, errno, "start an image worker");
     (void)sigaction(SIGALRM, &sa, NULL);
     watched = ret->pid;
-    worker_alive();
     return 0;
 }
 
@@ -190,6 +189,7 @@ int worker_begin(struct job *j, const struct worker_plan *p, struct worker *ret,
 static int say_end(struct worker *w, struct err *err)
 {
     int status = 0;
+    worker_waits(true); /* it may have closed its end and stay */
     if (w->pid > 0 && waitpid(w->pid, &status, 0) == w->pid) {
         watched = -1;
         w->pid = -1;
@@ -229,11 +229,11 @@ int worker_next(struct worker *w, struct image_message *ret, int *ret_fd, struct
     for (;;) {
         int fd = -1;
         size_t nfds = 1;
+        worker_waits(true);
         ssize_t n = fd_recv(w->control, ret, sizeof *ret, &fd, &nfds);
+        worker_waits(false);
         if (n < 0 && errno == EINTR)
             continue;
-        if (n > 0)
-            worker_alive();
         bool good = n == (ssize_t)sizeof *ret && ret->version == IMAGE_VERSION;
         if (nfds > 0 && (!good || ret->type != IMAGE_CONFIG || !ret_fd)) {
             (void)close(fd);
@@ -263,7 +263,10 @@ int worker_next(struct worker *w, struct image_message *ret, int *ret_fd, struct
 int worker_answer(struct worker *w, enum image_type type, struct err *err)
 {
     struct image_message m = {.version = IMAGE_VERSION, .type = type};
-    return fd_send(w->control, &m, sizeof m, NULL, 0) < 0 ? say_end(w, err) : 0;
+    worker_waits(true);
+    int r = fd_send(w->control, &m, sizeof m, NULL, 0);
+    worker_waits(false);
+    return r < 0 ? say_end(w, err) : 0;
 }
 
 int worker_blame(struct worker *w, struct err *err)

@@ -54,15 +54,16 @@ struct worker_plan {
     bool net;            /* sees the network of the host, and the files that tell how to find names in it */
 };
 
-enum { WORKER_STALL_S = 300 /* without a word or a byte: it is ended */ };
+enum { WORKER_STALL_S = 300 /* that are waited for a word or a byte: then it is ended */ };
 
 int worker_begin(struct job *j, const struct worker_plan *p, struct worker *ret, struct err *err);
 /* The next message but IMAGE_PROGRESS, which goes to front. IMAGE_FAILED, an end without a word and nonsense are -1, with
  * reply.error of the job set. ret_fd (may be NULL): the descriptor that came along, or -1. */
 int worker_next(struct worker *w, struct image_message *ret, int *ret_fd, struct err *err);
 int worker_answer(struct worker *w, enum image_type type, struct err *err);
-/* Something moved: the clock starts again. */
-void worker_alive(void);
+/* The clock starts anew, or stands still: it runs while the job waits for the worker and not while the worker waits for
+ * the job, which may be long (a layer of many gigabytes is forced to the disk). */
+void worker_waits(bool now);
 /* What the worker has to say about a failure that showed up elsewhere (a stream that broke off): its own words if there
  * are any, else
  * *err stays. Always -1. */

@@ -180,6 +180,28 @@ static void a_worker_may_not_say_another_number_of_layers(void **state)
     (void)close(archive);
 }
 
+/* alarm() says how long the one before had to go. */
+static void the_clock_of_a_worker_stands_while_it_is_not_waited_for(void **state)
+{
+    struct scene *s = *state;
+    struct worker w = WORKER_INIT;
+    struct image_message m;
+    struct err err = {0};
+    if (geteuid() != 0)
+        skip();
+    const struct worker_plan plan = {.args = {"unpack"}, .in = -1, .out = s->ends[1], .more = -1};
+    assert_int_equal(worker_begin(&s->job, &plan, &w, &err), 0);
+    assert_int_equal(alarm(0), 0);
+    assert_int_equal(worker_next(&w, &m, NULL, &err), 0);
+    assert_int_equal(m.type, IMAGE_LAYER);
+    assert_int_equal(alarm(0), 0);
+    assert_int_equal(worker_answer(&w, IMAGE_GO, &err), 0);
+    assert_int_equal(alarm(0), 0);
+    worker_waits(true);
+    assert_true(alarm(0) > 0);
+    worker_close(&w);
+}
+
 int main(int argc, char **argv)
 {
     if (argc > 1 && strcmp(argv[1], "image") == 0)
@@ -190,6 +212,8 @@ int main(int argc, char **argv)
         IN_SCENE(a_pipe_into_which_nobody_writes_is_given_up),
         IN_SCENE(a_pipe_into_which_little_is_written_for_ever_is_given_up),
         cmocka_unit_test_setup_teardown(a_worker_may_not_say_another_number_of_layers, begin_store, end_store),
+        cmocka_unit_test_setup_teardown(the_clock_of_a_worker_stands_while_it_is_not_waited_for, begin_store,
+                                        end_store),
     };
     return cmocka_run_group_tests_name("stock import", tests, NULL, NULL);
 }

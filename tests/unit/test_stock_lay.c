@@ -827,11 +827,38 @@ static void without_root_marks_are_those_of_users(void **state)
     assert_true(is_whiteout(t, "w"));
 }
 
+static unsigned began, over;
+static void on_wait(bool now)
+{
+    began += now;
+    over += !now;
+    assert_int_equal(began, over + now);
+}
+
+static void every_write_is_told_before_and_after(void **state)
+{
+    static const char large[sizeof out.buf];
+    struct lay_record r = plain(LAY_FILE, 0644);
+    (void)state;
+    int fd = begin();
+    assert_null(out.waits);
+    out.waits = on_wait;
+    r.size = sizeof large;
+    WORKS(lay_out_record(&out, &r, "f", NULL, NULL, 0));
+    assert_int_equal(began, 0);
+    WORKS(lay_out_bytes(&out, large, sizeof large));
+    assert_int_equal(over, 2); /* what was in its buffer, and what it has no room for */
+    WORKS(lay_out_end(&out));
+    assert_int_equal(over, 3);
+    (void)close(fd);
+}
+
 int main(void)
 {
 #define TEST(f) cmocka_unit_test_setup(f, world_clean)
     const struct CMUnitTest tests[] = {
         TEST(paths_that_could_lead_astray_are_told_apart),
+        TEST(every_write_is_told_before_and_after),
         TEST(a_stream_becomes_what_it_says),
         TEST(parents_nobody_described_are_the_same_each_time),
         TEST(an_entry_below_a_link_is_refused_and_both_are_named),
