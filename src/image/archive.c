@@ -18,6 +18,12 @@ static ssize_t on_read(struct archive *a, void *arg, const void **ret)
     return n;
 }
 
+static int64_t on_skip(struct archive *a, void *arg, int64_t n)
+{
+    (void)a;
+    return stream_skip(((struct tar *)arg)->stream, n);
+}
+
 /* What the stream said goes before what libarchive makes of it. */
 static int say_error(struct tar *t, struct err *err)
 {
@@ -37,7 +43,7 @@ int tar_open(struct tar *t, struct stream *s, struct err *err)
         return image_fail(err, IMAGE_HOST, "out of memory");
     (void)archive_read_support_format_tar(t->a);
     (void)archive_read_support_format_empty(t->a);
-    if (archive_read_open(t->a, t, NULL, on_read, NULL) != ARCHIVE_OK)
+    if (archive_read_open2(t->a, t, NULL, on_read, on_skip, NULL) != ARCHIVE_OK)
         return say_error(t, err);
     return 0;
 }

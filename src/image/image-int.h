@@ -85,13 +85,16 @@ struct stream {
     uint64_t done, max;
     const void *first; /* looked at to find out, not handed out yet */
     size_t nfirst;
-    int error; /* errno of the source */
+    int error;  /* errno of the source */
+    bool skips; /* nobody wants its digest: what is passed over need not be read */
     bool ended;
 };
 /* max: of decompressed bytes. */
 int stream_open(struct stream *s, struct source *src, uint64_t max, const char *what, struct err *err);
 bool stream_compressed(const struct stream *s);
 ssize_t stream_next(struct stream *s, const void **ret, struct err *err);
+/* Passes over up to n bytes without reading them: how many, 0 if that cannot be done. */
+int64_t stream_skip(struct stream *s, int64_t n);
 /* Reads both to their ends and tells their digests (either may be NULL). */
 int stream_finish(struct stream *s, uint8_t plain[SHA256_BYTES], uint8_t packed[SHA256_BYTES], struct err *err);
 void stream_close(struct stream *s);

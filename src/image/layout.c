@@ -87,6 +87,7 @@ static int index_tar(struct layout *l, struct err *err)
         return image_fail(err, IMAGE_HOST, "cannot look at the archive: %s", strerror(errno));
     source_range(&src, l->fd, 0, (uint64_t)st.st_size);
     int rc = stream_open(&s, &src, UINT64_MAX, ARCHIVE, err);
+    s.skips = true;
     if (rc == 0)
         rc = tar_open(&t, &s, err);
     while (rc == 0 && (rc = tar_next(&t, &e, err)) > 0)

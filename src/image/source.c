@@ -180,6 +180,18 @@ ssize_t stream_next(struct stream *s, const void **ret, struct err *err)
     return n;
 }
 
+int64_t stream_skip(struct stream *s, int64_t n)
+{
+    struct source *src = s->src;
+    if (!s->skips || s->filter || s->nfirst || !src->seek || n <= 0)
+        return 0;
+    uint64_t take = (uint64_t)n < src->left ? (uint64_t)n : src->left;
+    src->at += take;
+    src->left -= take;
+    src->done += take;
+    return (int64_t)take;
+}
+
 int stream_finish(struct stream *s, uint8_t plain[SHA256_BYTES], uint8_t packed[SHA256_BYTES], struct err *err)
 {
     uint8_t unused[SHA256_BYTES];

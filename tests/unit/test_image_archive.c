@@ -404,6 +404,43 @@ static void a_docker_archive_is_found_out(void **state)
     assert_int_equal(p.layer[1].diff_id[0], 0x5f);
 }
 
+/* Bytes that this process has read so far. */
+static unsigned long long bytes_read(void)
+{
+    unsigned long long n = 0;
+    FILE *f = fopen("/proc/self/io", "re");
+    assert_non_null(f);
+    assert_int_equal(fscanf(f, "rchar: %llu", &n), 1);
+    (void)fclose(f);
+    return n;
+}
+
+/* An archive of 50 GiB takes minutes to read, in which nobody would hear of it. */
+static void layers_are_not_read_to_find_out_where_they_are(void **state)
+{
+    enum { LARGE = 16 << 20 };
+    _cleanup_free_ char *text = xcalloc(1, LARGE + 1);
+    const struct item items[] = {{"large", 'f', memset(text, 'x', LARGE), 0}, {"b", 'f', "12345", 0}};
+    _cleanup_buf_ struct buf tar = {0};
+    struct layout l;
+    struct err err = {0};
+    (void)state;
+    make_tar(items, ARRAY_LEN(items), &tar);
+    _cleanup_close_ int in = memfd_of(&tar);
+    unsigned long long before = bytes_read();
+    assert_int_equal(layout_read(&l, in, -1, UINT64_MAX, &err), 0);
+    assert_true(bytes_read() - before < LARGE / 8);
+    assert_int_equal(l.n, 2);
+    assert_int_equal(l.v[0].size, LARGE);
+    assert_memory_equal(tar.p + l.v[0].at, text, LARGE);
+    assert_memory_equal(tar.p + l.v[1].at, "12345", 5);
+    layout_done(&l);
+    assert_int_equal(ftruncate(in, LARGE / 2), 0);
+    assert_int_equal(layout_read(&l, in, -1, UINT64_MAX, &err), -1);
+    assert_non_null(strstr(err.msg, "not a whole tar"));
+    layout_done(&l);
+}
+
 static void archives_without_an_image_say_so(void **state)
 {
     static const struct item none[] = {{"x", 'f', "", 0}};
@@ -444,6 +481,7 @@ int main(void)
         cmocka_unit_test(an_archive_that_is_cut_off_is_refused),
         cmocka_unit_test(holes_are_zeros),
         cmocka_unit_test(a_docker_archive_is_found_out),
+        cmocka_unit_test(layers_are_not_read_to_find_out_where_they_are),
         cmocka_unit_test(archives_without_an_image_say_so),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
