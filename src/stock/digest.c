@@ -30,6 +30,8 @@ static int hash_record(void *arg, struct lay_record *r, const char *path, const 
 {
     struct digest *d = arg;
     end_zeros(d);
+    if (r->type == LAY_HARDLINK) /* it says nothing that was not said before */
+        *r = (struct lay_record){.type = LAY_HARDLINK};
     r->magic = LAY_MAGIC;
     r->path_len = (uint32_t)strlen(path);
     r->target_len = target ? (uint32_t)strlen(target) : 0;

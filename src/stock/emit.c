@@ -124,7 +124,8 @@ static int emit_file(struct emit *e, int dir, const char *name, const char *path
     const struct walk_ino *first = st->st_nlink > 1 ? walk_inos_get(&e->links, st->st_dev, st->st_ino) : NULL;
     if (first) {
         e->entries++;
-        return put(e, &(struct lay_record){.type = LAY_HARDLINK}, path, first->text, NULL, err);
+        /* What the file is was said before; other tools take what is said here for it as well. */
+        return describe(e, LAY_HARDLINK, path, st, &r, err) < 0 ? -1 : put(e, &r, path, first->text, NULL, err);
     }
     _cleanup_close_ int fd = walk_open_file(dir, name);
     if (fd < 0 || fstat(fd, &now) < 0)

@@ -761,6 +761,20 @@ def test_export_and_restore(who):
         check_equal(s.layers_of(bring_ok(s, archive)[1]), layers, "an export is an ordinary image too")
 
 
+def test_hard_links_of_an_export():
+    "a hard link in an export says what its file is: other tools give the file what the last of its names says"
+    layer = im.tar(("a", "f", b"1", {"mode": 0o640, "uid": 7, "gid": 8, "mtime": 99}), ("b", "h", "a"))
+    with a_stock() as s:
+        whole = tarfile.open(fileobj=io.BytesIO(send_out(s, bring_ok(s, im.docker(layer))[1])))
+        blobs = [whole.extractfile(m).read() for m in whole if m.name.startswith("blobs/")]
+        packed = next(b for b in blobs if b.startswith(b"\x28\xb5\x2f\xfd"))
+        plain = subprocess.run(["zstd", "-qdc"], input=packed, stdout=subprocess.PIPE, check=True).stdout
+        seen = {m.name: m for m in tarfile.open(fileobj=io.BytesIO(plain))}
+        check(seen["b"].islnk(), "b is no hard link")
+        for name in "ab":
+            check_equal((seen[name].mode, seen[name].uid, seen[name].gid, seen[name].mtime), (0o640, 7, 8, 99), name)
+
+
 def test_export_of_nothing():
     "a stack that is not there cannot be exported"
     with a_stock() as s:
