@@ -15,6 +15,7 @@
 #include "egress/proto.h"
 
 enum { RETRY_MIN_MS = 20, RETRY_MAX_MS = 1000, READ_ONCE = 65536, HELLO_MS = 5000, CA_MAX = 65536 };
+#define AWAY_TEXT "egress is not there; try again"
 
 /* An answer somebody waits for: of a policy (sandbox and epoch), or of a request (its number). */
 struct call {
@@ -72,7 +73,8 @@ static void call_timed(void *arg)
 {
     struct call *c = arg;
     c->timer = 0;
-    call_end(c, NULL, c->error ? c->error : EGRESSC_NO_ANSWER);
+    const char *silent = c->client->greeted ? "egress does not answer" : AWAY_TEXT;
+    call_end(c, NULL, c->error ? c->error : silent);
 }
 
 static struct call *call_new(struct egressc *e, const char *sandbox, uint64_t number, uint64_t wait_ms,
@@ -240,7 +242,7 @@ static bool got_hello(struct egressc *e, const json_t *m)
     return true;
 }
 
-static void got_applied(struct egressc *e, const json_t *m)
+static void got_applied(struct egressc *e, json_t *m)
 {
     const char *sandbox = json_string_value(json_object_get(m, "sandbox"));
     json_t *error = json_object_get(m, "error");
@@ -259,7 +261,7 @@ static void got_applied(struct egressc *e, const json_t *m)
             /* An epoch that was replaced before it was told is in force as part of the later one. */
             if (strcmp(c->sandbox, sandbox) == 0 && !c->error && (text ? c->number == epoch : c->number <= epoch)) {
                 again = true;
-                call_end(c, NULL, text);
+                call_end(c, m, text);
             }
     }
 }
@@ -424,6 +426,8 @@ void egressc_policy(struct egressc *e, json_t *message, uint64_t wait_ms, egress
 {
     const char *sandbox = json_string_value(json_object_get(message, "sandbox"));
     uint64_t epoch = (uint64_t)json_integer_value(json_object_get(message, "epoch"));
+    if (!e->greeted && wait_ms > EGRESSC_AWAY_MS)
+        wait_ms = EGRESSC_AWAY_MS;
     if (done)
         (void)call_new(e, sandbox ? sandbox : "?", epoch, wait_ms, done, arg);
     egressc_send(e, message);
@@ -434,7 +438,7 @@ void egressc_ask(struct egressc *e, json_t *message, uint64_t wait_ms, egressc_d
     uint64_t number = e->next_number++;
     struct call *c = call_new(e, "", number, e->greeted ? wait_ms : 0, done, arg);
     if (!e->greeted && !c->error)
-        c->error = xstrdup("egress is not there; try again");
+        c->error = xstrdup(AWAY_TEXT);
     (void)json_object_set_new(message, "request", json_integer((json_int_t)number));
     egressc_send(e, message);
 }

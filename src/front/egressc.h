@@ -17,10 +17,9 @@ enum {
     EGRESSC_QUEUE_MAX = 32 << 20, /* bytes that wait to be sent; above it the connection is made anew */
     EGRESSC_QUEUE_LOW = 256 << 10,
     EGRESSC_CALLS_MAX = 4096, /* answers that are waited for */
+    EGRESSC_AWAY_MS = 2000,   /* for an egress that is not there to come back and take a policy */
     EGRESSC_KEY = 32,
 };
-
-#define EGRESSC_NO_ANSWER "egress does not answer"
 
 struct egressc;
 
@@ -47,9 +46,10 @@ bool egressc_is_up(const struct egressc *e);
 /* Sends a message if there is a connection; takes the object. What must survive a restart is told by next(). */
 void egressc_send(struct egressc *e, json_t *message);
 
-/* error NULL: it went well. `answer` is borrowed; NULL for policies. */
+/* error NULL: it went well. `answer` is borrowed; NULL: egress has said nothing. */
 typedef void egressc_done(void *arg, json_t *answer, const char *error);
-/* Sends a policy message (taken) and waits until egress says that this epoch of this sandbox is in force, or refuses it. */
+/* Sends a policy message (taken) and waits until egress says that this epoch of this sandbox is in force, or refuses it; if
+ * egress is not there, at most EGRESSC_AWAY_MS. */
 void egressc_policy(struct egressc *e, json_t *message, uint64_t wait_ms, egressc_done *done, void *arg);
 /* Sends a request (taken; its number is put in) and waits for the message of the same type with that number. */
 void egressc_ask(struct egressc *e, json_t *message, uint64_t wait_ms, egressc_done *done, void *arg);

@@ -447,8 +447,7 @@ static void put_back(struct setting *s)
 static void setting_applied(void *arg, json_t *answer, const char *error)
 {
     struct setting *s = arg;
-    (void)answer;
-    if (error && egressc_is_up(s->front->nets->client) && strcmp(error, EGRESSC_NO_ANSWER) != 0) {
+    if (error && answer) { /* its own word; else nobody knows */
         s->status = 400;
         (void)snprintf(s->text, sizeof s->text, "%s", error);
         put_back(s);

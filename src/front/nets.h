@@ -11,8 +11,8 @@
 #include "front/net-doc.h"
 
 enum {
-    NET_APPLY_MS = 2000,         /* for a policy to be in force */
-    NET_ASK_MS = 2000,           /* for an answer of egress */
+    NET_APPLY_MS = 10 * 1000,    /* for a policy to be in force; a machine may have no time for a while */
+    NET_ASK_MS = 10 * 1000,      /* for an answer of egress */
     NET_DENIALS_KEPT = 64,       /* of one sandbox, for the ends of commands */
     NET_HEADERS_KEPT_MAX = 1600, /* sets of headers of all sandboxes: each is a secret to egress */
     NET_HEADERS_TENANT_MAX = NET_HEADERS_KEPT_MAX / 8,

@@ -100,6 +100,7 @@ static char dir[64];
 static int dirfd_;
 static struct front f;
 static struct config config;
+static uint64_t clock_add;
 static struct principal who;
 
 static struct {
@@ -250,6 +251,7 @@ static int set_up(void **state)
     unsigned char public[SEAL_KEY];
     (void)state;
     memset(&e, 0, sizeof e);
+    clock_add = 0;
     e.fd = -1;
     e.got = json_array();
     log_open("test", LOG_LEVEL_ERROR, open("/dev/null", O_WRONLY | O_CLOEXEC));
@@ -259,7 +261,7 @@ static int set_up(void **state)
         return -1;
     for (size_t i = 0; i < SEAL_KEY; i++)
         (void)snprintf(e.key + 2 * i, 3, "%02x", public[i]);
-    loop_set_clock(f.loop, await_clock_ms, NULL);
+    loop_set_clock(f.loop, await_clock_ms, &clock_add);
     (void)snprintf(sa.sun_path, sizeof sa.sun_path, "%s/" EGRESS_SOCKET, dir);
     e.listener = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
     if (bind(e.listener, (struct sockaddr *)&sa, sizeof sa) < 0 || listen(e.listener, 4) < 0)
@@ -309,23 +311,30 @@ static void sealed(void *arg, const struct err *err)
     a->status = err ? 1 : 0;
     (void)snprintf(a->text, sizeof a->text, "%.599s", err ? err->msg : "");
 }
+/* For what egress does not answer nobody waits as long as front does. */
 static void wait_for(const struct answer *a)
 {
-    AWAIT (a->calls != 0)
+    AWAIT (a->calls != 0) {
         step(1);
+        clock_add += e.silent ? 500 : 0;
+    }
     assert_int_equal(a->calls, 1);
+}
+static void begin_make(const char *document, struct answer *a)
+{
+    _cleanup_net_doc_ struct net_doc doc = {0};
+    struct err err;
+    struct box_spec spec = {.template = "host", .timeout_s = 60, .secure = true};
+    if (net_doc_text(document, strlen(document), &doc, &err) < 0)
+        fail_msg("%s", err.msg);
+    spec.net = &doc;
+    box_create(&f, &who, &spec, created, a);
 }
 static struct answer make(const char *document)
 {
     static struct answer a;
-    _cleanup_net_doc_ struct net_doc doc = {0};
-    struct err err;
-    struct box_spec spec = {.template = "host", .timeout_s = 60, .secure = true};
     a = (struct answer){0};
-    if (net_doc_text(document, strlen(document), &doc, &err) < 0)
-        fail_msg("%s", err.msg);
-    spec.net = &doc;
-    box_create(&f, &who, &spec, created, &a);
+    begin_make(document, &a);
     wait_for(&a);
     return a;
 }

@@ -2,6 +2,7 @@
 #include "await.h"
 #include "front/nets.h"
 
+#include "front/nets-int.h"
 #include "nets-world.h"
 
 /* --- tests ---------------------------------------------------------------------------------------------------------- */
@@ -31,6 +32,45 @@ static void test_a_create_fails_when_egress_does_not_answer(void **state)
     assert_non_null(strstr(a.text, "egress does not answer"));
     assert_int_equal(boxes_count(&f), 0);
     until_message("forget", 1);
+}
+
+/* A machine that has no time for egress for a while is no reason to refuse. */
+static void test_a_create_waits_for_an_egress_that_is_slow(void **state)
+{
+    struct answer a = {0};
+    const json_t *m = NULL;
+    (void)state;
+    e.silent = true;
+    begin_make(ONE_HOST, &a);
+    until_message("policy", 1);
+    clock_add += 5000;
+    step(3);
+    assert_int_equal(a.calls, 0);
+    e.silent = false;
+    (void)e_count("policy", &m);
+    e_answer(m);
+    wait_for(&a);
+    assert_int_equal(a.status, 201);
+}
+
+/* One that is not there is waited for as long as it takes to start it again, and no longer. */
+static void test_a_create_fails_soon_when_there_is_no_egress(void **state)
+{
+    struct answer a = {0};
+    (void)state;
+    (void)close(e.listener);
+    e.listener = -1;
+    e_hang_up();
+    AWAIT (!egressc_is_up(f.nets->client))
+        step(1);
+    begin_make(ONE_HOST, &a);
+    step(3);
+    assert_int_equal(a.calls, 0);
+    clock_add += EGRESSC_AWAY_MS;
+    step(3);
+    assert_int_equal(a.calls, 1);
+    assert_int_equal(a.status, 503);
+    assert_non_null(strstr(a.text, "egress is not there"));
 }
 
 static void test_a_network_survives_front_and_egress(void **state)
@@ -674,6 +714,8 @@ int main(void)
     const struct CMUnitTest tests[] = {
         NET(test_a_create_waits_until_its_network_is_in_force),
         NET(test_a_create_fails_when_egress_does_not_answer),
+        NET(test_a_create_waits_for_an_egress_that_is_slow),
+        NET(test_a_create_fails_soon_when_there_is_no_egress),
         NET(test_what_dies_while_its_network_is_set_up_again_is_not_resumed),
         NET(test_counters_survive_front_and_egress),
         NET(test_counters_go_with_their_tenant),
