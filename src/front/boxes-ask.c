@@ -69,7 +69,8 @@ static bool answer_again(struct creation *c)
     return true;
 }
 
-static bool check_spec(struct creation *c)
+/* What is wrong with the request whatever the node has. */
+static bool check_words(struct creation *c)
 {
     const struct config *cfg = c->front->config;
     uint32_t longest = cfg->max_timeout_s;
@@ -80,7 +81,12 @@ static bool check_spec(struct creation *c)
                         c->spec.timeout_s);
     else if (c->idem_key && (!*c->idem_key || strlen(c->idem_key) > IDEM_KEY_MAX))
         creation_refuse(c, 400, 0, NULL, "an idempotency key has 1 to %d bytes", IDEM_KEY_MAX);
-    else if (!c->forked && !box_source_find(c->front, c->tenant, c->template, c->spec.build, &c->from))
+    return c->failure.status == 0;
+}
+
+static bool check_source(struct creation *c)
+{
+    if (!c->forked && !box_source_find(c->front, c->tenant, c->template, c->spec.build, &c->from))
         creation_refuse(c, 404, 0, NULL, "template '%.100s' not found", c->template);
     else if (strcmp(c->from.info.state, "error") == 0 || strcmp(c->from.info.state, "missing") == 0)
         creation_refuse(c, 503, 0, NULL, "template '%s' is not ready: %s", c->from.info.name, c->from.info.text);
@@ -95,12 +101,16 @@ static bool check_spec(struct creation *c)
 static void begin(void *arg)
 {
     struct creation *c = arg;
-    if (!check_spec(c)) {
+    if (!check_words(c)) {
         creation_fail(c);
         return;
     }
-    if (answer_again(c))
+    if (answer_again(c)) /* its template may be gone by now */
         return;
+    if (!check_source(c)) {
+        creation_fail(c);
+        return;
+    }
     if (strcmp(c->from.info.state, "ready") == 0) {
         creation_start(c);
         return;

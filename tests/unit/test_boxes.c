@@ -171,6 +171,23 @@ static void test_idempotency(void **state)
     assert_int_equal(make(&spec).status, 0);
 }
 
+/* A client whose answer was lost asks again; what it was made from need not be there any more. */
+static void test_idempotency_without_the_template(void **state)
+{
+    (void)state;
+    struct box_spec spec = host_spec();
+    spec.template = "tools";
+    spec.idempotency_key = "once";
+    assert_int_equal(mkdirat(dirfd_, "tools", 0755), 0);
+    struct answer a = make(&spec);
+    assert_int_equal(a.status, 0);
+    assert_int_equal(unlinkat(dirfd_, "tools", AT_REMOVEDIR), 0);
+    assert_string_equal(make(&spec).id, a.id);
+    assert_int_equal(k.creates, 1);
+    spec.idempotency_key = "twice";
+    assert_int_equal(make(&spec).status, 404);
+}
+
 static void test_late_answers(void **state)
 {
     (void)state;
@@ -398,6 +415,7 @@ int main(void)
         cmocka_unit_test_setup_teardown(test_failures_leave_nothing, set_up, tear_down),
         cmocka_unit_test_setup_teardown(test_admission, set_up, tear_down),
         cmocka_unit_test_setup_teardown(test_idempotency, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(test_idempotency_without_the_template, set_up, tear_down),
         cmocka_unit_test_setup_teardown(test_a_sandbox_that_died_before_it_was_answered_for_is_not_called_running,
                                         set_up, tear_down),
         cmocka_unit_test_setup_teardown(test_a_sandbox_that_is_killed_while_it_is_made_is_not_there_afterwards, set_up,

@@ -261,6 +261,11 @@ static void test_create_refused(void **state)
     expect(a, 201, NULL);
     const char *key[] = {"x-api-key", KEY_A, "idempotency-key", "has space", NULL};
     expect_text(ask("POST", "/v2/sandboxes", key, "{\"templateID\":\"base\"}", 21), 400, "Idempotency-Key");
+    /* What was asked for before is looked for first, by whoever knows it; its template may be gone. */
+    static const char gone[] = "{\"templateID\":\"gone\"}";
+    key[3] = "once";
+    expect(ask("POST", "/v2/sandboxes", key, gone, sizeof gone - 1), 201, NULL);
+    expect_text(ask_api(KEY_A, "POST", "/v2/sandboxes", gone), 404, "template 'gone' not found");
     struct buf many = {0};
     buf_adds(&many, "{\"templateID\":\"base\",\"metadata\":{");
     for (int i = 0; i < 65; i++)

@@ -460,7 +460,8 @@ void e2b_create_box(struct api_call *c, struct e2b_create *what, void (*answer)(
     what->spec.idempotency_key = http_field(&r->fields, "idempotency-key");
     if (what->spec.idempotency_key && !good_key(what->spec.idempotency_key)) {
         reply_error(r, 400, "the header Idempotency-Key must be 1 to %d printable characters", E2B_IDEMPOTENCY_KEY_MAX);
-    } else if (!known_template(c, what->spec.template)) {
+    } else if (!what->spec.idempotency_key &&
+               !known_template(c, what->spec.template)) { /* one asked for before may be gone */
         reply_error(r, 404, "template '%s' not found", what->spec.template);
     } else if (network_ok(c, what) && mounts_ok(c, what)) {
         if (!what->net_given && c->front->network)
