@@ -46,6 +46,20 @@ static void test_pause_connect_and_resume(void **state)
     expect("POST", "/sandboxes/i0box/pause", NULL, 409, "because");
 }
 
+static void test_what_is_being_killed_is_not_connected_to(void **state)
+{
+    (void)state;
+    struct box *b = world_box("i0box", 0, 1000), *other = world_box("i0other", 1, 1000);
+    b->state = other->state = BOX_KILLING;
+    expect("POST", "/v2/sandboxes/i0box/connect", "{}", 409, "is being killed");
+    expect("POST", "/sandboxes/i0box/connect", "{\"timeout\":9}", 409, "is being killed");
+    expect("POST", "/sandboxes/i0box/resume", "{}", 409, "is being killed");
+    expect("POST", "/v2/sandboxes/i0other/connect", "{}", 404, "doesn't exist");
+    expect("POST", "/v2/sandboxes/i0none/connect", "{}", 404, "doesn't exist");
+    expect("POST", "/sandboxes/i0box/pause", "{}", 404, "doesn't exist");
+    assert_int_equal(world.resumes, 0);
+}
+
 static void test_connect_can_ignore_the_memory(void **state)
 {
     (void)state;
@@ -236,6 +250,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         T(test_pause_connect_and_resume),
+        T(test_what_is_being_killed_is_not_connected_to),
         T(test_connect_can_ignore_the_memory),
         T(test_a_create_reads_how_it_ends),
         T(test_the_life_of_a_box_can_be_changed),

@@ -71,6 +71,25 @@ void e2b_pause(struct api_call *c) { body_json(c->req, 0, pause_body); }
 
 /* --- connect, resume ----------------------------------------------------------------------------------------------- */
 
+/* True, and answered: it is there, but not for long. */
+static bool being_killed(struct api_call *c, const char *id)
+{
+    const struct box *b = box_find(c->front, id);
+    if (!b || b->tenant != c->who.tenant || b->hidden || b->state != BOX_KILLING)
+        return false;
+    api_note_sandbox(c->req, id);
+    reply_error(c->req, 409, "the sandbox is being killed");
+    return true;
+}
+
+/* The one that the path names. NULL: answered. */
+static struct box *named_box(struct api_call *c)
+{
+    char id[SANDBOX_ID_MAX];
+    bool named = api_sandbox_id(c->param[0], strlen(c->param[0]), id);
+    return named && being_killed(c, id) ? NULL : api_box(c);
+}
+
 /* It runs, and its end is set. */
 static void connected(void *arg, bool ok)
 {
@@ -81,7 +100,8 @@ static void connected(void *arg, bool ok)
     struct api_call *c = api_call_of(r);
     struct box *b = ok ? box_of(c->front, &c->who, w.id) : NULL;
     if (!b) {
-        api_no_box(c);
+        if (!being_killed(c, w.id))
+            api_no_box(c);
         return;
     }
     _cleanup_buf_ struct buf out = {0};
@@ -186,7 +206,7 @@ static void connect_body(struct http_req *r, json_t *root, bool v2)
         reply_error(r, 400, "field 'timeout' is required: seconds from now");
         return;
     }
-    struct box *b = api_box(c);
+    struct box *b = named_box(c);
     wish.auto_given = false; /* of a resume only */
     if (b)
         go_on(c, b, &wish);
@@ -221,7 +241,7 @@ static void resume_body(struct http_req *r, json_t *root, unsigned status, const
         reply_error(r, 400, "%s", err.msg);
         return;
     }
-    struct box *b = api_box(c);
+    struct box *b = named_box(c);
     if (b && b->state == BOX_RUNNING)
         reply_error(r, 409, "the sandbox is running already");
     else if (b)
