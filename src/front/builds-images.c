@@ -397,6 +397,12 @@ static void from_image(struct build_own *b, const char *ref)
     }
     struct image_import i = {
         .name = image.name, .tag = image.tag, .tenant = b->b.tenant, .archive = -1, .ref = ref, .image = image.ref};
+    struct state_failure full = {0};
+    if (!tmpl_room(b->front, b->b.tenant, image.name, &full)) {
+        (void)snprintf(text, sizeof text, "image '%.200s' cannot be kept: %s", ref, full.text);
+        tell(b, text);
+        return;
+    }
     if (b->stage == b->plan.nstages) { /* given for that image, and not for the registries of others */
         i.user = b->plan.registry.user;
         i.password = b->plan.registry.password;

@@ -95,6 +95,8 @@ const struct config_key config_keys[] = {
     {"templates.dir", KEY_PATH, AT(templates), 0, 0, "", NULL, "directory of templates. Default STATE/templates"},
     {"templates.base", KEY_WORD, AT(build_base), 0, 0, "auto", config_base,
      "auto: build the template \"base\" with mmdebstrap if it is missing; off: do not"},
+    {"templates.per_tenant", KEY_U32, AT(templates_per_tenant), 1, 100000, "1000", NULL,
+     "templates of one tenant, built and imported, each with all its tags; snapshots are counted by kept.snapshots"},
     {"builds.upload_max", KEY_SIZE, AT(build_upload_max), MIB, 64 * TIB, "4GiB", NULL,
      "bytes of one upload: the files of a COPY step, an image, an exported template"},
     {"builds.uploads_bytes", KEY_SIZE, AT(uploads_bytes), 0, 64 * TIB, "0", NULL,

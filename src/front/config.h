@@ -29,10 +29,11 @@ struct config {
     uint32_t default_timeout_s, max_timeout_s;
     uint32_t max_sandboxes; /* of the node */
     bool best_effort;
-    bool strict;     /* privilege inside; default computer */
-    char *driver;    /* of their writable layers, as os/upper.h names them */
-    char *templates; /* directory of templates; default STATE/templates */
-    bool build_base; /* make the template "base" if it is missing */
+    bool strict;                   /* privilege inside; default computer */
+    char *driver;                  /* of their writable layers, as os/upper.h names them */
+    char *templates;               /* directory of templates; default STATE/templates */
+    uint32_t templates_per_tenant; /* rows of one tenant that are more than snapshots */
+    bool build_base;               /* make the template "base" if it is missing */
     char *network; /* policy of sandboxes whose creator names none: "public", "off" or a path; NULL: the API decides */
     /* the way out */
     bool egress;       /* there is one */

@@ -349,7 +349,7 @@ static void imported(void *arg, const struct tmpl *t, const struct state_failure
     api_on_closed(r, NULL);
     if (failure && !head) {
         importing_free(w);
-        reply_error(r, failure->status, "%s", failure->text);
+        e2b_refuse_state(r, failure);
         return;
     }
     json_start(&j, &line);
@@ -380,7 +380,7 @@ static void begin(struct importing *w, int fd, const char *ref, const char *user
     struct tenant *owner = c->who.scopes & SCOPE_ADMIN ? NULL : c->who.tenant;
     struct state_failure full = {0};
     struct err err;
-    if (owner && !state_room(c->front, owner, 0, STATE_SOME, &full)) {
+    if (owner && (!state_room(c->front, owner, 0, STATE_SOME, &full) || !tmpl_room(c->front, owner, w->name, &full))) {
         if (fd >= 0)
             (void)close(fd);
         api_on_closed(w->r, NULL);

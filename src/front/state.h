@@ -171,6 +171,8 @@ struct tmpl_new {
 };
 typedef void tmpl_done(void *arg, const struct tmpl *t, const struct state_failure *failure);
 void tmpl_put(struct front *f, const struct tmpl_new *n, tmpl_done *done, void *arg);
+/* May the tenant (NULL: the node) have a template of this name? If not, why: 429. Asked again, exactly, when it is put. */
+bool tmpl_room(struct front *f, const struct tenant *t, const char *name, struct state_failure *ret);
 void tmpl_remove(struct front *f, const struct tmpl *t, const char *tag /* NULL: all of it */, tmpl_done *done,
                  void *arg);
 /* What the tag was fetched as, in full; "": somebody named it so, or it was built. */

@@ -185,6 +185,10 @@ static void build_put(struct tmpls *ts, struct tmpl_change *c, struct tmpl_row *
     }
     if (r && c->row_kind == TMPL_SNAPSHOT && !tmpl_only_snapshots(t)) /* it came after the snapshot had begun */
         state_fail(&c->failure, 409, "'%s' is the name of a template; give the snapshot another one", c->name);
+    if (c->row_kind != TMPL_SNAPSHOT)
+        (void)tmpl_room(ts->front, c->tenant, c->name, &c->failure);
+    else if (!r && c->tenant) /* others may have come since it had begun */
+        (void)state_room_count(ts->front, c->tenant, 1, &c->failure);
     t->kind = c->row_kind;
     if (c->row_kind == TMPL_SNAPSHOT)
         (void)snprintf(t->source, sizeof t->source, "%s", c->source);

@@ -110,6 +110,22 @@ void tmpl_each(struct front *f, const struct tenant *who, tmpl_each_fn *fn, void
             fn(arg, &r->t);
 }
 
+bool tmpl_room(struct front *f, const struct tenant *t, const char *name, struct state_failure *ret)
+{
+    const struct tmpl_row *same = t && *name ? tmpl_by_name(f->tmpls, t->id, name) : NULL;
+    size_t at = 0, n = 0;
+    if (!t || (same && !tmpl_only_snapshots(&same->t)))
+        return true;
+    for (const struct tmpl_row *r; (r = map_next(&f->tmpls->by_id, &at));)
+        n += r->t.tenant == t && !tmpl_only_snapshots(&r->t);
+    if (n < f->config->templates_per_tenant)
+        return true;
+    state_fail(ret, 429, "the tenant has its %zu templates; the limit is %u (templates.per_tenant): remove one first",
+               n, f->config->templates_per_tenant);
+    ret->error_code = "quota_exceeded";
+    return false;
+}
+
 /* --- the table ----------------------------------------------------------------------------------------------------- */
 
 struct tmpl_row *tmpl_row_add(struct tmpls *ts, const struct tmpl *t)

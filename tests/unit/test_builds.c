@@ -207,6 +207,15 @@ static void an_image_is_not_taken_for_another_one(void **state)
     assert_false(found("ubuntu:default", "ubuntu:default", "ubuntu:22.04"));
 }
 
+static void an_image_that_no_template_may_be_made_of_is_not_fetched(void **state)
+{
+    (void)state;
+    w.config.image_pull = true;
+    const struct build *b = run("x", "{\"fromImage\":\"toomany:1\"}");
+    assert_int_equal(b->status, BUILD_FAILED);
+    assert_non_null(strstr(b->reason, "image 'toomany:1' cannot be kept: so many templates"));
+}
+
 static void host_cannot_be_built_upon(void **state)
 {
     (void)state;
@@ -650,6 +659,7 @@ int main(void)
         WORLD(a_copy_without_its_upload_fails),
         WORLD(a_sandbox_that_cannot_be_made_fails_the_build),
         WORLD(an_image_that_is_not_here_says_how_to_get_it),
+        WORLD(an_image_that_no_template_may_be_made_of_is_not_fetched),
         WORLD(an_image_gets_its_user_once),
         WORLD(host_cannot_be_built_upon),
         WORLD(a_template_starts_from_another_with_its_settings),

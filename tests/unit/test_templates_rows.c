@@ -408,6 +408,56 @@ static void test_configurations_of_tags_are_bounded(void **state)
     free(large);
 }
 
+static struct put add_kind(struct tenant *t, const char *name, const char *tag, enum tmpl_kind kind)
+{
+    static unsigned n;
+    char stack[STACK_ID_MAX];
+    struct put p = {0};
+    (void)snprintf(stack, sizeof stack, "st-%08u", n++);
+    struct tmpl_new what = {.name = name, .tag = tag, .stack = stack, .tenant = t, .kind = kind, .bytes = 1};
+    tmpl_put(&f, &what, was_put, &p);
+    await(&p);
+    return p;
+}
+
+static void test_templates_of_a_tenant_are_bounded(void **state)
+{
+    (void)state;
+    struct tenant *o = other();
+    struct state_failure full = {0};
+    struct put gone = {0};
+    config.templates_per_tenant = 2;
+    assert_int_equal(add_kind(who.tenant, "one", NULL, TMPL_BUILT).status, 0);
+    assert_int_equal(add_kind(who.tenant, "snap", NULL, TMPL_SNAPSHOT).status, 0); /* counted otherwise */
+    assert_true(tmpl_room(&f, who.tenant, "three", &full));
+    assert_int_equal(add_kind(who.tenant, "two", NULL, TMPL_IMPORTED).status, 0);
+    assert_int_equal(add_kind(who.tenant, "three", NULL, TMPL_BUILT).status, 429);
+    assert_null(tmpl_find(&f, who.tenant, "three", NULL));
+    assert_false(tmpl_room(&f, who.tenant, "three", &full));
+    assert_int_equal(full.status, 429);
+    assert_string_equal(full.error_code, "quota_exceeded");
+    assert_non_null(strstr(full.text, "has its 2 templates; the limit is 2 (templates.per_tenant)"));
+    assert_int_equal(add_kind(who.tenant, "two", "v2", TMPL_BUILT).status, 0); /* what is there may grow */
+    assert_int_equal(add_kind(who.tenant, "snap", "v1", TMPL_BUILT).status, 429);
+    assert_int_equal(add_kind(who.tenant, "snap", NULL, TMPL_SNAPSHOT).status, 0);
+    assert_int_equal(add_kind(o, "three", NULL, TMPL_BUILT).status, 0);
+    assert_int_equal(add_kind(NULL, "four", NULL, TMPL_BUILT).status, 0); /* the node's own */
+    tmpl_remove(&f, tmpl_find(&f, who.tenant, "one", NULL), NULL, was_put, &gone);
+    await(&gone);
+    assert_int_equal(add_kind(who.tenant, "three", NULL, TMPL_BUILT).status, 0);
+}
+
+/* However many were begun while there was room for one. */
+static void test_snapshots_are_counted_when_they_are_put(void **state)
+{
+    (void)state;
+    config.state_snapshots = 2;
+    assert_int_equal(add_kind(who.tenant, NULL, NULL, TMPL_SNAPSHOT).status, 0);
+    assert_int_equal(add_kind(who.tenant, "snap", NULL, TMPL_SNAPSHOT).status, 0);
+    assert_int_equal(add_kind(who.tenant, NULL, NULL, TMPL_SNAPSHOT).status, 429);
+    assert_int_equal(add_kind(who.tenant, "snap", NULL, TMPL_SNAPSHOT).status, 0);
+}
+
 static void test_configurations_of_a_tenant_are_bounded(void **state)
 {
     (void)state;
@@ -592,3 +642,5 @@ int main(void)
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
+        T(test_templates_of_a_tenant_are_bounded),
+        T(test_snapshots_are_counted_when_they_are_put),

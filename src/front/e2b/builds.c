@@ -70,10 +70,19 @@ static void answer_made(struct http_req *r, const struct build *b)
     reply_json(r, 202, &out);
 }
 
+/* Whether the tenant may have one more template, if the build would make one. What is no name is refused elsewhere. */
+static bool room_for(struct api_call *c, const char *full, struct state_failure *ret)
+{
+    char name[TMPL_NAME_MAX], tag[TMPL_TAG_MAX];
+    struct err err;
+    return !build_name_parse(full, name, tag, &err) || tmpl_room(c->front, c->who.tenant, name, ret);
+}
+
 static void make_body(struct http_req *r, json_t *root, unsigned status, const char *error)
 {
     struct api_call *c = api_call_of(r);
     struct build_new n = {0};
+    struct state_failure full = {0};
     _cleanup_strv_ struct strv tags = {0};
     struct err err;
     if (status) {
@@ -83,11 +92,13 @@ static void make_body(struct http_req *r, json_t *root, unsigned status, const c
     json_t *tmp = NULL, *o = e2b_root(root, &tmp, &err);
     const struct build *b = NULL;
     status = 400;
-    if (o && read_request(o, &n, &tags, &err) == 0)
+    if (o && read_request(o, &n, &tags, &err) == 0 && room_for(c, n.name, &full))
         b = build_make(c->front, c->who.tenant, &n, &status, &err);
     json_decref(tmp);
     if (b)
         answer_made(r, b);
+    else if (full.status)
+        e2b_refuse_state(r, &full);
     else
         reply_error(r, status, "%s", err.msg);
 }
