@@ -47,7 +47,7 @@ struct image_call {
     char name[TMPL_NAME_MAX], tag[TMPL_TAG_MAX], stack[STACK_ID_MAX];
     char image[STOCK_REF_MAX], manifest[SHA256_HEX]; /* "": none, not known */
     struct tmpl_config config;
-    bool restore, recording;
+    bool restore, given, recording;
     uint64_t bytes;
     stockc_call call;
     image_progress *progress;
@@ -131,6 +131,7 @@ static void record(struct image_call *c, uint64_t bytes)
                          .config = &c->config,
                          .image = c->image,
                          .manifest = c->manifest,
+                         .given = c->given,
                          .bytes = bytes};
     tmpl_put(c->front, &n, recorded, c);
 }
@@ -227,6 +228,7 @@ struct image_call *image_import(struct front *f, const struct image_import *i, i
     f->builds->imports = c;
     c->tenant = i->tenant;
     c->restore = i->restore;
+    c->given = i->given;
     c->progress = progress;
     c->done = done;
     c->arg = arg;
@@ -395,14 +397,14 @@ static void from_image(struct build_own *b, const char *ref)
         tell(b, text);
         return;
     }
-    struct image_import i = {
-        .name = image.name, .tag = image.tag, .tenant = b->b.tenant, .archive = -1, .ref = ref, .image = image.ref};
     struct state_failure full = {0};
     if (!tmpl_room(b->front, b->b.tenant, image.name, &full)) {
         (void)snprintf(text, sizeof text, "image '%.200s' cannot be kept: %s", ref, full.text);
         tell(b, text);
         return;
     }
+    struct image_import i = {
+        .name = image.name, .tag = image.tag, .tenant = b->b.tenant, .archive = -1, .ref = ref, .image = image.ref};
     if (b->stage == b->plan.nstages) { /* given for that image, and not for the registries of others */
         i.user = b->plan.registry.user;
         i.password = b->plan.registry.password;

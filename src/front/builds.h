@@ -208,7 +208,8 @@ struct image_import {
     struct tenant *tenant; /* NULL: the node's */
     int archive;           /* taken over; -1: from the registry, by ref */
     const char *ref;
-    const char *image;           /* the same in full, if name and tag are those of it; NULL: they are somebody's own */
+    const char *image;           /* the same in full; NULL: not known */
+    bool given;                  /* name and tag are not those of the image but somebody's own */
     const char *user, *password; /* of the registry; NULL: none */
     const char *region;          /* of AWS, which gives user and password for these; NULL */
     bool restore;                /* the archive is an export of ours; `config` comes with it */

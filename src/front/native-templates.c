@@ -38,8 +38,8 @@ static void add_row(struct json *j, const struct tmpl *t)
         json_str(j, "tag", t->tags[i].tag);
         json_str(j, "buildID", t->tags[i].build);
         json_str(j, "createdAt", when);
-        if (tmpl_image(&t->tags[i])[0])
-            json_str(j, "image", tmpl_image(&t->tags[i]));
+        if (tmpl_fetched(&t->tags[i])[0])
+            json_str(j, "image", tmpl_fetched(&t->tags[i]));
         json_end_obj(j);
     }
     json_end_arr(j);
@@ -106,8 +106,8 @@ static void add_tag(struct json *j, const struct tmpl *t, const char *tag)
     _cleanup_free_ char *text = tmpl_config_text(t, at);
     reply_add_text(j, "config", text);
     json_str(j, "tag", tag);
-    if (tmpl_image(at)[0])
-        json_str(j, "image", tmpl_image(at));
+    if (tmpl_fetched(at)[0])
+        json_str(j, "image", tmpl_fetched(at));
 }
 
 static void inspected(void *arg, const struct stock_item *v, size_t n, const struct stock_reply *failed)
@@ -289,8 +289,8 @@ struct importing {
     struct api_call *c;
     struct image_call *call;
     char name[TMPL_NAME_MAX], tag[TMPL_TAG_MAX], image[STOCK_REF_MAX];
-    bool head, restore;
-    struct buf config; /* restore: as it stood in the archive */
+    bool head, restore, given; /* given: the name is not the image's */
+    struct buf config;         /* restore: as it stood in the archive */
 };
 
 static void importing_free(struct importing *w)
@@ -403,6 +403,7 @@ static void begin(struct importing *w, int fd, const char *ref, const char *user
                              .archive = fd,
                              .ref = ref,
                              .image = w->image,
+                             .given = w->given,
                              .user = user,
                              .password = password,
                              .restore = w->restore,
@@ -460,8 +461,9 @@ static void import_body(struct http_req *r, json_t *root, unsigned status, const
     struct importing *w = r->user;
     struct api_call *c = w->c;
     const char *ref = NULL, *name = NULL, *tag = NULL, *user = NULL, *password = NULL;
-    struct build_image image;
+    struct build_image image = {0};
     struct err err;
+    bool known = false;
     if (!status && (!json_is_object(root) || e2b_field_str(root, "image", &ref, &err) <= 0 || !*ref ||
                     strlen(ref) >= STOCK_REF_MAX || e2b_field_str(root, "name", &name, &err) < 0 ||
                     e2b_field_str(root, "tag", &tag, &err) < 0 || e2b_field_str(root, "username", &user, &err) < 0 ||
@@ -472,13 +474,14 @@ static void import_body(struct http_req *r, json_t *root, unsigned status, const
     } else if (!status && !c->front->config->image_pull && !(c->who.scopes & SCOPE_ADMIN)) {
         status = 403;
         error = "this node fetches no images for its tenants (images.pull): upload the archive instead";
-    } else if (!status && !name && !build_image_parse(ref, &image)) {
+    } else if (!status && !(known = build_image_parse(ref, &image)) && !name) {
         status = 400;
         error = "'image' must be a reference like ubuntu:22.04 or ubuntu@sha256: and 64 digits";
-    } else if (!status && !name) {
+    } else if (known) {
         memcpy(w->name, image.name, sizeof w->name);
         memcpy(w->tag, image.tag, sizeof w->tag);
         memcpy(w->image, image.ref, sizeof w->image);
+        w->given = name != NULL;
     }
     if (status) {
         api_on_closed(r, NULL);

@@ -126,7 +126,7 @@ struct tmpl_config {
 /* How a build came to be. Shared by its tags, counted; never changed. */
 struct tmpl_origin {
     unsigned holders;
-    char *image; /* what it was fetched as, in full (struct build_image); NULL: its name is somebody's own */
+    char *image; /* what it was fetched as, in full (struct build_image); NULL: it was built, or came as a file */
     char manifest[SHA256_HEX]; /* digest of the image's; "": not known */
     enum tmpl_kind kind;       /* 0: not known */
     bool with_config;
@@ -139,7 +139,7 @@ struct tmpl_tag {
     char stack[STACK_ID_MAX];
     uint64_t created_unix_ms;
     uint64_t bytes;             /* of its own layers; 0: not known */
-    bool given;                 /* by somebody, to what was there already: it says nothing of the image */
+    bool given;                 /* by somebody, not by the image: what it was fetched as is only to be shown */
     struct tmpl_origin *origin; /* held; NULL: not known */
 };
 struct tmpl {
@@ -167,19 +167,22 @@ struct tmpl_new {
     enum tmpl_kind kind;
     const struct tmpl_config *config;
     const char *image, *manifest; /* as in struct tmpl_origin; NULL: none */
+    bool given;                   /* as in struct tmpl_tag */
     uint64_t bytes;
 };
 typedef void tmpl_done(void *arg, const struct tmpl *t, const struct state_failure *failure);
-void tmpl_put(struct front *f, const struct tmpl_new *n, tmpl_done *done, void *arg);
 /* May the tenant (NULL: the node) have a template of this name? If not, why: 429. Asked again, exactly, when it is put. */
 bool tmpl_room(struct front *f, const struct tenant *t, const char *name, struct state_failure *ret);
+void tmpl_put(struct front *f, const struct tmpl_new *n, tmpl_done *done, void *arg);
 void tmpl_remove(struct front *f, const struct tmpl *t, const char *tag /* NULL: all of it */, tmpl_done *done,
                  void *arg);
-/* What the tag was fetched as, in full; "": somebody named it so, or it was built. */
-static inline const char *tmpl_image(const struct tmpl_tag *tag)
+/* What it was fetched as, in full; "": it was built, or came as a file. */
+static inline const char *tmpl_fetched(const struct tmpl_tag *tag)
 {
-    return tag->origin && tag->origin->image && !tag->given ? tag->origin->image : "";
+    return tag->origin && tag->origin->image ? tag->origin->image : "";
 }
+/* The image that the tag stands for, likewise; "": none, also if somebody named it so. */
+static inline const char *tmpl_image(const struct tmpl_tag *tag) { return tag->given ? "" : tmpl_fetched(tag); }
 static inline enum tmpl_kind tmpl_kind_of(const struct tmpl *t, const struct tmpl_tag *tag)
 {
     return tag->origin && tag->origin->kind ? tag->origin->kind : t->kind;

@@ -312,6 +312,7 @@ void tmpl_put(struct front *f, const struct tmpl_new *n, tmpl_done *done, void *
         state_fail(&c->failure, 400, TMPL_ID_SHAPED_TEXT, c->name);
     c->made.bytes = n->bytes;
     c->made.origin = tmpl_origin_new(n);
+    c->made.given = n->given;
     c->tenant = n->tenant;
     c->row_kind = n->kind;
     c->bytes = n->bytes;

@@ -547,7 +547,7 @@ def push(host, name, tag, root, who):
 
 
 def test_images_are_shown():
-    "`template ls` and `template inspect` say as which image a tag was fetched, and nothing for what somebody named"
+    "`template ls` and `template inspect` say as which image a tag was fetched, also where somebody named it otherwise"
     if not shutil.which("docker-registry"):
         skip("docker-registry is not installed: apt-get install docker-registry")
     with small_templates() as templates, tempfile.TemporaryDirectory(prefix="hutch-image-") as tmp, \
@@ -562,11 +562,11 @@ def test_images_are_shown():
         check_equal(head[-1], "IMAGE")
         shown = {row[0]: row[-1] for row in rows}
         name, = (n for n in shown if n.startswith("127-0-0-1-"))
-        check_equal((shown[name], shown["mine"], shown["small"]), (image, "-", "-"), rows)
+        check_equal((shown[name], shown["mine"], shown["small"]), (image, image, "-"), rows)
         for tag in ("1", "default"):
             one = json.loads(d.cli("template", "inspect", f"{name}:{tag}").stdout)
             check_equal((one["tag"], one["image"], [t["image"] for t in one["tags"]]), (tag, image, [image, image]), one)
-        check("image" not in json.loads(d.cli("template", "inspect", "mine").stdout))
+        check_equal(json.loads(d.cli("template", "inspect", "mine").stdout)["image"], image)
 
 
 def test_registries_of_clouds():

@@ -50,6 +50,7 @@ static struct {
     const char *other_id; /* of the row, which somebody else made first */
     char image[72];       /* an imported image of that name is there */
     struct tenant *image_owner;
+    bool image_given;
     struct tmpl_origin *image_origin; /* how it came; NULL: somebody named it so */
 } w;
 
@@ -382,6 +383,7 @@ const struct tmpl *tmpl_find(struct front *f, const struct tenant *t, const char
     if (n && strncmp(name, w.image, n) == 0 && name[n] == ':') { /* another tag of it is not there */
         image.tags = &image_tag;
         image_tag.origin = w.image_origin;
+        image_tag.given = w.image_given;
         if (tag)
             *tag = strcmp(name, w.image) == 0 ? &image_tag : NULL;
         return &image;
@@ -392,8 +394,6 @@ const struct tmpl *tmpl_find(struct front *f, const struct tenant *t, const char
         *tag = &w.tag[0];
     return &w.row;
 }
-void tmpl_put(struct front *f, const struct tmpl_new *n, tmpl_done *done, void *arg)
-{
 bool tmpl_room(struct front *f, const struct tenant *t, const char *name, struct state_failure *ret)
 {
     (void)f, (void)t;
@@ -402,6 +402,8 @@ bool tmpl_room(struct front *f, const struct tenant *t, const char *name, struct
     *ret = (struct state_failure){.status = 429, .error_code = "quota_exceeded", .text = "so many templates"};
     return false;
 }
+void tmpl_put(struct front *f, const struct tmpl_new *n, tmpl_done *done, void *arg)
+{
     (void)f;
     w.puts++;
     tmpl_config_done(&w.row.config);

@@ -205,6 +205,9 @@ static void an_image_is_not_taken_for_another_one(void **state)
     assert_false(found("ubuntu@sha256:" HASH, "ubuntu:aaaaaaaaaaaa", NULL));
     assert_true(found("ubuntu", "ubuntu:default", "ubuntu:22.04"));
     assert_false(found("ubuntu:default", "ubuntu:default", "ubuntu:22.04"));
+    w.image_given = true; /* where it came from is shown, and the name is what counts */
+    assert_true(found("ghcr.io/a/b:1", "ghcr-io-a-b:1", "ubuntu:22.04"));
+    assert_false(found("ubuntu@sha256:" HASH, "ubuntu:22.04", "ubuntu:22.04"));
 }
 
 static void an_image_that_no_template_may_be_made_of_is_not_fetched(void **state)

@@ -541,7 +541,7 @@ static void test_what_an_image_was_fetched_as_stays_with_its_tags(void **state)
     (void)state;
     static const char digest[] = "aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa";
     static const char *const tags[] = {"default", "again"};
-    struct put p[4] = {{0}};
+    struct put p[5] = {{0}};
     struct tmpl_new n = {.name = "web",
                          .tag = "1",
                          .stack = "st-aaaaaaaa",
@@ -559,6 +559,14 @@ static void test_what_an_image_was_fetched_as_stays_with_its_tags(void **state)
         t = tmpl_find(&f, who.tenant, "web:1", &tag);
     }
     (void)add(who.tenant, "web", "own", "st-bbbbbbbb");
+    struct tmpl_new mine = {.name = "mine",
+                            .stack = "st-cccccccc",
+                            .tenant = who.tenant,
+                            .kind = TMPL_IMPORTED,
+                            .image = n.image,
+                            .given = true};
+    tmpl_put(&f, &mine, was_put, &p[4]);
+    await(&p[4]);
     for (int round = 0; round < 2; round++) {
         (void)tmpl_find(&f, who.tenant, "web:1", &tag);
         assert_string_equal(tmpl_image(tag), n.image);
@@ -568,9 +576,13 @@ static void test_what_an_image_was_fetched_as_stays_with_its_tags(void **state)
         assert_string_equal(tmpl_image(tag), n.image);
         (void)tmpl_find(&f, who.tenant, "web:again", &tag);
         assert_string_equal(tmpl_image(tag), "");
+        assert_string_equal(tmpl_fetched(tag), n.image);
         (void)tmpl_find(&f, who.tenant, "web:own", &tag);
-        assert_string_equal(tmpl_image(tag), "");
+        assert_string_equal(tmpl_fetched(tag), "");
         assert_int_equal(tag->bytes, 10);
+        (void)tmpl_find(&f, who.tenant, "mine", &tag);
+        assert_string_equal(tmpl_image(tag), "");
+        assert_string_equal(tmpl_fetched(tag), n.image);
         stop();
         start();
     }
@@ -635,6 +647,8 @@ int main(void)
         T(test_tags_of_older_stores_have_the_configuration_of_their_template),
         T(test_configurations_of_tags_are_bounded),
         T(test_configurations_of_a_tenant_are_bounded),
+        T(test_templates_of_a_tenant_are_bounded),
+        T(test_snapshots_are_counted_when_they_are_put),
         T(test_a_snapshot_stays_one_beside_builds),
         T(test_a_snapshot_does_not_replace_a_template_that_came_meanwhile),
         T(test_what_an_image_was_fetched_as_stays_with_its_tags),
@@ -642,5 +656,3 @@ int main(void)
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
-        T(test_templates_of_a_tenant_are_bounded),
-        T(test_snapshots_are_counted_when_they_are_put),
