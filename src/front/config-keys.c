@@ -100,7 +100,8 @@ const struct config_key config_keys[] = {
     {"builds.upload_max", KEY_SIZE, AT(build_upload_max), MIB, 64 * TIB, "4GiB", NULL,
      "bytes of one upload: the files of a COPY step, an image, an exported template"},
     {"builds.uploads_bytes", KEY_SIZE, AT(uploads_bytes), 0, 64 * TIB, "0", NULL,
-     "bytes of all uploads of a tenant for COPY steps; they are kept for a week. 0: eight times builds.upload_max"},
+     "bytes of all uploads of a tenant for COPY steps, which are kept for a week; as many may come or wait to be taken "
+     "in at a time. 0: eight times builds.upload_max"},
     {"builds.max", KEY_U32, AT(build_max), 1, 64, "2", NULL, "template builds at the same time; further ones wait"},
     {"builds.network", KEY_WORD, AT(build_offline), 0, 0, "public", config_build_network,
      "what the commands of a template build reach: public, or off"},

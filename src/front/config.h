@@ -73,6 +73,12 @@ struct config {
     uint64_t given; /* bit i: key i of the table was set by someone */
 };
 
+/* Of one tenant: uploads for COPY steps that are kept. */
+static inline uint64_t config_uploads_bytes(const struct config *c)
+{
+    return c->uploads_bytes ? c->uploads_bytes : 8 * c->build_upload_max;
+}
+
 /* Defaults, the file and what follows from them. path NULL: CONFIG_PATH if it exists, else built-in values. */
 int config_load(const char *path, struct config *ret, struct err *err);
 void config_done(struct config *c);

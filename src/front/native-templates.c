@@ -291,11 +291,13 @@ struct importing {
     char name[TMPL_NAME_MAX], tag[TMPL_TAG_MAX], image[STOCK_REF_MAX];
     bool head, restore, given; /* given: the name is not the image's */
     struct buf config;         /* restore: as it stood in the archive */
+    struct spool *spool;       /* the archive */
 };
 
 static void importing_free(struct importing *w)
 {
     buf_done(&w->config);
+    spool_free(w->spool);
     free(w);
 }
 
@@ -412,10 +414,11 @@ static void begin(struct importing *w, int fd, const char *ref, const char *user
     tmpl_config_done(&config);
 }
 
-static void spooled(struct http_req *r, int fd, uint64_t n, unsigned status, const char *error, bool more)
+static void spooled(struct http_req *r, struct spool *s, int fd, unsigned status, const char *error, bool more)
 {
     struct importing *w = r->user;
-    if (status == 0 && fd >= 0 && n > 0) {
+    w->spool = s;
+    if (status == 0 && fd >= 0 && spool_bytes(s) > 0) {
         begin(w, fd, NULL, NULL, NULL);
         return;
     }
@@ -508,8 +511,7 @@ static void take(struct api_call *c, bool restore)
         url_query_get(c->req->query, "tag", URL_PLUS_SPACE, &tag, &err) < 0)
         name.n = 0;
     if (read_name(c, buf_str(&name), buf_str(&tag), w))
-        spool_body(c->req, c->who.tenant->id, c->front->own_dir, c->front->config->build_upload_max,
-                   restore ? &w->config : NULL, spooled);
+        spool_body(c->req, c->who.tenant->id, restore ? &w->config : NULL, spooled);
 }
 
 void native_template_import(struct api_call *c) { take(c, false); }

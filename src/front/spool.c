@@ -24,13 +24,15 @@ struct spool {
     struct http_req *r; /* NULL: the client went away */
     struct loop *loop;
     int fd;
-    uint64_t max, n;
-    struct buf in;    /* came, not yet written */
-    struct buf out;   /* being written */
-    struct buf *head; /* NULL: there is none, or it is complete */
-    struct buf line;  /* its first line */
-    size_t head_n;    /* bytes that it must have; 0: the line has not come */
+    const struct config *config;
+    uint64_t length, n; /* length: what was announced, or 0; n: what has come */
+    struct buf in;      /* came, not yet written */
+    struct buf out;     /* being written */
+    struct buf *head;   /* NULL: there is none, or it is complete */
+    struct buf line;    /* its first line */
+    size_t head_n;      /* bytes that it must have; 0: the line has not come */
     bool writing, ended;
+    bool whole; /* all of it is there: the callee's */
     int eno;    /* of a write that failed */
     void *user; /* the handler's */
     void (*closed)(struct http_req *r);
@@ -38,9 +40,14 @@ struct spool {
 };
 
 static struct spool *all;
+#define TOO_MUCH "the uploads that come or wait to be taken in are too many bytes (builds.uploads_bytes); try again"
 
-static void spool_free(struct spool *s)
+uint64_t spool_bytes(const struct spool *s) { return s->n; }
+
+void spool_free(struct spool *s)
 {
+    if (!s)
+        return;
     if (s->fd >= 0)
         (void)close(s->fd);
     buf_done(&s->in);
@@ -58,7 +65,6 @@ static void finish(struct spool *s, unsigned status, const char *error)
 {
     struct http_req *r = s->r;
     spool_done *done = s->done;
-    uint64_t n = s->n;
     bool more = !s->ended;
     int fd = -1;
     r->user = s->user;
@@ -72,12 +78,18 @@ static void finish(struct spool *s, unsigned status, const char *error)
         fd = open(path, O_RDONLY | O_CLOEXEC);
         if (fd < 0 && lseek(s->fd, 0, SEEK_SET) == 0)
             fd = TAKE_FD(s->fd);
+        if (s->fd >= 0)
+            (void)close(TAKE_FD(s->fd));
+        buf_done(&s->in);
+        buf_done(&s->out);
+        s->whole = true;
+        s->r = NULL;
     }
     if (s->writing) {
         s->r = NULL; /* the worker has it; written() frees */
-    } else
+    } else if (!s->whole)
         spool_free(s);
-    done(r, fd, n, status, error, more);
+    done(r, status == 0 ? s : NULL, fd, status, error, more);
 }
 
 static void write_piece(void *arg)
@@ -163,6 +175,20 @@ static int take_head(struct spool *s, const char **p, size_t *n)
     return 0;
 }
 
+/* Whether so many more may come, beside all that comes and all that is there already. */
+static bool bytes_fit(const struct config *config, const char *owner, uint64_t more)
+{
+    uint64_t most = config_uploads_bytes(config), own = more, sum = more;
+    if (most < config->build_upload_max)
+        most = config->build_upload_max;
+    for (const struct spool *o = all; o; o = o->next) {
+        uint64_t n = o->n > o->length || o->whole ? o->n : o->length;
+        sum += n;
+        own += strcmp(o->owner, owner) == 0 ? n : 0;
+    }
+    return own <= most && sum <= SPOOL_OWNERS * most;
+}
+
 /* Somebody who sends nothing holds a place that others want. */
 static void too_slow(void *arg)
 {
@@ -188,11 +214,15 @@ static void on_data(struct http_req *r, const void *p, size_t n)
         return;
     }
     s->n += n;
-    if (s->n > s->max) {
+    if (s->n > s->config->build_upload_max) {
         char text[120];
         (void)snprintf(text, sizeof text, "the upload is larger than %llu bytes (builds.upload_max)",
-                       (unsigned long long)s->max);
+                       (unsigned long long)s->config->build_upload_max);
         finish(s, 413, text);
+        return;
+    }
+    if (s->n > s->length && !bytes_fit(s->config, s->owner, 0)) {
+        finish(s, 503, TOO_MUCH);
         return;
     }
     buf_add(&s->in, at, n);
@@ -233,33 +263,42 @@ static int open_file(int dir)
     return fd;
 }
 
-void spool_body(struct http_req *r, const char *owner, int dir, uint64_t max, struct buf *head, spool_done *done)
+void spool_body(struct http_req *r, const char *owner, struct buf *head, spool_done *done)
 {
+    struct front *f = api_call_of(r)->front;
+    uint64_t max = f->config->build_upload_max, length = r->length != HTTP_UNKNOWN ? r->length : 0;
     char text[160];
     size_t n = 0, of_owner = 0;
-    for (const struct spool *o = all; o; o = o->next, n++)
-        of_owner += strcmp(o->owner, owner) == 0;
-    if (r->length != HTTP_UNKNOWN && r->length > max) {
+    for (const struct spool *o = all; o; o = o->next) {
+        n += !o->whole;
+        of_owner += !o->whole && strcmp(o->owner, owner) == 0;
+    }
+    if (length > max) {
         (void)snprintf(text, sizeof text, "the upload has %llu bytes; at most %llu are allowed (builds.upload_max)",
-                       (unsigned long long)r->length, (unsigned long long)max);
-        done(r, -1, 0, 413, text, true);
+                       (unsigned long long)length, (unsigned long long)max);
+        done(r, NULL, -1, 413, text, true);
         return;
     }
     if (n >= SPOOL_AT_ONCE || of_owner >= SPOOL_OF_OWNER) {
-        done(r, -1, 0, 503, "too many uploads at the same time; try again", true);
+        done(r, NULL, -1, 503, "too many uploads at the same time; try again", true);
         return;
     }
-    int fd = open_file(dir);
+    if (!bytes_fit(f->config, owner, length)) {
+        done(r, NULL, -1, 503, TOO_MUCH, true);
+        return;
+    }
+    int fd = open_file(f->own_dir);
     if (fd < 0) {
         (void)snprintf(text, sizeof text, "the node cannot keep an upload: %s", strerror(errno));
-        done(r, -1, 0, 500, text, true);
+        done(r, NULL, -1, 500, text, true);
         return;
     }
     struct spool *s = xcalloc(1, sizeof *s);
     *s = (struct spool){.r = r,
                         .loop = r->loop,
                         .fd = fd,
-                        .max = max,
+                        .config = f->config,
+                        .length = length,
                         .head = head,
                         .user = r->user,
                         .closed = api_call_of(r)->closed,

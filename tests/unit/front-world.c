@@ -79,7 +79,8 @@ static const struct http_stream_ops ops = {.set = op_set,
 void asked_run(struct asked *a)
 {
     struct err err;
-    for (int i = 0; i < 400 && !a->ended && !a->closed; i++)
+    size_t held = world.nheld;
+    for (int i = 0; i < 400 && !a->ended && !a->closed && world.nheld == held; i++)
         if (loop_step(world.loop, i < 20 ? 0 : 5, &err) < 0)
             abort();
 }
@@ -96,6 +97,7 @@ struct asked *ask(const char *method, const char *target, const char *const *fie
 {
     struct asked *a = xcalloc(1, sizeof *a);
     size_t nf = 0;
+    uint64_t length = HTTP_UNKNOWN;
     a->path = xstrdup(target);
     char *mark = strchr(a->path, '?');
     if (mark)
@@ -107,10 +109,12 @@ struct asked *ask(const char *method, const char *target, const char *const *fie
     for (; fields && fields[0]; fields += 2) {
         if (strcmp(fields[0], "host") == 0)
             a->r.authority = fields[1];
+        if (strcmp(fields[0], "content-length") == 0)
+            length = strtoull(fields[1], NULL, 10);
         a->field[nf++] = (struct http_field){fields[0], fields[1]};
     }
     a->r.fields = (struct http_fields){a->field, nf};
-    a->r.length = body ? HTTP_UNKNOWN : 0;
+    a->r.length = body ? length : 0;
     a->r.version = 11;
     (void)snprintf(a->r.peer, sizeof a->r.peer, "%s", "127.0.0.1");
     (void)snprintf(a->r.id, sizeof a->r.id, "%s", "req1");

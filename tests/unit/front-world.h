@@ -72,6 +72,8 @@ struct world {
     struct tmpl tmpl[8];
     size_t ntmpls;
     char stock_owner[40]; /* for whom stock was asked last */
+    bool stock_holds;     /* conversions are answered by world_stock_answer() */
+    size_t nheld;
     struct box_spec spec; /* of the last create; its pointers are stale */
     struct box_mount mounts[BOX_MOUNTS_MAX];
 };

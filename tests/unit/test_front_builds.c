@@ -8,6 +8,7 @@
 void world_builds_log(const char *text);
 void world_builds_fail(const char *reason);
 void world_builds_end(void);
+void world_stock_answer(void);
 
 #define BUILD "11111111-2222-4333-8444-555555555555"
 #define HASH  "aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa"
@@ -171,6 +172,41 @@ static void an_upload_needs_an_address_of_ours_and_is_kept(void **state)
     refused(ask("PUT", good, plain, large, sizeof large), 413, "1000 bytes");
 }
 
+/* Each holds a file until stock has taken it in, and stock takes one of a tenant at a time. */
+static void uploads_that_wait_are_bounded_in_bytes(void **state)
+{
+    (void)state;
+    static const char *const plain[] = {"content-type", "application/octet-stream", NULL},
+                             *const sized[] = {"content-length", "501", NULL},
+                             *const archive[] = {"content-type", "application/x-tar", "x-api-key", KEY_A, NULL};
+    char body[1000], good[400];
+    memset(body, 'x', sizeof body);
+    world.config.uploads_bytes = 1500;
+    promise();
+    json_t *j = answer(ask_api(KEY_A, "GET", "/templates/tmplone/files/" HASH, NULL), 201);
+    (void)snprintf(good, sizeof good, "%s", strstr(json_string_value(json_object_get(j, "url")), "/v1/uploads/"));
+    json_decref(j);
+    world.stock_holds = true;
+    struct asked *first = ask("PUT", good, plain, body, 1000);
+    assert_int_equal(world.nheld, 1);
+    refused(ask("PUT", good, plain, body, 501), 503, "builds.uploads_bytes");
+    refused(ask("PUT", good, sized, body, 0), 503, "builds.uploads_bytes");
+    refused(ask("POST", "/v1/templates/import?name=x", archive, body, 501), 503, "builds.uploads_bytes");
+    struct asked *second = ask("PUT", good, plain, body, 500);
+    assert_int_equal(world.nheld, 2);
+    asked_leave(second); /* its file waits on */
+    refused(ask("PUT", good, plain, body, 1), 503, "builds.uploads_bytes");
+    world_stock_answer();
+    assert_null(answer(first, 200));
+    asked_free(second);
+    world.stock_holds = false;
+    for (int i = 0; i < 2; i++) { /* what an import was refused for leaves nothing */
+        world.state_status = 429;
+        json_decref(answer(ask("POST", "/v1/templates/import?name=x", archive, body, 1000), 429));
+    }
+    assert_null(answer(ask("PUT", good, plain, "a tar", 5), 200));
+}
+
 static void keys_that_only_read_get_no_address_to_upload_to(void **state)
 {
     (void)state;
@@ -200,6 +236,8 @@ static void builds_and_imports_need_room(void **state)
     quota(ask("POST", "/v1/templates/import?name=x", archive, "a tar", 5));
     refused(ask("POST", "/v1/templates/import?name=abcdefghij0123456789", archive, "a tar", 5), 400,
             "looks like the id");
+    quota(ask_api(KEY_A, "POST", "/v3/templates", "{\"name\":\"toomany:v1\"}"));
+    quota(ask("POST", "/v1/templates/import?name=toomany", archive, "a tar", 5));
 }
 
 static void without_the_scope_only_snapshots_are_removed(void **state)
@@ -236,8 +274,6 @@ static void templates_that_are_rows_stand_in_lists(void **state)
     (void)state;
     ((struct tmpl *)world_tmpl("rowone", "mine", 0))->kind = TMPL_BUILT;
     json_t *j = answer(ask_api(KEY_A, "GET", "/templates", NULL), 200);
-    quota(ask_api(KEY_A, "POST", "/v3/templates", "{\"name\":\"toomany:v1\"}"));
-    quota(ask("POST", "/v1/templates/import?name=toomany", archive, "a tar", 5));
     bool found = false;
     for (size_t i = 0; i < json_array_size(j); i++)
         found |= strcmp(json_string_value(json_object_get(json_array_get(j, i), "templateID")), "rowone") == 0;
@@ -266,6 +302,7 @@ int main(void)
         cmocka_unit_test_setup_teardown(the_status_has_a_page_of_the_log, start, end),
         cmocka_unit_test_setup_teardown(a_build_that_was_interrupted_says_so, start, end),
         cmocka_unit_test_setup_teardown(an_upload_needs_an_address_of_ours_and_is_kept, start, end),
+        cmocka_unit_test_setup_teardown(uploads_that_wait_are_bounded_in_bytes, start, end),
         cmocka_unit_test_setup_teardown(keys_that_only_read_get_no_address_to_upload_to, start, end),
         cmocka_unit_test_setup_teardown(builds_and_imports_need_room, start, end),
         cmocka_unit_test_setup_teardown(without_the_scope_only_snapshots_are_removed, start, end),

@@ -19,7 +19,7 @@
 #include "http/url.h"
 #include "sandbox/stockc.h"
 
-enum { URL_LIFE_S = 3600, UPLOADS_AT_LIMIT = 8 /* that a tenant may keep, if nothing else is configured */ };
+enum { URL_LIFE_S = 3600 };
 
 static bool is_hash(const char *s)
 {
@@ -46,6 +46,7 @@ static void sign(const struct front *f, const char *tenant, const char *blob, ui
 struct asking {
     struct http_req *r;
     char blob[SHA256_HEX];
+    struct spool *spool; /* of an upload */
 };
 
 static void left(struct http_req *r) { ((struct asking *)r->user)->r = NULL; }
@@ -125,6 +126,7 @@ static void converted(void *arg, const struct stock_reply *r, int fd)
 {
     struct asking *a = arg;
     struct http_req *req = a->r;
+    spool_free(a->spool);
     free(a);
     if (fd >= 0)
         (void)close(fd);
@@ -137,26 +139,28 @@ static void converted(void *arg, const struct stock_reply *r, int fd)
         reply_error(req, stock_http_status(r->error), "the upload cannot be used: %.*s", STOCK_TEXT_MAX - 1, r->text);
 }
 
-static void spooled(struct http_req *r, int fd, uint64_t n, unsigned status, const char *error, bool more)
+static void spooled(struct http_req *r, struct spool *s, int fd, unsigned status, const char *error, bool more)
 {
     struct api_call *c = api_call_of(r);
     struct stock_request q = stockc_request(STOCK_CONVERT);
-    (void)n;
     if (status && more)
         api_refuse_body(r, status, error);
-    else if (status || fd < 0)
+    else if (status || fd < 0) {
+        spool_free(s);
         reply_error(r, status ? status : 500, "%s", status ? error : "the upload cannot be read again");
-    else if (!c->front->stock) {
+    } else if (!c->front->stock) {
         (void)close(fd);
+        spool_free(s);
         reply_error(r, 503, "the process that keeps files is not there; try again");
     } else {
         _cleanup_buf_ struct buf tenant = {0};
         struct err err;
         (void)url_query_get(r->query, "tenant", URL_PLUS_LITERAL, &tenant, &err); /* the address was checked */
-        const struct config *config = c->front->config;
-        q.bytes = config->uploads_bytes ? config->uploads_bytes : UPLOADS_AT_LIMIT * config->build_upload_max;
+        q.bytes = config_uploads_bytes(c->front->config);
         memcpy(q.blob, c->param[0], sizeof q.blob);
-        (void)stockc_ask_for(c->front->stock, buf_str(&tenant), &q, &fd, 1, NULL, converted, asking(r, c->param[0]));
+        struct asking *a = asking(r, c->param[0]);
+        a->spool = s;
+        (void)stockc_ask_for(c->front->stock, buf_str(&tenant), &q, &fd, 1, NULL, converted, a);
     }
 }
 
@@ -183,5 +187,5 @@ void e2b_build_upload(struct api_call *c)
     if (!allowed(c, &tenant))
         api_refuse_body(c->req, 403, "this upload address was not given by this node or has expired");
     else
-        spool_body(c->req, buf_str(&tenant), c->front->own_dir, c->front->config->build_upload_max, NULL, spooled);
+        spool_body(c->req, buf_str(&tenant), NULL, spooled);
 }
