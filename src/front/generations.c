@@ -11,6 +11,7 @@
 #include "base/mem.h"
 #include "front/boxes-int.h"
 #include "front/idseal.h"
+#include "front/transactions.h"
 #include "sandbox/stockc.h"
 #include "store/store.h"
 
@@ -237,63 +238,42 @@ const struct generation *generation_find(struct front *f, const char *box, uint6
 struct undoing {
     struct front *front;
     char box[SANDBOX_ID_MAX];
-    uint64_t number;
     char stack[STACK_ID_MAX];
     generation_undone *done;
     void *arg;
 };
 
-static void undone(struct undoing *u, const struct stock_reply *r, const struct state_failure *failure)
-{
-    if (u->stack[0])
-        state_release(u->front, u->stack);
-    u->done(u->arg, r, failure);
-    free(u);
-}
-
-static void applied(void *arg, const struct stock_reply *r, int fd)
+static void undone(void *arg, const struct stock_reply *r, const struct state_failure *failure, int fd)
 {
     struct undoing *u = arg;
-    struct state_failure failure = {0};
     if (fd >= 0)
         (void)close(fd);
-    box_finish(u->front, u->box);
-    if (r->error != STOCK_OK)
-        state_stock_failure(r, "the change back", &failure);
-    undone(u, r->error == STOCK_OK ? r : NULL, failure.status ? &failure : NULL);
+    if (u->stack[0])
+        state_release(u->front, u->stack);
+    state_drop(u->front, u->stack); /* it may have been the oldest */
+    u->done(u->arg, r, failure);
+    free(u);
 }
 
 /* What there was is kept; now the files go back. */
 static void kept(void *arg, const struct generation *g, const struct state_failure *failure)
 {
     struct undoing *u = arg;
-    struct front *f = u->front;
-    struct box *b = box_find(f, u->box);
-    struct state_failure why = {0};
-    (void)g;
-    if (failure) {
-        undone(u, NULL, failure);
-        return;
-    }
-    if (!b || (b->state != BOX_RUNNING && b->state != BOX_FROZEN))
-        state_fail(&why, 409, "the sandbox does not run any more");
-    else if (!box_begin(b, "an undo"))
-        state_fail(&why, 503, "%s of the sandbox is under way; try again", b->busy ? b->busy : "a pause or resume");
-    if (why.status) {
-        undone(u, NULL, &why);
-        return;
-    }
-    struct stock_request q = stockc_request(STOCK_APPLY);
-    (void)snprintf(q.box, sizeof q.box, "%s", u->box);
-    (void)snprintf(q.stack, sizeof q.stack, "%s", u->stack);
-    (void)stockc_ask_for(f->stock, b->tenant->id, &q, NULL, 0, NULL, applied, u);
+    struct box *b = box_find(u->front, u->box);
+    struct state_failure gone = {0};
+    if (!failure && !b)
+        state_fail(&gone, 409, "the sandbox does not run any more");
+    if (failure || gone.status)
+        undone(u, NULL, failure ? failure : &gone, -1);
+    else
+        transaction_undo(u->front, b, g->stack, u->stack, undone, u);
 }
 
 void generation_undo(struct front *f, struct box *b, uint64_t number, generation_undone *done, void *arg)
 {
     const struct generation *to = generation_find(f, b->id, number);
     struct undoing *u = xcalloc(1, sizeof *u);
-    *u = (struct undoing){.front = f, .number = number, .done = done, .arg = arg};
+    *u = (struct undoing){.front = f, .done = done, .arg = arg};
     (void)snprintf(u->box, sizeof u->box, "%s", b->id);
     if (to) { /* making one more may push this one out of the history: it is held */
         (void)snprintf(u->stack, sizeof u->stack, "%s", to->stack);

@@ -32,7 +32,7 @@ const struct generation *generation_find(struct front *f, const char *box, uint6
 const struct generation *generation_newest(struct front *f, const char *box, uint64_t below);
 
 /* The sandbox's files become those of the generation; what runs meanwhile stands still. What was there before becomes a
- * generation first, so that an undo can be undone. */
+ * generation first, so that an undo can be undone. All of it or nothing, whatever dies meanwhile: see transactions.h. */
 typedef void generation_undone(void *arg, const struct stock_reply *r, const struct state_failure *failure);
 void generation_undo(struct front *f, struct box *b, uint64_t number, generation_undone *done, void *arg);
 

@@ -104,6 +104,8 @@ static void box_ended(void *arg, struct box *b, const char *cause, const struct 
         sweep(f, b->id, 0);
 }
 
+static const char *busy_with(const struct transaction *t) { return t->undo ? TRANSACTION_UNDO : TRANSACTION_COMMIT; }
+
 static void load_one(void *arg, const struct store_transaction *row)
 {
     struct front *f = arg;
@@ -131,10 +133,12 @@ static void load_one(void *arg, const struct store_transaction *row)
     t->omitted[1] = row->omitted;
     buf_add(&t->out[1], row->out, row->nout);
     buf_add(&t->out[2], row->err, row->nerr);
-    t->open = t->written = true;
-    t->busy = row->state == STORE_TRANSACTION_COMMITTING;
+    t->written = true;
+    t->undo = row->state == STORE_TRANSACTION_UNDOING;
+    t->open = !t->undo;
+    t->busy = row->state != STORE_TRANSACTION_OPEN;
     if (t->busy)
-        b->busy = TRANSACTION_COMMIT;
+        b->busy = busy_with(t);
     state_hold_for(f, t->base, b->tenant);
     state_hold_for(f, t->result, b->tenant);
     (void)map_put(&f->transactions->by_id, t->id, t);
@@ -362,11 +366,22 @@ static bool admit(struct front *f, const struct box *b, struct state_failure *re
     return ret->status == 0;
 }
 
+static struct transaction *transaction_new(const struct box *b)
+{
+    struct transaction *t = xcalloc(1, sizeof *t);
+    (void)snprintf(t->id, sizeof t->id, "tx-");
+    random_hex(t->id + 3, 8);
+    (void)snprintf(t->box, sizeof t->box, "%s", b->id);
+    (void)snprintf(t->tenant, sizeof t->tenant, "%s", b->tenant->id);
+    t->at_unix_ms = boxes_unix_ms();
+    return t;
+}
+
 void transaction_start(struct front *f, struct box *b, const struct transaction_spec *spec, transaction_done *done,
                        void *arg)
 {
     struct run *r = xcalloc(1, sizeof *r);
-    struct transaction *t = xcalloc(1, sizeof *t);
+    struct transaction *t = transaction_new(b);
     const char *user = spec->user ? spec->user : b->config && b->config->user ? b->config->user : "user";
     const char *cwd = spec->cwd ? spec->cwd : b->config ? b->config->workdir : NULL;
     *r = (struct run){.front = f, .t = t, .timeout_s = spec->timeout_s, .done = done, .arg = arg};
@@ -375,12 +390,7 @@ void transaction_start(struct front *f, struct box *b, const struct transaction_
     r->cwd = cwd ? xstrdup(cwd) : NULL;
     for (size_t i = 0; i < spec->env.n; i++)
         strv_add(&r->env, spec->env.v[i]);
-    (void)snprintf(t->id, sizeof t->id, "tx-");
-    random_hex(t->id + 3, 8);
-    (void)snprintf(t->box, sizeof t->box, "%s", b->id);
-    (void)snprintf(t->tenant, sizeof t->tenant, "%s", b->tenant->id);
     (void)snprintf(t->command, sizeof t->command, "%s", spec->command);
-    t->at_unix_ms = boxes_unix_ms();
     bool ok = admit(f, b, &r->failure);
     (void)map_put(&f->transactions->by_id, t->id, t);
     if (ok && b->state != BOX_RUNNING && b->state != BOX_FROZEN)
@@ -406,13 +416,13 @@ static void settled(struct committing *c, const struct stock_reply *r, const str
     box_finish(f, t->box);
     t->busy = false;
     t->commit = NULL;
-    if (failure && t->written)
+    if (failure && t->written && !t->undo)
         write_row(f, t, STORE_TRANSACTION_OPEN, NULL, NULL);
     if (c->done)
         c->done(c->arg, failure ? NULL : r, failure, fd);
     else if (fd >= 0)
         (void)close(fd);
-    if (!failure || !box_find(f, t->box))
+    if (!failure || t->undo || !box_find(f, t->box))
         forget(f, t);
     loop_timer_del(f->loop, c->timer);
     free(c);
@@ -443,7 +453,7 @@ static void not_yet(struct committing *c)
     if (b)
         b->busy_waits = true;
     if (c->done && ++c->tries > COMMIT_TOLD_AFTER) {
-        state_fail(&failure, 503, "the commit is under way, and goes on by itself; look again later");
+        state_fail(&failure, 503, "%s is under way, and goes on by itself; look again later", busy_with(c->t));
         c->done(c->arg, NULL, &failure, -1);
         c->done = NULL;
     }
@@ -468,7 +478,7 @@ static void applied(void *arg, const struct stock_reply *r, int fd)
         state_fail(&failure, 409,
                    "files of the transaction were changed in the sandbox since it began; nothing was applied");
     else if (r->error != STOCK_OK)
-        state_stock_failure(r, "the commit", &failure);
+        state_stock_failure(r, c->t->undo ? "the change back" : "the commit", &failure);
     settled(c, r, failure.status ? &failure : NULL, fd);
 }
 
@@ -479,6 +489,7 @@ static void ask_apply(struct committing *c)
     (void)snprintf(q.box, sizeof q.box, "%s", t->box);
     (void)snprintf(q.stack, sizeof q.stack, "%s", t->result);
     (void)snprintf(q.other, sizeof q.other, "%s", t->base);
+    q.flags = t->undo ? STOCK_BACK : 0;
     (void)stockc_ask_for(c->front->stock, t->tenant, &q, NULL, 0, NULL, applied, c);
 }
 
@@ -490,7 +501,7 @@ static void committing_written(void *arg, const struct err *err)
         ask_apply(c);
         return;
     }
-    state_fail(&failure, 503, "the commit cannot be recorded: %s", err->msg);
+    state_fail(&failure, 503, "%s cannot be recorded: %s", busy_with(c->t), err->msg);
     settled(c, NULL, &failure, -1);
 }
 
@@ -503,21 +514,48 @@ static struct committing *committing_new(struct front *f, struct transaction *t)
     return c;
 }
 
-void transaction_commit(struct front *f, struct box *b, struct transaction *t, transaction_committed *done, void *arg)
+/* False: somebody was told why not. */
+static bool may_begin(struct box *b, const char *what, transaction_committed *done, void *arg)
 {
     struct state_failure failure = {0};
     if (b->state != BOX_RUNNING && b->state != BOX_FROZEN)
         state_fail(&failure, 409, "the sandbox does not run");
-    else if (t->busy || !box_begin(b, TRANSACTION_COMMIT))
+    else if (!box_begin(b, what))
         state_fail(&failure, 503, "%s of the sandbox is under way; try again", b->busy ? b->busy : "a pause or resume");
-    if (failure.status) {
-        done(arg, NULL, &failure, -1);
-        return;
-    }
+    else
+        return true;
+    done(arg, NULL, &failure, -1);
+    return false;
+}
+
+/* It is written down before anything is done. */
+static void commit(struct front *f, struct transaction *t, transaction_committed *done, void *arg)
+{
     struct committing *c = committing_new(f, t);
     c->done = done;
     c->arg = arg;
-    write_row(f, t, STORE_TRANSACTION_COMMITTING, committing_written, c);
+    write_row(f, t, t->undo ? STORE_TRANSACTION_UNDOING : STORE_TRANSACTION_COMMITTING, committing_written, c);
+}
+
+void transaction_commit(struct front *f, struct box *b, struct transaction *t, transaction_committed *done, void *arg)
+{
+    if (may_begin(b, TRANSACTION_COMMIT, done, arg))
+        commit(f, t, done, arg);
+}
+
+void transaction_undo(struct front *f, struct box *b, const char *from, const char *to, transaction_committed *done,
+                      void *arg)
+{
+    if (!may_begin(b, TRANSACTION_UNDO, done, arg))
+        return;
+    struct transaction *t = transaction_new(b);
+    t->undo = true;
+    (void)snprintf(t->base, sizeof t->base, "%s", from);
+    (void)snprintf(t->result, sizeof t->result, "%s", to);
+    state_hold_for(f, t->base, b->tenant);
+    state_hold_for(f, t->result, b->tenant);
+    (void)map_put(&f->transactions->by_id, t->id, t);
+    commit(f, t, done, arg);
 }
 
 void transactions_resume(struct front *f)

@@ -5,7 +5,7 @@
  * applies it to the original, discarding drops both. Several may stand side by side. They are rows: a restart of front changes
  * nothing, the end of the sandbox ends them. A commit is written down before it begins, and whatever dies meanwhile, it is
  * asked for again until stock says that all or nothing of it was done; until then nobody else may touch the sandbox's files
- * as a whole.
+ * as a whole. Going back to a generation (generations.h) is done in the same way, as a commit of what that changes.
  */
 #ifndef HUTCH_FRONT_TRANSACTIONS_H
 #define HUTCH_FRONT_TRANSACTIONS_H
@@ -24,6 +24,7 @@ enum {
 };
 
 #define TRANSACTION_COMMIT "the commit of a transaction" /* box->busy */
+#define TRANSACTION_UNDO   "an undo"
 
 struct committing;
 struct transaction {
@@ -36,6 +37,7 @@ struct transaction {
     int code; /* exit status, or the signal */
     uint64_t wall_ms, omitted[3];
     struct buf out[3]; /* 1 stdout, 2 stderr */
+    bool undo;         /* from the generation `base` to the generation `result`; nobody sees it as a transaction */
     bool open;         /* it waits for a decision */
     bool busy;         /* being committed */
     bool written;      /* there is a row */
@@ -50,7 +52,7 @@ struct transaction_spec {
 };
 
 int transactions_load(struct front *f, struct err *err); /* after boxes_load() */
-/* Commits that were under way go on; stock may be asked by now, and nobody else has asked for anything. */
+/* Commits and undos that were under way go on; stock may be asked by now, and nobody else has asked for anything. */
 void transactions_resume(struct front *f);
 uint64_t transactions_bytes(struct front *f, const struct tenant *t); /* of what their commands wrote */
 void transactions_free(struct front *f);
@@ -65,6 +67,10 @@ void transactions_each(struct front *f, const char *box, transaction_each_fn *fn
 typedef void transaction_committed(void *arg, const struct stock_reply *r, const struct state_failure *failure,
                                    int conflicts);
 void transaction_commit(struct front *f, struct box *b, struct transaction *t, transaction_committed *done, void *arg);
+/* All of the sandbox's files become those of the stack `to`, whatever they are; `from` is a stack of what they were, of this
+ * undo alone. */
+void transaction_undo(struct front *f, struct box *b, const char *from, const char *to, transaction_committed *done,
+                      void *arg);
 void transaction_discard(struct front *f, struct transaction *t);
 
 #endif

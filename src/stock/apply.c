@@ -2,11 +2,11 @@
  *
  * What is to be done is first written down as a lay stream (nothing has changed if that fails) and then made through
  * the sandbox's own root, by a process in its user namespace, which can do no more there than the sandbox itself.
- * Applied twice it is the same, so a request that was ended in the middle is put right by asking again.
+ * Applied twice it is the same.
  *
- * What differs between two stacks is taken over whole: what is to be done gets a name (st-ID.redo) once it is known that
- * nothing stands against it, and from then on asking again goes on with it, without comparing what is half done with anything.
- * A failure in the middle is taken back, by what the sandbox had in those places (st-ID.undo), which is written down before.
+ * Both are done whole: what is to be done gets a name (st-ID.redo) once it is known that nothing stands against it, and from
+ * then on asking again goes on with it, without comparing what is half done with anything. A failure in the middle is taken
+ * back, by what the sandbox had in those places (st-ID.undo), which is written down before.
  */
 #include <errno.h>
 #include <fcntl.h>
@@ -76,7 +76,7 @@ static int compare(int a, uid_t shift_a, int b, uid_t shift_b, unsigned flags, s
 }
 
 struct sides {
-    struct changes wanted; /* between `other` and the stack, with times */
+    struct changes wanted; /* between `other` (STOCK_BACK: the sandbox) and the stack, with times */
     struct changes theirs; /* between `other` and the sandbox */
     struct changes left; /* between the sandbox and the stack: what they changed to what it is to become is not in it */
     struct map told;
@@ -218,8 +218,8 @@ static struct tail get_tail(int fd)
     return t;
 }
 
-/* keep: the name that it gets in stacks/ once it is whole; NULL: none. back: not what turns d->a into d->b, but what puts
- * d->b back in these places. */
+/* keep: the name that it gets in stacks/ once it is whole. back: not what turns d->a into d->b, but what puts d->b back in
+ * these places. */
 static int spool(struct job *j, const struct diff *d, const struct strv *back, uint64_t disk, const char *keep,
                  struct err *err)
 {
@@ -227,16 +227,16 @@ static int spool(struct job *j, const struct diff *d, const struct strv *back, u
     char name[STOCK_TMP_NAME];
     job_tmp_name(j, name);
     _cleanup_close_ int fd = openat(j->place.tmp, name, O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
-    if (fd < 0 || (!keep && unlinkat(j->place.tmp, name, 0) < 0))
+    if (fd < 0)
         return err_set(err, ERR_SETUP, errno, "make a file for what is to be changed");
     lay_out_start(&out, fd);
     out.max = (disk ? disk : SPOOL_MAX) + SPOOL_SLACK; /* it could not be put into the sandbox either */
     int r = back ? diff_back_to_lay(d, back, &out, err) : diff_to_lay(d, &out, err);
-    if (r == 0 && keep && d->counts && put_tail(fd, j, d->counts) < 0)
+    if (r == 0 && d->counts && put_tail(fd, j, d->counts) < 0)
         r = err_set(err, ERR_SETUP, errno, "write down what is to be changed");
-    if (r == 0 && (lseek(fd, 0, SEEK_SET) < 0 || (keep && renameat(j->place.tmp, name, j->place.stacks, keep) < 0)))
+    if (r == 0 && (lseek(fd, 0, SEEK_SET) < 0 || renameat(j->place.tmp, name, j->place.stacks, keep) < 0))
         r = err_set(err, ERR_SETUP, errno, "keep what is to be changed");
-    if (r < 0 && keep)
+    if (r < 0)
         (void)unlinkat(j->place.tmp, name, 0);
     return r < 0 ? -1 : TAKE_FD(fd);
 }
@@ -296,6 +296,9 @@ static void say_counts(struct job *j, const struct diff_counts *n)
     j->reply.bytes2 = n->removed;
 }
 
+/* A stack that is there for this one request: a transaction has a result of its own, and an undo what there was before it. */
+const char *job_apply_key(const struct stock_request *q) { return q->flags & STOCK_BACK ? q->other : q->stack; }
+
 struct redo {
     char todo[STACK_ID_MAX + 8], back[STACK_ID_MAX + 8], done[STACK_ID_MAX + 8];
 };
@@ -303,9 +306,10 @@ struct redo {
 static struct redo redo_names(const struct job *j)
 {
     struct redo r;
-    (void)snprintf(r.todo, sizeof r.todo, "%s.redo", j->ask->stack);
-    (void)snprintf(r.back, sizeof r.back, "%s.undo", j->ask->stack);
-    (void)snprintf(r.done, sizeof r.done, "%s.done", j->ask->stack);
+    const char *key = job_apply_key(j->ask);
+    (void)snprintf(r.todo, sizeof r.todo, "%s.redo", key);
+    (void)snprintf(r.back, sizeof r.back, "%s.undo", key);
+    (void)snprintf(r.done, sizeof r.done, "%s.done", key);
     return r;
 }
 
@@ -316,7 +320,7 @@ static int open_redo(const struct job *j)
 
 static bool has_begun(const struct job *j)
 {
-    return j->ask->other[0] && faccessat(j->place.stacks, redo_names(j).todo, F_OK, AT_SYMLINK_NOFOLLOW) == 0;
+    return faccessat(j->place.stacks, redo_names(j).todo, F_OK, AT_SYMLINK_NOFOLLOW) == 0;
 }
 
 static void forget_redo(const struct job *j)
@@ -371,7 +375,7 @@ static int note_done(struct job *j, const struct redo *r, int stream, const stru
     return 0;
 }
 
-/* What it is about: roots of the two stacks, the second -1 if there is none; nothing of it is needed to go on. */
+/* What it is about: roots of the two stacks; nothing of it is needed to go on. */
 struct pair {
     int stack, other;
     struct merged_touch *touch;
@@ -384,16 +388,26 @@ static int begin(struct job *j, const struct job_box *b, const struct pair *p, i
     struct redo names = redo_names(j);
     struct diff_counts n = {0};
     uid_t shift = b->record.range;
-    int r = check_conflicts(j, &s, p->other, p->stack, living, shift, p->touch, err);
+    bool all = j->ask->flags & STOCK_BACK;
+    int r = all ? compare(living, shift, p->stack, 0, DIFF_WITH_TIMES, p->touch, &s.wanted, err)
+                : check_conflicts(j, &s, p->other, p->stack, living, shift, p->touch, err);
     if (r != 0)
         return r;
     struct diff back = {.a = p->stack, .b = living, .shift_b = shift};
-    struct diff to = {
-        .a = p->other, .b = p->stack, .skip = merged_own_files, .counts = &n, .leave = leave_theirs, .leave_arg = &s};
+    struct diff to = {.a = all ? living : p->other,
+                      .shift_a = all ? shift : 0,
+                      .b = p->stack,
+                      .skip = merged_own_files,
+                      .wanted = all ? merged_touched : NULL,
+                      .wanted_arg = p->touch,
+                      .counts = &n,
+                      .leave = all ? NULL : leave_theirs,
+                      .leave_arg = &s};
     _cleanup_close_ int was = spool(j, &back, &s.wanted.paths, b->record.disk, names.back, err);
-    if (was < 0 || (*ret = spool(j, &to, NULL, b->record.disk, names.todo, err)) < 0)
-        return -1;
-    return 0;
+    *ret = was < 0 ? -1 : spool(j, &to, NULL, b->record.disk, names.todo, err);
+    if (*ret < 0)
+        (void)unlinkat(j->place.stacks, names.back, 0);
+    return *ret < 0 ? -1 : 0;
 }
 
 static int take_over(struct job *j, const struct job_box *b, const struct pair *p, int living, struct err *err)
@@ -421,24 +435,6 @@ static int lock_files(const struct job_box *b, struct err *err)
     return r < 0 ? err_set(err, ERR_SETUP, errno, "lock the files of the sandbox %s", b->record.id) : TAKE_FD(fd);
 }
 
-static int become_stack(struct job *j, const struct job_box *b, const struct pair *p, int living, struct err *err)
-{
-    struct diff_counts n = {0};
-    struct diff d = {.a = living,
-                     .b = p->stack,
-                     .shift_a = b->record.range,
-                     .skip = merged_own_files,
-                     .wanted = merged_touched,
-                     .wanted_arg = p->touch,
-                     .flags = DIFF_WITH_TIMES,
-                     .counts = &n};
-    _cleanup_close_ int stream = spool(j, &d, NULL, b->record.disk, NULL, err);
-    if (stream < 0 || lay_into(b, stream, living, err) < 0)
-        return -1;
-    say_counts(j, &n);
-    return 0;
-}
-
 typedef int frozen_fn(struct job *j, const struct job_box *b, const struct pair *p, int living, struct err *err);
 
 static int while_frozen(struct job *j, struct job_box *b, const struct pair *p, frozen_fn *fn, struct err *err)
@@ -460,7 +456,7 @@ static int apply(struct job *j, struct job_box *b, struct err *err)
 {
     struct stack_file own;
     struct merged_touch touch;
-    const char *const stacks[] = {j->ask->stack, j->ask->other[0] ? j->ask->other : NULL, NULL};
+    const char *const stacks[] = {j->ask->stack, j->ask->other, NULL};
     struct pair p = {.stack = -1, .other = -1, .touch = &touch};
     if (job_box_open(j, j->ask->box, true, b, err) < 0)
         return -1;
@@ -469,18 +465,19 @@ static int apply(struct job *j, struct job_box *b, struct err *err)
     if (job_box_stack(j, b, &own, err) < 0 || merged_touch_open(j, b, &own, stacks, &touch, err) < 0)
         return -1;
     _cleanup_close_ int stack = merged_stack_id(j, j->ask->stack, err);
-    _cleanup_close_ int other = stack < 0 || !j->ask->other[0] ? -1 : merged_stack_id(j, j->ask->other, err);
-    if (stack < 0 || (j->ask->other[0] && other < 0))
+    /* STOCK_BACK: nothing but that it is there. What is asked for after it was dropped was over long ago. */
+    _cleanup_close_ int other = stack < 0 ? -1 : merged_stack_id(j, j->ask->other, err);
+    if (other < 0)
         return -1;
     p.stack = stack;
     p.other = other;
-    return while_frozen(j, b, &p, j->ask->other[0] ? take_over : become_stack, err);
+    return while_frozen(j, b, &p, take_over, err);
 }
 
 int job_apply(struct job *j, struct err *err)
 {
     struct job_box b = JOB_BOX_INIT;
-    if (j->ask->other[0] && was_done(j))
+    if (was_done(j))
         return 0;
     int r = apply(j, &b, err);
     /* Whatever failed: it is half there as long as the sandbox is, and must be asked for again. */

@@ -63,6 +63,8 @@ job_fn job_diff, job_open, job_apply, job_flatten, job_verify, job_gc, job_df, j
 job_fn job_drop;                                                             /* gc.c */
 job_fn job_volume_make, job_volume_drop, job_volume_stat, job_volume_resize; /* volume.c */
 
+/* apply.c: the stack whose name what is known of an STOCK_APPLY has. */
+const char *job_apply_key(const struct stock_request *q);
 /* apply.c, before a stack goes: nothing is known of its being taken over any more. What a sandbox that lives took over in
  * part is put back; STOCK_BUSY if that cannot be done. */
 int job_apply_forget(struct job *j, struct err *err);

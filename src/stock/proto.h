@@ -49,12 +49,12 @@ enum stock_type {
                       bottom template must be here with the same digest */
     STOCK_DIFF,    /* stack, and other or box (the living sandbox as it is) -> a descriptor with struct diff_record */
     STOCK_OPEN,    /* stack, path -> a descriptor of that regular file, for reading */
-    STOCK_APPLY, /* box, stack: the sandbox's files become those of the stack (frozen meanwhile); with other: only what
-                    differs between other and stack, STOCK_CONFLICT if the sandbox has changed one of those since other;
-                    a descriptor with the conflicting paths, one per line. With other it is done as a whole: once begun it is
-                    gone on with when it is asked for again, and what was done is success at once, until the stack is
-                    dropped; STOCK_BUSY: begun and not over, ask again. entries, entries2, bytes2: files added, changed,
-                    removed */
+    STOCK_APPLY, /* box, stack, other: what differs between other and stack is done to the sandbox's files (frozen meanwhile),
+                    STOCK_CONFLICT if it has changed one of those since other; a descriptor with the conflicting paths, one per
+                    line. Flags STOCK_BACK: its files become those of the stack, whatever it changed; other, a capture of what
+                    there was, is of this one request. It is done as a whole: once begun it is gone on with when it is asked for
+                    again, and what was done is success at once, until the stack (STOCK_BACK: other) is dropped; STOCK_BUSY:
+                    begun and not over, ask again. entries, entries2, bytes2: files added, changed, removed */
     STOCK_FLATTEN, /* stack: its layers become one; done in place by a new stack file with the same id */
     STOCK_VERIFY,  /* everything, or one stack -> a descriptor with text lines, one per problem; entries: problems,
                       bytes: read */
@@ -76,7 +76,7 @@ enum stock_type {
     STOCK_PROGRESS,
     STOCK_ITEMS,
 };
-enum { STOCK_FREEZE = 1, STOCK_DRY = 2, STOCK_PRIVATE = 4, STOCK_KEEP = 8 };
+enum { STOCK_FREEZE = 1, STOCK_DRY = 2, STOCK_PRIVATE = 4, STOCK_KEEP = 8, STOCK_BACK = 16 };
 
 enum stock_error {
     STOCK_OK,

@@ -4,7 +4,8 @@
  * Besides stacks (st-ID), stacks/ holds
  *   st-ID.drop                 a note: nobody but living sandboxes needs ST-ID any more
  *   st-ID.gone-BOOT-TICKS      a stack that was dropped then; a create that had read it before may still be under way
- *   st-ID.redo                 the stack is being taken over by a sandbox (apply.c): what is to be done, whole; it must be done
+ *   st-ID.redo                 the stack is being taken over by a sandbox, or is what it had before it goes back to another
+ *                              (apply.c): what is to be done, whole; it must be done
  *   st-ID.undo                 what the sandbox had where that changes something, to put it back
  *   st-ID.done                 it was
  *   st-ID.was-BOOT-TICKS       what the stack was until then; sandboxes that began before may use its layers

@@ -41,7 +41,7 @@ static const struct rule {
     [STOCK_RESTORE] = {"restore", STACK, BYTES | ENTRIES, 0, 1, 1},
     [STOCK_DIFF] = {"diff", STACK, OTHER | BOX, 0, 0, 0},
     [STOCK_OPEN] = {"open", STACK | PATH, 0, 0, 0, 0},
-    [STOCK_APPLY] = {"apply", BOX | STACK, OTHER, 0, 0, 0},
+    [STOCK_APPLY] = {"apply", BOX | STACK | OTHER, 0, STOCK_BACK, 0, 0},
     [STOCK_FLATTEN] = {"flatten", STACK, 0, 0, 0, 0},
     [STOCK_VERIFY] = {"verify", 0, STACK, 0, 0, 0},
     [STOCK_GC] = {"gc", 0, 0, STOCK_DRY, 0, 0},

@@ -403,9 +403,8 @@ static void conclude(const struct stock *s, struct task *t)
     else
         (void)snprintf(text, sizeof text, "the job ended without an answer, with code %d", WEXITSTATUS(t->how));
     /* What was begun and must be done is not over with its job. */
-    (void)snprintf(redo, sizeof redo, "%s.redo", t->ask.stack);
-    bool begun = t->ask.type == STOCK_APPLY && t->ask.other[0] &&
-                 faccessat(s->place.stacks, redo, F_OK, AT_SYMLINK_NOFOLLOW) == 0;
+    (void)snprintf(redo, sizeof redo, "%s.redo", job_apply_key(&t->ask));
+    bool begun = t->ask.type == STOCK_APPLY && faccessat(s->place.stacks, redo, F_OK, AT_SYMLINK_NOFOLLOW) == 0;
     t->out = stock_message(&t->ask, t->cancelled ? STOCK_CANCELLED : begun ? STOCK_BUSY : STOCK_FAILED, text);
     t->answered = true;
 }

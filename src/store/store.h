@@ -196,8 +196,9 @@ void store_generation_del(struct store *s, const char *sandbox, uint64_t number,
 int store_generations(struct store *s, void (*each)(void *arg, const struct store_generation *g), void *arg,
                       struct err *err);
 
-/* Transactions; they go with their sandbox. Put again, only the state of one is changed. */
-enum { STORE_TRANSACTION_OPEN = 1, STORE_TRANSACTION_COMMITTING };
+/* Transactions; they go with their sandbox. Put again, only the state of one is changed. UNDOING: none, but what there was
+ * (base) goes back to a generation (result). */
+enum { STORE_TRANSACTION_OPEN = 1, STORE_TRANSACTION_COMMITTING, STORE_TRANSACTION_UNDOING };
 struct store_transaction {
     const char *id, *sandbox, *tenant, *base, *result, *command;
     uint64_t at_unix_ms, wall_ms, omitted;

@@ -1,6 +1,8 @@
 """Generations of a sandbox's files, and transactions: what changed is told exactly, going back goes back, nothing else moves."""
 import contextlib
 import os
+import pathlib
+import signal
 import subprocess
 import tempfile
 import threading
@@ -8,7 +10,7 @@ import time
 
 from e2bwire import BROKEN, WireError
 from hutch_test import SOAK, check, check_equal, check_in, eventually, skip
-from node import hit, node, patiently
+from node import Traces, hit, node, patiently
 from node_client import ask, call, get, patient, put, run, sh
 from small import small_templates
 
@@ -243,6 +245,84 @@ def test_commit_is_never_half():
             rounds += 1
         print(f"{rounds} rounds, {new} committed")
         check(new > 0, "nothing was ever committed")
+
+
+def children(pid):
+    with contextlib.suppress(OSError):
+        return [int(p) for p in pathlib.Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]
+    return []
+
+
+def kill_amid(d, names, began, ended):
+    """kill -9 of these as soon as began() is true; "job" is the process of stock that changes the files. Whether that was before its end."""
+    pids = {n: [d.proc.pid] if n == "supervisor" else d.children("stock" if n == "job" else n) for n in names}
+    stop = time.monotonic() + 60
+    while not began() and time.monotonic() < stop:
+        pass
+    for name in names:
+        for pid in children(pids[name][0]) if name == "job" else pids[name]:
+            os.kill(pid, signal.SIGKILL)
+    amid = not ended()
+    if "supervisor" in names:
+        d.proc.wait()
+        d.start()
+    return amid
+
+
+def test_undo_is_never_half():
+    "kill -9 of front, stock, both, keeper, the supervisor or the job amid an undo: it goes on by itself, to its end"
+    many, half = 100, 0
+    fill = f"cd /home/user/a && yes NUMBER | head -c 131072 | tee $(seq 100 {99 + many}) > /dev/null; cd .."
+    with small_templates() as templates, node(templates=templates) as (d, _):
+        box = a_box(d, timeout=3600)
+        url = f"/v1/sandboxes/{box['sandboxID']}/history"
+        files = pathlib.Path(f"/proc/{Traces(d, 'root').inits().pop()}/root/home/user")
+        check_equal(sh(d, box, "mkdir /home/user/a /home/user/z; " + fill.replace("NUMBER", "1") + "; echo 1 > z/z").code, 0)
+        check_equal(ask(d, "POST", url, {}).status, 201)
+        for victims in (["front", "stock"], ["supervisor"], ["front"], ["stock"], ["keeper"], ["job"]):
+            check_equal(patiently(lambda: sh(d, box, fill.replace("NUMBER", "2") + "; rm z/z; echo 2 > z/new")).code, 0)
+            before, answers = (files / "a/101").stat().st_mtime_ns, []
+
+            def undo():
+                with contextlib.suppress(*BROKEN):
+                    answers.append(ask(d, "POST", url + "/undo", {"to": 1}, timeout=60))  # noqa: B023
+            thread = threading.Thread(target=undo)
+            thread.start()
+
+            def begun():
+                with contextlib.suppress(FileNotFoundError):
+                    return (files / "a/101").stat().st_mtime_ns != before  # noqa: B023
+                return True
+            half += kill_amid(d, victims, begun, lambda: not (files / "z/new").exists())
+            thread.join()
+            if not {"front", "supervisor"} & {*victims}:
+                check_equal([a.status for a in answers], [200], victims)
+                check_equal([answers[0].json[k] for k in ("added", "changed", "removed")], [1, many, 1], victims)
+            # What needs all of the files waits for the undo.
+            check_equal(patiently(lambda: ask(d, "POST", url, {})).status, 201)
+            now = sh(d, box, "cd /home/user; cat a/* z/* | tr -d '\\n' | tr -s 12; echo; ls a | wc -l; ls z").out.split()
+            check_equal(now, [b"1", str(many).encode(), b"z"], f"{victims} died amid an undo")
+        print(f"{half} of 6 were killed in the middle")
+        check(half > 0, "nothing was ever killed in the middle")
+
+
+def test_undo_that_does_not_fit():
+    "an undo that ends at a full disk is taken back"
+    with small_templates() as templates, node(templates=templates, config="sandboxes: {disk: 48MiB}") as (d, _):
+        box = a_box(d)
+        url = f"/v1/sandboxes/{box['sandboxID']}/history"
+        sh(d, box, "cd /home/user; echo 1 > a; head -c 30000000 /dev/urandom > big; echo 1 > c")
+        check_equal(ask(d, "POST", url, {}).status, 201)
+        sh(d, box, "cd /home/user; rm big; echo 2 > a; rm c; head -c 30000000 /dev/urandom > filler")
+        look = "cd /home/user; find . | sort | while read n; do stat -c '%n %s %f %u %Y' $n; done; find . -type f | sort | xargs md5sum"
+        before = sh(d, box, look).out
+        full = ask(d, "POST", url + "/undo", {"to": 1}, timeout=60)
+        check_equal(full.status, 507, full)
+        check_in("as it was again", full.json["message"])
+        check_equal(sh(d, box, look).out, before)
+        sh(d, box, "rm /home/user/filler")
+        check_equal(ask(d, "POST", url + "/undo", {"to": 1}, timeout=60).status, 200)
+        check_equal(sh(d, box, "cd /home/user; cat a c; ls").out, b"1\n1\na\nbig\nc\n")
 
 
 def test_commit_that_does_not_fit():

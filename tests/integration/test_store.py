@@ -26,7 +26,7 @@ CAPTURE, DROP = st.CAPTURE, st.DROP
 DIFF, OPEN, APPLY, FLATTEN, VERIFY, GC, DF, USAGE = range(9, 17)
 OK, BAD_REQUEST, NOT_FOUND, NO_HOST, NO_SPACE, CONFLICT = (st.OK, st.BAD_REQUEST, st.NOT_FOUND, st.NO_HOST, st.NO_SPACE,
                                                            st.CONFLICT)
-FREEZE, DRY = 1, 2
+FREEZE, DRY, BACK = 1, 2, 16
 ADDED, REMOVED, CHANGED = 1, 2, 3
 GRACE = 61
 
@@ -255,6 +255,12 @@ def test_diff_box(who):
         check_equal(s.ask(DIFF, stack=stack, box="nobody").error, NOT_FOUND)
 
 
+def undo(s, box, stack, was=None):
+    was = was or new_stack()
+    ok(s.ask(CAPTURE, box=box, stack=was, flags=FREEZE))
+    return ok(s.ask(APPLY, box=box, stack=stack, other=was, flags=BACK))
+
+
 def test_undo(who):
     "the files of a living sandbox become those of a stack again: content, names, owners, modes, links"
     with a_store(who) as (k, s):
@@ -265,14 +271,20 @@ def test_undo(who):
                        "&& chmod 755 /work && rm /work/a /work/link && mkdir /work/link && chown 7 /data "
                        "&& rm -r /home")
         check(s.differences(stack=stack, box="lives"))
-        r = ok(s.ask(APPLY, box="lives", stack=stack))
+        r = undo(s, "lives", stack)
         check(r.frozen_us > 0)
         check_equal(s.differences(stack=stack, box="lives"), {})
         check_equal(sh(k, "lives", "cat /work/moved/new /work/hard && echo on >/work/on && cat /work/on"),
                     "four\none\nthree\non\n")
-        ok(s.ask(APPLY, box="lives", stack=stack))
+        was = new_stack()
+        undo(s, "lives", stack, was)
         check_equal(s.differences(stack=stack, box="lives"), {})
+        sh(k, "lives", "echo later >/later")
+        check_equal(undo(s, "lives", stack, was).bytes2, 1, "what was done says what it did")
+        check_equal(sh(k, "lives", "cat /later"), "later\n", "what was done is not done again")
         eventually(lambda: s.names("tmp") == [], 10, "tmp is empty")
+        ok(s.ask(DROP, stack=was))
+        check_equal([n for n in s.names("stacks") if n in (was, was + ".done")], [])
 
 
 def test_holes(who):
@@ -287,7 +299,7 @@ def test_holes(who):
         check_equal(s.problems(), [])
         must(client.create("lives", stack))
         sh(k, "lives", "rm /work/holes && echo short >/work/holes")
-        ok(s.ask(APPLY, box="lives", stack=stack))
+        undo(s, "lives", stack)
         check_equal(s.differences(stack=stack, box="lives"), {})
         check_equal(sh(k, "lives", "ls -l /work/holes | { read -r a b c d size rest; echo $size; }"),
                     f"{15393162788864 + 4}\n")
@@ -476,8 +488,9 @@ def test_kill():
             fresh = new_stack()
             if kind == APPLY:
                 sh(k, "lives", "rm -rf /work && echo x >/new")
+                ok(s.ask(CAPTURE, box="lives", stack=fresh, flags=FREEZE))
             fields = {FLATTEN: {"stack": victim}, CAPTURE: {"box": "lives", "stack": fresh, "flags": FREEZE},
-                      APPLY: {"box": "lives", "stack": before}, GC: {}, VERIFY: {}}[kind]
+                      APPLY: {"box": "lives", "stack": before, "other": fresh, "flags": BACK}, GC: {}, VERIFY: {}}[kind]
             s.send(kind, **fields)
             time.sleep(pause)
             s.kill()
@@ -488,7 +501,7 @@ def test_kill():
             if fresh in s.names("stacks"):
                 check_equal(ok(s.ask(VERIFY, stack=fresh)).entries, 0)
             if kind == APPLY:
-                ok(s.ask(APPLY, box="lives", stack=before))
+                ok(s.ask(APPLY, **fields))
                 check_equal(s.differences(stack=before, box="lives"), {})
             eventually(lambda: s.names("tmp") == [] and not [n for n in os.listdir(s.store) if n[0] == "."], 20,
                        "tmp is empty")
@@ -558,7 +571,7 @@ def test_image():
         ok(s.ask(CAPTURE, flags=FREEZE, box="lives", stack=stack))
         sh(k, "lives", "rm /big; echo changed >/data/old")
         check_equal(sorted(s.differences(stack=stack, box="lives")), ["big", "data/old"])
-        ok(s.ask(APPLY, box="lives", stack=stack))
+        undo(s, "lives", stack)
         check_equal(s.differences(stack=stack, box="lives"), {})
         check_equal(s.names("uppers"), ["lives.img"])
         client.kill("lives")

@@ -68,6 +68,8 @@ static struct {
     /* commits and undos */
     uint32_t apply_error;
     int applies;
+    uint32_t apply_flags;
+    char apply_stack[STACK_ID_MAX], apply_other[STACK_ID_MAX];
     bool hold_apply;
     stockc_done *held_apply;
     void *held_apply_arg;
@@ -278,6 +280,9 @@ stockc_call stockc_ask(struct stockc *s, const struct stock_request *q, const in
         break;
     case STOCK_APPLY:
         k.applies++;
+        k.apply_flags = q->flags;
+        memcpy(k.apply_stack, q->stack, sizeof k.apply_stack);
+        memcpy(k.apply_other, q->other, sizeof k.apply_other);
         k.held_apply = done;
         k.held_apply_arg = arg;
         if (k.hold_apply)

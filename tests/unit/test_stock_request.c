@@ -43,6 +43,7 @@ static struct stock_request right(uint32_t type, size_t *nfds)
     case STOCK_APPLY:
         TEXT(q.box, "box-1");
         TEXT(q.stack, STACK);
+        TEXT(q.other, type == STOCK_APPLY ? OTHER : "");
         break;
     case STOCK_DIFF:
         TEXT(q.stack, STACK);

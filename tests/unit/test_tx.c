@@ -188,6 +188,90 @@ static void test_what_nobody_waits_for_is_tried_less_and_less(void **state)
     assert_string_equal(box_->busy, TRANSACTION_COMMIT);
 }
 
+static void generated(void *arg, const struct generation *g, const struct state_failure *failure)
+{
+    (void)g;
+    note(arg, failure);
+}
+static void count(void *arg, const struct transaction *t)
+{
+    (void)t;
+    ++*(int *)arg;
+}
+/* The next front reads what this one wrote. */
+static void next_front(void)
+{
+    struct err err;
+    bool there = false;
+    store_barrier(f.store, written, &there);
+    AWAIT (there)
+        step(1);
+    transactions_free(&f);
+    generations_free(&f);
+    f.boxes->nends -= 2;
+    box_->busy = NULL;
+    box_->busy_waits = false;
+    assert_int_equal(generations_load(&f, &err), 0);
+    assert_int_equal(transactions_load(&f, &err), 0);
+}
+
+static void test_an_undo_goes_on_with_the_next_front(void **state)
+{
+    (void)state;
+    struct told t = {0};
+    int seen = 0, applies;
+    char to[STACK_ID_MAX], from[STACK_ID_MAX];
+    generation_make(&f, box_, "true", generated, &t);
+    expect(&t, 0, "");
+    memcpy(to, k.captured, sizeof to);
+    k.apply_error = STOCK_BUSY;
+    generation_undo(&f, box_, 1, undone, &t);
+    AWAIT (k.applies)
+        step(1);
+    memcpy(from, k.captured, sizeof from);
+    step(3);
+    while (!t.calls)
+        next_try(2000);
+    expect(&t, 503, "goes on by itself");
+    for (int i = 0; i < 2; i++) { /* it dies, too */
+        next_front();
+        assert_string_equal(box_->busy, TRANSACTION_UNDO);
+        box_snapshot(&f, box_, NULL, shot, &t);
+        expect(&t, 503, TRANSACTION_UNDO);
+    }
+    transactions_each(&f, box_->id, count, &seen);
+    assert_int_equal(seen, 1); /* tx-1 */
+    k.apply_error = STOCK_OK;
+    applies = k.applies;
+    transactions_resume(&f);
+    AWAIT (!box_->busy)
+        step(1);
+    assert_int_equal(k.applies, applies + 1);
+    assert_int_equal(k.apply_flags, STOCK_BACK);
+    assert_string_equal(k.apply_stack, to);
+    assert_string_equal(k.apply_other, from);
+    next_front();
+    assert_null(box_->busy);
+    transactions_resume(&f);
+    step(3);
+    assert_int_equal(k.applies, applies + 1);
+    assert_non_null(generation_find(&f, box_->id, 2)); /* what there was */
+}
+
+static void test_an_undo_that_fails_is_over(void **state)
+{
+    (void)state;
+    struct told t = {0};
+    generation_make(&f, box_, "true", generated, &t);
+    expect(&t, 0, "");
+    k.apply_error = STOCK_NO_SPACE; /* it was taken back */
+    generation_undo(&f, box_, 1, undone, &t);
+    expect(&t, 507, "because");
+    assert_null(box_->busy);
+    next_front();
+    assert_null(box_->busy);
+}
+
 static void ran(void *arg, const struct transaction *t, const struct state_failure *failure)
 {
     (void)t;
@@ -219,10 +303,9 @@ static void test_the_copy_has_the_variables_of_the_original(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        T(test_the_copy_has_the_variables_of_the_original),
-        T(test_until_it_is_settled_nothing_else_changes_the_files),
-        T(test_between_two_tries_it_can_be_resumed),
-        T(test_what_nobody_waits_for_is_tried_less_and_less),
+        T(test_the_copy_has_the_variables_of_the_original), T(test_until_it_is_settled_nothing_else_changes_the_files),
+        T(test_between_two_tries_it_can_be_resumed),        T(test_what_nobody_waits_for_is_tried_less_and_less),
+        T(test_an_undo_goes_on_with_the_next_front),        T(test_an_undo_that_fails_is_over),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
