@@ -49,6 +49,8 @@ int cmd_url(int argc, char **argv);
 int cmd_secret(int argc, char **argv);
 int cmd_volume(int argc, char **argv);
 int cmd_volume_op(int argc, char **argv);
+/* volume-rm.c: -1 with errno. */
+int volume_remove_tree(int parent, const char *name);
 int cmd_approvals(int argc, char **argv);
 
 /* Where hutch-node is: beside this program, or in libexec. New string. */

@@ -28,12 +28,18 @@
 
 #define VOLUME      "/volume"
 #define UNREADY     ".hutch-upload-"
+#define REMOVED     " (deleted)"
 #define UNCHANGED   ((uint64_t)-1)
 #define FILE_MODE   0644
 #define DIR_MODE    0755
 #define ENTRIES_MAX 10000
 
-enum { DEPTH_MAX = 64, CHUNK = 1 << 16 };
+enum {
+    DEPTH_MAX = 64,
+    CHUNK = 1 << 16,
+    LIST_MAX = 15 << 20, /* bytes of a list; front takes 16 MiB */
+    FIND_TRIES = 100,
+};
 
 struct op {
     int root;         /* of the volume */
@@ -155,7 +161,7 @@ static int open_parent(const struct op *o, const char *path)
     return open_in(o, parent, O_PATH | O_DIRECTORY);
 }
 
-/* Where a descriptor is, as seen in the volume. NULL: nowhere. */
+/* Where a descriptor is, as seen in the volume. NULL: nowhere. What was removed has REMOVED behind its name. */
 static char *real_path(const struct op *o, int fd)
 {
     char link[40], at[4096 + 16];
@@ -164,9 +170,44 @@ static char *real_path(const struct op *o, int fd)
     if (n <= 0)
         return NULL;
     at[n] = '\0';
+    errno = ESTALE;
     if (!path_under(at, o->base))
         return NULL;
     return xstrdup(at[strlen(o->base)] ? at + strlen(o->base) : "/");
+}
+
+/* Whether it is a name, and not what the kernel says of one that is gone. */
+static bool is_name(const struct op *o, const char *path, const struct stat *st)
+{
+    struct stat there;
+    size_t n = strlen(path), end = strlen(REMOVED);
+    if (n < end || strcmp(path + n - end, REMOVED) != 0)
+        return true;
+    _cleanup_close_ int fd = open_entry(o, path);
+    return fd >= 0 && fstatat(fd, "", &there, AT_EMPTY_PATH) == 0 && there.st_dev == st->st_dev &&
+           there.st_ino == st->st_ino;
+}
+
+/* What a path leads to, links followed, and where that is. Somebody may be putting new files in its place all the time: one of
+ * them is it. -1 with errno. */
+static int find_file(const struct op *o, struct stat *ret, char **real)
+{
+    for (int i = 0; i < FIND_TRIES; i++) {
+        struct stat st;
+        _cleanup_close_ int fd = open_in(o, o->path, O_PATH);
+        if (fd < 0 || fstatat(fd, "", &st, AT_EMPTY_PATH) < 0)
+            return -1;
+        _cleanup_free_ char *path = real_path(o, fd);
+        if (!path && errno == ENAMETOOLONG)
+            return -1;
+        if (path && is_name(o, path, &st)) {
+            *ret = st;
+            *real = TAKE_PTR(path);
+            return 0;
+        }
+    }
+    errno = ESTALE;
+    return -1;
 }
 
 static int op_stat(struct op *o)
@@ -179,16 +220,13 @@ static int op_stat(struct op *o)
 static int op_open(struct op *o)
 {
     struct stat st;
-    _cleanup_close_ int fd = open_in(o, o->path, O_PATH);
-    if (fd < 0 || fstatat(fd, "", &st, AT_EMPTY_PATH) < 0)
+    _cleanup_free_ char *real = NULL;
+    if (find_file(o, &st, &real) < 0)
         return fail_errno(o, o->path);
     if (S_ISDIR(st.st_mode))
         return fail(o, "is_dir", "%.400s is a directory", o->path);
     if (!S_ISREG(st.st_mode))
         return fail(o, "invalid", "%.400s is no regular file", o->path);
-    _cleanup_free_ char *real = real_path(o, fd);
-    if (!real)
-        return fail(o, "not_found", "%.400s was removed", o->path);
     _cleanup_free_ char *here = xasprintf("%s%s", o->base, real);
     json_obj(&o->j, NULL);
     json_str(&o->j, "path", here);
@@ -224,6 +262,8 @@ static int list_one(struct op *o, int dir, const char *path, const char *name, u
         return fail(o, "limit", "%.400s has more than %d entries; list parts of it", o->path, ENTRIES_MAX);
     _cleanup_free_ char *full = path_join(path, name);
     add_entry(&o->j, fd, full, &st);
+    if (o->out.n > LIST_MAX)
+        return fail(o, "limit", "the paths below %.400s are too long for one list; list parts of it", o->path);
     if (!S_ISDIR(st.st_mode) || depth <= 1)
         return 0;
     _cleanup_close_ int sub = openat(dir, name, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
@@ -294,6 +334,13 @@ static int op_set(struct op *o)
     return set_owner_mode(o, fd, o->path) < 0 ? -1 : answer_entry(o, fd, o->path);
 }
 
+/* dir: O_PATH. */
+static int sync_dir(int dir)
+{
+    _cleanup_close_ int fd = openat(dir, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    return fd < 0 ? -1 : fsync(fd);
+}
+
 /* Missing parents, one after the other. */
 static int make_parents(struct op *o)
 {
@@ -303,7 +350,7 @@ static int make_parents(struct op *o)
         if (there >= 0)
             continue;
         _cleanup_close_ int parent = errno == ENOENT ? open_parent(o, part) : -1;
-        if (parent < 0 || (mkdirat(parent, path_name(part), DIR_MODE) < 0 && errno != EEXIST))
+        if (parent < 0 || (mkdirat(parent, path_name(part), DIR_MODE) < 0 && errno != EEXIST) || sync_dir(parent) < 0)
             return fail_errno(o, part);
     }
     return 0;
@@ -330,94 +377,12 @@ static int op_mkdir(struct op *o)
     return set_owner_mode(o, fd, o->path) < 0 ? -1 : answer_entry(o, fd, o->path);
 }
 
-/* The directories on the way down to the one that is being emptied. */
-struct way {
-    struct {
-        dev_t dev;
-        ino_t ino;
-    } * v;
-    size_t n, cap;
-};
-
-static void way_done(struct way *w) { free(w->v); }
-
-static void way_down(struct way *w, int dir)
-{
-    struct stat st = {0};
-    (void)fstat(dir, &st);
-    MEM_GROW(w->v, w->n, w->cap);
-    w->v[w->n].dev = st.st_dev;
-    w->v[w->n++].ino = st.st_ino;
-}
-
-/* Back up, unless somebody moved the directory meanwhile: what is above it then is not ours to empty. */
-static int way_up(struct way *w, int dir)
-{
-    struct stat st;
-    int up = openat(dir, "..", O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
-    w->n--;
-    if (up < 0 || (fstat(up, &st) == 0 && st.st_dev == w->v[w->n].dev && st.st_ino == w->v[w->n].ino))
-        return up;
-    (void)close(up);
-    errno = ESTALE;
-    return -1;
-}
-
-/* Takes away what is in dir. The first entry that is a directory with something in it is opened and returned; -1: there is none
- * (errno 0) or something cannot go. */
-static int empty_dir(int dir)
-{
-    int copy = openat(dir, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-    _cleanup_closedir_ DIR *d = copy < 0 ? NULL : fdopendir(copy);
-    const struct dirent *e;
-    if (!d)
-        return -1;
-    while ((errno = 0, e = readdir(d))) {
-        if (strcmp(e->d_name, ".") == 0 || strcmp(e->d_name, "..") == 0 || unlinkat(dir, e->d_name, 0) == 0 ||
-            errno == ENOENT)
-            continue;
-        int why = errno;
-        if (unlinkat(dir, e->d_name, AT_REMOVEDIR) == 0 || errno == ENOENT)
-            continue;
-        int next = openat(dir, e->d_name, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
-        if (next < 0 && errno == ENOTDIR)
-            errno = why;
-        return next;
-    }
-    return -1;
-}
-
-/* However deep it is, few descriptors do: down to what can be emptied, and up again. */
-static int remove_tree(int parent, const char *name)
-{
-    _cleanup_(way_done) struct way way = {0};
-    if (unlinkat(parent, name, 0) == 0)
-        return 0;
-    if (errno != EISDIR && errno != EPERM)
-        return -1;
-    _cleanup_close_ int dir = openat(parent, name, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
-    while (dir >= 0) {
-        int next = empty_dir(dir);
-        if (next >= 0)
-            way_down(&way, dir);
-        else if (errno != 0)
-            return -1;
-        else if (way.n == 0)
-            return unlinkat(parent, name, AT_REMOVEDIR);
-        else
-            next = way_up(&way, dir);
-        (void)close(dir);
-        dir = next;
-    }
-    return -1;
-}
-
 static int op_rm(struct op *o)
 {
     if (strcmp(o->path, "/") == 0)
         return fail(o, "invalid", "the root of a volume cannot be removed; remove the volume");
     _cleanup_close_ int parent = open_parent(o, o->path);
-    if (parent < 0 || remove_tree(parent, path_name(o->path)) < 0)
+    if (parent < 0 || volume_remove_tree(parent, path_name(o->path)) < 0)
         return fail_errno(o, o->path);
     json_obj(&o->j, NULL);
     json_end_obj(&o->j);
@@ -441,22 +406,20 @@ static int take_input(struct op *o, int to)
 /* What stands at the path now: links are followed. *ret: the path of the file itself; 1: it is there, 0: it is not. */
 static int look_for(struct op *o, char **ret, struct stat *st)
 {
-    _cleanup_close_ int fd = open_in(o, o->path, O_PATH);
-    if (fd < 0 && errno == ENOENT) {
+    if (find_file(o, st, ret) < 0) {
+        if (errno != ENOENT)
+            return fail_errno(o, o->path);
         _cleanup_close_ int link = open_entry(o, o->path);
+        bool leads_nowhere = link >= 0 && fstatat(link, "", st, AT_EMPTY_PATH) == 0 && S_ISLNK(st->st_mode);
+        *st = (struct stat){.st_mode = FILE_MODE};
         *ret = xstrdup(o->path);
-        return link < 0 ? 0 : fail(o, "invalid", "%.400s is a link to nothing", o->path);
+        return leads_nowhere ? fail(o, "invalid", "%.400s is a link to nothing", o->path) : 0;
     }
-    if (fd < 0 || fstatat(fd, "", st, AT_EMPTY_PATH) < 0)
-        return fail_errno(o, o->path);
     if (S_ISDIR(st->st_mode))
         return fail(o, "is_dir", "%.400s is a directory", o->path);
     if (!S_ISREG(st->st_mode))
         return fail(o, "invalid", "%.400s is no regular file", o->path);
-    if (!o->force)
-        return fail(o, "exists", "%.400s exists already", o->path);
-    *ret = real_path(o, fd);
-    return *ret ? 1 : fail(o, "not_found", "%.400s was removed", o->path);
+    return o->force ? 1 : fail(o, "exists", "%.400s exists already", o->path);
 }
 
 /* The new file gets its name when it is whole; the old one stays until then. */
@@ -481,7 +444,7 @@ static int give_name(struct op *o, int fd, int parent, const char *name)
 
 static int op_write(struct op *o)
 {
-    struct stat st = {.st_mode = FILE_MODE};
+    struct stat st;
     _cleanup_free_ char *real = NULL;
     if (strcmp(o->path, "/") == 0)
         return fail(o, "is_dir", "/ is a directory");
@@ -504,7 +467,10 @@ static int op_write(struct op *o)
         return -1;
     if (fsync(fd) < 0)
         return fail_errno(o, o->path);
-    return give_name(o, fd, parent, path_name(real)) < 0 ? -1 : answer_entry(o, fd, o->path);
+    if (give_name(o, fd, parent, path_name(real)) < 0)
+        return -1;
+    /* The name, too, and that the file has one: what was told is there after a power cut. */
+    return fsync(fd) < 0 || sync_dir(parent) < 0 ? fail_errno(o, o->path) : answer_entry(o, fd, o->path);
 }
 
 /* --- the command --------------------------------------------------------------------------------------------------- */

@@ -3,10 +3,12 @@ import concurrent.futures
 import json
 import os
 import pathlib
+import shutil
 import socket
+import threading
 import urllib.parse
 
-from hutch_test import check, check_equal, check_in, eventually
+from hutch_test import check, check_equal, check_in, eventually, hutch, run, workspace
 from node import needs_root, node, patiently, restart
 from node_client import ask, call, patient, py, sh
 from small import small_templates
@@ -273,6 +275,69 @@ def test_volume_is_its_owners():
         check_equal(content(d, mine, "GET", "file", path="/f").status, 404)
 
 
+def on_disk(d, v):
+    "what the answer to an upload says is on the disk: in the file of an image, whatever the kernel still has in memory"
+    image, copy = pathlib.Path(d.state) / f"stock/volumes/{v['volumeID']}.img", pathlib.Path(d.dir) / "cut.img"
+    for path, more in (("/new/deep/f", {"force": "true"}), ("/g2", {}), ("/g2", {})):
+        text = os.urandom(8).hex()
+        check_equal(content(d, v, "PUT", "file", text.encode(), path=path, **more).status, 201)
+        if image.exists() and shutil.which("debugfs"):
+            run("cp", "--sparse=always", str(image), str(copy))
+            check_equal(run("debugfs", "-R", "cat " + path, str(copy)).out, text, path)
+            check_in("Links: 1 ", run("debugfs", "-R", "stat " + path, str(copy)).out)
+
+
+def operate(root, *args, **more):
+    r = hutch("volume-op", "--root", root, *args, **more)
+    return r.code, json.loads(r.out)
+
+
+def test_volume_files_that_are_replaced():
+    "whoever reads or writes a file that others replace all the time meets one of them, and nothing gets another name"
+    with workspace() as root:
+        stop = threading.Event()
+        for name in "abf":
+            (root / name).write_text("x")
+
+        def replace():  # by one of two, in turn
+            fd = os.open(root, os.O_RDONLY)
+            while not stop.is_set():
+                for name in "ab":
+                    os.link(name, "n", src_dir_fd=fd, dst_dir_fd=fd)
+                    os.rename("n", "f", src_dir_fd=fd, dst_dir_fd=fd)
+            os.close(fd)
+        other = threading.Thread(target=replace)
+        other.start()
+        try:
+            for _ in range(50):
+                check_equal(operate(root, "open", "/f"), (0, {"path": f"{root}/f"}))
+            for _ in range(20):
+                check_equal(operate(root, "write", "/f", "-", "-", "-", "1", stdin="y")[0], 0)
+        finally:
+            stop.set()
+            other.join()
+        check_equal(sorted(os.listdir(root)), ["a", "b", "f"])
+
+
+def test_volume_list_is_bounded():
+    "a list whose paths are too long for one answer is refused with the word for that"
+    with workspace() as root:
+        fd = os.open(root, os.O_RDONLY)
+        for _ in range(60):
+            os.mkdir("d" * 250, dir_fd=fd)
+            deeper = os.open("d" * 250, os.O_RDONLY, dir_fd=fd)
+            os.close(fd)
+            fd = deeper
+        for i in range(1200):
+            os.close(os.open(f"f{i}", os.O_CREAT | os.O_WRONLY, dir_fd=fd))
+        os.close(fd)
+        code, answer = operate(root, "list", "/", "64")
+        check_equal((code, answer["error"]), (1, "limit"))
+        code, answer = operate(root, "list", "/", "60")
+        check_equal((code, len(answer)), (0, 60))
+        check_equal(operate(root, "rm", "/" + "d" * 250), (0, {}))
+
+
 def test_volume_outlives_everything():
     "what is in a volume is there after kill -9 of every process and a restart of the node; what was deleted is gone"
     needs_root()
@@ -281,6 +346,7 @@ def test_volume_outlives_everything():
         box = box_with(d, ("data", "/v"), timeout=600)
         good(sh(d, box, "echo kept > /v/f; sync /v/f"))
         check_equal(content(d, v, "PUT", "file", b"through the API", path="/g").status, 201)
+        on_disk(d, v)
         for victim in ("front", "keeper", "stock"):
             before = d.children(victim)
             d.kill9(victim)
