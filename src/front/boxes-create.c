@@ -385,6 +385,15 @@ static void make_box(struct creation *c)
     give_life(c, b);
 }
 
+/* Until now nobody saw that it wants them: they may have been removed while its template was waited for. */
+static bool mounts_there(struct creation *c)
+{
+    for (size_t i = 0; i < c->spec.nmounts && c->failure.status == 0; i++)
+        if (!box_mount_there(c->front, &c->mounts[i]))
+            creation_refuse(c, 404, 0, NULL, "volume '%s' was removed", c->mounts[i].name);
+    return c->failure.status == 0;
+}
+
 /* Quotas and the node's room; counts the box if it fits. */
 static bool admit(struct creation *c)
 {
@@ -393,6 +402,8 @@ static bool admit(struct creation *c)
         .cpu_milli = c->from.info.cpu_milli, .memory = c->from.info.memory, .disk = c->from.info.disk};
     struct state_failure full = {0};
     char why[200];
+    if (!mounts_there(c))
+        return false;
     if (c->spec.build && !c->spec.counted)
         return true;
     /* At its end it will be kept, whatever there is by then; so there must be a place for it now. Not room for its files: if

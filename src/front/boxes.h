@@ -156,6 +156,7 @@ void box_set_ports(struct front *f, struct box *b, const struct box_ports *ports
 
 /* Fills in the volume that this tenant calls m->name. False: it has none. */
 bool box_mount_find(struct front *f, const struct tenant *t, struct box_mount *m);
+bool box_mount_there(struct front *f, const struct box_mount *m);
 
 /* What happens to it by itself. */
 struct box_life {

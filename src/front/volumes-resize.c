@@ -164,6 +164,7 @@ static void resized(void *arg, const struct stock_reply *r, int fd)
 static void ask(struct resizing *z)
 {
     struct stock_request q = stockc_request(STOCK_VOLUME_RESIZE);
+    const struct volume_own *o = find_any(z);
     if (!z->front->stock) {
         state_fail(&z->failure, 503, "the process that keeps files is not there; try again");
         undo(z);
@@ -173,7 +174,7 @@ static void ask(struct resizing *z)
     q.bytes = z->bytes;
     q.entries = z->entries;
     q.flags = z->has_entries ? 0 : STOCK_KEEP;
-    (void)stockc_ask(z->front->stock, &q, NULL, 0, NULL, resized, z);
+    (void)stockc_ask_for(z->front->stock, o ? o->v.tenant->id : "", &q, NULL, 0, NULL, resized, z);
 }
 
 static void row_first(void *arg, const struct err *err)

@@ -88,6 +88,11 @@ bool box_mount_find(struct front *f, const struct tenant *t, struct box_mount *m
     return true;
 }
 
+bool box_mount_there(struct front *f, const struct box_mount *m)
+{
+    return strncmp(m->volume, "vol-", 4) != 0 || volume_by_id(f, m->volume);
+}
+
 struct users {
     const char *volume;
     char (*ret)[SANDBOX_ID_MAX];
@@ -201,6 +206,12 @@ static void drop(struct front *f, const char *volume)
         (void)stockc_ask(f->stock, &q, NULL, 0, NULL, dropped, NULL);
 }
 
+static void drop_unnamed(struct front *f, const char *volume)
+{
+    store_volume_del(f->store, volume, NULL, NULL);
+    drop(f, volume);
+}
+
 /* --- making -------------------------------------------------------------------------------------------------------- */
 
 struct making {
@@ -234,6 +245,8 @@ static void row_written(void *arg, const struct err *err)
         drop(m->front, m->id);
     } else if (o && o->state == VOLUME_MAKING)
         o->state = VOLUME_THERE;
+    else if (vs && !o && !err) /* its tenant went meanwhile, and whoever is called so next must not find it */
+        drop_unnamed(m->front, m->id);
     tell_made(m);
 }
 
@@ -279,7 +292,7 @@ static void ask_make(struct making *m, const struct volume_own *o)
     struct stock_request q = request(STOCK_VOLUME_MAKE, m->id);
     q.bytes = o->v.bytes;
     q.entries = o->v.entries;
-    (void)stockc_ask(m->front->stock, &q, NULL, 0, NULL, made, m);
+    (void)stockc_ask_for(m->front->stock, o->v.tenant->id, &q, NULL, 0, NULL, made, m);
 }
 
 /* With those that are being made or taken away. */

@@ -124,16 +124,20 @@ static void measured(void *arg, const struct stock_reply *r)
     *(bool *)arg = true;
 }
 
-static void test_a_volume_is_measured_at_the_turn_of_its_tenant(void **state)
+static void test_a_volume_is_made_measured_and_resized_at_the_turn_of_its_tenant(void **state)
 {
     (void)state;
     bool told_size = false;
     assert_int_equal(ask("data").status, 0);
+    assert_string_equal(k.owner, who.tenant->id);
     k.owner[0] = '\0';
     volume_measure(&f, volume_find(&f, who.tenant, "data"), measured, &told_size);
     AWAIT (told_size)
         step(1);
     assert_true(told_size);
+    assert_string_equal(k.owner, who.tenant->id);
+    k.owner[0] = '\0';
+    assert_int_equal(resize("data", (struct volume_size){.has_bytes = true, .bytes = 512 << 20}).status, 0);
     assert_string_equal(k.owner, who.tenant->id);
 }
 
@@ -388,6 +392,42 @@ static void test_a_volume_that_a_sandbox_has_stays(void **state)
     assert_null(volume_find(&f, who.tenant, "data"));
     struct box_mount m = {.name = "data"};
     assert_false(box_mount_find(&f, who.tenant, &m));
+}
+
+/* Its template may be built for minutes. */
+static void test_a_volume_that_went_while_a_sandbox_waited_is_not_given_to_it(void **state)
+{
+    (void)state;
+    struct box_mount m = {.name = "data", .place = "/data"};
+    struct box_spec s = host_spec();
+    struct answer a = {0};
+    struct told gone = {0};
+    assert_int_equal(ask("data").status, 0);
+    assert_true(box_mount_find(&f, who.tenant, &m));
+    s.mounts = &m;
+    s.nmounts = 1;
+    box_create(&f, &who, &s, created, &a);
+    volume_delete(&f, volume_find(&f, who.tenant, "data"), told, &gone);
+    wait_for(&a);
+    assert_int_equal(a.status, 404);
+    assert_non_null(strstr(a.text, "data"));
+    assert_int_equal(k.creates, 0);
+    wait_told(&gone);
+    assert_int_equal(gone.status, 0);
+}
+
+/* Another tenant may be given the same name. */
+static void test_nothing_is_left_of_a_volume_whose_tenant_went_while_it_was_made(void **state)
+{
+    (void)state;
+    struct told t = {0};
+    volume_create(&f, who.tenant, "data", &(struct volume_quota){.bytes = 1 << 30}, told, &t);
+    volumes_tenant_gone(&f, who.tenant);
+    wait_told(&t);
+    assert_int_equal(t.status, 503);
+    assert_int_equal(k.volume_drops, 1);
+    restart_front();
+    assert_null(volume_find(&f, who.tenant, "data"));
 }
 
 static void test_places_without_a_row_are_dropped_when_they_are_old(void **state)
@@ -685,7 +725,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         TEST(test_a_volume_is_there_once_stock_has_made_it),
         TEST(test_another_quota_is_kept_when_stock_has_it),
-        TEST(test_a_volume_is_measured_at_the_turn_of_its_tenant),
+        TEST(test_a_volume_is_made_measured_and_resized_at_the_turn_of_its_tenant),
         TEST(test_entries_count_before_they_are_in_force),
         TEST(test_no_more_is_in_force_than_counts_whatever_ends_front),
         TEST(test_a_volume_that_could_not_be_removed_gets_its_new_quota),
@@ -694,6 +734,8 @@ int main(void)
         TEST(test_a_quota_somebody_chose_is_enforced_or_refused),
         TEST(test_a_tenant_cannot_choose_more_than_it_was_given),
         TEST(test_a_volume_that_a_sandbox_has_stays),
+        TEST(test_a_volume_that_went_while_a_sandbox_waited_is_not_given_to_it),
+        TEST(test_nothing_is_left_of_a_volume_whose_tenant_went_while_it_was_made),
         TEST(test_places_without_a_row_are_dropped_when_they_are_old),
         TEST(test_who_works_on_a_volume_shares_a_hidden_sandbox),
         TEST(test_a_hidden_sandbox_that_dies_is_made_again),
