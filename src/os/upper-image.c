@@ -34,7 +34,7 @@
 #define IMAGE_MIN       (UINT64_C(4) << 20)
 #define IMAGE_MAX       (UINT64_C(16) << 40)
 #define IMAGE_UNLIMITED (UINT64_C(256) << 30) /* without a limit: as large as the disk, and not larger than this */
-enum { CHILD_IMG_FD = 3, FSCK_CORRECTED = 1, NO_PROGRAM = 127 };
+enum { CHILD_IMG_FD = 3, FSCK_CORRECTED = 1, NO_PROGRAM = 127, FULL_BYTES = 1 << 20 };
 
 static const char *const mkfs_at[] = {"/usr/sbin/mkfs.ext4", "/sbin/mkfs.ext4", NULL};
 static const char *const fsck_at[] = {"/usr/sbin/e2fsck", "/sbin/e2fsck", NULL};
@@ -119,6 +119,14 @@ static int run(const char *const *at, const char **argv, int img)
     return WIFEXITED(status) ? WEXITSTATUS(status) : 128;
 }
 
+/* Whether the disk is full: one of e2fsprogs failed, and its status does not say why. */
+static bool is_full(int img)
+{
+    struct stat st;
+    return fstat(img, &st) == 0 && fallocate(img, FALLOC_FL_KEEP_SIZE, st.st_size, FULL_BYTES) < 0 &&
+           (errno == ENOSPC || errno == EDQUOT);
+}
+
 /* Said in full: what a host's mke2fs.conf adds is not wanted. resize_inode: it can grow. */
 static const char features[] =
     "none,extent,huge_file,flex_bg,large_dir,dir_nlink,extra_isize,ext_attr,filetype,dir_index,"
@@ -139,7 +147,7 @@ static int format(int img, uint64_t inodes, struct err *err)
     argv[n++] = "/proc/self/fd/3";
     int r = run(mkfs_at, argv, img);
     if (r != 0)
-        return err_set(err, r == NO_PROGRAM ? ERR_HOST : ERR_SETUP, r < 0 ? errno : 0,
+        return err_set(err, r == NO_PROGRAM ? ERR_HOST : ERR_SETUP, r < 0 || is_full(img) ? errno : 0,
                        "image: mkfs.ext4 ended with status %d", r);
     return 0;
 }
@@ -349,20 +357,6 @@ static int grow_used(struct image *i, const char *name, uint64_t old, uint64_t s
     return r;
 }
 
-static int grow_idle(struct image *i, const char *name, uint64_t old, uint64_t size, struct err *err)
-{
-    const char *argv[] = {NULL, "/proc/self/fd/3", NULL};
-    if (ftruncate(i->fd, (off_t)size) < 0)
-        return err_set(err, ERR_SETUP, errno, "image: size of %s", name);
-    int r = fs_check(i->fd, name, err) < 0 ? -1 : run(resize_at, argv, i->fd);
-    if (r == 0)
-        return 0;
-    if (!err->code)
-        (void)err_set(err, ERR_SETUP, r < 0 ? errno : 0, "image: resize2fs of %s ended with status %d", name, r);
-    ungrow(i->fd, old);
-    return -1;
-}
-
 /* Holes stay holes. */
 static int copy_file(int from, int to, uint64_t size)
 {
@@ -383,14 +377,19 @@ static int copy_file(int from, int to, uint64_t size)
     return errno == ENXIO ? 0 : -1;
 }
 
-static int shrink_copy(int copy, const char *name, uint64_t size, struct err *err)
+static int resize_copy(int copy, const char *name, bool grow, uint64_t size, struct err *err)
 {
     char kib[32];
     (void)snprintf(kib, sizeof kib, "%lluK", (unsigned long long)(size / 1024));
     const char *argv[] = {NULL, "/proc/self/fd/3", kib, NULL};
     if (fs_check(copy, name, err) < 0)
         return -1;
+    if (grow && ftruncate(copy, (off_t)size) < 0)
+        return err_set(err, ERR_SETUP, errno, "image: size of %s", name);
     int r = run(resize_at, argv, copy);
+    if (r != 0 && (grow || r < 0 || is_full(copy)))
+        return err_set(err, ERR_SETUP, r < 0 || is_full(copy) ? errno : 0,
+                       "image: resize2fs of %s ended with status %d", name, r);
     if (r != 0)
         return err_set(err, ERR_LIMIT, 0,
                        "image: what is in %s and the tables of its file system need more than %llu bytes (resize2fs "
@@ -401,15 +400,16 @@ static int shrink_copy(int copy, const char *name, uint64_t size, struct err *er
     return 0;
 }
 
-/* In a copy that takes its place: moving blocks about is nothing to be killed in. */
-static int shrink_idle(int dir, const char *file, struct image *i, uint64_t old, uint64_t size, struct err *err)
+/* In a copy that takes its place: moving tables and blocks about is nothing to be killed in. */
+static int resize_idle(int dir, const char *file, struct image *i, uint64_t old, bool grow, uint64_t size,
+                       struct err *err)
 {
     char tmp[32];
     (void)snprintf(tmp, sizeof tmp, "%s", UPPER_NEW);
     random_hex(tmp + strlen(tmp), 8);
     _cleanup_close_ int copy = openat(dir, tmp, O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
     int r = copy < 0 || copy_file(i->fd, copy, old) < 0 ? err_set(err, ERR_SETUP, errno, "image: copy %s", file)
-                                                        : shrink_copy(copy, file, size, err);
+                                                        : resize_copy(copy, file, grow, size, err);
     if (r == 0 && renameat(dir, tmp, dir, file) < 0)
         r = err_set(err, ERR_SETUP, errno, "image: name %s", file);
     if (r < 0)
@@ -417,6 +417,22 @@ static int shrink_idle(int dir, const char *file, struct image *i, uint64_t old,
     else if (fsync(dir) < 0)
         r = err_set(err, ERR_SETUP, errno, "image: sync the directory of %s", file);
     return r;
+}
+
+/* By the kernel, if it lets us: it is not killed in the middle of it, and needs no copy. */
+static int grow_idle(int dir, const char *file, struct image *i, uint64_t old, uint64_t has, uint64_t size,
+                     struct err *err)
+{
+    if (size == has) /* whoever made the file larger was killed before the file system was */
+        return ftruncate(i->fd, (off_t)size) < 0 ? err_set(err, ERR_SETUP, errno, "image: size of %s", file) : 0;
+    if ((!is_clean(i->fd) && fs_check(i->fd, file, err) < 0) || loopdev_attach(i->fd, &i->dev, err) < 0)
+        return -1;
+    int r = grow_used(i, file, has, size, err);
+    loopdev_close(&i->dev);
+    if (r == 0 || err->eno != EPERM)
+        return r;
+    *err = (struct err){0};
+    return resize_idle(dir, file, i, old, true, size, err);
 }
 
 int upper_image_resize(int dir, const char *name, uint64_t disk, struct err *err)
@@ -436,8 +452,8 @@ int upper_image_resize(int dir, const char *name, uint64_t disk, struct err *err
     if (size == old && size == has)
         return 0;
     if (size >= has)
-        return i.dev.fd >= 0 ? grow_used(&i, name, has, size, err) : grow_idle(&i, name, has, size, err);
+        return i.dev.fd >= 0 ? grow_used(&i, name, has, size, err) : grow_idle(dir, file, &i, old, has, size, err);
     if (i.dev.fd >= 0)
         return err_set(err, ERR_SETUP, EBUSY, "image: %s is in use and can only become smaller when it is not", name);
-    return shrink_idle(dir, file, &i, old, size, err);
+    return resize_idle(dir, file, &i, old, false, size, err);
 }

@@ -6,6 +6,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <linux/btrfs.h>
+#include <linux/capability.h>
 #include <sched.h>
 #include <signal.h>
 #include <sys/file.h>
@@ -676,6 +677,57 @@ static void an_image_grows_and_shrinks(void **state)
     world_end(&w);
 }
 
+/* Whatever ends us in between, the old one is as it was until the new one is whole; the kernel is not ended in between. */
+static void an_image_grows_in_a_copy_or_by_the_kernel(void **state)
+{
+    (void)state;
+    struct world w;
+    struct upper_info i;
+    struct upper u;
+    struct stat was, is;
+    struct err err = {0};
+    uint32_t blocks = 0;
+    world_plain(&w, "plain");
+    probe(&w, "image", true, &i);
+    place(&i, &w, "one", 16 * MIB, 0, &u);
+    put(u.root, "a", "kept");
+    upper_close(&u);
+    int old = openat(w.dir, "one.img", O_RDONLY | O_CLOEXEC);
+    if (upper_resize(&i, w.dir, "one", 64 * MIB, 0, &err) < 0)
+        fail_msg("%s", err.msg);
+    assert_int_equal(fstat(old, &was), 0);
+    assert_int_equal(fstatat(w.dir, "one.img", &is, 0), 0);
+    assert_int_equal(is.st_size, 64 * MIB);
+    if (was.st_ino == is.st_ino) {
+        assert_int_equal(prctl(PR_CAPBSET_READ, CAP_SYS_RESOURCE), 1);
+    } else {
+        assert_int_equal(was.st_size, 16 * MIB);
+        assert_int_equal(pread(old, &blocks, sizeof blocks, 1024 + 4), sizeof blocks);
+        assert_int_equal(blocks, 16 * MIB / 4096);
+    }
+    (void)close(old);
+    place(&i, &w, "one", 0, 0, &u);
+    assert_holds(u.root, "a", "kept");
+    assert_int_equal(fill(u.root, "big", 40 * MIB), 40 * MIB);
+    upper_close(&u);
+    world_end(&w);
+}
+
+/* Not a failure of mkfs or a volume that holds too much. */
+static void an_image_for_which_the_disk_has_no_room_says_so(void **state)
+{
+    (void)state;
+    struct upper u;
+    struct err err = {0};
+    const struct upper_info i = {.kind = UPPER_IMAGE, .quota = UPPER_QUOTA_IMAGE};
+    int disk = mount_new_tmpfs(16 << 10, 0, 0755, 0);
+    assert_true(disk >= 0);
+    assert_int_equal(upper_open(&i, disk, "one", 64 * MIB, 0, &u, &err), -1);
+    assert_int_equal(err.eno, ENOSPC);
+    assert_int_equal(faccessat(disk, "one.img", F_OK, 0), -1);
+    (void)close(disk);
+}
+
 /* Whoever made the file larger was killed before the file system was. */
 static void an_image_that_was_half_grown_grows(void **state)
 {
@@ -699,6 +751,8 @@ static void an_image_that_was_half_grown_grows(void **state)
     assert_holds(u.root, "a", "kept");
     upper_close(&u);
     /* Or asked for less then. */
+    (void)close(img);
+    img = openat(w.dir, "one.img", O_RDWR | O_CLOEXEC);
     assert_int_equal(ftruncate(img, 128 * MIB), 0);
     if (upper_resize(&i, w.dir, "one", 64 * MIB, 0, &err) < 0)
         fail_msg("%s", err.msg);
@@ -853,6 +907,8 @@ int main(void)
         cmocka_unit_test(an_image_ends_at_its_size_and_its_number_of_files),
         cmocka_unit_test(an_image_opened_twice_is_one_file_system),
         cmocka_unit_test(an_image_grows_and_shrinks),
+        cmocka_unit_test(an_image_grows_in_a_copy_or_by_the_kernel),
+        cmocka_unit_test(an_image_for_which_the_disk_has_no_room_says_so),
         cmocka_unit_test(an_image_that_was_half_grown_grows),
         cmocka_unit_test(an_image_in_use_grows_or_stays_as_it_is),
         cmocka_unit_test(an_image_that_was_not_closed_is_checked_first),
