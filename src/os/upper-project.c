@@ -42,11 +42,14 @@ int upper_project_probe(int dir)
     return 0;
 }
 
+static bool is_ours(uint32_t id) { return id >= PROJECT_FIRST && id < (uint32_t)PROJECT_FIRST + PROJECT_COUNT; }
+
+/* 0: it has none of ours. One of the administrator's is that of the tree around it, and no limit of a place. */
 static uint32_t project_of(int fd)
 {
     struct fsxattr x;
     memset(&x, 0, sizeof x);
-    return ioctl(fd, FS_IOC_FSGETXATTR, &x) == 0 ? x.fsx_projid : 0;
+    return ioctl(fd, FS_IOC_FSGETXATTR, &x) == 0 && is_ours(x.fsx_projid) ? x.fsx_projid : 0;
 }
 
 /* Whether the quota knows of it neither a file nor a limit. A project that is in use counts at least its directory, wherever
@@ -79,13 +82,10 @@ static int project_new(int dir, const char *name, uint32_t *ret, struct err *err
                    (uint32_t)PROJECT_FIRST + at % PROJECT_COUNT);
 }
 
-static bool is_ours(uint32_t id) { return id >= PROJECT_FIRST && id < (uint32_t)PROJECT_FIRST + PROJECT_COUNT; }
-
 uint32_t upper_project_of(int dir, const char *name)
 {
     _cleanup_close_ int fd = openat(dir, name, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
-    uint32_t id = fd < 0 ? 0 : project_of(fd);
-    return is_ours(id) ? id : 0;
+    return fd < 0 ? 0 : project_of(fd);
 }
 
 void upper_project_forget(int dir, uint32_t id)
@@ -106,15 +106,31 @@ int upper_project_limit(int root, uint64_t disk, uint64_t inodes, struct err *er
     q.dqb_valid = QIF_LIMITS;
     uint32_t id = project_of(root);
     if (id == 0)
-        return err_set(err, ERR_SETUP, 0, "project quota: the directory belongs to no project");
+        return err_set(err, ERR_HOST, 0, "project quota: the directory was made without one");
     if (quota_call(root, Q_SETQUOTA, id, &q) < 0)
         return err_set(err, ERR_SETUP, errno, "project quota: limit of project %u", id);
     return 0;
 }
 
+/* If the directory of the places is part of a project of the administrator's: what is made or renamed in it would have to be
+ * so too. */
+static int leave_project(int dir, struct err *err)
+{
+    struct fsxattr x;
+    memset(&x, 0, sizeof x);
+    if (ioctl(dir, FS_IOC_FSGETXATTR, &x) < 0 || !(x.fsx_xflags & FS_XFLAG_PROJINHERIT))
+        return 0;
+    x.fsx_xflags &= ~(uint32_t)FS_XFLAG_PROJINHERIT;
+    return ioctl(dir, FS_IOC_FSSETXATTR, &x) < 0
+               ? err_set(err, ERR_SETUP, errno, "project quota: take the places out of project %u", x.fsx_projid)
+               : 0;
+}
+
 int upper_project_open(int dir, const char *name, bool quota, uint64_t disk, uint64_t inodes, struct upper *ret,
                        struct err *err)
 {
+    if (quota && leave_project(dir, err) < 0)
+        return -1;
     bool made = mkdirat(dir, name, 0755) == 0;
     if (!made && errno != EEXIST)
         return err_set(err, ERR_SETUP, errno, "make directory %s", name);

@@ -7,6 +7,7 @@
 #include <fcntl.h>
 #include <linux/btrfs.h>
 #include <linux/capability.h>
+#include <linux/fs.h>
 #include <sched.h>
 #include <signal.h>
 #include <sys/file.h>
@@ -574,6 +575,54 @@ static void project_quotas_are_used_where_the_kernel_has_them(void **state)
     world_end(&w);
 }
 
+/* In whose project it lies, or whether there are quotas at all: what is made or renamed there belongs to no other. */
+static void the_directory_of_the_places_leaves_a_project_of_somebody_else(void **state)
+{
+    (void)state;
+    struct world w;
+    struct upper u = UPPER_INIT;
+    struct err err = {0};
+    struct fsxattr x = {.fsx_projid = 77, .fsx_xflags = FS_XFLAG_PROJINHERIT};
+    const struct upper_info i = {.kind = UPPER_REFLINK, .quota = UPPER_QUOTA_PROJECT};
+    if (world_fs(&w, "xfs", "mkfs.xfs", NULL)) {
+        assert_int_equal(ioctl(w.dir, FS_IOC_FSSETXATTR, &x), 0);
+        (void)upper_open(&i, w.dir, "one", 16 * MIB, 0, &u, &err);
+        upper_close(&u);
+        assert_int_equal(ioctl(w.dir, FS_IOC_FSGETXATTR, &x), 0);
+        assert_int_equal(x.fsx_xflags & FS_XFLAG_PROJINHERIT, 0);
+    }
+    world_end(&w);
+}
+
+/* The administrator has a quota on the tree in which the node keeps its files. */
+static void a_place_in_a_project_of_somebody_else_has_its_own(void **state)
+{
+    enum { THEIRS = 77 };
+    (void)state;
+    struct world w;
+    struct upper_info i;
+    struct err err = {0};
+    struct fsxattr x = {.fsx_projid = THEIRS, .fsx_xflags = FS_XFLAG_PROJINHERIT};
+    if (world_fs(&w, "xfs", "mkfs.xfs", "prjquota")) {
+        probe(&w, "reflink", true, &i);
+        assert_int_equal(ioctl(w.dir, FS_IOC_FSSETXATTR, &x), 0);
+        assert_quota_holds(&i, &w, "one", 16 * MIB);
+        assert_quota_holds(&i, &w, "two", 16 * MIB);
+        int fd = openat(w.dir, "one", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+        assert_int_equal(ioctl(fd, FS_IOC_FSGETXATTR, &x), 0);
+        assert_int_not_equal(x.fsx_projid, THEIRS);
+        (void)close(fd);
+        assert_int_equal(upper_resize(&i, w.dir, "two", 64 * MIB, 0, &err), 0);
+        assert_in_range(usage(&i, &w, "one", NULL).used, 8 * MIB, 16 * MIB);
+        assert_int_equal(usage(&i, &w, "one", NULL).limit, 16 * MIB);
+        /* What is renamed must belong to the project of where it goes. */
+        if (upper_remove(w.dir, "one", &err) < 0)
+            fail_msg("%s", err.msg);
+        assert_int_equal(upper_sweep(w.dir, &err), 0);
+    }
+    world_end(&w);
+}
+
 static void an_image_ends_at_its_size_and_its_number_of_files(void **state)
 {
     (void)state;
@@ -904,6 +953,8 @@ int main(void)
         cmocka_unit_test(counting_ends_where_it_is_told_to),
         cmocka_unit_test(xfs_has_reflinks_and_says_what_it_lacks),
         cmocka_unit_test(project_quotas_are_used_where_the_kernel_has_them),
+        cmocka_unit_test(the_directory_of_the_places_leaves_a_project_of_somebody_else),
+        cmocka_unit_test(a_place_in_a_project_of_somebody_else_has_its_own),
         cmocka_unit_test(an_image_ends_at_its_size_and_its_number_of_files),
         cmocka_unit_test(an_image_opened_twice_is_one_file_system),
         cmocka_unit_test(an_image_grows_and_shrinks),
