@@ -106,6 +106,7 @@ bool uppers_usage(const struct keeper_common *m, const struct journal_record *r,
     /* Counting files one by one would hold up everybody. */
     if (info.quota != UPPER_QUOTA_QGROUP && info.quota != UPPER_QUOTA_PROJECT)
         return false;
+    info.count_max = 1;
     return upper_stat(&info, m->stock.uppers, r->id, NULL, ret, &ignored) == 0;
 }
 

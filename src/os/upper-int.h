@@ -24,7 +24,7 @@ int upper_project_probe(int dir);
 int upper_project_open(int dir, const char *name, bool quota, uint64_t disk, uint64_t inodes, struct upper *ret,
                        struct err *err);
 int upper_project_limit(int root, uint64_t disk, uint64_t inodes, struct err *err);
-int upper_project_stat(int root, struct upper_usage *ret, struct err *err);
+int upper_project_stat(int root, uint64_t count_max, struct upper_usage *ret, struct err *err);
 /* The project of the place, 0 if it has none of ours; and its limits taken away once the place is gone, so that it can be given
  * to another. */
 uint32_t upper_project_of(int dir, const char *name);

@@ -158,13 +158,13 @@ int upper_project_open(int dir, const char *name, bool quota, uint64_t disk, uin
     return 0;
 }
 
-int upper_project_stat(int root, struct upper_usage *ret, struct err *err)
+int upper_project_stat(int root, uint64_t count_max, struct upper_usage *ret, struct err *err)
 {
     struct if_dqblk q;
     memset(&q, 0, sizeof q);
     uint32_t id = project_of(root);
     if (id == 0) /* made before the file system had quotas */
-        return upper_count(root, 0, ret, err);
+        return upper_count(root, count_max, ret, err);
     if (quota_call(root, Q_GETQUOTA, id, &q) < 0)
         return err_set(err, ERR_SETUP, errno, "project quota: usage of project %u", id);
     *ret = (struct upper_usage){q.dqb_curspace, q.dqb_bhardlimit * QUOTA_BLOCK, q.dqb_curinodes, q.dqb_ihardlimit};

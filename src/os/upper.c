@@ -285,11 +285,11 @@ int upper_stat(const struct upper_info *info, int dir, const char *name, const s
     case UPPER_QUOTA_QGROUP:
         return upper_btrfs_stat(u->root, ret, err);
     case UPPER_QUOTA_PROJECT:
-        return upper_project_stat(u->root, ret, err);
+        return upper_project_stat(u->root, info->count_max, ret, err);
     case UPPER_QUOTA_NONE:
         break;
     }
-    return upper_count(u->root, 0, ret, err);
+    return upper_count(u->root, info->count_max, ret, err);
 }
 
 int upper_remove(int dir, const char *name, struct err *err)

@@ -22,7 +22,8 @@ struct upper_info {
     enum upper_quota quota;
     bool snapshots; /* upper_snapshot() works in no time */
     bool quick; /* for the caller to set: upper_open() never makes, checks or waits for an image; it is EAGAIN then */
-    char why[200]; /* what was tried and is not there; for doctor */
+    uint64_t count_max; /* the same: where the kernel does not count, upper_stat() counts no more files; 0: all */
+    char why[200];      /* what was tried and is not there; for doctor */
 };
 const char *upper_kind_name(enum upper_kind k);   /* "tmpfs" ... */
 const char *upper_quota_name(enum upper_quota q); /* "none", "tmpfs", "btrfs qgroup", "project quota", "image" */

@@ -538,6 +538,12 @@ static void counting_ends_where_it_is_told_to(void **state)
     assert_int_equal(n.inodes, 4); /* with the root */
     assert_int_equal(upper_count(w.dir, 2, &n, &err), -1);
     assert_int_equal(err.code, ERR_LIMIT);
+    const struct upper_info i = {.kind = UPPER_LAYERS, .count_max = 1};
+    err = (struct err){0};
+    assert_int_equal(upper_stat(&i, w.dir, "sub", NULL, &n, &err), 0);
+    put(w.dir, "sub/c", "c");
+    assert_int_equal(upper_stat(&i, w.dir, "sub", NULL, &n, &err), -1);
+    assert_int_equal(err.code, ERR_LIMIT);
     world_end(&w);
 }
 
