@@ -16,6 +16,7 @@
 #include "stock/refs.h"
 
 enum { END_TRIES = 20, END_WAIT_US = 100000 };
+enum { ENTRY_BYTES_MIN = 512 }; /* of an image: half of them are tables then */
 enum { COUNT_MAX = 1 << 24 };   /* files of one without a quota; who moves them about would have us count for ever */
 enum { VOLUME_MODE = 0777 };    /* whoever runs in a sandbox of the owner may use it */
 
@@ -27,7 +28,7 @@ static bool is_there(const struct job *j, bool image)
 }
 
 /* The driver for a new one. */
-static int choose(const struct job *j, struct upper_info *ret, struct err *err)
+static int choose(struct job *j, struct upper_info *ret, struct err *err)
 {
     bool quota = j->ask->bytes || j->ask->entries;
     if (upper_probe(j->place.volumes, "auto", quota, ret, err) < 0)
@@ -35,6 +36,9 @@ static int choose(const struct job *j, struct upper_info *ret, struct err *err)
     if (ret->quota == UPPER_QUOTA_QGROUP && j->ask->entries && /* it limits bytes only */
         upper_probe(j->place.volumes, "image", true, ret, err) < 0)
         return err_wrap(err, "a limit on the number of files");
+    if (ret->kind == UPPER_IMAGE && j->ask->bytes && j->ask->entries > j->ask->bytes / ENTRY_BYTES_MIN)
+        return job_fail(j, STOCK_BAD_REQUEST, err, "in %llu bytes there is room for at most %llu files and directories",
+                        (unsigned long long)j->ask->bytes, (unsigned long long)(j->ask->bytes / ENTRY_BYTES_MIN));
     return 0;
 }
 

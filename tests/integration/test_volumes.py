@@ -378,6 +378,12 @@ def test_volume_bad_input():
         for quota in ({"bytes": -1}, {"bytes": 5}, {"bytes": "1GiB"}, {"entries": 1}, {"bytes": 1 << 60}, {"more": 1}, 7):
             check_equal(ask(d, "POST", "/v1/volumes", {"name": "q", "quota": quota}).status, 400, quota)
         check_equal(ask(d, "POST", "/v1/volumes", {"name": "q", "size": 5}).status, 400)
+        many = ask(d, "POST", "/v1/volumes", {"name": "q", "quota": {"bytes": 16 * MIB, "entries": 1 << 30}})
+        if many.status == 201:  # a project quota limits both as they are
+            check_equal(ask(d, "DELETE", "/volumes/q").status, 204)
+        else:
+            check_equal(many.status, 400, many)
+            check_in("files and directories", many.json["message"])
         check_equal(ask(d, "GET", "/v1/volumes").json, {"volumes": []})
         make(d)
         again = ask(d, "POST", "/volumes", {"name": "data"})
