@@ -16,9 +16,9 @@ static void put_layer(struct job *j, const uint8_t digest[SHA256_BYTES])
         (void)snprintf(j->reply.layer + 2 * i, 3, "%02x", digest[i]);
 }
 
-/* The tree of the uppermost layer of an earlier capture, to share with; -1 in *ret: none. Sharing is all that is lost
- * without it. */
-static int open_earlier(struct job *j, int *ret, struct err *err)
+/* The tree of the uppermost layer of an earlier capture, to share with, and its digest; -1 in *ret: none. Sharing is all that
+ * is lost without it. */
+static int open_earlier(struct job *j, int *ret, uint8_t digest[SHA256_BYTES], struct err *err)
 {
     struct stack_file f;
     *ret = -1;
@@ -28,6 +28,7 @@ static int open_earlier(struct job *j, int *ret, struct err *err)
         return err->eno == ENOENT ? 0 : -1;
     if (f.n == 0)
         return 0;
+    memcpy(digest, f.layer[0], SHA256_BYTES);
     _cleanup_close_ int layer = layer_open(&j->place, f.layer[0], err);
     if (layer < 0)
         return err->eno == ENOENT ? 0 : -1;
@@ -68,10 +69,11 @@ static int copy_frozen(struct job *j, struct job_box *b, int root, struct stage 
 }
 
 /* Into tmp/NAME/root. */
-static int copy_box(struct job *j, struct job_box *b, int root, struct err *err)
+static int copy_box(struct job *j, struct job_box *b, int root, uint8_t earlier[SHA256_BYTES], struct err *err)
 {
     _cleanup_(stage_close) struct stage s = STAGE_INIT;
-    if (open_earlier(j, &s.prev, err) < 0 || stage_make(j, b, &s, err) < 0 || copy_frozen(j, b, root, &s, err) < 0)
+    if (open_earlier(j, &s.prev, earlier, err) < 0 || stage_make(j, b, &s, err) < 0 ||
+        copy_frozen(j, b, root, &s, err) < 0)
         return -1;
     return stage_empty(j, b, root, &s, err);
 }
@@ -87,7 +89,8 @@ static int is_empty(int root, struct err *err)
     return n <= 2;
 }
 
-static int add_layer(struct job *j, const char *name, struct stack_file *f, struct err *err)
+static int add_layer(struct job *j, const char *name, const uint8_t earlier[SHA256_BYTES], struct stack_file *f,
+                     struct err *err)
 {
     struct layer_meta m;
     if (layer_commit(&j->place, name, LAYER_CAPTURE, NULL, j->tree_flags, &m, err) < 0)
@@ -100,6 +103,8 @@ static int add_layer(struct job *j, const char *name, struct stack_file *f, stru
     put_layer(j, m.digest);
     j->reply.bytes = m.bytes;
     j->reply.entries = m.entries;
+    if (memcmp(m.digest, earlier, sizeof m.digest) == 0) /* nothing has changed: it is the same layer */
+        j->reply.bytes2 = m.bytes;
     return 0;
 }
 
@@ -107,6 +112,7 @@ static int capture(struct job *j, struct job_box *b, struct err *err)
 {
     struct stack_file f;
     char name[STOCK_TMP_NAME];
+    uint8_t earlier[SHA256_BYTES] = {0};
     _cleanup_close_ int root = -1;
     if (job_box_open(j, j->ask->box, true, b, err) < 0 || job_box_stack(j, b, &f, err) < 0)
         return -1;
@@ -115,10 +121,10 @@ static int capture(struct job *j, struct job_box *b, struct err *err)
     if (f.n >= STACK_LAYERS_MAX)
         return err_set(err, ERR_LIMIT, 0, "the sandbox is made from %u layers, and there can be no more than %d", f.n,
                        STACK_LAYERS_MAX);
-    if ((root = job_tmp(j, true, name, err)) < 0 || copy_box(j, b, root, err) < 0)
+    if ((root = job_tmp(j, true, name, err)) < 0 || copy_box(j, b, root, earlier, err) < 0)
         return -1;
     int empty = is_empty(root, err);
-    if (empty < 0 || (empty ? tree_remove(j->place.tmp, name, err) : add_layer(j, name, &f, err)) < 0)
+    if (empty < 0 || (empty ? tree_remove(j->place.tmp, name, err) : add_layer(j, name, earlier, &f, err)) < 0)
         return -1;
     j->reply.entries2 = f.n;
     return stack_write(&j->place, j->ask->stack, &f, err) < 0 ? -1 : job_layers_of(j, &f, err);

@@ -29,8 +29,9 @@ enum {
 enum stock_type {
     STOCK_CAPTURE = 1, /* box, stack (new), other (a stack of the same box whose top layer is an earlier capture, or
                           ""): stack = box's layers + its upper. Flags STOCK_FREEZE: freeze and thaw it (not if it is
-                          paused already). The stack exists already: success at once. entries2: its layers, which a
-                          descriptor lists as STOCK_LAYERS does */
+                          paused already). The stack exists already: success at once. bytes, entries: of the upper; bytes2: so
+                          much of it is shared with `other`'s; entries2: its layers, which a descriptor lists as
+                          STOCK_LAYERS does */
     STOCK_DROP,    /* stack: nobody needs it any more (a living sandbox keeps it until it ends). Not there: success */
     STOCK_LIST,    /* answered by STOCK_ITEMS, the last with more == 0 */
     STOCK_IMPORT,  /* stack (new). ref "": one descriptor, an archive (docker save, OCI layout as tar; any compression),

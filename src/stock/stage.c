@@ -99,8 +99,8 @@ static bool can_share(const struct job *j, const struct job_box *b)
     return from >= 0 && to >= 0 && fd_write_all(from, "x", 1) == 0 && ioctl(to, FICLONE, from) == 0;
 }
 
-static int copy_tree(const struct job *j, const struct job_box *b, int from, bool shifted, int to, int prev,
-                     unsigned flags, struct err *err)
+static int copy_tree(struct job *j, const struct job_box *b, int from, bool shifted, int to, int prev, unsigned flags,
+                     struct err *err)
 {
     struct tree_copy c = {.from = from,
                           .to = to,
@@ -108,7 +108,9 @@ static int copy_tree(const struct job *j, const struct job_box *b, int from, boo
                           .shift = shifted ? b->record.shift : 0,
                           .flags = j->tree_flags | flags,
                           .max = {.bytes = j->ask->bytes, .entries = j->ask->entries}};
-    return tree_copy(&c, err);
+    int r = tree_copy(&c, err);
+    j->reply.bytes2 = c.linked;
+    return r;
 }
 
 /* 1: it cannot be done after all. */

@@ -48,6 +48,20 @@ def test_history():
         check_equal(ask(d, "GET", url + "/1/file?path=/home/user/f").body, b"one\n")
         check_equal(ask(d, "GET", url + "/1/file?path=/etc/motd").body, b"first line\nsecond line\n")
         check_equal(ask(d, "GET", url + "/2/file?path=/home/user/d/x").status, 404)
+        # Commands that end together have one each.
+        ends = []
+        crowd = [threading.Thread(target=lambda: ends.append(sh(d, box, "sleep 0.2").end)) for _ in range(4)]
+        for t in crowd:
+            t.start()
+        for t in crowd:
+            t.join()
+        check_equal(sorted(e.get("generation", 0) for e in ends), [3, 4, 5, 6], ends)
+        # What did not change since the one before is not counted again: else few large files would push out the history.
+        sh(d, box, "head -c 4000000 /dev/urandom > /tmp/large; mv /tmp/large /home/user/large")
+        sh(d, box, "true")
+        sh(d, box, "rm /home/user/large")
+        sizes = [g["bytes"] for g in past(d, box)[6:]]
+        check(sizes[0] >= 4000000 and max(sizes[1:]) < 1000000, sizes)
         # Without `to` it is compared with now; only below `path` if that is given.
         ask(d, "POST", url, {"command": "by hand"})
         put(d, box, "/home/user/late", b"late")

@@ -13,6 +13,8 @@
 enum {
     SIGNAL_KILL = 9,
     SIGNAL_TERM = 15,
+    GENERATION_AGAIN_MS = 20,
+    GENERATION_WAIT_MS = 30 * 1000, /* for what else is done with the files, mostly the generation of another command */
     DEADLINE_GRACE_MS = 500, /* init's clock is the second one: a client that listens hears of its deadline from us */
 };
 
@@ -21,6 +23,7 @@ struct stream;
 struct closing {
     struct stream *s;
     struct exec_end end;
+    uint64_t until;
 };
 
 /* A stream of a command's events: Start or Connect. */
@@ -212,14 +215,32 @@ static void tell_end(struct stream *s, const struct exec_end *end, const struct 
     rpc_stream_end(r);
 }
 
+static void make_generation(void *arg);
+
 static void generation_made(void *arg, const struct generation *g, const struct state_failure *failure)
 {
     struct closing *c = arg;
+    struct loop *l = c->s ? c->s->e->r->loop : NULL;
+    if (l && failure && failure->status == 503 && loop_now(l) < c->until) {
+        (void)loop_timer(l, GENERATION_AGAIN_MS, make_generation, c);
+        return;
+    }
     if (c->s) {
         c->s->closing = NULL;
         tell_end(c->s, &c->end, g, failure ? failure->text : NULL);
     }
     free(c);
+}
+
+static void make_generation(void *arg)
+{
+    struct closing *c = arg;
+    struct stream *s = c->s;
+    struct box *b = s ? box_find(s->e->f, s->e->id) : NULL;
+    if (b)
+        generation_make(s->e->f, b, s->command ? s->command : "", generation_made, c);
+    else
+        generation_made(c, NULL, NULL);
 }
 
 /* The end is told when the files are kept: a client that waits for it starts its next command afterwards. */
@@ -235,8 +256,8 @@ static void ended(void *arg, const struct exec_end *end)
     loop_timer_del(s->e->r->loop, s->deadline);
     s->deadline = 0;
     s->closing = xcalloc(1, sizeof *s->closing);
-    *s->closing = (struct closing){.s = s, .end = *end};
-    generation_make(s->e->f, b, s->command ? s->command : "", generation_made, s->closing);
+    *s->closing = (struct closing){.s = s, .end = *end, .until = loop_now(s->e->r->loop) + GENERATION_WAIT_MS};
+    make_generation(s->closing);
 }
 
 static void failed(void *arg, const struct link_status *st)
