@@ -89,9 +89,10 @@ int changes_add(struct json *j, int fd, const char *below, struct err *err)
 {
     _cleanup_free_ char *space = xmalloc(LAY_PATH_MAX * 4);
     struct reader r = {.fd = fd, .buf = space, .size = LAY_PATH_MAX * 4};
-    uint64_t total = 0;
+    uint64_t total = 0, shown = 0;
     int rc = -1;
     json_arr(j, "changes");
+    size_t begin = j->out->n;
     for (;;) {
         struct diff_record d;
         const void *p = take(&r, sizeof d);
@@ -109,12 +110,17 @@ int changes_add(struct json *j, int fd, const char *below, struct err *err)
             break;
         memcpy(path + 1, p, d.path_len);
         path[1 + d.path_len] = '\0';
-        if (wanted(path + 1, below) && total++ < CHANGES_SHOWN_MAX)
-            add_change(j, &d, path);
+        if (!wanted(path + 1, below))
+            continue;
+        total++;
+        if (shown == CHANGES_SHOWN_MAX || j->out->n - begin >= CHANGES_BYTES_MAX)
+            continue;
+        add_change(j, &d, path);
+        shown++;
     }
     json_end_arr(j);
     json_u64(j, "total", total);
-    if (total > CHANGES_SHOWN_MAX)
+    if (total > shown)
         json_bool(j, "truncated", true);
     return rc < 0 ? err_set(err, ERR_INTERNAL, 0, "the list of differences is not whole") : 0;
 }

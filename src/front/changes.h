@@ -5,7 +5,7 @@
 #include "base/err.h"
 #include "base/json.h"
 
-enum { CHANGES_SHOWN_MAX = 10000, CHANGES_BYTES_MAX = 64 << 20 };
+enum { CHANGES_SHOWN_MAX = 10000, CHANGES_BYTES_MAX = 8 << 20 }; /* bytes: of JSON, which may be six times the names */
 
 /* Reads the records in fd (a file; the caller's) and adds "changes": [...], "total": N and, if there were more than are
  * shown, "truncated": true. Only paths at or below `below` (relative, "" all). -1: they make no sense; the JSON is

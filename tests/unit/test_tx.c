@@ -3,7 +3,9 @@
 #include "front/transactions.h"
 
 #include "front/boxes-int.h"
+#include "front/changes.h"
 #include "front/generations.h"
+#include "stock/diff.h"
 
 #include "boxes-world.h"
 
@@ -299,13 +301,46 @@ static void test_the_copy_has_the_variables_of_the_original(void **state)
     expect(&t, 503, "ended");
 }
 
+/* Names are whatever a sandbox likes, and each byte of one may be six in an answer, which front holds in memory as a whole. */
+static void test_a_list_of_changes_has_an_end_however_long_the_names_are(void **state)
+{
+    (void)state;
+    enum { RECORDS = 1000, NAME = 4000 };
+    char name[NAME];
+    struct buf out = {0};
+    struct json j;
+    struct err err = {0};
+    int fd = memfd_create("records", MFD_CLOEXEC);
+    struct diff_record d = {.magic = DIFF_MAGIC, .kind = DIFF_ADDED, .path_len = NAME};
+    memset(name, 1, sizeof name);
+    for (int i = 0; i < RECORDS; i++) {
+        assert_int_equal(write(fd, &d, sizeof d), sizeof d);
+        assert_int_equal(write(fd, name, sizeof name), sizeof name);
+    }
+    d = (struct diff_record){.magic = DIFF_MAGIC};
+    assert_int_equal(write(fd, &d, sizeof d), sizeof d);
+    assert_int_equal(lseek(fd, 0, SEEK_SET), 0);
+    json_start(&j, &out);
+    json_obj(&j, NULL);
+    assert_int_equal(changes_add(&j, fd, "", &err), 0);
+    json_end_obj(&j);
+    assert_in_range(out.n, CHANGES_BYTES_MAX / 2, CHANGES_BYTES_MAX + (64 << 10));
+    assert_non_null(strstr(buf_str(&out), "\"total\":1000,\"truncated\":true"));
+    buf_done(&out);
+    (void)close(fd);
+}
+
 #define T(name) cmocka_unit_test_setup_teardown(name, set_up_tx, tear_down_tx)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        T(test_the_copy_has_the_variables_of_the_original), T(test_until_it_is_settled_nothing_else_changes_the_files),
-        T(test_between_two_tries_it_can_be_resumed),        T(test_what_nobody_waits_for_is_tried_less_and_less),
-        T(test_an_undo_goes_on_with_the_next_front),        T(test_an_undo_that_fails_is_over),
+        T(test_the_copy_has_the_variables_of_the_original),
+        T(test_until_it_is_settled_nothing_else_changes_the_files),
+        T(test_between_two_tries_it_can_be_resumed),
+        T(test_what_nobody_waits_for_is_tried_less_and_less),
+        T(test_an_undo_goes_on_with_the_next_front),
+        T(test_an_undo_that_fails_is_over),
+        cmocka_unit_test(test_a_list_of_changes_has_an_end_however_long_the_names_are),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
