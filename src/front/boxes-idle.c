@@ -213,7 +213,9 @@ void box_set_life(struct front *f, struct box *b, const struct box_life *life, b
     b->auto_resume = life->auto_resume;
     b->idle_s = life->idle_s;
     b->used_ms = loop_now(f->loop);
-    if (same || b->state != BOX_RUNNING) /* a paused one's is far away whatever it says; a resume sets it */
+    if (!same && box_own(b)->change)
+        box_own(b)->change->life_changed = true;
+    if (same || b->state != BOX_RUNNING) /* a paused one's is far away whatever it says; a resume sets it, at its end */
         loop_defer(f->loop, life_same_deadline, l);
     else
         keeperc_deadline(f->keeper, b->id, box_deadline(b), life_deadline, l);

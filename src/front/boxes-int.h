@@ -36,6 +36,7 @@ struct box_change {
     uint64_t end_unix_ms, end_boot_ms, timeout_s; /* resume: the new end */
     uint64_t begun_ms;
     bool held;                            /* `stack` is */
+    bool life_changed;                    /* meanwhile: keeper has been told an end that is not the box's any more */
     bool bound, net_done, undoing, quota; /* restore: how far it is; the tenant's quota was taken */
     struct start_run *start;
     struct state_failure failure;
@@ -166,7 +167,8 @@ void box_kept(struct front *f, struct box *b, const struct keeper_reply *r);
  * was asked for). Files that do not fit the quota of storage do, with 429. */
 void box_pause_anyway(struct front *f, struct box *b, bool memory, box_paused *done, void *arg);
 struct box_change *box_change_new(struct front *f, struct box_own *o, int kind);
-void box_change_wait(struct box_change *c, box_paused *done, void *arg);
+/* list: c->waiters or c->resumers. */
+void box_change_wait(struct box_change *c, struct change_waiter **list, box_paused *done, void *arg);
 void box_change_longer(struct box_change *c, uint64_t ms); /* it may take that much more */
 /* Ends it: the box is in `state` now; who waits is told c->failure. */
 void box_change_over(struct box_change *c, enum box_state state);

@@ -33,11 +33,13 @@ struct box_change *box_change_new(struct front *f, struct box_own *o, int kind)
     return c;
 }
 
-void box_change_wait(struct box_change *c, box_paused *done, void *arg)
+void box_change_wait(struct box_change *c, struct change_waiter **list, box_paused *done, void *arg)
 {
     struct change_waiter *w = xcalloc(1, sizeof *w);
-    *w = (struct change_waiter){.next = c->waiters, .done = done, .arg = arg};
-    c->waiters = w;
+    *w = (struct change_waiter){.next = *list, .done = done, .arg = arg};
+    *list = w;
+    if (!c->timer) /* those before were told already */
+        c->timer = loop_timer(c->front->loop, BOX_CHANGE_MS, late, c);
 }
 
 static void tell(struct change_waiter *list, const struct state_failure *failure)
@@ -113,6 +115,13 @@ bool box_change_back(struct box_change *c)
     return false;
 }
 
+static void deadline_told(void *arg, const struct keeper_reply *r)
+{
+    (void)arg;
+    if (r->error != KEEPER_OK && r->error != KEEPER_NO_SANDBOX)
+        log_text(LOG_LEVEL_ERROR, "the deadline of a sandbox could not be set: %s", r->text);
+}
+
 void box_change_over(struct box_change *c, enum box_state state)
 {
     struct front *f = c->front;
@@ -125,6 +134,8 @@ void box_change_over(struct box_change *c, enum box_state state)
     b->state = state;
     b->used_ms = loop_now(f->loop);
     boxes_idle_look(f, 0);
+    if (state == BOX_RUNNING && c->life_changed)
+        keeperc_deadline(f->keeper, b->id, box_deadline(b), deadline_told, NULL);
     if (failure.status) {
         struct log_line l;
         if (log_start(&l, LOG_LEVEL_WARN, "sandbox not paused or resumed")) {
@@ -420,7 +431,7 @@ static void pause_box(struct front *f, struct box *b, bool memory, bool asked, b
         return;
     }
     struct box_change *c = box_change_new(f, box_own(b), memory ? CHANGE_FREEZE : CHANGE_STORE);
-    box_change_wait(c, done, arg);
+    box_change_wait(c, &c->waiters, done, arg);
     b->state = BOX_PAUSING;
     box_own(b)->row_state = STORE_BOX_RUNNING;
     for (size_t i = 0; i < f->boxes->npauses; i++)
@@ -462,7 +473,7 @@ void box_unload(struct front *f, struct box *b, box_paused *done, void *arg)
         return;
     }
     struct box_change *c = box_change_new(f, box_own(b), CHANGE_UNLOAD);
-    box_change_wait(c, done, arg);
+    box_change_wait(c, &c->waiters, done, arg);
     b->state = BOX_PAUSING;
     box_own(b)->row_state = STORE_BOX_FROZEN;
     capture(c);

@@ -274,7 +274,7 @@ static void restore(struct front *f, struct box *b, uint64_t timeout_s, box_paus
         return;
     }
     struct box_change *c = box_change_new(f, box_own(b), CHANGE_RESTORE);
-    box_change_wait(c, done, arg);
+    box_change_wait(c, &c->waiters, done, arg);
     c->quota = true;
     box_count_stored(f, b, false);
     set_end(c, timeout_s);
@@ -291,7 +291,7 @@ static void restore(struct front *f, struct box *b, uint64_t timeout_s, box_paus
 static void thaw(struct front *f, struct box *b, uint64_t timeout_s, box_paused *done, void *arg)
 {
     struct box_change *c = box_change_new(f, box_own(b), CHANGE_THAW);
-    box_change_wait(c, done, arg);
+    box_change_wait(c, &c->waiters, done, arg);
     set_end(c, timeout_s);
     b->state = BOX_RESUMING;
     box_own(b)->row_state = STORE_BOX_FROZEN;
@@ -304,13 +304,11 @@ void box_resume(struct front *f, struct box *b, uint64_t timeout_s, box_paused *
     struct state_failure why = {0};
     struct box_change *c = box_own(b)->change;
     if (c && b->state == BOX_RESUMING) {
-        box_change_wait(c, done, arg);
+        box_change_wait(c, &c->waiters, done, arg);
         return;
     }
     if (c) { /* being paused: right after that */
-        struct change_waiter *w = xcalloc(1, sizeof *w);
-        *w = (struct change_waiter){.next = c->resumers, .done = done, .arg = arg};
-        c->resumers = w;
+        box_change_wait(c, &c->resumers, done, arg);
         if (timeout_s > c->resume_timeout_s)
             c->resume_timeout_s = timeout_s;
         return;

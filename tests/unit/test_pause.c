@@ -720,6 +720,63 @@ static void test_a_hidden_box_that_is_counted_needs_room_and_gives_it_back(void 
 #define T(name) cmocka_unit_test_setup_teardown(name, set_up, tear_down)
 int main(void)
 {
+/* keeper was told when it ends, and that is something else by now. */
+static void test_what_is_to_happen_at_its_end_can_be_changed_while_it_is_resumed(void **state)
+{
+    (void)state;
+    struct box *b = base_box();
+    struct box_life next = box_life(b);
+    struct told made = {0}, thawed = {0};
+    int changed = 0;
+    pause_ok(b, false);
+    k.hold_bind = true;
+    box_resume(&f, b, 0, told, &made);
+    AWAIT (k.held_bind)
+        step(1);
+    assert_true(k.last.deadline_ms < FAR_AWAY);
+    next.auto_pause = true;
+    box_set_life(&f, b, &next, ended_ok, &changed);
+    AWAIT (changed)
+        step(1);
+    assert_int_equal(changed, 1);
+    assert_int_equal(b->state, BOX_RESUMING);
+    k.hold_bind = false;
+    k.held_bind(k.held_bind_arg, &(struct link_status){.code = LINK_OK});
+    expect_told(&made, 0, "");
+    assert_true(k.deadline > FAR_AWAY); /* else keeper would end it */
+    pause_ok(b, true);
+    box_resume(&f, b, 0, told, &thawed);
+    assert_int_equal(b->state, BOX_RESUMING);
+    next.auto_pause = false;
+    box_set_life(&f, b, &next, NULL, NULL);
+    expect_told(&thawed, 0, "");
+    assert_true(k.deadline < FAR_AWAY); /* else nobody would */
+}
+
+static void test_who_comes_late_to_a_change_waits_no_longer_than_others(void **state)
+{
+    (void)state;
+    struct box *b = base_box();
+    struct told p = {0}, early = {0}, late = {0};
+    k.hold_capture = true;
+    box_pause(&f, b, false, told, &p);
+    AWAIT (k.held_capture)
+        step(1);
+    box_resume(&f, b, 0, told, &early);
+    clock_add += BOX_CHANGE_MS + 1;
+    expect_told(&p, 503, "still on its way");
+    expect_told(&early, 503, "still on its way");
+    box_resume(&f, b, 0, told, &late);
+    step(3);
+    assert_int_equal(late.calls, 0);
+    clock_add += BOX_CHANGE_MS + 1;
+    expect_told(&late, 503, "still on its way");
+    k.held_capture(k.held_capture_arg, &(struct stock_reply){.bytes = 4096}, -1);
+    AWAIT (b->state == BOX_STORED)
+        step(1);
+    assert_int_equal(b->state, BOX_STORED);
+}
+
     const struct CMUnitTest tests[] = {
         T(test_memory_pause_freezes_and_takes_the_deadline_away),
         T(test_a_second_pause_is_a_conflict_and_a_resume_of_a_running_box_is_none),
@@ -755,3 +812,5 @@ int main(void)
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
+        T(test_what_is_to_happen_at_its_end_can_be_changed_while_it_is_resumed),
+        T(test_who_comes_late_to_a_change_waits_no_longer_than_others),
