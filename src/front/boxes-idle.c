@@ -21,7 +21,7 @@ struct automatic {
     char id[SANDBOX_ID_MAX];
     bool memory;
     bool at_end;
-    bool full; /* its files did not fit the tenant's quota */
+    bool full; /* its files could not be kept: they do not fit the tenant's quota, or no layer can hold them */
 };
 
 static void pause_it(struct front *f, struct box *b, bool memory, bool at_end, bool full);
@@ -35,7 +35,7 @@ static void retry(struct front *f, struct box_own *o, bool full)
     boxes_idle_look(f, ms);
 }
 
-/* A host that cannot freeze keeps the files at least; where there is no room for files, the memory stays. With neither it runs
+/* A host that cannot freeze keeps the files at least; where the files cannot be kept, the memory stays. With neither it runs
  * on, and is tried again: what it wrote is not thrown away for a quota. */
 static void automatic_over(void *arg, const struct state_failure *failure)
 {
@@ -51,7 +51,7 @@ static void automatic_over(void *arg, const struct state_failure *failure)
     bool never = failure->status == 501 || failure->status == 400;
     if (never && memory && !full) {
         pause_it(f, b, false, at_end, false);
-    } else if (failure->status == 429 && !memory) {
+    } else if (!never && failure->status != 503 && !memory) { /* 503: in a moment they can */
         pause_it(f, b, true, at_end, true);
     } else if (never && at_end && !full) {
         log_text(LOG_LEVEL_WARN, "sandbox %s has reached its end and cannot be paused here: %s", b->id, failure->text);

@@ -290,6 +290,34 @@ static void test_an_automatic_pause_without_room_keeps_the_memory(void **state)
     assert_int_equal(kept(), 1000);
 }
 
+/* Such as a path that is too long for a layer: it would be copied again and again, and never be paused. */
+static void test_an_automatic_pause_of_files_that_no_layer_holds_keeps_the_memory(void **state)
+{
+    (void)state;
+    struct box *b = new_box("base", true);
+    k.capture_error = STOCK_TOO_LARGE;
+    box_own(b)->end_boot_ms = 1;
+    boxes_idle_look(&f, 0);
+    AWAIT (b->state == BOX_FROZEN)
+        step(1);
+    assert_int_equal(b->state, BOX_FROZEN);
+    assert_int_equal(k.captures, 1);
+    /* What can be done in a moment is tried again then. */
+    struct box *again = new_box("base", true);
+    k.capture_error = STOCK_BUSY;
+    box_own(again)->end_boot_ms = 1;
+    boxes_idle_look(&f, 0);
+    AWAIT (k.captures == 2 && again->state == BOX_RUNNING)
+        step(1);
+    step(3);
+    assert_int_equal(again->state, BOX_RUNNING);
+    k.capture_error = 0;
+    clock_add += 6 * 1000;
+    AWAIT (again->state == BOX_STORED)
+        step(1);
+    assert_int_equal(again->state, BOX_STORED);
+}
+
 /* Neither files nor memory can be kept: it runs on, and nothing is copied only to be thrown away. */
 static void test_files_that_do_not_fit_are_not_copied_again_and_again(void **state)
 {
@@ -337,6 +365,8 @@ int main(void)
         cmocka_unit_test_setup_teardown(test_templates_count_their_steps_but_not_their_base, set_up_layered, tear_down),
         cmocka_unit_test_setup_teardown(test_an_automatic_pause_without_room_keeps_the_memory, set_up_layered,
                                         tear_down),
+        cmocka_unit_test_setup_teardown(test_an_automatic_pause_of_files_that_no_layer_holds_keeps_the_memory,
+                                        set_up_layered, tear_down),
         cmocka_unit_test_setup_teardown(test_files_that_do_not_fit_are_not_copied_again_and_again, set_up_layered,
                                         tear_down),
     };
