@@ -198,6 +198,7 @@ int world_start(void **state)
         return -1;
     world.config.domain = (char *)"hutch.test:7443";
     world.config.max_timeout_s = 3600;
+    world.kid_fails = 1;
     world.front.loop = world.loop;
     world.front.config = &world.config;
     (void)snprintf(world.tenant[0].id, sizeof world.tenant[0].id, "%s", "a");

@@ -69,6 +69,9 @@ struct world {
     int pauses, resumes, unloads, wakes, in_use;
     bool memory;        /* of the last pause */
     uint64_t timeout_s; /* of the last resume */
+    unsigned kid_fails; /* which one of a fork */
+    bool dial_paused;   /* a pause comes between the next dial and its answer */
+    bool copied_before; /* the files that are forked: stock was asked a second time, and it costs nothing */
     struct tmpl tmpl[8];
     size_t ntmpls;
     char stock_owner[40]; /* for whom stock was asked last */

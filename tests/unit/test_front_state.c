@@ -177,6 +177,10 @@ static void test_forks_answer_one_by_one(void **state)
     json_decref(v);
     asked_free(a);
     assert_int_equal(world.timeout_s, 60);
+    world.kid_fails = 0;
+    world.copied_before = true;
+    expect("POST", "/sandboxes/i0box/fork", "{\"count\":2}", 201, "i0kid1");
+    expect("POST", "/sandboxes/i0box/fork", "{\"count\":1}", 429, "no room");
     expect("POST", "/sandboxes/i0box/fork", "{\"count\":101}", 400, "count");
     expect("POST", "/sandboxes/i0box/fork", "{\"count\":0}", 400, "count");
     b->state = BOX_FROZEN;

@@ -317,7 +317,10 @@ static void forked(struct forking *k)
         return;
     }
     api_on_closed(r, NULL);
-    if (!k->child[0].id[0] && !k->child[0].cost.bytes && !k->child[0].cost.frozen_us) {
+    bool any = k->child[0].cost.bytes || k->child[0].cost.frozen_us;
+    for (unsigned i = 0; i < k->count; i++)
+        any |= k->child[i].id[0] != 0;
+    if (!any) {
         /* There was no copy to make any from. */
         reply_refuse(r, k->child[0].status, NULL, k->child[0].status == 503 ? 1 : 0, k->child[0].text);
         free(k);
