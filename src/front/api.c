@@ -112,6 +112,8 @@ struct waking {
 static void begin_use(struct api_call *c, struct box *b)
 {
     api_note_sandbox(c->req, b->id);
+    if (c->in_use)
+        return;
     c->in_use = true;
     box_in_use(c->front, b);
 }
@@ -177,6 +179,13 @@ static void sandbox(struct api_call *c, const struct api_target *t)
         api_awake(c, b, serve);
     else
         serve(c, NULL);
+}
+
+void api_again(struct api_call *c)
+{
+    struct api_target t = {.kind = API_SANDBOX, .port = c->port};
+    memcpy(t.sandbox, c->sandbox, sizeof t.sandbox);
+    sandbox(c, &t);
 }
 
 void front_handle(void *ctx, struct http_req *r)

@@ -99,6 +99,8 @@ struct box *api_box(struct api_call *c);
 void api_no_box(struct api_call *c);
 /* Traffic for a box: `then` at once if it runs, or when it is awake; if it cannot be woken the request is answered. */
 void api_awake(struct api_call *c, struct box *b, void (*then)(struct api_call *c, struct box *b));
+/* Its box was paused before anything was done for it: it is served from the beginning. */
+void api_again(struct api_call *c);
 /* Answers with an error once the body of the request, of which some is still to come, was read and dropped. */
 void api_refuse_body(struct http_req *r, unsigned status, const char *text);
 /* The same with a body of the caller's own: JSON. */

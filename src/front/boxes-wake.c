@@ -14,6 +14,8 @@
 #include "front/boxes-int.h"
 #include "front/nets.h"
 
+enum { TAKEN_LOOK_MS = 20 };
+
 static void set_end(struct box_change *c, uint64_t timeout_s)
 {
     const struct front *f = c->front;
@@ -299,6 +301,9 @@ static void thaw(struct front *f, struct box *b, uint64_t timeout_s, box_paused 
     keeperc_resume(f->keeper, b->id, thawed, c);
 }
 
+/* Paused, and its files are being read or changed as a whole. */
+static bool is_taken(const struct box *b) { return b->busy && !b->busy_waits && b->state != BOX_RUNNING; }
+
 void box_resume(struct front *f, struct box *b, uint64_t timeout_s, box_paused *done, void *arg)
 {
     struct state_failure why = {0};
@@ -313,7 +318,7 @@ void box_resume(struct front *f, struct box *b, uint64_t timeout_s, box_paused *
             c->resume_timeout_s = timeout_s;
         return;
     }
-    if (b->busy && !b->busy_waits && b->state != BOX_RUNNING)
+    if (is_taken(b))
         state_fail(&why, 503, "%s of the sandbox is under way; try again", b->busy);
     else if (!box_is_there(b))
         state_fail(&why, 404, "the sandbox has ended");
@@ -323,6 +328,43 @@ void box_resume(struct front *f, struct box *b, uint64_t timeout_s, box_paused *
         restore(f, b, timeout_s, done, arg);
     else
         thaw(f, b, timeout_s, done, arg);
+}
+
+/* Traffic for one of which a snapshot is made: who has a key can ask again, a visitor cannot be told to. */
+struct visitor {
+    struct front *front;
+    char id[SANDBOX_ID_MAX];
+    uint64_t until;
+    box_paused *done;
+    void *arg;
+};
+
+static void look_again(void *arg)
+{
+    struct visitor *v = arg;
+    struct front *f = v->front;
+    struct state_failure why = {0};
+    struct box *b = map_get(&f->boxes->by_id, v->id);
+    if (b && is_taken(b) && loop_now(f->loop) < v->until) {
+        (void)loop_timer(f->loop, TAKEN_LOOK_MS, look_again, v);
+        return;
+    }
+    if (!b) {
+        state_fail(&why, 404, "the sandbox has ended");
+        v->done(v->arg, &why);
+    } else if (is_taken(b))
+        box_resume(f, b, 0, v->done, v->arg); /* it takes too long: refused */
+    else
+        box_awake(f, b, true, v->done, v->arg);
+    free(v);
+}
+
+static void wait_until_free(struct front *f, const struct box *b, box_paused *done, void *arg)
+{
+    struct visitor *v = xcalloc(1, sizeof *v);
+    *v = (struct visitor){.front = f, .until = loop_now(f->loop) + BOX_CHANGE_MS, .done = done, .arg = arg};
+    memcpy(v->id, b->id, sizeof v->id);
+    (void)loop_timer(f->loop, TAKEN_LOOK_MS, look_again, v);
 }
 
 void box_awake(struct front *f, struct box *b, bool traffic, box_paused *done, void *arg)
@@ -337,5 +379,8 @@ void box_awake(struct front *f, struct box *b, bool traffic, box_paused *done, v
         box_refuse(f, &why, done, arg);
         return;
     }
-    box_resume(f, b, 0, done, arg);
+    if (traffic && is_taken(b))
+        wait_until_free(f, b, done, arg);
+    else
+        box_resume(f, b, 0, done, arg);
 }

@@ -62,6 +62,17 @@ static void fail(struct way *w, unsigned status, bool with_port, const char *mes
     gateway_refuse(r, status, id, port, 0, message, hint);
 }
 
+/* A pause came between, before anything was sent: it is served as one that comes now, which wakes the sandbox if it may. */
+static void come_again(struct way *w)
+{
+    struct http_req *r = w->r;
+    api_on_closed(r, NULL);
+    r->user = NULL;
+    way_free(w);
+    http_resume(r);
+    api_again(api_call_of(r));
+}
+
 static void no_answer(void *arg, struct http_req *r, unsigned status, enum client_failure failure, const char *why)
 {
     struct way *w = arg;
@@ -187,6 +198,8 @@ static void dialed(void *arg, const struct link_status *st, int fd)
         connected(w, fd);
     else if (st->code == LINK_GONE)
         fail(w, 502, false, "The sandbox was not found", NULL);
+    else if (st->code == LINK_PAUSED)
+        come_again(w);
     else if (st->code == LINK_NOT_FOUND && ++w->dials < GATEWAY_DIALS)
         /* A server that was started a moment ago may not listen yet. */
         w->timer = loop_timer(w->f->loop, (uint64_t)w->dials * GATEWAY_DIAL_PAUSE_MS, dial, w);
@@ -199,8 +212,12 @@ static void dialed(void *arg, const struct link_status *st, int fd)
 static void dial(void *arg)
 {
     struct way *w = arg;
+    const struct box *b = box_find(w->f, w->id);
     w->timer = 0;
-    w->call = link_dial(w->f->links, w->id, (uint16_t)w->names.port, dialed, w);
+    if (b && b->state != BOX_RUNNING)
+        come_again(w);
+    else
+        w->call = link_dial(w->f->links, w->id, (uint16_t)w->names.port, dialed, w);
 }
 
 static bool is_our_key(const char *s) { return s && strncmp(s, "e2b_", 4) == 0; }

@@ -742,10 +742,13 @@ link_call link_hello(struct links *ls, const char *id, link_done *done, void *ar
 }
 link_call link_dial(struct links *ls, const char *id, uint16_t port, link_dialed *done, void *arg)
 {
-    (void)ls, (void)id, (void)port;
+    (void)ls, (void)port;
     struct later *l = later(L_DIALED, "", arg);
     l->fn.dialed = done;
-    l->st.code = LINK_NOT_FOUND;
+    l->st.code = world.dial_paused ? LINK_PAUSED : LINK_NOT_FOUND;
+    if (world.dial_paused)
+        box_find(&world.front, id)->state = BOX_FROZEN;
+    world.dial_paused = false;
     return l->id;
 }
 static struct exec *remember(const struct exec_ops *o, void *arg)

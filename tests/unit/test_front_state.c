@@ -242,6 +242,27 @@ static void test_traffic_wakes_a_box_that_may_be_woken_and_is_served_then(void *
     assert_int_equal(world.wakes, 3);
 }
 
+static void test_a_request_to_a_port_that_a_pause_catches_is_served_after_it(void **state)
+{
+    (void)state;
+    struct box *b = world_box("i0box", 0, 1000);
+    const char *port[] = {"e2b-sandbox-id", b->id, "e2b-sandbox-port", "3000", NULL};
+    b->auto_resume = true;
+    world.dial_paused = true;
+    struct asked *a = ask("GET", "/", port, NULL, 0);
+    assert_int_equal(world.wakes, 1);
+    assert_non_null(strstr(buf_str(&a->body), "port is not open")); /* asked once more, when it runs again */
+    asked_free(a);
+    assert_int_equal(world.in_use, 0);
+    b->auto_resume = false;
+    world.dial_paused = true;
+    a = ask("GET", "/", port, NULL, 0);
+    assert_int_equal(world.wakes, 1);
+    assert_non_null(strstr(buf_str(&a->body), "not found"));
+    asked_free(a);
+    assert_int_equal(world.in_use, 0);
+}
+
 static void test_capabilities_say_what_can_be_kept(void **state)
 {
     (void)state;
@@ -263,6 +284,7 @@ int main(void)
         T(test_forks_answer_one_by_one),
         T(test_traffic_to_a_paused_box_is_answered_as_if_there_were_none),
         T(test_traffic_wakes_a_box_that_may_be_woken_and_is_served_then),
+        T(test_a_request_to_a_port_that_a_pause_catches_is_served_after_it),
         T(test_capabilities_say_what_can_be_kept),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -244,6 +244,33 @@ static void test_traffic_wakes_only_where_it_may(void **state)
     assert_int_equal(running.calls, 1); /* at once */
 }
 
+static void test_traffic_waits_for_a_snapshot_of_a_paused_box(void **state)
+{
+    (void)state;
+    struct box_spec spec = host_spec();
+    struct told visitor = {0}, owner = {0}, late = {0};
+    spec.auto_resume = true;
+    struct box *b = make_base(&spec);
+    pause_ok(b, true);
+    assert_true(box_begin(b, "a snapshot"));
+    box_awake(&f, b, true, told, &visitor);
+    box_resume(&f, b, 0, told, &owner);
+    expect_told(&owner, 503, "a snapshot of the sandbox is under way");
+    step(3);
+    assert_int_equal(visitor.calls, 0);
+    box_finish(&f, b->id);
+    clock_add += 100;
+    expect_told(&visitor, 0, "");
+    assert_int_equal(b->state, BOX_RUNNING);
+    pause_ok(b, true);
+    assert_true(box_begin(b, "a snapshot"));
+    box_awake(&f, b, true, told, &late);
+    step(1);
+    clock_add += BOX_CHANGE_MS + 1;
+    expect_told(&late, 503, "a snapshot of the sandbox is under way");
+    box_finish(&f, b->id);
+}
+
 static void test_a_resume_during_the_pause_follows_it(void **state)
 {
     (void)state;
@@ -693,33 +720,6 @@ static void test_a_kill_that_fails_leaves_it_as_it_was(void **state)
     assert_int_equal(who.tenant->sandboxes, 4);
 }
 
-static void test_a_hidden_box_that_is_counted_needs_room_and_gives_it_back(void **state)
-{
-    (void)state;
-    struct box_spec spec = {.template = STACK_EMPTY, .timeout_s = 60, .secure = true, .build = true};
-    who.tenant->quota.sandboxes = 1;
-    (void)base_box();
-    struct answer a = make(&spec);
-    assert_int_equal(a.status, 0);
-    assert_int_equal(who.tenant->sandboxes, 1);
-    spec.counted = true;
-    a = make(&spec);
-    assert_int_equal(a.status, 429);
-    assert_string_equal(a.code, "quota_exceeded");
-    who.tenant->quota.sandboxes = 2;
-    a = make(&spec);
-    assert_int_equal(a.status, 0);
-    assert_int_equal(who.tenant->sandboxes, 2);
-    box_kill(&f, box_find(&f, a.id), "test", NULL, NULL);
-    assert_int_equal(who.tenant->sandboxes, 1);
-    k.create_error = KEEPER_FAILED;
-    assert_int_equal(make(&spec).status, 500);
-    assert_int_equal(who.tenant->sandboxes, 1);
-}
-
-#define T(name) cmocka_unit_test_setup_teardown(name, set_up, tear_down)
-int main(void)
-{
 /* keeper was told when it ends, and that is something else by now. */
 static void test_what_is_to_happen_at_its_end_can_be_changed_while_it_is_resumed(void **state)
 {
@@ -777,6 +777,33 @@ static void test_who_comes_late_to_a_change_waits_no_longer_than_others(void **s
     assert_int_equal(b->state, BOX_STORED);
 }
 
+static void test_a_hidden_box_that_is_counted_needs_room_and_gives_it_back(void **state)
+{
+    (void)state;
+    struct box_spec spec = {.template = STACK_EMPTY, .timeout_s = 60, .secure = true, .build = true};
+    who.tenant->quota.sandboxes = 1;
+    (void)base_box();
+    struct answer a = make(&spec);
+    assert_int_equal(a.status, 0);
+    assert_int_equal(who.tenant->sandboxes, 1);
+    spec.counted = true;
+    a = make(&spec);
+    assert_int_equal(a.status, 429);
+    assert_string_equal(a.code, "quota_exceeded");
+    who.tenant->quota.sandboxes = 2;
+    a = make(&spec);
+    assert_int_equal(a.status, 0);
+    assert_int_equal(who.tenant->sandboxes, 2);
+    box_kill(&f, box_find(&f, a.id), "test", NULL, NULL);
+    assert_int_equal(who.tenant->sandboxes, 1);
+    k.create_error = KEEPER_FAILED;
+    assert_int_equal(make(&spec).status, 500);
+    assert_int_equal(who.tenant->sandboxes, 1);
+}
+
+#define T(name) cmocka_unit_test_setup_teardown(name, set_up, tear_down)
+int main(void)
+{
     const struct CMUnitTest tests[] = {
         T(test_memory_pause_freezes_and_takes_the_deadline_away),
         T(test_a_second_pause_is_a_conflict_and_a_resume_of_a_running_box_is_none),
@@ -786,6 +813,7 @@ static void test_who_comes_late_to_a_change_waits_no_longer_than_others(void **s
         T(test_the_host_template_has_no_files_to_keep),
         T(test_those_who_resume_at_once_share_it),
         T(test_traffic_wakes_only_where_it_may),
+        T(test_traffic_waits_for_a_snapshot_of_a_paused_box),
         T(test_a_resume_during_the_pause_follows_it),
         T(test_kill_works_in_every_state),
         T(test_files_go_when_the_row_is_gone_for_good),
@@ -808,9 +836,9 @@ static void test_who_comes_late_to_a_change_waits_no_longer_than_others(void **s
         T(test_who_has_much_waiting_for_the_store_is_refused),
         T(test_a_box_gets_an_automatic_pause_only_if_there_is_room),
         T(test_a_kill_that_fails_leaves_it_as_it_was),
+        T(test_what_is_to_happen_at_its_end_can_be_changed_while_it_is_resumed),
+        T(test_who_comes_late_to_a_change_waits_no_longer_than_others),
         T(test_a_hidden_box_that_is_counted_needs_room_and_gives_it_back),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
-        T(test_what_is_to_happen_at_its_end_can_be_changed_while_it_is_resumed),
-        T(test_who_comes_late_to_a_change_waits_no_longer_than_others),
