@@ -11,6 +11,7 @@
 #include "base/path.h"
 #include "cli/cli.h"
 #include "cli/scope.h"
+#include "cli/tx.h"
 #include "os/landlock.h"
 #include "policy/netpol.h"
 #include "wall/layers.h"
@@ -226,7 +227,7 @@ static int prepare_tx(struct prepared *p, struct err *err)
                        "--tx works on the host's directories; changes under --root are private already");
     if (p->spec.nested)
         return err_set(err, ERR_HOST, 0, "--tx needs namespaces, which are not to be had here");
-    if (learn_find_tx(p->plan, &p->places, err) < 0)
+    if (tx_room(err) < 0 || learn_find_tx(p->plan, &p->places, err) < 0)
         return -1;
     if (p->places.n == 0)
         return err_set(err, ERR_USAGE, 0, "--tx: the command may write to no directory, so there is nothing to keep");

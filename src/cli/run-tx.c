@@ -32,6 +32,14 @@ static void show_notes(const struct tx *tx)
         fprintf(stderr, "hutch: note: %s\n", tx->notes.v[i]);
 }
 
+/* Of a kept one. */
+static void show_apart(const struct tx *tx)
+{
+    for (size_t i = 0; i < tx->apart.n && i < TX_SHOWN_MAX; i++)
+        fprintf(stderr, "hutch: note: %s lies too deep to be applied; it is in %s/apart/%zu\n",
+                tx_shown(tx->apart.v[i].path), tx_where(tx), i);
+}
+
 /* 'a', 'k' or 'x'; 0 at the end of input, which is 'k': nothing is lost by keeping. */
 static char ask(const struct tx *tx)
 {
@@ -56,7 +64,7 @@ static int carry_out(struct tx *tx, char what, bool quiet, enum tx_end *ret, str
 {
     struct err why = {0};
     *err = why;
-    if (what == 'a' && tx_apply(tx, false, &why) == 0) {
+    if (what == 'a' && tx_apply(tx, false, &why) == 0 && tx->apart.n == 0) {
         *ret = TX_END_APPLIED;
         return 0;
     }
@@ -71,7 +79,29 @@ static int carry_out(struct tx *tx, char what, bool quiet, enum tx_end *ret, str
     if (!quiet)
         fprintf(stderr, "hutch: kept as %s; see it with `hutch diff %s`, then `hutch apply %s` or `hutch discard %s`\n",
                 tx->id, tx->id, tx->id, tx->id);
+    if (!quiet)
+        show_apart(tx);
     return 0;
+}
+
+int tx_rescue(struct tx *tx, enum tx_end *ret, struct err *err)
+{
+    struct err why = *err, more = {0};
+    for (size_t i = 0; i < tx->nplaces; i++) { /* without them all is new */
+        if (tx->place[i].host >= 0)
+            (void)close(tx->place[i].host);
+        tx->place[i].host = -1;
+    }
+    for (size_t i = 0; i < tx->n; i++)
+        free(tx->changes[i].path);
+    tx->n = 0;
+    if (tx_compare(tx, &more) == 0 && tx->n == 0 && tx->apart.n == 0)
+        return -1; /* it wrote nothing */
+    tx->unseen = true;
+    if (tx_keep(tx, &more) < 0)
+        return err_set(err, why.code, 0, "%s; the changes are lost: they cannot be kept: %s", why.msg, more.msg);
+    *ret = TX_END_KEPT;
+    return err_set(err, why.code, 0, "%s; what the command wrote is kept as %s, in %s", why.msg, tx->id, tx_where(tx));
 }
 
 int tx_decide(struct tx *tx, bool commit, bool quiet, enum tx_end *ret, struct err *err)
@@ -79,7 +109,7 @@ int tx_decide(struct tx *tx, bool commit, bool quiet, enum tx_end *ret, struct e
     *ret = TX_END_NOTHING;
     if (!quiet)
         show_notes(tx);
-    if (tx->n == 0) {
+    if (tx->n == 0 && tx->apart.n == 0) {
         if (!quiet)
             fputs("hutch: the command changed no files\n", stderr);
         return 0;
@@ -134,13 +164,14 @@ int cmd_apply(int argc, char **argv)
         return err_set(&err, ERR_USAGE, 0, "one transaction at a time; usage: hutch apply [--force] [TX]"),
                cli_fail(&err);
     _cleanup_close_ int lock = tx_lock(id, &err);
-    if (lock < 0 || tx_load(id, &tx, &err) < 0)
+    if (lock < 0 || tx_load(id, true, &tx, &err) < 0)
         return fail(&tx, &err);
     show_notes(&tx);
     if (tx_apply(&tx, force, &err) < 0)
         return fail(&tx, &err);
     size_t n = tx.n;
-    if (tx_drop(tx.id, &err) < 0)
+    show_apart(&tx);
+    if (tx.apart.n == 0 && tx_drop(tx.id, &err) < 0)
         return fail(&tx, &err);
     printf("%zu change%s applied\n", n, n == 1 ? "" : "s");
     tx_done(&tx);
@@ -164,9 +195,10 @@ int tx_cmd_diff(const char *id)
 {
     static struct tx tx;
     struct err err = {0};
-    if (tx_load(id, &tx, &err) < 0)
+    if (tx_load(id, false, &tx, &err) < 0)
         return fail(&tx, &err);
     show_notes(&tx);
+    show_apart(&tx);
     if (tx_diff(&tx, 1) < 0) {
         (void)err_set(&err, ERR_SETUP, errno, "write the diff");
         return fail(&tx, &err);

@@ -430,8 +430,9 @@ static int finish_tx(struct prepared *p, const struct outcome *out, struct strv 
     if (p->vault < 0) /* it never came to the command */
         return 0;
     if (tx_open_vault(&tx, &p->places, p->vault, err) < 0 || tx_compare(&tx, err) < 0) {
+        int r = tx_rescue(&tx, end, err);
         tx_done(&tx);
-        return -1;
+        return r;
     }
     for (size_t i = 0; i < tx.notes.n; i++)
         strv_add(&p->notes, tx.notes.v[i]);

@@ -1,9 +1,11 @@
 /* Makes on the host what a layer holds. */
 #include <errno.h>
 #include <fcntl.h>
+#include <linux/fs.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/syscall.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -15,7 +17,7 @@
 #include "cli/tx.h"
 #include "stock/tree.h"
 
-enum { CONFLICTS_SHOWN = 10, TEMP_MAX = 40 };
+enum { CONFLICTS_SHOWN = 10 };
 
 int tx_open_parent(int root, const char *path, const char **name)
 {
@@ -84,7 +86,7 @@ static void find_conflicts(const struct tx *tx, const struct map below[TX_PLACES
         if (conflicts(tx, c))
             add_conflict(ret, c->path);
         else if (tx_takes_dir(c))
-            tx_look_below(tx, c, &below[c->place], false, add_conflict, ret);
+            tx_look_below(tx, c, &below[c->place], NULL, add_conflict, ret);
     }
 }
 
@@ -124,15 +126,43 @@ struct applying {
     size_t n, cap;
 };
 
+static mode_t open_mode(const struct stat *st) { return (st->st_mode & 07777) | S_IRWXU; }
+
+/* path "": the place itself. */
+static int open_dir(const struct tx *tx, unsigned place, const char *path)
+{
+    const char *name;
+    _cleanup_close_ int dir = tx_open_parent(tx->place[place].host, path, &name);
+    return dir < 0 ? -1 : openat(dir, *name ? name : ".", O_PATH | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+}
+
 /* Opens the directory to its owner until the end, when it gets `mode`. */
 static int unlock(struct applying *a, unsigned place, const char *path, size_t n, int fd, mode_t mode)
 {
     struct stat st;
-    if (fstat(fd, &st) < 0 || tx_set_mode(fd, (st.st_mode & 07777) | S_IRWXU) < 0)
+    _cleanup_free_ char *own = xstrndup(path, n);
+    if (fstat(fd, &st) < 0)
+        return -1;
+    const struct tx_entry e = {place, own, {.there = true, .mode = mode, .ino = st.st_ino, .size = open_mode(&st)}};
+    if (tx_note_opened(a->tx, &e) < 0 || tx_set_mode(fd, open_mode(&st)) < 0)
         return -1;
     MEM_GROW(a->dirs, a->n, a->cap);
-    a->dirs[a->n++] = (struct dir_mode){place, xstrndup(path, n), st.st_dev, st.st_ino, mode};
+    a->dirs[a->n++] = (struct dir_mode){place, TAKE_PTR(own), st.st_dev, st.st_ino, mode};
     return 0;
+}
+
+/* Those that somebody opened who was killed, and that are still as he left them. */
+static void take_over(struct applying *a)
+{
+    for (size_t i = 0; i < a->tx->opened.n; i++) {
+        const struct tx_entry *e = &a->tx->opened.v[i];
+        struct stat st;
+        _cleanup_close_ int fd = open_dir(a->tx, e->place, e->path);
+        if (fd < 0 || fstat(fd, &st) < 0 || !tx_still_open(e, &st))
+            continue;
+        MEM_GROW(a->dirs, a->n, a->cap);
+        a->dirs[a->n++] = (struct dir_mode){e->place, xstrdup(e->path), st.st_dev, st.st_ino, e->seen.mode};
+    }
 }
 
 /* The directory that holds the change, so that it can be written to; what only it forbids its own owner is lifted. */
@@ -153,10 +183,7 @@ static int open_host_parent(struct applying *a, const struct tx_change *c, const
 static int set_mode(const struct applying *a, const struct dir_mode *d)
 {
     struct stat st;
-    const char *name;
-    _cleanup_close_ int dir = tx_open_parent(a->tx->place[d->place].host, d->path, &name);
-    _cleanup_close_ int fd =
-        dir < 0 ? -1 : openat(dir, *name ? name : ".", O_PATH | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+    _cleanup_close_ int fd = open_dir(a->tx, d->place, d->path);
     if (fd < 0 || fstat(fd, &st) < 0)
         return -1;
     return st.st_dev == d->dev && st.st_ino == d->ino ? tx_set_mode(fd, d->mode) : 0;
@@ -174,6 +201,8 @@ static int set_modes(struct applying *a, struct err *err)
         free(d->path);
     }
     free(a->dirs);
+    if (r == 0 && a->n)
+        tx_forget_opened(a->tx);
     return r;
 }
 
@@ -199,20 +228,56 @@ static int fail(const struct applying *a, const struct tx_change *c, struct err 
     return err_set(err, ERR_SETUP, errno, "write %s/%s", tx_shown(a->tx->place[c->place].src), tx_shown(c->path));
 }
 
+static int move(int dir, const char *from, const char *to, unsigned flags)
+{
+    return (int)syscall(SYS_renameat2, dir, from, dir, to, flags);
+}
+
+/* A file system that knows no flags, or an overlay that does not rename what is in its lower layers. */
+static bool cannot_move(void) { return errno == EINVAL || errno == ENOSYS || errno == EOPNOTSUPP || errno == EXDEV; }
+
+/* Whether what was at the name of the change, and is in `dir` as `at`, is what it was when conflicts were looked for. */
+static int look_at_old(const struct applying *a, const struct tx_change *c, int dir, const char *at, struct err *err)
+{
+    struct conflicts more = {0};
+    const struct tx_at place = {dir, at};
+    if (look_again(a, c, dir, at, err) < 0)
+        return -1;
+    if (!a->force && tx_takes_dir(c))
+        tx_look_below(a->tx, c, &a->below[c->place], &place, add_conflict, &more);
+    int r = more.n ? meanwhile(buf_str(&more.text), err) : 0;
+    buf_done(&more.text);
+    return r;
+}
+
+/* What was at the name is at `temp`, where nobody finds it: so what is seen of it now is all there is. It goes, or back to its
+ * name if somebody changed it at the last moment, or it cannot go. */
+static int drop_old(struct applying *a, const struct tx_change *c, int dir, const char *temp, const char *name,
+                    unsigned back, struct err *err)
+{
+    if (look_at_old(a, c, dir, temp, err) == 0 && tree_remove(dir, temp, err) == 0)
+        return 0;
+    return move(dir, temp, name, back) < 0 ? err_wrap(err, "what was there is %s beside it", temp) : -1;
+}
+
 /* With everything in it, if it is a directory. */
 static int take_away(struct applying *a, const struct tx_change *c, int dir, const char *name, struct err *err)
 {
-    struct conflicts more = {0};
+    char temp[TX_TEMP_MAX];
     struct stat st;
     if (fstatat(dir, name, &st, AT_SYMLINK_NOFOLLOW) < 0 && errno == ENOENT)
         return 0; /* somebody was faster */
     if (look_again(a, c, dir, name, err) < 0)
         return -1;
-    if (!a->force && tx_takes_dir(c))
-        tx_look_below(a->tx, c, &a->below[c->place], true, add_conflict, &more);
-    int r = more.n ? meanwhile(buf_str(&more.text), err) : tree_remove(dir, name, err);
-    buf_done(&more.text);
-    return r;
+    tx_name_temp(a->tx, temp);
+    int r = move(dir, name, temp, RENAME_NOREPLACE);
+    if (r < 0 && errno == EEXIST && tx_drop_temp(dir, temp) == 0)
+        r = move(dir, name, temp, RENAME_NOREPLACE);
+    if (r == 0)
+        return drop_old(a, c, dir, temp, name, RENAME_NOREPLACE, err);
+    if (cannot_move())
+        return look_at_old(a, c, dir, name, err) < 0 ? -1 : tree_remove(dir, name, err);
+    return errno == ENOENT ? 0 : fail(a, c, err);
 }
 
 /* A directory is the command's in all but what only the host's may be: set-gid, where that one is and new ones in it are. */
@@ -227,41 +292,54 @@ static int dress(struct applying *a, const struct tx_change *c, int fd, const st
     return unlock(a, c->place, c->path, strlen(c->path), fd, mode);
 }
 
-/* A kept transaction has always the same, so that what it left when it was killed is found when it comes back there. */
-static void name_temp(const struct tx *tx, char ret[TEMP_MAX])
-{
-    char digits[TX_ID_MAX];
-    random_hex(digits, 4);
-    (void)snprintf(ret, TEMP_MAX, ".hutch-%s%s", tx->id[0] ? tx->id : "tx-", tx->id[0] ? "" : digits);
-}
-
-static bool was_left(const struct tx *tx, int dir, const char *temp)
-{
-    return errno == EEXIST && tx->id[0] && (unlinkat(dir, temp, 0) == 0 || unlinkat(dir, temp, AT_REMOVEDIR) == 0);
-}
-
-/* From its own name to that of the change. */
-static int put_in_place(struct applying *a, const struct tx_change *c, int dir, const char *temp, const char *name,
-                        struct err *err)
+/* Where nothing can be moved without taking the place of something else. */
+static int put_plainly(struct applying *a, const struct tx_change *c, int dir, const char *temp, const char *name,
+                       struct err *err)
 {
     struct stat st;
     bool other = fstatat(dir, name, &st, AT_SYMLINK_NOFOLLOW) == 0 && S_ISDIR(st.st_mode) != S_ISDIR(c->mode);
-    if ((other ? take_away(a, c, dir, name, err) : look_again(a, c, dir, name, err)) < 0)
+    if (fstatat(dir, temp, &st, AT_SYMLINK_NOFOLLOW) < 0)
+        return fail(a, c, err);
+    if (look_at_old(a, c, dir, name, err) < 0 || (other && tree_remove(dir, name, err) < 0))
         return -1;
     return renameat(dir, temp, dir, name) < 0 ? fail(a, c, err) : 0;
+}
+
+/* From its own name to that of the change. If something is there, the two change places: there is no moment in which somebody
+ * could write it again and have that replaced, nor one in which the name is missing. */
+static int put_in_place(struct applying *a, const struct tx_change *c, int dir, const char *temp, const char *name,
+                        struct err *err)
+{
+    struct stat st, ours;
+    bool there = fstatat(dir, name, &st, AT_SYMLINK_NOFOLLOW) == 0;
+    if (fstatat(dir, temp, &ours, AT_SYMLINK_NOFOLLOW) < 0)
+        return fail(a, c, err);
+    int r = look_again(a, c, dir, name, err);
+    if (r == 0 && move(dir, temp, name, there ? RENAME_EXCHANGE : RENAME_NOREPLACE) == 0)
+        r = there ? drop_old(a, c, dir, temp, name, RENAME_EXCHANGE, err) : 0;
+    else if (r == 0 && (errno == EEXIST || errno == ENOENT) && !a->force) /* it came or went since */
+        r = meanwhile(c->path, err);
+    else if (r == 0)
+        r = errno == EEXIST || errno == ENOENT || cannot_move() ? put_plainly(a, c, dir, temp, name, err)
+                                                                : fail(a, c, err);
+    if (r < 0 && fstatat(dir, temp, &st, AT_SYMLINK_NOFOLLOW) == 0 && st.st_ino == ours.st_ino)
+        (void)tx_drop_temp(dir, temp);
+    return r;
 }
 
 static int new_dir(struct applying *a, const struct tx_change *c, int dir, const char *name, const struct stat *l,
                    struct err *err)
 {
-    char temp[TEMP_MAX];
-    name_temp(a->tx, temp);
-    if (mkdirat(dir, temp, 0700) < 0 && (!was_left(a->tx, dir, temp) || mkdirat(dir, temp, 0700) < 0))
+    char temp[TX_TEMP_MAX];
+    tx_name_temp(a->tx, temp);
+    if (mkdirat(dir, temp, 0700) < 0 &&
+        (errno != EEXIST || tx_drop_temp(dir, temp) < 0 || mkdirat(dir, temp, 0700) < 0))
         return fail(a, c, err);
     _cleanup_close_ int fd = openat(dir, temp, O_PATH | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
-    int r = fd < 0 || dress(a, c, fd, l) < 0 ? fail(a, c, err) : put_in_place(a, c, dir, temp, name, err);
-    if (r < 0)
-        (void)unlinkat(dir, temp, AT_REMOVEDIR);
+    if (fd >= 0 && dress(a, c, fd, l) == 0)
+        return put_in_place(a, c, dir, temp, name, err);
+    int r = fail(a, c, err);
+    (void)tx_drop_temp(dir, temp);
     return r;
 }
 
@@ -280,15 +358,16 @@ static int put_dir(struct applying *a, const struct tx_change *c, int dir, const
 static int put_other(struct applying *a, const struct tx_change *c, int layer, const char *from, int dir,
                      const char *name, const struct stat *l, struct err *err)
 {
-    char temp[TEMP_MAX];
+    char temp[TX_TEMP_MAX];
     const struct tx_put p = {.tx = a->tx, .l = l, .layer = layer, .dir = dir, .from = from, .name = name, .temp = temp};
-    name_temp(a->tx, temp);
+    tx_name_temp(a->tx, temp);
     int r = tx_put(&p);
-    if (r < 0 && was_left(a->tx, dir, temp))
+    if (r < 0 && errno == EEXIST && tx_drop_temp(dir, temp) == 0)
         r = tx_put(&p);
-    r = r < 0 ? fail(a, c, err) : put_in_place(a, c, dir, temp, name, err);
-    if (r < 0)
-        (void)unlinkat(dir, temp, 0);
+    if (r == 0)
+        return put_in_place(a, c, dir, temp, name, err);
+    r = fail(a, c, err);
+    (void)tx_drop_temp(dir, temp);
     return r;
 }
 
@@ -329,7 +408,19 @@ int tx_apply(struct tx *tx, bool force, struct err *err)
     static struct applying a; /* large */
     struct err later = {0};
     a = (struct applying){.tx = tx, .force = force};
+    if (tx->unseen && !force)
+        return err_set(err, ERR_POLICY, 0,
+                       "what was on the host when the command ran is not known: look at `hutch diff %s`, then `hutch "
+                       "apply --force %s`",
+                       tx->id, tx->id);
+    if (tx->blind)
+        return err_set(err, ERR_POLICY, 0,
+                       "%s cannot be looked into on the host, so what the command did there cannot be applied: `chmod "
+                       "u+rwx` it first; nothing was applied",
+                       tx_shown(tx->blind));
+    tx_choose_id(tx);
     tx_index(&tx->below, a.below);
+    take_over(&a);
     int r = force ? 0 : check(tx, a.below, err);
     for (size_t i = 0; i < tx->n && r == 0; i++)
         if (apply_one(&a, &tx->changes[i], err) < 0)

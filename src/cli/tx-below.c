@@ -84,9 +84,13 @@ static void look_into(struct look *l, int parent, const char *name, const char *
         (void)l->see(l, path, NULL);
 }
 
-static void look_below(struct look *l, int host, const char *path)
+static void look_below(struct look *l, int host, const char *path, const struct tx_at *at)
 {
     const char *name;
+    if (at) {
+        look_into(l, at->dir, at->name, path, 0);
+        return;
+    }
     _cleanup_close_ int dir = tx_open_parent(host, path, &name);
     if (dir >= 0)
         look_into(l, dir, name, path, 0);
@@ -117,7 +121,7 @@ void tx_survey(struct tx *tx, size_t max)
         const struct tx_change *c = &tx->changes[i];
         struct look l = {.see = remember, .writes = tx, .max = max, .place = c->place};
         if (tx_takes_dir(c))
-            look_below(&l, tx->place[c->place].host, c->path);
+            look_below(&l, tx->place[c->place].host, c->path, NULL);
     }
 }
 
@@ -148,10 +152,10 @@ static bool judge(struct look *l, const char *path, const struct stat *st)
     return !theirs;
 }
 
-void tx_look_below(const struct tx *tx, const struct tx_change *c, const struct map *known, bool again, tx_found *found,
-                   void *arg)
+void tx_look_below(const struct tx *tx, const struct tx_change *c, const struct map *known, const struct tx_at *again,
+                   tx_found *found, void *arg)
 {
     struct look l = {
-        .see = judge, .place = c->place, .tx = tx, .known = known, .again = again, .found = found, .arg = arg};
-    look_below(&l, tx->place[c->place].host, c->path);
+        .see = judge, .place = c->place, .tx = tx, .known = known, .again = again != NULL, .found = found, .arg = arg};
+    look_below(&l, tx->place[c->place].host, c->path, again);
 }

@@ -19,9 +19,10 @@
 
 struct walk {
     struct tx *tx;
-    unsigned place;
-    const struct map *modes; /* that are written down, of this place */
-    struct tx_entries *more; /* that are to be */
+    unsigned place, depth;
+    const struct map *modes;  /* that are written down, of this place */
+    const struct map *opened; /* the same */
+    struct tx_entries *more;  /* that are to be */
     struct err *err;
 };
 
@@ -50,10 +51,6 @@ static int read_names(int dir, struct strv *ret)
     for (struct dirent *e = readdir(d); e; e = readdir(d)) {
         if (strcmp(e->d_name, ".") == 0 || strcmp(e->d_name, "..") == 0)
             continue;
-        if (ret->n == TX_CHANGES_MAX) {
-            errno = E2BIG;
-            return -1;
-        }
         strv_add(ret, e->d_name);
     }
     if (ret->n > 1)
@@ -71,10 +68,6 @@ static struct tx_change *add(struct walk *w, const char *path, enum tx_kind kind
                              const struct stat *host)
 {
     struct tx *tx = w->tx;
-    if (tx->n == TX_CHANGES_MAX) {
-        (void)err_set(w->err, ERR_LIMIT, 0, "more than %d changes; nothing of them can be kept", TX_CHANGES_MAX);
-        return NULL;
-    }
     MEM_GROW(tx->changes, tx->n, tx->cap);
     struct tx_change *c = &tx->changes[tx->n++];
     *c = (struct tx_change){.place = w->place, .path = xstrdup(path), .kind = kind};
@@ -148,8 +141,6 @@ static int open_up(struct walk *w, int layer, const char *name, const char *path
         l->st_mode = known->seen.mode;
     if (known || w->tx->root || (l->st_mode & need) == need)
         return 0;
-    if (modes->n == TX_CHANGES_MAX)
-        return err_set(w->err, ERR_LIMIT, 0, "more than %d files that their owner may not read", TX_CHANGES_MAX);
     if (fchmodat(layer, name, (l->st_mode & 07777) | need, 0) < 0)
         return err_set(w->err, ERR_SETUP, errno, "open up %s in its layer", tx_shown(path));
     MEM_GROW(modes->v, modes->n, modes->cap);
@@ -169,16 +160,16 @@ static int walk_dir(struct walk *w, int layer, int host, const char *name, const
     _cleanup_close_ int under =
         both ? openat(host, name, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC | O_NONBLOCK) : -1;
     if (sub >= 0 && both && under < 0 && errno == EACCES) {
-        strv_take(&w->tx->notes, xasprintf("%s cannot be looked into on the host: what the command did there is lost",
-                                           tx_shown(path)));
+        strv_take(&w->tx->notes,
+                  xasprintf("%s cannot be looked into on the host: nothing can be applied before its owner may read it",
+                            tx_shown(path)));
+        w->tx->blind = w->tx->blind ? w->tx->blind : xstrdup(path);
         return 0;
     }
     if (sub < 0 || (both && under < 0))
         return err_set(w->err, ERR_SETUP, errno, "look into %s", tx_shown(path));
     if (!both || !same_attributes(w->tx, l, h)) {
         struct tx_change *c = add(w, path, h ? TX_CHANGED : TX_ADDED, l, h);
-        if (!c)
-            return -1;
         c->attributes = both;
         c->content = h && !both;
     }
@@ -194,14 +185,18 @@ static int walk_entry(struct walk *w, int layer, int host, const char *name, con
     if (host < 0 || fstatat(host, name, h, AT_SYMLINK_NOFOLLOW) < 0)
         h = NULL;
     _cleanup_free_ char *path = *top ? path_join(top, name) : xstrdup(name);
-    if (depth >= TX_DEPTH_MAX || strlen(path) >= PATH_MAX) /* as in tree_copy() */
-        return err_set(w->err, ERR_LIMIT, 0, "%s is more than %d directories deep or its path longer than %d bytes",
-                       tx_shown(path), TX_DEPTH_MAX, PATH_MAX - 1);
+    const struct tx_entry *opened = h ? map_get(w->opened, path) : NULL;
+    if (opened && tx_still_open(opened, h)) /* it gets its mode when everything is in it */
+        h->st_mode = S_IFDIR | opened->seen.mode;
+    if (depth >= w->depth || strlen(path) >= PATH_MAX) /* as in tree_copy() */
+        return is_whiteout(&l) ? 0 : tx_set_apart(w->tx, w->place, layer, name, path, w->err);
     bool odd = !S_ISDIR(l.st_mode) && !S_ISREG(l.st_mode) && !S_ISLNK(l.st_mode) && !S_ISFIFO(l.st_mode);
     if (odd && !is_whiteout(&l))
         strv_take(&w->tx->notes, xasprintf("%s is no file, directory, link or pipe and stays behind", tx_shown(path)));
-    if (odd) /* what was there is gone in any case, and from a socket no kept layer has more than that */
-        return h && !add(w, path, TX_REMOVED, NULL, h) ? -1 : 0;
+    if (odd && h) /* what was there is gone in any case, and from a socket no kept layer has more than that */
+        (void)add(w, path, TX_REMOVED, NULL, h);
+    if (odd)
+        return 0;
     if (open_up(w, layer, name, path, &l) < 0)
         return -1;
     if (S_ISDIR(l.st_mode))
@@ -212,8 +207,6 @@ static int walk_entry(struct walk *w, int layer, int host, const char *name, con
     if (!content && !attributes)
         return 0;
     struct tx_change *c = add(w, path, h ? TX_CHANGED : TX_ADDED, &l, h);
-    if (!c)
-        return -1;
     c->content = h && content;
     c->attributes = attributes;
     return 0;
@@ -230,8 +223,8 @@ static int walk(struct walk *w, int layer, int host, const char *top, bool repla
         if (mine.n && bsearch(&theirs.v[i], mine.v, mine.n, sizeof *mine.v, by_name))
             continue;
         _cleanup_free_ char *path = *top ? path_join(top, theirs.v[i]) : xstrdup(theirs.v[i]);
-        if (fstatat(host, theirs.v[i], &st, AT_SYMLINK_NOFOLLOW) == 0 && !add(w, path, TX_REMOVED, NULL, &st))
-            return -1;
+        if (fstatat(host, theirs.v[i], &st, AT_SYMLINK_NOFOLLOW) == 0)
+            (void)add(w, path, TX_REMOVED, NULL, &st);
     }
     for (size_t i = 0; i < mine.n; i++)
         if (walk_entry(w, layer, host, mine.v[i], top, replaced, depth) < 0)
@@ -242,20 +235,29 @@ static int walk(struct walk *w, int layer, int host, const char *top, bool repla
 int tx_compare(struct tx *tx, struct err *err)
 {
     struct tx_entries more = {0};
-    struct map modes[TX_PLACES_MAX] = {0};
+    struct map modes[TX_PLACES_MAX] = {0}, opened[TX_PLACES_MAX] = {0};
+    unsigned depth = tx_depth();
     int r = 0;
     tx_index(&tx->modes, modes);
+    tx_index(&tx->opened, opened);
     for (size_t i = 0; i < tx->nplaces && r == 0; i++) {
-        struct walk w = {.tx = tx, .place = (unsigned)i, .modes = &modes[i], .more = &more, .err = err};
+        struct walk w = {.tx = tx,
+                         .place = (unsigned)i,
+                         .depth = depth,
+                         .modes = &modes[i],
+                         .opened = &opened[i],
+                         .more = &more,
+                         .err = err};
         r = walk(&w, tx->place[i].layer, tx->place[i].host, "", false, 0);
     }
     tx_index_done(modes);
+    tx_index_done(opened);
     for (size_t i = 0; i < more.n; i++) {
         MEM_GROW(tx->modes.v, tx->modes.n, tx->modes.cap);
         tx->modes.v[tx->modes.n++] = more.v[i];
     }
     free(more.v);
-    return r;
+    return r < 0 ? -1 : tx_flatten_apart(tx, err);
 }
 
 /* --- for people --------------------------------------------------------------------------------------------------- */

@@ -1,7 +1,8 @@
 /* tx-meta.c - tx.json of a kept transaction: what was where on the host when the command had ended.
  *
  * Paths are percent-encoded, because names are bytes and JSON's strings are not; numbers of inodes are strings, because
- * they may be above what a JSON integer holds here. Version 1 had both as they are.
+ * they may be above what a JSON integer holds here. Version 1 had both as they are. The first line is an object, each line
+ * behind it one entry: there may be millions, and no parser has to hold them all. Up to version 2 they were in the object.
  */
 #include <inttypes.h>
 #include <jansson.h>
@@ -15,7 +16,7 @@
 #include "cli/tx.h"
 #include "http/url.h"
 
-enum { VERSION = 2, VERSION_PLAIN = 1 };
+enum { VERSION = 3, VERSION_ONE_LINE = 2, VERSION_PLAIN = 1 };
 
 static void put_json(json_t **j)
 {
@@ -41,28 +42,35 @@ static void put_path(struct json *j, const char *path)
     json_str(j, NULL, buf_str(&text));
 }
 
-static void put_entry(struct json *j, unsigned place, const char *path, const struct tx_seen *s)
+static void put_entry(struct buf *out, const char *kind, unsigned place, const char *path, const struct tx_seen *s)
 {
+    struct json j;
     char ino[24];
     (void)snprintf(ino, sizeof ino, "%" PRIu64, (uint64_t)s->ino);
-    json_arr(j, NULL);
-    json_u64(j, NULL, place);
-    put_path(j, path);
-    json_bool(j, NULL, s->there);
-    json_u64(j, NULL, s->mode);
-    json_str(j, NULL, ino);
-    json_i64(j, NULL, s->size);
-    json_i64(j, NULL, s->ctime.tv_sec);
-    json_i64(j, NULL, s->ctime.tv_nsec);
-    json_end_arr(j);
+    json_start(&j, out);
+    json_arr(&j, NULL);
+    json_str(&j, NULL, kind);
+    json_u64(&j, NULL, place);
+    put_path(&j, path);
+    json_bool(&j, NULL, s->there);
+    json_u64(&j, NULL, s->mode);
+    json_str(&j, NULL, ino);
+    json_i64(&j, NULL, s->size);
+    json_i64(&j, NULL, s->ctime.tv_sec);
+    json_i64(&j, NULL, s->ctime.tv_nsec);
+    json_end_arr(&j);
+    buf_addc(out, '\n');
 }
 
-static void put_entries(struct json *j, const char *key, const struct tx_entries *e)
+void tx_meta_put(struct buf *out, const char *kind, const struct tx_entry *e)
 {
-    json_arr(j, key);
+    put_entry(out, kind, e->place, e->path, &e->seen);
+}
+
+static void put_entries(struct buf *out, const char *kind, const struct tx_entries *e)
+{
     for (size_t i = 0; i < e->n; i++)
-        put_entry(j, e->v[i].place, e->v[i].path, &e->v[i].seen);
-    json_end_arr(j);
+        tx_meta_put(out, kind, &e->v[i]);
 }
 
 void tx_meta_write(const struct tx *tx, struct buf *out)
@@ -78,15 +86,16 @@ void tx_meta_write(const struct tx *tx, struct buf *out)
     for (size_t i = 0; i < tx->nplaces; i++)
         put_path(&j, tx->place[i].src);
     json_end_arr(&j);
-    json_arr(&j, "seen");
-    for (size_t i = 0; i < tx->n; i++)
-        put_entry(&j, tx->changes[i].place, tx->changes[i].path, &tx->changes[i].seen);
-    json_end_arr(&j);
     json_bool(&j, "below_cut", tx->below_cut);
-    put_entries(&j, "below", &tx->below);
-    put_entries(&j, "modes", &tx->modes);
+    json_bool(&j, "unseen", tx->unseen);
+    json_u64(&j, "entries", tx->n + tx->below.n + tx->modes.n + tx->apart.n);
     json_end_obj(&j);
     buf_addc(out, '\n');
+    for (size_t i = 0; i < tx->n; i++)
+        put_entry(out, "seen", tx->changes[i].place, tx->changes[i].path, &tx->changes[i].seen);
+    put_entries(out, "below", &tx->below);
+    put_entries(out, "modes", &tx->modes);
+    put_entries(out, "apart", &tx->apart);
 }
 
 /* --- read --------------------------------------------------------------------------------------------------------- */
@@ -107,22 +116,23 @@ static char *take_path(const json_t *v, bool plain)
     return path.p ? path.p : xstrdup("");
 }
 
-static bool take_entry(const json_t *v, bool plain, struct tx_entry *ret)
+/* From element `at` on. */
+static bool take_entry(const json_t *v, size_t at, bool plain, struct tx_entry *ret)
 {
-    const json_t *ino = json_array_get(v, 4);
-    json_int_t place = json_integer_value(json_array_get(v, 0));
+    const json_t *ino = json_array_get(v, at + 4);
+    json_int_t place = json_integer_value(json_array_get(v, at));
     uint64_t number = (uint64_t)json_integer_value(ino);
     if (place < 0 || place >= TX_PLACES_MAX ||
         (!plain && !num_u64(json_is_string(ino) ? json_string_value(ino) : "", &number)))
         return false;
     *ret = (struct tx_entry){.place = (unsigned)place,
-                             .path = take_path(json_array_get(v, 1), plain),
-                             .seen = {.there = json_is_true(json_array_get(v, 2)),
-                                      .mode = (mode_t)json_integer_value(json_array_get(v, 3)),
+                             .path = take_path(json_array_get(v, at + 1), plain),
+                             .seen = {.there = json_is_true(json_array_get(v, at + 2)),
+                                      .mode = (mode_t)json_integer_value(json_array_get(v, at + 3)),
                                       .ino = (ino_t)number,
-                                      .size = (off_t)json_integer_value(json_array_get(v, 5)),
-                                      .ctime = {.tv_sec = (time_t)json_integer_value(json_array_get(v, 6)),
-                                                .tv_nsec = (long)json_integer_value(json_array_get(v, 7))}}};
+                                      .size = (off_t)json_integer_value(json_array_get(v, at + 5)),
+                                      .ctime = {.tv_sec = (time_t)json_integer_value(json_array_get(v, at + 6)),
+                                                .tv_nsec = (long)json_integer_value(json_array_get(v, at + 7))}}};
     return ret->path != NULL;
 }
 
@@ -134,7 +144,7 @@ static bool take_entries(const json_t *doc, const char *key, bool plain, struct 
     json_array_foreach(all, i, v)
     {
         MEM_GROW(ret->v, ret->n, ret->cap);
-        if (!take_entry(v, plain, &ret->v[ret->n]))
+        if (!take_entry(v, 0, plain, &ret->v[ret->n]))
             return false;
         ret->n++;
     }
@@ -156,9 +166,45 @@ static bool take_places(const json_t *doc, bool plain, struct strv *ret)
     return json_is_array(all) && ret->n <= TX_PLACES_MAX;
 }
 
+/* "seen" and so on: where such entries go. NULL: it is none. */
+static struct tx_entries *list_of(const char *kind, struct tx *tx, struct tx_entries *seen)
+{
+    return !kind                         ? NULL
+           : strcmp(kind, "seen") == 0   ? seen
+           : strcmp(kind, "below") == 0  ? &tx->below
+           : strcmp(kind, "modes") == 0  ? &tx->modes
+           : strcmp(kind, "apart") == 0  ? &tx->apart
+           : strcmp(kind, "opened") == 0 ? &tx->opened
+                                         : NULL;
+}
+
+static bool take_lines(const char *text, const char *end, json_int_t want, struct tx *tx, struct tx_entries *seen)
+{
+    for (const char *eol; text < end; text = eol + 1, want--) {
+        eol = memchr(text, '\n', (size_t)(end - text));
+        _cleanup_json_ json_t *line = eol ? json_loadb(text, (size_t)(eol - text), 0, NULL) : NULL;
+        struct tx_entries *to = list_of(json_string_value(json_array_get(line, 0)), tx, seen);
+        if (!to)
+            return false;
+        MEM_GROW(to->v, to->n, to->cap);
+        if (!take_entry(line, 1, false, &to->v[to->n]))
+            return false;
+        to->n++;
+    }
+    return want == 0;
+}
+
+void tx_meta_take(const char *text, size_t n, struct tx *tx)
+{
+    struct tx_entries none = {0};
+    (void)take_lines(text, text + n, 0, tx, &none);
+    tx_entries_done(&none);
+}
+
 bool tx_meta_read(const char *text, size_t n, struct tx *tx, struct strv *places, struct tx_entries *seen)
 {
-    _cleanup_json_ json_t *doc = json_loadb(text, n, 0, NULL);
+    const char *eol = n ? memchr(text, '\n', n) : NULL, *end = text + n;
+    _cleanup_json_ json_t *doc = json_loadb(text, eol ? (size_t)(eol - text) : n, 0, NULL);
     json_int_t version = json_integer_value(json_object_get(doc, "version"));
     bool plain = version == VERSION_PLAIN;
     const char *command = json_string_value(json_object_get(doc, "command"));
@@ -167,7 +213,15 @@ bool tx_meta_read(const char *text, size_t n, struct tx *tx, struct strv *places
     tx->root = json_is_true(json_object_get(doc, "root"));
     tx->started_ns = json_integer_value(json_object_get(doc, "started_ns"));
     tx->command = xstrdup(command ? command : "");
-    if (!take_places(doc, plain, places) || !take_entries(doc, "seen", plain, seen))
+    tx->unseen = json_is_true(json_object_get(doc, "unseen"));
+    if (!take_places(doc, plain, places))
+        return false;
+    if (version > VERSION_ONE_LINE) {
+        const json_t *entries = json_object_get(doc, "entries");
+        tx->below_cut = json_is_true(json_object_get(doc, "below_cut"));
+        return eol && json_is_integer(entries) && take_lines(eol + 1, end, json_integer_value(entries), tx, seen);
+    }
+    if (!take_entries(doc, "seen", plain, seen))
         return false;
     bool none = !json_object_get(doc, "below"); /* in version 1 */
     tx->below_cut = none || json_is_true(json_object_get(doc, "below_cut"));

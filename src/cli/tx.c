@@ -17,13 +17,13 @@
 #include "base/fd.h"
 #include "base/mem.h"
 #include "base/path.h"
-#include "base/random.h"
 #include "base/text.h"
 #include "cli/cli.h"
 #include "stock/tree.h"
 
-#define META "tx.json"
-enum { META_MAX = 256 << 20 };
+#define META  "tx.json"
+#define APART "apart"
+enum { META_MAX = 1 << 30 };
 
 void tx_done(struct tx *tx)
 {
@@ -39,6 +39,13 @@ void tx_done(struct tx *tx)
     free(tx->changes);
     tx_entries_done(&tx->below);
     tx_entries_done(&tx->modes);
+    tx_entries_done(&tx->apart);
+    tx_entries_done(&tx->opened);
+    free(tx->blind);
+    if (tx->kept)
+        (void)close(tx->dir);
+    if (tx->has_apart)
+        (void)close(tx->apart_dir);
     free(tx->command);
     strv_done(&tx->notes);
     *tx = (struct tx){0};
@@ -75,26 +82,46 @@ static int add_place(struct tx *tx, const char *src, int parent, const char *lay
     return p->host < 0 ? err_set(err, ERR_SETUP, errno, "open %s", tx_shown(src)) : 0;
 }
 
+/* All of them, also after a failure: what is in the others must not be lost by it. */
 int tx_open_vault(struct tx *tx, const struct wall_learn *places, int vault, struct err *err)
 {
     char name[32];
+    int r = 0;
     for (size_t i = 0; i < places->n; i++) {
+        struct err why = {0};
         (void)snprintf(name, sizeof name, "L%zu/u", i);
-        if (add_place(tx, places->place[i].src, vault, name, err) < 0)
-            return -1;
+        if (add_place(tx, places->place[i].src, vault, name, &why) < 0 && r == 0) {
+            *err = why;
+            r = -1;
+        }
     }
-    return 0;
+    tx->apart_dir = openat(vault, "L0/a", O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+    tx->has_apart = tx->apart_dir >= 0;
+    return r;
 }
 
 /* --- where they are kept ------------------------------------------------------------------------------------------ */
 
-static int open_store(struct err *err)
+/* NULL: nobody says. */
+static char *store_path(void)
 {
     const char *state = getenv("XDG_STATE_HOME"), *home = getenv("HOME");
-    if ((!state || state[0] != '/') && (!home || home[0] != '/'))
+    if (state && state[0] == '/')
+        return path_join(state, "hutch/tx");
+    return home && home[0] == '/' ? path_join(home, ".local/state/hutch/tx") : NULL;
+}
+
+const char *tx_where(const struct tx *tx)
+{
+    _cleanup_free_ char *store = store_path(), *path = path_join(store ? store : "", tx->id);
+    return tx_shown(path);
+}
+
+static int open_store(struct err *err)
+{
+    _cleanup_free_ char *path = store_path();
+    if (!path)
         return err_set(err, ERR_USAGE, 0, "neither XDG_STATE_HOME nor HOME says where transactions can be kept");
-    _cleanup_free_ char *path =
-        state && state[0] == '/' ? path_join(state, "hutch/tx") : path_join(home, ".local/state/hutch/tx");
     for (char *p = strchr(path + 1, '/');; p = strchr(p + 1, '/')) {
         if (p)
             *p = '\0';
@@ -155,23 +182,46 @@ static int lock_store(struct err *err)
     return store;
 }
 
+/* from -1: it is not to be had, and empty. */
+static int keep_layer(const struct tx *tx, int from, int dir, const char *name, struct err *err)
+{
+    if (mkdirat(dir, name, 0700) < 0)
+        return err_set(err, ERR_SETUP, errno, "keep a layer");
+    _cleanup_close_ int to = openat(dir, name, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+    struct tree_copy c = {.from = from,
+                          .to = to,
+                          .prev = -1,
+                          .shift = tx->shift,
+                          .depth = TX_DEPTH_MAX,
+                          .flags = TREE_USERXATTR | TREE_BARE | (tx->root ? 0U : TREE_NO_CHOWN)};
+    if (to < 0)
+        return err_set(err, ERR_SETUP, errno, "keep a layer");
+    return from < 0 ? 0 : tree_copy(&c, err);
+}
+
 static int keep_layers(const struct tx *tx, int dir, struct err *err)
 {
     char name[32];
     for (size_t i = 0; i < tx->nplaces; i++) {
         (void)snprintf(name, sizeof name, "L%zu", i);
-        if (mkdirat(dir, name, 0700) < 0)
-            return err_set(err, ERR_SETUP, errno, "keep the layer of %s", tx_shown(tx->place[i].src));
-        _cleanup_close_ int to = openat(dir, name, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
-        struct tree_copy c = {.from = tx->place[i].layer,
-                              .to = to,
-                              .prev = -1,
-                              .shift = tx->shift,
-                              .flags = TREE_USERXATTR | TREE_BARE | (tx->root ? 0U : TREE_NO_CHOWN)};
-        if (to < 0 || tree_copy(&c, err) < 0)
-            return to < 0 ? err_set(err, ERR_SETUP, errno, "keep the layer of %s", tx_shown(tx->place[i].src)) : -1;
+        if (keep_layer(tx, tx->place[i].layer, dir, name, err) < 0)
+            return -1;
     }
-    return 0;
+    return tx->has_apart && tx->apart.n ? keep_layer(tx, tx->apart_dir, dir, APART, err) : 0;
+}
+
+int tx_room(struct err *err)
+{
+    _cleanup_free_ char *path = store_path();
+    _cleanup_strv_ struct strv ids = {0};
+    _cleanup_close_ int store = path ? open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC) : -1;
+    if (store >= 0)
+        list_ids(store, &ids);
+    return ids.n < TX_KEPT_MAX ? 0
+                               : err_set(err, ERR_LIMIT, 0,
+                                         "%zu transactions wait already, and one more is not begun: see "
+                                         "`hutch tx ls`, then `hutch apply` or `hutch discard`",
+                                         ids.n);
 }
 
 /* Under its name only when all of it is on the disk: the command's own copy, in memory, goes next, and a transaction that a
@@ -188,16 +238,11 @@ int tx_keep(struct tx *tx, struct err *err)
 {
     struct err ignored = {0};
     char temp[TX_ID_MAX + 8];
-    _cleanup_strv_ struct strv ids = {0};
     _cleanup_buf_ struct buf meta = {0};
     _cleanup_close_ int store = lock_store(err);
     if (store < 0)
         return -1;
-    list_ids(store, &ids);
-    if (ids.n >= TX_KEPT_MAX)
-        return err_set(err, ERR_LIMIT, 0, "%d transactions wait already; see `hutch tx ls`", TX_KEPT_MAX);
-    (void)snprintf(tx->id, sizeof tx->id, "tx-");
-    random_hex(tx->id + 3, 4);
+    tx_choose_id(tx);
     (void)snprintf(temp, sizeof temp, ".%s", tx->id);
     if (mkdirat(store, temp, 0700) < 0)
         return err_set(err, ERR_SETUP, errno, "keep the transaction");
@@ -277,7 +322,7 @@ static int check_owner(int dir, const char *id, struct err *err)
                    id, st.st_uid);
 }
 
-int tx_load(const char *id, struct tx *ret, struct err *err)
+int tx_load(const char *id, bool mend, struct tx *ret, struct err *err)
 {
     _cleanup_close_ int store = open_store(err);
     _cleanup_buf_ struct buf text = {0};
@@ -295,7 +340,14 @@ int tx_load(const char *id, struct tx *ret, struct err *err)
     if (ret->root != (geteuid() == 0))
         return err_set(err, ERR_USAGE, 0, "transaction %s was made by %s; decide about it as the same user", ret->id,
                        ret->root ? "root" : "an ordinary user");
-    if (open_places(ret, &places, dir, err) < 0 || tx_compare(ret, err) < 0)
+    if (open_places(ret, &places, dir, err) < 0)
+        return -1;
+    ret->dir = TAKE_FD(dir);
+    ret->kept = true;
+    tx_read_opened(ret);
+    if (mend)
+        tx_mend(ret, &seen);
+    if (tx_compare(ret, err) < 0)
         return -1;
     take_seen(ret, &seen);
     return 0;
@@ -339,7 +391,7 @@ static int list(struct err *err)
         struct tx tx = {0};
         struct err why = {0};
         _cleanup_buf_ struct buf command = {0};
-        int r = tx_load(ids.v[i], &tx, &why);
+        int r = tx_load(ids.v[i], false, &tx, &why);
         text_add_safe(&command, r < 0 ? why.msg : tx.command, 120);
         printf("%s  %6zu change%s  %s  %s\n", ids.v[i], tx.n, tx.n == 1 ? " " : "s",
                tx.nplaces ? tx_shown(tx.place[0].src) : "-", buf_str(&command));

@@ -23,12 +23,12 @@
 #include "wall/learn.h"
 
 enum {
-    TX_CHANGES_MAX = 200000,
-    TX_DEPTH_MAX = 128,
-    TX_KEPT_MAX = 100,       /* transactions that wait for a decision */
+    TX_DEPTH_MAX = 1024,     /* what lies deeper is kept, but apart */
+    TX_KEPT_MAX = 100,       /* transactions that wait for a decision; with more none is begun */
     TX_SHOWN_MAX = 200,      /* lines of a summary */
     TX_TEXT_MAX = 256 << 10, /* a file up to this size is compared line by line */
     TX_ID_MAX = 16,          /* "tx-" and eight hexadecimal digits */
+    TX_TEMP_MAX = 32,        /* of a name on the host while something is applied */
     TX_PLACES_MAX = LEARN_PLACES_MAX,
     TX_BELOW_MAX = 300000,     /* entries below directories that go, written down one by one, */
     TX_BELOW_BYTES = 32 << 20, /* and their paths together; of more only the time is looked at */
@@ -68,7 +68,9 @@ struct tx_place {
     int layer, host; /* directories */
 };
 struct tx {
-    char id[TX_ID_MAX]; /* "" until it is kept */
+    char id[TX_ID_MAX]; /* "" until it is applied or kept */
+    bool kept;          /* it was, and this is: */
+    int dir;
     struct tx_place place[TX_PLACES_MAX];
     size_t nplaces;
     struct tx_change *changes;
@@ -80,17 +82,30 @@ struct tx {
     struct tx_entries below; /* what was on the host in directories that go */
     size_t below_bytes;
     bool below_cut; /* there was more */
+    bool unseen;    /* what was on the host is not known, see tx_rescue() */
+    int apart_dir;  /* if has_apart: entries of the layers that lie too deep, as "0", "1" ... */
+    bool has_apart;
+    struct tx_entries apart;  /* where they were */
+    struct tx_entries opened; /* see tx-mend.c */
+    char *blind;              /* a directory that cannot be looked into on the host, if there is one */
     struct tx_entries
         modes;     /* in the layers: of what its owner may not read. They were opened up, seen.mode is what counts */
     char *command; /* for people */
     struct strv notes; /* fit to print */
 };
 
-/* After the run: the layers in the vault (see wall/learn.h). ERR_LIMIT, ERR_SETUP. tx_done() in any case. */
+/* After the run: the layers in the vault (see wall/learn.h). ERR_POLICY, ERR_SETUP: then tx_rescue(), and tx_done() in any
+ * case. */
 int tx_open_vault(struct tx *tx, const struct wall_learn *places, int vault, struct err *err);
 /* tx-diff.c: fills `changes`, in order of the paths, directories before what is in them. Opens up in the layers what an
- * ordinary user could not read there. ERR_LIMIT for what could be neither kept nor applied. */
+ * ordinary user could not read there, and sets apart what lies too deep. */
 int tx_compare(struct tx *tx, struct err *err);
+/* tx-apart.c: how deep the layers can be walked through; raises the limit on open files for it. */
+unsigned tx_depth(void);
+/* Takes an entry of a layer to where it is kept, but not applied from. ERR_LIMIT in a transaction that was kept already. */
+int tx_set_apart(struct tx *tx, unsigned place, int dir, const char *name, const char *path, struct err *err);
+/* The same with what lies too deep in what was set apart. */
+int tx_flatten_apart(struct tx *tx, struct err *err);
 /* One line per change, at most `max`; then how many more. */
 void tx_list(const struct tx *tx, size_t max, struct buf *out);
 /* A unified diff of everything that is text, a line for the rest. -1 with errno if it cannot be written. */
@@ -110,10 +125,14 @@ bool tx_changed(const struct tx *tx, const struct tx_seen *s, const struct stat 
  * same file. */
 bool tx_changed_again(const struct tx_seen *s, const struct stat *st, bool goes);
 /* Calls `found` for what is there now in the directory of such a change and must not go unasked. `known`: `below`, indexed.
- * again: that came since tx_apply() looked for conflicts. */
+ * again: that came since tx_apply() looked for conflicts, and where the directory is meanwhile. */
 typedef void tx_found(void *arg, const char *path);
-void tx_look_below(const struct tx *tx, const struct tx_change *c, const struct map *known, bool again, tx_found *found,
-                   void *arg);
+struct tx_at {
+    int dir;
+    const char *name;
+};
+void tx_look_below(const struct tx *tx, const struct tx_change *c, const struct map *known, const struct tx_at *again,
+                   tx_found *found, void *arg);
 /* The directory that holds `path`, and its name there. No link is followed: a directory of the host that became one since is
  * an error. -1 with errno. */
 int tx_open_parent(int root, const char *path, const char **name);
@@ -131,20 +150,41 @@ int tx_put(const struct tx_put *p);
 /* fchown() and fchmod() that also take an O_PATH descriptor. -1 with errno. */
 int tx_set_owner(const struct tx *tx, int fd, const struct stat *l);
 int tx_set_mode(int fd, mode_t mode);
+/* tx-mend.c: what an `apply` that was killed leaves, and how the next one finds it. */
+void tx_choose_id(struct tx *tx);
+/* The name of what is not in its place yet, or not any more. */
+void tx_name_temp(const struct tx *tx, char ret[TX_TEMP_MAX]);
+/* Removes it, but for a directory with something in it. -1 with errno. */
+int tx_drop_temp(int dir, const char *temp);
+/* Undoes what was half done on the host. `seen`: as it was written down. */
+void tx_mend(const struct tx *tx, const struct tx_entries *seen);
+/* A directory is about to be opened to its owner: seen.mode is what it gets at the end, seen.size the mode until then. */
+int tx_note_opened(const struct tx *tx, const struct tx_entry *e);
+bool tx_still_open(const struct tx_entry *e, const struct stat *st);
+/* All of them have their modes. */
+void tx_forget_opened(const struct tx *tx);
+void tx_read_opened(struct tx *tx);
 void tx_done(struct tx *tx);
 
 /* tx.c: kept in STATE/hutch/tx ($XDG_STATE_HOME, else ~/.local/state). */
 int tx_keep(struct tx *tx, struct err *err);
-/* id NULL: the only one there is. ERR_POLICY if it is somebody else's. */
-int tx_load(const char *id, struct tx *ret, struct err *err);
+/* Before a run: ERR_LIMIT if too many wait. */
+int tx_room(struct err *err);
+/* The directory of a kept one, fit to print; valid until the fourth call of tx_shown() from now. */
+const char *tx_where(const struct tx *tx);
+/* id NULL: the only one there is. mend: tx_mend(), for who applies. ERR_POLICY if it is somebody else's. */
+int tx_load(const char *id, bool mend, struct tx *ret, struct err *err);
 /* A descriptor; until it is closed nobody else gets it. ERR_POLICY if somebody has it. For who applies or drops. */
 int tx_lock(const char *id, struct err *err);
 int tx_drop(const char *id, struct err *err);
 
-/* tx-meta.c: tx.json. Reads it into root, started_ns, command, below and modes of `tx` and the rest beside it; false: it is
- * damaged. */
+/* tx-meta.c: tx.json. Reads it into root, started_ns, command, unseen, below, modes and apart of `tx` and the rest beside it;
+ * false: it is damaged. */
 void tx_meta_write(const struct tx *tx, struct buf *out);
 bool tx_meta_read(const char *text, size_t n, struct tx *tx, struct strv *places, struct tx_entries *seen);
+/* One entry as a line, and such lines again, up to the first that is none. */
+void tx_meta_put(struct buf *out, const char *kind, const struct tx_entry *e);
+void tx_meta_take(const char *text, size_t n, struct tx *tx);
 void tx_entries_done(struct tx_entries *e);
 #define _cleanup_entries_ __attribute__((cleanup(tx_entries_done)))
 /* The entries by path, for each place; they must stay where they are meanwhile. `index` is zeroed. */
@@ -153,6 +193,9 @@ void tx_index_done(struct map index[TX_PLACES_MAX]);
 
 /* run-tx.c: the end of a run. */
 enum tx_end { TX_END_NOTHING, TX_END_APPLIED, TX_END_KEPT, TX_END_DROPPED };
+/* When the layers cannot be compared with the host, for the reason that is in `err`: keeps them as they are, and says where.
+ * Always -1. */
+int tx_rescue(struct tx *tx, enum tx_end *ret, struct err *err);
 int tx_decide(struct tx *tx, bool commit, bool quiet, enum tx_end *ret, struct err *err);
 const char *tx_end_name(enum tx_end e);
 /* `hutch diff tx-...`; NULL: the only one. Exit code. */

@@ -331,6 +331,7 @@ int tree_copy(struct tree_copy *c, struct err *err)
     k->c = c;
     k->view = c->flags & TREE_USERXATTR ? XATTR_USER : XATTR_TRUSTED;
     k->root = to;
+    k->path.max = c->depth;
     k->block = block;
     int r = check_owner(k, &st, err);
     if (r == 0)

@@ -35,6 +35,7 @@ struct tree_copy {
     int from, to, prev; /* prev: -1 */
     uid_t shift;
     unsigned flags;
+    unsigned depth; /* 0: LAY_DEPTH_MAX. Two descriptors are open at each level */
     struct tree_size max;
     struct tree_size done; /* out */
     uint64_t linked;       /* out: bytes that were shared with prev */

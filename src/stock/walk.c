@@ -89,8 +89,9 @@ void walk_names_done(struct walk_names *n)
 int walk_push(struct walk_path *p, const char *name, size_t *old, struct err *err)
 {
     size_t len = strlen(name), slash = p->n ? 1 : 0;
-    if (p->depth == LAY_DEPTH_MAX)
-        return walk_fail(err, ERR_LIMIT, 0, p->text, "what is in it lies deeper than %d directories", LAY_DEPTH_MAX);
+    unsigned max = p->max ? p->max : LAY_DEPTH_MAX;
+    if (p->depth == max)
+        return walk_fail(err, ERR_LIMIT, 0, p->text, "what is in it lies deeper than %u directories", max);
     if (p->n + slash + len >= sizeof p->text)
         return walk_fail(err, ERR_LIMIT, 0, p->text, "what is in it has a path longer than %d bytes", LAY_PATH_MAX - 1);
     *old = p->n;

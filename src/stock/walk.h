@@ -39,7 +39,7 @@ void walk_names_done(struct walk_names *n);
 struct walk_path {
     char text[LAY_PATH_MAX];
     size_t n;
-    unsigned depth;
+    unsigned depth, max; /* max 0: LAY_DEPTH_MAX */
 };
 /* Adds a part and puts what was before in *old, for walk_pop. ERR_LIMIT if the path gets too long or too deep. */
 int walk_push(struct walk_path *p, const char *name, size_t *old, struct err *err);

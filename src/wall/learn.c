@@ -75,7 +75,8 @@ static int mount_place_number(struct inside *in, size_t i, int vault)
     if (mkdirat(vault, dir, 0755) < 0)
         return inside_fail(in, errno, "make the private layer for %s", place->path);
     _cleanup_close_ int base = openat(vault, dir, O_PATH | O_DIRECTORY | O_CLOEXEC | O_NOFOLLOW);
-    if (base < 0 || mkdirat(base, "l", 0755) < 0 || mkdirat(base, "u", 0755) < 0 || mkdirat(base, "w", 0755) < 0)
+    if (base < 0 || mkdirat(base, "l", 0755) < 0 || mkdirat(base, "u", 0755) < 0 || mkdirat(base, "w", 0755) < 0 ||
+        mkdirat(base, "a", 0700) < 0)
         return inside_fail(in, errno, "make the private layer for %s", place->path);
     _cleanup_close_ int under = openat(base, "l", O_PATH | O_CLOEXEC | O_NOFOLLOW);
     if (under < 0 || fstatat(*lower, "", &st, AT_EMPTY_PATH) < 0 || mount_attach(*lower, under) < 0 ||

@@ -3,7 +3,8 @@
  * Each place is a directory of the host over which init mounts an overlay. Its lower layer is a read-only copy of the
  * host's mount (for a root caller mapped as the caller's own directories are), its upper layer lies in the vault and is
  * gone with the sandbox. The caller gets a descriptor of the vault (WALL_MSG_VAULT) and reads from the upper layers what
- * the command wrote; place i has them in "L<i>/u". A place that could not be mounted has no "u" and stays read-only.
+ * the command wrote; place i has them in "L<i>/u". A place that could not be mounted has no "u" and stays read-only. Beside it
+ * is an empty "a", which the caller may move things to: he need not be able to make anything in the vault.
  *
  * --tx: the places are the directories that the command may write to, everything else of the plan holds as it does without.
  * --learn: of the plan only private directories, devices, the covers over the host's sockets and what is shown at

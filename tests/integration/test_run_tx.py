@@ -389,7 +389,7 @@ def test_on_the_disk_before_the_other_copy_goes():
 
         def calls(*args):
             log = stage.home / "calls"
-            r = run("strace", "-o", log, "-e", "trace=syncfs,fsync,renameat,unlinkat", HUTCH, *args, cwd=stage.ws, env={"HOME": str(stage.home)})
+            r = run("strace", "-o", log, "-e", "trace=syncfs,fsync,renameat,renameat2,unlinkat", HUTCH, *args, cwd=stage.ws, env={"HOME": str(stage.home)})
             check_equal(r.code, 0, r)
             return log.read_text()
 

@@ -1,4 +1,5 @@
 """hutch run --tx with what commands, other programs and power cuts leave: nothing is lost, and nothing is where it should not be."""
+import contextlib
 import os
 import pathlib
 import shutil
@@ -9,7 +10,7 @@ import subprocess
 from hutch_test import HUTCH, check, check_equal, check_in, clean_env, eventually, hutch, identity, is_root, run, skip, write
 from outer_terminal import Outer
 from test_learn import home_workspace
-from test_run_tx import JOB, expected, furnish, look, tx
+from test_run_tx import JOB, READ_ONLY, expected, furnish, look, set_modes, tx
 
 
 def own(path, who):
@@ -67,7 +68,7 @@ def test_closed_to_its_owner(who):
 
 
 def test_closed_on_the_host():
-    "changes in a directory of the host that its owner may not read are lost, which is said, and the others are not"
+    "changes in a directory of the host that its owner may not read wait, which is said, until he may"
     with home_workspace("user") as stage:
         write(stage.ws / "u/file", "first\n", "user")
         os.chmod(stage.ws / "u", 0)
@@ -75,11 +76,13 @@ def test_closed_on_the_host():
         os.chmod(stage.ws / "u", 0)
         kept(r)
         check_in("u cannot be looked into on the host", r.err, r)
-        done = tx(stage, "apply")
-        check_equal(done.code, 0, done)
-        check_equal(((stage.ws / "good").read_text(), mode(stage.ws / "u")), ("x\n", oct(0)))
+        for args in ((), ("--force",)):
+            no = tx(stage, "apply", *args)
+            check_equal((no.code, (stage.ws / "good").exists()), (121, False), no)
+            check_in("u cannot be looked into on the host, so what the command did there cannot be applied", no.err, no)
         os.chmod(stage.ws / "u", 0o700)
-        check_equal(os.listdir(stage.ws / "u"), ["file"])
+        check_equal(tx(stage, "apply", "--force").code, 0)
+        check_equal(((stage.ws / "good").read_text(), sorted(os.listdir(stage.ws / "u"))), ("x\n", ["file", "new"]))
 
 
 def test_attributes_do_not_stand_in_the_way(who):
@@ -121,15 +124,74 @@ def test_sockets(who):
         check(not {"old", "stale"} & set(os.listdir(stage.ws)) and (stage.ws / "good").exists(), str(os.listdir(stage.ws)))
 
 
-def test_limits_before_anything_is_applied(who):
-    "paths that cannot be kept are refused before half of the changes is on the host"
-    for name, count in (("d" * 200, 30), ("d", 128)):
+def test_too_deep(who):
+    "what lies deeper than anybody could name is kept apart, where it can be copied from, and the rest is applied"
+    job = ("import os\nopen('good', 'w').write('x')\nfor i in range({}): os.mkdir('{}'); os.chdir('{}')\nopen('f', 'w').write('deep')\n"
+           "os.chmod('f', 0); os.chmod('.', 0)")
+    for name, count, apart in (("d", 150, False), ("d" * 200, 45, True)):
         with home_workspace(who) as stage:
-            before = look(stage.ws)
-            r = stage.run("--commit-on-success", "--", "python3", "-c", "import os\nopen('good', 'w')\n"
-                          f"for i in range({count}): os.mkdir('{name}'); os.chdir('{name}')\nopen('f', 'w')")
-            check_equal(r.code, 124, r)
-            check_equal(look(stage.ws), before, "something was applied")
+            r = stage.run("--commit-on-success", "--", "python3", "-c", job.format(count, name, name))
+            check_equal((r.code, (stage.ws / "good").read_text()), (0, "x"), r)
+            if not apart:
+                path = stage.ws / "/".join([name] * count)
+                os.chmod(path, 0o700)
+                os.chmod(path / "f", 0o600)
+                check_equal((path / "f").read_text(), "deep")
+                check("kept as" not in r.err, r)
+                continue
+            again = tx(stage, "apply")
+            check_equal(again.code, 0, again)
+            check_in("lies too deep to be applied; it is in ", again.err, again)
+            where = [pathlib.Path(line.split("it is in ")[1]) for line in again.err.splitlines() if "it is in " in line]
+            check_equal([f.read_text() for top in where for f in top.rglob("f")], ["deep"])
+            check_equal(tx(stage, "discard").code, 0)
+            check(not where[0].exists(), "it is still there")
+
+
+def while_it_waits(stage, act):
+    """The end of a run with --tx, in the middle of which something is done on the host."""
+    ids, entry = identity(stage.who)
+    with subprocess.Popen([HUTCH, "run", "--tx", "--", "sh", "-c", "echo x > made; echo done; read answer"], cwd=stage.ws,
+                          env=clean_env(entry, {"HOME": str(stage.home)}), stdin=subprocess.PIPE, stdout=subprocess.PIPE,
+                          stderr=subprocess.PIPE, text=True, **ids) as proc:
+        check_equal(proc.stdout.readline(), "done\n")
+        act()
+        _, err = proc.communicate("go\n", timeout=60)
+    return proc.returncode, err
+
+
+def test_no_directory_to_come_back_to(who):
+    "what was written over a directory that somebody took away meanwhile is kept, and can be applied when it is there again"
+    with home_workspace(who) as stage:
+        code, err = while_it_waits(stage, lambda: (os.rename(stage.ws, stage.home / "aside"), os.symlink("aside", stage.ws)))
+        check_equal(code, 121, err)
+        check_in("has become a symbolic link", err)
+        where = pathlib.Path(err.split(", in ")[1].strip())
+        check_equal((where / "L0/made").read_text(), "x\n")
+        os.unlink(stage.ws)
+        os.rename(stage.home / "aside", stage.ws)
+        no = tx(stage, "apply")
+        check_equal((no.code, (stage.ws / "made").exists()), (121, False), no)
+        check_in("is not known", no.err)
+        check_equal(tx(stage, "apply", "--force").code, 0)
+        check_equal((stage.ws / "made").read_text(), "x\n")
+
+
+def test_too_many_wait(who):
+    "a transaction that could not wait is not begun, and one that was begun is kept in any case"
+    with home_workspace(who) as stage:
+        store = stage.home / ".local/state/hutch/tx"
+
+        def fill():
+            for i in range(100):
+                write(store / f"tx-{i:08x}/tx.json", "", who)
+
+        code, err = while_it_waits(stage, fill)
+        check_equal(code, 0, err)
+        check_in("kept as tx-", err)
+        r = stage.run("--tx", "--", "echo", "begun")
+        check_equal((r.code, r.out), (124, ""), r)
+        check_in("wait already", r.err)
 
 
 # --- what comes to the host -----------------------------------------------------------------------------------------
@@ -230,16 +292,17 @@ def needs_strace():
         skip("needs root and strace: apt-get install strace")
 
 
-def strace(stage, inject, *args, **kwargs):
-    return run("strace", "-qq", "-o", stage.home / "calls", "-e", f"trace={inject.split(':')[0]}", "-e", f"inject={inject}", HUTCH, *args,
-               cwd=stage.ws, env={"HOME": str(stage.home)}, **kwargs)
+def strace(stage, inject, *args, who=None, **kwargs):
+    user = ["-u", identity(who)[1].pw_name] if who else []
+    return run("strace", "-qq", *user, "-o", stage.home / "calls", "-e", f"trace={inject.split(':')[0]}", "-e", f"inject={inject}", HUTCH,
+               *args, cwd=stage.ws, env={"HOME": str(stage.home)}, **kwargs)
 
 
 def test_killed_half_way():
     "what was killed while it applied can be applied again, without force, and leaves nothing of its own"
     needs_strace()
-    calls = [(call, when) for call in ("sendfile", "renameat", "fchownat") for when in (1, 2, 4)]
-    calls += [("mkdirat", 1), ("mkdirat", 2), ("unlinkat", 2)]
+    calls = [("sendfile", 1), ("sendfile", 3), ("fchownat", 2), ("mkdirat", 1), ("mkdirat", 2)]
+    calls += [("renameat2", when) for when in (1, 2, 4, 7)] + [("unlinkat", when) for when in (1, 2, 3, 5, 7, 9)]
     for call, when in calls:
         with home_workspace("root") as stage:
             furnish(stage)
@@ -251,6 +314,66 @@ def test_killed_half_way():
             check_equal(again.code, 0, f"{call} {when}: {again}")
             check_equal(look(stage.ws), want, f"{call} {when}")
             check_equal(tx(stage, "tx", "ls").out, "")
+
+
+def test_killed_with_open_directories():
+    "directories that their owner may not write to do not stand in the way after that either, and end as the command left them"
+    needs_strace()
+    for call, when in (("renameat2", 1), ("renameat2", 3), ("renameat2", 6), ("unlinkat", 1)):
+        with home_workspace("user") as stage:
+            furnish(stage)
+            for path in ("was-closed/in/stays", "was-closed/old", "was-open/file", "opened/file", "gone/file", "zero/file"):
+                write(stage.ws / path, "first\n", "user")
+            set_modes(stage, 0o555)
+            kept(stage.run("--tx", "--", "sh", "-c", READ_ONLY + "echo x > zero/new; chmod 0 zero"))
+            r = strace(stage, f"{call}:signal=KILL:when={when}", "apply", who="user")
+            check(r.code != 0, f"{call} {when}: {r}")
+            again = tx(stage, "apply")
+            check_equal(again.code, 0, f"{call} {when}: {again}")
+            after = look(stage.ws)
+            for name, bits in (("made", 0o555), ("made/deep", 0o555), ("was-closed", 0o555), ("was-closed/in", 0o555), ("was-open", 0o555),
+                               ("opened", 0o755), ("zero", 0)):
+                check_equal(oct(after[name][1]), oct(bits), f"{call} {when}: {name}")
+            for name in ("made/deep/file", "made/deep/link", "was-closed/in/new", "was-open/new", "opened/new", "zero/new"):
+                check_in(name, after)
+            check(not {"was-closed/old", "gone"} & set(after) and not [n for n in after if ".hutch-" in n], sorted(after))
+            set_modes(stage, 0o755)
+
+
+def slowly_applied(stage, name=""):
+    """`hutch apply` that takes two seconds to put the first change in its place."""
+    return subprocess.Popen(["strace", "-qq", "-o", stage.home / f"calls{name}", "-e", "trace=renameat2", "-e",
+                             "inject=renameat2:delay_enter=2000000:when=1", HUTCH, "apply", *([name] if name else [])], cwd=stage.ws,
+                            env=clean_env(identity("root")[1], {"HOME": str(stage.home)}), stderr=subprocess.PIPE, text=True)
+
+
+def test_changed_at_the_last_moment():
+    "what somebody changes between the last look at it and the moment in which it is replaced or removed stays as he left it"
+    needs_strace()
+    acts = {"edited": ("echo mine > a", lambda ws: (ws / "a").write_text("theirs\n")),
+            "replaced": ("echo mine > a", lambda ws: os.replace(ws / "by", ws / "a")),
+            "made": ("echo mine > new", lambda ws: (ws / "new").write_text("theirs\n")),
+            "made a directory": ("echo mine > new", lambda ws: (ws / "new").mkdir()),
+            "in what became a file": ("rm -r dir; echo mine > dir", lambda ws: (ws / "dir/in/more").write_text("theirs\n")),
+            "what goes": ("rm a", lambda ws: (ws / "a").write_text("theirs\n")),
+            "in what goes": ("rm -r dir", lambda ws: (ws / "dir/in/more").write_text("theirs\n"))}
+    with home_workspace("root") as stage, contextlib.ExitStack() as all_of_them:
+        top, running = stage.ws, []
+        for what, (job, act) in acts.items():
+            stage.ws = ws = top / what
+            for path in ("a", "by", "dir/in/file"):
+                write(ws / path, "first\n")
+            name = kept(stage.run("--tx", "--", "sh", "-c", job))
+            proc = all_of_them.enter_context(slowly_applied(stage, name))
+            eventually(lambda n=name: "renameat2(" in (stage.home / f"calls{n}").read_text(), 60, "the first change to be ready")
+            act(ws)
+            running.append((what, ws, name, proc, look(ws)))
+        for what, ws, name, proc, before in running:
+            err = proc.communicate(timeout=60)[1]
+            check_equal(proc.returncode, 121, f"{what}: {err}")
+            check_in("just now", err, what)
+            check_equal(look(ws), {k: v for k, v in before.items() if ".hutch-" not in k}, what)
+            check_in(name, tx(stage, "tx", "ls").out, what)
 
 
 def test_changed_while_it_is_applied():
@@ -266,10 +389,7 @@ def test_changed_while_it_is_applied():
                 write(stage.ws / path, "first\n")
             os.link(stage.ws / "zdir/linked", stage.ws / "linked")  # applying one name must not make the other one a conflict
             kept(stage.run("--tx", "--", "sh", "-c", "echo mine > a; echo mine > linked; echo mine > z; echo mine > zz; rm -r zdir"))
-            proc = subprocess.Popen(["strace", "-qq", "-o", stage.home / "calls", "-e", "trace=renameat", "-e",
-                                     "inject=renameat:delay_enter=2000000:when=1", HUTCH, "apply"], cwd=stage.ws,
-                                    env=clean_env(identity("root")[1], {"HOME": str(stage.home)}), stderr=subprocess.PIPE, text=True)
-            with proc:
+            with slowly_applied(stage) as proc:
                 eventually(lambda: list(stage.ws.glob(".hutch-tx-*")), 60, "the first file to be there under its own name")
                 for command in ("apply", "discard"):
                     r = tx(stage, command)

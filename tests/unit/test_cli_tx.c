@@ -99,12 +99,32 @@ static void the_first_version_is_read_too(void **state)
     tx_done(&tx);
 }
 
+static void the_second_version_is_read_too(void **state)
+{
+    struct tx tx = {0};
+    _cleanup_entries_ struct tx_entries seen = {0};
+    (void)state;
+    assert_true(reads("{\"version\":2,\"started_ns\":5,\"root\":false,\"command\":\"x\",\"places\":[\"/a%20b\"],"
+                      "\"seen\":[[0,\"c%20d\",true,33188,\"77\",3,1,2]],\"below_cut\":false,"
+                      "\"below\":[[0,\"e\",true,33188,\"78\",3,1,2]],\"modes\":[]}\n",
+                      &tx, &seen));
+    assert_int_equal(seen.n, 1);
+    assert_string_equal(seen.v[0].path, "c d");
+    assert_int_equal(tx.below.n, 1);
+    assert_false(tx.below_cut);
+    tx_done(&tx);
+}
+
 static void what_is_damaged_is_refused(void **state)
 {
     static const char *const texts[] = {
         "",
         "[]",
+        "{\"version\":4,\"places\":[],\"entries\":0}\n",
         "{\"version\":3,\"places\":[],\"seen\":[],\"below\":[]}",
+        "{\"version\":3,\"places\":[],\"entries\":1}\n",
+        "{\"version\":3,\"places\":[],\"entries\":1}\n[\"seen\",0,\"a\",true,33188,\"77\",3,1,2]",
+        "{\"version\":3,\"places\":[],\"entries\":1}\n[\"what\",0,\"a\",true,33188,\"77\",3,1,2]\n",
         "{\"version\":2,\"places\":[],\"below\":[]}",
         "{\"version\":2,\"places\":[7],\"seen\":[],\"below\":[]}",
         "{\"version\":2,\"places\":[\"%zz\"],\"seen\":[],\"below\":[]}",
@@ -221,14 +241,39 @@ static void what_lies_too_deep_is_not_taken_unasked(void **state)
     spare(&d);
 }
 
+static void there_may_be_any_number_of_changes(void **state)
+{
+    enum { MANY = 200001 };
+    struct tx tx = {0};
+    struct err err = {0};
+    char top[] = "/dev/shm/hutch-tx.XXXXXX", name[16];
+    (void)state;
+    if (!mkdtemp(top))
+        skip();
+    int layer = open(top, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    put(layer, "0");
+    for (int i = 1; i < MANY; i++) {
+        (void)snprintf(name, sizeof name, "%d", i);
+        assert_int_equal(linkat(layer, "0", layer, name, 0), 0);
+    }
+    tx.place[tx.nplaces++] = (struct tx_place){.src = xstrdup("/x"), .layer = layer, .host = -1};
+    if (tx_compare(&tx, &err) < 0)
+        fail_msg("%s", err.msg);
+    assert_int_equal(tx.n, MANY);
+    tx_done(&tx);
+    assert_int_equal(tree_remove(AT_FDCWD, top, &err), 0);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(any_name_and_any_inode_come_back),
         cmocka_unit_test(the_first_version_is_read_too),
+        cmocka_unit_test(the_second_version_is_read_too),
         cmocka_unit_test(what_is_damaged_is_refused),
         cmocka_unit_test(of_what_is_too_much_the_time_is_looked_at),
         cmocka_unit_test(what_lies_too_deep_is_not_taken_unasked),
+        cmocka_unit_test(there_may_be_any_number_of_changes),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
