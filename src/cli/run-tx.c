@@ -26,11 +26,13 @@ static void show(const struct tx *tx)
     (void)fd_write_all(2, buf_str(&text), text.n);
 }
 
-static void show_notes(const struct tx *tx)
+static void show_lines(const struct strv *lines)
 {
-    for (size_t i = 0; i < tx->notes.n; i++)
-        fprintf(stderr, "hutch: note: %s\n", tx->notes.v[i]);
+    for (size_t i = 0; i < lines->n; i++)
+        fprintf(stderr, "hutch: note: %s\n", lines->v[i]);
 }
+
+static void show_notes(const struct tx *tx) { show_lines(&tx->notes); }
 
 /* Of a kept one. */
 static void show_apart(const struct tx *tx)
@@ -64,7 +66,10 @@ static int carry_out(struct tx *tx, char what, bool quiet, enum tx_end *ret, str
 {
     struct err why = {0};
     *err = why;
-    if (what == 'a' && tx_apply(tx, false, &why) == 0 && tx->apart.n == 0) {
+    bool applied = what == 'a' && tx_apply(tx, false, &why) == 0;
+    if (!quiet)
+        show_lines(&tx->left);
+    if (applied && tx->apart.n == 0) {
         *ret = TX_END_APPLIED;
         return 0;
     }
@@ -92,9 +97,7 @@ int tx_rescue(struct tx *tx, enum tx_end *ret, struct err *err)
             (void)close(tx->place[i].host);
         tx->place[i].host = -1;
     }
-    for (size_t i = 0; i < tx->n; i++)
-        free(tx->changes[i].path);
-    tx->n = 0;
+    tx_forget_changes(tx);
     if (tx_compare(tx, &more) == 0 && tx->n == 0 && tx->apart.n == 0)
         return -1; /* it wrote nothing */
     tx->unseen = true;
@@ -167,7 +170,9 @@ int cmd_apply(int argc, char **argv)
     if (lock < 0 || tx_load(id, true, &tx, &err) < 0)
         return fail(&tx, &err);
     show_notes(&tx);
-    if (tx_apply(&tx, force, &err) < 0)
+    int r = tx_apply(&tx, force, &err);
+    show_lines(&tx.left);
+    if (r < 0)
         return fail(&tx, &err);
     size_t n = tx.n;
     show_apart(&tx);

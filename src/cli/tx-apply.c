@@ -120,6 +120,7 @@ struct dir_mode {
 };
 struct applying {
     const struct tx *tx;
+    struct strv *left; /* of it */
     bool force;
     struct map below[TX_PLACES_MAX]; /* of tx, indexed */
     struct dir_mode *dirs;
@@ -143,7 +144,8 @@ static int unlock(struct applying *a, unsigned place, const char *path, size_t n
     _cleanup_free_ char *own = xstrndup(path, n);
     if (fstat(fd, &st) < 0)
         return -1;
-    const struct tx_entry e = {place, own, {.there = true, .mode = mode, .ino = st.st_ino, .size = open_mode(&st)}};
+    const struct tx_entry e = {
+        .place = place, .path = own, .seen = {.there = true, .mode = mode, .ino = st.st_ino, .size = open_mode(&st)}};
     if (tx_note_opened(a->tx, &e) < 0 || tx_set_mode(fd, open_mode(&st)) < 0)
         return -1;
     MEM_GROW(a->dirs, a->n, a->cap);
@@ -287,6 +289,7 @@ static int dress(struct applying *a, const struct tx_change *c, int fd, const st
     if (tx_set_owner(a->tx, fd, l) < 0 || fstat(fd, &st) < 0)
         return -1;
     mode_t mode = (l->st_mode & 01777) | (l->st_mode & st.st_mode & 06000);
+    mode = tx_attrs_set(fd, c->attrs, mode, c->path, a->left);
     if (geteuid() == 0 || (mode & S_IRWXU) == S_IRWXU)
         return tx_set_mode(fd, mode);
     return unlock(a, c->place, c->path, strlen(c->path), fd, mode);
@@ -336,6 +339,8 @@ static int new_dir(struct applying *a, const struct tx_change *c, int dir, const
         (errno != EEXIST || tx_drop_temp(dir, temp) < 0 || mkdirat(dir, temp, 0700) < 0))
         return fail(a, c, err);
     _cleanup_close_ int fd = openat(dir, temp, O_PATH | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+    if (fd >= 0)
+        tx_attrs_bare(fd);
     if (fd >= 0 && dress(a, c, fd, l) == 0)
         return put_in_place(a, c, dir, temp, name, err);
     int r = fail(a, c, err);
@@ -359,7 +364,15 @@ static int put_other(struct applying *a, const struct tx_change *c, int layer, c
                      const char *name, const struct stat *l, struct err *err)
 {
     char temp[TX_TEMP_MAX];
-    const struct tx_put p = {.tx = a->tx, .l = l, .layer = layer, .dir = dir, .from = from, .name = name, .temp = temp};
+    const struct tx_put p = {.tx = a->tx,
+                             .l = l,
+                             .layer = layer,
+                             .dir = dir,
+                             .from = from,
+                             .name = name,
+                             .temp = temp,
+                             .attrs = c->attrs,
+                             .left = a->left};
     tx_name_temp(a->tx, temp);
     int r = tx_put(&p);
     if (r < 0 && errno == EEXIST && tx_drop_temp(dir, temp) == 0)
@@ -407,7 +420,7 @@ int tx_apply(struct tx *tx, bool force, struct err *err)
 {
     static struct applying a; /* large */
     struct err later = {0};
-    a = (struct applying){.tx = tx, .force = force};
+    a = (struct applying){.tx = tx, .left = &tx->left, .force = force};
     if (tx->unseen && !force)
         return err_set(err, ERR_POLICY, 0,
                        "what was on the host when the command ran is not known: look at `hutch diff %s`, then `hutch "

@@ -22,6 +22,8 @@ struct walk {
     unsigned place, depth;
     const struct map *modes;  /* that are written down, of this place */
     const struct map *opened; /* the same */
+    const struct map *was;    /* the changes that were */
+    unsigned kinds;           /* of attributes that the layer can hold */
     struct tx_entries *more;  /* that are to be */
     struct err *err;
 };
@@ -122,6 +124,18 @@ static bool same_attributes(const struct tx *tx, const struct stat *l, const str
             (!tx->root || (l->st_uid - tx->shift == h->st_uid && l->st_gid - tx->shift == h->st_gid)));
 }
 
+/* What the command left of them, if that is not what the host has. A kept layer is without; of a change that was none of theirs
+ * nothing is written down. host -1: it has none. */
+static char *other_attrs(const struct walk *w, int layer, int host, const char *name, const char *path)
+{
+    const struct tx_entry *e = w->was ? map_get(w->was, path) : NULL;
+    _cleanup_free_ char *mine = !w->was         ? tx_attrs_read(layer, name, w->kinds, w->tx->shift)
+                                : e && e->attrs ? xstrdup(e->attrs)
+                                                : NULL;
+    _cleanup_free_ char *theirs = mine ? tx_attrs_read(host, name, tx_attrs_kinds_of(mine), 0) : NULL;
+    return mine && theirs && strcmp(mine, theirs) == 0 ? NULL : TAKE_PTR(mine);
+}
+
 static bool is_whiteout(const struct stat *st) { return S_ISCHR(st->st_mode) && st->st_rdev == 0; }
 
 static bool is_opaque(int dir)
@@ -168,8 +182,10 @@ static int walk_dir(struct walk *w, int layer, int host, const char *name, const
     }
     if (sub < 0 || (both && under < 0))
         return err_set(w->err, ERR_SETUP, errno, "look into %s", tx_shown(path));
-    if (!both || !same_attributes(w->tx, l, h)) {
+    _cleanup_free_ char *attrs = other_attrs(w, layer, both ? host : -1, name, path);
+    if (!both || attrs || !same_attributes(w->tx, l, h)) {
         struct tx_change *c = add(w, path, h ? TX_CHANGED : TX_ADDED, l, h);
+        c->attrs = TAKE_PTR(attrs);
         c->attributes = both;
         c->content = h && !both;
     }
@@ -202,13 +218,15 @@ static int walk_entry(struct walk *w, int layer, int host, const char *name, con
     if (S_ISDIR(l.st_mode))
         return walk_dir(w, layer, host, name, path, &l, h, replaced, depth);
     bool kind = h && (l.st_mode & S_IFMT) == (h->st_mode & S_IFMT);
+    _cleanup_free_ char *attrs = S_ISREG(l.st_mode) ? other_attrs(w, layer, kind ? host : -1, name, path) : NULL;
     bool content = !kind || !same_content(layer, host, name, &l, h),
-         attributes = kind && !same_attributes(w->tx, &l, h);
+         attributes = kind && (attrs || !same_attributes(w->tx, &l, h));
     if (!content && !attributes)
         return 0;
     struct tx_change *c = add(w, path, h ? TX_CHANGED : TX_ADDED, &l, h);
     c->content = h && content;
     c->attributes = attributes;
+    c->attrs = TAKE_PTR(attrs);
     return 0;
 }
 
@@ -235,23 +253,28 @@ static int walk(struct walk *w, int layer, int host, const char *top, bool repla
 int tx_compare(struct tx *tx, struct err *err)
 {
     struct tx_entries more = {0};
-    struct map modes[TX_PLACES_MAX] = {0}, opened[TX_PLACES_MAX] = {0};
+    struct map modes[TX_PLACES_MAX] = {0}, opened[TX_PLACES_MAX] = {0}, was[TX_PLACES_MAX] = {0};
     unsigned depth = tx_depth();
     int r = 0;
     tx_index(&tx->modes, modes);
     tx_index(&tx->opened, opened);
+    if (tx->was)
+        tx_index(tx->was, was);
     for (size_t i = 0; i < tx->nplaces && r == 0; i++) {
         struct walk w = {.tx = tx,
                          .place = (unsigned)i,
                          .depth = depth,
                          .modes = &modes[i],
                          .opened = &opened[i],
+                         .was = tx->was ? &was[i] : NULL,
+                         .kinds = tx_attrs_kinds(tx->place[i].layer),
                          .more = &more,
                          .err = err};
         r = walk(&w, tx->place[i].layer, tx->place[i].host, "", false, 0);
     }
     tx_index_done(modes);
     tx_index_done(opened);
+    tx_index_done(was);
     for (size_t i = 0; i < more.n; i++) {
         MEM_GROW(tx->modes.v, tx->modes.n, tx->modes.cap);
         tx->modes.v[tx->modes.n++] = more.v[i];
@@ -279,7 +302,9 @@ void tx_list(const struct tx *tx, size_t max, struct buf *out)
         const struct tx_change *c = &tx->changes[i];
         buf_addf(out, "  %c ", c->kind);
         put_path(tx, c, out);
-        if (c->kind == TX_CHANGED && c->attributes)
+        if (c->kind == TX_CHANGED && c->attrs)
+            buf_adds(out, " (attributes)");
+        if (c->kind == TX_CHANGED && c->attributes && (c->seen.mode & 07777) != (c->mode & 07777))
             buf_addf(out, " (mode %04o -> %04o)", c->seen.mode & 07777, c->mode & 07777);
         buf_addc(out, '\n');
     }

@@ -27,8 +27,10 @@ static void put_json(json_t **j)
 
 void tx_entries_done(struct tx_entries *e)
 {
-    for (size_t i = 0; i < e->n; i++)
+    for (size_t i = 0; i < e->n; i++) {
         free(e->v[i].path);
+        free(e->v[i].attrs);
+    }
     free(e->v);
     *e = (struct tx_entries){0};
 }
@@ -42,7 +44,8 @@ static void put_path(struct json *j, const char *path)
     json_str(j, NULL, buf_str(&text));
 }
 
-static void put_entry(struct buf *out, const char *kind, unsigned place, const char *path, const struct tx_seen *s)
+static void put_entry(struct buf *out, const char *kind, unsigned place, const char *path, const struct tx_seen *s,
+                      const char *attrs)
 {
     struct json j;
     char ino[24];
@@ -58,13 +61,15 @@ static void put_entry(struct buf *out, const char *kind, unsigned place, const c
     json_i64(&j, NULL, s->size);
     json_i64(&j, NULL, s->ctime.tv_sec);
     json_i64(&j, NULL, s->ctime.tv_nsec);
+    if (attrs)
+        json_str(&j, NULL, attrs);
     json_end_arr(&j);
     buf_addc(out, '\n');
 }
 
 void tx_meta_put(struct buf *out, const char *kind, const struct tx_entry *e)
 {
-    put_entry(out, kind, e->place, e->path, &e->seen);
+    put_entry(out, kind, e->place, e->path, &e->seen, e->attrs);
 }
 
 static void put_entries(struct buf *out, const char *kind, const struct tx_entries *e)
@@ -92,7 +97,7 @@ void tx_meta_write(const struct tx *tx, struct buf *out)
     json_end_obj(&j);
     buf_addc(out, '\n');
     for (size_t i = 0; i < tx->n; i++)
-        put_entry(out, "seen", tx->changes[i].place, tx->changes[i].path, &tx->changes[i].seen);
+        put_entry(out, "seen", tx->changes[i].place, tx->changes[i].path, &tx->changes[i].seen, tx->changes[i].attrs);
     put_entries(out, "below", &tx->below);
     put_entries(out, "modes", &tx->modes);
     put_entries(out, "apart", &tx->apart);
@@ -133,6 +138,8 @@ static bool take_entry(const json_t *v, size_t at, bool plain, struct tx_entry *
                                       .size = (off_t)json_integer_value(json_array_get(v, at + 5)),
                                       .ctime = {.tv_sec = (time_t)json_integer_value(json_array_get(v, at + 6)),
                                                 .tv_nsec = (long)json_integer_value(json_array_get(v, at + 7))}}};
+    const char *attrs = ret->path ? json_string_value(json_array_get(v, at + 8)) : NULL;
+    ret->attrs = attrs ? xstrdup(attrs) : NULL;
     return ret->path != NULL;
 }
 

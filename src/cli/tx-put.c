@@ -5,13 +5,12 @@
 #include <stdio.h>
 #include <string.h>
 #include <sys/sendfile.h>
-#include <sys/xattr.h>
 #include <unistd.h>
 
 #include "base/cleanup.h"
 #include "cli/tx.h"
 
-enum { AT_ONCE = 1 << 30, ATTRIBUTES_MAX = 64 << 10, FD_PATH = 32 };
+enum { AT_ONCE = 1 << 30, FD_PATH = 32 };
 
 static const char *fd_path(int fd, char ret[FD_PATH])
 {
@@ -69,46 +68,19 @@ static int copy_content(int from, int to, off_t size)
     return ftruncate(to, size);
 }
 
-/* Those that anybody may have given to a file of his own. What a label of the system's should be, the system knows; and a
- * program that was written anew has no capabilities. */
-static bool is_theirs(const char *name)
-{
-    return strncmp(name, "user.", 5) == 0 || strcmp(name, "system.posix_acl_access") == 0;
-}
-
-/* Of the file at `name`. Without its access list, what the list gave away to some would be the whole group's: the mode
- * shows what it allows at most in the place of the group. */
-static int keep_attributes(int dir, const char *name, int to)
-{
-    static char list[ATTRIBUTES_MAX], value[ATTRIBUTES_MAX];
-    char path[FD_PATH];
-    struct stat st;
-    _cleanup_close_ int from = openat(dir, name, O_PATH | O_NOFOLLOW | O_CLOEXEC);
-    if (from < 0 || fstat(from, &st) < 0)
-        return errno == ENOENT ? 0 : -1;
-    if (!S_ISREG(st.st_mode))
-        return 0;
-    ssize_t n = listxattr(fd_path(from, path), list, sizeof list);
-    if (n < 0)
-        return errno == ENOTSUP ? 0 : -1;
-    for (const char *p = list; p < list + n; p += strlen(p) + 1) {
-        ssize_t size = is_theirs(p) ? getxattr(path, p, value, sizeof value) : -1;
-        if (size >= 0 && fsetxattr(to, p, value, (size_t)size, 0) < 0)
-            return -1;
-    }
-    return 0;
-}
-
 static int put_file(const struct tx_put *p)
 {
     const int how = O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC;
     const struct timespec times[2] = {p->l->st_atim, p->l->st_mtim};
     _cleanup_close_ int in = openat(p->layer, p->from, O_RDONLY | O_NOFOLLOW | O_CLOEXEC | O_NONBLOCK);
     _cleanup_close_ int out = in < 0 ? -1 : openat(p->dir, p->temp, how, 0600);
-    if (out < 0 || copy_content(in, out, p->l->st_size) < 0 || tx_set_owner(p->tx, out, p->l) < 0 ||
-        keep_attributes(p->dir, p->name, out) < 0 || fchmod(out, p->l->st_mode & 0777) < 0)
+    if (out < 0 || copy_content(in, out, p->l->st_size) < 0 || tx_set_owner(p->tx, out, p->l) < 0)
         return -1;
-    return futimens(out, times);
+    tx_attrs_bare(out);
+    if (tx_attrs_keep(p->dir, p->name, p->attrs ? tx_attrs_kinds_of(p->attrs) : 0, out) < 0)
+        return -1;
+    mode_t mode = tx_attrs_set(out, p->attrs, p->l->st_mode & 0777, p->name, p->left);
+    return fchmod(out, mode) < 0 ? -1 : futimens(out, times);
 }
 
 /* --- the rest ----------------------------------------------------------------------------------------------------- */

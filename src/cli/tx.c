@@ -25,6 +25,15 @@
 #define APART "apart"
 enum { META_MAX = 1 << 30 };
 
+void tx_forget_changes(struct tx *tx)
+{
+    for (size_t i = 0; i < tx->n; i++) {
+        free(tx->changes[i].path);
+        free(tx->changes[i].attrs);
+    }
+    tx->n = 0;
+}
+
 void tx_done(struct tx *tx)
 {
     for (size_t i = 0; i < tx->nplaces; i++) {
@@ -34,8 +43,7 @@ void tx_done(struct tx *tx)
         if (tx->place[i].host >= 0)
             (void)close(tx->place[i].host);
     }
-    for (size_t i = 0; i < tx->n; i++)
-        free(tx->changes[i].path);
+    tx_forget_changes(tx);
     free(tx->changes);
     tx_entries_done(&tx->below);
     tx_entries_done(&tx->modes);
@@ -48,6 +56,7 @@ void tx_done(struct tx *tx)
         (void)close(tx->apart_dir);
     free(tx->command);
     strv_done(&tx->notes);
+    strv_done(&tx->left);
     *tx = (struct tx){0};
 }
 
@@ -347,7 +356,10 @@ int tx_load(const char *id, bool mend, struct tx *ret, struct err *err)
     tx_read_opened(ret);
     if (mend)
         tx_mend(ret, &seen);
-    if (tx_compare(ret, err) < 0)
+    ret->was = &seen;
+    int r = tx_compare(ret, err);
+    ret->was = NULL;
+    if (r < 0)
         return -1;
     take_seen(ret, &seen);
     return 0;

@@ -3,8 +3,8 @@
  *
  * The layers are overlay's upper directories, written on behalf of the command: names, modes and links in them are the
  * command's. Only descriptors are used to get around in them and on the host, links are never followed, and nothing is
- * ever made on the host that is set-uid, set-gid or carries attributes of the layers. What is only changed there keeps its
- * own attributes.
+ * ever made on the host that is set-uid, set-gid or carries attributes of the layers but access lists and user.*. What is only
+ * changed there keeps its own, unless the command changed them.
  */
 #ifndef HUTCH_CLI_TX_H
 #define HUTCH_CLI_TX_H
@@ -52,12 +52,14 @@ struct tx_change {
     mode_t mode; /* with type, as it is in the layer; 0 if removed */
     off_t size;
     bool content, attributes; /* TX_CHANGED: what */
+    char *attrs;              /* see tx-attr.c; NULL: as they are on the host. Owned */
     struct tx_seen seen;
 };
 struct tx_entry {
     unsigned place;
     char *path; /* below the place; owned */
     struct tx_seen seen;
+    char *attrs; /* of a change; owned */
 };
 struct tx_entries {
     struct tx_entry *v; /* owned */
@@ -91,7 +93,9 @@ struct tx {
     struct tx_entries
         modes;     /* in the layers: of what its owner may not read. They were opened up, seen.mode is what counts */
     char *command; /* for people */
-    struct strv notes; /* fit to print */
+    struct strv notes;            /* fit to print */
+    struct strv left;             /* the same, of what tx_apply() could not do */
+    const struct tx_entries *was; /* when a kept one is compared again: the changes as they were written down */
 };
 
 /* After the run: the layers in the vault (see wall/learn.h). ERR_POLICY, ERR_SETUP: then tx_rescue(), and tx_done() in any
@@ -139,17 +143,33 @@ int tx_open_parent(int root, const char *path, const char **name);
 /* tx-apply.c: on the host. Looks for conflicts first; then, without `force`, nothing is done: ERR_POLICY names them. */
 int tx_apply(struct tx *tx, bool force, struct err *err);
 /* tx-put.c: makes in `dir`, as `temp`, what `layer` holds as `from`: a file, link or pipe, `l` in the layer. A file gets the
- * attributes of the one at `name`, if there is one. -1 with errno; `temp` may be there then. */
+ * attributes of the one at `name`, if there is one, but for those that `attrs` tells of. -1 with errno; `temp` may be there
+ * then. */
 struct tx_put {
     const struct tx *tx;
     const struct stat *l;
     int layer, dir;
-    const char *from, *name, *temp;
+    const char *from, *name, *temp, *attrs;
+    struct strv *left;
 };
 int tx_put(const struct tx_put *p);
 /* fchown() and fchmod() that also take an O_PATH descriptor. -1 with errno. */
 int tx_set_owner(const struct tx *tx, int fd, const struct stat *l);
 int tx_set_mode(int fd, mode_t mode);
+/* tx-attr.c: the kinds of attributes that files of this layer can have. */
+unsigned tx_attrs_kinds(int layer);
+unsigned tx_attrs_kinds_of(const char *text);
+/* Those of an entry, of such kinds, with ids minus `shift`. dir -1: it has none. NULL if they cannot be told. The caller
+ * frees. */
+char *tx_attrs_read(int dir, const char *name, unsigned kinds, uid_t shift);
+/* Takes away lists that were inherited. O_PATH will do, as for the next. */
+void tx_attrs_bare(int fd);
+/* Makes them those of `text` (NULL: leaves them); what the file system does not take is told in `left`. The mode that the
+ * entry may get then. */
+mode_t tx_attrs_set(int fd, const char *text, mode_t mode, const char *shown, struct strv *left);
+/* Gives a file those of the one at `name`, `but` for these kinds. -1 with errno: without its access list, what the list gave
+ * away to some would be the whole group's. */
+int tx_attrs_keep(int dir, const char *name, unsigned but, int to);
 /* tx-mend.c: what an `apply` that was killed leaves, and how the next one finds it. */
 void tx_choose_id(struct tx *tx);
 /* The name of what is not in its place yet, or not any more. */
@@ -164,6 +184,7 @@ bool tx_still_open(const struct tx_entry *e, const struct stat *st);
 /* All of them have their modes. */
 void tx_forget_opened(const struct tx *tx);
 void tx_read_opened(struct tx *tx);
+void tx_forget_changes(struct tx *tx);
 void tx_done(struct tx *tx);
 
 /* tx.c: kept in STATE/hutch/tx ($XDG_STATE_HOME, else ~/.local/state). */
