@@ -239,20 +239,59 @@ struct undoing {
     struct front *front;
     char box[SANDBOX_ID_MAX];
     char stack[STACK_ID_MAX];
+    uint64_t number;
+    struct generation back; /* what it is now: the files of `number` once more */
+    struct stock_reply reply;
     generation_undone *done;
     void *arg;
 };
 
-static void undone(void *arg, const struct stock_reply *r, const struct state_failure *failure, int fd)
+static void undo_over(struct undoing *u, const struct stock_reply *r, const struct state_failure *failure)
 {
-    struct undoing *u = arg;
-    if (fd >= 0)
-        (void)close(fd);
     if (u->stack[0])
         state_release(u->front, u->stack);
     state_drop(u->front, u->stack); /* it may have been the oldest */
     u->done(u->arg, r, failure);
     free(u);
+}
+
+static void back_stored(void *arg, const struct err *err)
+{
+    struct undoing *u = arg;
+    if (err)
+        log_text(LOG_LEVEL_ERROR, "%s", err->msg);
+    else if (!box_find(u->front, u->box))
+        store_generation_del(u->front->store, u->box, u->back.number, NULL, NULL);
+    else {
+        struct past *p = past_of(u->front, u->box, true);
+        add(p, &u->back);
+        trim(u->front, p);
+    }
+    undo_over(u, &u->reply, NULL);
+}
+
+/* What the next command begins with is the newest generation: who takes that one back must not come to what there was before
+ * this undo. */
+static void undone(void *arg, const struct stock_reply *r, const struct state_failure *failure, int fd)
+{
+    struct undoing *u = arg;
+    struct front *f = u->front;
+    if (fd >= 0)
+        (void)close(fd);
+    if (failure || !box_find(f, u->box)) {
+        undo_over(u, r, failure);
+        return;
+    }
+    u->reply = *r;
+    u->back = (struct generation){.number = past_of(f, u->box, true)->next++, .at_unix_ms = boxes_unix_ms()};
+    memcpy(u->back.stack, u->stack, sizeof u->back.stack);
+    (void)snprintf(u->back.command, sizeof u->back.command, "back to %llu", (unsigned long long)u->number);
+    struct store_generation row = {.sandbox = u->box,
+                                   .stack = u->back.stack,
+                                   .command = u->back.command,
+                                   .number = u->back.number,
+                                   .at_unix_ms = u->back.at_unix_ms};
+    store_generation_put(f->store, &row, back_stored, u);
 }
 
 /* What there was is kept; now the files go back. */
@@ -273,7 +312,7 @@ void generation_undo(struct front *f, struct box *b, uint64_t number, generation
 {
     const struct generation *to = generation_find(f, b->id, number);
     struct undoing *u = xcalloc(1, sizeof *u);
-    *u = (struct undoing){.front = f, .done = done, .arg = arg};
+    *u = (struct undoing){.front = f, .number = number, .done = done, .arg = arg};
     (void)snprintf(u->box, sizeof u->box, "%s", b->id);
     if (to) { /* making one more may push this one out of the history: it is held */
         (void)snprintf(u->stack, sizeof u->stack, "%s", to->stack);

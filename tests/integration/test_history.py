@@ -74,7 +74,11 @@ def test_history():
         check_equal(get(d, box, "/home/user/d/x").body, b"x\n")
         check_equal(get(d, box, "/home/user/f").body, b"one\n")
         check_equal(get(d, box, "/home/user/late").status, 404)
-        before = [g for g in past(d, box) if "before going back" in g["command"]][-1]["number"]
+        # Back to before the last command is back to this, not to what there was before it.
+        sh(d, box, "echo three > /home/user/f")
+        check_equal(ask(d, "POST", url + "/undo", {}).status, 200)
+        check_equal((get(d, box, "/home/user/f").body, get(d, box, "/home/user/late").status), (b"one\n", 404))
+        before = [g for g in past(d, box) if "before going back" in g["command"]][0]["number"]
         check_equal(ask(d, "POST", url + "/undo", {"to": before}).status, 200)
         check_equal(get(d, box, "/home/user/late").body, b"late")
         check_equal(get(d, box, "/home/user/d/x").status, 404)
