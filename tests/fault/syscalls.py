@@ -18,7 +18,7 @@ sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
 from fault_lib import SOAK, TOP, Tap, identities, judge, stage  # noqa: E402
 
 BINARY = os.environ.get("HUTCH_BIN", str(TOP / "build/hutch"))
-SECONDS = 3600 if SOAK else 25
+SECONDS = 3600 if SOAK else 18
 ERRORS = [errno.EIO, errno.ENOMEM, errno.EPERM, errno.EINVAL, errno.ENOSYS, errno.EMFILE]
 
 

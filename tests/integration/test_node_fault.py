@@ -185,7 +185,7 @@ def after_chaos(d, api, work, traces):
 
 def test_deaths_amid_work(who):
     "kill -9 of front, keeper, supervisor in a loop while clients create, run, upload, kill: promises hold, nothing is left"
-    seconds = (8 if who == "root" else 5) * ROUNDS
+    seconds = (5 if who == "root" else 3) * ROUNDS
     with node(who) as (d, api):
         traces, chance = Traces(d, who), random.Random(1)
         for victim in ("front", "keeper", "supervisor"):

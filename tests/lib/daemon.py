@@ -23,9 +23,9 @@ GIVEN = collections.deque(maxlen=200)
 def free_port():
     """A port of the loopback that nobody has. It is none of those that the kernel gives to whoever connects (from 32768 on): a daemon that
     was killed finds its port free again, whatever runs beside. Lanes of tests/run have ranges of their own."""
-    first = 10000 + 7000 * (int(os.environ.get("HUTCH_TEST_LANE", "0")) % 3)
+    first = 10000 + 4000 * (int(os.environ.get("HUTCH_TEST_LANE", "0")) % 5)
     while True:
-        port = random.randrange(first, first + 7000)
+        port = random.randrange(first, first + 4000)
         with socket.socket() as s:
             s.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
             try:
