@@ -2,6 +2,7 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <linux/openat2.h>
 #include <poll.h>
 #include <string.h>
 #include <sys/socket.h>
@@ -194,6 +195,20 @@ void fd_close_foreign(int fd)
     if (getsockopt(fd, SOL_SOCKET, SO_LINGER, &is, &n) == 0 && is.l_onoff && is.l_linger)
         (void)setsockopt(fd, SOL_SOCKET, SO_LINGER, &none, sizeof none);
     (void)close(fd);
+}
+
+int fd_open_in_root(int root, const char *path, uint64_t flags, uint64_t resolve)
+{
+    enum { TRIES = 1000 };
+    struct open_how how = {.flags = flags | O_CLOEXEC, .resolve = RESOLVE_IN_ROOT | RESOLVE_NO_MAGICLINKS | resolve};
+    int fd = -1;
+    /* Any rename or mount on the machine while ".." is followed is EAGAIN, so a few more tries are enough. */
+    for (int i = 0; i < TRIES && fd < 0; i++) {
+        fd = (int)syscall(SYS_openat2, root, path, &how, sizeof how);
+        if (fd < 0 && errno != EAGAIN)
+            break;
+    }
+    return fd;
 }
 
 int fd_close_range(unsigned first, unsigned last, unsigned flags)

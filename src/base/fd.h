@@ -23,6 +23,8 @@ ssize_t fd_read_pipe(int fd, void *p, size_t n);
 void fd_close_foreign(int fd);
 /* A number from a one-line kernel file; "max" reads as UINT64_MAX. -1 with errno. */
 int fd_read_u64(int dirfd, const char *path, uint64_t *ret);
+/* A path as a process with that root would follow it; O_CLOEXEC is set. -1 with errno. */
+int fd_open_in_root(int root, const char *path, uint64_t flags, uint64_t resolve);
 /* close_range(2): closes first..last, or marks them with CLOSE_RANGE_CLOEXEC (linux/close_range.h). -1 with errno. */
 int fd_close_range(unsigned first, unsigned last, unsigned flags);
 /* One message with up to 16 descriptors over a SEQPACKET socket. send: 0 or -1. recv: length, 0 at end, -1 with errno;

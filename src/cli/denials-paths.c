@@ -8,16 +8,14 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/syscall.h>
 #include <unistd.h>
 
 #include "base/cleanup.h"
+#include "base/fd.h"
 #include "base/mem.h"
 #include "base/path.h"
 #include "cli/denials-int.h"
 #include "policy/syscalls.h"
-
-enum { OPEN_TRIES = 16 };
 
 /* Argument numbers; CWD stands where a call has no directory argument, NO where it has no flags. */
 enum { CWD = -1, NO = -1 };
@@ -152,20 +150,11 @@ void denials_open_root(struct denials *d, pid_t init, pid_t pid)
 
 static int open_inside(const struct denials *d, const char *path, bool nofollow, uint64_t resolve)
 {
-    struct open_how how = {.flags = O_PATH | O_CLOEXEC | (nofollow ? O_NOFOLLOW : 0),
-                           .resolve = RESOLVE_IN_ROOT | RESOLVE_NO_MAGICLINKS | resolve};
     if (d->root < 0) {
         errno = EBADF;
         return -1;
     }
-    int fd = -1;
-    /* Any rename or mount on the machine while ".." is followed is EAGAIN, so a few more tries are enough. */
-    for (int i = 0; i < OPEN_TRIES; i++) {
-        fd = (int)syscall(SYS_openat2, d->root, path, &how, sizeof how);
-        if (fd >= 0 || errno != EAGAIN)
-            break;
-    }
-    return fd;
+    return fd_open_in_root(d->root, path, O_PATH | (nofollow ? O_NOFOLLOW : 0U), resolve);
 }
 
 static bool name_of(int fd, char *ret, size_t max)

@@ -7,13 +7,11 @@
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
-#include <linux/openat2.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
-#include <sys/syscall.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -148,8 +146,7 @@ static int answer_entry(struct op *o, int fd, const char *path)
 
 static int open_in(const struct op *o, const char *path, uint64_t flags)
 {
-    struct open_how how = {.flags = flags | O_CLOEXEC, .resolve = RESOLVE_IN_ROOT | RESOLVE_NO_MAGICLINKS};
-    return (int)syscall(SYS_openat2, o->root, path, &how, sizeof how);
+    return fd_open_in_root(o->root, path, flags, 0);
 }
 
 /* The entry itself, a link too. */

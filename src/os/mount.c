@@ -9,6 +9,8 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
+#include "base/fd.h"
+
 #ifndef MOUNT_ATTR_IDMAP
 #define MOUNT_ATTR_IDMAP 0x00100000
 #endif
@@ -57,11 +59,13 @@ int mount_attach_at(int fd, int dir, const char *name)
 int mount_place(int dirfd, const char *path, bool in_root)
 {
     struct open_how how = {
-        .flags = O_PATH | O_CLOEXEC | (in_root ? 0U : O_NOFOLLOW),
-        .resolve = in_root ? RESOLVE_IN_ROOT | RESOLVE_NO_MAGICLINKS : RESOLVE_NO_MAGICLINKS | RESOLVE_NO_SYMLINKS,
+        .flags = O_PATH | O_CLOEXEC | O_NOFOLLOW,
+        .resolve = RESOLVE_NO_MAGICLINKS | RESOLVE_NO_SYMLINKS,
     };
+    if (in_root)
+        return fd_open_in_root(dirfd, path, O_PATH, 0);
     int fd = (int)syscall(SYS_openat2, dirfd, path, &how, sizeof how);
-    if (fd >= 0 || in_root || errno != ELOOP)
+    if (fd >= 0 || errno != ELOOP)
         return fd;
     /* The last component may itself be a link that is to be covered: the parents must not be. */
     const char *slash = strrchr(path, '/');

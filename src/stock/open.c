@@ -1,13 +1,12 @@
 /* open.c - reading what is in a stack: one file, or what is different between two. */
 #include <errno.h>
 #include <fcntl.h>
-#include <linux/openat2.h>
 #include <string.h>
 #include <sys/stat.h>
-#include <sys/syscall.h>
 #include <unistd.h>
 
 #include "base/cleanup.h"
+#include "base/fd.h"
 #include "base/text.h"
 #include "stock/diff.h"
 #include "stock/merged.h"
@@ -17,15 +16,13 @@ enum { DIFF_RECORDS_MAX = 250000 };
 /* Links are followed as a process with that root would follow them. */
 int job_open(struct job *j, struct err *err)
 {
-    struct open_how how = {.flags = O_RDONLY | O_NONBLOCK | O_NOCTTY | O_CLOEXEC,
-                           .resolve = RESOLVE_IN_ROOT | RESOLVE_NO_MAGICLINKS};
     struct stat st;
     _cleanup_buf_ struct buf path = {0};
     _cleanup_close_ int root = merged_stack_id(j, j->ask->stack, err);
     if (root < 0)
         return -1;
     text_add_safe(&path, j->ask->path, 200);
-    _cleanup_close_ int fd = (int)syscall(SYS_openat2, root, j->ask->path, &how, sizeof how);
+    _cleanup_close_ int fd = fd_open_in_root(root, j->ask->path, O_RDONLY | O_NONBLOCK | O_NOCTTY, 0);
     if (fd < 0 && (errno == ENOENT || errno == ENOTDIR))
         return job_fail(j, STOCK_NOT_FOUND, err, "there is no %s in %s", buf_str(&path), j->ask->stack);
     if (fd < 0 && (errno == ELOOP || errno == ENAMETOOLONG || errno == ENXIO || errno == EACCES))

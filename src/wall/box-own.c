@@ -2,12 +2,10 @@
  * allocation; failures go to the shared page. */
 #include <errno.h>
 #include <fcntl.h>
-#include <linux/openat2.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/random.h>
 #include <sys/stat.h>
-#include <sys/syscall.h>
 #include <unistd.h>
 
 #include "base/cleanup.h"
@@ -65,12 +63,7 @@ int box_own_cover_boot_id(struct inside *in, int fd)
 /* Whoever asked for the place can ask for another. */
 #define REFUSE(in, eno, ...) (inside_fail((in), (eno), "volume: " __VA_ARGS__), (in)->shared->err.code = ERR_USAGE, -1)
 
-static int open_in(int root, const char *path)
-{
-    struct open_how how = {.flags = O_PATH | O_DIRECTORY | O_CLOEXEC,
-                           .resolve = RESOLVE_IN_ROOT | RESOLVE_NO_MAGICLINKS};
-    return (int)syscall(SYS_openat2, root, path, &how, sizeof how);
-}
+static int open_in(int root, const char *path) { return fd_open_in_root(root, path, O_PATH | O_DIRECTORY, 0); }
 
 /* What the kernel says that the descriptor is, links resolved; seen from the new root, in which we stand. */
 static bool name_of(int fd, char ret[RESOLVED_ROOM])

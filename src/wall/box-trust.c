@@ -2,12 +2,10 @@
 
 #include <errno.h>
 #include <fcntl.h>
-#include <linux/openat2.h>
 #include <stdbool.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/stat.h>
-#include <sys/syscall.h>
 #include <unistd.h>
 
 #include "base/cleanup.h"
@@ -42,11 +40,7 @@ static const struct place {
     /* clang-format on */
 };
 
-static int open_in(int root, const char *path, int flags)
-{
-    struct open_how how = {.flags = (uint64_t)(flags | O_CLOEXEC), .resolve = RESOLVE_IN_ROOT | RESOLVE_NO_MAGICLINKS};
-    return (int)syscall(SYS_openat2, root, path, &how, sizeof how);
-}
+static int open_in(int root, const char *path, int flags) { return fd_open_in_root(root, path, (uint64_t)flags, 0); }
 
 /* A regular file; -1 if it is anything else. */
 static int open_file(int root, const struct place *p, struct stat *st)

@@ -233,6 +233,39 @@ static void a_socket_that_would_linger_is_closed_at_once(void **state)
     (void)close(l);
 }
 
+/* The kernel says EAGAIN to whoever follows ".." below a root while anything is renamed anywhere. */
+static void renames_elsewhere_do_not_keep_a_path_from_being_followed(void **state)
+{
+    (void)state;
+    char dir[] = "/tmp/hutch-fd.XXXXXX", one[64], two[64];
+    assert_non_null(mkdtemp(dir));
+    (void)snprintf(one, sizeof one, "%s/one", dir);
+    (void)snprintf(two, sizeof two, "%s/two", dir);
+    assert_int_equal(mkdir(one, 0700), 0);
+    pid_t pid = fork();
+    if (pid == 0)
+        for (;;) {
+            (void)rename(one, two);
+            (void)rename(two, one);
+        }
+    int root = open("/", O_PATH | O_DIRECTORY | O_CLOEXEC), failed = 0;
+    for (int i = 0; i < 20000; i++) {
+        int fd = fd_open_in_root(root, "usr/../usr/../etc/../etc", O_PATH | O_DIRECTORY, 0);
+        failed += fd < 0;
+        if (fd >= 0)
+            (void)close(fd);
+    }
+    (void)kill(pid, SIGKILL);
+    (void)waitpid(pid, NULL, 0);
+    (void)close(root);
+    (void)rmdir(one);
+    (void)rmdir(two);
+    assert_int_equal(rmdir(dir), 0);
+    assert_int_equal(failed, 0);
+    assert_int_equal(fd_open_in_root(AT_FDCWD, "no/such/thing", O_PATH, 0), -1);
+    assert_int_equal(errno, ENOENT);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -244,6 +277,7 @@ int main(void)
         cmocka_unit_test(passed_descriptors_arrive_cloexec_and_never_leak),
         cmocka_unit_test_setup_teardown(a_pipe_that_somebody_made_blocking_is_read_without_waiting, with_alarm,
                                         without_alarm),
+        cmocka_unit_test(renames_elsewhere_do_not_keep_a_path_from_being_followed),
         cmocka_unit_test_setup_teardown(a_socket_that_would_linger_is_closed_at_once, with_alarm, without_alarm),
     };
     return cmocka_run_group_tests_name("base/fd", tests, NULL, NULL);
