@@ -101,7 +101,7 @@ chmod 755 "$root/init"
 # A controller cannot move between v2 and v1 while a dead cgroup still pins it, hence one boot for each.
 guest_memory=512
 for layout in v2 v1; do
-    guest_boot 900 "layout=$layout" -initrd "$work/initrd"
+    guest_boot 240 "layout=$layout" -initrd "$work/initrd"
 done
 
 # --- TAP -----------------------------------------------------------------------------------------------------------
