@@ -1,4 +1,5 @@
 #include <assert.h>
+#include <stddef.h>
 #include <stdio.h>
 #include <stdlib.h>
 
@@ -8,13 +9,46 @@
 
 enum { AGENT_MAX = 160 /* of a visitor's name for itself, in the log */ };
 
+#if defined(__SANITIZE_ADDRESS__)
+#define POISONING 1
+#elif defined(__has_feature)
+#if __has_feature(address_sanitizer)
+#define POISONING 1
+#endif
+#endif
+#ifdef POISONING
+#include <sanitizer/asan_interface.h>
+#else
+#define POISONING                         0
+#define ASAN_POISON_MEMORY_REGION(p, n)   ((void)(p), (void)(n))
+#define ASAN_UNPOISON_MEMORY_REGION(p, n) ((void)(p), (void)(n))
+#endif
+
 static const struct http_stream_ops wrapped;
 
-struct api_call *api_call_of(const struct http_req *r)
+static struct api_call *call_of(const struct http_req *r)
 {
     /* ops is the call's first member, so the pointer to it is the pointer to the call. */
     assert(r->ops->end == wrapped.end);
     return (struct api_call *)r->ops;
+}
+
+/* True, and a bug of the handler that goes on, if the call was answered. Tests stop there; a node serves on. */
+static bool call_is_over(const struct api_call *c, const struct http_req *r)
+{
+    if (!c->answered)
+        return false;
+    log_text(LOG_LEVEL_ERROR, "request %s %.200s: used after its answer", r->method, r->path);
+    if (POISONING)
+        abort();
+    return true;
+}
+
+struct api_call *api_call_of(const struct http_req *r)
+{
+    struct api_call *c = call_of(r);
+    (void)call_is_over(c, r);
+    return c;
 }
 
 /* One record per request. Never the query: it may carry signatures and tokens. */
@@ -45,13 +79,24 @@ static void log_end_of(const struct api_call *c, const char *how)
     log_end(&l);
 }
 
-/* The call is over: the request goes back to its carrier as it came. */
-static void finish(struct api_call *c, const char *how)
+/* The part of a call that its handler uses. */
+enum { CALL_KEPT = offsetof(struct api_call, req), CALL_USED = sizeof(struct api_call) - CALL_KEPT };
+
+/* The call was answered, or its client left. Its memory stays until the request's goes. */
+static void call_finish(struct api_call *c, const char *how)
 {
     log_end_of(c, how);
     if (c->in_use)
         box_unused(c->front, c->sandbox);
-    c->req->ops = c->carrier;
+    c->answered = true;
+    ASAN_POISON_MEMORY_REGION((char *)c + CALL_KEPT, CALL_USED);
+}
+
+static void call_freed(struct http_req *r)
+{
+    struct api_call *c = call_of(r);
+    r->ops = c->carrier;
+    ASAN_UNPOISON_MEMORY_REGION((char *)c + CALL_KEPT, CALL_USED);
     for (size_t i = 0; i < API_PARAMS_MAX; i++)
         free(c->param[i]);
     free(c);
@@ -59,49 +104,58 @@ static void finish(struct api_call *c, const char *how)
 
 static void call_set(struct http_req *r, const char *name, const char *value)
 {
-    api_call_of(r)->carrier->set(r, name, value);
+    const struct api_call *c = call_of(r);
+    if (!call_is_over(c, r))
+        c->carrier->set(r, name, value);
 }
 static void call_head(struct http_req *r, unsigned status, uint64_t length)
 {
-    struct api_call *c = api_call_of(r);
+    struct api_call *c = call_of(r);
+    if (call_is_over(c, r))
+        return;
     c->status = status;
     c->carrier->head(r, status, length);
 }
 static bool call_write(struct http_req *r, const void *p, size_t n)
 {
-    struct api_call *c = api_call_of(r);
+    struct api_call *c = call_of(r);
+    if (call_is_over(c, r))
+        return true;
     c->bytes += n;
     return c->carrier->write(r, p, n);
 }
 static void call_trailer(struct http_req *r, const char *name, const char *value)
 {
-    const struct api_call *c = api_call_of(r);
-    if (c->carrier->trailer)
+    const struct api_call *c = call_of(r);
+    if (!call_is_over(c, r) && c->carrier->trailer)
         c->carrier->trailer(r, name, value);
 }
 static void call_end(struct http_req *r)
 {
-    struct api_call *c = api_call_of(r);
-    const struct http_stream_ops *carrier = c->carrier;
-    finish(c, NULL);
+    struct api_call *c = call_of(r);
+    if (call_is_over(c, r))
+        return;
+    call_finish(c, NULL);
     r->on_closed = NULL;
-    carrier->end(r);
+    c->carrier->end(r);
 }
 static void call_abort(struct http_req *r)
 {
-    api_rewrap(r); /* on_closed follows, and the call ends there */
-    api_call_of(r)->carrier->abort(r);
+    struct api_call *c = call_of(r);
+    if (!c->answered)
+        api_rewrap(r); /* on_closed follows, and the call ends there */
+    c->carrier->abort(r);
 }
-static void call_pause(struct http_req *r, bool on) { api_call_of(r)->carrier->pause(r, on); }
+static void call_pause(struct http_req *r, bool on) { call_of(r)->carrier->pause(r, on); }
 static bool call_upgrade(struct http_req *r)
 {
-    struct api_call *c = api_call_of(r);
-    if (!c->carrier->upgrade(r))
+    struct api_call *c = call_of(r);
+    if (call_is_over(c, r) || !c->carrier->upgrade(r))
         return false;
     c->status = 101;
     return true;
 }
-static size_t call_queued(const struct http_req *r) { return api_call_of(r)->carrier->queued(r); }
+static size_t call_queued(const struct http_req *r) { return call_of(r)->carrier->queued(r); }
 
 static const struct http_stream_ops wrapped = {
     .set = call_set,
@@ -117,10 +171,10 @@ static const struct http_stream_ops wrapped = {
 
 static void call_closed(struct http_req *r)
 {
-    struct api_call *c = api_call_of(r);
+    struct api_call *c = call_of(r);
     if (c->closed)
         c->closed(r);
-    finish(c, "closed");
+    call_finish(c, "closed");
 }
 
 struct api_call *api_begin(struct front *f, struct http_req *r)
@@ -133,12 +187,16 @@ struct api_call *api_begin(struct front *f, struct http_req *r)
     c->started = loop_now(r->loop);
     r->ops = &c->ops;
     r->on_closed = call_closed;
+    r->on_freed = call_freed;
     return c;
 }
 
 void api_on_closed(struct http_req *r, void (*fn)(struct http_req *r))
 {
-    api_call_of(r)->closed = fn;
+    struct api_call *c = call_of(r);
+    if (call_is_over(c, r))
+        return;
+    c->closed = fn;
     r->on_closed = call_closed;
 }
 

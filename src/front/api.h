@@ -1,9 +1,12 @@
 /* api.h - one request as front's handlers see it: who asks, which route, which sandbox, and how it ended.
  *
- * front_handle() makes a call for every request; it lives exactly as long as the request. It stands between the handler and
- * the carrier (it is the request's `ops`), so it sees the answer's status and its end and writes one log line.
+ * front_handle() makes a call for every request; its memory lives exactly as long as the request's. It stands between the
+ * handler and the carrier (it is the request's `ops`), so it sees the answer's status and its end and writes one log line.
  *
- * Rules for handlers: set on_closed only through api_on_closed(); hang your state on req->user as usual.
+ * Rules for handlers: set on_closed only through api_on_closed(); hang your state on req->user as usual. Who answers lets go
+ * of the call: a helper that answers on failure says so by its result, which is looked at before the call is used again.
+ * In a sanitizer build every member of an answered call is poisoned, and a second answer aborts. Elsewhere reading one is
+ * harmless, and a second answer is dropped and logged.
  */
 #ifndef HUTCH_FRONT_API_H
 #define HUTCH_FRONT_API_H
@@ -33,6 +36,7 @@ enum { API_PARAMS_MAX = 3 };
 struct api_call {
     struct http_stream_ops ops;            /* what the request's `ops` points at while it runs */
     const struct http_stream_ops *carrier; /* what it pointed at before */
+    bool answered;                         /* or its client left; what follows is not to be used any more */
     struct http_req *req;
     struct front *front;
     const struct api_route *route; /* NULL on the data plane */

@@ -28,6 +28,8 @@ static void req_free(struct conn_req *q)
 {
     if (!q)
         return;
+    if (q->pub.on_freed)
+        q->pub.on_freed(&q->pub);
     buf_done(&q->set);
     buf_done(&q->trailers);
     buf_done(&q->came);

@@ -37,6 +37,8 @@ void h2_stream_lost(struct h2_stream *q)
 void h2_stream_free(struct h2_stream *q)
 {
     struct h2_conn *c = q->c;
+    if (q->pub.on_freed)
+        q->pub.on_freed(&q->pub);
     if (q->prev)
         q->prev->next = q->next;
     else

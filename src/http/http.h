@@ -69,6 +69,9 @@ struct http_req {
     void (*on_trailer)(struct http_req *r, const char *name, const char *value);
     void (*on_writable)(struct http_req *r);
     void (*on_closed)(struct http_req *r);
+    /* The memory of the request is about to go, after all else: also after http_end(), when on_closed does not come. For
+     * what lives as long as the request does. */
+    void (*on_freed)(struct http_req *r);
     /* The answer has only the fields that the handler sets: no date and no x-request-id of ours. */
     bool bare;
 

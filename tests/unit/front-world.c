@@ -170,6 +170,8 @@ void asked_free(struct asked *a)
 {
     if (!a->ended && !a->closed)
         asked_leave(a);
+    if (a->r.on_freed)
+        a->r.on_freed(&a->r);
     free(a->path);
     strv_done(&a->fields);
     buf_done(&a->body);

@@ -490,10 +490,10 @@ void e2b_content_mkdir(struct api_call *call)
 void e2b_content_write(struct api_call *call)
 {
     const struct volume *v = opened(call);
-    const char *encoding = http_field(&call->req->fields, "content-encoding");
     struct err err;
     if (!v)
         return;
+    const char *encoding = http_field(&call->req->fields, "content-encoding");
     struct content *c = content_new("write");
     c->status = 201;
     c->upload = true;
