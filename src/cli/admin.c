@@ -100,9 +100,10 @@ int cmd_key(int argc, char **argv)
         "       hutch key ls | rm ID\n\n"
         "API keys (needs an administrator's key). The secret is shown once, at creation; the daemon keeps its hash.\n\n"
         "  --tenant ID    whose key (default)\n"
-        "  --scope NAME   sandboxes, templates, read, admin; may be repeated (sandboxes, templates)\n"
+        "  --scope NAME   sandboxes, templates, files, read, admin; may be repeated (sandboxes, templates)\n"
         "  --expires TIME 30d, 12h (never)\n\n"
-        "`read` alone may look but not change. The operator's own key lies in STATE/admin.key.\n\n"
+        "A key with `read` changes nothing and sees no contents; with `read` and `files` it sees contents: files, output,\n"
+        "logs. The operator's own key lies in STATE/admin.key.\n\n"
         "examples:\n"
         "  hutch key create --tenant acme --name ci --expires 30d\n"
         "  hutch key ls\n";

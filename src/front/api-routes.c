@@ -5,8 +5,9 @@
 #include "front/native.h"
 #include "http/router.h"
 
-#define READ  0
-#define WRITE API_CHANGES
+#define READ     0
+#define WRITE    API_CHANGES
+#define CONTENTS API_CONTENTS
 
 /* docs/openapi.json describes each of these; a unit test compares the two. */
 static const struct api_route routes[] = {
@@ -24,8 +25,8 @@ static const struct api_route routes[] = {
     {"POST", "/v2/sandboxes/{id}/connect", e2b_connect_v2, SCOPE_SANDBOXES, WRITE},
     {"PUT", "/sandboxes/{id}/network", e2b_network_put, SCOPE_SANDBOXES, WRITE},
     {"GET", "/sandboxes/{id}/metrics", e2b_metrics, SCOPE_SANDBOXES, READ},
-    {"GET", "/sandboxes/{id}/logs", e2b_logs, SCOPE_SANDBOXES, READ},
-    {"GET", "/v2/sandboxes/{id}/logs", e2b_logs_v2, SCOPE_SANDBOXES, READ},
+    {"GET", "/sandboxes/{id}/logs", e2b_logs, SCOPE_SANDBOXES, CONTENTS},
+    {"GET", "/v2/sandboxes/{id}/logs", e2b_logs_v2, SCOPE_SANDBOXES, CONTENTS},
     {"GET", "/templates", e2b_templates, SCOPE_TEMPLATES | SCOPE_SANDBOXES, READ},
     {"GET", "/v2/templates", e2b_templates, SCOPE_TEMPLATES | SCOPE_SANDBOXES, READ},
     {"GET", "/templates/aliases/{alias}", e2b_template_alias, SCOPE_TEMPLATES | SCOPE_SANDBOXES, READ},
@@ -56,19 +57,19 @@ static const struct api_route routes[] = {
     {"POST", "/templates/{id}/builds/{build}", e2b_build_old, SCOPE_TEMPLATES, WRITE},
     {"POST", "/v2/templates/{id}/builds/{build}", e2b_build_start, SCOPE_TEMPLATES, WRITE},
     {"GET", "/templates/{id}/builds/{build}/status", e2b_build_status, SCOPE_TEMPLATES, READ},
-    {"GET", "/templates/{id}/builds/{build}/logs", e2b_build_logs, SCOPE_TEMPLATES, READ},
+    {"GET", "/templates/{id}/builds/{build}/logs", e2b_build_logs, SCOPE_TEMPLATES, CONTENTS},
     {"GET", "/volumes", e2b_volumes, SCOPE_SANDBOXES, READ},
     {"POST", "/volumes", e2b_volume_create, SCOPE_SANDBOXES, WRITE},
     {"GET", "/volumes/{id}", e2b_volume, SCOPE_SANDBOXES, READ},
     {"DELETE", "/volumes/{id}", e2b_volume_remove, SCOPE_SANDBOXES, WRITE},
-    /* With the token of a volume, or a key of its owner. */
-    {"GET", "/volumecontent/{id}/path", e2b_content_stat, 0, API_OPEN},
-    {"PATCH", "/volumecontent/{id}/path", e2b_content_set, 0, API_OPEN},
-    {"DELETE", "/volumecontent/{id}/path", e2b_content_remove, 0, API_OPEN},
-    {"GET", "/volumecontent/{id}/dir", e2b_content_list, 0, API_OPEN},
-    {"POST", "/volumecontent/{id}/dir", e2b_content_mkdir, 0, API_OPEN},
-    {"GET", "/volumecontent/{id}/file", e2b_content_read, 0, API_OPEN},
-    {"PUT", "/volumecontent/{id}/file", e2b_content_write, 0, API_OPEN},
+    /* With the token of a volume, or a key of its owner: volume-content.c looks. */
+    {"GET", "/volumecontent/{id}/path", e2b_content_stat, SCOPE_SANDBOXES, API_OPEN | CONTENTS},
+    {"PATCH", "/volumecontent/{id}/path", e2b_content_set, SCOPE_SANDBOXES, API_OPEN | WRITE},
+    {"DELETE", "/volumecontent/{id}/path", e2b_content_remove, SCOPE_SANDBOXES, API_OPEN | WRITE},
+    {"GET", "/volumecontent/{id}/dir", e2b_content_list, SCOPE_SANDBOXES, API_OPEN | CONTENTS},
+    {"POST", "/volumecontent/{id}/dir", e2b_content_mkdir, SCOPE_SANDBOXES, API_OPEN | WRITE},
+    {"GET", "/volumecontent/{id}/file", e2b_content_read, SCOPE_SANDBOXES, API_OPEN | CONTENTS},
+    {"PUT", "/volumecontent/{id}/file", e2b_content_write, SCOPE_SANDBOXES, API_OPEN | WRITE},
     /* Our own. */
     {"PUT", "/v1/uploads/{name}", e2b_build_upload, 0, API_OPEN},
     {"GET", "/v1/templates", native_templates, SCOPE_TEMPLATES | SCOPE_SANDBOXES, READ},
@@ -77,7 +78,7 @@ static const struct api_route routes[] = {
     {"GET", "/v1/templates/{id}", native_template, SCOPE_TEMPLATES | SCOPE_SANDBOXES, READ},
     {"DELETE", "/v1/templates/{id}", native_template_remove, SCOPE_TEMPLATES, WRITE},
     {"PATCH", "/v1/templates/{id}", native_template_set, SCOPE_TEMPLATES, WRITE},
-    {"GET", "/v1/templates/{id}/export", native_template_export, SCOPE_TEMPLATES, READ},
+    {"GET", "/v1/templates/{id}/export", native_template_export, SCOPE_TEMPLATES, CONTENTS},
     {"GET", "/v1/openapi.json", native_openapi, 0, API_OPEN},
     {"GET", "/v1/capabilities", native_capabilities, 0, READ},
     {"GET", "/v1/node", native_node, SCOPE_ADMIN, READ},
@@ -105,12 +106,12 @@ static const struct api_route routes[] = {
     {"DELETE", "/v1/sandboxes/{id}/links", native_links_revoke, SCOPE_SANDBOXES, WRITE},
     {"GET", "/v1/sandboxes/{id}/history", native_history, SCOPE_SANDBOXES, READ},
     {"POST", "/v1/sandboxes/{id}/history", native_history_make, SCOPE_SANDBOXES, WRITE},
-    {"GET", "/v1/sandboxes/{id}/history/diff", native_history_diff, SCOPE_SANDBOXES, READ},
-    {"GET", "/v1/sandboxes/{id}/history/{number}/file", native_history_file, SCOPE_SANDBOXES, READ},
+    {"GET", "/v1/sandboxes/{id}/history/diff", native_history_diff, SCOPE_SANDBOXES, CONTENTS},
+    {"GET", "/v1/sandboxes/{id}/history/{number}/file", native_history_file, SCOPE_SANDBOXES, CONTENTS},
     {"POST", "/v1/sandboxes/{id}/history/undo", native_history_undo, SCOPE_SANDBOXES, WRITE},
     {"GET", "/v1/sandboxes/{id}/tx", native_txs, SCOPE_SANDBOXES, READ},
     {"POST", "/v1/sandboxes/{id}/tx", native_tx_start, SCOPE_SANDBOXES, WRITE},
-    {"GET", "/v1/sandboxes/{id}/tx/{tx}", native_tx, SCOPE_SANDBOXES, READ},
+    {"GET", "/v1/sandboxes/{id}/tx/{tx}", native_tx, SCOPE_SANDBOXES, CONTENTS},
     {"DELETE", "/v1/sandboxes/{id}/tx/{tx}", native_tx_discard, SCOPE_SANDBOXES, WRITE},
     {"POST", "/v1/sandboxes/{id}/tx/{tx}/commit", native_tx_commit, SCOPE_SANDBOXES, WRITE},
     {"GET", "/v1/sandboxes/{id}/events", native_events, SCOPE_SANDBOXES, READ},

@@ -42,6 +42,27 @@ static bool origin_ok(const char *domain, const struct http_req *r)
     return host && api_own_host(domain, host + 3);
 }
 
+const char *api_scope_lacking(unsigned scopes, unsigned wanted, unsigned flags)
+{
+    bool granted = !wanted || (scopes & (wanted | SCOPE_ADMIN)), reader = scopes & SCOPE_READ;
+    if ((wanted & SCOPE_ADMIN) && !(scopes & SCOPE_ADMIN))
+        return "this needs a key with the scope admin";
+    if ((flags & API_CHANGES) && reader)
+        return "this API key may only read: it has the scope read";
+    if (flags & API_CHANGES)
+        return granted ? NULL : "this API key lacks the scope";
+    if ((flags & API_CONTENTS) && !(scopes & SCOPE_FILES) && (reader || !granted))
+        return "this API key reads no contents: it needs the scope files";
+    if (!(flags & API_CONTENTS) && !granted && !reader)
+        return "this API key lacks the scope";
+    return NULL;
+}
+
+bool api_sees_contents(const struct api_call *c)
+{
+    return !api_scope_lacking(c->who.scopes, c->route->scope, API_CONTENTS);
+}
+
 /* False: answered. */
 static bool authorised(struct api_call *c)
 {
@@ -59,20 +80,10 @@ static bool authorised(struct api_call *c)
         reply_refuse(r, 429, NULL, wait, "too many requests for this tenant; see Retry-After");
         return false;
     }
-    bool admin = c->who.scopes & SCOPE_ADMIN;
-    if (!admin && (c->route->scope & SCOPE_ADMIN)) {
-        reply_error(r, 403, "%s %s needs a key with the scope admin", c->route->method, c->route->pattern);
-        return false;
-    }
-    if (c->route->scope && !admin && !(c->who.scopes & (c->route->scope | SCOPE_READ))) {
-        reply_error(r, 403, "this API key lacks the scope for %s %s", c->route->method, c->route->pattern);
-        return false;
-    }
-    if ((c->route->flags & API_CHANGES) && (c->who.scopes & SCOPE_READ) && !admin) {
-        reply_error(r, 403, "this API key may only read");
-        return false;
-    }
-    return true;
+    const char *why = api_scope_lacking(c->who.scopes, c->route->scope, c->route->flags);
+    if (why)
+        reply_error(r, 403, "%s %s: %s", c->route->method, c->route->pattern, why);
+    return !why;
 }
 
 static void control(struct api_call *c)

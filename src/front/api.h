@@ -19,8 +19,9 @@ struct api_call;
 typedef void api_fn(struct api_call *c);
 
 enum {
-    API_OPEN = 1,   /* no key needed */
-    API_CHANGES = 2 /* refused for keys with SCOPE_READ only */
+    API_OPEN = 1,    /* no key needed, or the handler looks for what it needs */
+    API_CHANGES = 2, /* refused for keys with SCOPE_READ */
+    API_CONTENTS = 4 /* files, output, logs: a key with SCOPE_READ needs SCOPE_FILES, too */
 };
 
 struct api_route {
@@ -67,6 +68,11 @@ void api_rewrap(struct http_req *r);
 void api_note_sandbox(struct http_req *r, const char *id);
 /* Begins a call; front_handle() does, and tests. */
 struct api_call *api_begin(struct front *f, struct http_req *r);
+
+/* Why a key with these scopes may not use a route; NULL: it may. */
+const char *api_scope_lacking(unsigned scopes, unsigned wanted, unsigned flags);
+/* Whether the caller may see contents that the answer of a route for metadata has as well. */
+bool api_sees_contents(const struct api_call *c);
 
 /* api-host.c: what a request is for, by Host, routing headers and path. Pure. */
 enum api_kind {

@@ -485,12 +485,13 @@ void key_create(struct front *f, const char *tenant, const char *name, unsigned 
     i->scopes = scopes;
     i->created_unix = unix_now();
     i->expires_unix = expires_unix;
-    const unsigned all = SCOPE_SANDBOXES | SCOPE_TEMPLATES | SCOPE_ADMIN | SCOPE_READ;
+    const unsigned all = SCOPE_SANDBOXES | SCOPE_TEMPLATES | SCOPE_ADMIN | SCOPE_READ | SCOPE_FILES;
     int rc = 0;
     if (!tenants_find(f, tenant))
         rc = err_set(&c->err, ERR_USAGE, ENOENT, "there is no such tenant");
     else if (scopes == 0 || (scopes & ~all))
-        rc = err_set(&c->err, ERR_USAGE, EINVAL, "a key needs at least one scope: sandboxes, templates, read or admin");
+        rc = err_set(&c->err, ERR_USAGE, EINVAL, "a key needs at least one scope: sandboxes, templates, files, read or "
+                     "admin");
     else if (expires_unix && expires_unix <= i->created_unix)
         rc = err_set(&c->err, ERR_USAGE, EINVAL, "the key's expiry lies in the past");
     else if (strlen(name) >= sizeof i->name)

@@ -6,7 +6,13 @@
 
 #include "front/front.h"
 
-enum { SCOPE_SANDBOXES = 1, SCOPE_TEMPLATES = 2, SCOPE_ADMIN = 4, SCOPE_READ = 8 /* only reading */ };
+enum {
+    SCOPE_SANDBOXES = 1,
+    SCOPE_TEMPLATES = 2,
+    SCOPE_ADMIN = 4,
+    SCOPE_READ = 8,  /* reads metadata and changes nothing, whatever the other scopes allow */
+    SCOPE_FILES = 16 /* reads contents: files, output, logs */
+};
 
 struct quota { /* 0 = no limit */
     uint32_t sandboxes;

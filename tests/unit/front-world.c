@@ -296,9 +296,12 @@ bool tenants_auth(struct front *f, const struct http_req *r, struct principal *r
     } keys[] = {{KEY_A, 0, SCOPE_SANDBOXES | SCOPE_TEMPLATES},
                 {KEY_B, 1, SCOPE_SANDBOXES},
                 {KEY_READ, 0, SCOPE_READ},
-                {KEY_ROOT, 0, SCOPE_ADMIN}};
+                {KEY_ROOT, 0, SCOPE_ADMIN},
+                {KEY_READ_ALL, 0, SCOPE_SANDBOXES | SCOPE_TEMPLATES | SCOPE_READ},
+                {KEY_READ_ROOT, 0, SCOPE_ADMIN | SCOPE_READ},
+                {KEY_READ_FILES, 0, SCOPE_READ | SCOPE_FILES}};
     (void)f;
-    for (size_t i = 0; key && i < 4; i++)
+    for (size_t i = 0; key && i < sizeof keys / sizeof *keys; i++)
         if (strcmp(key, keys[i].key) == 0) {
             ret->tenant = &world.tenant[keys[i].tenant];
             ret->scopes = keys[i].scopes;

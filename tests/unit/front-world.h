@@ -86,6 +86,10 @@ extern struct world world;
 #define KEY_B    "e2b_bb"
 #define KEY_READ "e2b_cc" /* of tenant a, reading only */
 #define KEY_ROOT "e2b_dd" /* of tenant a, admin */
+/* of tenant a, reading only: with sandboxes and templates, with admin, with files */
+#define KEY_READ_ALL   "e2b_ee"
+#define KEY_READ_ROOT  "e2b_ff"
+#define KEY_READ_FILES "e2b_00"
 
 int world_start(void **state);
 int world_end(void **state);

@@ -112,7 +112,7 @@ void e2b_build_status(struct api_call *c)
         return;
     _cleanup_buf_ struct buf out = {0};
     struct json j;
-    size_t n = b ? b->log.n : 0, first = offset < n ? (size_t)offset : n;
+    size_t n = b && api_sees_contents(c) ? b->log.n : 0, first = offset < n ? (size_t)offset : n;
     size_t end = n - first > limit ? first + (size_t)limit : n;
     json_start(&j, &out);
     json_obj(&j, NULL);

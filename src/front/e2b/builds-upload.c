@@ -65,7 +65,7 @@ static void answer_place(struct http_req *r, const char *blob, bool present)
 {
     const struct api_call *c = api_call_of(r);
     const char *tenant = c->who.tenant->id;
-    bool may = (c->who.scopes & SCOPE_ADMIN) || ((c->who.scopes & SCOPE_TEMPLATES) && !(c->who.scopes & SCOPE_READ));
+    bool may = !api_scope_lacking(c->who.scopes, SCOPE_TEMPLATES, API_CHANGES);
     uint64_t expires = reply_now_ms() / 1000 + URL_LIFE_S;
     char signature[SHA256_HEX];
     _cleanup_buf_ struct buf out = {0}, url = {0};

@@ -61,11 +61,10 @@ void e2b_add_sandbox_as(struct json *j, const char *key, const struct api_call *
     json_end_obj(j);
 }
 
-/* Whoever may only read gets no token: it runs commands. */
+/* A key that may only read gets no token: it runs commands. */
 static void add_detail(struct json *j, const struct api_call *c, const struct box *b)
 {
-    bool reader = (c->who.scopes & SCOPE_READ) && !(c->who.scopes & SCOPE_ADMIN);
-    if (b->token[0] && !reader)
+    if (b->token[0] && !(c->who.scopes & SCOPE_READ))
         json_str(j, "envdAccessToken", b->token);
     add_or_null(j, "domain", c->front->config->domain);
     json_bool(j, "allowInternetAccess", b->net && b->net->doc.open);

@@ -336,17 +336,25 @@ static void run(struct http_req *r, const struct volume *v, struct content *c)
 
 /* --- who may ------------------------------------------------------------------------------------------------------- */
 
-static bool may(struct api_call *c, const struct volume *v)
+/* True for the token of the volume, which allows everything in it, or a key of its owner; `lacking` says what a key may not. */
+static bool content_known(struct api_call *c, const struct volume *v, const char **lacking)
 {
     const char *field = http_field(&c->req->fields, "authorization");
-    bool changes = strcmp(c->req->method, "GET") != 0;
+    *lacking = NULL;
     if (field && strncasecmp(field, "Bearer ", 7) == 0 && sign_equal(field + 7, v->token))
         return true;
     if (!tenants_auth(c->front, c->req, &c->who) || c->who.tenant != v->tenant)
         return false;
-    if (c->who.scopes & (SCOPE_ADMIN | SCOPE_SANDBOXES))
-        return true;
-    return (c->who.scopes & SCOPE_READ) && !changes;
+    *lacking = api_scope_lacking(c->who.scopes, c->route->scope, c->route->flags);
+    return true;
+}
+
+static void content_slow_down(struct api_call *c, unsigned seconds)
+{
+    char text[16];
+    (void)snprintf(text, sizeof text, "%u", seconds);
+    http_set(c->req, "retry-after", text);
+    refuse(c->req, 429, "too_many_requests", "too many requests for this tenant; see Retry-After");
 }
 
 /* The volume of the request, for its token or a key of its owner; NULL: answered. */
@@ -358,13 +366,19 @@ static const struct volume *opened(struct api_call *c)
         refuse(c->req, 401, "unauthenticated", "send Authorization: Bearer with the token of the volume");
         return NULL;
     }
-    if (v && may(c, v)) {
-        (void)snprintf(c->tenant, sizeof c->tenant, "%s", v->tenant->id);
-        return v;
+    const char *lacking = NULL;
+    if (!v || !content_known(c, v, &lacking)) {
+        /* The same words for a volume that is not there, one of another tenant, and a wrong token. */
+        refuse(c->req, 404, "volume_not_found", "there is no such volume for this token");
+        return NULL;
     }
-    /* The same words for one that is not there, one of somebody else, and a wrong token. */
-    refuse(c->req, 404, "volume_not_found", "there is no such volume for this token");
-    return NULL;
+    (void)snprintf(c->tenant, sizeof c->tenant, "%s", v->tenant->id);
+    unsigned wait = tenants_throttle(c->front, v->tenant);
+    if (wait > 0)
+        content_slow_down(c, wait);
+    else if (lacking)
+        refuse(c->req, 403, "forbidden", lacking);
+    return wait > 0 || lacking ? NULL : v;
 }
 
 /* --- what is asked ------------------------------------------------------------------------------------------------- */
