@@ -44,6 +44,20 @@ def lives(pid):
         return False
 
 
+@contextlib.contextmanager
+def sanitized():
+    """The program of a daemon whose hutch-node (front, egress) is the sanitizer build, and what its environment needs. What runs inside
+    sandboxes is of the release: a sanitizer cannot follow a clone. Leaks are not looked for: that needs ptrace, which front gives up."""
+    node = os.environ.get("HUTCH_ASAN_NODE_BIN") or str(TOP / "build-asan/hutch-node")
+    if not os.path.exists(node):
+        raise RuntimeError(f"{node} is missing; run: tools/build asan-ubsan")
+    with tempfile.TemporaryDirectory(prefix="hutch-asan-") as folder:
+        os.chmod(folder, 0o755)
+        shutil.copy(os.environ.get("HUTCH_BIN") or TOP / "build/hutch", f"{folder}/hutch")
+        shutil.copy(node, f"{folder}/hutch-node")
+        yield f"{folder}/hutch", {"ASAN_OPTIONS": "detect_leaks=0:abort_on_error=1", "UBSAN_OPTIONS": "print_stacktrace=1"}
+
+
 class Daemon:
     """with Daemon() as d: ... d.url, d.key, d.env() ... Sandboxes still alive at the end are killed by `hutch stop --all`."""
 
