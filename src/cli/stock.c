@@ -8,9 +8,10 @@
 #include "stock/jobs.h"
 
 static const struct option options[] = {
-    {"templates", required_argument, NULL, 't'}, {"node", required_argument, NULL, 'n'},
-    {"image-uid", required_argument, NULL, 'u'}, {"image-gid", required_argument, NULL, 'g'},
-    {"front-gid", required_argument, NULL, 'f'}, {NULL, 0, NULL, 0},
+    {"templates", required_argument, NULL, 't'},  {"node", required_argument, NULL, 'n'},
+    {"image-uid", required_argument, NULL, 'u'},  {"image-gid", required_argument, NULL, 'g'},
+    {"front-gid", required_argument, NULL, 'f'},  {"infra", required_argument, NULL, 'i'},
+    {"registries", required_argument, NULL, 'r'}, {NULL, 0, NULL, 0},
 };
 
 static bool is_id(const char *text, uint32_t *ret)
@@ -35,6 +36,12 @@ static bool take(struct stock_config *c, int opt, const char *text)
         return is_id(text, &c->image_uid) && c->image_uid != 0;
     case 'g':
         return is_id(text, &c->image_gid) && c->image_gid != 0;
+    case 'i':
+        c->infra = text;
+        return true;
+    case 'r':
+        c->registries = text;
+        return true;
     case 'f':
         return is_id(text, &c->front_gid);
     default:

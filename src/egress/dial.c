@@ -21,6 +21,7 @@
 #include "egress/resolve.h"
 #include "egress/secrets-int.h"
 #include "egress/socks.h"
+#include "os/own.h"
 
 enum { STAGGER_MS = 250, CONNECT_MS = 10000, ATTEMPTS_MAX = 8, PROXY_ANSWER_MAX = 1024 };
 
@@ -162,7 +163,7 @@ static void connected(struct dial *d, struct attempt *a)
     socklen_t n = sizeof ss;
     struct in6_addr peer;
     int fd = a->fd, on = 1;
-    if (getpeername(fd, (struct sockaddr *)&ss, &n) < 0 || !dial_address((struct sockaddr *)&ss, &peer) ||
+    if (getpeername(fd, (struct sockaddr *)&ss, &n) < 0 || !own_address_of((struct sockaddr *)&ss, &peer) ||
         !IN6_ARE_ADDR_EQUAL(&peer, &a->addr) || dial_check(d->g, &a->addr, d->rule) != DIAL_OK) {
         finish(d, DIAL_NEVER, "the connection does not lead to the address that was checked");
         return;

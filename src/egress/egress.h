@@ -39,7 +39,8 @@ struct egress_config {
     char
         resolv_conf[64]; /* path for c-ares; "" = the system's. Tests give "127.0.0.1:5353"-like servers in `servers` */
     char servers[256];   /* "ADDR:PORT,ADDR:PORT"; "" = resolv.conf */
-    struct netpol_cidr infra[32]; /* never reached (control plane ...), besides the machine's own addresses */
+    struct netpol_cidr
+        infra[NETPOL_INFRA_MAX]; /* never reached (control plane ...), besides the machine's own addresses */
     size_t ninfra;
     struct netpol_cidr
         loopback_ok[8]; /* tests only (environment of the test daemon, never the documented configuration):

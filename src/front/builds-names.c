@@ -9,6 +9,7 @@
 #include "base/mem.h"
 #include "front/builds.h"
 #include "http/body.h"
+#include "image/ref.h"
 
 #define NAME_CHARS "abcdefghijklmnopqrstuvwxyz0123456789-_"
 
@@ -225,15 +226,9 @@ bool build_registry_listed(const char *list, const char *ref)
             break;
         }
     size_t n = strcspn(ref, "/");
-    if (!list || ref[n] != '/' || (!memchr(ref, '.', n) && !memchr(ref, ':', n) && strncmp(ref, "localhost/", 10) != 0))
+    if (ref[n] != '/' || (!memchr(ref, '.', n) && !memchr(ref, ':', n) && strncmp(ref, "localhost/", 10) != 0))
         return false; /* no host in it: that of everybody */
-    for (const char *p = list; *p;) {
-        size_t k = strcspn(p, ",");
-        if (k == n && strncasecmp(p, ref, n) == 0)
-            return true;
-        p += k + (p[k] == ',');
-    }
-    return false;
+    return ref_host_listed(list, ref, n);
 }
 
 void build_image_config(const char *json, size_t n, struct tmpl_config *ret)

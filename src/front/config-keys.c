@@ -75,8 +75,8 @@ const struct config_key config_keys[] = {
     {"egress.private", KEY_CIDRS, AT(private), 0, 0, "", NULL,
      "private networks that rules of sandboxes may open with `private`: ADDR/BITS, several with commas. Default none"},
     {"egress.infra", KEY_CIDRS, AT(infra), 0, 0, "", NULL,
-     "networks no sandbox may reach, whatever its policy says, besides this machine's own addresses: ADDR/BITS, "
-     "several with commas"},
+     "networks no sandbox may reach, whatever its policy says, and no image is fetched from, besides this machine's "
+     "own addresses: ADDR/BITS, several with commas"},
     {"egress.audit_on_full", KEY_WORD, AT(audit_drop), 0, 0, "block", config_on_full,
      "when the audit log cannot be written: block refuses requests, drop counts the lines that are missing"},
     {"egress.audit_sync", KEY_WORD, AT(audit_sync), 0, 0, "off", config_sync,
@@ -108,8 +108,9 @@ const struct config_key config_keys[] = {
     {"images.pull", KEY_BOOL, AT(image_pull), 0, 0, "false", NULL,
      "true: an image that is not in the store is fetched from its registry when a build or an import names it"},
     {"images.registries", KEY_HOSTS, AT(image_registries), 0, 0, "", NULL,
-     "registries that tenants may fetch from although they are on this machine, in a private network or without TLS: "
-     "HOST or HOST:PORT as references name them, several with commas. Default none"},
+     "registries that may be fetched from although they are on this machine or in a network of egress.infra, and by "
+     "tenants although they are in a private network or without TLS: HOST or HOST:PORT as references name them, "
+     "several with commas. Default none"},
     {"images.ecr_endpoint", KEY_URL, AT(ecr_endpoint), 0, 0, "", NULL,
      "http:// or https:// URL that is asked for a token when a build has credentials of AWS, for a private endpoint. "
      "Default "

@@ -164,6 +164,10 @@ static pid_t start_stock(struct supervisor *s)
     strv_add(&argv, "stock");
     strv_take(&argv, xasprintf("--templates=%s", s->config->templates));
     strv_take(&argv, xasprintf("--node=%s", s->self));
+    if (s->config->infra)
+        strv_take(&argv, xasprintf("--infra=%s", s->config->infra));
+    if (s->config->image_registries)
+        strv_take(&argv, xasprintf("--registries=%s", s->config->image_registries));
     if (n->drop) {
         strv_take(&argv, xasprintf("--image-uid=%u", n->image_uid));
         strv_take(&argv, xasprintf("--image-gid=%u", n->image_gid));

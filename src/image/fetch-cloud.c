@@ -32,7 +32,7 @@ static char *cut(char **p, char end)
     return at;
 }
 
-static int take(struct ecr *e, char *text, struct err *err)
+static int take(const struct fetch *f, struct ecr *e, char *text, struct err *err)
 {
     char *p = text + 4; /* "aws:" */
     char url[WEB_HOST_MAX + 40];
@@ -46,7 +46,7 @@ static int take(struct ecr *e, char *text, struct err *err)
     bool own = *e->endpoint != '\0';
     (void)snprintf(url, sizeof url, "https://api.ecr.%s.amazonaws.com%s/", e->region,
                    strncmp(e->region, "cn-", 3) == 0 ? ".cn" : "");
-    e->reach = (struct web_reach){.private = own, .loopback = own};
+    e->reach = (struct web_reach){.machine = f->reach.machine, .registries = own ? e->url.authority : NULL};
     return web_url_parse(own ? e->endpoint : url, NULL, &e->url, err);
 }
 
@@ -103,7 +103,7 @@ int fetch_ecr(struct fetch *f, const char *text, struct err *err)
     struct web w = WEB_INIT;
     struct ecr e = {0};
     size_t n = strlen(copy);
-    int rc = take(&e, copy, err);
+    int rc = take(f, &e, copy, err);
     if (rc == 0)
         rc = ask(&e, &e.reach, &w, err);
     if (rc == 0 && (w.status == 400 || w.status == 401 || w.status == 403))

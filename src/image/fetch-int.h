@@ -12,6 +12,7 @@
 #include "http/http1.h"
 #include "image/image-int.h"
 #include "image/ref.h"
+#include "policy/netpol.h"
 
 enum {
     WEB_HOST_MAX = 256,
@@ -43,13 +44,17 @@ struct web_url {
 /* Absolute http or https; pure. `base` (may be NULL) is where a target that begins with '/' belongs. */
 int web_url_parse(const char *text, const struct web_url *base, struct web_url *ret, struct err *err);
 
-/* Where connections may go. Link-local and reserved addresses never; this machine and private networks only for those
- * who may, and if the registry itself is there: a public one leads nowhere else. */
+/* Where connections may go. Reserved addresses never. This machine's own and what egress.infra lists only where the
+ * operator's list of registries opens them: by the name that a URL has, or by the address that the listed registry has.
+ * Private networks only for those who may, and if the registry itself is there: a public one leads nowhere else. */
 struct web_reach {
-    bool private;  /* whoever asks may reach them: the operator, or one whose registry the operator has listed */
-    bool loopback; /* the reference names this machine */
-    bool known;    /* the registry was connected to: */
-    bool inside;   /* it is in a private network, or on this machine */
+    bool private;           /* the operator asks, or a tenant whose registry is listed */
+    const char *registries; /* images.registries: "HOST[:PORT],..."; borrowed, may be NULL */
+    struct netpol_reach machine;
+    bool known;           /* the registry was connected to: */
+    bool inside;          /* it is in a private network, or on this machine */
+    bool listed;          /* it is one of `registries`, */
+    struct in6_addr home; /* at this address */
 };
 
 struct web {
@@ -81,8 +86,10 @@ ssize_t web_read(struct web *w, const void **ret, struct err *err);
 /* The whole body; more than max is an error that says `what`. */
 int web_read_all(struct web *w, size_t max, const char *what, struct buf *ret, struct err *err);
 void web_close(struct web *w);
-/* Loads the host's certificates; before confinement. */
+/* Loads the host's certificates and the addresses of this machine; before confinement. */
 int web_prepare(struct err *err);
+/* The addresses of this machine into `own` of a reach. */
+void web_reach_own(struct web_reach *r);
 
 /* --- fetch-auth.c ------------------------------------------------------------------------------------------------- */
 

@@ -9,6 +9,7 @@
 #include "base/cleanup.h"
 #include "base/fd.h"
 #include "base/json.h"
+#include "base/mem.h"
 #include "image/fetch-int.h"
 
 int image_fetch_prepare(struct err *err) { return web_prepare(err); }
@@ -148,6 +149,23 @@ static int fetch_all(struct fetch *f, const struct manifest *m, struct err *err)
     return 0;
 }
 
+/* "ADDR/BITS,..." as the supervisor passes it on. */
+static int set_reach(struct fetch *f, const struct image_options *o, struct err *err)
+{
+    static struct netpol_cidr infra[NETPOL_INFRA_MAX];
+    _cleanup_free_ char *copy = xstrdup(o->infra ? o->infra : "");
+    char *save = NULL;
+    size_t n = 0;
+    for (char *one = strtok_r(copy, ",", &save); one; one = strtok_r(NULL, ",", &save))
+        if (n == NETPOL_INFRA_MAX || !netpol_cidr_parse(one, &infra[n++]))
+            return image_fail(err, IMAGE_HOST, "--infra is not a list of at most %d networks", NETPOL_INFRA_MAX);
+    f->reach = (struct web_reach){.private = o->private, .registries = o->registries};
+    f->reach.machine.infra = infra;
+    f->reach.machine.ninfra = n;
+    web_reach_own(&f->reach);
+    return 0;
+}
+
 int image_fetch(const struct image_options *o, struct err *err)
 {
     static struct fetch f;
@@ -156,11 +174,9 @@ int image_fetch(const struct image_options *o, struct err *err)
     uint8_t digest[SHA256_BYTES];
     char url[REF_HOST_MAX + 16];
     f.max = o->max_bytes ? o->max_bytes : IMAGE_BYTES_MAX;
-    if (ref_parse(o->ref, &f.ref, err) < 0 || read_credentials(&f, err) < 0)
+    if (set_reach(&f, o, err) < 0 || ref_parse(o->ref, &f.ref, err) < 0 || read_credentials(&f, err) < 0)
         return -1;
     (void)snprintf(url, sizeof url, "%s://%s/", f.ref.plain ? "http" : "https", f.ref.host);
-    f.reach.loopback = f.ref.loopback;
-    f.reach.private = o->private;
     if (f.ref.plain && !o->private)
         return image_fail(
             err, IMAGE_DENIED,

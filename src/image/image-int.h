@@ -253,6 +253,7 @@ void layout_done(struct layout *l);
 struct image_options {
     const char *image, *ref; /* "" if not given */
     bool oci, hutch, private;
+    const char *infra, *registries;  /* NULL if not given */
     uint64_t max_bytes, max_entries; /* 0: defaults */
 };
 int image_unpack(const struct image_options *o, struct err *err);

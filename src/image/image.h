@@ -20,8 +20,9 @@
  *   layer    3: one tar, plain, gzip, bzip2, xz or zstd. One lay stream to 4, then IMAGE_DONE. Whiteouts are ordinary
  * names unless --oci; --hutch: pack wrote it.
  *   fetch    REF; 3: memfd with credentials or closed; 4: a seekable empty file, into which an OCI layout tar is written
- *            that `unpack` takes; network. --private: the registry may be on this machine or in a private network, and
- * without TLS. IMAGE_PROGRESS with bytes done and total.
+ *            that `unpack` takes; network. --private: the registry may be in a private network, and without TLS.
+ *            --registries LIST: these may be on this machine or in --infra too, which no other is fetched from.
+ *            IMAGE_PROGRESS with bytes done and total.
  *   pack     3: a lay stream; 4: out, tar + zstd with OCI whiteouts. IMAGE_DONE: the diff_id of the tar before
  * compression, digest and size of what was written.
  */

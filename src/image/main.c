@@ -24,6 +24,8 @@ static const struct option options[] = {
     {"hutch", no_argument, NULL, 'h'},
     {"oci", no_argument, NULL, 'o'},
     {"private", no_argument, NULL, 'p'},
+    {"infra", required_argument, NULL, 'n'},
+    {"registries", required_argument, NULL, 'r'},
     {"max-bytes", required_argument, NULL, 'b'},
     {"max-entries", required_argument, NULL, 'e'},
     {NULL, 0, NULL, 0},
@@ -44,6 +46,10 @@ static int read_options(int argc, char **argv, struct image_options *o)
             o->oci = true;
         else if (opt == 'p')
             o->private = true;
+        else if (opt == 'n')
+            o->infra = optarg;
+        else if (opt == 'r')
+            o->registries = optarg;
         else if (opt == '?' || (opt == 'b' && !num_u64(optarg, &o->max_bytes)) ||
                  (opt == 'e' && !num_u64(optarg, &o->max_entries)))
             return -1;

@@ -2,6 +2,7 @@
 
 #include <stdio.h>
 #include <string.h>
+#include <strings.h>
 
 #include "base/num.h"
 #include "image/image-int.h"
@@ -77,6 +78,17 @@ bool ref_loopback(const char *host)
     size_t n = host[0] == '[' ? strcspn(host, "]") + 1 : strcspn(host, ":");
     return (n == 9 && memcmp(host, "localhost", n) == 0) || (n == 5 && memcmp(host, "[::1]", n) == 0) ||
            (strncmp(host, "127.", 4) == 0 && strspn(host, "0123456789.") == n);
+}
+
+bool ref_host_listed(const char *list, const char *host, size_t n)
+{
+    for (const char *p = list ? list : ""; *p;) {
+        size_t k = strcspn(p, ",");
+        if (k == n && strncasecmp(p, host, n) == 0)
+            return true;
+        p += k + (p[k] == ',');
+    }
+    return false;
 }
 
 static int take_host(const char *text, const char **rest, struct image_ref *ret, struct err *err)

@@ -16,7 +16,7 @@
 #include "base/mem.h"
 #include "base/num.h"
 #include "image/fetch-int.h"
-#include "policy/netpol.h"
+#include "os/own.h"
 
 enum { READ_SIZE = 64 << 10 };
 
@@ -25,6 +25,7 @@ struct web_pace web_pace = {
     .silence_ms = 60 * 1000, .window_ms = 60 * 1000, .window_bytes = 60 * (16 << 10), .total_ms = 2 * 3600 * 1000};
 
 static SSL_CTX *tls;
+static struct own_addresses machine;
 
 int web_prepare(struct err *err)
 {
@@ -39,7 +40,15 @@ int web_prepare(struct err *err)
     for (size_t i = 0; !found && i < ARRAY_LEN(places); i++)
         found = SSL_CTX_load_verify_file(tls, places[i]) == 1;
     ERR_clear_error(); /* without certificates only plain registries can be reached; the handshake will say so */
+    if (own_addresses_read(&machine) < 0)
+        return err_set(err, ERR_HOST, errno, "cannot read the addresses of this machine");
     return 0;
+}
+
+void web_reach_own(struct web_reach *r)
+{
+    r->machine.own = machine.v;
+    r->machine.nown = machine.n;
 }
 
 /* --- addresses ---------------------------------------------------------------------------------------------------- */
@@ -91,30 +100,39 @@ static bool is_loopback(const struct in6_addr *a)
     return IN6_IS_ADDR_LOOPBACK(a) || (IN6_IS_ADDR_V4MAPPED(a) && a->s6_addr[12] == 127);
 }
 
-/* NULL if a connection may go there; then *ret tells whether that is inside. */
-static const char *forbidden(const struct sockaddr *sa, bool first, const struct web_reach *reach, bool *ret)
+/* NULL if a connection for this URL may go to the address. */
+static const char *web_forbidden(const struct web_url *u, const struct in6_addr *a, bool first,
+                                 const struct web_reach *reach)
 {
-    struct in6_addr a = {0};
-    if (sa->sa_family == AF_INET6) {
-        a = ((const struct sockaddr_in6 *)sa)->sin6_addr;
-    } else {
-        a.s6_addr[10] = a.s6_addr[11] = 0xff;
-        memcpy(a.s6_addr + 12, &((const struct sockaddr_in *)sa)->sin_addr, 4);
-    }
-    enum netpol_address kind = netpol_address_kind(&a);
-    *ret = is_loopback(&a) || kind != NETPOL_PUBLIC;
-    if (!is_loopback(&a) && kind == NETPOL_NEVER)
-        return "has an address that nobody may be reached at";
-    if (!*ret)
+    bool reserved = netpol_address_kind(a) == NETPOL_NEVER && !is_loopback(a);
+    if (reserved)
+        return "has a reserved address (link-local, metadata or the like), which is never reached";
+    if (ref_host_listed(reach->registries, u->authority, strlen(u->authority)) ||
+        (reach->listed && IN6_ARE_ADDR_EQUAL(&reach->home, a)))
         return NULL;
+    switch (netpol_reach(&reach->machine, a)) {
+    case NETPOL_PUBLIC:
+        return NULL;
+    case NETPOL_NEVER:
+        return "is on this machine or in a network that egress.infra closes; a registry there must be listed in the "
+               "node's configuration (images.registries)";
+    case NETPOL_PRIVATE:
+        break;
+    }
     if (!reach->private)
-        return "is on this machine or in a private network; registries there are for the operator, or must be listed "
-               "by him "
-               "(images.registries)";
-    if (is_loopback(&a) && !reach->loopback)
-        return "is on this machine, which the name of the image does not say";
+        return "is in a private network; registries there are for the operator, or must be listed in the node's "
+               "configuration (images.registries)";
     bool may = reach->known ? reach->inside : first;
     return may ? NULL : "is in a private network, to which a public registry may not lead";
+}
+
+/* What the registry is to us shows when it is reached, not before. */
+static void web_reached(const struct web_url *u, const struct in6_addr *a, struct web_reach *reach)
+{
+    reach->known = true;
+    reach->inside = netpol_reach(&reach->machine, a) != NETPOL_PUBLIC;
+    reach->listed = ref_host_listed(reach->registries, u->authority, strlen(u->authority));
+    reach->home = *a;
 }
 
 /* --- pace --------------------------------------------------------------------------------------------------------- */
@@ -215,20 +233,18 @@ static int reach_host(struct web *w, const struct web_url *u, bool first, struct
     if (rc != 0)
         return image_fail(err, IMAGE_NETWORK, "the name %s is not known: %s", image_shown(u->host), gai_strerror(rc));
     for (const struct addrinfo *ai = list; ai && w->fd < 0; ai = ai->ai_next) {
-        if (ai->ai_family != AF_INET && ai->ai_family != AF_INET6)
+        struct in6_addr a;
+        if (!own_address_of(ai->ai_addr, &a))
             continue;
-        bool inside;
-        const char *why = forbidden(ai->ai_addr, first, reach, &inside);
+        const char *why = web_forbidden(u, &a, first, reach);
         if (why) {
             freeaddrinfo(list);
             return image_fail(err, IMAGE_DENIED, "%s %s", image_shown(u->host), why);
         }
         w->fd = dial(ai);
         eno = errno;
-        if (w->fd >= 0 && first && !reach->known) { /* what it is to us shows when it is reached, not before */
-            reach->known = true;
-            reach->inside = inside;
-        }
+        if (w->fd >= 0 && first && !reach->known)
+            web_reached(u, &a, reach);
     }
     freeaddrinfo(list);
     return w->fd < 0 ? image_fail(err, IMAGE_NETWORK, "cannot connect to %s: %s", w->where, strerror(eno)) : 0;

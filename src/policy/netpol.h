@@ -208,6 +208,21 @@ enum netpol_address { NETPOL_PUBLIC, NETPOL_PRIVATE, NETPOL_NEVER };
 enum netpol_address netpol_address_kind(const struct in6_addr *a);
 bool netpol_cidr_parse(const char *text, struct netpol_cidr *ret);
 bool netpol_cidr_has(const struct netpol_cidr *c, const struct in6_addr *a);
+bool netpol_cidrs_have(const struct netpol_cidr *v, size_t n, const struct in6_addr *a);
+
+enum { NETPOL_INFRA_MAX = 32 };
+/* What the operator and this machine's interfaces say about addresses. All borrowed. */
+struct netpol_reach {
+    const struct in6_addr *own; /* this machine's: never reached */
+    size_t nown;
+    const struct netpol_cidr *infra; /* egress.infra: never reached */
+    size_t ninfra;
+    const struct netpol_cidr *open; /* tests only: count as public */
+    size_t nopen;
+};
+/* netpol_address_kind() as this machine sees it: its own addresses and infra are NETPOL_NEVER, in every form that leads
+ * there. Whether a NETPOL_PRIVATE one may be reached is the caller's question. */
+enum netpol_address netpol_reach(const struct netpol_reach *r, const struct in6_addr *a);
 
 /* --- other people's documents ------------------------------------------------------------------------------------- */
 

@@ -287,13 +287,18 @@ static int fetch(struct job *j, struct err *err)
     if (out < 0)
         return -1;
     say_limits(j, bytes, entries);
-    const bool private = j->ask->flags & STOCK_PRIVATE;
-    const struct worker_plan plan = {.args = {"fetch", "--max-bytes", bytes, private ? "--private" : "--",
-                                              private ? "--" : j->ask->ref, private ? j->ask->ref : NULL},
-                                     .in = j->nfds > 0 ? j->fds[0] : -1,
-                                     .out = out,
-                                     .more = -1,
-                                     .net = true};
+    const struct stock_config *c = j->config;
+    struct worker_plan plan = {.args = {"fetch", "--max-bytes", bytes, "--infra", c->infra ? c->infra : "",
+                                        "--registries", c->registries ? c->registries : ""},
+                               .in = j->nfds > 0 ? j->fds[0] : -1,
+                               .out = out,
+                               .more = -1,
+                               .net = true};
+    size_t n = 7;
+    if (j->ask->flags & STOCK_PRIVATE)
+        plan.args[n++] = "--private";
+    plan.args[n++] = "--";
+    plan.args[n] = j->ask->ref;
     if (worker_begin(j, &plan, &w, err) < 0 || worker_next(&w, &msg, NULL, err) < 0)
         return -1;
     if (msg.type != IMAGE_DONE)

@@ -32,7 +32,9 @@ struct stock_config {
     const char *node_program; /* hutch-node, absolute: image workers are `hutch-node image ...`; NULL: there are none */
     uid_t image_uid;          /* whom image workers become; (uid_t)-1: nobody else (without root) */
     gid_t image_gid;
-    gid_t front_gid; /* may connect to sockets in RUN; (gid_t)-1: nobody but the owner */
+    const char *infra;      /* egress.infra, "ADDR/BITS,...": images are fetched from there only if listed; or NULL */
+    const char *registries; /* images.registries, "HOST[:PORT],...", or NULL */
+    gid_t front_gid;        /* may connect to sockets in RUN; (gid_t)-1: nobody but the owner */
 };
 
 struct job {

@@ -37,8 +37,8 @@ enum stock_type {
     STOCK_IMPORT,  /* stack (new). ref "": one descriptor, an archive (docker save, OCI layout as tar; any compression),
                       path: which of several images in it, or "". ref: an image in a registry,  path: its platform
                       ("linux/arm64") or ""; one descriptor or none: a memfd with the registry's credentials
-                      "user\npassword". Flags STOCK_PRIVATE: the registry may be on this machine or in a private
-                      network, and without TLS. bytes: limit, or 0. Answer: a  descriptor with the image's configuration as JSON
+                      "user\npassword". Flags STOCK_PRIVATE: the registry may be in a private network, and without
+                      TLS; on this machine only if stock was started with it in its list. bytes: limit, or 0. Answer: a  descriptor with the image's configuration as JSON
                       (untrusted). The stack exists already: success at once, without one */
     STOCK_CONVERT, /* blob: sha256 of nothing we know, 64 hex chosen by the client; one descriptor: a tar, compressed or
                       not. Makes blobs/<name> as lay stream. bytes: limit of all blobs together whose names begin with the same

@@ -49,9 +49,9 @@ struct worker {
     }
 
 struct worker_plan {
-    const char *args[8]; /* behind `hutch-node image`; NULL ends them */
-    int in, out, more;   /* borrowed; -1: closed */
-    bool net;            /* sees the network of the host, and the files that tell how to find names in it */
+    const char *args[12]; /* behind `hutch-node image`; NULL ends them */
+    int in, out, more;    /* borrowed; -1: closed */
+    bool net;             /* sees the network of the host, and the files that tell how to find names in it */
 };
 
 enum { WORKER_STALL_S = 300 /* that are waited for a word or a byte: then it is ended */ };

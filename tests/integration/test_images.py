@@ -29,14 +29,15 @@ NODE = os.environ.get("HUTCH_NODE_BIN", str(TOP / "build/hutch-node"))
 
 
 @contextlib.contextmanager
-def a_stock(who="root"):
-    """A stock; that of an ordinary user lives in the user namespace of a keeper."""
+def a_stock(who="root", registries=(), infra=""):
+    """A stock; that of an ordinary user lives in the user namespace of a keeper. `registries`: those that the operator lists."""
     with contextlib.ExitStack() as stack:
         keeper, ids = None, identity(who)[0]
         if who != "root":
             keeper = stack.enter_context(a_keeper(who))
             stack.callback(keeper.client().close)  # it is there
-        s = st.Stock(HUTCH, ["--node", NODE], keeper, ids)
+        lists = [f"--registries={','.join(registries)}", f"--infra={infra}"]
+        s = st.Stock(HUTCH, ["--node", NODE, *lists], keeper, ids)
         stack.callback(s.close)
         yield s
 
@@ -354,7 +355,8 @@ def fetch(s, ref, credentials=None, flags=PRIVATE):
 def test_registry(who):
     "an image comes from a registry by tag and by digest; what is not there is said, and nothing is left of it"
     needs_registry()
-    with a_stock(who) as s, im.a_registry() as host:
+    closed = f"127.0.0.1:{im.free_port()}"
+    with im.a_registry() as host, a_stock(who, [host, closed]) as s:
         push(im.oci(LOWER, UPPER, pack=gzip.compress), host, "x/y:1")
         answer, name = fetch(s, f"{host}/x/y:1")
         check_equal(answer.error, st.OK, answer)
@@ -366,7 +368,7 @@ def test_registry(who):
         for ref, code, word in ((f"{host}/x/y:2", st.NOT_FOUND, "x/y:2"), (f"{host}/x/z", st.NOT_FOUND, "x/z:latest"),
                                 (f"{host}/x/y@sha256:{'0' * 64}", st.NOT_FOUND, "0000"),
                                 (f"https://{host}/x/y:1", st.FAILED, "TLS"),
-                                (f"127.0.0.1:{im.free_port()}/x", st.FAILED, "refused"),
+                                (f"{closed}/x", st.FAILED, "refused"),
                                 ("no.such.invalid/x", st.FAILED, "not known"), (f"{host}/X", st.BAD_DATA, "lower case")):
             answer, _ = fetch(s, ref)
             check_equal(answer.error, code, answer)
@@ -377,7 +379,7 @@ def test_registry(who):
 def test_registry_password():
     "a registry with a password is given it, and says so when it is wrong or missing"
     needs_registry()
-    with a_stock() as s, im.a_registry("me", "sec:ret") as host:
+    with im.a_registry("me", "sec:ret") as host, a_stock(registries=[host]) as s:
         push(im.oci(LOWER), host, "x/y:1", "--dest-creds", "me:sec:ret")
         answer, _ = fetch(s, f"{host}/x/y:1", b"me\nsec:ret")
         check_equal(answer.error, st.OK, answer)
@@ -391,7 +393,7 @@ def test_registry_token():
     "a token is asked for where the registry says, with the password; where blobs lie nobody is told anything"
     layout = im.Layout()
     manifest = layout.image(LOWER, UPPER, pack=gzip.compress)
-    with a_stock() as s, im.TokenRegistry(layout, manifest) as r:
+    with im.TokenRegistry(layout, manifest) as r, a_stock(registries=[r.host]) as s:
         answer, name = fetch(s, f"{r.host}/a/b:1", b"me\nsecret")
         check_equal(answer.error, st.OK, answer)
         check_equal(merged(s, name), BOTH)
@@ -413,13 +415,13 @@ def test_registry_token_without_tls():
     def auth(path, headers):
         told.append(headers.get("authorization"))
         return 200, {}, b'{"token": "t"}'
-    with a_stock() as s, im.serving(auth) as other:
+    with im.serving(auth) as other:
         # Known as this machine by where it leads only.
         realm = f"http://[::ffff:127.0.0.1]:{other.rpartition(':')[2]}/token"
 
         def registry(path, headers):
             return 401, {"www-authenticate": f'Bearer realm="{realm}"'}, b""
-        with im.serving(registry) as host:
+        with im.serving(registry) as host, a_stock(registries=[host]) as s:
             answer, _ = fetch(s, f"{host}/a/b:1", b"me\nsecret")
             check_equal(answer.error, st.DENIED, answer)
             check_in("without TLS", answer.text)
@@ -440,8 +442,8 @@ def test_registry_of_another_name():
         if layout.MANIFEST not in headers.get("accept", ""):
             return 200, {}, b'{"schemaVersion": 1, "fsLayers": []}'  # for those who know of nothing else
         return 200, {"content-type": layout.MANIFEST}, layout.blobs[manifest["digest"]]
-    with a_stock() as s, im.serving(real) as host, \
-            im.serving(lambda path, headers: (307, {"location": f"http://{host}{path}"}, b"")) as name:
+    with im.serving(real) as host, im.serving(lambda path, headers: (307, {"location": f"http://{host}{path}"}, b"")) as name, \
+            a_stock(registries=[name]) as s:
         answer, _ = fetch(s, f"{name}/a/b:1")
         check_equal(answer.error, st.OK, answer)
 
@@ -452,7 +454,7 @@ def test_registry_lies():
     manifest = layout.image(LOWER, pack=gzip.compress)
     for change, words in ((lambda d: d[:-1] + b"?", ("other bytes",)), (lambda d: d[:-1], ("bytes in the registry", "cut its answer")),
                           (lambda d: d + b"?", ("bytes in the registry",))):
-        with a_stock() as s, im.TokenRegistry(layout, manifest, change=change) as r:
+        with im.TokenRegistry(layout, manifest, change=change) as r, a_stock(registries=[r.host]) as s:
             answer, _ = fetch(s, f"{r.host}/a/b:1", b"me\nsecret")
             check(answer.error in (st.BAD_DATA, st.FAILED), answer)
             check(any(w in answer.text for w in words), answer.text)
@@ -466,9 +468,9 @@ def test_registry_leads_nowhere_else():
 
     def circle(path, headers):
         return 307, {"location": path}, b""
-    with a_stock() as s, im.serving(away) as one, im.serving(circle) as two:
-        for ref, code, word in (("http://169.254.169.254/x", st.DENIED, "nobody may be reached"),
-                                (f"{one}/x", st.DENIED, "nobody may be reached"), (f"{two}/x", st.FAILED, "circles")):
+    with im.serving(away) as one, im.serving(circle) as two, a_stock(registries=[one, two, "169.254.169.254"]) as s:
+        for ref, code, word in (("http://169.254.169.254/x", st.DENIED, "reserved address"),
+                                (f"{one}/x", st.DENIED, "reserved address"), (f"{two}/x", st.FAILED, "circles")):
             answer, _ = fetch(s, ref)
             check_equal(answer.error, code, answer)
             check_in(word, answer.text)
@@ -481,7 +483,7 @@ def test_registry_of_tenants():
     def answer_all(path, headers):
         seen.append(path)
         return 404, {}, b""
-    with a_stock() as s, im.serving(answer_all) as host:
+    with im.serving(answer_all) as host, a_stock() as s, a_stock(registries=[host]) as opened:
         port = host.rpartition(":")[2]
         for ref, word in ((f"{host}/x", "without TLS"), (f"https://{host}/x", "images.registries"),
                           (f"https://localhost:{port}/x", "images.registries"), ("https://10.255.255.1/x", "images.registries"),
@@ -490,8 +492,47 @@ def test_registry_of_tenants():
             check_equal(answer.error, st.DENIED, answer)
             check_in(word, answer.text)
         check_equal(seen, [])
-        check_equal(fetch(s, f"{host}/x")[0].error, st.NOT_FOUND)
+        check_equal(fetch(opened, f"{host}/x")[0].error, st.NOT_FOUND)
         check(seen, "nothing was asked although it may be")
+
+
+def own_address():
+    """One more address of this machine: a public one, of a network (AS112) in which no such host is."""
+    address = "192.31.196.250"
+    subprocess.run(["ip", "address", "add", f"{address}/32", "dev", "lo"], check=True)
+    return address
+
+
+def test_registry_on_this_machine_or_in_infra():
+    "neither this machine's own addresses, public ones included, nor egress.infra are fetched from, not for the operator either"
+    seen = []
+
+    def answer_all(path, headers):
+        seen.append(path)
+        return 404, {}, b""
+
+    def leads(path, headers):
+        return 307, {"location": f"http://{own}:{port}{path}"}, b""
+    own = own_address()
+    try:
+        with im.serving(answer_all, "0.0.0.0") as host, im.serving(leads) as away:
+            port = host.rpartition(":")[2]
+            with a_stock(registries=[away]) as s:
+                for ref in (f"http://{own}:{port}/x", f"http://localhost:{port}/x", f"http://127.0.0.2:{port}/x", f"{away}/x"):
+                    answer, _ = fetch(s, ref)
+                    check_equal(answer.error, st.DENIED, answer)
+                    check_in("images.registries", answer.text)
+                check_equal(seen, [])
+            with a_stock(registries=[f"{own}:{port}"]) as s:
+                check_equal(fetch(s, f"http://{own}:{port}/x")[0].error, st.NOT_FOUND)
+                check_equal(len(seen), 1)
+            with a_stock(infra="10.20.0.0/16,203.0.112.0/24") as s:
+                for ref in ("http://10.20.1.1/x", "https://203.0.112.7/x"):
+                    answer, _ = fetch(s, ref)
+                    check_equal(answer.error, st.DENIED, answer)
+                    check_in("egress.infra", answer.text)
+    finally:
+        subprocess.run(["ip", "address", "del", f"{own}/32", "dev", "lo"], check=True)
 
 
 # --- hostile archives -------------------------------------------------------------------------------------------------

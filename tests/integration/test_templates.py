@@ -455,7 +455,7 @@ def test_slow_exports():
 
 
 def test_registries_of_tenants():
-    "tenants fetch from no registry on this machine but one that is listed; the operator may"
+    "no registry on this machine is fetched from but one that is listed, by the operator neither"
     seen = []
 
     def answer_all(path, headers):
@@ -473,8 +473,11 @@ def test_registries_of_tenants():
         end, said = build(d, "from", [], key=key, fromTemplate=None, fromImage=f"{closed}/x:1")
         check_equal((end["status"], seen), ("error", []), end)
         check_in("images.registries", end["reason"]["message"])
-        for host, who in ((listed, key), (closed, None)):
-            a = fetch(host, who)
+        a = fetch(closed, None)
+        check_in("images.registries", a.body.decode())
+        check_equal((a.json["code"], seen), (403, []), a)
+        for who in (key, None):
+            a = fetch(listed, who)
             check_equal((a.json["code"], len(seen) > 0), (404, True), a)
             seen.clear()
 
@@ -551,7 +554,7 @@ def test_images_are_shown():
     if not shutil.which("docker-registry"):
         skip("docker-registry is not installed: apt-get install docker-registry")
     with small_templates() as templates, tempfile.TemporaryDirectory(prefix="hutch-image-") as tmp, \
-            im.a_registry() as host, Daemon(templates=templates) as d:
+            im.a_registry() as host, Daemon(templates=templates, config=f"images:\n  registries: {host}\n") as d:
         root = pathlib.Path(tmp, "root")
         fill(root)
         push(host, "acme/x", "1", root, "nobody:nothing")

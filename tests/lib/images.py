@@ -145,7 +145,7 @@ class Server(http.server.ThreadingHTTPServer):
 
 
 @contextlib.contextmanager
-def serving(handler):
+def serving(handler, address="127.0.0.1"):
     """A handler(path, headers) -> (status, headers, body) on loopback: "127.0.0.1:PORT"."""
     class Handler(http.server.BaseHTTPRequestHandler):
         def do_GET(self):
@@ -161,7 +161,7 @@ def serving(handler):
 
         def log_message(self, *_):
             pass
-    server = Server(("127.0.0.1", 0), Handler)
+    server = Server((address, 0), Handler)
     thread = threading.Thread(target=server.serve_forever)
     thread.start()
     try:

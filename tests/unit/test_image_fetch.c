@@ -133,7 +133,7 @@ static void give_up(const struct web_pace *pace, const char *says)
     const struct web_pace usual = web_pace;
     struct sockaddr_in a = {.sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
     socklen_t n = sizeof a;
-    struct web_reach reach = {.private = true, .loopback = true};
+    struct web_reach reach = {.private = true};
     struct web w = WEB_INIT;
     struct web_url u;
     struct err err = {0};
@@ -146,6 +146,7 @@ static void give_up(const struct web_pace *pace, const char *says)
     assert_int_equal(getsockname(listener, (struct sockaddr *)&a, &n), 0);
     (void)snprintf(url, sizeof url, "http://127.0.0.1:%u/", ntohs(a.sin_port));
     assert_int_equal(web_url_parse(url, NULL, &u, &err), 0);
+    reach.registries = u.authority;
     assert_int_equal(pthread_create(&server, NULL, trickle, &listener), 0);
     assert_int_equal(web_get(&w, &u, NULL, NULL, true, &reach, &err), 0);
     web_pace = *pace; /* not before: on a machine with much to do even the beginning may be too slow */
@@ -191,7 +192,7 @@ static void private_addresses_are_not_for_everybody(void **state)
     struct err err;
     (void)state;
     for (size_t i = 0; i < sizeof urls / sizeof urls[0]; i++) {
-        struct web_reach r = {.loopback = true};
+        struct web_reach r = {0};
         assert_int_equal(reach(urls[i], &r, true, &err), -1);
         assert_int_equal(image_failure_of(&err), IMAGE_DENIED);
         assert_non_null(strstr(err.msg, "images.registries"));
@@ -201,18 +202,60 @@ static void private_addresses_are_not_for_everybody(void **state)
 
 static void what_was_not_reached_does_not_make_a_registry_private(void **state)
 {
-    struct web_reach r = {.private = true, .loopback = true};
+    struct web_reach r = {.private = true, .registries = "10.0.0.1,127.0.0.1:9"};
     struct err err;
     (void)state;
     assert_int_equal(reach("http://127.0.0.1:9/", &r, true, &err), -1);
     assert_int_equal(image_failure_of(&err), IMAGE_NETWORK);
-    assert_false(r.inside);
-    r = (struct web_reach){.private = true, .loopback = true, .known = true}; /* a public one */
+    assert_false(r.known || r.inside || r.listed);
+    r = (struct web_reach){.private = true, .known = true}; /* a public one */
     for (int first = 0; first < 2; first++) {
-        assert_int_equal(reach("http://127.0.0.1:9/", &r, first, &err), -1);
+        assert_int_equal(reach("http://10.255.255.1:9/", &r, first, &err), -1);
         assert_int_equal(image_failure_of(&err), IMAGE_DENIED);
         assert_non_null(strstr(err.msg, "a public registry may not lead"));
     }
+}
+
+static void only_a_list_opens_this_machine_and_infra(void **state)
+{
+    static const char *const urls[] = {"http://127.0.0.1:9/", "http://[::1]:9/", "http://8.8.4.4:9/",
+                                       "http://[64:ff9b::808:404]:9/", "http://8.8.8.8:9/"};
+    static const char *const never[] = {"http://169.254.169.254:9/", "http://0.0.0.0:9/"};
+    struct netpol_cidr infra;
+    struct in6_addr own;
+    struct err err;
+    (void)state;
+    assert_true(netpol_cidr_parse("8.8.4.0/24", &infra));
+    assert_int_equal(inet_pton(AF_INET6, "::ffff:8.8.8.8", &own), 1);
+    const struct netpol_reach machine = {.own = &own, .nown = 1, .infra = &infra, .ninfra = 1};
+    for (size_t i = 0; i < ARRAY_LEN(urls); i++) {
+        struct web_reach r = {.private = true, .machine = machine, .registries = "127.0.0.1,other:9"};
+        for (int first = 0; first < 2; first++) {
+            assert_int_equal(reach(urls[i], &r, first, &err), -1);
+            assert_int_equal(image_failure_of(&err), IMAGE_DENIED);
+            assert_non_null(strstr(err.msg, "images.registries"));
+        }
+    }
+    for (size_t i = 0; i < ARRAY_LEN(never); i++) {
+        struct web_reach r = {.private = true, .registries = "169.254.169.254:9,0.0.0.0:9"};
+        assert_int_equal(reach(never[i], &r, true, &err), -1);
+        assert_non_null(strstr(err.msg, "reserved address"));
+    }
+}
+
+static void a_listed_registry_opens_its_own_address_and_no_other(void **state)
+{
+    struct web_reach r = {.registries = "x:1", .known = true, .inside = true, .listed = true};
+    struct err err;
+    (void)state;
+    assert_int_equal(inet_pton(AF_INET6, "::ffff:127.0.0.1", &r.home), 1);
+    assert_int_equal(reach("http://127.0.0.1:9/", &r, false, &err), -1);
+    assert_int_equal(image_failure_of(&err), IMAGE_NETWORK);
+    assert_int_equal(reach("http://127.0.0.2:9/", &r, false, &err), -1);
+    assert_int_equal(image_failure_of(&err), IMAGE_DENIED);
+    r.listed = false;
+    assert_int_equal(reach("http://127.0.0.1:9/", &r, false, &err), -1);
+    assert_int_equal(image_failure_of(&err), IMAGE_DENIED);
 }
 
 int main(void)
@@ -228,6 +271,8 @@ int main(void)
         cmocka_unit_test(all_connections_together_have_a_deadline),
         cmocka_unit_test(private_addresses_are_not_for_everybody),
         cmocka_unit_test(what_was_not_reached_does_not_make_a_registry_private),
+        cmocka_unit_test(only_a_list_opens_this_machine_and_infra),
+        cmocka_unit_test(a_listed_registry_opens_its_own_address_and_no_other),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
