@@ -25,12 +25,18 @@ struct event_log {
     size_t nsubs;
     unsigned walking;
     bool ended;
-    struct event_log *next_ended;
+    struct event_log *next_ended; /* of the same tenant */
+};
+/* Histories of a tenant's ended sandboxes; stays when none is left. */
+struct event_share {
+    char tenant[40];
+    struct event_log *first, **last; /* oldest first */
+    size_t n;
 };
 struct events {
     struct front *front;
     struct map logs;
-    struct event_log *first_ended, **last_ended; /* oldest first */
+    struct map shares; /* tenant -> struct event_share */
     size_t nended;
 };
 
@@ -139,20 +145,49 @@ void events_publish(struct front *f, const char *sandbox, const char *tenant, co
     tell(log, &e);
 }
 
+static struct event_share *share_of(struct events *ev, const char *tenant)
+{
+    struct event_share *s = map_get(&ev->shares, tenant);
+    if (s)
+        return s;
+    s = xcalloc(1, sizeof *s);
+    (void)snprintf(s->tenant, sizeof s->tenant, "%s", tenant);
+    s->last = &s->first;
+    (void)map_put(&ev->shares, s->tenant, s);
+    return s;
+}
+
+/* The tenant that has the most gives its oldest, so that no tenant pushes out those of one that has fewer. */
+static void drop_oldest_ended(struct events *ev)
+{
+    struct event_share *most = NULL;
+    size_t at = 0;
+    for (struct event_share *s; (s = map_next(&ev->shares, &at));)
+        if (!most || s->n > most->n)
+            most = s;
+    struct event_log *oldest = most ? most->first : NULL;
+    if (!oldest)
+        return;
+    most->first = oldest->next_ended;
+    if (!most->first)
+        most->last = &most->first;
+    most->n--;
+    ev->nended--;
+    (void)map_del(&ev->logs, oldest->sandbox);
+    free_log(oldest);
+}
+
 static void retire(struct events *ev, struct event_log *log)
 {
     if (log->ended)
         return;
+    struct event_share *s = share_of(ev, log->tenant);
     log->ended = true;
-    *ev->last_ended = log;
-    ev->last_ended = &log->next_ended;
-    if (++ev->nended <= EVENTS_ENDED_KEPT)
-        return;
-    struct event_log *oldest = ev->first_ended;
-    ev->first_ended = oldest->next_ended;
-    ev->nended--;
-    (void)map_del(&ev->logs, oldest->sandbox);
-    free_log(oldest);
+    *s->last = log;
+    s->last = &log->next_ended;
+    s->n++;
+    if (++ev->nended > EVENTS_ENDED_KEPT)
+        drop_oldest_ended(ev);
 }
 
 void events_end(struct front *f, const char *sandbox)
@@ -225,7 +260,6 @@ int events_load(struct front *f, struct err *err)
 {
     struct events *ev = f->events = xcalloc(1, sizeof *ev);
     ev->front = f;
-    ev->last_ended = &ev->first_ended;
     return store_events(f->store, STORE_EVENTS_MAX / 2, load_one, ev, err);
 }
 
@@ -237,7 +271,11 @@ void events_free(struct front *f)
     size_t at = 0;
     for (struct event_log *log; (log = map_next(&ev->logs, &at));)
         free_log(log);
+    at = 0;
+    for (struct event_share *s; (s = map_next(&ev->shares, &at));)
+        free(s);
     map_done(&ev->logs);
+    map_done(&ev->shares);
     free(ev);
     f->events = NULL;
 }

@@ -1,5 +1,6 @@
 /* events.h - what happened to each sandbox, numbered from 1 without gaps. The newest EVENTS_KEPT of every sandbox are in
- * memory, those of ended ones too until EVENTS_ENDED_KEPT others have ended; all of it is also written to the store and found
+ * memory, those of ended ones too until there are more than EVENTS_ENDED_KEPT: then the tenant that has the most gives its
+ * oldest; all of it is also written to the store and found
  * again after a restart. Types in use: "created", "timeout_changed", "exec_ended", "denial", "died", "killed"; the last two end
  * a sandbox and are its last event.
  */

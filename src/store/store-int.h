@@ -129,6 +129,8 @@ void store_mark_committed(struct store *s); /* the one of store_mark_op() is in 
 /* store.c */
 /* The only column of the only row. */
 int store_number(struct store *s, const char *sql, int64_t *ret, struct err *err);
+/* store-rows.c: how many events of a tenant are kept if there is room for `max` in all: those who have fewer keep theirs. */
+int store_events_level(sqlite3 *db, size_t max, uint64_t *ret);
 int store_fail(struct err *err, sqlite3 *db, int rc, const char *path, const char *what);
 
 #endif

@@ -46,14 +46,13 @@ const char *const store_sql[SQL_COUNT] = {
     [SQL_IDEM_DEL] = "DELETE FROM idem WHERE tenant=? AND key=?",
     [SQL_IDEM_EXPIRE] = "DELETE FROM idem WHERE created<?",
     [SQL_EVENT_ADD] = "INSERT INTO events(sandbox,tenant,seq,at,type,json) VALUES(?,?,?,?,?,?)",
-    [SQL_EVENT_TRIM] = "DELETE FROM events WHERE n <= (SELECT max(n) FROM events) - 20000",
+    [SQL_EVENT_TRIM] = "DELETE FROM events WHERE n IN (SELECT n FROM (SELECT n, row_number() OVER (PARTITION BY tenant"
+                       " ORDER BY n DESC) AS newer FROM events) WHERE newer > ?)",
     [SQL_MARK] = "INSERT OR REPLACE INTO counters VALUES('mark', ?1), ('seen', ?2)",
     [SQL_BARRIER] = "UPDATE counters SET value=value WHERE 0",
     /* A commit that changes nothing syncs nothing. */
     [SQL_SYNC] = "INSERT INTO counters VALUES('syncs', 1) ON CONFLICT(name) DO UPDATE SET value=value + 1",
 };
-_Static_assert(STORE_EVENTS_MAX == 20000, "SQL_EVENT_TRIM says the same number");
-
 void store_tenant_put(struct store *s, const struct store_tenant *t, store_done *done, void *arg)
 {
     struct store_op *op = store_op_new(SQL_TENANT_PUT, done, arg);
@@ -233,7 +232,7 @@ static void idem_row(struct reading *r, sqlite3_stmt *st)
 int store_idems(struct store *s, idem_fn *each, void *arg, struct err *err)
 {
     struct reading r = {.each = &each, .arg = arg, .row = idem_row};
-    return store_read_all(s, "SELECT * FROM idem", &r, err);
+    return store_read_all(s, "SELECT * FROM idem ORDER BY created", &r, err);
 }
 
 typedef void event_fn(void *arg, const struct store_event *e);
@@ -248,10 +247,48 @@ static void event_row(struct reading *r, sqlite3_stmt *st)
     (*(event_fn **)r->each)(r->arg, &e);
 }
 
+static int store_by_size(const void *a, const void *b)
+{
+    uint64_t x = *(const uint64_t *)a, y = *(const uint64_t *)b;
+    return x < y ? -1 : x > y;
+}
+
+int store_events_level(sqlite3 *db, size_t max, uint64_t *ret)
+{
+    _cleanup_free_ uint64_t *counts = NULL;
+    size_t n = 0, cap = 0;
+    sqlite3_stmt *st = NULL;
+    int rc = sqlite3_prepare_v2(db, "SELECT count(*) FROM events GROUP BY tenant", -1, &st, NULL);
+    while (rc == SQLITE_OK || rc == SQLITE_ROW) {
+        rc = sqlite3_step(st);
+        if (rc != SQLITE_ROW)
+            break;
+        MEM_GROW(counts, n, cap);
+        counts[n++] = store_u64_at(st, 0);
+    }
+    (void)sqlite3_finalize(st);
+    if (n > 1)
+        qsort(counts, n, sizeof *counts, store_by_size);
+    uint64_t left = max, level = UINT64_MAX >> 1; /* everything fits */
+    for (size_t i = 0; i < n; left -= counts[i++])
+        if (counts[i] > left / (n - i)) {
+            level = left / (n - i);
+            break;
+        }
+    *ret = level;
+    return rc == SQLITE_DONE ? SQLITE_OK : rc;
+}
+
 int store_events(struct store *s, size_t max, event_fn *each, void *arg, struct err *err)
 {
     struct reading r = {.each = &each, .arg = arg, .row = event_row};
-    _cleanup_free_ char *sql =
-        xasprintf("SELECT * FROM (SELECT * FROM events ORDER BY n DESC LIMIT %zu) ORDER BY n", max);
+    uint64_t level = 0;
+    int rc = store_events_level(s->read, max, &level);
+    if (rc != SQLITE_OK)
+        return store_fail(err, s->read, rc, s->path, "cannot be read");
+    _cleanup_free_ char *sql = xasprintf(
+        "SELECT n, sandbox, tenant, seq, at, type, json FROM (SELECT *, row_number() OVER (PARTITION BY tenant"
+        " ORDER BY n DESC) AS newer FROM events) WHERE newer <= %llu ORDER BY n",
+        (unsigned long long)level);
     return store_read_all(s, sql, &r, err);
 }

@@ -126,6 +126,18 @@ static int run_group(struct store *s, struct store_op *op)
     return rc;
 }
 
+static int trim_events(struct store *s)
+{
+    struct store_op trim = {.sql = SQL_EVENT_TRIM};
+    uint64_t level;
+    int rc = store_events_level(s->write, STORE_EVENTS_MAX, &level);
+    s->events_since_trim = 0;
+    if (rc != SQLITE_OK)
+        return rc;
+    store_op_number(&trim, level);
+    return run_op(s, &trim);
+}
+
 static int run_all(struct store *s, struct store_op *list)
 {
     int rc = sqlite3_exec(s->write, "BEGIN IMMEDIATE", NULL, NULL, NULL);
@@ -142,9 +154,7 @@ static int run_all(struct store *s, struct store_op *list)
         due |= store_mark_due(op);
     }
     if (rc == SQLITE_OK && s->events_since_trim >= STORE_EVENTS_MAX / 20) {
-        struct store_op trim = {.sql = SQL_EVENT_TRIM};
-        rc = run_op(s, &trim);
-        s->events_since_trim = 0;
+        rc = trim_events(s);
     }
     if (rc == SQLITE_OK && due) {
         struct store_op mark;

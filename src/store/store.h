@@ -26,7 +26,7 @@ enum {
     STORE_SCHEMA = 8,
     STORE_QUEUE_MAX = 20000,  /* writes that wait; more fail at once */
     STORE_BATCH_MAX = 256,    /* writes in one transaction */
-    STORE_EVENTS_MAX = 20000, /* kept in all; the oldest go */
+    STORE_EVENTS_MAX = 20000, /* kept in all; the tenant that has the most gives its oldest */
     STORE_IDEM_HOURS = 24,    /* an idempotency key is remembered this long */
 };
 
@@ -120,6 +120,7 @@ void store_box_del(struct store *s, const char *id, store_done *done, void *arg)
 /* How many are STORE_BOX_STORED. */
 int store_stored_boxes(struct store *s, size_t *ret, struct err *err);
 int store_boxes(struct store *s, void (*each)(void *arg, const struct store_box *b), void *arg, struct err *err);
+/* Oldest first. */
 int store_idems(struct store *s, void (*each)(void *arg, const struct store_idem *i), void *arg, struct err *err);
 /* Forgets those older than that. */
 void store_idem_expire(struct store *s, uint64_t before_unix);
@@ -228,7 +229,7 @@ struct store_event {
 };
 /* Dropped without a word when the queue is half full: history is no reason to refuse work. */
 void store_event_add(struct store *s, const struct store_event *e);
-/* The newest `max`, oldest first. */
+/* The newest, `max` at most, oldest first; a tenant that has many leaves the others theirs. */
 int store_events(struct store *s, size_t max, void (*each)(void *arg, const struct store_event *e), void *arg,
                  struct err *err);
 

@@ -142,6 +142,45 @@ static void see_event(void *arg, const struct store_event *e)
     *last = e->seq;
 }
 
+struct events_of {
+    uint64_t loud, quiet, newest;
+};
+static void count_event(void *arg, const struct store_event *e)
+{
+    struct events_of *c = arg;
+    c->loud += strcmp(e->tenant, "loud") == 0;
+    c->quiet += strcmp(e->tenant, "quiet") == 0;
+    if (strcmp(e->tenant, "loud") == 0)
+        c->newest = e->seq;
+}
+
+/* The oldest rows are the quiet one's. */
+static void test_a_tenant_pushes_out_its_own_events(void **state)
+{
+    (void)state;
+    struct err err;
+    struct result r = {0};
+    struct events_of c = {0};
+    for (uint64_t i = 1; i <= STORE_EVENTS_MAX + STORE_EVENTS_MAX / 10; i++) {
+        const char *tenant = i <= 100 ? "quiet" : "loud";
+        struct store_event e = {.sandbox = "b", .tenant = tenant, .type = "x", .json = "{}", .seq = i};
+        store_event_add(store, &e);
+        if (i % 5000 == 0) { /* more than half a queue at once would be dropped */
+            store_key_del(store, "none", done, &r);
+            wait_for(&r, (int)(i / 5000));
+        }
+    }
+    reopen();
+    assert_int_equal(store_events(store, 2 * STORE_EVENTS_MAX, count_event, &c, &err), 0);
+    assert_int_equal(c.quiet, 100);
+    assert_in_range(c.loud, STORE_EVENTS_MAX - 1100, STORE_EVENTS_MAX + 1000);
+    assert_int_equal(c.newest, STORE_EVENTS_MAX + STORE_EVENTS_MAX / 10);
+    c = (struct events_of){0};
+    assert_int_equal(store_events(store, 200, count_event, &c, &err), 0);
+    assert_int_equal(c.quiet, 100);
+    assert_int_equal(c.loud, 100);
+}
+
 static void test_events_are_bounded(void **state)
 {
     (void)state;
@@ -388,6 +427,7 @@ int main(void)
         cmocka_unit_test_setup_teardown(test_boxes, set_up, tear_down),
         cmocka_unit_test_setup_teardown(test_tenants_and_keys, set_up, tear_down),
         cmocka_unit_test_setup_teardown(test_events_are_bounded, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(test_a_tenant_pushes_out_its_own_events, set_up, tear_down),
         cmocka_unit_test_setup_teardown(test_many_writes_share_commits, set_up, tear_down),
         cmocka_unit_test_setup_teardown(test_no_space, set_up, tear_down),
         cmocka_unit_test_setup_teardown(test_bad_files, set_up, tear_down),
