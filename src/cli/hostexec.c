@@ -34,6 +34,8 @@ struct walk {
     const struct plan_op *root;
     struct strv *ret;
     struct strv works; /* working trees of the repositories that the plan knows */
+    struct strv names; /* that are looked for: of the policy and of the table, those of home directories apart */
+    struct strv homes; /* those of home directories */
     unsigned configs;  /* read so far */
     unsigned left;     /* directory entries that may still be looked at */
     bool starts[256];  /* first bytes of names that matter: nearly every entry is told apart by it */
@@ -234,10 +236,13 @@ static bool unprotected(const struct walk *w, const char *git)
 }
 
 /* A repository that the plan did not know is listed as a whole if it is new, else what of it changed. Of one that it
- * knew, only a "commondir" can have appeared: with it git takes configuration and hooks from elsewhere. */
+ * knew, only a "commondir" can have appeared, with which git takes configuration and hooks from elsewhere, and the list of
+ * a rebase that was left half done. */
 static void look_git(struct walk *w, int fd, const char *dir)
 {
-    static const char *const inner[] = {".git/commondir", ".git/config", ".git/config.worktree", ".git/hooks"};
+    enum { ALWAYS = 2 }; /* the first of these */
+    static const char *const inner[] = {".git/commondir", ".git/rebase-merge", ".git/config", ".git/config.worktree",
+                                        ".git/hooks"};
     _cleanup_free_ char *git = path_join(dir, ".git"), *hooks = path_join(dir, ".git/hooks");
     struct stat st;
     if (fstatat(fd, ".git", &st, AT_SYMLINK_NOFOLLOW) < 0)
@@ -249,7 +254,7 @@ static void look_git(struct walk *w, int fd, const char *dir)
     }
     if (!S_ISDIR(st.st_mode))
         return;
-    for (size_t i = 0; i < (open ? ARRAY_LEN(inner) : 1); i++)
+    for (size_t i = 0; i < (open ? ARRAY_LEN(inner) : ALWAYS); i++)
         list_changed(w, fd, dir, inner[i]);
     if (open) {
         _cleanup_free_ char *config = path_join(git, "config");
@@ -280,18 +285,59 @@ static void look_bare(struct walk *w, int fd, const char *dir)
     }
 }
 
+/* One name of the table: the thing itself if it changed, else what changed in it if it is a directory. */
+static void look_name(struct walk *w, int fd, const char *dir, const char *name)
+{
+    struct stat st;
+    if (fstatat(fd, name, &st, AT_SYMLINK_NOFOLLOW) < 0)
+        return;
+    if (changed(w, &st)) {
+        list_changed(w, fd, dir, name);
+        return;
+    }
+    _cleanup_free_ char *path = S_ISDIR(st.st_mode) ? path_join(dir, name) : NULL;
+    if (path)
+        list_entries(w, path, false);
+}
+
+static bool is_home(const struct walk *w, const char *dir) { return strv_has(&w->h->policy->homes, dir); }
+
 static void look_entry(struct walk *w, int fd, const char *dir, const char *entry)
 {
-    const struct policy *p = w->h->policy;
     if (strcmp(entry, ".git") == 0) {
         look_git(w, fd, dir);
         return;
     }
     if (strcmp(entry, "HEAD") == 0)
         look_bare(w, fd, dir);
+    for (size_t i = 0; i < w->names.n; i++)
+        if (first_component(w->names.v[i], entry))
+            look_name(w, fd, dir, w->names.v[i]);
+    for (size_t i = 0; i < w->homes.n; i++)
+        if (first_component(w->homes.v[i], entry) && is_home(w, dir))
+            look_name(w, fd, dir, w->homes.v[i]);
+}
+
+/* Names that are protected, and names that are only reported. */
+static void collect_names(struct walk *w)
+{
+    const struct policy *p = w->h->policy;
+    size_t n;
+    const struct known_name *known = names_known(&n);
     for (size_t i = 0; i < p->nnames; i++)
-        if (first_component(p->names[i].name, entry))
-            list_changed(w, fd, dir, p->names[i].name);
+        if (p->names[i].place != NAME_IN_GIT)
+            strv_add(p->names[i].place == NAME_IN_HOME ? &w->homes : &w->names, p->names[i].name);
+    for (size_t i = 0; i < n; i++) {
+        struct strv *to = known[i].place == NAME_IN_HOME ? &w->homes : &w->names;
+        if (known[i].place != NAME_IN_GIT && !strv_has(to, known[i].name))
+            strv_add(to, known[i].name);
+    }
+    w->starts['.'] = true; /* ".git" */
+    w->starts['H'] = true; /* "HEAD" */
+    for (size_t i = 0; i < w->names.n; i++)
+        w->starts[(unsigned char)w->names.v[i][0]] = true;
+    for (size_t i = 0; i < w->homes.n; i++)
+        w->starts[(unsigned char)w->homes.v[i][0]] = true;
 }
 
 static bool descends(const struct dirent64 *e)
@@ -381,10 +427,7 @@ void hostexec_after(struct hostexec *h, struct strv *ret)
         return;
     struct walk w = {.h = h, .ret = ret};
     unsigned depth = h->policy->search_depth > LIST_DEPTH ? h->policy->search_depth : LIST_DEPTH;
-    w.starts['.'] = true; /* ".git" */
-    w.starts['H'] = true; /* "HEAD" */
-    for (size_t i = 0; i < h->policy->nnames; i++)
-        w.starts[(unsigned char)h->policy->names[i].name[0]] = true;
+    collect_names(&w);
     bool all = true;
     for (size_t i = 0; i < h->plan->nops; i++) {
         const struct plan_op *op = &h->plan->ops[i];
@@ -400,6 +443,8 @@ void hostexec_after(struct hostexec *h, struct strv *ret)
     }
     look_global(&w);
     strv_done(&w.works);
+    strv_done(&w.names);
+    strv_done(&w.homes);
     if (ret->n >= HOSTEXEC_MAX || !all || w.configs >= CONFIGS_MAX)
         strv_add(ret, "... (not everything was looked at)");
     free(h);

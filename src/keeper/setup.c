@@ -333,6 +333,7 @@ int setup_common(const struct keeper_config *c, struct keeper_common *ret, struc
     int abi = landlock_abi();
     if (policy_load(&where, (const char *const[]){NULL}, NULL, NULL, 0, &policy, err) < 0)
         return -1;
+    policy_hide_homes(policy);
     ret->landlock = abi >= LANDLOCK_ABI_FLOOR;
     journal_boot_id(ret->boot);
     int r = wall_box_rootless(&ret->world, err);

@@ -1,8 +1,7 @@
 /* defaults.c - the built-in level, as tables. Every entry has an id that records and `explain` show.
  *
- * What is denied for reading lets whoever holds it act as the user elsewhere, or tells what the user did. What is
- * protected from writing is run or trusted by programs outside the sandbox. An absent protected name costs about 30 us
- * per run and writable root for its stub, so only names that are really executed from such a place are listed.
+ * What is denied for reading lets its reader act as the user elsewhere, or tells what the user did. What is protected from
+ * writing, because programs outside the sandbox run or believe it, is in names.c.
  */
 #include <string.h>
 
@@ -53,12 +52,18 @@ static const struct path_default deny_read[] = {
     {"builtin.vault", "~/.vault-token", false},
     {"builtin.rclone", "~/.config/rclone", false},
     {"builtin.s3cfg", "~/.s3cfg", false},
+    {"builtin.databricks", "~/.databrickscfg", false},
+    {"builtin.kaggle", "~/.kaggle", false},
+    {"builtin.kaggle", "~/.config/kaggle", false},
+    {"builtin.cloudflared", "~/.cloudflared", false},
     /* registries and forges */
     {"builtin.docker", "~/.docker/config.json", false},
     {"builtin.containers", "~/.config/containers/auth.json", false},
     {"builtin.npm", "~/.npmrc", false},
     {"builtin.yarn", "~/.yarnrc.yml", false},
     {"builtin.pypi", "~/.pypirc", false},
+    {"builtin.pip", "~/.config/pip/pip.conf", false},
+    {"builtin.pip", "~/.pip/pip.conf", false},
     {"builtin.cargo", "~/.cargo/credentials", false},
     {"builtin.cargo", "~/.cargo/credentials.toml", false},
     {"builtin.gem", "~/.gem/credentials", false},
@@ -79,6 +84,10 @@ static const struct path_default deny_read[] = {
     {"builtin.pgpass", "~/.pgpass", false},
     {"builtin.my-cnf", "~/.my.cnf", false},
     {"builtin.my-cnf", "~/.mylogin.cnf", false},
+    /* what lets its reader act on this machine as the user */
+    {"builtin.xauthority", "~/.Xauthority", false},
+    {"builtin.erlang", "~/.erlang.cookie", false},
+    {"builtin.erlang", "~/.config/erlang/.erlang.cookie", false},
     /* coding tools */
     {"builtin.claude", "~/.claude/.credentials.json", false},
     {"builtin.claude", "~/.claude.json", false},
@@ -113,12 +122,39 @@ static const struct path_default deny_read[] = {
     {"builtin.history", "~/.zsh_history", false},
     {"builtin.history", "~/.histfile", false},
     {"builtin.history", "~/.local/share/fish/fish_history", false},
+    {"builtin.history", "~/.local/share/atuin", false},
+    {"builtin.history", "~/.sh_history", false},
+    {"builtin.history", "~/.ash_history", false},
+    {"builtin.history", "~/.zhistory", false},
+    {"builtin.history", "~/.local/share/mcfly", false},
+    {"builtin.history", "~/.config/nushell/history.txt", false},
+    {"builtin.history", "~/.config/nushell/history.sqlite3", false},
+    {"builtin.history", "~/.local/share/powershell/PSReadLine", false},
+    {"builtin.history", "~/.local/state/bash/history", false},
+    {"builtin.history", "~/.local/state/zsh/history", false},
     {"builtin.history", "~/.python_history", false},
     {"builtin.history", "~/.psql_history", false},
     {"builtin.history", "~/.mysql_history", false},
     {"builtin.history", "~/.sqlite_history", false},
     {"builtin.history", "~/.rediscli_history", false},
     {"builtin.history", "~/.node_repl_history", false},
+    {"builtin.history", "~/.irb_history", false},
+    {"builtin.history", "~/.pry_history", false},
+    {"builtin.history", "~/.php_history", false},
+    {"builtin.history", "~/.Rhistory", false},
+    {"builtin.history", "~/.julia/logs/repl_history.jl", false},
+    {"builtin.history", "~/.mongodb/mongosh", false},
+    {"builtin.history", "~/.dbshell", false},
+    {"builtin.history", "~/.duckdb_history", false},
+    {"builtin.history", "~/.ipython/profile_default/history.sqlite", false},
+    {"builtin.history", "~/.local/share/nvim/shada", false},
+    {"builtin.history", "~/.local/state/nvim/shada", false},
+    {"builtin.history", "~/.local/state/python_history", false},
+    {"builtin.history", "~/.local/state/psql_history", false},
+    {"builtin.history", "~/.local/state/mycli", false},
+    {"builtin.history", "~/.local/state/lesshst", false},
+    {"builtin.history", "~/.local/state/less/history", false},
+    {"builtin.history", "~/.wget-hsts", false},
     {"builtin.history", "~/.lesshst", false},
     {"builtin.history", "~/.viminfo", false},
     {"builtin.history", "~/.local/share/recently-used.xbel", false},
@@ -140,65 +176,10 @@ static const struct path_default allow_read[] = {
     {"builtin.dotenv-example", "./.env.template", false},
 };
 
-/* These matter only when the home directory itself is made writable. Keys (~/.ssh, ~/.gnupg) need no line here: what is
- * hidden cannot be written, nor made while it does not exist. */
-static const struct path_default deny_write[] = {
-    {"builtin.hutch-policy", "~/.config/hutch", false},
-    {"builtin.hutch-state", "~/.local/state/hutch", false},
-    {"builtin.autostart", "~/.config/autostart", false},
-    {"builtin.autostart", "~/.config/systemd", false},
-    {"builtin.autostart", "~/.config/environment.d", false},
-    {"builtin.user-git", "~/.config/git", false},
-    {"builtin.user-fish", "~/.config/fish", false},
-    {"builtin.user-shell", "~/.bash_aliases", false},
-    {"builtin.user-shell", "~/.bash_logout", false},
-    {"builtin.user-shell", "~/.zlogin", false},
-    {"builtin.user-shell", "~/.zlogout", false},
-    {"builtin.user-shell", "~/.inputrc", false},
-    {"builtin.user-shell", "~/.pam_environment", false},
-    {"builtin.user-editor", "~/.vimrc", false},
-    {"builtin.user-tmux", "~/.tmux.conf", false},
-    {"builtin.user-bin", "~/.local/bin", false},
-    {"builtin.user-bin", "~/bin", false},
-    {"builtin.user-bin", "~/.cargo/bin", false},
-};
-
 static const struct path_default tmpfs[] = {
     {"builtin.tmp", "/tmp", false},
     {"builtin.var-tmp", "/var/tmp", false},
     {"builtin.run", "/run", false},
-};
-
-static const struct {
-    const char *id, *name;
-    bool is_dir, repo_only;
-} protected_names[] = {
-    {"builtin.git-hooks", ".git/hooks", true, true},
-    {"builtin.git-config", ".git/config", false, true},
-    {"builtin.git-config", ".git/config.worktree", false, true},
-    {"builtin.git-modules", ".gitmodules", false, false},
-    {"builtin.git-config", ".gitconfig", false, false},
-    {"builtin.shell", ".bashrc", false, false},
-    {"builtin.shell", ".bash_profile", false, false},
-    {"builtin.shell", ".bash_login", false, false},
-    {"builtin.shell", ".profile", false, false},
-    {"builtin.shell", ".zshrc", false, false},
-    {"builtin.shell", ".zshenv", false, false},
-    {"builtin.shell", ".zprofile", false, false},
-    {"builtin.direnv", ".envrc", false, false},
-    {"builtin.editor", ".vscode", true, false},
-    {"builtin.editor", ".idea", true, false},
-    {"builtin.editor", ".exrc", false, false},
-    {"builtin.editor", ".nvim.lua", false, false},
-    {"builtin.agent", ".claude", true, false},
-    {"builtin.agent", ".cursor", true, false},
-    {"builtin.agent", ".codex", true, false},
-    {"builtin.agent", ".gemini", true, false},
-    {"builtin.agent", ".windsurf", true, false},
-    {"builtin.agent", ".mcp.json", false, false},
-    {"builtin.agent", ".aider.conf.yml", false, false},
-    {"builtin.tool", ".ripgreprc", false, false},
-    {"builtin.tool", ".hutch.yaml", false, false},
 };
 
 static const struct {
@@ -297,6 +278,18 @@ static void add_paths(const struct policy_where *where, enum file_verb verb, con
     }
 }
 
+/* Whether a path relative to the home directory is, or lies in, a name that is protected there. */
+static bool in_protected_home(const struct policy *p, const char *path)
+{
+    for (size_t i = 0; i < p->nnames; i++) {
+        size_t n = strlen(p->names[i].name);
+        if (p->names[i].place == NAME_IN_HOME && strncmp(path, p->names[i].name, n) == 0 &&
+            (path[n] == '\0' || path[n] == '/'))
+            return true;
+    }
+    return false;
+}
+
 /* The working directory is writable unless that would open the whole host, the sandbox's places or what is denied. */
 static void add_workspace(const struct policy_where *where, struct policy *p)
 {
@@ -308,22 +301,28 @@ static void add_workspace(const struct policy_where *where, struct policy *p)
         if (path_under(cwd, never[i]))
             return;
     for (size_t i = 0; i < p->nfiles; i++)
-        if ((p->files[i].verb == FILE_DENY_READ || p->files[i].verb == FILE_DENY_WRITE) &&
-            path_under(cwd, p->files[i].path))
+        if (p->files[i].verb == FILE_DENY_READ && path_under(cwd, p->files[i].path))
             return;
+    if (where->home && path_under(cwd, where->home) && strcmp(cwd, where->home) != 0 &&
+        in_protected_home(p, cwd + strlen(where->home) + 1))
+        return;
     const struct path_default workspace = {"builtin.workspace", cwd, false};
     add_paths(where, FILE_ALLOW_WRITE, &workspace, 1, p);
 }
 
 static void add_names(struct policy *p)
 {
-    for (size_t i = 0; i < ARRAY_LEN(protected_names); i++) {
-        struct protected_name name = {.name = xstrdup(protected_names[i].name),
-                                      .is_dir = protected_names[i].is_dir,
-                                      .repo_only = protected_names[i].repo_only,
-                                      .id = xstrdup(protected_names[i].id)};
-        merge_protected_name(p, &name);
-    }
+    size_t n;
+    const struct known_name *known = names_known(&n);
+    MEM_RESERVE(p->names, p->nnames, p->names_cap, n);
+    for (size_t i = 0; i < n; i++)
+        if (known[i].class == NAME_REFUSED)
+            p->names[p->nnames++] = (struct protected_name){.name = xstrdup(known[i].name),
+                                                            .is_dir = known[i].is_dir,
+                                                            .place = known[i].place,
+                                                            .absent = known[i].absent,
+                                                            .reason = known[i].reason,
+                                                            .id = xstrdup(known[i].id)};
 }
 
 static void add_env(int verb, const char *const *names, size_t n, struct policy *p)
@@ -335,21 +334,44 @@ static void add_env(int verb, const char *const *names, size_t n, struct policy 
     }
 }
 
+static bool has_rule(const struct policy *p, const char *path)
+{
+    for (size_t i = 0; i < p->nfiles; i++)
+        if (strcmp(p->files[i].path, path) == 0)
+            return true;
+    return false;
+}
+
+void policy_hide_homes(struct policy *p)
+{
+    for (size_t h = 0; h < p->homes.n; h++) {
+        struct policy_where where = {.home = p->homes.v[h]};
+        _cleanup_free_ char *first = resolve(&where, &deny_read[0]);
+        if (has_rule(p, first)) /* the caller's own */
+            continue;
+        for (size_t i = 0; i < ARRAY_LEN(deny_read); i++)
+            if (deny_read[i].path[0] == '~')
+                add_paths(&where, FILE_DENY_READ, &deny_read[i], 1, p);
+    }
+}
+
 void policy_add_defaults(const struct policy_where *where, struct policy *p)
 {
-    enum { MOST = ARRAY_LEN(deny_read) + ARRAY_LEN(deny_write) + 32 /* the short tables, the caller's own */ };
+    enum { MOST = ARRAY_LEN(deny_read) + 32 /* the short tables, the caller's own */ };
     MEM_RESERVE(p->files, p->nfiles, p->files_cap, (size_t)MOST);
     MEM_RESERVE(p->env, p->nenv, p->env_cap, ARRAY_LEN(env_pass) + ARRAY_LEN(env_deny) + 8);
     if (!where->container) {
         add_paths(where, FILE_DENY_READ, deny_read, ARRAY_LEN(deny_read), p);
         add_paths(where, FILE_ALLOW_READ, allow_read, ARRAY_LEN(allow_read), p);
         add_paths(where, FILE_TMPFS, tmpfs, ARRAY_LEN(tmpfs), p);
-        add_paths(where, FILE_DENY_WRITE, deny_write, ARRAY_LEN(deny_write), p);
-        add_workspace(where, p);
     } else {
         add_paths(where, FILE_TMPFS, tmpfs, 1, p); /* /tmp; the rest is the image's own */
     }
     add_names(p);
+    if (where->home)
+        strv_add(&p->homes, where->home);
+    if (!where->container)
+        add_workspace(where, p);
     add_env(ENV_PASS, env_pass, ARRAY_LEN(env_pass), p);
     add_env(ENV_DENY, env_deny, ARRAY_LEN(env_deny), p);
     for (size_t i = 0; i < ARRAY_LEN(limits); i++)

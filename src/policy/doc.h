@@ -97,6 +97,7 @@ int merge_file_rule(struct policy *p, struct file_rule *rule, struct err *err);
 /* Takes name and id; a name that is there already is not added again. */
 void merge_protected_name(struct policy *p, struct protected_name *name);
 void merge_remove_file_rule(struct policy *p, size_t index);
+void merge_remove_name_at(struct policy *p, size_t index);
 void merge_remove_name(struct policy *p, const char *name);
 /* The network as a whole: what was said before is gone. Takes `netpol`, which is NULL unless the mode is NETWORK_RULES. */
 void merge_network(struct policy *p, enum network_mode mode, struct netpol *netpol);

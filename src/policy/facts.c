@@ -75,11 +75,19 @@ static char *host_real(void *ctx, const char *path)
     return realpath(path, NULL);
 }
 
+/* What makes a directory a repository. */
+static const char *const marks[] = {".git", ".hg", ".jj"};
+
+static bool is_mark(const char *name)
+{
+    return name[0] == '.' &&
+           (strcmp(name, marks[0]) == 0 || strcmp(name, marks[1]) == 0 || strcmp(name, marks[2]) == 0);
+}
+
 /* Trees that hold dependencies or caches by the thousand and no repository of the user's. */
 static bool skipped(const char *name)
 {
-    return strcmp(name, ".") == 0 || strcmp(name, "..") == 0 || strcmp(name, ".git") == 0 ||
-           strcmp(name, "node_modules") == 0;
+    return strcmp(name, ".") == 0 || strcmp(name, "..") == 0 || strcmp(name, "node_modules") == 0;
 }
 
 /* Calls `each` for the entries of a directory, which is not reached through a link, until `left` is used up: then 1. */
@@ -117,19 +125,20 @@ static void search_entry(void *arg, const struct dirent64 *d)
 {
     struct search *s = arg;
     s->read = true;
-    if (strcmp(d->d_name, ".git") == 0)
+    if (is_mark(d->d_name))
         s->repo = true;
     else if (may_be_dir(d) && !skipped(d->d_name))
         strv_take(s->subs, path_join(s->path, d->d_name));
 }
 
 /* 1 or 0; -1: it cannot be seen. */
-static int has_git(const char *dir)
+static int has_mark(const char *dir)
 {
     _cleanup_close_ int fd = open(dir, O_PATH | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
     struct stat st;
-    if (fd >= 0 && fstatat(fd, ".git", &st, AT_SYMLINK_NOFOLLOW) == 0)
-        return 1;
+    for (size_t i = 0; fd >= 0 && i < ARRAY_LEN(marks); i++)
+        if (fstatat(fd, marks[i], &st, AT_SYMLINK_NOFOLLOW) == 0)
+            return 1;
     return errno == EACCES ? -1 : 0;
 }
 
@@ -175,7 +184,7 @@ static int host_find_repos(void *ctx, const char *root, unsigned depth, unsigned
                 r = 1;
             else if (level == depth || is_last(now.v[i], counting)) {
                 max--;
-                int git = has_git(now.v[i]);
+                int git = has_mark(now.v[i]);
                 s.repo = git > 0;
                 s.read = git >= 0;
             } else
@@ -235,10 +244,10 @@ struct module {
 
 static void module_entry(void *arg, const struct dirent64 *d)
 {
-    static const char *const marks[] = {"HEAD", "config", "hooks", "commondir"};
+    static const char *const signs[] = {"HEAD", "config", "hooks", "commondir"};
     struct module *m = arg;
-    for (size_t i = 0; i < ARRAY_LEN(marks); i++)
-        if (strcmp(d->d_name, marks[i]) == 0)
+    for (size_t i = 0; i < ARRAY_LEN(signs); i++)
+        if (strcmp(d->d_name, signs[i]) == 0)
             m->is_git = true;
     if (may_be_dir(d))
         strv_take(&m->subs, path_join(m->path, d->d_name));

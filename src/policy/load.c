@@ -1,12 +1,14 @@
 /* load.c - finding the documents, reading them in order, and flags as if they were one more document. */
 #include <errno.h>
 #include <fcntl.h>
+#include <limits.h>
 #include <string.h>
 #include <sys/stat.h>
 
 #include "base/cleanup.h"
 #include "base/fd.h"
 #include "base/mem.h"
+#include "base/num.h"
 #include "base/path.h"
 #include "base/text.h"
 #include "policy/doc.h"
@@ -174,6 +176,34 @@ static int load_settings(const char *file, bool network_off, const struct policy
     return settings_parse(buf_str(&text), text.n, file, where, network_off ? SETTINGS_NETWORK_OFF : 0, p, err);
 }
 
+/* Home directories of people: HOME may name another place, for a clean start or under sudo, while the command runs in a real
+ * one. Accounts of the system have places like / and /var/mail for a home. */
+static void add_homes(struct policy *p)
+{
+    enum { PASSWD_BYTES = 256 << 10, HOMES_MAX = 64, FIRST_PERSON = 1000, NOBODY = 65534 };
+    _cleanup_buf_ struct buf text = {0};
+    if (fd_read_file(AT_FDCWD, "/etc/passwd", PASSWD_BYTES, &text) < 0)
+        return;
+    char *save = NULL;
+    for (char *line = strtok_r(text.p, "\n", &save); line && p->homes.n < HOMES_MAX;
+         line = strtok_r(NULL, "\n", &save)) {
+        char *field[6] = {line}; /* name, password, uid, gid, real name, home */
+        size_t n = 1;
+        for (char *s = line; n < ARRAY_LEN(field) && (s = strchr(s, ':')); s++) {
+            *s = '\0';
+            field[n++] = s + 1;
+        }
+        int uid;
+        if (n < ARRAY_LEN(field) || !num_int(field[2], 0, INT_MAX, &uid) || (uid != 0 && uid < FIRST_PERSON) ||
+            uid == NOBODY)
+            continue;
+        field[5][strcspn(field[5], ":")] = '\0';
+        _cleanup_free_ char *home = field[5][0] == '/' ? path_clean("/", field[5]) : NULL;
+        if (home && strcmp(home, "/") != 0 && !strv_has(&p->homes, home))
+            strv_take(&p->homes, TAKE_PTR(home));
+    }
+}
+
 static int load_all(const struct policy_where *where, const char *const *extra_files, const char *settings,
                     const struct policy_flag *flags, size_t nflags, struct policy *p, struct err *err)
 {
@@ -182,6 +212,7 @@ static int load_all(const struct policy_where *where, const char *const *extra_f
         if (strcmp(flags[i].key, "network") == 0)
             network_off = strcmp(flags[i].value, "off") == 0;
     policy_add_defaults(where, p);
+    add_homes(p);
     if (load_standard(where, p, err) < 0)
         return -1;
     if (settings && load_settings(settings, network_off, where, p, err) < 0)

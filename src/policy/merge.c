@@ -63,6 +63,7 @@ void policy_free(struct policy *p)
     free(p->env);
     merge_network(p, NETWORK_OFF, NULL);
     strv_done(&p->sources);
+    strv_done(&p->homes);
     strv_done(&p->strings);
     for (size_t i = 0; i < ARRAY_LEN(p->ceiling); i++)
         policy_free(p->ceiling[i]); /* a ceiling has no ceiling: one level */
@@ -109,16 +110,18 @@ void merge_remove_file_rule(struct policy *p, size_t index)
     p->nfiles--;
 }
 
+void merge_remove_name_at(struct policy *p, size_t index)
+{
+    name_done(&p->names[index]);
+    memmove(&p->names[index], &p->names[index + 1], (p->nnames - index - 1) * sizeof p->names[0]);
+    p->nnames--;
+}
+
 void merge_remove_name(struct policy *p, const char *name)
 {
-    for (size_t i = 0; i < p->nnames; i++) {
-        if (strcmp(p->names[i].name, name) != 0)
-            continue;
-        name_done(&p->names[i]);
-        memmove(&p->names[i], &p->names[i + 1], (p->nnames - i - 1) * sizeof p->names[0]);
-        p->nnames--;
-        return;
-    }
+    for (size_t i = p->nnames; i-- > 0;)
+        if (strcmp(p->names[i].name, name) == 0)
+            merge_remove_name_at(p, i);
 }
 
 static int add_rule(struct policy *p, struct file_rule *rule, struct err *err)
@@ -158,7 +161,7 @@ int merge_file_rule(struct policy *p, struct file_rule *rule, struct err *err)
 void merge_protected_name(struct policy *p, struct protected_name *name)
 {
     for (size_t i = 0; i < p->nnames; i++) {
-        if (strcmp(p->names[i].name, name->name) == 0) {
+        if (p->names[i].place == name->place && strcmp(p->names[i].name, name->name) == 0) {
             name_done(name);
             return;
         }

@@ -110,9 +110,24 @@ static int read_paths(struct doc *d, const struct node *value, unsigned arg)
     return doc_list(d, value, verb_names[arg], read_path, arg);
 }
 
+/* A name that is known is protected where, and in the way, the table says. */
+static void take_known_place(struct protected_name *name)
+{
+    size_t n;
+    const struct known_name *known = names_known(&n);
+    for (size_t i = 0; i < n; i++)
+        if (known[i].class == NAME_REFUSED && strcmp(known[i].name, name->name) == 0 &&
+            (known[i].place == NAME_IN_HOME) == (name->place == NAME_IN_HOME)) {
+            name->place = known[i].place;
+            name->absent = known[i].absent;
+            name->reason = known[i].reason;
+        }
+}
+
 static int read_name(struct doc *d, const struct node *item, unsigned index, unsigned arg)
 {
-    const char *text = item->text;
+    bool home = strncmp(item->text, "~/", 2) == 0;
+    const char *text = item->text + (home ? 2 : 0);
     size_t n = strlen(text);
     (void)arg;
     bool is_dir = n > 0 && text[n - 1] == '/';
@@ -120,9 +135,9 @@ static int read_name(struct doc *d, const struct node *item, unsigned index, uns
     _cleanup_free_ char *clean = path_clean("/", bare);
     if (n > DOC_NAME_MAX || strcmp(rooted, clean) != 0 || strcmp(clean, "/") == 0 || strpbrk(text, "*?[\\"))
         return doc_fail(d, item->line,
-                        "protect: \"%s\" must be a name below a writable directory, like .vscode/ or .git/hooks, "
-                        "without \"..\", globs or a leading \"/\"",
-                        doc_safe(text));
+                        "protect: \"%s\" must be a name below a writable directory, like .vscode/ or .git/hooks, or "
+                        "below the home directory, like ~/.profile, without \"..\", globs or a leading \"/\"",
+                        doc_safe(item->text));
     for (const char *s = text; *s; s++)
         if ((unsigned char)*s < 0x20 || *s == 0x7f)
             return doc_fail(d, item->line, "protect: control character in \"%s\"", doc_safe(text));
@@ -130,9 +145,13 @@ static int read_name(struct doc *d, const struct node *item, unsigned index, uns
         return doc_fail(d, item->line, "protect: more than %d protected names in all", DOC_PROTECT_MAX);
     struct protected_name name = {.name = TAKE_PTR(bare),
                                   .is_dir = is_dir,
-                                  .repo_only = strncmp(text, ".git/", 5) == 0,
+                                  .place = home                             ? NAME_IN_HOME
+                                           : strncmp(text, ".git/", 5) == 0 ? NAME_IN_GIT
+                                                                            : NAME_IN_PROJECT,
+                                  .reason = "the policy protects it",
                                   .id = xasprintf("files.protect[%u]", index),
                                   .origin = doc_origin(d, item->line)};
+    take_known_place(&name);
     merge_protected_name(d->p, &name);
     return 0;
 }
@@ -152,9 +171,9 @@ static int read_protect_builtin(struct doc *d, const struct node *value, unsigne
         return 0;
     if (!d->may_widen)
         return doc_fail_widens(d, value->line, "protect_builtin: false");
-    for (size_t i = d->p->nnames; i-- > 0;)
-        if (d->p->names[i].origin.level == LEVEL_BUILTIN)
-            merge_remove_name(d->p, d->p->names[i].name);
+    for (size_t i = d->p->nnames; i-- > 0;) /* those of the home directory stay: hutch's own are among them */
+        if (d->p->names[i].origin.level == LEVEL_BUILTIN && d->p->names[i].place != NAME_IN_HOME)
+            merge_remove_name_at(d->p, i);
     return 0;
 }
 

@@ -26,7 +26,8 @@
 enum absent {
     ABSENT_FILE,  /* a stub; if directories above are missing, too, one for the first of them */
     ABSENT_DIR,   /* the same, standing for a directory */
-    ABSENT_NEAR,  /* a stub if its directory exists */
+    ABSENT_NEAR,  /* a stub if its directory exists, for something that may not be read either */
+    ABSENT_THERE, /* a stub if its directory exists */
     ABSENT_LEAVE, /* nothing */
 };
 
@@ -119,7 +120,7 @@ static void protect_absent(struct planner *pl, const char *root, const char *pat
             return;
         free(pf.target);
         if (pf.type != TYPE_DIR) { /* a link to a directory is protected as such: nothing is stubbed through it */
-            if (absent != ABSENT_NEAR)
+            if (absent != ABSENT_NEAR && absent != ABSENT_THERE)
                 protect(pl, parent, why, ABSENT_DIR, depth + 1);
             return;
         }
@@ -151,6 +152,20 @@ static void protect(struct planner *pl, const char *path, struct plan_why why, e
     protect_absent(pl, root, path, src, why, absent, depth);
 }
 
+/* What becomes of a name that the policy protects in full. */
+static enum absent absent_of(const struct protected_name *n)
+{
+    switch (n->absent) {
+    case NAME_STUB:
+        break;
+    case NAME_STUB_NEAR:
+        return ABSENT_THERE;
+    case NAME_LEAVE:
+        return ABSENT_LEAVE;
+    }
+    return n->is_dir ? ABSENT_DIR : ABSENT_FILE;
+}
+
 /* True if a longer rule of the caller opens this very path again. */
 static bool opened_again(const struct planner *pl, const char *path)
 {
@@ -175,11 +190,11 @@ static void protect_git_names(struct planner *pl, const char *git, const char *o
     for (size_t i = 0; i < pl->p->nnames && !pl->failed; i++) {
         const struct protected_name *n = &pl->p->names[i];
         const char *name = n->name + strlen(".git/");
-        if (!n->repo_only || (only && strcmp(name, only) != 0))
+        if (n->place != NAME_IN_GIT || (only && strcmp(name, only) != 0))
             continue;
         _cleanup_free_ char *path = path_join(git, name);
         if (!opened_again(pl, path))
-            protect_host(pl, path, (struct plan_why){n->id, &n->origin}, n->is_dir ? ABSENT_DIR : ABSENT_FILE, 0);
+            protect_host(pl, path, (struct plan_why){n->id, &n->origin}, absent_of(n), 0);
     }
 }
 
@@ -212,7 +227,7 @@ static void protect_each_git_dir(void *arg, const char *git)
 static bool has_git_names(const struct policy *p)
 {
     for (size_t i = 0; i < p->nnames; i++)
-        if (p->names[i].repo_only)
+        if (p->names[i].place == NAME_IN_GIT)
             return true;
     return false;
 }
@@ -228,9 +243,9 @@ static void protect_git(struct planner *pl, const char *dir, const char *host, e
         _cleanup_free_ char *common = path_join(git, "commondir");
         for (size_t i = 0; i < pl->p->nnames && !pl->failed; i++) {
             const struct protected_name *n = &pl->p->names[i];
-            _cleanup_free_ char *path = n->repo_only ? path_join(dir, n->name) : NULL;
+            _cleanup_free_ char *path = n->place == NAME_IN_GIT ? path_join(dir, n->name) : NULL;
             if (path && !opened_again(pl, path))
-                protect(pl, path, (struct plan_why){n->id, &n->origin}, n->is_dir ? ABSENT_DIR : ABSENT_FILE, 0);
+                protect(pl, path, (struct plan_why){n->id, &n->origin}, absent_of(n), 0);
         }
         protect(pl, common, why, ABSENT_LEAVE, 0);
         if (pl->facts->git_dirs(pl->facts->ctx, src, PLAN_MODULES, protect_each_git_dir, pl) > 0)
@@ -247,18 +262,70 @@ static void protect_git(struct planner *pl, const char *dir, const char *host, e
 
 /* --- directories -------------------------------------------------------------------------------------------------- */
 
-/* Protects the names at one directory: a writable root, or a repository below it. Stubs for names that are not git's
- * are put at writable roots only: two dozen in each of many repositories would be more than all the rest of a plan. */
+/* Whether a name has a meaning in such a directory, and what becomes of it there while it does not exist. Stubs for names
+ * that are not in a repository's own directory are put at writable roots only: a dozen in each of many repositories would be
+ * more than all the rest of a plan. A name of home directories may be what a link in one leads to. */
+static bool name_is_for(const struct protected_name *n, bool root, bool git, enum absent *ret)
+{
+    *ret = root || n->absent == NAME_STUB_NEAR ? absent_of(n) : ABSENT_LEAVE;
+    switch (n->place) {
+    case NAME_IN_PROJECT:
+        return true;
+    case NAME_IN_REPOSITORY:
+        return git;
+    case NAME_IN_HOME:
+        *ret = ABSENT_LEAVE;
+        return root && !strchr(n->name, '/');
+    case NAME_IN_GIT:
+        break;
+    }
+    return false;
+}
+
+/* Protects the names at one directory: a writable root, or a repository below it. */
 static void protect_names(struct planner *pl, const char *dir, bool root)
 {
     _cleanup_free_ char *host = plan_host_path(pl, dir), *git = path_join(host, ".git");
-    protect_git(pl, dir, host, type_at(pl, git));
+    enum plan_type type = type_at(pl, git);
+    protect_git(pl, dir, host, type);
     for (size_t i = 0; i < pl->p->nnames && !pl->failed; i++) {
         const struct protected_name *n = &pl->p->names[i];
-        _cleanup_free_ char *path = n->repo_only ? NULL : path_join(dir, n->name);
-        enum absent absent = !root ? ABSENT_LEAVE : n->is_dir ? ABSENT_DIR : ABSENT_FILE;
-        if (path && !opened_again(pl, path))
+        enum absent absent;
+        if (!name_is_for(n, root, type != TYPE_NONE, &absent))
+            continue;
+        _cleanup_free_ char *path = path_join(dir, n->name);
+        if (!opened_again(pl, path))
             protect(pl, path, (struct plan_why){n->id, &n->origin}, absent, 0);
+    }
+}
+
+/* Whether a path of the host is in a directory that the command may write to. */
+static bool is_shared_writable(const struct planner *pl, const char *host)
+{
+    for (size_t i = 0; i < pl->plan->nops; i++) {
+        const struct plan_op *op = &pl->plan->ops[i];
+        if (op->kind == OP_BIND_RW && op->src && path_under(host, op->src))
+            return true;
+    }
+    return false;
+}
+
+/* Protects what is read in home directories, as far as that is writable. Links above a name are resolved. */
+static void protect_homes(struct planner *pl)
+{
+    for (size_t h = 0; h < pl->p->homes.n; h++) {
+        if (h > 0 && !is_shared_writable(pl, pl->p->homes.v[h]))
+            continue;
+        for (size_t i = 0; i < pl->p->nnames && !pl->failed; i++) {
+            const struct protected_name *n = &pl->p->names[i];
+            if (n->place != NAME_IN_HOME)
+                continue;
+            _cleanup_free_ char *named = path_join(pl->p->homes.v[h], n->name), *parent = path_parent(named);
+            const char *real = plan_real_dir(pl, parent);
+            _cleanup_free_ char *path = real ? path_join(real, path_name(named)) : xstrdup(named);
+            if (is_shared_writable(pl, path) && !opened_again(pl, path))
+                protect_host(pl, path, (struct plan_why){n->id, &n->origin}, absent_of(n), 0);
+        }
     }
 }
 
@@ -390,6 +457,7 @@ int plan_protect(struct planner *pl)
             r.n > PLAN_REPOS)
             pl->plan->repos_truncated = true;
     }
+    protect_homes(pl);
     for (size_t i = 0; i < roots.n && !pl->failed; i++)
         protect_names(pl, roots.v[i], true);
     protect_hidden(pl);

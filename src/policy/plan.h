@@ -75,9 +75,9 @@ struct plan_facts {
     int (*look)(void *ctx, const char *path, struct plan_fact *ret);
     /* Resolves every symlink; new string, NULL with errno. */
     char *(*real)(void *ctx, const char *path);
-    /* Calls `each` for every directory below `root` (at most `depth` levels, not into .git or node_modules) that holds
-     * an entry named ".git", shallow ones first. Stops and returns 1 when `max` entries were looked at; returns 1 if
-     * a directory of the caller's own is closed to it. */
+    /* Calls `each` for every directory below `root` (at most `depth` levels, not into node_modules) that holds an entry
+     * named ".git", ".hg" or ".jj", into which it does not look, shallow ones first. Stops and returns 1 when `max` entries
+     * were looked at; returns 1 if a directory of the caller's own is closed to it. */
     int (*find_repos)(void *ctx, const char *root, unsigned depth, unsigned max,
                       void (*each)(void *arg, const char *dir), void *arg);
     /* Calls `each` for every existing path that a glob matches. */

@@ -22,6 +22,7 @@
 #include "base/buf.h"
 #include "base/err.h"
 #include "base/strv.h"
+#include "policy/names.h"
 
 struct netpol;
 
@@ -62,12 +63,14 @@ struct file_rule {
     struct origin origin;
 };
 
-/* A file name (not a path) that stays protected from writes at every writable root and in every repository found there:
- * "name" or "dir/name" relative to such a root, e.g. ".git/hooks", ".bashrc", ".vscode". */
+/* A file name (not a path) that stays protected from writes where its program reads it (names.h): "name" or "dir/name",
+ * e.g. ".git/hooks", ".bashrc", ".vscode". */
 struct protected_name {
     char *name;
-    bool is_dir;    /* what a stub for it looks like while it does not exist */
-    bool repo_only; /* only below an existing .git of a repository: never stubbed if .git is absent */
+    bool is_dir; /* what a stub for it looks like while it does not exist */
+    enum name_place place;
+    enum name_absent absent;
+    const char *reason; /* static */
     char *id;
     struct origin origin;
 };
@@ -146,6 +149,7 @@ struct policy {
     } on_denial;
     unsigned search_depth; /* how deep below a writable root repositories are looked for, 1..10 */
     struct origin search_depth_origin;
+    struct strv homes;   /* the caller's home directory first, then those of /etc/passwd that people have */
     struct strv strings; /* storage behind origin.file */
     struct strv sources; /* documents that took part, in merge order, for `show` */
     /* Bounds from `ceiling:` in the system and the user document, NULL if there is none. In the same form; a single
@@ -185,6 +189,9 @@ int policy_load(const struct policy_where *where, const char *const *extra_files
 
 /* The built-in level alone, as every merge starts with it. */
 void policy_add_defaults(const struct policy_where *where, struct policy *p);
+/* Hides in every home directory that the policy knows what the built-in level hides in the caller's: for a tree that is
+ * shown to others than the caller. After policy_load(). */
+void policy_hide_homes(struct policy *p);
 
 /* Reads one document from memory (a name for messages, its level) and merges it into p, which is worth nothing after a
  * failure but being freed. A project document is taken as not trusted. */

@@ -59,11 +59,12 @@ static void show_files(const struct policy *p, struct buf *out)
             show_rule(&p->files[i], out);
         }
     }
-    buf_adds(out, "  protect_builtin: false  # the names that are left are listed\n");
+    buf_adds(out, "  protect_builtin: false  # the names that are left, and those of the home directory, are listed\n");
     if (p->nnames > 0)
         buf_adds(out, "  protect:\n");
     for (size_t i = 0; i < p->nnames; i++) {
-        _cleanup_free_ char *text = xasprintf("%s%s", p->names[i].name, p->names[i].is_dir ? "/" : "");
+        _cleanup_free_ char *text = xasprintf("%s%s%s", p->names[i].place == NAME_IN_HOME ? "~/" : "", p->names[i].name,
+                                              p->names[i].is_dir ? "/" : "");
         buf_adds(out, "    - ");
         node_add_scalar(out, text);
         buf_addf(out, "  # %s, ", p->names[i].id);
@@ -251,6 +252,8 @@ static void json_files(const struct policy *p, struct json *j)
     for (size_t i = 0; i < p->nnames; i++) {
         json_obj(j, NULL);
         json_str(j, "name", p->names[i].name);
+        json_bool(j, "home", p->names[i].place == NAME_IN_HOME);
+        json_str(j, "reason", p->names[i].reason);
         json_bool(j, "directory", p->names[i].is_dir);
         json_str(j, "id", p->names[i].id);
         json_origin(j, &p->names[i].origin);

@@ -97,20 +97,47 @@ static bool has_name(const struct file_rule *rule, const char *dir, const char *
     return lstat(host, &st) == 0 && !plan_is_stub(&st);
 }
 
+/* Whether the directory of a name "dir/name" is there. */
+static bool has_name_dir(const struct file_rule *rule, const char *dir, const char *name)
+{
+    _cleanup_free_ char *above = xstrndup(name, (size_t)(strrchr(name, '/') - name));
+    return has_name(rule, dir, above);
+}
+
+/* Whether a name is protected at `dir`: a writable root, or a directory below one that may be a repository. Says what
+ * plan-protect.c does. */
+static bool name_holds(const struct protected_name *n, const struct file_rule *rule, const char *dir, bool root,
+                       bool repo)
+{
+    switch (n->place) {
+    case NAME_IN_GIT:
+        return n->absent != NAME_LEAVE || has_name(rule, dir, n->name);
+    case NAME_IN_HOME: /* home_name_over() looks at home directories, this is another place */
+        return root && !strchr(n->name, '/') && has_name(rule, dir, n->name);
+    case NAME_IN_REPOSITORY:
+        return has_name(rule, dir, ".git") && (root || has_name(rule, dir, n->name));
+    case NAME_IN_PROJECT:
+        break;
+    }
+    if (!root && !repo)
+        return false;
+    if (n->absent == NAME_STUB_NEAR)
+        return has_name_dir(rule, dir, n->name);
+    return (root && n->absent == NAME_STUB) || has_name(rule, dir, n->name);
+}
+
 /* The protected name that covers `path` in the tree of `rule`, deeper than `depth`. Every directory from its root
- * down to the path may be a repository; a path that goes through ".git" has one by its own word. In a repository below
- * the root, names that are not git's are kept if they exist (see plan-protect.c). */
+ * down to the path may be a repository; a path that goes through ".git" has one by its own word. */
 static const struct protected_name *name_over(const struct policy *p, const struct file_rule *rule, const char *path,
                                               int depth)
 {
     _cleanup_free_ char *dir = xstrdup(path);
     while (path_under(dir, rule->path)) {
         bool root = strcmp(dir, rule->path) == 0;
-        bool repo = !root && has_name(rule, dir, ".git");
+        bool repo = !root && (has_name(rule, dir, ".git") || has_name(rule, dir, ".hg") || has_name(rule, dir, ".jj"));
         for (size_t i = 0; i < p->nnames; i++) {
             const struct protected_name *n = &p->names[i];
-            if ((root || repo || n->repo_only) && below_name(path, dir, n->name) > depth &&
-                (root || n->repo_only || has_name(rule, dir, n->name)))
+            if (below_name(path, dir, n->name) > depth && name_holds(n, rule, dir, root, repo))
                 return n;
         }
         char *slash = strrchr(dir, '/');
@@ -118,6 +145,22 @@ static const struct protected_name *name_over(const struct policy *p, const stru
             return NULL;
         *slash = '\0';
     }
+    return NULL;
+}
+
+/* The same for the names of home directories. `host` is what the rule shows at the path. */
+static const struct protected_name *home_name_over(const struct policy *p, const struct file_rule *rule,
+                                                   const char *path, int depth)
+{
+    _cleanup_free_ char *host = xasprintf("%s%s", rule->src ? rule->src : rule->path, path + strlen(rule->path));
+    int shift = (int)path_depth(path) - (int)path_depth(host);
+    for (size_t h = 0; h < p->homes.n; h++)
+        for (size_t i = 0; i < p->nnames; i++)
+            if (p->names[i].place == NAME_IN_HOME) {
+                int found = below_name(host, p->homes.v[h], p->names[i].name);
+                if (found >= 0 && found + shift > depth)
+                    return &p->names[i];
+            }
     return NULL;
 }
 
@@ -129,8 +172,11 @@ bool policy_may_write(const struct policy *p, const char *path, const struct fil
     const struct file_rule *rule = decide(p, path, on_write, &depth);
     bool allowed = rule && on_write(rule->verb) == ALLOWS;
     for (size_t i = 0; allowed && !name && rule->verb == FILE_ALLOW_WRITE && i < p->nfiles; i++)
-        if (p->files[i].verb == FILE_ALLOW_WRITE && path_under(path, p->files[i].path))
-            name = name_over(p, &p->files[i], path, depth);
+        if (p->files[i].verb == FILE_ALLOW_WRITE && path_under(path, p->files[i].path)) {
+            name = home_name_over(p, &p->files[i], path, depth);
+            if (!name)
+                name = name_over(p, &p->files[i], path, depth);
+        }
     if (ret_rule)
         *ret_rule = rule;
     if (ret_name)

@@ -27,7 +27,7 @@ has 'Seccomp:	2' seccomp; has 'NoNewPrivs:	1' nnp; has 'CapBnd:	0000000000000000
 (echo x > OUTSIDE/written) 2>/dev/null || printf 'writes '
 grep -q '^[0-9]* [0-9]* [^ ]* / / ro,' /proc/self/mountinfo && printf 'mounts '
 (cat .env) >/dev/null 2>&1 || printf 'masks '
-(echo x > .bashrc) 2>/dev/null || printf 'stubs '
+(echo x > .envrc) 2>/dev/null || printf 'stubs '
 [ "$(cat /proc/net/dev | wc -l)" = 3 ] && printf 'netns '
 [ $$ -lt 30 ] && [ -d /proc/1 ] && printf 'pidns '
 [ "$(hostname)" = hutch ] && printf 'utsns '

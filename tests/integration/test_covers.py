@@ -126,13 +126,13 @@ def test_stub_replaced(who):
     with workspace(who) as ws:
         write(ws / "file", "", who=who)
         with Inside(ws, who, "--deny", ws / "later") as box:
-            replace(ws / ".bashrc", "echo outside\n", who)
+            replace(ws / ".envrc", "echo outside\n", who)
             replace(ws / "later", "secret\n", who)
-            box.becomes_read_only(".bashrc")
+            box.becomes_read_only(".envrc")
             eventually(lambda: "denied" in box.ask("cat later").lower(), what="later is hidden")
-            check_in("echo outside", box.ask("cat .bashrc"))
+            check_in("echo outside", box.ask("cat .envrc"))
             box.end()
-            check_equal((ws / ".bashrc").read_text(), "echo outside\n")
+            check_equal((ws / ".envrc").read_text(), "echo outside\n")
             check_equal((ws / "later").read_text(), "secret\n")
 
 

@@ -212,7 +212,7 @@ def test_next_run_cleans_up(who):
         proc.stdout.close()
         eventually(lambda: not marked_processes(scene.mark), 5, "everything inside is dead")
         check(who == "user" or dead_leaves() - scene.before["cgroups"], "there is a cgroup to be removed")
-        r = hutch("run", "-q", "--", "sh", "-c", "echo evil > .bashrc; true", who=who, cwd=ws)
+        r = hutch("run", "-q", "--", "sh", "-c", "echo evil > .envrc; true", who=who, cwd=ws)
         check_equal(r.code, 0, r)
         scene.same("guard and hutch were killed, and one more run")
 

@@ -1,5 +1,6 @@
 """Files, seen from outside: what can be written and read, who owns it, what stays protected, what is left."""
 import contextlib
+import json
 import os
 import pathlib
 import shutil
@@ -395,10 +396,72 @@ def test_protected_names_present(who):
 def test_protected_names_absent(who):
     "protected names that do not exist cannot be made, by any means, and are not there afterwards"
     with workspace(who) as ws:
-        r = sh("for n in .bashrc .envrc .gitconfig .mcp.json .hutch.yaml; do echo evil > $n; touch $n; ln -s /etc/passwd $n; ln f $n; mkdir $n; "
+        r = sh("for n in .vimrc .envrc .Rprofile .mcp.json .hutch.yaml; do echo evil > $n; touch $n; ln -s /etc/passwd $n; ln f $n; mkdir $n; "
                "rm -f $n; mv f $n; done; for n in .vscode .claude; do mkdir $n; echo x > $n/s; rmdir $n; rm -rf $n; mv $n y; ln -s /tmp $n; done; "
-               "echo x > f; mv f .bashrc; cp f .profile; touch ok", who=who, cwd=ws)
+               "echo x > f; mv f .vimrc; cp f .nvimrc; touch ok", who=who, cwd=ws)
         check_equal(sorted(os.listdir(ws)), ["f", "ok"] if (ws / "f").exists() else ["ok"], r)
+
+
+def test_names_where_they_are_read(who):
+    "names of home directories are refused there only, those of other version control where it is, and few stubs stand about"
+    with outside(who) as top:
+        ws, home = top / "ws", top / "home"
+        write(ws / ".hg/store/x", "", who)
+        write(ws / ".jj/repo/config.toml", "mine\n", who)
+        write(home / ".cargo/x", "", who)
+        write(home / ".config/x", "", who)
+        env = {"HOME": str(home)}
+        r = sh("for n in .bashrc .gitconfig .profile .npmrc .yarnrc.yml .devcontainer.json; do echo x > $n || echo $n; done; "
+               "mkdir .cargo .devcontainer; echo x > .cargo/config.toml; for n in .vimrc .nvimrc .exrc .Rprofile .zed .hg/hgrc "
+               ".jj/repo/config.toml; do echo x > $n && echo $n; done; ls -A | wc -l", who=who, cwd=ws, env=env)
+        check(int(r.out) < 30 and r.out.count("\n") == 1, r)
+        check_equal((ws / ".jj/repo/config.toml").read_text(), "mine\n")
+        check_equal(sorted(os.listdir(ws)), [".bashrc", ".cargo", ".devcontainer", ".devcontainer.json", ".gitconfig", ".hg", ".jj",
+                                             ".npmrc", ".profile", ".yarnrc.yml"], r)
+        r = sh("for n in .bashrc .gitconfig .profile .cargo/env .nvm .config/nvim .vim .vimrc; do echo x > $n && echo $n; done; "
+               "mkdir .nvm .vim .config/nvim; echo end", who=who, cwd=home, env=env)
+        check_equal((r.out, sorted(os.listdir(home)), os.listdir(home / ".config")), ("end\n", [".cargo", ".config"], ["x"]), r)
+
+
+def test_another_home_than_HOME_says(who):
+    "a home directory of /etc/passwd is one, whatever HOME says"
+    _, entry = identity(who)
+    home = pathlib.Path(entry.pw_dir)
+    if home == pathlib.Path("/root"):
+        skip("root's home may hold anything here")
+    before = sorted(os.listdir(home))
+    r = sh("echo x > .bash_login && echo made; echo x > .zshenv && echo made; echo end", who=who, cwd=home, env={"HOME": "/nonexistent"})
+    check_equal((r.out, sorted(os.listdir(home))), ("end\n", before), r)
+
+
+def test_reported_names(who):
+    "what programs act on but commands write for good reasons stays writable and is listed"
+    with workspace(who) as ws:
+        write(ws / "sub/.devcontainer/devcontainer.json", "{}\n", who)
+        make_repo(ws, who)
+        time.sleep(0.02)
+        r = hutch("run", "-q", "--json", ws / "record.json", "--", "sh", "-c", "echo x > .npmrc; mkdir -p pkg/.cargo; echo x > pkg/.cargo/config.toml; "
+                  "echo x >> sub/.devcontainer/devcontainer.json; echo x > pkg/.yarnrc.yml; echo x > pkg/.bashrc; mkdir .git/rebase-merge; "
+                  "echo 'exec evil' > .git/rebase-merge/git-rebase-todo", who=who, cwd=ws)
+        check_equal(r.code, 0, r)
+        listed = json.loads((ws / "record.json").read_text())["host_may_execute"]
+        check_equal(sorted(listed), sorted(str(ws / n) for n in (".git/rebase-merge", ".npmrc", "pkg/.cargo/config.toml", "pkg/.yarnrc.yml",
+                                                                  "sub/.devcontainer/devcontainer.json")), listed)
+
+
+def test_a_rebase(who):
+    "git rebase works inside; one that is under way cannot be changed"
+    with workspace(who) as ws:
+        make_repo(ws, who)
+        env = ["--env", "GIT_AUTHOR_NAME=a", "--env", "GIT_AUTHOR_EMAIL=a@b", "--env", "GIT_COMMITTER_NAME=a", "--env",
+               "GIT_COMMITTER_EMAIL=a@b"]
+        r = sh("set -e; git checkout -qb side; echo 2 > g; git add g; git commit -qm two; git checkout -q -; echo 3 > h; git add h; "
+               "git commit -qm three; git rebase -q side; git log --format=%s", *env, who=who, cwd=ws)
+        check_equal((r.code, r.out), (0, "three\ntwo\none\n"), r)
+        write(ws / ".git/rebase-merge/git-rebase-todo", "noop\n", who)
+        r = sh("echo 'exec evil' >> .git/rebase-merge/git-rebase-todo; mv .git/rebase-merge x; touch ok", who=who, cwd=ws)
+        check_equal((ws / ".git/rebase-merge/git-rebase-todo").read_text(), "noop\n", r)
+        check((ws / "ok").exists(), r)
 
 
 def test_protected_ancestors(who):
@@ -464,19 +527,19 @@ def is_stub(path):
 def test_shared_stubs(who):
     "runs in one directory share stubs; the last one removes them; killing one keeps the protection of the others"
     with workspace(who) as ws:
-        first = start("--", "sh", "-c", "echo go; read x; echo evil > .bashrc; echo evil > .vscode/x; mkdir .claude; echo end", who=who, cwd=ws)
+        first = start("--", "sh", "-c", "echo go; read x; echo evil > .vimrc; echo evil > .vscode/x; mkdir .claude; echo end", who=who, cwd=ws)
         first.stdout.readline()
         second = start("--", "sh", "-c", "echo go; read x", who=who, cwd=ws)
         second.stdout.readline()
         third = start("--", "sh", "-c", "echo go; read x", who=who, cwd=ws)
         third.stdout.readline()
-        check(is_stub(ws / ".bashrc") and is_stub(ws / ".vscode"), os.listdir(ws))
+        check(is_stub(ws / ".vimrc") and is_stub(ws / ".vscode"), os.listdir(ws))
         second.kill()
         second.wait()
         end(third)
         end(second)
         time.sleep(0.3)
-        check(is_stub(ws / ".bashrc"), "the stubs went although a run still needs them")
+        check(is_stub(ws / ".vimrc"), "the stubs went although a run still needs them")
         first.stdin.write("\n")
         first.stdin.flush()
         check_equal(first.stdout.readline(), "end\n")

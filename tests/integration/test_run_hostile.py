@@ -85,7 +85,7 @@ def test_stubs_of_different_runs(who):
     "the last run in a directory removes the stubs of all, whatever names they protected"
     with workspace(who) as ws:
         first = hutch_started("-q", "--", "sh", "-c", "while [ ! -e go ]; do sleep 0.05; done", who=who, cwd=ws)
-        eventually(lambda: (ws / ".bashrc").is_socket(), what="the first run has made its stubs")
+        eventually(lambda: (ws / ".envrc").is_socket(), what="the first run has made its stubs")
         r = hutch("run", "-q", "--protect", "./extra.cfg", "--", "true", who=who, cwd=ws)
         check_equal(r.code, 0, r)
         write(ws / "go", "", who)

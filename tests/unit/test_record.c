@@ -399,7 +399,7 @@ static int plant(void **state)
         put(t, dirs[i], true);
     put(t, "repo/.git/config", false);
     put(t, "sub/.envrc", false);
-    put(t, "sub/deep/.bashrc", false);
+    put(t, "sub/deep/.vimrc", false);
     struct policy_where where = {.cwd = t->root};
     struct plan_caller who = {.cwd = t->root};
     t->policy = policy_new();
@@ -445,13 +445,13 @@ static void new_repositories_and_changed_names_are_listed(void **state)
     put(t, "born/.git", true);
     put(t, "born/.git/config", false);
     put(t, "sub/.vscode", true);
-    put(t, "sub/deep/.bashrc", false); /* changed in place */
-    put(t, "sub/file", false);         /* no protected name */
-    put(t, "repo/.git/index", false);  /* a known repository at work */
+    put(t, "sub/deep/.vimrc", false); /* changed in place */
+    put(t, "sub/file", false);        /* no protected name */
+    put(t, "repo/.git/index", false); /* a known repository at work */
     hostexec_after(h, &t->found);
     assert_true(listed(t, "born/.git"));
     assert_true(listed(t, "sub/.vscode"));
-    assert_true(listed(t, "sub/deep/.bashrc"));
+    assert_true(listed(t, "sub/deep/.vimrc"));
     assert_int_equal(t->found.n, 3);
 }
 
@@ -462,10 +462,10 @@ static void protected_names_that_are_not_the_same_are_listed(void **state)
     _cleanup_free_ char *repo = path_join(t->root, "repo"), *away = path_join(t->root, "away");
     struct hostexec *h = hostexec_before(t->policy, t->plan, NULL);
     put(t, "repo/.git/config", false);
-    put(t, ".bashrc", false); /* there was a stub */
+    put(t, ".vimrc", false); /* there was a stub */
     hostexec_after(h, &t->found);
     assert_true(listed(t, "repo/.git/config"));
-    assert_true(listed(t, ".bashrc"));
+    assert_true(listed(t, ".vimrc"));
     assert_int_equal(t->found.n, 2);
 
     strv_done(&t->found);
@@ -660,7 +660,7 @@ static void git_directories_of_the_host_are_found(void **state)
     put(t, "repo/.git/modules/a/b/modules/c/HEAD", false);
     put(t, "repo/.git/worktrees/t/commondir", false);
     put(t, "repo/.git/worktrees/t/gitdir", false);
-    _cleanup_free_ char *file = path_join(t->root, "tree/.git"), *lost = path_join(t->root, ".profile");
+    _cleanup_free_ char *file = path_join(t->root, "tree/.git"), *lost = path_join(t->root, ".exrc");
     int fd = open(file, O_WRONLY | O_CREAT | O_CLOEXEC, 0644);
     assert_true(fd >= 0 && write(fd, "gitdir: ../store\n", 17) == 17);
     (void)close(fd);
@@ -683,7 +683,7 @@ static void git_directories_of_the_host_are_found(void **state)
         {"tree/.git", OP_PROTECT},
         {"store/config", OP_STUB},
         {"store/hooks", OP_STUB},
-        {".profile", OP_PROTECT},
+        {".exrc", OP_PROTECT},
         {"nowhere", OP_STUB},
         {"repo/.envrc", OP_BIND_RW},
         {"repo/.git/index", OP_BIND_RW},
@@ -701,13 +701,13 @@ static void a_forged_time_does_not_hide_a_change(void **state)
 {
     struct tree *t = *state;
     struct hostexec *h = hostexec_before(t->policy, t->plan, NULL);
-    put(t, "sub/.bashrc", false);
-    _cleanup_free_ char *full = path_join(t->root, "sub/.bashrc"), *sub = path_join(t->root, "sub");
+    put(t, "sub/.vimrc", false);
+    _cleanup_free_ char *full = path_join(t->root, "sub/.vimrc"), *sub = path_join(t->root, "sub");
     const struct timespec old[2] = {{1000000000, 0}, {1000000000, 0}};
     assert_int_equal(utimensat(AT_FDCWD, full, old, 0), 0);
     assert_int_equal(utimensat(AT_FDCWD, sub, old, 0), 0);
     hostexec_after(h, &t->found);
-    assert_true(listed(t, "sub/.bashrc"));
+    assert_true(listed(t, "sub/.vimrc"));
 }
 
 static void a_name_moved_into_place_is_listed(void **state)
@@ -747,7 +747,7 @@ static void the_list_is_bounded_and_says_so(void **state)
     struct tree *t = *state;
     struct hostexec *h = hostexec_before(t->policy, t->plan, NULL);
     for (int i = 0; i < HOSTEXEC_MAX + 10; i++) {
-        _cleanup_free_ char *dir = xasprintf("d%d", i), *file = xasprintf("d%d/.bashrc", i);
+        _cleanup_free_ char *dir = xasprintf("d%d", i), *file = xasprintf("d%d/.vimrc", i);
         put(t, dir, true);
         put(t, file, false);
     }
