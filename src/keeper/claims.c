@@ -13,8 +13,6 @@
 #include "keeper/keeper-int.h"
 #include "os/idrange.h"
 
-#define RANGES_DIR "/run/hutch"
-
 static int lock(int fd, uint32_t base, short type)
 {
     struct flock fl = {
@@ -24,10 +22,10 @@ static int lock(int fd, uint32_t base, short type)
 
 int claims_open(struct err *err)
 {
-    if (mkdir(RANGES_DIR, 0710) < 0 && errno != EEXIST)
-        return err_set(err, ERR_SETUP, errno, "cannot make " RANGES_DIR);
-    int fd = open(RANGES_DIR "/ranges", O_RDWR | O_CREAT | O_NOFOLLOW | O_CLOEXEC, 0600);
-    return fd < 0 ? err_set(err, ERR_SETUP, errno, "cannot open " RANGES_DIR "/ranges") : fd;
+    if (mkdir(IDRANGE_DIR, 0710) < 0 && errno != EEXIST)
+        return err_set(err, ERR_SETUP, errno, "cannot make " IDRANGE_DIR);
+    int fd = open(IDRANGE_FILE, O_RDWR | O_CREAT | O_NOFOLLOW | O_CLOEXEC, 0600);
+    return fd < 0 ? err_set(err, ERR_SETUP, errno, "cannot open " IDRANGE_FILE) : fd;
 }
 
 int claims_hold(int ranges, const struct idrange *taken, uint32_t base)
@@ -39,6 +37,8 @@ int claims_hold(int ranges, const struct idrange *taken, uint32_t base)
 
 void claims_drop(int ranges, uint32_t base)
 {
-    if (ranges >= 0 && base)
-        (void)lock(ranges, base, F_UNLCK);
+    if (ranges < 0 || !base)
+        return;
+    idrange_unmark(ranges, base);
+    (void)lock(ranges, base, F_UNLCK);
 }

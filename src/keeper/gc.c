@@ -207,7 +207,7 @@ static void look_at_processes(struct gc *g)
 /* Ranges free themselves with their last holder; a held one that no record names is only shown. */
 static void look_at_ranges(struct gc *g)
 {
-    _cleanup_close_ int fd = open("/run/hutch/ranges", O_RDWR | O_NOFOLLOW | O_CLOEXEC);
+    _cleanup_close_ int fd = open(IDRANGE_FILE, O_RDWR | O_NOFOLLOW | O_CLOEXEC);
     for (uint32_t n = 0; fd >= 0 && n < IDRANGE_MAX; n++) {
         struct flock fl = {.l_type = F_WRLCK, .l_whence = SEEK_SET, .l_start = n, .l_len = 1};
         char name[32];

@@ -32,7 +32,6 @@
 #define MFD_EXEC 0x0010U
 #endif
 #define SEALS      (F_SEAL_SEAL | F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_WRITE)
-#define RANGES_DIR "/run/hutch"
 
 static int exec_self(int exe, const struct keeper_config *c, struct err *err)
 {
@@ -254,8 +253,8 @@ static int make_world(const struct keeper_config *c, const struct policy *policy
     _cleanup_free_ char *templates = c->templates ? xstrdup(c->templates) : path_join(state, "templates");
     if (mkdir(templates, 0755) < 0 && errno != EEXIST)
         return err_set(err, ERR_SETUP, errno, "make the directory of templates");
-    if (!m->world.rootless && mkdir(RANGES_DIR, 0710) < 0 && errno != EEXIST)
-        return err_set(err, ERR_SETUP, errno, "make " RANGES_DIR);
+    if (!m->world.rootless && mkdir(IDRANGE_DIR, 0710) < 0 && errno != EEXIST)
+        return err_set(err, ERR_SETUP, errno, "make " IDRANGE_DIR);
     _cleanup_free_ char *trust = path_join(state, "trust");
     _cleanup_buf_ struct buf ca = {0};
     if (mkdirat(KEEPER_FD_STATE, "trust", 0700) < 0 && errno != EEXIST)
@@ -282,7 +281,7 @@ static int make_world(const struct keeper_config *c, const struct policy *policy
                                      .trust = trust,
                                      .ca = ca.n > 0 ? ca.p : NULL,
                                      .ca_n = ca.n,
-                                     .ranges = m->world.rootless ? NULL : RANGES_DIR};
+                                     .ranges = m->world.rootless ? NULL : IDRANGE_DIR};
     if (wall_box_world(policy, &places, &m->world, err) < 0)
         return -1;
     return open_stock(m, err);

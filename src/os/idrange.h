@@ -10,16 +10,24 @@
  * be used to unlock the range or leak to the command. The kernel lets go of pid 1's mapping a moment before it has
  * killed the last process of the namespace; an observer outside (which waits for pid 1's pidfd) should keep its copy
  * until then.
+ *
+ * The lock file may be removed while ranges are in use. The next taker makes a new one, in which nothing is locked. So
+ * the file also has one byte for each range: a taker that finds it without them looks in /proc which ranges the living
+ * processes use, and marks these. A marked range is not taken; marks are made anew when no other range is free. A process
+ * that was between taking its range and mapping it when the file was removed finds out with idrange_lost().
  */
 #ifndef HUTCH_OS_IDRANGE_H
 #define HUTCH_OS_IDRANGE_H
 
+#include <stdbool.h>
 #include <stdint.h>
 
 #include "base/err.h"
 
 enum { IDRANGE_COUNT = 65536, IDRANGE_MAX = 4096 };
 #define IDRANGE_FIRST UINT32_C(0x20000000)
+#define IDRANGE_DIR   "/run/hutch"
+#define IDRANGE_FILE  IDRANGE_DIR "/ranges"
 
 struct idrange {
     uint32_t base, count; /* host ids base .. base + count - 1 */
@@ -32,6 +40,12 @@ int idrange_take(struct idrange *ret, struct err *err);
 /* The same with the lock file in another directory (absolute, existing, owned by the caller and writable by nobody
  * else). */
 int idrange_take_in(const char *dir, struct idrange *ret, struct err *err);
+/* Whether the lock file was removed since the range was taken. To be asked once the ids are mapped: a taker that came after
+ * the removal has then seen the map, and one that came before has met the lock; if it is lost, the range may be another
+ * sandbox's too. */
+bool idrange_lost(const struct idrange *r);
+/* Nothing of the sandbox with this range is left. fd: of the lock file. */
+void idrange_unmark(int fd, uint32_t base);
 /* Keeps the range taken for as long as the calling process lives and does not exec, without the descriptor. No
  * allocation. 0, or -1 with errno. */
 int idrange_pin(const struct idrange *r);

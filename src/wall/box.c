@@ -84,7 +84,11 @@ static int map_ids(const struct wall_box_spec *s, pid_t pid, struct err *err)
         return map_rootless(s, pid, err);
     if (!idmap_add(&map, 0, s->range->base, s->range->count))
         return err_set(err, ERR_INTERNAL, 0, "the id range is not valid");
-    return idmap_write(pid, &map, &map, false, err) < 0 ? err_wrap(err, "set-up failed at ids") : 0;
+    if (idmap_write(pid, &map, &map, false, err) < 0)
+        return err_wrap(err, "set-up failed at ids");
+    return idrange_lost(s->range)
+               ? err_set(err, ERR_LIMIT, 0, IDRANGE_FILE " was removed at this moment; try again")
+               : 0;
 }
 
 static int open_userns(const struct wall_box_spec *s, pid_t pid, struct err *err)

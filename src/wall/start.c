@@ -222,6 +222,8 @@ static int give_range(const struct wall_spec *spec, struct wall *w, struct err *
                idmap_write(w->pid, &map, &map, false, err) < 0) {
         return err->code ? -1 : err_set(err, ERR_INTERNAL, 0, "the id range is not valid");
     }
+    if (idrange_lost(spec->range))
+        return err_set(err, ERR_SETUP, 0, IDRANGE_FILE " was removed at this moment; try again");
     (void)snprintf(path, sizeof path, "/proc/%d/ns/user", w->pid);
     _cleanup_close_ int userns = open(path, O_RDONLY | O_CLOEXEC);
     if (userns < 0)

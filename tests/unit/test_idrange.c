@@ -154,6 +154,74 @@ static void all_ranges_can_be_taken_and_then_none(void **state)
     idrange_release(&r);
 }
 
+/* A child in a user namespace with this range, as a sandbox has it. */
+static pid_t child_in_user_namespace(void);
+static pid_t user_of(uint32_t base)
+{
+    struct idmap m = {0};
+    struct err err = {0};
+    assert_true(idmap_add(&m, 0, base, IDRANGE_COUNT));
+    pid_t pid = child_in_user_namespace();
+    if (idmap_write(pid, &m, &m, false, &err) < 0)
+        fail_msg("%s", err.msg);
+    return pid;
+}
+
+/* Everything but the range of this number is locked by the returned description. */
+static int lock_all_but(uint32_t n)
+{
+    char path[64];
+    (void)snprintf(path, sizeof path, "%s/ranges", dir);
+    int fd = open(path, O_RDWR | O_CREAT | O_CLOEXEC, 0600);
+    struct flock below = {.l_type = F_WRLCK, .l_start = 0, .l_len = n},
+                 above = {.l_type = F_WRLCK, .l_start = n + 1, .l_len = IDRANGE_MAX - n - 1};
+    assert_int_equal(fcntl(fd, F_OFD_SETLK, &below), 0);
+    assert_int_equal(fcntl(fd, F_OFD_SETLK, &above), 0);
+    return fd;
+}
+
+static void a_range_in_use_is_not_taken_again_after_the_lock_file_was_removed(void **state)
+{
+    (void)state;
+    struct idrange r, again;
+    struct err err = {0};
+    char path[64];
+    (void)snprintf(path, sizeof path, "%s/ranges", dir);
+    assert_int_equal(idrange_take_in(dir, &r, &err), 0);
+    pid_t pid = user_of(r.base);
+    assert_false(idrange_lost(&r));
+    assert_int_equal(unlink(path), 0);
+    assert_true(idrange_lost(&r));
+    int others = lock_all_but((r.base - IDRANGE_FIRST) / IDRANGE_COUNT);
+    /* A new lock file, and the only range that is not locked in it is the one in use. */
+    assert_int_equal(idrange_take_in(dir, &again, &err), -1);
+    assert_int_equal(err.code, ERR_HOST);
+    end(pid);
+    err = (struct err){0};
+    assert_int_equal(idrange_take_in(dir, &again, &err), 0); /* its user is gone, and every other is taken */
+    assert_int_equal(again.base, r.base);
+    idrange_release(&again);
+    idrange_release(&r);
+    (void)close(others);
+}
+
+static void a_mark_goes_with_the_sandbox_it_stood_for(void **state)
+{
+    (void)state;
+    struct idrange r;
+    struct err err = {0};
+    char path[64], mark = 1;
+    (void)snprintf(path, sizeof path, "%s/ranges", dir);
+    assert_int_equal(idrange_take_in(dir, &r, &err), 0);
+    _cleanup_close_ int fd = open(path, O_RDWR | O_CLOEXEC);
+    off_t at = (r.base - IDRANGE_FIRST) / IDRANGE_COUNT;
+    assert_int_equal(pwrite(fd, &mark, 1, at), 1);
+    idrange_unmark(fd, r.base);
+    assert_int_equal(pread(fd, &mark, 1, at), 1);
+    assert_int_equal(mark, 0);
+    idrange_release(&r);
+}
+
 static void a_directory_others_may_write_is_refused(void **state)
 {
     (void)state;
@@ -336,6 +404,8 @@ int main(void)
         cmocka_unit_test(a_range_stays_taken_while_any_heir_lives),
         cmocka_unit_test(a_pinned_range_needs_no_descriptor_and_ends_with_the_process),
         cmocka_unit_test(all_ranges_can_be_taken_and_then_none),
+        cmocka_unit_test(a_range_in_use_is_not_taken_again_after_the_lock_file_was_removed),
+        cmocka_unit_test(a_mark_goes_with_the_sandbox_it_stood_for),
         cmocka_unit_test(a_directory_others_may_write_is_refused),
         cmocka_unit_test(maps_are_written_and_read_back),
         cmocka_unit_test(host_id_0_is_never_mapped),
