@@ -43,18 +43,19 @@ static void show_store(const char *state, struct counts *n)
 
 static void help(void)
 {
-    fputs("usage: hutch gc [--remove] [--run DIR] [--state DIR]\n\n"
-          "Shows what is left of sandboxes that no keeper knows: cgroups, sockets, journal entries, layers on\n"
-          "disk, processes, id ranges. Normally there is nothing, because keeper cleans up when it starts.\n\n"
-          "  --remove     take away what nobody uses; what lives and is known is never touched\n"
-          "  --run DIR    run directory of the node (/run/hutch, or $XDG_RUNTIME_DIR/hutch)\n"
-          "  --state DIR  state directory of the node (/var/lib/hutch, or ~/.local/state/hutch)\n\n"
-          "Sandboxes of another node on this host, and of `hutch run`, show up as processes and id ranges that no "
-          "record\n"
-          "here names; they are left alone.\n\n"
-          "Layers and snapshots on disk are looked after by the node itself; see `hutch store --help`.\n\n"
-          "example: hutch gc && hutch gc --remove\n",
-          stdout);
+    fputs(
+        "usage: hutch gc [--remove] [--run DIR] [--state DIR]\n\n"
+        "Shows what is left of sandboxes that no keeper knows: cgroups, sockets, journal entries, layers on\n"
+        "disk, processes, id ranges. Normally there is nothing, because keeper cleans up when it starts.\n\n"
+        "  --remove     take away what nobody uses; what lives and is known is never touched\n"
+        "  --run DIR    run directory of the node (/run/hutch, or $XDG_RUNTIME_DIR/hutch)\n"
+        "  --state DIR  state directory of the node (/var/lib/hutch, or ~/.local/state/hutch)\n\n"
+        "Sandboxes of a node whose state directory is gone are shown as processes, and ended with --remove. Those of\n"
+        "another node on this host, and of `hutch run`, show up as id ranges that no record here names, older ones as\n"
+        "processes too; they are left alone.\n\n"
+        "Layers and snapshots on disk are looked after by the node itself; see `hutch store --help`.\n\n"
+        "example: hutch gc && hutch gc --remove\n",
+        stdout);
 }
 
 int cmd_gc(int argc, char **argv)

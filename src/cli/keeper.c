@@ -11,19 +11,13 @@
 #include "keeper/request.h"
 
 static const struct option options[] = {
-    {"front-gid", required_argument, NULL, 'g'},
-    {"max-sandboxes", required_argument, NULL, 'n'},
-    {"default-cpu", required_argument, NULL, 'c'},
-    {"default-memory", required_argument, NULL, 'm'},
-    {"default-disk", required_argument, NULL, 'd'},
-    {"default-inodes", required_argument, NULL, 'i'},
-    {"default-pids", required_argument, NULL, 'p'},
-    {"default-open-files", required_argument, NULL, 'f'},
-    {"templates", required_argument, NULL, 't'},
-    {"driver", required_argument, NULL, 'D'},
-    {"host-dir", required_argument, NULL, 'h'},
-    {"attached", no_argument, NULL, 'a'},
-    {NULL, 0, NULL, 0},
+    {"front-gid", required_argument, NULL, 'g'},    {"max-sandboxes", required_argument, NULL, 'n'},
+    {"default-cpu", required_argument, NULL, 'c'},  {"default-memory", required_argument, NULL, 'm'},
+    {"default-disk", required_argument, NULL, 'd'}, {"default-inodes", required_argument, NULL, 'i'},
+    {"default-pids", required_argument, NULL, 'p'}, {"default-open-files", required_argument, NULL, 'f'},
+    {"templates", required_argument, NULL, 't'},    {"driver", required_argument, NULL, 'D'},
+    {"host-dir", required_argument, NULL, 'h'},     {"grace", required_argument, NULL, 'G'},
+    {"attached", no_argument, NULL, 'a'},           {NULL, 0, NULL, 0},
 };
 
 static bool in_range(const char *text, uint64_t min, uint64_t max, uint64_t *ret)
@@ -86,6 +80,9 @@ static bool take(struct keeper_config *c, int opt, const char *text)
     case 'a':
         c->attached = ok = true;
         break;
+    case 'G':
+        ok = in_range(text, 1, KEEPER_GRACE_MS, &c->grace_ms);
+        break;
     case 't':
         ok = text[0] == '/';
         c->templates = text;
@@ -113,7 +110,8 @@ int cmd_keeper(int argc, char **argv)
                               .disk = UINT64_C(1) << 30,
                               .inodes = 200000,
                               .pids = 512,
-                              .open_files = 4096};
+                              .open_files = 4096,
+                              .grace_ms = KEEPER_GRACE_MS};
     int opt, which = 0;
     opterr = 0;
     while ((opt = getopt_long(argc, argv, "", options, &which)) != -1) {
@@ -126,7 +124,8 @@ int cmd_keeper(int argc, char **argv)
     }
     c.argv = argv - 1; /* the program's own name comes before the sub-command's; see main() */
     c.argc = (size_t)argc + 1;
-    (void)keeper_run(&c, &err);
+    if (keeper_run(&c, &err) == 0)
+        return 0; /* told to stop */
     (void)err_wrap(&err, "keeper");
     return cli_fail(&err);
 }

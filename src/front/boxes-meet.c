@@ -11,6 +11,7 @@
 static const char *const causes[] = {
     [KEEPER_DIED_UNKNOWN] = "unknown", [KEEPER_DIED_TTL] = "timeout",   [KEEPER_DIED_OOM] = "out_of_memory",
     [KEEPER_DIED_INIT] = "init_died",  [KEEPER_DIED_KILLED] = "killed", [KEEPER_DIED_BOOT] = "machine_restarted",
+    [KEEPER_DIED_LOST] = "lost",
 };
 
 static const char *cause_of(uint32_t cause)

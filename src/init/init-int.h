@@ -132,6 +132,7 @@ struct init {
     int epoll, signals;
     int notify; /* the listener of the filter of commands; -1: none (yet) */
     uint64_t now_ms, serial;
+    uint64_t end_ms; /* life.c: CLOCK_BOOTTIME, as it was when last looked at; UINT64_MAX: never */
     uint32_t ring_size;
     char score[16]; /* init's own, as it was given */
     size_t nscore;
@@ -160,6 +161,13 @@ uint64_t init_oom_kills(const struct init *g);
 #define COMMAND_SCORE  "300"
 #define RECEIVER_SCORE "1000"
 pid_t init_fork(struct init *g, const char *score);
+/* life.c */
+void life_begin(struct init *g);
+/* The sync socket has something: the commit, later a new listener. */
+void life_sync_event(struct init *g);
+void life_tick(struct init *g);
+/* How long it may be slept. */
+uint64_t life_wait_ms(const struct init *g);
 /* denied.c: a refused call waits for its answer. */
 void denied_event(struct init *g);
 /* Takes note of every child that has ended. */

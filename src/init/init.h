@@ -10,6 +10,11 @@
  *
  * Sync socket (SEQPACKET, one byte per message): init sends INIT_SYNC_READY when it can be connected to; keeper answers
  * INIT_SYNC_COMMIT once the sandbox stands in its journal. The end of the socket before that makes init exit.
+ *
+ * With the commit come two descriptors, which init keeps for keepers to come: a file in memory that begins with struct
+ * init_life, and keeper's own end of the sync socket. A keeper that needs them fetches copies. Through the file it says when
+ * init ends itself if no keeper has done so before; over the socket it may send INIT_SYNC_LISTENER with a new control
+ * listener, because the name of the old one is gone. Without the two (tests), neither is kept.
  */
 #ifndef HUTCH_INIT_INIT_H
 #define HUTCH_INIT_INIT_H
@@ -25,7 +30,7 @@ enum init_flag {
     INIT_ONE_ID = 1 << 1,     /* rootless without a range: uid and gid below are the only ids that exist inside */
     INIT_FREE_READS = 1 << 2, /* Landlock looks at writes only (the root is the host's, covered by mounts) */
 };
-enum { INIT_SYNC_READY = 'R', INIT_SYNC_COMMIT = 'C' };
+enum { INIT_SYNC_READY = 'R', INIT_SYNC_COMMIT = 'C', INIT_SYNC_LISTENER = 'L' };
 /* Descriptors of init while it runs; everything else is closed. */
 enum {
     INIT_FD_LISTENER = 3,
@@ -39,7 +44,17 @@ enum {
     /* O_PATH, read-only: the directory with the sandbox's private writable layer. init does nothing with it: whoever makes a
      * snapshot fetches a copy. No command gets it. */
     INIT_FD_UPPER = 9,
+    INIT_FD_LIFE,   /* read-only */
+    INIT_FD_KEEPER, /* the other end of INIT_FD_SYNC */
     INIT_FD_NEXT,
+};
+
+/* The beginning of the file at INIT_FD_LIFE. */
+#define INIT_LIFE_MAGIC UINT64_C(0x314546494c485548)
+struct init_life {
+    uint64_t magic;
+    uint64_t end_ms; /* CLOCK_BOOTTIME: when init ends everything inside by itself */
+    uint64_t check;  /* ~end_ms: what was read while it was written is read again */
 };
 
 /* A place that commands may use, for Landlock; paths as seen inside. */

@@ -73,20 +73,6 @@ void init_reap(struct init *g)
     }
 }
 
-/* Until keeper has written the sandbox down, its silence is the end. */
-static void sync_event(struct init *g)
-{
-    unsigned char byte = 0;
-    ssize_t n = recv(INIT_FD_SYNC, &byte, 1, MSG_DONTWAIT);
-    if (n < 0 && (errno == EAGAIN || errno == EINTR))
-        return;
-    if (n != 1 || byte != INIT_SYNC_COMMIT)
-        _exit(1);
-    init_unwatch(g, INIT_FD_SYNC);
-    (void)close(INIT_FD_SYNC);
-    g->committed = true;
-}
-
 static void dispatch(struct init *g, const struct epoll_event *e)
 {
     uint32_t index = (uint32_t)(e->data.u64 >> 32) & 0xffffff, gen = (uint32_t)e->data.u64;
@@ -96,7 +82,7 @@ static void dispatch(struct init *g, const struct epoll_event *e)
         conn_accept(g);
         break;
     case KIND_SYNC:
-        sync_event(g);
+        life_sync_event(g);
         break;
     case KIND_SIGNAL:
         (void)!read(g->signals, &info, sizeof info);
@@ -126,11 +112,11 @@ static void dispatch(struct init *g, const struct epoll_event *e)
 static int next_timeout(const struct init *g)
 {
     uint64_t a = command_deadline(g), b = worker_deadline(g), at = a < b ? a : b, now = init_clock_ms();
-    if (at == UINT64_MAX)
-        return -1;
-    if (at <= now)
-        return 0;
-    return at - now > 60000 ? 60000 : (int)(at - now) + 1;
+    uint64_t life = life_wait_ms(g), wait = at == UINT64_MAX ? UINT64_MAX : at <= now ? 0 : at - now + 1;
+    if (wait != UINT64_MAX && wait > 60000)
+        wait = 60000;
+    wait = life < wait ? life : wait;
+    return wait == UINT64_MAX ? -1 : (int)wait;
 }
 
 static void run(struct init *g) __attribute__((noreturn));
@@ -144,6 +130,7 @@ static void run(struct init *g)
             dispatch(g, &events[i]);
         command_tick(g);
         worker_tick(g);
+        life_tick(g);
         attach_flush(g);
         input_flush(g);
         worker_flush(g);
@@ -162,7 +149,9 @@ static int settle_fds(const struct init_args *a)
                              a->score,
                              a->network ? a->network[0] : -1,
                              a->network ? a->network[1] : -1,
-                             a->upper ? *a->upper : -1};
+                             a->upper ? *a->upper : -1,
+                             -1,
+                             -1};
     int high[FIXED];
     for (int i = 0; i < FIXED; i++) {
         high[i] = from[i] < 0 ? -1 : fcntl(from[i], F_DUPFD_CLOEXEC, 64);
@@ -181,7 +170,8 @@ static int settle_fds(const struct init_args *a)
         if (got != fd)
             return -1;
     }
-    return 0;
+    /* Their places are kept for what comes with the commit. */
+    return dup3(0, INIT_FD_LIFE, O_CLOEXEC) < 0 || dup3(0, INIT_FD_KEEPER, O_CLOEXEC) < 0 ? -1 : 0;
 }
 
 static int prepare(struct init *g)
@@ -202,6 +192,7 @@ static int prepare(struct init *g)
         g->conn[i].fd = -1;
     ssize_t n = g->args->score >= 0 ? pread(INIT_FD_SCORE, g->score, sizeof g->score, 0) : 0;
     g->nscore = n > 0 ? (size_t)n : 0;
+    life_begin(g);
     if (init_watch(g, g->signals, EPOLLIN, KIND_SIGNAL, 0, 0) < 0 ||
         init_watch(g, INIT_FD_LISTENER, EPOLLIN, KIND_LISTENER, 0, 0) < 0)
         return -1;
@@ -210,7 +201,7 @@ static int prepare(struct init *g)
         return 0;
     }
     const unsigned char ready = INIT_SYNC_READY;
-    if (init_watch(g, INIT_FD_SYNC, EPOLLIN, KIND_SYNC, 0, 0) < 0)
+    if (fcntl(INIT_FD_SYNC, F_SETFL, O_NONBLOCK) < 0 || init_watch(g, INIT_FD_SYNC, EPOLLIN, KIND_SYNC, 0, 0) < 0)
         return -1;
     return send(INIT_FD_SYNC, &ready, 1, MSG_NOSIGNAL) == 1 ? 0 : -1;
 }

@@ -13,6 +13,7 @@
 #include <unistd.h>
 
 #include "base/cleanup.h"
+#include "base/log.h"
 #include "keeper/keeper-int.h"
 
 int adopt_pidfd(const struct journal_record *r, const char *boot)
@@ -34,12 +35,19 @@ int adopt_pidfd(const struct journal_record *r, const char *boot)
     return -1;
 }
 
-static void adopt_one(void *arg, const char *name, const struct journal_record *r)
+/* One that is gone, and no keeper saw how. */
+static enum keeper_cause adopt_cause(const struct keeper *k, const struct journal_record *r)
 {
-    struct keeper *k = arg;
-    struct entry *e = r ? entry_new(k, r->id) : NULL;
-    if (!e) { /* not a record: nothing can be known from it */
-        journal_remove(k->journal, name);
+    if (strcmp(r->boot, k->common->boot) != 0)
+        return KEEPER_DIED_BOOT;
+    return end_is_overdue(k, r->deadline_ms) ? KEEPER_DIED_TTL : KEEPER_DIED_UNKNOWN;
+}
+
+void adopt_record(struct keeper *k, const struct journal_record *r)
+{
+    struct entry *e = entry_new(k, r->id);
+    if (!e) {
+        log_text(LOG_LEVEL_ERROR, "sandbox %s is not taken up: the table is full", r->id);
         return;
     }
     e->adopted = true;
@@ -72,16 +80,57 @@ static void adopt_one(void *arg, const char *name, const struct journal_record *
             freeze_adopt(k, e);
         return;
     }
-    bool other_boot = strcmp(r->boot, k->common->boot) != 0;
-    end_begin(k, e, other_boot ? KEEPER_DIED_BOOT : KEEPER_DIED_UNKNOWN);
+    enum keeper_cause cause = e->pidfd >= 0 ? KEEPER_DIED_UNKNOWN : adopt_cause(k, r);
+    end_begin(k, e, cause);
     if (e->pidfd >= 0) {
         (void)keeper_watch(k, e->pidfd, EPOLLIN, EVENT_PIDFD, e->gen, entry_index(k, e));
         return;
     }
-    if (!other_boot)
+    if (cause != KEEPER_DIED_BOOT)
         usage_read(k, r, false, &e->usage);
     e->gone = e->reaped = true; /* the next tick takes the rest away */
     keeper_wake_at(k, keeper_now_ms());
+}
+
+struct adoption {
+    struct keeper *k;
+    struct strv damaged;
+};
+
+static void adopt_one(void *arg, const char *name, const struct journal_record *r)
+{
+    struct adoption *a = arg;
+    if (r)
+        adopt_record(a->k, r);
+    else
+        strv_add(&a->damaged, name);
+}
+
+static bool adopt_is_dead(const struct entry *e)
+{
+    struct pollfd p = {.fd = e->pidfd, .events = POLLIN};
+    return poll(&p, 1, 0) == 1;
+}
+
+/* What the journal says, init says too; and init can be reached. */
+static void adopt_agree(struct keeper *k)
+{
+    for (uint32_t i = 0; i < k->nentries; i++) {
+        struct entry *e = &k->entries[i];
+        struct journal_record r;
+        struct err err = {0};
+        if (e->life != LIFE_LIVE || journal_read(k->journal, e->id, &r) < 0)
+            continue;
+        if (keepsake_put(k, e, &r, &err) < 0)
+            log_text(LOG_LEVEL_WARN, "sandbox %s: %s", e->id, err.msg);
+        int made = control_restore(k, e, &err);
+        if (made > 0)
+            log_text(LOG_LEVEL_WARN, "sandbox %s can be reached again: its socket had been removed", e->id);
+        if (made < 0 && !adopt_is_dead(e)) {
+            log_text(LOG_LEVEL_ERROR, "sandbox %s is ended: %s", e->id, err.msg);
+            end_begin(k, e, KEEPER_DIED_LOST);
+        }
+    }
 }
 
 /* A socket without a record: made just before keeper was killed. Nobody listens on it. */
@@ -152,7 +201,14 @@ bool keeper_socket_alive(int dir, const char *name)
 
 int adopt_all(struct keeper *k, struct err *err)
 {
-    if (journal_each(k->journal, adopt_one, k, err) < 0)
+    struct adoption a = {.k = k};
+    int r = journal_each(k->journal, adopt_one, &a, err);
+    if (r == 0) {
+        recover_all(k, &a.damaged);
+        adopt_agree(k);
+    }
+    strv_done(&a.damaged);
+    if (r < 0)
         return -1;
     sweep_sockets(k);
     uppers_sweep(k);

@@ -247,7 +247,8 @@ static void change_deadline(struct keeper *k, struct entry *e, uint64_t deadline
         return;
     }
     rec.deadline_ms = deadline_ms;
-    if (journal_update(k->journal, &rec, &err) < 0) {
+    /* init first: one that has not heard of a longer life would end itself. */
+    if (keepsake_put(k, e, &rec, &err) < 0 || journal_update(k->journal, &rec, &err) < 0) {
         asker_refuse(k, w, KEEPER_FAILED, err.msg);
         return;
     }

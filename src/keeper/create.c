@@ -35,11 +35,6 @@ struct claim {
 
 static bool is_host(const struct claim *c) { return strcmp(c->full.template, "host") == 0; }
 
-static void name_socket(const char *id, char ret[KEEPER_ID_MAX + 8])
-{
-    (void)snprintf(ret, KEEPER_ID_MAX + 8, "%.*s.sock", KEEPER_ID_MAX - 1, id);
-}
-
 static void degrade(struct claim *c, const char *what)
 {
     size_t n = strlen(c->degraded);
@@ -53,6 +48,8 @@ static int take_range(const struct keeper *k, struct claim *c, struct err *err)
         return 0;
     }
     if (idrange_take(&c->range, err) < 0) {
+        if (err->eno == ENOENT) /* supervisor notices, and starts the next keeper */
+            return err_set(err, ERR_LIMIT, 0, IDRANGE_DIR " was removed; keeper starts again, try again in a moment");
         if (err->code == ERR_HOST)
             err->code = ERR_LIMIT;
         return -1;
@@ -138,35 +135,6 @@ static int choose_driver(const struct keeper *k, struct claim *c, struct err *er
         return err_set(err, ERR_HOST, 0, "the limit on disk space cannot be enforced by the driver %s: %s", name,
                        c->driver.why);
     degrade(c, "disk: not limited");
-    return 0;
-}
-
-/* The name exists only once it can be connected to by nobody but front: bound 0600, owner and mode set, then listening. */
-static int make_control(const struct keeper *k, const char *id, int *ret, struct err *err)
-{
-    char name[KEEPER_ID_MAX + 8];
-    struct sockaddr_un addr = {.sun_family = AF_UNIX};
-    gid_t gid = k->config->front_gid;
-    name_socket(id, name);
-    (void)snprintf(addr.sun_path, sizeof addr.sun_path, "/proc/self/fd/%d/%s", KEEPER_FD_RUN, name);
-    _cleanup_close_ int fd = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
-    if (fd < 0)
-        return err_set(err, ERR_SETUP, errno, "set-up failed at control: make its socket");
-    (void)unlinkat(KEEPER_FD_RUN, name, 0);
-    mode_t before = umask(0177);
-    int r = bind(fd, (const struct sockaddr *)&addr, sizeof addr);
-    int saved = errno;
-    (void)umask(before);
-    if (r < 0)
-        return err_set(err, ERR_SETUP, saved, "set-up failed at control: bind %s in the run directory", name);
-    if ((gid != (gid_t)-1 && (fchownat(KEEPER_FD_RUN, name, (uid_t)-1, gid, AT_SYMLINK_NOFOLLOW) < 0 ||
-                              fchmodat(KEEPER_FD_RUN, name, 0660, 0) < 0)) ||
-        listen(fd, 64) < 0) {
-        (void)err_set(err, ERR_SETUP, errno, "set-up failed at control: open %s to front", name);
-        (void)unlinkat(KEEPER_FD_RUN, name, 0);
-        return -1;
-    }
-    *ret = TAKE_FD(fd);
     return 0;
 }
 
@@ -338,7 +306,7 @@ static int claim_all(struct keeper *k, struct claim *c, struct entry *e, struct 
     if (choose_driver(k, c, err) < 0 || take_range(k, c, err) < 0)
         return -1;
     e->range = c->range.fd >= 0 ? c->range.base : 0;
-    if (take_cgroup(k, c, err) < 0 || make_control(k, e->id, &c->control, err) < 0 || write_record(k, c, err) < 0)
+    if (take_cgroup(k, c, err) < 0 || (c->control = control_make(k, e->id, err)) < 0 || write_record(k, c, err) < 0)
         return -1;
     /* From here on the record names the template: whoever looks for layers that nobody uses finds these in use. */
     if (root_open(k, c->full.template, c->full.flags & KEEPER_BUILD, &c->root, err) < 0 ||
@@ -355,10 +323,8 @@ static int claim_all(struct keeper *k, struct claim *c, struct entry *e, struct 
 static void release(struct keeper *k, struct claim *c, struct entry *e, bool failed)
 {
     if (failed && e->pidfd < 0) { /* no process: nothing to wait for */
-        char name[KEEPER_ID_MAX + 8];
-        name_socket(e->id, name);
         if (c->control >= 0)
-            (void)unlinkat(KEEPER_FD_RUN, name, 0);
+            control_remove(e->id);
         (void)cgroup_destroy(&c->cgroup);
         claims_drop(k->ranges, e->range);
         if (c->driver.kind && c->control >= 0)
@@ -540,18 +506,30 @@ void create_checked(struct keeper *k, struct entry *e, const struct keeper_creat
         later(k, e, ask);
 }
 
+/* What init keeps for the keepers to come goes with the commit. */
+static int send_commit(const struct keeper *k, const struct entry *e, const struct journal_record *r, struct err *err)
+{
+    unsigned char go = INIT_SYNC_COMMIT;
+    _cleanup_close_ int life = keepsake_make(k, r, err);
+    if (life < 0)
+        return -1;
+    const int fds[] = {life, e->box.sync};
+    if (fcntl(e->box.sync, F_SETFL, O_NONBLOCK) < 0 || fd_send(e->box.sync, &go, 1, fds, ARRAY_LEN(fds)) < 0)
+        return err_set(err, ERR_SETUP, errno, "commit the sandbox");
+    return 0;
+}
+
 /* One whose creator is gone is in no answer, and not in a list that the next client was given before: nobody knows it. */
 static int commit(struct keeper *k, struct entry *e, struct err *err)
 {
     struct journal_record r;
-    unsigned char go = INIT_SYNC_COMMIT;
     if (!asker_waits(k, &e->creator))
         return err_set(err, ERR_SETUP, 0, "whoever asked for the sandbox is gone");
-    if (send(e->box.sync, &go, 1, MSG_NOSIGNAL) != 1)
-        return err_set(err, ERR_SETUP, errno, "commit the sandbox");
     if (journal_read(k->journal, e->id, &r) < 0)
         return err_set(err, ERR_SETUP, errno, "read the journal record of %s", e->id);
     r.state = JOURNAL_LIVE;
+    if (send_commit(k, e, &r, err) < 0)
+        return -1;
     return journal_update(k->journal, &r, err);
 }
 

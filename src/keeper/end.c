@@ -45,7 +45,7 @@ static bool status_of(const struct entry *e, int32_t *ret)
     return v.mask & PIDFD_INFO_EXIT_BIT;
 }
 
-static void group_signal(const struct journal_record *r)
+void end_signal_groups(const struct journal_record *r)
 {
     struct cgroup cg = CGROUP_INIT;
     struct err err = {0};
@@ -82,7 +82,7 @@ void end_begin(struct keeper *k, struct entry *e, enum keeper_cause cause)
     if (e->pidfd >= 0)
         (void)syscall(SYS_pidfd_send_signal, e->pidfd, SIGKILL, NULL, 0);
     if (journal_read(k->journal, e->id, &r) == 0)
-        group_signal(&r);
+        end_signal_groups(&r);
     keeper_wake_at(k, e->since_ms + KEEPER_END_MS);
 }
 
@@ -99,7 +99,7 @@ static bool remove_groups(const struct journal_record *r)
             clean = false;
     cgroup_close(&cg);
     if (!clean)
-        group_signal(r);
+        end_signal_groups(r);
     return clean;
 }
 
@@ -157,9 +157,7 @@ static void keep_death(struct keeper *k, struct entry *e, struct journal_record 
 
 static void finish(struct keeper *k, struct entry *e, struct journal_record *r)
 {
-    char name[KEEPER_ID_MAX + 8];
-    (void)snprintf(name, sizeof name, "%s.sock", e->id);
-    (void)unlinkat(KEEPER_FD_RUN, name, 0);
+    control_remove(e->id);
     claims_drop(k->ranges, e->range);
     e->range = 0;
     if (r->driver[0])
@@ -196,6 +194,12 @@ static void clear(struct keeper *k, struct entry *e)
     finish(k, e, &r);
 }
 
+/* By then it has ended itself, if nothing else was faster. */
+bool end_is_overdue(const struct keeper *k, uint64_t deadline_ms)
+{
+    return keeper_now_ms() >= deadline_ms + k->config->grace_ms;
+}
+
 void end_pidfd(struct keeper *k, struct entry *e)
 {
     struct journal_record r;
@@ -207,7 +211,7 @@ void end_pidfd(struct keeper *k, struct entry *e)
             return;
     }
     if (e->life == LIFE_LIVE)
-        end_begin(k, e, KEEPER_DIED_UNKNOWN);
+        end_begin(k, e, end_is_overdue(k, e->deadline_ms) ? KEEPER_DIED_TTL : KEEPER_DIED_UNKNOWN);
     if (!e->gone)
         (void)epoll_ctl(k->epoll, EPOLL_CTL_DEL, e->pidfd, NULL);
     e->gone = true;

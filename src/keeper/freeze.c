@@ -20,7 +20,11 @@ static int note(const struct keeper *k, const struct entry *e, bool frozen, stru
     if ((r.frozen != 0) == frozen)
         return 0;
     r.frozen = frozen;
-    return journal_update(k->journal, &r, err);
+    if (journal_update(k->journal, &r, err) < 0)
+        return -1;
+    struct err ignored = {0};
+    (void)keepsake_put(k, e, &r, &ignored); /* the time has not changed; the next change brings the rest */
+    return 0;
 }
 
 static int open_group(const struct keeper *k, const struct entry *e, struct cgroup *ret, struct err *err)

@@ -2,6 +2,8 @@
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
+#include <poll.h>
+#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -21,6 +23,7 @@
 #include "os/upper.h"
 
 #define UPPER_GONE ".gone-"
+enum { ORPHAN_END_MS = 5000, ORPHAN_TRIES = 100 };
 
 struct gc {
     const struct keeper_gc *ask;
@@ -181,6 +184,61 @@ static bool is_orphan(const char *pid)
     return fd_read_file(AT_FDCWD, path, 64, &above) < 0 || strncmp(buf_str(&above), "hutch", 5) != 0;
 }
 
+/* The one whose state directory is gone never comes back. Where its path cannot be judged from here, it is left alone. */
+static bool orphan_of_gone_node(const struct keepsake *l)
+{
+    struct stat st, here;
+    return !keepsake_kept(l) && l->node.state[0] && stat("/proc/self/ns/mnt", &here) == 0 &&
+           here.st_ino == l->node.mounts &&
+           (lstat(l->node.state, &st) < 0 ? errno == ENOENT || errno == ENOTDIR
+                                          : st.st_dev != l->node.dev || st.st_ino != l->node.ino);
+}
+
+static bool orphan_end(pid_t pid, int pidfd, const struct keepsake *l)
+{
+    struct cgroup cg = CGROUP_INIT;
+    struct err err = {0};
+    struct pollfd p = {.fd = pidfd, .events = POLLIN};
+    bool groups = journal_valid(&l->record) && recover_groups_are_true(pid, l->record.cgroup);
+    (void)syscall(SYS_pidfd_send_signal, pidfd, SIGKILL, NULL, 0);
+    if (groups)
+        end_signal_groups(&l->record);
+    if (poll(&p, 1, ORPHAN_END_MS) != 1)
+        return false;
+    if (!groups || cgroup_load(l->record.cgroup, &cg, &err) < 0)
+        return true;
+    for (int tries = 0; tries < ORPHAN_TRIES; tries++) { /* its other processes end a moment later */
+        unsigned left = 0;
+        for (unsigned i = 0; i < cg.nleaf; i++)
+            left += rmdir(cg.leaf[i].dir) < 0 && errno == EBUSY;
+        if (left == 0)
+            break;
+        (void)usleep(10000);
+    }
+    cgroup_close(&cg);
+    return true;
+}
+
+/* False: no more is to be said of it. */
+static bool look_at_keepsake(struct gc *g, const char *name, pid_t pid, int pidfd)
+{
+    struct keepsake l;
+    struct stat st;
+    char why[KEEPSAKE_STATE_MAX + 128];
+    if (keepsake_get(pidfd, &l) < 0)
+        return true;
+    if (stat(g->ask->state, &st) == 0 && st.st_dev == l.node.dev && st.st_ino == l.node.ino)
+        tell(g, "process", name,
+             "the first process of a sandbox of this node that no record names; keeper looks after it when it starts",
+             false);
+    else if (orphan_of_gone_node(&l)) {
+        (void)snprintf(why, sizeof why, "the first process of sandbox %.*s, whose node (%s) is gone", KEEPER_ID_MAX,
+                       l.record.id, l.node.state);
+        tell(g, "process", name, why, g->ask->remove && orphan_end(pid, pidfd, &l));
+    }
+    return false;
+}
+
 static void look_at_processes(struct gc *g)
 {
     _cleanup_closedir_ DIR *d = opendir("/proc");
@@ -195,7 +253,7 @@ static void look_at_processes(struct gc *g)
             continue;
         for (size_t i = 0; i < g->npids; i++)
             known |= g->pids[i] == pid;
-        if (known)
+        if (known || !look_at_keepsake(g, f->d_name, pid, pidfd))
             continue;
         /* It may be a sandbox of a node with another run directory: not ours to judge. */
         tell(g, "process", f->d_name,

@@ -53,7 +53,7 @@ static uint64_t sum_of_bytes(const void *bytes, size_t n)
 
 static uint64_t sum_of(const struct journal_record *r) { return sum_of_bytes(r, offsetof(struct journal_record, sum)); }
 
-static void seal(struct journal_record *r)
+void journal_seal(struct journal_record *r)
 {
     memcpy(r->magic, magic, sizeof magic);
     r->sum = sum_of(r);
@@ -86,7 +86,7 @@ static bool convert(const unsigned char *p, size_t n, struct journal_record *ret
         *ret = (struct journal_record){0};
         memcpy(ret, p, head);
         memcpy(ret->cgroup, p + head, sizeof ret->cgroup);
-        seal(ret);
+        journal_seal(ret);
         return true;
     }
     return false;
@@ -106,7 +106,7 @@ static int put(int dir, const char *name, int flags, const struct journal_record
 
 int journal_write(int dir, struct journal_record *r, struct err *err)
 {
-    seal(r);
+    journal_seal(r);
     if (put(dir, TEMP, O_CREAT | O_TRUNC, r) < 0 || renameat(dir, TEMP, dir, r->id) < 0)
         return err_set(err, ERR_SETUP, errno, "write the journal record of %s", r->id);
     return 0;
@@ -114,7 +114,7 @@ int journal_write(int dir, struct journal_record *r, struct err *err)
 
 int journal_update(int dir, struct journal_record *r, struct err *err)
 {
-    seal(r);
+    journal_seal(r);
     if (put(dir, r->id, 0, r) < 0)
         return err_set(err, ERR_SETUP, errno, "change the journal record of %s", r->id);
     return 0;

@@ -54,6 +54,8 @@ struct journal_record {
 int journal_open(int run_dir, struct err *err);
 /* A new record, by rename. */
 int journal_write(int dir, struct journal_record *r, struct err *err);
+/* Puts the magic and the sum in, as the two around this do. */
+void journal_seal(struct journal_record *r);
 /* Changes one that is there. */
 int journal_update(int dir, struct journal_record *r, struct err *err);
 /* -1 with errno: ENOENT, or EBADMSG if it is not a whole record of that name. One of a version before is converted. */

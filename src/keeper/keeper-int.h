@@ -12,6 +12,7 @@
 #include "keeper/attach.h"
 #include "keeper/journal.h"
 #include "keeper/keeper.h"
+#include "keeper/keepsake.h"
 #include "keeper/outer.h"
 #include "keeper/place.h"
 #include "keeper/proto.h"
@@ -48,6 +49,7 @@ struct keeper_common {
     struct cgroup_info cgroups;        /* `own` is the group all sandboxes are in */
     struct cgroup_info cgroups_around; /* where that group is */
     char boot[JOURNAL_BOOT];
+    struct keepsake_node node;
     const struct sock_filter *filter[2]; /* [strict] */
     size_t nfilter[2];
     unsigned filter_flags[2];
@@ -233,6 +235,22 @@ uint64_t checks_tick(struct keeper *k); /* when to come again (UINT64_MAX: no ne
 /* The image of its upper layer, if no record names that. */
 void checks_drop_upper(const struct keeper *k, const struct entry *e);
 
+/* control.c: RUN/ID.sock. */
+/* Descriptor of the listening socket, or -1. */
+int control_make(const struct keeper *k, const char *id, struct err *err);
+void control_remove(const char *id);
+/* Makes the name again if it is gone, and gives init the new socket. 1: done; 0: nothing was to be done; -1: it is not to be
+ * had, and nothing can reach this init. */
+int control_restore(const struct keeper *k, const struct entry *e, struct err *err);
+/* The sandbox on whose socket the process listens. */
+bool control_id_of(int pidfd, char ret[KEEPER_ID_MAX]);
+
+/* keepsake.c: more in keepsake.h. */
+/* What init gets: descriptor, read-only. */
+int keepsake_make(const struct keeper *k, const struct journal_record *r, struct err *err);
+/* Tells init what the journal says, or is about to say; nothing if it is of a version that keeps none. */
+int keepsake_put(const struct keeper *k, const struct entry *e, const struct journal_record *r, struct err *err);
+
 /* pool.c */
 int pool_start(struct keeper *k, struct err *err);
 /* 1: *ret is the caller's; 0: none is there at the moment; -1: none can be made. */
@@ -310,6 +328,9 @@ void trust_sweep(void);
 /* end.c */
 void end_begin(struct keeper *k, struct entry *e, enum keeper_cause cause);
 void end_pidfd(struct keeper *k, struct entry *e);
+bool end_is_overdue(const struct keeper *k, uint64_t deadline_ms);
+/* Everything in the cgroups of a record is killed, also if it is paused. */
+void end_signal_groups(const struct journal_record *r);
 /* Retries what could not be taken away yet; when to come again (UINT64_MAX: no need). */
 uint64_t end_tick(struct keeper *k);
 void end_wait(struct keeper *k, struct entry *e, const struct waiter *w);
@@ -323,7 +344,15 @@ int claims_open(struct err *err);
 int claims_hold(int ranges, const struct idrange *taken, uint32_t base);
 void claims_drop(int ranges, uint32_t base);
 
+/* recover.c: sandboxes that live, but whose journal record was removed or damaged (`damaged`: names of these). Each is taken
+ * up by what its init keeps, or ended; what happens is said. */
+void recover_all(struct keeper *k, const struct strv *damaged);
+/* Whether every cgroup in a record's text is the one that the process is in. */
+bool recover_groups_are_true(pid_t pid, const char *text);
+
 /* adopt.c */
+/* Takes a sandbox up that stands in the journal. */
+void adopt_record(struct keeper *k, const struct journal_record *r);
 int adopt_all(struct keeper *k, struct err *err);
 /* Whether this is the name of a sandbox's cgroup whose keeper (in our pid namespace) is dead. */
 bool keeper_leaf_orphaned(const char *name);

@@ -19,6 +19,7 @@ enum {
     KEEPER_SANDBOXES_MAX = 4096, /* as many as there are id ranges */
     KEEPER_HOST_DIRS_MAX = 16,
     KEEPER_HOST_DIR_NAME = 32,
+    KEEPER_GRACE_MS = 300000,
 };
 
 struct keeper_host_dir { /* a directory of the host that sandboxes may be given as volume "host-NAME" */
@@ -32,6 +33,7 @@ struct keeper_config {
     uint32_t max_sandboxes;
     uint32_t cpu_milli, pids, open_files; /* defaults */
     uint64_t memory, disk, inodes;
+    uint64_t grace_ms;     /* a sandbox that no keeper has ended so long after its deadline ends itself */
     bool attached;         /* do as kernels before 6.15 must: the host's tree stays mounted in keeper's namespace */
     const char *templates; /* directory; NULL: STATE/templates */
     const char *driver;    /* of uppers, as os/upper.h names them; NULL: tmpfs */

@@ -10,6 +10,7 @@
 #include <unistd.h>
 
 #include "base/cleanup.h"
+#include "base/log.h"
 #include "keeper/keeper-int.h"
 #include "os/term.h"
 
@@ -163,6 +164,7 @@ int keeper_run(const struct keeper_config *c, struct err *err)
         return err_set(err, ERR_INTERNAL, errno, "map keeper's tables");
     k->config = c;
     k->common = &common;
+    log_open("keeper", LOG_LEVEL_INFO, STDERR_FILENO);
     if (begin(k, err) < 0)
         return -1;
     sigset_t waiting;

@@ -107,7 +107,8 @@ enum keeper_cause {
     KEEPER_DIED_OOM,
     KEEPER_DIED_INIT,
     KEEPER_DIED_KILLED,
-    KEEPER_DIED_BOOT
+    KEEPER_DIED_BOOT,
+    KEEPER_DIED_LOST, /* its journal record or its socket was removed or damaged, and it could not be had again */
 };
 struct keeper_item {
     char id[KEEPER_ID_MAX];

@@ -31,7 +31,7 @@
 #ifndef MFD_EXEC
 #define MFD_EXEC 0x0010U
 #endif
-#define SEALS      (F_SEAL_SEAL | F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_WRITE)
+#define SEALS (F_SEAL_SEAL | F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_WRITE)
 
 static int exec_self(int exe, const struct keeper_config *c, struct err *err)
 {
@@ -97,6 +97,25 @@ static void find_outer(void *arg, const char *name, const struct journal_record 
         *ret = ioctl(inner, NS_GET_PARENT);
 }
 
+struct outer_search {
+    struct keepsake_node node;
+    int *ret;
+};
+
+/* Without a journal: by what the inits of this node keep. */
+static void find_outer_by_keepsake(void *arg, pid_t pid, int pidfd, const struct keepsake *l)
+{
+    const struct outer_search *s = arg;
+    char path[64];
+    (void)pidfd;
+    if (*s->ret >= 0 || !l || l->node.dev != s->node.dev || l->node.ino != s->node.ino)
+        return;
+    (void)snprintf(path, sizeof path, "/proc/%d/ns/user", (int)pid);
+    _cleanup_close_ int inner = open(path, O_RDONLY | O_CLOEXEC);
+    if (inner >= 0)
+        *s->ret = ioctl(inner, NS_GET_PARENT);
+}
+
 /* Sandboxes that live are in the namespace of the keeper before us. Only from there can they be signalled: it is ours by
  * owner, so we may go back in. 1 if we did. */
 static int rejoin_outer(struct err *err)
@@ -107,6 +126,11 @@ static int rejoin_outer(struct err *err)
         return -1;
     int r = journal_each(journal, find_outer, &outer, err);
     (void)close(journal);
+    if (r == 0 && outer < 0) {
+        struct outer_search search = {.ret = &outer};
+        keepsake_node_of(KEEPER_FD_STATE, &search.node);
+        keepsake_each(find_outer_by_keepsake, &search);
+    }
     if (r == 0 && outer < 0) /* stock, which lives with us, is in it even if there is no sandbox */
         outer = outer_of_lock(KEEPER_FD_STATE, STOCK_LOCK);
     if (r < 0 || outer < 0)
@@ -335,6 +359,7 @@ int setup_common(const struct keeper_config *c, struct keeper_common *ret, struc
     policy_hide_homes(policy);
     ret->landlock = abi >= LANDLOCK_ABI_FLOOR;
     journal_boot_id(ret->boot);
+    keepsake_node_of(KEEPER_FD_STATE, &ret->node);
     int r = wall_box_rootless(&ret->world, err);
     if (r == 0)
         r = find_cgroups(ret, err);

@@ -86,9 +86,8 @@ static int map_ids(const struct wall_box_spec *s, pid_t pid, struct err *err)
         return err_set(err, ERR_INTERNAL, 0, "the id range is not valid");
     if (idmap_write(pid, &map, &map, false, err) < 0)
         return err_wrap(err, "set-up failed at ids");
-    return idrange_lost(s->range)
-               ? err_set(err, ERR_LIMIT, 0, IDRANGE_FILE " was removed at this moment; try again")
-               : 0;
+    return idrange_lost(s->range) ? err_set(err, ERR_LIMIT, 0, IDRANGE_FILE " was removed at this moment; try again")
+                                  : 0;
 }
 
 static int open_userns(const struct wall_box_spec *s, pid_t pid, struct err *err)

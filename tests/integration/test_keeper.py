@@ -485,7 +485,7 @@ def test_no_subids():
 
 
 def test_other_boot():
-    "a record of another boot is a death by that, whatever its number is now; a broken one is removed"
+    "a record of another boot is a death by that, whatever its number is now; a broken one without a process is said to be lost"
     with a_keeper() as k:
         client = k.client()
         pid = must(client.create("box")).init_pid
@@ -506,7 +506,10 @@ def test_other_boot():
         k.start()
         client = k.client()
         check_equal(kp.CAUSES[client.wait_death("box2").cause], "boot")
-        must(client.kill("box2"))
+        check_equal(kp.CAUSES[client.wait_death("box").cause], "lost")
+        check_in("sandbox box is ended (lost): its journal record is damaged", k.log_text())
+        for box in ("box", "box2"):
+            must(client.kill(box))
         eventually(lambda: not alive(pid), 10, "the end of the one that was killed")
         nothing_left(k, (pid,))
 

@@ -17,7 +17,7 @@ REPLY, ITEMS, DIED = 100, 101, 102
 OK, BAD_REQUEST, NO_TEMPLATE, NO_SANDBOX, EXISTS, CAPACITY, HOST, FAILED = range(8)
 STRICT, BEST_EFFORT, BUILD = 1, 2, 4
 VOLUME_RO = 1
-CAUSES = ("unknown", "ttl", "oom", "init", "killed", "boot")
+CAUSES = ("unknown", "ttl", "oom", "init", "killed", "boot", "lost")
 u32, u64, i32 = ctypes.c_uint32, ctypes.c_uint64, ctypes.c_int32
 
 
