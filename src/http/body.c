@@ -12,6 +12,7 @@ struct body {
     size_t max;
     bool envelope;
     struct buf bytes;
+    loop_id deadline;
     void *user; /* the handler's, to be put back */
     void (*on_closed)(struct http_req *r);
 };
@@ -57,6 +58,7 @@ json_t *body_parse(const char *p, size_t n, struct err *err)
 static void let_go(struct http_req *r)
 {
     struct body *b = r->user;
+    loop_timer_del(r->loop, b->deadline);
     r->user = b->user;
     r->on_closed = b->on_closed;
     r->on_data = NULL;
@@ -72,6 +74,15 @@ static void refuse(struct http_req *r, unsigned status, const char *error)
     body_done *done = ((struct body *)r->user)->done;
     let_go(r);
     done(r, NULL, status, error);
+}
+
+static void body_on_deadline(void *arg)
+{
+    struct http_req *r = arg;
+    char text[120];
+    (void)snprintf(text, sizeof text, "the body did not come whole within %d s: %zu bytes came", BODY_MS / 1000,
+                   ((struct body *)r->user)->bytes.n);
+    refuse(r, 408, text);
 }
 
 static void closed(struct http_req *r)
@@ -158,6 +169,7 @@ static void start(struct http_req *r, size_t max, bool envelope, body_done *done
     r->on_data = data;
     r->on_end = ended;
     r->on_closed = closed;
+    b->deadline = loop_timer(r->loop, BODY_MS, body_on_deadline, r);
     if (r->length != HTTP_UNKNOWN)
         (void)too_long(r, r->length);
 }

@@ -2,6 +2,9 @@
  *
  * While it collects, body_* owns the request's callbacks; `user` and `on_closed` as they were before are in place again
  * when the callback runs, and on_closed is called if the client goes away first (then the callback never is).
+ *
+ * A body must have come whole within BODY_MS: a client that sends a byte now and then is refused with 408. What is read as it
+ * comes, an upload, does not pass through here and may take as long as it moves.
  */
 #ifndef HUTCH_HTTP_BODY_H
 #define HUTCH_HTTP_BODY_H
@@ -11,10 +14,10 @@
 #include "base/err.h"
 #include "http/http.h"
 
-enum { BODY_MAX = 1024 * 1024, BODY_DEPTH_MAX = 64 };
+enum { BODY_MAX = 1024 * 1024, BODY_DEPTH_MAX = 64, BODY_MS = 60 * 1000 };
 
 /* Called once, when the body was read or refused. Success: status 0; `root` is borrowed for the call (json_incref to keep
- * it), and NULL if the body was empty. Failure: the status to answer (400, 413) and one line for the client. */
+ * it), and NULL if the body was empty. Failure: the status to answer (400, 408, 413) and one line for the client. */
 typedef void body_done(struct http_req *r, json_t *root, unsigned status, const char *error);
 
 /* A plain JSON body of at most `max` bytes (0: BODY_MAX). May call back before it returns. */

@@ -143,6 +143,8 @@ static void timeouts_and_keepalives_are_read_from_fields(void **state)
 
 /* ---- body.h ---- */
 
+static struct loop *loop; /* for deadlines; it does not turn */
+
 struct got {
     int calls, closed;
     unsigned status;
@@ -165,6 +167,7 @@ static struct got try_body(const char *p, size_t n, size_t step, size_t max, boo
     struct carrier c;
     struct got g = {0};
     carrier_start(&c);
+    c.r.loop = loop;
     c.r.user = &g;
     c.r.on_closed = was_closed;
     (envelope ? body_envelope : body_json)(&c.r, max, done);
@@ -232,6 +235,7 @@ static void a_declared_length_is_refused_before_a_byte_was_read(void **state)
     struct carrier c;
     struct got g = {0};
     carrier_start(&c);
+    c.r.loop = loop;
     c.r.user = &g;
     c.r.length = BODY_MAX + 1;
     body_json(&c.r, 0, done);
@@ -245,6 +249,7 @@ static void a_client_that_leaves_early_is_reported_as_closed(void **state)
     struct carrier c;
     struct got g = {0};
     carrier_start(&c);
+    c.r.loop = loop;
     c.r.user = &g;
     c.r.on_closed = was_closed;
     body_json(&c.r, 0, done);
@@ -257,6 +262,8 @@ static void a_client_that_leaves_early_is_reported_as_closed(void **state)
 
 int main(void)
 {
+    if (loop_new(&loop, &err) < 0)
+        return 1;
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(envelopes_come_out_whole_however_they_are_cut),
         cmocka_unit_test(bad_envelopes_are_refused_precisely),
@@ -269,5 +276,7 @@ int main(void)
         cmocka_unit_test(a_declared_length_is_refused_before_a_byte_was_read),
         cmocka_unit_test(a_client_that_leaves_early_is_reported_as_closed),
     };
-    return cmocka_run_group_tests_name("http/rpc", tests, NULL, NULL);
+    int failed = cmocka_run_group_tests_name("http/rpc", tests, NULL, NULL);
+    loop_free(loop);
+    return failed;
 }

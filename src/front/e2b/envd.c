@@ -197,7 +197,11 @@ static void message(struct http_req *r, json_t *root, unsigned status, const cha
     json_t *tmp = NULL;
     struct err err;
     if (status) {
-        envd_fail(e, status == 413 ? RPC_RESOURCE_EXHAUSTED : RPC_INVALID_ARGUMENT, "%s", error);
+        envd_fail(e,
+                  status == 413   ? RPC_RESOURCE_EXHAUSTED
+                  : status == 408 ? RPC_DEADLINE_EXCEEDED
+                                  : RPC_INVALID_ARGUMENT,
+                  "%s", error);
         return;
     }
     json_t *msg = e2b_root(root, &tmp, &err);

@@ -539,7 +539,11 @@ static void set_body(struct http_req *r, json_t *root, unsigned status, const ch
     const struct volume *v = volume_by_id(call->front, call->param[0]); /* it was checked before the body was read */
     struct err err;
     if (status || !v) {
-        refuse(r, status ? status : 404, status ? "invalid" : "volume_not_found", status ? error : "it was removed");
+        refuse(r, status ? status : 404,
+               status == 408 ? "timeout"
+               : status      ? "invalid"
+                             : "volume_not_found",
+               status ? error : "it was removed");
         return;
     }
     json_t *tmp = NULL, *o = e2b_root(root, &tmp, &err);
