@@ -15,6 +15,8 @@ enum {
     TEMPLATE_WAIT_MS = 55 * 1000, /* for a template that is being built */
     TEMPLATE_POLL_MS = 500,
     TEMPLATE_WAITERS_MAX = 256,
+    MEET_WAIT_MS = 10 * 1000, /* for keeper to say whether the sandbox of an earlier create lives */
+    MEET_POLL_MS = 50,
     IDEM_KEY_MAX = 255,
 };
 
@@ -38,6 +40,31 @@ static void poll_template(void *arg)
     creation_fail(c);
 }
 
+static void begin(void *arg);
+
+static void begin_again(void *arg)
+{
+    struct creation *c = arg;
+    c->timer = 0;
+    begin(c);
+}
+
+/* The box is known from its row alone: what is answered waits for keeper's word. */
+static void answer_when_met(struct creation *c)
+{
+    uint64_t now = loop_now(c->front->loop);
+    if (c->wait_until == 0)
+        c->wait_until = now + MEET_WAIT_MS;
+    if (now < c->wait_until) {
+        c->timer = loop_timer(c->front->loop, MEET_POLL_MS, begin_again, c);
+        return;
+    }
+    creation_refuse(c, 503, 1, NULL,
+                    "the node was started again and does not know yet whether the sandbox of this idempotency key "
+                    "lives; try again");
+    creation_fail(c);
+}
+
 /* Puts the ask on a create that is under way, answers with the box of an earlier one, or refuses. True: dealt with. */
 static bool answer_again(struct creation *c)
 {
@@ -56,6 +83,10 @@ static bool answer_again(struct creation *c)
             c->askers = NULL;
             c->over = true;
             creation_maybe_free(c);
+            return true;
+        }
+        if (o && o->unmet && box_is_there(&o->b)) {
+            answer_when_met(c);
             return true;
         }
         if (o && box_is_there(&o->b)) {

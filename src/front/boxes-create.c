@@ -110,10 +110,8 @@ static void fail(struct creation *c)
     if (o) {
         o->creation = NULL;
         keeperc_kill(f->keeper, o->b.id, NULL, NULL);
-        if (c->idem_key) {
+        if (c->idem_key)
             idem_forget(f, c->tenant->id, c->idem_key);
-            store_idem_del(f->store, c->tenant->id, c->idem_key);
-        }
         box_discard(f, o);
     }
     creation_tell(c, NULL, &c->failure);

@@ -9,32 +9,72 @@
 #include "front/boxes-int.h"
 #include "front/net-doc.h"
 
-enum { IDEMS_MAX = 100000 };
+/* Keys of one tenant; stays when it has none left. */
+struct idem_share {
+    char tenant[40];
+    struct idem *first, **last; /* oldest first */
+    size_t n;
+};
 
-static struct idem *unlink_first(struct boxes *bs)
+static struct idem_share *idem_share_of(struct boxes *bs, const char *tenant)
 {
-    struct idem *i = bs->first_idem;
-    bs->first_idem = i->next;
-    if (!i->next)
-        bs->last_idem = &bs->first_idem;
-    if (i->name && map_get(&bs->idems, i->name) == i)
-        (void)map_del(&bs->idems, i->name);
-    return i;
+    struct idem_share *s = map_get(&bs->idem_shares, tenant);
+    if (s)
+        return s;
+    s = xcalloc(1, sizeof *s);
+    (void)snprintf(s->tenant, sizeof s->tenant, "%s", tenant);
+    s->last = &s->first;
+    (void)map_put(&bs->idem_shares, s->tenant, s);
+    return s;
 }
 
-static void drop_first(struct boxes *bs)
+static void idem_drop(struct boxes *bs, struct idem *i)
 {
-    struct idem *i = unlink_first(bs);
+    struct idem_share *s = i->share;
+    *i->link = i->next;
+    if (i->next)
+        i->next->link = i->link;
+    else
+        s->last = i->link;
+    (void)map_del(&bs->idems, i->name);
+    s->n--;
     free(i->name);
     free(i);
 }
 
+/* From memory and from the store. */
+static void idem_drop_stored(struct front *f, struct idem *i)
+{
+    store_idem_del(f->store, i->share->tenant, i->name + strlen(i->share->tenant) + 1);
+    idem_drop(f->boxes, i);
+}
+
+/* Makes room for one more: the tenant that has the most keys gives its oldest, so that no tenant pushes out those of one
+ * that has fewer. */
+static void idem_make_room(struct front *f)
+{
+    const struct idem_share *most = NULL;
+    size_t at = 0;
+    if (f->boxes->idems.n < IDEMS_MAX)
+        return;
+    for (const struct idem_share *s; (s = map_next(&f->boxes->idem_shares, &at));)
+        if (!most || s->n > most->n)
+            most = s;
+    if (most)
+        idem_drop_stored(f, most->first);
+}
+
 uint64_t idem_now(const struct front *f) { return (f->boxes->boot_unix_ms + boxes_boot_ms()) / 1000; }
+
+static struct idem *idem_get(struct front *f, const char *tenant, const char *key)
+{
+    _cleanup_free_ char *name = xasprintf("%s/%s", tenant, key);
+    return map_get(&f->boxes->idems, name);
+}
 
 struct idem *idem_find(struct front *f, const char *tenant, const char *key)
 {
-    _cleanup_free_ char *name = xasprintf("%s/%s", tenant, key);
-    struct idem *i = map_get(&f->boxes->idems, name);
+    struct idem *i = idem_get(f, tenant, key);
     return i && i->created_unix + STORE_IDEM_HOURS * 3600 > idem_now(f) ? i : NULL;
 }
 
@@ -42,25 +82,39 @@ void idem_add(struct front *f, const char *tenant, const char *key, const char *
               uint64_t created_unix)
 {
     struct boxes *bs = f->boxes;
-    idem_forget(f, tenant, key);
-    if (bs->idems.n >= IDEMS_MAX)
-        drop_first(bs);
+    struct idem *old = idem_get(f, tenant, key);
+    if (old)
+        idem_drop(bs, old);
+    idem_make_room(f);
+    struct idem_share *s = idem_share_of(bs, tenant);
     struct idem *i = xcalloc(1, sizeof *i);
+    i->share = s;
     i->name = xasprintf("%s/%s", tenant, key);
     (void)snprintf(i->digest, sizeof i->digest, "%s", digest);
     (void)snprintf(i->sandbox, sizeof i->sandbox, "%s", sandbox);
     i->created_unix = created_unix;
-    *bs->last_idem = i;
-    bs->last_idem = &i->next;
+    i->link = s->last;
+    *s->last = i;
+    s->last = &i->next;
+    s->n++;
     (void)map_put(&bs->idems, i->name, i);
 }
 
 void idem_forget(struct front *f, const char *tenant, const char *key)
 {
-    _cleanup_free_ char *name = xasprintf("%s/%s", tenant, key);
-    struct idem *i = map_del(&f->boxes->idems, name);
-    if (i) /* stays in the list, without a name, until it is the oldest */
-        i->name[0] = '\0';
+    struct idem *i = idem_get(f, tenant, key);
+    if (i)
+        idem_drop_stored(f, i);
+}
+
+void idem_forget_box(struct front *f, const char *sandbox)
+{
+    size_t at = 0;
+    for (struct idem *i; (i = map_next(&f->boxes->idems, &at));)
+        if (strcmp(i->sandbox, sandbox) == 0) {
+            idem_drop_stored(f, i);
+            return;
+        }
 }
 
 static void load_one(void *arg, const struct store_idem *i)
@@ -69,25 +123,26 @@ static void load_one(void *arg, const struct store_idem *i)
     idem_add(arg, i->tenant, i->key, i->digest, i->sandbox, i->created_unix < now ? i->created_unix : now);
 }
 
-int idems_load(struct front *f, struct err *err)
-{
-    f->boxes->last_idem = &f->boxes->first_idem;
-    return store_idems(f->store, load_one, f, err);
-}
+int idems_load(struct front *f, struct err *err) { return store_idems(f->store, load_one, f, err); }
 
 void idems_expire(struct front *f)
 {
     uint64_t before = idem_now(f) - STORE_IDEM_HOURS * 3600;
-    while (f->boxes->first_idem && f->boxes->first_idem->created_unix < before)
-        drop_first(f->boxes);
+    size_t at = 0;
+    for (struct idem_share *s; (s = map_next(&f->boxes->idem_shares, &at));)
+        while (s->first && s->first->created_unix < before)
+            idem_drop(f->boxes, s->first);
     store_idem_expire(f->store, before);
 }
 
 void idems_free(struct front *f)
 {
-    while (f->boxes->first_idem)
-        drop_first(f->boxes);
+    size_t at = 0;
+    for (struct idem_share *s; (s = map_next(&f->boxes->idem_shares, &at)); free(s))
+        while (s->first)
+            idem_drop(f->boxes, s->first);
     map_done(&f->boxes->idems);
+    map_done(&f->boxes->idem_shares);
 }
 
 static void add_text(struct sha256 *h, const char *s) { sha256_add(h, s ? s : "", s ? strlen(s) + 1 : 1); }

@@ -12,6 +12,7 @@ struct creation; /* boxes-create.c */
 enum {
     /* Of boxes that keeper must not end by itself: those that are paused, and those that are to be paused at their end. */
     BOX_FAR_S = 10 * 365 * 86400,
+    IDEMS_MAX = 100000,        /* idempotency keys in all; the tenant that has the most gives its oldest */
     BOX_CHANGE_MS = 30 * 1000, /* whoever waits for a change is told by then */
 };
 
@@ -56,6 +57,7 @@ struct box_own {
     uint64_t round;                        /* of the reconciliation that may miss it: those begun after it was there */
     uint64_t started_boot_ms, end_boot_ms; /* CLOCK_BOOTTIME: what counts, whatever happens to the wall clock */
     bool seen;                             /* by the reconciliation under way */
+    bool unmet;                            /* loaded from a row; keeper has not said yet whether it lives */
     bool died;                             /* while it was being made */
     bool unsure;        /* loaded from a row that did not say yet whether the create came to its end */
     bool ended;         /* freed when the loop goes round */
@@ -72,7 +74,8 @@ struct box_own {
 
 /* An idempotency key: tenant and key as one text, "tenant/key" (a tenant's id has no slash). */
 struct idem {
-    struct idem *next; /* oldest first */
+    struct idem *next, **link; /* of its tenant, oldest first */
+    struct idem_share *share;
     char *name;
     char digest[72];
     char sandbox[SANDBOX_ID_MAX];
@@ -93,8 +96,8 @@ struct state_held {
 
 struct boxes {
     struct map by_id;
-    struct map idems;
-    struct idem *first_idem, **last_idem;
+    struct map idems;       /* "tenant/key" -> struct idem */
+    struct map idem_shares; /* tenant -> struct idem_share */
     struct end_fn ends[8];
     size_t nends;
     struct pause_fn {
@@ -209,8 +212,10 @@ uint64_t idem_now(const struct front *f);
 struct idem *idem_find(struct front *f, const char *tenant, const char *key);
 void idem_add(struct front *f, const char *tenant, const char *key, const char *digest, const char *sandbox,
               uint64_t created_unix);
-/* Of a create that failed: the next try with this key starts anew. */
+/* Of a create that failed: the next try with this key starts anew. From memory and from the store. */
 void idem_forget(struct front *f, const char *tenant, const char *key);
+/* The same for the key that this sandbox was asked for with, if there was one. */
+void idem_forget_box(struct front *f, const char *sandbox);
 /* Of what was asked for. */
 void idem_digest(const struct box_spec *s, char ret[72]);
 

@@ -28,6 +28,13 @@ struct hello {
     char id[SANDBOX_ID_MAX];
 };
 
+/* A create that the front before us did not finish: the next one with its idempotency key starts anew. */
+static void discard_cut_create(struct front *f, struct box_own *o)
+{
+    idem_forget_box(f, o->b.id);
+    box_discard(f, o);
+}
+
 /* A row that was still `creating`: only init knows whether the binding reached it. Its maker may have been answered, so until
  * then it counts as running: better a moment too long than a sandbox that its owner hears is not there. */
 static void greeted(void *arg, const struct link_status *st)
@@ -40,10 +47,10 @@ static void greeted(void *arg, const struct link_status *st)
         return;
     if (st->code != LINK_OK) {
         keeperc_kill(f->keeper, b->id, NULL, NULL);
-        box_discard(f, box_own(b));
+        discard_cut_create(f, box_own(b));
         return;
     }
-    box_own(b)->unsure = false;
+    box_own(b)->unsure = box_own(b)->unmet = false;
     box_write(f, b, NULL, NULL, NULL);
 }
 
@@ -79,6 +86,7 @@ static void found_alive(struct front *f, const struct keeper_item *item)
         return;
     }
     o->seen = true;
+    o->unmet = o->unsure;
     if (o->change || o->b.state == BOX_KILLING)
         return; /* what is under way is sent again and decides */
     if (paused_meets(f, o, item))
@@ -151,7 +159,7 @@ static void listed(void *arg, const struct keeper_item *v, size_t n)
         for (struct box_own *o; !again && (o = map_next(&f->boxes->by_id, &at));)
             if (!o->seen && !o->creation && !is_elsewhere(o) && o->round < round) {
                 if (o->unsure)
-                    box_discard(f, o);
+                    discard_cut_create(f, o);
                 else
                     box_end(f, o, "died", "unknown", NULL);
                 again = true; /* the map has changed */

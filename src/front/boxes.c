@@ -524,6 +524,7 @@ static void load_one(void *arg, const struct store_box *row)
     struct box *b = &o->b;
     o->row_state = row->state;
     o->unsure = row->state == STORE_BOX_CREATING;
+    o->unmet = row->state != STORE_BOX_STORED;
     b->state = row->state == STORE_BOX_FROZEN ? BOX_FROZEN : row->state == STORE_BOX_STORED ? BOX_STORED : BOX_RUNNING;
     (void)snprintf(b->template, sizeof b->template, "%s", row->template);
     (void)snprintf(b->token, sizeof b->token, "%s", row->token);

@@ -6,12 +6,14 @@ import json
 import os
 import pathlib
 import signal
+import sqlite3
 import threading
 import time
 
 from e2bwire import WireError
 from hutch_test import SOAK, check, check_equal, check_in, eventually
 from node import Traces, hit, needs_root, node, patiently
+from node_client import ask, patient
 
 MIB = 1 << 20
 
@@ -80,6 +82,37 @@ def test_deadlines(who):
         d.start()
         eventually(lambda: late.id not in patiently(api.list), 5, "the deadline passed while the node was down")
         check_equal(moved.run("echo well")[1], b"well\n")
+
+
+def test_cut_create_with_a_key():
+    "a keyed create that was cut is not answered before keeper knows its sandbox; what never was is made anew, under the same key"
+    with node() as (d, api):
+        keeper, answers = d.children("keeper")[0], []
+
+        def create():
+            with contextlib.suppress(OSError, http.client.HTTPException):
+                answers.append(ask(d, "POST", "/sandboxes", {"templateID": "host"}, headers={"Idempotency-Key": "once"}))
+
+        def row_is_there():
+            with contextlib.closing(sqlite3.connect(f"file:{d.state}/front/store.db?mode=ro", uri=True)) as db:
+                return db.execute("SELECT count(*) FROM idem").fetchone()[0] == 1
+        os.kill(keeper, signal.SIGSTOP)
+        first = threading.Thread(target=create)
+        first.start()
+        eventually(row_is_there, 30, "its row")
+        hit(d, "front")
+        first.join(60)
+        check_equal(answers, [], "the client of the front that was killed")
+        second = threading.Thread(target=create)
+        second.start()
+        second.join(2)
+        check(second.is_alive() or answers[0].status == 503, answers)
+        hit(d, "keeper")
+        second.join(60)
+        answer = answers[0] if answers[0].status != 503 else patient(d, "POST", "/sandboxes", {"templateID": "host"},
+                                                                     headers={"Idempotency-Key": "once"})
+        check_equal(answer.status, 201, answer)
+        check_equal(ask(d, "GET", f"/sandboxes/{answer.json['sandboxID']}").status, 200)
 
 
 def test_restart_and_stop(who):

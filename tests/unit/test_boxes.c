@@ -131,6 +131,13 @@ static void test_admission(void **state)
     assert_int_equal(k.creates, 2);
 }
 
+static void item(const char *id, bool alive, uint32_t cause)
+{
+    struct keeper_item *i = &k.items[k.nitems++];
+    *i = (struct keeper_item){.alive = alive, .cause = cause};
+    (void)snprintf(i->id, sizeof i->id, "%s", id);
+}
+
 static void test_idempotency(void **state)
 {
     (void)state;
@@ -157,6 +164,8 @@ static void test_idempotency(void **state)
     spec.timeout_s--;
     stop();
     start();
+    item(all[0].id, true, 0);
+    boxes_keeper_up(&f);
     a = make(&spec);
     assert_string_equal(a.id, all[0].id);
     assert_int_equal(k.creates, 1);
@@ -169,6 +178,111 @@ static void test_idempotency(void **state)
     assert_int_equal(make(&spec).status, 500);
     k.create_error = 0;
     assert_int_equal(make(&spec).status, 0);
+}
+
+/* Front is killed before its create was answered; the next one has the row, and keeper has not spoken yet. */
+static struct box_spec cut_create(char id[SANDBOX_ID_MAX])
+{
+    static struct answer lost; /* its client is gone with that front */
+    struct box_spec spec = host_spec();
+    spec.idempotency_key = "once";
+    k.hold_create = true;
+    box_create(&f, &who, &spec, created, &lost);
+    step(5); /* its row is written by now */
+    (void)snprintf(id, SANDBOX_ID_MAX, "%s", k.last_id);
+    k.hold_create = false;
+    stop();
+    start();
+    return spec;
+}
+
+static void test_a_create_is_not_answered_again_before_keeper_knows_its_sandbox(void **state)
+{
+    (void)state;
+    char id[SANDBOX_ID_MAX];
+    struct box_spec spec = cut_create(id);
+    struct answer a = {0}, b = {0};
+    box_create(&f, &who, &spec, created, &a);
+    step(5);
+    assert_int_equal(a.calls, 0);
+    item(id, true, 0);
+    boxes_keeper_up(&f);
+    clock_add += 100;
+    wait_for(&a);
+    assert_int_equal(a.status, 0);
+    assert_string_equal(a.id, id);
+    /* A keeper that does not speak: the client is asked to come again. */
+    stop();
+    start();
+    box_create(&f, &who, &spec, created, &b);
+    step(5);
+    assert_int_equal(b.calls, 0);
+    clock_add += 11000;
+    wait_for(&b);
+    assert_int_equal(b.status, 503);
+    assert_int_equal(b.retry, 1);
+    assert_int_equal(k.creates, 1);
+}
+
+static void test_a_create_that_was_cut_gives_its_key_back(void **state)
+{
+    (void)state;
+    char id[SANDBOX_ID_MAX];
+    struct box_spec spec = cut_create(id);
+    struct answer a = {0};
+    box_create(&f, &who, &spec, created, &a);
+    step(5);
+    assert_int_equal(a.calls, 0);
+    boxes_keeper_up(&f); /* it has never heard of it */
+    assert_null(box_find(&f, id));
+    clock_add += 100;
+    wait_for(&a);
+    assert_int_equal(a.status, 0);
+    assert_string_not_equal(a.id, id);
+    assert_int_equal(k.creates, 2);
+    /* Nor does the store bring the key back; its init may not have taken the binding, too. */
+    stop();
+    k.nitems = 0;
+    start();
+    item(a.id, true, 0);
+    boxes_keeper_up(&f);
+    assert_string_equal(make(&spec).id, a.id);
+    box_kill(&f, box_find(&f, a.id), "api", NULL, NULL);
+    assert_int_equal(make(&spec).status, 409);
+}
+
+static void test_a_tenant_pushes_out_its_own_keys(void **state)
+{
+    (void)state;
+    char key[16];
+    idem_add(&f, "quiet", "mine", "d", "s", idem_now(&f));
+    for (int i = 0; i < IDEMS_MAX + 10; i++) {
+        (void)snprintf(key, sizeof key, "k%d", i);
+        idem_add(&f, "loud", key, "d", "s", idem_now(&f));
+    }
+    assert_int_equal(f.boxes->idems.n, IDEMS_MAX);
+    assert_non_null(idem_find(&f, "quiet", "mine"));
+    assert_null(idem_find(&f, "loud", "k10"));
+    assert_non_null(idem_find(&f, "loud", "k11"));
+    idem_forget(&f, "loud", "k11");
+    assert_null(idem_find(&f, "loud", "k11"));
+    assert_non_null(idem_find(&f, "loud", "k12"));
+}
+
+static void test_a_tenant_pushes_out_its_own_history(void **state)
+{
+    (void)state;
+    char id[16];
+    events_publish(&f, "quiet1", "quiet", "died", "{}");
+    events_end(&f, "quiet1");
+    for (int i = 0; i < EVENTS_ENDED_KEPT + 10; i++) {
+        (void)snprintf(id, sizeof id, "loud%d", i);
+        events_publish(&f, id, "loud", "died", "{}");
+        events_end(&f, id);
+    }
+    assert_non_null(events_find(&f, "quiet", "quiet1"));
+    assert_null(events_find(&f, "loud", "loud10"));
+    assert_non_null(events_find(&f, "loud", "loud11"));
 }
 
 /* A client whose answer was lost asks again; what it was made from need not be there any more. */
@@ -321,13 +435,6 @@ static void test_a_sandbox_that_is_killed_while_it_is_made_is_not_there_afterwar
     assert_int_equal(who.tenant->sandboxes, 0);
 }
 
-static void item(const char *id, bool alive, uint32_t cause)
-{
-    struct keeper_item *i = &k.items[k.nitems++];
-    *i = (struct keeper_item){.alive = alive, .cause = cause};
-    (void)snprintf(i->id, sizeof i->id, "%s", id);
-}
-
 static void test_meeting(void **state)
 {
     (void)state;
@@ -416,6 +523,11 @@ int main(void)
         cmocka_unit_test_setup_teardown(test_admission, set_up, tear_down),
         cmocka_unit_test_setup_teardown(test_idempotency, set_up, tear_down),
         cmocka_unit_test_setup_teardown(test_idempotency_without_the_template, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(test_a_create_is_not_answered_again_before_keeper_knows_its_sandbox, set_up,
+                                        tear_down),
+        cmocka_unit_test_setup_teardown(test_a_create_that_was_cut_gives_its_key_back, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(test_a_tenant_pushes_out_its_own_keys, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(test_a_tenant_pushes_out_its_own_history, set_up, tear_down),
         cmocka_unit_test_setup_teardown(test_a_sandbox_that_died_before_it_was_answered_for_is_not_called_running,
                                         set_up, tear_down),
         cmocka_unit_test_setup_teardown(test_a_sandbox_that_is_killed_while_it_is_made_is_not_there_afterwards, set_up,
