@@ -346,13 +346,24 @@ static void collect_named(struct front *f, struct map *named)
         (void)map_put(named, h->stack, h);
 }
 
-static void warn_missing(struct front *f, const struct map *there)
+/* A question to stock, and which stacks were those of paused boxes when it was asked. */
+struct state_meeting {
+    struct front *front;
+    struct strv stacks;
+};
+
+/* A box that was paused after the question was asked need not be in the answer. */
+static void warn_missing(struct front *f, const struct strv *asked, const struct map *there)
 {
+    struct map before = {0};
     size_t at = 0;
+    for (size_t i = 0; i < asked->n; i++)
+        (void)map_put(&before, asked->v[i], asked->v[i]);
     for (struct box *b; (b = map_next(&f->boxes->by_id, &at));)
-        if (b->state == BOX_STORED && !map_get(there, b->stack))
+        if (b->state == BOX_STORED && map_get(&before, b->stack) && !map_get(there, b->stack))
             log_text(LOG_LEVEL_ERROR, "the files of the paused sandbox %s (stack %s) are not in the store", b->id,
                      b->stack);
+    map_done(&before);
 }
 
 static int64_t newest_of(const struct stock_item *v, size_t n)
@@ -378,19 +389,12 @@ static void tell_foreign(const struct front *f, const struct strv *ids)
         ids->n, f->config->state, buf_str(&names));
 }
 
-static void listed(void *arg, const struct stock_item *v, size_t n, const struct stock_reply *failed)
+static void compare_listed(struct front *f, const struct strv *asked, const struct stock_item *v, size_t n)
 {
-    struct front *f = arg;
     struct map there = {0}, named = {0};
     int64_t now = (int64_t)time(NULL);
     size_t gone = 0, young = 0;
     _cleanup_strv_ struct strv foreign = {0};
-    if (!f->boxes)
-        return;
-    if (failed) {
-        log_text(LOG_LEVEL_WARN, "stock cannot tell what it has: %s", failed->text);
-        return;
-    }
     int64_t born = store_born(f->store, newest_of(v, n));
     collect_named(f, &named);
     for (size_t i = 0; i < n; i++) {
@@ -408,7 +412,7 @@ static void listed(void *arg, const struct stock_item *v, size_t n, const struct
         } else if (v[i].nlayers > STACK_FLATTEN_AT)
             state_flatten(f, v[i].id);
     }
-    warn_missing(f, &there);
+    warn_missing(f, asked, &there);
     young += volumes_meet(f, v, n, born, &foreign);
     if (young)
         meet_soon(f);
@@ -424,12 +428,34 @@ static void listed(void *arg, const struct stock_item *v, size_t n, const struct
     }
 }
 
+static void listed(void *arg, const struct stock_item *v, size_t n, const struct stock_reply *failed)
+{
+    struct state_meeting *m = arg;
+    if (failed)
+        log_text(LOG_LEVEL_WARN, "stock cannot tell what it has: %s", failed->text);
+    else if (m->front->boxes)
+        compare_listed(m->front, &m->stacks, v, n);
+    strv_done(&m->stacks);
+    free(m);
+}
+
+static void ask_for_list(struct front *f)
+{
+    struct state_meeting *m = xcalloc(1, sizeof *m);
+    size_t at = 0;
+    m->front = f;
+    for (struct box *b; (b = map_next(&f->boxes->by_id, &at));)
+        if (b->state == BOX_STORED)
+            strv_add(&m->stacks, b->stack);
+    stockc_list(f->stock, listed, m);
+}
+
 void state_meet(struct front *f)
 {
     if (!f->boxes || !f->stock)
         return;
     f->boxes->flattening = false; /* one that was under way is sent again by itself; a second does no harm */
     meet_in(f, MEET_EVERY_MS);
-    stockc_list(f->stock, listed, f);
+    ask_for_list(f);
     (void)state_layers_ask(f, "", NULL, NULL);
 }

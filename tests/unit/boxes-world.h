@@ -39,6 +39,9 @@ static struct {
     void *held_pause_arg, *held_resume_arg;
     int links_paused;
     /* stock */
+    bool hold_list;
+    stockc_listed *held_list;
+    void *held_list_arg;
     uint32_t capture_error;
     bool hold_capture;
     int captures, drops, flattens;
@@ -347,7 +350,11 @@ void stockc_cancel(struct stockc *s, stockc_call c) { (void)s, (void)c; }
 void stockc_list(struct stockc *s, stockc_listed *done, void *arg)
 {
     (void)s;
-    done(arg, k.stacks, k.nstacks, NULL);
+    if (k.hold_list) {
+        k.held_list = done;
+        k.held_list_arg = arg;
+    } else
+        done(arg, k.stacks, k.nstacks, NULL);
 }
 static inline bool was_dropped(const char *stack)
 {

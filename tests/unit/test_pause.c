@@ -481,6 +481,34 @@ static void test_what_lives_of_a_stored_box_is_killed(void **state)
     assert_int_equal(box_find(&f, life)->state, BOX_STORED);
 }
 
+/* What is logged while stock's list of nothing is compared. */
+static bool warned_of_missing_files(void)
+{
+    char text[4096] = "";
+    int pipe_[2];
+    assert_int_equal(pipe(pipe_), 0);
+    log_open("test", LOG_LEVEL_ERROR, pipe_[1]);
+    k.held_list(k.held_list_arg, NULL, 0, NULL);
+    log_open("test", LOG_LEVEL_ERROR, 2);
+    (void)close(pipe_[1]);
+    ssize_t n = read(pipe_[0], text, sizeof text - 1);
+    text[n > 0 ? n : 0] = '\0';
+    (void)close(pipe_[0]);
+    return strstr(text, "are not in the store") != NULL;
+}
+
+static void test_files_of_a_pause_during_the_comparison_are_not_called_missing(void **state)
+{
+    (void)state;
+    struct box *b = base_box();
+    k.hold_list = true;
+    state_meet(&f);
+    pause_ok(b, false); /* stock's list is older than that */
+    assert_false(warned_of_missing_files());
+    state_meet(&f);
+    assert_true(warned_of_missing_files());
+}
+
 static void test_a_frozen_box_ends_with_the_machine(void **state)
 {
     (void)state;
@@ -824,6 +852,7 @@ int main(void)
         T(test_dead_after_a_thaw_that_nobody_was_told_of_it_is_frozen_again),
         T(test_dead_during_a_capture_nothing_is_lost),
         T(test_what_lives_of_a_stored_box_is_killed),
+        T(test_files_of_a_pause_during_the_comparison_are_not_called_missing),
         T(test_a_frozen_box_ends_with_the_machine),
         T(test_at_its_end_it_is_paused_not_killed),
         T(test_what_ends_while_it_is_resumed_is_paused_after_that),
