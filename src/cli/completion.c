@@ -49,7 +49,7 @@ static const struct word commands[] = {
      "tail query verify --follow --lines --sandbox --tenant --host --verdict --since --until --last --json --dir "
      "--help"},
     {"create", "make a sandbox",
-     "base host --timeout --env --metadata --network --allow --secret --volume --history" NODE},
+     "base host --timeout --env --metadata --network --allow --refusals --secret --volume --history" NODE},
     {"ls", "list sandboxes", "--quiet" NODE},
     {"info", "everything about a sandbox", WORD_ID NODE},
     {"exec", "run a command in a sandbox", WORD_ID "--stdin --tty --env --chdir --user" NODE},
@@ -65,7 +65,7 @@ static const struct word commands[] = {
     {"history", "the past of a sandbox's files", "ls save diff cat undo --text" NODE},
     {"try", "run a command on a copy of a sandbox's files", "run ls show commit discard" NODE},
     {"network", "what a sandbox may reach",
-     "show set allow deny denials stats usage learned check --allow --secret --method" NODE},
+     "show set allow deny denials stats usage learned check --allow --refusals --secret --method" NODE},
     {"url", "a link to a port of a sandbox", WORD_ID "--expires --path --public --private --localhost --revoke" NODE},
     {"volume", "directories that outlive sandboxes",
      "create resize ls inspect rm put get --quota --entries --force" NODE},

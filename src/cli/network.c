@@ -56,7 +56,14 @@ static json_t *read_document(const char *path, struct err *err)
     return NULL;
 }
 
-json_t *netdoc_read(const char *what, const struct strv *allow, struct err *err)
+int netdoc_check_refusals(const char *command, const char *word, struct err *err)
+{
+    if (!word || strcmp(word, "readable") == 0 || strcmp(word, "closed") == 0)
+        return 0;
+    return err_set(err, ERR_USAGE, 0, "%s: --refusals wants readable or closed, not '%.40s'", command, word);
+}
+
+static json_t *read_words(const char *what, const struct strv *allow, struct err *err)
 {
     bool word = what && (strcmp(what, "public") == 0 || strcmp(what, "off") == 0);
     if (word && (allow->n == 0 || what[0] == 'p'))
@@ -71,6 +78,20 @@ json_t *netdoc_read(const char *what, const struct strv *allow, struct err *err)
     for (size_t i = 0; i < allow->n; i++)
         (void)json_array_append_new(all, json_string(allow->v[i]));
     (void)json_object_set_new(doc, "allow", all);
+    return doc;
+}
+
+json_t *netdoc_read(const char *what, const struct strv *allow, const char *refusals, struct err *err)
+{
+    json_t *doc = read_words(what, allow, err);
+    if (!doc || !refusals)
+        return doc;
+    if (json_is_string(doc)) {
+        bool is_public = json_string_value(doc)[0] == 'p';
+        json_decref(doc);
+        doc = json_pack("{s:i, s:s}", "version", 1, "default", is_public ? "public" : "deny");
+    }
+    (void)json_object_set_new(doc, "refusals", json_string(refusals));
     return doc;
 }
 
@@ -153,11 +174,24 @@ static int change_hosts(const struct node_call *call, const char *path, bool all
     return print_network(call, answer);
 }
 
-static int set_network(const struct node_call *call, const char *path, const struct strv *allow,
-                       const struct strv *secrets, struct err *err)
+/* How refusals look, and nothing else. */
+static int set_refusals(const struct node_call *call, const char *path, const char *refusals, struct err *err)
 {
     _cleanup_json_ json_t *answer = NULL;
-    json_t *doc = netdoc_read(call->nargs > 1 ? call->args[1] : NULL, allow, err);
+    if (send_json(call, "PATCH", path, json_pack("{s:{s:s}}", "set", "refusals", refusals), &answer, err) < 0)
+        return -1;
+    return print_network(call, answer);
+}
+
+static int set_network(const struct node_call *call, const char *path, const struct strv *allow,
+                       const struct strv *secrets, const char *refusals, struct err *err)
+{
+    _cleanup_json_ json_t *answer = NULL;
+    if (netdoc_check_refusals("network", refusals, err) < 0)
+        return -1;
+    if (refusals && call->nargs == 1 && !allow->n && !secrets->n)
+        return set_refusals(call, path, refusals, err);
+    json_t *doc = netdoc_read(call->nargs > 1 ? call->args[1] : NULL, allow, refusals, err);
     if (!doc)
         return -1;
     json_t *body = json_pack("{s:o}", "policy", doc), *names = json_array();
@@ -206,7 +240,8 @@ int cmd_network(int argc, char **argv)
 {
     static const char usage[] =
         "usage: hutch network show ID\n"
-        "       hutch network set ID FILE|public|off [--allow HOST]... [--secret NAME]...\n"
+        "       hutch network set ID FILE|public|off [--allow HOST]... [--secret NAME]... [--refusals WORD]\n"
+        "       hutch network set ID --refusals WORD\n"
         "       hutch network allow|deny ID HOST...\n"
         "       hutch network denials|stats|learned ID\n"
         "       hutch network usage\n"
@@ -215,6 +250,7 @@ int cmd_network(int argc, char **argv)
         "cut. A denial wins over what allows.\n\n"
         "      --allow HOST    besides what the document says\n"
         "      --secret NAME   allow what the secret is bound to, and use it there\n"
+        "      --refusals WORD how a refused connection looks inside: readable, closed. Alone it changes nothing else\n"
         "      --method M      of the request that is tried (GET)\n"
         "      --json          the daemon's whole answer\n\n"
         "The document's language: docs/network.md. `learned` is the smallest document for what was seen while its "
@@ -226,9 +262,10 @@ int cmd_network(int argc, char **argv)
         "  hutch network check $id https://pypi.org/simple/\n";
     struct strv allow __attribute__((cleanup(strv_done))) = {0};
     struct strv secrets __attribute__((cleanup(strv_done))) = {0};
-    const char *method = "GET";
+    const char *method = "GET", *refusals = NULL;
     const struct node_option options[] = {{"allow", 0, NULL, NULL, &allow},
                                           {"secret", 0, NULL, NULL, &secrets},
+                                          {"refusals", 0, NULL, &refusals, NULL},
                                           {"method", 'X', NULL, &method, NULL},
                                           {0}};
     const struct node_command c = {"network", usage, options, 0, -1, false};
@@ -245,10 +282,12 @@ int cmd_network(int argc, char **argv)
     if (call.nargs == 0 || check_id(call.args[0], &err) < 0)
         return cli_fail(&err);
     _cleanup_free_ char *path = xasprintf("/v1/sandboxes/%s/network", call.args[0]);
-    if (strcmp(verb, "show") == 0 && call.nargs == 1)
+    if (refusals && strcmp(verb, "set") != 0)
+        rc = err_set(&err, ERR_USAGE, 0, "network: --refusals belongs to hutch network set");
+    else if (strcmp(verb, "show") == 0 && call.nargs == 1)
         rc = get_part(&call, path, "", &err);
-    else if (strcmp(verb, "set") == 0 && (call.nargs == 2 || (call.nargs == 1 && (allow.n || secrets.n))))
-        rc = set_network(&call, path, &allow, &secrets, &err);
+    else if (strcmp(verb, "set") == 0 && (call.nargs == 2 || (call.nargs == 1 && (allow.n || secrets.n || refusals))))
+        rc = set_network(&call, path, &allow, &secrets, refusals, &err);
     else if ((strcmp(verb, "allow") == 0 || strcmp(verb, "deny") == 0) && call.nargs > 1)
         rc = change_hosts(&call, path, verb[0] == 'a', call.args + 1, &err);
     else if (strcmp(verb, "denials") == 0 && call.nargs == 1)

@@ -41,7 +41,7 @@ static void say_building(const struct api *a, const char *template)
 }
 
 struct creating {
-    const char *timeout, *network, *template;
+    const char *timeout, *network, *refusals, *template;
     struct strv env, metadata, allow, secrets, volumes;
     bool history;
 };
@@ -100,13 +100,17 @@ static int create_body(const struct creating *c, bool network, struct buf *body,
     if (network) {
         json_bool(&j, "publicTraffic", true);
         add_names(&j, "secrets", &c->secrets);
-        json_t *doc = netdoc_read(c->network, &c->allow, err);
+        json_t *doc = netdoc_read(c->network, &c->allow, c->refusals, err);
         if (!doc)
             return -1;
         char *text = json_dumps(doc, JSON_COMPACT | JSON_ENCODE_ANY);
         buf_addf(body, ",\"network\":%s", text ? text : "null");
         free(text);
         json_decref(doc);
+    } else if (c->refusals) {
+        json_obj(&j, "network");
+        json_str(&j, "refusals", c->refusals);
+        json_end_obj(&j);
     }
     json_end_obj(&j);
     return 0;
@@ -118,7 +122,7 @@ static int create(struct creating *c, const struct node_call *call, struct err *
     _cleanup_json_ json_t *answer = NULL;
     bool network = c->network || c->allow.n || c->secrets.n;
     c->template = call->nargs ? call->args[0] : "base";
-    if (create_body(c, network, &body, err) < 0)
+    if (netdoc_check_refusals("create", c->refusals, err) < 0 || create_body(c, network, &body, err) < 0)
         return -1;
     say_building(&call->api, c->template);
     if (api_call(&call->api, "POST", network ? "/v1/sandboxes" : "/v2/sandboxes", buf_str(&body), &answer, NULL, err) <
@@ -141,6 +145,7 @@ int cmd_create(int argc, char **argv)
         "  -m, --metadata K=V    to find it again\n"
         "      --network WHAT    public, off, or a document (docs/network.md); else the node's default\n"
         "      --allow HOST      only this host, and others so given; may be repeated\n"
+        "      --refusals WORD   how a refused connection looks inside: readable, closed (docs/network.md)\n"
         "      --secret NAME     use a secret, and allow what it is bound to; may be repeated\n"
         "      --volume NAME:PATH[:ro]\n"
         "                        a volume at that path, read-only or not; may be repeated\n"
@@ -155,15 +160,12 @@ int cmd_create(int argc, char **argv)
         "  hutch create --timeout 2h -e TOKEN=x -m job=42\n"
         "  hutch create --allow pypi.org --allow files.pythonhosted.org\n";
     struct creating what = {.timeout = "300s"};
-    const struct node_option options[] = {{"timeout", 0, NULL, &what.timeout, NULL},
-                                          {"env", 'e', NULL, NULL, &what.env},
-                                          {"metadata", 'm', NULL, NULL, &what.metadata},
-                                          {"network", 0, NULL, &what.network, NULL},
-                                          {"allow", 0, NULL, NULL, &what.allow},
-                                          {"secret", 0, NULL, NULL, &what.secrets},
-                                          {"volume", 0, NULL, NULL, &what.volumes},
-                                          {"history", 0, &what.history, NULL, NULL},
-                                          {0}};
+    const struct node_option options[] = {
+        {"timeout", 0, NULL, &what.timeout, NULL},     {"env", 'e', NULL, NULL, &what.env},
+        {"metadata", 'm', NULL, NULL, &what.metadata}, {"network", 0, NULL, &what.network, NULL},
+        {"refusals", 0, NULL, &what.refusals, NULL},   {"allow", 0, NULL, NULL, &what.allow},
+        {"secret", 0, NULL, NULL, &what.secrets},      {"volume", 0, NULL, NULL, &what.volumes},
+        {"history", 0, &what.history, NULL, NULL},     {0}};
     const struct node_command c = {"create", usage, options, 0, 1, false};
     struct node_call call;
     struct err err;

@@ -38,6 +38,7 @@ struct denial {
     uint64_t hash;
     enum netpol_reason reason;
     uint16_t port;
+    bool tls;
     char id[24], layer[12];
     char *host, *method, *path, *rule, *text, *approval; /* NULL: not known */
 };
@@ -79,6 +80,9 @@ void internal_events_start(struct esb *s, struct http_req *r);
 void internal_events_tell(struct esb *s, const struct denial *d);
 void internal_events_say(struct esb *s, const char *type, const struct buf *json); /* asks */
 /* deny-say.c */
+/* The smallest rule that would allow it, JSON. false: there is none. */
+bool denial_grant(const struct denial *d, struct buf *out);
+bool deny_over_tls(const struct deny *d);
 bool deny_may_ask(enum netpol_reason r);
 bool deny_may_retry(enum netpol_reason r);
 

@@ -137,10 +137,10 @@ static void add_message(const struct esb *s, const struct deny *d, struct buf *m
 }
 
 /* The smallest rule. false: there is none for such a thing. */
-static bool add_grant(const struct deny *d, struct buf *out)
+static bool add_grant(const struct deny *d, bool tls, struct buf *out)
 {
     char name[NETPOL_NAME_MAX];
-    struct netpol_flow f = {.port = d->port, .tls = d->flow ? d->flow->tls : d->port == 443};
+    struct netpol_flow f = {.port = d->port, .tls = tls};
     struct netpol_target target = {0};
     struct netpol_request q = {.method = d->method, .target = &target};
     const char *why;
@@ -159,6 +159,17 @@ static bool add_grant(const struct deny *d, struct buf *out)
     netpol_grant(&f, &q, out);
     netpol_target_done(&target);
     return true;
+}
+
+static bool has_grant(enum netpol_reason r) { return reasons[known(r)].flags & (ASK | GRANT); }
+
+bool deny_over_tls(const struct deny *d) { return d->flow ? d->flow->tls : d->port == 443; }
+
+bool denial_grant(const struct denial *e, struct buf *out)
+{
+    uint16_t port = e->port ? e->port : 443; /* a lookup has none; without `ports` a rule is for the web's */
+    const struct deny d = {.host = e->host, .port = port, .method = e->method, .path = e->path};
+    return has_grant(e->reason) && add_grant(&d, e->tls, out);
 }
 
 static void add_ask(struct json *j, const struct deny *d)
@@ -209,7 +220,7 @@ void deny_body(const struct esb *s, const struct deny *d, struct buf *out)
     if (d->retry_s)
         json_u64(&j, "retry_after_s", d->retry_s);
     json_str(&j, "message", buf_str(&message));
-    if ((ask || reasons[known(d->reason)].flags & GRANT) && add_grant(d, &grant))
+    if (has_grant(d->reason) && add_grant(d, deny_over_tls(d), &grant))
         buf_addf(out, ",\"grant\":%s", grant.p); /* JSON already */
     if (ask || waits(d))
         add_ask(&j, d);

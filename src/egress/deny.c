@@ -91,6 +91,9 @@ void denial_fields(struct json *j, const struct denial *d)
     json_str(j, "text", d->text);
     json_str(j, "approval", d->approval);
     json_u64(j, "count", d->count);
+    _cleanup_buf_ struct buf grant = {0};
+    if (denial_grant(d, &grant))
+        buf_addf(j->out, ",\"grant\":%s", buf_str(&grant)); /* JSON already */
 }
 
 static void tell_front(struct esb *s, struct denials *k, const struct denial *d)
@@ -212,6 +215,7 @@ static struct denial *add(struct esb *s, struct denials *k, const struct deny *d
         .hash = hash,
         .reason = d->reason,
         .port = d->port,
+        .tls = deny_over_tls(d),
         .host = keep(d->host, NETPOL_NAME_MAX),
         .method = keep(d->method, 64),
         .path = keep(d->path, DENY_PATH_KEPT),

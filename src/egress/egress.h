@@ -215,6 +215,8 @@ int flow_take_fd(struct flow *f);
 void flow_reset(struct flow *f);
 /* What the flow means for policy. */
 struct netpol_flow flow_target(const struct flow *f);
+/* Its policy has refusals: closed: a destination that is refused gets a failed connection, not an answer in words. */
+bool flow_closes(const struct flow *f);
 
 /* http.c: the bytes of this flow are HTTP (plain, f->tls false) or TLS to look into; f->head is to be replayed. In proxy mode
  * (f->gate && !f->explicit_proxy on a proxy port) targets are absolute. Takes the flow over. */

@@ -324,6 +324,8 @@ void flow_farewell(struct flow *f, struct buf *words)
         farewell_end(w);
 }
 
+bool flow_closes(const struct flow *f) { return f->sb->policy && netpol_settings(f->sb->policy)->refusals_closed; }
+
 void flow_refuse(struct flow *f, const struct flow_refusal *r)
 {
     char host[NETPOL_NAME_MAX];
@@ -345,7 +347,8 @@ void flow_refuse(struct flow *f, const struct flow_refusal *r)
         return;
     }
     if (r->form == FLOW_HTTP) {
-        deny_raw(f->sb, &d, &words);
+        if (!flow_closes(f)) /* else it ends without a word */
+            deny_raw(f->sb, &d, &words);
     } else {
         const unsigned char alert[] = {0x15, 3, 3, 0, 2, 2, (unsigned char)r->alert};
         buf_add(&words, alert, sizeof alert);

@@ -164,10 +164,38 @@ void exchange_end(struct exchange *x)
 
 void exchange_abort(struct exchange *x) { exchange_end(x); }
 
+/* The destination cannot be reached, whatever the request is: with refusals: closed the connection fails, as it would
+ * without a proxy. What is wrong with one request to a host that may be reached is answered in words. */
+static bool refusal_closes(const struct exchange *x, enum netpol_reason reason)
+{
+    struct netpol_decision d = {0};
+    if (!flow_closes(x->hf->f))
+        return false;
+    switch (reason) {
+    case NETPOL_R_UNREACHABLE:
+    case NETPOL_R_TIMEOUT:
+    case NETPOL_R_UPSTREAM_CERT:
+    case NETPOL_R_RESOLVED_PRIVATE:
+    case NETPOL_R_STALE_DNS:
+    case NETPOL_R_NO_SNI:
+    case NETPOL_R_SNI_MISMATCH:
+    case NETPOL_R_HOST_MISMATCH:
+        return true;
+    case NETPOL_R_MALFORMED:
+        return false;
+    default: {
+        struct netpol_flow f = exchange_flow(x);
+        netpol_connect(x->sb->policy, &f, egress_now(), &d);
+        return d.verdict == NETPOL_DENY;
+    }
+    }
+}
+
 static void refuse_with(struct exchange *x, struct deny *d)
 {
     _cleanup_free_ char *path = x->target.text ? xstrndup(x->target.text, x->target.path_len) : NULL;
     struct http_req *r = x->r ? exchange_let_go(x) : NULL;
+    bool closes = refusal_closes(x, d->reason);
     d->host = x->host_text;
     d->port = x->key.port;
     d->method = x->method;
@@ -176,7 +204,8 @@ static void refuse_with(struct exchange *x, struct deny *d)
     d->flow = x->hf->f;
     deny_record(x->sb, d);
     x->refused = true;
-    if (r && x->head) {
+    if (r && (x->head || closes)) {
+        r->hang_up = !x->head;
         http_abort(r);
     } else if (r) {
         r->bare = false;

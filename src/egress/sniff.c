@@ -3,6 +3,7 @@
  *   begin ── a tcp rule allows the destination ──────────────────────────────► relay (the server may speak first)
  *     │
  *   read ─┬ 0x16 0x03, a whole ClientHello ─┬ looked into, or denied ────────► http (answers in words, also refusals)
+ *         │                                 ├ denied, refusals: closed ──────► refused, TLS alert
  *         │                                 └ passthrough ───────────────────► relay
  *         ├ METHOD SP ─┬ CONNECT to a proxy port ─► proxy.c, begin again
  *         │            └ else ───────────────────────────────────────────────► http
@@ -170,7 +171,7 @@ static void decide_tls(struct sniff *n, const struct hello *h)
     struct netpol_decision d, relay;
     bool other_alpn = h->has_alpn && !h->alpn_http, can_look = !f->sb->g->config.no_interception && !other_alpn;
     if (!name_of_hello(f, h)) {
-        if (can_look)
+        if (can_look && !flow_closes(f))
             http_flow(sniff_free(n));
         else
             refuse_tls(n, name_reason(f), "the server name in the ClientHello does not stand for this connection",
@@ -181,7 +182,13 @@ static void decide_tls(struct sniff *n, const struct hello *h)
     netpol_connect(f->sb->policy, &t, egress_now(), &d);
     netpol_relay(f->sb->policy, &t, egress_now(), &relay);
     bool pass = relay.verdict == NETPOL_ALLOW && d.verdict == NETPOL_ALLOW && !d.intercept;
-    if (pass && f->ech && ((relay.rule && relay.rule->tls == NETPOL_TLS_PASSTHROUGH) || !can_look))
+    if (d.verdict == NETPOL_DENY && flow_closes(f))
+        refuse(n, &(struct flow_refusal){.reason = d.reason,
+                                         .layer = "tls",
+                                         .rule = d.rule ? d.rule->id : NULL,
+                                         .form = FLOW_ALERT,
+                                         .alert = ALERT_ACCESS_DENIED});
+    else if (pass && f->ech && ((relay.rule && relay.rule->tls == NETPOL_TLS_PASSTHROUGH) || !can_look))
         refuse_tls(n, NETPOL_R_ECH,
                    "the name inside an encrypted ClientHello cannot be checked in a stream that is passed through",
                    ALERT_ACCESS_DENIED);

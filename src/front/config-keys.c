@@ -16,6 +16,7 @@ const char *const config_levels[] = {"error", "warn", "info", "debug", NULL};
 const char *const config_base[] = {"off", "auto", NULL};
 const char *const config_sync[] = {"off", "interval", "each", NULL};
 const char *const config_on_full[] = {"block", "drop", NULL};
+const char *const config_refusals[] = {"auto", "readable", "closed", NULL};
 const char *const config_build_network[] = {"public", "off", NULL};
 
 const struct config_key config_keys[] = {
@@ -62,6 +63,10 @@ const struct config_key config_keys[] = {
     {"sandboxes.network", KEY_NETWORK, AT(network), 0, 0, "", NULL,
      "network policy of sandboxes whose creator names none: public, off, or the path of a document (docs/network.md). "
      "Default public for E2B's API, as there, and off for our own"},
+    {"sandboxes.refusals", KEY_WORD, AT(refusals), 0, 0, "auto", config_refusals,
+     "how a refused connection looks to programs in sandboxes whose network document does not say it: readable answers "
+     "in words, also inside TLS; closed fails the connection; auto is closed for E2B's API, as there, and readable for "
+     "our own (docs/network.md)"},
     {"egress.enabled", KEY_BOOL, AT(egress), 0, 0, "true", NULL,
      "false: no sandbox reaches any network, whatever its policy says"},
     {"egress.user", KEY_NAME, AT(egress_user), 0, 0, "hutch-egress", NULL,

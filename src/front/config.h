@@ -34,7 +34,8 @@ struct config {
     char *templates;               /* directory of templates; default STATE/templates */
     uint32_t templates_per_tenant; /* rows of one tenant that are more than snapshots */
     bool build_base;               /* make the template "base" if it is missing */
-    char *network; /* policy of sandboxes whose creator names none: "public", "off" or a path; NULL: the API decides */
+    char *network;  /* policy of sandboxes whose creator names none: "public", "off" or a path; NULL: the API decides */
+    char *refusals; /* of networks that do not say it: "readable", "closed", or "auto": the API decides */
     /* the way out */
     bool egress;       /* there is one */
     char *egress_user; /* of the process that is it, when started by root */

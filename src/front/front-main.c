@@ -127,7 +127,7 @@ static int open_store(struct front *f, struct err *err)
 /* What sandboxes get whose creator says nothing. */
 static int read_network(struct front *f, struct err *err)
 {
-    static struct net_doc doc;
+    static struct net_doc doc, e2b;
     _cleanup_buf_ struct buf text = {0};
     const char *what = f->config->network;
     char path[40];
@@ -138,9 +138,12 @@ static int read_network(struct front *f, struct err *err)
         return err_set(err, ERR_SETUP, errno, "sandboxes.network: cannot read %s", what);
     if (what[0] != '/')
         buf_adds(&text, what);
-    if (net_doc_file(buf_str(&text), text.n, what[0] == '/' ? what : "sandboxes.network", &doc, err) < 0)
+    const char *name = what[0] == '/' ? what : "sandboxes.network";
+    if (net_doc_file(buf_str(&text), text.n, name, NET_NATIVE, &doc, err) < 0 ||
+        net_doc_file(buf_str(&text), text.n, name, NET_E2B, &e2b, err) < 0)
         return -1;
     f->network = &doc;
+    f->network_e2b = &e2b;
     return 0;
 }
 
@@ -150,6 +153,7 @@ static int open_sandboxes(struct front *f, struct err *err)
     if (fcntl(FRONT_FD_PRESETS, F_GETFD) >= 0)
         net_doc_presets(FRONT_FD_PRESETS);
     net_doc_private(f->config->private);
+    net_doc_refusals(f->config->refusals);
     if (read_network(f, err) < 0)
         return -1;
     if (links_new(f->loop, FRONT_FD_RUN, &f->links, err) < 0)
@@ -288,6 +292,8 @@ static void take_down(struct process *p)
         loop_free(f->loop);
     if (f->network)
         net_doc_done(f->network);
+    if (f->network_e2b)
+        net_doc_done(f->network_e2b);
     config_done(&p->config);
 }
 

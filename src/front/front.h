@@ -59,6 +59,7 @@ struct front {
     struct volumes *volumes;           /* volumes.h */
     struct webhook *webhook;           /* webhook.h; NULL: none */
     struct net_doc *network;           /* of sandboxes whose creator names none; NULL: the API decides */
+    struct net_doc *network_e2b;       /* the same for creates in E2B's words; there if network is */
     uint64_t started_ms;
     int own_dir; /* front's own directory: uploads become files without a name in it. Borrowed */
     unsigned char link_key[FRONT_LINK_KEY]; /* signs links to ports (gateway.h) */

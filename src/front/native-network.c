@@ -39,18 +39,24 @@ int native_read_network(struct api_call *c, json_t *value, json_t *secrets, stru
 {
     if (secrets && !json_is_array(secrets))
         return err_set(err, ERR_USAGE, 0, "field 'secrets' must be a list of names");
-    if (!json_array_size(secrets))
-        return value ? net_doc_read(value, ret, err) : net_doc_text("\"off\"", 5, ret, err);
     if (value && !json_is_object(value) && !json_is_string(value))
         return err_set(err, ERR_USAGE, 0, "a network is an object, or the word \"public\" or \"off\"");
-    /* Secrets make rules of their own: what they are bound to is allowed. */
-    char *text = value ? json_dumps(value, JSON_COMPACT | JSON_ENCODE_ANY) : NULL;
-    json_t *patch = json_pack("{s:[]}", "add");
-    int rc = add_secret_rules(c, secrets, patch, err);
-    if (rc == 0)
-        rc = net_doc_patch(text ? text : "\"off\"", NULL, NULL, patch, ret, err);
-    json_decref(patch);
-    free(text);
+    json_t *off = json_string("off"), *doc = net_doc_standard(value ? value : off, NET_NATIVE);
+    int rc;
+    if (!json_array_size(secrets)) {
+        rc = net_doc_read(doc, ret, err);
+    } else {
+        /* Secrets make rules of their own: what they are bound to is allowed. */
+        char *text = json_dumps(doc, JSON_COMPACT | JSON_ENCODE_ANY);
+        json_t *patch = json_pack("{s:[]}", "add");
+        rc = add_secret_rules(c, secrets, patch, err);
+        if (rc == 0)
+            rc = net_doc_patch(text ? text : "\"off\"", NULL, NULL, patch, ret, err);
+        json_decref(patch);
+        free(text);
+    }
+    json_decref(doc);
+    json_decref(off);
     return rc;
 }
 
@@ -63,6 +69,7 @@ static void add_network(struct json *j, const struct front *f, const struct box 
     json_str(j, "sandbox", b->id);
     json_u64(j, "epoch", n->epoch);
     json_bool(j, "enforced", nets_on(f)); /* false: this node has no network at all */
+    json_str(j, "refusals", n->doc.closed ? "closed" : "readable");
     reply_add_text(j, "policy", n->doc.document);
     reply_add_text(j, "effective", n->doc.effective);
     if (n->doc.e2b)

@@ -8,6 +8,7 @@
 #include "base/buf.h"
 #include "base/cleanup.h"
 #include "base/mem.h"
+#include "base/text.h"
 #include "egress/seal.h"
 #include "egress/secrets.h"
 #include "front/net-e2b.h"
@@ -83,6 +84,7 @@ void net_doc_copy(struct net_doc *to, const struct net_doc *from)
     to->e2b = from->e2b ? xstrdup(from->e2b) : NULL;
     to->proxy_password = from->proxy_password ? xstrdup(from->proxy_password) : NULL;
     to->open = from->open;
+    to->closed = from->closed;
     for (size_t i = 0; i < from->secrets.n; i++)
         strv_add(&to->secrets, from->secrets.v[i]);
     to->headers = from->nheaders ? xcalloc(from->nheaders, sizeof *to->headers) : NULL;
@@ -163,6 +165,58 @@ static int seal_password(const struct netpol_settings *s, const char *password, 
     return 0;
 }
 
+/* --- refusals ----------------------------------------------------------------------------------------------------- */
+
+static enum { REFUSALS_AUTO, REFUSALS_READABLE, REFUSALS_CLOSED } refusals;
+
+void net_doc_refusals(const char *word)
+{
+    refusals = word && strcmp(word, "readable") == 0 ? REFUSALS_READABLE
+               : word && strcmp(word, "closed") == 0 ? REFUSALS_CLOSED
+                                                     : REFUSALS_AUTO;
+}
+
+static bool standard_closed(enum net_dialect dialect)
+{
+    return refusals == REFUSALS_AUTO ? dialect == NET_E2B : refusals == REFUSALS_CLOSED;
+}
+
+/* One of the words that are a document: 0 off, 1 public; -1: it is none. */
+static int word_of(const json_t *value)
+{
+    static const char *const words[] = {"off", "none", "public", "allow-public"};
+    const char *text = json_string_value(value);
+    for (size_t i = 0; text && i < ARRAY_LEN(words); i++)
+        if (strcmp(text, words[i]) == 0)
+            return i >= 2;
+    return -1;
+}
+
+static json_t *object_of_word(int word)
+{
+    return json_pack("{s:i, s:s}", "version", 1, "default", word > 0 ? "allow-public" : "deny");
+}
+
+json_t *net_doc_standard(const json_t *value, enum net_dialect dialect)
+{
+    int word = word_of(value);
+    if (!standard_closed(dialect) || !(word >= 0 || json_is_object(value)) || json_object_get(value, "refusals"))
+        return json_deep_copy(value); /* also what is no document: its reader says so */
+    json_t *doc = word >= 0 ? object_of_word(word) : json_deep_copy(value);
+    (void)json_object_set_new(doc, "refusals", json_string("closed"));
+    return doc;
+}
+
+int net_doc_refusals_word(const char *word, const char *where, bool *ret_closed, struct err *err)
+{
+    *ret_closed = word && strcmp(word, "closed") == 0;
+    if (*ret_closed || (word && strcmp(word, "readable") == 0))
+        return 0;
+    _cleanup_buf_ struct buf safe = {0};
+    text_add_safe(&safe, word ? word : "?", 40);
+    return err_set(err, ERR_USAGE, 0, "%s must be \"readable\" or \"closed\", not \"%s\"", where, buf_str(&safe));
+}
+
 /* --- reading ------------------------------------------------------------------------------------------------------ */
 
 int net_doc_again(const char *document, const char *e2b, struct net_doc *ret, struct err *err)
@@ -191,10 +245,20 @@ int net_doc_with(const char *document, const char *e2b, const char *password, co
     d.document = xstrdup(document);
     d.effective = xstrdup(buf_str(&shown));
     d.e2b = e2b && *e2b ? xstrdup(e2b) : NULL;
+    d.closed = netpol_settings(p)->refusals_closed;
     d.open = netpol_settings(p)->otherwise == NETPOL_ALLOW_PUBLIC || netpol_settings(p)->mode != NETPOL_ENFORCE;
     *ret = d;
     d = (struct net_doc){0};
     return 0;
+}
+
+/* A JSON value as text; owned. */
+static char *dump(const json_t *v)
+{
+    char *made = json_dumps(v, JSON_COMPACT | JSON_ENCODE_ANY);
+    char *text = xstrdup(made ? made : "null");
+    free(made);
+    return text;
 }
 
 int net_doc_text(const char *text, size_t n, struct net_doc *ret, struct err *err)
@@ -203,7 +267,8 @@ int net_doc_text(const char *text, size_t n, struct net_doc *ret, struct err *er
     return net_doc_again(copy, NULL, ret, err);
 }
 
-int net_doc_file(const char *text, size_t n, const char *name, struct net_doc *ret, struct err *err)
+int net_doc_file(const char *text, size_t n, const char *name, enum net_dialect dialect, struct net_doc *ret,
+                 struct err *err)
 {
     _cleanup_node_ struct node *root = NULL;
     _cleanup_netpol_ struct netpol *p = NULL;
@@ -214,16 +279,13 @@ int net_doc_file(const char *text, size_t n, const char *name, struct net_doc *r
     if (netpol_parse(root, presets >= 0 ? netpol_preset_file : NULL, &presets, &p, &bad) < 0)
         return err_set(err, ERR_POLICY, 0, "%s:%u: %s%s%s", name, bad.line, bad.path, *bad.path ? ": " : "", bad.text);
     netpol_show(p, &shown);
-    return net_doc_again(buf_str(&shown), NULL, ret, err);
-}
-
-/* A JSON value as text; owned. */
-static char *dump(const json_t *v)
-{
-    char *made = json_dumps(v, JSON_COMPACT | JSON_ENCODE_ANY);
-    char *text = xstrdup(made ? made : "null");
-    free(made);
-    return text;
+    if (netpol_settings(p)->refusals_given || !standard_closed(dialect))
+        return net_doc_again(buf_str(&shown), NULL, ret, err);
+    json_t *doc = json_loads(buf_str(&shown), 0, NULL);
+    (void)json_object_set_new(doc, "refusals", json_string("closed"));
+    _cleanup_free_ char *closed = dump(doc);
+    json_decref(doc);
+    return net_doc_again(closed, NULL, ret, err);
 }
 
 /* `kept`: the sealed password that it has if it names none. */
@@ -245,7 +307,7 @@ int net_doc_read(const json_t *value, struct net_doc *ret, struct err *err)
 {
     if (!json_is_object(value) && !json_is_string(value))
         return err_set(err, ERR_POLICY, 0, "a network is an object, or the word \"public\" or \"off\"");
-    json_t *copy = json_deep_copy(value); /* the caller's keeps its password */
+    json_t *copy = net_doc_standard(value, NET_NATIVE); /* the caller's keeps its password */
     int rc = read_object(copy, NULL, NULL, ret, err);
     json_decref(copy);
     return rc;
@@ -258,9 +320,9 @@ static json_t *open_document(const char *document)
 {
     json_t *v = json_loads(document, JSON_DECODE_ANY, NULL);
     if (json_is_string(v) || !v) {
-        bool is_public = v && strcmp(json_string_value(v), "public") == 0;
+        int word = word_of(v);
         json_decref(v);
-        v = json_pack("{s:i, s:s}", "version", 1, "default", is_public ? "allow-public" : "deny");
+        v = object_of_word(word);
     }
     if (!json_is_array(json_object_get(v, "rules")))
         (void)json_object_set_new(v, "rules", json_array());
@@ -345,11 +407,22 @@ int net_doc_patch(const char *document, const char *e2b, const char *proxy_passw
         else
             (void)json_object_set(doc, key, v);
     }
+    if (json_is_null(json_object_get(json_object_get(patch, "set"), "refusals")) &&
+        standard_closed(e2b && *e2b ? NET_E2B : NET_NATIVE))
+        (void)json_object_set_new(doc, "refusals", json_string("closed"));
     close_document(doc);
     if (rc == 0)
         rc = read_object(doc, e2b,
                          json_object_get(json_object_get(patch, "set"), "upstream_proxy") ? NULL : proxy_password, ret,
                          err);
     json_decref(doc);
+    return rc;
+}
+
+int net_doc_reword(const struct net_doc *from, bool closed, struct net_doc *ret, struct err *err)
+{
+    json_t *patch = json_pack("{s:{s:s}}", "set", "refusals", closed ? "closed" : "readable");
+    int rc = net_doc_patch(from->document, from->e2b, from->proxy_password, patch, ret, err);
+    json_decref(patch);
     return rc;
 }

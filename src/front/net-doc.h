@@ -28,20 +28,35 @@ struct net_doc {
     size_t nheaders;
     char *proxy_password; /* of its upstream_proxy, sealed to egress's key, base64; NULL: none. No answer tells it */
     bool open;            /* the public internet can be reached without a rule */
+    bool closed;          /* refusals: closed is in force */
 };
 void net_doc_done(struct net_doc *d);
 void net_doc_copy(struct net_doc *to, const struct net_doc *from);
 #define _cleanup_net_doc_ __attribute__((cleanup(net_doc_done)))
+
+/* In which words a sandbox was asked for: what a document that does not say `refusals` gets. */
+enum net_dialect { NET_NATIVE, NET_E2B };
+/* sandboxes.refusals: "readable" or "closed" for all of them; "auto" or NULL: closed in E2B's words, readable in ours. */
+void net_doc_refusals(const char *word);
+/* The document (an object, or "public" or "off") with `refusals` in it if that differs from what is said without; a new
+ * reference. */
+json_t *net_doc_standard(const json_t *value, enum net_dialect dialect);
+/* A word for `refusals`: 0 and whether it is closed; -1: it is none. */
+int net_doc_refusals_word(const char *word, const char *where, bool *ret_closed, struct err *err);
 
 /* Reads one of our documents: an object, or "public" or "off". Errors name the place in it; with eno EAGAIN it is egress that
  * is not there to seal the proxy's password for. */
 int net_doc_read(const json_t *value, struct net_doc *ret, struct err *err);
 int net_doc_text(const char *text, size_t n, struct net_doc *ret, struct err *err);
 /* A file of the operator's: YAML or JSON. */
-int net_doc_file(const char *text, size_t n, const char *name, struct net_doc *ret, struct err *err);
+int net_doc_file(const char *text, size_t n, const char *name, enum net_dialect dialect, struct net_doc *ret,
+                 struct err *err);
 /* E2B's object of network settings (NULL: none), with allow_internet_access (-1: not given, 0, 1). Fields that are not about
- * the way out are not looked at. */
-int net_doc_e2b(json_t *network, int internet, struct net_doc *ret, struct err *err);
+ * the way out are not looked at. `before`: the network that it replaces (NULL: none), whose refusals stay unless the object
+ * names others. */
+int net_doc_e2b(json_t *network, int internet, const struct net_doc *before, struct net_doc *ret, struct err *err);
+/* The same network with the other word for `refusals`. */
+int net_doc_reword(const struct net_doc *from, bool closed, struct net_doc *ret, struct err *err);
 /* A document together with what net_doc_e2b() made of E2B's words ("" or NULL: nothing): from the store. */
 int net_doc_again(const char *document, const char *e2b, struct net_doc *ret, struct err *err);
 

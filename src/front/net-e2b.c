@@ -296,7 +296,20 @@ static json_t *compose(const struct strv *allow, const struct strv *deny, int in
     return json_loadb(buf_str(&text), text.n, JSON_DECODE_ANY, NULL);
 }
 
-int net_doc_e2b(json_t *network, int internet, struct net_doc *ret, struct err *err)
+/* Not one of E2B's words: how a refusal looks. */
+static int add_refusals(json_t *net, const struct net_doc *before, json_t *document, struct err *err)
+{
+    const json_t *v = json_object_get(net, "refusals");
+    bool closed = before && before->closed;
+    if (v && !json_is_null(v) &&
+        net_doc_refusals_word(json_string_value(v), "field 'network.refusals'", &closed, err) < 0)
+        return -1;
+    if (before || (v && !json_is_null(v)))
+        (void)json_object_set_new(document, "refusals", json_string(closed ? "closed" : "readable"));
+    return 0;
+}
+
+int net_doc_e2b(json_t *network, int internet, const struct net_doc *before, struct net_doc *ret, struct err *err)
 {
     _cleanup_strv_ struct strv allow = {0}, deny = {0};
     struct header_list headers __attribute__((cleanup(header_list_done))) = {0};
@@ -311,12 +324,14 @@ int net_doc_e2b(json_t *network, int internet, struct net_doc *ret, struct err *
     json_t *document = compose(&allow, &deny, internet, &headers);
     bind_headers(document, &headers, &allow);
     _cleanup_password_ char *password = NULL;
-    int rc = read_proxy(network, document, &password, err);
+    int rc = add_refusals(network, before, document, err) < 0 ? -1 : read_proxy(network, document, &password, err);
     if (rc == 0) {
-        char *made = json_dumps(document, JSON_COMPACT | JSON_ENCODE_ANY);
+        json_t *whole = net_doc_standard(document, NET_E2B);
+        char *made = json_dumps(whole, JSON_COMPACT | JSON_ENCODE_ANY);
         _cleanup_free_ char *e2b = remember(network, internet);
         rc = net_doc_with(made ? made : "", e2b, password, "field 'network.egressProxy'", ret, err);
         free(made);
+        json_decref(whole);
     }
     json_decref(document);
     return rc;

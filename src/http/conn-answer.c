@@ -176,7 +176,8 @@ static void op_abort(struct http_req *r)
     if (c->state == CONN_DEAD)
         return;
     conn_flush(c); /* what was written before is not held back, as far as it goes */
-    (void)setsockopt(c->t->fd, SOL_SOCKET, SO_LINGER, &now, sizeof now);
+    if (!r->hang_up)
+        (void)setsockopt(c->t->fd, SOL_SOCKET, SO_LINGER, &now, sizeof now);
     outq_done(&c->out);
     c->broken = true;
     conn_wake(c);

@@ -74,6 +74,8 @@ struct http_req {
     void (*on_freed)(struct http_req *r);
     /* The answer has only the fields that the handler sets: no date and no x-request-id of ours. */
     bool bare;
+    /* Nothing was answered, so nothing is cut short: http_abort() ends an HTTP/1 connection with FIN instead of RST. */
+    bool hang_up;
 
     /* Owned by the carrier. */
     const struct http_stream_ops *ops;
@@ -91,7 +93,8 @@ void http_trailer(struct http_req *r, const char *name, const char *value);
 void http_end(struct http_req *r);
 /* Head, body and end in one. content_type may be NULL with n == 0. */
 void http_reply(struct http_req *r, unsigned status, const char *content_type, const void *p, size_t n);
-/* Cuts the connection (HTTP/1: RST; HTTP/2: RST_STREAM) without a proper end: on_closed follows from the loop. */
+/* Cuts the connection (HTTP/1: RST, or FIN if hang_up is set; HTTP/2: RST_STREAM) without a proper end: on_closed follows
+ * from the loop. */
 void http_abort(struct http_req *r);
 void http_pause(struct http_req *r);
 void http_resume(struct http_req *r);

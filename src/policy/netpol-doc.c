@@ -91,6 +91,16 @@ static int read_deny_message(struct netpol_reader *r, const struct node *value, 
     return 0;
 }
 
+/* Says how a refusal looks to the program, and nothing about what is refused. */
+static int read_refusals(struct netpol_reader *r, const struct node *value, const struct netpol_at *at, void *into)
+{
+    static const char *const words[] = {"readable", "closed", NULL};
+    int i = netpol_word(r, value, at, words);
+    ((struct netpol_settings *)into)->refusals_closed = i == 1;
+    ((struct netpol_settings *)into)->refusals_given = true;
+    return i < 0 ? -1 : 0;
+}
+
 static int read_dns_mode(struct netpol_reader *r, const struct node *value, const struct netpol_at *at, void *into)
 {
     static const char *const words[] = {"synthetic", "real", NULL};
@@ -340,7 +350,7 @@ static int read_presets(struct netpol_reader *r, const struct node *value, const
 #define SETTINGS_KEYS                                                                                                  \
     {"version", read_version}, {"id", read_id}, {"mode", read_mode}, {"default", read_default}, {"order", read_order}, \
         {"on_miss", read_on_miss}, {"ask_hold", read_ask_hold}, {"dns", read_dns}, {"tls", read_tls},                  \
-        {"limits", read_limits}, {"deny_message", read_deny_message},                                                  \
+        {"limits", read_limits}, {"deny_message", read_deny_message}, {"refusals", read_refusals},                     \
     {                                                                                                                  \
         "upstream_proxy", read_proxy                                                                                   \
     }

@@ -219,6 +219,7 @@ static void show_settings(struct json *j, const struct netpol *p)
     json_end_obj(j);
     show_tls(j, p);
     show_limits(j, s);
+    json_str(j, "refusals", s->refusals_closed ? "closed" : "readable");
     if (s->deny_message[0])
         json_str(j, "deny_message", s->deny_message);
     if (s->proxy[0]) {

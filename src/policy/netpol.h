@@ -96,7 +96,9 @@ struct netpol_settings {
     uint64_t bytes_out, bytes_in;                /* 0: unlimited; default 10 GiB, 0 */
     uint64_t rate_out, rate_in;                  /* bytes per second; 0: unlimited */
     char deny_message[512];                      /* appended to refusals; "" */
-    char proxy[280], proxy_user[128];            /* SOCKS5 upstream "host:port"; "" none. The password is kept apart. */
+    bool refusals_closed; /* refusals: closed. A host that no request may reach gets a closed connection, no answer */
+    bool refusals_given;  /* the document has the key */
+    char proxy[280], proxy_user[128]; /* SOCKS5 upstream "host:port"; "" none. The password is kept apart. */
 };
 
 struct netpol;

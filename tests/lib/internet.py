@@ -384,8 +384,11 @@ class Internet:
     def resolver(self):
         return "127.0.0.1:%d" % self.names.server_address[1]
 
-    def config(self):
-        return f"egress:\n  resolvers: {self.resolver()}\n  trust: {self.ca.cert}\n  test_loopback: {PUBLIC}\n"
+    def config(self, refusals="readable"):
+        """Refusals in words, so that tests can read the reason in either dialect; None: the node's own default. More keys of
+        egress may follow."""
+        said = f"sandboxes:\n  refusals: {refusals}\n" if refusals else ""
+        return f"{said}egress:\n  resolvers: {self.resolver()}\n  trust: {self.ca.cert}\n  test_loopback: {PUBLIC}\n"
 
     def env(self):
         """For `hutch run` of the test build."""

@@ -126,6 +126,57 @@ static void test_denied_hosts_are_handed_over_to_be_answered_in_words(void **sta
     (void)close(fd);
 }
 
+/* --- refusals: closed --------------------------------------------------------------------------------------------- */
+
+#define CLOSED "{\"refusals\":\"closed\",\"rules\":[{\"id\":\"r\",\"hosts\":[\"api.example\"],\"tls\":\"intercept\"}]}"
+
+static void test_closed_refusals_fail_the_handshake_and_are_recorded_with_their_grant(void **state)
+{
+    (void)state;
+    policy(CLOSED);
+    int fd = sandbox_connects_to_name("evil.example", 443);
+    says_hello(fd, "evil.example", false, "h2");
+    assert_alert(fd, ALERT_ACCESS_DENIED);
+    assert_null(world.http);
+    json_t *d = last_denial();
+    assert_string_equal(json_string_value(json_object_get(d, "reason")), "host_not_allowed");
+    assert_string_equal(json_string_value(json_object_get(d, "host")), "evil.example");
+    assert_string_equal(json_string_value(json_object_get(d, "layer")), "tls");
+    const json_t *hosts = json_object_get(json_object_get(d, "grant"), "hosts");
+    assert_string_equal(json_string_value(json_array_get(hosts, 0)), "evil.example");
+    json_decref(d);
+    (void)close(fd);
+}
+
+static void test_closed_refusals_check_names_as_ever(void **state)
+{
+    (void)state;
+    policy(CLOSED);
+    int fd = sandbox_connects_to_name("api.example", 443);
+    says_hello(fd, "evil.example", false, NULL); /* not the name that was looked up */
+    assert_alert(fd, ALERT_ACCESS_DENIED);
+    assert_denied("sni_mismatch");
+    (void)close(fd);
+    fd = sandbox_connects_to_name("api.example", 443);
+    says_hello(fd, "api.example", false, NULL); /* allowed: it is looked into */
+    UNTIL(world.http);
+    world.http->ops->cut(world.http);
+    (void)close(fd);
+}
+
+static void test_closed_refusals_end_a_stale_address_without_a_word(void **state)
+{
+    _cleanup_buf_ struct buf heard = {0};
+    (void)state;
+    policy(CLOSED);
+    int fd = sandbox_connects("198.18.77.77", 80);
+    says_text(fd, "GET / HTTP/1.1\r\nhost: x\r\n\r\n");
+    (void)hears_end(fd, &heard);
+    assert_int_equal(heard.n, 0);
+    assert_denied("stale_dns");
+    (void)close(fd);
+}
+
 static void test_a_name_other_than_the_one_meant_is_never_passed_through(void **state)
 {
     (void)state;
@@ -778,6 +829,9 @@ int main(void)
     const struct CMUnitTest tests[] = {
         T(test_http_is_handed_over_with_its_first_bytes),
         T(test_denied_hosts_are_handed_over_to_be_answered_in_words),
+        T(test_closed_refusals_fail_the_handshake_and_are_recorded_with_their_grant),
+        T(test_closed_refusals_check_names_as_ever),
+        T(test_closed_refusals_end_a_stale_address_without_a_word),
         T(test_a_name_other_than_the_one_meant_is_never_passed_through),
         T(test_a_missing_name_is_refused),
         T(test_an_encrypted_hello_is_not_passed_through),

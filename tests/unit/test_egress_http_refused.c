@@ -20,6 +20,59 @@ static void test_a_denied_host_answers_in_json_over_a_certificate_that_verifies(
     assert_int_equal(app_connections, 0);
 }
 
+/* What a client of a plain connection hears until it ends. */
+static void hear_plain(const char *host, uint16_t port, const char *text, struct buf *ret)
+{
+    int fd = dial_out(box, host, port);
+    assert_int_equal(send(fd, text, strlen(text), MSG_NOSIGNAL), (ssize_t)strlen(text));
+    for (bool ended = false; !ended;) {
+        char bytes[4096];
+        turn(1);
+        ssize_t n = recv(fd, bytes, sizeof bytes, MSG_DONTWAIT);
+        if (n > 0)
+            buf_add(ret, bytes, (size_t)n);
+        assert_true(n >= 0 || errno == EAGAIN); /* no reset */
+        ended = n == 0;
+    }
+    (void)close(fd);
+}
+
+static void test_closed_refusals_close_the_connection_and_keep_the_whole_record(void **state)
+{
+    _cleanup_buf_ struct buf heard = {0}, list = {0}, doc = {0};
+    (void)state;
+    struct upstream *u = upstream_new(origin, HOST, false);
+    buf_addf(&doc,
+             "{\"refusals\":\"closed\",\"rules\":[{\"id\":\"r\",\"hosts\":[" QUOTED "],\"ports\":[%u],\"http\":["
+             "{\"methods\":[\"GET\"],\"paths\":[\"/open/**\"]}]}]}",
+             u->port);
+    policy(box, buf_str(&doc));
+    hear_plain("docs.example", 80, "GET /secret HTTP/1.1\r\nhost: docs.example\r\n\r\n", &heard);
+    assert_int_equal(heard.n, 0);
+    deny_list(box, 0, 10, &list);
+    assert_has(list, "\"reason\":\"host_not_allowed\"");
+    assert_has(list, "\"path\":\"/secret\"");
+    assert_has(list, "\"grant\":{\"hosts\":[\"docs.example\"]");
+    assert_int_equal(app_connections, 0);
+}
+
+static void test_closed_refusals_answer_what_is_about_one_request_of_an_open_host(void **state)
+{
+    _cleanup_answer_ struct answer a = {0};
+    _cleanup_buf_ struct buf doc = {0};
+    (void)state;
+    struct upstream *u = upstream_new(origin, HOST, false);
+    buf_addf(&doc,
+             "{\"refusals\":\"closed\",\"rules\":[{\"id\":\"r\",\"hosts\":[" QUOTED "],\"ports\":[%u],\"http\":["
+             "{\"methods\":[\"GET\"],\"paths\":[\"/open/**\"]}]}]}",
+             u->port);
+    policy(box, buf_str(&doc));
+    ask_tls(box, &a, "GET", HOST, u->port, "/shut", NULL);
+    assert_int_equal(a.status, 403);
+    assert_has(a.body, "path_not_allowed");
+    assert_int_equal(app_connections, 0);
+}
+
 static void test_a_method_or_path_outside_the_rule_is_refused_before_anybody_is_called(void **state)
 {
     _cleanup_answer_ struct answer a = {0};
@@ -467,6 +520,8 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         TEST(test_a_denied_host_answers_in_json_over_a_certificate_that_verifies),
+        TEST(test_closed_refusals_close_the_connection_and_keep_the_whole_record),
+        TEST(test_closed_refusals_answer_what_is_about_one_request_of_an_open_host),
         TEST(test_a_method_or_path_outside_the_rule_is_refused_before_anybody_is_called),
         TEST(test_one_name_too_many_under_a_wildcard_is_refused_with_its_grant),
         TEST(test_a_host_other_than_the_one_connected_to_is_misdirected),

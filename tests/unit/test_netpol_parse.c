@@ -78,7 +78,8 @@ static void every_setting_is_read(void **state)
         "version: 1\nid: acme/agent\nmode: audit\ndefault: public\non_miss: ask\nask_hold: 3m\n"
         "dns: {mode: real, denied: nxdomain, aaaa: true}\ntls: {intercept: always, min: '1.3', require_sni: false}\n"
         "limits: {connections: 7, new_conn_per_s: 8, rps: 9, burst: 10, bytes_out: 1G, bytes_in: 11, rate_out: 1M,\n"
-        "  rate_in: 12}\ndeny_message: ask Ann\nupstream_proxy: {address: 'Proxy.Corp:1080', username: u}\n");
+        "  rate_in: 12}\ndeny_message: ask Ann\nrefusals: closed\nupstream_proxy: {address: 'Proxy.Corp:1080', "
+        "username: u}\n");
     const struct netpol_settings *s = netpol_settings(p);
     assert_string_equal(s->id, "acme/agent");
     assert_int_equal(s->mode, NETPOL_AUDIT);
@@ -96,6 +97,7 @@ static void every_setting_is_read(void **state)
     assert_int_equal(s->rate_out, 1 << 20);
     assert_int_equal(s->rate_in, 12);
     assert_string_equal(s->deny_message, "ask Ann");
+    assert_true(s->refusals_closed);
     assert_string_equal(s->proxy, "proxy.corp:1080");
     assert_string_equal(s->proxy_user, "u");
 }
@@ -213,6 +215,7 @@ static void what_is_wrong_is_named_with_path_and_line(void **state)
         {"upstream_proxy: {address: 'h:1', password_sealed: x}", "upstream_proxy", 1, "password_sealed"},
         {"upstream_proxy: {username: u}", "upstream_proxy", 1, "address is missing"},
         {"deny_message: \"a\\nb\"", "deny_message", 1, "one line"},
+        {"refusals: silent", "refusals", 1, "readable"},
         {"id: a b", "id", 1, "no spaces"},
         {"rules: {}", "rules", 1, "expected a list of rules"},
         {"rules:\n- {}\n", "rules[0]", 2, "a rule needs hosts or cidrs"},

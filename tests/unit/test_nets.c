@@ -336,7 +336,7 @@ static void test_the_password_of_a_proxy_is_sealed_and_kept_apart(void **state)
     json = json_pack("{s:{s:s, s:s, s:s}}", "egressProxy", "address", "p.test:1080", "username", "joe", "password",
                      "e2b!");
     net_doc_done(&doc);
-    assert_int_equal(net_doc_e2b(json, -1, &doc, &err), 0);
+    assert_int_equal(net_doc_e2b(json, -1, NULL, &doc, &err), 0);
     json_decref(json);
     assert_null(strstr(doc.e2b, "e2b!"));
     assert_non_null(strstr(doc.e2b, "joe"));
@@ -411,7 +411,7 @@ static void test_headers_are_told_once_and_taken_back_with_the_last_user(void **
     struct err err;
     (void)state;
     json_t *net = json_loads("{\"rules\":{\"a.test\":[{\"transform\":{\"headers\":{\"X-One\":\"1\"}}}]}}", 0, NULL);
-    assert_int_equal(net_doc_e2b(net, -1, &doc, &err), 0);
+    assert_int_equal(net_doc_e2b(net, -1, NULL, &doc, &err), 0);
     json_decref(net);
     struct box_spec spec = {.template = "host", .timeout_s = 60, .secure = true, .net = &doc};
     box_create(&f, &who, &spec, created, &a);
@@ -595,7 +595,7 @@ static struct answer make_with_headers(int number)
         buf_addf(&text, "%s\"h%d.a.test\":[{\"transform\":{\"headers\":{\"X-N\":\"%d\"}}}]", i ? "," : "", i, number);
     buf_adds(&text, "}}");
     json_t *net = json_loads(buf_str(&text), 0, NULL);
-    if (net_doc_e2b(net, -1, &doc, &err) < 0)
+    if (net_doc_e2b(net, -1, NULL, &doc, &err) < 0)
         fail_msg("%s", err.msg);
     json_decref(net);
     struct box_spec spec = {.template = "host", .timeout_s = 60, .secure = true, .net = &doc};

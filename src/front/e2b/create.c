@@ -32,7 +32,7 @@ static const struct {
   network_fields[] = {
       {"allowPublicTraffic", KNOWN}, {"maskRequestHost", KNOWN}, {"httpsPorts", KNOWN},
       {"allowOut", KNOWN},           {"denyOut", KNOWN},         {"rules", KNOWN},
-      {"egressProxy", KNOWN},
+      {"egressProxy", KNOWN},        {"refusals", KNOWN},
 };
 
 static bool says_nothing(const json_t *v)
@@ -160,9 +160,11 @@ static int read_way_out(json_t *root, json_t *net, struct e2b_create *ret, struc
     ret->net_given = have > 0;
     for (size_t i = 0; net && i < ARRAY_LEN(ways); i++)
         ret->net_given |= !says_nothing(json_object_get(net, ways[i]));
-    if (net_doc_e2b(net, have ? ret->spec.allow_internet : -1, &ret->net, err) < 0)
+    if (net_doc_e2b(net, have ? ret->spec.allow_internet : -1, NULL, &ret->net, err) < 0)
         return -1;
     ret->spec.net = &ret->net;
+    ret->dialect = NET_E2B;
+    ret->refusals_given = net && !says_nothing(json_object_get(net, "refusals"));
     return 0;
 }
 
@@ -454,6 +456,27 @@ static bool mounts_ok(struct api_call *c, struct e2b_create *what)
     return true;
 }
 
+/* A create that says nothing about the way out gets what the operator set. */
+static bool take_standard(struct api_call *c, struct e2b_create *what)
+{
+    const struct net_doc *standard = what->dialect == NET_E2B ? c->front->network_e2b : c->front->network;
+    struct net_doc worded = {0};
+    struct err err;
+    if (what->net_given || !standard)
+        return true;
+    what->spec.net = standard;
+    if (!what->refusals_given)
+        return true;
+    if (net_doc_reword(standard, what->net.closed, &worded, &err) < 0) {
+        reply_error(c->req, 400, "field 'network.refusals': %s", err.msg);
+        return false;
+    }
+    net_doc_done(&what->net);
+    what->net = worded;
+    what->spec.net = &what->net;
+    return true;
+}
+
 void e2b_create_box(struct api_call *c, struct e2b_create *what, void (*answer)(struct http_req *r, struct box *b))
 {
     struct http_req *r = c->req;
@@ -463,9 +486,7 @@ void e2b_create_box(struct api_call *c, struct e2b_create *what, void (*answer)(
     } else if (!what->spec.idempotency_key &&
                !known_template(c, what->spec.template)) { /* one asked for before may be gone */
         reply_error(r, 404, "template '%s' not found", what->spec.template);
-    } else if (network_ok(c, what) && mounts_ok(c, what)) {
-        if (!what->net_given && c->front->network)
-            what->spec.net = c->front->network;
+    } else if (network_ok(c, what) && mounts_ok(c, what) && take_standard(c, what)) {
         name_ignored(r, &what->ignored);
         struct creating *w = api_wait_for(r, sizeof *w);
         w->answer = answer;

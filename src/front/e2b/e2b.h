@@ -60,6 +60,8 @@ struct e2b_create {
     struct strv ignored; /* names of fields nobody knows */
     struct net_doc net;
     bool net_given; /* something was said about the way out */
+    bool refusals_given;
+    enum net_dialect dialect;
     struct box_mount mounts[BOX_MOUNTS_MAX];
 };
 /* 0, or -1 with a text for a 400 that names the field and what it should be. max_timeout 0: no limit. */

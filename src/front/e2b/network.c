@@ -20,6 +20,7 @@ void e2b_add_network(struct json *j, const struct box *b)
         if (v)
             reply_add(j, fields[i], v);
     }
+    json_str(j, "refusals", b->net && b->net->doc.closed ? "closed" : "readable");
     json_bool(j, "allowPublicTraffic", b->allow_public_traffic);
     if (b->mask_host[0])
         json_str(j, "maskRequestHost", b->mask_host);
@@ -47,7 +48,8 @@ static void changed(void *arg, unsigned status, const char *text)
 /* Unknown fields are refused here: a rule that was left out would leave a way open. */
 static int check_names(json_t *o, struct err *err)
 {
-    static const char *const known[] = {"allowOut", "denyOut", "rules", "egressProxy", "allow_internet_access"};
+    static const char *const known[] = {"allowOut", "denyOut", "rules", "egressProxy", "allow_internet_access",
+                                        "refusals"};
     const char *name;
     json_t *v;
     json_object_foreach(o, name, v)
@@ -58,7 +60,7 @@ static int check_names(json_t *o, struct err *err)
         if (i == ARRAY_LEN(known))
             return err_set(err, ERR_USAGE, 0,
                            "field '%.64s' is not supported: this route takes allowOut, denyOut, rules, "
-                           "egressProxy and allow_internet_access",
+                           "egressProxy, allow_internet_access and refusals",
                            name);
     }
     return 0;
@@ -77,15 +79,17 @@ static void put_body(struct http_req *r, json_t *root, unsigned status, const ch
     }
     json_t *o = e2b_root(root, &tmp, &err);
     int have = o && check_names(o, &err) == 0 ? e2b_field_bool(o, "allow_internet_access", &internet, &err) : -1;
-    if (have < 0 || net_doc_e2b(o, have ? internet : -1, &doc, &err) < 0) {
+    struct box *b = have < 0 ? NULL : api_box(c);
+    if (have >= 0 && !b) {
+        json_decref(tmp);
+        return;
+    }
+    if (have < 0 || net_doc_e2b(o, have ? internet : -1, b->net ? &b->net->doc : NULL, &doc, &err) < 0) {
         reply_error(r, err.eno == EAGAIN ? 503 : 400, "%s", err.msg);
         json_decref(tmp);
         return;
     }
     json_decref(tmp);
-    struct box *b = api_box(c);
-    if (!b)
-        return;
     b->allow_internet = internet;
     net_set(c->front, b, &doc, NET_WHOLE, 0, changed, api_wait_for(r, sizeof(struct api_wait)));
 }

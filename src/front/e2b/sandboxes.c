@@ -22,6 +22,8 @@ static void add_isolation(struct json *j, const struct box *b)
         json_str(j, "parent", b->parent);
     if (b->idle_s)
         json_u64(j, "idleTimeout", b->idle_s);
+    if (b->net)
+        json_str(j, "refusals", b->net->doc.closed ? "closed" : "readable");
     json_end_obj(j);
 }
 
