@@ -4,6 +4,7 @@
 #include <signal.h>
 #include <stdint.h>
 #include <string.h>
+#include <strings.h>
 
 #include "base/cleanup.h"
 #include "base/mem.h"
@@ -116,4 +117,15 @@ const char *text_signal(int sig)
         [SIGSYS] = "SYS",
     };
     return sig > 0 && (size_t)sig < ARRAY_LEN(names) ? names[sig] : NULL;
+}
+
+bool text_listed(const char *list, const char *word, size_t n)
+{
+    for (const char *p = list ? list : ""; *p;) {
+        size_t k = strcspn(p, ",");
+        if (k == n && strncasecmp(p, word, n) == 0)
+            return true;
+        p += k + (p[k] == ',');
+    }
+    return false;
 }

@@ -2,6 +2,7 @@
 #ifndef HUTCH_BASE_TEXT_H
 #define HUTCH_BASE_TEXT_H
 
+#include <stdbool.h>
 #include <stddef.h>
 
 #include "base/buf.h"
@@ -17,5 +18,7 @@ void text_add_safe(struct buf *b, const char *s, size_t max);
 const char *text_errno(int eno);
 /* "KILL" for SIGKILL; NULL for real-time signals and what is none. Static. */
 const char *text_signal(int sig);
+/* Whether a word of n bytes stands in a list "WORD,WORD,..." (NULL: an empty one), in either case of letters. */
+bool text_listed(const char *list, const char *word, size_t n);
 
 #endif

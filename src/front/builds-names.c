@@ -7,9 +7,9 @@
 
 #include "base/cleanup.h"
 #include "base/mem.h"
+#include "base/text.h"
 #include "front/builds.h"
 #include "http/body.h"
-#include "image/ref.h"
 
 #define NAME_CHARS "abcdefghijklmnopqrstuvwxyz0123456789-_"
 
@@ -228,7 +228,7 @@ bool build_registry_listed(const char *list, const char *ref)
     size_t n = strcspn(ref, "/");
     if (ref[n] != '/' || (!memchr(ref, '.', n) && !memchr(ref, ':', n) && strncmp(ref, "localhost/", 10) != 0))
         return false; /* no host in it: that of everybody */
-    return ref_host_listed(list, ref, n);
+    return text_listed(list, ref, n);
 }
 
 void build_image_config(const char *json, size_t n, struct tmpl_config *ret)

@@ -80,17 +80,6 @@ bool ref_loopback(const char *host)
            (strncmp(host, "127.", 4) == 0 && strspn(host, "0123456789.") == n);
 }
 
-bool ref_host_listed(const char *list, const char *host, size_t n)
-{
-    for (const char *p = list ? list : ""; *p;) {
-        size_t k = strcspn(p, ",");
-        if (k == n && strncasecmp(p, host, n) == 0)
-            return true;
-        p += k + (p[k] == ',');
-    }
-    return false;
-}
-
 static int take_host(const char *text, const char **rest, struct image_ref *ret, struct err *err)
 {
     const char *slash = strchr(*rest, '/');

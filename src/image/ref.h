@@ -24,7 +24,5 @@ struct image_ref {
 int ref_parse(const char *text, struct image_ref *ret, struct err *err);
 /* Whether a host, with or without a port, is this machine by its name alone. */
 bool ref_loopback(const char *host);
-/* Whether HOST[:PORT], n bytes, stands in a list "HOST[:PORT],..." (NULL: it does not). */
-bool ref_host_listed(const char *list, const char *host, size_t n);
 
 #endif

@@ -15,6 +15,7 @@
 #include "base/cleanup.h"
 #include "base/mem.h"
 #include "base/num.h"
+#include "base/text.h"
 #include "image/fetch-int.h"
 #include "os/own.h"
 
@@ -107,7 +108,7 @@ static const char *web_forbidden(const struct web_url *u, const struct in6_addr 
     bool reserved = netpol_address_kind(a) == NETPOL_NEVER && !is_loopback(a);
     if (reserved)
         return "has a reserved address (link-local, metadata or the like), which is never reached";
-    if (ref_host_listed(reach->registries, u->authority, strlen(u->authority)) ||
+    if (text_listed(reach->registries, u->authority, strlen(u->authority)) ||
         (reach->listed && IN6_ARE_ADDR_EQUAL(&reach->home, a)))
         return NULL;
     switch (netpol_reach(&reach->machine, a)) {
@@ -131,7 +132,7 @@ static void web_reached(const struct web_url *u, const struct in6_addr *a, struc
 {
     reach->known = true;
     reach->inside = netpol_reach(&reach->machine, a) != NETPOL_PUBLIC;
-    reach->listed = ref_host_listed(reach->registries, u->authority, strlen(u->authority));
+    reach->listed = text_listed(reach->registries, u->authority, strlen(u->authority));
     reach->home = *a;
 }
 
