@@ -145,7 +145,8 @@ int mount_new_devpts(unsigned flags)
     if (fs < 0)
         return -1;
     if (syscall(SYS_fsconfig, fs, FSCONFIG_SET_FLAG, "newinstance", NULL, 0) < 0 ||
-        fs_set(fs, "ptmxmode", "0666") < 0 || fs_set(fs, "mode", "0620") < 0)
+        fs_set(fs, "ptmxmode", "0666") < 0 || fs_set(fs, "mode", "0620") < 0 ||
+        fs_set_u64(fs, "max", MOUNT_TERMINALS_MAX, "%llu") < 0)
         return fs_fail(fs);
     return fs_finish(fs, flags);
 }

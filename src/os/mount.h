@@ -33,6 +33,8 @@ int mount_place(int dirfd, const char *path, bool in_root);
 /* New file systems, detached. size and inodes 0 = the kernel's default. */
 int mount_new_tmpfs(uint64_t size, uint64_t inodes, mode_t mode, unsigned flags);
 int mount_new_proc(unsigned flags);
+/* Of the terminals that the whole machine has (kernel.pty.max) one instance gets at most these. */
+enum { MOUNT_TERMINALS_MAX = 256 };
 int mount_new_devpts(unsigned flags);
 /* Overlay over `nlower` directories (uppermost first) with private upper and work directories; without an upper it is
  * read-only and needs two lower ones. */
