@@ -96,6 +96,8 @@ const char *text_errno(int eno)
         NAME(ENOSPC);
         NAME(EROFS);
         NAME(ENOSYS);
+        NAME(EMFILE);
+        NAME(ENOBUFS);
         NAME(EOPNOTSUPP);
         NAME(EAFNOSUPPORT);
         NAME(EPROTONOSUPPORT);

@@ -53,6 +53,14 @@ static const struct word ptrace_requests[] = {
     {PTRACE_GETREGS, "PTRACE_GETREGS"},   {PTRACE_SETREGS, "PTRACE_SETREGS"},
 };
 
+static const struct word socket_options[] = {
+    {26, "SO_ATTACH_FILTER"},
+    {50, "SO_ATTACH_BPF"},
+    {51, "SO_ATTACH_REUSEPORT_CBPF"},
+    {52, "SO_ATTACH_REUSEPORT_EBPF"},
+};
+static const struct word file_commands[] = {{1024, "F_SETLEASE"}, {1040, "F_SETDELEG"}};
+
 static void add_word(struct buf *b, const struct word *v, size_t n, uint64_t value)
 {
     for (size_t i = 0; i < n; i++)
@@ -127,6 +135,12 @@ void denials_call_subject(const struct seccomp_data *call, pid_t pid, struct buf
         if (arg == AF_INET || arg == AF_INET6)
             add_word(ret, socket_types, ARRAY_LEN(socket_types), call->args[1] & 0xf);
         break;
+    case NR_setsockopt:
+        add_word(ret, socket_options, ARRAY_LEN(socket_options), (uint32_t)call->args[2]);
+        break;
+    case NR_fcntl:
+        add_word(ret, file_commands, ARRAY_LEN(file_commands), (uint32_t)call->args[1]);
+        break;
     case NR_unshare:
         add_flags(ret, arg, true);
         break;
@@ -156,7 +170,7 @@ static void add_grant(const struct denials *d, const struct seccomp_data *call, 
 {
     _cleanup_buf_ struct buf line = {0}, flag = {0}, source = {0};
     const char *rule = NULL;
-    policy_grant_for_syscall(d->policy, call->nr, &line, &flag, &rule, &source);
+    policy_grant_for_syscall(d->policy, call->nr, why->word, &line, &flag, &rule, &source);
     x->rule = xstrdup(rule ? rule : "syscalls.profile");
     if (source.n == 0)
         origin_add(&source, &d->policy->profile_origin);
@@ -186,7 +200,7 @@ void denials_call_refused(struct denials *d, const struct seccomp_data *call, co
     if (!x)
         return;
     if (!filter_denial_of(d->flags, call, &why)) /* the filter asked about something it need not ask about */
-        why = (struct filter_denial){EPERM, "unknown", "nothing is known about it", GRANT_NEVER};
+        why = (struct filter_denial){EPERM, "unknown", "nothing is known about it", GRANT_NEVER, NULL};
     x->eno = why.eno;
     x->category = why.category;
     buf_adds(&x->hint, why.reason);

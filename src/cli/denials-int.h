@@ -7,6 +7,7 @@
 #include <sys/stat.h>
 
 #include "cli/denials.h"
+#include "os/notified.h"
 
 struct denial {
     uint64_t hash; /* of kind, access and subject */
@@ -35,6 +36,8 @@ struct denials {
     const struct plan *plan;     /* borrowed */
     unsigned flags;              /* of the filter */
     int root;                    /* the sandbox's root directory, -1 until a caller lets us open it */
+    int netns;                   /* its network namespace; -1: it has ours */
+    struct notified notified;
     struct denial *items[DENIALS_MAX];
     size_t n;
     uint64_t total;   /* refusals, repeats included */

@@ -14,6 +14,7 @@
 #include "cli/denials-int.h"
 #include "os/seccomp.h"
 #include "policy/filter.h"
+#include "policy/syscalls.h"
 
 enum { TAIL_ITEMS = 4, TAIL_SUBJECT = 160, PAGE = 4096 };
 
@@ -23,9 +24,12 @@ struct denials *denials_new(const struct policy *policy, const struct plan *plan
     d->policy = policy;
     d->plan = plan;
     d->flags = filter_flags;
-    d->root = -1;
+    d->root = d->netns = -1;
+    d->notified = NOTIFIED_INIT;
     return d;
 }
+
+void denials_set_network(struct denials *d, int netns) { d->netns = netns; }
 
 void denials_set_watch(struct denials *d, const struct denials_watch *watch) { d->watch = *watch; }
 
@@ -52,6 +56,8 @@ void denials_free(struct denials *d)
     }
     if (d->root >= 0)
         (void)close(d->root);
+    if (d->netns >= 0)
+        (void)close(d->netns);
     free(d);
 }
 
@@ -143,8 +149,19 @@ static void refuse(struct denials *d, int listener, const struct seccomp_notif *
         denials_call_subject(&n->data, 0, &subject);
     }
     denials_call_refused(d, &n->data, buf_str(&subject));
+    struct filter_denial why = {0};
+    const char *word = filter_denial_of(d->flags, &n->data, &why) && why.word ? why.word : syscall_name(n->data.nr);
     if (d->watch.call)
-        d->watch.call(d->watch.ctx, n->data.nr, buf_str(&subject), granted);
+        d->watch.call(d->watch.ctx, word, buf_str(&subject), granted);
+}
+
+static void make_netlink(struct denials *d, int listener, const struct seccomp_notif *n)
+{
+    _cleanup_close_ int fd = notified_make_netlink_in(&d->notified, d->netns, &n->data);
+    if (fd < 0)
+        refuse(d, listener, n, errno);
+    else
+        notified_give(listener, n, fd, 0);
 }
 
 static void let_pass(struct denials *d, int listener, const struct seccomp_notif *n, pid_t init)
@@ -171,6 +188,10 @@ void denials_notified(struct denials *d, int listener, pid_t init)
     int eno = filter_answer(d->flags, &n.data);
     if (eno > 0)
         refuse(d, listener, &n, eno);
+    else if (eno == FILTER_MAKE_NETLINK)
+        make_netlink(d, listener, &n);
+    else if (eno == FILTER_SET_BUFFER)
+        notified_set_buffer(&d->notified, listener, &n);
     else
         let_pass(d, listener, &n, init);
 }

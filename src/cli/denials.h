@@ -2,9 +2,10 @@
  *
  * Sources: the seccomp listener (rare calls that the filter refuses, and with --explain the calls that mean to write to
  * a path), cgroup counters and limits. Deciding never depends on this: refused calls get the errno that filter_answer()
- * names, path calls are always continued and the kernel decides; their record is `probable`, found by looking the path
- * up in the plan. Equal refusals are counted, not repeated; the list is bounded and says how many it left out. Strings
- * come from the sandbox: they are capped, and escaped when printed.
+ * names, netlink sockets are made up to a number (os/notified.h), path calls are always continued and the kernel
+ * decides; their record is `probable`, found by looking the path up in the plan. Equal refusals are counted, not
+ * repeated; the list is bounded and says how many it left out. Strings come from the sandbox: they are capped, and
+ * escaped when printed.
  */
 #ifndef HUTCH_CLI_DENIALS_H
 #define HUTCH_CLI_DENIALS_H
@@ -32,7 +33,8 @@ struct denials_watch {
     void *ctx;
     void (*path)(void *ctx, const char *path, bool write);
     void (*move)(void *ctx, const char *to);
-    void (*call)(void *ctx, int nr, const char *subject, bool grantable);
+    /* name: as syscalls.allow takes it; NULL: it cannot be named */
+    void (*call)(void *ctx, const char *name, const char *subject, bool grantable);
 };
 
 /* policy, plan: borrowed until denials_free. filter_flags: struct filter.flags. explain: the caller asked for
@@ -42,6 +44,9 @@ void denials_free(struct denials *d);
 /* With FILTER_LEARN a refused call that a policy could grant is let pass; the record keeps it. */
 void denials_set_watch(struct denials *d, const struct denials_watch *watch);
 
+/* The sandbox's network namespace, in which netlink sockets are made for it. Takes the descriptor; without it they are made
+ * in our own. */
+void denials_set_network(struct denials *d, int netns);
 /* Handles one notification that poll() announced on `listener`: records and answers it. `init` is the sandbox's pid
  * 1 as seen outside. Does not block longer than it takes to read a path from the caller's memory. */
 void denials_notified(struct denials *d, int listener, pid_t init);

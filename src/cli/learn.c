@@ -98,10 +98,10 @@ static void saw_move(void *ctx, const char *to)
         strv_add(&l->seen.moved, to);
 }
 
-static void saw_call(void *ctx, int nr, const char *subject, bool grantable)
+static void saw_call(void *ctx, const char *name, const char *subject, bool grantable)
 {
     struct learn *l = ctx;
-    const char *name = syscall_name(nr), *what = grantable && name ? name : subject;
+    const char *what = grantable && name ? name : subject;
     struct strv *list = grantable && name ? &l->seen.calls : &l->seen.refused;
     if (list->n < LEARN_GRANTS_MAX && !strv_has(list, what))
         strv_add(list, what);

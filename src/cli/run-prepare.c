@@ -160,7 +160,7 @@ static int check_nested(struct prepared *p, struct err *err)
     p->spec.nested = true;
     strv_add(&p->notes,
              "nested tier: no namespaces of its own; hidden files, protected names, private /tmp and cgroup limits "
-             "are those of the sandbox around it");
+             "are those of the sandbox around it; netlink sockets are refused (--allow-syscall netlink)");
     return 0;
 }
 

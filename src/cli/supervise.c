@@ -156,6 +156,8 @@ static void on_message(struct loop *l)
         run_egress_attach(l->s->egress, fds);
         return;
     }
+    if (m.type == WALL_MSG_LISTENER)
+        denials_set_network(l->s->denials, TAKE_FD(fds[1]));
     if (fds[1] >= 0)
         (void)close(fds[1]);
     switch ((enum wall_msg_type)m.type) {

@@ -1,13 +1,15 @@
-/* denied.c - refusals that puzzle people. The filter of commands asks init about calls that it refuses anyway; init notes
- * them for the record of the command and gives the same answer. Nothing is decided here: number and arguments alone gave
- * the verdict when the filter was made, and memory is never looked at.
+/* denied.c - calls that the filter of commands asks init about. Most are refused anyway: init notes them for the record of
+ * the command and gives the same answer; number and arguments alone gave the verdict when the filter was made. Two calls
+ * init makes for the command (os/notified.h).
  *
- * init stands behind the same filter. It must never make one of these calls itself: nobody would answer it.
+ * init stands behind the same filter. It must never make one of these calls itself without the filter's key: init would wait
+ * for its own answer.
  */
 #include <errno.h>
 #include <string.h>
 #include <unistd.h>
 
+#include "base/cleanup.h"
 #include "init/init-int.h"
 #include "os/seccomp.h"
 #include "policy/filter.h"
@@ -46,8 +48,15 @@ void denied_event(struct init *g)
     if (seccomp_receive(g->notify, &n) != 1)
         return;
     int eno = filter_answer(g->args->filter_flags, &n.data);
-    struct command *c = command_of(g, (pid_t)n.pid);
+    if (eno == FILTER_SET_BUFFER) {
+        notified_set_buffer(&g->notified, g->notify, &n);
+        return;
+    }
+    _cleanup_close_ int fd = eno == FILTER_MAKE_NETLINK ? notified_make_netlink(&g->notified, &n.data) : -1;
+    if (eno == FILTER_MAKE_NETLINK)
+        eno = fd < 0 ? errno : 0;
+    struct command *c = fd < 0 ? command_of(g, (pid_t)n.pid) : NULL;
     if (c)
         note(c, &n.data);
-    (void)seccomp_refuse(g->notify, n.id, eno > 0 ? eno : EPERM);
+    notified_give(g->notify, &n, fd, eno > 0 ? eno : EPERM);
 }

@@ -9,6 +9,7 @@
 #include "init/init.h"
 #include "init/request.h"
 #include "init/users.h"
+#include "os/notified.h"
 
 enum {
     CONNS_MAX = 8,
@@ -131,6 +132,8 @@ struct init {
     bool bound, committed, stop;
     int epoll, signals;
     int notify; /* the listener of the filter of commands; -1: none (yet) */
+    uint32_t key[2];
+    struct notified notified;
     uint64_t now_ms, serial;
     uint64_t end_ms; /* life.c: CLOCK_BOOTTIME, as it was when last looked at; UINT64_MAX: never */
     uint32_t ring_size;

@@ -76,7 +76,7 @@ struct init_args {
     uid_t uid; /* INIT_ONE_ID */
     gid_t gid;
     const struct sock_filter *filter; /* for commands; init stands behind it too */
-    unsigned filter_flags;            /* of it; with FILTER_NOTIFY init is its listener */
+    unsigned filter_flags;            /* of it; with FILTER_KEYED init is its listener */
     size_t nfilter;                   /* 0: none (a test of other layers) */
     const struct init_place *places;  /* Landlock's rules, most general first */
     size_t nplaces;                   /* 0: no Landlock (best effort) */

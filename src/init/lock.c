@@ -9,7 +9,9 @@
 #include <stdio.h>
 #include <string.h>
 #include <sys/epoll.h>
+#include <sys/mman.h>
 #include <sys/prctl.h>
+#include <sys/random.h>
 #include <sys/resource.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
@@ -26,7 +28,10 @@
 enum { PLACES_MAX = 128 };
 
 #define CAP(name) (1ULL << CAP_##name)
-#define INIT_CAPS (CAP(SETUID) | CAP(SETGID) | CAP(SETPCAP) | CAP(CHOWN) | CAP(DAC_OVERRIDE) | CAP(FOWNER) | CAP(KILL))
+/* SYS_PTRACE is for os/notified.h: init takes a descriptor of a command to set its buffer. */
+#define INIT_CAPS                                                                                          \
+    (CAP(SETUID) | CAP(SETGID) | CAP(SETPCAP) | CAP(CHOWN) | CAP(DAC_OVERRIDE) | CAP(FOWNER) | CAP(KILL) | \
+     CAP(SYS_PTRACE))
 
 /* Guards init against what it starts; both stand behind the filter of commands as well, which refuses the rest. */
 #define NUMBER    BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(struct seccomp_data, nr))
@@ -98,12 +103,29 @@ static int apply_landlock(const struct init_args *a, struct err *err)
 
 /* The filter of commands. It is loaded here, once, because one listener can serve a sandbox but not several, and because
  * without no_new_privs, which would break sudo, only init may load it. */
+static int load_keyed(struct init *g, struct err *err)
+{
+    const struct init_args *a = g->args;
+    size_t size = a->nfilter * sizeof a->filter[0];
+    struct sock_filter *own = mmap(NULL, size, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    if (own == MAP_FAILED)
+        return err_set(err, ERR_SETUP, errno, "copy the filter");
+    if (getrandom(g->key, sizeof g->key, 0) != sizeof g->key)
+        return err_set(err, ERR_SETUP, errno, "make the key of the filter");
+    memcpy(own, a->filter, size);
+    (void)filter_set_key(own, a->nfilter, g->key);
+    g->notified = (struct notified){.key = g->key, .others = -1};
+    int r = seccomp_load(own, a->nfilter, SECCOMP_LOAD_LISTENER, &g->notify, err);
+    (void)munmap(own, size);
+    return r;
+}
+
 static int load_filter(struct init *g, struct err *err)
 {
     const struct init_args *a = g->args;
-    if (!(a->filter_flags & FILTER_NOTIFY))
+    if (!(a->filter_flags & FILTER_KEYED))
         return seccomp_load(a->filter, a->nfilter, 0, NULL, err);
-    if (seccomp_load(a->filter, a->nfilter, SECCOMP_LOAD_LISTENER, &g->notify, err) < 0)
+    if (load_keyed(g, err) < 0)
         return -1;
     (void)seccomp_sync_wake(g->notify);
     if (init_watch(g, g->notify, EPOLLIN, KIND_NOTIFY, 0, 0) < 0)

@@ -335,7 +335,7 @@ static int make_filters(const struct policy *policy, struct keeper_common *m, st
 {
     for (int strict = 0; strict < 2; strict++) {
         struct filter f; /* for life */
-        if (filter_build(policy, FILTER_NOTIFY | (strict ? 0U : FILTER_COMPUTER), &f, err) < 0)
+        if (filter_build(policy, FILTER_KEYED | (strict ? 0U : FILTER_COMPUTER), &f, err) < 0)
             return -1;
         m->filter[strict] = f.insns;
         m->nfilter[strict] = f.n;

@@ -1,6 +1,7 @@
 #include "os/seccomp.h"
 
 #include <errno.h>
+#include <fcntl.h>
 #include <string.h>
 #include <sys/ioctl.h>
 #include <sys/syscall.h>
@@ -82,6 +83,17 @@ static int reply(int listener, uint64_t id, int error, uint32_t flags)
 }
 
 int seccomp_refuse(int listener, uint64_t id, int eno) { return reply(listener, id, -eno, 0); }
+
+int seccomp_give(int listener, uint64_t id, int fd, bool cloexec)
+{
+    struct seccomp_notif_addfd a = {
+        .id = id, .flags = SECCOMP_ADDFD_FLAG_SEND, .srcfd = (uint32_t)fd, .newfd_flags = cloexec ? O_CLOEXEC : 0};
+    int r;
+    do
+        r = ioctl(listener, SECCOMP_IOCTL_NOTIF_ADDFD, &a);
+    while (r < 0 && errno == EINTR);
+    return r >= 0 || errno == ENOENT || errno == EINPROGRESS ? 0 : -1;
+}
 
 int seccomp_continue(int listener, uint64_t id) { return reply(listener, id, 0, SECCOMP_USER_NOTIF_FLAG_CONTINUE); }
 

@@ -31,8 +31,11 @@ int seccomp_sync_wake(int listener);
 /* Blocks for the next notified call. 1 and *ret, or 0 if it vanished meanwhile (its process died, a signal came: look
  * again). -1 with errno; nobody is left behind the filter when poll() says POLLHUP. */
 int seccomp_receive(int listener, struct seccomp_notif *ret);
-/* Makes the call fail with eno. 0, also if the caller is gone; -1 with errno. */
+/* Makes the call fail with eno; 0: succeed with 0. 0, also if the caller is gone; -1 with errno. */
 int seccomp_refuse(int listener, uint64_t id, int eno);
+/* Makes the call return a new descriptor of what `fd` is. 0, also if the caller is gone; -1 with errno and no answer
+ * (EMFILE: the caller's table is full). */
+int seccomp_give(int listener, uint64_t id, int fd, bool cloexec);
 /* Lets the kernel perform the call. Never a security decision: its memory may change after any look at it. */
 int seccomp_continue(int listener, uint64_t id);
 /* Whether the process behind a notification still waits: to be asked after reading its memory, before believing it. */

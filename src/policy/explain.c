@@ -132,14 +132,14 @@ static unsigned filter_flags(const struct policy *p)
 }
 
 /* What the profile says about the call once it is in syscalls.allow: whether that would help. */
-static bool allow_would_help(const struct policy *p, int nr)
+static bool allow_would_help(const struct policy *p, const char *name)
 {
     struct err err;
     struct policy *copy = policy_new();
     copy->profile = p->profile;
     copy->privilege = p->privilege;
     MEM_GROW(copy->syscalls, copy->nsyscalls, copy->syscalls_cap);
-    copy->syscalls[copy->nsyscalls++] = (struct syscall_rule){.name = xstrdup(syscall_name(nr)), .allow = true};
+    copy->syscalls[copy->nsyscalls++] = (struct syscall_rule){.name = xstrdup(name), .allow = true};
     struct filter f = {0};
     bool helps = filter_build(copy, filter_flags(copy), &f, &err) == 0;
     if (helps)
@@ -148,27 +148,28 @@ static bool allow_would_help(const struct policy *p, int nr)
     return helps;
 }
 
-static void grant_syscall(const struct policy *p, int nr, struct grant *g)
+/* `word` stands for the part of the call that is refused; NULL: the whole call. */
+static void grant_syscall(const struct policy *p, int nr, const char *word, struct grant *g)
 {
     const struct syscall_rule *rule = NULL;
     enum filter_verdict v = filter_verdict_of(p, filter_flags(p), nr, NULL, NULL, &rule);
-    const char *name = syscall_name(nr);
+    const char *name = word ? word : syscall_name(nr);
     g->rule_id = rule ? (rule->allow ? "syscalls.allow" : "syscalls.deny") : "syscalls.profile";
     if (v == FILTER_ALLOWED || v == FILTER_UNKNOWN || !name)
         return;
     const struct origin *ceiling = ceiling_on_syscall(p, name);
     origin_add(&g->origin, ceiling ? ceiling : rule ? &rule->origin : &p->profile_origin);
-    if (ceiling || !allow_would_help(p, nr))
+    if (ceiling || !allow_would_help(p, name))
         return;
     buf_addf(&g->line, "syscalls: {allow: [%s]}", name);
     buf_addf(&g->flag, "--allow-syscall %s", name);
 }
 
-void policy_grant_for_syscall(const struct policy *p, int nr, struct buf *policy_line, struct buf *flag,
-                              const char **rule_id, struct buf *origin)
+void policy_grant_for_syscall(const struct policy *p, int nr, const char *word, struct buf *policy_line,
+                              struct buf *flag, const char **rule_id, struct buf *origin)
 {
     struct grant g = {0};
-    grant_syscall(p, nr, &g);
+    grant_syscall(p, nr, word, &g);
     hand_out(&g, policy_line, flag, rule_id, origin);
 }
 
@@ -324,7 +325,7 @@ bool policy_explain_syscall(const struct policy *p, int nr, struct buf *out)
     const char *reason = NULL, *name = syscall_name(nr);
     int eno = 0;
     enum filter_verdict v = filter_verdict_of(p, filter_flags(p), nr, &reason, &eno, &rule);
-    grant_syscall(p, nr, &g);
+    grant_syscall(p, nr, NULL, &g);
     buf_addf(out, "syscall %s: %s", name ? name : "?", words[v]);
     if (v == FILTER_REFUSED && eno != 0)
         buf_addf(out, " with %s", text_errno(eno));

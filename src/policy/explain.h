@@ -16,9 +16,10 @@
  * is appended if the path is allowed. Any pointer may be NULL. */
 void policy_grant_for_path(const struct policy *p, const char *path, bool write, struct buf *policy_line,
                            struct buf *flag, const char **rule_id, struct buf *origin);
-/* The same for a system call. Calls that no policy can allow leave policy_line and flag empty. */
-void policy_grant_for_syscall(const struct policy *p, int nr, struct buf *policy_line, struct buf *flag,
-                              const char **rule_id, struct buf *origin);
+/* The same for a system call, or for the part of it that `word` (one of filter_words, or NULL) stands for. Calls that no
+ * policy can allow leave policy_line and flag empty. */
+void policy_grant_for_syscall(const struct policy *p, int nr, const char *word, struct buf *policy_line,
+                              struct buf *flag, const char **rule_id, struct buf *origin);
 /* The same for a host name. */
 void policy_grant_for_host(const struct policy *p, const char *host, struct buf *policy_line, struct buf *flag,
                            const char **rule_id, struct buf *origin);

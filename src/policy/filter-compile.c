@@ -91,7 +91,11 @@ static size_t put_jump(struct prog *p, uint16_t op, uint32_t k, size_t yes, size
 /* --- leaves ------------------------------------------------------------------------------------------------------- */
 
 /* Little endian: the low half of an argument comes first. */
-static size_t arg_offset(unsigned arg) { return offsetof(struct seccomp_data, args) + arg * sizeof(uint64_t); }
+static size_t arg_offset(unsigned arg)
+{
+    size_t half = arg >= COND_HIGH ? sizeof(uint32_t) : 0;
+    return offsetof(struct seccomp_data, args) + arg % COND_HIGH * sizeof(uint64_t) + half;
+}
 
 static size_t put_cond(struct prog *p, const struct cond *c, size_t yes, size_t no)
 {
@@ -108,7 +112,7 @@ static size_t put_cond(struct prog *p, const struct cond *c, size_t yes, size_t 
 
 static size_t put_check(struct compiler *c, const struct check *check, size_t next)
 {
-    size_t n = 0, yes = put_ret(&c->prog, rules_action(check->answer, c->flags));
+    size_t n = 0, yes = put_ret(&c->prog, rules_action(rules_answer(check, c->o), c->flags));
     while (check->conds[n].op != COND_END)
         n++;
     while (n-- > 0)
@@ -145,7 +149,7 @@ static struct range range_of(const struct compiler *c, int nr)
             if (!rules_applies(&checks[i], nr, c->flags))
                 continue;
             if (checks[i].conds[0].op == COND_END)
-                return (struct range){(uint32_t)nr, false, rules_action(checks[i].answer, c->flags)};
+                return (struct range){(uint32_t)nr, false, rules_action(rules_answer(&checks[i], c->o), c->flags)};
             return (struct range){(uint32_t)nr, true, 0};
         }
     return (struct range){(uint32_t)nr, false, rules_action(rules_plain(nr, c->flags, c->o), c->flags)};

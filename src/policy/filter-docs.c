@@ -5,7 +5,19 @@
 #include "base/text.h"
 #include "policy/filter-int.h"
 
-static const char *errno_word(int eno) { return eno == ANSWER_ALLOW ? "allowed" : text_errno(eno); }
+static const char *errno_word(int eno)
+{
+    switch (eno) {
+    case ANSWER_ALLOW:
+        return "allowed";
+    case ANSWER_NETLINK:
+        return "made by the supervisor; ENOBUFS beyond 32; EAFNOSUPPORT where there is none";
+    case ANSWER_BUFFER:
+        return "set by the supervisor; without effect on netlink sockets";
+    default:
+        return text_errno(eno);
+    }
+}
 
 static const char *grant_word(enum filter_grant g)
 {
@@ -62,18 +74,21 @@ static void add_checked(struct buf *out)
         out,
         "\n## Calls that depend on their arguments\n\n"
         "Rows of one call are tried in order; what matches none gets the last answer. Only the low 32 bits count.\n\n"
-        "| Call | Arguments | Answer | Because |\n|---|---|---|---|\n");
+        "| Call | Arguments | Answer | Because | Can be had with |\n|---|---|---|---|---|\n");
     for (size_t i = 0; i < nchecks; i++) {
         const struct check *c = &checks[i];
         if (!c->text)
             continue;
-        buf_addf(out, "| `%s` | %s | %s | %s |\n", syscall_name(c->nr), c->text, errno_word(c->answer.eno),
-                 c->answer.eno > 0 ? categories[c->answer.cat].reason : "");
+        const struct category_info *cat = &categories[c->answer.cat];
+        buf_addf(out, "| `%s` | %s | %s | %s | ", syscall_name(c->nr), c->text, errno_word(c->answer.eno),
+                 c->answer.eno != ANSWER_ALLOW ? cat->reason : "");
+        buf_addf(out, cat->word ? "`syscalls.allow: [%s]` |\n" : "%s|\n", cat->word ? cat->word : "");
         bool last = true;
         for (size_t k = i + 1; k < nchecks; k++)
             last = last && !(checks[k].nr == c->nr && checks[k].text);
         if (last && c->conds[0].op != COND_END)
-            buf_addf(out, "| `%s` | else | %s | |\n", syscall_name(c->nr), errno_word(rules_plain(c->nr, 0, NULL).eno));
+            buf_addf(out, "| `%s` | else | %s | | |\n", syscall_name(c->nr),
+                     errno_word(rules_plain(c->nr, 0, NULL).eno));
     }
 }
 

@@ -40,6 +40,10 @@ enum category {
     CAT_LISTENER,
     CAT_DEVICE,
     CAT_SETID,
+    CAT_AIO,
+    CAT_NETLINK,
+    CAT_SOCKET_FILTER,
+    CAT_LEASE,
     CAT_CUSTOM,
     CAT_MAX
 };
@@ -50,21 +54,25 @@ struct category_info {
     bool notify;     /* a refusal goes to the listener under FILTER_NOTIFY */
     unsigned opened; /* flags that turn the refusal of a whole call into permission */
     const char *reason;
+    const char *word; /* in syscalls.allow it turns the rows of this category into permission; NULL: none does */
 };
 
 extern const struct category_info categories[CAT_MAX];
 
-/* Errno of a plain answer; TELL is "ask the listener, which continues". */
-enum { ANSWER_ALLOW = 0, ANSWER_TELL = -1 };
+/* Errno of a plain answer, or what the listener does: TELL continues the call, NETLINK makes the socket (without a listener:
+ * EAFNOSUPPORT), BUFFER sets the size. */
+enum { ANSWER_ALLOW = 0, ANSWER_TELL = -1, ANSWER_NETLINK = -2, ANSWER_BUFFER = -3 };
 
 struct answer {
-    int eno; /* > 0, ANSWER_ALLOW or ANSWER_TELL */
+    int eno; /* > 0, or one of the above */
     enum category cat;
 };
 
 enum cond_op { COND_END, COND_IN, COND_BITS };
 
-/* IN: (argument & mask) is one of the values. BITS: argument & mask is not 0. Low 32 bits only. */
+/* IN: (argument & mask) is one of the values. BITS: argument & mask is not 0. Low 32 bits only, but for argument
+ * COND_HIGH + n: the high ones of n, which the kernel ignores in an int and which only the key is in. */
+enum { COND_HIGH = 6 };
 struct cond {
     enum cond_op op;
     unsigned arg;
@@ -73,7 +81,7 @@ struct cond {
     size_t nvalues;
 };
 
-enum { COND_MAX = 3 };
+enum { COND_MAX = 4 };
 
 struct check {
     int nr;
@@ -86,10 +94,11 @@ struct check {
 extern const struct check checks[];
 extern const size_t nchecks;
 
-/* Changes by name that a policy asks for: index is the number. */
+/* Changes that a policy asks for: by name (the index is the number), and by word. */
 enum override { OVERRIDE_NONE, OVERRIDE_ALLOW, OVERRIDE_DENY };
 struct overrides {
     unsigned char of[SYSCALL_MAX + 1];
+    unsigned char word[CAT_MAX];
 };
 
 /* Adds implied flags. */
@@ -98,6 +107,8 @@ unsigned rules_complete_flags(unsigned flags);
 bool rules_applies(const struct check *c, int nr, unsigned flags);
 /* The answer if no check row matches; ENOSYS for unknown numbers. */
 struct answer rules_plain(int nr, unsigned flags, const struct overrides *o);
+/* The answer of a row that matches: its own, or what the policy says with its category's word. */
+struct answer rules_answer(const struct check *c, const struct overrides *o);
 /* Whether overrides leave the check rows of this call in force. */
 bool rules_checked(int nr, const struct overrides *o);
 /* The answer for one call, without BPF. Architecture is not looked at. */

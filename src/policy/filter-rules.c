@@ -69,6 +69,15 @@ const struct category_info categories[CAT_MAX] = {
         "device nodes and whiteouts reach past the wall; FIFOs and sockets can be made"},
     [CAT_SETID] = {"setid", GRANT_NEVER, false, 0,
         "a setuid or setgid file in a host directory would outlive the sandbox with the host's owner"},
+    [CAT_AIO] = {"aio", GRANT_ALLOW, true, 0,
+        "all sandboxes would share one table of such contexts (fs.aio-max-nr); programs fall back to plain calls"},
+    [CAT_NETLINK] = {"netlink", GRANT_ALLOW, true, 0,
+        "no limit counts the memory of routing sockets, so the supervisor makes them: 32 at a time, none without one",
+        "netlink"},
+    [CAT_SOCKET_FILTER] = {"socket-filter", GRANT_ALLOW, true, 0,
+        "the kernel's memory for compiled filters is shared with the whole machine", "socket-filters"},
+    [CAT_LEASE] = {"lease", GRANT_ALLOW, true, 0,
+        "a lease holds up processes outside that open the file", "leases"},
     [CAT_CUSTOM] = {"policy", GRANT_ALLOW, false, 0,
         "the policy denies it"},
 };
@@ -94,6 +103,14 @@ static const uint32_t af_unix[] = {AF_UNIX};
 static const uint32_t af_inet[] = {AF_INET, AF_INET6};
 static const uint32_t af_netlink[] = {AF_NETLINK};
 static const uint32_t zero[] = {0};
+/* See filter_set_key(). */
+static const uint32_t key_first[] = {FILTER_KEY_FIRST};
+static const uint32_t key_second[] = {FILTER_KEY_SECOND};
+static const uint32_t sol_socket[] = {1 /* SOL_SOCKET */};
+static const uint32_t receive_buffer[] = {8 /* SO_RCVBUF; SO_RCVBUFFORCE needs a capability */};
+static const uint32_t attach_filter[] = {26 /* SO_ATTACH_FILTER */, 50 /* SO_ATTACH_BPF */,
+                                         51 /* SO_ATTACH_REUSEPORT_CBPF */, 52 /* SO_ATTACH_REUSEPORT_EBPF */};
+static const uint32_t set_lease[] = {1024 /* F_SETLEASE */, 1040 /* F_SETDELEG, of directories */};
 static const uint32_t one[] = {1};
 static const uint32_t pair_types[] = {SOCK_STREAM, SOCK_SEQPACKET};
 /* Type is listed too because a type alone (SOCK_SEQPACKET, SOCK_PACKET) makes the kernel load SCTP or switch the
@@ -141,6 +158,7 @@ enum {
 #define IN(arg, list)     {COND_IN, arg, WHOLE, list, ARRAY_LEN(list)}
 #define IN_MASKED(arg, mask, list) {COND_IN, arg, mask, list, ARRAY_LEN(list)}
 #define BITS(arg, mask)   {COND_BITS, arg, mask, NULL, 0}
+#define KEY               IN(COND_HIGH + 0, key_first), IN(COND_HIGH + 1, key_second)
 #define ALLOW             {ANSWER_ALLOW, CAT_NONE}
 #define TELL              {ANSWER_TELL, CAT_NONE}
 
@@ -164,7 +182,8 @@ const struct check checks[] = {
     {NR_socket, 0, FILTER_NO_UNIX, {IN(0, af_unix)}, ALLOW, "AF_UNIX (not in profile no-unix)"},
     {NR_socket, 0, 0, {IN(0, af_inet), IN_MASKED(1, TYPE_MASK, inet_types), IN(2, inet_protocols)}, ALLOW,
      "AF_INET, AF_INET6 with TCP, UDP or ICMP echo"},
-    {NR_socket, 0, 0, {IN(0, af_netlink), IN(2, zero)}, ALLOW, "AF_NETLINK with NETLINK_ROUTE"},
+    {NR_socket, FILTER_KEYED, 0, {IN(0, af_netlink), IN(2, zero), KEY}, ALLOW, NULL},
+    {NR_socket, 0, 0, {IN(0, af_netlink), IN(2, zero)}, {ANSWER_NETLINK, CAT_NETLINK}, "AF_NETLINK with NETLINK_ROUTE"},
     {NR_socket, 0, 0, {IN(0, af_inet), IN_MASKED(1, TYPE_MASK, raw_types)}, {EPERM, CAT_PROTOCOL},
      "raw and packet sockets"},
     {NR_socket, 0, 0, {IN(0, af_inet)}, {EPROTONOSUPPORT, CAT_PROTOCOL}, "other internet protocols (SCTP, MPTCP, ...)"},
@@ -172,6 +191,14 @@ const struct check checks[] = {
     {NR_socketpair, FILTER_NO_UNIX, 0, {IN(0, af_unix), IN_MASKED(1, TYPE_MASK, pair_types)}, ALLOW,
      "AF_UNIX stream and seqpacket (profile no-unix)"},
     {NR_socketpair, 0, FILTER_NO_UNIX, {IN(0, af_unix)}, ALLOW, "AF_UNIX"},
+
+    {NR_setsockopt, 0, 0, {IN(1, sol_socket), IN(2, attach_filter)}, {EPERM, CAT_SOCKET_FILTER},
+     "SO_ATTACH_FILTER, SO_ATTACH_BPF, SO_ATTACH_REUSEPORT_CBPF and _EBPF"},
+    {NR_setsockopt, FILTER_KEYED, 0, {IN(1, sol_socket), IN(2, receive_buffer), KEY}, ALLOW, NULL},
+    {NR_setsockopt, FILTER_NOTIFY, 0, {IN(1, sol_socket), IN(2, receive_buffer)}, {ANSWER_BUFFER, CAT_NETLINK},
+     "SO_RCVBUF"},
+    {NR_fcntl, 0, 0, {IN(1, set_lease)}, {EACCES, CAT_LEASE}, "F_SETLEASE, F_SETDELEG"},
+    {NR_pidfd_getfd, FILTER_KEYED, 0, {KEY}, ALLOW, NULL},
 
     {NR_ioctl, 0, 0, {IN(1, terminal_requests)}, {EPERM, CAT_TERMINAL},
      "TIOCSTI, TIOCLINUX, TIOCCONS, TIOCSETD, console keyboard and mode (KDSK*, KDSET*)"},
@@ -250,7 +277,7 @@ unsigned rules_complete_flags(unsigned flags)
 {
     if (flags & FILTER_LEARN)
         flags |= FILTER_EXPLAIN;
-    if (flags & FILTER_EXPLAIN)
+    if (flags & (FILTER_EXPLAIN | FILTER_KEYED))
         flags |= FILTER_NOTIFY;
     return flags;
 }
@@ -258,8 +285,9 @@ unsigned rules_complete_flags(unsigned flags)
 bool rules_builtin_flags(unsigned flags)
 {
     const unsigned ids = FILTER_HOST_IDS | FILTER_COMPUTER, profile = FILTER_DEBUGGER | FILTER_NO_UNIX;
+    const unsigned unkeyed = FILTER_HOST_IDS | FILTER_EXPLAIN | FILTER_LEARN;
     return (flags & ~(unsigned)FILTER_FLAG_ALL) == 0 && (flags & ids) != ids && (flags & profile) != profile &&
-           flags == rules_complete_flags(flags);
+           ((flags & FILTER_KEYED) == 0 || (flags & unkeyed) == 0) && flags == rules_complete_flags(flags);
 }
 
 bool rules_applies(const struct check *c, int nr, unsigned flags)
@@ -283,9 +311,21 @@ bool rules_checked(int nr, const struct overrides *o)
     return !o || nr < 0 || nr > SYSCALL_MAX || o->of[nr] == OVERRIDE_NONE;
 }
 
+struct answer rules_answer(const struct check *c, const struct overrides *o)
+{
+    enum override said = o ? (enum override)o->word[c->answer.cat] : OVERRIDE_NONE;
+    if (said == OVERRIDE_DENY && c->answer.eno == ANSWER_NETLINK)
+        return (struct answer){EAFNOSUPPORT, CAT_CUSTOM};
+    /* Where no socket can be netlink's, nothing has to watch over buffers. */
+    if (said == OVERRIDE_ALLOW || (said == OVERRIDE_DENY && c->answer.eno == ANSWER_BUFFER))
+        return (struct answer){ANSWER_ALLOW, CAT_NONE};
+    return c->answer;
+}
+
 static bool cond_holds(const struct cond *c, const struct seccomp_data *d)
 {
-    uint32_t v = (uint32_t)d->args[c->arg] & c->mask;
+    uint64_t arg = c->arg >= COND_HIGH ? d->args[c->arg - COND_HIGH] >> 32 : d->args[c->arg];
+    uint32_t v = (uint32_t)arg & c->mask;
     if (c->op == COND_BITS)
         return v != 0;
     for (size_t i = 0; i < c->nvalues; i++)
@@ -307,7 +347,7 @@ struct answer rules_decide(const struct seccomp_data *d, unsigned flags, const s
     if (rules_checked(d->nr, o))
         for (size_t i = 0; i < nchecks; i++)
             if (rules_applies(&checks[i], d->nr, flags) && check_holds(&checks[i], d))
-                return checks[i].answer;
+                return rules_answer(&checks[i], o);
     return rules_plain(d->nr, flags, o);
 }
 
@@ -315,7 +355,9 @@ uint32_t rules_action(struct answer a, unsigned flags)
 {
     if (a.eno == ANSWER_ALLOW)
         return SECCOMP_RET_ALLOW;
-    if (a.eno == ANSWER_TELL || (categories[a.cat].notify && (flags & FILTER_NOTIFY)))
+    if (a.eno == ANSWER_NETLINK && !(flags & FILTER_NOTIFY))
+        return SECCOMP_RET_ERRNO | EAFNOSUPPORT;
+    if (a.eno < 0 || (categories[a.cat].notify && (flags & FILTER_NOTIFY)))
         return SECCOMP_RET_USER_NOTIF;
     return SECCOMP_RET_ERRNO | (uint32_t)a.eno;
 }

@@ -30,6 +30,24 @@ static bool refused_anyway(int nr, unsigned flags)
     return rules_plain(nr, flags, NULL).eno > 0;
 }
 
+const char *const filter_words[] = {"netlink", "socket-filters", "leases", NULL};
+
+bool filter_is_word(const char *name)
+{
+    for (const char *const *w = filter_words; *w; w++)
+        if (strcmp(*w, name) == 0)
+            return true;
+    return false;
+}
+
+/* A document names a word once, the lowest level last: parse.c keeps one rule of each. */
+static void override_word(struct overrides *o, const struct syscall_rule *r)
+{
+    for (int cat = 0; cat < CAT_MAX; cat++)
+        if (categories[cat].word && strcmp(categories[cat].word, r->name) == 0)
+            o->word[cat] = r->allow ? OVERRIDE_ALLOW : OVERRIDE_DENY;
+}
+
 static bool grantable(struct answer a)
 {
     return categories[a.cat].grant == GRANT_ALLOW || categories[a.cat].grant == GRANT_DEBUGGER;
@@ -55,6 +73,8 @@ static int refuse_rule(const struct syscall_rule *r, struct err *err, const char
 
 static int check_rule(const struct syscall_rule *r, int nr, unsigned flags, struct err *err)
 {
+    if (nr < 0 && filter_is_word(r->name))
+        return 0;
     if (nr < 0) {
         const char *near = text_nearest(r->name, syscall_names);
         return near ? refuse_rule(r, err, "is not a system call of x86-64; the nearest is ", near)
@@ -78,15 +98,22 @@ static int collect_overrides(const struct policy *p, unsigned flags, struct over
         int nr = syscall_number(r->name);
         if (check_rule(r, nr, flags, err) < 0)
             return -1;
+        if (nr < 0) {
+            override_word(o, r);
+            any = true;
+            continue;
+        }
         enum override v = override_of(r, nr, flags);
         if (v > o->of[nr])
             o->of[nr] = (unsigned char)v;
         any = any || v != OVERRIDE_NONE;
     }
     /* allow: [X] and deny: [X] for a call the profile refuses: the deny alone would be redundant, together it wins. */
-    for (size_t i = 0; i < p->nsyscalls; i++)
-        if (!p->syscalls[i].allow && o->of[syscall_number(p->syscalls[i].name)] == OVERRIDE_ALLOW)
-            o->of[syscall_number(p->syscalls[i].name)] = OVERRIDE_NONE;
+    for (size_t i = 0; i < p->nsyscalls; i++) {
+        int nr = syscall_number(p->syscalls[i].name);
+        if (!p->syscalls[i].allow && nr >= 0 && o->of[nr] == OVERRIDE_ALLOW)
+            o->of[nr] = OVERRIDE_NONE;
+    }
     return any;
 }
 
@@ -128,27 +155,49 @@ void filter_done(struct filter *f)
 int filter_answer(unsigned flags, const struct seccomp_data *d)
 {
     struct answer a = rules_decide(d, rules_complete_flags(flags), NULL);
-    if (a.eno == ANSWER_TELL)
-        return 0;
-    return a.eno == ANSWER_ALLOW ? EPERM : a.eno;
+    switch (a.eno) {
+    case ANSWER_TELL:
+        return FILTER_CONTINUE;
+    case ANSWER_NETLINK:
+        return FILTER_MAKE_NETLINK;
+    case ANSWER_BUFFER:
+        return FILTER_SET_BUFFER;
+    default:
+        return a.eno == ANSWER_ALLOW ? EPERM : a.eno;
+    }
+}
+
+size_t filter_set_key(struct sock_filter *insns, size_t n, const uint32_t key[2])
+{
+    size_t done = 0;
+    for (size_t i = 0; i < n; i++) {
+        bool first = insns[i].k == FILTER_KEY_FIRST;
+        if (insns[i].code != (BPF_JMP | BPF_JEQ | BPF_K) || (!first && insns[i].k != FILTER_KEY_SECOND))
+            continue;
+        insns[i].k = key[first ? 0 : 1];
+        done++;
+    }
+    return done;
 }
 
 bool filter_denial_of(unsigned flags, const struct seccomp_data *d, struct filter_denial *ret)
 {
     struct answer a = rules_decide(d, rules_complete_flags(flags), NULL);
+    if (a.eno == ANSWER_NETLINK)
+        a.eno = rules_complete_flags(flags) & FILTER_NOTIFY ? ENOBUFS : EAFNOSUPPORT;
     if (a.eno <= 0)
         return false;
     const struct category_info *c = &categories[a.cat];
-    *ret = (struct filter_denial){a.eno, c->name, c->reason, c->grant};
+    *ret = (struct filter_denial){a.eno, c->name, c->reason, c->grant, c->word};
     if (a.cat == CAT_NONE)
-        *ret = (struct filter_denial){a.eno, "unknown", "this build does not know the call", GRANT_NEVER};
+        *ret = (struct filter_denial){a.eno, "unknown", "this build does not know the call", GRANT_NEVER, NULL};
     return true;
 }
 
 static const struct syscall_rule *rule_for(const struct policy *p, int nr)
 {
     const struct syscall_rule *found = NULL;
-    for (size_t i = 0; p && i < p->nsyscalls; i++) {
+    for (size_t i = 0; p && nr >= 0 && i < p->nsyscalls; i++) {
         if (syscall_number(p->syscalls[i].name) != nr)
             continue;
         if (!found || found->allow)

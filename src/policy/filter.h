@@ -8,12 +8,14 @@
  * Properties of every program, tested by test_filter:
  *  1. x86-64 only: another architecture or an x32 number kills the process.
  *  2. An unknown number answers ENOSYS, a known and refused one the errno of its row.
- *  3. int arguments are compared in their low 32 bits, so garbage in the upper halves changes nothing.
+ *  3. int arguments are compared in their low 32 bits, so garbage in the upper halves changes nothing (but the key of
+ *     FILTER_KEYED).
  *  4. A call that is allowed whatever its arguments never loads one: the kernel then answers it from its bitmap
  *     without running the program.
- *  5. A notified call is either refused with the errno that filter_answer() gives, or one of the path calls of
- *     FILTER_EXPLAIN and FILTER_LEARN, which are always continued: nothing is decided by looking at memory. (Under
- *     FILTER_LEARN the supervisor also continues calls whose number alone a policy could have allowed.)
+ *  5. A notified call is refused with the errno that filter_answer() gives, or done by the supervisor in the caller's
+ *     place, or one of the path calls of FILTER_EXPLAIN and FILTER_LEARN, which are always continued: nothing is decided
+ *     by looking at memory. (Under FILTER_LEARN the supervisor also continues calls whose number or constant arguments
+ *     alone a policy could have allowed.)
  *
  * Nothing here blocks. Only filter_build() and filter_compile() allocate; the rest may be used after clone.
  */
@@ -24,6 +26,7 @@
 #include <linux/seccomp.h>
 #include <stdbool.h>
 #include <stddef.h>
+#include <stdint.h>
 
 #include "base/buf.h"
 #include "base/err.h"
@@ -42,8 +45,16 @@ enum filter_flag {
     FILTER_COMPUTER = 1 << 4, /* privilege "computer": chroot is allowed */
     FILTER_DEBUGGER = 1 << 5, /* profile "debugger": ptrace, process_vm_*, personality(ADDR_NO_RANDOMIZE) */
     FILTER_NO_UNIX = 1 << 6,  /* profile "no-unix": no AF_UNIX sockets but connected pairs */
-    FILTER_FLAG_ALL = (1 << 7) - 1,
+    /* The listener stands behind the filter itself: with the key in the high halves of arguments 0 and 1 it makes netlink
+     * sockets, sets buffers and takes descriptors. filter_set_key() must come before the load. Not with FILTER_HOST_IDS
+     * and FILTER_EXPLAIN; implies FILTER_NOTIFY. */
+    FILTER_KEYED = 1 << 7,
+    FILTER_FLAG_ALL = (1 << 8) - 1,
 };
+
+/* What a keyed program has in place of its key. */
+#define FILTER_KEY_FIRST  0xc6a4a793U
+#define FILTER_KEY_SECOND 0x5bd1e995U
 
 struct filter {
     const struct sock_filter *insns;
@@ -59,8 +70,17 @@ int filter_build(const struct policy *p, unsigned flags, struct filter *ret, str
 void filter_done(struct filter *f);
 #define _cleanup_filter_ __attribute__((cleanup(filter_done)))
 
-/* What the supervisor answers to a notified call: an errno > 0, or 0 for "continue". `flags` is that of the filter.
- * Never 0 for anything but the path calls of FILTER_EXPLAIN and FILTER_LEARN, whatever comes in. */
+/* Puts a secret of two words into a copy of a keyed program, one that nothing behind the filter can guess. `n` instructions;
+ * the number of words that were replaced: 6 in every keyed program without rules of a policy, 0 in others. */
+size_t filter_set_key(struct sock_filter *insns, size_t n, const uint32_t key[2]);
+
+/* What the supervisor does about a notified call. `flags` is that of the filter. */
+enum filter_task {
+    FILTER_CONTINUE = 0,      /* only the path calls of FILTER_EXPLAIN and FILTER_LEARN, whatever comes in */
+    FILTER_MAKE_NETLINK = -1, /* make the socket for the caller, or refuse as filter_denial_of() says (os/notified.h) */
+    FILTER_SET_BUFFER = -2,   /* set the size for the caller */
+};
+/* An errno > 0, or enum filter_task. */
 int filter_answer(unsigned flags, const struct seccomp_data *d);
 
 /* --- for people --------------------------------------------------------------------------------------------------- */
@@ -90,10 +110,15 @@ struct filter_denial {
     const char *category; /* stable word for records: "mount", "namespace", "socket" */
     const char *reason;   /* sentence part, static */
     enum filter_grant grant;
+    const char *word; /* what syscalls.allow takes in place of the call's name; NULL: the name */
 };
 
 /* Why a call with these arguments is refused. false if it is not. `flags` as in struct filter. */
 bool filter_denial_of(unsigned flags, const struct seccomp_data *d, struct filter_denial *ret);
+
+/* Words that syscalls.allow takes besides names of calls: part of a call that is refused by default. NULL-terminated. */
+extern const char *const filter_words[];
+bool filter_is_word(const char *name);
 
 /* The reference page docs/syscalls.md. */
 void filter_add_docs(struct buf *out);

@@ -8,6 +8,7 @@
 #include "base/path.h"
 #include "base/text.h"
 #include "policy/doc.h"
+#include "policy/filter.h"
 #include "policy/netpol.h"
 #include "policy/syscalls.h"
 
@@ -64,8 +65,9 @@ static int read_call(struct doc *d, const struct node *item, unsigned index, uns
     (void)index;
     if (allow && !d->may_widen)
         return doc_fail_widens(d, item->line, "syscalls.allow");
-    if (syscall_number(item->text) < 0) {
-        const char *near = text_nearest(item->text, syscall_names);
+    if (syscall_number(item->text) < 0 && !filter_is_word(item->text)) {
+        const char *near = text_nearest(item->text, filter_words);
+        near = near ? near : text_nearest(item->text, syscall_names);
         return doc_fail(d, item->line, "unknown syscall \"%s\"%s%s%s", doc_safe(item->text),
                         near ? "; did you mean \"" : "", near ? near : "", near ? "\"?" : "");
     }

@@ -81,7 +81,6 @@ static int take_network(struct inside *in)
         return inside_fail(in, in->net_errno, "make a network namespace");
     if (setns(in->net, CLONE_NEWNET) < 0)
         return inside_fail(in, errno, "enter the network namespace");
-    (void)close(TAKE_FD(in->net));
     return in->spec->network == NETWORK_RULES ? give_network(in) : 0;
 }
 

@@ -160,9 +160,12 @@ void inside_run(struct inside *in)
         (void)fd_send(in->sock, &m, sizeof m, (const int[]){in->cover_file, in->cover_dir}, WALL_MSG_FDS);
     }
     if (in->listener >= 0) {
-        inside_tell(in, WALL_MSG_LISTENER, 0, in->listener);
+        const struct wall_msg m = {.type = WALL_MSG_LISTENER};
+        (void)fd_send(in->sock, &m, sizeof m, (const int[]){in->listener, in->net}, in->net >= 0 ? 2 : 1);
         (void)close(in->listener);
     }
+    if (in->net >= 0)
+        (void)close(in->net);
     /* Before the command exists, or its first look at /proc/1 could come too early. */
     if (!LAYER_OFF(in->spec->without, FORGET))
         title_forget("hutch-init");

@@ -26,10 +26,10 @@ struct inside {
     int stub_dir; /* the directory of the last stub, -1; its path is the first bytes of that op's */
     const char *stub_dir_path;
     size_t stub_dir_len;
-    int proc;       /* the new procfs, detached or attached, kept until the end of set-up */
-    pid_t net_task; /* makes the network namespace meanwhile */
-    int net, net_errno;
-    mode_t mask; /* the caller's umask, for the command */
+    int proc;           /* the new procfs, detached or attached, kept until the end of set-up */
+    pid_t net_task;     /* makes the network namespace meanwhile */
+    int net, net_errno; /* net: kept until it goes to the caller with the listener */
+    mode_t mask;        /* the caller's umask, for the command */
     int listener, pty_master, pty_slave;
     int vault; /* --learn: the private layers, for the caller */
 };

@@ -112,7 +112,7 @@ struct wall_shared {
 
 /* After WALL_MSG_TTY init waits for (another) wall_release(), so that the terminal can be dressed first. */
 enum wall_msg_type {
-    WALL_MSG_LISTENER = 1,
+    WALL_MSG_LISTENER = 1, /* and the network namespace, if it is not the caller's */
     WALL_MSG_TTY,
     WALL_MSG_STOPPED,
     WALL_MSG_VAULT,  /* --learn */

@@ -194,7 +194,7 @@ static const struct attempt rows[] = {
      "this host has no IPv6"},
     {"W-06c", "only the loopback interface exists", w_interfaces, NULL, 0, "only-lo", NULL, "netns", CTL_OUTSIDE, 0,
      "this host has no other interface"},
-    {"W-08", "add an address by netlink", w_add_addr, NULL, 0, "EPERM", NULL, "caps", CTL_NS, A_INSIDE, NULL},
+    {"W-08", "add an address by netlink", w_add_addr, NULL, 0, "EPERM", NULL, "caps,seccomp", CTL_NS, A_INSIDE, NULL},
     {"W-09a", "SO_MARK", w_mark, NULL, 0, "EPERM", NULL, "caps", CTL_NS, 0, NULL},
     {"W-09b", "SO_BINDTODEVICE lo (harmless)", w_mark, NULL, 1, "success EPERM ENODEV", NULL, "", CTL_ALLOWED, 0, NULL},
     {"W-10a", "bind port 80", w_bind, NULL, 80, "EACCES", "EACCES success", "caps", CTL_NS, 0, NULL},

@@ -6,6 +6,8 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <linux/filter.h>
+#include <linux/netlink.h>
+#include <linux/rtnetlink.h>
 #include <mqueue.h>
 #include <pthread.h>
 #include <sched.h>
@@ -340,23 +342,76 @@ static void r_mlock(const struct attempt *a, struct seen *s)
     seen_rc(s, mlock(p, 4 * MiB));
 }
 
-static void r_filters(const struct attempt *a, struct seen *s)
+/* Memory for compiled filters is one pool of the machine. */
+static void r_filter(const struct attempt *a, struct seen *s)
 {
-    static struct sock_filter code[4096];
-    struct sock_fprog prog = {ROWS(code), code};
-    unsigned long n = 0;
-    int rc = 0;
+    struct sock_filter code = {BPF_RET | BPF_K, 0, 0, 0xffff};
+    struct sock_fprog prog = {1, &code};
+    int fd = socket(AF_INET, SOCK_DGRAM | SOCK_CLOEXEC, 0), on = 1;
+    (void)setsockopt(fd, SOL_SOCKET, SO_REUSEPORT, &on, sizeof on);
+    seen_rc(s, setsockopt(fd, SOL_SOCKET, (int)a->num, &prog, sizeof prog));
+    (void)close(fd);
+}
+
+static void r_aio(const struct attempt *a, struct seen *s)
+{
+    unsigned long context = 0;
     (void)a;
-    for (size_t i = 0; i < ROWS(code); i++)
-        code[i] = (struct sock_filter){BPF_RET | BPF_K, 0, 0, 0xffff};
-    for (; n < 4000; n++) {
-        int fd = socket(AF_INET, SOCK_DGRAM | SOCK_CLOEXEC, 0);
-        if (fd < 0 || (rc = setsockopt(fd, SOL_SOCKET, SO_ATTACH_FILTER, &prog, sizeof prog)) < 0) {
-            rc = -1;
-            break;
-        }
-    }
-    ended(s, rc < 0, n, "socket filters");
+    seen_rc(s, syscall(SYS_io_setup, 1, &context));
+    (void)syscall(SYS_io_destroy, context);
+}
+
+static void r_terminals(const struct attempt *a, struct seen *s)
+{
+    unsigned long n = 0;
+    int fds[300], fd = 0;
+    (void)a;
+    for (; n < ROWS(fds) && (fd = open("/dev/ptmx", O_RDWR | O_NOCTTY | O_CLOEXEC)) >= 0; n++)
+        fds[n] = fd;
+    int eno = errno;
+    for (unsigned long i = 0; i < n; i++)
+        (void)close(fds[i]);
+    errno = eno;
+    ended(s, fd < 0, n, "terminals");
+}
+
+/* What netlink sockets of this network namespace hold unread, in KiB. */
+static unsigned long netlink_held(void)
+{
+    char line[256];
+    unsigned long sum = 0, held;
+    FILE *f = fopen("/proc/net/netlink", "re");
+    while (f && fgets(line, sizeof line, f))
+        if (sscanf(line, "%*s %*s %*s %*s %lu", &held) == 1)
+            sum += held;
+    if (f)
+        (void)fclose(f);
+    return sum / 1024;
+}
+
+/* Asks for lo again and again and reads nothing. */
+static void netlink_fill(int fd)
+{
+    struct {
+        struct nlmsghdr head;
+        struct ifinfomsg link;
+    } ask = {{sizeof ask, RTM_GETLINK, NLM_F_REQUEST, 1, 0}, {.ifi_index = 1}};
+    int big = 8 * MiB;
+    (void)setsockopt(fd, SOL_SOCKET, SO_RCVBUF, &big, sizeof big);
+    for (int i = 0; i < 200; i++)
+        (void)!send(fd, &ask, sizeof ask, MSG_DONTWAIT);
+}
+
+static void r_netlink(const struct attempt *a, struct seen *s)
+{
+    unsigned long n = 0;
+    int fd = 0;
+    (void)a;
+    for (; n < 200 && netlink_held() <= 8 * 1024 && (fd = socket(AF_NETLINK, SOCK_RAW | SOCK_CLOEXEC, 0)) >= 0; n++)
+        netlink_fill(fd);
+    int eno = errno;
+    unsigned long held = netlink_held();
+    seen_text(s, "%s: %lu sockets hold %lu KiB", fd < 0 && held <= 8 * 1024 ? strerrorname_np(eno) : "leak", n, held);
 }
 
 static void r_buffers(const struct attempt *a, struct seen *s)
@@ -399,15 +454,22 @@ static void r_core(const struct attempt *a, struct seen *s)
     seen_text(s, rl.rlim_max == 0 ? "zero" : "leak: hard limit %lu", (unsigned long)rl.rlim_max);
 }
 
+/* While it is held, a process that opens the file to write waits. */
 static void r_lease(const struct attempt *a, struct seen *s)
 {
-    (void)a;
     (void)probe_put("rt-lease", "x");
     int fd = open("rt-lease", O_RDONLY | O_CLOEXEC);
-    (void)fcntl(fd, F_SETLEASE, F_RDLCK);
+    seen_rc(s, fcntl(fd, F_SETLEASE, (int)a->num));
+    (void)fcntl(fd, F_SETLEASE, F_UNLCK);
+    (void)close(fd);
+    (void)unlink("rt-lease");
+}
+
+static void r_dnotify(const struct attempt *a, struct seen *s)
+{
+    (void)a;
     int dir = open(".", O_RDONLY | O_CLOEXEC);
     (void)fcntl(dir, F_NOTIFY, DN_CREATE | DN_MULTISHOT);
-    (void)unlink("rt-lease");
     seen_text(s, "survived");
 }
 
@@ -445,8 +507,13 @@ static const struct attempt rows[] = {
     LIM("R-22", "mlock of 4 MiB", r_mlock, NULL, 0, "ENOMEM EPERM EAGAIN", "rlimits",
         "the limit of the caller may be low already"),
     LIM("R-25", "file locks, 1 s", r_storm, NULL, 4, "survived signal", "", "charged to memory; nothing to refuse"),
-    LIM("R-26", "lease and dnotify", r_lease, NULL, 0, "survived", "", "nothing to refuse"),
-    LIM("R-27", "socket filters", r_filters, NULL, 0, "EMFILE ENOMEM ENOBUFS signal", "rlimits,cgroup", NULL),
+    {"R-26a", "take a read lease", r_lease, NULL, F_RDLCK, "EACCES", NULL, "seccomp", CTL_OUTSIDE, 0, NULL},
+    {"R-26b", "take a write lease", r_lease, NULL, F_WRLCK, "EACCES", NULL, "seccomp", CTL_OUTSIDE, 0, NULL},
+    LIM("R-26c", "dnotify", r_dnotify, NULL, 0, "survived", "", "nothing to refuse"),
+    {"R-27a", "attach a socket filter", r_filter, NULL, SO_ATTACH_FILTER, "EPERM", NULL, "seccomp", CTL_OUTSIDE, 0,
+     NULL},
+    {"R-27b", "attach a reuseport filter", r_filter, NULL, SO_ATTACH_REUSEPORT_CBPF, "EPERM", NULL, "seccomp",
+     CTL_OUTSIDE, 0, NULL},
     LIM("R-28", "full socket buffers", r_buffers, NULL, 0, "EMFILE ENOMEM ENOBUFS ENFILE signal", "rlimits,cgroup",
         NULL),
     LIM("R-29", "page tables against 128M", r_page_tables, NULL, 0, "signal ENOMEM", "cgroup,rlimits", NULL),
@@ -455,6 +522,9 @@ static const struct attempt rows[] = {
     LIM("R-34", "O_DIRECT storm, 1 s", r_storm, NULL, 2, "survived", "", "nothing to refuse"),
     {"R-35", "core dumps are off", r_core, NULL, 0, "zero", NULL, "rlimits", CTL_OUTSIDE, 0,
      "the caller's own limit may be zero already"},
+    {"R-43", "make an AIO context", r_aio, NULL, 0, "ENOSYS", NULL, "seccomp", CTL_OUTSIDE, 0, NULL},
+    {"R-44", "300 terminals", r_terminals, NULL, 0, "ENOSPC", NULL, "dev", CTL_OUTSIDE, A_ALONE, NULL},
+    LIM("R-45", "unread netlink answers, 8 MiB", r_netlink, NULL, 0, "ENOBUFS", "seccomp", NULL),
     LIM("D-05", "64 MiB into /dev/shm", r_disk, "/dev/shm/rt-fill", 0, "ENOSPC EDQUOT signal", "disk", NULL),
 };
 

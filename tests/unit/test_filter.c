@@ -151,7 +151,10 @@ static const struct expectation expectations[] = {
     {0, NR_socket, {AF_INET, SOCK_RAW, 1}, E(EPERM)},
     {0, NR_socket, {AF_INET, SOCK_RAW | SOCK_CLOEXEC, 255}, E(EPERM)},
     {0, NR_socket, {AF_INET, SOCK_PACKET, 0 /* becomes AF_PACKET */}, E(EPERM)},
-    {0, NR_socket, {AF_NETLINK, SOCK_RAW, 0 /* ROUTE */}, OK},
+    {0, NR_socket, {AF_NETLINK, SOCK_RAW, 0 /* ROUTE */}, E(EAFNOSUPPORT)},
+    {FILTER_NOTIFY, NR_socket, {AF_NETLINK, SOCK_RAW, 0}, NOTIF},
+    {FILTER_NOTIFY, NR_socket, {AF_NETLINK, SOCK_DGRAM | SOCK_CLOEXEC, 0}, NOTIF},
+    {FILTER_KEYED | FILTER_NOTIFY, NR_socket, {AF_NETLINK, SOCK_RAW, 0}, NOTIF},
     {0, NR_socket, {AF_NETLINK, SOCK_RAW, 9 /* AUDIT */}, E(EAFNOSUPPORT)},
     {0, NR_socket, {AF_NETLINK, SOCK_RAW, 12 /* NETFILTER */}, E(EAFNOSUPPORT)},
     {0, NR_socket, {38 /* ALG */, SOCK_SEQPACKET, 0}, E(EAFNOSUPPORT)},
@@ -172,6 +175,28 @@ static const struct expectation expectations[] = {
     {FILTER_NO_UNIX, NR_socketpair, {AF_UNIX, SOCK_SEQPACKET, 0}, OK},
     {FILTER_NO_UNIX, NR_socketpair, {AF_UNIX, SOCK_DGRAM, 0}, E(EAFNOSUPPORT)},
     {FILTER_NO_UNIX, NR_socketpair, {AF_UNIX, SOCK_RAW, 0 /* becomes DGRAM */}, E(EAFNOSUPPORT)},
+
+    {0, NR_setsockopt, {3, SOL_SOCKET, SO_REUSEADDR}, OK},
+    {0, NR_setsockopt, {3, SOL_SOCKET, SO_RCVBUF}, OK},
+    {FILTER_NOTIFY, NR_setsockopt, {3, SOL_SOCKET, SO_RCVBUF}, NOTIF},
+    {FILTER_NOTIFY, NR_setsockopt, {3, 6 /* TCP */, 8 /* another level's */}, OK},
+    {FILTER_KEYED | FILTER_NOTIFY, NR_setsockopt, {3, SOL_SOCKET, SO_RCVBUF}, NOTIF},
+    {FILTER_KEYED | FILTER_NOTIFY, NR_pidfd_getfd, {3, 4, 0}, E(ENOSYS)},
+    {0, NR_setsockopt, {3, SOL_SOCKET, 26 /* SO_ATTACH_FILTER */}, E(EPERM)},
+    {0, NR_setsockopt, {3, SOL_SOCKET, 50 /* SO_ATTACH_BPF */}, E(EPERM)},
+    {0, NR_setsockopt, {3, SOL_SOCKET, 51 /* SO_ATTACH_REUSEPORT_CBPF */}, E(EPERM)},
+    {0, NR_setsockopt, {3, SOL_SOCKET, 52 /* SO_ATTACH_REUSEPORT_EBPF */}, E(EPERM)},
+    {0, NR_setsockopt, {3, SOL_SOCKET, 27 /* SO_DETACH_FILTER */}, OK},
+    {0, NR_setsockopt, {3, 6 /* TCP */, 26}, OK},
+    {FILTER_COMPUTER | FILTER_NOTIFY, NR_setsockopt, {3, SOL_SOCKET, 26}, NOTIF},
+    {0, NR_fcntl, {3, F_GETFL}, OK},
+    {0, NR_fcntl, {3, F_DUPFD_CLOEXEC}, OK},
+    {0, NR_fcntl, {3, 1025 /* F_GETLEASE */}, OK},
+    {0, NR_fcntl, {3, 1024 /* F_SETLEASE */, F_RDLCK}, E(EACCES)},
+    {0, NR_fcntl, {3, 1040 /* F_SETDELEG */}, E(EACCES)},
+    {FILTER_NOTIFY, NR_fcntl, {3, 1024}, NOTIF},
+    {0, NR_io_setup, {128}, E(ENOSYS)},
+    {FILTER_NOTIFY, NR_io_setup, {128}, NOTIF},
 
     {0, NR_ioctl, {0, TCGETS}, OK},
     {0, NR_ioctl, {0, TIOCGWINSZ}, OK},
@@ -299,6 +324,13 @@ typedef void each_fn(void *arg, const struct seccomp_data *d);
 
 static uint32_t hit(const struct cond *c, size_t i) { return c->op == COND_BITS ? c->mask & -c->mask : c->values[i]; }
 
+/* The other half stays: a row may look at both. */
+static void set_half(struct seccomp_data *d, unsigned arg, uint32_t v)
+{
+    __u64 *at = &d->args[arg % COND_HIGH];
+    *at = arg >= COND_HIGH ? (uint64_t)v << 32 | (uint32_t)*at : (*at & ~(uint64_t)UINT32_MAX) | v;
+}
+
 /* For a row: all conditions met with every value of each, and each one missed in turn. */
 static void vectors_of(const struct check *c, each_fn *each, void *arg)
 {
@@ -307,22 +339,22 @@ static void vectors_of(const struct check *c, each_fn *each, void *arg)
         n++;
     struct seccomp_data d = call(c->nr, NULL);
     for (size_t k = 0; k < n; k++)
-        d.args[c->conds[k].arg] |= hit(&c->conds[k], 0);
+        set_half(&d, c->conds[k].arg, hit(&c->conds[k], 0));
     each(arg, &d);
     for (size_t k = 0; k < n; k++) {
         struct seccomp_data v = d;
         const struct cond *o = &c->conds[k];
         for (size_t i = 0; i < o->nvalues; i++) {
-            v.args[o->arg] = hit(o, i);
+            set_half(&v, o->arg, hit(o, i));
             each(arg, &v);
         }
         for (unsigned bit = 0; bit < 32; bit++) {
-            v.args[o->arg] = 1U << bit;
+            set_half(&v, o->arg, 1U << bit);
             each(arg, &v);
         }
-        v.args[o->arg] = o->op == COND_BITS ? ~o->mask : 0x7e57ab1e;
+        set_half(&v, o->arg, o->op == COND_BITS ? ~o->mask : 0x7e57ab1e);
         each(arg, &v);
-        v.args[o->arg] = 0;
+        set_half(&v, o->arg, 0);
         each(arg, &v);
     }
 }
@@ -409,7 +441,7 @@ static void every_program_agrees_with_the_tables_on_every_branch(void **state)
 static void there_is_a_program_for_every_set_of_flags_and_it_is_fresh(void **state)
 {
     (void)state;
-    assert_int_equal(nfilter_builtins, 3 * 3 * 4);
+    assert_int_equal(nfilter_builtins, 3 * 3 * 4 + 2 * 3 /* keyed */);
     for (size_t i = 0; i < nfilter_builtins; i++) {
         size_t n = 0;
         _cleanup_free_ struct sock_filter *v = filter_compile(filter_builtins[i].flags, NULL, &n);
@@ -486,12 +518,17 @@ static void check_answer(void *arg, const struct seccomp_data *d)
     if (d->arch != AUDIT_ARCH_X86_64)
         return;
     int answer = filter_answer(b->flags, d);
+    if (answer == FILTER_MAKE_NETLINK || answer == FILTER_SET_BUFFER) {
+        assert_int_equal(d->nr, answer == FILTER_SET_BUFFER ? NR_setsockopt : NR_socket);
+        return; /* done by the supervisor */
+    }
     assert_true(answer >= 0);
     if (answer == 0 && !is_path_call(d->nr))
         fail_msg("flags %#x: the answer to %s would be to continue", b->flags, syscall_name(d->nr));
     if (run(b, d) != NOTIF)
         return;
-    uint32_t silent = run(builtin(b->flags & ~(unsigned)(FILTER_NOTIFY | FILTER_EXPLAIN | FILTER_LEARN)), d);
+    uint32_t silent =
+        run(builtin(b->flags & ~(unsigned)(FILTER_NOTIFY | FILTER_EXPLAIN | FILTER_LEARN | FILTER_KEYED)), d);
     assert_int_equal(silent, answer ? E(answer) : OK);
 }
 
@@ -566,7 +603,7 @@ static uint32_t to_oracle(const struct seccomp_data *d, uint32_t ours)
 static void compare_oracle(void *arg, const struct seccomp_data *d)
 {
     struct oracle *o = arg;
-    static const int inexpressible[] = {NR_socket, NR_ioctl, NR_seccomp, NR_mknod, NR_mknodat};
+    static const int inexpressible[] = {NR_socket, NR_setsockopt, NR_fcntl, NR_ioctl, NR_seccomp, NR_mknod, NR_mknodat};
     for (size_t i = 0; i < ARRAY_LEN(inexpressible); i++)
         if (d->nr == inexpressible[i])
             return;
@@ -653,6 +690,67 @@ static void own_rules_allow_and_deny_and_deny_wins(void **state)
     assert_int_equal(verdict_under(&p, FILTER_NOTIFY, NR_mount, NULL), NOTIF);
 }
 
+static void words_open_a_part_of_a_call_and_nothing_else(void **state)
+{
+    (void)state;
+    struct syscall_rule rules[] = {{.name = (char *)"netlink", .allow = true},
+                                   {.name = (char *)"socket-filters", .allow = true},
+                                   {.name = (char *)"leases", .allow = true}};
+    const uint64_t route[6] = {AF_NETLINK, SOCK_RAW, 0}, audit[6] = {AF_NETLINK, SOCK_RAW, 9};
+    const uint64_t attach[6] = {3, SOL_SOCKET, 26}, lease[6] = {3, 1024}, size[6] = {3, SOL_SOCKET, SO_RCVBUF};
+    struct policy none = policy_with(NULL, 0, "default"), all = policy_with(rules, 3, "default");
+    for (size_t i = 0; i < 2; i++) {
+        const unsigned flags = i ? FILTER_KEYED : 0;
+        assert_int_equal(verdict_under(&none, flags, NR_socket, route), i ? NOTIF : E(EAFNOSUPPORT));
+        assert_int_equal(verdict_under(&all, flags, NR_socket, route), OK);
+        assert_int_equal(verdict_under(&all, flags, NR_socket, audit), i ? NOTIF : E(EAFNOSUPPORT));
+        assert_int_equal(verdict_under(&all, flags, NR_setsockopt, attach), OK);
+        assert_int_equal(verdict_under(&all, flags, NR_setsockopt, size), OK);
+        assert_int_equal(verdict_under(&all, flags, NR_fcntl, lease), OK);
+    }
+    struct policy one = policy_with(&rules[2], 1, "default");
+    assert_int_equal(verdict_under(&one, 0, NR_setsockopt, attach), E(EPERM));
+    rules[0].allow = rules[2].allow = false;
+    assert_int_equal(verdict_under(&all, FILTER_NOTIFY, NR_socket, route), E(EAFNOSUPPORT));
+    assert_int_equal(verdict_under(&all, FILTER_NOTIFY, NR_setsockopt, size), OK);
+    assert_int_equal(verdict_under(&all, 0, NR_fcntl, lease), E(EACCES));
+}
+
+/* With the key the listener does what it does for its callers; without, or with the words that stand in for it, nothing. */
+static void only_the_key_opens_a_keyed_program(void **state)
+{
+    (void)state;
+    const uint32_t key[2] = {0x01234567, 0x89abcdef};
+    static const struct {
+        int nr;
+        uint64_t args[6];
+        uint32_t without;
+    } calls[] = {{NR_socket, {AF_NETLINK, SOCK_RAW, 0}, NOTIF},
+                 {NR_setsockopt, {3, SOL_SOCKET, SO_RCVBUF}, NOTIF},
+                 {NR_pidfd_getfd, {3, 4, 0}, E(ENOSYS)}};
+    for (size_t i = 0; i < nfilter_builtins; i++) {
+        const struct filter_builtin *b = &filter_builtins[i];
+        _cleanup_free_ struct sock_filter *v = malloc(b->n * sizeof *v);
+        assert_non_null(v);
+        memcpy(v, b->insns, b->n * sizeof *v);
+        bool keyed = b->flags & FILTER_KEYED;
+        assert_int_equal(filter_set_key(v, b->n, key), keyed ? 2 * ARRAY_LEN(calls) : 0);
+        for (size_t k = 0; keyed && k < ARRAY_LEN(calls); k++) {
+            struct seccomp_data d = call(calls[k].nr, calls[k].args), old = d, half = d;
+            struct bpf_trace t = {0};
+            assert_int_equal(bpf_run(v, b->n, &d, &t), calls[k].without);
+            d.args[0] |= (uint64_t)key[0] << 32;
+            half.args[0] = d.args[0];
+            d.args[1] |= (uint64_t)key[1] << 32;
+            old.args[0] |= (uint64_t)FILTER_KEY_FIRST << 32;
+            old.args[1] |= (uint64_t)FILTER_KEY_SECOND << 32;
+            assert_int_equal(bpf_run(v, b->n, &d, &t), OK);
+            assert_int_equal(bpf_run(v, b->n, &half, &t), calls[k].without);
+            assert_int_equal(bpf_run(v, b->n, &old, &t), calls[k].without);
+        }
+    }
+}
+
 static void refused(const char *name, bool allow, const char *words)
 {
     struct syscall_rule rule = {.name = (char *)name, .allow = allow, .origin = {LEVEL_USER, "/u/policy.yaml", 7}};
@@ -715,6 +813,15 @@ static void a_denial_says_how_it_could_be_had(void **state)
     assert_int_equal(denial.grant, GRANT_DEBUGGER);
     assert_string_equal(denial.category, "trace");
     assert_false(filter_denial_of(FILTER_DEBUGGER, &d, &denial));
+    d = call(NR_fcntl, (const uint64_t[6]){3, 1024});
+    assert_true(filter_denial_of(FILTER_NOTIFY, &d, &denial));
+    assert_string_equal(denial.word, "leases");
+    d = call(NR_socket, (const uint64_t[6]){AF_NETLINK, SOCK_RAW, 0});
+    assert_true(filter_denial_of(0, &d, &denial));
+    assert_int_equal(denial.eno, EAFNOSUPPORT);
+    assert_true(filter_denial_of(FILTER_NOTIFY, &d, &denial));
+    assert_int_equal(denial.eno, ENOBUFS);
+    assert_string_equal(denial.word, "netlink");
     d = call(NR_clone, (const uint64_t[6]){CLONE_NEWNET});
     assert_true(filter_denial_of(0, &d, &denial));
     assert_string_equal(denial.category, "namespace");
@@ -772,6 +879,8 @@ int main(void)
         cmocka_unit_test(libseccomp_agrees),
         cmocka_unit_test(a_policy_without_own_rules_gets_the_program_in_the_binary),
         cmocka_unit_test(own_rules_allow_and_deny_and_deny_wins),
+        cmocka_unit_test(words_open_a_part_of_a_call_and_nothing_else),
+        cmocka_unit_test(only_the_key_opens_a_keyed_program),
         cmocka_unit_test(rules_that_would_break_the_wall_or_the_start_are_errors_with_their_origin),
         cmocka_unit_test(verdicts_for_people_name_reason_and_rule),
         cmocka_unit_test(a_denial_says_how_it_could_be_had),

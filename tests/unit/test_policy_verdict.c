@@ -287,7 +287,7 @@ static void system_calls_are_explained(void **state)
     buf_done(&out);
     assert_false(policy_explain_syscall(p, syscall_number("mount"), &out));
     assert_non_null(strstr(buf_str(&out), "no grant possible"));
-    policy_grant_for_syscall(p, syscall_number("ptrace"), &line, NULL, NULL, NULL);
+    policy_grant_for_syscall(p, syscall_number("ptrace"), NULL, &line, NULL, NULL, NULL);
     assert_string_equal(buf_str(&line), "syscalls: {allow: [ptrace]}");
 }
 

@@ -1,5 +1,6 @@
 /* denials.c - what a sandbox's filter refused to a command, in words: in the command's end and as an event. */
 #include <linux/audit.h>
+#include <stdio.h>
 #include <string.h>
 
 #include "base/json.h"
@@ -9,19 +10,26 @@
 #include "policy/filter.h"
 #include "policy/syscalls.h"
 
-static const char *hint(enum filter_grant grant)
+static void add_hint(struct json *j, const struct filter_denial *why, const char *name)
 {
-    switch (grant) {
+    char text[160] = "";
+    switch (why->grant) {
     case GRANT_NEVER:
-        return "cannot be allowed: the wall depends on it";
+        (void)snprintf(text, sizeof text, "cannot be allowed: the wall depends on it");
+        break;
     case GRANT_ALLOW:
-        return "an operator can allow it: syscalls.allow in /etc/hutch/policy.yaml";
+        (void)snprintf(text, sizeof text, "an operator can allow it: syscalls.allow: [%s] in /etc/hutch/policy.yaml",
+                       why->word ? why->word : name);
+        break;
     case GRANT_DEBUGGER:
-        return "an operator can allow it: syscalls.profile: debugger in /etc/hutch/policy.yaml";
+        (void)snprintf(text, sizeof text,
+                       "an operator can allow it: syscalls.profile: debugger in /etc/hutch/policy.yaml");
+        break;
     case GRANT_COMPUTER:
-        return "allowed where sandboxes.privilege is computer";
+        (void)snprintf(text, sizeof text, "allowed where sandboxes.privilege is computer");
+        break;
     }
-    return "";
+    json_str(j, "hint", text);
 }
 
 static void add_one(struct json *j, const struct exec_denied *d, unsigned flags)
@@ -39,7 +47,7 @@ static void add_one(struct json *j, const struct exec_denied *d, unsigned flags)
         json_str(j, "errno", eno ? eno : "?");
         json_str(j, "category", why.category);
         json_str(j, "reason", why.reason);
-        json_str(j, "hint", hint(why.grant));
+        add_hint(j, &why, name ? name : "?");
     }
     json_end_obj(j);
 }
