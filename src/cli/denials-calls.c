@@ -53,6 +53,11 @@ static const struct word ptrace_requests[] = {
     {PTRACE_GETREGS, "PTRACE_GETREGS"},   {PTRACE_SETREGS, "PTRACE_SETREGS"},
 };
 
+static const struct word netlink_protocols[] = {
+    {0, "NETLINK_ROUTE"},       {4, "NETLINK_SOCK_DIAG"},  {6, "NETLINK_XFRM"},       {9, "NETLINK_AUDIT"},
+    {10, "NETLINK_FIB_LOOKUP"}, {11, "NETLINK_CONNECTOR"}, {12, "NETLINK_NETFILTER"}, {15, "NETLINK_KOBJECT_UEVENT"},
+    {16, "NETLINK_GENERIC"},    {21, "NETLINK_CRYPTO"},
+};
 static const struct word socket_options[] = {
     {26, "SO_ATTACH_FILTER"},
     {50, "SO_ATTACH_BPF"},
@@ -134,6 +139,8 @@ void denials_call_subject(const struct seccomp_data *call, pid_t pid, struct buf
         add_word(ret, families, ARRAY_LEN(families), arg);
         if (arg == AF_INET || arg == AF_INET6)
             add_word(ret, socket_types, ARRAY_LEN(socket_types), call->args[1] & 0xf);
+        if (arg == AF_NETLINK)
+            add_word(ret, netlink_protocols, ARRAY_LEN(netlink_protocols), (uint32_t)call->args[2]);
         break;
     case NR_setsockopt:
         add_word(ret, socket_options, ARRAY_LEN(socket_options), (uint32_t)call->args[2]);

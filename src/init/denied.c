@@ -26,10 +26,20 @@ static struct command *command_of(struct init *g, pid_t pid)
     return NULL;
 }
 
-static void note(struct command *c, const struct seccomp_data *d)
+/* Refused for the same reason: of a socket, say, the family, not the number of the protocol. */
+static bool denied_alike(unsigned flags, const struct init_denied *n, const struct seccomp_data *d)
+{
+    struct seccomp_data old = {.nr = (int)n->nr, .arch = d->arch};
+    struct filter_denial was = {0}, is = {0};
+    memcpy(old.args, n->args, sizeof old.args);
+    return n->nr == (uint32_t)d->nr && filter_denial_of(flags, &old, &was) == filter_denial_of(flags, d, &is) &&
+           was.reason == is.reason;
+}
+
+static void note(struct command *c, unsigned flags, const struct seccomp_data *d)
 {
     for (uint32_t i = 0; i < c->ndenied; i++)
-        if (c->denied[i].nr == (uint32_t)d->nr) {
+        if (denied_alike(flags, &c->denied[i], d)) {
             if (c->denied[i].count < UINT32_MAX)
                 c->denied[i].count++;
             return;
@@ -57,6 +67,6 @@ void denied_event(struct init *g)
         eno = fd < 0 ? errno : 0;
     struct command *c = fd < 0 ? command_of(g, (pid_t)n.pid) : NULL;
     if (c)
-        note(c, &n.data);
+        note(c, g->args->filter_flags, &n.data);
     notified_give(g->notify, &n, fd, eno > 0 ? eno : EPERM);
 }
