@@ -72,6 +72,24 @@ def test_commands(who):
                     pass
 
 
+def test_notified_calls(who):
+    "init makes netlink sockets for commands and sets the size of other sockets' buffers; it is not fooled by what stands in for its key"
+    code = ("import ctypes, socket\nl = ctypes.CDLL(None)\n"
+            "s = socket.socket(16, 3, 0); s.setsockopt(1, 8, 1 << 20)\n"
+            "u = socket.socket(2, 2, 0); u.setsockopt(1, 8, 50000); print(s.getsockopt(1, 8), u.getsockopt(1, 8))\n"
+            "key = lambda a, v: ctypes.c_ulong(a << 32 | v)\n"
+            "v = ctypes.c_int(1 << 20)\n"
+            "l.syscall(54, key(0xc6a4a793, s.fileno()), key(0x5bd1e995, 1), 8, ctypes.byref(v), 4)\n"
+            "n = [l.syscall(41, key(0xc6a4a793, 16), key(0x5bd1e995, 3), 0) for _ in range(40)]\n"
+            "print(s.getsockopt(1, 8), sum(x >= 0 for x in n))\n")
+    for flags in (0, kp.STRICT):
+        with a_box(who, flags=flags) as (init, _):
+            exited, status, out, err, _ = init.run("python3", "-c", code)
+            check_equal((exited, status, out), (True, 0, "65536 100000\n65536 0\n"), err)
+            check_in(": lo:", sh(init, "ip -o link"))
+            check_equal(sh(init, "for i in $(seq 40); do ip -o link || exit 1; done | wc -l"), "40\n")
+
+
 def test_terminal(who):
     "a command with a terminal of the sandbox's own"
     with a_box(who) as (init, _):
