@@ -55,6 +55,7 @@ struct node_files {
     bool drop;      /* started by root: front changes to uid and gid */
     bool made_user; /* the uid was chosen, no such user exists */
     int state_lock, run_lock;
+    int ranges; /* the lock file of id ranges, held so that its removal is noticed; if `drop` */
     int state, run, store, templates, presets, network, webhook_secret, webhook_trust;
     int keeper_socket, stock_socket, listen, listen_tls;
     uid_t image_uid; /* of image workers, which stock starts; if `drop` */
@@ -66,7 +67,7 @@ struct node_files {
 };
 /* clang-format off */
 #define NODE_FILES_INIT \
-    {.state_lock = -1, .run_lock = -1, .state = -1, .run = -1, .store = -1, .templates = -1, .presets = -1, .network = -1, \
+    {.state_lock = -1, .run_lock = -1, .ranges = -1, .state = -1, .run = -1, .store = -1, .templates = -1, .presets = -1, .network = -1, \
      .webhook_secret = -1, .webhook_trust = -1, \
      .keeper_socket = -1, .stock_socket = -1, .listen = -1, .listen_tls = -1, .tls_cert = -1, .tls_key = -1, \
      .egress = {.config = -1, .keeper = -1, .front = -1, .ca_cert = -1, .ca_key = -1, .vault_key = -1, .audit = -1, \
@@ -91,7 +92,28 @@ int node_listen(int run, const char *name, int type, gid_t gid, struct err *err)
 /* supervisor-egress.c: after node_files_open(). What is wrong with the machine leaves `on` false and says so; -1 only
  * for what the operator has to put right. */
 int node_egress_open(const struct config *c, struct node_files *n, struct err *err);
+/* Its two sockets in n->run. */
+int node_egress_listen(struct node_files *n, struct err *err);
 void node_egress_close(struct node_files *n);
+
+/* supervisor-run.c: the run directory with the sockets in it, and the lock file of id ranges. */
+int node_run_open(const struct config *c, struct node_files *n, struct err *err);
+/* Whether the directory at that path is another one now, or a name that the node needs in it is gone. */
+bool node_run_lost(const struct config *c, const struct node_files *n);
+/* Makes everything in it again; the old descriptors are closed. On failure they stay. */
+int node_run_renew(const struct config *c, struct node_files *n, struct err *err);
+/* Root's id ranges. Nothing without root. */
+int node_ranges_open(struct node_files *n, struct err *err);
+bool node_ranges_lost(const struct node_files *n);
+int node_take_lock(int dir, const char *path, struct err *err);
+
+/* supervisor-launch.c */
+struct node_user {
+    uid_t uid;
+    gid_t gid;
+};
+/* Forks; in the child sets descriptors (from 3 on), signals and the death signal and executes. user NULL: as we are. */
+pid_t node_launch(const char *program, char **argv, int *fds, int nfds, const struct node_user *user);
 
 /* supervisor-say.c */
 void node_say_ready(const struct config *c, const struct node_files *n);

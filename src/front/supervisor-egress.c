@@ -167,6 +167,16 @@ static int make_config(const struct config *c, struct node_egress *e, struct err
     return e->config < 0 ? -1 : 0;
 }
 
+int node_egress_listen(struct node_files *n, struct err *err)
+{
+    struct node_egress *e = &n->egress;
+    e->keeper = node_listen(n->run, EGRESS_KEEPER_SOCKET, SOCK_SEQPACKET, (gid_t)-1, err);
+    if (e->keeper < 0)
+        return -1;
+    e->front = node_listen(n->run, EGRESS_SOCKET, SOCK_STREAM, n->drop ? n->gid : (gid_t)-1, err);
+    return e->front < 0 ? -1 : 0;
+}
+
 static int open_all(const struct config *c, struct node_files *n, struct err *err)
 {
     struct node_egress *e = &n->egress;
@@ -177,11 +187,7 @@ static int open_all(const struct config *c, struct node_files *n, struct err *er
     if ((e->audit = node_open_dir(audit, e->uid, e->gid, 0700, err)) < 0 || load_keys(c, e, err) < 0 ||
         load_trust(c, e, err) < 0 || make_config(c, e, err) < 0)
         return -1;
-    e->keeper = node_listen(n->run, EGRESS_KEEPER_SOCKET, SOCK_SEQPACKET, (gid_t)-1, err);
-    if (e->keeper < 0)
-        return -1;
-    e->front = node_listen(n->run, EGRESS_SOCKET, SOCK_STREAM, n->drop ? n->gid : (gid_t)-1, err);
-    return e->front < 0 ? -1 : 0;
+    return node_egress_listen(n, err);
 }
 
 int node_egress_open(const struct config *c, struct node_files *n, struct err *err)

@@ -62,7 +62,7 @@ int node_open_dir(const char *path, uid_t uid, gid_t gid, mode_t mode, struct er
     return TAKE_FD(fd);
 }
 
-static int take_lock(int dir, const char *path, struct err *err)
+int node_take_lock(int dir, const char *path, struct err *err)
 {
     _cleanup_close_ int fd = openat(dir, "lock", O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0600);
     if (fd < 0)
@@ -336,9 +336,7 @@ int node_files_open(const struct config *c, struct node_files *ret, struct err *
         return -1;
     /* Front reaches its directories by descriptor; the names in RUN it must be able to look up. */
     if ((n->state = node_open_dir(c->state, me, getegid(), 0700, err)) < 0 ||
-        (n->state_lock = take_lock(n->state, c->state, err)) < 0 ||
-        (n->run = node_open_dir(c->run, me, n->gid, n->drop ? 0710 : 0700, err)) < 0 ||
-        (n->run_lock = take_lock(n->run, c->run, err)) < 0 ||
+        (n->state_lock = node_take_lock(n->state, c->state, err)) < 0 || node_run_open(c, n, err) < 0 ||
         (n->store = node_open_dir(store, n->uid, n->gid, 0700, err)) < 0 ||
         (n->templates = node_open_dir(c->templates, me, n->gid, n->drop ? 0750 : 0700, err)) < 0)
         return -1;
@@ -346,10 +344,8 @@ int node_files_open(const struct config *c, struct node_files *ret, struct err *
     if (c->network && c->network[0] == '/' && load_pem(AT_FDCWD, c->network, &n->network, err) < 0)
         return err_wrap(err, "sandboxes.network");
     if (load_webhook(c, n, err) < 0 || read_admin_key(c, n, err) < 0 || load_tls(c, n, err) < 0 ||
-        (n->keeper_socket = node_listen(n->run, KEEPER_SOCKET, SOCK_SEQPACKET, n->drop ? n->gid : (gid_t)-1, err)) <
-            0 ||
-        (n->stock_socket = node_listen(n->run, STOCK_SOCKET, SOCK_SEQPACKET, n->drop ? n->gid : (gid_t)-1, err)) < 0 ||
-        node_egress_open(c, n, err) < 0 || choose_image_user(n, err) < 0 || bind_tcp(c->listen, &n->listen, err) < 0)
+        node_ranges_open(n, err) < 0 || node_egress_open(c, n, err) < 0 || choose_image_user(n, err) < 0 ||
+        bind_tcp(c->listen, &n->listen, err) < 0)
         return -1;
     return c->listen_tls ? bind_tcp(c->listen_tls, &n->listen_tls, err) : 0;
 }
@@ -361,10 +357,10 @@ void node_files_close(struct node_files *n)
     if (n->run >= 0 && n->stock_socket >= 0)
         (void)unlinkat(n->run, STOCK_SOCKET, 0);
     node_egress_close(n);
-    int *fds[] = {&n->keeper_socket, &n->stock_socket, &n->listen,         &n->listen_tls,
-                  &n->tls_cert,      &n->tls_key,      &n->templates,      &n->store,
-                  &n->presets,       &n->network,      &n->webhook_secret, &n->webhook_trust,
-                  &n->run,           &n->state,        &n->run_lock,       &n->state_lock};
+    int *fds[] = {&n->keeper_socket,  &n->stock_socket,  &n->listen, &n->listen_tls, &n->tls_cert,
+                  &n->tls_key,        &n->templates,     &n->store,  &n->presets,    &n->network,
+                  &n->webhook_secret, &n->webhook_trust, &n->run,    &n->state,      &n->run_lock,
+                  &n->state_lock,     &n->ranges};
     for (size_t i = 0; i < ARRAY_LEN(fds); i++)
         if (*fds[i] >= 0) {
             (void)close(*fds[i]);

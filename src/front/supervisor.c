@@ -1,20 +1,15 @@
 /* Starts keeper, stock, egress, front and the builder, and starts them again when they end. */
 #include <errno.h>
 #include <fcntl.h>
-#include <grp.h>
 #include <limits.h>
-#include <linux/close_range.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/prctl.h>
 #include <sys/stat.h>
-#include <sys/syscall.h>
 #include <sys/wait.h>
 
 #include "base/cleanup.h"
-#include "base/fd.h"
 #include "base/log.h"
 #include "base/mem.h"
 #include "base/strv.h"
@@ -23,7 +18,7 @@
 #include "front/template-build.h"
 #include "keeper/keeper.h"
 #include "loop/loop.h"
-#include "os/caps.h"
+#include "os/idrange.h"
 #include "stock/jobs.h"
 
 enum {
@@ -33,7 +28,7 @@ enum {
     EGRESS_READY_MS = 10000,  /* a first egress that takes longer is given up: sandboxes then have no network */
     STOP_FRONT_MS = 10000,
     STOP_MS = 5000,
-    HIGH_FD = 64,
+    RUN_LOOK_MS = 1000,
 };
 
 enum role { KEEPER, STOCK, EGRESS, FRONT, BUILDER, ROLES };
@@ -43,6 +38,7 @@ struct child {
     pid_t pid; /* 0: not running */
     uint64_t started_ms, backoff_ms;
     loop_id timer;
+    bool again; /* it was told to end so that the next one starts */
 };
 struct supervisor {
     struct loop *loop;
@@ -56,77 +52,14 @@ struct supervisor {
     bool ready, stopping, checking;
     bool egress_decided; /* it is ready, or there is none: front may start */
     int exit_code;
-    loop_id stop_timer;
+    loop_id stop_timer, run_timer;
+    bool recovering; /* the run directory is gone: everything stops, and starts again in a new one */
+    char run_trouble[1024];
     char domain_trouble[512];
     struct err *err;
 };
 
 /* --- starting ----------------------------------------------------------------------------------------------------- */
-
-/* In the child: from[i] becomes descriptor 3 + i; everything else above 2 is closed. -1 leaves a number closed. */
-static void no_place(void)
-{
-    (void)dprintf(
-        2, "hutch-node: cannot hand descriptors to a child: %s; is the limit on open files (ulimit -n) below %d?\n",
-        strerror(errno), HIGH_FD + 16);
-    _exit(ERR_SETUP);
-}
-
-static void place_fds(int *from, int n)
-{
-    for (int i = 0; i < n; i++)
-        if (from[i] >= 0 && (from[i] = fcntl(from[i], F_DUPFD_CLOEXEC, HIGH_FD)) < 0)
-            no_place();
-    (void)close_range(3, HIGH_FD - 1, 0);
-    for (int i = 0; i < n; i++)
-        if (from[i] >= 0 && dup2(from[i], 3 + i) < 0)
-            no_place();
-    (void)close_range((unsigned)(3 + n), ~0U, 0);
-}
-
-struct user {
-    uid_t uid;
-    gid_t gid;
-};
-
-/* Root's front and egress give up everything before their program starts; what they do for themselves comes on top. */
-static void become(const struct user *u)
-{
-    if (caps_bound(0) < 0 || setgroups(0, NULL) < 0 || setresgid(u->gid, u->gid, u->gid) < 0 ||
-        setresuid(u->uid, u->uid, u->uid) < 0) {
-        static const char text[] = "hutch-node: a child cannot become an ordinary user\n";
-        (void)fd_write_all(2, text, sizeof text - 1);
-        _exit(ERR_SETUP);
-    }
-}
-
-/* Forks; in the child sets descriptors, signals and the death signal and executes. user NULL: as we are. */
-static pid_t launch(const char *program, char **argv, int *fds, int nfds, const struct user *user)
-{
-    pid_t parent = getpid(), pid = fork();
-    if (pid != 0)
-        return pid;
-    sigset_t none;
-    (void)sigemptyset(&none);
-    (void)sigprocmask(SIG_SETMASK, &none, NULL);
-    (void)signal(SIGPIPE, SIG_DFL);
-    (void)setpgid(0, 0); /* Ctrl-C is for supervisor, which stops the others in order */
-    (void)unsetenv("NOTIFY_SOCKET");
-    place_fds(fds, nfds);
-    int file = open(program, O_PATH | O_CLOEXEC);
-    if (user)
-        become(user);
-    /* After the change of user, which clears it. */
-    (void)prctl(PR_SET_PDEATHSIG, SIGKILL);
-    if (getppid() != parent)
-        _exit(0);
-    (void)execv(program, argv);
-    if (errno ==
-        EACCES) /* built below a directory that is closed to other users, as /root is: what we opened can be executed */
-        (void)syscall(SYS_execveat, file, "", argv, environ, AT_EMPTY_PATH);
-    (void)dprintf(2, "hutch-node: cannot execute %s: %s\n", program, strerror(errno));
-    _exit(ERR_SETUP);
-}
 
 static pid_t start_keeper(struct supervisor *s)
 {
@@ -151,7 +84,7 @@ static pid_t start_keeper(struct supervisor *s)
     char *save = NULL;
     for (char *one = strtok_r(dirs, ",", &save); one; one = strtok_r(NULL, ",", &save))
         strv_take(&argv, xasprintf("--host-dir=%s", one));
-    return launch(s->hutch, argv.v, fds, ARRAY_LEN(fds), NULL);
+    return node_launch(s->hutch, argv.v, fds, ARRAY_LEN(fds), NULL);
 }
 
 static pid_t start_stock(struct supervisor *s)
@@ -173,7 +106,7 @@ static pid_t start_stock(struct supervisor *s)
         strv_take(&argv, xasprintf("--image-gid=%u", n->image_gid));
         strv_take(&argv, xasprintf("--front-gid=%u", n->gid));
     }
-    return launch(s->hutch, argv.v, fds, ARRAY_LEN(fds), NULL);
+    return node_launch(s->hutch, argv.v, fds, ARRAY_LEN(fds), NULL);
 }
 
 static pid_t start_front(struct supervisor *s)
@@ -189,8 +122,8 @@ static pid_t start_front(struct supervisor *s)
     strv_take(&argv, xasprintf("--admin-hint=%s", n->admin_key + strlen(n->admin_key) - 4));
     if (!n->egress.on)
         strv_add(&argv, "--no-egress");
-    struct user u = {n->uid, n->gid};
-    return launch(s->self, argv.v, fds, ARRAY_LEN(fds), n->drop ? &u : NULL);
+    struct node_user u = {n->uid, n->gid};
+    return node_launch(s->self, argv.v, fds, ARRAY_LEN(fds), n->drop ? &u : NULL);
 }
 
 static pid_t start_egress(struct supervisor *s)
@@ -208,8 +141,8 @@ static pid_t start_egress(struct supervisor *s)
             (void)lseek(files[i], 0, SEEK_SET);
     strv_add(&argv, "hutch-node");
     strv_add(&argv, "egress");
-    struct user u = {e->uid, e->gid};
-    return launch(s->self, argv.v, fds, ARRAY_LEN(fds), s->files->drop ? &u : NULL);
+    struct node_user u = {e->uid, e->gid};
+    return node_launch(s->self, argv.v, fds, ARRAY_LEN(fds), s->files->drop ? &u : NULL);
 }
 
 static pid_t start_builder(struct supervisor *s)
@@ -218,7 +151,7 @@ static pid_t start_builder(struct supervisor *s)
     strv_add(&argv, "hutch-node");
     strv_add(&argv, "build-base");
     strv_add(&argv, s->config->templates);
-    return launch(s->self, argv.v, NULL, 0, NULL);
+    return node_launch(s->self, argv.v, NULL, 0, NULL);
 }
 
 static void start(struct supervisor *s, enum role role);
@@ -240,7 +173,7 @@ static void start(struct supervisor *s, enum role role)
 {
     struct child *ch = &s->child[role];
     ch->timer = 0;
-    if (s->stopping || ch->pid > 0)
+    if (s->stopping || s->recovering || ch->pid > 0)
         return;
     ch->pid = starters[role].first(s);
     ch->started_ms = loop_now(s->loop);
@@ -274,6 +207,7 @@ static void say_end(const struct child *ch, int status)
 
 /* The next one to stop, or the end. Front goes first: nothing new is asked of keeper and stock then. */
 static void stop_next(struct supervisor *s);
+static void run_recovered(struct supervisor *s);
 static void stop_hard(void *arg)
 {
     struct supervisor *s = arg;
@@ -291,12 +225,64 @@ static void stop_next(struct supervisor *s)
     s->stop_timer = 0;
     enum role order[] = {FRONT, BUILDER, EGRESS, STOCK, KEEPER};
     for (size_t i = 0; i < ARRAY_LEN(order); i++)
-        if (s->child[order[i]].pid > 0) {
+        if (s->child[order[i]].pid > 0 && (s->stopping || order[i] != BUILDER)) {
             (void)kill(s->child[order[i]].pid, SIGTERM);
             s->stop_timer = loop_timer(s->loop, order[i] == FRONT ? STOP_FRONT_MS : STOP_MS, stop_hard, s);
             return;
         }
-    loop_stop(s->loop);
+    if (s->stopping)
+        loop_stop(s->loop);
+    else
+        run_recovered(s);
+}
+
+/* Nothing runs that holds the old directory. If it cannot be made yet, look_at_run() tries again. */
+static void run_recovered(struct supervisor *s)
+{
+    struct err err = {0};
+    if (node_run_renew(s->config, s->files, &err) < 0) {
+        if (strcmp(s->run_trouble, err.msg) != 0)
+            log_text(LOG_LEVEL_ERROR, "the run directory cannot be made again: %s", err.msg);
+        (void)snprintf(s->run_trouble, sizeof s->run_trouble, "%s", err.msg);
+        return;
+    }
+    s->recovering = false;
+    s->run_trouble[0] = '\0';
+    start(s, KEEPER);
+    start(s, STOCK);
+    if (s->files->egress.on)
+        start(s, EGRESS);
+    if (s->egress_decided)
+        start(s, FRONT);
+}
+
+static void look_at_run(void *arg)
+{
+    struct supervisor *s = arg;
+    struct err err = {0};
+    s->run_timer = loop_timer(s->loop, RUN_LOOK_MS, look_at_run, s);
+    if (s->recovering && !s->stop_timer) {
+        stop_next(s);
+    } else if (!s->recovering && node_run_lost(s->config, s->files)) {
+        log_text(LOG_LEVEL_ERROR,
+                 "the run directory %s, or a file in it that the node needs, was removed; it is made again and the "
+                 "processes of the node start again; sandboxes live on",
+                 s->config->run);
+        s->recovering = true;
+        for (int i = 0; i < ROLES; i++)
+            if (i != BUILDER)
+                loop_timer_del(s->loop, s->child[i].timer);
+        stop_next(s);
+    }
+    if (s->recovering || !node_ranges_lost(s->files))
+        return;
+    log_text(LOG_LEVEL_ERROR, "%s was removed; it is made again and keeper starts again", IDRANGE_FILE);
+    if (node_ranges_open(s->files, &err) < 0) {
+        log_text(LOG_LEVEL_ERROR, "%s", err.msg);
+    } else if (s->child[KEEPER].pid > 0) {
+        s->child[KEEPER].again = true;
+        (void)kill(s->child[KEEPER].pid, SIGTERM);
+    }
 }
 
 static void stop(struct supervisor *s, int exit_code)
@@ -309,6 +295,7 @@ static void stop(struct supervisor *s, int exit_code)
     for (int i = 0; i < ROLES; i++)
         loop_timer_del(s->loop, s->child[i].timer);
     loop_timer_del(s->loop, s->egress_timer);
+    loop_timer_del(s->loop, s->run_timer);
     stop_next(s);
 }
 
@@ -351,8 +338,13 @@ static void ended(struct supervisor *s, enum role role, int status)
     struct child *ch = &s->child[role];
     uint64_t lived = loop_now(s->loop) - ch->started_ms;
     ch->pid = 0;
-    if (s->stopping) {
+    if (s->stopping || (s->recovering && role != BUILDER)) {
         stop_next(s);
+        return;
+    }
+    if (ch->again) {
+        ch->again = false;
+        start(s, role);
         return;
     }
     if (role == BUILDER) {
@@ -520,6 +512,7 @@ int node_supervise(const struct config *c, struct node_files *n, struct err *err
             egress_decided(&s, n->egress.trouble);
         if (c->build_base && fstatat(n->templates, TEMPLATE_BASE, &st, 0) < 0)
             start(&s, BUILDER);
+        s.run_timer = loop_timer(s.loop, RUN_LOOK_MS, look_at_run, &s);
         rc = loop_run(s.loop, err);
         if (rc == 0 && s.exit_code != 0)
             rc = -1;

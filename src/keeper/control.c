@@ -10,7 +10,6 @@
 #include <unistd.h>
 
 #include "base/cleanup.h"
-#include "base/fd.h"
 #include "keeper/keeper-int.h"
 
 static void control_name(const char *id, char ret[KEEPER_ID_MAX + 8])
@@ -62,14 +61,31 @@ static int control_channel(int pidfd)
     if (fd < 0 || getsockopt(fd, SOL_SOCKET, SO_DOMAIN, &domain, &n) < 0 || domain != AF_UNIX ||
         getsockopt(fd, SOL_SOCKET, SO_TYPE, &type, &m) < 0 || type != SOCK_SEQPACKET)
         return -1;
-    int flags = fcntl(fd, F_GETFL);
-    return flags >= 0 && (flags & O_NONBLOCK) ? TAKE_FD(fd) : -1;
+    return TAKE_FD(fd);
+}
+
+/* init holds this end too, and with it its flags: MSG_DONTWAIT says it whatever they are. */
+static int control_send(int channel, int listener)
+{
+    unsigned char word = INIT_SYNC_LISTENER;
+    union {
+        char bytes[CMSG_SPACE(sizeof(int))];
+        struct cmsghdr align;
+    } ctl = {{0}};
+    struct iovec iov = {.iov_base = &word, .iov_len = 1};
+    struct msghdr msg = {
+        .msg_iov = &iov, .msg_iovlen = 1, .msg_control = ctl.bytes, .msg_controllen = sizeof ctl.bytes};
+    struct cmsghdr *c = CMSG_FIRSTHDR(&msg);
+    c->cmsg_level = SOL_SOCKET;
+    c->cmsg_type = SCM_RIGHTS;
+    c->cmsg_len = (socklen_t)CMSG_LEN(sizeof listener);
+    memcpy(CMSG_DATA(c), &listener, sizeof listener);
+    return sendmsg(channel, &msg, MSG_NOSIGNAL | MSG_DONTWAIT) == 1 ? 0 : -1;
 }
 
 int control_restore(const struct keeper *k, const struct entry *e, struct err *err)
 {
     char name[KEEPER_ID_MAX + 8];
-    unsigned char word = INIT_SYNC_LISTENER;
     control_name(e->id, name);
     if (faccessat(KEEPER_FD_RUN, name, F_OK, AT_SYMLINK_NOFOLLOW) == 0 && keeper_socket_alive(KEEPER_FD_RUN, name))
         return 0;
@@ -80,7 +96,7 @@ int control_restore(const struct keeper *k, const struct entry *e, struct err *e
     if (listener < 0)
         return -1;
     /* A paused init takes it when it goes on; connections wait in it until then. */
-    if (fd_send(channel, &word, 1, &listener, 1) == 0)
+    if (control_send(channel, listener) == 0)
         return 1;
     (void)err_set(err, ERR_SETUP, errno, "its socket was removed, and its init takes no other");
     control_remove(e->id);
