@@ -21,9 +21,11 @@
 #include "base/path.h"
 #include "base/random.h"
 #include "base/sha256.h"
+#include "front/idseal.h"
 #include "front/procs.h"
 #include "http/devca.h"
 #include "stock/proto.h"
+#include "store/store.h"
 
 #define IMAGE_USER "hutch-image"
 
@@ -325,6 +327,24 @@ static int load_webhook(const struct config *c, struct node_files *n, struct err
     return n->webhook_trust < 0 ? -1 : 0;
 }
 
+/* SQLite takes an empty file for a new store. One beside what only a used store leaves lost its contents: started like that,
+ * the node would forget every sandbox, key and secret, and stock would drop what no row names. */
+static int check_store(const struct config *c, const struct node_files *n, struct err *err)
+{
+    static const char *const beside[] = {STORE_MARK_FILE, IDSEAL_FILE, STORE_FILE "-wal"};
+    struct stat st;
+    if (fstatat(n->store, STORE_FILE, &st, AT_SYMLINK_NOFOLLOW) < 0 || !S_ISREG(st.st_mode) || st.st_size > 0)
+        return 0;
+    for (size_t i = 0; i < ARRAY_LEN(beside); i++)
+        if (fstatat(n->store, beside[i], &st, AT_SYMLINK_NOFOLLOW) == 0 && st.st_size > 0)
+            return err_set(err, ERR_SETUP, 0,
+                           "%s/front/" STORE_FILE
+                           " is empty, although %s beside it shows that it was in use; put a copy of "
+                           "it back, or remove the empty file to begin with a new store",
+                           c->state, beside[i]);
+    return 0;
+}
+
 int node_files_open(const struct config *c, struct node_files *ret, struct err *err)
 {
     struct node_files *n = ret;
@@ -337,7 +357,7 @@ int node_files_open(const struct config *c, struct node_files *ret, struct err *
     /* Front reaches its directories by descriptor; the names in RUN it must be able to look up. */
     if ((n->state = node_open_dir(c->state, me, getegid(), 0700, err)) < 0 ||
         (n->state_lock = node_take_lock(n->state, c->state, err)) < 0 || node_run_open(c, n, err) < 0 ||
-        (n->store = node_open_dir(store, n->uid, n->gid, 0700, err)) < 0 ||
+        (n->store = node_open_dir(store, n->uid, n->gid, 0700, err)) < 0 || check_store(c, n, err) < 0 ||
         (n->templates = node_open_dir(c->templates, me, n->gid, n->drop ? 0750 : 0700, err)) < 0)
         return -1;
     n->presets = open_presets();

@@ -352,7 +352,9 @@ static void ended(struct supervisor *s, enum role role, int status)
         return;
     }
     say_end(ch, status);
-    if (role == EGRESS && !s->egress_decided)
+    /* What it ends with itself it has said, and it would end so again. One that was killed is started again; front waits for
+     * that, as long as for a slow one. */
+    if (role == EGRESS && !s->egress_decided && !WIFSIGNALED(status))
         egress_decided(s, "egress could not start; see its message above");
     if (role == EGRESS && !s->files->egress.on)
         return;

@@ -1,5 +1,6 @@
 """The processes of a node: what each may do, and that none of them is missed for long when it dies."""
 import concurrent.futures
+import contextlib
 import http.client
 import json
 import os
@@ -150,6 +151,57 @@ def test_deaths():
         d.start()
         check_equal(ids(d), {box})
         kept(d, box)
+
+
+def kill_first_egress(d):
+    """Kills the first egress that this daemon starts as soon as it is there."""
+    stop = time.monotonic() + PATIENCE
+    while time.monotonic() < stop:
+        with contextlib.suppress(OSError, AttributeError):  # there is no daemon yet, or a child has just ended
+            for pid in pathlib.Path(f"/proc/{d.proc.pid}/task/{d.proc.pid}/children").read_text().split():
+                if b"egress" in pathlib.Path(f"/proc/{pid}/cmdline").read_bytes().split(b"\0"):
+                    os.kill(int(pid), signal.SIGKILL)
+                    return
+        time.sleep(0.001)
+
+
+def test_egress_killed_at_once():
+    "egress that is killed while it starts for the first time is started again, and sandboxes have their network"
+    for _ in range(10):
+        d = Daemon()
+        killer = threading.Thread(target=kill_first_egress, args=(d,))
+        killer.start()
+        with d:
+            killer.join()
+            log = d.log_path.read_text()
+            said = [json.loads(line) for line in log.splitlines() if line.startswith("{")]
+            ends = [i for i, m in enumerate(said) if m["message"] == "child ended" and m.get("child") == "egress"]
+            fronts = [i for i, m in enumerate(said) if m["message"] == "started" and m.get("child") == "front"]
+            check(fronts, log)
+            if not ends or ends[0] > fronts[0]:
+                continue  # it was ready before it was killed
+            check_equal(said[ends[0]]["signal"], signal.SIGKILL)
+            check("sandboxes have no network" not in log, log)
+            check_equal(len(d.children("egress")), 1)
+            check("--no-egress" not in pathlib.Path(f"/proc/{d.children('front')[0]}/cmdline").read_text())
+            status, body, _ = patient(d, "POST", "/v2/sandboxes", {"templateID": "host", "allow_internet_access": True})
+            check_equal(status, 201, body)
+            return
+    check(False, "egress was never killed in time")
+
+
+def test_stop_says_nothing_odd():
+    "a node that is told to stop says so, and no process of it complains or says an empty error"
+    with Daemon() as d:
+        create(d)
+        before = len(d.log_path.read_text())
+        d.stop(sandboxes=False)
+        check_equal(d.proc.returncode, 0)
+        said = d.log_path.read_text()[before:]
+        check_in("told to stop", said)
+        for line in said.splitlines():
+            check(line.startswith('{"time"') and json.loads(line)["level"] == "info", line)
+        d.start()
 
 
 def test_stop_leaves_sandboxes():
@@ -330,6 +382,42 @@ def test_damaged_store():
             check_in("move the file away", str(e))
         check_equal(d.proc.returncode, 123)
         db.unlink()
+        d.start()
+
+
+def test_empty_store():
+    "an empty store.db beside a node's other state is an error with two remedies; in a new state directory it is a new store"
+    with Daemon() as d:
+        d.stop()
+        db = d.state / "front/store.db"
+        whole, owner = db.read_bytes(), db.stat()
+        aside = [db.parent / name for name in ("store.mark", "id.key")]
+        for keep in aside:
+            os.truncate(db, 0)
+            for path in aside:
+                if path != keep:
+                    path.rename(d.dir / path.name)
+            try:
+                d.start()
+                check(False, "it started")
+            except RuntimeError as e:
+                check_in(f"front/store.db is empty, although {keep.name} beside it shows that it was in use", str(e))
+                check_in("put a copy of it back, or remove the empty file", str(e))
+            check_equal((d.proc.returncode, db.stat().st_size), (123, 0))
+            for path in aside:
+                if path != keep:
+                    (d.dir / path.name).rename(path)
+        db.write_bytes(whole)
+        d.start()
+        d.stop()
+        db.unlink()  # the other remedy
+        d.start()
+        d.stop()
+        shutil.rmtree(d.state)
+        db.parent.mkdir(parents=True)
+        db.touch()  # killed in the first moment of its life
+        for path in (db, db.parent):
+            os.chown(path, owner.st_uid, owner.st_gid)
         d.start()
 
 
