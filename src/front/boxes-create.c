@@ -227,7 +227,9 @@ static void row_written(void *arg, const struct err *err)
     struct creation *c = arg;
     c->row_done = true;
     if (err && !c->over) {
-        creation_refuse(c, 503, BUSY_RETRY_S, NULL, "the node cannot record a sandbox: %s", err->msg);
+        struct state_failure why = {0};
+        state_fail_write(&why, err, "the node cannot record a sandbox");
+        creation_refuse(c, why.status, why.status == 503 ? BUSY_RETRY_S : 0, why.error_code, "%s", why.text);
         fail(c);
     }
     maybe_finish(c);

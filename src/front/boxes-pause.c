@@ -312,7 +312,7 @@ static void stored_written(void *arg, const struct err *err)
         memcpy(b->stack, c->before, sizeof b->stack);
         b->state_bytes = c->bytes_before;
         c->box->row_state = c->kind == CHANGE_UNLOAD ? STORE_BOX_FROZEN : STORE_BOX_RUNNING;
-        state_fail(&c->failure, 503, "the node cannot record the pause: %s", err->msg);
+        state_fail_write(&c->failure, err, "the node cannot record the pause");
         give_up(c);
         return;
     }
@@ -356,7 +356,7 @@ static void frozen_written(void *arg, const struct err *err)
         return;
     if (err) {
         c->box->row_state = STORE_BOX_RUNNING;
-        state_fail(&c->failure, 503, "the node cannot record the pause: %s", err->msg);
+        state_fail_write(&c->failure, err, "the node cannot record the pause");
         give_up(c);
         return;
     }

@@ -56,7 +56,7 @@ static void thaw_written(void *arg, const struct err *err)
         return;
     if (err) { /* the store says frozen: it must be */
         c->box->row_state = STORE_BOX_FROZEN;
-        state_fail(&c->failure, 503, "the node cannot record that the sandbox runs: %s", err->msg);
+        state_fail_write(&c->failure, err, "the node cannot record that the sandbox runs");
         c->pending++;
         keeperc_pause(c->front->keeper, c->id, frozen_again, c);
         return;
@@ -126,7 +126,7 @@ static void restored_written(void *arg, const struct err *err)
         return;
     if (err) {
         c->box->row_state = STORE_BOX_STORED;
-        state_fail(&c->failure, 503, "the node cannot record that the sandbox runs: %s", err->msg);
+        state_fail_write(&c->failure, err, "the node cannot record that the sandbox runs");
         restore_fails(c);
         return;
     }

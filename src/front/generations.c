@@ -145,7 +145,7 @@ static void stored(void *arg, const struct err *err)
     struct front *f = m->front;
     state_release(f, m->g.stack);
     if (err) {
-        state_fail(&m->failure, 503, "the generation could not be stored: %s", err->msg);
+        state_fail_write(&m->failure, err, "the generation could not be stored");
         state_drop(f, m->g.stack);
     } else if (!box_find(f, m->box)) {
         state_fail(&m->failure, 404, "the sandbox ended meanwhile");

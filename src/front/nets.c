@@ -465,8 +465,10 @@ static void setting_written(void *arg, const struct err *err)
 {
     struct setting *s = arg;
     if (err && s->status == 0) {
-        s->status = 503;
-        (void)snprintf(s->text, sizeof s->text, "the network cannot be stored: %.500s", err->msg);
+        struct state_failure why = {0};
+        state_fail_write(&why, err, "the network cannot be stored");
+        s->status = why.status;
+        (void)snprintf(s->text, sizeof s->text, "%s", why.text);
     }
     setting_over(s);
 }

@@ -80,6 +80,10 @@ void reply_err(struct http_req *r, const struct err *err)
     size_t n = strlen(text), t = strlen(tail);
     if (err->eno && n > t && strcmp(text + n - t, tail) == 0)
         text[n - t] = 0;
+    if (err->code == ERR_SETUP && err->eno == ENOSPC) { /* the store's; where that lies is the operator's business */
+        reply_refuse(r, 507, "disk_full", 0, "the change cannot be recorded: the node's disk is full");
+        return;
+    }
     reply_error(r, status_of(err), "%s", text);
 }
 

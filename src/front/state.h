@@ -20,6 +20,9 @@ struct state_failure {
     char text[512];
 };
 void state_fail(struct state_failure *ret, unsigned status, const char *fmt, ...) __attribute__((format(printf, 3, 4)));
+/* `what` could not be written to the store: 507 if the disk is full, else 503. */
+void state_fail_write(struct state_failure *ret, const struct err *err, const char *what);
+#define STATE_DISK_FULL "disk_full" /* the error_code of a 507 */
 
 /* --- stacks: state-meet.c ------------------------------------------------------------------------------------------- */
 typedef void state_captured(void *arg, const struct stock_reply *r);

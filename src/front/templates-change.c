@@ -79,7 +79,7 @@ static void change_written(void *arg, const struct err *err)
     struct tmpl_change *c = ts->first;
     struct tmpl_row *r = map_get(&ts->by_id, c->id);
     if (err)
-        state_fail(&c->failure, 503, "the node cannot record the template: %s", err->msg);
+        state_fail_write(&c->failure, err, "the node cannot record the template");
     else if (orphan(ts, c) || (!r && !c->is_new))
         undo_written(ts, c);
     if (c->failure.status) {

@@ -1,4 +1,5 @@
 /* Templates made here and snapshots: rows in memory and in the store; how they change is in templates-change.c. */
+#include <errno.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -19,6 +20,13 @@ void state_fail(struct state_failure *ret, unsigned status, const char *fmt, ...
     va_start(ap, fmt);
     (void)vsnprintf(ret->text, sizeof ret->text, fmt, ap);
     va_end(ap);
+}
+
+void state_fail_write(struct state_failure *ret, const struct err *err, const char *what)
+{
+    bool full = err->eno == ENOSPC || err->eno == EDQUOT;
+    state_fail(ret, full ? 507 : 503, "%s: %s", what, full ? "the node's disk is full" : err->msg);
+    ret->error_code = full ? STATE_DISK_FULL : NULL;
 }
 
 void tmpl_id_new(char ret[40])

@@ -246,7 +246,7 @@ static void row_written(void *arg, const struct err *err)
 {
     struct run *r = arg;
     if (err)
-        state_fail(&r->failure, 503, "the transaction cannot be recorded: %s", err->msg);
+        state_fail_write(&r->failure, err, "the transaction cannot be recorded");
     run_over(r);
 }
 
@@ -501,7 +501,8 @@ static void committing_written(void *arg, const struct err *err)
         ask_apply(c);
         return;
     }
-    state_fail(&failure, 503, "%s cannot be recorded: %s", busy_with(c->t), err->msg);
+    _cleanup_free_ char *what = xasprintf("%s cannot be recorded", busy_with(c->t));
+    state_fail_write(&failure, err, what);
     settled(c, NULL, &failure, -1);
 }
 

@@ -81,7 +81,7 @@ static void row_written(void *arg, const struct err *err)
 {
     struct resizing *z = arg;
     if (err)
-        state_fail(&z->failure, 503, "the new quota is in force but cannot be recorded; ask again: %s", err->msg);
+        state_fail_write(&z->failure, err, "the new quota is in force but cannot be recorded; ask again");
     finish(z);
 }
 
@@ -181,7 +181,7 @@ static void row_first(void *arg, const struct err *err)
 {
     struct resizing *z = arg;
     if (err) {
-        state_fail(&z->failure, 503, "the new quota cannot be recorded: %s", err->msg);
+        state_fail_write(&z->failure, err, "the new quota cannot be recorded");
         finish(z);
         return;
     }

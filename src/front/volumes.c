@@ -239,7 +239,7 @@ static void row_written(void *arg, const struct err *err)
     struct volumes *vs = m->front->volumes;
     struct volume_own *o = vs ? map_get(&vs->by_id, m->id) : NULL;
     if (err)
-        state_fail(&m->failure, 503, "the volume cannot be recorded: %s", err->msg);
+        state_fail_write(&m->failure, err, "the volume cannot be recorded");
     if (o && err) {
         forget(vs, o);
         drop(m->front, m->id);
@@ -416,7 +416,7 @@ static void row_gone(void *arg, const struct err *err)
     if (err) {
         if (o)
             o->state = VOLUME_THERE;
-        state_fail(&g->failure, 503, "the volume cannot be removed now: %s", err->msg);
+        state_fail_write(&g->failure, err, "the volume cannot be removed now");
         tell_gone(g);
         return;
     }

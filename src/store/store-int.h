@@ -45,7 +45,7 @@ enum store_sql {
 };
 extern const char *const store_sql[SQL_COUNT];
 
-enum { STORE_PARAMS_MAX = 32 };
+enum { STORE_PARAMS_MAX = 32, STORE_CHECKPOINT_PAGES = 1000 /* SQLite's own default */ };
 
 struct store_param {
     char *blob; /* owned; NULL: `number` counts */
@@ -88,6 +88,8 @@ struct store {
     uint64_t mark;  /* store-mark.c; the writer's once it runs */
     int mark_fd;    /* -1: none yet */
     bool put_back;
+    int dir;                       /* borrowed */
+    bool reserve_whole, told_full; /* store-reserve.c; the writer's once it runs */
 };
 
 /* store-write.c */
@@ -118,6 +120,15 @@ int store_read_all(struct store *s, const char *sql, struct reading *r, struct e
 /* Strings one after another, each with its NUL. */
 void store_op_strv(struct store_op *op, const struct strv *v);
 void store_column_strv(sqlite3_stmt *st, int at, struct strv *ret);
+
+/* store-reserve.c */
+/* Sets aside what there is room for; s->reserve_whole: all of it. */
+void store_reserve_take(struct store *s);
+void store_reserve_release(struct store *s);
+/* Whether a store that cannot be opened may lack nothing but room that the reserve has. */
+bool store_reserve_may_help(const struct store *s);
+/* Whether this write needs room for more than its own log. */
+bool store_op_grows(const struct store_op *op);
 
 /* store-mark.c */
 int store_mark_open(struct store *s, int dir, struct err *err); /* before the writer runs */

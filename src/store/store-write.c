@@ -64,6 +64,8 @@ static void deliver(void *arg)
 /* Takes the list. */
 static void finish(struct store *s, struct store_op *list)
 {
+    if (!list)
+        return;
     (void)pthread_mutex_lock(&s->lock);
     *s->finished_last = list;
     while (*s->finished_last)
@@ -182,16 +184,55 @@ static void set_sync(struct store *s, const struct store_op *list)
     s->full_sync = full;
 }
 
+/* Takes out what needs room, with its failure. */
+static struct store_op *part_growing(struct store *s, struct store_op **list)
+{
+    struct store_op *growing = NULL, **last = &growing, **at = list;
+    bool grows = false;
+    while (*at) {
+        struct store_op *op = *at;
+        grows = op->joined ? grows : store_op_grows(op);
+        if (!grows) {
+            at = &op->next;
+            continue;
+        }
+        *at = op->next;
+        op->next = NULL;
+        set_failure(s, op, SQLITE_FULL);
+        *last = op;
+        last = &op->next;
+    }
+    return growing;
+}
+
+static int run_or_roll_back(struct store *s, struct store_op *list)
+{
+    int rc = list ? run_all(s, list) : SQLITE_OK;
+    if (rc == SQLITE_OK)
+        return rc;
+    int eno = sqlite3_system_errno(s->write);
+    if (!sqlite3_get_autocommit(s->write))
+        (void)sqlite3_exec(s->write, "ROLLBACK", NULL, NULL, NULL);
+    return (rc & 0xff) == SQLITE_IOERR && (eno == ENOSPC || eno == EDQUOT) ? SQLITE_FULL : rc;
+}
+
 static void write_batch(struct store *s, struct store_op *list)
 {
-    set_sync(s, list);
-    int rc = run_all(s, list);
-    if (rc != SQLITE_OK) {
-        for (struct store_op *op = list; op; op = op->next)
-            set_failure(s, op, rc);
-        if (!sqlite3_get_autocommit(s->write))
-            (void)sqlite3_exec(s->write, "ROLLBACK", NULL, NULL, NULL);
+    if (!s->reserve_whole)
+        store_reserve_take(s);
+    struct store_op *refused = s->reserve_whole ? NULL : part_growing(s, &list);
+    if (list)
+        set_sync(s, list);
+    int rc = run_or_roll_back(s, list);
+    if (rc == SQLITE_FULL) {
+        finish(s, part_growing(s, &list));
+        if (list)
+            store_reserve_release(s);
+        rc = run_or_roll_back(s, list);
     }
+    for (struct store_op *op = rc == SQLITE_OK ? NULL : list; op; op = op->next)
+        set_failure(s, op, rc);
+    finish(s, refused);
     finish(s, list);
 }
 

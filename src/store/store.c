@@ -128,7 +128,9 @@ int store_fail(struct err *err, sqlite3 *db, int rc, const char *path, const cha
         break;
     }
     /* With the number of a system error its text is appended; the hint would then stand before it. */
-    return err_set(err, ERR_SETUP, *hint ? 0 : eno, "store %s: %s: %s%s", path, what, sqlite3_errstr(rc), hint);
+    (void)err_set(err, ERR_SETUP, *hint ? 0 : eno, "store %s: %s: %s%s", path, what, sqlite3_errstr(rc), hint);
+    err->eno = eno;
+    return -1;
 }
 
 /* Names are taken as they are: resolved, they would lead through directories that we may not pass. */
@@ -237,6 +239,33 @@ static int check_and_migrate(struct store *s, struct err *err)
     return migrate_from(s, version, err);
 }
 
+static int open_connections(struct store *s, const char *path, int dir, struct err *err)
+{
+    if (connect_to(path, s->path, &s->read, err) == 0 && check_and_migrate(s, err) == 0 &&
+        store_mark_open(s, dir, err) == 0 && connect_to(path, s->path, &s->write, err) == 0)
+        return 0;
+    (void)sqlite3_close(s->read);
+    (void)sqlite3_close(s->write);
+    if (s->mark_fd >= 0)
+        (void)close(s->mark_fd);
+    s->read = s->write = NULL;
+    s->mark_fd = -1;
+    return -1;
+}
+
+/* With the room that was set aside for it, if there is no other. */
+static int open_with_reserve(struct store *s, const char *path, int dir, struct err *err)
+{
+    if (open_connections(s, path, dir, err) == 0) {
+        store_reserve_take(s);
+        return 0;
+    }
+    if (!store_reserve_may_help(s))
+        return -1;
+    store_reserve_release(s);
+    return open_connections(s, path, dir, err);
+}
+
 int store_open(struct loop *l, int dir, const char *shown, struct store **ret, struct err *err)
 {
     _cleanup_free_ char *path = xasprintf("/proc/self/fd/%d/" STORE_FILE, dir);
@@ -254,11 +283,10 @@ int store_open(struct loop *l, int dir, const char *shown, struct store **ret, s
     s->finished_last = &s->finished;
     s->full_sync = true; /* connect_to() */
     s->mark_fd = -1;
+    s->dir = dir;
     (void)pthread_mutex_init(&s->lock, NULL);
     (void)pthread_cond_init(&s->wake, NULL);
-    if (connect_to(path, s->path, &s->read, err) < 0 || check_and_migrate(s, err) < 0 ||
-        store_mark_open(s, dir, err) < 0 || connect_to(path, s->path, &s->write, err) < 0 ||
-        store_writer_start(s, err) < 0) {
+    if (open_with_reserve(s, path, dir, err) < 0 || store_writer_start(s, err) < 0) {
         store_close(s);
         return -1;
     }

@@ -4,7 +4,8 @@
  * Reading happens at start, on the loop's thread (the *_each functions; the rows are borrowed for the call). Writing never
  * blocks the loop: rows are copied into a queue, one writer thread takes what is there, writes it in one transaction and
  * posts the results back, so that many writers share one fsync. Writes happen in the order they were asked for. A write
- * that fails (disk full) is reported to its `done` and leaves nothing behind; the next one is tried again.
+ * that fails is reported to its `done` and leaves nothing behind; the next one is tried again. On a full disk (err->eno
+ * ENOSPC) what removes something is written all the same, as long as the reserve lasts (store-reserve.c).
  */
 #ifndef HUTCH_STORE_STORE_H
 #define HUTCH_STORE_STORE_H
@@ -19,15 +20,17 @@
 
 struct store;
 
-#define STORE_FILE      "store.db"
-#define STORE_MARK_FILE "store.mark" /* beside it; says which store was here last */
+#define STORE_FILE         "store.db"
+#define STORE_MARK_FILE    "store.mark"    /* beside it; says which store was here last */
+#define STORE_RESERVE_FILE "store.reserve" /* beside it; blocks for a disk that is full */
 
 enum {
     STORE_SCHEMA = 8,
-    STORE_QUEUE_MAX = 20000,  /* writes that wait; more fail at once */
-    STORE_BATCH_MAX = 256,    /* writes in one transaction */
-    STORE_EVENTS_MAX = 20000, /* kept in all; the tenant that has the most gives its oldest */
-    STORE_IDEM_HOURS = 24,    /* an idempotency key is remembered this long */
+    STORE_QUEUE_MAX = 20000,     /* writes that wait; more fail at once */
+    STORE_BATCH_MAX = 256,       /* writes in one transaction */
+    STORE_EVENTS_MAX = 20000,    /* kept in all; the tenant that has the most gives its oldest */
+    STORE_RESERVE_MAX = 8 << 20, /* bytes; of a small disk an eighth */
+    STORE_IDEM_HOURS = 24,       /* an idempotency key is remembered this long */
 };
 
 /* Opens or makes STORE_FILE in a directory, which is reached by its descriptor only (borrowed, until the end): the way

@@ -3,9 +3,11 @@ import collections
 import contextlib
 import hashlib
 import os
+import pathlib
 import random
 import shutil
 import subprocess
+import tempfile
 import threading
 import time
 
@@ -250,8 +252,8 @@ def test_state_disk_full():
                     bad.append(e)
             print(f"        {len(good)} creates answered 201, {len(bad)} were refused", flush=True)
             check(bad, "40 creates fit on a full disk")
-            check_equal({e.status for e in bad}, {503}, bad[0])
-            check_in(b"message", bad[0].body)
+            check_equal({e.status for e in bad}, {507}, bad[0])
+            check_in(b"disk is full", bad[0].body)
             check_equal(box.run("echo still")[1], b"still\n")
             check_equal(api.list(), {b.id for b in [box, *good]}, "answered 201, and nothing else")
             d.kill9("keeper")
@@ -265,6 +267,56 @@ def test_state_disk_full():
     finally:
         subprocess.run(["umount", "-l", d.state], check=True)
         shutil.rmtree(d.dir, ignore_errors=True)
+
+
+@contextlib.contextmanager
+def small_ext4(place, size="48M"):
+    """A file system of its own on a file; what the directory lies in is removed at the end."""
+    with tempfile.TemporaryDirectory(prefix="hutch-ext4-") as tmp, contextlib.ExitStack() as stack:
+        stack.callback(shutil.rmtree, place.parent, ignore_errors=True)
+        image = pathlib.Path(tmp, "image")
+        subprocess.run(["truncate", "-s", size, image], check=True)
+        subprocess.run(["mkfs.ext4", "-q", "-m", "0", image], check=True)
+        subprocess.run(["mount", "-o", "loop", image, place], check=True)
+        stack.callback(subprocess.run, ["umount", "-l", place], check=True)
+        yield
+
+
+def test_front_comes_back_on_a_full_disk():
+    "a front that is killed on a full disk comes back: it shows, kills and removes, refuses the rest with 507, and room makes all well"
+    needs_root()
+    d = Daemon()
+    d.state.mkdir(mode=0o700)
+    with small_ext4(d.state):
+        with d:
+            api, front = Api(d.port, d.key), d.state / "front"
+            boxes = [api.create() for _ in range(8)]
+            check_equal(ask(d, "PUT", "/v1/secrets/token", {"value": "v"}).status, 200)
+            key = ask(d, "POST", "/v1/keys", {"tenant": "default", "name": "k", "scopes": ["read"]}).json
+            for _ in range(2):
+                fill(d.state / "filler")
+                hit(d, "front")
+                check_equal(patiently(api.list), {b.id for b in boxes})
+                check_equal(patiently(lambda: boxes[-1].run("echo still")[1]), b"still\n")
+                for method, path, body in (("POST", "/sandboxes", {"templateID": "host"}), ("PUT", "/v1/secrets/other", {"value": "v"}),
+                                           ("POST", "/v1/keys", {"tenant": "default", "name": "other", "scopes": ["read"]}), ("POST", "/v1/tenants", {"id": "acme"})):
+                    a = ask(d, method, path, body)
+                    check_equal((path, a.status, a.json.get("error_code")), (path, 507, "disk_full"), a)
+                gone = boxes.pop(0)
+                check_equal(ask(d, "DELETE", f"/sandboxes/{gone.id}").status, 204)
+                check_equal(api.list(), {b.id for b in boxes})
+            check_equal(ask(d, "DELETE", "/v1/secrets/token").status, 204)
+            check_equal(ask(d, "DELETE", f"/v1/keys/{key['id']}").status, 204)
+            hit(d, "front")
+            check_equal(patiently(lambda: ask(d, "GET", "/v1/secrets/token")).status, 404, "it came back")
+            check_equal(patiently(api.list), {b.id for b in boxes})
+            (d.state / "filler").unlink()
+            boxes.append(patiently(api.create))
+            check_equal(ask(d, "PUT", "/v1/secrets/token", {"value": "v"}).status, 200)
+            check((front / "store.reserve").stat().st_blocks * 512 >= 4 << 20, "the reserve was not made again")
+            hit(d, "front")
+            check_equal(patiently(api.list), {b.id for b in boxes})
+            d.stop()
 
 
 def test_descriptors_run_out():
