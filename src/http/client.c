@@ -4,6 +4,7 @@
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
+#include <strings.h>
 #include <sys/socket.h>
 
 #include "base/cleanup.h"
@@ -523,9 +524,22 @@ static void add_fields(struct buf *b, const struct http_fields *f)
 {
     for (size_t i = 0; i < f->n; i++) {
         const char *name = f->v[i].name;
-        if (strcmp(name, "host") != 0 && strcmp(name, "content-length") != 0 && strcmp(name, "transfer-encoding") != 0)
+        if (strcasecmp(name, "host") != 0 && strcasecmp(name, "content-length") != 0 &&
+            strcasecmp(name, "transfer-encoding") != 0)
             http1_add_field(b, name, f->v[i].value);
     }
+}
+
+static void add_head(struct buf *b, const struct client_request *q, enum http1_framing framing)
+{
+    buf_addf(b, "%s %s HTTP/1.1\r\n", q->method, q->target);
+    http1_add_field(b, q->host_as ? q->host_as : "host", q->host);
+    add_fields(b, &q->fields);
+    if (framing == HTTP1_LENGTH && q->length_as)
+        buf_addf(b, "%s: %llu\r\n", q->length_as, (unsigned long long)q->length);
+    else
+        http1_add_framing(b, framing, q->length);
+    http1_add_end(b);
 }
 
 void client_start(struct client *c, const struct client_request *q, const struct client_events *events, void *arg)
@@ -548,10 +562,7 @@ void client_start(struct client *c, const struct client_request *q, const struct
     c->trailers.n = c->came.n = 0;
     c->on_trailer = NULL;
     c->state = HEAD;
-    http1_add_request(&head, q->method, q->target, q->host);
-    add_fields(&head, &q->fields);
-    http1_add_framing(&head, c->framing, q->length);
-    http1_add_end(&head);
+    add_head(&head, q, c->framing);
     outq_add(&c->out, head.p, head.n);
     wake(c);
 }

@@ -44,7 +44,8 @@ struct client_request {
     const char *method;
     const char *target; /* origin-form: "/path?query" */
     const char *host;
-    /* As they shall be sent, names in lower case; host, content-length and transfer-encoding among them are left out, for
+    const char *host_as, *length_as; /* how to spell "host" and "content-length"; NULL: so */
+    /* As they shall be sent; host, content-length and transfer-encoding among them are left out, for
      * they are made from what stands here. Connection fields are the caller's business (http_hop_by_hop). */
     struct http_fields fields;
     uint64_t length; /* of the body: 0 none, HTTP_UNKNOWN chunked */

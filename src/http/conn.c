@@ -102,11 +102,11 @@ static void refuse_body(struct conn *c)
 static void begin_request(struct conn *c, const char *p, size_t n)
 {
     size_t nfields = http1_count_fields(p, n), fixed = sizeof(struct conn_req) + nfields * sizeof(struct http_field);
-    struct conn_req *q = xmalloc(fixed + n);
+    struct conn_req *q = xmalloc(fixed + 2 * n);
     struct http1_head h;
     struct http1_bad bad;
     *q = (struct conn_req){.c = c};
-    char *bytes = memcpy((char *)q + fixed, p, n);
+    char *bytes = memcpy((char *)q + fixed, p, n), *raw = memcpy(bytes + n, p, n);
     c->scan = 0;
     if (http1_parse_request(bytes, n, q->fields, &h, &bad) < 0) {
         free(q);
@@ -126,6 +126,9 @@ static void begin_request(struct conn *c, const char *p, size_t n)
     r->scheme = h.scheme;
     r->owner = c->link.owner;
     r->fields = h.fields;
+    r->raw_head = raw;
+    r->read_head = bytes;
+    r->head_n = n;
     r->length = h.length;
     r->version = h.version;
     r->tls = !transport_is_plain(c->t);

@@ -26,7 +26,7 @@ enum conn_state {
     CONN_DEAD,    /* freed at the end of the batch */
 };
 
-/* A request, its fields and the bytes of its head in one allocation. */
+/* A request, its fields and the bytes of its head, as they are read and as they came, in one allocation. */
 struct conn_req {
     struct http_req pub; /* first, so that the one is the other */
     struct conn *c;

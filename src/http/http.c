@@ -1,5 +1,6 @@
 #include "http/http.h"
 
+#include <stdint.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -35,6 +36,12 @@ void http_trailer(struct http_req *r, const char *name, const char *value)
 void http_head(struct http_req *r, unsigned status, uint64_t length) { r->ops->head(r, status, length); }
 bool http_write(struct http_req *r, const void *p, size_t n) { return r->ops->write(r, p, n); }
 void http_end(struct http_req *r) { r->ops->end(r); }
+const char *http_spelling(const struct http_req *r, const char *name)
+{
+    uintptr_t at = (uintptr_t)name, from = (uintptr_t)r->read_head;
+    return r->raw_head && at >= from && at < from + r->head_n ? r->raw_head + (at - from) : name;
+}
+
 void http_abort(struct http_req *r) { r->ops->abort(r); }
 void http_pause(struct http_req *r) { r->ops->pause(r, true); }
 void http_resume(struct http_req *r) { r->ops->pause(r, false); }

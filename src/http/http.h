@@ -44,6 +44,9 @@ const char *http_field(const struct http_fields *f, const char *name);
 
 struct http_req;
 struct http_stream_ops;
+/* The name of a field of the request as the client wrote it ("X-Name"): strlen(name) bytes, without a NUL. HTTP/2 has lower
+ * case only. */
+const char *http_spelling(const struct http_req *r, const char *name);
 
 struct http_req {
     /* What was asked; valid for the life of the request; read-only for handlers. */
@@ -60,6 +63,9 @@ struct http_req {
     char id[24];   /* request id for logs and the x-request-id answer field */
     struct loop *loop;
     struct http_owner *owner; /* of the connection (server.h); NULL if it has none */
+    /* HTTP/1: the head as it came, and the copy that was read, into which the names of fields point. NULL: HTTP/2. */
+    const char *raw_head, *read_head;
+    size_t head_n;
 
     /* Set by the handler. `data` may be called many times; `end` once, after the last of it (also when there is no body). */
     void *user;

@@ -5,6 +5,7 @@
 
 #include "base/cleanup.h"
 #include "base/mem.h"
+#include "base/strv.h"
 #include "http/http1.h"
 
 struct proxy {
@@ -237,6 +238,32 @@ static char *forwarded(const struct http_req *r)
                      r->tls ? "https" : "http");
 }
 
+/* The name of a field as the client spelt it where it sent one; else as it stands here. Owned by `kept`. */
+static const char *as_spelt(const struct http_req *r, const char *name, struct strv *kept)
+{
+    for (size_t i = 0; i < r->fields.n; i++)
+        if (strcmp(r->fields.v[i].name, name) == 0) {
+            strv_take(kept, xstrndup(http_spelling(r, r->fields.v[i].name), strlen(name)));
+            return kept->v[kept->n - 1];
+        }
+    return name;
+}
+
+/* What the client sent and what replaces some of it, named as the client named it: servers there are that tell "X-Name" from
+ * "x-name". */
+static void add_asked(struct field_list *l, const struct http_req *r, const struct proxy_options *o, struct strv *kept)
+{
+    for (size_t i = 0; i < r->fields.n; i++) {
+        const struct http_field *f = &r->fields.v[i];
+        if (stops_here(o, &r->fields, f->name))
+            continue;
+        strv_take(kept, xstrndup(http_spelling(r, f->name), strlen(f->name)));
+        add(l, kept->v[kept->n - 1], f->value);
+    }
+    for (size_t i = 0; i < o->add.n; i++)
+        add(l, as_spelt(r, o->add.v[i].name, kept), o->add.v[i].value);
+}
+
 static void start_upstream(struct proxy *p, const struct proxy_options *o)
 {
     static const struct client_events events = {answer_head, answer_data, answer_end, upstream_writable,
@@ -246,12 +273,9 @@ static void start_upstream(struct proxy *p, const struct proxy_options *o)
     const char *host = o->host ? o->host : r->authority ? r->authority : "";
     _cleanup_free_ char *whole = r->query ? xasprintf("%s?%s", r->path, r->query) : NULL;
     _cleanup_free_ char *where = o->forwarded ? forwarded(r) : NULL;
+    _cleanup_strv_ struct strv kept = {0};
     bool upgrade = wants_upgrade(r, o);
-    for (size_t i = 0; i < r->fields.n; i++)
-        if (!stops_here(o, &r->fields, r->fields.v[i].name))
-            add(&fields, r->fields.v[i].name, r->fields.v[i].value);
-    for (size_t i = 0; i < o->add.n; i++)
-        add(&fields, o->add.v[i].name, o->add.v[i].value);
+    add_asked(&fields, r, o, &kept);
     if (o->forwarded) {
         add(&fields, "x-forwarded-for", r->peer);
         add(&fields, "x-forwarded-proto", r->tls ? "https" : "http");
@@ -260,8 +284,8 @@ static void start_upstream(struct proxy *p, const struct proxy_options *o)
         add(&fields, "forwarded", where);
     }
     if (upgrade) {
-        add(&fields, "connection", "upgrade");
-        add(&fields, "upgrade", http_field(&r->fields, "upgrade"));
+        add(&fields, as_spelt(r, "connection", &kept), "upgrade");
+        add(&fields, as_spelt(r, "upgrade", &kept), http_field(&r->fields, "upgrade"));
     }
     struct client_request q = {
         .method = r->method,
@@ -269,6 +293,8 @@ static void start_upstream(struct proxy *p, const struct proxy_options *o)
                   : whole   ? whole
                             : r->path,
         .host = host,
+        .host_as = o->host || r->version == 20 ? "Host" : as_spelt(r, "host", &kept),
+        .length_as = as_spelt(r, "content-length", &kept),
         .fields = {fields.v, fields.n},
         .length = r->length,
         .upgrade = upgrade,

@@ -9,6 +9,7 @@ import pathlib
 import re
 import shutil
 import signal
+import socket
 import ssl
 import subprocess
 import tarfile
@@ -271,6 +272,51 @@ def test_names():
                     check_equal(visit(d, b, port, f"/to?u={urllib.parse.quote(to)}").headers["Location"], back, to)
                 cookies = visit(d, b, port, "/cookie").headers.get_all("Set-Cookie")
                 check_equal(cookies, ["a=1; Path=/x", "b=2; HttpOnly", "c=3; Path=/"])
+
+
+# Tells the head of one request as it came, byte for byte.
+RAW = r"""
+import socket, sys
+s = socket.socket(); s.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+s.bind(("127.0.0.1", int(sys.argv[1]))); s.listen(); print("up", flush=True)
+while True:
+    c, _ = s.accept(); head = b""
+    while b"\r\n\r\n" not in head:
+        more = c.recv(65536)
+        if not more: break
+        head += more
+    body = head.split(b"\r\n\r\n")[0]
+    c.sendall(b"HTTP/1.1 200 OK\r\ncontent-length: %d\r\nconnection: close\r\n\r\n" % len(body) + body); c.close()
+"""
+
+
+def test_spelling():
+    "header names reach the service as an HTTP/1.1 client spelt them, replaced ones too; a masked host is Host; HTTP/2 has lower case"
+    with Daemon(tls=True) as d:
+        b, masked = native(d, publicTraffic=True), create(d, network={"maskRequestHost": "custom-host.example.com:${PORT}"})
+        streams = [serve(d, x, "/usr/bin/python3", "-c", RAW, "8000") for x in (b, masked)]
+        for x in (b, masked):
+            eventually(lambda x=x: sh(d, x, "curl -s -o /dev/null http://127.0.0.1:8000/").code == 0, 20, "port 8000 inside")
+
+        def told(box, *lines, body=""):
+            s = socket.create_connection(("127.0.0.1", d.port), timeout=60)
+            s.sendall(("\r\n".join(["POST /x HTTP/1.1", *lines, f"CONTENT-Length: {len(body)}", "Connection: close", "", body])).encode())
+            answer = b"".join(iter(lambda: s.recv(65536), b"")).decode()
+            s.close()
+            return [x.split(":")[0] for x in answer.split("\r\n\r\n", 1)[1].split("\r\n")[1:]], answer
+        sent = ("X-CamelCase: 1", "x-lower: 2", "X_ODD-name: 3", "Cookie: hutch-port=1; own=2")
+        names, answer = told(b, f"HOST: {host_of(d, b, 8000)}", *sent, body="abc")
+        for name in ("HOST", "X-CamelCase", "x-lower", "X_ODD-name", "Cookie", "CONTENT-Length"):
+            check(name in names, (name, answer))
+        check("hutch-port" not in answer, answer)
+        names, answer = told(masked, f"host: {host_of(d, masked, 8000)}", *sent)
+        check("Host" in names and "host" not in names and "Host: custom-host.example.com:8000" in answer, answer)
+        name = host_of(d, b, 8000)
+        r = subprocess.run(["curl", "-sk", "--http2", "--resolve", f"{name.split(':')[0]}:{d.tls_port}:127.0.0.1", "-H", "X-CamelCase: 1", f"https://{name}/"],
+                           stdout=subprocess.PIPE, text=True, check=True)
+        check("x-camelcase: 1" in r.stdout and f"Host: {name}" in r.stdout, r.stdout)
+        for s in streams:
+            s.close()
 
 
 def test_pages_and_log():
