@@ -130,7 +130,7 @@ WRONG = [  # field, wrong values, words of the answer
     ("autoPauseMemory", [1, "x"], "autoPauseMemory"),
     ("autoResume", [1, {"enabled": 1}], ""),
     ("iam", [{"a": 1}, "x", 1, True], "iam"),
-    ("mcp", [{"a": 1}], "mcp"),
+    ("mcp", [1, "x", [], True], "mcp"),
     ("volumeMounts", [[{"name": "x"}]], "volumeMounts"),
 ]
 
@@ -165,6 +165,10 @@ def test_create_fields():
         for value in ("x" * 129, " ", "a b", "\x7f"):
             a = ask(d, "POST", "/v2/sandboxes", {"templateID": "host"}, headers={"Idempotency-Key": value})
             check_equal(a.status, 400, (value, a))
+        # E2B's SDKs send it and start the gateway themselves.
+        a = patient(d, "POST", "/v2/sandboxes", {"templateID": "host", "mcp": {"github/acme/tool": {"runCmd": "x", "envs": {"K": "v"}}}})
+        check_equal((a.status, a.headers.get("Hutch-Ignored-Fields")), (201, None), a)
+        check_equal(ask(d, "DELETE", f"/sandboxes/{a.json['sandboxID']}").status, 204)
         # Names of unknown fields are reported in a header: nothing in them may break it.
         a = patient(d, "POST", "/v2/sandboxes", {"templateID": "host", "x\r\nSet-Cookie: a=b": 1, "\u00e9\u2028": 2,
                                                  **{f"f{i}": 1 for i in range(500)}})

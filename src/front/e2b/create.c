@@ -26,7 +26,7 @@ static const struct {
         {"templateID", KNOWN},   {"timeout", KNOWN},   {"metadata", KNOWN},
         {"envVars", KNOWN},      {"secure", KNOWN},    {"allow_internet_access", KNOWN},
         {"network", KNOWN},      {"autoPause", KNOWN}, {"autoPauseMemory", KNOWN},
-        {"autoResume", KNOWN},   {"iam", UNSUPPORTED}, {"mcp", UNSUPPORTED},
+        {"autoResume", KNOWN},   {"iam", UNSUPPORTED}, {"mcp", KNOWN},
         {"volumeMounts", KNOWN},
 },
   network_fields[] = {
@@ -286,6 +286,14 @@ int e2b_read_host_dirs(json_t *root, const char *field, struct e2b_create *ret, 
     return 0;
 }
 
+/* The client starts the gateway itself, with a token of its own, by running `mcp-gateway` inside: the node has nothing to do,
+ * and one that it had started would be in the way. */
+static int check_mcp(json_t *root, struct err *err)
+{
+    json_t *servers = NULL;
+    return e2b_field_obj(root, "mcp", &servers, err) < 0 ? -1 : 0;
+}
+
 static int read_lives(json_t *root, struct e2b_create *ret, struct err *err)
 {
     struct box_life life = {0};
@@ -358,7 +366,7 @@ int e2b_create_parse(json_t *root, bool v2, uint32_t max_timeout, struct e2b_cre
     ret->spec.template = ret->template;
     if (e2b_read_timeout(root, v2 ? 300 : 15, max_timeout, &ret->spec.timeout_s, err) < 0 ||
         e2b_field_bool(root, "secure", &secure, err) < 0 || e2b_read_history(root, &ret->spec, err) < 0 ||
-        read_lives(root, ret, err) < 0 || read_network(root, ret, err) < 0)
+        read_lives(root, ret, err) < 0 || check_mcp(root, err) < 0 || read_network(root, ret, err) < 0)
         return -1;
     if (v2 && !secure)
         strv_add(&ret->ignored, "secure");
