@@ -290,6 +290,9 @@ static void dispatch(struct init *g, const struct asker *who, const struct init_
     case INIT_UNWATCH:
         worker_unwatch(g, who);
         break;
+    case INIT_SETTLE:
+        settle_start(g, who);
+        break;
     case INIT_SHUTDOWN:
         (void)conn_reply(g, who, INIT_OK, "");
         g->stop = true;

@@ -20,6 +20,8 @@ enum {
     SPAWN_DEADLINE_MS = 10000,
     KILL_WAIT_STEPS = 250, /* of 0.2 ms: how long an answer waits for a killed process to be gone */
     DRAIN_MAX = 1 << 20,
+    WORKERS_TABLE = INIT_WORKERS_MAX + INIT_WATCHES_MAX + INIT_RECEIVERS_MAX,
+    SETTLES_MAX = 64, /* requests that wait for watches */
 };
 
 enum kind {
@@ -124,7 +126,14 @@ struct worker {
     bool watched, dead, replied, timed_out;
     bool closed; /* nobody listens to this watch any more */
     struct asker who;
-    uint64_t deadline_ms; /* 0: none */
+    uint64_t deadline_ms;           /* 0: none */
+    uint64_t asked_turn, told_turn; /* of a watch: see settle.c */
+};
+
+struct settle {
+    bool used;
+    struct asker who;
+    uint64_t turn;
 };
 
 struct init {
@@ -148,7 +157,9 @@ struct init {
     uint32_t ncommands, nattachments; /* places in use lie below */
     struct command command[COMMANDS_TABLE];
     struct attachment attachment[INIT_ATTACH_MAX];
-    struct worker worker[INIT_WORKERS_MAX + INIT_WATCHES_MAX + INIT_RECEIVERS_MAX];
+    struct worker worker[WORKERS_TABLE];
+    uint64_t settle_turn;
+    struct settle settle[SETTLES_MAX];
     struct init_request request;
     unsigned char body[INIT_MSG_MAX];
     unsigned char out[INIT_MSG_MAX];
@@ -245,6 +256,9 @@ void worker_flush(struct init *g);
 void worker_drop_conn(struct init *g, uint32_t conn, uint32_t gen);
 void worker_tick(struct init *g);
 uint64_t worker_deadline(const struct init *g);
+/* settle.c */
+void settle_start(struct init *g, const struct asker *who);
+void settle_flush(struct init *g);
 
 /* lock.c: what can no longer be undone. */
 void lock_begin(void);

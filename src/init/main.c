@@ -134,6 +134,7 @@ static void run(struct init *g)
         attach_flush(g);
         input_flush(g);
         worker_flush(g);
+        settle_flush(g);
         if (g->stop)
             _exit(0); /* the kernel kills what is left inside */
     }

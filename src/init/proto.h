@@ -6,8 +6,9 @@
  * is not answered, and INIT_DETACH and INIT_UNWATCH, which are answered by INIT_CLOSED: the last message with that number,
  * whatever was still on its way.
  *
- * The socket of INIT_CREATE takes the bytes of the file. At their end, or when it cannot go on, the helper answers there as in
- * an INIT_REPLY (u32 code, str text) and closes; if it closes without, it was killed.
+ * The socket of INIT_CREATE takes the bytes of the file. Their end is SHUT_WR: then the file is put in its place. A socket that is
+ * closed before leaves everything as it was. At the end, or when it cannot go on, the helper answers there as in an INIT_REPLY
+ * (u32 code, str text) and closes; if it closes without, it was killed.
  *
  * Notation: u32 u64 fixed numbers; str length, bytes, NUL; strv count, strings; opt = u32 0, or u32 1 and the value;
  * who = u32 pid, str tag (pid 0: by tag); info = see init_put_info().
@@ -74,6 +75,7 @@ enum init_type {
     INIT_UNWATCH,     /* request: the watch */
     INIT_DIAL,        /* u32 port -> -; descriptor: a connected TCP socket */
     INIT_SHUTDOWN,    /* - -> -; then everything inside is killed */
+    INIT_SETTLE,      /* - -> -, after the events of all that had changed before in directories watched from here */
     INIT_TYPE_MAX,
     INIT_REPLY = 100,  /* u32 code (enum init_code), str text; then, for INIT_OK, as above */
     INIT_OUTPUT,       /* u64 end[1..3]: offsets behind the last byte; request: the attachment */
@@ -81,6 +83,7 @@ enum init_type {
     INIT_WATCH_EVENT,  /* u32 type, str name, opt info */
     INIT_WATCH_FAILED, /* u32 code, str text; the last message with that number */
     INIT_CLOSED,       /* - */
+    INIT_WATCH_SETTLED, /* u64; from a helper to init only */
 };
 
 enum { INIT_F_MEMFD = 1 };

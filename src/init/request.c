@@ -166,6 +166,7 @@ static int parse_body(struct wire_in *in, struct init_request *r)
     case INIT_LIST:
     case INIT_UNWATCH:
     case INIT_SHUTDOWN:
+    case INIT_SETTLE:
         return 0;
     case INIT_BIND:
         return parse_bind(in, r);

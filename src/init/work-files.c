@@ -4,14 +4,12 @@
 #include <stdio.h>
 #include <string.h>
 #include <sys/stat.h>
-#include <sys/xattr.h>
 #include <unistd.h>
 
 #include "base/cleanup.h"
 #include "base/fd.h"
 #include "init/work.h"
 
-#define META_PREFIX "user.e2b."
 enum { FEED_MAX = 64 << 20 };
 
 void work_file_stat(struct work *w)
@@ -77,68 +75,17 @@ void work_file_open(struct work *w)
     work_reply_info(w, &i, fd);
 }
 
-static bool wanted(const struct init_request *r, const char *key)
-{
-    for (size_t i = 0; i < r->nmeta; i++)
-        if (strcmp(r->meta[i].key, key) == 0)
-            return true;
-    return false;
-}
-
-/* The metadata becomes exactly what was sent. */
-static int put_meta(const struct init_request *r, int fd)
-{
-    char names[4096], key[sizeof META_PREFIX + 256];
-    ssize_t n = flistxattr(fd, names, sizeof names);
-    for (ssize_t at = 0; at < n;) {
-        const char *name = names + at;
-        at += (ssize_t)strnlen(name, (size_t)(n - at)) + 1;
-        if (strncmp(name, META_PREFIX, sizeof META_PREFIX - 1) == 0 && !wanted(r, name + sizeof META_PREFIX - 1))
-            (void)fremovexattr(fd, name);
-    }
-    for (size_t i = 0; i < r->nmeta; i++) {
-        (void)snprintf(key, sizeof key, META_PREFIX "%s", r->meta[i].key);
-        if (fsetxattr(fd, key, r->meta[i].value, strlen(r->meta[i].value), 0) < 0)
-            return -1;
-    }
-    return 0;
-}
-
-/* A regular file for writing; nothing is truncated before it is known to be one. With O_EXCL it is ours, and half until the
- * caller says otherwise. */
-static int create(struct work *w, int dir, const char *name, const char *path, int flags)
-{
-    struct stat st;
-    int fd = work_open(dir, name, O_WRONLY | O_CREAT | flags, 0666);
-    if (fd < 0 && errno != ENXIO) /* ENXIO: a FIFO without a reader, a socket, a terminal */
-        work_fail_errno(w, errno, path);
-    if (fd >= 0 && (flags & O_EXCL)) {
-        w->half_dir = dir;
-        w->half = name;
-    }
-    if (fd < 0 || fstat(fd, &st) < 0 || !S_ISREG(st.st_mode) || work_is_kernel_fs(fd))
-        work_fail(w, INIT_INVALID, "path '%.200s' is not a regular file", path);
-    work_give(w, fd);
-    if (ftruncate(fd, 0) < 0)
-        work_fail_errno(w, errno, path);
-    return fd;
-}
-
 void work_file_create(struct work *w)
 {
+    static struct upload u = {.fd = -1, .old = -1};
     struct init_info i;
-    const char *name;
     if (strcmp(w->path, "/") == 0)
         work_fail_errno(w, EISDIR, w->path);
-    _cleanup_close_ int dir = work_parent(w, w->path, true, &name);
-    if (dir < 0)
+    u.dir = work_parent(w, w->path, true, &u.name);
+    if (u.dir < 0)
         work_fail_errno(w, errno, w->path);
-    int fd = create(w, dir, name, w->path, 0);
-    if (put_meta(w->r, fd) < 0)
-        work_fail_errno(w, errno, w->path);
-    if (work_info(w, dir, name, w->path, &i) < 0)
-        work_fail_errno(w, errno, w->path);
-    work_receive(w, &i, fd);
+    work_upload_begin(w, &u, &i);
+    work_receive(w, &i, &u);
 }
 
 static void append(struct work *w, const char *source, int to)
@@ -175,14 +122,14 @@ static void remove_source(struct work *w, const char *source, const struct stat 
 void work_file_compose(struct work *w)
 {
     const struct init_request *r = w->r;
-    char temp[64], path[INIT_PATH_MAX];
+    char path[INIT_PATH_MAX];
+    static struct upload u = {.fd = -1, .old = -1};
     struct init_info i;
     struct stat st;
-    const char *name;
-    _cleanup_close_ int dir = work_parent(w, w->to, true, &name);
-    if (dir < 0)
+    u.dir = work_parent(w, w->to, true, &u.name);
+    if (u.dir < 0)
         work_fail_errno(w, errno, w->to);
-    if (fstatat(dir, name, &st, 0) == 0 && S_ISDIR(st.st_mode))
+    if (fstatat(u.dir, u.name, &st, 0) == 0 && S_ISDIR(st.st_mode))
         work_fail_errno(w, EISDIR, w->to);
     for (size_t s = 0; s < r->nargs; s++) { /* before anything is made */
         paths_resolve(path, w->user.home, w->g->workdir, r->args[s]);
@@ -190,16 +137,16 @@ void work_file_compose(struct work *w)
         if (path[0] == '\0' || stat(path, &src) < 0)
             work_fail_errno(w, path[0] ? errno : ENAMETOOLONG, path[0] ? path : r->args[s]);
     }
-    (void)snprintf(temp, sizeof temp, ".hutch-compose-%d", (int)getpid());
-    _cleanup_close_ int fd = create(w, dir, temp, w->to, O_EXCL | O_NOFOLLOW);
+    work_upload_stage(w, &u, w->to);
+    work_give(w, u.fd);
     for (size_t s = 0; s < r->nargs; s++)
-        append(w, r->args[s], fd);
-    if (fstat(fd, &st) < 0 || renameat(dir, temp, dir, name) < 0)
+        append(w, r->args[s], u.fd);
+    if (fstat(u.fd, &st) < 0 || work_upload_publish(w, &u) < 0)
         work_fail_errno(w, errno, w->to);
     w->half = NULL;
     for (size_t s = 0; s < r->nargs; s++)
         remove_source(w, r->args[s], &st);
-    if (work_info(w, dir, name, w->to, &i) < 0)
+    if (work_info(w, u.dir, u.name, w->to, &i) < 0)
         work_fail_errno(w, errno, w->to);
     work_reply_info(w, &i, -1);
 }

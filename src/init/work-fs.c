@@ -180,7 +180,7 @@ int work_copy_bytes(int from, int to)
     }
 }
 
-static void copy_xattrs(int from, int to)
+void work_copy_xattrs(int from, int to)
 {
     char names[4096], value[INIT_META_BYTES];
     ssize_t n = flistxattr(from, names, sizeof names);
@@ -193,7 +193,7 @@ static void copy_xattrs(int from, int to)
 
 static void copy_facts(int from, int fd, const struct stat *st)
 {
-    copy_xattrs(from, fd);
+    work_copy_xattrs(from, fd);
     struct timespec t[2] = {st->st_atim, st->st_mtim};
     (void)fchown(fd, st->st_uid, st->st_gid);
     (void)fchmod(fd, st->st_mode & 0777);

@@ -12,9 +12,9 @@
 #include "init/work.h"
 
 enum { PIECE = 256 * 1024, SMALL_PIECE = 32 * 1024, SMALL = 1 << 20, IDLE_MS = 10 * 60 * 1000 };
-enum { TOO_LATE = -1 /* beside the numbers of errno */ };
+enum { TOO_LATE = -1, CUT_OFF = -2 }; /* beside the numbers of errno */
 
-/* Until the end of the stream, or until `max` bytes are written: *ended says which. 0, errno, or TOO_LATE. */
+/* Until the end of the stream, or until `max` bytes are written: *ended says which. 0, errno, TOO_LATE or CUT_OFF. */
 static int copy(int from, int to, size_t piece, uint64_t max, bool *ended)
 {
     static char buf[PIECE];
@@ -32,9 +32,9 @@ static int copy(int from, int to, size_t piece, uint64_t max, bool *ended)
         }
         if (n < 0 && errno == EINTR)
             continue;
-        if (n < 0 && errno != ECONNRESET)
-            return errno;
-        if (n <= 0) { /* all of it, or front is gone */
+        if (n < 0)
+            return errno == ECONNRESET ? CUT_OFF : errno;
+        if (n == 0) { /* all of it, or front is gone */
             *ended = true;
             return 0;
         }
@@ -54,6 +54,7 @@ static void report(struct work *w, int sock, enum init_code code, const char *te
     wire_put_str(&o, text);
     if (!o.bad)
         (void)send(sock, w->out + sizeof(struct init_head), o.n, MSG_NOSIGNAL);
+    (void)shutdown(sock, SHUT_RDWR); /* the guard may hold it a moment longer */
     _exit(0);
 }
 
@@ -71,6 +72,8 @@ static void report_errno(struct work *w, int sock, int eno)
         report(w, sock, INIT_NO_SPACE, "not enough memory in the sandbox for the file");
     case EFBIG:
         report(w, sock, INIT_NO_SPACE, "the file is larger than a file may be in this sandbox");
+    case CUT_OFF:
+        report(w, sock, INIT_IO, "the upload was cut off; nothing was changed");
     case TOO_LATE:
         report(w, sock, INIT_TIMEOUT, "nothing more of the file came for 10 minutes");
     default:
@@ -79,9 +82,9 @@ static void report_errno(struct work *w, int sock, int eno)
     }
 }
 
-/* When the sandbox's memory is full the kernel ends whoever fills it. So a large file has a second process, smaller than
- * the one that writes: it is left to give the memory back, or the sandbox could do nothing any more, and to say so. */
-static void guard(struct work *w, int sock, int file)
+/* When the sandbox's memory is full the kernel ends the process that fills it. So a second one waits beside the writer, smaller
+ * than that: it takes the half file away, which gives the memory back, and says so. */
+static void guard_start(struct work *w, const int pair[2], const struct upload *u)
 {
     int alive[2];
     char byte;
@@ -94,6 +97,7 @@ static void guard(struct work *w, int sock, int file)
         return;
     }
     (void)close(alive[1]);
+    (void)close(pair[1]);
     (void)close(w->sock); /* its end tells init that the writer is gone */
     ssize_t n;
     do
@@ -101,28 +105,40 @@ static void guard(struct work *w, int sock, int file)
     while (n < 0 && errno == EINTR);
     if (n != 0)
         _exit(0);
-    (void)!ftruncate(file, 0);
-    report(w, sock, INIT_NO_SPACE,
-           "the file does not fit in the memory that the sandbox has left; it was made empty again");
+    work_upload_drop(u);
+    (void)!ftruncate(u->fd, 0);
+    report(w, pair[0], INIT_NO_SPACE, "the file does not fit in the memory that the sandbox has left; nothing was changed");
 }
 
-void work_receive(struct work *w, const struct init_info *i, int file)
+/* At the end of the bytes: front says that they are all by closing its direction only. */
+static bool sender_is_gone(int sock)
+{
+    struct pollfd p = {.fd = sock};
+    return poll(&p, 1, 0) < 0 || (p.revents & (POLLHUP | POLLERR));
+}
+
+void work_receive(struct work *w, const struct init_info *i, struct upload *u)
 {
     int pair[2];
     bool ended;
     w->guard = -1;
     if (socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, pair) < 0)
         work_fail_errno(w, errno, w->path);
+    guard_start(w, pair, u);
     work_reply_info(w, i, pair[1]);
     (void)close(pair[1]);
-    int eno = copy(pair[0], file, SMALL_PIECE, SMALL, &ended);
-    if (eno == 0 && !ended) {
-        guard(w, pair[0], file);
-        eno = copy(pair[0], file, PIECE, UINT64_MAX, &ended);
-    }
+    int eno = copy(pair[0], u->fd, SMALL_PIECE, SMALL, &ended);
+    if (eno == 0 && !ended)
+        eno = copy(pair[0], u->fd, PIECE, UINT64_MAX, &ended);
+    if (eno == 0 && sender_is_gone(pair[0]))
+        eno = CUT_OFF;
+    if (eno == 0 && work_upload_publish(w, u) < 0)
+        eno = errno;
+    if (eno != 0)
+        work_upload_drop(u);
     if (w->guard >= 0)
         (void)!write(w->guard, "", 1);
-    if (close(file) < 0 && errno != EINTR && eno == 0) /* full disks may be reported only here */
+    if (close(u->fd) < 0 && errno != EINTR && eno == 0)
         eno = errno;
     report_errno(w, pair[0], eno);
 }

@@ -8,7 +8,9 @@
 #include <stdio.h>
 #include <string.h>
 #include <sys/inotify.h>
+#include <sys/ioctl.h>
 #include <sys/mman.h>
+#include <sys/socket.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
 #include <unistd.h>
@@ -25,6 +27,7 @@ enum { DIRS_MAX = 8192, NAMES_BYTES = 32 << 20, DEPTH_MAX = 64 };
 static struct {
     int inotify;
     bool recursive, with_info;
+    uint32_t upload; /* cookie of an upload that is being put in its place; 0: none */
     char *names; /* bump memory for relative paths */
     size_t used;
     unsigned n;
@@ -146,7 +149,7 @@ static bool add_tree(struct work *w, const char *rel, bool announce, unsigned de
                 continue;
             if (snprintf(sub, sizeof sub, "%s%s%s", rel, rel[0] ? "/" : "", e->d_name) >= (int)sizeof sub)
                 continue;
-            if (announce)
+            if (announce && !work_is_upload(e->d_name))
                 tell(w, INIT_EV_CREATED, sub);
             if (fstatat(fd, e->d_name, &st, AT_SYMLINK_NOFOLLOW) == 0 && S_ISDIR(st.st_mode) &&
                 !add_tree(w, sub, announce, depth + 1))
@@ -215,9 +218,28 @@ static void follow_dirs(struct work *w, const struct inotify_event *e, const cha
     }
 }
 
+/* A file that is being uploaded has a name of its own until it is complete (work-upload.c), which is not told; nor is the move
+ * to its place over another file: what follows it, a write, says all. */
+static bool watch_hides(const struct inotify_event *e)
+{
+    if (e->mask & (IN_ISDIR | IN_Q_OVERFLOW))
+        return false;
+    if (e->len && work_is_upload(e->name)) {
+        if (e->mask & IN_MOVED_FROM)
+            watch.upload = e->cookie;
+        return true;
+    }
+    if (!(e->mask & IN_MOVED_TO) || watch.upload == 0 || e->cookie != watch.upload)
+        return false;
+    watch.upload = 0;
+    return true;
+}
+
 static void handle(struct work *w, const struct inotify_event *e)
 {
     char rel[INIT_PATH_MAX * 2];
+    if (watch_hides(e))
+        return;
     if (e->mask & IN_Q_OVERFLOW)
         give_up(w, INIT_LIMIT, "too many changes at once under '%.160s'; some were lost", w->path);
     if (moving.set && !((e->mask & IN_MOVED_TO) && e->cookie == moving.cookie))
@@ -251,9 +273,36 @@ static void handle(struct work *w, const struct inotify_event *e)
         follow_dirs(w, e, rel);
 }
 
-static void run(struct work *w)
+/* Tells one buffer of events; 0: none was there. */
+static size_t watch_take(struct work *w)
 {
     _Alignas(struct inotify_event) static char buf[64 * 1024];
+    ssize_t n = read(watch.inotify, buf, sizeof buf);
+    for (ssize_t at = 0; at < n;) {
+        const struct inotify_event *e = (const struct inotify_event *)(const void *)(buf + at);
+        at += (ssize_t)(sizeof *e + e->len);
+        handle(w, e);
+    }
+    return n > 0 ? (size_t)n : 0;
+}
+
+/* Tells what is queued at this moment, then that it has. False: init has ended. */
+static bool watch_settle(struct work *w)
+{
+    uint64_t turn;
+    int queued = 0;
+    if (recv(w->sock, &turn, sizeof turn, MSG_DONTWAIT) != (ssize_t)sizeof turn)
+        return false;
+    (void)ioctl(watch.inotify, FIONREAD, &queued);
+    for (size_t done = 0, n; done < (size_t)queued && (n = watch_take(w)) > 0;)
+        done += n;
+    struct wire_out o = work_begin(w);
+    wire_put_u64(&o, turn);
+    return work_send(w, INIT_WATCH_SETTLED, &o, -1) == 0;
+}
+
+static void run(struct work *w)
+{
     for (;;) {
         struct pollfd p[2] = {{.fd = watch.inotify, .events = POLLIN}, {.fd = w->sock, .events = POLLIN}};
         int ready = poll(p, 2, moving.set ? 10 : -1); /* the other half of a move comes at once, or never */
@@ -261,14 +310,9 @@ static void run(struct work *w)
             settle_move();
         if (ready < 0 && errno != EINTR)
             return;
-        if (p[1].revents) /* init never writes: this is its end */
+        if (p[1].revents && !watch_settle(w))
             return;
-        ssize_t n = read(watch.inotify, buf, sizeof buf);
-        for (ssize_t at = 0; at < n;) {
-            const struct inotify_event *e = (const struct inotify_event *)(const void *)(buf + at);
-            at += (ssize_t)(sizeof *e + e->len);
-            handle(w, e);
-        }
+        (void)watch_take(w);
     }
 }
 

@@ -52,14 +52,35 @@ int work_unlink(int dir, const char *name, unsigned depth);
 /* Copies a tree with owners, modes, times. -1 with errno. */
 int work_copy(int dir, const char *name, int to_dir, const char *to_name, unsigned depth);
 int work_copy_bytes(int from, int to);
+void work_copy_xattrs(int from, int to); /* of users */
 
 /* work-info.c. The strings live until the next call. */
 int work_info(struct work *w, int dir, const char *name, const char *path, struct init_info *ret);
 int work_info_path(struct work *w, const char *path, struct init_info *ret);
 
-/* work-receive.c. Answers with the info and a socket, writes what comes over it into `file` (owned from now on) until its
- * end, then tells the outcome over the same socket and ends the process. */
-void work_receive(struct work *w, const struct init_info *i, int file) __attribute__((noreturn));
+/* work-upload.c. A file on its way to its place. */
+struct upload {
+    int dir;          /* where the file is, or will be */
+    const char *name; /* in there */
+    int fd;           /* what has come so far */
+    int old;          /* the file that is there, open for writing; -1: none */
+    bool in_place;    /* its bytes are changed; else another file takes its name */
+    mode_t mode;      /* of `old` */
+    char temp[64];    /* the name of fd in dir; "": it has none */
+};
+/* Finds what is there (dir and name are set), and makes a stage for what comes, with owner and metadata. Fails with an answer. */
+void work_upload_begin(struct work *w, struct upload *u, struct init_info *i);
+/* Only the stage. */
+void work_upload_stage(struct work *w, struct upload *u, const char *path);
+/* The stage becomes the file. -1 with errno: it did not, and the stage is still there. */
+int work_upload_publish(struct work *w, const struct upload *u);
+void work_upload_drop(const struct upload *u);
+/* Whether a file has the name of a stage: watches say nothing of these. */
+bool work_is_upload(const char *name);
+
+/* work-receive.c. Answers with the info and a socket, collects what comes over it; at its end the file gets it, and the outcome
+ * is told over the same socket. Ends the process. */
+void work_receive(struct work *w, const struct init_info *i, struct upload *u) __attribute__((noreturn));
 
 /* The requests. */
 void work_file_open(struct work *w);

@@ -15,7 +15,7 @@
 #include "init/init-int.h"
 #include "init/work.h"
 
-enum { TABLE = INIT_WORKERS_MAX + INIT_WATCHES_MAX + INIT_RECEIVERS_MAX };
+enum { TABLE = WORKERS_TABLE };
 
 /* Each kind of helper has a limit of its own, so that those that stay do not keep others out. */
 static const struct group {
@@ -126,6 +126,8 @@ static bool message_ok(const struct worker *w, const struct init_head *h, size_t
         return false;
     if (h->type == INIT_REPLY)
         return !w->replied;
+    if (h->type == INIT_WATCH_SETTLED)
+        return w->type == INIT_WATCH && n == sizeof *h + sizeof w->told_turn && nfds == 0;
     return w->type == INIT_WATCH && w->replied && (h->type == INIT_WATCH_EVENT || h->type == INIT_WATCH_FAILED);
 }
 
@@ -153,6 +155,8 @@ static void pass_on(struct init *g, struct worker *w, struct conn *c)
     memcpy(&h, g->out, (size_t)n < sizeof h ? (size_t)n : sizeof h);
     if (!message_ok(w, &h, (size_t)n, nfds)) {
         stop(w);
+    } else if (h.type == INIT_WATCH_SETTLED) {
+        memcpy(&w->told_turn, g->out + sizeof h, sizeof w->told_turn);
     } else {
         if (h.type == INIT_REPLY)
             w->replied = true;

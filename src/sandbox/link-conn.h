@@ -1,4 +1,4 @@
-/* link-conn.h - connections and their calls, for link.c and link-call.c only. */
+/* link-conn.h - connections and their calls, for link.c, link-call.c and watch.c only. */
 #ifndef HUTCH_SANDBOX_LINK_CONN_H
 #define HUTCH_SANDBOX_LINK_CONN_H
 

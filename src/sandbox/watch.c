@@ -4,6 +4,7 @@
 
 #include "base/mem.h"
 #include "sandbox/files-int.h"
+#include "sandbox/link-conn.h"
 
 _Static_assert((int)FILE_CHMOD == (int)INIT_EV_CHMOD && (int)FILE_RENAMED == (int)INIT_EV_RENAMED,
                "events are the same numbers");
@@ -118,4 +119,23 @@ void files_unwatch(struct file_watch *w)
     call_drop(w->call, INIT_UNWATCH, NULL, NULL);
     w->call = NULL;
     watch_free(w);
+}
+
+bool files_are_watched(struct links *ls, const char *id)
+{
+    const struct link *l = map_get(&ls->map, id);
+    for (const struct call *c = l ? l->calls : NULL; c; c = c->next)
+        if (c->type == INIT_WATCH && !c->zombie)
+            return true;
+    return false;
+}
+
+link_call files_settle(struct links *ls, const char *id, link_done *done, void *arg)
+{
+    struct call *c = call_new(ls, id, INIT_SETTLE, NULL, NULL);
+    c->message = call_message_done;
+    c->failed = call_failed_done;
+    c->fn = CALL_FN(done);
+    c->arg = arg;
+    return c->id;
 }

@@ -556,6 +556,10 @@ static void test_watch(void **state)
     a = unary(b, "/filesystem.Filesystem/CreateWatcher", "{\"path\":\"/d\"}");
     world.watch->started(world.watch_arg);
     assert_true(a->ended);
+    /* an upload is answered after what it did is told, and so is who asks */
+    assert_int_equal(world.settled, 0);
+    expect(ask_envd(b, "POST", "/files?path=x.txt", "application/octet-stream", "hello", 5), 200, NULL);
+    assert_int_equal(world.settled, 1);
     char request[80], *id = xstrndup(a->body.p + 14, 16);
     asked_free(a);
     (void)snprintf(request, sizeof request, "{\"watcherId\":\"%s\"}", id);
@@ -564,6 +568,7 @@ static void test_watch(void **state)
     expect(unary(b, "/filesystem.Filesystem/GetWatcherEvents", request), 200,
            "{\"events\":[{\"name\":\"f\",\"type\":\"EVENT_TYPE_WRITE\"},{\"name\":\"f\",\"type\":\"EVENT_TYPE_REMOVE\"}"
            "]}");
+    assert_int_equal(world.settled, 2);
     expect(unary(b, "/filesystem.Filesystem/GetWatcherEvents", request), 200, "{\"events\":[]}");
     expect(unary(b, "/filesystem.Filesystem/RemoveWatcher", request), 200, "{}");
     expect(unary(b, "/filesystem.Filesystem/GetWatcherEvents", request), 404, NULL);

@@ -448,6 +448,33 @@ static void create(const char *path)
 
 static char piece[1 << 20];
 
+/* Waits until no upload is under way there. */
+#define NO_STAGE(dir) \
+    "for i in $(seq 300); do ls -A " dir " | grep -q hutch-upload || break; sleep 0.1; done; ls -A " dir " | grep hutch-up"
+
+/* What the file is stays: its mode, its other names, where a link leads; only its bytes are others. */
+static void uploads_over_something(void **state)
+{
+    (void)state;
+    sh("mkdir o; cd o; echo -n was > plain; chmod 640 plain; setfattr -n user.mine -v 1 plain 2>/dev/null; "
+       "echo -n was > one; ln one two; echo -n longer than that > far; chmod 600 far; ln -s far link; ln -s new nowhere",
+       "");
+    write_file("o/plain", "now");
+    write_file("o/two", "now");
+    write_file("o/link", "now");
+    write_file("o/nowhere", "now");
+    sh("cd o; for f in plain one far new; do cat $f; stat -c ' %a %U %h' $f; done; readlink link nowhere; ls -A",
+       "now 640 user 1\nnow 644 user 2\nnow 600 user 1\nnow 644 user 1\nfar\nnew\n"
+       "far\nlink\nnew\nnowhere\none\nplain\ntwo\n");
+    for (int cut = 0; cut < 4; cut++) {
+        create(((const char *const[]){"o/plain", "o/two", "o/link", "o/fresh"})[cut]);
+        assert_int_equal(pour(piece, sizeof piece, cut % 2 ? 2 : 1), LINK_OK);
+        sink_free(got.sink);
+    }
+    sh(NO_STAGE("o") "; cd o; cat plain one far; ls -A", "nownownowfar\nlink\nnew\nnowhere\none\nplain\ntwo\n");
+    sh("rm -r o", "");
+}
+
 static void uploads(void **state)
 {
     (void)state;
@@ -467,16 +494,20 @@ static void uploads(void **state)
     (void)close(got.fd);
     create("/tmp/up"); /* nothing at all */
     expect_finished(LINK_OK);
-    create("/tmp/up"); /* given up: what was written stays */
+    write_file("/tmp/up", "old");
+    create("/tmp/up"); /* given up: nothing was changed, nothing is left */
     assert_int_equal(pour(piece, sizeof piece, 3), LINK_OK);
     sink_free(got.sink);
-    sh("for i in $(seq 50); do [ $(stat -c %s /tmp/up) = 3145728 ] && break; sleep 0.1; done; stat -c %s /tmp/up",
-       "3145728\n");
+    sh(NO_STAGE("/tmp") "; cat /tmp/up", "old");
+    create("/tmp/never");
+    assert_int_equal(pour(piece, 1000, 1), LINK_OK);
+    sink_free(got.sink);
+    sh(NO_STAGE("/tmp") "; ls /tmp/never 2>/dev/null; cat /tmp/up", "old");
     create("/tmp/up");
     (void)pour(piece, sizeof piece, 40); /* /tmp has 32 MiB */
     expect_finished(LINK_NO_SPACE);
     assert_string_equal(got.st.text, "not enough disk space in the sandbox");
-    sh("rm /tmp/up", "");
+    sh(NO_STAGE("/tmp") "; cat /tmp/up; rm /tmp/up", "old");
 }
 
 struct waiting {
@@ -498,6 +529,7 @@ static void upload_limit(void **state)
 {
     (void)state;
     struct file_sink *v[48];
+    write_file("/tmp/many", "x");
     for (size_t i = 0; i < ARRAY_LEN(v); i++) {
         create("/tmp/many");
         v[i] = got.sink;
@@ -526,39 +558,63 @@ static void upload_limit(void **state)
     write_file("/tmp/many", "x");
 }
 
-/* As the kernel does when the memory is full. */
+static void children_of(pid_t pid, char text[256])
+{
+    char path[64];
+    memset(text, 0, 256);
+    (void)snprintf(path, sizeof path, "/proc/%d/task/%d/children", (int)pid, (int)pid);
+    int fd = open(path, O_RDONLY | O_CLOEXEC);
+    if (fd < 0)
+        return;
+    (void)!read(fd, text, 255);
+    (void)close(fd);
+}
+
+/* As the kernel does when the memory is full. The writer is the child of init that has a child; others are about to be
+ * reaped. */
 static void kill_writer(void)
 {
-    char path[64], text[256] = "";
-    (void)snprintf(path, sizeof path, "/proc/%d/task/%d/children", (int)w.pid, (int)w.pid);
-    int fd = open(path, O_RDONLY | O_CLOEXEC);
-    assert_true(fd >= 0 && read(fd, text, sizeof text - 1) > 0);
-    (void)close(fd);
-    pid_t last = 0; /* those before it are about to be reaped */
-    for (char *p = text, *next; (next = strchr(p, ' ')); p = next + 1)
-        last = (pid_t)strtol(p, NULL, 10);
-    assert_true(last > 0 && kill(last, SIGKILL) == 0);
+    char text[256], below[256];
+    pid_t writer = 0;
+    children_of(w.pid, text);
+    for (char *p = text, *next; (next = strchr(p, ' ')); p = next + 1) {
+        pid_t pid = (pid_t)strtol(p, NULL, 10);
+        children_of(pid, below);
+        if (below[0])
+            writer = pid;
+    }
+    assert_true(writer > 0 && kill(writer, SIGKILL) == 0);
 }
 
 static void writer_killed(void **state)
 {
     (void)state;
-    create("/tmp/small");
-    assert_int_equal(pour(piece, 1000, 1), LINK_OK);
-    kill_writer();
-    expect_finished(LINK_NO_SPACE);
-    assert_non_null(strstr(got.st.text, "was killed"));
-    create("/tmp/large");
-    assert_int_equal(pour(piece, sizeof piece, 4), LINK_OK);
-    kill_writer();
-    expect_finished(LINK_NO_SPACE);
-    assert_non_null(strstr(got.st.text, "made empty again"));
-    sh("stat -c %s /tmp/large; rm /tmp/large /tmp/small", "0\n");
+    write_file("/tmp/kept", "old");
+    for (int large = 0; large < 2; large++) {
+        create("/tmp/kept");
+        assert_int_equal(pour(piece, large ? sizeof piece : 1000, large ? 4 : 1), LINK_OK);
+        kill_writer();
+        expect_finished(LINK_NO_SPACE);
+        assert_non_null(strstr(got.st.text, "nothing was changed"));
+        sh(NO_STAGE("/tmp") "; cat /tmp/kept", "old");
+    }
+    sh("rm /tmp/kept", "");
 }
 
 static void as_the_user(void **state)
 {
     (void)state;
+    /* A file of his in a directory that is not: nothing can be put beside it. */
+    sh("mkdir shut; echo -n old > shut/mine; echo -n old > shut/locked; chmod 400 shut/locked; chmod 500 shut", "");
+    create("shut/mine");
+    assert_int_equal(pour(piece, 1000, 1), LINK_OK);
+    sink_free(got.sink);
+    sh("cat shut/mine", "old");
+    write_file("shut/mine", "new");
+    reset();
+    (void)files_create(w.links, WORLD_ID, NULL, "shut/locked", NULL, 0, on_created, NULL);
+    expect(LINK_DENIED, NULL);
+    sh("cat shut/mine shut/locked; ls -A shut; chmod 700 shut; rm -r shut", "newoldlocked\nmine\n");
     reset();
     (void)files_create(w.links, WORLD_ID, NULL, "/etc/mine", NULL, 0, on_created, NULL);
     expect(LINK_DENIED, NULL);
@@ -646,6 +702,63 @@ static void watches(void **state)
     sh("for i in $(seq 300); do n=$(grep -l hutch-init /proc/[0-9]*/comm | wc -l); [ $n = 1 ] && break; sleep 0.1; "
        "done; echo $n",
        "1\n"); /* no helper is left */
+}
+
+static void settle(void)
+{
+    struct status_box b = {0};
+    (void)files_settle(w.links, WORLD_ID, status_done, &b);
+    assert_true(world_wait(&w, &b.done, AWAIT_MS));
+    assert_int_equal(b.st.code, LINK_OK);
+}
+
+/* What E2B's own tests count: three events of a new file, a write of one that was there; none of the file's name before it
+ * was complete. All of them come before the answer that comes after the write. */
+static void events_of_an_upload(void **state)
+{
+    (void)state;
+    sh("mkdir ev; echo -n x > ev/there; echo -n y > ev/shared; ln ev/shared other", "");
+    memset(&seen, 0, sizeof seen);
+    struct file_watch *f = files_watch(w.links, WORLD_ID, NULL, "ev", false, false, false, &watch_ops, NULL);
+    struct file_watch *g = files_watch(w.links, WORLD_ID, NULL, "/tmp", true, false, false, &watch_ops, NULL);
+    assert_true(world_wait(&w, &seen.started, AWAIT_MS));
+    assert_true(files_are_watched(w.links, WORLD_ID));
+    for (int i = 0; i < 100; i++) {
+        seen.text[0] = '\0';
+        write_file("ev/new", "x");
+        settle();
+        assert_string_equal(seen.text, "C:new A:new W:new ");
+        seen.text[0] = '\0';
+        write_file("ev/there", "x");
+        settle();
+        assert_string_equal(seen.text, "W:there ");
+        sh("rm ev/new", "");
+        settle();
+    }
+    seen.text[0] = '\0';
+    create("ev/large");
+    assert_int_equal(pour(piece, sizeof piece, 3), LINK_OK);
+    settle();
+    assert_string_equal(seen.text, "");
+    expect_finished(LINK_OK);
+    settle();
+    assert_string_equal(seen.text, "C:large A:large W:large ");
+    seen.text[0] = '\0';
+    write_file("ev/shared", "x");
+    settle();
+    assert_true(strncmp(seen.text, "W:shared ", 9) == 0);
+    seen.text[0] = '\0';
+    const char *const from[] = {"ev/there"};
+    reset();
+    (void)files_compose(w.links, WORLD_ID, NULL, from, 1, "ev/whole", on_info, NULL);
+    expect(LINK_OK, NULL);
+    settle();
+    assert_string_equal(seen.text, "C:whole A:whole W:whole R:there ");
+    files_unwatch(f);
+    files_unwatch(g);
+    assert_false(files_are_watched(w.links, WORLD_ID));
+    settle(); /* nothing to wait for */
+    sh("rm -r ev other", "");
 }
 
 /* A watch that ended by itself while it was being closed: init answers both, and neither is nonsense. */
@@ -747,10 +860,12 @@ int main(void)
         cmocka_unit_test(metadata),
         cmocka_unit_test(large),
         cmocka_unit_test(watches),
+        cmocka_unit_test(events_of_an_upload),
         cmocka_unit_test(a_watch_ends_while_it_is_closed),
         cmocka_unit_test(watch_overflow),
         cmocka_unit_test(ports),
         cmocka_unit_test(uploads),
+        cmocka_unit_test(uploads_over_something),
         cmocka_unit_test(upload_limit),
         cmocka_unit_test(writer_killed),
     };
@@ -765,8 +880,10 @@ int main(void)
         cmocka_unit_test(metadata),
         cmocka_unit_test(as_the_user),
         cmocka_unit_test(watches),
+        cmocka_unit_test(events_of_an_upload),
         cmocka_unit_test(ports),
         cmocka_unit_test(uploads),
+        cmocka_unit_test(uploads_over_something),
         cmocka_unit_test(upload_limit),
         cmocka_unit_test(writer_killed),
     };

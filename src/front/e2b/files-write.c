@@ -338,19 +338,36 @@ static void run_step(struct writing *w)
     sink_write(w->sink, p->bytes, p->n, written, w);
 }
 
-static void finish(struct writing *w)
+static void writing_answer(struct writing *w)
 {
     struct http_req *r = w->e->r;
-    if (w->done.n == 0) {
-        fail(w, 400, "the upload has no file: parts must be named 'file'");
-        return;
-    }
     json_end_arr(&w->j);
     struct buf out = w->out;
     w->out = (struct buf){0};
     envd_free(w->e);
     reply_json(r, 200, &out);
     buf_done(&out);
+}
+
+static void writing_on_settled(void *arg, const struct link_status *st)
+{
+    struct writing *w = ((struct envd *)arg)->data;
+    (void)st; /* the files are written all the same */
+    w->e->call = 0;
+    writing_answer(w);
+}
+
+static void finish(struct writing *w)
+{
+    struct envd *e = w->e;
+    if (w->done.n == 0) {
+        fail(w, 400, "the upload has no file: parts must be named 'file'");
+    } else if (files_are_watched(e->f->links, e->id)) { /* who reads the answer may ask for the events at once */
+        w->busy = true;
+        e->call = files_settle(e->f->links, e->id, writing_on_settled, e);
+    } else {
+        writing_answer(w);
+    }
 }
 
 static void pump(struct writing *w)

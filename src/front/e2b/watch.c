@@ -270,6 +270,16 @@ void watch_create(struct envd *e, json_t *msg)
 }
 
 /* NULL: failed, e is gone. */
+static struct watcher *watch_find(struct envd *e, const char *id)
+{
+    struct box *b = box_find(e->f, e->id);
+    for (struct watcher *w = b ? e2b_box_of(b)->watchers : NULL; w; w = w->next)
+        if (strcmp(w->id, id) == 0 && !w->maker)
+            return w;
+    envd_fail(e, RPC_NOT_FOUND, "watcher with id %.64s not found", id);
+    return NULL;
+}
+
 static struct watcher *find(struct envd *e, json_t *msg)
 {
     const char *id = NULL;
@@ -278,20 +288,12 @@ static struct watcher *find(struct envd *e, json_t *msg)
         envd_fail(e, RPC_INVALID_ARGUMENT, "%s", err.msg);
         return NULL;
     }
-    struct box *b = box_find(e->f, e->id);
-    for (struct watcher *w = b ? e2b_box_of(b)->watchers : NULL; w; w = w->next)
-        if (id && strcmp(w->id, id) == 0 && !w->maker)
-            return w;
-    envd_fail(e, RPC_NOT_FOUND, "watcher with id %.64s not found", id ? id : "");
-    return NULL;
+    return watch_find(e, id ? id : "");
 }
 
-void watch_events(struct envd *e, json_t *msg)
+static void watch_answer_events(struct envd *e, struct watcher *w)
 {
-    struct watcher *w = find(e, msg);
     _cleanup_buf_ struct buf out = {0};
-    if (!w)
-        return;
     if (!w->w && w->events.n == 0) {
         struct link_status st = w->st;
         watcher_free(w);
@@ -310,6 +312,40 @@ void watch_events(struct envd *e, json_t *msg)
     buf_adds(&out, "]}");
     buf_done(&w->events);
     envd_ok(e, &out);
+}
+
+struct fetch {
+    char id[24];
+};
+
+static void watch_on_settled(void *arg, const struct link_status *st)
+{
+    struct envd *e = arg;
+    struct fetch *f = e->data;
+    (void)st; /* what has come has come */
+    e->call = 0;
+    struct watcher *w = watch_find(e, f->id); /* it may have been removed meanwhile */
+    if (w)
+        watch_answer_events(e, w);
+}
+
+static void fetch_drop(struct envd *e) { free(e->data); }
+
+/* All that happened before this request is in the answer. */
+void watch_events(struct envd *e, json_t *msg)
+{
+    struct watcher *w = find(e, msg);
+    if (!w)
+        return;
+    if (!w->w || w->overflow) {
+        watch_answer_events(e, w);
+        return;
+    }
+    struct fetch *f = xcalloc(1, sizeof *f);
+    (void)snprintf(f->id, sizeof f->id, "%s", w->id);
+    e->data = f;
+    e->drop = fetch_drop;
+    e->call = files_settle(e->f->links, e->id, watch_on_settled, e);
 }
 
 void watch_remove(struct envd *e, json_t *msg)
