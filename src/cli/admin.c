@@ -164,6 +164,7 @@ int cmd_key(int argc, char **argv)
     _cleanup_json_ json_t *answer = NULL;
     if (api_call(&call.api, "POST", "/v1/keys", buf_str(&body), &answer, NULL, &err) < 0)
         return cli_fail(&err);
+    cli_if_lost("the key was made, but is shown only once; remove it with: hutch key rm %.80s", api_text(answer, "id"));
     if (call.json)
         node_print_json(answer);
     else

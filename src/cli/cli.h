@@ -59,6 +59,9 @@ int cli_find_node(char **ret, struct err *err);
 /* Prints "hutch: <msg>" on stderr, once, and returns the exit code that belongs to the error. */
 int cli_fail(const struct err *err);
 
+/* What the user must know if the output of this command, which is checked when it ends, did not reach standard output. */
+void cli_if_lost(const char *fmt, ...) __attribute__((format(printf, 1, 2)));
+
 /* audit.c: locks the file of `hutch run --audit`, if it is empty or such a log, has no other name and is not full. */
 int cli_audit_usable(int fd, const char *name, struct err *err);
 

@@ -5,6 +5,7 @@
 #include <stdio.h>
 #include <string.h>
 #include <sys/stat.h>
+#include <sys/xattr.h>
 #include <unistd.h>
 
 #include "base/cleanup.h"
@@ -92,41 +93,97 @@ static int receive(struct api_stream *s, int fd, const char *what, struct err *e
     return n < 0 ? -1 : 0;
 }
 
-/* Written beside the target and renamed when it is whole. */
-static int download(const struct api *a, const char *from, const char *to, struct err *err)
+/* Where a download goes: into what is there, or beside it under a name of its own until it is whole. */
+struct cp_target {
+    struct buf name, part; /* part "": it is written into directly */
+    struct stat st;        /* of the file that is replaced */
+    bool replaces;
+    int fd;
+};
+
+static bool cp_has_acl(const char *path) { return getxattr(path, "system.posix_acl_access", NULL, 0) >= 0; }
+
+/* Devices, pipes, links, files with several names or an access list are written into, as cp(1) does: a new file would not be
+ * the same. So is a file in a directory that cannot be written. */
+static int cp_open_target(struct cp_target *t, struct err *err)
+{
+    const char *name = buf_str(&t->name);
+    bool there = lstat(name, &t->st) == 0;
+    bool plain = there && S_ISREG(t->st.st_mode);
+    if (plain) { /* who may not write it may not replace it either */
+        _cleanup_close_ int probe = open(name, O_WRONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK);
+        if (probe < 0)
+            return err_set(err, ERR_USAGE, errno, "cp: open %s for writing", name);
+    }
+    t->replaces = plain && t->st.st_nlink == 1 && !cp_has_acl(name);
+    t->fd = -1;
+    if (!there || t->replaces) {
+        buf_addf(&t->part, "%s.part-%d", name, (int)getpid());
+        t->fd = open(buf_str(&t->part), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, t->replaces ? 0600 : 0666);
+        if (t->fd < 0 && !(t->replaces && (errno == EACCES || errno == EPERM || errno == EROFS)))
+            return err_set(err, ERR_USAGE, errno, "cp: create %s", buf_str(&t->part));
+    }
+    if (t->fd < 0) {
+        buf_done(&t->part);
+        t->fd = open(name, O_WRONLY | O_CREAT | O_TRUNC | O_NOCTTY | O_CLOEXEC, 0666);
+    }
+    return t->fd < 0 ? err_set(err, ERR_USAGE, errno, "cp: open %s for writing", name) : 0;
+}
+
+/* The whole file takes its place, with owner and mode of what was there; without the owner, bits that lend his rights go. */
+static int cp_finish_target(struct cp_target *t, struct err *err)
+{
+    const char *name = buf_str(&t->name);
+    if (t->replaces && t->part.n) {
+        mode_t mode = fchown(t->fd, t->st.st_uid, t->st.st_gid) == 0 ? 07777 : 0777;
+        if (fchmod(t->fd, t->st.st_mode & mode) < 0)
+            return err_set(err, ERR_USAGE, errno, "cp: set the mode of %s", buf_str(&t->part));
+    }
+    if (close(TAKE_FD(t->fd)) < 0)
+        return err_set(err, ERR_USAGE, errno, "cp: write %s", name);
+    if (t->part.n && rename(buf_str(&t->part), name) < 0)
+        return err_set(err, ERR_USAGE, errno, "cp: rename to %s", name);
+    return 0;
+}
+
+static int cp_receive_file(struct api_stream *s, const char *from, const char *to, struct err *err)
 {
     struct stat st;
-    struct api_stream s;
-    _cleanup_buf_ struct buf path = {0}, target = {0}, part = {0};
+    struct cp_target t = {.fd = -1};
     _cleanup_free_ char *copy = xstrdup(from);
+    buf_adds(&t.name, to);
+    if (stat(to, &st) == 0 && S_ISDIR(st.st_mode))
+        buf_addf(&t.name, "/%s", basename(copy));
+    int r = cp_open_target(&t, err);
+    if (r == 0)
+        r = receive(s, t.fd, buf_str(&t.name), err);
+    if (r == 0)
+        r = cp_finish_target(&t, err);
+    if (r < 0 && t.part.n)
+        (void)unlink(buf_str(&t.part));
+    if (t.fd >= 0)
+        (void)close(t.fd);
+    buf_done(&t.name);
+    buf_done(&t.part);
+    return r;
+}
+
+static int download(const struct api *a, const char *from, const char *to, struct err *err)
+{
+    struct api_stream s;
+    int r;
+    _cleanup_buf_ struct buf path = {0};
     files_path(&path, a, from);
     const struct api_request q = {.method = "GET", .path = buf_str(&path), .body_fd = -1};
     if (api_send(a, &q, &s, err) < 0)
         return -1;
-    if (s.answer.status != 200) {
-        (void)api_refused(&s, err);
-        api_close(&s);
-        return -1;
-    }
-    if (strcmp(to, "-") == 0) {
-        int r = receive(&s, STDOUT_FILENO, "standard output", err);
-        api_close(&s);
-        return r;
-    }
-    buf_adds(&target, to);
-    if (stat(to, &st) == 0 && S_ISDIR(st.st_mode))
-        buf_addf(&target, "/%s", basename(copy));
-    buf_addf(&part, "%s.part-%d", buf_str(&target), (int)getpid());
-    int fd = open(buf_str(&part), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
-    int r = fd < 0 ? err_set(err, ERR_USAGE, errno, "cp: create %s", buf_str(&part))
-                   : receive(&s, fd, buf_str(&target), err);
+    if (s.answer.status != 200)
+        r = api_refused(&s, err);
+    else if (strcmp(to, "-") == 0)
+        r = receive(&s, STDOUT_FILENO, "standard output", err);
+    else
+        r = cp_receive_file(&s, from, to, err);
     api_close(&s);
-    if (fd >= 0 && close(fd) < 0 && r == 0)
-        r = err_set(err, ERR_USAGE, errno, "cp: write %s", buf_str(&part));
-    if (r == 0 && rename(buf_str(&part), buf_str(&target)) < 0)
-        r = err_set(err, ERR_USAGE, errno, "cp: rename to %s", buf_str(&target));
-    if (r < 0 && fd >= 0)
-        (void)unlink(buf_str(&part));
     return r;
 }
 
@@ -135,7 +192,8 @@ int cmd_cp(int argc, char **argv)
     static const char usage[] =
         "usage: hutch cp FILE ID:PATH\n       hutch cp ID:PATH FILE\n\n"
         "Copies one file into or out of a sandbox. FILE may be - for standard input or output.\n"
-        "A relative PATH starts at the user's home. Missing directories inside are made.\n\n"
+        "A relative PATH starts at the user's home. Missing directories inside are made. A file that is there is\n"
+        "replaced when the whole copy has come and keeps its mode; devices, pipes and links are written into.\n\n"
         "  -u, --user NAME   whose file it becomes, or who reads it\n\n"
         "examples:\n"
         "  hutch cp job.py $id:           to the user's home\n"

@@ -1,4 +1,7 @@
+#include <errno.h>
 #include <fcntl.h>
+#include <stdarg.h>
+#include <stdbool.h>
 #include <stdio.h>
 #include <string.h>
 #include <unistd.h>
@@ -102,15 +105,43 @@ static int unknown(const char *word)
 /* A missing standard stream would be taken by the next thing that is opened, and handed to the command as its own. */
 static void fill_streams(void)
 {
+    /* What is read from or written to a stream that is missing must fail, but what stderr would have said is not missed. */
+    static const int modes[] = {O_WRONLY, O_RDONLY, O_RDWR};
     for (int fd = 0; fd <= 2; fd++)
-        if (fcntl(fd, F_GETFD) < 0 && open("/dev/null", O_RDWR) != fd) /* inherited: it is a standard stream */
+        if (fcntl(fd, F_GETFD) < 0 && open("/dev/null", modes[fd]) != fd) /* inherited: it is a standard stream */
             _exit(ERR_SETUP);
 }
 
-int main(int argc, char **argv)
+static char lost_note[400];
+
+void cli_if_lost(const char *fmt, ...)
 {
-    title_note(argv, environ);
-    fill_streams();
+    va_list ap;
+    va_start(ap, fmt);
+    (void)vsnprintf(lost_note, sizeof lost_note, fmt, ap);
+    va_end(ap);
+}
+
+/* A result that did not arrive is a failure, whatever the command thinks of it. */
+static int main_end_output(int code)
+{
+    struct err err;
+    errno = 0;
+    bool lost = ferror(stdout); /* errno of that time is gone */
+    if (fflush(stdout) != 0 || (close(STDOUT_FILENO) < 0 && errno != EBADF))
+        lost = true;
+    if (!lost)
+        return code;
+    if (lost_note[0])
+        (void)fprintf(stderr, "hutch: %s\n", lost_note);
+    if (code != 0)
+        return code; /* it said why */
+    (void)err_set(&err, ERR_INTERNAL, errno, "the result could not be written to standard output");
+    return cli_fail(&err);
+}
+
+static int main_run(int argc, char **argv)
+{
     if (argc < 2) {
         help(stderr);
         return ERR_USAGE;
@@ -135,4 +166,11 @@ int main(int argc, char **argv)
         if (commands[i].run && strcmp(argv[1], commands[i].name) == 0)
             return commands[i].run(argc - 1, argv + 1);
     return unknown(argv[1]);
+}
+
+int main(int argc, char **argv)
+{
+    title_note(argv, environ);
+    fill_streams();
+    return main_end_output(main_run(argc, argv));
 }

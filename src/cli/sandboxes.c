@@ -128,10 +128,12 @@ static int create(struct creating *c, const struct node_call *call, struct err *
     if (api_call(&call->api, "POST", network ? "/v1/sandboxes" : "/v2/sandboxes", buf_str(&body), &answer, NULL, err) <
         0)
         return -1;
+    const char *id = api_text(answer, "sandboxID");
+    cli_if_lost("sandbox %.64s was made and runs until its time is over; `hutch kill %.64s` ends it", id, id);
     if (call->json)
         node_print_json(answer);
     else
-        (void)printf("%s\n", api_text(answer, "sandboxID"));
+        (void)printf("%s\n", id);
     return 0;
 }
 

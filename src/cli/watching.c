@@ -51,6 +51,8 @@ static int follow(struct api_stream *s, bool as_json, struct err *err)
             else if (line.n == 0 && data.n > 0) {
                 print_event(buf_str(&data), as_json);
                 buf_done(&data);
+                if (ferror(stdout))
+                    return 0; /* told when the program ends */
             }
             buf_done(&line);
         }
@@ -145,7 +147,7 @@ int cmd_top(int argc, char **argv)
         if (top_once(&call, &err) < 0)
             return cli_fail(&err);
         (void)fflush(stdout);
-        if (once || call.json)
+        if (once || call.json || ferror(stdout))
             return 0;
         (void)sleep(2);
     }
