@@ -24,7 +24,15 @@
 
 enum { BACKLOG = 4096, DNS_PORT = 53 };
 
-static const char low_ports[] = "/proc/sys/net/ipv4/ip_unprivileged_port_start";
+/* Root of a sandbox has no capability over its network; low ports are everybody's there. Buffers of TCP: nothing in the
+ * namespace is far away, so that large ones would only hold memory. */
+static const struct {
+    const char *path, *value;
+} settings[] = {
+    {"/proc/sys/net/ipv4/ip_unprivileged_port_start", "0"},
+    {"/proc/sys/net/ipv4/tcp_rmem", "4096 131072 1048576"},
+    {"/proc/sys/net/ipv4/tcp_wmem", "4096 16384 1048576"},
+};
 static const char own_namespace[] = "/proc/thread-self/ns/net";
 
 static int set_on(int fd, int level, int option)
@@ -79,6 +87,17 @@ static int read_cookies(struct netns *n, struct err *err)
     return 0;
 }
 
+/* In a /proc that is locked already (`hutch run`) nothing can be set: low ports stay closed, as they are without rules. */
+static int apply_settings(struct err *err)
+{
+    for (size_t i = 0; i < ARRAY_LEN(settings); i++)
+        if (fd_put(AT_FDCWD, settings[i].path, settings[i].value) < 0)
+            return errno == EROFS
+                       ? 0
+                       : err_set(err, ERR_HOST, errno, "%s of a network namespace cannot be set", settings[i].path);
+    return 0;
+}
+
 int netns_set_up(struct netns *ret, struct err *err)
 {
     struct netns n = NETNS_INIT;
@@ -88,10 +107,8 @@ int netns_set_up(struct netns *ret, struct err *err)
     (void)inet_pton(AF_INET, NETNS_GATE4, rules.dns4);
     if (rtnl_all_local(rules.own4, rules.own6, err) < 0 || nft_capture(&rules, err) < 0)
         return -1;
-    /* Root of a sandbox has no capability over its network; low ports are everybody's there. Who has locked /proc before
-     * (`hutch run`) keeps them closed, as they are without rules. */
-    if (fd_put(AT_FDCWD, low_ports, "0") < 0 && errno != EROFS)
-        return err_set(err, ERR_HOST, errno, "%s of a network namespace cannot be set", low_ports);
+    if (apply_settings(err) < 0)
+        return -1;
     if (make_tcp(&n.tcp, err) < 0 || make_udp(&n.udp, err) < 0 || read_cookies(&n, err) < 0) {
         netns_close(&n);
         return -1;

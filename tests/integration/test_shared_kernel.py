@@ -154,6 +154,35 @@ def test_nested_netlink(who):
             check_in("netlink sockets are refused (--allow-syscall netlink)", " ".join(json.loads((ws / "record").read_text())["notes"]))
 
 
+# Connections to itself that are written to and never read. Prints how many MiB the kernel holds for them, 96 at most.
+UNREAD = r"""
+import socket
+listener, held, rest = socket.create_server(("127.0.0.1", 0), backlog=4096), 0, []
+block = bytes(1 << 20)
+for _ in range(300):
+    s = socket.create_connection(listener.getsockname())
+    rest += [s, listener.accept()[0]]
+    s.setblocking(False)
+    try:
+        while held < 96 << 20: held += s.send(block)
+    except BlockingIOError: pass
+    if held >= 96 << 20: break
+print(held >> 20, flush=True)
+"""
+
+
+def test_tcp_memory():
+    "unread data of TCP connections counts: with 64 MiB of memory they hold a part of it, or the program is ended"
+    with workspace("root") as ws:
+        r = hutch("run", "-q", "--memory", "64M", "--", "python3", "-c", UNREAD, who="root", cwd=ws)
+        check(r.code == 124 or (r.code == 0 and int(r.out) <= 64), r)
+    with Daemon(config="sandboxes:\n  memory: 128MiB\n") as d:
+        b = create(d)
+        r = py(d, b, UNREAD)
+        check(r.code != 0 or int(r.text) <= 64, r)
+        check_equal(sh(d, b, "sysctl -n net.ipv4.tcp_rmem net.ipv4.tcp_wmem | cut -f3").text, "1048576\n1048576\n")
+
+
 def privileges():
     yield "strict", "user"
     if is_root():
