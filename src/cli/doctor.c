@@ -97,6 +97,27 @@ static void print_table(const struct probe_report *r, bool quiet, struct buf *ou
     buf_addc(out, '\n');
 }
 
+static void capacity_json(struct json *j)
+{
+    struct probe_capacity c;
+    if (probe_read_capacity(&c) < 0) {
+        json_none(j, "capacity");
+        return;
+    }
+    json_obj(j, "capacity");
+    json_u64(j, "at_rest", c.at_rest);
+    json_str(j, "at_rest_bound_by", c.at_rest_by);
+    json_u64(j, "full", c.full);
+    json_str(j, "full_bound_by", c.full_by);
+    json_obj(j, "limits");
+    json_u64(j, "kernel.pid_max", c.pid_max);
+    json_u64(j, "kernel.threads-max", c.threads_max);
+    json_u64(j, "fs.file-max", c.file_max);
+    json_u64(j, "nofile", c.nofile);
+    json_end_obj(j);
+    json_end_obj(j);
+}
+
 static void print_json(const struct probe_report *r, struct buf *out)
 {
     struct json j;
@@ -109,6 +130,7 @@ static void print_json(const struct probe_report *r, struct buf *out)
     _cleanup_buf_ struct buf node = {0};
     node_verdict(r, &node);
     json_str(&j, "serve", buf_str(&node));
+    capacity_json(&j);
     json_arr(&j, "probes");
     for (size_t i = 0; i < r->n; i++) {
         const struct probe *p = &r->probes[i];

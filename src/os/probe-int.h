@@ -59,6 +59,8 @@ void probe_sysctl(const struct probe *p, struct probe_result *r); /* arg: struct
 void probe_core_pattern(const struct probe *p, struct probe_result *r);
 void probe_swap(const struct probe *p, struct probe_result *r);
 void probe_uppers(const struct probe *p, struct probe_result *r);
+/* probe-capacity.c */
+void probe_capacity(const struct probe *p, struct probe_result *r);
 
 /* A kernel setting with a number in it. */
 struct probe_setting {

@@ -280,6 +280,8 @@ static const struct probe table[] = {
      NULL},
     {"limits.disk", "limits", "files of sandboxes", "looked at the store's directory", NEED_FEATURE, probe_uppers,
      NULL},
+    {"limits.capacity", "limits", "sandboxes this host carries", "read the sizes of the kernel's tables", NEED_FEATURE,
+     probe_capacity, NULL},
     {"ids.newuidmap", "ids", "subordinate uid range", "read the map files, looked for newuidmap", NEED_CONTAINER,
      probe_newuidmap, NULL},
     {"call.pidfd", "system calls", "pidfd_open", "called it", NEED_RUN, probe_syscall, &call_pidfd},

@@ -9,6 +9,7 @@
 
 #include <stdbool.h>
 #include <stddef.h>
+#include <stdint.h>
 
 enum probe_state {
     PROBE_OK,
@@ -49,6 +50,18 @@ struct probe_report {
     enum probe_tier tier;
     bool can_run; /* every NEED_RUN probe is fine */
 };
+
+/* How many sandboxes the tables of this machine carry. */
+enum { PROBE_FULL_TASKS = 512 /* the default of sandboxes.pids */ };
+struct probe_capacity {
+    uint64_t pid_max, threads_max, file_max, nofile; /* nofile: the hard limit of this process */
+    uint64_t at_rest, full;                          /* an init and a command each; PROBE_FULL_TASKS processes each */
+    const char *at_rest_by, *full_by;                /* the limit that is reached first */
+};
+/* Reads the limits and counts. 0, or -1 with errno. */
+int probe_read_capacity(struct probe_capacity *ret);
+/* The pure part: fills the lower four from the upper four. */
+void probe_count_capacity(struct probe_capacity *c);
 
 void probe_run_all(struct probe_report *ret);
 void probe_report_done(struct probe_report *r);

@@ -1,6 +1,7 @@
 """`hutch doctor`: what it finds, what it says when something is missing, and that it leaves nothing."""
 import json
 import os
+import pathlib
 import shutil
 
 from hutch_test import HUTCH, check, check_equal, check_in, check_one_line, hutch, run, skip
@@ -37,6 +38,25 @@ def test_table_is_readable(who):
     for probe in found.values():
         check_in(probe["title"], r.out, r)
     check(r.out.splitlines()[-3].startswith("tier: "), r)
+
+
+def test_capacity():
+    "it counts how many sandboxes the kernel's tables carry, and names the limit that ends first: also when another one is the smallest"
+    r = hutch("doctor", "--json")
+    report, found = probes(r)
+    c = report["capacity"]
+    limits = c["limits"]
+    check_equal(limits["kernel.pid_max"], int(pathlib.Path("/proc/sys/kernel/pid_max").read_text()), r)
+    check_equal(limits["fs.file-max"], int(pathlib.Path("/proc/sys/fs/file-max").read_text()), r)
+    tasks = min(limits["kernel.pid_max"], limits["kernel.threads-max"]) - 1024
+    want = min(tasks // 2, (limits["fs.file-max"] - 8192) // 32, (limits["nofile"] - 256) // 4)
+    check_equal((c["at_rest"], c["full"]), (want, min(tasks // 512, (limits["fs.file-max"] - 8192) // 8192, (limits["nofile"] - 256) // 4)), c)
+    check_in(f"{c['at_rest']} at rest ({c['at_rest_bound_by']} ends first)", found["limits.capacity"]["detail"])
+    check_in(found["limits.capacity"]["detail"], hutch("doctor").out)
+    few = run("prlimit", "--nofile=1256:1256", HUTCH, "doctor", "--json")
+    c = json.loads(few.out)["capacity"]
+    check_equal((c["at_rest"], c["at_rest_bound_by"]), (250, "nofile"), few)
+    check_in("ulimit", probes(few)[1]["limits.capacity"]["remedy"])
 
 
 def test_container_tier_needs_ids():
