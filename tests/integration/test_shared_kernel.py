@@ -1,10 +1,11 @@
 """What all sandboxes of a machine share in its kernel, and what one of them can take of it."""
 import json
 import os
+import pathlib
 import shutil
 
 from daemon import Daemon
-from hutch_test import HUTCH, TOP, check, check_equal, check_in, hutch, hutch_record, is_root, run, workspace, write
+from hutch_test import HUTCH, TOP, check, check_equal, check_in, hutch, hutch_record, is_root, run, skip, workspace, write
 from node_client import create, py, put, run as run_in, sh
 
 # Processes that open netlink sockets, make their buffers as large as they can, and ask without ever reading the answers. What
@@ -152,6 +153,68 @@ def test_nested_netlink(who):
                       "python3", "-c", code, who=who, cwd=ws)
             check_equal((r.out, r.code), (want, 0), r)
             check_in("netlink sockets are refused (--allow-syscall netlink)", " ".join(json.loads((ws / "record").read_text())["notes"]))
+
+
+# A lease on a file of one's own, and a filter on a socket: each prints an errno or "ok".
+WORDS = r"""
+import ctypes, errno, fcntl, socket, struct
+def tell(f):
+    try: f(); print("ok")
+    except OSError as e: print(errno.errorcode[e.errno])
+open("f", "w").close()
+with open("f") as f: tell(lambda: fcntl.fcntl(f, 1024, fcntl.F_RDLCK))
+code = ctypes.create_string_buffer(struct.pack("HBBI", 6, 0, 0, 0xffff))
+tell(lambda: socket.socket(socket.AF_INET, socket.SOCK_DGRAM).setsockopt(1, 26, struct.pack("HxxxxxxP", 1, ctypes.addressof(code))))
+"""
+
+
+def test_words(who):
+    "leases and socket filters are refused and recorded with the word that grants them, and a policy with the words has them"
+    with workspace(who) as ws:
+        r = hutch_record("-q", "--", "python3", "-c", WORDS, who=who, cwd=ws)
+        check_equal(r.out, "EACCES\nEPERM\n", r)
+        check_equal([(d["subject"], d["category"], d["errno"], d["grant"]["flag"]) for d in r.record["denials"]],
+                    [("fcntl F_SETLEASE", "lease", "EACCES", "--allow-syscall leases"),
+                     ("setsockopt SO_ATTACH_FILTER", "socket-filter", "EPERM", "--allow-syscall socket-filters")], r.record["denials"])
+        write(ws / "words.yaml", "syscalls:\n  allow: [leases, socket-filters]\n", who)
+        r = hutch_record("-q", "--policy", "words.yaml", "--", "python3", "-c", WORDS, who=who, cwd=ws)
+        check_equal((r.out, r.record["denials"]), ("ok\nok\n", []), r)
+        r = hutch("run", "--allow-syscall", "lease", "--", "true", who=who, cwd=ws)
+        check_equal(r.code, 120, r)
+        check_in('did you mean "leases"?', r.err, r)
+
+
+def mariadb():
+    """The directory with Debian's server: the machine's, or a package that is fetched once and kept."""
+    if os.path.exists("/usr/sbin/mariadbd"):
+        return pathlib.Path("/")
+    kept = TOP / "build-test/cache/mariadb"
+    if not (kept / "usr/sbin/mariadbd").exists():
+        kept.mkdir(parents=True, exist_ok=True)
+        r = run("sh", "-c", "apt-get -q download mariadb-server-core && for f in *.deb; do dpkg -x $f . && rm $f; done", cwd=kept, timeout=170)
+        if r.code != 0:
+            skip(f"mariadb-server-core is not installed and cannot be fetched: {r.err.strip().splitlines()[-1:]}")
+    r = run("ldd", kept / "usr/sbin/mariadbd")
+    if "not found" in r.out:
+        skip(f"libraries of mariadb-server-core are missing: {r.out}")
+    return kept
+
+
+def test_mariadb_without_aio(who):
+    "MariaDB does without AIO contexts; the record names the word, and with it the context can be had"
+    root = mariadb()
+    sql = "create database t;\ncreate table t.x (a int primary key) engine=innodb;\ninsert into t.x values (1),(2);\n"
+    with workspace(who) as ws:
+        run("cp", root / "usr/sbin/mariadbd", ws / "server")
+        run("cp", "-r", root / "usr/share/mysql", ws / "share")
+        for words, denied in (((), ["io_setup"]), (("--allow-syscall", "io_setup"), [])):
+            write(ws / "boot.sql", sql, who)
+            command = ("mkdir data && ./server --no-defaults --bootstrap --user=$(id -un) --datadir=$PWD/data --lc-messages-dir=$PWD/share"
+                       " --skip-grant-tables <boot.sql && ls -l data/t/x.ibd && rm -r data")
+            r = hutch_record("-q", *words, "--", "sh", "-c", command, who=who, cwd=ws)
+            check(r.code == 0 and "x.ibd" in r.out, r)
+            check_equal([d["subject"] for d in r.record["denials"]], denied, r)
+            check_equal("native AIO failed" in r.err, not words, r)
 
 
 # Connections to itself that are written to and never read. Prints how many MiB the kernel holds for them, 96 at most.
