@@ -325,6 +325,28 @@ static bool query_line(void *arg, const char *line, size_t n)
     return !fits(arg, line, n) || print_line(arg, line, n);
 }
 
+static void print_broken(const char *name, const struct audit_problem *p, uint64_t lines)
+{
+    if (p->line)
+        printf("broken: %s/%s, line %" PRIu64 ": %s\n", name, p->file, p->line, p->text);
+    else
+        printf("broken: %s/%s: %s\n", name, p->file, p->text);
+    printf("%" PRIu64 " lines before it are whole\n", lines);
+}
+
+/* What was kept of files that made room. */
+static int verify_kept(int dir, const char *name, struct err *err)
+{
+    struct audit_problem problem = {0};
+    uint64_t lines = 0;
+    int r = audit_verify_kept(dir, &lines, &problem, err);
+    if (r > 0)
+        print_broken(name, &problem, lines);
+    else if (r == 0 && lines > 0)
+        printf("whole: %" PRIu64 " lines that were kept of files that made room\n", lines);
+    return r > 0 ? AUDIT_BROKEN : r;
+}
+
 static int verify(const struct options *o, int dir, const char *name, struct err *err)
 {
     _cleanup_free_ uint32_t *files = NULL;
@@ -346,12 +368,10 @@ static int verify(const struct options *o, int dir, const char *name, struct err
         return -1;
     if (r > 0) {
         if (o->file)
-            printf("broken: %s, line %" PRIu64 ": %s\n", name, problem.line, problem.text);
-        else if (problem.line)
-            printf("broken: %s/%s, line %" PRIu64 ": %s\n", name, problem.file, problem.line, problem.text);
+            printf("broken: %s, line %" PRIu64 ": %s\n%" PRIu64 " lines before it are whole\n", name, problem.line,
+                   problem.text, lines);
         else
-            printf("broken: %s/%s: %s\n", name, problem.file, problem.text);
-        printf("%" PRIu64 " lines before it are whole\n", lines);
+            print_broken(name, &problem, lines);
         return AUDIT_BROKEN;
     }
     if (o->last && !found) {
@@ -364,6 +384,9 @@ static int verify(const struct options *o, int dir, const char *name, struct err
         printf("whole: %" PRIu64 " lines in %zu files\n", lines, n);
     if (n > 0 && files[0] > 1)
         printf("begins with file %u; older ones were removed to make room\n", files[0]);
+    r = o->file ? 0 : verify_kept(dir, name, err);
+    if (r != 0)
+        return r;
     if (o->last)
         printf("the line of --last is there\n");
     printf("last: %s\n", last);
@@ -380,7 +403,8 @@ static int run_command(const char *what, const struct options *o, struct err *er
     if (strcmp(what, "verify") == 0)
         r = verify(o, dir, name, err);
     else if (strcmp(what, "query") == 0)
-        r = audit_each(dir, false, query_line, (void *)o, err);
+        r = audit_each_kept(dir, query_line, (void *)o, err) < 0 ? -1
+                                                                 : audit_each(dir, false, query_line, (void *)o, err);
     else
         r = audit_tail(dir, o->lines, o->follow, tail_line, (void *)o, err);
     if (r == 0 && fflush(stdout) != 0)

@@ -17,9 +17,18 @@
 #include "base/num.h"
 #include "base/sha256.h"
 
-enum { CHUNK = 64 * 1024, PREV_LEN = sizeof "\"prev\":\"\"}" - 1 + AUDIT_HASH - 1 };
+enum { CHUNK = 64 * 1024 };
 
-void audit_file_name(uint32_t number, char ret[64]) { (void)snprintf(ret, 64, "audit-%08u.ndjson", number); }
+#define LOG  "audit"
+#define KEPT "kept"
+
+static void name_of(const char *series, uint32_t number, char ret[64])
+{
+    (void)snprintf(ret, 64, "%s-%08u.ndjson", series, number);
+}
+
+void audit_file_name(uint32_t number, char ret[64]) { name_of(LOG, number, ret); }
+void audit_kept_name(uint32_t number, char ret[64]) { name_of(KEPT, number, ret); }
 
 void audit_hash(const char *line, size_t n, char ret[AUDIT_HASH])
 {
@@ -30,18 +39,19 @@ void audit_hash(const char *line, size_t n, char ret[AUDIT_HASH])
 /* --- files
  * ---------------------------------------------------------------------------------------------------------- */
 
-static bool number_of(const char *name, uint32_t *ret)
+static bool number_of(const char *series, const char *name, uint32_t *ret)
 {
     char digits[9], whole[64];
     uint64_t n;
-    if (strncmp(name, "audit-", 6) != 0 || strlen(name) != sizeof "audit-00000000.ndjson" - 1)
+    size_t len = strlen(series);
+    if (strncmp(name, series, len) != 0 || strlen(name) != len + sizeof "-00000000.ndjson" - 1)
         return false;
-    memcpy(digits, name + 6, 8);
+    memcpy(digits, name + len + 1, 8);
     digits[8] = '\0';
     if (strspn(digits, "0123456789") != 8 || !num_u64(digits + strspn(digits, "0"), &n) || n == 0)
         return false;
     *ret = (uint32_t)n;
-    audit_file_name(*ret, whole);
+    name_of(series, *ret, whole);
     return strcmp(whole, name) == 0;
 }
 
@@ -51,7 +61,7 @@ static int by_number(const void *a, const void *b)
     return x < y ? -1 : x > y;
 }
 
-int audit_files(int dirfd, uint32_t **ret, size_t *ret_n, struct err *err)
+static int files_of(int dirfd, const char *series, uint32_t **ret, size_t *ret_n, struct err *err)
 {
     int fd = openat(dirfd, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
     _cleanup_closedir_ DIR *d = fd < 0 ? NULL : fdopendir(fd);
@@ -65,7 +75,7 @@ int audit_files(int dirfd, uint32_t **ret, size_t *ret_n, struct err *err)
     }
     for (const struct dirent *e; (e = readdir(d));) {
         uint32_t number;
-        if (!number_of(e->d_name, &number))
+        if (!number_of(series, e->d_name, &number))
             continue;
         MEM_GROW(v, n, cap);
         v[n++] = number;
@@ -77,10 +87,20 @@ int audit_files(int dirfd, uint32_t **ret, size_t *ret_n, struct err *err)
     return 0;
 }
 
-static int file_open(int dirfd, uint32_t number, struct err *err)
+int audit_files(int dirfd, uint32_t **ret, size_t *ret_n, struct err *err)
+{
+    return files_of(dirfd, LOG, ret, ret_n, err);
+}
+
+int audit_kept_files(int dirfd, uint32_t **ret, size_t *ret_n, struct err *err)
+{
+    return files_of(dirfd, KEPT, ret, ret_n, err);
+}
+
+static int file_open(int dirfd, const char *series, uint32_t number, struct err *err)
 {
     char name[64];
-    audit_file_name(number, name);
+    name_of(series, number, name);
     int fd = openat(dirfd, name, O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK);
     return fd < 0 ? err_set(err, ERR_HOST, errno, "cannot open %s of the audit log", name) : fd;
 }
@@ -183,6 +203,7 @@ static int lines_next(struct lines *l, const char **ret, size_t *ret_n)
 
 struct chain {
     int dirfd;
+    const char *series;
     const char *known;
     bool *found;
     uint64_t lines;
@@ -192,17 +213,17 @@ struct chain {
 
 static int broken(struct chain *c, uint32_t file, uint64_t line, const char *text)
 {
-    audit_file_name(file, c->problem->file);
+    name_of(c->series, file, c->problem->file);
     c->problem->line = line;
     (void)snprintf(c->problem->text, sizeof c->problem->text, "%s", text);
     return 1;
 }
 
-static bool prev_of(const char *line, size_t n, char ret[AUDIT_HASH])
+bool audit_prev(const char *line, size_t n, char ret[AUDIT_HASH])
 {
-    if (n < PREV_LEN || line[0] != '{')
+    if (n < AUDIT_PREV_LEN || line[0] != '{')
         return false;
-    const char *p = line + n - PREV_LEN;
+    const char *p = line + n - AUDIT_PREV_LEN;
     if (memcmp(p, "\"prev\":\"sha256:", 15) != 0 || memcmp(line + n - 2, "\"}", 2) != 0)
         return false;
     memcpy(ret, p + 8, AUDIT_HASH - 1);
@@ -213,7 +234,7 @@ static bool prev_of(const char *line, size_t n, char ret[AUDIT_HASH])
 static int verify_line(struct chain *c, uint32_t file, uint64_t number, const char *line, size_t n)
 {
     char prev[AUDIT_HASH];
-    if (!prev_of(line, n, prev))
+    if (!audit_prev(line, n, prev))
         return broken(c, file, number,
                       "this line does not end with the hash of the one before: it was changed or put in");
     if (c->last[0] == '\0' && file == 1 && strcmp(prev, AUDIT_NO_HASH) != 0)
@@ -259,14 +280,14 @@ static int verify_lines(struct chain *c, int fd, uint32_t number, bool newest, s
 
 static int verify_file(struct chain *c, uint32_t number, bool newest, struct err *err)
 {
-    int fd = file_open(c->dirfd, number, err);
+    int fd = file_open(c->dirfd, c->series, number, err);
     return fd < 0 ? -1 : verify_lines(c, fd, number, newest, err);
 }
 
 int audit_verify_known(int dirfd, const char *known, bool *ret_found, uint64_t *ret_lines,
                        char ret_last_hash[AUDIT_HASH], struct audit_problem *problem, struct err *err)
 {
-    struct chain c = {.dirfd = dirfd, .known = known, .found = ret_found, .problem = problem};
+    struct chain c = {.dirfd = dirfd, .series = LOG, .known = known, .found = ret_found, .problem = problem};
     _cleanup_free_ uint32_t *files = NULL;
     size_t n = 0;
     int r = 0;
@@ -288,13 +309,26 @@ int audit_verify_known(int dirfd, const char *known, bool *ret_found, uint64_t *
 int audit_verify_file(int fd, const char *known, bool *ret_found, uint64_t *ret_lines, char ret_last_hash[AUDIT_HASH],
                       struct audit_problem *problem, struct err *err)
 {
-    struct chain c = {.dirfd = -1, .known = known, .found = ret_found, .problem = problem};
+    struct chain c = {.dirfd = -1, .series = LOG, .known = known, .found = ret_found, .problem = problem};
     int own = fcntl(fd, F_DUPFD_CLOEXEC, 3);
     *ret_found = false;
     int r = own < 0 ? err_set(err, ERR_HOST, errno, "cannot read the audit log") : verify_lines(&c, own, 1, true, err);
     problem->file[0] = '\0';
     *ret_lines = c.lines;
     (void)snprintf(ret_last_hash, AUDIT_HASH, "%s", c.last[0] ? c.last : AUDIT_NO_HASH);
+    return r;
+}
+
+/* Numbers may be missing: what could not be kept is not. A file that was taken out breaks the chain all the same. */
+int audit_verify_kept(int dirfd, uint64_t *ret_lines, struct audit_problem *problem, struct err *err)
+{
+    struct chain c = {.dirfd = dirfd, .series = KEPT, .problem = problem};
+    _cleanup_free_ uint32_t *files = NULL;
+    size_t n = 0;
+    int r = audit_kept_files(dirfd, &files, &n, err);
+    for (size_t i = 0; i < n && r == 0; i++)
+        r = verify_file(&c, files[i], i + 1 == n, err);
+    *ret_lines = c.lines;
     return r;
 }
 
@@ -370,6 +404,28 @@ static int tell_lines(struct lines *l, audit_line_fn *fn, void *arg, struct err 
     return 0;
 }
 
+int audit_each_of(int dirfd, const char *name, audit_line_fn *fn, void *arg, struct err *err)
+{
+    struct lines l __attribute__((cleanup(lines_done))) = {
+        .fd = openat(dirfd, name, O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK)};
+    if (l.fd < 0)
+        return err_set(err, ERR_HOST, errno, "cannot open %s of the audit log", name);
+    return tell_lines(&l, fn, arg, err) < 0 ? -1 : 0;
+}
+
+int audit_each_kept(int dirfd, audit_line_fn *fn, void *arg, struct err *err)
+{
+    _cleanup_free_ uint32_t *files = NULL;
+    size_t n = 0;
+    int r = audit_kept_files(dirfd, &files, &n, err);
+    for (size_t i = 0; i < n && r == 0; i++) {
+        char name[64];
+        audit_kept_name(files[i], name);
+        r = audit_each_of(dirfd, name, fn, arg, err);
+    }
+    return r;
+}
+
 static int each_from(int dirfd, uint32_t file, uint64_t from, bool follow, audit_line_fn *fn, void *arg,
                      struct err *err)
 {
@@ -380,7 +436,7 @@ static int each_from(int dirfd, uint32_t file, uint64_t from, bool follow, audit
     for (uint32_t next = file;;) {
         if (next != 0) {
             lines_done(&l);
-            l = (struct lines){.fd = file_open(dirfd, next, err), .next = next == file ? from : 0};
+            l = (struct lines){.fd = file_open(dirfd, LOG, next, err), .next = next == file ? from : 0};
             if (l.fd < 0)
                 return -1;
             file = next;
@@ -414,7 +470,7 @@ int audit_tail(int dirfd, uint64_t last, bool follow, audit_line_fn *fn, void *a
         return -1;
     for (size_t i = n; i-- > 0;) {
         uint64_t end, lines;
-        _cleanup_close_ int fd = file_open(dirfd, files[i], err);
+        _cleanup_close_ int fd = file_open(dirfd, LOG, files[i], err);
         if (fd < 0)
             return -1;
         if (audit_find_tail(fd, last, &from, &end, &lines) < 0)

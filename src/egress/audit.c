@@ -47,8 +47,9 @@ struct audit {
     enum audit_sync sync;
     bool unsynced; /* something was written since it was last forced to the disk */
     loop_id sync_timer;
-    struct syncing *syncing; /* by a worker */
-    audit_told *told;        /* NULL: only to files */
+    struct syncing *syncing;       /* by a worker */
+    struct audit_remover *remover; /* of old files; NULL: there were none yet */
+    audit_told *told;              /* NULL: only to files */
     void *told_arg;
 };
 
@@ -223,19 +224,19 @@ static void note(struct audit *a, const char *kind, const char *key, uint64_t va
     chain(a, &line);
 }
 
-static void remove_old(struct audit *a)
+static void make_room(struct audit *a)
 {
-    _cleanup_free_ uint32_t *files = NULL;
-    struct err err;
-    char name[64];
-    size_t n = 0;
-    if (audit_files(a->dir, &files, &n, &err) < 0)
+    if (a->number <= a->files_kept)
         return;
-    for (size_t i = 0; i < n && files[i] + a->files_kept <= a->number; i++) {
-        audit_file_name(files[i], name);
-        (void)unlinkat(a->dir, name, 0);
-    }
+    if (!a->remover)
+        a->remover = audit_remover_new(a->loop, a->dir);
+    const struct audit_removal what = {.before = a->number - a->files_kept + 1,
+                                       .share = a->file_max / AUDIT_SHARES,
+                                       .kept_max = a->file_max * a->files_kept};
+    audit_remove_old(a->remover, &what);
 }
+
+bool audit_making_room(const struct audit *a) { return a->remover && audit_removing(a->remover); }
 
 static int begin_file(struct audit *a, uint32_t number, struct err *err)
 {
@@ -256,7 +257,7 @@ static int begin_file(struct audit *a, uint32_t number, struct err *err)
     a->number = number;
     a->size = 0;
     a->rotate_at = a->file_max;
-    remove_old(a);
+    make_room(a);
     return 0;
 }
 
@@ -428,6 +429,7 @@ void audit_close(struct audit *a)
     loop_timer_del(a->loop, a->sync_timer);
     if (a->syncing)
         a->syncing->a = NULL;
+    audit_remover_close(a->remover);
     if (a->fd >= 0)
         (void)close(a->fd);
     buf_done(&a->pending);

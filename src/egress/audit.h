@@ -3,7 +3,8 @@
  * verify`.
  *
  * Files DIR/audit-NNNNNNNN.ndjson, one being written; a new one begins at AUDIT_FILE_MAX bytes and with every
- * start, and its first line names the last hash of the file before. Lines are written in one batch at the end of
+ * start, and its first line names the last hash of the file before. The last AUDIT_FILES_KEPT stay; of older ones
+ * kept-NNNNNNNN.ndjson has the lines of tenants that have little in them (audit-keep.c). Lines are written in one batch at the end of
  * each round of the loop; while the disk takes none, up to AUDIT_PENDING_MAX bytes wait and more are counted as
  * dropped. With block_when_full requests are to be refused meanwhile (audit_blocked). Whether they are forced to the
  * disk is the operator's choice (enum audit_sync). The lines are described in docs/audit.md.
@@ -19,11 +20,13 @@
 enum {
     AUDIT_FILE_MAX = 64 << 20,
     AUDIT_FILES_KEPT = 64,
+    AUDIT_SHARES = 8,            /* a tenant that has more than the eighth part of a file has none of it kept */
     AUDIT_PENDING_MAX = 4 << 20, /* bytes that wait for a disk that takes none */
     AUDIT_RETRY_MS = 500,
     AUDIT_SYNC_MS = 1000,
     AUDIT_LINE_MAX = 16 * 1024,
-    AUDIT_HASH = 72, /* "sha256:", 64 digits, NUL */
+    AUDIT_HASH = 72,                                               /* "sha256:", 64 digits, NUL */
+    AUDIT_PREV_LEN = sizeof "\"prev\":\"\"}" - 1 + AUDIT_HASH - 1, /* at the end of every line */
 };
 
 struct audit_secret {
@@ -77,6 +80,21 @@ void audit_close(struct audit *a); /* writes what waits; before loop_free() */
 /* Other sizes than the built-in ones. */
 void audit_limits(struct audit *a, uint64_t file_max, uint32_t files_kept);
 
+/* audit-keep.c: blocks. Of the file of that number, the lines of tenants with no more than `share` bytes in it. */
+int audit_keep(int dirfd, uint32_t number, uint64_t share, struct err *err);
+/* Removes files by a worker, one removal at a time. */
+struct audit_removal {
+    uint32_t before;          /* files of lower numbers go */
+    uint64_t share, kept_max; /* bytes */
+};
+struct audit_remover;
+struct audit_remover *audit_remover_new(struct loop *l, int dirfd);
+void audit_remove_old(struct audit_remover *r, const struct audit_removal *what);
+bool audit_removing(const struct audit_remover *r);
+void audit_remover_close(struct audit_remover *r); /* NULL is fine */
+/* For tests: whether a removal is under way. */
+bool audit_making_room(const struct audit *a);
+
 /* Reading, for the CLI; in a file of its own (audit-read.c) that needs no loop. */
 struct audit_problem {
     char file[64];
@@ -101,10 +119,19 @@ int audit_each(int dirfd, bool follow, audit_line_fn *fn, void *arg, struct err 
 /* The same from the last `last` lines on. */
 int audit_tail(int dirfd, uint64_t last, bool follow, audit_line_fn *fn, void *arg, struct err *err);
 
-/* For audit.c and audit-read.c: the numbers of the files in order (owned by the caller); the name of one; the hash
+/* What was kept of files that made room: its lines in order, oldest first; and whether its chain is whole, as by
+ * audit_verify(). */
+int audit_each_kept(int dirfd, audit_line_fn *fn, void *arg, struct err *err);
+int audit_verify_kept(int dirfd, uint64_t *ret_lines, struct audit_problem *problem, struct err *err);
+
+/* For audit.c, audit-keep.c and audit-read.c: the complete lines of one file; what they end with; the numbers of the files in order (owned by the caller); the name of one; the hash
  * of a line. */
 int audit_files(int dirfd, uint32_t **ret, size_t *ret_n, struct err *err);
 void audit_file_name(uint32_t number, char ret[64]);
+int audit_each_of(int dirfd, const char *name, audit_line_fn *fn, void *arg, struct err *err);
+bool audit_prev(const char *line, size_t n, char ret[AUDIT_HASH]);
+int audit_kept_files(int dirfd, uint32_t **ret, size_t *ret_n, struct err *err);
+void audit_kept_name(uint32_t number, char ret[64]);
 void audit_hash(const char *line, size_t n, char ret[AUDIT_HASH]);
 /* Where the last `last` complete lines of a file begin, its complete lines end, and how many they are. -1 with
  * errno. */

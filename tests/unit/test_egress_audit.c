@@ -60,6 +60,13 @@ static int stop(void **state)
         audit_file_name(files[i], name);
         (void)unlinkat(dir, name, 0);
     }
+    free(files);
+    assert_int_equal(audit_kept_files(dir, &files, &n, &err), 0);
+    for (size_t i = 0; i < n; i++) {
+        char name[64];
+        audit_kept_name(files[i], name);
+        (void)unlinkat(dir, name, 0);
+    }
     (void)close(dir);
     assert_int_equal(rmdir(folder), 0);
     return 0;
@@ -294,6 +301,107 @@ static void a_new_start_goes_on_with_the_chain_in_a_new_file(void **state)
     assert_non_null(strstr(b.p, "\"kind\":\"started\",\"file\":2"));
 }
 
+/* Old files are removed off the loop. */
+static void room_is_made(void)
+{
+    struct err err;
+    AWAIT (!audit_making_room(audit))
+        assert_int_equal(loop_step(loop, 20, &err), 0);
+}
+
+struct seen_lines {
+    int quiet, loud, notes;
+};
+static bool see_line(void *arg, const char *line, size_t n)
+{
+    struct seen_lines *s = arg;
+    _cleanup_free_ char *text = xstrndup(line, n);
+    s->quiet += strstr(text, "\"tenant\":\"quiet\"") != NULL;
+    s->loud += strstr(text, "\"tenant\":\"loud\"") != NULL;
+    s->notes += strstr(text, "\"kind\":\"kept\"") != NULL;
+    return true;
+}
+static void write_as(const char *tenant, unsigned n)
+{
+    (void)snprintf(box.tenant, sizeof box.tenant, "%s", tenant);
+    write_lines(n);
+    (void)snprintf(box.tenant, sizeof box.tenant, "acme");
+}
+static void flood(int rounds)
+{
+    for (int i = 0; i < rounds; i++) {
+        write_as("loud", 40);
+        write_as("quiet", 1);
+        room_is_made();
+    }
+}
+
+static void a_flood_pushes_out_its_own_lines_and_not_those_of_others(void **state)
+{
+    (void)state;
+    struct err err = {0};
+    struct audit_problem problem = {0};
+    struct seen_lines kept = {0}, newest = {0};
+    uint64_t lines = 0;
+    begin(false);
+    audit_limits(audit, 16384, 3);
+    flood(20);
+    assert_int_equal(audit_each_kept(dir, see_line, &kept, &err), 0);
+    assert_int_equal(audit_each(dir, false, see_line, &newest, &err), 0);
+    assert_true(kept.notes > 1);
+    assert_int_equal(kept.quiet + newest.quiet, 20);
+    assert_true(kept.quiet > 5);
+    assert_int_equal(kept.loud, 0);
+    assert_true(newest.loud > 0);
+    assert_true(whole() > 10);
+    assert_int_equal(audit_verify_kept(dir, &lines, &problem, &err), 0);
+    assert_int_equal(lines, (uint64_t)(kept.quiet + kept.notes));
+}
+
+static void a_kept_line_that_was_changed_is_found(void **state)
+{
+    (void)state;
+    _cleanup_free_ uint32_t *files = NULL;
+    _cleanup_buf_ struct buf b = {0};
+    struct err err = {0};
+    struct audit_problem problem = {0};
+    uint64_t lines = 0;
+    size_t n = 0;
+    char name[64];
+    begin(false);
+    audit_limits(audit, 16384, 3);
+    flood(20);
+    assert_int_equal(audit_kept_files(dir, &files, &n, &err), 0);
+    assert_true(n > 1);
+    audit_kept_name(files[0], name);
+    assert_int_equal(fd_read_file(dir, name, 1 << 20, &b), 0);
+    char *at = strstr(buf_str(&b), "quiet");
+    assert_non_null(at);
+    *at = 'Q';
+    int fd = openat(dir, name, O_WRONLY | O_TRUNC | O_CLOEXEC);
+    assert_int_equal(fd_write_all(fd, b.p, b.n), 0);
+    (void)close(fd);
+    assert_int_equal(audit_verify_kept(dir, &lines, &problem, &err), 1);
+}
+
+static void a_removal_that_was_cut_is_done_again_without_a_line_twice(void **state)
+{
+    (void)state;
+    struct err err = {0};
+    struct audit_problem problem = {0};
+    struct seen_lines kept = {0};
+    uint64_t lines = 0;
+    begin(false);
+    write_as("quiet", 3);
+    end();
+    for (int i = 0; i < 2; i++)
+        assert_int_equal(audit_keep(dir, 1, 1 << 20, &err), 0);
+    assert_int_equal(audit_each_kept(dir, see_line, &kept, &err), 0);
+    assert_int_equal(kept.quiet, 3);
+    assert_int_equal(audit_verify_kept(dir, &lines, &problem, &err), 0);
+    assert_int_equal(lines, 4);
+}
+
 static void a_file_that_is_full_is_followed_by_the_next_and_old_ones_go(void **state)
 {
     (void)state;
@@ -304,6 +412,7 @@ static void a_file_that_is_full_is_followed_by_the_next_and_old_ones_go(void **s
     audit_limits(audit, 2000, 3);
     for (int i = 0; i < 20; i++)
         write_lines(4);
+    room_is_made();
     assert_int_equal(audit_files(dir, &files, &n, &err), 0);
     assert_int_equal(n, 3);
     assert_true(files[0] > 1);
@@ -699,6 +808,9 @@ int main(void)
         TEST(a_line_stays_within_its_limit_whatever_a_sandbox_sends),
         TEST(a_new_start_goes_on_with_the_chain_in_a_new_file),
         TEST(a_file_that_is_full_is_followed_by_the_next_and_old_ones_go),
+        TEST(a_flood_pushes_out_its_own_lines_and_not_those_of_others),
+        TEST(a_kept_line_that_was_changed_is_found),
+        TEST(a_removal_that_was_cut_is_done_again_without_a_line_twice),
         TEST(a_line_torn_by_a_kill_is_cut_and_the_log_says_so),
         TEST(a_file_without_a_whole_line_is_used_again),
         TEST(a_writer_that_was_killed_leaves_a_log_that_goes_on),
