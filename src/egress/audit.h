@@ -4,8 +4,8 @@
  *
  * Files DIR/audit-NNNNNNNN.ndjson, one being written; a new one begins at AUDIT_FILE_MAX bytes and with every
  * start, and its first line names the last hash of the file before. The last AUDIT_FILES_KEPT stay; of older ones
- * kept-NNNNNNNN.ndjson has the lines of tenants that have little in them (audit-keep.c). Lines are written in one batch at the end of
- * each round of the loop; while the disk takes none, up to AUDIT_PENDING_MAX bytes wait and more are counted as
+ * kept-NNNNNNNN.ndjson has the lines of tenants that have little in them (audit-keep.c). Lines are written in one
+ * batch at the end of each round of the loop; while the disk takes none, up to AUDIT_PENDING_MAX bytes wait and more are counted as
  * dropped. With block_when_full requests are to be refused meanwhile (audit_blocked). Whether they are forced to the
  * disk is the operator's choice (enum audit_sync). The lines are described in docs/audit.md.
  *
@@ -124,8 +124,8 @@ int audit_tail(int dirfd, uint64_t last, bool follow, audit_line_fn *fn, void *a
 int audit_each_kept(int dirfd, audit_line_fn *fn, void *arg, struct err *err);
 int audit_verify_kept(int dirfd, uint64_t *ret_lines, struct audit_problem *problem, struct err *err);
 
-/* For audit.c, audit-keep.c and audit-read.c: the complete lines of one file; what they end with; the numbers of the files in order (owned by the caller); the name of one; the hash
- * of a line. */
+/* For audit.c, audit-keep.c and audit-read.c: the numbers of the files in order (owned by the caller); the name of one;
+ * the complete lines of one; the hash that a line ends with, and the hash of a line. */
 int audit_files(int dirfd, uint32_t **ret, size_t *ret_n, struct err *err);
 void audit_file_name(uint32_t number, char ret[64]);
 int audit_each_of(int dirfd, const char *name, audit_line_fn *fn, void *arg, struct err *err);
