@@ -152,7 +152,7 @@ static void changed(void *arg, bool ok)
     if (!b)
         api_no_box(api_call_of(r));
     else if (!ok)
-        reply_error(r, 503, "the change is in force, but it could not be stored: it is lost when the node restarts");
+        reply_not_stored(r, api_call_of(r)->front->store);
     else if (w.empty)
         reply_empty(r, 204);
     else

@@ -88,7 +88,7 @@ static void changed(void *arg, bool ok)
     if (!b)
         api_no_box(c);
     else if (!ok)
-        reply_error(r, 503, "the change holds, but could not be stored: a restart of the node would undo it");
+        reply_not_stored(r, c->front->store);
     else
         answer_life(r, b);
 }

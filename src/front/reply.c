@@ -9,6 +9,7 @@
 #include "base/cleanup.h"
 #include "base/json.h"
 #include "base/mem.h"
+#include "store/store.h"
 
 #define JSON_TYPE "application/json; charset=utf-8"
 
@@ -85,6 +86,15 @@ void reply_err(struct http_req *r, const struct err *err)
         return;
     }
     reply_error(r, status_of(err), "%s", text);
+}
+
+void reply_not_stored(struct http_req *r, const struct store *s)
+{
+    bool full = store_disk_full(s);
+    reply_refuse(r, full ? 507 : 503, full ? "disk_full" : NULL, 0,
+                 full ? "the change is in force, but could not be stored, for the node's disk is full: it is lost when "
+                        "the node restarts"
+                      : "the change is in force, but could not be stored: it is lost when the node restarts");
 }
 
 void reply_add(struct json *j, const char *key, const json_t *v)

@@ -24,6 +24,10 @@ void reply_refuse(struct http_req *r, unsigned status, const char *error_code, u
 struct err;
 void reply_err(struct http_req *r, const struct err *err);
 
+/* A change that holds until the node restarts: the store did not take it. */
+struct store;
+void reply_not_stored(struct http_req *r, const struct store *s);
+
 /* A parsed value inside an answer that is being written; its depth is limited by whoever parsed it. */
 struct json;
 void reply_add(struct json *j, const char *key, const json_t *v);

@@ -4,6 +4,7 @@
 
 #include <pthread.h>
 #include <sqlite3.h>
+#include <stdatomic.h>
 
 #include "store/store.h"
 
@@ -89,6 +90,7 @@ struct store {
     int mark_fd;    /* -1: none yet */
     bool put_back;
     int dir;                       /* borrowed */
+    atomic_bool disk_full;         /* told by store_disk_full() */
     bool reserve_whole, told_full; /* store-reserve.c; the writer's once it runs */
 };
 

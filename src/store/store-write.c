@@ -199,6 +199,7 @@ static struct store_op *part_growing(struct store *s, struct store_op **list)
         *at = op->next;
         op->next = NULL;
         set_failure(s, op, SQLITE_FULL);
+        s->disk_full = true;
         *last = op;
         last = &op->next;
     }
@@ -230,8 +231,11 @@ static void write_batch(struct store *s, struct store_op *list)
             store_reserve_release(s);
         rc = run_or_roll_back(s, list);
     }
-    for (struct store_op *op = rc == SQLITE_OK ? NULL : list; op; op = op->next)
-        set_failure(s, op, rc);
+    for (struct store_op *op = list; op; op = op->next)
+        if (rc != SQLITE_OK)
+            set_failure(s, op, rc);
+        else if (store_op_grows(op))
+            s->disk_full = false;
     finish(s, refused);
     finish(s, list);
 }
@@ -323,6 +327,8 @@ void store_op_send(struct store *s, struct store_op *op)
     (void)err_set(op->err, ERR_SETUP, EAGAIN, "store %s: too many writes wait", s->path);
     finish(s, op);
 }
+
+bool store_disk_full(const struct store *s) { return s->disk_full; }
 
 size_t store_queued(const struct store *s)
 {

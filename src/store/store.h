@@ -255,6 +255,9 @@ int64_t store_born(struct store *s, int64_t newest);
 /* A counter that is one higher at each call (the epoch of ids). Blocks; at start only. */
 int store_count_up(struct store *s, const char *name, uint64_t *ret, struct err *err);
 
+/* Whether the last write that needs room was refused because the disk is full. */
+bool store_disk_full(const struct store *s);
+
 /* Writes that wait now; for metrics. */
 size_t store_queued(const struct store *s);
 

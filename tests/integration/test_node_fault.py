@@ -299,7 +299,8 @@ def test_front_comes_back_on_a_full_disk():
                 check_equal(patiently(api.list), {b.id for b in boxes})
                 check_equal(patiently(lambda: boxes[-1].run("echo still")[1]), b"still\n")
                 for method, path, body in (("POST", "/sandboxes", {"templateID": "host"}), ("PUT", "/v1/secrets/other", {"value": "v"}),
-                                           ("POST", "/v1/keys", {"tenant": "default", "name": "other", "scopes": ["read"]}), ("POST", "/v1/tenants", {"id": "acme"})):
+                                           ("POST", "/v1/keys", {"tenant": "default", "name": "other", "scopes": ["read"]}), ("POST", "/v1/tenants", {"id": "acme"}),
+                                           ("PUT", f"/v1/sandboxes/{boxes[-1].id}/ports", {"publicPorts": [8080]})):
                     a = ask(d, method, path, body)
                     check_equal((path, a.status, a.json.get("error_code")), (path, 507, "disk_full"), a)
                 gone = boxes.pop(0)
