@@ -34,8 +34,11 @@ static int write_file(int dir, const char *name, mode_t mode, const void *p, siz
     (void)snprintf(tmp, sizeof tmp, "%s.tmp", name);
     _cleanup_close_ int fd = openat(dir, tmp, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC | O_NOFOLLOW, mode);
     if (fd < 0 || fchmod(fd, mode) < 0 || fd_write_all(fd, p, n) < 0 || fsync(fd) < 0 ||
-        renameat(dir, tmp, dir, name) < 0)
-        return err_set(err, ERR_SETUP, errno, "cannot write egress/%s in the state directory", name);
+        renameat(dir, tmp, dir, name) < 0) {
+        (void)err_set(err, ERR_SETUP, errno, "cannot write egress/%s in the state directory", name);
+        (void)unlinkat(dir, tmp, 0);
+        return -1;
+    }
     return 0;
 }
 
@@ -70,13 +73,24 @@ static int make_authority(int dir, const char *state, struct err *err)
  * that are passed through are checked inside. */
 static int write_trusted(int dir, const struct config *c, struct err *err)
 {
-    _cleanup_buf_ struct buf text = {0}, more = {0};
+    _cleanup_buf_ struct buf text = {0}, more = {0}, old = {0};
     if (fd_read_file(dir, CA_CERT, PEM_MAX, &text) < 0)
         return err_set(err, ERR_SETUP, errno, "cannot read egress/%s", CA_CERT);
     if (c->trust && fd_read_file(AT_FDCWD, c->trust, NODE_TRUST_MAX, &more) < 0)
         return err_set(err, ERR_SETUP, errno, "egress.trust: cannot read %s", c->trust);
     buf_add(&text, more.p, more.n);
-    return write_file(dir, TRUSTED, 0644, text.p, text.n, err);
+    bool there = fd_read_file(dir, TRUSTED, PEM_MAX + NODE_TRUST_MAX, &old) == 0 && old.n > 0;
+    /* Only if it changed: a node must come up on a full disk, so that something can be deleted. */
+    if (there && old.n == text.n && memcmp(old.p, text.p, text.n) == 0)
+        return 0;
+    if (write_file(dir, TRUSTED, 0644, text.p, text.n, err) == 0)
+        return 0;
+    if (!there)
+        return -1;
+    log_text(LOG_LEVEL_WARN, "%s; sandboxes trust what they trusted before, until the node is started with room there",
+             err->msg);
+    *err = (struct err){0};
+    return 0;
 }
 
 static int make_vault_key(int dir, struct err *err)

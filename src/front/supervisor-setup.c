@@ -78,8 +78,9 @@ int node_take_lock(int dir, const char *path, struct err *err)
     }
     char text[24];
     int n = snprintf(text, sizeof text, "%d\n", (int)getpid());
+    /* The lock is ours; the number is for the message above, and on a full disk it is missing. */
     if (ftruncate(fd, 0) < 0 || pwrite(fd, text, (size_t)n, 0) != n)
-        return err_set(err, ERR_SETUP, errno, "cannot write %s/lock", path);
+        log_text(LOG_LEVEL_WARN, "cannot write our pid to %s/lock: %s", path, strerror(errno));
     return TAKE_FD(fd);
 }
 

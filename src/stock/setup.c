@@ -1,4 +1,5 @@
 /* setup.c - before the first request: the namespaces, the lock, the directories, no more privilege than needed. */
+#include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <linux/capability.h>
@@ -118,14 +119,33 @@ static int open_again(int fd, struct err *err)
     return TAKE_FD(again);
 }
 
+/* Each piece by itself: that needs no new directory. Nothing to do is the usual case. */
+static int put_away_pieces(int root)
+{
+    int tmp = openat(root, "tmp", O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+    _cleanup_closedir_ DIR *d = tmp < 0 ? NULL : fdopendir(tmp);
+    const struct dirent *e;
+    if (!d)
+        return -1;
+    while ((e = readdir(d)) != NULL) {
+        char gone[sizeof STOCK_GONE + 16] = STOCK_GONE;
+        if (strcmp(e->d_name, ".") == 0 || strcmp(e->d_name, "..") == 0)
+            continue;
+        random_hex(gone + sizeof STOCK_GONE - 1, 8);
+        if (renameat(dirfd(d), e->d_name, root, gone) < 0)
+            return -1;
+    }
+    return 0;
+}
+
 /* Work under way of the one before goes out of the way at once; a job removes it. There is a tmp/ at every moment:
  * keeper, which starts beside us, looks at it. */
 static int put_away(int root)
 {
     char gone[sizeof STOCK_GONE + 16] = STOCK_GONE;
     random_hex(gone + sizeof STOCK_GONE - 1, 8);
-    if (mkdirat(root, gone, 0700) < 0)
-        return -1;
+    if (mkdirat(root, gone, 0700) < 0) /* on a full disk the node starts too, so that something can be deleted */
+        return errno == ENOSPC || errno == EDQUOT ? put_away_pieces(root) : -1;
     if (syscall(SYS_renameat2, root, "tmp", root, gone, RENAME_EXCHANGE) == 0)
         return 0;
     if (errno == ENOENT)
