@@ -276,6 +276,43 @@ await test('wrong keys and unknown ids', async () => {
   await assert.rejects(Sandbox.create(template, { timeoutMs: 10 * 365 * 86400_000 }), /timeout/i)
 })
 
+if (!old) {
+  await test('network: a refused connection fails, at creation and after an update', async () => {
+    const s = await Sandbox.create(template, { timeoutMs: 600_000, network: { denyOut: ({ allTraffic }) => [allTraffic], allowOut: ['1.1.1.1'] } })
+    const fails = (url) => assert.rejects(s.commands.run(`curl --connect-timeout 30 --max-time 60 -Is ${url}`), (e) => e instanceof CommandExitError)
+    for (const url of ['https://8.8.8.8', 'http://8.8.8.8', 'https://denied.example', 'http://denied.example']) await fails(url)
+    assert.deepEqual((await s.getInfo()).network.allowOut, ['1.1.1.1'])
+    await s.updateNetwork({ denyOut: ['8.8.4.4'] })
+    await fails('https://8.8.4.4')
+    killed(await s.kill())
+  })
+  await test('mcp: a template without the gateway says so, and leaves no sandbox', async () => {
+    const metadata = { mcp: `m${process.pid}` }
+    await assert.rejects(Sandbox.create(template, { timeoutMs: 60_000, metadata, mcp: { exa: {} } }), /Failed to start MCP gateway/)
+    assert.deepEqual(await Sandbox.list({ query: { metadata, state: ['running'] } }).nextItems(), [])
+  })
+}
+
+if (!old && process.env.E2B_DOMAIN) {
+  await test('ports: maskRequestHost, and headers as they were spelt', async () => {
+    const s = await Sandbox.create(template, { timeoutMs: 600_000, network: { maskRequestHost: 'custom-host.example.com:${PORT}' } })
+    await s.files.write('srv.py', `
+import http.server
+class H(http.server.BaseHTTPRequestHandler):
+    def do_GET(self):
+        b = "".join(f"{k}: {v}\\n" for k, v in self.headers.items()).encode()
+        self.send_response(200); self.send_header("Content-Length", str(len(b))); self.end_headers(); self.wfile.write(b)
+    def log_message(self, *a): pass
+http.server.HTTPServer(("", 8080), H).serve_forever()
+`)
+    await s.commands.run('python3 srv.py', { background: true })
+    let text = ''
+    await until(async () => { const r = await fetch(`https://${s.getHost(8080)}/`); text = await r.text(); return r.status === 200 }, 'the server')
+    assert.match(text, /^Host: custom-host\.example\.com:8080$/m)
+    killed(await s.kill())
+  })
+}
+
 if (process.env.E2B_DOMAIN) {
   await test('ports: HTTP, streaming and WebSocket reach a server inside', async () => {
     const { default: WebSocket } = await import('ws')

@@ -7,7 +7,7 @@ import time
 import urllib.error
 import urllib.request
 
-from e2b import AsyncSandbox, CommandExitException, Sandbox
+from e2b import AsyncSandbox, CommandExitException, Sandbox, SandboxException, SandboxQuery
 from tap import finish, report, test, until
 
 TEMPLATE = os.environ.get("TEMPLATE", "host")
@@ -106,6 +106,22 @@ def metrics(s):
     until(lambda: len(s.get_metrics()) > 0, "metrics", 30)
 
 
+def network(_):
+    s = Sandbox.create(TEMPLATE, timeout=600, network={"deny_out": ["0.0.0.0/0"], "allow_out": ["1.1.1.1"]})
+    curl = "curl --connect-timeout 30 --max-time 60 -Is "
+    for url in ("https://8.8.8.8", "http://8.8.8.8", "https://denied.example"):
+        raises(CommandExitException, lambda url=url: s.commands.run(curl + url))
+    s.update_network({"deny_out": ["8.8.4.4"]})
+    raises(CommandExitException, lambda: s.commands.run(curl + "https://8.8.4.4"))
+    assert s.kill() is True
+
+
+def mcp(_):
+    metadata = {"mcp": str(os.getpid())}
+    raises(SandboxException, lambda: Sandbox.create(TEMPLATE, timeout=60, metadata=metadata, mcp={"exa": {}}), "Failed to start MCP gateway")
+    assert Sandbox.list(query=SandboxQuery(metadata=metadata)).next_items() == []
+
+
 async def both(s):
     r = await asyncio.gather(*[s.commands.run(f"echo {i}") for i in range(20)])
     assert [x.stdout for x in r] == [f"{i}\n" for i in range(20)]
@@ -149,7 +165,7 @@ async def run_async():
 
 def main():
     s = Sandbox.create(TEMPLATE, timeout=900, metadata={"py": "1"})
-    for fn in (commands, streaming, background, pty, files, watch, signed, info, metrics):
+    for fn in (commands, streaming, background, pty, files, watch, signed, info, metrics, network, mcp):
         assert not inspect.iscoroutinefunction(fn)
         test(f"sync {fn.__name__}", fn, s)
     try:

@@ -73,11 +73,13 @@ def test_dialects():
         check_in('must be "readable" or "closed", not "silent"', a.json["message"])
         b = create(d, network={**ONLY_API, "refusals": "readable"})
         check_equal((in_force(d, b), ends(d, b, *URLS)), ({"readable"}, READABLE))
+        check_equal(native(d, "PATCH", b, {"set": {"refusals": None}}).json["refusals"], "closed", "taken out: what its dialect has")
         # Ours.
         b = make(d, network={"allow": ["api.test"]})
         check_equal((b["hutch"]["refusals"], in_force(d, b), ends(d, b, *URLS)), ("readable", {"readable"}, READABLE))
         b = make(d, network={"allow": ["api.test"], "refusals": "closed"})
         check_equal((in_force(d, b), ends(d, b, *URLS)), ({"closed"}, CLOSED))
+        check_equal(native(d, "PATCH", b, {"set": {"refusals": None}}).json["refusals"], "readable", "taken out: what its dialect has")
 
 
 def test_addresses():
