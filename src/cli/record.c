@@ -132,7 +132,8 @@ static void add_message(struct buf *b, const struct record_in *in)
         buf_addf(b, "ended after %llu refusals (on_denial)", (unsigned long long)denials_total(in->denials));
         return;
     case END_COVER:
-        buf_adds(b, "ended because a hidden or protected name was replaced from outside and stayed open (see notes)");
+        buf_adds(
+            b, "ended because a hidden or protected name was replaced from outside and stayed open to it (see notes)");
         return;
     case END_NOT_RUN:
         add_not_run(b, in);

@@ -335,12 +335,15 @@ static int start_and_supervise(struct prepared *p, struct denials *denials, cons
         if (piped.read_end[i] >= 0)
             (void)close(piped.read_end[i]);
     modes_restore();
-    covers_notes(running.covers, &p->replaced);
-    covers_free(running.covers);
+    covers_leave(running.covers);
     /* With init goes its mount namespace. A stub that is still mounted on would have to be taken from under its mounts by the
      * kernel, which waits for all processors, one name after the other. */
     if (dying && wall_finish(&running.wall, err) < 0)
         r = -1;
+    if (r == 0 && out->cause == END_COVER)
+        covers_settle(running.covers);
+    covers_notes(running.covers, &p->replaced);
+    covers_free(running.covers);
     stubs_remove(p->stubs);
     if (p->has_cgroup)
         (void)cgroup_destroy(&p->cgroup);

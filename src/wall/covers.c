@@ -21,42 +21,7 @@
 #include "os/statx.h"
 #include "wall/covers-int.h"
 
-/* One watched directory, and the entries of it that matter. */
-struct watched {
-    char *path;
-    int wd; /* -1 while it is not there or cannot be watched */
-    struct strv names;
-};
-
-/* What is at a covered name. A number alone does not do: file systems give it to the next file. */
-struct identity {
-    uint64_t dev, ino;
-    struct statx_timestamp born, changed; /* directories change with every entry: there the second is not kept */
-};
-
-struct happened {
-    size_t op;
-    unsigned times;
-    uint64_t longest_ms;
-    int eno; /* it is open */
-};
-
-struct covers {
-    struct covers_place place;
-    const struct wall *wall;
-    struct timespec start;
-    uint64_t began_ms, look_ms; /* the next look; 0 = none, or watched */
-    int notify;
-    int watch_errno;
-    bool too_many, looked;
-    struct watched *dirs;
-    size_t ndirs, dirs_cap;
-    struct identity *known; /* for each op of the plan */
-    struct happened happened[COVERS_LISTED];
-    size_t nhappened, unlisted;
-};
-
-static uint64_t now_ms(void)
+uint64_t covers_now_ms(void)
 {
     struct timespec t;
     (void)clock_gettime(CLOCK_MONOTONIC, &t);
@@ -108,23 +73,26 @@ void covers_take(struct covers *c, int file, int dir)
 {
     c->place.cover_file = file;
     c->place.cover_dir = dir;
-    c->began_ms = now_ms();
+    c->began_ms = covers_now_ms();
     c->look_ms = c->began_ms + COVERS_LOOK_MS;
 }
 
 int covers_wait_ms(const struct covers *c)
 {
-    uint64_t now = now_ms();
-    if (!c->look_ms)
+    uint64_t now = covers_now_ms(), next = c->look_ms;
+    if (c->busy_ms && (!next || c->busy_ms < next))
+        next = c->busy_ms;
+    if (!next)
         return -1;
-    return c->look_ms > now ? (int)(c->look_ms - now) : 0;
+    return next > now ? (int)(next - now) : 0;
 }
 
 /* --- directories --------------------------------------------------------------------------------------------------- */
 
 static void watch_dir(struct covers *c, struct watched *d)
 {
-    int wd = inotify_add_watch(c->notify, d->path, IN_CREATE | IN_MOVED_TO | IN_ONLYDIR | IN_DONT_FOLLOW);
+    uint32_t mask = IN_CREATE | IN_MOVED_TO | IN_ONLYDIR | IN_DONT_FOLLOW | (d->git ? IN_MODIFY | IN_CLOSE_WRITE : 0U);
+    int wd = inotify_add_watch(c->notify, d->path, mask);
     if (d->wd >= 0 && d->wd != wd)
         (void)inotify_rm_watch(c->notify, d->wd);
     if (wd < 0 && (errno == ENOSPC || errno == ENOMEM))
@@ -155,7 +123,8 @@ static void add_name(struct covers *c, const char *path)
         if (!known) {
             MEM_GROW(c->dirs, c->ndirs, c->dirs_cap);
             d = &c->dirs[c->ndirs++];
-            *d = (struct watched){.path = TAKE_PTR(parent), .wd = -1};
+            *d = (struct watched){.wd = -1, .git = covers_is_git_dir(c, parent)};
+            d->path = TAKE_PTR(parent);
             watch_dir(c, d);
         }
         if (!strv_has(&d->names, path_name(at)))
@@ -195,7 +164,7 @@ static bool renewed(struct covers *c, size_t i)
 }
 
 /* The first look: only what has not changed since before the start is known to be what the plan saw. */
-static bool doubtful(struct covers *c, size_t i)
+bool covers_doubtful(struct covers *c, size_t i)
 {
     const struct plan_op *op = &c->place.spec->plan->ops[i];
     struct stat st;
@@ -237,7 +206,7 @@ static int listen_to(struct covers *c, int from, uint64_t start, bool *ret_lost)
     struct covers_report r;
     for (;;) {
         struct pollfd p = {.fd = from, .events = POLLIN};
-        uint64_t spent = now_ms() - start;
+        uint64_t spent = covers_now_ms() - start;
         if (spent >= COVERS_CHILD_MS || poll(&p, 1, (int)(COVERS_CHILD_MS - spent)) == 0)
             return ETIMEDOUT;
         ssize_t n = read(from, &r, sizeof r); /* written in one piece */
@@ -245,14 +214,14 @@ static int listen_to(struct covers *c, int from, uint64_t start, bool *ret_lost)
             continue;
         if (n != sizeof r || r.op >= c->place.spec->plan->nops)
             return n == 0 ? 0 : EIO;
-        note(c, &r, now_ms() - start, ret_lost);
+        note(c, &r, covers_now_ms() - start, ret_lost);
     }
 }
 
 static void cover_again(struct covers *c, const struct covers_set *set, bool *ret_lost)
 {
     int ends[2], eno = 0, status = 0;
-    uint64_t start = now_ms();
+    uint64_t start = covers_now_ms();
     if (!set->any)
         return;
     if (pipe2(ends, O_CLOEXEC) < 0) {
@@ -278,10 +247,6 @@ static void cover_again(struct covers *c, const struct covers_set *set, bool *re
             struct covers_report r = {.op = (uint32_t)i, .eno = eno};
             note(c, &r, 0, ret_lost);
         }
-    /* A sandbox that has just ended has no open names, whatever went wrong. */
-    struct pollfd p = {.fd = c->wall->pidfd, .events = POLLIN};
-    if (poll(&p, 1, 0) > 0)
-        *ret_lost = false;
 }
 
 /* Everything at or below a path of the host that was renewed: watches on what is there now come first, so that whatever
@@ -297,14 +262,21 @@ static void path_renewed(struct covers *c, const char *path, struct covers_set *
             covers_add(set, i);
 }
 
-static void on_event(struct covers *c, const struct inotify_event *e, struct covers_set *set)
+static void on_event(struct covers *c, const struct inotify_event *e, struct covers_set *set, bool *ret_lost)
 {
     if (e->mask & IN_Q_OVERFLOW)
         path_renewed(c, "/", set);
+    if (e->len == 0)
+        covers_files_on_event(c, NULL, e, ret_lost);
     for (size_t i = 0; i < c->ndirs; i++) {
-        if (c->dirs[i].wd == e->wd && (e->mask & IN_IGNORED)) {
+        if (c->dirs[i].wd != e->wd)
+            continue;
+        if (e->mask & IN_IGNORED) {
             c->dirs[i].wd = -1;
-        } else if (c->dirs[i].wd == e->wd && e->len > 0 && strv_has(&c->dirs[i].names, e->name)) {
+        } else if (e->len > 0) {
+            covers_files_on_event(c, &c->dirs[i], e, ret_lost);
+            if (!(e->mask & (IN_CREATE | IN_MOVED_TO)) || !strv_has(&c->dirs[i].names, e->name))
+                continue;
             _cleanup_free_ char *path = path_join(c->dirs[i].path, e->name);
             path_renewed(c, path, set);
         }
@@ -324,13 +296,13 @@ static void watch(struct covers *c)
             add_name(c, plan->ops[i].src);
 }
 
-static void read_events(struct covers *c, struct covers_set *set)
+static void read_events(struct covers *c, struct covers_set *set, bool *ret_lost)
 {
     char events[16384] __attribute__((aligned(__alignof__(struct inotify_event))));
     ssize_t n = read(c->notify, events, sizeof events);
     for (ssize_t at = 0; at < n;) {
         const struct inotify_event *e = (const struct inotify_event *)(const void *)(events + at);
-        on_event(c, e, set);
+        on_event(c, e, set, ret_lost);
         at += (ssize_t)(sizeof *e + e->len);
     }
 }
@@ -339,7 +311,7 @@ static void read_events(struct covers *c, struct covers_set *set)
 static void look(struct covers *c, struct covers_set *set)
 {
     const struct plan *plan = c->place.spec->plan;
-    uint64_t age = now_ms() - c->began_ms;
+    uint64_t age = covers_now_ms() - c->began_ms;
     c->look_ms = c->began_ms + (2 * age < COVERS_WATCH_MS ? 2 * age : COVERS_WATCH_MS);
     if (age >= COVERS_WATCH_MS && c->watch_errno) {
         c->look_ms = c->began_ms + age + 1000;
@@ -349,8 +321,10 @@ static void look(struct covers *c, struct covers_set *set)
     }
     bool first = !c->looked;
     c->looked = true;
+    if (first)
+        covers_files_first_look(c);
     for (size_t i = 0; i < plan->nops; i++)
-        if (is_cover(c->place.spec, &plan->ops[i]) && (first ? doubtful : renewed)(c, i))
+        if (is_cover(c->place.spec, &plan->ops[i]) && (first ? covers_doubtful : renewed)(c, i))
             covers_add(set, i);
 }
 
@@ -359,10 +333,23 @@ int covers_turn(struct covers *c, bool *ret_lost)
     struct covers_set set = {0};
     *ret_lost = false;
     if (c->notify >= 0)
-        read_events(c, &set);
-    if (covers_wait_ms(c) == 0)
+        read_events(c, &set, ret_lost);
+    if (c->look_ms && c->look_ms <= covers_now_ms())
         look(c, &set);
-    cover_again(c, &set, ret_lost);
+    do {
+        struct covers_set asked = {0}, more = {0};
+        cover_again(c, &set, ret_lost);
+        bool any = covers_files_ask(c, &set, &asked, ret_lost);
+        if (any && c->notify >= 0)
+            read_events(c, &more, ret_lost);
+        if (any)
+            covers_files_conclude(c, &asked, ret_lost);
+        set = more; /* what came meanwhile */
+    } while (set.any && !*ret_lost);
+    /* A sandbox that has just ended has no open names, whatever went wrong. */
+    struct pollfd p = {.fd = c->wall->pidfd, .events = POLLIN};
+    if (*ret_lost && poll(&p, 1, 0) > 0)
+        *ret_lost = false;
     return c->notify;
 }
 
@@ -373,8 +360,20 @@ static const char *what_it_was(const struct plan_op *op)
     return op->kind == OP_MASK || op->hidden ? "a hidden" : op->kind == OP_PIN ? "a pinned" : "a protected";
 }
 
+void covers_leave(struct covers *c)
+{
+    if (!c)
+        return;
+    if (c->place.userns >= 0)
+        (void)close(TAKE_FD(c->place.userns));
+    if (c->place.mntns >= 0)
+        (void)close(TAKE_FD(c->place.mntns));
+}
+
 void covers_notes(const struct covers *c, struct strv *ret)
 {
+    if (c)
+        covers_files_notes(c, ret);
     for (size_t i = 0; c && i < c->nhappened; i++) {
         const struct happened *h = &c->happened[i];
         const struct plan_op *op = &c->place.spec->plan->ops[h->op];
@@ -410,6 +409,7 @@ void covers_free(struct covers *c)
         strv_done(&c->dirs[i].names);
         free(c->dirs[i].path);
     }
+    covers_files_free(c);
     free(c->dirs);
     free(c->known);
     free(c);

@@ -10,6 +10,13 @@
  * can cost many milliseconds (the kernel waits for all its readers), so a young run is looked at instead, at doubling
  * intervals, and watched from COVERS_WATCH_MS on. Every directory above a covered name is watched, as far as the caller
  * may read it.
+ *
+ * What the command opened before the cover stood stays open to it: the new file in that moment, or earlier under another
+ * name. Git writes "config.lock" and renames it to "config"; the command may open the first. So a protected file that was
+ * put there from outside is asked about (covers-files.c): if a process has it open for writing and none outside does, or if
+ * it was written to by a second process before or after, it counts as lost, and the command is to be ended. Once nothing
+ * inside lives, covers_settle() puts the former file back. There are signs that this misses: a command that links git's lock
+ * file elsewhere, opens, writes and closes it before the caller has seen that it exists leaves none.
  */
 #ifndef HUTCH_WALL_COVERS_H
 #define HUTCH_WALL_COVERS_H
@@ -20,9 +27,12 @@
 enum {
     COVERS_LOOK_MS = 50, /* the first look */
     COVERS_WATCH_MS = 800,
-    COVERS_DIRS_MAX = 512,  /* directories watched */
-    COVERS_LISTED = 32,     /* names that the notes speak of */
-    COVERS_CHILD_MS = 5000, /* a child that takes longer is stuck in a file system, and has failed */
+    COVERS_DIRS_MAX = 512,       /* directories watched */
+    COVERS_LISTED = 32,          /* names that the notes speak of */
+    COVERS_FILE_MAX = 256 << 10, /* a protected file up to this size is remembered, */
+    COVERS_FILES_MAX = 8 << 20,  /* all of them together */
+    COVERS_BUSY_MS = 50,         /* until a file is asked about again that a process outside is writing */
+    COVERS_CHILD_MS = 5000,      /* a child that takes longer is stuck in a file system, and has failed */
 };
 
 struct covers;
@@ -35,8 +45,12 @@ void covers_take(struct covers *c, int file, int dir);
 /* Milliseconds until covers_turn() wants to be called, -1 if only when the descriptor is readable. */
 int covers_wait_ms(const struct covers *c);
 /* Looks, begins to watch or handles what was seen, as it is time for. Returns the descriptor to poll, -1 while there is
- * none. *ret_lost is set if a name stays open. */
+ * none. *ret_lost is set if a name stays open, or if the command can or could write to what is there. */
 int covers_turn(struct covers *c, bool *ret_lost);
+/* The sandbox is about to end: lets go of its namespaces. Accepts NULL. */
+void covers_leave(struct covers *c);
+/* Nothing inside lives any more, and the command was ended because of *ret_lost: puts former files back. Accepts NULL. */
+void covers_settle(struct covers *c);
 /* What happened, one sentence part for each name; appended. Accepts NULL. */
 void covers_notes(const struct covers *c, struct strv *ret);
 void covers_free(struct covers *c);

@@ -198,3 +198,132 @@ def test_busy_directory(who):
             replace(ws / ".env", "KEY=busy\n", who)
             eventually(lambda: "denied" in box.ask("cat .env").lower(), what="the new .env is hidden")
             check_equal(len(notes_of(box.end(), ws / ".env")), 1)
+
+
+# Spins until git outside makes its lock file, and then does with it what the argument says.
+TAMPER = """
+import os, sys, time
+how, payload = sys.argv[1], b"\\n" * 400 + b"[core]\\n\\tfsmonitor = touch planted; false\\n"
+open("spinning", "w").close()
+while True:
+    try:
+        fd = os.open(".git/config.lock", {"path": os.O_PATH, "link": os.O_PATH}.get(how, os.O_WRONLY))
+        break
+    except FileNotFoundError:
+        pass
+if how == "held":  # writes when git has renamed it
+    while os.path.exists(".git/config.lock"):
+        pass
+    time.sleep(0.3)
+    os.pwrite(fd, payload, 0)
+elif how == "before":  # git writes over the beginning, the rest stays; closed a moment later
+    os.pwrite(fd, payload, 0)
+    time.sleep(0.002)
+    os.close(fd)
+elif how == "path":  # opened for writing when the name has long been covered
+    while os.path.exists(".git/config.lock"):
+        pass
+    time.sleep(0.5)
+    new = os.open(f"/proc/self/fd/{fd}", os.O_WRONLY)
+    os.pwrite(new, payload, 0)
+    os.close(new)
+elif how == "link":
+    os.link(".git/config.lock", ".git/elsewhere")  # .git is a mount of its own
+    while os.path.exists(".git/config.lock"):
+        pass
+    time.sleep(0.3)
+open("done", "w").close()
+time.sleep(60)
+"""
+
+BY_GIT = "[core]\n\tbare = false\n[user]\n\tname = changed\n"
+# As git does it, but slowly enough for the test to win each time.
+AS_GIT = f"""
+import os, time
+fd = os.open(".git/config.lock", os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o666)
+time.sleep(0.05)
+os.write(fd, {BY_GIT.encode()})
+time.sleep(0.05)
+os.close(fd)
+time.sleep(0.05)
+os.rename(".git/config.lock", ".git/config")
+"""
+
+
+def check_lock_file_tampered(who, how, says, former=None):
+    with workspace(who) as ws:
+        check_equal(run("git", "init", "-q", ".", who=who, cwd=ws).code, 0)
+        former = former or (ws / ".git/config").read_text()
+        write(ws / "tamper.py", TAMPER, who=who)
+        with Inside(ws, who) as box:
+            box.ask(f"python3 tamper.py {how} >tamper.out 2>&1 &")
+            eventually((ws / "spinning").exists, what="the command waits for git's lock file")
+            check_equal(run("python3", "-c", AS_GIT, who=who, cwd=ws).code, 0)
+            record = box.record()
+        check_equal(record["death"]["cause"], "cover", record)
+        notes = [n for n in record["notes"] if says in n]
+        check_equal(len(notes), 1, record["notes"])
+        check_equal((ws / ".git/config").read_text(), former, "the former file is not back")
+        check_equal(os.stat(ws / ".git/config").st_nlink, 1)
+        suspects = list((ws / ".git").glob("config.hutch-suspect-*"))
+        check_equal(len(suspects), 1, notes)
+        check_in(str(suspects[0]), notes[0])
+        check(suspects[0].read_text() != former)
+        check_equal(run("git", "status", who=who, cwd=ws).code, 0)
+        check(not (ws / "planted").exists(), "git outside ran what the command wrote")
+
+
+def test_lock_file_held_open(who):
+    "a command that opened git's config.lock before git outside renamed it is ended, and the former config is back"
+    check_lock_file_tampered(who, "held", "had it open for writing")
+
+
+def test_lock_file_written_before_the_rename(who):
+    "the same if it wrote to the lock file and closed it before git renamed it"
+    check_lock_file_tampered(who, "before", "more than one process wrote to it")
+
+
+def test_lock_file_opened_again_later(who):
+    "the same if it opens what it held by O_PATH for writing when the name has been covered"
+    check_lock_file_tampered(who, "path", "written to in place", former=BY_GIT)
+
+
+def test_lock_file_linked(who):
+    "the same if it gave the lock file a further name"
+    check_lock_file_tampered(who, "link", "a further name")
+
+
+def test_git_outside_goes_on(who):
+    "git outside may change the configuration during a run as often as it likes, while git inside works"
+    with workspace(who) as ws:
+        check_equal(run("git", "init", "-q", ".", who=who, cwd=ws).code, 0)
+        with Inside(ws, who) as box:
+            box.ask("(while [ ! -e stop ]; do git status; git add ready; done) >/dev/null 2>&1 &")
+            done = 0
+            for i in range(60):
+                done += run("git", "config", "user.name", f"name{i}", who=who, cwd=ws).code == 0
+                if i % 20 == 0:
+                    box.becomes_read_only(".git/config")
+            check_equal(done, 60)
+            record = box.end()
+            check_equal(record["death"]["cause"], "exit", record)
+            check(not [n for n in record["notes"] if "look at it" in n], record["notes"])
+            check_equal(run("git", "config", "user.name", who=who, cwd=ws).out, "name59\n")
+
+
+def test_slow_writer_outside(who):
+    "a protected file that a process outside is still writing, under its name or another, is no reason to end the command"
+    with workspace(who) as ws:
+        check_equal(run("git", "init", "-q", ".", who=who, cwd=ws).code, 0)
+        write(ws / ".bashrc", "old\n", who=who)
+        with Inside(ws, who) as box:
+            for name in (".bashrc", ".git/config"):
+                script = f"exec >{name}.tmp; mv {name}.tmp {name}; echo '[slow]'; sleep 0.5; echo 'b = written'"
+                check_equal(run("sh", "-c", script, who=who, cwd=ws).code, 0)
+                box.becomes_read_only(name)
+            box.ask("true")
+            time.sleep(0.3)
+            record = box.end()
+            check_equal(record["death"]["cause"], "exit", record)
+            check_in("written", (ws / ".git/config").read_text())
+            check_in("written", (ws / ".bashrc").read_text())
