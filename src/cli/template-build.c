@@ -1,6 +1,7 @@
 /* hutch template build: a Dockerfile and its context, through the same requests that E2B's SDKs make. */
 #include <errno.h>
 #include <fcntl.h>
+#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -147,7 +148,17 @@ static int add_step(const struct building *b, const struct dockerfile_step *s, j
     return 0;
 }
 
-static int start(struct building *b, struct err *err)
+/* From the start of the build on, Ctrl-C and the like end it on the node too. */
+static void catch_signals(sigset_t *set)
+{
+    (void)sigemptyset(set);
+    (void)sigaddset(set, SIGINT);
+    (void)sigaddset(set, SIGTERM);
+    (void)sigaddset(set, SIGHUP);
+    (void)sigprocmask(SIG_BLOCK, set, NULL);
+}
+
+static int start(struct building *b, sigset_t *signals, struct err *err)
 {
     _cleanup_json_ json_t *body = json_object(), *answer = NULL;
     json_t *stages = json_array();
@@ -169,6 +180,7 @@ static int start(struct building *b, struct err *err)
                         *path = xasprintf("/v2/templates/%s/builds/%s", b->template, b->build);
     if (!text)
         return err_set(err, ERR_USAGE, 0, "template: the Dockerfile is not UTF-8");
+    catch_signals(signals);
     return api_call(&b->call->api, "POST", path, text, &answer, NULL, err);
 }
 
@@ -187,8 +199,18 @@ static size_t show(const json_t *entries)
     return n;
 }
 
-/* 0 ready, 1 failed, -1. */
-static int wait_for(const struct building *b, struct err *err)
+static int cancel(const struct building *b, int signal_number, struct err *err)
+{
+    _cleanup_json_ json_t *answer = NULL;
+    _cleanup_free_ char *path = xasprintf("/v1/templates/%s/builds/%s", b->template, b->build);
+    if (api_call(&b->call->api, "DELETE", path, NULL, &answer, NULL, err) < 0)
+        return err_wrap(err, "template: the build goes on");
+    (void)fprintf(stderr, "hutch: the build was cancelled\n");
+    return 128 + signal_number;
+}
+
+/* 0 ready, 1 failed, 128 and more: a signal ended it, -1. */
+static int wait_for(const struct building *b, const sigset_t *signals, struct err *err)
 {
     unsigned int pause_ms = POLL_MIN_MS;
     for (size_t offset = 0;;) {
@@ -200,9 +222,12 @@ static int wait_for(const struct building *b, struct err *err)
         size_t n = show(json_object_get(j, "logEntries"));
         const char *status = api_text(j, "status");
         offset += n;
-        if (n > 0) {
+        if (n > 0) { /* there may be more at once */
+            int got = sigtimedwait(signals, NULL, &(const struct timespec){0});
+            if (got > 0)
+                return cancel(b, got, err);
             pause_ms = POLL_MIN_MS;
-            continue; /* there may be more at once */
+            continue;
         }
         if (strcmp(status, "ready") == 0)
             return 0;
@@ -214,7 +239,9 @@ static int wait_for(const struct building *b, struct err *err)
             (void)fprintf(stderr, "hutch: the build failed%s%s: %s\n", *step ? " in step " : "", step, buf_str(&safe));
             return 1;
         }
-        (void)nanosleep(&(const struct timespec){.tv_nsec = pause_ms * 1000000L}, NULL);
+        int got = sigtimedwait(signals, NULL, &(const struct timespec){.tv_nsec = pause_ms * 1000000L});
+        if (got > 0)
+            return cancel(b, got, err);
         pause_ms = pause_ms * 2 < POLL_MAX_MS ? pause_ms * 2 : POLL_MAX_MS;
     }
 }
@@ -223,15 +250,16 @@ int template_build(const struct node_call *call, const struct template_options *
 {
     struct building b = {.call = call, .o = o, .context = {.dir = -1}};
     const char *dir = call->nargs ? call->args[0] : ".";
+    sigset_t signals;
     int rc = read_dockerfile(&b, dir, err);
     if (rc == 0)
         rc = context_open(&b.context, dir, err);
     if (rc == 0)
         rc = ask(&b, dir, err);
     if (rc == 0)
-        rc = start(&b, err);
+        rc = start(&b, &signals, err);
     if (rc == 0)
-        rc = wait_for(&b, err);
+        rc = wait_for(&b, &signals, err);
     if (rc == 0 && call->json)
         (void)printf("{\"templateID\":\"%s\",\"buildID\":\"%s\"}\n", b.template, b.build);
     dockerfile_done(&b.file);

@@ -78,6 +78,7 @@ static const struct api_route routes[] = {
     {"GET", "/v1/templates/{id}", native_template, SCOPE_TEMPLATES | SCOPE_SANDBOXES, READ},
     {"DELETE", "/v1/templates/{id}", native_template_remove, SCOPE_TEMPLATES, WRITE},
     {"PATCH", "/v1/templates/{id}", native_template_set, SCOPE_TEMPLATES, WRITE},
+    {"DELETE", "/v1/templates/{id}/builds/{build}", native_build_cancel, SCOPE_TEMPLATES, WRITE},
     {"GET", "/v1/templates/{id}/export", native_template_export, SCOPE_TEMPLATES, CONTENTS},
     {"GET", "/v1/openapi.json", native_openapi, 0, API_OPEN},
     {"GET", "/v1/capabilities", native_capabilities, 0, READ},

@@ -46,6 +46,7 @@ void build_stock(struct build_own *b, const struct stock_request *q, stockc_done
 static void boxed(void *arg, struct box *box, const struct box_failure *failure)
 {
     struct build_own *b = arg;
+    b->opening = false;
     if (b->over) { /* it failed meanwhile; nobody else knows this box */
         if (box)
             box_kill(b->front, box, "build ended", NULL, NULL);
@@ -87,6 +88,7 @@ void build_box_open(struct build_own *b, build_then *then)
                             .memory = b->b.memory};
     /* More than a sandbox that nobody asked anything for has is the tenant's to have, or not. */
     spec.counted = spec.cpu_milli > f->config->default_cpu_milli || spec.memory > f->config->default_memory;
+    b->opening = true;
     box_create(f, &who, &spec, boxed, b);
 }
 
@@ -246,6 +248,8 @@ static void captured(void *arg, const struct stock_reply *r)
     b->capturing = false;
     if (box)
         box_finish(b->front, box->id);
+    if (b->cancelled)
+        build_stop(b);
     if (b->over || r->error != STOCK_OK) {
         state_release(b->front, b->made);
         if (r->error == STOCK_OK)

@@ -74,6 +74,10 @@ struct build_own {
     char box[SANDBOX_ID_MAX];   /* "": none is open */
     stockc_call call;           /* pending; 0: none */
     bool capturing;             /* that call ends by itself */
+    bool opening;               /* so does this: a sandbox is being made */
+    bool cancelled;             /* ends when the capture has */
+    bool proving;               /* the result is captured, and not recorded yet: it is this build's alone */
+    bool recording;             /* too late to cancel */
     stockc_done *no_stock;      /* to be told that there is no stock */
     struct image_call *import;  /* pending */
     build_then *then;           /* waits for the box, a capture or stock */
@@ -110,6 +114,7 @@ void build_ended(struct build_own *b); /* another one may run */
 loop_fn build_begin;
 void build_fail(struct build_own *b, const char *step, const char *fmt, ...) __attribute__((format(printf, 3, 4)));
 void build_path_fail(struct build_own *b); /* build_path() gave none */
+void build_stop(struct build_own *b);      /* ends it as cancelled, now or when a capture under way has ended */
 
 /* builds-box.c */
 /* A sandbox made from b->stack; the one that is open, if one is. */

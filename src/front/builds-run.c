@@ -52,6 +52,21 @@ void build_fail(struct build_own *b, const char *step, const char *fmt, ...)
     over(b, BUILD_FAILED);
 }
 
+void build_stop(struct build_own *b)
+{
+    char stack[STACK_BASE_MAX] = "";
+    b->cancelled = true;
+    if (b->capturing)
+        return; /* build_box_capture() comes back here */
+    if (b->import)
+        image_cancel(TAKE_PTR(b->import));
+    if (b->proving)
+        memcpy(stack, b->stack, sizeof stack);
+    build_fail(b, b->step, "cancelled");
+    if (stack[0])
+        state_drop(b->front, stack); /* no other build has this one */
+}
+
 static void tagged(void *arg, const struct tmpl *t, const struct state_failure *failure)
 {
     struct build_own *b = arg;
@@ -90,6 +105,7 @@ static void record(struct build_own *b)
                          .config = &config,
                          .bytes = b->bytes};
     b->tag = 0;
+    b->recording = true;
     tmpl_put(b->front, &n, tagged, b);
 }
 
@@ -124,6 +140,7 @@ static void last_captured(struct build_own *b, const char *error)
         build_fail(b, "finalize", "%s", error);
         return;
     }
+    b->proving = true;
     if (!b->start && !b->ready) {
         proved(b, NULL);
         return;
@@ -405,4 +422,9 @@ static void begin_stage(struct build_own *b)
     build_stage_begin(b, based);
 }
 
-void build_begin(void *arg) { begin_stage(arg); }
+void build_begin(void *arg)
+{
+    struct build_own *b = arg;
+    if (!b->over)
+        begin_stage(b);
+}

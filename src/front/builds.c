@@ -83,7 +83,7 @@ static void build_free(struct build_own *b)
     free(b);
 }
 
-static bool idle(const struct build_own *b) { return !b->running && !b->capturing; }
+static bool idle(const struct build_own *b) { return !b->running && !b->capturing && !b->opening; }
 
 /* Forgets what ended long ago or was never started; to make room for a build of `maker` (NULL: nobody's) also the oldest that
  * can go, one of the same tenant if there is any. */
@@ -289,6 +289,27 @@ int build_start(struct front *f, struct tenant *t, const char *template, const c
     schedule(f);
     if (!b->running)
         build_log_add(&b->b.log, "base", BUILD_INFO, "waiting for other builds of this node");
+    return 0;
+}
+
+int build_cancel(struct front *f, const struct tenant *t, const char *template, const char *id, unsigned *status,
+                 struct err *err)
+{
+    struct build_own *b = find(f, t, template, id);
+    if (!b) {
+        *status = 404;
+        return err_set(err, ERR_USAGE, 0, "build '%.40s' of template '%.40s' not found", id, template);
+    }
+    if (b->over || b->recording) {
+        *status = 409;
+        return err_set(err, ERR_USAGE, 0, "build '%s' has ended and cannot be cancelled", b->b.id);
+    }
+    if (!b->running) { /* it waits for its turn, or for its start; build_ended() takes it off the count */
+        b->running = b->started = true;
+        f->builds->running++;
+        (void)snprintf(b->step, sizeof b->step, "base");
+    }
+    build_stop(b);
     return 0;
 }
 

@@ -190,6 +190,9 @@ const struct build *build_find(struct front *f, const struct tenant *t, const ch
 /* Takes the plan over, also on failure: 404, 409 (it was started already), 429. */
 int build_start(struct front *f, struct tenant *t, const char *template, const char *id, struct build_plan *plan,
                 unsigned *status, struct err *err);
+/* Ends a build that is under way, waits or was promised; what runs for it is killed. 404, 409 (it has ended). */
+int build_cancel(struct front *f, const struct tenant *t, const char *template, const char *id, unsigned *status,
+                 struct err *err);
 /* Of a build that is not known any more: whether this node gave it its id. */
 bool build_id_ours(const struct front *f, const struct tenant *t, const char *template, const char *id);
 /* A template id that somebody was promised a build of. */

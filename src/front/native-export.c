@@ -218,3 +218,13 @@ void native_template_export(struct api_call *c)
     else if (!too_many(c))
         begin(c, t, tag);
 }
+
+void native_build_cancel(struct api_call *c)
+{
+    unsigned status;
+    struct err err;
+    if (build_cancel(c->front, c->who.tenant, c->param[0], c->param[1], &status, &err) < 0)
+        reply_error(c->req, status, "%s", err.msg);
+    else
+        reply_empty(c->req, 204);
+}

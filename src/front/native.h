@@ -23,7 +23,7 @@ api_fn native_history, native_history_make, native_history_diff, native_history_
 api_fn native_tx_start, native_tx, native_txs, native_tx_commit, native_tx_discard; /* native-tx.c */
 
 api_fn native_templates, native_template, native_template_remove, native_template_set, native_template_import,
-    native_template_restore, native_template_export; /* native-templates.c */
+    native_template_restore, native_template_export, native_build_cancel; /* native-templates.c, native-export.c */
 
 api_fn native_ports, native_ports_put, native_link, native_links_revoke; /* native-ports.c */
 

@@ -11,6 +11,7 @@ import json
 import os
 import pathlib
 import shutil
+import signal
 import socket
 import subprocess
 import tarfile
@@ -21,7 +22,7 @@ import urllib.parse
 
 import images as im
 from daemon import Daemon
-from hutch_test import check, check_equal, check_in, eventually, skip
+from hutch_test import PATIENCE, check, check_equal, check_in, eventually, skip
 from node_client import ask, patient, sh
 from small import fill, small_templates
 
@@ -250,6 +251,39 @@ def test_interrupted():
             eventually(lambda: not d.left(), 20, "the sandbox of the build ends")
             check_equal(subprocess.run(["pgrep", "-f", f"^{sleep}$"], capture_output=True).returncode, 1)
         built(d, "long", [step("RUN", "true")])
+
+
+def test_cancelled():
+    "Ctrl-C in template build ends the build on the node, whatever it does at that moment; so does the API, but only once"
+    with small_templates() as templates, Daemon(templates=templates, config="builds:\n  max: 1\n") as d, tempfile.TemporaryDirectory() as place:
+        sleep = f"sleep 2{os.getpid():07}"  # nobody else's on this machine
+        pathlib.Path(place, "Dockerfile").write_text(f"FROM hutch/small\nRUN echo be''gun; {sleep}\n")
+        for number in (signal.SIGINT, signal.SIGTERM):
+            env = {**os.environ, "HUTCH_URL": d.url, "HUTCH_API_KEY": d.key}
+            with subprocess.Popen([d.hutch, "template", "build", "-t", "long", place], env=env, text=True, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as p:
+                while "begun" not in (line := p.stdout.readline()):
+                    check(line != "", p)
+                p.send_signal(number)
+                out, err = p.communicate(timeout=PATIENCE)
+                check_equal(p.returncode, 128 + number, out + err)
+                check_in("the build was cancelled", err)
+            eventually(lambda: not d.left(), 20, "the sandbox of the build ends")
+            check_equal(subprocess.run(["pgrep", "-f", f"^{sleep}$"], capture_output=True).returncode, 1)
+        # Promised, waiting for another one, and at any moment of one that works.
+        made = [promise(d, f"c{i}") for i in range(12)]
+        for i, (template, number) in enumerate(made[1:]):
+            ask(d, "POST", f"/v2/templates/{template}/builds/{number}", {"fromTemplate": "small", "steps": [step("RUN", f"echo {i} > f")] * 3})
+        for template, number in made:
+            time.sleep(0.05)
+            check_in(ask(d, "DELETE", f"/v1/templates/{template}/builds/{number}").status, (204, 409))
+            status = ask(d, "GET", f"/templates/{template}/builds/{number}/status").json
+            if status["status"] == "error":
+                check_equal(status["reason"]["message"], "cancelled", status)
+            eventually(lambda: ask(d, "DELETE", f"/v1/templates/{template}/builds/{number}").status == 409, PATIENCE, "ended")  # noqa: B023
+        check_equal(ask(d, "DELETE", f"/v1/templates/{made[0][0]}/builds/{made[1][1]}").status, 404)
+        eventually(lambda: not d.left(), 20, "no sandbox of a build is left")
+        built(d, "after", [step("RUN", "true")])
+        check_equal(d.cli("store", "verify").returncode, 0)
 
 
 DOCKERFILE = """# a comment

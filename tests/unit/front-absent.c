@@ -12,6 +12,7 @@
 
 /* clang-format off */
 ABSENT(build_blob_name)
+ABSENT(build_cancel)
 ABSENT(build_make)
 ABSENT(build_start)
 ABSENT(changes_add)
