@@ -25,6 +25,15 @@ static size_t utf8_len(const unsigned char *s, size_t n)
     return len;
 }
 
+bool json_may_hold(const char *text)
+{
+    const unsigned char *p = (const unsigned char *)text;
+    for (size_t n = strlen(text), len; n > 0; p += len, n -= len)
+        if ((len = utf8_len(p, n)) == 0)
+            return false;
+    return true;
+}
+
 /* How many bytes stand for themselves. */
 static size_t plain(const unsigned char *s, size_t n)
 {

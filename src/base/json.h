@@ -27,4 +27,7 @@ void json_fixed(struct json *j, const char *key, uint64_t value, unsigned decima
 void json_bool(struct json *j, const char *key, bool value);
 void json_none(struct json *j, const char *key); /* null; jansson has the name json_null */
 
+/* Whether a text is UTF-8: json_str() writes such a one unchanged. */
+bool json_may_hold(const char *text);
+
 #endif

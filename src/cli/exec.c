@@ -25,6 +25,7 @@ struct session {
     bool pty, input_open;
     int signals; /* signalfd */
     int code;    /* exit code, -1 until the end */
+    int hung_up; /* the signal, or SIGHUP, after which our terminal is gone; 0 */
 };
 
 static struct termios saved_modes;
@@ -98,6 +99,15 @@ static int simple(struct session *s, const char *method, const char *signal_name
     return api_rpc(s->api, method, buf_str(&body), NULL, err);
 }
 
+/* Our terminal is gone, or we are to go: inside, that of the command goes too. What ignores that lives on, as everywhere. */
+static void hang_up(struct session *s, int signal_number)
+{
+    struct err ignored;
+    if (simple(s, "process.Process/SendSignal", "SIGNAL_SIGHUP", false, &ignored) < 0)
+        (void)simple(s, "process.Process/SendSignal", "SIGNAL_SIGKILL", false, &ignored); /* a node that is older */
+    s->hung_up = signal_number;
+}
+
 /* Something happened on our side: keys, end of input, a signal. The command may be gone by then; the stream will say so. */
 static void own_side(struct session *s)
 {
@@ -107,7 +117,9 @@ static void own_side(struct session *s)
     if (poll(p, 2, 0) <= 0)
         return;
     if (p[0].revents && read(s->signals, &info, sizeof info) == sizeof info) {
-        if (info.ssi_signo == SIGWINCH && s->pty)
+        if ((info.ssi_signo == SIGHUP || info.ssi_signo == SIGTERM) && s->pty)
+            hang_up(s, (int)info.ssi_signo);
+        else if (info.ssi_signo == SIGWINCH && s->pty)
             (void)simple(s, "process.Process/Update", NULL, true, &ignored);
         else if (info.ssi_signo == SIGINT && !s->pty)
             (void)simple(s, "process.Process/SendSignal", "SIGNAL_SIGTERM", false, &ignored);
@@ -122,7 +134,9 @@ static void own_side(struct session *s)
         if (n < 0 && (errno == EAGAIN || errno == EINTR))
             return;
         s->input_open = false;
-        if (n == 0 && !s->pty)
+        if (s->pty && !s->hung_up) /* in raw modes only a terminal that is gone has an end */
+            hang_up(s, SIGHUP);
+        else if (n == 0 && !s->pty)
             (void)simple(s, "process.Process/CloseStdin", NULL, false, &ignored);
     }
 }
@@ -197,6 +211,10 @@ static int follow(struct session *s, struct api_stream *stream, struct err *err)
         int r = api_message(stream, &pending, extra, &woken, &m, err);
         if (woken) {
             own_side(s);
+            if (s->hung_up) {
+                s->code = 128 + s->hung_up;
+                return 0;
+            }
             continue;
         }
         if (r <= 0)
@@ -208,9 +226,31 @@ static int follow(struct session *s, struct api_stream *stream, struct err *err)
     }
 }
 
+/* The node's API carries text: other bytes would arrive as other ones. */
+static int check_text(char *const *command, const struct strv *env, const char *cwd, struct err *err)
+{
+    char text[32];
+    for (size_t i = 0; command[i]; i++) {
+        (void)snprintf(text, sizeof text, "argument %zu", i);
+        if (!json_may_hold(command[i]))
+            return err_set(err, ERR_USAGE, 0,
+                           "exec: %s is not UTF-8, and only text can be passed; send other bytes with -i or hutch cp",
+                           i ? text : "the command");
+    }
+    for (size_t i = 0; i < env->n; i++)
+        if (!json_may_hold(env->v[i]))
+            return err_set(err, ERR_USAGE, 0, "exec: --env '%.*s' is not UTF-8, and only text can be passed",
+                           (int)strcspn(env->v[i], "="), env->v[i]);
+    if (cwd && !json_may_hold(cwd))
+        return err_set(err, ERR_USAGE, 0, "exec: --chdir is not UTF-8, and only text can be passed");
+    return 0;
+}
+
 static int run(struct api *api, char *const *command, const struct strv *env, const char *cwd, bool pty, bool input,
                struct err *err)
 {
+    if (check_text(command, env, cwd, err) < 0)
+        return -1;
     _cleanup_buf_ struct buf body = {0};
     struct session s = {.api = api, .pty = pty, .input_open = input, .code = -1};
     struct json j;

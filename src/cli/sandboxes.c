@@ -18,6 +18,9 @@ static int add_pairs(struct json *j, const char *key, const char *option, const 
         char *eq = strchr(pairs->v[i], '=');
         if (!eq || eq == pairs->v[i])
             return err_set(err, ERR_USAGE, 0, "create: --%s wants NAME=VALUE, not '%.80s'", option, pairs->v[i]);
+        if (!json_may_hold(pairs->v[i]))
+            return err_set(err, ERR_USAGE, 0, "create: --%s '%.*s' is not UTF-8, and only text can be passed", option,
+                           (int)(eq - pairs->v[i]), pairs->v[i]);
         *eq = '\0';
         json_str(j, pairs->v[i], eq + 1);
         *eq = '=';

@@ -1,11 +1,13 @@
 """The commands of hutch that talk to a node: what they do to files, to their output, and when their terminal goes."""
 import contextlib
+import fcntl
 import os
 import pathlib
 import signal
 import stat
 import subprocess
 import tempfile
+import termios
 import threading
 
 from hutch_test import PATIENCE, check, check_equal, check_in, eventually
@@ -134,3 +136,43 @@ def test_lost_results_are_errors():
                            env={**os.environ, "HUTCH_URL": d.url, "HUTCH_API_KEY": d.key})
         check(r.returncode != 0, r)
         check_equal(box.get("f"), b"content")
+
+
+def test_exec_passes_text_or_refuses():
+    "arguments, variables and the directory of exec arrive as they are; what is not UTF-8 is refused"
+    with one_sandbox() as (d, box, _):
+        odd = "a\"\\\n\t\x7f\x01 \u00e4\u20ac\U0001f600"
+        r = d.cli("exec", "-e", f"V={odd}", box.id, "--", "sh", "-c", 'printf "%s|%s" "$1" "$V"', "sh", odd)
+        check_equal(r.stdout, f"{odd}|{odd}")
+        wrong = b"\xff\xfe"
+        for words, said_why in (([box.id, "--", "printf", "%s", b"x" + wrong], "argument 2 is not UTF-8"), ([box.id, "--", wrong], "the command is not UTF-8"),
+                                (["-e", b"V=" + wrong, box.id, "true"], "'V' is not UTF-8"), (["-C", b"/" + wrong, box.id, "true"], "--chdir is not UTF-8")):
+            r = d.cli("exec", *words, check=False)
+            check_equal(r.returncode, 120, r)
+            check_in(said_why, r.stderr)
+        r = d.cli("create", "-e", b"V=" + wrong, "host", check=False)
+        check(r.returncode == 120 and "'V' is not UTF-8" in r.stderr, r)
+
+
+def test_a_closed_terminal_hangs_up():
+    "when the terminal of shell or exec -t goes, by its signal or without one, or the program is told to end, the command inside goes"
+    with one_sandbox() as (d, box, _):
+        for how in ("signal", "end", "SIGTERM"):
+            for words in (["shell", box.id], ["exec", "-t", box.id, "--", "sh", "-c", "sleep 98765; :"]):
+                master, slave = os.openpty()
+                p = started(d, *words, stdin=slave, stdout=slave, stderr=slave, start_new_session=True,
+                            preexec_fn=(lambda: fcntl.ioctl(0, termios.TIOCSCTTY, 0)) if how != "end" else None)
+                os.close(slave)
+                try:
+                    if words[0] == "shell":
+                        os.write(master, b"sleep 98765\n")
+                    eventually(lambda: "sleep 98765" in said(box, "ps -eo args | grep -v grep"), PATIENCE, "it runs")
+                    if how == "SIGTERM":
+                        p.terminate()
+                        check_equal(p.wait(PATIENCE), 128 + signal.SIGTERM, (how, words))
+                    os.close(master)
+                    check(p.wait(PATIENCE) != 0, (how, words))
+                finally:
+                    p.kill()
+                    p.wait()
+                eventually(lambda: "sleep 98765" not in said(box, "ps -eo args | grep -v grep"), PATIENCE, f"{how} {words}: it is gone")

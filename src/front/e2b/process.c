@@ -11,6 +11,7 @@
 #include "front/generations.h"
 
 enum {
+    SIGNAL_HUP = 1, /* not E2B's: a client whose terminal is gone hangs up */
     SIGNAL_KILL = 9,
     SIGNAL_TERM = 15,
     GENERATION_AGAIN_MS = 20,
@@ -532,13 +533,15 @@ void process_send_signal(struct envd *e, json_t *msg)
     if (json_is_string(v))
         sig = strcmp(json_string_value(v), "SIGNAL_SIGKILL") == 0   ? SIGNAL_KILL
               : strcmp(json_string_value(v), "SIGNAL_SIGTERM") == 0 ? SIGNAL_TERM
+              : strcmp(json_string_value(v), "SIGNAL_SIGHUP") == 0  ? SIGNAL_HUP
                                                                     : 0;
     else if (json_is_integer(v))
         sig = json_integer_value(v) == SIGNAL_KILL   ? SIGNAL_KILL
               : json_integer_value(v) == SIGNAL_TERM ? SIGNAL_TERM
+              : json_integer_value(v) == SIGNAL_HUP  ? SIGNAL_HUP
                                                      : 0;
     if (!sig)
-        envd_fail(e, RPC_INVALID_ARGUMENT, "field 'signal' must be SIGNAL_SIGTERM or SIGNAL_SIGKILL");
+        envd_fail(e, RPC_INVALID_ARGUMENT, "field 'signal' must be SIGNAL_SIGTERM, SIGNAL_SIGKILL or SIGNAL_SIGHUP");
     else
         e->call = exec_signal(e->f->links, e->id, &who, sig, envd_done, e);
 }
