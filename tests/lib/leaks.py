@@ -54,16 +54,18 @@ def _status(pid):
 
 
 class Host:
-    """Looks at the host; `ids` are the (first, count) ranges of the test user, `mark` the run's environment mark."""
+    """Looks at the host; `ids` are the (first, count) ranges of the test user, `mark` the run's environment mark. `everyone`: what is seen
+    belongs to all users. That is the look before the tests: the test user's number may be one that was somebody's before, and what
+    that one left is not ours."""
 
-    def __init__(self, ids=(), mark=None):
-        self.ids, self.mark = list(ids), mark
+    def __init__(self, ids=(), mark=None, everyone=False):
+        self.ids, self.mark, self.everyone = list(ids), mark, everyone
 
     def ours(self, uid):
-        return uid >= RANGE_START and uid < 0xFFFFFFF0 or any(a <= uid < a + n for a, n in self.ids)
+        return self.everyone or uid >= RANGE_START and uid < 0xFFFFFFF0 or any(a <= uid < a + n for a, n in self.ids)
 
     def processes(self):
-        """{description}: every live process that can be ours, the runner itself and its ancestors left out."""
+        """{identity: description} of every live process that can be ours, the runner itself and its ancestors left out."""
         status = {pid: _status(pid) for pid in _processes()}
         parent = {pid: int(s.get("PPid", "0")) for pid, s in status.items()}
 
@@ -71,7 +73,7 @@ class Host:
             while pid in parent and pid != os.getpid():
                 pid = parent[pid]
             return pid == os.getpid()
-        found = set()
+        found = {}
         for pid, s in status.items():
             if pid == os.getpid() or "Uid" not in s:
                 continue
@@ -79,7 +81,8 @@ class Host:
             marked = self.mark and f"HUTCH_TEST_RUN={self.mark}".encode() in _read(f"/proc/{pid}/environ").split(b"\0")
             ancestor = pid in self._ancestors(parent)
             if (descends(pid) or self.ours(uid) or marked) and not ancestor:
-                found.add(f"process {pid} {s.get('Name', '?')} (uid {uid}, {s.get('State', '?')})")
+                began = _read(f"/proc/{pid}/stat").rpartition(b")")[2].split()[19:20]
+                found[f"process {pid} {began}"] = f"process {pid} {s.get('Name', '?')} (uid {uid}, {s.get('State', '?')})"
         return found
 
     @staticmethod
@@ -150,12 +153,13 @@ class Host:
         return found
 
     def snapshot(self):
-        return (self.processes() | self.namespaces() | self.mounts() | self.cgroups() | self.files() | self.sockets()
-                | self.ipc())
+        """{identity: description}."""
+        found = self.namespaces() | self.mounts() | self.cgroups() | self.files() | self.sockets() | self.ipc()
+        return {x: x for x in found} | self.processes()
 
 
 def compare(before, after):
     """What appeared and what disappeared, as printable lines. Disappeared mounts are damage too."""
-    lines = [f"left behind: {x}" for x in sorted(after - before)]
-    lines += [f"gone: {x}" for x in sorted(before - after) if x.startswith("mount ")]
+    lines = [f"left behind: {after[x]}" for x in sorted(after.keys() - before.keys())]
+    lines += [f"gone: {before[x]}" for x in sorted(before.keys() - after.keys()) if x.startswith("mount ")]
     return lines
