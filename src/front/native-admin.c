@@ -15,9 +15,11 @@
 static const struct {
     const char *name;
     unsigned bit;
-} scopes[] = {
-    {"sandboxes", SCOPE_SANDBOXES}, {"templates", SCOPE_TEMPLATES}, {"admin", SCOPE_ADMIN}, {"read", SCOPE_READ},
-    {"files", SCOPE_FILES}};
+} scopes[] = {{"sandboxes", SCOPE_SANDBOXES},
+              {"templates", SCOPE_TEMPLATES},
+              {"admin", SCOPE_ADMIN},
+              {"read", SCOPE_READ},
+              {"files", SCOPE_FILES}};
 
 /* A change under way. */
 struct change {
@@ -288,7 +290,8 @@ static int read_scopes(json_t *root, unsigned *ret, struct err *err)
         while (name && k < ARRAY_LEN(scopes) && strcmp(scopes[k].name, name) != 0)
             k++;
         if (!name || k == ARRAY_LEN(scopes))
-            return err_set(err, ERR_USAGE, 0, "field 'scopes[%zu]' must be sandboxes, templates, files, read or admin", i);
+            return err_set(err, ERR_USAGE, 0, "field 'scopes[%zu]' must be sandboxes, templates, files, read or admin",
+                           i);
         *ret |= scopes[k].bit;
     }
     return 0;

@@ -490,7 +490,8 @@ void key_create(struct front *f, const char *tenant, const char *name, unsigned 
     if (!tenants_find(f, tenant))
         rc = err_set(&c->err, ERR_USAGE, ENOENT, "there is no such tenant");
     else if (scopes == 0 || (scopes & ~all))
-        rc = err_set(&c->err, ERR_USAGE, EINVAL, "a key needs at least one scope: sandboxes, templates, files, read or "
+        rc = err_set(&c->err, ERR_USAGE, EINVAL,
+                     "a key needs at least one scope: sandboxes, templates, files, read or "
                      "admin");
     else if (expires_unix && expires_unix <= i->created_unix)
         rc = err_set(&c->err, ERR_USAGE, EINVAL, "the key's expiry lies in the past");

@@ -77,12 +77,12 @@ enum init_type {
     INIT_SHUTDOWN,    /* - -> -; then everything inside is killed */
     INIT_SETTLE,      /* - -> -, after the events of all that had changed before in directories watched from here */
     INIT_TYPE_MAX,
-    INIT_REPLY = 100,  /* u32 code (enum init_code), str text; then, for INIT_OK, as above */
-    INIT_OUTPUT,       /* u64 end[1..3]: offsets behind the last byte; request: the attachment */
-    INIT_EXITED,       /* u64 end[1..3], then the fields of init_put_end(); request: the attachment */
-    INIT_WATCH_EVENT,  /* u32 type, str name, opt info */
-    INIT_WATCH_FAILED, /* u32 code, str text; the last message with that number */
-    INIT_CLOSED,       /* - */
+    INIT_REPLY = 100,   /* u32 code (enum init_code), str text; then, for INIT_OK, as above */
+    INIT_OUTPUT,        /* u64 end[1..3]: offsets behind the last byte; request: the attachment */
+    INIT_EXITED,        /* u64 end[1..3], then the fields of init_put_end(); request: the attachment */
+    INIT_WATCH_EVENT,   /* u32 type, str name, opt info */
+    INIT_WATCH_FAILED,  /* u32 code, str text; the last message with that number */
+    INIT_CLOSED,        /* - */
     INIT_WATCH_SETTLED, /* u64; from a helper to init only */
 };
 

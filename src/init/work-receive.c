@@ -107,7 +107,8 @@ static void guard_start(struct work *w, const int pair[2], const struct upload *
         _exit(0);
     work_upload_drop(u);
     (void)!ftruncate(u->fd, 0);
-    report(w, pair[0], INIT_NO_SPACE, "the file does not fit in the memory that the sandbox has left; nothing was changed");
+    report(w, pair[0], INIT_NO_SPACE,
+           "the file does not fit in the memory that the sandbox has left; nothing was changed");
 }
 
 /* At the end of the bytes: front says that they are all by closing its direction only. */

@@ -28,7 +28,7 @@ static struct {
     int inotify;
     bool recursive, with_info;
     uint32_t upload; /* cookie of an upload that is being put in its place; 0: none */
-    char *names; /* bump memory for relative paths */
+    char *names;     /* bump memory for relative paths */
     size_t used;
     unsigned n;
     struct {

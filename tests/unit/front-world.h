@@ -48,7 +48,7 @@ struct world {
     const struct file_watch_ops *watch;
     void *watch_arg;
     bool unwatched;
-    unsigned settled; /* calls of files_settle() */
+    unsigned settled;         /* calls of files_settle() */
     enum link_code next_code; /* what the next call of a link answers with */
     char next_text[128];
     enum link_code sink_code; /* what a file that is being written answers with */

@@ -138,16 +138,11 @@ static void test_read_changes_nothing(void **state)
 
 static void test_read_sees_no_contents(void **state)
 {
-    static const char *const contents[] = {"/sandboxes/{id}/logs",
-                                           "/v2/sandboxes/{id}/logs",
-                                           "/templates/{id}/builds/{build}/logs",
-                                           "/volumecontent/{id}/path",
-                                           "/volumecontent/{id}/dir",
-                                           "/volumecontent/{id}/file",
-                                           "/v1/templates/{id}/export",
-                                           "/v1/sandboxes/{id}/history/diff",
-                                           "/v1/sandboxes/{id}/history/{number}/file",
-                                           "/v1/sandboxes/{id}/tx/{tx}"};
+    static const char *const contents[] = {
+        "/sandboxes/{id}/logs",      "/v2/sandboxes/{id}/logs",         "/templates/{id}/builds/{build}/logs",
+        "/volumecontent/{id}/path",  "/volumecontent/{id}/dir",         "/volumecontent/{id}/file",
+        "/v1/templates/{id}/export", "/v1/sandboxes/{id}/history/diff", "/v1/sandboxes/{id}/history/{number}/file",
+        "/v1/sandboxes/{id}/tx/{tx}"};
     size_t n, seen = 0;
     const struct api_route *routes = api_routes(&n);
     (void)state;
@@ -173,14 +168,13 @@ static void test_scopes(void **state)
     static const struct {
         unsigned scopes;
         bool look, contents, change, admin_look, admin_change; /* at a route of SCOPE_SANDBOXES, of SCOPE_ADMIN */
-    } v[] = {
-        {SB, true, true, true, false, false},       {SB | T, true, true, true, false, false},
-        {T, false, false, false, false, false},     {R, true, false, false, false, false},
-        {SB | R, true, false, false, false, false}, {SB | T | R, true, false, false, false, false},
-        {R | F, true, true, false, false, false},   {SB | R | F, true, true, false, false, false},
-        {F, false, true, false, false, false},      {SB | F, true, true, true, false, false},
-        {A, true, true, true, true, true},          {A | R, true, false, false, true, false},
-        {A | R | F, true, true, false, true, false}};
+    } v[] = {{SB, true, true, true, false, false},       {SB | T, true, true, true, false, false},
+             {T, false, false, false, false, false},     {R, true, false, false, false, false},
+             {SB | R, true, false, false, false, false}, {SB | T | R, true, false, false, false, false},
+             {R | F, true, true, false, false, false},   {SB | R | F, true, true, false, false, false},
+             {F, false, true, false, false, false},      {SB | F, true, true, true, false, false},
+             {A, true, true, true, true, true},          {A | R, true, false, false, true, false},
+             {A | R | F, true, true, false, true, false}};
     (void)state;
     for (size_t i = 0; i < sizeof v / sizeof *v; i++) {
         assert_int_equal(!api_scope_lacking(v[i].scopes, SB, 0), v[i].look);
@@ -255,8 +249,12 @@ static int walk_start(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        WALK(test_without_a_key),         WALK(test_with_a_foreign_key), WALK(test_read_changes_nothing),
-        WALK(test_read_sees_no_contents), WALK(test_scopes),             WALK(test_volume_contents),
+        WALK(test_without_a_key),
+        WALK(test_with_a_foreign_key),
+        WALK(test_read_changes_nothing),
+        WALK(test_read_sees_no_contents),
+        WALK(test_scopes),
+        WALK(test_volume_contents),
         WALK(test_openapi_scopes),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

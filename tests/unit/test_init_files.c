@@ -449,15 +449,17 @@ static void create(const char *path)
 static char piece[1 << 20];
 
 /* Waits until no upload is under way there. */
-#define NO_STAGE(dir) \
-    "for i in $(seq 300); do ls -A " dir " | grep -q hutch-upload || break; sleep 0.1; done; ls -A " dir " | grep hutch-up"
+#define NO_STAGE(dir)                                                                                    \
+    "for i in $(seq 300); do ls -A " dir " | grep -q hutch-upload || break; sleep 0.1; done; ls -A " dir \
+    " | grep hutch-up"
 
 /* What the file is stays: its mode, its other names, where a link leads; only its bytes are others. */
 static void uploads_over_something(void **state)
 {
     (void)state;
     sh("mkdir o; cd o; echo -n was > plain; chmod 640 plain; setfattr -n user.mine -v 1 plain 2>/dev/null; "
-       "echo -n was > one; ln one two; echo -n longer than that > far; chmod 600 far; ln -s far link; ln -s new nowhere",
+       "echo -n was > one; ln one two; echo -n longer than that > far; chmod 600 far; ln -s far link; ln -s new "
+       "nowhere",
        "");
     write_file("o/plain", "now");
     write_file("o/two", "now");
