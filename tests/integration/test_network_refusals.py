@@ -57,7 +57,7 @@ def test_dialects():
         r = sh(d, b, CURL + "https://third.test/")
         check_in("third.test", json.dumps(r.end.get("denials")), r.end)
         check_equal(net.seen("other.test"), [])
-        # Whoever looks inside is told all the same.
+        # Inside, the list of refusals tells it all the same.
         inside = json.loads(sh(d, b, "curl -sS http://sandbox.internal/v1/egress/denials").text)
         check("other.test" in json.dumps(inside), inside)
         # One sandbox: our PATCH switches it, E2B's PUT leaves it alone unless it says a word.
