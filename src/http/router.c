@@ -72,6 +72,20 @@ static bool fits(const char *pattern, const char *path, struct route_params *par
     return *pattern == '\0' && *path == '\0';
 }
 
+/* Of two patterns that fit the same path: below 0 if the first difference is a word in `a` and a parameter in `b`, above 0 if it
+ * is the other way round, 0 if they have parameters in the same places. */
+static int compare_patterns(const char *a, const char *b)
+{
+    while (*a == '/' && *b == '/') {
+        bool any_a = a[1] == '{', any_b = b[1] == '{';
+        if (any_a != any_b)
+            return any_a ? 1 : -1;
+        a += 1 + strcspn(a + 1, "/");
+        b += 1 + strcspn(b + 1, "/");
+    }
+    return 0;
+}
+
 static void add_allow(struct route_match *m, const char *method)
 {
     size_t n = strlen(m->allow), len = strlen(method);
@@ -86,6 +100,7 @@ void route_find(const struct route *table, size_t n, const char *method, const c
                 struct route_params *params)
 {
     const struct route *get = NULL;
+    const char *closest = NULL; /* the pattern with most words: what is allowed is what it knows */
     *ret = (struct route_match){.result = ROUTE_NOT_FOUND};
     params->n = 0;
     if (strlen(path) > ROUTER_PATH_MAX)
@@ -104,6 +119,12 @@ void route_find(const struct route *table, size_t n, const char *method, const c
             ret->route = &table[i];
         else if (head && !get && strcmp(table[i].method, "GET") == 0)
             get = &table[i];
+        int order = closest ? compare_patterns(table[i].pattern, closest) : -1;
+        if (order > 0)
+            continue;
+        if (order < 0)
+            ret->allow[0] = '\0';
+        closest = table[i].pattern;
         add_allow(ret, table[i].method);
         if (strcmp(table[i].method, "GET") == 0)
             add_allow(ret, "HEAD");

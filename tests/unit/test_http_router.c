@@ -70,6 +70,11 @@ static void a_wrong_method_learns_the_right_ones(void **state)
     struct route_match m = find("PUT", "/sandboxes", &p);
     assert_int_equal(m.result, ROUTE_METHOD);
     assert_string_equal(m.allow, "GET, HEAD, POST");
+    m = find("PUT", "/sandboxes/metrics", &p); /* {id} fits as well, and is not what was asked */
+    assert_int_equal(m.result, ROUTE_METHOD);
+    assert_string_equal(m.allow, "GET, HEAD");
+    m = find("PUT", "/sandboxes/metric", &p);
+    assert_string_equal(m.allow, "GET, HEAD, DELETE");
     m = find("OPTIONS", "/sandboxes/x/timeout", &p);
     assert_int_equal(m.result, ROUTE_METHOD);
     assert_string_equal(m.allow, "POST");
