@@ -271,7 +271,7 @@ bool internal_check(const struct esb *s, const char *url, const char *method, st
         return true;
     json_start(&j, out);
     json_obj(&j, NULL);
-    json_str(&j, "error", why);
+    json_str(&j, "wrong", why); /* not "error": the question is wrong, egress is not */
     json_end_obj(&j);
     return false;
 }

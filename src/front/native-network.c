@@ -230,6 +230,11 @@ static void answered(void *arg, json_t *answer, const char *error)
         reply_refuse(r, 503, NULL, 1, error);
         return;
     }
+    const char *wrong = json_string_value(json_object_get(answer, "wrong")); /* what was asked */
+    if (wrong) {
+        reply_error(r, 400, "%s", wrong);
+        return;
+    }
     _cleanup_buf_ struct buf out = {0};
     struct json j;
     json_start(&j, &out);

@@ -389,6 +389,11 @@ static void test_questions_are_answered_with_their_number(void **state)
     m = told("check");
     assert_string_equal(text_of(m, "verdict"), "allow");
     json_decref(m);
+    tell("{\"type\":\"check\",\"request\":1,\"sandbox\":\"one\",\"url\":\"\"}");
+    m = told("check");
+    assert_string_equal(text_of(m, "wrong"), "url must be http://HOST[:PORT]/PATH or https://HOST[:PORT]/PATH");
+    assert_null(json_object_get(m, "error"));
+    json_decref(m);
     tell("{\"type\":\"learned\",\"request\":1,\"sandbox\":\"one\"}");
     m = told("learned");
     assert_true(json_is_object(json_object_get(m, "policy")));

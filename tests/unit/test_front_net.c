@@ -209,6 +209,14 @@ static void test_only_ones_own_part_of_the_counters_is_shown(void **state)
     assert_string_equal(json_string_value(json_object_get(world.net_asked, "method")), "GET");
 }
 
+static void test_a_wrong_question_is_the_askers_fault(void **state)
+{
+    (void)state;
+    (void)world_box("i0box", 0, 1000);
+    world.net_answer = json_pack("{s:s, s:i, s:s}", "type", "check", "request", 1, "wrong", "url must be http://HOST");
+    expect_text(ask_api(KEY_A, "POST", "/v1/sandboxes/i0box/network/check", "{\"url\":\"\"}"), 400, "url must be");
+}
+
 static void test_a_number_that_cannot_be_told_to_egress_is_refused(void **state)
 {
     (void)state;
@@ -316,6 +324,7 @@ int main(void)
         WORLD(test_whether_the_internet_is_open_is_what_the_document_in_force_says),
         WORLD(test_documents_are_put_and_changed_with_epochs),
         WORLD(test_only_ones_own_part_of_the_counters_is_shown),
+        WORLD(test_a_wrong_question_is_the_askers_fault),
         WORLD(test_a_number_that_cannot_be_told_to_egress_is_refused),
         WORLD(test_a_tenant_sees_what_it_used_itself),
         WORLD(test_approvals_are_listed_and_decided),
