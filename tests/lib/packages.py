@@ -51,13 +51,16 @@ def new_enough(node):
     return tuple(int(x) for x in text.split(".")[:2]) >= (20, 19) if text else False
 
 
-def python_packages():
-    pins = CLIENTS / "requirements.txt"
-
+def python_packages(name="python", pins=CLIENTS / "requirements.txt"):
     def make(where):
         r = quiet(["/usr/bin/python3", "-m", "venv", "--copies", str(where)])
         return r if r.returncode else quiet([str(where / "bin/python"), "-m", "pip", "-q", "install", "-r", str(pins)])
-    return cached("python", [pins], make)
+    return cached(name, [pins], make)
+
+
+def schema_packages():
+    """schemathesis, which asks a node what its description says."""
+    return python_packages("schema", CLIENTS / "schema.txt")
 
 
 def server_packages(kind):
