@@ -2,9 +2,12 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <getopt.h>
+#include <poll.h>
+#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/signalfd.h>
 #include <unistd.h>
 
 #include "base/cleanup.h"
@@ -42,7 +45,25 @@ static void show_apart(const struct tx *tx)
                 tx_shown(tx->apart.v[i].path), tx_where(tx), i);
 }
 
-/* 'a', 'k' or 'x'; 0 at the end of input, which is 'k': nothing is lost by keeping. */
+/* Waits for a line. False if a signal came that ends a program: while the command runs they are blocked and passed on, but
+ * here nothing is left to pass them to. */
+static bool wait_for_line(FILE *tty)
+{
+    sigset_t ends;
+    struct signalfd_siginfo si;
+    (void)sigemptyset(&ends);
+    (void)sigaddset(&ends, SIGINT);
+    (void)sigaddset(&ends, SIGTERM);
+    (void)sigaddset(&ends, SIGHUP);
+    (void)sigaddset(&ends, SIGQUIT);
+    _cleanup_close_ int signals = signalfd(-1, &ends, SFD_CLOEXEC | SFD_NONBLOCK);
+    struct pollfd p[2] = {{.fd = fileno(tty), .events = POLLIN}, {.fd = signals, .events = POLLIN}};
+    while (poll(p, 2, -1) < 0 && errno == EINTR) {
+    }
+    return !p[1].revents || read(signals, &si, sizeof si) != sizeof si;
+}
+
+/* 'a', 'k' or 'x'; 0 at the end of input or after a signal, which is 'k': nothing is lost by keeping. */
 static char ask(const struct tx *tx)
 {
     _cleanup_fclose_ FILE *tty = fopen("/dev/tty", "re");
@@ -50,6 +71,10 @@ static char ask(const struct tx *tx)
     while (tty) {
         fprintf(stderr, "Apply %zu change%s? [a]pply, show the [d]iff, [k]eep for later, e[x] discard: ", tx->n,
                 tx->n == 1 ? "" : "s");
+        if (!wait_for_line(tty)) {
+            fputc('\n', stderr);
+            break;
+        }
         if (!fgets(line, sizeof line, tty))
             break;
         char c = line[0] == 'y' ? 'a' : line[0] == 'n' ? 'k' : line[0];

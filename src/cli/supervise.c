@@ -236,6 +236,7 @@ static void on_covers(struct loop *l)
     l->ending = true;
     l->cause = END_COVER;
     kill_all(l); /* at once: it may be reading */
+    covers_settle(l->s->covers);
 }
 
 /* Output is counted only when it is limited; then it comes through a pipe of ours. One chunk is in flight per stream: as

@@ -19,10 +19,13 @@
 #include "base/path.h"
 #include "base/text.h"
 #include "cli/cli.h"
+#include "os/lock.h"
 #include "stock/tree.h"
 
-#define META  "tx.json"
-#define APART "apart"
+#define META       "tx.json"
+#define APART      "apart"
+#define STORE_LOCK "tx.lock" /* beside the store */
+#define TX_LOCK    "lock"
 enum { META_MAX = 1 << 30 };
 
 void tx_forget_changes(struct tx *tx)
@@ -180,15 +183,23 @@ static void sweep(int store)
             (void)tree_remove(store, e->d_name, &ignored);
 }
 
-/* To change something in it. The lock goes with the descriptor. */
-static int lock_store(struct err *err)
+/* To change something in the store: *ret_lock is to be closed when that is done. Not the store itself is locked: commands may
+ * open it, and could keep others from ever getting the lock. */
+static int lock_store(int *ret_lock, struct err *err)
 {
-    int store = open_store(err);
-    if (store >= 0 && flock(store, LOCK_EX | LOCK_NB) == 0)
+    _cleanup_close_ int store = open_store(err);
+    if (store < 0)
+        return -1;
+    *ret_lock = lock_open(store, "../" STORE_LOCK);
+    if (*ret_lock < 0)
+        return err_set(err, ERR_SETUP, errno, "open %s beside the transactions", STORE_LOCK);
+    if (flock(*ret_lock, LOCK_EX | LOCK_NB) == 0)
         sweep(store);
-    if (store >= 0)
-        (void)flock(store, LOCK_SH);
-    return store;
+    if (lock_take(*ret_lock, LOCK_SH, LOCK_WAIT_MS, "the directory of transactions", err) < 0) {
+        (void)close(TAKE_FD(*ret_lock));
+        return -1;
+    }
+    return TAKE_FD(store);
 }
 
 /* from -1: it is not to be had, and empty. */
@@ -248,7 +259,8 @@ int tx_keep(struct tx *tx, struct err *err)
     struct err ignored = {0};
     char temp[TX_ID_MAX + 8];
     _cleanup_buf_ struct buf meta = {0};
-    _cleanup_close_ int store = lock_store(err);
+    _cleanup_close_ int lock = -1;
+    _cleanup_close_ int store = lock_store(&lock, err);
     if (store < 0)
         return -1;
     tx_choose_id(tx);
@@ -374,16 +386,19 @@ int tx_lock(const char *id, struct err *err)
     _cleanup_close_ int dir = openat(store, chosen, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
     if (dir < 0)
         return err_set(err, ERR_SETUP, errno, "open transaction %s", chosen);
-    if (flock(dir, LOCK_EX | LOCK_NB) < 0 && errno == EWOULDBLOCK)
-        return err_set(err, ERR_POLICY, 0, "transaction %s is being applied or discarded by somebody else", chosen);
-    return TAKE_FD(dir);
+    _cleanup_close_ int lock = lock_open(dir, TX_LOCK);
+    _cleanup_free_ char *what = xasprintf("transaction %s", chosen);
+    if (lock < 0)
+        return err_set(err, ERR_SETUP, errno, "open the lock of transaction %s", chosen);
+    return lock_take(lock, LOCK_EX, 0, what, err) < 0 ? -1 : TAKE_FD(lock);
 }
 
 /* Its name goes first: half of a transaction must not wait for anybody. */
 int tx_drop(const char *id, struct err *err)
 {
     char chosen[TX_ID_MAX], temp[TX_ID_MAX + 8];
-    _cleanup_close_ int store = lock_store(err);
+    _cleanup_close_ int lock = -1;
+    _cleanup_close_ int store = lock_store(&lock, err);
     if (store < 0 || choose(store, id, chosen, err) < 0)
         return -1;
     (void)snprintf(temp, sizeof temp, ".%s", chosen);

@@ -12,6 +12,9 @@
 #include "base/mem.h"
 #include "base/path.h"
 #include "base/sha256.h"
+#include "os/lock.h"
+
+#define TRUST_LOCK "trusted.lock"
 
 char *trust_file_of(const struct policy_where *where)
 {
@@ -74,8 +77,8 @@ int trust_check(const char *file, const char *path, const void *text, size_t n, 
     return 0;
 }
 
-/* Makes the directory of `file` with mode 0700, and those above it as usual. Returns a locked descriptor of it. */
-static int open_dir(const char *file, struct err *err)
+/* Makes the directory of `file` with mode 0700, and those above it as usual. *ret_lock is to be closed when all is done. */
+static int open_dir(const char *file, int *ret_lock, struct err *err)
 {
     _cleanup_free_ char *dir = path_parent(file);
     for (char *s = strchr(dir + 1, '/');; s = strchr(s + 1, '/')) {
@@ -87,14 +90,11 @@ static int open_dir(const char *file, struct err *err)
             break;
         *s = '/';
     }
-    int fd = open(dir, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-    if (fd < 0 || flock(fd, LOCK_EX) < 0) {
-        (void)err_set(err, ERR_POLICY, errno, "cannot lock %s", dir);
-        if (fd >= 0)
-            (void)close(fd);
-        return -1;
-    }
-    return fd;
+    _cleanup_close_ int fd = open(dir, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    *ret_lock = fd < 0 ? -1 : lock_open(fd, TRUST_LOCK);
+    if (*ret_lock < 0)
+        return err_set(err, ERR_POLICY, errno, "cannot lock %s", dir);
+    return lock_take(*ret_lock, LOCK_EX, LOCK_WAIT_MS, dir, err) < 0 ? -1 : TAKE_FD(fd);
 }
 
 static int write_temporary(int dir, const char *temporary, const struct buf *text)
@@ -126,7 +126,8 @@ static int replace(int dir, const char *file, const struct strv *lines, struct e
 static int change(const char *file, const char *path, const char *entry, bool *ret_found, struct err *err)
 {
     _cleanup_strv_ struct strv old = {0}, new = {0};
-    _cleanup_close_ int dir = open_dir(file, err);
+    _cleanup_close_ int lock = -1;
+    _cleanup_close_ int dir = open_dir(file, &lock, err);
     if (dir < 0 || trust_list(file, &old, err) < 0)
         return -1;
     *ret_found = false;

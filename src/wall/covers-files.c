@@ -187,12 +187,31 @@ void covers_files_conclude(struct covers *c, const struct covers_set *asked, boo
 
 /* --- after the run ------------------------------------------------------------------------------------------------- */
 
+/* The command may have put another file there while it was being killed. */
+static bool file_is_back(const struct covers_file *f, const char *path)
+{
+    struct stat st;
+    bool there = lstat(path, &st) == 0;
+    if (f->put_back != 0)
+        return false;
+    return f->absent ? !there || plan_is_stub(&st)
+                     : there && st.st_dev == f->back_dev && st.st_ino == f->back_ino && st.st_nlink == 1;
+}
+
 void covers_settle(struct covers *c)
 {
     for (size_t i = 0; c && c->files && i < c->place.spec->plan->nops; i++) {
         struct covers_file *f = &c->files[i];
-        if (f->sign)
-            f->put_back = covers_put_back(f, c->place.spec->plan->ops[i].src, &f->suspect) < 0 ? errno : 0;
+        const char *path = c->place.spec->plan->ops[i].src;
+        struct stat st;
+        if (!f->sign || file_is_back(f, path))
+            continue;
+        free(TAKE_PTR(f->suspect));
+        f->put_back = covers_put_back(f, path, &f->suspect) < 0 ? errno : 0;
+        if (f->put_back == 0 && lstat(path, &st) == 0) {
+            f->back_dev = st.st_dev;
+            f->back_ino = st.st_ino;
+        }
     }
 }
 

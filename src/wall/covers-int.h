@@ -49,7 +49,9 @@ struct covers_file {
     bool lock_changed;
     const char *sign; /* that the command can write to it, or did; static. NULL: none */
     int put_back;     /* after the run: 0, or an error number; -1 if not tried */
-    char *suspect;    /* then: where the file is now */
+    dev_t back_dev;   /* the file that was put there */
+    ino_t back_ino;
+    char *suspect; /* then: where the file is now */
 };
 
 enum covers_held {

@@ -49,7 +49,8 @@ int covers_wait_ms(const struct covers *c);
 int covers_turn(struct covers *c, bool *ret_lost);
 /* The sandbox is about to end: lets go of its namespaces. Accepts NULL. */
 void covers_leave(struct covers *c);
-/* Nothing inside lives any more, and the command was ended because of *ret_lost: puts former files back. Accepts NULL. */
+/* The command was killed because of *ret_lost: puts former files back. Called at once, so that programs outside find them, and
+ * once more when nothing inside lives any more. Accepts NULL. */
 void covers_settle(struct covers *c);
 /* What happened, one sentence part for each name; appended. Accepts NULL. */
 void covers_notes(const struct covers *c, struct strv *ret);
