@@ -38,6 +38,7 @@ struct walk {
     struct strv homes; /* those of home directories */
     unsigned configs;  /* read so far */
     unsigned left;     /* directory entries that may still be looked at */
+    bool cut;          /* not every git directory in another one was looked at */
     bool starts[256];  /* first bytes of names that matter: nearly every entry is told apart by it */
 };
 
@@ -235,9 +236,36 @@ static bool unprotected(const struct walk *w, const char *git)
     return was_writable(w, hooks) && was_writable(w, config);
 }
 
+/* A git directory in another one, of a submodule or a worktree. One that the plan knew is protected: what it protects there is
+ * not writable. A new one is listed as a whole, else what of it changed. */
+static void look_inner_git(void *arg, const char *git)
+{
+    enum { COMMON, CONFIG, CONFIG_WORKTREE, BACK, HOOKS, N };
+    static const char *const names[N] = {"commondir", "config", "config.worktree", "gitdir", "hooks"};
+    struct walk *w = arg;
+    bool hit[N];
+    for (size_t i = 0; i < N; i++) {
+        struct stat st;
+        _cleanup_free_ char *path = path_join(git, names[i]);
+        hit[i] = lstat(path, &st) == 0 && changed(w, &st) && !plan_is_stub(&st) && was_writable(w, path);
+    }
+    if (hit[COMMON] || (hit[CONFIG] && hit[HOOKS])) {
+        list(w, xstrdup(git));
+        return;
+    }
+    for (size_t i = 0; i < N; i++)
+        if (hit[i])
+            list(w, path_join(git, names[i]));
+    _cleanup_free_ char *config = path_join(git, names[CONFIG]), *hooks = path_join(git, names[HOOKS]);
+    if (!hit[HOOKS])
+        list_entries(w, hooks, false);
+    if (was_writable(w, config))
+        look_repository(w, git, config);
+}
+
 /* A repository that the plan did not know is listed as a whole if it is new, else what of it changed. Of one that it
- * knew, only a "commondir" can have appeared, with which git takes configuration and hooks from elsewhere, and the list of
- * a rebase that was left half done. */
+ * knew, a "commondir" can have appeared, with which git takes configuration and hooks from elsewhere, the list of a rebase
+ * that was left half done, and submodules and worktrees. */
 static void look_git(struct walk *w, int fd, const char *dir)
 {
     enum { ALWAYS = 2 }; /* the first of these */
@@ -256,6 +284,8 @@ static void look_git(struct walk *w, int fd, const char *dir)
         return;
     for (size_t i = 0; i < (open ? ARRAY_LEN(inner) : ALWAYS); i++)
         list_changed(w, fd, dir, inner[i]);
+    if (plan_host_facts.git_dirs(plan_host_facts.ctx, git, PLAN_MODULES, look_inner_git, w) > 0)
+        w->cut = true;
     if (open) {
         _cleanup_free_ char *config = path_join(git, "config");
         list_entries(w, hooks, false);
@@ -445,7 +475,7 @@ void hostexec_after(struct hostexec *h, struct strv *ret)
     strv_done(&w.works);
     strv_done(&w.names);
     strv_done(&w.homes);
-    if (ret->n >= HOSTEXEC_MAX || !all || w.configs >= CONFIGS_MAX)
+    if (ret->n >= HOSTEXEC_MAX || !all || w.cut || w.configs >= CONFIGS_MAX)
         strv_add(ret, "... (not everything was looked at)");
     free(h);
 }

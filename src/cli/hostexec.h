@@ -3,8 +3,8 @@
  * Names that the policy protects cannot appear where a plan protects them: at writable roots and in the repositories
  * that were there. They can in other directories and in repositories born inside, which is allowed and listed: git runs
  * the hooks of a repository, an editor the tasks of a folder, once a person opens it. A repository is listed by its
- * ".git", a bare one as the directory that it is, and in one that was there what changed: configuration, hooks, and a
- * "commondir".
+ * ".git", a bare one as the directory that it is, and in one that was there what changed: configuration, hooks, a
+ * "commondir", and git directories of submodules and worktrees that were not there (".git/modules/...", ".git/worktrees/...").
  *
  * What the plan protects is listed, too, if it is not the same file as before or changed while the command ran: through
  * another hard link, or from outside. Replacing such a name from outside takes its protection away for a moment (see

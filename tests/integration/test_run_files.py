@@ -11,8 +11,8 @@ import tempfile
 import threading
 import time
 
-from hutch_test import (HUTCH, check, check_equal, check_in, check_one_line, clean_env, eventually, hutch, identity, is_root,
-                        run, skip, workspace, write)
+from hutch_test import (HUTCH, check, check_equal, check_in, check_one_line, clean_env, eventually, hutch,
+                        hutch_record, identity, is_root, run, skip, workspace, write)
 
 
 def start(*args, who, cwd):
@@ -501,6 +501,24 @@ def test_git_works(who):
         files = git("ls-files", who=who, cwd=ws).out.split()
         check_equal(files, ["f", "n"])
         check_equal(sorted(os.listdir(ws)), [".git", "born", "f", "n", "sub"])
+
+
+def test_git_directories_made_inside(who):
+    "git directories of submodules and worktrees that a command makes in a known repository are listed, those that it uses are not"
+    with workspace(who) as ws:
+        make_repo(ws, who)
+        git("worktree", "add", "-q", "there", who=who, cwd=ws)
+        work = "cd there && git -c user.name=a -c user.email=a@b commit -q --allow-empty -m more"
+        r = hutch_record("--", "sh", "-c", work, who=who, cwd=ws)
+        check_equal((r.code, r.record["host_may_execute"]), (0, []), r)
+        r = hutch_record("--", "sh", "-c", "mkdir -p .git/modules/deep && git init -q --separate-git-dir .git/modules/deep/evil sub && git worktree add -q new && "
+                                    "mkdir -p .git/modules/bare && printf '[core]\n\tfsmonitor = x\n' >.git/modules/bare/config",
+                         who=who, cwd=ws)
+        check_equal(r.code, 0, r)
+        listed = r.record["host_may_execute"]
+        for path in (".git/modules/deep/evil", ".git/worktrees/new", ".git/modules/bare/config", "sub/.git", "new/.git"):
+            check_in(str(ws / path), listed, path)
+        check(not [p for p in listed if "there" in p], listed)
 
 
 def test_git_worktree_and_submodule(who):
