@@ -199,7 +199,7 @@ static size_t show(const json_t *entries)
     return n;
 }
 
-static int cancel(const struct building *b, int signal_number, struct err *err)
+static int cancel_build(const struct building *b, int signal_number, struct err *err)
 {
     _cleanup_json_ json_t *answer = NULL;
     _cleanup_free_ char *path = xasprintf("/v1/templates/%s/builds/%s", b->template, b->build);
@@ -225,7 +225,7 @@ static int wait_for(const struct building *b, const sigset_t *signals, struct er
         if (n > 0) { /* there may be more at once */
             int got = sigtimedwait(signals, NULL, &(const struct timespec){0});
             if (got > 0)
-                return cancel(b, got, err);
+                return cancel_build(b, got, err);
             pause_ms = POLL_MIN_MS;
             continue;
         }
@@ -241,7 +241,7 @@ static int wait_for(const struct building *b, const sigset_t *signals, struct er
         }
         int got = sigtimedwait(signals, NULL, &(const struct timespec){.tv_nsec = pause_ms * 1000000L});
         if (got > 0)
-            return cancel(b, got, err);
+            return cancel_build(b, got, err);
         pause_ms = pause_ms * 2 < POLL_MAX_MS ? pause_ms * 2 : POLL_MAX_MS;
     }
 }

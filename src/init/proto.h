@@ -6,9 +6,9 @@
  * is not answered, and INIT_DETACH and INIT_UNWATCH, which are answered by INIT_CLOSED: the last message with that number,
  * whatever was still on its way.
  *
- * The socket of INIT_CREATE takes the bytes of the file. Their end is SHUT_WR: then the file is put in its place. A socket that is
- * closed before leaves everything as it was. At the end, or when it cannot go on, the helper answers there as in an INIT_REPLY
- * (u32 code, str text) and closes; if it closes without, it was killed.
+ * The socket of INIT_CREATE takes the bytes of the file. Their end is SHUT_WR: then the file is put in its place. A socket
+ * that is closed before leaves everything as it was. At the end, or when it cannot go on, the helper answers there as in
+ * an INIT_REPLY (u32 code, str text) and closes; if it closes without, it was killed.
  *
  * Notation: u32 u64 fixed numbers; str length, bytes, NUL; strv count, strings; opt = u32 0, or u32 1 and the value;
  * who = u32 pid, str tag (pid 0: by tag); info = see init_put_info().

@@ -68,7 +68,8 @@ struct upload {
     mode_t mode;      /* of `old` */
     char temp[64];    /* the name of fd in dir; "": it has none */
 };
-/* Finds what is there (dir and name are set), and makes a stage for what comes, with owner and metadata. Fails with an answer. */
+/* Finds what is there (dir and name are set), and makes a stage for what comes, with owner and metadata. Answers if
+ * that fails. */
 void work_upload_begin(struct work *w, struct upload *u, struct init_info *i);
 /* Only the stage. */
 void work_upload_stage(struct work *w, struct upload *u, const char *path);
@@ -78,8 +79,8 @@ void work_upload_drop(const struct upload *u);
 /* Whether a file has the name of a stage: watches say nothing of these. */
 bool work_is_upload(const char *name);
 
-/* work-receive.c. Answers with the info and a socket, collects what comes over it; at its end the file gets it, and the outcome
- * is told over the same socket. Ends the process. */
+/* work-receive.c. Answers with the info and a socket, collects what comes over it; at its end the file gets it, and the
+ * outcome is told over the same socket. Ends the process. */
 void work_receive(struct work *w, const struct init_info *i, struct upload *u) __attribute__((noreturn));
 
 /* The requests. */

@@ -34,11 +34,11 @@ typedef void files_opened(void *arg, const struct link_status *st, int fd, const
  * may hold the same open file, so a pipe is read by fd_read_pipe(). */
 link_call files_open(struct links *ls, const char *id, const char *user, const char *path, files_opened *done,
                      void *arg);
-/* For writing: missing parents made (0755, the user's), a new file 0644 & ~umask, one that is there keeps its mode; owner the
- * user, metadata replaced by `meta`. The file changes, or appears, when sink_finish() has succeeded, at once and as a whole; a
- * link is written through, and a file with several names stays that file. The bytes are written by a process inside, so that their memory is charged to the sandbox: the file
- * is a sink for them, the caller's until sink_free(). At most 48 are written in a sandbox at once; others wait for them, a
- * minute at most. */
+/* For writing: missing parents made (0755, the user's), a new file 0644 & ~umask, one that is there keeps its mode;
+ * owner the user, metadata replaced by `meta`. The file changes, or appears, as a whole when sink_finish() succeeds; a
+ * link is written through, and a file with several names stays that file. The bytes are written by a process inside, so
+ * that their memory is charged to the sandbox: the file is a sink for them, the caller's until sink_free(). At most 48
+ * are written in a sandbox at once; others wait for them, a minute at most. */
 struct file_sink;
 typedef void files_created(void *arg, const struct link_status *st, struct file_sink *sink,
                            const struct file_info *info);
@@ -46,7 +46,8 @@ link_call files_create(struct links *ls, const char *id, const char *user, const
                        const struct file_meta *meta, size_t nmeta, files_created *done, void *arg);
 /* One write or finish at a time; `done` comes later from the loop. The bytes stay the caller's and must stay until then.
  * LINK_OK: taken, more may come; that they are in the file is said by sink_finish() only. A failure is for good and may be
- * that of an earlier write: LINK_NO_SPACE when the disk or the memory of the sandbox is full, LINK_GONE, LINK_TIMEOUT after a minute in which the sandbox took nothing. */
+ * that of an earlier write: LINK_NO_SPACE when the disk or the memory of the sandbox is full, LINK_GONE, LINK_TIMEOUT
+ * after a minute in which the sandbox took nothing. */
 void sink_write(struct file_sink *s, const void *p, size_t n, link_done *done, void *arg);
 /* No more bytes. LINK_OK: the file is complete. */
 void sink_finish(struct file_sink *s, link_done *done, void *arg);
@@ -81,8 +82,8 @@ struct file_watch *files_watch(struct links *ls, const char *id, const char *use
                                bool with_info, bool network_mounts, const struct file_watch_ops *ops, void *arg);
 void files_unwatch(struct file_watch *w);
 bool files_are_watched(struct links *ls, const char *id);
-/* `done` comes after the events of everything that had changed when it was called, in all directories of the sandbox that are
- * watched through `ls`. A failure, also that of an init which does not know this request yet, means: perhaps not after all. */
+/* `done` comes after the events of everything that had changed when it was called, in all directories of the sandbox
+ * that are watched through `ls`. A failure means that this is not sure; an init of an older version answers so. */
 link_call files_settle(struct links *ls, const char *id, link_done *done, void *arg);
 
 #endif

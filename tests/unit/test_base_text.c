@@ -53,6 +53,9 @@ static void json_escapes_what_a_sandbox_may_name(void **state)
     assert_string_equal(buf_str(&b), "{\"q\":\"\\\"\\\\\\n\\u0001\",\"bad\":\"a\\ufffd\\ufffd\\ufffdz\","
                                      "\"surrogate\":\"\\ufffd\\ufffd\\ufffd\","
                                      "\"good\":\"\xc3\xa4\xe2\x82\xac\xf0\x9f\x90\x87\",\"none\":null}");
+    assert_true(json_may_hold("") && json_may_hold("\"\\\n\x01") &&
+                json_may_hold("\xc3\xa4\xe2\x82\xac\xf0\x9f\x90\x87"));
+    assert_false(json_may_hold("a\xff") || json_may_hold("\xed\xa0\x80") || json_may_hold("\xc3"));
 }
 
 static void json_keeps_commas_and_nesting(void **state)
