@@ -10,6 +10,7 @@ import tarfile
 
 PYTHON = "/usr/bin/python3"
 REPOSITORY_FILES = 10_000
+CHECKOUT_FILES, CHECKOUT_FOLDERS = 1_800, 80
 PACKAGES, FILES_PER_PACKAGE = 50, 100
 SOURCES = 30
 
@@ -17,6 +18,7 @@ SOURCES = 30
 STARTS = {
     "true": (["/bin/true"], "empty"),
     "python": ([PYTHON, "-c", "pass"], "empty"),
+    "checkout": (["/bin/true"], "checkout"),  # what a start costs where people work
     "git": (["git", "status"], "repo"),
 }
 SLEEP = ["sleep", "1"]
@@ -60,12 +62,13 @@ def make_project(folder):
                                    '    printf("%d\\n", x);\n    return 0;\n}\n')
 
 
-def make_repository(folder):
-    """Files with old times, so that `git status` never has to look into one that might have changed since the index."""
+def make_repository(folder, place):
+    """`place` lists the files. They have old times, so that `git status` never has to look into one that might have changed
+    since the index."""
     folder.mkdir()
-    for i in range(REPOSITORY_FILES):
-        path = folder / f"dir{i // 100:03}" / f"file{i % 100:03}.txt"
-        path.parent.mkdir(exist_ok=True)
+    for i, name in enumerate(place):
+        path = folder / name
+        path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(f"file {i}\n")
         os.utime(path, (1_600_000_000, 1_600_000_000))
     env = {"PATH": os.environ["PATH"], "HOME": str(folder), "GIT_CONFIG_NOSYSTEM": "1"}
@@ -73,6 +76,16 @@ def make_repository(folder):
                     ["-c", "user.name=bench", "-c", "user.email=bench@example.invalid", "-c", "gc.auto=0",
                      "commit", "-qm", "all"]):
         subprocess.run(["git", *command], cwd=folder, env=env, check=True, stdout=subprocess.DEVNULL)
+
+
+def flat_names():
+    return (f"dir{i // 100:03}/file{i % 100:03}.txt" for i in range(REPOSITORY_FILES))
+
+
+def checkout_names():
+    """As in a project: folders of a few dozen files, up to four levels deep."""
+    folders = [f"part{i % 8}" + f"/area{i // 8 % 5}" * (i >= 8) + "/inner" * (i >= 48) for i in range(CHECKOUT_FOLDERS)]
+    return (f"{folders[i % CHECKOUT_FOLDERS]}/f{i:04}.c" for i in range(CHECKOUT_FILES))
 
 
 def package_files(number):
@@ -120,7 +133,9 @@ def make_workspace(base, who, starts, work):
     base.mkdir()
     (base / "empty").mkdir()
     if "git" in starts:
-        make_repository(base / "repo")
+        make_repository(base / "repo", flat_names())
+    if "checkout" in starts:
+        make_repository(base / "checkout", checkout_names())
     if "compile" in work:
         make_project(base / "project")
     if {"npm-ls", "unpack", "npm-install"} & set(work):

@@ -22,23 +22,31 @@ enum {
     INCLUDE_DEPTH = 5  /* files that include each other */
 };
 
+/* An entry with a name that matters, found while the command was started. */
+struct seen {
+    const struct plan_op *root;
+    char *dir, *entry;
+};
+
 struct hostexec {
     const struct policy *policy;
     const struct plan *plan;
     const char *home;
     struct timespec start;
+    struct seen *seen;
+    size_t nseen, seen_cap;
+    bool looked; /* the first walk was made */
 };
 
 struct walk {
-    const struct hostexec *h;
+    struct hostexec *h;
     const struct plan_op *root;
     struct strv *ret;
     struct strv works; /* working trees of the repositories that the plan knows */
-    struct strv names; /* that are looked for: of the policy and of the table, those of home directories apart */
-    struct strv homes; /* those of home directories */
     unsigned configs;  /* read so far */
     unsigned left;     /* directory entries that may still be looked at */
     bool cut;          /* not every git directory in another one was looked at */
+    bool first;        /* nothing is listed yet: entries are only noted */
     bool starts[256];  /* first bytes of names that matter: nearly every entry is told apart by it */
 };
 
@@ -67,6 +75,15 @@ static bool was_writable(const struct walk *w, const char *host)
     return op && op->kind == OP_BIND_RW;
 }
 
+/* Whether something is at the place of a stub: somebody outside put it there. */
+static bool replaced_stub(const struct walk *w, const char *host)
+{
+    const struct plan_op *root = w->root;
+    _cleanup_free_ char *inside = xasprintf("%s%s", root->path, host + strlen(root->src));
+    const struct plan_op *op = plan_op_for(w->h->plan, inside);
+    return op && op->kind == OP_STUB && strcmp(op->path, inside) == 0;
+}
+
 static void add(struct strv *ret, char *path)
 {
     if (ret->n >= HOSTEXEC_MAX || strv_has(ret, path))
@@ -78,7 +95,7 @@ static void add(struct strv *ret, char *path)
 /* Adds what the command could write; the rest is up to look_op(). */
 static void list(struct walk *w, char *path)
 {
-    if (was_writable(w, path))
+    if (was_writable(w, path) || replaced_stub(w, path))
         add(w->ret, path);
     else
         free(path);
@@ -86,7 +103,7 @@ static void list(struct walk *w, char *path)
 
 static DIR *open_dir(const char *path)
 {
-    int fd = open(path, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC | O_NONBLOCK);
+    int fd = openat(AT_FDCWD, path, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC | O_NONBLOCK);
     DIR *d = fd < 0 ? NULL : fdopendir(fd);
     if (!d && fd >= 0)
         (void)close(fd);
@@ -109,6 +126,13 @@ static void list_changed(struct walk *w, int fd, const char *dir, const char *na
         list(w, path_join(dir, name));
 }
 
+/* git runs no hook of that name. */
+static bool is_sample(const char *name)
+{
+    const char *dot = strrchr(name, '.');
+    return dot && strcmp(dot, ".sample") == 0;
+}
+
 /* Lists the entries of a directory that changed, up to a bound. With `all` also those that the plan protects: they may
  * have been changed through another hard link, or from outside. */
 static void list_entries(struct walk *w, const char *dir, bool all)
@@ -117,7 +141,8 @@ static void list_entries(struct walk *w, const char *dir, bool all)
     const struct dirent *e;
     for (unsigned left = HOOKS_MAX; d && left > 0 && (e = readdir(d)); left--) {
         struct stat st;
-        if (e->d_type == DT_DIR || fstatat(dirfd(d), e->d_name, &st, AT_SYMLINK_NOFOLLOW) < 0 || !changed(w, &st))
+        if (e->d_type == DT_DIR || is_sample(e->d_name) || fstatat(dirfd(d), e->d_name, &st, AT_SYMLINK_NOFOLLOW) < 0 ||
+            !changed(w, &st))
             continue;
         if (all)
             add(w->ret, path_join(dir, e->d_name));
@@ -164,7 +189,7 @@ static bool read_regular(const char *path, struct buf *ret)
     char chunk[4096];
     if (stat(path, &st) < 0 || !S_ISREG(st.st_mode) || st.st_size == 0) /* to open a device can do something */
         return false;
-    _cleanup_close_ int fd = open(path, O_RDONLY | O_CLOEXEC | O_NOCTTY | O_NONBLOCK);
+    _cleanup_close_ int fd = openat(AT_FDCWD, path, O_RDONLY | O_CLOEXEC | O_NOCTTY | O_NONBLOCK);
     if (fd < 0 || fstat(fd, &st) < 0 || !S_ISREG(st.st_mode) || st.st_size > GITCONFIG_BYTES_MAX)
         return false;
     for (size_t left = (size_t)st.st_size; left > 0;) {
@@ -332,42 +357,68 @@ static void look_name(struct walk *w, int fd, const char *dir, const char *name)
 
 static bool is_home(const struct walk *w, const char *dir) { return strv_has(&w->h->policy->homes, dir); }
 
+/* One name, if the entry is its beginning and it has a meaning in that directory. */
+static void look_one(struct walk *w, int fd, const char *dir, const char *entry, const char *name,
+                     enum name_place place)
+{
+    if (place != NAME_IN_GIT && first_component(name, entry) && (place != NAME_IN_HOME || is_home(w, dir)))
+        look_name(w, fd, dir, name);
+}
+
+/* Names that the policy adds, and all of the table: what is protected, was opened, or is only reported. */
 static void look_entry(struct walk *w, int fd, const char *dir, const char *entry)
 {
+    const struct policy *p = w->h->policy;
+    size_t n;
+    const struct known_name *known = names_known(&n);
     if (strcmp(entry, ".git") == 0) {
         look_git(w, fd, dir);
         return;
     }
     if (strcmp(entry, "HEAD") == 0)
         look_bare(w, fd, dir);
-    for (size_t i = 0; i < w->names.n; i++)
-        if (first_component(w->names.v[i], entry))
-            look_name(w, fd, dir, w->names.v[i]);
-    for (size_t i = 0; i < w->homes.n; i++)
-        if (first_component(w->homes.v[i], entry) && is_home(w, dir))
-            look_name(w, fd, dir, w->homes.v[i]);
+    for (size_t i = 0; i < n; i++)
+        look_one(w, fd, dir, entry, known[i].name, known[i].place);
+    for (size_t i = 0; i < p->nnames; i++)
+        if (p->names[i].origin.level != LEVEL_BUILTIN)
+            look_one(w, fd, dir, entry, p->names[i].name, p->names[i].place);
 }
 
-/* Names that are protected, and names that are only reported. */
-static void collect_names(struct walk *w)
+static void find_starts(struct walk *w)
 {
     const struct policy *p = w->h->policy;
     size_t n;
     const struct known_name *known = names_known(&n);
-    for (size_t i = 0; i < p->nnames; i++)
-        if (p->names[i].place != NAME_IN_GIT)
-            strv_add(p->names[i].place == NAME_IN_HOME ? &w->homes : &w->names, p->names[i].name);
-    for (size_t i = 0; i < n; i++) {
-        struct strv *to = known[i].place == NAME_IN_HOME ? &w->homes : &w->names;
-        if (known[i].place != NAME_IN_GIT && !strv_has(to, known[i].name))
-            strv_add(to, known[i].name);
-    }
-    w->starts['.'] = true; /* ".git" */
     w->starts['H'] = true; /* "HEAD" */
-    for (size_t i = 0; i < w->names.n; i++)
-        w->starts[(unsigned char)w->names.v[i][0]] = true;
-    for (size_t i = 0; i < w->homes.n; i++)
-        w->starts[(unsigned char)w->homes.v[i][0]] = true;
+    for (size_t i = 0; i < n; i++)
+        w->starts[(unsigned char)known[i].name[0]] = true;
+    for (size_t i = 0; i < p->nnames; i++)
+        w->starts[(unsigned char)p->names[i].name[0]] = true;
+}
+
+/* The first walk, in a directory that the second one may pass over. Whether the name is one of those that matter is decided
+ * afterwards: few entries begin like them. */
+static void note_entry(struct walk *w, const char *dir, const char *entry)
+{
+    struct hostexec *h = w->h;
+    if (strcmp(entry, ".") == 0 || strcmp(entry, "..") == 0)
+        return;
+    MEM_GROW(h->seen, h->nseen, h->seen_cap);
+    h->seen[h->nseen++] = (struct seen){w->root, xstrdup(dir), xstrdup(entry)};
+}
+
+static void look_seen(struct walk *w)
+{
+    for (size_t i = 0; i < w->h->nseen; i++) {
+        struct seen *s = &w->h->seen[i];
+        _cleanup_close_ int fd = openat(AT_FDCWD, s->dir, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC | O_NONBLOCK);
+        w->root = s->root;
+        if (fd >= 0)
+            look_entry(w, fd, s->dir, s->entry);
+        free(s->dir);
+        free(s->entry);
+    }
+    free(w->h->seen);
 }
 
 static bool descends(const struct dirent64 *e)
@@ -390,8 +441,10 @@ static bool walk_dir(struct walk *w, int parent, const char *name, const char *p
     _cleanup_close_ int fd = openat(parent, name, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC | O_NONBLOCK);
     _cleanup_strv_ struct strv subs = {0};
     char entries[8192] __attribute__((aligned(8)));
+    struct stat st;
     if (fd < 0)
         return true;
+    bool last = w->first && fstat(fd, &st) == 0 && st.st_nlink == 2;
     for (;;) {
         long n = syscall(SYS_getdents64, fd, entries, sizeof entries);
         if (n <= 0)
@@ -402,14 +455,18 @@ static bool walk_dir(struct walk *w, int parent, const char *name, const char *p
             if (w->left == 0)
                 return false;
             w->left--;
-            if (w->starts[(unsigned char)e->d_name[0]])
+            bool named = w->starts[(unsigned char)e->d_name[0]] && e->d_type != DT_SOCK; /* a stub: nothing reads it */
+            if (named && !w->first)
                 look_entry(w, fd, path, e->d_name);
+            else if (named && last)
+                note_entry(w, path, e->d_name);
             if (depth > 0 && descends(e))
                 strv_add(&subs, e->d_name);
         }
     }
     for (size_t i = 0; i < subs.n; i++) {
-        if (w->left < PLAN_REPO_ENTRIES - HOSTEXEC_THOROUGH && settled(w, fd, subs.v[i]))
+        bool seen = w->h->looked || w->left < PLAN_REPO_ENTRIES - HOSTEXEC_THOROUGH;
+        if (!w->first && seen && settled(w, fd, subs.v[i]))
             continue;
         _cleanup_free_ char *sub = path_join(path, subs.v[i]);
         if (!walk_dir(w, fd, subs.v[i], sub, depth - 1))
@@ -434,12 +491,27 @@ static void look_beside_config(struct walk *w, const struct plan_op *op)
     look_repository(w, dir, op->src);
 }
 
+/* Whether the path lies directly in a writable directory. */
+static bool in_root(const struct walk *w, const char *path)
+{
+    size_t n = (size_t)(path_name(path) - path) - 1;
+    for (size_t i = 0; i < w->h->plan->nops; i++) {
+        const struct plan_op *op = &w->h->plan->ops[i];
+        if (op->kind == OP_BIND_RW && op->type == TYPE_DIR && op->src && strncmp(op->src, path, n) == 0 &&
+            op->src[n] == '\0')
+            return true;
+    }
+    return false;
+}
+
 /* A mount goes when somebody outside renames another file over its place, as editors and git do to save one, and the
  * name is open from then on; and a file can be changed through a further link. So a protected name must still be the
  * same, unchanged, and a stub's must be gone. What is merely pinned may change, but must be the same directory. */
 static void look_op(struct walk *w, const struct plan_op *op)
 {
     struct stat st;
+    if (op->kind == OP_STUB && in_root(w, op->src)) /* the walk reads that directory */
+        return;
     bool there = lstat(op->src, &st) == 0 && !plan_is_stub(&st);
     bool same = there && st.st_dev == op->dev && st.st_ino == op->ino;
     bool bad = op->kind == OP_STUB ? there : op->kind == OP_PIN ? there && !same : there && (!same || changed(w, &st));
@@ -451,13 +523,30 @@ static void look_op(struct walk *w, const struct plan_op *op)
         look_beside_config(w, op);
 }
 
+static unsigned walk_depth(const struct hostexec *h)
+{
+    return h->policy->search_depth > LIST_DEPTH ? h->policy->search_depth : LIST_DEPTH;
+}
+
+void hostexec_look(struct hostexec *h)
+{
+    struct walk w = {.h = h, .first = true};
+    find_starts(&w);
+    for (size_t i = 0; i < h->plan->nops; i++) {
+        w.root = &h->plan->ops[i];
+        w.left = HOSTEXEC_LOOK;
+        if (w.root->src && w.root->kind == OP_BIND_RW && w.root->type == TYPE_DIR)
+            (void)walk_dir(&w, AT_FDCWD, w.root->src, w.root->src, walk_depth(h));
+    }
+    h->looked = true;
+}
+
 void hostexec_after(struct hostexec *h, struct strv *ret)
 {
     if (!h)
         return;
     struct walk w = {.h = h, .ret = ret};
-    unsigned depth = h->policy->search_depth > LIST_DEPTH ? h->policy->search_depth : LIST_DEPTH;
-    collect_names(&w);
+    find_starts(&w);
     bool all = true;
     for (size_t i = 0; i < h->plan->nops; i++) {
         const struct plan_op *op = &h->plan->ops[i];
@@ -469,12 +558,11 @@ void hostexec_after(struct hostexec *h, struct strv *ret)
             continue;
         w.root = op;
         w.left = PLAN_REPO_ENTRIES;
-        all = walk_dir(&w, AT_FDCWD, op->src, op->src, depth) && all;
+        all = walk_dir(&w, AT_FDCWD, op->src, op->src, walk_depth(h)) && all;
     }
+    look_seen(&w);
     look_global(&w);
     strv_done(&w.works);
-    strv_done(&w.names);
-    strv_done(&w.homes);
     if (ret->n >= HOSTEXEC_MAX || !all || w.cut || w.configs >= CONFIGS_MAX)
         strv_add(ret, "... (not everything was looked at)");
     free(h);

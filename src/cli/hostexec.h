@@ -14,11 +14,12 @@
  * writable: of protected configurations, those of unprotected repositories and the caller's own, such places are listed if
  * they changed.
  *
- * Nothing is walked before the run. Afterwards each writable directory is, to the depth in which repositories are
- * looked for, and a name counts if its inode changed since the start: the change time cannot be set by programs. A name
- * that was changed within one tick of the kernel's clock (4 ms) before the start may be listed, too. A small tree costs
- * a few microseconds. In a big one, once HOSTEXEC_THOROUGH entries were read, directories are only read if something
- * was added to them: what comes into being is still found, a change in place of a file that was there need not be.
+ * Each writable directory is walked, to the depth in which repositories are looked for, and a name counts if its inode
+ * changed since the start: the change time cannot be set by programs. A name that was changed within one tick of the
+ * kernel's clock (4 ms) before the start may be listed, too. The names that are there are found while the command runs, once
+ * it has done so for a moment; afterwards directories are only read if something was added to them. That first walk ends
+ * after HOSTEXEC_LOOK entries, and for a command that was quicker HOSTEXEC_THOROUGH entries are read in the end: in a bigger
+ * tree what comes into being is still found, a change in place of a file that was there need not be.
  */
 #ifndef HUTCH_CLI_HOSTEXEC_H
 #define HUTCH_CLI_HOSTEXEC_H
@@ -29,15 +30,19 @@
 
 enum {
     HOSTEXEC_MAX = 64,       /* paths listed; a last entry says if there may be more */
-    HOSTEXEC_THOROUGH = 1000 /* directory entries of a writable root that are read in any case */
+    HOSTEXEC_LOOK = 4000,    /* directory entries of a writable root that are read while a command runs */
+    HOSTEXEC_THOROUGH = 256, /* those that are read after a shorter one in any case */
 };
 
 struct hostexec;
 
 /* Notes the time. policy, plan and home (may be NULL) are borrowed until hostexec_after. */
 struct hostexec *hostexec_before(const struct policy *policy, const struct plan *plan, const char *home);
+/* Reads the writable directories, up to HOSTEXEC_LOOK entries of each, for names that are there: while the command runs, when
+ * the caller has nothing else to do. At most once. */
+void hostexec_look(struct hostexec *h);
 /* Appends the host paths found, directories of new repositories with "/.git" at their end, and releases h (may be
- * NULL). Call it when the sandbox and its stubs are gone. */
+ * NULL). Call it when nothing inside can act any more; stubs are told apart from what a command makes. */
 void hostexec_after(struct hostexec *h, struct strv *ret);
 
 #endif

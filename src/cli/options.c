@@ -64,6 +64,8 @@ const struct run_option run_options[] = {
      OUTPUT},
     {"explain", 0, NULL, "also record refused writes to files (costs a little per file opened for writing)", NULL,
      OUTPUT},
+    {"trace-start", 0, NULL, "print to stderr how many microseconds each step of starting and ending took", NULL,
+     OUTPUT},
     {"learn", 0, "FILE", "run permissively on a private copy and write the smallest policy that would do", NULL,
      OUTPUT},
     {"quiet", 'q', NULL, "print nothing about refusals", NULL, OUTPUT},
@@ -119,6 +121,8 @@ static int take_own(struct run_args *a, const struct run_option *o, const char *
         a->audit = value;
     else if (strcmp(n, "explain") == 0)
         a->explain = true;
+    else if (strcmp(n, "trace-start") == 0)
+        a->trace_start = true;
     else if (strcmp(n, "learn") == 0)
         a->learn = value;
     else if (strcmp(n, "tx") == 0)

@@ -27,7 +27,7 @@ struct run_args {
     struct strv secrets, secret_files;
     const char *settings; /* --settings FILE */
     const char *chdir, *root, *json, *learn, *audit, *hostname;
-    bool quiet, explain, no_cwd, help, version;
+    bool quiet, explain, trace_start, no_cwd, help, version;
     bool tx, commit; /* --tx, --commit-on-success */
     int keep_fds[16];
     size_t nkeep;

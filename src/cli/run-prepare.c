@@ -4,11 +4,13 @@
 #include <limits.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include "base/cleanup.h"
 #include "base/mem.h"
 #include "base/path.h"
+#include "base/steps.h"
 #include "cli/cli.h"
 #include "cli/scope.h"
 #include "cli/tx.h"
@@ -84,8 +86,47 @@ static bool shares_writable(const struct plan *plan)
     return false;
 }
 
+static bool is_there(const char *dir, const char *name)
+{
+    _cleanup_free_ char *path = path_join(dir, name);
+    struct stat st;
+    return lstat(path, &st) == 0 && !plan_is_stub(&st);
+}
+
+/* A repository without submodules and worktrees seldom has others below it. There the search goes on while init is being built,
+ * and what depends on it is done again if it finds any: see run.c. */
+static bool may_search_later(const struct prepared *p)
+{
+    if (p->args->learn || p->args->tx || container(p) || p->spec.nested)
+        return false;
+    return is_there(p->cwd, ".git") && !is_there(p->cwd, ".gitmodules") && !is_there(p->cwd, ".git/modules") &&
+           !is_there(p->cwd, ".git/worktrees");
+}
+
+static void add_plan_notes(struct prepared *p)
+{
+    for (size_t i = 0; i < p->plan->notes.n; i++)
+        if (!strv_has(&p->notes, p->plan->notes.v[i]))
+            strv_add(&p->notes, p->plan->notes.v[i]);
+}
+
+int prepare_plan_again(struct prepared *p, struct err *err)
+{
+    struct plan *whole = NULL;
+    p->spec.who.search_later = false;
+    if (plan_make(p->policy, &p->spec.who, &plan_host_facts, &whole, err) < 0)
+        return -1;
+    struct plan first = *p->plan;
+    *p->plan = *whole;
+    *whole = first;
+    plan_free(whole);
+    add_plan_notes(p);
+    return 0;
+}
+
 static int make_plan(struct prepared *p, struct err *err)
 {
+    p->spec.who.search_later = may_search_later(p);
     if (plan_make(p->policy, &p->spec.who, &plan_host_facts, &p->plan, err) < 0)
         return -1;
     bool shared = shares_writable(p->plan);
@@ -104,8 +145,7 @@ static int make_plan(struct prepared *p, struct err *err)
     }
     if (shared && disk->typed && !p->args->tx)
         strv_add(&p->notes, "the disk limit holds for /tmp and /dev/shm, not for writable host directories");
-    for (size_t i = 0; i < p->plan->notes.n; i++)
-        strv_add(&p->notes, p->plan->notes.v[i]);
+    add_plan_notes(p);
     unsigned flags = p->spec.nested ? 0U
                                     : FILTER_NOTIFY | (p->args->explain ? FILTER_EXPLAIN : 0U) |
                                           (p->args->learn ? FILTER_LEARN : 0U);
@@ -238,10 +278,15 @@ static int prepare_tx(struct prepared *p, struct err *err)
 int prepare_plan(struct prepared *p, const struct run_args *args, struct err *err)
 {
     p->args = args;
-    if (layers_removed(&p->spec.without, err) < 0 || find_caller(p, err) < 0 || load_policy(p, err) < 0 ||
-        check_nested(p, err) < 0 || make_plan(p, err) < 0 || make_environment(p, err) < 0 ||
-        check_second_wall(p, err) < 0)
+    if (layers_removed(&p->spec.without, err) < 0 || find_caller(p, err) < 0 || load_policy(p, err) < 0)
         return -1;
+    steps_mark("policy");
+    if (check_nested(p, err) < 0 || make_plan(p, err) < 0)
+        return -1;
+    steps_mark("filter");
+    if (make_environment(p, err) < 0 || check_second_wall(p, err) < 0)
+        return -1;
+    steps_mark("environment");
     if (args->learn && !args->tx && prepare_learn(p, err) < 0)
         return -1;
     if (args->tx && prepare_tx(p, err) < 0)

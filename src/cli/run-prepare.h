@@ -51,6 +51,8 @@ struct prepared {
 
 /* Options and documents -> policy, plan, filter, environment. Touches nothing on the host. */
 int prepare_plan(struct prepared *p, const struct run_args *args, struct err *err);
+/* Makes the plan once more, with the search for repositories that was put off: into the same place, which others refer to. */
+int prepare_plan_again(struct prepared *p, struct err *err);
 /* Starts all over in a scope of the user's systemd, if that is what the limits need (scope.h); argv is the whole command
  * line. Returns if not. Before prepare_host(): nothing may be set up yet. */
 void prepare_scope(struct prepared *p, bool tried, char *const *argv);

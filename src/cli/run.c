@@ -13,6 +13,7 @@
 #include "base/fd.h"
 #include "base/mem.h"
 #include "base/num.h"
+#include "base/steps.h"
 #include "base/text.h"
 #include "cli/cli.h"
 #include "cli/denials.h"
@@ -263,10 +264,32 @@ struct running {
     struct covers *covers;
 };
 
+/* Clones init, and searches for repositories while it builds what does not depend on them. If there are any, init is let go
+ * before it has touched anything, and cloned again with the whole plan. */
+static int start_init(struct prepared *p, struct wall *w, struct err *err)
+{
+    struct err ignored;
+    if (wall_start(&p->spec, w, err) < 0)
+        return -1;
+    steps_mark("clone");
+    if (!p->spec.who.search_later)
+        return 0;
+    bool found = plan_has_repos(p->plan, p->policy, &plan_host_facts);
+    steps_mark("search");
+    if (!found)
+        return 0;
+    wall_kill(w);
+    (void)wall_finish(w, &ignored);
+    if (prepare_plan_again(p, err) < 0 || wall_start(&p->spec, w, err) < 0)
+        return -1;
+    steps_mark("clone");
+    return 0;
+}
+
 /* Clones init; while it builds what needs nothing of ours, starts the guard and makes the stubs; then lets it go on. */
 static int start(struct prepared *p, struct running *r, struct err *err)
 {
-    if (wall_start(&p->spec, &r->wall, err) < 0)
+    if (start_init(p, &r->wall, err) < 0)
         return -1;
     r->before = hostexec_before(p->policy, p->plan, p->home);
     r->covers = covers_new(&p->spec, &r->wall);
@@ -279,6 +302,7 @@ static int start(struct prepared *p, struct running *r, struct err *err)
         (void)wall_finish(&r->wall, &ignored);
         return -1;
     }
+    steps_mark("stubs");
     if (p->spec.wait_release)
         (void)wall_release(&r->wall); /* if init is gone already, its own words come with wall_finish() */
     return 0;
@@ -291,6 +315,8 @@ static void sweep(struct prepared *p)
     if (p->used_cgroup || (leaves && cgroup_probe(&p->cgroup_info) == 0))
         (void)cgroup_sweep(&p->cgroup_info);
 }
+
+static void look_around(void *arg) { hostexec_look(arg); }
 
 static int start_and_supervise(struct prepared *p, struct denials *denials, const sigset_t *signals,
                                struct outcome *out, struct strv *born, struct err *err)
@@ -325,8 +351,11 @@ static int start_and_supervise(struct prepared *p, struct denials *denials, cons
             .oom_log = oom,
             .input = input,
             .signals = signals,
+            .idle = look_around,
+            .idle_arg = running.before,
         };
         r = supervise(&s, out, err);
+        steps_mark("command");
         piped.read_end[0] = piped.read_end[1] = -1;
         p->vault = s.vault;
         dying = s.dying;
@@ -336,10 +365,12 @@ static int start_and_supervise(struct prepared *p, struct denials *denials, cons
             (void)close(piped.read_end[i]);
     modes_restore();
     covers_leave(running.covers);
+    guard_drop_mounts(&running.guard);
     /* With init goes its mount namespace. A stub that is still mounted on would have to be taken from under its mounts by the
      * kernel, which waits for all processors, one name after the other. */
     if (dying && wall_finish(&running.wall, err) < 0)
         r = -1;
+    steps_mark("reap");
     if (r == 0 && out->cause == END_COVER)
         covers_settle(running.covers);
     covers_notes(running.covers, &p->replaced);
@@ -350,7 +381,9 @@ static int start_and_supervise(struct prepared *p, struct denials *denials, cons
     p->has_cgroup = false;
     guard_tell(&running.guard); /* it ends while we go on */
     sweep(p);
+    steps_mark("clean-up");
     hostexec_after(running.before, born);
+    steps_mark("list");
     guard_dismiss(&running.guard);
     stubs_free(TAKE_PTR(p->stubs));
     return r;
@@ -391,6 +424,35 @@ static void report(const struct prepared *p, const struct outcome *out, const st
         _cleanup_buf_ struct buf tail = {0};
         record_tail(&in, &tail);
         (void)fd_write_all(2, buf_str(&tail), tail.n);
+    }
+}
+
+static void print_step(const char *name, uint64_t begin, uint64_t end, uint64_t zero)
+{
+    fprintf(stderr, "hutch: trace %8.1f %8.1f %s\n", (double)(begin - zero) / 1000, (double)(end - begin) / 1000, name);
+}
+
+/* --trace-start: what init did comes in between, with its own clock marks: both go on at the same time. */
+static void print_steps(const struct outcome *out)
+{
+    size_t n;
+    uint64_t zero;
+    const struct step *s = steps_taken(&n, &zero);
+    uint64_t last_clone = 0;
+    for (size_t i = 0; i < n; i++)
+        if (strcmp(s[i].name, "clone") == 0)
+            last_clone = s[i].end_ns;
+    fprintf(stderr, "hutch: trace %8s %8s\n", "at us", "took us");
+    for (size_t i = 0; i < n; i++) {
+        print_step(s[i].name, i ? s[i - 1].end_ns : zero, s[i].end_ns, zero);
+        for (int k = STAGE_CLONE + 1; s[i].end_ns == last_clone && k + 1 < STAGE_MAX; k++) {
+            _cleanup_free_ char *name = xasprintf("  inside: %s", wall_stage_name((enum wall_stage)k));
+            int next = k + 1;
+            while (next + 1 < STAGE_MAX && out->stage_ns[next] == 0)
+                next++;
+            if (out->stage_ns[k] && out->stage_ns[next] >= out->stage_ns[k])
+                print_step(name, out->stage_ns[k], out->stage_ns[next], zero);
+        }
     }
 }
 
@@ -440,6 +502,7 @@ static int finish_tx(struct prepared *p, const struct outcome *out, struct strv 
     for (size_t i = 0; i < tx.notes.n; i++)
         strv_add(&p->notes, tx.notes.v[i]);
     struct hostexec *before = hostexec_before(p->policy, p->plan, p->home);
+    hostexec_look(before);
     int r = tx_decide(&tx, p->args->commit && out->exit_code == 0, p->args->quiet, end, err);
     hostexec_after(before, born);
     tx_done(&tx);
@@ -470,6 +533,7 @@ static int run(const struct run_args *args, struct prepared *p, char *const *arg
     sigset_t signals;
     _cleanup_(sink_done) struct sink sink = SINK_NONE;
     _cleanup_strv_ struct strv born = {0};
+    steps_mark("options");
     if (check_args(args, err) < 0 || prepare_plan(p, args, err) < 0)
         return -1;
     prepare_scope(p, tried, argv);
@@ -479,8 +543,12 @@ static int run(const struct run_args *args, struct prepared *p, char *const *arg
     (void)clock_gettime(CLOCK_REALTIME, &now);
     p->started_ns = (int64_t)now.tv_sec * 1000000000 + now.tv_nsec;
     block_signals(&signals, &p->spec.sigmask, &p->spec.ignore_sigpipe);
-    if (prepare_host(p, err) < 0 || prepare_network(p, err) < 0)
+    if (prepare_host(p, err) < 0)
         return -1;
+    steps_mark("host");
+    if (prepare_network(p, err) < 0)
+        return -1;
+    steps_mark("egress");
     struct denials *denials = denials_new(p->policy, p->plan, p->filter.flags);
     p->egress.denials = denials;
     if (p->learn)
@@ -494,6 +562,8 @@ static int run(const struct run_args *args, struct prepared *p, char *const *arg
     leave_out(&born, &p->audit);
     if (r == 0) {
         report(p, &out, denials, &born, &sink);
+        if (args->trace_start)
+            print_steps(&out);
         r = (p->learn && finish_learning(p, &out, err) < 0) || tx < 0 ? -1 : out.exit_code;
     }
     denials_free(denials);
@@ -505,6 +575,7 @@ int cmd_run(int argc, char **argv)
     static struct run_args args;
     static struct prepared p = PREPARED_INIT;
     struct err err = {0};
+    steps_begin();
     int r = run_args_parse(argc, argv, &args, &err);
     if (r == 0 && args.help) {
         run_help();

@@ -334,6 +334,13 @@ static bool over(const struct loop *l)
     return sh->finished && sh->alone && !l->s->cgroup && !l->s->spec->tty;
 }
 
+/* How long nothing needs to happen; -1 is for ever. */
+static int wait_ms(const struct loop *l)
+{
+    int covers = l->s->covers ? covers_wait_ms(l->s->covers) : -1;
+    return l->s->idle && (covers < 0 || covers > SUPERVISE_IDLE_MS) ? SUPERVISE_IDLE_MS : covers;
+}
+
 static void turn(struct loop *l)
 {
     fill(l);
@@ -342,8 +349,12 @@ static void turn(struct loop *l)
         bool full = r->at < r->n;
         l->fds[FD_OUT + i] = (struct pollfd){.fd = full ? r->to : r->from, .events = full ? POLLOUT : POLLIN};
     }
-    if (poll(l->fds, FD_MAX, l->s->covers ? covers_wait_ms(l->s->covers) : -1) < 0)
+    if (poll(l->fds, FD_MAX, wait_ms(l)) < 0)
         return;
+    if (l->s->idle && now_ns() - l->start_ns >= (uint64_t)SUPERVISE_IDLE_MS * 1000000U) {
+        l->s->idle(l->s->idle_arg);
+        l->s->idle = NULL;
+    }
     if (l->fds[FD_SIGNAL].revents)
         on_signal(l);
     if (l->fds[FD_SOCK].fd >= 0 && l->fds[FD_SOCK].revents)

@@ -18,6 +18,8 @@
 #include "wall/covers.h"
 #include "wall/wall.h"
 
+enum { SUPERVISE_IDLE_MS = 40 };
+
 enum end_cause {
     END_EXIT, /* the command ended by itself */
     END_SIGNAL,
@@ -57,11 +59,13 @@ struct supervise {
     struct denials *denials;
     struct covers *covers;     /* may be NULL */
     struct run_egress *egress; /* with network rules; else NULL */
-    bool watch_memory;         /* no cgroup: sum up the processes now and then */
-    int out_pipe, err_pipe;    /* read ends when output is counted, else -1; closed by supervise() */
-    int vault;                 /* set by supervise(): the private layers of --learn, for the caller to close; -1 */
-    bool dying;                /* set by supervise(): init is to be reaped by the caller */
-    int oom_log;               /* from oom_open(), before the start; -1 */
+    void (*idle)(void *arg);   /* called once, when the command has run for SUPERVISE_IDLE_MS; may be NULL */
+    void *idle_arg;
+    bool watch_memory;      /* no cgroup: sum up the processes now and then */
+    int out_pipe, err_pipe; /* read ends when output is counted, else -1; closed by supervise() */
+    int vault;              /* set by supervise(): the private layers of --learn, for the caller to close; -1 */
+    bool dying;             /* set by supervise(): init is to be reaped by the caller */
+    int oom_log;            /* from oom_open(), before the start; -1 */
     int input; /* the caller's stdin if it is a file, to be moved to where the command stopped reading; -1 */
     const sigset_t *signals; /* blocked by the caller; taken from a signalfd here */
 };

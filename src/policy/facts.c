@@ -90,13 +90,12 @@ static bool skipped(const char *name)
     return strcmp(name, ".") == 0 || strcmp(name, "..") == 0 || strcmp(name, "node_modules") == 0;
 }
 
-/* Calls `each` for the entries of a directory, which is not reached through a link, until `left` is used up: then 1. */
-static int each_entry(const char *path, unsigned *left, void (*each)(void *arg, const struct dirent64 *d), void *arg)
+/* Calls `each` for the entries of a directory until `left` is used up: then 1; -1 if it cannot be read. */
+static int each_entry_at(int fd, unsigned *left, void (*each)(void *arg, const struct dirent64 *d), void *arg)
 {
-    _cleanup_close_ int fd = open(path, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC | O_NONBLOCK);
     char buf[8192] __attribute__((aligned(8)));
     long n;
-    while (fd >= 0 && (n = syscall(SYS_getdents64, fd, buf, sizeof buf)) > 0)
+    while ((n = syscall(SYS_getdents64, fd, buf, sizeof buf)) > 0)
         for (long at = 0; at < n;) {
             const struct dirent64 *d = (const struct dirent64 *)(const void *)(buf + at);
             at += d->d_reclen;
@@ -105,7 +104,13 @@ static int each_entry(const char *path, unsigned *left, void (*each)(void *arg, 
             --*left;
             each(arg, d);
         }
-    return 0;
+    return n < 0 ? -1 : 0;
+}
+
+static int each_entry(const char *path, unsigned *left, void (*each)(void *arg, const struct dirent64 *d), void *arg)
+{
+    _cleanup_close_ int fd = openat(AT_FDCWD, path, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC | O_NONBLOCK);
+    return fd >= 0 && each_entry_at(fd, left, each, arg) > 0;
 }
 
 static bool may_be_dir(const struct dirent64 *d)
@@ -114,32 +119,47 @@ static bool may_be_dir(const struct dirent64 *d)
            strcmp(d->d_name, "..") != 0;
 }
 
-/* One directory of a search, and where its subdirectories go. */
-struct search {
-    const char *path;
-    struct strv *subs;
-    bool read, repo;
+struct list {
+    void (*each)(void *arg, const char *name);
+    void *arg;
 };
 
-static void search_entry(void *arg, const struct dirent64 *d)
+static void list_entry(void *arg, const struct dirent64 *d)
 {
-    struct search *s = arg;
-    s->read = true;
-    if (is_mark(d->d_name))
-        s->repo = true;
-    else if (may_be_dir(d) && !skipped(d->d_name))
-        strv_take(s->subs, path_join(s->path, d->d_name));
+    const struct list *l = arg;
+    if (strcmp(d->d_name, ".") != 0 && strcmp(d->d_name, "..") != 0)
+        l->each(l->arg, d->d_name);
 }
 
-/* 1 or 0; -1: it cannot be seen. */
-static int has_mark(const char *dir)
+static int host_list(void *ctx, const char *dir, unsigned max, void (*each)(void *arg, const char *name), void *arg)
 {
-    _cleanup_close_ int fd = open(dir, O_PATH | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
-    struct stat st;
-    for (size_t i = 0; fd >= 0 && i < ARRAY_LEN(marks); i++)
-        if (fstatat(fd, marks[i], &st, AT_SYMLINK_NOFOLLOW) == 0)
-            return 1;
-    return errno == EACCES ? -1 : 0;
+    struct list l = {each, arg};
+    _cleanup_close_ int fd = openat(AT_FDCWD, dir, O_RDONLY | O_DIRECTORY | O_CLOEXEC | O_NONBLOCK);
+    (void)ctx;
+    return fd < 0 ? -1 : each_entry_at(fd, &max, list_entry, &l);
+}
+
+/* --- repositories ------------------------------------------------------------------------------------------------- */
+
+/* A search, level by level, so that a big subtree does not use up what is meant for its neighbours. */
+struct search {
+    unsigned left;  /* entries that may still be looked at */
+    bool deepest;   /* what is found now is not looked into */
+    bool closed;    /* a directory of the caller's own could not be seen */
+    bool over;      /* there was more than `left` */
+    dev_t counting; /* a file system whose directories have a link for each subdirectory, beside their own two; or 0 */
+    const char *path;   /* the directory that is being read */
+    int fd;             /* the same */
+    bool repo;          /* it is one */
+    struct strv *subs;  /* directories of the next level */
+    struct strv *found; /* repositories of the next level that need not be read */
+};
+
+static bool counts_subdirs(const char *path)
+{
+    struct statfs fs;
+    return statfs(path, &fs) == 0 &&
+           (fs.f_type == EXT4_SUPER_MAGIC || fs.f_type == XFS_SUPER_MAGIC || fs.f_type == TMPFS_MAGIC);
 }
 
 /* A directory into which the caller cannot look, but could let itself: so can the command. */
@@ -150,54 +170,89 @@ static bool is_closed(const char *path)
            S_ISDIR(st.st_mode) && st.st_uid == geteuid();
 }
 
-/* File systems whose directories have a link for each subdirectory, beside their own two. */
-static bool counts_subdirs(const char *path)
+/* Looks for what makes a subdirectory a repository, without reading it. */
+static void search_marks(struct search *s, const char *name, size_t nmarks, uid_t owner)
 {
-    struct statfs fs;
-    return statfs(path, &fs) == 0 &&
-           (fs.f_type == EXT4_SUPER_MAGIC || fs.f_type == XFS_SUPER_MAGIC || fs.f_type == TMPFS_MAGIC);
-}
-
-/* Whether nothing is to be found below that directory: most of a big tree need not be read then. */
-static bool is_last(const char *path, dev_t counting)
-{
+    char mark[NAME_MAX + 8];
     struct stat st;
-    return counting && lstat(path, &st) == 0 && S_ISDIR(st.st_mode) && st.st_dev == counting && st.st_nlink == 2;
+    for (size_t i = 0; i < nmarks; i++) {
+        (void)snprintf(mark, sizeof mark, "%s/%s", name, marks[i]);
+        if (fstatat(s->fd, mark, &st, AT_SYMLINK_NOFOLLOW) == 0) {
+            strv_take(s->found, path_join(s->path, name));
+            return;
+        }
+        s->closed = s->closed || (errno == EACCES && owner == geteuid());
+    }
 }
 
-/* Level by level, so that a big subtree does not use up what is meant for its neighbours. */
+/* Most directories of a tree have no subdirectories, and need not be read where link counts tell: in them only a file ".git"
+ * can be a mark. */
+static void search_entry(void *arg, const struct dirent64 *d)
+{
+    struct search *s = arg;
+    struct stat st;
+    if (is_mark(d->d_name)) {
+        s->repo = true;
+        return;
+    }
+    if (!may_be_dir(d) || skipped(d->d_name))
+        return;
+    if (!s->counting && !s->deepest) {
+        strv_take(s->subs, path_join(s->path, d->d_name));
+        return;
+    }
+    if (s->left == 0) {
+        s->over = true;
+        return;
+    }
+    s->left--;
+    if (fstatat(s->fd, d->d_name, &st, AT_SYMLINK_NOFOLLOW) < 0 || !S_ISDIR(st.st_mode))
+        return;
+    bool last = s->counting && st.st_dev == s->counting && st.st_nlink == 2;
+    if (last || s->deepest)
+        search_marks(s, d->d_name, last ? 1 : ARRAY_LEN(marks), st.st_uid);
+    else
+        strv_take(s->subs, path_join(s->path, d->d_name));
+}
+
+static void search_dir(struct search *s, const char *path, bool top, void (*each)(void *arg, const char *dir),
+                       void *arg)
+{
+    _cleanup_close_ int fd = openat(AT_FDCWD, path, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC | O_NONBLOCK);
+    s->path = path;
+    s->fd = fd;
+    s->repo = false;
+    int r = fd < 0 ? 0 : each_entry_at(fd, &s->left, search_entry, s);
+    s->over = s->over || r > 0;
+    s->closed = s->closed || r < 0 || (fd < 0 && is_closed(path));
+    if (s->repo && !top)
+        each(arg, path);
+}
+
 static int host_find_repos(void *ctx, const char *root, unsigned depth, unsigned max,
                            void (*each)(void *arg, const char *dir), void *arg)
 {
     struct strv now = {0};
     struct stat st;
-    dev_t counting = counts_subdirs(root) && lstat(root, &st) == 0 ? st.st_dev : 0;
-    int r = 0;
-    bool closed = false;
+    struct search s = {.left = max};
     (void)ctx;
+    s.counting = counts_subdirs(root) && lstat(root, &st) == 0 ? st.st_dev : 0;
     strv_add(&now, root);
-    for (unsigned level = 0; level <= depth && now.n > 0 && r == 0; level++) {
-        struct strv next = {0};
-        for (size_t i = 0; i < now.n && r == 0; i++) {
-            struct search s = {.path = now.v[i], .subs = &next};
-            if (max == 0)
-                r = 1;
-            else if (level == depth || is_last(now.v[i], counting)) {
-                max--;
-                int git = has_mark(now.v[i]);
-                s.repo = git > 0;
-                s.read = git >= 0;
-            } else
-                r = each_entry(now.v[i], &max, search_entry, &s);
-            closed = closed || (!s.read && is_closed(now.v[i]));
-            if (s.repo && level > 0)
-                each(arg, now.v[i]);
-        }
+    for (unsigned level = 0; level < depth && now.n > 0 && !s.over; level++) {
+        struct strv next = {0}, found = {0};
+        s.deepest = level + 1 == depth;
+        s.subs = &next;
+        s.found = &found;
+        for (size_t i = 0; i < now.n && !s.over; i++)
+            search_dir(&s, now.v[i], level == 0, each, arg);
+        for (size_t i = 0; i < found.n; i++)
+            each(arg, found.v[i]);
+        strv_done(&found);
         strv_done(&now);
         now = next;
     }
     strv_done(&now);
-    return closed ? 1 : r;
+    return s.closed || s.over;
 }
 
 static char *host_link_text(void *ctx, const char *path)
@@ -216,14 +271,14 @@ static char *host_git_link(void *ctx, const char *path)
 {
     /* As git does, a link to such a file is followed, and what the file says is taken from where the link is. Nothing is
      * opened but a regular file, wherever the link leads. */
-    _cleanup_close_ int at = open(path, O_PATH | O_CLOEXEC);
+    _cleanup_close_ int at = openat(AT_FDCWD, path, O_PATH | O_CLOEXEC);
     char text[GIT_LINK_BYTES + 1], self[32];
     struct stat st;
     (void)ctx;
     if (at < 0 || fstat(at, &st) < 0 || !S_ISREG(st.st_mode))
         return NULL;
     (void)snprintf(self, sizeof self, "/proc/self/fd/%d", at);
-    _cleanup_close_ int fd = open(self, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
+    _cleanup_close_ int fd = openat(AT_FDCWD, self, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
     ssize_t n = fd >= 0 ? read(fd, text, sizeof text - 1) : -1;
     if (n <= 0)
         return NULL;
@@ -310,10 +365,37 @@ static int host_expand(void *ctx, const char *pattern, void (*each)(void *arg, c
     return r == 0 || r == GLOB_NOMATCH ? 0 : -1;
 }
 
+/* The directories that sockets are in, resolved: a host has many sockets in few of them. */
+struct socket_dirs {
+    size_t n;
+    struct {
+        char *dir, *real; /* real: NULL if it cannot be resolved */
+    } v[16];
+};
+
+/* The path with its directory resolved, or NULL; what is at the last name is up to the reader. New string. */
+static char *socket_path(struct socket_dirs *d, const char *path)
+{
+    _cleanup_free_ char *clean = path_clean("/", path), *dir = path_parent(clean);
+    if (strcmp(clean, path) != 0) /* ".." in it would mean something else behind a link */
+        return realpath(path, NULL);
+    for (size_t i = 0; i < d->n; i++)
+        if (strcmp(d->v[i].dir, dir) == 0)
+            return d->v[i].real ? path_join(d->v[i].real, path_name(clean)) : NULL;
+    _cleanup_free_ char *real = realpath(dir, NULL);
+    char *ret = real ? path_join(real, path_name(clean)) : NULL;
+    if (d->n < ARRAY_LEN(d->v)) {
+        d->v[d->n].dir = TAKE_PTR(dir);
+        d->v[d->n++].real = TAKE_PTR(real);
+    }
+    return ret;
+}
+
 /* /proc/net/unix: one line per socket of this network namespace, the path last; abstract names begin with '@'. */
 static int host_sockets(void *ctx, void (*each)(void *arg, const char *path), void *arg)
 {
     _cleanup_buf_ struct buf text = {0};
+    struct socket_dirs dirs = {0};
     (void)ctx;
     if (fd_read_file(AT_FDCWD, "/proc/net/unix", SOCKET_LIST_BYTES, &text) < 0)
         return -1;
@@ -323,11 +405,15 @@ static int host_sockets(void *ctx, void (*each)(void *arg, const char *path), vo
             *end = '\0';
         char *path = strchr(line, '/');
         if (path && path > line && path[-1] == ' ') {
-            _cleanup_free_ char *real = realpath(path, NULL);
+            _cleanup_free_ char *real = socket_path(&dirs, path);
             if (real)
                 each(arg, real);
         }
         line = end ? end + 1 : NULL;
+    }
+    for (size_t i = 0; i < dirs.n; i++) {
+        free(dirs.v[i].dir);
+        free(dirs.v[i].real);
     }
     return 0;
 }
@@ -335,6 +421,7 @@ static int host_sockets(void *ctx, void (*each)(void *arg, const char *path), vo
 const struct plan_facts plan_host_facts = {
     .look = host_look,
     .real = host_real,
+    .list = host_list,
     .find_repos = host_find_repos,
     .expand = host_expand,
     .sockets = host_sockets,

@@ -18,6 +18,15 @@ struct plan_absent {
     struct plan_why why;
 };
 
+/* The names in a directory, as bits: see plan-look.c. */
+enum { PLAN_LISTINGS = 12, PLAN_LISTING_BITS = 4096 };
+struct plan_listing {
+    char *dir;
+    unsigned asked;
+    enum { LISTING_UNREAD, LISTING_WHOLE, LISTING_UNKNOWN } state;
+    uint64_t bits[PLAN_LISTING_BITS / 64];
+};
+
 struct planner {
     const struct policy *p;
     const struct plan_caller *who;
@@ -29,13 +38,19 @@ struct planner {
     struct plan_absent *absent; /* filled by plan_mask, for plan_protect */
     size_t nabsent, absent_cap;
     char *memo_dir, *memo_real; /* the last directory that was resolved: rules come in groups */
-    size_t linked;              /* protected files that have further names */
-    char *linked_first;         /* one of them */
+    struct plan_listing listings[PLAN_LISTINGS];
+    size_t nlistings;
+    struct strv plain_dirs; /* directories in a home that are no links */
+    size_t linked;          /* protected files that have further names */
+    char *linked_first;     /* one of them */
 };
 
 /* Adds an op, or replaces the one at the same path if the new kind outranks it (deny wins). NULL when the plan is full;
  * then pl->failed is set. `path` is copied. */
 struct plan_op *plan_put(struct planner *pl, enum plan_op_kind kind, const char *path, struct plan_why why);
+/* facts->look, with fewer questions. */
+int plan_look(struct planner *pl, const char *path, struct plan_fact *ret);
+void plan_look_done(struct planner *pl);
 /* The op exactly at path, or NULL. */
 struct plan_op *plan_at(const struct plan *plan, const char *path);
 /* The writable host tree that `path` lies in, or NULL: the deepest bind above it decides. */

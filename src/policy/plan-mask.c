@@ -102,7 +102,7 @@ static char *real_name(struct planner *pl, const char *path)
 static void mask_host(struct planner *pl, const char *host, const char *inside, struct plan_why why, unsigned depth)
 {
     struct plan_fact f = {0};
-    if (depth > 8 || pl->facts->look(pl->facts->ctx, host, &f) < 0)
+    if (depth > 8 || plan_look(pl, host, &f) < 0)
         return; /* what the caller cannot reach, the command cannot reach either */
     free(f.target);
     f.target = NULL;
@@ -136,7 +136,7 @@ static int mask_path(struct planner *pl, const struct file_rule *r, const char *
         return 0;
     }
     struct plan_fact f = {0};
-    if (pl->facts->look(pl->facts->ctx, host, &f) < 0)
+    if (plan_look(pl, host, &f) < 0)
         return 0;
     free(f.target);
     if (f.type == TYPE_NONE) {
@@ -202,6 +202,12 @@ static void mask_socket(void *arg, const char *path)
         return;
     op = plan_op_for(pl->plan, path);
     bool hidden = pl->who->rootdir || (op && (op->kind == OP_TMPFS || op->kind == OP_MASK));
+    if (hidden && !pl->moves) /* most of them: they are in /run */
+        return;
+    struct plan_fact f = {0};
+    if (plan_look(pl, path, &f) < 0 || f.type == TYPE_NONE) /* its owner removed the name */
+        return;
+    free(f.target);
     mask_host(pl, path, hidden ? NULL : path, (struct plan_why){"builtin.host-sockets", &builtin}, 0);
 }
 

@@ -20,6 +20,7 @@
 #include "base/cleanup.h"
 #include "base/mem.h"
 #include "base/path.h"
+#include "base/steps.h"
 #include "policy/plan-int.h"
 
 /* What becomes of a name that does not exist. */
@@ -50,7 +51,7 @@ static void pin_parents(struct planner *pl, const char *root, const char *path, 
         _cleanup_free_ char *dir = xstrndup(path, (size_t)(s - path));
         _cleanup_free_ char *src = plan_host_path(pl, dir);
         struct plan_fact f = {0};
-        if (plan_at(pl->plan, dir) || pl->facts->look(pl->facts->ctx, src, &f) < 0)
+        if (plan_at(pl->plan, dir) || plan_look(pl, src, &f) < 0)
             continue;
         free(f.target);
         if (f.type != TYPE_DIR)
@@ -116,7 +117,7 @@ static void protect_absent(struct planner *pl, const char *root, const char *pat
     if (strcmp(parent, root) != 0 && !(above && above->kind == OP_PIN)) {
         _cleanup_free_ char *psrc = path_parent(src);
         struct plan_fact pf = {0};
-        if (pl->facts->look(pl->facts->ctx, psrc, &pf) < 0)
+        if (plan_look(pl, psrc, &pf) < 0)
             return;
         free(pf.target);
         if (pf.type != TYPE_DIR) { /* a link to a directory is protected as such: nothing is stubbed through it */
@@ -140,7 +141,7 @@ static void protect(struct planner *pl, const char *path, struct plan_why why, e
         return;
     _cleanup_free_ char *root = xstrdup(tree->path), *src = plan_host_path(pl, path);
     struct plan_fact f = {0};
-    if (pl->facts->look(pl->facts->ctx, src, &f) < 0)
+    if (plan_look(pl, src, &f) < 0)
         return; /* what the caller cannot reach, the command cannot reach either */
     _cleanup_free_ char *target = f.target;
     if (f.type != TYPE_NONE) {
@@ -176,7 +177,7 @@ static bool opened_again(const struct planner *pl, const char *path)
 static enum plan_type type_at(struct planner *pl, const char *host)
 {
     struct plan_fact f = {0};
-    if (pl->facts->look(pl->facts->ctx, host, &f) < 0)
+    if (plan_look(pl, host, &f) < 0)
         return TYPE_NONE;
     free(f.target);
     return f.type;
@@ -310,7 +311,28 @@ static bool is_shared_writable(const struct planner *pl, const char *host)
     return false;
 }
 
-/* Protects what is read in home directories, as far as that is writable. Links above a name are resolved. */
+/* The name in a home directory, with links above it resolved. Most homes have none. New string. */
+static char *home_path(struct planner *pl, const char *home, const char *name)
+{
+    char *path = path_join(home, name);
+    for (const char *s = strchr(path + strlen(home) + 1, '/'); s; s = strchr(s + 1, '/')) {
+        _cleanup_free_ char *dir = xstrndup(path, (size_t)(s - path));
+        if (strv_has(&pl->plain_dirs, dir))
+            continue;
+        if (type_at(pl, dir) != TYPE_SYMLINK) {
+            strv_add(&pl->plain_dirs, dir);
+            continue;
+        }
+        _cleanup_free_ char *parent = path_parent(path);
+        const char *real = plan_real_dir(pl, parent);
+        char *resolved = real ? path_join(real, path_name(path)) : xstrdup(path);
+        free(path);
+        return resolved;
+    }
+    return path;
+}
+
+/* Protects what is read in home directories, as far as that is writable. */
 static void protect_homes(struct planner *pl)
 {
     for (size_t h = 0; h < pl->p->homes.n; h++) {
@@ -320,9 +342,7 @@ static void protect_homes(struct planner *pl)
             const struct protected_name *n = &pl->p->names[i];
             if (n->place != NAME_IN_HOME)
                 continue;
-            _cleanup_free_ char *named = path_join(pl->p->homes.v[h], n->name), *parent = path_parent(named);
-            const char *real = plan_real_dir(pl, parent);
-            _cleanup_free_ char *path = real ? path_join(real, path_name(named)) : xstrdup(named);
+            _cleanup_free_ char *path = home_path(pl, pl->p->homes.v[h], n->name);
             if (is_shared_writable(pl, path) && !opened_again(pl, path))
                 protect_host(pl, path, (struct plan_why){n->id, &n->origin}, absent_of(n), 0);
         }
@@ -352,7 +372,7 @@ static int protect_image(struct planner *pl, const struct file_rule *r)
         s += 1 + strcspn(s + 1, "/");
         _cleanup_free_ char *path = xstrndup(r->path, (size_t)(s - r->path)), *host = plan_host_path(pl, path);
         struct plan_fact f = {0};
-        if (pl->facts->look(pl->facts->ctx, host, &f) < 0)
+        if (plan_look(pl, host, &f) < 0)
             return plan_refuse(pl, r, "cannot be looked at in the image", "check the permissions there");
         free(f.target);
         if (f.type == TYPE_SYMLINK) /* it leads somewhere in a tree that does not exist yet */
@@ -441,22 +461,47 @@ static void protect_hidden(struct planner *pl)
         protect_host(pl, pl->absent[i].host, pl->absent[i].why, ABSENT_NEAR, 0);
 }
 
+static unsigned search_depth(const struct policy *p) { return p->search_depth ? p->search_depth : PLAN_REPO_DEPTH; }
+
+static void note_repo(void *arg, const char *host)
+{
+    (void)host;
+    *(bool *)arg = true;
+}
+
+bool plan_has_repos(const struct plan *plan, const struct policy *p, const struct plan_facts *facts)
+{
+    bool found = false;
+    for (size_t i = 0; i < plan->nops && !found; i++) {
+        const struct plan_op *op = &plan->ops[i];
+        if (op->kind == OP_BIND_RW && op->type == TYPE_DIR &&
+            facts->find_repos(facts->ctx, op->src, search_depth(p), PLAN_REPO_ENTRIES, note_repo, &found) > 0)
+            found = true;
+    }
+    return found;
+}
+
 int plan_protect(struct planner *pl)
 {
     if (deny_writes(pl) < 0)
         return -1;
+    steps_mark("rules");
     _cleanup_strv_ struct strv roots = {0}, dirs = {0};
-    unsigned depth = pl->p->search_depth ? pl->p->search_depth : PLAN_REPO_DEPTH;
+    unsigned depth = search_depth(pl->p);
     for (size_t i = 0; i < pl->plan->nops; i++) {
         const struct plan_op *op = &pl->plan->ops[i];
         if (op->kind != OP_BIND_RW || op->type != TYPE_DIR)
             continue;
         struct repos r = {.host = op->src, .inside = op->path, .dirs = &dirs};
         strv_add(&roots, op->path);
+        if (pl->who->search_later)
+            continue;
         if (pl->facts->find_repos(pl->facts->ctx, op->src, depth, PLAN_REPO_ENTRIES, add_repo, &r) > 0 ||
             r.n > PLAN_REPOS)
             pl->plan->repos_truncated = true;
     }
+    if (!pl->who->search_later)
+        steps_mark("search");
     protect_homes(pl);
     for (size_t i = 0; i < roots.n && !pl->failed; i++)
         protect_names(pl, roots.v[i], true);

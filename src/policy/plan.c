@@ -8,6 +8,7 @@
 #include "base/cleanup.h"
 #include "base/mem.h"
 #include "base/path.h"
+#include "base/steps.h"
 #include "policy/plan-int.h"
 
 /* What the wall itself provides; rules may not reach below these. */
@@ -120,6 +121,12 @@ int plan_refuse(struct planner *pl, const struct file_rule *r, const char *what,
 static int resolve(struct planner *pl, const struct file_rule *r, char **ret_real, struct plan_fact *ret)
 {
     const char *want = r->src ? r->src : r->path;
+    if (r->origin.level == LEVEL_BUILTIN && r->verb == FILE_ALLOW_READ && plan_look(pl, want, ret) == 0) {
+        free(ret->target);
+        ret->target = NULL;
+        if (ret->type == TYPE_NONE) /* nothing to be opened again */
+            return 0;
+    }
     _cleanup_free_ char *real = pl->facts->real(pl->facts->ctx, want);
     if (!real) {
         if (errno == ELOOP)
@@ -462,6 +469,8 @@ static void planner_done(struct planner *pl)
     free(pl->memo_dir);
     free(pl->memo_real);
     free(pl->linked_first);
+    plan_look_done(pl);
+    strv_done(&pl->plain_dirs);
 }
 
 int plan_make(const struct policy *p, const struct plan_caller *who, const struct plan_facts *facts, struct plan **ret,
@@ -478,6 +487,7 @@ int plan_make(const struct policy *p, const struct plan_caller *who, const struc
     plan->cwd = who->chdir ? path_clean(who->cwd, who->chdir) : xstrdup(who->rootdir ? "/" : who->cwd);
     add_notes(&pl);
     planner_done(&pl);
+    steps_mark("plan");
     *ret = plan;
     return 0;
 }

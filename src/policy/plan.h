@@ -75,6 +75,9 @@ struct plan_facts {
     int (*look)(void *ctx, const char *path, struct plan_fact *ret);
     /* Resolves every symlink; new string, NULL with errno. */
     char *(*real)(void *ctx, const char *path);
+    /* Calls `each` for the names in a directory, without "." and "..". 1 if there are more than `max`, -1 with errno if it
+     * cannot be read. May be NULL: then each name is looked at. */
+    int (*list)(void *ctx, const char *dir, unsigned max, void (*each)(void *arg, const char *name), void *arg);
     /* Calls `each` for every directory below `root` (at most `depth` levels, not into node_modules) that holds an entry
      * named ".git", ".hg" or ".jj", into which it does not look, shallow ones first. Stops and returns 1 when `max` entries
      * were looked at; returns 1 if a directory of the caller's own is closed to it. */
@@ -103,6 +106,7 @@ struct plan_caller {
     const char *home;    /* may be NULL */
     const char *chdir;   /* --chdir, or NULL */
     const char *rootdir; /* --root: colon-separated layers, uppermost first, or NULL for the host's root */
+    bool search_later;   /* repositories below writable roots are left to plan_has_repos() */
 };
 
 /* Limits of the search that plan_make does; see docs/policy.md. */
@@ -128,6 +132,9 @@ struct plan {
 /* Errors: ERR_POLICY for rules that contradict each other or cannot be enforced, naming rule and origin. */
 int plan_make(const struct policy *p, const struct plan_caller *who, const struct plan_facts *facts, struct plan **ret,
               struct err *err);
+/* For a plan that was made with search_later: whether there are repositories below its writable roots, or may be because a
+ * limit was met. Then the plan must be made once more, with the search. */
+bool plan_has_repos(const struct plan *plan, const struct policy *p, const struct plan_facts *facts);
 void plan_free(struct plan *plan);
 /* Verifies invariants 1-3. */
 int plan_check(const struct plan *plan, struct err *err);

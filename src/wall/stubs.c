@@ -23,6 +23,7 @@
 #include "base/mem.h"
 #include "base/path.h"
 
+enum { TELL_DONE = 'd', TELL_MOUNTS = 'm' }; /* to the guard */
 enum { LOCK_PATH = 80, LOCK_TRIES = 200, LOCK_PAUSE_MS = 10, GUARD_KILL_MS = 5000 };
 
 struct stub_dir {
@@ -282,8 +283,10 @@ static int ascending(const void *a, const void *b) { return *(const int *)a - *(
 /* Closes everything but what the guard needs, so that no pipe of the caller stays open because of it. */
 static void keep_only(const struct guard *g)
 {
-    int keep[2 + CGROUP_HIER_MAX + 3] = {g->pidfd, g->read_end};
+    int keep[3 + CGROUP_HIER_MAX + 3] = {g->pidfd, g->read_end};
     size_t n = 2;
+    if (g->mounts >= 0)
+        keep[n++] = g->mounts;
     for (unsigned i = 0; g->cgroup && i < g->cgroup->nleaf; i++)
         keep[n++] = g->cgroup->leaf[i].fd;
     for (int i = 0; i < 3; i++)
@@ -336,11 +339,15 @@ static int guard_main(void *arg)
     (void)sigprocmask(SIG_SETMASK, &all, NULL);
     keep_only(g);
     ssize_t n;
-    do
+    for (;;) {
         n = read(g->read_end, &word, 1);
-    while (n < 0 && errno == EINTR);
-    if (n == 1)
-        _exit(0);
+        if (n == 1 && word == TELL_DONE)
+            _exit(0);
+        if (n == 1 && g->mounts >= 0)
+            (void)close(g->mounts);
+        else if (n >= 0 || errno != EINTR)
+            break;
+    }
     /* The pipe may be the first thing that a dying caller closes; its locks on the directories are gone when it is. */
     struct pollfd p = {.fd = (int)syscall(SYS_pidfd_open, g->caller, 0), .events = POLLIN};
     if (p.fd >= 0)
@@ -359,6 +366,14 @@ static int guard_main(void *arg)
     _exit(0);
 }
 
+/* As long as init is being built it can be looked at; without that nothing is lost but time. */
+static int open_mounts(pid_t init)
+{
+    char path[64];
+    (void)snprintf(path, sizeof path, "/proc/%d/ns/mnt", (int)init);
+    return openat(AT_FDCWD, path, O_RDONLY | O_CLOEXEC);
+}
+
 int guard_start(struct stubs *const *s, struct cgroup *cg, void (*last)(void), const struct wall *w, struct guard *ret,
                 struct err *err)
 {
@@ -373,6 +388,7 @@ int guard_start(struct stubs *const *s, struct cgroup *cg, void (*last)(void), c
                           .pipe = pipe[1],
                           .read_end = pipe[0],
                           .pidfd = w->pidfd,
+                          .mounts = open_mounts(w->pid),
                           .stubs = s,
                           .cgroup = cg,
                           .last = last};
@@ -383,6 +399,8 @@ int guard_start(struct stubs *const *s, struct cgroup *cg, void (*last)(void), c
     if (ret->pid > 0)
         (void)setpgid(ret->pid, ret->pid); /* from here: a signal to the caller's group must not find it there */
     (void)close(pipe[0]);
+    if (ret->mounts >= 0)
+        (void)close(ret->mounts); /* the guard has its own */
     if (ret->pid < 0) {
         (void)close(pipe[1]);
         *ret = (struct guard)GUARD_NONE;
@@ -391,11 +409,19 @@ int guard_start(struct stubs *const *s, struct cgroup *cg, void (*last)(void), c
     return 0;
 }
 
+void guard_drop_mounts(struct guard *g)
+{
+    char word = TELL_MOUNTS;
+    if (g->pid >= 0 && g->pipe >= 0 && g->mounts >= 0)
+        (void)!write(g->pipe, &word, 1);
+}
+
 void guard_tell(struct guard *g)
 {
     if (g->pid < 0 || g->pipe < 0)
         return;
-    (void)!write(g->pipe, "d", 1);
+    char word = TELL_DONE;
+    (void)!write(g->pipe, &word, 1);
     (void)close(TAKE_FD(g->pipe));
 }
 

@@ -75,8 +75,8 @@ struct wall_spec {
 
 enum wall_stage {
     STAGE_CLONE,
-    STAGE_IDS,
     STAGE_CGROUP,
+    STAGE_IDS,
     STAGE_MOUNTS,
     STAGE_DEV,
     STAGE_PROC,

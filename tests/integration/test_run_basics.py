@@ -1,6 +1,7 @@
 """`hutch run` seen from outside: exit codes, signals, streams, environment, working directory."""
 import os
 import pathlib
+import re
 import select
 import signal
 import subprocess
@@ -325,3 +326,22 @@ def test_concurrent_runs(who):
             p.communicate()
         check_equal(codes, list(range(20)))
         eventually(lambda: sorted(os.listdir(ws)) == sorted(f"out{i}" for i in range(20)), 2, "only the outputs are left")
+
+
+def test_trace_start(who):
+    "--trace-start prints each step with its microseconds, also those inside, after the command's own output"
+    with workspace(who) as ws:
+        r = hutch("run", "-q", "--trace-start", "--", "sh", "-c", "echo out; echo own >&2", who=who, cwd=ws)
+        check_equal((r.code, r.out), (0, "out\n"), r)
+        lines = r.err.splitlines()
+        check_equal(lines[:1], ["own"], r)
+        steps = [re.fullmatch(r"hutch: trace +(\d+\.\d) +(\d+\.\d) (.*)", line) for line in lines[2:]]
+        check(all(steps), r)
+        names = [step[3].strip() for step in steps]
+        for name in ("policy", "rules", "search", "plan", "clone", "stubs", "inside: mounts", "inside: network", "inside: seccomp",
+                     "inside: exec", "command", "list", "clean-up"):
+            check(name in names, (name, names))
+        outer = [(float(step[1]), float(step[2])) for step in steps if not step[3].startswith(" ")]
+        check(all(abs(a + took - b) < 0.3 for (a, took), (b, _) in zip(outer, outer[1:])), outer)
+        r = hutch("run", "-q", "--", "true", who=who, cwd=ws)
+        check_equal(r.err, "", r)

@@ -9,9 +9,9 @@ from hutch_test import (HUTCH, HUTCH_TEST, check, check_equal, check_in, clean_e
 
 def test_directory_of_somebody_else(who):
     "in a directory that the caller cannot write to, the command runs and cannot write either"
-    r = hutch("run", "--", "sh", "-c", "echo ran; touch /etc/x .bashrc", who=who, cwd="/usr/share")
+    r = hutch("run", "--", "sh", "-c", "echo ran; touch /etc/x .envrc", who=who, cwd="/usr/share")
     check_equal((r.code, r.out), (1, "ran\n"), r)
-    check(not os.path.lexists("/usr/share/.bashrc"), "a file was made")
+    check(not os.path.lexists("/usr/share/.envrc"), "a file was made")
 
 
 def test_link_at_the_name_of_the_record(who):

@@ -227,6 +227,107 @@ static void home_names_are_kept_in_homes_and_elsewhere_if_they_exist(void **stat
     tree_done(&t);
 }
 
+/* --- few questions ------------------------------------------------------------------------------------------------ */
+
+static unsigned looks;
+
+static int counting_look(void *ctx, const char *path, struct plan_fact *ret)
+{
+    looks++;
+    return plan_host_facts.look(ctx, path, ret);
+}
+
+/* Makes the plan of a home with a project in it, and counts how often a single path was asked for. */
+static unsigned looks_of(struct tree *t, const char *const *files, const char *project)
+{
+    struct err err = {0};
+    struct plan_facts facts = plan_host_facts;
+    facts.look = counting_look;
+    (void)snprintf(t->root, sizeof t->root, "/opt/names.XXXXXX");
+    assert_non_null(mkdtemp(t->root));
+    for (; *files; files++)
+        tree_put(t, *files);
+    _cleanup_free_ char *cwd = path_join(t->root, project);
+    struct policy_where where = {.cwd = cwd, .home = t->root};
+    struct plan_caller who = {.uid = 1000, .gid = 1000, .cwd = cwd, .home = t->root};
+    t->policy = policy_new();
+    policy_add_defaults(&where, t->policy);
+    looks = 0;
+    if (plan_make(t->policy, &who, &facts, &t->plan, &err) < 0 || plan_check(t->plan, &err) < 0)
+        fail_msg("%s", err.msg);
+    return looks;
+}
+
+static char kind_at(const struct tree *t, const char *path)
+{
+    _cleanup_free_ char *full = path_join(t->root, path);
+    const struct plan_op *op = plan_op_for(t->plan, full);
+    return !op                      ? '-'
+           : op->kind == OP_PROTECT ? 'p'
+           : op->kind == OP_MASK    ? 'm'
+           : op->kind == OP_STUB    ? 's'
+                                    : '?';
+}
+
+static void names_that_are_not_there_are_not_asked_for_one_by_one(void **state)
+{
+    static const char *const files[] = {"work/a", ".ssh/id", ".netrc", ".config/gh/hosts.yml", ".config/x", ".config/rclone/y",
+                                        "work/.vimrc", NULL};
+    struct tree t;
+    (void)state;
+    unsigned n = looks_of(&t, files, "work");
+    if (n > 70)
+        fail_msg("%u paths were looked at", n);
+    assert_int_equal(kind_at(&t, ".ssh/id"), 'm');
+    assert_int_equal(kind_at(&t, ".netrc"), 'm');
+    assert_int_equal(kind_at(&t, ".config/gh/hosts.yml"), 'm');
+    assert_int_equal(kind_at(&t, ".config/rclone/y"), 'm');
+    assert_int_equal(kind_at(&t, "work/.vimrc"), 'p');
+    assert_int_equal(kind_at(&t, "work/.envrc"), 's');
+    tree_done(&t);
+}
+
+/* A directory with too many names, or with names that a file system may fold in ways of its own, is not relied on. */
+static void directories_that_cannot_be_listed_whole_hide_nothing(void **state)
+{
+    static const char *const odd[] = {"work/a", "Téléchargements/x", ".ssh/id", NULL};
+    struct tree t;
+    (void)state;
+    assert_true(looks_of(&t, odd, "work") > 100);
+    assert_int_equal(kind_at(&t, ".ssh/id"), 'm');
+    tree_done(&t);
+
+    char names[1100][16];
+    const char *many[1102] = {0};
+    for (size_t i = 0; i < ARRAY_LEN(names); i++) {
+        (void)snprintf(names[i], sizeof names[i], "n%zu", i);
+        many[i] = names[i];
+    }
+    many[500] = ".ssh/id";
+    many[501] = "work/a";
+    assert_true(looks_of(&t, many, "work") > 100);
+    assert_int_equal(kind_at(&t, ".ssh/id"), 'm');
+    tree_done(&t);
+}
+
+/* Where a link stands in the way of a home's name, the name behind it is protected. */
+static void a_link_to_a_directory_of_the_home_is_followed(void **state)
+{
+    static const char *const files[] = {"work/config/nvim/init.lua", NULL};
+    struct tree t;
+    struct err err = {0};
+    (void)state;
+    (void)looks_of(&t, files, "work");
+    _cleanup_free_ char *link = path_join(t.root, ".config"), *cwd = path_join(t.root, "work");
+    assert_int_equal(symlink("work/config", link), 0);
+    plan_free(t.plan);
+    struct plan_caller who = {.uid = 1000, .gid = 1000, .cwd = cwd, .home = t.root};
+    assert_int_equal(plan_make(t.policy, &who, &plan_host_facts, &t.plan, &err), 0);
+    assert_int_equal(kind_at(&t, "work/config/nvim/init.lua"), 'p');
+    assert_int_equal(kind_at(&t, "work/config/systemd"), 's');
+    tree_done(&t);
+}
+
 /* --- hidden from reading ------------------------------------------------------------------------------------------ */
 
 static const char *const secrets[] = {".ssh/id",
@@ -306,6 +407,9 @@ int main(void)
         cmocka_unit_test(names_are_stubbed_only_where_they_are_read),
         cmocka_unit_test(a_rebase_of_the_command_can_be_made),
         cmocka_unit_test(home_names_are_kept_in_homes_and_elsewhere_if_they_exist),
+        cmocka_unit_test(names_that_are_not_there_are_not_asked_for_one_by_one),
+        cmocka_unit_test(directories_that_cannot_be_listed_whole_hide_nothing),
+        cmocka_unit_test(a_link_to_a_directory_of_the_home_is_followed),
         cmocka_unit_test(secrets_of_the_home_are_hidden_and_a_projects_npmrc_is_not),
         cmocka_unit_test(the_same_is_hidden_in_every_home),
         cmocka_unit_test(the_docs_show_the_table),

@@ -742,6 +742,38 @@ static void a_name_born_in_a_big_tree_is_listed(void **state)
     assert_int_equal(t->found.n, 3 * HOSTEXEC_THOROUGH / 100);
 }
 
+/* In a tree that is too big to be read after a short command, names that are there are found while the command runs. */
+static void changes_in_place_are_found_in_a_big_tree_that_was_looked_at(void **state)
+{
+    struct tree *t = *state;
+    enum { DIRS = 20, FILES = HOSTEXEC_THOROUGH / 8 };
+    for (int i = 0; i < DIRS; i++) {
+        _cleanup_free_ char *dir = xasprintf("d%02d", i), *name = xasprintf("d%02d/.npmrc", i);
+        put(t, dir, true);
+        put(t, name, false);
+        for (int k = 0; k < FILES; k++) {
+            _cleanup_free_ char *file = xasprintf("d%02d/f%d", i, k);
+            put(t, file, false);
+        }
+    }
+    for (int looked = 0; looked < 2; looked++) {
+        settle();
+        struct hostexec *h = hostexec_before(t->policy, t->plan, NULL);
+        if (looked)
+            hostexec_look(h);
+        for (int i = 0; i < DIRS; i++) {
+            _cleanup_free_ char *name = xasprintf("d%02d/.npmrc", i);
+            put(t, name, false);
+        }
+        put(t, looked ? "d00/.envrc" : "d01/.envrc", false);
+        hostexec_after(h, &t->found);
+        assert_true(listed(t, looked ? "d00/.envrc" : "d01/.envrc"));
+        assert_true(looked ? t->found.n == DIRS + 1 : t->found.n < DIRS + 1);
+        strv_done(&t->found);
+        t->found = (struct strv){0};
+    }
+}
+
 static void the_list_is_bounded_and_says_so(void **state)
 {
     struct tree *t = *state;
@@ -784,6 +816,7 @@ int main(void)
         TREE(a_forged_time_does_not_hide_a_change),
         TREE(a_name_moved_into_place_is_listed),
         TREE(a_name_born_in_a_big_tree_is_listed),
+        TREE(changes_in_place_are_found_in_a_big_tree_that_was_looked_at),
         TREE(the_list_is_bounded_and_says_so),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
