@@ -30,8 +30,8 @@ static const struct {
     const char *path, *value;
 } settings[] = {
     {"/proc/sys/net/ipv4/ip_unprivileged_port_start", "0"},
-    {"/proc/sys/net/ipv4/tcp_rmem", "4096 131072 1048576"},
-    {"/proc/sys/net/ipv4/tcp_wmem", "4096 16384 1048576"},
+    {"/proc/sys/net/ipv4/tcp_rmem", "4096 131072 2097152"},
+    {"/proc/sys/net/ipv4/tcp_wmem", "4096 16384 2097152"},
 };
 static const char own_namespace[] = "/proc/thread-self/ns/net";
 

@@ -82,7 +82,8 @@ static void add_checked(struct buf *out)
         const struct category_info *cat = &categories[c->answer.cat];
         buf_addf(out, "| `%s` | %s | %s | %s | ", syscall_name(c->nr), c->text, errno_word(c->answer.eno),
                  c->answer.eno != ANSWER_ALLOW ? cat->reason : "");
-        buf_addf(out, cat->word ? "`syscalls.allow: [%s]` |\n" : "%s|\n", cat->word ? cat->word : "");
+        const char *word = category_words[c->answer.cat];
+        buf_addf(out, word ? "`syscalls.allow: [%s]` |\n" : "%s|\n", word ? word : "");
         bool last = true;
         for (size_t k = i + 1; k < nchecks; k++)
             last = last && !(checks[k].nr == c->nr && checks[k].text);

@@ -54,10 +54,11 @@ struct category_info {
     bool notify;     /* a refusal goes to the listener under FILTER_NOTIFY */
     unsigned opened; /* flags that turn the refusal of a whole call into permission */
     const char *reason;
-    const char *word; /* in syscalls.allow it turns the rows of this category into permission; NULL: none does */
 };
 
 extern const struct category_info categories[CAT_MAX];
+/* What in syscalls.allow turns the rows of a category into permission; NULL: nothing does. */
+extern const char *const category_words[CAT_MAX];
 
 /* Errno of a plain answer, or what the listener does: TELL continues the call, NETLINK makes the socket (without a listener:
  * EAFNOSUPPORT), BUFFER sets the size. */

@@ -72,16 +72,18 @@ const struct category_info categories[CAT_MAX] = {
     [CAT_AIO] = {"aio", GRANT_ALLOW, true, 0,
         "all sandboxes would share one table of such contexts (fs.aio-max-nr); programs fall back to plain calls"},
     [CAT_NETLINK] = {"netlink", GRANT_ALLOW, true, 0,
-        "no limit counts the memory of routing sockets, so the supervisor makes them: 32 at a time, none without one",
-        "netlink"},
+        "no limit counts the memory of routing sockets, so the supervisor makes them: 32 at a time, none without one"},
     [CAT_SOCKET_FILTER] = {"socket-filter", GRANT_ALLOW, true, 0,
-        "the kernel's memory for compiled filters is shared with the whole machine", "socket-filters"},
+        "the kernel's memory for compiled filters is shared with the whole machine"},
     [CAT_LEASE] = {"lease", GRANT_ALLOW, true, 0,
-        "a lease holds up processes outside that open the file", "leases"},
+        "a lease holds up processes outside that open the file"},
     [CAT_CUSTOM] = {"policy", GRANT_ALLOW, false, 0,
         "the policy denies it"},
 };
 /* clang-format on */
+
+const char *const category_words[CAT_MAX] = {
+    [CAT_NETLINK] = "netlink", [CAT_SOCKET_FILTER] = "socket-filters", [CAT_LEASE] = "leases"};
 
 static const struct {
     bool known;

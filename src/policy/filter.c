@@ -44,7 +44,7 @@ bool filter_is_word(const char *name)
 static void override_word(struct overrides *o, const struct syscall_rule *r)
 {
     for (int cat = 0; cat < CAT_MAX; cat++)
-        if (categories[cat].word && strcmp(categories[cat].word, r->name) == 0)
+        if (category_words[cat] && strcmp(category_words[cat], r->name) == 0)
             o->word[cat] = r->allow ? OVERRIDE_ALLOW : OVERRIDE_DENY;
 }
 
@@ -188,7 +188,7 @@ bool filter_denial_of(unsigned flags, const struct seccomp_data *d, struct filte
     if (a.eno <= 0)
         return false;
     const struct category_info *c = &categories[a.cat];
-    *ret = (struct filter_denial){a.eno, c->name, c->reason, c->grant, c->word};
+    *ret = (struct filter_denial){a.eno, c->name, c->reason, c->grant, category_words[a.cat]};
     if (a.cat == CAT_NONE)
         *ret = (struct filter_denial){a.eno, "unknown", "this build does not know the call", GRANT_NEVER, NULL};
     return true;

@@ -243,7 +243,7 @@ def test_tcp_memory():
         b = create(d)
         r = py(d, b, UNREAD)
         check(r.code != 0 or int(r.text) <= 64, r)
-        check_equal(sh(d, b, "sysctl -n net.ipv4.tcp_rmem net.ipv4.tcp_wmem | cut -f3").text, "1048576\n1048576\n")
+        check_equal(sh(d, b, "sysctl -n net.ipv4.tcp_rmem net.ipv4.tcp_wmem | cut -f3").text, "2097152\n2097152\n")
 
 
 def privileges():
