@@ -366,8 +366,8 @@ static int start_and_supervise(struct prepared *p, struct denials *denials, cons
     modes_restore();
     covers_leave(running.covers);
     guard_drop_mounts(&running.guard);
-    /* With init goes its mount namespace. A stub that is still mounted on would have to be taken from under its mounts by the
-     * kernel, which waits for all processors, one name after the other. */
+    /* Init is gone, and the guard lets go of the mount namespace meanwhile. A stub that is still mounted on would have to be
+     * taken from under its mounts by the kernel, which waits for all processors, one name after the other. */
     if (dying && wall_finish(&running.wall, err) < 0)
         r = -1;
     steps_mark("reap");

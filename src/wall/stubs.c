@@ -119,12 +119,16 @@ static struct stub_dir *dir_for(struct stubs *s, const char *path, struct err *e
     return d;
 }
 
-/* One socket node serves all names of a directory: a further link costs a tenth of a further node. */
-static int make_node(struct stub_dir *d, const char *name)
+/* One socket node serves all names of a file system: a further link costs a tenth of a further node, and less where nodes were
+ * just removed, because ext4 passes over those of the last minutes one by one. */
+static int make_node(const struct stubs *s, struct stub_dir *d, const char *name)
 {
-    if (d->linked && linkat(d->fd, d->names.v[0], d->fd, name, 0) == 0)
+    const struct stub_dir *from = d->linked ? d : &s->dirs[0];
+    if (from->linked && linkat(from->fd, from->names.v[0], d->fd, name, 0) == 0) {
+        d->linked = d->linked || d->names.n == 0;
         return 0;
-    if (d->linked && errno == EEXIST)
+    }
+    if (from->linked && errno == EEXIST)
         return -1;
     if (mknodat(d->fd, name, S_IFSOCK | 01000, 0) == 0) {
         d->linked = d->names.n == 0;
@@ -141,10 +145,10 @@ static int make_node(struct stub_dir *d, const char *name)
 }
 
 /* 1 = there, 0 = not needed, -1 = error. */
-static int make_one(struct stub_dir *d, const struct plan_op *op, struct err *err)
+static int make_one(const struct stubs *s, struct stub_dir *d, const struct plan_op *op, struct err *err)
 {
     const char *name = path_name(op->src);
-    int r = make_node(d, name);
+    int r = make_node(s, d, name);
     if (r < 0 && errno == EEXIST && is_stub(d->fd, name)) {
         d->shared = true;
         strv_add(&d->names, name);
@@ -181,7 +185,7 @@ int stubs_make(const struct plan *plan, struct stubs **ret, uint64_t *skipped, s
             continue;
         _cleanup_free_ char *parent = path_parent(op->src);
         struct stub_dir *d = dir_for(s, parent, err);
-        r = d ? make_one(d, op, err) : -1;
+        r = d ? make_one(s, d, op, err) : -1;
         if (r == 0)
             skipped[i / 64] |= 1ULL << i % 64;
     }
