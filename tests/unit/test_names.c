@@ -262,17 +262,13 @@ static char kind_at(const struct tree *t, const char *path)
 {
     _cleanup_free_ char *full = path_join(t->root, path);
     const struct plan_op *op = plan_op_for(t->plan, full);
-    return !op                      ? '-'
-           : op->kind == OP_PROTECT ? 'p'
-           : op->kind == OP_MASK    ? 'm'
-           : op->kind == OP_STUB    ? 's'
-                                    : '?';
+    return !op ? '-' : op->kind == OP_PROTECT ? 'p' : op->kind == OP_MASK ? 'm' : op->kind == OP_STUB ? 's' : '?';
 }
 
 static void names_that_are_not_there_are_not_asked_for_one_by_one(void **state)
 {
-    static const char *const files[] = {"work/a", ".ssh/id", ".netrc", ".config/gh/hosts.yml", ".config/x", ".config/rclone/y",
-                                        "work/.vimrc", NULL};
+    static const char *const files[] = {"work/a",    ".ssh/id",          ".netrc",      ".config/gh/hosts.yml",
+                                        ".config/x", ".config/rclone/y", "work/.vimrc", NULL};
     struct tree t;
     (void)state;
     unsigned n = looks_of(&t, files, "work");
