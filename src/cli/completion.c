@@ -28,7 +28,7 @@ static const struct word commands[] = {
     {"run", "run a command behind the wall", NULL},
     {"tx", "transactions that wait for a decision", "ls --help"},
     {"diff", "what a transaction would change", "--help"},
-    {"apply", "make the changes of a transaction on the host", "--force --help"},
+    {"apply", "make the changes of a transaction on the host", "--allow-protected --force --help"},
     {"discard", "forget a transaction", "--help"},
     {"policy", "check, show and explain policies", "check show explain trust --help"},
     {"doctor", "what this host can enforce, and how to get the rest", "--json --quiet --help"},

@@ -29,6 +29,13 @@ static void show(const struct tx *tx)
     (void)fd_write_all(2, buf_str(&text), text.n);
 }
 
+static void show_running(const struct tx *tx)
+{
+    _cleanup_buf_ struct buf text = {0};
+    tx_list_running(tx, TX_SHOWN_MAX, &text);
+    (void)fd_write_all(2, buf_str(&text), text.n);
+}
+
 static void show_lines(const struct strv *lines)
 {
     for (size_t i = 0; i < lines->n; i++)
@@ -148,7 +155,11 @@ int tx_decide(struct tx *tx, bool commit, bool quiet, enum tx_end *ret, struct e
         show(tx);
     }
     bool person = isatty(0) && isatty(2);
-    char what = commit ? 'a' : person ? ask(tx) : 0;
+    size_t refused = tx->consent ? 0 : tx_count_class(tx, TX_REFUSED);
+    if (commit && refused > 0 && !quiet)
+        fprintf(stderr, "hutch: not applied unasked: %zu of the changes are to protected names (`--allow-protected`)\n",
+                refused);
+    char what = commit && refused == 0 ? 'a' : person ? ask(tx) : 0;
     while (carry_out(tx, what ? what : 'k', quiet, ret, err) < 0) {
         if (!person || !what)
             return err_wrap(err, "the changes are lost");
@@ -181,20 +192,42 @@ int cmd_apply(int argc, char **argv)
 {
     static struct tx tx;
     struct err err = {0};
-    bool force = argc > 1 && strcmp(argv[1], "--force") == 0;
-    const char *id = argv[1 + force];
+    bool force = false, protected = false;
+    int at = 1;
+    for (; at < argc && strncmp(argv[at], "--", 2) == 0; at++) {
+        force = force || strcmp(argv[at], "--force") == 0;
+        protected = protected || strcmp(argv[at], "--allow-protected") == 0;
+        if (strcmp(argv[at], "--force") != 0 && strcmp(argv[at], "--allow-protected") != 0)
+            break;
+    }
+    const char *id = argv[at];
     if (wants_help(argc, argv))
-        return usage("usage: hutch apply [--force] [TX]\n\nMakes the changes of a kept transaction (hutch run --tx) on "
+        return usage("usage: hutch apply [--force] [--allow-protected] [TX]\n\nMakes the changes of a kept transaction "
+                     "(hutch run --tx) on "
                      "the host. Refuses\n"
                      "if one of the files was changed there since, unless --force is given. Without TX: the only one "
-                     "that waits.\n");
-    if (argc > 2 + force)
-        return err_set(&err, ERR_USAGE, 0, "one transaction at a time; usage: hutch apply [--force] [TX]"),
+                     "that waits.\n"
+                     "Changes to names that policies protect (hooks and configuration of git, shell and editor files) "
+                     "are\n"
+                     "applied with --allow-protected only.\n");
+    if (argc > at + 1)
+        return err_set(&err, ERR_USAGE, 0,
+                       "one transaction at a time; usage: hutch apply [--force] [--allow-protected] [TX]"),
                cli_fail(&err);
     _cleanup_close_ int lock = tx_lock(id, &err);
     if (lock < 0 || tx_load(id, true, &tx, &err) < 0)
         return fail(&tx, &err);
     show_notes(&tx);
+    show_running(&tx);
+    size_t refused = protected ? 0 : tx_count_class(&tx, TX_REFUSED);
+    if (refused > 0) {
+        (void)err_set(
+            &err, ERR_POLICY, 0,
+            "%zu of the changes are to protected names, and nothing was applied: look at `hutch diff %s`, then "
+            "`hutch apply --allow-protected %s`",
+            refused, tx.id, tx.id);
+        return fail(&tx, &err);
+    }
     int r = tx_apply(&tx, force, &err);
     show_lines(&tx.left);
     if (r < 0)
@@ -229,6 +262,7 @@ int tx_cmd_diff(const char *id)
         return fail(&tx, &err);
     show_notes(&tx);
     show_apart(&tx);
+    show_running(&tx);
     if (tx_diff(&tx, 1) < 0) {
         (void)err_set(&err, ERR_SETUP, errno, "write the diff");
         return fail(&tx, &err);

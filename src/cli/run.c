@@ -488,7 +488,10 @@ static int finish_tx(struct prepared *p, const struct outcome *out, struct strv 
 {
     static struct tx tx; /* large */
     _cleanup_buf_ struct buf command = {0};
-    tx = (struct tx){.root = p->spec.who.root, .shift = p->spec.range ? p->range.base : 0, .started_ns = p->started_ns};
+    tx = (struct tx){.root = p->spec.who.root,
+                     .shift = p->spec.range ? p->range.base : 0,
+                     .started_ns = p->started_ns,
+                     .consent = p->policy->nnames == 0};
     for (char *const *a = p->args->command; *a && command.n < 200; a++)
         buf_addf(&command, "%s%s", command.n ? " " : "", *a);
     tx.command = xstrdup(buf_str(&command));

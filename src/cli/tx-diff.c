@@ -296,20 +296,42 @@ static void put_path(const struct tx *tx, const struct tx_change *c, struct buf 
         buf_addc(out, '/');
 }
 
+static void put_change(const struct tx *tx, const struct tx_change *c, struct buf *out)
+{
+    buf_addf(out, "  %c ", c->kind);
+    put_path(tx, c, out);
+    if (c->kind == TX_CHANGED && c->attrs)
+        buf_adds(out, " (attributes)");
+    if (c->kind == TX_CHANGED && c->attributes && (c->seen.mode & 07777) != (c->mode & 07777))
+        buf_addf(out, " (mode %04o -> %04o)", c->seen.mode & 07777, c->mode & 07777);
+    buf_addc(out, '\n');
+}
+
+/* Those that run, or the others, at most `max`. Returns how many there are. */
+static size_t put_changes(const struct tx *tx, bool running, size_t max, struct buf *out)
+{
+    size_t n = 0;
+    for (size_t i = 0; i < tx->n; i++)
+        if ((tx_judge(tx, &tx->changes[i]) != TX_PLAIN) == running && n++ < max)
+            put_change(tx, &tx->changes[i], out);
+    if (n > max)
+        buf_addf(out, "  ... and %zu more\n", n - max);
+    return n;
+}
+
+void tx_list_running(const struct tx *tx, size_t max, struct buf *out)
+{
+    _cleanup_buf_ struct buf list = {0};
+    if (put_changes(tx, true, max, &list) > 0)
+        buf_addf(out, "these run without your doing:\n%s", buf_str(&list));
+}
+
 void tx_list(const struct tx *tx, size_t max, struct buf *out)
 {
-    for (size_t i = 0; i < tx->n && i < max; i++) {
-        const struct tx_change *c = &tx->changes[i];
-        buf_addf(out, "  %c ", c->kind);
-        put_path(tx, c, out);
-        if (c->kind == TX_CHANGED && c->attrs)
-            buf_adds(out, " (attributes)");
-        if (c->kind == TX_CHANGED && c->attributes && (c->seen.mode & 07777) != (c->mode & 07777))
-            buf_addf(out, " (mode %04o -> %04o)", c->seen.mode & 07777, c->mode & 07777);
-        buf_addc(out, '\n');
-    }
-    if (tx->n > max)
-        buf_addf(out, "  ... and %zu more\n", tx->n - max);
+    _cleanup_buf_ struct buf rest = {0};
+    tx_list_running(tx, max, out);
+    size_t n = put_changes(tx, false, max, &rest);
+    buf_addf(out, "%s%s", out->n && n ? "the rest:\n" : "", buf_str(&rest));
 }
 
 /* The file's bytes, at most TX_TEXT_MAX; false if it is larger or cannot be read. */
@@ -348,10 +370,13 @@ static void add_diff(const struct tx *tx, const struct tx_change *c, struct buf 
 int tx_diff(const struct tx *tx, int fd)
 {
     int r = 0;
-    for (size_t i = 0; i < tx->n && r == 0; i++) {
-        _cleanup_buf_ struct buf text = {0};
-        add_diff(tx, &tx->changes[i], &text);
-        r = fd_write_all(fd, buf_str(&text), text.n);
-    }
+    for (int running = 1; running >= 0; running--)
+        for (size_t i = 0; i < tx->n && r == 0; i++) {
+            _cleanup_buf_ struct buf text = {0};
+            if ((tx_judge(tx, &tx->changes[i]) != TX_PLAIN) != running)
+                continue;
+            add_diff(tx, &tx->changes[i], &text);
+            r = fd_write_all(fd, buf_str(&text), text.n);
+        }
     return r;
 }

@@ -84,6 +84,7 @@ struct tx {
     struct tx_entries below; /* what was on the host in directories that go */
     size_t below_bytes;
     bool below_cut; /* there was more */
+    bool consent;   /* names that are refused otherwise may be applied: the policy protects none */
     bool unseen;    /* what was on the host is not known, see tx_rescue() */
     int apart_dir;  /* if has_apart: entries of the layers that lie too deep, as "0", "1" ... */
     bool has_apart;
@@ -110,9 +111,17 @@ unsigned tx_depth(void);
 int tx_set_apart(struct tx *tx, unsigned place, int dir, const char *name, const char *path, struct err *err);
 /* The same with what lies too deep in what was set apart. */
 int tx_flatten_apart(struct tx *tx, struct err *err);
-/* One line per change, at most `max`; then how many more. */
+/* One line per change, at most `max`; then how many more. What programs outside run comes first, under a heading. */
 void tx_list(const struct tx *tx, size_t max, struct buf *out);
-/* A unified diff of everything that is text, a line for the rest. -1 with errno if it cannot be written. */
+/* The first part of it alone; nothing if there are none. */
+void tx_list_running(const struct tx *tx, size_t max, struct buf *out);
+/* tx-names.c: whether a program outside executes or believes the new file without the user's doing. Refused: it is where rules
+ * protect it, or was on the host before; it is applied only if that was asked for. Reported: it came with something new. */
+enum tx_class { TX_PLAIN, TX_REPORTED, TX_REFUSED };
+enum tx_class tx_judge(const struct tx *tx, const struct tx_change *c);
+size_t tx_count_class(const struct tx *tx, enum tx_class least);
+/* A unified diff of everything that is text, a line for the rest; what programs outside run first. -1 with errno if it cannot
+ * be written. */
 int tx_diff(const struct tx *tx, int fd);
 /* A path as it may stand in a message; valid until the fourth call from now. */
 const char *tx_shown(const char *path);
@@ -195,7 +204,7 @@ int tx_room(struct err *err);
 const char *tx_where(const struct tx *tx);
 /* id NULL: the only one there is. mend: tx_mend(), for who applies. ERR_POLICY if it is somebody else's. */
 int tx_load(const char *id, bool mend, struct tx *ret, struct err *err);
-/* A descriptor; until it is closed nobody else gets it. ERR_POLICY if somebody has it. For who applies or drops. */
+/* A descriptor; until it is closed no other process gets it. ERR_POLICY if one has it. For applying and dropping. */
 int tx_lock(const char *id, struct err *err);
 int tx_drop(const char *id, struct err *err);
 

@@ -63,10 +63,10 @@ static int lock_fail_held(int fd, const char *what, struct err *err)
     _cleanup_buf_ struct buf comm = {0}, shown = {0};
     (void)snprintf(path, sizeof path, "/proc/%d/comm", pid);
     if (pid <= 0 || fd_read_file(AT_FDCWD, path, COMM_MAX, &comm) < 0)
-        return err_set(err, ERR_LIMIT, 0, "%s is locked by another process; end it, or try again", what);
+        return err_set(err, ERR_POLICY, 0, "%s is locked by another process; wait for it, or end it", what);
     text_add_safe(&shown, buf_str(&comm), COMM_MAX);
     size_t n = strcspn(buf_str(&shown), "\n\\");
-    return err_set(err, ERR_LIMIT, 0, "%s is locked by process %d (%.*s); end it, or try again", what, pid, (int)n,
+    return err_set(err, ERR_POLICY, 0, "%s is locked by process %d (%.*s); wait for it, or end it", what, pid, (int)n,
                    buf_str(&shown));
 }
 

@@ -15,7 +15,7 @@ enum { LOCK_WAIT_MS = 10000 };
 
 /* Opens the lock file, which is made if it is not there and belongs to the owner of the directory. -1 with errno. */
 int lock_open(int dir, const char *name);
-/* flock(fd, how) within `ms`. The error names `what` and the process that holds the lock. ERR_SETUP, ERR_LIMIT. */
+/* flock(fd, how) within `ms`. The error names `what` and the process that holds the lock. ERR_SETUP, ERR_POLICY. */
 int lock_take(int fd, int how, int ms, const char *what, struct err *err);
 /* Whether one of the signals that end a program is pending. */
 bool lock_interrupted(void);

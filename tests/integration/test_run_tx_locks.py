@@ -53,7 +53,7 @@ def test_lock_of_another_program(who):
         with open(lock, "w", encoding="utf-8") as f:
             fcntl.flock(f, fcntl.LOCK_EX)
             r = tx(stage, "discard", timeout=60)
-            check_equal(r.code, 124, r)
+            check_equal(r.code, 121, r)
             check_in(f"is locked by process {os.getpid()} (", r.err, r)
             ids, entry = identity(who)
             proc = subprocess.Popen([HUTCH, "run", "--tx", "--", "sh", "-c", "echo x > second"], cwd=stage.ws, text=True,

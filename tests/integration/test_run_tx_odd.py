@@ -460,7 +460,7 @@ def test_changed_while_it_is_applied():
                 for command in ("apply", "discard"):
                     r = tx(stage, command)
                     check_equal(r.code, 121, r)
-                    check_in("by somebody else", r.err, r)
+                    check_in("is locked by process", r.err, r)
                 act(stage.ws)
                 before = {k: v for k, v in look(stage.ws).items() if k.startswith("z")}
                 err = proc.communicate(timeout=60)[1]
