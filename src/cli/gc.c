@@ -47,7 +47,7 @@ static void help(void)
         "usage: hutch gc [--remove] [--run DIR] [--state DIR]\n\n"
         "Shows what is left of sandboxes that no keeper knows: cgroups, sockets, journal entries, layers on\n"
         "disk, processes, id ranges. Normally there is nothing, because keeper cleans up when it starts.\n\n"
-        "  --remove     take away what nobody uses; what lives and is known is never touched\n"
+        "  --remove     take away what is unused; what lives and is known is never touched\n"
         "  --run DIR    run directory of the node (/run/hutch, or $XDG_RUNTIME_DIR/hutch)\n"
         "  --state DIR  state directory of the node (/var/lib/hutch, or ~/.local/state/hutch)\n\n"
         "Sandboxes of a node whose state directory is gone are shown as processes, and ended with --remove. Those of\n"

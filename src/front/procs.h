@@ -67,8 +67,8 @@ struct node_files {
 };
 /* clang-format off */
 #define NODE_FILES_INIT \
-    {.state_lock = -1, .run_lock = -1, .ranges = -1, .state = -1, .run = -1, .store = -1, .templates = -1, .presets = -1, .network = -1, \
-     .webhook_secret = -1, .webhook_trust = -1, \
+    {.state_lock = -1, .run_lock = -1, .ranges = -1, .state = -1, .run = -1, .store = -1, .templates = -1, .presets = -1, \
+     .network = -1, .webhook_secret = -1, .webhook_trust = -1, \
      .keeper_socket = -1, .stock_socket = -1, .listen = -1, .listen_tls = -1, .tls_cert = -1, .tls_key = -1, \
      .egress = {.config = -1, .keeper = -1, .front = -1, .ca_cert = -1, .ca_key = -1, .vault_key = -1, .audit = -1, \
                 .trust = -1}}

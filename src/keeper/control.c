@@ -17,7 +17,7 @@ static void control_name(const char *id, char ret[KEEPER_ID_MAX + 8])
     (void)snprintf(ret, KEEPER_ID_MAX + 8, "%.*s.sock", KEEPER_ID_MAX - 1, id);
 }
 
-/* The name exists only once it can be connected to by nobody but front: bound 0600, owner and mode set, then listening. */
+/* The name exists only once front alone can connect to it: bound 0600, owner and mode set, then listening. */
 int control_make(const struct keeper *k, const char *id, struct err *err)
 {
     char name[KEEPER_ID_MAX + 8];
@@ -52,9 +52,12 @@ void control_remove(const char *id)
     (void)unlinkat(KEEPER_FD_RUN, name, 0);
 }
 
-/* The socket over which init hears from keeper; -1 if this init has none. */
+/* The socket over which init hears from keeper; -1 if this init has none: a version before may have any socket there. */
 static int control_channel(int pidfd)
 {
+    struct keepsake l;
+    if (keepsake_get(pidfd, &l) < 0)
+        return -1;
     int domain = 0, type = 0;
     socklen_t n = sizeof domain, m = sizeof type;
     _cleanup_close_ int fd = (int)syscall(SYS_pidfd_getfd, pidfd, INIT_FD_KEEPER, 0);

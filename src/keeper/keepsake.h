@@ -1,5 +1,5 @@
-/* keepsake.h - what each init keeps for the keepers to come: a file in memory with the time at which it ends itself, with whom
- * it belongs to, and with its journal record.
+/* keepsake.h - what each init keeps for the keepers to come: a file in memory with the time at which it ends itself, the node
+ * that it belongs to, and its journal record.
  *
  * The journal is what counts. The copy is used when the journal was removed or damaged: init's process is found in /proc, and
  * what the copy says is believed as far as the kernel says the same (start time, id range, cgroup). The file can be read by

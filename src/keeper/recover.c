@@ -1,7 +1,7 @@
-/* recover.c - sandboxes without a whole record in the journal: somebody removed the run directory, or damaged a file in it.
+/* recover.c - sandboxes without a whole record in the journal: the run directory was removed, or a file in it damaged.
  *
- * Their inits are found in /proc. What an init keeps (keepsake.h) is believed if the kernel says the same of its process; then the
- * record is written again, and the sandbox is taken up like any other. If not, it is ended: nothing would ever end it
+ * Their inits are found in /proc. What an init keeps (keepsake.h) is believed if the kernel says the same of its process; then
+ * the record is written again, and the sandbox is taken up like any other. If not, it is ended: nothing would ever end it
  * otherwise.
  */
 #include <errno.h>

@@ -107,6 +107,38 @@ def test_forged_keepsake():
         nothing_left(k, (one, two))
 
 
+def forget(pid):
+    """What it keeps is nothing that a keeper knows, as if it were of a version before."""
+    fd = os.open(f"/proc/{pid}/fd/10", os.O_RDWR)
+    os.pwrite(fd, b"\0" * 8, 0)
+    os.close(fd)
+
+
+def test_without_keepsake():
+    "an init that keeps nothing is adopted by its record; without that, or without its socket, it is ended with a cause, and nothing is left"
+    with a_keeper() as k:
+        client = k.client()
+        pids = {box: must(client.create(box)).init_pid for box in ("whole", "damaged", "unreachable")}
+        bound(k, "whole").close()
+        k.kill9()
+        for pid in pids.values():
+            forget(pid)
+        damage(k.run / "journal/damaged")
+        (k.run / "unreachable.sock").unlink()
+        k.start()
+        client = k.client()
+        for box in ("damaged", "unreachable"):
+            check_equal(kp.CAUSES[client.wait_death(box).cause], "lost")
+            check(not alive(pids[box]), f"{box} lives")
+        check_in("sandbox damaged is ended (lost): its journal record is damaged or removed, and its init keeps no copy", k.log_text())
+        check_in("sandbox unreachable is ended: its socket was removed, and its init, of an older version, takes no other", k.log_text())
+        must(client.deadline("whole", kp.boottime_ms() + 600_000))
+        says(k, "whole", "here")
+        for box in pids:
+            must(client.kill(box))
+        nothing_left(k, pids.values())
+
+
 def test_ends_itself():
     "a sandbox that no keeper watches ends itself some time after its deadline; extending it, also while it is paused, puts that off"
     with a_keeper("root", GRACE) as k:
