@@ -242,7 +242,7 @@ static pid_t child_in_user_namespace(void)
     assert_int_equal(pipe2(ready, O_CLOEXEC), 0);
     pid_t pid = fork();
     if (pid == 0) {
-        if (unshare(CLONE_NEWUSER) < 0)
+        if (unshare(CLONE_NEWUSER) < 0 || prctl(PR_SET_PDEATHSIG, SIGKILL) < 0) /* also if the test fails */
             _exit(1);
         (void)!write(ready[1], "x", 1);
         (void)pause();
