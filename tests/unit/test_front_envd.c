@@ -339,7 +339,10 @@ static void test_rest_of_process(void **state)
     expect(unary(b, "/process.Process/SendSignal", "{\"process\":{\"tag\":\"t\"},\"signal\":\"SIGNAL_SIGKILL\"}"), 200,
            "{}");
     assert_int_equal(world.signal, 9);
-    expect(unary(b, "/process.Process/SendSignal", "{\"process\":{\"pid\":7},\"signal\":\"SIGNAL_SIGHUP\"}"), 400,
+    expect(unary(b, "/process.Process/SendSignal", "{\"process\":{\"pid\":7},\"signal\":\"SIGNAL_SIGHUP\"}"), 200,
+           NULL);
+    assert_int_equal(world.signal, 1);
+    expect(unary(b, "/process.Process/SendSignal", "{\"process\":{\"pid\":7},\"signal\":\"SIGNAL_SIGINT\"}"), 400,
            NULL);
     world.next_code = LINK_NOT_FOUND;
     (void)snprintf(world.next_text, sizeof world.next_text, "%s", "no process");
