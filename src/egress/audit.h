@@ -5,8 +5,8 @@
  * Files DIR/audit-NNNNNNNN.ndjson, one being written; a new one begins at AUDIT_FILE_MAX bytes and with every
  * start, and its first line names the last hash of the file before. The last AUDIT_FILES_KEPT stay; of older ones
  * kept-NNNNNNNN.ndjson has the lines of tenants that have little in them (audit-keep.c). Lines are written in one
- * batch at the end of each round of the loop; while the disk takes none, up to AUDIT_PENDING_MAX bytes wait and more are counted as
- * dropped. With block_when_full requests are to be refused meanwhile (audit_blocked). Whether they are forced to the
+ * batch at the end of each round of the loop; while the disk takes none, up to AUDIT_PENDING_MAX bytes wait and more are
+ * counted as dropped. With block_when_full requests are to be refused meanwhile (audit_blocked). Whether they are forced to the
  * disk is the operator's choice (enum audit_sync). The lines are described in docs/audit.md.
  *
  * For one `hutch run` lines are told to the run, which keeps some of them in its record. With --audit there is also one file,

@@ -39,7 +39,8 @@ enum stock_type {
                       ("linux/arm64") or ""; one descriptor or none: a memfd with the registry's credentials
                       "user\npassword". Flags STOCK_PRIVATE: the registry may be in a private network, and without
                       TLS; on this machine only if stock was started with it in its list. bytes: limit, or 0. Answer: a
-                      descriptor with the image's configuration as JSON (untrusted). The stack exists already: success at once, without one */
+                      descriptor with the image's configuration as JSON (untrusted). The stack exists already: success at
+                      once, without one */
     STOCK_CONVERT, /* blob: sha256 of nothing we know, 64 hex chosen by the client; one descriptor: a tar, compressed or
                       not. Makes blobs/<name> as lay stream. bytes: limit of all blobs together whose names begin with the same
                       STOCK_BLOB_OWNER digits, this one included, or 0. There: success */
