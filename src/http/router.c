@@ -72,8 +72,8 @@ static bool fits(const char *pattern, const char *path, struct route_params *par
     return *pattern == '\0' && *path == '\0';
 }
 
-/* Of two patterns that fit the same path: below 0 if the first difference is a word in `a` and a parameter in `b`, above 0 if it
- * is the other way round, 0 if they have parameters in the same places. */
+/* Of two patterns that fit the same path: below 0 if the first difference is a word in `a` and a parameter in `b`, above 0
+ * if it is the other way round, 0 if they have parameters in the same places. */
 static int compare_patterns(const char *a, const char *b)
 {
     while (*a == '/' && *b == '/') {
