@@ -12,6 +12,7 @@ import threading
 
 from hutch_test import PATIENCE, check, check_equal, check_in, eventually
 from node import needs_root, node
+from small import small_templates
 
 HALF = 8 << 20  # of an upload: more than all buffers on its way together
 
@@ -110,6 +111,27 @@ def test_a_cut_upload_changes_nothing():
             p.stdin.close()
             check_equal(p.wait(PATIENCE), 0)
         check_equal(said(box, "ls -A /home/user/w; stat -c '%s %a' /home/user/w/f"), f"f\n{HALF} 600\n")
+
+
+def test_events_of_an_upload(who):
+    "an upload of a new file gives CREATE, CHMOD, WRITE, one over a file WRITE, all there when the upload is answered; so are a command's"
+    with small_templates() as templates, node(who, templates=templates if who == "root" else None) as (_, api):
+        for template in ("host", "small") if who == "root" else ("host",):
+            box = api.create(template, timeout=600)
+            box.run("mkdir /home/user/w")
+            w = box.call("Filesystem/CreateWatcher", {"path": "/home/user/w"})
+
+            def events():
+                got = box.call("Filesystem/GetWatcherEvents", w).get("events", [])  # noqa: B023
+                return [e["type"].removeprefix("EVENT_TYPE_") + " " + e["name"] for e in got]
+            for i in range(50):
+                box.put(f"w/f{i}", b"x" * (100 if i % 10 else 2 << 20))
+                check_equal(events(), [f"CREATE f{i}", f"CHMOD f{i}", f"WRITE f{i}"], template)
+                box.put(f"w/f{i}", b"y")
+                check_equal(events(), [f"WRITE f{i}"], template)
+                box.run(f"rm /home/user/w/f{i}")
+                check_equal(events(), [f"REMOVE f{i}"], template)
+            box.kill()
 
 
 def test_lost_results_are_errors():
