@@ -1,6 +1,7 @@
 """init in sandboxes that keeper made: commands, what they can reach, what memory limits do."""
 import contextlib
 import os
+import socket
 
 import initc
 import keeper as kp
@@ -61,8 +62,10 @@ def test_commands(who):
             check_equal(os.read(fds[0], 10), b"x\n")
             os.close(fds[0])
             data, fds = init.call(initc.CREATE, initc.text("") + initc.text("deep/b") + b"\0\0\0\0")
-            os.write(fds[0], b"made outside")
-            os.close(fds[0])
+            with socket.socket(fileno=fds[0]) as sink:
+                sink.sendall(b"made outside")
+                sink.shutdown(socket.SHUT_WR)
+                check_equal(sink.recv(100)[:4], b"\0\0\0\0", "the file is in its place")
             check_equal(sh(init, "stat -c %U deep deep/b; cat deep/b"), "user\nuser\nmade outside")
             for path in ("/proc/1/mem", "/proc/1/root/etc/passwd", "/dev/null"):
                 try:
