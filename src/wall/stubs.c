@@ -343,12 +343,13 @@ static int guard_main(void *arg)
     (void)sigprocmask(SIG_SETMASK, &all, NULL);
     keep_only(g);
     ssize_t n;
+    int mounts = g->mounts;
     for (;;) {
         n = read(g->read_end, &word, 1);
         if (n == 1 && word == TELL_DONE)
             _exit(0);
-        if (n == 1 && g->mounts >= 0)
-            (void)close(g->mounts);
+        if (n == 1 && mounts >= 0)
+            (void)close(TAKE_FD(mounts));
         else if (n >= 0 || errno != EINTR)
             break;
     }
@@ -359,6 +360,8 @@ static int guard_main(void *arg)
     p.fd = g->pidfd;
     (void)syscall(SYS_pidfd_send_signal, g->pidfd, SIGKILL, NULL, 0);
     (void)poll(&p, 1, GUARD_KILL_MS);
+    if (mounts >= 0) /* before the stubs that they are on */
+        (void)close(mounts);
     if (g->last)
         g->last();
     if (g->cgroup) {
