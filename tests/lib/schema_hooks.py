@@ -59,6 +59,8 @@ def map_body(context, body):
             body[name] = "small"
     if isinstance(body.get("image"), str):
         body["image"] = "127.0.0.1:9/none:1"
+    if context.operation.path == "/v1/volumes/{id}" and isinstance(body.get("quota"), dict) and not chance(body, 2):
+        body["quota"] = {"entries": 1000}  # 501 where the volume is an image
     if "fromImage" in body and isinstance(body["fromImage"], str):
         body["fromImage"] = "127.0.0.1:9/none:1"
     return body
