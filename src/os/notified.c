@@ -5,16 +5,19 @@
 #include <linux/netlink.h>
 #include <linux/nsfs.h>
 #include <sched.h>
+#include <signal.h>
 #include <stdbool.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/ioctl.h>
+#include <sys/prctl.h>
 #include <sys/socket.h>
 #include <sys/syscall.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
 #include "base/cleanup.h"
+#include "base/fd.h"
 #include "base/num.h"
 #include "os/caps.h"
 #include "os/seccomp.h"
@@ -165,12 +168,12 @@ static bool read_size(pid_t tid, uint64_t addr, int *ret)
     return fd >= 0 && addr <= INT64_MAX && pread(fd, ret, sizeof *ret, (off_t)addr) == (ssize_t)sizeof *ret;
 }
 
-/* The errno of the call, 0 if it succeeds. */
+/* The errno of the call, 0 if it succeeds. The descriptor stays open: see buffer_task_run(). */
 static int set_buffer(const struct notified *g, int listener, const struct seccomp_notif *n)
 {
     int size = 0, domain = 0;
     socklen_t len = sizeof domain;
-    _cleanup_close_ int fd = take_socket(g, (pid_t)n->pid, (int)n->data.args[0]);
+    int fd = take_socket(g, (pid_t)n->pid, (int)n->data.args[0]);
     if (fd < 0)
         return errno == EBADF ? EBADF : 0;
     if (getsockopt(fd, SOL_SOCKET, SO_DOMAIN, &domain, &len) < 0)
@@ -185,7 +188,50 @@ static int set_buffer(const struct notified *g, int listener, const struct secco
     return r < 0 ? errno : 0;
 }
 
-void notified_set_buffer(const struct notified *g, int listener, const struct seccomp_notif *n)
+struct buffer_task {
+    const struct notified *g;
+    const struct seccomp_notif *n;
+    int listener;
+};
+
+/* Its copy of the socket may be the last. Closing the last one waits for as long as SO_LINGER says, but not in a process that
+ * ends. Reading the caller's memory and locking its socket may take long as well. */
+static int buffer_task_run(void *arg)
 {
-    (void)seccomp_refuse(listener, n->id, set_buffer(g, listener, n));
+    const struct buffer_task *t = arg;
+    (void)prctl(PR_SET_PDEATHSIG, SIGKILL, 0, 0, 0);
+    (void)fd_close_range((unsigned)t->listener + 1, ~0U, 0);
+    if (t->listener > 0)
+        (void)fd_close_range(0, (unsigned)t->listener - 1, 0);
+    (void)seccomp_refuse(t->listener, t->n->id, set_buffer(t->g, t->listener, t->n));
+    _exit(0);
+}
+
+/* A place for one more child; -1: all are taken. A child that was killed has left its call without an answer. */
+static int free_place(struct notified *g, int listener)
+{
+    int place = -1;
+    for (int i = 0; i < NOTIFIED_CHILDREN_MAX; i++) {
+        if (g->child[i].pid > 0 && waitpid(g->child[i].pid, NULL, WNOHANG | __WCLONE) != 0) {
+            (void)seccomp_refuse(listener, g->child[i].id, 0);
+            g->child[i].pid = 0;
+        }
+        if (g->child[i].pid == 0)
+            place = i;
+    }
+    return place;
+}
+
+void notified_set_buffer(struct notified *g, int listener, const struct seccomp_notif *n)
+{
+    static char stack[16 << 10] __attribute__((aligned(16)));
+    struct buffer_task t = {.g = g, .n = n, .listener = listener};
+    int place = free_place(g, listener);
+    pid_t pid = place < 0 ? -1 : clone(buffer_task_run, stack + sizeof stack, 0, &t);
+    if (pid < 0) {
+        (void)seccomp_refuse(listener, n->id, 0);
+        return;
+    }
+    g->child[place].pid = pid;
+    g->child[place].id = n->id;
 }

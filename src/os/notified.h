@@ -6,22 +6,28 @@
  * does not say what kind of socket it means, so the listener performs that call too, and ignores it for netlink sockets.
  *
  * Nothing allocates, and nothing is left to the kernel after a look at the caller: both calls act on descriptors that the
- * listener holds.
+ * listener, or a child of it, holds. Nothing waits for the sandbox: what it could make wait is done by the child.
  */
 #ifndef HUTCH_OS_NOTIFIED_H
 #define HUTCH_OS_NOTIFIED_H
 
 #include <linux/seccomp.h>
 #include <stdint.h>
+#include <sys/types.h>
 
 enum {
     NOTIFIED_NETLINK_MAX = 32,
     NOTIFIED_NETLINK_BUFFER = 32 << 10, /* as SO_RCVBUF takes it; the kernel doubles it */
+    NOTIFIED_CHILDREN_MAX = 8,
 };
 
 struct notified {
     const uint32_t *key; /* of the filter if the listener stands behind it itself (filter_set_key()), else NULL */
     int others;          /* netlink sockets of the namespace that are not the sandbox's; -1: not counted yet */
+    struct {
+        pid_t pid;   /* 0: none */
+        uint64_t id; /* of the call that it performs */
+    } child[NOTIFIED_CHILDREN_MAX];
 };
 #define NOTIFIED_INIT \
     (struct notified) { .key = NULL, .others = -1 }
@@ -35,8 +41,9 @@ int notified_make_netlink(struct notified *g, const struct seccomp_data *call);
 int notified_make_netlink_in(struct notified *g, int netns, const struct seccomp_data *call);
 /* Answers the call with the socket `fd`, which stays the listener's, or with the errno `eno` if fd is -1. */
 void notified_give(int listener, const struct seccomp_notif *n, int fd, int eno);
-/* Performs and answers a notified setsockopt(SOL_SOCKET, SO_RCVBUF). Needs to be allowed to ptrace the caller; a socket that
- * cannot be looked at keeps its size. */
-void notified_set_buffer(const struct notified *g, int listener, const struct seccomp_notif *n);
+/* Has a child perform and answer a notified setsockopt(SOL_SOCKET, SO_RCVBUF). Needs to be allowed to ptrace the caller. A
+ * socket that cannot be looked at keeps its size, and so does one for which there is no child: the call succeeds then. The
+ * children end by themselves and with this process; they send no SIGCHLD, and no wait() without __WCLONE finds them. */
+void notified_set_buffer(struct notified *g, int listener, const struct seccomp_notif *n);
 
 #endif

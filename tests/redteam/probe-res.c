@@ -9,6 +9,7 @@
 #include <linux/netlink.h>
 #include <linux/rtnetlink.h>
 #include <mqueue.h>
+#include <netinet/in.h>
 #include <pthread.h>
 #include <sched.h>
 #include <signal.h>
@@ -473,6 +474,67 @@ static void r_dnotify(const struct attempt *a, struct seen *s)
     seen_text(s, "survived");
 }
 
+struct closing {
+    int fd, after_us;
+    volatile bool begun;
+};
+
+static void *close_soon(void *arg)
+{
+    struct closing *c = arg;
+    for (double end = probe_now() + c->after_us / 1e6; probe_now() < end;)
+        ;
+    c->begun = true;
+    (void)close(c->fd);
+    return NULL;
+}
+
+/* A socket with something left to send, whose last close waits for an hour, or until *peer is closed. */
+static int lingering_socket(int listener, const struct sockaddr_in *at, int *peer)
+{
+    static char block[65536];
+    struct linger l = {1, 3600};
+    int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+    if (fd < 0 || connect(fd, (const struct sockaddr *)at, sizeof *at) < 0)
+        return -1;
+    *peer = accept4(listener, NULL, NULL, SOCK_CLOEXEC);
+    while (send(fd, block, sizeof block, MSG_DONTWAIT) > 0)
+        ;
+    return setsockopt(fd, SOL_SOCKET, SO_LINGER, &l, sizeof l) < 0 ? -1 : fd;
+}
+
+/* The supervisor holds a copy of a socket while it sets its buffer. If that is the last one, closing it must not hold the
+ * supervisor up: the next call that it has to answer would hang. */
+static bool try_linger(int listener, const struct sockaddr_in *at, int after_us)
+{
+    int peer = -1, size = 100000;
+    struct closing c = {lingering_socket(listener, at, &peer), after_us, false};
+    pthread_t t;
+    if (c.fd < 0 || pthread_create(&t, NULL, close_soon, &c) != 0)
+        return false;
+    (void)setsockopt(c.fd, SOL_SOCKET, SO_RCVBUF, &size, sizeof size);
+    while (!c.begun)
+        ;
+    (void)usleep(300);
+    (void)syscall(SYS_mount, NULL, NULL, NULL, 0, NULL);
+    (void)close(peer);
+    return pthread_join(t, NULL) == 0;
+}
+
+static void r_linger(const struct attempt *a, struct seen *s)
+{
+    struct sockaddr_in at = {.sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
+    socklen_t n = sizeof at;
+    int i = 0, listener = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+    (void)a;
+    (void)bind(listener, (struct sockaddr *)&at, sizeof at);
+    (void)listen(listener, 16);
+    (void)getsockname(listener, (struct sockaddr *)&at, &n);
+    while (i < 1200 && try_linger(listener, &at, i * 7 % 400))
+        i++;
+    seen_text(s, i == 1200 ? "survived: %d tries" : "ended: after %d tries", i);
+}
+
 #define LIM(id, what, fn, arg, num, want, layers, why)                      \
     {                                                                       \
         id, what, fn, arg, num, want, NULL, layers, CTL_NONE, A_LIMITS, why \
@@ -525,6 +587,8 @@ static const struct attempt rows[] = {
     {"R-43", "make an AIO context", r_aio, NULL, 0, "ENOSYS", NULL, "seccomp", CTL_OUTSIDE, 0, NULL},
     {"R-44", "300 terminals", r_terminals, NULL, 0, "ENOSPC", NULL, "dev", CTL_OUTSIDE, A_ALONE, NULL},
     LIM("R-45", "unread netlink answers, 8 MiB", r_netlink, NULL, 0, "ENOBUFS", "seccomp", NULL),
+    {"R-46", "hold the supervisor up with SO_LINGER", r_linger, NULL, 0, "survived", NULL, "", CTL_NONE, A_ALONE,
+     "nothing to refuse; every call gets its answer"},
     LIM("D-05", "64 MiB into /dev/shm", r_disk, "/dev/shm/rt-fill", 0, "ENOSPC EDQUOT signal", "disk", NULL),
 };
 
