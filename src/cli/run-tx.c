@@ -155,7 +155,7 @@ int tx_decide(struct tx *tx, bool commit, bool quiet, enum tx_end *ret, struct e
         show(tx);
     }
     bool person = isatty(0) && isatty(2);
-    size_t refused = tx->consent ? 0 : tx_count_class(tx, TX_REFUSED);
+    size_t refused = tx_count_class(tx, TX_REFUSED);
     if (commit && refused > 0 && !quiet)
         fprintf(stderr, "hutch: not applied unasked: %zu of the changes are to protected names (`--allow-protected`)\n",
                 refused);

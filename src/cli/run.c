@@ -491,7 +491,7 @@ static int finish_tx(struct prepared *p, const struct outcome *out, struct strv 
     tx = (struct tx){.root = p->spec.who.root,
                      .shift = p->spec.range ? p->range.base : 0,
                      .started_ns = p->started_ns,
-                     .consent = p->policy->nnames == 0};
+                     .policy = p->policy};
     for (char *const *a = p->args->command; *a && command.n < 200; a++)
         buf_addf(&command, "%s%s", command.n ? " " : "", *a);
     tx.command = xstrdup(buf_str(&command));

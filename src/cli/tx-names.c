@@ -1,25 +1,19 @@
 /* tx-names.c - changes of a transaction that programs outside execute or believe without the user's doing.
  *
- * tx_judge() is the one place that knows the names: those that policies protect from the start, and what of a git directory
- * makes git run something.
+ * The names are those of policy/names.h, and a few of git's that no rule can protect. What is asked for here is stricter than
+ * the table in one way: also far from the root, a name that is refused there counts as refused if it was on the host, or is
+ * new in a git directory that was.
  */
-#include <stdio.h>
+#include <fcntl.h>
+#include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 
 #include "base/cleanup.h"
+#include "base/mem.h"
 #include "base/path.h"
 #include "cli/tx.h"
-#include "policy/policy.h"
-
-static const struct policy *builtin_names(void)
-{
-    static struct policy p;
-    static bool made;
-    if (!made)
-        policy_add_defaults(&(struct policy_where){.cwd = "/", .no_workspace = true, .container = true}, &p);
-    made = true;
-    return &p;
-}
+#include "policy/names.h"
 
 /* Whether `path` is `name`, or lies below it. */
 static bool path_is_name(const char *path, const char *name)
@@ -36,27 +30,38 @@ static bool path_has(const char *path, const char *name)
     return false;
 }
 
-static bool is_builtin_name(const char *path)
+static enum name_base base_of(const struct tx_place *p)
 {
-    const struct policy *p = builtin_names();
-    for (size_t i = 0; i < p->nnames; i++)
-        if (path_is_name(path, p->names[i].name))
-            return true;
-    return false;
+    const char *home = getenv("HOME");
+    return home && strcmp(home, p->src) == 0 ? NAME_BELOW_HOME : NAME_BELOW_ROOT;
 }
 
-/* A file ".git" that points elsewhere, and what the git directories of submodules and worktrees have of their own. */
-static bool git_runs(const char *path)
+static bool is_refused_name(const struct policy *policy, enum name_base base, const char *path)
 {
-    static const char *const last[] = {"config", "config.worktree", "commondir", "gitdir"};
-    if (strcmp(path, ".git") == 0 || strcmp(path, ".git/commondir") == 0)
-        return true;
-    if (!path_is_name(path, ".git/modules") && !path_is_name(path, ".git/worktrees"))
-        return false;
-    for (size_t i = 0; i < ARRAY_LEN(last); i++)
-        if (strcmp(path_name(path), last[i]) == 0)
-            return true;
-    return path_has(path, "hooks");
+    return name_judge(policy, base, path).class == NAME_REFUSED;
+}
+
+/* A file ".git" that points elsewhere, and what makes git read another configuration. */
+static bool is_git_link(const char *path)
+{
+    bool inner = path_is_name(path, ".git/worktrees") || path_is_name(path, ".git/modules");
+    const char *last = path_name(path);
+    return strcmp(path, ".git") == 0 || strcmp(path, ".git/commondir") == 0 ||
+           (inner && (strcmp(last, "commondir") == 0 || strcmp(last, "gitdir") == 0));
+}
+
+/* Whether the git directory that a path of git's lies in was on the host: what is above its last component of this kind. */
+static bool git_dir_was_there(const struct tx_place *p, const char *path)
+{
+    static const char *const parts[] = {"hooks", "config", "config.worktree", "commondir", "gitdir", "rebase-merge"};
+    size_t end = 0;
+    struct stat st;
+    for (const char *s = path; s; s = strchr(s, '/'), s += s != NULL)
+        for (size_t i = 0; i < ARRAY_LEN(parts) && s > path; i++)
+            if (path_is_name(s, parts[i]))
+                end = (size_t)(s - 1 - path);
+    _cleanup_free_ char *dir = xstrndup(path, end);
+    return p->host < 0 || (end > 0 && fstatat(p->host, dir, &st, AT_SYMLINK_NOFOLLOW) == 0);
 }
 
 /* Hooks that git init copies, and never runs under this name. */
@@ -69,15 +74,14 @@ static bool is_sample(const char *path)
 /* A directory that was opened by its name, although rules protect it: alone, or below another place. */
 static bool is_opened_place(const struct tx *tx, const struct tx_place *p)
 {
-    const struct policy *all = builtin_names();
-    for (size_t i = 0; i < all->nnames; i++) {
-        size_t n = strlen(p->src), m = strlen(all->names[i].name);
-        if (n > m && p->src[n - m - 1] == '/' && strcmp(p->src + n - m, all->names[i].name) == 0)
-            return true;
-    }
+    _cleanup_free_ char *parent = path_parent(p->src), *grand = path_parent(parent);
+    if (is_refused_name(NULL, NAME_BELOW_ROOT, path_name(p->src)) ||
+        (strlen(grand) > 1 && is_refused_name(NULL, NAME_BELOW_ROOT, p->src + strlen(grand) + 1)))
+        return true;
     for (size_t i = 0; i < tx->nplaces; i++) {
-        const char *above = tx->place[i].src;
-        if (strcmp(above, p->src) != 0 && path_under(p->src, above) && is_builtin_name(p->src + strlen(above) + 1))
+        const struct tx_place *above = &tx->place[i];
+        if (strcmp(above->src, p->src) != 0 && path_under(p->src, above->src) &&
+            is_refused_name(NULL, base_of(above), p->src + strlen(above->src) + 1))
             return true;
     }
     return false;
@@ -91,10 +95,14 @@ enum tx_class tx_judge(const struct tx *tx, const struct tx_change *c)
         return TX_PLAIN;
     if (is_opened_place(tx, p))
         return TX_REPORTED;
-    for (const char *s = c->path; s; s = strchr(s, '/'), s += s != NULL)
-        if (is_builtin_name(s) || git_runs(s))
-            return s == c->path || c->seen.there ? TX_REFUSED : TX_REPORTED;
-    return TX_PLAIN;
+    enum name_base base = base_of(p);
+    for (const char *s = c->path; s; s = strchr(s, '/'), s += s != NULL, base = NAME_BELOW_ROOT) {
+        bool git = path_is_name(s, ".git");
+        if (is_refused_name(tx->policy, base, s) ||
+            (is_git_link(s) && is_refused_name(tx->policy, NAME_BELOW_ROOT, ".git/config")))
+            return c->seen.there || (git ? git_dir_was_there(p, c->path) : s == c->path) ? TX_REFUSED : TX_REPORTED;
+    }
+    return name_judge(tx->policy, base_of(p), c->path).class == NAME_NONE ? TX_PLAIN : TX_REPORTED;
 }
 
 size_t tx_count_class(const struct tx *tx, enum tx_class least)

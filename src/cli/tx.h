@@ -22,6 +22,8 @@
 #include "base/strv.h"
 #include "wall/learn.h"
 
+struct policy;
+
 enum {
     TX_DEPTH_MAX = 1024,     /* what lies deeper is kept, but apart */
     TX_KEPT_MAX = 100,       /* transactions that wait for a decision; with more none is begun */
@@ -92,7 +94,9 @@ struct tx {
     struct tx_entries opened; /* see tx-mend.c */
     char *blind;              /* a directory that cannot be looked into on the host, if there is one */
     struct tx_entries
-        modes;     /* in the layers: of what its owner may not read. They were opened up, seen.mode is what counts */
+        modes; /* in the layers: of what its owner may not read. They were opened up, seen.mode is what counts */
+    const struct policy
+        *policy;   /* of the run, borrowed; NULL when a kept one is loaded. What it does not protect is not refused */
     char *command; /* for people */
     struct strv notes;            /* fit to print */
     struct strv left;             /* the same, of what tx_apply() could not do */

@@ -41,8 +41,8 @@ def test_locks_from_inside(who):
                 r = tx(stage, command, name, timeout=60)
                 check_equal(r.code, 0, r)
         finally:
-            holder.kill()
-            holder.communicate()
+            holder.terminate()
+            holder.communicate(timeout=60)
 
 
 def test_lock_of_another_program(who):

@@ -50,6 +50,11 @@ def test_not_applied_unasked(who):
         r = tx(stage, "apply", "--allow-protected", name)
         check_equal(r.code, 0, r)
         check_in("fsmonitor", (stage.ws / DEEP / ".git/config").read_text())
+        r = stage.run("--commit-on-success", "--", "sh", "-c", f"echo evil >{DEEP}/.git/hooks/pre-commit; git init -q; echo x >.npmrc")
+        check_in("not applied unasked: 1 of the changes", r.err, r)  # a hook in a repository that was there
+        for line in (f"A {DEEP}/.git/hooks/pre-commit", "A .git/config", "A .npmrc"):
+            check_in(f"  {line}\n", r.err.split(HEADING)[1].split("the rest:")[0])
+        check_equal(tx(stage, "discard").code, 0)
         r = stage.run("--commit-on-success", "--", "sh", "-c", NEW)
         check_equal((r.code, (stage.ws / "zz/.git/hooks/pre-commit").exists()), (0, True), r)
         check_in(HEADING, r.err, r)
@@ -66,6 +71,6 @@ def test_opened_by_the_policy(who):
         check_equal((r.code, (stage.ws / ".vscode/settings.json").read_text()), (0, "{ }\n"), r)
         check_in("settings.json", r.err.split(HEADING)[1].split("the rest:")[0], r)
         write(stage.ws / "open.yaml", "version: 1\nfiles:\n  protect_builtin: false\n", who)
-        r = stage.run("--policy", "open.yaml", "--commit-on-success", "--", "sh", "-c", "echo x >.bashrc")
-        check_equal((r.code, (stage.ws / ".bashrc").exists()), (0, True), r)
-        check_in(HEADING + "  A .bashrc\n", r.err, r)
+        r = stage.run("--policy", "open.yaml", "--commit-on-success", "--", "sh", "-c", "echo x >.envrc")
+        check_equal((r.code, (stage.ws / ".envrc").exists()), (0, True), r)
+        check_in(HEADING + "  A .envrc\n", r.err, r)
