@@ -11,7 +11,7 @@ import threading
 import time
 
 from e2bwire import WireError
-from hutch_test import SOAK, check, check_equal, check_in, eventually
+from hutch_test import PATIENCE, SOAK, check, check_equal, check_in, eventually
 from node import Traces, hit, needs_root, node, patiently
 from node_client import ask, patient
 
@@ -193,17 +193,17 @@ def test_upload_is_charged():
             status, text = refused()
             check_equal(status, 507, text)
             check_in("memory", text)
-            check_equal(box.run("stat -c %s /tmp/more /tmp/kept")[1], f"0\n{96 * MIB}\n".encode())
+            check_equal(box.run("ls -A /tmp; stat -c %s /tmp/kept")[1], f"kept\n{96 * MIB}\n".encode())
         check_in(lives, box.processes())
         c = api.connect(60)
         c.putrequest("POST", "/files?path=/tmp/half")
         for name, value in {"Content-Type": "application/octet-stream", "Content-Length": str(99 * MIB), **box.headers()}.items():
             c.putheader(name, value)
         c.endheaders(block * 4)
-        half = lambda: box.run("stat -c %s /tmp/half; pgrep -c hutch-init")[1].split()  # noqa: E731
-        eventually(lambda: half() == [b"%d" % (4 * MIB), b"3"], 5, "what came is written as it comes")
+        half = lambda: box.run("stat -c %s /tmp/.hutch-upload-*; ls -A /tmp | wc -l; pgrep -c hutch-init")[1].split()  # noqa: E731
+        eventually(lambda: half() == [b"%d" % (4 * MIB), b"2", b"3"], PATIENCE, "what came is written as it comes")
         c.close()
-        eventually(lambda: half() == [b"%d" % (4 * MIB), b"1"], 5, "it stays, but none of the helpers")
+        eventually(lambda: half() == [b"1", b"1"], PATIENCE, "nothing of it stays, and none of the helpers")
 
 
 def test_slow_reader():
