@@ -85,11 +85,18 @@ def test_run_directory_removed(who):
         nothing_left(k, pids.values())
 
 
+def keeps(pid):
+    """Init takes what it keeps with keeper's commit, which it may read after the create was answered."""
+    eventually(lambda: "hutch-keepsake" in os.readlink(f"/proc/{pid}/fd/10"), 20, f"what {pid} keeps")
+
+
 def test_forged_keepsake():
     "an init whose copy of the record does not fit its process is ended, with a cause, and nothing of another sandbox goes with it"
     with a_keeper() as k:
         client = k.client()
         one, two = (must(client.create(box)).init_pid for box in ("one", "two"))
+        for pid in (one, two):
+            keeps(pid)
         other = pathlib.Path(f"/proc/{two}/fd/10").read_bytes()
         k.kill9()
         shutil.rmtree(k.run / "journal")
@@ -109,6 +116,7 @@ def test_forged_keepsake():
 
 def forget(pid):
     """What it keeps is nothing that a keeper knows, as if it were of a version before."""
+    keeps(pid)
     fd = os.open(f"/proc/{pid}/fd/10", os.O_RDWR)
     os.pwrite(fd, b"\0" * 8, 0)
     os.close(fd)
