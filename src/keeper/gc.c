@@ -163,14 +163,6 @@ static void look_at_uppers(struct gc *g)
         look_at_upper(g, dirfd(d), names.v[i]);
 }
 
-static bool is_init(const char *pid)
-{
-    _cleanup_buf_ struct buf b = {0};
-    char path[300];
-    (void)snprintf(path, sizeof path, "/proc/%s/comm", pid);
-    return fd_read_file(AT_FDCWD, path, 64, &b) == 0 && strcmp(buf_str(&b), "hutch-init\n") == 0;
-}
-
 /* Only first processes whose parent is not one of ours: those of `hutch run` have it as a parent. */
 static bool is_orphan(const char *pid)
 {
@@ -249,7 +241,7 @@ static void look_at_processes(struct gc *g)
         if (!num_int(f->d_name, 2, INT32_MAX, &pid))
             continue;
         _cleanup_close_ int pidfd = (int)syscall(SYS_pidfd_open, pid, 0);
-        if (pidfd < 0 || !is_init(f->d_name) || !is_orphan(f->d_name))
+        if (pidfd < 0 || !keepsake_is_init(dirfd(d), f->d_name) || !is_orphan(f->d_name))
             continue;
         for (size_t i = 0; i < g->npids; i++)
             known |= g->pids[i] == pid;

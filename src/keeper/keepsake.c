@@ -76,7 +76,7 @@ static int keepsake_fetch(int pidfd)
     _cleanup_close_ int fd = (int)syscall(SYS_pidfd_getfd, pidfd, INIT_FD_LIFE, 0);
     if (fd < 0)
         return -1;
-    if (fstat(fd, &st) < 0 || !S_ISREG(st.st_mode) || st.st_size != sizeof(struct keepsake) ||
+    if (fstat(fd, &st) < 0 || !S_ISREG(st.st_mode) || st.st_uid != geteuid() || st.st_size != sizeof(struct keepsake) ||
         (fcntl(fd, F_GET_SEALS) & KEEPSAKE_SEALS) != KEEPSAKE_SEALS ||
         pread(fd, &head, sizeof head, 0) != sizeof head || head.magic != INIT_LIFE_MAGIC) {
         errno = ENOENT;
@@ -114,12 +114,25 @@ bool keepsake_kept(const struct keepsake *l)
            start == l->keeper_start;
 }
 
-static bool keepsake_is_init(int proc, const char *pid)
+/* "NSpid:\t4711\t1": its number in each pid namespace, ours first. */
+static bool keepsake_is_first(const char *status)
 {
-    _cleanup_buf_ struct buf comm = {0};
+    static const char label[] = "\nNSpid:";
+    const char *line = strstr(status, label);
+    line = line ? line + strlen(label) : "";
+    size_t n = strcspn(line, "\n");
+    return n > 2 && memcmp(line + n - 2, "\t1", 2) == 0;
+}
+
+bool keepsake_is_init(int proc, const char *pid)
+{
+    _cleanup_buf_ struct buf comm = {0}, status = {0};
     char path[300];
     (void)snprintf(path, sizeof path, "%s/comm", pid);
-    return fd_read_file(proc, path, 64, &comm) == 0 && strcmp(buf_str(&comm), "hutch-init\n") == 0;
+    if (fd_read_file(proc, path, 64, &comm) < 0 || strcmp(buf_str(&comm), "hutch-init\n") != 0)
+        return false;
+    (void)snprintf(path, sizeof path, "%s/status", pid);
+    return fd_read_file(proc, path, 1 << 16, &status) == 0 && keepsake_is_first(buf_str(&status));
 }
 
 void keepsake_each(void (*found)(void *arg, pid_t pid, int pidfd, const struct keepsake *l), void *arg)

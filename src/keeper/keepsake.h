@@ -2,8 +2,9 @@
  * that it belongs to, and its journal record.
  *
  * The journal is what counts. The copy is used when the journal was removed or damaged: init's process is found in /proc, and
- * what the copy says is believed as far as the kernel says the same (start time, id range, cgroup). The file can be read by
- * init and written by keeper only, which fetches it from init by pidfd_getfd() each time, also from one that is paused.
+ * what the copy says is believed as far as the kernel says the same (start time, id range, cgroup). The file is keeper's: it
+ * can be read by init and written by keeper only, which fetches it from init by pidfd_getfd() each time, also from one that
+ * is paused.
  * An init of a version before has none: it has no end of its own, and cannot be taken up again without its record.
  */
 #ifndef HUTCH_KEEPER_KEEPSAKE_H
@@ -37,6 +38,9 @@ void keepsake_node_of(int state, struct keepsake_node *ret);
 int keepsake_get(int pidfd, struct keepsake *ret);
 /* Whether the keeper that wrote it last still runs. */
 bool keepsake_kept(const struct keepsake *l);
+/* Whether this process of `proc`, a directory of that kind, is the first one of a sandbox. Every process can have init's name
+ * and offer a file like init's; inside, where namespaces are refused, none can be the first of its pid namespace. */
+bool keepsake_is_init(int proc, const char *pid);
 /* Calls `found` for every first process of a sandbox, of any node; l is NULL if it keeps nothing. The pidfd is borrowed. */
 void keepsake_each(void (*found)(void *arg, pid_t pid, int pidfd, const struct keepsake *l), void *arg);
 

@@ -1,4 +1,5 @@
 """keeper: sandboxes whose journal record or socket was removed or damaged, and those that no keeper watches any more."""
+import contextlib
 import os
 import pathlib
 import shutil
@@ -88,6 +89,60 @@ def test_run_directory_removed(who):
 def keeps(pid):
     """Init takes what it keeps with keeper's commit, which it may read after the create was answered."""
     eventually(lambda: "hutch-keepsake" in os.readlink(f"/proc/{pid}/fd/10"), 20, f"what {pid} keeps")
+
+
+# Has init's name, a file of the form of init's at its place, and listens under the name of a sandbox that is not there.
+IMITATOR = r"""
+import ctypes, fcntl, os, signal, socket, sys
+size = int(sys.argv[1])
+s = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+s.bind("/tmp/ghost.sock")
+s.listen()
+f = os.memfd_create("hutch-keepsake", os.MFD_ALLOW_SEALING)
+os.truncate(f, size)
+fcntl.fcntl(f, 1033, 1 | 2 | 4)  # F_ADD_SEALS: SEAL, SHRINK, GROW
+high = fcntl.fcntl(s.fileno(), fcntl.F_DUPFD, 100)
+os.dup2(f, 10); os.dup2(high, 3)
+ctypes.CDLL(None).prctl(15, b"hutch-init", 0, 0, 0)
+if os.fork() == 0:
+    null = os.open("/dev/null", os.O_RDWR)
+    for fd in (0, 1, 2): os.dup2(null, fd)
+    signal.pause()
+"""
+
+
+def imitators(init):
+    """Host pids of processes that have init's name, but are not it, in the sandbox with this init."""
+    namespace = os.readlink(f"/proc/{init}/ns/pid")
+    for name in filter(str.isdigit, os.listdir("/proc")):
+        with contextlib.suppress(OSError):
+            if int(name) != init and os.readlink(f"/proc/{name}/ns/pid") == namespace and \
+                    pathlib.Path(f"/proc/{name}/comm").read_text() == "hutch-init\n" and os.path.exists(f"/proc/{name}/fd/10"):
+                yield int(name)
+
+
+def test_imitated_init(who):
+    "a process inside that offers what an init offers, even the same bytes, is taken for none: its sandbox goes on, and no other appears"
+    with a_keeper(who) as k:
+        client = k.client()
+        pid = must(client.create("one")).init_pid
+        init = bound(k, "one")
+        kept = pathlib.Path(f"/proc/{pid}/fd/10").read_bytes()
+        check_equal(init.run("/usr/bin/python3", "-c", IMITATOR, str(len(kept)))[:2], (True, 0))
+        init.close()
+        (imitator,) = imitators(pid)
+        with open(f"/proc/{imitator}/fd/10", "r+b") as f:
+            f.write(kept)
+        k.kill9()
+        k.start()
+        client = k.client()
+        check_equal({box: item.alive for box, item in client.list().items()}, {"one": 1})
+        check(alive(pid) and alive(imitator), k.log_text())
+        says(k, "one", "here")
+        said = hutch("gc", "--run", k.run, "--state", k.state, who=who).out
+        check(f" {imitator}:" not in said, said)
+        must(client.kill("one"))
+        nothing_left(k, (pid, imitator))
 
 
 def test_forged_keepsake():
