@@ -35,7 +35,8 @@ struct hostexec {
     struct timespec start;
     struct seen *seen;
     size_t nseen, seen_cap;
-    bool looked; /* the first walk was made */
+    bool looked;       /* the first walk was made, and whole */
+    unsigned thorough; /* entries that are read in the end in any case */
 };
 
 struct walk {
@@ -56,6 +57,7 @@ struct hostexec *hostexec_before(const struct policy *policy, const struct plan 
     h->policy = policy;
     h->plan = plan;
     h->home = home;
+    h->thorough = HOSTEXEC_THOROUGH;
     (void)clock_gettime(CLOCK_REALTIME_COARSE, &h->start); /* the clock that inodes are stamped with */
     return h;
 }
@@ -427,16 +429,27 @@ static bool descends(const struct dirent64 *e)
            strcmp(e->d_name, "..") != 0 && strcmp(e->d_name, ".git") != 0 && strcmp(e->d_name, "node_modules") != 0;
 }
 
-/* A directory without subdirectories (where link counts tell: else it is read) to which nothing was added since the
- * start. Only what was there before can have changed in it. */
-static bool settled(const struct walk *w, int parent, const char *name)
+static bool walk_dir(struct walk *w, int parent, const char *name, const char *path, unsigned depth, bool moved);
+
+/* A directory in one that was read. It is passed over if it has no subdirectories (where link counts tell: else it is read)
+ * and nothing was added to it since the start: only what was there before can have changed in it. Not if one above it changed,
+ * which may have been renamed: then what was noted there was noted under another path. */
+static bool walk_sub(struct walk *w, int fd, const char *name, const char *path, unsigned depth, bool moved)
 {
+    bool seen = w->h->looked || w->left < PLAN_REPO_ENTRIES - w->h->thorough;
     struct stat st;
-    return fstatat(parent, name, &st, AT_SYMLINK_NOFOLLOW) == 0 && st.st_nlink == 2 && !changed(w, &st);
+    bool there = !w->first && fstatat(fd, name, &st, AT_SYMLINK_NOFOLLOW) == 0;
+    bool touched = there && changed(w, &st);
+    if (there && seen && !moved && st.st_nlink == 2 && !touched)
+        return true;
+    _cleanup_free_ char *sub = path_join(path, name);
+    if (touched && S_ISDIR(st.st_mode) && faccessat(fd, name, R_OK | X_OK, AT_EACCESS) < 0)
+        list(w, xstrdup(sub)); /* others need not read it to run what is in it */
+    return walk_dir(w, fd, name, sub, depth, moved || touched);
 }
 
-/* Returns false when the budget is used up. */
-static bool walk_dir(struct walk *w, int parent, const char *name, const char *path, unsigned depth)
+/* moved: see walk_sub(). Returns false when the budget is used up. */
+static bool walk_dir(struct walk *w, int parent, const char *name, const char *path, unsigned depth, bool moved)
 {
     _cleanup_close_ int fd = openat(parent, name, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC | O_NONBLOCK);
     _cleanup_strv_ struct strv subs = {0};
@@ -464,14 +477,9 @@ static bool walk_dir(struct walk *w, int parent, const char *name, const char *p
                 strv_add(&subs, e->d_name);
         }
     }
-    for (size_t i = 0; i < subs.n; i++) {
-        bool seen = w->h->looked || w->left < PLAN_REPO_ENTRIES - HOSTEXEC_THOROUGH;
-        if (!w->first && seen && settled(w, fd, subs.v[i]))
-            continue;
-        _cleanup_free_ char *sub = path_join(path, subs.v[i]);
-        if (!walk_dir(w, fd, subs.v[i], sub, depth - 1))
+    for (size_t i = 0; i < subs.n; i++)
+        if (!walk_sub(w, fd, subs.v[i], path, depth - 1, moved))
             return false;
-    }
     return true;
 }
 
@@ -531,14 +539,16 @@ static unsigned walk_depth(const struct hostexec *h)
 void hostexec_look(struct hostexec *h)
 {
     struct walk w = {.h = h, .first = true};
+    bool whole = true;
     find_starts(&w);
     for (size_t i = 0; i < h->plan->nops; i++) {
         w.root = &h->plan->ops[i];
         w.left = HOSTEXEC_LOOK;
         if (w.root->src && w.root->kind == OP_BIND_RW && w.root->type == TYPE_DIR)
-            (void)walk_dir(&w, AT_FDCWD, w.root->src, w.root->src, walk_depth(h));
+            whole = walk_dir(&w, AT_FDCWD, w.root->src, w.root->src, walk_depth(h), false) && whole;
     }
-    h->looked = true;
+    h->looked = whole;
+    h->thorough = HOSTEXEC_LOOK; /* if not whole: the command may have made the tree big for this moment */
 }
 
 void hostexec_after(struct hostexec *h, struct strv *ret)
@@ -558,7 +568,7 @@ void hostexec_after(struct hostexec *h, struct strv *ret)
             continue;
         w.root = op;
         w.left = PLAN_REPO_ENTRIES;
-        all = walk_dir(&w, AT_FDCWD, op->src, op->src, walk_depth(h)) && all;
+        all = walk_dir(&w, AT_FDCWD, op->src, op->src, walk_depth(h), false) && all;
     }
     look_seen(&w);
     look_global(&w);

@@ -17,9 +17,10 @@
  * Each writable directory is walked, to the depth in which repositories are looked for, and a name counts if its inode
  * changed since the start: the change time cannot be set by programs. A name that was changed within one tick of the
  * kernel's clock (4 ms) before the start may be listed, too. The names that are there are found while the command runs, once
- * it has done so for a moment; afterwards directories are only read if something was added to them. That first walk ends
- * after HOSTEXEC_LOOK entries, and for a command that was quicker HOSTEXEC_THOROUGH entries are read in the end: in a bigger
- * tree what comes into being is still found, a change in place of a file that was there need not be.
+ * it has done so for a moment; afterwards directories are only read if something was added to them, or to one above. That first
+ * walk ends after HOSTEXEC_LOOK entries: then as many are read in the end in any case, and HOSTEXEC_THOROUGH for a command that
+ * was quicker. In a bigger tree what comes into being is still found, a change in place of a file that was there need not be.
+ * A directory that changed and that the caller may not read is listed itself.
  */
 #ifndef HUTCH_CLI_HOSTEXEC_H
 #define HUTCH_CLI_HOSTEXEC_H

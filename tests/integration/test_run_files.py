@@ -464,6 +464,35 @@ def test_a_rebase(who):
         check((ws / "ok").exists(), r)
 
 
+def listed_after(script, who, ws):
+    "What the record lists, below the workspace, of files that were there before."
+    for name in ("a/sub/.envrc", "a/f"):
+        write(ws / name, "old\n", who)
+    run("chown", "-R", f"--reference={ws}", ws)
+    time.sleep(0.02)
+    r = hutch("run", "-q", "--json", "1", "--", "python3", "-c", "import os, time\n" + script, who=who, cwd=ws)
+    check_equal(r.code, 0, r)
+    return [n.removeprefix(f"{ws}/") for n in json.loads(r.out)["host_may_execute"]]
+
+
+def test_no_change_is_hidden_from_the_list(who):
+    "a file that was there is listed when it was changed, whatever was renamed or made while the tree was looked at"
+    change = "open('{}/sub/.envrc', 'a').write('evil')\n"
+    for script, name in (("time.sleep(.3); os.rename('a', 'b')\n" + change.format("b"), "b/sub/.envrc"),
+                         ("os.rename('a', 'b'); time.sleep(.3); os.rename('b', 'a')\n" + change.format("a"), "a/sub/.envrc"),
+                         ("many = ['0/%d' % i for i in range(5000)]; os.mkdir('0'); [os.mkdir(n) for n in many]; time.sleep(.3)\n"
+                          "[os.rmdir(n) for n in many]; os.rmdir('0')\n" + change.format("a"), "a/sub/.envrc")):
+        with workspace(who) as ws:
+            check_equal(listed_after(script, who, ws), [name], script)
+
+
+def test_unreadable_directory_is_listed(who):
+    "a new directory in which nothing can be listed but files can be opened by their names is listed itself"
+    with workspace(who) as ws:
+        listed = listed_after("os.mkdir('q'); open('q/.envrc', 'w').write('evil'); os.chmod('q', 0o311)", who, ws)
+        check_equal(listed, ["q/.envrc"] if who == "root" else ["q"])
+
+
 def test_protected_ancestors(who):
     "a directory above a protected name cannot be renamed away to put another in its place"
     with workspace(who) as ws:
