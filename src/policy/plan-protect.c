@@ -265,7 +265,8 @@ static void protect_git(struct planner *pl, const char *dir, const char *host, e
 
 /* Whether a name has a meaning in such a directory, and what becomes of it there while it does not exist. Stubs for names
  * that are not in a repository's own directory are put at writable roots only: a dozen in each of many repositories would be
- * more than all the rest of a plan. A name of home directories may be what a link in one leads to. */
+ * more than all the rest of a plan. A hidden name of home directories may be one that programs put in place from here
+ * ("dotfiles"); "bin" is an ordinary directory of projects. */
 static bool name_is_for(const struct protected_name *n, bool root, bool git, enum absent *ret)
 {
     *ret = root || n->absent == NAME_STUB_NEAR ? absent_of(n) : ABSENT_LEAVE;
@@ -276,7 +277,7 @@ static bool name_is_for(const struct protected_name *n, bool root, bool git, enu
         return git;
     case NAME_IN_HOME:
         *ret = ABSENT_LEAVE;
-        return root && !strchr(n->name, '/');
+        return root && n->name[0] == '.' && !strchr(n->name, '/');
     case NAME_IN_GIT:
         break;
     }
@@ -332,7 +333,16 @@ static char *home_path(struct planner *pl, const char *home, const char *name)
     return path;
 }
 
-/* Protects what is read in home directories, as far as that is writable. */
+/* What a link in a home directory leads to. New string, or NULL if it is no link or leads nowhere. */
+static char *home_link_target(struct planner *pl, const char *path)
+{
+    struct plan_fact f = {0};
+    if (plan_look(pl, path, &f) < 0)
+        return NULL;
+    return f.target;
+}
+
+/* Protects what is read in home directories, or where a link in them leads, as far as that is writable. */
 static void protect_homes(struct planner *pl)
 {
     for (size_t h = 0; h < pl->p->homes.n; h++) {
@@ -343,8 +353,12 @@ static void protect_homes(struct planner *pl)
             if (n->place != NAME_IN_HOME)
                 continue;
             _cleanup_free_ char *path = home_path(pl, pl->p->homes.v[h], n->name);
-            if (is_shared_writable(pl, path) && !opened_again(pl, path))
+            bool writable = is_shared_writable(pl, path);
+            _cleanup_free_ char *target = writable ? NULL : home_link_target(pl, path);
+            if (writable && !opened_again(pl, path))
                 protect_host(pl, path, (struct plan_why){n->id, &n->origin}, absent_of(n), 0);
+            else if (target && is_shared_writable(pl, target) && !opened_again(pl, target))
+                protect_host(pl, target, (struct plan_why){n->id, &n->origin}, ABSENT_LEAVE, 0);
         }
     }
 }

@@ -113,7 +113,7 @@ static bool name_holds(const struct protected_name *n, const struct file_rule *r
     case NAME_IN_GIT:
         return n->absent != NAME_LEAVE || has_name(rule, dir, n->name);
     case NAME_IN_HOME: /* home_name_over() looks at home directories, this is another place */
-        return root && !strchr(n->name, '/') && has_name(rule, dir, n->name);
+        return root && n->name[0] == '.' && !strchr(n->name, '/') && has_name(rule, dir, n->name);
     case NAME_IN_REPOSITORY:
         return has_name(rule, dir, ".git") && (root || has_name(rule, dir, n->name));
     case NAME_IN_PROJECT:

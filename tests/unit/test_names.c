@@ -225,6 +225,10 @@ static void home_names_are_kept_in_homes_and_elsewhere_if_they_exist(void **stat
     assert_int_equal(at(&t, ".profile"), 'w');
     assert_int_equal(at(&t, "bin/ls"), 'w');
     tree_done(&t);
+    static const char *const project[] = {"bin/tool", NULL};
+    tree_plan(&t, project, false);
+    assert_int_equal(at(&t, "bin/tool"), 'w');
+    tree_done(&t);
 }
 
 /* --- few questions ------------------------------------------------------------------------------------------------ */
@@ -309,18 +313,23 @@ static void directories_that_cannot_be_listed_whole_hide_nothing(void **state)
 /* Where a link stands in the way of a home's name, the name behind it is protected. */
 static void a_link_to_a_directory_of_the_home_is_followed(void **state)
 {
-    static const char *const files[] = {"work/config/nvim/init.lua", NULL};
+    static const char *const files[] = {"work/config/nvim/init.lua", "work/tools/x", "work/rc", NULL};
     struct tree t;
     struct err err = {0};
     (void)state;
     (void)looks_of(&t, files, "work");
     _cleanup_free_ char *link = path_join(t.root, ".config"), *cwd = path_join(t.root, "work");
+    _cleanup_free_ char *bin = path_join(t.root, "bin"), *rc = path_join(t.root, ".zshrc");
     assert_int_equal(symlink("work/config", link), 0);
+    assert_int_equal(symlink("work/tools", bin), 0);
+    assert_int_equal(symlink("work/rc", rc), 0);
     plan_free(t.plan);
     struct plan_caller who = {.uid = 1000, .gid = 1000, .cwd = cwd, .home = t.root};
     assert_int_equal(plan_make(t.policy, &who, &plan_host_facts, &t.plan, &err), 0);
     assert_int_equal(kind_at(&t, "work/config/nvim/init.lua"), 'p');
     assert_int_equal(kind_at(&t, "work/config/systemd"), 's');
+    assert_int_equal(kind_at(&t, "work/tools/x"), 'p');
+    assert_int_equal(kind_at(&t, "work/rc"), 'p');
     tree_done(&t);
 }
 
