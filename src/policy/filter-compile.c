@@ -19,6 +19,7 @@
 #include "policy/filter-int.h"
 
 enum { X32_BIT = 0x40000000, JUMP_MAX = 255 };
+enum { COND_HIGH = 6 }; /* argument COND_HIGH + n: the high half of n */
 
 /* Instructions in reverse; a place in the program is an index here, and stays valid while the program grows. */
 struct prog {
@@ -97,8 +98,23 @@ static size_t arg_offset(unsigned arg)
     return offsetof(struct seccomp_data, args) + arg % COND_HIGH * sizeof(uint64_t) + half;
 }
 
+/* Both words are always looked at: a caller that could time when the first of them is right would need 2^32 attempts for each,
+ * not 2^64 for both. */
+static size_t put_key(struct prog *p, size_t yes, size_t no)
+{
+    (void)put_jump(p, BPF_JEQ, 0, yes, no);
+    (void)put(p, BPF_ALU | BPF_OR | BPF_X, 0, 0, 0);
+    (void)put(p, BPF_ALU | BPF_XOR | BPF_K, FILTER_KEY_SECOND, 0, 0);
+    (void)put_load(p, arg_offset(COND_HIGH + 1));
+    (void)put(p, BPF_MISC | BPF_TAX, 0, 0, 0);
+    (void)put(p, BPF_ALU | BPF_XOR | BPF_K, FILTER_KEY_FIRST, 0, 0);
+    return put_load(p, arg_offset(COND_HIGH + 0));
+}
+
 static size_t put_cond(struct prog *p, const struct cond *c, size_t yes, size_t no)
 {
+    if (c->op == COND_KEY)
+        return put_key(p, yes, no);
     if (c->op == COND_BITS) {
         (void)put_jump(p, BPF_JSET, c->mask, yes, no);
     } else {

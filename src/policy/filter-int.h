@@ -69,11 +69,10 @@ struct answer {
     enum category cat;
 };
 
-enum cond_op { COND_END, COND_IN, COND_BITS };
+enum cond_op { COND_END, COND_IN, COND_BITS, COND_KEY };
 
-/* IN: (argument & mask) is one of the values. BITS: argument & mask is not 0. Low 32 bits only, but for argument
- * COND_HIGH + n: the high ones of n, which the kernel ignores in an int and which only the key is in. */
-enum { COND_HIGH = 6 };
+/* IN: (argument & mask) is one of the values. BITS: argument & mask is not 0. Low 32 bits only. KEY: the key is in the high
+ * ones of arguments 0 and 1, which the kernel ignores in an int. */
 struct cond {
     enum cond_op op;
     unsigned arg;

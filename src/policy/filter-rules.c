@@ -105,9 +105,6 @@ static const uint32_t af_unix[] = {AF_UNIX};
 static const uint32_t af_inet[] = {AF_INET, AF_INET6};
 static const uint32_t af_netlink[] = {AF_NETLINK};
 static const uint32_t zero[] = {0};
-/* See filter_set_key(). */
-static const uint32_t key_first[] = {FILTER_KEY_FIRST};
-static const uint32_t key_second[] = {FILTER_KEY_SECOND};
 static const uint32_t sol_socket[] = {1 /* SOL_SOCKET */};
 static const uint32_t receive_buffer[] = {8 /* SO_RCVBUF; SO_RCVBUFFORCE needs a capability */};
 static const uint32_t attach_filter[] = {26 /* SO_ATTACH_FILTER */, 50 /* SO_ATTACH_BPF */,
@@ -160,7 +157,7 @@ enum {
 #define IN(arg, list)     {COND_IN, arg, WHOLE, list, ARRAY_LEN(list)}
 #define IN_MASKED(arg, mask, list) {COND_IN, arg, mask, list, ARRAY_LEN(list)}
 #define BITS(arg, mask)   {COND_BITS, arg, mask, NULL, 0}
-#define KEY               IN(COND_HIGH + 0, key_first), IN(COND_HIGH + 1, key_second)
+#define KEY               {COND_KEY, 0, WHOLE, NULL, 0} /* see filter_set_key() */
 #define ALLOW             {ANSWER_ALLOW, CAT_NONE}
 #define TELL              {ANSWER_TELL, CAT_NONE}
 
@@ -326,8 +323,9 @@ struct answer rules_answer(const struct check *c, const struct overrides *o)
 
 static bool cond_holds(const struct cond *c, const struct seccomp_data *d)
 {
-    uint64_t arg = c->arg >= COND_HIGH ? d->args[c->arg - COND_HIGH] >> 32 : d->args[c->arg];
-    uint32_t v = (uint32_t)arg & c->mask;
+    uint32_t v = (uint32_t)d->args[c->arg] & c->mask;
+    if (c->op == COND_KEY)
+        return d->args[0] >> 32 == FILTER_KEY_FIRST && d->args[1] >> 32 == FILTER_KEY_SECOND;
     if (c->op == COND_BITS)
         return v != 0;
     for (size_t i = 0; i < c->nvalues; i++)

@@ -172,7 +172,7 @@ size_t filter_set_key(struct sock_filter *insns, size_t n, const uint32_t key[2]
     size_t done = 0;
     for (size_t i = 0; i < n; i++) {
         bool first = insns[i].k == FILTER_KEY_FIRST;
-        if (insns[i].code != (BPF_JMP | BPF_JEQ | BPF_K) || (!first && insns[i].k != FILTER_KEY_SECOND))
+        if (insns[i].code != (BPF_ALU | BPF_XOR | BPF_K) || (!first && insns[i].k != FILTER_KEY_SECOND))
             continue;
         insns[i].k = key[first ? 0 : 1];
         done++;

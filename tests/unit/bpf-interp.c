@@ -39,7 +39,7 @@ static void cover(struct bpf_trace *t, size_t pc, uint8_t bits)
 
 uint32_t bpf_run(const struct sock_filter *v, size_t n, const struct seccomp_data *d, struct bpf_trace *t)
 {
-    uint32_t a = 0;
+    uint32_t a = 0, x = 0;
     bool yes = false;
     for (size_t pc = 0; pc < n; pc++) {
         t->steps++;
@@ -51,6 +51,15 @@ uint32_t bpf_run(const struct sock_filter *v, size_t n, const struct seccomp_dat
             break;
         case BPF_ALU | BPF_AND | BPF_K:
             a &= v[pc].k;
+            break;
+        case BPF_ALU | BPF_XOR | BPF_K:
+            a ^= v[pc].k;
+            break;
+        case BPF_ALU | BPF_OR | BPF_X:
+            a |= x;
+            break;
+        case BPF_MISC | BPF_TAX:
+            x = a;
             break;
         case BPF_RET | BPF_K:
             return v[pc].k;
