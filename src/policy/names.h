@@ -22,7 +22,7 @@ enum name_place {
     NAME_IN_PROJECT,    /* at writable roots; in repositories below them if it exists */
     NAME_IN_REPOSITORY, /* the same, where there is a ".git" */
     NAME_IN_GIT,        /* in git directories; the name begins with ".git/" */
-    NAME_IN_HOME,       /* in home directories, and where a link there leads; hidden names also at other writable roots, if they exist */
+    NAME_IN_HOME, /* in home directories, and where a link there leads; hidden names also at writable roots that have them */
 };
 
 /* What becomes of a refused name that does not exist. */

@@ -333,10 +333,7 @@ static void meet(struct seccomp_data *d, const struct cond *c, size_t i)
 {
     if (c->op == COND_KEY)
         d->args[1] = (uint32_t)d->args[1] | (uint64_t)FILTER_KEY_SECOND << 32;
-    set_word(d, c,
-             c->op == COND_KEY    ? FILTER_KEY_FIRST
-             : c->op == COND_BITS ? c->mask & -c->mask
-                                  : c->values[i]);
+    set_word(d, c, c->op == COND_KEY ? FILTER_KEY_FIRST : c->op == COND_BITS ? c->mask & -c->mask : c->values[i]);
 }
 
 /* For a row: all conditions met with every value of each, and each one missed in turn. */
