@@ -1,6 +1,6 @@
 /* steps.h - when each step of starting a command was done, for `hutch run --trace-start`.
  *
- * Marks are always taken, because that costs less than asking whether somebody wants them: one read of a clock each. One list
+ * Marks are always taken, because asking whether they are wanted costs more: one read of a clock each. One list
  * for the process, not for threads. */
 #ifndef HUTCH_BASE_STEPS_H
 #define HUTCH_BASE_STEPS_H

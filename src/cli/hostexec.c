@@ -77,7 +77,7 @@ static bool was_writable(const struct walk *w, const char *host)
     return op && op->kind == OP_BIND_RW;
 }
 
-/* Whether something is at the place of a stub: somebody outside put it there. */
+/* Whether a process outside put something at the place of a stub. */
 static bool replaced_stub(const struct walk *w, const char *host)
 {
     const struct plan_op *root = w->root;

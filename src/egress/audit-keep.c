@@ -170,7 +170,7 @@ int audit_keep(int dirfd, uint32_t number, uint64_t share, struct err *err)
     char name[64];
     audit_kept_name(number, name);
     if (faccessat(dirfd, name, F_OK, AT_SYMLINK_NOFOLLOW) == 0)
-        return 0; /* whoever began with it was ended before the other one was removed */
+        return 0; /* the process that began it was killed before it removed the other one */
     audit_file_name(number, name);
     int r = keep_find_prev(dirfd, k.prev, err);
     if (r == 0)

@@ -29,7 +29,7 @@ struct keeper_host_dir { /* a directory of the host that sandboxes may be given 
 };
 
 struct keeper_config {
-    gid_t front_gid; /* may connect to the sockets of sandboxes; (gid_t)-1: nobody but the owner */
+    gid_t front_gid; /* may connect to the sockets of sandboxes; (gid_t)-1: the owner only */
     uint32_t max_sandboxes;
     uint32_t cpu_milli, pids, open_files; /* defaults */
     uint64_t memory, disk, inodes;

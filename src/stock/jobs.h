@@ -34,7 +34,7 @@ struct stock_config {
     gid_t image_gid;
     const char *infra;      /* egress.infra, "ADDR/BITS,...": images are fetched from there only if listed; or NULL */
     const char *registries; /* images.registries, "HOST[:PORT],...", or NULL */
-    gid_t front_gid;        /* may connect to sockets in RUN; (gid_t)-1: nobody but the owner */
+    gid_t front_gid;        /* may connect to sockets in RUN; (gid_t)-1: the owner only */
 };
 
 struct job {
