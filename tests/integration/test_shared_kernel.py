@@ -246,6 +246,53 @@ def test_tcp_memory():
         check_equal(sh(d, b, "sysctl -n net.ipv4.tcp_rmem net.ipv4.tcp_wmem | cut -f3").text, "2097152\n2097152\n")
 
 
+# Sockets whose close() waits for an hour, closed while the listener of the filter sets the size of their buffer: it must never be the last
+# to hold one. Each round asks it something else too.
+LINGER = r"""
+import ctypes, random, socket, struct, threading
+libc = ctypes.CDLL(None)  # unlike those of the module, its calls let other threads run
+size = ctypes.byref(ctypes.c_int(4096))
+listener, go, todo = socket.create_server(("127.0.0.1", 0)), threading.Semaphore(0), []
+def closer():
+    while True:
+        go.acquire()
+        for _ in range(random.randrange(60)): pass
+        libc.close(todo.pop())
+threading.Thread(target=closer, daemon=True).start()
+for _ in range(3000):
+    s, other = socket.create_connection(listener.getsockname()), socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
+    peer = listener.accept()[0]
+    s.setblocking(False)
+    try:
+        while True: s.send(bytes(1 << 20))
+    except BlockingIOError: pass
+    s.setsockopt(1, 13, struct.pack("ii", 1, 3600))  # SO_LINGER
+    fd = s.detach()
+    todo.append(fd); go.release()
+    libc.setsockopt(fd, 1, 8, size, 4)
+    libc.setsockopt(other.fileno(), 1, 8, size, 4)
+    peer.setsockopt(1, 13, struct.pack("ii", 1, 0))  # a reset ends the wait of close() if it was the closer's
+    peer.close(); other.close()
+print("answered", flush=True)
+"""
+
+
+def test_lingering_sockets(who):
+    "a command cannot make its supervisor wait in close() by SO_LINGER, and so live beyond its time"
+    with workspace(who) as ws:
+        r = hutch("run", "-q", "--timeout", "100s", "--", "python3", "-c", LINGER, who=who, cwd=ws)
+        check_equal((r.out, r.code), ("answered\n", 0), r)
+
+
+def test_lingering_sockets_in_a_node():
+    "nor can it make pid 1 of a node's sandbox wait"
+    for how, user in privileges():
+        with Daemon(config=f"sandboxes:\n  privilege: {how}\n") as d:
+            b = create(d)
+            check_equal(py(d, b, LINGER, user=user).text, "answered\n", (how, user))
+            check_equal(sh(d, b, "echo here", user=user).text, "here\n", (how, user))
+
+
 def privileges():
     yield "strict", "user"
     if is_root():
