@@ -88,8 +88,9 @@ static void file_conclude(struct covers *c, size_t i, bool *ret_lost)
     struct covers_file *f = &c->files[i];
     if (f->pending || f->sign)
         return;
-    if (f->written > 1) {
-        file_lost(f, "more than one process wrote to it", ret_lost);
+    if (f->written > 1 || f->swapped) {
+        file_lost(f, f->swapped ? "another file was put in the place of git's lock file" : "more than one process wrote to it",
+                  ret_lost);
         return;
     }
     _cleanup_close_ int fd = covers_open_file(op->src);
@@ -119,15 +120,21 @@ static void file_on_event(struct covers *c, size_t i, const struct inotify_event
             (void)inotify_rm_watch(c->notify, f->lock_wd);
         f->lock_wd = wd;
         f->lock_closes[0] = f->lock_closes[1] = 0;
-        f->lock_changed = false;
+        f->lock_changed = f->lock_swapped = false;
+    } else if (lock && (e->mask & IN_MOVED_TO)) {
+        f->lock_swapped = true; /* git makes it by its name */
     } else if (lock) {
         f->lock_changed = f->lock_changed || (e->mask & IN_MODIFY);
         f->lock_closes[0] += f->lock_changed && (e->mask & IN_CLOSE_WRITE);
     } else if (e->mask & (IN_CREATE | IN_MOVED_TO)) {
-        f->written = f->lock_closes[0] > f->lock_closes[1] ? f->lock_closes[0] : f->lock_closes[1];
-        f->settled = false;
+        unsigned closes = f->lock_closes[0] > f->lock_closes[1] ? f->lock_closes[0] : f->lock_closes[1];
+        f->was_lock = (e->mask & IN_MOVED_TO) && closes > 0;
+        f->written = f->was_lock ? closes : 0; /* else an editor put it there, its own way */
+        f->swapped = f->lock_swapped && (e->mask & IN_MOVED_TO);
+        f->lock_closes[0] = f->lock_closes[1] = 0;
+        f->lock_swapped = f->settled = false;
     } else if (!f->settled && (e->mask & IN_CLOSE_WRITE)) {
-        f->written += f->lock_closes[0] > 0;
+        f->written += f->was_lock;
     }
 }
 

@@ -47,6 +47,9 @@ struct covers_file {
     unsigned written; /* times the lock file was closed after it was written to: git does so once. By its name, */
     unsigned lock_closes[2]; /* and by its inode, while it is a lock file */
     bool lock_changed;
+    bool lock_swapped; /* a file was renamed to the lock file's name, */
+    bool swapped;      /* and is what was put there */
+    bool was_lock;     /* what was put there was the lock file */
     const char *sign; /* that the command can write to it, or did; static. NULL: none */
     int put_back;     /* after the run: 0, or an error number; -1 if not tried */
     dev_t back_dev;   /* the file that was put there */

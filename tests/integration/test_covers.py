@@ -227,6 +227,10 @@ elif how == "path":  # opened for writing when the name has long been covered
     new = os.open(f"/proc/self/fd/{fd}", os.O_WRONLY)
     os.pwrite(new, payload, 0)
     os.close(new)
+elif how == "swap":  # its own file instead of git's
+    with open(".git/evil", "wb") as mine:
+        mine.write(payload)
+    os.rename(".git/evil", ".git/config.lock")
 elif how == "link":
     os.link(".git/config.lock", ".git/elsewhere")  # .git is a mount of its own
     while os.path.exists(".git/config.lock"):
@@ -291,6 +295,40 @@ def test_lock_file_opened_again_later(who):
 def test_lock_file_linked(who):
     "the same if it gave the lock file a further name"
     check_lock_file_tampered(who, "link", "a further name")
+
+
+def test_lock_file_replaced(who):
+    "the same if it put a file of its own in the place of the lock file, which git then renamed"
+    check_lock_file_tampered(who, "swap", "in the place of git's lock file")
+
+
+# As vim does it.
+AS_EDITOR = """
+import os
+os.rename(".git/config", ".git/config~")
+with open(".git/config", "x") as new:
+    new.write("[by]\\n\\teditor = 1\\n")
+os.unlink(".git/config~")
+"""
+
+
+def test_editors_after_git(who):
+    "an editor outside that saves the configuration, after git outside changed it, does not end the command"
+    with workspace(who) as ws:
+        check_equal(run("git", "init", "-q", ".", who=who, cwd=ws).code, 0)
+        with Inside(ws, who) as box:
+            for _ in range(3):
+                for script in (AS_GIT, AS_EDITOR):
+                    check_equal(run("python3", "-c", script, who=who, cwd=ws).code, 0)
+                    box.becomes_read_only(".git/config")
+                slow = "exec >.git/c.tmp; mv .git/c.tmp .git/config; echo '[by]'; sleep 0.2; echo 'editor = 1'"
+                check_equal(run("python3", "-c", AS_GIT, who=who, cwd=ws).code, 0)
+                box.becomes_read_only(".git/config")
+                check_equal(run("sh", "-c", slow, who=who, cwd=ws).code, 0)
+                box.becomes_read_only(".git/config")
+            record = box.end()
+            check_equal(record["death"]["cause"], "exit", record)
+            check_equal(run("git", "config", "by.editor", who=who, cwd=ws).out, "1\n")
 
 
 def test_git_outside_goes_on(who):
