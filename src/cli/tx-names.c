@@ -64,6 +64,18 @@ static bool git_dir_was_there(const struct tx_place *p, const char *path)
     return p->host < 0 || (end > 0 && fstatat(p->host, dir, &st, AT_SYMLINK_NOFOLLOW) == 0);
 }
 
+/* Whether a link there leads programs elsewhere that look for a refused name: ".jj/repo", ".config", ".git/modules". */
+static bool link_leads_names(const struct policy *policy, enum name_base base, const char *path)
+{
+    size_t n;
+    const struct known_name *known = names_known(&n);
+    for (size_t i = 0; i < n; i++)
+        if (path_is_name(known[i].name, path) && is_refused_name(policy, base, known[i].name))
+            return true;
+    return (path_is_name(path, ".git/modules") || path_is_name(path, ".git/worktrees")) &&
+           is_refused_name(policy, base, ".git/config");
+}
+
 /* Hooks that git init copies, and never runs under this name. */
 static bool is_sample(const char *path)
 {
@@ -101,6 +113,8 @@ enum tx_class tx_judge(const struct tx *tx, const struct tx_change *c)
         if (is_refused_name(tx->policy, base, s) ||
             (is_git_link(s) && is_refused_name(tx->policy, NAME_BELOW_ROOT, ".git/config")))
             return c->seen.there || (git ? git_dir_was_there(p, c->path) : s == c->path) ? TX_REFUSED : TX_REPORTED;
+        if (S_ISLNK(c->mode) && link_leads_names(tx->policy, base, s))
+            return c->seen.there || s == c->path ? TX_REFUSED : TX_REPORTED;
     }
     return name_judge(tx->policy, base_of(p), c->path).class == NAME_NONE ? TX_PLAIN : TX_REPORTED;
 }

@@ -74,3 +74,17 @@ def test_opened_by_the_policy(who):
         r = stage.run("--policy", "open.yaml", "--commit-on-success", "--", "sh", "-c", "echo x >.envrc")
         check_equal((r.code, (stage.ws / ".envrc").exists()), (0, True), r)
         check_in(HEADING + "  A .envrc\n", r.err, r)
+
+
+def test_links_on_the_way(who):
+    "a link through which programs come to such names is one of them; bin in a project is not"
+    with home_workspace(who) as stage:
+        check_equal(run("git", "init", "-q", ".", who=who, cwd=stage.ws).code, 0)
+        write(stage.ws / "bin/old", "x\n", who)
+        run("chown", "-R", f"--reference={stage.home}", stage.ws)
+        r = stage.run("--commit-on-success", "--", "sh", "-c", "echo x >bin/old; echo x >bin/new; mkdir e; ln -s e plain")
+        check_equal((r.code, (stage.ws / "bin/new").exists(), HEADING in r.err), (0, True, False), r)
+        r = stage.run("--commit-on-success", "--", "sh", "-c", "mkdir .jj; ln -s ../e .jj/repo; ln -s ../e .git/modules; echo x >e/config.toml")
+        check_in(HEADING + "  A .git/modules\n  A .jj/repo\n", r.err, r)
+        check_in("not applied unasked: 2 of the changes", r.err, r)
+        check(not (stage.ws / ".git/modules").is_symlink(), r)
