@@ -371,7 +371,7 @@ static int start_and_supervise(struct prepared *p, struct denials *denials, cons
     if (dying && wall_finish(&running.wall, err) < 0)
         r = -1;
     steps_mark("reap");
-    if (r == 0 && out->cause == END_COVER)
+    if (r == 0 && (covers_last_look(running.covers) || out->cause == END_COVER))
         covers_settle(running.covers);
     covers_notes(running.covers, &p->replaced);
     covers_free(running.covers);

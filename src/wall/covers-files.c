@@ -57,6 +57,23 @@ static void file_lost(struct covers_file *f, const char *sign, bool *ret_lost)
     *ret_lost = true;
 }
 
+static const char in_place[] = "it was written to in place, which git does not do";
+
+/* Whether it is the file that was asked about before, with another content: for the time when no watch says so. */
+static bool file_changed_in_place(const struct covers_file *f, int fd)
+{
+    struct covers_file now = {0};
+    struct stat st;
+    if (fd < 0 || !f->asked || !f->known || fstat(fd, &st) < 0 || st.st_dev != f->asked_dev ||
+        st.st_ino != f->asked_ino)
+        return false;
+    covers_remember(&now, fd);
+    bool same = now.known && now.content.n == f->content.n &&
+                (now.content.n == 0 || memcmp(now.content.p, f->content.p, now.content.n) == 0);
+    buf_done(&now.content);
+    return !same;
+}
+
 /* Asks about a file that is new at its name, and covered by now. */
 static void file_ask(struct covers *c, size_t i, bool *ret_lost)
 {
@@ -70,6 +87,8 @@ static void file_ask(struct covers *c, size_t i, bool *ret_lost)
         c->busy_ms = covers_now_ms() + COVERS_BUSY_MS;
     else if (held == COVERS_HELD)
         file_lost(f, "the command had it open for writing", ret_lost);
+    else if (is_git_file(op) && file_changed_in_place(f, fd))
+        file_lost(f, in_place, ret_lost);
     else if (held == COVERS_LINKED && is_git_file(op))
         file_lost(f, "it has a further name through which the command may write to it", ret_lost);
     else if (fd >= 0 && c->notify >= 0 && is_git_file(op)) {
@@ -89,7 +108,9 @@ static void file_conclude(struct covers *c, size_t i, bool *ret_lost)
     if (f->pending || f->sign)
         return;
     if (f->written > 1 || f->swapped) {
-        file_lost(f, f->swapped ? "another file was put in the place of git's lock file" : "more than one process wrote to it",
+        file_lost(f,
+                  f->swapped ? "another file was put in the place of git's lock file"
+                             : "more than one process wrote to it",
                   ret_lost);
         return;
     }
@@ -100,6 +121,35 @@ static void file_conclude(struct covers *c, size_t i, bool *ret_lost)
     c->kept -= f->content.n;
     covers_remember(f, c->kept > COVERS_FILES_MAX ? -1 : fd);
     c->kept += f->content.n;
+    struct stat st;
+    f->asked = is_git_file(op) && fd >= 0 && fstat(fd, &st) == 0;
+    if (f->asked) {
+        f->asked_dev = st.st_dev;
+        f->asked_ino = st.st_ino;
+    }
+}
+
+void covers_files_watch(struct covers *c)
+{
+    for (size_t i = 0; c->files && i < c->place.spec->plan->nops; i++) {
+        struct covers_file *f = &c->files[i];
+        if (!f->asked || f->wd >= 0)
+            continue;
+        f->wd =
+            inotify_add_watch(c->notify, c->place.spec->plan->ops[i].src, IN_MODIFY | IN_CLOSE_WRITE | IN_DONT_FOLLOW);
+        f->settled = f->wd >= 0;
+    }
+}
+
+bool covers_last_look(struct covers *c)
+{
+    bool lost = false;
+    for (size_t i = 0; c && c->files && i < c->place.spec->plan->nops; i++) {
+        _cleanup_close_ int fd = c->files[i].asked ? covers_open_file(c->place.spec->plan->ops[i].src) : -1;
+        if (!c->files[i].sign && file_changed_in_place(&c->files[i], fd))
+            file_lost(&c->files[i], in_place, &lost);
+    }
+    return lost;
 }
 
 void covers_files_first_look(struct covers *c)
@@ -146,7 +196,7 @@ static void file_on_own_event(struct covers *c, size_t i, const struct inotify_e
         f->lock_closes[1] += f->lock_changed && (e->mask & IN_CLOSE_WRITE);
     }
     if (e->wd == f->wd && f->settled && (e->mask & (IN_MODIFY | IN_CLOSE_WRITE)))
-        file_lost(f, "it was written to in place, which git does not do", ret_lost);
+        file_lost(f, in_place, ret_lost);
     if (e->mask & IN_IGNORED) {
         f->lock_wd = e->wd == f->lock_wd ? -1 : f->lock_wd;
         f->wd = e->wd == f->wd ? -1 : f->wd;

@@ -47,12 +47,15 @@ struct covers_file {
     unsigned written; /* times the lock file was closed after it was written to: git does so once. By its name, */
     unsigned lock_closes[2]; /* and by its inode, while it is a lock file */
     bool lock_changed;
+    bool asked; /* it was put there from outside, and this is it: */
+    dev_t asked_dev;
+    ino_t asked_ino;
     bool lock_swapped; /* a file was renamed to the lock file's name, */
     bool swapped;      /* and is what was put there */
     bool was_lock;     /* what was put there was the lock file */
-    const char *sign; /* that the command can write to it, or did; static. NULL: none */
-    int put_back;     /* after the run: 0, or an error number; -1 if not tried */
-    dev_t back_dev;   /* the file that was put there */
+    const char *sign;  /* that the command can write to it, or did; static. NULL: none */
+    int put_back;      /* after the run: 0, or an error number; -1 if not tried */
+    dev_t back_dev;    /* the file that was put there */
     ino_t back_ino;
     char *suspect; /* then: where the file is now */
 };
@@ -126,6 +129,8 @@ void covers_files_on_event(struct covers *c, const struct watched *dir, const st
  * whether there were any: then covers_files_conclude(), after the events up to here were read. */
 bool covers_files_ask(struct covers *c, const struct covers_set *set, struct covers_set *ret_asked, bool *ret_lost);
 void covers_files_conclude(struct covers *c, const struct covers_set *asked, bool *ret_lost);
+/* The watch stands from now on. */
+void covers_files_watch(struct covers *c);
 void covers_files_notes(const struct covers *c, struct strv *ret);
 void covers_files_free(struct covers *c);
 

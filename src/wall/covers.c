@@ -294,6 +294,7 @@ static void watch(struct covers *c)
     for (size_t i = 0; i < plan->nops; i++)
         if (is_cover(c->place.spec, &plan->ops[i]))
             add_name(c, plan->ops[i].src);
+    covers_files_watch(c);
 }
 
 static void read_events(struct covers *c, struct covers_set *set, bool *ret_lost)

@@ -16,7 +16,8 @@
  * put there from outside is asked about (covers-files.c): if a process has it open for writing and none outside does, or if
  * it was written to by a second process before or after, it counts as lost, and the command is to be ended. Once nothing
  * inside lives, covers_settle() puts the former file back. There are signs that this misses: a command that links git's lock
- * file elsewhere, opens, writes and closes it before the caller has seen that it exists leaves none.
+ * file elsewhere, opens, writes and closes it before the caller has seen that it exists leaves none. Nor does one that does so
+ * in the first COVERS_WATCH_MS, between two looks. The file is listed as replaced then, as it always is.
  */
 #ifndef HUTCH_WALL_COVERS_H
 #define HUTCH_WALL_COVERS_H
@@ -49,7 +50,10 @@ int covers_wait_ms(const struct covers *c);
 int covers_turn(struct covers *c, bool *ret_lost);
 /* The sandbox is about to end: lets go of its namespaces. Accepts NULL. */
 void covers_leave(struct covers *c);
-/* The command was killed because of *ret_lost: puts former files back. Called at once, so that programs outside find them, and
+/* Nothing inside lives any more. Whether a file of git's that was put there from outside was written to in place since. Accepts
+ * NULL. */
+bool covers_last_look(struct covers *c);
+/* The command was killed because of *ret_lost, or the last look found something: puts former files back. Called at once, so that programs outside find them, and
  * once more when nothing inside lives any more. Accepts NULL. */
 void covers_settle(struct covers *c);
 /* What happened, one sentence part for each name; appended. Accepts NULL. */

@@ -302,6 +302,21 @@ def test_lock_file_replaced(who):
     check_lock_file_tampered(who, "swap", "in the place of git's lock file")
 
 
+def test_young_run(who):
+    "before the watches stand, a change in place of what git outside put there is found by looking, at the end at the latest"
+    for pause in (0.3, 1.5):
+        with workspace(who) as ws:
+            check_equal(run("git", "init", "-q", ".", who=who, cwd=ws).code, 0)
+            late = TAMPER.replace("time.sleep(0.5)", f"time.sleep({pause})").replace("time.sleep(60)", "")
+            write(ws / "tamper.py", late, who=who)
+            proc = hutch_started("--json", "1", "-q", "--", "python3", "tamper.py", "path", who=who, cwd=ws)
+            eventually((ws / "spinning").exists, what="the command waits for git's lock file")
+            check_equal(run("python3", "-c", AS_GIT, who=who, cwd=ws).code, 0)
+            record = json.loads(proc.communicate(timeout=120)[0])
+            check_equal(len([n for n in record["notes"] if "written to in place" in n]), 1, record)
+            check_equal((ws / ".git/config").read_text(), BY_GIT)
+
+
 # As vim does it.
 AS_EDITOR = """
 import os
