@@ -53,8 +53,8 @@ void covers_leave(struct covers *c);
 /* Nothing inside lives any more. Whether a file of git's that was put there from outside was written to in place since. Accepts
  * NULL. */
 bool covers_last_look(struct covers *c);
-/* The command was killed because of *ret_lost, or the last look found something: puts former files back. Called at once, so that programs outside find them, and
- * once more when nothing inside lives any more. Accepts NULL. */
+/* The command was killed because of *ret_lost, or the last look found something: puts former files back. Called at once, so
+ * that programs outside find them, and once more when nothing inside lives any more. Accepts NULL. */
 void covers_settle(struct covers *c);
 /* What happened, one sentence part for each name; appended. Accepts NULL. */
 void covers_notes(const struct covers *c, struct strv *ret);
