@@ -16,7 +16,7 @@ run: all ## build, then show what it does: a job, refusals, a death; a node, its
 
 test: ## everything; ends with "N passed, N failed, N skipped"
 	@tools/deps build test
-	@tools/build release test asan-ubsan clang
+	@tools/build test asan-ubsan
 	@tests/run
 
 bench: all ## measure against bwrap, crun, runc, firejail, srt and plain fork+exec; nginx, haproxy, squid and other proxies
@@ -26,7 +26,7 @@ bench: all ## measure against bwrap, crun, runc, firejail, srt and plain fork+ex
 	@bench/egress
 	@bench/state
 
-check: ## format, static analysis, include graph, source rules, shell syntax, spelling
+check: ## format, clang and clang-tidy, include graph, source rules, shell syntax, spelling
 	@tools/deps build test
 	@tools/check
 
@@ -45,7 +45,7 @@ coverage: ## line coverage of unit and integration tests, as a table
 
 soak: ## the time-boxed loops of `make test` with their full counts
 	@tools/deps build test
-	@tools/build release test asan-ubsan
+	@tools/build test asan-ubsan
 	@tests/run --soak
 
 install: all ## install to $(DESTDIR)$(PREFIX)

@@ -6,7 +6,7 @@
  *     life   create a sandbox, run the command in it, kill it        run CREATE FIRST END KILL
  *     exec   run the command in the sandboxes of -b, in turn          run 0 FIRST END 0
  *     fork   the command by fork and exec, without any node           run 0 FIRST END 0; "{}" in an argument: a word of the run's own
- *     make   create sandboxes and leave them alive                    box ID TOKEN NS
+ *     make   create sandboxes and leave them alive                    sandbox ID TOKEN NS
  *     kill   kill the sandboxes of -b, or those on stdin as "ID:TOKEN" lines
  *     hold   start the command RUNS times and keep the streams open; "ready NS" once all have started, then until stdin ends
  *
@@ -31,9 +31,9 @@
 #include <time.h>
 #include <unistd.h>
 
-enum { ROOM = 64 * 1024, BOXES_MAX = 16384, THREADS_MAX = 256 };
+enum { ROOM = 64 * 1024, SANDBOXES_MAX = 16384, THREADS_MAX = 256 };
 
-struct box {
+struct sandbox {
     char id[64], token[64];
 };
 struct http {
@@ -58,7 +58,7 @@ static struct {
     size_t nstart;
 } o = {.port = 3000, .key = "", .runs = 1, .parallel = 1};
 
-static struct box boxes[BOXES_MAX];
+static struct sandbox sandboxes[SANDBOXES_MAX];
 static long nboxes;
 static _Atomic long next_run, failures;
 static pthread_mutex_t out = PTHREAD_MUTEX_INITIALIZER;
@@ -237,7 +237,7 @@ static bool take(const char *body, const char *field, char *ret, size_t room)
     return true;
 }
 
-static bool create(struct http *h, struct reply *r, struct box *ret)
+static bool create(struct http *h, struct reply *r, struct sandbox *ret)
 {
     static const char body[] = "{\"templateID\":\"host\",\"timeout\":3000}";
     char head[512];
@@ -254,7 +254,7 @@ static bool create(struct http *h, struct reply *r, struct box *ret)
     return false;
 }
 
-static bool kill_box(struct http *h, struct reply *r, const struct box *b)
+static bool kill_sandbox(struct http *h, struct reply *r, const struct sandbox *b)
 {
     char head[512];
     int n = snprintf(head, sizeof head, "DELETE /sandboxes/%s HTTP/1.1\r\nHost: localhost\r\nX-API-KEY: %s\r\n\r\n",
@@ -265,7 +265,7 @@ static bool kill_box(struct http *h, struct reply *r, const struct box *b)
     return false;
 }
 
-static size_t start_head(const struct box *b, char *ret, size_t room)
+static size_t start_head(const struct sandbox *b, char *ret, size_t room)
 {
     return (size_t)snprintf(ret, room,
                             "POST /process.Process/Start HTTP/1.1\r\nHost: localhost\r\nE2b-Sandbox-Id: %s\r\n"
@@ -274,7 +274,7 @@ static size_t start_head(const struct box *b, char *ret, size_t room)
                             b->id, b->token, o.nstart);
 }
 
-static bool start(struct http *h, struct reply *r, const struct box *b)
+static bool start(struct http *h, struct reply *r, const struct sandbox *b)
 {
     char head[1024];
     size_t n = start_head(b, head, sizeof head);
@@ -293,21 +293,21 @@ static void tell(long long create_ns, long long first, long long end, long long 
 
 static void life(struct http *h, struct reply *r)
 {
-    struct box b;
+    struct sandbox b;
     long long t0 = now_ns();
     if (!create(h, r, &b))
         return;
     long long t1 = now_ns();
     bool good = start(h, r, &b);
     long long first = r->first, t2 = now_ns();
-    if (kill_box(h, r, &b) && good)
+    if (kill_sandbox(h, r, &b) && good)
         tell(t1 - t0, first ? first - t0 : 0, t2 - t0, now_ns() - t2);
 }
 
 static void exec_one(struct http *h, struct reply *r, long serial)
 {
     long long t0 = now_ns();
-    if (start(h, r, &boxes[serial % nboxes]))
+    if (start(h, r, &sandboxes[serial % nboxes]))
         tell(0, r->first ? r->first - t0 : 0, now_ns() - t0, 0);
 }
 
@@ -352,7 +352,7 @@ static void fork_one(long serial)
 
 static void make_one(struct http *h, struct reply *r)
 {
-    struct box b;
+    struct sandbox b;
     long long t0 = now_ns();
     if (!create(h, r, &b))
         return;
@@ -367,7 +367,7 @@ static void hold_one(struct reply *r, long serial)
     char head[1024];
     h = h ? h : malloc(sizeof *h);
     http_open(h);
-    size_t n = start_head(&boxes[serial % nboxes], head, sizeof head);
+    size_t n = start_head(&sandboxes[serial % nboxes], head, sizeof head);
     if (!http_send(h, head, n, o.start, o.nstart) || !http_reply(h, r, true) || r->status != 200 ||
         !memmem(r->body, r->n, "\"start\"", 7))
         failed("hold: %d %.300s", r->status, r->n > 5 ? r->body + 5 : r->body);
@@ -392,7 +392,7 @@ static void *work(void *arg)
         else if (strcmp(o.mode, "make") == 0)
             make_one(h, r);
         else
-            (void)kill_box(h, r, &boxes[i]);
+            (void)kill_sandbox(h, r, &sandboxes[i]);
     }
     free(h);
     free(r);
@@ -401,9 +401,10 @@ static void *work(void *arg)
 
 /* --- command line --------------------------------------------------------------------------------------------------------- */
 
-static void add_box(const char *text)
+static void add_sandbox(const char *text)
 {
-    if (nboxes == BOXES_MAX || sscanf(text, "%63[^:]:%63[^: \n]", boxes[nboxes].id, boxes[nboxes].token) != 2) {
+    if (nboxes == SANDBOXES_MAX ||
+        sscanf(text, "%63[^:]:%63[^: \n]", sandboxes[nboxes].id, sandboxes[nboxes].token) != 2) {
         fprintf(stderr, "node-load: '%s' is not ID:TOKEN, or is one too many\n", text);
         exit(120);
     }
@@ -448,7 +449,7 @@ static void parse(int argc, char **argv)
         else if (c == 'j')
             o.parallel = number(optarg);
         else if (c == 'b')
-            add_box(optarg);
+            add_sandbox(optarg);
         else
             exit(120);
     }
@@ -470,7 +471,7 @@ int main(int argc, char **argv)
     parse(argc, argv);
     bool from_stdin = nboxes == 0 && (strcmp(o.mode, "kill") == 0 || strcmp(o.mode, "exec") == 0);
     while (from_stdin && fgets(line, sizeof line, stdin))
-        add_box(line);
+        add_sandbox(line);
     if (strcmp(o.mode, "kill") == 0)
         o.runs = nboxes;
     bool one_thread = o.parallel == 1 || strcmp(o.mode, "hold") == 0;

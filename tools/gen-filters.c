@@ -7,7 +7,7 @@
 #include <string.h>
 
 #include "base/cleanup.h"
-#include "policy/filter-int.h"
+#include "policy/run/filter-int.h"
 
 static void print_program(unsigned flags)
 {
@@ -22,7 +22,7 @@ static void print_program(unsigned flags)
 static void print_source(void)
 {
     printf("/* Written by gen-filters; the programs for every set of flags without custom rules. */\n"
-           "#include \"policy/filter-int.h\"\n");
+           "#include \"policy/run/filter-int.h\"\n");
     for (unsigned f = 0; f <= FILTER_FLAG_ALL; f++)
         if (rules_builtin_flags(f))
             print_program(f);

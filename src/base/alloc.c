@@ -45,7 +45,7 @@ static uint64_t seal_of(const struct head *h, uint64_t state)
     return (((uintptr_t)h ^ heap.secret) + h->size) * 0x9e3779b97f4a7c15 ^ state;
 }
 
-static void begin(void)
+static void heap_begin(void)
 {
     const char *random = (const char *)getauxval(AT_RANDOM); /* its first half is the stack's canary */
     if (random)
@@ -56,7 +56,7 @@ static void begin(void)
 }
 
 /* Rounds up to the size of a class and says which. */
-static unsigned class_of(size_t n, size_t *ret_size)
+static unsigned alloc_class_of(size_t n, size_t *ret_size)
 {
     if (n <= FINE_MAX) {
         unsigned units = n ? (unsigned)((n + UNIT - 1) / UNIT) : 1;
@@ -69,7 +69,7 @@ static unsigned class_of(size_t n, size_t *ret_size)
     return class;
 }
 
-static void *map(size_t n)
+static void *alloc_map(size_t n)
 {
     void *p = mmap(NULL, n, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
     if (p != MAP_FAILED)
@@ -85,7 +85,7 @@ static struct head *get_big(size_t n)
         return NULL;
     }
     size_t all = (n + sizeof(struct head) + 4095) & ~(size_t)4095;
-    struct head *h = map(all);
+    struct head *h = alloc_map(all);
     if (h)
         h->size = all - sizeof *h;
     return h;
@@ -95,7 +95,7 @@ static struct head *get_new(size_t size)
 {
     size_t all = size + sizeof(struct head);
     if ((size_t)(heap.end - heap.at) < all) {
-        char *chunk = map(CHUNK);
+        char *chunk = alloc_map(CHUNK);
         if (!chunk)
             return NULL;
         heap.at = chunk;
@@ -107,7 +107,7 @@ static struct head *get_new(size_t size)
     return h;
 }
 
-/* What is free holds the next of its class in its first bytes, unreadable without the secret. */
+/* A free block holds the next one of its class in its first bytes, encrypted with the secret. */
 static struct head *get_freed(unsigned class)
 {
     struct head *h = heap.freed[class];
@@ -126,11 +126,11 @@ void *alloc_get(size_t n)
     size_t size;
     struct head *h;
     if (!heap.secret)
-        begin();
+        heap_begin();
     if (n > COARSE_MAX) {
         h = get_big(n);
     } else {
-        unsigned class = class_of(n, &size);
+        unsigned class = alloc_class_of(n, &size);
         h = get_freed(class);
         h = h ? h : get_new(size);
     }
@@ -160,7 +160,7 @@ void alloc_put(void *p)
         errno = saved;
         return;
     }
-    unsigned class = class_of(h->size, &size);
+    unsigned class = alloc_class_of(h->size, &size);
     uint64_t next = (uintptr_t)heap.freed[class] ^ heap.secret;
     memcpy(p, &next, sizeof next);
     h->seal = seal_of(h, is_free);
@@ -201,7 +201,7 @@ void *calloc(size_t n, size_t size)
     return p ? memset(p, 0, all) : NULL;
 }
 
-/* Nobody here asks for more than the natural alignment; who does learns that it is not to be had. */
+/* Our code needs only the natural alignment; more is refused with an error. */
 void *aligned_alloc(size_t align, size_t n)
 {
     if (align <= UNIT)

@@ -1,4 +1,4 @@
-/* alloc.h - the memory of the static program: quick to start, and suspicious.
+/* alloc.h - the allocator of the static program: starts fast and checks every block.
  *
  * musl's allocator takes every few objects from a mapping of their own. A program that lives for two milliseconds and
  * makes a thousand small strings then spends a tenth of its time in page faults. Here they come from one piece of memory,

@@ -24,7 +24,7 @@ void base64_encode(struct buf *out, const void *p, size_t n)
     buf_add(out, quad, 4);
 }
 
-static int digit(char c)
+static int base64_digit(char c)
 {
     if (c >= 'A' && c <= 'Z')
         return c - 'A';
@@ -38,7 +38,7 @@ static int digit(char c)
 }
 
 /* The length without padding, or SIZE_MAX if the padding is wrong. */
-static size_t unpadded(const char *s, size_t n)
+static size_t base64_unpadded(const char *s, size_t n)
 {
     size_t end = n;
     while (end > 0 && n - end < 2 && s[end - 1] == '=')
@@ -50,14 +50,14 @@ static size_t unpadded(const char *s, size_t n)
 
 bool base64_decode(struct buf *out, const char *s, size_t n)
 {
-    size_t before = out->n, end = unpadded(s, n);
+    size_t before = out->n, end = base64_unpadded(s, n);
     uint32_t bits = 0;
     unsigned have = 0;
     char chunk[192];
     size_t used = 0;
     bool good = end != SIZE_MAX;
     for (size_t i = 0; good && i < end; i++) {
-        int d = digit(s[i]);
+        int d = base64_digit(s[i]);
         if (d < 0) {
             good = false;
             break;

@@ -1,4 +1,5 @@
-/* base64.h - base64 of RFC 4648, standard alphabet. */
+/* base64.h - base64 of RFC 4648, standard alphabet. Never skips a character: invalid text is refused and adds
+ * nothing. */
 #ifndef HUTCH_BASE_BASE64_H
 #define HUTCH_BASE_BASE64_H
 

@@ -1,4 +1,5 @@
-/* buf.h - one growing byte buffer, always NUL-terminated behind its length so that it can be printed. */
+/* buf.h - a growing byte buffer, always NUL-terminated behind its length so that it can be printed. Out of memory ends
+ * the process (mem.h); no function fails. */
 #ifndef HUTCH_BASE_BUF_H
 #define HUTCH_BASE_BUF_H
 

@@ -1,4 +1,4 @@
-/* err.h - the one error convention.
+/* err.h - the error convention of all code.
  *
  * A function that can fail returns int: 0 or positive on success, -1 on failure, and takes `struct err *err` as its last
  * parameter. On success *err is untouched; on failure it holds a class (which is also the exit code of the program), the
@@ -23,7 +23,7 @@ struct err {
     int code;       /* enum err_code */
     int eno;        /* errno at the failure, or 0 */
     char stage[24]; /* set-up stage ("mounts", "seccomp"), or "" */
-    char msg[1024]; /* one line, no newline; untrusted bytes are escaped by whoever puts them in */
+    char msg[1024]; /* one line, no newline; the caller escapes untrusted bytes */
 };
 
 /* Fills *err and returns -1. When eno is not 0, ": " and its description are appended. */

@@ -45,7 +45,7 @@ int fd_put(int dirfd, const char *path, const char *value)
     return 0;
 }
 
-static int read_all(int fd, char *chunk, size_t n, size_t max, struct buf *b)
+static int fd_read_chunks(int fd, char *chunk, size_t n, size_t max, struct buf *b)
 {
     for (size_t total = 0;;) {
         ssize_t r = read(fd, chunk, n);
@@ -76,7 +76,7 @@ int fd_read_file(int dirfd, const char *path, size_t max, struct buf *b)
     char chunk[4096];
     if (fd < 0)
         return -1;
-    int r = read_all(fd, chunk, sizeof chunk, max, b);
+    int r = fd_read_chunks(fd, chunk, sizeof chunk, max, b);
     explicit_bzero(chunk, sizeof chunk); /* some files hold secrets */
     return r;
 }

@@ -12,14 +12,14 @@
 int fd_write_all(int fd, const void *p, size_t n);
 /* Opens path relative to dirfd, writes the string in one write(2), closes. -1 with errno. For kernel control files. */
 int fd_put(int dirfd, const char *path, const char *value);
-/* Reads at most `max` bytes of a file into b. -1 with errno; EFBIG if there is more. If b has room for them, the only copy is
- * there. */
+/* Reads at most `max` bytes of a file into b. -1 with errno; EFBIG if there is more. If b has room for them, it holds
+ * the only copy. */
 int fd_read_file(int dirfd, const char *path, size_t max, struct buf *b);
-/* read(2) of a pipe or FIFO, open for reading only, that never waits: EAGAIN if nothing is there, whatever the flags of the
- * open file say. O_NONBLOCK belongs to everybody who holds the same open file, and a stranger among them can clear it. */
+/* read(2) of a pipe or FIFO, open for reading only, that never waits: EAGAIN if nothing is there, whatever the flags of
+ * the open file say. All holders of one open file share its O_NONBLOCK, and a foreign one may clear it. */
 ssize_t fd_read_pipe(int fd, void *p, size_t n);
-/* close(2) of a descriptor that came from a stranger. Of a socket with SO_LINGER and a time it would wait that long for a peer
- * that takes nothing, O_NONBLOCK or not. A linger without a time (a reset) is left as it is. */
+/* close(2) of a foreign descriptor. A plain close of a socket with SO_LINGER and a time would wait that long for a peer
+ * that reads nothing, O_NONBLOCK or not. A linger without a time (a reset) is left as it is. */
 void fd_close_foreign(int fd);
 /* A number from a one-line kernel file; "max" reads as UINT64_MAX. -1 with errno. */
 int fd_read_u64(int dirfd, const char *path, uint64_t *ret);

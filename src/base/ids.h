@@ -1,5 +1,5 @@
 /* ids.h - the layout and the spelling of a sandbox id: 128 bits, written as 26 characters of base32hex in lower case, so
- * that "49983-<id>.domain" is a valid host name. What is spelled is the sealed block (front/idseal.h); the fields are only
+ * that "49983-<id>.domain" is a valid host name. What is spelled is the sealed block (sandboxes/idseal.h); the fields are only
  * seen by those who hold the id key.
  */
 #ifndef HUTCH_BASE_IDS_H
@@ -9,6 +9,7 @@
 #include <stdint.h>
 
 enum { ID_BYTES = 16, ID_TEXT = 26, ID_VERSION = 1 };
+enum { SANDBOX_ID_MAX = 40 }; /* of the text, with its NUL: ids of other nodes may be longer than ours */
 
 struct id_fields {
     uint8_t version;  /* 4 bits */

@@ -34,8 +34,8 @@ bool json_may_hold(const char *text)
     return true;
 }
 
-/* How many bytes stand for themselves. */
-static size_t plain(const unsigned char *s, size_t n)
+/* How many bytes need no escape. */
+static size_t json_plain_length(const unsigned char *s, size_t n)
 {
     size_t i = 0;
     while (i < n && s[i] >= 0x20 && s[i] < 0x7f && s[i] != '"' && s[i] != '\\')
@@ -43,13 +43,13 @@ static size_t plain(const unsigned char *s, size_t n)
     return i;
 }
 
-static void quoted(struct buf *b, const char *s)
+static void json_add_quoted(struct buf *b, const char *s)
 {
     const unsigned char *p = (const unsigned char *)s;
     size_t n = strlen(s);
     buf_addc(b, '"');
     while (n > 0) {
-        size_t len = plain(p, n);
+        size_t len = json_plain_length(p, n);
         if (len > 0) {
             buf_add(b, p, len);
             p += len;
@@ -75,20 +75,20 @@ static void quoted(struct buf *b, const char *s)
     buf_addc(b, '"');
 }
 
-static void item(struct json *j, const char *key)
+static void json_begin_item(struct json *j, const char *key)
 {
     if (j->comma & (1ULL << j->depth))
         buf_addc(j->out, ',');
     j->comma |= 1ULL << j->depth;
     if (key) {
-        quoted(j->out, key);
+        json_add_quoted(j->out, key);
         buf_addc(j->out, ':');
     }
 }
 
 static void open_level(struct json *j, const char *key, char c)
 {
-    item(j, key);
+    json_begin_item(j, key);
     buf_addc(j->out, c);
     j->depth++;
     j->comma &= ~(1ULL << j->depth);
@@ -115,8 +115,8 @@ void json_str(struct json *j, const char *key, const char *value)
         json_none(j, key);
         return;
     }
-    item(j, key);
-    quoted(j->out, value);
+    json_begin_item(j, key);
+    json_add_quoted(j->out, value);
 }
 
 void json_u64(struct json *j, const char *key, uint64_t value)
@@ -125,13 +125,13 @@ void json_u64(struct json *j, const char *key, uint64_t value)
     do
         *--p = (char)('0' + value % 10);
     while (value /= 10);
-    item(j, key);
+    json_begin_item(j, key);
     buf_add(j->out, p, (size_t)(text + sizeof text - p));
 }
 
 void json_i64(struct json *j, const char *key, int64_t value)
 {
-    item(j, key);
+    json_begin_item(j, key);
     buf_addf(j->out, "%" PRId64, value);
 }
 
@@ -140,7 +140,7 @@ void json_fixed(struct json *j, const char *key, uint64_t value, unsigned decima
     uint64_t scale = 1;
     for (unsigned i = 0; i < decimals; i++)
         scale *= 10;
-    item(j, key);
+    json_begin_item(j, key);
     if (decimals == 0)
         buf_addf(j->out, "%" PRIu64, value);
     else
@@ -149,12 +149,12 @@ void json_fixed(struct json *j, const char *key, uint64_t value, unsigned decima
 
 void json_bool(struct json *j, const char *key, bool value)
 {
-    item(j, key);
+    json_begin_item(j, key);
     buf_adds(j->out, value ? "true" : "false");
 }
 
 void json_none(struct json *j, const char *key)
 {
-    item(j, key);
+    json_begin_item(j, key);
     buf_adds(j->out, "null");
 }

@@ -38,7 +38,7 @@ bool log_level_of(const char *word, enum log_level *ret)
 
 bool log_on(enum log_level level) { return level <= out.level; }
 
-static void add(struct log_line *l, const char *s, size_t n)
+static void log_add(struct log_line *l, const char *s, size_t n)
 {
     if (l->cut || l->n + n > sizeof l->text - TAIL)
         l->cut = true;
@@ -67,22 +67,22 @@ static size_t utf8_at(const char *s)
 }
 
 /* Control characters, quotes and bytes that are not UTF-8 are escaped in both forms: a value never ends a line. */
-static void add_escaped(struct log_line *l, const char *s)
+static void log_add_escaped(struct log_line *l, const char *s)
 {
     while (*s && !l->cut) {
         unsigned char c = (unsigned char)*s;
         size_t n = utf8_at(s);
         char esc[8];
         if (c == '"' || c == '\\') {
-            add(l, (const char[]){'\\', (char)c}, 2);
+            log_add(l, (const char[]){'\\', (char)c}, 2);
             n = 1;
         } else if (c == '\n' || c == '\t' || c == '\r') {
-            add(l, c == '\n' ? "\\n" : c == '\t' ? "\\t" : "\\r", 2);
+            log_add(l, c == '\n' ? "\\n" : c == '\t' ? "\\t" : "\\r", 2);
         } else if (n == 0 || c < 0x20 || c == 0x7f || (c == 0xc2 && (unsigned char)s[1] < 0xa0)) {
-            add(l, esc, (size_t)snprintf(esc, sizeof esc, "\\u%04x", n == 2 ? (unsigned char)s[1] : c));
+            log_add(l, esc, (size_t)snprintf(esc, sizeof esc, "\\u%04x", n == 2 ? (unsigned char)s[1] : c));
             n = n ? n : 1;
         } else
-            add(l, s, n);
+            log_add(l, s, n);
         s += n;
     }
 }
@@ -100,7 +100,7 @@ static bool over_rate(enum log_level level)
     return true;
 }
 
-static void add_time(struct log_line *l, const char *format)
+static void log_add_time(struct log_line *l, const char *format)
 {
     struct timespec now;
     struct tm tm;
@@ -108,7 +108,7 @@ static void add_time(struct log_line *l, const char *format)
     (void)clock_gettime(CLOCK_REALTIME, &now);
     size_t n = strftime(text, sizeof text, format, gmtime_r(&now.tv_sec, &tm));
     n += (size_t)snprintf(text + n, sizeof text - n, ".%03ldZ", now.tv_nsec / 1000000);
-    add(l, text, n);
+    log_add(l, text, n);
 }
 
 bool log_start(struct log_line *l, enum log_level level, const char *message)
@@ -119,21 +119,21 @@ bool log_start(struct log_line *l, enum log_level level, const char *message)
     l->cut = false;
     l->human = out.human;
     if (l->human) {
-        add_time(l, "%H:%M:%S");
+        log_add_time(l, "%H:%M:%S");
         char head[64];
-        add(l, head, (size_t)snprintf(head, sizeof head, " %-5s %.20s: ", words[level], out.process));
-        add_escaped(l, message);
+        log_add(l, head, (size_t)snprintf(head, sizeof head, " %-5s %.20s: ", words[level], out.process));
+        log_add_escaped(l, message);
     } else {
-        add(l, "{\"time\":\"", 9);
-        add_time(l, "%Y-%m-%dT%H:%M:%S");
+        log_add(l, "{\"time\":\"", 9);
+        log_add_time(l, "%Y-%m-%dT%H:%M:%S");
         char head[80];
-        add(l, head,
-            (size_t)snprintf(head, sizeof head, "\",\"level\":\"%s\",\"process\":\"%.20s\",\"message\":\"",
-                             words[level], out.process));
-        add_escaped(l, message);
+        log_add(l, head,
+                (size_t)snprintf(head, sizeof head, "\",\"level\":\"%s\",\"process\":\"%.20s\",\"message\":\"",
+                                 words[level], out.process));
+        log_add_escaped(l, message);
         if (l->cut) /* a message that does not fit is cut, its record stays whole */
             l->cut = false;
-        add(l, "\"", 1);
+        log_add(l, "\"", 1);
     }
     unsigned dropped = __atomic_exchange_n(&out.dropped, 0, __ATOMIC_RELAXED);
     if (dropped)
@@ -141,18 +141,18 @@ bool log_start(struct log_line *l, enum log_level level, const char *message)
     return true;
 }
 
-/* A field is there as a whole or not at all. */
+/* Adds a field completely or not at all. */
 void log_str(struct log_line *l, const char *key, const char *value)
 {
     if (!value || l->cut)
         return;
     size_t was = l->n;
-    add(l, l->human ? " " : ",\"", l->human ? 1 : 2);
-    add(l, key, strlen(key));
-    add(l, l->human ? "=" : "\":\"", l->human ? 1 : 3);
-    add_escaped(l, value);
+    log_add(l, l->human ? " " : ",\"", l->human ? 1 : 2);
+    log_add(l, key, strlen(key));
+    log_add(l, l->human ? "=" : "\":\"", l->human ? 1 : 3);
+    log_add_escaped(l, value);
     if (!l->human)
-        add(l, "\"", 1);
+        log_add(l, "\"", 1);
     if (l->cut)
         l->n = was;
 }
@@ -168,7 +168,7 @@ void log_u64(struct log_line *l, const char *key, uint64_t value)
     char field[96];
     size_t was = l->n;
     int n = snprintf(field, sizeof field, l->human ? " %.48s=%llu" : ",\"%.48s\":%llu", key, (unsigned long long)value);
-    add(l, field, (size_t)n);
+    log_add(l, field, (size_t)n);
     if (l->cut)
         l->n = was;
 }
@@ -179,7 +179,7 @@ void log_end(struct log_line *l)
     const char *tail = l->human ? (cut ? " (cut)\n" : "\n") : cut ? ",\"cut\":true}\n" : "}\n";
     memcpy(l->text + l->n, tail, strlen(tail));
     l->n += strlen(tail);
-    ssize_t written = write(out.fd, l->text, l->n); /* a log that cannot be written stops nobody */
+    ssize_t written = write(out.fd, l->text, l->n); /* a failed write must not stop the program */
     (void)written;
 }
 

@@ -6,24 +6,24 @@
 #include "base/mem.h"
 #include "base/random.h"
 
-static inline uint64_t rotl(uint64_t x, unsigned b) { return x << b | x >> (64 - b); }
+static inline uint64_t map_rotl(uint64_t x, unsigned b) { return x << b | x >> (64 - b); }
 
 static inline void sip_round(uint64_t v[4])
 {
     v[0] += v[1];
-    v[1] = rotl(v[1], 13) ^ v[0];
-    v[0] = rotl(v[0], 32);
+    v[1] = map_rotl(v[1], 13) ^ v[0];
+    v[0] = map_rotl(v[0], 32);
     v[2] += v[3];
-    v[3] = rotl(v[3], 16) ^ v[2];
+    v[3] = map_rotl(v[3], 16) ^ v[2];
     v[0] += v[3];
-    v[3] = rotl(v[3], 21) ^ v[0];
+    v[3] = map_rotl(v[3], 21) ^ v[0];
     v[2] += v[1];
-    v[1] = rotl(v[1], 17) ^ v[2];
-    v[2] = rotl(v[2], 32);
+    v[1] = map_rotl(v[1], 17) ^ v[2];
+    v[2] = map_rotl(v[2], 32);
 }
 
 /* SipHash-1-3. */
-static uint64_t hash_of(const uint64_t seed[2], const char *key)
+static uint64_t map_hash(const uint64_t seed[2], const char *key)
 {
     size_t n = strlen(key), i = 0;
     uint64_t v[4] = {seed[0] ^ 0x736f6d6570736575, seed[1] ^ 0x646f72616e646f6d, seed[0] ^ 0x6c7967656e657261,
@@ -48,7 +48,7 @@ static uint64_t hash_of(const uint64_t seed[2], const char *key)
 }
 
 /* The slot that holds the key, or the free one where it belongs. */
-static struct map_slot *seek(const struct map *m, const char *key, uint64_t hash)
+static struct map_slot *map_seek(const struct map *m, const char *key, uint64_t hash)
 {
     for (size_t i = hash & (m->cap - 1);; i = (i + 1) & (m->cap - 1)) {
         struct map_slot *s = &m->slots[i];
@@ -59,10 +59,10 @@ static struct map_slot *seek(const struct map *m, const char *key, uint64_t hash
 
 void *map_get(const struct map *m, const char *key)
 {
-    return m->n == 0 ? NULL : seek(m, key, hash_of(m->seed, key))->value;
+    return m->n == 0 ? NULL : map_seek(m, key, map_hash(m->seed, key))->value;
 }
 
-static void grow(struct map *m)
+static void map_grow(struct map *m)
 {
     struct map old = *m;
     if (!m->cap)
@@ -71,16 +71,16 @@ static void grow(struct map *m)
     m->slots = xcalloc(m->cap, sizeof *m->slots);
     for (size_t i = 0; i < old.cap; i++)
         if (old.slots[i].key)
-            *seek(m, old.slots[i].key, old.slots[i].hash) = old.slots[i];
+            *map_seek(m, old.slots[i].key, old.slots[i].hash) = old.slots[i];
     free(old.slots);
 }
 
 void *map_put(struct map *m, const char *key, void *value)
 {
     if (m->n >= m->cap - m->cap / 4)
-        grow(m);
-    uint64_t hash = hash_of(m->seed, key);
-    struct map_slot *s = seek(m, key, hash);
+        map_grow(m);
+    uint64_t hash = map_hash(m->seed, key);
+    struct map_slot *s = map_seek(m, key, hash);
     void *was = s->value;
     m->n += !s->key;
     *s = (struct map_slot){.key = key, .value = value, .hash = hash};
@@ -91,12 +91,12 @@ void *map_del(struct map *m, const char *key)
 {
     if (m->n == 0)
         return NULL;
-    struct map_slot *s = seek(m, key, hash_of(m->seed, key));
+    struct map_slot *s = map_seek(m, key, map_hash(m->seed, key));
     if (!s->key)
         return NULL;
     void *was = s->value;
     m->n--;
-    /* Those behind it move up if they could not be found past a hole. */
+    /* Move up entries behind the hole that would no longer be found. */
     size_t hole = (size_t)(s - m->slots);
     for (size_t i = (hole + 1) & (m->cap - 1); m->slots[i].key; i = (i + 1) & (m->cap - 1)) {
         size_t home = m->slots[i].hash & (m->cap - 1);

@@ -1,5 +1,5 @@
-/* map.h - a hash map from strings to pointers. Open addressing; the hash is keyed with random bytes, so that whoever
- * chooses the keys cannot choose the collisions. Keys are borrowed: they must stay as they are while they are in the map.
+/* map.h - a hash map from strings to pointers. Open addressing; the hash is keyed with random bytes, so that the author
+ * of the keys cannot choose the collisions. Keys are borrowed: they must stay as they are while they are in the map.
  */
 #ifndef HUTCH_BASE_MAP_H
 #define HUTCH_BASE_MAP_H

@@ -32,7 +32,7 @@ bool num_int(const char *s, int min, int max, int *ret)
 }
 
 /* Reads "12.345" as thousandths; *end is set behind the number. At most three decimals count, more are an error. */
-static bool thousandths(const char *s, uint64_t *ret, const char **end)
+static bool num_read_thousandths(const char *s, uint64_t *ret, const char **end)
 {
     uint64_t v = 0;
     unsigned decimals = 0;
@@ -63,7 +63,7 @@ bool num_size(const char *s, uint64_t *ret_bytes)
     static const char units[] = "KMGT";
     uint64_t milli, mult = 1;
     const char *end;
-    if (!thousandths(s, &milli, &end))
+    if (!num_read_thousandths(s, &milli, &end))
         return false;
     if (*end) {
         char c = *end >= 'a' && *end <= 'z' ? (char)(*end - 32) : *end;
@@ -95,7 +95,7 @@ bool num_duration(const char *s, uint64_t *ret_ms)
     } units[] = {{"", 1000}, {"ms", 1}, {"s", 1000}, {"m", 60000}, {"min", 60000}, {"h", 3600000}, {"d", 86400000}};
     uint64_t milli, v;
     const char *end;
-    if (!thousandths(s, &milli, &end))
+    if (!num_read_thousandths(s, &milli, &end))
         return false;
     for (size_t i = 0; i < sizeof units / sizeof units[0]; i++) {
         if (strcmp(end, units[i].unit) != 0)
@@ -112,7 +112,7 @@ bool num_cpus(const char *s, uint64_t *ret_milli)
 {
     uint64_t milli;
     const char *end;
-    if (!thousandths(s, &milli, &end))
+    if (!num_read_thousandths(s, &milli, &end))
         return false;
     if (strcmp(end, "%") == 0)
         milli /= 100;

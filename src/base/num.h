@@ -1,4 +1,4 @@
-/* num.h - strict readers and writers of numbers, sizes and durations. Nothing is skipped, nothing wraps around. */
+/* num.h - strict readers and writers of numbers, sizes and durations. Skips no characters and never wraps around. */
 #ifndef HUTCH_BASE_NUM_H
 #define HUTCH_BASE_NUM_H
 

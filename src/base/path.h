@@ -1,4 +1,4 @@
-/* path.h - paths as text. Nothing here touches the file system; see os/fs.h for that. */
+/* path.h - paths as text. Never touches the file system. */
 #ifndef HUTCH_BASE_PATH_H
 #define HUTCH_BASE_PATH_H
 

@@ -1,5 +1,5 @@
-/* random.h - bytes nobody can guess, from the kernel. A kernel that cannot give them ends the program: nothing that needs
- * them has a safe way on.
+/* random.h - unpredictable bytes from the kernel. If the kernel cannot give them the program ends: no caller has a safe
+ * way to go on without.
  */
 #ifndef HUTCH_BASE_RANDOM_H
 #define HUTCH_BASE_RANDOM_H

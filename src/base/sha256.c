@@ -13,7 +13,7 @@ static const uint32_t round_constants[64] = {
     0x19a4c116, 0x1e376c08, 0x2748774c, 0x34b0bcb5, 0x391c0cb3, 0x4ed8aa4a, 0x5b9cca4f, 0x682e6ff3,
     0x748f82ee, 0x78a5636f, 0x84c87814, 0x8cc70208, 0x90befffa, 0xa4506ceb, 0xbef9a3f7, 0xc67178f2};
 
-static uint32_t rotate(uint32_t x, unsigned n) { return x >> n | x << (32 - n); }
+static uint32_t sha256_rotate(uint32_t x, unsigned n) { return x >> n | x << (32 - n); }
 
 static uint32_t word_at(const uint8_t *p)
 {
@@ -24,20 +24,22 @@ static inline __attribute__((always_inline)) void turn(uint32_t v[8], unsigned k
 {
     uint32_t a = v[(8 - k) & 7], b = v[(9 - k) & 7], c = v[(10 - k) & 7];
     uint32_t e = v[(12 - k) & 7], f = v[(13 - k) & 7], g = v[(14 - k) & 7];
-    uint32_t t1 = v[(15 - k) & 7] + (rotate(e, 6) ^ rotate(e, 11) ^ rotate(e, 25)) + ((e & f) ^ (~e & g)) + add;
+    uint32_t t1 = v[(15 - k) & 7] + (sha256_rotate(e, 6) ^ sha256_rotate(e, 11) ^ sha256_rotate(e, 25)) +
+                  ((e & f) ^ (~e & g)) + add;
     v[(11 - k) & 7] += t1;
-    v[(15 - k) & 7] = t1 + (rotate(a, 2) ^ rotate(a, 13) ^ rotate(a, 22)) + ((a & b) ^ (a & c) ^ (b & c));
+    v[(15 - k) & 7] =
+        t1 + (sha256_rotate(a, 2) ^ sha256_rotate(a, 13) ^ sha256_rotate(a, 22)) + ((a & b) ^ (a & c) ^ (b & c));
 }
 
-static void compress(uint32_t state[8], const uint8_t *block)
+static void sha256_compress(uint32_t state[8], const uint8_t *block)
 {
     uint32_t w[64], v[8];
     for (unsigned i = 0; i < 16; i++)
         w[i] = word_at(block + i * 4);
     for (unsigned i = 16; i < 64; i++) {
         uint32_t a = w[i - 15], b = w[i - 2];
-        w[i] =
-            w[i - 16] + (rotate(a, 7) ^ rotate(a, 18) ^ a >> 3) + w[i - 7] + (rotate(b, 17) ^ rotate(b, 19) ^ b >> 10);
+        w[i] = w[i - 16] + (sha256_rotate(a, 7) ^ sha256_rotate(a, 18) ^ a >> 3) + w[i - 7] +
+               (sha256_rotate(b, 17) ^ sha256_rotate(b, 19) ^ b >> 10);
     }
     memcpy(v, state, sizeof v);
     /* The eight words change places in every round; after eight rounds each is where it was. */
@@ -52,7 +54,7 @@ static void compress(uint32_t state[8], const uint8_t *block)
 static void compress_blocks(uint32_t state[8], const uint8_t *p, size_t blocks)
 {
     for (; blocks > 0; blocks--, p += 64)
-        compress(state, p);
+        sha256_compress(state, p);
 }
 
 #ifdef __x86_64__
@@ -97,7 +99,7 @@ static __attribute__((target("sha,sse4.1,ssse3"))) void compress_sha(uint32_t st
     memcpy(state + 4, &efgh, 16);
 }
 
-static void cpuid(unsigned leaf, unsigned r[4])
+static void sha256_cpuid(unsigned leaf, unsigned r[4])
 {
     __asm__ volatile("cpuid" : "=a"(r[0]), "=b"(r[1]), "=c"(r[2]), "=d"(r[3]) : "a"(leaf), "c"(0));
 }
@@ -109,12 +111,12 @@ bool sha256_by_processor(void)
     int k = __atomic_load_n(&known, __ATOMIC_RELAXED);
     if (k == UNKNOWN) {
         unsigned r[4], wanted = 1u << 9 | 1u << 19; /* ssse3, sse4.1 */
-        cpuid(0, r);
+        sha256_cpuid(0, r);
         bool leaf7 = r[0] >= 7;
-        cpuid(1, r);
+        sha256_cpuid(1, r);
         bool sse = (r[2] & wanted) == wanted;
         if (leaf7)
-            cpuid(7, r);
+            sha256_cpuid(7, r);
         k = leaf7 && sse && (r[1] & 1u << 29) ? YES : NO;
         __atomic_store_n(&known, k, __ATOMIC_RELAXED);
     }
@@ -139,8 +141,7 @@ void sha256_add(struct sha256 *h, const void *bytes, size_t n)
     while (n > 0) {
         size_t used = h->length % 64, take = 64 - used < n ? 64 - used : n;
         if (used == 0 && n >= 64) {
-            /* Asking what the processor can do leaves to the hypervisor in a virtual machine: only for what takes
-             * longer. */
+            /* In a virtual machine cpuid exits to the hypervisor: ask only before longer work. */
             take = n - n % 64;
             if (n >= SHA256_BULK && sha256_by_processor())
                 compress_sha(h->state, p, take / 64);
@@ -151,7 +152,7 @@ void sha256_add(struct sha256 *h, const void *bytes, size_t n)
             memcpy(h->block + used, p, take);
             h->length += take;
             if (h->length % 64 == 0)
-                compress(h->state, h->block);
+                sha256_compress(h->state, h->block);
         }
         p += take;
         n -= take;
@@ -190,4 +191,20 @@ void sha256_hex(const void *bytes, size_t n, char ret[SHA256_HEX])
     sha256_add(&h, bytes, n);
     sha256_end(&h, raw);
     sha256_text(raw, ret);
+}
+
+bool sha256_equal_text(const char *a, const char *b)
+{
+    /* Compares digests: they have the same length, and the place where they differ reveals nothing about the secret. */
+    struct sha256 h;
+    uint8_t x[SHA256_BYTES], y[SHA256_BYTES], diff = 0;
+    sha256_start(&h);
+    sha256_add(&h, a, strlen(a));
+    sha256_end(&h, x);
+    sha256_start(&h);
+    sha256_add(&h, b, strlen(b));
+    sha256_end(&h, y);
+    for (size_t i = 0; i < sizeof x; i++)
+        diff |= (uint8_t)(x[i] ^ y[i]);
+    return diff == 0;
 }

@@ -1,4 +1,4 @@
-/* sha256.h - SHA-256 (FIPS 180-4) of bytes in memory. */
+/* sha256.h - SHA-256 (FIPS 180-4) of bytes in memory. Allocates nothing and never fails. */
 #ifndef HUTCH_BASE_SHA256_H
 #define HUTCH_BASE_SHA256_H
 
@@ -25,5 +25,8 @@ void sha256_end(struct sha256 *h, uint8_t ret[SHA256_BYTES]);
 /* A digest as lower-case hexadecimal text; and that of one buffer. */
 void sha256_text(const uint8_t digest[SHA256_BYTES], char ret[SHA256_HEX]);
 void sha256_hex(const void *bytes, size_t n, char ret[SHA256_HEX]);
+
+/* Whether two secrets are the same, in a time that does not depend on where they differ. */
+bool sha256_equal_text(const char *a, const char *b);
 
 #endif

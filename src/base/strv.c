@@ -25,6 +25,14 @@ bool strv_has(const struct strv *s, const char *str)
     return false;
 }
 
+int strv_compare(const void *a, const void *b) { return strcmp(*(char *const *)a, *(char *const *)b); }
+
+void strv_sort(struct strv *s)
+{
+    if (s->n)
+        qsort(s->v, s->n, sizeof *s->v, strv_compare);
+}
+
 void strv_done(struct strv *s)
 {
     for (size_t i = 0; i < s->n; i++)

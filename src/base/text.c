@@ -12,7 +12,7 @@
 enum { WORD_MAX = 63 };
 
 /* Edit distance (insert, delete, replace, swap of neighbours) of two short words. */
-static size_t distance(const char *a, const char *b)
+static size_t text_distance(const char *a, const char *b)
 {
     size_t na = strlen(a), nb = strlen(b);
     size_t row[3][WORD_MAX + 2];
@@ -42,7 +42,7 @@ const char *text_nearest(const char *word, const char *const *known)
     const char *best = NULL;
     size_t best_d = strlen(word) / 3 + 2;
     for (; *known; known++) {
-        size_t d = distance(word, *known);
+        size_t d = text_distance(word, *known);
         if (d < best_d) {
             best_d = d;
             best = *known;

@@ -1,4 +1,4 @@
-/* text.h - words for people: the nearest known word, and untrusted bytes made safe to print. */
+/* text.h - text for people: the nearest known word, and untrusted bytes made safe to print. Never fails. */
 #ifndef HUTCH_BASE_TEXT_H
 #define HUTCH_BASE_TEXT_H
 

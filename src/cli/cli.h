@@ -1,4 +1,5 @@
-/* cli.h - the sub-commands. Each takes its own argv (argv[0] is the sub-command's name) and returns the exit code. */
+/* cli.h - the sub-commands and what they share. Each takes its own argv (argv[0] is the sub-command's name) and returns the
+ * exit code. Only program/main.c calls them; no other room uses cli. */
 #ifndef HUTCH_CLI_CLI_H
 #define HUTCH_CLI_CLI_H
 
@@ -18,14 +19,14 @@ int cmd_completion(int argc, char **argv);
 int cmd_gc(int argc, char **argv);
 int cmd_store(int argc, char **argv);
 int cmd_audit(int argc, char **argv);
-int cmd_keeper(int argc, char **argv); /* not for people */
-int cmd_stock(int argc, char **argv);  /* nor this */
-int cmd_lay(int argc, char **argv);    /* nor this: inside a sandbox */
+int cmd_keeper(int argc, char **argv); /* started by `hutch serve` */
+int cmd_layers(int argc, char **argv); /* the same */
+int cmd_lay(int argc, char **argv);    /* run by a build inside a sandbox */
 
 int cmd_serve(int argc, char **argv);
 int cmd_config(int argc, char **argv);
 
-/* Talking to a daemon. */
+/* Clients of a daemon. */
 int cmd_create(int argc, char **argv);
 int cmd_ls(int argc, char **argv);
 int cmd_info(int argc, char **argv);
@@ -49,20 +50,20 @@ int cmd_url(int argc, char **argv);
 int cmd_secret(int argc, char **argv);
 int cmd_volume(int argc, char **argv);
 int cmd_volume_op(int argc, char **argv);
-/* volume-rm.c: -1 with errno. */
+/* volume-rm.c: removes a tree while sandboxes may be changing it. -1 with errno. */
 int volume_remove_tree(int parent, const char *name);
 int cmd_approvals(int argc, char **argv);
 
-/* Where hutch-node is: beside this program, or in libexec. New string. */
+/* Finds hutch-node beside this program or in libexec. New string. */
 int cli_find_node(char **ret, struct err *err);
 
 /* Prints "hutch: <msg>" on stderr, once, and returns the exit code that belongs to the error. */
 int cli_fail(const struct err *err);
 
-/* What the user must know if the output of this command, which is checked when it ends, did not reach standard output. */
+/* Sets the remedy that main() prints if, at the end, this command's output could not be written to standard output. */
 void cli_if_lost(const char *fmt, ...) __attribute__((format(printf, 1, 2)));
 
-/* audit.c: locks the file of `hutch run --audit`, if it is empty or such a log, has no other name and is not full. */
+/* audit.c: locks the file of `hutch run --audit`. Fails unless it is empty or such a log, has one hard link and is not full. */
 int cli_audit_usable(int fd, const char *name, struct err *err);
 
 #endif

@@ -1,4 +1,4 @@
-/* Myers' greedy algorithm on lines. The trace of each round is kept, so the work is bounded by the number of edits. */
+/* textdiff.c - Myers' greedy algorithm on lines. It keeps the trace of each round, so the number of edits bounds the work. */
 #include "cli/textdiff.h"
 
 #include <stdlib.h>
@@ -28,7 +28,7 @@ struct edits {
 
 bool textdiff_is_text(const char *p, size_t n) { return !n || !memchr(p, '\0', n); }
 
-static bool split(const char *p, size_t n, struct text *t)
+static bool text_split_lines(const char *p, size_t n, struct text *t)
 {
     for (size_t at = 0; at < n;) {
         const char *nl = memchr(p + at, '\n', n - at);
@@ -42,7 +42,7 @@ static bool split(const char *p, size_t n, struct text *t)
     return true;
 }
 
-static bool same(const struct line *x, const struct line *y)
+static bool line_is_same(const struct line *x, const struct line *y)
 {
     return x->n == y->n && x->open == y->open && memcmp(x->p, y->p, x->n) == 0;
 }
@@ -73,7 +73,7 @@ static void trace_back(long **rounds, long d, long x, long y, struct edits *ret)
 }
 
 /* rounds[d] holds the furthest points before round d + 1, for k = -(d+1) .. d+1. False: too different. */
-static bool compare(const struct text *a, const struct text *b, struct edits *ret)
+static bool text_compare(const struct text *a, const struct text *b, struct edits *ret)
 {
     long n = (long)a->n, m = (long)b->n;
     long *rounds[TEXTDIFF_EDITS_MAX + 1], *v = xcalloc(2 * TEXTDIFF_EDITS_MAX + 5, sizeof *v);
@@ -83,7 +83,7 @@ static bool compare(const struct text *a, const struct text *b, struct edits *re
         for (long k = -d; k <= d; k += 2) {
             long x = d == 0 ? 0 : (k == -d || (k != d && mid[k - 1] < mid[k + 1])) ? mid[k + 1] : mid[k - 1] + 1;
             long y = x - k;
-            while (x < n && y < m && same(&a->v[x], &b->v[y]))
+            while (x < n && y < m && line_is_same(&a->v[x], &b->v[y]))
                 x++, y++;
             mid[k] = x;
             if (x >= n && y >= m) {
@@ -108,7 +108,7 @@ static void put_line(struct buf *out, char kind, const struct line *l)
 {
     char *copy = xstrndup(l->p, l->n);
     buf_addc(out, kind);
-    for (char *p = copy; *p;) { /* a tabulator is no threat and often the point */
+    for (char *p = copy; *p;) { /* tabs are shown as they are */
         size_t n = strcspn(p, "\t");
         bool tab = p[n] == '\t';
         p[n] = '\0';
@@ -156,12 +156,12 @@ static void put_hunks(struct buf *out, const struct edits *e, const struct text 
     }
 }
 
-bool textdiff(const char *name, const char *a, size_t na, const char *b, size_t nb, struct buf *out)
+bool textdiff_add(const char *name, const char *a, size_t na, const char *b, size_t nb, struct buf *out)
 {
     struct text ta = {0}, tb = {0};
     struct edits e = {0};
     bool text = textdiff_is_text(a, na) && textdiff_is_text(b, nb);
-    bool ok = text && split(a, na, &ta) && split(b, nb, &tb) && compare(&ta, &tb, &e);
+    bool ok = text && text_split_lines(a, na, &ta) && text_split_lines(b, nb, &tb) && text_compare(&ta, &tb, &e);
     if (ok) {
         buf_addf(out, "--- a/%s\n+++ b/%s\n", name, name);
         put_hunks(out, &e, &ta, &tb);

@@ -1,4 +1,4 @@
-/* textdiff.h - a unified diff of two texts. */
+/* textdiff.h - a unified diff of two texts in memory. Opens no files. */
 #ifndef HUTCH_CLI_TEXTDIFF_H
 #define HUTCH_CLI_TEXTDIFF_H
 
@@ -9,10 +9,10 @@
 
 enum { TEXTDIFF_LINES_MAX = 20000, TEXTDIFF_EDITS_MAX = 2000, TEXTDIFF_CONTEXT = 3 };
 
-/* Without NUL and valid enough to be shown: what follows "--- a/NAME". Control characters are made harmless. False, and
- * a single line in `out`, if one of them is not text or they differ too much to be compared. */
-bool textdiff(const char *name, const char *a, size_t na, const char *b, size_t nb, struct buf *out);
-/* No NUL: what follows one in a line would not be shown. */
+/* Adds the diff to `out`, beginning with "--- a/NAME"; control characters are escaped. False, with a single line in `out`, if
+ * one of them is not text or they differ in more than TEXTDIFF_EDITS_MAX lines. */
+bool textdiff_add(const char *name, const char *a, size_t na, const char *b, size_t nb, struct buf *out);
+/* Whether it has no NUL byte. */
 bool textdiff_is_text(const char *p, size_t n);
 
 #endif

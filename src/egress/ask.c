@@ -1,12 +1,12 @@
-/* ask.c - requests that somebody outside has to decide about.
+/* ask.c - requests that need approval from outside.
  *
- * A request ("ask") is one host, port, method and path. Equal ones join. It is told to front once; what was
- * decided comes back as a new policy, under which everything that waits is judged again, or as ask_denied(). A
- * connection waits for at most the policy's hold time and is then refused as pending; the ask itself waits on for
- * ASK_LIFE_MS, so that whoever was refused can look and try again.
+ * A request ("ask") is one host, port, method and path. Equal requests share one ask. It is told to front once. The
+ * decision comes back as a new policy, under which every pending ask is judged again, or as ask_denied(). A connection
+ * waits for at most the policy's hold time and is then refused as pending; the ask itself stays open for ASK_LIFE_MS,
+ * so that a refused client can look at its state and try again.
  *
- * Who waits is called back once, always from the loop and never from inside a call into here. An ask that was
- * decided stays to be looked at until its place is needed.
+ * Each waiter is called back once, always from the loop and never from inside a call into this file. A decided ask
+ * can be read until its place is needed for another.
  */
 #include "egress/deny.h"
 
@@ -26,7 +26,7 @@ enum {
     ASKS_PENDING_MAX = 64, /* of them undecided */
     ASK_WAITERS_MAX = 256, /* of a sandbox */
     ASK_LIFE_MS = 60 * 60 * 1000,
-    ASK_DENIED_MS = 60 * 1000, /* for so long a refusal holds for equal requests without asking again */
+    ASK_DENIED_MS = 60 * 1000, /* how long a denial holds for equal requests without asking again */
     ASK_PATH_MAX = 1024,
     ASK_WHY_MAX = 500,
 };
@@ -37,8 +37,8 @@ static const char *const state_names[] = {"pending", "allowed", "denied", "expir
 struct ask {
     char id[24];
     enum ask_state state;
-    bool asked;  /* the policy said ask; otherwise it was the sandbox's own wish */
-    bool stream; /* an opaque one; otherwise, with no path, the host as such */
+    bool asked;  /* the policy said ask; else the sandbox asked for access itself */
+    bool stream; /* an opaque stream; false and no path: the host as such */
     uint64_t made_ms, decided_ms;
     char host[NETPOL_NAME_MAX]; /* "": addr */
     struct in6_addr addr;
@@ -92,7 +92,7 @@ static void ask_free(struct ask *a)
 /* --- waiting
  * -------------------------------------------------------------------------------------------------------- */
 
-static struct waiter *take_waiter(struct asks *k, struct waiter **at)
+static struct waiter *waiter_take(struct asks *k, struct waiter **at)
 {
     struct waiter *w = *at;
     *at = w->next;
@@ -101,7 +101,7 @@ static struct waiter *take_waiter(struct asks *k, struct waiter **at)
     return w;
 }
 
-static void deliver(void *arg)
+static void ask_deliver_due(void *arg)
 {
     struct asks *k = arg;
     bool gone = false;
@@ -112,7 +112,7 @@ static void deliver(void *arg)
             at = &(*at)->next;
             continue;
         }
-        struct waiter *w = take_waiter(k, at);
+        struct waiter *w = waiter_take(k, at);
         if (w->decided)
             w->decided(w->arg, w->reason, w->id);
         else
@@ -125,30 +125,30 @@ static void deliver(void *arg)
     k->gone = NULL;
 }
 
-static void make_due(struct asks *k, struct waiter *w, enum netpol_reason reason)
+static void waiter_make_due(struct asks *k, struct waiter *w, enum netpol_reason reason)
 {
     if (w->due)
         return;
     w->due = true;
     w->reason = reason;
     if (!k->deliver)
-        k->deliver = loop_timer(k->s->g->loop, 0, deliver, k);
+        k->deliver = loop_timer(k->s->g->loop, 0, ask_deliver_due, k);
 }
 
-static void hold_over(void *arg)
+static void ask_on_hold_over(void *arg)
 {
     struct waiter *w = arg;
     w->timer = 0;
-    make_due(w->of, w, NETPOL_R_APPROVAL_PENDING);
+    waiter_make_due(w->of, w, NETPOL_R_APPROVAL_PENDING);
 }
 
-static struct waiter *add_waiter(struct asks *k, const struct ask *a, uint64_t wait_ms)
+static struct waiter *waiter_add(struct asks *k, const struct ask *a, uint64_t wait_ms)
 {
     struct waiter *w = xcalloc(1, sizeof *w);
     w->of = k;
     w->number = ++k->last;
     memcpy(w->id, a->id, sizeof w->id);
-    w->timer = loop_timer(k->s->g->loop, wait_ms, hold_over, w);
+    w->timer = loop_timer(k->s->g->loop, wait_ms, ask_on_hold_over, w);
     w->next = k->waiters;
     k->waiters = w;
     k->nwaiters++;
@@ -160,7 +160,7 @@ void ask_cancel(struct esb *s, uint64_t waiter)
     struct asks *k = s->asks;
     for (struct waiter **at = k ? &k->waiters : NULL; at && *at; at = &(*at)->next)
         if ((*at)->number == waiter) {
-            free(take_waiter(k, at));
+            free(waiter_take(k, at));
             return;
         }
 }
@@ -175,7 +175,7 @@ void asks_free(struct esb *s)
         *k->gone = true;
     loop_timer_del(s->g->loop, k->deliver);
     while (k->waiters)
-        free(take_waiter(k, &k->waiters));
+        free(waiter_take(k, &k->waiters));
     for (size_t i = 0; i < ASKS_MAX; i++)
         if (k->v[i])
             ask_free(k->v[i]);
@@ -185,7 +185,7 @@ void asks_free(struct esb *s)
 /* --- asks
  * ----------------------------------------------------------------------------------------------------------- */
 
-static struct ask *find(const struct asks *k, const char *id)
+static struct ask *ask_find(const struct asks *k, const char *id)
 {
     for (size_t i = 0; k && i < ASKS_MAX; i++)
         if (k->v[i] && strcmp(k->v[i]->id, id) == 0)
@@ -193,7 +193,7 @@ static struct ask *find(const struct asks *k, const char *id)
     return NULL;
 }
 
-static void settle(struct asks *k, struct ask *a, enum ask_state state)
+static void ask_settle(struct asks *k, struct ask *a, enum ask_state state)
 {
     static const enum netpol_reason reasons[] = {NETPOL_R_APPROVAL_PENDING, NETPOL_R_NONE, NETPOL_R_APPROVAL_DENIED,
                                                  NETPOL_R_APPROVAL_PENDING, NETPOL_R_RATE};
@@ -202,28 +202,28 @@ static void settle(struct asks *k, struct ask *a, enum ask_state state)
     a->decided_ms = loop_now(k->s->g->loop);
     for (struct waiter *w = k->waiters; w; w = w->next)
         if (strcmp(w->id, a->id) == 0)
-            make_due(k, w, reasons[state]);
+            waiter_make_due(k, w, reasons[state]);
     (void)ask_status(k->s, a->id, &out);
     internal_events_say(k->s, "decided", &out);
 }
 
-/* Those that nobody decided about in time. */
-static void expire(struct asks *k)
+/* Expires asks that were not decided within ASK_LIFE_MS. */
+static void ask_expire_old(struct asks *k)
 {
     uint64_t now = loop_now(k->s->g->loop);
     for (size_t i = 0; i < ASKS_MAX; i++)
         if (k->v[i] && k->v[i]->state == ASK_PENDING && now - k->v[i]->made_ms >= ASK_LIFE_MS)
-            settle(k, k->v[i], ASK_EXPIRED);
+            ask_settle(k, k->v[i], ASK_EXPIRED);
 }
 
-static size_t path_len(const struct netpol_request *q)
+static size_t ask_path_len(const struct netpol_request *q)
 {
     return !q ? 0 : q->target->path_len < ASK_PATH_MAX ? q->target->path_len : ASK_PATH_MAX;
 }
 
-static bool equal(const struct ask *a, const struct netpol_flow *f, const struct netpol_request *q, bool stream)
+static bool ask_is_equal(const struct ask *a, const struct netpol_flow *f, const struct netpol_request *q, bool stream)
 {
-    size_t n = path_len(q);
+    size_t n = ask_path_len(q);
     if (a->stream != stream || a->port != f->port || strcmp(a->host, f->host ? f->host : "") != 0 ||
         (q == NULL) != (a->path == NULL))
         return false;
@@ -233,21 +233,22 @@ static bool equal(const struct ask *a, const struct netpol_flow *f, const struct
            (strcmp(a->method, q->method) == 0 && strlen(a->path) == n && memcmp(a->path, q->target->text, n) == 0);
 }
 
-/* One that waits, or was refused so lately that nobody is to be asked again. */
-static struct ask *find_equal(struct asks *k, const struct netpol_flow *f, const struct netpol_request *q, bool stream)
+/* A pending equal ask, or one that was denied within ASK_DENIED_MS: its answer still holds. */
+static struct ask *ask_find_equal(struct asks *k, const struct netpol_flow *f, const struct netpol_request *q,
+                                  bool stream)
 {
     uint64_t now = loop_now(k->s->g->loop);
     for (size_t i = 0; i < ASKS_MAX; i++) {
         struct ask *a = k->v[i];
-        if (a && equal(a, f, q, stream) &&
+        if (a && ask_is_equal(a, f, q, stream) &&
             (a->state == ASK_PENDING || (a->state == ASK_DENIED && now - a->decided_ms < ASK_DENIED_MS)))
             return a;
     }
     return NULL;
 }
 
-/* A free place, if need be that of the one that was decided first. NULL: too many wait. */
-static struct ask **place(struct asks *k)
+/* A free place; if there is none, frees that of the ask that was decided first. NULL: too many are pending. */
+static struct ask **ask_find_place(struct asks *k)
 {
     struct ask **free_at = NULL, **oldest = NULL;
     size_t pending = 0;
@@ -268,7 +269,7 @@ static struct ask **place(struct asks *k)
     return free_at ? free_at : oldest;
 }
 
-static void host_text(const struct ask *a, char ret[NETPOL_NAME_MAX])
+static void ask_host_text(const struct ask *a, char ret[NETPOL_NAME_MAX])
 {
     bool v4 = IN6_IS_ADDR_V4MAPPED(&a->addr);
     if (a->host[0])
@@ -277,10 +278,10 @@ static void host_text(const struct ask *a, char ret[NETPOL_NAME_MAX])
         ret[0] = '\0';
 }
 
-static void add_fields(struct json *j, const struct ask *a)
+static void ask_add_fields(struct json *j, const struct ask *a)
 {
     char host[NETPOL_NAME_MAX];
-    host_text(a, host);
+    ask_host_text(a, host);
     json_str(j, "id", a->id);
     json_str(j, "host", host);
     json_u64(j, "port", a->port);
@@ -290,7 +291,7 @@ static void add_fields(struct json *j, const struct ask *a)
     json_bool(j, "tls", a->tls);
 }
 
-static void tell_front(struct asks *k, const struct ask *a)
+static void ask_tell_front(struct asks *k, const struct ask *a)
 {
     _cleanup_buf_ struct buf out = {0};
     uint64_t age = loop_now(k->s->g->loop) - a->made_ms;
@@ -299,17 +300,17 @@ static void tell_front(struct asks *k, const struct ask *a)
     json_obj(&j, NULL);
     json_str(&j, "type", "ask");
     json_str(&j, "sandbox", k->s->id);
-    add_fields(&j, a);
+    ask_add_fields(&j, a);
     json_str(&j, "why", a->why);
     json_u64(&j, "expires", egress_now() + (age < ASK_LIFE_MS ? ASK_LIFE_MS - age : 0) / 1000);
     json_end_obj(&j);
     control_tell(k->s->g, &out);
 }
 
-static struct ask *make(struct asks *k, const struct netpol_flow *f, const struct netpol_request *q, const char *rule,
-                        const char *why)
+static struct ask *ask_make_new(struct asks *k, const struct netpol_flow *f, const struct netpol_request *q,
+                                const char *rule, const char *why)
 {
-    struct ask **at = place(k);
+    struct ask **at = ask_find_place(k);
     if (!at)
         return NULL;
     struct ask *a = *at = xcalloc(1, sizeof *a);
@@ -323,12 +324,12 @@ static struct ask *make(struct asks *k, const struct netpol_flow *f, const struc
     a->tls = f->tls;
     if (q) {
         (void)snprintf(a->method, sizeof a->method, "%s", q->method);
-        a->path = xstrndup(q->target->text, path_len(q));
+        a->path = xstrndup(q->target->text, ask_path_len(q));
     }
     if (why)
         a->why = xstrndup(why, strnlen(why, ASK_WHY_MAX));
     (void)snprintf(a->rule, sizeof a->rule, "%s", rule ? rule : "");
-    tell_front(k, a);
+    ask_tell_front(k, a);
     return a;
 }
 
@@ -337,20 +338,20 @@ const char *ask_start(struct esb *s, const struct netpol_flow *f, const struct n
 {
     struct asks *k = asks_of(s);
     uint32_t hold = s->policy ? netpol_settings(s->policy)->ask_hold_s : 0;
-    expire(k);
+    ask_expire_old(k);
     if (k->nwaiters >= ASK_WAITERS_MAX)
         return NULL;
-    struct ask *a = find_equal(k, f, q, !q);
+    struct ask *a = ask_find_equal(k, f, q, !q);
     if (!a)
-        a = make(k, f, q, rule, NULL);
+        a = ask_make_new(k, f, q, rule, NULL);
     if (!a)
         return NULL;
     a->asked = true;
-    struct waiter *w = add_waiter(k, a, (uint64_t)hold * 1000);
+    struct waiter *w = waiter_add(k, a, (uint64_t)hold * 1000);
     w->decided = decided;
     w->arg = arg;
     if (a->state == ASK_DENIED)
-        make_due(k, w, NETPOL_R_APPROVAL_DENIED);
+        waiter_make_due(k, w, NETPOL_R_APPROVAL_DENIED);
     *ret_waiter = w->number;
     return a->id;
 }
@@ -358,10 +359,10 @@ const char *ask_start(struct esb *s, const struct netpol_flow *f, const struct n
 bool ask_watch(struct esb *s, const char *id, uint64_t wait_ms, ask_changed *changed, void *arg, uint64_t *ret_waiter)
 {
     struct asks *k = s->asks;
-    struct ask *a = find(k, id);
+    struct ask *a = ask_find(k, id);
     if (!a || a->state != ASK_PENDING || k->nwaiters >= ASK_WAITERS_MAX)
         return false;
-    struct waiter *w = add_waiter(k, a, wait_ms);
+    struct waiter *w = waiter_add(k, a, wait_ms);
     w->changed = changed;
     w->arg = arg;
     *ret_waiter = w->number;
@@ -371,8 +372,8 @@ bool ask_watch(struct esb *s, const char *id, uint64_t wait_ms, ask_changed *cha
 /* --- decisions
  * ------------------------------------------------------------------------------------------------------ */
 
-static void judge(const struct esb *s, const struct netpol_flow *f, const struct netpol_request *q, bool stream,
-                  struct netpol_decision *ret)
+static void ask_judge(const struct esb *s, const struct netpol_flow *f, const struct netpol_request *q, bool stream,
+                      struct netpol_decision *ret)
 {
     if (q)
         netpol_request(s->policy, f, q, egress_now(), ret);
@@ -382,7 +383,7 @@ static void judge(const struct esb *s, const struct netpol_flow *f, const struct
         netpol_connect(s->policy, f, egress_now(), ret);
 }
 
-static void judge_again(struct asks *k, struct ask *a)
+static void ask_judge_again(struct asks *k, struct ask *a)
 {
     struct netpol_flow f = {.host = a->host[0] ? a->host : NULL, .addr = a->addr, .port = a->port, .tls = a->tls};
     struct netpol_target t = {0};
@@ -390,15 +391,15 @@ static void judge_again(struct asks *k, struct ask *a)
     struct netpol_decision d = {0};
     const char *why;
     if (a->path && !netpol_target(a->path, NULL, &t, &why)) {
-        settle(k, a, ASK_DENIED);
+        ask_settle(k, a, ASK_DENIED);
         return;
     }
-    judge(k->s, &f, a->path ? &q : NULL, a->stream, &d);
+    ask_judge(k->s, &f, a->path ? &q : NULL, a->stream, &d);
     netpol_target_done(&t);
     if (d.verdict == NETPOL_ALLOW)
-        settle(k, a, ASK_ALLOWED);
+        ask_settle(k, a, ASK_ALLOWED);
     else if (d.verdict == NETPOL_DENY && (a->asked || d.reason == NETPOL_R_DENY_RULE))
-        settle(k, a, ASK_DENIED); /* nobody is asked any more */
+        ask_settle(k, a, ASK_DENIED); /* the new policy denies it without asking */
 }
 
 void ask_policy_changed(struct esb *s)
@@ -406,24 +407,24 @@ void ask_policy_changed(struct esb *s)
     struct asks *k = s->asks;
     if (!k || !s->policy)
         return;
-    expire(k);
+    ask_expire_old(k);
     for (size_t i = 0; i < ASKS_MAX; i++)
         if (k->v[i] && k->v[i]->state == ASK_PENDING)
-            judge_again(k, k->v[i]);
+            ask_judge_again(k, k->v[i]);
 }
 
 void ask_denied(struct esb *s, const char *id)
 {
-    struct ask *a = find(s->asks, id);
+    struct ask *a = ask_find(s->asks, id);
     if (a && a->state == ASK_PENDING)
-        settle(s->asks, a, ASK_DENIED);
+        ask_settle(s->asks, a, ASK_DENIED);
 }
 
 void ask_dropped(struct esb *s, const char *id)
 {
-    struct ask *a = find(s->asks, id);
+    struct ask *a = ask_find(s->asks, id);
     if (a && a->state == ASK_PENDING)
-        settle(s->asks, a, ASK_DROPPED);
+        ask_settle(s->asks, a, ASK_DROPPED);
 }
 
 void asks_tell(struct esb *s)
@@ -431,19 +432,19 @@ void asks_tell(struct esb *s)
     struct asks *k = s->asks;
     for (size_t i = 0; k && i < ASKS_MAX; i++)
         if (k->v[i] && k->v[i]->state == ASK_PENDING)
-            tell_front(k, k->v[i]);
+            ask_tell_front(k, k->v[i]);
 }
 
 /* --- from inside
  * ---------------------------------------------------------------------------------------------------- */
 
-static void say_status(const struct ask *a, const char *status, enum netpol_reason reason, struct buf *out)
+static void ask_add_status(const struct ask *a, const char *status, enum netpol_reason reason, struct buf *out)
 {
     struct json j;
     json_start(&j, out);
     json_obj(&j, NULL);
     if (a)
-        add_fields(&j, a);
+        ask_add_fields(&j, a);
     json_str(&j, "status", status);
     if (reason != NETPOL_R_NONE)
         json_str(&j, "reason", netpol_reason_name(reason));
@@ -460,35 +461,35 @@ unsigned ask_from_inside(struct esb *s, const struct netpol_flow *f, const struc
 {
     struct asks *k = asks_of(s);
     struct netpol_decision d = {0};
-    expire(k);
-    judge(s, f, q, false, &d);
+    ask_expire_old(k);
+    ask_judge(s, f, q, false, &d);
     if (d.verdict == NETPOL_ALLOW) {
-        say_status(NULL, "allowed", NETPOL_R_NONE, out);
+        ask_add_status(NULL, "allowed", NETPOL_R_NONE, out);
         return 200;
     }
     if (d.verdict == NETPOL_DENY && !deny_may_ask(d.reason)) {
-        say_status(NULL, "refused", d.reason, out);
+        ask_add_status(NULL, "refused", d.reason, out);
         return 403;
     }
-    struct ask *a = find_equal(k, f, q, false);
+    struct ask *a = ask_find_equal(k, f, q, false);
     if (!a)
-        a = make(k, f, q, d.rule ? d.rule->id : NULL, why ? why : "");
+        a = ask_make_new(k, f, q, d.rule ? d.rule->id : NULL, why ? why : "");
     if (!a) {
-        say_status(NULL, "too_many", NETPOL_R_APPROVAL_PENDING, out);
+        ask_add_status(NULL, "too_many", NETPOL_R_APPROVAL_PENDING, out);
         return 429;
     }
-    say_status(a, state_names[a->state], NETPOL_R_NONE, out);
+    ask_add_status(a, state_names[a->state], NETPOL_R_NONE, out);
     return a->state == ASK_PENDING ? 202 : 403;
 }
 
 bool ask_status(struct esb *s, const char *id, struct buf *out)
 {
     struct asks *k = s->asks;
-    struct ask *a = find(k, id);
+    struct ask *a = ask_find(k, id);
     if (!a)
         return false;
     if (a->state == ASK_PENDING && loop_now(s->g->loop) - a->made_ms >= ASK_LIFE_MS)
-        settle(k, a, ASK_EXPIRED);
-    say_status(a, state_names[a->state], NETPOL_R_NONE, out);
+        ask_settle(k, a, ASK_EXPIRED);
+    ask_add_status(a, state_names[a->state], NETPOL_R_NONE, out);
     return true;
 }

@@ -1,11 +1,12 @@
-/* config.c - what supervisor (or hutch run) tells the process at its start, as JSON. Strict: what is not known is refused. */
+/* config.c - reads the JSON configuration that supervisor (or hutch run) gives egress at its start. Unknown members are
+ * refused. */
 #include <jansson.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/resource.h>
 
 #include "base/cleanup.h"
-#include "egress/audit.h"
+#include "egress/audit/audit.h"
 
 enum {
     CONNECTIONS = 20000,
@@ -13,8 +14,8 @@ enum {
     FILES_SPARE = 256
 };
 
-static int take_list(const json_t *list, const char *name, struct netpol_cidr *ret, size_t room, size_t *ret_n,
-                     struct err *err)
+static int config_take_networks(const json_t *list, const char *name, struct netpol_cidr *ret, size_t room,
+                                size_t *ret_n, struct err *err)
 {
     *ret_n = 0;
     if (!list)
@@ -54,7 +55,7 @@ static bool audit_sync_of(const char *word, int *ret)
     return false;
 }
 
-static int take(const json_t *json, struct egress_config *ret, struct err *err)
+static int config_take(const json_t *json, struct egress_config *ret, struct err *err)
 {
     json_error_t e;
     const char *resolv_conf = "", *servers = "", *on_full = "block", *sync = "off", *level = "info";
@@ -81,9 +82,10 @@ static int take(const json_t *json, struct egress_config *ret, struct err *err)
     ret->no_interception = blind;
     ret->audit_file = file;
     ret->audit_drop = strcmp(on_full, "drop") == 0;
-    if (take_list(infra, "infra", ret->infra, ARRAY_LEN(ret->infra), &ret->ninfra, err) < 0)
+    if (config_take_networks(infra, "infra", ret->infra, ARRAY_LEN(ret->infra), &ret->ninfra, err) < 0)
         return -1;
-    return take_list(loopback, "loopback_ok", ret->loopback_ok, ARRAY_LEN(ret->loopback_ok), &ret->nloopback_ok, err);
+    return config_take_networks(loopback, "loopback_ok", ret->loopback_ok, ARRAY_LEN(ret->loopback_ok),
+                                &ret->nloopback_ok, err);
 }
 
 int egress_config_parse(const char *text, size_t n, struct egress_config *ret, struct err *err)
@@ -93,7 +95,7 @@ int egress_config_parse(const char *text, size_t n, struct egress_config *ret, s
     *ret = (struct egress_config){0};
     if (!json)
         return err_set(err, ERR_SETUP, 0, "the egress configuration is not JSON: line %d column %d", e.line, e.column);
-    int rc = take(json, ret, err);
+    int rc = config_take(json, ret, err);
     json_decref(json);
     return rc;
 }

@@ -1,6 +1,5 @@
-/* control-front.c - what front says, understood. Every message is a JSON object with exactly the members it
- * should have; anything
- * else ends the connection, because whoever sends it is not the front we know.
+/* control-front.c - reads and executes front's messages. Every message is a JSON object with exactly the members it
+ * should have; anything else ends the connection: its sender is not a front of this version.
  */
 #include <jansson.h>
 #include <stdio.h>
@@ -8,13 +7,14 @@
 #include <string.h>
 
 #include "base/cleanup.h"
+#include "base/fields.h"
 #include "base/json.h"
 #include "base/log.h"
 #include "base/mem.h"
 #include "base/text.h"
 #include "egress/control.h"
 #include "egress/deny.h"
-#include "egress/secrets.h"
+#include "egress/secrets/secrets.h"
 
 enum {
     TENANT_MAX = 64,
@@ -35,29 +35,21 @@ struct message {
 static void json_unref_p(json_t **j) { json_decref(*j); }
 #define _cleanup_json_ __attribute__((cleanup(json_unref_p)))
 
-/* Opens an answer. */
-static void answer_start(struct json *j, struct buf *out, const char *type)
+static void message_answer_start(struct json *j, struct buf *out, const char *type)
 {
     json_start(j, out);
     json_obj(j, NULL);
     json_str(j, "type", type);
 }
 
-static int wrong(const struct message *m, const json_error_t *e, struct err *err)
+static int message_malformed(const struct message *m, const json_error_t *e, struct err *err)
 {
     _cleanup_buf_ struct buf safe = {0};
     text_add_safe(&safe, e->text, 200);
     return err_set(err, ERR_INTERNAL, 0, "the message \"%s\" is not as it should be: %s", m->type, buf_str(&safe));
 }
 
-static bool id_valid(const char *id)
-{
-    size_t n = strlen(id);
-    return n > 0 && n < EGRESS_ID_MAX &&
-           strspn(id, "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-_.") == n;
-}
-
-static int wrong_id(const struct message *m, struct err *err)
+static int message_bad_id(const struct message *m, struct err *err)
 {
     return err_set(err, ERR_INTERNAL, 0,
                    "the message \"%s\" names no sandbox: an id has 1 to %d letters, digits, '-', '_', '.'", m->type,
@@ -66,13 +58,13 @@ static int wrong_id(const struct message *m, struct err *err)
 
 /* --- the list of everything --------------------------------------------------------------------------------------- */
 
-static int on_hello(struct message *m, struct err *err)
+static int message_on_hello(struct message *m, struct err *err)
 {
     json_error_t e;
     json_int_t version;
     const char *type;
     if (json_unpack_ex(m->json, &e, 0, "{s:s,s:I!}", "type", &type, "version", &version) < 0)
-        return wrong(m, &e, err);
+        return message_malformed(m, &e, err);
     if (version != EGRESS_VERSION)
         return err_set(err, ERR_INTERNAL, 0, "front speaks version %lld, egress %d", (long long)version,
                        EGRESS_VERSION);
@@ -85,7 +77,7 @@ static int on_hello(struct message *m, struct err *err)
     *m->said_hello = true;
     struct buf out = {0};
     struct json j;
-    answer_start(&j, &out, "hello");
+    message_answer_start(&j, &out, "hello");
     json_u64(&j, "version", EGRESS_VERSION);
     json_str(&j, "ca", m->g->ca_pem);
     json_str(&j, "key", m->key);
@@ -94,9 +86,9 @@ static int on_hello(struct message *m, struct err *err)
     return 0;
 }
 
-/* Front does not know it. If the keeper that attached it is gone too, its sockets go: the next one attaches
- * what still exists. */
-static void drop_policy(struct esb *s)
+/* Front does not know the sandbox any more. If the keeper that attached it is gone too, closes its sockets: the next
+ * keeper attaches the sandboxes that still exist. */
+static void esb_drop_policy(struct esb *s)
 {
     if (s->policy)
         esb_set_policy(s, NULL, 0);
@@ -105,12 +97,12 @@ static void drop_policy(struct esb *s)
     esb_drop_if_unused(s);
 }
 
-static int on_synced(struct message *m, struct err *err)
+static int message_on_synced(struct message *m, struct err *err)
 {
     json_error_t e;
     const char *type;
     if (json_unpack_ex(m->json, &e, 0, "{s:s!}", "type", &type) < 0)
-        return wrong(m, &e, err);
+        return message_malformed(m, &e, err);
     struct esb **gone = xcalloc(m->g->sandboxes.n + 1, sizeof *gone);
     size_t at = 0, n = 0;
     for (struct esb *s; (s = map_next(&m->g->sandboxes, &at));) {
@@ -120,7 +112,7 @@ static int on_synced(struct message *m, struct err *err)
             asks_tell(s);
     }
     for (size_t i = 0; i < n; i++)
-        drop_policy(gone[i]);
+        esb_drop_policy(gone[i]);
     free(gone);
     if (m->g->vault)
         secrets_synced(m->g->vault);
@@ -133,7 +125,7 @@ static void tell_applied(const struct esb *s, uint64_t epoch, const struct netpo
 {
     struct buf out = {0};
     struct json j;
-    answer_start(&j, &out, "applied");
+    message_answer_start(&j, &out, "applied");
     json_str(&j, "sandbox", s->id);
     json_u64(&j, "epoch", epoch);
     if (e) {
@@ -177,7 +169,7 @@ static int take_denied(struct esb *s, json_t *list, struct err *err)
     return 0;
 }
 
-static int on_policy(struct message *m, struct err *err)
+static int message_on_policy(struct message *m, struct err *err)
 {
     json_error_t e;
     const char *type, *id, *tenant, *password = NULL;
@@ -186,9 +178,9 @@ static int on_policy(struct message *m, struct err *err)
     if (json_unpack_ex(m->json, &e, 0, "{s:s,s:s,s:s,s:I,s:o,s?o,s?o,s?I,s?s!}", "type", &type, "sandbox", &id,
                        "tenant", &tenant, "epoch", &epoch, "policy", &document, "placeholders", &placeholders,
                        "denied_approvals", &denied, "replaced", &replaced, "proxy_password", &password) < 0)
-        return wrong(m, &e, err);
-    if (!id_valid(id))
-        return wrong_id(m, err);
+        return message_malformed(m, &e, err);
+    if (!control_id_is_valid(id))
+        return message_bad_id(m, err);
     if (strlen(tenant) >= TENANT_MAX || epoch < 0 || replaced < 0 || (password && strlen(password) > PASSWORD_MAX))
         return err_set(err, ERR_INTERNAL, 0, "the tenant, the epoch or the password of sandbox %s is not one", id);
     struct esb *s = esb_get(m->g, id);
@@ -197,7 +189,8 @@ static int on_policy(struct message *m, struct err *err)
     s->named = true;
     (void)snprintf(s->tenant, sizeof s->tenant, "%s", tenant);
     usage_begins(s);
-    if (json_object_size(placeholders) > PLACEHOLDERS_MAX) { /* a tenant's doing: its matter, not the connection's */
+    if (json_object_size(placeholders) >
+        PLACEHOLDERS_MAX) { /* the tenant's fault: refuse this policy, keep the connection */
         (void)snprintf(bad.text, sizeof bad.text, "more than %d secrets have placeholders", PLACEHOLDERS_MAX);
         tell_applied(s, (uint64_t)epoch, &bad);
         return 0;
@@ -217,42 +210,42 @@ static int on_policy(struct message *m, struct err *err)
     return 0;
 }
 
-static int on_forget(struct message *m, struct err *err)
+static int message_on_forget(struct message *m, struct err *err)
 {
     json_error_t e;
     const char *type, *id = NULL, *tenant = NULL;
     if (json_unpack_ex(m->json, &e, 0, "{s:s,s?s,s?s!}", "type", &type, "sandbox", &id, "tenant", &tenant) < 0)
-        return wrong(m, &e, err);
+        return message_malformed(m, &e, err);
     if (!id == !tenant)
         return err_set(err, ERR_INTERNAL, 0, "\"forget\" is of a sandbox or of a tenant");
     if (tenant)
         usage_forget_tenant(m->g, tenant);
-    struct esb *s = id && id_valid(id) ? esb_find(m->g, id) : NULL;
+    struct esb *s = id && control_id_is_valid(id) ? esb_find(m->g, id) : NULL;
     if (!s)
         return 0;
     usage_tell(s);
     esb_placeholders_clear(s);
-    drop_policy(s);
+    esb_drop_policy(s);
     return 0;
 }
 
-static int on_unask(struct message *m, struct err *err)
+static int message_on_unask(struct message *m, struct err *err)
 {
     json_error_t e;
     const char *type, *id, *ask;
     if (json_unpack_ex(m->json, &e, 0, "{s:s,s:s,s:s!}", "type", &type, "sandbox", &id, "id", &ask) < 0)
-        return wrong(m, &e, err);
-    struct esb *s = id_valid(id) ? esb_find(m->g, id) : NULL;
+        return message_malformed(m, &e, err);
+    struct esb *s = control_id_is_valid(id) ? esb_find(m->g, id) : NULL;
     if (s)
         ask_dropped(s, ask);
     return 0;
 }
 
-/* One secret that cannot be used is a matter of that secret: requests that need it are refused. */
-static int on_secret(struct message *m, struct err *err)
+/* An unusable secret does not end the connection: only requests that need the secret are refused. */
+static int message_on_secret(struct message *m, struct err *err)
 {
     struct err bad = {0};
-    if (m->g->config.run) /* whoever asked for it waits to be told */
+    if (m->g->config.run) /* the run waits for the error */
         return secrets_put(m->g->vault, m->json, err);
     if (!m->g->vault || secrets_put(m->g->vault, m->json, &bad) < 0) {
         struct log_line l;
@@ -266,12 +259,12 @@ static int on_secret(struct message *m, struct err *err)
     return 0;
 }
 
-static int on_unsecret(struct message *m, struct err *err)
+static int message_on_unsecret(struct message *m, struct err *err)
 {
     json_error_t e;
     const char *type, *tenant, *name;
     if (json_unpack_ex(m->json, &e, 0, "{s:s,s:s,s:s!}", "type", &type, "tenant", &tenant, "name", &name) < 0)
-        return wrong(m, &e, err);
+        return message_malformed(m, &e, err);
     if (m->g->vault)
         secrets_remove(m->g->vault, tenant, name);
     return 0;
@@ -279,51 +272,51 @@ static int on_unsecret(struct message *m, struct err *err)
 
 /* --- what was counted before ---------------------------------------------------------------------------------------- */
 
-static uint64_t count_of(const json_t *o, const char *name)
+static uint64_t seed_count(const json_t *o, const char *name)
 {
-    json_int_t n = json_integer_value(json_object_get(o, name));
+    int64_t n = field_number(o, name);
     return n > 0 ? (uint64_t)n : 0;
 }
 
-static void read_seed(const json_t *o, struct usage_seed *ret)
+static void seed_read(const json_t *o, struct usage_seed *ret)
 {
     const char *name;
     json_t *h;
-    ret->ended = count_of(o, "sandboxes_ended");
-    ret->counts = (struct esb_counts){.connections = count_of(o, "connections"),
-                                      .requests = count_of(o, "requests"),
-                                      .denied = count_of(o, "denied"),
-                                      .bytes_up = count_of(o, "bytes_up"),
-                                      .bytes_down = count_of(o, "bytes_down"),
-                                      .dns = count_of(o, "dns"),
-                                      .injections = count_of(o, "injections"),
-                                      .redactions = count_of(o, "redactions"),
-                                      .violations = count_of(o, "violations")};
+    ret->ended = seed_count(o, "sandboxes_ended");
+    ret->counts = (struct esb_counts){.connections = seed_count(o, "connections"),
+                                      .requests = seed_count(o, "requests"),
+                                      .denied = seed_count(o, "denied"),
+                                      .bytes_up = seed_count(o, "bytes_up"),
+                                      .bytes_down = seed_count(o, "bytes_down"),
+                                      .dns = seed_count(o, "dns"),
+                                      .injections = seed_count(o, "injections"),
+                                      .redactions = seed_count(o, "redactions"),
+                                      .violations = seed_count(o, "violations")};
     json_object_foreach(json_object_get(o, "hosts"), name, h)
     {
         if (strlen(name) >= NETPOL_NAME_MAX)
             continue;
-        usage_host(&ret->hosts, name)->counts = (struct host_counts){.requests = count_of(h, "requests"),
-                                                                     .denied = count_of(h, "denied"),
-                                                                     .bytes_up = count_of(h, "bytes_up"),
-                                                                     .bytes_down = count_of(h, "bytes_down")};
+        usage_host(&ret->hosts, name)->counts = (struct host_counts){.requests = seed_count(h, "requests"),
+                                                                     .denied = seed_count(h, "denied"),
+                                                                     .bytes_up = seed_count(h, "bytes_up"),
+                                                                     .bytes_down = seed_count(h, "bytes_down")};
     }
 }
 
-static int on_seed(struct message *m, struct err *err)
+static int message_on_seed(struct message *m, struct err *err)
 {
     json_error_t e;
     const char *type, *tenant, *id = NULL;
     json_t *counted;
     if (json_unpack_ex(m->json, &e, 0, "{s:s,s:s,s?s,s:o!}", "type", &type, "tenant", &tenant, "sandbox", &id, "usage",
                        &counted) < 0)
-        return wrong(m, &e, err);
-    if (id && !id_valid(id))
-        return wrong_id(m, err);
+        return message_malformed(m, &e, err);
+    if (id && !control_id_is_valid(id))
+        return message_bad_id(m, err);
     if (!*tenant || strlen(tenant) >= TENANT_MAX)
         return err_set(err, ERR_INTERNAL, 0, "the tenant of \"seed\" is not one");
     struct usage_seed seed = {0};
-    read_seed(counted, &seed);
+    seed_read(counted, &seed);
     usage_seed(m->g, id ? esb_get(m->g, id) : NULL, tenant, &seed);
     usage_free_hosts(&seed.hosts);
     return 0;
@@ -337,7 +330,7 @@ static bool request_valid(const json_t *r)
 }
 
 /* {"type":"T","request":R, and the text (members, without braces) after it */
-static void answer(const struct message *m, const json_t *request, const char *members)
+static void message_answer(const struct message *m, const json_t *request, const char *members)
 {
     struct buf out = {0};
     char *r = json_dumps(request, JSON_ENCODE_ANY | JSON_COMPACT);
@@ -346,7 +339,7 @@ static void answer(const struct message *m, const json_t *request, const char *m
     control_tell(m->g, &out);
 }
 
-static void answer_error(const struct message *m, const json_t *request, const char *text)
+static void message_answer_error(const struct message *m, const json_t *request, const char *text)
 {
     _cleanup_buf_ struct buf b = {0};
     struct json j;
@@ -355,18 +348,18 @@ static void answer_error(const struct message *m, const json_t *request, const c
     json_str(&j, "error", text);
     json_end_obj(&j);
     b.p[b.n - 1] = '\0';
-    answer(m, request, b.p + 1);
+    message_answer(m, request, b.p + 1);
 }
 
-/* An object that somebody else wrote, as members. */
-static void answer_object(const struct message *m, const json_t *request, struct buf *object)
+/* Answers with the members of a complete JSON object. */
+static void message_answer_object(const struct message *m, const json_t *request, struct buf *object)
 {
     if (object->n < 2 || object->p[0] != '{' || object->p[object->n - 1] != '}') {
-        answer_error(m, request, object->n ? object->p : "there is no answer");
+        message_answer_error(m, request, object->n ? object->p : "there is no answer");
         return;
     }
     object->p[object->n - 1] = '\0';
-    answer(m, request, object->p + 1);
+    message_answer(m, request, object->p + 1);
 }
 
 static void add_stats(struct json *j, const struct esb *s)
@@ -380,13 +373,13 @@ static void add_stats(struct json *j, const struct esb *s)
     json_end_obj(j);
 }
 
-static int on_stats(struct message *m, struct err *err)
+static int message_on_stats(struct message *m, struct err *err)
 {
     json_error_t e;
     const char *type, *id = NULL;
     json_t *request;
     if (json_unpack_ex(m->json, &e, 0, "{s:s,s:o,s?s!}", "type", &type, "request", &request, "sandbox", &id) < 0)
-        return wrong(m, &e, err);
+        return message_malformed(m, &e, err);
     if (!request_valid(request))
         return err_set(err, ERR_INTERNAL, 0, "the request of \"stats\" is neither a number nor a short string");
     _cleanup_buf_ struct buf b = {0};
@@ -400,20 +393,20 @@ static int on_stats(struct message *m, struct err *err)
             add_stats(&j, s);
     json_end_arr(&j);
     json_end_obj(&j);
-    answer_object(m, request, &b);
+    message_answer_object(m, request, &b);
     return 0;
 }
 
-static int on_tenant(struct message *m, struct err *err)
+static int message_on_tenant(struct message *m, struct err *err)
 {
     json_error_t e;
     const char *type, *tenant;
     json_t *request;
     if (json_unpack_ex(m->json, &e, 0, "{s:s,s:o,s:s!}", "type", &type, "request", &request, "tenant", &tenant) < 0)
-        return wrong(m, &e, err);
+        return message_malformed(m, &e, err);
     if (!request_valid(request))
         return err_set(err, ERR_INTERNAL, 0, "the request of \"tenant\" is neither a number nor a short string");
-    /* Before the answer: whoever reads the answer finds these numbers again, whatever happens to this process. */
+    /* Told before the answer, so that front has stored these numbers even if this process ends right after it. */
     size_t at = 0;
     for (struct esb *s; !control_busy(m->g) && (s = map_next(&m->g->sandboxes, &at));)
         if (strcmp(s->tenant, tenant) == 0)
@@ -421,11 +414,11 @@ static int on_tenant(struct message *m, struct err *err)
     usage_tell_tenants(m->g, tenant);
     _cleanup_buf_ struct buf b = {0};
     usage_tenant(m->g, tenant, CONTROL_STATS_MAX, &b);
-    answer_object(m, request, &b);
+    message_answer_object(m, request, &b);
     return 0;
 }
 
-static int on_question(struct message *m, struct err *err)
+static int message_on_question(struct message *m, struct err *err)
 {
     json_error_t e;
     const char *type, *id, *url = NULL, *method = NULL;
@@ -441,17 +434,17 @@ static int on_question(struct message *m, struct err *err)
     else
         rc = json_unpack_ex(m->json, &e, 0, "{s:s,s:o,s:s!}", "type", &type, "request", &request, "sandbox", &id);
     if (rc < 0)
-        return wrong(m, &e, err);
+        return message_malformed(m, &e, err);
     if (request_valid(request) && (since < 0 || limit < 0)) {
-        answer_error(m, request, "a number is negative");
+        message_answer_error(m, request, "a number is negative");
         return 0;
     }
     if (!request_valid(request))
         return err_set(err, ERR_INTERNAL, 0,
                        "a number in \"%s\" is none, or its request neither a number nor a short string", m->type);
-    struct esb *s = id_valid(id) ? esb_find(m->g, id) : NULL;
+    struct esb *s = control_id_is_valid(id) ? esb_find(m->g, id) : NULL;
     if (!s || !s->policy) {
-        answer_error(m, request, "no such sandbox");
+        message_answer_error(m, request, "no such sandbox");
         return 0;
     }
     _cleanup_buf_ struct buf out = {0};
@@ -461,10 +454,10 @@ static int on_question(struct message *m, struct err *err)
         deny_list(s, (uint64_t)since, limit > DENIALS_KEPT ? DENIALS_KEPT : (unsigned)limit, &out);
     } else {
         buf_adds(&out, "{\"policy\":");
-        learn_document(s, &out);
+        learn_write_document(s, &out);
         buf_addc(&out, '}');
     }
-    answer_object(m, request, &out);
+    message_answer_object(m, request, &out);
     return 0;
 }
 
@@ -474,10 +467,11 @@ static const struct {
     const char *type;
     int (*fn)(struct message *m, struct err *err);
 } kinds[] = {
-    {"hello", on_hello},      {"policy", on_policy},  {"secret", on_secret}, {"unsecret", on_unsecret},
-    {"forget", on_forget},    {"synced", on_synced},  {"stats", on_stats},   {"learned", on_question},
-    {"denials", on_question}, {"check", on_question}, {"unask", on_unask},   {"tenant", on_tenant},
-    {"seed", on_seed},
+    {"hello", message_on_hello},       {"policy", message_on_policy},    {"secret", message_on_secret},
+    {"unsecret", message_on_unsecret}, {"forget", message_on_forget},    {"synced", message_on_synced},
+    {"stats", message_on_stats},       {"learned", message_on_question}, {"denials", message_on_question},
+    {"check", message_on_question},    {"unask", message_on_unask},      {"tenant", message_on_tenant},
+    {"seed", message_on_seed},
 };
 
 int control_message(struct egress *g, const char *key_hex, bool *said_hello, const char *p, size_t n, struct err *err)

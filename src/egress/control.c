@@ -45,7 +45,7 @@ struct control {
 
 /* --- keeper ------------------------------------------------------------------------------------------------------- */
 
-static bool id_valid(const char id[EGRESS_ID_MAX])
+bool control_id_is_valid(const char *id)
 {
     size_t n = strnlen(id, EGRESS_ID_MAX);
     if (n == 0 || n == EGRESS_ID_MAX)
@@ -53,7 +53,8 @@ static bool id_valid(const char id[EGRESS_ID_MAX])
     return strspn(id, "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-_.") == n;
 }
 
-static void attach(struct egress *g, uint64_t connection, const struct egress_attach *a, int tcp, int udp)
+static void control_attach_sockets(struct egress *g, uint64_t connection, const struct egress_attach *a, int tcp,
+                                   int udp)
 {
     if (!netns_is_tcp(tcp, a->ns_cookie, a->tcp_cookie) || !netns_is_udp(udp, a->ns_cookie, a->udp_cookie)) {
         struct log_line l;
@@ -77,13 +78,13 @@ int control_attach(struct egress *g, uint64_t connection, const void *p, size_t 
     bool whole = n == sizeof a;
     if (whole)
         memcpy(&a, p, sizeof a);
-    if (whole && a.version == EGRESS_VERSION && id_valid(a.id) && a.type == EGRESS_ATTACH && nfds == 2) {
-        attach(g, connection, &a, fds[0], fds[1]);
+    if (whole && a.version == EGRESS_VERSION && control_id_is_valid(a.id) && a.type == EGRESS_ATTACH && nfds == 2) {
+        control_attach_sockets(g, connection, &a, fds[0], fds[1]);
         return 0;
     }
     for (size_t i = 0; i < nfds; i++)
         (void)close(fds[i]);
-    if (whole && a.version == EGRESS_VERSION && id_valid(a.id) && a.type == EGRESS_DETACH && nfds == 0) {
+    if (whole && a.version == EGRESS_VERSION && control_id_is_valid(a.id) && a.type == EGRESS_DETACH && nfds == 0) {
         struct esb *s = esb_find(g, a.id);
         if (s) {
             esb_detach(s);
@@ -173,7 +174,7 @@ static void front_end(struct front_conn *f)
         c->front = NULL;
     free(f);
     if (c->g->config.run && !c->front)
-        loop_stop(c->g->loop); /* who started us is gone */
+        loop_stop(c->g->loop); /* the run that started us is gone */
 }
 
 /* -1: the connection is over. */
@@ -208,7 +209,7 @@ static void front_put(struct front_conn *f, const struct buf *json)
     buf_add(&f->out, json->p, json->n);
 }
 
-static void goodbye_late(void *arg)
+static void front_on_goodbye_late(void *arg)
 {
     struct front_conn *f = arg;
     f->goodbye = 0;
@@ -228,7 +229,7 @@ static void front_refuse(struct front_conn *f, const char *why)
     json_end_obj(&j);
     front_put(f, &out);
     f->ending = true;
-    f->goodbye = loop_timer(f->c->g->loop, GOODBYE_MS, goodbye_late, f);
+    f->goodbye = loop_timer(f->c->g->loop, GOODBYE_MS, front_on_goodbye_late, f);
     if (front_flush(f) < 0)
         front_end(f);
 }
@@ -239,7 +240,7 @@ void control_tell(struct egress *g, struct buf *json)
     struct front_conn *f = c ? c->front : NULL;
     if (f && f->hello && !f->ending && json->n <= EGRESS_JSON_MAX) {
         front_put(f, json);
-        /* Written from the loop: whoever calls may be in the middle of a message of the same connection. */
+        /* Written later, from the loop: the caller may be handling a message of this very connection. */
         if (f->out.n - f->sent > CONTROL_QUEUE_MAX) {
             log_text(LOG_LEVEL_ERROR, "front does not read what it is told; its connection ends");
             f->ending = true;
@@ -280,7 +281,7 @@ static int front_messages(struct front_conn *f)
     if (at) {
         memmove(f->in.p, f->in.p + at, f->in.n - at);
         f->in.n -= at;
-        explicit_bzero(f->in.p + f->in.n, at); /* there may have been a secret in it */
+        explicit_bzero(f->in.p + f->in.n, at); /* it may have held a secret */
     }
     return 0;
 }
@@ -331,7 +332,7 @@ static void on_usage(void *arg)
 {
     struct control *c = arg;
     size_t at = 0;
-    /* What does not fit now is told the next time: it is still untold then. */
+    /* Stops when front is busy; the next round tells the rest. */
     for (struct esb *s; !control_busy(c->g) && (s = map_next(&c->g->sandboxes, &at));)
         usage_tell(s);
     usage_tell_tenants(c->g, NULL);

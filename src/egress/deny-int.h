@@ -1,5 +1,5 @@
-/* deny-int.h - the refusals of one sandbox, shared by deny.c (keeps and tells), deny-say.c (words) and internal.c
- * (those who listen inside). */
+/* deny-int.h - the refusals of one sandbox, shared by deny.c (keeps and reports them), deny-say.c (words) and
+ * internal*.c (sandbox.internal and its listeners). Only these files may touch struct denials. */
 #ifndef HUTCH_EGRESS_DENY_INT_H
 #define HUTCH_EGRESS_DENY_INT_H
 
@@ -7,7 +7,7 @@
 #include "egress/deny.h"
 
 enum {
-    DENY_SAME_MS = 1000,   /* the same again within this time is one record */
+    DENY_SAME_MS = 1000,   /* equal refusals within this time are one record */
     DENY_TELL_PER_S = 50,  /* messages to front */
     DENY_PATH_KEPT = 1024, /* bytes of a path */
     DENY_TEXT_KEPT = 300,
@@ -43,7 +43,8 @@ struct denial {
     char *host, *method, *path, *rule, *text, *approval; /* NULL: not known */
 };
 
-/* A call of sandbox.internal that is not answered at once. Whoever had hung something on the request gets it back. */
+/* A call of sandbox.internal that is answered later. `user` and `on_closed` are what the request had before and gets
+ * back. */
 struct internal_call {
     struct internal_call *next, **prev; /* of struct denials */
     struct esb *s;                      /* NULL: the sandbox is gone */
@@ -57,7 +58,7 @@ struct internal_call {
 };
 /* NULL: too many are open. */
 struct internal_call *internal_call_new(struct esb *s, struct http_req *r);
-/* The answer comes now: lets go of the request, and gives it back. */
+/* Frees the call and returns its request, to be answered now. */
 struct http_req *internal_call_end(struct internal_call *c);
 void internal_calls_abort(struct denials *k);
 
@@ -71,9 +72,9 @@ struct denials {
     struct internal_call *open;
     size_t nopen, nevents;
 };
-struct denials *denials_of(struct esb *s); /* makes it */
+struct denials *denials_of(struct esb *s); /* makes it if there is none */
 
-/* The fields of a record, into an object that is open. */
+/* Adds the fields of a record to the open object. */
 void denial_fields(struct json *j, const struct denial *d);
 /* internal-events.c */
 void internal_events_start(struct esb *s, struct http_req *r);

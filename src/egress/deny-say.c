@@ -1,6 +1,5 @@
-/* deny-say.c - a refusal in words, for whoever reads it inside: mostly an agent that decides from it what to do
- * next. It has to hear what was refused and why, that no other way leads there, what would be needed, and how to
- * ask for it.
+/* deny-say.c - words a refusal for the client inside, mostly an agent that decides from it what to do next. The text
+ * says what was refused and why, that no other way leads there, what would allow it, and how to ask for it.
  */
 #include "egress/deny.h"
 
@@ -12,7 +11,7 @@
 #include "http/url.h"
 
 enum {
-    ASK = 1,   /* somebody may grant it */
+    ASK = 1,   /* it can be approved */
     RETRY = 2, /* the same may succeed later */
     GRANT = 4, /* there is a rule that helps, although the policy does not forbid it */
 };
@@ -60,8 +59,8 @@ static const struct {
     [NETPOL_R_SECRET_UNBOUND] = {403, 7, 0,
                                  "the rule for this host uses a secret that does not exist or is not for this host",
                                  NULL},
-    [NETPOL_R_APPROVAL_PENDING] = {403, 7, RETRY, "somebody has to approve it, and nobody has decided yet", NULL},
-    [NETPOL_R_APPROVAL_DENIED] = {403, 7, 0, "somebody was asked to approve it, and refused", NULL},
+    [NETPOL_R_APPROVAL_PENDING] = {403, 7, RETRY, "it needs approval, and no decision has been made yet", NULL},
+    [NETPOL_R_APPROVAL_DENIED] = {403, 7, 0, "it needed approval, and approval was denied", NULL},
     [NETPOL_R_EXPIRED] = {403, 7, ASK, "the permission for it has expired", NULL},
     [NETPOL_R_STALE_DNS] = {421, 14, RETRY, "the address comes from a lookup that is too old",
                             "Look the name up again."},
@@ -78,14 +77,17 @@ static const struct {
     [NETPOL_R_AUDIT] = {503, 14, RETRY, "the audit log cannot be written, and nothing goes unrecorded here", NULL},
 };
 
-static unsigned known(enum netpol_reason r) { return r < NETPOL_R_COUNT && reasons[r].status ? r : NETPOL_R_NONE; }
+static unsigned reason_index(enum netpol_reason r)
+{
+    return r < NETPOL_R_COUNT && reasons[r].status ? r : NETPOL_R_NONE;
+}
 
-unsigned deny_status(enum netpol_reason r) { return reasons[known(r)].status; }
-bool deny_may_ask(enum netpol_reason r) { return reasons[known(r)].flags & ASK; }
-bool deny_may_retry(enum netpol_reason r) { return reasons[known(r)].flags & RETRY; }
+unsigned deny_status(enum netpol_reason r) { return reasons[reason_index(r)].status; }
+bool deny_may_ask(enum netpol_reason r) { return reasons[reason_index(r)].flags & ASK; }
+bool deny_may_retry(enum netpol_reason r) { return reasons[reason_index(r)].flags & RETRY; }
 
-/* What is not the policy's decision must not be called one. */
-static const char *code_of(enum netpol_reason r)
+/* Failures and limits get codes of their own: only a decision of the policy is "egress_denied". */
+static const char *deny_code(enum netpol_reason r)
 {
     switch (r) {
     case NETPOL_R_UNREACHABLE:
@@ -104,12 +106,12 @@ static const char *code_of(enum netpol_reason r)
     }
 }
 
-/* There is something to wait for. */
-static bool waits(const struct deny *d) { return d->approval && d->reason == NETPOL_R_APPROVAL_PENDING; }
+/* A decision is pending, and the client can wait for it. */
+static bool deny_is_pending(const struct deny *d) { return d->approval && d->reason == NETPOL_R_APPROVAL_PENDING; }
 
-static void add_message(const struct esb *s, const struct deny *d, struct buf *m)
+static void deny_add_message(const struct esb *s, const struct deny *d, struct buf *m)
 {
-    unsigned r = known(d->reason);
+    unsigned r = reason_index(d->reason);
     const struct netpol_settings *set = s->policy ? netpol_settings(s->policy) : NULL;
     if (d->method)
         buf_addf(m, "%.32s ", d->method);
@@ -122,7 +124,7 @@ static void add_message(const struct esb *s, const struct deny *d, struct buf *m
     buf_addc(m, '.');
     if (reasons[r].fix)
         buf_addf(m, " %s", reasons[r].fix);
-    if (strcmp(code_of(d->reason), "egress_denied") == 0 && !(reasons[r].flags & RETRY))
+    if (strcmp(deny_code(d->reason), "egress_denied") == 0 && !(reasons[r].flags & RETRY))
         buf_adds(m, FINAL);
     if (d->approval)
         buf_addf(m,
@@ -136,8 +138,8 @@ static void add_message(const struct esb *s, const struct deny *d, struct buf *m
         buf_addf(m, " %s", set->deny_message);
 }
 
-/* The smallest rule. false: there is none for such a thing. */
-static bool add_grant(const struct deny *d, bool tls, struct buf *out)
+/* Adds the smallest rule that would allow it. false: there is none for such a refusal. */
+static bool deny_add_grant(const struct deny *d, bool tls, struct buf *out)
 {
     char name[NETPOL_NAME_MAX];
     struct netpol_flow f = {.port = d->port, .tls = tls};
@@ -161,21 +163,21 @@ static bool add_grant(const struct deny *d, bool tls, struct buf *out)
     return true;
 }
 
-static bool has_grant(enum netpol_reason r) { return reasons[known(r)].flags & (ASK | GRANT); }
+static bool deny_has_grant(enum netpol_reason r) { return reasons[reason_index(r)].flags & (ASK | GRANT); }
 
 bool deny_over_tls(const struct deny *d) { return d->flow ? d->flow->tls : d->port == 443; }
 
 bool denial_grant(const struct denial *e, struct buf *out)
 {
-    uint16_t port = e->port ? e->port : 443; /* a lookup has none; without `ports` a rule is for the web's */
+    uint16_t port = e->port ? e->port : 443; /* a DNS lookup has no port; a rule without `ports` allows 80 and 443 */
     const struct deny d = {.host = e->host, .port = port, .method = e->method, .path = e->path};
-    return has_grant(e->reason) && add_grant(&d, e->tls, out);
+    return deny_has_grant(e->reason) && deny_add_grant(&d, e->tls, out);
 }
 
-static void add_ask(struct json *j, const struct deny *d)
+static void deny_add_ask(struct json *j, const struct deny *d)
 {
     json_obj(j, "ask");
-    if (waits(d)) {
+    if (deny_is_pending(d)) {
         char url[160];
         (void)snprintf(url, sizeof url, INTERNAL_REQUESTS "/%.64s?wait=60", d->approval);
         json_str(j, "id", d->approval);
@@ -199,11 +201,11 @@ void deny_body(const struct esb *s, const struct deny *d, struct buf *out)
     _cleanup_buf_ struct buf message = {0}, grant = {0};
     bool ask = deny_may_ask(d->reason);
     struct json j;
-    add_message(s, d, &message);
+    deny_add_message(s, d, &message);
     json_start(&j, out);
     json_obj(&j, NULL);
     json_obj(&j, "error");
-    json_str(&j, "code", code_of(d->reason));
+    json_str(&j, "code", deny_code(d->reason));
     json_str(&j, "reason", netpol_reason_name(d->reason));
     json_str(&j, "layer", d->layer);
     json_str(&j, "host", d->host);
@@ -220,29 +222,28 @@ void deny_body(const struct esb *s, const struct deny *d, struct buf *out)
     if (d->retry_s)
         json_u64(&j, "retry_after_s", d->retry_s);
     json_str(&j, "message", buf_str(&message));
-    if (has_grant(d->reason) && add_grant(d, deny_over_tls(d), &grant))
+    if (deny_has_grant(d->reason) && deny_add_grant(d, deny_over_tls(d), &grant))
         buf_addf(out, ",\"grant\":%s", grant.p); /* JSON already */
-    if (ask || waits(d))
-        add_ask(&j, d);
+    if (ask || deny_is_pending(d))
+        deny_add_ask(&j, d);
     json_end_obj(&j);
     json_end_obj(&j);
 }
 
-static void header(const struct deny *d, char ret[160])
+static void deny_header_value(const struct deny *d, char ret[160])
 {
     (void)snprintf(ret, 160, "denied; reason=%s; id=%s", netpol_reason_name(d->reason), d->id);
 }
 
-/* Such a client looks at nothing but these fields, in an answer of its own type (application/grpc, +proto, -web
- * ...). */
-static void answer_grpc(const struct esb *s, const struct deny *d, struct http_req *r, const char *type)
+/* gRPC clients read only these fields, in an answer of their own content type (application/grpc, +proto, -web ...). */
+static void deny_answer_grpc(const struct esb *s, const struct deny *d, struct http_req *r, const char *type)
 {
     _cleanup_buf_ struct buf text = {0}, safe = {0};
     char number[12];
     buf_addf(&text, "%s: ", netpol_reason_name(d->reason));
-    add_message(s, d, &text);
+    deny_add_message(s, d, &text);
     url_encode(&safe, text.p, text.n < 1024 ? text.n : 1024, " :/,;.\"'()=?");
-    (void)snprintf(number, sizeof number, "%u", reasons[known(d->reason)].grpc);
+    (void)snprintf(number, sizeof number, "%u", reasons[reason_index(d->reason)].grpc);
     http_set(r, "grpc-status", number);
     http_set(r, "grpc-message", buf_str(&safe));
     http_reply(r, 200, type, NULL, 0);
@@ -253,7 +254,7 @@ void deny_answer(const struct esb *s, const struct deny *d, struct http_req *r)
     _cleanup_buf_ struct buf body = {0};
     const char *type = http_field(&r->fields, "content-type");
     char text[160];
-    header(d, text);
+    deny_header_value(d, text);
     http_set(r, "x-hutch-egress", text);
     http_set(r, "cache-control", "no-store");
     if (d->retry_s) {
@@ -261,7 +262,7 @@ void deny_answer(const struct esb *s, const struct deny *d, struct http_req *r)
         http_set(r, "retry-after", text);
     }
     if (type && strncmp(type, "application/grpc", 16) == 0) {
-        answer_grpc(s, d, r, type);
+        deny_answer_grpc(s, d, r, type);
         return;
     }
     deny_body(s, d, &body);
@@ -270,7 +271,7 @@ void deny_answer(const struct esb *s, const struct deny *d, struct http_req *r)
                body.n); /* of HEAD the server sends the head only */
 }
 
-static const char *phrase(unsigned status)
+static const char *deny_status_phrase(unsigned status)
 {
     switch (status) {
     case 400:
@@ -295,11 +296,11 @@ void deny_raw(const struct esb *s, const struct deny *d, struct buf *out)
     _cleanup_buf_ struct buf body = {0};
     unsigned status = deny_status(d->reason);
     char text[160];
-    header(d, text);
+    deny_header_value(d, text);
     deny_body(s, d, &body);
     buf_addc(&body, '\n');
-    buf_addf(out, "HTTP/1.1 %u %s\r\ncontent-type: application/json\r\ncontent-length: %zu\r\n", status, phrase(status),
-             body.n);
+    buf_addf(out, "HTTP/1.1 %u %s\r\ncontent-type: application/json\r\ncontent-length: %zu\r\n", status,
+             deny_status_phrase(status), body.n);
     buf_addf(out, "cache-control: no-store\r\nx-hutch-egress: %s\r\n", text);
     if (d->retry_s)
         buf_addf(out, "retry-after: %u\r\n", d->retry_s);

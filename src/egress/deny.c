@@ -1,8 +1,8 @@
-/* deny.c - refusals of a sandbox: counted, kept in a ring, told to front and to who listens inside, written to the
+/* deny.c - counts the refusals of a sandbox, keeps them in a ring, tells front and the listeners inside, and writes the
  * audit log.
  *
- * Whoever is refused may try a thousand times a second. The same thing (host, port, method, path, reason) within
- * DENY_SAME_MS is one record: told when it comes first, and once more with its count when the time is over.
+ * A refused client may try a thousand times a second. Equal refusals (host, port, method, path, reason) within
+ * DENY_SAME_MS are one record: told when the first comes, and once more with the count when the time is over.
  */
 #include "egress/deny.h"
 
@@ -13,7 +13,7 @@
 #include "base/cleanup.h"
 #include "base/mem.h"
 #include "base/random.h"
-#include "egress/audit.h"
+#include "egress/audit/audit.h"
 #include "egress/deny-int.h"
 
 bool deny_bucket_take(struct deny_bucket *b, uint32_t per_s, uint64_t now_ms)
@@ -36,7 +36,7 @@ struct denials *denials_of(struct esb *s)
     return s->denials;
 }
 
-static void denial_free(struct denial *d)
+static void denial_destroy(struct denial *d)
 {
     if (!d)
         return;
@@ -49,7 +49,7 @@ static void denial_free(struct denial *d)
     free(d);
 }
 
-void denials_free(struct esb *s)
+void deny_forget(struct esb *s)
 {
     struct denials *k = s->denials;
     if (!k)
@@ -58,14 +58,14 @@ void denials_free(struct esb *s)
     internal_calls_abort(k);
     loop_timer_del(s->g->loop, k->timer);
     for (size_t i = 0; i < DENIALS_KEPT; i++)
-        denial_free(k->ring[i]);
+        denial_destroy(k->ring[i]);
     free(k);
 }
 
 /* --- telling
  * -------------------------------------------------------------------------------------------------------- */
 
-static void add_time(struct json *j, uint64_t unix_ms)
+static void denial_add_time(struct json *j, uint64_t unix_ms)
 {
     char text[48], whole[80];
     time_t at = (time_t)(unix_ms / 1000);
@@ -80,7 +80,7 @@ void denial_fields(struct json *j, const struct denial *d)
 {
     json_u64(j, "seq", d->seq);
     json_str(j, "id", d->id);
-    add_time(j, d->unix_ms);
+    denial_add_time(j, d->unix_ms);
     json_str(j, "reason", netpol_reason_name(d->reason));
     json_str(j, "layer", d->layer);
     json_str(j, "host", d->host);
@@ -96,7 +96,7 @@ void denial_fields(struct json *j, const struct denial *d)
         buf_addf(j->out, ",\"grant\":%s", buf_str(&grant)); /* JSON already */
 }
 
-static void tell_front(struct esb *s, struct denials *k, const struct denial *d)
+static void denial_tell_front(struct esb *s, struct denials *k, const struct denial *d)
 {
     _cleanup_buf_ struct buf out = {0};
     struct json j;
@@ -116,7 +116,7 @@ static void tell_front(struct esb *s, struct denials *k, const struct denial *d)
     control_tell(s->g, &out);
 }
 
-static void tell(struct esb *s, struct denials *k, struct denial *d, const struct flow *flow)
+static void denial_tell(struct esb *s, struct denials *k, struct denial *d, const struct flow *flow)
 {
     struct audit_record r = {
         .kind = strcmp(d->layer, "dns") == 0 ? "dns" : "deny",
@@ -135,13 +135,13 @@ static void tell(struct esb *s, struct denials *k, struct denial *d, const struc
         .count = d->count - d->told,
     };
     audit_write(s->g->audit, &r);
-    tell_front(s, k, d);
+    denial_tell_front(s, k, d);
     internal_events_tell(s, d);
     d->told = d->count;
 }
 
-/* Some records have grown since they were told of. */
-static void repeated(void *arg)
+/* Tells the records whose count grew since they were last told. */
+static void denials_on_repeat_timer(void *arg)
 {
     struct esb *s = arg;
     struct denials *k = s->denials;
@@ -152,12 +152,12 @@ static void repeated(void *arg)
         if (!d || d->count == d->told)
             continue;
         if (now - d->first_ms >= DENY_SAME_MS)
-            tell(s, k, d, NULL);
+            denial_tell(s, k, d, NULL);
         else if (wait == 0 || d->first_ms + DENY_SAME_MS - now < wait)
             wait = d->first_ms + DENY_SAME_MS - now;
     }
     if (wait > 0)
-        k->timer = loop_timer(s->g->loop, wait, repeated, s);
+        k->timer = loop_timer(s->g->loop, wait, denials_on_repeat_timer, s);
 }
 
 /* --- keeping
@@ -168,8 +168,9 @@ static bool same_text(const char *kept, const char *given, size_t cut)
     return !kept || !given ? kept == given : strncmp(kept, given, cut) == 0;
 }
 
-/* Any function does: what it finds is compared. A sandbox that makes values meet gains a few comparisons. */
-static uint64_t hash_of(const struct deny *d)
+/* FNV-1a is enough: matches are compared in full, so a sandbox that provokes collisions only causes a few
+ * comparisons. */
+static uint64_t deny_hash(const struct deny *d)
 {
     const char *texts[] = {d->host, d->method, d->path};
     uint64_t h = 0xcbf29ce484222325ull ^ ((uint64_t)d->port << 16 | (uint64_t)d->reason);
@@ -181,7 +182,7 @@ static uint64_t hash_of(const struct deny *d)
     return h;
 }
 
-static struct denial *find_same(struct denials *k, const struct deny *d, uint64_t hash, uint64_t now)
+static struct denial *denials_find_same(struct denials *k, const struct deny *d, uint64_t hash, uint64_t now)
 {
     uint64_t oldest = k->last_seq > DENIALS_KEPT ? k->last_seq - DENIALS_KEPT : 0;
     for (uint64_t seq = k->last_seq; seq > oldest; seq--) {
@@ -196,15 +197,15 @@ static struct denial *find_same(struct denials *k, const struct deny *d, uint64_
     return NULL;
 }
 
-static char *keep(const char *text, size_t max) { return text ? xstrndup(text, strnlen(text, max)) : NULL; }
+static char *deny_copy_text(const char *text, size_t max) { return text ? xstrndup(text, strnlen(text, max)) : NULL; }
 
-static struct denial *add(struct esb *s, struct denials *k, const struct deny *d, uint64_t hash)
+static struct denial *denials_append(struct esb *s, struct denials *k, const struct deny *d, uint64_t hash)
 {
     struct timespec now;
     struct denial **at = &k->ring[(k->last_seq + 1) % DENIALS_KEPT], *e = xcalloc(1, sizeof *e);
     if (*at && (*at)->count != (*at)->told)
-        tell(s, k, *at, NULL);
-    denial_free(*at);
+        denial_tell(s, k, *at, NULL);
+    denial_destroy(*at);
     *at = e;
     (void)clock_gettime(CLOCK_REALTIME, &now);
     *e = (struct denial){
@@ -216,12 +217,12 @@ static struct denial *add(struct esb *s, struct denials *k, const struct deny *d
         .reason = d->reason,
         .port = d->port,
         .tls = deny_over_tls(d),
-        .host = keep(d->host, NETPOL_NAME_MAX),
-        .method = keep(d->method, 64),
-        .path = keep(d->path, DENY_PATH_KEPT),
-        .rule = keep(d->rule, NETPOL_ID_MAX),
-        .text = keep(d->text, DENY_TEXT_KEPT),
-        .approval = keep(d->approval, 64),
+        .host = deny_copy_text(d->host, NETPOL_NAME_MAX),
+        .method = deny_copy_text(d->method, 64),
+        .path = deny_copy_text(d->path, DENY_PATH_KEPT),
+        .rule = deny_copy_text(d->rule, NETPOL_ID_MAX),
+        .text = deny_copy_text(d->text, DENY_TEXT_KEPT),
+        .approval = deny_copy_text(d->approval, 64),
     };
     (void)snprintf(e->layer, sizeof e->layer, "%s", d->layer ? d->layer : "http");
     memcpy(e->id, "dn_", 3);
@@ -232,18 +233,18 @@ static struct denial *add(struct esb *s, struct denials *k, const struct deny *d
 void deny_record(struct esb *s, struct deny *d)
 {
     struct denials *k = denials_of(s);
-    uint64_t now = loop_now(s->g->loop), hash = hash_of(d);
-    struct denial *e = find_same(k, d, hash, now);
+    uint64_t now = loop_now(s->g->loop), hash = deny_hash(d);
+    struct denial *e = denials_find_same(k, d, hash, now);
     s->counts.denied++;
     if (d->host)
         esb_host(s, d->host)->denied++;
     if (e) {
         e->count++;
         if (!k->timer)
-            k->timer = loop_timer(s->g->loop, DENY_SAME_MS, repeated, s);
+            k->timer = loop_timer(s->g->loop, DENY_SAME_MS, denials_on_repeat_timer, s);
     } else {
-        e = add(s, k, d, hash);
-        tell(s, k, e, d->flow);
+        e = denials_append(s, k, d, hash);
+        denial_tell(s, k, e, d->flow);
     }
     memcpy(d->id, e->id, sizeof d->id);
     d->seq = e->seq;

@@ -1,4 +1,4 @@
-/* dial-check.c - which addresses may be dialled: what netpol_reach() says of them, and what the rule opens. */
+/* dial-check.c - decides which addresses may be dialled: public ones, and private ones that the rule lists. */
 #include <errno.h>
 #include <stdlib.h>
 
@@ -15,7 +15,7 @@ struct dialer {
     loop_id timer;
 };
 
-/* A failure keeps the list that is there: too many addresses are refused rather than too few. */
+/* A failure keeps the last list: better refuse an address that is not ours any more than dial one of ours. */
 static void own_refresh(void *arg)
 {
     struct dialer *v = arg;

@@ -1,9 +1,8 @@
-/* dial.c - the way out: a name becomes addresses, each address is checked, and the connection goes to one that was checked.
+/* dial.c - the way out: resolves a name, checks each address, and connects to an address that was checked.
  *
- * There is no second lookup between the check and connect(). Addresses are tried in turn, the next 250 ms after the one before
- * or as soon as all before it have failed; the first that connects wins. With a SOCKS 5 proxy both the proxy's
- * addresses and the
- * target's are checked, and the proxy is told an address, never a name.
+ * There is no second lookup between the check and connect(). Addresses are tried in turn, the next 250 ms after the one
+ * before or as soon as all before it have failed; the first that connects wins. With a SOCKS 5 proxy the addresses of
+ * the proxy and of the target are both checked, and the proxy is told an address, never a name.
  */
 #include <arpa/inet.h>
 #include <errno.h>
@@ -12,14 +11,13 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/socket.h>
-#include <time.h>
 #include <unistd.h>
 
 #include "base/cleanup.h"
 #include "base/mem.h"
 #include "egress/dial-int.h"
 #include "egress/resolve.h"
-#include "egress/secrets-int.h"
+#include "egress/secrets/secrets-int.h"
 #include "egress/socks.h"
 #include "os/own.h"
 
@@ -53,19 +51,12 @@ struct dial {
     bool proxy_step; /* it is the proxy that is resolved and dialled */
     struct socks_client socks;
     char password[SOCKS_USER_MAX + 1];
-    bool no_password; /* there is one, and it cannot be read */
+    bool no_password; /* the policy has one, but it cannot be unsealed */
     struct buf in, out;
     int proxy_fd;
     loop_id proxy_watch;
     bool finished, reporting;
 };
-
-static uint64_t now_us(void)
-{
-    struct timespec t;
-    (void)clock_gettime(CLOCK_MONOTONIC, &t);
-    return (uint64_t)t.tv_sec * 1000000 + (uint64_t)t.tv_nsec / 1000;
-}
 
 static void address_text(const struct in6_addr *a, char ret[INET6_ADDRSTRLEN])
 {
@@ -77,7 +68,7 @@ static void address_text(const struct in6_addr *a, char ret[INET6_ADDRSTRLEN])
 
 /* --- the end ------------------------------------------------------------------------------------------------------ */
 
-static void close_attempt(struct attempt *a)
+static void attempt_close(struct attempt *a)
 {
     if (a->fd < 0)
         return;
@@ -86,14 +77,14 @@ static void close_attempt(struct attempt *a)
     a->fd = -1;
 }
 
-/* Lets go of everything but the result. */
-static void let_go(struct dial *d)
+/* Releases everything but the result. */
+static void dial_let_go(struct dial *d)
 {
     struct loop *l = d->g->loop;
     resolve_cancel(d->resolve);
     d->resolve = NULL;
     for (size_t i = 0; i < d->nattempts; i++)
-        close_attempt(&d->attempts[i]);
+        attempt_close(&d->attempts[i]);
     loop_timer_del(l, d->stagger);
     loop_timer_del(l, d->deadline);
     loop_fd_del(l, d->proxy_watch);
@@ -107,15 +98,15 @@ static void let_go(struct dial *d)
 
 static void dial_free(struct dial *d)
 {
-    let_go(d);
+    dial_let_go(d);
     if (d->result.fd >= 0)
         (void)close(d->result.fd);
     netpol_unref(d->policy);
     free(d);
 }
 
-/* From the loop, after everything that led here. */
-static void report(void *arg)
+/* Called from the loop, so that the caller is never called back from inside its own call. */
+static void dial_report(void *arg)
 {
     struct dial *d = arg;
     d->reporting = false;
@@ -127,7 +118,8 @@ static void report(void *arg)
     dial_free(d);
 }
 
-__attribute__((format(printf, 3, 4))) static void finish(struct dial *d, enum dial_failure why, const char *fmt, ...)
+__attribute__((format(printf, 3, 4))) static void dial_finish(struct dial *d, enum dial_failure why, const char *fmt,
+                                                              ...)
 {
     va_list ap;
     if (d->finished)
@@ -137,10 +129,10 @@ __attribute__((format(printf, 3, 4))) static void finish(struct dial *d, enum di
     (void)vsnprintf(d->result.text, sizeof d->result.text, fmt, ap);
     va_end(ap);
     d->result.failure = why;
-    d->result.took_us = now_us() - d->started_us;
-    let_go(d);
+    d->result.took_us = egress_clock_us() - d->started_us;
+    dial_let_go(d);
     d->reporting = true;
-    loop_defer(d->g->loop, report, d);
+    loop_defer(d->g->loop, dial_report, d);
 }
 
 void dial_cancel(struct dial *d)
@@ -154,10 +146,10 @@ void dial_cancel(struct dial *d)
 
 /* --- connecting --------------------------------------------------------------------------------------------------- */
 
-static void try_next(struct dial *d);
-static void proxy_start(struct dial *d, int fd);
+static void dial_try_next(struct dial *d);
+static void dial_proxy_start(struct dial *d, int fd);
 
-static void connected(struct dial *d, struct attempt *a)
+static void attempt_connected(struct dial *d, struct attempt *a)
 {
     struct sockaddr_storage ss = {0};
     socklen_t n = sizeof ss;
@@ -165,7 +157,7 @@ static void connected(struct dial *d, struct attempt *a)
     int fd = a->fd, on = 1;
     if (getpeername(fd, (struct sockaddr *)&ss, &n) < 0 || !own_address_of((struct sockaddr *)&ss, &peer) ||
         !IN6_ARE_ADDR_EQUAL(&peer, &a->addr) || dial_check(d->g, &a->addr, d->rule) != DIAL_OK) {
-        finish(d, DIAL_NEVER, "the connection does not lead to the address that was checked");
+        dial_finish(d, DIAL_NEVER, "the connection does not lead to the address that was checked");
         return;
     }
     loop_fd_del(d->g->loop, a->watch);
@@ -173,12 +165,12 @@ static void connected(struct dial *d, struct attempt *a)
     (void)setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &on, sizeof on);
     (void)setsockopt(fd, SOL_SOCKET, SO_KEEPALIVE, &on, sizeof on);
     if (d->proxy_step) {
-        proxy_start(d, fd);
+        dial_proxy_start(d, fd);
         return;
     }
     d->result.fd = fd;
     d->result.addr = a->addr;
-    finish(d, DIAL_OK, "%s", "");
+    dial_finish(d, DIAL_OK, "%s", "");
 }
 
 static void attempt_failed(struct dial *d, struct attempt *a, int eno)
@@ -186,14 +178,14 @@ static void attempt_failed(struct dial *d, struct attempt *a, int eno)
     char text[INET6_ADDRSTRLEN];
     address_text(&a->addr, text);
     (void)snprintf(d->result.text, sizeof d->result.text, "%s port %u: %s", text, (unsigned)d->port, strerror(eno));
-    close_attempt(a);
+    attempt_close(a);
     for (size_t i = 0; i < d->nattempts; i++)
         if (d->attempts[i].fd >= 0)
-            return; /* another one is under way, and the next has its time */
-    try_next(d);
+            return; /* another attempt is under way; the stagger timer starts the next */
+    dial_try_next(d);
 }
 
-static void on_connect(void *arg, int fd, unsigned events)
+static void attempt_on_connect(void *arg, int fd, unsigned events)
 {
     struct attempt *a = arg;
     int eno = 0;
@@ -204,17 +196,17 @@ static void on_connect(void *arg, int fd, unsigned events)
     if (eno)
         attempt_failed(a->d, a, eno);
     else
-        connected(a->d, a);
+        attempt_connected(a->d, a);
 }
 
-static void on_stagger(void *arg)
+static void dial_on_stagger(void *arg)
 {
     struct dial *d = arg;
     d->stagger = 0;
-    try_next(d);
+    dial_try_next(d);
 }
 
-static int connect_to(int fd, const struct in6_addr *a, uint16_t port)
+static int attempt_connect(int fd, const struct in6_addr *a, uint16_t port)
 {
     struct sockaddr_in6 v6 = {.sin6_family = AF_INET6, .sin6_port = htons(port), .sin6_addr = *a};
     struct sockaddr_in v4 = {.sin_family = AF_INET, .sin_port = htons(port)};
@@ -223,16 +215,16 @@ static int connect_to(int fd, const struct in6_addr *a, uint16_t port)
                                    : connect(fd, (struct sockaddr *)&v6, sizeof v6);
 }
 
-/* 0 under way, else errno. */
+/* 0: under way; else errno. */
 static int attempt_start(struct dial *d, struct attempt *a)
 {
     int eno = 0;
     a->fd = socket(IN6_IS_ADDR_V4MAPPED(&a->addr) ? AF_INET : AF_INET6, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
     if (a->fd < 0)
         return errno;
-    if (connect_to(a->fd, &a->addr, d->port) < 0 && errno != EINPROGRESS)
+    if (attempt_connect(a->fd, &a->addr, d->port) < 0 && errno != EINPROGRESS)
         eno = errno;
-    if (!eno && !(a->watch = loop_fd_add(d->g->loop, a->fd, LOOP_OUT, on_connect, a)))
+    if (!eno && !(a->watch = loop_fd_add(d->g->loop, a->fd, LOOP_OUT, attempt_on_connect, a)))
         eno = errno;
     if (eno) {
         (void)close(a->fd);
@@ -241,7 +233,7 @@ static int attempt_start(struct dial *d, struct attempt *a)
     return eno;
 }
 
-static void try_next(struct dial *d)
+static void dial_try_next(struct dial *d)
 {
     loop_timer_del(d->g->loop, d->stagger);
     d->stagger = 0;
@@ -251,7 +243,7 @@ static void try_next(struct dial *d)
         int eno = attempt_start(d, a);
         if (!eno) {
             if (d->next < d->naddrs)
-                d->stagger = loop_timer(d->g->loop, STAGGER_MS, on_stagger, d);
+                d->stagger = loop_timer(d->g->loop, STAGGER_MS, dial_on_stagger, d);
             return;
         }
         char text[INET6_ADDRSTRLEN];
@@ -263,36 +255,36 @@ static void try_next(struct dial *d)
             return;
     char last[sizeof d->result.text];
     memcpy(last, d->result.text, sizeof last);
-    finish(d, DIAL_UNREACHABLE, "%s", last[0] ? last : "no address to connect to");
+    dial_finish(d, DIAL_UNREACHABLE, "%s", last[0] ? last : "no address to connect to");
 }
 
-static void on_deadline(void *arg)
+static void dial_on_deadline(void *arg)
 {
     struct dial *d = arg;
     d->deadline = 0;
-    finish(d, DIAL_TIMEOUT, "no connection within %d s", CONNECT_MS / 1000);
+    dial_finish(d, DIAL_TIMEOUT, "no connection within %d s", CONNECT_MS / 1000);
 }
 
 /* --- resolving ---------------------------------------------------------------------------------------------------- */
 
-static void proxy_resolve(struct dial *d);
+static void dial_proxy_resolve(struct dial *d);
 
-/* A deny rule that names addresses holds for names that lead there. */
-static bool denied_by_rule(const struct dial *d, const struct in6_addr *a)
+/* A deny rule for addresses also applies to names that resolve to them. */
+static bool dial_is_denied(const struct dial *d, const struct in6_addr *a)
 {
     const struct netpol_flow t = {.host = d->host[0] ? d->host : NULL, .addr = *a, .port = d->port};
     return d->policy && !netpol_resolved(d->policy, &t, a, egress_now());
 }
 
-/* Keeps what may be dialled, families in turn so that a broken one costs one step. */
-static enum dial_failure choose(struct dial *d, const struct resolve_answer *r)
+/* Keeps the addresses that may be dialled, alternating families so that a broken family costs one step. */
+static enum dial_failure dial_choose_addresses(struct dial *d, const struct resolve_answer *r)
 {
     struct in6_addr by_family[2][RESOLVE_ADDRS_MAX];
     size_t n[2] = {0, 0};
     enum dial_failure worst = DIAL_NO_NAME;
     for (size_t i = 0; i < r->n; i++) {
         enum dial_failure f = dial_check(d->g, &r->addrs[i], d->rule);
-        if (f == DIAL_OK && !d->proxy_step && denied_by_rule(d, &r->addrs[i]))
+        if (f == DIAL_OK && !d->proxy_step && dial_is_denied(d, &r->addrs[i]))
             f = DIAL_NEVER;
         unsigned v4 = IN6_IS_ADDR_V4MAPPED(&r->addrs[i]) ? 1 : 0;
         if (f == DIAL_OK)
@@ -308,55 +300,55 @@ static enum dial_failure choose(struct dial *d, const struct resolve_answer *r)
     return d->naddrs ? DIAL_OK : worst;
 }
 
-static void chosen(struct dial *d, enum dial_failure f, const char *what, const char *said)
+static void dial_go_on(struct dial *d, enum dial_failure f, const char *what, const char *said)
 {
     if (f == DIAL_NO_NAME)
-        finish(d, DIAL_NO_NAME, "%s cannot be resolved: %s", what, said ? said : "it has no address");
+        dial_finish(d, DIAL_NO_NAME, "%s cannot be resolved: %s", what, said ? said : "it has no address");
     else if (f != DIAL_OK)
-        finish(d, f, "%s has only addresses that %s", what,
-               f == DIAL_PRIVATE ? "are private, and the rule does not list them in `private`"
-                                 : "are never reached from here");
+        dial_finish(d, f, "%s has only addresses that %s", what,
+                    f == DIAL_PRIVATE ? "are private, and the rule does not list them in `private`"
+                                      : "are never reached from here");
     else if (d->proxy_host[0] && !d->proxy_step)
-        proxy_resolve(d);
+        dial_proxy_resolve(d);
     else
-        try_next(d);
+        dial_try_next(d);
 }
 
-static void on_resolved(void *arg, const struct resolve_answer *r)
+static void dial_on_resolved(void *arg, const struct resolve_answer *r)
 {
     struct dial *d = arg;
     d->resolve = NULL;
-    chosen(d, r->status == RESOLVE_OK ? choose(d, r) : DIAL_NO_NAME, d->proxy_step ? "the upstream proxy" : "the name",
-           r->text);
+    dial_go_on(d, r->status == RESOLVE_OK ? dial_choose_addresses(d, r) : DIAL_NO_NAME,
+               d->proxy_step ? "the upstream proxy" : "the name", r->text);
 }
 
-static void start_literal(void *arg)
+static void dial_start_literal(void *arg)
 {
     struct dial *d = arg;
     struct resolve_answer one = {.n = 1, .addrs = {d->addrs[0]}};
-    if (d->finished) /* the deadline came first: report() is due, and frees */
+    if (d->finished) /* the deadline came first: dial_report() is scheduled and frees d */
         return;
     d->reporting = false;
     if (!d->done) {
         dial_free(d);
         return;
     }
-    chosen(d, choose(d, &one), d->proxy_step ? "the upstream proxy" : "the destination", NULL);
+    dial_go_on(d, dial_choose_addresses(d, &one), d->proxy_step ? "the upstream proxy" : "the destination", NULL);
 }
 
-static void resolve_or_literal(struct dial *d, const char *host, const struct in6_addr *literal)
+static void dial_resolve(struct dial *d, const char *host, const struct in6_addr *literal)
 {
     if (host) {
-        d->resolve = resolve_start(d->g, host, on_resolved, d);
+        d->resolve = resolve_start(d->g, host, dial_on_resolved, d);
         return;
     }
     d->addrs[0] = *literal;
-    d->reporting = true; /* a deferred call holds it */
-    loop_defer(d->g->loop, start_literal, d);
+    d->reporting = true; /* keeps d alive until the deferred call */
+    loop_defer(d->g->loop, dial_start_literal, d);
 }
 
-/* The one that came with the policy, else the tenant's secret of this name, else an empty one. */
-static void proxy_password(struct dial *d, const struct esb *s, const struct netpol_settings *set)
+/* Takes the password that came with the policy, else the tenant's secret DIAL_PROXY_SECRET, else an empty one. */
+static void dial_proxy_password(struct dial *d, const struct esb *s, const struct netpol_settings *set)
 {
     struct err err;
     d->socks.password = d->password;
@@ -385,21 +377,21 @@ struct dial *dial_start(struct esb *s, const char *host, const struct in6_addr *
     d->port = port;
     (void)snprintf(d->host, sizeof d->host, "%s", host ? host : "");
     d->proxy_fd = d->result.fd = -1;
-    d->started_us = now_us();
-    d->deadline = loop_timer(s->g->loop, CONNECT_MS, on_deadline, d);
+    d->started_us = egress_clock_us();
+    d->deadline = loop_timer(s->g->loop, CONNECT_MS, dial_on_deadline, d);
     if (set && set->proxy[0]) {
         (void)snprintf(d->proxy_host, sizeof d->proxy_host, "%s", set->proxy);
-        d->socks.user = set->proxy_user; /* of the policy that is held */
-        proxy_password(d, s, set);
+        d->socks.user = set->proxy_user; /* d->policy keeps it alive */
+        dial_proxy_password(d, s, set);
     }
-    resolve_or_literal(d, host, literal);
+    dial_resolve(d, host, literal);
     return d;
 }
 
 /* --- through a proxy ---------------------------------------------------------------------------------------------- */
 
-/* The target is known and checked; now the proxy itself. */
-static void proxy_resolve(struct dial *d)
+/* The target is resolved and checked; resolves the proxy itself next. */
+static void dial_proxy_resolve(struct dial *d)
 {
     char host[NETPOL_NAME_MAX];
     struct in6_addr addr;
@@ -409,14 +401,14 @@ static void proxy_resolve(struct dial *d)
     d->socks.port = d->port;
     d->proxy_step = true;
     if (!netpol_authority(d->proxy_host, host, &addr, &literal, &port)) {
-        finish(d, DIAL_UNREACHABLE, "the upstream proxy of the policy is not HOST:PORT");
+        dial_finish(d, DIAL_UNREACHABLE, "the upstream proxy of the policy is not HOST:PORT");
         return;
     }
     d->port = port;
-    resolve_or_literal(d, literal ? NULL : host, &addr);
+    dial_resolve(d, literal ? NULL : host, &addr);
 }
 
-static int proxy_flush(struct dial *d)
+static int dial_proxy_flush(struct dial *d)
 {
     while (d->out.n) {
         ssize_t n = send(d->proxy_fd, d->out.p, d->out.n, MSG_NOSIGNAL);
@@ -428,16 +420,16 @@ static int proxy_flush(struct dial *d)
     return 0;
 }
 
-static void proxy_done(struct dial *d)
+static void dial_proxy_done(struct dial *d)
 {
     loop_fd_del(d->g->loop, d->proxy_watch);
     d->result.fd = TAKE_FD(d->proxy_fd);
     d->result.addr = d->socks.addr;
-    finish(d, DIAL_OK, "%s", "");
+    dial_finish(d, DIAL_OK, "%s", "");
 }
 
-/* Exactly what the conversation needs is read; what follows belongs to the stream. */
-static int proxy_read(struct dial *d, const char **why)
+/* Reads byte by byte, exactly what the SOCKS exchange needs: later bytes belong to the stream. */
+static int dial_proxy_read(struct dial *d, const char **why)
 {
     for (;;) {
         unsigned char c;
@@ -453,44 +445,44 @@ static int proxy_read(struct dial *d, const char **why)
         if (taken < 0)
             return -1;
         if (taken > 0)
-            d->in.n = 0; /* it was all of it, byte by byte */
+            d->in.n = 0; /* reading byte by byte, it took all of them */
         if (socks_client_done(&d->socks))
             return 1;
     }
 }
 
-static void on_proxy(void *arg, int fd, unsigned events)
+static void dial_on_proxy(void *arg, int fd, unsigned events)
 {
     struct dial *d = arg;
     const char *why = "the proxy does not take what is sent";
     (void)fd;
-    int rc = events & (LOOP_IN | LOOP_HUP) ? proxy_read(d, &why) : 0;
+    int rc = events & (LOOP_IN | LOOP_HUP) ? dial_proxy_read(d, &why) : 0;
     if (rc == 1) {
-        proxy_done(d);
+        dial_proxy_done(d);
         return;
     }
-    if (rc < 0 || proxy_flush(d) < 0) {
-        finish(d, DIAL_UNREACHABLE, "%s", why);
+    if (rc < 0 || dial_proxy_flush(d) < 0) {
+        dial_finish(d, DIAL_UNREACHABLE, "%s", why);
         return;
     }
     loop_fd_set(d->g->loop, d->proxy_watch, LOOP_IN | (d->out.n ? LOOP_OUT : 0));
 }
 
-static void proxy_start(struct dial *d, int fd)
+static void dial_proxy_start(struct dial *d, int fd)
 {
     d->proxy_fd = fd;
     for (size_t i = 0; i < d->nattempts; i++)
-        close_attempt(&d->attempts[i]);
+        attempt_close(&d->attempts[i]);
     loop_timer_del(d->g->loop, d->stagger);
     d->stagger = 0;
     if (d->no_password) {
-        finish(d, DIAL_UNREACHABLE, "the password of the upstream proxy cannot be opened; set the network again");
+        dial_finish(d, DIAL_UNREACHABLE, "the password of the upstream proxy cannot be opened; set the network again");
         return;
     }
     socks_client_hello(&d->socks, &d->out);
-    d->proxy_watch = loop_fd_add(d->g->loop, fd, LOOP_IN | LOOP_OUT, on_proxy, d);
+    d->proxy_watch = loop_fd_add(d->g->loop, fd, LOOP_IN | LOOP_OUT, dial_on_proxy, d);
     if (!d->proxy_watch)
-        finish(d, DIAL_UNREACHABLE, "cannot watch the connection to the proxy");
+        dial_finish(d, DIAL_UNREACHABLE, "cannot watch the connection to the proxy");
 }
 
 /* --- life --------------------------------------------------------------------------------------------------------- */

@@ -1,5 +1,5 @@
-/* dns-tcp.c - questions over TCP, to whatever address: each message has its length in front. They are answered one after the
- * other; nothing is read while an answer has not been taken.
+/* dns-tcp.c - DNS over TCP, to any address: each message has its length in front. Questions are answered one after the
+ * other; the next is read only when the client has taken the answer before.
  */
 #include <errno.h>
 #include <stdlib.h>
@@ -22,7 +22,7 @@ struct dns_stream {
     size_t sent;
 };
 
-static void stream_end(struct dns_stream *d)
+static void dns_stream_end(struct dns_stream *d)
 {
     struct flow *f = d->f;
     loop_fd_del(f->sb->g->loop, d->watch);
@@ -33,29 +33,29 @@ static void stream_end(struct dns_stream *d)
     flow_end(f);
 }
 
-static void stream_cut(struct flow *f)
+static void dns_stream_cut(struct flow *f)
 {
     flow_reset(f);
-    stream_end(f->driver);
+    dns_stream_end(f->driver);
 }
 
-/* Each question is judged when it comes. */
-static bool stream_still(struct flow *f)
+/* Always allowed: each question is judged when it comes. */
+static bool dns_stream_still(struct flow *f)
 {
     (void)f;
     return true;
 }
 
-static const struct flow_ops stream_ops = {.still = stream_still, .cut = stream_cut};
+static const struct flow_ops stream_ops = {.still = dns_stream_still, .cut = dns_stream_cut};
 
-static void on_idle(void *arg)
+static void dns_stream_on_idle(void *arg)
 {
     struct dns_stream *d = arg;
     d->timer = 0;
-    stream_end(d);
+    dns_stream_end(d);
 }
 
-static void put_answer(struct dns_stream *d, const struct dns_answer *a)
+static void dns_stream_put_answer(struct dns_stream *d, const struct dns_answer *a)
 {
     _cleanup_buf_ struct buf m = {0};
     dns_write(&d->q, a, ANSWER_MAX, &m);
@@ -64,21 +64,21 @@ static void put_answer(struct dns_stream *d, const struct dns_answer *a)
     buf_add(&d->out, m.p, m.n);
 }
 
-static int work(struct dns_stream *d);
+static int dns_stream_advance(struct dns_stream *d);
 
-static void on_resolved(void *arg, const struct resolve_answer *r)
+static void dns_stream_on_resolved(void *arg, const struct resolve_answer *r)
 {
     struct dns_stream *d = arg;
     struct dns_answer a;
     d->resolve = NULL;
     dns_resolved(d->f->sb, &d->q, r, &a);
-    put_answer(d, &a);
-    if (work(d) < 0)
-        stream_end(d);
+    dns_stream_put_answer(d, &a);
+    if (dns_stream_advance(d) < 0)
+        dns_stream_end(d);
 }
 
-/* 1 one question was taken, 0 there is none that is whole, -1 not DNS. */
-static int take_question(struct dns_stream *d)
+/* 1: took one question; 0: none is complete; -1: not DNS. */
+static int dns_stream_take_question(struct dns_stream *d)
 {
     struct buf *head = &d->f->head;
     const unsigned char *p = (const unsigned char *)head->p;
@@ -95,14 +95,14 @@ static int take_question(struct dns_stream *d)
     memmove(head->p, head->p + 2 + n, head->n - 2 - n);
     head->n -= 2 + n;
     if (a.rcode != DNS_OK || dns_decide(d->f->sb, &d->q, &a))
-        put_answer(d, &a);
+        dns_stream_put_answer(d, &a);
     else
-        d->resolve = resolve_start(d->f->sb->g, d->q.name, on_resolved, d);
+        d->resolve = resolve_start(d->f->sb->g, d->q.name, dns_stream_on_resolved, d);
     return 1;
 }
 
-/* Sends what is there, answers what is there. -1: over. */
-static int work(struct dns_stream *d)
+/* Sends pending answers and answers complete questions until one side has to wait. -1: the connection has to end. */
+static int dns_stream_advance(struct dns_stream *d)
 {
     for (;;) {
         while (d->sent < d->out.n) {
@@ -116,7 +116,7 @@ static int work(struct dns_stream *d)
             d->sent += (size_t)n;
         }
         d->out.n = d->sent = 0;
-        int rc = d->resolve ? 0 : take_question(d);
+        int rc = d->resolve ? 0 : dns_stream_take_question(d);
         if (rc <= 0) {
             loop_fd_set(d->f->sb->g->loop, d->watch, d->resolve ? 0 : LOOP_IN);
             return rc;
@@ -124,7 +124,7 @@ static int work(struct dns_stream *d)
     }
 }
 
-static void on_event(void *arg, int fd, unsigned events)
+static void dns_stream_on_event(void *arg, int fd, unsigned events)
 {
     struct dns_stream *d = arg;
     unsigned char bytes[2048];
@@ -133,15 +133,15 @@ static void on_event(void *arg, int fd, unsigned events)
         if (n < 0 && errno == EAGAIN)
             return;
         if (n <= 0) {
-            stream_end(d);
+            dns_stream_end(d);
             return;
         }
         buf_add(&d->f->head, bytes, (size_t)n);
         loop_timer_del(d->f->sb->g->loop, d->timer);
-        d->timer = loop_timer(d->f->sb->g->loop, IDLE_MS, on_idle, d);
+        d->timer = loop_timer(d->f->sb->g->loop, IDLE_MS, dns_stream_on_idle, d);
     }
-    if (work(d) < 0)
-        stream_end(d);
+    if (dns_stream_advance(d) < 0)
+        dns_stream_end(d);
 }
 
 void dns_flow(struct flow *f)
@@ -150,8 +150,8 @@ void dns_flow(struct flow *f)
     d->f = f;
     f->ops = &stream_ops;
     f->driver = d;
-    d->timer = loop_timer(f->sb->g->loop, IDLE_MS, on_idle, d);
-    d->watch = loop_fd_add(f->sb->g->loop, f->fd, LOOP_IN, on_event, d);
+    d->timer = loop_timer(f->sb->g->loop, IDLE_MS, dns_stream_on_idle, d);
+    d->watch = loop_fd_add(f->sb->g->loop, f->fd, LOOP_IN, dns_stream_on_event, d);
     if (!d->watch)
-        stream_end(d);
+        dns_stream_end(d);
 }

@@ -24,7 +24,7 @@ struct reader {
     size_t n, at;
 };
 
-static bool get16(struct reader *r, uint16_t *ret)
+static bool wire_get_u16(struct reader *r, uint16_t *ret)
 {
     if (r->n - r->at < 2)
         return false;
@@ -33,12 +33,12 @@ static bool get16(struct reader *r, uint16_t *ret)
     return true;
 }
 
-static char lower(unsigned char c) { return (char)(c >= 'A' && c <= 'Z' ? c + 32 : c); }
+static char wire_lower(unsigned char c) { return (char)(c >= 'A' && c <= 'Z' ? c + 32 : c); }
 
 static bool is_name_char(char c) { return (c >= 'a' && c <= 'z') || (c >= '0' && c <= '9') || c == '-' || c == '_'; }
 
-/* No compression: there is nothing before a question that it could point to. */
-static bool get_name(struct reader *r, struct dns_query *q)
+/* Refuses compression: nothing precedes a question that it could point to. */
+static bool wire_get_name(struct reader *r, struct dns_query *q)
 {
     size_t start = r->at, out = 0;
     for (;;) {
@@ -52,7 +52,7 @@ static bool get_name(struct reader *r, struct dns_query *q)
         if (out)
             q->name[out++] = '.';
         for (unsigned i = 0; i < len; i++) {
-            char c = lower(r->p[r->at++]);
+            char c = wire_lower(r->p[r->at++]);
             if (!is_name_char(c))
                 return false;
             q->name[out++] = c;
@@ -66,12 +66,12 @@ static bool get_name(struct reader *r, struct dns_query *q)
     return true;
 }
 
-/* The only record a query may bring. */
-static enum dns_rcode get_opt(struct reader *r, struct dns_query *q)
+/* Reads the OPT record, the only one a query may contain. */
+static enum dns_rcode wire_get_opt(struct reader *r, struct dns_query *q)
 {
     uint16_t type, size, ttl_high, ttl_low, len;
-    if (r->at >= r->n || r->p[r->at++] != 0 || !get16(r, &type) || type != DNS_OPT || !get16(r, &size) ||
-        !get16(r, &ttl_high) || !get16(r, &ttl_low) || !get16(r, &len) || r->n - r->at < len)
+    if (r->at >= r->n || r->p[r->at++] != 0 || !wire_get_u16(r, &type) || type != DNS_OPT || !wire_get_u16(r, &size) ||
+        !wire_get_u16(r, &ttl_high) || !wire_get_u16(r, &ttl_low) || !wire_get_u16(r, &len) || r->n - r->at < len)
         return DNS_FORMERR;
     r->at += len;
     q->edns = true;
@@ -79,18 +79,18 @@ static enum dns_rcode get_opt(struct reader *r, struct dns_query *q)
     return (ttl_high & 0xff) ? DNS_BADVERS : DNS_OK;
 }
 
-static enum dns_rcode read_query(struct reader *r, struct dns_query *q)
+static enum dns_rcode wire_read_query(struct reader *r, struct dns_query *q)
 {
     uint16_t questions, answers, authority, more, class;
     if (q->flags & FLAG_OPCODE)
         return DNS_NOTIMP;
-    if (!get16(r, &questions) || !get16(r, &answers) || !get16(r, &authority) || !get16(r, &more) || questions != 1 ||
-        answers || authority || more > 1)
+    if (!wire_get_u16(r, &questions) || !wire_get_u16(r, &answers) || !wire_get_u16(r, &authority) ||
+        !wire_get_u16(r, &more) || questions != 1 || answers || authority || more > 1)
         return DNS_FORMERR;
-    if (!get_name(r, q) || !get16(r, &q->type) || !get16(r, &class))
+    if (!wire_get_name(r, q) || !wire_get_u16(r, &q->type) || !wire_get_u16(r, &class))
         return DNS_FORMERR;
     q->question = class == CLASS_IN;
-    enum dns_rcode rc = more ? get_opt(r, q) : DNS_OK;
+    enum dns_rcode rc = more ? wire_get_opt(r, q) : DNS_OK;
     if (rc == DNS_FORMERR || r->at != r->n)
         return DNS_FORMERR;
     return class != CLASS_IN ? DNS_NOTIMP : rc;
@@ -100,19 +100,20 @@ bool dns_parse(const void *p, size_t n, struct dns_query *ret, enum dns_rcode *r
 {
     struct reader r = {p, n, 0};
     *ret = (struct dns_query){.udp_max = DNS_UDP_MAX};
-    if (n < HEAD || n > DNS_MESSAGE_MAX || !get16(&r, &ret->id) || !get16(&r, &ret->flags) || (ret->flags & FLAG_QR))
+    if (n < HEAD || n > DNS_MESSAGE_MAX || !wire_get_u16(&r, &ret->id) || !wire_get_u16(&r, &ret->flags) ||
+        (ret->flags & FLAG_QR))
         return false;
-    *rcode = read_query(&r, ret);
+    *rcode = wire_read_query(&r, ret);
     return true;
 }
 
-static void put16(struct buf *b, unsigned v)
+static void wire_put_u16(struct buf *b, unsigned v)
 {
     const unsigned char m[] = {(unsigned char)(v >> 8), (unsigned char)v};
     buf_add(b, m, 2);
 }
 
-static void put_name(struct buf *b, const char *name)
+static void wire_put_name(struct buf *b, const char *name)
 {
     while (*name) {
         size_t n = strcspn(name, ".");
@@ -123,27 +124,27 @@ static void put_name(struct buf *b, const char *name)
     buf_addc(b, 0);
 }
 
-static void put_record(struct buf *b, unsigned type, uint32_t ttl, const void *data, size_t n)
+static void wire_put_record(struct buf *b, unsigned type, uint32_t ttl, const void *data, size_t n)
 {
-    put16(b, POINTER_TO_QUESTION);
-    put16(b, type);
-    put16(b, CLASS_IN);
-    put16(b, ttl >> 16);
-    put16(b, ttl & 0xffff);
-    put16(b, (unsigned)n);
+    wire_put_u16(b, POINTER_TO_QUESTION);
+    wire_put_u16(b, type);
+    wire_put_u16(b, CLASS_IN);
+    wire_put_u16(b, ttl >> 16);
+    wire_put_u16(b, ttl & 0xffff);
+    wire_put_u16(b, (unsigned)n);
     buf_add(b, data, n);
 }
 
-static void put_answer(const struct dns_query *q, const struct dns_answer *a, size_t i, struct buf *out)
+static void wire_put_answer(const struct dns_query *q, const struct dns_answer *a, size_t i, struct buf *out)
 {
     if (a->ptr) {
         _cleanup_buf_ struct buf name = {0};
-        put_name(&name, a->ptr);
-        put_record(out, DNS_PTR, a->ttl, name.p, name.n);
+        wire_put_name(&name, a->ptr);
+        wire_put_record(out, DNS_PTR, a->ttl, name.p, name.n);
     } else if (q->type == DNS_A) {
-        put_record(out, DNS_A, a->ttl, a->addrs[i].s6_addr + 12, 4);
+        wire_put_record(out, DNS_A, a->ttl, a->addrs[i].s6_addr + 12, 4);
     } else {
-        put_record(out, DNS_AAAA, a->ttl, a->addrs[i].s6_addr, 16);
+        wire_put_record(out, DNS_AAAA, a->ttl, a->addrs[i].s6_addr, 16);
     }
 }
 
@@ -154,31 +155,31 @@ void dns_write(const struct dns_query *q, const struct dns_answer *a, size_t max
     size_t n = q->question && a->rcode == DNS_OK ? (a->ptr ? 1 : a->naddrs) : 0, put = 0;
     for (; put < n; put++) {
         buf_done(&one);
-        put_answer(q, a, put, &one);
+        wire_put_answer(q, a, put, &one);
         if (fixed + body.n + one.n > max)
             break;
         buf_add(&body, one.p, one.n);
     }
-    put16(out, q->id);
-    put16(out, FLAG_QR | (q->flags & (FLAG_OPCODE | FLAG_RD | FLAG_CD)) | FLAG_RA | (put < n ? FLAG_TC : 0) |
-                   ((unsigned)a->rcode & 15));
-    put16(out, q->question ? 1 : 0);
-    put16(out, (unsigned)put);
-    put16(out, 0);
-    put16(out, q->edns ? 1 : 0);
+    wire_put_u16(out, q->id);
+    wire_put_u16(out, FLAG_QR | (q->flags & (FLAG_OPCODE | FLAG_RD | FLAG_CD)) | FLAG_RA | (put < n ? FLAG_TC : 0) |
+                          ((unsigned)a->rcode & 15));
+    wire_put_u16(out, q->question ? 1 : 0);
+    wire_put_u16(out, (unsigned)put);
+    wire_put_u16(out, 0);
+    wire_put_u16(out, q->edns ? 1 : 0);
     if (q->question) {
         buf_add(out, q->qname, q->qname_n);
-        put16(out, q->type);
-        put16(out, CLASS_IN);
+        wire_put_u16(out, q->type);
+        wire_put_u16(out, CLASS_IN);
     }
     if (body.n)
         buf_add(out, body.p, body.n);
     if (q->edns) {
         buf_addc(out, 0);
-        put16(out, DNS_OPT);
-        put16(out, DNS_EDNS_MAX);
-        put16(out, ((unsigned)a->rcode >> 4) << 8);
-        put16(out, 0);
-        put16(out, 0);
+        wire_put_u16(out, DNS_OPT);
+        wire_put_u16(out, DNS_EDNS_MAX);
+        wire_put_u16(out, ((unsigned)a->rcode >> 4) << 8);
+        wire_put_u16(out, 0);
+        wire_put_u16(out, 0);
     }
 }

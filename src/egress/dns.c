@@ -1,8 +1,6 @@
-/* dns.c - the resolver of a sandbox. In synthetic mode nobody is asked: a name that may be allowed gets an
- * address of ours, and so
- * does one that is denied, because what connects there can be told why. In real mode the node's resolver is
- * asked for names that
- * may be allowed, and for no others.
+/* dns.c - the resolver of a sandbox. In synthetic mode no other resolver is asked: a name that may be allowed gets a
+ * synthetic address, and so does a denied name, because egress can tell a client that connects there why. In real mode
+ * the node's resolver is asked, but only for names that may be allowed.
  */
 #include "egress/dns.h"
 
@@ -20,14 +18,7 @@
 
 enum { BATCH = 32, PENDING_MAX = 256, REAL_TTL_MAX = 60 };
 
-static struct in6_addr literal_of(const char *text)
-{
-    struct in6_addr a = IN6ADDR_ANY_INIT;
-    (void)netpol_literal(text, strlen(text), &a);
-    return a;
-}
-
-static struct in6_addr mapped(uint32_t v4)
+static struct in6_addr dns_map_v4(uint32_t v4)
 {
     struct in6_addr a = {0};
     const unsigned char b[] = {(unsigned char)(v4 >> 24), (unsigned char)(v4 >> 16), (unsigned char)(v4 >> 8),
@@ -53,11 +44,11 @@ static bool reverse_v4(const char *name, struct in6_addr *ret)
     }
     if (strcmp(p, "in-addr.arpa") != 0)
         return false;
-    *ret = mapped(a[0] << 24 | a[1] << 16 | a[2] << 8 | a[3]);
+    *ret = dns_map_v4(a[0] << 24 | a[1] << 16 | a[2] << 8 | a[3]);
     return true;
 }
 
-static int hex_digit(char c) { return c >= '0' && c <= '9' ? c - '0' : c >= 'a' && c <= 'f' ? c - 'a' + 10 : -1; }
+static int dns_hex_digit(char c) { return c >= '0' && c <= '9' ? c - '0' : c >= 'a' && c <= 'f' ? c - 'a' + 10 : -1; }
 
 /* 32 nibbles, the last first, and "ip6.arpa" */
 static bool reverse_v6(const char *name, struct in6_addr *ret)
@@ -65,7 +56,7 @@ static bool reverse_v6(const char *name, struct in6_addr *ret)
     if (strlen(name) != 64 + 8 || strcmp(name + 64, "ip6.arpa") != 0)
         return false;
     for (size_t i = 0; i < 32; i++) {
-        int digit = hex_digit(name[2 * i]);
+        int digit = dns_hex_digit(name[2 * i]);
         if (digit < 0 || name[2 * i + 1] != '.')
             return false;
         unsigned char *byte = &ret->s6_addr[15 - i / 2];
@@ -74,7 +65,7 @@ static bool reverse_v6(const char *name, struct in6_addr *ret)
     return true;
 }
 
-static void answer_ptr(struct esb *s, const struct dns_query *q, struct dns_answer *ret)
+static void dns_answer_ptr(struct esb *s, const struct dns_query *q, struct dns_answer *ret)
 {
     struct in6_addr a;
     if (!reverse_v4(q->name, &a) && !reverse_v6(q->name, &a)) {
@@ -100,17 +91,17 @@ static bool ends_with_label(const char *name, const char *label)
     return n >= l && strcmp(name + n - l, label) == 0 && (n == l || name[n - l - 1] == '.');
 }
 
-static void answer_synthetic(struct esb *s, const struct dns_query *q, bool possible, struct dns_answer *ret)
+static void dns_answer_synthetic(struct esb *s, const struct dns_query *q, bool possible, struct dns_answer *ret)
 {
     if (q->type != DNS_A && !(q->type == DNS_AAAA && netpol_settings(s->policy)->dns_aaaa))
         return;
     uint32_t v4 = names_address(s->names, q->name, possible);
-    struct in6_addr a4 = mapped(v4), a6 = names_v6(v4);
+    struct in6_addr a4 = dns_map_v4(v4), a6 = names_v6(v4);
     add_v4_v6(q, ret, &a4, &a6);
 }
 
-/* Once a minute for each name, and not for more names than the limit: a record is worth more than an answer here. */
-static void answer_denied(struct esb *s, const struct dns_query *q, struct dns_answer *ret)
+/* Records each denied name once a minute. Above the limit of names the query fails: no denied name goes unrecorded. */
+static void dns_answer_denied(struct esb *s, const struct dns_query *q, struct dns_answer *ret)
 {
     const struct netpol_settings *set = netpol_settings(s->policy);
     if (names_tell(s->names, q->name, loop_now(s->g->loop) / 60000)) {
@@ -122,16 +113,16 @@ static void answer_denied(struct esb *s, const struct dns_query *q, struct dns_a
         deny_record(s, &d);
     }
     if (set->dns_denied == NETPOL_DNS_SYNTHETIC)
-        answer_synthetic(s, q, false, ret);
+        dns_answer_synthetic(s, q, false, ret);
     else
         ret->rcode = set->dns_denied == NETPOL_DNS_NXDOMAIN ? DNS_NXDOMAIN : DNS_REFUSED;
 }
 
-/* In real mode the question itself tells somebody the name. false: it is not asked; ret says so. */
-static bool may_ask(struct esb *s, const char *name, struct dns_answer *ret)
+/* In real mode the question itself carries the name out. false: the name must not be asked for; ret says so. */
+static bool dns_may_ask(struct esb *s, const char *name, struct dns_answer *ret)
 {
     unsigned retry;
-    if (!netpol_name_wildcard(s->policy, name) || limit_name(s, name, &retry))
+    if (!netpol_name_wildcard(s->policy, name) || limit_new_name(s, name, &retry))
         return true;
     ret->rcode = DNS_SERVFAIL;
     if (names_tell(s->names, name, loop_now(s->g->loop) / 60000) && limit_dns(s, true)) {
@@ -142,15 +133,15 @@ static bool may_ask(struct esb *s, const char *name, struct dns_answer *ret)
 }
 
 /* Names that mean the same in every sandbox. */
-static bool answer_fixed(const struct dns_query *q, bool aaaa, struct dns_answer *ret)
+static bool dns_answer_fixed(const struct dns_query *q, bool aaaa, struct dns_answer *ret)
 {
     if (strcmp(q->name, FLOW_INTERNAL) == 0) {
-        struct in6_addr v4 = literal_of(NETNS_GATE4), v6 = literal_of(NETNS_GATE6);
+        struct in6_addr v4 = flow_literal(NETNS_GATE4), v6 = flow_literal(NETNS_GATE6);
         add_v4_v6(q, ret, &v4, aaaa ? &v6 : NULL);
         return true;
     }
     if (ends_with_label(q->name, "localhost")) {
-        struct in6_addr v4 = mapped(0x7f000001), v6 = IN6ADDR_LOOPBACK_INIT;
+        struct in6_addr v4 = dns_map_v4(0x7f000001), v6 = IN6ADDR_LOOPBACK_INIT;
         add_v4_v6(q, ret, &v4, &v6);
         return true;
     }
@@ -172,12 +163,12 @@ bool dns_decide(struct esb *s, const struct dns_query *q, struct dns_answer *ret
         return true;
     }
     if (q->type == DNS_PTR) {
-        answer_ptr(s, q, ret);
+        dns_answer_ptr(s, q, ret);
         return true;
     }
-    if (answer_fixed(q, set->dns_aaaa, ret))
+    if (dns_answer_fixed(q, set->dns_aaaa, ret))
         return true;
-    /* What is not a name to the policy (an address, the root) is not there. */
+    /* Anything that is not a name to the policy (an address, the root) does not exist. */
     if (!netpol_name(q->name, strlen(q->name), name)) {
         ret->rcode = DNS_NXDOMAIN;
         return true;
@@ -185,11 +176,11 @@ bool dns_decide(struct esb *s, const struct dns_query *q, struct dns_answer *ret
     bool possible =
         set->mode != NETPOL_ENFORCE || set->ask_on_miss || netpol_name_possible(s->policy, name, egress_now());
     if (!possible)
-        answer_denied(s, q, ret);
+        dns_answer_denied(s, q, ret);
     else if (!set->dns_real)
-        answer_synthetic(s, q, true, ret);
+        dns_answer_synthetic(s, q, true, ret);
     else
-        return (q->type != DNS_A && !(q->type == DNS_AAAA && set->dns_aaaa)) || !may_ask(s, name, ret);
+        return (q->type != DNS_A && !(q->type == DNS_AAAA && set->dns_aaaa)) || !dns_may_ask(s, name, ret);
     return true;
 }
 
@@ -225,8 +216,8 @@ struct waiting {
     size_t n;
 };
 
-static void send_answer(struct esb *s, const struct sockaddr_in *to, struct in_addr asked, const struct dns_query *q,
-                        const struct dns_answer *a)
+static void dns_send_answer(struct esb *s, const struct sockaddr_in *to, struct in_addr asked,
+                            const struct dns_query *q, const struct dns_answer *a)
 {
     _cleanup_buf_ struct buf out = {0};
     union {
@@ -247,7 +238,7 @@ static void send_answer(struct esb *s, const struct sockaddr_in *to, struct in_a
         c->cmsg_len = CMSG_LEN(sizeof info);
         memcpy(CMSG_DATA(c), &info, sizeof info);
     }
-    (void)sendmsg(s->udp, &m, MSG_NOSIGNAL | MSG_DONTWAIT); /* an answer that is lost is asked for again */
+    (void)sendmsg(s->udp, &m, MSG_NOSIGNAL | MSG_DONTWAIT); /* if it is lost, the client asks again */
 }
 
 static void pending_free(struct pending *p)
@@ -261,23 +252,23 @@ static void pending_free(struct pending *p)
     free(p);
 }
 
-static void on_resolved(void *arg, const struct resolve_answer *r)
+static void dns_on_resolved(void *arg, const struct resolve_answer *r)
 {
     struct pending *p = arg;
     struct dns_answer a;
     p->resolve = NULL;
     dns_resolved(p->s, &p->q, r, &a);
-    send_answer(p->s, &p->from, p->asked, &p->q, &a);
+    dns_send_answer(p->s, &p->from, p->asked, &p->q, &a);
     pending_free(p);
 }
 
-static void ask_node(struct esb *s, const struct dns_query *q, const struct sockaddr_in *from, struct in_addr asked)
+static void dns_ask_node(struct esb *s, const struct dns_query *q, const struct sockaddr_in *from, struct in_addr asked)
 {
     if (!s->dns)
         s->dns = xcalloc(1, sizeof(struct waiting));
     struct waiting *w = s->dns;
     if (w->n == PENDING_MAX) {
-        send_answer(s, from, asked, q, &(struct dns_answer){.rcode = DNS_SERVFAIL});
+        dns_send_answer(s, from, asked, q, &(struct dns_answer){.rcode = DNS_SERVFAIL});
         return;
     }
     struct pending *p = xcalloc(1, sizeof *p);
@@ -286,7 +277,7 @@ static void ask_node(struct esb *s, const struct dns_query *q, const struct sock
         p->next->prev = &p->next;
     w->first = p;
     w->n++;
-    p->resolve = resolve_start(s->g, q->name, on_resolved, p);
+    p->resolve = resolve_start(s->g, q->name, dns_on_resolved, p);
 }
 
 void dns_forget(struct esb *s)
@@ -300,7 +291,7 @@ void dns_forget(struct esb *s)
     s->dns = NULL;
 }
 
-static struct in_addr asked_address(struct msghdr *m)
+static struct in_addr dns_asked_address(struct msghdr *m)
 {
     struct in_pktinfo info = {0};
     for (struct cmsghdr *c = CMSG_FIRSTHDR(m); c; c = CMSG_NXTHDR(m, c))
@@ -309,8 +300,8 @@ static struct in_addr asked_address(struct msghdr *m)
     return info.ipi_addr;
 }
 
-static void answer_datagram(struct esb *s, const void *p, size_t n, const struct sockaddr_in *from,
-                            struct in_addr asked)
+static void dns_answer_datagram(struct esb *s, const void *p, size_t n, const struct sockaddr_in *from,
+                                struct in_addr asked)
 {
     struct dns_query q;
     struct dns_answer a;
@@ -318,11 +309,11 @@ static void answer_datagram(struct esb *s, const void *p, size_t n, const struct
     if (!dns_parse(p, n, &q, &rcode))
         return;
     if (rcode != DNS_OK)
-        send_answer(s, from, asked, &q, &(struct dns_answer){.rcode = rcode});
+        dns_send_answer(s, from, asked, &q, &(struct dns_answer){.rcode = rcode});
     else if (dns_decide(s, &q, &a))
-        send_answer(s, from, asked, &q, &a);
+        dns_send_answer(s, from, asked, &q, &a);
     else
-        ask_node(s, &q, from, asked);
+        dns_ask_node(s, &q, from, asked);
 }
 
 void dns_readable(struct esb *s)
@@ -343,8 +334,8 @@ void dns_readable(struct esb *s)
                            .msg_controllen = sizeof control.bytes};
         ssize_t n = recvmsg(s->udp, &m, MSG_DONTWAIT | MSG_CMSG_CLOEXEC);
         if (n < 0)
-            return; /* also an error that an answer of ours has met: it is gone by having been read */
+            return; /* also a pending error of an earlier answer: reading cleared it */
         if (from.sin_family == AF_INET)
-            answer_datagram(s, bytes, (size_t)n, &from, asked_address(&m));
+            dns_answer_datagram(s, bytes, (size_t)n, &from, dns_asked_address(&m));
     }
 }

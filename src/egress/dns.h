@@ -1,4 +1,5 @@
-/* dns.h - queries and answers of DNS as bytes (dns-wire.c), and how a question is answered (dns.c). */
+/* dns.h - DNS queries and answers as bytes (dns-wire.c), how a question is answered (dns.c), and DNS over TCP
+ * (dns-tcp.c). Never asks the node's resolver for a name that the policy denies. */
 #ifndef HUTCH_EGRESS_DNS_H
 #define HUTCH_EGRESS_DNS_H
 
@@ -8,7 +9,7 @@
 #include <stdint.h>
 
 #include "base/buf.h"
-#include "egress/egress.h"
+#include "egress/core/egress.h"
 
 enum {
     DNS_MESSAGE_MAX = 4096, /* of a query */
@@ -40,7 +41,7 @@ enum dns_type {
 struct dns_query {
     uint16_t id, flags;
     bool question;            /* what follows was read */
-    unsigned char qname[256]; /* as it came, for the answer: the case of its letters is the client's business */
+    unsigned char qname[256]; /* as it came; the answer repeats it with the client's upper and lower case */
     size_t qname_n;
     char name[NETPOL_NAME_MAX]; /* lower case, without the last dot; "" is the root */
     uint16_t type;
@@ -55,16 +56,16 @@ struct dns_answer {
     const char *ptr;                      /* NULL: none */
 };
 
-/* False: not to be answered at all (too short, an answer itself). Else *ret is what could be read, and *rcode is DNS_OK or what
- * is wrong with it. */
+/* False: do not answer (too short, or an answer itself). Else *ret holds what could be read, and *rcode is DNS_OK or
+ * the error to answer with. */
 bool dns_parse(const void *p, size_t n, struct dns_query *ret, enum dns_rcode *rcode);
-/* Appends the answer; what does not fit into `max` bytes is left out and the answer marked as cut. */
+/* Appends the answer; records that do not fit into `max` bytes are left out and the answer is marked as truncated. */
 void dns_write(const struct dns_query *q, const struct dns_answer *a, size_t max, struct buf *out);
 
-/* What the sandbox is told. False: the node's resolver has to be asked for q->name first (mode real). */
+/* Makes the answer. False: the caller has to ask the node's resolver for q->name first (mode real). */
 bool dns_decide(struct esb *s, const struct dns_query *q, struct dns_answer *ret);
-/* Answers with what the node's resolver said. */
 struct resolve_answer;
+/* Makes the answer from that of the node's resolver. */
 void dns_resolved(struct esb *s, const struct dns_query *q, const struct resolve_answer *r, struct dns_answer *ret);
 /* dns-tcp.c: takes the flow over. */
 void dns_flow(struct flow *f);

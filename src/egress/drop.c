@@ -1,6 +1,7 @@
-/* drop.c - egress gives up what it does not need before it reads the first foreign byte, and looks whether that is true.
+/* drop.c - egress gives up the rights it does not need before it reads the first foreign byte, and verifies that it
+ * did.
  *
- * What is left: sockets of the families that it dials with, files below the directory of the audit log, memory, threads.
+ * It keeps: sockets of the families that it dials with, files below the directory of the audit log, memory, threads.
  */
 #include <errno.h>
 #include <fcntl.h>
@@ -14,18 +15,18 @@
 #include "base/cleanup.h"
 #include "base/fd.h"
 #include "base/log.h"
-#include "egress/egress.h"
+#include "egress/core/egress.h"
 #include "os/daemon.h"
 #include "os/landlock.h"
 
-/* What egress can do without besides what no daemon of ours does. */
+/* System calls that egress does not need, besides those that are forbidden to every daemon of ours. */
 static const int forbidden[] = {SYS_listen, SYS_fork, SYS_vfork, SYS_memfd_secret};
 
 /* NETLINK: the addresses of the machine. */
 static const int families[] = {AF_INET, AF_INET6, AF_UNIX, AF_NETLINK};
 
-/* From here on no file can be opened but those of the audit log. Kernels without Landlock do without: there the user and the
- * filter are what is left. */
+/* From here on only files of the audit log can be opened. Kernels without Landlock skip this: there only the user and
+ * the filter protect files. */
 static int forbid_files(int audit_dir, bool *ret_done, struct err *err)
 {
     const struct landlock_rule rule = {.fd = audit_dir, .rights = LANDLOCK_WRITE & ~LANDLOCK_ACCESS_FS_EXECUTE};
@@ -38,7 +39,7 @@ int egress_drop(int audit_dir, struct err *err)
     const struct daemon_filter filter = {forbidden, ARRAY_LEN(forbidden), families, ARRAY_LEN(families)};
     _cleanup_buf_ struct buf status = {0};
     bool files = false;
-    /* Opened while files can be, read when everything is in force. */
+    /* Opened while files can still be opened, read when all restrictions are in force. */
     _cleanup_close_ int fd = open("/proc/self/status", O_RDONLY | O_CLOEXEC);
     if (fd < 0)
         return err_set(err, ERR_SETUP, errno, "cannot open /proc/self/status");

@@ -1,17 +1,18 @@
-/* etls.h - both legs of TLS: towards the sandbox with minted certificates, towards upstreams with verification. One context
- * each for the process; what differs between connections is set on the connection.
+/* etls.h - TLS on both sides: towards the sandbox with minted certificates, towards upstreams with verification,
+ * always. The process has one context for each side; what differs between connections is set on the connection.
  */
 #ifndef HUTCH_EGRESS_ETLS_H
 #define HUTCH_EGRESS_ETLS_H
 
-#include "egress/egress.h"
+#include "egress/core/egress.h"
 #include "http/transport.h"
 
 struct etls;
 
 int etls_new(struct etls **ret, struct err *err);
 void etls_free(struct etls *e); /* NULL is fine; open connections keep working */
-/* Replaces the roots that upstreams must chain to. Without any nothing is verified and so nothing is reached. */
+/* Replaces the roots that upstreams must chain to. Without roots every verification fails, so no upstream is
+ * reached. */
 int etls_trust(struct etls *e, const char *pem, size_t n, struct err *err);
 
 /* The certificate for the sandbox's side of one connection; must live as long as the transport. */
@@ -19,9 +20,9 @@ struct etls_front {
     struct mint *mint;
     char host[NETPOL_NAME_MAX]; /* name or address that the certificate is for */
     char sni[NETPOL_NAME_MAX];  /* canonical, as it was judged; "" if there was none */
-    int alert;                  /* fatal one that the client sent; 0: none */
+    int alert;                  /* fatal alert that the client sent; 0: none */
 };
-/* What the alert says, if it is that the client does not want our certificate; else NULL. */
+/* The name of the client's alert if it means that the client does not trust our certificate; else NULL. */
 const char *etls_distrust(const struct etls_front *front);
 /* A server's transport that first reads f->head. Sessions are resumed within one sandbox and host only. `fd` is taken over,
  * also on failure (NULL). `front` is filled in. */
@@ -32,7 +33,7 @@ enum etls_alpn { ETLS_ANY, ETLS_HTTP1, ETLS_H2 };
  * over, also on failure (NULL). */
 struct transport *etls_connect(struct etls *e, int fd, const char *name, const struct in6_addr *literal,
                                enum etls_alpn alpn, bool tls13_only);
-/* Why the peer's certificate was refused, appended to `out`; false: that was not why the handshake failed. */
+/* Appends why the peer's certificate was refused; false: the handshake failed for another reason. */
 bool etls_refused(const struct transport *t, const char *host, struct buf *out);
 
 /* "192.0.2.1", "2001:db8::1". */

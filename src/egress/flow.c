@@ -1,7 +1,7 @@
-/* flow.c - connections of sandboxes from accept to close: where they lead to, and how they are refused.
+/* flow.c - connections of sandboxes from accept to close: their destination, and how they are refused.
  *
- * Which sandbox a connection belongs to is known by the listener that accepted it. Its own address is the destination that the
- * client meant.
+ * The listener that accepted a connection tells which sandbox it belongs to. The local address of the connection is the
+ * destination that the client meant.
  */
 #include <arpa/inet.h>
 #include <errno.h>
@@ -26,7 +26,7 @@ enum { ACCEPT_BATCH = 64, DNS_PORT = 53, HTTP_PORT = 80, ACCEPT_RETRY_MS = 200, 
 
 /* --- where to ----------------------------------------------------------------------------------------------------- */
 
-static struct in6_addr literal_of(const char *text)
+struct in6_addr flow_literal(const char *text)
 {
     struct in6_addr a = IN6ADDR_ANY_INIT;
     (void)netpol_literal(text, strlen(text), &a);
@@ -35,14 +35,14 @@ static struct in6_addr literal_of(const char *text)
 
 bool flow_is_gate(const struct in6_addr *a)
 {
-    struct in6_addr gate4 = literal_of(NETNS_GATE4), gate6 = literal_of(NETNS_GATE6);
+    struct in6_addr gate4 = flow_literal(NETNS_GATE4), gate6 = flow_literal(NETNS_GATE6);
     return IN6_ARE_ADDR_EQUAL(a, &gate4) || IN6_ARE_ADDR_EQUAL(a, &gate6);
 }
 
-/* Of the sandbox itself: somebody inside found the listener. */
-static bool is_inside(const struct in6_addr *a)
+/* An address of the sandbox itself: a process inside connected to the listener directly. */
+static bool flow_is_inside(const struct in6_addr *a)
 {
-    struct in6_addr own4 = literal_of(NETNS_OWN4), own6 = literal_of(NETNS_OWN6);
+    struct in6_addr own4 = flow_literal(NETNS_OWN4), own6 = flow_literal(NETNS_OWN6);
     return (IN6_IS_ADDR_V4MAPPED(a) && a->s6_addr[12] == 127) || IN6_IS_ADDR_LOOPBACK(a) ||
            IN6_ARE_ADDR_EQUAL(a, &own4) || IN6_ARE_ADDR_EQUAL(a, &own6);
 }
@@ -109,7 +109,7 @@ struct flow *flow_new(struct esb *s, int fd, const struct in6_addr *dst, uint16_
     (void)setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &on, sizeof on);
     (void)setsockopt(fd, SOL_SOCKET, SO_LINGER, &none, sizeof none); /* inherited from a socket that init holds too */
     flow_aim(f, dst, port);
-    f->gate = flow_is_gate(dst) || is_inside(dst);
+    f->gate = flow_is_gate(dst) || flow_is_inside(dst);
     return f;
 }
 
@@ -140,29 +140,29 @@ void flow_reset(struct flow *f)
 void flow_begin(struct flow *f)
 {
     if (f->port == DNS_PORT)
-        dns_flow(f); /* any resolver in the world is this one */
+        dns_flow(f); /* egress answers for every resolver */
     else if (flow_is_gate(&f->dst) && f->port == HTTP_PORT)
         http_flow(f);
     else
         sniff_start(f);
 }
 
-static void accept_again(void *arg)
+static void flow_on_accept_timer(void *arg)
 {
     struct esb *s = arg;
     s->accept_timer = 0;
     loop_fd_set(s->g->loop, s->tcp_watch, LOOP_IN);
 }
 
-/* What waits in the backlog stays there. */
-static void accept_later(struct esb *s, unsigned ms)
+/* Pauses accepting; connections wait in the backlog. */
+static void flow_accept_later(struct esb *s, unsigned ms)
 {
     loop_fd_set(s->g->loop, s->tcp_watch, 0);
     loop_timer_del(s->g->loop, s->accept_timer);
-    s->accept_timer = loop_timer(s->g->loop, ms, accept_again, s);
+    s->accept_timer = loop_timer(s->g->loop, ms, flow_on_accept_timer, s);
 }
 
-static int accept_one(struct esb *s, struct in6_addr *dst, uint16_t *port)
+static int flow_accept_one(struct esb *s, struct in6_addr *dst, uint16_t *port)
 {
     struct sockaddr_storage ss = {0};
     socklen_t n = sizeof ss;
@@ -190,7 +190,7 @@ static int accept_one(struct esb *s, struct in6_addr *dst, uint16_t *port)
     return -1;
 }
 
-static void refuse_too_many(struct flow *f)
+static void flow_refuse_too_many(struct flow *f)
 {
     flow_refuse(f, &(struct flow_refusal){.reason = NETPOL_R_CONNECTIONS, .layer = "limit", .form = FLOW_RST});
 }
@@ -203,10 +203,10 @@ void flow_accept(struct esb *s)
         bool room = limit_connection(s);
         unsigned wait = limit_accept(s);
         if (wait) {
-            accept_later(s, wait);
+            flow_accept_later(s, wait);
             return;
         }
-        int fd = accept_one(s, &dst, &port);
+        int fd = flow_accept_one(s, &dst, &port);
         if (fd < 0 && errno == ECONNABORTED)
             continue;
         if (fd < 0 && errno == EINTR) {
@@ -218,7 +218,7 @@ void flow_accept(struct esb *s)
         if (fd < 0) {
             if (errno == EMFILE || errno == ENFILE || errno == ENOBUFS || errno == ENOMEM) {
                 log_text(LOG_LEVEL_ERROR, "cannot accept a connection of sandbox %s: %m", s->id);
-                accept_later(s, ACCEPT_RETRY_MS);
+                flow_accept_later(s, ACCEPT_RETRY_MS);
             } else if (errno == EINVAL) {
                 log_text(LOG_LEVEL_WARN, "the listener of sandbox %s was shut from inside; it is not served any more",
                          s->id);
@@ -230,7 +230,7 @@ void flow_accept(struct esb *s)
         if (room)
             flow_begin(f);
         else
-            refuse_too_many(f);
+            flow_refuse_too_many(f);
     }
 }
 
@@ -262,7 +262,7 @@ static void farewell_cut(struct flow *f)
 
 static const struct flow_ops farewell_ops = {.still = fresh_still, .cut = farewell_cut};
 
-/* 0: go on, -1: over. */
+/* 0: go on; -1: the connection has to end. */
 static int farewell_say(struct farewell *w)
 {
     while (w->sent < w->words.n) {
@@ -277,7 +277,8 @@ static int farewell_say(struct farewell *w)
     return 0;
 }
 
-/* What the client still sends is read, or closing would reset the connection before it has read our words. */
+/* Reads and discards what the client still sends: closing with unread bytes would reset the connection before it has
+ * read our last words. */
 static int farewell_listen(struct farewell *w)
 {
     char bytes[4096];
@@ -291,7 +292,7 @@ static int farewell_listen(struct farewell *w)
     }
 }
 
-static void on_farewell(void *arg, int fd, unsigned events)
+static void farewell_on_event(void *arg, int fd, unsigned events)
 {
     struct farewell *w = arg;
     (void)fd;
@@ -302,7 +303,7 @@ static void on_farewell(void *arg, int fd, unsigned events)
         loop_fd_set(w->f->sb->g->loop, w->watch, LOOP_IN | (w->said ? 0 : LOOP_OUT));
 }
 
-static void farewell_late(void *arg)
+static void farewell_on_timeout(void *arg)
 {
     struct farewell *w = arg;
     w->timer = 0;
@@ -318,8 +319,8 @@ void flow_farewell(struct flow *f, struct buf *words)
     *words = (struct buf){0};
     f->ops = &farewell_ops;
     f->driver = w;
-    w->watch = loop_fd_add(l, f->fd, LOOP_IN | LOOP_OUT, on_farewell, w);
-    w->timer = loop_timer(l, FAREWELL_MS, farewell_late, w);
+    w->watch = loop_fd_add(l, f->fd, LOOP_IN | LOOP_OUT, farewell_on_event, w);
+    w->timer = loop_timer(l, FAREWELL_MS, farewell_on_timeout, w);
     if (!w->watch)
         farewell_end(w);
 }
@@ -347,7 +348,7 @@ void flow_refuse(struct flow *f, const struct flow_refusal *r)
         return;
     }
     if (r->form == FLOW_HTTP) {
-        if (!flow_closes(f)) /* else it ends without a word */
+        if (!flow_closes(f)) /* else it ends without an answer */
             deny_raw(f->sb, &d, &words);
     } else {
         const unsigned char alert[] = {0x15, 3, 3, 0, 2, 2, (unsigned char)r->alert};

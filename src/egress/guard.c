@@ -1,9 +1,9 @@
 /* guard.c - see guard.h.
  *
  * The listener was made inside the sandbox, and init holds the same open file description. O_NONBLOCK is a flag of the
- * description: an init that was taken over can clear it between our setting it and our accept, take the connection itself, and
- * leave egress, and with it every other sandbox, waiting for ever. SO_RCVTIMEO belongs to both as well. What is ours alone is
- * the time: an alarm interrupts the call. It rings again and again, for the first may come before the call has begun.
+ * description: a compromised init can clear it between our fcntl() and our accept(), take the connection itself, and
+ * block egress, and with it every other sandbox, for ever. SO_RCVTIMEO is shared in the same way. An interval timer is
+ * ours alone: its signal interrupts the call. It repeats because the first signal may come before the call has begun.
  */
 #include "egress/guard.h"
 
@@ -17,18 +17,18 @@
 
 enum { GUARD_US = 200 };
 
-static void ring(int signo) { (void)signo; }
+static void guard_on_alarm(int signo) { (void)signo; }
 
-static int take_signal(void)
+static int guard_take_signal(void)
 {
     static bool taken;
-    const struct sigaction a = {.sa_handler = ring}; /* without SA_RESTART: a blocked call ends */
+    const struct sigaction a = {.sa_handler = guard_on_alarm}; /* without SA_RESTART: a blocked call ends */
     sigset_t alarm;
     if (taken)
         return 0;
     (void)sigemptyset(&alarm);
     (void)sigaddset(&alarm, SIGALRM);
-    /* The loop's workers block every signal: it comes to this thread. */
+    /* The loop's workers block every signal, so this thread gets it. */
     if (sigaction(SIGALRM, &a, NULL) < 0 || pthread_sigmask(SIG_UNBLOCK, &alarm, NULL) != 0)
         return -1;
     taken = true;
@@ -39,7 +39,7 @@ int guard_accept(int listener)
 {
     const struct itimerval on = {.it_interval = {.tv_usec = GUARD_US}, .it_value = {.tv_usec = GUARD_US}}, off = {0};
     (void)fcntl(listener, F_SETFL, O_NONBLOCK);
-    if (take_signal() < 0 || setitimer(ITIMER_REAL, &on, NULL) < 0)
+    if (guard_take_signal() < 0 || setitimer(ITIMER_REAL, &on, NULL) < 0)
         return -1;
     int fd = accept4(listener, NULL, NULL, SOCK_NONBLOCK | SOCK_CLOEXEC);
     int eno = errno;

@@ -1,5 +1,5 @@
-/* h2up-int.h - one connection to an upstream and its requests, shared by h2up.c (bytes, the loop) and h2up-stream.c (what
- * nghttp2 says of the requests, and what their owners ask for). */
+/* h2up-int.h - one connection to an upstream and its requests, shared by h2up.c (bytes, the loop) and h2up-stream.c
+ * (nghttp2's callbacks, and the calls of the requests' owners). No other file may include it. */
 #ifndef HUTCH_EGRESS_H2UP_INT_H
 #define HUTCH_EGRESS_H2UP_INT_H
 
@@ -21,9 +21,9 @@ struct h2up_stream {
     struct outq out;
     struct buf after; /* trailers: name NUL value NUL */
     size_t nafter;
-    bool ended;    /* all of it was handed to us */
+    bool ended;    /* the owner has given us all of it */
     bool deferred; /* nghttp2 waits for bytes */
-    bool over;     /* above high water: on_writable is owed */
+    bool over;     /* above high water: on_writable must follow */
 
     /* The answer. */
     struct buf head; /* name NUL value NUL, of the head or of the trailers that are being read */
@@ -54,21 +54,21 @@ struct h2up {
     int eno;      /* of a failed read or write */
     bool blocked; /* the kernel takes no more for now */
     bool leaving; /* the peer takes no more requests */
-    bool broken;  /* to be closed at the end of the round */
-    bool busy;    /* settle() will run before the loop waits again */
+    bool broken;  /* close at the end of the round */
+    bool busy;    /* h2up_settle() will run before the loop waits again */
     bool dead, freed;
 };
 
-/* h2up.c: settle() is to run before the loop waits again. */
+/* h2up.c: makes h2up_settle() run before the loop waits again. */
 void h2up_wake(struct h2up *u);
 
 /* h2up-stream.c */
 int h2up_make_session(struct h2up *u);
 void h2up_stream_free(struct h2up_stream *s);
-/* The request is over: tells trailers and the end, or what went wrong (`text`; NULL: what nghttp2 said). */
+/* Ends the request: tells trailers and the end, or what went wrong (`text`; NULL: nghttp2's reason). */
 void h2up_stream_finish(struct h2up_stream *s);
 void h2up_stream_fail(struct h2up_stream *s, const char *text);
-/* The turn of one request in settle(): what was held back, its end, its body. */
+/* One request's part of h2up_settle(): delivers what was held back and its end, resumes sending its body. */
 void h2up_stream_settle(struct h2up_stream *s);
 void h2up_stream_writable(struct h2up_stream *s);
 

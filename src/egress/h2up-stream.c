@@ -1,4 +1,4 @@
-/* h2up-stream.c - requests of one connection: what nghttp2 says of them, and what their owners ask for. */
+/* h2up-stream.c - requests of one connection: nghttp2's callbacks, and the calls of their owners. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -13,13 +13,13 @@ enum { FIELD_COST = 32 /* of a field, besides its bytes */ };
 
 /* ---- streams ---- */
 
-static void drop(struct h2up_stream *s)
+static void h2up_stream_drop(struct h2up_stream *s)
 {
     if (s->dropped)
         return;
     s->dropped = true;
     s->u->nstreams--;
-    s->ended = false; /* bytes that were never sent must not end in a proper end */
+    s->ended = false; /* the queue is thrown away below: the stream must not end as if it were complete */
     outq_done(&s->out);
     buf_done(&s->held);
     if (!s->closed && !s->u->dead)
@@ -51,12 +51,12 @@ void h2up_stream_fail(struct h2up_stream *s, const char *text)
     (void)snprintf(reset, sizeof reset, "%s: %s",
                    s->head_done ? "the answer was cut short" : "the request was reset before an answer came",
                    nghttp2_http2_strerror(s->code));
-    drop(s);
+    h2up_stream_drop(s);
     s->events->answer.on_error(s->arg, untouched ? CLIENT_UNANSWERED : CLIENT_BROKEN, text ? text : reset);
 }
 
 /* The next pair of "name NUL value NUL"; NULL at the end. */
-static const char *next_pair(const struct buf *b, const char *p, const char **value)
+static const char *h2up_next_field(const struct buf *b, const char *p, const char **value)
 {
     const char *end = buf_str(b) + b->n;
     p = p ? *value + strlen(*value) + 1 : buf_str(b);
@@ -71,17 +71,17 @@ void h2up_stream_finish(struct h2up_stream *s)
     _cleanup_buf_ struct buf trailers = s->head;
     s->head = (struct buf){0};
     const char *value = NULL;
-    for (const char *name = NULL; s->trailers && (name = next_pair(&trailers, name, &value)) && !s->dropped;)
+    for (const char *name = NULL; s->trailers && (name = h2up_next_field(&trailers, name, &value)) && !s->dropped;)
         if (name[0] != ':')
             s->events->on_trailer(s->arg, name, value);
     if (s->dropped)
         return;
-    drop(s); /* and resets, if the request has not ended: nobody waits for the rest of it */
+    h2up_stream_drop(s); /* resets the stream if the request has not ended: the answer is complete without it */
     s->events->answer.on_end(s->arg);
 }
 
-/* The head of an answer is complete: fields and length. */
-static void tell_head(struct h2up_stream *s, unsigned status)
+/* Gives the owner the complete head of an answer: fields and length. */
+static void h2up_tell_head(struct h2up_stream *s, unsigned status)
 {
     _cleanup_buf_ struct buf head = s->head;
     _cleanup_free_ struct http_field *v = xcalloc(s->nfields + 1, sizeof *v);
@@ -91,22 +91,22 @@ static void tell_head(struct h2up_stream *s, unsigned status)
     s->head = (struct buf){0};
     s->nfields = 0;
     s->head_done = true;
-    for (const char *name = NULL; (name = next_pair(&head, name, &value));)
+    for (const char *name = NULL; (name = h2up_next_field(&head, name, &value));)
         if (name[0] != ':')
             v[f.n++] = (struct http_field){name, value};
     const char *declared = http_field(&f, "content-length");
     if (declared)
         (void)num_u64(declared, &length);
     else if (http_field(&f, "grpc-status"))
-        length = HTTP_UNKNOWN; /* an answer of trailers only: a length would be one field too many for its client */
+        length = HTTP_UNKNOWN; /* a trailers-only answer: gRPC clients do not expect a content-length in it */
     s->events->answer.on_head(s->arg, status, &f, length);
 }
 
-static void head_complete(struct h2up_stream *s)
+static void h2up_head_complete(struct h2up_stream *s)
 {
     unsigned status = 0;
     const char *value = NULL;
-    for (const char *name = NULL; (name = next_pair(&s->head, name, &value));) {
+    for (const char *name = NULL; (name = h2up_next_field(&s->head, name, &value));) {
         int number;
         if (strcmp(name, ":status") == 0 && strlen(value) == 3 && num_int(value, 100, 599, &number))
             status = (unsigned)number;
@@ -116,7 +116,7 @@ static void head_complete(struct h2up_stream *s)
     } else if (status == 0 || status == 101) {
         h2up_stream_fail(s, "the answer has no valid status");
     } else if (status >= 200) {
-        tell_head(s, status);
+        h2up_tell_head(s, status);
     } else {
         buf_done(&s->head);
         s->nfields = 0;
@@ -127,8 +127,8 @@ static void head_complete(struct h2up_stream *s)
 
 /* ---- nghttp2's callbacks ---- */
 
-static int on_header(nghttp2_session *session, const nghttp2_frame *frame, const uint8_t *name, size_t name_n,
-                     const uint8_t *value, size_t value_n, uint8_t flags, void *arg)
+static int h2up_on_header(nghttp2_session *session, const nghttp2_frame *frame, const uint8_t *name, size_t name_n,
+                          const uint8_t *value, size_t value_n, uint8_t flags, void *arg)
 {
     struct h2up_stream *s = nghttp2_session_get_stream_user_data(session, frame->hd.stream_id);
     (void)flags;
@@ -147,11 +147,11 @@ static int on_header(nghttp2_session *session, const nghttp2_frame *frame, const
     return 0;
 }
 
-static int on_frame_recv(nghttp2_session *session, const nghttp2_frame *frame, void *arg)
+static int h2up_on_frame(nghttp2_session *session, const nghttp2_frame *frame, void *arg)
 {
     struct h2up *u = arg;
     if (h2_flooded(&u->flood, &frame->hd, loop_now(u->loop))) {
-        u->broken = true; /* its requests are told when it is closed */
+        u->broken = true; /* h2up_lose() tells its requests */
         return NGHTTP2_ERR_CALLBACK_FAILURE;
     }
     if (frame->hd.type == NGHTTP2_GOAWAY)
@@ -163,18 +163,18 @@ static int on_frame_recv(nghttp2_session *session, const nghttp2_frame *frame, v
         return 0;
     s->eof |= (frame->hd.flags & NGHTTP2_FLAG_END_STREAM) != 0;
     if (frame->hd.type == NGHTTP2_HEADERS && !s->head_done)
-        head_complete(s);
+        h2up_head_complete(s);
     else if (frame->hd.type == NGHTTP2_HEADERS)
         s->trailers = !s->too_large;
     return u->dead ? NGHTTP2_ERR_CALLBACK_FAILURE : 0;
 }
 
-static int on_data_chunk(nghttp2_session *session, uint8_t flags, int32_t id, const uint8_t *p, size_t n, void *arg)
+static int h2up_on_data(nghttp2_session *session, uint8_t flags, int32_t id, const uint8_t *p, size_t n, void *arg)
 {
     struct h2up *u = arg;
     struct h2up_stream *s = nghttp2_session_get_stream_user_data(session, id);
     (void)flags;
-    /* The connection's window is shared: one request that is paused must not stop the others. */
+    /* The connection's window is shared: a paused request must not stop the others. */
     (void)nghttp2_session_consume_connection(session, n);
     if (!s || s->dropped) {
         (void)nghttp2_session_consume_stream(session, id, n);
@@ -188,7 +188,7 @@ static int on_data_chunk(nghttp2_session *session, uint8_t flags, int32_t id, co
     return u->dead ? NGHTTP2_ERR_CALLBACK_FAILURE : 0;
 }
 
-static int on_stream_close(nghttp2_session *session, int32_t id, uint32_t code, void *arg)
+static int h2up_on_stream_close(nghttp2_session *session, int32_t id, uint32_t code, void *arg)
 {
     struct h2up_stream *s = nghttp2_session_get_stream_user_data(session, id);
     (void)arg;
@@ -211,10 +211,10 @@ int h2up_make_session(struct h2up *u)
     };
     int status = -1;
     if (nghttp2_session_callbacks_new(&cb) == 0 && nghttp2_option_new(&option) == 0) {
-        nghttp2_session_callbacks_set_on_header_callback(cb, on_header);
-        nghttp2_session_callbacks_set_on_frame_recv_callback(cb, on_frame_recv);
-        nghttp2_session_callbacks_set_on_data_chunk_recv_callback(cb, on_data_chunk);
-        nghttp2_session_callbacks_set_on_stream_close_callback(cb, on_stream_close);
+        nghttp2_session_callbacks_set_on_header_callback(cb, h2up_on_header);
+        nghttp2_session_callbacks_set_on_frame_recv_callback(cb, h2up_on_frame);
+        nghttp2_session_callbacks_set_on_data_chunk_recv_callback(cb, h2up_on_data);
+        nghttp2_session_callbacks_set_on_stream_close_callback(cb, h2up_on_stream_close);
         nghttp2_option_set_no_auto_window_update(option, 1);
         nghttp2_option_set_no_closed_streams(option, 1);
         status = nghttp2_session_client_new2(&u->session, cb, u, option);
@@ -261,23 +261,23 @@ void h2up_stream_writable(struct h2up_stream *s)
 
 /* ---- what owners ask for ---- */
 
-static nghttp2_nv pair(const char *name, const char *value, uint8_t flags)
+static nghttp2_nv h2up_field(const char *name, const char *value, uint8_t flags)
 {
     return (nghttp2_nv){(uint8_t *)(uintptr_t)name, (uint8_t *)(uintptr_t)value, strlen(name), strlen(value), flags};
 }
 
-static int submit_trailers(struct h2up_stream *s)
+static int h2up_submit_trailers(struct h2up_stream *s)
 {
     _cleanup_free_ nghttp2_nv *nv = xcalloc(s->nafter, sizeof *nv);
     const char *value = NULL;
     size_t n = 0;
-    for (const char *name = NULL; n < s->nafter && (name = next_pair(&s->after, name, &value));)
-        nv[n++] = pair(name, value, 0);
+    for (const char *name = NULL; n < s->nafter && (name = h2up_next_field(&s->after, name, &value));)
+        nv[n++] = h2up_field(name, value, 0);
     return nghttp2_submit_trailer(s->u->session, s->id, nv, n);
 }
 
-static ssize_t read_request(nghttp2_session *session, int32_t id, uint8_t *p, size_t n, uint32_t *flags,
-                            nghttp2_data_source *source, void *arg)
+static ssize_t h2up_read_body(nghttp2_session *session, int32_t id, uint8_t *p, size_t n, uint32_t *flags,
+                              nghttp2_data_source *source, void *arg)
 {
     struct h2up_stream *s = source->ptr;
     struct iovec v[8];
@@ -294,7 +294,7 @@ static ssize_t read_request(nghttp2_session *session, int32_t id, uint8_t *p, si
     outq_drop(&s->out, used);
     if (s->ended && s->out.n == 0) {
         *flags |= NGHTTP2_DATA_FLAG_EOF;
-        if (s->nafter > 0 && submit_trailers(s) == 0)
+        if (s->nafter > 0 && h2up_submit_trailers(s) == 0)
             *flags |= NGHTTP2_DATA_FLAG_NO_END_STREAM;
         return (ssize_t)used;
     }
@@ -305,29 +305,29 @@ static ssize_t read_request(nghttp2_session *session, int32_t id, uint8_t *p, si
     return (ssize_t)used;
 }
 
-static bool ours(const struct http_field *f)
+static bool h2up_sets_field(const struct http_field *f)
 {
     bool te = strcmp(f->name, "te") == 0 && strcmp(f->value, "trailers") == 0;
     return (http1_is_hop(f->name) && !te) || strcmp(f->name, "host") == 0 || strcmp(f->name, "content-length") == 0;
 }
 
-static int submit(struct h2up_stream *s, const struct client_request *q, const char *scheme)
+static int h2up_submit(struct h2up_stream *s, const struct client_request *q, const char *scheme)
 {
     char length[24];
     _cleanup_free_ nghttp2_nv *nv = xcalloc(q->fields.n + 5, sizeof *nv);
     size_t n = 0;
-    nghttp2_data_provider provider = {.source.ptr = s, .read_callback = read_request};
+    nghttp2_data_provider provider = {.source.ptr = s, .read_callback = h2up_read_body};
     const uint8_t kept = q->secret ? NGHTTP2_NV_FLAG_NO_INDEX : NGHTTP2_NV_FLAG_NONE;
-    nv[n++] = pair(":method", q->method, 0);
-    nv[n++] = pair(":scheme", scheme, 0);
-    nv[n++] = pair(":authority", q->host, 0);
-    nv[n++] = pair(":path", q->target, kept);
+    nv[n++] = h2up_field(":method", q->method, 0);
+    nv[n++] = h2up_field(":scheme", scheme, 0);
+    nv[n++] = h2up_field(":authority", q->host, 0);
+    nv[n++] = h2up_field(":path", q->target, kept);
     for (size_t i = 0; i < q->fields.n; i++)
-        if (!ours(&q->fields.v[i]))
-            nv[n++] = pair(q->fields.v[i].name, q->fields.v[i].value, kept);
+        if (!h2up_sets_field(&q->fields.v[i]))
+            nv[n++] = h2up_field(q->fields.v[i].name, q->fields.v[i].value, kept);
     (void)snprintf(length, sizeof length, "%llu", (unsigned long long)q->length);
     if (q->length != HTTP_UNKNOWN && q->length > 0)
-        nv[n++] = pair("content-length", length, 0);
+        nv[n++] = h2up_field("content-length", length, 0);
     return nghttp2_submit_request(s->u->session, NULL, nv, n, q->length == 0 ? NULL : &provider, s);
 }
 
@@ -342,8 +342,8 @@ struct h2up_stream *h2up_start(struct h2up *u, const struct client_request *q, c
         s->next->prev = s;
     u->streams = s;
     u->nstreams++;
-    s->id = u->dead ? -1 : submit(s, q, scheme);
-    if (s->id < 0) { /* told by settle() */
+    s->id = u->dead ? -1 : h2up_submit(s, q, scheme);
+    if (s->id < 0) { /* told by h2up_settle() */
         s->closed = true;
         s->code = NGHTTP2_REFUSED_STREAM;
     }
@@ -384,5 +384,4 @@ void h2up_resume(struct h2up_stream *s)
     h2up_wake(s->u);
 }
 
-void h2up_cancel(struct h2up_stream *s) { drop(s); }
-size_t h2up_queued(const struct h2up_stream *s) { return s->out.n; }
+void h2up_cancel(struct h2up_stream *s) { h2up_stream_drop(s); }

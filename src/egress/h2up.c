@@ -1,4 +1,4 @@
-/* h2up.c - see h2up.h: the bytes of a connection, and its place in the loop. */
+/* h2up.c - see h2up.h: reads and writes the bytes of a connection from the loop. */
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -10,19 +10,19 @@
 
 enum { READ_BUFFER = 64 * 1024, READ_BUDGET = 4, BATCH = 64 * 1024, VECTORS = 16 };
 
-static void settle(void *arg);
+static void h2up_settle(void *arg);
 
 void h2up_wake(struct h2up *u)
 {
     if (u->busy || u->dead)
         return;
     u->busy = true;
-    loop_defer(u->loop, settle, u);
+    loop_defer(u->loop, h2up_settle, u);
 }
 
 /* ---- bytes ---- */
 
-static void write_out(struct h2up *u)
+static void h2up_write_out(struct h2up *u)
 {
     while (u->out.n > 0 && !u->blocked && !u->broken) {
         struct iovec v[VECTORS];
@@ -39,10 +39,10 @@ static void write_out(struct h2up *u)
     }
 }
 
-/* Frames are made only as fast as the kernel takes them; what waits, waits in the streams' own queues. */
-static void pump(struct h2up *u)
+/* Makes frames only as fast as the kernel takes them; other bytes wait in the streams' own queues. */
+static void h2up_pump(struct h2up *u)
 {
-    write_out(u);
+    h2up_write_out(u);
     while (u->out.n == 0 && !u->broken) {
         const uint8_t *p;
         ssize_t n = 1;
@@ -55,11 +55,11 @@ static void pump(struct h2up *u)
             u->broken = true;
         if (u->out.n == 0)
             return;
-        write_out(u);
+        h2up_write_out(u);
     }
 }
 
-static void read_some(struct h2up *u)
+static void h2up_read_some(struct h2up *u)
 {
     static _Thread_local uint8_t buffer[READ_BUFFER];
     for (int i = 0; i < READ_BUDGET && !u->broken && !u->dead; i++) {
@@ -72,7 +72,7 @@ static void read_some(struct h2up *u)
             return;
         }
         ssize_t used = nghttp2_session_mem_recv(u->session, buffer, (size_t)n);
-        explicit_bzero(buffer, (size_t)n); /* it is everybody's, and a server may have echoed a secret */
+        explicit_bzero(buffer, (size_t)n); /* all sandboxes share it, and a server may have echoed a secret */
         if (u->dead)
             return;
         if (used < 0) {
@@ -86,7 +86,7 @@ static void read_some(struct h2up *u)
 
 /* ---- the loop ---- */
 
-static void release(void *arg)
+static void h2up_release(void *arg)
 {
     struct h2up *u = arg;
     while (u->streams)
@@ -95,8 +95,8 @@ static void release(void *arg)
     free(u);
 }
 
-/* Ends the connection; memory stays until h2up_free(). */
-static void lose(struct h2up *u)
+/* Ends the connection and tells its requests; memory stays until h2up_free(). */
+static void h2up_lose(struct h2up *u)
 {
     char text[160];
     if (u->dead)
@@ -123,8 +123,8 @@ static void lose(struct h2up *u)
         u->gone(u->arg);
 }
 
-/* Streams that are dropped and unknown to nghttp2. */
-static void sweep(struct h2up *u)
+/* Frees streams that are dropped and that nghttp2 has forgotten. */
+static void h2up_sweep(struct h2up *u)
 {
     for (struct h2up_stream *s = u->streams, *next; s; s = next) {
         next = s->next;
@@ -133,7 +133,7 @@ static void sweep(struct h2up *u)
     }
 }
 
-static void watch(struct h2up *u)
+static void h2up_watch(struct h2up *u)
 {
     unsigned events = u->t->ops->wants_read(u->t) | (u->out.n > 0 ? u->t->ops->wants_write(u->t) : 0);
     if (events != u->watched)
@@ -141,30 +141,30 @@ static void watch(struct h2up *u)
     u->watched = events;
 }
 
-static void settle(void *arg)
+static void h2up_settle(void *arg)
 {
     struct h2up *u = arg;
-    u->busy = true; /* what callbacks do is seen below */
+    u->busy = true; /* callbacks need not wake us: their effects are handled below */
     if (!u->dead && u->t->ops->pending(u->t))
-        read_some(u);
+        h2up_read_some(u);
     for (struct h2up_stream *s = u->streams; s && !u->dead; s = s->next)
         h2up_stream_settle(s);
     if (!u->dead)
-        pump(u);
+        h2up_pump(u);
     u->busy = false;
     for (struct h2up_stream *s = u->streams; s && !u->dead; s = s->next)
         h2up_stream_writable(s);
     if (u->dead)
         return;
-    sweep(u);
-    /* A peer that closes while streams are held back by a pause: what it sent is handed on first. */
+    h2up_sweep(u);
+    /* The peer closed while requests are paused: deliver what it sent before closing. */
     bool held = false;
     for (const struct h2up_stream *s = u->streams; s && u->broken; s = s->next)
         held |= !s->dropped && s->paused && s->eof;
-    /* nghttp2 wants nothing any more once it has said that the peer broke the protocol. */
+    /* nghttp2 stops reading when the peer broke the protocol. */
     bool over = u->out.n == 0 && ((u->leaving && u->nstreams == 0) || !nghttp2_session_want_read(u->session));
     if ((u->broken && !held) || over) {
-        lose(u);
+        h2up_lose(u);
         return;
     }
     if (u->broken) {
@@ -174,10 +174,10 @@ static void settle(void *arg)
     }
     if (u->t->ops->pending(u->t))
         h2up_wake(u);
-    watch(u);
+    h2up_watch(u);
 }
 
-static void on_event(void *arg, int fd, unsigned events)
+static void h2up_on_event(void *arg, int fd, unsigned events)
 {
     struct h2up *u = arg;
     bool later = u->busy; /* a settle is due anyway */
@@ -185,23 +185,23 @@ static void on_event(void *arg, int fd, unsigned events)
     u->busy = true;
     u->blocked = false;
     if (events & (LOOP_IN | LOOP_RDHUP | LOOP_HUP))
-        read_some(u);
+        h2up_read_some(u);
     if (!later && !u->dead)
-        settle(u);
+        h2up_settle(u);
 }
 
 struct h2up *h2up_new(struct loop *l, struct transport *t, void (*gone)(void *arg), void *arg)
 {
     struct h2up *u = xcalloc(1, sizeof *u);
     *u = (struct h2up){.loop = l, .t = t, .gone = gone, .arg = arg, .watched = LOOP_IN};
-    u->watch = h2up_make_session(u) == 0 ? loop_fd_add(l, t->fd, LOOP_IN, on_event, u) : 0;
+    u->watch = h2up_make_session(u) == 0 ? loop_fd_add(l, t->fd, LOOP_IN, h2up_on_event, u) : 0;
     if (u->watch == 0) {
         nghttp2_session_del(u->session);
         t->ops->free(t);
         free(u);
         return NULL;
     }
-    h2up_wake(u); /* our settings, and what TLS has read already */
+    h2up_wake(u); /* sends our settings, and reads what TLS has buffered */
     return u;
 }
 
@@ -217,7 +217,7 @@ void h2up_free(struct h2up *u)
         u->t->ops->free(u->t);
         outq_done(&u->out);
     }
-    loop_defer(u->loop, release, u); /* behind a settle() that may be due, and whatever is on the stack */
+    loop_defer(u->loop, h2up_release, u); /* after a scheduled h2up_settle() and after our callers on the stack */
 }
 
 size_t h2up_streams(const struct h2up *u) { return u->nstreams; }

@@ -1,4 +1,5 @@
-/* hello.h - the first message of a TLS client, read without taking part: strict, from plain bytes, across records. */
+/* hello.h - parses a TLS ClientHello from plain bytes, strictly and across records. Takes no part in the handshake and
+ * keeps no state: the caller calls again when more bytes have come. */
 #ifndef HUTCH_EGRESS_HELLO_H
 #define HUTCH_EGRESS_HELLO_H
 
@@ -9,7 +10,7 @@
 enum { HELLO_MAX = 16 * 1024, HELLO_RECORDS_MAX = 64, HELLO_ALPN_MAX = 16, HELLO_SNI_MAX = 255 };
 
 struct hello {
-    size_t need;     /* more: worth asking again with so many bytes */
+    size_t need;     /* more is needed: call again with so many bytes */
     const char *why; /* refused: static */
     bool has_sni;
     char sni[HELLO_SNI_MAX + 1]; /* as it came, NUL-terminated; "" if it held a NUL or was too long to be a name */
@@ -20,7 +21,7 @@ struct hello {
         unsigned char n;
     } alpn[HELLO_ALPN_MAX];
     bool tls12, tls13; /* offered */
-    bool ech;          /* encrypted_client_hello is there, perhaps only for show */
+    bool ech;          /* encrypted_client_hello is there, perhaps only as GREASE */
 };
 
 /* p[0..n): everything received. `scratch` has room for HELLO_MAX and holds what `ret` points to. 1: whole; 0: more is needed;

@@ -1,5 +1,5 @@
-/* http-body.c - a request on its way: both bodies, each at the pace of the slower side; the answer's head; tunnels; time. What
- * comes is passed on at once, so that streams of events arrive as they were sent. */
+/* http-body.c - forwards a request: both bodies, each at the pace of the slower side, the answer's head, tunnels,
+ * timeouts. Bytes are passed on at once, so that event streams arrive as they were sent. */
 #include <stdlib.h>
 #include <string.h>
 #include <strings.h>
@@ -7,12 +7,12 @@
 #include "base/cleanup.h"
 #include "base/mem.h"
 #include "egress/http-int.h"
-#include "egress/secrets-int.h"
+#include "egress/secrets/secrets-int.h"
 #include "http/http1.h"
 
-static void start_ticking(struct exchange *x);
+static void exchange_start_ticking(struct exchange *x);
 
-/* ---- the upstream, whatever it speaks ---- */
+/* ---- the upstream, over HTTP/1 or HTTP/2 ---- */
 
 static bool leg_write(struct exchange *x, const void *p, size_t n)
 {
@@ -50,7 +50,7 @@ void exchange_drop_upstream(struct exchange *x, bool keep)
 
 /* ---- pace ---- */
 
-static void pace_up(struct exchange *x)
+static void exchange_pace_up(struct exchange *x)
 {
     if (!x->r)
         return;
@@ -60,26 +60,26 @@ static void pace_up(struct exchange *x)
         http_resume(x->r);
 }
 
-static void pace_down(struct exchange *x) { leg_pause(x, x->down_full || x->down_slow); }
+static void exchange_pace_down(struct exchange *x) { leg_pause(x, x->down_full || x->down_slow); }
 
-static void up_again(void *arg)
+static void exchange_on_up_timer(void *arg)
 {
     struct exchange *x = arg;
     x->up_timer = 0;
     x->up_slow = false;
-    pace_up(x);
+    exchange_pace_up(x);
 }
 
-static void down_again(void *arg)
+static void exchange_on_down_timer(void *arg)
 {
     struct exchange *x = arg;
     x->down_timer = 0;
     x->down_slow = false;
-    pace_down(x);
+    exchange_pace_down(x);
 }
 
 /* Counts bytes of one direction. false: the exchange was refused and is gone. */
-static bool count(struct exchange *x, uint64_t up, uint64_t down)
+static bool exchange_count(struct exchange *x, uint64_t up, uint64_t down)
 {
     struct loop *l = x->e->g->loop;
     x->moved_ms = loop_now(l);
@@ -95,29 +95,29 @@ static bool count(struct exchange *x, uint64_t up, uint64_t down)
     unsigned wait = limit_wait(x->sb, up > 0);
     if (wait > 0 && up > 0 && !x->up_slow) {
         x->up_slow = true;
-        x->up_timer = loop_timer(l, wait, up_again, x);
+        x->up_timer = loop_timer(l, wait, exchange_on_up_timer, x);
     } else if (wait > 0 && down > 0 && !x->down_slow) {
         x->down_slow = true;
-        x->down_timer = loop_timer(l, wait, down_again, x);
+        x->down_timer = loop_timer(l, wait, exchange_on_down_timer, x);
     }
     return true;
 }
 
 /* ---- from the client ---- */
 
-static bool too_much(const struct exchange *x) { return !x->tunnel && x->max_up && x->up > x->max_up; }
+static bool exchange_over_limit(const struct exchange *x) { return !x->tunnel && x->max_up && x->up > x->max_up; }
 
-static void request_data(struct http_req *r, const void *p, size_t n)
+static void exchange_on_request_data(struct http_req *r, const void *p, size_t n)
 {
     struct exchange *x = r->user;
-    if (!count(x, n, 0))
+    if (!exchange_count(x, n, 0))
         return;
-    if (too_much(x)) {
+    if (exchange_over_limit(x)) {
         exchange_refuse(x, NETPOL_R_BODY, "http", "the body is longer than the rule allows");
         return;
     }
     if (!x->tunnel && x->length != HTTP_UNKNOWN && x->up > x->length) {
-        exchange_abort(x); /* no carrier lets that through */
+        exchange_abort(x); /* cannot happen: both protocols refuse a body longer than declared */
         return;
     }
     if (!x->ws_up) {
@@ -131,11 +131,11 @@ static void request_data(struct http_req *r, const void *p, size_t n)
         x->up_full |= out.n > 0 && !leg_write(x, out.p, out.n);
     }
     if (x->up_full || x->up_slow)
-        pace_up(x);
+        exchange_pace_up(x);
 }
 
-/* Fields that say how a message is read, where it goes or who sends it (RFC 9110, 6.5.1): behind a body they are too late to be
- * judged by anybody who matters, and some believe them all the same. */
+/* Fields that say how a message is read, where it goes or who sends it (RFC 9110, 6.5.1). As trailers they come too
+ * late for the checks on the head, yet some servers obey them. */
 static bool is_forbidden_trailer(const char *name)
 {
     static const char *const exact[] = {"host",
@@ -183,8 +183,8 @@ static bool has_placeholder(const struct esb *s, const char *value)
     return false;
 }
 
-/* Whether the request is still allowed with one more field. */
-static enum netpol_reason judge_trailer(struct exchange *x, const char *name, const char *value)
+/* Judges the request again with one more field. */
+static enum netpol_reason exchange_judge_trailer(struct exchange *x, const char *name, const char *value)
 {
     struct netpol_flow f = exchange_flow(x);
     struct netpol_request q = exchange_question(x);
@@ -200,10 +200,10 @@ static enum netpol_reason judge_trailer(struct exchange *x, const char *name, co
     return d.verdict == NETPOL_DENY ? d.reason : NETPOL_R_NONE;
 }
 
-static void request_trailer(struct http_req *r, const char *name, const char *value)
+static void exchange_on_request_trailer(struct http_req *r, const char *name, const char *value)
 {
     struct exchange *x = r->user;
-    if (x->tunnel || x->gathered || !count(x, strlen(name) + strlen(value), 0))
+    if (x->tunnel || x->gathered || !exchange_count(x, strlen(name) + strlen(value), 0))
         return;
     if (is_forbidden_trailer(name)) {
         exchange_refuse(x, NETPOL_R_MALFORMED, "http",
@@ -215,7 +215,7 @@ static void request_trailer(struct http_req *r, const char *name, const char *va
         exchange_refuse(x, NETPOL_R_SECRET_VIOLATION, "secret", "no secret goes into a field behind the body");
         return;
     }
-    enum netpol_reason no = judge_trailer(x, name, value);
+    enum netpol_reason no = exchange_judge_trailer(x, name, value);
     if (no != NETPOL_R_NONE) {
         exchange_refuse(x, no, "http", "because of a field behind the body");
         return;
@@ -226,14 +226,14 @@ static void request_trailer(struct http_req *r, const char *name, const char *va
         client_trailer(x->conn->h1, name, value);
 }
 
-static void tunnel_over(struct exchange *x)
+static void tunnel_finish(struct exchange *x)
 {
     x->r = NULL; /* that was its last callback */
     client_close(TAKE_PTR(x->conn->h1));
     exchange_end(x);
 }
 
-static void request_end(struct http_req *r)
+static void exchange_on_request_end(struct http_req *r)
 {
     struct exchange *x = r->user;
     if (!x->tunnel) {
@@ -245,26 +245,26 @@ static void request_end(struct http_req *r)
     leg_end(x);
     x->up_ended = true;
     if (x->down_ended)
-        tunnel_over(x);
+        tunnel_finish(x);
 }
 
-static void request_writable(struct http_req *r)
+static void exchange_on_client_writable(struct http_req *r)
 {
     struct exchange *x = r->user;
     x->down_full = false;
-    pace_down(x);
+    exchange_pace_down(x);
 }
 
 /* ---- from the upstream ---- */
 
-/* Something else than what it says: a value would not be found in it. */
+/* The body is compressed or encoded: redaction would not find a secret in it. */
 static bool is_coded(const struct http_fields *f)
 {
     const char *coding = http_field(f, "content-encoding"), *inside = http_field(f, "grpc-encoding");
     return (coding && strcasecmp(coding, "identity") != 0) || (inside && strcasecmp(inside, "identity") != 0);
 }
 
-static void set_field(struct exchange *x, const char *name, const char *value, bool trailer)
+static void exchange_set_field(struct exchange *x, const char *name, const char *value, bool trailer)
 {
     _cleanup_free_ char *hidden = NULL;
     if (x->injected.redact && redact_value(x->injected.redact, value, &hidden))
@@ -279,19 +279,19 @@ void exchange_copy_fields(struct exchange *x, const struct http_fields *f)
 {
     for (size_t i = 0; i < f->n; i++) {
         const char *name = f->v[i].name;
-        /* alt-svc would send the client to another door, which is shut. */
+        /* alt-svc would send the client to another port or protocol, which egress does not serve. */
         if (!http1_is_hop(name) && strcmp(name, "content-length") != 0 && strcmp(name, "alt-svc") != 0 &&
             strcmp(name, "proxy-authenticate") != 0 && !http1_has_token(f, "connection", name))
-            set_field(x, name, f->v[i].value, false);
+            exchange_set_field(x, name, f->v[i].value, false);
     }
 }
 
-static void answer_head(void *arg, unsigned status, const struct http_fields *f, uint64_t length)
+static void exchange_on_answer_head(void *arg, unsigned status, const struct http_fields *f, uint64_t length)
 {
     struct exchange *x = arg;
     uint64_t max = x->rule ? x->rule->max_response_bytes : 0;
     bool empty = strcmp(x->method, "HEAD") == 0 || status == 204 || status == 304;
-    x->first_us = exchange_clock_us() - x->started_us;
+    x->first_us = egress_clock_us() - x->started_us;
     x->moved_ms = loop_now(x->e->g->loop);
     x->status = status;
     x->r->bare = true;
@@ -313,11 +313,11 @@ static void answer_head(void *arg, unsigned status, const struct http_fields *f,
     http_head(x->r, status, x->redact_body ? HTTP_UNKNOWN : length);
 }
 
-static void answer_data(void *arg, const void *p, size_t n)
+static void exchange_on_answer_data(void *arg, const void *p, size_t n)
 {
     struct exchange *x = arg;
     uint64_t max = x->rule ? x->rule->max_response_bytes : 0;
-    if (!count(x, 0, n))
+    if (!exchange_count(x, 0, n))
         return;
     if (max && !x->tunnel && x->down > max) {
         exchange_refuse(x, NETPOL_R_RESPONSE, "http", "the answer is longer than the rule allows");
@@ -326,7 +326,7 @@ static void answer_data(void *arg, const void *p, size_t n)
     if (x->redact_body || x->ws_down) {
         _cleanup_buf_ struct buf out = {0};
         if (!x->ws_down) {
-            redact(x->injected.redact, p, n, &out);
+            redact_feed(x->injected.redact, p, n, &out);
         } else if (!ws_server_feed(x->ws_down, p, n, &out)) {
             exchange_refuse(x, NETPOL_R_CODED, "secret", "a frame of the WebSocket is not what it should be");
             return;
@@ -336,24 +336,24 @@ static void answer_data(void *arg, const void *p, size_t n)
         x->down_full |= !http_write(x->r, p, n);
     }
     if (x->down_full || x->down_slow)
-        pace_down(x);
+        exchange_pace_down(x);
 }
 
-static void answer_trailer(void *arg, const char *name, const char *value)
+static void exchange_on_answer_trailer(void *arg, const char *name, const char *value)
 {
     struct exchange *x = arg;
     if (!is_forbidden_trailer(name))
-        set_field(x, name, value, true);
+        exchange_set_field(x, name, value, true);
 }
 
-static void answer_end(void *arg)
+static void exchange_on_answer_end(void *arg)
 {
     struct exchange *x = arg;
     if (x->tunnel) {
         x->down_ended = true;
         http_end(x->r);
         if (x->up_ended)
-            tunnel_over(x);
+            tunnel_finish(x);
         return;
     }
     x->answered = true;
@@ -369,23 +369,23 @@ static void answer_end(void *arg)
     exchange_end(x);
 }
 
-static void upstream_writable(void *arg)
+static void exchange_on_upstream_writable(void *arg)
 {
     struct exchange *x = arg;
     x->up_full = false;
-    pace_up(x);
+    exchange_pace_up(x);
 }
 
-/* A kept connection may have died before it got the request: nobody has seen it, so it may go once more. */
-static bool once_more(const struct exchange *x, enum client_failure failure)
+/* A reused connection may have died before the server read the request; then the request may be sent again. */
+static bool exchange_may_retry(const struct exchange *x, enum client_failure failure)
 {
     return x->reused && !x->retried && !x->head && failure != CLIENT_BROKEN && (x->length == 0 || x->gathered);
 }
 
-static void upstream_failed(void *arg, enum client_failure failure, const char *text)
+static void exchange_on_upstream_failed(void *arg, enum client_failure failure, const char *text)
 {
     struct exchange *x = arg;
-    bool again = once_more(x, failure);
+    bool again = exchange_may_retry(x, failure);
     x->answered = true;
     x->stream = NULL;
     exchange_drop_upstream(x, false);
@@ -403,7 +403,7 @@ static void upstream_failed(void *arg, enum client_failure failure, const char *
 
 /* ---- time ---- */
 
-static void tick(void *arg)
+static void exchange_on_tick(void *arg)
 {
     struct exchange *x = arg;
     uint64_t silent = loop_now(x->e->g->loop) - x->moved_ms;
@@ -414,35 +414,36 @@ static void tick(void *arg)
     else if (!x->head && silent >= HTTP_ANSWER_MS)
         exchange_refuse(x, NETPOL_R_TIMEOUT, "http", "no answer came in time");
     else
-        start_ticking(x);
+        exchange_start_ticking(x);
 }
 
-static void start_ticking(struct exchange *x)
+static void exchange_start_ticking(struct exchange *x)
 {
     loop_timer_del(x->e->g->loop, x->tick);
-    x->tick = loop_timer(x->e->g->loop, HTTP_TICK_MS, tick, x);
+    x->tick = loop_timer(x->e->g->loop, HTTP_TICK_MS, exchange_on_tick, x);
 }
 
 /* ---- the start ---- */
 
-static void add_own(struct exchange *x, const char *name, const char *value)
+static void exchange_add_field(struct exchange *x, const char *name, const char *value)
 {
     if (x->fields.n < x->cap)
         x->storage[x->fields.n++] = (struct http_field){name, value};
 }
 
-static void start_upstream(struct exchange *x)
+static void exchange_send_head(struct exchange *x)
 {
-    static const struct h2up_events events = {
-        {answer_head, answer_data, answer_end, upstream_writable, upstream_failed}, answer_trailer};
+    static const struct h2up_events events = {{exchange_on_answer_head, exchange_on_answer_data, exchange_on_answer_end,
+                                               exchange_on_upstream_writable, exchange_on_upstream_failed},
+                                              exchange_on_answer_trailer};
     size_t before = x->fields.n;
     if (x->websocket) {
-        add_own(x, "connection", "upgrade");
-        add_own(x, "upgrade", "websocket");
+        exchange_add_field(x, "connection", "upgrade");
+        exchange_add_field(x, "upgrade", "websocket");
     } else if (x->te_trailers) {
-        add_own(x, "te", "trailers");
-        if (!x->conn->h2) /* there it means one connection */
-            add_own(x, "connection", "te");
+        exchange_add_field(x, "te", "trailers");
+        if (!x->conn->h2) /* in HTTP/1 `te` is hop-by-hop and must be named here */
+            exchange_add_field(x, "connection", "te");
     }
     struct client_request q = {
         .method = x->method,
@@ -457,7 +458,7 @@ static void start_upstream(struct exchange *x)
         x->stream = h2up_start(x->conn->h2, &q, x->key.tls ? "https" : "http", &events, x);
     } else {
         client_start(x->conn->h1, &q, &events.answer, x);
-        client_want_trailers(x->conn->h1, answer_trailer);
+        client_want_trailers(x->conn->h1, exchange_on_answer_trailer);
     }
     x->fields.n = before; /* a second try may speak another protocol */
 }
@@ -466,42 +467,42 @@ void exchange_forward(struct exchange *x)
 {
     struct http_req *r = x->r;
     x->moved_ms = loop_now(x->e->g->loop);
-    start_ticking(x);
-    start_upstream(x);
-    r->on_data = request_data;
-    r->on_end = request_end;
-    r->on_trailer = request_trailer;
-    r->on_writable = request_writable;
+    exchange_start_ticking(x);
+    exchange_send_head(x);
+    r->on_data = exchange_on_request_data;
+    r->on_end = exchange_on_request_end;
+    r->on_trailer = exchange_on_request_trailer;
+    r->on_writable = exchange_on_client_writable;
     if (x->gathered) {
         x->body_ended = true;
         if (x->body.n > 0)
             (void)leg_write(x, x->body.p, x->body.n);
         leg_end(x);
     } else if (x->body_told) {
-        x->body_ended = true; /* there was none, and its end was told before the first try */
+        x->body_ended = true; /* a retry: there is no body, and the client ended it before the first try */
     }
     http_resume(r);
 }
 
 /* ---- a body that is looked into ---- */
 
-static void gather_data(struct http_req *r, const void *p, size_t n)
+static void exchange_on_gather_data(struct http_req *r, const void *p, size_t n)
 {
     struct exchange *x = r->user;
-    if (!count(x, n, 0))
+    if (!exchange_count(x, n, 0))
         return;
-    if (too_much(x) || x->body.n + n > SECRET_BODY_MAX) {
+    if (exchange_over_limit(x) || x->body.n + n > SECRET_BODY_MAX) {
         exchange_refuse(x, NETPOL_R_BODY, "secret",
-                        too_much(x) ? "the body is longer than the rule allows"
-                                    : "a secret goes into the body, which may then have at most 256 KiB");
+                        exchange_over_limit(x) ? "the body is longer than the rule allows"
+                                               : "a secret goes into the body, which may then have at most 256 KiB");
         return;
     }
     buf_add(&x->body, p, n);
     if (x->up_slow)
-        pace_up(x);
+        exchange_pace_up(x);
 }
 
-static void gather_end(struct http_req *r)
+static void exchange_on_gather_end(struct http_req *r)
 {
     struct exchange *x = r->user;
     x->gathering = false;
@@ -513,8 +514,8 @@ void exchange_gather(struct exchange *x)
 {
     x->gathering = true;
     x->moved_ms = loop_now(x->e->g->loop);
-    start_ticking(x);
-    x->r->on_data = gather_data;
-    x->r->on_end = gather_end;
+    exchange_start_ticking(x);
+    x->r->on_data = exchange_on_gather_data;
+    x->r->on_end = exchange_on_gather_end;
     http_resume(x->r);
 }

@@ -1,5 +1,5 @@
-/* http-identify.c - what a request asks for, and of whom: its host, method, target and fields in canonical form. The host must
- * be the one that the connection was made to. */
+/* http-identify.c - finds the host, method, target and fields of a request in canonical form. The host must be the one
+ * that the connection was made to. */
 #include <stdio.h>
 #include <string.h>
 #include <strings.h>
@@ -11,7 +11,7 @@
 
 enum { FIELDS_TO_ADD = 24 /* by secrets, and by us */ };
 
-static bool stops_here(const struct http_fields *f, const char *name)
+static bool identify_drops_field(const struct http_fields *f, const char *name)
 {
     static const char *const ours[] = {"host",           "content-length",      "expect",
                                        "http2-settings", "proxy-authorization", "proxy-authenticate"};
@@ -23,7 +23,7 @@ static bool stops_here(const struct http_fields *f, const char *name)
     return false;
 }
 
-static const char *copy(char **to, const char *text)
+static const char *identify_copy_text(char **to, const char *text)
 {
     size_t n = strlen(text) + 1;
     char *p = memcpy(*to, text, n);
@@ -31,8 +31,8 @@ static const char *copy(char **to, const char *text)
     return p;
 }
 
-/* The fields that are judged and sent, copied: a request that outlives its client still has a record to write. */
-static void take_fields(struct exchange *x, const struct http_req *r)
+/* Copies the fields that are judged and sent: the audit line is written even if the client is gone by then. */
+static void identify_take_fields(struct exchange *x, const struct http_req *r)
 {
     size_t n = 0, bytes = 1;
     for (size_t i = 0; i < r->fields.n; i++)
@@ -42,9 +42,10 @@ static void take_fields(struct exchange *x, const struct http_req *r)
     x->storage = xcalloc(x->cap, sizeof *x->storage);
     x->judged = xcalloc(r->fields.n + 1, sizeof *x->judged);
     for (size_t i = 0; i < r->fields.n; i++) {
-        if (stops_here(&r->fields, r->fields.v[i].name))
+        if (identify_drops_field(&r->fields, r->fields.v[i].name))
             continue;
-        x->storage[n] = (struct http_field){copy(&to, r->fields.v[i].name), copy(&to, r->fields.v[i].value)};
+        x->storage[n] = (struct http_field){identify_copy_text(&to, r->fields.v[i].name),
+                                            identify_copy_text(&to, r->fields.v[i].value)};
         x->judged[n] = (struct netpol_field){x->storage[n].name, x->storage[n].value};
         n++;
     }
@@ -52,7 +53,7 @@ static void take_fields(struct exchange *x, const struct http_req *r)
     x->njudged = n;
 }
 
-static void note_kind(struct exchange *x, const struct http_req *r)
+static void identify_note_kind(struct exchange *x, const struct http_req *r)
 {
     const char *type = http_field(&r->fields, "content-type"), *upgrade = http_field(&r->fields, "upgrade");
     /* "application/grpc", "application/grpc+proto"; grpc-web is made for HTTP/1. */
@@ -64,7 +65,8 @@ static void note_kind(struct exchange *x, const struct http_req *r)
     x->key.need = x->websocket ? ETLS_HTTP1 : x->grpc && x->key.tls ? ETLS_H2 : ETLS_ANY;
 }
 
-static void set_host(struct exchange *x, const char *host, const struct in6_addr *literal, uint16_t port, bool tls)
+static void identify_set_host(struct exchange *x, const char *host, const struct in6_addr *literal, uint16_t port,
+                              bool tls)
 {
     x->key.tls = tls;
     x->key.port = port;
@@ -83,30 +85,34 @@ static void set_host(struct exchange *x, const char *host, const struct in6_addr
     }
 }
 
-static void malformed(struct exchange *x, const char *why) { exchange_refuse(x, NETPOL_R_MALFORMED, "http", why); }
+static void identify_malformed(struct exchange *x, const char *why)
+{
+    exchange_refuse(x, NETPOL_R_MALFORMED, "http", why);
+}
 
-/* To the proxy's own address: the target says where to. */
-static bool find_proxied(struct exchange *x, const struct http_req *r)
+/* The client connected to the proxy's own address: the target names the destination. */
+static bool identify_proxied(struct exchange *x, const struct http_req *r)
 {
     char host[NETPOL_NAME_MAX];
     struct in6_addr literal;
     bool is_literal;
     uint16_t port = 80;
     if (!r->scheme || strcmp(r->scheme, "http") != 0) {
-        malformed(x, r->scheme ? "https through a proxy goes by CONNECT"
-                               : "this is a proxy: the target must be absolute (http://host/path), or use CONNECT");
+        identify_malformed(x, r->scheme
+                                  ? "https through a proxy goes by CONNECT"
+                                  : "this is a proxy: the target must be absolute (http://host/path), or use CONNECT");
         return false;
     }
     if (!r->authority || !netpol_authority(r->authority, host, &literal, &is_literal, &port)) {
-        malformed(x, "the host of the target is neither a name nor an address in its usual form");
+        identify_malformed(x, "the host of the target is neither a name nor an address in its usual form");
         return false;
     }
-    set_host(x, is_literal ? NULL : host, &literal, port, false);
+    identify_set_host(x, is_literal ? NULL : host, &literal, port, false);
     return true;
 }
 
-/* Anything else was meant for somebody before its first byte was read; the request must agree. */
-static bool find_direct(struct exchange *x, const struct http_req *r)
+/* The destination was known before the first byte of the request; the request must name the same one. */
+static bool identify_direct(struct exchange *x, const struct http_req *r)
 {
     const struct flow *f = x->hf->f;
     const struct netpol_settings *set = netpol_settings(x->sb->policy);
@@ -115,7 +121,7 @@ static bool find_direct(struct exchange *x, const struct http_req *r)
     struct in6_addr literal;
     bool is_literal;
     uint16_t port = meant.port;
-    set_host(x, meant.host, &meant.addr, meant.port, f->tls);
+    identify_set_host(x, meant.host, &meant.addr, meant.port, f->tls);
     if (f->stale) {
         exchange_refuse(x, NETPOL_R_STALE_DNS, "tcp", "the address is no longer known; look the name up again");
         return false;
@@ -130,7 +136,7 @@ static bool find_direct(struct exchange *x, const struct http_req *r)
         return false;
     }
     if (r->authority && !netpol_authority(r->authority, host, &literal, &is_literal, &port)) {
-        malformed(x, "the host of the request is neither a name nor an address in its usual form");
+        identify_malformed(x, "the host of the request is neither a name nor an address in its usual form");
         return false;
     }
     bool same = !r->authority ||
@@ -142,7 +148,7 @@ static bool find_direct(struct exchange *x, const struct http_req *r)
     return same;
 }
 
-static bool token(const char *s)
+static bool identify_is_token(const char *s)
 {
     for (const char *p = s; *p; p++)
         if ((unsigned char)*p <= 0x20 || (unsigned char)*p >= 0x7f || strchr("\"(),/:;<=>?@[\\]{}", *p))
@@ -155,18 +161,18 @@ bool exchange_identify(struct exchange *x)
     const struct http_req *r = x->r;
     const struct flow *f = x->hf->f;
     const char *why = NULL;
-    bool found = f->gate && !f->explicit_proxy && !f->tls ? find_proxied(x, r) : find_direct(x, r);
+    bool found = f->gate && !f->explicit_proxy && !f->tls ? identify_proxied(x, r) : identify_direct(x, r);
     if (!found)
         return false;
-    note_kind(x, r);
-    take_fields(x, r);
-    if (!token(r->method)) {
-        malformed(x, "the method is not a token");
+    identify_note_kind(x, r);
+    identify_take_fields(x, r);
+    if (!identify_is_token(r->method)) {
+        identify_malformed(x, "the method is not a token");
         return false;
     }
     if (!netpol_target(r->path, r->query, &x->target, &why)) {
         x->target = (struct netpol_target){0};
-        malformed(x, why);
+        identify_malformed(x, why);
         return false;
     }
     buf_adds(&x->path, x->target.text);

@@ -3,9 +3,9 @@
  * connections) and http-pool.c (keeping them).
  *
  * An exchange is one request and its answer. It belongs to its flow and ends with exchange_end(), which writes the audit line
- * and gives back everything. Its states, in order:
+ * and releases everything; no request leaves before exchange_judge() has allowed it. Its states, in order:
  *
- *   judging     head known; canonical, judged, counted against limits; may wait in ask.c for somebody's decision
+ *   judging     head known; canonical, judged, counted against limits; may wait in ask.c for approval
  *   gathering   only if a secret goes into the body: up to SECRET_BODY_MAX of it are read first
  *   connecting  an idle connection was taken, or one is being made; the client is paused
  *   forwarding  both directions move; each is stopped by the other's queue and by the bandwidth limit
@@ -15,13 +15,12 @@
 #define HUTCH_EGRESS_HTTP_INT_H
 
 #include "base/strv.h"
-#include "egress/audit.h"
+#include "egress/audit/audit.h"
+#include "egress/core/egress.h"
 #include "egress/deny.h"
-#include "egress/egress.h"
 #include "egress/etls.h"
 #include "egress/h2up.h"
-#include "egress/secrets.h"
-#include "egress/ws.h"
+#include "egress/secrets/secrets.h"
 #include "http/server.h"
 
 enum {
@@ -72,7 +71,7 @@ struct upconn {
     struct in6_addr addr; /* that was dialled */
     struct client *h1;    /* one of the two */
     struct h2up *h2;
-    int fd;       /* the transport's, to look whether it is still alive */
+    int fd;       /* the transport's, to see whether it is still alive */
     size_t users; /* exchanges */
     bool reused;
     bool stale; /* not to be used for another request */
@@ -80,26 +79,26 @@ struct upconn {
     uint64_t idle_since;
 };
 
-/* A connection that is free for this request under this rule; its users are counted. NULL: none. */
-struct upconn *pool_take(struct esb *s, const struct upkey *k, const struct netpol_rule *rule);
+/* Takes a connection that is free for this request under this rule, and counts the user. NULL: none. */
+struct upconn *pool_take_conn(struct esb *s, const struct upkey *k, const struct netpol_rule *rule);
 /* Room for one more connection; makes some by closing an idle one. */
 bool pool_room(struct esb *s);
 /* A new connection for one user: takes the transport, whose handshake is done. `epoch`: of the policy it was dialled under.
  * NULL: it cannot be watched. */
 struct upconn *pool_add(struct esb *s, const struct upkey *k, uint64_t epoch, struct transport *t,
                         const struct in6_addr *addr);
-/* The user is done. `keep`: it ended properly. */
+/* The user is done. `keep`: its exchange was complete, so the connection can be used again. */
 void pool_release(struct upconn *c, bool keep);
 /* Counts a request of the sandbox; false: it has too many. */
 bool pool_enter(struct esb *s);
 void pool_leave(struct esb *s);
 void pool_policy_changed(struct esb *s);
-void pool_free(struct esb *s); /* nothing is in use any more */
-size_t pool_size(const struct esb *s);
+void pool_free(struct esb *s);         /* only when no connection is in use */
+size_t pool_size(const struct esb *s); /* for tests */
 bool pool_same_host(const struct upkey *a, const struct upkey *b);
 /* A connection to this host is open that carries one request at a time. */
 bool pool_speaks_http1(struct esb *s, const struct upkey *k);
-/* Attempts that are under way, a list of http-upstream.c's. */
+/* Attempts that are under way; the list belongs to http-upstream.c. */
 struct flight;
 struct flight **pool_flights(struct esb *s);
 
@@ -110,12 +109,12 @@ struct connected {
     enum netpol_reason reason; /* NONE, or why not */
     const char *text;          /* more about that */
     struct upconn *conn;       /* counted for this user */
-    bool shared;               /* with others, before it has proved itself */
+    bool shared;               /* with other requests, so it may fail like a reused one */
     struct in6_addr addr;
     uint64_t dial_us;
 };
 typedef void connected_fn(void *arg, const struct connected *c);
-/* Never calls back from inside. Joins an attempt that is under way for the same. `policy` is the rule's. */
+/* Never calls back from inside the call. Joins an attempt under way to the same host. `policy` owns the rule. */
 struct connecting *upstream_connect(struct http_engine *e, struct esb *s, const struct upkey *k, struct netpol *policy,
                                     const struct netpol_rule *rule, connected_fn *done, void *arg);
 void upstream_cancel(struct connecting *c); /* NULL is fine */
@@ -134,7 +133,7 @@ struct exchange {
 
     /* What is asked, in canonical form. */
     struct upkey key;
-    char host_text[NETPOL_NAME_MAX];     /* name or address, for people */
+    char host_text[NETPOL_NAME_MAX];     /* name or address, for messages */
     char authority[NETPOL_NAME_MAX + 8]; /* as it is sent on */
     struct netpol_target target;
     struct netpol_field *judged;
@@ -146,13 +145,13 @@ struct exchange {
     const struct netpol_rule *rule;
     uint64_t max_up; /* bytes of the body that rule and entry allow; 0: as many as come */
     bool would_deny;
-    bool wildcard;              /* that allowed it: its name is counted */
+    bool wildcard;              /* only a wildcard allows the name: it is counted */
     uint64_t epoch;             /* under which it was admitted */
     bool refused;               /* deny.c has the record */
     bool admitted;              /* allowed, and within limits */
-    enum netpol_reason revoked; /* a later policy took it back, and why */
-    bool limited;               /* limit_request_end() is owed */
-    bool entered;               /* pool_leave() is owed */
+    enum netpol_reason revoked; /* why a later policy does not allow it any more */
+    bool limited;               /* limit_request_end() must follow */
+    bool entered;               /* pool_leave() must follow */
     uint64_t waiter;
     unsigned asked;
     bool asking;
@@ -166,7 +165,7 @@ struct exchange {
     struct buf path;
     struct buf body; /* gathered */
     bool gathering, gathered;
-    bool injecting; /* inject() has run: something may have to be wiped */
+    bool injecting; /* inject_secrets() has run: values may have to be wiped */
     struct inject_result injected;
 
     /* The way out. */
@@ -177,9 +176,9 @@ struct exchange {
     bool retried, reused;
 
     /* Forwarding. */
-    bool body_ended;           /* of the request: nothing of it is to come */
-    bool body_told;            /* and the client said so */
-    bool head;                 /* of the answer was sent */
+    bool body_ended;           /* the request's body is complete */
+    bool body_told;            /* the client has ended the body */
+    bool head;                 /* the head of the answer was sent */
     bool answered;             /* the last byte of the answer has come */
     bool tunnel;               /* 101 */
     bool up_ended, down_ended; /* tunnel */
@@ -197,44 +196,43 @@ struct exchange {
     uint64_t started_us, policy_us, dial_us, first_us;
 };
 
-uint64_t exchange_clock_us(void);
 /* The handler: a request of a sandbox. */
 void exchange_start(struct http_engine *e, struct hflow *hf, struct http_req *r);
-/* http-identify.c: what is asked for, in canonical form. false: it was refused. */
+/* http-identify.c: finds host, target and fields in canonical form. false: it was refused, x is gone. */
 bool exchange_identify(struct exchange *x);
 /* Refuses: records, answers if nothing was sent yet, else cuts; ends the exchange. */
 void exchange_refuse(struct exchange *x, enum netpol_reason reason, const char *layer, const char *text);
-/* Writes the record, gives everything back, frees. The request was ended, or is let go here. */
+/* Writes the audit line, releases everything, frees x. Aborts the request if it was not ended. */
 void exchange_end(struct exchange *x);
 /* Cuts the client off in the middle of an answer, and ends. */
 void exchange_abort(struct exchange *x);
-/* Takes the request's callbacks away. */
+/* Detaches the request: removes our callbacks and returns it. */
 struct http_req *exchange_let_go(struct exchange *x);
-/* What it is for policy. */
+/* The exchange as policy sees it. */
 struct netpol_flow exchange_flow(const struct exchange *x);
 struct netpol_request exchange_question(const struct exchange *x);
-/* Under a new policy: still allowed? */
+/* Whether a new policy still allows it. */
 bool exchange_still(struct exchange *x);
 /* Finds a connection, then forwards. Also for a second try. */
 void exchange_connect(struct exchange *x);
 
-/* For inject(); `f` is exchange_flow()'s. */
+/* For inject_secrets(); `f` is exchange_flow()'s. */
 struct inject_request exchange_injection(struct exchange *x, const struct netpol_flow *f);
 
 /* http-tunnel.c */
-/* Before the upgrade is asked for: no extension that would hide what messages say, if somebody has to read them. */
+/* Before the upgrade request is sent: removes extensions that would encode messages, if egress has to read them. */
 void tunnel_prepare(struct exchange *x);
-/* The server has said 101. */
+/* The server has answered 101. */
 void tunnel_open(struct exchange *x, const struct http_fields *f);
 
-/* http-body.c: x->conn is there. */
+/* http-body.c: sends the request on x->conn and moves both bodies. */
 void exchange_forward(struct exchange *x);
 /* Reads the whole body, then calls back through exchange_gathered(). */
 void exchange_gather(struct exchange *x);
 void exchange_gathered(struct exchange *x);
-/* The fields of an answer that are passed on. */
+/* Copies the fields of an answer that are passed on. */
 void exchange_copy_fields(struct exchange *x, const struct http_fields *f);
-/* Lets go of the upstream, cutting what is under way. */
+/* Releases the upstream connection, cancelling what is under way. */
 void exchange_drop_upstream(struct exchange *x, bool keep);
 
 #endif

@@ -1,6 +1,6 @@
-/* http-pool.c - connections to upstreams, kept between requests. A pool belongs to one sandbox: credentials may be bound to a
- * connection, so none is ever shared. Within it a connection serves only the host, port, scheme and policy it was made for,
- * and only under rules that allow the address at its other end.
+/* http-pool.c - keeps connections to upstreams between requests. A pool belongs to one sandbox: credentials may be
+ * bound to a connection, so sandboxes never share one. A connection serves only the host, port, scheme and policy it
+ * was made for, and only under rules that allow the address at its other end.
  */
 #include <errno.h>
 #include <stdlib.h>
@@ -71,15 +71,15 @@ bool pool_same_host(const struct upkey *a, const struct upkey *b)
     return a->host[0] != '\0' || memcmp(&a->literal, &b->literal, sizeof a->literal) == 0;
 }
 
-/* Nothing has come on it, not even its end. TLS may have sent something of its own meanwhile. */
-static bool alive(const struct upconn *c)
+/* Neither bytes nor the end have come on it. With TLS bytes are fine: the server may have sent session tickets. */
+static bool conn_is_alive(const struct upconn *c)
 {
     char byte;
     ssize_t n = recv(c->fd, &byte, 1, MSG_PEEK | MSG_DONTWAIT);
     return n > 0 ? c->key.tls : n < 0 && (errno == EAGAIN || errno == EWOULDBLOCK);
 }
 
-static bool fits(const struct upconn *c, const struct upkey *k, const struct netpol_rule *rule)
+static bool conn_fits(const struct upconn *c, const struct upkey *k, const struct netpol_rule *rule)
 {
     const struct esb *s = c->pool->s;
     if ((c->h1 && c->users > 0) || c->stale || c->epoch != s->epoch || !pool_same_host(&c->key, k))
@@ -91,14 +91,14 @@ static bool fits(const struct upconn *c, const struct upkey *k, const struct net
     return dial_check(s->g, &c->addr, rule) == DIAL_OK;
 }
 
-/* The list begins with what was used last: that is the likeliest to be alive, and the rest may grow old. */
-struct upconn *pool_take(struct esb *s, const struct upkey *k, const struct netpol_rule *rule)
+/* The list begins with the connection used last: it is the likeliest to be alive, and the rest may time out. */
+struct upconn *pool_take_conn(struct esb *s, const struct upkey *k, const struct netpol_rule *rule)
 {
     for (struct upconn *c = pool_of(s)->conns, *next; c; c = next) {
         next = c->next;
-        if (!fits(c, k, rule))
+        if (!conn_fits(c, k, rule))
             continue;
-        if (c->h1 && !alive(c)) {
+        if (c->h1 && !conn_is_alive(c)) {
             conn_free(c);
             continue;
         }
@@ -133,8 +133,8 @@ bool pool_room(struct esb *s)
     return oldest != NULL;
 }
 
-/* The peer has closed a connection for many requests; they were told one by one. */
-static void h2_gone(void *arg)
+/* The peer has closed an HTTP/2 connection; h2up.c has told its requests. */
+static void conn_on_h2_gone(void *arg)
 {
     struct upconn *c = arg;
     c->stale = true;
@@ -150,7 +150,7 @@ struct upconn *pool_add(struct esb *s, const struct upkey *k, uint64_t epoch, st
     struct upconn *c = xcalloc(1, sizeof *c);
     *c = (struct upconn){.pool = p, .key = *k, .epoch = epoch, .addr = *addr, .fd = t->fd, .users = 1};
     if (protocol && strcmp(protocol, "h2") == 0) {
-        c->h2 = h2up_new(s->g->loop, t, h2_gone, c);
+        c->h2 = h2up_new(s->g->loop, t, conn_on_h2_gone, c);
         if (!c->h2) {
             free(c);
             return NULL;
@@ -163,7 +163,7 @@ struct upconn *pool_add(struct esb *s, const struct upkey *k, uint64_t epoch, st
     return c;
 }
 
-static void idle_over(void *arg)
+static void conn_on_idle(void *arg)
 {
     struct upconn *c = arg;
     c->idle = 0;
@@ -187,9 +187,9 @@ void pool_release(struct upconn *c, bool keep)
     if (c->users > 0)
         return;
     if (c->h2)
-        keep = h2up_usable(c->h2); /* a stream that was cut leaves its neighbours alone */
+        keep = h2up_usable(c->h2); /* a cut stream does not harm the others */
     else
-        keep &= c->h1 && client_reusable(c->h1); /* a tunnel took it away */
+        keep &= c->h1 && client_reusable(c->h1); /* h1 is NULL after a tunnel */
     if (!keep || c->stale || c->epoch != p->s->epoch || too_many_idle(p, &c->key)) {
         conn_free(c);
         return;
@@ -197,7 +197,7 @@ void pool_release(struct upconn *c, bool keep)
     conn_unlink(c);
     conn_first(c);
     c->idle_since = loop_now(p->s->g->loop);
-    c->idle = loop_timer(p->s->g->loop, POOL_IDLE_MS, idle_over, c);
+    c->idle = loop_timer(p->s->g->loop, POOL_IDLE_MS, conn_on_idle, c);
 }
 
 bool pool_enter(struct esb *s)

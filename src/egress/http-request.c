@@ -1,21 +1,13 @@
-/* http-request.c - a request until it may go: judged, counted, perhaps held for somebody's decision, given its
- * secrets. What is judged is what is sent: both are made once, from canonical parts. */
+/* http-request.c - a request until it is sent: judged, counted, perhaps held for approval, given its secrets. Exactly
+ * what was judged is sent: both are made once, from canonical parts. */
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 
 #include "base/cleanup.h"
 #include "base/mem.h"
 #include "egress/http-int.h"
 
-static void judge(struct exchange *x);
-
-uint64_t exchange_clock_us(void)
-{
-    struct timespec t;
-    (void)clock_gettime(CLOCK_MONOTONIC, &t);
-    return (uint64_t)t.tv_sec * 1000000 + (uint64_t)t.tv_nsec / 1000;
-}
+static void exchange_judge(struct exchange *x);
 
 /* ---- the end ---- */
 
@@ -44,15 +36,15 @@ struct netpol_request exchange_question(const struct exchange *x)
         .method = x->method, .target = &x->target, .fields = x->judged, .nfields = x->njudged, .length = x->length};
 }
 
-static void write_record(struct exchange *x)
+static void exchange_write_record(struct exchange *x)
 {
     struct audit_secret secrets[ARRAY_LEN(x->injected.used)];
     _cleanup_free_ char *path = xstrndup(x->target.text, x->target.path_len);
     const char *query = x->target.text[x->target.path_len] == '?' ? x->target.text + x->target.path_len + 1 : NULL;
-    /* Taken back by a later policy, or its client did not wait for the decision. */
+    /* A later policy revoked it, or its client did not wait for the approval. */
     enum netpol_reason no = x->admitted ? x->revoked : NETPOL_R_APPROVAL_PENDING;
     if (no == NETPOL_R_NONE && x->injected.violation)
-        no = NETPOL_R_SECRET_VIOLATION; /* the secret says that this is only to be known */
+        no = NETPOL_R_SECRET_VIOLATION; /* the secret asks to record violations, not to refuse them */
     for (size_t i = 0; i < x->injected.nused; i++)
         secrets[i] = (struct audit_secret){x->injected.used[i].name, x->injected.used[i].at};
     struct audit_record rec = {
@@ -81,7 +73,7 @@ static void write_record(struct exchange *x)
         .policy_us = x->policy_us,
         .dial_us = x->dial_us,
         .first_byte_us = x->first_us,
-        .total_us = exchange_clock_us() - x->started_us,
+        .total_us = egress_clock_us() - x->started_us,
         .secrets = secrets,
         .nsecrets = x->injected.nused,
         .redactions = x->injected.redact ? redact_count(x->injected.redact) : 0,
@@ -102,18 +94,17 @@ struct inject_request exchange_injection(struct exchange *x, const struct netpol
         .cap = x->cap,
         .keep = &x->keep,
         .body = x->gathered ? &x->body : NULL,
-        .verified_tls = x->key.tls, /* no upstream is spoken TLS with but a verified one */
+        .verified_tls = x->key.tls, /* TLS to upstreams is always verified */
         .unix_time = egress_now(),
     };
 }
 
-/* What stays when everything has been told. */
 static void exchange_free(struct exchange *x)
 {
     struct netpol_flow f = exchange_flow(x);
     struct inject_request q = exchange_injection(x, &f);
     if (x->injecting)
-        inject_forget(&q); /* values do not stay in memory that others will be given */
+        inject_forget(&q); /* wipes secret values before the memory is reused */
     ws_client_free(x->ws_up);
     ws_server_free(x->ws_down);
     redactor_free(x->injected.redact);
@@ -158,15 +149,15 @@ void exchange_end(struct exchange *x)
         learn_request(x->sb, &f, &q, x->up, x->down);
     }
     if (!x->refused)
-        write_record(x);
+        exchange_write_record(x);
     exchange_free(x);
 }
 
 void exchange_abort(struct exchange *x) { exchange_end(x); }
 
-/* The destination cannot be reached, whatever the request is: with refusals: closed the connection fails, as it would
- * without a proxy. What is wrong with one request to a host that may be reached is answered in words. */
-static bool refusal_closes(const struct exchange *x, enum netpol_reason reason)
+/* With `refusals: closed`, whether the refusal concerns the destination and not just this request: then the connection
+ * fails, as it would without a proxy. A bad request to a host that may be reached is answered in words. */
+static bool exchange_refusal_closes(const struct exchange *x, enum netpol_reason reason)
 {
     struct netpol_decision d = {0};
     if (!flow_closes(x->hf->f))
@@ -191,11 +182,11 @@ static bool refusal_closes(const struct exchange *x, enum netpol_reason reason)
     }
 }
 
-static void refuse_with(struct exchange *x, struct deny *d)
+static void exchange_refuse_with(struct exchange *x, struct deny *d)
 {
     _cleanup_free_ char *path = x->target.text ? xstrndup(x->target.text, x->target.path_len) : NULL;
     struct http_req *r = x->r ? exchange_let_go(x) : NULL;
-    bool closes = refusal_closes(x, d->reason);
+    bool closes = exchange_refusal_closes(x, d->reason);
     d->host = x->host_text;
     d->port = x->key.port;
     d->method = x->method;
@@ -218,10 +209,10 @@ static void refuse_with(struct exchange *x, struct deny *d)
 void exchange_refuse(struct exchange *x, enum netpol_reason reason, const char *layer, const char *text)
 {
     struct deny d = {.reason = reason, .layer = layer, .text = text};
-    refuse_with(x, &d);
+    exchange_refuse_with(x, &d);
 }
 
-static void client_gone(struct http_req *r)
+static void exchange_on_client_gone(struct http_req *r)
 {
     struct exchange *x = r->user;
     x->r = NULL;
@@ -230,7 +221,7 @@ static void client_gone(struct http_req *r)
 
 /* ---- the beginning ---- */
 
-static bool for_us(const struct flow *f, const struct http_req *r)
+static bool exchange_is_internal(const struct flow *f, const struct http_req *r)
 {
     char host[NETPOL_NAME_MAX];
     struct in6_addr literal;
@@ -245,12 +236,12 @@ static bool for_us(const struct flow *f, const struct http_req *r)
 void exchange_start(struct http_engine *e, struct hflow *hf, struct http_req *r)
 {
     struct esb *s = hf->f->sb;
-    if (for_us(hf->f, r)) {
+    if (exchange_is_internal(hf->f, r)) {
         internal_handle(s, r);
         return;
     }
     struct exchange *x = xcalloc(1, sizeof *x);
-    *x = (struct exchange){.e = e, .hf = hf, .sb = s, .r = r, .started_us = exchange_clock_us()};
+    *x = (struct exchange){.e = e, .hf = hf, .sb = s, .r = r, .started_us = egress_clock_us()};
     x->next = hf->exchanges;
     if (x->next)
         x->next->prev = x;
@@ -260,11 +251,11 @@ void exchange_start(struct http_engine *e, struct hflow *hf, struct http_req *r)
     (void)snprintf(x->id, sizeof x->id, "%s", r->id);
     (void)snprintf(x->method, sizeof x->method, "%s", r->method);
     r->user = x;
-    r->on_closed = client_gone;
+    r->on_closed = exchange_on_client_gone;
     http_pause(r);
     s->counts.requests++;
     if (!s->policy) {
-        x->refused = true; /* the sandbox is going */
+        x->refused = true; /* the sandbox is being dropped: no audit line */
         exchange_end(x);
         return;
     }
@@ -272,27 +263,28 @@ void exchange_start(struct http_engine *e, struct hflow *hf, struct http_req *r)
     if (!exchange_identify(x))
         return;
     if (x->entered)
-        judge(x);
+        exchange_judge(x);
     else
         exchange_refuse(x, NETPOL_R_CONNECTIONS, "limit", "too many requests are under way");
 }
 
 /* ---- decisions ---- */
 
-static void give_secrets(struct exchange *x);
+static void exchange_give_secrets(struct exchange *x);
 
-static void admit(struct exchange *x)
+static void exchange_admit(struct exchange *x)
 {
     unsigned retry = 0;
     if (audit_blocked(x->e->g->audit)) {
         exchange_refuse(x, NETPOL_R_AUDIT, "limit", NULL);
         return;
     }
-    enum netpol_reason reason =
-        x->wildcard && !limit_name(x->sb, x->key.host, &retry) ? NETPOL_R_NAMES : limit_request(x->sb, x->rule, &retry);
+    enum netpol_reason reason = x->wildcard && !limit_new_name(x->sb, x->key.host, &retry)
+                                    ? NETPOL_R_NAMES
+                                    : limit_request(x->sb, x->rule, &retry);
     if (reason != NETPOL_R_NONE) {
         struct deny d = {.reason = reason, .layer = "limit", .retry_s = retry};
-        refuse_with(x, &d);
+        exchange_refuse_with(x, &d);
         return;
     }
     x->limited = x->admitted = true;
@@ -302,41 +294,41 @@ static void admit(struct exchange *x)
         exchange_refuse(x, NETPOL_R_BODY, "http", "the body is longer than the rule allows");
         return;
     }
-    give_secrets(x);
+    exchange_give_secrets(x);
 }
 
-static void decided(void *arg, enum netpol_reason reason, const char *id)
+static void exchange_on_decision(void *arg, enum netpol_reason reason, const char *id)
 {
     struct exchange *x = arg;
     x->asking = false;
     if (reason == NETPOL_R_NONE) {
-        judge(x);
+        exchange_judge(x);
         return;
     }
     struct deny d = {.reason = reason, .layer = "http", .approval = id};
     if (reason == NETPOL_R_RATE) {
         d.approval = NULL;
-        d.text = "too many questions of this tenant wait for somebody's decision";
+        d.text = "too many questions of this tenant wait for approval";
     }
-    refuse_with(x, &d);
+    exchange_refuse_with(x, &d);
 }
 
-static void ask(struct exchange *x)
+static void exchange_ask(struct exchange *x)
 {
     struct netpol_flow f = exchange_flow(x);
     struct netpol_request q = exchange_question(x);
     x->asking = ++x->asked <= HTTP_ASKS &&
-                ask_start(x->sb, &f, &q, x->rule ? x->rule->id : NULL, decided, x, &x->waiter) != NULL;
+                ask_start(x->sb, &f, &q, x->rule ? x->rule->id : NULL, exchange_on_decision, x, &x->waiter) != NULL;
     if (!x->asking)
         exchange_refuse(x, NETPOL_R_APPROVAL_PENDING, "http", "too many requests wait for a decision");
 }
 
-static void judge(struct exchange *x)
+static void exchange_judge(struct exchange *x)
 {
     struct netpol_flow f = exchange_flow(x);
     struct netpol_request q = exchange_question(x);
     struct netpol_decision d = {0};
-    uint64_t from = exchange_clock_us();
+    uint64_t from = egress_clock_us();
     if (!x->sb->policy) {
         exchange_abort(x);
         return;
@@ -345,7 +337,7 @@ static void judge(struct exchange *x)
     x->policy = netpol_ref(x->sb->policy);
     netpol_unref(before);
     netpol_request(x->policy, &f, &q, egress_now(), &d);
-    x->policy_us += exchange_clock_us() - from;
+    x->policy_us += egress_clock_us() - from;
     x->rule = d.rule;
     x->max_up = d.max_request_bytes;
     if (d.rule && d.rule->max_request_bytes && (!x->max_up || d.rule->max_request_bytes < x->max_up))
@@ -353,16 +345,16 @@ static void judge(struct exchange *x)
     x->would_deny = d.would_deny;
     x->wildcard = d.wildcard;
     if (d.verdict == NETPOL_ALLOW)
-        admit(x);
+        exchange_admit(x);
     else if (d.verdict == NETPOL_ASK)
-        ask(x);
+        exchange_ask(x);
     else
         exchange_refuse(x, d.reason, "http", NULL);
 }
 
-/* The request itself is still allowed; what it has taken or reached so far may not be. */
-static enum netpol_reason revoked_under(const struct exchange *x, const struct netpol_flow *f,
-                                        const struct netpol_rule *now)
+/* The request itself is still allowed. Checks whether the secrets it used and the address it reached still are. */
+static enum netpol_reason exchange_revoked_under(const struct exchange *x, const struct netpol_flow *f,
+                                                 const struct netpol_rule *now)
 {
     for (size_t i = 0; x->rule && i < x->rule->nsecrets; i++) {
         bool kept = false;
@@ -371,7 +363,7 @@ static enum netpol_reason revoked_under(const struct exchange *x, const struct n
         if (!kept)
             return NETPOL_R_SECRET_UNBOUND;
     }
-    if (IN6_IS_ADDR_UNSPECIFIED(&x->addr)) /* not dialled yet: it would be under the old list */
+    if (IN6_IS_ADDR_UNSPECIFIED(&x->addr)) /* still dialling, with the old rule's private list */
         return x->rule && x->rule->nprivate > 0 && x->policy != x->sb->policy ? NETPOL_R_RESOLVED_PRIVATE
                                                                               : NETPOL_R_NONE;
     if (dial_check(x->e->g, &x->addr, now) != DIAL_OK || !netpol_resolved(x->sb->policy, f, &x->addr, egress_now()))
@@ -386,10 +378,10 @@ bool exchange_still(struct exchange *x)
     struct netpol_decision d = {0};
     if (!x->sb->policy)
         return false;
-    if (!x->admitted) /* who waits for a decision is told by ask.c */
+    if (!x->admitted) /* it waits for approval: ask.c calls back */
         return true;
     netpol_request(x->sb->policy, &f, &q, egress_now(), &d);
-    x->revoked = d.verdict == NETPOL_ALLOW ? revoked_under(x, &f, d.rule) : d.reason;
+    x->revoked = d.verdict == NETPOL_ALLOW ? exchange_revoked_under(x, &f, d.rule) : d.reason;
     if (esb_grant_holds(x->sb, x->rule, x->epoch, &d))
         x->revoked = NETPOL_R_NONE;
     return x->revoked == NETPOL_R_NONE;
@@ -397,7 +389,7 @@ bool exchange_still(struct exchange *x)
 
 /* ---- secrets, and a connection ---- */
 
-static void give_secrets(struct exchange *x)
+static void exchange_give_secrets(struct exchange *x)
 {
     struct netpol_flow f = exchange_flow(x);
     struct inject_request q = exchange_injection(x, &f);
@@ -408,7 +400,7 @@ static void give_secrets(struct exchange *x)
     redactor_free(x->injected.redact);
     x->injected = (struct inject_result){0};
     x->injecting = true;
-    inject(x->e->g->vault, &q, &x->injected);
+    inject_secrets(x->e->g->vault, &q, &x->injected);
     if (x->injected.reason != NETPOL_R_NONE) {
         exchange_refuse(x, x->injected.reason, "secret", x->injected.text);
     } else if (!x->injected.need_body || x->gathered) {
@@ -416,7 +408,7 @@ static void give_secrets(struct exchange *x)
         exchange_connect(x);
     } else if (x->length == 0) {
         x->gathered = true;
-        give_secrets(x);
+        exchange_give_secrets(x);
     } else {
         exchange_gather(x);
     }
@@ -425,10 +417,10 @@ static void give_secrets(struct exchange *x)
 void exchange_gathered(struct exchange *x)
 {
     x->gathered = true;
-    give_secrets(x);
+    exchange_give_secrets(x);
 }
 
-static void connected(void *arg, const struct connected *c)
+static void exchange_on_connected(void *arg, const struct connected *c)
 {
     struct exchange *x = arg;
     x->connecting = NULL;
@@ -451,7 +443,7 @@ static void connected(void *arg, const struct connected *c)
 
 void exchange_connect(struct exchange *x)
 {
-    x->conn = x->retried ? NULL : pool_take(x->sb, &x->key, x->rule);
+    x->conn = x->retried ? NULL : pool_take_conn(x->sb, &x->key, x->rule);
     x->reused = x->conn != NULL;
     if (x->conn) {
         x->addr = x->conn->addr;
@@ -459,6 +451,6 @@ void exchange_connect(struct exchange *x)
     } else if (!pool_room(x->sb)) {
         exchange_refuse(x, NETPOL_R_CONNECTIONS, "limit", "too many connections to upstreams are open");
     } else {
-        x->connecting = upstream_connect(x->e, x->sb, &x->key, x->policy, x->rule, connected, x);
+        x->connecting = upstream_connect(x->e, x->sb, &x->key, x->policy, x->rule, exchange_on_connected, x);
     }
 }

@@ -1,6 +1,6 @@
-/* http-upstream.c - a new connection to an upstream: dialled, and its certificate verified before the first byte of a request
- * leaves. Requests that ask for the same while it is under way wait for it too: if it turns out to carry many, they share it;
- * if not, each makes its own; if it fails, it fails for all. */
+/* http-upstream.c - makes a connection to an upstream: dials it, and verifies its certificate before the first byte of
+ * a request leaves. Requests to the same host join an attempt that is under way: if it becomes HTTP/2 they share it; if
+ * not, each makes its own connection; if it fails, it fails for all. */
 #include <netinet/tcp.h>
 #include <stdlib.h>
 #include <string.h>
@@ -11,7 +11,7 @@
 #include "egress/http-int.h"
 #include "http/tls.h"
 
-/* One attempt, of one or more who wait for it. */
+/* One attempt, with one or more waiting requests. */
 struct flight {
     struct flight *prev, *next; /* of the sandbox */
     struct http_engine *e;
@@ -20,8 +20,8 @@ struct flight {
     uint64_t epoch;
     struct netpol *policy; /* that `rule` belongs to */
     const struct netpol_rule *rule;
-    bool alone; /* nobody may join */
-    bool told;  /* over: those who wait are being told */
+    bool alone; /* no other request may join */
+    bool told;  /* over: the waiting requests are being told */
     struct connecting *waiting, **last;
     struct dial *dial;
     struct transport *t;
@@ -38,9 +38,9 @@ struct connecting {
     void *arg;
 };
 
-static void dialled(void *arg, struct dial_result *r);
+static void flight_on_dialled(void *arg, struct dial_result *r);
 
-/* ---- who waits ---- */
+/* ---- waiting requests ---- */
 
 static void flight_free(struct flight *f)
 {
@@ -61,7 +61,7 @@ static void flight_free(struct flight *f)
     free(f);
 }
 
-static void join(struct flight *f, struct connecting *c)
+static void flight_join(struct flight *f, struct connecting *c)
 {
     c->next = NULL;
     c->flight = f;
@@ -69,7 +69,7 @@ static void join(struct flight *f, struct connecting *c)
     f->last = &c->next;
 }
 
-static struct connecting *leave_first(struct flight *f)
+static struct connecting *flight_pop(struct flight *f)
 {
     struct connecting *c = f->waiting;
     if (c) {
@@ -91,58 +91,58 @@ static struct flight *flight_start(struct http_engine *e, struct esb *s, const s
     if (f->next)
         f->next->prev = f;
     *pool_flights(s) = f;
-    f->dial = dial_start(s, k->host[0] ? k->host : NULL, &k->literal, k->port, rule, dialled, f);
+    f->dial = dial_start(s, k->host[0] ? k->host : NULL, &k->literal, k->port, rule, flight_on_dialled, f);
     return f;
 }
 
-/* Takes the waiter: it may not cancel any more. */
-static void tell(struct connecting *c, const struct connected *got)
+/* Tells and frees the waiter: it may not cancel any more. */
+static void connecting_tell(struct connecting *c, const struct connected *got)
 {
     c->done(c->arg, got);
     free(c);
 }
 
-static void fail(struct flight *f, enum netpol_reason reason, const char *text)
+static void flight_fail(struct flight *f, enum netpol_reason reason, const char *text)
 {
     struct connected got = {.reason = reason, .text = text, .addr = f->addr, .dial_us = f->dial_us};
     f->told = true;
-    for (struct connecting *c; (c = leave_first(f));)
-        tell(c, &got);
+    for (struct connecting *c; (c = flight_pop(f));)
+        connecting_tell(c, &got);
     flight_free(f);
 }
 
-/* It has waited for a connection that is not for two: its own is made now. */
-static void go_alone(struct flight *f, struct connecting *c)
+/* The request waited for a connection that cannot be shared; starts one of its own. */
+static void flight_go_alone(struct flight *f, struct connecting *c)
 {
     static const struct connected full = {.reason = NETPOL_R_CONNECTIONS,
                                           .text = "too many connections to upstreams are open"};
     if (pool_room(f->s))
-        join(flight_start(f->e, f->s, &f->key, f->policy, f->rule, true), c);
+        flight_join(flight_start(f->e, f->s, &f->key, f->policy, f->rule, true), c);
     else
-        tell(c, &full);
+        connecting_tell(c, &full);
 }
 
 /* The first gets the connection; the others share it if it can be shared. */
-static void deliver(struct flight *f, struct upconn *conn)
+static void flight_deliver(struct flight *f, struct upconn *conn)
 {
     struct connected got = {.conn = conn, .addr = f->addr, .dial_us = f->dial_us};
-    struct connecting *c = leave_first(f);
+    struct connecting *c = flight_pop(f);
     f->told = true;
-    tell(c, &got);
-    while ((c = leave_first(f))) {
-        got.conn = pool_take(f->s, &f->key, f->rule);
+    connecting_tell(c, &got);
+    while ((c = flight_pop(f))) {
+        got.conn = pool_take_conn(f->s, &f->key, f->rule);
         got.shared = true;
         if (got.conn)
-            tell(c, &got);
+            connecting_tell(c, &got);
         else
-            go_alone(f, c);
+            flight_go_alone(f, c);
     }
     flight_free(f);
 }
 
 /* ---- dial, then shake hands ---- */
 
-static const char *host_text(const struct flight *f, char address[INET6_ADDRSTRLEN])
+static const char *flight_host_text(const struct flight *f, char address[INET6_ADDRSTRLEN])
 {
     if (f->key.host[0])
         return f->key.host;
@@ -150,42 +150,42 @@ static const char *host_text(const struct flight *f, char address[INET6_ADDRSTRL
     return address;
 }
 
-static void finish(struct flight *f)
+static void flight_finish(struct flight *f)
 {
     struct loop *l = f->e->g->loop;
     const char *protocol = f->t->ops->protocol(f->t);
     if (f->key.need == ETLS_H2 && (!protocol || strcmp(protocol, "h2") != 0)) {
-        fail(f, NETPOL_R_UNREACHABLE, "gRPC needs HTTP/2, which this server does not speak");
+        flight_fail(f, NETPOL_R_UNREACHABLE, "gRPC needs HTTP/2, which this server does not speak");
         return;
     }
     loop_fd_del(l, f->watch);
     f->watch = 0;
     struct upconn *conn = pool_add(f->s, &f->key, f->epoch, TAKE_PTR(f->t), &f->addr);
     if (conn)
-        deliver(f, conn);
+        flight_deliver(f, conn);
     else
-        fail(f, NETPOL_R_UNREACHABLE, "the connection cannot be watched");
+        flight_fail(f, NETPOL_R_UNREACHABLE, "the connection cannot be watched");
 }
 
-static void handshake_failed(struct flight *f)
+static void flight_handshake_failed(struct flight *f)
 {
     char address[INET6_ADDRSTRLEN];
     _cleanup_buf_ struct buf text = {0};
-    if (etls_refused(f->t, host_text(f, address), &text)) {
-        fail(f, NETPOL_R_UPSTREAM_CERT, buf_str(&text));
+    if (etls_refused(f->t, flight_host_text(f, address), &text)) {
+        flight_fail(f, NETPOL_R_UPSTREAM_CERT, buf_str(&text));
         return;
     }
-    buf_addf(&text, "the TLS handshake with %s failed: %s", host_text(f, address), tls_failure(f->t));
-    fail(f, NETPOL_R_UNREACHABLE, buf_str(&text));
+    buf_addf(&text, "the TLS handshake with %s failed: %s", flight_host_text(f, address), tls_failure(f->t));
+    flight_fail(f, NETPOL_R_UNREACHABLE, buf_str(&text));
 }
 
-static void shake(struct flight *f)
+static void flight_shake_hands(struct flight *f)
 {
     int done = f->t->ops->handshake(f->t);
     if (done < 0) {
-        handshake_failed(f);
+        flight_handshake_failed(f);
     } else if (done > 0) {
-        finish(f);
+        flight_finish(f);
     } else {
         unsigned events = f->t->ops->wants_read(f->t) | f->t->ops->wants_write(f->t);
         if (events != f->watched)
@@ -194,21 +194,21 @@ static void shake(struct flight *f)
     }
 }
 
-static void on_event(void *arg, int fd, unsigned events)
+static void flight_on_event(void *arg, int fd, unsigned events)
 {
     (void)fd;
     (void)events;
-    shake(arg);
+    flight_shake_hands(arg);
 }
 
-static void too_late(void *arg)
+static void flight_on_timeout(void *arg)
 {
     struct flight *f = arg;
     f->timer = 0;
-    fail(f, NETPOL_R_TIMEOUT, "the TLS handshake took too long");
+    flight_fail(f, NETPOL_R_TIMEOUT, "the TLS handshake took too long");
 }
 
-static enum netpol_reason dial_reason(const struct flight *f, enum dial_failure failure)
+static enum netpol_reason flight_dial_reason(const struct flight *f, enum dial_failure failure)
 {
     switch (failure) {
     case DIAL_OK:
@@ -223,7 +223,7 @@ static enum netpol_reason dial_reason(const struct flight *f, enum dial_failure 
     }
 }
 
-static void dialled(void *arg, struct dial_result *r)
+static void flight_on_dialled(void *arg, struct dial_result *r)
 {
     struct flight *f = arg;
     static const int one = 1;
@@ -232,7 +232,7 @@ static void dialled(void *arg, struct dial_result *r)
     f->dial_us = r->took_us;
     f->addr = r->addr;
     if (r->failure != DIAL_OK) {
-        fail(f, dial_reason(f, r->failure), r->text);
+        flight_fail(f, flight_dial_reason(f, r->failure), r->text);
         return;
     }
     int fd = r->fd;
@@ -242,18 +242,18 @@ static void dialled(void *arg, struct dial_result *r)
                        : etls_connect(f->e->tls, fd, f->key.host[0] ? f->key.host : NULL, &f->key.literal, f->key.need,
                                       set && set->tls13_only);
     f->watched = LOOP_OUT;
-    f->watch = f->t ? loop_fd_add(f->e->g->loop, f->t->fd, f->watched, on_event, f) : 0;
+    f->watch = f->t ? loop_fd_add(f->e->g->loop, f->t->fd, f->watched, flight_on_event, f) : 0;
     if (f->watch == 0) {
-        fail(f, NETPOL_R_UNREACHABLE, "the connection cannot be watched");
+        flight_fail(f, NETPOL_R_UNREACHABLE, "the connection cannot be watched");
         return;
     }
-    f->timer = loop_timer(f->e->g->loop, HTTP_HANDSHAKE_MS, too_late, f);
-    shake(f);
+    f->timer = loop_timer(f->e->g->loop, HTTP_HANDSHAKE_MS, flight_on_timeout, f);
+    flight_shake_hands(f);
 }
 
 /* ---- who asks ---- */
 
-/* An attempt for just this, of which it is not known yet that it will serve one request only. */
+/* An attempt under way for the same key and rule that may become HTTP/2, and so be shared. */
 static struct flight *flight_find(struct esb *s, const struct upkey *k, const struct netpol_rule *rule)
 {
     if (!k->tls || k->need == ETLS_HTTP1 || pool_speaks_http1(s, k))
@@ -271,7 +271,7 @@ struct connecting *upstream_connect(struct http_engine *e, struct esb *s, const 
     struct connecting *c = xcalloc(1, sizeof *c);
     struct flight *f = flight_find(s, k, rule);
     *c = (struct connecting){.done = done, .arg = arg};
-    join(f ? f : flight_start(e, s, k, policy, rule, false), c);
+    flight_join(f ? f : flight_start(e, s, k, policy, rule, false), c);
     return c;
 }
 

@@ -1,4 +1,4 @@
-/* http.c - connections of sandboxes whose bytes are HTTP, in the clear or in TLS that is looked into. */
+/* http.c - connections of sandboxes that carry HTTP, in the clear or in TLS that egress intercepts. */
 #include <stdlib.h>
 #include <sys/socket.h>
 
@@ -6,11 +6,11 @@
 #include "egress/http-int.h"
 #include "http/h2.h"
 
-static bool flow_still(struct flow *f);
-static void flow_cut(struct flow *f);
-static const struct flow_ops ops = {flow_still, flow_cut};
+static bool hflow_still(struct flow *f);
+static void hflow_cut(struct flow *f);
+static const struct flow_ops ops = {hflow_still, hflow_cut};
 
-static void on_request(void *ctx, struct http_req *r) { exchange_start(ctx, (struct hflow *)r->owner, r); }
+static void http_on_request(void *ctx, struct http_req *r) { exchange_start(ctx, (struct hflow *)r->owner, r); }
 
 int http_start(struct egress *g, struct err *err)
 {
@@ -21,7 +21,7 @@ int http_start(struct egress *g, struct err *err)
     limits.idle_ms = HTTP_FRONT_IDLE_MS;
     e->g = g;
     g->http = e;
-    if (etls_new(&e->tls, err) < 0 || http_server_new(g->loop, &limits, on_request, e, &e->server, err) < 0 ||
+    if (etls_new(&e->tls, err) < 0 || http_server_new(g->loop, &limits, http_on_request, e, &e->server, err) < 0 ||
         (g->trust.n > 0 && etls_trust(e->tls, g->trust.p, g->trust.n, err) < 0)) {
         http_stop(g);
         return -1;
@@ -35,18 +35,18 @@ void http_stop(struct egress *g)
     struct http_engine *e = g->http;
     if (!e)
         return;
-    http_server_free(e->server); /* ends every flow that is ours */
+    http_server_free(e->server); /* ends every HTTP flow */
     etls_free(e->tls);
     free(e);
     g->http = NULL;
 }
 
-/* Bytes that are no request, or one that nobody could read in one way only. */
-static void refused(struct http_owner *o, unsigned status, const char *why, struct buf *body)
+/* The server refused bytes that are not a request, or that can be read in more than one way. */
+static void hflow_on_refused(struct http_owner *o, unsigned status, const char *why, struct buf *body)
 {
     const struct flow *f = ((struct hflow *)o)->f;
     char address[INET6_ADDRSTRLEN];
-    if (status == 408) /* late, not wrong */
+    if (status == 408) /* a slow client is not a refusal */
         return;
     etls_address(&f->literal, address);
     struct deny d = {.reason = NETPOL_R_MALFORMED,
@@ -59,8 +59,9 @@ static void refused(struct http_owner *o, unsigned status, const char *why, stru
     deny_body(f->sb, &d, body);
 }
 
-/* A client that does not accept our certificates fails where nobody looks; this way the list of refusals says why. */
-static void note_distrust(const struct hflow *hf)
+/* Records that a client does not trust our certificates: otherwise only the client's own log would say why it
+ * failed. */
+static void hflow_note_distrust(const struct hflow *hf)
 {
     const char *alert = etls_distrust(&hf->front);
     _cleanup_buf_ struct buf text = {0};
@@ -80,11 +81,11 @@ static void note_distrust(const struct hflow *hf)
     deny_record(hf->f->sb, &d);
 }
 
-/* The connection has ended, and with it all its requests. */
-static void gone(struct http_owner *o)
+/* The connection and all its requests have ended. */
+static void hflow_on_gone(struct http_owner *o)
 {
     struct hflow *hf = (struct hflow *)o;
-    note_distrust(hf);
+    hflow_note_distrust(hf);
     flow_end(hf->f);
     free(hf);
 }
@@ -98,8 +99,8 @@ void http_flow(struct flow *f)
         return;
     }
     struct hflow *hf = xcalloc(1, sizeof *hf);
-    hf->owner.gone = gone;
-    hf->owner.refused = refused;
+    hf->owner.gone = hflow_on_gone;
+    hf->owner.refused = hflow_on_refused;
     hf->f = f;
     hf->fd = flow_take_fd(f);
     f->ops = &ops;
@@ -108,15 +109,15 @@ void http_flow(struct flow *f)
         f->tls ? etls_accept(e->tls, f, hf->fd, &hf->front) : transport_plain_after(hf->fd, f->head.p, f->head.n);
     buf_done(&f->head);
     if (!t) {
-        gone(&hf->owner);
+        hflow_on_gone(&hf->owner);
         return;
     }
     http_server_serve_for(e->server, t, "sandbox", &hf->owner);
 }
 
-/* Requests that are no longer allowed end here; the connection goes on if others share it or none is under way: what comes
- * next on it is judged anew. */
-static bool flow_still(struct flow *f)
+/* Ends requests that are no longer allowed. The connection stays if others share it or none is under way: later
+ * requests on it are judged anew. */
+static bool hflow_still(struct flow *f)
 {
     struct hflow *hf = f->driver;
     size_t n = 0;
@@ -133,7 +134,7 @@ static bool flow_still(struct flow *f)
     return true;
 }
 
-static void flow_cut(struct flow *f)
+static void hflow_cut(struct flow *f)
 {
     static const struct linger now = {.l_onoff = 1, .l_linger = 0};
     struct hflow *hf = f->driver;
@@ -153,7 +154,7 @@ void http_forget(struct esb *s)
     for (struct flow *f = s->flows, *next; f; f = next) {
         next = f->next;
         if (f->ops == &ops)
-            flow_cut(f);
+            hflow_cut(f);
     }
     pool_free(s);
 }

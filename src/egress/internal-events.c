@@ -1,6 +1,6 @@
 /* internal-events.c - calls of sandbox.internal that stay open: those that wait for a decision, and listeners
- * (server-sent events) that hear of refusals and decisions as they come. A listener that falls behind is cut off;
- * it comes back with Last-Event-ID.
+ * (server-sent events) that get refusals and decisions as they come. A listener that falls behind is cut off; it can
+ * continue with Last-Event-ID.
  */
 #include "egress/deny.h"
 
@@ -15,7 +15,7 @@
 /* --- open calls
  * ----------------------------------------------------------------------------------------------------- */
 
-static void call_free(struct internal_call *c)
+static void internal_call_free(struct internal_call *c)
 {
     struct denials *k = c->s ? c->s->denials : NULL;
     if (k) {
@@ -33,9 +33,9 @@ static void call_free(struct internal_call *c)
     free(c);
 }
 
-static void client_left(struct http_req *r)
+static void internal_on_client_left(struct http_req *r)
 {
-    call_free(r->user);
+    internal_call_free(r->user);
     if (r->on_closed)
         r->on_closed(r);
 }
@@ -53,14 +53,14 @@ struct internal_call *internal_call_new(struct esb *s, struct http_req *r)
     k->open = c;
     k->nopen++;
     r->user = c;
-    r->on_closed = client_left;
+    r->on_closed = internal_on_client_left;
     return c;
 }
 
 struct http_req *internal_call_end(struct internal_call *c)
 {
     struct http_req *r = c->r;
-    call_free(c);
+    internal_call_free(c);
     return r;
 }
 
@@ -70,21 +70,21 @@ void internal_calls_abort(struct denials *k)
         struct internal_call *c = k->open;
         k->open = c->next;
         c->s = NULL;
-        http_abort(c->r); /* client_left() follows from the loop */
+        http_abort(c->r); /* internal_on_client_left() follows from the loop */
     }
 }
 
 /* --- listeners
  * ------------------------------------------------------------------------------------------------------ */
 
-static void ping(void *arg)
+static void internal_on_ping(void *arg)
 {
     struct internal_call *c = arg;
     (void)http_write(c->r, ": \n\n", 4);
-    c->ping = loop_timer(c->r->loop, INTERNAL_PING_MS, ping, c);
+    c->ping = loop_timer(c->r->loop, INTERNAL_PING_MS, internal_on_ping, c);
 }
 
-static void denial_event(const struct denial *d, struct buf *out)
+static void internal_add_denial(const struct denial *d, struct buf *out)
 {
     struct json j;
     buf_addf(out, "id: %" PRIu64 "\nevent: denied\ndata: ", d->seq);
@@ -95,7 +95,7 @@ static void denial_event(const struct denial *d, struct buf *out)
     buf_adds(out, "\n\n");
 }
 
-static void send_all(struct denials *k, const struct buf *event)
+static void internal_send_event(struct denials *k, const struct buf *event)
 {
     for (struct internal_call *c = k->open, *next; c; c = next) {
         next = c->next;
@@ -113,8 +113,8 @@ void internal_events_tell(struct esb *s, const struct denial *d)
     struct denials *k = s->denials;
     if (k->nevents == 0)
         return;
-    denial_event(d, &out);
-    send_all(k, &out);
+    internal_add_denial(d, &out);
+    internal_send_event(k, &out);
 }
 
 void internal_events_say(struct esb *s, const char *type, const struct buf *json)
@@ -124,7 +124,7 @@ void internal_events_say(struct esb *s, const char *type, const struct buf *json
     if (!k || k->nevents == 0)
         return;
     buf_addf(&out, "event: %s\ndata: %s\n\n", type, buf_str(json));
-    send_all(k, &out);
+    internal_send_event(k, &out);
 }
 
 void internal_events_start(struct esb *s, struct http_req *r)
@@ -149,7 +149,7 @@ void internal_events_start(struct esb *s, struct http_req *r)
     if (last && (!num_u64(last, &since) || since > k->last_seq))
         since = k->last_seq;
     for (uint64_t seq = (since < first ? first : since) + 1; seq <= k->last_seq; seq++)
-        denial_event(k->ring[seq % DENIALS_KEPT], &out);
+        internal_add_denial(k->ring[seq % DENIALS_KEPT], &out);
     (void)http_write(r, out.p, out.n);
-    c->ping = loop_timer(r->loop, INTERNAL_PING_MS, ping, c);
+    c->ping = loop_timer(r->loop, INTERNAL_PING_MS, internal_on_ping, c);
 }

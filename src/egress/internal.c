@@ -1,6 +1,6 @@
-/* internal.c - http://sandbox.internal/: what a sandbox may know about its own way out, and how it asks for more.
- * No key is needed and none would help: which sandbox calls is known by the socket it came through, and nothing
- * else is looked at.
+/* internal.c - http://sandbox.internal/: shows a sandbox its own network policy and refusals, and takes its requests
+ * for more access. There is no authentication: the socket that a call came through tells which sandbox calls, and
+ * nothing else counts.
  */
 #include "egress/deny.h"
 
@@ -46,7 +46,7 @@ static const char help[] =
     "   and look at what was decided:\n"
     "     curl 'http://sandbox.internal/v1/egress/requests/ID?wait=60'\n"
     "   status is pending, allowed, denied or expired. When it is allowed, repeat the original request.\n"
-    "5. If it was denied, or nobody decides, say what was refused and go on without it.\n"
+    "5. If it was denied, or no decision comes, say what was refused and go on without it.\n"
     "6. Texts like hutch-secret-... in the environment are placeholders of secrets: send them as they are, to the host "
     "they\n"
     "   are for; the real value is put in on the way. Sent anywhere else they make the request fail.\n"
@@ -55,19 +55,19 @@ static const char help[] =
 /* --- answers
  * -------------------------------------------------------------------------------------------------------- */
 
-static void answer(struct http_req *r, unsigned status, const char *type, const struct buf *b)
+static void internal_answer(struct http_req *r, unsigned status, const char *type, const struct buf *b)
 {
     http_set(r, "cache-control", "no-store");
     http_reply(r, status, type, buf_str(b), b->n);
 }
 
-static void answer_json(struct http_req *r, unsigned status, struct buf *b)
+static void internal_answer_json(struct http_req *r, unsigned status, struct buf *b)
 {
     buf_addc(b, '\n');
-    answer(r, status, "application/json", b);
+    internal_answer(r, status, "application/json", b);
 }
 
-static void fail(struct http_req *r, unsigned status, const char *code, const char *message)
+static void internal_fail(struct http_req *r, unsigned status, const char *code, const char *message)
 {
     _cleanup_buf_ struct buf out = {0};
     struct json j;
@@ -78,17 +78,17 @@ static void fail(struct http_req *r, unsigned status, const char *code, const ch
     json_str(&j, "message", message);
     json_end_obj(&j);
     json_end_obj(&j);
-    answer_json(r, status, &out);
+    internal_answer_json(r, status, &out);
 }
 
-static void answer_text(struct http_req *r, const char *text)
+static void internal_answer_text(struct http_req *r, const char *text)
 {
     http_set(r, "cache-control", "no-store");
     http_reply(r, 200, "text/plain; charset=utf-8", text, strlen(text));
 }
 
-/* A number of the query. false: it is none, and that was answered. */
-static bool number(struct http_req *r, const char *key, uint64_t max, uint64_t *ret)
+/* Reads a number from the query. false: it is not a number, and the call was answered. */
+static bool internal_query_number(struct http_req *r, const char *key, uint64_t max, uint64_t *ret)
 {
     _cleanup_buf_ struct buf text = {0};
     char message[120];
@@ -100,37 +100,37 @@ static bool number(struct http_req *r, const char *key, uint64_t max, uint64_t *
         return true;
     }
     (void)snprintf(message, sizeof message, "%s must be a number of at most %llu", key, (unsigned long long)max);
-    fail(r, 400, "bad_request", message);
+    internal_fail(r, 400, "bad_request", message);
     return false;
 }
 
 /* --- looking
  * -------------------------------------------------------------------------------------------------------- */
 
-static void get_about(void *ctx, struct http_req *r, const struct route_params *p)
+static void internal_get_about(void *ctx, struct http_req *r, const struct route_params *p)
 {
     (void)ctx, (void)p;
-    answer_text(r, about);
+    internal_answer_text(r, about);
 }
 
-static void get_help(void *ctx, struct http_req *r, const struct route_params *p)
+static void internal_get_help(void *ctx, struct http_req *r, const struct route_params *p)
 {
     (void)ctx, (void)p;
-    answer_text(r, help);
+    internal_answer_text(r, help);
 }
 
-static void get_ca(void *ctx, struct http_req *r, const struct route_params *p)
+static void internal_get_ca(void *ctx, struct http_req *r, const struct route_params *p)
 {
     const struct esb *s = ctx;
     (void)p;
     if (!s->g->ca_pem)
-        fail(r, 404, "not_found", "this node does not look into TLS; there is no certificate");
+        internal_fail(r, 404, "not_found", "this node does not look into TLS; there is no certificate");
     else
         http_reply(r, 200, "application/x-pem-file", s->g->ca_pem, strlen(s->g->ca_pem));
 }
 
-/* How the node itself gets out is not the sandbox's business. */
-static void get_policy(void *ctx, struct http_req *r, const struct route_params *p)
+/* Leaves out upstream_proxy: the sandbox must not learn how the node itself gets out. */
+static void internal_get_policy(void *ctx, struct http_req *r, const struct route_params *p)
 {
     _cleanup_buf_ struct buf text = {0}, out = {0};
     const struct esb *s = ctx;
@@ -139,7 +139,7 @@ static void get_policy(void *ctx, struct http_req *r, const struct route_params 
     netpol_show(s->policy, &text);
     json_t *doc = body_parse(text.p, text.n, &err);
     if (!doc) {
-        fail(r, 500, "internal", "the policy cannot be shown");
+        internal_fail(r, 500, "internal", "the policy cannot be shown");
         return;
     }
     (void)json_object_del(doc, "upstream_proxy");
@@ -147,28 +147,29 @@ static void get_policy(void *ctx, struct http_req *r, const struct route_params 
     json_decref(doc);
     buf_addf(&out, "{\"epoch\":%llu,\"policy\":%s}", (unsigned long long)s->epoch, shown ? shown : "null");
     free(shown);
-    answer_json(r, 200, &out);
+    internal_answer_json(r, 200, &out);
 }
 
-static void get_denials(void *ctx, struct http_req *r, const struct route_params *p)
+static void internal_get_denials(void *ctx, struct http_req *r, const struct route_params *p)
 {
     _cleanup_buf_ struct buf out = {0};
     uint64_t since = 0, limit = 100;
     (void)p;
-    if (!number(r, "since", UINT64_MAX - 1, &since) || !number(r, "limit", DENIALS_KEPT, &limit))
+    if (!internal_query_number(r, "since", UINT64_MAX - 1, &since) ||
+        !internal_query_number(r, "limit", DENIALS_KEPT, &limit))
         return;
     deny_list(ctx, since, (unsigned)limit, &out);
-    answer_json(r, 200, &out);
+    internal_answer_json(r, 200, &out);
 }
 
-static void get_events(void *ctx, struct http_req *r, const struct route_params *p)
+static void internal_get_events(void *ctx, struct http_req *r, const struct route_params *p)
 {
     (void)p;
     internal_events_start(ctx, r);
 }
 
-/* --- what would be
- * ---------------------------------------------------------------------------------------------------- */
+/* --- requests that are not made
+ * --------------------------------------------------------------------------------------- */
 
 struct wish {
     char host[NETPOL_NAME_MAX];
@@ -229,7 +230,7 @@ static bool wish_url(struct wish *w, const char *url, const char *method, const 
     return wish_target(w, method, buf_str(&path), at[n] == '?' ? buf_str(&query) : NULL, why);
 }
 
-static void say_decision(const struct wish *w, const struct netpol_decision *d, struct buf *out)
+static void wish_add_decision(const struct wish *w, const struct netpol_decision *d, struct buf *out)
 {
     static const char *const words[] = {[NETPOL_ALLOW] = "allow", [NETPOL_DENY] = "deny", [NETPOL_ASK] = "ask"};
     _cleanup_buf_ struct buf grant = {0};
@@ -248,8 +249,8 @@ static void say_decision(const struct wish *w, const struct netpol_decision *d, 
     json_end_obj(&j);
 }
 
-/* false: *why. */
-static bool check(const struct esb *s, const char *url, const char *method, struct buf *out, const char **why)
+/* false: *why says what is wrong with the question. */
+static bool wish_check(const struct esb *s, const char *url, const char *method, struct buf *out, const char **why)
 {
     struct wish w __attribute__((cleanup(wish_done))) = {0};
     struct netpol_decision d = {.verdict = NETPOL_DENY};
@@ -259,7 +260,7 @@ static bool check(const struct esb *s, const char *url, const char *method, stru
     netpol_connect(s->policy, &w.flow, egress_now(), &d);
     if (d.verdict == NETPOL_ALLOW)
         netpol_request(s->policy, &w.flow, &w.request, egress_now(), &d);
-    say_decision(&w, &d, out);
+    wish_add_decision(&w, &d, out);
     return true;
 }
 
@@ -267,7 +268,7 @@ bool internal_check(const struct esb *s, const char *url, const char *method, st
 {
     const char *why;
     struct json j;
-    if (check(s, url, method, out, &why))
+    if (wish_check(s, url, method, out, &why))
         return true;
     json_start(&j, out);
     json_obj(&j, NULL);
@@ -276,7 +277,7 @@ bool internal_check(const struct esb *s, const char *url, const char *method, st
     return false;
 }
 
-static void get_check(void *ctx, struct http_req *r, const struct route_params *p)
+static void internal_get_check(void *ctx, struct http_req *r, const struct route_params *p)
 {
     _cleanup_buf_ struct buf url = {0}, method = {0}, out = {0};
     const char *why = "give url=URL, percent-encoded, and method=METHOD if it is not GET";
@@ -284,24 +285,24 @@ static void get_check(void *ctx, struct http_req *r, const struct route_params *
     (void)p;
     if (url_query_get(r->query, "url", URL_PLUS_LITERAL, &url, &err) <= 0 ||
         url_query_get(r->query, "method", URL_PLUS_SPACE, &method, &err) < 0 ||
-        !check(ctx, buf_str(&url), method.n ? method.p : NULL, &out, &why))
-        fail(r, 400, "bad_request", why);
+        !wish_check(ctx, buf_str(&url), method.n ? method.p : NULL, &out, &why))
+        internal_fail(r, 400, "bad_request", why);
     else
-        answer_json(r, 200, &out);
+        internal_answer_json(r, 200, &out);
 }
 
 /* --- asking for it
  * -------------------------------------------------------------------------------------------------- */
 
-/* The text of a member; NULL with *why if it is something else, or too long. */
-static bool member(const json_t *o, const char *key, size_t max, const char **ret)
+/* Reads a text member; *ret is NULL if it is missing. false: it is not a text, or too long. */
+static bool wish_member(const json_t *o, const char *key, size_t max, const char **ret)
 {
     const json_t *v = json_object_get(o, key);
     *ret = v ? json_string_value(v) : NULL;
     return !v || (*ret && strlen(*ret) == json_string_length(v) && strlen(*ret) <= max);
 }
 
-static bool known_members(const json_t *o)
+static bool wish_members_known(const json_t *o)
 {
     static const char *const names[] = {"host", "port", "method", "path", "reason"};
     size_t n = 0;
@@ -317,8 +318,9 @@ static bool wish_json(struct wish *w, const json_t *o, const char **ret_reason, 
     *why = "send a JSON object: "
            "{\"host\":\"example.org\",\"port\":443,\"method\":\"GET\",\"path\":\"/x\",\"reason\":\"why\"}; "
            "only host is needed";
-    if (!json_is_object(o) || !known_members(o) || !member(o, "host", 300, &host) || !host ||
-        !member(o, "method", 31, &method) || !member(o, "path", 4096, &path) || !member(o, "reason", 4096, ret_reason))
+    if (!json_is_object(o) || !wish_members_known(o) || !wish_member(o, "host", 300, &host) || !host ||
+        !wish_member(o, "method", 31, &method) || !wish_member(o, "path", 4096, &path) ||
+        !wish_member(o, "reason", 4096, ret_reason))
         return false;
     if (port && (!json_is_integer(port) || json_integer_value(port) < 1 || json_integer_value(port) > 65535))
         return false;
@@ -335,7 +337,7 @@ static bool wish_json(struct wish *w, const json_t *o, const char **ret_reason, 
     return wish_target(w, method ? method : "GET", buf_str(&bare), NULL, why);
 }
 
-static void asked(struct http_req *r, json_t *root, unsigned status, const char *error)
+static void internal_on_ask_body(struct http_req *r, json_t *root, unsigned status, const char *error)
 {
     struct wish w __attribute__((cleanup(wish_done))) = {0};
     _cleanup_buf_ struct buf out = {0};
@@ -344,25 +346,25 @@ static void asked(struct http_req *r, json_t *root, unsigned status, const char 
     const char *reason, *why = error;
     (void)internal_call_end(c);
     if (!s || !s->policy) {
-        fail(r, 503, "unavailable", "this sandbox has no network policy yet");
+        internal_fail(r, 503, "unavailable", "this sandbox has no network policy yet");
     } else if (status != 0 || !wish_json(&w, root, &reason, &why)) {
-        fail(r, status ? status : 400, "bad_request", why);
+        internal_fail(r, status ? status : 400, "bad_request", why);
     } else {
         status = ask_from_inside(s, &w.flow, w.request.method ? &w.request : NULL, reason, &out);
-        answer_json(r, status, &out);
+        internal_answer_json(r, status, &out);
     }
 }
 
-static void post_request(void *ctx, struct http_req *r, const struct route_params *p)
+static void internal_post_request(void *ctx, struct http_req *r, const struct route_params *p)
 {
     (void)p;
     if (!internal_call_new(ctx, r))
-        fail(r, 429, "too_many", "too many calls are open; wait until they are answered");
+        internal_fail(r, 429, "too_many", "too many calls are open; wait until they are answered");
     else
-        body_json(r, INTERNAL_BODY_MAX, asked);
+        body_json(r, INTERNAL_BODY_MAX, internal_on_ask_body);
 }
 
-static void decided(void *arg)
+static void internal_on_decision(void *arg)
 {
     _cleanup_buf_ struct buf out = {0};
     struct internal_call *c = arg;
@@ -372,45 +374,45 @@ static void decided(void *arg)
     c->waiter = 0;
     struct http_req *r = internal_call_end(c);
     if (ask_status(s, id, &out))
-        answer_json(r, 200, &out);
+        internal_answer_json(r, 200, &out);
     else
-        fail(r, 404, "not_found", "there is no such request any more");
+        internal_fail(r, 404, "not_found", "there is no such request any more");
 }
 
-static void get_request(void *ctx, struct http_req *r, const struct route_params *p)
+static void internal_get_request(void *ctx, struct http_req *r, const struct route_params *p)
 {
     _cleanup_buf_ struct buf out = {0};
     const char *id = route_param(p, "id");
     uint64_t wait = 0;
     struct esb *s = ctx;
-    if (!number(r, "wait", INTERNAL_WAIT_S, &wait))
+    if (!internal_query_number(r, "wait", INTERNAL_WAIT_S, &wait))
         return;
     struct internal_call *c = wait > 0 ? internal_call_new(s, r) : NULL;
-    if (c && ask_watch(s, id, wait * 1000, decided, c, &c->waiter)) {
+    if (c && ask_watch(s, id, wait * 1000, internal_on_decision, c, &c->waiter)) {
         (void)snprintf(c->id, sizeof c->id, "%s", id);
         return;
     }
     if (c)
         (void)internal_call_end(c);
     if (ask_status(s, id, &out))
-        answer_json(r, 200, &out);
+        internal_answer_json(r, 200, &out);
     else
-        fail(r, 404, "not_found", "there is no such request");
+        internal_fail(r, 404, "not_found", "there is no such request");
 }
 
 /* --- the table
  * ------------------------------------------------------------------------------------------------------ */
 
 static const struct route routes[] = {
-    {"GET", "/", get_about, 0},
-    {"GET", "/ca.pem", get_ca, 0},
-    {"GET", "/v1/egress/help", get_help, 0},
-    {"GET", "/v1/egress/policy", get_policy, 0},
-    {"GET", "/v1/egress/denials", get_denials, 0},
-    {"GET", "/v1/egress/events", get_events, 0},
-    {"GET", "/v1/egress/check", get_check, 0},
-    {"POST", "/v1/egress/requests", post_request, 0},
-    {"GET", "/v1/egress/requests/{id}", get_request, 0},
+    {"GET", "/", internal_get_about, 0},
+    {"GET", "/ca.pem", internal_get_ca, 0},
+    {"GET", "/v1/egress/help", internal_get_help, 0},
+    {"GET", "/v1/egress/policy", internal_get_policy, 0},
+    {"GET", "/v1/egress/denials", internal_get_denials, 0},
+    {"GET", "/v1/egress/events", internal_get_events, 0},
+    {"GET", "/v1/egress/check", internal_get_check, 0},
+    {"POST", "/v1/egress/requests", internal_post_request, 0},
+    {"GET", "/v1/egress/requests/{id}", internal_get_request, 0},
 };
 
 void internal_handle(struct esb *s, struct http_req *r)
@@ -419,11 +421,11 @@ void internal_handle(struct esb *s, struct http_req *r)
     struct route_match match;
     if (!deny_bucket_take(&denials_of(s)->calls, INTERNAL_RPS, loop_now(s->g->loop))) {
         http_set(r, "retry-after", "1");
-        fail(r, 429, "rate_limited", "at most 20 calls a second");
+        internal_fail(r, 429, "rate_limited", "at most 20 calls a second");
         return;
     }
     if (!s->policy) {
-        fail(r, 503, "unavailable", "this sandbox has no network policy yet");
+        internal_fail(r, 503, "unavailable", "this sandbox has no network policy yet");
         return;
     }
     route_find(routes, ARRAY_LEN(routes), r->method, r->path, &match, &params);
@@ -433,13 +435,13 @@ void internal_handle(struct esb *s, struct http_req *r)
         return;
     case ROUTE_METHOD:
         http_set(r, "allow", match.allow);
-        fail(r, 405, "method_not_allowed", "this path has other methods; see the allow header");
+        internal_fail(r, 405, "method_not_allowed", "this path has other methods; see the allow header");
         return;
     case ROUTE_BAD:
-        fail(r, 400, "bad_request", match.why);
+        internal_fail(r, 400, "bad_request", match.why);
         return;
     case ROUTE_NOT_FOUND:
-        fail(r, 404, "not_found", "there is nothing here; GET http://sandbox.internal/ lists what there is");
+        internal_fail(r, 404, "not_found", "there is nothing here; GET http://sandbox.internal/ lists what there is");
         return;
     }
 }

@@ -1,9 +1,9 @@
-/* learn.c - what a sandbox did while its policy only watched, as the smallest document that allows the same.
+/* learn.c - records what a sandbox did in learn mode and writes the smallest policy document that allows the same.
  *
- * Hosts stay exact. Of paths, segments that name one thing among many (numbers, UUIDs, hashes) become "*"; every
- * form in which a path is judged is kept, because all of them must be allowed. Whatever a sandbox can make many of
- * has a limit, behind which things get wider, not more: too many paths of a host become "any path", too many hosts
- * are not remembered. Secrets and private networks are never part of it: those are for people to grant.
+ * Hosts stay exact. Path segments that name one thing among many (numbers, UUIDs, hashes) become "*"; every form in
+ * which a path is judged is kept, because all of them must be allowed. All records have limits, beyond which rules get
+ * wider instead of more: too many paths of a host become "any path", too many hosts are not remembered. The document
+ * never contains secrets or private networks: only people may grant those.
  */
 #include "egress/deny.h"
 
@@ -34,7 +34,7 @@ struct learned_path {
     uint32_t methods; /* bits of host->methods */
     char text[];      /* a pattern */
 };
-enum kind { KIND_STREAM, KIND_HTTP, KIND_TUNNEL, KINDS }; /* opaque bytes, requests, TLS not looked into */
+enum kind { KIND_STREAM, KIND_HTTP, KIND_TUNNEL, KINDS }; /* opaque bytes, requests, TLS passed through */
 struct learned_ports {
     uint16_t v[LEARN_PORTS_MAX];
     size_t n; /* 0: nothing of this kind was seen */
@@ -45,7 +45,7 @@ struct learned_host {
     bool literal;
     struct learned_ports ports[KINDS];
     bool all_paths, all_methods, server_options;
-    bool cleartext; /* on a port where that does not go without saying */
+    bool cleartext; /* plain HTTP was used on another port than 80 */
     char methods[LEARN_METHODS_MAX][20];
     size_t nmethods;
     uint32_t all_mask; /* methods of paths that are not kept one by one */
@@ -55,10 +55,10 @@ struct learned_host {
 struct learned {
     struct map hosts;
     size_t npaths, bytes;
-    uint64_t forgotten; /* connections to hosts for which there was no room */
+    uint64_t forgotten; /* connections to hosts that did not fit */
 };
 
-static void host_free_paths(struct learned *k, struct learned_host *h)
+static void learn_free_paths(struct learned *k, struct learned_host *h)
 {
     size_t at = 0;
     for (struct learned_path *p; (p = map_next(&h->paths, &at));) {
@@ -70,14 +70,14 @@ static void host_free_paths(struct learned *k, struct learned_host *h)
     h->paths = (struct map){0};
 }
 
-void learn_free(struct esb *s)
+void learn_forget(struct esb *s)
 {
     struct learned *k = s->learned;
     size_t at = 0;
     if (!k)
         return;
     for (struct learned_host *h; (h = map_next(&k->hosts, &at));) {
-        host_free_paths(k, h);
+        learn_free_paths(k, h);
         free(h);
     }
     map_done(&k->hosts);
@@ -88,7 +88,7 @@ void learn_free(struct esb *s)
 /* --- seeing
  * --------------------------------------------------------------------------------------------------------- */
 
-static bool has_port(const struct learned_ports *p, uint16_t port)
+static bool learn_has_port(const struct learned_ports *p, uint16_t port)
 {
     for (size_t i = 0; i < p->n; i++)
         if (p->v[i] == port)
@@ -96,9 +96,9 @@ static bool has_port(const struct learned_ports *p, uint16_t port)
     return p->all;
 }
 
-static void add_port(struct learned_ports *p, uint16_t port)
+static void learn_add_port(struct learned_ports *p, uint16_t port)
 {
-    if (has_port(p, port))
+    if (learn_has_port(p, port))
         return;
     if (p->n < LEARN_PORTS_MAX)
         p->v[p->n++] = port;
@@ -106,7 +106,7 @@ static void add_port(struct learned_ports *p, uint16_t port)
         p->all = true;
 }
 
-static struct learned_host *host_of(struct esb *s, const struct netpol_flow *f, enum kind kind)
+static struct learned_host *learn_host(struct esb *s, const struct netpol_flow *f, enum kind kind)
 {
     char name[NETPOL_NAME_MAX + 4], text[INET6_ADDRSTRLEN];
     bool v4 = IN6_IS_ADDR_V4MAPPED(&f->addr);
@@ -130,11 +130,11 @@ static struct learned_host *host_of(struct esb *s, const struct netpol_flow *f, 
         k->forgotten++;
         return NULL;
     }
-    add_port(&h->ports[kind], f->port);
+    learn_add_port(&h->ports[kind], f->port);
     return h;
 }
 
-static uint32_t method_bit(struct learned_host *h, const char *method)
+static uint32_t learn_method_bit(struct learned_host *h, const char *method)
 {
     for (size_t i = 0; i < h->nmethods; i++)
         if (strcmp(h->methods[i], method) == 0)
@@ -166,7 +166,7 @@ static size_t digits_in(const char *s, size_t n)
 #define HEX    "0123456789abcdefABCDEF"
 #define LETTER "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ_0123456789"
 
-/* One thing among many: 4711, 6f1c...-...., a hash, a long random name. */
+/* Names one thing among many: 4711, 6f1c...-...., a hash, a long random name. */
 static bool is_identifier(const char *s, size_t n)
 {
     static const size_t parts[] = {8, 4, 4, 4, 12};
@@ -184,7 +184,7 @@ static bool is_identifier(const char *s, size_t n)
     return true;
 }
 
-static void add_segment(struct buf *out, const char *s, size_t n)
+static void learn_add_segment(struct buf *out, const char *s, size_t n)
 {
     size_t stem = 0;
     while (stem < n && s[stem] != '.')
@@ -200,7 +200,7 @@ static void add_segment(struct buf *out, const char *s, size_t n)
 }
 
 /* The pattern for a path in one of its judged forms. */
-static void generalise(const char *path, size_t n, struct buf *out)
+static void learn_generalise(const char *path, size_t n, struct buf *out)
 {
     for (size_t at = 0; at < n;) {
         const char *end = memchr(path + at + 1, '/', n - at - 1);
@@ -210,19 +210,19 @@ static void generalise(const char *path, size_t n, struct buf *out)
             return;
         }
         buf_addc(out, '/');
-        add_segment(out, path + at + 1, len);
+        learn_add_segment(out, path + at + 1, len);
         at += len + 1;
     }
 }
 
-static void add_path(struct learned *k, struct learned_host *h, const char *path, size_t n, uint32_t method)
+static void learn_add_path(struct learned *k, struct learned_host *h, const char *path, size_t n, uint32_t method)
 {
     _cleanup_buf_ struct buf text = {0};
     if (h->all_paths) {
         h->all_mask |= method;
         return;
     }
-    generalise(path, n, &text);
+    learn_generalise(path, n, &text);
     struct learned_path *p = map_get(&h->paths, buf_str(&text));
     if (p) {
         p->methods |= method;
@@ -242,19 +242,19 @@ static void add_path(struct learned *k, struct learned_host *h, const char *path
         h->all_mask |= q->methods;
     h->all_mask |= method;
     h->all_paths = true;
-    host_free_paths(k, h);
+    learn_free_paths(k, h);
 }
 
 void learn_request(struct esb *s, const struct netpol_flow *f, const struct netpol_request *q, uint64_t up,
                    uint64_t down)
 {
     struct learned_host *h =
-        host_of(s, f, f->host ? KIND_HTTP : KIND_STREAM); /* an address has no rules for requests */
+        learn_host(s, f, f->host ? KIND_HTTP : KIND_STREAM); /* an address has no rules for requests */
     const struct netpol_target *t = q->target;
-    (void)down; /* an answer has no limit by default, and its size says nothing about what is needed next time */
+    (void)down; /* answers have no limit by default, and their size does not predict that of the next */
     if (!h || !f->host)
         return;
-    uint32_t bit = method_bit(h, q->method);
+    uint32_t bit = learn_method_bit(h, q->method);
     h->cleartext |= !f->tls && f->port != 80;
     if (up > h->up)
         h->up = up;
@@ -263,24 +263,24 @@ void learn_request(struct esb *s, const struct netpol_flow *f, const struct netp
         return;
     }
     if (t->judged)
-        add_path(s->learned, h, t->judged, strlen(t->judged), bit);
+        learn_add_path(s->learned, h, t->judged, strlen(t->judged), bit);
     else
-        add_path(s->learned, h, t->text, t->path_len, bit);
+        learn_add_path(s->learned, h, t->text, t->path_len, bit);
     const char *const forms[] = {t->decoded, t->bare, t->both};
     for (size_t i = 0; i < ARRAY_LEN(forms); i++)
         if (forms[i])
-            add_path(s->learned, h, forms[i], strlen(forms[i]), bit);
+            learn_add_path(s->learned, h, forms[i], strlen(forms[i]), bit);
 }
 
 void learn_relay(struct esb *s, const struct netpol_flow *f)
 {
-    (void)host_of(s, f, f->tls && f->host ? KIND_TUNNEL : KIND_STREAM);
+    (void)learn_host(s, f, f->tls && f->host ? KIND_TUNNEL : KIND_STREAM);
 }
 
 /* --- the document
  * --------------------------------------------------------------------------------------------------- */
 
-static void add_methods(struct json *j, const struct learned_host *h, uint32_t mask)
+static void learn_add_methods(struct json *j, const struct learned_host *h, uint32_t mask)
 {
     if (h->all_methods || mask == 0)
         return;
@@ -291,8 +291,8 @@ static void add_methods(struct json *j, const struct learned_host *h, uint32_t m
     json_end_arr(j);
 }
 
-/* The largest body that was seen, rounded up: a policy that is exact here would fail the next time. */
-static void add_body(struct json *j, const struct learned_host *h, uint32_t mask)
+/* Allows the largest body seen, rounded up to a power of two: an exact limit would fail with the next larger body. */
+static void learn_add_body(struct json *j, const struct learned_host *h, uint32_t mask)
 {
     uint64_t limit = LEARN_BODY_MIN;
     bool writes = h->all_methods;
@@ -306,7 +306,7 @@ static void add_body(struct json *j, const struct learned_host *h, uint32_t mask
     json_u64(j, "max_request_bytes", limit);
 }
 
-static int by_methods(const void *a, const void *b)
+static int learn_by_methods(const void *a, const void *b)
 {
     const struct learned_path *x = *(struct learned_path *const *)a, *y = *(struct learned_path *const *)b;
     if (x->methods != y->methods)
@@ -314,7 +314,7 @@ static int by_methods(const void *a, const void *b)
     return strcmp(x->text, y->text);
 }
 
-static size_t entries_of(struct learned_path *const *v, size_t n)
+static size_t learn_count_entries(struct learned_path *const *v, size_t n)
 {
     size_t entries = 0;
     for (size_t i = 0, in = 0; i < n; i++) {
@@ -325,50 +325,50 @@ static size_t entries_of(struct learned_path *const *v, size_t n)
     return entries;
 }
 
-/* Paths that take the same methods share an entry. If that makes more entries than a rule has room for, all take
- * all. */
-static void add_entries(struct json *j, struct learned_host *h)
+/* Paths with the same methods share an entry. If that makes too many entries for a rule, every path gets every
+ * method. */
+static void learn_add_entries(struct json *j, struct learned_host *h)
 {
     _cleanup_free_ struct learned_path **v = xcalloc(h->paths.n + 1, sizeof *v);
     size_t n = 0, at = 0;
     uint32_t every = 0;
     for (struct learned_path *p; (p = map_next(&h->paths, &at)); every |= p->methods)
         v[n++] = p;
-    qsort(v, n, sizeof *v, by_methods);
-    if (entries_of(v, n) > NETPOL_ENTRIES_MAX - 2)
+    qsort(v, n, sizeof *v, learn_by_methods);
+    if (learn_count_entries(v, n) > NETPOL_ENTRIES_MAX - 2)
         for (size_t i = 0; i < n; i++)
             v[i]->methods = every;
     for (size_t i = 0; i < n;) {
         json_obj(j, NULL);
         uint32_t mask = v[i]->methods;
-        add_methods(j, h, mask);
+        learn_add_methods(j, h, mask);
         json_arr(j, "paths");
         for (size_t in = 0; i < n && v[i]->methods == mask && in < NETPOL_LIST_MAX; i++, in++)
             json_str(j, NULL, v[i]->text);
         json_end_arr(j);
-        add_body(j, h, mask);
+        learn_add_body(j, h, mask);
         json_end_obj(j);
     }
 }
 
-/* How exact a host's rules are; the document has room for so much. */
+/* How exact a host's rules are; lowered when the document gets too large. */
 enum level { LEVEL_EXACT, LEVEL_ANY_PATH, LEVEL_ANY_METHOD };
 
-static void add_http(struct json *j, struct learned_host *h, enum level level)
+static void learn_add_http(struct json *j, struct learned_host *h, enum level level)
 {
     json_arr(j, "http");
     if (h->all_paths || level != LEVEL_EXACT) {
         uint32_t mask = h->all_paths ? h->all_mask : UINT32_MAX;
         json_obj(j, NULL);
         if (level != LEVEL_ANY_METHOD)
-            add_methods(j, h, mask);
+            learn_add_methods(j, h, mask);
         json_arr(j, "paths");
         json_str(j, NULL, "/**");
         json_end_arr(j);
-        add_body(j, h, mask);
+        learn_add_body(j, h, mask);
         json_end_obj(j);
     } else {
-        add_entries(j, h);
+        learn_add_entries(j, h);
     }
     if (h->server_options) {
         json_obj(j, NULL);
@@ -380,18 +380,18 @@ static void add_http(struct json *j, struct learned_host *h, enum level level)
     json_end_arr(j);
 }
 
-static int by_port(const void *a, const void *b) { return *(const uint16_t *)a - *(const uint16_t *)b; }
+static int learn_by_port(const void *a, const void *b) { return *(const uint16_t *)a - *(const uint16_t *)b; }
 
-/* Ports that other kinds have; some twice. */
+/* Ports of the kinds before; may contain duplicates. */
 struct taken {
     uint16_t v[KINDS * LEARN_PORTS_MAX];
     size_t n;
 };
 
-/* Which ports a rule of this kind names. A port has one kind only, since its bytes are looked into or not: an
- * opaque stream allows everything there, and what was seen both as requests and as a tunnel will be looked into.
- * false: none. */
-static bool ports_for(const struct learned_host *h, enum kind kind, struct learned_ports *ret, struct taken *taken)
+/* The ports that a rule of this kind names. Each port gets one kind: an opaque stream allows everything there, and a
+ * port seen both with requests and as a tunnel gets rules for requests. false: none. */
+static bool learn_ports_for(const struct learned_host *h, enum kind kind, struct learned_ports *ret,
+                            struct taken *taken)
 {
     *ret = (struct learned_ports){.all = h->ports[kind].all};
     *taken = (struct taken){0};
@@ -408,12 +408,12 @@ static bool ports_for(const struct learned_host *h, enum kind kind, struct learn
         if (free_port)
             ret->v[ret->n++] = h->ports[kind].v[i];
     }
-    qsort(ret->v, ret->n, sizeof ret->v[0], by_port);
-    qsort(taken->v, taken->n, sizeof taken->v[0], by_port);
+    qsort(ret->v, ret->n, sizeof ret->v[0], learn_by_port);
+    qsort(taken->v, taken->n, sizeof taken->v[0], learn_by_port);
     return ret->n > 0;
 }
 
-static void add_range(struct json *j, unsigned from, unsigned to)
+static void learn_add_range(struct json *j, unsigned from, unsigned to)
 {
     char text[24];
     (void)snprintf(text, sizeof text, "%u-%u", from, to);
@@ -421,29 +421,29 @@ static void add_range(struct json *j, unsigned from, unsigned to)
         json_str(j, NULL, text);
 }
 
-static void add_ports(struct json *j, const struct learned_ports *ports, const struct taken *taken)
+static void learn_add_ports(struct json *j, const struct learned_ports *ports, const struct taken *taken)
 {
     unsigned from = 1;
     json_arr(j, "ports");
     for (size_t i = 0; ports->all && i < taken->n; i++) {
-        add_range(j, from, taken->v[i] - 1u);
+        learn_add_range(j, from, taken->v[i] - 1u);
         from = taken->v[i] + 1u;
     }
     if (ports->all)
-        add_range(j, from, 65535);
+        learn_add_range(j, from, 65535);
     for (size_t i = 0; !ports->all && i < ports->n; i++)
         json_u64(j, NULL, ports->v[i]);
     json_end_arr(j);
 }
 
-static void add_rule(struct buf *out, struct learned_host *h, enum kind kind, enum level level, size_t number)
+static void learn_add_rule(struct buf *out, struct learned_host *h, enum kind kind, enum level level, size_t number)
 {
     static const char *const suffix[] = {[KIND_STREAM] = "-tcp", [KIND_HTTP] = "", [KIND_TUNNEL] = "-tls"};
     struct learned_ports ports;
     struct taken taken;
     char id[40];
     struct json j;
-    if (!ports_for(h, kind, &ports, &taken))
+    if (!learn_ports_for(h, kind, &ports, &taken))
         return;
     (void)snprintf(id, sizeof id, "learned-%zu%s", number, suffix[kind]);
     if (out->n > 0)
@@ -456,17 +456,17 @@ static void add_rule(struct buf *out, struct learned_host *h, enum kind kind, en
     json_arr(&j, h->literal ? "cidrs" : "hosts");
     json_str(&j, NULL, h->name);
     json_end_arr(&j);
-    add_ports(&j, &ports, &taken);
+    learn_add_ports(&j, &ports, &taken);
     if (kind == KIND_HTTP && h->cleartext)
         json_bool(&j, "cleartext", true);
     if (kind == KIND_TUNNEL)
         json_str(&j, "tls", "passthrough");
     else if (kind == KIND_HTTP)
-        add_http(&j, h, level);
+        learn_add_http(&j, h, level);
     json_end_obj(&j);
 }
 
-/* A host's rules as text, and how many values a reader of the document will count in them. */
+/* A host's rules as text, and how many values the policy parser will count in them. */
 struct draft {
     struct learned_host *host;
     enum level level;
@@ -474,12 +474,12 @@ struct draft {
     size_t values;
 };
 
-static void write_draft(struct draft *d, size_t number)
+static void learn_write_draft(struct draft *d, size_t number)
 {
     bool quoted = false;
     d->text.n = 0;
     for (enum kind kind = 0; kind < KINDS; kind++)
-        add_rule(&d->text, d->host, kind, d->level, number);
+        learn_add_rule(&d->text, d->host, kind, d->level, number);
     d->values = 0;
     for (size_t i = 0; i < d->text.n; i++) {
         char c = d->text.p[i];
@@ -492,8 +492,8 @@ static void write_draft(struct draft *d, size_t number)
     }
 }
 
-/* Makes the heaviest wider until all fit: then they cost so little that the most there can be do. */
-static void fit(struct draft *v, size_t n)
+/* Widens the longest rules until the document fits; at the widest level even LEARN_HOSTS_MAX hosts fit. */
+static void learn_fit_drafts(struct draft *v, size_t n)
 {
     for (;;) {
         size_t values = 0, bytes = 0, heaviest = n;
@@ -506,38 +506,38 @@ static void fit(struct draft *v, size_t n)
         if ((values <= LEARN_VALUES && bytes <= LEARN_TEXT) || heaviest == n)
             return;
         v[heaviest].level++;
-        write_draft(&v[heaviest], heaviest + 1);
+        learn_write_draft(&v[heaviest], heaviest + 1);
     }
 }
 
-static int by_name(const void *a, const void *b)
+static int learn_by_name(const void *a, const void *b)
 {
     return strcmp(((const struct draft *)a)->host->name, ((const struct draft *)b)->host->name);
 }
 
-static void add_rules(struct learned *k, struct buf *out)
+static void learn_add_rules(struct learned *k, struct buf *out)
 {
     _cleanup_free_ struct draft *v = xcalloc(k->hosts.n, sizeof *v);
     size_t n = 0, at = 0;
     for (struct learned_host *h; (h = map_next(&k->hosts, &at));)
         v[n++].host = h;
-    qsort(v, n, sizeof *v, by_name);
+    qsort(v, n, sizeof *v, learn_by_name);
     for (size_t i = 0; i < n; i++)
-        write_draft(&v[i], i + 1);
-    fit(v, n);
+        learn_write_draft(&v[i], i + 1);
+    learn_fit_drafts(v, n);
     for (size_t i = 0; i < n; i++) {
         buf_addf(out, "%s%s", i ? "," : "", v[i].text.p);
         buf_done(&v[i].text);
     }
 }
 
-void learn_document(struct esb *s, struct buf *out)
+void learn_write_document(struct esb *s, struct buf *out)
 {
     struct learned *k = s->learned;
     buf_adds(out, "{\"version\":1,\"mode\":\"enforce\",\"default\":\"deny\"");
     if (k && k->hosts.n > 0) {
         buf_adds(out, ",\"rules\":[");
-        add_rules(k, out);
+        learn_add_rules(k, out);
         buf_addc(out, ']');
     }
     buf_addc(out, '}');

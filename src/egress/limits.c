@@ -1,5 +1,5 @@
-/* limits.c - rates, quotas and counters of one sandbox. Everything is counted in memory of a fixed size; buckets are refilled
- * when they are looked at.
+/* limits.c - rates, quotas and counters of one sandbox, in memory of bounded size. Buckets are refilled when they are
+ * used.
  */
 #include <stdlib.h>
 #include <string.h>
@@ -7,7 +7,7 @@
 #include "base/cleanup.h"
 #include "base/json.h"
 #include "base/mem.h"
-#include "egress/egress.h"
+#include "egress/core/egress.h"
 
 enum {
     DNS_PER_S = 100,
@@ -16,11 +16,12 @@ enum {
     RATE_BURST_MIN = 64 * 1024,
     WAIT_MAX_MS = 1000,
     RULES_KEPT = 2 * NETPOL_RULES_MAX,
-    NAMES_KEPT = 4096, /* under wildcards; then the longest unused is forgotten, and would be new again */
+    NAMES_KEPT = 4096, /* under wildcards; beyond that the least recently used is forgotten and counts as new again */
     MINUTE_S = 60,
 };
 
-/* Tokens are thousandths, so that slow rates add up too. May go below zero for what is counted afterwards (bytes). */
+/* Tokens are thousandths, so that slow rates add up too. Negative if more was used than there was: bytes count
+ * afterwards. */
 struct bucket {
     int64_t tokens;
     uint64_t at_ms;
@@ -40,7 +41,7 @@ struct known_name {
 };
 
 struct limits {
-    const struct netpol *policy; /* for which `rules` was swept; compared, never followed */
+    const struct netpol *policy; /* for which `rules` was swept; only compared, never dereferenced */
     struct bucket accepts, requests, dns, rate_out, rate_in;
     uint64_t denied_minute;
     unsigned denied_names;
@@ -50,16 +51,16 @@ struct limits {
     struct bucket new_names;
 };
 
-static struct limits *limits_of(struct esb *s)
+static struct limits *limits_get(struct esb *s)
 {
     if (!s->limits)
         s->limits = xcalloc(1, sizeof(struct limits));
     return s->limits;
 }
 
-static uint64_t now_ms(const struct esb *s) { return loop_now(s->g->loop); }
+static uint64_t limits_now(const struct esb *s) { return loop_now(s->g->loop); }
 
-static void refill(struct bucket *b, uint64_t now, uint64_t per_s, uint64_t burst)
+static void bucket_refill(struct bucket *b, uint64_t now, uint64_t per_s, uint64_t burst)
 {
     int64_t full = (int64_t)(burst > INT64_MAX / 2000 ? INT64_MAX / 2 : burst * 1000);
     if (!b->started) {
@@ -87,7 +88,7 @@ static unsigned bucket_wait(const struct bucket *b, uint64_t per_s)
 
 static bool bucket_take(struct bucket *b, uint64_t now, uint64_t per_s, uint64_t burst)
 {
-    refill(b, now, per_s, burst ? burst : per_s);
+    bucket_refill(b, now, per_s, burst ? burst : per_s);
     if (b->tokens < 1000)
         return false;
     b->tokens -= 1000;
@@ -104,16 +105,16 @@ bool limit_connection(struct esb *s)
 
 unsigned limit_accept(struct esb *s)
 {
-    struct limits *l = limits_of(s);
+    struct limits *l = limits_get(s);
     uint32_t rate = netpol_settings(s->policy)->new_per_s;
-    if (!rate || bucket_take(&l->accepts, now_ms(s), rate, (uint64_t)rate * ACCEPT_BURST_FACTOR))
+    if (!rate || bucket_take(&l->accepts, limits_now(s), rate, (uint64_t)rate * ACCEPT_BURST_FACTOR))
         return 0;
     return bucket_wait(&l->accepts, rate);
 }
 
 /* --- requests ----------------------------------------------------------------------------------------------------- */
 
-static bool in_policy(const struct netpol *p, const char *id)
+static bool limits_policy_has(const struct netpol *p, const char *id)
 {
     for (size_t i = 0; i < netpol_rules(p); i++)
         if (strcmp(netpol_rule_at(p, i)->id, id) == 0)
@@ -121,8 +122,8 @@ static bool in_policy(const struct netpol *p, const char *id)
     return false;
 }
 
-/* After a change of the policy: forgets rules that are gone and that nobody counts with any more. */
-static void sweep(struct esb *s, struct limits *l)
+/* After a change of the policy: forgets rules that are gone and have no request under way. */
+static void limits_sweep_rules(struct esb *s, struct limits *l)
 {
     struct rule_state *gone[RULES_KEPT];
     size_t n = 0, at = 0;
@@ -130,7 +131,7 @@ static void sweep(struct esb *s, struct limits *l)
         return;
     l->policy = s->policy;
     for (struct rule_state *r; n < RULES_KEPT && (r = map_next(&l->rules, &at));)
-        if (!r->concurrent && !in_policy(s->policy, r->id))
+        if (!r->concurrent && !limits_policy_has(s->policy, r->id))
             gone[n++] = r;
     for (size_t i = 0; i < n; i++) {
         (void)map_del(&l->rules, gone[i]->id);
@@ -138,12 +139,12 @@ static void sweep(struct esb *s, struct limits *l)
     }
 }
 
-static struct rule_state *state_of(struct esb *s, struct limits *l, const struct netpol_rule *rule)
+static struct rule_state *limits_rule_state(struct esb *s, struct limits *l, const struct netpol_rule *rule)
 {
     struct rule_state *r = map_get(&l->rules, rule->id);
     if (r || l->rules.n == RULES_KEPT)
         return r;
-    sweep(s, l);
+    limits_sweep_rules(s, l);
     r = xcalloc(1, sizeof *r);
     memcpy(r->id, rule->id, sizeof r->id);
     (void)map_put(&l->rules, r->id, r);
@@ -152,7 +153,7 @@ static struct rule_state *state_of(struct esb *s, struct limits *l, const struct
 
 static bool is_limited(const struct netpol_rule *rule) { return rule && (rule->rps || rule->concurrent || rule->uses); }
 
-/* Front takes the grant out of the policy; until it has, the rule allows nothing. */
+/* Tells front, which removes the grant from the policy; until then the rule allows nothing. */
 static void tell_used(struct esb *s, const struct netpol_rule *rule)
 {
     struct buf out = {0};
@@ -168,14 +169,14 @@ static void tell_used(struct esb *s, const struct netpol_rule *rule)
 
 static enum netpol_reason limit_rule(struct esb *s, struct limits *l, const struct netpol_rule *rule, unsigned *retry_s)
 {
-    struct rule_state *r = state_of(s, l, rule);
+    struct rule_state *r = limits_rule_state(s, l, rule);
     if (!r)
         return NETPOL_R_RATE;
     if (rule->uses && r->used >= rule->uses)
         return NETPOL_R_EXPIRED;
     if (rule->concurrent && r->concurrent >= rule->concurrent)
         return NETPOL_R_RATE;
-    if (rule->rps && !bucket_take(&r->requests, now_ms(s), rule->rps, rule->burst)) {
+    if (rule->rps && !bucket_take(&r->requests, limits_now(s), rule->rps, rule->burst)) {
         *retry_s = bucket_wait(&r->requests, rule->rps) / 1000 + 1;
         return NETPOL_R_RATE;
     }
@@ -195,12 +196,12 @@ static bool over_quota(const struct esb *s)
 
 enum netpol_reason limit_request(struct esb *s, const struct netpol_rule *rule, unsigned *retry_s)
 {
-    struct limits *l = limits_of(s);
+    struct limits *l = limits_get(s);
     const struct netpol_settings *set = netpol_settings(s->policy);
     *retry_s = 1;
     if (over_quota(s))
         return NETPOL_R_QUOTA;
-    if (set->rps && !bucket_take(&l->requests, now_ms(s), set->rps, set->burst)) {
+    if (set->rps && !bucket_take(&l->requests, limits_now(s), set->rps, set->burst)) {
         *retry_s = bucket_wait(&l->requests, set->rps) / 1000 + 1;
         return NETPOL_R_RATE;
     }
@@ -239,10 +240,10 @@ static void forget_oldest_name(struct limits *l)
     free(k);
 }
 
-/* A token is a minute's worth, so that what comes back each millisecond is a whole number. */
-bool limit_name(struct esb *s, const char *name, unsigned *retry_s)
+/* One name costs 1000 * MINUTE_S tokens, so that the refill per millisecond is a whole number. */
+bool limit_new_name(struct esb *s, const char *name, unsigned *retry_s)
 {
-    struct limits *l = limits_of(s);
+    struct limits *l = limits_get(s);
     struct known_name *k = map_get(&l->names, name);
     uint64_t rate = netpol_settings(s->policy)->new_names;
     if (k) {
@@ -250,7 +251,7 @@ bool limit_name(struct esb *s, const char *name, unsigned *retry_s)
         put_first(l, k);
         return true;
     }
-    refill(&l->new_names, now_ms(s), rate, rate * MINUTE_S);
+    bucket_refill(&l->new_names, limits_now(s), rate, rate * MINUTE_S);
     if (l->new_names.tokens < 1000 * MINUTE_S) {
         *retry_s = (unsigned)((uint64_t)(1000 * MINUTE_S - l->new_names.tokens) / rate / 1000 + 1);
         return false;
@@ -270,37 +271,37 @@ bool limit_name(struct esb *s, const char *name, unsigned *retry_s)
 
 static uint64_t burst_of(uint64_t rate) { return rate / 4 > RATE_BURST_MIN ? rate / 4 : RATE_BURST_MIN; }
 
-static void spend(struct bucket *b, uint64_t now, uint64_t rate, uint64_t n)
+static void bucket_spend(struct bucket *b, uint64_t now, uint64_t rate, uint64_t n)
 {
     if (!rate || !n)
         return;
-    refill(b, now, rate, burst_of(rate));
+    bucket_refill(b, now, rate, burst_of(rate));
     b->tokens -= (int64_t)(n > INT32_MAX ? INT32_MAX : n) * 1000;
 }
 
 enum netpol_reason limit_bytes(struct esb *s, const char *host, uint64_t up, uint64_t down)
 {
-    struct limits *l = limits_of(s);
+    struct limits *l = limits_get(s);
     struct host_counts *h = esb_host(s, host && host[0] ? host : "-");
     s->counts.bytes_up += up;
     s->counts.bytes_down += down;
     h->bytes_up += up;
     h->bytes_down += down;
     if (s->policy) {
-        spend(&l->rate_out, now_ms(s), netpol_settings(s->policy)->rate_out, up);
-        spend(&l->rate_in, now_ms(s), netpol_settings(s->policy)->rate_in, down);
+        bucket_spend(&l->rate_out, limits_now(s), netpol_settings(s->policy)->rate_out, up);
+        bucket_spend(&l->rate_in, limits_now(s), netpol_settings(s->policy)->rate_in, down);
     }
     return over_quota(s) ? NETPOL_R_QUOTA : NETPOL_R_NONE;
 }
 
 unsigned limit_wait(struct esb *s, bool up)
 {
-    struct limits *l = limits_of(s);
+    struct limits *l = limits_get(s);
     uint64_t rate = !s->policy ? 0 : up ? netpol_settings(s->policy)->rate_out : netpol_settings(s->policy)->rate_in;
     struct bucket *b = up ? &l->rate_out : &l->rate_in;
     if (!rate)
         return 0;
-    refill(b, now_ms(s), rate, burst_of(rate));
+    bucket_refill(b, limits_now(s), rate, burst_of(rate));
     unsigned ms = bucket_wait(b, rate);
     return ms > WAIT_MAX_MS ? WAIT_MAX_MS : ms;
 }
@@ -309,10 +310,10 @@ unsigned limit_wait(struct esb *s, bool up)
 
 bool limit_dns(struct esb *s, bool denied)
 {
-    struct limits *l = limits_of(s);
+    struct limits *l = limits_get(s);
     if (!denied)
-        return bucket_take(&l->dns, now_ms(s), DNS_PER_S, DNS_PER_S);
-    uint64_t minute = now_ms(s) / 60000;
+        return bucket_take(&l->dns, limits_now(s), DNS_PER_S, DNS_PER_S);
+    uint64_t minute = limits_now(s) / 60000;
     if (l->denied_minute != minute) {
         l->denied_minute = minute;
         l->denied_names = 0;

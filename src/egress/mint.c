@@ -1,8 +1,8 @@
-/* mint.c - the root, and the leaves that it signs for names as sandboxes ask for them.
+/* mint.c - makes the root, and signs a leaf for each name that sandboxes connect to.
  *
- * A leaf is signed once and kept in a table of MINT_CACHE entries, the least recently used of which makes room; it is made
- * anew when half of its life is over. Extensions are built as objects, not from configuration text: that is several times
- * faster, and no name can be mistaken for syntax.
+ * A leaf is signed once and cached; the cache drops the least recently used of MINT_CACHE entries. A leaf is signed
+ * anew when half of its life is over. Extensions are built as objects, not from configuration text: that is several
+ * times faster, and no name can be mistaken for syntax.
  */
 #include "egress/mint.h"
 
@@ -40,7 +40,7 @@ struct mint {
 
 /* ---- parts of a certificate ---- */
 
-static bool add_serial(X509 *c)
+static bool mint_add_serial(X509 *c)
 {
     BIGNUM *bn = BN_new();
     /* The top bit is set, so that the serial is neither zero nor short. */
@@ -50,12 +50,12 @@ static bool add_serial(X509 *c)
     return good;
 }
 
-static bool add_times(X509 *c, long before, long after)
+static bool mint_add_times(X509 *c, long before, long after)
 {
     return X509_gmtime_adj(X509_getm_notBefore(c), before) && X509_gmtime_adj(X509_getm_notAfter(c), after);
 }
 
-static bool add_constraints(X509 *c, bool ca)
+static bool mint_add_constraints(X509 *c, bool ca)
 {
     BASIC_CONSTRAINTS *b = BASIC_CONSTRAINTS_new();
     bool good = b != NULL;
@@ -69,7 +69,7 @@ static bool add_constraints(X509 *c, bool ca)
     return good;
 }
 
-static bool add_usage(X509 *c, const int *bits, size_t n)
+static bool mint_add_usage(X509 *c, const int *bits, size_t n)
 {
     ASN1_BIT_STRING *s = ASN1_BIT_STRING_new();
     bool good = s != NULL;
@@ -80,7 +80,7 @@ static bool add_usage(X509 *c, const int *bits, size_t n)
     return good;
 }
 
-static bool add_server_auth(X509 *c)
+static bool mint_add_server_auth(X509 *c)
 {
     EXTENDED_KEY_USAGE *u = sk_ASN1_OBJECT_new_null();
     bool good = u && sk_ASN1_OBJECT_push(u, OBJ_nid2obj(NID_server_auth)) > 0 &&
@@ -90,7 +90,7 @@ static bool add_server_auth(X509 *c)
 }
 
 /* The identifiers of the subject's and of the issuer's key. */
-static bool add_key_ids(X509 *c, X509 *issuer)
+static bool mint_add_key_ids(X509 *c, X509 *issuer)
 {
     unsigned char digest[EVP_MAX_MD_SIZE];
     unsigned n = 0;
@@ -109,8 +109,8 @@ static bool add_key_ids(X509 *c, X509 *issuer)
     return good;
 }
 
-/* The one alternative name. An address is one only in its canonical text; anything else is a DNS name. */
-static bool add_name(X509 *c, const char *host)
+/* Adds the only alternative name: an address if host is the canonical text of one, else a DNS name. */
+static bool mint_add_name(X509 *c, const char *host)
 {
     unsigned char addr[16];
     int addr_n = inet_pton(AF_INET, host, addr) == 1 ? 4 : inet_pton(AF_INET6, host, addr) == 1 ? 16 : 0;
@@ -135,7 +135,7 @@ static bool add_name(X509 *c, const char *host)
     return good;
 }
 
-static bool add_common_name(X509_NAME *n, const char *text)
+static bool mint_add_common_name(X509_NAME *n, const char *text)
 {
     return X509_NAME_add_entry_by_NID(n, NID_commonName, MBSTRING_UTF8, (const unsigned char *)text, (int)strlen(text),
                                       -1, 0) == 1;
@@ -159,12 +159,12 @@ int mint_root(const char *common_name, char **ret_cert, char **ret_key, struct e
     _cleanup_bio_ BIO *key_pem = BIO_new(BIO_s_secmem());
     if (common_name[0] == '\0' || strlen(common_name) > CN_MAX)
         return err_set(err, ERR_USAGE, 0, "the name of a root must have 1 to %d bytes", CN_MAX);
-    bool good = key && c && cert_pem && key_pem && X509_set_version(c, X509_VERSION_3) == 1 && add_serial(c) &&
-                add_times(c, -HOUR, (long)ROOT_DAYS * 24 * HOUR) && X509_set_pubkey(c, key) == 1 &&
-                add_common_name(X509_get_subject_name(c), common_name) &&
-                X509_set_issuer_name(c, X509_get_subject_name(c)) == 1 && add_constraints(c, true) &&
-                add_usage(c, usage, ARRAY_LEN(usage)) && add_key_ids(c, c) && X509_sign(c, key, EVP_sha256()) > 0 &&
-                PEM_write_bio_X509(cert_pem, c) == 1 &&
+    bool good = key && c && cert_pem && key_pem && X509_set_version(c, X509_VERSION_3) == 1 && mint_add_serial(c) &&
+                mint_add_times(c, -HOUR, (long)ROOT_DAYS * 24 * HOUR) && X509_set_pubkey(c, key) == 1 &&
+                mint_add_common_name(X509_get_subject_name(c), common_name) &&
+                X509_set_issuer_name(c, X509_get_subject_name(c)) == 1 && mint_add_constraints(c, true) &&
+                mint_add_usage(c, usage, ARRAY_LEN(usage)) && mint_add_key_ids(c, c) &&
+                X509_sign(c, key, EVP_sha256()) > 0 && PEM_write_bio_X509(cert_pem, c) == 1 &&
                 PEM_write_bio_PrivateKey(key_pem, key, NULL, NULL, 0, NULL, NULL) == 1;
     if (!good)
         return tls_error(err, "make a root certificate", NULL);
@@ -179,12 +179,12 @@ static X509 *sign_leaf(const struct mint *m, const char *host)
 {
     static const int usage[] = {0}; /* digitalSignature */
     _cleanup_cert_ X509 *c = X509_new();
-    bool good = c && X509_set_version(c, X509_VERSION_3) == 1 && add_serial(c) &&
-                add_times(c, -HOUR, (long)MINT_HOURS * HOUR) && X509_set_pubkey(c, m->key) == 1 &&
-                (strlen(host) > CN_MAX || add_common_name(X509_get_subject_name(c), host)) &&
-                X509_set_issuer_name(c, X509_get_subject_name(m->ca)) == 1 && add_constraints(c, false) &&
-                add_usage(c, usage, ARRAY_LEN(usage)) && add_server_auth(c) && add_key_ids(c, m->ca) &&
-                add_name(c, host) && X509_sign(c, m->ca_key, EVP_sha256()) > 0;
+    bool good = c && X509_set_version(c, X509_VERSION_3) == 1 && mint_add_serial(c) &&
+                mint_add_times(c, -HOUR, (long)MINT_HOURS * HOUR) && X509_set_pubkey(c, m->key) == 1 &&
+                (strlen(host) > CN_MAX || mint_add_common_name(X509_get_subject_name(c), host)) &&
+                X509_set_issuer_name(c, X509_get_subject_name(m->ca)) == 1 && mint_add_constraints(c, false) &&
+                mint_add_usage(c, usage, ARRAY_LEN(usage)) && mint_add_server_auth(c) && mint_add_key_ids(c, m->ca) &&
+                mint_add_name(c, host) && X509_sign(c, m->ca_key, EVP_sha256()) > 0;
     return good ? TAKE_PTR(c) : NULL;
 }
 
@@ -227,7 +227,7 @@ static struct leaf *find_leaf(struct mint *m, const char *host)
     return l;
 }
 
-static struct leaf *make_leaf(struct mint *m, const char *host)
+static struct leaf *mint_make_leaf(struct mint *m, const char *host)
 {
     X509 *cert = sign_leaf(m, host);
     if (!cert)
@@ -250,7 +250,7 @@ int mint_use(struct mint *m, SSL *ssl, const char *host, struct err *err)
                        HOST_MAX - 1);
     struct leaf *l = find_leaf(m, host);
     if (!l)
-        l = make_leaf(m, host);
+        l = mint_make_leaf(m, host);
     if (!l || SSL_use_certificate(ssl, l->cert) != 1 || SSL_use_PrivateKey(ssl, m->key) != 1)
         return tls_error(err, "make a certificate", NULL);
     return 0;
@@ -258,8 +258,8 @@ int mint_use(struct mint *m, SSL *ssl, const char *host, struct err *err)
 
 /* ---- life ---- */
 
-/* A key with a passphrase is refused, not asked for on a terminal that is not there. */
-static int no_passphrase(char *p, int n, int writing, void *arg)
+/* Refuses a key with a passphrase: there is no terminal to ask on. */
+static int mint_no_passphrase(char *p, int n, int writing, void *arg)
 {
     (void)p, (void)n, (void)writing, (void)arg;
     return -1;
@@ -274,7 +274,7 @@ int mint_new(const char *ca_pem, size_t ca_n, const char *key_pem, size_t key_n,
     _cleanup_cert_ X509 *ca = ca_bio ? PEM_read_bio_X509(ca_bio, NULL, NULL, NULL) : NULL;
     if (!ca)
         return tls_error(err, "read the root certificate", NULL);
-    _cleanup_key_ EVP_PKEY *ca_key = key_bio ? PEM_read_bio_PrivateKey(key_bio, NULL, no_passphrase, NULL) : NULL;
+    _cleanup_key_ EVP_PKEY *ca_key = key_bio ? PEM_read_bio_PrivateKey(key_bio, NULL, mint_no_passphrase, NULL) : NULL;
     if (!ca_key)
         return tls_error(err, "read the key of the root certificate", NULL);
     if (X509_check_private_key(ca, ca_key) != 1)

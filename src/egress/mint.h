@@ -1,5 +1,5 @@
-/* mint.h - certificates for the names that sandboxes ask for, signed by the installation's root. One key pair for all leaves
- * of a process, so that a new name costs one signature.
+/* mint.h - makes certificates for the names that sandboxes connect to, signed by the installation's root. All leaves of
+ * a process share one key pair, so that a new name costs one signature. The root's key never leaves this module.
  */
 #ifndef HUTCH_EGRESS_MINT_H
 #define HUTCH_EGRESS_MINT_H

@@ -1,8 +1,8 @@
-/* names.c - the addresses that stand for names inside one sandbox.
+/* names.c - maps names to synthetic addresses and back, inside one sandbox.
  *
- * Three tables, each with its own least recently used order: names that may be allowed (198.18.0.0/16), names that are denied
- * (198.19.0.0/16), and real addresses with the name that was asked for. An address is not given out again before the other
- * 65,534 of its half were, so a client that remembers one for too long meets nobody rather than somebody else.
+ * Three tables, each with its own least recently used order: names that may be allowed (198.18.0.0/16), names that are
+ * denied (198.19.0.0/16), and real addresses with the name that was asked for. An address is reused only after the
+ * other 65,534 of its half: a client that keeps one for too long fails rather than reaches another host.
  */
 #include <arpa/inet.h>
 #include <stdio.h>
@@ -10,7 +10,7 @@
 #include <string.h>
 
 #include "base/mem.h"
-#include "egress/egress.h"
+#include "egress/core/egress.h"
 
 enum { ALLOWED_MAX = 4096, DENIED_MAX = 1024, LEARNED_MAX = 4096, KEY_MAX = 40 };
 #define ALLOWED_NET 0xc6120000u /* 198.18.0.0 */
@@ -19,7 +19,7 @@ enum { ALLOWED_MAX = 4096, DENIED_MAX = 1024, LEARNED_MAX = 4096, KEY_MAX = 40 }
 
 struct entry {
     struct entry *older, *newer;
-    uint64_t told;     /* the minute in which its refusal was recorded, and one */
+    uint64_t told;     /* the minute in which its refusal was recorded, plus one; 0: never */
     char key[KEY_MAX]; /* the address as text */
     uint32_t v4;
     char name[];
@@ -48,13 +48,13 @@ struct names *names_new(void)
     return n;
 }
 
-static void unlink_entry(struct table *t, struct entry *e)
+static void names_unlink(struct table *t, struct entry *e)
 {
     *(e->older ? &e->older->newer : &t->oldest) = e->newer;
     *(e->newer ? &e->newer->older : &t->newest) = e->older;
 }
 
-static void link_newest(struct table *t, struct entry *e)
+static void names_link_newest(struct table *t, struct entry *e)
 {
     e->older = t->newest;
     e->newer = NULL;
@@ -62,17 +62,17 @@ static void link_newest(struct table *t, struct entry *e)
     t->newest = e;
 }
 
-static void touch(struct table *t, struct entry *e)
+static void names_touch(struct table *t, struct entry *e)
 {
     if (t->newest == e)
         return;
-    unlink_entry(t, e);
-    link_newest(t, e);
+    names_unlink(t, e);
+    names_link_newest(t, e);
 }
 
-static void drop(struct table *t, struct entry *e)
+static void names_drop(struct table *t, struct entry *e)
 {
-    unlink_entry(t, e);
+    names_unlink(t, e);
     (void)map_del(&t->by_address, e->key);
     if (t->net)
         (void)map_del(&t->by_name, e->name);
@@ -83,7 +83,7 @@ static void drop(struct table *t, struct entry *e)
 static void table_done(struct table *t)
 {
     while (t->oldest)
-        drop(t, t->oldest);
+        names_drop(t, t->oldest);
     map_done(&t->by_name);
     map_done(&t->by_address);
 }
@@ -98,22 +98,22 @@ void names_free(struct names *n)
     free(n);
 }
 
-static struct entry *add(struct table *t, const char *name)
+static struct entry *names_add(struct table *t, const char *name)
 {
     size_t len = strlen(name) + 1;
     struct entry *e = xcalloc(1, sizeof *e + len);
     memcpy(e->name, name, len);
     if (t->n == t->max)
-        drop(t, t->oldest);
+        names_drop(t, t->oldest);
     t->n++;
-    link_newest(t, e);
+    names_link_newest(t, e);
     return e;
 }
 
 static void key_of_v4(char key[KEY_MAX], uint32_t v4) { (void)snprintf(key, KEY_MAX, "%08x", v4); }
 
 /* The next free address; there are sixteen times as many as entries. */
-static void give_address(struct table *t, struct entry *e)
+static void names_give_address(struct table *t, struct entry *e)
 {
     do {
         t->next = t->next >= 0xfffe ? 1 : t->next + 1;
@@ -123,27 +123,27 @@ static void give_address(struct table *t, struct entry *e)
     (void)map_put(&t->by_address, e->key, e);
 }
 
-static struct entry *of_name(struct table *t, const char *name)
+static struct entry *names_entry(struct table *t, const char *name)
 {
     struct entry *e = map_get(&t->by_name, name);
     if (e) {
-        touch(t, e);
+        names_touch(t, e);
         return e;
     }
-    e = add(t, name);
+    e = names_add(t, name);
     (void)map_put(&t->by_name, e->name, e);
-    give_address(t, e);
+    names_give_address(t, e);
     return e;
 }
 
 uint32_t names_address(struct names *n, const char *name, bool allowed)
 {
-    return of_name(allowed ? &n->allowed : &n->denied, name)->v4;
+    return names_entry(allowed ? &n->allowed : &n->denied, name)->v4;
 }
 
 bool names_tell(struct names *n, const char *name, uint64_t minute)
 {
-    struct entry *e = of_name(&n->denied, name);
+    struct entry *e = names_entry(&n->denied, name);
     bool first = e->told != minute + 1;
     e->told = minute + 1;
     return first;
@@ -158,8 +158,8 @@ struct in6_addr names_v6(uint32_t v4)
     return a;
 }
 
-/* The IPv4 address behind ours of either family; 0: not one of ours. */
-static uint32_t synthetic(const struct in6_addr *a)
+/* The IPv4 form of a synthetic address of either family; 0: not synthetic. */
+static uint32_t names_synthetic_v4(const struct in6_addr *a)
 {
     uint32_t v4;
     if (!IN6_IS_ADDR_V4MAPPED(a) && memcmp(a->s6_addr, prefix6, sizeof prefix6) != 0)
@@ -169,12 +169,12 @@ static uint32_t synthetic(const struct in6_addr *a)
     return (v4 & HALF_MASK) == ALLOWED_NET || (v4 & HALF_MASK) == DENIED_NET ? v4 : 0;
 }
 
-bool names_synthetic(const struct in6_addr *a) { return synthetic(a) != 0; }
+bool names_synthetic(const struct in6_addr *a) { return names_synthetic_v4(a) != 0; }
 
 const char *names_name(struct names *n, const struct in6_addr *a)
 {
     char key[KEY_MAX];
-    uint32_t v4 = synthetic(a);
+    uint32_t v4 = names_synthetic_v4(a);
     struct table *t = &n->learned;
     if (v4) {
         t = (v4 & HALF_MASK) == ALLOWED_NET ? &n->allowed : &n->denied;
@@ -186,7 +186,7 @@ const char *names_name(struct names *n, const struct in6_addr *a)
     struct entry *e = map_get(&t->by_address, key);
     if (!e)
         return NULL;
-    touch(t, e);
+    names_touch(t, e);
     return e->name;
 }
 
@@ -197,12 +197,12 @@ void names_learn(struct names *n, const struct in6_addr *a, const char *name)
         (void)snprintf(key + 2 * i, 3, "%02x", a->s6_addr[i]);
     struct entry *e = map_get(&n->learned.by_address, key);
     if (e && strcmp(e->name, name) == 0) {
-        touch(&n->learned, e);
+        names_touch(&n->learned, e);
         return;
     }
     if (e)
-        drop(&n->learned, e);
-    e = add(&n->learned, name);
+        names_drop(&n->learned, e);
+    e = names_add(&n->learned, name);
     memcpy(e->key, key, sizeof e->key);
     (void)map_put(&n->learned.by_address, e->key, e);
 }

@@ -1,6 +1,5 @@
-/* proxy.c - explicit proxies: HTTP CONNECT and SOCKS tell where the stream behind them shall go. It is judged
- * there and then, and
- * what follows is looked at like any other connection, its destination fixed.
+/* proxy.c - explicit proxies: HTTP CONNECT and SOCKS name the destination of the stream that follows. The destination
+ * is judged at once, and the stream is then sniffed like any other connection to it.
  */
 #include <errno.h>
 #include <stdio.h>
@@ -17,13 +16,13 @@
 
 #define ESTABLISHED "HTTP/1.1 200 Connection Established\r\n\r\n"
 
-/* The answers here are short and the client waits for them; one that does not fit is one nobody reads. */
-static int say(struct flow *f, const void *p, size_t n)
+/* Answers are short and the client waits for them: one that does not fit into the socket buffer ends the connection. */
+static int proxy_say(struct flow *f, const void *p, size_t n)
 {
     return send(f->fd, p, n, MSG_NOSIGNAL) == (ssize_t)n ? 0 : -1;
 }
 
-static void drop_head(struct flow *f, size_t n)
+static void proxy_drop_head(struct flow *f, size_t n)
 {
     memmove(f->head.p, f->head.p + n, f->head.n - n);
     f->head.n -= n;
@@ -32,8 +31,8 @@ static void drop_head(struct flow *f, size_t n)
 
 /* --- where to ----------------------------------------------------------------------------------------------------- */
 
-/* The flow goes where the client said. */
-static void aim(struct flow *f, const char *host, const struct in6_addr *literal, uint16_t port)
+/* Sets the flow's destination to the one the client named. */
+static void proxy_aim(struct flow *f, const char *host, const struct in6_addr *literal, uint16_t port)
 {
     struct in6_addr gate;
     bool internal = host ? strcmp(host, FLOW_INTERNAL) == 0 : flow_is_gate(literal);
@@ -53,8 +52,8 @@ static void aim(struct flow *f, const char *host, const struct in6_addr *literal
     f->stale = false;
 }
 
-/* Whether anything may be allowed there, TLS or not: the bytes are not known yet. */
-static bool allowed(const struct flow *f, struct netpol_decision *ret)
+/* Whether the policy allows anything to this destination, with or without TLS: the bytes are not known yet. */
+static bool proxy_is_allowed(const struct flow *f, struct netpol_decision *ret)
 {
     struct netpol_flow t = flow_target(f);
     if (f->stale) {
@@ -73,8 +72,9 @@ static bool allowed(const struct flow *f, struct netpol_decision *ret)
     return plain.verdict != NETPOL_DENY;
 }
 
-static void record(struct flow *f, enum netpol_reason reason, const char *layer, const char *method, const char *text,
-                   const struct netpol_rule *rule, struct deny *ret, char host[NETPOL_NAME_MAX])
+static void proxy_record_refusal(struct flow *f, enum netpol_reason reason, const char *layer, const char *method,
+                                 const char *text, const struct netpol_rule *rule, struct deny *ret,
+                                 char host[NETPOL_NAME_MAX])
 {
     flow_host_text(f, host);
     *ret = (struct deny){.flow = f,
@@ -90,12 +90,12 @@ static void record(struct flow *f, enum netpol_reason reason, const char *layer,
 
 /* --- CONNECT ------------------------------------------------------------------------------------------------------ */
 
-static int refuse_connect(struct flow *f, enum netpol_reason reason, const char *text, const struct netpol_rule *rule,
-                          struct buf *words)
+static int proxy_refuse_connect(struct flow *f, enum netpol_reason reason, const char *text,
+                                const struct netpol_rule *rule, struct buf *words)
 {
     char host[NETPOL_NAME_MAX];
     struct deny d;
-    record(f, reason, "http", "CONNECT", text, rule, &d, host);
+    proxy_record_refusal(f, reason, "http", "CONNECT", text, rule, &d, host);
     deny_raw(f->sb, &d, words);
     return -1;
 }
@@ -111,38 +111,38 @@ int proxy_connect(struct flow *f, size_t *scan, struct buf *words)
     struct netpol_decision d = {0};
     ssize_t n = http1_head_end(f->head.p, f->head.n, scan, &bad);
     if (n < 0)
-        return refuse_connect(f, NETPOL_R_MALFORMED, bad.why, NULL, words);
+        return proxy_refuse_connect(f, NETPOL_R_MALFORMED, bad.why, NULL, words);
     if (n == 0)
         return f->head.n < FLOW_HEAD_MAX
                    ? 0
-                   : refuse_connect(f, NETPOL_R_MALFORMED, "the head is longer than 32 KiB", NULL, words);
-    /* The parser writes into what it reads. */
+                   : proxy_refuse_connect(f, NETPOL_R_MALFORMED, "the head is longer than 32 KiB", NULL, words);
+    /* Parse a copy: the parser writes into its input. */
     _cleanup_free_ char *copy = xstrndup(f->head.p, (size_t)n);
     _cleanup_free_ struct http_field *fields = xcalloc(http1_count_fields(copy, (size_t)n) + 1, sizeof *fields);
     if (http1_parse_request(copy, (size_t)n, fields, &head, &bad) < 0)
-        return refuse_connect(f, NETPOL_R_MALFORMED, bad.why, NULL, words);
+        return proxy_refuse_connect(f, NETPOL_R_MALFORMED, bad.why, NULL, words);
     if (!head.authority || !netpol_authority(head.authority, host, &literal, &is_literal, &port) || !port)
-        return refuse_connect(f, NETPOL_R_MALFORMED, "the target of CONNECT is not HOST:PORT", NULL, words);
-    aim(f, is_literal ? NULL : host, is_literal ? &literal : NULL, port);
-    if (!allowed(f, &d))
-        return refuse_connect(f, d.reason, NULL, d.rule, words);
-    drop_head(f, (size_t)n);
-    return say(f, ESTABLISHED, strlen(ESTABLISHED)) < 0 ? -1 : 1;
+        return proxy_refuse_connect(f, NETPOL_R_MALFORMED, "the target of CONNECT is not HOST:PORT", NULL, words);
+    proxy_aim(f, is_literal ? NULL : host, is_literal ? &literal : NULL, port);
+    if (!proxy_is_allowed(f, &d))
+        return proxy_refuse_connect(f, d.reason, NULL, d.rule, words);
+    proxy_drop_head(f, (size_t)n);
+    return proxy_say(f, ESTABLISHED, strlen(ESTABLISHED)) < 0 ? -1 : 1;
 }
 
 /* --- SOCKS -------------------------------------------------------------------------------------------------------- */
 
-static int refuse_socks(struct flow *f, const struct socks *s, enum netpol_reason reason,
-                        const struct netpol_rule *rule, const char *text, struct buf *words)
+static int proxy_refuse_socks(struct flow *f, const struct socks *s, enum netpol_reason reason,
+                              const struct netpol_rule *rule, const char *text, struct buf *words)
 {
     char host[NETPOL_NAME_MAX];
     struct deny d;
-    record(f, reason, "tcp", NULL, text, rule, &d, host);
+    proxy_record_refusal(f, reason, "tcp", NULL, text, rule, &d, host);
     socks_answer(s, SOCKS_NOT_ALLOWED, words);
     return -1;
 }
 
-static int socks_go(struct flow *f, const struct socks *s, struct buf *words)
+static int proxy_socks_go(struct flow *f, const struct socks *s, struct buf *words)
 {
     _cleanup_buf_ struct buf answer = {0};
     char host[NETPOL_NAME_MAX];
@@ -150,13 +150,13 @@ static int socks_go(struct flow *f, const struct socks *s, struct buf *words)
     struct netpol_decision d = {0};
     bool is_literal = s->literal || netpol_literal(s->host, strlen(s->host), &literal);
     if (!s->port || (!is_literal && !netpol_name(s->host, strlen(s->host), host)))
-        return refuse_socks(f, s, NETPOL_R_MALFORMED, NULL,
-                            "the destination of the SOCKS request is not a host and a port", words);
-    aim(f, is_literal ? NULL : host, is_literal ? &literal : NULL, s->port);
-    if (!allowed(f, &d))
-        return refuse_socks(f, s, d.reason, d.rule, NULL, words);
+        return proxy_refuse_socks(f, s, NETPOL_R_MALFORMED, NULL,
+                                  "the destination of the SOCKS request is not a host and a port", words);
+    proxy_aim(f, is_literal ? NULL : host, is_literal ? &literal : NULL, s->port);
+    if (!proxy_is_allowed(f, &d))
+        return proxy_refuse_socks(f, s, d.reason, d.rule, NULL, words);
     socks_answer(s, SOCKS_OK, &answer);
-    return say(f, answer.p, answer.n) < 0 ? -1 : 1;
+    return proxy_say(f, answer.p, answer.n) < 0 ? -1 : 1;
 }
 
 int proxy_socks(struct flow *f, struct socks *s, struct buf *words)
@@ -171,10 +171,10 @@ int proxy_socks(struct flow *f, struct socks *s, struct buf *words)
         }
         if (n == 0)
             return 0;
-        drop_head(f, (size_t)n);
-        if (reply.n && say(f, reply.p, reply.n) < 0)
+        proxy_drop_head(f, (size_t)n);
+        if (reply.n && proxy_say(f, reply.p, reply.n) < 0)
             return -1;
         if (s->step == SOCKS_DONE)
-            return socks_go(f, s, words);
+            return proxy_socks_go(f, s, words);
     }
 }

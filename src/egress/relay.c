@@ -1,19 +1,18 @@
-/* relay.c - streams that are passed through as they are: dial, then copy both ways until both sides have ended.
+/* relay.c - passes opaque streams through: dials, then copies both ways until both sides have ended.
  *
- * Each direction holds at most one buffer (BUFFER) and reads no more while the other side does not take it. After SPLICE_AFTER
- * bytes a direction goes through a pipe in the kernel instead. One audit record is written at the end.
+ * Each direction holds at most one buffer (BUFFER) and reads no more until the other side has taken it. After
+ * SPLICE_AFTER bytes a direction is spliced through a pipe in the kernel instead. One audit line is written at the end.
  */
 #include <errno.h>
 #include <fcntl.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/socket.h>
-#include <time.h>
 #include <unistd.h>
 
 #include "base/cleanup.h"
 #include "base/mem.h"
-#include "egress/audit.h"
+#include "egress/audit/audit.h"
 #include "egress/deny.h"
 #include "egress/flow-int.h"
 
@@ -33,14 +32,14 @@ struct half {
     struct relay *r;
     bool up;      /* from the sandbox */
     bool ended;   /* nothing more to read */
-    bool shut;    /* and the other side was told */
+    bool shut;    /* the end was passed on to the other side */
     bool blocked; /* the other side takes no more now */
     char *p;      /* BUFFER bytes; NULL until needed and while spliced */
     size_t at, n; /* what is to be written */
     int pipe[2];  /* -1: not spliced */
     size_t piped;
     uint64_t total;
-    loop_id pause; /* the bandwidth is used up until then */
+    loop_id pause; /* until there is bandwidth again */
 };
 
 struct relay {
@@ -57,13 +56,6 @@ struct relay {
     struct in6_addr addr;
 };
 
-static uint64_t now_us(void)
-{
-    struct timespec t;
-    (void)clock_gettime(CLOCK_MONOTONIC, &t);
-    return (uint64_t)t.tv_sec * 1000000 + (uint64_t)t.tv_nsec / 1000;
-}
-
 /* --- the end ------------------------------------------------------------------------------------------------------ */
 
 static void half_done(struct half *h)
@@ -75,7 +67,7 @@ static void half_done(struct half *h)
             (void)close(h->pipe[i]);
 }
 
-static void write_audit(struct relay *r)
+static void relay_write_audit(struct relay *r)
 {
     struct flow *f = r->f;
     char host[NETPOL_NAME_MAX];
@@ -93,16 +85,16 @@ static void write_audit(struct relay *r)
                                                         .bytes_up = r->up.total,
                                                         .bytes_down = r->down.total,
                                                         .dial_us = r->dial_us,
-                                                        .total_us = now_us() - r->started_us});
+                                                        .total_us = egress_clock_us() - r->started_us});
 }
 
-/* What was under way is recorded if it ever was; the flow is handed back without a driver. */
+/* Writes the audit line if the upstream was ever connected; returns the flow without a driver. */
 static struct flow *relay_free(struct relay *r)
 {
     struct flow *f = r->f;
     struct loop *l = f->sb->g->loop;
     if (r->fd >= 0)
-        write_audit(r);
+        relay_write_audit(r);
     if (r->counted)
         limit_request_end(f->sb, r->rule);
     dial_cancel(r->dial);
@@ -119,7 +111,7 @@ static struct flow *relay_free(struct relay *r)
     return f;
 }
 
-static void reset_both(struct relay *r)
+static void relay_reset_both(struct relay *r)
 {
     const struct linger now = {.l_onoff = 1, .l_linger = 0};
     if (r->fd >= 0)
@@ -130,7 +122,7 @@ static void reset_both(struct relay *r)
 static void relay_cut(struct flow *f)
 {
     struct relay *r = f->driver;
-    reset_both(r);
+    relay_reset_both(r);
     flow_end(relay_free(r));
 }
 
@@ -139,7 +131,7 @@ static void relay_refuse(struct relay *r, enum netpol_reason reason, const char 
     char rule[NETPOL_ID_MAX] = "";
     if (r->rule)
         memcpy(rule, r->rule->id, sizeof rule);
-    reset_both(r);
+    relay_reset_both(r);
     flow_refuse(relay_free(r),
                 &(struct flow_refusal){
                     .reason = reason, .layer = layer, .text = text, .rule = rule[0] ? rule : NULL, .form = FLOW_RST});
@@ -153,7 +145,7 @@ static bool relay_still(struct flow *f)
     netpol_relay(f->sb->policy, &t, egress_now(), &d);
     if (d.verdict != NETPOL_ALLOW)
         return esb_grant_holds(f->sb, r->rule, r->epoch, &d);
-    if (r->fd < 0) /* it is being dialled under the old list */
+    if (r->fd < 0) /* still dialling, with the old rule's private list */
         return !r->rule || r->rule->nprivate == 0 || r->policy == f->sb->policy;
     return dial_check(f->sb->g, &r->addr, d.rule) == DIAL_OK &&
            netpol_resolved(f->sb->policy, &t, &r->addr, egress_now());
@@ -171,12 +163,12 @@ static bool would_block(void) { return errno == EAGAIN || errno == EINTR; }
 static void start_splicing(struct half *h)
 {
     if (h->pipe[0] >= 0 || h->total < SPLICE_AFTER || pipe2(h->pipe, O_NONBLOCK | O_CLOEXEC) < 0)
-        return; /* without a pipe it goes on as before */
+        return; /* without a pipe it goes on copying */
     free(h->p);
     h->p = NULL;
 }
 
-/* >0 bytes, 0 end, -1 with errno. */
+/* >0: bytes; 0: the end; -1 with errno. */
 static ssize_t half_read(struct half *h)
 {
     if (h->pipe[0] >= 0) {
@@ -192,7 +184,7 @@ static ssize_t half_read(struct half *h)
     return n;
 }
 
-/* 0 all is written or the other side is full (h->blocked), -1 failed. */
+/* 0: all is written, or the other side is full (h->blocked); -1: failed. */
 static int half_write(struct half *h)
 {
     h->blocked = false;
@@ -215,11 +207,11 @@ static int half_write(struct half *h)
     return 0;
 }
 
-static void watch(struct relay *r);
-static void on_pause(void *arg);
+static void relay_watch(struct relay *r);
+static void half_on_pause(void *arg);
 
 /* false: the quota is used up. */
-static bool count(struct half *h, size_t n)
+static bool relay_count_bytes(struct half *h, size_t n)
 {
     struct relay *r = h->r;
     struct flow *f = r->f;
@@ -233,7 +225,7 @@ static bool count(struct half *h, size_t n)
 
 enum pumped { PUMP_ON, PUMP_BROKEN, PUMP_QUOTA };
 
-static enum pumped pump(struct half *h)
+static enum pumped half_pump(struct half *h)
 {
     struct esb *s = h->r->f->sb;
     for (size_t moved = 0; moved < BURST;) {
@@ -243,7 +235,7 @@ static enum pumped pump(struct half *h)
             break;
         unsigned wait = limit_wait(s, h->up);
         if (wait) {
-            h->pause = loop_timer(s->g->loop, wait, on_pause, h);
+            h->pause = loop_timer(s->g->loop, wait, half_on_pause, h);
             break;
         }
         start_splicing(h);
@@ -254,7 +246,7 @@ static enum pumped pump(struct half *h)
             return PUMP_BROKEN;
         h->ended = n == 0;
         moved += (size_t)n;
-        if (n > 0 && !count(h, (size_t)n))
+        if (n > 0 && !relay_count_bytes(h, (size_t)n))
             return PUMP_QUOTA;
     }
     if (h->ended && !has_data(h) && !h->shut) {
@@ -265,69 +257,70 @@ static enum pumped pump(struct half *h)
 }
 
 /* Moves one direction on, or both; ends the relay when both have ended. */
-static void move(struct relay *r, bool up, bool down)
+static void relay_move(struct relay *r, bool up, bool down)
 {
-    enum pumped a = up ? pump(&r->up) : PUMP_ON, b = down && a == PUMP_ON ? pump(&r->down) : PUMP_ON;
+    enum pumped a = up ? half_pump(&r->up) : PUMP_ON, b = down && a == PUMP_ON ? half_pump(&r->down) : PUMP_ON;
     if (a == PUMP_QUOTA || b == PUMP_QUOTA) {
         relay_refuse(r, NETPOL_R_QUOTA, "limit", NULL);
     } else if (a == PUMP_BROKEN || b == PUMP_BROKEN) {
-        reset_both(r);
+        relay_reset_both(r);
         flow_end(relay_free(r));
     } else if (r->up.shut && r->down.shut) {
         flow_end(relay_free(r));
     } else {
-        watch(r);
+        relay_watch(r);
     }
 }
 
-static void on_pause(void *arg)
+static void half_on_pause(void *arg)
 {
     struct half *h = arg;
     h->pause = 0;
-    move(h->r, h->up, !h->up);
+    relay_move(h->r, h->up, !h->up);
 }
 
-/* A side is asked for what the two directions need of it. A turn may end with bytes that nobody tried to write yet. */
-static unsigned wants(const struct half *in, const struct half *out)
+/* The events that the two directions need of one side. Wants LOOP_OUT for any data: a turn may end before it was
+ * written. */
+static unsigned relay_wants(const struct half *in, const struct half *out)
 {
     return (!in->ended && !has_data(in) && !in->pause ? LOOP_IN : 0) | (has_data(out) ? LOOP_OUT : 0);
 }
 
-static void watch(struct relay *r)
+static void relay_watch(struct relay *r)
 {
     struct loop *l = r->f->sb->g->loop;
-    loop_fd_set(l, r->inside, wants(&r->up, &r->down));
-    loop_fd_set(l, r->outside, wants(&r->down, &r->up));
+    loop_fd_set(l, r->inside, relay_wants(&r->up, &r->down));
+    loop_fd_set(l, r->outside, relay_wants(&r->down, &r->up));
 }
 
-static void on_inside(void *arg, int fd, unsigned events)
+static void relay_on_inside(void *arg, int fd, unsigned events)
 {
     (void)fd;
-    move(arg, events & (LOOP_IN | LOOP_HUP), events & (LOOP_OUT | LOOP_HUP));
+    relay_move(arg, events & (LOOP_IN | LOOP_HUP), events & (LOOP_OUT | LOOP_HUP));
 }
 
-static void on_outside(void *arg, int fd, unsigned events)
+static void relay_on_outside(void *arg, int fd, unsigned events)
 {
     (void)fd;
-    move(arg, events & (LOOP_OUT | LOOP_HUP), events & (LOOP_IN | LOOP_HUP));
+    relay_move(arg, events & (LOOP_OUT | LOOP_HUP), events & (LOOP_IN | LOOP_HUP));
 }
 
-static void on_tick(void *arg)
+static void relay_on_tick(void *arg)
 {
     struct relay *r = arg;
     struct loop *l = r->f->sb->g->loop;
     r->tick = 0;
     if (loop_now(l) - r->active_ms >= IDLE_MS) {
-        reset_both(r);
+        relay_reset_both(r);
         flow_end(relay_free(r));
         return;
     }
-    r->tick = loop_timer(l, TICK_MS, on_tick, r);
+    r->tick = loop_timer(l, TICK_MS, relay_on_tick, r);
 }
 
 /* --- the beginning ------------------------------------------------------------------------------------------------ */
 
-static enum netpol_reason reason_of(enum dial_failure f, bool literal)
+static enum netpol_reason relay_reason(enum dial_failure f, bool literal)
 {
     switch (f) {
     case DIAL_PRIVATE:
@@ -343,7 +336,7 @@ static enum netpol_reason reason_of(enum dial_failure f, bool literal)
     return NETPOL_R_UNREACHABLE;
 }
 
-static void on_dialled(void *arg, struct dial_result *d)
+static void relay_on_dialled(void *arg, struct dial_result *d)
 {
     struct relay *r = arg;
     struct flow *f = r->f;
@@ -355,29 +348,29 @@ static void on_dialled(void *arg, struct dial_result *d)
         d->failure = DIAL_PRIVATE;
     }
     if (d->failure != DIAL_OK) {
-        relay_refuse(r, reason_of(d->failure, !f->host[0]), "tcp", d->text);
+        relay_refuse(r, relay_reason(d->failure, !f->host[0]), "tcp", d->text);
         return;
     }
     r->fd = d->fd;
     r->addr = d->addr;
     r->dial_us = d->took_us;
     r->active_ms = loop_now(l);
-    /* What was read to find out what it is goes first. */
+    /* The bytes that sniffing read go first. */
     _Static_assert((int)FLOW_HEAD_MAX <= (int)BUFFER, "it becomes the buffer");
     r->up.p = xreallocarray(f->head.p, BUFFER, 1);
     r->up.n = f->head.n;
     f->head = (struct buf){0};
-    if (r->up.n && !count(&r->up, r->up.n)) {
+    if (r->up.n && !relay_count_bytes(&r->up, r->up.n)) {
         relay_refuse(r, NETPOL_R_QUOTA, "limit", NULL);
         return;
     }
-    r->inside = loop_fd_add(l, f->fd, LOOP_IN, on_inside, r);
-    r->outside = loop_fd_add(l, r->fd, LOOP_IN, on_outside, r);
-    r->tick = loop_timer(l, TICK_MS, on_tick, r);
+    r->inside = loop_fd_add(l, f->fd, LOOP_IN, relay_on_inside, r);
+    r->outside = loop_fd_add(l, r->fd, LOOP_IN, relay_on_outside, r);
+    r->tick = loop_timer(l, TICK_MS, relay_on_tick, r);
     if (!r->inside || !r->outside)
         relay_cut(f);
     else
-        move(r, true, true);
+        relay_move(r, true, true);
 }
 
 void relay_flow(struct flow *f, const struct netpol_rule *rule)
@@ -389,7 +382,7 @@ void relay_flow(struct flow *f, const struct netpol_rule *rule)
     r->policy = netpol_ref(f->sb->policy);
     r->rule = rule;
     r->fd = -1;
-    r->started_us = now_us();
+    r->started_us = egress_clock_us();
     r->epoch = f->sb->epoch;
     r->up = (struct half){.r = r, .up = true, .pipe = {-1, -1}};
     r->down = (struct half){.r = r, .pipe = {-1, -1}};
@@ -403,7 +396,7 @@ void relay_flow(struct flow *f, const struct netpol_rule *rule)
     }
     unsigned retry_s;
     enum netpol_reason limit =
-        d.wildcard && !limit_name(f->sb, t.host, &retry_s) ? NETPOL_R_NAMES : limit_request(f->sb, rule, &retry_s);
+        d.wildcard && !limit_new_name(f->sb, t.host, &retry_s) ? NETPOL_R_NAMES : limit_request(f->sb, rule, &retry_s);
     if (limit != NETPOL_R_NONE) {
         relay_refuse(r, limit, "limit", NULL);
         return;
@@ -414,5 +407,5 @@ void relay_flow(struct flow *f, const struct netpol_rule *rule)
     f->sb->counts.requests++;
     esb_host(f->sb, host)->requests++;
     learn_relay(f->sb, &t);
-    r->dial = dial_start(f->sb, t.host, &f->literal, f->port, rule, on_dialled, r);
+    r->dial = dial_start(f->sb, t.host, &f->literal, f->port, rule, relay_on_dialled, r);
 }

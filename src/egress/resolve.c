@@ -1,8 +1,8 @@
-/* resolve.c - c-ares on the loop, and the answers of the last minutes.
+/* resolve.c - runs c-ares on the loop and caches its answers.
  *
- * An entry is a name: either being asked for (somebody waits) or answered (until `expires`). Entries stand in
- * the order of their
- * last use; the oldest answered ones make room. Nothing is read from /etc/hosts: after the start no file can be opened.
+ * An entry is a name, either being asked for or answered (until `expires`). Entries are in the order of their last use;
+ * when the cache is full the oldest answered ones are dropped. /etc/hosts is not used: after the start no file can be
+ * opened.
  */
 #include "egress/resolve.h"
 
@@ -21,8 +21,8 @@ struct entry {
     struct entry *older, *newer;
     struct resolve *waiters;
     struct entry *next_ready;
-    bool asking, ready; /* ready: stands in the list of those whose waiters are told next */
-    bool telling;       /* tell() is on the stack */
+    bool asking, ready; /* ready: in the list of entries whose waiters are told next */
+    bool telling;       /* entry_tell() is on the stack */
     uint64_t expires_ms;
     struct resolve_answer answer;
     char name[];
@@ -48,38 +48,39 @@ struct resolver {
     struct entry *oldest, *newest;
     struct entry *ready;
     size_t pending;
-    bool telling, closed; /* telling: tell_ready() is deferred, and frees a closed resolver */
+    bool telling, closed; /* telling: resolver_tell_ready() is scheduled; it frees a closed resolver */
 };
 
 /* --- c-ares on the loop ------------------------------------------------------------------------------------------- */
 
-static void on_timer(void *arg);
+static void resolver_on_timer(void *arg);
 
-static void set_timer(struct resolver *v)
+static void resolver_set_timer(struct resolver *v)
 {
     struct timeval tv, *t = ares_timeout(v->channel, NULL, &tv);
     loop_timer_del(v->g->loop, v->timer);
     v->timer =
-        t ? loop_timer(v->g->loop, (uint64_t)t->tv_sec * 1000 + (uint64_t)t->tv_usec / 1000 + 1, on_timer, v) : 0;
+        t ? loop_timer(v->g->loop, (uint64_t)t->tv_sec * 1000 + (uint64_t)t->tv_usec / 1000 + 1, resolver_on_timer, v)
+          : 0;
 }
 
-static void on_timer(void *arg)
+static void resolver_on_timer(void *arg)
 {
     struct resolver *v = arg;
     v->timer = 0;
     ares_process_fd(v->channel, ARES_SOCKET_BAD, ARES_SOCKET_BAD);
-    set_timer(v);
+    resolver_set_timer(v);
 }
 
-static void on_socket(void *arg, int fd, unsigned events)
+static void resolver_on_socket(void *arg, int fd, unsigned events)
 {
     struct resolver *v = arg;
     bool in = events & (LOOP_IN | LOOP_HUP), out = events & (LOOP_OUT | LOOP_HUP);
     ares_process_fd(v->channel, in ? fd : ARES_SOCKET_BAD, out ? fd : ARES_SOCKET_BAD);
-    set_timer(v);
+    resolver_set_timer(v);
 }
 
-static void socket_state(void *arg, ares_socket_t fd, int readable, int writable)
+static void resolver_on_socket_state(void *arg, ares_socket_t fd, int readable, int writable)
 {
     struct resolver *v = arg;
     unsigned events = (readable ? LOOP_IN : 0) | (writable ? LOOP_OUT : 0);
@@ -95,9 +96,9 @@ static void socket_state(void *arg, ares_socket_t fd, int readable, int writable
         return;
     }
     if (!events || v->nsockets == SOCKETS_MAX)
-        return; /* one that is not watched runs into its time-out */
+        return; /* a question on an unwatched socket times out */
     v->sockets[v->nsockets].fd = fd;
-    v->sockets[v->nsockets++].watch = loop_fd_add(v->g->loop, fd, events, on_socket, v);
+    v->sockets[v->nsockets++].watch = loop_fd_add(v->g->loop, fd, events, resolver_on_socket, v);
 }
 
 /* --- entries ------------------------------------------------------------------------------------------------------ */
@@ -123,7 +124,7 @@ static void entry_drop(struct resolver *v, struct entry *e)
     free(e);
 }
 
-static void make_room(struct resolver *v)
+static void resolver_make_room(struct resolver *v)
 {
     for (struct entry *e = v->oldest, *next; e && v->entries.n >= RESOLVE_CACHE; e = next) {
         next = e->newer;
@@ -140,7 +141,7 @@ static struct entry *entry_get(struct resolver *v, const char *name)
         entry_link(v, e);
         return e;
     }
-    make_room(v);
+    resolver_make_room(v);
     size_t n = strlen(name) + 1;
     e = xcalloc(1, sizeof *e + n);
     memcpy(e->name, name, n);
@@ -150,8 +151,8 @@ static struct entry *entry_get(struct resolver *v, const char *name)
     return e;
 }
 
-/* Each waiter may cancel any other from its callback. */
-static void tell(struct entry *e)
+/* A callback may cancel any other waiter, so each round starts from the head of the list. */
+static void entry_tell(struct entry *e)
 {
     struct resolver *v = e->owner;
     e->telling = true;
@@ -171,7 +172,7 @@ static void tell(struct entry *e)
     e->telling = false;
 }
 
-static void tell_ready(void *arg)
+static void resolver_tell_ready(void *arg)
 {
     struct resolver *v = arg;
     if (v->closed) {
@@ -183,11 +184,11 @@ static void tell_ready(void *arg)
         struct entry *e = v->ready;
         v->ready = e->next_ready;
         e->ready = false;
-        tell(e);
+        entry_tell(e);
     }
 }
 
-static void tell_later(struct entry *e)
+static void entry_tell_later(struct entry *e)
 {
     struct resolver *v = e->owner;
     e->ready = true;
@@ -195,11 +196,11 @@ static void tell_later(struct entry *e)
     v->ready = e;
     if (!v->telling) {
         v->telling = true;
-        loop_defer(v->g->loop, tell_ready, v);
+        loop_defer(v->g->loop, resolver_tell_ready, v);
     }
 }
 
-static void keep(struct entry *e, uint32_t ttl)
+static void entry_keep(struct entry *e, uint32_t ttl)
 {
     if (ttl > RESOLVE_TTL_MAX_S)
         ttl = RESOLVE_TTL_MAX_S;
@@ -209,12 +210,12 @@ static void keep(struct entry *e, uint32_t ttl)
     e->asking = false;
     e->owner->pending--;
     if (!e->ready)
-        tell_later(e);
+        entry_tell_later(e);
 }
 
 /* --- questions ---------------------------------------------------------------------------------------------------- */
 
-static void add_address(struct resolve_answer *a, const struct ares_addrinfo_node *n)
+static void resolve_add_address(struct resolve_answer *a, const struct ares_addrinfo_node *n)
 {
     if (a->n == RESOLVE_ADDRS_MAX)
         return;
@@ -235,7 +236,7 @@ static void add_address(struct resolve_answer *a, const struct ares_addrinfo_nod
     a->n++;
 }
 
-static void on_answer(void *arg, int status, int timeouts, struct ares_addrinfo *ai)
+static void entry_on_answer(void *arg, int status, int timeouts, struct ares_addrinfo *ai)
 {
     struct entry *e = arg;
     struct resolve_answer *a = &e->answer;
@@ -248,7 +249,7 @@ static void on_answer(void *arg, int status, int timeouts, struct ares_addrinfo 
     for (struct ares_addrinfo_node *n = ai && status == ARES_SUCCESS ? ai->nodes : NULL; n; n = n->ai_next) {
         if (n->ai_ttl >= 0 && (unsigned)n->ai_ttl < ttl)
             ttl = (unsigned)n->ai_ttl;
-        add_address(a, n);
+        resolve_add_address(a, n);
     }
     if (ai)
         ares_freeaddrinfo(ai);
@@ -262,10 +263,10 @@ static void on_answer(void *arg, int status, int timeouts, struct ares_addrinfo 
         a->status = RESOLVE_FAILED;
         a->text = ares_strerror(status);
     }
-    keep(e, ttl);
+    entry_keep(e, ttl);
 }
 
-static void ask(struct resolver *v, struct entry *e)
+static void entry_ask(struct resolver *v, struct entry *e)
 {
     const struct ares_addrinfo_hints hints = {
         .ai_flags = ARES_AI_NOSORT, .ai_family = AF_UNSPEC, .ai_socktype = SOCK_STREAM};
@@ -273,11 +274,11 @@ static void ask(struct resolver *v, struct entry *e)
     v->pending++;
     if (v->pending > RESOLVE_PENDING) {
         e->answer = (struct resolve_answer){.status = RESOLVE_FAILED, .text = "too many names are being resolved"};
-        keep(e, 0);
+        entry_keep(e, 0);
         return;
     }
-    ares_getaddrinfo(v->channel, e->name, NULL, &hints, on_answer, e);
-    set_timer(v);
+    ares_getaddrinfo(v->channel, e->name, NULL, &hints, entry_on_answer, e);
+    resolver_set_timer(v);
 }
 
 struct resolve *resolve_start(struct egress *g, const char *name, resolve_done *done, void *arg)
@@ -292,9 +293,9 @@ struct resolve *resolve_start(struct egress *g, const char *name, resolve_done *
     if (e->asking || e->ready)
         return r;
     if (e->expires_ms > loop_now(g->loop))
-        tell_later(e);
+        entry_tell_later(e);
     else
-        ask(v, e);
+        entry_ask(v, e);
     return r;
 }
 
@@ -321,7 +322,7 @@ int resolve_setup(struct egress *g, struct err *err)
         .timeout = ASK_TIMEOUT_MS,
         .tries = ASK_TRIES,
         .lookups = lookups,
-        .sock_state_cb = socket_state,
+        .sock_state_cb = resolver_on_socket_state,
         .sock_state_cb_data = v,
         .domains = (char **)(uintptr_t)no_domains,
         .resolvconf_path = g->config.resolv_conf,
@@ -352,7 +353,7 @@ void resolve_teardown(struct egress *g)
     struct resolver *v = g->resolver;
     if (!v)
         return;
-    ares_destroy(v->channel); /* answers everything that waits */
+    ares_destroy(v->channel); /* calls entry_on_answer() for every pending question */
     ares_library_cleanup();
     loop_timer_del(g->loop, v->timer);
     while (v->oldest) {

@@ -1,17 +1,17 @@
-/* resolve.h - the addresses of a name, from the node's resolvers, without blocking. Answers are kept for their time to live;
- * equal questions that wait are asked once.
+/* resolve.h - asks the node's resolvers for the addresses of a name, without blocking. Answers are cached for their
+ * time to live; equal questions are asked once. Decides nothing: dial_check() judges the addresses.
  */
 #ifndef HUTCH_EGRESS_RESOLVE_H
 #define HUTCH_EGRESS_RESOLVE_H
 
-#include "egress/egress.h"
+#include "egress/core/egress.h"
 
 enum {
     RESOLVE_ADDRS_MAX = 16,
     RESOLVE_TTL_MAX_S = 300,
     RESOLVE_NEGATIVE_S = 5,
     RESOLVE_CACHE = 8192,   /* names of the process */
-    RESOLVE_PENDING = 4096, /* questions of the process that wait */
+    RESOLVE_PENDING = 4096, /* unanswered questions of the process */
     RESOLVE_CNAMES_MAX = 8,
 };
 enum resolve_status { RESOLVE_OK, RESOLVE_NO_NAME, RESOLVE_FAILED };
@@ -25,7 +25,7 @@ struct resolve_answer {
 
 struct resolve;
 typedef void resolve_done(void *arg, const struct resolve_answer *r);
-/* The callback is never called from inside. `name` is canonical. */
+/* The callback never comes from inside the call. `name` is canonical. */
 struct resolve *resolve_start(struct egress *g, const char *name, resolve_done *done, void *arg);
 void resolve_cancel(struct resolve *r); /* NULL is fine */
 

@@ -1,8 +1,8 @@
-/* sniff.c - what the first bytes of a connection are.
+/* sniff.c - finds a connection's protocol from its first bytes.
  *
  *   begin ── a tcp rule allows the destination ──────────────────────────────► relay (the server may speak first)
  *     │
- *   read ─┬ 0x16 0x03, a whole ClientHello ─┬ looked into, or denied ────────► http (answers in words, also refusals)
+ *   read ─┬ 0x16 0x03, a whole ClientHello ─┬ intercepted, or denied ────────► http (answers in words, also refusals)
  *         │                                 ├ denied, refusals: closed ──────► refused, TLS alert
  *         │                                 └ passthrough ───────────────────► relay
  *         ├ METHOD SP ─┬ CONNECT to a proxy port ─► proxy.c, begin again
@@ -11,7 +11,7 @@
  *         └ anything else, nothing for 10 s, end ─┬ a tcp rule ──────────────► relay
  *                                                 └ else ────────────────────► refused, RST
  *
- * Bytes that were read stay in flow.head for whoever takes the flow over.
+ * The bytes read stay in flow.head for the next driver of the flow.
  */
 #include <errno.h>
 #include <stdio.h>
@@ -35,10 +35,10 @@ struct sniff {
     size_t scan, need; /* of the CONNECT head; bytes before a ClientHello is looked at again */
     struct socks socks;
     uint64_t waiter;
-    bool ended; /* the client has nothing more to say */
+    bool ended; /* the client has shut down its side */
 };
 
-static void look(struct sniff *n);
+static void sniff_look(struct sniff *n);
 
 /* --- life --------------------------------------------------------------------------------------------------------- */
 
@@ -55,7 +55,7 @@ static struct flow *sniff_free(struct sniff *n)
     return f;
 }
 
-static void refuse(struct sniff *n, const struct flow_refusal *r) { flow_refuse(sniff_free(n), r); }
+static void sniff_refuse(struct sniff *n, const struct flow_refusal *r) { flow_refuse(sniff_free(n), r); }
 
 static void sniff_cut(struct flow *f)
 {
@@ -63,7 +63,7 @@ static void sniff_cut(struct flow *f)
     flow_end(f);
 }
 
-/* Nothing has been allowed yet; the policy in force when it is decided counts. */
+/* Always true: nothing was allowed yet, and the decision will be made under the policy in force then. */
 static bool sniff_still(struct flow *f)
 {
     (void)f;
@@ -74,41 +74,41 @@ static const struct flow_ops sniff_ops = {.still = sniff_still, .cut = sniff_cut
 
 /* --- opaque streams ----------------------------------------------------------------------------------------------- */
 
-static void decided(void *arg, enum netpol_reason reason, const char *id)
+static void sniff_on_decision(void *arg, enum netpol_reason reason, const char *id)
 {
     struct sniff *n = arg;
     struct flow *f = n->f;
     struct netpol_flow t = flow_target(f);
     struct netpol_decision d;
-    n->mode = SNIFF_FIRST; /* it does not wait any more */
+    n->mode = SNIFF_FIRST; /* not SNIFF_ASKING: there is no waiter to cancel */
     netpol_relay(f->sb->policy, &t, egress_now(), &d);
     if (reason == NETPOL_R_NONE && d.verdict == NETPOL_ALLOW)
         relay_flow(sniff_free(n), d.rule);
     else
-        refuse(n, &(struct flow_refusal){.reason = reason != NETPOL_R_NONE ? reason : NETPOL_R_APPROVAL_DENIED,
-                                         .layer = "tcp",
-                                         .approval = id,
-                                         .form = FLOW_RST});
+        sniff_refuse(n, &(struct flow_refusal){.reason = reason != NETPOL_R_NONE ? reason : NETPOL_R_APPROVAL_DENIED,
+                                               .layer = "tcp",
+                                               .approval = id,
+                                               .form = FLOW_RST});
 }
 
-static void ask(struct sniff *n, const struct netpol_flow *t, const struct netpol_rule *rule)
+static void sniff_ask(struct sniff *n, const struct netpol_flow *t, const struct netpol_rule *rule)
 {
     struct esb *s = n->f->sb;
     loop_fd_set(s->g->loop, n->watch, 0);
     loop_timer_del(s->g->loop, n->timer);
     n->timer = 0;
     n->mode = SNIFF_ASKING;
-    if (!ask_start(s, t, NULL, rule ? rule->id : NULL, decided, n, &n->waiter)) {
+    if (!ask_start(s, t, NULL, rule ? rule->id : NULL, sniff_on_decision, n, &n->waiter)) {
         n->mode = SNIFF_FIRST;
-        refuse(n, &(struct flow_refusal){.reason = NETPOL_R_APPROVAL_PENDING,
-                                         .layer = "tcp",
-                                         .text = "too many requests wait for an approval",
-                                         .form = FLOW_RST});
+        sniff_refuse(n, &(struct flow_refusal){.reason = NETPOL_R_APPROVAL_PENDING,
+                                               .layer = "tcp",
+                                               .text = "too many requests wait for an approval",
+                                               .form = FLOW_RST});
     }
 }
 
-/* Neither HTTP nor anything else that can be looked into. */
-static void opaque(struct sniff *n, enum flow_form form, enum tls_alert alert)
+/* Neither HTTP nor TLS that can be intercepted: relays, asks for approval, or refuses. */
+static void sniff_opaque(struct sniff *n, enum flow_form form, enum tls_alert alert)
 {
     struct flow *f = n->f;
     struct netpol_flow t = flow_target(f);
@@ -117,39 +117,39 @@ static void opaque(struct sniff *n, enum flow_form form, enum tls_alert alert)
         .reason = NETPOL_R_PROTOCOL, .layer = f->tls ? "tls" : "tcp", .form = form, .alert = alert};
     if (f->stale) {
         r.reason = NETPOL_R_STALE_DNS;
-        refuse(n, &r);
+        sniff_refuse(n, &r);
         return;
     }
     if (f->gate && !f->explicit_proxy) {
         r.text = "this address speaks HTTP, HTTP CONNECT and SOCKS only";
-        refuse(n, &r);
+        sniff_refuse(n, &r);
         return;
     }
     netpol_relay(f->sb->policy, &t, egress_now(), &d);
     if (d.verdict == NETPOL_ALLOW) {
         relay_flow(sniff_free(n), d.rule);
     } else if (d.verdict == NETPOL_ASK) {
-        ask(n, &t, d.rule);
+        sniff_ask(n, &t, d.rule);
     } else {
         r.reason = d.reason != NETPOL_R_NONE ? d.reason : NETPOL_R_PROTOCOL;
         r.rule = d.rule ? d.rule->id : NULL;
-        refuse(n, &r);
+        sniff_refuse(n, &r);
     }
 }
 
 /* --- TLS ---------------------------------------------------------------------------------------------------------- */
 
-static void refuse_tls(struct sniff *n, enum netpol_reason reason, const char *text, enum tls_alert alert)
+static void sniff_refuse_tls(struct sniff *n, enum netpol_reason reason, const char *text, enum tls_alert alert)
 {
-    refuse(n,
-           &(struct flow_refusal){.reason = reason, .layer = "tls", .text = text, .form = FLOW_ALERT, .alert = alert});
+    sniff_refuse(
+        n, &(struct flow_refusal){.reason = reason, .layer = "tls", .text = text, .form = FLOW_ALERT, .alert = alert});
 }
 
-/* Which name it is for. What is wrong about it (missing, another one than meant, stale) is answered in words by http, which
- * looks again; false: it may not be passed through. */
-static bool name_of_hello(struct flow *f, const struct hello *h)
+/* Takes the name from the ClientHello. false: the name is missing, stale, or not that of the destination, so the stream
+ * may not be passed through; http.c checks again and answers in words. */
+static bool sniff_take_name(struct flow *f, const struct hello *h)
 {
-    /* An address has no name of its own: whoever connects to one by its number says none. */
+    /* A client that connects to an address literal sends no name. */
     if (!f->sni[0])
         return !f->stale && !h->has_sni && (!f->host[0] || !netpol_settings(f->sb->policy)->require_sni);
     /* Several names may share a real address; a synthetic one and CONNECT stand for one name. */
@@ -160,22 +160,23 @@ static bool name_of_hello(struct flow *f, const struct hello *h)
     return true;
 }
 
-static enum netpol_reason name_reason(const struct flow *f)
+static enum netpol_reason sniff_name_reason(const struct flow *f)
 {
     return f->stale ? NETPOL_R_STALE_DNS : f->sni[0] ? NETPOL_R_SNI_MISMATCH : NETPOL_R_NO_SNI;
 }
 
-static void decide_tls(struct sniff *n, const struct hello *h)
+static void sniff_decide_tls(struct sniff *n, const struct hello *h)
 {
     struct flow *f = n->f;
     struct netpol_decision d, relay;
     bool other_alpn = h->has_alpn && !h->alpn_http, can_look = !f->sb->g->config.no_interception && !other_alpn;
-    if (!name_of_hello(f, h)) {
+    if (!sniff_take_name(f, h)) {
         if (can_look && !flow_closes(f))
             http_flow(sniff_free(n));
         else
-            refuse_tls(n, name_reason(f), "the server name in the ClientHello does not stand for this connection",
-                       ALERT_ACCESS_DENIED);
+            sniff_refuse_tls(n, sniff_name_reason(f),
+                             "the server name in the ClientHello does not stand for this connection",
+                             ALERT_ACCESS_DENIED);
         return;
     }
     struct netpol_flow t = flow_target(f);
@@ -183,41 +184,43 @@ static void decide_tls(struct sniff *n, const struct hello *h)
     netpol_relay(f->sb->policy, &t, egress_now(), &relay);
     bool pass = relay.verdict == NETPOL_ALLOW && d.verdict == NETPOL_ALLOW && !d.intercept;
     if (d.verdict == NETPOL_DENY && flow_closes(f))
-        refuse(n, &(struct flow_refusal){.reason = d.reason,
-                                         .layer = "tls",
-                                         .rule = d.rule ? d.rule->id : NULL,
-                                         .form = FLOW_ALERT,
-                                         .alert = ALERT_ACCESS_DENIED});
+        sniff_refuse(n, &(struct flow_refusal){.reason = d.reason,
+                                               .layer = "tls",
+                                               .rule = d.rule ? d.rule->id : NULL,
+                                               .form = FLOW_ALERT,
+                                               .alert = ALERT_ACCESS_DENIED});
     else if (pass && f->ech && ((relay.rule && relay.rule->tls == NETPOL_TLS_PASSTHROUGH) || !can_look))
-        refuse_tls(n, NETPOL_R_ECH,
-                   "the name inside an encrypted ClientHello cannot be checked in a stream that is passed through",
-                   ALERT_ACCESS_DENIED);
+        sniff_refuse_tls(
+            n, NETPOL_R_ECH,
+            "the name inside an encrypted ClientHello cannot be checked in a stream that is passed through",
+            ALERT_ACCESS_DENIED);
     else if (pass && !f->ech)
         relay_flow(sniff_free(n), relay.rule);
     else if (can_look)
-        http_flow(sniff_free(n)); /* ECH is not answered there, so that clients go on with what we see */
+        http_flow(sniff_free(n)); /* it does not accept ECH, so clients fall back to the outer name, which we see */
     else
-        opaque(n, FLOW_ALERT, other_alpn ? ALERT_NO_PROTOCOL : ALERT_ACCESS_DENIED);
+        sniff_opaque(n, FLOW_ALERT, other_alpn ? ALERT_NO_PROTOCOL : ALERT_ACCESS_DENIED);
 }
 
-static void on_hello(struct sniff *n, const struct hello *h)
+static void sniff_on_hello(struct sniff *n, const struct hello *h)
 {
     struct flow *f = n->f;
     f->tls = true;
     f->ech = h->ech;
     if (h->has_sni && !netpol_name(h->sni, strlen(h->sni), f->sni)) {
         f->sni[0] = '\0';
-        refuse_tls(n, NETPOL_R_NO_SNI, "the server name in the ClientHello is not a host name", ALERT_ACCESS_DENIED);
+        sniff_refuse_tls(n, NETPOL_R_NO_SNI, "the server name in the ClientHello is not a host name",
+                         ALERT_ACCESS_DENIED);
     } else if (f->gate && !f->explicit_proxy) {
-        opaque(n, FLOW_ALERT, ALERT_ACCESS_DENIED);
+        sniff_opaque(n, FLOW_ALERT, ALERT_ACCESS_DENIED);
     } else if (netpol_settings(f->sb->policy)->tls13_only && !h->tls13) {
-        refuse_tls(n, NETPOL_R_TLS_VERSION, "the client does not offer TLS 1.3", ALERT_PROTOCOL_VERSION);
+        sniff_refuse_tls(n, NETPOL_R_TLS_VERSION, "the client does not offer TLS 1.3", ALERT_PROTOCOL_VERSION);
     } else {
-        decide_tls(n, h);
+        sniff_decide_tls(n, h);
     }
 }
 
-static void look_hello(struct sniff *n)
+static void sniff_look_hello(struct sniff *n)
 {
     struct flow *f = n->f;
     struct hello h;
@@ -227,10 +230,10 @@ static void look_hello(struct sniff *n)
     int rc = hello_parse(f->head.p, f->head.n, scratch, &h);
     n->need = h.need;
     if (rc > 0) {
-        on_hello(n, &h);
+        sniff_on_hello(n, &h);
     } else if (rc < 0) {
         f->tls = true;
-        refuse_tls(n, NETPOL_R_MALFORMED, h.why, ALERT_DECODE_ERROR);
+        sniff_refuse_tls(n, NETPOL_R_MALFORMED, h.why, ALERT_DECODE_ERROR);
     } else if (n->ended) {
         flow_end(sniff_free(n));
     }
@@ -238,8 +241,8 @@ static void look_hello(struct sniff *n)
 
 /* --- HTTP and proxies --------------------------------------------------------------------------------------------- */
 
-/* 1 a request line begins here, 0 more bytes are needed, -1 no. */
-static int is_request(const char *p, size_t n)
+/* 1: a request line begins here; 0: more bytes are needed; -1: no. */
+static int sniff_is_request(const char *p, size_t n)
 {
     for (size_t i = 0; i < n && i <= HTTP1_METHOD_MAX; i++) {
         if (p[i] == ' ')
@@ -250,22 +253,22 @@ static int is_request(const char *p, size_t n)
     return n <= HTTP1_METHOD_MAX ? 0 : -1;
 }
 
-static void on_request(struct sniff *n)
+static void sniff_on_request(struct sniff *n)
 {
     struct flow *f = n->f;
     if (f->stale) {
-        refuse(n, &(struct flow_refusal){.reason = NETPOL_R_STALE_DNS, .layer = "http", .form = FLOW_HTTP});
+        sniff_refuse(n, &(struct flow_refusal){.reason = NETPOL_R_STALE_DNS, .layer = "http", .form = FLOW_HTTP});
         return;
     }
     if (f->gate && !f->explicit_proxy && f->head.n >= 8 && memcmp(f->head.p, "CONNECT ", 8) == 0) {
         n->mode = SNIFF_CONNECT;
-        look(n);
+        sniff_look(n);
         return;
     }
     http_flow(sniff_free(n));
 }
 
-static void look_proxy(struct sniff *n)
+static void sniff_look_proxy(struct sniff *n)
 {
     struct flow *f = n->f;
     struct buf words = {0};
@@ -278,7 +281,7 @@ static void look_proxy(struct sniff *n)
         flow_end(sniff_free(n));
 }
 
-static void look_first(struct sniff *n)
+static void sniff_look_first(struct sniff *n)
 {
     struct flow *f = n->f;
     const unsigned char *p = (const unsigned char *)f->head.p;
@@ -290,33 +293,33 @@ static void look_first(struct sniff *n)
     if (p[0] == 0x16 && (f->head.n < 2 || p[1] == 3)) {
         n->mode = f->head.n < 2 ? SNIFF_FIRST : SNIFF_HELLO;
         if (n->mode == SNIFF_HELLO)
-            look(n);
+            sniff_look(n);
         return;
     }
     if (f->gate && !f->explicit_proxy && (p[0] == 4 || p[0] == 5)) {
         n->mode = SNIFF_SOCKS;
-        look(n);
+        sniff_look(n);
         return;
     }
-    int rc = is_request(f->head.p, f->head.n);
+    int rc = sniff_is_request(f->head.p, f->head.n);
     if (rc > 0)
-        on_request(n);
+        sniff_on_request(n);
     else if (rc < 0 || n->ended)
-        opaque(n, FLOW_RST, 0);
+        sniff_opaque(n, FLOW_RST, 0);
 }
 
-static void look(struct sniff *n)
+static void sniff_look(struct sniff *n)
 {
     switch (n->mode) {
     case SNIFF_FIRST:
-        look_first(n);
+        sniff_look_first(n);
         break;
     case SNIFF_HELLO:
-        look_hello(n);
+        sniff_look_hello(n);
         break;
     case SNIFF_CONNECT:
     case SNIFF_SOCKS:
-        look_proxy(n);
+        sniff_look_proxy(n);
         break;
     case SNIFF_ASKING:
         break;
@@ -325,7 +328,7 @@ static void look(struct sniff *n)
 
 /* --- reading ------------------------------------------------------------------------------------------------------ */
 
-static void on_readable(void *arg, int fd, unsigned events)
+static void sniff_on_readable(void *arg, int fd, unsigned events)
 {
     struct sniff *n = arg;
     struct flow *f = n->f;
@@ -333,10 +336,10 @@ static void on_readable(void *arg, int fd, unsigned events)
     (void)events;
     size_t room = FLOW_HEAD_MAX - f->head.n;
     if (!room) {
-        refuse(n, &(struct flow_refusal){.reason = NETPOL_R_MALFORMED,
-                                         .layer = "tcp",
-                                         .text = "the first message is longer than 32 KiB",
-                                         .form = FLOW_RST});
+        sniff_refuse(n, &(struct flow_refusal){.reason = NETPOL_R_MALFORMED,
+                                               .layer = "tcp",
+                                               .text = "the first message is longer than 32 KiB",
+                                               .form = FLOW_RST});
         return;
     }
     ssize_t got = recv(fd, bytes, room < sizeof bytes ? room : sizeof bytes, 0);
@@ -348,15 +351,15 @@ static void on_readable(void *arg, int fd, unsigned events)
     }
     n->ended = got == 0;
     buf_add(&f->head, bytes, (size_t)got);
-    look(n);
+    sniff_look(n);
 }
 
-static void on_time(void *arg)
+static void sniff_on_timeout(void *arg)
 {
     struct sniff *n = arg;
     n->timer = 0;
     if (n->mode == SNIFF_FIRST)
-        opaque(n, FLOW_RST, 0);
+        sniff_opaque(n, FLOW_RST, 0);
     else
         sniff_cut(n->f);
 }
@@ -377,12 +380,12 @@ void sniff_start(struct flow *f)
     n->f = f;
     f->ops = &sniff_ops;
     f->driver = n;
-    n->timer = loop_timer(l, SNIFF_MS, on_time, n);
-    n->watch = loop_fd_add(l, f->fd, LOOP_IN, on_readable, n);
+    n->timer = loop_timer(l, SNIFF_MS, sniff_on_timeout, n);
+    n->watch = loop_fd_add(l, f->fd, LOOP_IN, sniff_on_readable, n);
     if (!n->watch) {
         sniff_cut(f);
         return;
     }
     if (f->head.n)
-        look(n);
+        sniff_look(n);
 }

@@ -19,13 +19,13 @@ enum {
     V4_REFUSED = 0x5b,
 };
 
-static void reply5(struct buf *out, unsigned char code)
+static void socks5_reply(struct buf *out, unsigned char code)
 {
     const unsigned char m[] = {5, code, 0, ATYP_V4, 0, 0, 0, 0, 0, 0};
     buf_add(out, m, sizeof m);
 }
 
-static void reply4(struct buf *out, unsigned char code)
+static void socks4_reply(struct buf *out, unsigned char code)
 {
     const unsigned char m[8] = {0, code};
     buf_add(out, m, sizeof m);
@@ -41,14 +41,14 @@ static void set_v4(struct socks *s, const unsigned char *p)
 
 static uint16_t port_at(const unsigned char *p) { return (uint16_t)(p[0] << 8 | p[1]); }
 
-static ssize_t refuse5(struct buf *out, unsigned char code)
+static ssize_t socks5_refuse(struct buf *out, unsigned char code)
 {
-    reply5(out, code);
+    socks5_reply(out, code);
     return -1;
 }
 
 /* VN CD PORT IP USERID NUL, and for 4a (IP 0.0.0.x) NAME NUL. */
-static ssize_t request4(struct socks *s, const unsigned char *p, size_t n, struct buf *reply)
+static ssize_t socks4_request(struct socks *s, const unsigned char *p, size_t n, struct buf *reply)
 {
     if (n < 9)
         return 0;
@@ -56,7 +56,7 @@ static ssize_t request4(struct socks *s, const unsigned char *p, size_t n, struc
     if (!user_end && n - 8 <= SOCKS_USER_MAX)
         return 0;
     if (!user_end || p[1] != CMD_CONNECT) {
-        reply4(reply, V4_REFUSED);
+        socks4_reply(reply, V4_REFUSED);
         return -1;
     }
     size_t used = (size_t)(user_end - p) + 1;
@@ -69,7 +69,7 @@ static ssize_t request4(struct socks *s, const unsigned char *p, size_t n, struc
         if (!end && room < SOCKS_HOST_MAX)
             return 0;
         if (!end || end == p + used) {
-            reply4(reply, V4_REFUSED);
+            socks4_reply(reply, V4_REFUSED);
             return -1;
         }
         memcpy(s->host, p + used, (size_t)(end - (p + used)) + 1);
@@ -79,7 +79,7 @@ static ssize_t request4(struct socks *s, const unsigned char *p, size_t n, struc
     return (ssize_t)used;
 }
 
-static ssize_t greeting5(struct socks *s, const unsigned char *p, size_t n, struct buf *reply)
+static ssize_t socks5_greeting(struct socks *s, const unsigned char *p, size_t n, struct buf *reply)
 {
     if (n < 2 || n < 2u + p[1])
         return 0;
@@ -92,8 +92,8 @@ static ssize_t greeting5(struct socks *s, const unsigned char *p, size_t n, stru
     return 2 + p[1];
 }
 
-/* Who it is, is known by the listener; whatever is said here is welcome. */
-static ssize_t login5(struct socks *s, const unsigned char *p, size_t n, struct buf *reply)
+/* Accepts any user and password: the listener tells which sandbox it is. */
+static ssize_t socks5_login(struct socks *s, const unsigned char *p, size_t n, struct buf *reply)
 {
     if (n < 2 || n < 3u + p[1])
         return 0;
@@ -108,7 +108,7 @@ static ssize_t login5(struct socks *s, const unsigned char *p, size_t n, struct 
     return (ssize_t)(3 + user + password);
 }
 
-static ssize_t request5(struct socks *s, const unsigned char *p, size_t n, struct buf *reply)
+static ssize_t socks5_request(struct socks *s, const unsigned char *p, size_t n, struct buf *reply)
 {
     if (n < 5)
         return 0;
@@ -116,9 +116,9 @@ static ssize_t request5(struct socks *s, const unsigned char *p, size_t n, struc
     if (p[0] != 5 || p[2] != 0)
         return -1;
     if (p[1] != CMD_CONNECT)
-        return refuse5(reply, REPLY_NO_COMMAND);
+        return socks5_refuse(reply, REPLY_NO_COMMAND);
     if (!len || len == 1)
-        return refuse5(reply, REPLY_NO_ATYP);
+        return socks5_refuse(reply, REPLY_NO_ATYP);
     if (n < 4 + len + 2)
         return 0;
     if (p[3] == ATYP_V4) {
@@ -128,7 +128,7 @@ static ssize_t request5(struct socks *s, const unsigned char *p, size_t n, struc
         memcpy(s->addr.s6_addr, p + 4, 16);
     } else {
         if (memchr(p + 5, 0, len - 1))
-            return refuse5(reply, REPLY_NO_ATYP);
+            return socks5_refuse(reply, REPLY_NO_ATYP);
         memcpy(s->host, p + 5, len - 1);
         s->host[len - 1] = '\0';
     }
@@ -145,11 +145,11 @@ ssize_t socks_next(struct socks *s, const void *bytes, size_t n, struct buf *rep
     switch (s->step) {
     case SOCKS_GREETING:
         s->version = p[0];
-        return p[0] == 4 ? request4(s, p, n, reply) : p[0] == 5 ? greeting5(s, p, n, reply) : -1;
+        return p[0] == 4 ? socks4_request(s, p, n, reply) : p[0] == 5 ? socks5_greeting(s, p, n, reply) : -1;
     case SOCKS_LOGIN:
-        return login5(s, p, n, reply);
+        return socks5_login(s, p, n, reply);
     case SOCKS_REQUEST:
-        return request5(s, p, n, reply);
+        return socks5_request(s, p, n, reply);
     case SOCKS_DONE:
         break;
     }
@@ -159,9 +159,9 @@ ssize_t socks_next(struct socks *s, const void *bytes, size_t n, struct buf *rep
 void socks_answer(const struct socks *s, enum socks_result r, struct buf *out)
 {
     if (s->version == 4)
-        reply4(out, r == SOCKS_OK ? V4_GRANTED : V4_REFUSED);
+        socks4_reply(out, r == SOCKS_OK ? V4_GRANTED : V4_REFUSED);
     else
-        reply5(out, r == SOCKS_OK ? 0 : r == SOCKS_NOT_ALLOWED ? REPLY_NOT_ALLOWED : REPLY_UNREACHABLE);
+        socks5_reply(out, r == SOCKS_OK ? 0 : r == SOCKS_NOT_ALLOWED ? REPLY_NOT_ALLOWED : REPLY_UNREACHABLE);
 }
 
 /* --- client ------------------------------------------------------------------------------------------------------- */

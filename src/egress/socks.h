@@ -1,4 +1,5 @@
-/* socks.h - SOCKS 4, 4a and 5 as bytes: what a client asks for, and what it is told. Only CONNECT is known. */
+/* socks.h - SOCKS 4, 4a and 5 as bytes: parses a client's messages and makes the answers, and the other way round for
+ * an upstream SOCKS 5 proxy. Only CONNECT is supported. Reads and writes buffers only, never a socket. */
 #ifndef HUTCH_EGRESS_SOCKS_H
 #define HUTCH_EGRESS_SOCKS_H
 
@@ -14,7 +15,7 @@ enum { SOCKS_HOST_MAX = 256, SOCKS_USER_MAX = 255 };
 
 enum socks_step {
     SOCKS_GREETING, /* the first byte tells the version */
-    SOCKS_LOGIN,    /* 5: a name and a password follow; any will do */
+    SOCKS_LOGIN,    /* 5: a name and a password follow; any are accepted */
     SOCKS_REQUEST,  /* 5 */
     SOCKS_DONE,     /* host and port are known: answer with socks_answer() */
 };
@@ -28,14 +29,14 @@ struct socks {
     uint16_t port;
 };
 
-/* Takes one message from p[0..n): how many bytes it had, with what is to be sent back at once appended to `reply`; 0: more is
- * needed; -1: refused, `reply` says so as far as the protocol can. */
+/* Takes one message from p[0..n) and appends the immediate reply, if any. >0: bytes taken; 0: more is needed; -1:
+ * refused, with `reply` as far as the protocol has one. */
 ssize_t socks_next(struct socks *s, const void *p, size_t n, struct buf *reply);
 
 enum socks_result { SOCKS_OK, SOCKS_NOT_ALLOWED, SOCKS_UNREACHABLE };
 void socks_answer(const struct socks *s, enum socks_result r, struct buf *out);
 
-/* The other side: we ask a SOCKS 5 server for a connection. user "" : none. */
+/* The client's side: asks a SOCKS 5 server for a connection. user "": no login. */
 struct socks_client {
     const char *user, *password;
     struct in6_addr addr;

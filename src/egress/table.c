@@ -1,4 +1,5 @@
-/* table.c - the sandboxes: when they exist, when they are served, and what a change of policy does to what is open. */
+/* table.c - the sandboxes: when they exist, when they are served, and what a change of policy does to open
+ * connections. */
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
@@ -6,12 +7,19 @@
 
 #include "base/cleanup.h"
 #include "base/mem.h"
+#include "egress/core/egress.h"
 #include "egress/deny.h"
-#include "egress/egress.h"
 
 enum { EXPIRY_MAX_S = 3600 };
 
 uint64_t egress_now(void) { return (uint64_t)time(NULL); }
+
+uint64_t egress_clock_us(void)
+{
+    struct timespec t;
+    (void)clock_gettime(CLOCK_MONOTONIC, &t);
+    return (uint64_t)t.tv_sec * 1000000 + (uint64_t)t.tv_nsec / 1000;
+}
 
 struct esb *esb_find(struct egress *g, const char *id) { return map_get(&g->sandboxes, id); }
 
@@ -31,21 +39,21 @@ struct esb *esb_get(struct egress *g, const char *id)
 
 /* --- sockets ------------------------------------------------------------------------------------------------------ */
 
-static void on_tcp(void *arg, int fd, unsigned events)
+static void esb_on_tcp(void *arg, int fd, unsigned events)
 {
     (void)fd;
     (void)events;
     flow_accept(arg);
 }
 
-static void on_udp(void *arg, int fd, unsigned events)
+static void esb_on_udp(void *arg, int fd, unsigned events)
 {
     (void)fd;
     (void)events;
     dns_readable(arg);
 }
 
-static void unwatch(struct esb *s)
+static void esb_unwatch(struct esb *s)
 {
     loop_fd_del(s->g->loop, s->tcp_watch);
     loop_fd_del(s->g->loop, s->udp_watch);
@@ -56,18 +64,18 @@ static void unwatch(struct esb *s)
 void esb_watch(struct esb *s)
 {
     if (!s->policy || s->g->draining) {
-        unwatch(s);
+        esb_unwatch(s);
         return;
     }
     if (s->tcp >= 0 && !s->tcp_watch)
-        s->tcp_watch = loop_fd_add(s->g->loop, s->tcp, s->accept_timer ? 0 : LOOP_IN, on_tcp, s);
+        s->tcp_watch = loop_fd_add(s->g->loop, s->tcp, s->accept_timer ? 0 : LOOP_IN, esb_on_tcp, s);
     if (s->udp >= 0 && !s->udp_watch)
-        s->udp_watch = loop_fd_add(s->g->loop, s->udp, LOOP_IN, on_udp, s);
+        s->udp_watch = loop_fd_add(s->g->loop, s->udp, LOOP_IN, esb_on_udp, s);
 }
 
-static void close_sockets(struct esb *s)
+static void esb_close_sockets(struct esb *s)
 {
-    unwatch(s);
+    esb_unwatch(s);
     if (s->tcp >= 0)
         (void)close(s->tcp);
     if (s->udp >= 0)
@@ -77,13 +85,13 @@ static void close_sockets(struct esb *s)
 
 void esb_attach(struct esb *s, int tcp, int udp)
 {
-    close_sockets(s);
+    esb_close_sockets(s);
     s->tcp = tcp;
     s->udp = udp;
     esb_watch(s);
 }
 
-static void cut_all(struct esb *s)
+static void esb_cut_flows(struct esb *s)
 {
     while (s->flows) {
         struct flow *f = s->flows;
@@ -93,12 +101,12 @@ static void cut_all(struct esb *s)
 
 void esb_detach(struct esb *s)
 {
-    close_sockets(s);
+    esb_close_sockets(s);
     dns_forget(s);
-    cut_all(s);
+    esb_cut_flows(s);
 }
 
-/* --- what the policy says about what is open ---------------------------------------------------------------------- */
+/* --- policy and open connections ---------------------------------------------------------------------------------- */
 
 /* In two steps, because cutting one connection may end others. */
 void esb_judge(struct esb *s)
@@ -116,10 +124,10 @@ void esb_judge(struct esb *s)
     }
 }
 
-static void on_expiry(void *arg);
+static void esb_on_expiry(void *arg);
 
-/* A rule with an end cuts what it allowed at that moment. */
-static void set_expiry(struct esb *s)
+/* Judges open connections again when the next rule expires. */
+static void esb_set_expiry(struct esb *s)
 {
     uint64_t now = egress_now(), next = 0;
     loop_timer_del(s->g->loop, s->expiry_timer);
@@ -132,15 +140,15 @@ static void set_expiry(struct esb *s)
     if (!next)
         return;
     uint64_t wait = next - now > EXPIRY_MAX_S ? EXPIRY_MAX_S : next - now;
-    s->expiry_timer = loop_timer(s->g->loop, wait * 1000 + 50, on_expiry, s);
+    s->expiry_timer = loop_timer(s->g->loop, wait * 1000 + 50, esb_on_expiry, s);
 }
 
-static void on_expiry(void *arg)
+static void esb_on_expiry(void *arg)
 {
     struct esb *s = arg;
     s->expiry_timer = 0;
     esb_judge(s);
-    set_expiry(s);
+    esb_set_expiry(s);
 }
 
 bool esb_grant_holds(const struct esb *s, const struct netpol_rule *rule, uint64_t epoch,
@@ -164,7 +172,7 @@ void esb_set_policy(struct esb *s, struct netpol *p, uint64_t epoch)
     } else {
         dns_forget(s);
     }
-    set_expiry(s);
+    esb_set_expiry(s);
     netpol_unref(old);
 }
 
@@ -200,8 +208,8 @@ static void esb_free(struct esb *s)
     loop_timer_del(s->g->loop, s->expiry_timer);
     http_forget(s);
     asks_free(s);
-    denials_free(s);
-    learn_free(s);
+    deny_forget(s);
+    learn_forget(s);
     limits_free(s);
     names_free(s->names);
     esb_placeholders_clear(s);
@@ -222,5 +230,5 @@ void esb_drop_all(struct egress *g)
     for (size_t at = 0; g->sandboxes.n; at = 0)
         esb_free(map_next(&g->sandboxes, &at));
     map_done(&g->sandboxes);
-    usage_free(g);
+    usage_forget_all(g);
 }

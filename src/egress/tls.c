@@ -1,4 +1,4 @@
-/* tls.c - see etls.h. Transports themselves are http/tls.h's. */
+/* tls.c - see etls.h. The transports are those of http/tls.h. */
 #include <arpa/inet.h>
 #include <openssl/err.h>
 #include <openssl/pem.h>
@@ -18,7 +18,7 @@ struct etls {
     SSL_CTX *front, *upstream;
 };
 
-static void ctx_free_p(SSL_CTX **c) { SSL_CTX_free(*c); }
+static void etls_ctx_free_p(SSL_CTX **c) { SSL_CTX_free(*c); }
 static void bio_free_p(BIO **b) { (void)BIO_free(*b); }
 static void store_free_p(X509_STORE **s) { X509_STORE_free(*s); }
 
@@ -30,9 +30,9 @@ void etls_address(const struct in6_addr *a, char ret[INET6_ADDRSTRLEN])
         (void)inet_ntop(AF_INET6, a, ret, INET6_ADDRSTRLEN);
 }
 
-/* A client that offers protocols and neither of ours wants something that is not HTTP. */
-static int select_protocol(SSL *ssl, const unsigned char **out, unsigned char *out_n, const unsigned char *in,
-                           unsigned in_n, void *arg)
+/* Refuses a client that offers neither h2 nor http/1.1: it does not speak HTTP. */
+static int etls_select_protocol(SSL *ssl, const unsigned char **out, unsigned char *out_n, const unsigned char *in,
+                                unsigned in_n, void *arg)
 {
     static const unsigned char known[] = "\x02h2\x08http/1.1";
     unsigned char *chosen = NULL;
@@ -44,8 +44,8 @@ static int select_protocol(SSL *ssl, const unsigned char **out, unsigned char *o
     return SSL_TLSEXT_ERR_OK;
 }
 
-/* A client that does not know the installation's root says so, and that alone tells its user what is wrong. */
-static void note_alert(const SSL *ssl, int where, int value)
+/* Notes the client's fatal alert: it tells that the client does not trust the installation's root. */
+static void etls_on_info(const SSL *ssl, int where, int value)
 {
     struct etls_front *f = SSL_get_app_data(ssl);
     if (f && (where & SSL_CB_READ_ALERT) == SSL_CB_READ_ALERT && value >> 8 == SSL3_AL_FATAL)
@@ -66,7 +66,7 @@ const char *etls_distrust(const struct etls_front *f)
 
 static int make_front(SSL_CTX **ret, struct err *err)
 {
-    _cleanup_(ctx_free_p) SSL_CTX *ctx = SSL_CTX_new(TLS_server_method());
+    _cleanup_(etls_ctx_free_p) SSL_CTX *ctx = SSL_CTX_new(TLS_server_method());
     if (!ctx)
         return tls_error(err, "TLS context for sandboxes", NULL);
     tls_common_options(ctx);
@@ -74,15 +74,15 @@ static int make_front(SSL_CTX **ret, struct err *err)
     (void)SSL_CTX_set_num_tickets(ctx, 1);
     /* Requests delimit themselves, so a missing close_notify hides nothing. */
     (void)SSL_CTX_set_options(ctx, SSL_OP_IGNORE_UNEXPECTED_EOF);
-    SSL_CTX_set_alpn_select_cb(ctx, select_protocol, NULL);
-    SSL_CTX_set_info_callback(ctx, note_alert);
+    SSL_CTX_set_alpn_select_cb(ctx, etls_select_protocol, NULL);
+    SSL_CTX_set_info_callback(ctx, etls_on_info);
     *ret = TAKE_PTR(ctx);
     return 0;
 }
 
 static int make_upstream(SSL_CTX **ret, struct err *err)
 {
-    _cleanup_(ctx_free_p) SSL_CTX *ctx = SSL_CTX_new(TLS_client_method());
+    _cleanup_(etls_ctx_free_p) SSL_CTX *ctx = SSL_CTX_new(TLS_client_method());
     if (!ctx)
         return tls_error(err, "TLS context for upstreams", NULL);
     tls_common_options(ctx);
@@ -116,26 +116,27 @@ int etls_trust(struct etls *e, const char *pem, size_t n, struct err *err)
     if (n > INT32_MAX)
         return err_set(err, ERR_SETUP, 0, "the bundle of roots is too long");
     _cleanup_(bio_free_p) BIO *bio = BIO_new_mem_buf(pem, (int)n);
-    _cleanup_(store_free_p) X509_STORE *store = X509_STORE_new();
+    _cleanup_(store_free_p) X509_STORE *db = X509_STORE_new();
     size_t count = 0;
-    if (!bio || !store)
+    if (!bio || !db)
         return tls_error(err, "read the bundle of roots", NULL);
     for (X509 *c; (c = PEM_read_bio_X509(bio, NULL, NULL, NULL)); X509_free(c))
-        count += X509_STORE_add_cert(store, c) == 1;
-    /* The end of the text is an error of its own kind; a broken certificate in the middle must not cut the list. */
+        count += X509_STORE_add_cert(db, c) == 1;
+    /* At the end of the text OpenSSL reports NO_START_LINE. Any other error is a broken certificate: refuse the whole
+     * list. */
     if (ERR_GET_REASON(ERR_peek_last_error()) != PEM_R_NO_START_LINE)
         return tls_error(err, "read the bundle of roots", NULL);
     ERR_clear_error();
     if (count == 0)
         return err_set(err, ERR_SETUP, 0, "the bundle of roots holds no certificate");
-    SSL_CTX_set_cert_store(e->upstream, TAKE_PTR(store));
+    SSL_CTX_set_cert_store(e->upstream, TAKE_PTR(db));
     return 0;
 }
 
 /* ---- the sandbox's side ---- */
 
-/* The name that was judged is the name that is served, also if the client changes its mind in a second ClientHello. */
-static bool same_name(SSL *ssl, const struct etls_front *f)
+/* Serves only the name that was judged, also if the client sends another one in a second ClientHello. */
+static bool etls_is_judged_name(SSL *ssl, const struct etls_front *f)
 {
     char name[NETPOL_NAME_MAX] = "";
     const char *sent = SSL_get_servername(ssl, TLSEXT_NAMETYPE_host_name);
@@ -144,15 +145,15 @@ static bool same_name(SSL *ssl, const struct etls_front *f)
     return strcmp(name, f->sni) == 0;
 }
 
-static int give_certificate(SSL *ssl, void *arg)
+static int etls_on_certificate(SSL *ssl, void *arg)
 {
     const struct etls_front *f = arg;
     struct err err;
-    return same_name(ssl, f) && mint_use(f->mint, ssl, f->host, &err) == 0;
+    return etls_is_judged_name(ssl, f) && mint_use(f->mint, ssl, f->host, &err) == 0;
 }
 
-/* Tickets are bound to it: what one sandbox learned is of no use to another, nor for another host. */
-static bool set_session_context(SSL *ssl, const struct flow *f, const char *host)
+/* Binds session tickets to this sandbox and host: they cannot be used by another sandbox or for another host. */
+static bool etls_set_session_context(SSL *ssl, const struct flow *f, const char *host)
 {
     uint8_t digest[SHA256_BYTES];
     struct sha256 h;
@@ -172,7 +173,7 @@ struct transport *etls_accept(struct etls *e, const struct flow *f, int fd, stru
     (void)snprintf(front->host, sizeof front->host, "%s", f->sni[0] ? f->sni : f->host);
     if (front->host[0] == '\0')
         etls_address(&f->literal, front->host);
-    if (!ssl || !set_session_context(ssl, f, front->host)) {
+    if (!ssl || !etls_set_session_context(ssl, f, front->host)) {
         ERR_clear_error();
         SSL_free(ssl);
         (void)close(fd);
@@ -181,14 +182,14 @@ struct transport *etls_accept(struct etls *e, const struct flow *f, int fd, stru
     if (set && set->tls13_only)
         (void)SSL_set_min_proto_version(ssl, TLS1_3_VERSION);
     (void)SSL_set_app_data(ssl, front);
-    SSL_set_cert_cb(ssl, give_certificate, front);
+    SSL_set_cert_cb(ssl, etls_on_certificate, front);
     SSL_set_accept_state(ssl);
     return tls_wrap(ssl, fd, f->head.p, f->head.n);
 }
 
 /* ---- upstreams ---- */
 
-static bool expect_peer(SSL *ssl, const char *name, const struct in6_addr *literal)
+static bool etls_expect_peer(SSL *ssl, const char *name, const struct in6_addr *literal)
 {
     X509_VERIFY_PARAM *p = SSL_get0_param(ssl);
     if (name) {
@@ -204,12 +205,12 @@ struct transport *etls_connect(struct etls *e, int fd, const char *name, const s
 {
     static const unsigned char any[] = "\x02h2\x08http/1.1", one[] = "\x08http/1.1", two[] = "\x02h2";
     SSL *ssl = SSL_new(e->upstream);
-    int failed = 1; /* SSL_set_alpn_protos alone answers 0 if all is well */
+    int failed = 1; /* SSL_set_alpn_protos() returns 0 on success, unlike other calls */
     if (ssl)
         failed = alpn == ETLS_ANY     ? SSL_set_alpn_protos(ssl, any, sizeof any - 1)
                  : alpn == ETLS_HTTP1 ? SSL_set_alpn_protos(ssl, one, sizeof one - 1)
                                       : SSL_set_alpn_protos(ssl, two, sizeof two - 1);
-    if (failed || !expect_peer(ssl, name, literal)) {
+    if (failed || !etls_expect_peer(ssl, name, literal)) {
         ERR_clear_error();
         SSL_free(ssl);
         (void)close(fd);

@@ -1,9 +1,9 @@
-/* usage.c - what sandboxes have sent and received, by host, and the sums of a tenant's: of those that live and of those that
- * ended. Front hears of what has changed and keeps it. To the next process it tells what was counted before: a sandbox and a
- * tenant go on from there, so that neither the death of this process nor that of front begins anew.
+/* usage.c - counts what sandboxes sent and received, by host, and the sums of each tenant over its live and ended
+ * sandboxes. Front is told of changes and stores them. It seeds the next egress process with the stored counts, so that
+ * counting goes on after a restart of either process.
  *
- * A tenant's sums are not made from its sandboxes' totals but by adding what each has grown by (`folded`): so they are right
- * whichever of the two was stored last.
+ * A tenant's sums grow by what each sandbox has counted since the last time (`folded`); they are not computed from the
+ * sandboxes' totals. So they are right whichever of the two front stored last.
  */
 #include <stdlib.h>
 #include <string.h>
@@ -11,7 +11,7 @@
 #include "base/cleanup.h"
 #include "base/json.h"
 #include "base/mem.h"
-#include "egress/egress.h"
+#include "egress/core/egress.h"
 
 enum { TENANTS_KEPT = 4096, HOSTS_KEPT = 512 };
 
@@ -82,8 +82,8 @@ static struct tenant *tenant_of(struct egress *g, const char *name)
     return t;
 }
 
-/* What it has grown by since the last time becomes its tenant's. */
-static void fold(struct esb *s)
+/* Adds what the sandbox counted since the last time to its tenant's sums. */
+static void usage_fold(struct esb *s)
 {
     struct tenant *t = memcmp(&s->folded, &s->counts, sizeof s->folded) ? tenant_of(s->g, s->tenant) : NULL;
     size_t at = 0;
@@ -98,18 +98,18 @@ static void fold(struct esb *s)
         }
 }
 
-static void fold_all(struct egress *g, const char *tenant)
+static void usage_fold_all(struct egress *g, const char *tenant)
 {
     size_t at = 0;
     for (struct esb *s; (s = map_next(&g->sandboxes, &at));)
         if (!tenant || strcmp(s->tenant, tenant) == 0)
-            fold(s);
+            usage_fold(s);
 }
 
 void usage_ended(struct esb *s)
 {
     struct tenant *t = tenant_of(s->g, s->tenant);
-    fold(s);
+    usage_fold(s);
     if (t)
         t->ended++;
 }
@@ -120,7 +120,7 @@ static void tenant_free(struct tenant *t)
     free(t);
 }
 
-void usage_free(struct egress *g)
+void usage_forget_all(struct egress *g)
 {
     size_t at = 0;
     for (struct tenant *t; (t = map_next(&g->tenants, &at));)
@@ -134,7 +134,7 @@ void usage_forget_tenant(struct egress *g, const char *tenant)
     size_t at = 0;
     if (t)
         tenant_free(t);
-    /* Those that front has let go of and keeper has not yet: what they still count is nobody's. */
+    /* Sandboxes that front has forgotten and keeper has not: their further counts belong to no tenant. */
     for (struct esb *s; (s = map_next(&g->sandboxes, &at));)
         if (!s->policy && strcmp(s->tenant, tenant) == 0)
             s->tenant[0] = '\0';
@@ -163,7 +163,7 @@ void usage_seed(struct egress *g, struct esb *s, const char *tenant, const struc
         s->seeded = true;
         add_counts(&s->counts, &seed->counts, &none);
         add_counts(&s->told, &seed->counts, &none);
-        add_counts(&s->folded, &seed->counts, &none); /* the tenant's sums have it */
+        add_counts(&s->folded, &seed->counts, &none); /* the tenant's sums contain it already */
         seed_hosts(&s->hosts, &seed->hosts, true);
     } else if (t && !t->seeded) {
         t->seeded = true;
@@ -259,7 +259,7 @@ static void add_changed(struct json *j, const struct esb_counts *c, struct map *
     json_end_obj(j);
 }
 
-static void start(struct json *j, struct buf *out, const char *type, const char *what, const char *name)
+static void usage_start_message(struct json *j, struct buf *out, const char *type, const char *what, const char *name)
 {
     json_start(j, out);
     json_obj(j, NULL);
@@ -274,12 +274,12 @@ void usage_tell(struct esb *s)
     if (memcmp(&s->told, &s->counts, sizeof s->told) == 0 || control_busy(s->g))
         return;
     s->told = s->counts;
-    start(&j, &out, "usage", "sandbox", s->id);
+    usage_start_message(&j, &out, "usage", "sandbox", s->id);
     add_changed(&j, &s->counts, &s->hosts);
     control_tell(s->g, &out);
 }
 
-static void tell_tenant(struct egress *g, struct tenant *t)
+static void usage_tell_tenant(struct egress *g, struct tenant *t)
 {
     struct buf out = {0};
     struct json j;
@@ -287,7 +287,7 @@ static void tell_tenant(struct egress *g, struct tenant *t)
         return;
     t->told = t->counts;
     t->ended_told = t->ended;
-    start(&j, &out, "tenant_usage", "tenant", t->name);
+    usage_start_message(&j, &out, "tenant_usage", "tenant", t->name);
     json_u64(&j, "sandboxes_ended", t->ended);
     add_changed(&j, &t->counts, &t->hosts);
     control_tell(g, &out);
@@ -296,10 +296,10 @@ static void tell_tenant(struct egress *g, struct tenant *t)
 void usage_tell_tenants(struct egress *g, const char *tenant)
 {
     size_t at = 0;
-    fold_all(g, tenant);
+    usage_fold_all(g, tenant);
     for (struct tenant *t; !control_busy(g) && (t = map_next(&g->tenants, &at));)
         if (!tenant || strcmp(t->name, tenant) == 0)
-            tell_tenant(g, t);
+            usage_tell_tenant(g, t);
 }
 
 void usage_tenant(struct egress *g, const char *tenant, size_t max, struct buf *out)
@@ -308,7 +308,7 @@ void usage_tenant(struct egress *g, const char *tenant, size_t max, struct buf *
     uint64_t live = 0;
     size_t at = 0;
     struct json j;
-    fold_all(g, tenant);
+    usage_fold_all(g, tenant);
     const struct tenant *t = map_get(&g->tenants, tenant);
     if (!t)
         t = &none;

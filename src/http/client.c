@@ -15,10 +15,10 @@
 enum {
     READ_BUFFER = 64 * 1024,
     READ_BUDGET = 4,        /* buffers per wake-up */
-    SHORT_READ = 16 * 1024, /* less than a record of TLS: what there was */
+    SHORT_READ = 16 * 1024, /* a read below one TLS record: there is no more for now */
     INTERIM_MAX = 32,       /* 1xx answers before the final one */
     VECTORS = 16,
-    CLOSE_MS = 30000, /* for what was written before client_close() */
+    CLOSE_MS = 30000, /* to send what is queued at client_close() */
 };
 
 enum state {
@@ -50,7 +50,7 @@ struct client {
     bool ended;      /* all of it was handed to us */
     bool blocked;    /* the kernel takes no more for now */
     bool over;       /* above high water: on_writable is owed */
-    bool deaf;       /* writing failed; the peer may still have answered before it closed */
+    bool deaf;       /* writing failed; the peer may have answered before it closed */
     bool shut;       /* our direction of a tunnel is closed */
     bool sent;       /* the kernel has taken something */
     bool short_body; /* it ended before its announced length */
@@ -67,28 +67,26 @@ struct client {
     bool eof_told;
 
     bool shaken;   /* the handshake is done */
-    bool settling; /* settle() will run before the loop waits again */
+    bool settling; /* client_settle() will run before the loop waits again */
     bool closing;  /* to be freed once the queue is empty */
     bool freed;
     loop_id closer;
     int write_errno, read_errno;
 };
 
-bool http_hop_by_hop(const char *name) { return http1_is_hop(name); }
+static void client_settle(void *arg);
 
-static void settle(void *arg);
-
-static void wake(struct client *c)
+static void client_wake(struct client *c)
 {
     if (c->settling || c->freed)
         return;
     c->settling = true;
-    loop_defer(c->loop, settle, c);
+    loop_defer(c->loop, client_settle, c);
 }
 
 /* ---- the end ---- */
 
-static void release(void *arg)
+static void client_release(void *arg)
 {
     struct client *c = arg;
     outq_done(&c->out);
@@ -104,17 +102,17 @@ void client_free(struct client *c)
     if (!c || c->freed)
         return;
     c->freed = true;
-    /* In the middle of an exchange: a reset, so that the peer learns now that nobody waits for the rest. */
+    /* In the middle of an exchange: reset the connection, so that the peer stops sending at once. */
     if (c->state == HEAD || c->state == BODY || (c->state == TUNNEL && !(c->eof && c->shut)))
         (void)setsockopt(c->t->fd, SOL_SOCKET, SO_LINGER, &now, sizeof now);
     loop_fd_del(c->loop, c->watch);
     loop_timer_del(c->loop, c->closer);
     c->t->ops->free(c->t);
     c->t = NULL;
-    loop_defer(c->loop, release, c); /* behind a settle() that may be due, and whatever is on the stack */
+    loop_defer(c->loop, client_release, c); /* after a client_settle() that may be due; callers still use c */
 }
 
-static void close_late(void *arg)
+static void client_on_close_late(void *arg)
 {
     struct client *c = arg;
     c->closer = 0;
@@ -132,11 +130,11 @@ void client_close(struct client *c)
     c->closing = true;
     c->ended = true;
     c->paused = true;
-    c->closer = loop_timer(c->loop, CLOSE_MS, close_late, c);
-    wake(c);
+    c->closer = loop_timer(c->loop, CLOSE_MS, client_on_close_late, c);
+    client_wake(c);
 }
 
-static void fail(struct client *c, enum client_failure failure, const char *text)
+static void client_fail(struct client *c, enum client_failure failure, const char *text)
 {
     if (c->state == OVER || c->freed)
         return;
@@ -147,7 +145,7 @@ static void fail(struct client *c, enum client_failure failure, const char *text
         c->events->on_error(c->arg, failure, text);
 }
 
-static void fail_cut(struct client *c)
+static void client_fail_cut(struct client *c)
 {
     _cleanup_buf_ struct buf text = {0};
     int eno = c->read_errno ? c->read_errno : c->write_errno;
@@ -156,11 +154,11 @@ static void fail_cut(struct client *c)
                               : "the connection could not be made");
     if (eno)
         buf_addf(&text, ": %s", strerror(eno));
-    fail(c, c->any ? CLIENT_BROKEN : c->sent ? CLIENT_UNANSWERED : CLIENT_UNREACHED, buf_str(&text));
+    client_fail(c, c->any ? CLIENT_BROKEN : c->sent ? CLIENT_UNANSWERED : CLIENT_UNREACHED, buf_str(&text));
 }
 
 /* The answer is complete. */
-static void finish(struct client *c)
+static void client_finish(struct client *c)
 {
     bool whole = c->ended && c->out.n == 0 && !c->deaf;
     c->state = c->keep_alive && whole && !c->eof ? IDLE : OVER;
@@ -171,7 +169,7 @@ static void finish(struct client *c)
 
 /* ---- writing ---- */
 
-static size_t write_some(struct client *c, const struct iovec *v, int n)
+static size_t client_writev(struct client *c, const struct iovec *v, int n)
 {
     ssize_t sent;
     do
@@ -191,12 +189,12 @@ static size_t write_some(struct client *c, const struct iovec *v, int n)
     return 0;
 }
 
-static void flush(struct client *c)
+static void client_flush(struct client *c)
 {
     while (c->out.n > 0 && c->shaken && !c->blocked && !c->deaf) {
         struct iovec v[VECTORS];
         int n = outq_vectors(&c->out, v, VECTORS);
-        size_t sent = write_some(c, v, n);
+        size_t sent = client_writev(c, v, n);
         if (!c->deaf)
             outq_drop(&c->out, sent);
     }
@@ -206,11 +204,11 @@ static void flush(struct client *c)
     }
 }
 
-static void send_vector(struct client *c, const struct iovec *v, int n)
+static void client_send_vector(struct client *c, const struct iovec *v, int n)
 {
     size_t skip = 0;
     if (c->out.n == 0 && c->shaken && !c->blocked)
-        skip = write_some(c, v, n);
+        skip = client_writev(c, v, n);
     for (int i = 0; i < n && !c->deaf; i++) {
         size_t some = skip < v[i].iov_len ? skip : v[i].iov_len;
         skip -= some;
@@ -218,7 +216,7 @@ static void send_vector(struct client *c, const struct iovec *v, int n)
             outq_add(&c->out, (const char *)v[i].iov_base + some, v[i].iov_len - some);
     }
     if (c->out.n > 0 || c->deaf)
-        wake(c);
+        client_wake(c);
 }
 
 bool client_write(struct client *c, const void *p, size_t n)
@@ -235,9 +233,9 @@ bool client_write(struct client *c, const void *p, size_t n)
     struct iovec v[3] = {{line, 0}, {(void *)(uintptr_t)p, n}, {(void *)(uintptr_t) "\r\n", 2}};
     if (c->state != TUNNEL && c->framing == HTTP1_CHUNKED && n > 0) {
         v[0].iov_len = http1_chunk_line(line, n);
-        send_vector(c, v, 3);
+        client_send_vector(c, v, 3);
     } else if (n > 0 && (c->state == TUNNEL || c->framing == HTTP1_LENGTH)) {
-        send_vector(c, v + 1, 1);
+        client_send_vector(c, v + 1, 1);
     }
     c->over |= c->out.n > HTTP_HIGH_WATER;
     return !c->over;
@@ -265,13 +263,13 @@ void client_end(struct client *c)
         outq_add(&c->out, "\r\n", 2);
     }
     c->short_body = c->state != TUNNEL && c->framing == HTTP1_LENGTH && c->left > 0;
-    wake(c);
+    client_wake(c);
 }
 
 /* ---- reading ---- */
 
 /* A complete head stands in c->in. */
-static void take_head(struct client *c)
+static void client_take_head(struct client *c)
 {
     _cleanup_buf_ struct buf head = c->in;
     c->in = (struct buf){0};
@@ -280,16 +278,16 @@ static void take_head(struct client *c)
     struct http1_bad bad;
     _cleanup_free_ struct http_field *fields = xcalloc(http1_count_fields(head.p, head.n) + 1, sizeof *fields);
     if (http1_parse_response(head.p, head.n, c->method, fields, &h, &bad) < 0) {
-        fail(c, CLIENT_BROKEN, bad.why);
+        client_fail(c, CLIENT_BROKEN, bad.why);
         return;
     }
     if (h.status / 100 == 1 && h.status != 101) {
         if (++c->interim > INTERIM_MAX)
-            fail(c, CLIENT_BROKEN, "too many interim answers");
+            client_fail(c, CLIENT_BROKEN, "too many interim answers");
         return;
     }
     if (h.framing == HTTP1_TUNNEL && !c->upgrade) {
-        fail(c, CLIENT_BROKEN, "switched protocols without being asked to");
+        client_fail(c, CLIENT_BROKEN, "switched protocols without being asked to");
         return;
     }
     c->keep_alive = h.keep_alive;
@@ -298,17 +296,17 @@ static void take_head(struct client *c)
     c->state = BODY;
     if (h.framing == HTTP1_TUNNEL) {
         c->state = TUNNEL;
-        c->ended = false; /* a new direction, with an end of its own */
+        c->ended = false; /* our direction of the tunnel has an end of its own */
     }
     bool empty = c->body.done || (h.framing == HTTP1_LENGTH && h.length == 0);
     uint64_t length = strcmp(c->method, "HEAD") == 0 ? h.declared : h.framing == HTTP1_NONE ? 0 : h.length;
     c->events->on_head(c->arg, h.status, &h.fields, length);
     if (!c->freed && c->state == BODY && empty)
-        finish(c);
+        client_finish(c);
 }
 
-/* Adds to an incomplete head; how many of the bytes belong to it. */
-static size_t feed_head(struct client *c, const char *p, size_t n)
+/* Adds bytes to an incomplete head; returns how many belong to it. */
+static size_t client_feed_head(struct client *c, const char *p, size_t n)
 {
     size_t before = c->in.n;
     struct http1_bad bad;
@@ -316,17 +314,17 @@ static size_t feed_head(struct client *c, const char *p, size_t n)
     buf_add(&c->in, p, n);
     ssize_t end = http1_head_end(c->in.p, c->in.n, &c->scan, &bad);
     if (end < 0) {
-        fail(c, CLIENT_BROKEN, bad.why);
+        client_fail(c, CLIENT_BROKEN, bad.why);
         return n;
     }
     if (end == 0)
         return n;
     c->in.n = (size_t)end;
-    take_head(c);
+    client_take_head(c);
     return (size_t)end - before;
 }
 
-static void tell_trailers(struct client *c)
+static void client_tell_trailers(struct client *c)
 {
     struct buf came = c->came;
     const char *p = came.p, *end = p + came.n;
@@ -341,27 +339,27 @@ static void tell_trailers(struct client *c)
     buf_done(&came);
 }
 
-static size_t feed_body(struct client *c, const char *p, size_t n)
+static size_t client_feed_body(struct client *c, const char *p, size_t n)
 {
     const char *run;
     size_t run_n;
     ssize_t used = http1_body_next(&c->body, p, n, &run, &run_n);
     if (used < 0) {
-        fail(c, CLIENT_BROKEN, "the framing of the answer's body is broken");
+        client_fail(c, CLIENT_BROKEN, "the framing of the answer's body is broken");
         return n;
     }
     if (run_n > 0)
         c->events->on_data(c->arg, run, run_n);
     if (!c->freed && c->state == BODY && c->body.done) {
-        tell_trailers(c);
+        client_tell_trailers(c);
         if (!c->freed && c->state == BODY)
-            finish(c);
+            client_finish(c);
     }
     return (size_t)used;
 }
 
-/* Takes bytes of the answer; keeps what comes behind a pause. */
-static void feed(struct client *c, const char *p, size_t n)
+/* Takes bytes of the answer; while paused, keeps them. */
+static void client_feed(struct client *c, const char *p, size_t n)
 {
     while (n > 0 && !c->freed) {
         size_t used = n;
@@ -370,20 +368,20 @@ static void feed(struct client *c, const char *p, size_t n)
             return;
         }
         if (c->state == HEAD)
-            used = feed_head(c, p, n);
+            used = client_feed_head(c, p, n);
         else if (c->state == BODY)
-            used = feed_body(c, p, n);
+            used = client_feed_body(c, p, n);
         else if (c->state == TUNNEL)
             c->events->on_data(c->arg, p, n);
         else if (c->state == IDLE)
-            c->state = OVER; /* bytes that nobody asked for */
+            c->state = OVER; /* bytes outside of an exchange */
         p += used;
         n -= used;
     }
 }
 
-/* The peer has said its last byte, and all before it was taken. */
-static void at_eof(struct client *c)
+/* The peer has closed its direction, and all bytes before that were taken. */
+static void client_on_eof(struct client *c)
 {
     c->eof_told = true;
     if (c->state == IDLE)
@@ -391,30 +389,30 @@ static void at_eof(struct client *c)
     else if (c->state == TUNNEL && c->read_errno == 0)
         c->events->on_end(c->arg);
     else if (c->state == BODY && c->body.framing == HTTP1_CLOSE && c->read_errno == 0)
-        finish(c);
+        client_finish(c);
     else
-        fail_cut(c);
+        client_fail_cut(c);
 }
 
-static bool wants_input(const struct client *c)
+static bool client_wants_input(const struct client *c)
 {
     return !c->freed && c->shaken && !c->eof && c->state != OVER &&
            (!c->paused || c->state == HEAD || c->state == IDLE);
 }
 
-static void read_some(struct client *c)
+static void client_read(struct client *c)
 {
     static _Thread_local char buffer[READ_BUFFER];
-    for (int i = 0; i < READ_BUDGET && wants_input(c); i++) {
+    for (int i = 0; i < READ_BUDGET && client_wants_input(c); i++) {
         ssize_t n;
         do
             n = c->t->ops->read(c->t, buffer, sizeof buffer);
         while (n < 0 && errno == EINTR);
         if (n > 0) {
-            feed(c, buffer, (size_t)n);
-            explicit_bzero(buffer, (size_t)n); /* it is everybody's, and a server may have echoed a secret */
-            if (n < SHORT_READ && c->state != IDLE && wants_input(c) && !c->t->ops->pending(c->t))
-                return; /* the loop says when there is more; but who is done looks for the end */
+            client_feed(c, buffer, (size_t)n);
+            explicit_bzero(buffer, (size_t)n); /* all clients share it, and a server may have echoed a secret */
+            if (n < SHORT_READ && c->state != IDLE && client_wants_input(c) && !c->t->ops->pending(c->t))
+                return; /* the loop reports more; but after the last byte read on, to see an end */
             continue;
         }
         if (n < 0 && (errno == EAGAIN || errno == EWOULDBLOCK))
@@ -424,23 +422,23 @@ static void read_some(struct client *c)
         if (c->state == HEAD)
             buf_done(&c->in);
         if (c->in.n == 0)
-            at_eof(c);
+            client_on_eof(c);
         return;
     }
-    if (wants_input(c) && c->t->ops->pending(c->t))
-        wake(c);
+    if (client_wants_input(c) && c->t->ops->pending(c->t))
+        client_wake(c);
 }
 
 /* ---- the loop ---- */
 
-static void watch(struct client *c)
+static void client_set_watch(struct client *c)
 {
     unsigned events = 0;
     if (c->freed)
         return;
     if (!c->shaken && c->state != OVER)
         events = c->t->ops->wants_read(c->t) | c->t->ops->wants_write(c->t);
-    if (wants_input(c))
+    if (client_wants_input(c))
         events |= c->t->ops->wants_read(c->t);
     if (c->shaken && c->out.n > 0 && !c->deaf && c->state != OVER)
         events |= c->t->ops->wants_write(c->t);
@@ -450,26 +448,26 @@ static void watch(struct client *c)
     }
 }
 
-static void shake(struct client *c)
+static void client_handshake(struct client *c)
 {
     int done = c->t->ops->handshake(c->t);
     if (done < 0)
-        fail(c, CLIENT_UNREACHED, "the TLS handshake failed");
+        client_fail(c, CLIENT_UNREACHED, "the TLS handshake failed");
     c->shaken = done > 0;
 }
 
-/* What pause, resume and writes left to be done. */
-static void go_on(struct client *c)
+/* Does what earlier calls (write, pause, resume, close) left to the loop. */
+static void client_go_on(struct client *c)
 {
     if (c->watch == 0)
-        fail(c, CLIENT_UNREACHED, "the connection cannot be watched");
+        client_fail(c, CLIENT_UNREACHED, "the connection cannot be watched");
     else if (c->short_body)
-        fail(c, CLIENT_BROKEN, "the request's body ended before its announced length");
+        client_fail(c, CLIENT_BROKEN, "the request's body ended before its announced length");
     else if (!c->shaken && c->state != OVER)
-        shake(c);
+        client_handshake(c);
     if (c->freed || c->state == OVER)
         return;
-    flush(c);
+    client_flush(c);
     if (c->closing) {
         if (c->out.n == 0)
             client_free(c);
@@ -482,45 +480,45 @@ static void go_on(struct client *c)
     if (!c->freed && !c->paused && c->in.n > 0 && (c->state == BODY || c->state == TUNNEL)) {
         _cleanup_buf_ struct buf held = c->in;
         c->in = (struct buf){0};
-        feed(c, held.p, held.n);
+        client_feed(c, held.p, held.n);
     }
     if (!c->freed && c->eof && !c->eof_told && c->in.n == 0 && !c->paused)
-        at_eof(c);
+        client_on_eof(c);
 }
 
-static void settle(void *arg)
+static void client_settle(void *arg)
 {
     struct client *c = arg;
     if (c->freed)
         return;
     c->settling = false;
-    go_on(c);
-    if (wants_input(c) && c->t->ops->pending(c->t))
-        read_some(c);
-    watch(c);
+    client_go_on(c);
+    if (client_wants_input(c) && c->t->ops->pending(c->t))
+        client_read(c);
+    client_set_watch(c);
 }
 
-static void on_event(void *arg, int fd, unsigned events)
+static void client_on_event(void *arg, int fd, unsigned events)
 {
     struct client *c = arg;
     (void)fd;
     (void)events;
     c->blocked = false;
-    go_on(c);
-    if (wants_input(c))
-        read_some(c);
-    watch(c);
+    client_go_on(c);
+    if (client_wants_input(c))
+        client_read(c);
+    client_set_watch(c);
 }
 
 struct client *client_new(struct loop *l, struct transport *t)
 {
     struct client *c = xcalloc(1, sizeof *c);
     *c = (struct client){.loop = l, .t = t, .state = IDLE};
-    c->watch = loop_fd_add(l, t->fd, 0, on_event, c); /* 0: told by the first exchange */
+    c->watch = loop_fd_add(l, t->fd, 0, client_on_event, c); /* a failure shows in the first exchange */
     return c;
 }
 
-static void add_fields(struct buf *b, const struct http_fields *f)
+static void client_add_fields(struct buf *b, const struct http_fields *f)
 {
     for (size_t i = 0; i < f->n; i++) {
         const char *name = f->v[i].name;
@@ -530,11 +528,11 @@ static void add_fields(struct buf *b, const struct http_fields *f)
     }
 }
 
-static void add_head(struct buf *b, const struct client_request *q, enum http1_framing framing)
+static void client_add_head(struct buf *b, const struct client_request *q, enum http1_framing framing)
 {
     buf_addf(b, "%s %s HTTP/1.1\r\n", q->method, q->target);
     http1_add_field(b, q->host_as ? q->host_as : "host", q->host);
-    add_fields(b, &q->fields);
+    client_add_fields(b, &q->fields);
     if (framing == HTTP1_LENGTH && q->length_as)
         buf_addf(b, "%s: %llu\r\n", q->length_as, (unsigned long long)q->length);
     else
@@ -562,21 +560,21 @@ void client_start(struct client *c, const struct client_request *q, const struct
     c->trailers.n = c->came.n = 0;
     c->on_trailer = NULL;
     c->state = HEAD;
-    add_head(&head, q, c->framing);
+    client_add_head(&head, q, c->framing);
     outq_add(&c->out, head.p, head.n);
-    wake(c);
+    client_wake(c);
 }
 
 void client_pause(struct client *c)
 {
     c->paused = true;
-    wake(c);
+    client_wake(c);
 }
 
 void client_resume(struct client *c)
 {
     c->paused = false;
-    wake(c);
+    client_wake(c);
 }
 
 bool client_reusable(const struct client *c) { return !c->freed && c->state == IDLE && !c->eof; }

@@ -1,4 +1,4 @@
-/* conn-answer.c - the half of an HTTP/1 connection that answers. */
+/* conn-answer.c - the half of an HTTP/1 connection that writes answers. */
 #include <errno.h>
 #include <string.h>
 #include <sys/socket.h>
@@ -8,7 +8,7 @@
 
 enum { VECTORS = 16, SMALL = 2048 };
 
-static size_t total(const struct iovec *v, int n)
+static size_t conn_vector_bytes(const struct iovec *v, int n)
 {
     size_t sum = 0;
     for (int i = 0; i < n; i++)
@@ -16,8 +16,8 @@ static size_t total(const struct iovec *v, int n)
     return sum;
 }
 
-/* One writev; the bytes taken. Notes EAGAIN and failure in the connection. */
-static size_t write_some(struct conn *c, const struct iovec *v, int n)
+/* One writev; returns the bytes taken. Sets c->blocked or c->broken on failure. */
+static size_t conn_writev(struct conn *c, const struct iovec *v, int n)
 {
     ssize_t r;
     do
@@ -32,7 +32,7 @@ static size_t write_some(struct conn *c, const struct iovec *v, int n)
     return 0;
 }
 
-static void queue_rest(struct conn *c, const struct iovec *v, int n, size_t skip)
+static void conn_queue_rest(struct conn *c, const struct iovec *v, int n, size_t skip)
 {
     for (int i = 0; i < n; i++) {
         size_t some = skip < v[i].iov_len ? skip : v[i].iov_len;
@@ -42,22 +42,22 @@ static void queue_rest(struct conn *c, const struct iovec *v, int n, size_t skip
     }
 }
 
-void conn_send(struct conn *c, const struct iovec *v, int n)
+void conn_send_vector(struct conn *c, const struct iovec *v, int n)
 {
     struct iovec all[VECTORS];
     size_t queued = c->out.n, sent = 0;
     int front = outq_vectors(&c->out, all, VECTORS - n);
     if (c->broken)
         return;
-    /* What is small waits for the end of the loop's round: events of one command that come together leave together. */
-    if (!c->blocked && total(all, front) == queued && queued + total(v, n) > SMALL) {
+    /* Small writes wait for the end of the loop's round, so that events that come together leave together. */
+    if (!c->blocked && conn_vector_bytes(all, front) == queued && queued + conn_vector_bytes(v, n) > SMALL) {
         memcpy(all + front, v, (size_t)n * sizeof *v);
-        sent = write_some(c, all, front + n);
+        sent = conn_writev(c, all, front + n);
     }
     if (sent > 0)
-        c->blocked = sent < queued + total(v, n);
+        c->blocked = sent < queued + conn_vector_bytes(v, n);
     outq_drop(&c->out, sent < queued ? sent : queued);
-    queue_rest(c, v, n, sent < queued ? 0 : sent - queued);
+    conn_queue_rest(c, v, n, sent < queued ? 0 : sent - queued);
     if (c->out.n > 0 || c->broken)
         conn_wake(c);
 }
@@ -67,15 +67,15 @@ void conn_flush(struct conn *c)
     while (c->out.n > 0 && !c->blocked && !c->broken) {
         struct iovec v[VECTORS];
         int n = outq_vectors(&c->out, v, VECTORS);
-        size_t want = total(v, n), sent = write_some(c, v, n);
+        size_t want = conn_vector_bytes(v, n), sent = conn_writev(c, v, n);
         outq_drop(&c->out, sent);
         if (sent < want)
             c->blocked = true;
     }
 }
 
-/* Fields that say how this connection frames and ends a message are the carrier's, never the handler's. */
-static void op_set(struct http_req *r, const char *name, const char *value)
+/* Ignores fields that decide how this connection frames and ends a message: only the carrier sets them. */
+static void conn_op_set(struct http_req *r, const char *name, const char *value)
 {
     struct conn_req *q = (struct conn_req *)r;
     bool ours = (http1_is_hop(name) && strcmp(name, "upgrade") != 0) || strcmp(name, "content-length") == 0 ||
@@ -86,8 +86,8 @@ static void op_set(struct http_req *r, const char *name, const char *value)
     http1_add_field(&q->set, name, value);
 }
 
-/* Whether another request may follow is decided, and announced, with the head of the answer. */
-static bool may_keep(const struct conn *c, const struct conn_req *q)
+/* Whether another request may follow; decided once, because the head of the answer announces it. */
+static bool conn_may_keep(const struct conn *c, const struct conn_req *q)
 {
     const struct http_limits *limits = http_server_limits(c->link.server);
     if (!q->keep_alive || c->eof || http_server_draining(c->link.server) ||
@@ -98,7 +98,7 @@ static bool may_keep(const struct conn *c, const struct conn_req *q)
     return !q->expects && (q->body.framing == HTTP1_CHUNKED || q->body.left <= CONN_LINGER_BYTES);
 }
 
-static void add_common(struct buf *b, struct conn *c, const struct conn_req *q)
+static void conn_add_common(struct buf *b, struct conn *c, const struct conn_req *q)
 {
     if (!q->has_date && !q->pub.bare)
         http1_add_field(b, "date", http_server_date(c->link.server));
@@ -107,7 +107,7 @@ static void add_common(struct buf *b, struct conn *c, const struct conn_req *q)
     buf_add(b, q->set.p, q->set.n);
 }
 
-static void begin(struct conn *c, struct conn_req *q, const struct buf *head)
+static void conn_begin_answer(struct conn *c, struct conn_req *q, const struct buf *head)
 {
     outq_add(&c->out, head->p, head->n);
     buf_done(&q->set);
@@ -116,7 +116,7 @@ static void begin(struct conn *c, struct conn_req *q, const struct buf *head)
     conn_wake(c);
 }
 
-static void op_head(struct http_req *r, unsigned status, uint64_t length)
+static void conn_op_head(struct http_req *r, unsigned status, uint64_t length)
 {
     struct conn_req *q = (struct conn_req *)r;
     struct conn *c = q->c;
@@ -128,26 +128,26 @@ static void op_head(struct http_req *r, unsigned status, uint64_t length)
         framing = HTTP1_NONE;
     q->out = never || q->head_request ? HTTP1_NONE : framing;
     q->left = q->out == HTTP1_LENGTH ? length : 0;
-    c->keep = may_keep(c, q) && q->out != HTTP1_CLOSE;
+    c->keep = conn_may_keep(c, q) && q->out != HTTP1_CLOSE;
     struct buf *b = http_server_scratch(c->link.server);
     http1_add_status(b, status);
-    add_common(b, c, q);
+    conn_add_common(b, c, q);
     http1_add_framing(b, framing, length);
     if (!c->keep)
         http1_add_field(b, "connection", "close");
     else if (r->version == 10)
         http1_add_field(b, "connection", "keep-alive");
     http1_add_end(b);
-    begin(c, q, b);
+    conn_begin_answer(c, q, b);
 }
 
-static bool note_level(struct conn *c)
+static bool conn_note_level(struct conn *c)
 {
     c->over |= c->out.n > HTTP_HIGH_WATER;
     return !c->over;
 }
 
-static bool op_write(struct http_req *r, const void *p, size_t n)
+static bool conn_op_write(struct http_req *r, const void *p, size_t n)
 {
     struct conn_req *q = (struct conn_req *)r;
     struct conn *c = q->c;
@@ -158,24 +158,24 @@ static bool op_write(struct http_req *r, const void *p, size_t n)
         q->left -= n;
     }
     if (q->out == HTTP1_NONE || n == 0)
-        return note_level(c);
+        return conn_note_level(c);
     char line[HTTP1_CHUNK_LINE];
     size_t line_n = q->out == HTTP1_CHUNKED ? http1_chunk_line(line, n) : 0;
     struct iovec v[3] = {{line, line_n}, {(void *)(uintptr_t)p, n}, {(void *)(uintptr_t) "\r\n", 2}};
     if (line_n)
-        conn_send(c, v, 3);
+        conn_send_vector(c, v, 3);
     else
-        conn_send(c, v + 1, 1);
-    return note_level(c);
+        conn_send_vector(c, v + 1, 1);
+    return conn_note_level(c);
 }
 
-static void op_abort(struct http_req *r)
+static void conn_op_abort(struct http_req *r)
 {
     struct conn *c = ((struct conn_req *)r)->c;
     static const struct linger now = {.l_onoff = 1, .l_linger = 0};
     if (c->state == CONN_DEAD)
         return;
-    conn_flush(c); /* what was written before is not held back, as far as it goes */
+    conn_flush(c); /* send what the kernel takes of the bytes written before */
     if (!r->hang_up)
         (void)setsockopt(c->t->fd, SOL_SOCKET, SO_LINGER, &now, sizeof now);
     outq_done(&c->out);
@@ -183,37 +183,37 @@ static void op_abort(struct http_req *r)
     conn_wake(c);
 }
 
-static void op_trailer(struct http_req *r, const char *name, const char *value)
+static void conn_op_trailer(struct http_req *r, const char *name, const char *value)
 {
     struct conn_req *q = (struct conn_req *)r;
     if (!q->ended && !http1_is_hop(name) && strcmp(name, "content-length") != 0)
         http1_add_field(&q->trailers, name, value);
 }
 
-static void last_chunk(struct conn *c, const struct conn_req *q)
+static void conn_add_last_chunk(struct conn *c, const struct conn_req *q)
 {
     outq_add(&c->out, "0\r\n", 3);
     outq_add(&c->out, buf_str(&q->trailers), q->trailers.n);
     outq_add(&c->out, "\r\n", 2);
 }
 
-static void op_end(struct http_req *r)
+static void conn_op_end(struct http_req *r)
 {
     struct conn_req *q = (struct conn_req *)r;
     struct conn *c = q->c;
     if (q->ended || c->state == CONN_DEAD)
         return;
     if (!q->head_sent)
-        op_head(r, 500, 0);
+        conn_op_head(r, 500, 0);
     if (q->left > 0)
-        op_abort(r); /* shorter than announced: only a cut tells the client */
+        conn_op_abort(r); /* shorter than announced: only a cut connection shows that to the client */
     else if (q->out == HTTP1_CHUNKED)
-        last_chunk(c, q);
+        conn_add_last_chunk(c, q);
     q->ended = true;
     conn_wake(c);
 }
 
-static void op_pause(struct http_req *r, bool on)
+static void conn_op_pause(struct http_req *r, bool on)
 {
     struct conn_req *q = (struct conn_req *)r;
     if (q->paused == on)
@@ -222,7 +222,7 @@ static void op_pause(struct http_req *r, bool on)
     conn_wake(q->c);
 }
 
-static bool op_upgrade(struct http_req *r)
+static bool conn_op_upgrade(struct http_req *r)
 {
     struct conn_req *q = (struct conn_req *)r;
     struct conn *c = q->c;
@@ -234,28 +234,28 @@ static bool op_upgrade(struct http_req *r)
     http1_add_field(b, "connection", "upgrade");
     if (!named)
         http1_add_field(b, "upgrade", http_field(&r->fields, "upgrade"));
-    add_common(b, c, q);
+    conn_add_common(b, c, q);
     http1_add_end(b);
     q->out = HTTP1_TUNNEL;
     q->end_told = false;
     c->keep = false;
     c->state = CONN_TUNNEL;
-    begin(c, q, b);
+    conn_begin_answer(c, q, b);
     return true;
 }
 
-static size_t op_queued(const struct http_req *r) { return ((const struct conn_req *)r)->c->out.n; }
+static size_t conn_op_queued(const struct http_req *r) { return ((const struct conn_req *)r)->c->out.n; }
 
 const struct http_stream_ops conn_ops = {
-    .set = op_set,
-    .head = op_head,
-    .write = op_write,
-    .end = op_end,
-    .abort = op_abort,
-    .pause = op_pause,
-    .upgrade = op_upgrade,
-    .queued = op_queued,
-    .trailer = op_trailer,
+    .set = conn_op_set,
+    .head = conn_op_head,
+    .write = conn_op_write,
+    .end = conn_op_end,
+    .abort = conn_op_abort,
+    .pause = conn_op_pause,
+    .upgrade = conn_op_upgrade,
+    .queued = conn_op_queued,
+    .trailer = conn_op_trailer,
 };
 
 void conn_refuse(struct conn *c, unsigned status, const char *why)

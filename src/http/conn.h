@@ -1,9 +1,9 @@
 /* conn.h - one HTTP/1 connection: its state, shared by the half that reads (conn.c) and the half that answers
  * (conn-answer.c).
  *
- * Whatever a handler calls only changes flags and the out-queue; the connection acts on them in settle() (conn.c), which
- * runs at the end of every event, or from the loop if the call came from elsewhere. So no callback is called from inside
- * a call of the handler's, and nothing is freed under its feet.
+ * A handler's calls only change flags and the out-queue; the connection acts on them in conn_settle() (conn.c), which
+ * runs at the end of every event, or from the loop if the call came from elsewhere. So no callback runs inside a call
+ * of the handler, and no call frees what the handler uses.
  */
 #ifndef HUTCH_HTTP_CONN_H
 #define HUTCH_HTTP_CONN_H
@@ -26,9 +26,9 @@ enum conn_state {
     CONN_DEAD,    /* freed at the end of the batch */
 };
 
-/* A request, its fields and the bytes of its head, as they are read and as they came, in one allocation. */
+/* A request, its fields and the bytes of its head, parsed and raw, in one allocation. */
 struct conn_req {
-    struct http_req pub; /* first, so that the one is the other */
+    struct http_req pub; /* first, so that pointers convert both ways */
     struct conn *c;
     struct http1_body body;
     struct buf set; /* fields of the answer, as they will be sent */
@@ -56,21 +56,21 @@ struct conn {
     struct buf in; /* bytes read and not yet used: part of a head, or what came while a request was under way */
     size_t scan;   /* of the search for the end of the head */
     struct outq out;
-    size_t dropped; /* bytes of a body that nobody wants */
+    size_t dropped; /* bytes of a body that were read and dropped */
     uint64_t served;
     unsigned events; /* what is watched */
     bool keep;       /* another request may follow */
     bool head_begun; /* the head timer runs */
-    bool eof;        /* the peer has said its last byte */
+    bool eof;        /* the peer has closed its direction */
     bool gone;       /* the peer hung up both directions; what it sent before is still being read */
     bool blocked;    /* the kernel takes no more for now */
     bool over;       /* above high water: on_writable is owed */
-    bool shut;       /* we have said our last byte */
+    bool shut;       /* we have closed our direction */
     bool broken;     /* writing failed, or the handler aborted */
     bool dropping;   /* the rest of a body is read because the next request is behind it */
-    bool woken;      /* readable although nobody wanted to read: stop watching for it */
-    bool busy;       /* inside an event: settle() comes at its end */
-    bool settling;   /* settle() was asked of the loop */
+    bool woken;      /* readable while no handler reads: stop watching for it */
+    bool busy;       /* inside an event: conn_settle() comes at its end */
+    bool settling;   /* the loop will call conn_settle() */
     size_t stuck;    /* bytes that were queued when the stall timer was last set */
 };
 
@@ -83,10 +83,10 @@ void conn_wake(struct conn *c);
 /* conn-answer.c */
 extern const struct http_stream_ops conn_ops;
 /* Sends v after what is queued, as far as the kernel takes it, and queues the rest. */
-void conn_send(struct conn *c, const struct iovec *v, int n);
+void conn_send_vector(struct conn *c, const struct iovec *v, int n);
 /* Sends what is queued. */
 void conn_flush(struct conn *c);
-/* Answers with a status and one line of text, and nothing more: for requests no handler has seen. */
+/* Answers with a status and one line of text: for requests that no handler has seen. */
 void conn_refuse(struct conn *c, unsigned status, const char *why);
 
 #endif

@@ -1,5 +1,5 @@
-/* h2-flood.h - frames that move nothing: empty DATA, PRIORITY, SETTINGS, PING. Each costs its sender less than whoever has to
- * read and answer it, so that a peer who sends them without end is hung up on. For both ends of HTTP/2.
+/* h2-flood.h - counts frames that carry nothing: empty DATA, PRIORITY, SETTINGS, PING. Sending one costs the peer less
+ * than reading and answering it costs us, so a connection with too many of them is closed. For both ends of HTTP/2.
  */
 #ifndef HUTCH_HTTP_H2_FLOOD_H
 #define HUTCH_HTTP_H2_FLOOD_H
@@ -15,7 +15,7 @@ struct h2_flood {
     unsigned n;
 };
 
-/* One more frame was read; true: too many of them were of no use. */
+/* Counts one more frame; true: too many of them carried nothing. */
 static inline bool h2_flooded(struct h2_flood *f, const nghttp2_frame_hd *hd, uint64_t now_ms)
 {
     bool ack = hd->flags & NGHTTP2_FLAG_ACK;

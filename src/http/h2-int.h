@@ -1,7 +1,7 @@
-/* h2-int.h - an HTTP/2 connection, shared by the half that holds it (h2.c) and the half that knows streams (h2-stream.c).
+/* h2-int.h - an HTTP/2 connection, shared by h2.c, which owns it, and h2-stream.c, which handles its streams.
  *
- * As in HTTP/1, what a handler calls only changes flags and queues; the connection acts on them in h2_settle(), at the end
- * of every event or from the loop. nghttp2 is never entered from inside one of its callbacks but to submit frames.
+ * As in HTTP/1, a handler's calls only change flags and queues; the connection acts on them in h2_settle(), at the end
+ * of every event or from the loop. Callbacks of nghttp2 may submit frames but never call its send and receive functions.
  */
 #ifndef HUTCH_HTTP_H2_INT_H
 #define HUTCH_HTTP_H2_INT_H
@@ -16,7 +16,7 @@
 struct h2_conn;
 
 struct h2_stream {
-    struct http_req pub; /* first, so that the one is the other */
+    struct http_req pub; /* first, so that pointers convert both ways */
     struct h2_stream *prev, *next;
     struct h2_conn *c;
     int32_t id;
@@ -27,7 +27,7 @@ struct h2_stream {
     struct http_field *fields;
     char *text;      /* method, path, authority and cookie, made from the head */
     bool too_large;  /* the head was refused */
-    bool dispatched; /* the handler knows it */
+    bool dispatched; /* a handler was called */
     bool eof;        /* the client has sent all of it */
     bool end_told;
     bool paused;
@@ -81,19 +81,19 @@ void h2_wake(struct h2_conn *c);
 
 /* h2-stream.c */
 struct h2_stream *h2_stream_new(struct h2_conn *c, int32_t id);
-/* The stream is over: a handler that still holds the request is told. */
+/* The stream is over: calls on_closed if a handler still holds the request. */
 void h2_stream_lost(struct h2_stream *q);
 /* Unlinks and frees. */
 void h2_stream_free(struct h2_stream *q);
 /* One field of the request's head. */
 void h2_stream_field(struct h2_stream *q, const uint8_t *name, size_t name_n, const uint8_t *value, size_t value_n);
-/* One field behind the body. */
+/* One trailer. */
 void h2_stream_trailer(struct h2_stream *q, const uint8_t *name, size_t name_n, const uint8_t *value, size_t value_n);
-/* The head is complete: calls the handler, or answers what no handler shall see. */
+/* The head is complete: calls the handler, or refuses the request. */
 void h2_stream_dispatch(struct h2_stream *q);
 /* Body bytes from the client. */
 void h2_stream_data(struct h2_stream *q, const uint8_t *p, size_t n);
-/* Hands on what was held, tells the end, submits the answer's head. */
+/* Delivers held bytes and the end, submits the answer's head. */
 void h2_stream_settle(struct h2_stream *q);
 /* on_writable, if it is owed and due. */
 void h2_stream_writable(struct h2_stream *q);

@@ -93,7 +93,7 @@ struct pseudo {
 };
 
 /* Sorts the collected pairs into pseudo-fields and fields. Cookies, which HTTP/2 may split, become one again. */
-static void sort_fields(struct h2_stream *q, struct pseudo *ps)
+static void h2_sort_fields(struct h2_stream *q, struct pseudo *ps)
 {
     const char *p = buf_str(&q->head), *end = p + q->head.n;
     size_t n = 0;
@@ -122,7 +122,7 @@ static void sort_fields(struct h2_stream *q, struct pseudo *ps)
     q->nfields = n;
 }
 
-static bool clean(const char *s)
+static bool h2_text_is_visible(const char *s)
 {
     for (; *s; s++)
         if ((unsigned char)*s <= 0x20 || (unsigned char)*s >= 0x7f || *s == '#')
@@ -130,18 +130,19 @@ static bool clean(const char *s)
     return true;
 }
 
-/* Fills in what the handler will read. NULL, or why not. */
-static const char *fill_request(struct h2_stream *q, struct pseudo *ps)
+/* Fills in the request for the handler. NULL, or why it is refused. */
+static const char *h2_fill_request(struct h2_stream *q, struct pseudo *ps)
 {
     struct http_req *r = &q->pub;
     const char *authority = ps->authority ? ps->authority : ps->host;
     if (!ps->method || !ps->path || strlen(ps->method) > HTTP1_METHOD_MAX)
         return "the method or the path is missing or too long";
-    if ((ps->path[0] != '/' && strcmp(ps->path, "*") != 0) || strlen(ps->path) > HTTP1_TARGET_MAX || !clean(ps->path))
+    if ((ps->path[0] != '/' && strcmp(ps->path, "*") != 0) || strlen(ps->path) > HTTP1_TARGET_MAX ||
+        !h2_text_is_visible(ps->path))
         return "the path must begin with '/' and hold no spaces or control characters";
     if (ps->scheme && strcmp(ps->scheme, "http") != 0 && strcmp(ps->scheme, "https") != 0)
         return ":scheme must be http or https";
-    if (!authority || !authority[0] || !clean(authority))
+    if (!authority || !authority[0] || !h2_text_is_visible(authority))
         return ":authority or host is missing or malformed";
     if (ps->authority && ps->host && strcmp(ps->authority, ps->host) != 0)
         return ":authority and host differ";
@@ -165,7 +166,7 @@ static const char *fill_request(struct h2_stream *q, struct pseudo *ps)
     return NULL;
 }
 
-static void refuse(struct h2_stream *q, unsigned status, const char *why)
+static void h2_refuse(struct h2_stream *q, unsigned status, const char *why)
 {
     q->dispatched = true;
     q->c->owned++;
@@ -183,7 +184,7 @@ static void refuse(struct h2_stream *q, unsigned status, const char *why)
         http_reply(&q->pub, status, "text/plain", why, strlen(why));
 }
 
-static void send_continue(struct h2_stream *q)
+static void h2_send_continue(struct h2_stream *q)
 {
     const nghttp2_nv nv = {(uint8_t *)(uintptr_t) ":status", (uint8_t *)(uintptr_t) "100", 7, 3, NGHTTP2_NV_FLAG_NONE};
     (void)nghttp2_submit_headers(q->c->session, NGHTTP2_FLAG_NONE, q->id, NULL, &nv, 1, NULL);
@@ -194,19 +195,19 @@ void h2_stream_dispatch(struct h2_stream *q)
     struct http_req *r = &q->pub;
     struct pseudo ps = {0};
     if (q->too_large) {
-        refuse(q, 431, "the fields are too many or too long\n");
+        h2_refuse(q, 431, "the fields are too many or too long\n");
         return;
     }
-    sort_fields(q, &ps);
-    const char *why = fill_request(q, &ps);
+    h2_sort_fields(q, &ps);
+    const char *why = h2_fill_request(q, &ps);
     if (!why && strcmp(r->method, "CONNECT") == 0) {
         buf_done(&ps.cookie);
-        refuse(q, 501, "CONNECT is not served here\n");
+        h2_refuse(q, 501, "CONNECT is not served here\n");
         return;
     }
     if (why) {
         buf_done(&ps.cookie);
-        refuse(q, 400, why);
+        h2_refuse(q, 400, why);
         return;
     }
     if (ps.cookie.n > 0) {
@@ -229,17 +230,17 @@ void h2_stream_dispatch(struct h2_stream *q)
     q->bodyless = strcmp(r->method, "HEAD") == 0;
     const char *expect = http_field(&r->fields, "expect");
     if (expect && !q->eof && strcmp(expect, "100-continue") == 0)
-        send_continue(q);
+        h2_send_continue(q);
     http_server_dispatch(q->c->link.server, r);
 }
 
 /* ---- its body ---- */
 
-static void consumed(struct h2_stream *q, size_t n) { (void)nghttp2_session_consume_stream(q->c->session, q->id, n); }
+static void h2_consume(struct h2_stream *q, size_t n) { (void)nghttp2_session_consume_stream(q->c->session, q->id, n); }
 
 void h2_stream_data(struct h2_stream *q, const uint8_t *p, size_t n)
 {
-    if ((q->paused || q->held.n > 0) && !q->ended) { /* what is held comes first, also right after a resume */
+    if ((q->paused || q->held.n > 0) && !q->ended) { /* held bytes come first, also right after a resume */
         buf_add(&q->held, p, n);
         return;
     }
@@ -247,32 +248,32 @@ void h2_stream_data(struct h2_stream *q, const uint8_t *p, size_t n)
         return;
     if (q->pub.on_data)
         q->pub.on_data(&q->pub, p, n);
-    consumed(q, n);
+    h2_consume(q, n);
 }
 
-static void tell_trailers(struct h2_stream *q)
+static void h2_tell_trailers(struct h2_stream *q)
 {
     const char *p = buf_str(&q->came), *end = p + q->came.n;
-    while (p < end && q->pub.on_trailer) { /* who answers now has let go of the rest */
+    while (p < end && q->pub.on_trailer) { /* a handler that ends the request in it clears on_trailer */
         const char *name = p, *value = name + strlen(name) + 1;
         p = value + strlen(value) + 1;
         q->pub.on_trailer(&q->pub, name, value);
     }
 }
 
-static void hand_on(struct h2_stream *q)
+static void h2_hand_on(struct h2_stream *q)
 {
     if (q->held.n > 0 && (!q->paused || q->ended)) {
         _cleanup_buf_ struct buf held = q->held;
         q->held = (struct buf){0};
         if (!q->ended && q->pub.on_data) {
             q->pub.on_data(&q->pub, held.p, held.n);
-            consumed(q, held.n);
+            h2_consume(q, held.n);
         }
     }
     if (q->eof && !q->end_told && !q->ended && !q->paused && q->held.n == 0) {
         q->end_told = true;
-        tell_trailers(q);
+        h2_tell_trailers(q);
         if (q->pub.on_end)
             q->pub.on_end(&q->pub);
     }
@@ -280,32 +281,32 @@ static void hand_on(struct h2_stream *q)
 
 /* ---- the answer ---- */
 
-static nghttp2_nv pair(const char *name, const char *value)
+static nghttp2_nv h2_pair(const char *name, const char *value)
 {
     return (nghttp2_nv){(uint8_t *)(uintptr_t)name, (uint8_t *)(uintptr_t)value, strlen(name), strlen(value),
                         NGHTTP2_NV_FLAG_NONE};
 }
 
-/* "name NUL value NUL" pairs; how many. */
-static size_t add_pairs(const struct buf *b, nghttp2_nv *nv)
+/* Adds "name NUL value NUL" pairs; returns their number. */
+static size_t h2_add_pairs(const struct buf *b, nghttp2_nv *nv)
 {
     size_t n = 0;
     for (const char *p = buf_str(b), *end = p + b->n; p < end;) {
         const char *value = p + strlen(p) + 1;
-        nv[n++] = pair(p, value);
+        nv[n++] = h2_pair(p, value);
         p = value + strlen(value) + 1;
     }
     return n;
 }
 
-static int submit_trailers(struct h2_stream *q)
+static int h2_submit_trailers(struct h2_stream *q)
 {
     _cleanup_free_ nghttp2_nv *nv = xcalloc(q->ntrailers, sizeof *nv);
-    return nghttp2_submit_trailer(q->c->session, q->id, nv, add_pairs(&q->trailers, nv));
+    return nghttp2_submit_trailer(q->c->session, q->id, nv, h2_add_pairs(&q->trailers, nv));
 }
 
-static ssize_t read_answer(nghttp2_session *session, int32_t id, uint8_t *p, size_t n, uint32_t *flags,
-                           nghttp2_data_source *source, void *arg)
+static ssize_t h2_read_answer(nghttp2_session *session, int32_t id, uint8_t *p, size_t n, uint32_t *flags,
+                              nghttp2_data_source *source, void *arg)
 {
     struct h2_stream *q = source->ptr;
     struct iovec v[8];
@@ -322,7 +323,7 @@ static ssize_t read_answer(nghttp2_session *session, int32_t id, uint8_t *p, siz
     outq_drop(&q->out, used);
     if (q->ended && q->out.n == 0) {
         *flags |= NGHTTP2_DATA_FLAG_EOF;
-        if (q->ntrailers > 0 && submit_trailers(q) == 0)
+        if (q->ntrailers > 0 && h2_submit_trailers(q) == 0)
             *flags |= NGHTTP2_DATA_FLAG_NO_END_STREAM;
         return (ssize_t)used;
     }
@@ -333,26 +334,26 @@ static ssize_t read_answer(nghttp2_session *session, int32_t id, uint8_t *p, siz
     return (ssize_t)used;
 }
 
-static void submit(struct h2_stream *q)
+static void h2_submit_answer(struct h2_stream *q)
 {
     char status[8], length[24];
     _cleanup_free_ nghttp2_nv *nv = xcalloc(q->nset + 4, sizeof *nv);
     size_t n = 0;
-    nghttp2_data_provider provider = {.source.ptr = q, .read_callback = read_answer};
+    nghttp2_data_provider provider = {.source.ptr = q, .read_callback = h2_read_answer};
     bool empty = q->bodyless || (q->ended && q->out.n == 0 && q->ntrailers == 0);
     (void)snprintf(status, sizeof status, "%u", q->status);
     (void)snprintf(length, sizeof length, "%llu", (unsigned long long)q->length);
-    nv[n++] = pair(":status", status);
+    nv[n++] = h2_pair(":status", status);
     if (!q->has_date && !q->pub.bare)
-        nv[n++] = pair("date", http_server_date(q->c->link.server));
+        nv[n++] = h2_pair("date", http_server_date(q->c->link.server));
     if (!q->pub.bare)
-        nv[n++] = pair("x-request-id", q->pub.id);
-    n += add_pairs(&q->set, nv + n);
+        nv[n++] = h2_pair("x-request-id", q->pub.id);
+    n += h2_add_pairs(&q->set, nv + n);
     if (q->length != HTTP_UNKNOWN && q->status != 204 && q->status != 304)
-        nv[n++] = pair("content-length", length);
+        nv[n++] = h2_pair("content-length", length);
     q->submitted = true;
     if (nghttp2_submit_response(q->c->session, q->id, nv, n, empty ? NULL : &provider) != 0)
-        q->c->broken = true; /* memory, or a stream that is gone: neither happens to a live one */
+        q->c->broken = true; /* out of memory, or the stream is gone; not expected for a live stream */
     buf_done(&q->set);
 }
 
@@ -360,11 +361,11 @@ void h2_stream_settle(struct h2_stream *q)
 {
     if (!q->dispatched)
         return;
-    hand_on(q);
+    h2_hand_on(q);
     if (q->aborted || q->c->dead)
         return;
     if (q->head_set && !q->submitted && (!q->bodyless || q->ended))
-        submit(q);
+        h2_submit_answer(q);
     if (q->deferred && (q->out.n > 0 || q->ended)) {
         q->deferred = false;
         (void)nghttp2_session_resume_data(q->c->session, q->id);
@@ -383,7 +384,7 @@ void h2_stream_writable(struct h2_stream *q)
 
 /* ---- what handlers call ---- */
 
-static void op_set(struct http_req *r, const char *name, const char *value)
+static void h2_op_set(struct http_req *r, const char *name, const char *value)
 {
     struct h2_stream *q = (struct h2_stream *)r;
     if (http1_is_hop(name) || strcmp(name, "content-length") == 0 || q->head_set ||
@@ -395,7 +396,7 @@ static void op_set(struct http_req *r, const char *name, const char *value)
     q->nset++;
 }
 
-static void op_head(struct http_req *r, unsigned status, uint64_t length)
+static void h2_op_head(struct http_req *r, unsigned status, uint64_t length)
 {
     struct h2_stream *q = (struct h2_stream *)r;
     if (q->head_set || q->c->dead)
@@ -408,7 +409,7 @@ static void op_head(struct http_req *r, unsigned status, uint64_t length)
     h2_wake(q->c);
 }
 
-static bool op_write(struct http_req *r, const void *p, size_t n)
+static bool h2_op_write(struct http_req *r, const void *p, size_t n)
 {
     struct h2_stream *q = (struct h2_stream *)r;
     if (!q->head_set || q->ended || q->aborted || q->c->dead)
@@ -425,7 +426,7 @@ static bool op_write(struct http_req *r, const void *p, size_t n)
     return !q->over;
 }
 
-static void op_abort(struct http_req *r)
+static void h2_op_abort(struct http_req *r)
 {
     struct h2_stream *q = (struct h2_stream *)r;
     if (q->aborted || q->c->dead)
@@ -436,7 +437,7 @@ static void op_abort(struct http_req *r)
     h2_wake(q->c);
 }
 
-static void op_trailer(struct http_req *r, const char *name, const char *value)
+static void h2_op_trailer(struct http_req *r, const char *name, const char *value)
 {
     struct h2_stream *q = (struct h2_stream *)r;
     if (http1_is_hop(name) || strcmp(name, "content-length") == 0 || q->ended)
@@ -446,43 +447,43 @@ static void op_trailer(struct http_req *r, const char *name, const char *value)
     q->ntrailers++;
 }
 
-static void op_end(struct http_req *r)
+static void h2_op_end(struct http_req *r)
 {
     struct h2_stream *q = (struct h2_stream *)r;
     if (q->ended || q->c->dead)
         return;
     if (!q->head_set)
-        op_head(r, 500, 0);
+        h2_op_head(r, 500, 0);
     if (q->left != HTTP_UNKNOWN && q->left > 0)
-        op_abort(r); /* shorter than announced */
+        h2_op_abort(r); /* shorter than announced */
     q->ended = true;
     q->c->owned--;
     h2_wake(q->c);
 }
 
-static void op_pause(struct http_req *r, bool on)
+static void h2_op_pause(struct http_req *r, bool on)
 {
     struct h2_stream *q = (struct h2_stream *)r;
     q->paused = on;
     h2_wake(q->c);
 }
 
-static bool op_upgrade(struct http_req *r)
+static bool h2_op_upgrade(struct http_req *r)
 {
     (void)r;
     return false;
 }
 
-static size_t op_queued(const struct http_req *r) { return ((const struct h2_stream *)r)->out.n; }
+static size_t h2_op_queued(const struct http_req *r) { return ((const struct h2_stream *)r)->out.n; }
 
 static const struct http_stream_ops ops = {
-    .set = op_set,
-    .head = op_head,
-    .write = op_write,
-    .end = op_end,
-    .abort = op_abort,
-    .pause = op_pause,
-    .upgrade = op_upgrade,
-    .queued = op_queued,
-    .trailer = op_trailer,
+    .set = h2_op_set,
+    .head = h2_op_head,
+    .write = h2_op_write,
+    .end = h2_op_end,
+    .abort = h2_op_abort,
+    .pause = h2_op_pause,
+    .upgrade = h2_op_upgrade,
+    .queued = h2_op_queued,
+    .trailer = h2_op_trailer,
 };

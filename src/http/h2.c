@@ -10,19 +10,20 @@
 
 enum { BATCH = 64 * 1024 /* frames gathered before they are written */, VECTORS = 16 };
 
-static void settle(struct h2_conn *c);
-static void on_timer(void *arg);
+static void h2_settle(struct h2_conn *c);
+static void h2_on_timer(void *arg);
 
-/* The timer watches over a connection that no handler is interested in: idle, or finishing what nobody reads. */
-static void set_timer(struct h2_conn *c)
+/* The timer closes a connection on which no handler works: an idle one, or one whose client does not read its
+ * answers. */
+static void h2_set_timer(struct h2_conn *c)
 {
     const struct http_limits *limits = http_server_limits(c->link.server);
     loop_timer_del(c->loop, c->timer);
     c->moved = false;
-    c->timer = loop_timer(c->loop, c->requests > 0 ? limits->idle_ms : limits->head_ms, on_timer, c);
+    c->timer = loop_timer(c->loop, c->requests > 0 ? limits->idle_ms : limits->head_ms, h2_on_timer, c);
 }
 
-static void release(void *arg)
+static void h2_release(void *arg)
 {
     struct h2_conn *c = arg;
     while (c->streams)
@@ -31,8 +32,9 @@ static void release(void *arg)
     free(c);
 }
 
-/* Closes. Handlers that hold requests are told. Memory goes later: callers up the stack, nghttp2 among them, hold it. */
-static void lose(struct h2_conn *c)
+/* Closes the connection and calls on_closed of requests that handlers hold. Frees memory later: callers up the stack,
+ * nghttp2 among them, still use it. */
+static void h2_lose(struct h2_conn *c)
 {
     if (c->dead)
         return;
@@ -46,11 +48,11 @@ static void lose(struct h2_conn *c)
     for (struct h2_stream *q = c->streams; q; q = q->next)
         h2_stream_lost(q);
     outq_done(&c->out);
-    loop_defer(c->loop, release, c);
+    loop_defer(c->loop, h2_release, c);
     http_server_gone(&c->link);
 }
 
-static void leave(struct h2_conn *c, uint32_t code)
+static void h2_leave(struct h2_conn *c, uint32_t code)
 {
     if (c->leaving)
         return;
@@ -60,23 +62,23 @@ static void leave(struct h2_conn *c, uint32_t code)
     h2_wake(c);
 }
 
-static void on_timer(void *arg)
+static void h2_on_timer(void *arg)
 {
     struct h2_conn *c = arg;
     c->timer = 0;
     if (c->owned > 0 || c->moved) {
-        set_timer(c);
+        h2_set_timer(c);
     } else if (c->streams || c->leaving) {
-        lose(c); /* the client does not take its answers */
+        h2_lose(c); /* the client does not take its answers */
     } else {
-        leave(c, NGHTTP2_NO_ERROR);
-        set_timer(c);
+        h2_leave(c, NGHTTP2_NO_ERROR);
+        h2_set_timer(c);
     }
 }
 
 /* ---- nghttp2's callbacks ---- */
 
-static void count_reset(struct h2_conn *c)
+static void h2_count_reset(struct h2_conn *c)
 {
     uint64_t now = loop_now(c->loop);
     if (now - c->resets_from > H2_RESETS_MS) {
@@ -90,7 +92,7 @@ static void count_reset(struct h2_conn *c)
     }
 }
 
-static int on_begin_headers(nghttp2_session *session, const nghttp2_frame *frame, void *arg)
+static int h2_on_begin_headers(nghttp2_session *session, const nghttp2_frame *frame, void *arg)
 {
     struct h2_conn *c = arg;
     if (c->dead)
@@ -102,8 +104,8 @@ static int on_begin_headers(nghttp2_session *session, const nghttp2_frame *frame
     return 0;
 }
 
-static int on_header(nghttp2_session *session, const nghttp2_frame *frame, const uint8_t *name, size_t name_n,
-                     const uint8_t *value, size_t value_n, uint8_t flags, void *arg)
+static int h2_on_header(nghttp2_session *session, const nghttp2_frame *frame, const uint8_t *name, size_t name_n,
+                        const uint8_t *value, size_t value_n, uint8_t flags, void *arg)
 {
     struct h2_stream *q = nghttp2_session_get_stream_user_data(session, frame->hd.stream_id);
     (void)flags;
@@ -115,16 +117,16 @@ static int on_header(nghttp2_session *session, const nghttp2_frame *frame, const
     return 0;
 }
 
-static void request_complete(struct h2_conn *c, struct h2_stream *q)
+static void h2_on_request(struct h2_conn *c, struct h2_stream *q)
 {
     const struct http_limits *limits = http_server_limits(c->link.server);
     c->requests++;
     h2_stream_dispatch(q);
     if (limits->requests && c->requests >= limits->requests)
-        leave(c, NGHTTP2_NO_ERROR);
+        h2_leave(c, NGHTTP2_NO_ERROR);
 }
 
-static int on_frame_recv(nghttp2_session *session, const nghttp2_frame *frame, void *arg)
+static int h2_on_frame_recv(nghttp2_session *session, const nghttp2_frame *frame, void *arg)
 {
     struct h2_conn *c = arg;
     if (h2_flooded(&c->flood, &frame->hd, loop_now(c->loop)) && !c->leaving) {
@@ -140,17 +142,17 @@ static int on_frame_recv(nghttp2_session *session, const nghttp2_frame *frame, v
         return 0;
     q->eof |= (frame->hd.flags & NGHTTP2_FLAG_END_STREAM) != 0;
     if (frame->hd.type == NGHTTP2_HEADERS && !q->dispatched)
-        request_complete(c, q);
+        h2_on_request(c, q);
     h2_wake(c);
     return 0;
 }
 
-static int on_data_chunk(nghttp2_session *session, uint8_t flags, int32_t id, const uint8_t *p, size_t n, void *arg)
+static int h2_on_data_chunk(nghttp2_session *session, uint8_t flags, int32_t id, const uint8_t *p, size_t n, void *arg)
 {
     struct h2_stream *q = nghttp2_session_get_stream_user_data(session, id);
     (void)flags;
     (void)arg;
-    /* The connection's window is shared: one request that is paused must not stop the others. */
+    /* All streams share the connection's window: a paused request must not stop the others. */
     (void)nghttp2_session_consume_connection(session, n);
     if (q)
         h2_stream_data(q, p, n);
@@ -159,9 +161,9 @@ static int on_data_chunk(nghttp2_session *session, uint8_t flags, int32_t id, co
     return 0;
 }
 
-/* An answer that ends before its request does: the rest of the request is not wanted. Told at once, clients that are still
- * sending take that for a failure and drop the answer; so they are given a moment in which their window stays shut. */
-static void linger_over(void *arg)
+/* The answer ended before its request: reset the stream, as the rest of the request is not wanted. But clients that are
+ * still sending take an immediate reset for a failure and drop the answer; so wait a moment, with their window shut. */
+static void h2_on_linger_over(void *arg)
 {
     struct h2_conn *c = arg;
     uint64_t now = loop_now(c->loop);
@@ -174,11 +176,11 @@ static void linger_over(void *arg)
             more |= q->lingers;
     }
     if (more)
-        c->lingerer = loop_timer(c->loop, H2_LINGER_MS, linger_over, c);
+        c->lingerer = loop_timer(c->loop, H2_LINGER_MS, h2_on_linger_over, c);
     h2_wake(c);
 }
 
-static int on_frame_send(nghttp2_session *session, const nghttp2_frame *frame, void *arg)
+static int h2_on_frame_send(nghttp2_session *session, const nghttp2_frame *frame, void *arg)
 {
     struct h2_conn *c = arg;
     if ((frame->hd.type != NGHTTP2_HEADERS && frame->hd.type != NGHTTP2_DATA) ||
@@ -189,19 +191,19 @@ static int on_frame_send(nghttp2_session *session, const nghttp2_frame *frame, v
         q->lingers = true;
         q->linger_from = loop_now(c->loop);
         if (!c->lingerer)
-            c->lingerer = loop_timer(c->loop, H2_LINGER_MS, linger_over, c);
+            c->lingerer = loop_timer(c->loop, H2_LINGER_MS, h2_on_linger_over, c);
     }
     return 0;
 }
 
-static int on_stream_close(nghttp2_session *session, int32_t id, uint32_t code, void *arg)
+static int h2_on_stream_close(nghttp2_session *session, int32_t id, uint32_t code, void *arg)
 {
     struct h2_conn *c = arg;
     struct h2_stream *q = nghttp2_session_get_stream_user_data(session, id);
     if (!q)
         return 0;
     if (code != NGHTTP2_NO_ERROR && !q->aborted && !q->lingers)
-        count_reset(c);
+        h2_count_reset(c);
     (void)nghttp2_session_set_stream_user_data(session, id, NULL);
     h2_stream_lost(q);
     h2_stream_free(q);
@@ -209,7 +211,7 @@ static int on_stream_close(nghttp2_session *session, int32_t id, uint32_t code, 
     return 0;
 }
 
-static int make_session(struct h2_conn *c)
+static int h2_make_session(struct h2_conn *c)
 {
     nghttp2_session_callbacks *cb = NULL;
     nghttp2_option *option = NULL;
@@ -220,12 +222,12 @@ static int make_session(struct h2_conn *c)
     };
     int status = -1;
     if (nghttp2_session_callbacks_new(&cb) == 0 && nghttp2_option_new(&option) == 0) {
-        nghttp2_session_callbacks_set_on_begin_headers_callback(cb, on_begin_headers);
-        nghttp2_session_callbacks_set_on_header_callback(cb, on_header);
-        nghttp2_session_callbacks_set_on_frame_recv_callback(cb, on_frame_recv);
-        nghttp2_session_callbacks_set_on_frame_send_callback(cb, on_frame_send);
-        nghttp2_session_callbacks_set_on_data_chunk_recv_callback(cb, on_data_chunk);
-        nghttp2_session_callbacks_set_on_stream_close_callback(cb, on_stream_close);
+        nghttp2_session_callbacks_set_on_begin_headers_callback(cb, h2_on_begin_headers);
+        nghttp2_session_callbacks_set_on_header_callback(cb, h2_on_header);
+        nghttp2_session_callbacks_set_on_frame_recv_callback(cb, h2_on_frame_recv);
+        nghttp2_session_callbacks_set_on_frame_send_callback(cb, h2_on_frame_send);
+        nghttp2_session_callbacks_set_on_data_chunk_recv_callback(cb, h2_on_data_chunk);
+        nghttp2_session_callbacks_set_on_stream_close_callback(cb, h2_on_stream_close);
         nghttp2_option_set_no_auto_window_update(option, 1);
         nghttp2_option_set_no_closed_streams(option, 1);
         status = nghttp2_session_server_new2(&c->session, cb, c, option);
@@ -241,7 +243,7 @@ static int make_session(struct h2_conn *c)
 
 /* ---- bytes ---- */
 
-static void write_out(struct h2_conn *c)
+static void h2_write_out(struct h2_conn *c)
 {
     while (c->out.n > 0 && !c->blocked && !c->broken) {
         struct iovec v[VECTORS];
@@ -258,10 +260,10 @@ static void write_out(struct h2_conn *c)
     }
 }
 
-/* Frames are made only as fast as the kernel takes them; what waits, waits in the streams' own queues. */
-static void pump(struct h2_conn *c)
+/* Makes frames only as fast as the kernel takes them; other bytes wait in the queues of their streams. */
+static void h2_pump(struct h2_conn *c)
 {
-    write_out(c);
+    h2_write_out(c);
     while (c->out.n == 0 && !c->broken) {
         const uint8_t *p;
         ssize_t n = 1;
@@ -274,16 +276,19 @@ static void pump(struct h2_conn *c)
             c->broken = true;
         if (c->out.n == 0)
             return;
-        write_out(c);
+        h2_write_out(c);
     }
 }
 
-/* Also from a client that does not read: streams, resets and acknowledgements owed to it all have their limits. */
-static bool reading(const struct h2_conn *c) { return !c->broken && !c->dead && nghttp2_session_want_read(c->session); }
-
-static void read_some(struct h2_conn *c)
+/* Reads even if the client does not: the streams, resets and acknowledgements that it can cause are all limited. */
+static bool h2_is_reading(const struct h2_conn *c)
 {
-    for (int i = 0; i < HTTP_READ_BUDGET && reading(c); i++) {
+    return !c->broken && !c->dead && nghttp2_session_want_read(c->session);
+}
+
+static void h2_read(struct h2_conn *c)
+{
+    for (int i = 0; i < HTTP_READ_BUDGET && h2_is_reading(c); i++) {
         uint8_t *buffer = http_server_buffer(c->link.server);
         ssize_t n = c->t->ops->read(c->t, buffer, HTTP_READ_BUFFER);
         if (n < 0 && (errno == EAGAIN || errno == EWOULDBLOCK || errno == EINTR))
@@ -294,7 +299,7 @@ static void read_some(struct h2_conn *c)
         }
         c->moved = true;
         ssize_t used = nghttp2_session_mem_recv(c->session, buffer, (size_t)n);
-        explicit_bzero(buffer, (size_t)n); /* it is everybody's, and there may have been a secret in it */
+        explicit_bzero(buffer, (size_t)n); /* all connections share it, and it may hold a secret */
         if (c->dead)
             return;
         if (used < 0) {
@@ -309,27 +314,27 @@ static void read_some(struct h2_conn *c)
 
 /* ---- the loop ---- */
 
-static void watch(struct h2_conn *c)
+static void h2_set_watch(struct h2_conn *c)
 {
-    unsigned events =
-        LOOP_HUP | (reading(c) ? c->t->ops->wants_read(c->t) : 0) | (c->out.n > 0 ? c->t->ops->wants_write(c->t) : 0);
+    unsigned events = LOOP_HUP | (h2_is_reading(c) ? c->t->ops->wants_read(c->t) : 0) |
+                      (c->out.n > 0 ? c->t->ops->wants_write(c->t) : 0);
     if (events != c->events)
         loop_fd_set(c->loop, c->watch, events);
     c->events = events;
 }
 
-static void settle(struct h2_conn *c)
+static void h2_settle(struct h2_conn *c)
 {
     struct h2_stream *next;
     c->busy = true;
-    if (!c->broken && reading(c) && c->t->ops->pending(c->t))
-        read_some(c);
+    if (!c->broken && h2_is_reading(c) && c->t->ops->pending(c->t))
+        h2_read(c);
     for (struct h2_stream *q = c->dead ? NULL : c->streams; q; q = next) {
         next = q->next;
         h2_stream_settle(q);
     }
     if (!c->dead)
-        pump(c); /* may free streams */
+        h2_pump(c); /* may free streams */
     c->busy = false;
     for (struct h2_stream *q = c->dead ? NULL : c->streams; q; q = next) {
         next = q->next;
@@ -339,19 +344,19 @@ static void settle(struct h2_conn *c)
         return;
     bool finished = c->out.n == 0 && c->leaving && !c->streams;
     if (c->broken || finished || (c->out.n == 0 && !nghttp2_session_want_read(c->session))) {
-        lose(c);
+        h2_lose(c);
         return;
     }
-    if (reading(c) && c->t->ops->pending(c->t))
+    if (h2_is_reading(c) && c->t->ops->pending(c->t))
         h2_wake(c);
-    watch(c);
+    h2_set_watch(c);
 }
 
-static void settle_later(void *arg)
+static void h2_on_settle(void *arg)
 {
     struct h2_conn *c = arg;
     if (!c->dead)
-        settle(c);
+        h2_settle(c);
 }
 
 void h2_wake(struct h2_conn *c)
@@ -359,10 +364,10 @@ void h2_wake(struct h2_conn *c)
     if (c->busy || c->dead)
         return;
     c->busy = true;
-    loop_defer(c->loop, settle_later, c);
+    loop_defer(c->loop, h2_on_settle, c);
 }
 
-static void on_event(void *arg, int fd, unsigned events)
+static void h2_on_event(void *arg, int fd, unsigned events)
 {
     struct h2_conn *c = arg;
     (void)fd;
@@ -370,27 +375,27 @@ static void on_event(void *arg, int fd, unsigned events)
     c->busy = true;
     c->blocked = false;
     if (events & (LOOP_IN | LOOP_RDHUP))
-        read_some(c);
+        h2_read(c);
     else if (events & LOOP_HUP)
         c->broken = true;
     if (c->dead)
         return;
     if (!later)
-        settle(c);
+        h2_settle(c);
 }
 
-static void drain(struct http_link *link) { leave((struct h2_conn *)link, NGHTTP2_NO_ERROR); }
-static void kill_link(struct http_link *link) { lose((struct h2_conn *)link); }
+static void h2_on_drain(struct http_link *link) { h2_leave((struct h2_conn *)link, NGHTTP2_NO_ERROR); }
+static void h2_on_kill(struct http_link *link) { h2_lose((struct h2_conn *)link); }
 
 int h2_serve(struct http_server *s, struct transport *t, const char *peer)
 {
     struct h2_conn *c = xcalloc(1, sizeof *c);
-    c->link.drain = drain;
-    c->link.kill = kill_link;
+    c->link.drain = h2_on_drain;
+    c->link.kill = h2_on_kill;
     c->loop = http_server_loop(s);
     c->t = t;
     c->resets_from = loop_now(c->loop);
-    c->watch = make_session(c) == 0 ? loop_fd_add(c->loop, t->fd, LOOP_IN, on_event, c) : 0;
+    c->watch = h2_make_session(c) == 0 ? loop_fd_add(c->loop, t->fd, LOOP_IN, h2_on_event, c) : 0;
     if (c->watch == 0) {
         nghttp2_session_del(c->session);
         t->ops->free(t);
@@ -399,7 +404,7 @@ int h2_serve(struct http_server *s, struct transport *t, const char *peer)
     }
     c->events = LOOP_IN;
     http_server_attach(s, &c->link, peer);
-    set_timer(c);
+    h2_set_timer(c);
     h2_wake(c); /* our settings, and what TLS has read already */
     return 0;
 }

@@ -1,8 +1,8 @@
-/* h2.h - HTTP/2 for a server, on nghttp2: the same requests and the same handler as HTTP/1. For hutch-node only.
+/* h2.h - serves HTTP/2 with nghttp2: the same requests and the same handler as HTTP/1. For hutch-node only.
  *
- * At most H2_STREAMS at a time per connection. A client that resets streams faster than H2_RESETS in H2_RESETS_MS is told
- * to go away: opening and dropping requests is cheap for it and dear for us. What a paused handler does not take stays
- * with the client: its window is opened again only as bytes are handed on.
+ * At most H2_STREAMS at a time per connection. A client that resets more than H2_RESETS streams in H2_RESETS_MS is
+ * disconnected: opening and dropping requests is cheap for it and expensive for us. While a handler is paused, the
+ * client keeps the bytes: its window opens again only as the handler takes them.
  */
 #ifndef HUTCH_HTTP_H2_H
 #define HUTCH_HTTP_H2_H

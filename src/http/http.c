@@ -12,7 +12,7 @@ const char *http_field(const struct http_fields *f, const char *name)
     return NULL;
 }
 
-/* A line break here would let whoever chose the value write the rest of the answer. */
+/* A line break in a value would let a client that controls the value forge the rest of the answer. */
 static void check_field(const char *name, const char *value)
 {
     if (value[strcspn(value, "\r\n")] != '\0' || name[0] == '\0' ||

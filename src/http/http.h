@@ -1,7 +1,7 @@
-/* http.h - one request and its answer, whatever carries them (HTTP/1.1 or HTTP/2, plain or TLS).
+/* http.h - one request and its answer, independent of the carrier (HTTP/1.1 or HTTP/2, plain or TLS).
  *
  * A server (server.h) calls the handler once per request, when its head is complete and valid. The handler sets the
- * callbacks it needs on the request and answers when it likes: at once, or from any later callback on the loop's thread.
+ * callbacks it needs on the request and answers at once, or from any later callback on the loop's thread.
  * Nothing is buffered beyond the high-water mark: http_write() says when to stop, on_writable when to go on; a handler
  * that cannot take more body calls http_pause(), which stops reading from the client.
  *
@@ -44,8 +44,8 @@ const char *http_field(const struct http_fields *f, const char *name);
 
 struct http_req;
 struct http_stream_ops;
-/* The name of a field of the request as the client wrote it ("X-Name"): strlen(name) bytes, without a NUL. HTTP/2 has lower
- * case only. */
+/* The name of a request's field as the client wrote it ("X-Name"): strlen(name) bytes, without a NUL. HTTP/2 has
+ * lower case only. */
 const char *http_spelling(const struct http_req *r, const char *name);
 
 struct http_req {
@@ -67,18 +67,19 @@ struct http_req {
     const char *raw_head, *read_head;
     size_t head_n;
 
-    /* Set by the handler. `data` may be called many times; `end` once, after the last of it (also when there is no body). */
+    /* Set by the handler. `data` may be called many times; `end` once, after the last of it (also when there is no
+     * body). */
     void *user;
     void (*on_data)(struct http_req *r, const void *p, size_t n);
     void (*on_end)(struct http_req *r);
-    /* A field that came behind the body; before on_end. Name in lower case. Without it they are dropped. */
+    /* One trailer; before on_end. Name in lower case. If NULL, trailers are dropped. */
     void (*on_trailer)(struct http_req *r, const char *name, const char *value);
     void (*on_writable)(struct http_req *r);
     void (*on_closed)(struct http_req *r);
-    /* The memory of the request is about to go, after all else: also after http_end(), when on_closed does not come. For
-     * what lives as long as the request does. */
+    /* The last callback, before the request is freed, also after http_end(), when on_closed does not come. For data
+     * that lives as long as the request. */
     void (*on_freed)(struct http_req *r);
-    /* The answer has only the fields that the handler sets: no date and no x-request-id of ours. */
+    /* The answer has only the fields that the handler sets, without our date and x-request-id. */
     bool bare;
     /* Nothing was answered, so nothing is cut short: http_abort() ends an HTTP/1 connection with FIN instead of RST. */
     bool hang_up;
@@ -87,20 +88,21 @@ struct http_req {
     const struct http_stream_ops *ops;
 };
 
-/* Adds a field to the answer; before the head. Name in lower case; copied. A value with CR, LF or NUL aborts the program. */
+/* Adds a field to the answer; before the head. Name in lower case; copied. A value with CR, LF or NUL aborts the
+ * program. */
 void http_set(struct http_req *r, const char *name, const char *value);
 /* Sends the head. length HTTP_UNKNOWN: chunked (HTTP/1.1, HTTP/2) or until close (1.0). */
 void http_head(struct http_req *r, unsigned status, uint64_t length);
 /* Sends body bytes (copied if they cannot be sent at once). False: above high water; stop until on_writable. */
 bool http_write(struct http_req *r, const void *p, size_t n);
-/* Adds a field behind the body; before http_end(). Dropped where the carrier has no place for it (HTTP/1 without chunks).
- * The rules of http_set() hold. */
+/* Adds a field behind the body; before http_end(). Dropped where the carrier has no place for it (HTTP/1 without
+ * chunks). The rules of http_set() hold. */
 void http_trailer(struct http_req *r, const char *name, const char *value);
 void http_end(struct http_req *r);
 /* Head, body and end in one. content_type may be NULL with n == 0. */
 void http_reply(struct http_req *r, unsigned status, const char *content_type, const void *p, size_t n);
-/* Cuts the connection (HTTP/1: RST, or FIN if hang_up is set; HTTP/2: RST_STREAM) without a proper end: on_closed follows
- * from the loop. */
+/* Cuts the connection (HTTP/1: RST, or FIN if hang_up is set; HTTP/2: RST_STREAM) without a proper end: on_closed
+ * follows from the loop. */
 void http_abort(struct http_req *r);
 void http_pause(struct http_req *r);
 void http_resume(struct http_req *r);

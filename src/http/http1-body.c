@@ -1,7 +1,8 @@
-/* http1-body.c - bodies: by length, in chunks, or until the end of the stream. */
+/* http1-body.c - reads bodies: by length, in chunks, or until the end of the stream. */
 #include <string.h>
 
 #include "http/http1.h"
+#include "http/url.h"
 
 enum {
     SIZE,      /* hexadecimal digits */
@@ -24,27 +25,19 @@ void http1_body_start(struct http1_body *b, const struct http1_head *h)
     b->state = SIZE;
 }
 
-static int hex(char c)
-{
-    if (c >= '0' && c <= '9')
-        return c - '0';
-    c = (char)(c | 32);
-    return c >= 'a' && c <= 'f' ? c - 'a' + 10 : -1;
-}
+static bool chunk_is_value_byte(char c) { return c == '\t' || ((unsigned char)c >= 0x20 && c != 0x7f); }
 
-static bool value_byte(char c) { return c == '\t' || ((unsigned char)c >= 0x20 && c != 0x7f); }
-
-static bool token_byte(char c)
+static bool chunk_is_token_byte(char c)
 {
     return (c >= '0' && c <= '9') || ((c | 32) >= 'a' && (c | 32) <= 'z') ||
            (c != '\0' && strchr("!#$%&'*+-.^_`|~", c));
 }
 
-static char lower(char c) { return c >= 'A' && c <= 'Z' ? (char)(c | 32) : c; }
+static char chunk_lower(char c) { return c >= 'A' && c <= 'Z' ? (char)(c | 32) : c; }
 
-static bool size_byte(struct http1_body *b, char c)
+static bool chunk_size_byte(struct http1_body *b, char c)
 {
-    int digit = hex(c);
+    int digit = url_hex_digit(c);
     if (digit >= 0) {
         if (++b->digits > 15) /* 2^60 bytes are enough, and nothing wraps around */
             return false;
@@ -58,14 +51,14 @@ static bool size_byte(struct http1_body *b, char c)
     return true;
 }
 
-static void keep(struct http1_body *b, char c)
+static void trailer_keep(struct http1_body *b, char c)
 {
     if (b->trailers)
         buf_addc(b->trailers, c);
 }
 
-/* Spaces around a value are no part of it. */
-static void keep_value(struct http1_body *b, char c)
+/* Skips spaces before a value; trailer_end_value() cuts those behind it. */
+static void trailer_keep_value(struct http1_body *b, char c)
 {
     struct buf *t = b->trailers;
     bool space = c == ' ' || c == '\t';
@@ -73,15 +66,15 @@ static void keep_value(struct http1_body *b, char c)
         buf_addc(t, c);
 }
 
-static void end_value(struct http1_body *b)
+static void trailer_end_value(struct http1_body *b)
 {
     struct buf *t = b->trailers;
     while (t && (t->p[t->n - 1] == ' ' || t->p[t->n - 1] == '\t'))
         t->n--;
-    keep(b, '\0');
+    trailer_keep(b, '\0');
 }
 
-/* Trailers are checked, counted, and kept if somebody wants them. */
+/* Checks and counts trailers; keeps them if b->trailers is set. */
 static bool trailer_byte(struct http1_body *b, char c)
 {
     if (++b->extra > HTTP1_TRAILERS_MAX)
@@ -90,21 +83,21 @@ static bool trailer_byte(struct http1_body *b, char c)
     case TRAILER:
         b->state = c == '\r' ? LAST_LF : TRAILER_NAME;
         if (c != '\r')
-            keep(b, lower(c));
-        return c == '\r' || token_byte(c);
+            trailer_keep(b, chunk_lower(c));
+        return c == '\r' || chunk_is_token_byte(c);
     case TRAILER_NAME:
         if (c == ':')
             b->state = TRAILER_VALUE;
-        keep(b, c == ':' ? '\0' : lower(c));
-        return c == ':' || token_byte(c);
+        trailer_keep(b, c == ':' ? '\0' : chunk_lower(c));
+        return c == ':' || chunk_is_token_byte(c);
     case TRAILER_VALUE:
         if (c == '\r') {
             b->state = TRAILER_LF;
-            end_value(b);
+            trailer_end_value(b);
         } else {
-            keep_value(b, c);
+            trailer_keep_value(b, c);
         }
-        return c == '\r' || value_byte(c);
+        return c == '\r' || chunk_is_value_byte(c);
     case TRAILER_LF:
         b->state = TRAILER;
         return c == '\n';
@@ -115,17 +108,17 @@ static bool trailer_byte(struct http1_body *b, char c)
 }
 
 /* One byte of the framing. */
-static bool frame_byte(struct http1_body *b, char c)
+static bool chunk_frame_byte(struct http1_body *b, char c)
 {
     switch (b->state) {
     case SIZE:
-        return size_byte(b, c);
+        return chunk_size_byte(b, c);
     case EXTENSION:
         if (c == '\r')
             b->state = SIZE_LF;
         else if (++b->extra > HTTP1_CHUNK_EXT_MAX)
             return false;
-        return c == '\r' || value_byte(c);
+        return c == '\r' || chunk_is_value_byte(c);
     case SIZE_LF:
         b->state = b->left ? DATA : TRAILER;
         b->extra = b->digits = 0;
@@ -142,7 +135,7 @@ static bool frame_byte(struct http1_body *b, char c)
 }
 
 /* Up to `left` bytes of p[0..n). */
-static size_t take(struct http1_body *b, const char *p, size_t n, const char **ret, size_t *ret_n)
+static size_t body_take_run(struct http1_body *b, const char *p, size_t n, const char **ret, size_t *ret_n)
 {
     if (n > b->left)
         n = (size_t)b->left;
@@ -159,7 +152,7 @@ ssize_t http1_body_next(struct http1_body *b, const char *p, size_t n, const cha
     if (b->done || n == 0)
         return 0;
     if (b->framing == HTTP1_LENGTH) {
-        size_t used = take(b, p, n, ret, ret_n);
+        size_t used = body_take_run(b, p, n, ret, ret_n);
         b->done = b->left == 0;
         return (ssize_t)used;
     }
@@ -170,12 +163,12 @@ ssize_t http1_body_next(struct http1_body *b, const char *p, size_t n, const cha
     size_t i = 0;
     while (i < n && !b->done) {
         if (b->state == DATA) {
-            i += take(b, p + i, n - i, ret, ret_n);
+            i += body_take_run(b, p + i, n - i, ret, ret_n);
             if (b->left == 0)
                 b->state = DATA_CR;
             break;
         }
-        if (!frame_byte(b, p[i++]))
+        if (!chunk_frame_byte(b, p[i++]))
             return -1;
     }
     return (ssize_t)i;

@@ -1,4 +1,4 @@
-/* http1-write.c - heads and chunk lines as they go out. */
+/* http1-write.c - writes heads and chunk lines. */
 #include <stdio.h>
 #include <string.h>
 #include <strings.h>
@@ -118,19 +118,6 @@ bool http1_has_token(const struct http_fields *f, const char *name, const char *
         }
     }
     return false;
-}
-
-void http1_add_forwarded(struct buf *b, const struct http_fields *f)
-{
-    static const char *const ours[] = {"host", "content-length", "expect"};
-    for (size_t i = 0; i < f->n; i++) {
-        const char *name = f->v[i].name;
-        bool drop = http1_is_hop(name) || http1_has_token(f, "connection", name);
-        for (size_t k = 0; k < ARRAY_LEN(ours); k++)
-            drop |= strcmp(name, ours[k]) == 0;
-        if (!drop)
-            http1_add_field(b, name, f->v[i].value);
-    }
 }
 
 void http1_add_framing(struct buf *b, enum http1_framing framing, uint64_t length)

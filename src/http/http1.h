@@ -1,7 +1,7 @@
-/* http1.h - HTTP/1.1 messages as bytes: heads parsed and written, bodies framed and unframed. No sockets, no clocks.
+/* http1.h - parses and writes HTTP/1.1 heads, frames and unframes bodies. It uses no sockets and no clocks.
  *
- * Strict: what RFC 9112 allows a recipient to be lenient about is refused, because two readers who disagree about where a
- * message ends are how requests are smuggled. A head that was accepted is never forwarded as it came, but written anew.
+ * Strict: it refuses whatever RFC 9112 lets a recipient be lenient about, because requests can be smuggled when two
+ * readers disagree about where a message ends. An accepted head is never forwarded as it came, but written anew.
  */
 #ifndef HUTCH_HTTP_HTTP1_H
 #define HUTCH_HTTP_HTTP1_H
@@ -48,7 +48,8 @@ struct http1_head {
     bool keep_alive;
 };
 
-/* Why a head was refused: the status to answer a request with, and one line. An answer refused is always a bad gateway. */
+/* Why a head was refused: the status to answer a request with, and one line. A refused answer is always a bad
+ * gateway. */
 struct http1_bad {
     unsigned status;
     const char *why; /* static */
@@ -79,19 +80,16 @@ struct http1_body {
     struct buf *trailers; /* "name NUL value NUL", names in lower case, values trimmed; NULL: dropped */
 };
 void http1_body_start(struct http1_body *b, const struct http1_head *h);
-/* Takes bytes from p[0..n): returns how many, or -1 if the framing is broken. At most one run of body bytes is given per
- * call (*ret_n may be 0); call again with the rest until nothing is left or b->done. Bytes behind the end are not taken.
- * HTTP1_CLOSE and HTTP1_TUNNEL are never done: the end of the stream is their end. */
+/* Takes bytes from p[0..n): returns how many, or -1 if the framing is broken. At most one run of body bytes is given
+ * per call (*ret_n may be 0); call again with the rest until nothing is left or b->done. Bytes behind the end are
+ * not taken. HTTP1_CLOSE and HTTP1_TUNNEL are never done: the end of the stream is their end. */
 ssize_t http1_body_next(struct http1_body *b, const char *p, size_t n, const char **ret, size_t *ret_n);
 
-/* Writing. Names and values are taken as valid (http_set() and the parsers see to that). */
+/* Writing. Names and values must be valid; http_set() and the parsers check them. */
 /* Request line and Host. `target` is origin-form (or whatever the peer expects). */
 void http1_add_request(struct buf *b, const char *method, const char *target, const char *host);
 void http1_add_status(struct buf *b, unsigned status);
 void http1_add_field(struct buf *b, const char *name, const char *value);
-/* The fields that travel end to end: without those of one connection only (http1_is_hop), those that `connection` names,
- * host, content-length, and expect. */
-void http1_add_forwarded(struct buf *b, const struct http_fields *f);
 bool http1_is_hop(const char *name);
 /* True if the comma-separated list in any field `name` has `token` (lower case). */
 bool http1_has_token(const struct http_fields *f, const char *name, const char *token);

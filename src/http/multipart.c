@@ -34,7 +34,7 @@ struct multipart {
     struct buf header;
 };
 
-static int bad(struct err *err, const struct multipart *m, const char *what)
+static int multipart_bad(struct err *err, const struct multipart *m, const char *what)
 {
     (void)err_set(err, ERR_USAGE, 0, "multipart body, part %zu: %s", m->parts, what);
     return -1;
@@ -48,9 +48,9 @@ static bool token_char(char c)
            (c != '\0' && strchr("!#$%&'*+-.^_`|~", c));
 }
 
-/* A quoted string from its opening quote. Backslash escapes only a quote or a backslash: some clients write those, others
- * write Windows paths as they are. Returns what follows the closing quote, or NULL. */
-static const char *quoted(const char *s, struct buf *value)
+/* Reads a quoted string from its opening quote. A backslash escapes only a quote or a backslash: some clients write
+ * those, others write Windows paths unescaped. Returns what follows the closing quote, or NULL. */
+static const char *multipart_quoted(const char *s, struct buf *value)
 {
     for (s++; *s != '"'; s++) {
         if (*s == '\0')
@@ -85,7 +85,7 @@ static int next_parameter(const char **s, char *name, size_t name_size, struct b
     p += n + 1;
     buf_add(value, "", 0);
     if (*p == '"') {
-        p = quoted(p, value);
+        p = multipart_quoted(p, value);
         if (!p)
             return -1;
     } else {
@@ -204,7 +204,7 @@ static int extended_decoded(const struct multipart *m, const struct buf *value, 
     const char *language = strchr(buf_str(value), '\''), *text = language ? strchr(language + 1, '\'') : NULL;
     struct buf out = {0};
     if (!text || strncasecmp(value->p, "utf-8'", 6) != 0)
-        return bad(err, m, "filename* must begin with UTF-8''");
+        return multipart_bad(err, m, "filename* must begin with UTF-8''");
     if (url_decode(text + 1, strlen(text + 1), URL_PLUS_LITERAL, &out, err) < 0) {
         buf_done(&out);
         return err_wrap(err, "multipart body, part %zu: filename*", m->parts);
@@ -219,10 +219,10 @@ static int read_disposition(const struct multipart *m, const char *s, struct dis
     char name[32];
     int got;
     if (d->seen)
-        return bad(err, m, "two content-disposition fields");
+        return multipart_bad(err, m, "two content-disposition fields");
     d->seen = true;
     if (strncasecmp(s, "form-data", 9) != 0 || (s[9] != '\0' && !strchr("; \t", s[9])))
-        return bad(err, m, "content-disposition must be form-data");
+        return multipart_bad(err, m, "content-disposition must be form-data");
     s += 9;
     for (;;) {
         _cleanup_buf_ struct buf value = {0};
@@ -231,16 +231,17 @@ static int read_disposition(const struct multipart *m, const char *s, struct dis
             break;
         char **slot = strcmp(name, "name") == 0 ? &d->name : strcmp(name, "filename") == 0 ? &d->filename : NULL;
         if (slot && *slot)
-            return bad(err, m, "content-disposition gives name or filename twice");
+            return multipart_bad(err, m, "content-disposition gives name or filename twice");
         if (slot)
             *slot = browser_decoded(&value);
         else if (strcmp(name, "filename*") == 0 && !extended && extended_decoded(m, &value, &extended, err) < 0)
             return -1;
     }
     if (got < 0)
-        return bad(err, m, "content-disposition has a parameter that is not well formed; expected ; name=\"value\"");
+        return multipart_bad(err, m,
+                             "content-disposition has a parameter that is not well formed; expected ; name=\"value\"");
     if (!d->name)
-        return bad(err, m, "content-disposition without a name");
+        return multipart_bad(err, m, "content-disposition without a name");
     if (extended) { /* the exact one of the two */
         free(d->filename);
         d->filename = TAKE_PTR(extended);
@@ -256,9 +257,9 @@ static int split_field(const struct multipart *m, char *line, struct http_field 
         if (line[n] >= 'A' && line[n] <= 'Z')
             line[n] = (char)(line[n] + 32);
     if (n == 0 || line[n] != ':')
-        return bad(err, m,
-                   n == 0 ? "a header line begins without a field name (folded lines are not taken)"
-                          : "a header field name is not followed by ':'");
+        return multipart_bad(err, m,
+                             n == 0 ? "a header line begins without a field name (folded lines are not taken)"
+                                    : "a header field name is not followed by ':'");
     line[n] = '\0';
     char *value = line + n + 1 + strspn(line + n + 1, " \t");
     size_t end = strlen(value);
@@ -267,24 +268,24 @@ static int split_field(const struct multipart *m, char *line, struct http_field 
     value[end] = '\0';
     for (const char *c = value; *c; c++)
         if (((unsigned char)*c < 0x20 && *c != '\t') || *c == 0x7f)
-            return bad(err, m, "a control character in a header field (line ends are CR LF)");
+            return multipart_bad(err, m, "a control character in a header field (line ends are CR LF)");
     *ret = (struct http_field){line, value};
     return 0;
 }
 
 /* m->header holds the lines of the part's header, each with its CR LF, without the empty one. */
-static int begin_part(struct multipart *m, struct err *err)
+static int multipart_begin_part(struct multipart *m, struct err *err)
 {
     struct http_field fields[MULTIPART_FIELDS_MAX];
     _cleanup_(disposition_done) struct disposition d = {0};
     struct multipart_part part = {.fields = {fields, 0}};
     if (m->header.n > 0 && memchr(m->header.p, '\0', m->header.n))
-        return bad(err, m, "a NUL byte in the header");
+        return multipart_bad(err, m, "a NUL byte in the header");
     for (char *line = m->header.p; m->header.n > 0 && *line;) {
         char *end = strstr(line, "\r\n");
         *end = '\0';
         if (part.fields.n == MULTIPART_FIELDS_MAX)
-            return bad(err, m, "too many header fields");
+            return multipart_bad(err, m, "too many header fields");
         if (split_field(m, line, &fields[part.fields.n], err) < 0)
             return -1;
         const struct http_field *f = &fields[part.fields.n++];
@@ -295,7 +296,7 @@ static int begin_part(struct multipart *m, struct err *err)
         line = end + 2;
     }
     if (!d.seen)
-        return bad(err, m, "no content-disposition");
+        return multipart_bad(err, m, "no content-disposition");
     part.name = d.name;
     part.filename = d.filename;
     int status = m->events->part_begin ? m->events->part_begin(m->arg, &part, err) : 0;
@@ -308,7 +309,7 @@ static int begin_part(struct multipart *m, struct err *err)
 /* ---- the stream ---- */
 
 /* Takes header bytes up to and with the empty line. Returns how many were used, or -1. */
-static ssize_t feed_header(struct multipart *m, const char *p, size_t n, struct err *err)
+static ssize_t multipart_feed_header(struct multipart *m, const char *p, size_t n, struct err *err)
 {
     for (size_t i = 0; i < n; i++) {
         if (m->header.n == MULTIPART_HEADER_MAX)
@@ -319,36 +320,36 @@ static ssize_t feed_header(struct multipart *m, const char *p, size_t n, struct 
         if (p[i] != '\n')
             continue;
         if (have < 2 || m->header.p[have - 2] != '\r')
-            return bad(err, m, "a header line ends with a bare LF; line ends are CR LF");
+            return multipart_bad(err, m, "a header line ends with a bare LF; line ends are CR LF");
         if (have != 2 && m->header.p[have - 3] != '\n') /* which has a CR before it, or it would have been refused */
             continue;
         m->header.n -= 2; /* the empty line */
         m->header.p[m->header.n] = '\0';
-        return begin_part(m, err) < 0 ? -1 : (ssize_t)i + 1;
+        return multipart_begin_part(m, err) < 0 ? -1 : (ssize_t)i + 1;
     }
     return (ssize_t)n;
 }
 
-static int give_data(struct multipart *m, const char *p, size_t n, struct err *err)
+static int multipart_give_data(struct multipart *m, const char *p, size_t n, struct err *err)
 {
     if (n == 0)
         return 0;
     if (m->state == DATA)
         return m->events->part_data ? m->events->part_data(m->arg, p, n, err) : 0;
     m->skipped += n;
-    return m->skipped > MULTIPART_PREAMBLE_MAX ? bad(err, m, "no boundary found in the first 64 KiB") : 0;
+    return m->skipped > MULTIPART_PREAMBLE_MAX ? multipart_bad(err, m, "no boundary found in the first 64 KiB") : 0;
 }
 
-/* Looks for the delimiter. CR stands nowhere in it but at its beginning, so a failed match needs no going back: the bytes
- * matched so far were data, and only the current one may begin a new match. */
-static ssize_t feed_data(struct multipart *m, const char *p, size_t n, struct err *err)
+/* Looks for the delimiter. It holds a CR only at its beginning, so after a failed match the bytes matched so far
+ * were data, and only the current one may begin a new match. */
+static ssize_t multipart_feed_data(struct multipart *m, const char *p, size_t n, struct err *err)
 {
     size_t i = 0;
     while (i < n) {
         if (m->matched == 0) {
             const char *cr = memchr(p + i, '\r', n - i);
             size_t end = cr ? (size_t)(cr - p) : n;
-            if (give_data(m, p + i, end - i, err) < 0)
+            if (multipart_give_data(m, p + i, end - i, err) < 0)
                 return -1;
             i = end;
             if (!cr)
@@ -357,7 +358,7 @@ static ssize_t feed_data(struct multipart *m, const char *p, size_t n, struct er
         if (p[i] != m->delimiter[m->matched]) {
             size_t before = m->matched;
             m->matched = 0;
-            if (give_data(m, m->delimiter, before, err) < 0)
+            if (multipart_give_data(m, m->delimiter, before, err) < 0)
                 return -1;
             continue;
         }
@@ -375,7 +376,7 @@ static ssize_t feed_data(struct multipart *m, const char *p, size_t n, struct er
 }
 
 /* One byte between a boundary and what it announces. */
-static int feed_delimited(struct multipart *m, char c, struct err *err)
+static int multipart_feed_delimited(struct multipart *m, char c, struct err *err)
 {
     if (m->state == LINE_END && c == '\n') {
         if (++m->parts > MULTIPART_PARTS_MAX)
@@ -407,10 +408,10 @@ int multipart_feed(struct multipart *m, const void *bytes, size_t n, struct err 
     while (n > 0 && m->state != EPILOGUE) {
         ssize_t used = 1;
         if (m->state == HEADER)
-            used = feed_header(m, p, n, err);
+            used = multipart_feed_header(m, p, n, err);
         else if (m->state == DATA || m->state == PREAMBLE)
-            used = feed_data(m, p, n, err);
-        else if (feed_delimited(m, *p, err) < 0)
+            used = multipart_feed_data(m, p, n, err);
+        else if (multipart_feed_delimited(m, *p, err) < 0)
             used = -1;
         if (used < 0)
             return -1;
@@ -426,5 +427,5 @@ int multipart_finish(struct multipart *m, struct err *err)
         return 0;
     if (m->parts == 0)
         return err_set(err, ERR_USAGE, 0, "multipart body: it ended before the first boundary");
-    return bad(err, m, "the body ended before the closing boundary");
+    return multipart_bad(err, m, "the body ended before the closing boundary");
 }

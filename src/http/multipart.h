@@ -1,9 +1,9 @@
 /* multipart.h - streaming reader of multipart/form-data (RFC 7578, in the dialect that browsers and SDKs write).
  *
- * It is fed bytes and calls back; it never waits, and it keeps no part's content, only a part header (at most
- * MULTIPART_HEADER_MAX) while that is incomplete. How the bytes are cut into feeds makes no difference but for the sizes
- * handed to part_data. What is refused: bare LF line ends, folded header lines, a part without a form-data disposition or
- * name, a boundary followed by anything but "--" or a line end, and a body that ends before the closing boundary.
+ * The caller feeds it bytes, and it calls back; it never waits and never keeps a part's content, only an incomplete
+ * part header (at most MULTIPART_HEADER_MAX). How the bytes are cut into feeds changes only the sizes given to
+ * part_data. It refuses bare LF line ends, folded header lines, a part without a form-data disposition or name, a
+ * boundary followed by anything but "--" or a line end, and a body that ends before the closing boundary.
  */
 #ifndef HUTCH_HTTP_MULTIPART_H
 #define HUTCH_HTTP_MULTIPART_H

@@ -12,7 +12,7 @@ struct outq_block {
     char bytes[];
 };
 
-/* Small for a head, so that the allocator's fast path serves it; large for whatever has to queue behind that. */
+/* Small for a head, so that the allocator's fast path serves it; large for what queues behind it. */
 enum { SMALL_BLOCK = 1000, LARGE_BLOCK = 16 * 1024 };
 
 static size_t total;

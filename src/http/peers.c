@@ -38,7 +38,7 @@ void peers_free(struct peers *p)
     free(p);
 }
 
-static struct peer **find(const struct peers *p, const char *address)
+static struct peer **peers_find(const struct peers *p, const char *address)
 {
     uint64_t h = p->seed;
     for (const char *s = address; *s; s++) {
@@ -53,13 +53,13 @@ static struct peer **find(const struct peers *p, const char *address)
 
 unsigned peers_count(const struct peers *p, const char *address)
 {
-    struct peer *e = *find(p, address);
+    struct peer *e = *peers_find(p, address);
     return e ? e->count : 0;
 }
 
 void peers_add(struct peers *p, const char *address)
 {
-    struct peer **at = find(p, address);
+    struct peer **at = peers_find(p, address);
     if (!*at) {
         size_t n = strlen(address) + 1;
         *at = xcalloc(1, sizeof **at + n);
@@ -70,7 +70,7 @@ void peers_add(struct peers *p, const char *address)
 
 void peers_remove(struct peers *p, const char *address)
 {
-    struct peer **at = find(p, address), *e = *at;
+    struct peer **at = peers_find(p, address), *e = *at;
     if (!e || --e->count > 0)
         return;
     *at = e->next;

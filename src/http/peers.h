@@ -1,4 +1,4 @@
-/* peers.h - how many connections each address has. */
+/* peers.h - counts the connections of each peer address. */
 #ifndef HUTCH_HTTP_PEERS_H
 #define HUTCH_HTTP_PEERS_H
 

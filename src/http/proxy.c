@@ -24,7 +24,7 @@ struct proxy {
     bool up_ended, down_ended; /* tunnel: the client's end was passed up, the upstream's down */
 };
 
-static void finish(struct proxy *p, bool whole)
+static void proxy_finish(struct proxy *p, bool whole)
 {
     struct client *again = NULL;
     loop_timer_del(p->loop, p->timer);
@@ -40,8 +40,8 @@ static void finish(struct proxy *p, bool whole)
     free(p);
 }
 
-/* Gives the request back, as a handler first sees it. */
-static struct http_req *let_go(struct proxy *p)
+/* Gives the request back with its callbacks cleared, as a handler first sees it. */
+static struct http_req *proxy_give_back(struct proxy *p)
 {
     struct http_req *r = p->r;
     p->r = NULL;
@@ -53,9 +53,9 @@ static struct http_req *let_go(struct proxy *p)
     return r;
 }
 
-static void give_up(struct proxy *p, unsigned status, enum client_failure failure, const char *why)
+static void proxy_give_up(struct proxy *p, unsigned status, enum client_failure failure, const char *why)
 {
-    struct http_req *r = let_go(p);
+    struct http_req *r = proxy_give_back(p);
     if (p->head) {
         http_abort(r);
     } else {
@@ -63,25 +63,25 @@ static void give_up(struct proxy *p, unsigned status, enum client_failure failur
         http_resume(r);
         p->on_failure(p->arg, r, status, failure, why);
     }
-    finish(p, false);
+    proxy_finish(p, false);
 }
 
-static void no_answer(void *arg)
+static void proxy_on_no_answer(void *arg)
 {
     struct proxy *p = arg;
     p->timer = 0;
-    give_up(p, 504, CLIENT_UNANSWERED, "no answer in time");
+    proxy_give_up(p, 504, CLIENT_UNANSWERED, "no answer in time");
 }
 
-static void await_answer(struct proxy *p)
+static void proxy_await_answer(struct proxy *p)
 {
     if (p->answer_ms && !p->head && !p->timer)
-        p->timer = loop_timer(p->loop, p->answer_ms, no_answer, p);
+        p->timer = loop_timer(p->loop, p->answer_ms, proxy_on_no_answer, p);
 }
 
 /* ---- from the client ---- */
 
-static void request_data(struct http_req *r, const void *bytes, size_t n)
+static void proxy_on_request_data(struct http_req *r, const void *bytes, size_t n)
 {
     struct proxy *p = r->user;
     p->result.up += n;
@@ -89,34 +89,34 @@ static void request_data(struct http_req *r, const void *bytes, size_t n)
         http_pause(r);
 }
 
-static void request_end(struct http_req *r)
+static void proxy_on_request_end(struct http_req *r)
 {
     struct proxy *p = r->user;
     client_end(p->upstream);
     if (!p->result.upgraded) {
         p->body_ended = true;
-        await_answer(p);
+        proxy_await_answer(p);
         return;
     }
     p->up_ended = true;
     if (p->down_ended) {
         p->r = NULL; /* that was its last callback */
-        finish(p, true);
+        proxy_finish(p, true);
     }
 }
 
-static void request_writable(struct http_req *r) { client_resume(((struct proxy *)r->user)->upstream); }
+static void proxy_on_request_writable(struct http_req *r) { client_resume(((struct proxy *)r->user)->upstream); }
 
-static void request_closed(struct http_req *r)
+static void proxy_on_request_closed(struct http_req *r)
 {
     struct proxy *p = r->user;
     p->r = NULL;
-    finish(p, false);
+    proxy_finish(p, false);
 }
 
 /* ---- from the upstream ---- */
 
-static void copy_fields(struct proxy *p, const struct http_fields *f)
+static void proxy_copy_fields(struct proxy *p, const struct http_fields *f)
 {
     for (size_t i = 0; i < f->n; i++) {
         const char *name = f->v[i].name;
@@ -128,12 +128,12 @@ static void copy_fields(struct proxy *p, const struct http_fields *f)
     }
 }
 
-static void answer_head(void *arg, unsigned status, const struct http_fields *f, uint64_t length)
+static void proxy_on_answer_head(void *arg, unsigned status, const struct http_fields *f, uint64_t length)
 {
     struct proxy *p = arg;
     loop_timer_del(p->loop, p->timer);
     p->timer = 0;
-    copy_fields(p, f);
+    proxy_copy_fields(p, f);
     p->result.status = status;
     if (status == 101) {
         const char *protocol = http_field(f, "upgrade");
@@ -142,14 +142,14 @@ static void answer_head(void *arg, unsigned status, const struct http_fields *f,
         p->head = http_upgrade(p->r);
         p->result.upgraded = p->head;
         if (!p->head)
-            give_up(p, 502, CLIENT_BROKEN, "the upgrade came at a moment when it cannot be passed on");
+            proxy_give_up(p, 502, CLIENT_BROKEN, "the upgrade came at a moment when it cannot be passed on");
         return;
     }
     p->head = true;
     http_head(p->r, status, length);
 }
 
-static void answer_data(void *arg, const void *bytes, size_t n)
+static void proxy_on_answer_data(void *arg, const void *bytes, size_t n)
 {
     struct proxy *p = arg;
     p->result.down += n;
@@ -157,7 +157,7 @@ static void answer_data(void *arg, const void *bytes, size_t n)
         client_pause(p->upstream);
 }
 
-static void answer_end(void *arg)
+static void proxy_on_answer_end(void *arg)
 {
     struct proxy *p = arg;
     if (p->result.upgraded) {
@@ -165,27 +165,27 @@ static void answer_end(void *arg)
         http_end(p->r);
         if (p->up_ended) {
             p->r = NULL;
-            finish(p, true);
+            proxy_finish(p, true);
         }
         return;
     }
-    http_end(let_go(p));
-    finish(p, p->body_ended);
+    http_end(proxy_give_back(p));
+    proxy_finish(p, p->body_ended);
 }
 
-static void upstream_writable(void *arg) { http_resume(((struct proxy *)arg)->r); }
+static void proxy_on_upstream_writable(void *arg) { http_resume(((struct proxy *)arg)->r); }
 
-static void upstream_failed(void *arg, enum client_failure failure, const char *why)
+static void proxy_on_upstream_failed(void *arg, enum client_failure failure, const char *why)
 {
     struct proxy *p = arg;
     if (p->result.upgraded && p->down_ended && p->up_ended)
         return;
-    if (p->down_ended) { /* our direction is closed; the request cannot be answered any more, only cut */
-        http_abort(let_go(p));
-        finish(p, false);
+    if (p->down_ended) { /* our direction is closed: the request can only be cut */
+        http_abort(proxy_give_back(p));
+        proxy_finish(p, false);
         return;
     }
-    give_up(p, 502, failure, why);
+    proxy_give_up(p, 502, failure, why);
 }
 
 /* ---- the request's head ---- */
@@ -195,13 +195,13 @@ struct field_list {
     size_t n, cap;
 };
 
-static void add(struct field_list *l, const char *name, const char *value)
+static void proxy_add_field(struct field_list *l, const char *name, const char *value)
 {
     MEM_GROW(l->v, l->n, l->cap);
     l->v[l->n++] = (struct http_field){name, value};
 }
 
-static bool stops_here(const struct proxy_options *o, const struct http_fields *f, const char *name)
+static bool proxy_drops_field(const struct proxy_options *o, const struct http_fields *f, const char *name)
 {
     if (http1_is_hop(name) || http1_has_token(f, "connection", name) || strcmp(name, "expect") == 0 ||
         http_field(&o->add, name))
@@ -214,14 +214,14 @@ static bool stops_here(const struct proxy_options *o, const struct http_fields *
     return false;
 }
 
-static bool wants_upgrade(const struct http_req *r, const struct proxy_options *o)
+static bool proxy_wants_upgrade(const struct http_req *r, const struct proxy_options *o)
 {
     return !o->no_upgrade && r->version == 11 && r->length == 0 && http_field(&r->fields, "upgrade") &&
            http1_has_token(&r->fields, "connection", "upgrade");
 }
 
-/* The port the client named, or the one it means by naming none. */
-static const char *port_of(const struct http_req *r)
+/* The port that the client named, or the scheme's default. */
+static const char *proxy_client_port(const struct http_req *r)
 {
     const char *host = r->authority ? r->authority : "", *end = strrchr(host, ']');
     const char *colon = strchr(end ? end : host, ':');
@@ -229,8 +229,9 @@ static const char *port_of(const struct http_req *r)
     return number ? colon + 1 : r->tls ? "443" : "80";
 }
 
-/* RFC 7239. What is no token stands in quotes; a name that would break out of them is left out. */
-static char *forwarded(const struct http_req *r)
+/* The Forwarded field (RFC 7239). Values that are no tokens are quoted; a host that would break out of the quotes is
+ * left out. */
+static char *proxy_forwarded_value(const struct http_req *r)
 {
     bool v6 = strchr(r->peer, ':'), named = r->authority && !strpbrk(r->authority, "\"\\");
     _cleanup_free_ char *host = named ? xasprintf("host=\"%s\";", r->authority) : xstrdup("");
@@ -238,8 +239,8 @@ static char *forwarded(const struct http_req *r)
                      r->tls ? "https" : "http");
 }
 
-/* The name of a field as the client spelt it where it sent one; else as it stands here. Owned by `kept`. */
-static const char *as_spelt(const struct http_req *r, const char *name, struct strv *kept)
+/* The field's name as the client spelt it, if the client sent the field, owned by `kept`; else `name`. */
+static const char *proxy_as_spelt(const struct http_req *r, const char *name, struct strv *kept)
 {
     for (size_t i = 0; i < r->fields.n; i++)
         if (strcmp(r->fields.v[i].name, name) == 0) {
@@ -249,43 +250,44 @@ static const char *as_spelt(const struct http_req *r, const char *name, struct s
     return name;
 }
 
-/* What the client sent and what replaces some of it, named as the client named it: servers there are that tell "X-Name" from
+/* Adds the client's fields and their replacements, spelt as by the client: some servers distinguish "X-Name" and
  * "x-name". */
-static void add_asked(struct field_list *l, const struct http_req *r, const struct proxy_options *o, struct strv *kept)
+static void proxy_add_asked(struct field_list *l, const struct http_req *r, const struct proxy_options *o,
+                            struct strv *kept)
 {
     for (size_t i = 0; i < r->fields.n; i++) {
         const struct http_field *f = &r->fields.v[i];
-        if (stops_here(o, &r->fields, f->name))
+        if (proxy_drops_field(o, &r->fields, f->name))
             continue;
         strv_take(kept, xstrndup(http_spelling(r, f->name), strlen(f->name)));
-        add(l, kept->v[kept->n - 1], f->value);
+        proxy_add_field(l, kept->v[kept->n - 1], f->value);
     }
     for (size_t i = 0; i < o->add.n; i++)
-        add(l, as_spelt(r, o->add.v[i].name, kept), o->add.v[i].value);
+        proxy_add_field(l, proxy_as_spelt(r, o->add.v[i].name, kept), o->add.v[i].value);
 }
 
-static void start_upstream(struct proxy *p, const struct proxy_options *o)
+static void proxy_start_upstream(struct proxy *p, const struct proxy_options *o)
 {
-    static const struct client_events events = {answer_head, answer_data, answer_end, upstream_writable,
-                                                upstream_failed};
+    static const struct client_events events = {proxy_on_answer_head, proxy_on_answer_data, proxy_on_answer_end,
+                                                proxy_on_upstream_writable, proxy_on_upstream_failed};
     struct http_req *r = p->r;
     struct field_list fields = {0};
     const char *host = o->host ? o->host : r->authority ? r->authority : "";
     _cleanup_free_ char *whole = r->query ? xasprintf("%s?%s", r->path, r->query) : NULL;
-    _cleanup_free_ char *where = o->forwarded ? forwarded(r) : NULL;
+    _cleanup_free_ char *where = o->forwarded ? proxy_forwarded_value(r) : NULL;
     _cleanup_strv_ struct strv kept = {0};
-    bool upgrade = wants_upgrade(r, o);
-    add_asked(&fields, r, o, &kept);
+    bool upgrade = proxy_wants_upgrade(r, o);
+    proxy_add_asked(&fields, r, o, &kept);
     if (o->forwarded) {
-        add(&fields, "x-forwarded-for", r->peer);
-        add(&fields, "x-forwarded-proto", r->tls ? "https" : "http");
-        add(&fields, "x-forwarded-host", r->authority ? r->authority : "");
-        add(&fields, "x-forwarded-port", port_of(r));
-        add(&fields, "forwarded", where);
+        proxy_add_field(&fields, "x-forwarded-for", r->peer);
+        proxy_add_field(&fields, "x-forwarded-proto", r->tls ? "https" : "http");
+        proxy_add_field(&fields, "x-forwarded-host", r->authority ? r->authority : "");
+        proxy_add_field(&fields, "x-forwarded-port", proxy_client_port(r));
+        proxy_add_field(&fields, "forwarded", where);
     }
     if (upgrade) {
-        add(&fields, as_spelt(r, "connection", &kept), "upgrade");
-        add(&fields, as_spelt(r, "upgrade", &kept), http_field(&r->fields, "upgrade"));
+        proxy_add_field(&fields, proxy_as_spelt(r, "connection", &kept), "upgrade");
+        proxy_add_field(&fields, proxy_as_spelt(r, "upgrade", &kept), http_field(&r->fields, "upgrade"));
     }
     struct client_request q = {
         .method = r->method,
@@ -293,8 +295,8 @@ static void start_upstream(struct proxy *p, const struct proxy_options *o)
                   : whole   ? whole
                             : r->path,
         .host = host,
-        .host_as = o->host || r->version == 20 ? "Host" : as_spelt(r, "host", &kept),
-        .length_as = as_spelt(r, "content-length", &kept),
+        .host_as = o->host || r->version == 20 ? "Host" : proxy_as_spelt(r, "host", &kept),
+        .length_as = proxy_as_spelt(r, "content-length", &kept),
         .fields = {fields.v, fields.n},
         .length = r->length,
         .upgrade = upgrade,
@@ -317,14 +319,14 @@ void proxy_start(struct http_req *r, struct client *upstream, const struct proxy
         .on_done = o->on_done,
     };
     r->user = p;
-    r->on_data = request_data;
-    r->on_end = request_end;
-    r->on_writable = request_writable;
-    r->on_closed = request_closed;
-    start_upstream(p, o);
-    if (r->length == 0) { /* its end is known, and was told already if this is a second try */
+    r->on_data = proxy_on_request_data;
+    r->on_end = proxy_on_request_end;
+    r->on_writable = proxy_on_request_writable;
+    r->on_closed = proxy_on_request_closed;
+    proxy_start_upstream(p, o);
+    if (r->length == 0) { /* there is no body; on a second try its on_end has come before */
         p->body_ended = true;
-        await_answer(p);
+        proxy_await_answer(p);
     }
     http_resume(r);
 }

@@ -1,9 +1,9 @@
-/* proxy.h - joins an incoming request with a call to an upstream: what comes on one side goes out on the other at once, and
- * a side that is slow slows the other down. Server-sent events and WebSockets pass for that reason, not by special care.
+/* proxy.h - joins an incoming request with a call to an upstream: bytes pass to the other side at once, and a slow side
+ * slows the other down. So server-sent events and WebSockets need no special handling.
  *
- * Heads are written anew: fields of one connection stop here, framing is each side's own. If the client goes away the
- * upstream is cut, and if the upstream dies in the middle of an answer so is the client: a cut is the only way to say
- * that an answer is not whole.
+ * Heads are written anew: hop-by-hop fields are dropped, and each side has its own framing. If the client goes away,
+ * the upstream is cut; if the upstream dies in the middle of an answer, the client is cut, because only a cut
+ * connection shows that an answer is incomplete.
  */
 #ifndef HUTCH_HTTP_PROXY_H
 #define HUTCH_HTTP_PROXY_H
@@ -23,16 +23,16 @@ struct proxy_result {
 struct proxy_options {
     const char *target;      /* for the upstream; NULL: as the client asked */
     const char *host;        /* Host for the upstream; NULL: as the client sent it */
-    bool forwarded;          /* replace x-forwarded-for, -proto, -host, -port and forwarded by what is true here */
+    bool forwarded;          /* replace x-forwarded-for, -proto, -host, -port and forwarded by our own values */
     bool no_upgrade;         /* pass upgrades on as ordinary requests */
-    unsigned answer_ms;      /* a head must come this long after the request's end; 0: for ever */
+    unsigned answer_ms;      /* limit from the request's end to the answer's head; 0: none */
     const char *const *drop; /* names of request fields that stop here, NULL-terminated; may be NULL */
     struct http_fields add;  /* request fields to add or replace */
     void *arg;
-    /* A field of the answer on its way to the client: the value that is sent, borrowed until the next call; NULL: none. The
+    /* Returns the value to send for a field of the answer, borrowed until the next call; NULL: drop the field. The
      * function may be NULL. */
     const char *(*answer_field)(void *arg, const char *name, const char *value);
-    /* There was no answer: 502 or 504, and why. Answers the request in its own way; it is untouched so far and its
+    /* There was no answer: 502 or 504, and why. The callee answers the request, which is untouched so far; its
      * callbacks and `user` are free to use. */
     void (*on_failure)(void *arg, struct http_req *r, unsigned status, enum client_failure failure, const char *why);
     /* The last call, after on_failure too. `again` is the upstream connection if it may be used for another request
@@ -40,8 +40,8 @@ struct proxy_options {
     void (*on_done)(void *arg, const struct proxy_result *result, struct client *again);
 };
 
-/* Takes the client over and, until the end, the request's callbacks. Everything in the options is copied. The handler must
- * have paused the request (http_pause) if it did not call this at once; it is resumed here. */
+/* Takes the client over and, until the end, the request's callbacks. Everything in the options is copied. The
+ * handler must have paused the request (http_pause) if it did not call this at once; it is resumed here. */
 void proxy_start(struct http_req *r, struct client *upstream, const struct proxy_options *o);
 
 #endif

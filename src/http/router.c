@@ -3,6 +3,8 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "http/url.h"
+
 const char *route_param(const struct route_params *p, const char *name)
 {
     size_t n = strlen(name);
@@ -12,19 +14,11 @@ const char *route_param(const struct route_params *p, const char *name)
     return NULL;
 }
 
-static int hex(char c)
-{
-    if (c >= '0' && c <= '9')
-        return c - '0';
-    c = (char)(c | 32);
-    return c >= 'a' && c <= 'f' ? c - 'a' + 10 : -1;
-}
-
 /* Why the escapes of a path cannot be decoded; NULL if they can. */
-static const char *bad_escape(const char *path)
+static const char *route_bad_escape(const char *path)
 {
     for (const char *p = path; (p = strchr(p, '%')); p += 3) {
-        if (hex(p[1]) < 0 || hex(p[2]) < 0)
+        if (url_hex_digit(p[1]) < 0 || url_hex_digit(p[2]) < 0)
             return "the path has a '%' that is not followed by two hexadecimal digits";
         if (p[1] == '0' && p[2] == '0')
             return "the path has an encoded NUL";
@@ -32,13 +26,13 @@ static const char *bad_escape(const char *path)
     return NULL;
 }
 
-/* Decodes s[0..n), whose escapes have been checked, into `to`; its length with NUL. */
-static size_t decode(char *to, const char *s, size_t n)
+/* Decodes s[0..n), whose escapes have been checked, into `to`; returns its length with NUL. */
+static size_t route_decode(char *to, const char *s, size_t n)
 {
     size_t k = 0;
     for (size_t i = 0; i < n; i++) {
         if (s[i] == '%') {
-            to[k++] = (char)((unsigned)hex(s[i + 1]) << 4 | (unsigned)hex(s[i + 2]));
+            to[k++] = (char)((unsigned)url_hex_digit(s[i + 1]) << 4 | (unsigned)url_hex_digit(s[i + 2]));
             i += 2;
         } else {
             to[k++] = s[i];
@@ -49,7 +43,7 @@ static size_t decode(char *to, const char *s, size_t n)
 }
 
 /* Both begin with '/'. A parameter takes one segment that is not empty. */
-static bool fits(const char *pattern, const char *path, struct route_params *params)
+static bool route_fits(const char *pattern, const char *path, struct route_params *params)
 {
     size_t used = 0;
     params->n = 0;
@@ -62,7 +56,7 @@ static bool fits(const char *pattern, const char *path, struct route_params *par
                 return false;
             params->name[params->n] = pattern + 1;
             params->value[params->n++] = params->bytes + used;
-            used += decode(params->bytes + used, path, b);
+            used += route_decode(params->bytes + used, path, b);
         } else if (a != b || memcmp(pattern, path, a) != 0) {
             return false;
         }
@@ -72,9 +66,9 @@ static bool fits(const char *pattern, const char *path, struct route_params *par
     return *pattern == '\0' && *path == '\0';
 }
 
-/* Of two patterns that fit the same path: below 0 if the first difference is a word in `a` and a parameter in `b`, above 0
- * if it is the other way round, 0 if they have parameters in the same places. */
-static int compare_patterns(const char *a, const char *b)
+/* Of two patterns that fit the same path: below 0 if the first difference is a word in `a` and a parameter in `b`,
+ * above 0 if it is the other way round, 0 if they have parameters in the same places. */
+static int route_compare_patterns(const char *a, const char *b)
 {
     while (*a == '/' && *b == '/') {
         bool any_a = a[1] == '{', any_b = b[1] == '{';
@@ -86,7 +80,7 @@ static int compare_patterns(const char *a, const char *b)
     return 0;
 }
 
-static void add_allow(struct route_match *m, const char *method)
+static void route_add_allow(struct route_match *m, const char *method)
 {
     size_t n = strlen(m->allow), len = strlen(method);
     const char *at = strstr(m->allow, method);
@@ -100,38 +94,38 @@ void route_find(const struct route *table, size_t n, const char *method, const c
                 struct route_params *params)
 {
     const struct route *get = NULL;
-    const char *closest = NULL; /* the pattern with most words: what is allowed is what it knows */
+    const char *closest = NULL; /* the pattern with most words: its methods are allowed */
     *ret = (struct route_match){.result = ROUTE_NOT_FOUND};
     params->n = 0;
     if (strlen(path) > ROUTER_PATH_MAX)
         ret->why = "the path is longer than 4 KiB";
     else
-        ret->why = bad_escape(path);
+        ret->why = route_bad_escape(path);
     if (ret->why) {
         ret->result = ROUTE_BAD;
         return;
     }
     bool head = strcmp(method, "HEAD") == 0;
     for (size_t i = 0; i < n && !ret->route; i++) {
-        if (!fits(table[i].pattern, path, params))
+        if (!route_fits(table[i].pattern, path, params))
             continue;
         if (strcmp(table[i].method, method) == 0)
             ret->route = &table[i];
         else if (head && !get && strcmp(table[i].method, "GET") == 0)
             get = &table[i];
-        int order = closest ? compare_patterns(table[i].pattern, closest) : -1;
+        int order = closest ? route_compare_patterns(table[i].pattern, closest) : -1;
         if (order > 0)
             continue;
         if (order < 0)
             ret->allow[0] = '\0';
         closest = table[i].pattern;
-        add_allow(ret, table[i].method);
+        route_add_allow(ret, table[i].method);
         if (strcmp(table[i].method, "GET") == 0)
-            add_allow(ret, "HEAD");
+            route_add_allow(ret, "HEAD");
     }
     if (!ret->route && get) {
         ret->route = get;
-        (void)fits(get->pattern, path, params);
+        (void)route_fits(get->pattern, path, params);
     }
     if (ret->route)
         ret->result = ROUTE_FOUND;

@@ -1,4 +1,4 @@
-/* router.h - which function answers which method and path.
+/* router.h - finds the function that answers a method and path. Pure: it calls none.
  *
  * The raw path is split at '/' first and each parameter is decoded afterwards, so an encoded slash stays inside its
  * parameter. Patterns are fixed segments and whole-segment parameters: "/sandboxes/{id}/timeout".

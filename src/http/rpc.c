@@ -41,32 +41,9 @@ unsigned rpc_code_status(enum rpc_code code)
     return codes[code].status;
 }
 
-bool rpc_code_parse(const char *name, enum rpc_code *ret)
-{
-    for (unsigned i = RPC_CANCELED; i < ARRAY_LEN(codes); i++)
-        if (strcmp(codes[i].name, name) == 0) {
-            *ret = (enum rpc_code)i;
-            return true;
-        }
-    return false;
-}
-
-enum rpc_code rpc_code_of_status(unsigned status)
-{
-    if (status == 502)
-        return RPC_UNAVAILABLE;
-    if (status == 413)
-        return RPC_RESOURCE_EXHAUSTED;
-    /* The first of several codes with one status is its plainest. */
-    for (unsigned i = RPC_CANCELED; i < ARRAY_LEN(codes); i++)
-        if (codes[i].status == status)
-            return (enum rpc_code)i;
-    return status >= 400 && status < 500 ? RPC_INVALID_ARGUMENT : RPC_UNKNOWN;
-}
-
 /* ---- envelopes ---- */
 
-static int head_complete(struct rpc_reader *r, struct err *err)
+static int rpc_on_head(struct rpc_reader *r, struct err *err)
 {
     r->size = (uint32_t)r->head[1] << 24 | (uint32_t)r->head[2] << 16 | (uint32_t)r->head[3] << 8 | r->head[4];
     if (r->head[0] & RPC_FLAG_COMPRESSED)
@@ -79,7 +56,7 @@ static int head_complete(struct rpc_reader *r, struct err *err)
     return 0;
 }
 
-static int message_complete(struct rpc_reader *r, rpc_message_fn *fn, void *arg, struct err *err)
+static int rpc_on_message(struct rpc_reader *r, rpc_message_fn *fn, void *arg, struct err *err)
 {
     _cleanup_buf_ struct buf message = r->message;
     unsigned flags = r->head[0];
@@ -97,7 +74,7 @@ int rpc_read(struct rpc_reader *r, const void *bytes, size_t n, rpc_message_fn *
             n--;
             if (r->have < RPC_HEAD)
                 continue;
-            if (head_complete(r, err) < 0)
+            if (rpc_on_head(r, err) < 0)
                 return -1;
         }
         size_t take = r->size - r->message.n;
@@ -107,7 +84,7 @@ int rpc_read(struct rpc_reader *r, const void *bytes, size_t n, rpc_message_fn *
             buf_add(&r->message, p, take);
         p += take;
         n -= take;
-        if (r->message.n == r->size && message_complete(r, fn, arg, err) < 0)
+        if (r->message.n == r->size && rpc_on_message(r, fn, arg, err) < 0)
             return -1;
     }
     return 0;
@@ -129,7 +106,7 @@ void rpc_reader_done(struct rpc_reader *r)
     *r = (struct rpc_reader){0};
 }
 
-static void envelope_head(uint8_t head[RPC_HEAD], unsigned flags, size_t n)
+static void rpc_envelope_head(uint8_t head[RPC_HEAD], unsigned flags, size_t n)
 {
     assert(n <= RPC_MESSAGE_MAX);
     head[0] = (uint8_t)flags;
@@ -140,7 +117,7 @@ static void envelope_head(uint8_t head[RPC_HEAD], unsigned flags, size_t n)
 void rpc_envelope(struct buf *out, unsigned flags, const void *p, size_t n)
 {
     uint8_t head[RPC_HEAD];
-    envelope_head(head, flags, n);
+    rpc_envelope_head(head, flags, n);
     buf_add(out, head, sizeof head);
     buf_add(out, p, n);
 }
@@ -179,7 +156,7 @@ bool rpc_stream_send(struct http_req *r, const char *json, size_t n)
     return http_write(r, frame.p, frame.n);
 }
 
-static void send_end(struct http_req *r, const struct buf *json)
+static void rpc_send_end(struct http_req *r, const struct buf *json)
 {
     _cleanup_buf_ struct buf frame = {0};
     rpc_envelope(&frame, RPC_FLAG_END, json->p, json->n);
@@ -191,7 +168,7 @@ void rpc_stream_end(struct http_req *r)
 {
     _cleanup_buf_ struct buf json = {0};
     buf_adds(&json, "{}");
-    send_end(r, &json);
+    rpc_send_end(r, &json);
 }
 
 void rpc_stream_error(struct http_req *r, enum rpc_code code, const char *message)
@@ -200,7 +177,7 @@ void rpc_stream_error(struct http_req *r, enum rpc_code code, const char *messag
     buf_adds(&json, "{\"error\":");
     rpc_error_json(&json, code, message);
     buf_addc(&json, '}');
-    send_end(r, &json);
+    rpc_send_end(r, &json);
 }
 
 void rpc_stream_refuse(struct http_req *r, enum rpc_code code, const char *message)

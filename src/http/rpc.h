@@ -1,7 +1,7 @@
-/* rpc.h - the Connect protocol with JSON messages, as E2B's clients speak it: unary calls are plain POSTs, streams carry
- * envelopes (a flags byte, a 32-bit big-endian length, the message) and close with an end envelope.
+/* rpc.h - the Connect protocol with JSON messages, as E2B's clients speak it: unary calls are plain POSTs, streams
+ * carry envelopes (a flags byte, a 32-bit big-endian length, the message) and close with an end envelope.
  *
- * A stream's error must travel in its end envelope below a 200: clients throw the body of anything else away.
+ * An error of a stream must be in its end envelope, with status 200: clients ignore the body of any other status.
  */
 #ifndef HUTCH_HTTP_RPC_H
 #define HUTCH_HTTP_RPC_H
@@ -42,10 +42,6 @@ enum rpc_code {
 };
 const char *rpc_code_name(enum rpc_code code);
 unsigned rpc_code_status(enum rpc_code code);
-/* False if the name is none of the protocol's. */
-bool rpc_code_parse(const char *name, enum rpc_code *ret);
-/* The code that tells a plain HTTP status best (404 is not_found, 502 unavailable, ...). */
-enum rpc_code rpc_code_of_status(unsigned status);
 
 /* Reads envelopes from a stream of bytes. Zero-initialised; rpc_reader_done() frees. */
 struct rpc_reader {

@@ -1,4 +1,4 @@
-/* server-int.h - what a server gives to the connections it holds, HTTP/1 and HTTP/2 alike. */
+/* server-int.h - what a server provides to its connections, HTTP/1 and HTTP/2 alike. Private to this folder. */
 #ifndef HUTCH_HTTP_SERVER_INT_H
 #define HUTCH_HTTP_SERVER_INT_H
 
@@ -21,7 +21,7 @@ struct http_link {
 /* Counts the connection (also per peer). Never refuses: limits are checked when a connection is accepted. */
 void http_server_attach(struct http_server *s, struct http_link *link, const char *peer);
 void http_server_detach(struct http_link *link);
-/* Tells the owner. The last thing to be done with a connection: after on_closed of its requests. */
+/* Calls the owner's `gone`. Must be the last call for a connection, after on_closed of its requests. */
 void http_server_gone(struct http_link *link);
 /* Gives a transport with its owner (may be NULL) to `h2`. */
 void http_server_hand_over(struct http_server *s, http_h2_fn *h2, struct transport *t, const char *peer,

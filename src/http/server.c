@@ -42,14 +42,12 @@ struct http_server {
     http_handler *handler;
     void *ctx;
     http_h2_fn *h2;
-    loop_fn *on_idle;
-    void *on_idle_arg;
 
     struct listener *listeners;
     struct http_link *links;
     size_t nlinks;
     struct peers *peers;
-    bool draining, idle_told;
+    bool draining;
 
     struct http_owner *coming; /* of the connection that is attached next */
 
@@ -87,8 +85,6 @@ void *http_server_buffer(struct http_server *s) { return s->buffer; }
 http_h2_fn *http_server_h2(const struct http_server *s) { return s->h2; }
 void http_server_set_h2(struct http_server *s, http_h2_fn *fn) { s->h2 = fn; }
 size_t http_server_connections(const struct http_server *s) { return s->nlinks; }
-bool http_server_idle(const struct http_server *s) { return s->nlinks == 0; }
-
 struct buf *http_server_scratch(struct http_server *s)
 {
     s->scratch.n = 0;
@@ -131,14 +127,6 @@ void http_server_attach(struct http_server *s, struct http_link *link, const cha
     peers_add(s->peers, link->peer);
 }
 
-static void tell_idle(void *arg)
-{
-    struct http_server *s = arg;
-    s->idle_told = false;
-    if (s->nlinks == 0 && s->on_idle)
-        s->on_idle(s->on_idle_arg);
-}
-
 void http_server_detach(struct http_link *link)
 {
     struct http_server *s = link->server;
@@ -151,19 +139,9 @@ void http_server_detach(struct http_link *link)
     link->prev = link->next = NULL;
     s->nlinks--;
     peers_remove(s->peers, link->peer);
-    if (s->nlinks == 0 && s->on_idle && !s->idle_told) {
-        s->idle_told = true;
-        loop_defer(s->loop, tell_idle, s);
-    }
 }
 
-void http_server_on_idle(struct http_server *s, loop_fn *fn, void *arg)
-{
-    s->on_idle = fn;
-    s->on_idle_arg = arg;
-}
-
-static void peer_text(const struct sockaddr_storage *a, char *ret, size_t n)
+static void server_peer_text(const struct sockaddr_storage *a, char *ret, size_t n)
 {
     const struct sockaddr_in *v4 = (const void *)a;
     const struct sockaddr_in6 *v6 = (const void *)a;
@@ -176,18 +154,18 @@ static void peer_text(const struct sockaddr_storage *a, char *ret, size_t n)
         (void)inet_ntop(AF_INET6, &v6->sin6_addr, ret, (socklen_t)n);
 }
 
-static bool full(const struct http_server *s, const char *peer)
+static bool server_is_full(const struct http_server *s, const char *peer)
 {
     return s->nlinks >= s->limits.connections || (s->limits.connections_per_peer && strcmp(peer, "unix") != 0 &&
                                                   peers_count(s->peers, peer) >= s->limits.connections_per_peer);
 }
 
-static void accepted(struct listener *l, int fd, const struct sockaddr_storage *from)
+static void server_on_accepted(struct listener *l, int fd, const struct sockaddr_storage *from)
 {
     static const int one = 1;
     char peer[64];
-    peer_text(from, peer, sizeof peer);
-    if (full(l->server, peer)) {
+    server_peer_text(from, peer, sizeof peer);
+    if (server_is_full(l->server, peer)) {
         (void)close(fd);
         return;
     }
@@ -198,16 +176,16 @@ static void accepted(struct listener *l, int fd, const struct sockaddr_storage *
         conn_serve(l->server, t, peer);
 }
 
-static void accept_again(void *arg)
+static void server_on_accept_again(void *arg)
 {
     struct listener *l = arg;
     l->timer = 0;
     loop_fd_set(l->server->loop, l->watch, LOOP_IN);
 }
 
-/* Out of descriptors: the waiting client is accepted with the spare one and closed at once, which it understands better
- * than silence; then accepting rests for a moment. */
-static void out_of_descriptors(struct listener *l)
+/* Out of descriptors: uses the spare one to accept and close the waiting client at once, which is clearer to it than
+ * silence; then stops accepting for a moment. */
+static void server_out_of_descriptors(struct listener *l)
 {
     struct http_server *s = l->server;
     if (s->spare_fd >= 0) {
@@ -219,10 +197,10 @@ static void out_of_descriptors(struct listener *l)
     s->spare_fd = open("/dev/null", O_RDONLY | O_CLOEXEC);
     loop_fd_set(s->loop, l->watch, 0);
     if (l->timer == 0)
-        l->timer = loop_timer(s->loop, ACCEPT_BACK_OFF_MS, accept_again, l);
+        l->timer = loop_timer(s->loop, ACCEPT_BACK_OFF_MS, server_on_accept_again, l);
 }
 
-static void on_acceptable(void *arg, int fd, unsigned events)
+static void server_on_acceptable(void *arg, int fd, unsigned events)
 {
     struct listener *l = arg;
     (void)events;
@@ -231,13 +209,13 @@ static void on_acceptable(void *arg, int fd, unsigned events)
         socklen_t len = sizeof from;
         int client = accept4(fd, (struct sockaddr *)&from, &len, SOCK_CLOEXEC | SOCK_NONBLOCK);
         if (client >= 0) {
-            accepted(l, client, &from);
+            server_on_accepted(l, client, &from);
             continue;
         }
         if (errno == EINTR || errno == ECONNABORTED)
             continue;
         if (errno == EMFILE || errno == ENFILE || errno == ENOBUFS || errno == ENOMEM)
-            out_of_descriptors(l);
+            server_out_of_descriptors(l);
         return;
     }
 }
@@ -247,7 +225,7 @@ int http_server_listen(struct http_server *s, int listen_fd, http_accept_fn *acc
     struct listener *l = xcalloc(1, sizeof *l);
     *l = (struct listener){
         .next = s->listeners, .server = s, .fd = listen_fd, .accept = accept, .accept_ctx = accept_ctx};
-    l->watch = loop_fd_add(s->loop, listen_fd, LOOP_IN, on_acceptable, l);
+    l->watch = loop_fd_add(s->loop, listen_fd, LOOP_IN, server_on_acceptable, l);
     if (l->watch == 0) {
         free(l);
         return err_set(err, ERR_INTERNAL, errno, "watch the listening socket");
@@ -258,7 +236,7 @@ int http_server_listen(struct http_server *s, int listen_fd, http_accept_fn *acc
 
 void http_server_serve(struct http_server *s, struct transport *t, const char *peer)
 {
-    if (s->draining || full(s, peer))
+    if (s->draining || server_is_full(s, peer))
         t->ops->free(t);
     else
         conn_serve(s, t, peer);
@@ -275,8 +253,8 @@ void http_server_gone(struct http_link *link)
         o->gone(o);
 }
 
-/* The connection could not even be attached. */
-static void never_came(struct http_server *s)
+/* The connection could not be attached: tells its owner. */
+static void server_drop_coming(struct http_server *s)
 {
     struct http_owner *o = s->coming;
     s->coming = NULL;
@@ -292,14 +270,14 @@ void http_server_hand_over(struct http_server *s, http_h2_fn *h2, struct transpo
 {
     s->coming = owner;
     (void)h2(s, t, peer);
-    never_came(s);
+    server_drop_coming(s);
 }
 
 void http_server_serve_for(struct http_server *s, struct transport *t, const char *peer, struct http_owner *o)
 {
     s->coming = o;
     http_server_serve(s, t, peer);
-    never_came(s);
+    server_drop_coming(s);
 }
 
 void http_owner_cut(struct http_owner *o)
@@ -309,7 +287,7 @@ void http_owner_cut(struct http_owner *o)
         o->link->kill(o->link);
 }
 
-static void stop_listening(struct http_server *s)
+static void server_stop_listening(struct http_server *s)
 {
     while (s->listeners) {
         struct listener *l = s->listeners;
@@ -323,19 +301,15 @@ static void stop_listening(struct http_server *s)
 void http_server_drain(struct http_server *s)
 {
     s->draining = true;
-    stop_listening(s);
+    server_stop_listening(s);
     for (struct http_link *link = s->links, *next; link; link = next) {
         next = link->next;
         link->drain(link);
     }
-    if (s->nlinks == 0 && s->on_idle && !s->idle_told) {
-        s->idle_told = true;
-        loop_defer(s->loop, tell_idle, s);
-    }
 }
 
-/* At the end of the batch, behind whatever connections have deferred. */
-static void free_later(void *arg)
+/* Runs after what connections have deferred. */
+static void server_on_free(void *arg)
 {
     struct http_server *s = arg;
     peers_free(s->peers);
@@ -349,11 +323,10 @@ void http_server_free(struct http_server *s)
     if (!s)
         return;
     s->draining = true;
-    s->on_idle = NULL;
-    stop_listening(s);
+    server_stop_listening(s);
     while (s->links)
         s->links->kill(s->links);
     if (s->spare_fd >= 0)
         (void)close(s->spare_fd);
-    loop_defer(s->loop, free_later, s);
+    loop_defer(s->loop, server_on_free, s);
 }

@@ -32,9 +32,9 @@ static bool is_s3(const char *service)
     return false;
 }
 
-/* Decodes what is encoded and encodes it in the one right way, so that "a(b" and "a%28b" sign alike, as they do for the
+/* Decodes and encodes again in the canonical way, so that "a(b" and "a%28b" have the same signature, as for the
  * server. */
-static bool encode_again(const char *s, size_t n, struct buf *out)
+static bool sigv4_encode_again(const char *s, size_t n, struct buf *out)
 {
     _cleanup_buf_ struct buf plain = {0};
     struct err err;
@@ -50,7 +50,7 @@ static bool canonical_path(const char *path, size_t n, bool twice, struct buf *o
     for (size_t at = 0; at < n;) {
         const char *slash = memchr(path + at, '/', n - at);
         size_t end = slash ? (size_t)(slash - path) : n;
-        if (!encode_again(path + at, end - at, &once))
+        if (!sigv4_encode_again(path + at, end - at, &once))
             return false;
         if (slash)
             buf_addc(&once, '/');
@@ -65,32 +65,32 @@ static bool canonical_path(const char *path, size_t n, bool twice, struct buf *o
     return true;
 }
 
-static int by_text(const void *a, const void *b) { return strcmp(*(char *const *)a, *(char *const *)b); }
+static int sigv4_by_text(const void *a, const void *b) { return strcmp(*(char *const *)a, *(char *const *)b); }
 
-/* Pairs are sorted by name, then by value: "k\1v" sorts so, because no encoded text holds a \1. A broken escape stays
- * as it is, encoded: the server will not understand it either. */
+/* Sorts pairs by name, then by value: "k\1v" sorts so, because no encoded text holds a \1. Broken escapes are
+ * encoded as they are: the server does not accept them either. */
 void sigv4_query(const char *query, struct buf *out)
 {
     _cleanup_strv_ struct strv pairs = {0};
     struct url_pair p;
     while (url_query_next(&query, &p)) {
         _cleanup_buf_ struct buf b = {0};
-        if (!encode_again(p.key, p.key_n, &b))
+        if (!sigv4_encode_again(p.key, p.key_n, &b))
             url_encode(&b, p.key, p.key_n, "");
         buf_addc(&b, '\1');
-        if (!encode_again(p.value, p.value_n, &b))
+        if (!sigv4_encode_again(p.value, p.value_n, &b))
             url_encode(&b, p.value, p.value_n, "");
         strv_add(&pairs, buf_str(&b));
     }
     if (pairs.n > 0)
-        qsort(pairs.v, pairs.n, sizeof *pairs.v, by_text);
+        qsort(pairs.v, pairs.n, sizeof *pairs.v, sigv4_by_text);
     for (size_t i = 0; i < pairs.n; i++) {
         *strchr(pairs.v[i], '\1') = '=';
         buf_addf(out, "%s%s", i > 0 ? "&" : "", pairs.v[i]);
     }
 }
 
-static int by_name(const void *a, const void *b)
+static int sigv4_by_name(const void *a, const void *b)
 {
     const struct http_field *const *x = a, *const *y = b;
     int r = strcmp((*x)->name, (*y)->name);
@@ -99,7 +99,7 @@ static int by_name(const void *a, const void *b)
 }
 
 /* Without the white space around it, and every run of spaces inside as one. */
-static void add_trimmed(struct buf *out, const char *value)
+static void sigv4_add_trimmed(struct buf *out, const char *value)
 {
     bool space = false, any = false;
     for (; *value; value++) {
@@ -115,17 +115,17 @@ static void add_trimmed(struct buf *out, const char *value)
     }
 }
 
-static bool sort_fields(const struct sigv4 *s, const struct http_field *ret[SIGV4_FIELDS_MAX])
+static bool sigv4_sort_fields(const struct sigv4 *s, const struct http_field *ret[SIGV4_FIELDS_MAX])
 {
     if (s->nfields == 0 || s->nfields > SIGV4_FIELDS_MAX)
         return false;
     for (size_t i = 0; i < s->nfields; i++)
         ret[i] = &s->signed_fields[i];
-    qsort(ret, s->nfields, sizeof *ret, by_name);
+    qsort(ret, s->nfields, sizeof *ret, sigv4_by_name);
     return true;
 }
 
-static void add_names(struct buf *out, const struct http_field *const *f, size_t n)
+static void sigv4_add_names(struct buf *out, const struct http_field *const *f, size_t n)
 {
     for (size_t i = 0; i < n; i++)
         if (i == 0 || strcmp(f[i]->name, f[i - 1]->name) != 0)
@@ -137,7 +137,7 @@ bool sigv4_canonical(const struct sigv4 *s, struct buf *out)
     const struct http_field *f[SIGV4_FIELDS_MAX];
     const char *mark = strchr(s->target, '?');
     size_t path_n = mark ? (size_t)(mark - s->target) : strlen(s->target);
-    if (!sort_fields(s, f))
+    if (!sigv4_sort_fields(s, f))
         return false;
     buf_addf(out, "%s\n", s->method);
     if (!canonical_path(s->target, path_n, !is_s3(s->service), out))
@@ -149,15 +149,15 @@ bool sigv4_canonical(const struct sigv4 *s, struct buf *out)
             buf_addc(out, ',');
         else
             buf_addf(out, "\n%s:", f[i]->name);
-        add_trimmed(out, f[i]->value);
+        sigv4_add_trimmed(out, f[i]->value);
     }
     buf_adds(out, "\n\n");
-    add_names(out, f, s->nfields);
+    sigv4_add_names(out, f, s->nfields);
     buf_addf(out, "\n%s", s->payload);
     return true;
 }
 
-static void hmac(const void *key, size_t key_n, const char *text, unsigned char ret[SHA256_BYTES])
+static void sigv4_hmac(const void *key, size_t key_n, const char *text, unsigned char ret[SHA256_BYTES])
 {
     unsigned n = SHA256_BYTES;
     if (!HMAC(EVP_sha256(), key, (int)key_n, (const unsigned char *)text, strlen(text), ret, &n))
@@ -171,18 +171,19 @@ static void signing_key(const struct sigv4 *s, const char *date, unsigned char r
     char *first = xmalloc(4 + s->secret_n);
     memcpy(first, "AWS4", 4);
     memcpy(first + 4, s->secret, s->secret_n);
-    hmac(first, 4 + s->secret_n, date, a);
+    sigv4_hmac(first, 4 + s->secret_n, date, a);
     explicit_bzero(first, 4 + s->secret_n);
     free(first);
-    hmac(a, sizeof a, s->region, b);
-    hmac(b, sizeof b, s->service, a);
-    hmac(a, sizeof a, "aws4_request", ret);
+    sigv4_hmac(a, sizeof a, s->region, b);
+    sigv4_hmac(b, sizeof b, s->service, a);
+    sigv4_hmac(a, sizeof a, "aws4_request", ret);
     explicit_bzero(a, sizeof a);
     explicit_bzero(b, sizeof b);
 }
 
-/* Room for the canonical request, which may hold a session token: it must not move while it is written. */
-static void make_room(const struct sigv4 *s, struct buf *b)
+/* Reserves room for the canonical request, which may hold a session token: growing would leave copies of it in
+ * memory. */
+static void sigv4_make_room(const struct sigv4 *s, struct buf *b)
 {
     size_t n = strlen(s->method) + 10 * strlen(s->target) + strlen(s->payload) + 64;
     for (size_t i = 0; i < s->nfields; i++)
@@ -191,7 +192,7 @@ static void make_room(const struct sigv4 *s, struct buf *b)
     b->cap = n;
 }
 
-static void wipe(struct buf *b)
+static void sigv4_wipe(struct buf *b)
 {
     if (b->p)
         explicit_bzero(b->p, b->cap);
@@ -201,12 +202,12 @@ static void wipe(struct buf *b)
 bool sigv4_authorization(const struct sigv4 *s, struct buf *out)
 {
     const struct http_field *f[SIGV4_FIELDS_MAX];
-    _cleanup_(wipe) struct buf canonical = {0};
+    _cleanup_(sigv4_wipe) struct buf canonical = {0};
     _cleanup_buf_ struct buf text = {0}, scope = {0};
     unsigned char key[SHA256_BYTES], signature[SHA256_BYTES];
     char when[SIGV4_TIME], date[9], hash[SHA256_HEX];
-    make_room(s, &canonical);
-    if (!sigv4_canonical(s, &canonical) || !sort_fields(s, f))
+    sigv4_make_room(s, &canonical);
+    if (!sigv4_canonical(s, &canonical) || !sigv4_sort_fields(s, f))
         return false;
     sigv4_time(s->unix_time, when);
     memcpy(date, when, 8);
@@ -215,10 +216,10 @@ bool sigv4_authorization(const struct sigv4 *s, struct buf *out)
     buf_addf(&scope, "%s/%s/%s/aws4_request", date, s->region, s->service);
     buf_addf(&text, ALGORITHM "\n%s\n%s\n%s", when, scope.p, hash);
     signing_key(s, date, key);
-    hmac(key, sizeof key, text.p, signature);
+    sigv4_hmac(key, sizeof key, text.p, signature);
     explicit_bzero(key, sizeof key);
     buf_addf(out, ALGORITHM " Credential=%s/%s, SignedHeaders=", s->access_key_id, scope.p);
-    add_names(out, f, s->nfields);
+    sigv4_add_names(out, f, s->nfields);
     buf_adds(out, ", Signature=");
     for (size_t i = 0; i < sizeof signature; i++)
         buf_addf(out, "%02x", signature[i]);

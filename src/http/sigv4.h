@@ -1,4 +1,4 @@
-/* sigv4.h - AWS Signature Version 4 over a request that is otherwise ready to be sent. Pure functions of their
+/* sigv4.h - computes AWS Signature Version 4 for a request that is otherwise ready. Pure functions of their
  * arguments. */
 #ifndef HUTCH_HTTP_SIGV4_H
 #define HUTCH_HTTP_SIGV4_H
@@ -27,7 +27,7 @@ struct sigv4 {
 };
 
 void sigv4_time(uint64_t unix_time, char ret[SIGV4_TIME]);
-/* The canonical query of a raw one (NULL: none): decoded, encoded in the one right way, sorted. A '+' is a plus. */
+/* The canonical query of a raw one (NULL: none): decoded, encoded canonically, sorted. A '+' is a plus. */
 void sigv4_query(const char *query, struct buf *out);
 /* The canonical request, as it is hashed. false: an escape in the target is broken, or there are too many fields. */
 bool sigv4_canonical(const struct sigv4 *s, struct buf *out);

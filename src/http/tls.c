@@ -21,7 +21,7 @@ enum { RECORD = 16 * 1024 /* what one TLS record carries */ };
 struct tls {
     struct transport t; /* first */
     SSL *ssl;
-    struct buf before; /* bytes that somebody else has read, for OpenSSL to read first */
+    struct buf before; /* bytes that were read before, for OpenSSL to read first */
     size_t given;      /* of them */
     unsigned wants_read, wants_write;
     bool done;   /* handshake */
@@ -39,9 +39,10 @@ struct tls_client {
     SSL_CTX *ctx;
 };
 
-/* ---- the socket below: like OpenSSL's own, but a closed peer is EPIPE and never a signal, and no call ever waits ---- */
+/* ---- the socket below: like OpenSSL's own, but a closed peer gives EPIPE instead of a signal, and no call waits
+ * ---- */
 
-static int give_before(struct tls *t, char *p, size_t n)
+static int tls_give_before(struct tls *t, char *p, size_t n)
 {
     size_t left = t->before.n - t->given, some = n < left ? n : left;
     memcpy(p, t->before.p + t->given, some);
@@ -56,7 +57,7 @@ static int bio_read(BIO *b, char *p, int n)
     struct tls *t = BIO_get_data(b);
     BIO_clear_retry_flags(b);
     if (t->before.n > 0 && n > 0)
-        return give_before(t, p, (size_t)n);
+        return tls_give_before(t, p, (size_t)n);
     ssize_t got = recv(t->t.fd, p, (size_t)n, MSG_DONTWAIT);
     if (got < 0 && (errno == EAGAIN || errno == EINTR))
         BIO_set_retry_read(b);
@@ -109,7 +110,7 @@ static BIO *bio_new(struct tls *t)
 
 /* ---- transport ---- */
 
-static void keep_failure(struct tls *t)
+static void tls_keep_failure(struct tls *t)
 {
     unsigned long code = ERR_peek_last_error();
     const char *reason = code ? ERR_reason_error_string(code) : NULL;
@@ -123,7 +124,7 @@ static void keep_failure(struct tls *t)
 }
 
 /* Turns OpenSSL's answer to a call that moved nothing into the transport's: 0 end of stream, -1 with errno. */
-static ssize_t outcome(struct tls *t, int result, unsigned *wants)
+static ssize_t tls_outcome(struct tls *t, int result, unsigned *wants)
 {
     int eno = errno;
     switch (SSL_get_error(t->ssl, result)) {
@@ -139,13 +140,13 @@ static ssize_t outcome(struct tls *t, int result, unsigned *wants)
         return 0;
     case SSL_ERROR_SYSCALL:
         errno = eno;
-        keep_failure(t);
+        tls_keep_failure(t);
         t->broken = true;
         errno = eno ? eno : ECONNRESET;
         return -1;
     default:
         errno = 0;
-        keep_failure(t);
+        tls_keep_failure(t);
         t->broken = true;
         errno = eno == EPIPE || eno == ECONNRESET ? eno : ECONNRESET;
         return -1;
@@ -164,12 +165,12 @@ static ssize_t tls_read(struct transport *base, void *p, size_t n)
     ERR_clear_error();
     errno = 0;
     int result = SSL_read_ex(t->ssl, p, n, &got);
-    return result == 1 ? (ssize_t)got : outcome(t, result, &t->wants_read);
+    return result == 1 ? (ssize_t)got : tls_outcome(t, result, &t->wants_read);
 }
 
-/* One record's worth of the vector in one piece: the only buffer of the vector itself, or a copy. After EAGAIN OpenSSL wants
- * the same bytes again, or more of them; a queue that only grows keeps that promise. */
-static const void *gather(const struct iovec *v, int n, size_t *size)
+/* Returns up to one record of the vector as one piece: its only buffer, or a copy. After EAGAIN OpenSSL needs the
+ * same bytes again, or more of them; the callers' queues only grow, so they give them. */
+static const void *tls_gather(const struct iovec *v, int n, size_t *size)
 {
     static _Thread_local char record[RECORD];
     size_t used = 0;
@@ -187,10 +188,10 @@ static const void *gather(const struct iovec *v, int n, size_t *size)
     return record;
 }
 
-static ssize_t write_record(struct tls *t, const struct iovec *v, int n)
+static ssize_t tls_write_record(struct tls *t, const struct iovec *v, int n)
 {
     size_t size, sent;
-    const void *p = gather(v, n, &size);
+    const void *p = tls_gather(v, n, &size);
     if (size == 0)
         return 0;
     ERR_clear_error();
@@ -200,7 +201,7 @@ static ssize_t write_record(struct tls *t, const struct iovec *v, int n)
         explicit_bzero((void *)(uintptr_t)p, size); /* the copy, which may hold a secret, would stay */
     if (result == 1)
         return (ssize_t)sent;
-    ssize_t status = outcome(t, result, &t->wants_write);
+    ssize_t status = tls_outcome(t, result, &t->wants_write);
     if (status == 0) {
         errno = EPIPE;
         return -1;
@@ -227,7 +228,7 @@ static ssize_t tls_writev(struct transport *base, const struct iovec *v, int n)
         memcpy(rest, v, (size_t)used * sizeof *v);
         rest[0].iov_base = (char *)rest[0].iov_base + skip;
         rest[0].iov_len -= skip;
-        ssize_t sent = write_record(t, rest, used);
+        ssize_t sent = tls_write_record(t, rest, used);
         if (sent < 0)
             return total > 0 && errno == EAGAIN ? (ssize_t)total : -1;
         total += (size_t)sent;
@@ -251,7 +252,7 @@ static void tls_shutdown(struct transport *base)
     if (t->broken || !t->done)
         return;
     ERR_clear_error();
-    (void)SSL_shutdown(t->ssl); /* close_notify; if the socket is full it goes without */
+    (void)SSL_shutdown(t->ssl); /* close_notify; left out if the socket is full */
     ERR_clear_error();
     (void)shutdown(base->fd, SHUT_WR);
 }
@@ -295,7 +296,7 @@ static int tls_handshake(struct transport *base)
         return 1;
     }
     unsigned wants = 0;
-    ssize_t status = outcome(t, result, &wants);
+    ssize_t status = tls_outcome(t, result, &wants);
     if (status < 0 && errno == EAGAIN) {
         t->wants_read = t->wants_write = wants;
         return 0;
@@ -361,17 +362,16 @@ void tls_common_options(SSL_CTX *ctx)
     (void)SSL_CTX_set_session_cache_mode(ctx, SSL_SESS_CACHE_OFF);
 }
 
-/* A key with a passphrase is refused, not asked for on a terminal that is not there. */
-static int no_passphrase(char *p, int n, int writing, void *arg)
+int tls_no_passphrase(char *p, int n, int writing, void *arg)
 {
     (void)p, (void)n, (void)writing, (void)arg;
     return -1;
 }
 
-/* Our preference decides; `arg` is not NULL if HTTP/2 is served.
- * A client that offers nothing of ours gets no ALPN and HTTP/1.1. */
-static int select_protocol(SSL *ssl, const unsigned char **out, unsigned char *out_n, const unsigned char *in,
-                           unsigned in_n, void *arg)
+/* Chooses by our preference; `arg` is not NULL if HTTP/2 is served. A client that offers no protocol of ours gets no
+ * ALPN and HTTP/1.1. */
+static int tls_select_protocol(SSL *ssl, const unsigned char **out, unsigned char *out_n, const unsigned char *in,
+                               unsigned in_n, void *arg)
 {
     static const unsigned char both[] = "\x02h2\x08http/1.1", one[] = "\x08http/1.1";
     unsigned char *chosen = NULL;
@@ -382,20 +382,20 @@ static int select_protocol(SSL *ssl, const unsigned char **out, unsigned char *o
     return got == OPENSSL_NPN_NEGOTIATED ? SSL_TLSEXT_ERR_OK : SSL_TLSEXT_ERR_NOACK;
 }
 
-static void ctx_free_p(SSL_CTX **ctx) { SSL_CTX_free(*ctx); }
+static void tls_ctx_free_p(SSL_CTX **ctx) { SSL_CTX_free(*ctx); }
 
-static int load(struct tls_server *s, SSL_CTX **ret, struct err *err)
+static int tls_load(struct tls_server *s, SSL_CTX **ret, struct err *err)
 {
-    _cleanup_(ctx_free_p) SSL_CTX *ctx = SSL_CTX_new(TLS_server_method());
+    _cleanup_(tls_ctx_free_p) SSL_CTX *ctx = SSL_CTX_new(TLS_server_method());
     if (!ctx)
         return tls_error(err, "TLS context", NULL);
     tls_common_options(ctx);
     (void)SSL_CTX_set_num_tickets(ctx, 0);
-    /* Requests delimit themselves, so a missing close_notify hides nothing. */
+    /* Requests mark their own end, so a missing close_notify cannot hide a cut. */
     (void)SSL_CTX_set_options(ctx, SSL_OP_CIPHER_SERVER_PREFERENCE | SSL_OP_IGNORE_UNEXPECTED_EOF);
     /* Handshakes may outlive `s`, so they are not given it. */
-    SSL_CTX_set_alpn_select_cb(ctx, select_protocol, (void *)(intptr_t)s->h2);
-    SSL_CTX_set_default_passwd_cb(ctx, no_passphrase);
+    SSL_CTX_set_alpn_select_cb(ctx, tls_select_protocol, (void *)(intptr_t)s->h2);
+    SSL_CTX_set_default_passwd_cb(ctx, tls_no_passphrase);
     if (SSL_CTX_use_certificate_chain_file(ctx, s->cert_path) != 1)
         return tls_error(err, "read the certificate", s->cert_path);
     if (SSL_CTX_use_PrivateKey_file(ctx, s->key_path, SSL_FILETYPE_PEM) != 1)
@@ -410,21 +410,11 @@ int tls_server_new(const char *cert_path, const char *key_path, bool h2, struct 
 {
     struct tls_server *s = xcalloc(1, sizeof *s);
     *s = (struct tls_server){.cert_path = xstrdup(cert_path), .key_path = xstrdup(key_path), .h2 = h2};
-    if (load(s, &s->ctx, err) < 0) {
+    if (tls_load(s, &s->ctx, err) < 0) {
         tls_server_free(s);
         return -1;
     }
     *ret = s;
-    return 0;
-}
-
-int tls_server_reload(struct tls_server *s, struct err *err)
-{
-    SSL_CTX *fresh = NULL;
-    if (load(s, &fresh, err) < 0)
-        return -1;
-    SSL_CTX_free(s->ctx); /* open connections hold their own reference */
-    s->ctx = fresh;
     return 0;
 }
 
@@ -461,7 +451,7 @@ int tls_client_new(struct tls_client **ret, struct err *err)
     return 0;
 }
 
-static bool is_address(const char *name)
+static bool tls_name_is_address(const char *name)
 {
     struct in6_addr a;
     return inet_pton(AF_INET, name, &a) == 1 || inet_pton(AF_INET6, name, &a) == 1;
@@ -473,7 +463,7 @@ struct transport *tls_client_connect(struct tls_client *c, int fd, const char *n
     if (!t)
         return NULL;
     SSL_set_connect_state(t->ssl);
-    if (name && !is_address(name) && SSL_set_tlsext_host_name(t->ssl, name) != 1) {
+    if (name && !tls_name_is_address(name) && SSL_set_tlsext_host_name(t->ssl, name) != 1) {
         ERR_clear_error();
         tls_free(&t->t);
         return NULL;

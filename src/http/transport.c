@@ -11,7 +11,7 @@
 
 struct plain {
     struct transport t; /* first */
-    struct buf before;  /* bytes read by somebody else, to be given first */
+    struct buf before;  /* bytes that were read before, to be given first */
     size_t given;       /* of them */
 };
 

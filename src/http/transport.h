@@ -1,6 +1,6 @@
-/* transport.h - the bytes below HTTP: a plain socket, or TLS on one. A transport owns its descriptor and is driven by the
- * connection that holds it; nothing here watches descriptors or blocks, not even on a socket whose flags somebody else can
- * change: one that came from a sandbox is still held there, and O_NONBLOCK and SO_LINGER belong to both.
+/* transport.h - the byte stream below HTTP: a plain socket, or TLS on one. A transport owns its descriptor; the
+ * connection that holds it watches the descriptor and calls the transport. A transport never blocks, not even on a
+ * socket that came from a sandbox, which shares it and can change O_NONBLOCK and SO_LINGER.
  */
 #ifndef HUTCH_HTTP_TRANSPORT_H
 #define HUTCH_HTTP_TRANSPORT_H
@@ -12,8 +12,9 @@
 
 struct transport;
 
-/* read/write: >0 bytes; 0 end of stream (read); -1 with errno: EAGAIN (see `wants`), anything else is fatal. A write that
- * took less than it was given would have blocked. While the handshake is under way both `wants` name what it waits for. */
+/* read/write: >0 bytes; 0 end of stream (read); -1 with errno: EAGAIN (see `wants`), anything else is fatal. A write
+ * that took less than it was given would have blocked. While the handshake is under way both `wants` name what it
+ * waits for. */
 struct transport_ops {
     ssize_t (*read)(struct transport *t, void *p, size_t n);
     ssize_t (*writev)(struct transport *t, const struct iovec *v, int n);
@@ -22,7 +23,7 @@ struct transport_ops {
     unsigned (*wants_write)(const struct transport *t);
     /* Bytes already decrypted and not yet read: reading must go on without waiting for the descriptor. */
     bool (*pending)(const struct transport *t);
-    /* Says goodbye in this direction (SHUT_WR, close_notify). */
+    /* Closes our direction (SHUT_WR, close_notify). */
     void (*shutdown)(struct transport *t);
     void (*free)(struct transport *t); /* closes the descriptor */
     /* ALPN result: "h2", "http/1.1" or NULL; NULL too while the handshake is not finished. */
@@ -38,7 +39,7 @@ struct transport {
 
 /* A plain socket. Takes the descriptor over. */
 struct transport *transport_plain(int fd);
-/* The same, of whose stream somebody has read p[0..n) already: they are read again first. */
+/* The same for a stream from which p[0..n) was read before: the transport gives these bytes first. */
 struct transport *transport_plain_after(int fd, const void *p, size_t n);
 bool transport_is_plain(const struct transport *t);
 

@@ -5,16 +5,7 @@
 #include "base/mem.h"
 #include "base/text.h"
 
-static int hex(char c)
-{
-    if (c >= '0' && c <= '9')
-        return c - '0';
-    if (c >= 'a' && c <= 'f')
-        return c - 'a' + 10;
-    return c >= 'A' && c <= 'F' ? c - 'A' + 10 : -1;
-}
-
-static int bad_escape(const char *s, size_t n, size_t at, struct err *err)
+static int url_bad_escape(const char *s, size_t n, size_t at, struct err *err)
 {
     _cleanup_buf_ struct buf shown = {0};
     char piece[4] = {0};
@@ -42,12 +33,13 @@ int url_decode(const char *s, size_t n, enum url_plus plus, struct buf *out, str
             i++;
             continue;
         }
-        int high = s[i] == '%' && n - i > 2 ? hex(s[i + 1]) : -1, low = high >= 0 ? hex(s[i + 2]) : -1;
+        int high = s[i] == '%' && n - i > 2 ? url_hex_digit(s[i + 1]) : -1,
+            low = high >= 0 ? url_hex_digit(s[i + 2]) : -1;
         if (low < 0 || high * 16 + low == 0) {
             out->n = before;
             if (out->p)
                 out->p[before] = '\0';
-            return bad_escape(s, n, i, err);
+            return url_bad_escape(s, n, i, err);
         }
         buf_addc(out, (char)(high * 16 + low));
         i += 3;
@@ -55,7 +47,7 @@ int url_decode(const char *s, size_t n, enum url_plus plus, struct buf *out, str
     return 0;
 }
 
-static bool unreserved(char c)
+static bool url_is_unreserved(char c)
 {
     return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') || c == '-' || c == '.' ||
            c == '_' || c == '~';
@@ -66,7 +58,7 @@ void url_encode(struct buf *out, const char *s, size_t n, const char *keep)
     static const char digits[] = "0123456789ABCDEF";
     for (size_t i = 0; i < n; i++) {
         unsigned char c = (unsigned char)s[i];
-        if (unreserved(s[i]) || (c != 0 && strchr(keep, c))) {
+        if (url_is_unreserved(s[i]) || (c != 0 && strchr(keep, c))) {
             buf_addc(out, s[i]);
         } else {
             const char escape[3] = {'%', digits[c >> 4], digits[c & 15]};
@@ -112,7 +104,7 @@ int url_query_get(const char *query, const char *key, enum url_plus plus, struct
     return 0;
 }
 
-static int add_decoded(const char *s, size_t n, struct strv *ret, struct err *err)
+static int url_add_decoded(const char *s, size_t n, struct strv *ret, struct err *err)
 {
     struct buf text = {0};
     if (url_decode(s, n, URL_PLUS_SPACE, &text, err) < 0) {
@@ -136,7 +128,8 @@ int url_metadata(const char *raw, size_t n, struct strv *ret, struct err *err)
             return err_set(err, ERR_USAGE, 0, "metadata filter: more than %d pairs", URL_METADATA_MAX);
         if (pair.key_n == 0)
             return err_set(err, ERR_USAGE, 0, "metadata filter: pair %zu has no key; expected key=value", pairs + 1);
-        if (add_decoded(pair.key, pair.key_n, ret, err) < 0 || add_decoded(pair.value, pair.value_n, ret, err) < 0)
+        if (url_add_decoded(pair.key, pair.key_n, ret, err) < 0 ||
+            url_add_decoded(pair.value, pair.value_n, ret, err) < 0)
             return err_wrap(err, "metadata filter, pair %zu", pairs + 1);
     }
     return 0;

@@ -1,4 +1,4 @@
-/* x509.h - what OpenSSL gives is freed when its name goes out of scope. For hutch-node only. */
+/* x509.h - frees OpenSSL's objects when their variables go out of scope. For hutch-node only. */
 #ifndef HUTCH_HTTP_X509_H
 #define HUTCH_HTTP_X509_H
 

@@ -1,4 +1,4 @@
-/* archive.c - tar, by libarchive: the format and nothing else, from a stream that was decompressed before. */
+/* archive.c - reads tar with libarchive: only the format, from a stream that is decompressed already. */
 #include <archive_entry.h>
 #include <errno.h>
 #include <stdio.h>
@@ -9,7 +9,7 @@
 
 static const unsigned char zeros[32 << 10];
 
-static ssize_t on_read(struct archive *a, void *arg, const void **ret)
+static ssize_t tar_on_read(struct archive *a, void *arg, const void **ret)
 {
     struct tar *t = arg;
     ssize_t n = stream_next(t->stream, ret, &t->err);
@@ -18,14 +18,14 @@ static ssize_t on_read(struct archive *a, void *arg, const void **ret)
     return n;
 }
 
-static int64_t on_skip(struct archive *a, void *arg, int64_t n)
+static int64_t tar_on_skip(struct archive *a, void *arg, int64_t n)
 {
     (void)a;
     return stream_skip(((struct tar *)arg)->stream, n);
 }
 
-/* What the stream said goes before what libarchive makes of it. */
-static int say_error(struct tar *t, struct err *err)
+/* Reports the stream's own error if there is one: it is more exact than libarchive's. */
+static int tar_fail(struct tar *t, struct err *err)
 {
     const char *why = archive_error_string(t->a);
     if (t->err.code) {
@@ -43,13 +43,13 @@ int tar_open(struct tar *t, struct stream *s, struct err *err)
         return image_fail(err, IMAGE_HOST, "out of memory");
     (void)archive_read_support_format_tar(t->a);
     (void)archive_read_support_format_empty(t->a);
-    if (archive_read_open2(t->a, t, NULL, on_read, on_skip, NULL) != ARCHIVE_OK)
-        return say_error(t, err);
+    if (archive_read_open2(t->a, t, NULL, tar_on_read, tar_on_skip, NULL) != ARCHIVE_OK)
+        return tar_fail(t, err);
     return 0;
 }
 
-/* libarchive warns about anything that is odd. What counts here is a name that it could not keep as it is. */
-static bool names_whole(struct tar *t, struct archive_entry *e)
+/* libarchive warns about many things. Only a name that it could not keep unchanged matters here. */
+static bool tar_names_intact(struct tar *t, struct archive_entry *e)
 {
     const char *why = archive_error_string(t->a);
     if (!archive_entry_pathname(e) || !why)
@@ -63,8 +63,8 @@ int tar_next(struct tar *t, struct archive_entry **ret, struct err *err)
     if (rc == ARCHIVE_EOF)
         return 0;
     if (rc < ARCHIVE_WARN)
-        return say_error(t, err);
-    if (rc == ARCHIVE_WARN && !names_whole(t, *ret))
+        return tar_fail(t, err);
+    if (rc == ARCHIVE_WARN && !tar_names_intact(t, *ret))
         return image_fail(
             err, IMAGE_BAD_DATA, "%s: an entry after %lld bytes (%s) has a name that is not UTF-8 or is damaged",
             t->stream->what, (long long)archive_read_header_position(t->a), image_shown(archive_entry_pathname(*ret)));
@@ -74,8 +74,8 @@ int tar_next(struct tar *t, struct archive_entry **ret, struct err *err)
     return 1;
 }
 
-/* Blocks come with their place; what lies between two of them is a hole. */
-static int next_block(struct tar *t, uint64_t size, uint64_t offset, struct err *err)
+/* Reads the next block and its offset; the bytes between two blocks are a hole. */
+static int tar_next_block(struct tar *t, uint64_t size, uint64_t offset, struct err *err)
 {
     int rc;
     do
@@ -88,7 +88,7 @@ static int next_block(struct tar *t, uint64_t size, uint64_t offset, struct err 
         return 0;
     }
     if (rc != ARCHIVE_OK)
-        return say_error(t, err);
+        return tar_fail(t, err);
     if (t->at < 0 || (uint64_t)t->at < offset || t->n > size || (uint64_t)t->at > size - t->n)
         return image_fail(err, IMAGE_BAD_DATA, "%s: a sparse entry has its parts in a wrong order", t->stream->what);
     return 0;
@@ -102,7 +102,7 @@ ssize_t tar_data(struct tar *t, uint64_t size, uint64_t *offset, const void **re
     }
     if (*offset >= size)
         return 0;
-    if (t->n == 0 && next_block(t, size, *offset, err) < 0)
+    if (t->n == 0 && tar_next_block(t, size, *offset, err) < 0)
         return -1;
     size_t take = t->n;
     *ret = t->block;
@@ -129,7 +129,7 @@ const char *tar_trim(const char *raw, char *ret, size_t room)
     const char *p = raw;
     if (p[0] == '\0')
         return "is empty";
-    /* From the root on is from here on: images that nix makes are written so, and every tool reads them so. */
+    /* A leading '/' is dropped: images made by nix have it, and every tool reads them so. */
     while (p[0] == '/' || (p[0] == '.' && p[1] == '/'))
         p++;
     size_t n = strlen(p);

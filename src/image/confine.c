@@ -1,5 +1,5 @@
-/* confine.c - the worker gives up everything but its descriptors before it reads the first foreign byte, and looks
- * whether that is true. Its filter is a list of what may be called: a program that only reads and writes needs little.
+/* confine.c - the worker gives up everything but its descriptors before it reads the first foreign byte, and verifies
+ * that it did. Its filter lists the few system calls that a program needs which only reads and writes.
  */
 #include <errno.h>
 #include <fcntl.h>
@@ -25,15 +25,15 @@
 
 enum {
     X32_BIT = 0x40000000,
-    FILES_MAX = 1024, /* also of descriptors under way to the job, of all who have this uid */
+    FILES_MAX = 1024, /* also limits descriptors in flight to jobs, of all processes with this uid */
     CPU_MAX_S = 2 * 3600,
 };
 #define MEMORY_MAX (UINT64_C(3) << 30) /* xz and zstd windows, 4 million names */
 
-/* What it can do without besides what no daemon of ours does: these end it. */
+/* System calls that kill the worker, besides those that are forbidden to every daemon of ours. */
 static const int forbidden[] = {SYS_listen, SYS_accept, SYS_accept4, SYS_fork, SYS_vfork, SYS_clone, SYS_kill};
 
-/* Everything else but these is refused. */
+/* Allowed; all others fail with EPERM. */
 /* clang-format off */
 static const int allowed[] = {
     SYS_read, SYS_write, SYS_readv, SYS_writev, SYS_pread64, SYS_pwrite64, SYS_lseek, SYS_close, SYS_fstat,
@@ -45,14 +45,15 @@ static const int allowed[] = {
     SYS_exit, SYS_exit_group, SYS_prctl,
 };
 /* clang-format on */
-/* socket() itself by family. Files: what the root holds, i.e. how names are found. */
+/* Allowed with the network; socket() only for `families`. Opening files is needed to resolve names (/etc in the
+ * root). */
 static const int allowed_net[] = {
     SYS_connect,     SYS_sendto,      SYS_recvfrom, SYS_sendmmsg, SYS_setsockopt, SYS_getsockopt,
     SYS_getsockname, SYS_getpeername, SYS_shutdown, SYS_bind,     SYS_openat,     SYS_open,
 };
 static const int families[] = {AF_INET, AF_INET6};
 
-static size_t build_filter(struct sock_filter *f, bool net)
+static size_t confine_build_filter(struct sock_filter *f, bool net)
 {
     size_t n = 0;
     const unsigned kill = SECCOMP_RET_KILL_PROCESS;
@@ -85,7 +86,7 @@ static size_t build_filter(struct sock_filter *f, bool net)
     return n;
 }
 
-static int limit(int what, const char *name, uint64_t max, struct err *err)
+static int confine_limit(int what, const char *name, uint64_t max, struct err *err)
 {
     struct rlimit l;
     if (getrlimit((__rlimit_resource_t)what, &l) < 0)
@@ -97,7 +98,7 @@ static int limit(int what, const char *name, uint64_t max, struct err *err)
                                                         : 0;
 }
 
-static int set_limits(struct err *err)
+static int confine_set_limits(struct err *err)
 {
     uint64_t memory = MEMORY_MAX;
 #if defined(__SANITIZE_ADDRESS__)
@@ -107,18 +108,18 @@ static int set_limits(struct err *err)
     memory = RLIM_INFINITY;
 #endif
 #endif
-    (void)signal(SIGXFSZ, SIG_IGN); /* EFBIG is an answer that can be told */
+    (void)signal(SIGXFSZ, SIG_IGN); /* write() then fails with EFBIG, which we can report */
     (void)signal(SIGPIPE, SIG_IGN);
-    if (limit(RLIMIT_AS, "as", memory, err) < 0 || limit(RLIMIT_CPU, "cpu", CPU_MAX_S, err) < 0 ||
-        limit(RLIMIT_FSIZE, "fsize", 2 * IMAGE_BYTES_MAX, err) < 0 ||
-        limit(RLIMIT_NOFILE, "nofile", FILES_MAX, err) < 0 || limit(RLIMIT_CORE, "core", 0, err) < 0)
+    if (confine_limit(RLIMIT_AS, "as", memory, err) < 0 || confine_limit(RLIMIT_CPU, "cpu", CPU_MAX_S, err) < 0 ||
+        confine_limit(RLIMIT_FSIZE, "fsize", 2 * IMAGE_BYTES_MAX, err) < 0 ||
+        confine_limit(RLIMIT_NOFILE, "nofile", FILES_MAX, err) < 0 || confine_limit(RLIMIT_CORE, "core", 0, err) < 0)
         return -1;
     return prctl(PR_SET_DUMPABLE, 0, 0, 0, 0) < 0 ? err_set(err, ERR_HOST, errno, "cannot forbid dumps") : 0;
 }
 
-/* What libraries would load from files the first time they are asked. Names in archives are UTF-8, and are to stay as
- * they are. */
-static int warm_up(struct err *err)
+/* Makes libraries load the files that they would otherwise open at first use. Names in archives are UTF-8 and must not
+ * be converted. */
+static int confine_warm_up(struct err *err)
 {
     struct hash h = {0};
     uint8_t sum[SHA256_BYTES];
@@ -133,9 +134,9 @@ static int warm_up(struct err *err)
     return 0;
 }
 
-/* The directory that we were given becomes all there is. Who may not do that (tests without root) is left with the
- * filter, which opens nothing; only fetch, which opens files, cannot do with that alone. */
-static int change_root(bool net, struct err *err)
+/* Makes the given directory the root. Without CAP_SYS_CHROOT (tests without root) only Landlock and the filter confine
+ * the worker; fetch, whose filter can open files, then needs Landlock. */
+static int confine_change_root(bool net, struct err *err)
 {
     if (fchdir(IMAGE_FD_ROOT) == 0 && chroot(".") == 0 && chdir("/") == 0)
         return close(IMAGE_FD_ROOT);
@@ -151,12 +152,12 @@ int image_confine(bool net, struct err *err)
     struct sock_filter filter[2 * (ARRAY_LEN(allowed) + ARRAY_LEN(allowed_net) + ARRAY_LEN(families)) + 16];
     char bytes[8192];
     _Static_assert(ARRAY_LEN(filter) < 4096, "the kernel's limit");
-    /* Opened while files can be, read when everything is in force. */
+    /* Opened while files can still be opened, read when all restrictions are in force. */
     _cleanup_close_ int status = open("/proc/self/status", O_RDONLY | O_CLOEXEC);
     if (status < 0)
         return err_set(err, ERR_HOST, errno, "cannot open /proc/self/status");
-    if (warm_up(err) < 0 || set_limits(err) < 0 || change_root(net, err) < 0 || daemon_confine(&kill, err) < 0 ||
-        seccomp_load(filter, build_filter(filter, net), 0, NULL, err) < 0)
+    if (confine_warm_up(err) < 0 || confine_set_limits(err) < 0 || confine_change_root(net, err) < 0 ||
+        daemon_confine(&kill, err) < 0 || seccomp_load(filter, confine_build_filter(filter, net), 0, NULL, err) < 0)
         return -1;
     ssize_t n = read(status, bytes, sizeof bytes - 1);
     bytes[n > 0 ? n : 0] = '\0';

@@ -1,4 +1,4 @@
-/* fetch-auth.c - who we are, as a registry wants to be told: Basic, or a token from where its challenge points. */
+/* fetch-auth.c - authenticates to a registry: Basic, or a token from the server that its challenge names. */
 #include <ctype.h>
 #include <jansson.h>
 #include <stdio.h>
@@ -9,8 +9,8 @@
 #include "http/url.h"
 #include "image/fetch-int.h"
 
-/* name=token or name="text" with '\' before what is meant as it is. Moves *p behind it. */
-static bool next_param(const char **p, char *name, size_t name_room, char *value, size_t value_room)
+/* Reads name=token or name="text" with '\' as escape. Moves *p behind it. */
+static bool auth_next_param(const char **p, char *name, size_t name_room, char *value, size_t value_room)
 {
     size_t n = 0;
     *p += strspn(*p, " \t,");
@@ -50,7 +50,7 @@ void auth_parse(const char *value, struct auth_challenge *ret)
     else
         return;
     p += n;
-    while (next_param(&p, name, sizeof name, text, sizeof text)) {
+    while (auth_next_param(&p, name, sizeof name, text, sizeof text)) {
         if (strcasecmp(name, "realm") == 0)
             (void)snprintf(ret->realm, sizeof ret->realm, "%s", text);
         else if (strcasecmp(name, "service") == 0 && strlen(text) < sizeof ret->service)
@@ -60,20 +60,20 @@ void auth_parse(const char *value, struct auth_challenge *ret)
     }
 }
 
-static void set_basic(const struct fetch *f, struct buf *ret)
+static void auth_set_basic(const struct fetch *f, struct buf *ret)
 {
     ret->n = 0;
     buf_adds(ret, "Basic ");
     base64_encode(ret, f->credentials, strlen(f->credentials));
 }
 
-static int take_token(struct fetch *f, const struct buf *body, struct err *err)
+static int auth_take_token(struct fetch *f, const struct buf *body, struct err *err)
 {
     json_t *j = json_loadb(buf_str(body), body->n, JSON_REJECT_DUPLICATES, NULL);
     const char *token = json_string_value(json_object_get(j, "token"));
     if (!token)
         token = json_string_value(json_object_get(j, "access_token"));
-    /* It goes into a field of the next request. */
+    /* The token goes into a header field: only printable characters. */
     bool good = token && token[0] && strlen(token) < WEB_TOKEN_MAX / 2;
     for (const char *c = token; good && *c; c++)
         good = *c > ' ' && *c < 0x7f;
@@ -85,7 +85,7 @@ static int take_token(struct fetch *f, const struct buf *body, struct err *err)
     return good ? 0 : image_fail(err, IMAGE_BAD_DATA, "the registry %s gave no token", image_shown(f->ref.host));
 }
 
-static int ask_for_token(struct fetch *f, const struct auth_challenge *c, struct err *err)
+static int auth_ask_token(struct fetch *f, const struct auth_challenge *c, struct err *err)
 {
     _cleanup_buf_ struct buf url = {0}, body = {0}, basic = {0};
     struct web w = WEB_INIT;
@@ -108,7 +108,7 @@ static int ask_for_token(struct fetch *f, const struct auth_challenge *c, struct
         return image_fail(err, IMAGE_DENIED, "the registry %s wants a password sent to %s without TLS; it is not sent",
                           image_shown(f->ref.host), image_shown(u.authority));
     if (f->credentials[0])
-        set_basic(f, &basic);
+        auth_set_basic(f, &basic);
     int rc = web_get(&w, &u, "application/json", buf_str(&basic), false, &f->reach, err);
     if (rc == 0 && (w.status == 401 || w.status == 403))
         rc = image_fail(err, IMAGE_DENIED, "%s refuses %s", image_shown(u.authority),
@@ -119,7 +119,7 @@ static int ask_for_token(struct fetch *f, const struct auth_challenge *c, struct
     if (rc == 0)
         rc = web_read_all(&w, WEB_TOKEN_MAX, "the token", &body, err);
     if (rc == 0)
-        rc = take_token(f, &body, err);
+        rc = auth_take_token(f, &body, err);
     web_close(&w);
     return rc;
 }
@@ -129,7 +129,7 @@ int fetch_authorize(struct fetch *f, const char *challenge, struct err *err)
     struct auth_challenge c;
     auth_parse(challenge, &c);
     if (c.scheme == AUTH_BEARER && c.realm[0])
-        return ask_for_token(f, &c, err);
+        return auth_ask_token(f, &c, err);
     if (c.scheme != AUTH_BASIC)
         return image_fail(err, IMAGE_DENIED,
                           "the registry %s wants to be asked in a way that is not known here (\"%s\")",
@@ -139,6 +139,6 @@ int fetch_authorize(struct fetch *f, const char *challenge, struct err *err)
     if (!f->registry.tls && !f->ref.loopback)
         return image_fail(err, IMAGE_DENIED, "the registry %s wants a password without TLS; it is not sent",
                           image_shown(f->ref.host));
-    set_basic(f, &f->authorization);
+    auth_set_basic(f, &f->authorization);
     return 0;
 }

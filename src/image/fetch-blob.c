@@ -1,4 +1,5 @@
-/* fetch-blob.c - one thing of a registry: asked for, followed to where it is, checked, and put into the archive. */
+/* fetch-blob.c - fetches one manifest or blob of a registry: follows redirects, checks the digest, writes it to the
+ * archive. */
 #include <archive_entry.h>
 #include <errno.h>
 #include <stdio.h>
@@ -11,7 +12,8 @@
     "application/vnd.oci.image.index.v1+json, application/vnd.oci.image.manifest.v1+json, " \
     "application/vnd.docker.distribution.manifest.list.v2+json, application/vnd.docker.distribution.manifest.v2+json"
 
-static int say_status(const struct fetch *f, const char *kind, const char *what, unsigned status, struct err *err)
+static int fetch_status_error(const struct fetch *f, const char *kind, const char *what, unsigned status,
+                              struct err *err)
 {
     const char *host = image_shown(f->ref.host);
     if (status == 404)
@@ -29,8 +31,8 @@ static int say_status(const struct fetch *f, const char *kind, const char *what,
     return image_fail(err, IMAGE_NETWORK, "the registry %s answered %u for %s of %s", host, status, kind, f->ref.name);
 }
 
-/* Elsewhere nobody learns who we are. */
-static int follow(struct fetch *f, struct web_url *u, const char *accept, struct web *w, struct err *err)
+/* Never sends credentials to a host we were redirected to. */
+static int fetch_follow(struct fetch *f, struct web_url *u, const char *accept, struct web *w, struct err *err)
 {
     struct web_url next;
     if (!w->location[0])
@@ -46,7 +48,7 @@ static int follow(struct fetch *f, struct web_url *u, const char *accept, struct
     return web_get(w, u, accept, home ? buf_str(&f->authorization) : NULL, home, &f->reach, err);
 }
 
-static bool is_redirect(unsigned s) { return s == 301 || s == 302 || s == 303 || s == 307 || s == 308; }
+static bool fetch_is_redirect(unsigned s) { return s == 301 || s == 302 || s == 303 || s == 307 || s == 308; }
 
 int fetch_open(struct fetch *f, const char *kind, const char *what, const char *accept, struct web *ret,
                struct err *err)
@@ -57,7 +59,8 @@ int fetch_open(struct fetch *f, const char *kind, const char *what, const char *
         return image_fail(err, IMAGE_BAD_DATA, "the name is too long");
     if (web_get(ret, &u, accept, buf_str(&f->authorization), true, &f->reach, err) < 0)
         return -1;
-    /* Tokens end while large layers are under way, so this may come at any time, but once per request. */
+    /* A token may expire while a large layer is fetched, so a 401 may come for any request; answered once per
+     * request. */
     if (ret->status == 401) {
         if (fetch_authorize(f, ret->challenge, err) < 0)
             return -1;
@@ -65,13 +68,13 @@ int fetch_open(struct fetch *f, const char *kind, const char *what, const char *
         if (web_get(ret, &u, accept, buf_str(&f->authorization), true, &f->reach, err) < 0)
             return -1;
     }
-    for (unsigned hops = 0; is_redirect(ret->status); hops++) {
+    for (unsigned hops = 0; fetch_is_redirect(ret->status); hops++) {
         if (hops == WEB_REDIRECTS_MAX)
             return image_fail(err, IMAGE_NETWORK, "the registry %s sends us in circles", image_shown(f->ref.host));
-        if (follow(f, &u, accept, ret, err) < 0)
+        if (fetch_follow(f, &u, accept, ret, err) < 0)
             return -1;
     }
-    return ret->status != 200 ? say_status(f, kind, what, ret->status, err) : 0;
+    return ret->status != 200 ? fetch_status_error(f, kind, what, ret->status, err) : 0;
 }
 
 int fetch_manifest(struct fetch *f, const char *what, const uint8_t *digest, struct buf *ret, char media[128],
@@ -97,7 +100,7 @@ int fetch_manifest(struct fetch *f, const char *what, const uint8_t *digest, str
 
 /* --- the archive -------------------------------------------------------------------------------------------------- */
 
-static int put_header(struct fetch *f, const char *name, uint64_t size, struct err *err)
+static int fetch_put_header(struct fetch *f, const char *name, uint64_t size, struct err *err)
 {
     struct archive_entry *e = archive_entry_new();
     archive_entry_copy_pathname(e, name);
@@ -109,7 +112,7 @@ static int put_header(struct fetch *f, const char *name, uint64_t size, struct e
     return rc < ARCHIVE_WARN ? image_fail(err, IMAGE_HOST, "cannot store %s: %s", name, archive_error_string(f->out))
                              : 0;
 }
-static int put_bytes(struct fetch *f, const void *p, size_t n, struct err *err)
+static int fetch_put_bytes(struct fetch *f, const void *p, size_t n, struct err *err)
 {
     if (archive_write_data(f->out, p, n) != (ssize_t)n)
         return image_fail(err, archive_errno(f->out) == ENOSPC ? IMAGE_TOO_LARGE : IMAGE_HOST,
@@ -118,11 +121,11 @@ static int put_bytes(struct fetch *f, const void *p, size_t n, struct err *err)
 }
 int fetch_put(struct fetch *f, const char *name, const void *p, size_t n, struct err *err)
 {
-    return put_header(f, name, n, err) < 0 || put_bytes(f, p, n, err) < 0 ? -1 : 0;
+    return fetch_put_header(f, name, n, err) < 0 || fetch_put_bytes(f, p, n, err) < 0 ? -1 : 0;
 }
 
-static int receive(struct fetch *f, struct web *w, const struct descriptor *d, const char *what, struct buf *keep,
-                   struct err *err)
+static int fetch_receive(struct fetch *f, struct web *w, const struct descriptor *d, const char *what, struct buf *keep,
+                         struct err *err)
 {
     struct hash h = {0};
     uint8_t real[SHA256_BYTES];
@@ -132,7 +135,7 @@ static int receive(struct fetch *f, struct web *w, const struct descriptor *d, c
     hash_start(&h);
     while ((n = web_read(w, &p, err)) > 0) {
         got += (uint64_t)n;
-        if (got > d->size || put_bytes(f, p, (size_t)n, err) < 0)
+        if (got > d->size || fetch_put_bytes(f, p, (size_t)n, err) < 0)
             break;
         hash_add(&h, p, (size_t)n);
         if (keep)
@@ -163,9 +166,9 @@ int fetch_blob(struct fetch *f, const struct descriptor *d, const char *what, st
         rc = image_fail(err, IMAGE_BAD_DATA, "%s has %llu bytes in the registry, the manifest says %llu", what,
                         (unsigned long long)w.length, (unsigned long long)d->size);
     if (rc == 0)
-        rc = put_header(f, name, d->size, err);
+        rc = fetch_put_header(f, name, d->size, err);
     if (rc == 0)
-        rc = receive(f, &w, d, what, keep, err);
+        rc = fetch_receive(f, &w, d, what, keep, err);
     web_close(&w);
     return rc;
 }

@@ -1,4 +1,4 @@
-/* fetch-cloud.c - credentials for a registry that a cloud gives for others: a user and a password from Amazon's ECR. */
+/* fetch-cloud.c - exchanges AWS keys for registry credentials: asks Amazon's ECR for a user and a password. */
 #include <jansson.h>
 #include <stdio.h>
 #include <string.h>
@@ -21,8 +21,8 @@ struct ecr {
     struct web_reach reach;
 };
 
-/* Cuts a text at the first `end`. NULL: there is none. */
-static char *cut(char **p, char end)
+/* Cuts a text at the first `end` and moves *p behind it. NULL: there is none. */
+static char *ecr_cut(char **p, char end)
 {
     char *at = *p, *stop = strchr(at, end);
     if (!stop)
@@ -32,13 +32,13 @@ static char *cut(char **p, char end)
     return at;
 }
 
-static int take(const struct fetch *f, struct ecr *e, char *text, struct err *err)
+static int ecr_parse(const struct fetch *f, struct ecr *e, char *text, struct err *err)
 {
     char *p = text + 4; /* "aws:" */
     char url[WEB_HOST_MAX + 40];
-    e->region = cut(&p, ':');
-    e->endpoint = e->region ? cut(&p, '\n') : NULL;
-    e->key = e->endpoint ? cut(&p, '\n') : NULL;
+    e->region = ecr_cut(&p, ':');
+    e->endpoint = e->region ? ecr_cut(&p, '\n') : NULL;
+    e->key = e->endpoint ? ecr_cut(&p, '\n') : NULL;
     e->secret = p;
     if (!e->key || !*e->key || !*e->secret || !*e->region || strlen(e->region) > 40 ||
         strspn(e->region, "abcdefghijklmnopqrstuvwxyz0123456789-") != strlen(e->region))
@@ -50,7 +50,7 @@ static int take(const struct fetch *f, struct ecr *e, char *text, struct err *er
     return web_url_parse(own ? e->endpoint : url, NULL, &e->url, err);
 }
 
-static int ask(const struct ecr *e, struct web_reach *reach, struct web *w, struct err *err)
+static int ecr_ask(const struct ecr *e, struct web_reach *reach, struct web *w, struct err *err)
 {
     _cleanup_buf_ struct buf authorization = {0};
     char when[SIGV4_TIME], hash[SHA256_HEX];
@@ -80,7 +80,7 @@ static int ask(const struct ecr *e, struct web_reach *reach, struct web *w, stru
 }
 
 /* {"authorizationData": [{"authorizationToken": base64 of "AWS:PASSWORD"}]} */
-static int take_token(struct fetch *f, const struct ecr *e, const struct buf *text, struct err *err)
+static int ecr_take_token(struct fetch *f, const struct ecr *e, const struct buf *text, struct err *err)
 {
     _cleanup_buf_ struct buf plain = {0};
     json_t *j = json_loadb(buf_str(text), text->n, JSON_REJECT_DUPLICATES, NULL);
@@ -103,9 +103,9 @@ int fetch_ecr(struct fetch *f, const char *text, struct err *err)
     struct web w = WEB_INIT;
     struct ecr e = {0};
     size_t n = strlen(copy);
-    int rc = take(f, &e, copy, err);
+    int rc = ecr_parse(f, &e, copy, err);
     if (rc == 0)
-        rc = ask(&e, &e.reach, &w, err);
+        rc = ecr_ask(&e, &e.reach, &w, err);
     if (rc == 0 && (w.status == 400 || w.status == 401 || w.status == 403))
         rc = image_fail(err, IMAGE_DENIED, "%s refuses these credentials for AWS", image_shown(e.url.authority));
     else if (rc == 0 && w.status != 200)
@@ -114,7 +114,7 @@ int fetch_ecr(struct fetch *f, const char *text, struct err *err)
     if (rc == 0)
         rc = web_read_all(&w, WEB_TOKEN_MAX, "the token", &answer, err);
     if (rc == 0)
-        rc = take_token(f, &e, &answer, err);
+        rc = ecr_take_token(f, &e, &answer, err);
     explicit_bzero(copy, n);
     if (answer.n)
         explicit_bzero(answer.p, answer.n);

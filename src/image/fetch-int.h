@@ -1,18 +1,19 @@
-/* fetch-int.h - a small blocking HTTP client for registries, and what is said to them. */
+/* fetch-int.h - the registry protocol and its way to the blocking HTTP client, shared by web.c and fetch*.c.
+ * Connects only to addresses that struct web_reach allows, and sends credentials only to the registry that the user
+ * named. */
 #ifndef HUTCH_IMAGE_FETCH_INT_H
 #define HUTCH_IMAGE_FETCH_INT_H
 
-#include <openssl/ssl.h>
 #include <stdbool.h>
 #include <stdint.h>
 #include <sys/socket.h>
 
 #include "base/buf.h"
 #include "base/err.h"
-#include "http/http1.h"
+#include "http/blocking.h"
 #include "image/image-int.h"
 #include "image/ref.h"
-#include "policy/netpol.h"
+#include "policy/net/netpol.h"
 
 enum {
     WEB_HOST_MAX = 256,
@@ -22,15 +23,8 @@ enum {
     WEB_CONNECT_MS = 20000,
 };
 
-/* How slow a server may be before it is given up. A variable for the sake of tests. */
-struct web_pace {
-    unsigned silence_ms;   /* without a byte */
-    unsigned window_ms;    /* in each of these of a connection ... */
-    uint64_t window_bytes; /* ... so many bytes must come */
-    unsigned total_ms;     /* of all connections together */
-    uint64_t deadline_ms;  /* follows from it when the first one is made; 0 until then */
-};
-extern struct web_pace web_pace;
+/* How slow a registry may be before the worker gives up. Tests change it. */
+extern struct blocking_pace web_pace;
 
 /* --- web.c: one connection, one request --------------------------------------------------------------------------- */
 
@@ -41,14 +35,15 @@ struct web_url {
     uint16_t port;
     char target[WEB_TARGET_MAX];
 };
-/* Absolute http or https; pure. `base` (may be NULL) is where a target that begins with '/' belongs. */
+/* Parses an absolute http or https URL; pure. `base` (may be NULL): what a text that begins with '/' is relative to. */
 int web_url_parse(const char *text, const struct web_url *base, struct web_url *ret, struct err *err);
 
-/* Where connections may go. Reserved addresses never. This machine's own and what egress.infra lists only where the
- * operator's list of registries opens them: by the name that a URL has, or by the address that the listed registry has.
- * Private networks only for those who may, and if the registry itself is there: a public one leads nowhere else. */
+/* Where connections may go. Reserved addresses: never. This machine's own addresses and those in egress.infra: only if
+ * the operator's list of registries has the URL's host, or the address is that of the listed registry. Private
+ * networks: only with `private`, and only if the registry itself is there, so that a public registry cannot redirect
+ * into one. */
 struct web_reach {
-    bool private;           /* the operator asks, or a tenant whose registry is listed */
+    bool private;           /* for the operator, or for a tenant whose registry is listed */
     const char *registries; /* images.registries: "HOST[:PORT],..."; borrowed, may be NULL */
     struct netpol_reach machine;
     bool known;           /* the registry was connected to: */
@@ -58,24 +53,19 @@ struct web_reach {
 };
 
 struct web {
-    int fd;
-    SSL *ssl;
-    struct buf in; /* read and not used yet, from `at` on */
-    size_t at;
-    struct http1_body body;
+    struct blocking http;
     unsigned status;
     uint64_t length; /* of the body, or HTTP_UNKNOWN */
     char media[128];
     char challenge[2048]; /* www-authenticate */
     char location[WEB_TARGET_MAX];
-    char where[WEB_HOST_MAX + 8];              /* for messages */
-    uint64_t last_ms, window_ms, window_bytes; /* of its pace: the last byte, and since the window began */
+    char where[WEB_HOST_MAX + 8]; /* for messages */
 };
-#define WEB_INIT  \
-    {             \
-        .fd = -1, \
+#define WEB_INIT               \
+    {                          \
+        .http = BLOCKING_INIT, \
     }
-/* Connects, asks with GET, reads the head of the answer. `first`: this is the registry that the user named. */
+/* Connects, sends a GET, reads the head of the answer. `first`: this is the registry that the user named. */
 int web_get(struct web *w, const struct web_url *u, const char *accept, const char *authorization, bool first,
             struct web_reach *reach, struct err *err);
 /* The same for a POST with a body and these fields besides host and content-length. */
@@ -83,12 +73,12 @@ int web_post(struct web *w, const struct web_url *u, const struct http_field *fi
              struct web_reach *reach, struct err *err);
 /* Body bytes, borrowed until the next call; 0 at the end. */
 ssize_t web_read(struct web *w, const void **ret, struct err *err);
-/* The whole body; more than max is an error that says `what`. */
+/* Reads the whole body; more than max bytes are an error that names `what`. */
 int web_read_all(struct web *w, size_t max, const char *what, struct buf *ret, struct err *err);
 void web_close(struct web *w);
 /* Loads the host's certificates and the addresses of this machine; before confinement. */
 int web_prepare(struct err *err);
-/* The addresses of this machine into `own` of a reach. */
+/* Sets the machine's own addresses in r->machine. */
 void web_reach_own(struct web_reach *r);
 
 /* --- fetch-auth.c ------------------------------------------------------------------------------------------------- */
@@ -98,7 +88,7 @@ struct auth_challenge {
     enum auth_scheme scheme;
     char realm[1024], service[256], scope[512];
 };
-/* A www-authenticate value; pure. What is neither Basic nor Bearer is AUTH_NONE. */
+/* Parses a www-authenticate value; pure. Any scheme but Basic and Bearer is AUTH_NONE. */
 void auth_parse(const char *value, struct auth_challenge *ret);
 
 struct fetch {
@@ -110,26 +100,26 @@ struct fetch {
     struct archive *out;
     uint64_t done, total, max;
 };
-/* Does what a 401 asks for: sets f->authorization. `scope` is what is needed if the challenge does not say. */
+/* Answers the challenge of a 401: sets f->authorization. Asks for pull access if the challenge names no scope. */
 int fetch_authorize(struct fetch *f, const char *challenge, struct err *err);
 
 /* --- fetch-cloud.c ------------------------------------------------------------------------------------------------ */
 
-/* f->credentials from AWS: text is "aws:REGION:ENDPOINT\nACCESS KEY ID\nSECRET ACCESS KEY"; without an endpoint Amazon's of
- * that region. An endpoint is the operator's word and may be anywhere. */
+/* Gets f->credentials from AWS: text is "aws:REGION:ENDPOINT\nACCESS KEY ID\nSECRET ACCESS KEY"; an empty endpoint is
+ * Amazon's of that region. The operator sets the endpoint, so it may be anywhere. */
 int fetch_ecr(struct fetch *f, const char *text, struct err *err);
 
 /* --- fetch-blob.c ------------------------------------------------------------------------------------------------- */
 
-/* GET /v2/NAME/KIND/WHAT with everything that may come in between: authorization, redirects. The answer is 200. */
+/* GET /v2/NAME/KIND/WHAT, with authorization and redirects; succeeds only with status 200. */
 int fetch_open(struct fetch *f, const char *kind, const char *what, const char *accept, struct web *ret,
                struct err *err);
-/* A manifest: its bytes and media type. digest: what it must be, or NULL. */
+/* Fetches a manifest: its bytes and media type. digest: the expected one, or NULL. */
 int fetch_manifest(struct fetch *f, const char *what, const uint8_t *digest, struct buf *ret, char media[128],
                    struct err *err);
-/* A blob into the archive as blobs/sha256/<hex>; with `keep` its bytes too. */
+/* Fetches a blob into the archive as blobs/sha256/<hex>; with `keep` also its bytes. */
 int fetch_blob(struct fetch *f, const struct descriptor *d, const char *what, struct buf *keep, struct err *err);
-/* A file of the archive whose bytes are here. */
+/* Writes a file with these bytes to the archive. */
 int fetch_put(struct fetch *f, const char *name, const void *p, size_t n, struct err *err);
 
 #endif

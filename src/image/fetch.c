@@ -1,5 +1,5 @@
-/* fetch.c - an image of a registry becomes an OCI layout in one tar: manifest, configuration and layers as they are,
- * each checked against its digest. Taking them apart is another worker's work, one without a network.
+/* fetch.c - writes an image of a registry as an OCI layout into one tar: manifest, configuration and layers unchanged,
+ * each checked against its digest. Another worker, without a network, unpacks them.
  */
 #include <errno.h>
 #include <stdio.h>
@@ -14,8 +14,9 @@
 
 int image_fetch_prepare(struct err *err) { return web_prepare(err); }
 
-/* "user\npassword" in the memfd; Basic has no way to say a ':' in a user's name, so that "aws:" is no user (fetch-cloud.c). */
-static int read_credentials(struct fetch *f, struct err *err)
+/* Reads "user\npassword" from the memfd. A user of Basic cannot contain ':', so "aws:" is never a user
+ * (fetch-cloud.c). */
+static int fetch_read_credentials(struct fetch *f, struct err *err)
 {
     ssize_t n = pread(IMAGE_FD_IN, f->credentials, sizeof f->credentials - 1, 0);
     if (n <= 0)
@@ -42,7 +43,7 @@ static int read_credentials(struct fetch *f, struct err *err)
     return 0;
 }
 
-static ssize_t on_write(struct archive *a, void *arg, const void *p, size_t n)
+static ssize_t fetch_on_write(struct archive *a, void *arg, const void *p, size_t n)
 {
     (void)arg;
     if (fd_write_all(IMAGE_FD_OUT, p, n) == 0)
@@ -51,19 +52,19 @@ static ssize_t on_write(struct archive *a, void *arg, const void *p, size_t n)
     return -1;
 }
 
-static int open_archive(struct fetch *f, struct err *err)
+static int fetch_open_archive(struct fetch *f, struct err *err)
 {
     f->out = archive_write_new();
     if (!f->out || archive_write_set_format_pax_restricted(f->out) != ARCHIVE_OK ||
         archive_write_set_bytes_per_block(f->out, IMAGE_BLOCK) != ARCHIVE_OK ||
         archive_write_set_bytes_in_last_block(f->out, 1) != ARCHIVE_OK ||
-        archive_write_open(f->out, f, NULL, on_write, NULL) != ARCHIVE_OK)
+        archive_write_open(f->out, f, NULL, fetch_on_write, NULL) != ARCHIVE_OK)
         return image_fail(err, IMAGE_HOST, "cannot start an archive");
     return 0;
 }
 
-/* The manifest of the image for this kind of machine, however many indexes lead to it. */
-static int find_manifest(struct fetch *f, struct buf *text, uint8_t digest[SHA256_BYTES], struct err *err)
+/* Finds the manifest of the image for linux/amd64, through up to IMAGE_NEST_MAX indexes. */
+static int fetch_find_manifest(struct fetch *f, struct buf *text, uint8_t digest[SHA256_BYTES], struct err *err)
 {
     char what[REF_TAG_MAX + REF_DIGEST_MAX], media[128];
     bool known = f->ref.digest[0] != '\0';
@@ -94,7 +95,7 @@ static int find_manifest(struct fetch *f, struct buf *text, uint8_t digest[SHA25
     return image_fail(err, IMAGE_BAD_DATA, "the index holds an index %d times over", IMAGE_NEST_MAX);
 }
 
-static int put_index(struct fetch *f, const struct buf *manifest, struct err *err)
+static int fetch_put_index(struct fetch *f, const struct buf *manifest, struct err *err)
 {
     static const char layout[] = "{\"imageLayoutVersion\":\"1.0.0\"}";
     _cleanup_buf_ struct buf text = {0};
@@ -118,7 +119,7 @@ static int put_index(struct fetch *f, const struct buf *manifest, struct err *er
     return fetch_put(f, "oci-layout", layout, sizeof layout - 1, err);
 }
 
-static bool is_repeated(const struct manifest *m, size_t i)
+static bool fetch_is_repeated(const struct manifest *m, size_t i)
 {
     for (size_t k = 0; k < i; k++)
         if (memcmp(m->layer[k].digest, m->layer[i].digest, SHA256_BYTES) == 0)
@@ -135,22 +136,22 @@ static int fetch_all(struct fetch *f, const struct manifest *m, struct err *err)
     for (size_t i = 0; i < m->n; i++) {
         if (f->total > f->max || m->layer[i].size > f->max - f->total)
             return image_fail(err, IMAGE_TOO_LARGE, "the image has more than %llu bytes", (unsigned long long)f->max);
-        f->total += is_repeated(m, i) ? 0 : m->layer[i].size;
+        f->total += fetch_is_repeated(m, i) ? 0 : m->layer[i].size;
     }
-    /* The configuration first: an image for another machine is not worth its layers. */
+    /* The configuration first: do not fetch the layers of an image for another machine. */
     if (fetch_blob(f, &m->config, "configuration", &config, err) < 0 ||
         manifest_config(buf_str(&config), config.n, ids, m->n, err) < 0)
         return -1;
     for (size_t i = 0; i < m->n; i++) {
         (void)snprintf(what, sizeof what, "layer %zu of %zu", i + 1, m->n);
-        if (!is_repeated(m, i) && fetch_blob(f, &m->layer[i], what, NULL, err) < 0)
+        if (!fetch_is_repeated(m, i) && fetch_blob(f, &m->layer[i], what, NULL, err) < 0)
             return -1;
     }
     return 0;
 }
 
 /* "ADDR/BITS,..." as the supervisor passes it on. */
-static int set_reach(struct fetch *f, const struct image_options *o, struct err *err)
+static int fetch_set_reach(struct fetch *f, const struct image_options *o, struct err *err)
 {
     static struct netpol_cidr infra[NETPOL_INFRA_MAX];
     _cleanup_free_ char *copy = xstrdup(o->infra ? o->infra : "");
@@ -174,24 +175,23 @@ int image_fetch(const struct image_options *o, struct err *err)
     uint8_t digest[SHA256_BYTES];
     char url[REF_HOST_MAX + 16];
     f.max = o->max_bytes ? o->max_bytes : IMAGE_BYTES_MAX;
-    if (set_reach(&f, o, err) < 0 || ref_parse(o->ref, &f.ref, err) < 0 || read_credentials(&f, err) < 0)
+    if (fetch_set_reach(&f, o, err) < 0 || ref_parse(o->ref, &f.ref, err) < 0 || fetch_read_credentials(&f, err) < 0)
         return -1;
     (void)snprintf(url, sizeof url, "%s://%s/", f.ref.plain ? "http" : "https", f.ref.host);
     if (f.ref.plain && !o->private)
-        return image_fail(
-            err, IMAGE_DENIED,
-            "the registry %s would be asked without TLS; that is for the operator, or it must be listed by him "
-            "(images.registries)",
-            image_shown(f.ref.host));
-    if (web_url_parse(url, NULL, &f.registry, err) < 0 || open_archive(&f, err) < 0)
+        return image_fail(err, IMAGE_DENIED,
+                          "the registry %s would be asked without TLS; only the operator may do that, unless the "
+                          "registry is listed in the node's configuration (images.registries)",
+                          image_shown(f.ref.host));
+    if (web_url_parse(url, NULL, &f.registry, err) < 0 || fetch_open_archive(&f, err) < 0)
         return -1;
-    int rc = find_manifest(&f, &text, digest, err);
+    int rc = fetch_find_manifest(&f, &text, digest, err);
     if (rc == 0)
         rc = manifest_image(buf_str(&text), text.n, &m, err);
     if (rc == 0)
         rc = fetch_all(&f, &m, err);
     if (rc == 0)
-        rc = put_index(&f, &text, err);
+        rc = fetch_put_index(&f, &text, err);
     manifest_done(&m);
     if (rc < 0)
         return -1;

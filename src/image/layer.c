@@ -1,4 +1,4 @@
-/* layer.c - one tar, as a client uploads it for a template build, becomes one lay stream. */
+/* layer.c - turns one tar that a client uploaded for a template build into one lay stream. */
 #include <errno.h>
 #include <string.h>
 #include <sys/stat.h>

@@ -1,7 +1,7 @@
-/* layout.c - the archive around the layers: where in it every file lies, and which of them make the image.
+/* layout.c - the archive around the layers: finds every file in it, and those that make up the image.
  *
- * The outer tar is read once, headers only, and left where it is; its files are ranges of the descriptor. That needs a
- * plain tar: one that is compressed is unpacked into the scratch file first.
+ * The outer tar is read once, headers only; its files are then ranges of the descriptor. A compressed archive is
+ * unpacked into the scratch file first.
  */
 #include <archive_entry.h>
 #include <errno.h>
@@ -17,7 +17,7 @@
 #define ARCHIVE "the archive"
 #define BLOBS   "blobs/sha256/"
 
-static int spool(struct stream *s, int scratch, struct err *err)
+static int layout_spool(struct stream *s, int scratch, struct err *err)
 {
     const void *p;
     ssize_t n;
@@ -32,7 +32,7 @@ static int spool(struct stream *s, int scratch, struct err *err)
 }
 
 /* The plain archive: the descriptor itself, or scratch. */
-static int make_plain(struct layout *l, int fd, int scratch, uint64_t max, struct err *err)
+static int layout_make_plain(struct layout *l, int fd, int scratch, uint64_t max, struct err *err)
 {
     struct source src;
     struct stream s;
@@ -44,14 +44,14 @@ static int make_plain(struct layout *l, int fd, int scratch, uint64_t max, struc
     l->fd = fd;
     if (rc == 0 && stream_compressed(&s)) {
         l->fd = scratch;
-        rc = spool(&s, scratch, err);
+        rc = layout_spool(&s, scratch, err);
     }
     stream_close(&s);
     source_done(&src);
     return rc;
 }
 
-static int add_file(struct layout *l, struct archive *a, struct archive_entry *e, struct err *err)
+static int layout_add_file(struct layout *l, struct archive *a, struct archive_entry *e, struct err *err)
 {
     char name[LAY_PATH_MAX];
     const char *raw = archive_entry_pathname(e), *wrong = tar_name(raw, name);
@@ -72,11 +72,11 @@ static int add_file(struct layout *l, struct archive *a, struct archive_entry *e
     if (type == S_IFLNK)
         f->link = xstrdup(archive_entry_symlink(e) ? archive_entry_symlink(e) : "");
     f->size = type == S_IFREG && archive_entry_size(e) > 0 ? (uint64_t)archive_entry_size(e) : 0;
-    f->at = (uint64_t)archive_filter_bytes(a, 0); /* the header is behind us, the content not yet */
+    f->at = (uint64_t)archive_filter_bytes(a, 0); /* the header was read, the content was not */
     return 0;
 }
 
-static int index_tar(struct layout *l, struct err *err)
+static int layout_index_tar(struct layout *l, struct err *err)
 {
     struct archive_entry *e;
     struct source src;
@@ -91,7 +91,7 @@ static int index_tar(struct layout *l, struct err *err)
     if (rc == 0)
         rc = tar_open(&t, &s, err);
     while (rc == 0 && (rc = tar_next(&t, &e, err)) > 0)
-        rc = add_file(l, t.a, e, err);
+        rc = layout_add_file(l, t.a, e, err);
     tar_close(&t);
     stream_close(&s);
     source_done(&src);
@@ -103,7 +103,7 @@ static int index_tar(struct layout *l, struct err *err)
 int layout_read(struct layout *l, int fd, int scratch, uint64_t max, struct err *err)
 {
     *l = (struct layout){0};
-    if (make_plain(l, fd, scratch, max, err) < 0 || index_tar(l, err) < 0)
+    if (layout_make_plain(l, fd, scratch, max, err) < 0 || layout_index_tar(l, err) < 0)
         return -1;
     return 0;
 }
@@ -121,8 +121,8 @@ void layout_done(struct layout *l)
 
 /* --- files -------------------------------------------------------------------------------------------------------- */
 
-/* Old `docker save` has a layer that it wrote before as a link "../<id>/layer.tar"; one step of that is followed. */
-static const struct layout_file *find(const struct layout *l, const char *name)
+/* Old versions of `docker save` write a repeated layer as a link "../<id>/layer.tar"; one such link is followed. */
+static const struct layout_file *layout_find(const struct layout *l, const char *name)
 {
     char clean[LAY_PATH_MAX], target[LAY_PATH_MAX];
     if (tar_name(name, clean))
@@ -142,7 +142,8 @@ static const struct layout_file *find(const struct layout *l, const char *name)
     return f && !f->link ? f : NULL;
 }
 
-static int read_text(const struct layout *l, const struct layout_file *f, size_t max, struct buf *ret, struct err *err)
+static int layout_read_text(const struct layout *l, const struct layout_file *f, size_t max, struct buf *ret,
+                            struct err *err)
 {
     struct source s;
     const void *p;
@@ -161,16 +162,16 @@ static int read_text(const struct layout *l, const struct layout_file *f, size_t
     return 0;
 }
 
-/* blobs/sha256/<hex>, whole and as its name says. */
-static int read_blob(const struct layout *l, const uint8_t digest[SHA256_BYTES], size_t max, struct buf *ret,
-                     struct err *err)
+/* Reads blobs/sha256/<hex> and checks its digest. */
+static int layout_read_blob(const struct layout *l, const uint8_t digest[SHA256_BYTES], size_t max, struct buf *ret,
+                            struct err *err)
 {
     char name[sizeof BLOBS + SHA256_HEX] = BLOBS, real[SHA256_HEX];
     hash_hex(digest, name + sizeof BLOBS - 1);
-    const struct layout_file *f = find(l, name);
+    const struct layout_file *f = layout_find(l, name);
     if (!f)
         return image_fail(err, IMAGE_BAD_DATA, "the archive lacks %s", name);
-    if (read_text(l, f, max, ret, err) < 0)
+    if (layout_read_text(l, f, max, ret, err) < 0)
         return -1;
     sha256_hex(ret->p, ret->n, real);
     if (strcmp(real, name + sizeof BLOBS - 1) != 0)
@@ -180,7 +181,7 @@ static int read_blob(const struct layout *l, const uint8_t digest[SHA256_BYTES],
 
 /* --- the image ---------------------------------------------------------------------------------------------------- */
 
-static int read_config(struct layout_plan *ret, struct err *err)
+static int layout_read_config(struct layout_plan *ret, struct err *err)
 {
     uint8_t ids[IMAGE_LAYERS_MAX][SHA256_BYTES];
     struct hash h = {0};
@@ -195,18 +196,19 @@ static int read_config(struct layout_plan *ret, struct err *err)
     return 0;
 }
 
-static int plan_manifest(const struct layout *l, const struct buf *text, struct layout_plan *ret, struct err *err)
+static int layout_plan_manifest(const struct layout *l, const struct buf *text, struct layout_plan *ret,
+                                struct err *err)
 {
     char name[sizeof BLOBS + SHA256_HEX] = BLOBS;
     struct manifest m = {0};
     int rc = manifest_image(buf_str(text), text->n, &m, err);
     if (rc == 0)
-        rc = read_blob(l, m.config.digest, IMAGE_CONFIG_MAX, &ret->config, err);
+        rc = layout_read_blob(l, m.config.digest, IMAGE_CONFIG_MAX, &ret->config, err);
     for (size_t i = 0; rc == 0 && i < m.n; i++) {
         struct layout_layer *y = &ret->layer[ret->n++];
         hash_hex(m.layer[i].digest, name + sizeof BLOBS - 1);
-        *y =
-            (struct layout_layer){.file = find(l, name), .has_digest = true, .has_size = true, .size = m.layer[i].size};
+        *y = (struct layout_layer){
+            .file = layout_find(l, name), .has_digest = true, .has_size = true, .size = m.layer[i].size};
         memcpy(y->digest, m.layer[i].digest, SHA256_BYTES);
         if (!y->file)
             rc = image_fail(err, IMAGE_BAD_DATA, "the archive lacks layer %zu of %zu (%s)", i + 1, m.n, name);
@@ -215,14 +217,14 @@ static int plan_manifest(const struct layout *l, const struct buf *text, struct 
                             m.n, name, (unsigned long long)y->file->size, (unsigned long long)y->size);
     }
     manifest_done(&m);
-    return rc < 0 ? -1 : read_config(ret, err);
+    return rc < 0 ? -1 : layout_read_config(ret, err);
 }
 
-static int plan_oci(const struct layout *l, const struct layout_file *index, const char *select,
-                    struct layout_plan *ret, struct err *err)
+static int layout_plan_oci(const struct layout *l, const struct layout_file *index, const char *select,
+                           struct layout_plan *ret, struct err *err)
 {
     _cleanup_buf_ struct buf text = {0};
-    if (read_text(l, index, IMAGE_MANIFEST_MAX, &text, err) < 0)
+    if (layout_read_text(l, index, IMAGE_MANIFEST_MAX, &text, err) < 0)
         return -1;
     for (unsigned depth = 0; depth < IMAGE_NEST_MAX; depth++) {
         struct manifest_list list = {0};
@@ -237,19 +239,20 @@ static int plan_oci(const struct layout *l, const struct layout_file *index, con
             memcpy(media, d->media, sizeof media);
         }
         manifest_list_done(&list);
-        if (rc < 0 || read_blob(l, digest, IMAGE_MANIFEST_MAX, &text, err) < 0)
+        if (rc < 0 || layout_read_blob(l, digest, IMAGE_MANIFEST_MAX, &text, err) < 0)
             return -1;
         int kind = manifest_kind(buf_str(&text), text.n, media, err);
         if (kind < 0)
             return -1;
         if (kind == MANIFEST_IMAGE)
-            return plan_manifest(l, &text, ret, err);
+            return layout_plan_manifest(l, &text, ret, err);
     }
     return image_fail(err, IMAGE_BAD_DATA, "the index holds an index %d times over", IMAGE_NEST_MAX);
 }
 
-/* "<hex>.json" of old archives, "blobs/sha256/<hex>" of new ones. Other names promise nothing. */
-static int check_config_name(const char *name, const struct buf *config, struct err *err)
+/* Checks the digest in the name: "<hex>.json" in old archives, "blobs/sha256/<hex>" in new ones. Other names have
+ * none. */
+static int layout_check_config_name(const char *name, const struct buf *config, struct err *err)
 {
     const char *slash = strrchr(name, '/'), *hex = slash ? slash + 1 : name;
     uint8_t digest[SHA256_BYTES];
@@ -264,43 +267,43 @@ static int check_config_name(const char *name, const struct buf *config, struct 
     return 0;
 }
 
-static int plan_docker(const struct layout *l, const struct layout_file *file, const char *select,
-                       struct layout_plan *ret, struct err *err)
+static int layout_plan_docker(const struct layout *l, const struct layout_file *file, const char *select,
+                              struct layout_plan *ret, struct err *err)
 {
     struct docker_manifest d = {0};
     _cleanup_buf_ struct buf text = {0};
-    int rc = read_text(l, file, IMAGE_MANIFEST_MAX, &text, err);
+    int rc = layout_read_text(l, file, IMAGE_MANIFEST_MAX, &text, err);
     if (rc == 0)
         rc = manifest_docker(buf_str(&text), text.n, select, &d, err);
-    const struct layout_file *config = rc == 0 ? find(l, d.config) : NULL;
+    const struct layout_file *config = rc == 0 ? layout_find(l, d.config) : NULL;
     if (rc == 0)
-        rc = config ? read_text(l, config, IMAGE_CONFIG_MAX, &ret->config, err)
+        rc = config ? layout_read_text(l, config, IMAGE_CONFIG_MAX, &ret->config, err)
                     : image_fail(err, IMAGE_BAD_DATA, "the archive lacks the configuration %s", image_shown(d.config));
     if (rc == 0)
-        rc = check_config_name(d.config, &ret->config, err);
+        rc = layout_check_config_name(d.config, &ret->config, err);
     for (size_t i = 0; rc == 0 && i < d.n; i++) {
         struct layout_layer *y = &ret->layer[ret->n++];
         const char *hex = strncmp(d.layer[i], BLOBS, sizeof BLOBS - 1) == 0 ? d.layer[i] + sizeof BLOBS - 1 : "";
-        *y = (struct layout_layer){.file = find(l, d.layer[i])};
+        *y = (struct layout_layer){.file = layout_find(l, d.layer[i])};
         y->has_digest = hash_from_hex(hex, strlen(hex), y->digest);
         if (!y->file)
             rc = image_fail(err, IMAGE_BAD_DATA, "the archive lacks layer %zu of %zu (%s)", i + 1, d.n,
                             image_shown(d.layer[i]));
     }
     docker_manifest_done(&d);
-    return rc < 0 ? -1 : read_config(ret, err);
+    return rc < 0 ? -1 : layout_read_config(ret, err);
 }
 
-/* The sum that an export carries: of its configuration, and of each layer as it is packed and as it is not. */
-static int check_export(const struct layout *l, const struct layout_plan *p, struct err *err)
+/* Checks the sum in an export: over the digest of its configuration and the digest and diff_id of each layer. */
+static int layout_check_export(const struct layout *l, const struct layout_plan *p, struct err *err)
 {
     _cleanup_buf_ struct buf text = {0};
-    const struct layout_file *f = find(l, "hutch.json");
+    const struct layout_file *f = layout_find(l, "hutch.json");
     struct hash h = {0};
     uint8_t sum[SHA256_BYTES];
     if (!f)
         return image_fail(err, IMAGE_BAD_DATA, "this is not an export of a snapshot: there is no hutch.json in it");
-    if (read_text(l, f, IMAGE_MANIFEST_MAX, &text, err) < 0)
+    if (layout_read_text(l, f, IMAGE_MANIFEST_MAX, &text, err) < 0)
         return -1;
     hash_start(&h);
     hash_add(&h, p->config_digest, SHA256_BYTES);
@@ -315,17 +318,17 @@ static int check_export(const struct layout *l, const struct layout_plan *p, str
 
 int layout_plan(const struct layout *l, const char *select, bool hutch, struct layout_plan *ret, struct err *err)
 {
-    const struct layout_file *index = find(l, "index.json"), *docker = find(l, "manifest.json");
+    const struct layout_file *index = layout_find(l, "index.json"), *docker = layout_find(l, "manifest.json");
     *ret = (struct layout_plan){0};
     int rc;
-    /* What `docker save` writes today has both; its manifest.json knows the tags in full. */
+    /* `docker save` today writes both; only manifest.json has the full tags. */
     if (docker && !hutch)
-        rc = plan_docker(l, docker, select, ret, err);
-    else if (index && find(l, "oci-layout"))
-        rc = plan_oci(l, index, select, ret, err);
+        rc = layout_plan_docker(l, docker, select, ret, err);
+    else if (index && layout_find(l, "oci-layout"))
+        rc = layout_plan_oci(l, index, select, ret, err);
     else
         rc = image_fail(err, IMAGE_BAD_DATA,
                         "%s holds no image: neither a manifest.json (docker save) nor an oci-layout with index.json",
                         ARCHIVE);
-    return rc == 0 && hutch ? check_export(l, ret, err) : rc;
+    return rc == 0 && hutch ? layout_check_export(l, ret, err) : rc;
 }

@@ -1,4 +1,4 @@
-/* main.c - `hutch-node image WHAT`: looks at its arguments, confines itself, works, says how it went. */
+/* main.c - `hutch-node image WHAT`: parses its arguments, confines itself, works, reports the result. */
 #include <fcntl.h>
 #include <getopt.h>
 #include <string.h>
@@ -31,7 +31,7 @@ static const struct option options[] = {
     {NULL, 0, NULL, 0},
 };
 
-static int read_options(int argc, char **argv, struct image_options *o)
+static int image_read_options(int argc, char **argv, struct image_options *o)
 {
     int opt;
     *o = (struct image_options){.image = "", .ref = ""};
@@ -59,7 +59,7 @@ static int read_options(int argc, char **argv, struct image_options *o)
     return optind < argc || o->max_bytes > IMAGE_BYTES_MAX ? -1 : 0;
 }
 
-static void out_of_memory(void)
+static void image_on_no_memory(void)
 {
     struct err err = {0};
     (void)image_fail(&err, IMAGE_TOO_LARGE, "the image worker ran out of memory over it");
@@ -75,13 +75,13 @@ int image_main(int argc, char **argv)
     const char *what = argc > 1 ? argv[1] : "";
     while (i < sizeof commands / sizeof commands[0] && strcmp(commands[i].name, what) != 0)
         i++;
-    if (i == sizeof commands / sizeof commands[0] || read_options(argc - 1, argv + 1, &o) < 0 ||
+    if (i == sizeof commands / sizeof commands[0] || image_read_options(argc - 1, argv + 1, &o) < 0 ||
         fcntl(IMAGE_FD_CONTROL, F_GETFD) < 0) {
-        static const char text[] = "hutch-node image is started by hutch stock and not by hand\n";
+        static const char text[] = "hutch-node image is started by the layer store and not by hand\n";
         (void)!write(STDERR_FILENO, text, sizeof text - 1);
         return ERR_USAGE;
     }
-    mem_on_failure(out_of_memory);
+    mem_on_failure(image_on_no_memory);
     int rc = commands[i].net ? image_fetch_prepare(&err) : 0;
     if (rc == 0)
         rc = image_confine(commands[i].net, &err);
@@ -89,6 +89,6 @@ int image_main(int argc, char **argv)
         rc = commands[i].run(&o, &err);
     if (rc < 0)
         say_failed(&err);
-    /* Not exit(): what libraries have registered for the end is none of a confined process's business. */
+    /* Not exit(): handlers that libraries registered must not run in the confined process. */
     _exit(rc < 0 ? 1 : 0);
 }

@@ -1,6 +1,6 @@
 /* manifest.c - the JSON around an image: OCI and Docker manifests, indexes, `docker save`'s manifest.json,
- * configurations and the hutch.json of an export. Pure functions of bytes; every list has a limit, every digest is 64
- * digits of SHA-256 or refused.
+ * configurations and the hutch.json of an export. Pure functions of bytes; every list has a limit, and every digest
+ * must be 64 digits of SHA-256.
  */
 #include <jansson.h>
 #include <stdio.h>
@@ -15,7 +15,7 @@ enum { IMAGES_MAX = 256 /* in one manifest.json */, NAMES_SHOWN = 300 };
 static void json_drop(json_t **j) { json_decref(*j); }
 #define _cleanup_json_ __attribute__((cleanup(json_drop)))
 
-static json_t *parse(const char *text, size_t n, const char *what, struct err *err)
+static json_t *manifest_parse(const char *text, size_t n, const char *what, struct err *err)
 {
     json_error_t e;
     json_t *j = n > IMAGE_MANIFEST_MAX ? NULL : json_loadb(text, n, JSON_REJECT_DUPLICATES, &e);
@@ -25,10 +25,13 @@ static json_t *parse(const char *text, size_t n, const char *what, struct err *e
         (void)image_fail(err, IMAGE_BAD_DATA, "the %s is not JSON: line %d: %s", what, e.line, image_shown(e.text));
     return j;
 }
-static const char *string_at(const json_t *o, const char *key) { return json_string_value(json_object_get(o, key)); }
+static const char *manifest_string(const json_t *o, const char *key)
+{
+    return json_string_value(json_object_get(o, key));
+}
 
-/* Cut is not the same: a name that does not fit is taken as none. */
-static void copy(char *ret, size_t room, const char *s)
+/* A text that does not fit becomes "": a truncated name would be another name. */
+static void manifest_copy(char *ret, size_t room, const char *s)
 {
     if (s && strlen(s) < room)
         memcpy(ret, s, strlen(s) + 1);
@@ -36,15 +39,15 @@ static void copy(char *ret, size_t room, const char *s)
         ret[0] = '\0';
 }
 
-static bool is_index(const char *media)
+static bool manifest_is_index(const char *media)
 {
     return strcmp(media, "application/vnd.oci.image.index.v1+json") == 0 ||
            strcmp(media, "application/vnd.docker.distribution.manifest.list.v2+json") == 0;
 }
 
-static int read_descriptor(const json_t *j, const char *what, struct descriptor *ret, struct err *err)
+static int manifest_read_descriptor(const json_t *j, const char *what, struct descriptor *ret, struct err *err)
 {
-    const char *digest = string_at(j, "digest"), *media = string_at(j, "mediaType");
+    const char *digest = manifest_string(j, "digest"), *media = manifest_string(j, "mediaType");
     const json_t *size = json_object_get(j, "size"), *platform = json_object_get(j, "platform");
     *ret = (struct descriptor){0};
     if (!hash_from_digest(digest, ret->digest))
@@ -53,22 +56,22 @@ static int read_descriptor(const json_t *j, const char *what, struct descriptor 
     if (!json_is_integer(size) || json_integer_value(size) < 0)
         return image_fail(err, IMAGE_BAD_DATA, "%s has no size", what);
     ret->size = (uint64_t)json_integer_value(size);
-    copy(ret->media, sizeof ret->media, media);
-    copy(ret->os, sizeof ret->os, string_at(platform, "os"));
-    copy(ret->arch, sizeof ret->arch, string_at(platform, "architecture"));
-    copy(ret->variant, sizeof ret->variant, string_at(platform, "variant"));
-    copy(ret->name, sizeof ret->name,
-         string_at(json_object_get(j, "annotations"), "org.opencontainers.image.ref.name"));
-    ret->index = is_index(ret->media);
+    manifest_copy(ret->media, sizeof ret->media, media);
+    manifest_copy(ret->os, sizeof ret->os, manifest_string(platform, "os"));
+    manifest_copy(ret->arch, sizeof ret->arch, manifest_string(platform, "architecture"));
+    manifest_copy(ret->variant, sizeof ret->variant, manifest_string(platform, "variant"));
+    manifest_copy(ret->name, sizeof ret->name,
+                  manifest_string(json_object_get(j, "annotations"), "org.opencontainers.image.ref.name"));
+    ret->index = manifest_is_index(ret->media);
     return 0;
 }
 
 int manifest_kind(const char *text, size_t n, const char *media, struct err *err)
 {
-    _cleanup_json_ json_t *j = parse(text, n, "manifest", err);
+    _cleanup_json_ json_t *j = manifest_parse(text, n, "manifest", err);
     if (!j)
         return -1;
-    const char *own = string_at(j, "mediaType");
+    const char *own = manifest_string(j, "mediaType");
     int64_t schema = json_integer_value(json_object_get(j, "schemaVersion"));
     if (own)
         media = own;
@@ -77,7 +80,7 @@ int manifest_kind(const char *text, size_t n, const char *media, struct err *err
             err, IMAGE_BAD_DATA,
             "the image has a manifest of schema 1, which registries gave up in 2017; push it again with a "
             "current tool");
-    if (is_index(media) || (!own && json_is_array(json_object_get(j, "manifests"))))
+    if (manifest_is_index(media) || (!own && json_is_array(json_object_get(j, "manifests"))))
         return MANIFEST_LIST;
     if (json_is_object(json_object_get(j, "config")) && json_is_array(json_object_get(j, "layers")))
         return MANIFEST_IMAGE;
@@ -87,12 +90,13 @@ int manifest_kind(const char *text, size_t n, const char *media, struct err *err
 
 int manifest_image(const char *text, size_t n, struct manifest *ret, struct err *err)
 {
-    _cleanup_json_ json_t *j = parse(text, n, "manifest", err);
+    _cleanup_json_ json_t *j = manifest_parse(text, n, "manifest", err);
     const json_t *layers = json_object_get(j, "layers"), *layer;
     char what[64];
     size_t i;
     *ret = (struct manifest){0};
-    if (!j || read_descriptor(json_object_get(j, "config"), "the image's configuration", &ret->config, err) < 0)
+    if (!j ||
+        manifest_read_descriptor(json_object_get(j, "config"), "the image's configuration", &ret->config, err) < 0)
         return -1;
     if (ret->config.size > IMAGE_CONFIG_MAX)
         return image_fail(err, IMAGE_TOO_LARGE, "the image's configuration has %llu bytes; at most %d are taken",
@@ -108,7 +112,7 @@ int manifest_image(const char *text, size_t n, struct manifest *ret, struct err 
     {
         struct descriptor *d = &ret->layer[ret->n++];
         (void)snprintf(what, sizeof what, "layer %zu", i + 1);
-        if (read_descriptor(layer, what, d, err) < 0)
+        if (manifest_read_descriptor(layer, what, d, err) < 0)
             return -1;
         if (strstr(d->media, "foreign") || strstr(d->media, "nondistributable") || strstr(d->media, "encrypted"))
             return image_fail(err, IMAGE_BAD_DATA, "layer %zu is of the type %s, which is not in the image itself",
@@ -119,7 +123,7 @@ int manifest_image(const char *text, size_t n, struct manifest *ret, struct err 
 
 int manifest_list(const char *text, size_t n, struct manifest_list *ret, struct err *err)
 {
-    _cleanup_json_ json_t *j = parse(text, n, "index", err);
+    _cleanup_json_ json_t *j = manifest_parse(text, n, "index", err);
     const json_t *list = json_object_get(j, "manifests"), *one;
     size_t i, count = json_array_size(list);
     *ret = (struct manifest_list){0};
@@ -131,35 +135,35 @@ int manifest_list(const char *text, size_t n, struct manifest_list *ret, struct 
         return image_fail(err, IMAGE_TOO_LARGE, "the index has %zu manifests; at most %d are taken", count,
                           IMAGE_PLATFORMS_MAX);
     ret->v = xcalloc(count ? count : 1, sizeof *ret->v);
-    json_array_foreach(list, i,
-                       one) if (read_descriptor(one, "a manifest in the index", &ret->v[ret->n++], err) < 0) return -1;
+    json_array_foreach(list, i, one) if (manifest_read_descriptor(one, "a manifest in the index", &ret->v[ret->n++],
+                                                                  err) < 0) return -1;
     return 0;
 }
 
-/* "name" is also chosen by its last part: a tag. */
-static bool selected(const char *name, const char *select)
+/* Whether `select` is the name, or its tag. */
+static bool manifest_is_selected(const char *name, const char *select)
 {
     const char *colon = strrchr(name, ':');
     return strcmp(name, select) == 0 || (colon && strcmp(colon + 1, select) == 0);
 }
-static bool for_us(const struct descriptor *d)
+static bool manifest_runs_here(const struct descriptor *d)
 {
     return (d->os[0] == '\0' && d->arch[0] == '\0') || (strcmp(d->os, "linux") == 0 && strcmp(d->arch, "amd64") == 0);
 }
 
-/* amd64 has variants that not every processor runs; the lowest one runs everywhere. */
-static unsigned variant_of(const struct descriptor *d)
+/* Not every processor runs all variants of amd64; the lowest runs everywhere. */
+static unsigned manifest_variant(const struct descriptor *d)
 {
     const char *v = d->variant;
     return !v[0] ? 1 : v[0] == 'v' && v[1] >= '1' && v[1] <= '9' && !v[2] ? (unsigned)(v[1] - '0') : 10;
 }
-/* Nobody can say which of the two is meant. */
-static bool named_alike(const struct descriptor *a, const struct descriptor *b)
+/* With the same name the user cannot choose between the two. */
+static bool manifest_named_alike(const struct descriptor *a, const struct descriptor *b)
 {
     return strcmp(a->name, b->name) == 0;
 }
 
-static void add_shown(char *names, const char *name)
+static void manifest_add_shown(char *names, const char *name)
 {
     size_t n = strlen(names);
     if (name[0] && n < NAMES_SHOWN - 4)
@@ -175,24 +179,24 @@ int manifest_choose(const struct manifest_list *l, const char *select, const str
         char platform[80];
         (void)snprintf(platform, sizeof platform, "%s%s%s%s%s", d->os, d->os[0] ? "/" : "", d->arch,
                        d->variant[0] ? "/" : "", d->variant);
-        add_shown(platforms, platform);
-        add_shown(names, d->name);
-        if (select[0] && !selected(d->name, select))
+        manifest_add_shown(platforms, platform);
+        manifest_add_shown(names, d->name);
+        if (select[0] && !manifest_is_selected(d->name, select))
             continue;
         named++;
-        if (!for_us(d))
+        if (!manifest_runs_here(d))
             continue;
         /* The same image under two names is one image. */
         if (found > 0 && memcmp((*ret)->digest, d->digest, SHA256_BYTES) == 0)
             continue;
-        /* One that says what it is for goes before one that does not. */
+        /* An image that names its platform goes before one that does not. */
         if (found > 0 && ((*ret)->arch[0] != '\0') != (d->arch[0] != '\0')) {
             *ret = d->arch[0] ? d : *ret;
             continue;
         }
-        /* One image for several machines of our kind: the first of those for all of them, as the specification says. */
-        if (found > 0 && d->arch[0] && named_alike(*ret, d)) {
-            *ret = variant_of(d) < variant_of(*ret) ? d : *ret;
+        /* Variants of one image: take the lowest, and the first of equal ones, as the specification says. */
+        if (found > 0 && d->arch[0] && manifest_named_alike(*ret, d)) {
+            *ret = manifest_variant(d) < manifest_variant(*ret) ? d : *ret;
             continue;
         }
         *ret = d;
@@ -212,19 +216,20 @@ int manifest_choose(const struct manifest_list *l, const char *select, const str
 
 /* --- docker save -------------------------------------------------------------------------------------------------- */
 
-static bool tagged(const json_t *image, const char *select)
+static bool docker_is_tagged(const json_t *image, const char *select)
 {
     const json_t *tags = json_object_get(image, "RepoTags"), *tag;
     size_t i;
     if (select[0] == '\0')
         return true;
-    json_array_foreach(tags, i, tag) if (json_is_string(tag) && selected(json_string_value(tag), select)) return true;
+    json_array_foreach(tags, i, tag) if (json_is_string(tag) &&
+                                         manifest_is_selected(json_string_value(tag), select)) return true;
     return false;
 }
 
-static int take_names(const json_t *image, struct docker_manifest *ret, struct err *err)
+static int docker_take_names(const json_t *image, struct docker_manifest *ret, struct err *err)
 {
-    const char *config = string_at(image, "Config");
+    const char *config = manifest_string(image, "Config");
     const json_t *layers = json_object_get(image, "Layers"), *name;
     size_t i, count = json_array_size(layers);
     if (!config || !json_is_array(layers) || count == 0)
@@ -245,7 +250,7 @@ static int take_names(const json_t *image, struct docker_manifest *ret, struct e
 
 int manifest_docker(const char *text, size_t n, const char *select, struct docker_manifest *ret, struct err *err)
 {
-    _cleanup_json_ json_t *j = parse(text, n, "manifest.json", err);
+    _cleanup_json_ json_t *j = manifest_parse(text, n, "manifest.json", err);
     const json_t *image, *found = NULL;
     char names[NAMES_SHOWN] = "";
     size_t i, several = 0;
@@ -257,8 +262,8 @@ int manifest_docker(const char *text, size_t n, const char *select, struct docke
     json_array_foreach(j, i, image)
     {
         const char *tag = json_string_value(json_array_get(json_object_get(image, "RepoTags"), 0));
-        add_shown(names, tag ? tag : "");
-        if (!tagged(image, select))
+        manifest_add_shown(names, tag ? tag : "");
+        if (!docker_is_tagged(image, select))
             continue;
         several++;
         found = image;
@@ -269,7 +274,7 @@ int manifest_docker(const char *text, size_t n, const char *select, struct docke
     if (!found)
         return image_fail(err, IMAGE_NOT_FOUND, "there is no image called \"%s\"; there are: %s", image_shown(select),
                           names[0] ? names : "none with a name");
-    return take_names(found, ret, err);
+    return docker_take_names(found, ret, err);
 }
 
 /* --- configuration ------------------------------------------------------------------------------------------------ */
@@ -279,9 +284,9 @@ int manifest_config(const char *text, size_t len, uint8_t (*ret)[SHA256_BYTES], 
     if (len > IMAGE_CONFIG_MAX)
         return image_fail(err, IMAGE_TOO_LARGE, "the image's configuration has %zu bytes; at most %d are taken", len,
                           IMAGE_CONFIG_MAX);
-    _cleanup_json_ json_t *j = parse(text, len, "image's configuration", err);
+    _cleanup_json_ json_t *j = manifest_parse(text, len, "image's configuration", err);
     const json_t *ids = json_object_get(json_object_get(j, "rootfs"), "diff_ids"), *id;
-    const char *os = string_at(j, "os"), *arch = string_at(j, "architecture");
+    const char *os = manifest_string(j, "os"), *arch = manifest_string(j, "architecture");
     size_t i;
     if (!j)
         return -1;
@@ -299,18 +304,18 @@ int manifest_config(const char *text, size_t len, uint8_t (*ret)[SHA256_BYTES], 
 
 int manifest_hutch(const char *text, size_t len, const uint8_t sum[SHA256_BYTES], size_t n, struct err *err)
 {
-    _cleanup_json_ json_t *j = parse(text, len, "hutch.json", err);
+    _cleanup_json_ json_t *j = manifest_parse(text, len, "hutch.json", err);
     uint8_t said[SHA256_BYTES];
     if (!j)
         return -1;
-    const char *format = string_at(j, "format");
+    const char *format = manifest_string(j, "format");
     if (!format || strcmp(format, "hutch-export-1") != 0)
         return image_fail(err, IMAGE_BAD_DATA, "hutch.json is of the format \"%s\"; this node reads hutch-export-1",
                           image_shown(format));
     size_t layers = json_array_size(json_object_get(j, "layers"));
     if (layers != n)
         return image_fail(err, IMAGE_BAD_DATA, "the export has %zu layers, its hutch.json names %zu", n, layers);
-    if (!hash_from_digest(string_at(j, "sum"), said) || memcmp(said, sum, SHA256_BYTES) != 0)
+    if (!hash_from_digest(manifest_string(j, "sum"), said) || memcmp(said, sum, SHA256_BYTES) != 0)
         return image_fail(err, IMAGE_BAD_DATA,
                           "the export was changed: the sum in hutch.json is not that of its configuration and layers");
     return 0;

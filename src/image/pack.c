@@ -1,6 +1,6 @@
-/* pack.c - a lay stream becomes a layer as registries know it: tar (pax), whiteouts by name, zstd at its fastest.
+/* pack.c - turns a lay stream into a layer for registries: tar (pax), whiteouts by name, zstd at its fastest.
  *
- * libarchive writes the tar; its bytes are summed up for the diff_id, compressed, summed up again and written.
+ * libarchive writes the tar; its bytes are hashed for the diff_id, compressed, hashed again and written.
  */
 #include <archive_entry.h>
 #include <errno.h>
@@ -39,7 +39,7 @@ static unsigned char inbuf[IMAGE_BLOCK];
 static size_t inbuf_at, inbuf_n;
 
 /* Up to n bytes where they lie; 0 at the end. */
-static ssize_t take(size_t n, const void **ret)
+static ssize_t pack_take(size_t n, const void **ret)
 {
     if (inbuf_at == inbuf_n) {
         ssize_t got;
@@ -57,11 +57,11 @@ static ssize_t take(size_t n, const void **ret)
     inbuf_at += n;
     return (ssize_t)n;
 }
-static int take_all(void *p, size_t n, struct err *err)
+static int pack_take_all(void *p, size_t n, struct err *err)
 {
     for (size_t got = 0; got < n;) {
         const void *from;
-        ssize_t k = take(n - got, &from);
+        ssize_t k = pack_take(n - got, &from);
         if (k <= 0)
             return image_fail(err, k < 0 ? IMAGE_HOST : IMAGE_BAD_DATA, "the stream of the layer %s",
                               k < 0 ? strerror(errno) : "is cut off");
@@ -71,15 +71,15 @@ static int take_all(void *p, size_t n, struct err *err)
     return 0;
 }
 
-static int next_record(struct pack *p, struct lay_record *r, struct err *err)
+static int pack_next_record(struct pack *p, struct lay_record *r, struct err *err)
 {
-    if (take_all(r, sizeof *r, err) < 0)
+    if (pack_take_all(r, sizeof *r, err) < 0)
         return -1;
     if (r->magic != LAY_MAGIC || r->path_len >= LAY_PATH_MAX || r->target_len >= LAY_PATH_MAX ||
         r->xattrs_len > LAY_XATTRS_MAX)
         return image_fail(err, IMAGE_BAD_DATA, "the stream of the layer holds something that is no record");
-    if (take_all(p->path, r->path_len, err) < 0 || take_all(p->target, r->target_len, err) < 0 ||
-        take_all(p->xattrs, r->xattrs_len, err) < 0)
+    if (pack_take_all(p->path, r->path_len, err) < 0 || pack_take_all(p->target, r->target_len, err) < 0 ||
+        pack_take_all(p->xattrs, r->xattrs_len, err) < 0)
         return -1;
     p->path[r->path_len] = p->target[r->target_len] = '\0';
     const char *wrong = r->path_len ? lay_path_wrong(p->path, r->path_len) : NULL;
@@ -89,7 +89,7 @@ static int next_record(struct pack *p, struct lay_record *r, struct err *err)
 
 /* --- writing ------------------------------------------------------------------------------------------------------ */
 
-static int compress(struct pack *p, const void *bytes, size_t n, ZSTD_EndDirective end)
+static int pack_compress(struct pack *p, const void *bytes, size_t n, ZSTD_EndDirective end)
 {
     ZSTD_inBuffer in = {bytes, n, 0};
     size_t left;
@@ -108,25 +108,25 @@ static int compress(struct pack *p, const void *bytes, size_t n, ZSTD_EndDirecti
     return 0;
 }
 
-static ssize_t on_write(struct archive *a, void *arg, const void *bytes, size_t n)
+static ssize_t pack_on_write(struct archive *a, void *arg, const void *bytes, size_t n)
 {
     struct pack *p = arg;
     hash_add(&p->plain, bytes, n);
     p->in += n;
-    if (compress(p, bytes, n, ZSTD_e_continue) == 0)
+    if (pack_compress(p, bytes, n, ZSTD_e_continue) == 0)
         return (ssize_t)n;
     archive_set_error(a, errno, "cannot write: %s", strerror(errno));
     return -1;
 }
 
-static int write_error(struct pack *p, const char *what, struct err *err)
+static int pack_write_error(struct pack *p, const char *what, struct err *err)
 {
     const char *why = archive_error_string(p->a);
     return image_fail(err, archive_errno(p->a) == ENOSPC ? IMAGE_TOO_LARGE : IMAGE_HOST, "cannot pack %s: %s",
                       image_shown(what), why ? image_shown(why) : "?");
 }
 
-static int add_xattrs(struct pack *p, const struct lay_record *r, struct err *err)
+static int pack_add_xattrs(struct pack *p, const struct lay_record *r, struct err *err)
 {
     for (size_t at = 0; at < r->xattrs_len;) {
         uint16_t head[2];
@@ -142,7 +142,7 @@ static int add_xattrs(struct pack *p, const struct lay_record *r, struct err *er
             return image_fail(err, IMAGE_BAD_DATA, "the attributes of \"%s\" are damaged", image_shown(p->path));
         memcpy(name, p->xattrs + at, head[0]);
         name[head[0]] = '\0';
-        /* How a directory was renamed inside its layer means nothing elsewhere. */
+        /* Overlay's marks of renamed directories are meaningless in other layers. */
         if (strncmp(name, "user.overlay.", 13) != 0 && strncmp(name, "trusted.overlay.", 16) != 0)
             archive_entry_xattr_add_entry(p->entry, name, p->xattrs + at + head[0], value);
         at += (size_t)head[0] + value;
@@ -150,23 +150,23 @@ static int add_xattrs(struct pack *p, const struct lay_record *r, struct err *er
     return 0;
 }
 
-static int put_content(struct pack *p, uint64_t size, struct err *err)
+static int pack_put_content(struct pack *p, uint64_t size, struct err *err)
 {
     while (size > 0) {
         const void *from;
-        ssize_t n = take(size < IMAGE_BLOCK ? (size_t)size : IMAGE_BLOCK, &from);
+        ssize_t n = pack_take(size < IMAGE_BLOCK ? (size_t)size : IMAGE_BLOCK, &from);
         if (n <= 0)
             return image_fail(err, IMAGE_BAD_DATA, "the stream of the layer is cut off in \"%s\"",
                               image_shown(p->path));
         if (archive_write_data(p->a, from, (size_t)n) != n)
-            return write_error(p, p->path, err);
+            return pack_write_error(p, p->path, err);
         size -= (uint64_t)n;
         say_progress(p->in, 0, "packing");
     }
     return 0;
 }
 
-static int put_zeros(struct pack *p, uint64_t n, struct err *err)
+static int pack_put_zeros(struct pack *p, uint64_t n, struct err *err)
 {
     static const char zeros[IMAGE_BLOCK];
     if (n > HOLES_MAX - p->holes)
@@ -179,23 +179,23 @@ static int put_zeros(struct pack *p, uint64_t n, struct err *err)
     while (n > 0) {
         size_t now = n < sizeof zeros ? (size_t)n : sizeof zeros;
         if (archive_write_data(p->a, zeros, now) != (ssize_t)now)
-            return write_error(p, p->path, err);
+            return pack_write_error(p, p->path, err);
         n -= now;
         say_progress(p->in, 0, "packing");
     }
     return 0;
 }
 
-static int put_segments(struct pack *p, uint64_t size, struct err *err)
+static int pack_put_segments(struct pack *p, uint64_t size, struct err *err)
 {
     for (uint64_t at = 0;;) {
         struct lay_segment s;
-        if (take_all(&s, sizeof s, err) < 0)
+        if (pack_take_all(&s, sizeof s, err) < 0)
             return -1;
         if (s.at < at || s.at > size || s.n > size - s.at || (s.n == 0 && s.at != size))
             return image_fail(err, IMAGE_BAD_DATA, "the stream of the layer has data out of order in \"%s\"",
                               image_shown(p->path));
-        if (put_zeros(p, s.at - at, err) < 0 || put_content(p, s.n, err) < 0)
+        if (pack_put_zeros(p, s.at - at, err) < 0 || pack_put_content(p, s.n, err) < 0)
             return -1;
         if (s.n == 0)
             return 0;
@@ -203,8 +203,8 @@ static int put_segments(struct pack *p, uint64_t size, struct err *err)
     }
 }
 
-/* parent/name becomes parent/.wh.name, and of an opaque directory a file in it. */
-static int put_mark(struct pack *p, const struct lay_record *r, struct err *err)
+/* Writes a whiteout of parent/name as parent/.wh.name, and an opaque directory as a file .wh..wh..opq in it. */
+static int pack_put_mark(struct pack *p, const struct lay_record *r, struct err *err)
 {
     char name[LAY_PATH_MAX + 16];
     const char *slash = strrchr(p->path, '/'), *last = slash ? slash + 1 : p->path;
@@ -217,10 +217,10 @@ static int put_mark(struct pack *p, const struct lay_record *r, struct err *err)
     archive_entry_set_perm(p->entry, 0644);
     archive_entry_set_size(p->entry, 0);
     archive_entry_set_mtime(p->entry, 0, 0);
-    return archive_write_header(p->a, p->entry) < ARCHIVE_WARN ? write_error(p, name, err) : 0;
+    return archive_write_header(p->a, p->entry) < ARCHIVE_WARN ? pack_write_error(p, name, err) : 0;
 }
 
-static int put_record(struct pack *p, const struct lay_record *r, struct err *err)
+static int pack_put_record(struct pack *p, const struct lay_record *r, struct err *err)
 {
     static const unsigned types[] = {
         [LAY_DIR] = AE_IFDIR,  [LAY_FILE] = AE_IFREG,     [LAY_SYMLINK] = AE_IFLNK, [LAY_FIFO] = AE_IFIFO,
@@ -229,7 +229,7 @@ static int put_record(struct pack *p, const struct lay_record *r, struct err *er
     bool file = r->type == LAY_FILE || r->type == LAY_SPARSE;
     (void)archive_entry_clear(p->entry);
     if (r->type == LAY_WHITEOUT || r->type == LAY_OPAQUE)
-        return put_mark(p, r, err);
+        return pack_put_mark(p, r, err);
     if (strncmp(last, WH, sizeof WH - 1) == 0)
         return image_fail(
             err, IMAGE_BAD_DATA,
@@ -246,13 +246,13 @@ static int put_record(struct pack *p, const struct lay_record *r, struct err *er
         archive_entry_copy_symlink(p->entry, p->target);
     if (r->type == LAY_HARDLINK)
         archive_entry_copy_hardlink(p->entry, p->target);
-    if (add_xattrs(p, r, err) < 0)
+    if (pack_add_xattrs(p, r, err) < 0)
         return -1;
     if (archive_write_header(p->a, p->entry) < ARCHIVE_WARN)
-        return write_error(p, p->path, err);
+        return pack_write_error(p, p->path, err);
     if (r->type == LAY_SPARSE)
-        return put_segments(p, r->size, err);
-    return file ? put_content(p, r->size, err) : 0;
+        return pack_put_segments(p, r->size, err);
+    return file ? pack_put_content(p, r->size, err) : 0;
 }
 
 static int pack_open(struct pack *p, struct err *err)
@@ -269,7 +269,8 @@ static int pack_open(struct pack *p, struct err *err)
     (void)archive_write_set_format_option(p->a, "pax", "xattrheader", "SCHILY");
     (void)archive_write_set_bytes_per_block(p->a, IMAGE_BLOCK);
     (void)archive_write_set_bytes_in_last_block(p->a, 1);
-    return archive_write_open(p->a, p, NULL, on_write, NULL) != ARCHIVE_OK ? write_error(p, "the layer", err) : 0;
+    return archive_write_open(p->a, p, NULL, pack_on_write, NULL) != ARCHIVE_OK ? pack_write_error(p, "the layer", err)
+                                                                                : 0;
 }
 
 static void pack_close(struct pack *p)
@@ -288,13 +289,13 @@ static int pack_all(struct pack *p, struct image_message *done, struct err *err)
 {
     struct lay_record r;
     uint64_t n = 0;
-    for (; next_record(p, &r, err) == 0; n++) {
+    for (; pack_next_record(p, &r, err) == 0; n++) {
         if (r.type == LAY_END) {
             if (r.size != n)
                 return image_fail(err, IMAGE_BAD_DATA, "the stream of the layer lacks records");
             if (archive_write_close(p->a) != ARCHIVE_OK)
-                return write_error(p, "the layer", err);
-            if (compress(p, NULL, 0, ZSTD_e_end) < 0)
+                return pack_write_error(p, "the layer", err);
+            if (pack_compress(p, NULL, 0, ZSTD_e_end) < 0)
                 return image_fail(err, IMAGE_HOST, "cannot write the packed layer: %s", strerror(errno));
             hash_end(&p->plain, done->diff_id);
             hash_end(&p->packed, done->digest);
@@ -304,7 +305,7 @@ static int pack_all(struct pack *p, struct image_message *done, struct err *err)
         }
         if (r.type < LAY_DIR || r.type > LAY_SPARSE || (r.type == LAY_SPARSE && r.size > LAY_SPARSE_MAX))
             return image_fail(err, IMAGE_BAD_DATA, "the stream of the layer holds a record of an unknown type");
-        if (put_record(p, &r, err) < 0)
+        if (pack_put_record(p, &r, err) < 0)
             return -1;
     }
     return -1;
@@ -318,7 +319,7 @@ int image_pack(const struct image_options *o, struct err *err)
     int rc = pack_open(&p, err);
     if (rc == 0)
         rc = pack_all(&p, &done, err);
-    /* Before pack_close(), which would write the rest of a broken archive. */
+    /* archive_write_fail() before pack_close(), which would otherwise write the rest of a broken archive. */
     if (rc == 0)
         rc = say_done(&done, err);
     else

@@ -10,12 +10,12 @@
 #define LOWER "abcdefghijklmnopqrstuvwxyz0123456789"
 #define WORD  LOWER "ABCDEFGHIJKLMNOPQRSTUVWXYZ_"
 
-static int wrong(struct err *err, const char *text, const char *why)
+static int ref_wrong(struct err *err, const char *text, const char *why)
 {
     return image_fail(err, IMAGE_BAD_DATA, "\"%s\" is not the name of an image: %s", image_shown(text), why);
 }
 
-static bool starts(const char **p, const char *prefix)
+static bool ref_skip_prefix(const char **p, const char *prefix)
 {
     size_t n = strlen(prefix);
     if (strncmp(*p, prefix, n) != 0)
@@ -25,7 +25,7 @@ static bool starts(const char **p, const char *prefix)
 }
 
 /* Letters, digits, '-' and '.'; or an IPv6 address in brackets; and a port. */
-static const char *host_wrong(const char *host)
+static const char *ref_host_wrong(const char *host)
 {
     const char *port = NULL;
     size_t n;
@@ -48,7 +48,7 @@ static const char *host_wrong(const char *host)
 }
 
 /* Parts of lower-case letters and digits, with '.', '_', '__' or dashes between them. */
-static const char *name_wrong(const char *name)
+static const char *ref_name_wrong(const char *name)
 {
     for (const char *p = name;;) {
         size_t n = strspn(p, LOWER);
@@ -80,7 +80,7 @@ bool ref_loopback(const char *host)
            (strncmp(host, "127.", 4) == 0 && strspn(host, "0123456789.") == n);
 }
 
-static int take_host(const char *text, const char **rest, struct image_ref *ret, struct err *err)
+static int ref_take_host(const char *text, const char **rest, struct image_ref *ret, struct err *err)
 {
     const char *slash = strchr(*rest, '/');
     size_t n = slash ? (size_t)(slash - *rest) : 0;
@@ -91,29 +91,29 @@ static int take_host(const char *text, const char **rest, struct image_ref *ret,
         return 0;
     }
     if (n >= sizeof ret->host)
-        return wrong(err, text, "the name of the registry is too long");
+        return ref_wrong(err, text, "the name of the registry is too long");
     memcpy(ret->host, *rest, n);
     ret->host[n] = '\0';
     *rest = slash + 1;
-    const char *why = host_wrong(ret->host);
-    return why ? wrong(err, text, why) : 0;
+    const char *why = ref_host_wrong(ret->host);
+    return why ? ref_wrong(err, text, why) : 0;
 }
 
-static int take_digest(const char *text, const char *digest, struct image_ref *ret, struct err *err)
+static int ref_take_digest(const char *text, const char *digest, struct image_ref *ret, struct err *err)
 {
     uint8_t bytes[SHA256_BYTES];
     if (!hash_from_digest(digest, bytes))
-        return wrong(err, text, "behind '@' sha256: and 64 lower-case hexadecimal digits are expected");
+        return ref_wrong(err, text, "behind '@' sha256: and 64 lower-case hexadecimal digits are expected");
     (void)snprintf(ret->digest, sizeof ret->digest, "%s", digest);
     return 0;
 }
 
-static int take_tag(const char *text, const char *tag, struct image_ref *ret, struct err *err)
+static int ref_take_tag(const char *text, const char *tag, struct image_ref *ret, struct err *err)
 {
     size_t n = strlen(tag);
     if (n == 0 || n >= sizeof ret->tag || strspn(tag, WORD ".-") != n || tag[0] == '.' || tag[0] == '-')
-        return wrong(err, text,
-                     "a tag has up to 128 letters, digits, '.', '_' and '-', and begins with none of '.' and '-'");
+        return ref_wrong(err, text,
+                         "a tag has up to 128 letters, digits, '.', '_' and '-', and begins with none of '.' and '-'");
     memcpy(ret->tag, tag, n + 1);
     return 0;
 }
@@ -123,24 +123,24 @@ int ref_parse(const char *text, struct image_ref *ret, struct err *err)
     char rest[REF_NAME_MAX + REF_TAG_MAX + REF_DIGEST_MAX];
     const char *p = text;
     *ret = (struct image_ref){0};
-    bool plain = starts(&p, "http://");
-    if (!plain && !starts(&p, "https://"))
-        (void)starts(&p, "docker://");
-    if (take_host(text, &p, ret, err) < 0)
+    bool plain = ref_skip_prefix(&p, "http://");
+    if (!plain && !ref_skip_prefix(&p, "https://"))
+        (void)ref_skip_prefix(&p, "docker://");
+    if (ref_take_host(text, &p, ret, err) < 0)
         return -1;
     if (strlen(p) >= sizeof rest)
-        return wrong(err, text, "it is too long");
+        return ref_wrong(err, text, "it is too long");
     memcpy(rest, p, strlen(p) + 1);
     char *at = strchr(rest, '@'), *colon;
     if (at) {
         *at = '\0';
-        if (take_digest(text, at + 1, ret, err) < 0)
+        if (ref_take_digest(text, at + 1, ret, err) < 0)
             return -1;
     }
     colon = strchr(rest, ':');
     if (colon) {
         *colon = '\0';
-        if (take_tag(text, colon + 1, ret, err) < 0)
+        if (ref_take_tag(text, colon + 1, ret, err) < 0)
             return -1;
     } else if (!at) {
         memcpy(ret->tag, "latest", sizeof "latest");
@@ -148,10 +148,10 @@ int ref_parse(const char *text, struct image_ref *ret, struct err *err)
     bool hub = strcmp(ret->host, "docker.io") == 0 || strcmp(ret->host, "index.docker.io") == 0;
     int n = snprintf(ret->name, sizeof ret->name, "%s%s", hub && !strchr(rest, '/') ? "library/" : "", rest);
     if (n < 0 || (size_t)n >= sizeof ret->name)
-        return wrong(err, text, "its name is longer than 255 bytes");
-    const char *why = rest[0] ? name_wrong(rest) : "there is no name";
+        return ref_wrong(err, text, "its name is longer than 255 bytes");
+    const char *why = rest[0] ? ref_name_wrong(rest) : "there is no name";
     if (why)
-        return wrong(err, text, why);
+        return ref_wrong(err, text, why);
     if (hub)
         (void)snprintf(ret->host, sizeof ret->host, "registry-1.docker.io");
     ret->loopback = ref_loopback(ret->host);

@@ -1,4 +1,4 @@
-/* ref.h - names of images in registries. Pure. */
+/* ref.h - parses the names of images in registries. Pure: it never asks the network or the file system. */
 #ifndef HUTCH_IMAGE_REF_H
 #define HUTCH_IMAGE_REF_H
 
@@ -10,7 +10,7 @@
 enum { REF_HOST_MAX = 256, REF_NAME_MAX = 256, REF_TAG_MAX = 129, REF_DIGEST_MAX = 72 };
 
 struct image_ref {
-    bool plain;              /* http: it said so, or the registry is on this machine */
+    bool plain;              /* without TLS: the name says http://, or the registry is on this machine */
     bool loopback;           /* the registry is on this machine */
     char host[REF_HOST_MAX]; /* with its port, if it has one: as requests name it */
     char name[REF_NAME_MAX];
@@ -20,7 +20,7 @@ struct image_ref {
 
 /* [http://|https://|docker://][HOST[:PORT]/]NAME[:TAG][@sha256:HEX]. Without a host it is Docker Hub, and a NAME of one
  * part there is below library/. The first part is a host if it has a dot or a colon in it, or is "localhost". ERR_USAGE
- * with what is wrong. */
+ * if it is wrong. */
 int ref_parse(const char *text, struct image_ref *ret, struct err *err);
 /* Whether a host, with or without a port, is this machine by its name alone. */
 bool ref_loopback(const char *host);

@@ -1,4 +1,4 @@
-/* say.c - what the worker tells its job, and how a failure keeps its class on the way there. */
+/* say.c - sends the worker's messages to its job, and keeps the class of a failure in struct err. */
 #include <errno.h>
 #include <fcntl.h>
 #include <stdarg.h>
@@ -16,7 +16,7 @@
 
 enum { PROGRESS_MS = 200, SHOWN = 4 };
 
-/* err has no place for our classes but the name of the stage. */
+/* struct err has no member for our classes, so they are kept in its stage. */
 static const char *const stages[] = {
     [IMAGE_BAD_DATA] = "bad data", [IMAGE_TOO_LARGE] = "too large", [IMAGE_NOT_FOUND] = "not found",
     [IMAGE_DENIED] = "denied",     [IMAGE_NETWORK] = "network",     [IMAGE_HOST] = "host",
@@ -95,7 +95,7 @@ void say_progress(uint64_t done, uint64_t total, const char *text)
     last = ms;
     (void)snprintf(m.text, sizeof m.text, "%s", text);
     m.version = IMAGE_VERSION;
-    /* The job may be busy with our output: it must never wait for us to wait for it. */
+    /* Never block: the job may be busy reading our output. */
     struct iovec iov = {.iov_base = &m, .iov_len = sizeof m};
     struct msghdr msg = {.msg_iov = &iov, .msg_iovlen = 1};
     (void)sendmsg(IMAGE_FD_CONTROL, &msg, MSG_NOSIGNAL | MSG_DONTWAIT);
@@ -112,7 +112,7 @@ void say_failed(const struct err *err)
 {
     struct image_message m = {.type = IMAGE_FAILED, .failure = image_failure_of(err)};
     (void)snprintf(m.text, sizeof m.text, "%.*s", (int)sizeof m.text - 1, err->msg);
-    /* First the end of the stream: the job listens when it has seen that. */
+    /* Close the output first: the job reads control only after the end of the stream. */
     (void)close(IMAGE_FD_OUT);
     (void)send_message(&m, -1);
 }

@@ -1,5 +1,5 @@
-/* seen.c - what paths of an image were before: of this layer, and the directories of those below. Names are kept as
- * sums under a key of our own, a few bytes each, for there may be millions; the job looks at the real thing once more.
+/* seen.c - remembers the paths of this layer and the directories of the layers below. Paths are kept as keyed hashes of
+ * a few bytes, because there may be millions; the job checks the real paths again.
  */
 #include <string.h>
 
@@ -10,7 +10,7 @@
 enum { START = 1024 /* a power of two */ };
 #define KIND UINT64_C(7)
 
-static uint64_t sum_of(uint64_t key, const char *path, size_t n)
+static uint64_t image_seen_sum(uint64_t key, const char *path, size_t n)
 {
     uint64_t h = key;
     for (size_t i = 0; i < n; i++) {
@@ -23,18 +23,18 @@ static uint64_t sum_of(uint64_t key, const char *path, size_t n)
 
 /* --- paths of a layer --------------------------------------------------------------------------------------------- */
 
-void seen_start(struct seen *s)
+void image_seen_start(struct seen *s)
 {
     *s = (struct seen){0};
     random_bytes(&s->key, sizeof s->key);
 }
-void seen_done(struct seen *s)
+void image_seen_done(struct seen *s)
 {
     free(s->slot);
     *s = (struct seen){0};
 }
 
-static uint64_t *slot_of(const struct seen *s, uint64_t sum)
+static uint64_t *image_seen_slot(const struct seen *s, uint64_t sum)
 {
     size_t at = (size_t)(sum >> 4) & (s->cap - 1);
     while (s->slot[at] && (s->slot[at] & ~KIND) != sum)
@@ -42,12 +42,12 @@ static uint64_t *slot_of(const struct seen *s, uint64_t sum)
     return &s->slot[at];
 }
 
-enum seen_kind seen_get(const struct seen *s, const char *path, size_t n)
+enum seen_kind image_seen_get(const struct seen *s, const char *path, size_t n)
 {
-    return s->cap ? (enum seen_kind)(*slot_of(s, sum_of(s->key, path, n)) & KIND) : SEEN_NOTHING;
+    return s->cap ? (enum seen_kind)(*image_seen_slot(s, image_seen_sum(s->key, path, n)) & KIND) : SEEN_NOTHING;
 }
 
-void seen_put(struct seen *s, const char *path, enum seen_kind kind)
+void image_seen_put(struct seen *s, const char *path, enum seen_kind kind)
 {
     if (2 * s->n >= s->cap) {
         struct seen old = *s;
@@ -55,17 +55,17 @@ void seen_put(struct seen *s, const char *path, enum seen_kind kind)
         s->slot = xcalloc(s->cap, sizeof *s->slot);
         for (size_t i = 0; i < old.cap; i++)
             if (old.slot[i])
-                *slot_of(s, old.slot[i] & ~KIND) = old.slot[i];
+                *image_seen_slot(s, old.slot[i] & ~KIND) = old.slot[i];
         free(old.slot);
     }
-    uint64_t sum = sum_of(s->key, path, strlen(path)), *slot = slot_of(s, sum);
+    uint64_t sum = image_seen_sum(s->key, path, strlen(path)), *slot = image_seen_slot(s, sum);
     s->n += *slot == 0;
     *slot = sum | (uint64_t)kind;
 }
 
 /* --- directories of the layers below ------------------------------------------------------------------------------ */
 
-static struct dir_meta *dir_of(const struct dirs *d, uint64_t sum)
+static struct dir_meta *dirs_slot(const struct dirs *d, uint64_t sum)
 {
     size_t at = (size_t)(sum >> 4) & (d->cap - 1);
     while (d->slot[at].sum && d->slot[at].sum != sum)
@@ -74,7 +74,7 @@ static struct dir_meta *dir_of(const struct dirs *d, uint64_t sum)
 }
 
 /* The slot for path, which may be a free one. */
-static struct dir_meta *dir_at(struct dirs *d, const char *path, uint64_t *sum)
+static struct dir_meta *dirs_slot_for(struct dirs *d, const char *path, uint64_t *sum)
 {
     if (d->cap == 0)
         random_bytes(&d->key, sizeof d->key);
@@ -84,17 +84,17 @@ static struct dir_meta *dir_at(struct dirs *d, const char *path, uint64_t *sum)
         d->slot = xcalloc(d->cap, sizeof *d->slot);
         for (size_t i = 0; i < old.cap; i++)
             if (old.slot[i].sum)
-                *dir_of(d, old.slot[i].sum) = old.slot[i];
+                *dirs_slot(d, old.slot[i].sum) = old.slot[i];
         free(old.slot);
     }
-    *sum = sum_of(d->key, path, strlen(path));
-    return dir_of(d, *sum);
+    *sum = image_seen_sum(d->key, path, strlen(path));
+    return dirs_slot(d, *sum);
 }
 
 bool dirs_put(struct dirs *d, const char *path, const struct lay_record *r, const struct buf *xattrs)
 {
     uint64_t sum;
-    struct dir_meta *m = dir_at(d, path, &sum);
+    struct dir_meta *m = dirs_slot_for(d, path, &sum);
     if (xattrs->n > DIRS_XATTRS_MAX - (d->bytes - m->nxattrs))
         return false;
     d->n += m->sum == 0;
@@ -119,25 +119,25 @@ bool dirs_put(struct dirs *d, const char *path, const struct lay_record *r, cons
 void dirs_take(struct dirs *d, const char *path, bool emptied)
 {
     uint64_t sum;
-    struct dir_meta *m = dir_at(d, path, &sum);
+    struct dir_meta *m = dirs_slot_for(d, path, &sum);
     d->n += m->sum == 0;
     m->sum = sum;
     *(emptied ? &m->emptied : &m->gone) = d->layer + 1;
 }
 
-/* There may be millions of files: only where a directory was. */
+/* Records only paths that were directories: there may be millions of files. */
 void dirs_replace(struct dirs *d, const char *path)
 {
-    if (d->cap && dir_of(d, sum_of(d->key, path, strlen(path)))->sum)
+    if (d->cap && dirs_slot(d, image_seen_sum(d->key, path, strlen(path)))->sum)
         dirs_take(d, path, false);
 }
 
-/* Whether a layer above `layer` took the directory away, or one that it is in. */
-static bool is_gone(const struct dirs *d, const char *path, uint32_t layer)
+/* Whether a layer above `layer` removed the directory or one of its parents. */
+static bool dirs_is_gone(const struct dirs *d, const char *path, uint32_t layer)
 {
     for (size_t n = 0;; n++) { /* "" is the root */
         const struct dir_meta *m =
-            path[n] == '/' || path[n] == '\0' || n == 0 ? dir_of(d, sum_of(d->key, path, n)) : NULL;
+            path[n] == '/' || path[n] == '\0' || n == 0 ? dirs_slot(d, image_seen_sum(d->key, path, n)) : NULL;
         if (m && (m->gone > layer || (path[n] != '\0' && m->emptied > layer)))
             return true;
         if (path[n] == '\0')
@@ -147,8 +147,8 @@ static bool is_gone(const struct dirs *d, const char *path, uint32_t layer)
 
 bool dirs_get(const struct dirs *d, const char *path, struct lay_record *ret, struct buf *xattrs)
 {
-    const struct dir_meta *m = d->cap ? dir_of(d, sum_of(d->key, path, strlen(path))) : NULL;
-    if (!m || !m->layer || is_gone(d, path, m->layer))
+    const struct dir_meta *m = d->cap ? dirs_slot(d, image_seen_sum(d->key, path, strlen(path))) : NULL;
+    if (!m || !m->layer || dirs_is_gone(d, path, m->layer))
         return false;
     ret->mode = m->mode;
     ret->uid = m->uid;

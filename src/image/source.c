@@ -1,5 +1,5 @@
-/* source.c - bytes in: a range of a file or a stream, and what is left of it after decompression. Both keep a digest, because
- * archives are believed only as far as their digests are right.
+/* source.c - reads a range of a file or a stream, and decompresses it. Both keep a digest: an archive is trusted only
+ * if its digests are right.
  */
 #include <errno.h>
 #include <string.h>
@@ -53,7 +53,7 @@ void source_done(struct source *s)
 
 /* --- decompression ------------------------------------------------------------------------------------------------ */
 
-static ssize_t on_read(struct archive *a, void *arg, const void **ret)
+static ssize_t stream_on_read(struct archive *a, void *arg, const void **ret)
 {
     struct stream *s = arg;
     if (s->nfirst > 0) {
@@ -70,8 +70,8 @@ static ssize_t on_read(struct archive *a, void *arg, const void **ret)
     return n;
 }
 
-/* The filter for these first bytes, and only that one: what is inside is not guessed at again. */
-static int add_filter(struct archive *a, const void *p, size_t n, bool *ret_plain)
+/* Adds only the filter for these first bytes: libarchive must not detect further compression inside. */
+static int stream_add_filter(struct archive *a, const void *p, size_t n, bool *ret_plain)
 {
     static const struct {
         const char *magic;
@@ -91,16 +91,16 @@ static int add_filter(struct archive *a, const void *p, size_t n, bool *ret_plai
     return 0;
 }
 
-static int say_read_error(const struct stream *s, int eno, struct err *err)
+static int stream_read_error(const struct stream *s, int eno, struct err *err)
 {
     if (eno == ENODATA)
         return image_fail(err, IMAGE_BAD_DATA, "%s is cut off", s->what);
     return image_fail(err, IMAGE_HOST, "cannot read %s: %s", s->what, strerror(eno));
 }
-static int say_filter_error(const struct stream *s, struct err *err)
+static int stream_filter_error(const struct stream *s, struct err *err)
 {
     if (s->error)
-        return say_read_error(s, s->error, err);
+        return stream_read_error(s, s->error, err);
     const char *why = archive_error_string(s->filter);
     return image_fail(err, IMAGE_BAD_DATA, "%s cannot be decompressed: %s", s->what,
                       why ? image_shown(why) : "its data is damaged");
@@ -114,12 +114,12 @@ int stream_open(struct stream *s, struct source *src, uint64_t max, const char *
     hash_start(&s->hash);
     ssize_t n = source_next(src, &s->first);
     if (n < 0)
-        return say_read_error(s, errno, err);
+        return stream_read_error(s, errno, err);
     s->nfirst = (size_t)n;
     s->filter = archive_read_new();
     if (!s->filter)
         return image_fail(err, IMAGE_HOST, "out of memory");
-    if (add_filter(s->filter, s->first, s->nfirst, &plain) < 0)
+    if (stream_add_filter(s->filter, s->first, s->nfirst, &plain) < 0)
         return image_fail(err, IMAGE_HOST, "%s is compressed in a way that the libarchive of this host does not know",
                           what);
     if (plain) {
@@ -129,26 +129,26 @@ int stream_open(struct stream *s, struct source *src, uint64_t max, const char *
     }
     (void)archive_read_support_format_raw(s->filter);
     (void)archive_read_support_format_empty(s->filter);
-    if (archive_read_open(s->filter, s, NULL, on_read, NULL) != ARCHIVE_OK)
-        return say_filter_error(s, err);
+    if (archive_read_open(s->filter, s, NULL, stream_on_read, NULL) != ARCHIVE_OK)
+        return stream_filter_error(s, err);
     int rc = archive_read_next_header(s->filter, &entry);
     if (rc == ARCHIVE_EOF)
         s->ended = true;
-    return rc != ARCHIVE_OK && rc != ARCHIVE_EOF ? say_filter_error(s, err) : 0;
+    return rc != ARCHIVE_OK && rc != ARCHIVE_EOF ? stream_filter_error(s, err) : 0;
 }
 
 bool stream_compressed(const struct stream *s) { return s->filter != NULL; }
 
-static ssize_t next_plain(struct stream *s, const void **ret, struct err *err)
+static ssize_t stream_next_plain(struct stream *s, const void **ret, struct err *err)
 {
     ssize_t n = (ssize_t)s->nfirst;
     *ret = s->first;
     s->nfirst = 0;
     if (n == 0)
         n = source_next(s->src, ret);
-    return n < 0 ? say_read_error(s, errno, err) : n;
+    return n < 0 ? stream_read_error(s, errno, err) : n;
 }
-static ssize_t next_filtered(struct stream *s, const void **ret, struct err *err)
+static ssize_t stream_next_filtered(struct stream *s, const void **ret, struct err *err)
 {
     size_t n = 0;
     int64_t offset;
@@ -158,14 +158,14 @@ static ssize_t next_filtered(struct stream *s, const void **ret, struct err *err
     while (rc == ARCHIVE_OK && n == 0);
     if (rc == ARCHIVE_EOF)
         return 0;
-    return rc != ARCHIVE_OK ? say_filter_error(s, err) : (ssize_t)n;
+    return rc != ARCHIVE_OK ? stream_filter_error(s, err) : (ssize_t)n;
 }
 
 ssize_t stream_next(struct stream *s, const void **ret, struct err *err)
 {
     if (s->ended)
         return 0;
-    ssize_t n = s->filter ? next_filtered(s, ret, err) : next_plain(s, ret, err);
+    ssize_t n = s->filter ? stream_next_filtered(s, ret, err) : stream_next_plain(s, ret, err);
     if (n <= 0) {
         s->ended = n == 0;
         return n;
@@ -205,7 +205,7 @@ int stream_finish(struct stream *s, uint8_t plain[SHA256_BYTES], uint8_t packed[
     while ((n = source_next(s->src, &p)) > 0)
         ;
     if (n < 0)
-        return say_read_error(s, errno, err);
+        return stream_read_error(s, errno, err);
     hash_end(&s->hash, plain ? plain : unused);
     hash_end(&s->src->hash, packed ? packed : unused);
     return 0;

@@ -1,4 +1,4 @@
-/* unpack.c - an image archive becomes one lay stream per layer, bottom first. */
+/* unpack.c - turns an image archive into one lay stream per layer, bottom first. */
 #include <errno.h>
 #include <stdio.h>
 #include <string.h>
@@ -35,7 +35,7 @@ static int unpack_layer(const struct layout *l, const struct layout_layer *y, co
     struct stream s;
     lay_out_start(out, IMAGE_FD_OUT);
     source_range(&src, l->fd, y->file->at, y->file->size);
-    /* A tar has headers and padding besides what the limit is about. */
+    /* A tar also has headers and padding, which the limit does not count. */
     uint64_t max = t->limits.bytes ? t->limits.bytes : IMAGE_BYTES_MAX;
     int rc = stream_open(&s, &src, max + max / 2 + (UINT64_C(1) << 30), what, err);
     if (rc == 0)

@@ -1,23 +1,24 @@
-/* verify.c - SHA-256 over long streams, by OpenSSL: several times as fast as base/sha256.h on processors that know it. */
+/* verify.c - SHA-256 over long streams, with OpenSSL: several times faster than base/sha256.h on processors with SHA
+ * extensions. */
 #include <string.h>
 
 #include "base/mem.h"
 #include "image/image-int.h"
 
-static void check(int ok)
+static void hash_check(int ok)
 {
     if (ok != 1)
-        abort(); /* SHA-256 over memory cannot fail but for want of memory */
+        abort(); /* SHA-256 over memory fails only if memory runs out */
 }
 
 void hash_start(struct hash *h)
 {
     if (!h->ctx)
         h->ctx = EVP_MD_CTX_new();
-    check(h->ctx && EVP_DigestInit_ex(h->ctx, EVP_sha256(), NULL));
+    hash_check(h->ctx && EVP_DigestInit_ex(h->ctx, EVP_sha256(), NULL));
 }
-void hash_add(struct hash *h, const void *p, size_t n) { check(EVP_DigestUpdate(h->ctx, p, n)); }
-void hash_end(struct hash *h, uint8_t ret[SHA256_BYTES]) { check(EVP_DigestFinal_ex(h->ctx, ret, NULL)); }
+void hash_add(struct hash *h, const void *p, size_t n) { hash_check(EVP_DigestUpdate(h->ctx, p, n)); }
+void hash_end(struct hash *h, uint8_t ret[SHA256_BYTES]) { hash_check(EVP_DigestFinal_ex(h->ctx, ret, NULL)); }
 void hash_done(struct hash *h)
 {
     EVP_MD_CTX_free(h->ctx);
@@ -34,14 +35,14 @@ void hash_hex(const uint8_t digest[SHA256_BYTES], char ret[SHA256_HEX])
     ret[SHA256_HEX - 1] = '\0';
 }
 
-static int digit(char c) { return c >= '0' && c <= '9' ? c - '0' : c >= 'a' && c <= 'f' ? c - 'a' + 10 : -1; }
+static int hash_digit(char c) { return c >= '0' && c <= '9' ? c - '0' : c >= 'a' && c <= 'f' ? c - 'a' + 10 : -1; }
 
 bool hash_from_hex(const char *text, size_t n, uint8_t ret[SHA256_BYTES])
 {
     if (n != 2 * SHA256_BYTES)
         return false;
     for (size_t i = 0; i < SHA256_BYTES; i++) {
-        int high = digit(text[2 * i]), low = digit(text[2 * i + 1]);
+        int high = hash_digit(text[2 * i]), low = hash_digit(text[2 * i + 1]);
         if (high < 0 || low < 0)
             return false;
         ret[i] = (uint8_t)(high << 4 | low);

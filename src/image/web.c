@@ -1,16 +1,13 @@
-/* web.c - a blocking HTTP/1.1 client: one connection per request, TLS checked against the certificates of the host. */
+/* web.c - one connection per request, only to addresses that web_reach allows; verifies TLS with the host's roots. */
 #include <arpa/inet.h>
 #include <errno.h>
-#include <fcntl.h>
 #include <netdb.h>
 #include <netinet/in.h>
 #include <openssl/err.h>
+#include <openssl/ssl.h>
 #include <openssl/x509v3.h>
-#include <poll.h>
 #include <stdio.h>
 #include <string.h>
-#include <time.h>
-#include <unistd.h>
 
 #include "base/cleanup.h"
 #include "base/mem.h"
@@ -19,10 +16,8 @@
 #include "image/fetch-int.h"
 #include "os/own.h"
 
-enum { READ_SIZE = 64 << 10 };
-
-/* A registry that sends a byte now and then would keep others waiting: what it holds is one of few. */
-struct web_pace web_pace = {
+/* A registry that sends a byte now and then would occupy one of the few workers. */
+struct blocking_pace web_pace = {
     .silence_ms = 60 * 1000, .window_ms = 60 * 1000, .window_bytes = 60 * (16 << 10), .total_ms = 2 * 3600 * 1000};
 
 static SSL_CTX *tls;
@@ -63,7 +58,8 @@ int web_url_parse(const char *text, const struct web_url *base, struct web_url *
     } else {
         ret->tls = strncmp(p, "https://", 8) == 0;
         if (!ret->tls && strncmp(p, "http://", 7) != 0)
-            return image_fail(err, IMAGE_BAD_DATA, "\"%s\" is no address of the web", image_shown(text));
+            return image_fail(err, IMAGE_BAD_DATA, "\"%s\" is not a URL (expected http:// or https://)",
+                              image_shown(text));
         p += ret->tls ? 8 : 7;
         size_t n = strcspn(p, "/?#"), host = p[0] == '[' ? strcspn(p, "]") : strcspn(p, ":/?#");
         size_t skip = p[0] == '[' ? 1 : 0, end = host + skip;
@@ -96,7 +92,7 @@ int web_url_parse(const char *text, const struct web_url *base, struct web_url *
     return 0;
 }
 
-static bool is_loopback(const struct in6_addr *a)
+static bool web_is_loopback(const struct in6_addr *a)
 {
     return IN6_IS_ADDR_LOOPBACK(a) || (IN6_IS_ADDR_V4MAPPED(a) && a->s6_addr[12] == 127);
 }
@@ -105,7 +101,7 @@ static bool is_loopback(const struct in6_addr *a)
 static const char *web_forbidden(const struct web_url *u, const struct in6_addr *a, bool first,
                                  const struct web_reach *reach)
 {
-    bool reserved = netpol_address_kind(a) == NETPOL_NEVER && !is_loopback(a);
+    bool reserved = netpol_address_kind(a) == NETPOL_NEVER && !web_is_loopback(a);
     if (reserved)
         return "has a reserved address (link-local, metadata or the like), which is never reached";
     if (text_listed(reach->registries, u->authority, strlen(u->authority)) ||
@@ -127,7 +123,7 @@ static const char *web_forbidden(const struct web_url *u, const struct in6_addr 
     return may ? NULL : "is in a private network, to which a public registry may not lead";
 }
 
-/* What the registry is to us shows when it is reached, not before. */
+/* Notes where the registry is, once it was reached. */
 static void web_reached(const struct web_url *u, const struct in6_addr *a, struct web_reach *reach)
 {
     reach->known = true;
@@ -136,104 +132,52 @@ static void web_reached(const struct web_url *u, const struct in6_addr *a, struc
     reach->home = *a;
 }
 
-/* --- pace --------------------------------------------------------------------------------------------------------- */
+/* --- failures ----------------------------------------------------------------------------------------------------- */
 
-static uint64_t now_ms(void)
+static int web_give_up(const struct web *w, const char *why, struct err *err)
 {
-    struct timespec t;
-    (void)clock_gettime(CLOCK_MONOTONIC, &t);
-    return (uint64_t)t.tv_sec * 1000 + (uint64_t)t.tv_nsec / 1000000;
+    return image_fail(err, IMAGE_NETWORK, "the connection to %s was given up: %s", w->where, why);
 }
 
-/* How long may be waited; 0: no more, and *why says what was too slow. */
-static uint64_t patience(struct web *w, uint64_t now, const char **why)
+static int web_fail(const struct web *w, struct err *err)
 {
-    const struct web_pace *p = &web_pace;
-    if (!web_pace.deadline_ms)
-        web_pace.deadline_ms = now + p->total_ms;
-    *why = "all of it takes too long";
-    if (now >= p->deadline_ms)
-        return 0;
-    uint64_t left = p->deadline_ms - now;
-    *why = "nothing came for a minute";
-    if (now - w->last_ms >= p->silence_ms)
-        return 0;
-    left = w->last_ms + p->silence_ms - now < left ? w->last_ms + p->silence_ms - now : left;
-    if (now - w->window_ms >= p->window_ms) {
-        *why = "it is slower than 16 KiB a second";
-        if (w->window_bytes < p->window_bytes)
-            return 0;
-        w->window_ms = now;
-        w->window_bytes = 0;
-    }
-    return w->window_ms + p->window_ms - now < left ? w->window_ms + p->window_ms - now : left;
-}
-
-/* Until the connection can be read or written. */
-static int await(struct web *w, bool out, struct err *err)
-{
-    for (;;) {
-        const char *why;
-        struct pollfd p = {.fd = w->fd, .events = out ? POLLOUT : POLLIN};
-        uint64_t left = patience(w, now_ms(), &why);
-        if (left == 0)
-            return image_fail(err, IMAGE_NETWORK, "the connection to %s was given up: %s", w->where, why);
-        int n = poll(&p, 1, (int)left);
-        if (n > 0) {
-            w->last_ms = now_ms();
-            return 0;
-        }
-        if (n < 0 && errno != EINTR)
-            return image_fail(err, IMAGE_HOST, "cannot wait for %s: %s", w->where, strerror(errno));
+    const struct blocking *b = &w->http;
+    switch (b->failure) {
+    case BLOCKING_SILENT:
+        return web_give_up(w, "nothing came for a minute", err);
+    case BLOCKING_SLOW:
+        return web_give_up(w, "it is slower than 16 KiB a second", err);
+    case BLOCKING_LATE:
+        return web_give_up(w, "all of it takes too long", err);
+    case BLOCKING_UNSENT:
+        return image_fail(err, IMAGE_NETWORK, "%s takes no request", w->where);
+    case BLOCKING_UNANSWERED:
+        return image_fail(err, IMAGE_NETWORK, "%s closed the connection without an answer", w->where);
+    case BLOCKING_NOT_HTTP:
+        return image_fail(err, IMAGE_NETWORK, "%s does not answer in HTTP: %s", w->where, b->why);
+    case BLOCKING_DAMAGED:
+        return image_fail(err, IMAGE_NETWORK, "the answer of %s is damaged", w->where);
+    case BLOCKING_CUT:
+        return image_fail(err, IMAGE_NETWORK, "%s cut its answer off", w->where);
+    default:
+        return image_fail(err, IMAGE_NETWORK, "the connection to %s broke off: %s", w->where,
+                          b->eno ? strerror(b->eno) : "it was closed");
     }
 }
 
-/* After a call that did not succeed: 1 to try once more, 0 if that is no use, -1 if it took too long. */
-static int await_more(struct web *w, ssize_t rc, bool out, struct err *err)
-{
-    bool wait = !w->ssl && rc < 0 && (errno == EAGAIN || errno == EINTR);
-    if (w->ssl) {
-        int what = SSL_get_error(w->ssl, (int)rc);
-        wait = what == SSL_ERROR_WANT_READ || what == SSL_ERROR_WANT_WRITE;
-        out = what == SSL_ERROR_WANT_WRITE;
-    }
-    return !wait ? 0 : await(w, out, err) < 0 ? -1 : 1;
-}
+/* --- connections -------------------------------------------------------------------------------------------------- */
 
-static int dial(const struct addrinfo *ai)
-{
-    int eno = 0;
-    socklen_t n = sizeof eno;
-    _cleanup_close_ int fd = socket(ai->ai_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, IPPROTO_TCP);
-    if (fd < 0)
-        return -1;
-    if (connect(fd, ai->ai_addr, ai->ai_addrlen) < 0) {
-        struct pollfd p = {.fd = fd, .events = POLLOUT};
-        if (errno != EINPROGRESS)
-            return -1;
-        if (poll(&p, 1, WEB_CONNECT_MS) <= 0) {
-            errno = ETIMEDOUT;
-            return -1;
-        }
-        if (getsockopt(fd, SOL_SOCKET, SO_ERROR, &eno, &n) < 0 || eno) {
-            errno = eno ? eno : errno;
-            return -1;
-        }
-    }
-    return TAKE_FD(fd);
-}
-
-static int reach_host(struct web *w, const struct web_url *u, bool first, struct web_reach *reach, struct err *err)
+static int web_reach_host(struct web *w, const struct web_url *u, bool first, struct web_reach *reach, struct err *err)
 {
     const struct addrinfo hints = {.ai_socktype = SOCK_STREAM};
     struct addrinfo *list = NULL;
     char port[8];
-    int eno = 0;
+    int fd = -1, eno = 0;
     (void)snprintf(port, sizeof port, "%u", u->port);
     int rc = getaddrinfo(u->host, port, &hints, &list);
     if (rc != 0)
         return image_fail(err, IMAGE_NETWORK, "the name %s is not known: %s", image_shown(u->host), gai_strerror(rc));
-    for (const struct addrinfo *ai = list; ai && w->fd < 0; ai = ai->ai_next) {
+    for (const struct addrinfo *ai = list; ai && fd < 0; ai = ai->ai_next) {
         struct in6_addr a;
         if (!own_address_of(ai->ai_addr, &a))
             continue;
@@ -242,34 +186,67 @@ static int reach_host(struct web *w, const struct web_url *u, bool first, struct
             freeaddrinfo(list);
             return image_fail(err, IMAGE_DENIED, "%s %s", image_shown(u->host), why);
         }
-        w->fd = dial(ai);
+        fd = blocking_connect(ai->ai_addr, ai->ai_addrlen, WEB_CONNECT_MS);
         eno = errno;
-        if (w->fd >= 0 && first && !reach->known)
+        if (fd >= 0 && first && !reach->known)
             web_reached(u, &a, reach);
     }
     freeaddrinfo(list);
-    return w->fd < 0 ? image_fail(err, IMAGE_NETWORK, "cannot connect to %s: %s", w->where, strerror(eno)) : 0;
+    if (fd < 0)
+        return image_fail(err, IMAGE_NETWORK, "cannot connect to %s: %s", w->where, strerror(eno));
+    blocking_start(&w->http, fd, &web_pace);
+    return 0;
 }
 
-/* --- bytes -------------------------------------------------------------------------------------------------------- */
+/* True if a call that failed is worth repeating once the socket can be read or written. */
+static bool web_tls_waits(const SSL *ssl, int rc, bool *ret_out)
+{
+    int what = SSL_get_error(ssl, rc);
+    *ret_out = what == SSL_ERROR_WANT_WRITE;
+    return *ret_out || what == SSL_ERROR_WANT_READ;
+}
 
-static int shake_hands(struct web *w, const struct web_url *u, struct err *err)
+static ssize_t web_tls_read(void *arg, void *p, size_t n, bool *ret_out)
+{
+    int rc = SSL_read(arg, p, (int)n);
+    if (rc > 0 || SSL_get_error(arg, rc) == SSL_ERROR_ZERO_RETURN)
+        return rc > 0 ? rc : 0;
+    if (web_tls_waits(arg, rc, ret_out))
+        errno = EAGAIN;
+    return -1;
+}
+
+static ssize_t web_tls_write(void *arg, const void *p, size_t n, bool *ret_out)
+{
+    int rc = SSL_write(arg, p, (int)n);
+    if (rc <= 0 && web_tls_waits(arg, rc, ret_out))
+        errno = EAGAIN;
+    return rc > 0 ? rc : -1;
+}
+
+static void web_tls_free(void *arg) { SSL_free(arg); }
+
+static const struct blocking_layer web_tls = {.read = web_tls_read, .write = web_tls_write, .free = web_tls_free};
+
+static int web_shake_hands(struct web *w, const struct web_url *u, struct err *err)
 {
     struct in6_addr a;
-    w->ssl = SSL_new(tls);
+    SSL *ssl = SSL_new(tls);
+    w->http.layer = &web_tls;
+    w->http.arg = ssl;
     bool literal = inet_pton(AF_INET, u->host, &a) == 1 || inet_pton(AF_INET6, u->host, &a) == 1;
-    if (!w->ssl || SSL_set_fd(w->ssl, w->fd) != 1 ||
-        (literal ? X509_VERIFY_PARAM_set1_ip_asc(SSL_get0_param(w->ssl), u->host)
-                 : SSL_set_tlsext_host_name(w->ssl, u->host) == 1 && SSL_set1_host(w->ssl, u->host)) != 1)
+    if (!ssl || SSL_set_fd(ssl, w->http.fd) != 1 ||
+        (literal ? X509_VERIFY_PARAM_set1_ip_asc(SSL_get0_param(ssl), u->host)
+                 : SSL_set_tlsext_host_name(ssl, u->host) == 1 && SSL_set1_host(ssl, u->host)) != 1)
         return image_fail(err, IMAGE_HOST, "cannot set TLS up");
-    int rc, again = 1;
-    while (again == 1 && (rc = SSL_connect(w->ssl)) != 1)
-        again = await_more(w, rc, false, err);
-    if (again == 1)
+    int rc;
+    bool out;
+    while ((rc = SSL_connect(ssl)) != 1 && web_tls_waits(ssl, rc, &out))
+        if (blocking_wait(&w->http, out) < 0)
+            return web_fail(w, err);
+    if (rc == 1)
         return 0;
-    if (again < 0)
-        return -1;
-    long verify = SSL_get_verify_result(w->ssl);
+    long verify = SSL_get_verify_result(ssl);
     if (verify != X509_V_OK)
         return image_fail(err, IMAGE_NETWORK, "the certificate of %s is not trusted: %s", w->where,
                           X509_verify_cert_error_string(verify));
@@ -277,101 +254,32 @@ static int shake_hands(struct web *w, const struct web_url *u, struct err *err)
     return image_fail(err, IMAGE_NETWORK, "no TLS connection to %s: %s", w->where, why ? why : "it was closed");
 }
 
-static int send_all(struct web *w, const char *p, size_t n, struct err *err)
-{
-    while (n > 0) {
-        ssize_t k = w->ssl ? SSL_write(w->ssl, p, (int)n) : send(w->fd, p, n, MSG_NOSIGNAL);
-        int again = k > 0 ? 0 : await_more(w, k, true, err);
-        if (again > 0)
-            continue;
-        if (again < 0)
-            return -1;
-        if (k <= 0)
-            return image_fail(err, IMAGE_NETWORK, "%s takes no request", w->where);
-        p += k;
-        n -= (size_t)k;
-    }
-    return 0;
-}
-
-/* More bytes behind those that are there. 0 at the end of the connection. */
-static ssize_t fill(struct web *w, struct err *err)
-{
-    static char bytes[READ_SIZE];
-    if (w->at == w->in.n)
-        w->at = w->in.n = 0;
-    ssize_t n;
-    for (;;) {
-        errno = 0;
-        n = w->ssl ? SSL_read(w->ssl, bytes, sizeof bytes) : recv(w->fd, bytes, sizeof bytes, 0);
-        int again = n > 0 ? 0 : await_more(w, n, false, err);
-        if (again < 0)
-            return -1;
-        if (again == 0)
-            break;
-    }
-    if (w->ssl && n <= 0 && SSL_get_error(w->ssl, (int)n) == SSL_ERROR_ZERO_RETURN)
-        return 0;
-    if (n < 0 || (w->ssl && n == 0))
-        return image_fail(err, IMAGE_NETWORK, "the connection to %s broke off: %s", w->where,
-                          errno ? strerror(errno) : "it was closed");
-    w->window_bytes += (uint64_t)n;
-    buf_add(&w->in, bytes, (size_t)n);
-    return n;
-}
-
-static void keep(char *ret, size_t room, const struct http_fields *f, const char *name)
+static void web_copy_field(char *ret, size_t room, const struct http_fields *f, const char *name)
 {
     const char *value = http_field(f, name);
     (void)snprintf(ret, room, "%s", value && strlen(value) < room ? value : "");
 }
 
-static int read_head(struct web *w, struct err *err)
+static int web_read_head(struct web *w, struct err *err)
 {
-    struct http1_head h;
-    struct http1_bad bad = {0};
-    for (unsigned answers = 0; answers < 8; answers++) {
-        size_t scan = 0;
-        ssize_t n = 0;
-        while (w->at == w->in.n || (n = http1_head_end(w->in.p + w->at, w->in.n - w->at, &scan, &bad)) == 0) {
-            ssize_t got = fill(w, err);
-            if (got < 0)
-                return -1;
-            if (got == 0)
-                return image_fail(err, IMAGE_NETWORK, "%s closed the connection without an answer", w->where);
-        }
-        struct http_field *fields = NULL;
-        if (n > 0) {
-            fields = xcalloc(http1_count_fields(w->in.p + w->at, (size_t)n) + 1, sizeof *fields);
-            if (http1_parse_response(w->in.p + w->at, (size_t)n, "GET", fields, &h, &bad) < 0)
-                n = -1;
-        }
-        if (n < 0) {
-            free(fields);
-            return image_fail(err, IMAGE_NETWORK, "%s does not answer in HTTP: %s", w->where, bad.why ? bad.why : "?");
-        }
-        w->at += (size_t)n;
-        w->status = h.status;
-        w->length = h.framing == HTTP1_NONE ? 0 : h.length;
-        keep(w->media, sizeof w->media, &h.fields, "content-type");
-        keep(w->challenge, sizeof w->challenge, &h.fields, "www-authenticate");
-        keep(w->location, sizeof w->location, &h.fields, "location");
-        http1_body_start(&w->body, &h);
-        free(fields);
-        if (w->status >= 200)
-            return 0;
-    }
-    return image_fail(err, IMAGE_NETWORK, "%s does not come to an answer", w->where);
+    const struct http1_head *h = &w->http.answer;
+    if (blocking_read_head(&w->http, "GET") < 0)
+        return web_fail(w, err);
+    w->status = h->status;
+    w->length = h->framing == HTTP1_NONE ? 0 : h->length;
+    web_copy_field(w->media, sizeof w->media, &h->fields, "content-type");
+    web_copy_field(w->challenge, sizeof w->challenge, &h->fields, "www-authenticate");
+    web_copy_field(w->location, sizeof w->location, &h->fields, "location");
+    return 0;
 }
 
-static int open_web(struct web *w, const struct web_url *u, bool first, struct web_reach *reach, struct err *err)
+static int web_open(struct web *w, const struct web_url *u, bool first, struct web_reach *reach, struct err *err)
 {
     *w = (struct web)WEB_INIT;
     (void)snprintf(w->where, sizeof w->where, "%s", u->authority);
-    if (reach_host(w, u, first, reach, err) < 0)
+    if (web_reach_host(w, u, first, reach, err) < 0)
         return -1;
-    w->last_ms = w->window_ms = now_ms();
-    return u->tls ? shake_hands(w, u, err) : 0;
+    return u->tls ? web_shake_hands(w, u, err) : 0;
 }
 
 int web_post(struct web *w, const struct web_url *u, const struct http_field *fields, size_t n, const char *body,
@@ -379,7 +287,7 @@ int web_post(struct web *w, const struct web_url *u, const struct http_field *fi
 {
     _cleanup_buf_ struct buf q = {0};
     char length[24];
-    if (open_web(w, u, true, reach, err) < 0)
+    if (web_open(w, u, true, reach, err) < 0)
         return -1;
     (void)snprintf(length, sizeof length, "%zu", strlen(body));
     http1_add_request(&q, "POST", u->target, u->authority);
@@ -390,16 +298,16 @@ int web_post(struct web *w, const struct web_url *u, const struct http_field *fi
         http1_add_field(&q, fields[i].name, fields[i].value);
     http1_add_end(&q);
     buf_adds(&q, body);
-    int rc = send_all(w, q.p, q.n, err);
+    int rc = blocking_send(&w->http, q.p, q.n);
     explicit_bzero(q.p, q.n);
-    return rc < 0 ? -1 : read_head(w, err);
+    return rc < 0 ? web_fail(w, err) : web_read_head(w, err);
 }
 
 int web_get(struct web *w, const struct web_url *u, const char *accept, const char *authorization, bool first,
             struct web_reach *reach, struct err *err)
 {
     _cleanup_buf_ struct buf q = {0};
-    if (open_web(w, u, first, reach, err) < 0)
+    if (web_open(w, u, first, reach, err) < 0)
         return -1;
     http1_add_request(&q, "GET", u->target, u->authority);
     http1_add_field(&q, "user-agent", "hutch/" HUTCH_VERSION);
@@ -408,57 +316,22 @@ int web_get(struct web *w, const struct web_url *u, const char *accept, const ch
     if (authorization && authorization[0])
         http1_add_field(&q, "authorization", authorization);
     http1_add_end(&q);
-    if (send_all(w, q.p, q.n, err) < 0)
-        return -1;
-    return read_head(w, err);
+    return blocking_send(&w->http, q.p, q.n) < 0 ? web_fail(w, err) : web_read_head(w, err);
 }
 
 ssize_t web_read(struct web *w, const void **ret, struct err *err)
 {
-    const char *p;
-    size_t n = 0;
-    bool until_close = w->body.framing == HTTP1_CLOSE;
-    while (!w->body.done && w->body.framing != HTTP1_NONE) {
-        ssize_t taken = 0;
-        if (w->at < w->in.n)
-            taken = http1_body_next(&w->body, w->in.p + w->at, w->in.n - w->at, &p, &n);
-        if (taken < 0)
-            return image_fail(err, IMAGE_NETWORK, "the answer of %s is damaged", w->where);
-        w->at += (size_t)taken;
-        if (n > 0) {
-            *ret = p;
-            return (ssize_t)n;
-        }
-        if (w->body.done || taken > 0)
-            continue;
-        ssize_t got = fill(w, err);
-        if (got < 0)
-            return -1;
-        if (got == 0)
-            return until_close ? 0 : image_fail(err, IMAGE_NETWORK, "%s cut its answer off", w->where);
-    }
-    return 0;
+    ssize_t n = blocking_read(&w->http, SIZE_MAX, ret);
+    return n < 0 ? web_fail(w, err) : n;
 }
 
 int web_read_all(struct web *w, size_t max, const char *what, struct buf *ret, struct err *err)
 {
-    const void *p;
-    ssize_t n;
-    ret->n = 0;
-    while ((n = web_read(w, &p, err)) > 0) {
-        if ((size_t)n > max - ret->n)
-            return image_fail(err, IMAGE_TOO_LARGE, "%s from %s is larger than %zu bytes", what, w->where, max);
-        buf_add(ret, p, (size_t)n);
-    }
-    return n < 0 ? -1 : 0;
+    if (blocking_read_all(&w->http, max, ret) == 0)
+        return 0;
+    if (w->http.failure == BLOCKING_TOO_LARGE)
+        return image_fail(err, IMAGE_TOO_LARGE, "%s from %s is larger than %zu bytes", what, w->where, max);
+    return web_fail(w, err);
 }
 
-void web_close(struct web *w)
-{
-    SSL_free(w->ssl);
-    if (w->fd >= 0)
-        (void)close(w->fd);
-    buf_done(&w->in);
-    w->ssl = NULL;
-    w->fd = -1;
-}
+void web_close(struct web *w) { blocking_close(&w->http); }

@@ -1,26 +1,26 @@
-/* attach.c - who follows which command. An attachment hears of new output once, and again after it acknowledged; the ends
- * of the streams are state, not messages, so a slow reader costs nothing but its command's progress. */
+/* attach.c - attachments: which connection follows which command. An attachment is told of new output once, and again
+ * after it acknowledged; stream ends are state, not messages, so a slow reader delays only its own command. */
 #include <string.h>
 #include <sys/wait.h>
 
 #include "init/init-int.h"
 
-static bool same(const struct asker *a, const struct asker *b)
+static bool asker_is_same(const struct asker *a, const struct asker *b)
 {
     return a->conn == b->conn && a->gen == b->gen && a->request == b->request;
 }
 
-static struct attachment *find(struct init *g, const struct asker *who)
+static struct attachment *attachment_find(struct init *g, const struct asker *who)
 {
     for (uint32_t i = 0; i < g->nattachments; i++)
-        if (g->attachment[i].used && same(&g->attachment[i].who, who))
+        if (g->attachment[i].used && asker_is_same(&g->attachment[i].who, who))
             return &g->attachment[i];
     return NULL;
 }
 
 struct attachment *attach_new(struct init *g, const struct asker *who, const struct command *c)
 {
-    if (find(g, who)) /* the number is in use */
+    if (attachment_find(g, who)) /* the number is in use */
         return NULL;
     for (uint32_t i = 0; i < INIT_ATTACH_MAX; i++) {
         struct attachment *a = &g->attachment[i];
@@ -37,8 +37,8 @@ struct attachment *attach_new(struct init *g, const struct asker *who, const str
     return NULL;
 }
 
-/* Acknowledged is what front took over, which is not yet what its client has: if front dies, the difference is asked for
- * again. So half of the ring stays behind what is acknowledged. */
+/* An acknowledgement means that front has the bytes, not yet its client: after front's death the client asks for the
+ * difference again. So half of the ring keeps acknowledged bytes. */
 uint64_t attach_limit(const struct init *g, const struct command *c, int s)
 {
     const struct ring *r = &c->stream[s].ring;
@@ -65,7 +65,7 @@ void attach_started(struct init *g, const struct command *c, const struct spawn_
     }
 }
 
-/* The command is going; a failure that was not told yet still has to be. */
+/* Detaches from a removed command; an attachment with an unreported failure stays until that is reported. */
 void attach_drop_command(struct init *g, const struct command *c)
 {
     for (uint32_t i = 0; i < g->nattachments; i++) {
@@ -79,8 +79,8 @@ void attach_drop_command(struct init *g, const struct command *c)
     }
 }
 
-/* Nobody left on purpose: front died, and its clients come back. */
-static void hold(struct init *g, struct command *c, const struct attachment *a)
+/* Front died without detaching, so its clients will come back: keep the output for them. */
+static void attachment_hold_output(struct init *g, struct command *c, const struct attachment *a)
 {
     if (c->state != COMMAND_RUNNING)
         return;
@@ -99,7 +99,7 @@ void attach_drop_conn(struct init *g, uint32_t conn, uint32_t gen)
         a->used = false;
         if (a->command >= COMMANDS_TABLE)
             continue;
-        hold(g, &g->command[a->command], a);
+        attachment_hold_output(g, &g->command[a->command], a);
         command_resume(g, &g->command[a->command]);
     }
 }
@@ -129,7 +129,7 @@ void command_attach(struct init *g, const struct asker *who, const struct init_r
 
 void command_ack(struct init *g, const struct asker *who, const struct init_request *r)
 {
-    struct attachment *a = find(g, who);
+    struct attachment *a = attachment_find(g, who);
     if (!a || a->command >= COMMANDS_TABLE)
         return;
     struct command *c = &g->command[a->command];
@@ -146,7 +146,7 @@ void command_ack(struct init *g, const struct asker *who, const struct init_requ
 
 void command_detach(struct init *g, const struct asker *who, bool seen)
 {
-    struct attachment *a = find(g, who);
+    struct attachment *a = attachment_find(g, who);
     conn_closed(g, who);
     if (!a)
         return;
@@ -159,7 +159,7 @@ void command_detach(struct init *g, const struct asker *who, bool seen)
     command_resume(g, c);
 }
 
-static bool send_reply(struct init *g, struct conn *k, struct attachment *a, const struct command *c)
+static bool attachment_send_reply(struct init *g, struct conn *k, struct attachment *a, const struct command *c)
 {
     struct wire_out o = msg_begin(g);
     int fds[MSG_FDS_MAX];
@@ -219,7 +219,7 @@ static bool has_news(const struct attachment *a, const struct command *c)
     return false;
 }
 
-static void flush_one(struct init *g, struct attachment *a)
+static void attachment_flush(struct init *g, struct attachment *a)
 {
     struct conn *k = conn_of(g, &a->who);
     if (!k || k->blocked)
@@ -230,7 +230,7 @@ static void flush_one(struct init *g, struct attachment *a)
     }
     const struct command *c = &g->command[a->command];
     if (a->reply_due)
-        a->reply_due = !send_reply(g, k, a, c);
+        a->reply_due = !attachment_send_reply(g, k, a, c);
     if (!a->used || a->reply_due || c->state == COMMAND_STARTING || k->blocked)
         return;
     if (c->state == COMMAND_ENDED && !a->exit_told)
@@ -243,7 +243,7 @@ void attach_flush(struct init *g)
 {
     for (uint32_t i = 0; i < g->nattachments; i++)
         if (g->attachment[i].used)
-            flush_one(g, &g->attachment[i]);
+            attachment_flush(g, &g->attachment[i]);
     while (g->nattachments > 0 && !g->attachment[g->nattachments - 1].used)
         g->nattachments--;
 }

@@ -26,8 +26,9 @@ static char own_env[OWN_ENV][INIT_PATH_MAX + 16];
 static const char *envp[OWN_ENV + 2 * INIT_ENV_MAX + 1];
 static size_t nenv;
 
-static void fail(int report, enum init_code code, const char *fmt, ...) __attribute__((noreturn, format(printf, 3, 4)));
-static void fail(int report, enum init_code code, const char *fmt, ...)
+static void child_fail(int report, enum init_code code, const char *fmt, ...)
+    __attribute__((noreturn, format(printf, 3, 4)));
+static void child_fail(int report, enum init_code code, const char *fmt, ...)
 {
     struct spawn_report r = {.code = code};
     va_list ap;
@@ -44,10 +45,10 @@ static void find_user(const struct init *g, const char *name, int report)
     if (name[0] == '\0')
         name = g->user;
     if (!users_find(name, &user))
-        fail(report, INIT_NO_USER, "invalid username: '%s'", name);
+        child_fail(report, INIT_NO_USER, "invalid username: '%s'", name);
     if ((a->flags & INIT_ONE_ID) && user.uid != a->uid)
-        fail(report, INIT_DENIED, "user '%s' has uid %u, but only uid %u exists in this sandbox", name, user.uid,
-             a->uid);
+        child_fail(report, INIT_DENIED, "user '%s' has uid %u, but only uid %u exists in this sandbox", name, user.uid,
+                   a->uid);
     if (a->flags & INIT_ONE_ID)
         user.gid = a->gid;
 }
@@ -80,7 +81,7 @@ static void make_env(const struct init *g, const struct init_request *r)
         env_set(r->env[i]);
 }
 
-static int enter(const char *path)
+static int child_enter_dir(const char *path)
 {
     struct open_how how = {.flags = O_PATH | O_DIRECTORY | O_CLOEXEC, .resolve = RESOLVE_NO_MAGICLINKS};
     int fd = (int)syscall(SYS_openat2, AT_FDCWD, path, &how, sizeof how);
@@ -92,16 +93,16 @@ static void go_to_cwd(const struct init *g, const struct init_request *r, int re
     char path[INIT_PATH_MAX];
     paths_resolve(path, user.home, g->workdir, r->cwd ? r->cwd : "");
     if (path[0] == '\0')
-        fail(report, INIT_INVALID, "cwd is longer than %d bytes", INIT_PATH_MAX - 1);
-    if (enter(path) == 0)
+        child_fail(report, INIT_INVALID, "cwd is longer than %d bytes", INIT_PATH_MAX - 1);
+    if (child_enter_dir(path) == 0)
         return;
-    if (!r->cwd || r->cwd[0] == '\0') { /* nobody asked for it */
+    if (!r->cwd || r->cwd[0] == '\0') { /* not requested */
         (void)chdir("/");
         return;
     }
     if (errno == EACCES)
-        fail(report, INIT_DENIED, "cwd '%.200s' is not accessible to user '%s'", path, user.name);
-    fail(report, INIT_INVALID, "cwd '%.200s' does not exist", path);
+        child_fail(report, INIT_DENIED, "cwd '%.200s' is not accessible to user '%s'", path, user.name);
+    child_fail(report, INIT_INVALID, "cwd '%.200s' does not exist", path);
 }
 
 static void take_streams(const struct child_fds *f, const struct init_request *r)
@@ -111,39 +112,40 @@ static void take_streams(const struct child_fds *f, const struct init_request *r
         struct winsize size = {.ws_col = (unsigned short)r->cols, .ws_row = (unsigned short)r->rows};
         (void)pty_give(f->tty, user.uid, user.gid);
         if (pty_make_controlling(f->tty) < 0 || pty_set_size(f->tty, &size) < 0)
-            fail(report, INIT_IO, "take the terminal: %s", strerror(errno));
+            child_fail(report, INIT_IO, "take the terminal: %s", strerror(errno));
         for (int fd = 0; fd < 3; fd++)
             (void)dup2(f->tty, fd);
         return;
     }
     int in = f->in >= 0 ? f->in : open("/dev/null", O_RDONLY | O_CLOEXEC);
     if (in < 0)
-        fail(report, INIT_IO, "open /dev/null: %s", strerror(errno));
-    /* So that /dev/stdout can be opened by name. */
+        child_fail(report, INIT_IO, "open /dev/null: %s", strerror(errno));
+    /* Give the streams to the user, so that /dev/stdout can be opened by name. */
     if (f->in >= 0)
         (void)fchown(in, user.uid, user.gid);
     (void)fchown(f->out, user.uid, user.gid);
     (void)fchown(f->err, user.uid, user.gid);
     if (dup2(in, 0) < 0 || dup2(f->out, 1) < 0 || dup2(f->err, 2) < 0)
-        fail(report, INIT_IO, "connect the streams: %s", strerror(errno));
+        child_fail(report, INIT_IO, "connect the streams: %s", strerror(errno));
 }
 
-static void confine(const struct init *g, const struct init_request *r, int report)
+static void child_confine(const struct init *g, const struct init_request *r, int report)
 {
     const struct init_args *a = g->args;
     bool strict = a->flags & INIT_STRICT;
     struct rlimits want = {.open_files = a->open_files, .processes = a->processes};
     const char *step = "?";
     if (strict && lock_open_places(g) < 0)
-        fail(report, INIT_IO, "open the places for Landlock: %s", strerror(errno));
+        child_fail(report, INIT_IO, "open the places for Landlock: %s", strerror(errno));
     if (lock_become(g, &user, &step) < 0)
-        fail(report, INIT_DENIED, "become user '%s' (uid %u): %s: %s", user.name, user.uid, step, strerror(errno));
+        child_fail(report, INIT_DENIED, "become user '%s' (uid %u): %s: %s", user.name, user.uid, step,
+                   strerror(errno));
     if (lock_strict(g, &step) < 0)
-        fail(report, INIT_IO, "%s: %s", step, strerror(errno));
+        child_fail(report, INIT_IO, "%s: %s", step, strerror(errno));
     go_to_cwd(g, r, report); /* as the user; the filter may refuse openat2 */
-    /* Only now: what init keeps open of ended commands may be more than a command may have. */
+    /* Only now: init may hold more descriptors of ended commands than a command may have. */
     if (rlimits_apply(&want, &step) < 0)
-        fail(report, INIT_IO, "set the limit on %s: %s", step, strerror(errno));
+        child_fail(report, INIT_IO, "set the limit on %s: %s", step, strerror(errno));
 }
 
 static int try_exec(const char *path, const struct init_request *r)
@@ -152,8 +154,8 @@ static int try_exec(const char *path, const struct init_request *r)
     return errno;
 }
 
-/* As a shell does: a directory of PATH that cannot be searched is as good as an empty one. */
-static int search(const struct init_request *r)
+/* Searches PATH as a shell does: an unsearchable directory counts as empty. */
+static int child_search_path(const struct init_request *r)
 {
     char path[2 * INIT_PATH_MAX];
     const char *dirs = NULL;
@@ -178,8 +180,9 @@ static int search(const struct init_request *r)
     return eno;
 }
 
-/* What whoever started the node ignored (a shell's background job ignores SIGINT) is no concern of a command. By the
- * system call itself: C libraries do not let go of their own two signals, which make(1) hands down ignored. */
+/* Resets all signals to default: commands must not inherit what the node's parent ignored (a shell's background job
+ * ignores SIGINT). Uses the system call itself: C libraries keep two signals for themselves, and make(1) hands these
+ * down ignored. */
 static void default_signals(void)
 {
     const struct {
@@ -199,16 +202,17 @@ void child_run(struct init *g, const struct init_request *r, const struct child_
     find_user(g, r->user, report);
     make_env(g, r);
     take_streams(f, r);
-    confine(g, r, report);
+    child_confine(g, r, report);
     default_signals();
     if (fd_close_range(3, ~0U, CLOSE_RANGE_CLOEXEC) < 0)
-        fail(report, INIT_IO, "mark descriptors: %s", strerror(errno));
-    int eno = strchr(r->cmd, '/') ? try_exec(r->cmd, r) : search(r);
+        child_fail(report, INIT_IO, "mark descriptors: %s", strerror(errno));
+    int eno = strchr(r->cmd, '/') ? try_exec(r->cmd, r) : child_search_path(r);
     if (eno == ENOENT || eno == ENOTDIR)
-        fail(report, INIT_NOT_FOUND, "command '%.160s' not found%s", r->cmd, strchr(r->cmd, '/') ? "" : " in PATH");
-    fail(report,
-         eno == EACCES || eno == EPERM ? INIT_DENIED
-         : eno == E2BIG                ? INIT_LIMIT
-                                       : INIT_IO,
-         "cannot execute '%.160s': %s", r->cmd, strerror(eno));
+        child_fail(report, INIT_NOT_FOUND, "command '%.160s' not found%s", r->cmd,
+                   strchr(r->cmd, '/') ? "" : " in PATH");
+    child_fail(report,
+               eno == EACCES || eno == EPERM ? INIT_DENIED
+               : eno == E2BIG                ? INIT_LIMIT
+                                             : INIT_IO,
+               "cannot execute '%.160s': %s", r->cmd, strerror(eno));
 }

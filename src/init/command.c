@@ -18,7 +18,7 @@ enum { PUMP_MAX = 64 * 1024 };
 
 static uint32_t index_of(const struct init *g, const struct command *c) { return (uint32_t)(c - g->command); }
 
-static void close_fd(struct init *g, int *fd)
+static void command_close_fd(struct init *g, int *fd)
 {
     if (*fd < 0)
         return;
@@ -29,10 +29,10 @@ static void close_fd(struct init *g, int *fd)
 static void close_streams(struct init *g, struct command *c)
 {
     for (int s = 1; s < INIT_STREAMS; s++) {
-        close_fd(g, &c->stream[s].fd);
+        command_close_fd(g, &c->stream[s].fd);
         c->stream[s].watched = false;
     }
-    close_fd(g, &c->input);
+    command_close_fd(g, &c->input);
     c->input_watched = false;
 }
 
@@ -48,7 +48,7 @@ void command_free(struct init *g, struct command *c)
     attach_drop_command(g, c);
     input_fail_all(g, c);
     close_streams(g, c);
-    close_fd(g, &c->report);
+    command_close_fd(g, &c->report);
     for (int s = 1; s < INIT_STREAMS; s++)
         ring_close(&c->stream[s].ring);
     drop_body(c);
@@ -57,7 +57,7 @@ void command_free(struct init *g, struct command *c)
         g->ncommands--;
 }
 
-/* The ended command that is to be forgotten first: the oldest that nobody is attached to. *ret_n: how many have ended. */
+/* Returns the oldest ended command without an attachment; its record is dropped first. *ret_n: how many have ended. */
 static struct command *oldest_record(struct init *g, unsigned *ret_n)
 {
     bool attached[COMMANDS_TABLE + 1] = {0};
@@ -121,7 +121,7 @@ struct command *command_find(struct init *g, uint32_t pid, const char *tag)
             continue;
         if (pid ? (uint32_t)c->pid != pid : tag[0] == '\0' || strcmp(c->tag, tag) != 0)
             continue;
-        /* The living before the dead, the newest first: pids and tags come again. */
+        /* Prefer running commands, then the newest: pids and tags are reused. */
         if (!found || (c->state == COMMAND_RUNNING) > (found->state == COMMAND_RUNNING) ||
             (c->state == found->state && c->serial > found->serial))
             found = c;
@@ -186,8 +186,8 @@ static void close_child_fds(const struct child_fds *f)
             (void)close(fds[i]);
 }
 
-static int start(struct init *g, struct command *c, const struct init_request *r, const struct init_head *h,
-                 const void *body)
+static int command_launch(struct init *g, struct command *c, const struct init_request *r, const struct init_head *h,
+                          const void *body)
 {
     struct child_fds f = {-1, -1, -1, -1, -1};
     int eno = 0;
@@ -217,7 +217,7 @@ void command_spawn(struct init *g, const struct asker *who, const struct init_re
     char text[INIT_TEXT_MAX];
     struct command *c = command_new(g);
     if (!c) {
-        (void)snprintf(text, sizeof text, "%d commands run already, the most in one sandbox", INIT_COMMANDS_MAX);
+        (void)snprintf(text, sizeof text, "this sandbox is full: %d commands are running already", INIT_COMMANDS_MAX);
         (void)conn_reply(g, who, INIT_LIMIT, text);
         return;
     }
@@ -228,7 +228,8 @@ void command_spawn(struct init *g, const struct asker *who, const struct init_re
         (void)conn_reply(g, who, INIT_LIMIT, "too many attachments in this sandbox (512)");
         return;
     }
-    if (start(g, c, r, h, body) < 0 || init_watch(g, c->report, EPOLLIN, KIND_REPORT, index_of(g, c), c->gen) < 0) {
+    if (command_launch(g, c, r, h, body) < 0 ||
+        init_watch(g, c->report, EPOLLIN, KIND_REPORT, index_of(g, c), c->gen) < 0) {
         int eno = errno;
         if (c->pid > 0)
             (void)kill(c->pid, SIGKILL);
@@ -263,7 +264,8 @@ static uint64_t kept_bytes(const struct command *c)
     return n;
 }
 
-/* Output of the dead is kept up to a sum: first those whose end was seen lose theirs, then the oldest. The records stay. */
+/* Output of ended commands is kept up to a total: it is dropped first where the end was acknowledged, then from the
+ * oldest. The records stay. */
 static void trim_rings(struct init *g)
 {
     for (;;) {
@@ -309,7 +311,7 @@ void command_pump(struct init *g, struct command *c, int s)
         return;
     uint64_t limit = attach_limit(g, c, s);
     uint64_t room = limit == UINT64_MAX ? st->ring.size : limit > st->ring.head ? limit - st->ring.head : 0;
-    if (room == 0) { /* readers first; command_resume() comes back here */
+    if (room == 0) { /* wait for the readers; command_resume() continues here */
         if (st->watched)
             init_unwatch(g, st->fd);
         st->watched = false;
@@ -322,15 +324,15 @@ void command_pump(struct init *g, struct command *c, int s)
         if (!draining || st->drained < DRAIN_MAX)
             return;
     }
-    /* Of a killed command only what is there is waited for: others may hold its pipes for ever. */
+    /* After a kill read only what is there: other processes may hold the pipes for ever. */
     if (n < 0 && errno == EAGAIN && !draining)
         return;
-    close_fd(g, &st->fd);
+    command_close_fd(g, &st->fd);
     st->watched = false;
     check_end(g, c);
 }
 
-/* Reads on where there is room again. */
+/* Continues to read streams that have room again. */
 void command_resume(struct init *g, struct command *c)
 {
     for (int s = 1; s < INIT_STREAMS && c->state == COMMAND_RUNNING; s++) {
@@ -352,7 +354,7 @@ void command_stream_event(struct init *g, uint32_t index, uint32_t gen)
 
 /* --- started, ended ----------------------------------------------------------------------------------------------- */
 
-static void started(struct init *g, struct command *c)
+static void command_on_started(struct init *g, struct command *c)
 {
     c->state = COMMAND_RUNNING;
     attach_started(g, c, NULL);
@@ -369,9 +371,9 @@ void command_report_event(struct init *g, uint32_t index, uint32_t gen)
     ssize_t n = read(c->report, &r, sizeof r);
     if (n < 0 && (errno == EAGAIN || errno == EINTR))
         return;
-    close_fd(g, &c->report);
+    command_close_fd(g, &c->report);
     if (n <= 0) {
-        started(g, c);
+        command_on_started(g, c);
         return;
     }
     if (n != (ssize_t)sizeof r || r.code == INIT_OK || r.code >= INIT_CODE_MAX)
@@ -411,7 +413,7 @@ void command_tick(struct init *g)
         if (c->state == COMMAND_STARTING && !c->failed && g->now_ms > c->began_ms + SPAWN_DEADLINE_MS) {
             struct spawn_report r = {.code = INIT_TIMEOUT, .text = "the command did not start within 10 s"};
             (void)kill(c->pid, SIGKILL);
-            close_fd(g, &c->report);
+            command_close_fd(g, &c->report);
             attach_started(g, c, &r);
             c->failed = true;
             if (c->reaped)
@@ -452,8 +454,8 @@ uint64_t command_deadline(const struct init *g)
 
 /* --- requests about commands -------------------------------------------------------------------------------------- */
 
-/* The living command meant, or NULL after an answer. */
-static struct command *living(struct init *g, const struct asker *who, const struct init_request *r)
+/* Returns the running command that the request names, or NULL after an error reply. */
+static struct command *command_find_living(struct init *g, const struct asker *who, const struct init_request *r)
 {
     char text[INIT_TEXT_MAX];
     struct command *c = command_find(g, r->pid, r->tag);
@@ -481,7 +483,7 @@ static void wait_dead(struct init *g, pid_t pid)
 
 void command_signal(struct init *g, const struct asker *who, const struct init_request *r)
 {
-    struct command *c = living(g, who, r);
+    struct command *c = command_find_living(g, who, r);
     if (!c)
         return;
     if (kill(c->pid, (int)r->number) < 0) { /* not yet reaped, so the pid is still the command's */
@@ -490,7 +492,7 @@ void command_signal(struct init *g, const struct asker *who, const struct init_r
     }
     if (r->number == SIGKILL || r->number == SIGTERM)
         c->killed = true;
-    /* Whoever is told that it was killed shall not find it alive a moment later. */
+    /* Reply only after the process is gone: the client must not see a killed process alive. */
     if (r->number == SIGKILL)
         wait_dead(g, c->pid);
     (void)conn_reply(g, who, INIT_OK, "");
@@ -498,7 +500,7 @@ void command_signal(struct init *g, const struct asker *who, const struct init_r
 
 void command_resize(struct init *g, const struct asker *who, const struct init_request *r)
 {
-    struct command *c = living(g, who, r);
+    struct command *c = command_find_living(g, who, r);
     struct winsize size = {.ws_col = (unsigned short)r->cols, .ws_row = (unsigned short)r->rows};
     if (!c)
         return;

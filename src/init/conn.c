@@ -1,5 +1,5 @@
-/* conn.c - connections of front: one message kept per connection when the socket is full; nothing more is read from a
- * connection until it has gone, and everything else that is due waits as state. So nothing grows. */
+/* conn.c - connections of front. When a socket is full, one message is kept and nothing more is read from that
+ * connection until it is sent; everything else that is due waits as state, so memory use is bounded. */
 #include <errno.h>
 #include <fcntl.h>
 #include <linux/memfd.h>
@@ -60,7 +60,7 @@ struct conn *conn_of(struct init *g, const struct asker *who)
     return c->fd >= 0 && c->gen == who->gen ? c : NULL;
 }
 
-bool conn_send(struct init *g, struct conn *c, const void *msg, size_t n, const int *fds, size_t nfds)
+bool conn_send_message(struct init *g, struct conn *c, const void *msg, size_t n, const int *fds, size_t nfds)
 {
     if (c->blocked)
         return false;
@@ -85,7 +85,7 @@ bool conn_send(struct init *g, struct conn *c, const void *msg, size_t n, const 
     return true;
 }
 
-static void unblock(struct init *g, struct conn *c)
+static void conn_unblock(struct init *g, struct conn *c)
 {
     if (fd_send(c->fd, c->stash, c->nstash, c->stash_fds, c->nstash_fds) < 0) {
         if (errno != EAGAIN && errno != ETOOMANYREFS)
@@ -106,7 +106,7 @@ bool msg_send(struct init *g, struct conn *c, uint16_t type, uint64_t request, c
 {
     struct init_head h = {.version = INIT_VERSION, .type = type, .request = request, .length = (uint32_t)o->n};
     memcpy(g->out, &h, sizeof h);
-    return conn_send(g, c, g->out, sizeof h + o->n, fds, nfds);
+    return conn_send_message(g, c, g->out, sizeof h + o->n, fds, nfds);
 }
 
 bool conn_reply(struct init *g, const struct asker *who, enum init_code code, const char *text)
@@ -152,7 +152,7 @@ static bool reply_memfd(struct init *g, struct conn *c, uint64_t request, size_t
         ok = fcntl(fd, F_ADD_SEALS, F_SEAL_GROW | F_SEAL_SHRINK | F_SEAL_WRITE | F_SEAL_SEAL) == 0 && !o.bad;
     }
     if (ok)
-        (void)conn_send(g, c, &h, sizeof h, &fd, 1);
+        (void)conn_send_message(g, c, &h, sizeof h, &fd, 1);
     if (fd >= 0)
         (void)close(fd);
     return ok;
@@ -190,7 +190,7 @@ static bool hostname_ok(const char *s)
            s[0] != '-' && s[0] != '.';
 }
 
-/* Once. What the request says is kept in memory of its own. */
+/* Binds the sandbox, once. The request's texts are kept in memory of their own. */
 static void bind_sandbox(struct init *g, const struct asker *who, const struct init_head *h, const void *body)
 {
     char text[INIT_TEXT_MAX];
@@ -237,7 +237,7 @@ static void bind_sandbox(struct init *g, const struct asker *who, const struct i
     (void)conn_reply(g, who, INIT_OK, "");
 }
 
-static void dispatch(struct init *g, const struct asker *who, const struct init_head *h, const void *body)
+static void conn_dispatch(struct init *g, const struct asker *who, const struct init_head *h, const void *body)
 {
     struct init_request *r = &g->request;
     if (init_request_parse(h, body, h->length, r) < 0) {
@@ -325,8 +325,8 @@ static void *read_big(int fd, size_t n)
     return NULL;
 }
 
-/* One message. False: nothing there, or the connection is gone. */
-static bool receive(struct init *g, struct conn *c)
+/* Reads and handles one message. False: none is there, or the connection is gone. */
+static bool conn_receive(struct init *g, struct conn *c)
 {
     int fd = -1;
     size_t nfds = 1;
@@ -347,7 +347,7 @@ static bool receive(struct init *g, struct conn *c)
         return false;
     }
     struct asker who = {.conn = (uint32_t)(c - g->conn), .gen = c->gen, .request = h.request};
-    dispatch(g, &who, &h, big ? big : g->body + sizeof h);
+    conn_dispatch(g, &who, &h, big ? big : g->body + sizeof h);
     if (big)
         (void)munmap(big, h.length);
     return c->fd >= 0 && c->gen == who.gen;
@@ -359,9 +359,9 @@ void conn_event(struct init *g, uint32_t index, uint32_t gen, uint32_t events)
     if (c->fd < 0 || c->gen != gen)
         return;
     if (events & EPOLLOUT)
-        unblock(g, c);
+        conn_unblock(g, c);
     for (int i = 0; i < 16 && c->fd >= 0 && !c->blocked && (events & (EPOLLIN | EPOLLHUP | EPOLLERR)); i++)
-        if (!receive(g, c))
+        if (!conn_receive(g, c))
             return;
     if (c->fd >= 0 && c->blocked && (events & (EPOLLHUP | EPOLLERR)))
         conn_close(g, c);

@@ -1,9 +1,9 @@
-/* denied.c - calls that the filter of commands asks init about. Most are refused anyway: init notes them for the record of
- * the command and gives the same answer; number and arguments alone gave the verdict when the filter was made. Two calls
- * init makes for the command (os/notified.h).
+/* denied.c - answers the calls that the commands' filter sends to init. Most are refused anyway: init records them for
+ * the command and gives the answer that the filter's tables fix by number and arguments. Two calls init performs for
+ * the command (os/notified.h).
  *
- * init stands behind the same filter. It must never make one of these calls itself without the filter's key: init would wait
- * for its own answer.
+ * init is behind the same filter. It must never make one of these calls without the filter's key: it would wait for its
+ * own answer.
  */
 #include <errno.h>
 #include <string.h>
@@ -12,9 +12,9 @@
 #include "base/cleanup.h"
 #include "init/init-int.h"
 #include "os/seccomp.h"
-#include "policy/filter.h"
+#include "policy/run/filter.h"
 
-/* Every command begins a session. What has left it for one of its own belongs to no command any more. */
+/* Finds the command by its session. A process that started its own session belongs to no command any more. */
 static struct command *command_of(struct init *g, pid_t pid)
 {
     pid_t session = pid > 0 ? getsid(pid) : -1;
@@ -26,7 +26,7 @@ static struct command *command_of(struct init *g, pid_t pid)
     return NULL;
 }
 
-/* Refused for the same reason: of a socket, say, the family, not the number of the protocol. */
+/* Whether both calls were refused for the same reason: for sockets compare the family, not the protocol. */
 static bool denied_alike(unsigned flags, const struct init_denied *n, const struct seccomp_data *d)
 {
     struct seccomp_data old = {.nr = (int)n->nr, .arch = d->arch};
@@ -36,7 +36,7 @@ static bool denied_alike(unsigned flags, const struct init_denied *n, const stru
            was.reason == is.reason;
 }
 
-static void note(struct command *c, unsigned flags, const struct seccomp_data *d)
+static void denied_note_call(struct command *c, unsigned flags, const struct seccomp_data *d)
 {
     for (uint32_t i = 0; i < c->ndenied; i++)
         if (denied_alike(flags, &c->denied[i], d)) {
@@ -67,6 +67,6 @@ void denied_event(struct init *g)
         eno = fd < 0 ? errno : 0;
     struct command *c = fd < 0 ? command_of(g, (pid_t)n.pid) : NULL;
     if (c)
-        note(c, g->args->filter_flags, &n.data);
+        denied_note_call(c, g->args->filter_flags, &n.data);
     notified_give(g->notify, &n, fd, eno > 0 ? eno : EPERM);
 }

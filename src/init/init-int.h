@@ -1,5 +1,5 @@
-/* init-int.h - the state of init, for the files of init/ only. One instance, in memory mapped by init itself; tables are
- * of fixed size and untouched entries cost nothing. */
+/* init-int.h - the state of init, for the files of init/ only. One instance in memory that init maps itself; the tables
+ * have a fixed size, and untouched entries cost nothing. */
 #ifndef HUTCH_INIT_INIT_INT_H
 #define HUTCH_INIT_INIT_INT_H
 
@@ -46,7 +46,7 @@ struct conn {
     size_t nstash_fds;
     unsigned char stash[INIT_MSG_MAX];
 };
-/* Whom to answer; the connection may be gone by then. */
+/* The request to answer; its connection may be closed by then. */
 struct asker {
     uint32_t conn, gen;
     uint64_t request;
@@ -57,7 +57,7 @@ struct ring {
     unsigned char *map; /* shared mapping; NULL: at rest */
     uint32_t size;
     uint64_t head, tail; /* behind the last byte; the oldest that is still there */
-    uint64_t seen;       /* highest offset that anybody acknowledged */
+    uint64_t seen;       /* highest offset that any reader acknowledged */
     uint64_t omitted;
 };
 struct stream {
@@ -124,7 +124,7 @@ struct worker {
     uint32_t gen, type;
     int sock;
     bool watched, dead, replied, timed_out;
-    bool closed; /* nobody listens to this watch any more */
+    bool closed; /* the watch has no listener any more */
     struct asker who;
     uint64_t deadline_ms;           /* 0: none */
     uint64_t asked_turn, told_turn; /* of a watch: see settle.c */
@@ -171,20 +171,20 @@ uint64_t init_clock_ms(void);
 int init_watch(struct init *g, int fd, uint32_t events, enum kind kind, uint32_t index, uint32_t gen);
 void init_unwatch(struct init *g, int fd);
 uint64_t init_oom_kills(const struct init *g);
-/* Forks; when memory runs out the child goes before init, and the higher its score the sooner. */
+/* Forks with an OOM score: the kernel kills the child with the highest score first, and init last. */
 #define COMMAND_SCORE  "300"
 #define RECEIVER_SCORE "1000"
 pid_t init_fork(struct init *g, const char *score);
 /* life.c */
 void life_begin(struct init *g);
-/* The sync socket has something: the commit, later a new listener. */
+/* Called when the sync socket is readable: the commit, later a new listener. */
 void life_sync_event(struct init *g);
 void life_tick(struct init *g);
-/* How long it may be slept. */
+/* How long the loop may sleep. */
 uint64_t life_wait_ms(const struct init *g);
-/* denied.c: a refused call waits for its answer. */
+/* denied.c: answers a call that waits for its refusal. */
 void denied_event(struct init *g);
-/* Takes note of every child that has ended. */
+/* Records every child that has ended. */
 void init_reap(struct init *g);
 
 /* conn.c */
@@ -193,8 +193,8 @@ void conn_event(struct init *g, uint32_t index, uint32_t gen, uint32_t events);
 void conn_close(struct init *g, struct conn *c);
 struct conn *conn_of(struct init *g, const struct asker *who);
 /* Sends a message, or keeps it until there is room. False: not now, one is kept already. The descriptors stay the caller's. */
-bool conn_send(struct init *g, struct conn *c, const void *msg, size_t n, const int *fds, size_t nfds);
-/* A reply; true if it was sent or kept, or if nobody wants it any more. */
+bool conn_send_message(struct init *g, struct conn *c, const void *msg, size_t n, const int *fds, size_t nfds);
+/* Sends a reply; true if it was sent or kept, or if its connection is gone. */
 bool conn_reply(struct init *g, const struct asker *who, enum init_code code, const char *text);
 void conn_closed(struct init *g, const struct asker *who);
 /* Begins a message in g->out behind its head; msg_send() puts the head and sends. */
@@ -241,7 +241,7 @@ void input_flush(struct init *g);
 /* ring.c */
 int ring_open(struct ring *r, uint32_t size);
 void ring_close(struct ring *r);
-/* Nothing more will be written: readers keep the memory, init's mapping goes. Every mapping is copied at each fork. */
+/* Unmaps the finished ring in init, whose mappings every fork copies; readers keep the memory. */
 void ring_rest(struct ring *r);
 /* Drops the bytes and their memory; offsets go on. */
 void ring_forget(struct ring *r);
@@ -260,9 +260,9 @@ uint64_t worker_deadline(const struct init *g);
 void settle_start(struct init *g, const struct asker *who);
 void settle_flush(struct init *g);
 
-/* lock.c: what can no longer be undone. */
+/* lock.c: irreversible steps. */
 void lock_begin(void);
-/* Leaves Parked. 0, or -1 with text. */
+/* Turns a parked init into a bound one. 0, or -1 with text. */
 int lock_bound(struct init *g, char *text, size_t size);
 /* In a child: becomes the user, for good. -1 with errno and the step that failed. */
 int lock_become(const struct init *g, const struct user *u, const char **step);

@@ -41,8 +41,8 @@ enum {
      * either was restarted. No command gets them. */
     INIT_FD_TCP = 7,
     INIT_FD_UDP = 8,
-    /* O_PATH, read-only: the directory with the sandbox's private writable layer. init does nothing with it: whoever makes a
-     * snapshot fetches a copy. No command gets it. */
+    /* O_PATH, read-only: the directory with the sandbox's private writable layer. init does nothing with it: the
+     * process that makes a snapshot fetches a copy. No command gets it. */
     INIT_FD_UPPER = 9,
     INIT_FD_LIFE,   /* read-only */
     INIT_FD_KEEPER, /* the other end of INIT_FD_SYNC */

@@ -39,7 +39,7 @@ void input_fail_all(struct init *g, const struct command *c)
     }
 }
 
-static void pump(struct init *g, struct command *c)
+static void input_pump(struct init *g, struct command *c)
 {
     uint32_t index = (uint32_t)(c - g->command);
     for (struct input *in; c->input >= 0 && (in = next_of(g, index));) {
@@ -51,7 +51,7 @@ static void pump(struct init *g, struct command *c)
                 c->input_watched = init_watch(g, c->input, EPOLLOUT, KIND_INPUT, index, c->gen) == 0;
             return;
         }
-        if (n < 0) { /* nobody can read it any more */
+        if (n < 0) { /* no reader is left */
             input_fail_all(g, c);
             close_input(g, c);
             return;
@@ -71,7 +71,7 @@ void input_event(struct init *g, uint32_t index, uint32_t gen)
 {
     struct command *c = &g->command[index];
     if (c->state == COMMAND_RUNNING && c->gen == gen)
-        pump(g, c);
+        input_pump(g, c);
 }
 
 void input_flush(struct init *g)
@@ -84,8 +84,8 @@ void input_flush(struct init *g)
     }
 }
 
-/* The living command that can be written to, or NULL after an answer. */
-static struct command *writable(struct init *g, const struct asker *who, const struct init_request *r)
+/* Returns the running command with an open input, or NULL after an error reply. */
+static struct command *input_find_writable(struct init *g, const struct asker *who, const struct init_request *r)
 {
     struct command *c = command_find(g, r->pid, r->tag);
     if (!c || c->state != COMMAND_RUNNING || c->reaped)
@@ -99,7 +99,7 @@ static struct command *writable(struct init *g, const struct asker *who, const s
 
 void command_input(struct init *g, const struct asker *who, const struct init_request *r)
 {
-    struct command *c = writable(g, who, r);
+    struct command *c = input_find_writable(g, who, r);
     if (!c)
         return;
     for (uint32_t i = 0; i < INPUTS_MAX; i++) {
@@ -114,7 +114,7 @@ void command_input(struct init *g, const struct asker *who, const struct init_re
         in->n = r->nbytes;
         in->at = 0;
         memcpy(in->bytes, r->bytes, r->nbytes);
-        pump(g, c);
+        input_pump(g, c);
         return;
     }
     (void)conn_reply(g, who, INIT_LIMIT, "too much input waits for processes that do not read (64 requests)");

@@ -1,5 +1,5 @@
-/* life.c - what keeper and init agree on: the commit, the end that init keeps by itself when no keeper keeps it, and the
- * listener that a keeper replaces when the name of the old one is gone.
+/* life.c - the agreement between keeper and init: the commit, the deadline at which init ends itself if no keeper does,
+ * and a new listener when the name of the old one is gone.
  */
 #include <errno.h>
 #include <fcntl.h>
@@ -25,7 +25,7 @@ static uint64_t life_clock_ms(void)
 
 void life_begin(struct init *g) { g->end_ms = UINT64_MAX; }
 
-/* False: it was being written at this moment. */
+/* Reads the deadline. False: keeper is writing it at this moment. */
 static bool life_read(uint64_t *ret)
 {
     struct init_life l;
@@ -57,10 +57,10 @@ static void life_take_listener(struct init *g, int fd)
     init_unwatch(g, INIT_FD_LISTENER);
     if (dup3(fd, INIT_FD_LISTENER, O_CLOEXEC) < 0 || fcntl(INIT_FD_LISTENER, F_SETFL, O_NONBLOCK) < 0 ||
         init_watch(g, INIT_FD_LISTENER, EPOLLIN, KIND_LISTENER, 0, 0) < 0)
-        g->stop = true; /* a sandbox that cannot be reached any more */
+        g->stop = true; /* an unreachable sandbox must not live on */
 }
 
-/* Until keeper has written the sandbox down, its silence is the end. Later the socket has no end: init holds both. */
+/* Until the commit, the end of the socket ends init. Later there is no end: init holds both sides. */
 void life_sync_event(struct init *g)
 {
     unsigned char byte = 0;
@@ -81,7 +81,7 @@ void life_sync_event(struct init *g)
         (void)close(fds[i]);
 }
 
-/* Looked at again before it is believed: keeper may have moved it since, also while nothing here could run. */
+/* Reads the deadline again before it acts: keeper may have moved it, also while the sandbox was paused. */
 void life_tick(struct init *g)
 {
     if (g->end_ms == UINT64_MAX || life_clock_ms() < g->end_ms)

@@ -1,4 +1,4 @@
-/* lock.c - the steps that take something away for good: of init itself, and of what it starts. */
+/* lock.c - irreversible steps: drops rights of init and of the processes that it starts. */
 #include <errno.h>
 #include <fcntl.h>
 #include <grp.h>
@@ -23,7 +23,7 @@
 #include "os/landlock.h"
 #include "os/seccomp.h"
 #include "os/title.h"
-#include "policy/filter.h"
+#include "policy/run/filter.h"
 
 enum { PLACES_MAX = 128 };
 
@@ -33,11 +33,11 @@ enum { PLACES_MAX = 128 };
     (CAP(SETUID) | CAP(SETGID) | CAP(SETPCAP) | CAP(CHOWN) | CAP(DAC_OVERRIDE) | CAP(FOWNER) | CAP(KILL) | \
      CAP(SYS_PTRACE))
 
-/* Guards init against what it starts; both stand behind the filter of commands as well, which refuses the rest. */
+/* Protects init from the processes that it starts; the commands' filter, which holds for both, refuses the rest. */
 #define NUMBER    BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(struct seccomp_data, nr))
 #define ANSWER(v) BPF_STMT(BPF_RET | BPF_K, (v))
 
-/* Root inside has init's uid, which is all the kernel asks for here: limits of 0 would leave a pid 1 that can do nothing. */
+/* Root inside has init's uid and could set init's limits: with limits of 0 pid 1 could do nothing. */
 #define NOT_ON_INIT(nr)                                                             \
     BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, SYS_##nr, 0, 4),                            \
         BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(struct seccomp_data, args[0])), \
@@ -74,7 +74,7 @@ void lock_begin(void)
     (void)umask(022);
 }
 
-/* Opened with init's rights, applied when they are gone: a place may lie where the user cannot look. */
+/* Opened with init's rights and applied after these are dropped: a place may lie where the user cannot look. */
 static struct landlock_rule rules[PLACES_MAX];
 static size_t nrules;
 
@@ -101,8 +101,8 @@ static int apply_landlock(const struct init_args *a, struct err *err)
     return r;
 }
 
-/* The filter of commands. It is loaded here, once, because one listener can serve a sandbox but not several, and because
- * without no_new_privs, which would break sudo, only init may load it. */
+/* Loads the commands' filter in init, once: one listener serves the whole sandbox, and without no_new_privs, which
+ * would break sudo, only init may load it. */
 static int load_keyed(struct init *g, struct err *err)
 {
     const struct init_args *a = g->args;
@@ -120,7 +120,7 @@ static int load_keyed(struct init *g, struct err *err)
     return r;
 }
 
-static int load_filter(struct init *g, struct err *err)
+static int lock_load_filter(struct init *g, struct err *err)
 {
     const struct init_args *a = g->args;
     if (!(a->filter_flags & FILTER_KEYED))
@@ -139,12 +139,12 @@ static int take_privileges(struct init *g, struct err *err)
     bool strict = a->flags & INIT_STRICT;
     if (seccomp_load(own_filter, ARRAY_LEN(own_filter), 0, NULL, err) < 0)
         return -1;
-    /* Without no_new_privs, which would break sudo, the walls around commands stand around init as well. */
+    /* Without no_new_privs, which would break sudo, the restrictions for commands hold for init as well. */
     if (!strict && lock_open_places(g) < 0)
         return err_set(err, ERR_SETUP, errno, "open the places for Landlock");
     if (!strict && apply_landlock(a, err) < 0)
         return -1;
-    if (a->nfilter && load_filter(g, err) < 0)
+    if (a->nfilter && lock_load_filter(g, err) < 0)
         return -1;
     /* init never execs, so the bounding set matters to its children only. */
     if (caps_bound(strict ? CAPS_NONE : caps_computer()) < 0)

@@ -1,4 +1,4 @@
-/* main.c - the loop of pid 1: connections, commands, helpers, the dead. */
+/* main.c - the event loop of pid 1: connections, commands, helpers, dead children. */
 #include <errno.h>
 #include <fcntl.h>
 #include <signal.h>
@@ -21,7 +21,7 @@ uint64_t init_clock_ms(void)
     return (uint64_t)t.tv_sec * 1000 + (uint64_t)t.tv_nsec / 1000000;
 }
 
-/* kind 8 bits, index 24, generation 32: an event that was fetched before its object went is recognised. */
+/* kind 8 bits, index 24, generation 32: recognises an event whose object was freed after epoll_wait() returned. */
 int init_watch(struct init *g, int fd, uint32_t events, enum kind kind, uint32_t index, uint32_t gen)
 {
     struct epoll_event e = {.events = events,
@@ -73,7 +73,7 @@ void init_reap(struct init *g)
     }
 }
 
-static void dispatch(struct init *g, const struct epoll_event *e)
+static void init_dispatch(struct init *g, const struct epoll_event *e)
 {
     uint32_t index = (uint32_t)(e->data.u64 >> 32) & 0xffffff, gen = (uint32_t)e->data.u64;
     struct signalfd_siginfo info;
@@ -119,15 +119,15 @@ static int next_timeout(const struct init *g)
     return wait == UINT64_MAX ? -1 : (int)wait;
 }
 
-static void run(struct init *g) __attribute__((noreturn));
-static void run(struct init *g)
+static void init_loop(struct init *g) __attribute__((noreturn));
+static void init_loop(struct init *g)
 {
     struct epoll_event events[64];
     for (;;) {
         int n = epoll_wait(g->epoll, events, 64, next_timeout(g));
         g->now_ms = init_clock_ms();
         for (int i = 0; i < n; i++)
-            dispatch(g, &events[i]);
+            init_dispatch(g, &events[i]);
         command_tick(g);
         worker_tick(g);
         life_tick(g);
@@ -140,7 +140,7 @@ static void run(struct init *g)
     }
 }
 
-/* Everything but the fixed descriptors goes. They are moved out of the way first, as they may stand on each other. */
+/* Closes all but the fixed descriptors. These are first moved away, because one may have the number of another. */
 static int settle_fds(const struct init_args *a)
 {
     enum { FIXED = INIT_FD_NEXT - INIT_FD_LISTENER };
@@ -171,11 +171,11 @@ static int settle_fds(const struct init_args *a)
         if (got != fd)
             return -1;
     }
-    /* Their places are kept for what comes with the commit. */
+    /* Reserve the numbers for the descriptors that come with the commit. */
     return dup3(0, INIT_FD_LIFE, O_CLOEXEC) < 0 || dup3(0, INIT_FD_KEEPER, O_CLOEXEC) < 0 ? -1 : 0;
 }
 
-static int prepare(struct init *g)
+static int init_prepare(struct init *g)
 {
     sigset_t child;
     uint32_t size = g->args->ring_size ? g->args->ring_size : INIT_RING_DEFAULT;
@@ -214,7 +214,7 @@ void init_main(const struct init_args *args)
     if (g == MAP_FAILED || settle_fds(args) < 0)
         _exit(1);
     g->args = args;
-    if (prepare(g) < 0)
+    if (init_prepare(g) < 0)
         _exit(1);
-    run(g);
+    init_loop(g);
 }

@@ -3,7 +3,7 @@
 #include "init/init-int.h"
 
 /* Appends one component; ".." takes the last one away. False if it does not fit. */
-static bool add(char *out, size_t *n, const char *p, size_t len)
+static bool path_add_component(char *out, size_t *n, const char *p, size_t len)
 {
     if (len == 0 || (len == 1 && p[0] == '.'))
         return true;
@@ -20,11 +20,11 @@ static bool add(char *out, size_t *n, const char *p, size_t len)
     return true;
 }
 
-static bool add_all(char *out, size_t *n, const char *path)
+static bool path_add_components(char *out, size_t *n, const char *path)
 {
     while (*path) {
         size_t len = strcspn(path, "/");
-        if (!add(out, n, path, len))
+        if (!path_add_component(out, n, path, len))
             return false;
         path += len;
         path += strspn(path, "/");
@@ -35,8 +35,8 @@ static bool add_all(char *out, size_t *n, const char *path)
 void paths_clean(char *ret, const char *base, const char *path)
 {
     size_t n = 0;
-    bool fits = path[0] == '/' || add_all(ret, &n, base);
-    if (!fits || !add_all(ret, &n, path)) {
+    bool fits = path[0] == '/' || path_add_components(ret, &n, base);
+    if (!fits || !path_add_components(ret, &n, path)) {
         ret[0] = '\0';
         return;
     }

@@ -14,9 +14,9 @@ bool init_head_ok(const struct init_head *h, size_t got, size_t nfds)
     return nfds == 0 && h->length == got - sizeof *h;
 }
 
-static int refuse(struct init_request *r, enum init_code code, const char *fmt, ...)
+static int request_refuse(struct init_request *r, enum init_code code, const char *fmt, ...)
     __attribute__((format(printf, 3, 4)));
-static int refuse(struct init_request *r, enum init_code code, const char *fmt, ...)
+static int request_refuse(struct init_request *r, enum init_code code, const char *fmt, ...)
 {
     va_list ap;
     va_start(ap, fmt);
@@ -43,12 +43,13 @@ static int check_env(struct init_request *r)
     for (size_t i = 0; i < r->nenv; i++) {
         const char *eq = strchr(r->env[i], '=');
         if (!eq || eq == r->env[i])
-            return refuse(r, INIT_INVALID, "environment variable '%.60s' is not of the form NAME=value", r->env[i]);
+            return request_refuse(r, INIT_INVALID, "environment variable '%.60s' is not of the form NAME=value",
+                                  r->env[i]);
     }
     return 0;
 }
 
-static int parse_spawn(struct wire_in *in, struct init_request *r)
+static int request_parse_spawn(struct wire_in *in, struct init_request *r)
 {
     r->cmd = r->args[0] = wire_str(in, INIT_PATH_MAX - 1);
     r->nargs = 1 + wire_strv(in, r->args + 1, INIT_ARGS_MAX);
@@ -63,17 +64,18 @@ static int parse_spawn(struct wire_in *in, struct init_request *r)
     if (in->bad)
         return 0;
     if (r->timeout_ms > INIT_TIMEOUT_MAX_MS)
-        return refuse(r, INIT_INVALID, "the timeout of a command is at most 10 years");
+        return request_refuse(r, INIT_INVALID, "the timeout of a command is at most 10 years");
     if (r->flags & ~(uint32_t)(INIT_SPAWN_PTY | INIT_SPAWN_STDIN | INIT_SPAWN_KEEP))
-        return refuse(r, INIT_INVALID, "unknown flags of a command: 0x%x", r->flags);
+        return request_refuse(r, INIT_INVALID, "unknown flags of a command: 0x%x", r->flags);
     if (r->cols > UINT16_MAX || r->rows > UINT16_MAX)
-        return refuse(r, INIT_INVALID, "a terminal has at most 65535 columns and rows, not %u x %u", r->cols, r->rows);
+        return request_refuse(r, INIT_INVALID, "a terminal has at most 65535 columns and rows, not %u x %u", r->cols,
+                              r->rows);
     if (r->cmd[0] == '\0')
-        return refuse(r, INIT_INVALID, "the command is empty");
+        return request_refuse(r, INIT_INVALID, "the command is empty");
     return check_env(r);
 }
 
-static int parse_bind(struct wire_in *in, struct init_request *r)
+static int request_parse_bind(struct wire_in *in, struct init_request *r)
 {
     r->hostname = wire_str(in, 64);
     r->nenv = wire_strv(in, r->env, INIT_ENV_MAX);
@@ -82,24 +84,24 @@ static int parse_bind(struct wire_in *in, struct init_request *r)
     return in->bad ? 0 : check_env(r);
 }
 
-static int parse_meta(struct wire_in *in, struct init_request *r)
+static int request_parse_meta(struct wire_in *in, struct init_request *r)
 {
     uint32_t n = wire_u32(in);
     size_t total = 0;
     if (in->bad)
         return 0;
     if (n > INIT_META_MAX)
-        return refuse(r, INIT_LIMIT, "at most %d metadata entries per file, not %u", INIT_META_MAX, n);
+        return request_refuse(r, INIT_LIMIT, "at most %d metadata entries per file, not %u", INIT_META_MAX, n);
     for (uint32_t i = 0; i < n && !in->bad; i++) {
         r->meta[i].key = wire_str(in, 255);
         r->meta[i].value = wire_str(in, INIT_META_BYTES);
         total += strlen(r->meta[i].key) + strlen(r->meta[i].value);
         if (!in->bad && (r->meta[i].key[0] == '\0' || strlen(r->meta[i].key) > 246))
-            return refuse(r, INIT_INVALID, "a metadata key has 1 to 246 bytes");
+            return request_refuse(r, INIT_INVALID, "a metadata key has 1 to 246 bytes");
     }
     r->nmeta = in->bad ? 0 : n;
     if (total > INIT_META_BYTES)
-        return refuse(r, INIT_LIMIT, "metadata of %zu bytes; at most %d", total, INIT_META_BYTES);
+        return request_refuse(r, INIT_LIMIT, "metadata of %zu bytes; at most %d", total, INIT_META_BYTES);
     return 0;
 }
 
@@ -109,7 +111,7 @@ static void get_path(struct wire_in *in, struct init_request *r)
     r->path = wire_str(in, INIT_PATH_MAX - 1);
 }
 
-static int parse_files(struct wire_in *in, struct init_request *r)
+static int request_parse_files(struct wire_in *in, struct init_request *r)
 {
     if (r->type == INIT_COMPOSE) {
         r->user = wire_str(in, INIT_USER_MAX);
@@ -117,12 +119,14 @@ static int parse_files(struct wire_in *in, struct init_request *r)
         r->to = wire_str(in, INIT_PATH_MAX - 1);
         for (size_t i = 0; i < r->nargs; i++)
             if (strlen(r->args[i]) >= INIT_PATH_MAX)
-                return refuse(r, INIT_INVALID, "a path is longer than %d bytes", INIT_PATH_MAX - 1);
-        return !in->bad && r->nargs == 0 ? refuse(r, INIT_INVALID, "nothing to put together: no source is given") : 0;
+                return request_refuse(r, INIT_INVALID, "a path is longer than %d bytes", INIT_PATH_MAX - 1);
+        return !in->bad && r->nargs == 0
+                   ? request_refuse(r, INIT_INVALID, "nothing to put together: no source is given")
+                   : 0;
     }
     get_path(in, r);
     if (r->type == INIT_CREATE)
-        return parse_meta(in, r);
+        return request_parse_meta(in, r);
     if (r->type == INIT_MOVE)
         r->to = wire_str(in, INIT_PATH_MAX - 1);
     if (r->type == INIT_LIST_DIR)
@@ -132,7 +136,7 @@ static int parse_files(struct wire_in *in, struct init_request *r)
     return 0;
 }
 
-static int parse_process(struct wire_in *in, struct init_request *r)
+static int request_parse_process(struct wire_in *in, struct init_request *r)
 {
     get_who(in, r);
     switch (r->type) {
@@ -142,13 +146,13 @@ static int parse_process(struct wire_in *in, struct init_request *r)
     case INIT_SIGNAL:
         r->number = wire_u32(in);
         if (!in->bad && (r->number < 1 || r->number > 64))
-            return refuse(r, INIT_INVALID, "%u is no signal; 1 to 64 are", r->number);
+            return request_refuse(r, INIT_INVALID, "%u is not a signal (expected 1 to 64)", r->number);
         break;
     case INIT_RESIZE:
         r->cols = wire_u32(in);
         r->rows = wire_u32(in);
         if (!in->bad && (r->cols > UINT16_MAX || r->rows > UINT16_MAX))
-            return refuse(r, INIT_INVALID, "a terminal has at most 65535 columns and rows");
+            return request_refuse(r, INIT_INVALID, "a terminal has at most 65535 columns and rows");
         break;
     case INIT_INPUT:
         r->bytes = wire_bytes(in, INIT_INPUT_MAX, &r->nbytes);
@@ -159,7 +163,7 @@ static int parse_process(struct wire_in *in, struct init_request *r)
     return 0;
 }
 
-static int parse_body(struct wire_in *in, struct init_request *r)
+static int request_parse_body(struct wire_in *in, struct init_request *r)
 {
     switch (r->type) {
     case INIT_HELLO:
@@ -169,9 +173,9 @@ static int parse_body(struct wire_in *in, struct init_request *r)
     case INIT_SETTLE:
         return 0;
     case INIT_BIND:
-        return parse_bind(in, r);
+        return request_parse_bind(in, r);
     case INIT_SPAWN:
-        return parse_spawn(in, r);
+        return request_parse_spawn(in, r);
     case INIT_ACK:
         get_offsets(in, r);
         return 0;
@@ -183,11 +187,11 @@ static int parse_body(struct wire_in *in, struct init_request *r)
     case INIT_RESIZE:
     case INIT_INPUT:
     case INIT_CLOSE_INPUT:
-        return parse_process(in, r);
+        return request_parse_process(in, r);
     case INIT_DIAL:
         r->number = wire_u32(in);
         if (!in->bad && (r->number < 1 || r->number > 65535))
-            return refuse(r, INIT_INVALID, "%u is no port; 1 to 65535 are", r->number);
+            return request_refuse(r, INIT_INVALID, "%u is not a port (expected 1 to 65535)", r->number);
         return 0;
     case INIT_OPEN:
     case INIT_CREATE:
@@ -198,10 +202,11 @@ static int parse_body(struct wire_in *in, struct init_request *r)
     case INIT_REMOVE:
     case INIT_COMPOSE:
     case INIT_WATCH:
-        return parse_files(in, r);
+        return request_parse_files(in, r);
     default:
-        return refuse(r, INIT_STATE, "this sandbox's init speaks version %d of its protocol, which has no request %u",
-                      INIT_VERSION, r->type);
+        return request_refuse(r, INIT_STATE,
+                              "this sandbox's init speaks version %d of its protocol, which has no request %u",
+                              INIT_VERSION, r->type);
     }
 }
 
@@ -215,9 +220,9 @@ int init_request_parse(const struct init_head *h, const void *body, size_t n, st
     r->why[0] = '\0';
     r->type = h->type;
     r->id = h->request;
-    if (parse_body(&in, r) < 0)
+    if (request_parse_body(&in, r) < 0)
         return -1;
     if (!wire_done(&in))
-        return refuse(r, INIT_INVALID, "malformed request of type %u (%zu bytes)", r->type, n);
+        return request_refuse(r, INIT_INVALID, "malformed request of type %u (%zu bytes)", r->type, n);
     return 0;
 }

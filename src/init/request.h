@@ -23,7 +23,7 @@ struct init_request {
     char why[INIT_TEXT_MAX];
 };
 
-/* Whether this can be a request at all; a peer that sends anything else has lost its way. */
+/* Whether this can be a request at all; otherwise the connection is closed. */
 bool init_head_ok(const struct init_head *h, size_t got, size_t nfds);
 /* 0, or -1 with code and why for the answer. */
 int init_request_parse(const struct init_head *h, const void *body, size_t n, struct init_request *r);

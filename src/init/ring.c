@@ -1,4 +1,5 @@
-/* ring.c - the last bytes of one output stream, in memory that front can read but nobody can resize or write anew. */
+/* ring.c - keeps the last bytes of one output stream in memory that front can read but cannot resize or map
+ * writable. */
 #include <errno.h>
 #include <fcntl.h>
 #include <linux/memfd.h>
@@ -50,7 +51,7 @@ void ring_close(struct ring *r)
     r->fd = -1;
 }
 
-/* Whoever has the old memory open can still read it. */
+/* Readers that have the old memory open can still read it. */
 void ring_forget(struct ring *r)
 {
     struct ring fresh;

@@ -1,5 +1,5 @@
-/* settle.c - INIT_SETTLE: each watch of the connection is asked to tell what the kernel has queued for it; when all have, the
- * request is answered, over the same connection and so after the events. */
+/* settle.c - INIT_SETTLE: asks each watch of the connection to report what the kernel has queued for it. The reply goes
+ * over the same connection, so it arrives after these events. */
 #include <sys/socket.h>
 
 #include "init/init-int.h"

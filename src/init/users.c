@@ -18,7 +18,7 @@ struct field {
 };
 
 /* The next line, split at colons. Returns its number of fields, 0 for a line that is no record, -1 at the end. */
-static int next_record(struct users_file f, size_t *at, struct field *v)
+static int users_next_record(struct users_file f, size_t *at, struct field *v)
 {
     if (*at >= f.n)
         return -1;
@@ -71,7 +71,7 @@ bool users_by_name(struct users_file passwd, const char *name, struct user *ret)
 {
     struct field v[FIELDS_MAX];
     size_t at = 0;
-    for (int n; (n = next_record(passwd, &at, v)) >= 0;) {
+    for (int n; (n = users_next_record(passwd, &at, v)) >= 0;) {
         if (n != 7 || !field_is(v[0], name) || !field_id(v[2], &ret->uid) || !field_id(v[3], &ret->gid))
             continue;
         if (!field_copy(v[0], ret->name, sizeof ret->name))
@@ -88,7 +88,7 @@ bool users_name_of(struct users_file passwd, uid_t uid, char *ret, size_t size)
     struct field v[FIELDS_MAX];
     size_t at = 0;
     uint32_t id;
-    for (int n; (n = next_record(passwd, &at, v)) >= 0;)
+    for (int n; (n = users_next_record(passwd, &at, v)) >= 0;)
         if (n == 7 && field_id(v[2], &id) && id == uid && field_copy(v[0], ret, size))
             return true;
     return false;
@@ -99,7 +99,7 @@ bool users_group_of(struct users_file group, gid_t gid, char *ret, size_t size)
     struct field v[FIELDS_MAX];
     size_t at = 0;
     uint32_t id;
-    for (int n; (n = next_record(group, &at, v)) >= 0;)
+    for (int n; (n = users_next_record(group, &at, v)) >= 0;)
         if (n == 4 && field_id(v[2], &id) && id == gid && field_copy(v[0], ret, size))
             return true;
     return false;
@@ -125,7 +125,7 @@ void users_groups(struct users_file group, struct user *u)
     uint32_t id;
     u->groups[0] = u->gid;
     u->ngroups = 1;
-    for (int n; (n = next_record(group, &at, v)) >= 0;)
+    for (int n; (n = users_next_record(group, &at, v)) >= 0;)
         if (n == 4 && u->ngroups < USERS_GROUPS_MAX && field_id(v[2], &id) && id != u->gid && is_member(v[3], u->name))
             u->groups[u->ngroups++] = id;
 }
@@ -159,7 +159,7 @@ bool users_find(const char *name, struct user *ret)
     if (!users_by_name(passwd, name, ret)) {
         if (passwd.n > 0 || strcmp(name, "root") != 0)
             return false;
-        *ret = (struct user){.name = "root", .home = "/root"}; /* a root without the file has this user all the same */
+        *ret = (struct user){.name = "root", .home = "/root"}; /* exists even in a root without /etc/passwd */
     }
     users_groups(users_read("/etc/group"), ret);
     return true;

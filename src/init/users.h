@@ -1,6 +1,6 @@
-/* users.h - who is who, by the sandbox's own /etc/passwd and /etc/group. These files belong to the tenant: they are read
- * without following magic links, whole or not at all, and a line that is not exactly right is skipped. No allocation
- * but private memory maps that live as long as the (short-lived) process. */
+/* users.h - looks users up in the sandbox's own /etc/passwd and /etc/group. The tenant owns these files: they are read
+ * without following magic links, completely or not at all, and malformed lines are skipped. Memory maps live as long as
+ * the (short-lived) process; nothing else is allocated. */
 #ifndef HUTCH_INIT_USERS_H
 #define HUTCH_INIT_USERS_H
 
@@ -21,7 +21,7 @@ struct user {
     size_t ngroups;
 };
 
-/* Text of one of the files; empty if it cannot be had. */
+/* Text of one of the files; empty if it cannot be read. */
 struct users_file {
     const char *p;
     size_t n;

@@ -3,7 +3,7 @@
 #include <string.h>
 #include <sys/time.h>
 
-static const void *take(struct wire_in *in, size_t n)
+static const void *wire_take_bytes(struct wire_in *in, size_t n)
 {
     if (in->bad || in->n - in->at < n) {
         in->bad = true;
@@ -17,7 +17,7 @@ static const void *take(struct wire_in *in, size_t n)
 uint32_t wire_u32(struct wire_in *in)
 {
     uint32_t v = 0;
-    const void *p = take(in, sizeof v);
+    const void *p = wire_take_bytes(in, sizeof v);
     if (p)
         memcpy(&v, p, sizeof v);
     return v;
@@ -26,7 +26,7 @@ uint32_t wire_u32(struct wire_in *in)
 uint64_t wire_u64(struct wire_in *in)
 {
     uint64_t v = 0;
-    const void *p = take(in, sizeof v);
+    const void *p = wire_take_bytes(in, sizeof v);
     if (p)
         memcpy(&v, p, sizeof v);
     return v;
@@ -45,7 +45,7 @@ const void *wire_bytes(struct wire_in *in, size_t max, size_t *ret_n)
     uint32_t n = wire_u32(in);
     if (n > max)
         in->bad = true;
-    const char *p = take(in, (size_t)n + 1);
+    const char *p = wire_take_bytes(in, (size_t)n + 1);
     if (p && p[n] != '\0')
         in->bad = true;
     *ret_n = in->bad ? 0 : n;
@@ -81,7 +81,7 @@ size_t wire_strv(struct wire_in *in, const char **v, size_t max)
 
 bool wire_done(const struct wire_in *in) { return !in->bad && in->at == in->n; }
 
-static void put(struct wire_out *o, const void *p, size_t n)
+static void wire_append(struct wire_out *o, const void *p, size_t n)
 {
     if (o->p && (o->bad || o->cap - o->n < n)) {
         o->bad = true;
@@ -92,8 +92,8 @@ static void put(struct wire_out *o, const void *p, size_t n)
     o->n += n;
 }
 
-void wire_put_u32(struct wire_out *o, uint32_t v) { put(o, &v, sizeof v); }
-void wire_put_u64(struct wire_out *o, uint64_t v) { put(o, &v, sizeof v); }
+void wire_put_u32(struct wire_out *o, uint32_t v) { wire_append(o, &v, sizeof v); }
+void wire_put_u64(struct wire_out *o, uint64_t v) { wire_append(o, &v, sizeof v); }
 
 void wire_put_bytes(struct wire_out *o, const void *p, size_t n)
 {
@@ -102,8 +102,8 @@ void wire_put_bytes(struct wire_out *o, const void *p, size_t n)
         return;
     }
     wire_put_u32(o, (uint32_t)n);
-    put(o, p, n);
-    put(o, "", 1);
+    wire_append(o, p, n);
+    wire_append(o, "", 1);
 }
 
 void wire_put_str(struct wire_out *o, const char *s) { wire_put_bytes(o, s ? s : "", s ? strlen(s) : 0); }
@@ -116,7 +116,7 @@ void wire_put_strv(struct wire_out *o, const char *const *v, size_t n)
 }
 
 /* Number by number: the two sides may be built with different C libraries, whose struct rusage differ in length. */
-static void put_usage(struct wire_out *o, const struct rusage *u)
+static void wire_put_usage(struct wire_out *o, const struct rusage *u)
 {
     wire_put_u64(o, (uint64_t)u->ru_utime.tv_sec * 1000000 + (uint64_t)u->ru_utime.tv_usec);
     wire_put_u64(o, (uint64_t)u->ru_stime.tv_sec * 1000000 + (uint64_t)u->ru_stime.tv_usec);
@@ -149,7 +149,7 @@ void init_put_end(struct wire_out *o, const struct init_end *e)
     wire_put_u64(o, e->wall_ms);
     for (int s = 1; s < INIT_STREAMS; s++)
         wire_put_u64(o, e->omitted[s]);
-    put_usage(o, &e->usage);
+    wire_put_usage(o, &e->usage);
     wire_put_u32(o, e->ndenied);
     for (uint32_t i = 0; i < e->ndenied; i++) {
         wire_put_u32(o, e->denied[i].nr);

@@ -20,9 +20,9 @@ void work_file_stat(struct work *w)
     work_reply_info(w, &i, -1);
 }
 
-/* Files of the kernel say something new to every reader and have rights of their own: they are read here, as the user, and
- * only bytes leave. */
-static void feed(struct work *w, struct init_info *i)
+/* Kernel files have new contents for every reader and rights of their own: read them here, as the user, and send only
+ * bytes. */
+static void work_feed_kernel_file(struct work *w, struct init_info *i)
 {
     static char buf[64 * 1024];
     int pipe_fds[2];
@@ -64,7 +64,7 @@ void work_file_open(struct work *w)
     if (work_info_path(w, w->path, &i) < 0)
         work_fail_errno(w, errno, w->path);
     if (work_is_kernel_fs(probe)) {
-        feed(w, &i);
+        work_feed_kernel_file(w, &i);
         return;
     }
     _cleanup_close_ int fd = work_open(AT_FDCWD, w->path, O_RDONLY, 0);
@@ -88,7 +88,7 @@ void work_file_create(struct work *w)
     work_receive(w, &i, &u);
 }
 
-static void append(struct work *w, const char *source, int to)
+static void work_append_part(struct work *w, const char *source, int to)
 {
     char path[INIT_PATH_MAX];
     struct stat st;
@@ -104,8 +104,7 @@ static void append(struct work *w, const char *source, int to)
         work_fail_errno(w, errno, w->to);
 }
 
-/* A source that is part of the result now goes, whatever it is called: the result itself may be among them, by another
- * path. */
+/* Removes a source that is now part of the result, unless it is the result itself under another path. */
 static void remove_source(struct work *w, const char *source, const struct stat *result)
 {
     char path[INIT_PATH_MAX];
@@ -118,7 +117,7 @@ static void remove_source(struct work *w, const char *source, const struct stat 
         (void)unlinkat(dir, name, 0);
 }
 
-/* Put together beside the destination, then moved over it: a failure leaves everything as it was. */
+/* Builds the result beside the destination, then moves it over: a failure changes nothing. */
 void work_file_compose(struct work *w)
 {
     const struct init_request *r = w->r;
@@ -140,7 +139,7 @@ void work_file_compose(struct work *w)
     work_upload_stage(w, &u, w->to);
     work_give(w, u.fd);
     for (size_t s = 0; s < r->nargs; s++)
-        append(w, r->args[s], u.fd);
+        work_append_part(w, r->args[s], u.fd);
     if (fstat(u.fd, &st) < 0 || work_upload_publish(w, &u) < 0)
         work_fail_errno(w, errno, w->to);
     w->half = NULL;

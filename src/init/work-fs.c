@@ -40,8 +40,8 @@ void work_give(const struct work *w, int fd)
         (void)fchown(fd, w->user.uid, w->user.gid);
 }
 
-/* One component further; made and given to the user if missing. */
-static int step(const struct work *w, int dir, const char *name, bool make)
+/* Opens the next component; makes it and gives it to the user if it is missing. */
+static int work_step_into(const struct work *w, int dir, const char *name, bool make)
 {
     int fd = work_open(dir, name, O_PATH | O_DIRECTORY, 0);
     if (fd >= 0 || errno != ENOENT || !make)
@@ -77,7 +77,7 @@ int work_parent(struct work *w, const char *path, bool make, const char **name)
         }
         memcpy(part, p, n);
         part[n] = '\0';
-        int next = step(w, dir, part, make);
+        int next = work_step_into(w, dir, part, make);
         int eno = errno;
         (void)close(dir);
         errno = eno;
@@ -115,7 +115,7 @@ bool work_is_network_fs(int fd)
 static bool is_dot(const char *n) { return n[0] == '.' && (n[1] == '\0' || (n[1] == '.' && n[2] == '\0')); }
 
 /* Calls fn for every entry. Entries may be removed meanwhile. */
-static int each(int fd, int (*fn)(int dir, const char *name, unsigned char type, void *arg), void *arg)
+static int work_each_entry(int fd, int (*fn)(int dir, const char *name, unsigned char type, void *arg), void *arg)
 {
     _Alignas(struct dirent64) char buf[8192];
     for (;;) {
@@ -131,7 +131,7 @@ static int each(int fd, int (*fn)(int dir, const char *name, unsigned char type,
     }
 }
 
-static int unlink_entry(int dir, const char *name, unsigned char type, void *arg)
+static int work_unlink_entry(int dir, const char *name, unsigned char type, void *arg)
 {
     const unsigned *depth = arg;
     (void)type;
@@ -152,12 +152,12 @@ int work_unlink(int dir, const char *name, unsigned depth)
         errno = E2BIG;
         return -1;
     }
-    /* A second look: something may be put in while it is being emptied. */
+    /* Several rounds: a process may add entries while we remove them. */
     for (int round = 0; round < 8; round++) {
         _cleanup_close_ int fd = work_open(dir, name, O_RDONLY | O_DIRECTORY | O_NOFOLLOW, 0);
         if (fd < 0)
             return errno == ENOENT ? 0 : -1;
-        if (each(fd, unlink_entry, &depth) < 0)
+        if (work_each_entry(fd, work_unlink_entry, &depth) < 0)
             return -1;
         if (unlinkat(dir, name, AT_REMOVEDIR) == 0 || errno == ENOENT)
             return 0;
@@ -218,7 +218,7 @@ struct copy_to {
     unsigned depth;
 };
 
-static int copy_entry(int dir, const char *name, unsigned char type, void *arg)
+static int work_copy_entry(int dir, const char *name, unsigned char type, void *arg)
 {
     const struct copy_to *to = arg;
     (void)type;
@@ -246,7 +246,7 @@ int work_copy(int dir, const char *name, int to_dir, const char *to_name, unsign
     if (to < 0)
         return -1;
     struct copy_to arg = {.dir = to, .depth = depth};
-    if ((S_ISDIR(st.st_mode) ? each(from, copy_entry, &arg) : work_copy_bytes(from, to)) < 0)
+    if ((S_ISDIR(st.st_mode) ? work_each_entry(from, work_copy_entry, &arg) : work_copy_bytes(from, to)) < 0)
         return -1;
     copy_facts(from, to, &st);
     return 0;

@@ -1,4 +1,4 @@
-/* work-info.c - one directory entry as front wants to know it. */
+/* work-info.c - describes one directory entry for front. */
 #include <errno.h>
 #include <fcntl.h>
 #include <stdio.h>
@@ -12,7 +12,7 @@
 
 #define META_PREFIX "user.e2b."
 
-/* Names come again and again in a listing. */
+/* Caches names, which repeat in a listing. */
 struct name_cache {
     struct {
         uint32_t id;
@@ -21,8 +21,8 @@ struct name_cache {
     unsigned n, next;
 };
 
-static const char *name_of(struct name_cache *c, struct users_file f, uint32_t id,
-                           bool (*find)(struct users_file f, uint32_t id, char *ret, size_t size))
+static const char *info_cached_name(struct name_cache *c, struct users_file f, uint32_t id,
+                                    bool (*find)(struct users_file f, uint32_t id, char *ret, size_t size))
 {
     for (unsigned i = 0; i < c->n; i++)
         if (c->v[i].id == id)
@@ -36,7 +36,7 @@ static const char *name_of(struct name_cache *c, struct users_file f, uint32_t i
     return c->v[at].name;
 }
 
-static uint32_t type_of(mode_t mode)
+static uint32_t info_type_of_mode(mode_t mode)
 {
     if (S_ISREG(mode))
         return INIT_FILE_REGULAR;
@@ -46,7 +46,7 @@ static uint32_t type_of(mode_t mode)
 }
 
 /* Type, mode and size of what a link leads to, and where that is. */
-static void follow(int dir, const char *name, struct init_info *i)
+static void info_follow_link(int dir, const char *name, struct init_info *i)
 {
     static char target[INIT_PATH_MAX];
     char self[64];
@@ -55,7 +55,7 @@ static void follow(int dir, const char *name, struct init_info *i)
     _cleanup_close_ int fd = work_open(dir, name, O_PATH, 0);
     if (fd < 0 || fstat(fd, &st) < 0)
         return;
-    i->type = type_of(st.st_mode);
+    i->type = info_type_of_mode(st.st_mode);
     i->mode = S_IFLNK | (st.st_mode & 07777);
     i->size = st.st_size < 0 ? 0 : (uint64_t)st.st_size;
     (void)snprintf(self, sizeof self, "/proc/self/fd/%d", fd);
@@ -102,16 +102,16 @@ int work_info(struct work *w, int dir, const char *name, const char *path, struc
     *ret = (struct init_info){
         .name = slash && slash[1] ? slash + 1 : path,
         .path = path,
-        .type = type_of(st.st_mode),
+        .type = info_type_of_mode(st.st_mode),
         .mode = st.st_mode & 0177777,
         .size = st.st_size < 0 ? 0 : (uint64_t)st.st_size,
         .mtime_s = st.st_mtim.tv_sec,
         .mtime_ns = (uint32_t)st.st_mtim.tv_nsec,
-        .owner = name_of(&users, w->passwd, st.st_uid, users_name_of),
-        .group = name_of(&groups, w->group, st.st_gid, users_group_of),
+        .owner = info_cached_name(&users, w->passwd, st.st_uid, users_name_of),
+        .group = info_cached_name(&groups, w->group, st.st_gid, users_group_of),
     };
     if (S_ISLNK(st.st_mode))
-        follow(dir, name, ret);
+        info_follow_link(dir, name, ret);
     else if (S_ISREG(st.st_mode) || S_ISDIR(st.st_mode))
         read_meta(dir, name, ret);
     return 0;

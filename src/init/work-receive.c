@@ -1,5 +1,5 @@
-/* work-receive.c - a helper that stays and writes what comes over a socket into a file. The bytes are written in here so that
- * their memory is charged to the sandbox; front would pay for them itself. */
+/* work-receive.c - a long-lived helper that writes what comes over a socket into a file. It runs inside so that the
+ * memory is charged to the sandbox, not to front. */
 #include <errno.h>
 #include <fcntl.h>
 #include <poll.h>
@@ -14,8 +14,8 @@
 enum { PIECE = 256 * 1024, SMALL_PIECE = 32 * 1024, SMALL = 1 << 20, IDLE_MS = 10 * 60 * 1000 };
 enum { TOO_LATE = -1, CUT_OFF = -2 }; /* beside the numbers of errno */
 
-/* Until the end of the stream, or until `max` bytes are written: *ended says which. 0, errno, TOO_LATE or CUT_OFF. */
-static int copy(int from, int to, size_t piece, uint64_t max, bool *ended)
+/* Copies until the end of the stream or `max` bytes; *ended says which. 0, errno, TOO_LATE or CUT_OFF. */
+static int receive_copy_stream(int from, int to, size_t piece, uint64_t max, bool *ended)
 {
     static char buf[PIECE];
     *ended = false;
@@ -45,9 +45,9 @@ static int copy(int from, int to, size_t piece, uint64_t max, bool *ended)
     return 0;
 }
 
-/* As INIT_REPLY has them: code and text. */
-static void report(struct work *w, int sock, enum init_code code, const char *text) __attribute__((noreturn));
-static void report(struct work *w, int sock, enum init_code code, const char *text)
+/* Sends code and text in the form of INIT_REPLY. */
+static void receive_report(struct work *w, int sock, enum init_code code, const char *text) __attribute__((noreturn));
+static void receive_report(struct work *w, int sock, enum init_code code, const char *text)
 {
     struct wire_out o = work_begin(w);
     wire_put_u32(&o, code);
@@ -64,27 +64,27 @@ static void report_errno(struct work *w, int sock, int eno)
     char text[INIT_TEXT_MAX];
     switch (eno) {
     case 0:
-        report(w, sock, INIT_OK, "");
+        receive_report(w, sock, INIT_OK, "");
     case ENOSPC:
     case EDQUOT:
-        report(w, sock, INIT_NO_SPACE, "not enough disk space in the sandbox");
+        receive_report(w, sock, INIT_NO_SPACE, "not enough disk space in the sandbox");
     case ENOMEM:
-        report(w, sock, INIT_NO_SPACE, "not enough memory in the sandbox for the file");
+        receive_report(w, sock, INIT_NO_SPACE, "not enough memory in the sandbox for the file");
     case EFBIG:
-        report(w, sock, INIT_NO_SPACE, "the file is larger than a file may be in this sandbox");
+        receive_report(w, sock, INIT_NO_SPACE, "the file is larger than a file may be in this sandbox");
     case CUT_OFF:
-        report(w, sock, INIT_IO, "the upload was cut off; nothing was changed");
+        receive_report(w, sock, INIT_IO, "the upload was cut off; nothing was changed");
     case TOO_LATE:
-        report(w, sock, INIT_TIMEOUT, "nothing more of the file came for 10 minutes");
+        receive_report(w, sock, INIT_TIMEOUT, "nothing more of the file came for 10 minutes");
     default:
         (void)snprintf(text, sizeof text, "the file cannot be written: %s", strerror(eno));
-        report(w, sock, INIT_IO, text);
+        receive_report(w, sock, INIT_IO, text);
     }
 }
 
-/* When the sandbox's memory is full the kernel ends the process that fills it. So a second one waits beside the writer, smaller
- * than that: it takes the half file away, which gives the memory back, and says so. */
-static void guard_start(struct work *w, const int pair[2], const struct upload *u)
+/* When the sandbox's memory is full the kernel kills the writer. So a second, smaller process waits beside it, removes
+ * the partial file, which frees the memory, and reports the failure. */
+static void receive_start_guard(struct work *w, const int pair[2], const struct upload *u)
 {
     int alive[2];
     char byte;
@@ -107,11 +107,11 @@ static void guard_start(struct work *w, const int pair[2], const struct upload *
         _exit(0);
     work_upload_drop(u);
     (void)!ftruncate(u->fd, 0);
-    report(w, pair[0], INIT_NO_SPACE,
-           "the file does not fit in the memory that the sandbox has left; nothing was changed");
+    receive_report(w, pair[0], INIT_NO_SPACE,
+                   "the file does not fit in the memory that the sandbox has left; nothing was changed");
 }
 
-/* At the end of the bytes: front says that they are all by closing its direction only. */
+/* Tells a complete upload from a broken one: front closes only its sending direction when all bytes are sent. */
 static bool sender_is_gone(int sock)
 {
     struct pollfd p = {.fd = sock};
@@ -125,12 +125,12 @@ void work_receive(struct work *w, const struct init_info *i, struct upload *u)
     w->guard = -1;
     if (socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, pair) < 0)
         work_fail_errno(w, errno, w->path);
-    guard_start(w, pair, u);
+    receive_start_guard(w, pair, u);
     work_reply_info(w, i, pair[1]);
     (void)close(pair[1]);
-    int eno = copy(pair[0], u->fd, SMALL_PIECE, SMALL, &ended);
+    int eno = receive_copy_stream(pair[0], u->fd, SMALL_PIECE, SMALL, &ended);
     if (eno == 0 && !ended)
-        eno = copy(pair[0], u->fd, PIECE, UINT64_MAX, &ended);
+        eno = receive_copy_stream(pair[0], u->fd, PIECE, UINT64_MAX, &ended);
     if (eno == 0 && sender_is_gone(pair[0]))
         eno = CUT_OFF;
     if (eno == 0 && work_upload_publish(w, u) < 0)

@@ -37,7 +37,7 @@ void work_make_dir(struct work *w)
     work_reply_info(w, &i, -1);
 }
 
-/* Another file system: copied under a name of its own first, so that the destination appears whole. */
+/* Moves across file systems: copies under a temporary name first, so that the destination appears complete. */
 static int move_over(int from_dir, const char *from, int to_dir, const char *to)
 {
     char temp[64];
@@ -97,30 +97,30 @@ void work_remove(struct work *w)
 
 enum { NAMES_MAX = 64 << 20 };
 static struct {
-    char *base; /* names and their order, given back level by level */
+    char *base; /* names and their order, freed level by level */
     size_t used;
     struct wire_out out;
     uint32_t n;
 } listing;
 
-static void *room(struct work *w, size_t n)
+static void *listing_alloc(struct work *w, size_t n)
 {
     n = (n + 15) & ~(size_t)15;
     if (NAMES_MAX - listing.used < n)
-        work_fail(w, INIT_LIMIT, "more names than one answer can hold under '%.160s'", w->path);
+        work_fail(w, INIT_LIMIT, "too many names for one answer under '%.160s'", w->path);
     void *p = listing.base + listing.used;
     listing.used += n;
     return p;
 }
 
-static int by_name(const void *a, const void *b) { return strcmp(*(char *const *)a, *(char *const *)b); }
+static int tree_compare_names(const void *a, const void *b) { return strcmp(*(char *const *)a, *(char *const *)b); }
 
 struct names {
     char *first; /* texts, one behind the other */
     size_t n;
 };
 
-static struct names read_names(struct work *w, int fd)
+static struct names tree_read_names(struct work *w, int fd)
 {
     _Alignas(struct dirent64) static char buf[32 * 1024];
     struct names v = {.first = listing.base + listing.used};
@@ -133,7 +133,7 @@ static struct names read_names(struct work *w, int fd)
             if (++v.n + listing.n > INIT_LIST_MAX)
                 work_fail(w, INIT_LIMIT, "more than %d entries under '%.160s'", INIT_LIST_MAX, w->path);
             size_t len = strlen(e->d_name) + 1;
-            memcpy(room(w, len), e->d_name, len);
+            memcpy(listing_alloc(w, len), e->d_name, len);
         }
     }
     return v;
@@ -146,7 +146,7 @@ static void sort_names(char **v, size_t n)
         for (size_t i = gap; i < n; i++) {
             char *x = v[i];
             size_t j = i;
-            for (; j >= gap && by_name(&v[j - gap], &x) > 0; j -= gap)
+            for (; j >= gap && tree_compare_names(&v[j - gap], &x) > 0; j -= gap)
                 v[j] = v[j - gap];
             v[j] = x;
         }
@@ -155,9 +155,9 @@ static void sort_names(char **v, size_t n)
 static void list_dir(struct work *w, int fd, const char *path, unsigned depth)
 {
     size_t mark = listing.used;
-    struct names names = read_names(w, fd);
-    char **v = room(w, (names.n + 1) * sizeof *v), *p = names.first;
-    char *full = room(w, INIT_PATH_MAX * 2);
+    struct names names = tree_read_names(w, fd);
+    char **v = listing_alloc(w, (names.n + 1) * sizeof *v), *p = names.first;
+    char *full = listing_alloc(w, INIT_PATH_MAX * 2);
     for (size_t i = 0; i < names.n; i++) {
         v[i] = p;
         p += (strlen(p) + 1 + 15) & ~(size_t)15;

@@ -1,5 +1,5 @@
-/* work-upload.c - a file that appears or changes when it is complete, never before: its bytes are collected beside it under a
- * name of ours, and put in its place at the end. An upload that breaks off leaves everything as it was. */
+/* work-upload.c - replaces a file only when its new contents are complete: collects the bytes beside it under a name of
+ * ours and puts them in place at the end. A broken upload changes nothing. */
 #include <errno.h>
 #include <fcntl.h>
 #include <linux/memfd.h>
@@ -49,12 +49,12 @@ static int upload_put_meta(const struct init_request *r, int fd)
 
 static bool upload_has_acl(int fd) { return fgetxattr(fd, "system.posix_acl_access", NULL, 0) >= 0; }
 
-/* Opens what is there, without changing it. Anything but a regular file is refused. */
+/* Opens the existing file without changing it. Refuses anything but a regular file. */
 static void upload_open_old(struct work *w, struct upload *u)
 {
     struct stat st, entry;
     bool link = fstatat(u->dir, u->name, &entry, AT_SYMLINK_NOFOLLOW) == 0 && S_ISLNK(entry.st_mode);
-    /* A link that leads nowhere: the file appears where it points, as with every program that writes through one. */
+    /* A dangling link: create the file where it points, as every program does that writes through one. */
     u->old = work_open(u->dir, u->name, O_WRONLY | (link ? O_CREAT : 0), 0666);
     if (u->old < 0 && errno == ENOENT)
         return;
@@ -63,7 +63,7 @@ static void upload_open_old(struct work *w, struct upload *u)
     if (u->old < 0 || fstat(u->old, &st) < 0 || !S_ISREG(st.st_mode) || work_is_kernel_fs(u->old))
         work_fail(w, INIT_INVALID, "path '%.200s' is not a regular file", w->path);
     u->mode = st.st_mode & 0777;
-    /* Another file under this name would cut the link, leave the other names behind, or lose the access list. */
+    /* Replacing the file would cut the link, leave its other names behind, or lose the access list: write in place. */
     u->in_place = link || st.st_nlink > 1 || upload_has_acl(u->old);
 }
 
@@ -73,10 +73,10 @@ void work_upload_stage(struct work *w, struct upload *u, const char *path)
     (void)clock_gettime(CLOCK_MONOTONIC, &now);
     (void)snprintf(u->temp, sizeof u->temp, UPLOAD_PREFIX "%d-%llx", (int)getpid(),
                    (unsigned long long)now.tv_sec * 1000000000 + (unsigned long long)now.tv_nsec);
-    /* Until it is in its place it must not be open to more users than the file that it replaces. */
+    /* Until then it must not be readable to more users than the file that it replaces. */
     u->fd = work_open(u->dir, u->temp, O_RDWR | O_CREAT | O_EXCL | O_NOFOLLOW, u->old < 0 ? 0666 : 0600);
     if (u->fd < 0 && u->old >= 0 && (errno == EACCES || errno == EPERM || errno == EROFS)) {
-        u->temp[0] = '\0'; /* the file may be changed, but nothing can be put beside it */
+        u->temp[0] = '\0'; /* the file is writable, but not its directory */
         u->in_place = true;
         u->fd = memfd_create("upload", MFD_CLOEXEC);
     }
@@ -111,7 +111,7 @@ void work_upload_drop(const struct upload *u)
         (void)unlinkat(u->dir, u->temp, 0);
 }
 
-/* Into the file that is there. Space for all of it is reserved first, so that a full disk changes nothing. */
+/* Copies into the existing file. Reserves the space first, so that a full disk changes nothing. */
 static int upload_copy_in_place(struct work *w, const struct upload *u, off_t size)
 {
     if (size > 0 && fallocate(u->old, FALLOC_FL_KEEP_SIZE, 0, size) < 0 && errno != EOPNOTSUPP && errno != ENOSYS)
@@ -124,8 +124,8 @@ static int upload_copy_in_place(struct work *w, const struct upload *u, off_t si
     return upload_put_meta(w->r, u->old);
 }
 
-/* The file is new: what watches its directory hears the events of a file that is created, given to its owner and written
- * once. It is opened again, as descriptors of its first name tell of nothing any more. */
+/* Repeats the events of a new file (created, given to its owner, written once) for watches of its directory. Opens it
+ * again: descriptors of its temporary name raise no events any more. */
 static void upload_tell_new(const struct upload *u, const struct stat *st)
 {
     struct stat now;

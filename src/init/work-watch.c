@@ -1,5 +1,5 @@
-/* work-watch.c - a helper that stays and tells what changes in a directory. When its messages are not read it waits, and
- * the kernel's queue, which is bounded, fills: then the watch fails and says so. */
+/* work-watch.c - a long-lived helper that reports changes in a directory. When front does not read, it waits and the
+ * kernel's bounded queue fills: then the watch fails and says so. */
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
@@ -37,16 +37,16 @@ static struct {
     } dir[DIRS_MAX]; /* dir[0] is the watched directory itself, "" */
 } watch;
 
-static void give_up(struct work *w, enum init_code code, const char *fmt, ...)
+static void watch_give_up(struct work *w, enum init_code code, const char *fmt, ...)
     __attribute__((noreturn, format(printf, 3, 4)));
-static void give_up(struct work *w, enum init_code code, const char *fmt, ...)
+static void watch_give_up(struct work *w, enum init_code code, const char *fmt, ...)
 {
     va_list ap;
     va_start(ap, fmt);
     work_end(w, INIT_WATCH_FAILED, code, fmt, ap);
 }
 
-/* Opened for each use: a descriptor that stays would hold back the news that the directory is gone. */
+/* Opened for each use: an open descriptor would delay the event that the directory is gone. */
 static int open_root(const struct work *w) { return work_open(AT_FDCWD, w->path, O_PATH | O_DIRECTORY, 0); }
 
 static void tell(struct work *w, enum init_event type, const char *rel)
@@ -127,7 +127,8 @@ static bool add_dir(struct work *w, const char *rel)
     return true;
 }
 
-/* A directory and what is below it. With `announce`, what is found there came before the watch and is told as created. */
+/* Watches a directory and its subdirectories. With `announce`, entries that are already there are reported as
+ * created. */
 static bool add_tree(struct work *w, const char *rel, bool announce, unsigned depth)
 {
     _Alignas(struct dirent64) char buf[4096];
@@ -159,8 +160,8 @@ static bool add_tree(struct work *w, const char *rel, bool announce, unsigned de
     return true;
 }
 
-/* What follows rel in a path at or below it; NULL if it is elsewhere. */
-static const char *below(const char *path, const char *rel)
+/* The part of `path` behind `rel`; NULL if it is not at or below it. */
+static const char *watch_path_below(const char *path, const char *rel)
 {
     size_t n = strlen(rel);
     return path && strncmp(path, rel, n) == 0 && (path[n] == '\0' || path[n] == '/') ? path + n : NULL;
@@ -169,7 +170,7 @@ static const char *below(const char *path, const char *rel)
 static void forget_tree(const char *rel)
 {
     for (unsigned i = 1; i < watch.n; i++) {
-        if (watch.dir[i].wd < 0 || !below(watch.dir[i].rel, rel))
+        if (watch.dir[i].wd < 0 || !watch_path_below(watch.dir[i].rel, rel))
             continue;
         watch.dir[i].rel = NULL; /* IN_IGNORED frees the place */
         (void)inotify_rm_watch(watch.inotify, watch.dir[i].wd);
@@ -181,7 +182,7 @@ static void rename_tree(const char *from, const char *to)
 {
     char path[INIT_PATH_MAX];
     for (unsigned i = 1; i < watch.n; i++) {
-        const char *rest = watch.dir[i].wd < 0 ? NULL : below(watch.dir[i].rel, from);
+        const char *rest = watch.dir[i].wd < 0 ? NULL : watch_path_below(watch.dir[i].rel, from);
         if (!rest)
             continue;
         const char *name;
@@ -190,7 +191,7 @@ static void rename_tree(const char *from, const char *to)
     }
 }
 
-/* A directory that was moved away; the next event says whether it came back under another name. */
+/* A directory that was moved away; the next event tells whether it was only renamed. */
 static struct {
     bool set;
     uint32_t cookie;
@@ -214,12 +215,12 @@ static void follow_dirs(struct work *w, const struct inotify_event *e, const cha
         rename_tree(moving.rel, rel);
         moving.set = false;
     } else if ((e->mask & (IN_CREATE | IN_MOVED_TO)) && !add_tree(w, rel, e->mask & IN_CREATE, 1)) {
-        give_up(w, INIT_LIMIT, "cannot watch more directories under '%.160s' (at most %d)", w->path, DIRS_MAX);
+        watch_give_up(w, INIT_LIMIT, "cannot watch more directories under '%.160s' (at most %d)", w->path, DIRS_MAX);
     }
 }
 
-/* A file that is being uploaded has a name of its own until it is complete (work-upload.c), which is not told; nor is the move
- * to its place over another file: what follows it, a write, says all. */
+/* Hides uploads: their temporary name (work-upload.c), and the final rename over an existing file, because the write
+ * event that follows says enough. */
 static bool watch_hides(const struct inotify_event *e)
 {
     if (e->mask & (IN_ISDIR | IN_Q_OVERFLOW))
@@ -235,13 +236,13 @@ static bool watch_hides(const struct inotify_event *e)
     return true;
 }
 
-static void handle(struct work *w, const struct inotify_event *e)
+static void watch_on_inotify(struct work *w, const struct inotify_event *e)
 {
     char rel[INIT_PATH_MAX * 2];
     if (watch_hides(e))
         return;
     if (e->mask & IN_Q_OVERFLOW)
-        give_up(w, INIT_LIMIT, "too many changes at once under '%.160s'; some were lost", w->path);
+        watch_give_up(w, INIT_LIMIT, "too many changes at once under '%.160s'; some were lost", w->path);
     if (moving.set && !((e->mask & IN_MOVED_TO) && e->cookie == moving.cookie))
         settle_move();
     unsigned at = 0;
@@ -251,12 +252,12 @@ static void handle(struct work *w, const struct inotify_event *e)
         return;
     if (e->mask & IN_IGNORED) {
         if (at == 0)
-            give_up(w, INIT_NOT_FOUND, "the watched directory '%.180s' is gone", w->path);
+            watch_give_up(w, INIT_NOT_FOUND, "the watched directory '%.180s' is gone", w->path);
         watch.dir[at].wd = -1;
         return;
     }
     if ((e->len == 0 && at != 0) || !watch.dir[at].rel)
-        return; /* its parent tells the same; or it is no longer ours */
+        return; /* its parent reports the same, or it left our tree */
     const char *base = watch.dir[at].rel;
     (void)snprintf(rel, sizeof rel, "%s%s%s", base, base[0] && e->len ? "/" : "", e->len ? e->name : "");
     if (e->mask & (IN_CREATE | IN_MOVED_TO))
@@ -273,7 +274,7 @@ static void handle(struct work *w, const struct inotify_event *e)
         follow_dirs(w, e, rel);
 }
 
-/* Tells one buffer of events; 0: none was there. */
+/* Reports one buffer of events; 0: none was there. */
 static size_t watch_take(struct work *w)
 {
     _Alignas(struct inotify_event) static char buf[64 * 1024];
@@ -281,12 +282,12 @@ static size_t watch_take(struct work *w)
     for (ssize_t at = 0; at < n;) {
         const struct inotify_event *e = (const struct inotify_event *)(const void *)(buf + at);
         at += (ssize_t)(sizeof *e + e->len);
-        handle(w, e);
+        watch_on_inotify(w, e);
     }
     return n > 0 ? (size_t)n : 0;
 }
 
-/* Tells what is queued at this moment, then that it has. False: init has ended. */
+/* Reports the queued events, then that it has done so. False: init has ended. */
 static bool watch_settle(struct work *w)
 {
     uint64_t turn;
@@ -301,7 +302,7 @@ static bool watch_settle(struct work *w)
     return work_send(w, INIT_WATCH_SETTLED, &o, -1) == 0;
 }
 
-static void run(struct work *w)
+static void watch_run(struct work *w)
 {
     for (;;) {
         struct pollfd p[2] = {{.fd = watch.inotify, .events = POLLIN}, {.fd = w->sock, .events = POLLIN}};
@@ -337,5 +338,5 @@ void work_watch(struct work *w)
     if (watch.n == 0)
         work_fail_errno(w, errno, w->path);
     work_reply_ok(w, -1);
-    run(w);
+    watch_run(w);
 }

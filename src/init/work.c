@@ -124,14 +124,14 @@ static void be_someone(struct work *w)
         work_fail(w, INIT_IO, "%s: %s", step, strerror(errno));
 }
 
-static void resolve(struct work *w, char *ret, const char *path)
+static void work_resolve_path(struct work *w, char *ret, const char *path)
 {
     paths_resolve(ret, w->user.home, w->g->workdir, path);
     if (ret[0] == '\0')
         work_fail(w, INIT_INVALID, "path is longer than %d bytes", INIT_PATH_MAX - 1);
 }
 
-static void serve(struct work *w)
+static void work_serve(struct work *w)
 {
     const struct init_request *r = w->r;
     if (r->type == INIT_DIAL) {
@@ -140,9 +140,9 @@ static void serve(struct work *w)
     }
     be_someone(w);
     if (r->path)
-        resolve(w, w->path, r->path);
+        work_resolve_path(w, w->path, r->path);
     if (r->to)
-        resolve(w, w->to, r->to);
+        work_resolve_path(w, w->to, r->to);
     switch (r->type) {
     case INIT_OPEN:
         work_file_open(w);
@@ -182,12 +182,12 @@ void work_main(struct init *g, const struct init_request *r, int sock)
     w->g = g;
     w->r = r;
     w->strict = g->args->flags & INIT_STRICT;
-    /* Neither init's connections nor its listener: a helper that stays would keep them open. */
+    /* Close init's connections and its listener: a long-lived helper would keep them open. */
     if (sock != SOCK && dup3(sock, SOCK, O_CLOEXEC) < 0)
         _exit(1);
     w->sock = SOCK;
     (void)fd_close_range(SOCK + 1, ~0U, 0);
     (void)umask(022);
-    serve(w);
+    work_serve(w);
     _exit(0);
 }

@@ -17,14 +17,14 @@ struct work {
     char path[INIT_PATH_MAX]; /* clean */
     char to[INIT_PATH_MAX];
     int guard;        /* work-receive.c: write end of a pipe to its second process; -1: none */
-    int half_dir;     /* half, if it is set, is a file in here that is not whole yet: work_fail takes it away */
+    int half_dir;     /* directory of `half`, a partial file that work_fail() removes */
     const char *half; /* lives as long as the request */
     unsigned char out[INIT_MSG_MAX];
 };
 
 void work_main(struct init *g, const struct init_request *r, int sock) __attribute__((noreturn));
 
-/* Answers and ends the process; what is not whole yet stays. */
+/* Answers and ends the process; keeps a partial file. */
 void work_end(struct work *w, uint16_t type, enum init_code code, const char *fmt, va_list ap)
     __attribute__((noreturn, format(printf, 4, 0))); /* the last message, of this type */
 void work_fail(struct work *w, enum init_code code, const char *fmt, ...)
@@ -47,7 +47,7 @@ bool work_is_kernel_fs(int fd);
 bool work_is_network_fs(int fd);
 /* Gives a new file or directory to the user, where the helper is root. */
 void work_give(const struct work *w, int fd);
-/* Removes a tree without following anything. -1 with errno; what is not there is no error. */
+/* Removes a tree without following links. -1 with errno; a missing one is no error. */
 int work_unlink(int dir, const char *name, unsigned depth);
 /* Copies a tree with owners, modes, times. -1 with errno. */
 int work_copy(int dir, const char *name, int to_dir, const char *to_name, unsigned depth);
@@ -58,7 +58,7 @@ void work_copy_xattrs(int from, int to); /* of users */
 int work_info(struct work *w, int dir, const char *name, const char *path, struct init_info *ret);
 int work_info_path(struct work *w, const char *path, struct init_info *ret);
 
-/* work-upload.c. A file on its way to its place. */
+/* work-upload.c. An upload under way. */
 struct upload {
     int dir;          /* where the file is, or will be */
     const char *name; /* in there */
@@ -68,19 +68,19 @@ struct upload {
     mode_t mode;      /* of `old` */
     char temp[64];    /* the name of fd in dir; "": it has none */
 };
-/* Finds what is there (dir and name are set), and makes a stage for what comes, with owner and metadata. Answers if
- * that fails. */
+/* Opens the existing file (dir and name are set) and makes a stage for the new bytes, with owner and metadata. Replies
+ * if that fails. */
 void work_upload_begin(struct work *w, struct upload *u, struct init_info *i);
 /* Only the stage. */
 void work_upload_stage(struct work *w, struct upload *u, const char *path);
-/* The stage becomes the file. -1 with errno: it did not, and the stage is still there. */
+/* Puts the stage in place. -1 with errno: the stage is still there. */
 int work_upload_publish(struct work *w, const struct upload *u);
 void work_upload_drop(const struct upload *u);
 /* Whether a file has the name of a stage: watches say nothing of these. */
 bool work_is_upload(const char *name);
 
-/* work-receive.c. Answers with the info and a socket, collects what comes over it; at its end the file gets it, and the
- * outcome is told over the same socket. Ends the process. */
+/* work-receive.c. Replies with the info and a socket, collects the bytes that come over it, publishes the file and
+ * reports the outcome over the same socket. Ends the process. */
 void work_receive(struct work *w, const struct init_info *i, struct upload *u) __attribute__((noreturn));
 
 /* The requests. */

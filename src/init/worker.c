@@ -1,6 +1,6 @@
-/* worker.c - helpers, seen from init: one short-lived process per file request or dial, one that stays per watch or
- * upload. They may block, be killed or lie about nothing but their own request; init passes their answers on and answers
- * for the dead. */
+/* worker.c - helper processes, seen from init: a short-lived one per file request or dial, a long-lived one per watch
+ * or upload. They may block, die or lie about their own request only; init forwards their answers and answers for dead
+ * ones. */
 #include <errno.h>
 #include <fcntl.h>
 #include <signal.h>
@@ -17,7 +17,7 @@
 
 enum { TABLE = WORKERS_TABLE };
 
-/* Each kind of helper has a limit of its own, so that those that stay do not keep others out. */
+/* Each kind of helper has its own limit, so that long-lived ones do not keep others out. */
 static const struct group {
     unsigned max;
     const char *name;
@@ -29,7 +29,7 @@ static const struct group *group_of(uint32_t type)
     return type == INIT_WATCH ? &group_watch : type == INIT_CREATE ? &group_receive : &group_work;
 }
 
-static uint64_t time_for(uint32_t type)
+static uint64_t worker_time_limit(uint32_t type)
 {
     switch (type) {
     case INIT_DIAL:
@@ -59,7 +59,7 @@ static struct worker *worker_new(struct init *g, const struct group *group)
     return n < group->max ? spare : NULL;
 }
 
-static bool listen_to(struct init *g, struct worker *w, bool on)
+static bool worker_listen(struct init *g, struct worker *w, bool on)
 {
     if (w->watched == on)
         return true;
@@ -87,7 +87,7 @@ void worker_start(struct init *g, const struct asker *who, const struct init_req
     if (socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, pair) < 0) {
         eno = errno;
     } else {
-        /* What fills the memory is also the first to go when it is full. */
+        /* A receiver may fill the memory, so it is the first to be killed for it. */
         pid = r->type == INIT_CREATE ? init_fork(g, RECEIVER_SCORE) : _Fork();
         if (pid == 0)
             work_main(g, r, pair[1]);
@@ -104,20 +104,20 @@ void worker_start(struct init *g, const struct asker *who, const struct init_req
     }
     uint32_t gen = w->gen + 1;
     *w = (struct worker){.pid = pid, .gen = gen, .type = r->type, .sock = pair[0], .who = *who};
-    w->deadline_ms = init_clock_ms() + time_for(r->type);
+    w->deadline_ms = init_clock_ms() + worker_time_limit(r->type);
     (void)fcntl(w->sock, F_SETFL, O_NONBLOCK);
-    if (!listen_to(g, w, true))
+    if (!worker_listen(g, w, true))
         (void)kill(pid, SIGKILL);
 }
 
 static void worker_free(struct init *g, struct worker *w)
 {
-    (void)listen_to(g, w, false);
+    (void)worker_listen(g, w, false);
     (void)close(TAKE_FD(w->sock));
     w->pid = 0;
 }
 
-/* A message of the helper, if it is one that this helper may send. */
+/* Whether this helper may send this message. */
 static bool message_ok(const struct worker *w, const struct init_head *h, size_t n, size_t nfds)
 {
     if (n < sizeof *h || h->version != INIT_VERSION || h->request != w->who.request)
@@ -131,13 +131,13 @@ static bool message_ok(const struct worker *w, const struct init_head *h, size_t
     return w->type == INIT_WATCH && w->replied && (h->type == INIT_WATCH_EVENT || h->type == INIT_WATCH_FAILED);
 }
 
-static void stop(struct worker *w)
+static void worker_stop(struct worker *w)
 {
     if (!w->dead)
         (void)kill(w->pid, SIGKILL);
 }
 
-static void pass_on(struct init *g, struct worker *w, struct conn *c)
+static void worker_pass_on(struct init *g, struct worker *w, struct conn *c)
 {
     int fd = -1;
     size_t nfds = 1;
@@ -146,15 +146,15 @@ static void pass_on(struct init *g, struct worker *w, struct conn *c)
     if (n < 0 && errno == EAGAIN)
         return;
     if (n <= 0) { /* the end, or more than it may send */
-        (void)listen_to(g, w, false);
-        stop(w);
+        (void)worker_listen(g, w, false);
+        worker_stop(w);
         if (w->dead && (w->replied || conn_reply(g, &w->who, INIT_IO, "the helper inside the sandbox was killed")))
             worker_free(g, w);
         return;
     }
     memcpy(&h, g->out, (size_t)n < sizeof h ? (size_t)n : sizeof h);
     if (!message_ok(w, &h, (size_t)n, nfds)) {
-        stop(w);
+        worker_stop(w);
     } else if (h.type == INIT_WATCH_SETTLED) {
         memcpy(&w->told_turn, g->out + sizeof h, sizeof w->told_turn);
     } else {
@@ -163,7 +163,7 @@ static void pass_on(struct init *g, struct worker *w, struct conn *c)
         if (h.type == INIT_REPLY && (w->type == INIT_WATCH || w->type == INIT_CREATE))
             w->deadline_ms = 0;
         if (c && !w->closed)
-            (void)conn_send(g, c, g->out, (size_t)n, &fd, nfds);
+            (void)conn_send_message(g, c, g->out, (size_t)n, &fd, nfds);
     }
     if (nfds)
         (void)close(fd);
@@ -176,9 +176,9 @@ void worker_event(struct init *g, uint32_t index, uint32_t gen)
         return;
     struct conn *c = conn_of(g, &w->who);
     if (c && c->blocked)
-        (void)listen_to(g, w, false); /* worker_flush() comes back */
+        (void)worker_listen(g, w, false); /* worker_flush() comes back */
     else
-        pass_on(g, w, c);
+        worker_pass_on(g, w, c);
 }
 
 void worker_reaped(struct init *g, pid_t pid)
@@ -188,7 +188,7 @@ void worker_reaped(struct init *g, pid_t pid)
             g->worker[i].dead = true;
 }
 
-static void flush_one(struct init *g, struct worker *w)
+static void worker_flush_one(struct init *g, struct worker *w)
 {
     struct conn *c = conn_of(g, &w->who);
     if (c && c->blocked)
@@ -196,16 +196,16 @@ static void flush_one(struct init *g, struct worker *w)
     if (w->timed_out && !w->replied)
         w->replied = conn_reply(g, &w->who, INIT_TIMEOUT, "the request took too long inside the sandbox");
     else if (w->dead)
-        pass_on(g, w, c); /* what it left, then its end */
+        worker_pass_on(g, w, c); /* what it left, then its end */
     else
-        (void)listen_to(g, w, true);
+        (void)worker_listen(g, w, true);
 }
 
 void worker_flush(struct init *g)
 {
     for (uint32_t i = 0; i < TABLE; i++)
         if (g->worker[i].pid != 0 && (g->worker[i].dead || g->worker[i].timed_out || !g->worker[i].watched))
-            flush_one(g, &g->worker[i]);
+            worker_flush_one(g, &g->worker[i]);
 }
 
 void worker_drop_conn(struct init *g, uint32_t conn, uint32_t gen)
@@ -213,7 +213,7 @@ void worker_drop_conn(struct init *g, uint32_t conn, uint32_t gen)
     for (uint32_t i = 0; i < TABLE; i++) {
         struct worker *w = &g->worker[i];
         if (w->pid != 0 && w->type == INIT_WATCH && w->who.conn == conn && w->who.gen == gen)
-            stop(w);
+            worker_stop(w);
     }
 }
 
@@ -225,7 +225,7 @@ void worker_unwatch(struct init *g, const struct asker *who)
         if (w->pid != 0 && w->type == INIT_WATCH && w->who.conn == who->conn && w->who.gen == who->gen &&
             w->who.request == who->request) {
             w->replied = w->closed = true;
-            stop(w);
+            worker_stop(w);
         }
     }
 }
@@ -238,7 +238,7 @@ void worker_tick(struct init *g)
             continue;
         w->deadline_ms = 0;
         w->timed_out = true;
-        stop(w);
+        worker_stop(w);
     }
 }
 
@@ -249,7 +249,7 @@ uint64_t worker_deadline(const struct init *g)
         const struct worker *w = &g->worker[i];
         if (w->pid != 0 && w->deadline_ms != 0 && w->deadline_ms < at)
             at = w->deadline_ms;
-        /* A dead one with messages left, and room to send them. */
+        /* A dead helper with unsent messages, on a connection that has room. */
         if (w->pid != 0 && w->dead && !(g->conn[w->who.conn].blocked))
             return 0;
     }

@@ -25,8 +25,8 @@ int adopt_pidfd(const struct journal_record *r, const char *boot)
     int fd = (int)syscall(SYS_pidfd_open, (pid_t)r->pid, 0);
     if (fd < 0)
         return -1;
-    /* The number may have been given to another process since: start time and, where the kernel gives each process its own,
-     * the inode of its pidfd say which. */
+    /* The pid may have been reused since: compare the start time and, where the kernel gives each process its own, the
+     * inode of the pidfd. */
     bool same = cgroup_start_time((pid_t)r->pid, &start) && start == r->start && fstat(fd, &st) == 0 &&
                 (r->pidfd_ino == 0 || st.st_ino == r->pidfd_ino);
     if (same)
@@ -35,7 +35,7 @@ int adopt_pidfd(const struct journal_record *r, const char *boot)
     return -1;
 }
 
-/* One that is gone, and no keeper saw how. */
+/* The cause of a death that no keeper saw. */
 static enum keeper_cause adopt_cause(const struct keeper *k, const struct journal_record *r)
 {
     if (strcmp(r->boot, k->common->boot) != 0)
@@ -51,6 +51,7 @@ void adopt_record(struct keeper *k, const struct journal_record *r)
         return;
     }
     e->adopted = true;
+    e->tier = tier_of(r->tier);
     e->net = r->ns_cookie != 0;
     e->deadline_ms = r->deadline_ms;
     e->range = r->range;
@@ -67,17 +68,14 @@ void adopt_record(struct keeper *k, const struct journal_record *r)
         return;
     }
     e->pid = (pid_t)r->pid;
-    e->pidfd = adopt_pidfd(r, k->common->boot);
-    if (e->range && k->ranges >= 0)
-        (void)claims_hold(k->ranges, NULL, e->range);
+    e->tier->adopt(k, e, r);
     entry_set(k, e, LIFE_LIVE);
-    e->asked = r->state == JOURNAL_STARTING; /* nobody was told of it: nothing is kept */
+    e->asked = r->state == JOURNAL_STARTING; /* no client was told of it: keep nothing */
     if (e->pidfd >= 0 && !e->asked) {
         (void)keeper_watch(k, e->pidfd, EPOLLIN, EVENT_PIDFD, e->gen, entry_index(k, e));
         keeper_wake_at(k, e->deadline_ms);
         k->egress.unsaid |= e->net;
-        if (r->frozen)
-            freeze_adopt(k, e);
+        freeze_adopt(k, e, r);
         return;
     }
     enum keeper_cause cause = e->pidfd >= 0 ? KEEPER_DIED_UNKNOWN : adopt_cause(k, r);
@@ -112,7 +110,7 @@ static bool adopt_is_dead(const struct entry *e)
     return poll(&p, 1, 0) == 1;
 }
 
-/* What the journal says, init says too; and init can be reached. */
+/* Brings init's copy of each record and its control socket in line with the journal. */
 static void adopt_agree(struct keeper *k)
 {
     for (uint32_t i = 0; i < k->nentries; i++) {
@@ -133,7 +131,7 @@ static void adopt_agree(struct keeper *k)
     }
 }
 
-/* A socket without a record: made just before keeper was killed. Nobody listens on it. */
+/* Removes sockets without a record: a keeper made them just before it was killed, and they have no listener. */
 static void sweep_sockets(struct keeper *k)
 {
     int copy = openat(KEEPER_FD_RUN, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
@@ -160,12 +158,12 @@ bool keeper_leaf_orphaned(const char *name)
     _cleanup_close_ int fd = (int)syscall(SYS_pidfd_open, pid, 0);
     if (!cgroup_start_time(pid, &now) || now != start)
         return true;
-    /* Dead too is one whose new parent does not collect it. */
+    /* A zombie that its new parent does not reap counts as dead too. */
     struct pollfd p = {.fd = fd, .events = POLLIN};
     return fd >= 0 && poll(&p, 1, 0) == 1;
 }
 
-/* Leaves made just before keeper was killed: nothing is in them, and no record names them. */
+/* Removes empty leaves without a record: a keeper made them just before it was killed. */
 static void sweep_group(const char *dir)
 {
     _cleanup_closedir_ DIR *d = opendir(dir);
@@ -175,7 +173,7 @@ static void sweep_group(const char *dir)
             (void)unlinkat(dirfd(d), f->d_name, AT_REMOVEDIR); /* the kernel refuses if anything is inside */
 }
 
-/* Those of earlier keepers too, which may have been in another cgroup themselves. */
+/* Also sweeps the groups of earlier keepers, which may have run in other cgroups. */
 static int sweep_groups(const struct keeper *k, struct err *err)
 {
     _cleanup_strv_ struct strv noted = {0}, now = {0};
@@ -206,6 +204,7 @@ int adopt_all(struct keeper *k, struct err *err)
     if (r == 0) {
         recover_all(k, &a.damaged);
         adopt_agree(k);
+        freeze_take_markers(k);
     }
     strv_done(&a.damaged);
     if (r < 0)

@@ -1,4 +1,4 @@
-/* asker.c - clients of keeper: messages in, answers out, never blocking. */
+/* asker.c - keeper's clients: reads requests and sends answers without ever blocking. */
 #include <errno.h>
 #include <poll.h>
 #include <stdio.h>
@@ -11,17 +11,20 @@
 #include "base/cleanup.h"
 #include "keeper/keeper-int.h"
 
-/* What a client may wait for at once: the whole list, and answers to what it asked besides. */
+/* Room for what one client may wait for: the whole list, and the answers to its other requests. */
 enum { LISTS = 2 * KEEPER_SANDBOXES_MAX / KEEPER_LIST_MAX + 1, REPLIES = 64 };
 _Static_assert((sizeof(struct keeper_items) + 4) * LISTS + (sizeof(struct keeper_reply) + 4) * REPLIES <= KEEPER_OUT,
                "a client that does nothing wrong is not dropped");
 
-static void asker_close(struct conn *c)
+static void asker_close(struct keeper *k, struct conn *c)
 {
     if (c->fd >= 0)
         (void)close(c->fd);
     c->fd = -1;
     c->gen++;
+    if (c->holds)
+        keeper_wake_at(k, keeper_now_ms()); /* freeze_tick() ends its holds */
+    c->holds = false;
 }
 
 static void ring_put(struct conn *c, const void *p, size_t n)
@@ -42,13 +45,14 @@ static void ring_look(const struct conn *c, uint32_t skip, void *p, size_t n)
 
 static void set_events(struct keeper *k, struct conn *c)
 {
-    struct epoll_event ev = {.events = (k->paused || c->telling ? 0U : EPOLLIN) | (c->blocked ? EPOLLOUT : 0U)};
+    struct epoll_event ev = {.events = ((k->paused && !c->holds) || c->telling ? 0U : EPOLLIN) |
+                                       (c->blocked ? EPOLLOUT : 0U)};
     uint32_t index = (uint32_t)(c - k->conns);
     ev.data.u64 = (uint64_t)EVENT_CONN << 56 | (uint64_t)(c->gen & 0xffffff) << 32 | index;
     (void)epoll_ctl(k->epoll, EPOLL_CTL_MOD, c->fd, &ev);
 }
 
-static void block(struct keeper *k, struct conn *c, bool on)
+static void asker_set_blocked(struct keeper *k, struct conn *c, bool on)
 {
     c->blocked = on;
     set_events(k, c);
@@ -72,18 +76,18 @@ static void send_to(struct keeper *k, struct conn *c, const void *p, size_t n)
         if (r >= 0)
             return;
         if (errno != EAGAIN) {
-            asker_close(c);
+            asker_close(k, c);
             return;
         }
     }
     if (c->used + sizeof len + n > KEEPER_OUT) {
-        asker_close(c); /* it comes back and asks for the list */
+        asker_close(k, c); /* it comes back and asks for the list */
         return;
     }
     ring_put(c, &len, sizeof len);
     ring_put(c, p, n);
     if (!c->blocked)
-        block(k, c, true);
+        asker_set_blocked(k, c, true);
 }
 
 static void death_of(const struct entry *e, struct keeper_death *d)
@@ -98,8 +102,8 @@ static void death_of(const struct entry *e, struct keeper_death *d)
     memcpy(d->id, e->id, sizeof d->id);
 }
 
-/* Who comes is told all deaths before anything else. They may be more than can wait for one client, so they are put in as
- * there is room, and nothing is read until they are gone: what is asked then has all the room for its answer. */
+/* A new client is told all deaths first. They may not all fit in its queue, so they are queued as room comes free, and
+ * no request is read until they are sent: the answers then have the whole queue. */
 static void tell_some(struct keeper *k, struct conn *c)
 {
     for (; c->fd >= 0 && c->telling && c->untold < k->nentries && c->used < KEEPER_OUT / 2; c->untold++) {
@@ -111,8 +115,8 @@ static void tell_some(struct keeper *k, struct conn *c)
     }
 }
 
-/* False: it is gone, or takes no more for now. */
-static bool send_waiting(struct conn *c)
+/* Sends what is queued. False: the client is gone, or its socket is full. */
+static bool send_waiting(struct keeper *k, struct conn *c)
 {
     static unsigned char message[sizeof(struct keeper_items)];
     while (c->fd >= 0 && c->used > 0) {
@@ -121,7 +125,7 @@ static bool send_waiting(struct conn *c)
         ring_look(c, sizeof len, message, len);
         if (send(c->fd, message, len, MSG_NOSIGNAL | MSG_DONTWAIT) < 0) {
             if (errno != EAGAIN)
-                asker_close(c);
+                asker_close(k, c);
             return false;
         }
         c->head = (c->head + (uint32_t)sizeof len + len) % KEEPER_OUT;
@@ -130,34 +134,43 @@ static bool send_waiting(struct conn *c)
     return c->fd >= 0;
 }
 
-static void flush(struct keeper *k, struct conn *c)
+static void asker_flush(struct keeper *k, struct conn *c)
 {
     do {
-        if (!send_waiting(c))
+        if (!send_waiting(k, c))
             return;
         tell_some(k, c);
     } while (c->used > 0);
     if (c->fd < 0)
         return;
     c->telling = false;
-    block(k, c, false);
+    asker_set_blocked(k, c, false);
 }
 
-static bool is_ours(const struct keeper *k, const struct waiter *w)
+bool asker_is_connected(const struct keeper *k, const struct waiter *w)
 {
     return w->conn != 0 && k->conns[w->conn - 1].gen == w->conn_gen && k->conns[w->conn - 1].fd >= 0;
 }
 
-/* That a client is gone may not have been read yet: asked of the kernel, it is as true as it gets. */
+/* The end of a connection may still be unread in our epoll set, so ask the kernel. */
 bool asker_waits(const struct keeper *k, const struct waiter *w)
 {
-    struct pollfd p = {.fd = is_ours(k, w) ? k->conns[w->conn - 1].fd : -1, .events = POLLRDHUP};
+    struct pollfd p = {.fd = asker_is_connected(k, w) ? k->conns[w->conn - 1].fd : -1, .events = POLLRDHUP};
     return p.fd >= 0 && poll(&p, 1, 0) == 0;
+}
+
+pid_t asker_pid(const struct keeper *k, const struct waiter *w)
+{
+    struct ucred peer = {0};
+    socklen_t n = sizeof peer;
+    if (!asker_is_connected(k, w) || getsockopt(k->conns[w->conn - 1].fd, SOL_SOCKET, SO_PEERCRED, &peer, &n) < 0)
+        return 0;
+    return peer.pid;
 }
 
 void asker_answer(struct keeper *k, const struct waiter *w, struct keeper_reply *r)
 {
-    if (!is_ours(k, w))
+    if (!asker_is_connected(k, w))
         return;
     r->head = (struct keeper_head){.version = KEEPER_VERSION, .type = KEEPER_REPLY, .request = w->request};
     send_to(k, &k->conns[w->conn - 1], r, sizeof *r);
@@ -175,7 +188,8 @@ void asker_tell_death(struct keeper *k, const struct entry *e)
     struct keeper_death d;
     death_of(e, &d);
     for (unsigned i = 0; i < KEEPER_CONNS; i++)
-        if (!k->conns[i].telling || entry_index(k, e) < k->conns[i].untold) /* else its turn comes */
+        if (!k->conns[i].holds &&
+            (!k->conns[i].telling || entry_index(k, e) < k->conns[i].untold)) /* else its turn comes */
             send_to(k, &k->conns[i], &d, sizeof d);
 }
 
@@ -196,30 +210,30 @@ void asker_accept(struct keeper *k)
         c->fd = fd;
         c->gen++;
         c->head = c->used = 0;
-        c->blocked = false;
+        c->blocked = c->holds = false;
         c->telling = true;
         c->untold = 0;
         if (keeper_watch(k, fd, 0, EVENT_CONN, c->gen & 0xffffff, i) < 0)
-            asker_close(c);
+            asker_close(k, c);
         else
-            flush(k, c);
+            asker_flush(k, c);
     }
 }
 
-/* What is being taken away on request, or was never acknowledged, is as good as gone. */
-static bool listed(const struct entry *e)
+/* Hides sandboxes that are being removed on request or whose create was never acknowledged. */
+static bool entry_is_listed(const struct entry *e)
 {
     return e->life == LIFE_LIVE || e->life == LIFE_DEAD || (e->life == LIFE_ENDING && !e->asked && !e->failure[0]);
 }
 
-static void list(struct keeper *k, struct conn *c, uint64_t request)
+static void asker_send_list(struct keeper *k, struct conn *c, uint64_t request)
 {
     static struct keeper_items m;
     memset(&m, 0, sizeof m);
     m.head = (struct keeper_head){.version = KEEPER_VERSION, .type = KEEPER_ITEMS, .request = request};
     for (uint32_t i = 0; i < k->nentries; i++) {
         const struct entry *e = &k->entries[i];
-        if (!listed(e))
+        if (!entry_is_listed(e))
             continue;
         if (m.n == KEEPER_LIST_MAX) {
             m.more = 1;
@@ -230,7 +244,7 @@ static void list(struct keeper *k, struct conn *c, uint64_t request)
         struct keeper_item *item = &m.item[m.n++];
         *item = (struct keeper_item){.alive = e->life == LIFE_LIVE,
                                      .cause = e->cause,
-                                     .frozen = e->life == LIFE_LIVE && e->frozen,
+                                     .frozen = e->life == LIFE_LIVE && e->paused && e->still,
                                      .deadline_ms = e->deadline_ms};
         memcpy(item->id, e->id, sizeof item->id);
     }
@@ -247,23 +261,13 @@ static void change_deadline(struct keeper *k, struct entry *e, uint64_t deadline
         return;
     }
     rec.deadline_ms = deadline_ms;
-    /* init first: one that has not heard of a longer life would end itself. */
+    /* Tell init first: otherwise it would end itself at the old deadline. */
     if (keepsake_put(k, e, &rec, &err) < 0 || journal_update(k->journal, &rec, &err) < 0) {
         asker_refuse(k, w, KEEPER_FAILED, err.msg);
         return;
     }
     e->deadline_ms = deadline_ms;
     keeper_wake_at(k, deadline_ms);
-    asker_answer(k, w, &r);
-}
-
-static void tell_usage(struct keeper *k, const struct entry *e, const struct waiter *w)
-{
-    struct keeper_reply r = {.error = KEEPER_OK, .usage = e->usage};
-    struct journal_record rec;
-    if (e->life != LIFE_DEAD && journal_read(k->journal, e->id, &rec) == 0)
-        usage_read(k, &rec, true, &r.usage);
-    r.init_pid = e->life == LIFE_LIVE ? (uint32_t)e->pid : 0;
     asker_answer(k, w, &r);
 }
 
@@ -281,7 +285,7 @@ static void handle_one(struct keeper *k, const union keeper_request *q, const st
         if (!e || e->life == LIFE_STARTING)
             asker_refuse(k, w, KEEPER_NO_SANDBOX, "no such sandbox");
         else
-            tell_usage(k, e, w);
+            usage_answer(k, e, w);
         break;
     case KEEPER_DEADLINE:
         if (!e || e->life != LIFE_LIVE)
@@ -297,6 +301,15 @@ static void handle_one(struct keeper *k, const union keeper_request *q, const st
             freeze_pause(k, e, w);
         else
             freeze_resume(k, e, w);
+        break;
+    case KEEPER_HOLD:
+    case KEEPER_RELEASE:
+        if (!e || e->life != LIFE_LIVE)
+            asker_refuse(k, w, KEEPER_NO_SANDBOX, "no such sandbox");
+        else if (q->head.type == KEEPER_HOLD)
+            freeze_hold(k, e, w);
+        else
+            freeze_release(k, e, w);
         break;
     case KEEPER_FORGET:
         if (e && e->life == LIFE_DEAD)
@@ -314,12 +327,16 @@ void asker_handle(struct keeper *k, uint32_t index, const void *p, size_t n)
     struct conn *c = &k->conns[index];
     bool ok = keeper_request_parse(p, n, &q, &err) == 0;
     struct waiter w = {.conn = index + 1, .conn_gen = c->gen, .request = q.head.request};
+    bool hold = ok && (q.head.type == KEEPER_HOLD || q.head.type == KEEPER_RELEASE);
+    c->holds |= hold && q.head.type == KEEPER_HOLD;
     if (!ok)
         asker_refuse(k, &w, KEEPER_BAD_REQUEST, err.msg);
+    else if (c->holds && !hold)
+        asker_refuse(k, &w, KEEPER_BAD_REQUEST, "type: a connection that holds a sandbox has no other requests");
     else if (q.head.type == KEEPER_CREATE)
         create_begin(k, &q.create, &w);
     else if (q.head.type == KEEPER_LIST)
-        list(k, c, q.head.request);
+        asker_send_list(k, c, q.head.request);
     else
         handle_one(k, &q, &w);
 }
@@ -330,9 +347,9 @@ void asker_event(struct keeper *k, uint32_t index, uint32_t events)
     struct conn *c = &k->conns[index];
     unsigned char message[sizeof(union keeper_request) + 1];
     if (events & (EPOLLOUT | EPOLLHUP | EPOLLERR))
-        flush(k, c);
-    for (int i = 0; i < AT_ONCE && c->fd >= 0 && !k->paused && !c->telling; i++) {
-        if (k->nstarting - k->nchecking >= KEEPER_STARTING_MAX) {
+        asker_flush(k, c);
+    for (int i = 0; i < AT_ONCE && c->fd >= 0 && (!k->paused || c->holds) && !c->telling; i++) {
+        if (!c->holds && k->nstarting - k->nchecking >= KEEPER_STARTING_MAX) {
             asker_pause(k, true);
             return;
         }
@@ -340,7 +357,7 @@ void asker_event(struct keeper *k, uint32_t index, uint32_t events)
         if (n < 0 && (errno == EAGAIN || errno == EINTR))
             return;
         if (n <= 0) {
-            asker_close(c);
+            asker_close(k, c);
             return;
         }
         asker_handle(k, index, message, (size_t)n < sizeof message ? (size_t)n : sizeof message);

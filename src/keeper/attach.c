@@ -1,7 +1,7 @@
-/* attach.c - tells egress which sockets are whose.
+/* attach.c - tells egress which sockets belong to which sandbox.
  *
- * keeper keeps no socket of a sandbox: it fetches copies from init when it has to say something, and says everything again
- * on each new connection. What cannot be said now is marked and said later; nothing here waits.
+ * keeper keeps no socket of a sandbox: it fetches copies from init for each message, and repeats all messages on each
+ * new connection. Messages that cannot be sent now are marked and sent later; nothing here waits.
  */
 #include "keeper/attach.h"
 
@@ -10,7 +10,6 @@
 #include <string.h>
 #include <sys/epoll.h>
 #include <sys/socket.h>
-#include <sys/syscall.h>
 #include <sys/un.h>
 #include <unistd.h>
 
@@ -23,7 +22,7 @@ _Static_assert((int)EGRESS_ID_MAX == (int)KEEPER_ID_MAX, "ids are the same every
 enum { RETRY_MS = 1000 };
 enum said { SAID, LATER, BROKEN };
 
-static void watch(struct keeper *k)
+static void attach_watch(struct keeper *k)
 {
     struct link *l = &k->egress;
     struct epoll_event ev = {.events = EPOLLIN | EPOLLRDHUP | (l->blocked ? EPOLLOUT : 0U),
@@ -38,8 +37,8 @@ static void again_later(struct keeper *k)
     keeper_wake_at(k, k->egress.retry_ms);
 }
 
-/* The next connection may be to another egress, which knows nothing. */
-static void disconnect(struct keeper *k)
+/* The next connection may reach a new egress, which needs all messages again. */
+static void attach_disconnect(struct keeper *k)
 {
     struct link *l = &k->egress;
     if (l->fd >= 0) {
@@ -56,7 +55,7 @@ static void disconnect(struct keeper *k)
     }
 }
 
-static bool connected(struct keeper *k)
+static bool attach_ensure_connected(struct keeper *k)
 {
     struct link *l = &k->egress;
     struct sockaddr_un addr = {.sun_family = AF_UNIX};
@@ -68,23 +67,23 @@ static bool connected(struct keeper *k)
         return false;
     if (connect(fd, (const struct sockaddr *)&addr, sizeof addr) < 0) {
         if (errno == ENOENT || errno == ECONNREFUSED)
-            l->ngone = 0; /* there is nobody who holds anything */
+            l->ngone = 0; /* no egress runs, so none holds a sandbox's sockets */
         return false;
     }
     l->fd = TAKE_FD(fd);
     l->since_ms = keeper_now_ms();
-    watch(k);
+    attach_watch(k);
     return true;
 }
 
-static enum said say(struct keeper *k, const struct egress_attach *m, const int *fds, size_t nfds)
+static enum said attach_send(struct keeper *k, const struct egress_attach *m, const int *fds, size_t nfds)
 {
     struct link *l = &k->egress;
     if (fd_send(l->fd, m, sizeof *m, fds, nfds) == 0)
         return SAID;
     if (errno == EAGAIN) {
         l->blocked = true;
-        watch(k);
+        attach_watch(k);
         return LATER;
     }
     if (errno == ENOBUFS || errno == ENOMEM || errno == ETOOMANYREFS) {
@@ -98,30 +97,31 @@ static enum said say_gone(struct keeper *k, const char *id)
 {
     struct egress_attach m = {.version = EGRESS_VERSION, .type = EGRESS_DETACH};
     memcpy(m.id, id, strnlen(id, sizeof m.id - 1));
-    return say(k, &m, NULL, 0);
+    return attach_send(k, &m, NULL, 0);
 }
 
-/* Nothing that init does is believed: the two descriptors must be those that keeper wrote down before init existed. */
 static enum said say_live(struct keeper *k, struct entry *e)
 {
     struct journal_record r;
     struct egress_attach m = {.version = EGRESS_VERSION, .type = EGRESS_ATTACH};
-    if (journal_read(k->journal, e->id, &r) < 0)
+    if (!e->tier->network || journal_read(k->journal, e->id, &r) < 0)
         return SAID;
-    _cleanup_close_ int tcp = (int)syscall(SYS_pidfd_getfd, e->pidfd, INIT_FD_TCP, 0);
-    _cleanup_close_ int udp = tcp < 0 ? -1 : (int)syscall(SYS_pidfd_getfd, e->pidfd, INIT_FD_UDP, 0);
-    if (udp < 0 && (errno == EMFILE || errno == ENFILE || errno == ENOMEM)) {
+    int fds[2];
+    if (e->tier->network(e, &r, fds) < 0) {
+        if (errno != EMFILE && errno != ENFILE && errno != ENOMEM)
+            return SAID; /* dying, or its sockets were replaced: it gets no network */
         again_later(k);
         return LATER;
     }
-    if (udp < 0 || !netns_is_tcp(tcp, r.ns_cookie, r.tcp_cookie) || !netns_is_udp(udp, r.ns_cookie, r.udp_cookie))
-        return SAID; /* it is dying, or not what it was: it gets no network */
     memcpy(m.id, e->id, sizeof m.id);
     m.ns_cookie = r.ns_cookie;
     m.tcp_cookie = r.tcp_cookie;
     m.udp_cookie = r.udp_cookie;
-    const int fds[] = {tcp, udp};
-    return say(k, &m, fds, ARRAY_LEN(fds));
+    enum said s = attach_send(k, &m, fds, ARRAY_LEN(fds));
+    int saved = errno;
+    (void)close(fds[0]), (void)close(fds[1]);
+    errno = saved;
+    return s;
 }
 
 static enum said say_all(struct keeper *k)
@@ -142,18 +142,18 @@ static enum said say_all(struct keeper *k)
     return s;
 }
 
-static void flush(struct keeper *k)
+static void attach_flush_link(struct keeper *k)
 {
     struct link *l = &k->egress;
     if ((!l->unsaid && l->ngone == 0) || l->blocked)
         return;
-    if (!connected(k)) {
+    if (!attach_ensure_connected(k)) {
         if (l->unsaid || l->ngone > 0)
             again_later(k);
         return;
     }
     if (say_all(k) == BROKEN) {
-        disconnect(k);
+        attach_disconnect(k);
         again_later(k);
     }
 }
@@ -169,19 +169,19 @@ void attach_live(struct keeper *k, struct entry *e)
     struct link *l = &k->egress;
     if (!e->net)
         return;
-    /* While nobody listens, each new sandbox need not find out again. */
+    /* While egress is down, new sandboxes wait for the next retry instead of connecting each time. */
     bool waiting = l->fd < 0 && keeper_now_ms() < l->retry_ms;
     if (l->unsaid || l->ngone > 0 || l->fd < 0 || l->blocked) {
         l->unsaid = true;
         if (!waiting)
-            flush(k);
+            attach_flush_link(k);
         return;
     }
     enum said s = say_live(k, e);
     e->attached = s == SAID;
     l->unsaid = s != SAID;
     if (s == BROKEN) {
-        disconnect(k);
+        attach_disconnect(k);
         again_later(k);
     }
 }
@@ -193,11 +193,11 @@ void attach_gone(struct keeper *k, struct entry *e)
         return;
     e->attached = false;
     if (l->ngone == EGRESS_GONE_MAX) { /* egress has read nothing for ages */
-        disconnect(k);
+        attach_disconnect(k);
         l->ngone = 0;
     }
     memcpy(l->gone[l->ngone++], e->id, sizeof e->id);
-    flush(k);
+    attach_flush_link(k);
 }
 
 void attach_event(struct keeper *k, uint32_t events)
@@ -206,17 +206,17 @@ void attach_event(struct keeper *k, uint32_t events)
     if (l->fd < 0)
         return;
     if (events & (EPOLLIN | EPOLLRDHUP | EPOLLHUP | EPOLLERR)) { /* it never says anything but its end */
-        disconnect(k);
+        attach_disconnect(k);
         if (keeper_now_ms() < l->since_ms + RETRY_MS)
-            again_later(k); /* whoever listens there does not want us */
+            again_later(k); /* the listener refused us */
         else
-            flush(k);
+            attach_flush_link(k);
         return;
     }
     if ((events & EPOLLOUT) && l->blocked) {
         l->blocked = false;
-        watch(k);
-        flush(k);
+        attach_watch(k);
+        attach_flush_link(k);
     }
 }
 
@@ -225,7 +225,7 @@ uint64_t attach_tick(struct keeper *k)
     struct link *l = &k->egress;
     if (l->retry_ms && keeper_now_ms() >= l->retry_ms) {
         l->retry_ms = 0;
-        flush(k);
+        attach_flush_link(k);
     }
     return l->retry_ms && (l->unsaid || l->ngone > 0) ? l->retry_ms : UINT64_MAX;
 }

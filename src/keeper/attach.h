@@ -1,5 +1,5 @@
-/* attach.h - what keeper tells egress, once for each sandbox and again after either was restarted: this sandbox's two
- * sockets come along. Fixed layout, SEQPACKET, no answers; see egress/proto.h.
+/* attach.h - the message with which keeper hands a sandbox's two sockets to egress: once per sandbox, and again after
+ * either process restarts. Fixed layout, SEQPACKET, no answers; see egress/proto.h.
  */
 #ifndef HUTCH_KEEPER_ATTACH_H
 #define HUTCH_KEEPER_ATTACH_H

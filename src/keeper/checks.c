@@ -1,11 +1,11 @@
-/* checks.c - images that must be made or checked before a sandbox can have them.
+/* checks.c - makes and checks the images of a sandbox before it starts.
  *
- * mkfs.ext4 takes a moment and e2fsck as long as it likes. So a child does it, a few at a time, while keeper answers
- * everybody else; the create goes on when it has ended. A check goes on although the create was given up: the next one
- * finds it done. Children die with keeper.
+ * mkfs.ext4 takes a moment, e2fsck may take long. So children do it, a few at a time, while keeper answers other
+ * clients; the create continues when the child has ended. A check runs to its end even if its create was given up: the
+ * next create finds it done. Children die with keeper.
  *
- * Somebody else may be holding the image of a volume, for as long as it takes to copy it. No child waits for that: the few
- * there are would all be waiting for one tenant's volume. keeper looks now and then whether it is free.
+ * Another process may hold the image of a volume while it copies it. No child waits for that, or all of the few
+ * children could wait for one tenant's volume: keeper polls until the image is free.
  */
 #include <errno.h>
 #include <fcntl.h>
@@ -25,7 +25,7 @@
 enum { CHILD_FD = 64, CHILD_BUSY = 2 /* its exit status */, RETRY_MS = 100 };
 static const struct upper_info images = {.kind = UPPER_IMAGE, .quota = UPPER_QUOTA_IMAGE};
 
-/* What one child does; it has a copy, not keeper's tables. */
+/* The work of one child, which does not see keeper's tables. */
 struct work {
     struct keeper_create ask;
     bool upper; /* make the image of its writable layer */
@@ -43,16 +43,16 @@ static bool wants_image(const struct keeper *k, const struct keeper_create *c)
 bool checks_needed(const struct keeper *k, const struct keeper_create *c)
 {
     for (uint32_t i = 0; i < c->nvolumes; i++)
-        if (upper_image_unready(k->common->stock.volumes, c->volume[i].id))
+        if (upper_image_unready(k->common->layers.volumes, c->volume[i].id))
             return true;
     return wants_image(k, c);
 }
 
 /* --- the child ---------------------------------------------------------------------------------------------------- */
 
-/* 1: somebody else has a volume. Volumes come first: no record names the new layer yet, so it must not become old enough for
- * a collection (stock/gc.c). */
-static int prepare(const struct work *w, struct err *err)
+/* 1: another process holds a volume. Volumes come first: no record names the new layer yet, so it must not become old
+ * enough for a collection (stock/gc.c). */
+static int check_prepare(const struct work *w, struct err *err)
 {
     struct err ignored = {0};
     for (uint32_t i = 0; i < w->ask.nvolumes; i++) {
@@ -61,14 +61,15 @@ static int prepare(const struct work *w, struct err *err)
             return r > 0 ? 1 : err_wrap(err, "volume %s", w->ask.volume[i].id);
     }
     if (w->upper) {
-        (void)upper_remove(w->uppers, w->ask.id, &ignored); /* of a sandbox of that name in another run of this node */
+        (void)upper_remove(w->uppers, w->ask.id,
+                           &ignored); /* left by a sandbox of that name from an earlier run of this node */
         if (upper_prepare(&images, w->uppers, w->ask.id, w->ask.disk, w->ask.inodes, err) < 0)
             return err_wrap(err, "set-up failed at mounts: make the upper layer");
     }
     return 0;
 }
 
-static _Noreturn void child(struct work *w, int said, pid_t parent)
+static _Noreturn void check_child_main(struct work *w, int said, pid_t parent)
 {
     struct err err = {0};
     int fds[] = {w->uppers, w->volumes, said};
@@ -86,7 +87,7 @@ static _Noreturn void child(struct work *w, int said, pid_t parent)
     w->volumes = fds[1];
     if (getppid() != parent)
         _exit(1);
-    int r = prepare(w, &err);
+    int r = check_prepare(w, &err);
     if (r >= 0)
         _exit(r > 0 ? CHILD_BUSY : 0);
     (void)write(fds[2], &err, sizeof err);
@@ -95,18 +96,18 @@ static _Noreturn void child(struct work *w, int said, pid_t parent)
 
 /* --- keeper ------------------------------------------------------------------------------------------------------- */
 
-static int launch(struct keeper *k, struct check *c)
+static int check_launch(struct keeper *k, struct check *c)
 {
     static struct work w; /* not in keeper's tables, which a child does not see */
     int said[2];
-    w = (struct work){c->ask, wants_image(k, &c->ask), k->common->stock.uppers, k->common->stock.volumes};
+    w = (struct work){c->ask, wants_image(k, &c->ask), k->common->layers.uppers, k->common->layers.volumes};
     uppers_size(k, &w.ask);
     upper_image_outside(getppid());
     if (pipe2(said, O_CLOEXEC | O_NONBLOCK) < 0)
         return -1;
     pid_t parent = getpid(), pid = fork();
     if (pid == 0)
-        child(&w, said[1], parent);
+        check_child_main(&w, said[1], parent);
     (void)close(said[1]);
     int pidfd = pid < 0 ? -1 : (int)syscall(SYS_pidfd_open, pid, 0);
     if (pidfd >= 0 && keeper_watch(k, pidfd, EPOLLIN, EVENT_CHECK, 0, (uint32_t)(c - k->checks)) == 0) {
@@ -133,7 +134,7 @@ static void set_checking(struct keeper *k, struct entry *e, bool on)
     e->checking = on;
 }
 
-static void finish(struct keeper *k, struct check *c, const struct err *err)
+static void check_finish(struct keeper *k, struct check *c, const struct err *err)
 {
     struct check done = *c;
     *c = (struct check){.used = false};
@@ -147,7 +148,7 @@ static void finish(struct keeper *k, struct check *c, const struct err *err)
 static bool is_locked(const struct keeper *k, const struct keeper_create *c)
 {
     for (uint32_t i = 0; i < c->nvolumes; i++)
-        if (upper_image_locked(k->common->stock.volumes, c->volume[i].id))
+        if (upper_image_locked(k->common->layers.volumes, c->volume[i].id))
             return true;
     return false;
 }
@@ -172,17 +173,17 @@ static void launch_some(struct keeper *k)
             try_later(k, c);
             continue;
         }
-        if (launch(k, c) == 0) {
+        if (check_launch(k, c) == 0) {
             running++;
             continue;
         }
         struct err err = {0};
         (void)err_set(&err, ERR_SETUP, errno, "start a process that makes or checks an image");
-        finish(k, c, &err);
+        check_finish(k, c, &err);
     }
 }
 
-/* Whether so many wait for a volume that somebody holds that no more may: others need the room. */
+/* Whether too many creates already wait for one held volume: the rest of the table is for other volumes. */
 static bool is_crowded(const struct keeper *k, const struct keeper_create *ask)
 {
     for (uint32_t v = 0; v < ask->nvolumes; v++) {
@@ -192,7 +193,7 @@ static bool is_crowded(const struct keeper *k, const struct keeper_create *ask)
             for (uint32_t j = 0; c->used && c->pid == 0 && j < c->ask.nvolumes; j++)
                 n += strcmp(c->ask.volume[j].id, ask->volume[v].id) == 0;
         }
-        if (n >= KEEPER_CHECKS_SAME && upper_image_locked(k->common->stock.volumes, ask->volume[v].id))
+        if (n >= KEEPER_CHECKS_SAME && upper_image_locked(k->common->layers.volumes, ask->volume[v].id))
             return true;
     }
     return false;
@@ -247,7 +248,7 @@ void checks_event(struct keeper *k, uint32_t index)
     }
     if (c->upper && (!good || !c->wanted))
         uppers_drop(k, c->ask.id, upper_kind_name(UPPER_IMAGE));
-    finish(k, c, good ? NULL : &err);
+    check_finish(k, c, good ? NULL : &err);
     launch_some(k);
 }
 

@@ -1,8 +1,9 @@
 /* claims.c - id ranges of live sandboxes, held by init and by keeper.
  *
- * A range is taken with a write lock (os/idrange.h), which then becomes a shared one: init's mapping keeps that description
- * open for its life, and keeper's one description holds every range besides, until nothing of the sandbox is left. A new
- * keeper takes its shared lock next to init's. Whoever wants a range asks for a write lock and meets either.
+ * A range is taken with a write lock (os/idrange.h), which then becomes a shared one: init's mapping keeps that
+ * description open for its life, and keeper's one description holds every range besides, until nothing of the sandbox
+ * is left. A new keeper takes its shared lock next to init's. A process that wants a range asks for a write lock, which
+ * conflicts with either.
  */
 #include <errno.h>
 #include <fcntl.h>
@@ -13,7 +14,7 @@
 #include "keeper/keeper-int.h"
 #include "os/idrange.h"
 
-static int lock(int fd, uint32_t base, short type)
+static int claim_lock_range(int fd, uint32_t base, short type)
 {
     struct flock fl = {
         .l_type = type, .l_whence = SEEK_SET, .l_start = (base - IDRANGE_FIRST) / IDRANGE_COUNT, .l_len = 1};
@@ -30,9 +31,9 @@ int claims_open(struct err *err)
 
 int claims_hold(int ranges, const struct idrange *taken, uint32_t base)
 {
-    if (taken && lock(taken->fd, base, F_RDLCK) < 0)
+    if (taken && claim_lock_range(taken->fd, base, F_RDLCK) < 0)
         return -1;
-    return lock(ranges, base, F_RDLCK);
+    return claim_lock_range(ranges, base, F_RDLCK);
 }
 
 void claims_drop(int ranges, uint32_t base)
@@ -40,5 +41,5 @@ void claims_drop(int ranges, uint32_t base)
     if (ranges < 0 || !base)
         return;
     idrange_unmark(ranges, base);
-    (void)lock(ranges, base, F_UNLCK);
+    (void)claim_lock_range(ranges, base, F_UNLCK);
 }

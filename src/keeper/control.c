@@ -52,7 +52,8 @@ void control_remove(const char *id)
     (void)unlinkat(KEEPER_FD_RUN, name, 0);
 }
 
-/* The socket over which init hears from keeper; -1 if this init has none: a version before may have any socket there. */
+/* The socket over which keeper talks to init; -1 if this init has none: older versions may have any socket at that
+ * number. */
 static int control_channel(int pidfd)
 {
     struct keepsake l;
@@ -67,7 +68,7 @@ static int control_channel(int pidfd)
     return TAKE_FD(fd);
 }
 
-/* init holds this end too, and with it its flags: MSG_DONTWAIT says it whatever they are. */
+/* init shares this open file and may change its flags, so every send uses MSG_DONTWAIT. */
 static int control_send(int channel, int listener)
 {
     unsigned char word = INIT_SYNC_LISTENER;
@@ -98,7 +99,7 @@ int control_restore(const struct keeper *k, const struct entry *e, struct err *e
     _cleanup_close_ int listener = control_make(k, e->id, err);
     if (listener < 0)
         return -1;
-    /* A paused init takes it when it goes on; connections wait in it until then. */
+    /* A paused init takes the listener when it resumes; connections queue in it until then. */
     if (control_send(channel, listener) == 0)
         return 1;
     (void)err_set(err, ERR_SETUP, errno, "its socket was removed, and its init takes no other");

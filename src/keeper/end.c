@@ -1,17 +1,14 @@
-/* end.c - the end of a sandbox, asked for or not: kill, wait until nothing runs, take everything away, then tell. */
-#include <errno.h>
-#include <fcntl.h>
+/* end.c - ends a sandbox, on request or after its death: kill, wait until nothing runs, remove everything, then
+ * report. */
 #include <signal.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/epoll.h>
 #include <sys/ioctl.h>
-#include <sys/syscall.h>
 #include <sys/wait.h>
 #include <time.h>
 #include <unistd.h>
 
-#include "base/fd.h"
 #include "keeper/keeper-int.h"
 
 enum { RETRY_MS = 5, LATE_MS = 1000, STATUS_MS = 2000 };
@@ -26,9 +23,9 @@ struct pidfd_info_v1 {
 #define PIDFD_GET_INFO_IOCTL _IOC(_IOC_READ | _IOC_WRITE, 0xFF, 11, 64)
 #define PIDFD_INFO_EXIT_BIT  (UINT64_C(1) << 3)
 
-/* Wait status of an init that is gone; -1 if it cannot be known. False if it will be known in a moment: one that is not our
- * child has to be reaped by its new parent first. */
-static bool status_of(const struct entry *e, int32_t *ret)
+/* Reads the wait status of a dead init; -1 if it cannot be known. False if it will be known in a moment: an init that
+ * is not our child has to be reaped by its new parent first. */
+static bool end_read_status(const struct entry *e, int32_t *ret)
 {
     siginfo_t info = {0};
     struct pidfd_info_v1 v = {.mask = PIDFD_INFO_EXIT_BIT};
@@ -43,25 +40,6 @@ static bool status_of(const struct entry *e, int32_t *ret)
     if (v.mask & PIDFD_INFO_EXIT_BIT)
         *ret = v.exit_code;
     return v.mask & PIDFD_INFO_EXIT_BIT;
-}
-
-void end_signal_groups(const struct journal_record *r)
-{
-    struct cgroup cg = CGROUP_INIT;
-    struct err err = {0};
-    if (!r->cgroup[0] || cgroup_load(r->cgroup, &cg, &err) < 0)
-        return;
-    for (unsigned i = 0; i < cg.nleaf; i++) {
-        const struct cgroup_leaf *l = &cg.leaf[i];
-        /* Dying takes processor time, and a frozen process does not die. */
-        if (l->has & CGROUP_CPU)
-            (void)fd_put(l->fd, l->v2 ? "cpu.max" : "cpu.cfs_quota_us", l->v2 ? "max" : "-1");
-        if (l->has & CGROUP_CORE)
-            (void)fd_put(l->fd, "cgroup.kill", "1");
-        if (l->has & CGROUP_FREEZER)
-            (void)fd_put(l->fd, l->v2 ? "cgroup.freeze" : "freezer.state", l->v2 ? "0" : "THAWED");
-    }
-    cgroup_close(&cg);
 }
 
 void end_begin(struct keeper *k, struct entry *e, enum keeper_cause cause)
@@ -79,28 +57,9 @@ void end_begin(struct keeper *k, struct entry *e, enum keeper_cause cause)
     entry_set(k, e, LIFE_ENDING);
     e->cause = cause;
     attach_gone(k, e);
-    if (e->pidfd >= 0)
-        (void)syscall(SYS_pidfd_send_signal, e->pidfd, SIGKILL, NULL, 0);
-    if (journal_read(k->journal, e->id, &r) == 0)
-        end_signal_groups(&r);
+    bool known = journal_read(k->journal, e->id, &r) == 0;
+    (void)e->tier->kill(e->pidfd, known ? &r : NULL, false);
     keeper_wake_at(k, e->since_ms + KEEPER_END_MS);
-}
-
-/* Removes the leaves; true if nothing is left of them. What is still inside is killed once more. */
-static bool remove_groups(const struct journal_record *r)
-{
-    struct cgroup cg = CGROUP_INIT;
-    struct err err = {0};
-    bool clean = true;
-    if (!r->cgroup[0] || cgroup_load(r->cgroup, &cg, &err) < 0)
-        return true;
-    for (unsigned i = cg.nleaf; i-- > 0;)
-        if (rmdir(cg.leaf[i].dir) < 0 && errno != ENOENT)
-            clean = false;
-    cgroup_close(&cg);
-    if (!clean)
-        end_signal_groups(r);
-    return clean;
 }
 
 static void answer_waiters(struct keeper *k, struct entry *e, enum keeper_error error, const char *text)
@@ -113,8 +72,9 @@ static void answer_waiters(struct keeper *k, struct entry *e, enum keeper_error 
     }
 }
 
-/* Never a guess: without a status, or with a SIGKILL that neither we nor the memory limit sent, the cause is unknown. */
-static uint32_t cause_of(const struct entry *e)
+/* Does not guess: without a status, or after a SIGKILL that neither we nor the memory limit sent, the cause is
+ * unknown. */
+static uint32_t end_cause_of_death(const struct entry *e)
 {
     if (e->cause != KEEPER_DIED_UNKNOWN || e->status < 0)
         return e->cause;
@@ -155,7 +115,7 @@ static void keep_death(struct keeper *k, struct entry *e, struct journal_record 
     answer_waiters(k, e, KEEPER_OK, "");
 }
 
-static void finish(struct keeper *k, struct entry *e, struct journal_record *r)
+static void end_finish(struct keeper *k, struct entry *e, struct journal_record *r)
 {
     control_remove(e->id);
     claims_drop(k->ranges, e->range);
@@ -179,22 +139,22 @@ static void finish(struct keeper *k, struct entry *e, struct journal_record *r)
     entry_free(k, e);
 }
 
-/* init is gone, and with it every process of its namespace. */
-static void clear(struct keeper *k, struct entry *e)
+/* Cleans up after init's death, which ended every process of its namespace. */
+static void end_clear(struct keeper *k, struct entry *e)
 {
     struct journal_record r;
-    if (journal_read(k->journal, e->id, &r) < 0) { /* lost: what we know ourselves is told all the same */
+    if (journal_read(k->journal, e->id, &r) < 0) { /* lost: report what we know ourselves */
         r = (struct journal_record){.state = JOURNAL_LIVE, .deadline_ms = e->deadline_ms};
         memcpy(r.id, e->id, sizeof r.id);
     }
-    if (!remove_groups(&r)) {
+    if (!e->tier->kill(-1, &r, true)) {
         keeper_wake_at(k, keeper_now_ms() + RETRY_MS);
         return;
     }
-    finish(k, e, &r);
+    end_finish(k, e, &r);
 }
 
-/* By then it has ended itself, if nothing else was faster. */
+/* True once init must have ended itself at its deadline. */
 bool end_is_overdue(const struct keeper *k, uint64_t deadline_ms)
 {
     return keeper_now_ms() >= deadline_ms + k->config->grace_ms;
@@ -215,8 +175,8 @@ void end_pidfd(struct keeper *k, struct entry *e)
     if (!e->gone)
         (void)epoll_ctl(k->epoll, EPOLL_CTL_DEL, e->pidfd, NULL);
     e->gone = true;
-    /* Only a death that nobody ordered is worth the wait. */
-    if (!status_of(e, &e->status) && e->cause == KEEPER_DIED_UNKNOWN && !e->asked &&
+    /* Wait for the status only of a sandbox that died by itself. */
+    if (!end_read_status(e, &e->status) && e->cause == KEEPER_DIED_UNKNOWN && !e->asked &&
         keeper_now_ms() < e->since_ms + STATUS_MS) {
         keeper_wake_at(k, keeper_now_ms() + RETRY_MS);
         return;
@@ -224,10 +184,10 @@ void end_pidfd(struct keeper *k, struct entry *e)
     e->reaped = true;
     if (journal_read(k->journal, e->id, &r) == 0)
         usage_read(k, &r, false, &e->usage);
-    e->cause = cause_of(e);
+    e->cause = end_cause_of_death(e);
     (void)close(e->pidfd);
     e->pidfd = -1;
-    clear(k, e);
+    end_clear(k, e);
 }
 
 uint64_t end_tick(struct keeper *k)
@@ -236,7 +196,7 @@ uint64_t end_tick(struct keeper *k)
     for (uint32_t i = 0; i < k->nentries && k->nending > 0; i++) {
         struct entry *e = &k->entries[i];
         if (e->life == LIFE_ENDING && e->reaped)
-            clear(k, e);
+            end_clear(k, e);
         else if (e->life == LIFE_ENDING && e->gone)
             end_pidfd(k, e);
         if (e->life == LIFE_ENDING && !e->told_late && e->since_ms + KEEPER_END_MS <= now) {

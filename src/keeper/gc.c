@@ -1,9 +1,8 @@
-/* gc.c - what is left of sandboxes that nobody knows. Normally nothing: keeper cleans up after itself when it starts. */
+/* gc.c - removes what orphaned sandboxes left. Normally there is nothing: keeper cleans up when it starts. */
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <poll.h>
-#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -29,7 +28,7 @@ struct gc {
     const struct keeper_gc *ask;
     int run, journal;
     char boot[JOURNAL_BOOT];
-    bool keeper_runs; /* then what its journal holds is its business */
+    bool keeper_runs; /* then it alone handles what its journal names */
     struct strv ids, groups;
     uint32_t *ranges;
     size_t nranges, ranges_cap;
@@ -37,7 +36,7 @@ struct gc {
     size_t npids, pids_cap;
 };
 
-static void tell(const struct gc *g, const char *what, const char *name, const char *why, bool removed)
+static void gc_tell(const struct gc *g, const char *what, const char *name, const char *why, bool removed)
 {
     _cleanup_buf_ struct buf safe = {0};
     text_add_safe(&safe, name, 256);
@@ -60,14 +59,14 @@ static void look_at_record(void *arg, const char *name, const struct journal_rec
     struct gc *g = arg;
     if (!r) {
         bool gone = g->ask->remove && !g->keeper_runs && unlinkat(g->journal, name, 0) == 0;
-        tell(g, "journal", name, "not a whole record", gone);
+        gc_tell(g, "journal", name, "not a whole record", gone);
         return;
     }
     _cleanup_close_ int pidfd = r->state == JOURNAL_DEAD ? -1 : adopt_pidfd(r, g->boot);
     bool known = pidfd >= 0 || r->state == JOURNAL_DEAD || g->keeper_runs;
     if (!known) {
         bool gone = g->ask->remove && unlinkat(g->journal, name, 0) == 0;
-        tell(g, "journal", name, "its init is dead and no keeper runs", gone);
+        gc_tell(g, "journal", name, "its init is dead and no keeper runs", gone);
         return;
     }
     strv_add(&g->ids, r->id);
@@ -97,8 +96,8 @@ static void look_at_sockets(struct gc *g)
             continue;
         bool alive = keeper_socket_alive(g->run, f->d_name);
         bool gone = g->ask->remove && !alive && unlinkat(g->run, f->d_name, 0) == 0;
-        tell(g, "socket", f->d_name, alive ? "something listens on it, no record names it" : "no record names it",
-             gone);
+        gc_tell(g, "socket", f->d_name, alive ? "something listens on it, no record names it" : "no record names it",
+                gone);
     }
 }
 
@@ -114,8 +113,9 @@ static void look_at_group(struct gc *g, const char *dir)
         errno = 0;
         bool gone = g->ask->remove && rmdir(path) == 0;
         bool busy = !gone && errno == EBUSY;
-        tell(g, "cgroup", path,
-             busy ? "no record names it, and processes are in it" : "its keeper is dead and no record names it", gone);
+        gc_tell(g, "cgroup", path,
+                busy ? "no record names it, and processes are in it" : "its keeper is dead and no record names it",
+                gone);
     }
 }
 
@@ -128,7 +128,7 @@ static void look_at_groups(struct gc *g)
         look_at_group(g, noted.v[i]);
 }
 
-/* Uppers on disk that no sandbox has, and those that were renamed to be removed. */
+/* Removes uppers on disk without a sandbox, and those that were renamed for removal. */
 static void look_at_upper(struct gc *g, int dir, const char *name)
 {
     char id[KEEPER_ID_MAX] = "";
@@ -137,24 +137,25 @@ static void look_at_upper(struct gc *g, int dir, const char *name)
     size_t n = strcspn(name, "."); /* images have a suffix */
     if (strncmp(name, UPPER_GONE, strlen(UPPER_GONE)) == 0) {
         bool gone = g->ask->remove && upper_sweep(dir, &ignored) == 0;
-        tell(g, "upper", name, "on its way out", gone);
+        gc_tell(g, "upper", name, "on its way out", gone);
         return;
     }
     if (n == 0 || n >= sizeof id)
         return;
     memcpy(id, name, n);
-    /* One that began after the journal was read has a record by now: it is written before the upper is made. */
+    /* A sandbox that began after we read the journal has a record by now: records are written before the upper is
+     * made. */
     if (!keeper_id_valid(id) || strv_has(&g->ids, id) ||
         (g->journal >= 0 && journal_read_beside(g->journal, id, &r) == 0))
         return;
     bool gone = g->ask->remove && upper_remove(dir, id, &ignored) == 0 && upper_sweep(dir, &ignored) == 0;
-    tell(g, "upper", name, "no record names it", gone);
+    gc_tell(g, "upper", name, "no record names it", gone);
 }
 
 static void look_at_uppers(struct gc *g)
 {
     _cleanup_free_ char *path = path_join(g->ask->state, "stock/uppers");
-    _cleanup_strv_ struct strv names = {0}; /* first: they change while they are looked at */
+    _cleanup_strv_ struct strv names = {0}; /* copied first: the directory changes while we go through it */
     _cleanup_closedir_ DIR *d = opendir(path);
     const struct dirent *f;
     while (d && (f = readdir(d)) != NULL)
@@ -163,7 +164,7 @@ static void look_at_uppers(struct gc *g)
         look_at_upper(g, dirfd(d), names.v[i]);
 }
 
-/* Only first processes whose parent is not one of ours: those of `hutch run` have it as a parent. */
+/* Only the pid 1 of a sandbox without a hutch parent: `hutch run` is the parent of its own. */
 static bool is_orphan(const char *pid)
 {
     _cleanup_buf_ struct buf own = {0}, above = {0};
@@ -176,7 +177,8 @@ static bool is_orphan(const char *pid)
     return fd_read_file(AT_FDCWD, path, 64, &above) < 0 || strncmp(buf_str(&above), "hutch", 5) != 0;
 }
 
-/* The one whose state directory is gone never comes back. Where its path cannot be judged from here, it is left alone. */
+/* A node whose state directory is gone never comes back. Where we cannot judge its path, we leave its sandboxes
+ * alone. */
 static bool orphan_of_gone_node(const struct keepsake *l)
 {
     struct stat st, here;
@@ -192,9 +194,7 @@ static bool orphan_end(pid_t pid, int pidfd, const struct keepsake *l)
     struct err err = {0};
     struct pollfd p = {.fd = pidfd, .events = POLLIN};
     bool groups = journal_valid(&l->record) && recover_groups_are_true(pid, l->record.cgroup);
-    (void)syscall(SYS_pidfd_send_signal, pidfd, SIGKILL, NULL, 0);
-    if (groups)
-        end_signal_groups(&l->record);
+    (void)tier_container.kill(pidfd, groups ? &l->record : NULL, false);
     if (poll(&p, 1, ORPHAN_END_MS) != 1)
         return false;
     if (!groups || cgroup_load(l->record.cgroup, &cg, &err) < 0)
@@ -211,7 +211,7 @@ static bool orphan_end(pid_t pid, int pidfd, const struct keepsake *l)
     return true;
 }
 
-/* False: no more is to be said of it. */
+/* Reports a sandbox by what its init keeps. False: nothing more to report. */
 static bool look_at_keepsake(struct gc *g, const char *name, pid_t pid, int pidfd)
 {
     struct keepsake l;
@@ -220,13 +220,14 @@ static bool look_at_keepsake(struct gc *g, const char *name, pid_t pid, int pidf
     if (keepsake_get(pidfd, &l) < 0)
         return true;
     if (stat(g->ask->state, &st) == 0 && st.st_dev == l.node.dev && st.st_ino == l.node.ino)
-        tell(g, "process", name,
-             "the first process of a sandbox of this node that no record names; keeper looks after it when it starts",
-             false);
+        gc_tell(
+            g, "process", name,
+            "the first process of a sandbox of this node that no record names; keeper looks after it when it starts",
+            false);
     else if (orphan_of_gone_node(&l)) {
         (void)snprintf(why, sizeof why, "the first process of sandbox %.*s, whose node (%s) is gone", KEEPER_ID_MAX,
                        l.record.id, l.node.state);
-        tell(g, "process", name, why, g->ask->remove && orphan_end(pid, pidfd, &l));
+        gc_tell(g, "process", name, why, g->ask->remove && orphan_end(pid, pidfd, &l));
     }
     return false;
 }
@@ -247,14 +248,14 @@ static void look_at_processes(struct gc *g)
             known |= g->pids[i] == pid;
         if (known || !look_at_keepsake(g, f->d_name, pid, pidfd))
             continue;
-        /* It may be a sandbox of a node with another run directory: not ours to judge. */
-        tell(g, "process", f->d_name,
-             "the first process of a sandbox that no record here names; if no other node runs on this host, kill it",
-             false);
+        /* It may belong to a node with another run directory, so only report it. */
+        gc_tell(g, "process", f->d_name,
+                "the first process of a sandbox that no record here names; if no other node runs on this host, kill it",
+                false);
     }
 }
 
-/* Ranges free themselves with their last holder; a held one that no record names is only shown. */
+/* The kernel frees a range with its last holder; a held range without a record is only reported. */
 static void look_at_ranges(struct gc *g)
 {
     _cleanup_close_ int fd = open(IDRANGE_FILE, O_RDWR | O_NOFOLLOW | O_CLOEXEC);
@@ -269,8 +270,8 @@ static void look_at_ranges(struct gc *g)
             known |= g->ranges[i] == base;
         (void)snprintf(name, sizeof name, "%u-%u", base, base + IDRANGE_COUNT - 1);
         if (!known)
-            tell(g, "ids", name, "held by a process that no record names (a `hutch run`, or another run directory)",
-                 false);
+            gc_tell(g, "ids", name, "held by a process that no record names (a `hutch run`, or another run directory)",
+                    false);
     }
 }
 

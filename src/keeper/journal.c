@@ -19,12 +19,14 @@ _Static_assert(sizeof(struct journal_record) <= 4096, "a record is written withi
 
 static const char magic[8] = "hutchJ4";
 
-/* The versions before: the same up to some field, then the cgroup and the sum. Told apart by their size. */
+/* Older versions have the same fields up to some point, then the cgroup and the sum. Their size tells them apart. */
 enum {
     TAIL = JOURNAL_CGROUP_MAX + sizeof(uint64_t),
     HEAD_2 = offsetof(struct journal_record, upper_dev),
     HEAD_3 = offsetof(struct journal_record, volume),
 };
+/* Inits keep copies of whole records: their size stays. */
+_Static_assert(sizeof(((struct journal_record *)0)->holder) <= sizeof(struct keeper_usage), "holders take no room");
 _Static_assert(offsetof(struct journal_record, cgroup) + TAIL == sizeof(struct journal_record), "no gap");
 static const struct {
     char magic[8];
@@ -42,7 +44,7 @@ int journal_open(int run_dir, struct err *err)
     return fd < 0 ? err_set(err, ERR_SETUP, errno, "open the journal in the run directory") : fd;
 }
 
-static uint64_t sum_of_bytes(const void *bytes, size_t n)
+static uint64_t record_sum_of_bytes(const void *bytes, size_t n)
 {
     const unsigned char *p = bytes;
     uint64_t h = UINT64_C(0xcbf29ce484222325);
@@ -51,29 +53,33 @@ static uint64_t sum_of_bytes(const void *bytes, size_t n)
     return h;
 }
 
-static uint64_t sum_of(const struct journal_record *r) { return sum_of_bytes(r, offsetof(struct journal_record, sum)); }
+static uint64_t record_sum(const struct journal_record *r)
+{
+    return record_sum_of_bytes(r, offsetof(struct journal_record, sum));
+}
 
 void journal_seal(struct journal_record *r)
 {
     memcpy(r->magic, magic, sizeof magic);
-    r->sum = sum_of(r);
+    r->sum = record_sum(r);
 }
 
-static bool ended(const char *s, size_t room) { return strnlen(s, room) < room; }
+static bool field_is_terminated(const char *s, size_t room) { return strnlen(s, room) < room; }
 
 bool journal_valid(const struct journal_record *r)
 {
     for (size_t i = 0; i < KEEPER_VOLUMES_MAX; i++)
-        if (!ended(r->volume[i], sizeof r->volume[i]))
+        if (!field_is_terminated(r->volume[i], sizeof r->volume[i]))
             return false;
-    return memcmp(r->magic, magic, sizeof magic) == 0 && r->sum == sum_of(r) && r->state >= JOURNAL_STARTING &&
-           r->state <= JOURNAL_DEAD && keeper_id_valid(r->id) && ended(r->template, sizeof r->template) &&
-           ended(r->boot, sizeof r->boot) && ended(r->cgroup, sizeof r->cgroup) && ended(r->driver, sizeof r->driver) &&
-           ended(r->quota, sizeof r->quota);
+    return memcmp(r->magic, magic, sizeof magic) == 0 && r->sum == record_sum(r) && r->state >= JOURNAL_STARTING &&
+           r->state <= JOURNAL_DEAD && r->tier < KEEPER_TIERS && keeper_id_valid(r->id) &&
+           field_is_terminated(r->template, sizeof r->template) && field_is_terminated(r->boot, sizeof r->boot) &&
+           field_is_terminated(r->cgroup, sizeof r->cgroup) && field_is_terminated(r->driver, sizeof r->driver) &&
+           field_is_terminated(r->quota, sizeof r->quota);
 }
 
-/* So that an upgrade adopts the sandboxes that run. */
-static bool convert(const unsigned char *p, size_t n, struct journal_record *ret)
+/* Converts a record of an older version, so that an upgrade adopts the running sandboxes. */
+static bool record_convert_old(const unsigned char *p, size_t n, struct journal_record *ret)
 {
     for (size_t i = 0; i < ARRAY_LEN(before); i++) {
         uint64_t sum;
@@ -81,7 +87,7 @@ static bool convert(const unsigned char *p, size_t n, struct journal_record *ret
         if (n != head + TAIL || memcmp(p, before[i].magic, sizeof before[i].magic) != 0)
             continue;
         memcpy(&sum, p + n - sizeof sum, sizeof sum);
-        if (sum != sum_of_bytes(p, n - sizeof sum))
+        if (sum != record_sum_of_bytes(p, n - sizeof sum))
             return false;
         *ret = (struct journal_record){0};
         memcpy(ret, p, head);
@@ -92,12 +98,12 @@ static bool convert(const unsigned char *p, size_t n, struct journal_record *ret
     return false;
 }
 
-static int put(int dir, const char *name, int flags, const struct journal_record *r)
+static int record_write(int dir, const char *name, int flags, const struct journal_record *r)
 {
     _cleanup_close_ int fd = openat(dir, name, O_WRONLY | O_NOFOLLOW | O_CLOEXEC | flags, 0600);
     if (fd < 0)
         return -1;
-    /* A record of a version before is shorter: this write makes it a whole one of ours. */
+    /* A record of an older version is shorter: this write makes it a complete one of ours. */
     ssize_t n = pwrite(fd, r, sizeof *r, 0);
     if (n >= 0 && (size_t)n != sizeof *r)
         errno = ENOSPC;
@@ -107,7 +113,7 @@ static int put(int dir, const char *name, int flags, const struct journal_record
 int journal_write(int dir, struct journal_record *r, struct err *err)
 {
     journal_seal(r);
-    if (put(dir, TEMP, O_CREAT | O_TRUNC, r) < 0 || renameat(dir, TEMP, dir, r->id) < 0)
+    if (record_write(dir, TEMP, O_CREAT | O_TRUNC, r) < 0 || renameat(dir, TEMP, dir, r->id) < 0)
         return err_set(err, ERR_SETUP, errno, "write the journal record of %s", r->id);
     return 0;
 }
@@ -115,7 +121,7 @@ int journal_write(int dir, struct journal_record *r, struct err *err)
 int journal_update(int dir, struct journal_record *r, struct err *err)
 {
     journal_seal(r);
-    if (put(dir, r->id, 0, r) < 0)
+    if (record_write(dir, r->id, 0, r) < 0)
         return err_set(err, ERR_SETUP, errno, "change the journal record of %s", r->id);
     return 0;
 }
@@ -129,7 +135,7 @@ int journal_read(int dir, const char *id, struct journal_record *ret)
     ssize_t n = pread(fd, bytes, sizeof bytes, 0);
     if (n < 0)
         return -1;
-    bool whole = n == sizeof *ret || convert(bytes, (size_t)n, ret);
+    bool whole = n == sizeof *ret || record_convert_old(bytes, (size_t)n, ret);
     if (n == sizeof *ret)
         memcpy(ret, bytes, sizeof *ret);
     if (!whole || !journal_valid(ret) || strcmp(ret->id, id) != 0) {

@@ -1,4 +1,4 @@
-/* journal.h - what keeper must know again after it was killed: one small file per sandbox in RUN/journal.
+/* journal.h - what a restarted keeper needs to know: one small file per sandbox in RUN/journal.
  *
  * A record is written before the sandbox's first process exists, and changed by single writes of less than a page, so a
  * killed keeper leaves either the old or the new one. The run directory does not survive a boot; nothing is synced.
@@ -15,6 +15,10 @@
 
 enum journal_state { JOURNAL_STARTING = 1, JOURNAL_LIVE, JOURNAL_DEAD };
 enum { JOURNAL_CGROUP_MAX = 2816, JOURNAL_BOOT = 40 };
+
+struct journal_holder {
+    uint64_t pid, start; /* pid 0: none */
+};
 
 struct journal_record {
     char magic[8];
@@ -33,12 +37,15 @@ struct journal_record {
     /* dead */
     uint32_t cause;
     int32_t status;
-    uint32_t pad;
+    uint32_t tier; /* enum keeper_tier; versions that had one tier wrote 0 */
     uint64_t at_unix_ms;
-    struct keeper_usage usage;
+    union {
+        struct keeper_usage usage;
+        struct journal_holder holder[KEEPER_HOLDERS]; /* live: processes that hold it still */
+    };
     /* Of the network namespace and its two sockets, as the kernel numbers them; 0: it has no network. */
     uint64_t ns_cookie, tcp_cookie, udp_cookie;
-    /* Of the private writable layer, the directory "u" in what init keeps at WALL_BOX_UPPER; 0: it has none, or was made
+    /* Of the private writable layer, the directory "u" in what init keeps at WALL_SANDBOX_UPPER; 0: it has none, or was made
      * by a version that did not keep it. */
     uint64_t upper_dev, upper_ino;
     char driver[KEEPER_DRIVER_MAX], quota[24]; /* as os/upper.h names them; "": there is no upper */
@@ -54,20 +61,20 @@ struct journal_record {
 int journal_open(int run_dir, struct err *err);
 /* A new record, by rename. */
 int journal_write(int dir, struct journal_record *r, struct err *err);
-/* Puts the magic and the sum in, as the two around this do. */
+/* Sets the magic and the sum, as journal_write() and journal_update() do. */
 void journal_seal(struct journal_record *r);
-/* Changes one that is there. */
+/* Changes an existing record in place. */
 int journal_update(int dir, struct journal_record *r, struct err *err);
 /* -1 with errno: ENOENT, or EBADMSG if it is not a whole record of that name. One of a version before is converted. */
 int journal_read(int dir, const char *id, struct journal_record *ret);
-/* The same for processes beside keeper, which may be changing the record at this moment: looks some more times at one
- * that is not whole. */
+/* The same for other processes: keeper may be changing the record at this moment, so an incomplete one is read again a
+ * few times. */
 int journal_read_beside(int dir, const char *id, struct journal_record *ret);
 void journal_remove(int dir, const char *id);
 /* Calls `each` for every name in the journal; r is NULL if it is not a record. */
 int journal_each(int dir, void (*each)(void *arg, const char *name, const struct journal_record *r), void *arg,
                  struct err *err);
-/* The cgroups in which keepers of this run directory made those of sandboxes: found again from wherever one looks. */
+/* The cgroups in which keepers of this run directory made those of sandboxes. */
 int journal_groups(int dir, struct strv *ret);
 int journal_put_groups(int dir, const struct strv *groups, struct err *err);
 /* The running kernel's boot id; "" if it cannot be read. */

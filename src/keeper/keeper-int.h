@@ -17,22 +17,24 @@
 #include "keeper/place.h"
 #include "keeper/proto.h"
 #include "keeper/request.h"
+#include "keeper/tier.h"
 #include "os/cgroup.h"
 #include "os/upper.h"
-#include "wall/box.h"
+#include "wall/sandbox.h"
 
 #define KEEPER_GROUP "hutch" /* the cgroup around all sandboxes */
 
 enum {
-    KEEPER_CONNS = 16,
+    KEEPER_CONNS = 80,        /* front, and one of each job of the layer store that holds a sandbox */
     KEEPER_OUT = 1 << 20,     /* bytes waiting for one client; one that lets more pile up is dropped */
     KEEPER_WAITERS = 4,       /* requests that wait for the end of one sandbox */
     KEEPER_STARTING_MAX = 32, /* creates under way; further requests wait in their sockets */
     KEEPER_STARTING_RESUME = 24,
     KEEPER_START_MS = 10000, /* a create that takes longer is given up */
-    KEEPER_CHECK_MS = 40000, /* so much longer if an image must be made or checked first; stock knows (REFS_GRACE_S) */
+    KEEPER_CHECK_MS =
+        40000, /* so much longer if an image must be made or checked first; the layer store knows (REFS_GRACE_S) */
     KEEPER_CHECKS_MAX = 64,  /* creates that wait for that; more are refused */
-    KEEPER_CHECKS_SAME = 16, /* of them for one volume that somebody holds */
+    KEEPER_CHECKS_SAME = 16, /* of them for one volume that another process holds */
     KEEPER_CHECKS_AT_ONCE = 4,
     KEEPER_CHECK_ROUNDS = 16, /* checks of one create, which loses an image again while it waits for the rest */
     KEEPER_END_MS = 20000,    /* a kill that takes longer is answered with what is left, and goes on */
@@ -44,8 +46,8 @@ enum {
 
 /* Made once; the same in every child. */
 struct keeper_common {
-    struct wall_box_world world;
-    struct stock_place stock;          /* in our own mount namespace */
+    struct wall_sandbox_world world;
+    struct layers_place layers;        /* in our own mount namespace */
     struct cgroup_info cgroups;        /* `own` is the group all sandboxes are in */
     struct cgroup_info cgroups_around; /* where that group is */
     char boot[JOURNAL_BOOT];
@@ -61,20 +63,30 @@ struct keeper_common {
 enum life { LIFE_NONE, LIFE_STARTING, LIFE_LIVE, LIFE_ENDING, LIFE_DEAD };
 
 struct waiter {
-    uint32_t conn, conn_gen; /* conn + 1; 0: nobody */
+    uint32_t conn, conn_gen; /* conn + 1; 0: no client */
     uint64_t request;
+};
+
+/* A process that holds the sandbox still. */
+struct holder {
+    struct waiter asker; /* without a client: the process held it before this keeper began */
+    uint64_t pid, start; /* pid 0: free */
+    int pidfd;           /* of a process without a client; else -1 */
+    bool told;           /* that it stands still */
+    uint64_t since_us;   /* CLOCK_MONOTONIC, when it was asked to; 0: it stood still already */
 };
 
 struct entry {
     enum life life;
     uint32_t gen, next; /* next: index + 1 in its bucket or in the free list */
     char id[KEEPER_ID_MAX];
+    const struct tier *tier;
     pid_t pid;
     int pidfd;
     bool child;      /* ours to reap */
     bool asked;      /* ENDING: by a request; nothing is kept of it */
     bool gone;       /* ENDING: init is gone */
-    bool reaped;     /* ENDING: and its status is known, or will not be; the rest is being taken away */
+    bool reaped;     /* ENDING: its status is known or never will be; the rest is being removed */
     bool told_late;  /* ENDING: waiters were told that it takes long */
     bool waiting;    /* STARTING: for a network namespace or a check; nothing is taken yet */
     bool checking;   /* STARTING: for a check (checks.c) */
@@ -82,8 +94,10 @@ struct entry {
     bool adopted;    /* from the keeper before us */
     bool net;        /* has a way out, if egress serves it */
     bool attached;   /* LIVE: egress was told */
-    bool frozen;     /* LIVE: everything in it stands still */
+    bool paused;     /* LIVE: by a client */
+    bool still;      /* LIVE: everything in it stands still */
     bool freezing;   /* LIVE: not yet everything */
+    bool thaw_late;  /* LIVE: it should run again, and the thaw failed */
     uint32_t range;
     uint32_t cause;
     int32_t status;
@@ -91,10 +105,11 @@ struct entry {
     struct keeper_usage usage;
     struct waiter waiters[KEEPER_WAITERS];
     struct waiter pausers[KEEPER_WAITERS]; /* of those that wait for it to stand still */
-    uint64_t freeze_ms;                    /* since when it should */
+    struct holder holders[KEEPER_HOLDERS];
+    uint64_t freeze_ms; /* since when it should */
     char driver[KEEPER_DRIVER_MAX], quota[24];
     /* STARTING */
-    struct wall_box box;
+    struct wall_sandbox sandbox;
     struct waiter creator;
     char degraded[200];
     char failure[KEEPER_TEXT_MAX];
@@ -108,7 +123,8 @@ struct conn {
     uint32_t head, used; /* of the ring below: records of a length and a message */
     uint32_t untold;     /* while `telling`: the first entry whose death was not put in yet */
     bool blocked;
-    bool telling; /* it came not long ago, and still waits for deaths; nothing is read from it */
+    bool telling; /* new client that still gets the deaths; no request is read from it yet */
+    bool holds;   /* has asked for a hold: it is told no deaths, and its requests never wait for creates */
     unsigned char out[KEEPER_OUT];
 };
 
@@ -179,7 +195,8 @@ enum event_kind {
     EVENT_SYNC,
     EVENT_POOL,
     EVENT_EGRESS,
-    EVENT_CHECK
+    EVENT_CHECK,
+    EVENT_HOLDER
 };
 
 /* setup.c */
@@ -189,7 +206,7 @@ int setup_common(const struct keeper_config *c, struct keeper_common *ret, struc
 /* loop.c */
 uint64_t keeper_now_ms(void); /* CLOCK_BOOTTIME */
 int keeper_watch(struct keeper *k, int fd, uint32_t events, enum event_kind kind, uint32_t gen, uint32_t index);
-/* Lets go of what only the making of a sandbox needed. */
+/* Releases what only the start of a sandbox needed. */
 void keeper_settle(struct keeper *k, struct entry *e);
 void keeper_wake_at(struct keeper *k, uint64_t at_ms);
 void keeper_wake_in_us(struct keeper *k, uint32_t us); /* below a millisecond; whatever was due before comes with it */
@@ -200,7 +217,7 @@ struct entry *entry_new(struct keeper *k, const char *id); /* NULL: full */
 void entry_free(struct keeper *k, struct entry *e);
 void entry_set(struct keeper *k, struct entry *e, enum life life); /* keeps the counts */
 static inline uint32_t entry_index(const struct keeper *k, const struct entry *e) { return (uint32_t)(e - k->entries); }
-/* STARTING: when it is given up. */
+/* When a starting sandbox is given up. */
 static inline uint64_t entry_start_end(const struct entry *e)
 {
     return e->since_ms + (e->checked ? KEEPER_CHECK_MS : 0U) + (e->checking ? 0U : KEEPER_START_MS);
@@ -211,6 +228,8 @@ void asker_accept(struct keeper *k);
 void asker_event(struct keeper *k, uint32_t index, uint32_t events);
 void asker_pause(struct keeper *k, bool on);
 bool asker_waits(const struct keeper *k, const struct waiter *w); /* false: its process is gone, or went on without */
+bool asker_is_connected(const struct keeper *k, const struct waiter *w);
+pid_t asker_pid(const struct keeper *k, const struct waiter *w); /* of the process that connected; 0 */
 void asker_answer(struct keeper *k, const struct waiter *w, struct keeper_reply *r);
 void asker_refuse(struct keeper *k, const struct waiter *w, enum keeper_error error, const char *text);
 void asker_tell_death(struct keeper *k, const struct entry *e);
@@ -219,11 +238,11 @@ void asker_handle(struct keeper *k, uint32_t index, const void *p, size_t n);
 /* create.c */
 void create_begin(struct keeper *k, const struct keeper_create *c, const struct waiter *w);
 void create_sync(struct keeper *k, struct entry *e);
-/* Goes on with creates that wait, as far as there are namespaces; forgets one that is not to be made any more. */
+/* Continues waiting creates as far as namespaces are ready; drops the ones that are no longer wanted. */
 void create_resume(struct keeper *k);
 void create_forget(struct keeper *k, struct entry *e);
 
-/* Its images are ready, or not (err). */
+/* The images of a waiting create are ready, or failed (err). */
 void create_checked(struct keeper *k, struct entry *e, const struct keeper_create *c, const struct err *err);
 
 /* checks.c */
@@ -232,7 +251,7 @@ bool checks_begin(struct keeper *k, struct entry *e, const struct keeper_create 
 void checks_forget(struct keeper *k, struct entry *e);
 void checks_event(struct keeper *k, uint32_t index);
 uint64_t checks_tick(struct keeper *k); /* when to come again (UINT64_MAX: no need) */
-/* The image of its upper layer, if no record names that. */
+/* Removes the image of its upper layer unless a record names it. */
 void checks_drop_upper(const struct keeper *k, const struct entry *e);
 
 /* control.c: RUN/ID.sock. */
@@ -254,7 +273,7 @@ int keepsake_put(const struct keeper *k, const struct entry *e, const struct jou
 /* pool.c */
 int pool_start(struct keeper *k, struct err *err);
 /* 1: *ret is the caller's; 0: none is there at the moment; -1: none can be made. */
-int pool_take(struct keeper *k, struct netns *ret, struct err *err);
+int pool_take_netns(struct keeper *k, struct netns *ret, struct err *err);
 void pool_watch(struct keeper *k); /* after k->npending changed */
 void pool_event(struct keeper *k, uint32_t events);
 uint64_t pool_tick(struct keeper *k);
@@ -268,14 +287,14 @@ uint64_t attach_tick(struct keeper *k);
 
 /* roots.c: the directories that a root is made of. */
 struct root {
-    int layer[WALL_BOX_LAYERS_MAX]; /* uppermost first */
-    size_t n;                       /* 0: the host's tree */
-    bool fixed;                     /* nothing in it ever changes */
+    int layer[WALL_SANDBOX_LAYERS_MAX]; /* uppermost first */
+    size_t n;                           /* 0: the host's tree */
+    bool fixed;                         /* nothing in it ever changes */
 };
 /* On failure the caller closes what is open. */
 int root_open(const struct keeper *k, const char *template, bool tools, struct root *ret, struct err *err);
 void root_close(struct root *r);
-/* All of it as one directory, for looking at; with the ids that are stored. */
+/* All layers merged into one directory, for reading; ids as stored. */
 int root_merged(const struct keeper *k, const struct root *r, struct err *err);
 /* Only while no sandbox lives. */
 void root_sweep_tools(void);
@@ -285,16 +304,16 @@ void root_sweep_tools(void);
 int uppers_probe(const struct keeper *k, const char *driver, struct upper_info *ret, struct err *err);
 int uppers_take(const struct keeper *k, const struct upper_info *info, const struct keeper_create *c, struct upper *ret,
                 struct err *err);
-/* Fills in how large an image for it is made. */
+/* Fills in the size of its image. */
 void uppers_size(const struct keeper *k, struct keeper_create *c);
 void uppers_drop(const struct keeper *k, const char *id, const char *driver);
-/* False: it cannot be known without a search. */
+/* False: unknown without walking the tree. */
 bool uppers_usage(const struct keeper_common *m, const struct journal_record *r, struct upper_usage *ret);
 void uppers_sweep(struct keeper *k);
 
 /* volumes.c */
 struct volumes {
-    struct wall_box_volume v[WALL_BOX_VOLUMES_MAX];
+    struct wall_sandbox_volume v[WALL_SANDBOX_VOLUMES_MAX];
     size_t n;
 };
 /* Places are borrowed from *c. On failure the caller closes what is open. */
@@ -305,8 +324,14 @@ void volumes_close(struct volumes *v);
 /* freeze.c */
 void freeze_pause(struct keeper *k, struct entry *e, const struct waiter *w);
 void freeze_resume(struct keeper *k, struct entry *e, const struct waiter *w);
-void freeze_adopt(struct keeper *k, struct entry *e);  /* the journal says that it is paused */
+void freeze_hold(struct keeper *k, struct entry *e, const struct waiter *w);
+void freeze_release(struct keeper *k, struct entry *e, const struct waiter *w);
+/* Goes on with the pause and the holds in its record. */
+void freeze_adopt(struct keeper *k, struct entry *e, const struct journal_record *r);
 void freeze_forget(struct keeper *k, struct entry *e); /* it is about to end */
+void freeze_leave(struct keeper *k);                   /* this keeper ends: thaws what is only held */
+/* Once, after an upgrade: thaws what a layer store of an older version had frozen by itself. */
+void freeze_take_markers(struct keeper *k);
 uint64_t freeze_tick(struct keeper *k);
 
 /* trust.c: what makes programs in a sandbox trust the installation's roots, STATE/egress/trusted.crt. */
@@ -316,27 +341,43 @@ struct trust_made {
     int fd;        /* directory over the root of the template, O_PATH; -1 if there is no certificate */
     unsigned left; /* bundles that are too large and stay as they are */
 };
-/* For the sandbox of this id, which from now on uses it; trust_unuse() ends that. */
+/* Gives the sandbox its layer and marks it used until trust_unuse(). */
 int trust_layer(struct keeper *k, const char *id, const char *template, const struct root *root, struct trust_made *ret,
                 struct err *err);
 void trust_unuse(const char *id);
-/* A directory of ours with everything in it. */
+/* Removes a directory of ours with everything in it. */
 void keeper_remove_tree(int dir, const char *name);
-/* Layers that nobody can be using; only while no sandbox lives. */
+/* Removes all layers; call only while no sandbox lives. */
 void trust_sweep(void);
 
 /* end.c */
 void end_begin(struct keeper *k, struct entry *e, enum keeper_cause cause);
 void end_pidfd(struct keeper *k, struct entry *e);
 bool end_is_overdue(const struct keeper *k, uint64_t deadline_ms);
-/* Everything in the cgroups of a record is killed, also if it is paused. */
-void end_signal_groups(const struct journal_record *r);
-/* Retries what could not be taken away yet; when to come again (UINT64_MAX: no need). */
+/* Retries unfinished removals; returns when to call again (UINT64_MAX: no need). */
 uint64_t end_tick(struct keeper *k);
 void end_wait(struct keeper *k, struct entry *e, const struct waiter *w);
 void end_forget(struct keeper *k, struct entry *e);
 
+/* Bits of keeper_usage.have, in the order of its fields. */
+enum have {
+    HAVE_CPU_USER = 1 << 0,
+    HAVE_CPU_SYSTEM = 1 << 1,
+    HAVE_MEMORY = 1 << 2,
+    HAVE_MEMORY_PEAK = 1 << 3,
+    HAVE_MEMORY_LIMIT = 1 << 4,
+    HAVE_DISK_USED = 1 << 5,
+    HAVE_DISK_LIMIT = 1 << 6,
+    HAVE_INODES_USED = 1 << 7,
+    HAVE_PIDS = 1 << 8,
+    HAVE_PIDS_PEAK = 1 << 9,
+    HAVE_OOM_KILLS = 1 << 10,
+    HAVE_THROTTLED = 1 << 11,
+    HAVE_CPU_MILLI = 1 << 12,
+};
+
 /* usage.c */
+void usage_answer(struct keeper *k, const struct entry *e, const struct waiter *w);
 void usage_read(const struct keeper *k, const struct journal_record *r, bool alive, struct keeper_usage *ret);
 
 /* claims.c: one lock description of keeper's own besides each init's; shared locks, so that both hold. */
@@ -344,19 +385,19 @@ int claims_open(struct err *err);
 int claims_hold(int ranges, const struct idrange *taken, uint32_t base);
 void claims_drop(int ranges, uint32_t base);
 
-/* recover.c: sandboxes that live, but whose journal record was removed or damaged (`damaged`: names of these). Each is taken
- * up by what its init keeps, or ended; what happens is said. */
+/* recover.c: adopts live sandboxes whose journal record was removed or damaged (`damaged`: their names) by what their
+ * init keeps, or ends them; logs either. */
 void recover_all(struct keeper *k, const struct strv *damaged);
 /* Whether every cgroup in a record's text is the one that the process is in. */
 bool recover_groups_are_true(pid_t pid, const char *text);
 
 /* adopt.c */
-/* Takes a sandbox up that stands in the journal. */
+/* Adopts a sandbox of the journal. */
 void adopt_record(struct keeper *k, const struct journal_record *r);
 int adopt_all(struct keeper *k, struct err *err);
 /* Whether this is the name of a sandbox's cgroup whose keeper (in our pid namespace) is dead. */
 bool keeper_leaf_orphaned(const char *name);
-/* Whether anybody listens on that socket. */
+/* Whether a process listens on that socket. */
 bool keeper_socket_alive(int dir, const char *name);
 
 #endif

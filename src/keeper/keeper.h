@@ -46,7 +46,7 @@ struct keeper_config {
 /* Runs until killed or until the supervisor closes the socket. Returns only with an error. */
 int keeper_run(const struct keeper_config *c, struct err *err);
 
-/* What is left of sandboxes that nobody knows: told one by one, removed if asked. Never touches what lives. */
+/* Reports what orphaned sandboxes left, item by item, and removes it if asked. Never touches live sandboxes. */
 struct keeper_gc {
     const char *run, *state;
     bool remove;

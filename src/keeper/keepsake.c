@@ -48,7 +48,7 @@ static void keepsake_fill(const struct keeper *k, const struct journal_record *r
     journal_seal(&ret->record);
 }
 
-/* The same file with other rights: init must not be able to write it. */
+/* Opens the same file with other rights: init must not be able to write it. */
 static int keepsake_reopen(int fd, int flags)
 {
     char path[32];
@@ -68,7 +68,7 @@ int keepsake_make(const struct keeper *k, const struct journal_record *r, struct
     return ro < 0 ? err_set(err, ERR_SETUP, errno, "open the file in memory that init keeps") : ro;
 }
 
-/* What is at that number in an init of another version is something else. */
+/* An init of another version may have a different file at that number. */
 static int keepsake_fetch(int pidfd)
 {
     struct init_life head;

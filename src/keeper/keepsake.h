@@ -1,11 +1,10 @@
-/* keepsake.h - what each init keeps for the keepers to come: a file in memory with the time at which it ends itself, the node
+/* keepsake.h - what each init keeps for later keepers: a file in memory with the time at which it ends itself, the node
  * that it belongs to, and its journal record.
  *
- * The journal is what counts. The copy is used when the journal was removed or damaged: init's process is found in /proc, and
- * what the copy says is believed as far as the kernel says the same (start time, id range, cgroup). The file is keeper's: it
- * can be read by init and written by keeper only, which fetches it from init by pidfd_getfd() each time, also from one that
- * is paused.
- * An init of a version before has none: it has no end of its own, and cannot be taken up again without its record.
+ * The journal decides. The copy is used when the journal was removed or damaged: keeper finds init's process in /proc
+ * and believes the copy as far as the kernel confirms it (start time, id range, cgroup). init can only read the file;
+ * keeper writes it, and fetches it from init by pidfd_getfd() each time, even from a paused one. An init of an older
+ * version has none: it has no deadline of its own, and cannot be adopted without its record.
  */
 #ifndef HUTCH_KEEPER_KEEPSAKE_H
 #define HUTCH_KEEPER_KEEPSAKE_H

@@ -30,13 +30,13 @@ int keeper_watch(struct keeper *k, int fd, uint32_t events, enum event_kind kind
     return epoll_ctl(k->epoll, EPOLL_CTL_ADD, fd, &ev);
 }
 
-/* A child that is being made holds copies of our descriptors for a moment: closing alone would leave this one in the set,
- * with its end reported again and again. */
+/* A child that is being made holds copies of our descriptors for a moment. Without EPOLL_CTL_DEL the closed one would
+ * stay in the set and report its end again and again. */
 void keeper_settle(struct keeper *k, struct entry *e)
 {
-    if (e->box.sync >= 0)
-        (void)epoll_ctl(k->epoll, EPOLL_CTL_DEL, e->box.sync, NULL);
-    wall_box_settle(&e->box);
+    if (e->sandbox.sync >= 0)
+        (void)epoll_ctl(k->epoll, EPOLL_CTL_DEL, e->sandbox.sync, NULL);
+    wall_sandbox_settle(&e->sandbox);
 }
 
 /* The one timer stands at the earliest moment anything is due. */
@@ -56,12 +56,12 @@ void keeper_wake_in_us(struct keeper *k, uint32_t us)
     struct itimerspec t = {.it_value = {.tv_nsec = (long)us * 1000}};
     uint64_t now = keeper_now_ms();
     if (k->timer_at && k->timer_at <= now)
-        return; /* it is about to go off, and must not be put off again and again */
+        return; /* about to expire: putting it off again and again would never let it expire */
     k->timer_at = now;
     (void)timerfd_settime(k->timer, 0, &t, NULL);
 }
 
-static void due(struct keeper *k)
+static void loop_run_due(struct keeper *k)
 {
     uint64_t now = keeper_now_ms(), next = UINT64_MAX;
     k->timer_at = 0;
@@ -93,9 +93,11 @@ static void entry_event(struct keeper *k, enum event_kind kind, uint32_t gen, ui
         create_sync(k, e);
     else if (kind == EVENT_PIDFD)
         end_pidfd(k, e);
+    else if (kind == EVENT_HOLDER)
+        (void)freeze_tick(k);
 }
 
-static void dispatch(struct keeper *k, const struct epoll_event *ev)
+static void keeper_dispatch_event(struct keeper *k, const struct epoll_event *ev)
 {
     enum event_kind kind = (enum event_kind)(ev->data.u64 >> 56);
     uint32_t gen = (uint32_t)(ev->data.u64 >> 32) & 0xffffff, index = (uint32_t)ev->data.u64;
@@ -106,7 +108,7 @@ static void dispatch(struct keeper *k, const struct epoll_event *ev)
         break;
     case EVENT_TIMER:
         (void)read(k->timer, &ticks, sizeof ticks);
-        due(k);
+        loop_run_due(k);
         break;
     case EVENT_CONN:
         if (k->conns[index].fd >= 0 && (k->conns[index].gen & 0xffffff) == gen)
@@ -127,7 +129,7 @@ static void dispatch(struct keeper *k, const struct epoll_event *ev)
     }
 }
 
-static int begin(struct keeper *k, struct err *err)
+static int loop_begin(struct keeper *k, struct err *err)
 {
     k->epoll = epoll_create1(EPOLL_CLOEXEC);
     k->timer = timerfd_create(CLOCK_BOOTTIME, TFD_CLOEXEC | TFD_NONBLOCK);
@@ -165,7 +167,7 @@ int keeper_run(const struct keeper_config *c, struct err *err)
     k->config = c;
     k->common = &common;
     log_open("keeper", LOG_LEVEL_INFO, STDERR_FILENO);
-    if (begin(k, err) < 0)
+    if (loop_begin(k, err) < 0)
         return -1;
     sigset_t waiting;
     term_hold(&waiting);
@@ -173,13 +175,14 @@ int keeper_run(const struct keeper_config *c, struct err *err)
         struct epoll_event events[EVENTS];
         int n = epoll_pwait(k->epoll, events, EVENTS, -1, &waiting);
         if (term_came()) { /* sandboxes live on */
+            freeze_leave(k);
             cgroup_group_leave(&common.cgroups);
             return 0;
         }
         if (n < 0 && errno != EINTR)
             return err_set(err, ERR_INTERNAL, errno, "wait for requests");
         for (int i = 0; i < n; i++)
-            dispatch(k, &events[i]);
+            keeper_dispatch_event(k, &events[i]);
         if (k->paused && k->nstarting - k->nchecking <= KEEPER_STARTING_RESUME)
             asker_pause(k, false);
     }

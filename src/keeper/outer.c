@@ -10,7 +10,7 @@
 
 enum { LOCK_WAIT_MS = 5000, LOCK_LOOK_MS = 20 };
 
-static pid_t holder(int fd)
+static pid_t outer_lock_holder(int fd)
 {
     struct flock fl = {.l_type = F_WRLCK, .l_whence = SEEK_SET};
     return fcntl(fd, F_GETLK, &fl) < 0 || fl.l_type == F_UNLCK ? 0 : fl.l_pid;
@@ -22,20 +22,20 @@ int outer_of_lock(int dir, const char *name)
     _cleanup_close_ int lock = openat(dir, name, O_RDWR | O_NOFOLLOW | O_CLOEXEC);
     if (lock < 0)
         return -1;
-    pid_t pid = holder(lock);
+    pid_t pid = outer_lock_holder(lock);
     (void)snprintf(path, sizeof path, "/proc/%d/ns/user", (int)pid);
     _cleanup_close_ int fd = pid <= 0 ? -1 : open(path, O_RDONLY | O_CLOEXEC);
     if (fd < 0 && pid > 0)
         return -1;
-    /* Still the same: the number was not given to another process meanwhile. */
-    if (fd < 0 || holder(lock) != pid) {
+    /* The holder is unchanged, so the pid was not reused meanwhile. */
+    if (fd < 0 || outer_lock_holder(lock) != pid) {
         errno = ESRCH;
         return -1;
     }
     return TAKE_FD(fd);
 }
 
-/* A POSIX lock: of this process alone, so no child inherits it, and gone when it dies, however. */
+/* A POSIX lock belongs to this process alone: no child inherits it, and the kernel drops it when we die. */
 int outer_take_lock(int dir, const char *name, const char *who, struct err *err)
 {
     struct flock fl = {.l_type = F_WRLCK, .l_whence = SEEK_SET};

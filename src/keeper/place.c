@@ -17,14 +17,14 @@
 
 _Static_assert((int)STACK_BASE_MAX == (int)KEEPER_TEMPLATE_MAX, "a base is a template's name");
 _Static_assert(sizeof(struct stack_file) == 16 + STACK_BASE_MAX + (STACK_LAYERS_MAX + 1) * SHA256_BYTES,
-               "no bytes between the fields that nobody sets");
+               "no bytes between the fields that no code sets");
 
 static const char magic[8] = "hstack1";
 enum { VERSION = 1, ID_RANDOM = 24, ID_TAIL_MIN = 8, ID_TAIL_MAX = 32 };
 
 /* --- directories -------------------------------------------------------------------------------------------------- */
 
-static int open_dir(int at, const char *name, mode_t mode, int *ret, struct err *err)
+static int place_open_dir(int at, const char *name, mode_t mode, int *ret, struct err *err)
 {
     struct stat st;
     if (mkdirat(at, name, mode) < 0 && errno != EEXIST)
@@ -32,16 +32,16 @@ static int open_dir(int at, const char *name, mode_t mode, int *ret, struct err 
     *ret = openat(at, name, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
     if (*ret < 0 || fstat(*ret, &st) < 0)
         return err_set(err, ERR_SETUP, errno, "open the directory %s of the store", name);
-    /* The umask may have taken bits; one that the operator gave another mode stays as it is. */
+    /* Restore bits that the umask removed; a mode that the operator changed otherwise stays. */
     if ((st.st_mode & 07777 & ~mode) == 0 && (st.st_mode & 07777) != mode && fchmod(*ret, mode) < 0)
         return err_set(err, ERR_SETUP, errno, "set the mode of the directory %s of the store", name);
     return 0;
 }
 
-int stock_place_open(int state, int templates, struct stock_place *ret, struct err *err)
+int layers_place_open(int state, int templates, struct layers_place *ret, struct err *err)
 {
-    *ret = (struct stock_place)STOCK_PLACE_INIT;
-    if (open_dir(state, STOCK_DIR, 0700, &ret->root, err) < 0)
+    *ret = (struct layers_place)LAYERS_PLACE_INIT;
+    if (place_open_dir(state, LAYERS_DIR, 0700, &ret->root, err) < 0)
         return -1;
     const struct {
         const char *name;
@@ -50,19 +50,19 @@ int stock_place_open(int state, int templates, struct stock_place *ret, struct e
     } dirs[] = {{"layers", 0755, &ret->layers}, {"stacks", 0700, &ret->stacks},   {"tmp", 0700, &ret->tmp},
                 {"uppers", 0700, &ret->uppers}, {"volumes", 0700, &ret->volumes}, {"blobs", 0700, &ret->blobs}};
     for (size_t i = 0; i < ARRAY_LEN(dirs); i++)
-        if (open_dir(ret->root, dirs[i].name, dirs[i].mode, dirs[i].fd, err) < 0) {
-            stock_place_close(ret);
+        if (place_open_dir(ret->root, dirs[i].name, dirs[i].mode, dirs[i].fd, err) < 0) {
+            layers_place_close(ret);
             return -1;
         }
     if (templates >= 0 && (ret->templates = fcntl(templates, F_DUPFD_CLOEXEC, 3)) < 0) {
         (void)err_set(err, ERR_SETUP, errno, "keep the directory of templates");
-        stock_place_close(ret);
+        layers_place_close(ret);
         return -1;
     }
     return 0;
 }
 
-void stock_place_close(struct stock_place *p)
+void layers_place_close(struct layers_place *p)
 {
     int *fds[] = {&p->root, &p->layers, &p->stacks, &p->tmp, &p->uppers, &p->volumes, &p->blobs, &p->templates};
     for (size_t i = 0; i < ARRAY_LEN(fds); i++)
@@ -93,7 +93,7 @@ void stack_id_new(char ret[STACK_ID_MAX])
     ret[3 + sizeof bytes] = '\0';
 }
 
-static void sum_of(const struct stack_file *f, uint8_t ret[SHA256_BYTES])
+static void stack_file_sum(const struct stack_file *f, uint8_t ret[SHA256_BYTES])
 {
     struct sha256 h;
     sha256_start(&h);
@@ -105,7 +105,7 @@ static bool base_valid(const char base[STACK_BASE_MAX])
 {
     if (base[0] == '\0')
         return true;
-    /* The host's tree is no directory, and a stack has no stack below it. */
+    /* A stack cannot stand on the host's tree or on another stack. */
     return keeper_template_valid(base) && strcmp(base, "host") != 0 && !stack_id_valid(base);
 }
 
@@ -115,7 +115,7 @@ bool stack_file_valid(const struct stack_file *f)
     if (memcmp(f->magic, magic, sizeof magic) != 0 || f->version != VERSION || f->n > STACK_LAYERS_MAX ||
         !base_valid(f->base) || (f->n == 0 && f->base[0] == '\0'))
         return false;
-    sum_of(f, sum);
+    stack_file_sum(f, sum);
     return memcmp(sum, f->sum, sizeof sum) == 0;
 }
 
@@ -123,10 +123,10 @@ void stack_file_seal(struct stack_file *f)
 {
     memcpy(f->magic, magic, sizeof magic);
     f->version = VERSION;
-    sum_of(f, f->sum);
+    stack_file_sum(f, f->sum);
 }
 
-int stack_read(const struct stock_place *p, const char *id, struct stack_file *ret, struct err *err)
+int stack_read(const struct layers_place *p, const char *id, struct stack_file *ret, struct err *err)
 {
     if (!stack_id_valid(id))
         return err_set(err, ERR_USAGE, 0, "a stack's id is \"st-\" and %d to %d of a-z and 0-9", ID_TAIL_MIN,
@@ -154,7 +154,7 @@ static int open_beneath(int dir, const char *path)
     return (int)syscall(SYS_openat2, dir, path, &how, sizeof how);
 }
 
-int layer_open(const struct stock_place *p, const uint8_t digest[SHA256_BYTES], struct err *err)
+int layer_open(const struct layers_place *p, const uint8_t digest[SHA256_BYTES], struct err *err)
 {
     char path[LAYER_NAME + 8];
     for (size_t i = 0; i < SHA256_BYTES; i++)
@@ -164,7 +164,7 @@ int layer_open(const struct stock_place *p, const uint8_t digest[SHA256_BYTES], 
     return fd < 0 ? err_set(err, ERR_SETUP, errno, "open the layer %.12s", path) : fd;
 }
 
-static int base_open(const struct stock_place *p, const char *base, struct err *err)
+static int base_open(const struct layers_place *p, const char *base, struct err *err)
 {
     char path[STACK_BASE_MAX + 8];
     (void)snprintf(path, sizeof path, "%s/root", base);
@@ -174,7 +174,7 @@ static int base_open(const struct stock_place *p, const char *base, struct err *
     return fd < 0 ? err_set(err, ERR_SETUP, errno, "open the template %s", base) : fd;
 }
 
-int stack_open(const struct stock_place *p, const struct stack_file *f, int *fds, size_t *n, struct err *err)
+int stack_open(const struct layers_place *p, const struct stack_file *f, int *fds, size_t *n, struct err *err)
 {
     size_t room = *n, have = 0, want = f->n + (f->base[0] ? 1U : 0U);
     *n = 0;

@@ -1,4 +1,4 @@
-/* place.h - the directories of the store and its stacks: the part that keeper reads. What is written there is in
+/* place.h - the directories of the database and its stacks: the part that keeper reads. What is written there is in
  * stock/layers.h.
  */
 #ifndef HUTCH_KEEPER_PLACE_H
@@ -25,22 +25,22 @@ struct stack_file {
     uint8_t layer[STACK_LAYERS_MAX][SHA256_BYTES]; /* uppermost first */
     uint8_t sum[SHA256_BYTES];                     /* of everything before */
 };
-struct stock_place {
+struct layers_place {
     int root, layers, stacks, tmp, uppers, volumes, blobs,
         templates; /* O_RDONLY|O_DIRECTORY or O_PATH; -1: not opened */
 };
-#define STOCK_PLACE_INIT               \
+#define LAYERS_PLACE_INIT              \
     {                                  \
         -1, -1, -1, -1, -1, -1, -1, -1 \
     }
-#define STOCK_DIR "stock" /* in STATE */
+#define LAYERS_DIR "stock" /* in STATE */
 /* Of a sandbox whose root is nothing but our own tools (KEEPER_BUILD); there is no such file. */
 #define STACK_EMPTY "st-00000000"
 
 /* Opens STATE/stock, making what is missing (0700; layers 0755 so that idmapped readers get in). templates may be -1.
  */
-int stock_place_open(int state, int templates, struct stock_place *ret, struct err *err);
-void stock_place_close(struct stock_place *p);
+int layers_place_open(int state, int templates, struct layers_place *ret, struct err *err);
+void layers_place_close(struct layers_place *p);
 
 bool stack_id_valid(const char *id); /* st-[a-z0-9]{8,32} */
 void stack_id_new(char ret[STACK_ID_MAX]);
@@ -48,10 +48,10 @@ void stack_id_new(char ret[STACK_ID_MAX]);
 bool stack_file_valid(const struct stack_file *f);
 void stack_file_seal(struct stack_file *f); /* magic, version, sum */
 /* ENOENT in err->eno if there is none; ERR_SETUP "is damaged" if it is not whole. */
-int stack_read(const struct stock_place *p, const char *id, struct stack_file *ret, struct err *err);
+int stack_read(const struct layers_place *p, const char *id, struct stack_file *ret, struct err *err);
 /* Directory of a layer's tree, O_PATH. */
-int layer_open(const struct stock_place *p, const uint8_t digest[SHA256_BYTES], struct err *err);
+int layer_open(const struct layers_place *p, const uint8_t digest[SHA256_BYTES], struct err *err);
 /* All directories of a stack, uppermost first, O_PATH, the caller's; *n in: room. */
-int stack_open(const struct stock_place *p, const struct stack_file *f, int *fds, size_t *n, struct err *err);
+int stack_open(const struct layers_place *p, const struct stack_file *f, int *fds, size_t *n, struct err *err);
 
 #endif

@@ -1,9 +1,9 @@
 /* pool.c - network namespaces made in advance.
  *
- * Making one takes the kernel longer than everything else about a sandbox, so a child of keeper does it. keeper asks for
- * namespaces by number; the child sends one message with three descriptors for each. What keeper has not yet taken waits in
- * the socket: that is the stock, and keeper holds no descriptor of it. A failure is one message too; with it the child
- * forgets what it was asked for, and keeper asks again when it next needs one.
+ * Making one takes the kernel longer than everything else about a sandbox, so a child of keeper does it. keeper asks
+ * for namespaces by number; the child sends one message with three descriptors for each. Namespaces that keeper has not
+ * yet taken wait in the socket, so it holds no descriptors of them. A failure is one message too: the child then drops
+ * the outstanding requests, and keeper asks again when it next needs one.
  */
 #include <errno.h>
 #include <fcntl.h>
@@ -22,17 +22,17 @@
 #include "keeper/keeper-int.h"
 #include "os/caps.h"
 
-enum { POOL_STOCK = 32, POOL_RESTART_MS = 1000, POOL_FD = 3 };
+enum { POOL_WANTED = 32, POOL_RESTART_MS = 1000, POOL_FD = 3 };
 
 struct made {               /* from the child */
-    uint32_t code, dropped; /* not made: why, and how many will not be, this one included */
+    uint32_t code, dropped; /* failure: the reason, and how many namespaces are dropped, this one included */
     uint64_t cookie, tcp_cookie, udp_cookie;
     char text[KEEPER_TEXT_MAX];
 };
 
 /* --- the child ------------------------------------------------------------------------------------------------------ */
 
-static int make_one(int sock, uint32_t *want)
+static int pool_make_one(int sock, uint32_t *want)
 {
     struct netns n = NETNS_INIT;
     struct err err = {0};
@@ -76,7 +76,7 @@ static void pool_main(int sock, pid_t keeper)
         bool ended = n != sizeof more && (n >= 0 || (errno != EAGAIN && errno != EINTR));
         if (n == sizeof more)
             want += more;
-        else if (ended || (want > 0 && make_one(POOL_FD, &want) < 0))
+        else if (ended || (want > 0 && pool_make_one(POOL_FD, &want) < 0))
             _exit(0);
     }
 }
@@ -86,13 +86,13 @@ static void pool_main(int sock, pid_t keeper)
 static void ask(struct keeper *k)
 {
     struct pool *p = &k->pool;
-    uint32_t stock = k->config->max_sandboxes < POOL_STOCK ? k->config->max_sandboxes : POOL_STOCK;
-    uint32_t more = stock > p->asked ? stock - p->asked : 0;
+    uint32_t wanted = k->config->max_sandboxes < POOL_WANTED ? k->config->max_sandboxes : POOL_WANTED;
+    uint32_t more = wanted > p->asked ? wanted - p->asked : 0;
     if (more > 0 && send(p->sock, &more, sizeof more, MSG_DONTWAIT | MSG_NOSIGNAL) == sizeof more)
         p->asked += more;
 }
 
-/* Its end is always heard; that a namespace is there, only while somebody waits for one. */
+/* Always reports the end of the pool's process; reports new namespaces only while a create waits for one. */
 void pool_watch(struct keeper *k)
 {
     struct epoll_event ev = {.events = k->npending > 0 ? EPOLLIN : 0U, .data.u64 = (uint64_t)EVENT_POOL << 56};
@@ -133,7 +133,7 @@ static void stop(struct keeper *k)
     p->pid = -1;
 }
 
-/* A child that dies at once is not started again at once. */
+/* A child that died at once is restarted after a delay. */
 uint64_t pool_tick(struct keeper *k)
 {
     struct pool *p = &k->pool;
@@ -160,7 +160,7 @@ void pool_event(struct keeper *k, uint32_t events)
     create_resume(k);
 }
 
-int pool_take(struct keeper *k, struct netns *ret, struct err *err)
+int pool_take_netns(struct keeper *k, struct netns *ret, struct err *err)
 {
     struct pool *p = &k->pool;
     struct made m;
@@ -171,7 +171,7 @@ int pool_take(struct keeper *k, struct netns *ret, struct err *err)
         ssize_t n = fd_recv(p->sock, &m, sizeof m, fds, &nfds);
         if (n < 0 && errno == EAGAIN)
             break;
-        if (n == sizeof m && m.code != 0 && nfds == 0) { /* perhaps of long ago: a namespace may come behind it */
+        if (n == sizeof m && m.code != 0 && nfds == 0) { /* may be old: a namespace may follow it */
             failed = true;
             p->asked -= m.dropped < p->asked ? m.dropped : p->asked;
             (void)err_set(err, (enum err_code)m.code, 0, "%.*s", (int)sizeof m.text - 1, m.text);

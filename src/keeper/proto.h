@@ -1,15 +1,18 @@
-/* proto.h - what front may ask keeper, and what keeper answers: fixed-layout messages over SEQPACKET, one struct each way,
- * no descriptors, no pointers, every string NUL-terminated inside its array. keeper accepts ids, numbers and flags only;
- * which directories, layers and device nodes they stand for is decided by keeper's own configuration.
+/* proto.h - what front may ask keeper, and what keeper answers: fixed-layout messages over SEQPACKET, one struct each
+ * way, no descriptors, no pointers, every string NUL-terminated inside its array. keeper accepts ids, numbers and flags
+ * only; keeper's own configuration decides which directories, layers and device nodes they stand for.
  */
 #ifndef HUTCH_KEEPER_PROTO_H
 #define HUTCH_KEEPER_PROTO_H
 
 #include <stdint.h>
 
+#define KEEPER_SOCKET "keeper.sock" /* in RUN */
+
 enum {
     KEEPER_VERSION = 2,
     KEEPER_VOLUMES_MAX = 8,
+    KEEPER_HOLDERS = 4, /* processes that hold one sandbox at a time */
     KEEPER_PLACE_MAX = 256,
     KEEPER_DRIVER_MAX = 16,
     KEEPER_ID_MAX = 40,
@@ -27,6 +30,8 @@ enum keeper_type {
     KEEPER_FORGET, /* no answer */
     KEEPER_PAUSE,  /* everything inside stands still when this is answered; done twice it is done */
     KEEPER_RESUME,
+    KEEPER_HOLD, /* the same for the asker's own work: until KEEPER_RELEASE, or until its connection or process ends */
+    KEEPER_RELEASE, /* a sandbox that is not paused runs again when this is answered */
     KEEPER_REPLY = 100,
     KEEPER_ITEMS,
     KEEPER_DIED,
@@ -50,13 +55,15 @@ enum {
     KEEPER_WISH = 8 /* the limits on cpu and memory are dropped, and named, where they cannot be enforced */
 };
 enum { KEEPER_VOLUME_RO = 1 };
+enum keeper_tier { KEEPER_TIER_CONTAINER, KEEPER_TIERS }; /* the operations of each: tier.h */
 
 struct keeper_head {
     uint32_t version, type;
     uint64_t request; /* chosen by the asker, returned in the answer */
 };
 struct keeper_volume {
-    char id[KEEPER_ID_MAX]; /* "vol-...": a volume of the store, or "host-NAME": a directory of the operator's table */
+    char id
+        [KEEPER_ID_MAX]; /* "vol-...": a volume of the database, or "host-NAME": a directory of the operator's table */
     char place
         [KEEPER_PLACE_MAX]; /* absolute, chosen by the tenant: resolved inside, by the sandbox's own first process */
     uint32_t flags;
@@ -73,10 +80,11 @@ struct keeper_create {
     uint32_t pids, open_files;
     uint64_t deadline_ms;           /* CLOCK_BOOTTIME; keeper kills at this time */
     char driver[KEEPER_DRIVER_MAX]; /* of its upper, as os/upper.h names them; "": keeper's default */
-    uint32_t nvolumes, pad;
+    uint32_t nvolumes;
+    uint32_t tier; /* enum keeper_tier */
     struct keeper_volume volume[KEEPER_VOLUMES_MAX];
 };
-struct keeper_simple { /* KILL, USAGE, FORGET, PAUSE, RESUME, LIST (id empty) */
+struct keeper_simple { /* KILL, USAGE, FORGET, PAUSE, RESUME, HOLD, RELEASE, LIST (id empty) */
     struct keeper_head head;
     char id[KEEPER_ID_MAX];
 };
@@ -100,6 +108,7 @@ struct keeper_reply {
     uint32_t init_pid;                         /* CREATE: as seen outside; for logs */
     char driver[KEEPER_DRIVER_MAX], quota[24]; /* CREATE: of its upper, in force */
     struct keeper_usage usage;                 /* USAGE, KILL */
+    uint64_t since_us; /* HOLD: CLOCK_MONOTONIC, when keeper began to freeze it; 0: it stood still already */
 };
 enum keeper_cause {
     KEEPER_DIED_UNKNOWN,

@@ -1,8 +1,8 @@
-/* recover.c - sandboxes without a whole record in the journal: the run directory was removed, or a file in it damaged.
+/* recover.c - finds sandboxes whose journal record is missing or damaged: the run directory or a file in it was
+ * removed.
  *
- * Their inits are found in /proc. What an init keeps (keepsake.h) is believed if the kernel says the same of its process; then
- * the record is written again, and the sandbox is taken up like any other. If not, it is ended: nothing would ever end it
- * otherwise.
+ * Their inits are found in /proc. If the kernel confirms what an init keeps (keepsake.h), the record is written again
+ * and the sandbox is adopted like any other. Otherwise it is ended, because nothing else would ever end it.
  */
 #include <errno.h>
 #include <fcntl.h>
@@ -77,7 +77,7 @@ bool recover_groups_are_true(pid_t pid, const char *text)
     return true;
 }
 
-/* init wrote none of it, and could not; but a wrong record would end and free what is another sandbox's. */
+/* init could not write it, but a wrong record would end another sandbox and free its resources. */
 static bool recover_is_true(const struct keeper *k, pid_t pid, const struct journal_record *r)
 {
     if (!journal_valid(r) || r->state != JOURNAL_LIVE || r->pid != (uint32_t)pid)
@@ -87,7 +87,7 @@ static bool recover_is_true(const struct keeper *k, pid_t pid, const struct jour
            recover_groups_are_true(pid, r->cgroup);
 }
 
-/* What can be known from outside, so that its end takes everything away; also if we are killed meanwhile. */
+/* Writes what can be known from outside, so that ending it removes everything, even if we are killed meanwhile. */
 static void recover_write(const struct keeper *k, const char *id, pid_t pid, int pidfd)
 {
     struct journal_record r = {.state = JOURNAL_LIVE, .status = -1, .pid = (uint32_t)(pid > 0 ? pid : 0)};
@@ -128,6 +128,7 @@ static void recover_end(struct keeper *k, const char *id, pid_t pid, int pidfd)
         return;
     }
     e->adopted = true;
+    e->tier = &tier_container;
     e->pid = pid;
     e->pidfd = pid > 0 ? fcntl(pidfd, F_DUPFD_CLOEXEC, KEEPER_FD_STATE + 1) : -1;
     e->range = pid > 0 && !k->common->world.rootless ? recover_range(pid) : 0;
@@ -143,7 +144,7 @@ static void recover_end(struct keeper *k, const char *id, pid_t pid, int pidfd)
     keeper_wake_at(k, keeper_now_ms());
 }
 
-/* Not ours to end, but no node may ever come back to it. */
+/* Reports a sandbox of another node, which we may not end but which may have lost its node for good. */
 static void recover_tell_foreign(pid_t pid, const struct keepsake *l)
 {
     if (keeper_now_ms() < l->record.deadline_ms || keepsake_kept(l))
@@ -160,7 +161,7 @@ static bool recover_is_ours(const struct keeper *k, const struct keepsake *l)
     return l && l->node.dev == k->common->node.dev && l->node.ino == k->common->node.ino;
 }
 
-/* First those of which everything fits, so that no other can pass for one of them. */
+/* Handles confirmed inits first, so that no other process can pass for one of them. */
 static void recover_found(void *arg, pid_t pid, int pidfd, const struct keepsake *l)
 {
     const struct recovery *s = arg;
@@ -205,7 +206,7 @@ void recover_all(struct keeper *k, const struct strv *damaged)
     struct recovery s = {.k = k, .damaged = damaged};
     for (size_t i = 0; i < damaged->n; i++)
         if (!keeper_id_valid(damaged->v[i])) {
-            log_text(LOG_LEVEL_WARN, "a file in the journal is no record and names no sandbox; it is removed");
+            log_text(LOG_LEVEL_WARN, "removed a file from the journal: no valid record, and not the name of a sandbox");
             journal_remove(k->journal, damaged->v[i]);
         }
     keepsake_each(recover_found, &s);

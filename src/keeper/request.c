@@ -43,7 +43,7 @@ static bool hostname_valid(const char *name, size_t room)
     return all_of(name, room, "-.", true) && name[0] != '-' && name[0] != '.';
 }
 
-static int check_id(const char *id, struct err *err)
+static int request_check_id(const char *id, struct err *err)
 {
     if (!keeper_id_valid(id))
         return err_set(err, ERR_USAGE, 0, "id: must be 1 to %d letters, digits, '-' or '_', not starting with '-'",
@@ -59,7 +59,7 @@ static int check_range(const char *what, uint64_t value, uint64_t min, uint64_t 
                    what, value, min, max);
 }
 
-/* Absolute, without empty, "." and ".." parts; where the kernel's trees are nothing can be put. */
+/* Absolute, without empty, "." and ".." parts, and outside the kernel's trees. */
 static bool place_valid(const char *place, size_t room)
 {
     static const char *const not [] = {"/proc", "/dev", "/sys"};
@@ -102,7 +102,7 @@ static int check_volumes(const struct keeper_create *c, struct err *err)
 
 static int check_create(const struct keeper_create *c, struct err *err)
 {
-    if (check_id(c->id, err) < 0)
+    if (request_check_id(c->id, err) < 0)
         return -1;
     if (!keeper_template_valid(c->template))
         return err_set(err, ERR_USAGE, 0, "template: must be 1 to %d of a-z, 0-9, '_' and '-'",
@@ -111,6 +111,8 @@ static int check_create(const struct keeper_create *c, struct err *err)
         return err_set(err, ERR_USAGE, 0, "hostname: must be at most 63 letters, digits, '-' and '.'");
     if (c->flags & ~(uint32_t)(KEEPER_STRICT | KEEPER_BEST_EFFORT | KEEPER_BUILD | KEEPER_WISH))
         return err_set(err, ERR_USAGE, 0, "flags: 0x%" PRIx32 " has bits that mean nothing", c->flags);
+    if (c->tier >= KEEPER_TIERS)
+        return err_set(err, ERR_USAGE, 0, "tier: %" PRIu32 " is no tier of this version", c->tier);
     if (c->deadline_ms == 0)
         return err_set(err, ERR_USAGE, 0, "deadline_ms: must be given");
     if (check_range("cpu_milli", c->cpu_milli, 1, KEEPER_CPU_MILLI_MAX, err) < 0 ||
@@ -138,6 +140,8 @@ static size_t size_of(uint32_t type)
     case KEEPER_FORGET:
     case KEEPER_PAUSE:
     case KEEPER_RESUME:
+    case KEEPER_HOLD:
+    case KEEPER_RELEASE:
         return sizeof(struct keeper_simple);
     default:
         return 0;
@@ -165,10 +169,10 @@ int keeper_request_parse(const void *p, size_t n, union keeper_request *ret, str
     case KEEPER_DEADLINE:
         if (ret->deadline.deadline_ms == 0)
             return err_set(err, ERR_USAGE, 0, "deadline_ms: must be given");
-        return check_id(ret->deadline.id, err);
+        return request_check_id(ret->deadline.id, err);
     case KEEPER_LIST:
         return 0;
     default:
-        return check_id(ret->simple.id, err);
+        return request_check_id(ret->simple.id, err);
     }
 }

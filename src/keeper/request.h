@@ -1,4 +1,5 @@
-/* request.h - one message of front, checked. Pure. */
+/* request.h - checks one message of front: ids, numbers, flags and strings. A pure function of the bytes, so that it
+ * can be fuzzed; opens nothing and trusts no length. */
 #ifndef HUTCH_KEEPER_REQUEST_H
 #define HUTCH_KEEPER_REQUEST_H
 

@@ -1,4 +1,4 @@
-/* roots.c - of which directories a sandbox's root is made: a template's, or the layers of a stack and what is below them. */
+/* roots.c - opens the directories that make a sandbox's root: a template's, or the layers of a stack and its base. */
 #include <errno.h>
 #include <fcntl.h>
 #include <linux/openat2.h>
@@ -14,12 +14,12 @@
 #include "keeper/keeper-int.h"
 #include "os/mount.h"
 
-#define TOOLS   "tools" /* in the store: directories to be the lowest layer, each with our program as /.hutch/hutch */
+#define TOOLS   "tools" /* in the database: directories to be the lowest layer, each with our program as /.hutch/hutch */
 #define UNREADY ".new"
 
 enum { HASH_BYTES = 8, FD_PATH = 32, CHUNK = 1 << 16 };
 
-_Static_assert((int)WALL_BOX_LAYERS_MAX >= (int)STACK_LAYERS_MAX + 2, "a stack, its base and our tools");
+_Static_assert((int)WALL_SANDBOX_LAYERS_MAX >= (int)STACK_LAYERS_MAX + 2, "a stack, its base and our tools");
 
 static int open_template(const struct keeper *k, const char *name, int *ret, struct err *err)
 {
@@ -36,10 +36,10 @@ static int open_template(const struct keeper *k, const char *name, int *ret, str
 static int open_stack(const struct keeper *k, const char *id, struct root *r, struct err *err)
 {
     struct stack_file f;
-    size_t n = WALL_BOX_LAYERS_MAX;
-    if (stack_read(&k->common->stock, id, &f, err) < 0)
+    size_t n = WALL_SANDBOX_LAYERS_MAX;
+    if (stack_read(&k->common->layers, id, &f, err) < 0)
         return err->eno == ENOENT ? err_set(err, ERR_POLICY, 0, "there is no template %s", id) : -1;
-    if (stack_open(&k->common->stock, &f, r->layer, &n, err) < 0)
+    if (stack_open(&k->common->layers, &f, r->layer, &n, err) < 0)
         return err_wrap(err, "template %s", id);
     r->n = n;
     r->fixed = f.base[0] == '\0';
@@ -78,7 +78,7 @@ static int copy_self(int self, int to)
     return fchmod(fd, 0555);
 }
 
-/* In a root that has nothing else they are all that says who root is. */
+/* In an otherwise empty root these files are the only source of user names. */
 static int write_accounts(int dir)
 {
     static const struct {
@@ -94,10 +94,10 @@ static int write_accounts(int dir)
     return 0;
 }
 
-/* A directory that is there has its name from what is in it, and is never changed. */
+/* The directory's name is the hash of its contents: an existing one is never changed. */
 static int make_tools(int self, const char *name, struct err *err)
 {
-    static const char dir_path[] = STOCK_DIR "/" TOOLS;
+    static const char dir_path[] = LAYERS_DIR "/" TOOLS;
     if (mkdirat(KEEPER_FD_STATE, dir_path, 0755) < 0 && errno != EEXIST)
         return err_set(err, ERR_SETUP, errno, "make the directory " TOOLS " of the store");
     _cleanup_close_ int dir = openat(KEEPER_FD_STATE, dir_path, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
@@ -116,7 +116,7 @@ static int make_tools(int self, const char *name, struct err *err)
 static int open_tools(const struct keeper *k, int *ret, struct err *err)
 {
     static char name[2 * HASH_BYTES + 1]; /* of the program that runs: it does not change */
-    char path[sizeof STOCK_DIR + sizeof TOOLS + sizeof name];
+    char path[sizeof LAYERS_DIR + sizeof TOOLS + sizeof name];
     if (!name[0]) {
         char hash[sizeof name];
         _cleanup_close_ int self = open("/proc/self/exe", O_RDONLY | O_CLOEXEC);
@@ -126,17 +126,17 @@ static int open_tools(const struct keeper *k, int *ret, struct err *err)
             return -1;
         memcpy(name, hash, sizeof name);
     }
-    (void)snprintf(path, sizeof path, "%s/%s/%s", STOCK_DIR, TOOLS, name);
+    (void)snprintf(path, sizeof path, "%s/%s/%s", LAYERS_DIR, TOOLS, name);
     *ret = openat(k->common->world.root, path, O_PATH | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
     if (*ret >= 0)
         return 0;
-    name[0] = '\0'; /* somebody removed it: made again for the next */
+    name[0] = '\0'; /* it was removed: the next create makes it again */
     return err_set(err, ERR_SETUP, errno, "open our own tools in the store");
 }
 
 void root_sweep_tools(void)
 {
-    _cleanup_close_ int dir = openat(KEEPER_FD_STATE, STOCK_DIR, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+    _cleanup_close_ int dir = openat(KEEPER_FD_STATE, LAYERS_DIR, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
     if (dir >= 0)
         keeper_remove_tree(dir, TOOLS);
 }
@@ -174,8 +174,8 @@ void root_close(struct root *r)
 
 int root_merged(const struct keeper *k, const struct root *r, struct err *err)
 {
-    char paths[WALL_BOX_LAYERS_MAX][FD_PATH];
-    const char *lower[WALL_BOX_LAYERS_MAX];
+    char paths[WALL_SANDBOX_LAYERS_MAX][FD_PATH];
+    const char *lower[WALL_SANDBOX_LAYERS_MAX];
     if (r->n == 1) {
         int fd = fcntl(r->layer[0], F_DUPFD_CLOEXEC, 3);
         return fd < 0 ? err_set(err, ERR_SETUP, errno, "keep a descriptor") : fd;

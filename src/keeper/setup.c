@@ -26,7 +26,7 @@
 #include "keeper/keeper-int.h"
 #include "os/idmap.h"
 #include "os/landlock.h"
-#include "policy/filter.h"
+#include "policy/run/filter.h"
 
 #ifndef MFD_EXEC
 #define MFD_EXEC 0x0010U
@@ -42,7 +42,7 @@ static int exec_self(int exe, const struct keeper_config *c, struct err *err)
     return err_set(err, ERR_SETUP, errno, "execute keeper's sealed copy");
 }
 
-/* Nothing inside can reach this file for writing, whatever it finds in /proc: it has no other name and is sealed. */
+/* Runs a sealed copy of the program without a name: no sandbox can write to it, whatever it finds in /proc. */
 static int run_sealed(const struct keeper_config *c, struct err *err)
 {
     struct stat st;
@@ -68,7 +68,7 @@ static int run_sealed(const struct keeper_config *c, struct err *err)
     return exec_self(copy, c, err);
 }
 
-/* Runs beside us, outside: newuidmap wants the user's own ids, which we no longer have. */
+/* Runs in a helper outside the namespace: newuidmap needs the user's own ids, which we no longer have. */
 static void map_parent(int begin, const struct idmap *uids, const struct idmap *gids) __attribute__((noreturn));
 static void map_parent(int begin, const struct idmap *uids, const struct idmap *gids)
 {
@@ -102,7 +102,7 @@ struct outer_search {
     int *ret;
 };
 
-/* Without a journal: by what the inits of this node keep. */
+/* Without a journal, finds the namespace through what the inits of this node keep. */
 static void find_outer_by_keepsake(void *arg, pid_t pid, int pidfd, const struct keepsake *l)
 {
     const struct outer_search *s = arg;
@@ -116,8 +116,8 @@ static void find_outer_by_keepsake(void *arg, pid_t pid, int pidfd, const struct
         *s->ret = ioctl(inner, NS_GET_PARENT);
 }
 
-/* Sandboxes that live are in the namespace of the keeper before us. Only from there can they be signalled: it is ours by
- * owner, so we may go back in. 1 if we did. */
+/* Live sandboxes are in the previous keeper's user namespace and can be signalled only from there. Our user owns it, so
+ * we may enter it. 1 if we did. */
 static int rejoin_outer(struct err *err)
 {
     int journal = journal_open(KEEPER_FD_RUN, err);
@@ -131,8 +131,8 @@ static int rejoin_outer(struct err *err)
         keepsake_node_of(KEEPER_FD_STATE, &search.node);
         keepsake_each(find_outer_by_keepsake, &search);
     }
-    if (r == 0 && outer < 0) /* stock, which lives with us, is in it even if there is no sandbox */
-        outer = outer_of_lock(KEEPER_FD_STATE, STOCK_LOCK);
+    if (r == 0 && outer < 0) /* the layer store runs in it even without a sandbox */
+        outer = outer_of_lock(KEEPER_FD_STATE, LAYERS_LOCK);
     if (r < 0 || outer < 0)
         return r;
     return setns(outer, CLONE_NEWUSER) < 0
@@ -188,7 +188,7 @@ void setup_tie(void)
         _exit(1);
 }
 
-static int check_fds(struct err *err)
+static int setup_check_keeper_fds(struct err *err)
 {
     struct stat st;
     if (fstat(KEEPER_FD_SOCKET, &st) < 0 || !S_ISSOCK(st.st_mode) || fstat(KEEPER_FD_RUN, &st) < 0 ||
@@ -203,7 +203,7 @@ static int check_fds(struct err *err)
 int setup_process(const struct keeper_config *c, struct err *err)
 {
     struct rlimit files;
-    if (check_fds(err) < 0 || run_sealed(c, err) < 0)
+    if (setup_check_keeper_fds(err) < 0 || run_sealed(c, err) < 0)
         return -1;
     if (geteuid() != 0)
         return enter_outer(c, err);
@@ -219,14 +219,14 @@ int setup_process(const struct keeper_config *c, struct err *err)
         (void)setrlimit(RLIMIT_NOFILE, &files);
     }
     (void)prctl(PR_SET_NAME, "hutch-keeper", 0, 0, 0);
-    /* For the moment of a clone keeper takes on a sandbox's uid, and keeps its capabilities (wall/box.c). */
+    /* For the moment of a clone keeper takes on a sandbox's uid, and keeps its capabilities (wall/sandbox.c). */
     if (prctl(PR_SET_SECUREBITS, SECBIT_NO_SETUID_FIXUP, 0, 0, 0) < 0)
         return err_set(err, ERR_SETUP, errno, "set keeper's securebits");
     return outer_take_lock(KEEPER_FD_STATE, KEEPER_LOCK, "keeper", err);
 }
 
 /* Path of a directory that came as a descriptor. New string, or NULL with *err. */
-static char *path_of(int fd, struct err *err)
+static char *setup_path_of_fd(int fd, struct err *err)
 {
     char link[32], path[4096];
     (void)snprintf(link, sizeof link, "/proc/self/fd/%d", fd);
@@ -251,15 +251,15 @@ static int find_cgroups(struct keeper_common *m, struct err *err)
             info->hier[kept++] = info->hier[i];
     info->nhier = kept;
     m->cgroups_around = *info;
-    (void)cgroup_group(info, KEEPER_GROUP); /* without any, requests say what degrades */
+    (void)cgroup_group(info, KEEPER_GROUP); /* without any, replies name the missing limits */
     return 0;
 }
 
 /* Few descriptors: every one is copied for every sandbox. */
-static int open_stock(struct keeper_common *m, struct err *err)
+static int open_layers(struct keeper_common *m, struct err *err)
 {
-    struct stock_place *p = &m->stock;
-    if (stock_place_open(m->world.root, -1, p, err) < 0)
+    struct layers_place *p = &m->layers;
+    if (layers_place_open(m->world.root, -1, p, err) < 0)
         return -1;
     int *const unused[] = {&p->root, &p->tmp, &p->blobs};
     for (size_t i = 0; i < ARRAY_LEN(unused); i++)
@@ -271,7 +271,8 @@ static int open_stock(struct keeper_common *m, struct err *err)
 static int make_world(const struct keeper_config *c, const struct policy *policy, struct keeper_common *m,
                       struct err *err)
 {
-    _cleanup_free_ char *run = path_of(KEEPER_FD_RUN, err), *state = run ? path_of(KEEPER_FD_STATE, err) : NULL;
+    _cleanup_free_ char *run = setup_path_of_fd(KEEPER_FD_RUN, err),
+                        *state = run ? setup_path_of_fd(KEEPER_FD_STATE, err) : NULL;
     if (!state)
         return -1;
     _cleanup_free_ char *templates = c->templates ? xstrdup(c->templates) : path_join(state, "templates");
@@ -285,33 +286,33 @@ static int make_world(const struct keeper_config *c, const struct policy *policy
         return err_set(err, ERR_SETUP, errno, "make the directory trust in the state directory");
     if (trust_ca(&ca, err) < 0)
         return -1;
-    struct stock_place stock = STOCK_PLACE_INIT;
-    _cleanup_free_ char *stock_path = path_join(state, STOCK_DIR);
-    if (stock_place_open(KEEPER_FD_STATE, -1, &stock, err) < 0) /* so that everything is there to be shown */
+    struct layers_place layers = LAYERS_PLACE_INIT;
+    _cleanup_free_ char *layers_path = path_join(state, LAYERS_DIR);
+    if (layers_place_open(KEEPER_FD_STATE, -1, &layers, err) < 0) /* make the directories before the world shows them */
         return -1;
-    stock_place_close(&stock);
+    layers_place_close(&layers);
     const char *given[KEEPER_HOST_DIRS_MAX + 1] = {NULL};
     for (size_t i = 0; i < c->nhost_dirs; i++)
         given[i] = c->host_dirs[i].path;
     const char *const hide[] = {run, state, templates, "/etc/hutch", NULL};
     const char *home = getenv("HOME");
-    struct wall_box_places places = {.templates = templates,
-                                     .stock = stock_path,
-                                     .host_dirs = given,
-                                     .hide = hide,
-                                     .home = home && home[0] == '/' ? home : NULL,
-                                     .info = &m->cgroups,
-                                     .attached = c->attached,
-                                     .trust = trust,
-                                     .ca = ca.n > 0 ? ca.p : NULL,
-                                     .ca_n = ca.n,
-                                     .ranges = m->world.rootless ? NULL : IDRANGE_DIR};
-    if (wall_box_world(policy, &places, &m->world, err) < 0)
+    struct wall_sandbox_places places = {.templates = templates,
+                                         .layers = layers_path,
+                                         .host_dirs = given,
+                                         .hide = hide,
+                                         .home = home && home[0] == '/' ? home : NULL,
+                                         .info = &m->cgroups,
+                                         .attached = c->attached,
+                                         .trust = trust,
+                                         .ca = ca.n > 0 ? ca.p : NULL,
+                                         .ca_n = ca.n,
+                                         .ranges = m->world.rootless ? NULL : IDRANGE_DIR};
+    if (wall_sandbox_world(policy, &places, &m->world, err) < 0)
         return -1;
-    return open_stock(m, err);
+    return open_layers(m, err);
 }
 
-static void add_place(struct init_place *v, size_t *n, const char *path, uint64_t rights)
+static void setup_add_place(struct init_place *v, size_t *n, const char *path, uint64_t rights)
 {
     if (*n < KEEPER_PLACES_MAX)
         v[(*n)++] = (struct init_place){.path = path, .rights = rights};
@@ -321,14 +322,14 @@ static void make_places(struct keeper_common *m)
 {
     uint64_t devices = LANDLOCK_READ;
     devices |= LANDLOCK_DEVICE;
-    add_place(m->own_places, &m->nown_places, "/", LANDLOCK_WRITE);
-    add_place(m->own_places, &m->nown_places, "/dev", devices);
-    add_place(m->own_places, &m->nown_places, "/dev/shm", LANDLOCK_WRITE);
-    add_place(m->host_places, &m->nhost_places, "/", LANDLOCK_READ);
-    add_place(m->host_places, &m->nhost_places, "/dev", devices);
-    add_place(m->host_places, &m->nhost_places, "/dev/shm", LANDLOCK_WRITE);
+    setup_add_place(m->own_places, &m->nown_places, "/", LANDLOCK_WRITE);
+    setup_add_place(m->own_places, &m->nown_places, "/dev", devices);
+    setup_add_place(m->own_places, &m->nown_places, "/dev/shm", LANDLOCK_WRITE);
+    setup_add_place(m->host_places, &m->nhost_places, "/", LANDLOCK_READ);
+    setup_add_place(m->host_places, &m->nhost_places, "/dev", devices);
+    setup_add_place(m->host_places, &m->nhost_places, "/dev/shm", LANDLOCK_WRITE);
     for (size_t i = 0; i < m->world.plan.nops; i++)
-        add_place(m->host_places, &m->nhost_places, m->world.plan.ops[i].path, LANDLOCK_WRITE);
+        setup_add_place(m->host_places, &m->nhost_places, m->world.plan.ops[i].path, LANDLOCK_WRITE);
 }
 
 static int make_filters(const struct policy *policy, struct keeper_common *m, struct err *err)
@@ -360,7 +361,7 @@ int setup_common(const struct keeper_config *c, struct keeper_common *ret, struc
     ret->landlock = abi >= LANDLOCK_ABI_FLOOR;
     journal_boot_id(ret->boot);
     keepsake_node_of(KEEPER_FD_STATE, &ret->node);
-    int r = wall_box_rootless(&ret->world, err);
+    int r = wall_sandbox_rootless(&ret->world, err);
     if (r == 0)
         r = find_cgroups(ret, err);
     if (r == 0)

@@ -3,7 +3,7 @@
 
 #include "keeper/keeper-int.h"
 
-static uint32_t *bucket(struct keeper *k, const char *id)
+static uint32_t *table_bucket(struct keeper *k, const char *id)
 {
     uint32_t h = 2166136261U;
     for (size_t i = 0; i < KEEPER_ID_MAX && id[i]; i++)
@@ -13,7 +13,7 @@ static uint32_t *bucket(struct keeper *k, const char *id)
 
 struct entry *entry_find(struct keeper *k, const char *id)
 {
-    for (uint32_t i = *bucket(k, id); i; i = k->entries[i - 1].next)
+    for (uint32_t i = *table_bucket(k, id); i; i = k->entries[i - 1].next)
         if (strncmp(k->entries[i - 1].id, id, KEEPER_ID_MAX) == 0)
             return &k->entries[i - 1];
     return NULL;
@@ -31,15 +31,17 @@ struct entry *entry_new(struct keeper *k, const char *id)
         return NULL;
     }
     uint32_t gen = e->gen + 1;
-    *e = (struct entry){.gen = gen & 0xffffff, .pid = -1, .pidfd = -1, .status = -1, .box = WALL_BOX_INIT};
+    *e = (struct entry){.gen = gen & 0xffffff, .pid = -1, .pidfd = -1, .status = -1, .sandbox = WALL_SANDBOX_INIT};
+    for (unsigned i = 0; i < KEEPER_HOLDERS; i++)
+        e->holders[i].pidfd = -1;
     memcpy(e->id, id, strnlen(id, KEEPER_ID_MAX - 1));
-    uint32_t *b = bucket(k, e->id);
+    uint32_t *b = table_bucket(k, e->id);
     e->next = *b;
     *b = entry_index(k, e) + 1;
     return e;
 }
 
-static uint32_t *count_of(struct keeper *k, enum life life)
+static uint32_t *table_count_of(struct keeper *k, enum life life)
 {
     switch (life) {
     case LIFE_STARTING:
@@ -57,7 +59,7 @@ static uint32_t *count_of(struct keeper *k, enum life life)
 
 void entry_set(struct keeper *k, struct entry *e, enum life life)
 {
-    uint32_t *from = count_of(k, e->life), *to = count_of(k, life);
+    uint32_t *from = table_count_of(k, e->life), *to = table_count_of(k, life);
     if (from)
         --*from;
     if (to)
@@ -70,7 +72,7 @@ void entry_free(struct keeper *k, struct entry *e)
 {
     uint32_t self = entry_index(k, e) + 1;
     entry_set(k, e, LIFE_NONE);
-    for (uint32_t *p = bucket(k, e->id); *p; p = &k->entries[*p - 1].next) {
+    for (uint32_t *p = table_bucket(k, e->id); *p; p = &k->entries[*p - 1].next) {
         if (*p == self) {
             *p = e->next;
             break;

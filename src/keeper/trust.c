@@ -27,7 +27,7 @@
 #include "base/mem.h"
 #include "keeper/keeper-int.h"
 #include "os/caps.h"
-#include "wall/box-trust.h"
+#include "wall/sandbox-trust.h"
 
 /* There if the program is built with the address sanitizer, which reserves terabytes; this file need not be. */
 extern void __asan_init(void) __attribute__((weak, visibility("default")));
@@ -40,7 +40,7 @@ enum {
     CHECK_MS = 1000,
     DEPTH_MAX = 32,
     NAME_BYTES = 16,
-    TRUST_LAYERS_MAX = 64, /* that are kept although nobody uses them */
+    TRUST_LAYERS_MAX = 64, /* so many are kept, used or not */
     MAKE_MS = 2000,
     MAKE_CPU_S = 5,
     MAKE_FD = 64,
@@ -107,7 +107,7 @@ void trust_sweep(void)
 
 /* --- making one --------------------------------------------------------------------------------------------------- */
 
-/* In a child: the bytes that are read here are a tenant's. It can do what writing root's files needs, and not for long. */
+/* Runs in a child with few capabilities and limits, because it reads bytes of a tenant. */
 static void make_alone(int root, const struct wall_trust *t, int to, int said, pid_t parent)
 {
     const uint64_t keep = UINT64_C(1) << CAP_CHOWN | UINT64_C(1) << CAP_DAC_OVERRIDE | UINT64_C(1) << CAP_FOWNER;
@@ -138,7 +138,8 @@ static void make_alone(int root, const struct wall_trust *t, int to, int said, p
     _exit(1);
 }
 
-/* It is waited for, since the sandbox cannot begin without it: some milliseconds, MAKE_MS at most. */
+/* keeper waits for the child, because the sandbox cannot begin without the layer: some milliseconds, MAKE_MS at
+ * most. */
 static int wait_for(pid_t pid, int said, struct err *err)
 {
     char text[sizeof err->msg] = "";
@@ -175,7 +176,7 @@ static int make_layer(int root, const struct wall_trust *t, int to, struct err *
     return r;
 }
 
-/* --- those that nobody uses --------------------------------------------------------------------------------------- */
+/* --- unused layers ------------------------------------------------------------------------------------------------ */
 
 /* RUN/trust/ID is a link that names the layer a sandbox has. It outlives keeper, as the sandbox does. */
 static int open_used(void)
@@ -236,7 +237,7 @@ static struct made_layer *list_layers(int dir, size_t *ret)
     return v;
 }
 
-/* False if it cannot be known: a sandbox that a version without such notes made. */
+/* False if unknown: some sandbox was made by a version without such links. */
 static bool mark_used(const struct keeper *k, struct made_layer *v, size_t n)
 {
     _cleanup_close_ int used = open_used();
@@ -303,7 +304,7 @@ static struct trust *remembered(struct keeper *k, const char *template)
     return t;
 }
 
-/* The same files in two stacks are the same layer: what they are made from decides, not the name. */
+/* Equal files in two stacks share one layer: the hash covers contents, not names. */
 static int renew(const struct keeper *k, struct trust *t, const char *template, const struct root *of,
                  const uint64_t ca[4], struct err *err)
 {

@@ -1,7 +1,7 @@
 /* uppers.c - the private writable layers of sandboxes: which driver makes them, what they use, and their end.
  *
- * In memory (tmpfs) one goes with its sandbox. On disk it is STATE/stock/uppers/ID, which is renamed out of the way here and
- * removed by whoever sweeps the store.
+ * In memory (tmpfs) one goes with its sandbox. On disk it is STATE/stock/uppers/ID, which is renamed out of the way
+ * here and removed by the next sweep of the database.
  */
 #include <dirent.h>
 #include <errno.h>
@@ -15,13 +15,13 @@
 
 enum { DRIVERS = 8, IMAGE_FILE = 4096 };
 
-/* What was found out about drivers; no secret, so every init may have a copy. */
+/* Probe results by driver; no secret, so every init may have a copy. */
 static struct {
     char name[KEEPER_DRIVER_MAX]; /* "": free */
     struct upper_info info;
 } known[DRIVERS];
 
-static struct upper_info *remembered(const char *driver)
+static struct upper_info *uppers_remembered(const char *driver)
 {
     for (size_t i = 0; i < DRIVERS; i++)
         if (known[i].name[0] && strcmp(known[i].name, driver) == 0)
@@ -29,17 +29,17 @@ static struct upper_info *remembered(const char *driver)
     return NULL;
 }
 
-/* With a quota if that can be had; why in *ret says what is missing if not. */
-static int probe(int dir, const char *driver, struct upper_info *ret, struct err *err)
+/* Prefers a quota; without one, ret->why says what is missing. */
+static int uppers_probe_driver(int dir, const char *driver, struct upper_info *ret, struct err *err)
 {
-    const struct upper_info *old = remembered(driver);
+    const struct upper_info *old = uppers_remembered(driver);
     if (old) {
         *ret = *old;
         return 0;
     }
     struct err with = {0};
     if (upper_probe(dir, driver, true, ret, &with) < 0) {
-        struct upper_info all = *ret; /* knows of every driver why it has no quota */
+        struct upper_info all = *ret; /* says for every driver why it has no quota */
         if (upper_probe(dir, driver, false, ret, err) < 0)
             return -1;
         memcpy(ret->why, all.why, sizeof ret->why);
@@ -56,7 +56,7 @@ static int probe(int dir, const char *driver, struct upper_info *ret, struct err
 int uppers_probe(const struct keeper *k, const char *driver, struct upper_info *ret, struct err *err)
 {
     const char *name = driver[0] ? driver : k->config->driver ? k->config->driver : "tmpfs";
-    if (probe(k->common->stock.uppers, name, ret, err) < 0)
+    if (uppers_probe_driver(k->common->layers.uppers, name, ret, err) < 0)
         return err->code == ERR_USAGE ? err_wrap(err, "driver")
                                       : err_wrap(err, "the driver %s of the upper layer", name);
     return 0;
@@ -66,9 +66,9 @@ int uppers_take(const struct keeper *k, const struct upper_info *info, const str
                 struct err *err)
 {
     struct err ignored = {0};
-    int dir = k->common->stock.uppers;
+    int dir = k->common->layers.uppers;
     if (info->kind != UPPER_TMPFS &&
-        info->kind != UPPER_IMAGE) /* of a sandbox of that name that ended long ago, in another run of this node */
+        info->kind != UPPER_IMAGE) /* left by a sandbox of that name from an earlier run of this node */
         (void)upper_remove(dir, c->id, &ignored);
     struct upper_info quick = *info;
     quick.quick = true; /* an image was made before (checks.c) */
@@ -94,26 +94,26 @@ void uppers_drop(const struct keeper *k, const char *id, const char *driver)
 {
     struct err ignored = {0};
     if (on_disk(driver))
-        (void)upper_remove(k->common->stock.uppers, id, &ignored); /* what stays is swept by the next keeper */
+        (void)upper_remove(k->common->layers.uppers, id, &ignored); /* what stays is swept by the next keeper */
 }
 
 bool uppers_usage(const struct keeper_common *m, const struct journal_record *r, struct upper_usage *ret)
 {
     struct err ignored = {0};
     struct upper_info info;
-    if (!on_disk(r->driver) || probe(m->stock.uppers, r->driver, &info, &ignored) < 0)
+    if (!on_disk(r->driver) || uppers_probe_driver(m->layers.uppers, r->driver, &info, &ignored) < 0)
         return false;
-    /* Counting files one by one would hold up everybody. */
+    /* Counting files one by one would block all other requests. */
     if (info.quota != UPPER_QUOTA_QGROUP && info.quota != UPPER_QUOTA_PROJECT)
         return false;
     info.count_max = 1;
-    return upper_stat(&info, m->stock.uppers, r->id, NULL, ret, &ignored) == 0;
+    return upper_stat(&info, m->layers.uppers, r->id, NULL, ret, &ignored) == 0;
 }
 
-/* Those that no record names: the run directory does not survive a boot, the state directory does. */
+/* Removes uppers without a record: the run directory does not survive a boot, the state directory does. */
 void uppers_sweep(struct keeper *k)
 {
-    int copy = openat(k->common->stock.uppers, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    int copy = openat(k->common->layers.uppers, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
     _cleanup_closedir_ DIR *d = copy < 0 ? NULL : fdopendir(copy);
     struct dirent *f;
     while (d && (f = readdir(d)) != NULL) {
@@ -125,6 +125,6 @@ void uppers_sweep(struct keeper *k)
         memcpy(id, f->d_name, n);
         struct entry *e = keeper_id_valid(id) ? entry_find(k, id) : NULL;
         if (!e || e->life == LIFE_DEAD)
-            (void)upper_remove(k->common->stock.uppers, id, &ignored);
+            (void)upper_remove(k->common->layers.uppers, id, &ignored);
     }
 }

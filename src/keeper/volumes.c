@@ -1,7 +1,7 @@
-/* volumes.c - directories that a sandbox gets besides its root: volumes of the store and those of the operator's table.
+/* volumes.c - directories that a sandbox gets besides its root: volumes of the database and those of the operator's table.
  *
- * A name is all that comes in a request; what it stands for is opened here. Where it hangs is the tenant's choice and is
- * resolved by the sandbox's own first process, in its own root.
+ * A request carries only a name, and this file opens what it stands for. The tenant chooses the mount point, which the
+ * sandbox's init resolves in its own root.
  */
 #include <errno.h>
 #include <fcntl.h>
@@ -15,10 +15,10 @@
 
 #define HOST_PREFIX "host-"
 
-/* A directory, or an image: the file system in it is mounted once more. */
-static int open_stored(const struct keeper *k, const char *id, struct wall_box_volume *ret, struct err *err)
+/* Opens a volume of the database: a directory, or an image, whose file system is mounted once more. */
+static int open_stored(const struct keeper *k, const char *id, struct wall_sandbox_volume *ret, struct err *err)
 {
-    int dir = k->common->stock.volumes;
+    int dir = k->common->layers.volumes;
     char image[KEEPER_ID_MAX + 8];
     (void)snprintf(image, sizeof image, "%s.img", id);
     ret->dir = openat(dir, id, O_PATH | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
@@ -35,9 +35,11 @@ static int open_stored(const struct keeper *k, const char *id, struct wall_box_v
     return 0;
 }
 
-/* Ids in it are the host's, and a set-uid file left there works outside: nobody writes who may make one, or who without root
- * is the very user who started us. */
-static int open_host(const struct keeper *k, const char *id, bool strict, struct wall_box_volume *ret, struct err *err)
+/* Opens a directory of the host. Its ids are the host's, and a set-uid file left there works outside. So only a strict
+ * sandbox, which cannot make such a file, may write to it, and without root no sandbox: there it acts as the user who
+ * started us. */
+static int volume_open_host(const struct keeper *k, const char *id, bool strict, struct wall_sandbox_volume *ret,
+                            struct err *err)
 {
     const struct keeper_config *c = k->config;
     for (size_t i = 0; i < c->nhost_dirs; i++) {
@@ -66,16 +68,18 @@ int volumes_open(const struct keeper *k, const struct keeper_create *c, bool hos
     ret->n = 0;
     for (uint32_t i = 0; i < c->nvolumes; i++) {
         const struct keeper_volume *v = &c->volume[i];
-        struct wall_box_volume *to = &ret->v[i];
-        *to = (struct wall_box_volume){.dir = -1, .place = v->place, .ro = v->flags & KEEPER_VOLUME_RO};
+        struct wall_sandbox_volume *to = &ret->v[i];
+        *to = (struct wall_sandbox_volume){.dir = -1, .place = v->place, .ro = v->flags & KEEPER_VOLUME_RO};
         bool given = strncmp(v->id, HOST_PREFIX, strlen(HOST_PREFIX)) == 0;
-        /* There id 0 is the user who started us, which a sandbox over the host's tree does without (wall/box.c). */
+        /* Rootless, id 0 is the user who started us; a sandbox over the host's tree does not have that id
+         * (wall/sandbox.c). */
         if (host && !given && k->common->world.rootless)
             return err_set(err, ERR_HOST, 0,
                            "volume: without root the ids of the host template are others than those of volumes; use a "
                            "template with a root of its own");
         if ((host && check_host_place(k, v->place, err) < 0) ||
-            (given ? open_host(k, v->id, c->flags & KEEPER_STRICT, to, err) : open_stored(k, v->id, to, err)) < 0)
+            (given ? volume_open_host(k, v->id, c->flags & KEEPER_STRICT, to, err) : open_stored(k, v->id, to, err)) <
+                0)
             return -1;
         ret->n++;
     }

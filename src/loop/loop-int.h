@@ -1,4 +1,5 @@
-/* loop-int.h - what the files of this folder share. */
+/* loop-int.h - the inside of a loop, shared by the files of loop/: slots behind handles, the heap of timers, queues of
+ * calls. No file outside of loop/ may include it. */
 #ifndef HUTCH_LOOP_LOOP_INT_H
 #define HUTCH_LOOP_LOOP_INT_H
 
@@ -9,9 +10,9 @@
 
 enum slot_kind { SLOT_FREE, SLOT_FD, SLOT_TIMER };
 
-/* What a handle means. Slots move when their array grows: nothing keeps a pointer to one across a callback. */
+/* What a handle refers to. Slots move when their array grows: never keep a pointer to one across a callback. */
 struct slot {
-    uint32_t gen; /* never 0; changes when the slot is given back */
+    uint32_t gen; /* never 0; changes when the slot is freed */
     enum slot_kind kind;
     void *arg;
     union {
@@ -23,7 +24,7 @@ struct slot {
         struct {
             loop_fn *fn;
             uint64_t due, seq;
-            uint32_t heap; /* where in the heap */
+            uint32_t heap; /* index in the heap */
         } timer;
         uint32_t next_free;
     } u;
@@ -68,15 +69,15 @@ struct loop {
 
     int wake_fd;
     loop_id wake_watch;
-    pthread_mutex_t lock; /* over posted */
+    pthread_mutex_t lock; /* protects posted */
     struct calls posted, taken;
     struct loop_workers *workers;
 };
 
-loop_id slot_new(struct loop *l, enum slot_kind kind, void *arg, struct slot **ret);
+loop_id loop_slot_new(struct loop *l, enum slot_kind kind, void *arg, struct slot **ret);
 /* NULL if the handle is stale or of another kind. */
-struct slot *slot_get(struct loop *l, loop_id id, enum slot_kind kind);
-void slot_free(struct loop *l, struct slot *s);
+struct slot *loop_slot_get(struct loop *l, loop_id id, enum slot_kind kind);
+void loop_slot_free(struct loop *l, struct slot *s);
 
 /* timer.c */
 int timers_wait(const struct loop *l, int max_wait_ms);

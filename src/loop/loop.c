@@ -12,7 +12,7 @@
 
 enum { EVENTS_PER_WAIT = 256, SETTLE_ROUNDS = 100 };
 
-static uint64_t monotonic_ms(void *arg)
+static uint64_t loop_monotonic_ms(void *arg)
 {
     (void)arg;
     struct timespec ts;
@@ -20,7 +20,7 @@ static uint64_t monotonic_ms(void *arg)
     return (uint64_t)ts.tv_sec * 1000 + (uint64_t)ts.tv_nsec / 1000000;
 }
 
-loop_id slot_new(struct loop *l, enum slot_kind kind, void *arg, struct slot **ret)
+loop_id loop_slot_new(struct loop *l, enum slot_kind kind, void *arg, struct slot **ret)
 {
     uint32_t i = l->first_free;
     if (i != UINT32_MAX) {
@@ -37,7 +37,7 @@ loop_id slot_new(struct loop *l, enum slot_kind kind, void *arg, struct slot **r
     return (uint64_t)s->gen << 32 | i;
 }
 
-struct slot *slot_get(struct loop *l, loop_id id, enum slot_kind kind)
+struct slot *loop_slot_get(struct loop *l, loop_id id, enum slot_kind kind)
 {
     uint32_t i = (uint32_t)id;
     if (i >= l->nslots || l->slots[i].gen != (uint32_t)(id >> 32) || l->slots[i].kind != kind)
@@ -45,7 +45,7 @@ struct slot *slot_get(struct loop *l, loop_id id, enum slot_kind kind)
     return &l->slots[i];
 }
 
-void slot_free(struct loop *l, struct slot *s)
+void loop_slot_free(struct loop *l, struct slot *s)
 {
     s->kind = SLOT_FREE;
     if (++s->gen == 0)
@@ -63,8 +63,8 @@ void calls_add(struct calls *c, loop_fn *fn, void *arg)
 int loop_new(struct loop **ret, struct err *err)
 {
     struct loop *l = xcalloc(1, sizeof *l);
-    l->clock = monotonic_ms;
-    l->now = monotonic_ms(NULL);
+    l->clock = loop_monotonic_ms;
+    l->now = loop_monotonic_ms(NULL);
     l->first_free = UINT32_MAX;
     l->signal_fd = l->wake_fd = -1;
     (void)sigemptyset(&l->signals);
@@ -80,8 +80,9 @@ int loop_new(struct loop **ret, struct err *err)
     return 0;
 }
 
-/* What is deferred meanwhile waits for the next round, so that events are not starved by calls that defer themselves. */
-static void run_deferred(struct loop *l)
+/* Calls that are deferred meanwhile wait for the next round, so that calls that defer themselves do not starve
+ * events. */
+static void loop_run_deferred(struct loop *l)
 {
     struct calls batch = l->deferred;
     l->deferred = l->running;
@@ -95,7 +96,7 @@ static void run_deferred(struct loop *l)
 void loop_settle(struct loop *l)
 {
     for (int i = 0; i < SETTLE_ROUNDS && l->deferred.n > 0; i++)
-        run_deferred(l);
+        loop_run_deferred(l);
 }
 
 void loop_free(struct loop *l)
@@ -103,8 +104,8 @@ void loop_free(struct loop *l)
     if (!l)
         return;
     workers_stop(l);
-    while (l->deferred.n > 0) /* frees, mostly */
-        run_deferred(l);
+    while (l->deferred.n > 0) /* most of them free something */
+        loop_run_deferred(l);
     posts_close(l);
     if (l->signal_fd >= 0)
         (void)close(l->signal_fd);
@@ -123,7 +124,7 @@ void loop_stop(struct loop *l) { l->stop = true; }
 
 void loop_set_clock(struct loop *l, loop_clock_fn *fn, void *arg)
 {
-    l->clock = fn ? fn : monotonic_ms;
+    l->clock = fn ? fn : loop_monotonic_ms;
     l->clock_arg = arg;
     l->now = l->clock(arg);
 }
@@ -140,7 +141,7 @@ static unsigned from_epoll(uint32_t events)
            (events & (EPOLLHUP | EPOLLERR) ? LOOP_HUP : 0U) | (events & EPOLLRDHUP ? LOOP_RDHUP : 0U);
 }
 
-static int control(struct loop *l, int op, loop_id id, int fd, unsigned events)
+static int loop_epoll_ctl(struct loop *l, int op, loop_id id, int fd, unsigned events)
 {
     struct epoll_event e = {.events = to_epoll(events), .data.u64 = id};
     return epoll_ctl(l->epoll, op, fd, &e);
@@ -149,13 +150,13 @@ static int control(struct loop *l, int op, loop_id id, int fd, unsigned events)
 loop_id loop_fd_add(struct loop *l, int fd, unsigned events, loop_fd_fn *fn, void *arg)
 {
     struct slot *s;
-    loop_id id = slot_new(l, SLOT_FD, arg, &s);
+    loop_id id = loop_slot_new(l, SLOT_FD, arg, &s);
     s->u.fd.fn = fn;
     s->u.fd.fd = fd;
     s->u.fd.events = events;
-    if (events != 0 && control(l, EPOLL_CTL_ADD, id, fd, events) < 0) {
+    if (events != 0 && loop_epoll_ctl(l, EPOLL_CTL_ADD, id, fd, events) < 0) {
         int eno = errno;
-        slot_free(l, s);
+        loop_slot_free(l, s);
         errno = eno;
         return 0;
     }
@@ -164,32 +165,32 @@ loop_id loop_fd_add(struct loop *l, int fd, unsigned events, loop_fd_fn *fn, voi
 
 void loop_fd_set(struct loop *l, loop_id id, unsigned events)
 {
-    struct slot *s = slot_get(l, id, SLOT_FD);
+    struct slot *s = loop_slot_get(l, id, SLOT_FD);
     if (!s || s->u.fd.events == events)
         return;
     int op = s->u.fd.events == 0 ? EPOLL_CTL_ADD : events == 0 ? EPOLL_CTL_DEL : EPOLL_CTL_MOD;
     s->u.fd.events = events;
-    (void)control(l, op, id, s->u.fd.fd, events);
+    (void)loop_epoll_ctl(l, op, id, s->u.fd.fd, events);
 }
 
 void loop_fd_del(struct loop *l, loop_id id)
 {
-    struct slot *s = slot_get(l, id, SLOT_FD);
+    struct slot *s = loop_slot_get(l, id, SLOT_FD);
     if (!s)
         return;
     if (s->u.fd.events != 0)
-        (void)control(l, EPOLL_CTL_DEL, id, s->u.fd.fd, 0);
-    slot_free(l, s);
+        (void)loop_epoll_ctl(l, EPOLL_CTL_DEL, id, s->u.fd.fd, 0);
+    loop_slot_free(l, s);
 }
 
 void loop_defer(struct loop *l, loop_fn *fn, void *arg) { calls_add(&l->deferred, fn, arg); }
 
-static void dispatch(struct loop *l, const struct epoll_event *e)
+static void loop_dispatch(struct loop *l, const struct epoll_event *e)
 {
-    struct slot *s = slot_get(l, e->data.u64, SLOT_FD);
+    struct slot *s = loop_slot_get(l, e->data.u64, SLOT_FD);
     if (!s)
         return;
-    /* An earlier event of this batch may have changed what is waited for. */
+    /* An earlier callback of this batch may have changed the wanted events. */
     unsigned wanted = s->u.fd.events;
     unsigned events = from_epoll(e->events) & (wanted == 0 ? 0U : wanted | LOOP_HUP);
     if (events != 0)
@@ -205,9 +206,9 @@ int loop_step(struct loop *l, int max_wait_ms, struct err *err)
         return err_set(err, ERR_INTERNAL, errno, "epoll_wait");
     l->now = l->clock(l->clock_arg);
     for (int i = 0; i < n; i++)
-        dispatch(l, &events[i]);
+        loop_dispatch(l, &events[i]);
     timers_run(l);
-    run_deferred(l);
+    loop_run_deferred(l);
     return 0;
 }
 

@@ -5,7 +5,7 @@
 
 #include "loop/loop-int.h"
 
-static void on_readable(void *arg, int fd, unsigned events)
+static void loop_on_signal_fd(void *arg, int fd, unsigned events)
 {
     struct loop *l = arg;
     (void)events;
@@ -28,7 +28,7 @@ int loop_signal(struct loop *l, int signo, loop_signal_fn *fn, void *arg, struct
     if (fd < 0)
         return err_set(err, ERR_INTERNAL, errno, "signalfd");
     l->signal_fd = fd;
-    if (l->signal_watch == 0 && (l->signal_watch = loop_fd_add(l, fd, LOOP_IN, on_readable, l)) == 0)
+    if (l->signal_watch == 0 && (l->signal_watch = loop_fd_add(l, fd, LOOP_IN, loop_on_signal_fd, l)) == 0)
         return err_set(err, ERR_INTERNAL, errno, "watch signalfd");
     return 0;
 }

@@ -4,35 +4,35 @@
 #include "base/mem.h"
 #include "loop/loop-int.h"
 
-static bool before(const struct loop *l, uint32_t a, uint32_t b)
+static bool heap_before(const struct loop *l, uint32_t a, uint32_t b)
 {
     const struct slot *x = &l->slots[a], *y = &l->slots[b];
     return x->u.timer.due != y->u.timer.due ? x->u.timer.due < y->u.timer.due : x->u.timer.seq < y->u.timer.seq;
 }
 
-static void put(struct loop *l, uint32_t at, uint32_t slot)
+static void heap_put(struct loop *l, uint32_t at, uint32_t slot)
 {
     l->heap[at] = slot;
     l->slots[slot].u.timer.heap = at;
 }
 
-static void sift_up(struct loop *l, uint32_t at, uint32_t slot)
+static void heap_sift_up(struct loop *l, uint32_t at, uint32_t slot)
 {
-    for (uint32_t up; at > 0 && before(l, slot, l->heap[up = (at - 1) / 2]); at = up)
-        put(l, at, l->heap[up]);
-    put(l, at, slot);
+    for (uint32_t up; at > 0 && heap_before(l, slot, l->heap[up = (at - 1) / 2]); at = up)
+        heap_put(l, at, l->heap[up]);
+    heap_put(l, at, slot);
 }
 
-static void sift_down(struct loop *l, uint32_t at, uint32_t slot)
+static void heap_sift_down(struct loop *l, uint32_t at, uint32_t slot)
 {
     for (uint32_t child; (child = 2 * at + 1) < l->nheap; at = child) {
-        if (child + 1 < l->nheap && before(l, l->heap[child + 1], l->heap[child]))
+        if (child + 1 < l->nheap && heap_before(l, l->heap[child + 1], l->heap[child]))
             child++;
-        if (!before(l, l->heap[child], slot))
+        if (!heap_before(l, l->heap[child], slot))
             break;
-        put(l, at, l->heap[child]);
+        heap_put(l, at, l->heap[child]);
     }
-    put(l, at, slot);
+    heap_put(l, at, slot);
 }
 
 static void heap_remove(struct loop *l, uint32_t at)
@@ -40,35 +40,35 @@ static void heap_remove(struct loop *l, uint32_t at)
     uint32_t last = l->heap[--l->nheap];
     if (at == l->nheap)
         return;
-    if (at > 0 && before(l, last, l->heap[(at - 1) / 2]))
-        sift_up(l, at, last);
+    if (at > 0 && heap_before(l, last, l->heap[(at - 1) / 2]))
+        heap_sift_up(l, at, last);
     else
-        sift_down(l, at, last);
+        heap_sift_down(l, at, last);
 }
 
 loop_id loop_timer(struct loop *l, uint64_t after_ms, loop_fn *fn, void *arg)
 {
     struct slot *s;
-    loop_id id = slot_new(l, SLOT_TIMER, arg, &s);
+    loop_id id = loop_slot_new(l, SLOT_TIMER, arg, &s);
     s->u.timer.fn = fn;
     s->u.timer.due = after_ms > UINT64_MAX - l->now ? UINT64_MAX : l->now + after_ms;
     s->u.timer.seq = l->timer_seq++;
     MEM_GROW(l->heap, l->nheap, l->cap_heap);
     l->nheap++;
-    sift_up(l, l->nheap - 1, (uint32_t)id);
+    heap_sift_up(l, l->nheap - 1, (uint32_t)id);
     return id;
 }
 
 void loop_timer_del(struct loop *l, loop_id id)
 {
-    struct slot *s = slot_get(l, id, SLOT_TIMER);
+    struct slot *s = loop_slot_get(l, id, SLOT_TIMER);
     if (!s)
         return;
     heap_remove(l, s->u.timer.heap);
-    slot_free(l, s);
+    loop_slot_free(l, s);
 }
 
-/* How long epoll may wait: until the first timer, rounded so that it is due on wake-up. */
+/* How long epoll may wait: until the first timer is due. */
 int timers_wait(const struct loop *l, int max_wait_ms)
 {
     if (l->nheap == 0)
@@ -80,7 +80,7 @@ int timers_wait(const struct loop *l, int max_wait_ms)
     return wait > INT_MAX ? INT_MAX : (int)wait;
 }
 
-/* Timers set by these callbacks wait for the next round, even those of 0 ms. */
+/* Timers that these callbacks set wait for the next round, even with 0 ms. */
 void timers_run(struct loop *l)
 {
     uint64_t newest = l->timer_seq;
@@ -91,7 +91,7 @@ void timers_run(struct loop *l)
         loop_fn *fn = s->u.timer.fn;
         void *arg = s->arg;
         heap_remove(l, 0);
-        slot_free(l, s);
+        loop_slot_free(l, s);
         fn(arg);
     }
 }

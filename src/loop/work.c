@@ -1,4 +1,4 @@
-/* work.c - calls that come from other threads, and the threads for what may block. */
+/* work.c - calls posted from other threads, and the worker threads for blocking calls. */
 #include <errno.h>
 #include <stdlib.h>
 #include <sys/eventfd.h>
@@ -23,7 +23,7 @@ struct loop_workers {
     pthread_t thread[LOOP_WORKERS];
 };
 
-static void on_posted(void *arg, int fd, unsigned events)
+static void loop_on_posted(void *arg, int fd, unsigned events)
 {
     struct loop *l = arg;
     uint64_t count;
@@ -45,16 +45,16 @@ int posts_open(struct loop *l, struct err *err)
     l->wake_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
     if (l->wake_fd < 0)
         return err_set(err, ERR_INTERNAL, errno, "eventfd");
-    l->wake_watch = loop_fd_add(l, l->wake_fd, LOOP_IN, on_posted, l);
+    l->wake_watch = loop_fd_add(l, l->wake_fd, LOOP_IN, loop_on_posted, l);
     return l->wake_watch == 0 ? err_set(err, ERR_INTERNAL, errno, "watch eventfd") : 0;
 }
 
-static void free_unrun(loop_fn *fn, void *arg);
+static void job_free_unrun(loop_fn *fn, void *arg);
 
 void posts_close(struct loop *l)
 {
     for (size_t i = 0; i < l->posted.n; i++)
-        free_unrun(l->posted.v[i].fn, l->posted.v[i].arg);
+        job_free_unrun(l->posted.v[i].fn, l->posted.v[i].arg);
     if (l->wake_fd >= 0)
         (void)close(l->wake_fd);
     free(l->posted.v);
@@ -80,14 +80,14 @@ static void job_done(void *arg)
         job.done(job.arg);
 }
 
-/* A finished job whose `done` will not be called any more is the only posted argument that is ours. */
-static void free_unrun(loop_fn *fn, void *arg)
+/* Frees a finished job whose `done` will never be called: no other posted argument is ours. */
+static void job_free_unrun(loop_fn *fn, void *arg)
 {
     if (fn == job_done)
         free(arg);
 }
 
-static void *worker(void *arg)
+static void *worker_main(void *arg)
 {
     struct loop_workers *w = arg;
     (void)pthread_mutex_lock(&w->lock);
@@ -119,7 +119,7 @@ static struct loop_workers *workers_start(void)
     (void)pthread_cond_init(&w->more, NULL);
     (void)sigfillset(&all);
     (void)pthread_sigmask(SIG_SETMASK, &all, &old);
-    while (w->n < LOOP_WORKERS && pthread_create(&w->thread[w->n], NULL, worker, w) == 0)
+    while (w->n < LOOP_WORKERS && pthread_create(&w->thread[w->n], NULL, worker_main, w) == 0)
         w->n++;
     (void)pthread_sigmask(SIG_SETMASK, &old, NULL);
     return w;
@@ -153,7 +153,7 @@ void loop_work(struct loop *l, loop_fn *work, loop_fn *done, void *arg)
     if (!l->workers)
         l->workers = workers_start();
     struct loop_workers *w = l->workers;
-    if (w->n == 0) { /* no thread to be had: late is better than never */
+    if (w->n == 0) { /* no thread could be made: block the loop rather than drop the work */
         work(arg);
         loop_post(l, job_done, job);
         return;

@@ -13,7 +13,7 @@ int caps_bound(uint64_t keep)
         if (keep & (1ULL << cap))
             continue;
         if (prctl(PR_CAPBSET_DROP, cap, 0, 0, 0) < 0) {
-            /* Past the last capability of this kernel, and only there, it cannot be read either. */
+            /* EINVAL on reading too marks the end: this kernel has no such capability. */
             if (errno == EINVAL && prctl(PR_CAPBSET_READ, cap, 0, 0, 0) < 0)
                 return 0;
             return -1;

@@ -1,4 +1,4 @@
-/* cgroup-int.h - shared by the cgroup_*.c files only. */
+/* cgroup-int.h - names, places and events of leaves, shared by the cgroup_*.c files only. Nothing here prints. */
 #ifndef HUTCH_OS_CGROUP_INT_H
 #define HUTCH_OS_CGROUP_INT_H
 
@@ -22,9 +22,9 @@ void cgroup_bits_text(unsigned bits, char *ret, size_t n);
 /* A fresh name for a leaf of this process. */
 void cgroup_make_name(char ret[CGROUP_NAME_MAX]);
 
-/* Says that there are leaves of this name, for whoever sweeps; cannot fail in a way that matters. */
+/* Marks that leaves of this name exist, so that a sweep finds them. Best effort. */
 void cgroup_mark(struct cgroup *cg);
-/* Takes it back: for good if the leaves are gone, else the mark stays for others to find. */
+/* Removes the mark if the leaves are gone; else only unlocks it, so that a later sweep finds it. */
 void cgroup_unmark(struct cgroup *cg, bool gone);
 
 /* The leaf that holds this bit, or NULL. */

@@ -95,8 +95,8 @@ static int put_u64(int dirfd, const char *file, uint64_t value)
     return fd_put(dirfd, file, text);
 }
 
-/* v1 counts buffers of TCP apart from memory, and not at all without a limit. What v2 counts as memory gets a quarter of it
- * here, up to what keeps fast connections fast. Kernels without these files charge nothing to v1 groups. */
+/* v1 counts TCP buffers apart from memory, and only with a limit of their own. Give them a quarter of the memory limit,
+ * but no more than fast connections need. Kernels without these files charge nothing to v1 groups. */
 static int set_tcp(const struct cgroup_leaf *l, uint64_t memory)
 {
     enum { TCP_MIN = 4 << 20, TCP_MAX = 64 << 20 };
@@ -116,7 +116,7 @@ static int set_memory(const struct cgroup_leaf *l, uint64_t bytes)
     return l->v2 ? 0 : set_tcp(l, bytes);
 }
 
-/* v1 refuses a quota above that of the cgroup around it. The outer one then holds anyway, which is all that was asked.
+/* v1 refuses a quota above that of the surrounding cgroup. The outer quota then holds, which is enough.
  */
 static bool outer_quota_is_tighter(const struct cgroup_leaf *l, uint64_t milli)
 {
@@ -169,7 +169,7 @@ static int write_limits(const struct cgroup_leaf *l, const struct cgroup_limits 
 
 /* --- create ------------------------------------------------------------------------------------------------------- */
 
-static int make_leaf(struct cgroup *cg, const char *parent, bool v2, unsigned has, struct err *err)
+static int cgroup_make_leaf(struct cgroup *cg, const char *parent, bool v2, unsigned has, struct err *err)
 {
     struct cgroup_leaf *l = &cg->leaf[cg->nleaf];
     char dir[CGROUP_DIR_MAX];
@@ -196,7 +196,7 @@ static int make_leaf(struct cgroup *cg, const char *parent, bool v2, unsigned ha
 
 /* Which of the wanted bits each hierarchy serves. v2 goes first: one v2 leaf gives freezer and CPU time at no extra
  * cost. */
-static unsigned assign(const struct cgroup_info *info, unsigned bits, unsigned ret_serves[CGROUP_HIER_MAX])
+static unsigned cgroup_assign_bits(const struct cgroup_info *info, unsigned bits, unsigned ret_serves[CGROUP_HIER_MAX])
 {
     for (int pass = 0; pass < 2; pass++) {
         for (unsigned i = 0; i < info->nhier; i++) {
@@ -213,12 +213,12 @@ static int make_in(const struct cgroup_hier *h, unsigned serves, unsigned must, 
 {
     char dir[CGROUP_DIR_MAX], names[64];
     if (!h->v2)
-        return make_leaf(cg, h->own, false, serves, err);
+        return cgroup_make_leaf(cg, h->own, false, serves, err);
     unsigned always = CGROUP_CORE | CGROUP_CPUACCT | CGROUP_FREEZER;
     if (cgroup_v2_place(h, serves, true, dir))
-        return make_leaf(cg, dir, true, serves | always, err);
+        return cgroup_make_leaf(cg, dir, true, serves | always, err);
     if (cgroup_v2_place(h, serves & must, true, dir))
-        return make_leaf(cg, dir, true, (serves & must) | always, err);
+        return cgroup_make_leaf(cg, dir, true, (serves & must) | always, err);
     cgroup_bits_text(serves & must, names, sizeof names);
     return err_set(err, ERR_HOST, 0,
                    "no cgroup from %s upwards can pass on the controllers %s; start in a cgroup of its own: "
@@ -234,7 +234,7 @@ int cgroup_create(const struct cgroup_info *info, const struct cgroup_limits *li
     unsigned bits = must | (want & (LIMIT_BITS | CGROUP_CPUACCT | CGROUP_IO | CGROUP_FREEZER | CGROUP_CORE));
     unsigned serves[CGROUP_HIER_MAX] = {0};
     memset(ret, 0, sizeof *ret);
-    unsigned lacks = assign(info, bits, serves) & must;
+    unsigned lacks = cgroup_assign_bits(info, bits, serves) & must;
     if (lacks) {
         char names[64];
         cgroup_bits_text(lacks, names, sizeof names);

@@ -12,7 +12,7 @@
  *   v2   a cgroup with processes cannot pass controllers on to children, and the caller is never moved. So: the first
  *        of own cgroup, its parent, and so on up to the mount's root that already passes the needed controllers on;
  *        else own, parent, root if they can be made to. Without delegation that needs root. Controllers switched on
- *        there stay on: switching them off again could take them from someone else.
+ *        there stay on: switching them off again could take them from another program.
  *
  * Entering: clone with CLONE_INTO_CGROUP and cgroup_into_fd(), then the child calls cgroup_enter() first of all. Both
  * ways skip the kernel's global thread-group lock, which costs an RCU grace period (10 to 20 ms) on a quiet host;
@@ -143,12 +143,12 @@ int cgroup_enter(const struct cgroup *cg);
 /* Joins the leaf that counts memory, for a process that writes on behalf of those inside. 1: there is none, or it is also
  * the one that freezes (v2), where a process that joins a frozen leaf would stand still as well; nothing was done. */
 int cgroup_enter_memory(const struct cgroup *cg);
-/* Moves `pid` from outside into all leaves, or with `cloned_into` into all but the v2 one. May block some 20 ms. */
+/* For tests: moves `pid` from outside into all leaves, or with `cloned_into` into all but the v2 one. May block some 20 ms. */
 int cgroup_attach(const struct cgroup *cg, pid_t pid, bool cloned_into, struct err *err);
 
 /* Reads counters. Never fails: what cannot be read has no have-bit. */
 void cgroup_stat(const struct cgroup *cg, struct cgroup_stat *ret);
-/* 1 if a process is inside, 0 if none, -1 with errno if that cannot be told (no leaf). */
+/* For tests: 1 if a process is inside, 0 if none, -1 with errno if that cannot be told (no leaf). */
 int cgroup_populated(const struct cgroup *cg);
 
 /* Kills everything inside, frozen or not (a CPU quota is lifted for it), and returns when the leaf is empty. Blocks up

@@ -1,7 +1,7 @@
-/* cgroup_freeze.c - everything in a leaf stands still, and goes on.
+/* cgroup_freeze.c - stops and resumes everything in a leaf.
  *
- * v2 says in cgroup.events when the last process has stopped. v1 has a state that is looked at again: FREEZING becomes FROZEN
- * only when somebody reads it and nothing runs any more.
+ * v2 says in cgroup.events when the last process has stopped. v1 has to be polled: the state FREEZING becomes FROZEN
+ * only on a read after the last process has stopped.
  */
 #include <errno.h>
 #include <fcntl.h>
@@ -14,7 +14,8 @@
 #include "base/fd.h"
 #include "os/cgroup-int.h"
 
-/* v1 tells nobody when all have stopped, which takes some tenths of a millisecond: looked at after 50 us, 100, 200 … */
+/* v1 sends no event when all processes have stopped, which takes some tenths of a millisecond: poll after 50 us, 100,
+ * 200 … */
 enum { AWAIT_MAX_NS = 1000000 };
 
 uint64_t cgroup_now_ms(void)

@@ -11,8 +11,8 @@
 
 enum { LIMITS = CGROUP_CPU | CGROUP_MEMORY | CGROUP_PIDS };
 
-/* What leaves need must be passed on by the group itself, or they would be made beside it. */
-static unsigned pass_on(const char *dir, unsigned bits)
+/* The group must pass the controllers on that leaves need, or the leaves would be made beside it. */
+static unsigned group_pass_on(const char *dir, unsigned bits)
 {
     char path[CGROUP_DIR_MAX + 32], word[32];
     unsigned passed = 0;
@@ -38,7 +38,7 @@ static bool enter_group(struct cgroup_hier *h, const char *name)
     if (n < 0 || (size_t)n >= sizeof dir || (mkdir(dir, 0755) < 0 && errno != EEXIST))
         return false;
     if (h->v2)
-        h->has = (h->has & ~(unsigned)CGROUP_V2_CONTROLLERS) | pass_on(dir, h->has);
+        h->has = (h->has & ~(unsigned)CGROUP_V2_CONTROLLERS) | group_pass_on(dir, h->has);
     memcpy(h->own, dir, sizeof dir);
     return true;
 }

@@ -1,4 +1,4 @@
-/* cgroup_kill.c - ending everything in a leaf, and sweeping leaves that nobody owns any more. */
+/* cgroup_kill.c - kills everything in a leaf, and sweeps leaves whose owner is dead. */
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
@@ -17,7 +17,7 @@
 
 enum { CHUNK = 4096 };
 
-static void nap(void) { (void)nanosleep(&(struct timespec){.tv_nsec = 500000}, NULL); }
+static void cgroup_kill_nap(void) { (void)nanosleep(&(struct timespec){.tv_nsec = 500000}, NULL); }
 
 /* --- v2 events ---------------------------------------------------------------------------------------------------- */
 
@@ -148,7 +148,7 @@ static int kill_by_list(const struct cgroup *cg, const struct cgroup_leaf *l, ui
             return err_set(err, ERR_INTERNAL, errno, "cannot list the processes of %s", l->dir);
         if (cgroup_now_ms() >= deadline)
             return err_set(err, ERR_INTERNAL, ETIMEDOUT, "%d processes are still alive in %s", n, l->dir);
-        nap();
+        cgroup_kill_nap();
     }
 }
 

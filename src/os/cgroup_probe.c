@@ -188,7 +188,7 @@ void cgroup_parse_hosts(const char *mountinfo, const char *self_cgroup, struct c
 
 /* --- permissions and places --------------------------------------------------------------------------------------- */
 
-static bool may_write(const char *dir, const char *file)
+static bool cgroup_may_write(const char *dir, const char *file)
 {
     char path[CGROUP_DIR_MAX + 32];
     if (faccessat(AT_FDCWD, dir, W_OK | X_OK, AT_EACCESS) < 0)
@@ -223,7 +223,7 @@ static bool can_distribute(const char *dir)
     return fd_read_file(AT_FDCWD, path, CONTROL_MAX, &b) == 0 && b.n == 0;
 }
 
-static bool enable(const char *dir, unsigned missing)
+static bool cgroup_enable_controllers(const char *dir, unsigned missing)
 {
     char path[CGROUP_DIR_MAX + 32], text[64];
     int n = 0;
@@ -235,7 +235,7 @@ static bool enable(const char *dir, unsigned missing)
 }
 
 /* Cuts the last component off `dir`, not going above `mount`. False at the top. */
-static bool go_up(char *dir, const char *mount)
+static bool cgroup_dir_up(char *dir, const char *mount)
 {
     if (strlen(dir) <= strlen(mount))
         return false;
@@ -251,23 +251,24 @@ static bool place_already(const struct cgroup_hier *h, unsigned need, char ret_d
     char dir[CGROUP_DIR_MAX];
     memcpy(dir, h->own, sizeof dir);
     do {
-        if (!may_write(dir, "cgroup.procs"))
+        if (!cgroup_may_write(dir, "cgroup.procs"))
             continue; /* an ancestor may still be ours */
         if (need == 0 || (need & ~bits_in_file(dir, "cgroup.subtree_control")) == 0) {
             memcpy(ret_dir, dir, sizeof dir);
             return true;
         }
-    } while (go_up(dir, h->mount));
+    } while (cgroup_dir_up(dir, h->mount));
     return false;
 }
 
 static bool place_enabled(const char *dir, unsigned need, bool commit)
 {
-    if (!may_write(dir, "cgroup.procs") || !may_write(dir, "cgroup.subtree_control"))
+    if (!cgroup_may_write(dir, "cgroup.procs") || !cgroup_may_write(dir, "cgroup.subtree_control"))
         return false;
     if ((need & ~bits_in_file(dir, "cgroup.controllers")) != 0)
         return false;
-    return commit ? enable(dir, need & ~bits_in_file(dir, "cgroup.subtree_control")) : can_distribute(dir);
+    return commit ? cgroup_enable_controllers(dir, need & ~bits_in_file(dir, "cgroup.subtree_control"))
+                  : can_distribute(dir);
 }
 
 bool cgroup_v2_place(const struct cgroup_hier *h, unsigned need, bool commit, char ret_dir[CGROUP_DIR_MAX])
@@ -277,7 +278,7 @@ bool cgroup_v2_place(const struct cgroup_hier *h, unsigned need, bool commit, ch
         return true;
     char parent[CGROUP_DIR_MAX];
     memcpy(parent, h->own, sizeof parent);
-    (void)go_up(parent, h->mount);
+    (void)cgroup_dir_up(parent, h->mount);
     const char *const tries[] = {h->own, parent, h->mount};
     for (size_t i = 0; i < ARRAY_LEN(tries); i++) {
         if (!place_enabled(tries[i], need, commit))
@@ -307,7 +308,7 @@ static unsigned usable_bits(const struct cgroup_hier *h)
     return core;
 }
 
-static void explain(struct cgroup_info *info, unsigned mounted_v2, unsigned dropped_v1, bool any)
+static void cgroup_explain_lacks(struct cgroup_info *info, unsigned mounted_v2, unsigned dropped_v1, bool any)
 {
     char missing[64];
     unsigned lacks = (info->can_memory ? 0u : CGROUP_MEMORY) | (info->can_cpu ? 0u : CGROUP_CPU) |
@@ -358,7 +359,7 @@ int cgroup_probe(struct cgroup_info *ret)
             continue;
         if (h->v2)
             mounted_v2 = h->has |= bits_in_file(h->mount, "cgroup.controllers") & CGROUP_V2_CONTROLLERS;
-        if (!h->v2 && (geteuid() != 0 || !may_write(h->own, "cgroup.procs"))) {
+        if (!h->v2 && (geteuid() != 0 || !cgroup_may_write(h->own, "cgroup.procs"))) {
             dropped_v1 |= h->has;
             continue;
         }
@@ -379,7 +380,7 @@ int cgroup_probe(struct cgroup_info *ret)
     ret->can_freeze = all & CGROUP_FREEZER;
     ret->can_kill = all != 0;
     ret->can_cpuacct = all & CGROUP_CPUACCT;
-    explain(ret, mounted_v2, dropped_v1, any);
+    cgroup_explain_lacks(ret, mounted_v2, dropped_v1, any);
     return 0;
 }
 

@@ -10,7 +10,7 @@
 enum { STAT_MAX = 256 << 10 };
 
 /* The number behind `key` at the start of a line of "key value" text. */
-static bool keyed(const char *text, const char *key, uint64_t *ret)
+static bool stat_read_key(const char *text, const char *key, uint64_t *ret)
 {
     size_t n = strlen(key);
     for (const char *line = text; line; line = strchr(line, '\n')) {
@@ -33,8 +33,8 @@ static bool read_keys(const struct cgroup_leaf *l, const char *file, const char 
 {
     _cleanup_buf_ struct buf text = {0};
     uint64_t va, vb = 0;
-    if (fd_read_file(l->fd, file, STAT_MAX, &text) < 0 || !keyed(buf_str(&text), a, &va) ||
-        (b && !keyed(buf_str(&text), b, &vb)))
+    if (fd_read_file(l->fd, file, STAT_MAX, &text) < 0 || !stat_read_key(buf_str(&text), a, &va) ||
+        (b && !stat_read_key(buf_str(&text), b, &vb)))
         return false;
     *ra = va;
     if (b)

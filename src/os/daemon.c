@@ -17,7 +17,7 @@
 
 enum { X32_BIT = 0x40000000, CAPS_FIELDS = 4 };
 
-/* Whoever makes one of these calls is not front or egress any more. */
+/* A daemon that makes one of these calls has been taken over: the filter kills it. */
 /* clang-format off */
 static const int forbidden[] = {
     SYS_execve, SYS_execveat, SYS_ptrace, SYS_setns, SYS_unshare, SYS_mount, SYS_umount2, SYS_pivot_root,
@@ -41,56 +41,56 @@ struct program {
 };
 _Static_assert(ARRAY_LEN(((struct program *)0)->v) < 4096, "the kernel's limit");
 
-static void add(struct program *p, unsigned code, unsigned k, unsigned char yes, unsigned char no)
+static void program_add(struct program *p, unsigned code, unsigned k, unsigned char yes, unsigned char no)
 {
     p->v[p->n++] = (struct sock_filter){(unsigned short)code, yes, no, k};
 }
 
-static void load_word(struct program *p, size_t at) { add(p, BPF_LD | BPF_W | BPF_ABS, (unsigned)at, 0, 0); }
-static void end_with(struct program *p, unsigned action) { add(p, BPF_RET | BPF_K, action, 0, 0); }
+static void load_word(struct program *p, size_t at) { program_add(p, BPF_LD | BPF_W | BPF_ABS, (unsigned)at, 0, 0); }
+static void program_add_return(struct program *p, unsigned action) { program_add(p, BPF_RET | BPF_K, action, 0, 0); }
 
-/* The next instruction only if the word that was loaded is k. */
-static void if_equal(struct program *p, unsigned k) { add(p, BPF_JMP | BPF_JEQ | BPF_K, k, 0, 1); }
+/* Runs the next instruction only if the loaded word is k. */
+static void if_equal(struct program *p, unsigned k) { program_add(p, BPF_JMP | BPF_JEQ | BPF_K, k, 0, 1); }
 
 static void kill_on(struct program *p, const int *calls, size_t n)
 {
     for (size_t i = 0; i < n; i++) {
         if_equal(p, (unsigned)calls[i]);
-        end_with(p, SECCOMP_RET_KILL_PROCESS);
+        program_add_return(p, SECCOMP_RET_KILL_PROCESS);
     }
 }
 
-static void build(const struct daemon_filter *f, struct program *p)
+static void program_build(const struct daemon_filter *f, struct program *p)
 {
     const size_t first = offsetof(struct seccomp_data, args[0]);
     load_word(p, offsetof(struct seccomp_data, arch));
-    add(p, BPF_JMP | BPF_JEQ | BPF_K, AUDIT_ARCH_X86_64, 1, 0);
-    end_with(p, SECCOMP_RET_KILL_PROCESS);
+    program_add(p, BPF_JMP | BPF_JEQ | BPF_K, AUDIT_ARCH_X86_64, 1, 0);
+    program_add_return(p, SECCOMP_RET_KILL_PROCESS);
     load_word(p, offsetof(struct seccomp_data, nr));
-    add(p, BPF_JMP | BPF_JGE | BPF_K, X32_BIT, 0, 1);
-    end_with(p, SECCOMP_RET_KILL_PROCESS);
+    program_add(p, BPF_JMP | BPF_JGE | BPF_K, X32_BIT, 0, 1);
+    program_add_return(p, SECCOMP_RET_KILL_PROCESS);
     kill_on(p, forbidden, ARRAY_LEN(forbidden));
     kill_on(p, f->forbidden, f->nforbidden);
-    /* The flags of clone3 are out of sight; without it threads are made by clone. */
+    /* The filter cannot read the flags of clone3; without it threads are made by clone. */
     if_equal(p, SYS_clone3);
-    end_with(p, SECCOMP_RET_ERRNO | ENOSYS);
-    add(p, BPF_JMP | BPF_JEQ | BPF_K, SYS_clone, 0, 4);
+    program_add_return(p, SECCOMP_RET_ERRNO | ENOSYS);
+    program_add(p, BPF_JMP | BPF_JEQ | BPF_K, SYS_clone, 0, 4);
     load_word(p, first);
-    add(p, BPF_JMP | BPF_JSET | BPF_K, NAMESPACES, 0, 1);
-    end_with(p, SECCOMP_RET_KILL_PROCESS);
-    end_with(p, SECCOMP_RET_ALLOW);
+    program_add(p, BPF_JMP | BPF_JSET | BPF_K, NAMESPACES, 0, 1);
+    program_add_return(p, SECCOMP_RET_KILL_PROCESS);
+    program_add_return(p, SECCOMP_RET_ALLOW);
     if (f->nfamilies > 0) {
-        add(p, BPF_JMP | BPF_JEQ | BPF_K, SYS_socket, 1, 0);
-        end_with(p, SECCOMP_RET_ALLOW);
+        program_add(p, BPF_JMP | BPF_JEQ | BPF_K, SYS_socket, 1, 0);
+        program_add_return(p, SECCOMP_RET_ALLOW);
         load_word(p, first);
         for (size_t i = 0; i < f->nfamilies; i++) {
             if_equal(p, (unsigned)f->families[i]);
-            end_with(p, SECCOMP_RET_ALLOW);
+            program_add_return(p, SECCOMP_RET_ALLOW);
         }
-        end_with(p, SECCOMP_RET_ERRNO | EAFNOSUPPORT);
+        program_add_return(p, SECCOMP_RET_ERRNO | EAFNOSUPPORT);
         return;
     }
-    end_with(p, SECCOMP_RET_ALLOW);
+    program_add_return(p, SECCOMP_RET_ALLOW);
 }
 
 int daemon_limits(struct err *err)
@@ -115,7 +115,7 @@ int daemon_confine(const struct daemon_filter *f, struct err *err)
         return err_set(err, ERR_SETUP, errno, "cannot give up capabilities");
     if (prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) < 0)
         return err_set(err, ERR_SETUP, errno, "cannot set no_new_privs");
-    build(f, &p);
+    program_build(f, &p);
     return seccomp_load(p.v, p.n, 0, NULL, err);
 }
 

@@ -1,8 +1,9 @@
-/* daemon.h - what front and egress give up before they read the first foreign byte, and the proof that it is gone.
+/* daemon.h - drops the rights of front and egress before they read the first foreign byte, and proves that they are
+ * gone.
  *
- * Both load a filter that ends whoever makes one of the calls that no daemon of ours makes; each adds what it alone can do
- * without. Neither can run another program, enter or make a namespace, mount, trace, load code into the kernel, or become
- * somebody else.
+ * Both load a filter that kills the process at any call that no daemon of ours makes; each adds the calls that it alone
+ * does not need. Neither can run another program, enter or make a namespace, mount, trace, load code into the kernel,
+ * or change its user.
  */
 #ifndef HUTCH_OS_DAEMON_H
 #define HUTCH_OS_DAEMON_H

@@ -197,7 +197,7 @@ int idmap_write_rootless(pid_t pid, const struct idmap *uids, const struct idmap
 /* --- /etc --------------------------------------------------------------------------------------------------------- */
 
 /* One colon-separated field of a line, copied. False if there is none or it does not fit. */
-static bool field(const char *line, int index, char *ret, size_t room)
+static bool idmap_copy_field(const char *line, int index, char *ret, size_t room)
 {
     for (; index > 0; index--) {
         line += strcspn(line, ":\n");
@@ -217,7 +217,7 @@ static bool field_u32(const char *line, int index, uint32_t *ret)
 {
     char text[16];
     uint64_t v;
-    if (!field(line, index, text, sizeof text) || !num_u64(text, &v) || v > UINT32_MAX)
+    if (!idmap_copy_field(line, index, text, sizeof text) || !num_u64(text, &v) || v > UINT32_MAX)
         return false;
     *ret = (uint32_t)v;
     return true;
@@ -241,7 +241,7 @@ bool idmap_parse_passwd(const char *text, uid_t uid, char *ret, size_t room)
     for (const char *line = text && *text ? text : NULL; line; line = next_line(line)) {
         uint32_t id;
         if (field_u32(line, 2, &id) && id == uid)
-            return field(line, 0, ret, room) && ret[0] != '\0';
+            return idmap_copy_field(line, 0, ret, room) && ret[0] != '\0';
     }
     return false;
 }
@@ -252,7 +252,7 @@ bool idmap_parse_subids(const char *text, uid_t uid, const char *name, uint32_t 
     for (const char *line = text && *text ? text : NULL; line; line = next_line(line)) {
         char owner[256];
         uint32_t id, base, n;
-        if (!field(line, 0, owner, sizeof owner) || !subid_line(line, &base, &n) || n < count)
+        if (!idmap_copy_field(line, 0, owner, sizeof owner) || !subid_line(line, &base, &n) || n < count)
             continue;
         if (!(name && strcmp(owner, name) == 0) && !(field_u32(line, 0, &id) && id == uid))
             continue;
@@ -287,7 +287,7 @@ int idmap_subids(uid_t uid, uint32_t count, struct idmap_subids *ret, struct err
                    buf_str(&who));
 }
 
-/* --- ranges given to anyone --------------------------------------------------------------------------------------- */
+/* --- ranges of all users ------------------------------------------------------------------------------------------ */
 
 void idmap_reserved_load(struct idmap_reserved *r)
 {

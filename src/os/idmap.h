@@ -45,7 +45,7 @@ bool idmap_parse_subids(const char *text, uid_t uid, const char *name, uint32_t 
 /* Name of a uid in the text of a passwd file; false if it is not there or longer than room. */
 bool idmap_parse_passwd(const char *text, uid_t uid, char *ret, size_t room);
 
-/* All ranges that are given to anyone, so that nobody else uses them. */
+/* All ranges that /etc/subuid and /etc/subgid give to users; sandboxes of root must not use them. */
 struct idmap_reserved {
     struct idmap_extent *v; /* owned; `inside` is unused */
     size_t n, cap;

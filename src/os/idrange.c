@@ -25,7 +25,7 @@ static int open_locks(const char *dir, struct err *err)
     if (dirfd < 0 || fstat(dirfd, &st) < 0)
         return err_set(err, ERR_SETUP, errno, "cannot open the run-time directory %s", dir);
     if (st.st_uid != geteuid() || (st.st_mode & (S_IWGRP | S_IWOTH)))
-        return err_set(err, ERR_SETUP, 0, "%s must belong to uid %u and be writable by nobody else", dir,
+        return err_set(err, ERR_SETUP, 0, "%s must belong to uid %u and be writable by no other user", dir,
                        (unsigned)geteuid());
     int fd = openat(dirfd, "ranges", O_RDWR | O_CREAT | O_NOFOLLOW | O_CLOEXEC, 0600);
     if (fd < 0)
@@ -41,8 +41,8 @@ static uint32_t random_start(void)
     return r % IDRANGE_MAX;
 }
 
-/* 1 taken, 0 someone else has it, -1 with errno. */
-static int try_lock(int fd, uint32_t n)
+/* 1 taken, 0 another process has it, -1 with errno. */
+static int idrange_try_lock(int fd, uint32_t n)
 {
     struct flock fl = {.l_type = F_WRLCK, .l_whence = SEEK_SET, .l_start = n, .l_len = 1};
     if (fcntl(fd, F_OFD_SETLK, &fl) == 0)
@@ -58,7 +58,7 @@ static void mark_map(const char *text, unsigned char marks[IDRANGE_MAX])
     for (; sscanf(text, " %u %u %u%n", &inside, &outside, &count, &used) == 3; text += used) {
         uint64_t first = outside, last = (uint64_t)outside + count - 1;
         const uint64_t end = IDRANGE_FIRST + (uint64_t)IDRANGE_MAX * IDRANGE_COUNT;
-        /* An identity map of everything is no sandbox's. */
+        /* An identity map of all ids belongs to no sandbox. */
         if (count == 0 || count > IDRANGE_COUNT || last < IDRANGE_FIRST || first >= end)
             continue;
         first = first < IDRANGE_FIRST ? 0 : (first - IDRANGE_FIRST) / IDRANGE_COUNT;
@@ -68,8 +68,8 @@ static void mark_map(const char *text, unsigned char marks[IDRANGE_MAX])
     }
 }
 
-/* Locks in a lock file that was removed are still held, but no new taker meets them. What the kernel says of the living
- * processes is true whatever happened to files. */
+/* Marks the ranges that living processes use, as their id maps in /proc say. Locks in a removed lock file are still
+ * held, but a new taker does not see them. */
 static int idrange_mark(int fd, struct err *err)
 {
     unsigned char marks[IDRANGE_MAX] = {0};
@@ -90,7 +90,7 @@ static int idrange_mark(int fd, struct err *err)
                : err_set(err, ERR_SETUP, errno, "cannot note which uid ranges are in use");
 }
 
-static bool is_marked(int fd, uint32_t n)
+static bool idrange_is_marked(int fd, uint32_t n)
 {
     unsigned char mark = 0;
     return pread(fd, &mark, 1, n) == 1 && mark;
@@ -102,9 +102,9 @@ static int take_free(int fd, const char *dir, const struct idmap_reserved *given
     uint32_t start = random_start();
     for (uint32_t i = 0; i < IDRANGE_MAX; i++) {
         uint32_t n = (start + i) % IDRANGE_MAX, base = IDRANGE_FIRST + n * IDRANGE_COUNT;
-        if (idmap_reserved_overlaps(given, base, IDRANGE_COUNT) || is_marked(fd, n))
+        if (idmap_reserved_overlaps(given, base, IDRANGE_COUNT) || idrange_is_marked(fd, n))
             continue;
-        int got = try_lock(fd, n);
+        int got = idrange_try_lock(fd, n);
         if (got < 0)
             return err_set(err, ERR_SETUP, errno, "cannot lock a uid range in %s/ranges", dir);
         *ret = base;
@@ -128,7 +128,7 @@ int idrange_take_in(const char *dir, struct idrange *ret, struct err *err)
     idmap_reserved_load(&given);
     uint32_t base = 0;
     int got = take_free(fd, dir, &given, &base, err);
-    if (got == 0 && !fresh) { /* some that are marked may have become free */
+    if (got == 0 && !fresh) { /* marked ranges may be free by now */
         got = idrange_mark(fd, err);
         if (got == 0)
             got = take_free(fd, dir, &given, &base, err);
@@ -154,7 +154,7 @@ void idrange_unmark(int fd, uint32_t base)
 {
     static const unsigned char free_now = 0;
     uint32_t n = (base - IDRANGE_FIRST) / IDRANGE_COUNT;
-    if (is_marked(fd, n))
+    if (idrange_is_marked(fd, n))
         (void)!pwrite(fd, &free_now, 1, n);
 }
 

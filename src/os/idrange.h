@@ -1,9 +1,9 @@
 /* idrange.h - ranges of 65,536 user and group ids for sandboxes that root starts.
  *
  * Range n covers the ids 2^29 + n * 65536 and up, for users and groups alike. A taken range is a write lock on byte n
- * of one lock file, held by the *open file description* (F_OFD_SETLK): it survives fork, clone and exec of whoever
- * holds the descriptor, and the kernel drops it when the last holder is gone, however it died. So nothing has to be
- * cleaned up, and there is no list to go stale.
+ * of one lock file, held by the *open file description* (F_OFD_SETLK): it survives fork, clone and exec of the process
+ * that holds the descriptor, and the kernel drops it when the last holder is gone, however it died. So nothing has to
+ * be cleaned up, and there is no list to go stale.
  *
  * The range must outlive the process that took it for as long as the sandbox lives: pid 1 inside calls idrange_pin()
  * and then closes the descriptor. A mapping keeps the description open just as well, and unlike a descriptor it cannot
@@ -37,14 +37,12 @@ struct idrange {
 /* Takes a free range, starting at a random one. Ranges that overlap /etc/subuid or /etc/subgid are passed over. Needs
  * root. Does not block. Errors: ERR_SETUP (directory unusable), ERR_HOST (all ranges taken). */
 int idrange_take(struct idrange *ret, struct err *err);
-/* The same with the lock file in another directory (absolute, existing, owned by the caller and writable by nobody
- * else). */
+/* The same with the lock file in another directory (absolute, existing, owned and writable by the caller only). */
 int idrange_take_in(const char *dir, struct idrange *ret, struct err *err);
-/* Whether the lock file was removed since the range was taken. To be asked once the ids are mapped: a taker that came after
- * the removal has then seen the map, and one that came before has met the lock; if it is lost, the range may be another
- * sandbox's too. */
+/* Whether the lock file was removed since the range was taken. Call it once the ids are mapped: a later taker has then
+ * seen the map, an earlier one the lock. If it is lost, another sandbox may have the same range. */
 bool idrange_lost(const struct idrange *r);
-/* Nothing of the sandbox with this range is left. fd: of the lock file. */
+/* Clears the mark of a range whose sandbox is gone completely. fd: of the lock file. */
 void idrange_unmark(int fd, uint32_t base);
 /* Keeps the range taken for as long as the calling process lives and does not exec, without the descriptor. No
  * allocation. 0, or -1 with errno. */

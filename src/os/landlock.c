@@ -16,7 +16,6 @@ struct ruleset_attr {
 };
 
 enum {
-    CREATE_ERRATA = 1 << 1,
     NET_BIND_TCP = 1 << 0,
     NET_CONNECT_TCP = 1 << 1,
     SCOPE_ABSTRACT_UNIX = 1 << 0,
@@ -39,12 +38,6 @@ int landlock_abi(void)
 {
     int abi = create_ruleset(NULL, 0, LANDLOCK_CREATE_RULESET_VERSION);
     return abi > 0 ? abi : 0;
-}
-
-unsigned landlock_errata(void)
-{
-    int errata = create_ruleset(NULL, 0, CREATE_ERRATA);
-    return errata > 0 ? (unsigned)errata : 0;
 }
 
 /* File rights by the ABI that brought them. */
@@ -70,7 +63,7 @@ static unsigned log_flags(unsigned flags, int abi)
     return flags & LANDLOCK_LOG ? LOG_NEW_EXEC_ON : LOG_SAME_EXEC_OFF | LOG_SUBDOMAINS_OFF;
 }
 
-static int add_rule(int ruleset, const struct landlock_rule *rule, uint64_t handled, struct err *err)
+static int ruleset_add_rule(int ruleset, const struct landlock_rule *rule, uint64_t handled, struct err *err)
 {
     struct stat st;
     if (fstat(rule->fd, &st) < 0)
@@ -103,7 +96,7 @@ int landlock_apply_abi(const struct landlock_rule *rules, size_t n, unsigned fla
     if (ruleset < 0)
         return err_set(err, ERR_SETUP, errno, "landlock: cannot create a ruleset for ABI %d", abi);
     for (size_t i = 0; i < n; i++)
-        if (add_rule(ruleset, &rules[i], attr.handled_access_fs, err) < 0)
+        if (ruleset_add_rule(ruleset, &rules[i], attr.handled_access_fs, err) < 0)
             return -1;
     if (syscall(SYS_landlock_restrict_self, ruleset, log_flags(flags, abi)) == 0)
         return 0;

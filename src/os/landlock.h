@@ -50,8 +50,6 @@ enum landlock_flag {
 
 /* The ABI of the running kernel, 0 if there is none (not built in, or not in the lsm= list). */
 int landlock_abi(void);
-/* Bit mask of fixed errata, 0 before ABI 7. */
-unsigned landlock_errata(void);
 
 /* Restricts the calling thread, which must have no_new_privs or CAP_SYS_ADMIN. Scopes (abstract unix sockets,
  * signals) are applied from ABI 6 on. ERR_HOST if the kernel cannot do what was asked, else ERR_SETUP. */

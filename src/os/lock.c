@@ -36,7 +36,7 @@ bool lock_interrupted(void)
            sigismember(&pending, SIGHUP) == 1 || sigismember(&pending, SIGQUIT) == 1;
 }
 
-/* From /proc/locks, "1: FLOCK  ADVISORY  WRITE 123 08:01:456 0 EOF". 0 if it is not to be seen. */
+/* The holder's pid from /proc/locks, "1: FLOCK  ADVISORY  WRITE 123 08:01:456 0 EOF". 0 if it is not listed. */
 static int lock_holder(int fd)
 {
     struct stat st;

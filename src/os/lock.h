@@ -1,8 +1,9 @@
 /* lock.h - locks between programs of one user that a sandbox cannot take.
  *
- * A process that can open a file or directory, if only for reading, can lock it (flock). A lock file is therefore of mode 0200
- * and opened for writing: a sandbox sees it on a read-only mount, where it opens for neither. No wait is without a deadline,
- * and SIGINT, SIGTERM, SIGHUP and SIGQUIT end it also in a process that blocks them.
+ * A process that can open a file or directory, if only for reading, can lock it (flock). So a lock file has mode 0200
+ * and is opened for writing: a sandbox sees it on a read-only mount and can open it neither for reading nor for
+ * writing. Every wait has a deadline, and SIGINT, SIGTERM, SIGHUP and SIGQUIT end it even in a process that blocks
+ * them.
  */
 #ifndef HUTCH_OS_LOCK_H
 #define HUTCH_OS_LOCK_H

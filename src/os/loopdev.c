@@ -39,7 +39,7 @@ static bool same_device(uint64_t told, dev_t dev)
            told == ((min & 0xffU) | (uint64_t)maj << 8 | (uint64_t)(min & ~0xffU) << 12);
 }
 
-/* Holding the device open first: what the kernel says of it then stays true. */
+/* Keeps the device open, so that what the kernel says of it stays true. */
 static bool device_is_of(struct loopdev *d, const struct stat *img)
 {
     struct loop_info64 info;
@@ -90,7 +90,7 @@ int loopdev_attach(int img, struct loopdev *ret, struct err *err)
             return err_set(err, ERR_HOST, errno, "loop devices: %s", ret->path);
         if (ioctl(ret->fd, LOOP_CONFIGURE, &c) == 0)
             return 0;
-        int eno = errno; /* EBUSY: somebody else was faster */
+        int eno = errno; /* EBUSY: another process attached it first */
         loopdev_close(ret);
         if (eno != EBUSY)
             return err_set(err, ERR_HOST, eno, "loop devices: LOOP_CONFIGURE of %s", ret->path);

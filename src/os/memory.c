@@ -23,7 +23,7 @@ static uint64_t host_room(void)
     return line ? strtoull(line + strlen("MemAvailable:"), NULL, 10) * 1024 : 0;
 }
 
-/* What one cgroup leaves. Caches that could be given up count as used. */
+/* What one cgroup's limit leaves. Reclaimable caches count as used. */
 static uint64_t group_room(const char *dir, bool v2)
 {
     uint64_t limit, used;

@@ -19,7 +19,7 @@
 #endif
 #define PROPAGATION_PRIVATE (1UL << 18) /* MS_PRIVATE; sys/mount.h clashes with linux/mount.h */
 
-static uint64_t attrs(unsigned flags)
+static uint64_t mount_attr_bits(unsigned flags)
 {
     return (flags & MOUNT_RO ? MOUNT_ATTR_RDONLY : 0U) | (flags & MOUNT_NOSUID ? MOUNT_ATTR_NOSUID : 0U) |
            (flags & MOUNT_NODEV ? MOUNT_ATTR_NODEV : 0U) | (flags & MOUNT_NOEXEC ? MOUNT_ATTR_NOEXEC : 0U);
@@ -34,7 +34,8 @@ int mount_clone(int dirfd, const char *path, unsigned flags)
 
 int mount_set(int fd, const char *path, unsigned flags)
 {
-    struct mount_attr a = {.attr_set = attrs(flags), .propagation = flags & MOUNT_PRIVATE ? PROPAGATION_PRIVATE : 0};
+    struct mount_attr a = {.attr_set = mount_attr_bits(flags),
+                           .propagation = flags & MOUNT_PRIVATE ? PROPAGATION_PRIVATE : 0};
     unsigned f = (flags & MOUNT_RECURSIVE ? AT_RECURSIVE : 0U) | (*path ? 0U : AT_EMPTY_PATH);
     return (int)syscall(SYS_mount_setattr, fd, path, f, &a, sizeof a);
 }
@@ -67,7 +68,7 @@ int mount_place(int dirfd, const char *path, bool in_root)
     int fd = (int)syscall(SYS_openat2, dirfd, path, &how, sizeof how);
     if (fd >= 0 || errno != ELOOP)
         return fd;
-    /* The last component may itself be a link that is to be covered: the parents must not be. */
+    /* The last component may be a link, which is then covered itself; its parents must not be. */
     const char *slash = strrchr(path, '/');
     char parent[4096];
     size_t n = slash ? (size_t)(slash - path) : 0;
@@ -93,7 +94,7 @@ static int fs_finish(int fs, unsigned flags)
 {
     int mnt = -1;
     if (syscall(SYS_fsconfig, fs, FSCONFIG_CMD_CREATE, NULL, NULL, 0) == 0)
-        mnt = (int)syscall(SYS_fsmount, fs, FSMOUNT_CLOEXEC, (unsigned)attrs(flags));
+        mnt = (int)syscall(SYS_fsmount, fs, FSMOUNT_CLOEXEC, (unsigned)mount_attr_bits(flags));
     int saved = errno;
     (void)close(fs);
     errno = saved;
@@ -197,7 +198,7 @@ static int new_overlay(const char *const *lower, size_t nlower, const char *uppe
         return fs_finish(fs, flags | MOUNT_RO);
     if (!userxattr && fs_set(fs, "redirect_dir", "on") < 0)
         return fs_fail(fs);
-    /* Whatever this kernel's defaults are: an upper layer that is copied must be usable over the same lower ones elsewhere. */
+    /* Fixed, whatever this kernel's defaults: a copied upper layer must work over the same lower ones elsewhere. */
     static const char *const off[] = {"index", "metacopy", "nfs_export"};
     for (size_t i = 0; i < sizeof off / sizeof off[0]; i++)
         if (fs_set(fs, off[i], "off") < 0)
@@ -212,4 +213,16 @@ int mount_new_overlay(const char *const *lower, size_t nlower, const char *upper
 {
     int fd = new_overlay(lower, nlower, upper, work, userxattr, false, flags);
     return fd < 0 && errno == EINVAL ? new_overlay(lower, nlower, upper, work, userxattr, true, flags) : fd;
+}
+
+void mount_unescape(char *s)
+{
+    char *out = s;
+    for (; *s; s++) {
+        bool octal =
+            s[0] == '\\' && s[1] >= '0' && s[1] <= '3' && s[2] >= '0' && s[2] <= '7' && s[3] >= '0' && s[3] <= '7';
+        *out++ = octal ? (char)((s[1] - '0') << 6 | (s[2] - '0') << 3 | (s[3] - '0')) : *s;
+        s += octal ? 3 : 0;
+    }
+    *out = '\0';
 }

@@ -41,4 +41,7 @@ int mount_new_devpts(unsigned flags);
 int mount_new_overlay(const char *const *lower, size_t nlower, const char *upper, const char *work, bool userxattr,
                       unsigned flags);
 
+/* Decodes, in place, the octal escapes ("\040") of a path from /proc/self/mountinfo. */
+void mount_unescape(char *s);
+
 #endif

@@ -10,7 +10,7 @@
 
 #include "base/cleanup.h"
 
-static void *grow(struct netlink *b, size_t n)
+static void *netlink_grow(struct netlink *b, size_t n)
 {
     size_t room = NLMSG_ALIGN(n);
     if (n > NETLINK_BATCH || room > NETLINK_BATCH - b->n)
@@ -26,17 +26,17 @@ static void *grow(struct netlink *b, size_t n)
 uint32_t netlink_begin(struct netlink *b, unsigned type, unsigned flags, const void *head, size_t n)
 {
     b->at = b->n;
-    struct nlmsghdr *h = grow(b, sizeof *h);
+    struct nlmsghdr *h = netlink_grow(b, sizeof *h);
     h->nlmsg_type = (uint16_t)type;
     h->nlmsg_flags = (uint16_t)(flags | NLM_F_REQUEST);
     h->nlmsg_seq = ++b->seq;
-    memcpy(grow(b, n), head, n);
+    memcpy(netlink_grow(b, n), head, n);
     return b->seq;
 }
 
 void netlink_put(struct netlink *b, unsigned type, const void *value, size_t n)
 {
-    struct nlattr *a = grow(b, NLA_HDRLEN + n);
+    struct nlattr *a = netlink_grow(b, NLA_HDRLEN + n);
     a->nla_type = (uint16_t)type;
     a->nla_len = (uint16_t)(NLA_HDRLEN + n);
     if (n > 0)

@@ -24,8 +24,8 @@
 
 enum { BACKLOG = 4096, DNS_PORT = 53 };
 
-/* Root of a sandbox has no capability over its network; low ports are everybody's there. Buffers of TCP: nothing in the
- * namespace is far away, so that large ones would only hold memory. */
+/* Every user inside may bind low ports: root of a sandbox has no capability over its network. TCP buffers are small: no
+ * peer in the namespace is far away, so large ones would only hold memory. */
 static const struct {
     const char *path, *value;
 } settings[] = {
@@ -87,7 +87,7 @@ static int read_cookies(struct netns *n, struct err *err)
     return 0;
 }
 
-/* In a /proc that is locked already (`hutch run`) nothing can be set: low ports stay closed, as they are without rules. */
+/* In a read-only /proc (`hutch run`) nothing can be set: low ports stay closed, as they are without rules. */
 static int apply_settings(struct err *err)
 {
     for (size_t i = 0; i < ARRAY_LEN(settings); i++)
@@ -124,7 +124,7 @@ int netns_make(struct netns *ret, struct err *err)
     if (home < 0)
         return err_set(err, ERR_HOST, errno, "open %s", own_namespace);
     if (setns(home, CLONE_NEWNET) < 0) /* before it is too late */
-        return err_set(err, ERR_HOST, errno, "no way back into the present network namespace");
+        return err_set(err, ERR_HOST, errno, "cannot return to the present network namespace");
     if (unshare(CLONE_NEWNET) < 0)
         return err_set(err, ERR_HOST, errno,
                        errno == ENOSPC ? "no more network namespaces (user.max_net_namespaces)"
@@ -132,7 +132,7 @@ int netns_make(struct netns *ret, struct err *err)
     _cleanup_close_ int ns = open(own_namespace, O_RDONLY | O_CLOEXEC);
     int r = ns < 0 ? err_set(err, ERR_HOST, errno, "open %s", own_namespace) : netns_set_up(&n, err);
     if (setns(home, CLONE_NEWNET) < 0)
-        abort(); /* nobody would expect to be where we are */
+        abort(); /* the callers must not go on in a foreign namespace */
     if (r < 0)
         return -1;
     n.ns = TAKE_FD(ns);
@@ -148,8 +148,6 @@ void netns_close(struct netns *n)
             (void)close(fds[i]);
     *n = (struct netns)NETNS_INIT;
 }
-
-int netns_loopback(struct err *err) { return rtnl_loopback(err); }
 
 static bool is_number(int fd, int option, int want)
 {

@@ -43,8 +43,6 @@ void netns_close(struct netns *n);
 /* Sets the namespace that the caller is already in up, for callers that have made it themselves (clone with CLONE_NEWNET, in
  * the user namespace of their own): ret->ns stays -1. */
 int netns_set_up(struct netns *ret, struct err *err);
-/* Loopback alone: a namespace without any way out (network: off). */
-int netns_loopback(struct err *err);
 /* A descriptor received from elsewhere is the listener (or the datagram socket) of that namespace: family, type, protocol,
  * SO_ACCEPTCONN, namespace cookie, socket cookie. */
 bool netns_is_tcp(int fd, uint64_t ns_cookie, uint64_t cookie);

@@ -1,4 +1,5 @@
-/* nft.h - the one chain of packet rules in a sandbox's network namespace. */
+/* nft.h - the one chain of packet rules in a sandbox's network namespace. Adds rules to the caller's namespace only and
+ * never changes existing ones. */
 #ifndef HUTCH_OS_NFT_H
 #define HUTCH_OS_NFT_H
 

@@ -26,7 +26,7 @@ enum { PIDFD_THREAD = O_EXCL /* Linux 6.9 */, PROTOCOLS_ROOM = 16 << 10 };
 
 static const char protocols[] = "/proc/thread-self/net/protocols";
 
-/* An int argument with a word of the key above it, where the kernel does not look and the filter does. */
+/* An int argument with a word of the key in its high half, which the kernel ignores and the filter checks. */
 static long keyed_arg(const struct notified *g, int word, int value)
 {
     uint64_t high = g->key ? (uint64_t)g->key[word] << 32 : 0;
@@ -91,8 +91,8 @@ struct netlink_task {
     int fd, eno;
 };
 
-/* In our memory and with our descriptors: what it opens is ours. The owner of the namespace is entered first, which gives a
- * caller without privilege the right to enter the namespace; if that is our own, entering it is EINVAL and not needed. */
+/* Runs in our memory and with our descriptors, so the socket is ours. Enters the owning user namespace first, which
+ * gives an unprivileged caller the right to enter the network namespace; EINVAL means that it is our own. */
 static int netlink_task_run(void *arg)
 {
     struct netlink_task *t = arg;
@@ -134,7 +134,7 @@ void notified_give(int listener, const struct seccomp_notif *n, int fd, int eno)
 /* --- receive buffers ---------------------------------------------------------------------------------------------- */
 
 /* "Tgid:\t123": the process that a thread belongs to. */
-static pid_t process_of(pid_t tid)
+static pid_t notified_process_of(pid_t tid)
 {
     char path[48], text[512];
     (void)snprintf(path, sizeof path, "/proc/%d/status", (int)tid);
@@ -147,7 +147,7 @@ static pid_t process_of(pid_t tid)
 static int pidfd_of(pid_t tid)
 {
     int fd = (int)syscall(SYS_pidfd_open, tid, PIDFD_THREAD);
-    return fd >= 0 || errno != EINVAL ? fd : (int)syscall(SYS_pidfd_open, process_of(tid), 0);
+    return fd >= 0 || errno != EINVAL ? fd : (int)syscall(SYS_pidfd_open, notified_process_of(tid), 0);
 }
 
 static int take_socket(const struct notified *g, pid_t tid, int fd)
@@ -160,7 +160,7 @@ static int take_socket(const struct notified *g, pid_t tid, int fd)
     return (int)syscall(SYS_pidfd_getfd, keyed_arg(g, 0, pidfd), keyed_arg(g, 1, fd), 0);
 }
 
-static bool read_size(pid_t tid, uint64_t addr, int *ret)
+static bool notified_read_size(pid_t tid, uint64_t addr, int *ret)
 {
     char path[48];
     (void)snprintf(path, sizeof path, "/proc/%d/mem", (int)tid);
@@ -180,9 +180,10 @@ static int set_buffer(const struct notified *g, int listener, const struct secco
         return errno;
     if ((int)n->data.args[4] < (int)sizeof size)
         return EINVAL;
-    if (!read_size((pid_t)n->pid, n->data.args[3], &size))
+    if (!notified_read_size((pid_t)n->pid, n->data.args[3], &size))
         return EFAULT;
-    if (domain == AF_NETLINK || !seccomp_id_valid(listener, n->id)) /* gone: its number may be another thread's */
+    if (domain == AF_NETLINK ||
+        !seccomp_id_valid(listener, n->id)) /* gone: its number may be another thread's by now */
         return 0;
     long r = syscall(SYS_setsockopt, keyed_arg(g, 0, fd), keyed_arg(g, 1, SOL_SOCKET), SO_RCVBUF, &size, sizeof size);
     return r < 0 ? errno : 0;
@@ -194,8 +195,8 @@ struct buffer_task {
     int listener;
 };
 
-/* Its copy of the socket may be the last. Closing the last one waits for as long as SO_LINGER says, but not in a process that
- * ends. Reading the caller's memory and locking its socket may take long as well. */
+/* A child sets the buffer, because it may block: closing the last copy of a socket waits as long as SO_LINGER says (not
+ * in a process that ends), and reading the caller's memory and locking its socket may take long. */
 static int buffer_task_run(void *arg)
 {
     const struct buffer_task *t = arg;
@@ -207,7 +208,7 @@ static int buffer_task_run(void *arg)
     _exit(0);
 }
 
-/* A place for one more child; -1: all are taken. A child that was killed has left its call without an answer. */
+/* Finds a place for one more child; -1: all are taken. Answers the calls of children that were killed. */
 static int free_place(struct notified *g, int listener)
 {
     int place = -1;

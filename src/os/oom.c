@@ -12,7 +12,7 @@
 enum { RECORD_MAX = 8192, RECORDS_PER_READ = 100000 };
 
 /* Copies s[0..n) into a fixed field; false if it does not fit. */
-static bool copy(char *ret, size_t room, const char *s, size_t n)
+static bool oom_copy_field(char *ret, size_t room, const char *s, size_t n)
 {
     if (n >= room)
         return false;
@@ -21,16 +21,16 @@ static bool copy(char *ret, size_t room, const char *s, size_t n)
     return true;
 }
 
-static bool number(const char *s, size_t n, uint64_t *ret)
+static bool oom_read_number(const char *s, size_t n, uint64_t *ret)
 {
     char text[24];
-    return copy(text, sizeof text, s, n) && num_u64(text, ret);
+    return oom_copy_field(text, sizeof text, s, n) && num_u64(text, ret);
 }
 
 static bool pid_number(const char *s, pid_t *ret)
 {
     uint64_t v;
-    if (!number(s, strspn(s, "0123456789"), &v) || v == 0 || v > INT32_MAX)
+    if (!oom_read_number(s, strspn(s, "0123456789"), &v) || v == 0 || v > INT32_MAX)
         return false;
     *ret = (pid_t)v;
     return true;
@@ -55,12 +55,12 @@ static bool parse_chosen(const char *s, struct oom_line *ret)
     if (!task || !pid || pid < task + strlen(",task=") || !pid_number(pid + strlen(",pid="), &ret->pid))
         return false;
     task += strlen(",task=");
-    if (!copy(ret->comm, sizeof ret->comm, task, (size_t)(pid - task)))
+    if (!oom_copy_field(ret->comm, sizeof ret->comm, task, (size_t)(pid - task)))
         return false;
     if (!memcg || memcg > task_memcg) /* ",global_oom": the whole host was out of memory */
-        return copy(ret->memcg, sizeof ret->memcg, "/", 1);
+        return oom_copy_field(ret->memcg, sizeof ret->memcg, "/", 1);
     memcg += strlen(",oom_memcg=");
-    return copy(ret->memcg, sizeof ret->memcg, memcg, (size_t)(task_memcg - memcg));
+    return oom_copy_field(ret->memcg, sizeof ret->memcg, memcg, (size_t)(task_memcg - memcg));
 }
 
 static bool size_after(const char *s, const char *key, uint64_t *ret)
@@ -70,7 +70,7 @@ static bool size_after(const char *s, const char *key, uint64_t *ret)
         return false;
     p += strlen(key);
     size_t n = strspn(p, "0123456789");
-    return strncmp(p + n, "kB", 2) == 0 && number(p, n, ret);
+    return strncmp(p + n, "kB", 2) == 0 && oom_read_number(p, n, ret);
 }
 
 /* "N (COMM) total-vm:1kB, anon-rss:2kB, file-rss:3kB, shmem-rss:4kB, UID:..." */
@@ -79,7 +79,7 @@ static bool parse_killed(const char *s, struct oom_line *ret)
     const char *open = strchr(s, '('), *sizes = last_of(s, ") total-vm:");
     if (!open || !sizes || sizes < open || !pid_number(s, &ret->pid))
         return false;
-    return copy(ret->comm, sizeof ret->comm, open + 1, (size_t)(sizes - open - 1)) &&
+    return oom_copy_field(ret->comm, sizeof ret->comm, open + 1, (size_t)(sizes - open - 1)) &&
            size_after(sizes, "total-vm:", &ret->total_vm_kb) && size_after(sizes, "anon-rss:", &ret->anon_rss_kb) &&
            size_after(sizes, "file-rss:", &ret->file_rss_kb) && size_after(sizes, "shmem-rss:", &ret->shmem_rss_kb);
 }
@@ -90,10 +90,10 @@ static const char *kernel_text(const char *text, size_t n, char room[RECORD_MAX]
     uint64_t prio;
     const char *end = memchr(text, '\n', n);
     size_t len = end ? (size_t)(end - text) : n;
-    if (memchr(text, '\0', len) || !copy(room, RECORD_MAX, text, len))
+    if (memchr(text, '\0', len) || !oom_copy_field(room, RECORD_MAX, text, len))
         return NULL;
     const char *body = strchr(room, ';');
-    if (!body || !number(room, strspn(room, "0123456789"), &prio) || prio > 7)
+    if (!body || !oom_read_number(room, strspn(room, "0123456789"), &prio) || prio > 7)
         return NULL; /* above 7: a facility other than "kern", so user space wrote it */
     return body + 1;
 }

@@ -1,4 +1,4 @@
-/* own.h - the addresses of this machine's network interfaces, and addresses of either family in one form. */
+/* own.h - reads the addresses of this machine's network interfaces, IPv4 and IPv6 in one form. Changes nothing. */
 #ifndef HUTCH_OS_OWN_H
 #define HUTCH_OS_OWN_H
 

@@ -9,8 +9,8 @@
 #include "base/fd.h"
 #include "os/probe-int.h"
 
-/* What the rest of the machine keeps, and what a sandbox needs: at rest an init and one command; one that is full has the
- * processes that sandboxes.pids gives it. A node's egress holds two sockets of each, and two for a connection through it. */
+/* What the rest of the machine and each sandbox need. An idle sandbox has init and one command; a full one as many
+ * processes as sandboxes.pids allows. egress holds two sockets per sandbox, and two per connection. */
 enum {
     HOST_TASKS = 1024,
     HOST_FILES = 8192,

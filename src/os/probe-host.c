@@ -44,7 +44,7 @@ void probe_sysctl(const struct probe *p, struct probe_result *r)
         else
             probe_advice(r, s->remedy, "%s = %llu: %s", name, (unsigned long long)v, s->risk);
     } else if (errno == EINVAL) {
-        /* Negative or not a number: a setting weaker than any that counts as fine. */
+        /* Negative or not a number: treat it as too low. */
         probe_advice(r, s->remedy, "%s is below %llu: %s", name, (unsigned long long)s->min, s->risk);
     } else if (errno == ENOENT && s->absent_ok) {
         probe_ok(r, "%s: this kernel does not have it", name);

@@ -1,4 +1,5 @@
-/* probe-int.h - what the files of the probe share; see probe.h. */
+/* probe-int.h - the probes of the table in probe.c and the child they run in. Only probe*.c include it; a probe leaves
+ * nothing behind on the host. */
 #ifndef HUTCH_OS_PROBE_INT_H
 #define HUTCH_OS_PROBE_INT_H
 

@@ -62,7 +62,7 @@ void probe_landlock(const struct probe *p, struct probe_result *r)
 }
 
 /* Loads a filter that allows everything; with_listener also asks for notification. Returns the listener or 0. */
-static int load_filter(bool with_listener, struct probe_answer *a)
+static int probe_load_filter(bool with_listener, struct probe_answer *a)
 {
     struct sock_filter allow = BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ALLOW);
     struct sock_fprog prog = {.len = 1, .filter = &allow};
@@ -80,13 +80,13 @@ static int load_filter(bool with_listener, struct probe_answer *a)
 static void plain_filter(void *arg, struct probe_answer *a)
 {
     (void)arg;
-    (void)load_filter(false, a);
+    (void)probe_load_filter(false, a);
 }
 
 static void listening_filter(void *arg, struct probe_answer *a)
 {
     (void)arg;
-    _cleanup_close_ int fd = load_filter(true, a);
+    _cleanup_close_ int fd = probe_load_filter(true, a);
     if (fd < 0)
         return;
     a->value = ioctl(fd, SECCOMP_IOCTL_NOTIF_SET_FLAGS, SECCOMP_USER_NOTIF_FD_SYNC_WAKE_UP) == 0;

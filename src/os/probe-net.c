@@ -17,7 +17,7 @@
     "CONFIG_NF_TABLES_INET, "                                                                       \
     "CONFIG_NFT_TPROXY and CONFIG_NFT_REJECT_INET"
 
-/* The connection must come out at the listener, and as what it was meant for. */
+/* The connection must arrive at the listener with its original destination. */
 static void connect_through(const struct netns *n, struct probe_answer *a)
 {
     struct sockaddr_in to = {.sin_family = AF_INET, .sin_port = htons(443)};

@@ -226,8 +226,8 @@ void probe_overlay(const struct probe *p, struct probe_result *r)
         probe_ok(r, "as root: yes, in a user namespace: %s", user.eno == 0 ? "yes" : strerror(user.eno));
 }
 
-/* A directory of a lower layer is emptied in the upper one before it goes, and marked for that: by an attribute, which without
- * privilege is one of the user's. */
+/* Removing a lower directory marks it opaque in the upper layer by an attribute; without privilege that is one in
+ * user.*. */
 static void remove_lower(void *arg, struct probe_answer *a)
 {
     (void)arg;

@@ -25,7 +25,8 @@ enum { CHILD_DEADLINE_MS = 5000 };
 /* Ids that only probes use: far above the ranges that sandboxes get, so the two can never meet. */
 static const char probe_range[] = "0 3221225472 65536\n";
 
-static void fill(struct probe_result *r, enum probe_state state, const char *remedy, const char *fmt, va_list ap)
+static void probe_fill_result(struct probe_result *r, enum probe_state state, const char *remedy, const char *fmt,
+                              va_list ap)
 {
     r->state = state;
     (void)snprintf(r->remedy, sizeof r->remedy, "%s", remedy);
@@ -36,7 +37,7 @@ void probe_ok(struct probe_result *r, const char *fmt, ...)
 {
     va_list ap;
     va_start(ap, fmt);
-    fill(r, PROBE_OK, "", fmt, ap);
+    probe_fill_result(r, PROBE_OK, "", fmt, ap);
     va_end(ap);
 }
 
@@ -44,7 +45,7 @@ void probe_advice(struct probe_result *r, const char *remedy, const char *fmt, .
 {
     va_list ap;
     va_start(ap, fmt);
-    fill(r, PROBE_ADVICE, remedy, fmt, ap);
+    probe_fill_result(r, PROBE_ADVICE, remedy, fmt, ap);
     va_end(ap);
 }
 
@@ -52,7 +53,7 @@ void probe_missing(struct probe_result *r, const char *remedy, const char *fmt, 
 {
     va_list ap;
     va_start(ap, fmt);
-    fill(r, PROBE_MISSING, remedy, fmt, ap);
+    probe_fill_result(r, PROBE_MISSING, remedy, fmt, ap);
     va_end(ap);
 }
 
@@ -78,7 +79,7 @@ static __attribute__((noreturn)) void child_answer(const struct child *c, const 
     _exit(0);
 }
 
-/* The namespaces are asked for; now the parent writes the maps and lets us go on. */
+/* Waits until the parent has written the maps of our namespaces. */
 static void child_enter(const struct child *c, struct probe_answer *a)
 {
     int ns = (c->flags & PROBE_NEWUSER ? CLONE_NEWUSER : 0) | (c->flags & PROBE_NEWNS ? CLONE_NEWNS : 0) |
@@ -310,7 +311,7 @@ static const struct probe table[] = {
     {"host.ia32", "hardening", "32-bit system calls off", "tried one in a child", NEED_HARDENING, probe_ia32, NULL},
 };
 
-static bool fine(const struct probe_report *r, enum probe_need need)
+static bool probe_need_is_met(const struct probe_report *r, enum probe_need need)
 {
     for (size_t i = 0; i < r->n; i++)
         if (r->probes[i].need == need && r->results[i].state == PROBE_MISSING)
@@ -321,7 +322,7 @@ static bool fine(const struct probe_report *r, enum probe_need need)
 static enum probe_tier judge_tier(const struct probe_report *r)
 {
     if (r->can_run)
-        return fine(r, NEED_CONTAINER) ? TIER_CONTAINER : TIER_PROCESS;
+        return probe_need_is_met(r, NEED_CONTAINER) ? TIER_CONTAINER : TIER_PROCESS;
     bool filters = probe_find(r, "landlock.abi")->state != PROBE_MISSING &&
                    probe_find(r, "seccomp.filter")->state != PROBE_MISSING;
     return filters ? TIER_NESTED : TIER_NONE;
@@ -333,7 +334,7 @@ void probe_run_all(struct probe_report *ret)
     ret->results = xcalloc(ret->n, sizeof *ret->results);
     for (size_t i = 0; i < ret->n; i++)
         table[i].run(&table[i], &ret->results[i]);
-    ret->can_run = fine(ret, NEED_RUN);
+    ret->can_run = probe_need_is_met(ret, NEED_RUN);
     ret->tier = judge_tier(ret);
 }
 

@@ -186,7 +186,7 @@ static int scan_all(pid_t init, struct pids *found)
     return 0;
 }
 
-static int find(pid_t init, enum procs_how how, struct pids *found)
+static int procs_find(pid_t init, enum procs_how how, struct pids *found)
 {
     if (how != PROCS_SCAN && walk_children(init, found) == 0)
         return 0;
@@ -205,7 +205,7 @@ int procs_list(pid_t init, enum procs_how how, struct procs_entry **ret, size_t 
     _cleanup_(pids_done) struct pids found = {0};
     struct procs_entry *v = NULL;
     size_t n = 0, cap = 0;
-    if (find(init, how, &found) < 0)
+    if (procs_find(init, how, &found) < 0)
         return -1;
     for (size_t i = 0; i < found.n; i++) {
         struct procs_entry e = {0};
@@ -235,7 +235,7 @@ int procs_usage(pid_t init, struct procs_usage *ret)
 {
     _cleanup_(pids_done) struct pids found = {0};
     memset(ret, 0, sizeof *ret);
-    if (find(init, PROCS_AUTO, &found) < 0)
+    if (procs_find(init, PROCS_AUTO, &found) < 0)
         return -1;
     for (size_t i = 0; i < found.n; i++) {
         struct procs_entry e = {0};

@@ -34,7 +34,7 @@ enum procs_how { PROCS_AUTO, PROCS_CHILDREN, PROCS_SCAN };
 
 /* Sums up the namespace whose pid 1 is `init` (outside number). 0, or -1 with errno (ESRCH if it is gone). */
 int procs_usage(pid_t init, struct procs_usage *ret);
-/* Lists it; *ret is owned by the caller. `how` forces a way (the tests do); PROCS_AUTO picks. */
+/* For tests: lists it; *ret is owned by the caller. `how` forces a way; PROCS_AUTO picks. */
 int procs_list(pid_t init, enum procs_how how, struct procs_entry **ret, size_t *ret_n, bool *ret_truncated);
 
 /* Pure: name and parent from the text of /proc/PID/stat. False if it is not such a line. */

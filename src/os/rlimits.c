@@ -13,7 +13,7 @@ enum {
     SIGPENDING_COUNT = 8192,    /* queued signals and POSIX timers, which hold unaccounted kernel memory */
 };
 
-static int lower(int resource, rlim_t value)
+static int rlimit_lower(int resource, rlim_t value)
 {
     struct rlimit now; /* prlimit: glibc's setrlimit() wants an enum that other libraries do not have */
     if (syscall(SYS_prlimit64, 0, resource, NULL, &now) < 0)
@@ -44,7 +44,7 @@ int rlimits_apply(const struct rlimits *want, const char **ret_which)
         {"RLIMIT_CPU", RLIMIT_CPU, 0, want->cpu_s},
     };
     for (size_t i = 0; i < ARRAY_LEN(table); i++) {
-        if ((!table[i].always && table[i].value == 0) || lower(table[i].resource, table[i].value) == 0)
+        if ((!table[i].always && table[i].value == 0) || rlimit_lower(table[i].resource, table[i].value) == 0)
             continue;
         if (ret_which)
             *ret_which = table[i].name;

@@ -17,7 +17,7 @@ static uint32_t add_up(struct netlink *b, unsigned flags)
     return netlink_begin(b, RTM_NEWLINK, flags, &m, sizeof m);
 }
 
-static uint32_t add_address(struct netlink *b, unsigned char family, const void *address, size_t n)
+static uint32_t rtnl_add_address(struct netlink *b, unsigned char family, const void *address, size_t n)
 {
     struct ifaddrmsg m = {.ifa_family = family,
                           .ifa_prefixlen = (unsigned char)(n * 8),
@@ -45,24 +45,14 @@ static uint32_t add_route(struct netlink *b, unsigned char family, unsigned flag
     return seq;
 }
 
-int rtnl_loopback(struct err *err)
-{
-    struct netlink b = {0};
-    uint32_t refused;
-    (void)add_up(&b, NLM_F_ACK);
-    if (netlink_ask(NETLINK_ROUTE, &b, &refused) < 0)
-        return err_set(err, ERR_HOST, errno, "bring lo of a new network namespace up");
-    return 0;
-}
-
 int rtnl_all_local(const void *own4, const void *own6, struct err *err)
 {
     struct netlink b = {0};
     uint32_t refused;
     (void)add_up(&b, 0);
-    (void)add_address(&b, AF_INET, own4, 4);
+    (void)rtnl_add_address(&b, AF_INET, own4, 4);
     (void)add_route(&b, AF_INET, 0, own4, 4);
-    uint32_t six = add_address(&b, AF_INET6, own6, 16);
+    uint32_t six = rtnl_add_address(&b, AF_INET6, own6, 16);
     (void)add_route(&b, AF_INET6, NLM_F_ACK, NULL, 0);
     if (netlink_ask(NETLINK_ROUTE, &b, &refused) == 0)
         return 0;

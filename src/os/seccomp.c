@@ -65,7 +65,7 @@ int seccomp_receive(int listener, struct seccomp_notif *ret)
     return errno == ENOENT || errno == EINTR ? 0 : -1;
 }
 
-static int reply(int listener, uint64_t id, int error, uint32_t flags)
+static int seccomp_reply(int listener, uint64_t id, int error, uint32_t flags)
 {
     union {
         struct seccomp_notif_resp r;
@@ -82,7 +82,7 @@ static int reply(int listener, uint64_t id, int error, uint32_t flags)
     return r == 0 || errno == ENOENT ? 0 : -1;
 }
 
-int seccomp_refuse(int listener, uint64_t id, int eno) { return reply(listener, id, -eno, 0); }
+int seccomp_refuse(int listener, uint64_t id, int eno) { return seccomp_reply(listener, id, -eno, 0); }
 
 int seccomp_give(int listener, uint64_t id, int fd, bool cloexec)
 {
@@ -95,7 +95,10 @@ int seccomp_give(int listener, uint64_t id, int fd, bool cloexec)
     return r >= 0 || errno == ENOENT || errno == EINPROGRESS ? 0 : -1;
 }
 
-int seccomp_continue(int listener, uint64_t id) { return reply(listener, id, 0, SECCOMP_USER_NOTIF_FLAG_CONTINUE); }
+int seccomp_continue(int listener, uint64_t id)
+{
+    return seccomp_reply(listener, id, 0, SECCOMP_USER_NOTIF_FLAG_CONTINUE);
+}
 
 bool seccomp_id_valid(int listener, uint64_t id) { return ioctl(listener, SECCOMP_IOCTL_NOTIF_ID_VALID, &id) == 0; }
 

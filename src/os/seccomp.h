@@ -29,7 +29,7 @@ int seccomp_load(const struct sock_filter *insns, size_t n, unsigned flags, int 
 int seccomp_sync_wake(int listener);
 
 /* Blocks for the next notified call. 1 and *ret, or 0 if it vanished meanwhile (its process died, a signal came: look
- * again). -1 with errno; nobody is left behind the filter when poll() says POLLHUP. */
+ * again). -1 with errno; no process is left behind the filter when poll() says POLLHUP. */
 int seccomp_receive(int listener, struct seccomp_notif *ret);
 /* Makes the call fail with eno; 0: succeed with 0. 0, also if the caller is gone; -1 with errno. */
 int seccomp_refuse(int listener, uint64_t id, int eno);
@@ -48,7 +48,7 @@ struct seccomp_support {
     bool wait_killable; /* SECCOMP_FILTER_FLAG_WAIT_KILLABLE_RECV */
 };
 
-/* What this kernel has; loads nothing and needs no privilege. */
+/* For tests: what this kernel has; loads nothing and needs no privilege. */
 struct seccomp_support seccomp_probe(void);
 
 #endif

@@ -3,7 +3,7 @@
 #include <stddef.h>
 
 static volatile sig_atomic_t came;
-static void on_term(int sig)
+static void term_on_signal(int sig)
 {
     (void)sig;
     came = 1;
@@ -11,7 +11,7 @@ static void on_term(int sig)
 
 void term_hold(sigset_t *ret)
 {
-    struct sigaction act = {.sa_handler = on_term};
+    struct sigaction act = {.sa_handler = term_on_signal};
     sigset_t term;
     (void)sigemptyset(&term);
     (void)sigaddset(&term, SIGTERM);

@@ -1,11 +1,11 @@
-/* term.h - SIGTERM for a process that waits in one place only: it comes there, and nothing is left half done. */
+/* term.h - delivers SIGTERM only while the process waits in its loop, so that no work is interrupted half-way. */
 #ifndef HUTCH_OS_TERM_H
 #define HUTCH_OS_TERM_H
 
 #include <signal.h>
 #include <stdbool.h>
 
-/* Holds the signal back from now on. *ret is the mask for the wait (ppoll, epoll_pwait), in which it may come. */
+/* Blocks the signal from now on. *ret is the mask for the wait (ppoll, epoll_pwait), during which it may come. */
 void term_hold(sigset_t *ret);
 /* Whether it has come. */
 bool term_came(void);

@@ -6,8 +6,8 @@
 static char *area;
 static size_t area_len;
 
-/* Only what follows on without a gap: a string somewhere else is not the kernel's. */
-static char *behind(char *const *list, char *end)
+/* Counts only adjacent strings: one elsewhere was not put there by the kernel. */
+static char *title_end_of_strings(char *const *list, char *end)
 {
     for (; *list && *list == end; list++)
         end += strlen(end) + 1;
@@ -19,7 +19,7 @@ void title_note(char *const *argv, char *const *envp)
     if (!argv[0])
         return;
     area = argv[0];
-    area_len = (size_t)(behind(envp, behind(argv, argv[0])) - argv[0]);
+    area_len = (size_t)(title_end_of_strings(envp, title_end_of_strings(argv, argv[0])) - argv[0]);
 }
 
 void title_forget(const char *title)

@@ -1,7 +1,7 @@
 /* title.h - what the kernel shows of this process as its command line and environment.
  *
- * Both lie in one piece of memory at the top of the stack, and /proc reads them from there. A clone that never executes
- * another program (pid 1 of a sandbox) would show those of its maker to whoever is inside: it forgets them.
+ * Both lie in one piece of memory at the top of the stack, and /proc reads them from there. A clone that never
+ * executes another program (pid 1 of a sandbox) would show those of its maker to the sandbox, so it clears them.
  */
 #ifndef HUTCH_OS_TITLE_H
 #define HUTCH_OS_TITLE_H

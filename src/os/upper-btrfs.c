@@ -1,5 +1,5 @@
 /* upper-btrfs.c - a place is a subvolume, its limit that of its qgroup. btrfs can limit bytes only, and counts them
- * when a transaction ends, so what is told of a place is some seconds old; the limit itself is held at once.
+ * when a transaction ends, so reported usage is some seconds old; the limit itself holds at once.
  */
 #include <errno.h>
 #include <fcntl.h>
@@ -100,7 +100,7 @@ int upper_btrfs_open(int dir, const char *name, bool quota, uint64_t disk, struc
     if (fd < 0)
         return err_set(err, ERR_SETUP, errno, "open subvolume %s", name);
     if (!upper_btrfs_is_subvolume(fd))
-        return err_set(err, ERR_SETUP, EEXIST, "%s is there and is no subvolume", name);
+        return err_set(err, ERR_SETUP, EEXIST, "%s exists and is not a subvolume", name);
     if (quota && upper_btrfs_limit(fd, disk, err) < 0) {
         if (made == 0)
             (void)upper_btrfs_destroy(dir, name);
@@ -110,7 +110,7 @@ int upper_btrfs_open(int dir, const char *name, bool quota, uint64_t disk, struc
     return 0;
 }
 
-static uint64_t subvolume_id(int fd)
+static uint64_t btrfs_subvolume_id(int fd)
 {
     struct btrfs_ioctl_ino_lookup_args a;
     memset(&a, 0, sizeof a);
@@ -119,7 +119,7 @@ static uint64_t subvolume_id(int fd)
 }
 
 /* Bytes that are promised but not yet counted. */
-static uint64_t reserved(int fd, uint64_t id)
+static uint64_t btrfs_reserved_bytes(int fd, uint64_t id)
 {
     struct btrfs_ioctl_fs_info_args a;
     memset(&a, 0, sizeof a);
@@ -137,21 +137,21 @@ static uint64_t reserved(int fd, uint64_t id)
 
 int upper_btrfs_stat(int root, struct upper_usage *ret, struct err *err)
 {
-    uint64_t id = subvolume_id(root);
+    uint64_t id = btrfs_subvolume_id(root);
     struct btrfs_qgroup_info_item info;
     struct btrfs_qgroup_limit_item lim;
     int r = id ? quota_item(root, BTRFS_QGROUP_INFO_KEY, id, &info, sizeof info) : -1;
     if (r != 0)
         return err_set(err, ERR_SETUP, r < 0 ? errno : ENOENT, "btrfs: usage of subvolume %llu",
                        (unsigned long long)id);
-    *ret = (struct upper_usage){.used = info.rfer + reserved(root, id)};
+    *ret = (struct upper_usage){.used = info.rfer + btrfs_reserved_bytes(root, id)};
     if (quota_item(root, BTRFS_QGROUP_LIMIT_KEY, id, &lim, sizeof lim) == 0 &&
         (lim.flags & BTRFS_QGROUP_LIMIT_MAX_RFER) && lim.max_rfer != NO_LIMIT)
         ret->limit = lim.max_rfer;
     return 0;
 }
 
-/* Its qgroup goes too: the kernel leaves those of removed subvolumes behind. */
+/* Removes its qgroup too, which the kernel leaves behind. */
 int upper_btrfs_destroy(int dir, const char *name)
 {
     _cleanup_close_ int fd = openat(dir, name, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
@@ -161,7 +161,7 @@ int upper_btrfs_destroy(int dir, const char *name)
         errno = ENOTTY;
         return -1;
     }
-    struct btrfs_ioctl_qgroup_create_args q = {.create = 0, .qgroupid = subvolume_id(fd)};
+    struct btrfs_ioctl_qgroup_create_args q = {.create = 0, .qgroupid = btrfs_subvolume_id(fd)};
     struct btrfs_ioctl_vol_args_v2 a;
     memset(&a, 0, sizeof a);
     (void)snprintf(a.name, sizeof a.name, "%s", name);

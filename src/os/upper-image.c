@@ -46,8 +46,8 @@ void upper_image_outside(pid_t pid) { outside = pid; }
 
 static int outer_pid(void) { return (int)(outside ? outside : getppid()); }
 
-/* Where it is, here or in the mount namespace of our parent: keeper lives in a root of its own that has no programs. */
-static const char *program(const char *const *at, bool *ret_elsewhere)
+/* Finds a program here or in our parent's mount namespace: keeper's own root has no programs. */
+static const char *image_find_program(const char *const *at, bool *ret_elsewhere)
 {
     char path[80];
     for (size_t i = 0; at[i]; i++)
@@ -68,14 +68,15 @@ const char *upper_image_missing(void)
     bool elsewhere;
     if (geteuid() != 0)
         return "images need root";
-    if (!program(mkfs_at, &elsewhere) || !program(fsck_at, &elsewhere) || !program(resize_at, &elsewhere))
+    if (!image_find_program(mkfs_at, &elsewhere) || !image_find_program(fsck_at, &elsewhere) ||
+        !image_find_program(resize_at, &elsewhere))
         return "mkfs.ext4, e2fsck and resize2fs are not installed (Debian: e2fsprogs)";
     if (access("/dev/loop-control", R_OK | W_OK) < 0)
         return "/dev/loop-control is not there (modprobe loop)";
     return NULL;
 }
 
-static void child(const char *const *argv, int img, int mounts)
+static void image_child_main(const char *const *argv, int img, int mounts)
 {
     static const char *const env[] = {"PATH=/usr/sbin:/usr/bin:/sbin:/bin", "LC_ALL=C", "MKE2FS_CONFIG=/dev/null",
                                       NULL};
@@ -95,11 +96,11 @@ static void child(const char *const *argv, int img, int mounts)
 
 /* Runs a program of e2fsprogs on the image, which it finds as descriptor 3; argv[0] is filled in. Its exit status,
  * or -1 with errno. */
-static int run(const char *const *at, const char **argv, int img)
+static int image_run_program(const char *const *at, const char **argv, int img)
 {
     bool elsewhere = false;
     _cleanup_close_ int mounts = -1;
-    if (!(argv[0] = program(at, &elsewhere)))
+    if (!(argv[0] = image_find_program(at, &elsewhere)))
         return NO_PROGRAM;
     if (elsewhere) {
         char path[40];
@@ -111,7 +112,7 @@ static int run(const char *const *at, const char **argv, int img)
     if (pid < 0)
         return -1;
     if (pid == 0)
-        child(argv, img, mounts);
+        image_child_main(argv, img, mounts);
     int status;
     while (waitpid(pid, &status, 0) < 0)
         if (errno != EINTR)
@@ -120,20 +121,20 @@ static int run(const char *const *at, const char **argv, int img)
 }
 
 /* Whether the disk is full: one of e2fsprogs failed, and its status does not say why. */
-static bool is_full(int img)
+static bool image_disk_is_full(int img)
 {
     struct stat st;
     return fstat(img, &st) == 0 && fallocate(img, FALLOC_FL_KEEP_SIZE, st.st_size, FULL_BYTES) < 0 &&
            (errno == ENOSPC || errno == EDQUOT);
 }
 
-/* Said in full: what a host's mke2fs.conf adds is not wanted. resize_inode: it can grow. */
+/* All features are given explicitly, so that the host's mke2fs.conf adds none. resize_inode: it can grow. */
 static const char features[] =
     "none,extent,huge_file,flex_bg,large_dir,dir_nlink,extra_isize,ext_attr,filetype,dir_index,"
     "sparse_super,large_file,resize_inode,64bit,metadata_csum";
 static const char settings[] = "lazy_itable_init=1,nodiscard,root_owner=0:0";
 
-static int format(int img, uint64_t inodes, struct err *err)
+static int image_format(int img, uint64_t inodes, struct err *err)
 {
     char count[24];
     (void)snprintf(count, sizeof count, "%llu", (unsigned long long)inodes);
@@ -145,9 +146,9 @@ static int format(int img, uint64_t inodes, struct err *err)
         argv[n++] = count;
     }
     argv[n++] = "/proc/self/fd/3";
-    int r = run(mkfs_at, argv, img);
+    int r = image_run_program(mkfs_at, argv, img);
     if (r != 0)
-        return err_set(err, r == NO_PROGRAM ? ERR_HOST : ERR_SETUP, r < 0 || is_full(img) ? errno : 0,
+        return err_set(err, r == NO_PROGRAM ? ERR_HOST : ERR_SETUP, r < 0 || image_disk_is_full(img) ? errno : 0,
                        "image: mkfs.ext4 ended with status %d", r);
     return 0;
 }
@@ -164,7 +165,7 @@ static uint64_t image_size(int dir, uint64_t disk)
     return (disk + IMAGE_BLOCK - 1) / IMAGE_BLOCK * IMAGE_BLOCK;
 }
 
-/* Under another name first: whatever is called NAME.img is formatted. */
+/* Formats under a temporary name, so that a file named NAME.img is always complete. */
 static int image_make(int dir, const char *file, uint64_t disk, uint64_t inodes, struct err *err)
 {
     char tmp[32];
@@ -175,7 +176,7 @@ static int image_make(int dir, const char *file, uint64_t disk, uint64_t inodes,
     if (fd < 0)
         return err_set(err, ERR_SETUP, errno, "image: create %s", file);
     int r = ftruncate(fd, (off_t)size) < 0 ? err_set(err, ERR_SETUP, errno, "image: size of %s", file)
-                                           : format(fd, inodes, err);
+                                           : image_format(fd, inodes, err);
     if (r == 0 && fdatasync(fd) < 0)
         r = err_set(err, ERR_SETUP, errno, "image: sync %s", file);
     if (r == 0 && linkat(dir, tmp, dir, file, 0) < 0 && errno != EEXIST)
@@ -190,7 +191,7 @@ static bool is_clean(int img)
     return pread(img, &state, sizeof state, EXT4_STATE_AT) == (ssize_t)sizeof state && state == EXT4_VALID;
 }
 
-/* Of the file system, which is not that of the file if one who changed it was killed. 0: it cannot be read. */
+/* Size of the file system; differs from the file's if a resize was killed. 0: it cannot be read. */
 static uint64_t fs_size(int img)
 {
     uint32_t low = 0, high = 0;
@@ -200,8 +201,8 @@ static uint64_t fs_size(int img)
     return ((uint64_t)high << 32 | low) * IMAGE_BLOCK;
 }
 
-/* The next try starts as this one did, if the file system is what it was; else nothing of it must be cut off. */
-static void ungrow(int img, uint64_t old)
+/* Shrinks the file again after a failed resize, but only if the file system kept its size. */
+static void image_undo_grow(int img, uint64_t old)
 {
     if (fs_size(img) == old)
         (void)ftruncate(img, (off_t)old);
@@ -210,7 +211,7 @@ static void ungrow(int img, uint64_t old)
 static int fs_check(int img, const char *file, struct err *err)
 {
     const char *argv[] = {NULL, "-p", "-f", "/proc/self/fd/3", NULL};
-    int r = run(fsck_at, argv, img);
+    int r = image_run_program(fsck_at, argv, img);
     if (r < 0 || r > FSCK_CORRECTED)
         return err_set(err, ERR_SETUP, 0, "image: %s is damaged and e2fsck -p cannot put it in order (status %d)", file,
                        r);
@@ -228,9 +229,9 @@ static int mount_ext4(const char *source)
 }
 
 struct image {
-    int lock;           /* the file, locked as long as this is open: nobody else attaches it meanwhile */
+    int lock;           /* the file, locked as long as this is open: no other process attaches it meanwhile */
     int fd;             /* the file again, for the device */
-    struct loopdev dev; /* not open: nobody uses it */
+    struct loopdev dev; /* not open: not in use */
 };
 #define IMAGE_INIT                                \
     {                                             \
@@ -250,7 +251,7 @@ static void image_close(struct image *i)
 static int image_open(int dir, const char *file, bool quick, struct image *i, struct err *err)
 {
     struct stat held, named;
-    do { /* whoever had it may have put another one in its place */
+    do { /* the previous holder may have replaced the file */
         image_close(i);
         i->lock = openat(dir, file, O_RDWR | O_NOFOLLOW | O_CLOEXEC);
         if (i->lock < 0)
@@ -265,7 +266,7 @@ static int image_open(int dir, const char *file, bool quick, struct image *i, st
     return loopdev_find(i->fd, &i->dev, err) < 0 ? -1 : 0;
 }
 
-/* Made if it is not there, whole if nobody uses it. */
+/* Opens the image; makes it if it is missing, and checks it unless it is in use. */
 static int image_ready(int dir, const char *file, uint64_t disk, uint64_t inodes, bool quick, struct image *i,
                        struct err *err)
 {
@@ -352,13 +353,13 @@ static int grow_used(struct image *i, const char *name, uint64_t old, uint64_t s
     if (loopdev_grown(&i->dev, err) == 0 && ioctl(root, EXT4_RESIZE, &blocks) == 0)
         return 0;
     int r = err->code ? -1 : err_set(err, ERR_SETUP, errno, "image: grow the file system of %s", name);
-    if (syncfs(root) == 0) /* what the kernel has changed is seen in the file then */
-        ungrow(i->fd, old);
+    if (syncfs(root) == 0) /* then the file shows what the kernel changed */
+        image_undo_grow(i->fd, old);
     return r;
 }
 
 /* Holes stay holes. */
-static int copy_file(int from, int to, uint64_t size)
+static int image_copy_file(int from, int to, uint64_t size)
 {
     if (ioctl(to, FICLONE, from) == 0)
         return 0;
@@ -386,9 +387,9 @@ static int resize_copy(int copy, const char *name, bool grow, uint64_t size, str
         return -1;
     if (grow && ftruncate(copy, (off_t)size) < 0)
         return err_set(err, ERR_SETUP, errno, "image: size of %s", name);
-    int r = run(resize_at, argv, copy);
-    if (r != 0 && (grow || r < 0 || is_full(copy)))
-        return err_set(err, ERR_SETUP, r < 0 || is_full(copy) ? errno : 0,
+    int r = image_run_program(resize_at, argv, copy);
+    if (r != 0 && (grow || r < 0 || image_disk_is_full(copy)))
+        return err_set(err, ERR_SETUP, r < 0 || image_disk_is_full(copy) ? errno : 0,
                        "image: resize2fs of %s ended with status %d", name, r);
     if (r != 0)
         return err_set(err, ERR_LIMIT, 0,
@@ -400,7 +401,7 @@ static int resize_copy(int copy, const char *name, bool grow, uint64_t size, str
     return 0;
 }
 
-/* In a copy that takes its place: moving tables and blocks about is nothing to be killed in. */
+/* Resizes a copy and puts it in place: a kill while e2fsprogs moves blocks must not destroy the image. */
 static int resize_idle(int dir, const char *file, struct image *i, uint64_t old, bool grow, uint64_t size,
                        struct err *err)
 {
@@ -408,8 +409,8 @@ static int resize_idle(int dir, const char *file, struct image *i, uint64_t old,
     (void)snprintf(tmp, sizeof tmp, "%s", UPPER_NEW);
     random_hex(tmp + strlen(tmp), 8);
     _cleanup_close_ int copy = openat(dir, tmp, O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
-    int r = copy < 0 || copy_file(i->fd, copy, old) < 0 ? err_set(err, ERR_SETUP, errno, "image: copy %s", file)
-                                                        : resize_copy(copy, file, grow, size, err);
+    int r = copy < 0 || image_copy_file(i->fd, copy, old) < 0 ? err_set(err, ERR_SETUP, errno, "image: copy %s", file)
+                                                              : resize_copy(copy, file, grow, size, err);
     if (r == 0 && renameat(dir, tmp, dir, file) < 0)
         r = err_set(err, ERR_SETUP, errno, "image: name %s", file);
     if (r < 0)
@@ -419,11 +420,11 @@ static int resize_idle(int dir, const char *file, struct image *i, uint64_t old,
     return r;
 }
 
-/* By the kernel, if it lets us: it is not killed in the middle of it, and needs no copy. */
+/* Lets the kernel grow it if possible: it cannot be killed half-way and needs no copy. */
 static int grow_idle(int dir, const char *file, struct image *i, uint64_t old, uint64_t has, uint64_t size,
                      struct err *err)
 {
-    if (size == has) /* whoever made the file larger was killed before the file system was */
+    if (size == has) /* the file was enlarged by a process that was killed before it enlarged the file system */
         return ftruncate(i->fd, (off_t)size) < 0 ? err_set(err, ERR_SETUP, errno, "image: size of %s", file) : 0;
     if ((!is_clean(i->fd) && fs_check(i->fd, file, err) < 0) || loopdev_attach(i->fd, &i->dev, err) < 0)
         return -1;

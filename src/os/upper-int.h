@@ -1,5 +1,5 @@
-/* upper-int.h - what the drivers of upper.c share; see upper.h. A driver's functions get a descriptor of `dir` that
- * can be read. */
+/* upper-int.h - the drivers behind upper.h, for upper*.c only. A driver's functions get a readable descriptor of
+ * `dir`. */
 #ifndef HUTCH_OS_UPPER_INT_H
 #define HUTCH_OS_UPPER_INT_H
 

@@ -42,18 +42,19 @@ int upper_project_probe(int dir)
     return 0;
 }
 
-static bool is_ours(uint32_t id) { return id >= PROJECT_FIRST && id < (uint32_t)PROJECT_FIRST + PROJECT_COUNT; }
+static bool project_is_ours(uint32_t id) { return id >= PROJECT_FIRST && id < (uint32_t)PROJECT_FIRST + PROJECT_COUNT; }
 
-/* 0: it has none of ours. One of the administrator's is that of the tree around it, and no limit of a place. */
+/* The directory's project; 0 if it is not one of ours: a project of the administrator comes from the surrounding tree
+ * and limits no place. */
 static uint32_t project_of(int fd)
 {
     struct fsxattr x;
     memset(&x, 0, sizeof x);
-    return ioctl(fd, FS_IOC_FSGETXATTR, &x) == 0 && is_ours(x.fsx_projid) ? x.fsx_projid : 0;
+    return ioctl(fd, FS_IOC_FSGETXATTR, &x) == 0 && project_is_ours(x.fsx_projid) ? x.fsx_projid : 0;
 }
 
-/* Whether the quota knows of it neither a file nor a limit. A project that is in use counts at least its directory, wherever
- * that lies and whoever made it: another directory of places, another node. */
+/* Whether the quota counts neither a file nor a limit for the project. A project in use counts at least its directory,
+ * even if another node or another directory of places made it. */
 static int project_is_free(int fd, uint32_t id, struct err *err)
 {
     struct if_dqblk q;
@@ -93,7 +94,7 @@ void upper_project_forget(int dir, uint32_t id)
     struct if_dqblk q;
     memset(&q, 0, sizeof q);
     q.dqb_valid = QIF_LIMITS;
-    if (is_ours(id))
+    if (project_is_ours(id))
         (void)quota_call(dir, Q_SETQUOTA, id, &q);
 }
 
@@ -112,8 +113,8 @@ int upper_project_limit(int root, uint64_t disk, uint64_t inodes, struct err *er
     return 0;
 }
 
-/* If the directory of the places is part of a project of the administrator's: what is made or renamed in it would have to be
- * so too. */
+/* Takes the directory of the places out of the administrator's project, which everything made or renamed in it would
+ * have to share. */
 static int leave_project(int dir, struct err *err)
 {
     struct fsxattr x;

@@ -46,8 +46,8 @@ const char *upper_quota_name(enum upper_quota q)
     return (size_t)q < ARRAY_LEN(names) ? names[q] : "?";
 }
 
-static void say(struct upper_info *i, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
-static void say(struct upper_info *i, const char *fmt, ...)
+static void upper_note_why(struct upper_info *i, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
+static void upper_note_why(struct upper_info *i, const char *fmt, ...)
 {
     size_t n = strlen(i->why);
     if (n > 0 && n + 2 < sizeof i->why)
@@ -88,10 +88,10 @@ static void look_for_project(int dir, struct upper_info *ret)
     if (upper_project_probe(dir) == 0)
         ret->quota = UPPER_QUOTA_PROJECT;
     else
-        say(ret, "no project quota: %s",
-            errno == ESRCH || errno == ENOSYS || errno == EINVAL || errno == ENOTSUP
-                ? "the file system is not mounted with prjquota"
-                : strerror(errno));
+        upper_note_why(ret, "no project quota: %s",
+                       errno == ESRCH || errno == ENOSYS || errno == EINVAL || errno == ENOTSUP
+                           ? "the file system is not mounted with prjquota"
+                           : strerror(errno));
 }
 
 /* False: it is not to be had here; why says so. */
@@ -106,20 +106,20 @@ static bool try_kind(int dir, enum upper_kind kind, bool need_quota, struct uppe
         break;
     case UPPER_BTRFS:
         if (!upper_btrfs_is(dir)) {
-            say(ret, "no btrfs");
+            upper_note_why(ret, "no btrfs");
             return false;
         }
         ret->snapshots = true;
         if (upper_btrfs_quota(dir, need_quota) == 0) {
             ret->quota = UPPER_QUOTA_QGROUP;
-            say(ret, "btrfs limits bytes, not the number of files");
+            upper_note_why(ret, "btrfs limits bytes, not the number of files");
         } else {
-            say(ret, "btrfs without quotas: %s", errno == ENOENT ? "they are off" : strerror(errno));
+            upper_note_why(ret, "btrfs without quotas: %s", errno == ENOENT ? "they are off" : strerror(errno));
         }
         break;
     case UPPER_REFLINK:
         if (!can_reflink(dir)) {
-            say(ret, "no reflinks");
+            upper_note_why(ret, "no reflinks");
             return false;
         }
         look_for_project(dir, ret);
@@ -130,7 +130,7 @@ static bool try_kind(int dir, enum upper_kind kind, bool need_quota, struct uppe
     case UPPER_IMAGE: {
         const char *missing = upper_image_missing();
         if (missing) {
-            say(ret, "%s", missing);
+            upper_note_why(ret, "%s", missing);
             return false;
         }
         ret->quota = UPPER_QUOTA_IMAGE;
@@ -148,7 +148,7 @@ int upper_probe(int dir, const char *want, bool need_quota, struct upper_info *r
     for (size_t i = 0; i < ARRAY_LEN(kinds); i++)
         kind = strcmp(kinds[i].name, want) == 0 ? kinds[i].kind : kind;
     if (!any && kind == 0)
-        return err_set(err, ERR_USAGE, 0, "\"%s\" is no driver: auto, btrfs, reflink, layers, image, tmpfs", want);
+        return err_set(err, ERR_USAGE, 0, "\"%s\" is not a driver (auto, btrfs, reflink, layers, image, tmpfs)", want);
     *ret = (struct upper_info){0};
     if (kind == UPPER_TMPFS)
         return (void)try_kind(-1, kind, need_quota, ret), 0;
@@ -168,7 +168,7 @@ int upper_probe(int dir, const char *want, bool need_quota, struct upper_info *r
                    need_quota ? " with a quota" : "", ret->why);
 }
 
-static int check_name(const char *name, struct err *err)
+static int upper_check_name(const char *name, struct err *err)
 {
     size_t n = name ? strspn(name, "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_-") : 0;
     if (n == 0 || name[n] || n > UPPER_NAME_MAX)
@@ -187,7 +187,7 @@ int upper_open(const struct upper_info *info, int dir, const char *name, uint64_
         *ret = (struct upper){UPPER_TMPFS, fd};
         return 0;
     }
-    if (check_name(name, err) < 0)
+    if (upper_check_name(name, err) < 0)
         return -1;
     _cleanup_close_ int fd = open_readable(dir, err);
     if (fd < 0)
@@ -207,7 +207,7 @@ int upper_prepare(const struct upper_info *info, int dir, const char *name, uint
 {
     if (info->kind != UPPER_IMAGE)
         return 0;
-    _cleanup_close_ int fd = check_name(name, err) < 0 ? -1 : open_readable(dir, err);
+    _cleanup_close_ int fd = upper_check_name(name, err) < 0 ? -1 : open_readable(dir, err);
     return fd < 0 ? -1 : upper_image_prepare(fd, name, disk, inodes, err);
 }
 
@@ -223,7 +223,7 @@ static int open_place(const struct upper_info *info, int dir, const char *name, 
 {
     if (info->kind == UPPER_TMPFS)
         return err_set(err, ERR_USAGE, 0, "a tmpfs has no name");
-    if (check_name(name, err) < 0)
+    if (upper_check_name(name, err) < 0)
         return -1;
     if (info->kind == UPPER_IMAGE) {
         _cleanup_close_ int fd = open_readable(dir, err);
@@ -246,7 +246,7 @@ int upper_resize(const struct upper_info *info, int dir, const char *name, uint6
                  struct err *err)
 {
     if (info->kind == UPPER_IMAGE) {
-        _cleanup_close_ int fd = check_name(name, err) < 0 ? -1 : open_readable(dir, err);
+        _cleanup_close_ int fd = upper_check_name(name, err) < 0 ? -1 : open_readable(dir, err);
         return fd < 0 ? -1 : upper_image_resize(fd, name, disk, err);
     }
     _cleanup_(upper_close) struct upper u = UPPER_INIT;
@@ -295,7 +295,7 @@ int upper_stat(const struct upper_info *info, int dir, const char *name, const s
 int upper_remove(int dir, const char *name, struct err *err)
 {
     char from[UPPER_NAME_MAX + 8], to[40];
-    if (check_name(name, err) < 0)
+    if (upper_check_name(name, err) < 0)
         return -1;
     for (int image = 0; image < 2; image++) {
         (void)snprintf(from, sizeof from, "%s%s", name, image ? ".img" : "");

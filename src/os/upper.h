@@ -35,8 +35,8 @@ int upper_probe(int dir, const char *want, bool need_quota, struct upper_info *r
 /* `name` is one to 200 of [A-Za-z0-9_-]. A place is made as root:root 0755. */
 struct upper {
     enum upper_kind kind;
-    /* Descriptor of the directory; the caller's. tmpfs, image: of a detached mount, which lives as long as somebody holds it or
-     * uses it. */
+    /* Descriptor of the directory; the caller's. tmpfs, image: of a detached mount, which lives as long as it is open
+     * or in use. */
     int root;
 };
 #define UPPER_INIT            \
@@ -48,14 +48,16 @@ struct upper {
 int upper_open(const struct upper_info *info, int dir, const char *name, uint64_t disk, uint64_t inodes,
                struct upper *ret, struct err *err);
 void upper_close(struct upper *u);
-/* Makes the image, waits for whoever changes it, checks it: all that may take long. Other drivers: nothing. */
+/* Makes the image, waits until no other process changes it, and checks it: all that may take long. Other drivers:
+ * nothing. */
 int upper_prepare(const struct upper_info *info, int dir, const char *name, uint64_t disk, uint64_t inodes,
                   struct err *err);
-/* Whether `name` is an image that must be checked or that somebody has locked. Does not wait. */
+/* Whether `name` is an image that must be checked or that another process has locked. Does not wait. */
 bool upper_image_unready(int dir, const char *name);
-/* Whether somebody makes it whole, changes its size or opens it at the moment. */
+/* Whether another process checks, resizes or opens the image at the moment. */
 bool upper_image_locked(int dir, const char *name);
-/* Checks an image if it must be, which may take long; makes none, and does not wait for others. 1: somebody has it locked. */
+/* Checks an image if it must be, which may take long; makes none, and does not wait for others. 1: another process has
+ * it locked. */
 int upper_image_check(int dir, const char *name, struct err *err);
 /* In whose root mkfs.ext4 and the like are looked for if ours has none; else in our parent's. */
 void upper_image_outside(pid_t pid);
@@ -78,8 +80,8 @@ int upper_remove(int dir, const char *name, struct err *err);
 int upper_sweep(int dir, struct err *err);
 /* Whether upper_snapshot() is worth trying. */
 bool upper_can_snapshot(int from, int to);
-/* A subvolume becomes one more at to/name; with `frozen` nobody can write to it, and wipe_tree() takes it away all the
- * same. 1: this is no subvolume, or we may not; copy it. Takes as long as what was written last takes to reach the disk. */
+/* A subvolume becomes one more at to/name; with `frozen` it is read-only, and wipe_tree() takes it away all the same.
+ * 1: this is no subvolume, or we may not; copy it. Takes as long as what was written last takes to reach the disk. */
 int upper_snapshot(int from, int to, const char *name, bool frozen, struct err *err);
 
 #endif

@@ -35,14 +35,14 @@ struct wipe {
 
 static int wipe_dir(struct wipe *w, int dir, const char *path, struct err *err);
 
-static int fail(struct err *err, int eno, const char *path, const char *what)
+static int wipe_fail(struct err *err, int eno, const char *path, const char *what)
 {
     _cleanup_buf_ struct buf safe = {0};
     text_add_safe(&safe, path, 400);
     return err_set(err, ERR_SETUP, eno, "'%s': %s", buf_str(&safe), what);
 }
 
-static int open_dir(int parent, const char *name)
+static int wipe_open_dir(int parent, const char *name)
 {
     return openat(parent, name, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
 }
@@ -54,7 +54,7 @@ static bool is_subvolume(int parent, uint64_t ino)
 }
 
 /* Whose qgroup some kernels leave behind. 0: not known. */
-static uint64_t subvolume_id(int dir)
+static uint64_t wipe_subvolume_id(int dir)
 {
     struct btrfs_ioctl_ino_lookup_args a = {.objectid = SUBVOLUME_ROOT_INO};
     return ioctl(dir, BTRFS_IOC_INO_LOOKUP, &a) == 0 ? a.treeid : 0;
@@ -65,7 +65,7 @@ static uint64_t subvolume_id(int dir)
 static bool drop_subvolume(int parent, const char *name, int dir)
 {
     struct btrfs_ioctl_vol_args args = {0};
-    struct btrfs_ioctl_qgroup_create_args group = {.create = 0, .qgroupid = subvolume_id(dir)};
+    struct btrfs_ioctl_qgroup_create_args group = {.create = 0, .qgroupid = wipe_subvolume_id(dir)};
     uint64_t flags = 0;
     if (strlen(name) < sizeof args.name) {
         memcpy(args.name, name, strlen(name) + 1);
@@ -91,17 +91,18 @@ static int move_up(struct wipe *w, int to_dir, int parent, const char *name, con
         if (renameat(parent, name, to_dir, to) == 0 || errno == ENOENT)
             return 0;
         if (errno != EEXIST && errno != ENOTEMPTY && errno != ENOTDIR && errno != EISDIR)
-            return fail(err, errno, path, "cannot be removed: moving it up failed");
+            return wipe_fail(err, errno, path, "cannot be removed: moving it up failed");
     }
 }
 
-static int enter(struct wipe *w, int parent, const char *name, const char *path, bool subvolume, struct err *err)
+static int wipe_enter_dir(struct wipe *w, int parent, const char *name, const char *path, bool subvolume,
+                          struct err *err)
 {
-    _cleanup_close_ int dir = open_dir(parent, name);
+    _cleanup_close_ int dir = wipe_open_dir(parent, name);
     if (dir < 0 && errno == EACCES && fchmodat(parent, name, 0700, AT_SYMLINK_NOFOLLOW) == 0) /* matters without root */
-        dir = open_dir(parent, name);
+        dir = wipe_open_dir(parent, name);
     if (dir < 0)
-        return errno == ENOENT ? 0 : fail(err, errno, path, "cannot be opened to remove it");
+        return errno == ENOENT ? 0 : wipe_fail(err, errno, path, "cannot be opened to remove it");
     if (geteuid() != 0)
         (void)fchmod(dir, 0700);
     if (subvolume && drop_subvolume(parent, name, dir))
@@ -117,7 +118,7 @@ static int enter(struct wipe *w, int parent, const char *name, const char *path,
     if (r < 0)
         return -1;
     if (unlinkat(parent, name, AT_REMOVEDIR) < 0 && errno != ENOENT)
-        return fail(err, errno, path, "cannot be removed");
+        return wipe_fail(err, errno, path, "cannot be removed");
     return 0;
 }
 
@@ -128,11 +129,11 @@ static int wipe_one(struct wipe *w, int parent, const char *name, const char *pa
         return 0;
     int eno = errno;
     if (statx(parent, name, AT_SYMLINK_NOFOLLOW | AT_NO_AUTOMOUNT, STATX_BASIC_STATS, &x) < 0)
-        return errno == ENOENT ? 0 : fail(err, errno, path, "cannot be looked at");
+        return errno == ENOENT ? 0 : wipe_fail(err, errno, path, "cannot be looked at");
     if (x.stx_attributes & STATX_ATTR_MOUNT_ROOT)
-        return fail(err, EBUSY, path, "something is mounted there");
+        return wipe_fail(err, EBUSY, path, "something is mounted there");
     if (!S_ISDIR(x.stx_mode))
-        return fail(err, eno, path, "cannot be removed");
+        return wipe_fail(err, eno, path, "cannot be removed");
     if (unlinkat(parent, name, AT_REMOVEDIR) == 0)
         return 0;
     bool subvolume = is_subvolume(parent, x.stx_ino);
@@ -140,20 +141,20 @@ static int wipe_one(struct wipe *w, int parent, const char *name, const char *pa
         return move_up(w, w->outer, parent, name, path, err);
     if (!subvolume && w->depth >= WIPE_DEEP)
         return move_up(w, w->top, parent, name, path, err);
-    return enter(w, parent, name, path, subvolume, err);
+    return wipe_enter_dir(w, parent, name, path, subvolume, err);
 }
 
 /* Some of the names in dir, each with its NUL. Read first: a directory that changes is not a good one to read. */
 static int some_names(int dir, struct buf *ret, size_t *n, const char *path, struct err *err)
 {
-    int copy = open_dir(dir, ".");
+    int copy = wipe_open_dir(dir, ".");
     _cleanup_closedir_ DIR *d = copy < 0 ? NULL : fdopendir(copy);
     const struct dirent *e;
     if (!d) {
         int eno = errno;
         if (copy >= 0)
             (void)close(copy);
-        return fail(err, eno, path, "cannot be listed");
+        return wipe_fail(err, eno, path, "cannot be listed");
     }
     errno = 0;
     for (*n = 0; *n < WIPE_AT_ONCE && (e = readdir(d));)
@@ -161,7 +162,7 @@ static int some_names(int dir, struct buf *ret, size_t *n, const char *path, str
             buf_add(ret, e->d_name, strlen(e->d_name) + 1);
             ++*n;
         }
-    return errno ? fail(err, errno, path, "cannot be listed") : 0;
+    return errno ? wipe_fail(err, errno, path, "cannot be listed") : 0;
 }
 
 /* A top is filled once more by what is moved up, and any directory may have more names than are read at once: until it

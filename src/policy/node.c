@@ -51,7 +51,7 @@ bool node_is_empty(const struct node *node)
     return node->kind == NODE_SCALAR && !node->quoted && node->text[0] == '\0';
 }
 
-static int fail(struct source *s, size_t line, const char *what)
+static int source_fail(struct source *s, size_t line, const char *what)
 {
     _cleanup_buf_ struct buf name = {0};
     text_add_safe(&name, s->name, 256);
@@ -64,11 +64,11 @@ static int fail_key(struct source *s, unsigned line, const char *key, unsigned f
     buf_adds(&msg, "key \"");
     text_add_safe(&msg, key, 64);
     buf_addf(&msg, "\" is given twice, first in line %u", first);
-    return fail(s, line, buf_str(&msg));
+    return source_fail(s, line, buf_str(&msg));
 }
 
-/* Duplicates are looked for when a mapping is complete: mappings are short, and sorting would lose the first line. */
-static int check_keys(struct source *s, const struct node *map)
+/* Checks for duplicates when a mapping is complete: mappings are short, and sorting would lose the first line. */
+static int source_check_keys(struct source *s, const struct node *map)
 {
     for (size_t i = 0; i < map->n; i += 2)
         for (size_t j = 0; j < i; j += 2)
@@ -111,7 +111,7 @@ static bool is_json_scalar(const yaml_event_t *e, const char *text)
 }
 
 /* Puts a node where the position is. Takes ownership, also on failure. */
-static int place(struct source *s, struct node *node)
+static int source_place_node(struct source *s, struct node *node)
 {
     if (s->depth == 0) {
         s->root = node;
@@ -121,13 +121,13 @@ static int place(struct source *s, struct node *node)
     bool is_key = parent->kind == NODE_MAP && parent->n % 2 == 0;
     node_take(parent, node);
     if (is_key && node->kind != NODE_SCALAR)
-        return fail(s, node->line, "a key must be a word, not a list or a mapping");
+        return source_fail(s, node->line, "a key must be a word, not a list or a mapping");
     if (is_key && (s->flags & NODE_JSON) && !node->quoted)
-        return fail(s, node->line, "a key must stand in double quotes");
+        return source_fail(s, node->line, "a key must stand in double quotes");
     if (is_key && !node->quoted && strcmp(node->text, "<<") == 0)
-        return fail(s, node->line, "merge keys are not supported; write the values out");
+        return source_fail(s, node->line, "merge keys are not supported; write the values out");
     if (parent->n > (parent->kind == NODE_MAP ? 2 * (size_t)NODE_ITEMS_MAX : (size_t)NODE_ITEMS_MAX))
-        return fail(s, node->line, "more than 4096 entries in one list or mapping");
+        return source_fail(s, node->line, "more than 4096 entries in one list or mapping");
     return 0;
 }
 
@@ -136,25 +136,26 @@ static int add_scalar(struct source *s, const yaml_event_t *e)
     size_t line = e->start_mark.line + 1, n = e->data.scalar.length;
     const char *text = (const char *)e->data.scalar.value;
     if (n > NODE_SCALAR_MAX)
-        return fail(s, line, "a value is longer than 32768 bytes");
+        return source_fail(s, line, "a value is longer than 32768 bytes");
     if (memchr(text, '\0', n))
-        return fail(s, line, "a value contains a NUL byte");
+        return source_fail(s, line, "a value contains a NUL byte");
     if ((s->flags & NODE_JSON) && !is_json_scalar(e, text))
-        return fail(s, line, "not valid JSON: expected a string in double quotes, a number, true, false or null");
+        return source_fail(s, line,
+                           "not valid JSON: expected a string in double quotes, a number, true, false or null");
     struct node *node = node_new(NODE_SCALAR, text, (unsigned)line);
     node->quoted = e->data.scalar.style != YAML_PLAIN_SCALAR_STYLE;
-    return place(s, node);
+    return source_place_node(s, node);
 }
 
 static int open_container(struct source *s, const yaml_event_t *e, enum node_kind kind, bool flow)
 {
     size_t line = e->start_mark.line + 1;
     if (s->depth == NODE_DEPTH_MAX)
-        return fail(s, line, "nested deeper than 8 levels");
+        return source_fail(s, line, "nested deeper than 8 levels");
     if ((s->flags & NODE_JSON) && !flow)
-        return fail(s, line, "not valid JSON: expected { or [");
+        return source_fail(s, line, "not valid JSON: expected { or [");
     struct node *node = node_new(kind, NULL, (unsigned)line);
-    int r = place(s, node);
+    int r = source_place_node(s, node);
     if (r == 0)
         s->open[s->depth++] = node;
     return r;
@@ -163,7 +164,7 @@ static int open_container(struct source *s, const yaml_event_t *e, enum node_kin
 static int close_container(struct source *s)
 {
     const struct node *node = s->open[--s->depth];
-    return node->kind == NODE_MAP ? check_keys(s, node) : 0;
+    return node->kind == NODE_MAP ? source_check_keys(s, node) : 0;
 }
 
 static bool has_decoration(const yaml_event_t *e)
@@ -184,10 +185,10 @@ static int document_start(struct source *s, const yaml_event_t *e)
 {
     size_t line = e->start_mark.line + 1;
     if (s->root)
-        return fail(s, line, "a second document starts here; a file holds one document");
+        return source_fail(s, line, "a second document starts here; a file holds one document");
     if (e->data.document_start.version_directive ||
         e->data.document_start.tag_directives.start != e->data.document_start.tag_directives.end)
-        return fail(s, line, "YAML directives are not supported");
+        return source_fail(s, line, "YAML directives are not supported");
     return 0;
 }
 
@@ -195,9 +196,9 @@ static int take_event(struct source *s, const yaml_event_t *e)
 {
     size_t line = e->start_mark.line + 1;
     if (has_decoration(e))
-        return fail(s, line, "anchors, aliases and tags are not supported; write the value out");
+        return source_fail(s, line, "anchors, aliases and tags are not supported; write the value out");
     if (++s->total > NODE_TOTAL_MAX)
-        return fail(s, line, "more than 32768 values in the document");
+        return source_fail(s, line, "more than 32768 values in the document");
     switch (e->type) {
     case YAML_DOCUMENT_START_EVENT:
         return document_start(s, e);
@@ -224,10 +225,10 @@ static int fail_syntax(struct source *s)
     buf_addf(&msg, "not valid %s: %s", s->flags & NODE_JSON ? "JSON" : "YAML", p->problem ? p->problem : "unreadable");
     if (p->context && p->error != YAML_READER_ERROR)
         buf_addf(&msg, " %s", p->context);
-    return fail(s, p->problem_mark.line + 1, buf_str(&msg));
+    return source_fail(s, p->problem_mark.line + 1, buf_str(&msg));
 }
 
-static int read_events(struct source *s)
+static int source_read_events(struct source *s)
 {
     for (;;) {
         yaml_event_t e;
@@ -245,19 +246,19 @@ int node_read(const char *text, size_t n, const char *name, unsigned flags, stru
 {
     struct source s = {.name = name, .flags = flags, .err = err};
     if (n > NODE_TEXT_MAX)
-        return fail(&s, 1, "the document is larger than 1 MiB");
+        return source_fail(&s, 1, "the document is larger than 1 MiB");
     if (!yaml_parser_initialize(&s.parser))
         return err_set(err, ERR_INTERNAL, 0, "out of memory while reading a policy document");
     yaml_parser_set_encoding(&s.parser, YAML_UTF8_ENCODING);
     yaml_parser_set_input_string(&s.parser, (const unsigned char *)text, n);
-    int r = read_events(&s);
+    int r = source_read_events(&s);
     yaml_parser_delete(&s.parser);
     if (r == 0 && (!s.root || node_is_empty(s.root))) {
         node_free(s.root);
         s.root = node_new(NODE_MAP, NULL, 1);
     }
     if (r == 0 && s.root->kind != NODE_MAP)
-        r = fail(&s, s.root->line, "the document must be a mapping of keys to values");
+        r = source_fail(&s, s.root->line, "the document must be a mapping of keys to values");
     if (r < 0) {
         node_free(s.root);
         return -1;

@@ -1,4 +1,4 @@
-/* confine.c - the last steps of set-up, each of which takes something away for good. */
+/* confine.c - the last steps of set-up, each of which drops a right for good. */
 #include <errno.h>
 #include <fcntl.h>
 #include <linux/keyctl.h>
@@ -27,9 +27,9 @@ enum { LANDLOCK_RULES_MAX = 320 };
 
 static char net_stack[16 * 1024] __attribute__((aligned(16)));
 
-/* Runs beside init, in its memory and with its descriptors, on another CPU if there is one: a network namespace takes the
- * kernel as long as all other namespaces together, and nothing else waits for it. It touches no file: following a link of
- * /proc writes its time of access, and while it does, init cannot make /proc read-only (EBUSY). */
+/* Runs beside init if nothing was made in advance, in its memory and with its descriptors, on another CPU if there is one: a
+ * network namespace takes the kernel as long as all other namespaces together, and nothing else waits for it. It touches no
+ * file: following a link of /proc writes its time of access, and while it does, init cannot make /proc read-only (EBUSY). */
 static int make_network(void *arg)
 {
     struct inside *in = arg;
@@ -48,7 +48,7 @@ static int make_network(void *arg)
 
 int inside_network_begin(struct inside *in)
 {
-    if (in->spec->network == NETWORK_HOST || LAYER_OFF(in->spec->without, NETNS))
+    if (in->spec->network == NETWORK_HOST || LAYER_OFF(in->spec->without, NETNS) || in->shared->early)
         return 0;
     in->net_task = clone(make_network, net_stack + sizeof net_stack, CLONE_VM | CLONE_FILES | SIGCHLD, in);
     return in->net_task < 0 ? inside_fail(in, errno, "start making a network namespace") : 0;
@@ -69,14 +69,16 @@ static int give_network(struct inside *in)
     return sent < 0 ? inside_fail(in, eno, "hand the network's sockets to the caller") : 0;
 }
 
-static int take_network(struct inside *in)
+static int confine_take_network(struct inside *in)
 {
     int status;
-    if (in->net_task <= 0)
+    if (in->net_task <= 0 && !in->shared->early)
         return 0;
-    while (waitpid(in->net_task, &status, 0) < 0)
+    while (in->net_task > 0 && waitpid(in->net_task, &status, 0) < 0)
         if (errno != EINTR)
             return inside_fail(in, errno, "wait for the network namespace");
+    if (in->shared->early && in->net < 0)
+        (void)make_network(in); /* the one that was to be made in advance is not there */
     if (in->net < 0)
         return inside_fail(in, in->net_errno, "make a network namespace");
     if (setns(in->net, CLONE_NEWNET) < 0)
@@ -94,7 +96,7 @@ int inside_network(struct inside *in)
     if (!LAYER_OFF(s->without, KEYRING) && syscall(SYS_keyctl, KEYCTL_JOIN_SESSION_KEYRING, NULL) < 0 &&
         errno != ENOSYS)
         return inside_fail(in, errno, "leave the host's session keyring");
-    return take_network(in);
+    return confine_take_network(in);
 }
 
 int inside_limits(struct inside *in)
@@ -114,7 +116,7 @@ struct rules {
     size_t n;
 };
 
-static int add_rule(struct inside *in, struct rules *r, const char *path, uint64_t rights)
+static int confine_add_rule(struct inside *in, struct rules *r, const char *path, uint64_t rights)
 {
     if (r->n == LANDLOCK_RULES_MAX)
         return inside_fail(in, E2BIG, "more than %d places are writable", LANDLOCK_RULES_MAX);
@@ -143,19 +145,19 @@ int inside_landlock(struct inside *in)
     if (LAYER_OFF(s->without, LANDLOCK) || s->skip_landlock)
         return 0;
     bool own_root = s->plan->layers.n > 0;
-    if (add_rule(in, &r, "/", own_root ? LANDLOCK_READ | LANDLOCK_WRITE : LANDLOCK_READ) < 0 ||
-        add_rule(in, &r, "/dev", LANDLOCK_READ | LANDLOCK_DEVICE) < 0 ||
-        add_rule(in, &r, "/dev/shm", LANDLOCK_WRITE) < 0)
+    if (confine_add_rule(in, &r, "/", own_root ? LANDLOCK_READ | LANDLOCK_WRITE : LANDLOCK_READ) < 0 ||
+        confine_add_rule(in, &r, "/dev", LANDLOCK_READ | LANDLOCK_DEVICE) < 0 ||
+        confine_add_rule(in, &r, "/dev/shm", LANDLOCK_WRITE) < 0)
         return -1;
     for (size_t i = 0; i < s->plan->nops; i++) {
         const struct plan_op *op = &s->plan->ops[i];
         if ((op->kind == OP_BIND_RW || (op->kind == OP_TMPFS && op->writable)) &&
-            add_rule(in, &r, op->path, LANDLOCK_READ | LANDLOCK_WRITE) < 0)
+            confine_add_rule(in, &r, op->path, LANDLOCK_READ | LANDLOCK_WRITE) < 0)
             return -1;
     }
     /* The private layers of --learn, one by one: their inodes are not the host's, "/" is. */
     for (size_t i = 0; s->learn && i < s->learn->n; i++)
-        if (add_rule(in, &r, s->learn->place[i].path, LANDLOCK_READ | LANDLOCK_WRITE) < 0)
+        if (confine_add_rule(in, &r, s->learn->place[i].path, LANDLOCK_READ | LANDLOCK_WRITE) < 0)
             return -1;
     add_outputs(&r);
     /* On the host's root, reads are by mounts: all but what is covered. */
@@ -172,11 +174,11 @@ int inside_landlock(struct inside *in)
     return 0;
 }
 
-static int drop_capabilities(struct inside *in, uint64_t keep)
+static int confine_drop_capabilities(struct inside *in, uint64_t keep)
 {
     const struct wall_spec *s = in->spec;
     if (s->nested)
-        return 0; /* there are none to drop, and none to drop them with */
+        return 0; /* nested: no capabilities to drop */
     if (LAYER_OFF(s->without, CAPS))
         return caps_keep_all() < 0 ? inside_fail(in, errno, "keep capabilities") : 0;
     if (caps_bound(keep) < 0)
@@ -186,7 +188,7 @@ static int drop_capabilities(struct inside *in, uint64_t keep)
     return caps_set(keep) < 0 ? inside_fail(in, errno, "drop capabilities") : 0;
 }
 
-static int load_filter(struct inside *in)
+static int confine_load_filter(struct inside *in)
 {
     const struct wall_spec *s = in->spec;
     unsigned flags = s->filter->flags & FILTER_NOTIFY ? SECCOMP_LOAD_LISTENER : 0U;
@@ -213,6 +215,6 @@ int inside_lock(struct inside *in)
         return -1;
     inside_stage(in, STAGE_SECCOMP);
     if (nnp)
-        return drop_capabilities(in, keep) < 0 || load_filter(in) < 0 ? -1 : 0;
-    return load_filter(in) < 0 || drop_capabilities(in, keep) < 0 ? -1 : 0;
+        return confine_drop_capabilities(in, keep) < 0 || confine_load_filter(in) < 0 ? -1 : 0;
+    return confine_load_filter(in) < 0 || confine_drop_capabilities(in, keep) < 0 ? -1 : 0;
 }

@@ -1,7 +1,7 @@
-/* covers.h - puts covers back that somebody outside took away.
+/* covers.h - puts covers back that were removed from outside.
  *
- * Covers, pins and read-only binds are mounts on names of the host. When somebody outside replaces such a name while the
- * command runs (git and most editors write a new file and rename it), the kernel takes the mount away with the old one.
+ * Covers, pins and read-only binds are mounts on names of the host. When a program outside replaces such a name while the
+ * command runs (git and most editors write a new file and rename it), the kernel removes the mount with the old one.
  * The caller watches the directories above these names, and when one comes into being anew, a short-lived child of the
  * caller enters the sandbox's user and mount namespaces and covers what is there now. It never enters the pid namespace,
  * so nothing inside can see, signal or trace it; all it can be talked into by what is inside is one cover too many.

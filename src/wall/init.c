@@ -53,7 +53,7 @@ static int be_command(void *arg)
     int eno = ENOENT;
     for (const char *const *p = s->exec_paths; *p; p++) {
         (void)execve(*p, s->argv, s->env);
-        /* As a shell does: a directory of PATH that cannot be searched is as good as an empty one. */
+        /* As in a shell, an unsearchable directory of PATH counts as empty. */
         if (errno == EACCES)
             eno = access(*p, F_OK) == 0 ? EACCES : eno;
         else if (errno != ENOENT && errno != ENOTDIR) {
@@ -82,8 +82,8 @@ static int start_terminal(struct inside *in)
     return 0;
 }
 
-static void finish(struct inside *in, int status) __attribute__((noreturn));
-static void finish(struct inside *in, int status)
+static void init_finish(struct inside *in, int status) __attribute__((noreturn));
+static void init_finish(struct inside *in, int status)
 {
     struct statfs fs;
     (void)getrusage(RUSAGE_CHILDREN, &in->shared->usage);
@@ -92,20 +92,21 @@ static void finish(struct inside *in, int status)
         in->shared->inodes_full = fs.f_files > 0 && fs.f_ffree == 0;
     }
     in->shared->status = status;
-    /* Whoever lives in a pid namespace descends from its init: without children there is nobody. */
+    /* Every process of a pid namespace descends from its init: without children it is empty. */
     pid_t left;
     do
         left = waitpid(-1, NULL, WNOHANG);
     while (left > 0);
     in->shared->alone = left < 0 && errno == ECHILD && !in->spec->nested && !LAYER_OFF(in->spec->without, PIDNS);
     in->shared->finished = 1;
-    /* Without a pid namespace nobody kills what is left. Landlock's signal scope (ABI 6) keeps this to our own domain. */
+    /* Without a pid namespace the kernel does not kill what is left. Landlock's signal scope (ABI 6) keeps this to our
+     * own domain. */
     if (in->spec->nested && in->shared->landlock_abi >= 6)
         (void)kill(-1, SIGKILL);
     else if (in->spec->nested && in->shared->command > 0)
         (void)kill(-in->shared->command, SIGKILL);
     inside_stage(in, STAGE_DONE);
-    (void)close(in->sock); /* wakes the caller before the kernel takes this process apart */
+    (void)close(in->sock); /* wakes the caller before the kernel tears this process down */
     _exit(0);
 }
 
@@ -121,11 +122,11 @@ static void reap(struct inside *in, pid_t command)
                 inside_tell(in, WALL_MSG_STOPPED, WSTOPSIG(status), -1);
             continue;
         }
-        finish(in, status);
+        init_finish(in, status);
     }
 }
 
-static void pass_on(const siginfo_t *info, pid_t command)
+static void init_pass_signal(const siginfo_t *info, pid_t command)
 {
     if (info->si_code == SI_QUEUE && info->si_value.sival_int == WALL_SIGNAL_GROUP)
         (void)kill(-command, info->si_signo);
@@ -166,7 +167,7 @@ void inside_run(struct inside *in)
     }
     if (in->net >= 0)
         (void)close(in->net);
-    /* Before the command exists, or its first look at /proc/1 could come too early. */
+    /* Clear it before the command exists, which could read /proc/1 at once. */
     if (!LAYER_OFF(in->spec->without, FORGET))
         title_forget("hutch-init");
     pid_t command = clone(be_command, command_stack + sizeof command_stack, CLONE_VM | CLONE_VFORK | SIGCHLD, in);
@@ -176,7 +177,7 @@ void inside_run(struct inside *in)
     }
     in->shared->command = command;
     if (in->shared->exec_errno)
-        finish(in, 127 << 8);
+        init_finish(in, 127 << 8);
     inside_stage(in, STAGE_RUNNING);
     /* Standard streams belong to the command alone: a reader must see their end when it closes them. And init holds no
      * descriptor of the host but its socket. */
@@ -189,6 +190,6 @@ void inside_run(struct inside *in)
         if (info.si_signo == SIGCHLD)
             reap(in, command);
         else
-            pass_on(&info, command);
+            init_pass_signal(&info, command);
     }
 }

@@ -213,6 +213,20 @@ int inside_wait(struct inside *in, const char *what)
     return n == sizeof go ? 0 : inside_fail(in, n < 0 ? errno : EPIPE, "wait for %s", what);
 }
 
+/* Blocks until the caller has made the stubs. The network namespace comes with its word, if it was made in advance. */
+static int wait_for_stubs(struct inside *in)
+{
+    uint32_t go;
+    int net = -1;
+    size_t n = 1;
+    ssize_t r = fd_recv(in->sock, &go, sizeof go, &net, &n);
+    if (r != sizeof go)
+        return inside_fail(in, r < 0 ? errno : EPIPE, "wait for the stubs");
+    if (in->shared->early && n == 1)
+        in->net = net;
+    return 0;
+}
+
 static int build_tree(struct inside *in)
 {
     inside_stage(in, STAGE_MOUNTS);
@@ -226,8 +240,8 @@ static int build_tree(struct inside *in)
     if ((container ? open_new_root(in) : open_host_root(in)) < 0 || inside_vault(in) < 0)
         return -1;
     inside_stage(in, STAGE_DEV);
-    if (inside_devices(in) < 0 || (in->spec->wait_release && inside_wait(in, "the stubs") < 0) ||
-        inside_mounts(in) < 0 || inside_files(in) < 0)
+    if (inside_devices(in) < 0 || (in->spec->wait_release && wait_for_stubs(in) < 0) || inside_mounts(in) < 0 ||
+        inside_files(in) < 0)
         return -1;
     inside_stage(in, STAGE_PROC);
     return inside_proc(in) < 0 || inside_pivot(in) < 0 ? -1 : 0;
@@ -269,9 +283,7 @@ static int build(struct inside *in)
     inside_stage(in, STAGE_CGROUP);
     if (in->spec->cgroup && !LAYER_OFF(in->spec->without, CGROUP) && cgroup_enter(in->spec->cgroup) < 0)
         return inside_fail(in, errno, "enter the cgroup");
-    if (inside_network_begin(in) < 0) /* needs no ids; a root caller takes a while to write them */
-        return -1;
-    if (take_ids(in) < 0)
+    if (take_ids(in) < 0 || inside_network_begin(in) < 0)
         return -1;
     in->mask = umask(022);
     if (!LAYER_OFF(in->spec->without, SESSION) && setsid() < 0)
@@ -280,6 +292,8 @@ static int build(struct inside *in)
         return -1;
     inside_stage(in, STAGE_NET);
     if (inside_network(in) < 0 || enter_cwd(in) < 0)
+        return -1;
+    if (in->spec->who.search_later && inside_wait(in, "the search for repositories") < 0)
         return -1;
     inside_stage(in, STAGE_LIMITS);
     if (prctl(PR_SET_DUMPABLE, LAYER_OFF(in->spec->without, DUMPABLE) ? 1 : 0, 0, 0, 0) < 0)

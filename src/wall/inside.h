@@ -66,7 +66,7 @@ int inside_devices(struct inside *in);
 int inside_proc(struct inside *in);
 /* files.c: spec->files. */
 int inside_files(struct inside *in);
-/* confine.c: what can no longer be undone. */
+/* confine.c: irreversible steps. */
 int inside_network_begin(struct inside *in);
 int inside_network(struct inside *in);
 int inside_limits(struct inside *in);

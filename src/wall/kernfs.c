@@ -26,9 +26,9 @@ static const struct {
              {"stderr", "/proc/self/fd/2"},
              {"ptmx", "pts/ptmx"}};
 
-/* Kernel files that tell of the host or of its other users, as far as everyone may read them. What the kernel keeps for
- * uid 0 (kcore, kmsg, slabinfo, kpage*, sysrq-trigger ...) needs no cover: no uid inside is the host's 0, and the whole
- * /proc is read-only besides. */
+/* Kernel files that reveal the host or its other users and that everyone may read. Files that the kernel keeps for uid
+ * 0 (kcore, kmsg, slabinfo, kpage*, sysrq-trigger ...) need no cover: no uid inside is the host's 0, and all of /proc
+ * is read-only. */
 static const char *const hidden_files[] = {
     "kallsyms",      "keys",       "key-users", "sched_debug", "interrupts", "softirqs", "config.gz",
     "cmdline",       "partitions", "diskstats", "swaps",       "modules",    "iomem",    "ioports",
@@ -48,7 +48,7 @@ static int make_cover(int vault, const char *name)
     return fd;
 }
 
-/* /dev, /proc and /sys of a root that somebody else made: a link or a file in their place is refused, not followed. */
+/* /dev, /proc and /sys of a foreign root: a link or a file in their place is refused, not followed. */
 static int kernel_place(struct inside *in, const char *path)
 {
     if (!in->new_root)
@@ -180,7 +180,7 @@ int inside_devices(struct inside *in)
 
 /* Covers a name of the new /proc, which is the working directory. The names are the kernel's and none is a link, so one
  * mount() by name does what takes five calls by descriptor; the copy has the flags of the cover. */
-static int hide(struct inside *in, const char *name, const char *cover)
+static int proc_hide_name(struct inside *in, const char *name, const char *cover)
 {
     if (mount(cover, name, NULL, MS_BIND, NULL) < 0 && errno != ENOENT)
         return inside_fail(in, errno, "cover /proc/%s", name);
@@ -195,17 +195,17 @@ static int hide_all(struct inside *in)
     if (fchdir(in->proc) < 0 || access(file, F_OK) < 0 || access(dir, F_OK) < 0)
         return inside_fail(in, errno, "find the covers of /proc");
     for (unsigned i = 0; i < sizeof hidden_files / sizeof hidden_files[0]; i++)
-        if (hide(in, hidden_files[i], file) < 0)
+        if (proc_hide_name(in, hidden_files[i], file) < 0)
             return -1;
     for (unsigned i = 0; i < sizeof hidden_dirs / sizeof hidden_dirs[0]; i++)
-        if (hide(in, hidden_dirs[i], dir) < 0)
+        if (proc_hide_name(in, hidden_dirs[i], dir) < 0)
             return -1;
     return chdir("/") < 0 ? inside_fail(in, errno, "leave /proc") : 0;
 }
 
-static int limit_namespaces(struct inside *in)
+static int kernfs_limit_namespaces(struct inside *in)
 {
-    /* Without this a kernel bug reachable only with capabilities in a nested user namespace would be one call away. */
+    /* Otherwise a kernel bug that needs capabilities in a user namespace would be one call away. */
     if (LAYER_OFF(in->spec->without, USERNS_LIMIT) ||
         LAYER_OFF(in->spec->without, USERNS)) /* or the host's would be set */
         return 0;
@@ -214,7 +214,7 @@ static int limit_namespaces(struct inside *in)
     return 0;
 }
 
-/* Nobody needs the vault by name any more: an empty directory takes its place. */
+/* The vault is not needed by name any more: an empty directory takes its place. */
 static int uncover_sys(struct inside *in)
 {
     if (LAYER_OFF(in->spec->without, SYS) && !in->new_root)
@@ -241,7 +241,7 @@ int inside_proc(struct inside *in)
                                           : "mount /proc");
     if (mount_attach(in->proc, at) < 0)
         return inside_fail(in, errno, "attach /proc");
-    if (limit_namespaces(in) < 0)
+    if (kernfs_limit_namespaces(in) < 0)
         return -1;
     if (!plain && hide_all(in) < 0)
         return -1;

@@ -1,7 +1,8 @@
 /* layers.h - the names of the single layers, and the switch that removes one at a time.
  *
- * Only a build with -Dlayer_removal=true reads HUTCH_WITHOUT; the red-team suite uses it to show which layer stops what.
- * In every other build LAYER_OFF() is the constant false and the code below it is compiled out.
+ * Only the test program hutch-without reads HUTCH_WITHOUT; the red-team suite uses it to show which layer stops what. Files
+ * that ask LAYER_OFF() or HUTCH_LAYER_REMOVAL are in the list switch_src of their folder's meson.build: they are compiled
+ * a second time for that program. In what ships LAYER_OFF() is the constant false and the code below it is compiled out.
  */
 #ifndef HUTCH_WALL_LAYERS_H
 #define HUTCH_WALL_LAYERS_H
@@ -66,7 +67,7 @@ typedef uint64_t layer_set;
 #endif
 
 /* Reads HUTCH_WITHOUT ("seccomp,landlock"). An unknown name is ERR_USAGE. Always empty in ordinary builds, where a set
- * variable is ERR_USAGE too: nobody shall believe that a layer was removed when it was not. */
+ * variable is ERR_USAGE too: a test must not believe that a layer was removed when it was not. */
 int layers_removed(layer_set *ret, struct err *err);
 
 #endif

@@ -12,6 +12,7 @@
 #include "base/mem.h"
 #include "base/path.h"
 #include "base/text.h"
+#include "os/mount.h"
 #include "wall/learn.h"
 
 enum { MOUNTINFO_MAX = 4 << 20 };
@@ -49,7 +50,7 @@ static bool is_dir(const char *path)
     return lstat(path, &st) == 0 && S_ISDIR(st.st_mode);
 }
 
-static void add(struct finder *f, const char *path, const char *src, bool late)
+static void finder_add(struct finder *f, const char *path, const char *src, bool late)
 {
     for (size_t i = 0; i < f->out->n; i++)
         if (strcmp(f->out->place[i].path, path) == 0)
@@ -66,21 +67,8 @@ static void add(struct finder *f, const char *path, const char *src, bool late)
 
 /* --- what is mounted ------------------------------------------------------------------------------------------------ */
 
-/* Spaces and the like are octal in this file. */
-static void unescape(char *s)
-{
-    char *out = s;
-    for (; *s; s++) {
-        bool octal =
-            s[0] == '\\' && s[1] >= '0' && s[1] <= '3' && s[2] >= '0' && s[2] <= '7' && s[3] >= '0' && s[3] <= '7';
-        *out++ = octal ? (char)((s[1] - '0') << 6 | (s[2] - '0') << 3 | (s[3] - '0')) : *s;
-        s += octal ? 3 : 0;
-    }
-    *out = '\0';
-}
-
 /* Looking at an automounter would make it mount. */
-static int read_mounts(struct finder *f, struct err *err)
+static int finder_read_mounts(struct finder *f, struct err *err)
 {
     _cleanup_buf_ struct buf text = {0};
     if (fd_read_file(AT_FDCWD, "/proc/self/mountinfo", MOUNTINFO_MAX, &text) < 0)
@@ -96,7 +84,7 @@ static int read_mounts(struct finder *f, struct err *err)
         if (!at || automounter)
             continue;
         at[strcspn(at, " ")] = '\0';
-        unescape(at);
+        mount_unescape(at);
         if (strcmp(at, "/") != 0 && (f->every || (!is_own(at) && !is_private(f->plan, at))) &&
             !strv_has(&f->mounts, at))
             strv_add(&f->mounts, at);
@@ -114,10 +102,10 @@ static bool has_mount_below(const struct finder *f, const char *dir)
 
 /* --- the search ----------------------------------------------------------------------------------------------------- */
 
-/* What the caller cannot enter, the command cannot either. */
+/* The command cannot enter a directory that the caller cannot enter. */
 static bool can_enter(const char *dir) { return faccessat(AT_FDCWD, dir, X_OK, AT_EACCESS) == 0; }
 
-static void visit(struct finder *f, const char *dir, unsigned depth);
+static void finder_visit(struct finder *f, const char *dir, unsigned depth);
 
 static int visit_children(struct finder *f, const char *dir, unsigned depth)
 {
@@ -129,7 +117,7 @@ static int visit_children(struct finder *f, const char *dir, unsigned depth)
             continue;
         _cleanup_free_ char *path = path_join(dir, e->d_name);
         if (!is_own(path) && !is_private(f->plan, path) && is_dir(path) && can_enter(path))
-            visit(f, path, depth);
+            finder_visit(f, path, depth);
     }
     return 0;
 }
@@ -143,11 +131,11 @@ static void note_read_only(struct finder *f, const char *dir)
         strv_add(&f->out->notes, buf_str(&note));
 }
 
-/* Only root may leave out what is mounted below a directory; for everybody else that would uncover what it hides. */
-static void visit(struct finder *f, const char *dir, unsigned depth)
+/* Only root may leave out what is mounted below a directory; for other users that would uncover what it hides. */
+static void finder_visit(struct finder *f, const char *dir, unsigned depth)
 {
     if (f->who->root || !has_mount_below(f, dir)) {
-        add(f, dir, dir, false);
+        finder_add(f, dir, dir, false);
         return;
     }
     note_read_only(f, dir);
@@ -155,7 +143,7 @@ static void visit(struct finder *f, const char *dir, unsigned depth)
         (void)visit_children(f, dir, depth + 1);
 }
 
-/* An ordinary user's layer cannot hold a copy of somebody else's directory, and a change needs copies of all directories
+/* An ordinary user's layer cannot hold a copy of another user's directory, and a change needs copies of all directories
  * above it. So where the caller works, the layer starts right there. */
 static void visit_own(struct finder *f)
 {
@@ -163,14 +151,14 @@ static void visit_own(struct finder *f)
     const char *tops[] = {f->who->home, f->who->cwd};
     for (size_t i = 0; i < ARRAY_LEN(tops); i++)
         if (tops[i] && path_depth(tops[i]) > 1 && !is_own(tops[i]) && !is_private(plan, tops[i]) && is_dir(tops[i]))
-            visit(f, tops[i], 1);
+            finder_visit(f, tops[i], 1);
     for (size_t i = 0; i < plan->nops; i++)
         if (plan->ops[i].kind == OP_BIND_RW && plan->ops[i].type == TYPE_DIR && !is_private(plan, plan->ops[i].path) &&
             strcmp(plan->ops[i].path, plan->ops[i].src) == 0)
-            visit(f, plan->ops[i].path, 1);
+            finder_visit(f, plan->ops[i].path, 1);
 }
 
-static int by_path(const void *a, const void *b)
+static int place_compare_path(const void *a, const void *b)
 {
     return strcmp(((const struct learn_place *)a)->path, ((const struct learn_place *)b)->path);
 }
@@ -178,20 +166,20 @@ static int by_path(const void *a, const void *b)
 int learn_find(const struct plan *plan, const struct plan_caller *who, struct wall_learn *ret, struct err *err)
 {
     struct finder f = {.plan = plan, .who = who, .out = ret};
-    int r = read_mounts(&f, err);
+    int r = finder_read_mounts(&f, err);
     if (r == 0 && visit_children(&f, "/", 1) < 0)
         r = err_set(err, ERR_SETUP, errno, "--learn: read the root directory");
     for (size_t i = 0; r == 0 && who->root && i < f.mounts.n; i++)
         if (path_depth(f.mounts.v[i]) > 1 && is_dir(f.mounts.v[i]))
-            add(&f, f.mounts.v[i], f.mounts.v[i], false);
+            finder_add(&f, f.mounts.v[i], f.mounts.v[i], false);
     if (r == 0 && !who->root)
         visit_own(&f);
-    qsort(ret->place, ret->n, sizeof ret->place[0], by_path);
+    qsort(ret->place, ret->n, sizeof ret->place[0], place_compare_path);
     for (size_t i = 0; r == 0 && i < plan->nops; i++) {
         const struct plan_op *op = &plan->ops[i];
         if (op->kind == OP_BIND_RW && op->type == TYPE_DIR &&
             (strcmp(op->path, op->src) != 0 || is_private(plan, op->path)))
-            add(&f, op->path, op->src, true);
+            finder_add(&f, op->path, op->src, true);
     }
     strv_done(&f.mounts);
     return r;
@@ -200,14 +188,14 @@ int learn_find(const struct plan *plan, const struct plan_caller *who, struct wa
 int learn_find_tx(const struct plan *plan, struct wall_learn *ret, struct err *err)
 {
     struct finder f = {.plan = plan, .out = ret, .every = true};
-    int r = read_mounts(&f, err);
+    int r = finder_read_mounts(&f, err);
     ret->tx = true;
     for (size_t i = 0; r == 0 && i < plan->nops; i++) {
         const struct plan_op *op = &plan->ops[i];
         if (op->kind != OP_BIND_RW)
             continue;
         if (op->type != TYPE_DIR)
-            r = err_set(err, ERR_USAGE, 0, "--tx keeps directories apart, and %s is none: give its directory with --rw",
+            r = err_set(err, ERR_USAGE, 0, "--tx works on directories and %s is not one: give its directory with --rw",
                         op->path);
         for (size_t k = 0; r == 0 && k < f.mounts.n; k++)
             if (strcmp(f.mounts.v[k], op->src) != 0 && path_under(f.mounts.v[k], op->src))
@@ -221,14 +209,4 @@ int learn_find_tx(const struct plan *plan, struct wall_learn *ret, struct err *e
     }
     strv_done(&f.mounts);
     return r;
-}
-
-void learn_done(struct wall_learn *l)
-{
-    for (size_t i = 0; i < l->n; i++) {
-        free(l->place[i].path);
-        free(l->place[i].src);
-    }
-    l->n = 0;
-    strv_done(&l->notes);
 }

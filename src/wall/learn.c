@@ -14,7 +14,8 @@
 
 enum { NAME = 32 };
 
-/* Installed software stays somebody else's: as its owner a program would quietly refresh caches there, and learn that. */
+/* Installed software keeps its owner: if the command owned it, programs would quietly refresh caches there, and we
+ * would learn that. */
 static bool is_software(const char *path) { return path_under(path, "/usr") || path_under(path, "/boot"); }
 
 /* The host's directory without what is mounted below it, as the lower layer. A file system that cannot map ids is shown
@@ -48,9 +49,9 @@ int learn_take_lowers(struct inside *in)
     return 0;
 }
 
-/* The merged directory takes owner and mode from its upper half. An owner that is not mapped here cannot be given to it;
- * then what that leaves to the command is said by the bits alone. */
-static int dress(int base, const struct stat *lower, uid_t uid, gid_t gid)
+/* The merged directory takes owner and mode from its upper half. If the owner is not mapped here, the mode bits alone
+ * give the command the rights that it has there. */
+static int learn_dress_upper(int base, const struct stat *lower, uid_t uid, gid_t gid)
 {
     mode_t mode = lower->st_mode & 01777;
     if (fchownat(base, "u", lower->st_uid, lower->st_gid, AT_SYMLINK_NOFOLLOW) < 0 && lower->st_uid != uid) {
@@ -80,7 +81,7 @@ static int mount_place_number(struct inside *in, size_t i, int vault)
         return inside_fail(in, errno, "make the private layer for %s", place->path);
     _cleanup_close_ int under = openat(base, "l", O_PATH | O_CLOEXEC | O_NOFOLLOW);
     if (under < 0 || fstatat(*lower, "", &st, AT_EMPTY_PATH) < 0 || mount_attach(*lower, under) < 0 ||
-        dress(base, &st, in->spec->who.uid, in->spec->who.gid) < 0)
+        learn_dress_upper(base, &st, in->spec->who.uid, in->spec->who.gid) < 0)
         return inside_fail(in, errno, "attach the lower layer of %s", place->path);
     (void)close(TAKE_FD(*lower));
     const char *lowers[] = {l};
@@ -88,7 +89,7 @@ static int mount_place_number(struct inside *in, size_t i, int vault)
     _cleanup_close_ int at = place->late ? inside_make_place(in, place->path, true) : inside_place(in, place->path);
     if ((overlay < 0 || at < 0) && in->spec->learn->tx)
         return inside_fail(in, errno, "put a private layer over %s", place->path);
-    if (overlay < 0 || at < 0) { /* a file system that cannot be a lower layer, or a place in another that could not */
+    if (overlay < 0 || at < 0) { /* cannot be a lower layer, or its place lies in another one that could not */
         (void)unlinkat(base, "u", AT_REMOVEDIR);
         return 0;
     }

@@ -2,13 +2,14 @@
  *
  * Each place is a directory of the host over which init mounts an overlay. Its lower layer is a read-only copy of the
  * host's mount (for a root caller mapped as the caller's own directories are), its upper layer lies in the vault and is
- * gone with the sandbox. The caller gets a descriptor of the vault (WALL_MSG_VAULT) and reads from the upper layers what
- * the command wrote; place i has them in "L<i>/u". A place that could not be mounted has no "u" and stays read-only. Beside it
- * is an empty "a", which the caller may move things to: he need not be able to make anything in the vault.
+ * gone with the sandbox. The caller gets a descriptor of the vault (WALL_MSG_VAULT) and reads from the upper layers
+ * what the command wrote; place i has them in "L<i>/u". A place that could not be mounted has no "u" and stays
+ * read-only. Beside it is an empty "a", into which the caller may move files: it may be unable to create anything in
+ * the vault.
  *
- * --tx: the places are the directories that the command may write to, everything else of the plan holds as it does without.
- * --learn: of the plan only private directories, devices, the covers over the host's sockets and what is shown at
- * another path remain: a socket is not a file that a layer could keep apart, and whoever listens behind it is outside.
+ * --tx: the places are the directories that the command may write to; the rest of the plan holds as it does without.
+ * --learn: only private directories, devices, the covers over the host's sockets and what is shown at another path
+ * remain of the plan: a socket is not a file that a layer could keep apart, and its listener is outside.
  */
 #ifndef HUTCH_WALL_LEARN_H
 #define HUTCH_WALL_LEARN_H
@@ -18,7 +19,7 @@
 
 #include "base/err.h"
 #include "base/strv.h"
-#include "policy/plan.h"
+#include "policy/run/plan.h"
 
 enum { LEARN_PLACES_MAX = 96, LEARN_DEPTH_MAX = 5 };
 
@@ -37,13 +38,12 @@ struct wall_learn {
 
 /* Finds the places: every directory of the host's root but the kernel's, the sandbox's own and the private ones. Where
  * mounts below a directory would be hidden, the parts of it become places instead, and a note names what stays read-only
- * though the caller could write there. ret must be zeroed; learn_done() releases it, also after a failure. ERR_SETUP.
- * Reads directories. */
+ * though the caller could write there. ret must be zeroed; it is kept until the process ends. ERR_SETUP. Reads
+ * directories. */
 int learn_find(const struct plan *plan, const struct plan_caller *who, struct wall_learn *ret, struct err *err);
 /* --tx: the directories that the plan shares writable. ERR_USAGE for a single file, ERR_HOST if something is mounted
  * below one of them, which a layer would hide. */
 int learn_find_tx(const struct plan *plan, struct wall_learn *ret, struct err *err);
-void learn_done(struct wall_learn *l);
 
 /* Inside, after clone; see inside.h. */
 struct inside;

@@ -47,6 +47,50 @@ static int fork_init(const struct wall_spec *spec, struct wall *w, int inner, st
     return w->pidfd < 0 ? err_set(err, ERR_SETUP, errno, "open a pidfd") : 0;
 }
 
+/* Clones init from within the user namespace that was made in advance: a task in our memory enters it and clones a child of
+ * ours. */
+struct entry {
+    const struct wall_spec *spec;
+    struct wall *w;
+    struct clone_args args;
+    int inner;
+    long pid;
+    int eno;
+};
+
+static char entry_stack[256 * 1024] __attribute__((aligned(16)));
+
+static int enter_and_clone(void *arg)
+{
+    struct entry *e = arg;
+    if (setns(e->spec->early->userns, CLONE_NEWUSER) < 0) {
+        e->eno = errno;
+        return 1;
+    }
+    e->pid = syscall(SYS_clone3, &e->args, sizeof e->args);
+    if (e->pid == 0) {
+        (void)close(e->w->sock); /* or init would never see that its caller is gone */
+        inside_main(e->spec, e->w->shared, e->inner);
+    }
+    e->eno = errno;
+    return 0;
+}
+
+static long clone_early(const struct wall_spec *spec, struct wall *w, struct clone_args args, int inner)
+{
+    struct entry e = {.spec = spec, .w = w, .args = args, .inner = inner, .pid = -1};
+    e.args.flags = (args.flags & ~(uint64_t)CLONE_NEWUSER) | CLONE_PARENT;
+    e.args.exit_signal = 0; /* a sibling's is the same */
+    pid_t task =
+        clone(enter_and_clone, entry_stack + sizeof entry_stack, CLONE_VM | CLONE_VFORK | CLONE_FILES | SIGCHLD, &e);
+    if (task < 0)
+        return -1;
+    while (waitpid(task, NULL, 0) < 0 && errno == EINTR) {
+    }
+    errno = e.eno;
+    return e.pid;
+}
+
 static int clone_init(const struct wall_spec *spec, struct wall *w, int inner, struct err *err)
 {
     int pidfd = -1;
@@ -60,7 +104,11 @@ static int clone_init(const struct wall_spec *spec, struct wall *w, int inner, s
     struct timespec t;
     (void)clock_gettime(CLOCK_MONOTONIC, &t);
     w->shared->at_ns[STAGE_CLONE] = (uint64_t)t.tv_sec * 1000000000U + (uint64_t)t.tv_nsec;
-    long pid = syscall(SYS_clone3, &args, sizeof args);
+    w->shared->early = spec->early && spec->early->userns >= 0 && into < 0;
+    long pid = w->shared->early ? clone_early(spec, w, args, inner) : -1;
+    w->shared->early = pid > 0;
+    if (pid < 0)
+        pid = syscall(SYS_clone3, &args, sizeof args);
     if (pid == 0) {
         (void)close(w->sock); /* or init would never see that its caller is gone */
         inside_main(spec, w->shared, inner);
@@ -302,6 +350,17 @@ int wall_release(const struct wall *w)
 {
     uint32_t go = 1;
     return fd_send(w->sock, &go, sizeof go, NULL, 0);
+}
+
+int wall_release_early(const struct wall *w, const struct wall_spec *spec)
+{
+    uint32_t go = 1;
+    /* Also where it is not used: what is left of the task must not be seen beside the command. */
+    bool there = spec->early && wall_early_wait(spec->early);
+    if (!w->shared->early)
+        return wall_release(w);
+    int net = spec->early->net;
+    return fd_send(w->sock, &go, sizeof go, &net, there ? 1 : 0);
 }
 
 int wall_signal(const struct wall *w, int sig, bool group)

@@ -348,9 +348,11 @@ static int guard_main(void *arg)
         n = read(g->read_end, &word, 1);
         if (n == 1 && word == TELL_DONE)
             _exit(0);
-        if (n == 1 && mounts >= 0)
+        if (n == 1 && mounts >= 0) {
+            struct pollfd init = {.fd = g->pidfd, .events = POLLIN};
+            (void)poll(&init, 1, GUARD_KILL_MS); /* or init would undo them, and the caller waits for init */
             (void)close(TAKE_FD(mounts));
-        else if (n >= 0 || errno != EINTR)
+        } else if (n >= 0 || errno != EINTR)
             break;
     }
     /* The pipe may be the first thing that a dying caller closes; its locks on the directories are gone when it is. */

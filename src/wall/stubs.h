@@ -1,12 +1,13 @@
 /* stubs.h - placeholders on the host for protected names that do not exist, and the guard that takes them away.
  *
  * A name can only be kept from coming into being by something that is there: for the duration of a run an empty stub
- * stands in its place on the host, covered by a mount inside. A stub is a socket node of mode 01000 that nobody listens
- * on, and is recognised by that shape alone, so no journal can go stale. Sockets are what tools skip and git ignores.
+ * stands in its place on the host, covered by a mount inside. A stub is a socket node of mode 01000 without a listener,
+ * and is recognised by that shape alone, so no journal can go stale. Sockets are what tools skip and git ignores.
  *
- * Runs of one user in one directory share its stubs. Each holds a shared lock (flock) on a file for that directory, out of
- * the sandboxes' sight; whoever ends and can turn its lock into an exclusive one is the last and removes them. This matters
- * beyond tidiness: removing a stub on the host would detach the mounts that other sandboxes have on it.
+ * Runs of one user in one directory share its stubs. Each holds a shared lock (flock) on a file for that directory,
+ * out of the sandboxes' sight; a run that ends and can turn its lock into an exclusive one is the last, and removes
+ * them. This matters beyond tidiness: removing a stub on the host would detach the mounts that other sandboxes have on
+ * it.
  *
  * The guard is a small process outside, in a process group of its own. If the caller dies without a word (kill -9), it waits
  * until the sandbox is gone, removes stubs and cgroup and gives the terminal back. If it is killed as well, the next run in
@@ -17,7 +18,7 @@
 
 #include "base/err.h"
 #include "os/cgroup.h"
-#include "policy/plan.h"
+#include "policy/run/plan.h"
 #include "wall/wall.h"
 
 struct stubs;
@@ -28,7 +29,7 @@ struct stubs;
 int stubs_make(const struct plan *plan, struct stubs **ret, uint64_t *skipped, struct err *err);
 /* Takes away lock files whose owners died without a word. True if one of them had cgroups, which may be left as well. */
 bool stubs_sweep(void);
-/* Removes what nobody else uses; allocates and frees nothing. Accepts NULL. */
+/* Removes the stubs that no other run uses; allocates and frees nothing. Accepts NULL. */
 void stubs_remove(struct stubs *s);
 /* Releases the memory and the locks; only after guard_dismiss(). Accepts NULL. */
 void stubs_free(struct stubs *s);
@@ -54,8 +55,9 @@ struct guard {
  * shares the caller's memory, so what is pointed to, *ret included, must stay where it is until guard_dismiss(). */
 int guard_start(struct stubs *const *s, struct cgroup *cg, void (*last)(void), const struct wall *w, struct guard *ret,
                 struct err *err);
-/* The sandbox is gone and its mount namespace is needed no more. The guard has held it to the last: so the kernel undoes the
- * mounts on the guard's account, which takes some hundred microseconds, and not on the caller's. */
+/* The sandbox is about to end and its mount namespace is needed no more. The guard holds it until init is gone: so the kernel
+ * undoes the mounts on the guard's account, which takes some hundred microseconds, and not on that of init, for which the
+ * caller waits. */
 void guard_drop_mounts(struct guard *g);
 /* Tells the guard that all is done; it ends by itself. */
 void guard_tell(struct guard *g);

@@ -27,8 +27,8 @@
 #include "os/cgroup.h"
 #include "os/idmap.h"
 #include "os/idrange.h"
-#include "policy/filter.h"
-#include "policy/plan.h"
+#include "policy/run/filter.h"
+#include "policy/run/plan.h"
 #include "wall/layers.h"
 #include "wall/learn.h"
 
@@ -41,6 +41,16 @@ struct wall_file {
     size_t n;
     bool make; /* also where the root has no such file, as far as that place is in memory; else it is left out */
 };
+
+/* Namespaces that are made in advance; see early.c. */
+struct wall_early {
+    pid_t task;
+    volatile int userns, net; /* -1 until it has made them */
+};
+#define WALL_EARLY_NONE                     \
+    {                                       \
+        .task = -1, .userns = -1, .net = -1 \
+    }
 
 struct wall_spec {
     const struct plan *plan;
@@ -68,6 +78,7 @@ struct wall_spec {
     bool
         wait_release; /* init waits for wall_release() before it mounts what the plan lists: stubs are made meanwhile */
     bool nested;      /* no namespaces can be had: Landlock, seccomp and rlimits only */
+    struct wall_early *early;       /* NULL if init makes its own */
     bool skip_landlock;             /* best-effort and the kernel has none */
     const struct wall_learn *learn; /* --learn: the host under private layers; NULL otherwise */
     layer_set without;              /* always 0 unless built for the red-team suite */
@@ -96,6 +107,7 @@ struct wall_shared {
     volatile int stage;    /* enum wall_stage */
     volatile int failed;   /* err is valid */
     volatile int finished; /* status and usage are valid */
+    bool early;            /* init is in namespaces that were made in advance */
     volatile int alone;    /* at the end: no other process was left in the pid namespace, init only had to die */
     int exec_errno;        /* why the command could not be executed, 0 if it could */
     int status;            /* of the command, as from wait() */
@@ -110,7 +122,7 @@ struct wall_shared {
     struct err err;
 };
 
-/* After WALL_MSG_TTY init waits for (another) wall_release(), so that the terminal can be dressed first. */
+/* After WALL_MSG_TTY init waits for (another) wall_release(), so that the caller can set the terminal up first. */
 enum wall_msg_type {
     WALL_MSG_LISTENER = 1, /* and the network namespace, if it is not the caller's */
     WALL_MSG_TTY,
@@ -136,12 +148,19 @@ struct wall {
 /* Clones init and hands it what only the caller can give. Returns as soon as init can go on by itself; whether it gets to
  * the command is seen in wall->shared once pidfd is readable. On failure nothing is left running and *err says why. */
 int wall_start(const struct wall_spec *spec, struct wall *ret, struct err *err);
+/* Begins to make the namespaces; *e must stay where it is until wall_early_done(). */
+void wall_early_start(struct wall_early *e);
+/* Waits for the end of that. False if one is missing. */
+bool wall_early_wait(struct wall_early *e);
+void wall_early_done(struct wall_early *e);
 /* Whether this process is itself in a sandbox that forbids namespaces, so that only the nested tier can be had. */
 bool wall_only_nested(void);
 /* Receives one message. 1 with its descriptors (-1 where there is none), 0 at the end, -1 with errno. */
 int wall_receive(struct wall *w, struct wall_msg *ret, int ret_fds[WALL_MSG_FDS]);
 /* Lets a waiting init go on. 0, or -1 with errno. */
 int wall_release(const struct wall *w);
+/* The same, the first time: with the network namespace, if that was made in advance. */
+int wall_release_early(const struct wall *w, const struct wall_spec *spec);
 /* Sends a signal to the command (or its group). ESRCH is not an error. */
 int wall_signal(const struct wall *w, int sig, bool group);
 /* Kills init, and with it everything inside. */

@@ -8,8 +8,9 @@ sys.dont_write_bytecode = True
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
 from fault_lib import SOAK, TOP, Tap, identities, judge, stage  # noqa: E402
 
-BINARY = os.environ.get("HUTCH_TEST_BIN", str(TOP / "build-test/hutch"))
+BINARY = os.environ.get("HUTCH_TEST_BIN", str(TOP / "build/tests/hutch-without"))
 SECONDS = 600 if SOAK else 15
+DIFFER = 64  # allocations by which runs differ: one that failed may leave an empty cgroup, which the next one finds and removes
 
 
 def main():
@@ -41,7 +42,7 @@ def main():
                 # While the command runs a notification, and after it the record, may be what memory lacks for.
                 late = code == 125 and baseline.startswith(out)
                 why = judge(s, BINARY, code, "" if late else out, err, baseline, codes=(125,))
-                if code == 0:
+                if code == 0 and n <= total - DIFFER:
                     why = "the fault was not seen"
                 if why:
                     wrong.append(f"allocation {n}: {why}")

@@ -10,8 +10,8 @@
 #include "base/base64.h"
 #include "base/cleanup.h"
 #include "base/mem.h"
-#include "egress/seal.h"
-#include "egress/secrets-int.h"
+#include "egress/secrets/seal.h"
+#include "egress/secrets/secrets-int.h"
 
 #define VALUE "qz7W/4+secret\"value"
 #define PLAIN "qz7W"
@@ -26,7 +26,7 @@ static void put(const unsigned char key[SEAL_KEY], const char *name, const char 
     _cleanup_free_ char *context = secret_context("t", name);
     _cleanup_buf_ struct buf sealed = {0}, text = {0};
     struct err err;
-    if (seal(key, context, VALUE, strlen(VALUE), &sealed, &err) < 0)
+    if (seal_bytes(key, context, VALUE, strlen(VALUE), &sealed, &err) < 0)
         abort();
     base64_encode(&text, sealed.p, sealed.n);
     json_t *m = json_pack("{ss ss si ss so}", "tenant", "t", "name", name, "revision", 1, "sealed", text.p, "spec",
@@ -122,12 +122,12 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
                                .verified_tls = tls,
                                .unix_time = size};
     struct inject_result ret;
-    inject(vault, &q, &ret);
+    inject_secrets(vault, &q, &ret);
     check(&q, &ret, bound);
     if (ret.need_body) {
         buf_adds(&bytes, body ? body : "");
         q.body = &bytes;
-        inject(vault, &q, &ret);
+        inject_secrets(vault, &q, &ret);
         check(&q, &ret, bound);
         if (ret.need_body)
             abort();

@@ -6,7 +6,7 @@
 #include <string.h>
 
 #include "base/cleanup.h"
-#include "egress/secrets-int.h"
+#include "egress/secrets/secrets-int.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 
@@ -15,7 +15,7 @@ static uint64_t run(struct redact_set *set, const char *p, size_t n, size_t step
     static const char *const with[] = {"\xff", "\xff", "\xff", "\xff"}; /* in no value */
     struct redactor *r = redactor_new(set, with, ARRAY_LEN(with));
     for (size_t i = 0; i < n; i += step)
-        redact(r, p + i, n - i < step ? n - i : step, out);
+        redact_feed(r, p + i, n - i < step ? n - i : step, out);
     redact_end(r, out);
     uint64_t count = redact_count(r);
     redactor_free(r);

@@ -9,8 +9,8 @@
 #include <unistd.h>
 
 #include "init/proto.h"
-#include "sandbox/exec.h"
-#include "sandbox/files.h"
+#include "peers/exec.h"
+#include "peers/files.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 

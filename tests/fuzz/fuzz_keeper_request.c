@@ -16,7 +16,7 @@ static void check_create(const struct keeper_create *c)
         abort();
     if (strchr(c->id, '/') || strchr(c->id, '.') || strchr(c->template, '/') || strchr(c->template, '.') ||
         strchr(c->hostname, '\n') || c->deadline_ms == 0 || c->nvolumes > KEEPER_VOLUMES_MAX ||
-        strnlen(c->driver, sizeof c->driver) == sizeof c->driver || strchr(c->driver, '/'))
+        c->tier >= KEEPER_TIERS || strnlen(c->driver, sizeof c->driver) == sizeof c->driver || strchr(c->driver, '/'))
         abort();
     for (uint32_t i = 0; i < c->nvolumes; i++) {
         const struct keeper_volume *v = &c->volume[i];

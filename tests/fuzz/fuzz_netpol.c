@@ -5,7 +5,7 @@
 #include <string.h>
 
 #include "base/cleanup.h"
-#include "policy/netpol.h"
+#include "policy/net/netpol.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 

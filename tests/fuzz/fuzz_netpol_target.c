@@ -6,7 +6,7 @@
 
 #include "base/cleanup.h"
 #include "base/mem.h"
-#include "policy/netpol.h"
+#include "policy/net/netpol.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 

@@ -4,8 +4,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "policy/explain.h"
-#include "policy/policy.h"
+#include "policy/run/explain.h"
+#include "policy/run/policy.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 

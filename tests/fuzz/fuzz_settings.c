@@ -3,7 +3,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "policy/policy.h"
+#include "policy/run/policy.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 

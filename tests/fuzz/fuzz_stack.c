@@ -1,4 +1,4 @@
-/* Fuzz driver for what lies in the store: a stack. What passes must be what was promised, and nothing else can be
+/* Fuzz driver for what lies in the database: a stack. What passes must be what was promised, and nothing else can be
  * sealed to pass. */
 #include <stdint.h>
 #include <stdlib.h>

@@ -4,7 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "wall/box-trust.h"
+#include "wall/sandbox-trust.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 
@@ -25,14 +25,14 @@ static void must_be_store(const struct buf *b)
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
-    struct buf store = {0}, made = {0}, odd = {0};
-    if (jks_make(data, size, NULL, 0, ca, sizeof ca - 1, &store) < 0 ||
+    struct buf db = {0}, made = {0}, odd = {0};
+    if (jks_make(data, size, NULL, 0, ca, sizeof ca - 1, &db) < 0 ||
         jks_make(NULL, 0, data, size, ca, sizeof ca - 1, &made) < 0)
         abort();
-    must_be_store(&store);
+    must_be_store(&db);
     must_be_store(&made);
     (void)jks_make(NULL, 0, NULL, 0, data, size, &odd);
-    buf_done(&store);
+    buf_done(&db);
     buf_done(&made);
     buf_done(&odd);
     return 0;

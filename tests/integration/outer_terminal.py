@@ -19,7 +19,7 @@ import time
 
 ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
 HUTCH = os.path.abspath(os.environ.get("HUTCH_BIN") or os.environ.get("HUTCH") or os.path.join(ROOT, "build", "hutch"))
-HARNESS = os.path.abspath(os.environ.get("TERM_HARNESS", os.path.join(ROOT, "build-test", "tests", "term-harness")))
+HARNESS = os.path.abspath(os.environ.get("TERM_HARNESS", os.path.join(ROOT, "build", "tests", "term-harness")))
 VIA = os.environ.get("TERMINAL_VIA", "hutch")
 WAYS = {"harness": HARNESS, "hutch": HUTCH}
 SLOW = float(os.environ.get("TEST_PATIENCE", "1"))

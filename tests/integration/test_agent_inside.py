@@ -10,7 +10,7 @@ import threading
 
 from daemon import Daemon
 from hutch_test import TOP, check, check_equal, check_in, eventually
-from internet import Internet
+from internet import Internet, at
 from node_client import ask, patient, put, sh
 
 sys.path.insert(0, str(TOP / "clients/agent-inside"))
@@ -59,8 +59,8 @@ def browse(url):
 def test_agent_inside():
     "the agent finishes its task in a browser through the gateway; files, environments and memory inside hold no key"
     with Internet() as net:
-        net.hosts["api.model.test"] = "127.8.0.20"
-        model = model_stub.server("127.8.0.20", 443, net.ca.leaf("api.model.test"), VALUE)
+        net.hosts["api.model.test"] = at(20)
+        model = model_stub.server(at(20), 443, net.ca.leaf("api.model.test"), VALUE)
         threading.Thread(target=model.serve_forever, daemon=True).start()
         try:
             with Daemon(config=net.config()) as d:

@@ -59,7 +59,7 @@ def test_copy_put_back(who):
     "a copy of the store is put back: a volume, a snapshot, a paused sandbox made since stay, the log names them, the store of before has them again"
     with small_templates(who) as templates, clocked(who, templates=templates) as (clock, d, _):
         box, paused = a_box(d), a_box(d)
-        eventually(lambda: "met stock" in log(d), 10)
+        eventually(lambda: "met the layer store" in log(d), 10)
         copy = d.dir / "copy.db"
         check_equal(subprocess.run(["sqlite3", front(d) / "store.db", f".backup {copy}"], check=False).returncode, 0)
         put(d, paused, "/home/user/f", b"paused")
@@ -73,9 +73,9 @@ def test_copy_put_back(who):
         newest = store_files(d)
         put_store(d, {"store.db": copy.read_bytes()})
         clock.set(HOUR)  # everything is old enough to be dropped
-        met = log(d).count("met stock")
+        met = log(d).count("met the layer store")
         d.start()
-        eventually(lambda: log(d).count("met stock") > met, 20)
+        eventually(lambda: log(d).count("met the layer store") > met, 20)
         check_equal(kept(d), there, "what was made after the copy is gone")
         eventually(lambda: "are kept although store.db names none of them" in log(d), 20, "it says what it keeps")
         check_in("a copy that was put back", log(d))
@@ -114,10 +114,10 @@ def test_lost_key(who):
         key.write_bytes(b"0123456789abcdef")
         os.chown(key, away.stat().st_uid, away.stat().st_gid)
         clock.set(HOUR)
-        met = log(d).count("met stock")
+        met = log(d).count("met the layer store")
         d.start()
         eventually(lambda: "was not made with this id.key" in log(d), 10)
-        eventually(lambda: log(d).count("met stock") > met, 20)
+        eventually(lambda: log(d).count("met the layer store") > met, 20)
         check_equal(kept(d), there)
         d.stop(sandboxes=False)
         away.rename(key)

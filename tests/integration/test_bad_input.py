@@ -140,12 +140,6 @@ def test_old_environment(who):
         check_equal((r.code, r.out), (0, "on\n"), r)
 
 
-def test_layer_removal_is_refused(who):
-    "the ordinary program refuses to leave a layer out"
-    with workspace(who) as ws:
-        refused(120, "--", "true", who=who, cwd=ws, says="HUTCH_WITHOUT", env={"HUTCH_WITHOUT": "seccomp"})
-
-
 def test_record_of_a_failed_command(who):
     "a command that cannot be found still gets a record"
     with workspace(who) as ws:

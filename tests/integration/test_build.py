@@ -1,9 +1,10 @@
 """The build: the program's shape, rules of the source, generated files, man page, completions."""
+import collections
 import re
 import shutil
 import subprocess
 
-from hutch_test import HUTCH, TOP, check, check_equal, check_in, check_one_line, hutch, run, workspace
+from hutch_test import HUTCH, HUTCH_TEST, TEST_SWITCHES, TOP, check, check_equal, check_in, hutch, run, switches_in, workspace
 
 
 def readelf(*args):
@@ -37,11 +38,26 @@ def test_program_is_hardened():
 
 
 def test_release_cannot_remove_layers(who):
-    "the released program refuses to run when it is asked to leave a layer out"
-    r = hutch("run", "--", "true", who=who, env={"HUTCH_WITHOUT": "seccomp"})
-    check_equal((r.code, r.out), (120, ""), r)
-    check_one_line(r.err, r)
-    check_in("HUTCH_WITHOUT", r.err, r)
+    "the program that ships keeps every layer when it is asked to leave one out; the test program leaves it out"
+    for binary, mode in ((HUTCH, "2"), (HUTCH_TEST, "0")):
+        r = hutch("run", "-q", "--", "sed", "-n", "s/^Seccomp:[[:space:]]*//p", "/proc/self/status", binary=binary, who=who, env={"HUTCH_WITHOUT": "seccomp"})
+        check_equal((r.code, r.out.strip()), (0, mode), r)
+
+
+def test_release_has_no_switches():
+    "what ships contains no word of the switches that tests use; the test program contains them"
+    for name in ("hutch", "hutch-node", "hutch-probe"):
+        check_equal(switches_in(TOP / "build" / name), [], f"build/{name}")
+    check_equal(switches_in(TOP / "build/tests/hutch-without"), TEST_SWITCHES)
+
+
+def test_names_are_unique():
+    "no two sources define the same name, so that unit tests can link all of them"
+    archives = sorted((TOP / "build-asan").glob("**/lib*.a"))
+    names = run("nm", "-g", "--defined-only", *archives).out.splitlines()
+    defined = [line.split()[2] for line in names if len(line.split()) == 3 and not line.split()[2].startswith("__odr_asan")]
+    check(len(defined) > 2000, f"too few names in {archives}")
+    check_equal(sorted({n for n, count in collections.Counter(defined).items() if count > 1}), [])
 
 
 def test_include_graph():
@@ -72,6 +88,51 @@ def test_source_check_can_fail():
         check_equal([line.split(" ")[1] for line in r.out.splitlines()], ["strcpy()", "open()"], r)
 
 
+def test_unused_check_can_fail():
+    "a function of other files must be used, beyond prototypes, its own body, comments and tests, or be there for tests"
+    with workspace() as ws:
+        (ws / "a").mkdir()
+        (ws / "a/x.h").write_text("""void used(void);
+void macro_used(void);
+#define USE() macro_used()
+void unused(int n) __attribute__((nonnull));
+/* For tests: resets. */
+void hook(void);
+int inside(void); /* for tests */
+void named(void);
+""")
+        (ws / "a/x.c").write_text("""__attribute__((cold)) static int helper(void) { return 1; }
+void used(void) { helper(); }
+void macro_used(void) { used(); /* unused(1) */ }
+void unused(int n)
+{
+    if (n)
+        unused(n - 1);
+    puts("unused(2)");
+}
+void hook(void) {}
+int inside(void) { return x->named + y.named; }
+void named(void) {}
+""")
+        r = run(TOP / "tools/shape", "--unused", ws)
+        check_equal(r.code, 1, r)
+        check_equal(r.out.splitlines(), ["a/x.c: nothing in src/ uses unused()", "a/x.c: nothing in src/ uses named()"], r)
+
+
+def test_name_check_can_fail():
+    "the name check refuses a static name in a fourth file, however it is declared, and counts no prototype"
+    with workspace() as ws:
+        for i in range(4):
+            (ws / f"{i}.c").write_text("static int twice(int n) __attribute__((const));\n\n"
+                                       "__attribute__((const)) static int twice(int n)\n{\n    return 2 * n;\n}\n"
+                                       "extern void __asan_init(void) __attribute__((weak, visibility(\"default\")));\n"
+                                       + ("static int thrice(int n) { return 3 * n; }\n" if i else ""))
+        r = run(TOP / "tools/shape", "--static-limit", "3", ws)
+        check_equal((r.code, r.out), (1, "twice() is static in 4 files (0.c, 1.c, 2.c, 3.c); give each its topic\n"), r)
+        check_equal(run(TOP / "tools/shape", "--static-limit", "4", ws).code, 0)
+        check_in("| 4 | 31 | 7 |", run(TOP / "tools/shape", ws).out)
+
+
 def test_all_tests_are_built():
     "every unit test and fuzz driver in the tree is in tests/meson.build"
     listed = (TOP / "tests/meson.build").read_text()
@@ -79,11 +140,22 @@ def test_all_tests_are_built():
         check_in(f"'{path.stem.split('_', 1)[1]}'", listed, f"{path.name} is not listed")
 
 
+def test_all_sources_are_built():
+    "every source is in exactly one list of its folder's meson.build, and every list names files that exist"
+    mains = re.search(r"# The two programs.*", (TOP / "meson.build").read_text(), re.S).group(0)
+    for folder in sorted(p.parent for p in TOP.glob("src/**/meson.build")):
+        listed = re.findall(r"'([^'/.][^'.]*\.c)'", re.sub(r"output: '[^']*'", "", (folder / "meson.build").read_text()))
+        own = [str(p.relative_to(folder)) for p in sorted(folder.glob("*.c")) if f"'{p.relative_to(TOP)}'" not in mains]
+        check_equal(sorted(listed), sorted(own), folder.name)
+    for path in (TOP / "meson.build", *TOP.glob("src/**/meson.build"), *TOP.glob("tests/**/meson.build"), TOP / "completions/meson.build"):
+        check("fs.exists" not in path.read_text(), f"{path}: a list that leaves out what is missing hides what is misspelt")
+
+
 def test_generated_page_is_fresh():
     "docs/syscalls.md is what the filter's tables say"
-    r = run(TOP / "build/src/policy/gen-filters", "--docs")
+    r = run(TOP / "build/src/policy/run/gen-filters", "--docs")
     check_equal(r.code, 0, r)
-    check(r.out == (TOP / "docs/syscalls.md").read_text(), "regenerate: build/src/policy/gen-filters --docs >docs/syscalls.md")
+    check(r.out == (TOP / "docs/syscalls.md").read_text(), "regenerate: build/src/policy/run/gen-filters --docs >docs/syscalls.md")
 
 
 def test_man_page_is_clean():
@@ -142,3 +214,14 @@ def test_links_in_documents():
     for page in [*TOP.glob("*.md"), *TOP.glob("docs/**/*.md")]:
         for target in re.findall(r"\]\(([^)#:\s]+)(?:#[^)]*)?\)", page.read_text()):
             check((page.parent / target).exists(), f"{page.relative_to(TOP)} links to {target}")
+
+
+def test_walks_name_what_exists():
+    "the walks through the code in ARCHITECTURE.md name files and functions that exist"
+    text = (TOP / "ARCHITECTURE.md").read_text()
+    walks = text[text.index("### Walks"):]
+    pairs = re.findall(r"`(src/[\w/.-]+\.c)`\s+`(\w+)\(\)`", walks[:walks.index("Beside `src/`")])
+    check(len(pairs) > 40, f"only {len(pairs)} names")
+    missing = [f"{path} {name}()" for path, name in pairs
+               if not (TOP / path).is_file() or not re.search(rf"^\w[\w *]*\b{name}\([^;]*\n?\{{", (TOP / path).read_text(), re.M)]
+    check_equal(missing, [])

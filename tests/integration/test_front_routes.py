@@ -20,7 +20,7 @@ def routes():
 
 def agent_paths():
     """Of a sandbox's agent: RPC methods, and the other paths that its program compares with."""
-    text = (TOP / "src/front/e2b/envd.c").read_text()
+    text = (TOP / "src/api/e2b/envd.c").read_text()
     rpcs = re.findall(r'\{"(/[\w.]+/\w+)", ', text)
     inside = re.search(r"control_paths\[\] = \{(.*?)\};", text, re.S)[1]
     return rpcs, sorted({*re.findall(r'strcmp\(r->path, "(/[^"]*)"\)', text), *re.findall(r'"(/[^"]*)"', inside)})

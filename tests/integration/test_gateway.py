@@ -23,6 +23,7 @@ from hutch_test import check, check_equal, check_in, eventually, skip
 from node import needs_root
 from node_client import Answer, ask, create, open_stream, patient, put, sh, start
 from packages import server_packages
+from shared import shared_node
 from websocket import WebSocket
 
 # Answers with what it was asked, as JSON; /to redirects, /cookie sets cookies, an upgrade is granted and told its head.
@@ -228,7 +229,7 @@ def test_links():
 
 def test_other_origins():
     "over https the cookie is __Host-; a page of another sandbox cannot use it, one of the same sandbox can"
-    with Daemon(tls=True) as d:
+    with shared_node(tls=True) as d:
         b, other = native(d), native(d)
         with echo(d, b, 8000):
             a = visit(d, b, 8000, link(d, b, 8000), tls=True)
@@ -248,7 +249,7 @@ def test_other_origins():
 
 def test_names():
     "a service is asked by the visitor's name or as localhost, the same for requests and WebSockets; what it answers leads back"
-    with Daemon() as d:
+    with shared_node() as d:
         b = native(d, publicPorts=[8000], portHosts={"8001": "localhost", "8002": "preserve"}, publicTraffic=True)
         with echo(d, b, 8000, 8001):
             for port, local in ((8000, False), (8001, True)):
@@ -292,7 +293,7 @@ while True:
 
 def test_spelling():
     "header names reach the service as an HTTP/1.1 client spelt them, replaced ones too; a masked host is Host; HTTP/2 has lower case"
-    with Daemon(tls=True) as d:
+    with shared_node(tls=True) as d:
         b, masked = native(d, publicTraffic=True), create(d, network={"maskRequestHost": "custom-host.example.com:${PORT}"})
         streams = [serve(d, x, "/usr/bin/python3", "-c", RAW, "8000") for x in (b, masked)]
         for x in (b, masked):
@@ -321,7 +322,7 @@ def test_spelling():
 
 def test_pages_and_log():
     "people get a page without anything from elsewhere, programs get JSON; no preview is indexed; each request is one line of the log"
-    with Daemon() as d:
+    with shared_node() as d:
         b = native(d, publicPorts=[8000, 8001])
         gone = {"sandboxID": "i" + "0" * (len(b["sandboxID"]) - 1)}
         with echo(d, b, 8000):
@@ -378,7 +379,7 @@ while True: threading.Thread(target=one, args=(l.accept()[0],), daemon=True).sta
 
 def test_cli():
     "hutch url prints a link that works, makes ports public and private, and revokes"
-    with Daemon() as d:
+    with shared_node() as d:
         b = native(d)
         with echo(d, b, 8000):
             url = d.cli("url", b["sandboxID"], "8000", "--expires", "10m", "--path", "/a?b=c").stdout.strip()
@@ -499,7 +500,7 @@ def test_jupyter():
     "Jupyter's server behind a private port: its host and origin checks, its cookies, and a kernel that computes over WebSocket"
     needs_root()
     lib = packages("python") / "lib"
-    with Daemon() as d:
+    with shared_node() as d:
         b = native(d, timeout=600)
         bring(d, b, lib, "/home/user/lib")
         env = {"PYTHONPATH": "/home/user/lib", "HOME": "/home/user"}

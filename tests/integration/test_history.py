@@ -12,6 +12,7 @@ from e2bwire import BROKEN, WireError
 from hutch_test import SOAK, check, check_equal, check_in, eventually, skip
 from node import Traces, hit, node, patiently
 from node_client import ask, call, get, patient, put, run, sh
+from shared import shared_node
 from small import small_templates
 
 
@@ -31,7 +32,7 @@ def changes(answer):
 
 def test_history():
     "every command of a sandbox with history opens a generation; differences, old files and going back are exact"
-    with small_templates() as templates, node(templates=templates) as (d, _):
+    with shared_node(templates=True) as d:
         box = a_box(d, history=True)
         url = f"/v1/sandboxes/{box['sandboxID']}/history"
         one = sh(d, box, "echo one > /home/user/f; mkdir /home/user/d; echo x > /home/user/d/x")
@@ -94,7 +95,7 @@ def test_history_survives_and_is_bounded():
         for i in range(3):
             put(d, box, "/home/user/f", str(i).encode())
             check_equal(ask(d, "POST", url, {}).json["number"], i + 1)
-        for victim in ("front", "stock", "keeper"):
+        for victim in ("front", "layers", "keeper"):
             d.kill9(victim)
         got = patiently(lambda: _ok(ask(d, "GET", url + "/2/file?path=/home/user/f")))
         check_equal(got.body, b"1")
@@ -117,7 +118,7 @@ def _ok(answer, status=200):
 
 def test_transactions():
     "a transaction runs on a copy, several stand side by side, a commit applies exactly what was shown, a conflict applies nothing"
-    with small_templates() as templates, node(templates=templates) as (d, _):
+    with shared_node(templates=True) as d:
         box = a_box(d)
         url = f"/v1/sandboxes/{box['sandboxID']}/tx"
         put(d, box, "/home/user/f", b"first\n")
@@ -235,7 +236,7 @@ def test_commit_is_never_half():
             command = "for i in 0 1 2 3 4 5 6 7 8 9 10 11; do cat /home/user/next > /home/user/d/$i; done"
             tx = patiently(lambda: _ok(ask(d, "POST", url, {"command": command}, timeout=120), 201)).json
             check_equal(tx["exitCode"], 0, tx)
-            victim = ("stock", "front", "keeper", None)[rounds % 4]
+            victim = ("layers", "front", "keeper", None)[rounds % 4]
 
             def commit():
                 with contextlib.suppress(*BROKEN):
@@ -273,7 +274,7 @@ def children(pid):
 
 def kill_amid(d, names, began, ended):
     """kill -9 of these as soon as began() is true; "job" is the process of stock that changes the files. Whether that was before its end."""
-    pids = {n: [d.proc.pid] if n == "supervisor" else d.children("stock" if n == "job" else n) for n in names}
+    pids = {n: [d.proc.pid] if n == "supervisor" else d.children("layers" if n == "job" else n) for n in names}
     stop = time.monotonic() + 60
     while not began() and time.monotonic() < stop:
         pass
@@ -297,7 +298,7 @@ def test_undo_is_never_half():
         files = pathlib.Path(f"/proc/{Traces(d, 'root').inits().pop()}/root/home/user")
         check_equal(sh(d, box, "mkdir /home/user/a /home/user/z; " + fill.replace("NUMBER", "1") + "; echo 1 > z/z").code, 0)
         check_equal(ask(d, "POST", url, {}).status, 201)
-        for victims in (["front", "stock"], ["supervisor"], ["front"], ["stock"], ["keeper"], ["job"]):
+        for victims in (["front", "layers"], ["supervisor"], ["front"], ["layers"], ["keeper"], ["job"]):
             check_equal(patiently(lambda: sh(d, box, fill.replace("NUMBER", "2") + "; rm z/z; echo 2 > z/new")).code, 0)
             before, answers = (files / "a/101").stat().st_mtime_ns, []
 
@@ -326,7 +327,7 @@ def test_undo_is_never_half():
 
 def test_undo_that_does_not_fit():
     "an undo that ends at a full disk is taken back"
-    with small_templates() as templates, node(templates=templates, config="sandboxes: {disk: 48MiB}") as (d, _):
+    with shared_node(templates=True, config="sandboxes: {disk: 48MiB}") as d:
         box = a_box(d)
         url = f"/v1/sandboxes/{box['sandboxID']}/history"
         sh(d, box, "cd /home/user; echo 1 > a; head -c 30000000 /dev/urandom > big; echo 1 > c")
@@ -345,7 +346,7 @@ def test_undo_that_does_not_fit():
 
 def test_commit_that_does_not_fit():
     "a commit that ends at a full disk is taken back: what the sandbox changed in the same way as the transaction is as it was too"
-    with small_templates() as templates, node(templates=templates, config="sandboxes: {disk: 48MiB}") as (d, _):
+    with shared_node(templates=True, config="sandboxes: {disk: 48MiB}") as d:
         box = a_box(d)
         url = f"/v1/sandboxes/{box['sandboxID']}/tx"
         sh(d, box, "cd /home/user; echo 1 > f; echo 1 > g; echo 1 > gone; echo 1 > later; mkdir d; echo 1 > d/1")
@@ -400,7 +401,7 @@ def test_commit_without_room_for_attributes():
 
 def test_bad_input():
     "what cannot be done is refused with the reason"
-    with small_templates() as templates, node(templates=templates) as (d, _):
+    with shared_node(templates=True) as d:
         box = a_box(d)
         base = f"/v1/sandboxes/{box['sandboxID']}"
         for method, path, body, status, word in (

@@ -1,6 +1,6 @@
 """Images in and out: archives of every kind, registries, hostile ones, exports and what comes back from them.
 
-A bare stock does the work, asked over its socket (src/stock/proto.h); the archives are made here, or by skopeo and umoci.
+A bare stock does the work, asked over its socket (src/layers/proto.h); the archives are made here, or by skopeo and umoci.
 """
 import contextlib
 import gzip

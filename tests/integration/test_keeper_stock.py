@@ -233,6 +233,169 @@ def test_pause(who):
         nothing_left(k, (pid,))
 
 
+HOLDER = """
+import sys, time
+sys.path.insert(0, sys.argv[1])
+import keeper
+client = keeper.Client(sys.argv[2])
+reply = client.hold(sys.argv[3])
+print(reply.error, reply.since_us > 0, flush=True)
+sys.stdin.read()
+keeper.Client(sys.argv[2]).release(sys.argv[3]) if sys.argv[4] == "release" else time.sleep(600)
+print("released", flush=True)
+"""
+
+
+def a_holder(k, box, how):
+    """A process that holds the sandbox; at the end of its input it releases it over a new connection, or sleeps."""
+    return subprocess.Popen([sys.executable, "-c", HOLDER, os.path.dirname(kp.__file__), str(k.run / "keeper.sock"), box, how],
+                            stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+
+
+class Count:
+    """A counter in the sandbox, seen from outside."""
+
+    def __init__(self, pid):
+        self.path = pathlib.Path(f"/proc/{pid}/root/tmp/n")
+
+    def text(self):
+        return self.path.read_text() if self.path.exists() else ""
+
+    def stands(self):
+        before = self.text()
+        time.sleep(0.2)
+        return self.text() == before
+
+    def goes_on(self):
+        before = self.text()
+        eventually(lambda: self.text() not in ("", before), 10, "the counter goes on")
+
+
+def test_hold(who):
+    "a sandbox stands still while one holds it, and goes on when all have released it or are gone, unless it is paused"
+    with a_keeper(who) as k:
+        client = k.client()
+        pid = must(client.create("box", tiny(k, who))).init_pid
+        count = Count(pid)
+        with bound(k, "box") as init:
+            counter(init)
+            freezer_or_skip(k, "box")
+            must(client.resume("box"))
+            count.goes_on()
+            one, two = k.client(), k.client()
+            check(must(one.hold("box")).since_us > 0)
+            must(one.hold("box"))
+            must(two.hold("box"))
+            check_equal((k.holders("box"), client.list()["box"].frozen, record(k, "box")[5]), ({os.getpid()}, 0, 0))
+            check(count.stands())
+            must(two.release("box"))
+            check(count.stands(), "the first one still holds it")
+            must(one.release("box"))
+            must(one.release("box"))
+            count.goes_on()
+            must(two.hold("box"))
+            two.close()
+            eventually(lambda: not k.holders("box"), 10, "its connection has ended")
+            count.goes_on()
+            must(one.hold("box"))
+            must(client.pause("box"))
+            must(one.release("box"))
+            check(count.stands(), "it is paused")
+            check_equal(must(one.hold("box")).since_us, 0)
+            must(client.resume("box"))
+            check(count.stands(), "it is held")
+            check_equal(client.list()["box"].frozen, 0)
+            one.close()
+            count.goes_on()
+        three = k.client()
+        must(three.hold("box"))
+        check_equal(three.pause("box").error, kp.BAD_REQUEST)
+        check_equal(three.hold("other").error, kp.NO_SANDBOX)
+        must(client.kill("box"))
+        check_equal(three.release("box").error, kp.NO_SANDBOX)
+        nothing_left(k, (pid,))
+
+
+def test_hold_and_the_next_keeper():
+    "the next keeper goes on with the hold of a process that lives, and thaws the sandbox of one that does not"
+    with a_keeper() as k:
+        client, kind = k.client(), tiny(k, "root")
+        pids = {box: must(client.create(box, kind)).init_pid for box in ("released", "killed", "gone", "stopped")}
+        counts = {box: Count(pid) for box, pid in pids.items()}
+        for box in pids:
+            with bound(k, box) as init:
+                counter(init)
+            freezer_or_skip(k, box)
+            must(client.resume(box))
+        holders = {box: a_holder(k, box, "release" if box == "released" else "sleep") for box in pids}
+        try:
+            for holder in holders.values():
+                check_equal(holder.stdout.readline(), "0 True\n")
+            k.kill9()
+            holders["gone"].kill()
+            holders["gone"].wait()
+            check(counts["gone"].stands(), "there is no keeper")
+            k.start()
+            counts["gone"].goes_on()
+            check(all(counts[box].stands() for box in ("released", "killed", "stopped")))
+            holders["released"].stdin.close()
+            check_equal(holders["released"].stdout.readline(), "released\n")
+            counts["released"].goes_on()
+            holders["killed"].kill()
+            counts["killed"].goes_on()
+            check_equal([k.holders(box) for box in ("released", "killed", "gone")], [set()] * 3)
+            check(counts["stopped"].stands())
+            k.process.terminate()
+            check_equal(k.process.wait(), 0)
+            counts["stopped"].goes_on()
+            k.start()
+        finally:
+            for holder in holders.values():
+                holder.kill()
+                holder.wait()
+        client = k.client()
+        for box in pids:
+            must(client.kill(box))
+        nothing_left(k, pids.values())
+
+
+def test_markers_of_older_versions():
+    "what a layer store of an older version left frozen, with a marker in RUN, is thawed once; a paused sandbox stays paused"
+    with a_keeper() as k:
+        client, kind = k.client(), tiny(k, "root")
+        pids = {box: must(client.create(box, kind)).init_pid for box in ("one", "paused")}
+        counts = {box: Count(pid) for box, pid in pids.items()}
+        for box in pids:
+            with bound(k, box) as init:
+                counter(init)
+            freezer_or_skip(k, box)
+        check_equal((record(k, "one")[5], record(k, "paused")[5]), (1, 1))
+        k.kill9()
+        # As if the job had frozen the first one itself: the journal knows nothing of it.
+        path = k.run / "journal/one"
+        data = bytearray(path.read_bytes())
+        at = len(data) - 8 - 2816 - 8 * 40 - 4
+        data[at:at + 4] = bytes(4)
+        total = 0xCBF29CE484222325
+        for byte in data[:-8]:
+            total = ((total ^ byte) * 0x100000001B3) & (2**64 - 1)
+        data[-8:] = total.to_bytes(8, "little")
+        path.write_bytes(data)
+        (k.run / "stock-frozen").mkdir(mode=0o700)
+        for name in ("one", "paused", "ended"):
+            (k.run / "stock-frozen" / name).touch()
+        check(counts["one"].stands())
+        k.start()
+        client = k.client()
+        check_equal({b: i.frozen for b, i in client.list().items()}, {"one": 0, "paused": 1})
+        counts["one"].goes_on()
+        check(counts["paused"].stands())
+        check(not (k.run / "stock-frozen").exists())
+        for box in pids:
+            must(client.kill(box))
+        nothing_left(k, pids.values())
+
+
 def test_paused_and_killed():
     "a paused sandbox can be killed, and ends at its deadline; nothing is left of either"
     with a_keeper() as k:

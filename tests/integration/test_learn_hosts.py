@@ -2,10 +2,10 @@
 import json
 
 from hutch_test import HUTCH_TEST, check, check_equal, check_in, hutch, hutch_record, workspace
-from internet import Internet
+from internet import Internet, at
 
 CURL = "curl -sS --max-time 60 -o /dev/null"
-SCRIPT = f"{CURL} http://api.test/a; {CURL} https://other.test/b; {CURL} http://files.test:8080/; {CURL} http://127.8.0.1/; true"
+SCRIPT = f"{CURL} http://api.test/a; {CURL} https://other.test/b; {CURL} http://files.test:8080/; {CURL} http://{at(1)}/; true"
 
 
 def learn(net, who, ws, *args):

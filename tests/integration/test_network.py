@@ -7,9 +7,10 @@ import time
 
 from daemon import Daemon
 from hutch_test import check, check_equal, check_in, eventually
-from internet import Internet
+from internet import Internet, at
 from node import node
 from node_client import ask, create, patient, sh
+from shared import shared_world
 
 CODE = "curl -sS --max-time 60 -o /dev/null -w '%{http_code} ' "
 
@@ -30,7 +31,7 @@ def native(d, method, b, path, body=None):
 
 def test_e2b_fields():
     "allowOut, denyOut and allow_internet_access mean what they mean at E2B, at creation and by PUT"
-    with Internet() as net, Daemon(config=net.config()) as d:
+    with shared_world() as (net, d):
         both = ("https://api.test/", "https://other.test/")
         b = create(d)
         check_equal(codes(d, b, *both), ["200", "200"], "no field: the public internet")
@@ -52,7 +53,7 @@ def test_e2b_fields():
 
 def test_policy_change_cuts():
     "a change of the rules takes effect at once: open tunnels and streams that are no longer allowed are cut"
-    with Internet() as net, Daemon(config=net.config()) as d:
+    with shared_world() as (net, d):
         b = create(d, network={"allowOut": ["api.test"], "denyOut": ["0.0.0.0/0"]})
         out = {}
         t = threading.Thread(target=lambda: out.update(r=sh(d, b, "curl -sS -N --max-time 300 'https://api.test/sse?2000' | tail -c 20; echo; echo cut",
@@ -182,7 +183,7 @@ def test_proxy_password():
         settings = {"address": "socks.test:1080", "username": "joe", "password": "pa55-of-joe"}
         b = create(d, network={"egressProxy": settings})
         check_equal(codes(d, b, "https://api.test/", "http://api.test/"), ["200", "200"])
-        check_equal(sorted(proxy.targets), [("127.8.0.1", 80), ("127.8.0.1", 443)])
+        check_equal(sorted(proxy.targets), [(at(1), 80), (at(1), 443)])
         shown = [ask(d, "GET", f"/sandboxes/{b['sandboxID']}"), native(d, "GET", b, "network")]
         check_equal(shown[0].json["network"]["egressProxy"], {"address": "socks.test:1080", "username": "joe"}, shown[0])
         check_equal(shown[1].json["policy"]["upstream_proxy"], {"address": "socks.test:1080", "username": "joe"}, shown[1])
@@ -212,7 +213,7 @@ def test_proxy_password():
 def test_secrets():
     "a secret reaches the server it is bound to and nobody else; inside there is only a placeholder; echoes are redacted"
     value = "sk-live-4f1c9a7be2d04ab5"
-    with Internet() as net, Daemon(config=net.config()) as d:
+    with shared_world() as (net, d):
         a = ask(d, "POST", "/v1/secrets", {"name": "llm", "value": value, "spec": {
             "bind": [{"hosts": ["api.test"], "paths": ["/echo"]}], "env": "LLM_KEY",
             "inject": {"type": "replace", "in": ["header"]}}})
@@ -242,7 +243,7 @@ def test_secrets():
 
 def test_e2b_header_rules():
     "E2B's header rules with ${e2b.secrets.NAME} set the header on the way out"
-    with Internet() as net, Daemon(config=net.config()) as d:
+    with shared_world() as (net, d):
         a = ask(d, "POST", "/secrets", {"name": "Token", "value": "v-123456789"})
         check_equal(a.status, 201, a)
         check(a.json["secretID"].startswith("sec_") and a.json["name"] == "token" and "value" not in a.json, a)
@@ -255,7 +256,7 @@ def test_e2b_header_rules():
 
 def test_approvals():
     "a request that needs approval waits; allowed it goes on, denied it is refused; a grant for minutes ends"
-    with Internet() as net, Daemon(config=net.config()) as d:
+    with shared_world() as (net, d):
         a = patient(d, "POST", "/v1/sandboxes", {"template": "host", "network": {"default": "deny", "on_miss": "ask", "ask_hold": 120}})
         check_equal(a.status, 201, a)
         b, out = a.json, {}
@@ -323,7 +324,7 @@ def test_other_deaths():
 
 def test_sandboxes_are_apart():
     "two sandboxes with the same addresses do not see each other, nor each other's policy, denials or names"
-    with Internet() as net, Daemon(config=net.config()) as d:
+    with shared_world() as (net, d):
         a, b = create(d, network={"denyOut": ["0.0.0.0/0"]}), create(d)
         check_equal(codes(d, a, "https://api.test/"), ["403"])
         check_equal(codes(d, b, "https://api.test/"), ["200"])
@@ -334,7 +335,7 @@ def test_sandboxes_are_apart():
 
 def test_bad_upstreams():
     "expired, unknown and wrong certificates and private addresses are refused with the reason, never passed on"
-    with Internet() as net, Daemon(config=net.config()) as d:
+    with shared_world() as (net, d):
         doc = {"rules": [{"id": "all", "hosts": list(net.hosts), "ports": [80, 443], "http": [{"methods": ["GET"]}]}]}
         a = patient(d, "POST", "/v1/sandboxes", {"template": "host", "network": doc})
         check_equal(a.status, 201, a)

@@ -16,6 +16,7 @@ from daemon import Daemon
 from hutch_test import SOAK, check_equal, check_in, skip
 from internet import Internet
 from node_client import patient, sh
+from shared import end_sandboxes, share
 
 
 def wheel(root):
@@ -102,27 +103,27 @@ def crates(root):
 
 @contextlib.contextmanager
 def world():
-    """An internet, a node, and a sandbox that may reach two hosts."""
+    """An internet with these files, and a node."""
     root = pathlib.Path(tempfile.mkdtemp(prefix="hutch-www-"))
     try:
         for make in (wheel, tarball, repository, packages, crates):
             make(root)
         with Internet(files=root) as net, Daemon(config=net.config()) as d:
-            rules = [{"id": "files", "hosts": ["files.test"], "http": [{"methods": ["GET", "HEAD"], "paths": ["/f/**"]}]},
-                     {"id": "api", "hosts": ["api.test"], "http": [{"methods": ["GET", "POST"], "paths": ["/echo"]}]}]
-            a = patient(d, "POST", "/v1/sandboxes", {"template": "host", "network": {"rules": rules}, "timeout": 1200})
-            check_equal(a.status, 201, a)
-            yield d, a.json
+            yield d
     finally:
         shutil.rmtree(root, ignore_errors=True)
 
 
 def inside(program, script, timeout=400):
-    """What the script printed in such a sandbox."""
+    """What the script printed in a sandbox that may reach two hosts."""
     if not shutil.which(program):
         skip(f"{program} is not installed on this machine")
-    with world() as (d, b):
-        return sh(d, b, script, timeout=timeout)
+    rules = [{"id": "files", "hosts": ["files.test"], "http": [{"methods": ["GET", "HEAD"], "paths": ["/f/**"]}]},
+             {"id": "api", "hosts": ["api.test"], "http": [{"methods": ["GET", "POST"], "paths": ["/echo"]}]}]
+    with share("clients", world, end_sandboxes) as d:
+        a = patient(d, "POST", "/v1/sandboxes", {"template": "host", "network": {"rules": rules}, "timeout": 1200})
+        check_equal(a.status, 201, a)
+        return sh(d, a.json, script, timeout=timeout)
 
 
 def test_curl_and_wget():

@@ -7,8 +7,10 @@ import threading
 
 from daemon import free_port
 from hutch_test import check, check_equal, check_in, eventually
+from internet import at
 from netattack import Canary, allow, box, denials, inside, network, node, own_address
 from node_client import ask, sh, to_box
+from shared import shared_world
 
 REFUSED = ("ECONNREFUSED", "ECONNRESET", "ENETUNREACH", "EHOSTUNREACH", "EPERM", "EACCES")
 
@@ -16,13 +18,13 @@ REFUSED = ("ECONNREFUSED", "ECONNRESET", "ENETUNREACH", "EHOSTUNREACH", "EPERM",
 def test_no_way_around():
     "no address of the world, the host or its loopback is reached without the proxy, by TCP or UDP"
     own = own_address()
-    with node() as (net, d), Canary("127.0.0.1", "::1", *([own] if own else [])) as canary:
+    with shared_world() as (net, d), Canary("127.0.0.1", "::1", *([own] if own else [])) as canary:
         canary.control()
         b = box(d, allow("api.test"))
         got = inside(d, b, f"""
 out = {{}}
 for a in ["127.0.0.1", "::1", "{own or '192.0.2.1'}", "10.255.0.1", "0.0.0.0", "::", "::ffff:127.0.0.1", "192.168.0.1", "172.17.0.1", "169.254.169.254",
-          "fd00:ec2::254", "::ffff:169.254.169.254", "8.8.8.8", "1.1.1.1", "2001:4860:4860::8888", "127.8.0.1", "224.0.0.1", "255.255.255.255", "64:ff9b::7f00:1"]:
+          "fd00:ec2::254", "::ffff:169.254.169.254", "8.8.8.8", "1.1.1.1", "2001:4860:4860::8888", NETWORK + ".1", "224.0.0.1", "255.255.255.255", "64:ff9b::7f00:1"]:
     for port in ({canary.port}, 80, 443):
         def tcp():
             with socket.create_connection((a, port), timeout=8) as s:
@@ -55,7 +57,7 @@ say(out)
 
 def test_no_other_protocols():
     "raw, ICMP, SCTP, DCCP, packet and vsock sockets, routes, addresses and marks are refused; what is ordinary works"
-    with node() as (net, d):
+    with shared_world() as (net, d):
         got = inside(d, box(d), """
 out = {}
 for name, args in {"raw": (2, 3, 255), "raw6": (10, 3, 255), "icmp raw": (2, 3, 1), "sctp": (2, 1, 132), "sctp6": (10, 1, 132), "sctp seq": (2, 5, 132), "dccp": (2, 6, 33), "udplite": (2, 2, 136),
@@ -96,7 +98,7 @@ say(out)""")
 
 def test_unix_sockets_of_the_host():
     "sockets of the host, abstract or in the file system, are not found inside"
-    with node() as (net, d), tempfile.TemporaryDirectory(prefix="hutch-sock-") as folder:
+    with shared_world() as (net, d), tempfile.TemporaryDirectory(prefix="hutch-sock-") as folder:
         os.chmod(folder, 0o755)
         name, path, heard = f"\0hutch-canary-{os.getpid()}", f"{folder}/s", []
         listeners = []
@@ -129,7 +131,7 @@ say(out)"""
 
 def test_neighbours():
     "a sandbox hears nothing of another: not on its addresses, by broadcast, multicast or with a forged source"
-    with node() as (net, d):
+    with shared_world() as (net, d):
         a, b = box(d, allow("api.test")), box(d, allow("api.test"))
         inside(d, a, """
 if os.fork() == 0:
@@ -177,7 +179,7 @@ say(out)"""
 
 def test_inbound_needs_the_api():
     "a server inside, on a low port too, is reached from outside through the API only, and there with its token if it has one"
-    with node() as (net, d):
+    with shared_world() as (net, d):
         b = box(d)
         got = inside(d, b, """
 s = socket.socket(); s.setsockopt(1, 2, 1)
@@ -208,7 +210,7 @@ say(r)""")
 
 def test_dns_carries_nothing_out():
     "no lookup of any kind, name or rate makes the node ask anybody: a question is never a message"
-    with node() as (net, d):
+    with shared_world() as (net, d):
         b = box(d, allow("api.test", "*.wild.test"))
         net.forget()
         got = inside(d, b, """
@@ -223,7 +225,7 @@ time.sleep(1.1)
 for name, kind in dict(A=1, NS=2, CNAME=5, SOA=6, NULL=10, PTR=12, MX=15, TXT=16, AAAA=28, SRV=33, OPT=41, SVCB=64, HTTPS=65, AXFR=252, ANY=255, odd=4711).items():
     r = dns("x" + label(20) + ".wild.test", kind, timeout=2)
     out["kinds"][name] = [r[0], struct.unpack(">H", r[2][6:8])[0] if len(r[2]) > 8 else 0]
-for server in ("8.8.8.8", "127.8.0.1", "9.9.9.9"):
+for server in ("8.8.8.8", NETWORK + ".1", "9.9.9.9"):
     out[server] = dns("api.test", 1, server)[:2]
 out["tcp"] = dns("api.test", 1, "8.8.4.4", tcp=True)[0]
 bad = {"chaos": dns("version.bind", 16, cls=3), "response": dns("api.test", 1, flags=0x8180, timeout=1), "two": dns("", raw=b"\\x12\\x34\\1\\0\\0\\2\\0\\0\\0\\0\\0\\0\\3api\\4test\\0\\0\\1\\0\\1\\3www\\4test\\0\\0\\1\\0\\1", timeout=1),
@@ -234,7 +236,7 @@ out["after"] = dns("api.test")[:2]
 say(out)""")
         check_equal(net.names.asked, [], "a lookup went upstream")
         check_equal((got["8.8.8.8"][0], got["9.9.9.9"][0], got["tcp"], got["after"][0]), (0, 0, 0, 0), got)
-        check_equal(got["127.8.0.1"], [-1, ["ConnectionRefusedError"]], "127/8 is the sandbox's own")
+        check_equal(got[at(1)], [-1, ["ConnectionRefusedError"]], "127/8 is the sandbox's own")
         check(got["after"][1][0].startswith("198.18."), got)
         check("-1" not in got["answers"] and "0" in got["answers"], got["answers"])
         for kind in ("NULL", "TXT", "MX", "SRV", "HTTPS", "SVCB", "AXFR", "ANY", "odd", "CNAME", "NS"):
@@ -250,7 +252,8 @@ say(out)""")
 
 def test_host_spellings():
     "only the allowed name itself, whatever its case and with one final dot, passes; everything that resembles it does not"
-    with node(**{"evilapi_test": "127.8.0.2", "api_test_evil_test": "127.8.0.2", "xwild_test": "127.8.0.2", "wild_test": "127.8.0.2", "bad_wild_test": "127.8.0.2", "a_wild_test": "127.8.0.2"}) as (net, d):
+    with shared_world() as (net, d):
+        net.hosts.update(dict.fromkeys(("evilapi.test", "api.test.evil.test", "xwild.test", "wild.test", "bad.wild.test", "a.wild.test"), at(2)))
         doc = allow("api.test", "*.wild.test")
         doc["rules"].append({"id": "no", "effect": "deny", "hosts": ["bad.wild.test"]})
         b = box(d, doc)
@@ -303,7 +306,7 @@ say([[(n, tries(n)) for n in good], [(n, tries(n)) for n in bad]])"""
 
 def test_patterns_too_broad():
     "patterns that would open a whole zone, or nothing, are refused when they are given, and the policy in force stays"
-    with node() as (net, d):
+    with shared_world() as (net, d):
         b = box(d, allow("api.test"))
         for bad in ("*", "*.", "*.com", "*.co.uk", "a.*.com", "*api.test", "api.test:0", "api.test:65536", "http://api.test", "api.test/x", "*.*.test", "a*.test", "127.1", "0x7f.1", "api..test", "", " "):
             a = ask(d, "PUT", f"/v1/sandboxes/{b['sandboxID']}/network", {"rules": [{"hosts": [bad]}]})
@@ -319,7 +322,7 @@ def test_patterns_too_broad():
 
 def test_nothing_allowed():
     "a document without rules, and one that denies what another part allows, let nothing pass"
-    with node() as (net, d):
+    with shared_world() as (net, d):
         for doc in ("off", "none", {}, {"default": "deny"}, {"allow": []}, {"allow": ["www.test"]}, {"rules": [{"hosts": ["*"], "broad": True}], "deny": ["api.test"]}, {"default": "public", "deny": [".test"]}):
             b = box(d, doc)
             got = inside(d, b, "say([http(get('/')).status, http(get('/'), port=80).status, http(get('/'), via='connect').status, http(get('/'), via='socks5').status])")
@@ -340,7 +343,7 @@ LITERALS = ["127.0.0.1", "127.1", "127.0.1", "0x7f.0.0.1", "0x7f000001", "0177.0
 
 def test_address_spellings():
     "no spelling of an inner address reaches it, not by CONNECT, SOCKS, absolute targets or Host, even if every public name and address is allowed"
-    with node() as (net, d), Canary("127.0.0.1", "::1") as canary:
+    with shared_world() as (net, d), Canary("127.0.0.1", "::1") as canary:
         canary.control()
         b = box(d, {"default": "public", "tls": {"intercept": "always"}, "rules": [{"id": "v4", "cidrs": ["0.0.0.0/0"], "ports": [80, canary.port]}, {"id": "v6", "cidrs": ["::/0"], "ports": [80, canary.port]}],
                     "limits": {"connections": 4000, "new_conn_per_s": 1000, "rps": 1000, "burst": 2000}})
@@ -388,9 +391,9 @@ def test_names_that_lie():
     with node("  private: 10.1.2.0/24\n") as (net, d), Canary("127.0.0.1", "::1") as canary:
         canary.control()
         net.hosts.update(hosts)
-        net.hosts["mixed.lie.test"] = ["127.0.0.1", "127.8.0.2", "10.0.0.1"]
+        net.hosts["mixed.lie.test"] = ["127.0.0.1", at(2), "10.0.0.1"]
         net.hosts["alias.lie.test"] = ("cname", "api.test")
-        net.hosts["v6in.lie.test"] = ["::1", "127.8.0.1"]
+        net.hosts["v6in.lie.test"] = ["::1", at(1)]
         doc = {"rules": [{"id": "lie", "hosts": ["*.lie.test"], "ports": [80, canary.port], "cleartext": True, "http": [{"methods": ["GET"]}]}], "limits": {"new_conn_per_s": 1000}}
         b = box(d, doc)
         code = f"""
@@ -417,11 +420,11 @@ say(out)"""
 
 def test_rebinding():
     "a name that is public when it is checked and inner when it is asked again leads nowhere inner"
-    with node() as (net, d), Canary("127.0.0.1") as canary:
+    with shared_world() as (net, d), Canary("127.0.0.1") as canary:
         canary.control()
-        now, asked = {"a": "127.8.0.2"}, []
+        now, asked = {"a": at(2)}, []
         net.hosts["turn.test"] = lambda: now["a"]
-        net.hosts["each.test"] = lambda: asked.append(1) or ("127.8.0.2" if len(asked) <= 2 else "127.0.0.1")
+        net.hosts["each.test"] = lambda: asked.append(1) or (at(2) if len(asked) <= 2 else "127.0.0.1")
         doc = {"rules": [{"id": "turn", "hosts": ["turn.test", "each.test"], "ports": [80, canary.port], "cleartext": True, "http": [{"methods": ["GET"]}]}], "limits": {"new_conn_per_s": 1000}}
         b = box(d, doc)
         check_equal(inside(d, b, "say(list(http(get('/1', 'turn.test'), 'turn.test', 80)))"), [200, ""])
@@ -440,19 +443,19 @@ say(out)""")
         check_equal(set(got) - {"resolved_private", "upstream_unreachable"}, set(), got)
         check_in("resolved_private", got)
         check_equal(canary.heard, [])
-        now["a"] = "127.8.0.2"
+        now["a"] = at(2)
         got = inside(d, b, "time.sleep(6); say(http(get('/4', 'turn.test'), 'turn.test', 80).status)")
         check_equal((got, [r["path"] for r in net.seen("turn.test")]), (200, ["/1", "/4"]))
 
 
 def test_own_resolver_and_hosts_file():
     "what a sandbox writes into its own hosts file or resolver changes where it connects, never where the request goes"
-    with node() as (net, d):
+    with shared_world() as (net, d):
         b = box(d, allow("api.test"))
         got = inside(d, b, """
 out = {"write": errno_of(lambda: open("/etc/hosts", "a").close()), "resolv": errno_of(lambda: open("/etc/resolv.conf", "a").close())}
 # The same thing with a client that resolves by itself: connect anywhere, and say api.test or other.test.
-for addr in ("127.8.0.2", "1.2.3.4", "198.18.200.200", "2001:db8::1"):
+for addr in (NETWORK + ".2", "1.2.3.4", "198.18.200.200", "2001:db8::1"):
     for port in (80, 443):
         out[addr + " api %d" % port] = list(http(get("/api"), "api.test", port, to=addr))
         out[addr + " other %d" % port] = list(http(get("/other", "other.test"), "other.test", port, to=addr))
@@ -460,12 +463,12 @@ say(out)""")
         check(all(v[0] != 200 for k, v in got.items() if " other" in k), got)
         check_equal(net.seen("other.test"), [])
         check(net.seen() and all(r["host"] == "api.test" for r in net.seen()), net.seen())
-        check(net.web["127.8.0.2", 80].requests == [] and net.web["127.8.0.2", 443].requests == [], "a name was taken to another address")
+        check(net.web[at(2), 80].requests == [] and net.web[at(2), 443].requests == [], "a name was taken to another address")
 
 
 def test_what_the_connection_says():
     "the name that was connected to, the one in TLS and the one in the request must agree, in every combination"
-    with node() as (net, d):
+    with shared_world() as (net, d):
         b = box(d, allow("api.test", "www.test"))
         got = inside(d, b, """
 E = "other.test"
@@ -525,7 +528,7 @@ say(out)""", timeout=400)
 
 def test_hostile_hellos():
     "a ClientHello that cannot be read in one way only is refused; a strange but lawful one is not"
-    with node() as (net, d):
+    with shared_world() as (net, d):
         b = box(d, allow("api.test"))
         got = inside(d, b, """
 def change(f): return record(with_extensions(hello_bytes("api.test"), f))
@@ -534,7 +537,7 @@ out = {"bad": {}, "good": {}}
 B = {
  "two names": change(only_sni(b"api.test", b"other.test")), "two extensions": change(only_sni(b"api.test", n=2)),
  "other then own": change(lambda e: [(0, sni_extension(b"other.test"))] + e), "nul": change(only_sni(b"api.test\\0.evil.test")), "nul end": change(only_sni(b"api.test\\0")),
- "address": change(only_sni(b"127.8.0.1")), "v6": change(only_sni(b"::1")), "empty": change(only_sni(b"")), "space": change(only_sni(b"api.test ")), "long": change(only_sni(b"a." * 200 + b"test")),
+ "address": change(only_sni(NETWORK.encode() + b".1")), "v6": change(only_sni(b"::1")), "empty": change(only_sni(b"")), "space": change(only_sni(b"api.test ")), "long": change(only_sni(b"a." * 200 + b"test")),
  "utf8": change(only_sni("\\u0430pi.test".encode())), "wild": change(only_sni(b"*.test")), "port": change(only_sni(b"api.test:443")), "two dots": change(only_sni(b"api.test..")), "list length": change(lambda e: [(0, b"\\0\\xff\\0\\0\\x08api.test")] + [x for x in e if x[0]]),
  "type": change(lambda e: [(0, b"\\0\\x0b\\1\\0\\x08api.test")] + [x for x in e if x[0]]),
  "trailing": record(hello_bytes("api.test") + b"\\0"), "second message": record(hello_bytes("api.test") + hello_bytes("other.test")), "not hello": record(b"\\2" + hello_bytes("api.test")[1:]),
@@ -569,7 +572,7 @@ say(out)""", timeout=300)
 
 def test_encrypted_names():
     "where a stream is passed through unread, an encrypted ClientHello and a name other than the one connected to are refused"
-    with node() as (net, d):
+    with shared_world() as (net, d):
         b = box(d, {"rules": [{"id": "pass", "hosts": ["api.test"], "tls": "passthrough"}, {"id": "db", "proto": "tcp", "hosts": ["ssh.test"], "ports": [22]}]})
         got = inside(d, b, """
 def change(f): return record(with_extensions(hello_bytes("api.test"), f))
@@ -592,7 +595,7 @@ say(out)""")
 
 def test_proxy_ports():
     "ports in a target are one decimal number from 1 to 65535, and the rule's ports hold in every way to connect"
-    with node() as (net, d):
+    with shared_world() as (net, d):
         b = box(d, allow("api.test"))
         got = inside(d, b, """
 out = {}
@@ -615,7 +618,7 @@ say(out)""")
 
 def test_change_while_open():
     "what is taken out of the rules while streams, tunnels and idle connections are open is cut, and new requests on them are refused"
-    with node() as (net, d):
+    with shared_world() as (net, d):
         b = box(d, {"rules": [{"id": "db", "proto": "tcp", "hosts": ["ssh.test"], "ports": [22]}, {"id": "pass", "hosts": ["other.test"], "tls": "passthrough"}, *allow("api.test")["rules"]]})
         out = {}
         t = threading.Thread(target=lambda: out.update(inside(d, b, """
@@ -654,7 +657,7 @@ say(got)""")))
 def test_wrong_answers_look_alike():
     "whether an inner address has a listener cannot be told from the refusal of a name that resolves to it"
     port = free_port()
-    with node() as (net, d), Canary("127.0.0.1") as canary:
+    with shared_world() as (net, d), Canary("127.0.0.1") as canary:
         net.hosts.update({"in.test": "127.0.0.1", "in2.test": "10.9.8.7"})
         b = box(d, {"rules": [{"id": "in", "hosts": ["in.test", "in2.test", "api.test"], "ports": [80, canary.port, port], "cleartext": True, "http": [{"methods": ["GET"]}]}]})
         got = inside(d, b, f"""

@@ -10,6 +10,7 @@ import threading
 import time
 
 from hutch_test import SOAK, check, check_equal, check_in, eventually, skip
+from internet import at
 from netattack import allow, box, denials, inside, node, status
 from node import Traces
 from node_client import ask, sh
@@ -285,8 +286,8 @@ def test_bodies():
         time.sleep(15)
         return False
     with node() as (net, d):
-        net.start_raw("endless.test", "127.8.0.50", endless)
-        net.start_raw("deaf.test", "127.8.0.51", deaf)
+        net.start_raw("endless.test", at(50), endless)
+        net.start_raw("deaf.test", at(51), deaf)
         b = box(d, {**allow("api.test", "endless.test", "deaf.test"), "limits": {"connections": 256, "new_conn_per_s": 1000}})
         before = status(d.children("egress")[0])
         with Neighbour(d) as n:
@@ -363,7 +364,7 @@ say([codes, sorted(reasons), reset, sizes])""", timeout=300)
 def test_upstream_limits():
     "one sandbox cannot make the node open more connections to the world than it may have itself, nor keep them after it is gone"
     with node() as (net, d):
-        slow = net.start_raw("slow.test", "127.8.0.52", lambda s, log: time.sleep(8))
+        slow = net.start_raw("slow.test", at(52), lambda s, log: time.sleep(8))
         b = box(d, {**allow("slow.test", "api.test"), "limits": {"connections": 64, "new_conn_per_s": 1000, "rps": 5000, "burst": 5000}})
         with Neighbour(d) as n:
             inside(d, b, """
@@ -381,7 +382,7 @@ say(0)""", timeout=180)
         check_equal(ask(d, "DELETE", f"/sandboxes/{b['sandboxID']}").status, 204)
         pid = d.children("egress")[0]
         eventually(lambda: status(pid)["fds"] <= n.before["fds"] + 40, 30, "everything of it is closed")
-        with socket.create_connection(("127.8.0.1", 80)) as s:  # the server itself is well
+        with socket.create_connection((at(1), 80)) as s:  # the server itself is well
             s.sendall(b"GET / HTTP/1.0\r\n\r\n")
             check(re.match(rb"HTTP/1.1 200", s.recv(200)), "the server")
 

@@ -5,8 +5,10 @@ import socket
 import threading
 
 from hutch_test import SOAK, check, check_equal, check_in, eventually, skip
-from netattack import allow, box, inside, network, node
+from internet import at
+from netattack import allow, box, inside, network
 from node_client import sh
+from shared import shared_world
 
 # name -> bytes after "POST /a HTTP/1.1\r\nHost: api.test\r\n"; each tries to make a reader see a request for /smuggled.
 INNER = "GET /smuggled HTTP/1.1\\r\\nHost: api.test\\r\\n\\r\\n"
@@ -52,7 +54,7 @@ SMUGGLING = {
 
 def test_framing():
     "a request whose end two readers would put in different places is refused before a byte of it is sent; the next one is judged by itself"
-    with node() as (net, d):
+    with shared_world() as (net, d):
         # /smuggled is not allowed, so that whoever sees it in the server's list has got around the rules.
         b = box(d, {"rules": [{"id": "a", "hosts": ["api.test"], "ports": [80, 443], "http": [{"methods": ["GET", "POST"], "paths": ["/a", "/ok"]}]}]})
         code = "cases = {" + ", ".join(f'"{k}": b"{v}"' for k, v in SMUGGLING.items()) + "}\n" + """
@@ -98,7 +100,7 @@ say(out)"""
         fell = []
         for name, rest in SMUGGLING.items():
             net.forget()
-            with socket.create_connection(("127.8.0.1", 80)) as s:
+            with socket.create_connection((at(1), 80)) as s:
                 s.settimeout(60)
                 s.sendall(b"POST /a HTTP/1.1\r\nHost: api.test\r\n" + eval('b"' + rest + '"'))  # pylint: disable=eval-used
                 s.shutdown(socket.SHUT_WR)  # it ends when it has read everything
@@ -114,8 +116,8 @@ say(out)"""
 
 def test_what_is_sent():
     "what the server gets is written anew: one Host, no hop-by-hop fields, no proxy fields, one framing"
-    with node() as (net, d):
-        raw = net.start_raw("raw.test", "127.8.0.30", lambda s, head: s.sendall(b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\nConnection: close\r\nAlt-Svc: h3=\":443\"\r\nX-A: b\r\n\r\nok"))
+    with shared_world() as (net, d):
+        raw = net.start_raw("raw.test", at(30), lambda s, head: s.sendall(b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\nConnection: close\r\nAlt-Svc: h3=\":443\"\r\nX-A: b\r\n\r\nok"))
         b = box(d, {"rules": [{"id": "r", "hosts": ["raw.test"], "ports": [80], "http": [{"methods": ["GET", "POST"]}]}]})
         got = inside(d, b, """
 a = http(b"GET /x?y=1 HTTP/1.1\\r\\nhost:   raw.test  \\r\\nConnection: close, X-Secret-Hop, keep-alive\\r\\nX-Secret-Hop: 1\\r\\nProxy-Authorization: Basic eDp5\\r\\nProxy-Connection: keep-alive\\r\\nKeep-Alive: 5\\r\\nTE: trailers, gzip;q=0.5\\r\\nUpgrade: h2c\\r\\nHTTP2-Settings: AAMAAABkAAQAAP__\\r\\n"
@@ -147,7 +149,7 @@ PATHS = {  # sent -> what the server gets; None: refused as malformed; False: re
 
 def test_paths():
     "a path is judged in the form in which it is sent, in every reading that servers have of it; what nobody reads alike is refused"
-    with node() as (net, d):
+    with shared_world() as (net, d):
         b = box(d, {"rules": [{"id": "p", "hosts": ["api.test"], "ports": [80, 443], "http": [{"methods": ["GET"], "paths": ["/pub/**"]}], "deny": [{"paths": ["/pub/private/**"]}]}]})
         code = "paths = [" + ", ".join(f'b"{p}"' for p in PATHS) + "]\n" + """
 out = []
@@ -176,7 +178,7 @@ say(out)"""
 
 def test_methods():
     "methods are compared as they are, also those that a header names instead"
-    with node() as (net, d):
+    with shared_world() as (net, d):
         b = box(d, {"rules": [{"id": "m", "hosts": ["api.test"], "http": [{"methods": ["GET", "POST"]}]}]})
         got = inside(d, b, """
 out = {}
@@ -198,7 +200,7 @@ say(out)""")
 
 def test_h2_attacks():
     "HTTP/2: requests that cannot be written as one HTTP/1 request, and floods, end their stream or connection; nothing of them is sent on"
-    with node() as (net, d):
+    with shared_world() as (net, d):
         b = box(d, allow("api.test"))
         got = inside(d, b, """
 out = {}
@@ -289,8 +291,8 @@ say(out)""", timeout=400)
 
 def test_upgrades():
     "an upgrade to WebSocket passes where it is allowed; h2c and other upgrades, and a server that switches unasked, do not"
-    with node() as (net, d):
-        rogue = net.start_raw("rogue.test", "127.8.0.31", lambda s, head: s.sendall(b"HTTP/1.1 101 Switching Protocols\r\nUpgrade: websocket\r\nConnection: Upgrade\r\n\r\nfree bytes") or True)
+    with shared_world() as (net, d):
+        rogue = net.start_raw("rogue.test", at(31), lambda s, head: s.sendall(b"HTTP/1.1 101 Switching Protocols\r\nUpgrade: websocket\r\nConnection: Upgrade\r\n\r\nfree bytes") or True)
         b = box(d, {"rules": [{"id": "ws", "hosts": ["api.test", "rogue.test"], "ports": [80, 443], "http": [{"methods": ["GET"], "paths": ["/ws", "/x"]}]}]})
         got = inside(d, b, """
 WS = b"Connection: Upgrade\\r\\nUpgrade: websocket\\r\\nSec-WebSocket-Version: 13\\r\\nSec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\\r\\n"
@@ -346,8 +348,8 @@ def test_servers_that_lie():
         path = re.findall(rb"(?:GET|POST) (/\S*) HTTP", log)[-1].decode()
         s.sendall(answers.get(path, answers["/good"]))
         return path in ("/good", "/extra", "/two-cl", "/cl-te", "/204", "/continues")
-    with node() as (net, d):
-        net.start_raw("liar.test", "127.8.0.32", talk)
+    with shared_world() as (net, d):
+        net.start_raw("liar.test", at(32), talk)
         b = box(d, {"rules": [{"id": "l", "hosts": ["liar.test"], "ports": [80], "http": [{"methods": ["GET"]}]}]})
         got = inside(d, b, f"""
 out = {{}}
@@ -369,7 +371,7 @@ say(out)""", timeout=150)
 
 def test_redirects_are_not_followed():
     "a redirect is handed to the client, and what it then asks is judged anew"
-    with node() as (net, d):
+    with shared_world() as (net, d):
         b = box(d, allow("api.test"))
         got = sh(d, b, "for u in http://169.254.169.254/latest http://127.0.0.1:1/ https://other.test/x http://private.test/; do "
                        "curl -sS --max-time 60 -o /dev/null -w '%{http_code}:%{redirect_url} ' \"https://api.test/redirect?$u\"; "
@@ -384,7 +386,7 @@ def test_redirects_are_not_followed():
 
 def test_expect_and_half_close():
     "100-continue does not make a body pass unjudged, and half-closed connections get their answer"
-    with node() as (net, d):
+    with shared_world() as (net, d):
         b = box(d, {"rules": [{"id": "a", "hosts": ["api.test"], "ports": [80, 443], "http": [{"methods": ["POST"], "paths": ["/echo"], "max_request_bytes": 1000}]}]})
         got = inside(d, b, """
 out = {}
@@ -421,10 +423,10 @@ def test_between_connections():
             conns[id(s)] = [(p.decode(), h.decode()) for p, h in heads]
         s.sendall(b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok")
         return True
-    with node() as (net, d):
+    with shared_world() as (net, d):
         keep = []
-        net.start_raw("one.test", "127.8.0.33", lambda s, log: keep.append(s) or talk(s, log))
-        net.hosts["two.test"] = "127.8.0.33"
+        net.start_raw("one.test", at(33), lambda s, log: keep.append(s) or talk(s, log))
+        net.hosts["two.test"] = at(33)
         boxes = [box(d, allow("one.test", "two.test")) for _ in range(2)]
         for i, b in enumerate(boxes * 2):
             got = inside(d, b, f"""

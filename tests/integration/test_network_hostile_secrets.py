@@ -12,9 +12,10 @@ import urllib.parse
 
 from daemon import Daemon
 from hutch_test import check, check_equal, check_in, eventually, skip
-from internet import Internet
+from internet import Internet, at
 from netattack import box, denials, inside, network, node
 from node_client import ask, sh
+from shared import shared_world
 
 
 def forms(value):
@@ -58,7 +59,7 @@ def got_value(net, value):
 def test_not_inside():
     "the value is nowhere in the sandbox: files, environments, arguments, memory, sockets, the policy that it may read; only a placeholder is"
     value = canary()
-    with node() as (net, d):
+    with shared_world() as (net, d):
         b = world(d, value)
         check_equal(sh(d, b, "curl -sS -o /dev/null -w '%{http_code}' -H \"Authorization: Bearer $LLM_KEY\" https://api.test/echo").text, "200")
         check_equal(got_value(net, value), [("api.test", "/echo")], "the control: it does go where it is bound")
@@ -110,8 +111,8 @@ say([[f for f in found if f != "/proc/self/cmdline"], looked, os.environ["LLM_KE
 def test_only_where_bound():
     "the placeholder is replaced toward the bound host, port, path and method in verified TLS, and nowhere else, however the request is dressed"
     value = canary()
-    with node() as (net, d):
-        net.hosts["evil.wild.test"] = "127.8.0.2"
+    with shared_world() as (net, d):
+        net.hosts["evil.wild.test"] = at(2)
         b = world(d, value, bind=[{"hosts": ["api.test"], "paths": ["/echo"], "methods": ["GET"]}])
         got = inside(d, b, """
 import base64
@@ -173,9 +174,9 @@ def test_bad_upstreams_get_nothing():
     value = canary()
     heard = []
     hosts = ["expired.test", "wrong.test", "unknown-ca.test", "plain.test", "api.test"]
-    with node() as (net, d):
-        net.start_raw("plain.test", "127.8.0.40", lambda s, log: heard.append(log), port=443)
-        raw = net.start_raw("sink.test", "127.8.0.41", lambda s, log: heard.append(log), port=443, tls=False)
+    with shared_world() as (net, d):
+        net.start_raw("plain.test", at(40), lambda s, log: heard.append(log), port=443)
+        raw = net.start_raw("sink.test", at(41), lambda s, log: heard.append(log), port=443, tls=False)
         store(d, "llm", value, bind=[{"hosts": hosts}], env="LLM_KEY", inject={"type": "bearer"})
         b = box(d, {"rules": [{"id": "all", "hosts": hosts, "secrets": ["llm"], "http": [{"methods": ["GET"]}]}]})
         got = inside(d, b, f"say({{h: list(http(get('/echo', h), h, timeout=25)) for h in {hosts!r}}})", timeout=300)
@@ -214,8 +215,8 @@ def test_reflection():
         else:
             s.sendall(answer)
         return path != "/v1/close"
-    with node() as (net, d):
-        net.start_raw("mirror.test", "127.8.0.42", talk, port=443, tls=True)
+    with shared_world() as (net, d):
+        net.start_raw("mirror.test", at(42), talk, port=443, tls=True)
         store(d, "llm", value, bind=[{"hosts": ["mirror.test"]}], env="LLM_KEY", inject={"type": "replace"})
         b = box(d, {"rules": [{"id": "m", "hosts": ["mirror.test"], "secrets": ["llm"], "http": [{"methods": ["GET"]}]}]})
         code = f"""
@@ -241,7 +242,7 @@ say(out)"""
 def test_other_sandboxes_placeholder():
     "a placeholder of another sandbox, an old one, and one of a secret that was removed are worth nothing"
     value = canary()
-    with node() as (net, d):
+    with shared_world() as (net, d):
         a = world(d, value)
         b = box(d, {"rules": [RULE]})
         keys = [sh(d, x, "printf %s \"$LLM_KEY\"").text for x in (a, b)]
@@ -273,7 +274,7 @@ def test_other_sandboxes_placeholder():
 def test_places():
     "a placeholder is replaced in the places that the spec lists, whole and in whatever framing; in others, and in what cannot be read, it stays one"
     value = canary()
-    with node() as (net, d):
+    with shared_world() as (net, d):
         b = world(d, value, inject={"type": "replace", "in": ["header", "basic", "query", "body"]}, bind=[{"hosts": ["api.test"]}])
         got = inside(d, b, """
 import base64, gzip
@@ -311,7 +312,7 @@ say(out)""", timeout=180)
 def test_signing():
     "a request that is signed for the sandbox is signed for the bound host only, and one too large to sign is refused, not passed on"
     value = canary("AWSSECRET")
-    with node() as (net, d):
+    with shared_world() as (net, d):
         store(d, "aws", value, bind=[{"hosts": ["api.test"]}], inject={"type": "sigv4", "region": "eu-central-1", "service": "execute-api", "access_key_id": "AKIAEXAMPLE"})
         b = box(d, {"rules": [{"id": "aws", "hosts": ["api.test"], "ports": [80, 443], "secrets": ["aws"], "http": [{"methods": ["GET", "POST"]}]}, {"id": "o", "hosts": ["other.test"], "http": [{"methods": ["GET"]}]}]})
         got = inside(d, b, """
@@ -468,7 +469,7 @@ def test_memory_of_egress_right_after():
         check_equal(set(got_value(net, value)), {("api.test", "/echo")})
         check(memory_holds(egress, value.encode()), "the control: it is there, locked")
         # HTTP/2 keeps a table of what was sent, as long as a connection lives
-        net.hosts["h2.test"] = "127.8.0.8"
+        net.hosts["h2.test"] = at(8)
         net.start_h2(d.dir)
         other = canary()
         store(d, "h2", other, bind=[{"hosts": ["h2.test"]}], inject={"type": "set", "header": "x-api-key", "format": "{value}"})

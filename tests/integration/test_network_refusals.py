@@ -5,6 +5,7 @@ from daemon import Daemon
 from hutch_test import HUTCH_TEST, check, check_equal, check_in, eventually, hutch_record, workspace, write
 from internet import Internet
 from node_client import ask, create, patient, sh
+from shared import shared_world
 from small import small_templates
 
 CURL = "curl -sS --max-time 60 -o /dev/null -w '%{http_code}' "
@@ -45,7 +46,7 @@ def make(d, **body):
 
 def test_dialects():
     "E2B's dialect fails a refused connection, ours answers it; both record it with its grant, and a word switches each"
-    with Internet() as net, Daemon(config=net.config(refusals=None)) as d:
+    with shared_world(refusals=None) as (net, d):
         b = create(d, network=ONLY_API)
         check_equal((b["hutch"]["refusals"], in_force(d, b)), ("closed", {"closed"}), b)
         check_equal(ends(d, b, *URLS), CLOSED)
@@ -84,7 +85,7 @@ def test_dialects():
 
 def test_addresses():
     "what E2B's own suites do: an address that is denied fails, one that is allowed is reached"
-    with Internet() as net, Daemon(config=net.config(refusals=None)) as d:
+    with shared_world(refusals=None) as (net, d):
         b = create(d, network={"denyOut": ["8.8.8.8"]})
         check(sh(d, b, "curl --connect-timeout 3 --max-time 5 -Is https://8.8.8.8").code != 0)
         check(sh(d, b, "curl --connect-timeout 3 --max-time 5 -Is http://8.8.8.8").code != 0)
@@ -99,7 +100,7 @@ def test_addresses():
 def test_requests_of_open_hosts():
     "with closed refusals a request that a rule forbids on a host that may be reached is still answered in words, over HTTP/2 too"
     rule = {"hosts": ["api.test"], "http": [{"methods": ["GET"], "paths": ["/open/**"]}]}
-    with Internet() as net, Daemon(config=net.config(refusals=None)) as d:
+    with shared_world(refusals=None) as (net, d):
         b = make(d, network={"rules": [rule], "refusals": "closed"})
         check_equal(ends(d, b, "https://api.test/open/x", "https://api.test/shut", "--http2 https://api.test/shut", "https://other.test/"),
                     [(0, "200"), (0, "403"), (0, "403"), (TLS_FAILED, "000")])
@@ -165,7 +166,7 @@ def test_outlives():
 
 def test_cli():
     "hutch create and hutch network set take --refusals; another word is an error that names both"
-    with Internet() as net, Daemon(config=net.config(refusals=None)) as d:
+    with shared_world(refusals=None) as (net, d):
         def made(*args):
             return {"sandboxID": d.cli("create", *args, "host").stdout.strip()}
         check_equal(in_force(d, made("--allow", "api.test")), {"readable"})

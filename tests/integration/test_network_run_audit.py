@@ -89,7 +89,7 @@ def test_only_a_log(who):
             write(ws / "other", text, who)
             r = hutch("run", "--allow-host", "api.test", "--audit", "other", "--", "true", binary=HUTCH_TEST, who=who, cwd=ws, env=net.env())
             check_equal(r.code, 120, (text, r))
-            check_in("something else", r.err, r)
+            check_in("is not a log", r.err, r)
             check_equal((ws / "other").read_text(), text)
         write(ws / "named", first, who)
         os.link(ws / "named", ws / "again"), os.symlink("named", ws / "sym"), os.mkfifo(ws / "fifo"), os.chmod(ws / "fifo", 0o666)
@@ -108,7 +108,7 @@ def test_only_a_log(who):
             f.truncate((64 << 20) - 100)
         os.chmod(ws / "big", 0o666)
         r = hutch("run", "--allow-host", "api.test", "--audit", "big", "--", "true", binary=HUTCH_TEST, who=who, cwd=ws, env=net.env())
-        check_in("full size", r.err, r)
+        check_in("the log is full", r.err, r)
 
 
 def test_beside_others(who):

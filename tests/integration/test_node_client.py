@@ -14,6 +14,7 @@ import time
 from daemon import Daemon
 from hutch_test import check, check_equal, check_in, eventually
 from node_client import (ENVD, ask, call, create, get, memory, open_stream, patient, put, py, query, raw, run, sh, start, to_box)
+from shared import shared_node
 
 UNKNOWN = "a" * 26
 
@@ -46,7 +47,7 @@ mkdir dir; truncate -s 1T hole; python3 -c 'import socket; socket.socket(socket.
 
 def test_paths():
     "no path of the files API leads out, through a magic link, or to something that could block; each refusal says why"
-    with Daemon(config="sandboxes:\n  privilege: strict\n") as d:
+    with shared_node(config="sandboxes:\n  privilege: strict\n") as d:
         b = create(d)
         check_equal(sh(d, b, TRAPS).code, 0)
         inside = get(d, b, "/etc/passwd").body
@@ -137,7 +138,7 @@ WRONG = [  # field, wrong values, words of the answer
 
 def test_compose():
     "files that are put together stay, by whatever path a source leads to the result; one that fails leaves nothing behind"
-    with Daemon() as d:
+    with shared_node() as d:
         b = create(d)
         check_equal(sh(d, b, "mkdir run dir; ln -s run way; printf 1 > run/log; printf 2 > part").code, 0)
         a = call(d, b, "files/compose", {"source_paths": ["way/log", "part"], "destination": "run/log"})
@@ -151,7 +152,7 @@ def test_compose():
 
 def test_create_fields():
     "a wrong value of any field of a create is a 400 that names the field, and makes nothing"
-    with Daemon() as d:
+    with shared_node() as d:
         for field, values, word in WRONG:
             for value in values:
                 for path in ("/v2/sandboxes", "/sandboxes"):
@@ -179,7 +180,7 @@ def test_create_fields():
 
 def test_json():
     "bodies that are too long, too deep, double or not JSON are refused with a place; front neither grows nor falls"
-    with Daemon() as d:
+    with shared_node() as d:
         front = d.children("front")
         deep = b'{"templateID":"host","x":' + b"[" * 100000 + b"]" * 100000 + b"}"
         bad = {b"": 400, b"{": 400, b"nul": 400, b"[]": 400, b'"x"': 400, b"5": 400, b"null": 400, deep: 400,
@@ -235,7 +236,7 @@ def status_of(reply):
 
 def test_http():
     "malformed and ambiguous requests end in 4xx and a closed connection; no second request is ever found inside one"
-    with Daemon() as d:
+    with shared_node() as d:
         front = d.children("front")
         ok = f"Host: localhost\r\nX-API-KEY: {d.key}\r\n"
         smuggled = "GET /v1/node HTTP/1.1\r\n" + ok + "\r\n"
@@ -549,7 +550,7 @@ def sign(path, operation, user, token, expiry=None):
 
 def test_tokens():
     "the token of one sandbox opens no other; signatures hold for one path, one user, one direction and their time"
-    with Daemon() as d:
+    with shared_node() as d:
         a, b = create(d), create(d)
         calls = [("POST", "/" + m, {}, "application/json") for m in
                  ("process.Process/List", "filesystem.Filesystem/Stat", "filesystem.Filesystem/ListDir",
@@ -734,7 +735,7 @@ def serve(d, b, code):
 
 def test_gateway():
     "a service inside can neither split an answer nor make front grow; a client can smuggle nothing past the gateway"
-    with Daemon(config="sandboxes:\n  privilege: strict\n") as d:
+    with shared_node(config="sandboxes:\n  privilege: strict\n") as d:
         front = d.children("front")
         b = create(d)
         stream = serve(d, b, SERVICE)
@@ -815,7 +816,7 @@ def test_gateway():
 
 def test_odd_bytes():
     "names with newlines, control characters and invalid UTF-8 come out of every answer as valid JSON and valid headers"
-    with Daemon(config="sandboxes:\n  privilege: strict\n") as d:
+    with shared_node(config="sandboxes:\n  privilege: strict\n") as d:
         b = create(d)
         made = py(d, b, r"""
 import os

@@ -26,7 +26,7 @@ class Clock:
         self.file, self.off = pathlib.Path(folder) / "clock", 0
         self.set(0)
         self.file.chmod(0o644)
-        shutil.copy(TOP / "build-test/tests/clock-shift.so", folder)
+        shutil.copy(TOP / "build/tests/clock-shift.so", folder)
         self.environ = {"LD_PRELOAD": f"{folder}/clock-shift.so", "HUTCH_TEST_CLOCK": str(self.file)}
 
     def set(self, off):

@@ -57,7 +57,7 @@ def test_starts_on_full_disk():
             d.stop(sandboxes=False)
             d.start()  # once more, on a disk that is as full as before
             check_equal(ids(d), {box})
-            check_equal([len(d.children(name)) for name in ("keeper", "stock", "egress", "front")], [1, 1, 1, 1])
+            check_equal([len(d.children(name)) for name in ("keeper", "layers", "egress", "front")], [1, 1, 1, 1])
             (d.state / "filler").unlink()
             third = create(d)
             check_equal(ids(d), {box, third})

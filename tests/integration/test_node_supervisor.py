@@ -112,7 +112,7 @@ def test_stock_holds_what_it_needs():
     "stock may do with files and mounts what it must, and nothing with the network, the clock or the kernel"
     needs_root()
     with Daemon() as d:
-        s = status_of(d.children("stock")[0])
+        s = status_of(d.children("layers")[0])
         chown, kill, setpcap, net_bind, net_admin, net_raw, module, boot, time_, admin = 0, 5, 8, 10, 12, 13, 16, 22, 25, 21
         caps = int(s["CapEff"], 16)
         for bit in (chown, kill, setpcap, admin):
@@ -124,7 +124,7 @@ def test_stock_holds_what_it_needs():
         check_equal(s["NoNewPrivs"].strip(), "1")
         check_equal(oct((d.run / "stock.sock").stat().st_mode & 0o7777), "0o660")
         check_equal(oct((d.state / "stock").stat().st_mode & 0o7777), "0o700")
-        pid = d.children("stock")[0]
+        pid = d.children("layers")[0]
         check(os.readlink(f"/proc/{pid}/ns/mnt") != os.readlink("/proc/self/ns/mnt"))
         d.stop()
         check(not (d.run / "stock.sock").exists())
@@ -135,7 +135,7 @@ def test_deaths():
     with Daemon() as d:
         box = create(d)
         d.cli("exec", box, "--", "sh", "-c", "echo kept > /tmp/f")
-        for victim in ("front", "keeper", "stock", "front", "keeper", "stock"):
+        for victim in ("front", "keeper", "layers", "front", "keeper", "layers"):
             before = d.children(victim)
             d.kill9(victim)
             eventually(lambda: d.children(victim) not in ([], before), 10, f"{victim} is started again")
@@ -143,7 +143,7 @@ def test_deaths():
             kept(d, box)
             other = create(d)
             check_equal(patient(d, "DELETE", f"/sandboxes/{other}")[0], 204)
-        children = d.children("front") + d.children("keeper") + d.children("stock")
+        children = d.children("front") + d.children("keeper") + d.children("layers")
         d.proc.kill()
         d.proc.wait()
         eventually(lambda: not any(map(lives, children)), 10,
@@ -483,7 +483,7 @@ def test_ordinary_user():
             d.kill9(victim)
             eventually(lambda: d.alive() and box in ids(d), 10, "the sandbox is there")
             eventually(lambda: "hello" in d.cli("exec", box, "--", "echo", "hello", check=False).stdout, 20, "it runs commands")
-        children = d.children("front") + d.children("keeper") + d.children("stock")
+        children = d.children("front") + d.children("keeper") + d.children("layers")
         d.proc.kill()
         d.proc.wait()
         eventually(lambda: not any(map(lives, children)), 10, "the others go with supervisor")

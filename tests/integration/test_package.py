@@ -4,7 +4,7 @@ import shutil
 import subprocess
 import tempfile
 
-from hutch_test import TOP, check, check_equal, skip
+from hutch_test import TOP, check, check_equal, skip, switches_in
 
 
 def output(*args, **kw):
@@ -12,7 +12,7 @@ def output(*args, **kw):
 
 
 def test_dependencies():
-    "every library that a program of the package is linked with is one of a package that it depends on"
+    "every library that a program of the package is linked with is one of a package that it depends on; no program has a switch of the tests"
     if not (TOP / "build/hutch-node").exists() or not shutil.which("dpkg-deb") or not shutil.which("readelf"):
         skip("needs build/hutch-node, dpkg-deb and readelf")
     with tempfile.TemporaryDirectory() as d:
@@ -30,6 +30,9 @@ def test_dependencies():
         depends = {d.split()[0] for d in output("dpkg-deb", "-f", deb, "Depends").split(",")}
         output("dpkg-deb", "-x", deb, top / "out")
         programs = [top / "out/usr/bin/hutch", *sorted((top / "out/usr/libexec/hutch").iterdir())]
+        check_equal([p.name for p in programs], ["hutch", "hutch-node", "hutch-probe"])
+        for program in programs:
+            check_equal(switches_in(program), [], f"{program.name} of the package")
         needed = set()
         for program in programs:
             lines = output("readelf", "-d", program).splitlines()

@@ -161,11 +161,11 @@ def test_bad_input(who):
     with home_workspace(who) as stage:
         write(stage.ws / "single", "x", who)
         for args, code, word in ((("--tx", "--learn", "p.yaml"), 120, "exclude"), (("--tx", "--root", "/"), 120, "--root"),
-                                 (("--tx", "--no-cwd"), 120, "no directory"), (("--tx", "--rw", "single"), 120, "directories apart")):
+                                 (("--tx", "--no-cwd"), 120, "no directory"), (("--tx", "--rw", "single"), 120, "is not one")):
             r = stage.run(*args, "--", "true")
             check_equal(r.code, code, r)
             check_in(word, r.err, r)
-        for args, word in ((("apply", "tx-zz"), "no transaction"), (("apply", "tx-00000000"), "no transaction tx-00000000"),
+        for args, word in ((("apply", "tx-zz"), "not the id of a transaction"), (("apply", "tx-00000000"), "no transaction tx-00000000"),
                            (("diff", "a", "b"), "one transaction"), (("tx", "rm"), "usage")):
             r = tx(stage, *args)
             check_equal(r.code, 120, r)

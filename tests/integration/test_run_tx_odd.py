@@ -120,7 +120,7 @@ def test_sockets(who):
         r = stage.run("--tx", "--", "python3", "-c", SOCKET)
         kept(r)
         check_in("D old", r.err, r)
-        check_in("new\\x1b[31m is no file", r.err, r)
+        check_in("new\\x1b[31m is not a file", r.err, r)
         check("\x1b" not in r.err, "a name reached the terminal as it is")
         done = tx(stage, "apply")
         check_equal(done.code, 0, done)

@@ -6,6 +6,7 @@ import io
 import os
 import pathlib
 import subprocess
+import sys
 import tempfile
 
 import leaks
@@ -151,8 +152,12 @@ def write_program(path, text):
 def a_tree(place):
     """Tests of each kind that can be run again: each fails once, then passes."""
     start = f"#!/usr/bin/env python3\nimport os, pathlib, sys\nhere, name, bad = {str(place)!r}, %r, False\n{FIRST_TIME}\n"
-    write_program(place / "build-test/tests/test_once", start % "unit" + "print('1..1')\nprint('not ok' if bad else 'ok', 1, '- a_unit_test')\nsys.exit(bad)\n")
+    write_program(place / "build/tests/test_once", start % "unit" + "print('1..1')\nprint('not ok' if bad else 'ok', 1, '- a_unit_test')\nsys.exit(bad)\n")
     write_program(place / "build-asan/tests/fuzz_once", start % "corpus" + "print('3 inputs')\nsys.exit('HUTCH_CORPUS_VERBOSE' in os.environ or bad)\n")
+    write_program(place / "build/tests/test_leak", start % "leak" + "print('1..1')\nprint('LeakSanitizer: detected memory leaks' if bad else '')\n"
+                  "print('not ok' if bad else 'ok', 1, '- a_leak')\nsys.exit(bad)\n")
+    write_program(place / "tests/integration/guest_once.sh", start % "guests" + "print('not ok' if bad else 'ok', 1, '- boots')\n")
+    write_program(place / "tools/check", start % "lint" + "print('FAILED  format' if bad else 'ok      format')\nsys.exit(bad)\n")
     (place / "tests/fuzz/corpus/once").mkdir(parents=True)
     write_program(place / "tests/clients/run.py", start % "clients" + "only = os.environ.get('HUTCH_CLIENT_PROGRAM')\n"
                   "for p in ('npm', 'python'):\n    if only in (None, p):\n        print('not ok' if bad and p == 'npm' else 'ok', f'1 - {p}: works')\n")
@@ -160,25 +165,76 @@ def a_tree(place):
         f"    {line}\n" for line in FIRST_TIME.splitlines()) + "    assert not bad\n"
     for name in ("test_once", "test_node_hostile", "test_node_fault", "test_residue"):
         write_program(place / f"tests/integration/{name}.py", body % name)
+    write_program(place / "tests/integration/test_left.py", "from hutch_test import Left\n" + (body % "left").replace(
+        "assert not bad", "if bad: raise Left('a process')"))
 
 
-def test_every_kind_is_run_again():
-    "unit programs, inputs of fuzzers, functions and client programs are run again alone; attacks, faults and leaks never are"
+def the_runner():
     loader = importlib.machinery.SourceFileLoader("the_runner", str(TOP / "tests/run"))
     runner = importlib.util.module_from_spec(importlib.util.spec_from_loader("the_runner", loader))
     loader.exec_module(runner)
+    return runner
+
+
+def test_every_kind_is_run_again():
+    "lint, unit programs, inputs of fuzzers, functions, guests and client programs are run again alone; attacks, faults and leaks never are"
+    runner = the_runner()
     with tempfile.TemporaryDirectory() as place, contextlib.redirect_stdout(io.StringIO()):
         runner.TOP = pathlib.Path(place)
         a_tree(runner.TOP)
-        report = Report("once|hostile|fault|residue|clients|it works")
+        report = Report("once|leak|hostile|fault|residue|clients|it works")
+        runner.suite_lint(report, None)
         runner.suite_unit(report, None)
+        runner.suite_guests(report, None)
         runner.suite_corpus(report, None)
         runner.suite_clients(report, None)
         for path in sorted(runner.TOP.glob("tests/integration/test_*.py")):
             runner.integration_file(report, path)
         told = report.failed
         report.run_again(runner.run_again)
-    check_equal(told, 7 + 1, report.failures)  # and the folder without programs for ASan
-    check_equal(sorted(n for n, _ in report.flaky), ["clients run: npm: works", "corpus once", "once: it works", "unit [release] once: a unit test"])
+    check_equal(told, 11 + 1, report.failures)  # and the folder without programs for ASan
+    check_equal(sorted(n for n, _ in report.flaky), ["clients run: npm: works", "corpus once", "guests guest_once: boots", "lint: format", "once: it works",
+                                                     "unit [product] once: a unit test"])
     check_equal(sorted(f[0] for f in report.failures),
-                ["node_fault: it works", "node_hostile: it works", "residue: it works", "unit [asan]"], report.failures)
+                ["left: it works", "node_fault: it works", "node_hostile: it works", "residue: it works", "unit [asan]", "unit [product] leak: a leak"],
+                report.failures)
+
+
+SHARED = """import contextlib, sys
+import shared
+made, gone, cleaned = [], [], []
+@contextlib.contextmanager
+def thing():
+    made.append(len(made))
+    try:
+        yield made[-1]
+    finally:
+        gone.append(made[-1])
+def use():
+    return shared.share("thing", thing, cleaned.append)
+def test_a():
+    with use() as n: assert n == 0
+def test_b():
+    with use() as n: assert n == 0; raise ValueError("bad")
+def test_c():
+    with use() as n: assert n == 1 and gone == [0]
+def test_d():
+    with use() as n: assert n == 1
+sys.the_lists = made, gone, cleaned
+"""
+
+
+def test_shared_by_a_file():
+    "what tests of a file share is made once and ends with the file; a test that fails ends it at once, and a test run again has its own"
+    runner = the_runner()
+    with tempfile.TemporaryDirectory() as place, contextlib.redirect_stdout(io.StringIO()):
+        path = pathlib.Path(place) / "test_sharing.py"
+        path.write_text(SHARED)
+        report = Report()
+        runner.integration_file(report, path)
+        check_equal((report.passed, report.failed), (3, 1), report.failures)
+        check_equal(sys.the_lists, ([0, 1], [0, 1], [0, 1, 1]))
+        again = Report()
+        runner.integration_file(again, path, ("test_a", None))
+        check_equal((again.passed, sys.the_lists), (1, ([0], [0], [0])))
+    del sys.the_lists

@@ -97,7 +97,7 @@ def go():
 
 
 # Go compiles its library first, for a minute: that is kept.
-GO_ENV = {"GOCACHE": str(TOP / "build-test/cache/go"), "GO111MODULE": "off", "CGO_ENABLED": "0"}
+GO_ENV = {"GOCACHE": str(TOP / "build-cache/go"), "GO111MODULE": "off", "CGO_ENABLED": "0"}
 BUILT = {}  # compiled once, for root and the user
 
 
@@ -188,7 +188,7 @@ def mariadb():
     """The directory with Debian's server: the machine's, or a package that is fetched once and kept."""
     if os.path.exists("/usr/sbin/mariadbd"):
         return pathlib.Path("/")
-    kept = TOP / "build-test/cache/mariadb"
+    kept = TOP / "build-cache/mariadb"
     if not (kept / "usr/sbin/mariadbd").exists():
         kept.mkdir(parents=True, exist_ok=True)
         r = run("sh", "-c", "apt-get -q download mariadb-server-core && for f in *.deb; do dpkg -x $f . && rm $f; done", cwd=kept, timeout=170)

@@ -8,6 +8,7 @@ from e2bwire import BROKEN, WireError
 from hutch_test import SOAK, check, check_equal, check_in, eventually
 from node import Traces, hit, node, patiently
 from node_client import ask, get, patient, put, sh
+from shared import shared_node
 from small import small_templates
 
 FAULT_SECONDS = 120 if SOAK else 12
@@ -143,7 +144,7 @@ def stacks(d):
 
 def test_connect_without_memory():
     "a connect that ignores the memory starts it anew from its files"
-    with small_templates() as templates, node(templates=templates) as (d, _):
+    with shared_node(templates=True) as d:
         box = a_box(d)
         ticking(d, box)
         put(d, box, "/home/user/f", b"kept")
@@ -155,7 +156,7 @@ def test_connect_without_memory():
 
 def test_wake_by_traffic():
     "traffic wakes a sandbox that may be woken, many requests at once wake it once; others answer as if there were none"
-    with small_templates() as templates, node(templates=templates) as (d, _):
+    with shared_node(templates=True) as d:
         asleep, light = a_box(d), a_box(d, autoResume={"enabled": True})
         for b in (asleep, light):
             put(d, b, "/home/user/f", b"kept")
@@ -199,7 +200,7 @@ def test_auto_pause():
 
 def test_snapshots():
     "a snapshot makes many sandboxes; it outlives its source; it is listed, named, removed; of paused ones too"
-    with small_templates() as templates, node(templates=templates) as (d, _):
+    with shared_node(templates=True) as d:
         box = a_box(d)
         put(d, box, "/home/user/f", b"one")
         one = ask(d, "POST", of(box, "/snapshots"), {}, timeout=60)
@@ -412,7 +413,7 @@ def test_deaths_in_the_middle():
         put(d, box, "/home/user/f", os.urandom(1 << 20))
         want, stop, rounds = get(d, box, "/home/user/f").body, time.monotonic() + FAULT_SECONDS, 0
         while time.monotonic() < stop:
-            victim = ("front", "keeper", "stock")[rounds % 3]
+            victim = ("front", "keeper", "layers")[rounds % 3]
             what = (("/pause", {}), ("/pause", {"memory": False}), ("/snapshots", {}))[rounds // 3 % 3]
             killer = threading.Timer(0.004 * (rounds % 9), lambda v=victim: hit(d, v))
             killer.start()

@@ -10,16 +10,16 @@ import time
 sys.path.insert(0, os.path.dirname(__file__))
 import keeper as kp  # noqa: E402
 import stockd as st  # noqa: E402
-from hutch_test import HUTCH, SOAK, check, check_equal, check_in, eventually, skip  # noqa: E402
+from hutch_test import HUTCH, HUTCH_TEST, SOAK, check, check_equal, check_in, eventually, skip  # noqa: E402
 from test_keeper import a_keeper, must  # noqa: E402
 from test_keeper_stock import bound, file_system, sh, store as store_of, tiny  # noqa: E402
 
 
 @contextlib.contextmanager
-def both(who):
+def both(who, program=HUTCH):
     """A keeper with its stock."""
     with a_keeper(who) as k:
-        s = st.Stock(k, HUTCH).start()
+        s = st.Stock(k, program).start()
         try:
             yield k, s
             eventually(lambda: not os.listdir(k.state / "stock" / "tmp"), 20)
@@ -40,6 +40,27 @@ def capture(client, box, flags=st.FREEZE, **fields):
     if reply.fd is not None:  # what it is made of: a thousand of them are more than a process should hold
         os.close(reply.fd)
     return name, reply
+
+
+@contextlib.contextmanager
+def held(k, stage):
+    """The next job that comes to this stage (job_hold() of src/stock) stops there until the block ends; stock must be of HUTCH_TEST. The
+    value, a function of the client and its request, waits until the job is there."""
+    asked, there = k.run / f"hold-{stage}", k.run / f"hold-{stage}-reached"
+    owner = os.stat(k.run)
+    asked.touch()
+    os.chown(asked, owner.st_uid, owner.st_gid)
+
+    def reached(client, number):
+        eventually(lambda: there.exists() or select.select([client.sock], [], [], 0)[0], 60, f"the job is at the stage {stage}")
+        if not there.exists():
+            good(client.wait(number))
+            check(False, f"the job was answered before it came to the stage {stage}")
+    try:
+        yield reached
+    finally:
+        asked.unlink(missing_ok=True)
+        there.unlink(missing_ok=True)
 
 
 def pause(client, box):
@@ -70,8 +91,7 @@ def test_capture(who):
         with bound(k, "two") as init:
             check_equal(sh(init, "cat /data/new; ls /data /home; stat -c '%a %u' /data/old", user="root"),
                         "new\n/data:\nlinked\nnew\nold\n\n/home:\nother\n640 1000\n")
-        sh_names = {p.name for p in (k.run / "stock-frozen").iterdir()}
-        check_equal(sh_names, set())
+        check_equal(k.holders("one"), set())
 
 
 def test_capture_of_a_capture(who):
@@ -204,7 +224,7 @@ def on_btrfs():
         k.kill9()
         after.enter_context(file_system(place, ["mkfs.btrfs", "-q"]))
         k.start()
-        s = st.Stock(k, HUTCH).start()
+        s = st.Stock(k, HUTCH_TEST).start()
         try:
             yield k, s
         finally:
@@ -224,21 +244,16 @@ def subvolumes(folder):
     return found
 
 
-def begin_large(k, s, box):
-    """Begins the capture of a sandbox with many files, and waits until its snapshot is there and it runs again."""
-    store, tmp, marker = s.client(), k.state / "stock/tmp", k.run / "stock-frozen" / box
-    for _ in range(5):  # whoever looks on a busy machine may have looked too late
-        name, end = st.new_stack(), time.monotonic() + 120
+@contextlib.contextmanager
+def begun_large(k, s, box):
+    """Begins the capture of a sandbox with many files. In the block its snapshot is there, nothing is copied yet, and it runs again."""
+    store, name = s.client(), st.new_stack()
+    with held(k, "thawed") as reached:
         number = store.send(st.CAPTURE, box=box, stack=name, flags=st.FREEZE)
-        while not (k.state / "stock/stacks" / name).exists():
-            if subvolumes(tmp) and not marker.exists():
-                return store, number, name
-            check(time.monotonic() < end, "no capture")
-        good(store.wait(number))
-        good(store.ask(st.DROP, stack=name))
-        eventually(lambda: not os.listdir(tmp), 30, "an empty tmp/")
-    check(False, "it was copied without a snapshot, or while it stood still")
-    return None
+        reached(store, number)
+        check(subvolumes(k.state / "stock/tmp"), "it is copied without a snapshot")
+        check(not k.holders(box), "it stands still")
+        yield store, number, name
 
 
 FILL = "cd /data; for i in $(/bin/busybox seq 3000); do echo $i > f$i; done; cat /bin/busybox > large"
@@ -251,8 +266,8 @@ def test_capture_on_btrfs():
         must(client.create("one", tiny(k, "root"), disk=128 << 20))
         with bound(k, "one") as init:
             sh(init, FILL + "; rm /data/gone; chown user /data/f1", user="root")
-            store, number, name = begin_large(k, s, "one")
-            sh(init, "echo changed > /data/f3000; echo after > /data/after", user="root")
+            with begun_large(k, s, "one") as (store, number, name):
+                sh(init, "echo changed > /data/f3000; echo after > /data/after", user="root")
             reply = good(store.wait(number))
             check(reply.frozen_us > 0)
         eventually(lambda: not os.listdir(k.state / "stock/tmp"), 30)
@@ -297,8 +312,8 @@ def test_snapshot_after_kill():
         must(k.client().create("one", tiny(k, "root"), disk=128 << 20))
         with bound(k, "one") as init:
             sh(init, FILL, user="root")
-            begin_large(k, s, "one")
-            s.kill9()
+            with begun_large(k, s, "one"):
+                s.kill9()
             s.start()
             s.client().list()
             top = k.state / "stock"
@@ -307,88 +322,76 @@ def test_snapshot_after_kill():
             capture(s.client(), "one")
 
 
-def watch_staging(k, s, box):
-    """Captures it and looks where its files are put meanwhile: (the stack, whether it was seen standing still, and with a layer that grew)."""
-    store, tmp, marker, name = s.client(), k.state / "stock/tmp", k.run / "stock-frozen" / box, st.new_stack()
-    number, seen, grew = store.send(st.CAPTURE, box=box, stack=name, flags=st.FREEZE), False, False
-    while not (k.state / "stock/stacks" / name).exists():
-        before = marker.exists()
-        names = []
-        with contextlib.suppress(FileNotFoundError, NotADirectoryError):
-            names = [n for t in os.listdir(tmp) for n in os.listdir(tmp / t / "root")]
-        if before and marker.exists():
-            seen, grew = True, grew or bool(names)
-        if store_has_answer(store):
-            break
-    good(store.wait(number))
-    return name, seen, grew
-
-
-def store_has_answer(client):
-    return bool(select.select([client.sock], [], [], 0)[0])
-
-
 LARGE = FILL + "; /bin/busybox dd if=/dev/urandom of=/data/random bs=1M count=80 2>/dev/null; rm /data/gone; chown user /data/f1; ln /data/f2 /data/l2"
 
 
 def test_capture_through_memory(who):
     "without reflinks a sandbox stands still while its files are copied to memory, many too, and the layer is made while it runs"
-    with both(who) as (k, s):
+    with both(who, HUTCH_TEST) as (k, s):
         client = k.client()
         must(client.create("one", tiny(k, who), driver="layers"))
         with bound(k, "one") as init:
             sh(init, LARGE, user="root")
             want = sh(init, "cd /data; /bin/busybox md5sum random f3000; stat -c '%u %h %a' f1 f2 l2; ls | /bin/busybox wc -l")
-            for _ in range(8):
-                name, seen, grew = watch_staging(k, s, "one")
-                check(not grew, "its layer grew while it stood still")
-                if seen:
-                    break
-            check(seen, "it was never seen standing still")
+            store, name = s.client(), st.new_stack()
+            with held(k, "filled") as reached:
+                number = store.send(st.CAPTURE, box="one", stack=name, flags=st.FREEZE)
+                reached(store, number)
+                check(k.holders("one"), "it does not stand still")
+                tmp = k.state / "stock/tmp"
+                check_equal([n for t in os.listdir(tmp) for n in os.listdir(tmp / t / "root")], [], "its layer grows while it stands still")
+            good(store.wait(number))
         must(client.create("two", name, driver="layers"))
         with bound(k, "two") as init:
             check_equal(sh(init, "cd /data; /bin/busybox md5sum random f3000; stat -c '%u %h %a' f1 f2 l2; ls | /bin/busybox wc -l"), want)
 
 
-def scores_of(s, box, flags):
-    """Captures it, and what its jobs say meanwhile of whether they are to be ended first when there is no memory left."""
-    store, name, scores = s.client(), st.new_stack(), set()
-    number = store.send(st.CAPTURE, box=box, stack=name, flags=flags)
-    while not store_has_answer(store):
-        with contextlib.suppress(FileNotFoundError, ProcessLookupError):
-            for pid in open(f"/proc/{s.process.pid}/task/{s.process.pid}/children").read().split():
-                scores.add(int(open(f"/proc/{pid}/oom_score_adj").read()))
+def scores_of(k, s, box, flags):
+    """Captures it, and what its jobs say when its files are copied of whether they are to be ended first when there is no memory left."""
+    store, scores = s.client(), set()
+    with held(k, "filled") as reached:
+        number = store.send(st.CAPTURE, box=box, stack=st.new_stack(), flags=flags)
+        reached(store, number)
+        for pid in open(f"/proc/{s.process.pid}/task/{s.process.pid}/children").read().split():
+            scores.add(int(open(f"/proc/{pid}/oom_score_adj").read()))
     good(store.wait(number))
     return scores
 
 
 def test_memory_of_captures(who):
     "a job that has the files of a sandbox in memory is the first to go when there is none left; those of a paused one go to the disk at once"
-    with both(who) as (k, s):
+    with both(who, HUTCH_TEST) as (k, s):
         client = k.client()
         must(client.create("one", tiny(k, who), driver="layers"))
         with bound(k, "one") as init:
             sh(init, LARGE, user="root")
-            check_in(1000, scores_of(s, "one", st.FREEZE))
+            check_in(1000, scores_of(k, s, "one", st.FREEZE))
         pause(client, "one")
-        check(1000 not in scores_of(s, "one", 0), "it went through memory")
+        scores = scores_of(k, s, "one", 0)
+        check(scores and 1000 not in scores, f"it went through memory: {scores}")
         must(client.resume("one"))
 
 
 def test_capture_of_what_grows(who):
     "files that appear between the look at how large they are and the moment it stands still do not fit in memory: they are copied all the same"
-    with both(who) as (k, s):
-        client, store, sizes = k.client(), s.client(), set()
+    with both(who, HUTCH_TEST) as (k, s):
+        client, store = k.client(), s.client()
         must(client.create("one", tiny(k, who), driver="layers"))
+
+        def sizes(reply):
+            folder = k.state / "stock/layers" / reply.layer.decode() / "root/data"
+            return [(folder / n).stat().st_size >> 20 if (folder / n).exists() else None for n in ("whole", "f")]
         with bound(k, "one") as init:
-            sh(init, "cd /data; /bin/busybox dd if=/dev/zero bs=1M count=60 2>/dev/null | /bin/busybox tr '\\0' x > whole;"
-                     "(while :; do cat whole whole > f; rm f; done) >/dev/null 2>&1 &", user="root")
-            for _ in range(12):
-                name, reply = capture(store, "one")
-                file = k.state / "stock/layers" / reply.layer.decode() / "root/data/f"
-                sizes.add(file.stat().st_size if file.exists() else 0)
-                check_equal(file.parent.joinpath("whole").stat().st_size, 60 << 20)
-        check(len(sizes) > 1, f"it did not change: {sizes}")
+            sh(init, "cd /data; /bin/busybox dd if=/dev/zero bs=1M count=60 2>/dev/null | /bin/busybox tr '\\0' x > whole", user="root")
+            check_equal(sizes(capture(store, "one")[1]), [60, None])
+            for script, want in (("cat whole whole > f", [60, 120]), ("rm f; cat whole > f", [60, 60]), ("rm f", [60, None]), ("cat whole whole whole > f", [60, 180])):
+                with held(k, "sized") as reached:
+                    number = store.send(st.CAPTURE, box="one", stack=st.new_stack(), flags=st.FREEZE)
+                    reached(store, number)
+                    sh(init, f"cd /data; {script}", user="root")
+                reply = good(store.wait(number))
+                os.close(reply.fd) if reply.fd is not None else None
+                check_equal(sizes(reply), want, script)
 
 
 def test_capture_shares_with_an_earlier_one(who):
@@ -450,26 +453,46 @@ def test_half_taken_over(who):
 
 
 def test_stock_killed(who):
-    "a sandbox that stood still when stock was killed goes on when the next one is there"
-    with both(who) as (k, s):
+    "a sandbox that stood still when the layer store was killed goes on at once, without the next one"
+    with both(who, HUTCH_TEST) as (k, s):
         client, store = k.client(), s.client()
         must(client.create("one", tiny(k, who)))
         with bound(k, "one") as init:
             sh(init, "cd /data; for i in 1 2 3 4 5 6 7 8 9; do mkdir $i; for j in 1 2 3 4 5 6 7 8 9; do"
                      " cat /bin/busybox > $i/$j; done; done", user="root")
             capture(store, "one")
-            marker, name, end = k.run / "stock-frozen" / "one", st.new_stack(), time.monotonic() + 60
-            store.send(st.CAPTURE, box="one", stack=name, flags=st.FREEZE)
-            while not marker.exists() and not (k.state / "stock/stacks" / name).exists() and time.monotonic() < end:
-                pass
-            s.kill9()
+            name = st.new_stack()
+            with held(k, "filled") as reached:
+                number = store.send(st.CAPTURE, box="one", stack=name, flags=st.FREEZE)
+                reached(store, number)
+                check(k.holders("one"), "it does not stand still")
+                s.kill9()
             s.start()
             store = s.client()
             store.list()
-            check(not marker.exists())
-            check_equal(sh(init, "cat /data/old"), "old\n")
             eventually(lambda: not [p for p in (k.state / "stock").iterdir() if p.name.startswith(".gone-")], 20)
             good(store.ask(st.CAPTURE, box="one", stack=name, flags=st.FREEZE))
+
+
+def test_keeper_killed_during_capture():
+    "a keeper that is killed while a sandbox is copied leaves it still for the job; the next one thaws it when the job says so"
+    with both("root") as (k, s):
+        client, store = k.client(), s.client()
+        must(client.create("one", tiny(k, "root")))
+        with bound(k, "one") as init:
+            sh(init, "cd /data; for i in 1 2 3 4 5 6 7 8 9; do mkdir $i; for j in 1 2 3 4 5 6 7 8 9; do"
+                     " cat /bin/busybox > $i/$j; done; done", user="root")
+            capture(store, "one")
+            for _ in range(5):
+                name, end = st.new_stack(), time.monotonic() + 60
+                number = store.send(st.CAPTURE, box="one", stack=name, flags=st.FREEZE)
+                while not k.holders("one") and not (k.state / "stock/stacks" / name).exists() and time.monotonic() < end:
+                    pass
+                k.kill9()
+                k.start()
+                check(good(store.wait(number)).frozen_us > 0)
+                eventually(lambda: not k.holders("one"), 10)
+                check_equal(sh(init, "cat /data/old"), "old\n")
 
 
 def test_keeper_killed(who):

@@ -1,6 +1,6 @@
 """The store's own work: one layer of many, what goes and what stays, what is damaged, differences, going back.
 
-A bare keeper makes the sandboxes, a bare stock beside it does what is asked over its socket (src/stock/proto.h).
+A bare keeper makes the sandboxes, a bare stock beside it does what is asked over its socket (src/layers/proto.h).
 """
 import contextlib
 import hashlib

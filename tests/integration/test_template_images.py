@@ -84,7 +84,7 @@ def test_own_names():
         d.cli("template", "import", "-t", "ghcr-io-a-b:1", str(file))
         text, said = word_of(d, "ghcr.io/a/b:1")
         check_equal(text, "own")
-        check_in("ghcr.io/a/b:1 is here what somebody called ghcr-io-a-b:1", said)
+        check_in("ghcr.io/a/b:1 is taken from the template that a user named ghcr-io-a-b:1", said)
         end, _ = build(d, "no", [], fromTemplate=None, fromImage="ghcr.io/a/c:1")
         name = end["reason"]["message"].split("`-t ")[1].split("`")[0]
         d.cli("template", "import", "-t", name, str(file))

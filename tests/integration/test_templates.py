@@ -24,6 +24,7 @@ import images as im
 from daemon import Daemon
 from hutch_test import PATIENCE, check, check_equal, check_in, eventually, skip
 from node_client import ask, patient, sh
+from shared import shared_node
 from small import fill, small_templates
 
 
@@ -130,7 +131,7 @@ def test_build():
 
 def test_limits():
     "a step has the memory that its build asks for, where the host can hold it to that; else the log says so"
-    with small_templates() as templates, Daemon(templates=templates) as d:
+    with shared_node(templates=True) as d:
         for size, enough in ((128, False), (1024, True)):
             template, number = promise(d, "limited", cpuCount=2, memoryMB=size)
             a = ask(d, "POST", f"/v2/templates/{template}/builds/{number}",
@@ -205,7 +206,7 @@ def test_upload_address():
 
 def test_tags():
     "tags are put, listed and removed; a sandbox is made from the one that is named"
-    with small_templates() as templates, Daemon(templates=templates) as d:
+    with shared_node(templates=True) as d:
         built(d, "t:v1", [step("RUN", "echo one > /v", "root")])
         built(d, "t:v2", [step("RUN", "echo two > /v", "root")])
         a = ask(d, "POST", "/templates/tags", {"target": "t:v1", "tags": ["default", "good"]})
@@ -223,7 +224,7 @@ def test_tags():
 
 def test_start_command():
     "the start command is proved by the build and run by every sandbox; one that fails fails the build"
-    with small_templates() as templates, Daemon(templates=templates) as d:
+    with shared_node(templates=True) as d:
         said = built(d, "s", [], startCmd="touch /tmp/up; exec sleep 1000", readyCmd="test -e /tmp/up")
         check(any("memory is not part of a template" in s for s in said), said)
         box = a_box(d, "s")
@@ -304,7 +305,7 @@ CMD ["sleep", "1000"]
 
 def test_dockerfile():
     "hutch template build makes a template of a Dockerfile and its context; errors have their line"
-    with small_templates() as templates, Daemon(templates=templates) as d, \
+    with shared_node(templates=True) as d, \
             tempfile.TemporaryDirectory(prefix="hutch-context-") as ctx:
         ctx = pathlib.Path(ctx)
         (ctx / "Dockerfile").write_text(DOCKERFILE)
@@ -360,7 +361,7 @@ RUN echo the last one > /which
 
 def test_stages():
     "stages of a Dockerfile: only those that are needed are built, files go from one to another, all of it is cached"
-    with small_templates() as templates, Daemon(templates=templates) as d, \
+    with shared_node(templates=True) as d, \
             tempfile.TemporaryDirectory(prefix="hutch-context-") as ctx:
         ctx = pathlib.Path(ctx)
         (ctx / "Dockerfile").write_text(STAGES)
@@ -386,7 +387,7 @@ def test_stages():
         check_equal(sh(d, a_box(d, "app"), "cat /ran /renamed", user=None).text, "changed\nchanged\n")
         said = made()
         check("COPY" not in said and "the last one" in said, said)
-        for text, error in (("FROM hutch/small\nCOPY --from=1 /a /b\n", "Dockerfile:2: COPY --from=1: there is no such stage"),
+        for text, error in (("FROM hutch/small\nCOPY --from=1 /a /b\n", "Dockerfile:2: COPY --from=1: no earlier stage has this number"),
                             ("FROM hutch/small AS x\nCOPY --from=x /a /b\n", "Dockerfile:2: COPY --from=x names the stage"),
                             ("FROM hutch/small AS x\nFROM hutch/small AS X\n", "Dockerfile:2: a second stage 'X'")):
             (ctx / "Dockerfile").write_text(text)
@@ -421,7 +422,7 @@ def image(root):
 
 def test_import():
     "an imported image makes sandboxes with its settings, and builds start from it with a user of their own"
-    with small_templates() as templates, Daemon(templates=templates) as d, \
+    with shared_node(templates=True) as d, \
             tempfile.TemporaryDirectory(prefix="hutch-image-") as tmp:
         root = pathlib.Path(tmp, "root")
         fill(root)

@@ -11,6 +11,7 @@ import urllib.parse
 from hutch_test import check, check_equal, check_in, eventually, hutch, run, workspace
 from node import needs_root, node, patiently, restart
 from node_client import ask, call, patient, py, sh
+from shared import shared_node
 from small import small_templates
 
 MIB = 1 << 20
@@ -51,7 +52,7 @@ def good(done, out=None):
 def test_volume_is_shared():
     "two sandboxes see each other's writes at once, share locks and mapped memory; read-only means it; pausing keeps it"
     needs_root()
-    with small_templates() as templates, node(templates=templates) as (d, _):
+    with shared_node(templates=True) as d:
         make(d)
         one, two = box_with(d, ("data", "/mnt/data")), box_with(d, ("data", "/srv/deep/er"))
         ro = box_with(d, ("data", "/data", True))
@@ -94,7 +95,7 @@ def test_volume_is_shared():
 def test_volume_content():
     "files go in and out without a sandbox of one's own; links lead nowhere; what is wrong is named by a word"
     needs_root()
-    with small_templates() as templates, node(templates=templates) as (d, _):
+    with shared_node(templates=True) as d:
         v = make(d)
         made = content(d, v, "POST", "dir", path="/a/b", uid=1000, gid=1000, mode=0o750, force="true")
         check_equal((made.status, made.json["uid"], made.json["mode"], made.json["type"]), (201, 1000, 0o750, "directory"), made)
@@ -177,7 +178,7 @@ def wrongs(d, v):
 def test_volume_quota():
     "a full volume gives ENOSPC inside and 507 outside and loses nothing; so does one with too many files; removing makes room"
     needs_root()
-    with small_templates() as templates, node(templates=templates) as (d, _):
+    with shared_node(templates=True) as d:
         v = make(d, bytes=32 * MIB)
         box = box_with(d, ("data", "/v"))
         full = sh(d, box, "dd if=/dev/zero of=/v/fill bs=1M count=100")
@@ -202,7 +203,7 @@ def test_volume_quota():
 def test_volume_resize():
     "a volume grows and shrinks, never below what it holds; an image only while no sandbox has it; what is in it stays"
     needs_root()
-    with small_templates() as templates, node(templates=templates) as (d, _):
+    with shared_node(templates=True) as d:
         v = make(d, bytes=32 * MIB)
         check_equal(content(d, v, "PUT", "file", b"y" * 20 * MIB, path="/kept").status, 201)
 
@@ -347,7 +348,7 @@ def test_volume_outlives_everything():
         good(sh(d, box, "echo kept > /v/f; sync /v/f"))
         check_equal(content(d, v, "PUT", "file", b"through the API", path="/g").status, 201)
         on_disk(d, v)
-        for victim in ("front", "keeper", "stock"):
+        for victim in ("front", "keeper", "layers"):
             before = d.children(victim)
             d.kill9(victim)
             eventually(lambda: d.children(victim) not in ([], before), 60, f"{victim} is started again")  # noqa: B023
@@ -430,7 +431,7 @@ def test_volume_host_directory():
 def test_volume_commands():
     "hutch volume makes, shows, fills, reads and removes; hutch create mounts"
     needs_root()
-    with small_templates() as templates, node(templates=templates) as (d, _):
+    with shared_node(templates=True) as d:
         name = d.cli("volume", "create", "data", "--quota", "64MiB").stdout.strip()
         check(name.startswith("vol-"), name)
         check_equal(ask(d, "GET", "/v1/capabilities").json["features"]["volumes"], True)
@@ -502,7 +503,7 @@ def test_volume_strict():
 def test_volume_many():
     "more volumes than hidden sandboxes: all are served, and a volume's requests share one"
     needs_root()
-    with small_templates() as templates, node(templates=templates) as (d, _):
+    with shared_node(templates=True) as d:
         all_ = [make(d, f"v{i}", bytes=16 * MIB) for i in range(12)]
         for round_ in range(2):
             for i, v in enumerate(all_):

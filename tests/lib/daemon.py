@@ -14,6 +14,8 @@ import time
 import urllib.error
 import urllib.request
 
+from hutch_test import Left
+
 TOP = pathlib.Path(__file__).resolve().parent.parent.parent
 
 
@@ -156,7 +158,7 @@ class Daemon:
                 self.proc.wait()
                 raise RuntimeError(f"hutch serve did not stop:\n{self.log()}") from None
             if sandboxes and self.left():
-                raise RuntimeError(f"sandboxes live on: {self.left()}; `hutch stop --all` said {ended}\n{self.log()}")
+                raise Left(f"sandboxes live on: {self.left()}; `hutch stop --all` said {ended}\n{self.log()}")
 
     def left(self):
         """Processes in cgroups of this daemon's sandboxes. A cgroup's name has the pid of the keeper that made it, and the log has those."""

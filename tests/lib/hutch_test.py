@@ -27,7 +27,9 @@ import time
 TOP = pathlib.Path(__file__).resolve().parent.parent.parent
 USER = os.environ.get("HUTCH_TEST_USER", "hutchtest")
 HUTCH = os.environ.get("HUTCH_BIN", str(TOP / "build/hutch"))
-HUTCH_TEST = os.environ.get("HUTCH_TEST_BIN", str(TOP / "build-test/hutch"))
+HUTCH_TEST = os.environ.get("HUTCH_TEST_BIN", str(TOP / "build/tests/hutch-without"))
+# What only programs for tests may read.
+TEST_SWITCHES = ["HUTCH_MEM_FAIL_AT", "HUTCH_TEST_", "HUTCH_WITHOUT"]
 PROBE = os.environ.get("HUTCH_PROBE", str(TOP / "build/hutch-probe"))
 SOAK = os.environ.get("HUTCH_SOAK") == "1"
 PATIENCE = 60  # seconds that anything may take on a machine with a slow disk and processors that others use; only failures use them up
@@ -39,6 +41,10 @@ class Skip(Exception):
 
 class Failed(AssertionError):
     """Raised by the check functions."""
+
+
+class Left(Failed):
+    """Something is left on the host. The runner never runs such a test again: a leak that shows only once is still one."""
 
 
 def skip(reason):
@@ -178,6 +184,12 @@ def check_one_line(text, what=""):
     """An error message is exactly one line."""
     if len(text.strip().splitlines()) != 1:
         raise Failed(f"want one line, got {text!r}\n{what}")
+
+
+def switches_in(program):
+    """The words of TEST_SWITCHES that a program contains."""
+    content = pathlib.Path(program).read_bytes()
+    return [word for word in TEST_SWITCHES if word.encode() in content]
 
 
 def eventually(condition, seconds=5, what="condition", strict=False):

@@ -3,8 +3,9 @@
     with Internet() as net:
         net.config()            # lines for `hutch serve`'s configuration: resolver, authority, addresses that count as public
         net.seen("api.test")    # the requests that arrived there
-Names end in .test. Every server stands on its own loopback address (127.8.0.N), on the usual ports, so that the runner must be
-root. Nothing here is reachable from a sandbox but through the node's proxy.
+Names end in .test. Every server stands on its own loopback address, at(N), on the usual ports, so that the runner must be root. Each
+lane of tests/run has a network of its own (127.8.0.0/16, 127.9.0.0/16, ...), so that lanes never wait for each other. Nothing here is
+reachable from a sandbox but through the node's proxy.
 """
 import base64
 import hashlib
@@ -22,12 +23,21 @@ import tempfile
 import threading
 import time
 
-PUBLIC = "127.8.0.0/16"
+LANE = int(os.environ.get("HUTCH_TEST_LANE", "0"))
+NETWORK = f"127.{8 + LANE}.0"
+PUBLIC = f"{NETWORK}.0/16"
+
+
+def at(number):
+    """An address of this lane's internet."""
+    return f"{NETWORK}.{number}"
+
+
 HOSTS = {  # name -> address
-    "api.test": "127.8.0.1", "www.test": "127.8.0.1", "other.test": "127.8.0.2", "deep.sub.wild.test": "127.8.0.2", "files.test": "127.8.0.3",
-    "ssh.test": "127.8.0.4", "expired.test": "127.8.0.5", "wrong.test": "127.8.0.6", "unknown-ca.test": "127.8.0.7", "h2.test": "127.8.0.8",
+    "api.test": at(1), "www.test": at(1), "other.test": at(2), "deep.sub.wild.test": at(2), "files.test": at(3),
+    "ssh.test": at(4), "expired.test": at(5), "wrong.test": at(6), "unknown-ca.test": at(7), "h2.test": at(8),
     "private.test": "10.1.2.3", "metadata.test": "169.254.169.254", "loop.test": "127.0.0.1", "mapped.test": "::ffff:169.254.169.254",
-    "nobody.test": "127.8.0.99",
+    "nobody.test": at(99),
 }
 
 
@@ -36,24 +46,39 @@ def openssl(*args, cwd, text=None):
 
 
 class Authority:
-    """ca.crt and leaves, made by openssl."""
+    """ca.crt and leaves, made by openssl. A process makes each of them once: all its internets have the same authority, so that a node
+    that several tests share trusts every one of them."""
+    MADE = {}  # (authority, leaf) -> {file name: its bytes}
 
     def __init__(self, directory, name="Test Internet"):
-        self.dir = pathlib.Path(directory)
+        self.dir, self.name = pathlib.Path(directory), name
         self.dir.mkdir(exist_ok=True)
-        openssl("req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256", "-nodes", "-keyout", "ca.key", "-out", "ca.crt",
-                "-days", "30", "-subj", f"/CN={name}", cwd=self.dir)
         self.cert = self.dir / "ca.crt"
+        self.once((name,), ("ca.key", "ca.crt"), self._make)
 
-    def leaf(self, name, *names, days="10", start=None):
+    def once(self, key, names, make, *args):
+        if key not in self.MADE:
+            make(*args)
+            self.MADE[key] = {name: (self.dir / name).read_bytes() for name in names}
+        for name, data in self.MADE[key].items():
+            (self.dir / name).write_bytes(data)
+
+    def _make(self):
+        openssl("req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256", "-nodes", "-keyout", "ca.key", "-out", "ca.crt",
+                "-days", "30", "-subj", f"/CN={self.name}", cwd=self.dir)
+
+    def leaf(self, name, *names, days="10"):
         """PEM file with key, leaf and authority."""
+        self.once((self.name, name, names, days), (f"{name}.key", f"{name}.crt"), self._make_leaf, name, names, days)
+        out = self.dir / f"{name}.pem"
+        out.write_bytes((self.dir / f"{name}.key").read_bytes() + (self.dir / f"{name}.crt").read_bytes() + self.cert.read_bytes())
+        return out
+
+    def _make_leaf(self, name, names, days):
         key, csr, crt, ext = (f"{name}.{x}" for x in ("key", "csr", "crt", "ext"))
         (self.dir / ext).write_text("subjectAltName=" + ",".join(f"DNS:{n}" for n in names or (name,)) + "\n")
         openssl("req", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256", "-nodes", "-keyout", key, "-out", csr, "-subj", f"/CN={name}", cwd=self.dir)
         openssl("x509", "-req", "-in", csr, "-CA", "ca.crt", "-CAkey", "ca.key", "-CAcreateserial", "-out", crt, "-days", days, "-extfile", ext, cwd=self.dir)
-        out = self.dir / f"{name}.pem"
-        out.write_bytes((self.dir / key).read_bytes() + (self.dir / crt).read_bytes() + self.cert.read_bytes())
-        return out
 
 
 class Names(socketserver.BaseRequestHandler):
@@ -286,11 +311,11 @@ class Socks(socketserver.BaseRequestHandler):
 
 
 def alone():
-    """There is one such internet at a time, because its addresses and ports are fixed: whoever comes second waits."""
+    """A lane has one such internet at a time, because its addresses and ports are fixed: a second one waits for the first."""
     lock, stop = socket.socket(socket.AF_UNIX), time.monotonic() + 400
     while True:
         try:
-            lock.bind("\0the internet of tests")
+            lock.bind(f"\0the internet of tests on {NETWORK}")
             return lock
         except OSError:
             if time.monotonic() > stop:
@@ -317,20 +342,20 @@ class Internet:
     def __enter__(self):
         try:
             self.ca, self.other_ca = Authority(self.dir / "ca"), Authority(self.dir / "other", "Unknown")
-            names = socketserver.ThreadingUDPServer(("127.0.0.1", 0), Names)
+            names = socketserver.ThreadingUDPServer(("127.0.0.1", 9500 + LANE), Names)
             names.daemon_threads, names.hosts, names.asked = True, self.hosts, []
             self.names = self.start_server(names)
             good = self.context(self.ca.leaf("api.test", "api.test", "www.test", "other.test", "*.wild.test", "deep.sub.wild.test", "files.test"))
             self.web = {}
-            for ip in ("127.8.0.1", "127.8.0.2", "127.8.0.3"):
+            for ip in (at(1), at(2), at(3)):
                 self.web[ip, 80] = self.start_server(WebServer((ip, 80), files=self.files))
                 self.web[ip, 443] = self.start_server(WebServer((ip, 443), good, files=self.files))
-            bad = {"127.8.0.5": self.ca.leaf("expired.test", days="-1"), "127.8.0.6": self.ca.leaf("right.test"),
-                   "127.8.0.7": self.other_ca.leaf("unknown-ca.test")}
+            bad = {at(5): self.ca.leaf("expired.test", days="-1"), at(6): self.ca.leaf("right.test"),
+                   at(7): self.other_ca.leaf("unknown-ca.test")}
             for ip, pem in bad.items():
                 self.web[ip, 443] = self.start_server(WebServer((ip, 443), self.context(pem)))
             socketserver.ThreadingTCPServer.allow_reuse_address = True
-            banner = socketserver.ThreadingTCPServer(("127.8.0.4", 22), Banner)
+            banner = socketserver.ThreadingTCPServer((at(4), 22), Banner)
             banner.daemon_threads = True
             self.start_server(banner)
             return self
@@ -342,8 +367,11 @@ class Internet:
         for p in self.procs:
             p.kill()
             p.wait()
+        ends = [threading.Thread(target=s.shutdown) for s in self.servers]  # each waits until its server notices: all at once
+        for wait in (threading.Thread.start, threading.Thread.join):
+            for end in ends:
+                wait(end)
         for s in self.servers:
-            s.shutdown()
             s.server_close()
         shutil.rmtree(self.dir, ignore_errors=True)
         self.lock.close()
@@ -358,7 +386,7 @@ class Internet:
         server.daemon_threads, server.talk, server.logs, server.lock, server.context = True, talk, [], threading.Lock(), context
         return self.start_server(server)
 
-    def start_socks(self, login, name="socks.test", address="127.8.0.20", port=1080):
+    def start_socks(self, login, name="socks.test", address=at(20), port=1080):
         self.hosts[name] = address
         server = socketserver.ThreadingTCPServer((address, port), Socks)
         server.daemon_threads, server.login, server.logins, server.targets = True, login, [], []
@@ -370,13 +398,13 @@ class Internet:
         key = self.ca.dir / "h2.test.key"
         chain = self.dir / "h2.crt"
         chain.write_bytes((self.ca.dir / "h2.test.crt").read_bytes())
-        p = subprocess.Popen(["nghttpd", "--address=127.8.0.8", "-d", str(docroot), "443", str(key), str(chain)], stdout=subprocess.DEVNULL,
+        p = subprocess.Popen(["nghttpd", f"--address={at(8)}", "-d", str(docroot), "443", str(key), str(chain)], stdout=subprocess.DEVNULL,
                              stderr=subprocess.DEVNULL)
         self.procs.append(p)
         stop = time.monotonic() + 60
         while time.monotonic() < stop:
             with socket.socket() as s:
-                if s.connect_ex(("127.8.0.8", 443)) == 0:
+                if s.connect_ex((at(8), 443)) == 0:
                     return pem
             time.sleep(0.05)
         raise RuntimeError("nghttpd did not start")

@@ -6,13 +6,14 @@ import pathlib
 import shutil
 import signal
 import socket
+import struct
 import subprocess
 import tempfile
 import time
 
 ID, TEMPLATE, TEXT, LIST = 40, 72, 400, 200
 VERSION, VOLUMES, PLACE, DRIVER = 2, 8, 256, 16
-CREATE, KILL, DEADLINE, USAGE, LIST_TYPE, FORGET, PAUSE, RESUME = range(1, 9)
+CREATE, KILL, DEADLINE, USAGE, LIST_TYPE, FORGET, PAUSE, RESUME, HOLD, RELEASE = range(1, 11)
 REPLY, ITEMS, DIED = 100, 101, 102
 OK, BAD_REQUEST, NO_TEMPLATE, NO_SANDBOX, EXISTS, CAPACITY, HOST, FAILED = range(8)
 STRICT, BEST_EFFORT, BUILD = 1, 2, 4
@@ -53,7 +54,7 @@ class Usage(ctypes.Structure):
 class Reply(ctypes.Structure):
     _fields_ = [("head", Head), ("error", u32), ("text", ctypes.c_char * TEXT), ("tier", ctypes.c_char * 16),
                 ("degraded", ctypes.c_char * 200), ("init_pid", u32), ("driver", ctypes.c_char * DRIVER),
-                ("quota", ctypes.c_char * 24), ("usage", Usage)]
+                ("quota", ctypes.c_char * 24), ("usage", Usage), ("since_us", u64)]
 
 
 class Item(ctypes.Structure):
@@ -131,6 +132,12 @@ class Client:
 
     def resume(self, box):
         return self.wait(self.send(Simple(id=box.encode()), RESUME))
+
+    def hold(self, box):
+        return self.wait(self.send(Simple(id=box.encode()), HOLD))
+
+    def release(self, box):
+        return self.wait(self.send(Simple(id=box.encode()), RELEASE))
 
     def usage(self, box):
         return self.wait(self.send(Simple(id=box.encode()), USAGE))
@@ -268,6 +275,11 @@ class Keeper:
 
     def client(self):
         return Client(str(self.run / "keeper.sock"))
+
+    def holders(self, box):
+        """Pids of the processes that hold a living sandbox still, as the journal has them."""
+        data = (self.run / "journal" / box).read_bytes()
+        return {pid for pid in struct.unpack_from("<8Q", data, 240)[::2] if pid}
 
     def kill9(self):
         self.process.send_signal(signal.SIGKILL)

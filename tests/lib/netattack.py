@@ -7,7 +7,7 @@ import threading
 
 from daemon import Daemon
 from hutch_test import Failed, check_equal
-from internet import Internet
+from internet import NETWORK, Internet
 from node_client import patient, py
 
 ATTACKER = pathlib.Path(__file__).with_name("attacker.py").read_text()
@@ -15,12 +15,10 @@ LOOKED_INTO = [{"methods": ["GET", "HEAD", "POST", "PUT", "DELETE", "OPTIONS", "
 
 
 @contextlib.contextmanager
-def node(config="", **hosts):
-    """An internet (with these names besides) and a node on it."""
-    with Internet() as net:
-        net.hosts.update({k.replace("_", "."): v for k, v in hosts.items()})
-        with Daemon(config=net.config() + config) as d:
-            yield net, d
+def node(config=""):
+    """An internet and a node on it, of one test alone; others take shared_world()."""
+    with Internet() as net, Daemon(config=net.config() + config) as d:
+        yield net, d
 
 
 def allow(*hosts, **more):
@@ -36,8 +34,8 @@ def box(d, doc=None, **more):
 
 
 def inside(d, b, code, timeout=180, **more):
-    """Runs code behind the attacker's text in the sandbox; the JSON value that it printed last."""
-    r = py(d, b, ATTACKER + "\n" + code, timeout=timeout, **more)
+    """Runs code behind the attacker's text in the sandbox; the JSON value that it printed last. NETWORK + ".1" is api.test's address."""
+    r = py(d, b, f"{ATTACKER}\nNETWORK = {NETWORK!r}\n{code}", timeout=timeout, **more)
     try:
         return json.loads(r.text.strip().splitlines()[-1])
     except (ValueError, IndexError):

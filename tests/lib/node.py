@@ -7,7 +7,7 @@ import time
 
 from daemon import Daemon
 from e2bwire import BROKEN, Api, WireError
-from hutch_test import PATIENCE, Failed, check_equal, eventually, identity, is_root, skip
+from hutch_test import PATIENCE, Failed, Left, eventually, identity, is_root, skip
 
 
 def needs_root():
@@ -133,11 +133,13 @@ class Traces:
             return self.inits() | self.cgroups() | self.files() | set(self.mounts())
         with contextlib.suppress(Failed):
             eventually(lambda: not left(), PATIENCE)
-        check_equal(left(), set(), "left behind")
+        if left():
+            raise Left(f"left behind: {sorted(map(str, left()))}")
         self.check_gc()
 
     def check_gc(self):
         """Nothing is left for gc; what is being removed at this moment is not left."""
         with contextlib.suppress(Failed):
             eventually(lambda: not self.gc(), PATIENCE)
-        check_equal(self.gc(), [])
+        if lines := self.gc():
+            raise Left(f"`hutch gc` finds {lines}")

@@ -1,4 +1,5 @@
 """Packages of others, pinned, cached in build-clients/ by the digest of the files that pin them."""
+import fcntl
 import hashlib
 import pathlib
 import shutil
@@ -14,10 +15,13 @@ def cached(name, inputs, make):
     """A directory made once for these inputs. None if it cannot be made, and why."""
     digest = hashlib.sha256(b"".join(i.read_bytes() if isinstance(i, pathlib.Path) else i.encode() for i in inputs))
     where = CACHE / f"{name}-{digest.hexdigest()[:16]}"
-    if where.exists():
-        return where, ""
     CACHE.mkdir(exist_ok=True)
-    part = CACHE / f"{name}.part"
+    with open(CACHE / f"{name}.lock", "w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)  # another process may be making it
+        return (where, "") if where.exists() else made(where, CACHE / f"{name}.part", make)
+
+
+def made(where, part, make):
     shutil.rmtree(part, ignore_errors=True)
     part.mkdir()
     r = make(part)
@@ -56,6 +60,12 @@ def python_packages(name="python", pins=CLIENTS / "requirements.txt"):
         r = quiet(["/usr/bin/python3", "-m", "venv", "--copies", str(where)])
         return r if r.returncode else quiet([str(where / "bin/python"), "-m", "pip", "-q", "install", "-r", str(pins)])
     return cached(name, [pins], make)
+
+
+def fetch_all():
+    """Everything that tests will ask for, so that it is there when they do. What cannot be had they say themselves."""
+    for get in (npm_packages, python_packages, schema_packages, lambda: server_packages("npm"), lambda: server_packages("python")):
+        get()
 
 
 def schema_packages():

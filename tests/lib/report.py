@@ -1,7 +1,7 @@
 """The results of a run: counted and printed as they come, tests that fail are run once more at the end, and a summary.
 
 A failure carries what runs it again (`again`: a list that tests/run understands), or None where that would hide something: red team, faults
-and leaks fail at once. A test that passes alone the second time is flaky: it is listed with what it said first, and the run does not fail,
+and leak checks fail at once. A test that passes alone the second time is flaky: it is listed with what it said first, and the run does not fail,
 unless more than FLAKY_MAX are.
 """
 import contextlib
@@ -121,8 +121,10 @@ class Report:
 
 
 def read_tap(report, prefix, text, code, again=None):
-    """Adds the results of a TAP text; a program that ends early or badly without saying so is a failure. again(title) is for Report.fail()."""
-    again = again or (lambda title: None)
+    """Adds the results of a TAP text; a program that ends early or badly without saying so is a failure. again(title) is for Report.fail();
+    where the sanitizer found a leak nothing is run again."""
+    if not again or "LeakSanitizer" in text:
+        again = lambda title: None  # noqa: E731
     left_out = re.search(r"^1\.\.0 *# *(?i:skip)\S* *(.*)", text, re.M)
     if left_out:
         report.skip(prefix, left_out.group(1))

@@ -109,7 +109,7 @@ def stage():
 def copy_programs(target):
     """An ordinary user may not be able to enter the source tree, so the programs are tried from a public place."""
     target.mkdir()
-    wanted = {"HUTCH_BIN": ("build/hutch", "hutch"), "HUTCH_NODE_BIN": ("build/hutch-node", "hutch-node"), "HUTCH_TEST_BIN": ("build-test/hutch", "hutch-test"),
+    wanted = {"HUTCH_BIN": ("build/hutch", "hutch"), "HUTCH_NODE_BIN": ("build/hutch-node", "hutch-node"), "HUTCH_TEST_BIN": ("build/tests/hutch-without", "hutch-without"),
               "HUTCH_ASAN_BIN": ("build-asan/hutch", "hutch-asan"), "HUTCH_ASAN_NODE_BIN": ("build-asan/hutch-node", "hutch-node-asan"),
               "HUTCH_PROBE": ("build/hutch-probe", "hutch-probe")}
     for variable, (source, name) in wanted.items():

@@ -1,4 +1,4 @@
-"""Starts a stock by hand, as the supervisor does, and speaks its protocol (src/stock/proto.h)."""
+"""Starts a stock by hand, as the supervisor does, and speaks its protocol (src/layers/proto.h)."""
 import ctypes
 import os
 import pathlib
@@ -14,14 +14,14 @@ TOP = pathlib.Path(__file__).resolve().parent.parent.parent
 
 
 def _types():
-    """The numbers of enum stock_type, as the header has them."""
-    text = re.sub(r"/\*.*?\*/", "", (TOP / "src/stock/proto.h").read_text(), flags=re.S)
+    """The numbers of enum layers_type, as the header has them."""
+    text = re.sub(r"/\*.*?\*/", "", (TOP / "src/layers/proto.h").read_text(), flags=re.S)
     found, value = {}, -1
-    for item in re.search(r"enum stock_type \{(.*?)\}", text, re.S).group(1).split(","):
+    for item in re.search(r"enum layers_type \{(.*?)\}", text, re.S).group(1).split(","):
         name, _, given = item.partition("=")
         if name.strip():
             value = int(given) if given.strip() else value + 1
-            found[name.strip().removeprefix("STOCK_")] = value
+            found[name.strip().removeprefix("LAYERS_")] = value
     return found
 
 
@@ -85,7 +85,7 @@ class Stock:
             for i, fd in enumerate(high):
                 os.dup2(fd, 3 + i)
             os.closerange(6, 256)
-        self.process = subprocess.Popen([program, "stock", *arguments], preexec_fn=prepare, close_fds=False,
+        self.process = subprocess.Popen([program, "layers", *arguments], preexec_fn=prepare, close_fds=False,
                                         stdin=subprocess.DEVNULL, **(ids or {}))
         for fd in (run, state):
             os.close(fd)

@@ -1,4 +1,4 @@
-"""Starts stock beside a keeper of tests/lib/keeper.py, as the supervisor does, and asks it several things at once (src/stock/proto.h)."""
+"""Starts stock beside a keeper of tests/lib/keeper.py, as the supervisor does, and asks it several things at once (src/layers/proto.h)."""
 import array
 import ctypes
 import os
@@ -112,7 +112,7 @@ class Stock:
             os.closerange(6, 256)
 
         self.log = open(k.dir / "stock-log", "a+")
-        self.process = subprocess.Popen([self.program, "stock"], preexec_fn=prepare, close_fds=False,
+        self.process = subprocess.Popen([self.program, "layers"], preexec_fn=prepare, close_fds=False,
                                         stdin=subprocess.DEVNULL, stdout=self.log, stderr=self.log,
                                         env={"HOME": k.home or "/root", "PATH": "/usr/bin:/bin:/usr/sbin:/sbin"})
         listener.close()

@@ -484,7 +484,6 @@ def checks(suite, args):
         "S-02": lambda: recorded(suite, "ones", args.record), "S-03": lambda: s03_fuzz(suite, s),
         "S-25": lambda: s25_flood(suite, s), "S-27": lambda: s27_kill_hutch(suite), "R-31": lambda: r31_cpu(suite),
         "R-37": lambda: r37_output(suite), "R-38": lambda: r38_line(suite), "R-39": lambda: r39_bytes(suite),
-        "R-40": lambda: r40_many(suite, s), "R-42": lambda: r42_kill_at_start(suite, s),
     }
     rc = run(suite, ["/bin/probe", "--whoami"], ["--root", suite.make_root(), "--chdir", "/"]).returncode
     for i, kind in (("F-14", "dev"), ("F-15", "null"), ("F-16a", "all")):
@@ -492,6 +491,11 @@ def checks(suite, args):
             todo[i] = lambda k=kind: lying_root(suite, swap_in(k))
         else:
             seen[i] = f"skipped: --root does not work here (exit {rc})"
+    return {**seen, **all_of(todo)}
+
+
+def all_of(todo):
+    seen = {}
     for i, fn in todo.items():
         try:
             seen[i] = fn()
@@ -500,8 +504,10 @@ def checks(suite, args):
     return seen
 
 
-def finals(suite, before, log, binary):
-    st, seen = suite.stage, {}
+def finals(suite, args, before, log, binary):
+    """What looks at the whole host: no other caller may be at work."""
+    st = suite.stage
+    seen = all_of({"R-40": lambda: r40_many(suite, args.seconds), "R-42": lambda: r42_kill_at_start(suite, args.seconds)})
     seen["L-01"] = leak(settled(before, st.base)) if settled(before, st.base) else "no-residue"
     if sha(suite.args.hutch) != binary:
         seen["L-02"] = leak("the hutch binary changed")

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """The red-team run: attempts inside a sandbox, positive controls outside, layer removal, host canaries, leak accounting.
 
-    run.py --hutch build/hutch --test-hutch build-test/hutch --probe build-test/tests/redteam/hutch-probe [--user NAME]
+    run.py --hutch build/hutch --test-hutch build/tests/hutch-without --probe build/hutch-probe [--user NAME]
 
 Prints one line per attempt: id, attempt, observed, expected, verdict, and the layers shown to be responsible. An attempt
 counts as proven only if the same attempt gets through, in this very run, with its layers removed; where no layer of ours is
@@ -9,7 +9,10 @@ responsible the line says who is, with the evidence (proofs.py); otherwise it sa
 got through that should not, 1 otherwise.
 """
 import argparse
+import contextlib
+import io
 import json
+import multiprocessing
 import os
 import pty
 import re
@@ -17,6 +20,7 @@ import select
 import subprocess
 import sys
 import time
+import traceback
 
 import hostside
 import proofs as proofs_mod
@@ -29,6 +33,7 @@ LIMITS = ["--memory", "128M", "--pids", "64", "--disk", "32M", "--inodes", "2000
           "--no-cwd", "--chdir", "/tmp"]  # a disk limit cannot bind a host directory
 # Where no cgroup can be had, a typed limit is an error; rlimits still hold the rest.
 LIMITS_FEWER = LIMITS[4:]
+MEET_SECONDS = 3600  # that one caller waits for the other; only a run that hangs uses them up
 # In a root of its own the same words mean something else: writes land in the private upper layer.
 CONTAINER_ALSO = {"F-02c": " success", "F-03a": " success", "P-13": " success"}
 
@@ -410,12 +415,61 @@ class Report:
                 print(f"{a['id']:<7}{a['attempt'][:64]:<65}not applicable here: {a['why']}")
 
 
-def run_one(args, user, report):
+class Callers:
+    """Root and an ordinary user make their attempts side by side. What looks at the whole host has it to itself: the count of what is
+    there before both begin, and, after both have made their attempts, the last checks of one and then of the other."""
+
+    def __init__(self, users):
+        context = multiprocessing.get_context("fork")
+        self.users, self.context = users, context
+        self.barrier, self.lock = context.Barrier(len(users)), context.Lock()
+
+    def meet(self):
+        self.barrier.wait(MEET_SECONDS)
+
+    def child(self, args, user, pipe):
+        report, said = Report(), io.StringIO()
+        try:
+            with contextlib.redirect_stdout(said):
+                suite = run_one(args, user, report, self)
+                if user is self.users[-1]:
+                    report.not_applicable(suite)
+        except BaseException:  # pylint: disable=broad-except - the other caller must not wait for this one
+            self.barrier.abort()
+            report.n["failed"] += 1
+            report.failures.append(f"{user or 'root'}: the run broke off\n{traceback.format_exc()}")
+        pipe.send((said.getvalue(), report.n, report.failures, report.rows))
+
+    def run(self, args, report):
+        running = []
+        for user in self.users:
+            receive, send = self.context.Pipe(duplex=False)
+            process = self.context.Process(target=self.child, args=(args, user, send))
+            process.start()
+            send.close()
+            running.append((user, process, receive))
+        for user, process, receive in running:
+            try:
+                text, n, failures, rows = receive.recv()
+            except EOFError:
+                self.barrier.abort()
+                text, n, failures, rows = "", {"failed": 1}, [f"{user or 'root'}: the run was killed"], []
+            print(text, end="", flush=True)
+            for name, value in n.items():
+                report.n[name] += value
+            report.failures += failures
+            report.rows += rows
+            process.join()
+
+
+def run_one(args, user, report, callers):
     kind = "root" if user is None and os.getuid() == 0 else (user or "user")
     st = Stage(args.dir, args.probe, user)
     try:
         suite = Suite(args, st)
+        callers.meet()  # the stages of all are set
         before, log, binary = census(st.base), kernel_log(), sha(args.hutch)
+        callers.meet()
         t0 = time.monotonic()
         controls = suite.controls()
         report.control_table(suite, controls)
@@ -439,7 +493,9 @@ def run_one(args, user, report):
             else:
                 report.table(f"{kind}, {privilege}, container tier", suite, boxed, privilege, {}, None)
         host = {**after_strict, **hostside.checks(suite, args)}
-        host.update(hostside.finals(suite, before, log, binary))
+        callers.meet()  # the attempts of all are made
+        with callers.lock:
+            host.update(hostside.finals(suite, args, before, log, binary))
         report.host(kind, suite, host)
         print(f"\n{kind}: {suite.starts} sandboxes and controls started; attempts {t1 - t0:.0f} s, removal {t2 - t1:.0f} s, "
               f"rest {time.monotonic() - t2:.0f} s")
@@ -467,14 +523,11 @@ def main():
             ap.error(f"--{name.replace('_', '-')} {value}: not an executable file")
         if value:
             setattr(args, name, os.path.abspath(value))
-    report, suite = Report(), None
+    report = Report()
     print(f"{'id':<7}{'attempt':<65}{'observed':<45}{'expected':<35}{'verdict':<9}layers proven")
-    if not args.only_user:
-        suite = run_one(args, None, report)
-    if args.user:
-        suite = run_one(args, args.user, report)
-    if suite:
-        report.not_applicable(suite)
+    users = ([] if args.only_user else [None]) + ([args.user] if args.user else [])
+    for group in [[u] for u in users] if args.record or args.search else [users]:  # those write files that the next one reads
+        Callers(group).run(args, report)
     for f in report.failures:
         print("FAILED", f)
     if args.json:

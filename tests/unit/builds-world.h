@@ -1,238 +1,253 @@
-/* builds-world.h - builds with a store, sandboxes and commands that do what the test says. */
+/* builds-world.h - builds in the rooms of rooms-world.h, with a keeper, an init and a layer store that do what the
+ * test says. */
 #ifndef BUILDS_WORLD_H
 #define BUILDS_WORLD_H
 
-#include <fcntl.h>
 #include <signal.h>
-#include <unistd.h>
 
-#include "await.h"
 #include "base/log.h"
 #include "base/mem.h"
-#include "front/nets.h"
+#include "builds/builds.h"
 #include "http/body.h"
-#include "sandbox/exec.h"
-#include "sandbox/stockc.h"
-#include "store/store.h"
-#include "tests/lib/unit.h"
+#include "peers/exec.h"
+#include "peers/layersc.h"
+#include "rooms-world.h"
+#include "stacks/stacks-int.h"
 
-/* --- a world ------------------------------------------------------------------------------------------------------ */
+enum { STACK_BYTES = 4096 }; /* of what a step captures */
 
 struct ran {
     char *cmd, *args, *user, *cwd, *env;
 };
 static struct {
-    struct front front;
-    struct config config;
-    char limits[64]; /* of the last box */
-    struct loop *loop;
-    struct tenant tenant[2];
-    struct box box;
-    bool alive;
-    int creates, kills, captures, holds, puts, tags, drops;
-    bool full;                          /* the tenant's quota */
-    uint64_t limit;                     /* of it, in stacks; 0: none */
-    int forgotten;                      /* steps */
+    struct builds *builds;
+    struct tenant *tenant[2];
+    bool ended; /* the builds are gone: clients answer nobody any more */
+    /* keeper */
+    int creates, kills;
+    char sandbox[SANDBOX_ID_MAX]; /* the last one made */
+    char limits[64], degraded[64];
     char made_from[16][STACK_BASE_MAX]; /* each sandbox */
+    const char *no_create;              /* why no sandbox can be made */
+    /* the layer store */
+    int captures;
+    char dropped[64][STACK_ID_MAX]; /* each once: the end of a sandbox and that of a row may both drop a stack */
+    int ndropped;
+    uint64_t capture_bytes;
+    bool no_blob, gone; /* the upload is missing; stacks of the cache are gone */
+    bool hold_layers;   /* it does not tell the layers of a stack */
+    void *held_layers_arg;
+    /* commands */
     struct ran ran[32];
     size_t nran;
     const char *fail;            /* a command whose text has this in it exits with 7 */
-    const char *no_create;       /* why no sandbox can be made */
-    bool no_blob, gone;          /* the upload is missing; stacks of the cache are gone */
     const struct exec_ops *held; /* of a command that does not end: one with "serve" in it */
     void *held_arg;
     struct buf input;
     size_t much, sent, resumes; /* pieces that a packing command says, in place of its few words */
-    bool hold_layers;           /* stock does not tell them */
-    struct tmpl row;
-    struct tmpl_tag tag[8];
-    bool has_row;
-    const char *other_id; /* of the row, which somebody else made first */
-    char image[72];       /* an imported image of that name is there */
-    struct tenant *image_owner;
-    bool image_given;
-    struct tmpl_origin *image_origin; /* how it came; NULL: somebody named it so */
 } w;
 
-static void later(loop_fn *fn, void *arg) { loop_defer(w.loop, fn, arg); }
+static void later(loop_fn *fn, void *arg) { loop_defer(rooms.loop, fn, arg); }
 
-struct created {
-    box_created *done;
+/* --- keeper and init ---------------------------------------------------------------------------------------------- */
+
+struct kept {
+    keeperc_done *done;
+    void *arg;
+    struct keeper_reply r;
+};
+static void give_kept(void *arg)
+{
+    struct kept k = *(struct kept *)arg;
+    free(arg);
+    k.done(k.arg, &k.r);
+}
+static void keep(keeperc_done *done, void *arg, const struct keeper_reply *r)
+{
+    struct kept *k = xcalloc(1, sizeof *k);
+    *k = (struct kept){done, arg, *r};
+    later(give_kept, k);
+}
+void keeperc_create(struct keeperc *kc, const struct keeper_create *c, keeperc_done *done, void *arg)
+{
+    (void)kc;
+    struct keeper_reply r = {.tier = "container", .error = w.no_create ? KEEPER_FAILED : KEEPER_OK};
+    assert_true(c->flags & KEEPER_BUILD);
+    assert_int_equal(w.creates, w.kills); /* a build has one at a time */
+    (void)snprintf(r.text, sizeof r.text, "%s", w.no_create ? w.no_create : "");
+    (void)snprintf(r.degraded, sizeof r.degraded, "%s", w.degraded);
+    (void)snprintf(w.limits, sizeof w.limits, "%u %llu%s", c->cpu_milli, (unsigned long long)c->memory >> 20,
+                   w.tenant[0]->sandboxes ? " counted" : "");
+    (void)snprintf(w.sandbox, sizeof w.sandbox, "%s", c->id);
+    (void)snprintf(w.made_from[w.creates++ % 16], STACK_BASE_MAX, "%s", c->template);
+    keep(done, arg, &r);
+}
+void keeperc_kill(struct keeperc *kc, const char *id, keeperc_done *done, void *arg)
+{
+    (void)kc;
+    assert_string_equal(id, w.sandbox);
+    w.kills++;
+    if (done)
+        keep(done, arg, &(struct keeper_reply){0});
+}
+void keeperc_deadline(struct keeperc *kc, const char *id, uint64_t at, keeperc_done *done, void *arg)
+{
+    (void)kc, (void)id, (void)at;
+    keep(done, arg, &(struct keeper_reply){0});
+}
+void keeperc_forget(struct keeperc *kc, const char *id) { (void)kc, (void)id; }
+/* The sandboxes of builds are never paused, and no test here compares them with keeper's or measures them. */
+void keeperc_pause(struct keeperc *kc, const char *id, keeperc_done *done, void *arg)
+{
+    (void)kc, (void)id, (void)done, (void)arg;
+    fail_msg("keeper was asked to pause %s", id);
+}
+void keeperc_resume(struct keeperc *kc, const char *id, keeperc_done *done, void *arg)
+{
+    (void)kc, (void)id, (void)done, (void)arg;
+    fail_msg("keeper was asked to resume %s", id);
+}
+void keeperc_usage(struct keeperc *kc, const char *id, keeperc_done *done, void *arg)
+{
+    (void)kc, (void)done, (void)arg;
+    fail_msg("keeper was asked about %s", id);
+}
+void keeperc_list(struct keeperc *kc, keeperc_listed *done, void *arg)
+{
+    (void)kc, (void)done, (void)arg;
+    fail_msg("keeper was asked for its list");
+}
+void links_gone(struct links *ls, const char *id) { (void)ls, (void)id; }
+void links_paused(struct links *ls, const char *id) { (void)ls, (void)id; }
+link_call link_hello(struct links *ls, const char *id, link_done *done, void *arg)
+{
+    (void)ls, (void)done, (void)arg;
+    fail_msg("the init of %s was asked whether it is bound", id);
+    return 0;
+}
+
+struct fed {
+    link_done *done;
     void *arg;
 };
-static void give_box(void *arg)
+static void give_fed(void *arg)
 {
-    struct created c = *(struct created *)arg;
+    struct fed f = *(struct fed *)arg;
     free(arg);
-    struct box_failure no = {.status = 500};
-    if (w.no_create) {
-        (void)snprintf(no.text, sizeof no.text, "%s", w.no_create);
-        c.done(c.arg, NULL, &no);
-        return;
-    }
-    w.alive = true;
-    (void)snprintf(w.box.id, sizeof w.box.id, "box%d", w.creates);
-    c.done(c.arg, &w.box, NULL);
+    f.done(f.arg, &(struct link_status){.code = LINK_OK});
 }
-void box_create(struct front *f, const struct principal *p, const struct box_spec *spec, box_created *done, void *arg)
+static link_call feed(link_done *done, void *arg)
 {
-    (void)f;
-    struct created *c = xcalloc(1, sizeof *c);
-    *c = (struct created){done, arg};
-    assert_true(spec->build);
-    assert_ptr_equal(p->tenant, &w.tenant[0]);
-    assert_false(w.alive);
-    (void)snprintf(w.limits, sizeof w.limits, "%u %llu%s", spec->cpu_milli, (unsigned long long)spec->memory >> 20,
-                   spec->counted ? " counted" : "");
-    (void)snprintf(w.made_from[w.creates++ % 16], STACK_BASE_MAX, "%s", spec->template);
-    later(give_box, c);
-}
-void box_kill(struct front *f, struct box *b, const char *why, box_done *done, void *arg)
-{
-    (void)f;
-    (void)why;
-    assert_ptr_equal(b, &w.box);
-    w.kills++;
-    w.alive = false;
-    if (done)
-        done(arg, true);
-}
-struct box *box_find(struct front *f, const char *id)
-{
-    (void)f;
-    return w.alive && strcmp(id, w.box.id) == 0 ? &w.box : NULL;
-}
-bool box_begin(struct box *b, const char *what)
-{
-    b->busy = what;
-    return true;
-}
-void box_finish(struct front *f, const char *id)
-{
-    (void)f;
-    (void)id;
-    w.box.busy = NULL;
-}
-
-void state_hold(struct front *f, const char *stack)
-{
-    (void)f;
-    (void)stack;
-    w.holds++;
-}
-void state_hold_for(struct front *f, const char *stack, const struct tenant *t)
-{
-    (void)t;
-    state_hold(f, stack);
-}
-uint64_t state_layers_ask(struct front *f, const char *stack, void (*done)(void *arg), void *arg)
-{
-    (void)stack;
-    if (!w.hold_layers)
-        loop_defer(f->loop, done, arg);
+    struct fed *f = xcalloc(1, sizeof *f);
+    *f = (struct fed){done, arg};
+    later(give_fed, f);
     return 1;
 }
-bool state_fits(struct front *f, const struct tenant *t, const char *stack, struct state_failure *ret)
+link_call link_bind(struct links *ls, const char *id, const struct link_bind *b, link_done *done, void *arg)
 {
-    (void)f, (void)t, (void)stack;
-    if (w.full)
-        *ret = (struct state_failure){.status = 429, .error_code = "quota_exceeded", .text = "no room"};
-    return !w.full;
-}
-struct state_size state_limit(const struct front *f, const struct tenant *t)
-{
-    (void)f, (void)t;
-    return (struct state_size){.bytes = w.limit};
-}
-bool state_within(struct state_size size, struct state_size limit) { return size.bytes <= limit.bytes; }
-struct state_size state_kept_with(struct front *f, const struct tenant *t, const char *const *stacks, size_t n)
-{
-    (void)f, (void)t;
-    for (size_t i = 0; i < n; i++)
-        assert_true(stack_id_valid(stacks[i]));
-    return (struct state_size){.bytes = n};
-}
-void state_release(struct front *f, const char *stack)
-{
-    (void)f;
-    (void)stack;
-    w.holds--;
-}
-void state_drop(struct front *f, const char *stack)
-{
-    (void)f;
-    (void)stack;
-    w.drops++;
-}
-struct capture {
-    state_captured *done;
-    void *arg;
-};
-static void give_capture(void *arg)
-{
-    struct capture c = *(struct capture *)arg;
-    struct stock_reply r = {0};
-    free(arg);
-    c.done(c.arg, &r);
-}
-void state_capture(struct front *f, const char *box, const char stack[STACK_ID_MAX], bool freeze, state_captured *done,
-                   void *arg)
-{
-    (void)freeze;
-    struct capture *c = xcalloc(1, sizeof *c);
-    *c = (struct capture){done, arg};
-    assert_string_equal(box, w.box.id);
-    state_hold(f, stack);
-    w.captures++;
-    later(give_capture, c);
+    (void)ls, (void)b;
+    assert_string_equal(id, w.sandbox);
+    return feed(done, arg);
 }
 
-struct stock_request stockc_request(enum stock_type type) { return (struct stock_request){.type = type}; }
+/* --- the layer store ---------------------------------------------------------------------------------------------- */
+
+struct layers_request layersc_request(enum layers_type type) { return (struct layers_request){.type = type}; }
 struct asked {
-    stockc_done *done;
+    layersc_done *done;
     void *arg;
-    struct stock_reply r;
+    struct layers_reply r;
     int fd;
 };
-static void give_stock(void *arg)
+static void give_layers(void *arg)
 {
     struct asked a = *(struct asked *)arg;
     free(arg);
-    a.done(a.arg, &a.r, a.fd);
+    if (!w.ended)
+        a.done(a.arg, &a.r, a.fd);
 }
-stockc_call stockc_ask(struct stockc *s, const struct stock_request *q, const int *fds, size_t nfds,
-                       stockc_progress *progress, stockc_done *done, void *arg)
+static void give_capture(void *arg, const struct err *err)
+{
+    (void)err;
+    give_layers(arg);
+}
+static void note_drop(const char *stack)
+{
+    for (int i = 0; i < w.ndropped; i++)
+        if (strcmp(w.dropped[i], stack) == 0)
+            return;
+    assert_true(w.ndropped < 64);
+    (void)snprintf(w.dropped[w.ndropped++], STACK_ID_MAX, "%s", stack);
+}
+static int blob(void)
+{
+    int fd = open("/tmp", O_TMPFILE | O_RDWR | O_CLOEXEC, 0600);
+    assert_int_equal(write(fd, "lay stream", 10), 10);
+    assert_int_equal(lseek(fd, 0, SEEK_SET), 0);
+    return fd;
+}
+layersc_call layersc_ask(struct layersc *s, const struct layers_request *q, const int *fds, size_t nfds,
+                         layersc_progress *progress, layersc_done *done, void *arg)
 {
     (void)s;
     (void)progress;
     struct asked *a = xcalloc(1, sizeof *a);
-    *a = (struct asked){.done = done, .arg = arg, .fd = -1};
+    *a = (struct asked){.done = done, .arg = arg, .r.bytes = STACK_BYTES, .fd = -1};
     for (size_t i = 0; i < nfds; i++)
         (void)close(fds[i]);
-    if (q->type == STOCK_BLOB && w.no_blob)
-        a->r.error = STOCK_NOT_FOUND;
-    else if (q->type == STOCK_BLOB) {
-        a->fd = open("/tmp", O_TMPFILE | O_RDWR | O_CLOEXEC, 0600);
-        assert_int_equal(write(a->fd, "lay stream", 10), 10);
-        assert_int_equal(lseek(a->fd, 0, SEEK_SET), 0);
-    } else if (q->type == STOCK_USAGE && w.gone)
-        a->r.error = STOCK_NOT_FOUND;
-    a->r.bytes = 4096;
-    later(give_stock, a);
+    switch (q->type) {
+    case LAYERS_BLOB:
+        if (w.no_blob)
+            a->r.error = LAYERS_NOT_FOUND;
+        else
+            a->fd = blob();
+        break;
+    case LAYERS_USAGE:
+        a->r.error = w.gone ? LAYERS_NOT_FOUND : LAYERS_OK;
+        break;
+    case LAYERS_CAPTURE:
+        assert_string_equal(q->sandbox, w.sandbox);
+        w.captures++;
+        a->r.bytes = w.capture_bytes;
+        db_barrier(rooms.db, give_capture, a); /* it takes longer than the rows of the step before */
+        return 1;
+    case LAYERS_DROP:
+        note_drop(q->stack);
+        break;
+    case LAYERS_OF_STACKS:
+        if (w.hold_layers) {
+            w.held_layers_arg = arg;
+            free(a);
+            return 1;
+        }
+        break;
+    case LAYERS_IMPORT:
+        break;
+    default:
+        fail_msg("the layer store was asked for %u", q->type);
+    }
+    later(give_layers, a);
     return 1;
 }
-
-stockc_call stockc_ask_for(struct stockc *s, const char *owner, const struct stock_request *q, const int *fds,
-                           size_t nfds, stockc_progress *progress, stockc_done *done, void *arg)
+layersc_call layersc_ask_for(struct layersc *s, const char *owner, const struct layers_request *q, const int *fds,
+                             size_t nfds, layersc_progress *progress, layersc_done *done, void *arg)
 {
     (void)owner;
-    return stockc_ask(s, q, fds, nfds, progress, done, arg);
+    return layersc_ask(s, q, fds, nfds, progress, done, arg);
 }
-void stockc_cancel(struct stockc *s, stockc_call c)
+size_t layersc_waiting(const struct layersc *s, const char *owner)
 {
-    (void)s;
-    (void)c;
+    (void)s, (void)owner;
+    return 0;
 }
+void layersc_cancel(struct layersc *s, layersc_call c) { (void)s, (void)c; }
+void layersc_list(struct layersc *s, layersc_listed *done, void *arg)
+{
+    (void)s, (void)done, (void)arg;
+    fail_msg("the layer store was asked for its list");
+}
+
+/* --- commands ----------------------------------------------------------------------------------------------------- */
 
 struct running {
     const struct exec_ops *ops;
@@ -276,7 +291,7 @@ struct exec *exec_start(struct links *ls, const char *id, const struct exec_spec
                         void *arg)
 {
     (void)ls;
-    assert_string_equal(id, w.box.id);
+    assert_string_equal(id, w.sandbox);
     struct running *r = xcalloc(1, sizeof *r);
     struct ran *x = &w.ran[w.nran++ % 32];
     _cleanup_buf_ struct buf args = {0}, env = {0};
@@ -317,17 +332,6 @@ void exec_resume(struct exec *x)
     w.resumes++;
     later(give_rest, &packing);
 }
-struct fed {
-    link_done *done;
-    void *arg;
-};
-static void give_fed(void *arg)
-{
-    struct fed f = *(struct fed *)arg;
-    struct link_status ok = {0};
-    free(arg);
-    f.done(f.arg, &ok);
-}
 link_call exec_input(struct links *ls, const char *id, const struct exec_select *who, const void *p, size_t n,
                      link_done *done, void *arg)
 {
@@ -335,10 +339,7 @@ link_call exec_input(struct links *ls, const char *id, const struct exec_select 
     (void)id;
     assert_int_equal(who->pid, 42);
     buf_add(&w.input, p, n);
-    struct fed *f = xcalloc(1, sizeof *f);
-    *f = (struct fed){done, arg};
-    later(give_fed, f);
-    return 1;
+    return feed(done, arg);
 }
 static void end_held(void *arg)
 {
@@ -363,139 +364,46 @@ void link_cancel(struct links *ls, link_call c)
     (void)c;
 }
 
-bool template_resolve(struct front *f, const char *name, struct template_info *ret)
-{
-    (void)f;
-    if (strcmp(name, "base") != 0 && strcmp(name, "host") != 0)
-        return false;
-    (void)snprintf(ret->name, sizeof ret->name, "%s", name);
-    (void)snprintf(ret->state, sizeof ret->state, "ready");
-    return true;
-}
-const struct tmpl *tmpl_find(struct front *f, const struct tenant *t, const char *name, const struct tmpl_tag **tag)
-{
-    (void)f;
-    (void)t;
-    static struct tmpl image = {.id = "img", .kind = TMPL_IMPORTED, .ntags = 1};
-    static struct tmpl_tag image_tag = {.stack = "st-imageimage", .build = "b"};
-    image.tenant = w.image_owner;
-    size_t n = strcspn(w.image, ":");
-    if (n && strncmp(name, w.image, n) == 0 && name[n] == ':') { /* another tag of it is not there */
-        image.tags = &image_tag;
-        image_tag.origin = w.image_origin;
-        image_tag.given = w.image_given;
-        if (tag)
-            *tag = strcmp(name, w.image) == 0 ? &image_tag : NULL;
-        return &image;
-    }
-    if (!w.has_row || (strcmp(name, w.row.name) != 0 && strcmp(name, w.row.id) != 0))
-        return NULL;
-    if (tag)
-        *tag = &w.tag[0];
-    return &w.row;
-}
-bool tmpl_room(struct front *f, const struct tenant *t, const char *name, struct state_failure *ret)
-{
-    (void)f, (void)t;
-    if (strcmp(name, "toomany") != 0)
-        return true;
-    *ret = (struct state_failure){.status = 429, .error_code = "quota_exceeded", .text = "so many templates"};
-    return false;
-}
-void tmpl_put(struct front *f, const struct tmpl_new *n, tmpl_done *done, void *arg)
-{
-    (void)f;
-    w.puts++;
-    tmpl_config_done(&w.row.config);
-    w.row = (struct tmpl){.tenant = n->tenant, .kind = n->kind, .bytes = n->bytes, .tags = w.tag, .ntags = 1};
-    (void)snprintf(w.row.id, sizeof w.row.id, "%s", w.other_id ? w.other_id : n->id);
-    (void)snprintf(w.row.name, sizeof w.row.name, "%s", n->name);
-    (void)snprintf(w.tag[0].tag, sizeof w.tag[0].tag, "%s", n->tag);
-    (void)snprintf(w.tag[0].build, sizeof w.tag[0].build, "%s", n->build);
-    (void)snprintf(w.tag[0].stack, sizeof w.tag[0].stack, "%s", n->stack);
-    tmpl_config_copy(&w.row.config, n->config);
-    w.has_row = true;
-    done(arg, &w.row, NULL);
-}
-void tmpl_tag(struct front *f, const struct tmpl *t, const struct tmpl_tag *from, const char *tag, tmpl_done *done,
-              void *arg)
-{
-    (void)f;
-    w.tags++;
-    w.tag[w.row.ntags] = *from;
-    (void)snprintf(w.tag[w.row.ntags++].tag, TMPL_TAG_MAX, "%s", tag);
-    done(arg, t, NULL);
-}
-void tmpl_id_new(char ret[40]) { (void)snprintf(ret, 40, "newtemplate"); }
-void tmpl_build_new(char ret[40]) { (void)snprintf(ret, 40, "newbuild"); }
+/* --- the world ---------------------------------------------------------------------------------------------------- */
 
-static struct {
-    store_done *done;
-    void *arg;
-} stored[64];
-static size_t nstored;
-static void give_stored(void *arg)
+static inline void turn(void)
 {
-    size_t i = (size_t)(uintptr_t)arg;
-    stored[i].done(stored[i].arg, NULL);
+    struct err err;
+    assert_int_equal(loop_step(rooms.loop, 10, &err), 0);
 }
-static void store_later(store_done *done, void *arg)
+static void step(int n) { rooms_step(n, turn); }
+static struct tenant *new_tenant(const char *id)
 {
-    stored[nstored % 64].done = done;
-    stored[nstored % 64].arg = arg;
-    later(give_stored, (void *)(uintptr_t)(nstored++ % 64));
+    tenant_put(rooms.tenants, id, id, &(struct quota){0}, NULL, NULL);
+    AWAIT (tenants_find(rooms.tenants, id))
+        turn();
+    return tenants_find(rooms.tenants, id);
 }
-void store_step_put(struct store *s, const struct store_step *x, store_done *done, void *arg)
-{
-    (void)s;
-    (void)x;
-    store_later(done, arg);
-}
-void store_step_del(struct store *s, const char *tenant, const char *key, store_done *done, void *arg)
-{
-    (void)s;
-    (void)tenant;
-    (void)key;
-    w.forgotten++;
-    store_later(done, arg);
-}
-int store_steps(struct store *s, void (*each)(void *arg, const struct store_step *x), void *arg, struct err *err)
-{
-    (void)s;
-    (void)each;
-    (void)arg;
-    (void)err;
-    return 0;
-}
-struct tenant *tenants_find(struct front *f, const char *id)
-{
-    (void)f;
-    for (size_t i = 0; i < 2; i++)
-        if (strcmp(w.tenant[i].id, id) == 0)
-            return &w.tenant[i];
-    return NULL;
-}
-bool nets_on(const struct front *f)
-{
-    (void)f;
-    return false;
-}
-
 static int start_world(void **state)
 {
+    static const unsigned char key[BUILDS_KEY] = "of ids";
     (void)state;
     struct err err;
     memset(&w, 0, sizeof w);
+    w.capture_bytes = STACK_BYTES;
     log_open("test", LOG_LEVEL_ERROR, STDERR_FILENO);
-    assert_int_equal(loop_new(&w.loop, &err), 0);
-    w.config.build_max = 2;
-    w.front.loop = w.loop;
-    w.front.config = &w.config;
-    w.front.stock = (struct stockc *)&w;
-    (void)snprintf(w.tenant[0].id, sizeof w.tenant[0].id, "a");
-    (void)snprintf(w.tenant[1].id, sizeof w.tenant[1].id, "b");
-    assert_int_equal(builds_open(&w.front, &err), 0);
-    return 0;
+    if (rooms_prepare("builds") < 0 || mkdirat(rooms.dir_fd, "base", 0755) < 0)
+        return -1;
+    rooms.peers.layers = (struct layersc *)&w;
+    rooms_start();
+    w.tenant[0] = new_tenant("a");
+    w.tenant[1] = new_tenant("b");
+    return builds_open(&(struct builds_deps){.loop = rooms.loop,
+                                             .config = &rooms.config,
+                                             .db = rooms.db,
+                                             .peers = &rooms.peers,
+                                             .tenants = rooms.tenants,
+                                             .stacks = rooms.stacks,
+                                             .templates = rooms.templates,
+                                             .sandboxes = rooms.sandboxes,
+                                             .own_dir = rooms.dir_fd,
+                                             .id_key = key},
+                       &w.builds, &err);
 }
 static void forget_commands(void)
 {
@@ -508,27 +416,89 @@ static void forget_commands(void)
     }
     w.nran = 0;
 }
+static void end_builds(void)
+{
+    builds_free(w.builds);
+    w.builds = NULL;
+    w.ended = true;
+}
 static int end_world(void **state)
 {
     (void)state;
-    builds_free(&w.front);
-    loop_free(w.loop);
+    step(3);
+    end_builds();
+    rooms_stop();
     forget_commands();
-    tmpl_config_done(&w.row.config);
     buf_done(&w.input);
-    return 0;
+    free(w.held_layers_arg);
+    return rooms_done();
 }
 
 /* --- helpers ------------------------------------------------------------------------------------------------------ */
 
 #define HASH "aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa"
 
+/* Stacks that are held when all rows are written. */
+static size_t holds(void)
+{
+    step(3);
+    return rooms.stacks->held.n;
+}
+static int drops(void)
+{
+    step(3);
+    return w.ndropped;
+}
+static void count_step(void *arg, const struct db_step *s)
+{
+    (void)s;
+    ++*(int *)arg;
+}
+static int steps_kept(void)
+{
+    struct err err;
+    int n = 0;
+    step(3);
+    assert_int_equal(db_steps(rooms.db, count_step, &n, &err), 0);
+    return n;
+}
+/* The template of the first tenant, or the node's. */
+static const struct template *row(const char *name)
+{
+    const struct template *t = template_find(rooms.templates, w.tenant[0], name, NULL);
+    if (!t)
+        fail_msg("there is no template %s", name);
+    return t;
+}
+static const struct template_tag *tag(const char *name)
+{
+    const struct template_tag *tag = NULL;
+    if (!template_find(rooms.templates, w.tenant[0], name, &tag) || !tag)
+        fail_msg("there is no template %s", name);
+    return tag;
+}
+static void was_put(void *arg, const struct template *t, const struct state_failure *failure)
+{
+    (void)t;
+    if (failure)
+        fail_msg("%s", failure->text);
+    *(bool *)arg = true;
+}
+static void put(const struct template_new *n)
+{
+    bool done = false;
+    template_put(rooms.templates, n, was_put, &done);
+    AWAIT (done)
+        turn();
+    assert_true(done);
+}
+
 static const struct build *make(const char *name)
 {
     struct build_new n = {.name = name, .cpu_milli = 2000, .memory = 512 << 20};
     unsigned status;
     struct err err;
-    const struct build *b = build_make(&w.front, &w.tenant[0], &n, &status, &err);
+    const struct build *b = build_make(w.builds, w.tenant[0], &n, &status, &err);
     assert_non_null(b);
     return b;
 }
@@ -547,14 +517,13 @@ static void start(const struct build *b, const char *json)
     struct err err = {0};
     if (plan_of(json, &plan, &err) < 0)
         fail_msg("%s", err.msg);
-    assert_int_equal(build_start(&w.front, &w.tenant[0], b->template, b->id, &plan, &status, &err), 0);
+    assert_int_equal(build_start(w.builds, w.tenant[0], b->template, b->id, &plan, &status, &err), 0);
     assert_int_equal(b->status, BUILD_BUILDING);
 }
 static void finish(const struct build *b)
 {
-    struct err err;
     AWAIT (b->status != BUILD_BUILDING)
-        assert_int_equal(loop_step(w.loop, 10, &err), 0);
+        turn();
 }
 static const struct build *run(const char *name, const char *json)
 {

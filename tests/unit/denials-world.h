@@ -15,9 +15,9 @@
 #include "base/fd.h"
 #include "base/mem.h"
 #include "base/path.h"
-#include "cli/denials-int.h"
+#include "cli/run/denials-int.h"
 #include "os/seccomp.h"
-#include "policy/filter.h"
+#include "policy/run/filter.h"
 
 enum { FLAGS = FILTER_HOST_IDS | FILTER_NOTIFY | FILTER_EXPLAIN };
 

@@ -8,7 +8,7 @@
 #include "unit/http-world.h"
 
 static struct egress world_egress;
-static struct esb world_box;
+static struct esb world_sandbox;
 static struct buf world_told; /* messages to front, a line each */
 static struct host_counts world_hosts;
 
@@ -23,7 +23,7 @@ __attribute__((weak)) void control_tell(struct egress *g, struct buf *json)
 __attribute__((weak)) uint64_t egress_now(void) { return 1800000000 + world_now / 1000; }
 __attribute__((weak)) struct host_counts *esb_host(struct esb *s, const char *host)
 {
-    assert_ptr_equal(s, &world_box);
+    assert_ptr_equal(s, &world_sandbox);
     assert_non_null(host);
     return &world_hosts;
 }
@@ -39,10 +39,10 @@ static struct netpol *policy(const char *text)
 
 __attribute__((unused)) static void set_policy(const char *text)
 {
-    struct netpol *old = world_box.policy;
-    world_box.policy = policy(text);
-    world_box.epoch++;
-    ask_policy_changed(&world_box);
+    struct netpol *old = world_sandbox.policy;
+    world_sandbox.policy = policy(text);
+    world_sandbox.epoch++;
+    ask_policy_changed(&world_sandbox);
     netpol_unref(old);
     turn();
 }
@@ -50,25 +50,25 @@ __attribute__((unused)) static void set_policy(const char *text)
 static void handle(void *ctx, struct http_req *r)
 {
     (void)ctx;
-    internal_handle(&world_box, r);
+    internal_handle(&world_sandbox, r);
 }
 
 static void deny_world_start(const char *text)
 {
     world_start(NULL, handle);
     world_egress = (struct egress){.loop = world_loop};
-    world_box = (struct esb){.g = &world_egress, .id = "box1", .tenant = "acme", .tcp = -1, .udp = -1, .epoch = 7};
+    world_sandbox = (struct esb){.g = &world_egress, .id = "box1", .tenant = "acme", .tcp = -1, .udp = -1, .epoch = 7};
     world_hosts = (struct host_counts){0};
-    world_box.policy = policy(text);
+    world_sandbox.policy = policy(text);
 }
 
 static void deny_world_stop(void)
 {
-    asks_free(&world_box);
-    denials_free(&world_box);
-    learn_free(&world_box);
+    asks_free(&world_sandbox);
+    deny_forget(&world_sandbox);
+    learn_forget(&world_sandbox);
     turn();
-    netpol_unref(world_box.policy);
+    netpol_unref(world_sandbox.policy);
     buf_done(&world_told);
     world_stop();
 }

@@ -29,8 +29,8 @@
 
 static struct loop *loop;
 static struct egress egress;
-static struct esb *box, *other; /* the sandboxes */
-static char *root_pem;          /* what sandboxes trust */
+static struct esb *sandbox, *other; /* the sandboxes */
+static char *root_pem;              /* what sandboxes trust */
 static bool root_trusted = true;
 static struct mint *origin;         /* the authority that servers have their certificates from */
 static SSL_SESSION *client_session; /* that clients try to resume; then the newest */
@@ -225,7 +225,7 @@ static int world_setup(void **state)
     free(key);
     if (dial_setup(&egress, &err) < 0 || http_start(&egress, &err) < 0)
         fail_msg("%s", err.msg);
-    box = esb_get(&egress, "box");
+    sandbox = esb_get(&egress, "box");
     other = esb_get(&egress, "other");
     app_requests = app_connections = 0;
     app_stopped = false;

@@ -15,9 +15,9 @@
 
 #include "await.h"
 #include "base/mem.h"
+#include "egress/core/egress.h"
 #include "egress/deny.h"
 #include "egress/dns.h"
-#include "egress/egress.h"
 #include "egress/flow-int.h"
 #include "tests/lib/unit.h"
 

@@ -24,7 +24,7 @@
 #include "base/fd.h"
 #include "init/init.h"
 #include "os/landlock.h"
-#include "policy/filter.h"
+#include "policy/run/filter.h"
 
 #define MUST(e)                                                            \
     do {                                                                   \
@@ -207,7 +207,7 @@ bool world_wait(struct world *w, const bool *flag, unsigned ms)
 
 void status_done(void *arg, const struct link_status *st)
 {
-    struct status_box *b = arg;
+    struct status_sandbox *b = arg;
     b->st = *st;
     b->done = true;
 }
@@ -216,7 +216,7 @@ void world_bind(struct world *w)
 {
     static const char *const env[] = {"E2B_SANDBOX=true", "FROM_BIND=1", NULL};
     struct link_bind b = {.hostname = "box", .env = env, .user = "user"};
-    struct status_box s = {0};
+    struct status_sandbox s = {0};
     (void)link_bind(w->links, WORLD_ID, &b, status_done, &s);
     if (!world_wait(w, &s.done, AWAIT_MS) || s.st.code != LINK_OK)
         (void)fprintf(stderr, "world: bind: %d %s\n", (int)s.st.code, s.st.text);

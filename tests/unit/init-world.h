@@ -8,9 +8,9 @@
 #include <sys/types.h>
 
 #include "loop/loop.h"
-#include "sandbox/exec.h"
-#include "sandbox/files.h"
-#include "sandbox/link.h"
+#include "peers/exec.h"
+#include "peers/files.h"
+#include "peers/link.h"
 
 #define WORLD_ID "test-box"
 
@@ -52,7 +52,7 @@ extern const struct exec_ops capture_ops;
 /* sh -c script; waits for its end. */
 void world_sh(struct world *w, const char *script, struct capture *ret);
 /* A call answered by a status; waits. */
-struct status_box {
+struct status_sandbox {
     bool done;
     struct link_status st;
 };

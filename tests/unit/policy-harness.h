@@ -15,7 +15,7 @@
 #include "base/cleanup.h"
 #include "base/fd.h"
 #include "base/mem.h"
-#include "policy/policy.h"
+#include "policy/run/policy.h"
 
 static const struct policy_where place = {.cwd = "/home/u/work", .home = "/home/u"};
 

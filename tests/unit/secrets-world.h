@@ -5,8 +5,8 @@
 #include "tests/lib/unit.h"
 
 #include "base/base64.h"
-#include "egress/seal.h"
-#include "egress/secrets-int.h"
+#include "egress/secrets/seal.h"
+#include "egress/secrets/secrets-int.h"
 
 enum { WORLD_FIELDS = 24 };
 
@@ -68,7 +68,7 @@ static inline int world_put(struct world *w, const char *tenant, const char *nam
     if (!parsed)
         fail_msg("%s: %s", text, why.text);
     if (value) {
-        assert_int_equal(seal(w->public_key, context, value, strlen(value), &sealed, &w->err), 0);
+        assert_int_equal(seal_bytes(w->public_key, context, value, strlen(value), &sealed, &w->err), 0);
         base64_encode(&sealed64, sealed.p, sealed.n);
         (void)json_object_set_new(m, "sealed", json_string(sealed64.p));
     }
@@ -135,7 +135,7 @@ static inline void world_cleartext(struct world *w)
 static inline void world_inject(struct world *w)
 {
     world_answered(w);
-    inject(w->vault, &w->q, &w->ret);
+    inject_secrets(w->vault, &w->q, &w->ret);
 }
 
 static inline size_t world_count(const struct world *w, const char *name)

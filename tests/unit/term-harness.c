@@ -18,7 +18,7 @@
 #include <unistd.h>
 
 #include "base/fd.h"
-#include "cli/term.h"
+#include "cli/run/term.h"
 #include "os/pty.h"
 
 enum { DRAIN_MS = 2000, HANGUP_GRACE_MS = 1000 };

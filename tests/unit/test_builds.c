@@ -1,5 +1,5 @@
 /* Builds, in the world of builds-world.h. */
-#include "front/builds.h"
+#include "builds/builds.h"
 
 #include "builds-world.h"
 
@@ -29,15 +29,17 @@ static void steps_run_one_after_the_other_and_the_template_gets_its_row(void **s
     assert_string_equal(w.ran[4].cmd, "/.hutch/hutch");
     assert_string_equal(w.ran[4].args, "lay --src src --dest /home/user/app/dst/ --owner agent --mode 644");
     assert_string_equal(buf_str(&w.input), "lay stream");
-    assert_int_equal(w.puts, 1);
-    assert_string_equal(w.row.name, "my-agent");
-    assert_string_equal(w.tag[0].tag, "v1");
-    assert_string_equal(w.tag[0].build, b->id);
-    assert_string_equal(w.row.config.user, "agent");
-    assert_string_equal(w.row.config.workdir, "/home/user/app");
-    assert_int_equal(w.row.config.cpu_milli, 2000);
-    assert_int_equal(w.row.bytes, 4096);
-    assert_int_equal(w.holds, 0);
+    const struct template *t = row("my-agent");
+    assert_int_equal(t->builds, 1);
+    assert_int_equal(t->ntags, 1);
+    assert_string_equal(t->name, "my-agent");
+    assert_string_equal(t->tags[0].tag, "v1");
+    assert_string_equal(t->tags[0].build, b->id);
+    assert_string_equal(t->config.user, "agent");
+    assert_string_equal(t->config.workdir, "/home/user/app");
+    assert_int_equal(t->config.cpu_milli, 2000);
+    assert_int_equal(t->bytes, STACK_BYTES);
+    assert_int_equal(holds(), 0);
 }
 
 static void the_same_steps_are_not_run_again(void **state)
@@ -49,35 +51,38 @@ static void the_same_steps_are_not_run_again(void **state)
     assert_int_equal(b->status, BUILD_READY);
     assert_int_equal(w.creates - creates, 1); /* the last look only */
     assert_true(said(b, "CACHED [builder 4/6] RUN make it"));
-    assert_int_equal(w.holds, 0);
+    assert_int_equal(holds(), 0);
 }
 
 static void steps_are_remembered_as_far_as_the_quota_has_room(void **state)
 {
     (void)state;
-    w.limit = 3;
+    w.tenant[0]->quota.state_bytes = UINT64_C(3) * STACK_BYTES;
     assert_int_equal(run("one", STEPS)->status, BUILD_READY);
     assert_int_equal(w.captures, 6); /* the last is the template's own */
-    assert_int_equal(w.forgotten, 2);
-    assert_int_equal(w.drops, 2);
-    assert_int_equal(w.holds, 0);
-    w.limit = 1; /* less than the rows have: the step under way is kept */
+    /* Three of the five steps; two, if one went whose stack the sandbox of the step under way still had. */
+    int kept = steps_kept();
+    assert_in_range(kept, 2, 3);
+    assert_int_equal(drops(), 5 - kept);
+    assert_true(state_kept(rooms.stacks, w.tenant[0]).size.bytes <= UINT64_C(3) * STACK_BYTES);
+    assert_int_equal(holds(), 0);
+    w.tenant[0]->quota.state_bytes = STACK_BYTES - 1; /* less than the rows have: the step under way is kept */
+    w.capture_bytes = 0;                              /* and adds nothing */
     assert_int_equal(run("two", "{\"steps\":[{\"type\":\"RUN\",\"args\":[\"x\"]}]}")->status, BUILD_READY);
-    assert_int_equal(w.forgotten, 5);
+    assert_int_equal(steps_kept(), 1);
 }
 
 static void steps_have_the_limits_of_the_build(void **state)
 {
     (void)state;
-    w.config.default_cpu_milli = 2000;
-    w.config.default_memory = 512 << 20;
+    rooms.config.default_cpu_milli = 2000;
+    rooms.config.default_memory = 512 << 20;
     assert_int_equal(run("a", "{}")->status, BUILD_READY);
     assert_string_equal(w.limits, "2000 512");
-    w.config.default_memory = 256 << 20; /* now it is more than others have */
+    rooms.config.default_memory = 256 << 20; /* now it is more than others have */
     assert_int_equal(run("a", "{}")->status, BUILD_READY);
     assert_string_equal(w.limits, "2000 512 counted");
-    assert_false(w.box.degraded[0]);
-    (void)snprintf(w.box.degraded, sizeof w.box.degraded, "memory: not limited");
+    (void)snprintf(w.degraded, sizeof w.degraded, "memory: not limited");
     const struct build *b = run("a", STEPS);
     assert_true(said(b, "this host cannot hold the commands of builds to their limits: memory: not limited"));
 }
@@ -91,7 +96,7 @@ static void force_runs_everything_again(void **state)
     const struct build *b = run("two", again);
     assert_int_equal(w.creates - creates, 2);
     assert_false(said(b, "CACHED"));
-    assert_int_equal(w.drops, 1); /* of the stack that the step made before */
+    assert_int_equal(drops(), 1); /* of the stack that the step made before */
 }
 
 static void a_step_whose_stack_is_gone_is_run_again(void **state)
@@ -114,9 +119,9 @@ static void a_command_that_fails_is_named_with_its_step(void **state)
     assert_string_equal(b->reason, "failed to run command 'make it': exit status 7");
     assert_string_equal(b->reason_step, "4");
     assert_true(said(b, "said"));
-    assert_int_equal(w.puts, 0);
+    assert_null(template_find(rooms.templates, w.tenant[0], "x", NULL));
     assert_int_equal(w.creates, w.kills);
-    assert_int_equal(w.holds, 0);
+    assert_int_equal(holds(), 0);
 }
 
 static void an_unknown_user_is_named_as_e2b_names_it(void **state)
@@ -142,7 +147,7 @@ static void a_sandbox_that_cannot_be_made_fails_the_build(void **state)
     (void)state;
     w.no_create = "no room";
     const struct build *b = run("x", "{\"steps\":[{\"type\":\"RUN\",\"args\":[\"a\"]}]}");
-    assert_string_equal(b->reason, "the sandbox of the build cannot be made: no room");
+    assert_string_equal(b->reason, "the sandbox of the build cannot be made: the sandbox cannot be made: no room");
 }
 
 static void an_image_that_is_not_here_says_how_to_get_it(void **state)
@@ -154,39 +159,60 @@ static void an_image_that_is_not_here_says_how_to_get_it(void **state)
     assert_non_null(strstr(b->reason, "hutch template import ubuntu:22.04"));
 }
 
+/* A row "NAME:TAG", fetched as `image`, or (NULL) called so by a person. given: that name is a person's all the same. */
+static void put_image(struct tenant *t, const char *name_tag, const char *image, bool given)
+{
+    _cleanup_free_ char *name = xstrndup(name_tag, strcspn(name_tag, ":"));
+    put(&(struct template_new){.name = name,
+                               .tag = name_tag + strlen(name) + 1,
+                               .build = "b",
+                               .stack = "st-imageimage",
+                               .tenant = t,
+                               .kind = TEMPLATE_IMPORTED,
+                               .image = image,
+                               .manifest = image ? HASH : NULL,
+                               .given = given,
+                               .bytes = 1});
+}
+
 static void an_image_gets_its_user_once(void **state)
 {
     (void)state;
     static const char plan[] = "{\"fromImage\":\"docker.io/library/ubuntu:22.04\"}";
-    (void)snprintf(w.image, sizeof w.image, "ubuntu:22.04");
+    put_image(NULL, "ubuntu:22.04", NULL, false);
     assert_int_equal(run("x", plan)->status, BUILD_READY);
     assert_string_equal(w.made_from[0], "st-imageimage");
     assert_int_equal(w.nran, 1);
     assert_int_equal(run("y", plan)->status, BUILD_READY);
     assert_int_equal(w.nran, 1);
-    assert_int_equal(w.holds, 0);
+    assert_int_equal(holds(), 0);
 }
 
 static void an_image_of_another_tenant_is_not_taken(void **state)
 {
     (void)state;
-    (void)snprintf(w.image, sizeof w.image, "ubuntu:22.04");
-    w.image_owner = &w.tenant[1];
+    put_image(w.tenant[1], "ubuntu:22.04", NULL, false);
     const struct build *b = run("x", "{\"fromImage\":\"ubuntu:22.04\"}");
     assert_int_equal(b->status, BUILD_FAILED);
     assert_non_null(strstr(b->reason, "is not in the store of this node"));
 }
 
-/* Whether a build finds `row` in the store, fetched as `image` (NULL: somebody called it so), when it says FROM `ref`. */
-static bool found(const char *ref, const char *row, const char *image)
+/* Whether a build that says FROM `ref` finds the row `name_tag`, which put_image() made. */
+static bool found_as(const char *ref, const char *name_tag, const char *image, bool given)
 {
-    struct tmpl_origin origin = {.holders = 1, .image = (char *)image, .manifest = HASH};
     _cleanup_free_ char *plan = xasprintf("{\"fromImage\":\"%s\"}", ref);
-    (void)snprintf(w.image, sizeof w.image, "%s", row);
-    w.image_origin = image ? &origin : NULL;
+    bool gone = false;
+    put_image(NULL, name_tag, image, given);
     bool ok = run("x", plan)->status == BUILD_READY;
-    w.image_origin = NULL;
+    template_remove(rooms.templates, row(name_tag), NULL, was_put, &gone);
+    AWAIT (gone)
+        turn();
+    assert_true(gone);
     return ok;
+}
+static bool found(const char *ref, const char *name_tag, const char *image)
+{
+    return found_as(ref, name_tag, image, false);
 }
 
 static void an_image_is_not_taken_for_another_one(void **state)
@@ -194,9 +220,9 @@ static void an_image_is_not_taken_for_another_one(void **state)
     (void)state;
     struct build_image b, pin;
     assert_true(build_image_parse("ghcr.io/a/b:1", &b) && build_image_parse("ubuntu@sha256:" HASH, &pin));
-    _cleanup_free_ char *row = xasprintf("%s:%s", b.name, b.tag), *pinned = xasprintf("%s:%s", pin.name, pin.tag);
-    assert_true(found("ghcr.io/a/b:1", row, "ghcr.io/a/b:1"));
-    assert_false(found("ghcr.io/a/b:1", row, "ghcr.io/a-b:1"));
+    _cleanup_free_ char *named = xasprintf("%s:%s", b.name, b.tag), *pinned = xasprintf("%s:%s", pin.name, pin.tag);
+    assert_true(found("ghcr.io/a/b:1", named, "ghcr.io/a/b:1"));
+    assert_false(found("ghcr.io/a/b:1", named, "ghcr.io/a-b:1"));
     assert_false(found("ghcr.io/a/b:1", "ghcr-io-a-b:1", "ghcr-io-a-b:1"));
     assert_true(found("ghcr.io/a/b:1", "ghcr-io-a-b:1", NULL)); /* as people were told to call it */
     assert_true(found("ubuntu@sha256:" HASH, pinned, "ubuntu@sha256:" HASH));
@@ -205,18 +231,22 @@ static void an_image_is_not_taken_for_another_one(void **state)
     assert_false(found("ubuntu@sha256:" HASH, "ubuntu:aaaaaaaaaaaa", NULL));
     assert_true(found("ubuntu", "ubuntu:default", "ubuntu:22.04"));
     assert_false(found("ubuntu:default", "ubuntu:default", "ubuntu:22.04"));
-    w.image_given = true; /* where it came from is shown, and the name is what counts */
-    assert_true(found("ghcr.io/a/b:1", "ghcr-io-a-b:1", "ubuntu:22.04"));
-    assert_false(found("ubuntu@sha256:" HASH, "ubuntu:22.04", "ubuntu:22.04"));
+    /* Where it came from is shown, and the name is what counts. */
+    assert_true(found_as("ghcr.io/a/b:1", "ghcr-io-a-b:1", "ubuntu:22.04", true));
+    assert_false(found_as("ubuntu@sha256:" HASH, "ubuntu:22.04", "ubuntu:22.04", true));
 }
 
 static void an_image_that_no_template_may_be_made_of_is_not_fetched(void **state)
 {
     (void)state;
-    w.config.image_pull = true;
-    const struct build *b = run("x", "{\"fromImage\":\"toomany:1\"}");
+    rooms.config.image_pull = true;
+    assert_int_equal(run("one", "{}")->status, BUILD_READY);
+    const struct build *b = make("x");
+    rooms.config.templates_per_tenant = 1;
+    start(b, "{\"fromImage\":\"toomany:1\"}");
+    finish(b);
     assert_int_equal(b->status, BUILD_FAILED);
-    assert_non_null(strstr(b->reason, "image 'toomany:1' cannot be kept: so many templates"));
+    assert_non_null(strstr(b->reason, "image 'toomany:1' cannot be kept: the tenant has 1 templates"));
 }
 
 static void host_cannot_be_built_upon(void **state)
@@ -231,14 +261,14 @@ static void a_template_starts_from_another_with_its_settings(void **state)
     (void)state;
     (void)run("parent", STEPS);
     char stack[STACK_ID_MAX];
-    memcpy(stack, w.tag[0].stack, sizeof stack);
+    memcpy(stack, tag("parent")->stack, sizeof stack);
     forget_commands();
     int creates = w.creates;
     (void)run("child", "{\"fromTemplate\":\"parent\",\"steps\":[{\"type\":\"RUN\",\"args\":[\"x\"]}]}");
     assert_string_equal(w.made_from[creates % 16], stack);
     assert_string_equal(w.ran[0].user, "agent");
     assert_string_equal(w.ran[0].env, "A=1 B=");
-    assert_string_not_equal(w.tag[0].stack, stack);
+    assert_string_not_equal(tag("child")->stack, stack);
 }
 
 static void the_ready_command_decides_when_a_start_command_is_up(void **state)
@@ -248,8 +278,8 @@ static void the_ready_command_decides_when_a_start_command_is_up(void **state)
     assert_int_equal(b->status, BUILD_READY);
     assert_true(said(b, "the ready command succeeded"));
     assert_true(said(b, "memory is not part of a template here"));
-    assert_string_equal(w.row.config.start, "serve");
-    assert_string_equal(w.row.config.ready, "probe");
+    assert_string_equal(row("x")->config.start, "serve");
+    assert_string_equal(row("x")->config.ready, "probe");
 }
 
 static void a_start_command_that_fails_fails_the_build(void **state)
@@ -260,8 +290,8 @@ static void a_start_command_that_fails_fails_the_build(void **state)
     assert_int_equal(b->status, BUILD_FAILED);
     assert_string_equal(b->reason, "the start command ended before the template was ready: exit status 7");
     assert_string_equal(b->reason_step, "finalize");
-    assert_int_equal(w.drops, 1);
-    assert_int_equal(w.holds, 0);
+    assert_int_equal(drops(), 1);
+    assert_int_equal(holds(), 0);
 }
 
 #define STAGES                                                                                  \
@@ -272,8 +302,7 @@ static void files_of_a_stage_are_written_a_piece_at_a_time(void **state)
 {
     (void)state;
     w.much = 20;
-    w.config.build_upload_max = 1 << 20;
-    w.front.own_dir = open("/tmp", O_DIRECTORY | O_CLOEXEC);
+    rooms.config.build_upload_max = 1 << 20;
     const struct build *b = run("x", "{" STAGES);
     assert_int_equal(b->status, BUILD_READY);
     assert_int_equal(w.input.n, 20 * EXEC_CHUNK_MAX);
@@ -283,11 +312,10 @@ static void files_of_a_stage_are_written_a_piece_at_a_time(void **state)
     b = run("y", "{\"force\":true," STAGES);
     assert_int_equal(b->status, BUILD_FAILED);
     assert_non_null(strstr(b->reason, "the files have more than 1048576 bytes (builds.upload_max)"));
-    assert_int_equal(w.holds, 0);
-    (void)close(w.front.own_dir);
+    assert_int_equal(holds(), 0);
 }
 
-static void nobody_told(void *arg, const struct tmpl *t, const struct state_failure *failure)
+static void nobody_told(void *arg, const struct template *t, const struct state_failure *failure)
 {
     (void)arg, (void)t, (void)failure;
     fail_msg("an import ended");
@@ -296,25 +324,25 @@ static void nobody_told(void *arg, const struct tmpl *t, const struct state_fail
 static void front_ends_while_an_import_is_recorded(void **state)
 {
     (void)state;
-    struct err err;
-    struct image_import i = {.name = "x", .tag = "v1", .tenant = &w.tenant[0], .archive = -1, .ref = "x:v1"};
+    struct image_import i = {.name = "x", .tag = "v1", .tenant = w.tenant[0], .archive = -1, .ref = "x:v1"};
     w.hold_layers = true;
-    (void)image_import(&w.front, &i, NULL, nobody_told, NULL);
-    for (int k = 0; k < 5; k++)
-        assert_int_equal(loop_step(w.loop, 10, &err), 0);
-    builds_free(&w.front);
-    assert_int_equal(w.holds, 0);
+    (void)image_import(w.builds, &i, NULL, nobody_told, NULL);
+    AWAIT (w.held_layers_arg)
+        turn();
+    assert_non_null(w.held_layers_arg);
+    end_builds();
+    assert_int_equal(holds(), 0);
 }
 
 static void a_build_id_is_known_after_everything_was_forgotten(void **state)
 {
     (void)state;
     const struct build *b = make("x");
-    assert_true(build_id_ours(&w.front, &w.tenant[0], b->template, b->id));
-    assert_false(build_id_ours(&w.front, &w.tenant[1], b->template, b->id));
-    assert_false(build_id_ours(&w.front, &w.tenant[0], "other", b->id));
-    assert_false(build_id_ours(&w.front, &w.tenant[0], b->template, "00000000-0000-4000-8000-000000000000"));
-    assert_null(build_find(&w.front, &w.tenant[1], b->template, b->id));
+    assert_true(build_id_ours(w.builds, w.tenant[0], b->template, b->id));
+    assert_false(build_id_ours(w.builds, w.tenant[1], b->template, b->id));
+    assert_false(build_id_ours(w.builds, w.tenant[0], "other", b->id));
+    assert_false(build_id_ours(w.builds, w.tenant[0], b->template, "00000000-0000-4000-8000-000000000000"));
+    assert_null(build_find(w.builds, w.tenant[1], b->template, b->id));
 }
 
 static void a_build_starts_once(void **state)
@@ -325,10 +353,10 @@ static void a_build_starts_once(void **state)
     unsigned status = 0;
     const struct build *b = run("x", "{}");
     assert_int_equal(plan_of("{}", &plan, &err), 0);
-    assert_int_equal(build_start(&w.front, &w.tenant[0], b->template, b->id, &plan, &status, &err), -1);
+    assert_int_equal(build_start(w.builds, w.tenant[0], b->template, b->id, &plan, &status, &err), -1);
     assert_int_equal(status, 409);
     assert_int_equal(plan_of("{}", &plan, &err), 0);
-    assert_int_equal(build_start(&w.front, &w.tenant[1], b->template, b->id, &plan, &status, &err), -1);
+    assert_int_equal(build_start(w.builds, w.tenant[1], b->template, b->id, &plan, &status, &err), -1);
     assert_int_equal(status, 404);
 }
 
@@ -341,12 +369,13 @@ static void several_tags_name_one_build(void **state)
     struct build_new n = {.name = "x", .tags = &tags};
     unsigned status;
     struct err err;
-    const struct build *b = build_make(&w.front, &w.tenant[0], &n, &status, &err);
+    const struct build *b = build_make(w.builds, w.tenant[0], &n, &status, &err);
     start(b, "{}");
     finish(b);
-    assert_int_equal(w.row.ntags, 2);
-    assert_string_equal(w.tag[1].tag, "stable");
-    assert_string_equal(w.tag[1].build, b->id);
+    assert_int_equal(row("x")->ntags, 2);
+    assert_string_equal(tag("x:v2")->build, b->id);
+    assert_string_equal(tag("x:stable")->build, b->id);
+    assert_string_equal(tag("x:stable")->stack, tag("x:v2")->stack);
     strv_done(&tags);
 }
 
@@ -357,11 +386,12 @@ static void a_build_is_found_by_the_template_it_was_promised_for(void **state)
     char promised[40];
     (void)snprintf(promised, sizeof promised, "%s", b->template);
     start(b, "{}");
-    w.other_id = "snapshot-of-that-name";
+    put(&(struct template_new){.name = "x", .stack = "st-snapshot", .tenant = w.tenant[0], .kind = TEMPLATE_SNAPSHOT});
     finish(b);
     assert_int_equal(b->status, BUILD_READY);
-    assert_string_equal(w.row.id, w.other_id);
-    assert_ptr_equal(build_find(&w.front, &w.tenant[0], promised, b->id), b);
+    assert_string_not_equal(row("x")->id, promised);
+    assert_string_equal(tag("x")->build, b->id);
+    assert_ptr_equal(build_find(w.builds, w.tenant[0], promised, b->id), b);
 }
 
 /* --- pure parts --------------------------------------------------------------------------------------------------- */
@@ -420,7 +450,7 @@ static void wrong_plans_are_refused_by_name(void **state)
 }
 
 /* Cut by a byte it would be the name of another one. */
-static void an_image_has_a_name_that_stock_can_be_told(void **state)
+static void an_image_has_a_name_that_layers_can_be_told(void **state)
 {
     (void)state;
     for (int more = 0; more < 2; more++) {
@@ -428,7 +458,7 @@ static void an_image_has_a_name_that_stock_can_be_told(void **state)
         struct build_plan plan;
         struct err err;
         buf_adds(&json, "{\"fromImage\":\"docker://docker.io/library/");
-        for (int i = 0; i < STOCK_REF_MAX - 1 - 27 + more; i++)
+        for (int i = 0; i < LAYERS_REF_MAX - 1 - 27 + more; i++)
             buf_addc(&json, 'x');
         buf_adds(&json, "\"}");
         assert_int_equal(plan_of(buf_str(&json), &plan, &err), more ? -1 : 0);
@@ -496,7 +526,7 @@ static void a_path_that_is_too_long_with_its_variables_fails_the_build(void **st
         assert_string_equal(b->reason, "the path of this step, with its variables, is too long for a path");
         assert_string_equal(b->reason_step, "2");
         assert_int_equal(w.creates, w.kills);
-        assert_int_equal(w.holds, 0);
+        assert_int_equal(holds(), 0);
     }
 }
 
@@ -511,7 +541,7 @@ static void tags_are_not_looked_at_beyond_their_number(void **state)
         strv_take(&tags, xasprintf("v%d", i));
     strv_add(&tags, "not a tag");
     struct build_new n = {.name = "x", .tags = &tags};
-    assert_null(build_make(&w.front, &w.tenant[0], &n, &status, &err));
+    assert_null(build_make(w.builds, w.tenant[0], &n, &status, &err));
     assert_int_equal(status, 400);
     assert_string_equal(err.msg, "a build has at most 16 tags");
 }
@@ -552,7 +582,7 @@ static const struct build *promise(struct tenant *t, unsigned *status)
 {
     struct build_new n = {.name = "x"};
     struct err err;
-    return build_make(&w.front, t, &n, status, &err);
+    return build_make(w.builds, t, &n, status, &err);
 }
 
 static void promises_of_one_tenant_do_not_take_the_room_of_others(void **state)
@@ -560,28 +590,32 @@ static void promises_of_one_tenant_do_not_take_the_room_of_others(void **state)
     (void)state;
     enum { OTHERS = BUILDS_MAX / BUILDS_PROMISED_PER_TENANT };
     static struct tenant many[OTHERS];
-    char first[40], mine[40];
+    char first[40], first_template[40], mine[40], mine_template[40];
     unsigned status = 0;
     for (int i = 0; i < OTHERS; i++) {
         (void)snprintf(many[i].id, sizeof many[i].id, "t%d", i);
         for (int k = 0; k < BUILDS_PROMISED_PER_TENANT; k++) {
             const struct build *b = promise(&many[i], &status);
             assert_non_null(b);
-            if (i == 0 && k == 0)
-                (void)snprintf(first, sizeof first, "%s", b->id);
+            if (i == 0 && k == 0) {
+                memcpy(first, b->id, sizeof first);
+                memcpy(first_template, b->template, sizeof first_template);
+            }
         }
     }
     assert_null(promise(&many[0], &status));
     assert_int_equal(status, 429);
     for (int i = 0; i < BUILDS_MAX % BUILDS_PROMISED_PER_TENANT; i++) {
-        const struct build *b = promise(&w.tenant[0], &status);
+        const struct build *b = promise(w.tenant[0], &status);
         assert_non_null(b);
-        if (i == 0)
-            (void)snprintf(mine, sizeof mine, "%s", b->id);
+        if (i == 0) {
+            memcpy(mine, b->id, sizeof mine);
+            memcpy(mine_template, b->template, sizeof mine_template);
+        }
     }
-    assert_non_null(promise(&w.tenant[0], &status)); /* in place of its own oldest */
-    assert_null(build_find(&w.front, &w.tenant[0], "newtemplate", mine));
-    assert_non_null(build_find(&w.front, &many[0], "newtemplate", first));
+    assert_non_null(promise(w.tenant[0], &status)); /* in place of its own oldest */
+    assert_null(build_find(w.builds, w.tenant[0], mine_template, mine));
+    assert_non_null(build_find(w.builds, &many[0], first_template, first));
 }
 
 static void a_log_is_made_of_lines_and_bounded(void **state)
@@ -640,8 +674,8 @@ static void uploads_of_two_tenants_have_two_names(void **state)
 {
     (void)state;
     char a[SHA256_HEX], b[SHA256_HEX];
-    build_blob_name(&w.tenant[0], HASH, a);
-    build_blob_name(&w.tenant[1], HASH, b);
+    build_blob_name(w.tenant[0], HASH, a);
+    build_blob_name(w.tenant[1], HASH, b);
     assert_string_not_equal(a, b);
     assert_string_not_equal(a, HASH);
 }
@@ -675,7 +709,7 @@ int main(void)
         WORLD(several_tags_name_one_build),
         WORLD(a_build_is_found_by_the_template_it_was_promised_for),
         cmocka_unit_test(wrong_plans_are_refused_by_name),
-        cmocka_unit_test(an_image_has_a_name_that_stock_can_be_told),
+        cmocka_unit_test(an_image_has_a_name_that_layers_can_be_told),
         cmocka_unit_test(variables_are_put_in_and_nothing_is_run),
         cmocka_unit_test(variables_do_not_make_much_of_little),
         WORLD(a_path_that_is_too_long_with_its_variables_fails_the_build),

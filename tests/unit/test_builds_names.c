@@ -1,6 +1,6 @@
 /* Names of templates, tags and images, and what an image or an upload says about itself. */
 #include "base/mem.h"
-#include "front/builds.h"
+#include "builds/builds.h"
 #include "tests/lib/unit.h"
 
 #define DIGEST "0123456789abcdef0123456789abcdef0123456789abcdef0123456789abcdef"
@@ -10,7 +10,7 @@ static struct build_image image(const char *ref)
     struct build_image i;
     if (!build_image_parse(ref, &i))
         fail_msg("'%s' is refused", ref);
-    assert_true(build_tag_ok(i.tag) && !tmpl_id_shaped(i.name));
+    assert_true(build_tag_ok(i.tag) && !template_id_shaped(i.name));
     return i;
 }
 
@@ -52,7 +52,7 @@ static void images_have_names_that_rows_can_have(void **state)
 static void no_two_images_share_a_row(void **state)
 {
     (void)state;
-    char evil[TMPL_NAME_MAX + 2], evil_tag[TMPL_TAG_MAX + 2];
+    char evil[TEMPLATE_NAME_MAX + 2], evil_tag[TEMPLATE_TAG_MAX + 2];
     struct build_image b = image("ghcr.io/a/b:1"), pin = image("a@sha256:" DIGEST);
     (void)snprintf(evil, sizeof evil, "%s:1", b.name);
     (void)snprintf(evil_tag, sizeof evil_tag, "a:%s", pin.tag);
@@ -127,7 +127,7 @@ static void an_uploaded_configuration_is_held_to_the_limits_of_builds(void **sta
 {
     (void)state;
     struct err err;
-    struct tmpl_config c = {.memory = INT64_MAX, .disk = INT64_MAX, .cpu_milli = 1000 * 1000};
+    struct template_config c = {.memory = INT64_MAX, .disk = INT64_MAX, .cpu_milli = 1000 * 1000};
     assert_int_equal(build_config_limit(&c, &err), 0);
     assert_int_equal(c.memory, (uint64_t)BUILD_MEMORY_MAX << 20);
     assert_int_equal(c.disk, 0);
@@ -135,7 +135,7 @@ static void an_uploaded_configuration_is_held_to_the_limits_of_builds(void **sta
     c.memory = 1;
     assert_int_equal(build_config_limit(&c, &err), 0);
     assert_int_equal(c.memory, (uint64_t)BUILD_MEMORY_MIN << 20);
-    c = (struct tmpl_config){0};
+    c = (struct template_config){0};
     assert_int_equal(build_config_limit(&c, &err), 0);
     assert_true(c.memory == 0 && c.cpu_milli == 0);
     /* More words than a build may have. */
@@ -144,13 +144,13 @@ static void an_uploaded_configuration_is_held_to_the_limits_of_builds(void **sta
     words[1] = '=';
     c.start = words;
     assert_int_equal(build_config_limit(&c, &err), -1);
-    c = (struct tmpl_config){.ready = words};
+    c = (struct template_config){.ready = words};
     assert_int_equal(build_config_limit(&c, &err), -1);
-    c = (struct tmpl_config){.user = words};
+    c = (struct template_config){.user = words};
     assert_int_equal(build_config_limit(&c, &err), -1);
-    c = (struct tmpl_config){.workdir = words};
+    c = (struct template_config){.workdir = words};
     assert_int_equal(build_config_limit(&c, &err), -1);
-    c = (struct tmpl_config){0};
+    c = (struct template_config){0};
     strv_add(&c.env, words);
     assert_int_equal(build_config_limit(&c, &err), -1);
     c.env.v[0][100] = '\0';
@@ -162,7 +162,7 @@ static void an_uploaded_configuration_is_held_to_the_limits_of_builds(void **sta
 static void names_and_tags_of_templates_are_checked(void **state)
 {
     (void)state;
-    char name[TMPL_NAME_MAX], tag[TMPL_TAG_MAX];
+    char name[TEMPLATE_NAME_MAX], tag[TEMPLATE_TAG_MAX];
     struct err err;
     assert_true(build_name_parse("My_Agent-1:V1.2", name, tag, &err));
     assert_string_equal(name, "my_agent-1");
@@ -190,18 +190,18 @@ static void an_image_says_what_commands_run_with(void **state)
     static const char json[] =
         "{\"config\":{\"Env\":[\"PATH=/bin\",\"=x\",5,\"A=b=c\"],\"User\":\"www:grp\",\"WorkingDir\":\"/srv\","
         "\"Cmd\":[\"x\"]}}";
-    struct tmpl_config c;
+    struct template_config c;
     build_image_config(json, sizeof json - 1, &c);
     assert_int_equal(c.env.n, 2);
     assert_string_equal(c.env.v[1], "A=b=c");
     assert_string_equal(c.user, "www");
     assert_string_equal(c.workdir, "/srv");
     assert_null(c.start);
-    tmpl_config_done(&c);
+    template_config_done(&c);
     build_image_config("not json", 8, &c);
     assert_int_equal(c.env.n, 0);
     assert_string_equal(c.user, "root");
-    tmpl_config_done(&c);
+    template_config_done(&c);
 }
 
 int main(void)

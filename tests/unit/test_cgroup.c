@@ -760,21 +760,21 @@ static int use_container(const char *mount_point)
 static void a_container_without_delegation_keeps_kill_and_is_told_why(void **state)
 {
     (void)state;
-    char box[CGROUP_DIR_MAX + 32];
+    char sandbox[CGROUP_DIR_MAX + 32];
     if (host.backend != CGROUP_V2) {
         print_message("backend %s: limits do not depend on the v2 tree\n", cgroup_backend_name(host.backend));
         skip();
         return;
     }
-    (void)snprintf(box, sizeof box, "%s/box-test", host.hier[0].mount);
-    assert_int_equal(mkdir(box, 0755), 0);
-    _cleanup_close_ int fd = open(box, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    (void)snprintf(sandbox, sizeof sandbox, "%s/box-test", host.hier[0].mount);
+    assert_int_equal(mkdir(sandbox, 0755), 0);
+    _cleanup_close_ int fd = open(sandbox, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
     struct clone_args ca = {.exit_signal = SIGCHLD, .flags = CLONE_INTO_CGROUP, .cgroup = (uint64_t)fd};
     pid_t pid = (pid_t)syscall(SYS_clone3, &ca, sizeof ca);
     if (pid == 0)
         _exit(use_container(host.hier[0].mount));
     int status = wait_for(pid);
-    removed(box);
+    removed(sandbox);
     assert_int_equal(status, 0);
 }
 

@@ -238,7 +238,7 @@ static void files_and_directories_do_not_take_each_others_place(void **state)
     file_at(world, "file", "x");
     context();
     assert_int_equal(lay(said, "src", "/file", ""), ERR_USAGE);
-    assert_non_null(strstr(said, "'/file': is no directory"));
+    assert_non_null(strstr(said, "'/file': is not a directory"));
 }
 
 static void another_file_system_is_copied_to(void **state)

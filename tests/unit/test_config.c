@@ -1,4 +1,4 @@
-#include "front/config.h"
+#include "config/config.h"
 
 #include <unistd.h>
 

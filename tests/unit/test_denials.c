@@ -17,7 +17,7 @@
 #include <unistd.h>
 
 #include "base/fd.h"
-#include "policy/syscalls.h"
+#include "policy/run/syscalls.h"
 
 /* --- the table: each attempt is judged by the plan and made behind real mounts ------------------------------------ */
 

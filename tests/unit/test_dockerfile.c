@@ -1,5 +1,5 @@
 /* Dockerfiles as steps, and the files of a context. */
-#include "cli/dockerfile.h"
+#include "cli/client/dockerfile.h"
 
 #include <fcntl.h>
 #include <stdlib.h>
@@ -10,7 +10,7 @@
 #include "base/cleanup.h"
 #include "base/fd.h"
 #include "base/mem.h"
-#include "cli/context.h"
+#include "cli/client/context.h"
 #include "tests/lib/unit.h"
 
 static struct dockerfile d;
@@ -233,10 +233,11 @@ static void every_error_names_its_line_and_what_is_right(void **state)
         {"", "Dockerfile:1: there is no FROM"},
         {"RUN x", "Dockerfile:1: RUN before FROM"},
         {"FROM x AS a\n\nFROM y AS A", "Dockerfile:3: a second stage 'A' (the first is on line 1)"},
-        {"FROM x AS 1", "Dockerfile:1: '1' is no name of a stage"},
-        {"FROM x\nCOPY --from=a b c\nFROM y AS a", "Dockerfile:3: line 2 copies from stage 'a', which comes only here"},
+        {"FROM x AS 1", "Dockerfile:1: '1' is not a name for a stage"},
+        {"FROM x\nCOPY --from=a b c\nFROM y AS a",
+         "Dockerfile:3: line 2 copies from stage 'a', which starts only here"},
         {"FROM x\nCOPY --from=0 b c", "Dockerfile:2: COPY --from=0 names the stage it stands in"},
-        {"FROM x\nCOPY --from=1 b c\nFROM y", "Dockerfile:2: COPY --from=1: there is no such stage before"},
+        {"FROM x\nCOPY --from=1 b c\nFROM y", "Dockerfile:2: COPY --from=1: no earlier stage has this number"},
         {"FROM x\nCOPY --from= b c", "Dockerfile:2: COPY --from needs a stage or an image"},
         {"FROM x\nCOPY --from=scratch b c", "Dockerfile:2: FROM scratch"},
         {"FROM x\nADD --from=y b c", "Dockerfile:2: ADD has no --from"},
@@ -244,7 +245,7 @@ static void every_error_names_its_line_and_what_is_right(void **state)
         {"FROM scratch", "Dockerfile:1: FROM scratch"},
         {"FROM $V", "Dockerfile:1: a variable in '${V}' has no value"},
         {"FROM a b", "Dockerfile:1: FROM has one image"},
-        {"FROM x\nRUM y", "Dockerfile:2: RUM is no instruction; did you mean RUN?"},
+        {"FROM x\nRUM y", "Dockerfile:2: RUM is not an instruction; did you mean RUN?"},
         {"FROM x\nRUN cat <<EOF\nhello\nEOF\n", "Dockerfile:2: heredocs are not supported"},
         {"FROM x\nRUN --mount=type=secret,id=a b", "Dockerfile:2: RUN --mount=type=secret,id=a is not supported"},
         {"FROM x\nCOPY a", "Dockerfile:2: COPY has one source or more, then the destination"},
@@ -255,9 +256,9 @@ static void every_error_names_its_line_and_what_is_right(void **state)
         {"FROM x\nADD http://h/f /f", "Dockerfile:2: ADD of http://h/f: only files of the context"},
         {"FROM x\nADD a.tgz /f", "Dockerfile:2: ADD would unpack a.tgz"},
         {"FROM x\nENV A", "Dockerfile:2: ENV has NAME=VALUE"},
-        {"FROM x\nENV 1A=b", "Dockerfile:2: '1A' is no name of a variable"},
-        {"FROM x\nENV A=\"b", "Dockerfile:2: a \" that nothing closes"},
-        {"FROM x\nENV A=${B", "Dockerfile:2: '${B' is no variable"},
+        {"FROM x\nENV 1A=b", "Dockerfile:2: '1A' is not a name for a variable"},
+        {"FROM x\nENV A=\"b", "Dockerfile:2: an unclosed \""},
+        {"FROM x\nENV A=${B", "Dockerfile:2: '${B' is not a variable"},
         {"FROM x\nUSER 1000", "Dockerfile:2: USER 1000: a number names no user here"},
         {"FROM x\nSHELL [\"zsh\"]", "Dockerfile:2: SHELL is not supported"},
         {"FROM x\nONBUILD RUN y", "Dockerfile:2: ONBUILD is not supported"},

@@ -6,8 +6,8 @@
 
 #include "base/fd.h"
 #include "egress/control.h"
-#include "egress/seal.h"
-#include "egress/secrets.h"
+#include "egress/secrets/seal.h"
+#include "egress/secrets/secrets.h"
 #include "os/netns.h"
 
 #define KEY "0123456789abcdef0123456789abcdef0123456789abcdef0123456789abcdef"
@@ -372,10 +372,10 @@ static void test_questions_are_answered_with_their_number(void **state)
     struct esb *s = esb_find(&world.g, "one");
     (void)limit_bytes(s, "api.example", 5, 7);
     tell("{\"type\":\"stats\",\"request\":41,\"sandbox\":\"one\"}");
-    json_t *m = told("stats"), *box = json_array_get(json_object_get(m, "sandboxes"), 0);
+    json_t *m = told("stats"), *sandbox = json_array_get(json_object_get(m, "sandboxes"), 0);
     assert_int_equal(json_integer_value(json_object_get(m, "request")), 41);
     assert_int_equal(json_array_size(json_object_get(m, "sandboxes")), 1);
-    json_t *host = json_object_get(json_object_get(box, "hosts"), "api.example");
+    json_t *host = json_object_get(json_object_get(sandbox, "hosts"), "api.example");
     assert_int_equal(json_integer_value(json_object_get(host, "bytes_down")), 7);
     json_decref(m);
     struct deny d = {.reason = NETPOL_R_HOST, .layer = "dns", .host = "evil.example"};

@@ -4,7 +4,7 @@
 
 #include "base/fd.h"
 #include "base/mem.h"
-#include "egress/audit.h"
+#include "egress/audit/audit.h"
 #include "unit/egress-deny-world.h"
 
 #define POLICY                                                                                                    \
@@ -59,8 +59,8 @@ static void a_body_says_what_why_what_would_do_and_how_to_ask(void **state)
     (void)state;
     _cleanup_buf_ struct buf b = {0};
     struct deny d = a_deny(NETPOL_R_METHOD);
-    deny_record(&world_box, &d);
-    deny_body(&world_box, &d, &b);
+    deny_record(&world_sandbox, &d);
+    deny_body(&world_sandbox, &d, &b);
     json_t *root = parsed(b.p), *e = json_object_get(root, "error"), *grant = json_object_get(e, "grant");
     assert_string_equal(text_of(e, "code"), "egress_denied");
     assert_string_equal(text_of(e, "reason"), "method_not_allowed");
@@ -91,8 +91,8 @@ static void the_grant_of_a_refusal_is_a_rule_that_allows_it(void **state)
     struct deny d = a_deny(NETPOL_R_PATH);
     struct netpol_target t;
     const char *why;
-    deny_record(&world_box, &d);
-    deny_body(&world_box, &d, &b);
+    deny_record(&world_sandbox, &d);
+    deny_body(&world_sandbox, &d, &b);
     json_t *root = parsed(b.p);
     char *grant = json_dumps(json_object_get(json_object_get(root, "error"), "grant"), 0);
     buf_addf(&doc, "{\"default\":\"deny\",\"rules\":[%s]}", grant);
@@ -121,7 +121,7 @@ static void what_nobody_may_grant_does_not_offer_to_ask(void **state)
     for (size_t i = 0; i < ARRAY_LEN(reasons); i++) {
         _cleanup_buf_ struct buf b = {0};
         struct deny d = a_deny(reasons[i]);
-        deny_body(&world_box, &d, &b);
+        deny_body(&world_sandbox, &d, &b);
         if (strstr(b.p, "\"ask\"") || strstr(b.p, "\"grant\""))
             fail_msg("%s", b.p);
     }
@@ -136,7 +136,7 @@ static void every_reason_has_words_and_valid_json(void **state)
         d.path = "/\"\x01\xff";
         d.text = "a \"text\"";
         unsigned status = deny_status(d.reason);
-        deny_body(&world_box, &d, &b);
+        deny_body(&world_sandbox, &d, &b);
         json_decref(parsed(b.p));
         assert_true(status == 400 || status == 403 || status == 413 || status == 421 || status == 429 ||
                     status == 502 || status == 503 || status == 504);
@@ -150,7 +150,7 @@ static void what_is_no_decision_is_not_called_one(void **state)
     (void)state;
     _cleanup_buf_ struct buf b = {0};
     struct deny d = a_deny(NETPOL_R_UNREACHABLE);
-    deny_body(&world_box, &d, &b);
+    deny_body(&world_sandbox, &d, &b);
     has(b.p, "\"code\":\"egress_failed\"");
     has(b.p, "\"retryable\":true");
     assert_null(strstr(b.p, "gives the same answer"));
@@ -162,7 +162,7 @@ static void a_pending_approval_says_where_to_look(void **state)
     _cleanup_buf_ struct buf b = {0};
     struct deny d = a_deny(NETPOL_R_APPROVAL_PENDING);
     d.approval = "ap_1";
-    deny_body(&world_box, &d, &b);
+    deny_body(&world_sandbox, &d, &b);
     has(b.p, "\"ask\":{\"id\":\"ap_1\",\"status_url\":\"http://sandbox.internal/v1/egress/requests/ap_1?wait=60\"}");
     has(b.p, "\"retryable\":true");
 }
@@ -187,7 +187,7 @@ static struct deny answered;
 static void refuse(void *ctx, struct http_req *r)
 {
     (void)ctx;
-    deny_answer(&world_box, &answered, r);
+    deny_answer(&world_sandbox, &answered, r);
 }
 
 static void refused(const char *request, struct buf *answer)
@@ -207,7 +207,7 @@ static void an_answer_is_json_that_no_cache_keeps(void **state)
     _cleanup_buf_ struct buf b = {0};
     answered = a_deny(NETPOL_R_RATE);
     answered.retry_s = 3;
-    deny_record(&world_box, &answered);
+    deny_record(&world_sandbox, &answered);
     refused("GET /x HTTP/1.1\r\nhost: code.example.org\r\n\r\n", &b);
     has(b.p, "HTTP/1.1 429 ");
     has(b.p, "content-type: application/json\r\n");
@@ -249,8 +249,8 @@ static void raw_bytes_are_a_whole_answer(void **state)
     _cleanup_buf_ struct buf b = {0};
     struct deny d = a_deny(NETPOL_R_HOST);
     d.method = d.path = NULL;
-    deny_record(&world_box, &d);
-    deny_raw(&world_box, &d, &b);
+    deny_record(&world_sandbox, &d);
+    deny_raw(&world_sandbox, &d, &b);
     has(b.p, "HTTP/1.1 403 Forbidden\r\n");
     has(b.p, "connection: close\r\n");
     const char *body = strstr(b.p, "\r\n\r\n") + 4, *length = strstr(b.p, "content-length: ") + 16;
@@ -266,14 +266,14 @@ static void a_refusal_is_counted_kept_and_told(void **state)
     (void)state;
     _cleanup_buf_ struct buf list = {0};
     struct deny d = a_deny(NETPOL_R_METHOD);
-    deny_record(&world_box, &d);
-    assert_int_equal(world_box.counts.denied, 1);
+    deny_record(&world_sandbox, &d);
+    assert_int_equal(world_sandbox.counts.denied, 1);
     assert_int_equal(world_hosts.denied, 1);
     assert_int_equal(d.seq, 1);
     has(buf_str(&world_told), "{\"type\":\"denied\",\"sandbox\":\"box1\",\"seq\":1,\"id\":\"dn_");
     has(world_told.p, "\"reason\":\"method_not_allowed\",\"layer\":\"http\",\"host\":\"code.example.org\",\"port\":443,"
                       "\"method\":\"DELETE\",\"path\":\"/acme/x\",\"rule\":\"forge\"");
-    deny_list(&world_box, 0, 100, &list);
+    deny_list(&world_sandbox, 0, 100, &list);
     has(list.p, d.id);
     has(list.p, "\"next\":1}");
 }
@@ -285,20 +285,20 @@ static void the_same_within_a_second_is_one_record_with_a_count(void **state)
     char id[24];
     for (int i = 0; i < 1000; i++) {
         struct deny d = a_deny(NETPOL_R_METHOD);
-        deny_record(&world_box, &d);
+        deny_record(&world_sandbox, &d);
         if (i == 0)
             memcpy(id, d.id, sizeof id);
         assert_string_equal(d.id, id);
     }
-    assert_int_equal(world_box.counts.denied, 1000);
+    assert_int_equal(world_sandbox.counts.denied, 1000);
     assert_int_equal(count(world_told.p, "\"type\":\"denied\""), 1);
     pass(1100);
     assert_int_equal(count(world_told.p, "\"type\":\"denied\""), 2);
     has(world_told.p, "\"count\":1000");
     struct deny d = a_deny(NETPOL_R_METHOD);
-    deny_record(&world_box, &d);
+    deny_record(&world_sandbox, &d);
     assert_string_not_equal(d.id, id);
-    deny_list(&world_box, 0, 100, &list);
+    deny_list(&world_sandbox, 0, 100, &list);
     assert_int_equal(count(list.p, "\"seq\":"), 2);
 }
 
@@ -306,17 +306,17 @@ static void different_refusals_stay_different(void **state)
 {
     (void)state;
     struct deny d = a_deny(NETPOL_R_METHOD);
-    deny_record(&world_box, &d);
+    deny_record(&world_sandbox, &d);
     d.reason = NETPOL_R_PATH;
-    deny_record(&world_box, &d);
+    deny_record(&world_sandbox, &d);
     d.path = "/acme/y";
-    deny_record(&world_box, &d);
+    deny_record(&world_sandbox, &d);
     d.method = NULL;
-    deny_record(&world_box, &d);
+    deny_record(&world_sandbox, &d);
     d.port = 80;
-    deny_record(&world_box, &d);
+    deny_record(&world_sandbox, &d);
     d.host = "other.example.org";
-    deny_record(&world_box, &d);
+    deny_record(&world_sandbox, &d);
     assert_int_equal(d.seq, 6);
 }
 
@@ -328,12 +328,12 @@ static void front_hears_of_at_most_fifty_a_second_and_how_many_it_missed(void **
         struct deny d = a_deny(NETPOL_R_PATH);
         (void)snprintf(path, sizeof path, "/%d", i);
         d.path = path;
-        deny_record(&world_box, &d);
+        deny_record(&world_sandbox, &d);
     }
     assert_int_equal(count(world_told.p, "\"type\":\"denied\""), 50);
     pass(1000);
     struct deny d = a_deny(NETPOL_R_HOST);
-    deny_record(&world_box, &d);
+    deny_record(&world_sandbox, &d);
     has(world_told.p, "\"dropped\":350");
 }
 
@@ -346,16 +346,16 @@ static void the_list_keeps_the_last_and_goes_on_from_a_cursor(void **state)
         struct deny d = a_deny(NETPOL_R_PATH);
         (void)snprintf(path, sizeof path, "/n/%d", i);
         d.path = path;
-        deny_record(&world_box, &d);
+        deny_record(&world_sandbox, &d);
     }
-    deny_list(&world_box, 0, 1000, &all);
+    deny_list(&world_sandbox, 0, 1000, &all);
     assert_int_equal(count(all.p, "\"seq\":"), DENIALS_KEPT);
     assert_null(strstr(all.p, "\"/n/44\""));
     has(all.p, "\"/n/45\"");
-    deny_list(&world_box, 290, 4, &some);
+    deny_list(&world_sandbox, 290, 4, &some);
     assert_int_equal(count(some.p, "\"seq\":"), 4);
     has(some.p, "\"next\":294}");
-    deny_list(&world_box, 300, 10, &none);
+    deny_list(&world_sandbox, 300, 10, &none);
     assert_string_equal(none.p, "{\"denials\":[],\"next\":300}");
 }
 
@@ -369,8 +369,8 @@ static void long_texts_of_a_sandbox_are_cut(void **state)
     path[16000] = '\0';
     struct deny d = a_deny(NETPOL_R_PATH);
     d.path = path;
-    deny_record(&world_box, &d);
-    deny_list(&world_box, 0, 10, &list);
+    deny_record(&world_sandbox, &d);
+    deny_list(&world_sandbox, 0, 10, &list);
     assert_true(list.n < 2000);
 }
 
@@ -393,10 +393,10 @@ static void the_audit_log_gets_a_line_first_and_a_count_later(void **state)
     assert_int_equal(audit_open(world_loop, dir, false, &world_egress.audit, &err), 0);
     for (int i = 0; i < 10; i++) {
         struct deny d = a_deny(NETPOL_R_PATH);
-        deny_record(&world_box, &d);
+        deny_record(&world_sandbox, &d);
     }
     struct deny d = {.reason = NETPOL_R_HOST, .layer = "dns", .host = "evil.example.com"};
-    deny_record(&world_box, &d);
+    deny_record(&world_sandbox, &d);
     pass(1100);
     audit_close(world_egress.audit);
     world_egress.audit = NULL;
@@ -484,7 +484,7 @@ static void inside_lists_its_refusals(void **state)
     (void)state;
     _cleanup_buf_ struct buf b = {0};
     struct deny d = a_deny(NETPOL_R_METHOD);
-    deny_record(&world_box, &d);
+    deny_record(&world_sandbox, &d);
     get("/v1/egress/denials?since=0&limit=5", &b);
     has(b.p, d.id);
     get("/v1/egress/denials?since=x", &b);
@@ -525,21 +525,21 @@ static void listeners_hear_of_refusals_and_may_begin_where_they_were(void **stat
     _cleanup_buf_ struct buf b = {0};
     bool eof;
     struct deny d = a_deny(NETPOL_R_METHOD);
-    deny_record(&world_box, &d);
+    deny_record(&world_sandbox, &d);
     int fd = client();
     say(fd, "GET /v1/egress/events HTTP/1.1\r\nhost: sandbox.internal\r\nlast-event-id: 0\r\n\r\n");
     hear(fd, &b, &eof);
     has(b.p, "content-type: text/event-stream");
     has(b.p, "id: 1\nevent: denied\ndata: {\"seq\":1,");
     d = a_deny(NETPOL_R_PATH);
-    deny_record(&world_box, &d);
+    deny_record(&world_sandbox, &d);
     buf_done(&b);
     hear(fd, &b, &eof);
     has(b.p, "id: 2\nevent: denied\n");
     (void)close(fd);
     turn();
     d = a_deny(NETPOL_R_HOST);
-    deny_record(&world_box, &d); /* to nobody */
+    deny_record(&world_sandbox, &d); /* to nobody */
 }
 
 static void a_listener_that_was_further_than_anybody_ever_is_hears_what_comes(void **state)
@@ -548,7 +548,7 @@ static void a_listener_that_was_further_than_anybody_ever_is_hears_what_comes(vo
                                           "-1"};
     (void)state;
     struct deny d = a_deny(NETPOL_R_METHOD);
-    deny_record(&world_box, &d);
+    deny_record(&world_sandbox, &d);
     for (size_t i = 0; i < ARRAY_LEN(numbers); i++) {
         _cleanup_buf_ struct buf b = {0}, more = {0}, text = {0};
         bool eof;
@@ -561,7 +561,7 @@ static void a_listener_that_was_further_than_anybody_ever_is_hears_what_comes(vo
         assert_null(strstr(b.p, "event: denied"));
         pass(2000); /* not the same refusal within a second */
         d = a_deny(NETPOL_R_PATH);
-        deny_record(&world_box, &d);
+        deny_record(&world_sandbox, &d);
         hear(fd, &more, &eof);
         has(more.p, "event: denied\n");
         (void)close(fd);
@@ -589,7 +589,7 @@ static void a_sandbox_that_goes_takes_its_listeners_along(void **state)
     int fd = client();
     say(fd, "GET /v1/egress/events HTTP/1.1\r\nhost: sandbox.internal\r\n\r\n");
     expect(fd, "HTTP/1.1 200 ", false);
-    denials_free(&world_box);
+    deny_forget(&world_sandbox);
     expect(fd, "", true);
     (void)close(fd);
 }

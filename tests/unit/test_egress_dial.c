@@ -4,8 +4,8 @@
 #include "base/mem.h"
 #include "egress-world.h"
 #include "egress/resolve.h"
-#include "egress/seal.h"
-#include "egress/secrets.h"
+#include "egress/secrets/seal.h"
+#include "egress/secrets/secrets.h"
 
 static struct dial_result result;
 static bool done;
@@ -344,7 +344,7 @@ static void use_password(const char *password, uint16_t port)
     assert_int_equal(seal_new_key(private_key, &err), 0);
     assert_int_equal(seal_public(private_key, public_key, &err), 0);
     _cleanup_free_ char *context = secret_proxy_context(address, "joe");
-    assert_int_equal(seal(public_key, context, password, strlen(password), &sealed, &err), 0);
+    assert_int_equal(seal_bytes(public_key, context, password, strlen(password), &sealed, &err), 0);
     base64_encode(&text, sealed.p, sealed.n);
     world.g.vault = secrets_new(private_key);
     world.s->proxy_password = xstrdup(buf_str(&text));

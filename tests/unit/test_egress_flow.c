@@ -5,7 +5,7 @@
 
 #include "egress-world.h"
 
-#include "egress/audit.h"
+#include "egress/audit/audit.h"
 #include "os/netns.h"
 
 /* A ClientHello with this server name ("" : none), ECH, ALPN. */
@@ -707,20 +707,20 @@ static void test_new_names_under_a_wildcard_are_so_many_a_minute(void **state)
     policy("{\"allow\":[\"*.z.example\"],\"limits\":{\"new_names_per_min\":6}}");
     for (int i = 0; i < 6; i++) {
         (void)snprintf(name, sizeof name, "n%d.z.example", i);
-        assert_true(limit_name(world.s, name, &retry));
+        assert_true(limit_new_name(world.s, name, &retry));
     }
-    assert_false(limit_name(world.s, "n6.z.example", &retry));
-    assert_in_range(retry, 1, 11);                            /* one in ten seconds */
-    assert_true(limit_name(world.s, "n0.z.example", &retry)); /* it is known */
+    assert_false(limit_new_name(world.s, "n6.z.example", &retry));
+    assert_in_range(retry, 1, 11);                                /* one in ten seconds */
+    assert_true(limit_new_name(world.s, "n0.z.example", &retry)); /* it is known */
     pass(10001);
-    assert_true(limit_name(world.s, "n6.z.example", &retry));
-    assert_false(limit_name(world.s, "n7.z.example", &retry));
+    assert_true(limit_new_name(world.s, "n6.z.example", &retry));
+    assert_false(limit_new_name(world.s, "n7.z.example", &retry));
     pass(3600 * 1000); /* they do not pile up */
     for (int i = 0; i < 6; i++) {
         (void)snprintf(name, sizeof name, "m%d.z.example", i);
-        assert_true(limit_name(world.s, name, &retry));
+        assert_true(limit_new_name(world.s, name, &retry));
     }
-    assert_false(limit_name(world.s, "m6.z.example", &retry));
+    assert_false(limit_new_name(world.s, "m6.z.example", &retry));
 }
 
 static void test_the_longest_unused_name_under_a_wildcard_is_new_again(void **state)
@@ -729,18 +729,18 @@ static void test_the_longest_unused_name_under_a_wildcard_is_new_again(void **st
     unsigned retry = 0;
     (void)state;
     policy("{\"allow\":[\"*.z.example\"],\"limits\":{\"new_names_per_min\":4098}}");
-    assert_true(limit_name(world.s, "first.z.example", &retry));
-    assert_true(limit_name(world.s, "second.z.example", &retry));
-    assert_true(limit_name(world.s, "first.z.example", &retry));
+    assert_true(limit_new_name(world.s, "first.z.example", &retry));
+    assert_true(limit_new_name(world.s, "second.z.example", &retry));
+    assert_true(limit_new_name(world.s, "first.z.example", &retry));
     for (int i = 0; i < 4095; i++) { /* one more than there is room for */
         (void)snprintf(name, sizeof name, "n%d.z.example", i);
-        assert_true(limit_name(world.s, name, &retry));
+        assert_true(limit_new_name(world.s, name, &retry));
     }
     policy("{\"allow\":[\"*.z.example\"],\"limits\":{\"new_names_per_min\":1}}");
-    assert_true(limit_name(world.s, "n0.z.example", &retry));
-    assert_true(limit_name(world.s, "first.z.example", &retry));
-    assert_true(limit_name(world.s, "new.z.example", &retry)); /* the last one of this minute */
-    assert_false(limit_name(world.s, "second.z.example", &retry));
+    assert_true(limit_new_name(world.s, "n0.z.example", &retry));
+    assert_true(limit_new_name(world.s, "first.z.example", &retry));
+    assert_true(limit_new_name(world.s, "new.z.example", &retry)); /* the last one of this minute */
+    assert_false(limit_new_name(world.s, "second.z.example", &retry));
 }
 
 static void test_a_stream_to_one_name_too_many_is_reset_before_anybody_is_asked(void **state)

@@ -34,8 +34,8 @@ static void test_http2_inside_may_be_http1_outside(void **state)
     _cleanup_answer_ struct answer b = {0};
     (void)state;
     struct upstream *u = upstream_new(origin, HOST, false);
-    allow(box, u->port, QUOTED);
-    struct h2up *h = h2_out(box, u);
+    allow(sandbox, u->port, QUOTED);
+    struct h2up *h = h2_out(sandbox, u);
     (void)start(h, &a, "GET", "/a?b", 0);
     UNTIL(a.ended || a.failed);
     assert_int_equal(a.status, 200);
@@ -54,8 +54,8 @@ static void trailers_through(bool h2)
 {
     _cleanup_answer_ struct answer a = {0};
     struct upstream *u = upstream_new(origin, HOST, h2);
-    allow(box, u->port, QUOTED);
-    struct h2up *h = h2_out(box, u);
+    allow(sandbox, u->port, QUOTED);
+    struct h2up *h = h2_out(sandbox, u);
     struct h2up_stream *s = start(h, &a, "POST", "/count", HTTP_UNKNOWN);
     (void)h2up_write(s, "body", 4);
     h2up_trailer(s, "x-checksum", "abc");
@@ -83,7 +83,7 @@ enum { AT_ONCE = 12 }; /* first requests to a host */
 
 static void ask_at_once(struct upstream *u, struct answer *a, struct h2up **h, unsigned status)
 {
-    *h = h2_out(box, u);
+    *h = h2_out(sandbox, u);
     for (size_t i = 0; i < AT_ONCE; i++)
         (void)start(*h, &a[i], "GET", "/x", 0);
     for (size_t i = 0; i < AT_ONCE; i++) {
@@ -108,7 +108,7 @@ static void test_first_requests_at_once_share_one_connection(void **state)
     struct h2up *h;
     (void)state;
     upstream_start(&u, origin, HOST, true);
-    allow(box, u.port, QUOTED);
+    allow(sandbox, u.port, QUOTED);
     ask_at_once(&u, a, &h, 200);
     assert_int_equal(app_connections, 1);
     end_at_once(&u, a, h);
@@ -121,7 +121,7 @@ static void test_first_requests_at_once_to_an_http1_server_get_a_connection_each
     struct h2up *h;
     (void)state;
     upstream_start(&u, origin, HOST, false);
-    allow(box, u.port, QUOTED);
+    allow(sandbox, u.port, QUOTED);
     ask_at_once(&u, a, &h, 200);
     assert_in_range(app_connections, 2, AT_ONCE);
     end_at_once(&u, a, h);
@@ -134,7 +134,7 @@ static void test_a_connection_that_fails_fails_for_all_who_wait(void **state)
     struct h2up *h;
     (void)state;
     upstream_start(&u, egress.mint, HOST, true); /* not to be trusted */
-    allow(box, u.port, QUOTED);
+    allow(sandbox, u.port, QUOTED);
     ask_at_once(&u, a, &h, 502);
     for (size_t i = 0; i < AT_ONCE; i++)
         assert_has(a[i].body, "upstream_cert");
@@ -149,11 +149,11 @@ static void test_one_who_does_not_wait_leaves_the_others_their_connection(void *
     struct h2up_stream *s[3];
     (void)state;
     struct upstream *u = upstream_new(origin, HOST, true);
-    allow(box, u->port, QUOTED);
-    struct h2up *h = h2_out(box, u);
+    allow(sandbox, u->port, QUOTED);
+    struct h2up *h = h2_out(sandbox, u);
     for (size_t i = 0; i < 3; i++)
         s[i] = start(h, &a[i], "GET", "/x", 0);
-    UNTIL(box->flows && ((struct hflow *)box->flows->driver)->exchanges);
+    UNTIL(sandbox->flows && ((struct hflow *)sandbox->flows->driver)->exchanges);
     h2up_cancel(s[0]);
     h2up_cancel(s[2]);
     UNTIL(a[1].ended || a[1].failed);
@@ -169,13 +169,13 @@ static void test_all_who_wait_may_leave(void **state)
     struct answer a = {0}, b = {0};
     (void)state;
     struct upstream *u = upstream_new(origin, HOST, true);
-    allow(box, u->port, QUOTED);
-    struct h2up *h = h2_out(box, u);
+    allow(sandbox, u->port, QUOTED);
+    struct h2up *h = h2_out(sandbox, u);
     (void)start(h, &a, "GET", "/x", 0);
     (void)start(h, &b, "GET", "/x", 0);
-    UNTIL(box->flows && ((struct hflow *)box->flows->driver)->exchanges);
+    UNTIL(sandbox->flows && ((struct hflow *)sandbox->flows->driver)->exchanges);
     h2up_free(h);
-    UNTIL(!box->flows);
+    UNTIL(!sandbox->flows);
     turn(20);
     assert_int_equal(app_requests, 0);
 }
@@ -187,8 +187,8 @@ static void test_many_streams_share_one_connection_to_an_http2_server(void **sta
     size_t done = 0;
     (void)state;
     struct upstream *u = upstream_new(origin, HOST, true);
-    allow(box, u->port, QUOTED);
-    struct h2up *h = h2_out(box, u);
+    allow(sandbox, u->port, QUOTED);
+    struct h2up *h = h2_out(sandbox, u);
     (void)start(h, &first, "GET", "/", 0);
     UNTIL(first.ended || first.failed);
     assert_has(first.body, "HTTP/20\n");
@@ -224,8 +224,8 @@ static void test_grpc_has_its_trailers(void **state)
     _cleanup_answer_ struct answer a = {0};
     (void)state;
     struct upstream *u = upstream_new(origin, HOST, true);
-    allow(box, u->port, QUOTED);
-    struct h2up *h = h2_out(box, u);
+    allow(sandbox, u->port, QUOTED);
+    struct h2up *h = h2_out(sandbox, u);
     grpc_request(h, &a);
     assert_int_equal(a.status, 200);
     assert_int_equal(a.body.n, 8);
@@ -238,8 +238,8 @@ static void test_grpc_to_a_server_without_http2_is_refused_in_grpcs_own_terms(vo
     _cleanup_answer_ struct answer a = {0};
     (void)state;
     struct upstream *u = upstream_new(origin, HOST, false);
-    allow(box, u->port, QUOTED);
-    struct h2up *h = h2_out(box, u);
+    allow(sandbox, u->port, QUOTED);
+    struct h2up *h = h2_out(sandbox, u);
     grpc_request(h, &a);
     assert_int_equal(a.status, 200);
     assert_has(a.fields, "grpc-status: ");
@@ -262,8 +262,8 @@ static void test_trailers_of_an_http2_server_follow_the_chunks_of_http1(void **s
     _cleanup_buf_ struct buf got = {0};
     (void)state;
     struct upstream *u = upstream_new(origin, HOST, true);
-    allow(box, u->port, QUOTED);
-    struct transport *t = tls_out(box, HOST, u->port, false);
+    allow(sandbox, u->port, QUOTED);
+    struct transport *t = tls_out(sandbox, HOST, u->port, false);
     _cleanup_free_ char *text =
         xasprintf("POST /grpc HTTP/1.1\r\nHost: %s:%u\r\nTE: trailers\r\nContent-Length: 0\r\n\r\n", HOST, u->port);
     struct iovec v = {text, strlen(text)};
@@ -279,8 +279,8 @@ static void test_trailers_of_an_http1_server_reach_clients_of_either_protocol(vo
     _cleanup_buf_ struct buf got = {0};
     (void)state;
     struct upstream *u = upstream_new(origin, HOST, false);
-    allow(box, u->port, QUOTED);
-    struct h2up *h = h2_out(box, u);
+    allow(sandbox, u->port, QUOTED);
+    struct h2up *h = h2_out(sandbox, u);
     (void)start(h, &a, "GET", "/trailers", 0);
     UNTIL(a.ended || a.failed);
     /* Those that say how a message is read, where it goes or who sends it are not among them. */
@@ -289,7 +289,7 @@ static void test_trailers_of_an_http1_server_reach_clients_of_either_protocol(vo
     UNTIL(b.ended || b.failed);
     assert_true(b.failed); /* 4 KiB of them, not more */
     h2up_free(h);
-    struct transport *t = tls_out(box, HOST, u->port, false);
+    struct transport *t = tls_out(sandbox, HOST, u->port, false);
     _cleanup_free_ char *text = xasprintf(
         "GET /trailers?2000 HTTP/1.1\r\nHost: %s:%u\r\nTE: trailers\r\nConnection: TE\r\n\r\n", HOST, u->port);
     struct iovec v = {text, strlen(text)};
@@ -306,8 +306,8 @@ static void test_an_authority_other_than_the_name_of_the_handshake_is_misdirecte
     _cleanup_answer_ struct answer b = {0};
     (void)state;
     struct upstream *u = upstream_new(origin, HOST, true);
-    allow(box, u->port, "\"code.example\",\"docs.example\"");
-    struct h2up *h = h2_out(box, u);
+    allow(sandbox, u->port, "\"code.example\",\"docs.example\"");
+    struct h2up *h = h2_out(sandbox, u);
     (void)snprintf(authority, sizeof authority, "docs.example:%u", u->port);
     (void)start(h, &a, "GET", "/", 0);
     UNTIL(a.ended || a.failed);
@@ -327,8 +327,8 @@ static void test_a_stream_that_is_not_read_does_not_stop_its_neighbour(void **st
     static const char block[65536];
     (void)state;
     struct upstream *u = upstream_new(origin, HOST, true);
-    allow(box, u->port, QUOTED);
-    struct h2up *h = h2_out(box, u);
+    allow(sandbox, u->port, QUOTED);
+    struct h2up *h = h2_out(sandbox, u);
     struct h2up_stream *s = start(h, &slow, "GET", "/stream", 0);
     UNTIL(slow.head);
     h2up_pause(s);
@@ -358,8 +358,8 @@ static void test_a_client_that_resets_its_stream_takes_the_request_back(void **s
     _cleanup_answer_ struct answer b = {0};
     (void)state;
     struct upstream *u = upstream_new(origin, HOST, true);
-    allow(box, u->port, QUOTED);
-    struct h2up *h = h2_out(box, u);
+    allow(sandbox, u->port, QUOTED);
+    struct h2up *h = h2_out(sandbox, u);
     struct h2up_stream *s = start(h, &a, "GET", "/stream", 0);
     UNTIL(a.head);
     h2up_cancel(s);
@@ -377,8 +377,8 @@ static void test_a_new_policy_cuts_the_stream_that_it_forbids_and_no_other(void 
     _cleanup_buf_ struct buf doc = {0};
     (void)state;
     struct upstream *u = upstream_new(origin, HOST, true);
-    allow(box, u->port, QUOTED);
-    struct h2up *h = h2_out(box, u);
+    allow(sandbox, u->port, QUOTED);
+    struct h2up *h = h2_out(sandbox, u);
     (void)start(h, &a, "GET", "/stream", 0);
     UNTIL(a.head);
     struct h2up_stream *s = start(h, &b, "POST", "/echo", HTTP_UNKNOWN);
@@ -386,7 +386,7 @@ static void test_a_new_policy_cuts_the_stream_that_it_forbids_and_no_other(void 
     buf_addf(&doc,
              "{\"rules\":[{\"id\":\"r\",\"hosts\":[" QUOTED "],\"ports\":[%u],\"http\":[{\"paths\":[\"/echo\"]}]}]}",
              u->port);
-    policy(box, buf_str(&doc));
+    policy(sandbox, buf_str(&doc));
     UNTIL(a.failed);
     (void)h2up_write(s, "still here", 10);
     h2up_end(s);
@@ -408,9 +408,9 @@ static void test_a_sandbox_has_so_many_requests_under_way_and_no_more(void **sta
              "{\"limits\":{\"rps\":10000,\"burst\":10000},"
              "\"rules\":[{\"id\":\"r\",\"hosts\":[" QUOTED "],\"ports\":[%u],\"http\":[{\"paths\":[\"/**\"]}]}]}",
              u->port);
-    policy(box, buf_str(&doc));
+    policy(sandbox, buf_str(&doc));
     for (size_t i = 0; i < CONNECTIONS; i++) {
-        h[i] = h2_out(box, u);
+        h[i] = h2_out(sandbox, u);
         for (size_t k = 0; k < PER_CONNECTION; k++)
             (void)start(h[i], &a[i * PER_CONNECTION + k], "GET", "/hold", 0);
         for (size_t k = 0; k < PER_CONNECTION; k++)
@@ -421,7 +421,7 @@ static void test_a_sandbox_has_so_many_requests_under_way_and_no_more(void **sta
     assert_int_equal(one.status, 429);
     for (size_t i = 0; i < CONNECTIONS; i++)
         h2up_free(h[i]);
-    UNTIL(!box->flows);
+    UNTIL(!sandbox->flows);
     for (size_t i = 0; i < POOL_EXCHANGES; i++) {
         assert_int_equal(a[i].status, 200);
         answer_done(&a[i]);
@@ -433,8 +433,8 @@ static void test_a_denied_stream_is_answered_in_json(void **state)
     _cleanup_answer_ struct answer a = {0};
     (void)state;
     struct upstream *u = upstream_new(origin, HOST, true);
-    allow(box, u->port, "\"docs.example\"");
-    struct h2up *h = h2_out(box, u);
+    allow(sandbox, u->port, "\"docs.example\"");
+    struct h2up *h = h2_out(sandbox, u);
     struct h2up_stream *s = start(h, &a, "POST", "/x", HTTP_UNKNOWN);
     (void)h2up_write(s, "body", 4);
     UNTIL(a.head);

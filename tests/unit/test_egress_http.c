@@ -13,8 +13,8 @@ static void test_a_request_inside_tls_reaches_a_verified_server(void **state)
     _cleanup_answer_ struct answer a = {0};
     (void)state;
     struct upstream *u = upstream_new(origin, HOST, false);
-    allow(box, u->port, QUOTED);
-    ask_tls(box, &a, "GET", HOST, u->port, "/x//y/../z?q=1", NULL);
+    allow(sandbox, u->port, QUOTED);
+    ask_tls(sandbox, &a, "GET", HOST, u->port, "/x//y/../z?q=1", NULL);
     assert_int_equal(a.status, 200);
     assert_has(a.body, "GET /x/z?q=1 HTTP/11\n");
 }
@@ -27,9 +27,9 @@ static void test_a_request_in_the_clear_is_forwarded_from_canonical_parts(void *
                                         {"proxy-authorization", "Basic"}, {"te", "gzip"}, {"upgrade", "h2c"}};
     (void)state;
     struct upstream *u = upstream_new(NULL, NULL, false);
-    allow(box, u->port, QUOTED);
+    allow(sandbox, u->port, QUOTED);
     (void)snprintf(authority, sizeof authority, "CODE.example.:%u", u->port);
-    _cleanup_client_ struct client *c = client_new(loop, transport_plain(dial_out(box, HOST, u->port)));
+    _cleanup_client_ struct client *c = client_new(loop, transport_plain(dial_out(sandbox, HOST, u->port)));
     struct client_request q = {.method = "GET", .target = "/%7Ea", .host = authority, .fields = {fields, 6}};
     client_start(c, &q, &answer_events.answer, &a);
     UNTIL(a.ended || a.failed);
@@ -47,8 +47,8 @@ static void test_the_answer_is_the_servers_own_but_for_alt_svc(void **state)
     _cleanup_answer_ struct answer a = {0};
     (void)state;
     struct upstream *u = upstream_new(origin, HOST, false);
-    allow(box, u->port, QUOTED);
-    ask_tls(box, &a, "GET", HOST, u->port, "/", NULL);
+    allow(sandbox, u->port, QUOTED);
+    ask_tls(sandbox, &a, "GET", HOST, u->port, "/", NULL);
     assert_has(a.fields, "x-request-id: of-the-server\n");
     assert_has_not(a.fields, "alt-svc");
     assert_has_not(a.fields, "date");
@@ -60,10 +60,10 @@ static void test_http1_inside_may_be_http2_outside(void **state)
     _cleanup_answer_ struct answer b = {0};
     (void)state;
     struct upstream *u = upstream_new(origin, HOST, true);
-    allow(box, u->port, QUOTED);
-    ask_tls(box, &a, "GET", HOST, u->port, "/", NULL);
+    allow(sandbox, u->port, QUOTED);
+    ask_tls(sandbox, &a, "GET", HOST, u->port, "/", NULL);
     assert_has(a.body, "GET / HTTP/20\n");
-    ask_tls(box, &b, "POST", HOST, u->port, "/echo", "what was said");
+    ask_tls(sandbox, &b, "POST", HOST, u->port, "/echo", "what was said");
     assert_string_equal(buf_str(&b.body), "what was said");
     assert_int_equal(app_connections, 1);
 }
@@ -72,26 +72,26 @@ static void test_a_connection_is_used_again_for_the_next_request(void **state)
 {
     (void)state;
     struct upstream *u = upstream_new(origin, HOST, false);
-    allow(box, u->port, QUOTED);
+    allow(sandbox, u->port, QUOTED);
     for (int i = 0; i < 3; i++) {
         _cleanup_answer_ struct answer a = {0};
-        ask_tls(box, &a, "POST", HOST, u->port, "/echo", "x");
+        ask_tls(sandbox, &a, "POST", HOST, u->port, "/echo", "x");
         assert_int_equal(a.status, 200);
     }
     assert_int_equal(app_connections, 1);
-    assert_int_equal(pool_size(box), 1);
+    assert_int_equal(pool_size(sandbox), 1);
 }
 
 static void test_a_kept_connection_that_died_is_replaced_without_anybody_noticing(void **state)
 {
     (void)state;
     struct upstream *u = upstream_new(origin, HOST, false);
-    allow(box, u->port, QUOTED);
+    allow(sandbox, u->port, QUOTED);
     _cleanup_answer_ struct answer a = {0};
     _cleanup_answer_ struct answer b = {0};
-    ask_tls(box, &a, "GET", HOST, u->port, "/", NULL);
+    ask_tls(sandbox, &a, "GET", HOST, u->port, "/", NULL);
     /* The server closes it as it reads the next request. */
-    ask_tls(box, &b, "GET", HOST, u->port, "/cut", NULL);
+    ask_tls(sandbox, &b, "GET", HOST, u->port, "/cut", NULL);
     assert_int_equal(b.status, 502);
     assert_int_equal(app_requests, 3); /* once more, and no more than that */
 }
@@ -103,15 +103,15 @@ static void test_connections_are_never_shared_between_hosts_or_sandboxes(void **
     _cleanup_answer_ struct answer c = {0};
     (void)state;
     struct upstream *u = upstream_new(origin, HOST, false);
-    allow(box, u->port, "\"code.example\",\"docs.example\"");
+    allow(sandbox, u->port, "\"code.example\",\"docs.example\"");
     allow(other, u->port, QUOTED);
-    ask_tls(box, &a, "GET", HOST, u->port, "/", NULL);
+    ask_tls(sandbox, &a, "GET", HOST, u->port, "/", NULL);
     ask_tls(other, &b, "GET", HOST, u->port, "/", NULL);
     assert_int_equal(a.status, 200);
     assert_int_equal(b.status, 200);
     assert_int_equal(app_connections, 2);
     /* The server's certificate is for the first name only: a connection that was verified for it must not serve another. */
-    ask_tls(box, &c, "GET", "docs.example", u->port, "/", NULL);
+    ask_tls(sandbox, &c, "GET", "docs.example", u->port, "/", NULL);
     assert_int_equal(c.status, 502);
     assert_has(c.body, "upstream_cert");
     assert_int_equal(app_connections, 3);
@@ -122,11 +122,11 @@ static void test_a_change_of_policy_closes_idle_connections(void **state)
     _cleanup_answer_ struct answer a = {0};
     (void)state;
     struct upstream *u = upstream_new(origin, HOST, false);
-    allow(box, u->port, QUOTED);
-    ask_tls(box, &a, "GET", HOST, u->port, "/", NULL);
-    assert_int_equal(pool_size(box), 1);
-    allow(box, u->port, "\"code.example\",\"docs.example\"");
-    assert_int_equal(pool_size(box), 0);
+    allow(sandbox, u->port, QUOTED);
+    ask_tls(sandbox, &a, "GET", HOST, u->port, "/", NULL);
+    assert_int_equal(pool_size(sandbox), 1);
+    allow(sandbox, u->port, "\"code.example\",\"docs.example\"");
+    assert_int_equal(pool_size(sandbox), 0);
 }
 
 static void test_events_arrive_one_by_one_as_they_are_sent(void **state)
@@ -134,9 +134,9 @@ static void test_events_arrive_one_by_one_as_they_are_sent(void **state)
     _cleanup_answer_ struct answer a = {0};
     (void)state;
     struct upstream *u = upstream_new(origin, HOST, false);
-    allow(box, u->port, QUOTED);
+    allow(sandbox, u->port, QUOTED);
     _cleanup_client_ struct client *c =
-        begin_tls(box, &a, HOST, u->port, (struct client_request){.method = "GET", .target = "/stream"});
+        begin_tls(sandbox, &a, HOST, u->port, (struct client_request){.method = "GET", .target = "/stream"});
     UNTIL(a.head);
     for (unsigned i = 1; i <= 5; i++) {
         (void)http_write(app_stream, "data: x\n\n", 9);
@@ -156,9 +156,9 @@ static void test_a_websocket_carries_bytes_both_ways(void **state)
                                         {"sec-websocket-key", "dGhlIHNhbXBsZSBub25jZQ=="}};
     (void)state;
     struct upstream *u = upstream_new(origin, HOST, true);
-    allow(box, u->port, QUOTED);
+    allow(sandbox, u->port, QUOTED);
     struct client *c =
-        begin_tls(box, &a, HOST, u->port,
+        begin_tls(sandbox, &a, HOST, u->port,
                   (struct client_request){.method = "GET", .target = "/ws", .fields = {fields, 4}, .upgrade = true});
     UNTIL(a.head || a.failed);
     assert_int_equal(a.status, 101);
@@ -170,9 +170,9 @@ static void test_a_websocket_carries_bytes_both_ways(void **state)
     client_end(c);
     UNTIL(a.ended);
     client_free(c);
-    UNTIL(pool_size(box) == 0);
-    assert_int_equal(box->counts.bytes_up, 2000);
-    assert_int_equal(box->counts.bytes_down, 2000);
+    UNTIL(pool_size(sandbox) == 0);
+    assert_int_equal(sandbox->counts.bytes_up, 2000);
+    assert_int_equal(sandbox->counts.bytes_down, 2000);
 }
 
 static void test_a_server_that_switches_without_the_right_proof_is_refused(void **state)
@@ -182,9 +182,9 @@ static void test_a_server_that_switches_without_the_right_proof_is_refused(void 
         {"connection", "Upgrade"}, {"upgrade", "websocket"}, {"sec-websocket-key", "dGhlIHNhbXBsZSBub25jZQ=="}};
     (void)state;
     struct upstream *u = upstream_new(origin, HOST, false);
-    allow(box, u->port, QUOTED);
+    allow(sandbox, u->port, QUOTED);
     _cleanup_client_ struct client *c = begin_tls(
-        box, &a, HOST, u->port,
+        sandbox, &a, HOST, u->port,
         (struct client_request){.method = "GET", .target = "/ws-wrong", .fields = {fields, 3}, .upgrade = true});
     UNTIL(a.ended || a.failed);
     assert_int_equal(a.status, 502);
@@ -216,10 +216,10 @@ static void upload_through(bool h2)
     const size_t total = 64u << 20;
     size_t written = 0;
     struct upstream *u = upstream_new(origin, HOST, h2);
-    allow(box, u->port, QUOTED);
+    allow(sandbox, u->port, QUOTED);
     app_stopped = true;
     _cleanup_client_ struct client *c = begin_tls(
-        box, &a, HOST, u->port, (struct client_request){.method = "POST", .target = "/count", .length = total});
+        sandbox, &a, HOST, u->port, (struct client_request){.method = "POST", .target = "/count", .length = total});
     UNTIL(app_stream);
     assert_in_range(pump(c, &written, total), 1, WAITING_MAX);
     assert_in_range(written, 1, total / 2); /* it was stopped, with no more than the kernel's buffers full */
@@ -229,7 +229,7 @@ static void upload_through(bool h2)
     client_end(c);
     UNTIL(a.ended || a.failed);
     assert_string_equal(buf_str(&a.body), "67108864");
-    assert_int_equal(box->counts.bytes_up, total);
+    assert_int_equal(sandbox->counts.bytes_up, total);
 }
 
 static void test_a_long_upload_to_a_slow_server_waits_at_the_client(void **state)
@@ -250,9 +250,9 @@ static void test_a_client_that_does_not_read_stops_the_server(void **state)
     static const char block[65536];
     (void)state;
     struct upstream *u = upstream_new(origin, HOST, false);
-    allow(box, u->port, QUOTED);
+    allow(sandbox, u->port, QUOTED);
     _cleanup_client_ struct client *c =
-        begin_tls(box, &a, HOST, u->port, (struct client_request){.method = "GET", .target = "/stream"});
+        begin_tls(sandbox, &a, HOST, u->port, (struct client_request){.method = "GET", .target = "/stream"});
     UNTIL(a.head);
     client_pause(c);
     size_t sent = 0;
@@ -288,8 +288,8 @@ static void test_a_client_that_expects_to_be_told_gets_its_100(void **state)
     _cleanup_buf_ struct buf got = {0};
     (void)state;
     struct upstream *u = upstream_new(NULL, NULL, false);
-    allow(box, u->port, QUOTED);
-    int fd = dial_out(box, HOST, u->port);
+    allow(sandbox, u->port, QUOTED);
+    int fd = dial_out(sandbox, HOST, u->port);
     buf_addf(&head, "POST /echo HTTP/1.1\r\nHost: " HOST ":%u\r\nExpect: 100-continue\r\nContent-Length: 3\r\n\r\n",
              u->port);
     assert_int_equal(write(fd, head.p, head.n), head.n);
@@ -304,13 +304,13 @@ static void test_a_session_ticket_of_one_sandbox_is_worth_nothing_in_another(voi
 {
     (void)state;
     struct upstream *u = upstream_new(origin, HOST, false);
-    allow(box, u->port, QUOTED);
+    allow(sandbox, u->port, QUOTED);
     allow(other, u->port, QUOTED);
-    struct transport *t = tls_out(box, HOST, u->port, false);
+    struct transport *t = tls_out(sandbox, HOST, u->port, false);
     char byte;
     UNTIL(t->ops->read(t, &byte, 1) <= 0 && client_session);
     t->ops->free(t);
-    t = tls_out(box, HOST, u->port, false);
+    t = tls_out(sandbox, HOST, u->port, false);
     assert_int_equal(SSL_session_reused(tls_ssl(t)), 1);
     t->ops->free(t);
     t = tls_out(other, HOST, u->port, false);
@@ -322,9 +322,9 @@ static void test_a_hello_that_came_in_pieces_is_replayed_whole(void **state)
 {
     (void)state;
     struct upstream *u = upstream_new(origin, HOST, false);
-    allow(box, u->port, QUOTED);
+    allow(sandbox, u->port, QUOTED);
     /* A client whose bytes reach the egress one by one. */
-    int outer[2], inner = dial_out(box, HOST, u->port);
+    int outer[2], inner = dial_out(sandbox, HOST, u->port);
     assert_int_equal(socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0, outer), 0);
     SSL_CTX *ctx = SSL_CTX_new(TLS_client_method());
     SSL *ssl = SSL_new(ctx);
@@ -357,10 +357,10 @@ static void test_a_proxy_request_goes_where_its_target_says(void **state)
     char bytes[8192];
     (void)state;
     struct upstream *u = upstream_new(NULL, NULL, false);
-    allow(box, u->port, QUOTED);
+    allow(sandbox, u->port, QUOTED);
     struct in6_addr gate;
     assert_true(netpol_literal("10.255.0.1", 10, &gate));
-    int fd = dial_to(box, &gate, 3128, true);
+    int fd = dial_to(sandbox, &gate, 3128, true);
     buf_addf(&text,
              "GET http://" HOST ":%u/a HTTP/1.1\r\nHost: " HOST ":%u\r\nProxy-Connection: keep-alive\r\n\r\n"
              "GET http://docs.example:%u/b HTTP/1.1\r\nHost: docs.example:%u\r\n\r\n"

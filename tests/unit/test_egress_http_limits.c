@@ -35,10 +35,10 @@ static void test_a_client_that_knows_tls_12_only_is_served(void **state)
     char authority[64];
     (void)state;
     struct upstream *u = upstream_new(origin, HOST, false);
-    allow(box, u->port, QUOTED);
+    allow(sandbox, u->port, QUOTED);
     (void)snprintf(authority, sizeof authority, HOST ":%u", u->port);
     client_newest = TLS1_2_VERSION;
-    struct transport *t = tls_out(box, HOST, u->port, false);
+    struct transport *t = tls_out(sandbox, HOST, u->port, false);
     assert_string_equal(SSL_get_version(tls_ssl(t)), "TLSv1.2");
     _cleanup_client_ struct client *c = client_new(loop, t);
     ask_on(c, &a, "GET", "/", authority, NULL);
@@ -53,11 +53,11 @@ static void test_a_policy_may_demand_tls_13(void **state)
     buf_addf(&b,
              "{\"tls\":{\"intercept\":\"always\",\"min\":\"1.3\"},\"rules\":[{\"hosts\":[" QUOTED "],\"ports\":[%u]}]}",
              u->port);
-    policy(box, buf_str(&b));
+    policy(sandbox, buf_str(&b));
     client_newest = TLS1_2_VERSION;
-    assert_null(tls_out_to(box, HOST, u->port, HOST, false));
+    assert_null(tls_out_to(sandbox, HOST, u->port, HOST, false));
     client_newest = 0;
-    struct transport *t = tls_out(box, HOST, u->port, false);
+    struct transport *t = tls_out(sandbox, HOST, u->port, false);
     t->ops->free(t);
 }
 
@@ -66,9 +66,9 @@ static void ask_address(struct answer *a, const char *text, uint16_t port, const
 {
     struct in6_addr there = address(text);
     char authority[64];
-    policy(box, document);
+    policy(sandbox, document);
     (void)snprintf(authority, sizeof authority, "%s:%u", text, port);
-    struct client *c = client_new(loop, transport_plain(dial_to(box, &there, port, false)));
+    struct client *c = client_new(loop, transport_plain(dial_to(sandbox, &there, port, false)));
     ask_on(c, a, "GET", "/x", authority, NULL);
     client_free(c);
     turn(5);
@@ -100,9 +100,9 @@ static void test_connect_leads_into_tls_that_is_looked_into(void **state)
     char authority[64];
     (void)state;
     struct upstream *u = upstream_new(origin, HOST, false);
-    allow(box, u->port, QUOTED);
+    allow(sandbox, u->port, QUOTED);
     (void)snprintf(authority, sizeof authority, HOST ":%u", u->port);
-    int fd = dial_to(box, &gate, 3128, true);
+    int fd = dial_to(sandbox, &gate, 3128, true);
     buf_addf(&b, "CONNECT %s HTTP/1.1\r\nHost: %s\r\n\r\n", authority, authority);
     assert_int_equal(send(fd, b.p, b.n, MSG_NOSIGNAL), b.n);
     UNTIL(heard(fd, &got, "\r\n\r\n"));
@@ -120,8 +120,8 @@ static void test_connect_to_a_host_that_is_not_allowed_is_refused(void **state)
     struct in6_addr gate = address("10.255.0.1");
     static const char text[] = "CONNECT docs.example:443 HTTP/1.1\r\nHost: docs.example:443\r\n\r\n";
     (void)state;
-    allow(box, 443, QUOTED);
-    int fd = dial_to(box, &gate, 3128, true);
+    allow(sandbox, 443, QUOTED);
+    int fd = dial_to(sandbox, &gate, 3128, true);
     assert_int_equal(send(fd, text, strlen(text), MSG_NOSIGNAL), strlen(text));
     UNTIL(heard(fd, &got, "host_not_allowed"));
     assert_has(got, "HTTP/1.1 403 Forbidden\r\n");
@@ -135,10 +135,10 @@ static void test_what_is_asked_while_learning_is_learned(void **state)
     _cleanup_buf_ struct buf learned = {0};
     (void)state;
     struct upstream *u = upstream_new(origin, HOST, false);
-    policy(box, "{\"mode\":\"learn\"}");
-    ask_tls(box, &a, "GET", HOST, u->port, "/v1/things", NULL);
+    policy(sandbox, "{\"mode\":\"learn\"}");
+    ask_tls(sandbox, &a, "GET", HOST, u->port, "/v1/things", NULL);
     assert_int_equal(a.status, 200);
-    learn_document(box, &learned);
+    learn_write_document(sandbox, &learned);
     assert_has(learned, HOST);
     assert_has(learned, "/v1/things");
     assert_has(learned, "GET");
@@ -152,7 +152,7 @@ static void rule(uint16_t port, const char *limits, const char *more)
     buf_addf(
         &b, "{\"tls\":{\"intercept\":\"always\"}%s,\"rules\":[{\"id\":\"r\",\"hosts\":[" QUOTED "],\"ports\":[%u]%s}]}",
         more, port, limits);
-    policy(box, buf_str(&b));
+    policy(sandbox, buf_str(&b));
 }
 
 static void test_an_answer_that_says_it_is_too_long_is_refused_at_once(void **state)
@@ -161,7 +161,7 @@ static void test_an_answer_that_says_it_is_too_long_is_refused_at_once(void **st
     (void)state;
     struct upstream *u = upstream_new(origin, HOST, false);
     rule(u->port, ",\"limits\":{\"max_response_bytes\":10}", "");
-    ask_tls(box, &a, "GET", HOST, u->port, "/", NULL);
+    ask_tls(sandbox, &a, "GET", HOST, u->port, "/", NULL);
     assert_int_equal(a.status, 502);
     assert_has(a.body, "response_too_large");
 }
@@ -173,7 +173,7 @@ static void test_an_answer_that_turns_out_too_long_is_cut(void **state)
     struct upstream *u = upstream_new(origin, HOST, false);
     rule(u->port, ",\"limits\":{\"max_response_bytes\":10}", "");
     _cleanup_client_ struct client *c =
-        begin_tls(box, &a, HOST, u->port, (struct client_request){.method = "GET", .target = "/stream"});
+        begin_tls(sandbox, &a, HOST, u->port, (struct client_request){.method = "GET", .target = "/stream"});
     UNTIL(app_stream);
     (void)http_write(app_stream, "0123456789", 10);
     UNTIL(a.body.n == 10);
@@ -212,7 +212,7 @@ static void test_bytes_come_no_faster_than_the_bandwidth(void **state)
     struct upstream *u = upstream_new(origin, HOST, false);
     rule(u->port, "", ",\"limits\":{\"rate_in\":\"1M\"}");
     (void)snprintf(authority, sizeof authority, HOST ":%u", u->port);
-    _cleanup_client_ struct client *c = client_new(loop, tls_out(box, HOST, u->port, false));
+    _cleanup_client_ struct client *c = client_new(loop, tls_out(sandbox, HOST, u->port, false));
     struct client_request q = {.method = "GET", .target = "/bulk", .host = authority};
     app_bulk = 8 * RATE;
     client_start(c, &q, &answer_events.answer, &a);
@@ -252,7 +252,7 @@ static size_t download(const struct upstream *u)
     char authority[64];
     size_t most = 0;
     (void)snprintf(authority, sizeof authority, HOST ":%u", u->port);
-    struct client *c = client_new(loop, transport_plain(dial_out(box, HOST, u->port)));
+    struct client *c = client_new(loop, transport_plain(dial_out(sandbox, HOST, u->port)));
     struct client_request q = {.method = "GET", .target = "/bulk", .host = authority};
     app_bulk = total;
     drained = 0;
@@ -275,7 +275,7 @@ static void test_a_long_download_needs_no_more_memory_than_a_short_one(void **st
 {
     (void)state;
     struct upstream *u = upstream_new(NULL, NULL, false);
-    allow(box, u->port, QUOTED);
+    allow(sandbox, u->port, QUOTED);
     assert_in_range(download(u), 0, 1024 * 1024);
 }
 
@@ -285,7 +285,7 @@ static void test_a_long_opaque_stream_arrives_whole(void **state)
     (void)state;
     struct upstream *u = upstream_new(NULL, NULL, false);
     buf_addf(&b, "{\"rules\":[{\"hosts\":[" QUOTED "],\"ports\":[%u],\"proto\":\"tcp\"}]}", u->port);
-    policy(box, buf_str(&b));
+    policy(sandbox, buf_str(&b));
     assert_in_range(download(u), 0, 1024 * 1024);
 }
 
@@ -304,13 +304,13 @@ static void test_nothing_goes_out_while_the_audit_log_cannot_be_written(void **s
     int dirfd = open(dir, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
     assert_int_equal(audit_open(loop, dirfd, true, &egress.audit, &err), 0);
     upstream_start(&u, origin, HOST, false);
-    allow(box, u.port, QUOTED);
+    allow(sandbox, u.port, QUOTED);
     (void)signal(SIGXFSZ, SIG_IGN);
     assert_int_equal(getrlimit(RLIMIT_FSIZE, &was), 0);
     struct rlimit none = {.rlim_cur = 1, .rlim_max = was.rlim_max};
     assert_int_equal(setrlimit(RLIMIT_FSIZE, &none), 0);
-    ask_tls(box, &a, "GET", HOST, u.port, "/", NULL); /* its own line is the first that cannot be written */
-    ask_tls(box, &b, "GET", HOST, u.port, "/", NULL);
+    ask_tls(sandbox, &a, "GET", HOST, u.port, "/", NULL); /* its own line is the first that cannot be written */
+    ask_tls(sandbox, &b, "GET", HOST, u.port, "/", NULL);
     assert_int_equal(setrlimit(RLIMIT_FSIZE, &was), 0);
     (void)signal(SIGXFSZ, SIG_DFL);
     assert_int_equal(a.status, 200);

@@ -11,8 +11,8 @@ static void test_a_denied_host_answers_in_json_over_a_certificate_that_verifies(
     _cleanup_answer_ struct answer a = {0};
     (void)state;
     struct upstream *u = upstream_new(origin, HOST, false);
-    allow(box, u->port, "\"docs.example\"");
-    ask_tls(box, &a, "GET", HOST, u->port, "/secret", NULL);
+    allow(sandbox, u->port, "\"docs.example\"");
+    ask_tls(sandbox, &a, "GET", HOST, u->port, "/secret", NULL);
     assert_int_equal(a.status, 403);
     assert_has(a.fields, "content-type: application/json");
     assert_has(a.body, "host_not_allowed");
@@ -23,7 +23,7 @@ static void test_a_denied_host_answers_in_json_over_a_certificate_that_verifies(
 /* What a client of a plain connection hears until it ends. */
 static void hear_plain(const char *host, uint16_t port, const char *text, struct buf *ret)
 {
-    int fd = dial_out(box, host, port);
+    int fd = dial_out(sandbox, host, port);
     assert_int_equal(send(fd, text, strlen(text), MSG_NOSIGNAL), (ssize_t)strlen(text));
     for (bool ended = false; !ended;) {
         char bytes[4096];
@@ -46,10 +46,10 @@ static void test_closed_refusals_close_the_connection_and_keep_the_whole_record(
              "{\"refusals\":\"closed\",\"rules\":[{\"id\":\"r\",\"hosts\":[" QUOTED "],\"ports\":[%u],\"http\":["
              "{\"methods\":[\"GET\"],\"paths\":[\"/open/**\"]}]}]}",
              u->port);
-    policy(box, buf_str(&doc));
+    policy(sandbox, buf_str(&doc));
     hear_plain("docs.example", 80, "GET /secret HTTP/1.1\r\nhost: docs.example\r\n\r\n", &heard);
     assert_int_equal(heard.n, 0);
-    deny_list(box, 0, 10, &list);
+    deny_list(sandbox, 0, 10, &list);
     assert_has(list, "\"reason\":\"host_not_allowed\"");
     assert_has(list, "\"path\":\"/secret\"");
     assert_has(list, "\"grant\":{\"hosts\":[\"docs.example\"]");
@@ -66,8 +66,8 @@ static void test_closed_refusals_answer_what_is_about_one_request_of_an_open_hos
              "{\"refusals\":\"closed\",\"rules\":[{\"id\":\"r\",\"hosts\":[" QUOTED "],\"ports\":[%u],\"http\":["
              "{\"methods\":[\"GET\"],\"paths\":[\"/open/**\"]}]}]}",
              u->port);
-    policy(box, buf_str(&doc));
-    ask_tls(box, &a, "GET", HOST, u->port, "/shut", NULL);
+    policy(sandbox, buf_str(&doc));
+    ask_tls(sandbox, &a, "GET", HOST, u->port, "/shut", NULL);
     assert_int_equal(a.status, 403);
     assert_has(a.body, "path_not_allowed");
     assert_int_equal(app_connections, 0);
@@ -84,11 +84,11 @@ static void test_a_method_or_path_outside_the_rule_is_refused_before_anybody_is_
              "{\"rules\":[{\"id\":\"r\",\"hosts\":[" QUOTED "],\"ports\":[%u],"
              "\"http\":[{\"methods\":[\"GET\"],\"paths\":[\"/open/**\"]}]}]}",
              u->port);
-    policy(box, buf_str(&doc));
-    ask_tls(box, &a, "POST", HOST, u->port, "/open/x", "body");
+    policy(sandbox, buf_str(&doc));
+    ask_tls(sandbox, &a, "POST", HOST, u->port, "/open/x", "body");
     assert_int_equal(a.status, 403);
     assert_has(a.body, "method_not_allowed");
-    ask_tls(box, &b, "GET", HOST, u->port, "/open/../shut", NULL);
+    ask_tls(sandbox, &b, "GET", HOST, u->port, "/open/../shut", NULL);
     assert_int_equal(b.status, 403);
     assert_has(b.body, "path_not_allowed");
     assert_int_equal(app_connections, 0);
@@ -106,16 +106,16 @@ static void test_one_name_too_many_under_a_wildcard_is_refused_with_its_grant(vo
              "{\"limits\":{\"new_names_per_min\":1},\"rules\":[{\"id\":\"r\",\"hosts\":[\"*.z.example\"],"
              "\"ports\":[%u],\"tls\":\"intercept\"}]}",
              u->port);
-    policy(box, buf_str(&doc));
-    ask_tls(box, &a, "GET", "one.z.example", u->port, "/", NULL);
+    policy(sandbox, buf_str(&doc));
+    ask_tls(sandbox, &a, "GET", "one.z.example", u->port, "/", NULL);
     assert_int_equal(a.status, 200);
-    ask_tls(box, &b, "GET", "onswg4tf.z.example", u->port, "/x", NULL);
+    ask_tls(sandbox, &b, "GET", "onswg4tf.z.example", u->port, "/x", NULL);
     assert_int_equal(b.status, 429);
     assert_has(b.fields, "retry-after: ");
     assert_has(b.body, "\"code\":\"egress_limited\",\"reason\":\"too_many_new_names\"");
     assert_has(b.body, "\"grant\":{\"hosts\":[\"onswg4tf.z.example\"]");
     assert_int_equal(app_connections, 1);
-    ask_tls(box, &c, "GET", "one.z.example", u->port, "/", NULL); /* a name that is known */
+    ask_tls(sandbox, &c, "GET", "one.z.example", u->port, "/", NULL); /* a name that is known */
     assert_int_equal(c.status, 200);
 }
 
@@ -123,14 +123,14 @@ static void test_a_host_other_than_the_one_connected_to_is_misdirected(void **st
 {
     (void)state;
     struct upstream *u = upstream_new(origin, HOST, false);
-    allow(box, u->port, "\"code.example\",\"docs.example\"");
-    struct client *c = client_new(loop, tls_out(box, HOST, u->port, false));
+    allow(sandbox, u->port, "\"code.example\",\"docs.example\"");
+    struct client *c = client_new(loop, tls_out(sandbox, HOST, u->port, false));
     static const char *const wrong[] = {"docs.example", "code.example:1", "127.0.0.1", "code.example.evil.example"};
     for (size_t i = 0; i < ARRAY_LEN(wrong); i++) {
         _cleanup_answer_ struct answer a = {0};
         if (!client_reusable(c)) {
             client_free(c);
-            c = client_new(loop, tls_out(box, HOST, u->port, false));
+            c = client_new(loop, tls_out(sandbox, HOST, u->port, false));
         }
         ask_on(c, &a, "GET", "/", wrong[i], NULL);
         assert_int_equal(a.status, 421);
@@ -144,8 +144,8 @@ static void refused_certificate(struct mint *m, const char *host, const char *wh
 {
     _cleanup_answer_ struct answer a = {0};
     struct upstream *u = upstream_new(m, host, false);
-    allow(box, u->port, QUOTED);
-    ask_tls(box, &a, "GET", HOST, u->port, "/", NULL);
+    allow(sandbox, u->port, QUOTED);
+    ask_tls(sandbox, &a, "GET", HOST, u->port, "/", NULL);
     assert_int_equal(a.status, 502);
     assert_has(a.body, "upstream_cert");
     assert_has(a.body, why);
@@ -190,8 +190,8 @@ static void test_a_self_signed_server_is_not_spoken_to(void **state)
     (void)state;
     struct upstream *u = upstream_new(NULL, HOST, false);
     own_certificate(u, -3600, 3600);
-    allow(box, u->port, QUOTED);
-    ask_tls(box, &a, "GET", HOST, u->port, "/", NULL);
+    allow(sandbox, u->port, QUOTED);
+    ask_tls(sandbox, &a, "GET", HOST, u->port, "/", NULL);
     assert_int_equal(a.status, 502);
     assert_has(a.body, "self-signed certificate");
 }
@@ -210,8 +210,8 @@ static void test_a_server_whose_certificate_has_expired_is_not_spoken_to(void **
     long n = BIO_get_mem_data(bio, &pem);
     assert_int_equal(etls_trust(((struct http_engine *)egress.http)->tls, pem, (size_t)n, &err), 0);
     BIO_free(bio);
-    allow(box, u->port, QUOTED);
-    ask_tls(box, &a, "GET", HOST, u->port, "/", NULL);
+    allow(sandbox, u->port, QUOTED);
+    ask_tls(sandbox, &a, "GET", HOST, u->port, "/", NULL);
     assert_int_equal(a.status, 502);
     assert_has(a.body, "certificate has expired");
 }
@@ -222,8 +222,8 @@ static void test_a_server_that_is_not_there_is_named_unreachable(void **state)
     _cleanup_answer_ struct answer a = {0};
     (void)state;
     (void)close(listen_here(SOCK_STREAM, &port));
-    allow(box, port, QUOTED);
-    ask_tls(box, &a, "GET", HOST, port, "/", NULL);
+    allow(sandbox, port, QUOTED);
+    ask_tls(sandbox, &a, "GET", HOST, port, "/", NULL);
     assert_int_equal(a.status, 502);
     assert_has(a.body, "upstream_unreachable");
 }
@@ -233,7 +233,7 @@ static void say_raw(uint16_t port, const char *bytes, size_t n, struct buf *out)
 {
     char got[8192];
     ssize_t len = -1;
-    int fd = dial_out(box, HOST, port), quiet = 0;
+    int fd = dial_out(sandbox, HOST, port), quiet = 0;
     assert_int_equal(send(fd, bytes, n, MSG_NOSIGNAL), n);
     AWAIT (len == 0 || (out->n > 0 && quiet >= 200)) { /* its end, or something and then nothing for a while */
         struct err err = {0};
@@ -269,7 +269,7 @@ static void test_ambiguous_requests_are_refused_and_nothing_is_forwarded(void **
     char authority[64];
     (void)state;
     struct upstream *u = upstream_new(NULL, NULL, false);
-    allow(box, u->port, QUOTED);
+    allow(sandbox, u->port, QUOTED);
     (void)snprintf(authority, sizeof authority, "%s:%u", HOST, u->port);
     for (size_t i = 0; i < ARRAY_LEN(bad); i++) {
         _cleanup_buf_ struct buf text = {0};
@@ -292,12 +292,12 @@ static void test_a_client_that_does_not_trust_the_root_is_listed_with_the_reason
     _cleanup_buf_ struct buf list = {0};
     (void)state;
     struct upstream *u = upstream_new(origin, HOST, false);
-    allow(box, u->port, QUOTED);
+    allow(sandbox, u->port, QUOTED);
     root_trusted = false;
-    assert_null(tls_out_to(box, HOST, u->port, HOST, false));
+    assert_null(tls_out_to(sandbox, HOST, u->port, HOST, false));
     root_trusted = true;
-    UNTIL(!box->flows);
-    deny_list(box, 0, 10, &list);
+    UNTIL(!sandbox->flows);
+    deny_list(sandbox, 0, 10, &list);
     assert_has(list, "unknown CA");
     assert_has(list, "passthrough");
 }
@@ -313,7 +313,7 @@ static void test_bytes_behind_a_request_are_a_request_of_their_own_and_judged_so
              "{\"rules\":[{\"id\":\"r\",\"hosts\":[" QUOTED "],\"ports\":[%u],\"cleartext\":true,"
              "\"http\":[{\"methods\":[\"POST\"],\"paths\":[\"/echo\"]}]}]}",
              u->port);
-    policy(box, buf_str(&doc));
+    policy(sandbox, buf_str(&doc));
     buf_addf(&text,
              "POST /echo HTTP/1.1\r\nHost: " HOST ":%u\r\nTransfer-Encoding: chunked\r\n\r\n2;x=y\r\nok\r\n0\r\n\r\n"
              "GET /admin HTTP/1.1\r\nHost: " HOST ":%u\r\n\r\n",
@@ -329,18 +329,18 @@ static void test_a_policy_that_takes_the_host_back_cuts_what_is_under_way(void *
     _cleanup_answer_ struct answer a = {0};
     (void)state;
     struct upstream *u = upstream_new(origin, HOST, false);
-    allow(box, u->port, QUOTED);
+    allow(sandbox, u->port, QUOTED);
     _cleanup_client_ struct client *c =
-        begin_tls(box, &a, HOST, u->port, (struct client_request){.method = "GET", .target = "/stream"});
+        begin_tls(sandbox, &a, HOST, u->port, (struct client_request){.method = "GET", .target = "/stream"});
     UNTIL(a.head);
-    allow(box, u->port, "\"code.example\",\"docs.example\""); /* still allowed: nothing happens */
+    allow(sandbox, u->port, "\"code.example\",\"docs.example\""); /* still allowed: nothing happens */
     (void)http_write(app_stream, "x", 1);
     UNTIL(a.body.n == 1);
-    allow(box, u->port, "\"docs.example\"");
+    allow(sandbox, u->port, "\"docs.example\"");
     UNTIL(a.failed);
     UNTIL(!app_stream); /* the server is told, too */
-    assert_null(box->flows);
-    assert_int_equal(pool_size(box), 0);
+    assert_null(sandbox->flows);
+    assert_int_equal(pool_size(sandbox), 0);
 }
 
 /* A stream under the first document is cut by the second, although both allow the request. */
@@ -353,14 +353,14 @@ static void cut_by(const char *first, const char *second)
              first);
     buf_addf(&two, "{\"rules\":[{\"id\":\"r\",\"hosts\":[" QUOTED "],\"ports\":[%u],\"tls\":\"intercept\"%s]}", u->port,
              second);
-    policy(box, buf_str(&one));
+    policy(sandbox, buf_str(&one));
     _cleanup_client_ struct client *c =
-        begin_tls(box, &a, HOST, u->port, (struct client_request){.method = "GET", .target = "/stream"});
+        begin_tls(sandbox, &a, HOST, u->port, (struct client_request){.method = "GET", .target = "/stream"});
     UNTIL(a.head);
-    policy(box, buf_str(&one)); /* the same again: nothing happens */
+    policy(sandbox, buf_str(&one)); /* the same again: nothing happens */
     (void)http_write(app_stream, "x", 1);
     UNTIL(a.body.n == 1);
-    policy(box, buf_str(&two));
+    policy(sandbox, buf_str(&two));
     UNTIL(a.failed);
     UNTIL(!app_stream);
 }
@@ -403,8 +403,8 @@ static void test_fields_behind_a_body_are_passed_on_judged_like_those_before_it(
              "{\"rules\":[{\"id\":\"r\",\"hosts\":[" QUOTED "],\"ports\":[%u],\"cleartext\":true,"
              "\"deny\":[{\"headers\":{\"x-danger\":\"*\"}}]}]}",
              u->port);
-    policy(box, buf_str(&doc));
-    esb_placeholder(box, "sbx-placeholder-of-it", "key");
+    policy(sandbox, buf_str(&doc));
+    esb_placeholder(sandbox, "sbx-placeholder-of-it", "key");
     say_trailers(u->port, "X-Checksum:  abc \r\nx-two: \r\nGRPC-Status: 0\r\n", &got);
     assert_has(got, "HTTP/1.1 200 OK\r\n");
     assert_string_equal(buf_str(&app_trailers), "x-checksum: abc\nx-two: \ngrpc-status: 0\n");
@@ -420,7 +420,7 @@ static void test_fields_behind_a_body_are_passed_on_judged_like_those_before_it(
     say_trailers(u->port, "x-key: Bearer sbx-placeholder-of-it\r\n", &got);
     assert_int_equal(app_trailers.n, 0);
     _cleanup_buf_ struct buf list = {0};
-    deny_list(box, 0, 256, &list);
+    deny_list(sandbox, 0, 256, &list);
     assert_has(list, "malformed_request");
     assert_has(list, "denied_by_rule");
     assert_has(list, "secret_violation");
@@ -434,10 +434,10 @@ static struct client *begin_granted(struct upstream *u, struct answer *a, const 
     upstream_start(u, origin, HOST, false);
     buf_addf(&doc, "{%s\"rules\":[{\"id\":\"grant-1\",\"hosts\":[" QUOTED "],\"ports\":[%u],\"uses\":1}]}", more,
              u->port);
-    policy(box, buf_str(&doc));
-    box->replaced = box->epoch;
+    policy(sandbox, buf_str(&doc));
+    sandbox->replaced = sandbox->epoch;
     (void)snprintf(authority, sizeof authority, "%s:%u", HOST, u->port);
-    struct client *c = client_new(loop, tls_out(box, HOST, u->port, false));
+    struct client *c = client_new(loop, tls_out(sandbox, HOST, u->port, false));
     struct client_request q = {.method = "GET", .target = "/stream", .host = authority};
     client_start(c, &q, &answer_events.answer, a);
     UNTIL(a->head);
@@ -457,10 +457,10 @@ static void test_a_grant_that_is_used_up_lets_its_request_end_but_a_new_document
     _cleanup_answer_ struct answer a = {0};
     (void)state;
     struct client *c = begin_granted(&u, &a, "");
-    policy(box, "{\"allow\":[\"docs.example\"]}"); /* front takes the grant out, and adds something */
+    policy(sandbox, "{\"allow\":[\"docs.example\"]}"); /* front takes the grant out, and adds something */
     goes_on(&a, 1);
-    box->replaced = epoch + 1;
-    policy(box, "\"off\"");
+    sandbox->replaced = epoch + 1;
+    policy(sandbox, "\"off\"");
     UNTIL(a.failed);
     UNTIL(!app_stream); /* the server is told, too */
     client_free(c);
@@ -473,10 +473,10 @@ static void test_a_request_under_a_grant_goes_on_where_it_would_be_asked_about_a
     _cleanup_answer_ struct answer a = {0};
     (void)state;
     struct client *c = begin_granted(&u, &a, "\"on_miss\":\"ask\",");
-    box->replaced = epoch + 1;
-    policy(box, "{\"on_miss\":\"ask\",\"allow\":[\"docs.example\"]}");
+    sandbox->replaced = epoch + 1;
+    policy(sandbox, "{\"on_miss\":\"ask\",\"allow\":[\"docs.example\"]}");
     goes_on(&a, 1);
-    policy(box, "{\"on_miss\":\"ask\",\"deny\":[" QUOTED "]}");
+    policy(sandbox, "{\"on_miss\":\"ask\",\"deny\":[" QUOTED "]}");
     UNTIL(a.failed);
     UNTIL(!app_stream);
     client_free(c);
@@ -489,7 +489,7 @@ static void test_a_request_under_a_grant_ends_with_its_sandbox(void **state)
     _cleanup_answer_ struct answer a = {0};
     (void)state;
     struct client *c = begin_granted(&u, &a, "");
-    esb_set_policy(box, NULL, 0);
+    esb_set_policy(sandbox, NULL, 0);
     UNTIL(a.failed);
     UNTIL(!app_stream);
     client_free(c);
@@ -507,11 +507,11 @@ static void test_a_body_longer_than_the_rule_allows_is_refused(void **state)
              "{\"rules\":[{\"id\":\"r\",\"hosts\":[" QUOTED "],\"ports\":[%u],\"http\":[{\"methods\":[\"POST\"],"
              "\"max_request_bytes\":10}]}]}",
              u->port);
-    policy(box, buf_str(&doc));
-    ask_tls(box, &a, "POST", HOST, u->port, "/count", "0123456789ab");
+    policy(sandbox, buf_str(&doc));
+    ask_tls(sandbox, &a, "POST", HOST, u->port, "/count", "0123456789ab");
     assert_int_equal(a.status, 413);
     assert_has(a.body, "body_too_large");
-    ask_tls(box, &b, "POST", HOST, u->port, "/count", "0123456789");
+    ask_tls(sandbox, &b, "POST", HOST, u->port, "/count", "0123456789");
     assert_int_equal(b.status, 200);
 }
 

@@ -5,13 +5,13 @@
 
 #include "base/fd.h"
 #include "egress-http-world.h"
-#include "egress/seal.h"
+#include "egress/secrets/seal.h"
 
 #define HOST  "code.example"
 #define VALUE "sk-the-real-value-0123456789"
 #define HELD  "sk-sbx-placeholder-aaaaaaaaaaaaaaaaaaaa"
 
-static unsigned char vault_key[SEAL_KEY], public_key[SEAL_KEY];
+static unsigned char sealed_key[SEAL_KEY], public_key[SEAL_KEY];
 static uint64_t now_ms;
 
 static uint64_t clock_ms(void *arg)
@@ -24,10 +24,10 @@ static int setup(void **state)
 {
     struct err err = {0};
     assert_int_equal(world_setup(state), 0);
-    assert_int_equal(seal_new_key(vault_key, &err), 0);
-    assert_int_equal(seal_public(vault_key, public_key, &err), 0);
-    egress.vault = secrets_new(vault_key);
-    (void)snprintf(box->tenant, sizeof box->tenant, "acme");
+    assert_int_equal(seal_new_key(sealed_key, &err), 0);
+    assert_int_equal(seal_public(sealed_key, public_key, &err), 0);
+    egress.vault = secrets_new(sealed_key);
+    (void)snprintf(sandbox->tenant, sizeof sandbox->tenant, "acme");
     return 0;
 }
 
@@ -45,7 +45,7 @@ static void put_secret(const char *spec)
     _cleanup_free_ char *context = secret_context("acme", "key");
     _cleanup_buf_ struct buf sealed = {0};
     _cleanup_buf_ struct buf text = {0};
-    assert_int_equal(seal(public_key, context, VALUE, strlen(VALUE), &sealed, &err), 0);
+    assert_int_equal(seal_bytes(public_key, context, VALUE, strlen(VALUE), &sealed, &err), 0);
     base64_encode(&text, sealed.p, sealed.n);
     json_t *m = json_pack("{ss ss si ss so}", "tenant", "acme", "name", "key", "revision", 1, "sealed", buf_str(&text),
                           "spec", json_loads(spec, 0, NULL));
@@ -53,7 +53,7 @@ static void put_secret(const char *spec)
     if (secrets_put(egress.vault, m, &err) < 0)
         fail_msg("%s", err.msg);
     json_decref(m);
-    esb_placeholder(box, HELD, "key");
+    esb_placeholder(sandbox, HELD, "key");
 }
 
 static void allow_with_secret(const struct upstream *u)
@@ -63,7 +63,7 @@ static void allow_with_secret(const struct upstream *u)
              "{\"rules\":[{\"id\":\"r\",\"hosts\":[\"" HOST "\"],\"ports\":[%u],\"secrets\":[\"key\"]},"
              "{\"id\":\"plain\",\"hosts\":[\"docs.example\"],\"ports\":[%u],\"http\":[{\"methods\":[\"GET\"]}]}]}",
              u->port, u->port);
-    policy(box, buf_str(&b));
+    policy(sandbox, buf_str(&b));
 }
 
 static void ask_with(struct answer *a, const struct upstream *u, const char *host, const char *method,
@@ -72,7 +72,7 @@ static void ask_with(struct answer *a, const struct upstream *u, const char *hos
     char authority[64];
     const struct http_field fields[] = {{"authorization", authorization}, {"content-type", "application/json"}};
     (void)snprintf(authority, sizeof authority, "%s:%u", host, u->port);
-    struct client *c = client_new(loop, tls_out(box, host, u->port, false));
+    struct client *c = client_new(loop, tls_out(sandbox, host, u->port, false));
     struct client_request q = {.method = method,
                                .target = target,
                                .host = authority,
@@ -109,8 +109,8 @@ static void test_a_server_sees_the_value_and_the_sandbox_never_does(void **state
     assert_has(a.body, "authorization: Bearer " HELD);
     assert_has_not(a.body, VALUE);
     assert_has(a.body, "accept-encoding: identity");
-    assert_int_equal(box->counts.injections, 1);
-    assert_int_equal(box->counts.redactions, 1);
+    assert_int_equal(sandbox->counts.injections, 1);
+    assert_int_equal(sandbox->counts.redactions, 1);
     _cleanup_answer_ struct answer behind = {0};
     ask_with(&behind, u, HOST, "GET", "/trailers", "Bearer " HELD, NULL);
     assert_has(behind.trailers, "x-echo: Bearer " HELD);
@@ -151,7 +151,7 @@ static void test_a_refused_request_gets_no_secret(void **state)
     allow_with_secret(u);
     ask_with(&a, u, "docs.example", "DELETE", "/", NULL, NULL);
     assert_int_equal(a.status, 403);
-    assert_int_equal(box->counts.injections, 0);
+    assert_int_equal(sandbox->counts.injections, 0);
 }
 
 static void test_a_server_that_cannot_be_verified_gets_no_secret(void **state)
@@ -266,7 +266,7 @@ static void test_a_violation_that_is_only_to_be_known_is_in_the_audit_log(void *
     ask_with(&a, &u, "docs.example", "GET", "/", "Bearer " HELD, NULL);
     assert_int_equal(a.status, 200);
     assert_has(a.body, "authorization: Bearer " HELD);
-    assert_int_equal(box->counts.violations, 1);
+    assert_int_equal(sandbox->counts.violations, 1);
     upstream_stop(&u);
     audit_end(&text);
     assert_has(text, "\"verdict\":\"allow\"");
@@ -301,7 +301,7 @@ static struct client *open_websocket(struct answer *a, const struct upstream *u,
                                                {"sec-websocket-extensions", "permessage-deflate"}};
     static char authority[64];
     (void)snprintf(authority, sizeof authority, HOST ":%u", u->port);
-    struct client *c = client_new(loop, tls_out(box, HOST, u->port, false));
+    struct client *c = client_new(loop, tls_out(sandbox, HOST, u->port, false));
     struct client_request q = {
         .method = "GET", .target = path, .host = authority, .fields = {fields, 5}, .upgrade = true};
     client_start(c, &q, &answer_events.answer, a);
@@ -336,7 +336,7 @@ static void test_messages_of_a_websocket_get_the_value_and_give_none_back(void *
     client_end(c);
     UNTIL(a.ended || a.failed);
     client_free(c);
-    UNTIL(!box->flows);
+    UNTIL(!sandbox->flows);
     upstream_stop(&u);
     audit_end(&text);
     assert_has(text, "\"kind\":\"websocket\"");
@@ -368,7 +368,7 @@ static void test_ten_thousand_messages_of_a_websocket_arrive_in_order(void **sta
     assert_int_equal(app_seen.n, expected.n);
     assert_memory_equal(app_seen.p, expected.p, expected.n);
     assert_has_not(a.body, VALUE);
-    assert_int_equal(box->counts.injections, COUNT);
+    assert_int_equal(sandbox->counts.injections, COUNT);
 }
 
 static void test_a_server_that_extends_a_websocket_unasked_is_refused(void **state)
@@ -410,7 +410,7 @@ static void ask_policy(const struct upstream *u, const char *rules)
     else
         buf_addf(&b, "{\"id\":\"g\",\"hosts\":[\"never.example\"]}");
     buf_adds(&b, "]}");
-    policy(box, buf_str(&b));
+    policy(sandbox, buf_str(&b));
 }
 
 static void test_a_request_that_somebody_has_to_decide_on_waits_and_then_goes(void **state)
@@ -419,8 +419,8 @@ static void test_a_request_that_somebody_has_to_decide_on_waits_and_then_goes(vo
     (void)state;
     struct upstream *u = upstream_new(origin, HOST, false);
     ask_policy(u, NULL);
-    _cleanup_client_ struct client *c =
-        begin_tls(box, &a, HOST, u->port, (struct client_request){.method = "POST", .target = "/echo", .length = 4});
+    _cleanup_client_ struct client *c = begin_tls(
+        sandbox, &a, HOST, u->port, (struct client_request){.method = "POST", .target = "/echo", .length = 4});
     (void)client_write(c, "body", 4);
     client_end(c);
     turn(50);
@@ -441,7 +441,7 @@ static void test_nobody_decides_in_time_and_the_request_is_refused_as_pending(vo
     struct upstream *u = upstream_new(origin, HOST, false);
     ask_policy(u, NULL);
     _cleanup_client_ struct client *c =
-        begin_tls(box, &a, HOST, u->port, (struct client_request){.method = "GET", .target = "/"});
+        begin_tls(sandbox, &a, HOST, u->port, (struct client_request){.method = "GET", .target = "/"});
     turn(50);
     assert_false(a.head);
     now_ms += 21000;
@@ -456,10 +456,10 @@ static void test_a_client_that_leaves_while_it_waits_is_forgotten(void **state)
     (void)state;
     struct upstream *u = upstream_new(origin, HOST, false);
     ask_policy(u, NULL);
-    struct client *c = begin_tls(box, &a, HOST, u->port, (struct client_request){.method = "GET", .target = "/"});
+    struct client *c = begin_tls(sandbox, &a, HOST, u->port, (struct client_request){.method = "GET", .target = "/"});
     turn(50);
     client_free(c);
-    UNTIL(!box->flows);
+    UNTIL(!sandbox->flows);
     ask_policy(u, HOST);
     turn(20);
     assert_int_equal(app_requests, 0);
@@ -474,10 +474,10 @@ static void test_a_server_that_never_answers_is_given_up(void **state)
     now_ms = loop_now(loop);
     loop_set_clock(loop, clock_ms, NULL);
     struct upstream *u = upstream_new(origin, HOST, false);
-    allow(box, u->port, "\"" HOST "\"");
+    allow(sandbox, u->port, "\"" HOST "\"");
     app_stopped = true;
     _cleanup_client_ struct client *c =
-        begin_tls(box, &a, HOST, u->port, (struct client_request){.method = "GET", .target = "/count"});
+        begin_tls(sandbox, &a, HOST, u->port, (struct client_request){.method = "GET", .target = "/count"});
     UNTIL(app_stream);
     for (int i = 0; i < 19; i++) { /* 285 s */
         now_ms += HTTP_TICK_MS;
@@ -500,14 +500,14 @@ static void test_idle_connections_to_servers_are_closed_after_half_a_minute(void
     now_ms = loop_now(loop);
     loop_set_clock(loop, clock_ms, NULL);
     struct upstream *u = upstream_new(origin, HOST, false);
-    allow(box, u->port, "\"" HOST "\"");
-    ask_tls(box, &a, "GET", HOST, u->port, "/", NULL);
-    assert_int_equal(pool_size(box), 1);
+    allow(sandbox, u->port, "\"" HOST "\"");
+    ask_tls(sandbox, &a, "GET", HOST, u->port, "/", NULL);
+    assert_int_equal(pool_size(sandbox), 1);
     now_ms += POOL_IDLE_MS - 1000;
     turn(3);
-    assert_int_equal(pool_size(box), 1);
+    assert_int_equal(pool_size(sandbox), 1);
     now_ms += 2000;
-    UNTIL(pool_size(box) == 0);
+    UNTIL(pool_size(sandbox) == 0);
 }
 
 #define TEST(name) cmocka_unit_test_setup_teardown(name, setup, teardown)

@@ -48,7 +48,7 @@ static void on_decided(void *arg, enum netpol_reason reason, const char *id)
     a->reason = reason;
     (void)snprintf(a->id, sizeof a->id, "%s", id);
     if (a->free_all)
-        asks_free(&world_box);
+        asks_free(&world_sandbox);
     if (a->again) {
         a->again = false;
         assert_non_null(ask(a, "again.example.org", "GET", "/"));
@@ -64,7 +64,7 @@ static const char *ask(struct answer *a, const char *host, const char *method, c
     if (path)
         assert_true(netpol_target(path, NULL, &t, &why));
     unsigned before = a->n;
-    const char *id = ask_start(&world_box, &f, path ? &q : NULL, NULL, on_decided, a, &a->waiter);
+    const char *id = ask_start(&world_sandbox, &f, path ? &q : NULL, NULL, on_decided, a, &a->waiter);
     assert_int_equal(a->n, before); /* never from inside */
     netpol_target_done(&t);
     return id;
@@ -118,12 +118,12 @@ static void when_nobody_can_be_asked_who_waits_hears_it_at_once(void **state)
     _cleanup_buf_ struct buf out = {0};
     char id[24];
     (void)snprintf(id, sizeof id, "%s", ask(&a, "a.example.org", "GET", "/x"));
-    ask_dropped(&world_box, "ap_other");
-    ask_dropped(&world_box, id);
+    ask_dropped(&world_sandbox, "ap_other");
+    ask_dropped(&world_sandbox, id);
     turn();
     assert_int_equal(a.n, 1);
     assert_int_equal(a.reason, NETPOL_R_RATE);
-    assert_true(ask_status(&world_box, id, &out));
+    assert_true(ask_status(&world_sandbox, id, &out));
     assert_non_null(strstr(buf_str(&out), "\"status\":\"too_many\""));
     assert_string_not_equal(ask(&b, "a.example.org", "GET", "/x"), id); /* the next one is asked about again */
 }
@@ -134,9 +134,9 @@ static void somebody_refuses(void **state)
     struct answer a = {0}, b = {0}, c = {0};
     char id[24];
     (void)snprintf(id, sizeof id, "%s", ask(&a, "a.example.org", "GET", "/x"));
-    ask_denied(&world_box, "ap_other");
-    ask_denied(&world_box, id);
-    ask_denied(&world_box, id);
+    ask_denied(&world_sandbox, "ap_other");
+    ask_denied(&world_sandbox, id);
+    ask_denied(&world_sandbox, id);
     assert_int_equal(a.n, 0);
     turn();
     assert_int_equal(a.n, 1);
@@ -163,11 +163,11 @@ static void the_hold_time_ends_the_wait_but_not_the_question(void **state)
     turn();
     assert_int_equal(a.n, 1);
     assert_int_equal(a.reason, NETPOL_R_APPROVAL_PENDING);
-    assert_true(ask_status(&world_box, id, &b));
+    assert_true(ask_status(&world_sandbox, id, &b));
     has(b.p, "\"status\":\"pending\"");
     set_policy(GRANTED);
     buf_done(&b);
-    assert_true(ask_status(&world_box, id, &b));
+    assert_true(ask_status(&world_sandbox, id, &b));
     has(b.p, "\"status\":\"allowed\"");
     assert_int_equal(a.n, 1);
 }
@@ -179,7 +179,7 @@ static void nobody_decides_and_the_question_expires(void **state)
     struct answer a = {0};
     const char *id = ask(&a, "a.example.org", "GET", "/x");
     pass(60 * 60 * 1000);
-    assert_true(ask_status(&world_box, id, &b));
+    assert_true(ask_status(&world_sandbox, id, &b));
     has(b.p, "\"status\":\"expired\"");
 }
 
@@ -205,9 +205,9 @@ static void who_cancelled_hears_nothing_even_when_it_was_decided(void **state)
     char id[24];
     (void)snprintf(id, sizeof id, "%s", ask(&a, "a.example.org", "GET", "/x"));
     assert_non_null(ask(&b, "a.example.org", "GET", "/x"));
-    ask_denied(&world_box, id);
-    ask_cancel(&world_box, a.waiter);
-    ask_cancel(&world_box, 4711);
+    ask_denied(&world_sandbox, id);
+    ask_cancel(&world_sandbox, a.waiter);
+    ask_cancel(&world_sandbox, 4711);
     turn();
     assert_int_equal(a.n, 0);
     assert_int_equal(b.n, 1);
@@ -238,7 +238,7 @@ static void decided_questions_make_room(void **state)
         struct answer a = {0};
         (void)snprintf(path, sizeof path, "/%d", i);
         (void)snprintf(id, sizeof id, "%s", ask(&a, "a.example.org", "GET", path));
-        ask_denied(&world_box, id);
+        ask_denied(&world_sandbox, id);
         turn();
         assert_int_equal(a.n, 1);
     }
@@ -255,7 +255,7 @@ static void a_callback_may_ask_again_or_end_it_all(void **state)
     assert_non_null(ask(&c, "b.example.org", "GET", "/x"));
     pass(21000);
     assert_int_equal(b.n + c.n, 1);
-    assert_null(world_box.asks);
+    assert_null(world_sandbox.asks);
 }
 
 static void a_new_front_is_told_what_waits(void **state)
@@ -265,9 +265,9 @@ static void a_new_front_is_told_what_waits(void **state)
     char id[24];
     (void)snprintf(id, sizeof id, "%s", ask(&a, "a.example.org", "GET", "/x"));
     assert_non_null(ask(&b, "b.example.org", "GET", "/x"));
-    ask_denied(&world_box, id);
+    ask_denied(&world_sandbox, id);
     buf_done(&world_told);
-    asks_tell(&world_box);
+    asks_tell(&world_sandbox);
     assert_int_equal(count(world_told.p, "\"type\":\"ask\""), 1);
     has(world_told.p, "b.example.org");
 }
@@ -386,7 +386,7 @@ static void see(const char *host, uint16_t port, bool tls, const char *method, c
     if (!netpol_target(path, NULL, &t, &why))
         fail_msg("%s: %s", path, why);
     struct netpol_request q = {.method = method, .target = &t};
-    learn_request(&world_box, &f, &q, 100, 1000);
+    learn_request(&world_sandbox, &f, &q, 100, 1000);
     netpol_target_done(&t);
 }
 
@@ -406,7 +406,7 @@ static enum netpol_verdict verdict(struct netpol *p, const char *host, uint16_t 
 
 static struct netpol *learned(struct buf *text)
 {
-    learn_document(&world_box, text);
+    learn_write_document(&world_sandbox, text);
     return policy(text->p);
 }
 
@@ -489,9 +489,9 @@ static void tunnels_streams_and_addresses_have_rules_of_their_own(void **state)
     struct netpol_flow address = {.port = 4443};
     struct netpol_decision d = {0};
     assert_true(netpol_literal("93.184.216.34", 13, &address.addr));
-    learn_relay(&world_box, &pinned);
-    learn_relay(&world_box, &db);
-    learn_relay(&world_box, &address);
+    learn_relay(&world_sandbox, &pinned);
+    learn_relay(&world_sandbox, &db);
+    learn_relay(&world_sandbox, &address);
     see("pinned.example.org", 8443, true, "GET", "/");
     see("db.example.org", 5432, false, "GET", "/");
     _cleanup_netpol_ struct netpol *p = learned(&b);
@@ -512,7 +512,7 @@ static void a_tunnel_alone_stays_closed_to_us(void **state)
     _cleanup_buf_ struct buf b = {0};
     struct netpol_flow pinned = {.host = "pinned.example.org", .port = 443, .tls = true};
     struct netpol_decision d = {0};
-    learn_relay(&world_box, &pinned);
+    learn_relay(&world_sandbox, &pinned);
     _cleanup_netpol_ struct netpol *p = learned(&b);
     has(b.p, "\"tls\":\"passthrough\"");
     netpol_relay(p, &pinned, egress_now(), &d);
@@ -578,11 +578,11 @@ static void whatever_a_hostile_sandbox_does_the_document_is_one(void **state)
         struct netpol_flow stream = {.host = "h2.example.org", .port = port},
                            tunnel = {.host = "h3.example.org", .port = port};
         tunnel.tls = true;
-        learn_relay(&world_box, &stream);
-        learn_relay(&world_box, &tunnel);
+        learn_relay(&world_sandbox, &stream);
+        learn_relay(&world_sandbox, &tunnel);
     }
     struct netpol_flow one = {.host = "h4.example.org", .port = 1001};
-    learn_relay(&world_box, &one);
+    learn_relay(&world_sandbox, &one);
     _cleanup_netpol_ struct netpol *p = learned(&b);
     assert_true(netpol_rules(p) >= 512);
     assert_true(b.n < 1 << 20);
@@ -598,7 +598,7 @@ static void a_larger_body_than_seen_is_allowed_only_up_to_a_round_number(void **
     const char *why;
     assert_true(netpol_target("/up", NULL, &t, &why));
     struct netpol_request q = {.method = "PUT", .target = &t};
-    learn_request(&world_box, &f, &q, 3 << 20, 0);
+    learn_request(&world_sandbox, &f, &q, 3 << 20, 0);
     _cleanup_netpol_ struct netpol *p = learned(&b);
     q.length = 4 << 20;
     netpol_request(p, &f, &q, egress_now(), &d);

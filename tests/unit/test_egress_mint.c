@@ -52,15 +52,15 @@ static X509 *leaf(const char *host)
 
 static int verify(X509 *c)
 {
-    X509_STORE *store = X509_STORE_new();
+    X509_STORE *db = X509_STORE_new();
     X509_STORE_CTX *sctx = X509_STORE_CTX_new();
-    X509_STORE_add_cert(store, root);
-    X509_STORE_CTX_init(sctx, store, c, NULL);
+    X509_STORE_add_cert(db, root);
+    X509_STORE_CTX_init(sctx, db, c, NULL);
     (void)X509_STORE_CTX_set_purpose(sctx, X509_PURPOSE_SSL_SERVER);
     X509_VERIFY_PARAM_set_flags(X509_STORE_CTX_get0_param(sctx), X509_V_FLAG_X509_STRICT);
     int result = X509_verify_cert(sctx) == 1 ? X509_V_OK : X509_STORE_CTX_get_error(sctx);
     X509_STORE_CTX_free(sctx);
-    X509_STORE_free(store);
+    X509_STORE_free(db);
     return result;
 }
 

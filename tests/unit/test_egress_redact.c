@@ -2,8 +2,8 @@
 
 #include "base/base64.h"
 #include "base/mem.h"
-#include "egress/lockmem.h"
-#include "egress/secrets-int.h"
+#include "egress/secrets/lockmem.h"
+#include "egress/secrets/secrets-int.h"
 #include "http/url.h"
 
 #define SECRET "s3cr3t/key+value=="
@@ -21,7 +21,7 @@ static struct redactor *make(const char *value, const char *user, const char *wi
 static void run(struct redactor *r, const char *text, size_t n, size_t step, struct buf *out)
 {
     for (size_t i = 0; i < n; i += step ? step : n)
-        redact(r, text + i, step && n - i > step ? step : n - i, out);
+        redact_feed(r, text + i, step && n - i > step ? step : n - i, out);
     redact_end(r, out);
 }
 
@@ -209,11 +209,11 @@ static void nothing_is_held_back_that_begins_nothing(void **state)
     (void)state;
     struct redactor *r = make(SECRET, NULL, "<P>");
     _cleanup_buf_ struct buf out = {0};
-    redact(r, "data: hello\n\n", 13, &out);
+    redact_feed(r, "data: hello\n\n", 13, &out);
     assert_string_equal(buf_str(&out), "data: hello\n\n");
-    redact(r, "data: s3cr", 10, &out);
+    redact_feed(r, "data: s3cr", 10, &out);
     assert_string_equal(buf_str(&out), "data: hello\n\ndata: ");
-    redact(r, "!", 1, &out);
+    redact_feed(r, "!", 1, &out);
     assert_string_equal(buf_str(&out), "data: hello\n\ndata: s3cr!");
     redactor_free(r);
 }
@@ -224,12 +224,12 @@ static void a_header_is_looked_at_as_a_whole_and_does_not_disturb_the_stream(voi
     struct redactor *r = make(SECRET, NULL, "<P>");
     _cleanup_buf_ struct buf out = {0};
     _cleanup_free_ char *new = NULL;
-    redact(r, "s3cr3t", 6, &out);
+    redact_feed(r, "s3cr3t", 6, &out);
     assert_false(redact_value(r, "/key+value==", &new));
     assert_null(new);
     assert_true(redact_value(r, "token=" SECRET "; Path=/", &new));
     assert_string_equal(new, "token=<P>; Path=/");
-    redact(r, "/key+value==", 12, &out);
+    redact_feed(r, "/key+value==", 12, &out);
     redact_end(r, &out);
     assert_string_equal(buf_str(&out), "<P>");
     assert_int_equal(redact_count(r), 2);

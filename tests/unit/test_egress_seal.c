@@ -1,6 +1,6 @@
 #include "tests/lib/unit.h"
 
-#include "egress/seal.h"
+#include "egress/secrets/seal.h"
 
 static struct err err;
 
@@ -40,7 +40,7 @@ static void values_sealed_by_another_implementation_open(void **state)
         assert_memory_equal(public_key, want, SEAL_KEY);
         size_t n = unhex(vectors[i].sealed, sealed);
         assert_int_equal(n, SEAL_OVERHEAD + strlen(vectors[i].plain));
-        assert_int_equal(unseal(key, vectors[i].context, sealed, n, &plain, &err), 0);
+        assert_int_equal(seal_open(key, vectors[i].context, sealed, n, &plain, &err), 0);
         assert_string_equal(buf_str(&plain), vectors[i].plain);
     }
 }
@@ -67,9 +67,9 @@ static void what_was_sealed_opens_again_whatever_its_length(void **state)
     for (size_t i = 0; i < ARRAY_LEN(lengths); i++) {
         _cleanup_buf_ struct buf sealed = {0}, plain = {0};
         buf_adds(&plain, "before");
-        assert_int_equal(seal(k.public_key, "ctx", bytes, lengths[i], &sealed, &err), 0);
+        assert_int_equal(seal_bytes(k.public_key, "ctx", bytes, lengths[i], &sealed, &err), 0);
         assert_int_equal(sealed.n, lengths[i] + SEAL_OVERHEAD);
-        assert_int_equal(unseal(k.private_key, "ctx", sealed.p, sealed.n, &plain, &err), 0);
+        assert_int_equal(seal_open(k.private_key, "ctx", sealed.p, sealed.n, &plain, &err), 0);
         assert_int_equal(plain.n, lengths[i] + 6);
         assert_memory_equal(plain.p + 6, bytes, lengths[i]);
     }
@@ -81,8 +81,8 @@ static void two_seals_of_one_value_have_nothing_in_common(void **state)
     struct keys k;
     _cleanup_buf_ struct buf a = {0}, b = {0};
     new_keys(&k);
-    assert_int_equal(seal(k.public_key, "c", "the same value", 14, &a, &err), 0);
-    assert_int_equal(seal(k.public_key, "c", "the same value", 14, &b, &err), 0);
+    assert_int_equal(seal_bytes(k.public_key, "c", "the same value", 14, &a, &err), 0);
+    assert_int_equal(seal_bytes(k.public_key, "c", "the same value", 14, &b, &err), 0);
     assert_memory_not_equal(a.p + 1, b.p + 1, SEAL_KEY);
     assert_memory_not_equal(a.p + 1 + SEAL_KEY, b.p + 1 + SEAL_KEY, 12);
     assert_memory_not_equal(a.p + 1 + SEAL_KEY + 12, b.p + 1 + SEAL_KEY + 12, 14);
@@ -94,16 +94,16 @@ static void no_bit_can_be_changed(void **state)
     struct keys k;
     _cleanup_buf_ struct buf sealed = {0}, plain = {0};
     new_keys(&k);
-    assert_int_equal(seal(k.public_key, "tenant/name", "value", 5, &sealed, &err), 0);
+    assert_int_equal(seal_bytes(k.public_key, "tenant/name", "value", 5, &sealed, &err), 0);
     for (size_t bit = 0; bit < sealed.n * 8; bit++) {
         /* The top bit of an X25519 key is not part of the key, but it is authenticated. */
         sealed.p[bit / 8] = (char)(sealed.p[bit / 8] ^ (1 << bit % 8));
-        if (unseal(k.private_key, "tenant/name", sealed.p, sealed.n, &plain, &err) != -1)
+        if (seal_open(k.private_key, "tenant/name", sealed.p, sealed.n, &plain, &err) != -1)
             fail_msg("bit %zu can be changed", bit);
         assert_int_equal(plain.n, 0);
         sealed.p[bit / 8] = (char)(sealed.p[bit / 8] ^ (1 << bit % 8));
     }
-    assert_int_equal(unseal(k.private_key, "tenant/name", sealed.p, sealed.n, &plain, &err), 0);
+    assert_int_equal(seal_open(k.private_key, "tenant/name", sealed.p, sealed.n, &plain, &err), 0);
 }
 
 static void a_cut_value_does_not_open(void **state)
@@ -112,11 +112,11 @@ static void a_cut_value_does_not_open(void **state)
     struct keys k;
     _cleanup_buf_ struct buf sealed = {0}, plain = {0};
     new_keys(&k);
-    assert_int_equal(seal(k.public_key, "c", "0123456789", 10, &sealed, &err), 0);
+    assert_int_equal(seal_bytes(k.public_key, "c", "0123456789", 10, &sealed, &err), 0);
     for (size_t n = 0; n < sealed.n; n++)
-        assert_int_equal(unseal(k.private_key, "c", sealed.p, n, &plain, &err), -1);
+        assert_int_equal(seal_open(k.private_key, "c", sealed.p, n, &plain, &err), -1);
     buf_addc(&sealed, 'x');
-    assert_int_equal(unseal(k.private_key, "c", sealed.p, sealed.n, &plain, &err), -1);
+    assert_int_equal(seal_open(k.private_key, "c", sealed.p, sealed.n, &plain, &err), -1);
     assert_int_equal(plain.n, 0);
 }
 
@@ -128,10 +128,10 @@ static void another_key_or_another_context_does_not_open_it(void **state)
     _cleanup_buf_ struct buf sealed = {0}, plain = {0};
     new_keys(&k);
     new_keys(&other);
-    assert_int_equal(seal(k.public_key, "acme/key", "value", 5, &sealed, &err), 0);
-    assert_int_equal(unseal(other.private_key, "acme/key", sealed.p, sealed.n, &plain, &err), -1);
+    assert_int_equal(seal_bytes(k.public_key, "acme/key", "value", 5, &sealed, &err), 0);
+    assert_int_equal(seal_open(other.private_key, "acme/key", sealed.p, sealed.n, &plain, &err), -1);
     for (size_t i = 0; i < ARRAY_LEN(contexts); i++)
-        assert_int_equal(unseal(k.private_key, contexts[i], sealed.p, sealed.n, &plain, &err), -1);
+        assert_int_equal(seal_open(k.private_key, contexts[i], sealed.p, sealed.n, &plain, &err), -1);
     assert_null(strstr(err.msg, "value v"));
     assert_int_equal(plain.n, 0);
 }
@@ -142,8 +142,8 @@ static void the_public_key_cannot_open(void **state)
     struct keys k;
     _cleanup_buf_ struct buf sealed = {0}, plain = {0};
     new_keys(&k);
-    assert_int_equal(seal(k.public_key, "c", "value", 5, &sealed, &err), 0);
-    assert_int_equal(unseal(k.public_key, "c", sealed.p, sealed.n, &plain, &err), -1);
+    assert_int_equal(seal_bytes(k.public_key, "c", "value", 5, &sealed, &err), 0);
+    assert_int_equal(seal_open(k.public_key, "c", sealed.p, sealed.n, &plain, &err), -1);
 }
 
 static void a_public_key_of_small_order_is_refused(void **state)
@@ -151,8 +151,8 @@ static void a_public_key_of_small_order_is_refused(void **state)
     (void)state;
     static const unsigned char zero[SEAL_KEY], one[SEAL_KEY] = {1};
     _cleanup_buf_ struct buf sealed = {0};
-    assert_int_equal(seal(zero, "c", "value", 5, &sealed, &err), -1);
-    assert_int_equal(seal(one, "c", "value", 5, &sealed, &err), -1);
+    assert_int_equal(seal_bytes(zero, "c", "value", 5, &sealed, &err), -1);
+    assert_int_equal(seal_bytes(one, "c", "value", 5, &sealed, &err), -1);
     assert_non_null(strstr(err.msg, "no X25519 public key"));
     assert_int_equal(sealed.n, 0);
 }
@@ -163,9 +163,9 @@ static void another_version_is_named(void **state)
     struct keys k;
     _cleanup_buf_ struct buf sealed = {0}, plain = {0};
     new_keys(&k);
-    assert_int_equal(seal(k.public_key, "c", "value", 5, &sealed, &err), 0);
+    assert_int_equal(seal_bytes(k.public_key, "c", "value", 5, &sealed, &err), 0);
     sealed.p[0] = 2;
-    assert_int_equal(unseal(k.private_key, "c", sealed.p, sealed.n, &plain, &err), -1);
+    assert_int_equal(seal_open(k.private_key, "c", sealed.p, sealed.n, &plain, &err), -1);
     assert_string_equal(err.msg, "a sealed value of version 2; only 1 is known");
 }
 

@@ -29,7 +29,7 @@
 #include "base/cleanup.h"
 #include "base/fd.h"
 #include "bpf-interp.h"
-#include "policy/filter-int.h"
+#include "policy/run/filter-int.h"
 
 #define E(eno)  (SECCOMP_RET_ERRNO | (uint32_t)(eno))
 #define OK      SECCOMP_RET_ALLOW

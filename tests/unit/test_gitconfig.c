@@ -3,7 +3,7 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "cli/gitconfig.h"
+#include "cli/run/gitconfig.h"
 
 static struct gitconfig read_text(const char *text)
 {

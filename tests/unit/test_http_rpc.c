@@ -62,19 +62,15 @@ static void bad_envelopes_are_refused_precisely(void **state)
 static void codes_have_names_and_statuses(void **state)
 {
     (void)state;
-    enum rpc_code code;
     for (unsigned i = RPC_CANCELED; i <= RPC_UNAUTHENTICATED; i++) {
-        assert_true(rpc_code_parse(rpc_code_name((enum rpc_code)i), &code));
-        assert_int_equal(code, i);
+        for (unsigned k = RPC_CANCELED; k < i; k++)
+            assert_string_not_equal(rpc_code_name((enum rpc_code)i), rpc_code_name((enum rpc_code)k));
         assert_in_range(rpc_code_status((enum rpc_code)i), 400, 599);
     }
-    assert_false(rpc_code_parse("teapot", &code));
     assert_int_equal(rpc_code_status(RPC_CANCELED), 499);
-    assert_int_equal(rpc_code_of_status(404), RPC_NOT_FOUND);
-    assert_int_equal(rpc_code_of_status(409), RPC_ALREADY_EXISTS);
-    assert_int_equal(rpc_code_of_status(502), RPC_UNAVAILABLE);
-    assert_int_equal(rpc_code_of_status(500), RPC_UNKNOWN);
-    assert_int_equal(rpc_code_of_status(418), RPC_INVALID_ARGUMENT);
+    assert_int_equal(rpc_code_status(RPC_NOT_FOUND), 404);
+    assert_int_equal(rpc_code_status(RPC_ALREADY_EXISTS), 409);
+    assert_int_equal(rpc_code_status(RPC_UNKNOWN), 500);
 }
 
 static void unary_answers_are_plain_json(void **state)

@@ -122,14 +122,14 @@ static void the_leaf_speaks_for_the_domain_and_verifies(void **state)
     assert_int_equal(X509_check_ip_asc(leaf, "127.0.0.1", 0), 1);
     assert_int_equal(X509_check_ip_asc(leaf, "::1", 0), 1);
     /* The whole chain with the name constraints, as a client checks it. */
-    X509_STORE *store = X509_STORE_new();
+    X509_STORE *db = X509_STORE_new();
     X509_STORE_CTX *ctx = X509_STORE_CTX_new();
-    assert_int_equal(X509_STORE_add_cert(store, ca), 1);
-    assert_int_equal(X509_STORE_CTX_init(ctx, store, leaf, NULL), 1);
+    assert_int_equal(X509_STORE_add_cert(db, ca), 1);
+    assert_int_equal(X509_STORE_CTX_init(ctx, db, leaf, NULL), 1);
     if (X509_verify_cert(ctx) != 1)
         fail_msg("%s", X509_verify_cert_error_string(X509_STORE_CTX_get_error(ctx)));
     X509_STORE_CTX_free(ctx);
-    X509_STORE_free(store);
+    X509_STORE_free(db);
     int days = 0, seconds = 0;
     assert_int_equal(ASN1_TIME_diff(&days, &seconds, X509_get0_notBefore(leaf), X509_get0_notAfter(leaf)), 1);
     assert_true(days < 397 || (days == 397 && seconds == 0));
@@ -293,31 +293,6 @@ static void a_peer_that_is_gone_raises_no_signal(void **state)
     tls_server_free(s);
 }
 
-static void a_reload_serves_the_new_certificate_or_keeps_the_old(void **state)
-{
-    (void)state;
-    struct tls_server *s = server(true);
-    struct transport *a, *b;
-    assert_int_equal(truncate(at(DEVCA_CERT), 10), 0);
-    assert_int_equal(tls_server_reload(s, &err), -1);
-    assert_non_null(strstr(err.msg, "tls.crt"));
-    pair(s, &a, &b);
-    shake(a, b);
-    assert_int_equal(devca_ensure(dirfd_, "e2b.localhost", time(NULL), &err), DEVCA_LEAF);
-    assert_int_equal(tls_server_reload(s, &err), 0);
-    struct iovec v = {"still", 5};
-    char in[8];
-    assert_int_equal(a->ops->writev(a, &v, 1), 5);
-    assert_int_equal(b->ops->read(b, in, 8), 5);
-    a->ops->free(a);
-    b->ops->free(b);
-    pair(s, &a, &b);
-    shake(a, b);
-    a->ops->free(a);
-    b->ops->free(b);
-    tls_server_free(s);
-}
-
 static void a_handshake_may_outlive_its_server(void **state)
 {
     (void)state;
@@ -408,7 +383,6 @@ int main(void)
         cmocka_unit_test(what_was_decrypted_but_not_read_is_pending),
         cmocka_unit_test(noise_fails_the_handshake_with_a_reason),
         cmocka_unit_test(a_peer_that_is_gone_raises_no_signal),
-        cmocka_unit_test(a_reload_serves_the_new_certificate_or_keeps_the_old),
         cmocka_unit_test(a_handshake_may_outlive_its_server),
         cmocka_unit_test(a_key_with_a_passphrase_is_refused_without_asking),
         cmocka_unit_test(a_socket_that_somebody_made_blocking_is_not_waited_for),

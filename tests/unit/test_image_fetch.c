@@ -128,9 +128,9 @@ static void *trickle(void *arg)
     return NULL;
 }
 
-static void give_up(const struct web_pace *pace, const char *says)
+static void give_up(const struct blocking_pace *pace, const char *says)
 {
-    const struct web_pace usual = web_pace;
+    const struct blocking_pace usual = web_pace;
     struct sockaddr_in a = {.sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
     socklen_t n = sizeof a;
     struct web_reach reach = {.private = true};
@@ -163,14 +163,14 @@ static void give_up(const struct web_pace *pace, const char *says)
 static void a_server_that_only_trickles_is_given_up(void **state)
 {
     (void)state;
-    give_up(&(struct web_pace){.silence_ms = 60000, .window_ms = 100, .window_bytes = 100000, .total_ms = 600000},
+    give_up(&(struct blocking_pace){.silence_ms = 60000, .window_ms = 100, .window_bytes = 100000, .total_ms = 600000},
             "slower than");
 }
 
 static void all_connections_together_have_a_deadline(void **state)
 {
     (void)state;
-    give_up(&(struct web_pace){.silence_ms = 60000, .window_ms = 10, .window_bytes = 0, .total_ms = 200},
+    give_up(&(struct blocking_pace){.silence_ms = 60000, .window_ms = 10, .window_bytes = 0, .total_ms = 200},
             "takes too long");
 }
 

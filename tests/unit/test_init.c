@@ -147,7 +147,7 @@ static void input(void **state)
 {
     (void)state;
     struct capture c = {0};
-    struct status_box b = {0};
+    struct status_sandbox b = {0};
     struct exec_spec s = {.cmd = "wc", .args = (const char *const[]){"-c", NULL}, .stdin_open = true, .tag = "counter"};
     struct exec_select who = {.tag = "counter"};
     c.x = exec_start(w.links, WORLD_ID, &s, &capture_ops, &c);
@@ -173,7 +173,7 @@ static void signals(void **state)
 {
     (void)state;
     struct capture c = {0};
-    struct status_box b = {0};
+    struct status_sandbox b = {0};
     struct exec_spec s = {.cmd = "sh", .args = (const char *const[]){"-c", "sleep 1000 & echo $!; wait", NULL}};
     c.x = exec_start(w.links, WORLD_ID, &s, &capture_ops, &c);
     assert_true(world_wait(&w, &c.started, AWAIT_MS));
@@ -208,7 +208,7 @@ static void terminal(void **state)
 {
     (void)state;
     struct capture c = {0};
-    struct status_box b = {0};
+    struct status_sandbox b = {0};
     struct exec_spec s = {
         .cmd = "bash", .args = (const char *const[]){"--norc", "-i", NULL}, .pty = true, .cols = 80, .rows = 24};
     c.x = exec_start(w.links, WORLD_ID, &s, &capture_ops, &c);
@@ -364,7 +364,7 @@ static void lists(void **state)
     (void)state;
     struct capture c = {0};
     struct listed l = {0};
-    struct status_box b = {0};
+    struct status_sandbox b = {0};
     struct exec_spec s = {.cmd = "sleep",
                           .args = (const char *const[]){"100", NULL},
                           .env = (const char *const[]){"A=b", NULL},
@@ -507,7 +507,7 @@ static void too_many(void **state)
     (void)state;
     enum { N = 257 };
     static struct capture c[N];
-    struct status_box b = {0};
+    struct status_sandbox b = {0};
     struct exec_spec s = {.cmd = "sleep", .args = (const char *const[]){"100", NULL}};
     memset(c, 0, sizeof c);
     for (int i = 0; i < N; i++) {
@@ -600,7 +600,7 @@ static void hostile(void **state)
     assert_true(c.ended);
     sh_expect("echo alive", 0, "alive\n");
     /* Somebody else's pipes, endless output after a kill, closed streams. */
-    struct status_box b = {0};
+    struct status_sandbox b = {0};
     struct exec_spec s = {.cmd = "sh", .args = (const char *const[]){"-c", "yes & exec yes", NULL}};
     memset(&c, 0, sizeof c);
     c.x = exec_start(w.links, WORLD_ID, &s, &capture_ops, &c);
@@ -668,7 +668,7 @@ static void uncommitted_dies(void **state)
     assert_int_equal(waitpid(u.pid, &status, 0), u.pid);
     assert_true(WIFEXITED(status) && WEXITSTATUS(status) == 1);
     u.pid = 0;
-    struct status_box b = {0};
+    struct status_sandbox b = {0};
     (void)link_hello(u.links, WORLD_ID, status_done, &b);
     assert_true(world_wait(&u, &b.done, AWAIT_MS));
     assert_int_equal(b.st.code, LINK_GONE);
@@ -680,7 +680,7 @@ static void phases(void **state)
     (void)state;
     struct world u;
     struct capture c;
-    struct status_box b = {0};
+    struct status_sandbox b = {0};
     assert_true(world_start(&u, false, 0));
     (void)link_hello(u.links, WORLD_ID, status_done, &b);
     assert_true(world_wait(&u, &b.done, AWAIT_MS) && b.st.code == LINK_STATE);

@@ -425,7 +425,7 @@ static void large(void **state)
     expect(LINK_OK, NULL);
     assert_int_equal(got.n, 5000);
     enum { N = 200 };
-    static struct status_box b[N];
+    static struct status_sandbox b[N];
     memset(b, 0, sizeof b);
     for (int i = 0; i < N; i++) {
         char path[64];
@@ -708,7 +708,7 @@ static void watches(void **state)
 
 static void settle(void)
 {
-    struct status_box b = {0};
+    struct status_sandbox b = {0};
     (void)files_settle(w.links, WORLD_ID, status_done, &b);
     assert_true(world_wait(&w, &b.done, AWAIT_MS));
     assert_int_equal(b.st.code, LINK_OK);
@@ -818,7 +818,7 @@ static void ports(void **state)
 {
     (void)state;
     struct capture c = {0};
-    struct status_box b = {0};
+    struct status_sandbox b = {0};
     reset();
     (void)link_dial(w.links, WORLD_ID, 4321, on_dialed, NULL);
     expect(LINK_NOT_FOUND, "nothing listens on port 4321");

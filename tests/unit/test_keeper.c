@@ -51,8 +51,10 @@ static void test_good_requests(void **state)
     assert_int_equal(keeper_request_parse(&s, sizeof s, &q, &err), 0);
     s.head.type = KEEPER_PAUSE;
     assert_int_equal(keeper_request_parse(&s, sizeof s, &q, &err), 0);
-    s.head.type = KEEPER_RESUME;
-    assert_int_equal(keeper_request_parse(&s, sizeof s, &q, &err), 0);
+    for (uint32_t type = KEEPER_RESUME; type <= KEEPER_RELEASE; type++) {
+        s.head.type = type;
+        assert_int_equal(keeper_request_parse(&s, sizeof s, &q, &err), 0);
+    }
     s.head.type = KEEPER_LIST;
     s.id[0] = '\0';
     assert_int_equal(keeper_request_parse(&s, sizeof s, &q, &err), 0);

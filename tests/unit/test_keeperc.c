@@ -4,7 +4,7 @@
 #include <sys/un.h>
 #include <unistd.h>
 
-#include "sandbox/keeperc.h"
+#include "peers/keeperc.h"
 #include "tests/lib/unit.h"
 
 struct scene {

@@ -7,7 +7,7 @@
 
 #include "policy-harness.h"
 
-#include "cli/learn.h"
+#include "cli/run/learn.h"
 
 /* --- a host as a table ---------------------------------------------------------------------------------------------- */
 

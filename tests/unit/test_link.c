@@ -124,7 +124,7 @@ static void lies(void **state)
     };
     unsigned before = open_fds();
     for (size_t i = 0; i < ARRAY_LEN(v); i++) {
-        struct status_box b = {0}, other = {0};
+        struct status_sandbox b = {0}, other = {0};
         unsigned char msg[256];
         struct exec_select who = {.pid = 1};
         (void)exec_signal(w.links, WORLD_ID, &who, 9, status_done, &b);
@@ -271,7 +271,7 @@ static void bad_offsets(void **state)
     assert_int_equal(open_fds(), before);
 }
 
-struct opened_box {
+struct opened_sandbox {
     bool done;
     int fd;
     struct file_sink *sink;
@@ -279,7 +279,7 @@ struct opened_box {
 };
 static void on_opened(void *arg, const struct link_status *st, int fd, const struct file_info *i)
 {
-    struct opened_box *b = arg;
+    struct opened_sandbox *b = arg;
     (void)i;
     b->st = *st;
     b->fd = fd;
@@ -293,7 +293,7 @@ static void bad_files(void **state)
     (void)state;
     unsigned before = open_fds();
     for (int i = 0; i < 5; i++) {
-        struct opened_box b = {.fd = -1};
+        struct opened_sandbox b = {.fd = -1};
         unsigned char msg[512];
         int pair[2], fd;
         if (i < 3)
@@ -329,7 +329,7 @@ static void bad_files(void **state)
 static void on_created(void *arg, const struct link_status *st, struct file_sink *sink, const struct file_info *i)
 {
     on_opened(arg, st, -1, i);
-    ((struct opened_box *)arg)->sink = sink;
+    ((struct opened_sandbox *)arg)->sink = sink;
 }
 static void on_sunk(void *arg, const struct link_status *st) { on_opened(arg, st, -1, NULL); }
 
@@ -348,7 +348,7 @@ static void bad_sinks(void **state)
              {"", 0, true, LINK_GONE}};
     unsigned before = open_fds();
     for (size_t i = 0; i < ARRAY_LEN(v); i++) {
-        struct opened_box b = {.fd = -1};
+        struct opened_sandbox b = {.fd = -1};
         unsigned char msg[512];
         int pair[2];
         (void)files_create(w.links, WORLD_ID, NULL, "f", NULL, 0, on_created, &b);
@@ -398,7 +398,7 @@ static void late_answers(void **state)
 {
     (void)state;
     unsigned before = open_fds();
-    struct opened_box b = {.fd = -1};
+    struct opened_sandbox b = {.fd = -1};
     struct capture c = {0};
     struct exec_spec s = {.cmd = "x"};
     link_call call = files_open(w.links, WORLD_ID, NULL, "f", on_opened, &b);
@@ -434,7 +434,7 @@ static void late_answers(void **state)
 static void nobody_there(void **state)
 {
     (void)state;
-    struct status_box b = {0}, odd = {0};
+    struct status_sandbox b = {0}, odd = {0};
     (void)link_hello(w.links, "no-such-box", status_done, &b);
     (void)link_hello(w.links, "../../etc/x", status_done, &odd);
     assert_false(b.done || odd.done);
@@ -469,7 +469,7 @@ static void gone_from_inside(void *arg, const struct link_status *st)
 static void from_inside(void **state)
 {
     (void)state;
-    struct status_box a = {0}, b = {0};
+    struct status_sandbox a = {0}, b = {0};
     unsigned char msg[64];
     struct exec_select who = {.pid = 1};
     (void)exec_signal(w.links, WORLD_ID, &who, 9, gone_from_inside, &a);
@@ -489,7 +489,7 @@ static void from_inside(void **state)
 static void idle(void **state)
 {
     (void)state;
-    struct status_box b = {0};
+    struct status_sandbox b = {0};
     unsigned char msg[64];
     struct exec_select who = {.pid = 1};
     int64_t since = await_now();

@@ -5,8 +5,8 @@
 
 #include "base/path.h"
 #include "policy-harness.h"
-#include "policy/names.h"
-#include "policy/plan.h"
+#include "policy/run/names.h"
+#include "policy/run/plan.h"
 
 static void each_name_is_listed_once_per_place_with_a_reason(void **state)
 {

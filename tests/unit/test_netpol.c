@@ -1,7 +1,7 @@
 /* test_netpol.c - decisions: hosts, ports, methods, paths and the rest of a request against rules, and in which order. */
 #include "lib/unit.h"
 
-#include "policy/netpol.h"
+#include "policy/net/netpol.h"
 
 enum { NOW = 1000 };
 

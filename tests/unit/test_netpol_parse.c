@@ -5,7 +5,7 @@
 #include <fcntl.h>
 #include <unistd.h>
 
-#include "policy/netpol.h"
+#include "policy/net/netpol.h"
 
 static int preset(void *arg, const char *name, struct node **ret, struct err *err)
 {
@@ -224,11 +224,11 @@ static void what_is_wrong_is_named_with_path_and_line(void **state)
         {"rules:\n- hosts: ['a.*.test']\n", "rules[0].hosts[0]", 2, "a wildcard stands only alone in front"},
         {"rules:\n- hosts: ['a*.test']\n", "rules[0].hosts[0]", 2, "a wildcard stands only alone in front"},
         {"rules:\n- hosts: ['*']\n", "rules[0].hosts[0]", 2, "broad: true"},
-        {"rules:\n- hosts: ['*.com']\n", "rules[0].hosts[0]", 2, "anybody can have a name below"},
-        {"rules:\n- hosts: [.com]\n", "rules[0].hosts[0]", 2, "anybody can have a name below"},
-        {"rules:\n- hosts: ['*.co.uk']\n", "rules[0].hosts[0]", 2, "anybody can have a name below"},
-        {"rules:\n- hosts: ['*.github.io']\n", "rules[0].hosts[0]", 2, "anybody can have a name below"},
-        {"allow: ['*.com']", "allow[0]", 1, "anybody can have a name below"},
+        {"rules:\n- hosts: ['*.com']\n", "rules[0].hosts[0]", 2, "anyone can register a name below"},
+        {"rules:\n- hosts: [.com]\n", "rules[0].hosts[0]", 2, "anyone can register a name below"},
+        {"rules:\n- hosts: ['*.co.uk']\n", "rules[0].hosts[0]", 2, "anyone can register a name below"},
+        {"rules:\n- hosts: ['*.github.io']\n", "rules[0].hosts[0]", 2, "anyone can register a name below"},
+        {"allow: ['*.com']", "allow[0]", 1, "anyone can register a name below"},
         {"rules:\n- hosts: [1.2.3.4]\n", "rules[0].hosts[0]", 2, "put it under cidrs"},
         {"rules:\n- hosts: [0x7f000001]\n", "rules[0].hosts[0]", 2, "not a host name"},
         {"rules:\n- hosts: ['a.test:443']\n", "rules[0].hosts[0]", 2, "not a host name"},

@@ -3,7 +3,7 @@
 
 #include <arpa/inet.h>
 
-#include "policy/netpol.h"
+#include "policy/net/netpol.h"
 
 static void host_names_have_one_form(void **state)
 {

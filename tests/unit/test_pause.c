@@ -1,9 +1,10 @@
-/* Boxes that are paused, resumed, woken and paused by themselves. */
+/* Sandboxes that are paused, resumed, woken and paused by themselves. */
 #include "await.h"
-#include "front/state.h"
+#include "base/clock.h"
+#include "snapshots/snapshots.h"
 
-#include "boxes-world.h"
-#include "front/boxes-int.h"
+#include "sandboxes-world.h"
+#include "sandboxes/sandboxes-int.h"
 #include "wal-syncs.h"
 
 struct told {
@@ -32,34 +33,34 @@ static void expect_told(struct told *t, unsigned status, const char *text)
 }
 static void ended_ok(void *arg, bool ok) { *(int *)arg = ok ? 1 : 2; }
 
-static struct box *make_base(struct box_spec *spec)
+static struct sandbox *make_base(struct sandbox_spec *spec)
 {
-    (void)mkdirat(dirfd_, "base", 0755);
+    (void)mkdirat(rooms.dir_fd, "base", 0755);
     spec->template = "base";
     struct answer a = make(spec);
     if (a.status)
         fail_msg("%u %s", a.status, a.text);
-    return box_find(&f, a.id);
+    return sandbox_find(rooms.sandboxes, a.id);
 }
-static struct box *base_box(void)
+static struct sandbox *base_sandbox(void)
 {
-    struct box_spec spec = host_spec();
+    struct sandbox_spec spec = host_spec();
     return make_base(&spec);
 }
-static void pause_ok(struct box *b, bool memory)
+static void pause_ok(struct sandbox *b, bool memory)
 {
     struct told t = {0};
-    box_pause(&f, b, memory, told, &t);
+    sandbox_pause(rooms.sandboxes, b, memory, told, &t);
     assert_int_equal(t.calls, 0);
     expect_told(&t, 0, "");
-    assert_int_equal(b->state, memory ? BOX_FROZEN : BOX_STORED);
+    assert_int_equal(b->state, memory ? SANDBOX_FROZEN : SANDBOX_STORED);
 }
-static void resume_ok(struct box *b)
+static void resume_ok(struct sandbox *b)
 {
     struct told t = {0};
-    box_resume(&f, b, 0, told, &t);
+    sandbox_resume(rooms.sandboxes, b, 0, told, &t);
     expect_told(&t, 0, "");
-    assert_int_equal(b->state, BOX_RUNNING);
+    assert_int_equal(b->state, SANDBOX_RUNNING);
 }
 static void keeper_says(const char *id, bool frozen, uint64_t deadline)
 {
@@ -73,7 +74,7 @@ static void keeper_says(const char *id, bool frozen, uint64_t deadline)
 static void keeper_comes_with(const char *id, bool frozen, uint64_t deadline)
 {
     keeper_says(id, frozen, deadline);
-    boxes_keeper_up(&f);
+    sandboxes_keeper_up(rooms.sandboxes);
     step(3);
 }
 static uint64_t boot_ms(void)
@@ -87,7 +88,7 @@ static uint64_t boot_ms(void)
 static void test_memory_pause_freezes_and_takes_the_deadline_away(void **state)
 {
     (void)state;
-    struct box *b = base_box();
+    struct sandbox *b = base_sandbox();
     pause_ok(b, true);
     assert_int_equal(k.pauses, 1);
     assert_int_equal(k.captures, 0);
@@ -102,16 +103,16 @@ static void test_memory_pause_freezes_and_takes_the_deadline_away(void **state)
     assert_true(b->end_unix_ms > b->started_unix_ms);
 }
 
-static void test_a_second_pause_is_a_conflict_and_a_resume_of_a_running_box_is_none(void **state)
+static void test_a_second_pause_is_a_conflict_and_a_resume_of_a_running_sandbox_is_none(void **state)
 {
     (void)state;
-    struct box *b = base_box();
+    struct sandbox *b = base_sandbox();
     struct told t = {0}, again = {0};
     pause_ok(b, true);
-    box_pause(&f, b, true, told, &t);
+    sandbox_pause(rooms.sandboxes, b, true, told, &t);
     expect_told(&t, 409, "paused already");
     resume_ok(b);
-    box_resume(&f, b, 0, told, &again);
+    sandbox_resume(rooms.sandboxes, b, 0, told, &again);
     expect_told(&again, 0, "");
     assert_int_equal(k.resumes, 1);
 }
@@ -119,9 +120,9 @@ static void test_a_second_pause_is_a_conflict_and_a_resume_of_a_running_box_is_n
 static void test_files_pause_keeps_everything_but_the_processes(void **state)
 {
     (void)state;
-    struct box_spec spec = host_spec();
+    struct sandbox_spec spec = host_spec();
     strv_add(&spec.env, "A=1");
-    struct box *b = make_base(&spec);
+    struct sandbox *b = make_base(&spec);
     strv_done(&spec.env);
     char id[SANDBOX_ID_MAX], token[64], first[STACK_ID_MAX];
     memcpy(id, b->id, sizeof id);
@@ -134,15 +135,15 @@ static void test_files_pause_keeps_everything_but_the_processes(void **state)
     memcpy(first, b->stack, sizeof first);
     assert_int_equal(who.tenant->sandboxes, 0);
     assert_int_equal(who.tenant->stored, 1);
-    assert_int_equal(boxes_count(&f), 0);
+    assert_int_equal(sandboxes_count(rooms.sandboxes), 0);
     /* A reboot later. */
     stop();
     k.nitems = 0;
     start();
-    boxes_keeper_up(&f);
-    b = box_of(&f, &who, id);
+    sandboxes_keeper_up(rooms.sandboxes);
+    b = sandbox_of(rooms.sandboxes, &who, id);
     assert_non_null(b);
-    assert_int_equal(b->state, BOX_STORED);
+    assert_int_equal(b->state, SANDBOX_STORED);
     k.env[0] = 0;
     resume_ok(b);
     assert_string_equal(k.last_id, id);
@@ -163,12 +164,12 @@ static void test_files_pause_keeps_everything_but_the_processes(void **state)
 static void test_a_capture_that_fails_leaves_it_running(void **state)
 {
     (void)state;
-    struct box *b = base_box();
+    struct sandbox *b = base_sandbox();
     struct told t = {0};
-    k.capture_error = STOCK_NO_SPACE;
-    box_pause(&f, b, false, told, &t);
+    k.capture_error = LAYERS_NO_SPACE;
+    sandbox_pause(rooms.sandboxes, b, false, told, &t);
     expect_told(&t, 507, "because");
-    assert_int_equal(b->state, BOX_RUNNING);
+    assert_int_equal(b->state, SANDBOX_RUNNING);
     assert_false(k.frozen);
     assert_int_equal(k.kills, 0);
     assert_string_equal(b->stack, "");
@@ -178,30 +179,30 @@ static void test_a_capture_that_fails_leaves_it_running(void **state)
     memcpy(id, b->id, sizeof id);
     stop();
     start();
-    assert_int_equal(box_find(&f, id)->state, BOX_RUNNING);
+    assert_int_equal(sandbox_find(rooms.sandboxes, id)->state, SANDBOX_RUNNING);
 }
 
 static void test_a_host_that_cannot_freeze_says_so(void **state)
 {
     (void)state;
-    struct box *b = base_box();
+    struct sandbox *b = base_sandbox();
     struct told t = {0};
-    assert_int_equal(state_ability(&f).freeze, -1);
+    assert_int_equal(state_ability(rooms.sandboxes).freeze, -1);
     k.pause_error = KEEPER_HOST;
-    box_pause(&f, b, true, told, &t);
+    sandbox_pause(rooms.sandboxes, b, true, told, &t);
     expect_told(&t, 501, "cannot be frozen");
-    assert_int_equal(b->state, BOX_RUNNING);
-    assert_int_equal(state_ability(&f).freeze, 0);
+    assert_int_equal(b->state, SANDBOX_RUNNING);
+    assert_int_equal(state_ability(rooms.sandboxes).freeze, 0);
 }
 
 static void test_the_host_template_has_no_files_to_keep(void **state)
 {
     (void)state;
-    struct box_spec spec = host_spec();
+    struct sandbox_spec spec = host_spec();
     struct answer a = make(&spec);
-    struct box *b = box_find(&f, a.id);
+    struct sandbox *b = sandbox_find(rooms.sandboxes, a.id);
     struct told t = {0};
-    box_pause(&f, b, false, told, &t);
+    sandbox_pause(rooms.sandboxes, b, false, told, &t);
     expect_told(&t, 400, "no files of its own");
     pause_ok(b, true);
 }
@@ -209,12 +210,12 @@ static void test_the_host_template_has_no_files_to_keep(void **state)
 static void test_those_who_resume_at_once_share_it(void **state)
 {
     (void)state;
-    struct box *b = base_box();
+    struct sandbox *b = base_sandbox();
     struct told t[3] = {{0}};
     pause_ok(b, true);
     k.hold_resume = true;
     for (int i = 0; i < 3; i++)
-        box_awake(&f, b, false, told, &t[i]);
+        sandbox_awake(rooms.sandboxes, b, false, told, &t[i]);
     step(3);
     assert_int_equal(t[0].calls + t[1].calls + t[2].calls, 0);
     assert_int_equal(k.resumes, 1);
@@ -227,83 +228,83 @@ static void test_those_who_resume_at_once_share_it(void **state)
 static void test_traffic_wakes_only_where_it_may(void **state)
 {
     (void)state;
-    struct box_spec spec = host_spec();
-    struct box *b = base_box();
+    struct sandbox_spec spec = host_spec();
+    struct sandbox *b = base_sandbox();
     struct told t = {0}, w = {0}, running = {0};
     pause_ok(b, true);
-    box_awake(&f, b, true, told, &t);
+    sandbox_awake(rooms.sandboxes, b, true, told, &t);
     expect_told(&t, 502, "not woken by traffic");
-    assert_int_equal(b->state, BOX_FROZEN);
+    assert_int_equal(b->state, SANDBOX_FROZEN);
     spec.auto_resume = true;
     b = make_base(&spec);
     pause_ok(b, true);
-    box_awake(&f, b, true, told, &w);
+    sandbox_awake(rooms.sandboxes, b, true, told, &w);
     expect_told(&w, 0, "");
-    assert_int_equal(b->state, BOX_RUNNING);
-    box_awake(&f, b, true, told, &running);
+    assert_int_equal(b->state, SANDBOX_RUNNING);
+    sandbox_awake(rooms.sandboxes, b, true, told, &running);
     assert_int_equal(running.calls, 1); /* at once */
 }
 
-static void test_traffic_waits_for_a_snapshot_of_a_paused_box(void **state)
+static void test_traffic_waits_for_a_snapshot_of_a_paused_sandbox(void **state)
 {
     (void)state;
-    struct box_spec spec = host_spec();
+    struct sandbox_spec spec = host_spec();
     struct told visitor = {0}, owner = {0}, late = {0};
     spec.auto_resume = true;
-    struct box *b = make_base(&spec);
+    struct sandbox *b = make_base(&spec);
     pause_ok(b, true);
-    assert_true(box_begin(b, "a snapshot"));
-    box_awake(&f, b, true, told, &visitor);
-    box_resume(&f, b, 0, told, &owner);
+    assert_true(sandbox_begin(b, "a snapshot"));
+    sandbox_awake(rooms.sandboxes, b, true, told, &visitor);
+    sandbox_resume(rooms.sandboxes, b, 0, told, &owner);
     expect_told(&owner, 503, "a snapshot of the sandbox is under way");
     step(3);
     assert_int_equal(visitor.calls, 0);
-    box_finish(&f, b->id);
+    sandbox_finish(rooms.sandboxes, b->id);
     clock_add += 100;
     expect_told(&visitor, 0, "");
-    assert_int_equal(b->state, BOX_RUNNING);
+    assert_int_equal(b->state, SANDBOX_RUNNING);
     pause_ok(b, true);
-    assert_true(box_begin(b, "a snapshot"));
-    box_awake(&f, b, true, told, &late);
+    assert_true(sandbox_begin(b, "a snapshot"));
+    sandbox_awake(rooms.sandboxes, b, true, told, &late);
     step(1);
-    clock_add += BOX_CHANGE_MS + 1;
+    clock_add += SANDBOX_CHANGE_MS + 1;
     expect_told(&late, 503, "a snapshot of the sandbox is under way");
-    box_finish(&f, b->id);
+    sandbox_finish(rooms.sandboxes, b->id);
 }
 
 static void test_a_resume_during_the_pause_follows_it(void **state)
 {
     (void)state;
-    struct box *b = base_box();
+    struct sandbox *b = base_sandbox();
     struct told p = {0}, r = {0};
     k.hold_pause = true;
-    box_pause(&f, b, true, told, &p);
-    assert_int_equal(b->state, BOX_PAUSING);
-    box_resume(&f, b, 0, told, &r);
+    sandbox_pause(rooms.sandboxes, b, true, told, &p);
+    assert_int_equal(b->state, SANDBOX_PAUSING);
+    sandbox_resume(rooms.sandboxes, b, 0, told, &r);
     k.hold_pause = false;
     k.held_pause(k.held_pause_arg, &(struct keeper_reply){0});
     expect_told(&p, 0, "");
     expect_told(&r, 0, "");
-    assert_int_equal(b->state, BOX_RUNNING);
+    assert_int_equal(b->state, SANDBOX_RUNNING);
 }
 
 static void test_kill_works_in_every_state(void **state)
 {
     (void)state;
     int done = 0;
-    struct box *b = base_box();
+    struct sandbox *b = base_sandbox();
     pause_ok(b, true);
-    box_kill(&f, b, "api", ended_ok, &done);
+    sandbox_kill(rooms.sandboxes, b, "api", ended_ok, &done);
     assert_int_equal(done, 1);
     assert_int_equal(k.kills, 1);
 
-    b = base_box();
+    b = base_sandbox();
     char stack[STACK_ID_MAX];
     pause_ok(b, false);
     memcpy(stack, b->stack, sizeof stack);
     int kills = k.kills;
     done = 0;
-    box_kill(&f, b, "api", ended_ok, &done);
+    sandbox_kill(rooms.sandboxes, b, "api", ended_ok, &done);
     step(5);
     assert_int_equal(done, 1);
     assert_int_equal(k.kills, kills); /* nothing lives */
@@ -311,21 +312,21 @@ static void test_kill_works_in_every_state(void **state)
     assert_int_equal(who.tenant->stored, 0);
     assert_int_equal(who.tenant->sandboxes, 0);
 
-    b = base_box();
+    b = base_sandbox();
     struct told p = {0};
     k.hold_capture = true;
-    box_pause(&f, b, false, told, &p);
+    sandbox_pause(rooms.sandboxes, b, false, told, &p);
     step(3);
     done = 0;
-    box_kill(&f, b, "api", ended_ok, &done);
+    sandbox_kill(rooms.sandboxes, b, "api", ended_ok, &done);
     expect_told(&p, 404, "has ended");
     assert_int_equal(done, 1);
     step(3);
     /* The capture comes too late; what it made goes again. */
-    k.held_capture(k.held_capture_arg, &(struct stock_reply){0}, -1);
+    k.held_capture(k.held_capture_arg, &(struct layers_reply){0}, -1);
     step(5);
     assert_true(was_dropped(k.captured));
-    assert_int_equal(boxes_count(&f), 0);
+    assert_int_equal(sandboxes_count(rooms.sandboxes), 0);
     assert_int_equal(who.tenant->sandboxes, 0);
 }
 
@@ -337,11 +338,11 @@ static void test_files_go_when_the_row_is_gone_for_good(void **state)
 {
     (void)state;
     int done = 0;
-    struct box *b = base_box();
+    struct sandbox *b = base_sandbox();
     pause_ok(b, false);
     k.on_drop = note_syncs;
     unsigned before = wal_syncs();
-    box_kill(&f, b, "api", ended_ok, &done);
+    sandbox_kill(rooms.sandboxes, b, "api", ended_ok, &done);
     AWAIT (k.drops > 0)
         step(1);
     assert_int_equal(done, 1);
@@ -353,15 +354,15 @@ static void test_a_kill_while_it_is_made_again(void **state)
 {
     (void)state;
     int done = 0;
-    struct box *b = base_box();
+    struct sandbox *b = base_sandbox();
     struct told r = {0};
     pause_ok(b, false);
     k.hold_create = true;
-    box_resume(&f, b, 0, told, &r);
-    assert_int_equal(b->state, BOX_RESUMING);
+    sandbox_resume(rooms.sandboxes, b, 0, told, &r);
+    assert_int_equal(b->state, SANDBOX_RESUMING);
     assert_int_equal(who.tenant->sandboxes, 1);
     int kills = k.kills;
-    box_kill(&f, b, "api", ended_ok, &done);
+    sandbox_kill(rooms.sandboxes, b, "api", ended_ok, &done);
     expect_told(&r, 404, "has ended");
     assert_int_equal(done, 1);
     assert_int_equal(k.kills, kills + 1);
@@ -376,18 +377,18 @@ static void test_a_kill_while_it_is_made_again(void **state)
 static void test_a_resume_that_fails_leaves_it_stored(void **state)
 {
     (void)state;
-    struct box *b = base_box();
+    struct sandbox *b = base_sandbox();
     struct told r = {0}, again = {0};
     pause_ok(b, false);
     k.bind_code = LINK_GONE;
-    box_resume(&f, b, 0, told, &r);
+    sandbox_resume(rooms.sandboxes, b, 0, told, &r);
     expect_told(&r, 503, "ended while it was being resumed");
-    assert_int_equal(b->state, BOX_STORED);
+    assert_int_equal(b->state, SANDBOX_STORED);
     assert_int_equal(who.tenant->sandboxes, 0);
     assert_int_equal(who.tenant->stored, 1);
     k.bind_code = LINK_OK;
     k.create_error = KEEPER_CAPACITY;
-    box_resume(&f, b, 0, told, &again);
+    sandbox_resume(rooms.sandboxes, b, 0, told, &again);
     expect_told(&again, 503, "because");
     k.create_error = 0;
     resume_ok(b);
@@ -396,14 +397,14 @@ static void test_a_resume_that_fails_leaves_it_stored(void **state)
 static void test_a_resume_needs_room_in_the_quota(void **state)
 {
     (void)state;
-    struct box *b = base_box();
+    struct sandbox *b = base_sandbox();
     struct told r = {0};
     pause_ok(b, false);
     who.tenant->quota.sandboxes = 1;
-    (void)base_box();
-    box_resume(&f, b, 0, told, &r);
+    (void)base_sandbox();
+    sandbox_resume(rooms.sandboxes, b, 0, told, &r);
     expect_told(&r, 429, "quota of sandboxes");
-    assert_int_equal(b->state, BOX_STORED);
+    assert_int_equal(b->state, SANDBOX_STORED);
     who.tenant->quota.sandboxes = 0;
     resume_ok(b);
 }
@@ -415,15 +416,15 @@ static char life[SANDBOX_ID_MAX];
 static void test_dead_before_the_row_says_frozen_it_goes_on(void **state)
 {
     (void)state;
-    struct box *b = base_box();
+    struct sandbox *b = base_sandbox();
     memcpy(life, b->id, sizeof life);
     k.hold_pause = true;
-    box_pause(&f, b, true, NULL, NULL);
+    sandbox_pause(rooms.sandboxes, b, true, NULL, NULL);
     stop();
     k.hold_pause = false;
     start();
-    keeper_comes_with(life, true, FAR_AWAY + (BOX_FAR_S / 2) * 1000ULL);
-    assert_int_equal(box_find(&f, life)->state, BOX_RUNNING);
+    keeper_comes_with(life, true, FAR_AWAY + (SANDBOX_FAR_S / 2) * 1000ULL);
+    assert_int_equal(sandbox_find(rooms.sandboxes, life)->state, SANDBOX_RUNNING);
     assert_int_equal(k.resumes, 1);
     assert_true(k.deadline < FAR_AWAY);
 }
@@ -431,41 +432,41 @@ static void test_dead_before_the_row_says_frozen_it_goes_on(void **state)
 static void test_dead_after_a_thaw_that_nobody_was_told_of_it_is_frozen_again(void **state)
 {
     (void)state;
-    struct box *b = base_box();
+    struct sandbox *b = base_sandbox();
     memcpy(life, b->id, sizeof life);
     pause_ok(b, true);
     stop();
     start();
     keeper_comes_with(life, false, 0);
-    assert_int_equal(box_find(&f, life)->state, BOX_FROZEN);
+    assert_int_equal(sandbox_find(rooms.sandboxes, life)->state, SANDBOX_FROZEN);
     assert_int_equal(k.pauses, 2);
     keeper_says(life, true, 0);
-    boxes_keeper_up(&f);
+    sandboxes_keeper_up(rooms.sandboxes);
     assert_int_equal(k.pauses, 2);
 }
 
 static void test_dead_during_a_capture_nothing_is_lost(void **state)
 {
     (void)state;
-    struct box *b = base_box();
+    struct sandbox *b = base_sandbox();
     memcpy(life, b->id, sizeof life);
     k.hold_capture = true;
-    box_pause(&f, b, false, NULL, NULL);
+    sandbox_pause(rooms.sandboxes, b, false, NULL, NULL);
     step(3);
     stop();
     free(k.held_capture_arg); /* died with the rest */
     k.hold_capture = false;
     start();
-    keeper_comes_with(life, true, FAR_AWAY + (BOX_FAR_S / 2) * 1000ULL);
-    assert_int_equal(box_find(&f, life)->state, BOX_RUNNING);
+    keeper_comes_with(life, true, FAR_AWAY + (SANDBOX_FAR_S / 2) * 1000ULL);
+    assert_int_equal(sandbox_find(rooms.sandboxes, life)->state, SANDBOX_RUNNING);
     assert_int_equal(k.kills, 0);
     assert_int_equal(k.resumes, 1);
 }
 
-static void test_what_lives_of_a_stored_box_is_killed(void **state)
+static void test_what_lives_of_a_stored_sandbox_is_killed(void **state)
 {
     (void)state;
-    struct box *b = base_box();
+    struct sandbox *b = base_sandbox();
     memcpy(life, b->id, sizeof life);
     pause_ok(b, false);
     stop();
@@ -473,15 +474,15 @@ static void test_what_lives_of_a_stored_box_is_killed(void **state)
     int kills = k.kills;
     keeper_comes_with(life, true, 0);
     assert_int_equal(k.kills, kills + 1);
-    assert_int_equal(box_find(&f, life)->state, BOX_STORED);
-    /* Its death is no end of the box either. */
+    assert_int_equal(sandbox_find(rooms.sandboxes, life)->state, SANDBOX_STORED);
+    /* Its death is no end of the sandbox either. */
     struct keeper_death d = {.cause = KEEPER_DIED_KILLED};
     (void)snprintf(d.id, sizeof d.id, "%s", life);
-    boxes_keeper_died(&f, &d);
-    assert_int_equal(box_find(&f, life)->state, BOX_STORED);
+    sandboxes_keeper_died(rooms.sandboxes, &d);
+    assert_int_equal(sandbox_find(rooms.sandboxes, life)->state, SANDBOX_STORED);
 }
 
-/* What is logged while stock's list of nothing is compared. */
+/* What is logged while the layer store's list of nothing is compared. */
 static bool warned_of_missing_files(void)
 {
     char text[4096] = "";
@@ -500,19 +501,19 @@ static bool warned_of_missing_files(void)
 static void test_files_of_a_pause_during_the_comparison_are_not_called_missing(void **state)
 {
     (void)state;
-    struct box *b = base_box();
+    struct sandbox *b = base_sandbox();
     k.hold_list = true;
-    state_meet(&f);
-    pause_ok(b, false); /* stock's list is older than that */
+    state_meet(rooms.stacks);
+    pause_ok(b, false); /* the layer store's list is older than that */
     assert_false(warned_of_missing_files());
-    state_meet(&f);
+    state_meet(rooms.stacks);
     assert_true(warned_of_missing_files());
 }
 
-static void test_a_frozen_box_ends_with_the_machine(void **state)
+static void test_a_frozen_sandbox_ends_with_the_machine(void **state)
 {
     (void)state;
-    struct box *b = base_box();
+    struct sandbox *b = base_sandbox();
     memcpy(life, b->id, sizeof life);
     pause_ok(b, true);
     stop();
@@ -521,8 +522,8 @@ static void test_a_frozen_box_ends_with_the_machine(void **state)
     keeper_says(life, false, 0);
     k.items[0].alive = 0;
     k.items[0].cause = KEEPER_DIED_BOOT;
-    boxes_keeper_up(&f);
-    assert_null(box_find(&f, life));
+    sandboxes_keeper_up(rooms.sandboxes);
+    assert_null(sandbox_find(rooms.sandboxes, life));
     assert_int_equal(ends, 1);
     assert_string_equal(end_cause, "machine_restarted");
 }
@@ -532,19 +533,19 @@ static void test_a_frozen_box_ends_with_the_machine(void **state)
 static void test_at_its_end_it_is_paused_not_killed(void **state)
 {
     (void)state;
-    struct box_spec spec = host_spec();
+    struct sandbox_spec spec = host_spec();
     spec.auto_pause = true;
     spec.timeout_s = 1;
-    struct box *b = make_base(&spec);
+    struct sandbox *b = make_base(&spec);
     assert_true(k.last.deadline_ms > FAR_AWAY); /* keeper does not end it */
     memcpy(life, b->id, sizeof life);
-    AWAIT (b->state == BOX_FROZEN)
+    AWAIT (b->state == SANDBOX_FROZEN)
         step(1);
-    assert_int_equal(b->state, BOX_FROZEN);
+    assert_int_equal(b->state, SANDBOX_FROZEN);
     assert_int_equal(k.kills, 0);
     /* Resumed it has its time again, and keeps its habit. */
     struct told r = {0};
-    box_resume(&f, b, 3600, told, &r);
+    sandbox_resume(rooms.sandboxes, b, 3600, told, &r);
     expect_told(&r, 0, "");
     assert_true(k.deadline > FAR_AWAY);
     assert_int_equal(b->timeout_s, 3600);
@@ -553,33 +554,33 @@ static void test_at_its_end_it_is_paused_not_killed(void **state)
 static void test_what_ends_while_it_is_resumed_is_paused_after_that(void **state)
 {
     (void)state;
-    struct box_spec spec = host_spec();
+    struct sandbox_spec spec = host_spec();
     struct told r = {0};
     spec.auto_pause = true;
-    struct box *b = make_base(&spec);
+    struct sandbox *b = make_base(&spec);
     pause_ok(b, true);
     k.hold_resume = true;
-    box_resume(&f, b, 1, told, &r);
-    for (uint64_t end = boxes_boot_ms() + 1100; boxes_boot_ms() < end;)
+    sandbox_resume(rooms.sandboxes, b, 1, told, &r);
+    for (uint64_t end = clock_boot_ms() + 1100; clock_boot_ms() < end;)
         step(1);
-    assert_int_equal(b->state, BOX_RESUMING);
+    assert_int_equal(b->state, SANDBOX_RESUMING);
     k.hold_resume = false;
     k.held_resume(k.held_resume_arg, &(struct keeper_reply){0});
     expect_told(&r, 0, "");
-    AWAIT (b->state == BOX_FROZEN)
+    AWAIT (b->state == SANDBOX_FROZEN)
         step(1);
-    assert_int_equal(b->state, BOX_FROZEN);
+    assert_int_equal(b->state, SANDBOX_FROZEN);
     assert_int_equal(k.kills, 0);
 }
 
 static void test_at_its_end_it_is_killed_where_nothing_can_be_kept(void **state)
 {
     (void)state;
-    struct box_spec spec = host_spec();
+    struct sandbox_spec spec = host_spec();
     spec.auto_pause = true;
     spec.timeout_s = 1;
     k.pause_error = KEEPER_HOST;
-    struct box *b = make_base(&spec);
+    struct sandbox *b = make_base(&spec);
     /* Files are copied while it stands still, so that is refused, too. */
     AWAIT (k.kills != 0)
         step(1);
@@ -591,66 +592,66 @@ static void test_at_its_end_it_is_killed_where_nothing_can_be_kept(void **state)
 static void test_without_traffic_it_is_paused(void **state)
 {
     (void)state;
-    struct box_spec spec = host_spec();
+    struct sandbox_spec spec = host_spec();
     spec.idle_s = 100; /* the machine's own time counts too, and may be some seconds */
-    struct box *b = make_base(&spec);
+    struct sandbox *b = make_base(&spec);
     step(3);
     clock_add += 60000;
     step(3);
-    assert_int_equal(b->state, BOX_RUNNING);
-    box_in_use(&f, b);
+    assert_int_equal(b->state, SANDBOX_RUNNING);
+    sandbox_in_use(rooms.sandboxes, b);
     clock_add += 200000;
     step(3);
-    assert_int_equal(b->state, BOX_RUNNING); /* somebody is there */
-    box_unused(&f, b->id);
+    assert_int_equal(b->state, SANDBOX_RUNNING); /* somebody is there */
+    sandbox_unused(rooms.sandboxes, b->id);
     clock_add += 60000;
     step(3);
-    assert_int_equal(b->state, BOX_RUNNING);
+    assert_int_equal(b->state, SANDBOX_RUNNING);
     clock_add += 41000;
-    AWAIT (b->state == BOX_FROZEN)
+    AWAIT (b->state == SANDBOX_FROZEN)
         step(1);
-    assert_int_equal(b->state, BOX_FROZEN);
+    assert_int_equal(b->state, SANDBOX_FROZEN);
 }
 
 static void test_two_changes_of_the_files_at_once_are_refused(void **state)
 {
     (void)state;
-    struct box *b = base_box();
+    struct sandbox *b = base_sandbox();
     struct told t = {0};
-    assert_true(box_begin(b, "a snapshot"));
-    assert_false(box_begin(b, "a fork"));
-    box_pause(&f, b, true, told, &t);
+    assert_true(sandbox_begin(b, "a snapshot"));
+    assert_false(sandbox_begin(b, "a fork"));
+    sandbox_pause(rooms.sandboxes, b, true, told, &t);
     expect_told(&t, 503, "a snapshot of the sandbox is under way");
-    box_finish(&f, b->id);
+    sandbox_finish(rooms.sandboxes, b->id);
     pause_ok(b, true);
 }
 
-static void test_a_frozen_box_can_let_go_of_its_memory(void **state)
+static void test_a_frozen_sandbox_can_let_go_of_its_memory(void **state)
 {
     (void)state;
-    struct box *b = base_box();
+    struct sandbox *b = base_sandbox();
     struct told t = {0};
     pause_ok(b, true);
-    box_unload(&f, b, told, &t);
+    sandbox_unload(rooms.sandboxes, b, told, &t);
     expect_told(&t, 0, "");
-    assert_int_equal(b->state, BOX_STORED);
+    assert_int_equal(b->state, SANDBOX_STORED);
     assert_int_equal(k.captures, 1);
     assert_int_equal(k.kills, 1);
     resume_ok(b);
     assert_string_equal(k.template, b->stack);
 }
 
-static void test_paused_boxes_count_in_the_tenants_quota(void **state)
+static void test_paused_sandboxes_count_in_the_tenants_quota(void **state)
 {
     (void)state;
-    struct box_spec spec = host_spec();
+    struct sandbox_spec spec = host_spec();
     struct state_failure why = {0};
-    struct box *b = base_box();
+    struct sandbox *b = base_sandbox();
     pause_ok(b, false);
-    assert_int_equal(state_kept(&f, who.tenant).count, 1);
-    assert_int_equal(state_kept(&f, who.tenant).size.bytes, 4096);
+    assert_int_equal(state_kept(rooms.stacks, who.tenant).count, 1);
+    assert_int_equal(state_kept(rooms.stacks, who.tenant).size.bytes, 4096);
     who.tenant->quota.snapshots = 1;
-    assert_false(state_room(&f, who.tenant, 1, STATE_NOTHING, &why));
+    assert_false(state_room(rooms.stacks, who.tenant, 1, STATE_NOTHING, &why));
     assert_int_equal(why.status, 429);
     assert_string_equal(why.error_code, "quota_exceeded");
     spec.auto_pause = true;
@@ -659,7 +660,7 @@ static void test_paused_boxes_count_in_the_tenants_quota(void **state)
     assert_int_equal(a.status, 429);
     who.tenant->quota.snapshots = 0;
     who.tenant->quota.state_bytes = 4096;
-    assert_false(state_room(&f, who.tenant, 1, STATE_NOTHING, &why));
+    assert_false(state_room(rooms.stacks, who.tenant, 1, STATE_NOTHING, &why));
     assert_non_null(strstr(why.text, "storage"));
 }
 
@@ -667,82 +668,82 @@ static void test_a_pause_as_files_needs_room_in_the_quota(void **state)
 {
     (void)state;
     struct told t = {0};
-    struct box *kept = base_box(), *b = base_box();
+    struct sandbox *kept = base_sandbox(), *b = base_sandbox();
     pause_ok(kept, false);
     who.tenant->quota.snapshots = 1;
-    box_pause(&f, b, false, told, &t);
+    sandbox_pause(rooms.sandboxes, b, false, told, &t);
     expect_told(&t, 429, "quota");
-    assert_int_equal(b->state, BOX_RUNNING);
+    assert_int_equal(b->state, SANDBOX_RUNNING);
     assert_int_equal(k.captures, 1);
     t = (struct told){0};
-    box_pause_anyway(&f, b, false, told, &t); /* as at the end of its life */
+    sandbox_pause_anyway(rooms.sandboxes, b, false, told, &t); /* as at the end of its life */
     expect_told(&t, 0, "");
-    assert_int_equal(b->state, BOX_STORED);
+    assert_int_equal(b->state, SANDBOX_STORED);
     /* One in memory keeps its place among those that run; its files need room like any. */
-    struct box *frozen = base_box();
+    struct sandbox *frozen = base_sandbox();
     pause_ok(frozen, true);
     who.tenant->quota.state_bytes = 2 * 4096;
     t = (struct told){0};
-    box_unload(&f, frozen, told, &t);
+    sandbox_unload(rooms.sandboxes, frozen, told, &t);
     expect_told(&t, 429, "quota");
-    assert_int_equal(frozen->state, BOX_FROZEN);
+    assert_int_equal(frozen->state, SANDBOX_FROZEN);
 }
 
 static void test_who_has_much_waiting_for_the_store_is_refused(void **state)
 {
     (void)state;
     struct told t = {0};
-    struct box *b = base_box();
+    struct sandbox *b = base_sandbox();
     k.waiting = 8;
-    box_pause(&f, b, false, told, &t);
+    sandbox_pause(rooms.sandboxes, b, false, told, &t);
     expect_told(&t, 429, "wait for the store");
     k.waiting = 7;
     pause_ok(b, false);
     assert_string_equal(k.owner, who.tenant->id);
 }
 
-static void test_a_box_gets_an_automatic_pause_only_if_there_is_room(void **state)
+static void test_a_sandbox_gets_an_automatic_pause_only_if_there_is_room(void **state)
 {
     (void)state;
-    struct box *kept = base_box(), *b = base_box();
-    struct box_life next = box_life(b);
+    struct sandbox *kept = base_sandbox(), *b = base_sandbox();
+    struct sandbox_life next = sandbox_life(b);
     struct state_failure why = {0};
     pause_ok(kept, false);
     who.tenant->quota.snapshots = 1;
     next.auto_resume = true;
-    assert_true(box_life_room(&f, b, &next, &why));
+    assert_true(sandbox_life_room(rooms.sandboxes, b, &next, &why));
     next.auto_pause = true;
-    assert_false(box_life_room(&f, b, &next, &why));
+    assert_false(sandbox_life_room(rooms.sandboxes, b, &next, &why));
     assert_int_equal(why.status, 429);
     b->auto_pause = true; /* it has it already */
-    assert_true(box_life_room(&f, b, &next, &why));
-    assert_true(box_life_room(&f, kept, &next, &why)); /* it has its place already */
+    assert_true(sandbox_life_room(rooms.sandboxes, b, &next, &why));
+    assert_true(sandbox_life_room(rooms.sandboxes, kept, &next, &why)); /* it has its place already */
 }
 
 static void test_a_kill_that_fails_leaves_it_as_it_was(void **state)
 {
     (void)state;
     int done = 0;
-    struct box *b = base_box(), *frozen = base_box(), *runs = base_box(), *half = base_box();
+    struct sandbox *b = base_sandbox(), *frozen = base_sandbox(), *runs = base_sandbox(), *half = base_sandbox();
     pause_ok(b, false);
-    box_own(b)->leftover = true;
+    sandbox_own(b)->leftover = true;
     pause_ok(frozen, true);
     k.kill_error = KEEPER_FAILED;
-    box_kill(&f, b, "api", ended_ok, &done);
+    sandbox_kill(rooms.sandboxes, b, "api", ended_ok, &done);
     assert_int_equal(done, 2);
-    assert_int_equal(b->state, BOX_STORED);
-    box_kill(&f, frozen, "api", NULL, NULL);
-    assert_int_equal(frozen->state, BOX_FROZEN);
-    box_kill(&f, runs, "api", NULL, NULL);
-    assert_int_equal(runs->state, BOX_RUNNING);
+    assert_int_equal(b->state, SANDBOX_STORED);
+    sandbox_kill(rooms.sandboxes, frozen, "api", NULL, NULL);
+    assert_int_equal(frozen->state, SANDBOX_FROZEN);
+    sandbox_kill(rooms.sandboxes, runs, "api", NULL, NULL);
+    assert_int_equal(runs->state, SANDBOX_RUNNING);
     assert_int_equal(k.resumes, 0);
     k.hold_capture = true; /* on its way: it stands still by now */
-    box_pause(&f, half, false, NULL, NULL);
+    sandbox_pause(rooms.sandboxes, half, false, NULL, NULL);
     step(3);
-    box_kill(&f, half, "api", NULL, NULL);
-    assert_int_equal(half->state, BOX_RUNNING);
+    sandbox_kill(rooms.sandboxes, half, "api", NULL, NULL);
+    assert_int_equal(half->state, SANDBOX_RUNNING);
     assert_int_equal(k.resumes, 1);
-    k.held_capture(k.held_capture_arg, &(struct stock_reply){0}, -1);
+    k.held_capture(k.held_capture_arg, &(struct layers_reply){0}, -1);
     k.kill_error = 0;
     resume_ok(b);
     assert_int_equal(who.tenant->sandboxes, 4);
@@ -752,31 +753,31 @@ static void test_a_kill_that_fails_leaves_it_as_it_was(void **state)
 static void test_what_is_to_happen_at_its_end_can_be_changed_while_it_is_resumed(void **state)
 {
     (void)state;
-    struct box *b = base_box();
-    struct box_life next = box_life(b);
+    struct sandbox *b = base_sandbox();
+    struct sandbox_life next = sandbox_life(b);
     struct told made = {0}, thawed = {0};
     int changed = 0;
     pause_ok(b, false);
     k.hold_bind = true;
-    box_resume(&f, b, 0, told, &made);
+    sandbox_resume(rooms.sandboxes, b, 0, told, &made);
     AWAIT (k.held_bind)
         step(1);
     assert_true(k.last.deadline_ms < FAR_AWAY);
     next.auto_pause = true;
-    box_set_life(&f, b, &next, ended_ok, &changed);
+    sandbox_set_life(rooms.sandboxes, b, &next, ended_ok, &changed);
     AWAIT (changed)
         step(1);
     assert_int_equal(changed, 1);
-    assert_int_equal(b->state, BOX_RESUMING);
+    assert_int_equal(b->state, SANDBOX_RESUMING);
     k.hold_bind = false;
     k.held_bind(k.held_bind_arg, &(struct link_status){.code = LINK_OK});
     expect_told(&made, 0, "");
     assert_true(k.deadline > FAR_AWAY); /* else keeper would end it */
     pause_ok(b, true);
-    box_resume(&f, b, 0, told, &thawed);
-    assert_int_equal(b->state, BOX_RESUMING);
+    sandbox_resume(rooms.sandboxes, b, 0, told, &thawed);
+    assert_int_equal(b->state, SANDBOX_RESUMING);
     next.auto_pause = false;
-    box_set_life(&f, b, &next, NULL, NULL);
+    sandbox_set_life(rooms.sandboxes, b, &next, NULL, NULL);
     expect_told(&thawed, 0, "");
     assert_true(k.deadline < FAR_AWAY); /* else nobody would */
 }
@@ -784,33 +785,33 @@ static void test_what_is_to_happen_at_its_end_can_be_changed_while_it_is_resumed
 static void test_who_comes_late_to_a_change_waits_no_longer_than_others(void **state)
 {
     (void)state;
-    struct box *b = base_box();
+    struct sandbox *b = base_sandbox();
     struct told p = {0}, early = {0}, late = {0};
     k.hold_capture = true;
-    box_pause(&f, b, false, told, &p);
+    sandbox_pause(rooms.sandboxes, b, false, told, &p);
     AWAIT (k.held_capture)
         step(1);
-    box_resume(&f, b, 0, told, &early);
-    clock_add += BOX_CHANGE_MS + 1;
+    sandbox_resume(rooms.sandboxes, b, 0, told, &early);
+    clock_add += SANDBOX_CHANGE_MS + 1;
     expect_told(&p, 503, "still on its way");
     expect_told(&early, 503, "still on its way");
-    box_resume(&f, b, 0, told, &late);
+    sandbox_resume(rooms.sandboxes, b, 0, told, &late);
     step(3);
     assert_int_equal(late.calls, 0);
-    clock_add += BOX_CHANGE_MS + 1;
+    clock_add += SANDBOX_CHANGE_MS + 1;
     expect_told(&late, 503, "still on its way");
-    k.held_capture(k.held_capture_arg, &(struct stock_reply){.bytes = 4096}, -1);
-    AWAIT (b->state == BOX_STORED)
+    k.held_capture(k.held_capture_arg, &(struct layers_reply){.bytes = 4096}, -1);
+    AWAIT (b->state == SANDBOX_STORED)
         step(1);
-    assert_int_equal(b->state, BOX_STORED);
+    assert_int_equal(b->state, SANDBOX_STORED);
 }
 
-static void test_a_hidden_box_that_is_counted_needs_room_and_gives_it_back(void **state)
+static void test_a_hidden_sandbox_that_is_counted_needs_room_and_gives_it_back(void **state)
 {
     (void)state;
-    struct box_spec spec = {.template = STACK_EMPTY, .timeout_s = 60, .secure = true, .build = true};
+    struct sandbox_spec spec = {.template = STACK_EMPTY, .timeout_s = 60, .secure = true, .build = true};
     who.tenant->quota.sandboxes = 1;
-    (void)base_box();
+    (void)base_sandbox();
     struct answer a = make(&spec);
     assert_int_equal(a.status, 0);
     assert_int_equal(who.tenant->sandboxes, 1);
@@ -822,7 +823,7 @@ static void test_a_hidden_box_that_is_counted_needs_room_and_gives_it_back(void 
     a = make(&spec);
     assert_int_equal(a.status, 0);
     assert_int_equal(who.tenant->sandboxes, 2);
-    box_kill(&f, box_find(&f, a.id), "test", NULL, NULL);
+    sandbox_kill(rooms.sandboxes, sandbox_find(rooms.sandboxes, a.id), "test", NULL, NULL);
     assert_int_equal(who.tenant->sandboxes, 1);
     k.create_error = KEEPER_FAILED;
     assert_int_equal(make(&spec).status, 500);
@@ -834,14 +835,14 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         T(test_memory_pause_freezes_and_takes_the_deadline_away),
-        T(test_a_second_pause_is_a_conflict_and_a_resume_of_a_running_box_is_none),
+        T(test_a_second_pause_is_a_conflict_and_a_resume_of_a_running_sandbox_is_none),
         T(test_files_pause_keeps_everything_but_the_processes),
         T(test_a_capture_that_fails_leaves_it_running),
         T(test_a_host_that_cannot_freeze_says_so),
         T(test_the_host_template_has_no_files_to_keep),
         T(test_those_who_resume_at_once_share_it),
         T(test_traffic_wakes_only_where_it_may),
-        T(test_traffic_waits_for_a_snapshot_of_a_paused_box),
+        T(test_traffic_waits_for_a_snapshot_of_a_paused_sandbox),
         T(test_a_resume_during_the_pause_follows_it),
         T(test_kill_works_in_every_state),
         T(test_files_go_when_the_row_is_gone_for_good),
@@ -851,23 +852,23 @@ int main(void)
         T(test_dead_before_the_row_says_frozen_it_goes_on),
         T(test_dead_after_a_thaw_that_nobody_was_told_of_it_is_frozen_again),
         T(test_dead_during_a_capture_nothing_is_lost),
-        T(test_what_lives_of_a_stored_box_is_killed),
+        T(test_what_lives_of_a_stored_sandbox_is_killed),
         T(test_files_of_a_pause_during_the_comparison_are_not_called_missing),
-        T(test_a_frozen_box_ends_with_the_machine),
+        T(test_a_frozen_sandbox_ends_with_the_machine),
         T(test_at_its_end_it_is_paused_not_killed),
         T(test_what_ends_while_it_is_resumed_is_paused_after_that),
         T(test_at_its_end_it_is_killed_where_nothing_can_be_kept),
         T(test_without_traffic_it_is_paused),
         T(test_two_changes_of_the_files_at_once_are_refused),
-        T(test_a_frozen_box_can_let_go_of_its_memory),
-        T(test_paused_boxes_count_in_the_tenants_quota),
+        T(test_a_frozen_sandbox_can_let_go_of_its_memory),
+        T(test_paused_sandboxes_count_in_the_tenants_quota),
         T(test_a_pause_as_files_needs_room_in_the_quota),
         T(test_who_has_much_waiting_for_the_store_is_refused),
-        T(test_a_box_gets_an_automatic_pause_only_if_there_is_room),
+        T(test_a_sandbox_gets_an_automatic_pause_only_if_there_is_room),
         T(test_a_kill_that_fails_leaves_it_as_it_was),
         T(test_what_is_to_happen_at_its_end_can_be_changed_while_it_is_resumed),
         T(test_who_comes_late_to_a_change_waits_no_longer_than_others),
-        T(test_a_hidden_box_that_is_counted_needs_room_and_gives_it_back),
+        T(test_a_hidden_sandbox_that_is_counted_needs_room_and_gives_it_back),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,4 +1,4 @@
-/* The directories of the store and its stacks, as keeper reads them: whole, damaged, missing. */
+/* The directories of the database and its stacks, as keeper reads them: whole, damaged, missing. */
 #include <errno.h>
 #include <fcntl.h>
 #include <sys/stat.h>
@@ -11,7 +11,7 @@
 struct scene {
     char dir[40];
     int state, templates;
-    struct stock_place place;
+    struct layers_place place;
 };
 
 static int setup(void **state)
@@ -23,7 +23,7 @@ static int setup(void **state)
     s->state = open(s->dir, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
     assert_int_equal(mkdirat(s->state, "templates", 0755), 0);
     s->templates = openat(s->state, "templates", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-    assert_int_equal(stock_place_open(s->state, s->templates, &s->place, &err), 0);
+    assert_int_equal(layers_place_open(s->state, s->templates, &s->place, &err), 0);
     *state = s;
     return 0;
 }
@@ -32,7 +32,7 @@ static int teardown(void **state)
 {
     struct scene *s = *state;
     char command[80];
-    stock_place_close(&s->place);
+    layers_place_close(&s->place);
     (void)close(s->templates);
     (void)close(s->state);
     (void)snprintf(command, sizeof command, "rm -rf %s", s->dir);
@@ -60,7 +60,7 @@ static struct stack_file example(void)
 static void test_missing_directories_are_made_and_opened_again(void **state)
 {
     struct scene *s = *state;
-    struct stock_place again = STOCK_PLACE_INIT;
+    struct layers_place again = LAYERS_PLACE_INIT;
     struct err err = {0};
     struct stat st;
     static const struct {
@@ -72,20 +72,20 @@ static void test_missing_directories_are_made_and_opened_again(void **state)
         assert_int_equal(fstatat(s->state, want[i].path, &st, 0), 0);
         assert_int_equal(st.st_mode, S_IFDIR | want[i].mode);
     }
-    assert_int_equal(stock_place_open(s->state, -1, &again, &err), 0);
+    assert_int_equal(layers_place_open(s->state, -1, &again, &err), 0);
     assert_int_equal(again.templates, -1);
-    stock_place_close(&again);
+    layers_place_close(&again);
     assert_int_equal(again.layers, -1);
 }
 
 static void test_a_link_in_the_place_of_a_directory_is_refused(void **state)
 {
     struct scene *s = *state;
-    struct stock_place again = STOCK_PLACE_INIT;
+    struct layers_place again = LAYERS_PLACE_INIT;
     struct err err = {0};
     assert_int_equal(unlinkat(s->place.root, "blobs", AT_REMOVEDIR), 0);
     assert_int_equal(symlinkat("/tmp", s->place.root, "blobs"), 0);
-    assert_int_equal(stock_place_open(s->state, -1, &again, &err), -1);
+    assert_int_equal(layers_place_open(s->state, -1, &again, &err), -1);
     assert_non_null(strstr(err.msg, "blobs"));
     assert_int_equal(again.root, -1);
 }

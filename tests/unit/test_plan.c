@@ -9,7 +9,7 @@
 
 #include "base/path.h"
 #include "policy-harness.h"
-#include "policy/plan.h"
+#include "policy/run/plan.h"
 
 enum { HOST_MAX = 128 };
 

@@ -3,8 +3,8 @@
 #include <unistd.h>
 
 #include "policy-harness.h"
-#include "policy/explain.h"
-#include "policy/trust.h"
+#include "policy/run/explain.h"
+#include "policy/run/trust.h"
 
 static int load(const struct scratch *s, const struct policy_flag *flags, size_t n, struct policy **ret,
                 struct err *err)

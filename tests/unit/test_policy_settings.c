@@ -3,7 +3,7 @@
 
 #include "policy-harness.h"
 
-#include "policy/explain.h"
+#include "policy/run/explain.h"
 
 static struct policy *takes(const char *text)
 {
@@ -104,7 +104,7 @@ static void what_cannot_be_enforced_is_an_error_that_names_the_key(void **state)
         const char *text, *want;
     } cases[] = {
         {"{\"network\": {\"allowedDomains\": [\"9.9.9.9\", \"github.com\",\n\"*.com\"]}}",
-         "s.json:2: network.allowedDomains[2]: \"*.com\": anybody can have a name below"},
+         "s.json:2: network.allowedDomains[2]: \"*.com\": anyone can register a name below"},
         {"{\"network\": {\"allowedDomains\": [\"https://github.com\"]}}", "not a host name"},
         {"{\"network\": {\"httpProxyPort\": 8080}}", "httpProxyPort cannot be enforced"},
         {"{\"network\": {\"socksProxyPort\": 8080}}", "socksProxyPort cannot"},

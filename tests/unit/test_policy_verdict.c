@@ -2,8 +2,8 @@
 #include <sys/stat.h>
 
 #include "policy-harness.h"
-#include "policy/explain.h"
-#include "policy/syscalls.h"
+#include "policy/run/explain.h"
+#include "policy/run/syscalls.h"
 
 static void defaults_hide_secrets_and_leave_the_rest(void **state)
 {

@@ -12,10 +12,10 @@
 
 #include "base/mem.h"
 #include "base/path.h"
-#include "cli/denials-int.h"
-#include "cli/hostexec.h"
-#include "cli/record.h"
-#include "policy/syscalls.h"
+#include "cli/run/denials-int.h"
+#include "cli/run/hostexec.h"
+#include "cli/run/record.h"
+#include "policy/run/syscalls.h"
 
 /* --- a strict reader of JSON: the grammar of RFC 8259 and valid UTF-8, nothing else ------------------------------- */
 
@@ -362,6 +362,8 @@ struct tree {
     struct policy *policy;
     struct plan *plan;
     struct strv found;
+    bool searched;    /* the search before the run is made, and what it saw is used */
+    struct seen seen; /* by it */
 };
 
 static void put(const struct tree *t, const char *path, bool dir)
@@ -388,6 +390,25 @@ static void settle(void)
     } while (coarse.tv_sec < done.tv_sec || (coarse.tv_sec == done.tv_sec && coarse.tv_nsec <= done.tv_nsec));
 }
 
+static void ignore_repo(void *arg, const char *dir)
+{
+    (void)arg;
+    (void)dir;
+}
+
+/* The search, if it is to be made, comes before the command can write. */
+static struct hostexec *begin(struct tree *t)
+{
+    struct plan_facts facts = plan_host_facts;
+    if (!t->searched)
+        return hostexec_before(t->policy, t->plan, NULL, NULL);
+    seen_done(&t->seen);
+    hostexec_begin(t->policy, &t->seen);
+    facts.ctx = &t->seen;
+    assert_int_equal(facts.find_repos(facts.ctx, t->root, 3, 20000, ignore_repo, NULL), 0);
+    return hostexec_before(t->policy, t->plan, NULL, &t->seen);
+}
+
 static int plant(void **state)
 {
     struct tree *t = xcalloc(1, sizeof *t);
@@ -411,6 +432,14 @@ static int plant(void **state)
     return 0;
 }
 
+static int plant_and_search(void **state)
+{
+    (void)plant(state);
+    struct tree *t = *state;
+    t->searched = true;
+    return 0;
+}
+
 static int uproot(void **state)
 {
     struct tree *t = *state;
@@ -419,6 +448,7 @@ static int uproot(void **state)
     plan_free(t->plan);
     policy_free(t->policy);
     strv_done(&t->found);
+    seen_done(&t->seen);
     free(t);
     return 0;
 }
@@ -432,7 +462,7 @@ static bool listed(const struct tree *t, const char *path)
 static void nothing_is_listed_if_nothing_changed(void **state)
 {
     struct tree *t = *state;
-    hostexec_after(hostexec_before(t->policy, t->plan, NULL), &t->found);
+    hostexec_after(begin(t), &t->found);
     assert_int_equal(t->found.n, 0);
     hostexec_after(NULL, &t->found);
 }
@@ -440,7 +470,7 @@ static void nothing_is_listed_if_nothing_changed(void **state)
 static void new_repositories_and_changed_names_are_listed(void **state)
 {
     struct tree *t = *state;
-    struct hostexec *h = hostexec_before(t->policy, t->plan, NULL);
+    struct hostexec *h = begin(t);
     put(t, "born", true);
     put(t, "born/.git", true);
     put(t, "born/.git/config", false);
@@ -460,7 +490,7 @@ static void protected_names_that_are_not_the_same_are_listed(void **state)
 {
     struct tree *t = *state;
     _cleanup_free_ char *repo = path_join(t->root, "repo"), *away = path_join(t->root, "away");
-    struct hostexec *h = hostexec_before(t->policy, t->plan, NULL);
+    struct hostexec *h = begin(t);
     put(t, "repo/.git/config", false);
     put(t, ".vimrc", false); /* there was a stub */
     hostexec_after(h, &t->found);
@@ -471,7 +501,7 @@ static void protected_names_that_are_not_the_same_are_listed(void **state)
     strv_done(&t->found);
     t->found = (struct strv){0};
     settle();
-    h = hostexec_before(t->policy, t->plan, NULL);
+    h = begin(t);
     assert_int_equal(rename(repo, away), 0);
     put(t, "repo", true);
     hostexec_after(h, &t->found);
@@ -485,7 +515,7 @@ static void a_hook_changed_through_another_link_is_listed(void **state)
     _cleanup_free_ char *hook = path_join(t->root, "repo/.git/hooks/pre-commit"), *other = path_join(t->root, "other");
     assert_int_equal(link(hook, other), 0);
     settle();
-    struct hostexec *h = hostexec_before(t->policy, t->plan, NULL);
+    struct hostexec *h = begin(t);
     put(t, "other", false);
     hostexec_after(h, &t->found);
     assert_true(listed(t, "repo/.git/hooks/pre-commit"));
@@ -502,7 +532,7 @@ static void an_included_file_of_the_kernel_is_not_waited_for(void **state)
     assert_true(fd >= 0 && write(fd, text, strlen(text)) == (ssize_t)strlen(text));
     (void)close(fd);
     settle();
-    struct hostexec *h = hostexec_before(t->policy, t->plan, NULL);
+    struct hostexec *h = begin(t);
     put(t, "more", false);
     (void)alarm(120);
     hostexec_after(h, &t->found);
@@ -515,7 +545,7 @@ static void an_included_file_of_the_kernel_is_not_waited_for(void **state)
 static void a_common_directory_is_listed(void **state)
 {
     struct tree *t = *state;
-    struct hostexec *h = hostexec_before(t->policy, t->plan, NULL);
+    struct hostexec *h = begin(t);
     put(t, "repo/.git/commondir", false);
     hostexec_after(h, &t->found);
     assert_true(listed(t, "repo/.git/commondir"));
@@ -525,7 +555,7 @@ static void a_common_directory_is_listed(void **state)
 static void a_bare_repository_is_listed(void **state)
 {
     struct tree *t = *state;
-    struct hostexec *h = hostexec_before(t->policy, t->plan, NULL);
+    struct hostexec *h = begin(t);
     put(t, "HEAD", false);
     put(t, "objects", true);
     put(t, "sub/HEAD", false); /* with nothing else it is just a file */
@@ -538,7 +568,7 @@ static void a_bare_repository_is_listed(void **state)
     strv_done(&t->found);
     t->found = (struct strv){0};
     settle();
-    h = hostexec_before(t->policy, t->plan, NULL);
+    h = begin(t);
     put(t, "refs", true);
     hostexec_after(h, &t->found);
     assert_true(strv_has(&t->found, t->root));
@@ -555,7 +585,7 @@ static void what_changed_in_an_unknown_repository_is_listed(void **state)
     put(t, "sub/deep/a/b/.git/config", false);
     put(t, "sub/deep/a/b/.git/hooks/pre-commit", false);
     settle();
-    struct hostexec *h = hostexec_before(t->policy, t->plan, NULL);
+    struct hostexec *h = begin(t);
     put(t, "sub/deep/a/b/.git/config", false);
     put(t, "sub/deep/a/b/.git/hooks/pre-commit", false);
     hostexec_after(h, &t->found);
@@ -700,7 +730,7 @@ static void git_directories_of_the_host_are_found(void **state)
 static void a_forged_time_does_not_hide_a_change(void **state)
 {
     struct tree *t = *state;
-    struct hostexec *h = hostexec_before(t->policy, t->plan, NULL);
+    struct hostexec *h = begin(t);
     put(t, "sub/.vimrc", false);
     _cleanup_free_ char *full = path_join(t->root, "sub/.vimrc"), *sub = path_join(t->root, "sub");
     const struct timespec old[2] = {{1000000000, 0}, {1000000000, 0}};
@@ -714,7 +744,7 @@ static void a_name_moved_into_place_is_listed(void **state)
 {
     struct tree *t = *state;
     _cleanup_free_ char *from = path_join(t->root, "sub/.envrc"), *to = path_join(t->root, "sub/deep/.envrc");
-    struct hostexec *h = hostexec_before(t->policy, t->plan, NULL);
+    struct hostexec *h = begin(t);
     assert_int_equal(rename(from, to), 0);
     hostexec_after(h, &t->found);
     assert_true(listed(t, "sub/deep/.envrc"));
@@ -733,7 +763,7 @@ static void a_name_born_in_a_big_tree_is_listed(void **state)
         }
     }
     settle();
-    struct hostexec *h = hostexec_before(t->policy, t->plan, NULL);
+    struct hostexec *h = begin(t);
     for (int i = 0; i < 3 * HOSTEXEC_THOROUGH / 100; i++) {
         _cleanup_free_ char *file = xasprintf("d%d/.envrc", i);
         put(t, file, false);
@@ -758,7 +788,7 @@ static void changes_in_place_are_found_in_a_big_tree_that_was_looked_at(void **s
     }
     for (int looked = 0; looked < 2; looked++) {
         settle();
-        struct hostexec *h = hostexec_before(t->policy, t->plan, NULL);
+        struct hostexec *h = begin(t);
         if (looked)
             hostexec_look(h);
         for (int i = 0; i < DIRS; i++) {
@@ -774,10 +804,73 @@ static void changes_in_place_are_found_in_a_big_tree_that_was_looked_at(void **s
     }
 }
 
+/* Directories with subdirectories that the search has read: what is in them is known, and what came of it is found. */
+static void changes_in_directories_that_the_search_read_are_listed(void **state)
+{
+    struct tree *t = *state;
+    static const char *const dirs[] = {"sub/more",     "sub/more/low", "other",    "other/in",
+                                       "other/in/low", "third",        "third/low"};
+    static const char *const files[] = {"sub/more/.npmrc", "other/in/.npmrc", "other/in/low/.npmrc", "third/.npmrc"};
+    for (size_t i = 0; i < ARRAY_LEN(dirs); i++)
+        put(t, dirs[i], true);
+    for (size_t i = 0; i < ARRAY_LEN(files); i++)
+        put(t, files[i], false);
+    settle();
+    struct hostexec *h = begin(t);
+    for (size_t i = 0; i < t->seen.n; i++) { /* what has subdirectories was read, and is known to hold the names */
+        const struct seen_dir *d = &t->seen.dirs[i];
+        bool leaf = strcmp(d->name, "low") == 0 || strcmp(d->name, "deep") == 0 || strcmp(d->name, "repo") == 0;
+        assert_int_equal(d->read, !leaf || strcmp(d->name, "repo") == 0);
+        if (strcmp(d->name, "more") == 0 || strcmp(d->name, "third") == 0)
+            assert_true(d->names.n == 1 && strcmp(d->names.v[0], ".npmrc") == 0 && d->entries == 4);
+    }
+    put(t, "sub/more/.npmrc", false); /* in place */
+    _cleanup_free_ char *other = path_join(t->root, "other"), *moved = path_join(t->root, "moved");
+    assert_int_equal(rename(other, moved), 0);
+    put(t, "moved/in/.npmrc", false); /* in place, under another path, which none was known at */
+    put(t, "moved/in/low/.npmrc", false);
+    put(t, "third/low/.yarnrc.yml", false); /* in one that has no subdirectories */
+    hostexec_after(h, &t->found);
+    assert_true(listed(t, "sub/more/.npmrc"));
+    assert_true(listed(t, "moved/in/.npmrc"));
+    assert_true(listed(t, "moved/in/low/.npmrc"));
+    assert_true(listed(t, "third/low/.yarnrc.yml"));
+    assert_int_equal(t->found.n, 4);
+}
+
+/* Another directory in the place of one that the search read, and one that was away for a while. */
+static void another_directory_under_a_known_path_is_read(void **state)
+{
+    struct tree *t = *state;
+    static const char *const dirs[] = {"one", "one/in", "one/in/low", "two", "two/in", "two/in/low", "back", "back/in"};
+    static const char *const files[] = {"one/in/.npmrc", "two/in/.npmrc", "two/in/low/.npmrc", "back/.npmrc"};
+    for (size_t i = 0; i < ARRAY_LEN(dirs); i++)
+        put(t, dirs[i], true);
+    for (size_t i = 0; i < ARRAY_LEN(files); i++)
+        put(t, files[i], false);
+    settle();
+    struct hostexec *h = begin(t);
+    _cleanup_free_ char *one = path_join(t->root, "one/in"), *two = path_join(t->root, "two/in"),
+                        *away = path_join(t->root, "away"), *back = path_join(t->root, "back");
+    put(t, "two/in/.npmrc", false);
+    put(t, "two/in/low/.npmrc", false);
+    assert_int_equal(rename(one, away), 0);
+    assert_int_equal(rename(two, one), 0);
+    assert_int_equal(rename(away, two), 0);
+    assert_int_equal(rename(back, away), 0);
+    put(t, "away/.npmrc", false);
+    assert_int_equal(rename(away, back), 0);
+    hostexec_after(h, &t->found);
+    assert_true(listed(t, "one/in/.npmrc"));
+    assert_true(listed(t, "one/in/low/.npmrc"));
+    assert_true(listed(t, "back/.npmrc"));
+    assert_int_equal(t->found.n, 3);
+}
+
 static void the_list_is_bounded_and_says_so(void **state)
 {
     struct tree *t = *state;
-    struct hostexec *h = hostexec_before(t->policy, t->plan, NULL);
+    struct hostexec *h = begin(t);
     for (int i = 0; i < HOSTEXEC_MAX + 10; i++) {
         _cleanup_free_ char *dir = xasprintf("d%d", i), *file = xasprintf("d%d/.vimrc", i);
         put(t, dir, true);
@@ -790,6 +883,8 @@ static void the_list_is_bounded_and_says_so(void **state)
 
 #define RECORD(test) cmocka_unit_test_setup_teardown(test, set_up, tear_down)
 #define TREE(test)   cmocka_unit_test_setup_teardown(test, plant, uproot)
+/* The same, with what a search saw and without. */
+#define SEEN(test) cmocka_unit_test_setup_teardown(test, plant_and_search, uproot), TREE(test)
 
 int main(void)
 {
@@ -801,23 +896,26 @@ int main(void)
         RECORD(every_cause_has_its_word_and_one_line),
         RECORD(stages_last_until_the_next_one_reached),
         RECORD(hostile_bytes_never_break_the_record),
-        TREE(nothing_is_listed_if_nothing_changed),
-        TREE(new_repositories_and_changed_names_are_listed),
-        TREE(protected_names_that_are_not_the_same_are_listed),
-        TREE(a_hook_changed_through_another_link_is_listed),
-        TREE(an_included_file_of_the_kernel_is_not_waited_for),
-        TREE(a_common_directory_is_listed),
-        TREE(a_bare_repository_is_listed),
-        TREE(what_changed_in_an_unknown_repository_is_listed),
+        SEEN(nothing_is_listed_if_nothing_changed),
+        SEEN(new_repositories_and_changed_names_are_listed),
+        SEEN(protected_names_that_are_not_the_same_are_listed),
+        SEEN(a_hook_changed_through_another_link_is_listed),
+        SEEN(an_included_file_of_the_kernel_is_not_waited_for),
+        SEEN(a_common_directory_is_listed),
+        SEEN(a_bare_repository_is_listed),
+        SEEN(what_changed_in_an_unknown_repository_is_listed),
         TREE(shallow_repositories_are_found_first),
         TREE(repositories_are_found_where_nothing_is_read),
         TREE(a_closed_directory_is_told),
         TREE(git_directories_of_the_host_are_found),
-        TREE(a_forged_time_does_not_hide_a_change),
-        TREE(a_name_moved_into_place_is_listed),
-        TREE(a_name_born_in_a_big_tree_is_listed),
-        TREE(changes_in_place_are_found_in_a_big_tree_that_was_looked_at),
-        TREE(the_list_is_bounded_and_says_so),
+        SEEN(a_forged_time_does_not_hide_a_change),
+        SEEN(a_name_moved_into_place_is_listed),
+        SEEN(a_name_born_in_a_big_tree_is_listed),
+        SEEN(changes_in_place_are_found_in_a_big_tree_that_was_looked_at),
+        SEEN(the_list_is_bounded_and_says_so),
+        cmocka_unit_test_setup_teardown(changes_in_directories_that_the_search_read_are_listed, plant_and_search,
+                                        uproot),
+        SEEN(another_directory_under_a_known_path_is_read),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

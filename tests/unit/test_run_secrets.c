@@ -5,8 +5,8 @@
 
 #include "policy-harness.h"
 
-#include "cli/run-secrets.h"
-#include "policy/plan.h"
+#include "cli/run/run-secrets.h"
+#include "policy/run/plan.h"
 
 static char root[32];
 

@@ -1,7 +1,7 @@
 /* When a run starts again in a scope of the user's systemd, and with which command line. */
 #include "tests/lib/unit.h"
 
-#include "cli/scope.h"
+#include "cli/run/scope.h"
 
 static void a_scope_is_wanted_only_where_it_helps(void **state)
 {

@@ -25,7 +25,7 @@
 
 #include "base/cleanup.h"
 #include "base/fd.h"
-#include "policy/filter-int.h"
+#include "policy/run/filter-int.h"
 
 #define DIRTY 0x9b7f35a100000000UL
 

@@ -1,24 +1,25 @@
 /* Snapshots, forks, templates with a command to start with, and stacks that nobody names. */
 #include "await.h"
-#include "front/state.h"
+#include "snapshots/snapshots.h"
 
 #include <sqlite3.h>
 
-#include "boxes-world.h"
-#include "front/boxes-int.h"
-#include "front/generations.h"
-#include "front/idseal.h"
-#include "front/nets.h"
+#include "network/networks.h"
+#include "sandboxes-world.h"
+#include "sandboxes/idseal.h"
+#include "sandboxes/sandboxes-int.h"
+#include "snapshots/generations.h"
+#include "stacks/stacks-int.h"
 
-static struct box *base_box(void)
+static struct sandbox *base_sandbox(void)
 {
-    struct box_spec spec = host_spec();
-    (void)mkdirat(dirfd_, "base", 0755);
+    struct sandbox_spec spec = host_spec();
+    (void)mkdirat(rooms.dir_fd, "base", 0755);
     spec.template = "base";
     struct answer a = make(&spec);
     if (a.status)
         fail_msg("%u %s", a.status, a.text);
-    return box_find(&f, a.id);
+    return sandbox_find(rooms.sandboxes, a.id);
 }
 
 struct shot {
@@ -27,7 +28,8 @@ struct shot {
     char id[40], text[512], stack[STACK_ID_MAX];
     struct state_cost cost;
 };
-static void shot(void *arg, const struct tmpl *t, const struct state_cost *cost, const struct state_failure *failure)
+static void shot(void *arg, const struct template *t, const struct state_cost *cost,
+                 const struct state_failure *failure)
 {
     struct shot *s = arg;
     s->calls++;
@@ -41,10 +43,10 @@ static void shot(void *arg, const struct tmpl *t, const struct state_cost *cost,
     (void)snprintf(s->id, sizeof s->id, "%s", t->id);
     memcpy(s->stack, t->tags[0].stack, sizeof s->stack);
 }
-static struct shot snapshot(struct box *b, const char *name)
+static struct shot snapshot(struct sandbox *b, const char *name)
 {
     struct shot s = {0};
-    box_snapshot(&f, b, name, shot, &s);
+    sandbox_snapshot(rooms.snapshots, b, name, shot, &s);
     AWAIT (s.calls)
         step(1);
     assert_int_equal(s.calls, 1);
@@ -55,26 +57,26 @@ static void paused(void *arg, const struct state_failure *failure)
     assert_null(failure);
     *(bool *)arg = true;
 }
-static void put_away(struct box *b, bool memory)
+static void put_away(struct sandbox *b, bool memory)
 {
     bool done = false;
-    box_pause(&f, b, memory, paused, &done);
+    sandbox_pause(rooms.sandboxes, b, memory, paused, &done);
     AWAIT (done)
         step(1);
     assert_true(done);
 }
 
-static void test_a_snapshot_is_a_template_that_boxes_are_made_from(void **state)
+static void test_a_snapshot_is_a_template_that_sandboxes_are_made_from(void **state)
 {
     (void)state;
-    struct box *b = base_box();
+    struct sandbox *b = base_sandbox();
     struct shot s = snapshot(b, NULL);
     assert_int_equal(s.status, 0);
     assert_int_equal(s.cost.frozen_us, 1500);
-    assert_int_equal(k.capture_flags, STOCK_FREEZE);
-    assert_int_equal(b->state, BOX_RUNNING);
+    assert_int_equal(k.capture_flags, LAYERS_FREEZE);
+    assert_int_equal(b->state, SANDBOX_RUNNING);
     assert_null(b->busy);
-    struct box_spec spec = host_spec();
+    struct sandbox_spec spec = host_spec();
     char name[64];
     (void)snprintf(name, sizeof name, "%s:default", s.id);
     spec.template = name;
@@ -82,21 +84,21 @@ static void test_a_snapshot_is_a_template_that_boxes_are_made_from(void **state)
         struct answer a = make(&spec);
         assert_int_equal(a.status, 0);
         assert_string_equal(k.template, s.stack);
-        assert_string_equal(box_find(&f, a.id)->template, s.id);
+        assert_string_equal(sandbox_find(rooms.sandboxes, a.id)->template, s.id);
     }
     stop();
     start();
-    const struct tmpl_tag *tag;
-    const struct tmpl *t = tmpl_find(&f, who.tenant, s.id, &tag);
+    const struct template_tag *tag;
+    const struct template *t = template_find(rooms.templates, who.tenant, s.id, &tag);
     assert_non_null(t);
     assert_string_equal(tag->stack, s.stack);
-    assert_int_equal(t->kind, TMPL_SNAPSHOT);
+    assert_int_equal(t->kind, TEMPLATE_SNAPSHOT);
 }
 
 static void test_the_same_name_again_replaces_the_build_and_drops_its_stack(void **state)
 {
     (void)state;
-    struct box *b = base_box();
+    struct sandbox *b = base_sandbox();
     struct shot one = snapshot(b, "mine"), two = snapshot(b, "mine");
     step(5);
     assert_string_equal(one.id, two.id);
@@ -105,28 +107,28 @@ static void test_the_same_name_again_replaces_the_build_and_drops_its_stack(void
     assert_false(was_dropped(two.stack));
 }
 
-static void test_paused_boxes_are_copied_without_waking_them(void **state)
+static void test_paused_sandboxes_are_copied_without_waking_them(void **state)
 {
     (void)state;
-    struct box *b = base_box();
+    struct sandbox *b = base_sandbox();
     put_away(b, true);
     struct shot s = snapshot(b, NULL);
     assert_int_equal(s.status, 0);
     assert_int_equal(k.capture_flags, 0);
-    assert_int_equal(b->state, BOX_FROZEN);
+    assert_int_equal(b->state, SANDBOX_FROZEN);
     assert_int_equal(k.resumes, 0);
 
-    struct box *c = base_box();
+    struct sandbox *c = base_sandbox();
     put_away(c, false);
     int captures = k.captures;
     struct shot t = snapshot(c, NULL);
     assert_int_equal(k.captures, captures);
     assert_string_equal(t.stack, c->stack);
-    /* The box goes, the snapshot stays. */
-    box_kill(&f, c, "api", NULL, NULL);
+    /* The sandbox goes, the snapshot stays. */
+    sandbox_kill(rooms.sandboxes, c, "api", NULL, NULL);
     step(5);
     assert_false(was_dropped(t.stack));
-    tmpl_remove(&f, tmpl_find(&f, who.tenant, t.id, NULL), NULL, NULL, NULL);
+    template_remove(rooms.templates, template_find(rooms.templates, who.tenant, t.id, NULL), NULL, NULL, NULL);
     AWAIT (was_dropped(t.stack))
         step(1);
     assert_true(was_dropped(t.stack));
@@ -135,17 +137,17 @@ static void test_paused_boxes_are_copied_without_waking_them(void **state)
 static void test_refusals_of_snapshots(void **state)
 {
     (void)state;
-    struct box_spec spec = host_spec();
+    struct sandbox_spec spec = host_spec();
     struct answer a = make(&spec);
-    struct shot s = snapshot(box_find(&f, a.id), NULL);
+    struct shot s = snapshot(sandbox_find(rooms.sandboxes, a.id), NULL);
     assert_int_equal(s.status, 400);
     assert_non_null(strstr(s.text, "no files of its own"));
-    struct box *b = base_box();
-    assert_true(box_begin(b, "an undo"));
+    struct sandbox *b = base_sandbox();
+    assert_true(sandbox_begin(b, "an undo"));
     s = snapshot(b, NULL);
     assert_int_equal(s.status, 503);
-    box_finish(&f, b->id);
-    k.capture_error = STOCK_TOO_LARGE;
+    sandbox_finish(rooms.sandboxes, b->id);
+    k.capture_error = LAYERS_TOO_LARGE;
     s = snapshot(b, NULL);
     assert_int_equal(s.status, 413);
     step(3);
@@ -164,8 +166,8 @@ static struct {
     unsigned status;
     char id[16][SANDBOX_ID_MAX];
 } kids;
-static void kid(void *arg, unsigned index, struct box *b, const struct state_cost *cost,
-                const struct box_failure *failure)
+static void kid(void *arg, unsigned index, struct sandbox *b, const struct state_cost *cost,
+                const struct sandbox_failure *failure)
 {
     (void)arg, (void)cost;
     kids.calls++;
@@ -174,20 +176,20 @@ static void kid(void *arg, unsigned index, struct box *b, const struct state_cos
     if (b)
         memcpy(kids.id[index], b->id, SANDBOX_ID_MAX);
 }
-static void fork_box(struct box *b, unsigned n)
+static void fork_sandbox(struct sandbox *b, unsigned n)
 {
     memset(&kids, 0, sizeof kids);
-    box_fork(&f, b, n, 120, kid, NULL);
+    sandbox_fork(rooms.snapshots, b, n, 120, kid, NULL);
     AWAIT (kids.calls >= (int)n)
         step(1);
     assert_int_equal(kids.calls, n);
 }
 
-static void test_forks_are_boxes_of_their_own_from_one_copy(void **state)
+static void test_forks_are_sandboxes_of_their_own_from_one_copy(void **state)
 {
     (void)state;
-    struct box_spec spec = host_spec();
-    (void)mkdirat(dirfd_, "base", 0755);
+    struct sandbox_spec spec = host_spec();
+    (void)mkdirat(rooms.dir_fd, "base", 0755);
     spec.template = "base";
     strv_add(&spec.metadata, "k");
     strv_add(&spec.metadata, "v");
@@ -195,15 +197,15 @@ static void test_forks_are_boxes_of_their_own_from_one_copy(void **state)
     struct answer a = make(&spec);
     strv_done(&spec.metadata);
     strv_done(&spec.env);
-    struct box *p = box_find(&f, a.id);
+    struct sandbox *p = sandbox_find(rooms.sandboxes, a.id);
     char token[64], stack[STACK_ID_MAX];
     memcpy(token, p->token, sizeof token);
-    fork_box(p, 10);
+    fork_sandbox(p, 10);
     assert_int_equal(kids.failures, 0);
     assert_int_equal(k.captures, 1);
     memcpy(stack, k.captured, sizeof stack);
     for (int i = 0; i < 10; i++) {
-        struct box *b = box_find(&f, kids.id[i]);
+        struct sandbox *b = sandbox_find(rooms.sandboxes, kids.id[i]);
         assert_string_equal(b->stack, stack);
         assert_string_equal(b->parent, p->id);
         assert_string_not_equal(b->token, p->token);
@@ -212,13 +214,13 @@ static void test_forks_are_boxes_of_their_own_from_one_copy(void **state)
         assert_int_equal(b->timeout_s, 120);
     }
     assert_string_equal(p->token, token);
-    assert_int_equal(p->state, BOX_RUNNING);
+    assert_int_equal(p->state, SANDBOX_RUNNING);
     assert_string_equal(p->stack, "");
     /* The copy goes with the last child. */
     for (int i = 0; i < 10; i++) {
         step(4);
         assert_false(was_dropped(stack));
-        box_kill(&f, box_find(&f, kids.id[i]), "api", NULL, NULL);
+        sandbox_kill(rooms.sandboxes, sandbox_find(rooms.sandboxes, kids.id[i]), "api", NULL, NULL);
     }
     step(5);
     assert_true(was_dropped(stack));
@@ -227,14 +229,14 @@ static void test_forks_are_boxes_of_their_own_from_one_copy(void **state)
 static void test_each_fork_succeeds_or_fails_alone(void **state)
 {
     (void)state;
-    struct box *p = base_box();
+    struct sandbox *p = base_sandbox();
     who.tenant->quota.sandboxes = 3;
-    fork_box(p, 4);
+    fork_sandbox(p, 4);
     assert_int_equal(kids.failures, 2);
     assert_int_equal(who.tenant->sandboxes, 3);
     who.tenant->quota.sandboxes = 0;
     put_away(p, true);
-    fork_box(p, 2);
+    fork_sandbox(p, 2);
     assert_int_equal(kids.failures, 2);
     assert_int_equal(kids.status, 409);
 }
@@ -242,9 +244,9 @@ static void test_each_fork_succeeds_or_fails_alone(void **state)
 static void test_forks_of_a_copy_that_fails(void **state)
 {
     (void)state;
-    struct box *p = base_box();
-    k.capture_error = STOCK_BUSY;
-    fork_box(p, 3);
+    struct sandbox *p = base_sandbox();
+    k.capture_error = LAYERS_BUSY;
+    fork_sandbox(p, 3);
     assert_int_equal(kids.failures, 3);
     assert_int_equal(kids.status, 503);
     assert_int_equal(k.creates, 1);
@@ -255,18 +257,18 @@ static void test_forks_of_a_copy_that_fails(void **state)
 
 static void there_is(const char *stack, uint32_t layers, int64_t age)
 {
-    struct stock_item *i = &k.stacks[k.nstacks++];
+    struct layers_item *i = &k.stacks[k.nstacks++];
     (void)snprintf(i->id, sizeof i->id, "%s", stack);
     i->nlayers = layers;
     i->created_unix = (int64_t)time(NULL) - age;
 }
 
-/* The store's database is as old as this; whether it has met stock before. */
+/* The database's database is as old as this; whether it has met the layer store before. */
 static void was_born(int64_t age, bool met)
 {
     sqlite3 *db = NULL;
-    char path[sizeof dir + 16], sql[160];
-    (void)snprintf(path, sizeof path, "%s/store.db", dir);
+    char path[sizeof rooms.dir + 16], sql[160];
+    (void)snprintf(path, sizeof path, "%s/" DB_FILE, rooms.dir);
     (void)snprintf(sql, sizeof sql, "%s; UPDATE counters SET value=%lld WHERE name='born'",
                    met ? "DELETE FROM counters WHERE name='unmet'" : "", (long long)time(NULL) - (long long)age);
     assert_int_equal(sqlite3_open_v2(path, &db, SQLITE_OPEN_READWRITE, NULL), SQLITE_OK);
@@ -280,10 +282,10 @@ static void test_stacks_older_than_the_store_are_kept(void **state)
 {
     (void)state;
     there_is("st-nobodynobody", 1, 3600);
-    state_meet(&f);
+    state_meet(rooms.stacks);
     assert_int_equal(k.drops, 0);
     was_born(4000, true);
-    state_meet(&f);
+    state_meet(rooms.stacks);
     assert_true(was_dropped("st-nobodynobody"));
 }
 
@@ -292,80 +294,78 @@ static void test_a_store_made_while_the_clock_was_behind_drops_nothing_of_before
     (void)state;
     was_born(INT64_C(1) << 30, false);
     there_is("st-nobodynobody", 1, 3600);
-    state_meet(&f);
-    state_meet(&f);
+    state_meet(rooms.stacks);
+    state_meet(rooms.stacks);
     assert_int_equal(k.drops, 0);
     there_is("st-nowheretofore", 1, 600);
-    state_meet(&f);
+    state_meet(rooms.stacks);
     assert_int_equal(k.drops, 1);
     assert_true(was_dropped("st-nowheretofore"));
 }
 
-static void count_generation(void *arg, const struct store_generation *g)
+static void count_generation(void *arg, const struct db_generation *g)
 {
     (void)g;
     ++*(int *)arg;
 }
 
-/* id.key was lost, or is not the one that belongs to the store. */
-static void test_a_paused_box_whose_id_cannot_be_read_is_kept(void **state)
+/* id.key was lost, or is not the one that belongs to the database. */
+static void test_a_paused_sandbox_whose_id_cannot_be_read_is_kept(void **state)
 {
     char id[SANDBOX_ID_MAX], stack[STACK_ID_MAX];
     struct err err;
     int generations = 0;
     (void)state;
-    struct box *b = base_box();
+    struct sandbox *b = base_sandbox();
     put_away(b, false);
     memcpy(id, b->id, sizeof id);
     memcpy(stack, b->stack, sizeof stack);
-    struct store_generation g = {.sandbox = id, .stack = "st-pastpastpast", .command = "make", .number = 1};
-    store_generation_put(f.store, &g, NULL, NULL);
+    struct db_generation g = {.sandbox = id, .stack = "st-pastpastpast", .command = "make", .number = 1};
+    db_generation_put(rooms.db, &g, NULL, NULL);
     step(5);
     was_born(4000, true);
     stop();
-    assert_int_equal(renameat(dirfd_, IDSEAL_FILE, dirfd_, "away"), 0);
-    assert_true(idseal_missing(dirfd_));
+    assert_int_equal(renameat(rooms.dir_fd, IDSEAL_FILE, rooms.dir_fd, "away"), 0);
+    assert_true(idseal_missing(rooms.dir_fd));
     start();
-    assert_false(idseal_missing(dirfd_));
-    assert_null(box_find(&f, id));
-    assert_int_equal(generations_load(&f, &err), 0);
+    assert_false(idseal_missing(rooms.dir_fd));
+    assert_null(sandbox_find(rooms.sandboxes, id));
     there_is(stack, 1, 3600);
     there_is("st-pastpastpast", 1, 3600);
-    state_meet(&f);
+    state_meet(rooms.stacks);
     step(5);
     assert_int_equal(k.drops, 0);
-    generations_free(&f);
     stop();
-    assert_int_equal(renameat(dirfd_, "away", dirfd_, IDSEAL_FILE), 0);
+    assert_int_equal(renameat(rooms.dir_fd, "away", rooms.dir_fd, IDSEAL_FILE), 0);
     start();
-    b = box_find(&f, id);
+    b = sandbox_find(rooms.sandboxes, id);
     assert_non_null(b);
-    assert_int_equal(b->state, BOX_STORED);
-    assert_int_equal(store_generations(f.store, count_generation, &generations, &err), 0);
+    assert_int_equal(b->state, SANDBOX_STORED);
+    assert_int_equal(db_generations(rooms.db, count_generation, &generations, &err), 0);
     assert_int_equal(generations, 1);
 }
 
-static void test_a_drop_is_under_way_until_stock_has_answered(void **state)
+static void test_a_drop_is_under_way_until_layers_has_answered(void **state)
 {
     (void)state;
-    assert_false(state_dropping(&f));
-    state_drop(&f, "st-nobodynobody");
-    assert_true(state_dropping(&f));
+    assert_false(state_dropping(rooms.stacks));
+    state_drop(rooms.stacks, "st-nobodynobody");
+    assert_true(state_dropping(rooms.stacks));
     AWAIT (was_dropped("st-nobodynobody"))
         step(1);
-    AWAIT (!state_dropping(&f))
+    AWAIT (!state_dropping(rooms.stacks))
         step(1);
-    assert_false(state_dropping(&f));
+    assert_false(state_dropping(rooms.stacks));
 }
 
 static void test_stacks_that_no_row_names_are_dropped_after_a_minute(void **state)
 {
     (void)state;
     was_born(4000, true);
-    struct box *b = base_box();
+    struct sandbox *b = base_sandbox();
     struct shot s = snapshot(b, NULL);
-    struct store_step x = {.tenant = "default", .key = "ab", .stack = "st-stepstepstep", .used_unix = 1};
-    store_step_put(f.store, &x, NULL, NULL);
+    struct db_step x = {.tenant = "default", .key = "ab", .stack = "st-stepstepstep", .used_unix = 1};
+    db_step_put(rooms.db, &x, NULL, NULL);
     put_away(b, false);
     step(5);
     there_is(s.stack, 1, 3600);
@@ -375,50 +375,50 @@ static void test_stacks_that_no_row_names_are_dropped_after_a_minute(void **stat
     there_is("st-stepstepstep", 1, 3600);
     there_is("st-heldheldheld", 1, 3600);
     there_is("vol-somebodys", 0, 3600);
-    state_hold(&f, "st-heldheldheld");
-    state_meet(&f);
+    state_hold(rooms.stacks, "st-heldheldheld");
+    state_meet(rooms.stacks);
     assert_int_equal(k.drops, 1);
     assert_true(was_dropped("st-nobodynobody"));
     assert_int_equal(k.flattens, 1);
     /* The young one is looked at again when it is old enough, not only with the next round. */
-    assert_in_range(f.boxes->meet_at_ms - loop_now(f.loop), 55000, 70000);
+    assert_in_range(rooms.stacks->meet_at_ms - loop_now(rooms.loop), 55000, 70000);
     k.stacks[3].created_unix -= 3600;
-    state_release(&f, "st-heldheldheld");
-    state_meet(&f);
+    state_release(rooms.stacks, "st-heldheldheld");
+    state_meet(rooms.stacks);
     assert_true(was_dropped("st-heldheldheld"));
     assert_true(was_dropped("st-youngyoung"));
-    assert_in_range(f.boxes->meet_at_ms - loop_now(f.loop), 590000, 610000);
+    assert_in_range(rooms.stacks->meet_at_ms - loop_now(rooms.loop), 590000, 610000);
 }
 
 /* --- what a template starts with ------------------------------------------------------------------------------------ */
 
-static void put(void *arg, const struct tmpl *t, const struct state_failure *failure)
+static void put(void *arg, const struct template *t, const struct state_failure *failure)
 {
     assert_non_null(t);
     assert_null(failure);
     *(bool *)arg = true;
 }
-static void make_template(const struct tmpl_config *c)
+static void make_template(const struct template_config *c)
 {
     bool done = false;
-    struct tmpl_new n = {
-        .name = "web", .stack = "st-webwebwebweb", .tenant = who.tenant, .kind = TMPL_BUILT, .config = c};
-    tmpl_put(&f, &n, put, &done);
+    struct template_new n = {
+        .name = "web", .stack = "st-webwebwebweb", .tenant = who.tenant, .kind = TEMPLATE_BUILT, .config = c};
+    template_put(rooms.templates, &n, put, &done);
     AWAIT (done)
         step(1);
     assert_true(done);
 }
 
-static void test_a_template_says_what_its_boxes_start_with(void **state)
+static void test_a_template_says_what_its_sandboxes_start_with(void **state)
 {
     (void)state;
-    struct tmpl_config c = {
+    struct template_config c = {
         .user = (char *)"app", .workdir = (char *)"/srv", .cpu_milli = 500, .memory = 256 << 20, .disk = 64 << 20};
     strv_add(&c.env, "A=template");
     strv_add(&c.env, "B=template");
     make_template(&c);
     strv_done(&c.env);
-    struct box_spec spec = host_spec();
+    struct sandbox_spec spec = host_spec();
     strv_add(&spec.env, "A=mine");
     spec.template = "web";
     struct answer a = make(&spec);
@@ -444,12 +444,12 @@ static void until_command(int n)
 static void test_a_create_waits_until_its_template_is_ready(void **state)
 {
     (void)state;
-    struct tmpl_config c = {.start = (char *)"serve", .ready = (char *)"look"};
+    struct template_config c = {.start = (char *)"serve", .ready = (char *)"look"};
     make_template(&c);
-    struct box_spec spec = host_spec();
+    struct sandbox_spec spec = host_spec();
     struct answer a = {0};
     spec.template = "web";
-    box_create(&f, &who, &spec, created, &a);
+    sandbox_create(rooms.sandboxes, &who, &spec, created, &a);
     until_command(1);
     assert_string_equal(k.command, "serve");
     k.exec_ops->started(k.exec_arg, 5, NULL);
@@ -469,12 +469,12 @@ static void test_a_create_waits_until_its_template_is_ready(void **state)
 static void test_a_start_command_that_fails_fails_the_create(void **state)
 {
     (void)state;
-    struct tmpl_config c = {.start = (char *)"serve", .ready = (char *)"look"};
+    struct template_config c = {.start = (char *)"serve", .ready = (char *)"look"};
     make_template(&c);
-    struct box_spec spec = host_spec();
+    struct sandbox_spec spec = host_spec();
     struct answer a = {0};
     spec.template = "web";
-    box_create(&f, &who, &spec, created, &a);
+    sandbox_create(rooms.sandboxes, &who, &spec, created, &a);
     until_command(1);
     k.exec_ops->started(k.exec_arg, 5, NULL);
     assert_true(k.exec_ops->output(k.exec_arg, EXEC_STDERR, 0, "no such module\n", 15));
@@ -483,14 +483,14 @@ static void test_a_start_command_that_fails_fails_the_create(void **state)
     assert_int_equal(a.status, 500);
     assert_non_null(strstr(a.text, "status 3"));
     assert_non_null(strstr(a.text, "no such module"));
-    assert_int_equal(boxes_count(&f), 0);
+    assert_int_equal(sandboxes_count(rooms.sandboxes), 0);
     assert_int_equal(k.kills, 1);
 }
 
-static void test_a_box_of_a_build_leaves_no_trace(void **state)
+static void test_a_sandbox_of_a_build_leaves_no_trace(void **state)
 {
     (void)state;
-    struct box_spec spec = host_spec();
+    struct sandbox_spec spec = host_spec();
     spec.template = "st-webwebwebweb";
     struct answer a = make(&spec);
     assert_int_equal(a.status, 404); /* only builds know stacks by their ids */
@@ -502,34 +502,34 @@ static void test_a_box_of_a_build_leaves_no_trace(void **state)
     assert_string_equal(k.template, "st-webwebwebweb");
     assert_string_equal(k.user, "root");
     assert_true(k.last.flags & KEEPER_BUILD);
-    assert_null(box_of(&f, &who, a.id));
+    assert_null(sandbox_of(rooms.sandboxes, &who, a.id));
     assert_int_equal(who.tenant->sandboxes, 1);
     who.tenant->sandboxes = 0;
     stop();
     start();
-    assert_null(box_find(&f, a.id));
+    assert_null(sandbox_find(rooms.sandboxes, a.id));
 }
 
 #define T(name) cmocka_unit_test_setup_teardown(name, set_up, tear_down)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        T(test_a_snapshot_is_a_template_that_boxes_are_made_from),
+        T(test_a_snapshot_is_a_template_that_sandboxes_are_made_from),
         T(test_the_same_name_again_replaces_the_build_and_drops_its_stack),
-        T(test_paused_boxes_are_copied_without_waking_them),
+        T(test_paused_sandboxes_are_copied_without_waking_them),
         T(test_refusals_of_snapshots),
-        T(test_forks_are_boxes_of_their_own_from_one_copy),
+        T(test_forks_are_sandboxes_of_their_own_from_one_copy),
         T(test_each_fork_succeeds_or_fails_alone),
         T(test_forks_of_a_copy_that_fails),
         T(test_stacks_older_than_the_store_are_kept),
-        T(test_a_drop_is_under_way_until_stock_has_answered),
+        T(test_a_drop_is_under_way_until_layers_has_answered),
         T(test_stacks_that_no_row_names_are_dropped_after_a_minute),
         T(test_a_store_made_while_the_clock_was_behind_drops_nothing_of_before),
-        T(test_a_paused_box_whose_id_cannot_be_read_is_kept),
-        T(test_a_template_says_what_its_boxes_start_with),
+        T(test_a_paused_sandbox_whose_id_cannot_be_read_is_kept),
+        T(test_a_template_says_what_its_sandboxes_start_with),
         T(test_a_create_waits_until_its_template_is_ready),
         T(test_a_start_command_that_fails_fails_the_create),
-        T(test_a_box_of_a_build_leaves_no_trace),
+        T(test_a_sandbox_of_a_build_leaves_no_trace),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,16 +1,16 @@
 /* Templates as rows: who finds which, tags, what is dropped, and their configuration. */
 #include "await.h"
-#include "front/state.h"
+#include "snapshots/snapshots.h"
 
-#include "boxes-world.h"
-#include "front/boxes-int.h"
+#include "sandboxes-world.h"
+#include "sandboxes/sandboxes-int.h"
 
 struct put {
     int calls;
     unsigned status;
     char id[40];
 };
-static void was_put(void *arg, const struct tmpl *t, const struct state_failure *failure)
+static void was_put(void *arg, const struct template *t, const struct state_failure *failure)
 {
     struct put *p = arg;
     p->calls++;
@@ -24,12 +24,12 @@ static void was_stored(void *arg, const struct err *err)
     *(bool *)arg = true;
 }
 /* The node starts again and finds such a row. */
-static void start_with(struct store_template *row, const char *const *tags, size_t n)
+static void start_with(struct db_template *row, const char *const *tags, size_t n)
 {
     bool done = false;
     for (size_t i = 0; i < n; i++)
         strv_add(&row->tags, tags[i]);
-    store_template_put(f.store, row, was_stored, &done);
+    db_template_put(rooms.db, row, was_stored, &done);
     AWAIT (done)
         step(1);
     strv_done(&row->tags);
@@ -45,24 +45,17 @@ static void await(struct put *p)
 static struct put add(struct tenant *t, const char *name, const char *tag, const char *stack)
 {
     struct put p = {0};
-    struct tmpl_new n = {.name = name, .tag = tag, .stack = stack, .tenant = t, .kind = TMPL_BUILT, .bytes = 10};
-    tmpl_put(&f, &n, was_put, &p);
+    struct template_new n = {
+        .name = name, .tag = tag, .stack = stack, .tenant = t, .kind = TEMPLATE_BUILT, .bytes = 10};
+    template_put(rooms.templates, &n, was_put, &p);
     assert_int_equal(p.calls, 0);
     await(&p);
     return p;
 }
-static struct tenant *other(void)
-{
-    struct quota q = {0};
-    tenant_put(&f, "other", "other", &q, NULL, NULL);
-    AWAIT (tenants_find(&f, "other"))
-        step(1);
-    return tenants_find(&f, "other");
-}
 static const char *stack_of(const struct tenant *t, const char *name)
 {
-    const struct tmpl_tag *tag;
-    return tmpl_find(&f, t, name, &tag) && tag ? tag->stack : "";
+    const struct template_tag *tag;
+    return template_find(rooms.templates, t, name, &tag) && tag ? tag->stack : "";
 }
 
 static void test_names_tags_and_ids_find_it(void **state)
@@ -77,24 +70,25 @@ static void test_names_tags_and_ids_find_it(void **state)
     assert_string_equal(stack_of(who.tenant, "web:v9"), "");
     static const char *const bad[] = {"", "/", "/web", ":v1", "nobody/web", "we", "web/v1/x"};
     for (size_t i = 0; i < ARRAY_LEN(bad); i++)
-        assert_null(tmpl_find(&f, who.tenant, bad[i], NULL));
+        assert_null(template_find(rooms.templates, who.tenant, bad[i], NULL));
     stop();
     start();
     assert_string_equal(stack_of(who.tenant, "web:v1"), "st-aaaaaaaa");
-    assert_int_equal(tmpl_find(&f, who.tenant, "web", NULL)->builds, 2);
+    assert_int_equal(template_find(rooms.templates, who.tenant, "web", NULL)->builds, 2);
 }
 
 static void test_others_find_what_is_public_and_nothing_else(void **state)
 {
     (void)state;
-    struct tenant *o = other();
+    struct tenant *o = new_tenant("other");
     struct put p = add(who.tenant, "web", NULL, "st-aaaaaaaa"), done = {0};
-    assert_null(tmpl_find(&f, o, "web", NULL));
-    assert_null(tmpl_find(&f, o, p.id, NULL));
-    assert_null(tmpl_find(&f, o, "default/web", NULL));
-    tmpl_set(&f, tmpl_find(&f, who.tenant, "web", NULL), &(struct tmpl_settings){.public = TMPL_ON}, was_put, &done);
+    assert_null(template_find(rooms.templates, o, "web", NULL));
+    assert_null(template_find(rooms.templates, o, p.id, NULL));
+    assert_null(template_find(rooms.templates, o, "default/web", NULL));
+    template_set(rooms.templates, template_find(rooms.templates, who.tenant, "web", NULL),
+                 &(struct template_settings){.public = TEMPLATE_ON}, was_put, &done);
     await(&done);
-    assert_null(tmpl_find(&f, o, "web", NULL)); /* a plain name is never another tenant's */
+    assert_null(template_find(rooms.templates, o, "web", NULL)); /* a plain name is never another tenant's */
     assert_string_equal(stack_of(o, p.id), "st-aaaaaaaa");
     assert_string_equal(stack_of(o, "default/web"), "st-aaaaaaaa");
     (void)add(o, "web", NULL, "st-bbbbbbbb");
@@ -108,31 +102,37 @@ static void test_settings_outlive_builds_and_restarts(void **state)
 {
     (void)state;
     struct put p = add(who.tenant, "web", NULL, "st-aaaaaaaa"), done = {0};
-    tmpl_set(&f, tmpl_find(&f, who.tenant, "web", NULL), &(struct tmpl_settings){.history = TMPL_ON}, was_put, &done);
+    template_set(rooms.templates, template_find(rooms.templates, who.tenant, "web", NULL),
+                 &(struct template_settings){.history = TEMPLATE_ON}, was_put, &done);
     await(&done);
-    assert_true(tmpl_find(&f, who.tenant, p.id, NULL)->config.history);
-    assert_false(tmpl_find(&f, who.tenant, p.id, NULL)->public);
-    struct tmpl_config as_web = {.user = (char[]){"web"}};
-    struct tmpl_new n = {
-        .name = "web", .stack = "st-bbbbbbbb", .tenant = who.tenant, .kind = TMPL_BUILT, .config = &as_web, .bytes = 1};
+    assert_true(template_find(rooms.templates, who.tenant, p.id, NULL)->config.history);
+    assert_false(template_find(rooms.templates, who.tenant, p.id, NULL)->public);
+    struct template_config as_web = {.user = (char[]){"web"}};
+    struct template_new n = {.name = "web",
+                             .stack = "st-bbbbbbbb",
+                             .tenant = who.tenant,
+                             .kind = TEMPLATE_BUILT,
+                             .config = &as_web,
+                             .bytes = 1};
     done = (struct put){0};
-    tmpl_put(&f, &n, was_put, &done);
+    template_put(rooms.templates, &n, was_put, &done);
     await(&done);
-    assert_string_equal(tmpl_find(&f, who.tenant, "web", NULL)->config.user, "web");
-    assert_true(tmpl_find(&f, who.tenant, "web", NULL)->config.history);
+    assert_string_equal(template_find(rooms.templates, who.tenant, "web", NULL)->config.user, "web");
+    assert_true(template_find(rooms.templates, who.tenant, "web", NULL)->config.history);
     done = (struct put){0};
-    tmpl_set(&f, tmpl_find(&f, who.tenant, "web", NULL), &(struct tmpl_settings){.public = TMPL_ON}, was_put, &done);
+    template_set(rooms.templates, template_find(rooms.templates, who.tenant, "web", NULL),
+                 &(struct template_settings){.public = TEMPLATE_ON}, was_put, &done);
     await(&done);
     stop();
     start();
-    const struct tmpl *t = tmpl_find(&f, who.tenant, "web", NULL);
+    const struct template *t = template_find(rooms.templates, who.tenant, "web", NULL);
     assert_non_null(t);
     assert_true(t->config.history && t->public);
     assert_string_equal(t->config.user, "web");
     done = (struct put){0};
-    tmpl_set(&f, t, &(struct tmpl_settings){.history = TMPL_OFF}, was_put, &done);
+    template_set(rooms.templates, t, &(struct template_settings){.history = TEMPLATE_OFF}, was_put, &done);
     await(&done);
-    t = tmpl_find(&f, who.tenant, "web", NULL);
+    t = template_find(rooms.templates, who.tenant, "web", NULL);
     assert_true(!t->config.history && t->public);
     assert_string_equal(t->config.user, "web");
 }
@@ -140,33 +140,34 @@ static void test_settings_outlive_builds_and_restarts(void **state)
 static void test_nobody_takes_over_the_name_of_a_nodes_template(void **state)
 {
     (void)state;
-    struct tenant *o = other();
+    struct tenant *o = new_tenant("other");
     struct put done = {0};
-    (void)mkdirat(dirfd_, "base", 0755);
+    (void)mkdirat(rooms.dir_fd, "base", 0755);
     (void)add(o, "base", NULL, "st-aaaaaaaa");
-    tmpl_set(&f, tmpl_find(&f, o, "base", NULL), &(struct tmpl_settings){.public = TMPL_ON}, was_put, &done);
+    template_set(rooms.templates, template_find(rooms.templates, o, "base", NULL),
+                 &(struct template_settings){.public = TEMPLATE_ON}, was_put, &done);
     await(&done);
-    assert_null(tmpl_find(&f, who.tenant, "base", NULL));
+    assert_null(template_find(rooms.templates, who.tenant, "base", NULL));
     assert_string_equal(stack_of(who.tenant, "other/base"), "st-aaaaaaaa");
 }
 
 static void test_a_name_cannot_stand_in_for_an_id(void **state)
 {
     (void)state;
-    struct tenant *o = other();
+    struct tenant *o = new_tenant("other");
     struct put p = add(who.tenant, "web", NULL, "st-aaaaaaaa"), q = add(o, p.id, NULL, "st-bbbbbbbb");
     assert_int_equal(q.status, 400);
     q = add(who.tenant, p.id, NULL, "st-bbbbbbbb");
     assert_int_equal(q.status, 400);
     assert_string_equal(stack_of(who.tenant, p.id), "st-aaaaaaaa");
     /* A row of that name, from before they were refused. */
-    struct store_template row = {.id = "bbbbbbbbbbbbbbbbbbbb",
-                                 .name = p.id,
-                                 .tenant = "default",
-                                 .source = "",
-                                 .config = "",
-                                 .kind = TMPL_BUILT,
-                                 .public = true};
+    struct db_template row = {.id = "bbbbbbbbbbbbbbbbbbbb",
+                              .name = p.id,
+                              .tenant = "default",
+                              .source = "",
+                              .config = "",
+                              .kind = TEMPLATE_BUILT,
+                              .public = true};
     static const char *const tags[] = {"default", "b", "st-cccccccc", "5"};
     start_with(&row, tags, ARRAY_LEN(tags));
     assert_string_equal(stack_of(who.tenant, "bbbbbbbbbbbbbbbbbbbb"), "st-cccccccc");
@@ -179,11 +180,11 @@ static void test_a_queued_tag_keeps_its_stack(void **state)
     struct put a = {0}, b = {0};
     (void)add(who.tenant, "web", "v1", "st-aaaaaaaa");
     (void)add(who.tenant, "web", NULL, "st-bbbbbbbb");
-    const struct tmpl_tag *from = NULL;
-    const struct tmpl *t = tmpl_find(&f, who.tenant, "web:v1", &from);
-    tmpl_remove(&f, t, "v1", was_put, &a);
-    tmpl_tag(&f, t, from, "v2", was_put, &b);
-    state_drop(&f, "st-aaaaaaaa");
+    const struct template_tag *from = NULL;
+    const struct template *t = template_find(rooms.templates, who.tenant, "web:v1", &from);
+    template_remove(rooms.templates, t, "v1", was_put, &a);
+    template_tag(rooms.templates, t, from, "v2", was_put, &b);
+    state_drop(rooms.stacks, "st-aaaaaaaa");
     await(&a);
     await(&b);
     step(5);
@@ -192,9 +193,9 @@ static void test_a_queued_tag_keeps_its_stack(void **state)
     assert_string_equal(stack_of(who.tenant, "web:v2"), "st-aaaaaaaa");
     /* The whole row goes before it: so does the stack. */
     struct put c = {0}, d = {0};
-    t = tmpl_find(&f, who.tenant, "web:v2", &from);
-    tmpl_remove(&f, t, NULL, was_put, &c);
-    tmpl_tag(&f, t, from, "v3", was_put, &d);
+    t = template_find(rooms.templates, who.tenant, "web:v2", &from);
+    template_remove(rooms.templates, t, NULL, was_put, &c);
+    template_tag(rooms.templates, t, from, "v3", was_put, &d);
     await(&c);
     await(&d);
     assert_int_equal(d.status, 404);
@@ -209,14 +210,14 @@ static void test_bytes_of_all_tags_count(void **state)
     struct put a = {0};
     (void)add(who.tenant, "web", "v1", "st-aaaaaaaa");
     (void)add(who.tenant, "web", NULL, "st-bbbbbbbb");
-    const struct tmpl *t = tmpl_find(&f, who.tenant, "web", NULL);
-    tmpl_tag(&f, t, &t->tags[0], "again", was_put, &a);
+    const struct template *t = template_find(rooms.templates, who.tenant, "web", NULL);
+    template_tag(rooms.templates, t, &t->tags[0], "again", was_put, &a);
     await(&a);
-    assert_int_equal(state_kept(&f, who.tenant).size.bytes, 20);
+    assert_int_equal(state_kept(rooms.stacks, who.tenant).size.bytes, 20);
     stop();
     start();
-    assert_int_equal(state_kept(&f, who.tenant).size.bytes, 20);
-    assert_true(tmpl_find(&f, who.tenant, "web", NULL)->tags[0].created_unix_ms > 0);
+    assert_int_equal(state_kept(rooms.stacks, who.tenant).size.bytes, 20);
+    assert_true(template_find(rooms.templates, who.tenant, "web", NULL)->tags[0].created_unix_ms > 0);
 }
 
 static void test_stacks_go_when_their_last_tag_does(void **state)
@@ -224,20 +225,20 @@ static void test_stacks_go_when_their_last_tag_does(void **state)
     (void)state;
     struct put a = {0}, b = {0}, c = {0};
     (void)add(who.tenant, "web", NULL, "st-aaaaaaaa");
-    const struct tmpl *t = tmpl_find(&f, who.tenant, "web", NULL);
-    tmpl_tag(&f, t, &t->tags[0], "v1", was_put, &a);
+    const struct template *t = template_find(rooms.templates, who.tenant, "web", NULL);
+    template_tag(rooms.templates, t, &t->tags[0], "v1", was_put, &a);
     await(&a);
     assert_string_equal(stack_of(who.tenant, "web:v1"), "st-aaaaaaaa");
-    tmpl_remove(&f, tmpl_find(&f, who.tenant, "web", NULL), "default", was_put, &b);
+    template_remove(rooms.templates, template_find(rooms.templates, who.tenant, "web", NULL), "default", was_put, &b);
     await(&b);
     step(5);
     assert_false(was_dropped("st-aaaaaaaa"));
     assert_string_equal(stack_of(who.tenant, "web"), "");
-    tmpl_remove(&f, tmpl_find(&f, who.tenant, "web", NULL), "v1", was_put, &c);
+    template_remove(rooms.templates, template_find(rooms.templates, who.tenant, "web", NULL), "v1", was_put, &c);
     await(&c);
     step(5);
     assert_true(was_dropped("st-aaaaaaaa"));
-    assert_null(tmpl_find(&f, who.tenant, "web", NULL));
+    assert_null(template_find(rooms.templates, who.tenant, "web", NULL));
 }
 
 static void test_changes_at_once_all_hold(void **state)
@@ -248,16 +249,17 @@ static void test_changes_at_once_all_hold(void **state)
         char tag[8], stack[STACK_ID_MAX];
         (void)snprintf(tag, sizeof tag, "v%d", i);
         (void)snprintf(stack, sizeof stack, "st-aaaaaaa%d", i);
-        struct tmpl_new n = {.name = "web", .tag = tag, .stack = stack, .tenant = who.tenant, .kind = TMPL_BUILT};
-        tmpl_put(&f, &n, was_put, &p[i]);
+        struct template_new n = {
+            .name = "web", .tag = tag, .stack = stack, .tenant = who.tenant, .kind = TEMPLATE_BUILT};
+        template_put(rooms.templates, &n, was_put, &p[i]);
     }
     for (int i = 0; i < 8; i++)
         await(&p[i]);
-    const struct tmpl *t = tmpl_find(&f, who.tenant, "web", NULL);
+    const struct template *t = template_find(rooms.templates, who.tenant, "web", NULL);
     assert_int_equal(t->ntags, 8);
     assert_string_equal(t->tags[0].tag, "v7");
-    tmpl_remove(&f, t, NULL, was_put, &gone[0]);
-    tmpl_remove(&f, t, NULL, was_put, &gone[1]);
+    template_remove(rooms.templates, t, NULL, was_put, &gone[0]);
+    template_remove(rooms.templates, t, NULL, was_put, &gone[1]);
     await(&gone[0]);
     await(&gone[1]);
     assert_int_equal(gone[0].status, 0);
@@ -267,34 +269,35 @@ static void test_changes_at_once_all_hold(void **state)
 static void test_a_tenants_templates_go_with_it(void **state)
 {
     (void)state;
-    struct tenant *o = other();
+    struct tenant *o = new_tenant("other");
     (void)add(o, "web", NULL, "st-aaaaaaaa");
-    tenant_remove(&f, "other", NULL, NULL);
+    tenant_remove(rooms.tenants, "other", NULL, NULL);
     AWAIT (was_dropped("st-aaaaaaaa"))
         step(1);
     assert_true(was_dropped("st-aaaaaaaa"));
     stop();
     start();
-    assert_null(tmpl_find(&f, who.tenant, "other/web", NULL));
+    assert_null(template_find(rooms.templates, who.tenant, "other/web", NULL));
 }
 
 static void test_changes_of_a_tenant_that_goes_are_refused(void **state)
 {
     (void)state;
-    struct tenant *o = other();
-    struct tmpl_config with = {.user = (char *)"somebody"};
+    struct tenant *o = new_tenant("other");
+    struct template_config with = {.user = (char *)"somebody"};
     struct put p[5] = {{0}};
-    struct tmpl_new n = {.name = "web", .stack = "st-aaaaaaaa", .tenant = o, .kind = TMPL_BUILT, .config = &with};
-    tmpl_put(&f, &n, was_put, &p[0]);
+    struct template_new n = {
+        .name = "web", .stack = "st-aaaaaaaa", .tenant = o, .kind = TEMPLATE_BUILT, .config = &with};
+    template_put(rooms.templates, &n, was_put, &p[0]);
     await(&p[0]);
-    const struct tmpl *t = tmpl_find(&f, o, "web", NULL);
-    tenant_remove(&f, "other", NULL, NULL);
-    tmpl_tag(&f, t, &t->tags[0], "v1", was_put, &p[1]);
-    tmpl_set(&f, t, &(struct tmpl_settings){.public = TMPL_ON}, was_put, &p[2]);
+    const struct template *t = template_find(rooms.templates, o, "web", NULL);
+    tenant_remove(rooms.tenants, "other", NULL, NULL);
+    template_tag(rooms.templates, t, &t->tags[0], "v1", was_put, &p[1]);
+    template_set(rooms.templates, t, &(struct template_settings){.public = TEMPLATE_ON}, was_put, &p[2]);
     n.stack = "st-bbbbbbbb";
-    tmpl_put(&f, &n, was_put, &p[3]);
+    template_put(rooms.templates, &n, was_put, &p[3]);
     n.name = "fresh";
-    tmpl_put(&f, &n, was_put, &p[4]);
+    template_put(rooms.templates, &n, was_put, &p[4]);
     for (size_t i = 1; i < ARRAY_LEN(p); i++) {
         await(&p[i]);
         assert_int_equal(p[i].status, 404);
@@ -302,65 +305,66 @@ static void test_changes_of_a_tenant_that_goes_are_refused(void **state)
     AWAIT (was_dropped("st-aaaaaaaa"))
         step(1);
     assert_true(was_dropped("st-aaaaaaaa"));
-    o = other(); /* another of the same id gets nothing of it */
+    o = new_tenant("other"); /* another of the same id gets nothing of it */
     stop();
     start();
-    assert_null(tmpl_find(&f, tenants_find(&f, "other"), "web", NULL));
-    assert_null(tmpl_find(&f, tenants_find(&f, "other"), "fresh", NULL));
+    assert_null(template_find(rooms.templates, tenants_find(rooms.tenants, "other"), "web", NULL));
+    assert_null(template_find(rooms.templates, tenants_find(rooms.tenants, "other"), "fresh", NULL));
 }
 
-static struct put add_with(const char *tag, const char *stack, enum tmpl_kind kind, const struct tmpl_config *c)
+static struct put add_with(const char *tag, const char *stack, enum template_kind kind, const struct template_config *c)
 {
     struct put p = {0};
-    struct tmpl_new n = {
+    struct template_new n = {
         .name = "web", .tag = tag, .stack = stack, .tenant = who.tenant, .kind = kind, .config = c, .bytes = 1};
-    tmpl_put(&f, &n, was_put, &p);
+    template_put(rooms.templates, &n, was_put, &p);
     await(&p);
     return p;
 }
 /* What a sandbox of it is made from and with: "STACK USER ENV CPU". */
 static void expect_source(const char *name, const char *wanted)
 {
-    struct box_source s;
+    struct sandbox_source s;
     char text[200];
-    assert_true(box_source_find(&f, who.tenant, name, false, &s));
+    assert_true(sandbox_source_find(rooms.sandboxes, who.tenant, name, false, &s));
     (void)snprintf(text, sizeof text, "%s %s %s %u", s.stack, s.config->user,
                    s.config->env.n ? s.config->env.v[0] : "-", s.info.cpu_milli);
     assert_string_equal(text, wanted);
-    box_source_done(&s);
+    sandbox_source_done(&s);
 }
 
 static void test_each_tag_keeps_the_configuration_of_its_build(void **state)
 {
     (void)state;
     struct put p = {0}, q = {0};
-    struct tmpl_config one = {.user = (char[]){"one"}, .cpu_milli = 1000},
-                       two = {.user = (char[]){"two"}, .cpu_milli = 2000};
+    struct template_config one = {.user = (char[]){"one"}, .cpu_milli = 1000},
+                           two = {.user = (char[]){"two"}, .cpu_milli = 2000};
     strv_add(&one.env, "A=1");
     strv_add(&two.env, "A=2");
-    (void)add_with("v1", "st-aaaaaaaa", TMPL_IMPORTED, &one);
-    (void)add_with("v2", "st-bbbbbbbb", TMPL_BUILT, &two);
-    const struct tmpl_tag *tag = NULL;
-    const struct tmpl *t = tmpl_find(&f, who.tenant, "web:v1", &tag);
-    tmpl_tag(&f, t, tag, "stable", was_put, &p);
+    (void)add_with("v1", "st-aaaaaaaa", TEMPLATE_IMPORTED, &one);
+    (void)add_with("v2", "st-bbbbbbbb", TEMPLATE_BUILT, &two);
+    const struct template_tag *tag = NULL;
+    const struct template *t = template_find(rooms.templates, who.tenant, "web:v1", &tag);
+    template_tag(rooms.templates, t, tag, "stable", was_put, &p);
     await(&p);
     for (int round = 0; round < 2; round++) {
         expect_source("web:v1", "st-aaaaaaaa one A=1 1000");
         expect_source("web:stable", "st-aaaaaaaa one A=1 1000");
         expect_source("web:v2", "st-bbbbbbbb two A=2 2000");
-        t = tmpl_find(&f, who.tenant, "web:v1", &tag);
-        assert_int_equal(tmpl_kind_of(t, tag), TMPL_IMPORTED);
-        (void)tmpl_find(&f, who.tenant, "web:v2", &tag);
-        assert_int_equal(tmpl_kind_of(t, tag), TMPL_BUILT);
+        t = template_find(rooms.templates, who.tenant, "web:v1", &tag);
+        assert_int_equal(template_kind_of(t, tag), TEMPLATE_IMPORTED);
+        (void)template_find(rooms.templates, who.tenant, "web:v2", &tag);
+        assert_int_equal(template_kind_of(t, tag), TEMPLATE_BUILT);
         stop();
         start();
     }
-    tmpl_set(&f, tmpl_find(&f, who.tenant, "web", NULL), &(struct tmpl_settings){.history = TMPL_ON}, was_put, &q);
+    template_set(rooms.templates, template_find(rooms.templates, who.tenant, "web", NULL),
+                 &(struct template_settings){.history = TEMPLATE_ON}, was_put, &q);
     await(&q);
-    t = tmpl_find(&f, who.tenant, "web:v1", &tag); /* a setting holds for all of them */
-    _cleanup_free_ char *text = tmpl_config_text(t, tag);
+    t = template_find(rooms.templates, who.tenant, "web:v1", &tag); /* a setting holds for all of them */
+    _cleanup_free_ char *text = template_config_text(t, tag);
     assert_string_equal(text, "{\"user\":\"one\",\"env\":[\"A=1\"],\"cpuMilli\":1000,\"history\":true}");
-    (void)add_with("v1", "st-cccccccc", TMPL_BUILT, &two);
+    (void)add_with("v1", "st-cccccccc", TEMPLATE_BUILT, &two);
     expect_source("web:v1", "st-cccccccc two A=2 2000");
     expect_source("web:stable", "st-aaaaaaaa one A=1 1000");
     strv_done(&one.env);
@@ -371,16 +375,16 @@ static void test_each_tag_keeps_the_configuration_of_its_build(void **state)
 static void test_tags_of_older_stores_have_the_configuration_of_their_template(void **state)
 {
     (void)state;
-    struct store_template row = {.id = "bbbbbbbbbbbbbbbbbbbb",
-                                 .name = "web",
-                                 .tenant = "default",
-                                 .source = "",
-                                 .config = "{\"user\":\"old\",\"cpuMilli\":500}",
-                                 .kind = TMPL_BUILT};
+    struct db_template row = {.id = "bbbbbbbbbbbbbbbbbbbb",
+                              .name = "web",
+                              .tenant = "default",
+                              .source = "",
+                              .config = "{\"user\":\"old\",\"cpuMilli\":500}",
+                              .kind = TEMPLATE_BUILT};
     static const char *const tags[] = {"v0", "b", "st-aaaaaaaa", "5", "v1", "c", "st-bbbbbbbb", "6 7"};
     start_with(&row, tags, ARRAY_LEN(tags));
-    struct tmpl_config two = {.user = (char[]){"two"}, .cpu_milli = 2000};
-    (void)add_with("v2", "st-cccccccc", TMPL_BUILT, &two);
+    struct template_config two = {.user = (char[]){"two"}, .cpu_milli = 2000};
+    (void)add_with("v2", "st-cccccccc", TEMPLATE_BUILT, &two);
     for (int round = 0; round < 2; round++) {
         expect_source("web:v0", "st-aaaaaaaa old - 500");
         expect_source("web:v1", "st-bbbbbbbb old - 500");
@@ -395,27 +399,27 @@ static void test_configurations_of_tags_are_bounded(void **state)
     (void)state;
     char *large = xcalloc(1, 250001), tag[8], stack[STACK_ID_MAX];
     memset(large, 'x', 250000);
-    struct tmpl_config c = {.user = (char[]){"u"}, .start = large};
+    struct template_config c = {.user = (char[]){"u"}, .start = large};
     unsigned i = 0, status = 0;
     for (; i < 20 && !status; i++) {
         (void)snprintf(tag, sizeof tag, "v%u", i);
         (void)snprintf(stack, sizeof stack, "st-aaaaaa%02u", i);
-        status = add_with(tag, stack, TMPL_BUILT, &c).status;
+        status = add_with(tag, stack, TEMPLATE_BUILT, &c).status;
     }
     assert_int_equal(status, 400);
-    assert_int_equal(i, TMPL_CONFIGS_MAX / 250000 + 1);
-    assert_int_equal(add_with("v0", "st-bbbbbbbb", TMPL_BUILT, &c).status, 0); /* in place of another one */
+    assert_int_equal(i, TEMPLATE_CONFIGS_MAX / 250000 + 1);
+    assert_int_equal(add_with("v0", "st-bbbbbbbb", TEMPLATE_BUILT, &c).status, 0); /* in place of another one */
     free(large);
 }
 
-static struct put add_kind(struct tenant *t, const char *name, const char *tag, enum tmpl_kind kind)
+static struct put add_kind(struct tenant *t, const char *name, const char *tag, enum template_kind kind)
 {
     static unsigned n;
     char stack[STACK_ID_MAX];
     struct put p = {0};
     (void)snprintf(stack, sizeof stack, "st-%08u", n++);
-    struct tmpl_new what = {.name = name, .tag = tag, .stack = stack, .tenant = t, .kind = kind, .bytes = 1};
-    tmpl_put(&f, &what, was_put, &p);
+    struct template_new what = {.name = name, .tag = tag, .stack = stack, .tenant = t, .kind = kind, .bytes = 1};
+    template_put(rooms.templates, &what, was_put, &p);
     await(&p);
     return p;
 }
@@ -423,65 +427,65 @@ static struct put add_kind(struct tenant *t, const char *name, const char *tag, 
 static void test_templates_of_a_tenant_are_bounded(void **state)
 {
     (void)state;
-    struct tenant *o = other();
+    struct tenant *o = new_tenant("other");
     struct state_failure full = {0};
     struct put gone = {0};
-    config.templates_per_tenant = 2;
-    assert_int_equal(add_kind(who.tenant, "one", NULL, TMPL_BUILT).status, 0);
-    assert_int_equal(add_kind(who.tenant, "snap", NULL, TMPL_SNAPSHOT).status, 0); /* counted otherwise */
-    assert_true(tmpl_room(&f, who.tenant, "three", &full));
-    assert_int_equal(add_kind(who.tenant, "two", NULL, TMPL_IMPORTED).status, 0);
-    assert_int_equal(add_kind(who.tenant, "three", NULL, TMPL_BUILT).status, 429);
-    assert_null(tmpl_find(&f, who.tenant, "three", NULL));
-    assert_false(tmpl_room(&f, who.tenant, "three", &full));
+    rooms.config.templates_per_tenant = 2;
+    assert_int_equal(add_kind(who.tenant, "one", NULL, TEMPLATE_BUILT).status, 0);
+    assert_int_equal(add_kind(who.tenant, "snap", NULL, TEMPLATE_SNAPSHOT).status, 0); /* counted otherwise */
+    assert_true(template_room(rooms.templates, who.tenant, "three", &full));
+    assert_int_equal(add_kind(who.tenant, "two", NULL, TEMPLATE_IMPORTED).status, 0);
+    assert_int_equal(add_kind(who.tenant, "three", NULL, TEMPLATE_BUILT).status, 429);
+    assert_null(template_find(rooms.templates, who.tenant, "three", NULL));
+    assert_false(template_room(rooms.templates, who.tenant, "three", &full));
     assert_int_equal(full.status, 429);
     assert_string_equal(full.error_code, "quota_exceeded");
-    assert_non_null(strstr(full.text, "has its 2 templates; the limit is 2 (templates.per_tenant)"));
-    assert_int_equal(add_kind(who.tenant, "two", "v2", TMPL_BUILT).status, 0); /* what is there may grow */
-    assert_int_equal(add_kind(who.tenant, "snap", "v1", TMPL_BUILT).status, 429);
-    assert_int_equal(add_kind(who.tenant, "snap", NULL, TMPL_SNAPSHOT).status, 0);
-    assert_int_equal(add_kind(o, "three", NULL, TMPL_BUILT).status, 0);
-    assert_int_equal(add_kind(NULL, "four", NULL, TMPL_BUILT).status, 0); /* the node's own */
-    tmpl_remove(&f, tmpl_find(&f, who.tenant, "one", NULL), NULL, was_put, &gone);
+    assert_non_null(strstr(full.text, "has 2 templates; the limit is 2 (templates.per_tenant)"));
+    assert_int_equal(add_kind(who.tenant, "two", "v2", TEMPLATE_BUILT).status, 0); /* what is there may grow */
+    assert_int_equal(add_kind(who.tenant, "snap", "v1", TEMPLATE_BUILT).status, 429);
+    assert_int_equal(add_kind(who.tenant, "snap", NULL, TEMPLATE_SNAPSHOT).status, 0);
+    assert_int_equal(add_kind(o, "three", NULL, TEMPLATE_BUILT).status, 0);
+    assert_int_equal(add_kind(NULL, "four", NULL, TEMPLATE_BUILT).status, 0); /* the node's own */
+    template_remove(rooms.templates, template_find(rooms.templates, who.tenant, "one", NULL), NULL, was_put, &gone);
     await(&gone);
-    assert_int_equal(add_kind(who.tenant, "three", NULL, TMPL_BUILT).status, 0);
+    assert_int_equal(add_kind(who.tenant, "three", NULL, TEMPLATE_BUILT).status, 0);
 }
 
 /* However many were begun while there was room for one. */
 static void test_snapshots_are_counted_when_they_are_put(void **state)
 {
     (void)state;
-    config.state_snapshots = 2;
-    assert_int_equal(add_kind(who.tenant, NULL, NULL, TMPL_SNAPSHOT).status, 0);
-    assert_int_equal(add_kind(who.tenant, "snap", NULL, TMPL_SNAPSHOT).status, 0);
-    assert_int_equal(add_kind(who.tenant, NULL, NULL, TMPL_SNAPSHOT).status, 429);
-    assert_int_equal(add_kind(who.tenant, "snap", NULL, TMPL_SNAPSHOT).status, 0);
+    rooms.config.state_snapshots = 2;
+    assert_int_equal(add_kind(who.tenant, NULL, NULL, TEMPLATE_SNAPSHOT).status, 0);
+    assert_int_equal(add_kind(who.tenant, "snap", NULL, TEMPLATE_SNAPSHOT).status, 0);
+    assert_int_equal(add_kind(who.tenant, NULL, NULL, TEMPLATE_SNAPSHOT).status, 429);
+    assert_int_equal(add_kind(who.tenant, "snap", NULL, TEMPLATE_SNAPSHOT).status, 0);
 }
 
 static void test_configurations_of_a_tenant_are_bounded(void **state)
 {
     (void)state;
     enum { ONE = 4 << 20 }; /* all that a template may have; rows of that size come from one build */
-    struct tenant *o = other();
+    struct tenant *o = new_tenant("other");
     char *large = xcalloc(1, ONE), name[16], stack[STACK_ID_MAX];
     memset(large, 'x', ONE - 100);
-    struct tmpl_config c = {.start = large};
+    struct template_config c = {.start = large};
     struct put p = {0};
     unsigned i = 0;
     for (; i < 20 && !p.status; i++) {
         (void)snprintf(name, sizeof name, "t%u", i);
         (void)snprintf(stack, sizeof stack, "st-aaaaaa%02u", i);
-        struct tmpl_new n = {
-            .name = name, .stack = stack, .tenant = who.tenant, .kind = TMPL_BUILT, .config = &c, .bytes = 1};
+        struct template_new n = {
+            .name = name, .stack = stack, .tenant = who.tenant, .kind = TEMPLATE_BUILT, .config = &c, .bytes = 1};
         p = (struct put){0};
-        tmpl_put(&f, &n, was_put, &p);
+        template_put(rooms.templates, &n, was_put, &p);
         await(&p);
     }
     assert_int_equal(p.status, 429);
-    assert_int_equal(i, TMPL_CONFIGS_TENANT_MAX / ONE + 1);
-    struct tmpl_new n = {.name = "x", .stack = "st-bbbbbbbb", .tenant = o, .kind = TMPL_BUILT, .config = &c};
+    assert_int_equal(i, TEMPLATE_CONFIGS_TENANT_MAX / ONE + 1);
+    struct template_new n = {.name = "x", .stack = "st-bbbbbbbb", .tenant = o, .kind = TEMPLATE_BUILT, .config = &c};
     p = (struct put){0};
-    tmpl_put(&f, &n, was_put, &p);
+    template_put(rooms.templates, &n, was_put, &p);
     await(&p);
     assert_int_equal(p.status, 0); /* others have their own */
     free(large);
@@ -491,46 +495,46 @@ static void test_configurations_of_a_tenant_are_bounded(void **state)
 static void test_a_snapshot_does_not_replace_a_template_that_came_meanwhile(void **state)
 {
     (void)state;
-    struct tmpl_new n = {.name = "web", .stack = "st-snapsnap", .tenant = who.tenant, .kind = TMPL_SNAPSHOT};
+    struct template_new n = {.name = "web", .stack = "st-snapsnap", .tenant = who.tenant, .kind = TEMPLATE_SNAPSHOT};
     struct put p = {0};
     (void)add(who.tenant, "web", NULL, "st-aaaaaaaa");
-    tmpl_put(&f, &n, was_put, &p);
+    template_put(rooms.templates, &n, was_put, &p);
     await(&p);
     assert_int_equal(p.status, 409);
     assert_string_equal(stack_of(who.tenant, "web"), "st-aaaaaaaa");
-    assert_int_equal(tmpl_find(&f, who.tenant, "web", NULL)->kind, TMPL_BUILT);
+    assert_int_equal(template_find(rooms.templates, who.tenant, "web", NULL)->kind, TEMPLATE_BUILT);
     assert_false(was_dropped("st-aaaaaaaa"));
 }
 
 static void test_a_snapshot_stays_one_beside_builds(void **state)
 {
     (void)state;
-    struct tmpl_config c = {.user = (char[]){"u"}};
-    struct tmpl_new n = {.name = "web",
-                         .stack = "st-snapsnap",
-                         .source = "i0box",
-                         .tenant = who.tenant,
-                         .kind = TMPL_SNAPSHOT,
-                         .config = &c};
+    struct template_config c = {.user = (char[]){"u"}};
+    struct template_new n = {.name = "web",
+                             .stack = "st-snapsnap",
+                             .source = "i0box",
+                             .tenant = who.tenant,
+                             .kind = TEMPLATE_SNAPSHOT,
+                             .config = &c};
     struct put p = {0};
-    tmpl_put(&f, &n, was_put, &p);
+    template_put(rooms.templates, &n, was_put, &p);
     await(&p);
-    assert_int_equal(state_kept(&f, who.tenant).count, 1);
-    assert_int_equal(add_with("v1", "st-aaaaaaaa", TMPL_BUILT, &c).status, 0);
-    assert_int_equal(state_kept(&f, who.tenant).count, 1);
-    const struct tmpl *t = tmpl_find(&f, who.tenant, "web", NULL);
-    assert_false(tmpl_only_snapshots(t));
+    assert_int_equal(state_kept(rooms.stacks, who.tenant).count, 1);
+    assert_int_equal(add_with("v1", "st-aaaaaaaa", TEMPLATE_BUILT, &c).status, 0);
+    assert_int_equal(state_kept(rooms.stacks, who.tenant).count, 1);
+    const struct template *t = template_find(rooms.templates, who.tenant, "web", NULL);
+    assert_false(template_only_snapshots(t));
     assert_string_equal(t->source, "i0box");
     stop();
     start();
-    assert_int_equal(state_kept(&f, who.tenant).count, 1);
+    assert_int_equal(state_kept(rooms.stacks, who.tenant).count, 1);
     p = (struct put){0};
-    tmpl_remove(&f, tmpl_find(&f, who.tenant, "web", NULL), "v1", was_put, &p);
+    template_remove(rooms.templates, template_find(rooms.templates, who.tenant, "web", NULL), "v1", was_put, &p);
     await(&p);
-    assert_true(tmpl_only_snapshots(tmpl_find(&f, who.tenant, "web", NULL)));
+    assert_true(template_only_snapshots(template_find(rooms.templates, who.tenant, "web", NULL)));
     p = (struct put){0};
-    n.tenant = who.tenant;         /* a new one since the restart */
-    tmpl_put(&f, &n, was_put, &p); /* and may be made again */
+    n.tenant = who.tenant;                          /* a new one since the restart */
+    template_put(rooms.templates, &n, was_put, &p); /* and may be made again */
     await(&p);
     assert_int_equal(p.status, 0);
 }
@@ -542,79 +546,79 @@ static void test_what_an_image_was_fetched_as_stays_with_its_tags(void **state)
     static const char digest[] = "aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa";
     static const char *const tags[] = {"default", "again"};
     struct put p[5] = {{0}};
-    struct tmpl_new n = {.name = "web",
-                         .tag = "1",
-                         .stack = "st-aaaaaaaa",
-                         .tenant = who.tenant,
-                         .kind = TMPL_IMPORTED,
-                         .image = "ghcr.io/a/\"b:1",
-                         .manifest = digest};
-    tmpl_put(&f, &n, was_put, &p[0]);
+    struct template_new n = {.name = "web",
+                             .tag = "1",
+                             .stack = "st-aaaaaaaa",
+                             .tenant = who.tenant,
+                             .kind = TEMPLATE_IMPORTED,
+                             .image = "ghcr.io/a/\"b:1",
+                             .manifest = digest};
+    template_put(rooms.templates, &n, was_put, &p[0]);
     await(&p[0]);
-    const struct tmpl_tag *tag = NULL;
-    const struct tmpl *t = tmpl_find(&f, who.tenant, "web:1", &tag);
+    const struct template_tag *tag = NULL;
+    const struct template *t = template_find(rooms.templates, who.tenant, "web:1", &tag);
     for (size_t i = 0; i < ARRAY_LEN(tags); i++) {
-        tmpl_tag(&f, t, tag, tags[i], was_put, &p[1 + i]);
+        template_tag(rooms.templates, t, tag, tags[i], was_put, &p[1 + i]);
         await(&p[1 + i]);
-        t = tmpl_find(&f, who.tenant, "web:1", &tag);
+        t = template_find(rooms.templates, who.tenant, "web:1", &tag);
     }
     (void)add(who.tenant, "web", "own", "st-bbbbbbbb");
-    struct tmpl_new mine = {.name = "mine",
-                            .stack = "st-cccccccc",
-                            .tenant = who.tenant,
-                            .kind = TMPL_IMPORTED,
-                            .image = n.image,
-                            .given = true};
-    tmpl_put(&f, &mine, was_put, &p[4]);
+    struct template_new mine = {.name = "mine",
+                                .stack = "st-cccccccc",
+                                .tenant = who.tenant,
+                                .kind = TEMPLATE_IMPORTED,
+                                .image = n.image,
+                                .given = true};
+    template_put(rooms.templates, &mine, was_put, &p[4]);
     await(&p[4]);
     for (int round = 0; round < 2; round++) {
-        (void)tmpl_find(&f, who.tenant, "web:1", &tag);
-        assert_string_equal(tmpl_image(tag), n.image);
+        (void)template_find(rooms.templates, who.tenant, "web:1", &tag);
+        assert_string_equal(template_image(tag), n.image);
         assert_string_equal(tag->origin->manifest, digest);
         assert_true(tag->bytes == 0 && tag->created_unix_ms > 0);
-        (void)tmpl_find(&f, who.tenant, "web", &tag);
-        assert_string_equal(tmpl_image(tag), n.image);
-        (void)tmpl_find(&f, who.tenant, "web:again", &tag);
-        assert_string_equal(tmpl_image(tag), "");
-        assert_string_equal(tmpl_fetched(tag), n.image);
-        (void)tmpl_find(&f, who.tenant, "web:own", &tag);
-        assert_string_equal(tmpl_fetched(tag), "");
+        (void)template_find(rooms.templates, who.tenant, "web", &tag);
+        assert_string_equal(template_image(tag), n.image);
+        (void)template_find(rooms.templates, who.tenant, "web:again", &tag);
+        assert_string_equal(template_image(tag), "");
+        assert_string_equal(template_fetched(tag), n.image);
+        (void)template_find(rooms.templates, who.tenant, "web:own", &tag);
+        assert_string_equal(template_fetched(tag), "");
         assert_int_equal(tag->bytes, 10);
-        (void)tmpl_find(&f, who.tenant, "mine", &tag);
-        assert_string_equal(tmpl_image(tag), "");
-        assert_string_equal(tmpl_fetched(tag), n.image);
+        (void)template_find(rooms.templates, who.tenant, "mine", &tag);
+        assert_string_equal(template_image(tag), "");
+        assert_string_equal(template_fetched(tag), n.image);
         stop();
         start();
     }
-    tmpl_remove(&f, tmpl_find(&f, who.tenant, "web", NULL), "1", was_put, &p[3]);
+    template_remove(rooms.templates, template_find(rooms.templates, who.tenant, "web", NULL), "1", was_put, &p[3]);
     await(&p[3]);
-    (void)tmpl_find(&f, who.tenant, "web", &tag);
-    assert_string_equal(tmpl_image(tag), n.image);
+    (void)template_find(rooms.templates, who.tenant, "web", &tag);
+    assert_string_equal(template_image(tag), n.image);
 }
 
 static void test_configuration_as_text_and_back(void **state)
 {
     (void)state;
     struct err err;
-    struct tmpl_config c = {.user = (char *)"a\"b",
-                            .start = (char *)"x\n",
-                            .cpu_milli = 1500,
-                            .memory = 1,
-                            .history = true},
-                       back;
+    struct template_config c = {.user = (char *)"a\"b",
+                                .start = (char *)"x\n",
+                                .cpu_milli = 1500,
+                                .memory = 1,
+                                .history = true},
+                           back;
     strv_add(&c.env, "A=\xc3\xa4");
-    char *text = tmpl_config_json(&c);
-    assert_int_equal(tmpl_config_parse(text, &back, &err), 0);
+    char *text = template_config_json(&c);
+    assert_int_equal(template_config_parse(text, &back, &err), 0);
     assert_string_equal(back.user, c.user);
     assert_string_equal(back.start, c.start);
     assert_string_equal(back.env.v[0], c.env.v[0]);
     assert_null(back.ready);
     assert_int_equal(back.cpu_milli, 1500);
     assert_true(back.history);
-    tmpl_config_done(&back);
+    template_config_done(&back);
     free(text);
     strv_done(&c.env);
-    assert_int_equal(tmpl_config_parse("", &back, &err), 0);
+    assert_int_equal(template_config_parse("", &back, &err), 0);
     static const char *const bad[] = {"[]",
                                       "{",
                                       "{\"user\":1}",
@@ -625,7 +629,7 @@ static void test_configuration_as_text_and_back(void **state)
                                       "{\"memory\":-1}",
                                       "{\"cpuMilli\":99999999}"};
     for (size_t i = 0; i < ARRAY_LEN(bad); i++)
-        assert_int_equal(tmpl_config_parse(bad[i], &back, &err), -1);
+        assert_int_equal(template_config_parse(bad[i], &back, &err), -1);
 }
 
 #define T(name) cmocka_unit_test_setup_teardown(name, set_up, tear_down)

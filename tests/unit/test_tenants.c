@@ -1,19 +1,11 @@
-#include "await.h"
-#include "front/tenants.h"
+/* Tenants, their keys, quotas and rates. */
+#include "tenants/tenants.h"
 
-#include <fcntl.h>
-#include <ftw.h>
-#include <sys/stat.h>
 #include <time.h>
-#include <unistd.h>
 
 #include "base/sha256.h"
-#include "store/store.h"
-#include "tests/lib/unit.h"
+#include "rooms-world.h"
 
-static char dir[64];
-static struct front f;
-static int dir_fd;
 static uint64_t now_ms;
 
 static uint64_t clock_ms(void *arg)
@@ -21,56 +13,32 @@ static uint64_t clock_ms(void *arg)
     (void)arg;
     return now_ms;
 }
-static int rm_one(const char *p, const struct stat *st, int flag, struct FTW *ftw)
-{
-    (void)st;
-    (void)flag;
-    (void)ftw;
-    return remove(p);
-}
-static void start(void)
-{
-    struct err err = {0};
-    if (store_open(f.loop, dir_fd, dir, &f.store, &err) < 0 || tenants_load(&f, &err) < 0)
-        fail_msg("%s", err.msg);
-}
-static void stop(void)
-{
-    loop_settle(f.loop);
-    store_close(f.store);
-    tenants_free(&f);
-}
 
 static const char admin[] = "e2b_0123456789abcdef0123456789abcdef01234567";
 
 static int set_up(void **state)
 {
-    struct err err;
     (void)state;
-    (void)snprintf(dir, sizeof dir, FAST_DIR "/hutch-tenants-XXXXXX");
-    if (!mkdtemp(dir) || loop_new(&f.loop, &err) < 0)
+    if (rooms_prepare("tenants") < 0)
         return -1;
-    dir_fd = open(dir, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
     now_ms = 1000000;
-    loop_set_clock(f.loop, clock_ms, NULL);
-    sha256_hex(admin, strlen(admin), f.admin_digest);
-    start();
+    loop_set_clock(rooms.loop, clock_ms, NULL);
+    sha256_hex(admin, strlen(admin), rooms.admin_digest);
+    rooms_start();
     return 0;
 }
 static int tear_down(void **state)
 {
     (void)state;
-    stop();
-    loop_free(f.loop);
-    (void)close(dir_fd);
-    return nftw(dir, rm_one, 8, FTW_DEPTH | FTW_PHYS);
+    rooms_stop();
+    return rooms_done();
 }
 
 static bool auth(const char *name, const char *value, struct principal *p)
 {
     struct http_field field = {name, value};
     struct http_req r = {.fields = {&field, 1}};
-    return tenants_auth(&f, &r, p);
+    return tenants_auth(rooms.tenants, &r, p);
 }
 
 struct result {
@@ -88,7 +56,7 @@ static void wait_for(struct result *r)
 {
     struct err err;
     AWAIT (r->calls != 0)
-        assert_int_equal(loop_step(f.loop, 20, &err), 0);
+        assert_int_equal(loop_step(rooms.loop, 20, &err), 0);
     assert_int_equal(r->calls, 1);
 }
 
@@ -108,9 +76,9 @@ static void test_admin_key(void **state)
     assert_false(auth("authorization", admin, &p));
     assert_false(auth("cookie", admin, &p));
     /* A new admin.key replaces the old one. */
-    stop();
-    sha256_hex("e2b_ffffffffffffffffffffffffffffffffffffffff", 44, f.admin_digest);
-    start();
+    rooms_stop();
+    sha256_hex("e2b_ffffffffffffffffffffffffffffffffffffffff", 44, rooms.admin_digest);
+    rooms_start();
     assert_false(auth("x-api-key", admin, &p));
     assert_true(auth("x-api-key", "e2b_ffffffffffffffffffffffffffffffffffffffff", &p));
 }
@@ -122,11 +90,11 @@ static void test_keys(void **state)
     struct result r = {0};
     char secret[64], id[24], other[64], other_id[24];
     struct quota q = {.sandboxes = 2};
-    tenant_put(&f, "acme", "Acme", &q, done, &r);
+    tenant_put(rooms.tenants, "acme", "Acme", &q, done, &r);
     assert_int_equal(r.calls, 0); /* never before it returns */
     wait_for(&r);
     r = (struct result){0};
-    key_create(&f, "acme", "ci", SCOPE_SANDBOXES, 0, secret, id, done, &r);
+    key_create(rooms.tenants, "acme", "ci", SCOPE_SANDBOXES, 0, secret, id, done, &r);
     wait_for(&r);
     assert_int_equal(r.eno, 0);
     assert_true(auth("x-api-key", secret, &p));
@@ -137,7 +105,7 @@ static void test_keys(void **state)
     for (uint64_t ahead = 2, end = 0; (uint64_t)time(NULL) >= end; ahead *= 4) { /* looked at before it is over */
         r = (struct result){0};
         end = (uint64_t)time(NULL) + ahead;
-        key_create(&f, "acme", "soon", SCOPE_READ, end, other, other_id, done, &r);
+        key_create(rooms.tenants, "acme", "soon", SCOPE_READ, end, other, other_id, done, &r);
         wait_for(&r);
         good = auth("x-api-key", other, &p);
     }
@@ -145,16 +113,16 @@ static void test_keys(void **state)
     AWAIT (!auth("x-api-key", other, &p))
         (void)usleep(20000);
     assert_false(auth("x-api-key", other, &p));
-    stop();
-    start();
+    rooms_stop();
+    rooms_start();
     assert_true(auth("x-api-key", secret, &p));
     assert_int_equal(p.tenant->quota.sandboxes, 2);
     r = (struct result){0};
-    key_remove(&f, id, done, &r);
+    key_remove(rooms.tenants, id, done, &r);
     assert_false(auth("x-api-key", secret, &p));
     wait_for(&r);
-    stop();
-    start();
+    rooms_stop();
+    rooms_start();
     assert_false(auth("x-api-key", secret, &p));
 }
 
@@ -167,32 +135,32 @@ static void test_refusals(void **state)
     static const char *const bad[] = {"", "A", "a b", "../x", "a/b", "0123456789012345678901234567890123456789", "-x"};
     for (size_t i = 0; i < ARRAY_LEN(bad); i++) {
         r = (struct result){0};
-        tenant_put(&f, bad[i], "x", &q, done, &r);
+        tenant_put(rooms.tenants, bad[i], "x", &q, done, &r);
         wait_for(&r);
         assert_non_null(strstr(r.msg, "1 to 39"));
     }
     r = (struct result){0};
-    tenant_remove(&f, TENANT_DEFAULT, done, &r);
+    tenant_remove(rooms.tenants, TENANT_DEFAULT, done, &r);
     wait_for(&r);
     assert_int_not_equal(r.eno, 0);
     r = (struct result){0};
-    tenant_remove(&f, "nobody", done, &r);
+    tenant_remove(rooms.tenants, "nobody", done, &r);
     wait_for(&r);
     assert_non_null(strstr(r.msg, "no such tenant"));
     r = (struct result){0};
-    key_create(&f, "nobody", "x", SCOPE_READ, 0, secret, id, done, &r);
+    key_create(rooms.tenants, "nobody", "x", SCOPE_READ, 0, secret, id, done, &r);
     wait_for(&r);
     assert_non_null(strstr(r.msg, "no such tenant"));
     r = (struct result){0};
-    key_create(&f, TENANT_DEFAULT, "x", 0, 0, secret, id, done, &r);
+    key_create(rooms.tenants, TENANT_DEFAULT, "x", 0, 0, secret, id, done, &r);
     wait_for(&r);
     assert_non_null(strstr(r.msg, "scope"));
     r = (struct result){0};
-    key_create(&f, TENANT_DEFAULT, "x", SCOPE_READ, 1, secret, id, done, &r);
+    key_create(rooms.tenants, TENANT_DEFAULT, "x", SCOPE_READ, 1, secret, id, done, &r);
     wait_for(&r);
     assert_non_null(strstr(r.msg, "past"));
     r = (struct result){0};
-    key_remove(&f, KEY_ADMIN, done, &r);
+    key_remove(rooms.tenants, KEY_ADMIN, done, &r);
     wait_for(&r);
     assert_non_null(strstr(r.msg, "stays"));
 }
@@ -202,7 +170,7 @@ static void test_rate(void **state)
     (void)state;
     struct tenant t = {.quota = {.requests_per_second = 10, .burst = 5}};
     unsigned admitted = 0, wait = 0;
-    while (admitted < 100 && (wait = tenants_throttle(&f, &t)) == 0)
+    while (admitted < 100 && (wait = tenants_throttle(rooms.tenants, &t)) == 0)
         admitted++;
     assert_int_equal(admitted, 6); /* the burst and the one that is due */
     assert_int_equal(wait, 1);
@@ -211,13 +179,13 @@ static void test_rate(void **state)
     admitted = 0;
     for (int i = 0; i < 1000; i++) {
         now_ms += 10;
-        assert_int_equal(loop_step(f.loop, 0, &err), 0);
-        admitted += tenants_throttle(&f, &t) == 0;
+        assert_int_equal(loop_step(rooms.loop, 0, &err), 0);
+        admitted += tenants_throttle(rooms.tenants, &t) == 0;
     }
     assert_in_range(admitted, 99, 101);
     t.quota.requests_per_second = 0;
     for (int i = 0; i < 1000; i++)
-        assert_int_equal(tenants_throttle(&f, &t), 0);
+        assert_int_equal(tenants_throttle(rooms.tenants, &t), 0);
 }
 
 static void test_quota(void **state)
@@ -227,21 +195,21 @@ static void test_quota(void **state)
     struct tenant_need small = {.cpu_milli = 500, .memory = 1ULL << 30, .disk = 1 << 20},
                        huge = {.cpu_milli = 500, .memory = UINT64_MAX, .disk = 1};
     char why[200] = "";
-    assert_int_equal(tenant_take(&f, &t, &small, why), 0);
-    assert_true(tenant_take(&f, &t, &huge, why) > 0);
+    assert_int_equal(tenant_take(rooms.tenants, &t, &small, why), 0);
+    assert_true(tenant_take(rooms.tenants, &t, &huge, why) > 0);
     assert_non_null(strstr(why, "memory is used up: 1 GiB of 4 GiB"));
-    assert_int_equal(tenant_take(&f, &t, &small, why), 0);
-    assert_int_equal(tenant_take(&f, &t, &small, why), 0);
-    assert_in_range(tenant_take(&f, &t, &small, why), 1, 30);
+    assert_int_equal(tenant_take(rooms.tenants, &t, &small, why), 0);
+    assert_int_equal(tenant_take(rooms.tenants, &t, &small, why), 0);
+    assert_in_range(tenant_take(rooms.tenants, &t, &small, why), 1, 30);
     assert_non_null(strstr(why, "3 of 3 are running"));
-    tenant_give_back(&f, &t, &small, true);
+    tenant_give_back(rooms.tenants, &t, &small, true);
     assert_int_equal(t.sandboxes, 2);
     struct tenant_need cpus = {.cpu_milli = 4001};
-    assert_true(tenant_take(&f, &t, &cpus, why) > 0);
+    assert_true(tenant_take(rooms.tenants, &t, &cpus, why) > 0);
     assert_non_null(strstr(why, "CPUs"));
-    assert_int_equal(tenant_take(&f, &t, &small, why), 0);
+    assert_int_equal(tenant_take(rooms.tenants, &t, &small, why), 0);
     for (int i = 0; i < 3; i++)
-        tenant_give_back(&f, &t, &small, true);
+        tenant_give_back(rooms.tenants, &t, &small, true);
     assert_int_equal(t.sandboxes, 0);
     assert_int_equal(t.cpu_milli, 0);
     assert_true(t.memory == 0 && t.disk == 0);
@@ -255,28 +223,28 @@ static void test_removal(void **state)
     char secret[64], id[24], why[200];
     struct quota q = {0};
     struct tenant_need need = {.cpu_milli = 1};
-    tenant_put(&f, "gone", "x", &q, done, &r);
+    tenant_put(rooms.tenants, "gone", "x", &q, done, &r);
     wait_for(&r);
     r = (struct result){0};
-    key_create(&f, "gone", "x", SCOPE_SANDBOXES, 0, secret, id, done, &r);
+    key_create(rooms.tenants, "gone", "x", SCOPE_SANDBOXES, 0, secret, id, done, &r);
     wait_for(&r);
-    struct tenant *t = tenants_find(&f, "gone");
-    assert_int_equal(tenant_take(&f, t, &need, why), 0);
+    struct tenant *t = tenants_find(rooms.tenants, "gone");
+    assert_int_equal(tenant_take(rooms.tenants, t, &need, why), 0);
     r = (struct result){0};
-    tenant_remove(&f, "gone", done, &r);
+    tenant_remove(rooms.tenants, "gone", done, &r);
     wait_for(&r);
     assert_non_null(strstr(r.msg, "1 sandboxes"));
-    tenant_give_back(&f, t, &need, true);
+    tenant_give_back(rooms.tenants, t, &need, true);
     r = (struct result){0};
-    tenant_remove(&f, "gone", done, &r);
-    assert_true(tenant_take(&f, t, &need, why) > 0); /* nothing begins while it goes */
+    tenant_remove(rooms.tenants, "gone", done, &r);
+    assert_true(tenant_take(rooms.tenants, t, &need, why) > 0); /* nothing begins while it goes */
     assert_false(auth("x-api-key", secret, &p));
     wait_for(&r);
-    assert_null(tenants_find(&f, "gone"));
+    assert_null(tenants_find(rooms.tenants, "gone"));
     assert_false(auth("x-api-key", secret, &p));
-    stop();
-    start();
-    assert_null(tenants_find(&f, "gone"));
+    rooms_stop();
+    rooms_start();
+    assert_null(tenants_find(rooms.tenants, "gone"));
 }
 
 int main(void)

@@ -12,7 +12,7 @@
 #include <time.h>
 #include <unistd.h>
 
-#include "cli/term.h"
+#include "cli/run/term.h"
 #include "os/pty.h"
 
 /* Two pairs: `user` is where a person would sit, `tty` what the shell gave us; `master` and `slave` are the command's. */

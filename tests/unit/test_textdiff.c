@@ -11,7 +11,7 @@
 static char *diff(const char *a, const char *b)
 {
     struct buf out = {0};
-    assert_true(textdiff("x", a, strlen(a), b, strlen(b), &out));
+    assert_true(textdiff_add("x", a, strlen(a), b, strlen(b), &out));
     char *text = strdup(buf_str(&out));
     buf_done(&out);
     return text;
@@ -47,7 +47,7 @@ static void what_is_no_text_is_one_line(void **state)
 {
     (void)state;
     struct buf out = {0};
-    assert_false(textdiff("x", "a\0b", 3, "c", 1, &out));
+    assert_false(textdiff_add("x", "a\0b", 3, "c", 1, &out));
     assert_string_equal(buf_str(&out), "x differs (not text)\n");
     buf_done(&out);
 }
@@ -60,7 +60,7 @@ static void far_too_different_texts_are_refused_in_bounded_work(void **state)
         buf_addf(&a, "left %d\n", i);
         buf_addf(&b, "right %d\n", i);
     }
-    assert_false(textdiff("x", a.p, a.n, b.p, b.n, &out));
+    assert_false(textdiff_add("x", a.p, a.n, b.p, b.n, &out));
     assert_non_null(strstr(buf_str(&out), "too much"));
     buf_done(&a);
     buf_done(&b);
@@ -98,7 +98,7 @@ static void git_applies_what_random_edits_give(void **state)
             buf_adds(&a, "x\n");
         if (b.n == 0)
             buf_adds(&b, "y\n");
-        if (textdiff("f", a.p, a.n, b.p, b.n, &out) && a.n + b.n > 0 && strstr(buf_str(&out), "@@")) {
+        if (textdiff_add("f", a.p, a.n, b.p, b.n, &out) && a.n + b.n > 0 && strstr(buf_str(&out), "@@")) {
             put(dir, "f", a.p, a.n);
             put(dir, "want", b.p, b.n);
             put(dir, "patch", out.p, out.n);

@@ -3,9 +3,9 @@
 #include <string.h>
 #include <ucontext.h>
 
+#include "api/e2b/envd.h"
 #include "base/cleanup.h"
 #include "base/sha256.h"
-#include "front/e2b/envd.h"
 #include "tests/lib/unit.h"
 
 enum { SECRET = 44 };
@@ -14,7 +14,7 @@ enum { SECRET = 44 };
 static char given[SECRET + 1], secret[SECRET + 1], digest[SHA256_HEX];
 static volatile bool equal;
 
-static void compare_tokens(void) { equal = sign_equal(given, secret); }
+static void compare_tokens(void) { equal = sha256_equal_text(given, secret); }
 static void digest_key(void) { sha256_hex(given, SECRET, digest); }
 static void compare_naively(void)
 {

@@ -6,7 +6,7 @@
 
 #include "base/fd.h"
 #include "tests/lib/unit.h"
-#include "wall/box-trust.h"
+#include "wall/sandbox-trust.h"
 
 #define BUNDLE "etc/ssl/certs/ca-certificates.crt"
 
@@ -225,17 +225,17 @@ static void the_stamp_changes_with_a_bundle(void **state)
 }
 
 /* Made by another program from the same certificate. */
-enum { STORE_BODY = 66 };
-static const unsigned char store_digest[] = {0xc3, 0xa7, 0xd7, 0xad, 0x63, 0x5b, 0xd2, 0xfb, 0xb7, 0x5f,
-                                             0xca, 0xb3, 0x5b, 0xd6, 0x98, 0x4a, 0x13, 0x4e, 0x01, 0x1c};
+enum { DB_BODY = 66 };
+static const unsigned char db_digest[] = {0xc3, 0xa7, 0xd7, 0xad, 0x63, 0x5b, 0xd2, 0xfb, 0xb7, 0x5f,
+                                          0xca, 0xb3, 0x5b, 0xd6, 0x98, 0x4a, 0x13, 0x4e, 0x01, 0x1c};
 
 static void a_new_store_has_the_digest_that_java_checks(void **state)
 {
     (void)state;
     _cleanup_buf_ struct buf b = {0};
     assert_int_equal(jks_make("no store", 8, NULL, 0, ca, sizeof ca - 1, &b), 0);
-    assert_int_equal(b.n, STORE_BODY + 20);
-    assert_memory_equal(b.p + STORE_BODY, store_digest, 20);
+    assert_int_equal(b.n, DB_BODY + 20);
+    assert_memory_equal(b.p + DB_BODY, db_digest, 20);
 }
 
 static void an_old_store_keeps_its_entries(void **state)

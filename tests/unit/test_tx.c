@@ -1,13 +1,14 @@
 /* Commits of transactions that do not come to an end at once: what may be done with the sandbox meanwhile, and what not. */
 #include "await.h"
-#include "front/transactions.h"
+#include "base/clock.h"
+#include "snapshots/transactions.h"
 
-#include "front/boxes-int.h"
-#include "front/changes.h"
-#include "front/generations.h"
-#include "stock/diff.h"
+#include "layers/diff.h"
+#include "sandboxes/sandboxes-int.h"
+#include "snapshots/changes.h"
+#include "snapshots/generations.h"
 
-#include "boxes-world.h"
+#include "sandboxes-world.h"
 
 struct told {
     int calls;
@@ -21,17 +22,18 @@ static void note(struct told *t, const struct state_failure *failure)
     (void)snprintf(t->text, sizeof t->text, "%s", failure ? failure->text : "");
 }
 static void told(void *arg, const struct state_failure *failure) { note(arg, failure); }
-static void shot(void *arg, const struct tmpl *t, const struct state_cost *cost, const struct state_failure *failure)
+static void shot(void *arg, const struct template *t, const struct state_cost *cost,
+                 const struct state_failure *failure)
 {
     (void)t, (void)cost;
     note(arg, failure);
 }
-static void undone(void *arg, const struct stock_reply *r, const struct state_failure *failure)
+static void undone(void *arg, const struct layers_reply *r, const struct state_failure *failure)
 {
     (void)r;
     note(arg, failure);
 }
-static void committed(void *arg, const struct stock_reply *r, const struct state_failure *failure, int fd)
+static void committed(void *arg, const struct layers_reply *r, const struct state_failure *failure, int fd)
 {
     (void)r;
     assert_int_equal(fd, -1);
@@ -61,7 +63,7 @@ static void next_try(uint64_t ms)
     step(3);
 }
 
-static struct box *box_;
+static struct sandbox *sandbox_;
 static struct transaction *tx;
 
 static void written(void *arg, const struct err *err)
@@ -70,44 +72,52 @@ static void written(void *arg, const struct err *err)
     *(bool *)arg = true;
 }
 
+/* The next front reads what this one wrote; keeper still has the sandbox. */
+static void next_front(void)
+{
+    char id[SANDBOX_ID_MAX];
+    memcpy(id, sandbox_->id, sizeof id);
+    k.nitems = 1;
+    k.items[0] = (struct keeper_item){.alive = 1, .frozen = k.frozen};
+    (void)snprintf(k.items[0].id, sizeof k.items[0].id, "%s", id);
+    stop();
+    start();
+    sandboxes_keeper_up(rooms.sandboxes);
+    sandbox_ = sandbox_find(rooms.sandboxes, id);
+    assert_non_null(sandbox_);
+    tx = transaction_find(rooms.snapshots, id, "tx-1");
+    assert_non_null(tx);
+}
+
 static int set_up_tx(void **state)
 {
-    struct err err;
     struct told t = {0};
-    struct box_spec spec = host_spec();
+    struct sandbox_spec spec = host_spec();
     if (set_up(state) < 0)
         return -1;
-    (void)mkdirat(dirfd_, "base", 0755);
+    (void)mkdirat(rooms.dir_fd, "base", 0755);
     spec.template = "base";
     spec.timeout_s = 3600;
-    box_ = box_find(&f, make(&spec).id);
-    struct store_transaction row = {.id = "tx-1",
-                                    .sandbox = box_->id,
-                                    .tenant = who.tenant->id,
-                                    .base = "st-aaaaaaaa",
-                                    .result = "st-bbbbbbbb",
-                                    .command = "true",
-                                    .at_unix_ms = boxes_unix_ms(),
-                                    .state = STORE_TRANSACTION_OPEN,
-                                    .out = "",
-                                    .err = ""};
+    sandbox_ = sandbox_find(rooms.sandboxes, make(&spec).id);
+    struct db_transaction row = {.id = "tx-1",
+                                 .sandbox = sandbox_->id,
+                                 .tenant = who.tenant->id,
+                                 .base = "st-aaaaaaaa",
+                                 .result = "st-bbbbbbbb",
+                                 .command = "true",
+                                 .at_unix_ms = clock_unix_ms(),
+                                 .state = DB_TRANSACTION_OPEN,
+                                 .out = "",
+                                 .err = ""};
     bool there = false; /* what is no longer queued may not be committed yet */
-    store_transaction_put(f.store, &row, written, &there);
+    db_transaction_put(rooms.db, &row, written, &there);
     AWAIT (there)
         step(1);
-    if (generations_load(&f, &err) < 0 || transactions_load(&f, &err) < 0)
-        return -1;
-    tx = transaction_find(&f, box_->id, "tx-1");
-    box_pause(&f, box_, true, told, &t);
+    next_front();
+    sandbox_pause(rooms.sandboxes, sandbox_, true, told, &t);
     expect(&t, 0, "");
-    assert_int_equal(box_->state, BOX_FROZEN);
-    return tx ? 0 : -1;
-}
-static int tear_down_tx(void **state)
-{
-    transactions_free(&f);
-    generations_free(&f);
-    return tear_down(state);
+    assert_int_equal(sandbox_->state, SANDBOX_FROZEN);
+    return 0;
 }
 
 /* --- tests ---------------------------------------------------------------------------------------------------------- */
@@ -118,27 +128,27 @@ static void test_until_it_is_settled_nothing_else_changes_the_files(void **state
     struct told commit = {0}, t = {0};
     static const char busy[] = TRANSACTION_COMMIT;
     k.hold_apply = true;
-    transaction_commit(&f, box_, tx, committed, &commit);
+    transaction_commit(rooms.snapshots, sandbox_, tx, committed, &commit);
     AWAIT (k.applies)
         step(1);
     assert_int_equal(k.applies, 1);
-    box_resume(&f, box_, 0, told, &t);
+    sandbox_resume(rooms.sandboxes, sandbox_, 0, told, &t);
     expect(&t, 503, busy);
-    box_unload(&f, box_, told, &t);
+    sandbox_unload(rooms.sandboxes, sandbox_, told, &t);
     expect(&t, 503, busy);
-    box_snapshot(&f, box_, NULL, shot, &t);
+    sandbox_snapshot(rooms.snapshots, sandbox_, NULL, shot, &t);
     expect(&t, 503, busy);
-    generation_undo(&f, box_, 1, undone, &t);
+    generation_undo(rooms.snapshots, sandbox_, 1, undone, &t);
     expect(&t, 503, busy);
-    transaction_commit(&f, box_, tx, committed, &t);
+    transaction_commit(rooms.snapshots, sandbox_, tx, committed, &t);
     expect(&t, 503, busy);
     k.hold_apply = false;
-    k.held_apply(k.held_apply_arg, &(struct stock_reply){0}, -1);
+    k.held_apply(k.held_apply_arg, &(struct layers_reply){0}, -1);
     expect(&commit, 0, "");
-    assert_null(transaction_find(&f, box_->id, "tx-1"));
-    box_resume(&f, box_, 0, told, &t);
+    assert_null(transaction_find(rooms.snapshots, sandbox_->id, "tx-1"));
+    sandbox_resume(rooms.sandboxes, sandbox_, 0, told, &t);
     expect(&t, 0, "");
-    box_pause(&f, box_, true, told, &t);
+    sandbox_pause(rooms.sandboxes, sandbox_, true, told, &t);
     expect(&t, 0, "");
 }
 
@@ -146,37 +156,37 @@ static void test_between_two_tries_it_can_be_resumed(void **state)
 {
     (void)state;
     struct told commit = {0}, t = {0};
-    k.apply_error = STOCK_BUSY; /* as when its disk is full: neither laid nor taken back */
-    transaction_commit(&f, box_, tx, committed, &commit);
+    k.apply_error = LAYERS_BUSY; /* as when its disk is full: neither laid nor taken back */
+    transaction_commit(rooms.snapshots, sandbox_, tx, committed, &commit);
     AWAIT (k.applies)
         step(1);
     step(3);
     k.hold_resume = true;
-    box_resume(&f, box_, 0, told, &t);
+    sandbox_resume(rooms.sandboxes, sandbox_, 0, told, &t);
     clock_add += 2100;
     step(5);
     assert_int_equal(k.applies, 1); /* not while it is on its way */
     k.held_resume(k.held_resume_arg, &(struct keeper_reply){0});
     expect(&t, 0, "");
-    assert_int_equal(box_->state, BOX_RUNNING);
-    box_pause(&f, box_, true, told, &t);
+    assert_int_equal(sandbox_->state, SANDBOX_RUNNING);
+    sandbox_pause(rooms.sandboxes, sandbox_, true, told, &t);
     expect(&t, 503, TRANSACTION_COMMIT);
-    box_snapshot(&f, box_, NULL, shot, &t);
+    sandbox_snapshot(rooms.snapshots, sandbox_, NULL, shot, &t);
     expect(&t, 503, TRANSACTION_COMMIT);
-    k.apply_error = STOCK_OK; /* somebody made room */
+    k.apply_error = LAYERS_OK; /* somebody made room */
     clock_add += 2100;
     expect(&commit, 0, "");
-    assert_null(box_->busy);
-    assert_false(box_->busy_waits);
-    assert_null(transaction_find(&f, box_->id, "tx-1"));
+    assert_null(sandbox_->busy);
+    assert_false(sandbox_->busy_waits);
+    assert_null(transaction_find(rooms.snapshots, sandbox_->id, "tx-1"));
 }
 
 static void test_what_nobody_waits_for_is_tried_less_and_less(void **state)
 {
     (void)state;
     struct told commit = {0};
-    k.apply_error = STOCK_BUSY;
-    transaction_commit(&f, box_, tx, committed, &commit);
+    k.apply_error = LAYERS_BUSY;
+    transaction_commit(rooms.snapshots, sandbox_, tx, committed, &commit);
     AWAIT (k.applies)
         step(1);
     step(3);
@@ -187,7 +197,7 @@ static void test_what_nobody_waits_for_is_tried_less_and_less(void **state)
         next_try(ms);
     next_try(60000);
     next_try(60000);
-    assert_string_equal(box_->busy, TRANSACTION_COMMIT);
+    assert_string_equal(sandbox_->busy, TRANSACTION_COMMIT);
 }
 
 static void generated(void *arg, const struct generation *g, const struct state_failure *failure)
@@ -200,34 +210,17 @@ static void count(void *arg, const struct transaction *t)
     (void)t;
     ++*(int *)arg;
 }
-/* The next front reads what this one wrote. */
-static void next_front(void)
-{
-    struct err err;
-    bool there = false;
-    store_barrier(f.store, written, &there);
-    AWAIT (there)
-        step(1);
-    transactions_free(&f);
-    generations_free(&f);
-    f.boxes->nends -= 2;
-    box_->busy = NULL;
-    box_->busy_waits = false;
-    assert_int_equal(generations_load(&f, &err), 0);
-    assert_int_equal(transactions_load(&f, &err), 0);
-}
-
 static void test_an_undo_goes_on_with_the_next_front(void **state)
 {
     (void)state;
     struct told t = {0};
     int seen = 0, applies;
     char to[STACK_ID_MAX], from[STACK_ID_MAX];
-    generation_make(&f, box_, "true", generated, &t);
+    generation_make(rooms.snapshots, sandbox_, "true", generated, &t);
     expect(&t, 0, "");
     memcpy(to, k.captured, sizeof to);
-    k.apply_error = STOCK_BUSY;
-    generation_undo(&f, box_, 1, undone, &t);
+    k.apply_error = LAYERS_BUSY;
+    generation_undo(rooms.snapshots, sandbox_, 1, undone, &t);
     AWAIT (k.applies)
         step(1);
     memcpy(from, k.captured, sizeof from);
@@ -237,41 +230,41 @@ static void test_an_undo_goes_on_with_the_next_front(void **state)
     expect(&t, 503, "goes on by itself");
     for (int i = 0; i < 2; i++) { /* it dies, too */
         next_front();
-        assert_string_equal(box_->busy, TRANSACTION_UNDO);
-        box_snapshot(&f, box_, NULL, shot, &t);
+        assert_string_equal(sandbox_->busy, TRANSACTION_UNDO);
+        sandbox_snapshot(rooms.snapshots, sandbox_, NULL, shot, &t);
         expect(&t, 503, TRANSACTION_UNDO);
     }
-    transactions_each(&f, box_->id, count, &seen);
+    transactions_each(rooms.snapshots, sandbox_->id, count, &seen);
     assert_int_equal(seen, 1); /* tx-1 */
-    k.apply_error = STOCK_OK;
+    k.apply_error = LAYERS_OK;
     applies = k.applies;
-    transactions_resume(&f);
-    AWAIT (!box_->busy)
+    transactions_resume(rooms.snapshots);
+    AWAIT (!sandbox_->busy)
         step(1);
     assert_int_equal(k.applies, applies + 1);
-    assert_int_equal(k.apply_flags, STOCK_BACK);
+    assert_int_equal(k.apply_flags, LAYERS_BACK);
     assert_string_equal(k.apply_stack, to);
     assert_string_equal(k.apply_other, from);
     next_front();
-    assert_null(box_->busy);
-    transactions_resume(&f);
+    assert_null(sandbox_->busy);
+    transactions_resume(rooms.snapshots);
     step(3);
     assert_int_equal(k.applies, applies + 1);
-    assert_non_null(generation_find(&f, box_->id, 2)); /* what there was */
+    assert_non_null(generation_find(rooms.snapshots, sandbox_->id, 2)); /* what there was */
 }
 
 static void test_an_undo_that_fails_is_over(void **state)
 {
     (void)state;
     struct told t = {0};
-    generation_make(&f, box_, "true", generated, &t);
+    generation_make(rooms.snapshots, sandbox_, "true", generated, &t);
     expect(&t, 0, "");
-    k.apply_error = STOCK_NO_SPACE; /* it was taken back */
-    generation_undo(&f, box_, 1, undone, &t);
+    k.apply_error = LAYERS_NO_SPACE; /* it was taken back */
+    generation_undo(rooms.snapshots, sandbox_, 1, undone, &t);
     expect(&t, 507, "because");
-    assert_null(box_->busy);
+    assert_null(sandbox_->busy);
     next_front();
-    assert_null(box_->busy);
+    assert_null(sandbox_->busy);
 }
 
 static void ran(void *arg, const struct transaction *t, const struct state_failure *failure)
@@ -286,12 +279,12 @@ static void test_the_copy_has_the_variables_of_the_original(void **state)
     struct told t = {0};
     struct transaction_spec spec = {.command = "true", .timeout_s = 1};
     int before = k.binds;
-    box_->config = xcalloc(1, sizeof *box_->config);
-    strv_add(&box_->config->env, "TOOL=template");
-    strv_add(&box_->config->env, "OWN=template");
-    strv_add(&box_->env, "OWN=sandbox");
+    sandbox_->config = xcalloc(1, sizeof *sandbox_->config);
+    strv_add(&sandbox_->config->env, "TOOL=template");
+    strv_add(&sandbox_->config->env, "OWN=template");
+    strv_add(&sandbox_->env, "OWN=sandbox");
     k.hold_bind = true;
-    transaction_start(&f, box_, &spec, ran, &t);
+    transaction_start(rooms.snapshots, sandbox_, &spec, ran, &t);
     AWAIT (k.binds != before)
         step(1);
     assert_int_equal(k.binds, before + 1);
@@ -330,7 +323,7 @@ static void test_a_list_of_changes_has_an_end_however_long_the_names_are(void **
     (void)close(fd);
 }
 
-#define T(name) cmocka_unit_test_setup_teardown(name, set_up_tx, tear_down_tx)
+#define T(name) cmocka_unit_test_setup_teardown(name, set_up_tx, tear_down)
 int main(void)
 {
     const struct CMUnitTest tests[] = {

@@ -1,14 +1,15 @@
-/* Rows of volumes and the hidden sandboxes for their files, with a stock and a keeper that do what the test says. */
+/* Rows of volumes and the hidden sandboxes for their files, with a layer store and a keeper that do what the test says. */
 #include "await.h"
-#include "boxes-world.h"
+#include "sandboxes-world.h"
 
 #include <sqlite3.h>
 
-#include "front/volumes.h"
+#include "stacks/stacks-int.h"
+#include "volumes/volumes.h"
 
 struct told {
     int calls;
-    char id[STOCK_BOX_MAX], code[32], text[512];
+    char id[LAYERS_SANDBOX_MAX], code[32], text[512];
     unsigned status;
 };
 
@@ -36,7 +37,7 @@ static struct told ask_quota(struct tenant *t, const char *name, struct volume_q
 {
     static struct told answer;
     answer = (struct told){0};
-    volume_create(&f, t, name, &q, told, &answer);
+    volume_create(rooms.volumes, t, name, &q, told, &answer);
     wait_told(&answer);
     return answer;
 }
@@ -50,44 +51,41 @@ static struct told del(const char *name)
 {
     static struct told answer;
     answer = (struct told){0};
-    volume_delete(&f, volume_find(&f, who.tenant, name), told, &answer);
+    volume_delete(rooms.volumes, volume_find(rooms.volumes, who.tenant, name), told, &answer);
     wait_told(&answer);
     return answer;
 }
 
-static int begin(void **state)
-{
-    struct err err;
-    return set_up(state) < 0 ? -1 : volumes_load(&f, &err);
-}
-
-static int end(void **state)
-{
-    step(3);
-    volumes_free(&f);
-    return tear_down(state);
-}
-
 static void restart_front(void)
 {
-    struct err err;
-    step(3);
-    volumes_free(&f);
     stop();
+    if (k.held_resize) /* a call that was not answered ends with the front that made it */
+        free(k.held_resize_arg);
+    k.held_resize = NULL;
     start();
-    assert_int_equal(volumes_load(&f, &err), 0);
+}
+
+/* What volumes count for, and how they are compared with what the layer store has, the room tells the stacks only. */
+static struct state_size volumes_size(void) { return state_kept(rooms.stacks, who.tenant).size; }
+static size_t volumes_meet(const struct layers_item *v, size_t n, int64_t born, struct strv *foreign)
+{
+    size_t young = 0;
+    for (size_t i = 0; i < rooms.stacks->nowners; i++)
+        if (rooms.stacks->owners[i].owner->meet)
+            young += rooms.stacks->owners[i].owner->meet(rooms.stacks->owners[i].ctx, v, n, born, foreign);
+    return young;
 }
 
 static struct told resize(const char *name, struct volume_size size)
 {
     static struct told answer;
     answer = (struct told){0};
-    volume_resize(&f, volume_find(&f, who.tenant, name), &size, told, &answer);
+    volume_resize(rooms.volumes, volume_find(rooms.volumes, who.tenant, name), &size, told, &answer);
     wait_told(&answer);
     return answer;
 }
 
-static void test_another_quota_is_kept_when_stock_has_it(void **state)
+static void test_another_quota_is_kept_when_layers_has_it(void **state)
 {
     (void)state;
     assert_int_equal(ask("data").status, 0);
@@ -95,32 +93,32 @@ static void test_another_quota_is_kept_when_stock_has_it(void **state)
     assert_int_equal(k.volume_resizes, 1);
     assert_int_equal(k.volume_bytes, 512 << 20);
     restart_front();
-    assert_int_equal(volume_find(&f, who.tenant, "data")->bytes, 512 << 20);
-    k.volume_error = STOCK_CONFLICT;
+    assert_int_equal(volume_find(rooms.volumes, who.tenant, "data")->bytes, 512 << 20);
+    k.volume_error = LAYERS_CONFLICT;
     struct told t = resize("data", (struct volume_size){.has_bytes = true, .bytes = 64 << 20});
     assert_int_equal(t.status, 409);
     assert_string_equal(t.code, "quota_below_use");
-    assert_int_equal(volume_find(&f, who.tenant, "data")->bytes, 512 << 20);
-    assert_int_equal(volumes_size(&f, who.tenant).bytes, 512 << 20);
+    assert_int_equal(volume_find(rooms.volumes, who.tenant, "data")->bytes, 512 << 20);
+    assert_int_equal(volumes_size().bytes, 512 << 20);
     k.volume_error = 0;
     /* More than the node gives to others than administrators. */
     t = resize("data", (struct volume_size){.has_bytes = true, .bytes = UINT64_C(1) << 44});
     assert_int_equal(t.status, 403);
     assert_int_equal(k.volume_resizes, 2);
     assert_int_equal(resize("data", (struct volume_size){.has_entries = true, .entries = 100}).status, 0);
-    assert_int_equal(volume_find(&f, who.tenant, "data")->entries, 100);
+    assert_int_equal(volume_find(rooms.volumes, who.tenant, "data")->entries, 100);
     assert_int_equal(k.volume_bytes, 512 << 20);
     assert_int_equal(k.volume_flags, 0);
     /* What is left out stays. */
     assert_int_equal(resize("data", (struct volume_size){.has_bytes = true, .bytes = 256 << 20}).status, 0);
     assert_int_equal(k.volume_entries, 100);
-    assert_int_equal(k.volume_flags, STOCK_KEEP);
-    assert_int_equal(volume_find(&f, who.tenant, "data")->entries, 100);
+    assert_int_equal(k.volume_flags, LAYERS_KEEP);
+    assert_int_equal(volume_find(rooms.volumes, who.tenant, "data")->entries, 100);
 }
 
-static void measured(void *arg, const struct stock_reply *r)
+static void measured(void *arg, const struct layers_reply *r)
 {
-    assert_int_equal(r->error, STOCK_OK);
+    assert_int_equal(r->error, LAYERS_OK);
     *(bool *)arg = true;
 }
 
@@ -131,7 +129,7 @@ static void test_a_volume_is_made_measured_and_resized_at_the_turn_of_its_tenant
     assert_int_equal(ask("data").status, 0);
     assert_string_equal(k.owner, who.tenant->id);
     k.owner[0] = '\0';
-    volume_measure(&f, volume_find(&f, who.tenant, "data"), measured, &told_size);
+    volume_measure(rooms.volumes, volume_find(rooms.volumes, who.tenant, "data"), measured, &told_size);
     AWAIT (told_size)
         step(1);
     assert_true(told_size);
@@ -141,14 +139,14 @@ static void test_a_volume_is_made_measured_and_resized_at_the_turn_of_its_tenant
     assert_string_equal(k.owner, who.tenant->id);
 }
 
-/* A resize that stock has, and its answer. */
+/* A resize that the layer store has, and its answer. */
 static void resize_held(struct told *t, uint64_t bytes)
 {
     struct volume_size size = {.has_bytes = true, .bytes = bytes};
     *t = (struct told){0};
     k.hold_resize = true;
     k.held_resize = NULL;
-    volume_resize(&f, volume_find(&f, who.tenant, "data"), &size, told, t);
+    volume_resize(rooms.volumes, volume_find(rooms.volumes, who.tenant, "data"), &size, told, t);
     AWAIT (k.held_resize)
         step(1);
     assert_non_null(k.held_resize);
@@ -156,8 +154,8 @@ static void resize_held(struct told *t, uint64_t bytes)
 
 static void answer_resize(uint32_t error)
 {
-    struct stock_reply r = {.error = error, .text = "because"};
-    stockc_done *done = k.held_resize;
+    struct layers_reply r = {.error = error, .text = "because"};
+    layersc_done *done = k.held_resize;
     k.held_resize = NULL;
     done(k.held_resize_arg, &r, -1);
 }
@@ -168,23 +166,25 @@ static void test_no_more_is_in_force_than_counts_whatever_ends_front(void **stat
     struct told t;
     assert_int_equal(ask("data").status, 0);
     resize_held(&t, UINT64_C(2) << 30);
-    restart_front(); /* stock may have done it */
-    assert_int_equal(volumes_size(&f, who.tenant).bytes, UINT64_C(2) << 30);
-    answer_resize(STOCK_OK);
+    restart_front(); /* the layer store may have done it */
+    assert_int_equal(volumes_size().bytes, UINT64_C(2) << 30);
+    resize_held(&t, UINT64_C(2) << 30); /* the client asks again */
+    answer_resize(LAYERS_OK);
     wait_told(&t);
     resize_held(&t, UINT64_C(3) << 30);
-    answer_resize(STOCK_NO_SPACE);
+    answer_resize(LAYERS_NO_SPACE);
     wait_told(&t);
     assert_int_equal(t.status, 507);
-    assert_int_equal(volumes_size(&f, who.tenant).bytes, UINT64_C(2) << 30);
+    assert_int_equal(volumes_size().bytes, UINT64_C(2) << 30);
     restart_front();
-    assert_int_equal(volumes_size(&f, who.tenant).bytes, UINT64_C(2) << 30);
+    assert_int_equal(volumes_size().bytes, UINT64_C(2) << 30);
     resize_held(&t, 1 << 30);
     restart_front(); /* or not */
-    assert_int_equal(volumes_size(&f, who.tenant).bytes, UINT64_C(2) << 30);
-    answer_resize(STOCK_OK);
+    assert_int_equal(volumes_size().bytes, UINT64_C(2) << 30);
+    resize_held(&t, 1 << 30);
+    answer_resize(LAYERS_OK);
     wait_told(&t);
-    assert_int_equal(volumes_size(&f, who.tenant).bytes, 1 << 30);
+    assert_int_equal(volumes_size().bytes, 1 << 30);
 }
 
 /* The same for the number of files, of which one may grow while the other shrinks. */
@@ -194,23 +194,22 @@ static void test_entries_count_before_they_are_in_force(void **state)
     static struct told t;
     assert_int_equal(ask("data").status, 0);
     const uint64_t gib = UINT64_C(1) << 30, standard = gib / 16384;
-    assert_int_equal(volumes_size(&f, who.tenant).entries, standard);
+    assert_int_equal(volumes_size().entries, standard);
     assert_int_equal(resize("data", (struct volume_size){.has_entries = true, .entries = 1000}).status, 0);
-    assert_int_equal(volumes_size(&f, who.tenant).entries, 1000);
+    assert_int_equal(volumes_size().entries, 1000);
     struct volume_size size = {.has_bytes = true, .bytes = gib / 2, .has_entries = true, .entries = 5000};
     k.hold_resize = true;
     t = (struct told){0};
-    volume_resize(&f, volume_find(&f, who.tenant, "data"), &size, told, &t);
+    volume_resize(rooms.volumes, volume_find(rooms.volumes, who.tenant, "data"), &size, told, &t);
     AWAIT (k.held_resize)
         step(1);
-    restart_front(); /* stock may have done it, or not */
-    assert_int_equal(volumes_size(&f, who.tenant).entries, 5000);
-    assert_int_equal(volumes_size(&f, who.tenant).bytes, gib);
+    restart_front(); /* the layer store may have done it, or not */
+    assert_int_equal(volumes_size().entries, 5000);
+    assert_int_equal(volumes_size().bytes, gib);
     k.hold_resize = false;
-    answer_resize(STOCK_OK);
-    wait_told(&t);
-    assert_int_equal(volumes_size(&f, who.tenant).entries, 5000);
-    assert_int_equal(volumes_size(&f, who.tenant).bytes, gib / 2);
+    assert_int_equal(resize("data", size).status, 0); /* the client asks again */
+    assert_int_equal(volumes_size().entries, 5000);
+    assert_int_equal(volumes_size().bytes, gib / 2);
     /* More is refused where there is no room, and what is not changed is no reason to. */
     who.tenant->quota.state_entries = 4000;
     struct told full = resize("data", (struct volume_size){.has_entries = true, .entries = 6000});
@@ -222,15 +221,15 @@ static void test_entries_count_before_they_are_in_force(void **state)
     assert_int_equal(full.status, 429);
     who.tenant->quota.state_entries = 6000;
     assert_int_equal(resize("data", (struct volume_size){.has_bytes = true, .bytes = gib}).status, 0);
-    assert_int_equal(volumes_size(&f, who.tenant).entries, 3000);
+    assert_int_equal(volumes_size().entries, 3000);
     who.tenant->quota.state_entries = 0;
 }
 
 static void run_sql(const char *sql)
 {
     sqlite3 *db = NULL;
-    char path[sizeof dir + 16];
-    (void)snprintf(path, sizeof path, "%s/store.db", dir);
+    char path[sizeof rooms.dir + 16];
+    (void)snprintf(path, sizeof path, "%s/" DB_FILE, rooms.dir);
     assert_int_equal(sqlite3_open_v2(path, &db, SQLITE_OPEN_READWRITE, NULL), SQLITE_OK);
     (void)sqlite3_busy_timeout(db, 60000);
     assert_int_equal(sqlite3_exec(db, sql, NULL, NULL, NULL), SQLITE_OK);
@@ -244,39 +243,39 @@ static void test_a_volume_that_could_not_be_removed_gets_its_new_quota(void **st
     assert_int_equal(ask("data").status, 0);
     run_sql("CREATE TRIGGER no BEFORE DELETE ON volumes BEGIN SELECT RAISE(ABORT, 'no'); END");
     resize_held(&t, 512 << 20);
-    volume_delete(&f, volume_find(&f, who.tenant, "data"), told, &gone);
-    answer_resize(STOCK_OK);
+    volume_delete(rooms.volumes, volume_find(rooms.volumes, who.tenant, "data"), told, &gone);
+    answer_resize(LAYERS_OK);
     wait_told(&t);
     assert_int_equal(t.status, 404);
     wait_told(&gone);
     assert_int_equal(gone.status, 503);
-    assert_int_equal(volumes_size(&f, who.tenant).bytes, 1 << 30);
+    assert_int_equal(volumes_size().bytes, 1 << 30);
     resize_held(&t, UINT64_C(2) << 30);
-    answer_resize(STOCK_OK);
+    answer_resize(LAYERS_OK);
     wait_told(&t);
     assert_int_equal(t.status, 0);
-    assert_int_equal(volumes_size(&f, who.tenant).bytes, UINT64_C(2) << 30);
+    assert_int_equal(volumes_size().bytes, UINT64_C(2) << 30);
 }
 
-static void test_a_volume_is_there_once_stock_has_made_it(void **state)
+static void test_a_volume_is_there_once_layers_has_made_it(void **state)
 {
     (void)state;
-    k.volume_error = STOCK_NO_SPACE;
+    k.volume_error = LAYERS_NO_SPACE;
     struct told t = ask("data");
     assert_int_equal(t.status, 507);
-    assert_null(volume_find(&f, who.tenant, "data"));
+    assert_null(volume_find(rooms.volumes, who.tenant, "data"));
     k.volume_error = 0;
     t = ask("data");
     assert_int_equal(t.status, 0);
-    const struct volume *v = volume_find(&f, who.tenant, "data");
-    assert_ptr_equal(v, volume_find(&f, who.tenant, t.id));
+    const struct volume *v = volume_find(rooms.volumes, who.tenant, "data");
+    assert_ptr_equal(v, volume_find(rooms.volumes, who.tenant, t.id));
     assert_int_equal(strlen(v->id), 24);
     assert_int_equal(strlen(v->token), VOLUME_TOKEN);
-    assert_int_equal(volumes_size(&f, who.tenant).bytes, 1 << 30);
+    assert_int_equal(volumes_size().bytes, 1 << 30);
     char token[VOLUME_TOKEN + 1];
     memcpy(token, v->token, sizeof token);
     restart_front();
-    v = volume_find(&f, who.tenant, "data");
+    v = volume_find(rooms.volumes, who.tenant, "data");
     assert_non_null(v);
     assert_string_equal(v->token, token);
     assert_int_equal(v->bytes, 1 << 30);
@@ -298,9 +297,9 @@ static void test_names_are_checked_and_taken_once_per_tenant(void **state)
     assert_int_equal(ask("data").status, 409);
     assert_int_equal(k.volume_makes, 2);
     struct tenant other = {.id = "other"};
-    assert_null(volume_find(&f, &other, "data"));
-    assert_null(volume_find(&f, &other, volume_find(&f, who.tenant, "data")->id));
-    config.volumes_per_tenant = 2;
+    assert_null(volume_find(rooms.volumes, &other, "data"));
+    assert_null(volume_find(rooms.volumes, &other, volume_find(rooms.volumes, who.tenant, "data")->id));
+    rooms.config.volumes_per_tenant = 2;
     struct told t = ask("third");
     assert_int_equal(t.status, 429);
     assert_string_equal(t.code, "quota_exceeded");
@@ -309,26 +308,26 @@ static void test_names_are_checked_and_taken_once_per_tenant(void **state)
 static void test_quotas_of_volumes_count_against_what_a_tenant_may_keep(void **state)
 {
     (void)state;
-    config.state_bytes = UINT64_C(3) << 30;
+    rooms.config.state_bytes = UINT64_C(3) << 30;
     assert_int_equal(ask_quota(who.tenant, "a", (struct volume_quota){.bytes = UINT64_C(2) << 30}).status, 0);
     struct told t = ask_quota(who.tenant, "b", (struct volume_quota){.bytes = UINT64_C(2) << 30});
     assert_int_equal(t.status, 429);
     assert_int_equal(ask_quota(who.tenant, "b", (struct volume_quota){.bytes = UINT64_C(1) << 30}).status, 0);
     assert_int_equal(del("a").status, 0);
-    assert_int_equal(volumes_size(&f, who.tenant).bytes, 1 << 30);
+    assert_int_equal(volumes_size().bytes, 1 << 30);
 }
 
 static void test_a_quota_somebody_chose_is_enforced_or_refused(void **state)
 {
     (void)state;
-    k.quota_error = STOCK_HOST;
+    k.quota_error = LAYERS_HOST;
     struct told t = ask_quota(who.tenant, "chosen", (struct volume_quota){.given = true, .bytes = 1 << 30});
     assert_int_equal(t.status, 501);
     assert_string_equal(t.code, "quota_unavailable");
     assert_non_null(strstr(t.text, "because"));
-    assert_null(volume_find(&f, who.tenant, "chosen"));
+    assert_null(volume_find(rooms.volumes, who.tenant, "chosen"));
     assert_int_equal(ask("default").status, 0);
-    assert_int_equal(volume_find(&f, who.tenant, "default")->bytes, 0);
+    assert_int_equal(volume_find(rooms.volumes, who.tenant, "default")->bytes, 0);
     assert_int_equal(k.volume_bytes, 0);
 }
 
@@ -336,29 +335,29 @@ static void test_a_tenant_cannot_choose_more_than_it_was_given(void **state)
 {
     (void)state;
     struct volume_quota none = {.given = true}, more = {.given = true, .bytes = UINT64_C(20) << 30};
-    config.volume_bytes = UINT64_C(10) << 30;
+    rooms.config.volume_bytes = UINT64_C(10) << 30;
     struct told t = ask_quota(who.tenant, "a", none);
     assert_int_equal(t.status, 403);
     assert_non_null(strstr(t.text, "volumes.quota"));
     assert_int_equal(ask_quota(who.tenant, "a", more).status, 403);
-    config.volume_bytes = 0;
+    rooms.config.volume_bytes = 0;
     assert_int_equal(ask_quota(who.tenant, "more", more).status, 0);
     assert_int_equal(ask_quota(who.tenant, "none", none).status, 0);
     who.tenant->quota.state_bytes = UINT64_C(100) << 30;
     assert_int_equal(ask_quota(who.tenant, "a", none).status, 403);
     none.admin = true;
     assert_int_equal(ask_quota(who.tenant, "a", none).status, 0);
-    config.volume_bytes = UINT64_C(10) << 30;
+    rooms.config.volume_bytes = UINT64_C(10) << 30;
     more.admin = true;
     assert_int_equal(ask_quota(who.tenant, "b", more).status, 0);
 }
 
-static struct answer box_with(const char *name)
+static struct answer sandbox_with(const char *name)
 {
-    struct box_mount m = {.place = "/data"};
+    struct sandbox_mount m = {.place = "/data"};
     (void)snprintf(m.name, sizeof m.name, "%s", name);
-    assert_true(box_mount_find(&f, who.tenant, &m));
-    struct box_spec s = host_spec();
+    assert_true(volume_find_mount(rooms.volumes, who.tenant, &m));
+    struct sandbox_spec s = host_spec();
     s.mounts = &m;
     s.nmounts = 1;
     return make(&s);
@@ -368,9 +367,9 @@ static void test_a_volume_that_a_sandbox_has_stays(void **state)
 {
     (void)state;
     assert_int_equal(ask("data").status, 0);
-    struct answer a = box_with("data");
+    struct answer a = sandbox_with("data");
     char users[2][SANDBOX_ID_MAX];
-    assert_int_equal(volume_users(&f, volume_find(&f, who.tenant, "data"), users, 2), 1);
+    assert_int_equal(volume_users(rooms.volumes, volume_find(rooms.volumes, who.tenant, "data"), users, 2), 1);
     assert_string_equal(users[0], a.id);
     assert_string_equal(k.last.volume[0].place, "/data");
     struct told t = del("data");
@@ -380,34 +379,34 @@ static void test_a_volume_that_a_sandbox_has_stays(void **state)
     (void)snprintf(k.items[0].id, sizeof k.items[0].id, "%s", a.id);
     k.nitems = 1;
     restart_front();
-    boxes_keeper_up(&f);
+    sandboxes_keeper_up(rooms.sandboxes);
     step(5);
     assert_int_equal(del("data").status, 409);
-    box_kill(&f, box_find(&f, a.id), "test", NULL, NULL);
+    sandbox_kill(rooms.sandboxes, sandbox_find(rooms.sandboxes, a.id), "test", NULL, NULL);
     step(5);
     assert_int_equal(del("data").status, 0);
     assert_int_equal(k.volume_drops, 1);
-    assert_null(volume_find(&f, who.tenant, "data"));
+    assert_null(volume_find(rooms.volumes, who.tenant, "data"));
     restart_front();
-    assert_null(volume_find(&f, who.tenant, "data"));
-    struct box_mount m = {.name = "data"};
-    assert_false(box_mount_find(&f, who.tenant, &m));
+    assert_null(volume_find(rooms.volumes, who.tenant, "data"));
+    struct sandbox_mount m = {.name = "data"};
+    assert_false(volume_find_mount(rooms.volumes, who.tenant, &m));
 }
 
 /* Its template may be built for minutes. */
 static void test_a_volume_that_went_while_a_sandbox_waited_is_not_given_to_it(void **state)
 {
     (void)state;
-    struct box_mount m = {.name = "data", .place = "/data"};
-    struct box_spec s = host_spec();
+    struct sandbox_mount m = {.name = "data", .place = "/data"};
+    struct sandbox_spec s = host_spec();
     struct answer a = {0};
     struct told gone = {0};
     assert_int_equal(ask("data").status, 0);
-    assert_true(box_mount_find(&f, who.tenant, &m));
+    assert_true(volume_find_mount(rooms.volumes, who.tenant, &m));
     s.mounts = &m;
     s.nmounts = 1;
-    box_create(&f, &who, &s, created, &a);
-    volume_delete(&f, volume_find(&f, who.tenant, "data"), told, &gone);
+    sandbox_create(rooms.sandboxes, &who, &s, created, &a);
+    volume_delete(rooms.volumes, volume_find(rooms.volumes, who.tenant, "data"), told, &gone);
     wait_for(&a);
     assert_int_equal(a.status, 404);
     assert_non_null(strstr(a.text, "data"));
@@ -416,18 +415,27 @@ static void test_a_volume_that_went_while_a_sandbox_waited_is_not_given_to_it(vo
     assert_int_equal(gone.status, 0);
 }
 
-/* Another tenant may be given the same name. */
+/* Another tenant may be given the same name. The tenant goes while the layer store makes the volume, or while its row is on
+ * the way to the database. */
 static void test_nothing_is_left_of_a_volume_whose_tenant_went_while_it_was_made(void **state)
 {
     (void)state;
-    struct told t = {0};
-    volume_create(&f, who.tenant, "data", &(struct volume_quota){.bytes = 1 << 30}, told, &t);
-    volumes_tenant_gone(&f, who.tenant);
-    wait_told(&t);
-    assert_int_equal(t.status, 503);
-    assert_int_equal(k.volume_drops, 1);
-    restart_front();
-    assert_null(volume_find(&f, who.tenant, "data"));
+    k.hold_volume_make = true;
+    for (int row = 0; row < 2; row++) {
+        struct told t = {0};
+        k.volume_drops = 0;
+        volume_create(rooms.volumes, new_tenant("acme"), "data", &(struct volume_quota){.bytes = 1 << 30}, told, &t);
+        tenant_remove(rooms.tenants, "acme", NULL, NULL);
+        AWAIT (row || !tenants_find(rooms.tenants, "acme"))
+            step(1);
+        k.held_volume_make(k.held_volume_make_arg, &(struct layers_reply){0}, -1);
+        wait_told(&t);
+        assert_int_equal(t.status, 503);
+        assert_null(tenants_find(rooms.tenants, "acme"));
+        assert_int_equal(k.volume_drops, 1);
+        restart_front();
+        assert_null(volume_find(rooms.volumes, new_tenant("acme"), "data"));
+    }
 }
 
 static void test_places_without_a_row_are_dropped_when_they_are_old(void **state)
@@ -436,16 +444,16 @@ static void test_places_without_a_row_are_dropped_when_they_are_old(void **state
     _cleanup_strv_ struct strv foreign = {0};
     struct told t = ask("data");
     int64_t now = (int64_t)time(NULL);
-    struct stock_item items[] = {{.id = "vol-aaaaaaaaaaaaaaaaaaaa", .created_unix = now - 120},
-                                 {.id = "vol-bbbbbbbbbbbbbbbbbbbb", .created_unix = now - 5},
-                                 {.id = "st-cccccccccccc", .created_unix = now - 120},
-                                 {.created_unix = now - 120}};
+    struct layers_item items[] = {{.id = "vol-aaaaaaaaaaaaaaaaaaaa", .created_unix = now - 120},
+                                  {.id = "vol-bbbbbbbbbbbbbbbbbbbb", .created_unix = now - 5},
+                                  {.id = "st-cccccccccccc", .created_unix = now - 120},
+                                  {.created_unix = now - 120}};
     (void)snprintf(items[3].id, sizeof items[3].id, "%s", t.id);
-    assert_int_equal(volumes_meet(&f, items, 4, now - 60, &foreign), 1);
-    assert_int_equal(foreign.n, 1); /* older than the store itself: kept, and told */
+    assert_int_equal(volumes_meet(items, 4, now - 60, &foreign), 1);
+    assert_int_equal(foreign.n, 1); /* older than the database itself: kept, and told */
     assert_string_equal(foreign.v[0], "vol-aaaaaaaaaaaaaaaaaaaa");
     assert_int_equal(k.volume_drops, 0);
-    assert_int_equal(volumes_meet(&f, items, 4, now - 3600, &foreign), 1);
+    assert_int_equal(volumes_meet(items, 4, now - 3600, &foreign), 1);
     assert_int_equal(foreign.n, 1);
     assert_int_equal(k.volume_drops, 1);
     assert_string_equal(k.volume, "vol-aaaaaaaaaaaaaaaaaaaa");
@@ -455,36 +463,36 @@ static void test_places_without_a_row_are_dropped_when_they_are_old(void **state
 
 struct turned {
     int calls;
-    char box[SANDBOX_ID_MAX];
+    char sandbox[SANDBOX_ID_MAX];
     unsigned status;
     struct volume_turn *turn;
 };
 
-static void turned(void *arg, const char *box, const struct state_failure *failure)
+static void turned(void *arg, const char *sandbox, const struct state_failure *failure)
 {
     struct turned *t = arg;
     t->calls++;
-    if (box)
-        (void)snprintf(t->box, sizeof t->box, "%s", box);
+    if (sandbox)
+        (void)snprintf(t->sandbox, sizeof t->sandbox, "%s", sandbox);
     t->status = failure ? failure->status : 0;
 }
 
 static void take_of(struct turned *t, struct tenant *of, const char *name)
 {
     *t = (struct turned){0};
-    t->turn = volume_turn(&f, volume_find(&f, of, name), turned, t);
+    t->turn = volume_turn(rooms.volumes, volume_find(rooms.volumes, of, name), turned, t);
     assert_int_equal(t->calls, 0);
 }
 
 static void take(struct turned *t, const char *name) { take_of(t, who.tenant, name); }
 
 /* Volumes "v0" and so on, so many per tenant as may be open at once. */
-static struct tenant tenants[VOLUME_BOXES_MAX / VOLUME_BOXES_PER_TENANT + 1];
+static struct tenant tenants[VOLUME_SANDBOXES_MAX / VOLUME_SANDBOXES_PER_TENANT + 1];
 
 static struct tenant *tenant_of(int i)
 {
-    struct tenant *t = &tenants[i / VOLUME_BOXES_PER_TENANT];
-    (void)snprintf(t->id, sizeof t->id, "t%d", i / VOLUME_BOXES_PER_TENANT);
+    struct tenant *t = &tenants[i / VOLUME_SANDBOXES_PER_TENANT];
+    (void)snprintf(t->id, sizeof t->id, "t%d", i / VOLUME_SANDBOXES_PER_TENANT);
     return t;
 }
 
@@ -506,14 +514,14 @@ static void test_who_works_on_a_volume_shares_a_hidden_sandbox(void **state)
 {
     (void)state;
     struct turned a, b;
-    config.strict = true;
+    rooms.config.strict = true;
     assert_int_equal(ask("data").status, 0);
     take(&a, "data");
     take(&b, "data");
     step(20);
     assert_int_equal(a.calls, 1);
     assert_int_equal(b.calls, 1);
-    assert_string_equal(a.box, b.box);
+    assert_string_equal(a.sandbox, b.sandbox);
     assert_int_equal(k.creates, 1);
     assert_string_equal(k.template, STACK_EMPTY);
     assert_string_equal(k.user, "root");
@@ -521,17 +529,17 @@ static void test_who_works_on_a_volume_shares_a_hidden_sandbox(void **state)
     assert_true(k.last.flags & KEEPER_BUILD);
     assert_false(k.last.flags & KEEPER_STRICT);
     /* It counts for nobody, and does not keep the volume. */
-    assert_int_equal(volume_users(&f, volume_find(&f, who.tenant, "data"), NULL, 0), 0);
+    assert_int_equal(volume_users(rooms.volumes, volume_find(rooms.volumes, who.tenant, "data"), NULL, 0), 0);
     volume_turn_end(a.turn);
     step(5);
-    clock_add += VOLUME_BOX_IDLE_MS * 5; /* one at work is kept, and its end put off */
+    clock_add += VOLUME_SANDBOX_IDLE_MS * 5; /* one at work is kept, and its end put off */
     step(5);
     assert_int_equal(k.kills, 0);
     assert_int_equal(k.deadlines, 1);
     volume_turn_end(b.turn);
     step(5);
     assert_int_equal(k.kills, 0);
-    clock_add += VOLUME_BOX_IDLE_MS + 1000;
+    clock_add += VOLUME_SANDBOX_IDLE_MS + 1000;
     step(10);
     assert_int_equal(k.kills, 1);
     take(&a, "data");
@@ -548,12 +556,12 @@ static void test_a_hidden_sandbox_that_dies_is_made_again(void **state)
     take(&a, "data");
     step(20);
     struct keeper_death d = {.cause = KEEPER_DIED_OOM};
-    (void)snprintf(d.id, sizeof d.id, "%s", a.box);
-    boxes_keeper_died(&f, &d);
+    (void)snprintf(d.id, sizeof d.id, "%s", a.sandbox);
+    sandboxes_keeper_died(rooms.sandboxes, &d);
     take(&b, "data");
     step(20);
     assert_int_equal(b.calls, 1);
-    assert_string_not_equal(a.box, b.box);
+    assert_string_not_equal(a.sandbox, b.sandbox);
     volume_turn_end(a.turn);
     volume_turn_end(b.turn);
 }
@@ -561,23 +569,23 @@ static void test_a_hidden_sandbox_that_dies_is_made_again(void **state)
 static void test_more_volumes_than_hidden_sandboxes_wait_for_idle_ones(void **state)
 {
     (void)state;
-    struct turned t[VOLUME_BOXES_MAX], more;
-    for (int i = 0; i <= VOLUME_BOXES_MAX; i++)
+    struct turned t[VOLUME_SANDBOXES_MAX], more;
+    for (int i = 0; i <= VOLUME_SANDBOXES_MAX; i++)
         make_volume(i);
-    for (int i = 0; i < VOLUME_BOXES_MAX; i++)
+    for (int i = 0; i < VOLUME_SANDBOXES_MAX; i++)
         take_volume(&t[i], i);
     step(60);
-    assert_int_equal(k.creates, VOLUME_BOXES_MAX);
-    take_volume(&more, VOLUME_BOXES_MAX);
+    assert_int_equal(k.creates, VOLUME_SANDBOXES_MAX);
+    take_volume(&more, VOLUME_SANDBOXES_MAX);
     step(10);
     assert_int_equal(more.calls, 0);
     volume_turn_end(t[3].turn);
     step(20);
     assert_int_equal(more.calls, 1);
     assert_int_equal(more.status, 0);
-    assert_string_equal(k.killed, t[3].box);
+    assert_string_equal(k.killed, t[3].sandbox);
     volume_turn_end(more.turn);
-    for (int i = 0; i < VOLUME_BOXES_MAX; i++)
+    for (int i = 0; i < VOLUME_SANDBOXES_MAX; i++)
         if (i != 3)
             volume_turn_end(t[i].turn);
 }
@@ -585,18 +593,18 @@ static void test_more_volumes_than_hidden_sandboxes_wait_for_idle_ones(void **st
 static void test_a_busy_hidden_sandbox_gives_its_place_to_who_waits(void **state)
 {
     (void)state;
-    struct turned t[VOLUME_BOXES_MAX], late, more;
-    for (int i = 0; i <= VOLUME_BOXES_MAX; i++) {
+    struct turned t[VOLUME_SANDBOXES_MAX], late, more;
+    for (int i = 0; i <= VOLUME_SANDBOXES_MAX; i++) {
         make_volume(i);
-        if (i < VOLUME_BOXES_MAX)
+        if (i < VOLUME_SANDBOXES_MAX)
             take_volume(&t[i], i);
     }
     step(60);
-    take_volume(&more, VOLUME_BOXES_MAX);
+    take_volume(&more, VOLUME_SANDBOXES_MAX);
     clock_add += 1100;
     step(10);
     /* One of them begins nothing more: what comes for it waits, and goes on when the other had its turn. */
-    for (int i = 0; i < VOLUME_BOXES_MAX; i++)
+    for (int i = 0; i < VOLUME_SANDBOXES_MAX; i++)
         volume_turn_end(t[i].turn);
     take_volume(&late, 0);
     step(30);
@@ -613,15 +621,15 @@ static void test_a_busy_hidden_sandbox_gives_its_place_to_who_waits(void **state
 static void test_work_without_end_does_not_keep_a_place_that_others_wait_for(void **state)
 {
     (void)state;
-    struct turned t[VOLUME_BOXES_MAX], more;
-    for (int i = 0; i <= VOLUME_BOXES_MAX; i++) {
+    struct turned t[VOLUME_SANDBOXES_MAX], more;
+    for (int i = 0; i <= VOLUME_SANDBOXES_MAX; i++) {
         make_volume(i);
-        if (i < VOLUME_BOXES_MAX)
+        if (i < VOLUME_SANDBOXES_MAX)
             take_volume(&t[i], i);
     }
     step(60);
     clock_add += 1100;
-    take_volume(&more, VOLUME_BOXES_MAX);
+    take_volume(&more, VOLUME_SANDBOXES_MAX);
     step(10);
     assert_int_equal(k.kills, 0);
     clock_add += VOLUME_YIELD_MS;
@@ -630,33 +638,33 @@ static void test_work_without_end_does_not_keep_a_place_that_others_wait_for(voi
     assert_int_equal(more.calls, 1);
     assert_int_equal(more.status, 0);
     volume_turn_end(more.turn);
-    for (int i = 0; i < VOLUME_BOXES_MAX; i++)
+    for (int i = 0; i < VOLUME_SANDBOXES_MAX; i++)
         volume_turn_end(t[i].turn);
 }
 
 static void test_a_tenant_has_its_share_of_hidden_sandboxes(void **state)
 {
     (void)state;
-    struct turned a[VOLUME_BOXES_PER_TENANT + 1], other;
+    struct turned a[VOLUME_SANDBOXES_PER_TENANT + 1], other;
     static const char *const names[] = {"a", "b", "c"};
     make_volume(0);
-    for (int i = 0; i <= VOLUME_BOXES_PER_TENANT; i++) {
+    for (int i = 0; i <= VOLUME_SANDBOXES_PER_TENANT; i++) {
         assert_int_equal(ask(names[i]).status, 0);
         take(&a[i], names[i]);
     }
     step(30);
-    assert_int_equal(k.creates, VOLUME_BOXES_PER_TENANT);
-    assert_int_equal(a[VOLUME_BOXES_PER_TENANT].calls, 0);
+    assert_int_equal(k.creates, VOLUME_SANDBOXES_PER_TENANT);
+    assert_int_equal(a[VOLUME_SANDBOXES_PER_TENANT].calls, 0);
     take_volume(&other, 0); /* it does not stand in the line of somebody who has enough */
     step(20);
     assert_int_equal(other.calls, 1);
     volume_turn_end(a[0].turn);
     clock_add += 1100;
     step(20);
-    assert_int_equal(a[VOLUME_BOXES_PER_TENANT].calls, 1);
-    assert_int_equal(a[VOLUME_BOXES_PER_TENANT].status, 0);
+    assert_int_equal(a[VOLUME_SANDBOXES_PER_TENANT].calls, 1);
+    assert_int_equal(a[VOLUME_SANDBOXES_PER_TENANT].status, 0);
     volume_turn_end(other.turn);
-    for (int i = 1; i <= VOLUME_BOXES_PER_TENANT; i++)
+    for (int i = 1; i <= VOLUME_SANDBOXES_PER_TENANT; i++)
         volume_turn_end(a[i].turn);
 }
 
@@ -691,7 +699,7 @@ static void test_a_volume_under_work_can_be_removed(void **state)
     assert_int_equal(a.calls, 1);
     struct told t = del("data");
     assert_int_equal(t.status, 0);
-    assert_string_equal(k.killed, a.box);
+    assert_string_equal(k.killed, a.sandbox);
     assert_int_equal(k.volume_drops, 1);
     volume_turn_end(a.turn);
 }
@@ -706,11 +714,11 @@ static void test_who_comes_while_the_size_changes_has_his_turn_after_that(void *
     step(20);
     volume_turn_end(a.turn);
     resize_held(&t, UINT64_C(2) << 30);
-    answer_resize(STOCK_BUSY); /* the hidden sandbox has it, and ends */
+    answer_resize(LAYERS_BUSY); /* the hidden sandbox has it, and ends */
     take(&b, "data");
     step(20);
     assert_int_equal(k.kills, 1);
-    answer_resize(STOCK_OK);
+    answer_resize(LAYERS_OK);
     wait_told(&t);
     assert_int_equal(t.status, 0);
     step(20);
@@ -721,10 +729,10 @@ static void test_who_comes_while_the_size_changes_has_his_turn_after_that(void *
 
 int main(void)
 {
-#define TEST(name) cmocka_unit_test_setup_teardown(name, begin, end)
+#define TEST(name) cmocka_unit_test_setup_teardown(name, set_up, tear_down)
     const struct CMUnitTest tests[] = {
-        TEST(test_a_volume_is_there_once_stock_has_made_it),
-        TEST(test_another_quota_is_kept_when_stock_has_it),
+        TEST(test_a_volume_is_there_once_layers_has_made_it),
+        TEST(test_another_quota_is_kept_when_layers_has_it),
         TEST(test_a_volume_is_made_measured_and_resized_at_the_turn_of_its_tenant),
         TEST(test_entries_count_before_they_are_in_force),
         TEST(test_no_more_is_in_force_than_counts_whatever_ends_front),

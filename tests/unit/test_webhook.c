@@ -1,6 +1,6 @@
 /* test_webhook.c - what the webhook for approvals may answer, how its requests are signed, and what URL it may have. The calls
  * themselves are tried with a real server, in tests/integration/test_network_webhook.py. */
-#include "front/webhook.h"
+#include "network/webhook.h"
 
 #include "tests/lib/unit.h"
 

@@ -1,4 +1,4 @@
-/* tree-world.h - trees to try the store's tree engine on: a temporary directory in a private mount namespace, small
+/* tree-world.h - trees to try the database's tree engine on: a temporary directory in a private mount namespace, small
  * helpers to fill it, overlays over it, and a random tree that changes at random. */
 #ifndef HUTCH_TESTS_UNIT_TREE_WORLD_H
 #define HUTCH_TESTS_UNIT_TREE_WORLD_H
@@ -18,8 +18,8 @@
 
 #include "base/fd.h"
 #include "base/mem.h"
-#include "stock/lay.h"
-#include "stock/tree.h"
+#include "layers/lay.h"
+#include "layers/tree.h"
 
 static char world_dir[64];
 static int world = -1;

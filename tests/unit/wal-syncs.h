@@ -1,4 +1,4 @@
-/* wal-syncs.h - how often the log of the store was put on the disk: what is in it by then survives a power cut. */
+/* wal-syncs.h - how often the log of the database was put on the disk: what is in it by then survives a power cut. */
 #ifndef HUTCH_TESTS_UNIT_WAL_SYNCS_H
 #define HUTCH_TESTS_UNIT_WAL_SYNCS_H
 
@@ -21,7 +21,7 @@ static inline void wal_synced(int fd)
 
 static inline unsigned wal_syncs(void) { return __atomic_load_n(&wal_syncs_, __ATOMIC_SEQ_CST); }
 
-/* In place of the C library's, for the library of the store too. */
+/* In place of the C library's, for the library of the database too. */
 __attribute__((visibility("default"))) int fsync(int fd)
 {
     wal_synced(fd);

@@ -1,0 +1,280 @@
+/* api.c - takes every request: checks the key and calls the route, or wakes the sandbox and passes the request on. */
+#include "api/api.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "api/page.h"
+#include "api/reply.h"
+#include "base/cleanup.h"
+#include "snapshots/snapshots.h"
+
+void api_no_sandbox(struct api_call *c)
+{
+    /* The same message whether it never existed, has ended or belongs to another tenant. */
+    _cleanup_free_ char *id = strndup(c->param[0] ? c->param[0] : "", 80);
+    reply_error(c->req, 404, "sandbox \"%s\" doesn't exist or you don't have access to it", id ? id : "");
+}
+
+struct sandbox *api_sandbox_of(struct api_call *c)
+{
+    char id[SANDBOX_ID_MAX];
+    struct sandbox *b = NULL;
+    if (api_sandbox_id(c->param[0], strlen(c->param[0]), id)) {
+        api_note_sandbox(c->req, id);
+        b = sandbox_of(c->api->sandboxes, &c->who, id);
+    }
+    if (!b)
+        api_no_sandbox(c);
+    return b;
+}
+
+/* Refuses requests that a page of another origin made a browser send. The API uses no cookies, but with a host name
+ * that resolves to this machine such a page could reach the API from within the local network. */
+static bool api_origin_is_own(const char *domain, const struct http_req *r)
+{
+    const char *origin = http_field(&r->fields, "origin");
+    if (!origin)
+        return true;
+    const char *host = strstr(origin, "://");
+    return host && api_own_host(domain, host + 3);
+}
+
+const char *api_scope_lacking(unsigned scopes, unsigned wanted, unsigned flags)
+{
+    bool granted = !wanted || (scopes & (wanted | SCOPE_ADMIN)), reader = scopes & SCOPE_READ;
+    if ((wanted & SCOPE_ADMIN) && !(scopes & SCOPE_ADMIN))
+        return "this needs a key with the scope admin";
+    if ((flags & API_CHANGES) && reader)
+        return "this API key may only read: it has the scope read";
+    if (flags & API_CHANGES)
+        return granted ? NULL : "this API key lacks the scope";
+    if ((flags & API_CONTENTS) && !(scopes & SCOPE_FILES) && (reader || !granted))
+        return "this API key reads no contents: it needs the scope files";
+    if (!(flags & API_CONTENTS) && !granted && !reader)
+        return "this API key lacks the scope";
+    return NULL;
+}
+
+bool api_sees_contents(const struct api_call *c)
+{
+    return !api_scope_lacking(c->who.scopes, c->route->scope, API_CONTENTS);
+}
+
+/* Checks key, rate and scope. False: it has answered. */
+static bool api_authorise(struct api_call *c)
+{
+    struct http_req *r = c->req;
+    if (c->route->flags & API_OPEN)
+        return true;
+    if (!tenants_auth(c->api->tenants, r, &c->who)) {
+        http_set(r, "www-authenticate", "Bearer");
+        reply_error(r, 401, "no valid API key: send X-API-KEY (or Authorization: Bearer) with a key of this node");
+        return false;
+    }
+    (void)snprintf(c->tenant, sizeof c->tenant, "%s", c->who.tenant->id);
+    unsigned wait = tenants_throttle(c->api->tenants, c->who.tenant);
+    if (wait > 0) {
+        reply_refuse(r, 429, NULL, wait, "too many requests for this tenant; see Retry-After");
+        return false;
+    }
+    const char *why = api_scope_lacking(c->who.scopes, c->route->scope, c->route->flags);
+    if (why)
+        reply_error(r, 403, "%s %s: %s", c->route->method, c->route->pattern, why);
+    return !why;
+}
+
+static void api_handle_control(struct api_call *c)
+{
+    struct http_req *r = c->req;
+    _cleanup_buf_ struct buf allow = {0};
+    if (!api_origin_is_own(c->api->config->domain, r)) {
+        reply_error(r, 403, "requests from pages of other origins are refused");
+        return;
+    }
+    switch (api_match(c->api, r->method, r->path, &c->route, c->param, &allow)) {
+    case API_NO_PATH:
+        reply_error(r, 404, "no such route; GET /v1/openapi.json lists them");
+        return;
+    case API_NO_METHOD:
+        http_set(r, "allow", buf_str(&allow));
+        reply_error(r, 405, "this route knows only %s", buf_str(&allow));
+        return;
+    case API_BAD_PATH:
+        reply_error(r, 400, "the path has a bad percent escape");
+        return;
+    case API_MATCHED:
+        break;
+    }
+    if (api_authorise(c))
+        c->route->fn(c);
+}
+
+/* --- the data plane ------------------------------------------------------------------------------------------------- */
+
+/* A request that waits for its sandbox to wake. */
+struct waking {
+    struct api_wait wait;
+    void (*then)(struct api_call *c, struct sandbox *b);
+};
+
+static void api_begin_use(struct api_call *c, struct sandbox *b)
+{
+    api_note_sandbox(c->req, b->id);
+    if (c->in_use)
+        return;
+    c->in_use = true;
+    sandbox_in_use(c->api->sandboxes, b);
+}
+
+static void api_on_woken(void *arg, const struct state_failure *failure)
+{
+    void (*then)(struct api_call *, struct sandbox *) = ((struct waking *)arg)->then;
+    struct http_req *r = api_wait_over(arg);
+    if (!r)
+        return;
+    struct api_call *c = api_call_of(r);
+    struct sandbox *b = sandbox_find(c->api->sandboxes, c->sandbox);
+    r->user = NULL;
+    http_resume(r);
+    if (failure)
+        page_refuse(r, failure->status, c->sandbox, 0, 0, failure->text, NULL);
+    else if (!b || b->state != SANDBOX_RUNNING)
+        page_no_sandbox(r, c->sandbox);
+    else {
+        api_begin_use(c, b);
+        then(c, b);
+    }
+}
+
+void api_awake(struct api_call *c, struct sandbox *b, void (*then)(struct api_call *c, struct sandbox *b))
+{
+    if (b->state == SANDBOX_RUNNING) {
+        api_begin_use(c, b);
+        then(c, b);
+        return;
+    }
+    struct waking *w = api_wait_for(c->req, sizeof *w);
+    w->then = then;
+    api_note_sandbox(c->req, b->id);
+    http_pause(c->req);
+    sandbox_awake(c->api->sandboxes, b, true, api_on_woken, w);
+}
+
+/* The dialect that serves a port; there is one for API_OTHER_PORTS. */
+static const struct api_plane *api_plane_of(const struct api *api, uint32_t port)
+{
+    const struct api_plane *others = NULL;
+    for (size_t i = 0; i < api->ndialects; i++) {
+        const struct api_plane *p = &api->dialects[i]->plane;
+        if (p->handle && p->port == port)
+            return p;
+        if (p->handle && p->port == API_OTHER_PORTS)
+            others = p;
+    }
+    return others;
+}
+
+static void api_serve_sandbox(struct api_call *c, struct sandbox *b)
+{
+    api_plane_of(c->api, b ? c->port : API_OTHER_PORTS)->handle(c, b);
+}
+
+static bool api_may_wake(const struct api_call *c, const struct sandbox *b)
+{
+    return (b->auto_resume || b->state == SANDBOX_RESUMING) && api_plane_of(c->api, c->port)->may_wake(c, b);
+}
+
+static void api_handle_sandbox(struct api_call *c, const struct api_target *t)
+{
+    api_note_sandbox(c->req, t->sandbox);
+    c->port = t->port;
+    struct sandbox *b = sandbox_find(c->api->sandboxes, t->sandbox);
+    if (b && (!sandbox_is_there(b) || b->hidden || (b->state != SANDBOX_RUNNING && !api_may_wake(c, b))))
+        b = NULL;
+    if (b)
+        api_awake(c, b, api_serve_sandbox);
+    else
+        api_serve_sandbox(c, NULL);
+}
+
+void api_again(struct api_call *c)
+{
+    struct api_target t = {.kind = API_SANDBOX, .port = c->port};
+    memcpy(t.sandbox, c->sandbox, sizeof t.sandbox);
+    api_handle_sandbox(c, &t);
+}
+
+static void api_handle_signed(struct api_call *c)
+{
+    for (size_t i = 0; i < c->api->ndialects; i++)
+        if (c->api->dialects[i]->plane.handle_signed) {
+            c->api->dialects[i]->plane.handle_signed(c);
+            return;
+        }
+}
+
+void api_handle(void *ctx, struct http_req *r)
+{
+    struct api *api = ctx;
+    struct api_target t;
+    struct api_call *c = api_begin(api, r);
+    api_classify(api->config->domain, r, &t);
+    http_set(r, "x-request-id", r->id);
+    http_set(r, "x-e2b-trace-id", r->id);
+    switch (t.kind) {
+    case API_CONTROL:
+        api_handle_control(c);
+        break;
+    case API_SANDBOX:
+        api_handle_sandbox(c, &t);
+        break;
+    case API_SIGNED:
+        api_handle_signed(c);
+        break;
+    case API_BAD_TARGET:
+        reply_error(r, 400, "%s", t.text);
+        break;
+    case API_MISDIRECTED:
+        reply_error(r, 421, "%s", t.text);
+        break;
+    }
+}
+
+/* --- the dialects --------------------------------------------------------------------------------------------------- */
+
+static void api_on_sandbox_ended(void *arg, struct sandbox *b, const char *cause, const struct keeper_usage *u)
+{
+    struct api *api = arg;
+    (void)cause, (void)u;
+    for (size_t i = 0; i < api->ndialects; i++)
+        if (api->dialects[i]->sandbox_ended)
+            api->dialects[i]->sandbox_ended(api, b);
+}
+
+static void api_on_sandbox_pausing(void *arg, struct sandbox *b)
+{
+    struct api *api = arg;
+    for (size_t i = 0; i < api->ndialects; i++)
+        if (api->dialects[i]->sandbox_pausing)
+            api->dialects[i]->sandbox_pausing(api, b);
+}
+
+void api_open(struct api *api, const struct api_dialect *const *dialects, size_t n)
+{
+    api->dialects = dialects;
+    api->ndialects = n;
+    api_routes_join(api);
+    sandboxes_on_end(api->sandboxes, api_on_sandbox_ended, api);
+    sandboxes_on_pause(api->sandboxes, api_on_sandbox_pausing, api);
+}
+
+void api_close(struct api *api)
+{
+    free(api->routes);
+    free(api->patterns);
+    api->routes = NULL;
+    api->patterns = NULL;
+    api->nroutes = api->ndialects = 0;
+}

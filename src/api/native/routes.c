@@ -1,0 +1,75 @@
+/* routes.c - the routes of Hutch's own API. */
+#include "api/native/native.h"
+#include "api/volumes.h"
+#include "base/cleanup.h"
+
+#define READ     0
+#define WRITE    API_CHANGES
+#define CONTENTS API_CONTENTS
+
+/* docs/openapi.json describes each of these; a unit test compares the two. */
+static const struct api_route routes[] = {
+    {"GET", "/v1/templates", native_templates, SCOPE_TEMPLATES | SCOPE_SANDBOXES, READ},
+    {"POST", "/v1/templates/import", native_template_import, SCOPE_TEMPLATES, WRITE},
+    {"POST", "/v1/templates/restore", native_template_restore, SCOPE_TEMPLATES, WRITE},
+    {"GET", "/v1/templates/{id}", native_template, SCOPE_TEMPLATES | SCOPE_SANDBOXES, READ},
+    {"DELETE", "/v1/templates/{id}", native_template_remove, SCOPE_TEMPLATES, WRITE},
+    {"PATCH", "/v1/templates/{id}", native_template_set, SCOPE_TEMPLATES, WRITE},
+    {"DELETE", "/v1/templates/{id}/builds/{build}", native_build_cancel, SCOPE_TEMPLATES, WRITE},
+    {"GET", "/v1/templates/{id}/export", native_template_export, SCOPE_TEMPLATES, CONTENTS},
+    {"GET", "/v1/openapi.json", native_openapi, 0, API_OPEN},
+    {"GET", "/v1/capabilities", native_capabilities, 0, READ},
+    {"GET", "/v1/node", native_node, SCOPE_ADMIN, READ},
+    {"POST", "/v1/sandboxes", native_create, SCOPE_SANDBOXES, WRITE},
+    {"GET", "/v1/sandboxes/{id}/lifecycle", native_life, SCOPE_SANDBOXES, READ},
+    {"PATCH", "/v1/sandboxes/{id}/lifecycle", native_life_patch, SCOPE_SANDBOXES, WRITE},
+    {"GET", "/v1/sandboxes/{id}/network", native_network, SCOPE_SANDBOXES, READ},
+    {"PUT", "/v1/sandboxes/{id}/network", native_network_put, SCOPE_SANDBOXES, WRITE},
+    {"PATCH", "/v1/sandboxes/{id}/network", native_network_patch, SCOPE_SANDBOXES, WRITE},
+    {"GET", "/v1/sandboxes/{id}/network/denials", native_network_denials, SCOPE_SANDBOXES, READ},
+    {"GET", "/v1/network/usage", native_network_usage, SCOPE_SANDBOXES, READ},
+    {"GET", "/v1/sandboxes/{id}/network/stats", native_network_stats, SCOPE_SANDBOXES, READ},
+    {"GET", "/v1/sandboxes/{id}/network/learned", native_network_learned, SCOPE_SANDBOXES, READ},
+    {"POST", "/v1/sandboxes/{id}/network/check", native_network_check, SCOPE_SANDBOXES, READ},
+    {"GET", "/v1/approvals", native_approvals, SCOPE_SANDBOXES, READ},
+    {"POST", "/v1/approvals/{id}", native_approval_decide, SCOPE_SANDBOXES, WRITE},
+    {"GET", "/v1/secrets", native_secrets, SCOPE_SANDBOXES, READ},
+    {"POST", "/v1/secrets", native_secret_post, SCOPE_SANDBOXES, WRITE},
+    {"GET", "/v1/secrets/{name}", native_secret, SCOPE_SANDBOXES, READ},
+    {"PUT", "/v1/secrets/{name}", native_secret_put, SCOPE_SANDBOXES, WRITE},
+    {"DELETE", "/v1/secrets/{name}", native_secret_remove, SCOPE_SANDBOXES, WRITE},
+    {"GET", "/v1/sandboxes/{id}/ports", native_ports, SCOPE_SANDBOXES, READ},
+    {"PUT", "/v1/sandboxes/{id}/ports", native_ports_put, SCOPE_SANDBOXES, WRITE},
+    {"POST", "/v1/sandboxes/{id}/ports/{port}/link", native_link, SCOPE_SANDBOXES, WRITE},
+    {"DELETE", "/v1/sandboxes/{id}/links", native_links_revoke, SCOPE_SANDBOXES, WRITE},
+    {"GET", "/v1/sandboxes/{id}/history", native_history, SCOPE_SANDBOXES, READ},
+    {"POST", "/v1/sandboxes/{id}/history", native_history_make, SCOPE_SANDBOXES, WRITE},
+    {"GET", "/v1/sandboxes/{id}/history/diff", native_history_diff, SCOPE_SANDBOXES, CONTENTS},
+    {"GET", "/v1/sandboxes/{id}/history/{number}/file", native_history_file, SCOPE_SANDBOXES, CONTENTS},
+    {"POST", "/v1/sandboxes/{id}/history/undo", native_history_undo, SCOPE_SANDBOXES, WRITE},
+    {"GET", "/v1/sandboxes/{id}/tx", native_txs, SCOPE_SANDBOXES, READ},
+    {"POST", "/v1/sandboxes/{id}/tx", native_tx_start, SCOPE_SANDBOXES, WRITE},
+    {"GET", "/v1/sandboxes/{id}/tx/{tx}", native_tx, SCOPE_SANDBOXES, CONTENTS},
+    {"DELETE", "/v1/sandboxes/{id}/tx/{tx}", native_tx_discard, SCOPE_SANDBOXES, WRITE},
+    {"POST", "/v1/sandboxes/{id}/tx/{tx}/commit", native_tx_commit, SCOPE_SANDBOXES, WRITE},
+    {"GET", "/v1/sandboxes/{id}/events", native_events, SCOPE_SANDBOXES, READ},
+    {"GET", "/v1/volumes", native_volumes, SCOPE_SANDBOXES, READ},
+    {"POST", "/v1/volumes", native_volume_create, SCOPE_SANDBOXES, WRITE},
+    {"GET", "/v1/volumes/{id}", native_volume, SCOPE_SANDBOXES, READ},
+    {"PATCH", "/v1/volumes/{id}", native_volume_resize, SCOPE_SANDBOXES, WRITE},
+    {"DELETE", "/v1/volumes/{id}", api_volume_remove, SCOPE_SANDBOXES, WRITE},
+    {"GET", "/v1/tenants", native_tenants, SCOPE_ADMIN, READ},
+    {"POST", "/v1/tenants", native_tenant_put, SCOPE_ADMIN, WRITE},
+    {"GET", "/v1/tenants/{id}", native_tenant, SCOPE_ADMIN, READ},
+    {"PATCH", "/v1/tenants/{id}", native_tenant_change, SCOPE_ADMIN, WRITE},
+    {"DELETE", "/v1/tenants/{id}", native_tenant_remove, SCOPE_ADMIN, WRITE},
+    {"GET", "/v1/keys", native_keys, SCOPE_ADMIN, READ},
+    {"POST", "/v1/keys", native_key_create, SCOPE_ADMIN, WRITE},
+    {"DELETE", "/v1/keys/{id}", native_key_remove, SCOPE_ADMIN, WRITE},
+    {"POST", "/v1/stop-all", native_stop_all, SCOPE_ADMIN, WRITE},
+    {"GET", "/v1/store", native_store, SCOPE_ADMIN, READ},
+    {"POST", "/v1/store/verify", native_store_verify, SCOPE_ADMIN, READ},
+    {"POST", "/v1/store/gc", native_store_gc, SCOPE_ADMIN, WRITE},
+};
+
+const struct api_dialect native_dialect = {.routes = routes, .nroutes = ARRAY_LEN(routes)};

@@ -1,0 +1,147 @@
+/* capture.c - makes a layer from the upper of a living sandbox, which is frozen only while its files are copied. */
+#include <dirent.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "base/cleanup.h"
+#include "layers/jobs.h"
+#include "layers/stage.h"
+
+/* Opens the top layer of an earlier capture, to share files with, and returns its digest; -1 in *ret: there is none,
+ * and nothing is shared. */
+static int capture_open_earlier(struct job *j, int *ret, uint8_t digest[SHA256_BYTES], struct err *err)
+{
+    struct stack_file f;
+    *ret = -1;
+    if (j->ask->other[0] == '\0')
+        return 0;
+    if (stack_read(&j->place, j->ask->other, &f, err) < 0)
+        return err->eno == ENOENT ? 0 : -1;
+    if (f.n == 0)
+        return 0;
+    memcpy(digest, f.layer[0], SHA256_BYTES);
+    _cleanup_close_ int layer = layer_open(&j->place, f.layer[0], err);
+    if (layer < 0)
+        return err->eno == ENOENT ? 0 : -1;
+    *ret = openat(layer, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    return *ret < 0 ? err_set(err, ERR_SETUP, errno, "open the layer of %s", j->ask->other) : 0;
+}
+
+/* Checked again here: a btrfs snapshot copies without looking at the limits. */
+static int capture_check_size(const struct job *j, const struct layer_meta *m, struct err *err)
+{
+    if (j->ask->bytes && m->bytes > j->ask->bytes)
+        return err_set(err, ERR_LIMIT, 0, "what the sandbox wrote takes %llu bytes, more than %llu",
+                       (unsigned long long)m->bytes, (unsigned long long)j->ask->bytes);
+    if (j->ask->entries && m->entries > j->ask->entries)
+        return err_set(err, ERR_LIMIT, 0, "the sandbox wrote %llu files, more than %llu",
+                       (unsigned long long)m->entries, (unsigned long long)j->ask->entries);
+    return 0;
+}
+
+/* Does everything that needs the sandbox frozen. */
+static int capture_copy_frozen(struct job *j, struct job_sandbox *b, int root, struct stage *s, struct err *err)
+{
+    struct err second = {0};
+    if ((j->ask->flags & LAYERS_FREEZE) && job_sandbox_freeze(j, b, err) < 0)
+        return -1;
+    /* Frozen neither by us nor by keeper: its files would change while they are copied. */
+    if (!b->frozen && !b->record.frozen)
+        return job_fail(j, LAYERS_BAD_REQUEST, err, "the sandbox %s is not paused", b->record.id);
+    static const char doing[] = "its files were copied";
+    int r = job_sandbox_still(j, b, true, doing, err);
+    if (r == 0)
+        r = stage_fill(j, b, root, s, err);
+    job_hold(j, "filled");
+    if (r == 0)
+        r = job_sandbox_still(j, b, false, doing, err);
+    if (job_sandbox_thaw(j, b, r == 0 ? err : &second) < 0)
+        r = -1;
+    return r;
+}
+
+/* Into tmp/NAME/root. */
+static int capture_copy_sandbox(struct job *j, struct job_sandbox *b, int root, uint8_t earlier[SHA256_BYTES],
+                                struct err *err)
+{
+    _cleanup_(stage_close) struct stage s = STAGE_INIT;
+    if (capture_open_earlier(j, &s.prev, earlier, err) < 0 || stage_make(j, b, &s, err) < 0)
+        return -1;
+    job_hold(j, "sized");
+    if (capture_copy_frozen(j, b, root, &s, err) < 0)
+        return -1;
+    job_hold(j, "thawed");
+    return stage_empty(j, b, root, &s, err);
+}
+
+static int capture_is_empty(int root, struct err *err)
+{
+    int fd = openat(root, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC), n = 0;
+    _cleanup_closedir_ DIR *d = fd < 0 ? NULL : fdopendir(fd);
+    if (!d)
+        return err_set(err, ERR_SETUP, errno, "read the new layer");
+    while (n <= 2 && readdir(d))
+        n++;
+    return n <= 2;
+}
+
+static int capture_add_layer(struct job *j, const char *name, const uint8_t earlier[SHA256_BYTES], struct stack_file *f,
+                             struct err *err)
+{
+    struct layer_meta m;
+    if (layer_commit(&j->place, name, LAYER_CAPTURE, NULL, j->tree_flags, &m, err) < 0)
+        return -1;
+    if (capture_check_size(j, &m, err) < 0) /* no stack names the layer: gc removes it */
+        return -1;
+    memmove(f->layer[1], f->layer[0], f->n * sizeof f->layer[0]);
+    memcpy(f->layer[0], m.digest, sizeof m.digest);
+    f->n++;
+    sha256_text(m.digest, j->reply.layer);
+    j->reply.bytes = m.bytes;
+    j->reply.entries = m.entries;
+    if (memcmp(m.digest, earlier, sizeof m.digest) == 0) /* nothing has changed since */
+        j->reply.bytes2 = m.bytes;
+    return 0;
+}
+
+static int capture_sandbox(struct job *j, struct job_sandbox *b, struct err *err)
+{
+    struct stack_file f;
+    char name[LAYERS_TMP_NAME];
+    uint8_t earlier[SHA256_BYTES] = {0};
+    _cleanup_close_ int root = -1;
+    if (job_sandbox_open(j, j->ask->sandbox, true, b, err) < 0 || job_sandbox_stack(j, b, &f, err) < 0)
+        return -1;
+    if (f.n >= STACK_LAYERS_MAX && stack_flatten(j, &f, err) < 0)
+        return -1;
+    if (f.n >= STACK_LAYERS_MAX)
+        return err_set(err, ERR_LIMIT, 0, "the sandbox is made from %u layers, and there can be no more than %d", f.n,
+                       STACK_LAYERS_MAX);
+    if ((root = job_tmp(j, true, name, err)) < 0 || capture_copy_sandbox(j, b, root, earlier, err) < 0)
+        return -1;
+    int empty = capture_is_empty(root, err);
+    if (empty < 0 || (empty ? tree_remove(j->place.tmp, name, err) : capture_add_layer(j, name, earlier, &f, err)) < 0)
+        return -1;
+    j->reply.entries2 = f.n;
+    return stack_write(&j->place, j->ask->stack, &f, err) < 0 ? -1 : job_layers_of(j, &f, err);
+}
+
+int job_capture(struct job *j, struct err *err)
+{
+    struct stack_file there;
+    struct job_sandbox b = JOB_SANDBOX_INIT;
+    if (stack_read(&j->place, j->ask->stack, &there, err) == 0) {
+        if (there.n > 0)
+            sha256_text(there.layer[0], j->reply.layer);
+        j->reply.entries2 = there.n;
+        return job_layers_of(j, &there, err);
+    }
+    if (err->eno != ENOENT)
+        return -1;
+    *err = (struct err){0};
+    int r = capture_sandbox(j, &b, err);
+    job_sandbox_close(&b);
+    return r;
+}

@@ -1,0 +1,101 @@
+/* layers-int.h - shared by the files of the daemon only: setup.c, loop.c, tasks.c, periodic.c.
+ *
+ * A task is a request of front from its arrival to its answer. It waits, runs as a job (a child), may need a second
+ * child to clean up, and is free when its answer is sent. The daemon never blocks outside of poll().
+ */
+#ifndef HUTCH_LAYERS_LAYERS_INT_H
+#define HUTCH_LAYERS_LAYERS_INT_H
+
+#include "layers/jobs.h"
+
+enum {
+    LAYERS_CONNS = 8,
+    LAYERS_LINGER_MAX = 64, /* jobs that go on after their answer */
+    LAYERS_TASKS = LAYERS_JOBS_MAX + LAYERS_LINGER_MAX,
+    LAYERS_CLEAN_TRIES = 3,
+};
+#define LAYERS_GONE ".gone-" /* prefix in STATE/stock: to be removed */
+
+struct message {
+    size_t n;
+    int fd; /* goes along; -1 */
+    union {
+        struct layers_reply reply;
+        struct layers_items items;
+    } m;
+};
+
+enum task_state {
+    TASK_FREE,
+    TASK_WAITING,
+    TASK_RUNNING,
+    TASK_CLEANING,
+    TASK_DONE, /* its answer is being sent */
+};
+struct task {
+    enum task_state state;
+    uint64_t serial; /* in the order of arrival */
+    int conn;        /* index; -1: the answer goes to no connection */
+    struct layers_request ask;
+    int fds[LAYERS_FDS_MAX];
+    size_t nfds;
+    pid_t pid;
+    int pidfd, sock; /* -1 */
+    int status;      /* of the process, once it has `ended` */
+    int how;         /* the job's own */
+    bool ended, drained, answered, cancelled, sweeper;
+    unsigned cleans;
+    struct message *out;
+};
+
+struct layers_conn {
+    int fd;              /* -1: free */
+    bool full;           /* a message did not go out: wait for room */
+    struct message *out; /* an answer that did not go out yet, to a request without a task; read nothing meanwhile */
+};
+
+struct layers {
+    const struct layers_config *config;
+    struct layers_place place;
+    int run, listener, no_net; /* no_net: a network namespace with nothing in it */
+    bool rootless;
+    uint64_t next_serial;
+    struct layers_conn conns[LAYERS_CONNS];
+    struct task tasks[LAYERS_TASKS];
+    struct {
+        uint64_t at_ms; /* when the next collection is due */
+        unsigned more, put_off;
+    } gc; /* periodic.c */
+};
+
+/* setup.c: namespaces, lock, capabilities, directories. */
+int layers_setup(const struct layers_config *c, struct layers *s, struct err *err);
+
+/* periodic.c: collections that the daemon starts by itself. */
+int periodic_wait_ms(const struct layers *s);
+void periodic_step(struct layers *s);
+/* Call after a drop: collects soon. */
+void periodic_soon(struct layers *s);
+
+/* loop.c */
+/* Sends m to the connection and frees it; false: no room, m stays the caller's. */
+bool layers_send(struct layers *s, int conn, struct message *m);
+struct message *layers_message(const struct layers_request *ask, enum layers_error error, const char *text);
+void layers_message_free(struct message *m);
+
+/* tasks.c */
+/* Takes the descriptors. NULL: the maximum of tasks is under way. */
+struct task *task_new(struct layers *s, int conn, const struct layers_request *ask, const int *fds, size_t nfds);
+bool task_cancel(struct layers *s, int conn, uint64_t request);
+void task_conn_gone(struct layers *s, int conn);
+/* Call when its socket is readable; when its process has ended. */
+void task_read(struct layers *s, struct task *t);
+void task_reap(struct layers *s, struct task *t);
+/* Moves every task on as far as possible: sends, ends, cleans up, begins. */
+void tasks_step(struct layers *s);
+/* Starts a child that removes STATE/stock/.gone-*. */
+void task_sweep(struct layers *s);
+/* Ends all jobs and waits for them. */
+void tasks_stop(struct layers *s);
+
+#endif

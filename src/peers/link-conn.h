@@ -1,0 +1,68 @@
+/* link-conn.h - the inner state of connections and their calls, for link.c, link-call.c and watch.c only. */
+#ifndef HUTCH_PEERS_LINK_CONN_H
+#define HUTCH_PEERS_LINK_CONN_H
+
+#include "base/map.h"
+#include "peers/link-int.h"
+
+struct out {
+    struct out *next;
+    struct call *call; /* of a message that waits for a free helper; else NULL */
+    int fd;
+    size_t n;
+    unsigned char bytes[];
+};
+struct queue {
+    struct out *first, **last;
+    size_t n;
+};
+
+struct link {
+    struct links *ls;
+    char id[SANDBOX_ID_MAX + 1];
+    int fd; /* -1: not connected yet */
+    loop_id watch, timer;
+    uint64_t since_ms;
+    bool dead, doomed /* will be dropped by its timer */, out_asked;
+    unsigned busy, working, sinks;
+    size_t live; /* calls that are no zombies */
+    struct call *calls;
+    struct queue queue, held;
+    struct link_status why; /* doomed: the status for its calls */
+};
+
+/* A call's id consists of its slot's index and of how often that slot was used. */
+struct slot {
+    struct call *call; /* NULL: free */
+    uint32_t gen;
+};
+
+struct links {
+    struct loop *loop;
+    int run_dir;
+    struct map map; /* of struct link, by id */
+    struct slot *slots;
+    size_t nslots, cap_slots, free_hint;
+    unsigned char buf[INIT_MSG_MAX];
+    bool leaving; /* links_leave() */
+};
+
+/* link-call.c */
+struct call *link_call_get(const struct links *ls, uint64_t id);
+void link_call_free(struct call *c);
+/* Reports the failure, unless the call is a zombie, and frees it. */
+void link_call_fail(struct call *c, const struct link_status *st);
+/* No callback comes any more; the slot stays until init's last message about it. */
+void link_call_make_zombie(struct call *c);
+/* Its helper inside has ended: sends a held request. */
+void link_call_stop_working(struct call *c);
+void queue_clear(struct queue *q);
+/* Sends what the socket takes. Never calls back. */
+void link_flush(struct link *l);
+/* link.c */
+struct link *link_for(struct links *ls, const char *id);
+void link_idle_later(struct link *l);
+/* Drops the link from the loop: callbacks must not run inside a call of the user. */
+void link_drop_later(struct link *l, enum link_code code, const char *text);
+
+#endif

@@ -1,0 +1,211 @@
+/* sandboxes-int.h - the private part of a sandbox and the functions that the files of this room share. Other rooms use
+ * sandboxes.h.
+ */
+#ifndef HUTCH_SANDBOXES_SANDBOXES_INT_H
+#define HUTCH_SANDBOXES_SANDBOXES_INT_H
+
+#include "base/map.h"
+#include "db/db.h"
+#include "sandboxes/sandboxes.h"
+
+struct creation; /* create.c */
+
+enum {
+    /* keeper's deadline of sandboxes that it must not end: paused ones, and those that front pauses at their end. */
+    SANDBOX_FAR_S = 10 * 365 * 86400,
+    IDEMS_MAX = 100000, /* idempotency keys in all; beyond it the tenant with the most keys loses its oldest */
+    SANDBOX_CHANGE_MS = 30 * 1000, /* those who wait for a change are answered by then */
+};
+
+/* A sandbox changes its state: it is paused, unloaded or resumed. A sandbox has one change at a time. */
+struct change_waiter {
+    struct change_waiter *next;
+    sandbox_paused *done;
+    void *arg;
+};
+struct sandbox_change {
+    struct sandboxes *sandboxes;
+    /* NULL: the sandbox has ended or the change is over; the last call that returns frees the change */
+    struct sandbox_own *sandbox;
+    enum { CHANGE_FREEZE, CHANGE_STORE, CHANGE_UNLOAD, CHANGE_THAW, CHANGE_RESTORE } kind;
+    struct change_waiter *waiters;  /* wait for this change */
+    struct change_waiter *resumers; /* wait for a resume that follows this change */
+    uint64_t resume_timeout_s;      /* the longest timeout that the resumers asked for */
+    unsigned pending;               /* calls under way */
+    loop_id timer;
+    char id[SANDBOX_ID_MAX];
+    char stack[STACK_ID_MAX], before[STACK_ID_MAX]; /* the stack this change makes; the one the sandbox had */
+    uint64_t bytes_before, frozen_us;
+    uint64_t end_unix_ms, end_boot_ms, timeout_s; /* resume: the new end */
+    uint64_t begun_ms;
+    bool held;                            /* `stack` is held (state_hold) */
+    bool life_changed;                    /* the sandbox's end changed meanwhile: keeper's deadline is out of date */
+    bool bound, net_done, undoing, quota; /* progress of a restore; quota: the tenant's quota is taken */
+    struct start_run *start;
+    struct state_failure failure;
+};
+
+struct waiter {
+    struct waiter *next;
+    sandbox_done *done;
+    void *arg;
+};
+
+struct sandbox_own {
+    struct sandbox b; /* first */
+    struct sandboxes *sandboxes;
+    struct creation *creation;             /* while it is being made */
+    struct waiter *killers;                /* told when it is gone */
+    uint64_t round;                        /* keeper's lists of this round and earlier ones need not name the sandbox */
+    uint64_t started_boot_ms, end_boot_ms; /* CLOCK_BOOTTIME: authoritative, unaffected by changes of the wall clock */
+    bool seen;                             /* keeper's current list names it */
+    bool unmet;                            /* loaded from a row; keeper has not said yet whether it lives */
+    bool died;                             /* while it was being made */
+    bool unsure;                           /* loaded from a row `creating`: only init knows whether it was bound */
+    bool ended;                            /* freed in the next round of the loop */
+    bool stored;                           /* exists as files only and is counted so: sandbox_count_stored() */
+    bool leftover;                         /* STORED, but processes of it may still live */
+    uint32_t row_state;                    /* the state that the row says */
+    struct sandbox_change *change;
+    uint64_t pause_retry_ms; /* loop time: an automatic pause failed; the next try is not earlier */
+    uint64_t pause_wait_ms;  /* back-off after its files did not fit, for the next failure; 0: none */
+    const char *why;         /* reason of a kill; static */
+    bool counted;            /* hidden, but in the tenant's quota */
+};
+
+/* An idempotency key: tenant and key as one text, "tenant/key" (a tenant's id has no slash). */
+struct idem {
+    struct idem *next, **link; /* of its tenant, oldest first */
+    struct idem_share *share;
+    char *name;
+    char digest[72];
+    char sandbox[SANDBOX_ID_MAX];
+    uint64_t created_unix; /* as idem_now() counts */
+};
+
+struct end_fn {
+    sandbox_ended_fn *fn;
+    void *arg;
+};
+
+struct sandboxes {
+    struct loop *loop; /* these, up to ids, are borrowed */
+    const struct config *config;
+    struct db *db;
+    const struct peers *peers;
+    struct tenants *tenants;
+    struct stacks *stacks;
+    struct templates *templates;
+    struct events *events;
+    struct idseal *ids;
+    const struct sandbox_network *network;
+    struct networks *networks;
+    sandbox_mount_fn *mount_exists;
+    void *mount_arg;
+    struct metrics *metrics; /* metrics.c */
+    struct map by_id;
+    struct map idems;       /* "tenant/key" -> struct idem */
+    struct map idem_shares; /* tenant -> struct idem_share */
+    struct end_fn ends[8];
+    size_t nends;
+    struct pause_fn {
+        sandbox_pausing_fn *fn;
+        void *arg;
+    } pauses[4];
+    size_t npauses;
+    size_t nstored;             /* of by_id */
+    struct creation *creations; /* under way, and failed ones with calls that have not returned */
+    uint64_t round;             /* number of the latest comparison with keeper */
+    bool keeper_up;
+    uint64_t boot_unix_ms; /* wall clock at boot, computed when front started: for idempotency keys */
+    loop_id timer;         /* expires idempotency keys */
+    loop_id idle_timer;    /* idle.c */
+    uint64_t idle_at;      /* when idle_timer fires */
+    struct state_ability ability;
+};
+
+static inline struct sandbox_own *sandbox_own(struct sandbox *b) { return (struct sandbox_own *)b; }
+
+/* sandboxes.c */
+struct sandbox_own *sandbox_new(struct sandboxes *sb, struct tenant *t, const char *id);
+void sandbox_write(struct sandboxes *sb, const struct sandbox *b, const struct db_idem *idem, db_done *done, void *arg);
+/* Writes a row of that state; b->state may still differ. */
+void sandbox_write_as(struct sandboxes *sb, struct sandbox *b, uint32_t state, db_done *done, void *arg);
+struct tenant_need sandbox_need(const struct sandbox *b);
+/* The deadline that keeper gets for it. */
+uint64_t sandbox_deadline(const struct sandbox *b);
+/* The sandbox is gone: publishes the event `type` ("died", "killed"; NULL: none), calls sandboxes_on_end()
+ * callbacks, deletes the row. */
+void sandbox_end(struct sandboxes *sb, struct sandbox_own *o, const char *type, const char *cause,
+                 const struct keeper_usage *u);
+/* Frees a sandbox that never ran and deletes its row, without an event and without callbacks. */
+void sandbox_discard(struct sandboxes *sb, struct sandbox_own *o);
+
+/* create.c: frees without answering, at the end of the process. */
+void creation_drop(struct creation *c);
+/* creation_killed(): its sandbox was killed before it was ready. creation_go_on(): the kill failed, the creation
+ * continues. */
+void creation_killed(struct creation *c);
+void creation_go_on(struct creation *c);
+
+/* spawn.c */
+struct sandbox_source {
+    struct template_info info;
+    char stack[STACK_ID_MAX];       /* "": a directory of the templates */
+    struct template_config *config; /* owned; NULL: none */
+};
+/* Finds a row that the tenant may use, else a directory; for a build also a stack by its id. False: there is none. */
+bool sandbox_source_find(struct sandboxes *sb, const struct tenant *who, const char *name, bool build,
+                         struct sandbox_source *ret);
+void sandbox_source_fork(const struct sandbox *from, const char *stack, struct sandbox_source *ret);
+void sandbox_source_done(struct sandbox_source *s);
+/* The request to keeper; the binding for init, which borrows from env: sandbox_binding() appends the environment
+ * there. */
+void sandbox_keeper_request(struct sandboxes *sb, const struct sandbox *b, struct keeper_create *ret);
+void sandbox_binding(struct sandboxes *sb, const struct sandbox *b, struct strv *env, struct link_bind *ret);
+void sandbox_kept(struct sandboxes *sb, struct sandbox *b, const struct keeper_reply *r);
+
+/* pause.c */
+/* An automatic pause. The quota of the number of paused sandboxes does not refuse it: sandbox_set_life() and the
+ * create checked that. Files that do not fit the quota of storage refuse it, with 429. */
+void sandbox_pause_anyway(struct sandboxes *sb, struct sandbox *b, bool memory, sandbox_paused *done, void *arg);
+struct sandbox_change *sandbox_change_new(struct sandboxes *sb, struct sandbox_own *o, int kind);
+/* list: c->waiters or c->resumers. */
+void sandbox_change_wait(struct sandbox_change *c, struct change_waiter **list, sandbox_paused *done, void *arg);
+void sandbox_change_longer(struct sandbox_change *c, uint64_t ms); /* extends the time by ms */
+/* Ends the change: the sandbox is in `state` now; all waiters get c->failure. */
+void sandbox_change_over(struct sandbox_change *c, enum sandbox_state state);
+/* Call first when a call returns. False: the change is over, ignore the answer; c may be freed. */
+bool sandbox_change_back(struct sandbox_change *c);
+/* The sandbox has ended during the change. */
+void sandbox_change_ended(struct sandbox_own *o);
+/* A kill failed: undoes a pause that was under way (`before`) and returns the state that the row says. */
+enum sandbox_state sandbox_not_killed(struct sandboxes *sb, struct sandbox_own *o, enum sandbox_state before);
+void sandbox_change_drop(struct sandbox_own *o); /* at the end of the process */
+/* Calls done from the loop. */
+void sandbox_refuse(struct sandboxes *sb, const struct state_failure *why, sandbox_paused *done, void *arg);
+void sandbox_publish(struct sandboxes *sb, const struct sandbox *b, const char *type, const struct sandbox_change *c);
+/* Counts the sandbox as stored (files only) or not. */
+void sandbox_count_stored(struct sandboxes *sb, struct sandbox *b, bool stored);
+
+/* idle.c: looks in in_ms, or earlier, for sandboxes whose pause is due. */
+void sandboxes_idle_look(struct sandboxes *sb, uint64_t in_ms);
+void sandboxes_idle_free(struct sandboxes *sb);
+
+/* idempotency.c */
+int idems_load(struct sandboxes *sb, struct err *err);
+void idems_free(struct sandboxes *sb);
+void idems_expire(struct sandboxes *sb);
+/* Unix seconds that ignore changes of the wall clock while front runs, so that the age of a key is right. */
+uint64_t idem_now(const struct sandboxes *sb);
+struct idem *idem_find(struct sandboxes *sb, const char *tenant, const char *key);
+void idem_add(struct sandboxes *sb, const char *tenant, const char *key, const char *digest, const char *sandbox,
+              uint64_t created_unix);
+/* After a failed create: removes the key from memory and the database, so that the next try with it starts anew. */
+void idem_forget(struct sandboxes *sb, const char *tenant, const char *key);
+/* The same for the key with which this sandbox was requested, if there is one. */
+void idem_forget_sandbox(struct sandboxes *sb, const char *sandbox);
+/* Digest of the request. */
+void idem_digest(const struct sandbox_spec *s, char ret[72]);
+
+#endif

@@ -1,0 +1,628 @@
+#include "sandboxes/sandboxes.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+#include "base/cleanup.h"
+#include "base/clock.h"
+#include "base/json.h"
+#include "base/log.h"
+#include "base/mem.h"
+#include "base/random.h"
+#include "sandboxes/events.h"
+#include "sandboxes/idseal.h"
+#include "sandboxes/metrics.h"
+#include "sandboxes/sandboxes-int.h"
+
+enum {
+    EXPIRE_EVERY_MS = 600 * 1000,
+    CLOCK_SET_MS = 1000, /* a larger difference means that the wall clock was set; a smaller one is drift */
+};
+
+uint64_t sandbox_end_unix_ms(const struct sandbox *b)
+{
+    uint64_t end = clock_unix_ms() + ((const struct sandbox_own *)b)->end_boot_ms - clock_boot_ms();
+    uint64_t off = end > b->end_unix_ms ? end - b->end_unix_ms : b->end_unix_ms - end;
+    return off > CLOCK_SET_MS ? end : b->end_unix_ms;
+}
+
+/* --- the table ---------------------------------------------------------------------------------------------------- */
+
+struct sandbox_own *sandbox_new(struct sandboxes *sb, struct tenant *t, const char *id)
+{
+    struct sandbox_own *o = xcalloc(1, sizeof *o);
+    o->sandboxes = sb;
+    o->b.tenant = t;
+    (void)snprintf(o->b.id, sizeof o->b.id, "%s", id);
+    o->round = sb->round;
+    (void)map_put(&sb->by_id, o->b.id, o);
+    return o;
+}
+
+struct tenant_need sandbox_need(const struct sandbox *b)
+{
+    return (struct tenant_need){.cpu_milli = b->cpu_milli, .memory = b->memory, .disk = b->disk};
+}
+
+struct sandbox *sandbox_find(struct sandboxes *sb, const char *id)
+{
+    /* Do not search for ids that this node did not make. */
+    return idseal_check(sb->ids, id, NULL) ? map_get(&sb->by_id, id) : NULL;
+}
+
+struct sandbox *sandbox_lookup(struct sandboxes *sb, const char *id) { return map_get(&sb->by_id, id); }
+
+struct sandbox *sandbox_of(struct sandboxes *sb, const struct principal *p, const char *id)
+{
+    struct sandbox *b = sandbox_find(sb, id);
+    return b && b->tenant == p->tenant && sandbox_is_there(b) && !b->hidden ? b : NULL;
+}
+
+size_t sandboxes_count(const struct sandboxes *sb) { return sb->by_id.n - sb->nstored; }
+
+void sandboxes_each(struct sandboxes *sb, sandbox_each_fn *fn, void *arg)
+{
+    size_t at = 0;
+    for (struct sandbox *b; (b = map_next(&sb->by_id, &at));)
+        fn(arg, b);
+}
+
+void sandboxes_on_end(struct sandboxes *sb, sandbox_ended_fn *fn, void *arg)
+{
+    if (sb->nends == ARRAY_LEN(sb->ends))
+        abort(); /* the array has one place per caller in the program */
+    sb->ends[sb->nends++] = (struct end_fn){fn, arg};
+}
+
+void sandboxes_on_pause(struct sandboxes *sb, sandbox_pausing_fn *fn, void *arg)
+{
+    if (sb->npauses == ARRAY_LEN(sb->pauses))
+        abort();
+    sb->pauses[sb->npauses++] = (struct pause_fn){fn, arg};
+}
+
+static uint32_t sandbox_row_flags(const struct sandbox *b)
+{
+    return (b->allow_public_traffic ? DB_SANDBOX_PUBLIC : 0U) | (b->allow_internet ? DB_SANDBOX_INTERNET : 0U) |
+           (b->auto_pause ? DB_SANDBOX_AUTO_PAUSE : 0U) | (b->auto_pause_files ? DB_SANDBOX_AUTO_PAUSE_FILES : 0U) |
+           (b->auto_resume ? DB_SANDBOX_AUTO_RESUME : 0U) | (b->history ? DB_SANDBOX_HISTORY : 0U);
+}
+
+static void sandbox_write_row(struct sandboxes *sb, const struct sandbox *b, uint32_t state, const struct db_idem *idem,
+                              db_done *done, void *arg)
+{
+    _cleanup_free_ char *config = b->config ? template_config_json(b->config) : NULL;
+    struct db_sandbox row = {.id = b->id,
+                             .tenant = b->tenant->id,
+                             .template = b->template,
+                             .token = b->token,
+                             .traffic_token = b->traffic_token,
+                             .mask_host = b->mask_host,
+                             .tier = b->tier,
+                             .degraded = b->degraded,
+                             .state = state,
+                             .flags = sandbox_row_flags(b),
+                             .nhttps_ports = b->nhttps_ports,
+                             .nports = b->ports.n,
+                             .links = b->ports.links,
+                             .metadata = b->metadata,
+                             .env = b->env,
+                             .started_unix_ms = b->started_unix_ms,
+                             .end_unix_ms = b->end_unix_ms,
+                             .cpu_milli = b->cpu_milli,
+                             .pids = b->pids,
+                             .memory = b->memory,
+                             .disk = b->disk,
+                             .stack = b->stack,
+                             .parent = b->parent,
+                             .idle_s = b->idle_s,
+                             .timeout_s = b->timeout_s,
+                             .nmounts = b->nmounts,
+                             .config = config,
+                             .state_bytes = b->state_bytes};
+    _Static_assert((int)DB_VOLUMES_MAX == (int)SANDBOX_MOUNTS_MAX, "all of them fit");
+    for (size_t i = 0; i < b->nmounts; i++)
+        row.mounts[i] = (struct db_mount){.volume = b->mounts[i].volume,
+                                          .name = b->mounts[i].name,
+                                          .place = b->mounts[i].place,
+                                          .flags = b->mounts[i].flags};
+    _Static_assert(sizeof row.https_ports == sizeof b->https_ports, "copied as a whole");
+    _Static_assert(sizeof row.ports == sizeof b->ports.v, "copied as a whole");
+    memcpy(row.https_ports, b->https_ports, sizeof row.https_ports);
+    memcpy(row.ports, b->ports.v, sizeof row.ports);
+    db_sandbox_put(sb->db, &row, idem, done, arg);
+}
+
+void sandbox_write(struct sandboxes *sb, const struct sandbox *b, const struct db_idem *idem, db_done *done, void *arg)
+{
+    /* During a change the row keeps the state that was written last. */
+    uint32_t state = b->state == SANDBOX_CREATING  ? DB_SANDBOX_CREATING
+                     : b->state == SANDBOX_RUNNING ? DB_SANDBOX_RUNNING
+                                                   : ((const struct sandbox_own *)b)->row_state;
+    sandbox_write_row(sb, b, state, idem, done, arg);
+}
+
+void sandbox_write_as(struct sandboxes *sb, struct sandbox *b, uint32_t state, db_done *done, void *arg)
+{
+    sandbox_own(b)->row_state = state;
+    sandbox_write_row(sb, b, state, NULL, done, arg);
+}
+
+uint64_t sandbox_deadline(const struct sandbox *b)
+{
+    const struct sandbox_own *o = (const struct sandbox_own *)b;
+    return b->auto_pause ? clock_boot_ms() + SANDBOX_FAR_S * 1000ULL : o->end_boot_ms;
+}
+
+/* --- ends --------------------------------------------------------------------------------------------------------- */
+
+static void sandbox_free(void *arg)
+{
+    struct sandbox_own *o = arg;
+    strv_done(&o->b.metadata);
+    strv_done(&o->b.env);
+    if (o->b.config)
+        template_config_done(o->b.config);
+    free(o->b.config);
+    free(o->b.mounts);
+    if (o->sandboxes->network)
+        o->sandboxes->network->detach(&o->b);
+    metrics_forget(&o->b);
+    free(o);
+}
+
+static void sandbox_add_usage(struct json *j, const struct keeper_usage *u)
+{
+    if (!u || !u->have)
+        return;
+    json_obj(j, "usage");
+    json_u64(j, "cpu_us", u->cpu_user_us + u->cpu_system_us);
+    json_u64(j, "memory_peak", u->memory_peak);
+    json_u64(j, "pids_peak", u->pids_peak);
+    json_u64(j, "oom_kills", u->oom_kills);
+    json_end_obj(j);
+}
+
+static void sandbox_publish_end(struct sandboxes *sb, const struct sandbox *b, const char *type, const char *cause,
+                                const struct keeper_usage *u)
+{
+    _cleanup_buf_ struct buf text = {0};
+    struct json j;
+    if (b->hidden)
+        return;
+    json_start(&j, &text);
+    json_obj(&j, NULL);
+    json_str(&j, "cause", cause);
+    json_u64(&j, "alive_ms", clock_boot_ms() - ((const struct sandbox_own *)b)->started_boot_ms);
+    sandbox_add_usage(&j, u);
+    json_end_obj(&j);
+    events_publish(sb->events, b->id, b->tenant->id, type, buf_str(&text));
+    events_end(sb->events, b->id);
+    struct log_line l;
+    if (log_start(&l, LOG_LEVEL_INFO, "sandbox ended")) {
+        log_str(&l, "sandbox", b->id);
+        log_str(&l, "tenant", b->tenant->id);
+        log_str(&l, "cause", cause);
+        log_end(&l);
+    }
+}
+
+static void sandbox_on_row_written(void *arg, const struct err *err)
+{
+    (void)arg;
+    /* The next front finds a row without a sandbox and removes it. */
+    if (err)
+        log_text(LOG_LEVEL_ERROR, "%s", err->msg);
+}
+
+/* Takes the sandbox out of the table, gives its quota back and deletes its row. Publishes nothing. */
+static void sandbox_take_out(struct sandboxes *sb, struct sandbox_own *o, bool ran)
+{
+    struct tenant_need need = sandbox_need(&o->b);
+    sandbox_change_ended(o); /* first: it may change o->stored */
+    o->ended = true;
+    (void)map_del(&sb->by_id, o->b.id);
+    if (o->stored)
+        sandbox_count_stored(sb, &o->b, false);
+    else if (!o->b.hidden || o->counted)
+        tenant_give_back(sb->tenants, o->b.tenant, &need, ran);
+    o->b.state = SANDBOX_KILLING;
+    if (!o->b.hidden)
+        db_sandbox_del(sb->db, o->b.id, sandbox_on_row_written, NULL);
+    state_drop(sb->stacks, o->b.stack);
+    links_gone(sb->peers->links, o->b.id);
+    sb->network->gone(sb->networks, &o->b);
+    loop_defer(sb->loop, sandbox_free, o);
+}
+
+static void sandbox_tell_killers(struct sandbox_own *o, bool ok)
+{
+    struct waiter *w = o->killers;
+    o->killers = NULL;
+    for (struct waiter *next; w; w = next) {
+        next = w->next;
+        if (w->done)
+            w->done(w->arg, ok);
+        free(w);
+    }
+}
+
+void sandbox_discard(struct sandboxes *sb, struct sandbox_own *o)
+{
+    if (o->ended)
+        return;
+    sandbox_take_out(sb, o, false);
+    sandbox_tell_killers(o, true); /* kills that came while it was being made */
+}
+
+void sandbox_end(struct sandboxes *sb, struct sandbox_own *o, const char *type, const char *cause,
+                 const struct keeper_usage *u)
+{
+    if (o->ended)
+        return;
+    sandbox_take_out(sb, o, true);
+    if (type)
+        sandbox_publish_end(sb, &o->b, type, cause, u);
+    for (size_t i = 0; i < sb->nends; i++)
+        sb->ends[i].fn(sb->ends[i].arg, &o->b, cause, u);
+    sandbox_tell_killers(o, true);
+}
+
+struct kill_call {
+    struct sandboxes *sandboxes;
+    enum sandbox_state before;
+    char id[SANDBOX_ID_MAX];
+};
+
+static void sandbox_on_killed(void *arg, const struct keeper_reply *r)
+{
+    struct kill_call *k = arg;
+    struct sandboxes *sb = k->sandboxes;
+    struct sandbox_own *o = map_get(&sb->by_id, k->id);
+    enum sandbox_state before = k->before;
+    free(k);
+    if (!o || o->b.state != SANDBOX_KILLING)
+        return;
+    bool gone = r->error == KEEPER_OK || r->error == KEEPER_NO_SANDBOX;
+    if (gone && o->creation) { /* answers the creates; the sandbox never existed for a client */
+        creation_killed(o->creation);
+        return;
+    }
+    if (gone) {
+        sandbox_end(sb, o, "killed", o->why, r->error == KEEPER_OK ? &r->usage : NULL);
+        return;
+    }
+    log_text(LOG_LEVEL_ERROR, "sandbox %s cannot be killed: %s", o->b.id, r->text);
+    o->b.state = o->creation ? before : sandbox_not_killed(sb, o, before);
+    sandbox_tell_killers(o, false);
+    if (o->creation)
+        creation_go_on(o->creation);
+}
+
+/* Completes the kill of a sandbox that exists as files only. */
+static void sandbox_on_nothing_to_kill(void *arg)
+{
+    struct keeper_reply r = {.error = KEEPER_NO_SANDBOX};
+    sandbox_on_killed(arg, &r);
+}
+
+void sandbox_kill(struct sandboxes *sb, struct sandbox *b, const char *why, sandbox_done *done, void *arg)
+{
+    struct sandbox_own *o = sandbox_own(b);
+    struct waiter *w = xcalloc(1, sizeof *w);
+    *w = (struct waiter){.next = o->killers, .done = done, .arg = arg};
+    o->killers = w;
+    if (b->state == SANDBOX_KILLING)
+        return;
+    sandbox_change_ended(o);
+    bool dead = o->stored && !o->leftover;
+    enum sandbox_state before = b->state;
+    b->state = SANDBOX_KILLING;
+    o->why = why;
+    struct kill_call *k = xcalloc(1, sizeof *k);
+    k->sandboxes = sb;
+    k->before = before;
+    memcpy(k->id, b->id, sizeof k->id);
+    if (dead)
+        loop_defer(sb->loop, sandbox_on_nothing_to_kill, k);
+    else
+        keeperc_kill(sb->peers->keeper, b->id, sandbox_on_killed, k);
+}
+
+/* --- timeouts ----------------------------------------------------------------------------------------------------- */
+
+struct timeout_call {
+    struct sandboxes *sandboxes;
+    char id[SANDBOX_ID_MAX];
+    uint64_t end_unix_ms, end_boot_ms, seconds;
+    bool ok; /* the answer when keeper is not asked */
+    sandbox_done *done;
+    void *arg;
+};
+
+static void timeout_on_deadline_set(void *arg, const struct keeper_reply *r)
+{
+    struct timeout_call *t = arg;
+    struct sandboxes *sb = t->sandboxes;
+    struct sandbox *b = map_get(&sb->by_id, t->id);
+    bool ok = r->error == KEEPER_OK && b;
+    if (ok) {
+        char text[64];
+        b->end_unix_ms = t->end_unix_ms;
+        b->timeout_s = t->seconds;
+        sandbox_own(b)->end_boot_ms = t->end_boot_ms;
+        db_sandbox_end_at(sb->db, b->id, b->end_unix_ms, sandbox_on_row_written, NULL);
+        if (b->auto_pause)
+            sandboxes_idle_look(sb, t->seconds * 1000);
+        (void)snprintf(text, sizeof text, "{\"ends_unix_ms\":%llu}", (unsigned long long)b->end_unix_ms);
+        events_publish(sb->events, b->id, b->tenant->id, "timeout_changed", text);
+    }
+    if (t->done)
+        t->done(t->arg, ok);
+    free(t);
+}
+
+static void timeout_finish(void *arg)
+{
+    struct timeout_call *t = arg;
+    if (t->done)
+        t->done(t->arg, t->ok);
+    free(t);
+}
+
+/* A sandbox that is paused at its end keeps keeper's far deadline, unless that setting was changed at the same
+ * moment. */
+static void timeout_set_own(void *arg)
+{
+    struct timeout_call *t = arg;
+    const struct sandbox *b = map_get(&t->sandboxes->by_id, t->id);
+    if (b && !b->auto_pause)
+        keeperc_deadline(t->sandboxes->peers->keeper, t->id, t->end_boot_ms, timeout_on_deadline_set, t);
+    else
+        timeout_on_deadline_set(t, &(struct keeper_reply){0});
+}
+
+void sandbox_set_timeout(struct sandboxes *sb, struct sandbox *b, uint64_t seconds, bool extend_only,
+                         sandbox_done *done, void *arg)
+{
+    struct timeout_call *t = xcalloc(1, sizeof *t);
+    *t = (struct timeout_call){.sandboxes = sb, .done = done, .arg = arg};
+    memcpy(t->id, b->id, sizeof t->id);
+    if (seconds > sb->config->max_timeout_s)
+        seconds = sb->config->max_timeout_s;
+    if (b->tenant->quota.max_timeout_s && seconds > b->tenant->quota.max_timeout_s)
+        seconds = b->tenant->quota.max_timeout_s;
+    t->seconds = seconds;
+    t->end_unix_ms = clock_unix_ms() + seconds * 1000;
+    t->end_boot_ms = clock_boot_ms() + seconds * 1000;
+    t->ok = b->state == SANDBOX_RUNNING;
+    if (!t->ok || (extend_only && t->end_boot_ms <= sandbox_own(b)->end_boot_ms))
+        loop_defer(sb->loop, timeout_finish, t);
+    else if (b->auto_pause)
+        loop_defer(sb->loop, timeout_set_own, t);
+    else
+        keeperc_deadline(sb->peers->keeper, b->id, t->end_boot_ms, timeout_on_deadline_set, t);
+}
+
+/* --- ports -------------------------------------------------------------------------------------------------------- */
+
+struct ports_call {
+    sandbox_done *done;
+    void *arg;
+};
+
+static void ports_on_row_stored(void *arg, const struct err *err)
+{
+    struct ports_call *p = arg;
+    if (err)
+        log_text(LOG_LEVEL_ERROR, "%s", err->msg);
+    p->done(p->arg, !err);
+    free(p);
+}
+
+void sandbox_set_ports(struct sandboxes *sb, struct sandbox *b, const struct sandbox_ports *ports, bool public_traffic,
+                       sandbox_done *done, void *arg)
+{
+    struct ports_call *p = xcalloc(1, sizeof *p);
+    *p = (struct ports_call){.done = done, .arg = arg};
+    b->ports = *ports;
+    b->allow_public_traffic = public_traffic;
+    if (!public_traffic && !b->traffic_token[0])
+        random_hex(b->traffic_token, 20);
+    sandbox_write(sb, b, NULL, ports_on_row_stored, p);
+}
+
+/* --- loading ------------------------------------------------------------------------------------------------------ */
+
+static void sandbox_load_config(struct sandbox *b, const char *json)
+{
+    struct err err;
+    if (!*json)
+        return;
+    b->config = xcalloc(1, sizeof *b->config);
+    if (template_config_parse(json, b->config, &err) < 0)
+        log_text(LOG_LEVEL_ERROR, "sandbox %s: %s; it is resumed as one without", b->id, err.msg);
+}
+
+static void sandbox_load_life(struct sandbox *b, const struct db_sandbox *row)
+{
+    b->auto_pause = row->flags & DB_SANDBOX_AUTO_PAUSE;
+    b->auto_pause_files = row->flags & DB_SANDBOX_AUTO_PAUSE_FILES;
+    b->auto_resume = row->flags & DB_SANDBOX_AUTO_RESUME;
+    b->history = row->flags & DB_SANDBOX_HISTORY;
+    b->idle_s = row->idle_s;
+    b->timeout_s = row->timeout_s;
+    b->state_bytes = row->state_bytes;
+    (void)snprintf(b->stack, sizeof b->stack, "%s", row->stack);
+    (void)snprintf(b->parent, sizeof b->parent, "%s", row->parent);
+    sandbox_load_config(b, row->config);
+    b->nmounts = row->nmounts;
+    b->mounts = row->nmounts ? xcalloc(row->nmounts, sizeof *b->mounts) : NULL;
+    for (size_t i = 0; i < row->nmounts; i++) {
+        (void)snprintf(b->mounts[i].volume, sizeof b->mounts[i].volume, "%s", row->mounts[i].volume);
+        (void)snprintf(b->mounts[i].name, sizeof b->mounts[i].name, "%s", row->mounts[i].name);
+        (void)snprintf(b->mounts[i].place, sizeof b->mounts[i].place, "%s", row->mounts[i].place);
+        b->mounts[i].flags = row->mounts[i].flags;
+    }
+}
+
+static void sandbox_load_ports(struct sandbox *b, const struct db_sandbox *row)
+{
+    b->allow_public_traffic = row->flags & DB_SANDBOX_PUBLIC;
+    b->allow_internet = row->flags & DB_SANDBOX_INTERNET;
+    memcpy(b->https_ports, row->https_ports, sizeof b->https_ports);
+    b->nhttps_ports = row->nhttps_ports;
+    memcpy(b->ports.v, row->ports, sizeof b->ports.v);
+    b->ports.n = row->nports;
+    b->ports.links = row->links;
+}
+
+static void sandbox_load_times(struct sandbox_own *o, const struct db_sandbox *row)
+{
+    struct sandbox *b = &o->b;
+    uint64_t now = clock_unix_ms(), boot = clock_boot_ms();
+    b->started_unix_ms = row->started_unix_ms;
+    b->end_unix_ms = row->end_unix_ms;
+    o->started_boot_ms =
+        boot - (now > b->started_unix_ms && now - b->started_unix_ms < boot ? now - b->started_unix_ms : 0);
+    o->end_boot_ms = boot + (b->end_unix_ms > now ? b->end_unix_ms - now : 0); /* until keeper says it */
+    b->used_ms = loop_now(o->sandboxes->loop);
+}
+
+static void sandbox_load(void *arg, const struct db_sandbox *row)
+{
+    struct sandboxes *sb = arg;
+    struct tenant *t = tenants_find(sb->tenants, row->tenant);
+    bool sealed_here = idseal_check(sb->ids, row->id, NULL);
+    if (t && !sealed_here && row->state == DB_SANDBOX_STORED) {
+        /* Keep the row: only it names the files of the sandbox. */
+        log_text(
+            LOG_LEVEL_ERROR,
+            "the id of the paused sandbox %.40s of %s was not made with this id.key: it is kept in the store, and can "
+            "be resumed once the key that it was made with is put back",
+            row->id, row->tenant);
+        return;
+    }
+    if (!t || !sealed_here) {
+        /* keeper will report the sandbox, if it lives; without a row it is killed. */
+        log_text(LOG_LEVEL_WARN, "the store holds a sandbox of an unknown tenant or id; it is forgotten");
+        db_sandbox_del(sb->db, row->id, NULL, NULL);
+        return;
+    }
+    struct sandbox_own *o = sandbox_new(sb, t, row->id);
+    struct sandbox *b = &o->b;
+    o->row_state = row->state;
+    o->unsure = row->state == DB_SANDBOX_CREATING;
+    o->unmet = row->state != DB_SANDBOX_STORED;
+    b->state = row->state == DB_SANDBOX_FROZEN   ? SANDBOX_FROZEN
+               : row->state == DB_SANDBOX_STORED ? SANDBOX_STORED
+                                                 : SANDBOX_RUNNING;
+    (void)snprintf(b->template, sizeof b->template, "%s", row->template);
+    (void)snprintf(b->token, sizeof b->token, "%s", row->token);
+    (void)snprintf(b->traffic_token, sizeof b->traffic_token, "%s", row->traffic_token);
+    (void)snprintf(b->mask_host, sizeof b->mask_host, "%s", row->mask_host);
+    (void)snprintf(b->tier, sizeof b->tier, "%s", row->tier);
+    (void)snprintf(b->degraded, sizeof b->degraded, "%s", row->degraded);
+    sandbox_load_ports(b, row);
+    for (size_t i = 0; i < row->metadata.n; i++)
+        strv_add(&b->metadata, row->metadata.v[i]);
+    for (size_t i = 0; i < row->env.n; i++)
+        strv_add(&b->env, row->env.v[i]);
+    sandbox_load_times(o, row);
+    b->cpu_milli = row->cpu_milli;
+    b->pids = row->pids;
+    b->memory = row->memory;
+    b->disk = row->disk;
+    sandbox_load_life(b, row);
+    struct tenant_need need = sandbox_need(b);
+    if (b->state == SANDBOX_STORED) {
+        sandbox_count_stored(sb, b, true);
+        o->leftover = true; /* until keeper says otherwise */
+    } else
+        tenant_count(t, &need);
+}
+
+/* What its files are made from, or, STORED, what they are. */
+static void sandbox_each_use(void *ctx, stack_use_fn *fn, void *arg)
+{
+    struct sandboxes *sb = ctx;
+    size_t at = 0;
+    for (const struct sandbox *b; (b = map_next(&sb->by_id, &at));)
+        fn(arg, &(struct stack_use){.stack = b->stack,
+                                    .bytes = b->state_bytes,
+                                    .tenant = b->tenant,
+                                    .kept = sandbox_is_paused(b),
+                                    .files_of = b->state == SANDBOX_STORED ? b->id : NULL});
+}
+
+static const struct stack_owner sandbox_stacks = {.each = sandbox_each_use};
+
+static void sandboxes_on_expire_timer(void *arg)
+{
+    struct sandboxes *sb = arg;
+    idems_expire(sb);
+    sb->timer = loop_timer(sb->loop, EXPIRE_EVERY_MS, sandboxes_on_expire_timer, sb);
+}
+
+struct sandboxes *sandboxes_new(const struct sandboxes_deps *d)
+{
+    struct sandboxes *sb = xcalloc(1, sizeof *sb);
+    sb->loop = d->loop;
+    sb->config = d->config;
+    sb->db = d->db;
+    sb->peers = d->peers;
+    sb->tenants = d->tenants;
+    sb->stacks = d->stacks;
+    sb->templates = d->templates;
+    sb->events = d->events;
+    sb->ids = d->ids;
+    sb->boot_unix_ms = clock_unix_ms() - clock_boot_ms();
+    sb->ability.freeze = -1;
+    stacks_add_owner(sb->stacks, &sandbox_stacks, sb);
+    return sb;
+}
+
+void sandboxes_set_network(struct sandboxes *sb, const struct sandbox_network *ops, struct networks *nw)
+{
+    sb->network = ops;
+    sb->networks = nw;
+}
+
+void sandboxes_set_mounts(struct sandboxes *sb, sandbox_mount_fn *exists, void *arg)
+{
+    sb->mount_exists = exists;
+    sb->mount_arg = arg;
+}
+
+int sandboxes_load(struct sandboxes *sb, struct err *err)
+{
+    if (idems_load(sb, err) < 0 || db_sandboxes(sb->db, sandbox_load, sb, err) < 0)
+        return -1;
+    sb->timer = loop_timer(sb->loop, 1000, sandboxes_on_expire_timer, sb);
+    sandboxes_idle_look(sb, 0);
+    return 0;
+}
+
+void sandboxes_free(struct sandboxes *sb)
+{
+    if (!sb)
+        return;
+    size_t at = 0;
+    for (struct sandbox_own *o; (o = map_next(&sb->by_id, &at));) {
+        for (struct waiter *w = o->killers, *next; w; w = next) {
+            next = w->next;
+            free(w);
+        }
+        sandbox_change_drop(o);
+        sandbox_free(o);
+    }
+    while (sb->creations)
+        creation_drop(sb->creations);
+    map_done(&sb->by_id);
+    idems_free(sb);
+    sandboxes_idle_free(sb);
+    loop_timer_del(sb->loop, sb->timer);
+    free(sb);
+}
