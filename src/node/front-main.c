@@ -287,6 +287,8 @@ static void front_on_stop(void *arg, int signo)
     if (f->stopping)
         return;
     f->stopping = true;
+    if (!f->server) /* still waiting for egress: front_run() sees `stopping` */
+        return;
     f->stop_at = loop_now(f->loop) + DRAIN_MS;
     http_server_drain(f->server);
     front_stop_when_drained(f);
@@ -297,7 +299,9 @@ static int front_await_egress(struct front *f, struct err *err)
 {
     struct loop *l = f->loop;
     unsigned char key[EGRESSC_KEY];
-    for (uint64_t end = loop_now(l) + EGRESS_MS; !f->no_egress && !nets_key(f->network, key) && loop_now(l) < end;)
+    if (f->no_egress)
+        return 0;
+    for (uint64_t end = loop_now(l) + EGRESS_MS; !f->stopping && !nets_key(f->network, key) && loop_now(l) < end;)
         if (loop_step(l, 20, err) < 0)
             return -1;
     return 0;
@@ -352,8 +356,11 @@ static int front_run(struct front *f, struct err *err)
         layersc_new(f->loop, FRONT_FD_RUN, front_on_layers_up, f, &f->peers.layers, err) < 0)
         return -1;
     transactions_resume(f->snapshots);
-    if (nets_open(f->network, FRONT_FD_RUN, f->no_egress, err) < 0 || front_await_egress(f, err) < 0 ||
-        front_open_builds(f, err) < 0)
+    if (nets_open(f->network, FRONT_FD_RUN, f->no_egress, err) < 0 || front_await_egress(f, err) < 0)
+        return -1;
+    if (f->stopping)
+        return 0;
+    if (front_open_builds(f, err) < 0)
         return -1;
     front_fill_api(f);
     api_open(&f->api, dialects, ARRAY_LEN(dialects));

@@ -204,6 +204,28 @@ def test_stop_says_nothing_odd():
         d.start()
 
 
+def test_stop_while_front_waits():
+    "a front that is told to stop while it waits for egress ends with 0, without having served"
+    with Daemon() as d:
+        egress = d.children("egress")[0]
+        os.kill(egress, signal.SIGSTOP)
+        try:
+            before = len(d.log_path.read_text())
+            old = d.children("front")[0]
+            d.kill9("front")
+            eventually(lambda: d.children("front") and d.children("front")[0] != old, what="another front")
+            front = d.children("front")[0]
+            eventually(lambda: int(status_of(front)["SigBlk"], 16) >> (signal.SIGTERM - 1) & 1, what="its loop takes signals")
+            os.kill(front, signal.SIGTERM)
+            eventually(lambda: not lives(front), what="it ends")
+        finally:
+            os.kill(egress, signal.SIGCONT)
+        said = [json.loads(line) for line in d.log_path.read_text()[before:].splitlines() if line.startswith("{")]
+        ends = [m for m in said if m["message"] == "child ended" and m.get("child") == "front"]
+        check_equal(ends[-1].get("code"), 0, ends)
+        eventually(d.alive, what="the next one serves")
+
+
 def test_stop_leaves_sandboxes():
     "SIGTERM stops the node at once and no sandbox; the next start finds them; requests under way are finished"
     with Daemon() as d:
