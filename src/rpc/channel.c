@@ -19,6 +19,7 @@ enum { RING_MIN = 4096, RING_IDLE_MAX = 64 * 1024 };
 struct packet_head {
     uint32_t n, nfds;
 };
+_Static_assert(sizeof(struct packet_head) == CHANNEL_QUEUE_EXTRA, "as the header says");
 
 /* --- the queue ---------------------------------------------------------------------------------------------------- */
 

@@ -15,15 +15,18 @@
 #include "base/fd.h"
 #include "rpc/frame.h"
 
-enum { CHANNEL_PACKET_MAX = 64 * 1024 };
+enum {
+    CHANNEL_PACKET_MAX = 64 * 1024,
+    CHANNEL_QUEUE_EXTRA = 8 /* bytes of the queue for each message besides its own */
+};
 enum channel_kind { CHANNEL_PACKET, CHANNEL_STREAM };
 
 struct channel_limits {
     enum channel_kind kind;
     size_t message_max; /* either way; at most CHANNEL_PACKET_MAX over packets */
-    size_t queue_max;   /* bytes that may wait to be sent, with a few for each message */
-    size_t fds_max;     /* descriptors that may come with a message; 0 over streams */
-    int fd_min;         /* the lowest number for copies of descriptors that wait */
+    size_t queue_max; /* bytes that may wait to be sent, with CHANNEL_QUEUE_EXTRA and the descriptors of each message */
+    size_t fds_max;   /* descriptors that may come with a message; 0 over streams */
+    int fd_min;       /* the lowest number for copies of descriptors that wait */
 };
 
 struct channel {
