@@ -103,14 +103,13 @@ int fd_read_u64(int dirfd, const char *path, uint64_t *ret)
     return 0;
 }
 
-int fd_send(int sock, const void *p, size_t n, const int *fds, size_t nfds)
+ssize_t fd_sendv(int sock, const struct iovec *v, size_t nv, const int *fds, size_t nfds)
 {
     union {
         char bytes[CMSG_SPACE(sizeof(int) * FD_MSG_MAX)];
         struct cmsghdr align;
     } ctl;
-    struct iovec iov = {.iov_base = (void *)(uintptr_t)p, .iov_len = n};
-    struct msghdr msg = {.msg_iov = &iov, .msg_iovlen = 1};
+    struct msghdr msg = {.msg_iov = (struct iovec *)(uintptr_t)v, .msg_iovlen = (int)nv};
     if (nfds > FD_MSG_MAX) {
         errno = EINVAL;
         return -1;
@@ -129,7 +128,13 @@ int fd_send(int sock, const void *p, size_t n, const int *fds, size_t nfds)
     do
         r = sendmsg(sock, &msg, MSG_NOSIGNAL);
     while (r < 0 && errno == EINTR);
-    return r < 0 ? -1 : 0;
+    return r;
+}
+
+int fd_send(int sock, const void *p, size_t n, const int *fds, size_t nfds)
+{
+    const struct iovec v = {.iov_base = (void *)(uintptr_t)p, .iov_len = n};
+    return fd_sendv(sock, &v, 1, fds, nfds) < 0 ? -1 : 0;
 }
 
 static size_t take_fds(struct msghdr *msg, int *fds, size_t room)

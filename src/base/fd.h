@@ -5,6 +5,7 @@
 #include <stddef.h>
 #include <stdint.h>
 #include <sys/types.h>
+#include <sys/uio.h>
 
 #include "base/buf.h"
 
@@ -31,6 +32,8 @@ int fd_close_range(unsigned first, unsigned last, unsigned flags);
  * *nfds is in: room, out: received, all CLOEXEC. A truncated message or too many descriptors is EBADMSG, none leak. */
 enum { FD_MSG_MAX = 16 };
 int fd_send(int sock, const void *p, size_t n, const int *fds, size_t nfds);
+/* The same from several pieces; the number of bytes that were sent, which on a stream may be less. */
+ssize_t fd_sendv(int sock, const struct iovec *v, size_t nv, const int *fds, size_t nfds);
 ssize_t fd_recv(int sock, void *p, size_t n, int *fds, size_t *nfds);
 
 #endif

@@ -9,28 +9,33 @@
 #include <unistd.h>
 
 #include "base/cleanup.h"
-#include "base/fd.h"
 #include "base/json.h"
 #include "base/log.h"
 #include "base/mem.h"
 #include "os/netns.h"
+#include "rpc/channel.h"
 
-enum { LENGTH = 4, READ = 64 * 1024, GOODBYE_MS = 1000 };
+enum { GOODBYE_MS = 1000, AT_ONCE = 64 };
+
+static const struct channel_limits keeper_limits = {.message_max = sizeof(struct egress_attach) + 1,
+                                                    .fds_max = FD_MSG_MAX};
+static const struct channel_limits front_limits = {
+    .kind = CHANNEL_STREAM, .message_max = EGRESS_JSON_MAX, .queue_max = CONTROL_QUEUE_MAX};
 
 struct keeper_conn {
     struct control *c;
-    int fd; /* -1: free */
+    struct channel channel; /* fd -1: free */
     uint64_t number;
     loop_id watch;
 };
 
 struct front_conn {
     struct control *c;
-    int fd;
+    struct channel channel;
     loop_id watch, goodbye;
-    struct buf in, out;
-    size_t sent;
-    bool hello, ending; /* ending: closes when everything is written */
+    bool hello;
+    bool ending;  /* closes when everything is written */
+    bool dropped; /* closes at once: it does not read */
 };
 
 struct control {
@@ -103,7 +108,7 @@ bool control_keeper_there(const struct egress *g, uint64_t connection)
 {
     const struct control *c = g->control;
     for (size_t i = 0; c && i < CONTROL_KEEPERS_MAX; i++)
-        if (c->keepers[i].fd >= 0 && c->keepers[i].number == connection)
+        if (c->keepers[i].channel.fd >= 0 && c->keepers[i].number == connection)
             return true;
     return false;
 }
@@ -111,23 +116,20 @@ bool control_keeper_there(const struct egress *g, uint64_t connection)
 static void keeper_end(struct keeper_conn *k)
 {
     loop_fd_del(k->c->g->loop, k->watch);
-    (void)close(k->fd);
-    k->fd = -1;
+    channel_close(&k->channel);
     k->number = 0;
 }
 
 static void on_keeper(void *arg, int fd, unsigned events)
 {
     struct keeper_conn *k = arg;
-    (void)events;
+    struct channel_message m;
+    (void)fd, (void)events;
     for (;;) {
-        char bytes[sizeof(struct egress_attach) + 1];
-        int fds[FD_MSG_MAX];
-        size_t nfds = FD_MSG_MAX;
-        ssize_t n = fd_recv(fd, bytes, sizeof bytes, fds, &nfds);
-        if (n < 0 && (errno == EAGAIN || errno == EINTR))
+        enum channel_got got = channel_recv(&k->channel, &m);
+        if (got == CHANNEL_NONE)
             return;
-        if (n <= 0 || control_attach(k->c->g, k->number, bytes, (size_t)n, fds, nfds) < 0) {
+        if (got != CHANNEL_MESSAGE || control_attach(k->c->g, k->number, m.p, m.n, m.fds, m.nfds) < 0) {
             keeper_end(k);
             return;
         }
@@ -138,14 +140,15 @@ static int keeper_add(struct control *c, int fd)
 {
     for (size_t i = 0; i < CONTROL_KEEPERS_MAX; i++) {
         struct keeper_conn *k = &c->keepers[i];
-        if (k->fd >= 0)
+        if (k->channel.fd >= 0)
             continue;
-        *k = (struct keeper_conn){.c = c, .fd = fd, .number = ++c->numbers};
+        channel_open(&k->channel, fd);
+        k->number = ++c->numbers;
         k->watch = loop_fd_add(c->g->loop, fd, LOOP_IN, on_keeper, k);
         if (k->watch)
             return 0;
-        k->fd = -1;
-        break;
+        channel_close(&k->channel);
+        return -1;
     }
     log_text(LOG_LEVEL_WARN, "too many connections of keeper");
     (void)close(fd);
@@ -167,9 +170,7 @@ static void front_end(struct front_conn *f)
     struct control *c = f->c;
     loop_fd_del(c->g->loop, f->watch);
     loop_timer_del(c->g->loop, f->goodbye);
-    (void)close(f->fd);
-    buf_done(&f->in);
-    buf_done(&f->out);
+    channel_close(&f->channel);
     if (c->front == f)
         c->front = NULL;
     free(f);
@@ -180,33 +181,13 @@ static void front_end(struct front_conn *f)
 /* -1: the connection is over. */
 static int front_flush(struct front_conn *f)
 {
-    while (f->sent < f->out.n) {
-        ssize_t n = send(f->fd, f->out.p + f->sent, f->out.n - f->sent, MSG_NOSIGNAL);
-        if (n < 0 && (errno == EAGAIN || errno == EINTR))
-            break;
-        if (n < 0)
-            return -1;
-        f->sent += (size_t)n;
-    }
-    if (f->sent == f->out.n)
-        f->out.n = f->sent = 0;
-    else if (f->sent > CONTROL_QUEUE_MAX / 2) {
-        memmove(f->out.p, f->out.p + f->sent, f->out.n - f->sent);
-        f->out.n -= f->sent;
-        f->sent = 0;
-    }
-    if (f->ending && !f->out.n)
+    if (channel_flush(&f->channel) < 0)
         return -1;
-    loop_fd_set(f->c->g->loop, f->watch, (f->ending ? 0 : LOOP_IN) | (f->out.n ? LOOP_OUT : 0));
+    bool waits = channel_waits(&f->channel);
+    if (f->ending && !waits)
+        return -1;
+    loop_fd_set(f->c->g->loop, f->watch, (f->ending ? 0 : LOOP_IN) | (waits ? LOOP_OUT : 0));
     return 0;
-}
-
-static void front_put(struct front_conn *f, const struct buf *json)
-{
-    const unsigned char length[LENGTH] = {(unsigned char)json->n, (unsigned char)(json->n >> 8),
-                                          (unsigned char)(json->n >> 16), (unsigned char)(json->n >> 24)};
-    buf_add(&f->out, length, LENGTH);
-    buf_add(&f->out, json->p, json->n);
 }
 
 static void front_on_goodbye_late(void *arg)
@@ -227,7 +208,7 @@ static void front_refuse(struct front_conn *f, const char *why)
     json_str(&j, "type", "error");
     json_str(&j, "text", why);
     json_end_obj(&j);
-    front_put(f, &out);
+    (void)channel_queue(&f->channel, out.p, out.n, NULL, 0);
     f->ending = true;
     f->goodbye = loop_timer(f->c->g->loop, GOODBYE_MS, front_on_goodbye_late, f);
     if (front_flush(f) < 0)
@@ -239,12 +220,10 @@ void control_tell(struct egress *g, struct buf *json)
     struct control *c = g->control;
     struct front_conn *f = c ? c->front : NULL;
     if (f && f->hello && !f->ending && json->n <= EGRESS_JSON_MAX) {
-        front_put(f, json);
         /* Written later, from the loop: the caller may be handling a message of this very connection. */
-        if (f->out.n - f->sent > CONTROL_QUEUE_MAX) {
+        if (channel_queue(&f->channel, json->p, json->n, NULL, 0) < 0) {
             log_text(LOG_LEVEL_ERROR, "front does not read what it is told; its connection ends");
-            f->ending = true;
-            f->out.n = f->sent = 0;
+            f->ending = f->dropped = true;
         }
         loop_fd_set(g->loop, f->watch, LOOP_IN | LOOP_OUT);
     }
@@ -255,33 +234,30 @@ bool control_busy(const struct egress *g)
 {
     const struct control *c = g->control;
     const struct front_conn *f = c ? c->front : NULL;
-    return !f || !f->hello || f->ending || f->out.n - f->sent > CONTROL_QUEUE_MAX / 4;
+    return !f || !f->hello || f->ending || channel_queued(&f->channel) > CONTROL_QUEUE_MAX / 4;
 }
 
-/* Takes whole messages out of f->in. -1: over. */
-static int front_messages(struct front_conn *f)
+/* -1: the connection is over, or says goodbye. */
+static int front_read(struct front_conn *f)
 {
-    size_t at = 0;
+    struct channel_message m;
     struct err err = {0};
-    while (f->in.n - at >= LENGTH) {
-        const unsigned char *p = (const unsigned char *)f->in.p + at;
-        size_t n = (size_t)p[0] | (size_t)p[1] << 8 | (size_t)p[2] << 16 | (size_t)p[3] << 24;
-        if (n > EGRESS_JSON_MAX) {
-            front_refuse(f, "a message is longer than 4 MiB");
+    for (int i = 0; !f->ending && (i < AT_ONCE || channel_is_ready(&f->channel)); i++) {
+        enum channel_got got = channel_recv(&f->channel, &m);
+        if (got == CHANNEL_NONE)
+            break;
+        if (got == CHANNEL_ENDED) {
+            front_end(f);
             return -1;
         }
-        if (f->in.n - at - LENGTH < n)
-            break;
-        if (control_message(f->c->g, f->c->key, &f->hello, (const char *)p + LENGTH, n, &err) < 0) {
+        if (got == CHANNEL_BROKEN) {
+            front_refuse(f, errno == EMSGSIZE ? "a message is longer than 4 MiB" : "what came is no message");
+            return -1;
+        }
+        if (control_message(f->c->g, f->c->key, &f->hello, (const char *)m.p, m.n, &err) < 0) {
             front_refuse(f, err.msg);
             return -1;
         }
-        at += LENGTH + n;
-    }
-    if (at) {
-        memmove(f->in.p, f->in.p + at, f->in.n - at);
-        f->in.n -= at;
-        explicit_bzero(f->in.p + f->in.n, at); /* it may have held a secret */
     }
     return 0;
 }
@@ -289,19 +265,10 @@ static int front_messages(struct front_conn *f)
 static void on_front(void *arg, int fd, unsigned events)
 {
     struct front_conn *f = arg;
-    static char bytes[READ];
-    if ((events & (LOOP_IN | LOOP_HUP)) && !f->ending) {
-        ssize_t n = recv(fd, bytes, sizeof bytes, 0);
-        if (n == 0 || (n < 0 && errno != EAGAIN && errno != EINTR)) {
-            front_end(f);
-            return;
-        }
-        if (n > 0)
-            buf_add(&f->in, bytes, (size_t)n);
-        if (front_messages(f) < 0)
-            return;
-    }
-    if (front_flush(f) < 0)
+    (void)fd;
+    if ((events & (LOOP_IN | LOOP_HUP)) && !f->ending && front_read(f) < 0)
+        return;
+    if (f->dropped || front_flush(f) < 0)
         front_end(f);
 }
 
@@ -309,7 +276,8 @@ static void front_add(struct control *c, int fd)
 {
     struct front_conn *f = xcalloc(1, sizeof *f), *old = c->front;
     f->c = c;
-    f->fd = fd;
+    channel_init(&f->channel, &front_limits, NULL, NULL);
+    channel_open(&f->channel, fd);
     c->front = f;
     f->watch = loop_fd_add(c->g->loop, fd, LOOP_IN, on_front, f);
     if (old) {
@@ -354,8 +322,10 @@ int control_start(struct egress *g, int keeper_fd, int front_fd, const char *key
     c->g = g;
     c->keeper_fd = c->front_fd = -1;
     (void)strncpy(c->key, key_hex, sizeof c->key - 1);
-    for (size_t i = 0; i < CONTROL_KEEPERS_MAX; i++)
-        c->keepers[i].fd = -1;
+    for (size_t i = 0; i < CONTROL_KEEPERS_MAX; i++) {
+        c->keepers[i].c = c;
+        channel_init(&c->keepers[i].channel, &keeper_limits, NULL, NULL);
+    }
     g->control = c;
     c->usage = loop_timer(g->loop, CONTROL_USAGE_MS, on_usage, c);
     bool ok = true;
@@ -386,7 +356,7 @@ void control_stop(struct egress *g)
     if (!c)
         return;
     for (size_t i = 0; i < CONTROL_KEEPERS_MAX; i++)
-        if (c->keepers[i].fd >= 0)
+        if (c->keepers[i].channel.fd >= 0)
             keeper_end(&c->keepers[i]);
     if (c->front)
         front_end(c->front);

@@ -1,5 +1,4 @@
 /* asker.c - keeper's clients: reads requests and sends answers without ever blocking. */
-#include <errno.h>
 #include <poll.h>
 #include <stdio.h>
 #include <string.h>
@@ -13,34 +12,27 @@
 
 /* Room for what one client may wait for: the whole list, and the answers to its other requests. */
 enum { LISTS = 2 * KEEPER_SANDBOXES_MAX / KEEPER_LIST_MAX + 1, REPLIES = 64 };
-_Static_assert((sizeof(struct keeper_items) + 4) * LISTS + (sizeof(struct keeper_reply) + 4) * REPLIES <= KEEPER_OUT,
+_Static_assert((sizeof(struct keeper_items) + CHANNEL_QUEUE_EXTRA) * LISTS +
+                       (sizeof(struct keeper_reply) + CHANNEL_QUEUE_EXTRA) * REPLIES <=
+                   KEEPER_OUT,
                "a client that does nothing wrong is not dropped");
+
+/* A request that is too long is refused by its reader, which says so. */
+static const struct channel_limits asker_limits = {.message_max = CHANNEL_PACKET_MAX, .queue_max = KEEPER_OUT};
+
+void asker_begin(struct keeper *k)
+{
+    for (unsigned i = 0; i < KEEPER_CONNS; i++)
+        channel_init(&k->conns[i].channel, &asker_limits, k->conns[i].out, NULL);
+}
 
 static void asker_close(struct keeper *k, struct conn *c)
 {
-    if (c->fd >= 0)
-        (void)close(c->fd);
-    c->fd = -1;
+    channel_close(&c->channel);
     c->gen++;
     if (c->holds)
         keeper_wake_at(k, keeper_now_ms()); /* freeze_tick() ends its holds */
     c->holds = false;
-}
-
-static void ring_put(struct conn *c, const void *p, size_t n)
-{
-    const unsigned char *from = p;
-    uint32_t at = (c->head + c->used) % KEEPER_OUT;
-    for (size_t i = 0; i < n; i++)
-        c->out[(at + i) % KEEPER_OUT] = from[i];
-    c->used += (uint32_t)n;
-}
-
-static void ring_look(const struct conn *c, uint32_t skip, void *p, size_t n)
-{
-    unsigned char *to = p;
-    for (size_t i = 0; i < n; i++)
-        to[i] = c->out[(c->head + skip + i) % KEEPER_OUT];
 }
 
 static void set_events(struct keeper *k, struct conn *c)
@@ -49,7 +41,7 @@ static void set_events(struct keeper *k, struct conn *c)
                                        (c->blocked ? EPOLLOUT : 0U)};
     uint32_t index = (uint32_t)(c - k->conns);
     ev.data.u64 = (uint64_t)EVENT_CONN << 56 | (uint64_t)(c->gen & 0xffffff) << 32 | index;
-    (void)epoll_ctl(k->epoll, EPOLL_CTL_MOD, c->fd, &ev);
+    (void)epoll_ctl(k->epoll, EPOLL_CTL_MOD, c->channel.fd, &ev);
 }
 
 static void asker_set_blocked(struct keeper *k, struct conn *c, bool on)
@@ -62,31 +54,17 @@ void asker_pause(struct keeper *k, bool on)
 {
     k->paused = on;
     for (unsigned i = 0; i < KEEPER_CONNS; i++)
-        if (k->conns[i].fd >= 0)
+        if (k->conns[i].channel.fd >= 0)
             set_events(k, &k->conns[i]);
 }
 
 static void send_to(struct keeper *k, struct conn *c, const void *p, size_t n)
 {
-    uint32_t len = (uint32_t)n;
-    if (c->fd < 0)
+    if (c->channel.fd < 0)
         return;
-    if (c->used == 0) {
-        ssize_t r = send(c->fd, p, n, MSG_NOSIGNAL | MSG_DONTWAIT);
-        if (r >= 0)
-            return;
-        if (errno != EAGAIN) {
-            asker_close(k, c);
-            return;
-        }
-    }
-    if (c->used + sizeof len + n > KEEPER_OUT) {
-        asker_close(k, c); /* it comes back and asks for the list */
-        return;
-    }
-    ring_put(c, &len, sizeof len);
-    ring_put(c, p, n);
-    if (!c->blocked)
+    if (channel_send(&c->channel, p, n, NULL, 0) < 0)
+        asker_close(k, c); /* if it lives, it comes back and asks for the list */
+    else if (channel_waits(&c->channel) && !c->blocked)
         asker_set_blocked(k, c, true);
 }
 
@@ -106,7 +84,8 @@ static void death_of(const struct entry *e, struct keeper_death *d)
  * no request is read until they are sent: the answers then have the whole queue. */
 static void tell_some(struct keeper *k, struct conn *c)
 {
-    for (; c->fd >= 0 && c->telling && c->untold < k->nentries && c->used < KEEPER_OUT / 2; c->untold++) {
+    for (; c->channel.fd >= 0 && c->telling && c->untold < k->nentries && channel_queued(&c->channel) < KEEPER_OUT / 2;
+         c->untold++) {
         struct keeper_death d;
         if (k->entries[c->untold].life != LIFE_DEAD)
             continue;
@@ -115,33 +94,16 @@ static void tell_some(struct keeper *k, struct conn *c)
     }
 }
 
-/* Sends what is queued. False: the client is gone, or its socket is full. */
-static bool send_waiting(struct keeper *k, struct conn *c)
-{
-    static unsigned char message[sizeof(struct keeper_items)];
-    while (c->fd >= 0 && c->used > 0) {
-        uint32_t len;
-        ring_look(c, 0, &len, sizeof len);
-        ring_look(c, sizeof len, message, len);
-        if (send(c->fd, message, len, MSG_NOSIGNAL | MSG_DONTWAIT) < 0) {
-            if (errno != EAGAIN)
-                asker_close(k, c);
-            return false;
-        }
-        c->head = (c->head + (uint32_t)sizeof len + len) % KEEPER_OUT;
-        c->used -= (uint32_t)sizeof len + len;
-    }
-    return c->fd >= 0;
-}
-
 static void asker_flush(struct keeper *k, struct conn *c)
 {
     do {
-        if (!send_waiting(k, c))
+        if (channel_flush(&c->channel) < 0)
+            asker_close(k, c);
+        if (c->channel.fd < 0 || channel_waits(&c->channel))
             return;
         tell_some(k, c);
-    } while (c->used > 0);
-    if (c->fd < 0)
+    } while (channel_waits(&c->channel));
+    if (c->channel.fd < 0)
         return;
     c->telling = false;
     asker_set_blocked(k, c, false);
@@ -149,13 +111,13 @@ static void asker_flush(struct keeper *k, struct conn *c)
 
 bool asker_is_connected(const struct keeper *k, const struct waiter *w)
 {
-    return w->conn != 0 && k->conns[w->conn - 1].gen == w->conn_gen && k->conns[w->conn - 1].fd >= 0;
+    return w->conn != 0 && k->conns[w->conn - 1].gen == w->conn_gen && k->conns[w->conn - 1].channel.fd >= 0;
 }
 
 /* The end of a connection may still be unread in our epoll set, so ask the kernel. */
 bool asker_waits(const struct keeper *k, const struct waiter *w)
 {
-    struct pollfd p = {.fd = asker_is_connected(k, w) ? k->conns[w->conn - 1].fd : -1, .events = POLLRDHUP};
+    struct pollfd p = {.fd = asker_is_connected(k, w) ? k->conns[w->conn - 1].channel.fd : -1, .events = POLLRDHUP};
     return p.fd >= 0 && poll(&p, 1, 0) == 0;
 }
 
@@ -163,7 +125,8 @@ pid_t asker_pid(const struct keeper *k, const struct waiter *w)
 {
     struct ucred peer = {0};
     socklen_t n = sizeof peer;
-    if (!asker_is_connected(k, w) || getsockopt(k->conns[w->conn - 1].fd, SOL_SOCKET, SO_PEERCRED, &peer, &n) < 0)
+    if (!asker_is_connected(k, w) ||
+        getsockopt(k->conns[w->conn - 1].channel.fd, SOL_SOCKET, SO_PEERCRED, &peer, &n) < 0)
         return 0;
     return peer.pid;
 }
@@ -200,16 +163,15 @@ void asker_accept(struct keeper *k)
         if (fd < 0)
             return;
         uint32_t i = 0;
-        while (i < KEEPER_CONNS && k->conns[i].fd >= 0)
+        while (i < KEEPER_CONNS && k->conns[i].channel.fd >= 0)
             i++;
         if (i == KEEPER_CONNS) {
             (void)close(fd);
             continue;
         }
         struct conn *c = &k->conns[i];
-        c->fd = fd;
+        channel_open(&c->channel, fd);
         c->gen++;
-        c->head = c->used = 0;
         c->blocked = c->holds = false;
         c->telling = true;
         c->untold = 0;
@@ -345,21 +307,21 @@ void asker_event(struct keeper *k, uint32_t index, uint32_t events)
 {
     enum { AT_ONCE = 8 /* then the others get their turn */ };
     struct conn *c = &k->conns[index];
-    unsigned char message[sizeof(union keeper_request) + 1];
+    struct channel_message m;
     if (events & (EPOLLOUT | EPOLLHUP | EPOLLERR))
         asker_flush(k, c);
-    for (int i = 0; i < AT_ONCE && c->fd >= 0 && (!k->paused || c->holds) && !c->telling; i++) {
+    for (int i = 0; i < AT_ONCE && c->channel.fd >= 0 && (!k->paused || c->holds) && !c->telling; i++) {
         if (!c->holds && k->nstarting - k->nchecking >= KEEPER_STARTING_MAX) {
             asker_pause(k, true);
             return;
         }
-        ssize_t n = recv(c->fd, message, sizeof message, MSG_DONTWAIT | MSG_TRUNC);
-        if (n < 0 && (errno == EAGAIN || errno == EINTR))
+        enum channel_got got = channel_recv(&c->channel, &m);
+        if (got == CHANNEL_NONE)
             return;
-        if (n <= 0) {
+        if (got != CHANNEL_MESSAGE) {
             asker_close(k, c);
             return;
         }
-        asker_handle(k, index, message, (size_t)n < sizeof message ? (size_t)n : sizeof message);
+        asker_handle(k, index, m.p, m.n);
     }
 }

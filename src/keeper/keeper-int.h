@@ -20,6 +20,7 @@
 #include "keeper/tier.h"
 #include "os/cgroup.h"
 #include "os/upper.h"
+#include "rpc/channel.h"
 #include "wall/sandbox.h"
 
 #define KEEPER_GROUP "hutch" /* the cgroup around all sandboxes */
@@ -118,14 +119,13 @@ struct entry {
 };
 
 struct conn {
-    int fd; /* -1: free */
+    struct channel channel; /* fd -1: free */
     uint32_t gen;
-    uint32_t head, used; /* of the ring below: records of a length and a message */
-    uint32_t untold;     /* while `telling`: the first entry whose death was not put in yet */
-    bool blocked;
-    bool telling; /* new client that still gets the deaths; no request is read from it yet */
-    bool holds;   /* has asked for a hold: it is told no deaths, and its requests never wait for creates */
-    unsigned char out[KEEPER_OUT];
+    uint32_t untold; /* while `telling`: the first entry whose death was not put in yet */
+    bool blocked;    /* waits for room in its socket */
+    bool telling;    /* new client that still gets the deaths; no request is read from it yet */
+    bool holds;      /* has asked for a hold: it is told no deaths, and its requests never wait for creates */
+    unsigned char out[KEEPER_OUT]; /* of the channel */
 };
 
 /* A create that waits for a network namespace. */
@@ -224,6 +224,7 @@ static inline uint64_t entry_start_end(const struct entry *e)
 }
 
 /* asker.c */
+void asker_begin(struct keeper *k);
 void asker_accept(struct keeper *k);
 void asker_event(struct keeper *k, uint32_t index, uint32_t events);
 void asker_pause(struct keeper *k, bool on);

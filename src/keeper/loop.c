@@ -111,7 +111,7 @@ static void keeper_dispatch_event(struct keeper *k, const struct epoll_event *ev
         loop_run_due(k);
         break;
     case EVENT_CONN:
-        if (k->conns[index].fd >= 0 && (k->conns[index].gen & 0xffffff) == gen)
+        if (k->conns[index].channel.fd >= 0 && (k->conns[index].gen & 0xffffff) == gen)
             asker_event(k, index, ev->events);
         break;
     case EVENT_POOL:
@@ -136,8 +136,7 @@ static int loop_begin(struct keeper *k, struct err *err)
     if (k->epoll < 0 || k->timer < 0 || keeper_watch(k, KEEPER_FD_SOCKET, EPOLLIN, EVENT_LISTENER, 0, 0) < 0 ||
         keeper_watch(k, k->timer, EPOLLIN, EVENT_TIMER, 0, 0) < 0)
         return err_set(err, ERR_SETUP, errno, "watch keeper's socket");
-    for (unsigned i = 0; i < KEEPER_CONNS; i++)
-        k->conns[i].fd = -1;
+    asker_begin(k);
     k->journal = journal_open(KEEPER_FD_RUN, err);
     if (k->journal < 0)
         return -1;

@@ -7,6 +7,7 @@
 #define HUTCH_LAYERS_LAYERS_INT_H
 
 #include "layers/jobs.h"
+#include "rpc/channel.h"
 
 enum {
     LAYERS_CONNS = 8,
@@ -16,21 +17,12 @@ enum {
 };
 #define LAYERS_GONE ".gone-" /* prefix in STATE/stock: to be removed */
 
-struct message {
-    size_t n;
-    int fd; /* goes along; -1 */
-    union {
-        struct layers_reply reply;
-        struct layers_items items;
-    } m;
-};
-
 enum task_state {
     TASK_FREE,
     TASK_WAITING,
     TASK_RUNNING,
     TASK_CLEANING,
-    TASK_DONE, /* its answer is being sent */
+    TASK_DONE, /* it was answered */
 };
 struct task {
     enum task_state state;
@@ -45,13 +37,6 @@ struct task {
     int how;         /* the job's own */
     bool ended, drained, answered, cancelled, sweeper;
     unsigned cleans;
-    struct message *out;
-};
-
-struct layers_conn {
-    int fd;              /* -1: free */
-    bool full;           /* a message did not go out: wait for room */
-    struct message *out; /* an answer that did not go out yet, to a request without a task; read nothing meanwhile */
 };
 
 struct layers {
@@ -60,7 +45,7 @@ struct layers {
     int run, listener, no_net; /* no_net: a network namespace with nothing in it */
     bool rootless;
     uint64_t next_serial;
-    struct layers_conn conns[LAYERS_CONNS];
+    struct channel conns[LAYERS_CONNS]; /* of front; fd -1: free */
     struct task tasks[LAYERS_TASKS];
     struct {
         uint64_t at_ms; /* when the next collection is due */
@@ -78,10 +63,11 @@ void periodic_step(struct layers *s);
 void periodic_soon(struct layers *s);
 
 /* loop.c */
-/* Sends m to the connection and frees it; false: no room, m stays the caller's. */
-bool layers_send(struct layers *s, int conn, struct message *m);
-struct message *layers_message(const struct layers_request *ask, enum layers_error error, const char *text);
-void layers_message_free(struct message *m);
+/* To the connection, unless that is gone; fd is borrowed, or -1. */
+void layers_send(struct layers *s, int conn, const void *p, size_t n, int fd);
+void layers_answer(struct layers *s, int conn, uint64_t request, enum layers_error error, const char *text);
+/* Messages wait for front to read: neither requests nor what jobs say is read meanwhile. */
+bool layers_waits(const struct layers *s, int conn);
 
 /* tasks.c */
 /* Takes the descriptors. NULL: the maximum of tasks is under way. */

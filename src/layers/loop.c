@@ -3,15 +3,9 @@
 #include <poll.h>
 #include <signal.h>
 #include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
-#include "base/cleanup.h"
-#include "base/fd.h"
-#include "base/log.h"
-#include "base/mem.h"
 #include "layers/layers-int.h"
 #include "layers/request.h"
 #include "os/term.h"
@@ -20,126 +14,81 @@ enum { POLLS = 1 + LAYERS_CONNS + 2 * LAYERS_TASKS, AT_ONCE = 16 };
 
 /* --- messages ----------------------------------------------------------------------------------------------------- */
 
-struct message *layers_message(const struct layers_request *ask, enum layers_error error, const char *text)
-{
-    struct message *m = xcalloc(1, sizeof *m);
-    m->n = sizeof m->m.reply;
-    m->fd = -1;
-    m->m.reply.version = LAYERS_VERSION;
-    m->m.reply.type = LAYERS_REPLY;
-    m->m.reply.request = ask->request;
-    m->m.reply.error = (uint32_t)error;
-    (void)snprintf(m->m.reply.text, sizeof m->m.reply.text, "%s", text);
-    return m;
-}
-
-void layers_message_free(struct message *m)
-{
-    if (m && m->fd >= 0)
-        (void)close(m->fd);
-    free(m);
-}
+static const struct channel_limits loop_limits = {
+    .message_max = CHANNEL_PACKET_MAX, .queue_max = 1 << 20, .fds_max = LAYERS_FDS_MAX};
 
 static void loop_close_conn(struct layers *s, int index)
 {
-    struct layers_conn *c = &s->conns[index];
-    if (c->fd < 0)
-        return;
-    (void)close(c->fd);
-    layers_message_free(c->out);
-    *c = (struct layers_conn){.fd = -1};
+    channel_close(&s->conns[index]);
     task_conn_gone(s, index);
 }
 
-bool layers_send(struct layers *s, int conn, struct message *m)
+void layers_send(struct layers *s, int conn, const void *p, size_t n, int fd)
 {
-    struct layers_conn *c = conn < 0 ? NULL : &s->conns[conn];
-    if (!c || c->fd < 0) {
-        layers_message_free(m);
-        return true;
-    }
-    if (fd_send(c->fd, &m->m, m->n, &m->fd, m->fd >= 0 ? 1 : 0) < 0) {
-        if (errno == EAGAIN || errno == ENOBUFS) {
-            c->full = true;
-            return false;
-        }
-        /* poll() reports the end, and loop_close_conn() then ends its tasks. */
+    struct channel *c = conn < 0 ? NULL : &s->conns[conn];
+    /* poll() reports the end, and loop_close_conn() then ends its tasks. */
+    if (c && c->fd >= 0 && channel_send(c, p, n, &fd, fd >= 0) < 0)
         (void)shutdown(c->fd, SHUT_RDWR);
-    }
-    layers_message_free(m);
-    return true;
 }
+
+void layers_answer(struct layers *s, int conn, uint64_t request, enum layers_error error, const char *text)
+{
+    struct layers_reply r = {
+        .version = LAYERS_VERSION, .type = LAYERS_REPLY, .request = request, .error = (uint32_t)error};
+    (void)snprintf(r.text, sizeof r.text, "%s", text);
+    layers_send(s, conn, &r, sizeof r, -1);
+}
+
+bool layers_waits(const struct layers *s, int conn) { return conn >= 0 && channel_waits(&s->conns[conn]); }
 
 /* --- requests ----------------------------------------------------------------------------------------------------- */
 
-static void loop_answer(struct layers *s, int conn, const struct layers_request *q, enum layers_error error,
-                        const char *text)
-{
-    struct message *m = layers_message(q, error, text);
-    if (!layers_send(s, conn, m))
-        s->conns[conn].out = m;
-}
-
-static void loop_close_fds(const int *fds, size_t n)
-{
-    for (size_t i = 0; i < n; i++)
-        (void)close(fds[i]);
-}
-
-static void loop_handle_request(struct layers *s, int conn, const void *p, size_t n, const int *fds, size_t nfds)
+/* Takes the descriptors that it needs. */
+static void loop_handle_request(struct layers *s, int conn, struct channel_message *m)
 {
     struct layers_request q;
     struct err err = {0};
-    if (layers_request_parse(p, n, nfds, &q, &err) < 0) {
-        loop_close_fds(fds, nfds);
-        loop_answer(s, conn, &q, LAYERS_BAD_REQUEST, err.msg);
+    if (layers_request_parse(m->p, m->n, m->nfds, &q, &err) < 0) {
+        layers_answer(s, conn, q.request, LAYERS_BAD_REQUEST, err.msg);
         return;
     }
     if (q.type == LAYERS_CANCEL) {
         bool found = task_cancel(s, conn, q.cancel);
-        loop_answer(s, conn, &q, found ? LAYERS_OK : LAYERS_NOT_FOUND, found ? "" : "no such request is under way");
+        layers_answer(s, conn, q.request, found ? LAYERS_OK : LAYERS_NOT_FOUND,
+                      found ? "" : "no such request is under way");
         return;
     }
     if (q.type == LAYERS_DROP || q.type == LAYERS_FLATTEN)
         periodic_soon(s);
-    if (!task_new(s, conn, &q, fds, nfds)) {
-        loop_close_fds(fds, nfds);
-        loop_answer(s, conn, &q, LAYERS_BUSY, "as many jobs as the store does at once are under way or waiting");
-    }
+    if (task_new(s, conn, &q, m->fds, m->nfds))
+        m->nfds = 0;
+    else
+        layers_answer(s, conn, q.request, LAYERS_BUSY,
+                      "as many jobs as the store does at once are under way or waiting");
 }
 
 static void loop_read_conn(struct layers *s, int conn)
 {
-    static union {
-        struct layers_request request;
-        char room[sizeof(struct layers_request) + 1];
-    } m;
-    struct layers_conn *c = &s->conns[conn];
-    for (int i = 0; i < AT_ONCE && c->fd >= 0 && !c->out; i++) {
-        int fds[LAYERS_FDS_MAX];
-        size_t nfds = LAYERS_FDS_MAX;
-        ssize_t n = fd_recv(c->fd, &m, sizeof m, fds, &nfds);
-        if (n < 0 && errno == EAGAIN)
+    struct channel *c = &s->conns[conn];
+    struct channel_message m;
+    for (int i = 0; i < AT_ONCE && c->fd >= 0 && !channel_waits(c); i++) {
+        enum channel_got got = channel_recv(c, &m);
+        if (got == CHANNEL_NONE)
             return;
-        if (n <= 0) {
+        if (got != CHANNEL_MESSAGE) {
             loop_close_conn(s, conn);
             return;
         }
-        loop_handle_request(s, conn, &m, (size_t)n, fds, nfds);
+        loop_handle_request(s, conn, &m);
+        channel_message_done(&m);
     }
 }
 
 static void loop_on_conn_event(struct layers *s, int conn, short events)
 {
-    struct layers_conn *c = &s->conns[conn];
-    if (events & (POLLOUT | POLLERR | POLLHUP))
-        c->full = false;
-    if (c->out && !c->full) {
-        struct message *m = TAKE_PTR(c->out);
-        if (!layers_send(s, conn, m))
-            c->out = m;
-    }
-    if (events & POLLIN)
+    if (channel_flush(&s->conns[conn]) < 0)
+        loop_close_conn(s, conn);
+    else if (events & POLLIN)
         loop_read_conn(s, conn);
     else if (events & (POLLHUP | POLLERR))
         loop_close_conn(s, conn);
@@ -152,7 +101,7 @@ static void loop_accept_conn(struct layers *s)
         return;
     for (int i = 0; i < LAYERS_CONNS; i++)
         if (s->conns[i].fd < 0) {
-            s->conns[i] = (struct layers_conn){.fd = fd};
+            channel_open(&s->conns[i], fd);
             return;
         }
     (void)close(fd);
@@ -178,9 +127,9 @@ static void loop_poll_collect(const struct layers *s, struct polled *p)
     p->n = 0;
     loop_poll_add(p, s->listener, POLLIN, -1);
     for (int i = 0; i < LAYERS_CONNS; i++) {
-        const struct layers_conn *c = &s->conns[i];
+        const struct channel *c = &s->conns[i];
         if (c->fd >= 0)
-            loop_poll_add(p, c->fd, (short)((c->out ? 0 : POLLIN) | (c->full ? POLLOUT : 0)), i);
+            loop_poll_add(p, c->fd, channel_waits(c) ? POLLOUT : POLLIN, i);
     }
     for (int i = 0; i < LAYERS_TASKS; i++) {
         const struct task *t = &s->tasks[i];
@@ -188,7 +137,7 @@ static void loop_poll_collect(const struct layers *s, struct polled *p)
             continue;
         if (!t->ended)
             loop_poll_add(p, t->pidfd, POLLIN, LAYERS_CONNS + 2 * i + 1);
-        if (t->sock >= 0 && !t->drained && !t->out)
+        if (t->sock >= 0 && !t->drained && !layers_waits(s, t->conn))
             loop_poll_add(p, t->sock, POLLIN, LAYERS_CONNS + 2 * i);
     }
 }
@@ -219,7 +168,7 @@ int layers_run(const struct layers_config *c, struct err *err)
     if (layers_setup(c, &s, err) < 0)
         return -1;
     for (int i = 0; i < LAYERS_CONNS; i++)
-        s.conns[i].fd = -1;
+        channel_init(&s.conns[i], &loop_limits, NULL, NULL);
     term_hold(&waiting);
     task_sweep(&s);
     periodic_step(&s);

@@ -294,7 +294,6 @@ static void task_free(struct task *t)
 {
     task_close_process(t);
     task_close_fds(t);
-    layers_message_free(t->out);
     *t = (struct task){.state = TASK_FREE, .pidfd = -1, .sock = -1};
 }
 
@@ -305,8 +304,6 @@ bool task_cancel(struct layers *s, int conn, uint64_t request)
         if (t->state == TASK_FREE || t->conn != conn || t->ask.request != request || t->answered || t->cancelled)
             continue;
         t->cancelled = true;
-        layers_message_free(t->out); /* progress at most */
-        t->out = NULL;
         task_kill(t);
         return true;
     }
@@ -321,8 +318,6 @@ void task_conn_gone(struct layers *s, int conn)
             continue;
         bool on = t->answered || job_type_of(t->ask.type)->goes_on;
         t->conn = -1;
-        layers_message_free(t->out);
-        t->out = NULL;
         if (t->state == TASK_WAITING) /* it will be asked again */
             task_free(t);
         else if (!on)
@@ -330,36 +325,27 @@ void task_conn_gone(struct layers *s, int conn)
     }
 }
 
-static bool task_is_last(const struct message *m)
-{
-    return m->m.reply.type == LAYERS_REPLY || (m->m.reply.type == LAYERS_ITEMS && m->m.items.more == 0);
-}
-
+/* Hands what a job says on to front. */
 void task_read(struct layers *s, struct task *t)
 {
-    if (t->sock < 0 || t->out)
+    static union {
+        struct layers_reply reply;
+        struct layers_items items;
+    } m;
+    if (t->sock < 0 || layers_waits(s, t->conn))
         return;
-    struct message *m = xcalloc(1, sizeof *m);
+    int fd = -1;
     size_t nfds = 1;
-    m->fd = -1;
-    ssize_t n = fd_recv(t->sock, &m->m, sizeof m->m, &m->fd, &nfds);
-    if (n >= 0 && nfds == 0)
-        m->fd = -1;
+    ssize_t n = fd_recv(t->sock, &m, sizeof m, &fd, &nfds);
     if (n <= 0) {
         t->drained = n == 0 || errno != EAGAIN || t->ended;
-        m->fd = -1;
-        layers_message_free(m);
         return;
     }
-    m->n = (size_t)n;
-    bool last = task_is_last(m);
-    if (t->state != TASK_RUNNING || t->cancelled || t->answered) {
-        layers_message_free(m);
+    _cleanup_close_ int came = nfds > 0 ? fd : -1;
+    if (t->state != TASK_RUNNING || t->cancelled || t->answered)
         return;
-    }
-    t->answered = last;
-    if (!layers_send(s, t->conn, m))
-        t->out = m;
+    t->answered = m.reply.type == LAYERS_REPLY || (m.reply.type == LAYERS_ITEMS && m.items.more == 0);
+    layers_send(s, t->conn, &m, (size_t)n, came);
 }
 
 void task_reap(struct layers *s, struct task *t)
@@ -380,13 +366,13 @@ static void task_begin(struct layers *s, struct task *t)
     }
     char text[120];
     (void)snprintf(text, sizeof text, "cannot start a job: %s", strerror(errno));
-    t->out = layers_message(&t->ask, LAYERS_BUSY, text);
+    layers_answer(s, t->conn, t->ask.request, LAYERS_BUSY, text);
     t->answered = true;
     t->state = TASK_DONE;
 }
 
 /* Answers a request whose job ended without an answer. */
-static void task_conclude(const struct layers *s, struct task *t)
+static void task_conclude(struct layers *s, struct task *t)
 {
     char text[160] = "", redo[STACK_ID_MAX + 8];
     t->state = TASK_DONE;
@@ -403,7 +389,11 @@ static void task_conclude(const struct layers *s, struct task *t)
     /* A begun LAYERS_APPLY must be completed by another job: LAYERS_BUSY makes front ask again. */
     (void)snprintf(redo, sizeof redo, "%s.redo", job_apply_key(&t->ask));
     bool begun = t->ask.type == LAYERS_APPLY && faccessat(s->place.stacks, redo, F_OK, AT_SYMLINK_NOFOLLOW) == 0;
-    t->out = layers_message(&t->ask, t->cancelled ? LAYERS_CANCELLED : begun ? LAYERS_BUSY : LAYERS_FAILED, text);
+    layers_answer(s, t->conn, t->ask.request,
+                  t->cancelled ? LAYERS_CANCELLED
+                  : begun      ? LAYERS_BUSY
+                               : LAYERS_FAILED,
+                  text);
     t->answered = true;
 }
 
@@ -436,27 +426,17 @@ static void task_after_clean(struct layers *s, struct task *t)
 
 static void task_step(struct layers *s, struct task *t)
 {
-    if (t->out && (t->conn < 0 || !s->conns[t->conn].full)) {
-        struct message *m = TAKE_PTR(t->out);
-        if (!layers_send(s, t->conn, m))
-            t->out = m;
-    }
-    while (t->ended && !t->drained && !t->out && t->sock >= 0)
+    while (t->ended && !t->drained && !layers_waits(s, t->conn) && t->sock >= 0)
         task_read(s, t);
     if (t->state == TASK_WAITING && t->cancelled)
         task_conclude(s, t);
     else if (t->state == TASK_WAITING && task_may_begin(s, t))
         task_begin(s, t);
-    else if (t->state == TASK_RUNNING && t->ended && t->drained && !t->out)
+    else if (t->state == TASK_RUNNING && t->ended && t->drained)
         task_after_job(s, t);
     else if (t->state == TASK_CLEANING && t->ended)
         task_after_clean(s, t);
-    if (t->state == TASK_DONE && t->out) {
-        struct message *m = TAKE_PTR(t->out);
-        if (!layers_send(s, t->conn, m))
-            t->out = m;
-    }
-    if (t->state == TASK_DONE && !t->out)
+    if (t->state == TASK_DONE)
         task_free(t);
 }
 

@@ -1,20 +1,16 @@
 #include "peers/egressc.h"
 
-#include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/socket.h>
-#include <sys/un.h>
-#include <unistd.h>
 
-#include "base/buf.h"
 #include "base/cleanup.h"
 #include "base/log.h"
 #include "base/mem.h"
 #include "egress/core/proto.h"
+#include "rpc/caller.h"
 
-enum { RETRY_MIN_MS = 20, RETRY_MAX_MS = 1000, READ_ONCE = 65536, HELLO_MS = 5000, CA_MAX = 65536 };
+enum { HELLO_MS = 5000, CA_MAX = 65536 };
 #define AWAY_TEXT "egress is not there; try again"
 
 /* A call that waits for an answer: to a policy (sandbox and epoch), or to a request (its number). */
@@ -31,23 +27,16 @@ struct call {
 
 struct egressc {
     struct loop *loop;
-    int run_dir, fd; /* fd -1: not connected */
-    loop_id watch, retry;
-    unsigned events;
-    uint64_t retry_ms, next_number;
+    struct caller *caller;
+    loop_id hello; /* the time in which egress must greet */
     const struct egressc_ops *ops;
     void *arg;
-    struct buf in, out;
-    size_t sent; /* of out */
     bool greeted, syncing;
     struct call *calls;
     size_t ncalls;
     unsigned char key[EGRESSC_KEY];
     bool has_key;
 };
-
-static void egressc_try_connect(void *arg);
-static void egressc_flush(struct egressc *e);
 
 /* --- calls -------------------------------------------------------------------------------------------------------- */
 
@@ -115,24 +104,14 @@ static void egressc_drop_requests(struct egressc *e)
 
 /* --- the connection ----------------------------------------------------------------------------------------------- */
 
-static void egressc_disconnect(struct egressc *e, const char *why)
+static void egressc_on_down(void *arg, const char *why)
 {
-    if (e->fd < 0)
-        return;
+    struct egressc *e = arg;
     log_text(LOG_LEVEL_WARN, "the connection to egress is gone (%s); it is made again", why);
-    loop_fd_del(e->loop, e->watch);
-    (void)close(e->fd);
-    e->fd = -1;
-    e->watch = 0;
-    buf_done(&e->in);
-    buf_done(&e->out);
-    e->sent = 0;
-    e->syncing = false;
+    loop_timer_del(e->loop, e->hello);
+    e->hello = 0;
     bool was_up = e->greeted;
-    e->greeted = false;
-    loop_timer_del(e->loop, e->retry);
-    e->retry_ms = RETRY_MIN_MS;
-    e->retry = loop_timer(e->loop, e->retry_ms, egressc_try_connect, e);
+    e->greeted = e->syncing = false;
     egressc_drop_requests(e);
     if (was_up)
         e->ops->down(e->arg);
@@ -144,21 +123,18 @@ static void egressc_queue(struct egressc *e, const json_t *message)
     size_t n = text ? strlen(text) : 0;
     if (n == 0 || n > EGRESS_JSON_MAX)
         log_text(LOG_LEVEL_ERROR, "a message for egress is too large and was not sent");
-    else {
-        const unsigned char head[4] = {(unsigned char)n, (unsigned char)(n >> 8), (unsigned char)(n >> 16),
-                                       (unsigned char)(n >> 24)};
-        buf_add(&e->out, head, sizeof head);
-        buf_add(&e->out, text, n);
-    }
+    else
+        caller_post(e->caller, text, n);
     if (text)
         explicit_bzero(text, n);
     free(text);
 }
 
 /* Queues more of what egress must know while there is room, and at last the message "synced". */
-static void egressc_sync_more(struct egressc *e)
+static void egressc_on_drained(void *arg)
 {
-    while (e->syncing && e->out.n - e->sent < EGRESSC_QUEUE_LOW)
+    struct egressc *e = arg;
+    while (e->syncing && caller_queued(e->caller) < EGRESSC_QUEUE_LOW)
         if (!e->ops->next(e->arg)) {
             json_t *end = json_pack("{s:s}", "type", "synced");
             e->syncing = false;
@@ -167,49 +143,11 @@ static void egressc_sync_more(struct egressc *e)
         }
 }
 
-static void egressc_flush(struct egressc *e)
-{
-    for (;;) {
-        egressc_sync_more(e);
-        if (e->fd < 0)
-            return;
-        if (e->sent == e->out.n)
-            break;
-        ssize_t n = send(e->fd, e->out.p + e->sent, e->out.n - e->sent, MSG_NOSIGNAL | MSG_DONTWAIT);
-        if (n < 0 && errno == EINTR)
-            continue;
-        if (n < 0 && errno != EAGAIN) {
-            egressc_disconnect(e, strerror(errno));
-            return;
-        }
-        if (n < 0)
-            break;
-        e->sent += (size_t)n;
-    }
-    if (e->sent == e->out.n)
-        e->out.n = e->sent = 0;
-    else if (e->sent > EGRESSC_QUEUE_LOW) {
-        memmove(e->out.p, e->out.p + e->sent, e->out.n - e->sent);
-        e->out.n -= e->sent;
-        e->sent = 0;
-    }
-    unsigned events = e->sent < e->out.n ? LOOP_IN | LOOP_OUT : LOOP_IN;
-    if (events != e->events)
-        loop_fd_set(e->loop, e->watch, events);
-    e->events = events;
-}
-
 void egressc_send(struct egressc *e, json_t *message)
 {
-    if (e->fd >= 0 && e->greeted)
+    if (e->greeted)
         egressc_queue(e, message);
     json_decref(message);
-    if (e->fd < 0 || !e->greeted)
-        return;
-    if (e->out.n - e->sent > EGRESSC_QUEUE_MAX)
-        egressc_disconnect(e, "it reads too slowly");
-    else
-        loop_fd_set(e->loop, e->watch, e->events = LOOP_IN | LOOP_OUT); /* batch it with messages that follow */
 }
 
 /* --- what egress says --------------------------------------------------------------------------------------------- */
@@ -236,8 +174,8 @@ static bool egressc_on_hello(struct egressc *e, const json_t *m)
         return false;
     e->has_key = true;
     e->greeted = e->syncing = true;
-    loop_timer_del(e->loop, e->retry);
-    e->retry = 0;
+    loop_timer_del(e->loop, e->hello);
+    e->hello = 0;
     e->ops->up(e->arg);
     return true;
 }
@@ -279,7 +217,7 @@ static void egressc_on_answer(struct egressc *e, json_t *m)
 }
 
 /* False: a message that egress must not send; we disconnect. */
-static bool egressc_on_message(struct egressc *e, json_t *m)
+static bool egressc_on_json(struct egressc *e, json_t *m)
 {
     const char *type = json_string_value(json_object_get(m, "type"));
     if (!type)
@@ -300,51 +238,12 @@ static bool egressc_on_message(struct egressc *e, json_t *m)
     return true;
 }
 
-/* Handles all complete messages in the buffer. False: invalid data. */
-static bool egressc_take_messages(struct egressc *e)
+static bool egressc_on_message(void *arg, struct channel_message *in)
 {
-    size_t at = 0;
-    while (e->in.n - at >= 4) {
-        const unsigned char *p = (const unsigned char *)e->in.p + at;
-        size_t n = (size_t)p[0] | (size_t)p[1] << 8 | (size_t)p[2] << 16 | (size_t)p[3] << 24;
-        if (n == 0 || n > EGRESS_JSON_MAX)
-            return false;
-        if (e->in.n - at - 4 < n)
-            break;
-        json_t *m = json_loadb((const char *)p + 4, n, JSON_REJECT_DUPLICATES, NULL);
-        bool good = json_is_object(m) && egressc_on_message(e, m);
-        json_decref(m);
-        if (!good)
-            return false;
-        if (e->fd < 0)
-            return true; /* a callback disconnected us and freed the buffer */
-        at += 4 + n;
-    }
-    memmove(e->in.p, e->in.p + at, e->in.n - at);
-    e->in.n -= at;
-    return true;
-}
-
-static void egressc_on_ready(void *arg, int fd, unsigned events)
-{
-    struct egressc *e = arg;
-    if (events & (LOOP_IN | LOOP_HUP)) {
-        char bytes[READ_ONCE];
-        ssize_t n = recv(fd, bytes, sizeof bytes, MSG_DONTWAIT);
-        if (n == 0 || (n < 0 && errno != EAGAIN && errno != EINTR)) {
-            egressc_disconnect(e, n == 0 ? "it closed" : strerror(errno));
-            return;
-        }
-        if (n > 0) {
-            buf_add(&e->in, bytes, (size_t)n);
-            if (!egressc_take_messages(e)) {
-                egressc_disconnect(e, "it said something we do not understand");
-                return;
-            }
-        }
-    }
-    if (e->fd >= 0)
-        egressc_flush(e);
+    json_t *m = json_loadb((const char *)in->p, in->n, JSON_REJECT_DUPLICATES, NULL);
+    bool good = json_is_object(m) && egressc_on_json(arg, m);
+    json_decref(m);
+    return good;
 }
 
 /* --- making it ---------------------------------------------------------------------------------------------------- */
@@ -352,42 +251,37 @@ static void egressc_on_ready(void *arg, int fd, unsigned events)
 static void egressc_on_no_hello(void *arg)
 {
     struct egressc *e = arg;
-    e->retry = 0;
-    egressc_disconnect(e, "it does not say hello");
+    e->hello = 0;
+    caller_drop(e->caller, "it does not say hello");
 }
 
-static void egressc_try_connect(void *arg)
+static void egressc_on_connected(void *arg)
 {
     struct egressc *e = arg;
-    struct sockaddr_un sa = {.sun_family = AF_UNIX};
-    e->retry = 0;
-    (void)snprintf(sa.sun_path, sizeof sa.sun_path, "/proc/self/fd/%d/" EGRESS_SOCKET, e->run_dir);
-    int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
-    if (fd < 0 || connect(fd, (struct sockaddr *)&sa, sizeof sa) < 0 ||
-        (e->watch = loop_fd_add(e->loop, fd, LOOP_IN, egressc_on_ready, e)) == 0) {
-        if (fd >= 0)
-            (void)close(fd);
-        e->retry_ms = e->retry_ms * 2 > RETRY_MAX_MS ? RETRY_MAX_MS : e->retry_ms * 2;
-        e->retry = loop_timer(e->loop, e->retry_ms, egressc_try_connect, e);
-        return;
-    }
-    e->fd = fd;
-    e->events = LOOP_IN;
-    e->retry = loop_timer(e->loop, HELLO_MS, egressc_on_no_hello, e);
+    e->hello = loop_timer(e->loop, HELLO_MS, egressc_on_no_hello, e);
     json_t *hello = json_pack("{s:s, s:i}", "type", "hello", "version", EGRESS_VERSION);
     egressc_queue(e, hello);
     json_decref(hello);
-    egressc_flush(e);
 }
+
+/* Its calls are policies and requests in JSON, which it matches itself: none of the caller's. */
+static const struct caller_spec egressc_spec = {
+    .socket = EGRESS_SOCKET,
+    .limits = {.kind = CHANNEL_STREAM, .message_max = EGRESS_JSON_MAX, .queue_max = EGRESSC_QUEUE_MAX},
+    .queue_low = EGRESSC_QUEUE_LOW,
+    .ops = {.up = egressc_on_connected,
+            .down = egressc_on_down,
+            .message = egressc_on_message,
+            .drained = egressc_on_drained},
+};
 
 int egressc_new(struct loop *l, int run_dir, const struct egressc_ops *ops, void *arg, struct egressc **ret,
                 struct err *err)
 {
     struct egressc *e = xcalloc(1, sizeof *e);
     (void)err;
-    *e = (struct egressc){
-        .loop = l, .run_dir = run_dir, .fd = -1, .ops = ops, .arg = arg, .retry_ms = RETRY_MIN_MS, .next_number = 1};
-    e->retry = loop_timer(l, 0, egressc_try_connect, e);
+    *e = (struct egressc){.loop = l, .ops = ops, .arg = arg};
+    e->caller = caller_new(l, &egressc_spec, run_dir, e);
     *ret = e;
     return 0;
 }
@@ -402,13 +296,8 @@ void egressc_free(struct egressc *e)
         free(c->error);
         free(c);
     }
-    if (e->fd >= 0) {
-        loop_fd_del(e->loop, e->watch);
-        (void)close(e->fd);
-    }
-    loop_timer_del(e->loop, e->retry);
-    buf_done(&e->in);
-    buf_done(&e->out);
+    loop_timer_del(e->loop, e->hello);
+    caller_free(e->caller);
     free(e);
 }
 
@@ -434,7 +323,7 @@ void egressc_policy(struct egressc *e, json_t *message, uint64_t wait_ms, egress
 
 void egressc_ask(struct egressc *e, json_t *message, uint64_t wait_ms, egressc_done *done, void *arg)
 {
-    uint64_t number = e->next_number++;
+    uint64_t number = caller_number(e->caller);
     struct call *c = egressc_call_new(e, "", number, e->greeted ? wait_ms : 0, done, arg);
     if (!e->greeted && !c->error)
         c->error = xstrdup(AWAY_TEXT);

@@ -1,20 +1,15 @@
 #include "peers/layersc.h"
 
-#include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/socket.h>
-#include <sys/un.h>
 #include <unistd.h>
 
 #include "base/cleanup.h"
-#include "base/fd.h"
 #include "base/mem.h"
+#include "rpc/caller.h"
 
 enum {
-    RETRY_MIN_MS = 20,
-    RETRY_MAX_MS = 1000,
     CALLS_MAX = 1024,
     OWNER_CALLS_MAX = CALLS_MAX / 16, /* of one tenant, once half of CALLS_MAX is taken */
     /* Sent at once: never more than the layer store accepts; long ones leave room for the others. */
@@ -22,21 +17,16 @@ enum {
     HEAVY_SENT_MAX = 16,
     OWNER_SENT_MAX = 4, /* of one tenant, without transfers */
     DOWN_MS = 30000,    /* without a connection for so long: pending calls fail */
-    SWEEP_MS = 1000,
-    AT_ONCE = 64,
     FDS_MAX = 4,
     LISTED_MAX = 1 << 18,
     OWNER_MAX = 64,
 };
 
 struct call {
+    struct caller_call call;
     struct layers_request m;
-    bool sent;
-    const char *broken; /* static text: the loop fails the call with it */
-    enum layers_error why;
     int fds[FDS_MAX];  /* ours until the answer, to be sent again */
     off_t at[FDS_MAX]; /* their file positions; -1: a pipe, which cannot be read twice */
-    size_t nfds;
     layersc_progress *progress;
     layersc_done *done; /* NULL with `listed`, and for a cancel */
     layersc_listed *listed;
@@ -44,19 +34,13 @@ struct call {
     char owner[OWNER_MAX]; /* "": the node itself */
     struct layers_item *items;
     size_t nitems;
-    struct call *next;
 };
 
 struct layersc {
-    struct loop *loop;
-    int run_dir, fd; /* fd -1: not connected */
-    loop_id watch, retry, sweep, breaker;
-    unsigned events;
-    uint64_t retry_ms, next_request, down_since;
+    struct caller *caller;
     void (*up)(void *arg);
     void *arg;
-    struct call *first, **last;     /* in the order asked */
-    size_t ncalls, nsent, nlong[2]; /* sent: transfers, upkeep */
+    size_t nsent, nlong[2]; /* sent: all; transfers, upkeep */
 };
 
 /* The kinds of long jobs, as the layer store separates them (job_class). */
@@ -79,43 +63,26 @@ static enum kind layersc_kind_of(uint32_t type)
 
 /* --- calls -------------------------------------------------------------------------------------------------------- */
 
-static void layersc_set_sent(struct layersc *s, struct call *c, bool sent)
+static struct call *layersc_find_call(const struct layersc *s, uint64_t request)
 {
-    if (c->sent == sent)
-        return;
-    c->sent = sent;
-    s->nsent += sent ? 1 : (size_t)-1;
-    if (layersc_kind_of(c->m.type) != SHORT)
-        s->nlong[layersc_kind_of(c->m.type)] += sent ? 1 : (size_t)-1;
-}
-
-static struct call *layersc_find_call(struct layersc *s, uint64_t request)
-{
-    struct call *c = s->first;
-    while (c && c->m.request != request)
-        c = c->next;
-    return c;
+    return (struct call *)caller_find(s->caller, request);
 }
 
 static struct call *layersc_take_call(struct layersc *s, uint64_t request)
 {
-    for (struct call **p = &s->first; *p; p = &(*p)->next) {
-        struct call *c = *p;
-        if (c->m.request != request)
-            continue;
-        *p = c->next;
-        if (s->last == &c->next)
-            s->last = p;
-        s->ncalls--;
-        layersc_set_sent(s, c, false);
-        return c;
-    }
-    return NULL;
+    return (struct call *)caller_take(s->caller, request);
+}
+
+static const struct call *layersc_next_call(const struct call *c) { return (const struct call *)c->call.next; }
+
+static const struct call *layersc_first_call(const struct layersc *s)
+{
+    return (const struct call *)caller_first(s->caller);
 }
 
 static void layersc_free_call(struct call *c)
 {
-    for (size_t i = 0; i < c->nfds; i++)
+    for (size_t i = 0; i < c->call.nfds; i++)
         (void)close(c->fds[i]);
     free(c->items);
     free(c);
@@ -124,7 +91,7 @@ static void layersc_free_call(struct call *c)
 static void layersc_fail_call(struct call *c, enum layers_error error, const char *text)
 {
     struct layers_reply r = {
-        .version = LAYERS_VERSION, .type = LAYERS_REPLY, .request = c->m.request, .error = (uint32_t)error};
+        .version = LAYERS_VERSION, .type = LAYERS_REPLY, .request = c->call.request, .error = (uint32_t)error};
     (void)snprintf(r.text, sizeof r.text, "%s", text);
     if (c->done)
         c->done(c->arg, &r, -1);
@@ -133,76 +100,38 @@ static void layersc_fail_call(struct call *c, enum layers_error error, const cha
     layersc_free_call(c);
 }
 
-static void layersc_on_breaker(void *arg)
+static void layersc_on_failed(void *arg, struct caller_call *call)
+{
+    (void)arg;
+    enum caller_why why = call->why;
+    layersc_fail_call((struct call *)call, why == CALLER_SPENT ? LAYERS_FAILED : LAYERS_BUSY,
+                      why == CALLER_SPENT  ? "the store restarted while it worked on this request"
+                      : why == CALLER_FULL ? "too many requests wait for the store"
+                                           : "the store does not answer");
+}
+
+/* Counts what is under way. */
+static void layersc_on_marked(void *arg, struct caller_call *call)
 {
     struct layersc *s = arg;
-    s->breaker = 0;
-    for (struct call *c = s->first; c;) {
-        if (!c->broken) {
-            c = c->next;
-            continue;
-        }
-        const char *text = c->broken;
-        layersc_fail_call(layersc_take_call(s, c->m.request), c->why, text);
-        c = s->first; /* the callback may have changed the list */
-    }
-}
-
-/* Fails the call from the loop: a callback must not run inside a call of its user. */
-static void layersc_break_call(struct layersc *s, struct call *c, enum layers_error why, const char *text)
-{
-    c->broken = text;
-    c->why = why;
-    if (!s->breaker)
-        s->breaker = loop_timer(s->loop, 0, layersc_on_breaker, s);
-}
-
-/* Must not be sent again: a cancelled job died with the layer store, and a pipe's bytes are gone. */
-static bool layersc_is_spent(const struct call *c)
-{
-    bool used = c->m.type == LAYERS_CANCEL;
-    for (size_t i = 0; i < c->nfds; i++)
-        used |= c->at[i] < 0;
-    return c->sent && used;
-}
-
-/* --- connection --------------------------------------------------------------------------------------------------- */
-
-static void layersc_try_connect(void *arg);
-
-static void layersc_watch(struct layersc *s, unsigned events)
-{
-    if (events != s->events)
-        loop_fd_set(s->loop, s->watch, events);
-    s->events = events;
-}
-
-static void layersc_disconnect(struct layersc *s)
-{
-    if (s->fd < 0)
-        return;
-    loop_fd_del(s->loop, s->watch);
-    (void)close(s->fd);
-    s->fd = -1;
-    s->watch = 0;
-    s->down_since = loop_now(s->loop);
-    s->retry_ms = RETRY_MIN_MS;
-    s->retry = loop_timer(s->loop, s->retry_ms, layersc_try_connect, s);
-    for (struct call *c = s->first; c; c = c->next) {
-        if (layersc_is_spent(c))
-            layersc_break_call(s, c, LAYERS_FAILED, "the store restarted while it worked on this request");
-        layersc_set_sent(s, c, false);
+    struct call *c = (struct call *)call;
+    enum kind kind = layersc_kind_of(c->m.type);
+    s->nsent += call->sent ? 1 : (size_t)-1;
+    if (kind != SHORT)
+        s->nlong[kind] += call->sent ? 1 : (size_t)-1;
+    if (call->sent)
         c->nitems = 0;
-    }
 }
 
-static int layersc_send_call(const struct layersc *s, const struct call *c)
+/* A cancelled job died with the layer store, and a pipe's bytes are gone. */
+static bool layersc_may_repeat(void *arg, const struct caller_call *call)
 {
-    /* An earlier job may have moved the file position, which it shares with us: restore it. */
-    for (size_t i = 0; i < c->nfds; i++)
-        if (c->at[i] >= 0)
-            (void)lseek(c->fds[i], c->at[i], SEEK_SET);
-    return fd_send(s->fd, &c->m, sizeof c->m, c->fds, c->nfds);
+    const struct call *c = (const struct call *)call;
+    bool used = c->m.type == LAYERS_CANCEL;
+    (void)arg;
+    for (size_t i = 0; i < call->nfds; i++)
+        used |= c->at[i] < 0;
+    return !used;
 }
 
 /* Limits what is under way in all and per tenant, so that a tenant with many requests does not delay the others. */
@@ -216,30 +145,21 @@ static bool layersc_must_wait(const struct layersc *s, const struct call *c)
     if (!c->owner[0])
         return false;
     size_t n = 0, most = kind == TRANSFER ? 1 : OWNER_SENT_MAX;
-    for (const struct call *o = s->first; o && n < most; o = o->next)
-        n += o->sent && (layersc_kind_of(o->m.type) == TRANSFER) == (kind == TRANSFER) &&
+    for (const struct call *o = layersc_first_call(s); o && n < most; o = layersc_next_call(o))
+        n += o->call.sent && (layersc_kind_of(o->m.type) == TRANSFER) == (kind == TRANSFER) &&
              strcmp(o->owner, c->owner) == 0;
     return n >= most;
 }
 
-/* Sends what has not been sent. False if the connection is gone. */
-static bool layersc_send_pending(struct layersc *s)
+static bool layersc_may_send(void *arg, const struct caller_call *call)
 {
-    unsigned events = LOOP_IN;
-    for (struct call *c = s->first; c; c = c->next) {
-        if (c->sent || c->broken || layersc_must_wait(s, c))
-            continue;
-        if (layersc_send_call(s, c) < 0) {
-            if (errno != EAGAIN && errno != ENOBUFS) {
-                layersc_disconnect(s);
-                return false;
-            }
-            events |= LOOP_OUT;
-            break;
-        }
-        layersc_set_sent(s, c, true);
-    }
-    layersc_watch(s, events);
+    const struct call *c = (const struct call *)call;
+    if (layersc_must_wait(arg, c))
+        return false;
+    /* An earlier job may have moved the file position, which it shares with us: restore it. */
+    for (size_t i = 0; i < call->nfds; i++)
+        if (c->at[i] >= 0)
+            (void)lseek(c->fds[i], c->at[i], SEEK_SET);
     return true;
 }
 
@@ -286,82 +206,50 @@ static bool layersc_on_items(struct layersc *s, const struct layers_items *m)
     c->nitems += m->n;
     if (m->more)
         return true;
-    c = layersc_take_call(s, c->m.request);
+    c = layersc_take_call(s, c->call.request);
     c->listed(c->arg, c->items, c->nitems, NULL);
     layersc_free_call(c);
     return true;
 }
 
-union incoming {
-    struct layers_reply reply;
-    struct layers_items items;
-};
-
-/* Takes fd. False: malformed. */
-static bool layersc_on_message(struct layersc *s, union incoming *m, size_t n, int fd)
+static bool layersc_on_message(void *arg, struct channel_message *m)
 {
-    bool reply = n == sizeof m->reply && (m->reply.type == LAYERS_REPLY || m->reply.type == LAYERS_PROGRESS);
-    bool items = n == sizeof m->items && m->items.type == LAYERS_ITEMS;
-    if ((!reply && !items) || m->reply.version != LAYERS_VERSION || items) {
-        if (fd >= 0)
-            (void)close(fd);
-        return items && m->items.version == LAYERS_VERSION && layersc_on_items(s, &m->items);
-    }
-    layersc_on_reply(s, &m->reply, fd);
+    static union {
+        struct layers_reply reply;
+        struct layers_items items;
+    } in;
+    if (m->n > sizeof in)
+        return false;
+    memcpy(&in, m->p, m->n);
+    bool reply = m->n == sizeof in.reply && (in.reply.type == LAYERS_REPLY || in.reply.type == LAYERS_PROGRESS);
+    bool items = m->n == sizeof in.items && in.items.type == LAYERS_ITEMS;
+    if ((!reply && !items) || in.reply.version != LAYERS_VERSION)
+        return false;
+    if (items)
+        return layersc_on_items(arg, &in.items);
+    layersc_on_reply(arg, &in.reply, m->nfds ? TAKE_FD(m->fds[0]) : -1);
     return true;
 }
 
-static void layersc_on_event(void *arg, int fd, unsigned events)
-{
-    static union incoming m;
-    struct layersc *s = arg;
-    if ((events & LOOP_OUT) && !layersc_send_pending(s))
-        return;
-    for (int i = 0; i < AT_ONCE && s->fd == fd; i++) {
-        int came = -1;
-        size_t ncame = 1;
-        ssize_t n = fd_recv(fd, &m, sizeof m, &came, &ncame);
-        if (n < 0 && errno == EAGAIN)
-            break;
-        if (n <= 0 || !layersc_on_message(s, &m, (size_t)n, ncame ? came : -1)) {
-            layersc_disconnect(s);
-            return;
-        }
-    }
-    if (s->fd == fd) /* answers make room for waiting calls */
-        (void)layersc_send_pending(s);
-}
-
-static void layersc_try_connect(void *arg)
+static void layersc_on_up(void *arg)
 {
     struct layersc *s = arg;
-    struct sockaddr_un addr = {.sun_family = AF_UNIX};
-    s->retry = 0;
-    (void)snprintf(addr.sun_path, sizeof addr.sun_path, "/proc/self/fd/%d/" LAYERS_SOCKET, s->run_dir);
-    _cleanup_close_ int fd = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
-    if (fd < 0 || connect(fd, (const struct sockaddr *)&addr, sizeof addr) < 0 ||
-        (s->watch = loop_fd_add(s->loop, fd, LOOP_IN, layersc_on_event, s)) == 0) {
-        s->retry_ms = s->retry_ms * 2 > RETRY_MAX_MS ? RETRY_MAX_MS : s->retry_ms * 2;
-        s->retry = loop_timer(s->loop, s->retry_ms, layersc_try_connect, s);
-        return;
-    }
-    s->fd = TAKE_FD(fd);
-    s->events = LOOP_IN;
-    s->retry_ms = RETRY_MIN_MS;
-    if (layersc_send_pending(s) && s->up)
+    if (s->up)
         s->up(s->arg);
 }
 
-static void layersc_on_sweep(void *arg)
-{
-    struct layersc *s = arg;
-    s->sweep = 0;
-    bool late = s->fd < 0 && loop_now(s->loop) - s->down_since >= DOWN_MS;
-    for (size_t n = late ? s->ncalls : 0; n > 0 && s->first; n--)
-        layersc_fail_call(layersc_take_call(s, s->first->m.request), LAYERS_BUSY, "the store does not answer");
-    if (s->first && !s->sweep)
-        s->sweep = loop_timer(s->loop, SWEEP_MS, layersc_on_sweep, s);
-}
+static const struct caller_spec layersc_spec = {
+    .socket = LAYERS_SOCKET,
+    .limits = {.message_max = CHANNEL_PACKET_MAX, .queue_max = 1 << 20, .fds_max = 1},
+    .calls_max = CALLS_MAX,
+    .away_ms = DOWN_MS,
+    .ops = {.up = layersc_on_up,
+            .message = layersc_on_message,
+            .failed = layersc_on_failed,
+            .may_send = layersc_may_send,
+            .may_repeat = layersc_may_repeat,
+            .marked = layersc_on_marked},
+};
 
 /* --- for callers -------------------------------------------------------------------------------------------------- */
 
@@ -369,16 +257,8 @@ int layersc_new(struct loop *l, int run_dir, void (*up)(void *arg), void *arg, s
 {
     (void)err;
     struct layersc *s = xcalloc(1, sizeof *s);
-    *s = (struct layersc){.loop = l,
-                          .run_dir = run_dir,
-                          .fd = -1,
-                          .retry_ms = RETRY_MIN_MS,
-                          .next_request = 1,
-                          .down_since = loop_now(l),
-                          .up = up,
-                          .arg = arg};
-    s->last = &s->first;
-    s->retry = loop_timer(l, 0, layersc_try_connect, s);
+    *s = (struct layersc){.up = up, .arg = arg};
+    s->caller = caller_new(l, &layersc_spec, run_dir, s);
     *ret = s;
     return 0;
 }
@@ -387,19 +267,13 @@ void layersc_free(struct layersc *s)
 {
     if (!s)
         return;
-    if (s->fd >= 0) {
-        loop_fd_del(s->loop, s->watch);
-        (void)close(s->fd);
-    }
-    loop_timer_del(s->loop, s->retry);
-    loop_timer_del(s->loop, s->sweep);
-    loop_timer_del(s->loop, s->breaker);
-    while (s->first)
-        layersc_free_call(layersc_take_call(s, s->first->m.request));
+    for (struct caller_call *c; (c = caller_first(s->caller));)
+        layersc_free_call(layersc_take_call(s, c->request));
+    caller_free(s->caller);
     free(s);
 }
 
-bool layersc_is_up(const struct layersc *s) { return s->fd >= 0; }
+bool layersc_is_up(const struct layersc *s) { return caller_is_up(s->caller); }
 
 struct layers_request layersc_request(enum layers_type type)
 {
@@ -411,7 +285,8 @@ static struct call *layersc_new_call(struct layersc *s, const struct layers_requ
     struct call *c = xcalloc(1, sizeof *c);
     c->m = *r;
     c->m.version = LAYERS_VERSION;
-    c->m.request = s->next_request++;
+    c->m.request = caller_number(s->caller);
+    c->call = (struct caller_call){.message = &c->m, .size = sizeof c->m, .fds = c->fds, .request = c->m.request};
     c->arg = arg;
     return c;
 }
@@ -419,24 +294,18 @@ static struct call *layersc_new_call(struct layersc *s, const struct layers_requ
 static bool layersc_is_full(const struct layersc *s, const struct call *c)
 {
     size_t own = 0;
-    for (const struct call *o = s->ncalls < CALLS_MAX / 2 || !c->owner[0] ? NULL : s->first; o; o = o->next)
+    bool roomy = caller_count(s->caller) < CALLS_MAX / 2 || !c->owner[0];
+    for (const struct call *o = roomy ? NULL : layersc_first_call(s); o; o = layersc_next_call(o))
         own += strcmp(o->owner, c->owner) == 0;
-    return s->ncalls >= CALLS_MAX || own >= OWNER_CALLS_MAX;
+    return own >= OWNER_CALLS_MAX;
 }
 
 static layersc_call layersc_add_call(struct layersc *s, struct call *c)
 {
     if (layersc_is_full(s, c))
-        layersc_break_call(s, c, LAYERS_BUSY, "too many requests wait for the store");
-    *s->last = c;
-    s->last = &c->next;
-    s->ncalls++;
-    if (!s->sweep)
-        s->sweep = loop_timer(s->loop, SWEEP_MS, layersc_on_sweep, s);
-    uint64_t request = c->m.request;
-    if (s->fd >= 0)
-        (void)layersc_send_pending(s);
-    return request;
+        caller_refuse(s->caller, &c->call, CALLER_FULL);
+    caller_add(s->caller, &c->call);
+    return c->m.request;
 }
 
 layersc_call layersc_ask_for(struct layersc *s, const char *owner, const struct layers_request *r, const int *fds,
@@ -450,7 +319,7 @@ layersc_call layersc_ask_for(struct layersc *s, const char *owner, const struct 
         c->fds[i] = fds[i];
         c->at[i] = lseek(fds[i], 0, SEEK_CUR);
     }
-    c->nfds = nfds < FDS_MAX ? nfds : FDS_MAX;
+    c->call.nfds = nfds < FDS_MAX ? nfds : FDS_MAX;
     for (size_t i = FDS_MAX; i < nfds; i++)
         (void)close(fds[i]);
     return layersc_add_call(s, c);
@@ -465,8 +334,8 @@ layersc_call layersc_ask(struct layersc *s, const struct layers_request *r, cons
 size_t layersc_waiting(const struct layersc *s, const char *owner)
 {
     size_t n = 0;
-    for (const struct call *c = s->first; c; c = c->next)
-        n += !c->sent && layersc_kind_of(c->m.type) != TRANSFER && strcmp(c->owner, owner) == 0;
+    for (const struct call *c = layersc_first_call(s); c; c = layersc_next_call(c))
+        n += !c->call.sent && layersc_kind_of(c->m.type) != TRANSFER && strcmp(c->owner, owner) == 0;
     return n;
 }
 
@@ -475,7 +344,7 @@ void layersc_cancel(struct layersc *s, layersc_call request)
     struct call *c = request ? layersc_find_call(s, request) : NULL;
     if (!c)
         return;
-    bool sent = c->sent;
+    bool sent = c->call.sent;
     layersc_free_call(layersc_take_call(s, request));
     if (!sent)
         return;

@@ -174,15 +174,8 @@ static void link_call_start_timer(struct call *c)
 
 /* --- sending ------------------------------------------------------------------------------------------------------ */
 
-static void out_queue_add(struct queue *q, struct out *o)
-{
-    o->next = NULL;
-    if (!q->first)
-        q->last = &q->first;
-    *q->last = o;
-    q->last = &o->next;
-    q->n++;
-}
+const struct channel_limits link_limits = {
+    .kind = CHANNEL_PACKET, .message_max = INIT_MSG_MAX, .queue_max = (size_t)QUEUE_MAX * INIT_MSG_MAX, .fds_max = 3};
 
 static void out_message_free(struct out *o)
 {
@@ -191,30 +184,29 @@ static void out_message_free(struct out *o)
     free(o);
 }
 
-static void out_queue_pop(struct queue *q)
+static void link_watch(struct link *l)
 {
-    struct out *o = q->first;
-    q->first = o->next;
-    q->n--;
-    out_message_free(o);
+    bool want = channel_waits(&l->channel);
+    if (l->channel.fd >= 0 && want != l->out_asked) {
+        l->out_asked = want;
+        loop_fd_set(l->ls->loop, l->watch, LOOP_IN | (want ? LOOP_OUT : 0U));
+    }
 }
 
 void link_flush(struct link *l)
 {
-    while (l->fd >= 0 && l->queue.first && !l->doomed) {
-        struct out *o = l->queue.first;
-        if (fd_send(l->fd, o->bytes, o->n, &o->fd, o->fd >= 0) < 0) {
-            if (errno != EAGAIN && errno != ETOOMANYREFS)
-                link_drop_later(l, LINK_GONE, "the sandbox is gone");
-            break;
-        }
-        out_queue_pop(&l->queue);
-    }
-    bool want = l->fd >= 0 && l->queue.first;
-    if (l->fd >= 0 && want != l->out_asked) {
-        l->out_asked = want;
-        loop_fd_set(l->ls->loop, l->watch, LOOP_IN | (want ? LOOP_OUT : 0U));
-    }
+    if (!l->doomed && channel_flush(&l->channel) < 0)
+        link_drop_later(l, LINK_GONE, "the sandbox is gone");
+    link_watch(l);
+}
+
+/* Takes the message. */
+static void link_send(struct link *l, struct out *o)
+{
+    if (!l->doomed && channel_send(&l->channel, o->bytes, o->n, &o->fd, o->fd >= 0) < 0)
+        link_drop_later(l, LINK_GONE, "the sandbox is gone");
+    out_message_free(o);
+    link_watch(l);
 }
 
 static bool link_may_send(const struct link *l, uint16_t type)
@@ -255,15 +247,17 @@ static void link_release_held(struct link *l)
         o->call = NULL;
         link_count_work(l, c, c->type);
         link_call_start_timer(c);
-        out_queue_add(&l->queue, o);
+        link_send(l, o);
     }
-    link_flush(l);
 }
 
 void queue_clear(struct queue *q)
 {
-    while (q->first)
-        out_queue_pop(q);
+    for (struct out *o; (o = q->first);) {
+        q->first = o->next;
+        out_message_free(o);
+    }
+    q->n = 0;
 }
 
 static int link_call_big_body(const unsigned char *p, size_t n)
@@ -313,13 +307,16 @@ static void link_call_send(struct link *l, struct call *c, uint16_t type, struct
     /* While there is room for helpers, only INIT_CREATE can be held. */
     if (link_call_is_work(type) && (!link_may_send(l, type) || (type == INIT_CREATE && l->held.first))) {
         m->call = c;
-        out_queue_add(&l->held, m);
+        if (!l->held.first)
+            l->held.last = &l->held.first;
+        *l->held.last = m;
+        l->held.last = &m->next;
+        l->held.n++;
         return;
     }
     if (link_call_is_work(type))
         link_count_work(l, c, type);
-    out_queue_add(&l->queue, m);
-    link_flush(l);
+    link_send(l, m);
 }
 
 static bool link_id_is_valid(const char *id)
@@ -349,8 +346,8 @@ struct call *link_call_new(struct links *ls, const char *id, uint16_t type, call
     if (!m)
         return link_call_fail_soon(c, LINK_LIMIT, "the request is longer than 2 MiB");
     struct link *l = link_for(ls, id);
-    if (l->queue.n + l->held.n >= QUEUE_MAX) {
-        free(m);
+    if (l->channel.npackets + l->held.n >= QUEUE_MAX) {
+        out_message_free(m);
         return link_call_fail_soon(c, LINK_LIMIT, "too many requests wait for this sandbox");
     }
     c->link = l;
@@ -388,8 +385,7 @@ void link_call_note(struct call *c, uint16_t type, call_put *put, const void *ar
     struct out *m = c->link && !c->link->dead ? link_call_build_message(type, c->id, put, arg) : NULL;
     if (!m)
         return;
-    out_queue_add(&c->link->queue, m);
-    link_flush(c->link);
+    link_send(c->link, m);
 }
 
 void link_call_drop(struct call *c, uint16_t closing, call_put *put, const void *arg)

@@ -4,10 +4,12 @@
 
 #include "base/map.h"
 #include "peers/link-int.h"
+#include "rpc/channel.h"
 
+/* A message that waits for a free helper. */
 struct out {
     struct out *next;
-    struct call *call; /* of a message that waits for a free helper; else NULL */
+    struct call *call; /* NULL: it has gone */
     int fd;
     size_t n;
     unsigned char bytes[];
@@ -20,14 +22,14 @@ struct queue {
 struct link {
     struct links *ls;
     char id[SANDBOX_ID_MAX + 1];
-    int fd; /* -1: not connected yet */
+    struct channel channel; /* fd -1: not connected yet */
     loop_id watch, timer;
     uint64_t since_ms;
     bool dead, doomed /* will be dropped by its timer */, out_asked;
     unsigned busy, working, sinks;
     size_t live; /* calls that are no zombies */
     struct call *calls;
-    struct queue queue, held;
+    struct queue held;
     struct link_status why; /* doomed: the status for its calls */
 };
 
@@ -43,7 +45,6 @@ struct links {
     struct map map; /* of struct link, by id */
     struct slot *slots;
     size_t nslots, cap_slots, free_hint;
-    unsigned char buf[INIT_MSG_MAX];
     bool leaving; /* links_leave() */
 };
 
@@ -59,6 +60,7 @@ void link_call_stop_working(struct call *c);
 void queue_clear(struct queue *q);
 /* Sends what the socket takes. Never calls back. */
 void link_flush(struct link *l);
+extern const struct channel_limits link_limits;
 /* link.c */
 struct link *link_for(struct links *ls, const char *id);
 void link_idle_later(struct link *l);

@@ -8,7 +8,7 @@
 struct link_msg {
     uint16_t type;
     struct wire_in in; /* the body */
-    int fds[3];        /* a handler keeps one by TAKE_FD; the others are closed */
+    int *fds;          /* a handler keeps one by TAKE_FD; the others are closed */
     size_t nfds;
 };
 

@@ -5,13 +5,10 @@
 #include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
-#include <sys/socket.h>
 #include <sys/stat.h>
-#include <sys/un.h>
 #include <unistd.h>
 
 #include "base/cleanup.h"
-#include "base/fd.h"
 #include "base/mem.h"
 #include "peers/link-conn.h"
 
@@ -39,7 +36,7 @@ static void link_free(struct link *l)
     if (l->busy > 0)
         return; /* its event handler frees it later */
     loop_timer_del(l->ls->loop, l->timer);
-    queue_clear(&l->queue);
+    channel_close(&l->channel);
     queue_clear(&l->held);
     free(l);
 }
@@ -53,10 +50,9 @@ static void link_drop(struct link *l, const struct link_status *st)
     l->dead = true;
     l->busy++;
     (void)map_del(&ls->map, l->id); /* a new call from a callback gets a new link */
-    if (l->fd >= 0) {
+    if (l->channel.fd >= 0)
         loop_fd_del(ls->loop, l->watch);
-        (void)close(TAKE_FD(l->fd));
-    }
+    channel_close(&l->channel);
     while (l->calls)
         link_call_fail(l->calls, &copy);
     l->busy--;
@@ -90,7 +86,7 @@ void link_drop_later(struct link *l, enum link_code code, const char *text)
 
 void link_idle_later(struct link *l)
 {
-    if (l->dead || l->doomed || l->fd < 0)
+    if (l->dead || l->doomed || l->channel.fd < 0)
         return;
     loop_timer_del(l->ls->loop, l->timer);
     l->timer = loop_timer(l->ls->loop, IDLE_MS, link_on_idle, l);
@@ -205,21 +201,19 @@ static bool link_handle_message(struct link *l, const unsigned char *p, size_t n
 /* Receives one message. False: no more now. */
 static bool link_receive(struct link *l)
 {
-    struct links *ls = l->ls;
-    struct link_msg m = {.fds = {-1, -1, -1}, .nfds = 3};
+    struct channel_message in;
     struct link_status st;
-    ssize_t n = fd_recv(l->fd, ls->buf, sizeof ls->buf, m.fds, &m.nfds);
-    if (n < 0 && errno == EAGAIN)
+    enum channel_got got = channel_recv(&l->channel, &in);
+    if (got == CHANNEL_NONE)
         return false;
-    if (n == 0 || (n < 0 && errno != EBADMSG)) {
+    if (got == CHANNEL_ENDED) {
         link_status_set(&st, LINK_GONE, "the sandbox is gone");
         link_drop(l, &st);
         return false;
     }
-    bool ok = n > 0 && link_handle_message(l, ls->buf, (size_t)n, &m);
-    for (size_t i = 0; n > 0 && i < m.nfds; i++)
-        if (m.fds[i] >= 0)
-            fd_close_foreign(m.fds[i]);
+    struct link_msg m = {.fds = in.fds, .nfds = in.nfds};
+    bool ok = got == CHANNEL_MESSAGE && link_handle_message(l, in.p, in.n, &m);
+    channel_message_done(&in);
     if (!ok) {
         link_status_set(&st, LINK_BROKEN, "the sandbox's init sent a malformed message");
         link_drop(l, &st);
@@ -241,36 +235,22 @@ static void link_on_event(void *arg, int fd, unsigned events)
         link_free(l);
 }
 
-static int link_connect(const struct link *l)
-{
-    struct sockaddr_un sa = {.sun_family = AF_UNIX};
-    _cleanup_close_ int fd = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
-    if (fd < 0)
-        return -1;
-    int n = snprintf(sa.sun_path, sizeof sa.sun_path, "/proc/self/fd/%d/%s.sock", l->ls->run_dir, l->id);
-    if (n < 0 || (size_t)n >= sizeof sa.sun_path) {
-        errno = ENAMETOOLONG;
-        return -1;
-    }
-    if (connect(fd, (const struct sockaddr *)&sa, sizeof sa) < 0)
-        return -1;
-    return TAKE_FD(fd);
-}
-
 static void link_on_connect(void *arg)
 {
     struct link *l = arg;
     struct loop *loop = l->ls->loop;
     struct link_status st;
     l->timer = 0;
-    l->fd = link_connect(l);
-    if (l->fd < 0 && errno == EAGAIN && loop_now(loop) - l->since_ms < CONNECT_MS) {
+    char name[sizeof l->id + sizeof ".sock"];
+    (void)snprintf(name, sizeof name, "%s.sock", l->id);
+    channel_open(&l->channel, channel_dial(l->ls->run_dir, name, CHANNEL_PACKET));
+    if (l->channel.fd < 0 && errno == EAGAIN && loop_now(loop) - l->since_ms < CONNECT_MS) {
         l->timer = loop_timer(loop, CONNECT_RETRY_MS, link_on_connect, l);
         return;
     }
-    if (l->fd >= 0)
-        l->watch = loop_fd_add(loop, l->fd, LOOP_IN, link_on_event, l);
-    if (l->fd < 0 || !l->watch) {
+    if (l->channel.fd >= 0)
+        l->watch = loop_fd_add(loop, l->channel.fd, LOOP_IN, link_on_event, l);
+    if (l->channel.fd < 0 || !l->watch) {
         if (errno == EAGAIN)
             link_status_set(&st, LINK_TIMEOUT, "the sandbox does not accept connections");
         else if (errno == EMFILE || errno == ENFILE)
@@ -289,7 +269,7 @@ struct link *link_for(struct links *ls, const char *id)
 {
     struct link *l = map_get(&ls->map, id);
     if (l) {
-        if (l->fd >= 0 && l->live == 0 && !l->doomed) { /* no longer idle */
+        if (l->channel.fd >= 0 && l->live == 0 && !l->doomed) { /* no longer idle */
             loop_timer_del(ls->loop, l->timer);
             l->timer = 0;
         }
@@ -297,7 +277,7 @@ struct link *link_for(struct links *ls, const char *id)
     }
     l = xcalloc(1, sizeof *l);
     l->ls = ls;
-    l->fd = -1;
+    channel_init(&l->channel, &link_limits, NULL, NULL);
     (void)snprintf(l->id, sizeof l->id, "%s", id);
     (void)map_put(&ls->map, l->id, l);
     l->since_ms = loop_now(ls->loop);
@@ -337,10 +317,9 @@ void links_free(struct links *ls)
     }
     for (struct link *l; (l = map_next(&ls->map, &at));) {
         l->dead = true;
-        if (l->fd >= 0) {
+        if (l->channel.fd >= 0)
             loop_fd_del(ls->loop, l->watch);
-            (void)close(TAKE_FD(l->fd));
-        }
+        channel_close(&l->channel);
         while (l->calls)
             link_call_free(l->calls);
         link_free(l);

@@ -312,8 +312,7 @@ static struct keeper *keeper_of_the_dead(uint32_t n, int *ret_client)
         (void)close(l);
     }
     k->epoll = epoll_create1(EPOLL_CLOEXEC);
-    for (unsigned i = 0; i < KEEPER_CONNS; i++)
-        k->conns[i].fd = -1;
+    asker_begin(k);
     k->nentries = k->ndead = n;
     for (uint32_t i = 0; i < n; i++) {
         k->entries[i].life = LIFE_DEAD;
@@ -355,7 +354,7 @@ static void test_more_deaths_than_may_wait_are_told_all(void **state)
     struct keeper *k = keeper_of_the_dead(DEAD, &client);
     k->entries[DEAD - 1].life = LIFE_LIVE;
     asker_accept(k);
-    assert_true(k->conns[0].fd >= 0);
+    assert_true(k->conns[0].channel.fd >= 0);
     k->entries[DEAD - 1].life = LIFE_DEAD; /* meanwhile */
     asker_tell_death(k, &k->entries[DEAD - 1]);
     for (uint32_t i = 0; i < DEAD; i++) {
@@ -374,7 +373,7 @@ static void test_more_deaths_than_may_wait_are_told_all(void **state)
     assert_int_equal(next_message(k, client, &m, sizeof m), sizeof m.death);
     assert_string_equal(m.death.id, "box-7");
     (void)close(client);
-    (void)close(k->conns[0].fd);
+    channel_close(&k->conns[0].channel);
     (void)close(k->epoll);
     (void)close(KEEPER_FD_SOCKET);
     free(k);

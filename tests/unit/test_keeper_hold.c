@@ -60,13 +60,12 @@ static int setup(void **state)
     s->k->timer = timerfd_create(CLOCK_BOOTTIME, TFD_CLOEXEC | TFD_NONBLOCK);
     s->k->journal = journal_open(s->run, &err);
     assert_int_equal(journal_write(s->k->journal, &r, &err), 0);
-    for (unsigned i = 0; i < KEEPER_CONNS; i++)
-        s->k->conns[i].fd = -1;
+    asker_begin(s->k);
     for (unsigned i = 0; i < ARRAY_LEN(s->client); i++) {
         int pair[2];
-        assert_int_equal(socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, pair), 0);
+        assert_int_equal(socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0, pair), 0);
         s->client[i] = pair[0];
-        s->k->conns[i].fd = pair[1];
+        channel_open(&s->k->conns[i].channel, pair[1]);
     }
     s->e = entry_new(s->k, "one");
     s->e->tier = &ice_tier;
@@ -81,8 +80,7 @@ static int teardown(void **state)
     char path[64];
     for (unsigned i = 0; i < ARRAY_LEN(s->client); i++) {
         (void)close(s->client[i]);
-        if (s->k->conns[i].fd >= 0)
-            (void)close(s->k->conns[i].fd);
+        channel_close(&s->k->conns[i].channel);
     }
     (void)unlinkat(s->k->journal, "one", 0);
     (void)snprintf(path, sizeof path, "%s/journal", s->dir);
@@ -123,7 +121,7 @@ static void hang_up(struct scene *s, unsigned client)
 {
     (void)close(s->client[client]);
     asker_event(s->k, client, EPOLLIN);
-    assert_int_equal(s->k->conns[client].fd, -1);
+    assert_int_equal(s->k->conns[client].channel.fd, -1);
     (void)freeze_tick(s->k);
     s->client[client] = -1;
 }
