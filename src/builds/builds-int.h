@@ -8,8 +8,8 @@
 #include "builds/builds.h"
 #include "db/db.h"
 #include "network/doc/documents.h"
-#include "peers/exec.h"
 #include "peers/layersc.h"
+#include "sandboxes/session.h"
 
 struct build_own;
 typedef void build_then(struct build_own *b, const char *error /* NULL: it went well */);
@@ -85,7 +85,7 @@ struct build_own {
     struct image_call *import;    /* pending */
     build_then *then;             /* waits for the sandbox, a capture or the layer store */
     build_then *base_then;        /* waits for what the build starts from */
-    struct exec *exec;            /* the command under way */
+    struct session *exec;         /* the command under way */
     build_ran *ran;               /* waits for it */
     bool quiet;
     struct build_input *in;          /* of it; NULL: none */
@@ -157,7 +157,7 @@ void build_stage_end(struct build_own *b);
 void build_stage_read(struct build_own *b, const struct build_step *s, build_then *then);
 /* Whether other stages only read files from this one, so that only our own program runs in it. */
 bool build_stage_bare(const struct build_own *b);
-/* Takes output of the reading command. False: stop sending until exec_resume(). */
+/* Takes output of the reading command. False: stop sending until session_resume(). */
 bool build_stage_output(struct build_own *b, const void *p, size_t n);
 void build_stages_drop(struct build_own *b);
 

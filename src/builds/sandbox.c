@@ -167,10 +167,9 @@ static void build_input_read_more(struct build_input *in)
     loop_work(in->loop, build_input_read, build_input_on_read, in);
 }
 
-static void build_exec_on_start(void *arg, uint32_t pid, const char *tag)
+static void build_exec_on_start(void *arg, uint32_t pid)
 {
     struct build_own *b = arg;
-    (void)tag;
     if (!b->in)
         return;
     b->in->pid = pid;
@@ -188,21 +187,21 @@ static bool build_exec_on_output(void *arg, enum exec_stream s, uint64_t offset,
     return true;
 }
 
-static void build_exec_on_end(void *arg, const struct exec_end *end) { build_exec_finish(arg, end, NULL); }
+static void build_exec_on_end(void *arg, const struct session_end *end) { build_exec_finish(arg, end->exec, NULL); }
 static void build_exec_on_failure(void *arg, const struct link_status *st) { build_exec_finish(arg, NULL, st); }
 
 void build_sandbox_run(struct build_own *b, const struct build_command *c, build_ran *ran)
 {
-    static const struct exec_ops ops = {build_exec_on_start, build_exec_on_output, build_exec_on_end,
-                                        build_exec_on_failure};
-    struct exec_spec spec = {.cmd = c->cmd,
-                             .args = c->args,
-                             .env = c->env && b->ctx.env.n ? (const char *const *)b->ctx.env.v : NULL,
-                             .cwd = c->cwd,
-                             .user = c->user,
-                             .stdin_open = c->input >= 0,
-                             .timeout_ms = c->timeout_ms,
-                             .keep_output = true};
+    static const struct session_ops ops = {build_exec_on_start, build_exec_on_output, build_exec_on_end,
+                                           build_exec_on_failure};
+    struct session_spec spec = {.exec = {.cmd = c->cmd,
+                                         .args = c->args,
+                                         .env = c->env && b->ctx.env.n ? (const char *const *)b->ctx.env.v : NULL,
+                                         .cwd = c->cwd,
+                                         .user = c->user,
+                                         .stdin_open = c->input >= 0,
+                                         .timeout_ms = c->timeout_ms,
+                                         .keep_output = true}};
     if (c->input >= 0) {
         b->in = xcalloc(1, sizeof *b->in);
         b->in->build = b;
@@ -211,7 +210,7 @@ void build_sandbox_run(struct build_own *b, const struct build_command *c, build
     }
     b->ran = ran;
     b->quiet = c->quiet;
-    b->exec = exec_start(b->builds->peers->links, b->sandbox, &spec, &ops, b);
+    b->exec = session_start(b->builds->sandboxes, b->sandbox, &spec, &ops, b);
 }
 
 void build_end_text(const struct exec_end *end, uint64_t timeout_ms, struct buf *out)
@@ -281,8 +280,7 @@ void build_sandbox_drop(struct build_own *b)
     if (b->call)
         layersc_cancel(b->builds->peers->layers, b->call);
     b->call = 0;
-    if (b->exec)
-        exec_detach(b->exec);
+    session_detach(b->exec);
     b->exec = NULL;
     b->ran = NULL;
     b->then = NULL;

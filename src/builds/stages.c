@@ -192,7 +192,7 @@ static void stage_on_piece_written(void *arg)
         return;
     }
     if (!r->ended)
-        exec_resume(r->build->exec);
+        session_resume(r->build->exec);
     stage_write_more(r);
 }
 

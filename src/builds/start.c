@@ -9,7 +9,7 @@
 
 struct build_starting {
     struct build_own *build;
-    struct exec *start; /* NULL: there is none, or it has ended */
+    struct session *start; /* NULL: there is none, or it has ended */
     build_then *then;
     loop_id timer;
     uint64_t until; /* loop time */
@@ -22,8 +22,7 @@ void build_start_drop(struct build_own *b)
         return;
     b->starting = NULL;
     loop_timer_del(b->builds->loop, s->timer);
-    if (s->start)
-        exec_detach(s->start);
+    session_detach(s->start);
     free(s);
 }
 
@@ -36,13 +35,6 @@ static void start_try_finish(struct build_own *b, const char *error)
 
 /* --- the start command -------------------------------------------------------------------------------------------- */
 
-static void start_try_on_start(void *arg, uint32_t pid, const char *tag)
-{
-    (void)arg;
-    (void)pid;
-    (void)tag;
-}
-
 static bool start_try_on_output(void *arg, enum exec_stream stream, uint64_t offset, const void *p, size_t n)
 {
     struct build_starting *s = arg;
@@ -51,8 +43,9 @@ static bool start_try_on_output(void *arg, enum exec_stream stream, uint64_t off
     return true;
 }
 
-static void start_try_on_end(void *arg, const struct exec_end *end)
+static void start_try_on_end(void *arg, const struct session_end *told)
 {
+    const struct exec_end *end = told->exec;
     struct build_starting *s = arg;
     struct build_own *b = s->build;
     _cleanup_buf_ struct buf text = {0};
@@ -79,15 +72,15 @@ static void start_try_on_failure(void *arg, const struct link_status *st)
 
 static void start_try_run(struct build_own *b, struct build_starting *s)
 {
-    static const struct exec_ops ops = {start_try_on_start, start_try_on_output, start_try_on_end,
-                                        start_try_on_failure};
+    static const struct session_ops ops = {
+        .output = start_try_on_output, .ended = start_try_on_end, .failed = start_try_on_failure};
     const char *args[] = {"-c", build_shell, "sh", b->start, NULL};
-    struct exec_spec spec = {.cmd = "/bin/sh",
-                             .args = args,
-                             .env = b->ctx.env.n ? (const char *const *)b->ctx.env.v : NULL,
-                             .cwd = b->ctx.workdir,
-                             .user = b->ctx.user};
-    s->start = exec_start(b->builds->peers->links, b->sandbox, &spec, &ops, s);
+    struct session_spec spec = {.exec = {.cmd = "/bin/sh",
+                                         .args = args,
+                                         .env = b->ctx.env.n ? (const char *const *)b->ctx.env.v : NULL,
+                                         .cwd = b->ctx.workdir,
+                                         .user = b->ctx.user}};
+    s->start = session_start(b->builds->sandboxes, b->sandbox, &spec, &ops, s);
 }
 
 /* --- the ready command -------------------------------------------------------------------------------------------- */

@@ -179,6 +179,7 @@ static const struct sandbox_network network_of_sandboxes = {
     .environment = net_environment,
     .gone = net_gone,
     .detach = net_detach,
+    .denials = net_denials_since,
 };
 
 struct networks *nets_new(const struct nets_deps *d)

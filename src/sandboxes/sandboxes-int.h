@@ -7,6 +7,7 @@
 #include "base/map.h"
 #include "db/db.h"
 #include "sandboxes/sandboxes.h"
+#include "sandboxes/session.h"
 
 struct creation; /* create.c */
 
@@ -102,6 +103,8 @@ struct sandboxes {
     struct networks *networks;
     sandbox_mount_fn *mount_exists;
     void *mount_arg;
+    session_generation_fn *make_generation; /* session.h */
+    struct snapshots *snapshots;
     struct metrics *metrics; /* metrics.c */
     struct map by_id;
     struct map idems;       /* "tenant/key" -> struct idem */

@@ -21,6 +21,7 @@
 
 struct sandbox_net;
 struct net_doc;
+struct json;
 
 /* Paused sandboxes are FROZEN (in memory, by keeper) or STORED (as files, without processes). PAUSING, RESUMING: in
  * transition. */
@@ -168,6 +169,8 @@ struct sandbox_network {
     void (*environment)(struct networks *nw, const struct sandbox *b, struct strv *env);
     void (*gone)(struct networks *nw, struct sandbox *b);
     void (*detach)(struct sandbox *b); /* frees b->net */
+    /* Adds the refusals since that loop time to the open array (j NULL: only counts); returns how many. */
+    size_t (*denials)(const struct sandbox *b, uint64_t since_ms, struct json *j);
 };
 void sandboxes_set_network(struct sandboxes *sb, const struct sandbox_network *ops, struct networks *nw);
 /* Whether a volume that a mount names is still there; the room volumes has it. */

@@ -8,7 +8,6 @@
 #include "base/buf.h"
 #include "base/mem.h"
 #include "base/text.h"
-#include "peers/exec.h"
 #include "sandboxes/sandboxes-int.h"
 
 enum {
@@ -24,7 +23,7 @@ struct start_run {
     struct sandboxes *sandboxes;
     char id[SANDBOX_ID_MAX];
     char *start, *ready;
-    struct exec *running, *check;
+    struct session *running, *check;
     struct buf tail; /* of the start command's output */
     loop_id again, deadline;
     uint64_t begun; /* loop time */
@@ -38,10 +37,8 @@ static void start_free(struct start_run *s)
 {
     loop_timer_del(s->sandboxes->loop, s->again);
     loop_timer_del(s->sandboxes->loop, s->deadline);
-    if (s->running)
-        exec_detach(s->running); /* the command runs on */
-    if (s->check)
-        exec_detach(s->check);
+    session_detach(s->running); /* the command runs on */
+    session_detach(s->check);
     buf_done(&s->tail);
     free(s->start);
     free(s->ready);
@@ -99,13 +96,13 @@ static void start_keep_tail(struct start_run *s, const void *p, size_t n)
     }
 }
 
-static struct exec *start_run_shell(struct start_run *s, const char *command, uint64_t timeout_ms,
-                                    const struct exec_ops *ops)
+static struct session *start_run_shell(struct start_run *s, const char *command, uint64_t timeout_ms,
+                                       const struct session_ops *ops)
 {
     static const char pick[] = "if [ -x /bin/bash ]; then exec /bin/bash -l -c \"$1\"; else exec /bin/sh -c \"$1\"; fi";
     const char *const args[] = {"-c", pick, "sh", command, NULL};
-    struct exec_spec spec = {.cmd = "/bin/sh", .args = args, .timeout_ms = timeout_ms};
-    return exec_start(s->sandboxes->peers->links, s->id, &spec, ops, s);
+    struct session_spec spec = {.exec = {.cmd = "/bin/sh", .args = args, .timeout_ms = timeout_ms}};
+    return session_start(s->sandboxes, s->id, &spec, ops, s);
 }
 
 /* --- the check ---------------------------------------------------------------------------------------------------- */
@@ -120,17 +117,11 @@ static void ready_check_later(struct start_run *s)
                               ready_check, s);
 }
 
-static void ready_on_start(void *arg, uint32_t pid, const char *tag) { (void)arg, (void)pid, (void)tag; }
-static bool ready_on_output(void *arg, enum exec_stream which, uint64_t offset, const void *p, size_t n)
-{
-    (void)arg, (void)which, (void)offset, (void)p, (void)n;
-    return true;
-}
-static void ready_on_end(void *arg, const struct exec_end *end)
+static void ready_on_end(void *arg, const struct session_end *end)
 {
     struct start_run *s = arg;
     s->check = NULL;
-    if (end->exited && end->code == 0)
+    if (end->exec->exited && end->exec->code == 0)
         start_finish(s, NULL);
     else
         ready_check_later(s);
@@ -147,8 +138,7 @@ static void ready_on_failure(void *arg, const struct link_status *st)
     (void)snprintf(what, sizeof what, "the template's ready command cannot be run: %s", st->text);
     start_finish(s, what);
 }
-static const struct exec_ops check_ops = {
-    .started = ready_on_start, .output = ready_on_output, .ended = ready_on_end, .failed = ready_on_failure};
+static const struct session_ops check_ops = {.ended = ready_on_end, .failed = ready_on_failure};
 
 static void ready_check(void *arg)
 {
@@ -159,10 +149,10 @@ static void ready_check(void *arg)
 
 /* --- the command -------------------------------------------------------------------------------------------------- */
 
-static void start_on_start(void *arg, uint32_t pid, const char *tag)
+static void start_on_start(void *arg, uint32_t pid)
 {
     struct start_run *s = arg;
-    (void)pid, (void)tag;
+    (void)pid;
     if (s->over)
         return;
     if (s->ready)
@@ -176,9 +166,10 @@ static bool start_on_output(void *arg, enum exec_stream which, uint64_t offset, 
     start_keep_tail(arg, p, n);
     return true;
 }
-static void start_on_end(void *arg, const struct exec_end *end)
+static void start_on_end(void *arg, const struct session_end *told)
 {
     struct start_run *s = arg;
+    const struct exec_end *end = told->exec;
     char what[120];
     s->running = NULL;
     if (end->exited && end->code == 0)
@@ -195,7 +186,7 @@ static void start_on_failure(void *arg, const struct link_status *st)
     (void)snprintf(what, sizeof what, "the template's start command cannot be run: %s", st->text);
     start_finish(s, what);
 }
-static const struct exec_ops start_ops = {
+static const struct session_ops start_ops = {
     .started = start_on_start, .output = start_on_output, .ended = start_on_end, .failed = start_on_failure};
 
 static void start_on_timeout(void *arg)

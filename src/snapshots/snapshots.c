@@ -9,6 +9,7 @@
 #include "base/mem.h"
 #include "keeper/place.h"
 #include "sandboxes/events.h"
+#include "sandboxes/session.h"
 #include "snapshots/snapshots-int.h"
 
 struct snapshot {
@@ -151,6 +152,7 @@ struct snapshots *snapshots_new(const struct snapshots_deps *d)
     sn->events = d->events;
     sn->ids = d->ids;
     stacks_add_owner(sn->stacks, &snapshot_stacks, sn);
+    sandboxes_set_generations(sn->sandboxes, generation_make, sn);
     return sn;
 }
 

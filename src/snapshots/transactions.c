@@ -11,7 +11,6 @@
 #include "base/map.h"
 #include "base/mem.h"
 #include "base/random.h"
-#include "peers/exec.h"
 #include "peers/layersc.h"
 #include "sandboxes/idseal.h"
 #include "snapshots/snapshots-int.h"
@@ -31,7 +30,6 @@ struct run {
     char *command, *user, *cwd;
     struct strv env;
     uint64_t timeout_s;
-    struct exec *x;
     transaction_done *done;
     void *arg;
     struct state_failure failure;
@@ -53,8 +51,7 @@ static void transaction_free(struct snapshots *sn, struct transaction *t)
     if (t->commit)
         loop_timer_del(sn->loop, t->commit->timer);
     free(t->commit);
-    buf_done(&t->out[1]);
-    buf_done(&t->out[2]);
+    session_output_done(&t->output);
     free(t);
 }
 
@@ -134,9 +131,9 @@ static void transaction_load(void *arg, const struct db_transaction *row)
     t->exited = row->exited;
     t->code = row->code;
     t->wall_ms = row->wall_ms;
-    t->omitted[1] = row->omitted;
-    buf_add(&t->out[1], row->out, row->nout);
-    buf_add(&t->out[2], row->err, row->nerr);
+    t->output.omitted[EXEC_STDOUT] = row->omitted;
+    buf_add(&t->output.kept[EXEC_STDOUT], row->out, row->nout);
+    buf_add(&t->output.kept[EXEC_STDERR], row->err, row->nerr);
     t->written = true;
     t->undo = row->state == DB_TRANSACTION_UNDOING;
     t->open = !t->undo;
@@ -161,7 +158,7 @@ uint64_t transactions_bytes(struct snapshots *sn, const struct tenant *t)
     uint64_t sum = 0;
     size_t at = 0;
     for (struct transaction *x; sn->transactions && (x = map_next(&sn->transactions->by_id, &at));)
-        sum += strcmp(x->tenant, t->id) == 0 ? x->out[1].n + x->out[2].n : 0;
+        sum += strcmp(x->tenant, t->id) == 0 ? x->output.kept[EXEC_STDOUT].n + x->output.kept[EXEC_STDERR].n : 0;
     return sum;
 }
 
@@ -205,11 +202,12 @@ static void run_end_copy(struct run *r)
 /* Stores only the beginning of the output; memory keeps all of it until front ends. */
 static void transaction_write_row(struct snapshots *sn, struct transaction *t, uint32_t state, db_done *done, void *arg)
 {
+    const struct buf *out = t->output.kept;
     size_t n[3];
-    uint64_t omitted = t->omitted[1] + t->omitted[2];
-    for (int i = 1; i < 3; i++) {
-        n[i] = t->out[i].n < TRANSACTION_STORED_MAX ? t->out[i].n : TRANSACTION_STORED_MAX;
-        omitted += t->out[i].n - n[i];
+    uint64_t omitted = t->output.omitted[EXEC_STDOUT] + t->output.omitted[EXEC_STDERR];
+    for (int i = EXEC_STDOUT; i <= EXEC_STDERR; i++) {
+        n[i] = out[i].n < TRANSACTION_STORED_MAX ? out[i].n : TRANSACTION_STORED_MAX;
+        omitted += out[i].n - n[i];
     }
     struct db_transaction row = {.id = t->id,
                                  .sandbox = t->sandbox,
@@ -223,10 +221,10 @@ static void transaction_write_row(struct snapshots *sn, struct transaction *t, u
                                  .state = state,
                                  .exited = t->exited,
                                  .code = t->code,
-                                 .out = t->out[1].p,
-                                 .err = t->out[2].p,
-                                 .nout = n[1],
-                                 .nerr = n[2]};
+                                 .out = out[EXEC_STDOUT].p,
+                                 .err = out[EXEC_STDERR].p,
+                                 .nout = n[EXEC_STDOUT],
+                                 .nerr = n[EXEC_STDERR]};
     t->written = true;
     db_transaction_put(sn->db, &row, done, arg);
 }
@@ -265,24 +263,12 @@ static void run_on_result_captured(void *arg, const struct layers_reply *reply)
     run_finish(r);
 }
 
-static bool run_on_output(void *arg, enum exec_stream s, uint64_t offset, const void *p, size_t n)
+static void run_on_end(void *arg, const struct session_end *end)
 {
     struct run *r = arg;
-    (void)offset;
-    struct buf *b = &r->t->out[s == EXEC_STDERR ? 2 : 1];
-    size_t room = TRANSACTION_OUTPUT_MAX - b->n, take = n < room ? n : room;
-    buf_add(b, p, take);
-    r->t->omitted[s == EXEC_STDERR ? 2 : 1] += n - take;
-    return true;
-}
-
-static void run_on_end(void *arg, const struct exec_end *end)
-{
-    struct run *r = arg;
-    r->x = NULL;
-    r->t->exited = end->exited;
-    r->t->code = end->code;
-    r->t->wall_ms = end->wall_ms;
+    r->t->exited = end->exec->exited;
+    r->t->code = end->exec->code;
+    r->t->wall_ms = end->exec->wall_ms;
     stack_id_new(r->t->result);
     const struct sandbox *copy = sandbox_find(r->snapshots->sandboxes, r->copy);
     state_capture(r->snapshots->stacks, r->copy, copy ? copy->tenant : NULL, r->t->result, true, run_on_result_captured,
@@ -292,17 +278,13 @@ static void run_on_end(void *arg, const struct exec_end *end)
 static void run_on_exec_failure(void *arg, const struct link_status *st)
 {
     struct run *r = arg;
-    r->x = NULL;
     state_fail(&r->failure,
                st->code == LINK_INVALID || st->code == LINK_NOT_FOUND || st->code == LINK_NO_USER ? 400 : 502,
                "the command could not be run: %s", st->text);
     run_finish(r);
 }
 
-static void run_on_start(void *arg, uint32_t pid, const char *tag) { (void)arg, (void)pid, (void)tag; }
-
-static const struct exec_ops ops = {
-    .started = run_on_start, .output = run_on_output, .ended = run_on_end, .failed = run_on_exec_failure};
+static const struct session_ops run_ops = {.ended = run_on_end, .failed = run_on_exec_failure};
 
 static void run_on_copy_created(void *arg, struct sandbox *copy, const struct sandbox_failure *failure)
 {
@@ -315,15 +297,15 @@ static void run_on_copy_created(void *arg, struct sandbox *copy, const struct sa
     }
     (void)snprintf(r->copy, sizeof r->copy, "%s", copy->id);
     const char *args[] = {"-c", r->command, NULL};
-    static const char *const none[] = {NULL};
-    struct exec_spec spec = {.cmd = "/bin/sh",
-                             .args = args,
-                             .env = r->env.n ? (const char *const *)r->env.v : none,
-                             .cwd = r->cwd,
-                             .user = r->user,
-                             .timeout_ms = r->timeout_s * 1000,
-                             .keep_output = true};
-    r->x = exec_start(r->snapshots->peers->links, copy->id, &spec, &ops, r);
+    struct session_spec spec = {.exec = {.cmd = "/bin/sh",
+                                         .args = args,
+                                         .env = r->env.n ? (const char *const *)r->env.v : NULL,
+                                         .cwd = r->cwd,
+                                         .user = r->user,
+                                         .timeout_ms = r->timeout_s * 1000,
+                                         .keep_output = true},
+                                .collect = &r->t->output};
+    (void)session_start(r->snapshots->sandboxes, copy->id, &spec, &run_ops, r);
 }
 
 /* The original is captured and runs again; it is not touched from here on. */
@@ -381,6 +363,7 @@ static struct transaction *transaction_new(const struct sandbox *b)
     (void)snprintf(t->sandbox, sizeof t->sandbox, "%s", b->id);
     (void)snprintf(t->tenant, sizeof t->tenant, "%s", b->tenant->id);
     t->at_unix_ms = clock_unix_ms();
+    t->output.max = TRANSACTION_OUTPUT_MAX;
     return t;
 }
 

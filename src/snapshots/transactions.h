@@ -13,6 +13,7 @@
 #define HUTCH_SNAPSHOTS_TRANSACTIONS_H
 
 #include "base/strv.h"
+#include "sandboxes/session.h"
 #include "snapshots/snapshots.h"
 
 enum {
@@ -37,8 +38,8 @@ struct transaction {
     uint64_t at_unix_ms;
     bool exited;
     int code; /* exit status, or the signal */
-    uint64_t wall_ms, omitted[3];
-    struct buf out[3]; /* 1 stdout, 2 stderr */
+    uint64_t wall_ms;
+    struct session_output output;
     bool undo;    /* goes from generation `base` back to generation `result`; hidden from the API of transactions */
     bool open;    /* waits for commit or discard */
     bool busy;    /* being committed */

@@ -40,9 +40,8 @@ static struct {
     /* commands */
     struct ran ran[32];
     size_t nran;
-    const char *fail;            /* a command whose text has this in it exits with 7 */
-    const struct exec_ops *held; /* of a command that does not end: one with "serve" in it */
-    void *held_arg;
+    const char *fail;  /* a command whose text has this in it exits with 7 */
+    struct exec *held; /* a command that ends when its input does */
     struct buf input;
     size_t much, sent, resumes; /* pieces that a packing command says, in place of its few words */
 } w;
@@ -249,50 +248,56 @@ void layersc_list(struct layersc *s, layersc_listed *done, void *arg)
 
 /* --- commands ----------------------------------------------------------------------------------------------------- */
 
-struct running {
+/* One that was started; ops NULL: it was detached, or has ended. */
+struct exec {
     const struct exec_ops *ops;
     void *arg;
     int code;
     bool no_user, packs;
 };
+static struct exec execs[32];
 /* As long as it may. False: there is more. */
-static bool give_pack(struct running *r)
+static bool give_pack(struct exec *x)
 {
     static const char piece[EXEC_CHUNK_MAX];
     while (w.sent < w.much)
-        if (!r->ops->output(r->arg, EXEC_STDOUT, w.sent++ * sizeof piece, piece, sizeof piece))
+        if (!x->ops->output(x->arg, EXEC_STDOUT, w.sent++ * sizeof piece, piece, sizeof piece))
             break;
     return w.sent == w.much;
 }
-static struct running packing;
+static void end_exec(struct exec *x)
+{
+    const struct exec_ops *ops = x->ops;
+    x->ops = NULL;
+    if (ops)
+        ops->ended(x->arg, &(struct exec_end){.exited = true, .code = x->code});
+}
 static void give_exec(void *arg)
 {
-    struct running r = *(struct running *)arg;
-    struct exec_end end = {.exited = true, .code = r.code};
+    struct exec *x = arg;
     struct link_status no = {.code = LINK_NO_USER, .text = "invalid username: 'nobody123'"};
-    free(arg);
-    if (r.no_user) {
-        r.ops->failed(r.arg, &no);
+    if (!x->ops)
+        return;
+    if (x->no_user) {
+        x->ops->failed(x->arg, &no);
         return;
     }
-    if (r.ops->started)
-        r.ops->started(r.arg, 42, NULL);
-    if (r.packs && w.much) {
-        packing = r;
-        if (give_pack(&packing))
-            r.ops->ended(r.arg, &end);
+    x->ops->started(x->arg, 42, NULL);
+    if (x->packs && w.much) {
+        if (give_pack(x))
+            end_exec(x);
         return;
     }
-    (void)r.ops->output(r.arg, EXEC_STDOUT, 0, "said\nmore", 9);
-    if (!w.held || w.held_arg != r.arg)
-        r.ops->ended(r.arg, &end);
+    (void)x->ops->output(x->arg, EXEC_STDOUT, 0, "said\nmore", 9);
+    if (w.held != x)
+        end_exec(x);
 }
 struct exec *exec_start(struct links *ls, const char *id, const struct exec_spec *spec, const struct exec_ops *ops,
                         void *arg)
 {
     (void)ls;
     assert_string_equal(id, w.sandbox);
-    struct running *r = xcalloc(1, sizeof *r);
+    struct exec *e = &execs[w.nran % ARRAY_LEN(execs)];
     struct ran *x = &w.ran[w.nran++ % 32];
     _cleanup_buf_ struct buf args = {0}, env = {0};
     for (size_t i = 0; spec->args && spec->args[i]; i++)
@@ -301,36 +306,41 @@ struct exec *exec_start(struct links *ls, const char *id, const struct exec_spec
         buf_addf(&env, "%s%s", i ? " " : "", spec->env[i]);
     *x = (struct ran){xstrdup(spec->cmd), xstrdup(buf_str(&args)), xstrdup(spec->user), xstrdup(spec->cwd),
                       xstrdup(buf_str(&env))};
-    *r = (struct running){.ops = ops, .arg = arg};
-    r->packs = strstr(x->args, "--pack");
-    r->no_user = strcmp(spec->user, "nobody123") == 0;
+    *e = (struct exec){.ops = ops, .arg = arg};
+    e->packs = strstr(x->args, "--pack");
+    e->no_user = strcmp(spec->user, "nobody123") == 0;
     if (w.fail && strstr(x->args, w.fail))
-        r->code = 7;
-    if (spec->stdin_open || strstr(x->args, "serve")) { /* ends when its input does, or never */
-        if (spec->stdin_open) {
-            w.held = ops;
-            w.held_arg = arg;
-        }
-        if (strstr(x->args, "serve")) {
-            free(r);
-            return (struct exec *)&w;
-        }
-    }
-    later(give_exec, r);
-    return (struct exec *)&w;
+        e->code = 7;
+    if (spec->stdin_open) /* ends when its input does */
+        w.held = e;
+    if (!strstr(x->args, "serve")) /* never ends */
+        later(give_exec, e);
+    return e;
 }
-void exec_detach(struct exec *x) { (void)x; }
+void exec_detach(struct exec *x) { x->ops = NULL; }
+struct exec *exec_attach(struct links *ls, const char *id, const struct exec_select *who, const uint64_t from[4],
+                         const struct exec_ops *ops, void *arg)
+{
+    (void)ls, (void)id, (void)who, (void)from, (void)ops, (void)arg;
+    fail_msg("a command was attached to");
+    return NULL;
+}
+link_call exec_signal(struct links *ls, const char *id, const struct exec_select *who, int sig, link_done *done,
+                      void *arg)
+{
+    (void)ls, (void)id, (void)who, (void)sig, (void)done, (void)arg;
+    fail_msg("a command was signalled");
+    return 0;
+}
 static void give_rest(void *arg)
 {
-    struct exec_end end = {.exited = true};
     if (give_pack(arg))
-        packing.ops->ended(packing.arg, &end);
+        end_exec(arg);
 }
 void exec_resume(struct exec *x)
 {
-    (void)x;
     w.resumes++;
-    later(give_rest, &packing);
+    later(give_rest, x);
 }
 link_call exec_input(struct links *ls, const char *id, const struct exec_select *who, const void *p, size_t n,
                      link_done *done, void *arg)
@@ -343,10 +353,8 @@ link_call exec_input(struct links *ls, const char *id, const struct exec_select 
 }
 static void end_held(void *arg)
 {
-    struct exec_end end = {.exited = true};
-    const struct exec_ops *ops = w.held;
     w.held = NULL;
-    ops->ended(arg, &end);
+    end_exec(arg);
 }
 link_call exec_close_input(struct links *ls, const char *id, const struct exec_select *who, link_done *done, void *arg)
 {
@@ -355,7 +363,7 @@ link_call exec_close_input(struct links *ls, const char *id, const struct exec_s
     (void)who;
     (void)done;
     (void)arg;
-    later(end_held, w.held_arg);
+    later(end_held, w.held);
     return 1;
 }
 void link_cancel(struct links *ls, link_call c)

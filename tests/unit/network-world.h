@@ -70,6 +70,21 @@ struct exec *exec_start(struct links *ls, const char *id, const struct exec_spec
     return NULL;
 }
 void exec_detach(struct exec *x) { (void)x; }
+void exec_resume(struct exec *x) { (void)x; }
+struct exec *exec_attach(struct links *ls, const char *id, const struct exec_select *who, const uint64_t from[4],
+                         const struct exec_ops *ops, void *arg)
+{
+    (void)ls, (void)id, (void)who, (void)from, (void)ops, (void)arg;
+    fail_msg("a command was attached to");
+    return NULL;
+}
+link_call exec_signal(struct links *ls, const char *id, const struct exec_select *who, int sig, link_done *done,
+                      void *arg)
+{
+    (void)ls, (void)id, (void)who, (void)sig, (void)done, (void)arg;
+    fail_msg("a command was signalled");
+    return 0;
+}
 link_call link_bind(struct links *ls, const char *id, const struct link_bind *b, link_done *done, void *arg)
 {
     (void)ls, (void)id;

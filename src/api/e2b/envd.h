@@ -90,11 +90,4 @@ void sign_query_done(struct sign_query *q);
 /* NULL: good. Otherwise the text of a 401. */
 const char *sign_check(const struct sign_query *q, const char *operation, const char *token, uint64_t now_unix);
 
-/* denials.c: adds "denials" to a command's end if there are any: system calls that the filter refused to the
- * command, and what the network refused to the sandbox since that loop time. denials_publish() makes an event of the
- * system calls; each refusal of the network is an event already. */
-struct json;
-void denials_add(struct json *j, struct api *api, const char *id, uint64_t since_ms, const struct exec_end *end);
-void denials_publish(struct api *api, const char *id, uint32_t pid, const struct exec_end *end);
-
 #endif

@@ -82,10 +82,11 @@ static void native_tx_add_stream(struct json *j, const char *key, const struct b
 
 static void native_tx_add_output(struct json *j, const struct transaction *t)
 {
-    native_tx_add_stream(j, "stdout", &t->out[1]);
-    native_tx_add_stream(j, "stderr", &t->out[2]);
-    if (t->omitted[1] || t->omitted[2])
-        json_u64(j, "outputOmitted", t->omitted[1] + t->omitted[2]);
+    native_tx_add_stream(j, "stdout", &t->output.kept[EXEC_STDOUT]);
+    native_tx_add_stream(j, "stderr", &t->output.kept[EXEC_STDERR]);
+    uint64_t omitted = t->output.omitted[EXEC_STDOUT] + t->output.omitted[EXEC_STDERR];
+    if (omitted)
+        json_u64(j, "outputOmitted", omitted);
 }
 
 static void native_tx_on_compared(void *arg, const struct layers_reply *reply, int fd)

@@ -1,14 +1,13 @@
-/* denials.c - describes the system calls that the filter refused to a command: in the command's end and as an event. */
+/* Describes what was refused to a command: system calls, with the reason and what would allow them, and network. */
 #include <linux/audit.h>
 #include <stdio.h>
 #include <string.h>
 
-#include "api/e2b/envd.h"
 #include "base/json.h"
-#include "network/networks.h"
+#include "config/config.h"
 #include "policy/run/filter.h"
 #include "policy/run/syscalls.h"
-#include "sandboxes/events.h"
+#include "sandboxes/sandboxes-int.h"
 
 static void denials_add_hint(struct json *j, const struct filter_denial *why, const char *name)
 {
@@ -52,38 +51,28 @@ static void denials_add_syscall(struct json *j, const struct exec_denied *d, uns
     json_end_obj(j);
 }
 
-static void denials_add_syscalls(struct json *j, const struct api *api, const struct exec_end *end)
+static void denials_add_syscalls(struct json *j, const struct sandboxes *sb, const struct exec_end *end)
 {
-    unsigned flags = FILTER_NOTIFY | (api->config->strict ? 0U : (unsigned)FILTER_COMPUTER);
+    unsigned flags = FILTER_NOTIFY | (sb->config->strict ? 0U : (unsigned)FILTER_COMPUTER);
     for (size_t i = 0; i < end->ndenied; i++)
         denials_add_syscall(j, &end->denied[i], flags);
 }
 
-void denials_add(struct json *j, struct api *api, const char *id, uint64_t since_ms, const struct exec_end *end)
+void session_add_denied_calls(const struct sandboxes *sb, const struct exec_end *end, struct json *j)
 {
-    const struct sandbox *b = sandbox_find(api->sandboxes, id);
-    if (end->ndenied == 0 && (!b || net_denials_since(b, since_ms, NULL) == 0))
-        return;
     json_arr(j, "denials");
-    denials_add_syscalls(j, api, end);
-    if (b)
-        (void)net_denials_since(b, since_ms, j);
+    denials_add_syscalls(j, sb, end);
     json_end_arr(j);
 }
 
-void denials_publish(struct api *api, const char *id, uint32_t pid, const struct exec_end *end)
+void session_add_denials(struct sandboxes *sb, const char *id, const struct session_end *end, struct json *j)
 {
-    const struct sandbox *b = sandbox_find(api->sandboxes, id);
-    _cleanup_buf_ struct buf out = {0};
-    struct json j;
-    if (!b || end->ndenied == 0)
+    const struct sandbox *b = sandbox_lookup(sb, id);
+    if (end->exec->ndenied == 0 && (!b || sb->network->denials(b, end->begun_ms, NULL) == 0))
         return;
-    json_start(&j, &out);
-    json_obj(&j, NULL);
-    json_u64(&j, "pid", pid);
-    json_arr(&j, "denials");
-    denials_add_syscalls(&j, api, end);
-    json_end_arr(&j);
-    json_end_obj(&j);
-    events_publish(api->events, b->id, b->tenant->id, "denial", buf_str(&out));
+    json_arr(j, "denials");
+    denials_add_syscalls(j, sb, end->exec);
+    if (b)
+        (void)sb->network->denials(b, end->begun_ms, j);
+    json_end_arr(j);
 }
