@@ -168,11 +168,6 @@ bool egressc_key(const struct egressc *e, unsigned char ret[EGRESSC_KEY])
     memcpy(ret, world.egress_key, EGRESSC_KEY);
     return world.egress_has_key;
 }
-const char *egressc_ca(const struct egressc *e)
-{
-    (void)e;
-    return NULL;
-}
 bool egressc_is_up(const struct egressc *e)
 {
     (void)e;
