@@ -222,7 +222,7 @@ static bool has_news(const struct attachment *a, const struct command *c)
 static void attachment_flush(struct init *g, struct attachment *a)
 {
     struct conn *k = conn_of(g, &a->who);
-    if (!k || k->blocked)
+    if (!k || conn_is_blocked(k))
         return;
     if (a->reply_due && a->failure.code != INIT_OK) {
         a->used = !conn_reply(g, &a->who, (enum init_code)a->failure.code, a->failure.text);
@@ -231,7 +231,7 @@ static void attachment_flush(struct init *g, struct attachment *a)
     const struct command *c = &g->command[a->command];
     if (a->reply_due)
         a->reply_due = !attachment_send_reply(g, k, a, c);
-    if (!a->used || a->reply_due || c->state == COMMAND_STARTING || k->blocked)
+    if (!a->used || a->reply_due || c->state == COMMAND_STARTING || conn_is_blocked(k))
         return;
     if (c->state == COMMAND_ENDED && !a->exit_told)
         a->exit_told = send_exit(g, k, a, c);

@@ -1,6 +1,5 @@
 /* conn.c - connections of front. When a socket is full, one message is kept and nothing more is read from that
  * connection until it is sent; everything else that is due waits as state, so memory use is bounded. */
-#include <errno.h>
 #include <fcntl.h>
 #include <linux/memfd.h>
 #include <string.h>
@@ -10,8 +9,16 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "base/fd.h"
 #include "init/init-int.h"
+
+static const struct channel_limits conn_limits = {
+    .message_max = INIT_MSG_MAX, .queue_max = CONN_ROOM, .fds_max = 1, .fd_min = INIT_FD_NEXT};
+
+void conn_begin(struct init *g)
+{
+    for (size_t i = 0; i < CONNS_MAX; i++)
+        channel_init(&g->conn[i].channel, &conn_limits, g->conn[i].room, NULL);
+}
 
 void conn_accept(struct init *g)
 {
@@ -20,36 +27,24 @@ void conn_accept(struct init *g)
         return;
     for (uint32_t i = 0; i < CONNS_MAX; i++) {
         struct conn *c = &g->conn[i];
-        if (c->fd >= 0)
+        if (c->channel.fd >= 0)
             continue;
         c->gen++;
-        c->blocked = false;
-        c->nstash_fds = 0;
         if (init_watch(g, fd, EPOLLIN, KIND_CONN, i, c->gen) < 0)
             break;
-        c->fd = fd;
+        channel_open(&c->channel, fd);
         return;
     }
     (void)close(fd);
 }
 
-static void drop_stash(struct conn *c)
-{
-    for (size_t i = 0; i < c->nstash_fds; i++)
-        (void)close(c->stash_fds[i]);
-    c->nstash_fds = 0;
-    c->blocked = false;
-}
-
 void conn_close(struct init *g, struct conn *c)
 {
-    if (c->fd < 0)
+    if (c->channel.fd < 0)
         return;
     uint32_t index = (uint32_t)(c - g->conn);
-    init_unwatch(g, c->fd);
-    (void)close(c->fd);
-    c->fd = -1;
-    drop_stash(c);
+    init_unwatch(g, c->channel.fd);
+    channel_close(&c->channel);
     attach_drop_conn(g, index, c->gen);
     worker_drop_conn(g, index, c->gen);
 }
@@ -57,43 +52,26 @@ void conn_close(struct init *g, struct conn *c)
 struct conn *conn_of(struct init *g, const struct asker *who)
 {
     struct conn *c = &g->conn[who->conn];
-    return c->fd >= 0 && c->gen == who->gen ? c : NULL;
+    return c->channel.fd >= 0 && c->gen == who->gen ? c : NULL;
 }
 
 bool conn_send_message(struct init *g, struct conn *c, const void *msg, size_t n, const int *fds, size_t nfds)
 {
-    if (c->blocked)
+    if (conn_is_blocked(c))
         return false;
-    if (fd_send(c->fd, msg, n, fds, nfds) == 0)
-        return true;
-    if (errno != EAGAIN && errno != ETOOMANYREFS) {
+    if (channel_send(&c->channel, msg, n, fds, nfds) < 0)
         conn_close(g, c);
-        return true;
-    }
-    memcpy(c->stash, msg, n);
-    c->nstash = n;
-    for (size_t i = 0; i < nfds; i++) {
-        c->stash_fds[i] = fcntl(fds[i], F_DUPFD_CLOEXEC, INIT_FD_NEXT);
-        if (c->stash_fds[i] < 0) {
-            conn_close(g, c);
-            return true;
-        }
-        c->nstash_fds = i + 1;
-    }
-    c->blocked = true;
-    (void)init_watch(g, c->fd, EPOLLOUT, KIND_CONN, (uint32_t)(c - g->conn), c->gen);
+    else if (conn_is_blocked(c))
+        (void)init_watch(g, c->channel.fd, EPOLLOUT, KIND_CONN, (uint32_t)(c - g->conn), c->gen);
     return true;
 }
 
 static void conn_unblock(struct init *g, struct conn *c)
 {
-    if (fd_send(c->fd, c->stash, c->nstash, c->stash_fds, c->nstash_fds) < 0) {
-        if (errno != EAGAIN && errno != ETOOMANYREFS)
-            conn_close(g, c);
-        return;
-    }
-    drop_stash(c);
-    (void)init_watch(g, c->fd, EPOLLIN, KIND_CONN, (uint32_t)(c - g->conn), c->gen);
+    if (channel_flush(&c->channel) < 0)
+        conn_close(g, c);
+    else if (!conn_is_blocked(c))
+        (void)init_watch(g, c->channel.fd, EPOLLIN, KIND_CONN, (uint32_t)(c - g->conn), c->gen);
 }
 
 struct wire_out msg_begin(struct init *g)
@@ -328,41 +306,41 @@ static void *read_big(int fd, size_t n)
 /* Reads and handles one message. False: none is there, or the connection is gone. */
 static bool conn_receive(struct init *g, struct conn *c)
 {
-    int fd = -1;
-    size_t nfds = 1;
+    struct channel_message m;
     struct init_head h;
-    ssize_t n = fd_recv(c->fd, g->body, sizeof g->body, &fd, &nfds);
-    if (n < 0 && errno == EAGAIN)
+    enum channel_got got = channel_recv(&c->channel, &m);
+    if (got == CHANNEL_NONE)
         return false;
-    bool ok = n >= (ssize_t)sizeof h;
+    bool ok = got == CHANNEL_MESSAGE && m.n >= sizeof h;
     if (ok) {
-        memcpy(&h, g->body, sizeof h);
-        ok = init_head_ok(&h, (size_t)n, nfds);
+        memcpy(&h, m.p, sizeof h);
+        ok = init_head_ok(&h, m.n, m.nfds);
     }
-    void *big = ok && nfds ? read_big(fd, h.length) : NULL;
-    if (n >= 0 && nfds)
-        (void)close(fd);
-    if (!ok || (nfds && !big)) {
+    void *big = ok && m.nfds ? read_big(m.fds[0], h.length) : NULL;
+    if (m.nfds)
+        (void)close(m.fds[0]);
+    if (!ok || (m.nfds && !big)) {
         conn_close(g, c);
         return false;
     }
     struct asker who = {.conn = (uint32_t)(c - g->conn), .gen = c->gen, .request = h.request};
-    conn_dispatch(g, &who, &h, big ? big : g->body + sizeof h);
+    conn_dispatch(g, &who, &h, big ? big : m.p + sizeof h);
     if (big)
         (void)munmap(big, h.length);
-    return c->fd >= 0 && c->gen == who.gen;
+    return c->channel.fd >= 0 && c->gen == who.gen;
 }
 
 void conn_event(struct init *g, uint32_t index, uint32_t gen, uint32_t events)
 {
     struct conn *c = &g->conn[index];
-    if (c->fd < 0 || c->gen != gen)
+    if (c->channel.fd < 0 || c->gen != gen)
         return;
     if (events & EPOLLOUT)
         conn_unblock(g, c);
-    for (int i = 0; i < 16 && c->fd >= 0 && !c->blocked && (events & (EPOLLIN | EPOLLHUP | EPOLLERR)); i++)
+    bool readable = events & (EPOLLIN | EPOLLHUP | EPOLLERR);
+    for (int i = 0; i < 16 && c->channel.fd >= 0 && !conn_is_blocked(c) && readable; i++)
         if (!conn_receive(g, c))
             return;
-    if (c->fd >= 0 && c->blocked && (events & (EPOLLHUP | EPOLLERR)))
+    if (c->channel.fd >= 0 && conn_is_blocked(c) && (events & (EPOLLHUP | EPOLLERR)))
         conn_close(g, c);
 }

@@ -10,6 +10,7 @@
 #include "init/request.h"
 #include "init/users.h"
 #include "os/notified.h"
+#include "rpc/channel.h"
 
 enum {
     CONNS_MAX = 8,
@@ -36,15 +37,12 @@ enum kind {
     KIND_NOTIFY
 };
 
+enum { CONN_ROOM = INIT_MSG_MAX + CHANNEL_QUEUE_EXTRA + MSG_FDS_MAX * sizeof(int) };
 struct conn {
-    int fd; /* -1: free */
+    struct channel channel; /* fd -1: free */
     uint32_t gen;
-    bool blocked; /* `stash` waits for room in the socket */
-    bool watched; /* in the epoll set */
-    size_t nstash;
-    int stash_fds[MSG_FDS_MAX];
-    size_t nstash_fds;
-    unsigned char stash[INIT_MSG_MAX];
+    bool watched;                  /* in the epoll set */
+    unsigned char room[CONN_ROOM]; /* for one message that waits for room in the socket */
 };
 /* The request to answer; its connection may be closed by then. */
 struct asker {
@@ -161,7 +159,6 @@ struct init {
     uint64_t settle_turn;
     struct settle settle[SETTLES_MAX];
     struct init_request request;
-    unsigned char body[INIT_MSG_MAX];
     unsigned char out[INIT_MSG_MAX];
     struct input input[INPUTS_MAX];
 };
@@ -190,7 +187,10 @@ void init_reap(struct init *g);
 /* conn.c */
 void conn_accept(struct init *g);
 void conn_event(struct init *g, uint32_t index, uint32_t gen, uint32_t events);
+void conn_begin(struct init *g);
 void conn_close(struct init *g, struct conn *c);
+/* A message waits: nothing is read from the connection meanwhile, and nothing else can be sent. */
+static inline bool conn_is_blocked(const struct conn *c) { return channel_waits(&c->channel); }
 struct conn *conn_of(struct init *g, const struct asker *who);
 /* Sends a message, or keeps it until there is room. False: not now, one is kept already. The descriptors stay the caller's. */
 bool conn_send_message(struct init *g, struct conn *c, const void *msg, size_t n, const int *fds, size_t nfds);

@@ -189,8 +189,7 @@ static int init_prepare(struct init *g)
     g->signals = signalfd(-1, &child, SFD_CLOEXEC | SFD_NONBLOCK);
     if (g->epoll < 0 || g->signals < 0 || fcntl(INIT_FD_LISTENER, F_SETFL, O_NONBLOCK) < 0)
         return -1;
-    for (int i = 0; i < CONNS_MAX; i++)
-        g->conn[i].fd = -1;
+    conn_begin(g);
     ssize_t n = g->args->score >= 0 ? pread(INIT_FD_SCORE, g->score, sizeof g->score, 0) : 0;
     g->nscore = n > 0 ? (size_t)n : 0;
     life_begin(g);

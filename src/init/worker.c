@@ -175,7 +175,7 @@ void worker_event(struct init *g, uint32_t index, uint32_t gen)
     if (w->pid == 0 || w->gen != gen)
         return;
     struct conn *c = conn_of(g, &w->who);
-    if (c && c->blocked)
+    if (c && conn_is_blocked(c))
         (void)worker_listen(g, w, false); /* worker_flush() comes back */
     else
         worker_pass_on(g, w, c);
@@ -191,7 +191,7 @@ void worker_reaped(struct init *g, pid_t pid)
 static void worker_flush_one(struct init *g, struct worker *w)
 {
     struct conn *c = conn_of(g, &w->who);
-    if (c && c->blocked)
+    if (c && conn_is_blocked(c))
         return;
     if (w->timed_out && !w->replied)
         w->replied = conn_reply(g, &w->who, INIT_TIMEOUT, "the request took too long inside the sandbox");
@@ -250,7 +250,7 @@ uint64_t worker_deadline(const struct init *g)
         if (w->pid != 0 && w->deadline_ms != 0 && w->deadline_ms < at)
             at = w->deadline_ms;
         /* A dead helper with unsent messages, on a connection that has room. */
-        if (w->pid != 0 && w->dead && !(g->conn[w->who.conn].blocked))
+        if (w->pid != 0 && w->dead && !conn_is_blocked(&g->conn[w->who.conn]))
             return 0;
     }
     return at;
