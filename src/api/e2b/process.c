@@ -410,7 +410,7 @@ static void process_want_generation(struct stream *s, const struct exec_spec *sp
     const struct sandbox *b = sandbox_find(s->e->api->sandboxes, s->e->id);
     const char *field = http_field(&s->e->r->fields, "hutch-generation");
     _cleanup_buf_ struct buf text = {0};
-    s->generation = (b && b->history) || (field && (strcmp(field, "true") == 0 || strcmp(field, "1") == 0));
+    s->generation = (b && b->desc.history) || (field && (strcmp(field, "true") == 0 || strcmp(field, "1") == 0));
     if (!s->generation)
         return;
     buf_adds(&text, spec->cmd);
