@@ -183,7 +183,7 @@ static void api_serve_sandbox(struct api_call *c, struct sandbox *b)
 
 static bool api_may_wake(const struct api_call *c, const struct sandbox *b)
 {
-    return (b->auto_resume || b->state == SANDBOX_RESUMING) && api_plane_of(c->api, c->port)->may_wake(c, b);
+    return (b->desc.life.auto_resume || b->state == SANDBOX_RESUMING) && api_plane_of(c->api, c->port)->may_wake(c, b);
 }
 
 static void api_handle_sandbox(struct api_call *c, const struct api_target *t)
@@ -191,7 +191,7 @@ static void api_handle_sandbox(struct api_call *c, const struct api_target *t)
     api_note_sandbox(c->req, t->sandbox);
     c->port = t->port;
     struct sandbox *b = sandbox_find(c->api->sandboxes, t->sandbox);
-    if (b && (!sandbox_is_there(b) || b->hidden || (b->state != SANDBOX_RUNNING && !api_may_wake(c, b))))
+    if (b && (!sandbox_is_there(b) || b->desc.hidden || (b->state != SANDBOX_RUNNING && !api_may_wake(c, b))))
         b = NULL;
     if (b)
         api_awake(c, b, api_serve_sandbox);

@@ -114,26 +114,29 @@ int api_read_mounts(json_t *root, const char *field, struct api_create *ret, str
     int have = field_arr(root, field, &list, err);
     if (have <= 0)
         return have;
-    size_t n = ret->spec.nmounts;
+    struct sandbox_desc *d = &ret->spec.desc;
+    size_t n = d->nmounts;
     if (n + json_array_size(list) > SANDBOX_MOUNTS_MAX)
         return err_set(err, ERR_USAGE, 0, "field '%s' has %zu entries; at most %d are allowed%s", field,
                        json_array_size(list), SANDBOX_MOUNTS_MAX, n ? " with all others together" : "");
+    if (!d->mounts)
+        d->mounts = xcalloc(SANDBOX_MOUNTS_MAX, sizeof *d->mounts);
     for (size_t i = 0; i < json_array_size(list); i++)
-        if (api_read_mount(json_array_get(list, i), i, field, &ret->mounts[n + i], err) < 0 ||
-            api_create_check_mounts_apart(ret->mounts, n + i + 1, field, err) < 0)
+        if (api_read_mount(json_array_get(list, i), i, field, &d->mounts[n + i], err) < 0 ||
+            api_create_check_mounts_apart(d->mounts, n + i + 1, field, err) < 0)
             return -1;
-    ret->spec.mounts = ret->mounts;
-    ret->spec.nmounts = n + json_array_size(list);
+    d->nmounts = n + json_array_size(list);
     return 0;
 }
 
 int api_read_host_dirs(json_t *root, const char *field, struct api_create *ret, struct err *err)
 {
-    size_t before = ret->spec.nmounts;
+    struct sandbox_desc *d = &ret->spec.desc;
+    size_t before = d->nmounts;
     if (api_read_mounts(root, field, ret, err) < 0)
         return -1;
-    for (size_t i = before; i < ret->spec.nmounts; i++) {
-        struct sandbox_mount *m = &ret->mounts[i];
+    for (size_t i = before; i < d->nmounts; i++) {
+        struct sandbox_mount *m = &d->mounts[i];
         if (strlen(m->name) + strlen("host-") >= sizeof m->volume)
             return err_set(err, ERR_USAGE, 0, "field '%s': there is no directory '%.64s'", field, m->name);
         (void)snprintf(m->volume, sizeof m->volume, "host-%s", m->name);
@@ -174,7 +177,7 @@ int api_read_env(json_t *root, const char *field, struct strv *ret, struct err *
                         err);
 }
 
-int api_read_history(json_t *root, struct sandbox_spec *ret, struct err *err)
+int api_read_history(json_t *root, struct sandbox_desc *ret, struct err *err)
 {
     int have = field_bool(root, "history", &ret->history, err);
     ret->no_history = have > 0 && !ret->history;
@@ -183,8 +186,7 @@ int api_read_history(json_t *root, struct sandbox_spec *ret, struct err *err)
 
 void api_create_done(struct api_create *c)
 {
-    strv_done(&c->spec.metadata);
-    strv_done(&c->spec.env);
+    sandbox_desc_done(&c->spec.desc);
     strv_done(&c->ignored);
     net_doc_done(&c->net);
 }
@@ -236,7 +238,7 @@ static bool api_create_key_is_valid(const char *key)
 /* On a node without a network, refuse a network that the body asks for; the default network is dropped silently. */
 static bool api_create_network_is_there(struct api_call *c, const struct api_create *what)
 {
-    if (nets_on(c->api->network) || !what->net_given || !what->spec.allow_internet)
+    if (nets_on(c->api->network) || !what->net_given || !what->spec.desc.allow_internet)
         return true;
     reply_error(c->req, 400,
                 "field 'network' is not supported: this node has no network (see its log, or egress.enabled)");
@@ -252,11 +254,13 @@ static bool api_create_template_is_known(struct api_call *c, const char *name)
 
 static bool api_create_find_mounts(struct api_call *c, struct api_create *what)
 {
-    for (size_t i = 0; i < what->spec.nmounts; i++)
-        if (!what->mounts[i].volume[0] && !volume_find_mount(c->api->volumes, c->who.tenant, &what->mounts[i])) {
-            reply_error(c->req, 404, "volume '%s' not found", what->mounts[i].name);
+    for (size_t i = 0; i < what->spec.desc.nmounts; i++) {
+        struct sandbox_mount *m = &what->spec.desc.mounts[i];
+        if (!m->volume[0] && !volume_find_mount(c->api->volumes, c->who.tenant, m)) {
+            reply_error(c->req, 404, "volume '%s' not found", m->name);
             return false;
         }
+    }
     return true;
 }
 
@@ -290,8 +294,9 @@ void api_create_sandbox(struct api_call *c, struct api_create *what,
         reply_error(r, 400, "the header Idempotency-Key must be 1 to %d printable characters", API_IDEMPOTENCY_KEY_MAX);
     } else if (!what->spec.idempotency_key &&
                !api_create_template_is_known(
-                   c, what->spec.template)) { /* a repeated create must find its sandbox even if the template is gone */
-        reply_error(r, 404, "template '%s' not found", what->spec.template);
+                   c, what->spec.desc
+                          .template)) { /* a repeated create must find its sandbox even if the template is gone */
+        reply_error(r, 404, "template '%s' not found", what->spec.desc.template);
     } else if (api_create_network_is_there(c, what) && api_create_find_mounts(c, what) &&
                api_create_take_default_network(c, what)) {
         api_create_set_ignored_header(r, &what->ignored);

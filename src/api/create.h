@@ -23,15 +23,11 @@ enum {
 /* The checked body of a create. */
 struct api_create {
     struct sandbox_spec spec;
-    char template[256];
-    char mask_host[256];
-    uint32_t https_ports[8];
     struct strv ignored; /* names of unknown fields, for a response header */
     struct net_doc net;
     bool net_given; /* the body asks for a network of its own, or for none */
     bool refusals_given;
     enum net_dialect dialect;
-    struct sandbox_mount mounts[SANDBOX_MOUNTS_MAX];
 };
 void api_create_done(struct api_create *c);
 /* Creates the sandbox that `what` describes, calls `answer` with it, or answers with an error; frees `what`. */
@@ -45,7 +41,7 @@ void api_answer_created(struct http_req *r, struct sandbox *b);
 int api_read_metadata(json_t *root, struct strv *ret, struct err *err);
 int api_read_env(json_t *root, const char *field, struct strv *ret, struct err *err);
 /* "history": true or false overrides the template; an absent field leaves the template's setting. */
-int api_read_history(json_t *root, struct sandbox_spec *ret, struct err *err);
+int api_read_history(json_t *root, struct sandbox_desc *ret, struct err *err);
 /* Names of volumes and absolute paths. api_create_sandbox() looks the volumes up. */
 int api_read_mounts(json_t *root, const char *field, struct api_create *ret, struct err *err);
 /* The same for directories that the operator offers. */

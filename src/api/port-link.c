@@ -22,7 +22,7 @@ static void port_link_sign(const struct api *api, const struct sandbox *b, uint3
     unsigned n = 0;
     /* The first line separates links from everything else that this key signs. */
     buf_addf(&text, "port link 1\n%s\n%u\n%llu\n%llu\n", b->id, port, (unsigned long long)expires_unix,
-             (unsigned long long)b->ports.links);
+             (unsigned long long)b->desc.ports.links);
     if (!HMAC(EVP_sha256(), api->link_key, sizeof api->link_key, (const uint8_t *)text.p, text.n, ret, &n) ||
         n != SHA256_BYTES)
         abort();

@@ -7,17 +7,17 @@
 void api_add_isolation(struct json *j, const struct sandbox *b)
 {
     json_obj(j, "hutch");
-    json_str(j, "tier", b->tier);
+    json_str(j, "tier", b->desc.tier);
     if (b->degraded[0])
         json_str(j, "degraded", b->degraded);
     if (sandbox_is_paused(b)) {
         json_bool(j, "memory", b->state != SANDBOX_STORED);
         json_u64(j, "bytes", b->state_bytes);
     }
-    if (b->parent[0])
-        json_str(j, "parent", b->parent);
-    if (b->idle_s)
-        json_u64(j, "idleTimeout", b->idle_s);
+    if (b->desc.parent[0])
+        json_str(j, "parent", b->desc.parent);
+    if (b->desc.life.idle_s)
+        json_u64(j, "idleTimeout", b->desc.life.idle_s);
     if (b->net)
         json_str(j, "refusals", b->net->doc.closed ? "closed" : "readable");
     json_end_obj(j);
@@ -33,8 +33,8 @@ void api_add_or_null(struct json *j, const char *key, const char *value)
 
 const char *api_template_alias(const struct api_call *c, const struct sandbox *b)
 {
-    const struct template *t = template_find(c->api->templates, b->tenant, b->template, NULL);
-    return t && t->name[0] ? t->name : b->template;
+    const struct template *t = template_find(c->api->templates, b->tenant, b->desc.template, NULL);
+    return t && t->name[0] ? t->name : b->desc.template;
 }
 
 void api_add_sandbox(struct json *j, const struct api_call *c, const struct sandbox *b)
@@ -46,7 +46,7 @@ void api_add_sandbox_as(struct json *j, const char *key, const struct api_call *
 {
     json_obj(j, key);
     json_str(j, "sandboxID", b->id);
-    json_str(j, "templateID", b->template);
+    json_str(j, "templateID", b->desc.template);
     json_str(j, "alias", api_template_alias(c, b));
     json_str(j, "clientID", API_CLIENT_ID);
     json_str(j, "envdVersion", API_ENVD_VERSION);

@@ -77,16 +77,17 @@ void build_sandbox_open(struct build_own *b, build_then *then)
         return;
     }
     struct principal who = {.tenant = b->b.tenant};
-    struct sandbox_spec spec = {.template = b->read_stack ? b->read_stack : b->stack,
-                                .timeout_s = SANDBOX_LIFE_S,
-                                .secure = true,
-                                .allow_internet = bs->have_network,
-                                .net = bs->have_network ? &bs->network : NULL,
-                                .build = true,
-                                .cpu_milli = b->b.cpu_milli,
-                                .memory = b->b.memory};
+    struct sandbox_spec spec = {.desc = {.timeout_s = SANDBOX_LIFE_S,
+                                         .secure = true,
+                                         .allow_internet = bs->have_network,
+                                         .hidden = true,
+                                         .cpu_milli = b->b.cpu_milli,
+                                         .memory = b->b.memory},
+                                .net = bs->have_network ? &bs->network : NULL};
+    struct sandbox_desc *d = &spec.desc;
+    (void)snprintf(d->template, sizeof d->template, "%s", b->read_stack ? b->read_stack : b->stack);
     /* More than the default limits counts in the tenant's quota. */
-    spec.counted = spec.cpu_milli > bs->config->default_cpu_milli || spec.memory > bs->config->default_memory;
+    d->counted = d->cpu_milli > bs->config->default_cpu_milli || d->memory > bs->config->default_memory;
     b->opening = true;
     sandbox_create(bs->sandboxes, &who, &spec, build_sandbox_on_created, b);
 }

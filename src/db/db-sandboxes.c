@@ -44,6 +44,7 @@ void db_sandbox_put(struct db *s, const struct db_sandbox *b, const struct db_id
     sandbox_add_mounts(op, b);
     db_op_text(op, b->config);
     db_op_number(op, b->state_bytes);
+    db_op_text(op, b->more);
     op->durable = b->state == DB_SANDBOX_STORED; /* the row is all that is left of the sandbox */
     if (idem) {
         struct db_op *second = op->next = db_op_new(SQL_IDEM_PUT, NULL, NULL);
@@ -119,7 +120,8 @@ static void sandbox_row(struct reading *r, sqlite3_stmt *st)
                            .idle_s = db_u32_at(st, 23),
                            .timeout_s = db_u64_at(st, 24),
                            .config = db_text_at(st, 26),
-                           .state_bytes = db_u64_at(st, 27)};
+                           .state_bytes = db_u64_at(st, 27),
+                           .more = db_text_at(st, 28)};
     _cleanup_strv_ struct strv mounts = {0};
     b.nhttps_ports = array_at(st, 10, b.https_ports, sizeof b.https_ports[0], ARRAY_LEN(b.https_ports));
     b.nports = array_at(st, 19, b.ports, sizeof b.ports[0], ARRAY_LEN(b.ports));

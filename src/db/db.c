@@ -100,6 +100,9 @@ static const char *const migrations[DB_SCHEMA] = {
 
     /* How many files a tenant may keep. */
     "ALTER TABLE tenants ADD COLUMN state_entries INTEGER NOT NULL DEFAULT 0;",
+
+    /* What a sandbox's description has without a column of its own, as JSON: new fields need no new schema. */
+    "ALTER TABLE boxes ADD COLUMN more TEXT NOT NULL DEFAULT '';",
 };
 
 int db_fail(struct err *err, sqlite3 *db, int rc, const char *path, const char *what)

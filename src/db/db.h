@@ -25,7 +25,7 @@ struct db;
 #define DB_RESERVE_FILE "store.reserve" /* beside it; blocks reserved for a full disk */
 
 enum {
-    DB_SCHEMA = 8,
+    DB_SCHEMA = 9,
     DB_QUEUE_MAX = 20000,     /* queued writes; more fail at once */
     DB_BATCH_MAX = 256,       /* writes in one transaction */
     DB_EVENTS_MAX = 20000,    /* kept in all; the tenants with the most lose their oldest */
@@ -111,6 +111,7 @@ struct db_sandbox {
     size_t nmounts;
     const char *config;   /* JSON: the start configuration of its template, or "" */
     uint64_t state_bytes; /* STORED: size of the captured state */
+    const char *more;     /* JSON: fields without a column; their words are the writer's. "": none */
 };
 struct db_idem {
     const char *tenant, *key, *digest, *sandbox; /* digest: of the request, hexadecimal */

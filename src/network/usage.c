@@ -52,7 +52,7 @@ static bool net_usage_may_count(struct networks *nw, const char *tenant)
 
 static void net_usage_sandbox_changed(struct net_usage *u, struct sandbox *b)
 {
-    if (!b || !b->net || b->net->usage_changed || b->hidden)
+    if (!b || !b->net || b->net->usage_changed || b->desc.hidden)
         return;
     b->net->usage_changed = true;
     strv_add(&u->sandboxes, b->id);

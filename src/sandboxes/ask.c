@@ -25,17 +25,17 @@ static void creation_poll_template(void *arg)
 {
     struct creation *c = arg;
     c->timer = 0;
-    bool known = template_resolve(c->sandboxes->templates, c->template, &c->from.info);
-    if (known && strcmp(c->from.info.state, "building") == 0 && loop_now(c->sandboxes->loop) < c->wait_until) {
+    bool known = template_resolve(c->sandboxes->templates, c->template, &c->info);
+    if (known && strcmp(c->info.state, "building") == 0 && loop_now(c->sandboxes->loop) < c->wait_until) {
         c->timer = loop_timer(c->sandboxes->loop, TEMPLATE_POLL_MS, creation_poll_template, c);
         return;
     }
     waiting_for_template--;
-    if (known && strcmp(c->from.info.state, "ready") == 0) {
+    if (known && strcmp(c->info.state, "ready") == 0) {
         creation_start(c);
         return;
     }
-    creation_refuse(c, 503, known ? 10 : 0, NULL, "template '%s' is not ready: %s", c->template, c->from.info.text);
+    creation_refuse(c, 503, known ? 10 : 0, NULL, "template '%s' is not ready: %s", c->template, c->info.text);
     creation_fail(c);
 }
 
@@ -107,9 +107,9 @@ static bool creation_check_request(struct creation *c)
     uint32_t longest = cfg->max_timeout_s;
     if (c->tenant->quota.max_timeout_s && c->tenant->quota.max_timeout_s < longest)
         longest = c->tenant->quota.max_timeout_s;
-    if (c->spec.timeout_s == 0 || (c->spec.timeout_s > longest && !c->spec.build))
+    if (c->desc.timeout_s == 0 || (c->desc.timeout_s > longest && !c->desc.hidden))
         creation_refuse(c, 400, 0, NULL, "timeout must be between 1 and %u seconds, not %u", longest,
-                        c->spec.timeout_s);
+                        c->desc.timeout_s);
     else if (c->idem_key && (!*c->idem_key || strlen(c->idem_key) > IDEM_KEY_MAX))
         creation_refuse(c, 400, 0, NULL, "an idempotency key has 1 to %d bytes", IDEM_KEY_MAX);
     return c->failure.status == 0;
@@ -117,14 +117,10 @@ static bool creation_check_request(struct creation *c)
 
 static bool creation_check_source(struct creation *c)
 {
-    if (!c->forked && !sandbox_source_find(c->sandboxes, c->tenant, c->template, c->spec.build, &c->from))
+    if (!sandbox_source_find(c->sandboxes, c->tenant, &c->desc, &c->info))
         creation_refuse(c, 404, 0, NULL, "template '%.100s' not found", c->template);
-    else if (strcmp(c->from.info.state, "error") == 0 || strcmp(c->from.info.state, "missing") == 0)
-        creation_refuse(c, 503, 0, NULL, "template '%s' is not ready: %s", c->from.info.name, c->from.info.text);
-    if (c->spec.build && c->spec.cpu_milli)
-        c->from.info.cpu_milli = c->spec.cpu_milli;
-    if (c->spec.build && c->spec.memory)
-        c->from.info.memory = c->spec.memory;
+    else if (strcmp(c->info.state, "error") == 0 || strcmp(c->info.state, "missing") == 0)
+        creation_refuse(c, 503, 0, NULL, "template '%s' is not ready: %s", c->info.name, c->info.text);
     return c->failure.status == 0;
 }
 
@@ -142,35 +138,18 @@ static void creation_begin(void *arg)
         creation_fail(c);
         return;
     }
-    if (strcmp(c->from.info.state, "ready") == 0) {
+    if (strcmp(c->info.state, "ready") == 0) {
         creation_start(c);
         return;
     }
     if (waiting_for_template >= TEMPLATE_WAITERS_MAX) {
-        creation_refuse(c, 503, 10, NULL, "template '%s' is not ready: %s", c->from.info.name, c->from.info.text);
+        creation_refuse(c, 503, 10, NULL, "template '%s' is not ready: %s", c->info.name, c->info.text);
         creation_fail(c);
         return;
     }
     waiting_for_template++;
     c->wait_until = loop_now(c->sandboxes->loop) + TEMPLATE_WAIT_MS;
     creation_poll_template(c);
-}
-
-static void creation_copy_life(struct creation *c, const struct sandbox_spec *spec)
-{
-    const struct sandbox *from = spec->parent;
-    c->spec.nmounts = spec->nmounts < SANDBOX_MOUNTS_MAX ? spec->nmounts : SANDBOX_MOUNTS_MAX;
-    if (c->spec.nmounts) {
-        c->mounts = xcalloc(c->spec.nmounts, sizeof *c->mounts);
-        memcpy(c->mounts, spec->mounts, c->spec.nmounts * sizeof *c->mounts);
-    }
-    c->spec.parent = NULL;
-    c->spec.stack = NULL;
-    if (!from)
-        return;
-    c->forked = true;
-    (void)snprintf(c->parent, sizeof c->parent, "%s", from->id);
-    sandbox_source_fork(from, spec->stack, &c->from);
 }
 
 void sandbox_create(struct sandboxes *sb, const struct principal *p, const struct sandbox_spec *spec,
@@ -187,23 +166,11 @@ void sandbox_create(struct sandboxes *sb, const struct principal *p, const struc
     sb->creations = c;
     c->tenant = p->tenant;
     c->askers = a;
-    c->spec = *spec;
-    c->spec.metadata = c->spec.env = (struct strv){0};
-    for (size_t i = 0; i < spec->metadata.n; i++)
-        strv_add(&c->spec.metadata, spec->metadata.v[i]);
-    for (size_t i = 0; i < spec->env.n; i++)
-        strv_add(&c->spec.env, spec->env.v[i]);
-    c->template = xstrdup(spec->template ? spec->template : "base");
-    c->mask_host = spec->mask_host ? xstrdup(spec->mask_host) : NULL;
+    sandbox_desc_copy(&c->desc, &spec->desc);
+    c->template = xstrdup(c->desc.template);
     c->idem_key = spec->idempotency_key ? xstrdup(spec->idempotency_key) : NULL;
-    if (c->spec.nhttps_ports > ARRAY_LEN(c->https_ports))
-        c->spec.nhttps_ports = ARRAY_LEN(c->https_ports);
-    for (size_t i = 0; i < c->spec.nhttps_ports; i++)
-        c->https_ports[i] = spec->https_ports[i];
     if (spec->net)
         net_doc_copy(&c->net, spec->net);
-    c->spec.net = NULL;
-    creation_copy_life(c, spec);
     idem_digest(spec, c->digest);
     loop_defer(sb->loop, creation_begin, c);
 }

@@ -31,12 +31,8 @@ static void creation_unlink(struct creation *c)
 static void creation_free(void *arg)
 {
     struct creation *c = arg;
-    strv_done(&c->spec.metadata);
-    strv_done(&c->spec.env);
-    sandbox_source_done(&c->from);
-    free(c->mounts);
+    sandbox_desc_done(&c->desc);
     free(c->template);
-    free(c->mask_host);
     free(c->idem_key);
     net_doc_done(&c->net);
     free(c);
@@ -128,14 +124,14 @@ static void creation_publish(struct sandboxes *sb, const struct sandbox *b)
 {
     _cleanup_buf_ struct buf text = {0};
     struct json j;
-    if (b->hidden)
+    if (b->desc.hidden)
         return;
     json_start(&j, &text);
     json_obj(&j, NULL);
-    json_str(&j, "template", b->template);
-    if (b->parent[0])
-        json_str(&j, "parent", b->parent);
-    json_str(&j, "tier", b->tier);
+    json_str(&j, "template", b->desc.template);
+    if (b->desc.parent[0])
+        json_str(&j, "parent", b->desc.parent);
+    json_str(&j, "tier", b->desc.tier);
     if (*b->degraded)
         json_str(&j, "degraded", b->degraded);
     json_u64(&j, "ends_unix_ms", b->end_unix_ms);
@@ -164,7 +160,7 @@ static bool creation_run_start(struct creation *c)
     const struct sandbox *b = &c->sandbox->b;
     if (c->start)
         return true;
-    if (c->started || b->hidden || !b->config || (!b->config->start && !b->config->ready))
+    if (c->started || b->desc.hidden || !b->desc.config || (!b->desc.config->start && !b->desc.config->ready))
         return false;
     c->started = true;
     loop_timer_del(c->sandboxes->loop, c->timer);
@@ -191,19 +187,19 @@ static void creation_maybe_finish(struct creation *c)
     b->state = SANDBOX_RUNNING;
     c->sandbox->row_state = DB_SANDBOX_RUNNING;
     b->used_ms = loop_now(sb->loop);
-    if (!b->hidden) {
+    if (!b->desc.hidden) {
         sandbox_write(sb, b, NULL, NULL, NULL); /* if this write is lost, the next front asks init */
-        template_spawned(sb->templates, b->template);
-        template_row_spawned(sb->templates, b->template);
+        template_spawned(sb->templates, b->desc.template);
+        template_row_spawned(sb->templates, b->desc.template);
     }
-    if (b->auto_pause || b->idle_s)
+    if (b->desc.life.auto_pause || b->desc.life.idle_s)
         sandboxes_idle_look(sb, 0);
     creation_publish(sb, b);
     struct log_line l;
     if (log_start(&l, LOG_LEVEL_INFO, "sandbox created")) {
         log_str(&l, "sandbox", b->id);
         log_str(&l, "tenant", b->tenant->id);
-        log_str(&l, "template", b->template);
+        log_str(&l, "template", b->desc.template);
         log_u64(&l, "ms", clock_boot_ms() - c->sandbox->started_boot_ms);
         log_end(&l);
     }
@@ -329,22 +325,19 @@ static void creation_ask_keeper(struct creation *c)
     keeperc_create(c->sandboxes->peers->keeper, &k, creation_on_keeper_reply, c);
 }
 
-static void creation_set_life(struct creation *c, struct sandbox *b)
+/* Settles what neither the request nor the template said, and what they said both. */
+static void creation_settle(struct creation *c)
 {
-    b->hidden = c->spec.build;
-    b->auto_pause = c->spec.auto_pause;
-    b->auto_pause_files = c->spec.auto_pause_files;
-    b->auto_resume = c->spec.auto_resume;
-    b->idle_s = c->spec.idle_s;
-    b->timeout_s = c->spec.timeout_s;
-    memcpy(b->stack, c->from.stack, sizeof b->stack);
-    memcpy(b->parent, c->parent, sizeof b->parent);
-    b->config = c->from.config;
-    b->mounts = c->mounts;
-    b->nmounts = c->spec.nmounts;
-    b->history = c->spec.history || (!c->spec.no_history && c->from.config && c->from.config->history);
-    c->from.config = NULL;
-    c->mounts = NULL;
+    struct sandbox_desc *d = &c->desc;
+    (void)snprintf(d->template, sizeof d->template, "%s", c->info.name);
+    d->wished = d->hidden && (d->cpu_milli || d->memory);
+    if (!d->parent[0]) { /* a fork has those of its parent */
+        d->cpu_milli = d->wished && d->cpu_milli ? d->cpu_milli : c->info.cpu_milli;
+        d->memory = d->wished && d->memory ? d->memory : c->info.memory;
+        d->disk = c->info.disk;
+    }
+    d->pids = c->sandboxes->config->default_pids;
+    d->history = d->history || (!d->no_history && d->config && d->config->history);
 }
 
 /* Makes the sandbox from the request; its quota is already counted. */
@@ -356,41 +349,25 @@ static void creation_make_sandbox(struct creation *c)
     struct sandbox_own *o = c->sandbox = sandbox_new(sb, c->tenant, id);
     struct sandbox *b = &o->b;
     o->creation = c;
-    o->counted = c->spec.counted;
     b->state = SANDBOX_CREATING;
-    (void)snprintf(b->template, sizeof b->template, "%s", c->from.info.name);
-    if (c->spec.secure)
+    b->desc = c->desc;
+    c->desc = (struct sandbox_desc){0};
+    if (b->desc.secure)
         random_hex(b->token, 20);
-    if (!c->spec.allow_public_traffic)
+    if (!b->desc.allow_public_traffic)
         random_hex(b->traffic_token, 20);
-    b->allow_public_traffic = c->spec.allow_public_traffic;
-    b->allow_internet = c->spec.allow_internet;
-    if (c->mask_host)
-        (void)snprintf(b->mask_host, sizeof b->mask_host, "%s", c->mask_host);
-    memcpy(b->https_ports, c->https_ports, sizeof b->https_ports);
-    b->nhttps_ports = c->spec.nhttps_ports;
-    b->ports = c->spec.ports;
-    b->metadata = c->spec.metadata;
-    b->env = c->spec.env;
-    c->spec.metadata = c->spec.env = (struct strv){0};
     b->started_unix_ms = clock_unix_ms();
-    b->end_unix_ms = b->started_unix_ms + (uint64_t)c->spec.timeout_s * 1000;
+    b->end_unix_ms = b->started_unix_ms + b->desc.timeout_s * 1000ULL;
     o->started_boot_ms = clock_boot_ms();
-    o->end_boot_ms = o->started_boot_ms + (uint64_t)c->spec.timeout_s * 1000;
-    b->wished = c->spec.build && (c->spec.cpu_milli || c->spec.memory);
-    b->cpu_milli = c->from.info.cpu_milli;
-    b->memory = c->from.info.memory;
-    b->disk = c->from.info.disk;
-    b->pids = sb->config->default_pids;
-    creation_set_life(c, b);
+    o->end_boot_ms = o->started_boot_ms + b->desc.timeout_s * 1000ULL;
 }
 
 /* The volumes may have been removed while the create waited for its template. */
 static bool creation_mounts_exist(struct creation *c)
 {
-    for (size_t i = 0; i < c->spec.nmounts && c->failure.status == 0; i++)
-        if (c->sandboxes->mount_exists && !c->sandboxes->mount_exists(c->sandboxes->mount_arg, &c->mounts[i]))
-            creation_refuse(c, 404, 0, NULL, "volume '%s' was removed", c->mounts[i].name);
+    for (size_t i = 0; i < c->desc.nmounts && c->failure.status == 0; i++)
+        if (c->sandboxes->mount_exists && !c->sandboxes->mount_exists(c->sandboxes->mount_arg, &c->desc.mounts[i]))
+            creation_refuse(c, 404, 0, NULL, "volume '%s' was removed", c->desc.mounts[i].name);
     return c->failure.status == 0;
 }
 
@@ -398,17 +375,17 @@ static bool creation_mounts_exist(struct creation *c)
 static bool creation_admit(struct creation *c)
 {
     struct sandboxes *sb = c->sandboxes;
-    struct tenant_need need = {
-        .cpu_milli = c->from.info.cpu_milli, .memory = c->from.info.memory, .disk = c->from.info.disk};
+    const struct sandbox_desc *d = &c->desc;
+    struct tenant_need need = {.cpu_milli = d->cpu_milli, .memory = d->memory, .disk = d->disk};
     struct state_failure full = {0};
     char why[200];
     if (!creation_mounts_exist(c))
         return false;
-    if (c->spec.build && !c->spec.counted)
+    if (d->hidden && !d->counted)
         return true;
     /* It will be paused at its end, so the quota must have a place for one more paused sandbox now. Room for its
      * files is not needed: without it the sandbox will be paused with its memory. */
-    if ((c->spec.auto_pause || c->spec.idle_s) && !state_room_count(sb->stacks, c->tenant, 1, &full)) {
+    if ((d->life.auto_pause || d->life.idle_s) && !state_room_count(sb->stacks, c->tenant, 1, &full)) {
         creation_refuse(c, full.status, 30, full.error_code, "%s", full.text);
         return false;
     }
@@ -427,6 +404,7 @@ static bool creation_admit(struct creation *c)
 void creation_start(struct creation *c)
 {
     struct sandboxes *sb = c->sandboxes;
+    creation_settle(c);
     if (!creation_admit(c)) {
         creation_fail(c);
         return;
@@ -448,7 +426,7 @@ void creation_start(struct creation *c)
     if (c->idem_key)
         idem_add(sb, c->tenant->id, c->idem_key, c->digest, c->sandbox->b.id, idem.created_unix);
     c->timer = loop_timer(sb->loop, CREATE_MS, creation_on_timeout, c);
-    c->row_done = c->spec.build;
+    c->row_done = c->sandbox->b.desc.hidden;
     if (!c->row_done) {
         sb->network->write(sb->networks,
                            &c->sandbox->b); /* before the sandbox's own row, so that every such row has a network */

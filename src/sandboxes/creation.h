@@ -18,20 +18,17 @@ struct creation {
     struct sandboxes *sandboxes;
     struct tenant *tenant;
     struct sandbox_own *sandbox; /* NULL until quotas have admitted it */
-    struct sandbox_spec spec;    /* strings owned */
-    char *template, *mask_host, *idem_key;
-    struct sandbox_source from;
-    char parent[SANDBOX_ID_MAX];
-    struct sandbox_mount *mounts; /* owned; moves to the sandbox when that is made */
+    struct sandbox_desc desc;    /* moves to the sandbox when that is made */
+    struct template_info info;   /* of its template */
+    char *template, *idem_key;   /* as asked for */
     struct start_run *start;
     struct net_doc net; /* document NULL: off */
-    uint32_t https_ports[8];
     char digest[72];
     struct asker *askers;
     uint64_t wait_until;
     loop_id timer;
     bool row_done, bound, at_keeper, over, freeing;
-    bool forked, started;           /* a fork: no template to resolve; the start command has been run */
+    bool started;                   /* the start command has been run */
     bool net_pending;               /* egress has not confirmed the network yet */
     struct sandbox_failure failure; /* status 0: none */
 };

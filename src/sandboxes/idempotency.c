@@ -149,42 +149,44 @@ static void idem_hash_text(struct sha256 *h, const char *s) { sha256_add(h, s ? 
 
 /* Adds nothing if all are defaults, so that digests of earlier versions, which did not have these fields, still
  * match. */
-static void idem_hash_life(struct sha256 *h, const struct sandbox_spec *s)
+static void idem_hash_life(struct sha256 *h, const struct sandbox_desc *d)
 {
-    const uint32_t life[] = {s->auto_pause, s->auto_pause_files, s->auto_resume, s->history | (s->no_history ? 2U : 0U),
-                             s->idle_s,     (uint32_t)s->nmounts};
+    const uint32_t life[] = {d->life.auto_pause,  d->life.auto_pause_files,
+                             d->life.auto_resume, d->history | (d->no_history ? 2U : 0U),
+                             d->life.idle_s,      (uint32_t)d->nmounts};
     static const uint32_t none[ARRAY_LEN(life)];
     if (memcmp(life, none, sizeof life) == 0)
         return;
     sha256_add(h, life, sizeof life);
-    for (size_t i = 0; i < s->nmounts; i++) {
-        idem_hash_text(h, s->mounts[i].volume);
-        idem_hash_text(h, s->mounts[i].place);
+    for (size_t i = 0; i < d->nmounts; i++) {
+        idem_hash_text(h, d->mounts[i].volume);
+        idem_hash_text(h, d->mounts[i].place);
     }
 }
 
 void idem_digest(const struct sandbox_spec *s, char ret[72])
 {
+    const struct sandbox_desc *d = &s->desc;
     struct sha256 h;
     uint8_t digest[SHA256_BYTES];
     sha256_start(&h);
-    idem_hash_text(&h, s->template);
-    idem_hash_text(&h, s->mask_host);
+    idem_hash_text(&h, d->template);
+    idem_hash_text(&h, d->mask_host);
     idem_hash_text(&h, s->net ? s->net->document : NULL);
-    for (size_t i = 0; i < s->metadata.n; i++)
-        idem_hash_text(&h, s->metadata.v[i]);
+    for (size_t i = 0; i < d->metadata.n; i++)
+        idem_hash_text(&h, d->metadata.v[i]);
     idem_hash_text(&h, NULL);
-    for (size_t i = 0; i < s->env.n; i++)
-        idem_hash_text(&h, s->env.v[i]);
+    for (size_t i = 0; i < d->env.n; i++)
+        idem_hash_text(&h, d->env.v[i]);
     idem_hash_text(&h, NULL);
-    const uint32_t numbers[] = {s->timeout_s, s->secure, s->allow_public_traffic, s->allow_internet,
-                                (uint32_t)s->nhttps_ports};
+    const uint32_t numbers[] = {d->timeout_s, d->secure, d->allow_public_traffic, d->allow_internet,
+                                (uint32_t)d->nhttps_ports};
     sha256_add(&h, numbers, sizeof numbers);
-    if (s->nhttps_ports)
-        sha256_add(&h, s->https_ports, s->nhttps_ports * sizeof *s->https_ports);
-    for (size_t i = 0; i < s->ports.n; i++)
-        sha256_add(&h, &s->ports.v[i], sizeof s->ports.v[i]);
-    idem_hash_life(&h, s);
+    if (d->nhttps_ports)
+        sha256_add(&h, d->https_ports, d->nhttps_ports * sizeof *d->https_ports);
+    for (size_t i = 0; i < d->ports.n; i++)
+        sha256_add(&h, &d->ports.v[i], sizeof d->ports.v[i]);
+    idem_hash_life(&h, d);
     sha256_end(&h, digest);
     for (size_t i = 0; i < sizeof digest; i++)
         (void)snprintf(ret + 2 * i, 3, "%02x", digest[i]);

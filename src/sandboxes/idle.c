@@ -81,9 +81,9 @@ static uint64_t idle_due_in(struct sandboxes *sb, const struct sandbox *b, bool 
 {
     const struct sandbox_own *o = (const struct sandbox_own *)b;
     uint64_t now = loop_now(sb->loop), due = UINT64_MAX;
-    if (b->idle_s && b->users == 0)
-        due = idle_ms_until(b->used_ms + b->idle_s * 1000ULL, now);
-    if (b->auto_pause) {
+    if (b->desc.life.idle_s && b->users == 0)
+        due = idle_ms_until(b->used_ms + b->desc.life.idle_s * 1000ULL, now);
+    if (b->desc.life.auto_pause) {
         uint64_t end = idle_ms_until(o->end_boot_ms, clock_boot_ms());
         *at_end = end <= due;
         due = end < due ? end : due;
@@ -101,7 +101,7 @@ static void idle_look(void *arg)
     bool at_end = false, any = false;
     sb->idle_timer = 0;
     for (struct sandbox *b; (b = map_next(&sb->by_id, &at));) {
-        if (b->state != SANDBOX_RUNNING || sandbox_own(b)->unsure || !(b->auto_pause || b->idle_s))
+        if (b->state != SANDBOX_RUNNING || sandbox_own(b)->unsure || !(b->desc.life.auto_pause || b->desc.life.idle_s))
             continue;
         any = true;
         uint64_t in = idle_due_in(sb, b, &at_end);
@@ -114,7 +114,7 @@ static void idle_look(void *arg)
         struct sandbox *b = map_get(&sb->by_id, due.v[i]);
         at_end = false;
         if (b && b->state == SANDBOX_RUNNING && idle_due_in(sb, b, &at_end) == 0)
-            idle_pause(sb, b, !b->auto_pause_files, at_end, false);
+            idle_pause(sb, b, !b->desc.life.auto_pause_files, at_end, false);
     }
     strv_done(&due);
     if (any)
@@ -147,8 +147,8 @@ void sandbox_unused(struct sandboxes *sb, const char *id)
     if (b->users)
         b->users--;
     b->used_ms = loop_now(sb->loop);
-    if (b->idle_s && b->users == 0)
-        sandboxes_idle_look(sb, b->idle_s * 1000ULL);
+    if (b->desc.life.idle_s && b->users == 0)
+        sandboxes_idle_look(sb, b->desc.life.idle_s * 1000ULL);
 }
 
 /* --- changing the settings ---------------------------------------------------------------------------------------- */
@@ -189,18 +189,10 @@ static void life_on_deadline_set(void *arg, const struct keeper_reply *r)
 
 static void life_same_deadline(void *arg) { life_on_deadline_set(arg, &(struct keeper_reply){0}); }
 
-struct sandbox_life sandbox_life(const struct sandbox *b)
-{
-    return (struct sandbox_life){.auto_pause = b->auto_pause,
-                                 .auto_pause_files = b->auto_pause_files,
-                                 .auto_resume = b->auto_resume,
-                                 .idle_s = b->idle_s};
-}
-
 bool sandbox_life_room(struct sandboxes *sb, const struct sandbox *b, const struct sandbox_life *life,
                        struct state_failure *ret)
 {
-    bool kept = life->auto_pause || life->idle_s, was = b->auto_pause || b->idle_s;
+    bool kept = life->auto_pause || life->idle_s, was = b->desc.life.auto_pause || b->desc.life.idle_s;
     return !kept || was || state_room_count(sb->stacks, b->tenant, sandbox_is_paused(b) ? 0 : 1, ret);
 }
 
@@ -208,13 +200,10 @@ void sandbox_set_life(struct sandboxes *sb, struct sandbox *b, const struct sand
                       void *arg)
 {
     struct life_call *l = xcalloc(1, sizeof *l);
-    bool same = b->auto_pause == life->auto_pause;
+    bool same = b->desc.life.auto_pause == life->auto_pause;
     *l = (struct life_call){.sandboxes = sb, .done = done, .arg = arg};
     memcpy(l->id, b->id, sizeof l->id);
-    b->auto_pause = life->auto_pause;
-    b->auto_pause_files = life->auto_pause_files;
-    b->auto_resume = life->auto_resume;
-    b->idle_s = life->idle_s;
+    b->desc.life = *life;
     b->used_ms = loop_now(sb->loop);
     if (!same && sandbox_own(b)->change)
         sandbox_own(b)->change->life_changed = true;

@@ -99,7 +99,7 @@ static void meet_alive(struct sandboxes *sb, const struct keeper_item *item)
         keeperc_resume(sb->peers->keeper, item->id, meet_on_corrected, NULL);
     }
     if (o->b.state == SANDBOX_RUNNING && item->deadline_ms > clock_boot_ms() + SANDBOX_FAR_S * 500ULL) {
-        if (!o->b.auto_pause) /* an unfinished pause or resume left keeper's far deadline */
+        if (!o->b.desc.life.auto_pause) /* an unfinished pause or resume left keeper's far deadline */
             keeperc_deadline(sb->peers->keeper, item->id, sandbox_deadline(&o->b), meet_on_corrected, NULL);
     } else if (o->b.state == SANDBOX_RUNNING && item->deadline_ms) {
         /* keeper's deadline is the one that counts. */

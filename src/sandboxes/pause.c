@@ -233,7 +233,7 @@ void sandbox_publish(struct sandboxes *sb, const struct sandbox *b, const char *
         json_u64(&j, "bytes", b->state_bytes);
     json_u64(&j, "ms", loop_now(sb->loop) - c->begun_ms);
     json_end_obj(&j);
-    if (!b->hidden)
+    if (!b->desc.hidden)
         events_publish(sb->events, b->id, b->tenant->id, type, buf_str(&text));
     struct log_line l;
     if (log_start(&l, LOG_LEVEL_INFO, "sandbox changed")) {
@@ -300,7 +300,7 @@ static void pause_on_killed(void *arg, const struct keeper_reply *r)
     sandbox_count_stored(sb, &o->b, true);
     state_release(sb->stacks, c->stack);
     c->held = false;
-    if (strcmp(c->before, o->b.stack) != 0)
+    if (strcmp(c->before, o->b.desc.stack) != 0)
         state_drop(sb->stacks, c->before);
     sandbox_publish(sb, &o->b, "paused", c);
     sandbox_change_over(c, SANDBOX_STORED);
@@ -313,7 +313,7 @@ static void pause_on_stored_row(void *arg, const struct err *err)
         return;
     struct sandbox *b = &c->sandbox->b;
     if (err) {
-        memcpy(b->stack, c->before, sizeof b->stack);
+        memcpy(b->desc.stack, c->before, sizeof b->desc.stack);
         b->state_bytes = c->bytes_before;
         c->sandbox->row_state = c->kind == CHANGE_UNLOAD ? DB_SANDBOX_FROZEN : DB_SANDBOX_RUNNING;
         state_fail_write(&c->failure, err, "the node cannot record the pause");
@@ -335,9 +335,9 @@ static void pause_on_captured(void *arg, const struct layers_reply *r)
         pause_give_up(c);
         return;
     }
-    memcpy(c->before, b->stack, sizeof c->before);
+    memcpy(c->before, b->desc.stack, sizeof c->before);
     c->bytes_before = b->state_bytes;
-    memcpy(b->stack, c->stack, sizeof b->stack);
+    memcpy(b->desc.stack, c->stack, sizeof b->desc.stack);
     b->state_bytes = r->bytes;
     c->pending++;
     sandbox_write_as(c->sandboxes, b, DB_SANDBOX_STORED, pause_on_stored_row, c);
@@ -419,7 +419,7 @@ static bool pause_may_start(struct sandboxes *sb, struct sandbox *b, bool memory
         state_fail(why, 503, "the sandbox is just being resumed; try again");
     else if (b->busy)
         state_fail(why, 503, "%s of the sandbox is under way; try again", b->busy);
-    else if (!memory && strcmp(b->template, TEMPLATE_HOST) == 0)
+    else if (!memory && strcmp(b->desc.template, TEMPLATE_HOST) == 0)
         state_fail(why, 400,
                    "a sandbox of the template '" TEMPLATE_HOST
                    "' has no files of its own that could be kept; pause it with its memory");
@@ -470,7 +470,7 @@ void sandbox_unload(struct sandboxes *sb, struct sandbox *b, sandbox_paused *don
         state_fail(&why, 409, "the sandbox is not paused in memory");
     else if (b->busy)
         state_fail(&why, 503, "%s of the sandbox is under way; try again", b->busy);
-    else if (strcmp(b->template, TEMPLATE_HOST) == 0)
+    else if (strcmp(b->desc.template, TEMPLATE_HOST) == 0)
         state_fail(&why, 400, "a sandbox of the template '" TEMPLATE_HOST "' has no files of its own");
     else
         (void)state_room(sb->stacks, b->tenant, 0, STATE_SOME,

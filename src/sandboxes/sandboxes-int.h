@@ -71,7 +71,6 @@ struct sandbox_own {
     uint64_t pause_retry_ms; /* loop time: an automatic pause failed; the next try is not earlier */
     uint64_t pause_wait_ms;  /* back-off after its files did not fit, for the next failure; 0: none */
     const char *why;         /* reason of a kill; static */
-    bool counted;            /* hidden, but in the tenant's quota */
 };
 
 /* An idempotency key: tenant and key as one text, "tenant/key" (a tenant's id has no slash). */
@@ -144,6 +143,13 @@ void sandbox_end(struct sandboxes *sb, struct sandbox_own *o, const char *type, 
 /* Frees a sandbox that never ran and deletes its row, without an event and without callbacks. */
 void sandbox_discard(struct sandboxes *sb, struct sandbox_own *o);
 
+/* desc.c */
+void sandbox_desc_set_config(struct sandbox_desc *d, struct template_config *config); /* takes it; NULL: none */
+/* The row of a sandbox; it borrows from b and from `texts`, to which this appends. */
+void sandbox_row_encode(const struct sandbox *b, uint32_t state, struct strv *texts, struct db_sandbox *ret);
+/* Fills a fresh sandbox from its row, but for id, tenant and state. Rows of all earlier versions are readable. */
+void sandbox_row_decode(const struct db_sandbox *row, struct sandbox *b);
+
 /* create.c: frees without answering, at the end of the process. */
 void creation_drop(struct creation *c);
 /* creation_killed(): its sandbox was killed before it was ready. creation_go_on(): the kill failed, the creation
@@ -152,16 +158,10 @@ void creation_killed(struct creation *c);
 void creation_go_on(struct creation *c);
 
 /* spawn.c */
-struct sandbox_source {
-    struct template_info info;
-    char stack[STACK_ID_MAX];       /* "": a directory of the templates */
-    struct template_config *config; /* owned; NULL: none */
-};
-/* Finds a row that the tenant may use, else a directory; for a build also a stack by its id. False: there is none. */
-bool sandbox_source_find(struct sandboxes *sb, const struct tenant *who, const char *name, bool build,
-                         struct sandbox_source *ret);
-void sandbox_source_fork(const struct sandbox *from, const char *stack, struct sandbox_source *ret);
-void sandbox_source_done(struct sandbox_source *s);
+/* Settles what the description's template decides, as far as it is known: stack, config, image. Finds a row that the
+ * tenant may use, else a directory; with d->hidden also a stack by its id. False: there is none. */
+bool sandbox_source_find(struct sandboxes *sb, const struct tenant *who, struct sandbox_desc *d,
+                         struct template_info *ret);
 /* The request to keeper; the binding for init, which borrows from env: sandbox_binding() appends the environment
  * there. */
 void sandbox_keeper_request(struct sandboxes *sb, const struct sandbox *b, struct keeper_create *ret);

@@ -43,7 +43,7 @@ struct sandbox_own *sandbox_new(struct sandboxes *sb, struct tenant *t, const ch
 
 struct tenant_need sandbox_need(const struct sandbox *b)
 {
-    return (struct tenant_need){.cpu_milli = b->cpu_milli, .memory = b->memory, .disk = b->disk};
+    return (struct tenant_need){.cpu_milli = b->desc.cpu_milli, .memory = b->desc.memory, .disk = b->desc.disk};
 }
 
 struct sandbox *sandbox_find(struct sandboxes *sb, const char *id)
@@ -57,7 +57,7 @@ struct sandbox *sandbox_lookup(struct sandboxes *sb, const char *id) { return ma
 struct sandbox *sandbox_of(struct sandboxes *sb, const struct principal *p, const char *id)
 {
     struct sandbox *b = sandbox_find(sb, id);
-    return b && b->tenant == p->tenant && sandbox_is_there(b) && !b->hidden ? b : NULL;
+    return b && b->tenant == p->tenant && sandbox_is_there(b) && !b->desc.hidden ? b : NULL;
 }
 
 size_t sandboxes_count(const struct sandboxes *sb) { return sb->by_id.n - sb->nstored; }
@@ -83,55 +83,12 @@ void sandboxes_on_pause(struct sandboxes *sb, sandbox_pausing_fn *fn, void *arg)
     sb->pauses[sb->npauses++] = (struct pause_fn){fn, arg};
 }
 
-static uint32_t sandbox_row_flags(const struct sandbox *b)
-{
-    return (b->allow_public_traffic ? DB_SANDBOX_PUBLIC : 0U) | (b->allow_internet ? DB_SANDBOX_INTERNET : 0U) |
-           (b->auto_pause ? DB_SANDBOX_AUTO_PAUSE : 0U) | (b->auto_pause_files ? DB_SANDBOX_AUTO_PAUSE_FILES : 0U) |
-           (b->auto_resume ? DB_SANDBOX_AUTO_RESUME : 0U) | (b->history ? DB_SANDBOX_HISTORY : 0U);
-}
-
 static void sandbox_write_row(struct sandboxes *sb, const struct sandbox *b, uint32_t state, const struct db_idem *idem,
                               db_done *done, void *arg)
 {
-    _cleanup_free_ char *config = b->config ? template_config_json(b->config) : NULL;
-    struct db_sandbox row = {.id = b->id,
-                             .tenant = b->tenant->id,
-                             .template = b->template,
-                             .token = b->token,
-                             .traffic_token = b->traffic_token,
-                             .mask_host = b->mask_host,
-                             .tier = b->tier,
-                             .degraded = b->degraded,
-                             .state = state,
-                             .flags = sandbox_row_flags(b),
-                             .nhttps_ports = b->nhttps_ports,
-                             .nports = b->ports.n,
-                             .links = b->ports.links,
-                             .metadata = b->metadata,
-                             .env = b->env,
-                             .started_unix_ms = b->started_unix_ms,
-                             .end_unix_ms = b->end_unix_ms,
-                             .cpu_milli = b->cpu_milli,
-                             .pids = b->pids,
-                             .memory = b->memory,
-                             .disk = b->disk,
-                             .stack = b->stack,
-                             .parent = b->parent,
-                             .idle_s = b->idle_s,
-                             .timeout_s = b->timeout_s,
-                             .nmounts = b->nmounts,
-                             .config = config,
-                             .state_bytes = b->state_bytes};
-    _Static_assert((int)DB_VOLUMES_MAX == (int)SANDBOX_MOUNTS_MAX, "all of them fit");
-    for (size_t i = 0; i < b->nmounts; i++)
-        row.mounts[i] = (struct db_mount){.volume = b->mounts[i].volume,
-                                          .name = b->mounts[i].name,
-                                          .place = b->mounts[i].place,
-                                          .flags = b->mounts[i].flags};
-    _Static_assert(sizeof row.https_ports == sizeof b->https_ports, "copied as a whole");
-    _Static_assert(sizeof row.ports == sizeof b->ports.v, "copied as a whole");
-    memcpy(row.https_ports, b->https_ports, sizeof row.https_ports);
-    memcpy(row.ports, b->ports.v, sizeof row.ports);
+    _cleanup_strv_ struct strv texts = {0};
+    struct db_sandbox row;
+    sandbox_row_encode(b, state, &texts, &row);
     db_sandbox_put(sb->db, &row, idem, done, arg);
 }
 
@@ -153,7 +110,7 @@ void sandbox_write_as(struct sandboxes *sb, struct sandbox *b, uint32_t state, d
 uint64_t sandbox_deadline(const struct sandbox *b)
 {
     const struct sandbox_own *o = (const struct sandbox_own *)b;
-    return b->auto_pause ? clock_boot_ms() + SANDBOX_FAR_S * 1000ULL : o->end_boot_ms;
+    return b->desc.life.auto_pause ? clock_boot_ms() + SANDBOX_FAR_S * 1000ULL : o->end_boot_ms;
 }
 
 /* --- ends --------------------------------------------------------------------------------------------------------- */
@@ -161,12 +118,7 @@ uint64_t sandbox_deadline(const struct sandbox *b)
 static void sandbox_free(void *arg)
 {
     struct sandbox_own *o = arg;
-    strv_done(&o->b.metadata);
-    strv_done(&o->b.env);
-    if (o->b.config)
-        template_config_done(o->b.config);
-    free(o->b.config);
-    free(o->b.mounts);
+    sandbox_desc_done(&o->b.desc);
     if (o->sandboxes->network)
         o->sandboxes->network->detach(&o->b);
     metrics_forget(&o->b);
@@ -190,7 +142,7 @@ static void sandbox_publish_end(struct sandboxes *sb, const struct sandbox *b, c
 {
     _cleanup_buf_ struct buf text = {0};
     struct json j;
-    if (b->hidden)
+    if (b->desc.hidden)
         return;
     json_start(&j, &text);
     json_obj(&j, NULL);
@@ -226,12 +178,12 @@ static void sandbox_take_out(struct sandboxes *sb, struct sandbox_own *o, bool r
     (void)map_del(&sb->by_id, o->b.id);
     if (o->stored)
         sandbox_count_stored(sb, &o->b, false);
-    else if (!o->b.hidden || o->counted)
+    else if (!o->b.desc.hidden || o->b.desc.counted)
         tenant_give_back(sb->tenants, o->b.tenant, &need, ran);
     o->b.state = SANDBOX_KILLING;
-    if (!o->b.hidden)
+    if (!o->b.desc.hidden)
         db_sandbox_del(sb->db, o->b.id, sandbox_on_row_written, NULL);
-    state_drop(sb->stacks, o->b.stack);
+    state_drop(sb->stacks, o->b.desc.stack);
     links_gone(sb->peers->links, o->b.id);
     sb->network->gone(sb->networks, &o->b);
     loop_defer(sb->loop, sandbox_free, o);
@@ -351,10 +303,10 @@ static void timeout_on_deadline_set(void *arg, const struct keeper_reply *r)
     if (ok) {
         char text[64];
         b->end_unix_ms = t->end_unix_ms;
-        b->timeout_s = t->seconds;
+        b->desc.timeout_s = (uint32_t)t->seconds;
         sandbox_own(b)->end_boot_ms = t->end_boot_ms;
         db_sandbox_end_at(sb->db, b->id, b->end_unix_ms, sandbox_on_row_written, NULL);
-        if (b->auto_pause)
+        if (b->desc.life.auto_pause)
             sandboxes_idle_look(sb, t->seconds * 1000);
         (void)snprintf(text, sizeof text, "{\"ends_unix_ms\":%llu}", (unsigned long long)b->end_unix_ms);
         events_publish(sb->events, b->id, b->tenant->id, "timeout_changed", text);
@@ -378,7 +330,7 @@ static void timeout_set_own(void *arg)
 {
     struct timeout_call *t = arg;
     const struct sandbox *b = map_get(&t->sandboxes->by_id, t->id);
-    if (b && !b->auto_pause)
+    if (b && !b->desc.life.auto_pause)
         keeperc_deadline(t->sandboxes->peers->keeper, t->id, t->end_boot_ms, timeout_on_deadline_set, t);
     else
         timeout_on_deadline_set(t, &(struct keeper_reply){0});
@@ -400,7 +352,7 @@ void sandbox_set_timeout(struct sandboxes *sb, struct sandbox *b, uint64_t secon
     t->ok = b->state == SANDBOX_RUNNING;
     if (!t->ok || (extend_only && t->end_boot_ms <= sandbox_own(b)->end_boot_ms))
         loop_defer(sb->loop, timeout_finish, t);
-    else if (b->auto_pause)
+    else if (b->desc.life.auto_pause)
         loop_defer(sb->loop, timeout_set_own, t);
     else
         keeperc_deadline(sb->peers->keeper, b->id, t->end_boot_ms, timeout_on_deadline_set, t);
@@ -427,8 +379,8 @@ void sandbox_set_ports(struct sandboxes *sb, struct sandbox *b, const struct san
 {
     struct ports_call *p = xcalloc(1, sizeof *p);
     *p = (struct ports_call){.done = done, .arg = arg};
-    b->ports = *ports;
-    b->allow_public_traffic = public_traffic;
+    b->desc.ports = *ports;
+    b->desc.allow_public_traffic = public_traffic;
     if (!public_traffic && !b->traffic_token[0])
         random_hex(b->traffic_token, 20);
     sandbox_write(sb, b, NULL, ports_on_row_stored, p);
@@ -436,55 +388,10 @@ void sandbox_set_ports(struct sandboxes *sb, struct sandbox *b, const struct san
 
 /* --- loading ------------------------------------------------------------------------------------------------------ */
 
-static void sandbox_load_config(struct sandbox *b, const char *json)
-{
-    struct err err;
-    if (!*json)
-        return;
-    b->config = xcalloc(1, sizeof *b->config);
-    if (template_config_parse(json, b->config, &err) < 0)
-        log_text(LOG_LEVEL_ERROR, "sandbox %s: %s; it is resumed as one without", b->id, err.msg);
-}
-
-static void sandbox_load_life(struct sandbox *b, const struct db_sandbox *row)
-{
-    b->auto_pause = row->flags & DB_SANDBOX_AUTO_PAUSE;
-    b->auto_pause_files = row->flags & DB_SANDBOX_AUTO_PAUSE_FILES;
-    b->auto_resume = row->flags & DB_SANDBOX_AUTO_RESUME;
-    b->history = row->flags & DB_SANDBOX_HISTORY;
-    b->idle_s = row->idle_s;
-    b->timeout_s = row->timeout_s;
-    b->state_bytes = row->state_bytes;
-    (void)snprintf(b->stack, sizeof b->stack, "%s", row->stack);
-    (void)snprintf(b->parent, sizeof b->parent, "%s", row->parent);
-    sandbox_load_config(b, row->config);
-    b->nmounts = row->nmounts;
-    b->mounts = row->nmounts ? xcalloc(row->nmounts, sizeof *b->mounts) : NULL;
-    for (size_t i = 0; i < row->nmounts; i++) {
-        (void)snprintf(b->mounts[i].volume, sizeof b->mounts[i].volume, "%s", row->mounts[i].volume);
-        (void)snprintf(b->mounts[i].name, sizeof b->mounts[i].name, "%s", row->mounts[i].name);
-        (void)snprintf(b->mounts[i].place, sizeof b->mounts[i].place, "%s", row->mounts[i].place);
-        b->mounts[i].flags = row->mounts[i].flags;
-    }
-}
-
-static void sandbox_load_ports(struct sandbox *b, const struct db_sandbox *row)
-{
-    b->allow_public_traffic = row->flags & DB_SANDBOX_PUBLIC;
-    b->allow_internet = row->flags & DB_SANDBOX_INTERNET;
-    memcpy(b->https_ports, row->https_ports, sizeof b->https_ports);
-    b->nhttps_ports = row->nhttps_ports;
-    memcpy(b->ports.v, row->ports, sizeof b->ports.v);
-    b->ports.n = row->nports;
-    b->ports.links = row->links;
-}
-
-static void sandbox_load_times(struct sandbox_own *o, const struct db_sandbox *row)
+static void sandbox_load_times(struct sandbox_own *o)
 {
     struct sandbox *b = &o->b;
     uint64_t now = clock_unix_ms(), boot = clock_boot_ms();
-    b->started_unix_ms = row->started_unix_ms;
-    b->end_unix_ms = row->end_unix_ms;
     o->started_boot_ms =
         boot - (now > b->started_unix_ms && now - b->started_unix_ms < boot ? now - b->started_unix_ms : 0);
     o->end_boot_ms = boot + (b->end_unix_ms > now ? b->end_unix_ms - now : 0); /* until keeper says it */
@@ -519,23 +426,8 @@ static void sandbox_load(void *arg, const struct db_sandbox *row)
     b->state = row->state == DB_SANDBOX_FROZEN   ? SANDBOX_FROZEN
                : row->state == DB_SANDBOX_STORED ? SANDBOX_STORED
                                                  : SANDBOX_RUNNING;
-    (void)snprintf(b->template, sizeof b->template, "%s", row->template);
-    (void)snprintf(b->token, sizeof b->token, "%s", row->token);
-    (void)snprintf(b->traffic_token, sizeof b->traffic_token, "%s", row->traffic_token);
-    (void)snprintf(b->mask_host, sizeof b->mask_host, "%s", row->mask_host);
-    (void)snprintf(b->tier, sizeof b->tier, "%s", row->tier);
-    (void)snprintf(b->degraded, sizeof b->degraded, "%s", row->degraded);
-    sandbox_load_ports(b, row);
-    for (size_t i = 0; i < row->metadata.n; i++)
-        strv_add(&b->metadata, row->metadata.v[i]);
-    for (size_t i = 0; i < row->env.n; i++)
-        strv_add(&b->env, row->env.v[i]);
-    sandbox_load_times(o, row);
-    b->cpu_milli = row->cpu_milli;
-    b->pids = row->pids;
-    b->memory = row->memory;
-    b->disk = row->disk;
-    sandbox_load_life(b, row);
+    sandbox_row_decode(row, b);
+    sandbox_load_times(o);
     struct tenant_need need = sandbox_need(b);
     if (b->state == SANDBOX_STORED) {
         sandbox_count_stored(sb, b, true);
@@ -550,7 +442,7 @@ static void sandbox_each_use(void *ctx, stack_use_fn *fn, void *arg)
     struct sandboxes *sb = ctx;
     size_t at = 0;
     for (const struct sandbox *b; (b = map_next(&sb->by_id, &at));)
-        fn(arg, &(struct stack_use){.stack = b->stack,
+        fn(arg, &(struct stack_use){.stack = b->desc.stack,
                                     .bytes = b->state_bytes,
                                     .tenant = b->tenant,
                                     .kept = sandbox_is_paused(b),

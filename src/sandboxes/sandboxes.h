@@ -9,12 +9,11 @@
 #ifndef HUTCH_SANDBOXES_SANDBOXES_H
 #define HUTCH_SANDBOXES_SANDBOXES_H
 
-#include "base/strv.h"
-#include "keeper/place.h"
 #include "peers/egressc.h"
 #include "peers/keeperc.h"
 #include "peers/link.h"
 #include "peers/peers.h"
+#include "sandboxes/desc.h"
 #include "sandboxes/events.h"
 #include "templates/templates.h"
 #include "tenants/tenants.h"
@@ -35,65 +34,16 @@ enum sandbox_state {
     SANDBOX_RESUMING
 };
 
-/* A volume that is mounted in the sandbox. */
-enum { SANDBOX_MOUNTS_MAX = KEEPER_VOLUMES_MAX, SANDBOX_MOUNT_NAME_MAX = 128 };
-struct sandbox_mount {
-    char volume[KEEPER_ID_MAX];        /* "vol-..." or "host-..." */
-    char name[SANDBOX_MOUNT_NAME_MAX]; /* the tenant's name for it */
-    char place[KEEPER_PLACE_MAX];
-    uint32_t flags; /* KEEPER_VOLUME_* */
-};
-
-/* Settings of single ports. Ports that are not listed have those of the sandbox. */
-enum { SANDBOX_PORTS_MAX = 32 };
-enum {
-    SANDBOX_PORT_PUBLIC = 1,    /* open without a token, although the sandbox is private */
-    SANDBOX_PORT_LOCALHOST = 2, /* the service sees the Host localhost:PORT, not the visitor's */
-};
-struct sandbox_port {
-    uint32_t port, flags;
-};
-struct sandbox_ports {
-    struct sandbox_port v[SANDBOX_PORTS_MAX];
-    size_t n;
-    uint64_t links; /* generation of links and cookies; those of earlier generations are refused */
-};
-
 struct sandbox {
     char id[SANDBOX_ID_MAX];
     struct tenant *tenant;
     enum sandbox_state state;
-    char template[72];      /* resolved: "base", "host", or the id of a row */
-    char token[64];         /* envd access token; "" if the sandbox is not secured (v1 without secure) */
-    char traffic_token[64]; /* "" unless allow_public_traffic is false */
-    bool allow_public_traffic;
-    bool hidden;             /* of a build: see sandbox_spec.build */
-    bool allow_internet;     /* as requested through E2B's API */
-    char mask_host[256];     /* Host sent to services inside; "" = as the client sent it */
-    uint32_t https_ports[8]; /* services that speak TLS themselves */
-    size_t nhttps_ports;
-    struct sandbox_ports ports;
-    struct strv metadata;                  /* k, v, k, v ... */
-    struct strv env;                       /* "K=V" */
+    struct sandbox_desc desc;
+    char token[64];                        /* envd access token; "" if the sandbox is not secured */
+    char traffic_token[64];                /* "" unless desc.allow_public_traffic is or was false */
     uint64_t started_unix_ms, end_unix_ms; /* by the wall clock as it was when they were set; see sandbox_end_unix_ms */
-    uint32_t cpu_milli, pids;
-    uint64_t memory, disk;
-    bool wished; /* cpu_milli and memory are a build's wishes */
-    char tier[16], degraded[200];
-    /* pauses, and what a pause keeps */
-    bool auto_pause;       /* at its end it is paused, not killed */
-    bool auto_pause_files; /* automatic pauses keep the files only, not the memory */
-    bool auto_resume;      /* traffic resumes it */
-    bool history;          /* every exec opens a generation */
-    uint32_t idle_s;       /* paused after so long without traffic; 0: never */
-    uint64_t timeout_s;    /* the last one requested */
-    char stack
-        [STACK_ID_MAX]; /* the stack it was made from; STORED: the stack of its files; "": a template's directory */
-    char parent[SANDBOX_ID_MAX];    /* of a fork, or "" */
-    uint64_t state_bytes;           /* STORED: size of its own layer */
-    struct template_config *config; /* owned; NULL: none */
-    struct sandbox_mount *mounts;   /* owned */
-    size_t nmounts;
+    char degraded[200];                    /* what keeper could not enforce */
+    uint64_t state_bytes;                  /* STORED: size of its own layer */
     /* operation on all of its files (capture, apply) that is under way; NULL: none. See sandbox_begin() */
     const char *busy;
     bool busy_waits;         /* busy, but waits for its next try: the sandbox may be resumed */
@@ -105,34 +55,11 @@ struct sandbox {
     void *procs;             /* e2b: per-sandbox state of the dialect (watchers) */
 };
 
+/* What a create asks for. Borrowed: sandbox_create() copies it. */
 struct sandbox_spec {
-    const char *template;
-    uint32_t timeout_s;
-    struct strv metadata, env;
-    bool secure, allow_public_traffic, allow_internet;
-    const char *mask_host;
-    const uint32_t *https_ports;
-    size_t nhttps_ports;
-    struct sandbox_ports ports;
-    const struct net_doc *net;   /* borrowed; NULL: off */
+    struct sandbox_desc desc;
+    const struct net_doc *net;   /* NULL: off */
     const char *idempotency_key; /* NULL: none. The same key and tenant again gives the same sandbox (for 24 h) */
-    /* A sandbox of a template build (builds.h): it has no row (a restart of front ends it), no quota and no events, is
-     * in no list, has our tools at /.hutch, and runs commands as root unless they name a user. `template` may be the
-     * id of a stack. */
-    bool build;
-    bool counted; /* with `build`: it counts in the quotas of sandboxes nevertheless */
-    /* with `build`: wishes; a host that cannot enforce them drops them and reports that; 0: default */
-    uint32_t cpu_milli;
-    uint64_t memory;
-    bool auto_pause, auto_pause_files, auto_resume, history;
-    bool no_history; /* overrides the template's setting */
-    uint32_t idle_s;
-    const struct sandbox_mount *mounts; /* borrowed */
-    size_t nmounts;
-    /* A fork: template, limits, configuration and history come from this sandbox (borrowed for the call), the files
-     * from the stack. */
-    const struct sandbox *parent;
-    const char *stack;
 };
 
 /* What a failed create answers with. */
@@ -215,12 +142,6 @@ void sandbox_set_timeout(struct sandboxes *sb, struct sandbox *b, uint64_t secon
 void sandbox_set_ports(struct sandboxes *sb, struct sandbox *b, const struct sandbox_ports *ports, bool public_traffic,
                        sandbox_done *done, void *arg);
 
-/* Automatic pauses and resumes. */
-struct sandbox_life {
-    bool auto_pause, auto_pause_files, auto_resume;
-    uint32_t idle_s;
-};
-struct sandbox_life sandbox_life(const struct sandbox *b);
 /* done when it is stored and in force. */
 void sandbox_set_life(struct sandboxes *sb, struct sandbox *b, const struct sandbox_life *life, sandbox_done *done,
                       void *arg);

@@ -175,7 +175,7 @@ static void session_on_ended(void *arg, const struct exec_end *end)
 static char *session_command_text(const struct session *s, const struct session_spec *spec)
 {
     const struct sandbox *b = spec->recorded ? sandbox_lookup(s->sandboxes, s->id) : NULL;
-    if (!b || !(b->history || spec->generation) || !s->sandboxes->make_generation)
+    if (!b || !(b->desc.history || spec->generation) || !s->sandboxes->make_generation)
         return NULL;
     _cleanup_buf_ struct buf text = {0};
     buf_adds(&text, spec->exec.cmd);

@@ -203,8 +203,8 @@ struct start_run *start_command(struct sandboxes *sb, const struct sandbox *b, s
     struct start_run *s = xcalloc(1, sizeof *s);
     s->sandboxes = sb;
     memcpy(s->id, b->id, sizeof s->id);
-    s->start = b->config->start ? xstrdup(b->config->start) : NULL;
-    s->ready = b->config->ready ? xstrdup(b->config->ready) : NULL;
+    s->start = b->desc.config->start ? xstrdup(b->desc.config->start) : NULL;
+    s->ready = b->desc.config->ready ? xstrdup(b->desc.config->ready) : NULL;
     s->done = done;
     s->arg = arg;
     s->begun = loop_now(sb->loop);

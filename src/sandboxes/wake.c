@@ -21,7 +21,7 @@ static void resume_set_end(struct sandbox_change *c, uint64_t timeout_s)
 {
     const struct sandboxes *sb = c->sandboxes;
     const struct sandbox *b = &c->sandbox->b;
-    uint64_t s = timeout_s ? timeout_s : b->timeout_s ? b->timeout_s : sb->config->default_timeout_s;
+    uint64_t s = timeout_s ? timeout_s : b->desc.timeout_s ? b->desc.timeout_s : sb->config->default_timeout_s;
     if (s > sb->config->max_timeout_s)
         s = sb->config->max_timeout_s;
     if (b->tenant->quota.max_timeout_s && s > b->tenant->quota.max_timeout_s)
@@ -35,7 +35,7 @@ static void resume_apply_end(struct sandbox_change *c)
 {
     c->sandbox->b.end_unix_ms = c->end_unix_ms;
     c->sandbox->end_boot_ms = c->end_boot_ms;
-    c->sandbox->b.timeout_s = c->timeout_s;
+    c->sandbox->b.desc.timeout_s = (uint32_t)c->timeout_s;
 }
 
 /* --- from memory -------------------------------------------------------------------------------------------------- */
@@ -165,7 +165,7 @@ static void restore_maybe_start_command(struct sandbox_change *c)
     const struct sandbox *b = &c->sandbox->b;
     if (c->undoing || !c->bound || !c->net_done)
         return;
-    if (b->config && (b->config->start || b->config->ready)) {
+    if (b->desc.config && (b->desc.config->start || b->desc.config->ready)) {
         sandbox_change_longer(c, START_READY_S * 1000ULL);
         c->start = start_command(c->sandboxes, b, restore_on_started, c);
     } else
@@ -381,7 +381,7 @@ void sandbox_awake(struct sandboxes *sb, struct sandbox *b, bool traffic, sandbo
         done(arg, NULL);
         return;
     }
-    if (traffic && !b->auto_resume && b->state != SANDBOX_RESUMING) {
+    if (traffic && !b->desc.life.auto_resume && b->state != SANDBOX_RESUMING) {
         state_fail(&why, 502, "the sandbox is paused and is not woken by traffic");
         sandbox_refuse(sb, &why, done, arg);
         return;

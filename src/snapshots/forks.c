@@ -66,29 +66,15 @@ static void fork_begin_child(struct fork_job *j, const struct sandbox *p)
 {
     struct fork_one *one = xcalloc(1, sizeof *one);
     *one = (struct fork_one){.job = j, .index = j->next++};
-    struct sandbox_spec spec = {.template = p->template,
-                                .timeout_s = j->timeout_s,
-                                .metadata = p->metadata,
-                                .env = p->env,
-                                .secure = p->token[0],
-                                .allow_public_traffic = p->allow_public_traffic,
-                                .allow_internet = p->allow_internet,
-                                .mask_host = p->mask_host[0] ? p->mask_host : NULL,
-                                .https_ports = p->https_ports,
-                                .nhttps_ports = p->nhttps_ports,
-                                .ports = p->ports,
-                                .net = p->net ? &p->net->doc : NULL,
-                                .auto_pause = p->auto_pause,
-                                .auto_pause_files = p->auto_pause_files,
-                                .auto_resume = p->auto_resume,
-                                .history = p->history,
-                                .no_history = !p->history,
-                                .idle_s = p->idle_s,
-                                .mounts = p->mounts,
-                                .nmounts = p->nmounts,
-                                .parent = p,
-                                .stack = j->stack};
-    spec.ports.links = 0;
+    struct sandbox_spec spec = {.desc = p->desc, .net = p->net ? &p->net->doc : NULL}; /* borrowed for the call */
+    struct sandbox_desc *d = &spec.desc;
+    memcpy(d->stack, j->stack, sizeof d->stack);
+    memcpy(d->parent, p->id, sizeof d->parent);
+    d->timeout_s = j->timeout_s;
+    d->no_history = !d->history;
+    d->generation = 0;
+    d->ports.links = 0;
+    d->tier[0] = '\0';
     sandbox_create(j->snapshots->sandboxes, &j->who, &spec, fork_on_child_created, one);
 }
 
@@ -153,7 +139,7 @@ void sandbox_fork(struct snapshots *sn, struct sandbox *b, unsigned count, uint3
                            .child = child,
                            .arg = arg};
     memcpy(j->parent, b->id, sizeof j->parent);
-    if (strcmp(b->template, TEMPLATE_HOST) == 0)
+    if (strcmp(b->desc.template, TEMPLATE_HOST) == 0)
         state_fail(&why, 400, "a sandbox of the template '" TEMPLATE_HOST "' has no files of its own to fork");
     else if (b->state != SANDBOX_RUNNING)
         state_fail(&why, 409, "the sandbox is paused; resume it first");

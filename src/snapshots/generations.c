@@ -43,11 +43,14 @@ static void past_free(struct past *p)
     free(p);
 }
 
-static void past_add(struct past *p, const struct generation *g)
+static void past_add(struct snapshots *sn, struct past *p, const struct generation *g)
 {
+    struct sandbox *b = sandbox_lookup(sn->sandboxes, p->sandbox);
     MEM_GROW(p->v, p->n, p->cap);
     p->v[p->n++] = *g;
     p->next = g->number >= p->next ? g->number + 1 : p->next;
+    if (b && g->number > b->desc.generation)
+        b->desc.generation = g->number;
 }
 
 /* Removes the oldest until the rest is within the limits; the newest always stays. */
@@ -97,7 +100,7 @@ static void generation_load(void *arg, const struct db_generation *row)
     }
     (void)snprintf(g.stack, sizeof g.stack, "%s", row->stack);
     (void)snprintf(g.command, sizeof g.command, "%s", row->command);
-    past_add(past_of(sn, row->sandbox, true), &g);
+    past_add(sn, past_of(sn, row->sandbox, true), &g);
 }
 
 int generations_load(struct snapshots *sn, struct err *err)
@@ -165,7 +168,7 @@ static void generation_on_row_stored(void *arg, const struct err *err)
         state_drop(sn->stacks, m->g.stack);
     } else {
         struct past *p = past_of(sn, m->sandbox, true);
-        past_add(p, &m->g);
+        past_add(sn, p, &m->g);
         past_trim(sn, p);
         generation_finish(m, true);
         return;
@@ -276,7 +279,7 @@ static void undo_on_row_stored(void *arg, const struct err *err)
         db_generation_del(u->snapshots->db, u->sandbox, u->back.number, NULL, NULL);
     else {
         struct past *p = past_of(u->snapshots, u->sandbox, true);
-        past_add(p, &u->back);
+        past_add(u->snapshots, p, &u->back);
         past_trim(u->snapshots, p);
     }
     undo_finish(u, &u->reply, NULL);

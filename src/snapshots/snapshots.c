@@ -95,7 +95,7 @@ static void snapshot_on_captured(void *arg, const struct layers_reply *r)
 
 static bool snapshot_may_start(struct snapshots *sn, struct sandbox *b, struct state_failure *why)
 {
-    if (strcmp(b->template, TEMPLATE_HOST) == 0)
+    if (strcmp(b->desc.template, TEMPLATE_HOST) == 0)
         state_fail(why, 400,
                    "a sandbox of the template '" TEMPLATE_HOST
                    "' has no files of its own: it sees this machine's, and what it writes lies in memory. Use another "
@@ -112,14 +112,14 @@ void sandbox_snapshot(struct snapshots *sn, struct sandbox *b, const char *name,
     *s = (struct snapshot){.snapshots = sn, .tenant = b->tenant, .done = done, .arg = arg};
     memcpy(s->sandbox, b->id, sizeof s->sandbox);
     s->name = name ? xstrdup(name) : NULL;
-    if (b->config)
-        template_config_copy(&s->config, b->config);
+    if (b->desc.config)
+        template_config_copy(&s->config, b->desc.config);
     if (!snapshot_may_start(sn, b, &s->failure)) {
         loop_defer(sn->loop, snapshot_on_refused, s);
         return;
     }
     if (b->state == SANDBOX_STORED) { /* its files are a stack already */
-        memcpy(s->stack, b->stack, sizeof s->stack);
+        memcpy(s->stack, b->desc.stack, sizeof s->stack);
         s->cost.bytes = b->state_bytes;
         state_hold(sn->stacks, s->stack);
         s->held = true;

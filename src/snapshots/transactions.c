@@ -326,13 +326,13 @@ static void run_on_base_captured(void *arg, const struct layers_reply *reply)
     struct principal who = {.tenant = b->tenant};
     _cleanup_strv_ struct strv env = {0};
     sandbox_variables(b, &env);
-    struct sandbox_spec spec = {.template = r->t->base,
-                                .timeout_s = (uint32_t)(r->timeout_s + 60),
-                                .env = env,
-                                .secure = true,
-                                .net = b->net ? &b->net->doc : NULL,
-                                .build = true,
-                                .counted = true};
+    struct sandbox_spec spec = {.desc = {.timeout_s = (uint32_t)(r->timeout_s + 60),
+                                         .env = env,
+                                         .secure = true,
+                                         .hidden = true,
+                                         .counted = true},
+                                .net = b->net ? &b->net->doc : NULL};
+    (void)snprintf(spec.desc.template, sizeof spec.desc.template, "%s", r->t->base);
     sandbox_create(sn->sandboxes, &who, &spec, run_on_copy_created, r);
 }
 
@@ -372,8 +372,8 @@ void transaction_start(struct snapshots *sn, struct sandbox *b, const struct tra
 {
     struct run *r = xcalloc(1, sizeof *r);
     struct transaction *t = transaction_new(b);
-    const char *user = spec->user ? spec->user : b->config && b->config->user ? b->config->user : "user";
-    const char *cwd = spec->cwd ? spec->cwd : b->config ? b->config->workdir : NULL;
+    const char *user = spec->user ? spec->user : b->desc.config && b->desc.config->user ? b->desc.config->user : "user";
+    const char *cwd = spec->cwd ? spec->cwd : b->desc.config ? b->desc.config->workdir : NULL;
     *r = (struct run){.snapshots = sn, .t = t, .timeout_s = spec->timeout_s, .done = done, .arg = arg};
     r->command = xstrdup(spec->command);
     r->user = xstrdup(user);

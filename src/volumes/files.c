@@ -254,12 +254,12 @@ void volume_sandbox_ended(void *arg, struct sandbox *sandbox, const char *cause,
 {
     struct volumes *vs = arg;
     (void)cause, (void)u;
-    for (struct volume_sandbox *b = sandbox->hidden ? vs->hidden : NULL; b; b = b->next)
+    for (struct volume_sandbox *b = sandbox->desc.hidden ? vs->hidden : NULL; b; b = b->next)
         if (strcmp(b->id, sandbox->id) == 0) {
             b->id[0] = '\0';
             b->state = HAS_NONE;
         }
-    if (sandbox->hidden)
+    if (sandbox->desc.hidden)
         volume_sandboxes_step_waiting(vs);
 }
 
@@ -318,12 +318,12 @@ static void volume_sandbox_open(struct volume_sandbox *b)
     struct sandbox_mount m = {.name = "volume", .place = VOLUME_PLACE};
     memcpy(m.volume, b->volume, sizeof m.volume);
     struct principal who = {.tenant = b->tenant};
-    struct sandbox_spec spec = {.template = STACK_EMPTY,
-                                .timeout_s = SANDBOX_LIFE_S,
-                                .secure = true,
-                                .build = true,
-                                .mounts = &m,
-                                .nmounts = 1};
+    struct sandbox_spec spec = {.desc = {.template = STACK_EMPTY,
+                                         .timeout_s = SANDBOX_LIFE_S,
+                                         .secure = true,
+                                         .hidden = true,
+                                         .mounts = &m,
+                                         .nmounts = 1}};
     b->state = OPENING;
     sandbox_create(vs->sandboxes, &who, &spec, volume_sandbox_on_created, b);
 }

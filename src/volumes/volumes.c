@@ -104,8 +104,8 @@ struct users {
 static void volume_note_user(void *arg, struct sandbox *b)
 {
     struct users *u = arg;
-    for (size_t i = 0; i < b->nmounts && !b->hidden; i++)
-        if (strcmp(b->mounts[i].volume, u->volume) == 0) {
+    for (size_t i = 0; i < b->desc.nmounts && !b->desc.hidden; i++)
+        if (strcmp(b->desc.mounts[i].volume, u->volume) == 0) {
             if (u->n < u->max)
                 (void)snprintf(u->ret[u->n], SANDBOX_ID_MAX, "%s", b->id);
             u->n++;

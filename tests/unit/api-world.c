@@ -347,14 +347,14 @@ struct sandbox *world_sandbox(const char *id, unsigned tenant, uint64_t started_
     o->row_state = DB_SANDBOX_RUNNING;
     o->started_boot_ms = clock_boot_ms();
     o->end_boot_ms = o->started_boot_ms + 300000;
-    (void)snprintf(b->template, sizeof b->template, "%s", "base");
+    (void)snprintf(b->desc.template, sizeof b->desc.template, "%s", "base");
     (void)snprintf(b->token, sizeof b->token, "%s", "0tQG31xiMp0IOQfaz9dcwi72L1CPo8e0");
-    (void)snprintf(b->tier, sizeof b->tier, "%s", "container");
-    b->allow_public_traffic = true;
+    (void)snprintf(b->desc.tier, sizeof b->desc.tier, "%s", "container");
+    b->desc.allow_public_traffic = true;
     b->started_unix_ms = started_ms;
     b->end_unix_ms = started_ms + 300000;
-    b->cpu_milli = 2000;
-    b->memory = 512 << 20;
+    b->desc.cpu_milli = 2000;
+    b->desc.memory = 512 << 20;
     struct tenant_need need = sandbox_need(b);
     tenant_count(b->tenant, &need);
     if (net_attach(rooms.network, b, NULL, &err) < 0)

@@ -286,7 +286,7 @@ static void begin_make(const char *document, struct answer *a)
 {
     _cleanup_net_doc_ struct net_doc doc = {0};
     struct err err;
-    struct sandbox_spec spec = {.template = "host", .timeout_s = 60, .secure = true};
+    struct sandbox_spec spec = {.desc.template = "host", .desc.timeout_s = 60, .desc.secure = true};
     if (net_doc_text(document, strlen(document), &doc, &err) < 0)
         fail_msg("%s", err.msg);
     spec.net = &doc;

@@ -296,7 +296,7 @@ layersc_call layersc_ask(struct layersc *s, const struct layers_request *q, cons
         r.error = k.capture_error;
         (void)snprintf(r.text, sizeof r.text, "because");
         if (k.layered && !r.error) {
-            world_capture(sandbox_lookup(rooms.sandboxes, q->sandbox)->stack, q->stack);
+            world_capture(sandbox_lookup(rooms.sandboxes, q->sandbox)->desc.stack, q->stack);
             fd = world_layers(q->stack);
         }
         break;
@@ -472,7 +472,8 @@ static inline void created(void *arg, struct sandbox *b, const struct sandbox_fa
 }
 static inline struct sandbox_spec host_spec(void)
 {
-    return (struct sandbox_spec){.template = "host", .timeout_s = 60, .secure = true, .allow_public_traffic = true};
+    return (struct sandbox_spec){
+        .desc.template = "host", .desc.timeout_s = 60, .desc.secure = true, .desc.allow_public_traffic = true};
 }
 static inline void wait_for(struct answer *a)
 {

@@ -207,7 +207,7 @@ static void test_create(void **state)
     assert_non_null(strstr(ignored, "strange"));
     assert_non_null(strstr(ignored, "network.odd??"));
     const struct sandbox *b = world_find("i0new");
-    assert_string_equal(b->env.v[0], "A=b=c");
+    assert_string_equal(b->desc.env.v[0], "A=b=c");
     assert_int_equal(b->end_unix_ms - b->started_unix_ms, 300000);
     json_decref(root);
     asked_free(a);
@@ -308,10 +308,10 @@ static void test_list(void **state)
     for (int i = 0; i < 250; i++) {
         (void)snprintf(id, sizeof id, "i%03d", i);
         struct sandbox *b = world_sandbox(id, i % 5 == 4, 1000u * (unsigned)(i / 2));
-        strv_add(&b->metadata, "a b");
-        strv_add(&b->metadata, i % 2 ? "c&d" : "x");
-        strv_add(&b->metadata, "e");
-        strv_add(&b->metadata, "f");
+        strv_add(&b->desc.metadata, "a b");
+        strv_add(&b->desc.metadata, i % 2 ? "c&d" : "x");
+        strv_add(&b->desc.metadata, "e");
+        strv_add(&b->desc.metadata, "f");
     }
     /* 200 of tenant a, in pages of 70, each exactly once */
     char seen[250] = {0};

@@ -174,7 +174,7 @@ static void test_edges(void **state)
     expect(ask("GET", "/envs", bad_token, NULL, 0), 401, NULL);
     expect(ask("GET", "/files?path=a", no_token, NULL, 0), 401, NULL);
     expect(ask("GET", "/files?path=a", bad_token, NULL, 0), 401, NULL);
-    strv_add(&b->env, "A=b=c");
+    strv_add(&b->desc.env, "A=b=c");
     expect(ask_envd(b, "GET", "/envs", NULL, NULL, 0), 200, "{\"A\":\"b=c\"}");
     expect(ask_envd(b, "GET", "/metrics", NULL, NULL, 0), 200, NULL);
     expect(ask_envd(b, "POST", "/init", "application/json", "{}", 2), 404,
@@ -598,7 +598,7 @@ static void test_gateway(void **state)
            "{\"sandboxId\":\"i0\",\"message\":\"The sandbox is running but port is not "
            "open\",\"port\":3000,\"code\":502}");
     assert_int_equal(gateway_count(b->id), 0);
-    b->allow_public_traffic = false;
+    b->desc.allow_public_traffic = false;
     (void)snprintf(b->traffic_token, sizeof b->traffic_token, "%s", "secret");
     expect(ask("GET", "/", to, NULL, 0), 403, NULL);
     to[7] = "secret";

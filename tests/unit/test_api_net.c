@@ -136,7 +136,7 @@ static void test_a_native_sandbox_is_closed_unless_asked(void **state)
     (void)state;
     expect(ask_api(KEY_A, "POST", "/v1/sandboxes", "{\"template\":\"base\"}"), 201, NULL);
     const struct sandbox *b = world_find("i0new");
-    assert_false(b->allow_public_traffic);
+    assert_false(b->desc.allow_public_traffic);
     assert_string_equal(b->net->doc.document, "\"off\"");
     expect_text(ask_api(KEY_A, "POST", "/v1/sandboxes", "{\"templateID\":\"base\"}"), 400, "'templateID'");
 }

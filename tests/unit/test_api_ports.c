@@ -35,7 +35,7 @@ static struct asked *visit(const char *host, const char *target, const char *nam
 static struct sandbox *private_sandbox(const char *id)
 {
     struct sandbox *b = world_sandbox(id, 0, 1000);
-    b->allow_public_traffic = false;
+    b->desc.allow_public_traffic = false;
     (void)snprintf(b->traffic_token, sizeof b->traffic_token, "%s", "traffic");
     return b;
 }
@@ -59,9 +59,9 @@ static void test_a_link_is_good_for_its_sandbox_port_time_and_generation(void **
     assert_int_equal(port_link_check(&world.api, b, 3000, token, 1000, &until), PORT_LINK_EXPIRED);
     assert_int_equal(port_link_check(&world.api, b, 3001, token, 999, &until), PORT_LINK_BAD);
     assert_int_equal(port_link_check(&world.api, other, 3000, token, 999, &until), PORT_LINK_BAD);
-    b->ports.links++;
+    b->desc.ports.links++;
     assert_int_equal(port_link_check(&world.api, b, 3000, token, 999, &until), PORT_LINK_BAD);
-    b->ports.links--;
+    b->desc.ports.links--;
     world.api.link_key[0] ^= 1;
     assert_int_equal(port_link_check(&world.api, b, 3000, token, 999, &until), PORT_LINK_BAD);
 }
@@ -105,7 +105,7 @@ static void test_a_private_port_wants_token_link_or_cookie(void **state)
     buf_addf(&cookie, "a=b; hutch-port=wrong; hutch-port=%s", buf_str(&t));
     expect(visit(host, "/", "cookie", buf_str(&cookie)), 502, NULL);
     expect(visit("3001-i0.hutch.test", "/", "cookie", buf_str(&cookie)), 403, NULL);
-    b->ports.links++;
+    b->desc.ports.links++;
     expect(visit(host, "/", "cookie", buf_str(&cookie)), 403, NULL);
     expect(visit(host, buf_str(&target), NULL, NULL), 403, "not valid for this port");
 }
@@ -197,7 +197,7 @@ static void test_what_is_ours_is_taken_out(void **state)
 static void test_names_lead_in_and_back(void **state)
 {
     (void)state;
-    struct sandbox b = {.ports = {.v = {{3000, SANDBOX_PORT_LOCALHOST}}, .n = 1}};
+    struct sandbox b = {.desc.ports = {.v = {{3000, SANDBOX_PORT_LOCALHOST}}, .n = 1}};
     struct http_req r = {.authority = "3000-i0.hutch.test:7443", .tls = true};
     struct gateway_names n;
     _cleanup_buf_ struct buf out = {0}, scratch = {0};
@@ -235,7 +235,7 @@ static void test_ports_are_set_and_shown(void **state)
     expect(ask_api(KEY_A, "PUT", path,
                    "{\"publicTraffic\":false,\"publicPorts\":[80,8000],\"portHosts\":{\"80\":\"localhost\"}}"),
            200, "\"trafficAccessToken\":\"");
-    assert_int_equal(b->ports.n, 2);
+    assert_int_equal(b->desc.ports.n, 2);
     expect(
         ask_api(KEY_READ, "GET", path, NULL), 200,
         "{\"sandboxID\":\"i0\",\"publicTraffic\":false,\"publicPorts\":[80,8000],\"portHosts\":{\"80\":\"localhost\"},"
@@ -244,7 +244,7 @@ static void test_ports_are_set_and_shown(void **state)
     expect(visit("8001-i0.hutch.test", "/", "accept", html), 403, "<h1>This port is private");
     /* what is left out stays; a port of which nothing is said any more is forgotten */
     expect(ask_api(KEY_A, "PUT", path, "{\"publicPorts\":[]}"), 200, "\"publicPorts\":[],\"portHosts\":{\"80\":");
-    assert_int_equal(b->ports.n, 1);
+    assert_int_equal(b->desc.ports.n, 1);
     expect(ask_api(KEY_A, "PUT", path, "{\"publicPorts\":\"all\"}"), 400, "publicPorts");
     expect(ask_api(KEY_A, "PUT", path, "{\"portHosts\":{\"0\":\"localhost\"}}"), 400, "'0' is not a port");
     expect(ask_api(KEY_READ, "PUT", path, "{}"), 403, "only read");
@@ -265,7 +265,7 @@ static void test_links_are_made_and_revoked(void **state)
     assert_non_null(strstr(url, "http://3000-i0.hutch.test:7443/x?y&hutch-link="));
     expect(visit("3000-i0.hutch.test:7443", strchr(url + 7, '/'), NULL, NULL), 303, NULL);
     expect(ask_api(KEY_A, "DELETE", "/v1/sandboxes/i0/links", NULL), 204, NULL);
-    assert_int_equal(b->ports.links, 1);
+    assert_int_equal(b->desc.ports.links, 1);
     expect(visit("3000-i0.hutch.test:7443", strchr(url + 7, '/'), NULL, NULL), 403, NULL);
     json_decref(j);
     asked_free(a);
@@ -282,8 +282,8 @@ static void test_a_native_sandbox_names_its_public_ports(void **state)
     expect(ask_api(KEY_A, "POST", "/v1/sandboxes", "{\"publicPorts\":[8000],\"portHosts\":{\"8000\":\"preserve\"}}"),
            201, "\"trafficAccessToken\":\"");
     const struct sandbox *b = world_find("i0new");
-    assert_int_equal(b->ports.n, 1);
-    assert_int_equal(b->ports.v[0].flags, SANDBOX_PORT_PUBLIC);
+    assert_int_equal(b->desc.ports.n, 1);
+    assert_int_equal(b->desc.ports.v[0].flags, SANDBOX_PORT_PUBLIC);
     expect(ask_api(KEY_A, "POST", "/v1/sandboxes", "{\"publicPorts\":[70000]}"), 400, "publicPorts[0]");
 }
 

@@ -31,15 +31,15 @@ static void test_pause_connect_and_resume(void **state)
     expect("GET", "/sandboxes", NULL, 200, "[]");
     expect("POST", "/sandboxes/i0box/timeout", "{\"timeout\":9}", 409, "paused");
     expect("POST", "/v2/sandboxes/i0box/connect", "{}", 201, "i0box");
-    assert_int_equal(b->timeout_s, 300);
+    assert_int_equal(b->desc.timeout_s, 300);
     expect("POST", "/v2/sandboxes/i0box/connect", "{}", 200, "i0box");
     expect("POST", "/sandboxes/i0box/connect", "{}", 400, "timeout");
     expect("POST", "/sandboxes/i0box/resume", "{}", 409, "running already");
     expect("POST", "/sandboxes/i0box/pause", "{\"memory\":false}", 204, NULL);
     assert_int_equal(b->state, SANDBOX_STORED);
     expect("POST", "/sandboxes/i0box/resume", "{\"timeout\":60,\"autoPause\":true}", 201, "i0box");
-    assert_int_equal(b->timeout_s, 60);
-    assert_true(b->auto_pause);
+    assert_int_equal(b->desc.timeout_s, 60);
+    assert_true(b->desc.life.auto_pause);
     expect("POST", "/sandboxes/i0other/pause", "{}", 404, NULL);
     expect("POST", "/sandboxes/i0box/pause", "{\"memory\":1}", 400, "memory");
     world.pause_error = KEEPER_HOST;
@@ -83,9 +83,9 @@ static void test_a_create_reads_how_it_ends(void **state)
            "\"volumeMounts\":[{\"name\":\"data\",\"path\":\"/data\"}]}",
            201, "i0new");
     const struct sandbox *b = world_find("i0new");
-    assert_true(b->auto_pause && b->auto_resume && !b->auto_pause_files);
-    assert_int_equal(b->nmounts, 1);
-    assert_string_equal(b->mounts[0].volume, "vol-1");
+    assert_true(b->desc.life.auto_pause && b->desc.life.auto_resume && !b->desc.life.auto_pause_files);
+    assert_int_equal(b->desc.nmounts, 1);
+    assert_string_equal(b->desc.mounts[0].volume, "vol-1");
     expect("GET", "/sandboxes/i0new", NULL, 200, "\"lifecycle\":{\"autoResume\":true,\"onTimeout\":\"pause\"}");
     expect("POST", "/v2/sandboxes", "{\"templateID\":\"base\",\"autoPauseMemory\":false}", 400, "autoPause");
     expect("POST", "/v2/sandboxes",
@@ -98,11 +98,11 @@ static void test_a_create_reads_how_it_ends(void **state)
     expect("POST", "/v1/sandboxes", "{\"idleTimeout\":30,\"onTimeout\":\"pause-files\",\"autoResume\":false}", 201,
            NULL);
     b = world_find("i0new2");
-    assert_true(b->auto_pause_files);
-    assert_false(b->auto_resume);
-    assert_int_equal(b->idle_s, 30);
+    assert_true(b->desc.life.auto_pause_files);
+    assert_false(b->desc.life.auto_resume);
+    assert_int_equal(b->desc.life.idle_s, 30);
     expect("POST", "/v1/sandboxes", "{\"idleTimeout\":30}", 201, NULL);
-    assert_true(world_find("i0new3")->auto_resume);
+    assert_true(world_find("i0new3")->desc.life.auto_resume);
     expect("POST", "/v1/sandboxes", "{\"onTimeout\":\"sleep\"}", 400, "onTimeout");
 }
 
@@ -113,16 +113,16 @@ static void test_the_life_of_a_sandbox_can_be_changed(void **state)
     expect("GET", "/v1/sandboxes/i0box/lifecycle", NULL, 200, "\"onTimeout\":\"kill\"");
     expect("PATCH", "/v1/sandboxes/i0box/lifecycle", "{\"onTimeout\":\"pause\",\"idleTimeout\":60}", 200,
            "\"idleTimeout\":60");
-    assert_true(b->auto_pause && b->auto_resume);
-    b->auto_pause = false;
-    b->idle_s = 0;
+    assert_true(b->desc.life.auto_pause && b->desc.life.auto_resume);
+    b->desc.life.auto_pause = false;
+    b->desc.life.idle_s = 0;
     (void)world_template("s0", "", 0);
     world.tenant[0]->quota.snapshots = 1;
     expect("PATCH", "/v1/sandboxes/i0box/lifecycle", "{\"onTimeout\":\"pause\"}", 429, "quota_exceeded");
-    assert_false(b->auto_pause);
+    assert_false(b->desc.life.auto_pause);
     b->state = SANDBOX_FROZEN; /* a paused one has its place among what is kept */
     expect("POST", "/sandboxes/i0box/resume", "{\"autoPause\":true}", 201, "i0box");
-    assert_true(b->auto_pause);
+    assert_true(b->desc.life.auto_pause);
     world.tenant[0]->quota.snapshots = 0;
     expect("PATCH", "/v1/sandboxes/i0box/lifecycle", "{\"idle\":60}", 400, "idle");
     expect("PATCH", "/v1/sandboxes/i0none/lifecycle", "{}", 404, NULL);
@@ -186,7 +186,7 @@ static void test_forks_answer_one_by_one(void **state)
     assert_true(json_is_false(json_object_get(json_object_get(json_array_get(v, 2), "hutch"), "memory")));
     json_decref(v);
     asked_free(a);
-    assert_int_equal(world_find("i0new")->timeout_s, 60);
+    assert_int_equal(world_find("i0new")->desc.timeout_s, 60);
     expect("POST", "/sandboxes/i0box/fork", "{\"count\":2}", 201, "i0new5");
     world.capture_error = LAYERS_FAILED; /* there is nothing to fork from, so there are no children */
     expect("POST", "/sandboxes/i0box/fork", "{\"count\":1}", 500, "because");
@@ -217,7 +217,7 @@ static void test_traffic_wakes_a_sandbox_that_may_be_woken_and_is_served_then(vo
     (void)state;
     struct sandbox *b = world_sandbox("i0box", 0, 1000);
     const char *wrong[] = {"e2b-sandbox-id", b->id, "e2b-sandbox-port", "49983", "x-access-token", "no", NULL};
-    b->auto_resume = true;
+    b->desc.life.auto_resume = true;
     b->state = SANDBOX_FROZEN;
     struct asked *a = ask("GET", "/envs", wrong, NULL, 0);
     assert_int_equal(a->status, 502); /* a stranger does not wake it */
@@ -247,7 +247,7 @@ static void test_traffic_wakes_a_sandbox_that_may_be_woken_and_is_served_then(vo
     assert_non_null(strstr(buf_str(&a->body), "port is not open")); /* it runs again; nothing listens */
     asked_free(a);
     b->state = SANDBOX_FROZEN;
-    b->allow_public_traffic = false;
+    b->desc.allow_public_traffic = false;
     a = ask("GET", "/", port, NULL, 0);
     asked_end(a);
     assert_non_null(strstr(buf_str(&a->body), "not found"));
@@ -260,7 +260,7 @@ static void test_a_request_to_a_port_that_a_pause_catches_is_served_after_it(voi
     (void)state;
     struct sandbox *b = world_sandbox("i0box", 0, 1000);
     const char *port[] = {"e2b-sandbox-id", b->id, "e2b-sandbox-port", "3000", NULL};
-    b->auto_resume = true;
+    b->desc.life.auto_resume = true;
     world.dial_paused = true;
     struct asked *a = ask("GET", "/", port, NULL, 0);
     asked_end(a);
@@ -268,7 +268,7 @@ static void test_a_request_to_a_port_that_a_pause_catches_is_served_after_it(voi
     assert_non_null(strstr(buf_str(&a->body), "port is not open")); /* asked once more, when it runs again */
     asked_free(a);
     assert_int_equal(b->users, 0);
-    b->auto_resume = false;
+    b->desc.life.auto_resume = false;
     world.dial_paused = true;
     a = ask("GET", "/", port, NULL, 0);
     asked_end(a);

@@ -6,6 +6,7 @@
 #include "base/cleanup.h"
 #include "base/mem.h"
 #include "db-world.h"
+#include "sandboxes/sandboxes-int.h"
 
 static const struct db_sandbox a_sandbox = {.id = "i1",
                                             .tenant = "t",
@@ -25,7 +26,8 @@ static const struct db_sandbox a_sandbox = {.id = "i1",
                                             .mounts = {{"vol-1", "data", "/data", 1}, {"vol-2", "more", "/m", 0}},
                                             .nmounts = 2,
                                             .config = "{\"user\":\"root\"}",
-                                            .state_bytes = 4096};
+                                            .state_bytes = 4096,
+                                            .more = "{\"image\":\"docker.io/library/ubuntu:22.04\"}"};
 
 static void see_sandbox(void *arg, const struct db_sandbox *b)
 {
@@ -37,6 +39,7 @@ static void see_sandbox(void *arg, const struct db_sandbox *b)
     assert_int_equal(b->idle_s, 60);
     assert_int_equal(b->timeout_s, 300);
     assert_int_equal(b->state_bytes, 4096);
+    assert_string_equal(b->more, a_sandbox.more);
     assert_string_equal(b->config, "{\"user\":\"root\"}");
     assert_int_equal(b->nmounts, 2);
     assert_string_equal(b->mounts[0].volume, "vol-1");
@@ -298,6 +301,7 @@ static void test_transactions_come_back_and_go_with_their_sandbox(void **state)
 }
 
 /* A store as the schemas before left it: this one, with what came since taken out again. */
+static const char back_to_8[] = "ALTER TABLE boxes DROP COLUMN more; PRAGMA user_version=8;";
 static const char back_to_7[] = "ALTER TABLE tenants DROP COLUMN state_entries; PRAGMA user_version=7;";
 static const char back_to_6[] = "ALTER TABLE networks DROP COLUMN proxy_password; PRAGMA user_version=6;";
 static const char back_to_5[] = "DROP TRIGGER box_gone_transactions; DROP TABLE transactions; PRAGMA user_version=5;";
@@ -323,6 +327,7 @@ static void see_old_sandbox(void *arg, const struct db_sandbox *b)
     assert_int_equal(b->end_unix_ms, 20);
     assert_string_equal(b->stack, "");
     assert_string_equal(b->config, "");
+    assert_string_equal(b->more, "");
     assert_int_equal(b->nmounts, 0);
 }
 static void see_old_tenant(void *arg, const struct db_tenant *t)
@@ -361,9 +366,45 @@ static void test_a_store_of_schema_6_is_taken_along(void **state)
     struct db_net n = {.sandbox = a_sandbox.id, .epoch = 1, .document = "{}", .proxy_password = "sealed"};
     db_net_put(db, &n, done, &r);
     wait_for(&r, 1);
-    go_back((const char *const[]){back_to_7, back_to_6}, 2);
+    go_back((const char *const[]){back_to_8, back_to_7, back_to_6}, 3);
     assert_int_equal(db_nets(db, see_net, &nets, &err), 0);
     assert_int_equal(nets, 1);
+}
+
+/* The row as the version before wrote it, taken apart by this one. */
+static void see_described_sandbox(void *arg, const struct db_sandbox *row)
+{
+    struct sandbox b = {0};
+    ++*(int *)arg;
+    assert_string_equal(row->more, "");
+    sandbox_row_decode(row, &b);
+    assert_string_equal(b.desc.template, "base");
+    assert_string_equal(b.desc.stack, "st-aaaaaaaa");
+    assert_string_equal(b.desc.parent, "i0");
+    assert_string_equal(b.desc.tier, "container");
+    assert_string_equal(b.desc.config->user, "root");
+    assert_int_equal(b.desc.nmounts, 2);
+    assert_string_equal(b.desc.mounts[1].place, "/m");
+    assert_true(b.desc.life.auto_pause && !b.desc.life.auto_pause_files && b.desc.life.auto_resume && b.desc.history);
+    assert_int_equal(b.desc.life.idle_s, 60);
+    assert_int_equal(b.desc.timeout_s, 300);
+    assert_int_equal(b.state_bytes, 4096);
+    assert_null(b.desc.image);
+    assert_int_equal(b.desc.generation, 0);
+    sandbox_desc_done(&b.desc);
+}
+
+static void test_a_store_of_schema_8_is_taken_along(void **state)
+{
+    (void)state;
+    struct err err;
+    struct result r = {0};
+    int n = 0;
+    db_sandbox_put(db, &a_sandbox, NULL, done, &r);
+    wait_for(&r, 1);
+    go_back((const char *const[]){back_to_8}, 1);
+    assert_int_equal(db_sandboxes(db, see_described_sandbox, &n, &err), 0);
+    assert_int_equal(n, 1);
 }
 
 static void count_sandbox(void *arg, const struct db_sandbox *b)
@@ -380,7 +421,7 @@ static void test_a_store_of_schema_4_is_taken_along(void **state)
     int sandboxes = 0;
     db_sandbox_put(db, &a_sandbox, NULL, done, &r);
     wait_for(&r, 1);
-    go_back((const char *const[]){back_to_7, back_to_6, back_to_5, back_to_4}, 4);
+    go_back((const char *const[]){back_to_8, back_to_7, back_to_6, back_to_5, back_to_4}, 5);
     expect_usage("");
     assert_int_equal(db_sandboxes(db, count_sandbox, &sandboxes, &err), 0);
     assert_int_equal(sandboxes, 1);
@@ -397,7 +438,7 @@ static void test_a_store_of_schema_3_is_taken_along(void **state)
     struct err err;
     struct result r = {0};
     int sandboxes = 0, tenants = 0;
-    go_back((const char *const[]){back_to_7, back_to_6, back_to_5, back_to_4, back_to_3}, 5);
+    go_back((const char *const[]){back_to_8, back_to_7, back_to_6, back_to_5, back_to_4, back_to_3}, 6);
     assert_int_equal(db_sandboxes(db, see_old_sandbox, &sandboxes, &err), 0);
     assert_int_equal(db_tenants(db, see_old_tenant, &tenants, &err), 0);
     assert_int_equal(sandboxes, 1);
@@ -417,6 +458,7 @@ int main(void)
         T(test_a_tenants_name_is_that_of_one_volume),
         T(test_a_tenants_quota_of_what_it_keeps_comes_back),
         T(test_counters_go_with_their_sandbox_and_with_their_tenant),
+        T(test_a_store_of_schema_8_is_taken_along),
         T(test_a_store_of_schema_6_is_taken_along),
         T(test_a_store_of_schema_4_is_taken_along),
         T(test_transactions_come_back_and_go_with_their_sandbox),

@@ -413,7 +413,7 @@ static void test_headers_are_told_once_and_taken_back_with_the_last_user(void **
     json_t *net = json_loads("{\"rules\":{\"a.test\":[{\"transform\":{\"headers\":{\"X-One\":\"1\"}}}]}}", 0, NULL);
     assert_int_equal(net_doc_e2b(net, -1, NULL, &doc, &err), 0);
     json_decref(net);
-    struct sandbox_spec spec = {.template = "host", .timeout_s = 60, .secure = true, .net = &doc};
+    struct sandbox_spec spec = {.desc.template = "host", .desc.timeout_s = 60, .desc.secure = true, .net = &doc};
     sandbox_create(rooms.sandboxes, &who, &spec, created, &a);
     wait_for(&a);
     sandbox_create(rooms.sandboxes, &who, &spec, created, &b);
@@ -598,7 +598,7 @@ static struct answer make_with_headers(int number)
     if (net_doc_e2b(net, -1, NULL, &doc, &err) < 0)
         fail_msg("%s", err.msg);
     json_decref(net);
-    struct sandbox_spec spec = {.template = "host", .timeout_s = 60, .secure = true, .net = &doc};
+    struct sandbox_spec spec = {.desc.template = "host", .desc.timeout_s = 60, .desc.secure = true, .net = &doc};
     sandbox_create(rooms.sandboxes, &who, &spec, created, &a);
     wait_for(&a);
     return a;

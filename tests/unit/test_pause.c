@@ -36,7 +36,7 @@ static void ended_ok(void *arg, bool ok) { *(int *)arg = ok ? 1 : 2; }
 static struct sandbox *make_base(struct sandbox_spec *spec)
 {
     (void)mkdirat(rooms.dir_fd, "base", 0755);
-    spec->template = "base";
+    (void)snprintf(spec->desc.template, sizeof spec->desc.template, "%s", "base");
     struct answer a = make(spec);
     if (a.status)
         fail_msg("%u %s", a.status, a.text);
@@ -121,9 +121,9 @@ static void test_files_pause_keeps_everything_but_the_processes(void **state)
 {
     (void)state;
     struct sandbox_spec spec = host_spec();
-    strv_add(&spec.env, "A=1");
+    strv_add(&spec.desc.env, "A=1");
     struct sandbox *b = make_base(&spec);
-    strv_done(&spec.env);
+    strv_done(&spec.desc.env);
     char id[SANDBOX_ID_MAX], token[64], first[STACK_ID_MAX];
     memcpy(id, b->id, sizeof id);
     memcpy(token, b->token, sizeof token);
@@ -131,8 +131,8 @@ static void test_files_pause_keeps_everything_but_the_processes(void **state)
     assert_int_equal(k.captures, 1);
     assert_int_equal(k.capture_flags, 0); /* it stands still already */
     assert_int_equal(k.kills, 1);
-    assert_string_equal(b->stack, k.captured);
-    memcpy(first, b->stack, sizeof first);
+    assert_string_equal(b->desc.stack, k.captured);
+    memcpy(first, b->desc.stack, sizeof first);
     assert_int_equal(who.tenant->sandboxes, 0);
     assert_int_equal(who.tenant->stored, 1);
     assert_int_equal(sandboxes_count(rooms.sandboxes), 0);
@@ -156,9 +156,9 @@ static void test_files_pause_keeps_everything_but_the_processes(void **state)
     assert_false(was_dropped(first));
     pause_ok(b, false);
     step(5);
-    assert_string_not_equal(b->stack, first);
+    assert_string_not_equal(b->desc.stack, first);
     assert_true(was_dropped(first));
-    assert_false(was_dropped(b->stack));
+    assert_false(was_dropped(b->desc.stack));
 }
 
 static void test_a_capture_that_fails_leaves_it_running(void **state)
@@ -172,7 +172,7 @@ static void test_a_capture_that_fails_leaves_it_running(void **state)
     assert_int_equal(b->state, SANDBOX_RUNNING);
     assert_false(k.frozen);
     assert_int_equal(k.kills, 0);
-    assert_string_equal(b->stack, "");
+    assert_string_equal(b->desc.stack, "");
     assert_true(k.deadline < FAR_AWAY);
     /* And a restart finds it so. */
     char id[SANDBOX_ID_MAX];
@@ -235,7 +235,7 @@ static void test_traffic_wakes_only_where_it_may(void **state)
     sandbox_awake(rooms.sandboxes, b, true, told, &t);
     expect_told(&t, 502, "not woken by traffic");
     assert_int_equal(b->state, SANDBOX_FROZEN);
-    spec.auto_resume = true;
+    spec.desc.life.auto_resume = true;
     b = make_base(&spec);
     pause_ok(b, true);
     sandbox_awake(rooms.sandboxes, b, true, told, &w);
@@ -250,7 +250,7 @@ static void test_traffic_waits_for_a_snapshot_of_a_paused_sandbox(void **state)
     (void)state;
     struct sandbox_spec spec = host_spec();
     struct told visitor = {0}, owner = {0}, late = {0};
-    spec.auto_resume = true;
+    spec.desc.life.auto_resume = true;
     struct sandbox *b = make_base(&spec);
     pause_ok(b, true);
     assert_true(sandbox_begin(b, "a snapshot"));
@@ -301,7 +301,7 @@ static void test_kill_works_in_every_state(void **state)
     b = base_sandbox();
     char stack[STACK_ID_MAX];
     pause_ok(b, false);
-    memcpy(stack, b->stack, sizeof stack);
+    memcpy(stack, b->desc.stack, sizeof stack);
     int kills = k.kills;
     done = 0;
     sandbox_kill(rooms.sandboxes, b, "api", ended_ok, &done);
@@ -534,8 +534,8 @@ static void test_at_its_end_it_is_paused_not_killed(void **state)
 {
     (void)state;
     struct sandbox_spec spec = host_spec();
-    spec.auto_pause = true;
-    spec.timeout_s = 1;
+    spec.desc.life.auto_pause = true;
+    spec.desc.timeout_s = 1;
     struct sandbox *b = make_base(&spec);
     assert_true(k.last.deadline_ms > FAR_AWAY); /* keeper does not end it */
     memcpy(life, b->id, sizeof life);
@@ -548,7 +548,7 @@ static void test_at_its_end_it_is_paused_not_killed(void **state)
     sandbox_resume(rooms.sandboxes, b, 3600, told, &r);
     expect_told(&r, 0, "");
     assert_true(k.deadline > FAR_AWAY);
-    assert_int_equal(b->timeout_s, 3600);
+    assert_int_equal(b->desc.timeout_s, 3600);
 }
 
 static void test_what_ends_while_it_is_resumed_is_paused_after_that(void **state)
@@ -556,7 +556,7 @@ static void test_what_ends_while_it_is_resumed_is_paused_after_that(void **state
     (void)state;
     struct sandbox_spec spec = host_spec();
     struct told r = {0};
-    spec.auto_pause = true;
+    spec.desc.life.auto_pause = true;
     struct sandbox *b = make_base(&spec);
     pause_ok(b, true);
     k.hold_resume = true;
@@ -577,8 +577,8 @@ static void test_at_its_end_it_is_killed_where_nothing_can_be_kept(void **state)
 {
     (void)state;
     struct sandbox_spec spec = host_spec();
-    spec.auto_pause = true;
-    spec.timeout_s = 1;
+    spec.desc.life.auto_pause = true;
+    spec.desc.timeout_s = 1;
     k.pause_error = KEEPER_HOST;
     struct sandbox *b = make_base(&spec);
     /* Files are copied while it stands still, so that is refused, too. */
@@ -593,7 +593,7 @@ static void test_without_traffic_it_is_paused(void **state)
 {
     (void)state;
     struct sandbox_spec spec = host_spec();
-    spec.idle_s = 100; /* the machine's own time counts too, and may be some seconds */
+    spec.desc.life.idle_s = 100; /* the machine's own time counts too, and may be some seconds */
     struct sandbox *b = make_base(&spec);
     step(3);
     clock_add += 60000;
@@ -638,7 +638,7 @@ static void test_a_frozen_sandbox_can_let_go_of_its_memory(void **state)
     assert_int_equal(k.captures, 1);
     assert_int_equal(k.kills, 1);
     resume_ok(b);
-    assert_string_equal(k.template, b->stack);
+    assert_string_equal(k.template, b->desc.stack);
 }
 
 static void test_paused_sandboxes_count_in_the_tenants_quota(void **state)
@@ -654,8 +654,8 @@ static void test_paused_sandboxes_count_in_the_tenants_quota(void **state)
     assert_false(state_room(rooms.stacks, who.tenant, 1, STATE_NOTHING, &why));
     assert_int_equal(why.status, 429);
     assert_string_equal(why.error_code, "quota_exceeded");
-    spec.auto_pause = true;
-    spec.template = "base";
+    spec.desc.life.auto_pause = true;
+    (void)snprintf(spec.desc.template, sizeof spec.desc.template, "%s", "base");
     struct answer a = make(&spec);
     assert_int_equal(a.status, 429);
     who.tenant->quota.snapshots = 0;
@@ -706,7 +706,7 @@ static void test_a_sandbox_gets_an_automatic_pause_only_if_there_is_room(void **
 {
     (void)state;
     struct sandbox *kept = base_sandbox(), *b = base_sandbox();
-    struct sandbox_life next = sandbox_life(b);
+    struct sandbox_life next = b->desc.life;
     struct state_failure why = {0};
     pause_ok(kept, false);
     who.tenant->quota.snapshots = 1;
@@ -715,7 +715,7 @@ static void test_a_sandbox_gets_an_automatic_pause_only_if_there_is_room(void **
     next.auto_pause = true;
     assert_false(sandbox_life_room(rooms.sandboxes, b, &next, &why));
     assert_int_equal(why.status, 429);
-    b->auto_pause = true; /* it has it already */
+    b->desc.life.auto_pause = true; /* it has it already */
     assert_true(sandbox_life_room(rooms.sandboxes, b, &next, &why));
     assert_true(sandbox_life_room(rooms.sandboxes, kept, &next, &why)); /* it has its place already */
 }
@@ -754,7 +754,7 @@ static void test_what_is_to_happen_at_its_end_can_be_changed_while_it_is_resumed
 {
     (void)state;
     struct sandbox *b = base_sandbox();
-    struct sandbox_life next = sandbox_life(b);
+    struct sandbox_life next = b->desc.life;
     struct told made = {0}, thawed = {0};
     int changed = 0;
     pause_ok(b, false);
@@ -809,13 +809,14 @@ static void test_who_comes_late_to_a_change_waits_no_longer_than_others(void **s
 static void test_a_hidden_sandbox_that_is_counted_needs_room_and_gives_it_back(void **state)
 {
     (void)state;
-    struct sandbox_spec spec = {.template = STACK_EMPTY, .timeout_s = 60, .secure = true, .build = true};
+    struct sandbox_spec spec = {
+        .desc.template = STACK_EMPTY, .desc.timeout_s = 60, .desc.secure = true, .desc.hidden = true};
     who.tenant->quota.sandboxes = 1;
     (void)base_sandbox();
     struct answer a = make(&spec);
     assert_int_equal(a.status, 0);
     assert_int_equal(who.tenant->sandboxes, 1);
-    spec.counted = true;
+    spec.desc.counted = true;
     a = make(&spec);
     assert_int_equal(a.status, 429);
     assert_string_equal(a.code, "quota_exceeded");

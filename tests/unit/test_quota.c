@@ -10,8 +10,8 @@ static struct sandbox *new_sandbox(const char *template, bool pause_files)
 {
     struct sandbox_spec spec = host_spec();
     (void)mkdirat(rooms.dir_fd, "base", 0755);
-    spec.template = template;
-    spec.auto_pause = spec.auto_pause_files = pause_files;
+    (void)snprintf(spec.desc.template, sizeof spec.desc.template, "%s", template);
+    spec.desc.life.auto_pause = spec.desc.life.auto_pause_files = pause_files;
     struct answer a = make(&spec);
     if (a.status)
         fail_msg("%u %s", a.status, a.text);

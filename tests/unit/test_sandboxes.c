@@ -11,19 +11,19 @@ static void test_create_and_kill(void **state)
 {
     (void)state;
     struct sandbox_spec spec = host_spec();
-    strv_add(&spec.env, "A=1");
-    strv_add(&spec.metadata, "k");
-    strv_add(&spec.metadata, "v");
+    strv_add(&spec.desc.env, "A=1");
+    strv_add(&spec.desc.metadata, "k");
+    strv_add(&spec.desc.metadata, "v");
     struct answer a = make(&spec);
-    strv_done(&spec.env);
-    strv_done(&spec.metadata);
+    strv_done(&spec.desc.env);
+    strv_done(&spec.desc.metadata);
     assert_int_equal(a.status, 0);
     assert_non_null(strstr(k.env, "E2B_SANDBOX=true"));
     assert_non_null(strstr(k.env, "A=1"));
     struct sandbox *b = sandbox_of(rooms.sandboxes, &who, a.id);
     assert_non_null(b);
     assert_int_equal(strlen(b->token), 40);
-    assert_string_equal(b->metadata.v[1], "v");
+    assert_string_equal(b->desc.metadata.v[1], "v");
     assert_int_equal(who.tenant->sandboxes, 1);
     struct principal stranger = {.tenant = &(struct tenant){.id = "x"}};
     assert_null(sandbox_of(rooms.sandboxes, &stranger, a.id));
@@ -35,7 +35,7 @@ static void test_create_and_kill(void **state)
     b = sandbox_of(rooms.sandboxes, &who, a.id);
     assert_non_null(b);
     assert_string_equal(b->token, token);
-    assert_string_equal(b->env.v[0], "A=1");
+    assert_string_equal(b->desc.env.v[0], "A=1");
     assert_int_equal(who.tenant->sandboxes, 1);
     sandbox_kill(rooms.sandboxes, b, "api", NULL, NULL);
     assert_null(sandbox_find(rooms.sandboxes, a.id));
@@ -61,18 +61,18 @@ static void test_refusals(void **state)
 {
     (void)state;
     struct sandbox_spec spec = host_spec();
-    spec.timeout_s = 0;
+    spec.desc.timeout_s = 0;
     expect(&spec, 400, "timeout must be between 1 and 86400");
-    spec.timeout_s = 86401;
+    spec.desc.timeout_s = 86401;
     expect(&spec, 400, "86401");
     who.tenant->quota.max_timeout_s = 30;
-    spec.timeout_s = 31;
+    spec.desc.timeout_s = 31;
     expect(&spec, 400, "between 1 and 30");
     who.tenant->quota.max_timeout_s = 0;
     spec = host_spec();
     static const char *const names[] = {"nothing", "../x", "", "host:v2", "HOST", "a/b/../../host/x"};
     for (size_t i = 0; i < ARRAY_LEN(names); i++) {
-        spec.template = names[i];
+        (void)snprintf(spec.desc.template, sizeof spec.desc.template, "%s", names[i]);
         expect(&spec, 404, "not found");
     }
     spec = host_spec();
@@ -80,7 +80,7 @@ static void test_refusals(void **state)
     expect(&spec, 400, "idempotency key");
     rooms.config.build_base = false;
     spec = host_spec();
-    spec.template = "base";
+    (void)snprintf(spec.desc.template, sizeof spec.desc.template, "%s", "base");
     expect(&spec, 503, "templates.base is off");
     assert_int_equal(k.creates, 0);
 }
@@ -158,10 +158,10 @@ static void test_idempotency(void **state)
         wait_for(&all[i]);
         assert_string_equal(all[i].id, all[0].id);
     }
-    spec.timeout_s++;
+    spec.desc.timeout_s++;
     struct answer a = make(&spec);
     assert_int_equal(a.status, 422);
-    spec.timeout_s--;
+    spec.desc.timeout_s--;
     stop();
     start();
     item(all[0].id, true, 0);
@@ -290,7 +290,7 @@ static void test_idempotency_without_the_template(void **state)
 {
     (void)state;
     struct sandbox_spec spec = host_spec();
-    spec.template = "tools";
+    (void)snprintf(spec.desc.template, sizeof spec.desc.template, "%s", "tools");
     spec.idempotency_key = "once";
     assert_int_equal(mkdirat(rooms.dir_fd, "tools", 0755), 0);
     struct answer a = make(&spec);
@@ -368,9 +368,9 @@ static void test_a_new_end_is_keepers_when_it_is_no_pause_any_more(void **state)
 {
     (void)state;
     struct sandbox_spec spec = host_spec();
-    spec.auto_pause = true;
+    spec.desc.life.auto_pause = true;
     struct sandbox *b = sandbox_find(rooms.sandboxes, make(&spec).id);
-    struct sandbox_life life = sandbox_life(b);
+    struct sandbox_life life = b->desc.life;
     life.auto_pause = false;
     uint64_t before = sandbox_own(b)->end_boot_ms;
     sandbox_set_timeout(rooms.sandboxes, b, 3600, false, NULL, NULL);

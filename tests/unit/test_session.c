@@ -63,9 +63,9 @@ static int set_up_box(void **state)
     if (set_up(state) < 0)
         return -1;
     (void)mkdirat(rooms.dir_fd, "base", 0755);
-    spec.template = "base";
-    spec.timeout_s = 3600;
-    spec.history = true;
+    (void)snprintf(spec.desc.template, sizeof spec.desc.template, "base");
+    spec.desc.timeout_s = 3600;
+    spec.desc.history = true;
     box = sandbox_find(rooms.sandboxes, make(&spec).id);
     told = (struct told){0};
     return box ? 0 : -1;
@@ -150,7 +150,7 @@ static void test_history_is_of_recorded_commands(void **state)
     assert_int_equal(told.ended, 1);
     assert_int_equal(k.captures, 0);
     assert_int_equal(published("exec_ended").n + published("denial").n, 0);
-    box->history = false;
+    box->desc.history = false;
     (void)run(&(struct session_spec){.recorded = true}, &least);
     end_with(&(struct exec_end){.exited = true});
     assert_int_equal(told.ended, 2);
@@ -234,7 +234,7 @@ static void test_deaths_and_refusals_are_published(void **state)
     struct exec_end end = {.code = SIGKILL, .oom = true, .wall_ms = 12, .ndenied = 1};
     (void)state;
     end.denied[0] = (struct exec_denied){.nr = 175 /* init_module */, .count = 3};
-    box->history = false;
+    box->desc.history = false;
     (void)run(&(struct session_spec){.recorded = true}, &least);
     end_with(&end);
     assert_string_equal(published("exec_ended").json,

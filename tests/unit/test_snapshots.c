@@ -15,7 +15,7 @@ static struct sandbox *base_sandbox(void)
 {
     struct sandbox_spec spec = host_spec();
     (void)mkdirat(rooms.dir_fd, "base", 0755);
-    spec.template = "base";
+    (void)snprintf(spec.desc.template, sizeof spec.desc.template, "%s", "base");
     struct answer a = make(&spec);
     if (a.status)
         fail_msg("%u %s", a.status, a.text);
@@ -79,12 +79,12 @@ static void test_a_snapshot_is_a_template_that_sandboxes_are_made_from(void **st
     struct sandbox_spec spec = host_spec();
     char name[64];
     (void)snprintf(name, sizeof name, "%s:default", s.id);
-    spec.template = name;
+    (void)snprintf(spec.desc.template, sizeof spec.desc.template, "%s", name);
     for (int i = 0; i < 3; i++) {
         struct answer a = make(&spec);
         assert_int_equal(a.status, 0);
         assert_string_equal(k.template, s.stack);
-        assert_string_equal(sandbox_find(rooms.sandboxes, a.id)->template, s.id);
+        assert_string_equal(sandbox_find(rooms.sandboxes, a.id)->desc.template, s.id);
     }
     stop();
     start();
@@ -123,7 +123,7 @@ static void test_paused_sandboxes_are_copied_without_waking_them(void **state)
     int captures = k.captures;
     struct shot t = snapshot(c, NULL);
     assert_int_equal(k.captures, captures);
-    assert_string_equal(t.stack, c->stack);
+    assert_string_equal(t.stack, c->desc.stack);
     /* The sandbox goes, the snapshot stays. */
     sandbox_kill(rooms.sandboxes, c, "api", NULL, NULL);
     step(5);
@@ -190,13 +190,13 @@ static void test_forks_are_sandboxes_of_their_own_from_one_copy(void **state)
     (void)state;
     struct sandbox_spec spec = host_spec();
     (void)mkdirat(rooms.dir_fd, "base", 0755);
-    spec.template = "base";
-    strv_add(&spec.metadata, "k");
-    strv_add(&spec.metadata, "v");
-    strv_add(&spec.env, "A=1");
+    (void)snprintf(spec.desc.template, sizeof spec.desc.template, "%s", "base");
+    strv_add(&spec.desc.metadata, "k");
+    strv_add(&spec.desc.metadata, "v");
+    strv_add(&spec.desc.env, "A=1");
     struct answer a = make(&spec);
-    strv_done(&spec.metadata);
-    strv_done(&spec.env);
+    strv_done(&spec.desc.metadata);
+    strv_done(&spec.desc.env);
     struct sandbox *p = sandbox_find(rooms.sandboxes, a.id);
     char token[64], stack[STACK_ID_MAX];
     memcpy(token, p->token, sizeof token);
@@ -206,16 +206,16 @@ static void test_forks_are_sandboxes_of_their_own_from_one_copy(void **state)
     memcpy(stack, k.captured, sizeof stack);
     for (int i = 0; i < 10; i++) {
         struct sandbox *b = sandbox_find(rooms.sandboxes, kids.id[i]);
-        assert_string_equal(b->stack, stack);
-        assert_string_equal(b->parent, p->id);
+        assert_string_equal(b->desc.stack, stack);
+        assert_string_equal(b->desc.parent, p->id);
         assert_string_not_equal(b->token, p->token);
-        assert_string_equal(b->metadata.v[1], "v");
-        assert_string_equal(b->env.v[0], "A=1");
-        assert_int_equal(b->timeout_s, 120);
+        assert_string_equal(b->desc.metadata.v[1], "v");
+        assert_string_equal(b->desc.env.v[0], "A=1");
+        assert_int_equal(b->desc.timeout_s, 120);
     }
     assert_string_equal(p->token, token);
     assert_int_equal(p->state, SANDBOX_RUNNING);
-    assert_string_equal(p->stack, "");
+    assert_string_equal(p->desc.stack, "");
     /* The copy goes with the last child. */
     for (int i = 0; i < 10; i++) {
         step(4);
@@ -319,7 +319,7 @@ static void test_a_paused_sandbox_whose_id_cannot_be_read_is_kept(void **state)
     struct sandbox *b = base_sandbox();
     put_away(b, false);
     memcpy(id, b->id, sizeof id);
-    memcpy(stack, b->stack, sizeof stack);
+    memcpy(stack, b->desc.stack, sizeof stack);
     struct db_generation g = {.sandbox = id, .stack = "st-pastpastpast", .command = "make", .number = 1};
     db_generation_put(rooms.db, &g, NULL, NULL);
     step(5);
@@ -369,7 +369,7 @@ static void test_stacks_that_no_row_names_are_dropped_after_a_minute(void **stat
     put_away(b, false);
     step(5);
     there_is(s.stack, 1, 3600);
-    there_is(b->stack, STACK_FLATTEN_AT + 1, 3600);
+    there_is(b->desc.stack, STACK_FLATTEN_AT + 1, 3600);
     there_is("st-nobodynobody", 1, 3600);
     there_is("st-youngyoung", 1, 5);
     there_is("st-stepstepstep", 1, 3600);
@@ -419,10 +419,10 @@ static void test_a_template_says_what_its_sandboxes_start_with(void **state)
     make_template(&c);
     strv_done(&c.env);
     struct sandbox_spec spec = host_spec();
-    strv_add(&spec.env, "A=mine");
-    spec.template = "web";
+    strv_add(&spec.desc.env, "A=mine");
+    (void)snprintf(spec.desc.template, sizeof spec.desc.template, "%s", "web");
     struct answer a = make(&spec);
-    strv_done(&spec.env);
+    strv_done(&spec.desc.env);
     assert_int_equal(a.status, 0);
     assert_string_equal(k.user, "app");
     assert_string_equal(k.workdir, "/srv");
@@ -448,7 +448,7 @@ static void test_a_create_waits_until_its_template_is_ready(void **state)
     make_template(&c);
     struct sandbox_spec spec = host_spec();
     struct answer a = {0};
-    spec.template = "web";
+    (void)snprintf(spec.desc.template, sizeof spec.desc.template, "%s", "web");
     sandbox_create(rooms.sandboxes, &who, &spec, created, &a);
     until_command(1);
     assert_string_equal(k.command, "serve");
@@ -473,7 +473,7 @@ static void test_a_start_command_that_fails_fails_the_create(void **state)
     make_template(&c);
     struct sandbox_spec spec = host_spec();
     struct answer a = {0};
-    spec.template = "web";
+    (void)snprintf(spec.desc.template, sizeof spec.desc.template, "%s", "web");
     sandbox_create(rooms.sandboxes, &who, &spec, created, &a);
     until_command(1);
     k.exec_ops->started(k.exec_arg, 5, NULL);
@@ -491,10 +491,10 @@ static void test_a_sandbox_of_a_build_leaves_no_trace(void **state)
 {
     (void)state;
     struct sandbox_spec spec = host_spec();
-    spec.template = "st-webwebwebweb";
+    (void)snprintf(spec.desc.template, sizeof spec.desc.template, "%s", "st-webwebwebweb");
     struct answer a = make(&spec);
     assert_int_equal(a.status, 404); /* only builds know stacks by their ids */
-    spec.build = true;
+    spec.desc.hidden = true;
     who.tenant->quota.sandboxes = 1;
     who.tenant->sandboxes = 1;
     a = make(&spec);

@@ -324,13 +324,15 @@ static struct put add_with(const char *tag, const char *stack, enum template_kin
 /* What a sandbox of it is made from and with: "STACK USER ENV CPU". */
 static void expect_source(const char *name, const char *wanted)
 {
-    struct sandbox_source s;
+    struct sandbox_desc s = {0};
+    struct template_info info;
+    (void)snprintf(s.template, sizeof s.template, "%s", name);
     char text[200];
-    assert_true(sandbox_source_find(rooms.sandboxes, who.tenant, name, false, &s));
+    assert_true(sandbox_source_find(rooms.sandboxes, who.tenant, &s, &info));
     (void)snprintf(text, sizeof text, "%s %s %s %u", s.stack, s.config->user,
-                   s.config->env.n ? s.config->env.v[0] : "-", s.info.cpu_milli);
+                   s.config->env.n ? s.config->env.v[0] : "-", info.cpu_milli);
     assert_string_equal(text, wanted);
-    sandbox_source_done(&s);
+    sandbox_desc_done(&s);
 }
 
 static void test_each_tag_keeps_the_configuration_of_its_build(void **state)

@@ -96,8 +96,8 @@ static int set_up_tx(void **state)
     if (set_up(state) < 0)
         return -1;
     (void)mkdirat(rooms.dir_fd, "base", 0755);
-    spec.template = "base";
-    spec.timeout_s = 3600;
+    (void)snprintf(spec.desc.template, sizeof spec.desc.template, "%s", "base");
+    spec.desc.timeout_s = 3600;
     sandbox_ = sandbox_find(rooms.sandboxes, make(&spec).id);
     struct db_transaction row = {.id = "tx-1",
                                  .sandbox = sandbox_->id,
@@ -279,10 +279,10 @@ static void test_the_copy_has_the_variables_of_the_original(void **state)
     struct told t = {0};
     struct transaction_spec spec = {.command = "true", .timeout_s = 1};
     int before = k.binds;
-    sandbox_->config = xcalloc(1, sizeof *sandbox_->config);
-    strv_add(&sandbox_->config->env, "TOOL=template");
-    strv_add(&sandbox_->config->env, "OWN=template");
-    strv_add(&sandbox_->env, "OWN=sandbox");
+    sandbox_->desc.config = xcalloc(1, sizeof *sandbox_->desc.config);
+    strv_add(&sandbox_->desc.config->env, "TOOL=template");
+    strv_add(&sandbox_->desc.config->env, "OWN=template");
+    strv_add(&sandbox_->desc.env, "OWN=sandbox");
     k.hold_bind = true;
     transaction_start(rooms.snapshots, sandbox_, &spec, ran, &t);
     AWAIT (k.binds != before)

@@ -358,8 +358,8 @@ static struct answer sandbox_with(const char *name)
     (void)snprintf(m.name, sizeof m.name, "%s", name);
     assert_true(volume_find_mount(rooms.volumes, who.tenant, &m));
     struct sandbox_spec s = host_spec();
-    s.mounts = &m;
-    s.nmounts = 1;
+    s.desc.mounts = &m;
+    s.desc.nmounts = 1;
     return make(&s);
 }
 
@@ -403,8 +403,8 @@ static void test_a_volume_that_went_while_a_sandbox_waited_is_not_given_to_it(vo
     struct told gone = {0};
     assert_int_equal(ask("data").status, 0);
     assert_true(volume_find_mount(rooms.volumes, who.tenant, &m));
-    s.mounts = &m;
-    s.nmounts = 1;
+    s.desc.mounts = &m;
+    s.desc.nmounts = 1;
     sandbox_create(rooms.sandboxes, &who, &s, created, &a);
     volume_delete(rooms.volumes, volume_find(rooms.volumes, who.tenant, "data"), told, &gone);
     wait_for(&a);

@@ -75,17 +75,16 @@ static int e2b_create_read_https_ports(json_t *net, struct api_create *ret, stru
     int have = field_arr(net, "httpsPorts", &ports, err);
     if (have <= 0)
         return have < 0 ? err_wrap(err, "network") : 0;
-    if (json_array_size(ports) > ARRAY_LEN(ret->https_ports))
+    if (json_array_size(ports) > ARRAY_LEN(ret->spec.desc.https_ports))
         return err_set(err, ERR_USAGE, 0, "field 'network.httpsPorts' has %zu entries; at most %zu are allowed",
-                       json_array_size(ports), ARRAY_LEN(ret->https_ports));
+                       json_array_size(ports), ARRAY_LEN(ret->spec.desc.https_ports));
     for (size_t i = 0; i < json_array_size(ports); i++) {
         const json_t *p = json_array_get(ports, i);
         if (!json_is_integer(p) || json_integer_value(p) < 1 || json_integer_value(p) > 65535)
             return err_set(err, ERR_USAGE, 0, "field 'network.httpsPorts[%zu]' must be a port from 1 to 65535", i);
-        ret->https_ports[i] = (uint32_t)json_integer_value(p);
+        ret->spec.desc.https_ports[i] = (uint32_t)json_integer_value(p);
     }
-    ret->spec.https_ports = ret->https_ports;
-    ret->spec.nhttps_ports = json_array_size(ports);
+    ret->spec.desc.nhttps_ports = json_array_size(ports);
     return 0;
 }
 
@@ -96,16 +95,15 @@ static int e2b_create_read_mask_host(json_t *net, struct api_create *ret, struct
     if (have <= 0)
         return have < 0 ? err_wrap(err, "network") : 0;
     size_t n = strlen(mask);
-    if (n >= sizeof ret->mask_host)
+    if (n >= sizeof ret->spec.desc.mask_host)
         return err_set(err, ERR_USAGE, 0, "field 'network.maskRequestHost' has %zu bytes; at most %zu are allowed", n,
-                       sizeof ret->mask_host - 1);
+                       sizeof ret->spec.desc.mask_host - 1);
     for (size_t i = 0; i < n; i++)
         if (mask[i] <= ' ' || mask[i] > '~' || strchr("/\\@\"<>,;", mask[i]))
             return err_set(
                 err, ERR_USAGE, 0,
                 "field 'network.maskRequestHost' must be a host with an optional port, e.g. localhost:${PORT}");
-    memcpy(ret->mask_host, mask, n + 1);
-    ret->spec.mask_host = ret->mask_host;
+    memcpy(ret->spec.desc.mask_host, mask, n + 1);
     return 0;
 }
 
@@ -113,13 +111,13 @@ static int e2b_create_read_mask_host(json_t *net, struct api_create *ret, struct
 static int e2b_create_read_egress(json_t *root, json_t *net, struct api_create *ret, struct err *err)
 {
     static const char *const ways[] = {"allowOut", "denyOut", "rules", "egressProxy"};
-    int have = field_bool(root, "allow_internet_access", &ret->spec.allow_internet, err);
+    int have = field_bool(root, "allow_internet_access", &ret->spec.desc.allow_internet, err);
     if (have < 0)
         return -1;
     ret->net_given = have > 0;
     for (size_t i = 0; net && i < ARRAY_LEN(ways); i++)
         ret->net_given |= !e2b_create_field_is_empty(json_object_get(net, ways[i]));
-    if (net_doc_e2b(net, have ? ret->spec.allow_internet : -1, NULL, &ret->net, err) < 0)
+    if (net_doc_e2b(net, have ? ret->spec.desc.allow_internet : -1, NULL, &ret->net, err) < 0)
         return -1;
     ret->spec.net = &ret->net;
     ret->dialect = NET_E2B;
@@ -137,7 +135,7 @@ static int e2b_create_read_network(json_t *root, struct api_create *ret, struct 
         return -1;
     if (!have)
         return 0;
-    if (field_bool(net, "allowPublicTraffic", &ret->spec.allow_public_traffic, err) < 0)
+    if (field_bool(net, "allowPublicTraffic", &ret->spec.desc.allow_public_traffic, err) < 0)
         return err_wrap(err, "network");
     if (e2b_create_read_mask_host(net, ret, err) < 0)
         return -1;
@@ -173,22 +171,19 @@ static int e2b_create_check_mcp(json_t *root, struct err *err)
 
 static int e2b_create_read_life(json_t *root, struct api_create *ret, struct err *err)
 {
-    struct sandbox_life life = {0};
-    if (e2b_read_life(root, &life, err) < 0)
+    if (e2b_read_life(root, &ret->spec.desc.life, err) < 0)
         return -1;
-    ret->spec.auto_pause = life.auto_pause;
-    ret->spec.auto_pause_files = life.auto_pause_files;
-    ret->spec.auto_resume = life.auto_resume;
     return api_read_mounts(root, "volumeMounts", ret, err);
 }
 
 int e2b_create_parse(json_t *root, bool v2, uint32_t max_timeout, struct api_create *ret, struct err *err)
 {
     const char *template = NULL;
+    struct sandbox_desc *d = &ret->spec.desc;
     bool secure = v2;
     memset(ret, 0, sizeof *ret);
-    ret->spec.allow_public_traffic = true;
-    ret->spec.allow_internet = true;
+    ret->spec.desc.allow_public_traffic = true;
+    ret->spec.desc.allow_internet = true;
     if (!json_is_object(root))
         return err_set(err, ERR_USAGE, 0, "the body must be an object with at least 'templateID'");
     if (e2b_create_check_names(root, false, &ret->ignored, err) < 0)
@@ -198,21 +193,20 @@ int e2b_create_parse(json_t *root, bool v2, uint32_t max_timeout, struct api_cre
         return -1;
     if (have == 0 || !*template)
         return err_set(err, ERR_USAGE, 0, "field 'templateID' is required: the name of a template, e.g. \"base\"");
-    if (strlen(template) >= sizeof ret->template)
-        return err_set(err, ERR_USAGE, 0, "field 'templateID' is longer than %zu bytes", sizeof ret->template - 1);
-    memcpy(ret->template, template, strlen(template) + 1);
-    ret->spec.template = ret->template;
-    if (api_read_timeout(root, v2 ? 300 : 15, max_timeout, &ret->spec.timeout_s, err) < 0 ||
-        field_bool(root, "secure", &secure, err) < 0 || api_read_history(root, &ret->spec, err) < 0 ||
+    if (strlen(template) >= sizeof d->template)
+        return err_set(err, ERR_USAGE, 0, "field 'templateID' is longer than %zu bytes", sizeof d->template - 1);
+    memcpy(d->template, template, strlen(template) + 1);
+    if (api_read_timeout(root, v2 ? 300 : 15, max_timeout, &d->timeout_s, err) < 0 ||
+        field_bool(root, "secure", &secure, err) < 0 || api_read_history(root, d, err) < 0 ||
         e2b_create_read_life(root, ret, err) < 0 || e2b_create_check_mcp(root, err) < 0 ||
         e2b_create_read_network(root, ret, err) < 0)
         return -1;
     if (v2 && !secure)
         strv_add(&ret->ignored, "secure");
-    ret->spec.secure = v2 || secure;
-    if (api_read_metadata(root, &ret->spec.metadata, err) < 0)
+    d->secure = v2 || secure;
+    if (api_read_metadata(root, &d->metadata, err) < 0)
         return -1;
-    return api_read_env(root, "envVars", &ret->spec.env, err);
+    return api_read_env(root, "envVars", &d->env, err);
 }
 
 static void e2b_create_from_body(struct http_req *r, json_t *root, unsigned status, const char *error, bool v2)

@@ -282,11 +282,11 @@ static void envd_answer_envs(struct api_call *c, const struct sandbox *b)
     struct json j;
     json_start(&j, &out);
     json_obj(&j, NULL);
-    for (size_t i = 0; i < b->env.n; i++) {
-        const char *eq = strchr(b->env.v[i], '=');
+    for (size_t i = 0; i < b->desc.env.n; i++) {
+        const char *eq = strchr(b->desc.env.v[i], '=');
         if (!eq)
             continue;
-        _cleanup_free_ char *name = xstrndup(b->env.v[i], (size_t)(eq - b->env.v[i]));
+        _cleanup_free_ char *name = xstrndup(b->desc.env.v[i], (size_t)(eq - b->desc.env.v[i]));
         json_str(&j, name, eq + 1);
     }
     json_end_obj(&j);
@@ -424,7 +424,8 @@ struct signer {
 static void envd_try_signature(void *arg, struct sandbox *b)
 {
     struct signer *s = arg;
-    if (!b->token[0] || b->hidden || (b->state != SANDBOX_RUNNING && !(sandbox_is_paused(b) && b->auto_resume)))
+    if (!b->token[0] || b->desc.hidden ||
+        (b->state != SANDBOX_RUNNING && !(sandbox_is_paused(b) && b->desc.life.auto_resume)))
         return;
     const char *why = sign_check(s->q, s->operation, b->token, s->now);
     if (why && strcmp(why, "invalid signature") == 0)

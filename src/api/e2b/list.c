@@ -159,10 +159,10 @@ static bool e2b_list_metadata_matches(const struct sandbox *b, const struct strv
 {
     for (size_t i = 0; i + 1 < want->n; i += 2) {
         size_t k = 0;
-        while (k + 1 < b->metadata.n &&
-               (strcmp(b->metadata.v[k], want->v[i]) != 0 || strcmp(b->metadata.v[k + 1], want->v[i + 1]) != 0))
+        while (k + 1 < b->desc.metadata.n && (strcmp(b->desc.metadata.v[k], want->v[i]) != 0 ||
+                                              strcmp(b->desc.metadata.v[k + 1], want->v[i + 1]) != 0))
             k += 2;
-        if (k + 1 >= b->metadata.n)
+        if (k + 1 >= b->desc.metadata.n)
             return false;
     }
     return true;
@@ -171,8 +171,8 @@ static bool e2b_list_metadata_matches(const struct sandbox *b, const struct strv
 static void e2b_list_collect(void *arg, struct sandbox *b)
 {
     struct query *q = arg;
-    if (b->tenant != q->tenant || !sandbox_is_there(b) || b->hidden || q->no_template ||
-        b->started_unix_ms < q->started_after || (q->template[0] && strcmp(q->template, b->template) != 0) ||
+    if (b->tenant != q->tenant || !sandbox_is_there(b) || b->desc.hidden || q->no_template ||
+        b->started_unix_ms < q->started_after || (q->template[0] && strcmp(q->template, b->desc.template) != 0) ||
         !e2b_list_metadata_matches(b, &q->metadata))
         return;
     q->nrunning += b->state == SANDBOX_RUNNING;

@@ -22,13 +22,13 @@ void e2b_add_network(struct json *j, const struct sandbox *b)
             reply_add(j, fields[i], v);
     }
     json_str(j, "refusals", b->net && b->net->doc.closed ? "closed" : "readable");
-    json_bool(j, "allowPublicTraffic", b->allow_public_traffic);
-    if (b->mask_host[0])
-        json_str(j, "maskRequestHost", b->mask_host);
-    if (b->nhttps_ports) {
+    json_bool(j, "allowPublicTraffic", b->desc.allow_public_traffic);
+    if (b->desc.mask_host[0])
+        json_str(j, "maskRequestHost", b->desc.mask_host);
+    if (b->desc.nhttps_ports) {
         json_arr(j, "httpsPorts");
-        for (size_t i = 0; i < b->nhttps_ports; i++)
-            json_u64(j, NULL, b->https_ports[i]);
+        for (size_t i = 0; i < b->desc.nhttps_ports; i++)
+            json_u64(j, NULL, b->desc.https_ports[i]);
         json_end_arr(j);
     }
     json_end_obj(j);
@@ -92,7 +92,7 @@ static void e2b_network_on_put_body(struct http_req *r, json_t *root, unsigned s
         return;
     }
     json_decref(tmp);
-    b->allow_internet = internet;
+    b->desc.allow_internet = internet;
     net_set(c->api->network, b, &doc, NET_WHOLE, 0, e2b_network_on_changed, api_wait_for(r, sizeof(struct api_wait)));
 }
 void e2b_network_put(struct api_call *c) { body_json(c->req, 0, e2b_network_on_put_body); }

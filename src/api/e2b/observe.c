@@ -33,7 +33,7 @@ static bool e2b_observe_query_u64(struct http_req *r, const char *name, uint64_t
 /* Percent of what the sandbox may use, in hundredths. */
 static uint64_t e2b_metric_cpu_hundredths(const struct sandbox *b, const struct metric *m)
 {
-    uint64_t limit = b->cpu_milli ? b->cpu_milli : 1000;
+    uint64_t limit = b->desc.cpu_milli ? b->desc.cpu_milli : 1000;
     return (uint64_t)m->cpu_milli_used * 10000 / limit;
 }
 
@@ -44,13 +44,13 @@ static void e2b_metric_add(struct json *j, const char *key, const struct sandbox
     json_obj(j, key);
     json_str(j, "timestamp", when);
     json_u64(j, "timestampUnix", m->at_unix_ms / 1000);
-    json_u64(j, "cpuCount", e2b_cpu_count(b->cpu_milli));
+    json_u64(j, "cpuCount", e2b_cpu_count(b->desc.cpu_milli));
     json_fixed(j, "cpuUsedPct", e2b_metric_cpu_hundredths(b, m), 2);
     json_u64(j, "memUsed", m->memory);
-    json_u64(j, "memTotal", b->memory);
+    json_u64(j, "memTotal", b->desc.memory);
     json_u64(j, "memCache", 0);
     json_u64(j, "diskUsed", m->disk);
-    json_u64(j, "diskTotal", b->disk);
+    json_u64(j, "diskTotal", b->desc.disk);
     json_end_obj(j);
 }
 
@@ -122,15 +122,15 @@ void usage_route(struct api_call *c, const struct sandbox *b)
     json_start(&j, &out);
     json_obj(&j, NULL);
     json_u64(&j, "ts", m.at_unix_ms / 1000);
-    json_u64(&j, "cpu_count", e2b_cpu_count(b->cpu_milli));
+    json_u64(&j, "cpu_count", e2b_cpu_count(b->desc.cpu_milli));
     json_fixed(&j, "cpu_used_pct", e2b_metric_cpu_hundredths(b, &m), 2);
-    json_u64(&j, "mem_total", b->memory);
+    json_u64(&j, "mem_total", b->desc.memory);
     json_u64(&j, "mem_used", m.memory);
     json_u64(&j, "mem_cache", 0);
-    json_u64(&j, "mem_total_mib", b->memory >> 20);
+    json_u64(&j, "mem_total_mib", b->desc.memory >> 20);
     json_u64(&j, "mem_used_mib", m.memory >> 20);
     json_u64(&j, "disk_used", m.disk);
-    json_u64(&j, "disk_total", b->disk);
+    json_u64(&j, "disk_total", b->desc.disk);
     json_end_obj(&j);
     reply_json(c->req, 200, &out);
 }

@@ -72,7 +72,7 @@ void e2b_pause(struct api_call *c) { body_json(c->req, 0, e2b_pause_on_body); }
 static bool e2b_connect_refuse_killed(struct api_call *c, const char *id)
 {
     const struct sandbox *b = sandbox_find(c->api->sandboxes, id);
-    if (!b || b->tenant != c->who.tenant || b->hidden || b->state != SANDBOX_KILLING)
+    if (!b || b->tenant != c->who.tenant || b->desc.hidden || b->state != SANDBOX_KILLING)
         return false;
     api_note_sandbox(c->req, id);
     reply_error(c->req, 409, "the sandbox is being killed");
@@ -124,7 +124,7 @@ static void e2b_connect_on_resumed(void *arg, const struct state_failure *failur
         return;
     }
     if (w->set_auto_pause) {
-        struct sandbox_life life = sandbox_life(b);
+        struct sandbox_life life = b->desc.life;
         life.auto_pause = w->auto_pause;
         sandbox_set_life(c->api->sandboxes, b, &life, NULL, NULL);
     }
@@ -171,7 +171,7 @@ static void e2b_connect_start(struct api_call *c, struct sandbox *b, const struc
     }
     if (longest && s > longest)
         s = 0; /* the default exceeds the tenant's limit: do not extend */
-    struct sandbox_life life = sandbox_life(b);
+    struct sandbox_life life = b->desc.life;
     struct state_failure full = {0};
     life.auto_pause = wish->auto_given ? wish->auto_pause : life.auto_pause;
     if (!sandbox_life_room(c->api->sandboxes, b, &life, &full)) {

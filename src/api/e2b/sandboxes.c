@@ -22,8 +22,8 @@ static void e2b_sandbox_add_detail(struct json *j, const struct api_call *c, con
     json_bool(j, "allowInternetAccess", b->net && b->net->doc.open);
     e2b_add_network(j, b);
     json_obj(j, "lifecycle");
-    json_bool(j, "autoResume", b->auto_resume);
-    json_str(j, "onTimeout", b->auto_pause ? "pause" : "kill");
+    json_bool(j, "autoResume", b->desc.life.auto_resume);
+    json_str(j, "onTimeout", b->desc.life.auto_pause ? "pause" : "kill");
     json_end_obj(j);
     api_add_isolation(j, b);
 }
@@ -33,28 +33,28 @@ void e2b_add_listed(struct json *j, const char *key, const struct api_call *c, c
     char t[REPLY_TIME_MAX];
     json_obj(j, key);
     json_str(j, "sandboxID", b->id);
-    json_str(j, "templateID", b->template);
+    json_str(j, "templateID", b->desc.template);
     json_str(j, "alias", api_template_alias(c, b));
     json_str(j, "clientID", API_CLIENT_ID);
     reply_time(b->started_unix_ms, t);
     json_str(j, "startedAt", t);
     reply_time(sandbox_end_unix_ms(b), t);
     json_str(j, "endAt", t);
-    json_u64(j, "cpuCount", e2b_cpu_count(b->cpu_milli));
-    json_u64(j, "memoryMB", b->memory >> 20);
-    json_u64(j, "diskSizeMB", b->disk >> 20);
+    json_u64(j, "cpuCount", e2b_cpu_count(b->desc.cpu_milli));
+    json_u64(j, "memoryMB", b->desc.memory >> 20);
+    json_u64(j, "diskSizeMB", b->desc.disk >> 20);
     json_str(j, "state", sandbox_is_paused(b) ? "paused" : "running");
     json_str(j, "envdVersion", API_ENVD_VERSION);
     json_obj(j, "metadata");
-    for (size_t i = 0; i + 1 < b->metadata.n; i += 2)
-        json_str(j, b->metadata.v[i], b->metadata.v[i + 1]);
+    for (size_t i = 0; i + 1 < b->desc.metadata.n; i += 2)
+        json_str(j, b->desc.metadata.v[i], b->desc.metadata.v[i + 1]);
     json_end_obj(j);
     json_arr(j, "volumeMounts");
-    for (size_t i = 0; i < b->nmounts; i++) {
+    for (size_t i = 0; i < b->desc.nmounts; i++) {
         json_obj(j, NULL);
-        json_str(j, "name", b->mounts[i].name);
-        json_str(j, "path", b->mounts[i].place);
-        if (b->mounts[i].flags & KEEPER_VOLUME_RO)
+        json_str(j, "name", b->desc.mounts[i].name);
+        json_str(j, "path", b->desc.mounts[i].place);
+        if (b->desc.mounts[i].flags & KEEPER_VOLUME_RO)
             json_bool(j, "readOnly", true);
         json_end_obj(j);
     }

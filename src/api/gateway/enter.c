@@ -29,10 +29,10 @@ void gateway_entry_done(struct gateway_entry *e)
 
 static bool gateway_port_is_public(const struct sandbox *b, uint32_t port)
 {
-    for (size_t i = 0; i < b->ports.n; i++)
-        if (b->ports.v[i].port == port && (b->ports.v[i].flags & SANDBOX_PORT_PUBLIC))
+    for (size_t i = 0; i < b->desc.ports.n; i++)
+        if (b->desc.ports.v[i].port == port && (b->desc.ports.v[i].flags & SANDBOX_PORT_PUBLIC))
             return true;
-    return b->allow_public_traffic;
+    return b->desc.allow_public_traffic;
 }
 
 static const char *gateway_traffic_token(const struct http_req *r)

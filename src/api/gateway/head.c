@@ -27,11 +27,11 @@ void gateway_names(const struct http_req *r, const struct sandbox *b, uint32_t p
     *ret = (struct gateway_names){.port = port};
     if (plain && *authority)
         (void)snprintf(ret->origin, sizeof ret->origin, "%s://%s", r->tls ? "https" : "http", authority);
-    gateway_expand_mask(b->mask_host, port, ret->host, sizeof ret->host);
-    for (size_t i = 0; i < b->nhttps_ports; i++)
-        ret->tls |= b->https_ports[i] == port;
-    for (size_t i = 0; i < b->ports.n; i++)
-        if (b->ports.v[i].port == port && (b->ports.v[i].flags & SANDBOX_PORT_LOCALHOST))
+    gateway_expand_mask(b->desc.mask_host, port, ret->host, sizeof ret->host);
+    for (size_t i = 0; i < b->desc.nhttps_ports; i++)
+        ret->tls |= b->desc.https_ports[i] == port;
+    for (size_t i = 0; i < b->desc.ports.n; i++)
+        if (b->desc.ports.v[i].port == port && (b->desc.ports.v[i].flags & SANDBOX_PORT_LOCALHOST))
             (void)snprintf(ret->host, sizeof ret->host, "localhost:%u", port);
 }
 

@@ -16,15 +16,11 @@ enum { STANDARD_TIMEOUT_S = 300 };
 
 static int native_create_read_life(json_t *root, struct api_create *ret, struct err *err)
 {
-    struct sandbox_life life = {0};
-    if (native_read_life(root, &life, err) < 0 || api_read_history(root, &ret->spec, err) < 0 ||
-        api_read_mounts(root, "volumes", ret, err) < 0 || api_read_host_dirs(root, "hostDirs", ret, err) < 0)
-        return -1;
-    ret->spec.auto_pause = life.auto_pause;
-    ret->spec.auto_pause_files = life.auto_pause_files;
-    ret->spec.auto_resume = life.auto_resume;
-    ret->spec.idle_s = life.idle_s;
-    return 0;
+    struct sandbox_desc *d = &ret->spec.desc;
+    return native_read_life(root, &d->life, err) < 0 || api_read_history(root, d, err) < 0 ||
+                   api_read_mounts(root, "volumes", ret, err) < 0 || api_read_host_dirs(root, "hostDirs", ret, err) < 0
+               ? -1
+               : 0;
 }
 
 static int native_create_read_body(struct api_call *c, json_t *root, struct api_create *ret, struct err *err)
@@ -32,25 +28,24 @@ static int native_create_read_body(struct api_call *c, json_t *root, struct api_
     const char *template = "base";
     json_t *network = json_object_get(root, "network"), *secrets = json_object_get(root, "secrets");
     int64_t standard = c->api->config->default_timeout_s ? c->api->config->default_timeout_s : STANDARD_TIMEOUT_S;
-    ret->spec.secure = true;
+    struct sandbox_desc *d = &ret->spec.desc;
+    d->secure = true;
     if (field_str(root, "template", &template, err) < 0 ||
-        api_read_timeout(root, standard, api_longest_life(c), &ret->spec.timeout_s, err) < 0 ||
-        field_bool(root, "publicTraffic", &ret->spec.allow_public_traffic, err) < 0 ||
-        native_read_ports(root, &ret->spec.ports, err) < 0 || api_read_metadata(root, &ret->spec.metadata, err) < 0 ||
-        api_read_env(root, "env", &ret->spec.env, err) < 0 || native_create_read_life(root, ret, err) < 0)
+        api_read_timeout(root, standard, api_longest_life(c), &d->timeout_s, err) < 0 ||
+        field_bool(root, "publicTraffic", &d->allow_public_traffic, err) < 0 ||
+        native_read_ports(root, &d->ports, err) < 0 || api_read_metadata(root, &d->metadata, err) < 0 ||
+        api_read_env(root, "env", &d->env, err) < 0 || native_create_read_life(root, ret, err) < 0)
         return -1;
-    if (!*template || strlen(template) >= sizeof ret->template)
+    if (!*template || strlen(template) >= sizeof d->template)
         return err_set(err, ERR_USAGE, 0, "field 'template' must be the name of a template, e.g. \"base\"");
-    memcpy(ret->template, template, strlen(template) + 1);
-    ret->spec.template = ret->template;
+    memcpy(d->template, template, strlen(template) + 1);
     network = json_is_null(network) ? NULL : network;
     secrets = json_is_null(secrets) ? NULL : secrets;
     ret->net_given = network || json_array_size(secrets);
     if (native_read_network(c, network, secrets, &ret->net, err) < 0)
         return err_wrap(err, "network");
     ret->spec.net = &ret->net;
-    ret->spec.allow_internet =
-        ret->net_given && !(json_is_string(network) && strcmp(json_string_value(network), "off") == 0);
+    d->allow_internet = ret->net_given && !(json_is_string(network) && strcmp(json_string_value(network), "off") == 0);
     return 0;
 }
 

@@ -99,7 +99,7 @@ void native_history(struct api_call *c)
     json_start(&j, &out);
     json_obj(&j, NULL);
     json_str(&j, "sandboxID", b->id);
-    json_bool(&j, "everyCommand", b->history);
+    json_bool(&j, "everyCommand", b->desc.history);
     json_u64(&j, "most", GENERATIONS_MAX);
     json_arr(&j, "generations");
     generations_each(c->api->snapshots, b->id, native_history_add_listed, &j);

@@ -99,17 +99,17 @@ static void native_ports_add(struct json *j, const struct api *api, const struct
     _cleanup_buf_ struct buf url = {0};
     port_link_url(api, b->id, 0, &url);
     json_str(j, "sandboxID", b->id);
-    json_bool(j, "publicTraffic", b->allow_public_traffic);
+    json_bool(j, "publicTraffic", b->desc.allow_public_traffic);
     json_arr(j, "publicPorts");
-    for (size_t i = 0; i < b->ports.n; i++)
-        if (b->ports.v[i].flags & SANDBOX_PORT_PUBLIC)
-            json_u64(j, NULL, b->ports.v[i].port);
+    for (size_t i = 0; i < b->desc.ports.n; i++)
+        if (b->desc.ports.v[i].flags & SANDBOX_PORT_PUBLIC)
+            json_u64(j, NULL, b->desc.ports.v[i].port);
     json_end_arr(j);
     json_obj(j, "portHosts");
-    for (size_t i = 0; i < b->ports.n; i++) {
+    for (size_t i = 0; i < b->desc.ports.n; i++) {
         char name[16];
-        (void)snprintf(name, sizeof name, "%u", b->ports.v[i].port);
-        if (b->ports.v[i].flags & SANDBOX_PORT_LOCALHOST)
+        (void)snprintf(name, sizeof name, "%u", b->desc.ports.v[i].port);
+        if (b->desc.ports.v[i].flags & SANDBOX_PORT_LOCALHOST)
             json_str(j, name, "localhost");
     }
     json_end_obj(j);
@@ -123,7 +123,7 @@ static void native_ports_answer(struct http_req *r, const struct sandbox *b, boo
     json_start(&j, &out);
     json_obj(&j, NULL);
     native_ports_add(&j, api_call_of(r)->api, b);
-    if (token && !b->allow_public_traffic)
+    if (token && !b->desc.allow_public_traffic)
         json_str(&j, "trafficAccessToken", b->traffic_token);
     json_end_obj(&j);
     reply_json(r, 200, &out);
@@ -182,8 +182,8 @@ static void native_ports_on_put_body(struct http_req *r, json_t *root, unsigned 
     struct sandbox *b = api_sandbox_of(c);
     if (!b)
         return;
-    struct sandbox_ports ports = b->ports;
-    bool traffic = b->allow_public_traffic;
+    struct sandbox_ports ports = b->desc.ports;
+    bool traffic = b->desc.allow_public_traffic;
     json_t *o = fields_root(root, &tmp, &err);
     /* Refuse unknown fields: a misspelled field could leave a port public that the caller wants to close. */
     if (!o || fields_check_known(o, "this route", known, &err) < 0 ||
@@ -273,7 +273,7 @@ void native_links_revoke(struct api_call *c)
     struct sandbox *b = api_sandbox_of(c);
     if (!b)
         return;
-    struct sandbox_ports ports = b->ports;
+    struct sandbox_ports ports = b->desc.ports;
     ports.links++;
-    native_ports_change(c, b, &ports, b->allow_public_traffic, true);
+    native_ports_change(c, b, &ports, b->desc.allow_public_traffic, true);
 }

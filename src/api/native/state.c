@@ -44,16 +44,19 @@ static void native_life_add(struct json *j, const struct sandbox *b)
              : b->state == SANDBOX_RESUMING ? "resuming"
              : b->state == SANDBOX_FROZEN   ? "frozen"
                                             : "stored");
-    json_str(j, "onTimeout", !b->auto_pause ? "kill" : b->auto_pause_files ? "pause-files" : "pause");
-    json_bool(j, "autoResume", b->auto_resume);
-    json_u64(j, "idleTimeout", b->idle_s);
-    json_u64(j, "timeout", b->timeout_s);
+    json_str(j, "onTimeout",
+             !b->desc.life.auto_pause        ? "kill"
+             : b->desc.life.auto_pause_files ? "pause-files"
+                                             : "pause");
+    json_bool(j, "autoResume", b->desc.life.auto_resume);
+    json_u64(j, "idleTimeout", b->desc.life.idle_s);
+    json_u64(j, "timeout", b->desc.timeout_s);
     if (b->state == SANDBOX_STORED)
         json_u64(j, "bytes", b->state_bytes);
-    if (b->stack[0])
-        json_str(j, "stack", b->stack);
-    if (b->parent[0])
-        json_str(j, "parent", b->parent);
+    if (b->desc.stack[0])
+        json_str(j, "stack", b->desc.stack);
+    if (b->desc.parent[0])
+        json_str(j, "parent", b->desc.parent);
     json_end_obj(j);
 }
 
@@ -106,7 +109,7 @@ static void native_life_on_patch_body(struct http_req *r, json_t *root, unsigned
     struct sandbox *b = api_sandbox_of(c);
     if (!b)
         return;
-    struct sandbox_life life = sandbox_life(b);
+    struct sandbox_life life = b->desc.life;
     json_t *tmp = NULL, *o = fields_root(root, &tmp, &err);
     int rc = o && fields_check_known(o, "this route", known, &err) == 0 ? native_read_life(o, &life, &err) : -1;
     json_decref(tmp);
