@@ -134,6 +134,20 @@ int mount_new_tmpfs(uint64_t size, uint64_t inodes, mode_t mode, unsigned flags)
     return fs_finish(fs, flags);
 }
 
+int mount_limit_tmpfs(int fd, uint64_t size, uint64_t inodes)
+{
+    if (!size && !inodes)
+        return 0;
+    int fs = (int)syscall(SYS_fspick, fd, "", FSPICK_CLOEXEC | FSPICK_EMPTY_PATH);
+    if (fs < 0)
+        return -1;
+    if ((size && fs_set_u64(fs, "size", size, "%llu") < 0) ||
+        (inodes && fs_set_u64(fs, "nr_inodes", inodes, "%llu") < 0) ||
+        syscall(SYS_fsconfig, fs, FSCONFIG_CMD_RECONFIGURE, NULL, NULL, 0) < 0)
+        return fs_fail(fs);
+    return close(fs);
+}
+
 int mount_new_proc(unsigned flags)
 {
     int fs = fs_open("proc");

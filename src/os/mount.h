@@ -32,6 +32,8 @@ int mount_place(int dirfd, const char *path, bool in_root);
 
 /* New file systems, detached. size and inodes 0 = the kernel's default. */
 int mount_new_tmpfs(uint64_t size, uint64_t inodes, mode_t mode, unsigned flags);
+/* Of one that is there already, whose bytes and inodes in use are fewer; 0 leaves a limit as it is. */
+int mount_limit_tmpfs(int fd, uint64_t size, uint64_t inodes);
 int mount_new_proc(unsigned flags);
 /* Of the terminals that the whole machine has (kernel.pty.max) one instance gets at most these. */
 enum { MOUNT_TERMINALS_MAX = 256 };

@@ -27,8 +27,8 @@ enum { LANDLOCK_RULES_MAX = 320 };
 
 static char net_stack[16 * 1024] __attribute__((aligned(16)));
 
-/* Runs beside init if nothing was made in advance, in its memory and with its descriptors, on another CPU if there is one: a
- * network namespace takes the kernel as long as all other namespaces together, and nothing else waits for it. It touches no
+/* Runs beside init, in its memory and with its descriptors, on another CPU if there is one: a network namespace takes the
+ * kernel as long as all other namespaces together, and nothing else waits for it. It touches no
  * file: following a link of /proc writes its time of access, and while it does, init cannot make /proc read-only (EBUSY). */
 static int make_network(void *arg)
 {
@@ -48,7 +48,7 @@ static int make_network(void *arg)
 
 int inside_network_begin(struct inside *in)
 {
-    if (in->spec->network == NETWORK_HOST || LAYER_OFF(in->spec->without, NETNS) || in->shared->early)
+    if (in->spec->network == NETWORK_HOST || LAYER_OFF(in->spec->without, NETNS))
         return 0;
     in->net_task = clone(make_network, net_stack + sizeof net_stack, CLONE_VM | CLONE_FILES | SIGCHLD, in);
     return in->net_task < 0 ? inside_fail(in, errno, "start making a network namespace") : 0;
@@ -72,13 +72,16 @@ static int give_network(struct inside *in)
 static int confine_take_network(struct inside *in)
 {
     int status;
-    if (in->net_task <= 0 && !in->shared->early)
+    if (in->net_task <= 0)
         return 0;
-    while (in->net_task > 0 && waitpid(in->net_task, &status, 0) < 0)
+    while (waitpid(in->net_task, &status, 0) < 0)
         if (errno != EINTR)
             return inside_fail(in, errno, "wait for the network namespace");
-    if (in->shared->early && in->net < 0)
-        (void)make_network(in); /* the one that was to be made in advance is not there */
+    if (in->spec->network == NETWORK_HOST) { /* the plan came later */
+        if (in->net >= 0)
+            (void)close(TAKE_FD(in->net));
+        return 0;
+    }
     if (in->net < 0)
         return inside_fail(in, in->net_errno, "make a network namespace");
     if (setns(in->net, CLONE_NEWNET) < 0)

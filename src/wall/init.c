@@ -150,6 +150,9 @@ void inside_run(struct inside *in)
 {
     sigset_t all;
     inside_stage(in, STAGE_EXEC);
+    /* The caller searches beside all of the set-up; there is no command before it is done. */
+    if (in->spec->who.search_later && inside_wait(in, "the search for repositories") < 0)
+        _exit(1);
     if (in->spec->tty && start_terminal(in) < 0)
         _exit(1);
     if (in->vault >= 0) {

@@ -19,10 +19,10 @@
 #include "base/fd.h"
 
 static const char *const stage_names[STAGE_MAX] = {
-    [STAGE_CLONE] = "clone",       [STAGE_IDS] = "ids",         [STAGE_CGROUP] = "cgroup", [STAGE_MOUNTS] = "mounts",
-    [STAGE_DEV] = "dev",           [STAGE_PROC] = "proc",       [STAGE_NET] = "network",   [STAGE_LIMITS] = "limits",
-    [STAGE_LANDLOCK] = "landlock", [STAGE_SECCOMP] = "seccomp", [STAGE_EXEC] = "exec",     [STAGE_RUNNING] = "running",
-    [STAGE_DONE] = "done",
+    [STAGE_CLONE] = "clone",   [STAGE_IDS] = "ids",         [STAGE_PRIVATE] = "private",   [STAGE_PLAN] = "plan",
+    [STAGE_CGROUP] = "cgroup", [STAGE_MOUNTS] = "mounts",   [STAGE_DEV] = "dev",           [STAGE_PROC] = "proc",
+    [STAGE_NET] = "network",   [STAGE_LIMITS] = "limits",   [STAGE_LANDLOCK] = "landlock", [STAGE_SECCOMP] = "seccomp",
+    [STAGE_EXEC] = "exec",     [STAGE_RUNNING] = "running", [STAGE_DONE] = "done",
 };
 
 const char *wall_stage_name(enum wall_stage s) { return s < STAGE_MAX ? stage_names[s] : "?"; }
@@ -66,20 +66,35 @@ static int map_own_id(struct inside *in)
     return 0;
 }
 
-/* The caller has written the maps and sends the mounts that only it could make. */
-static int take_from_caller(struct inside *in)
+int inside_wait(struct inside *in, const char *what)
 {
-    for (;;) {
-        uint32_t more;
+    uint32_t go;
+    ssize_t n = fd_recv(in->sock, &go, sizeof go, NULL, NULL);
+    return n == sizeof go ? 0 : inside_fail(in, n < 0 ? errno : EPIPE, "wait for %s", what);
+}
+
+/* The caller has made the plan, and sends the mounts that only it could make. */
+static int take_plan(struct inside *in)
+{
+    inside_stage(in, STAGE_PLAN);
+    for (uint32_t more = 1; more;) {
         size_t room = INSIDE_BINDS_MAX - in->nbinds < FD_MSG_MAX ? INSIDE_BINDS_MAX - in->nbinds : FD_MSG_MAX;
         ssize_t n = fd_recv(in->sock, &more, sizeof more, in->binds + in->nbinds, &room);
         if (n != sizeof more)
-            return inside_fail(in, n < 0 ? errno : EPIPE, "wait for the ids");
+            return inside_fail(in, n < 0 ? errno : EPIPE, "wait for the plan");
         in->nbinds += room;
-        if (!more)
-            break;
     }
-    bool own_root = in->spec->plan->layers.n > 0;
+    if (in->shared->spec)
+        in->spec = in->shared->spec;
+    return 0;
+}
+
+/* The caller has written the maps. */
+static int take_range(struct inside *in)
+{
+    if (inside_wait(in, "the ids") < 0)
+        return -1;
+    bool own_root = in->spec->plan && in->spec->plan->layers.n > 0;
     uid_t uid = own_root ? 0 : in->spec->who.uid;
     gid_t gid = own_root ? 0 : in->spec->who.gid;
     if (setgroups(0, NULL) < 0 || setresgid(gid, gid, gid) < 0 || setresuid(uid, uid, uid) < 0)
@@ -89,8 +104,7 @@ static int take_from_caller(struct inside *in)
 
 static int take_ids(struct inside *in)
 {
-    inside_stage(in, STAGE_IDS);
-    if (in->spec->range || in->spec->subids ? take_from_caller(in) < 0 : map_own_id(in) < 0)
+    if (in->spec->range || in->spec->subids ? take_range(in) < 0 : map_own_id(in) < 0)
         return -1;
     if (in->spec->range && idrange_pin(in->spec->range) < 0)
         return inside_fail(in, errno, "keep the id range");
@@ -206,42 +220,17 @@ void inside_tell(struct inside *in, enum wall_msg_type type, int value, int fd)
     (void)fd_send(in->sock, &m, sizeof m, &fd, fd >= 0 ? 1 : 0);
 }
 
-int inside_wait(struct inside *in, const char *what)
-{
-    uint32_t go;
-    ssize_t n = fd_recv(in->sock, &go, sizeof go, NULL, NULL);
-    return n == sizeof go ? 0 : inside_fail(in, n < 0 ? errno : EPIPE, "wait for %s", what);
-}
-
-/* Blocks until the caller has made the stubs. The network namespace comes with its word, if it was made in advance. */
-static int wait_for_stubs(struct inside *in)
-{
-    uint32_t go;
-    int net = -1;
-    size_t n = 1;
-    ssize_t r = fd_recv(in->sock, &go, sizeof go, &net, &n);
-    if (r != sizeof go)
-        return inside_fail(in, r < 0 ? errno : EPIPE, "wait for the stubs");
-    if (in->shared->early && n == 1)
-        in->net = net;
-    return 0;
-}
-
 static int build_tree(struct inside *in)
 {
     inside_stage(in, STAGE_MOUNTS);
-    if (mount_set(AT_FDCWD, "/", MOUNT_RECURSIVE | MOUNT_PRIVATE) < 0)
-        return inside_fail(in, errno, "make the mounts private");
     bool container = in->spec->plan->layers.n > 0;
-    if (inside_take_nodes(in) < 0)
-        return -1;
     if (container && in->spec->subids && inside_take_binds(in) < 0)
         return -1;
     if ((container ? open_new_root(in) : open_host_root(in)) < 0 || inside_vault(in) < 0)
         return -1;
     inside_stage(in, STAGE_DEV);
-    if (inside_devices(in) < 0 || (in->spec->wait_release && wait_for_stubs(in) < 0) || inside_mounts(in) < 0 ||
-        inside_files(in) < 0)
+    if (inside_devices(in) < 0 || (in->spec->wait_release && inside_wait(in, "the stubs") < 0) ||
+        inside_mounts(in) < 0 || inside_files(in) < 0)
         return -1;
     inside_stage(in, STAGE_PROC);
     return inside_proc(in) < 0 || inside_pivot(in) < 0 ? -1 : 0;
@@ -283,17 +272,20 @@ static int build(struct inside *in)
     inside_stage(in, STAGE_CGROUP);
     if (in->spec->cgroup && !LAYER_OFF(in->spec->without, CGROUP) && cgroup_enter(in->spec->cgroup) < 0)
         return inside_fail(in, errno, "enter the cgroup");
-    if (take_ids(in) < 0 || inside_network_begin(in) < 0)
+    inside_stage(in, STAGE_IDS);
+    /* The caller may be at work on the ids. */
+    if (mount_set(AT_FDCWD, "/", MOUNT_RECURSIVE | MOUNT_PRIVATE) < 0)
+        return inside_fail(in, errno, "make the mounts private");
+    if (inside_take_nodes(in) < 0 || take_ids(in) < 0)
         return -1;
     in->mask = umask(022);
     if (!LAYER_OFF(in->spec->without, SESSION) && setsid() < 0)
         return inside_fail(in, errno, "start a session");
-    if (build_tree(in) < 0)
+    inside_stage(in, STAGE_PRIVATE);
+    if (inside_private(in) < 0 || inside_network_begin(in) < 0 || take_plan(in) < 0 || build_tree(in) < 0)
         return -1;
     inside_stage(in, STAGE_NET);
     if (inside_network(in) < 0 || enter_cwd(in) < 0)
-        return -1;
-    if (in->spec->who.search_later && inside_wait(in, "the search for repositories") < 0)
         return -1;
     inside_stage(in, STAGE_LIMITS);
     if (prctl(PR_SET_DUMPABLE, LAYER_OFF(in->spec->without, DUMPABLE) ? 1 : 0, 0, 0, 0) < 0)
@@ -304,6 +296,11 @@ static int build(struct inside *in)
 void inside_main(const struct wall_spec *spec, struct wall_shared *shared, int sock)
 {
     struct inside in = INSIDE_INIT(spec, shared, sock);
+    sigset_t all;
+    /* Signals are taken one by one, see init.c. Until here the kernel drops them: nothing is sent that pid 1 must get. */
+    (void)sigfillset(&all);
+    if (!spec->nested)
+        (void)sigprocmask(SIG_SETMASK, &all, NULL);
     (void)prctl(PR_SET_NAME, "hutch-init", 0, 0, 0);
     if ((spec->nested ? build_nested : build)(&in) < 0)
         _exit(1);

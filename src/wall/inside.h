@@ -9,6 +9,11 @@
 #include "os/mount.h"
 #include "wall/wall.h"
 
+/* Room for the spec that wall_start() gives to an init that wall_begin() cloned. Memory that is not used costs nothing. */
+enum { SPEC_ROOM = 16 << 20 };
+/* NULL if it does not fit, or is of a kind that must be known before init is cloned. */
+const struct wall_spec *spec_copy(const struct wall_spec *s, void *at, size_t size);
+
 enum { INSIDE_BINDS_MAX = 512, INSIDE_NODES = 6, INSIDE_LAYERS_MAX = 64 };
 
 struct inside {
@@ -26,6 +31,7 @@ struct inside {
     int stub_dir; /* the directory of the last stub, -1; its path is the first bytes of that op's */
     const char *stub_dir_path;
     size_t stub_dir_len;
+    int tmpfs, pts;     /* made by inside_private(); detached, -1 */
     int proc;           /* the new procfs, detached or attached, kept until the end of set-up */
     pid_t net_task;     /* makes the network namespace meanwhile */
     int net, net_errno; /* net: kept until it goes to the caller with the listener */
@@ -37,8 +43,8 @@ struct inside {
 /* clang-format off */
 #define INSIDE_INIT(the_spec, the_shared, the_sock) \
     {.spec = (the_spec), .shared = (the_shared), .sock = (the_sock), .root = -1, .new_root_at = "", .proc = -1, \
-     .cover_file = -1, .cover_dir = -1, .cover_stub = -1, .stub_dir = -1, .net = -1, .listener = -1, .pty_master = -1, \
-     .pty_slave = -1, .vault = -1}
+     .cover_file = -1, .cover_dir = -1, .cover_stub = -1, .stub_dir = -1, .tmpfs = -1, .pts = -1, .net = -1, \
+     .listener = -1, .pty_master = -1, .pty_slave = -1, .vault = -1}
 /* clang-format on */
 
 /* Builds init's errors: ERR_SETUP, with the stage. Returns -1. */
@@ -60,6 +66,8 @@ int inside_pivot(struct inside *in);
 /* The tmpfs of the upper layer of a container, detached: three quarters of the disk limit; the vault has the rest. */
 int inside_upper(const struct wall_spec *spec);
 /* kernfs.c: the private /dev, /proc, /sys. */
+int inside_private(
+    struct inside *in); /* makes the file systems that the next three attach, as far as no plan is needed */
 int inside_vault(struct inside *in);
 int inside_take_nodes(struct inside *in); /* before the host's /dev loses its devices */
 int inside_devices(struct inside *in);

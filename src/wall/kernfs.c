@@ -58,6 +58,56 @@ static int kernel_place(struct inside *in, const char *path)
     return openat(in->root, path + 1, O_PATH | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
 }
 
+/* The places of the covers and /dev, as far as neither needs a mount. */
+static int fill_tmpfs(int fd)
+{
+    if (mkdirat(fd, "d", 0) < 0 || mkdirat(fd, "e", 0555) < 0 || mkdirat(fd, "dev", 0755) < 0 ||
+        mkdirat(fd, "shm", 0700) < 0 || fchmodat(fd, "shm", 01777, 0) < 0 || fchmodat(fd, "e", 0555, 0) < 0 ||
+        mknodat(fd, "f", S_IFREG, 0) < 0 || mknodat(fd, "s", S_IFSOCK | 01000, 0) < 0)
+        return -1;
+    _cleanup_close_ int dev = openat(fd, "dev", O_PATH | O_DIRECTORY | O_CLOEXEC);
+    for (unsigned i = 0; i < INSIDE_NODES; i++)
+        if (mknodat(dev, nodes[i], S_IFREG | 0644, 0) < 0)
+            return -1;
+    for (unsigned i = 0; i < sizeof links / sizeof links[0]; i++)
+        if (symlinkat(links[i].target, dev, links[i].name) < 0)
+            return -1;
+    return mkdirat(dev, "pts", 0755) < 0 || mkdirat(dev, "shm", 01777) < 0 ? -1 : 0;
+}
+
+static int make_tmpfs(struct inside *in, uint64_t size, uint64_t inodes)
+{
+    in->tmpfs = mount_new_tmpfs(size, inodes, 0755, MOUNT_NOSUID | MOUNT_NODEV);
+    if (in->tmpfs < 0)
+        return inside_fail(in, errno, "make the private tmpfs");
+    return fill_tmpfs(in->tmpfs) < 0 ? inside_fail(in, errno, "fill the private tmpfs") : 0;
+}
+
+static int make_pts(struct inside *in)
+{
+    in->pts = mount_new_devpts(MOUNT_NOSUID | MOUNT_NOEXEC);
+    return in->pts < 0 ? inside_fail(in, errno, "make /dev/pts") : 0;
+}
+
+static int make_proc(struct inside *in)
+{
+    in->proc = mount_new_proc(MOUNT_NOSUID | MOUNT_NODEV | MOUNT_NOEXEC);
+    if (in->proc >= 0)
+        return 0;
+    return inside_fail(in, errno,
+                       errno == EPERM ? "mount /proc (parts of the host's own /proc are covered; "
+                                        "`hutch doctor` explains)"
+                                      : "mount /proc");
+}
+
+int inside_private(struct inside *in)
+{
+    if (make_tmpfs(in, 0, 0) < 0 || make_pts(in) < 0)
+        return -1;
+    /* A procfs of the host's pid namespace cannot be mounted. */
+    return LAYER_OFF(in->spec->without, PIDNS) ? 0 : make_proc(in);
+}
+
 int inside_vault(struct inside *in)
 {
     const struct wall_spec *s = in->spec;
@@ -67,24 +117,15 @@ int inside_vault(struct inside *in)
         size /= 4;
         inodes /= 4;
     }
-    _cleanup_close_ int fd = mount_new_tmpfs(size, inodes, 0755, MOUNT_NOSUID | MOUNT_NODEV);
-    if (fd < 0)
-        return inside_fail(in, errno, "make the private tmpfs");
-    _cleanup_close_ int at = kernel_place(in, "/sys");
+    if (in->tmpfs < 0 && make_tmpfs(in, size, inodes) < 0)
+        return -1;
+    if (mount_limit_tmpfs(in->tmpfs, size, inodes) < 0)
+        return inside_fail(in, errno, "limit the private tmpfs");
+    _cleanup_close_ int fd = TAKE_FD(in->tmpfs), at = kernel_place(in, "/sys");
     if (at < 0)
         return inside_fail(in, errno, "/sys of the root must be a directory");
     if (mount_attach(fd, at) < 0)
         return inside_fail(in, errno, "attach the private tmpfs");
-    if (mkdirat(fd, "d", 0) < 0 || mkdirat(fd, "e", 0555) < 0 || mkdirat(fd, "dev", 0755) < 0 ||
-        mkdirat(fd, "shm", 0700) < 0)
-        return inside_fail(in, errno, "fill the private tmpfs");
-    if (fchmodat(fd, "shm", 01777, 0) < 0 || fchmodat(fd, "e", 0555, 0) < 0)
-        return inside_fail(in, errno, "fill the private tmpfs");
-    _cleanup_close_ int f = openat(fd, "f", O_CREAT | O_EXCL | O_WRONLY | O_CLOEXEC, 0);
-    if (f < 0)
-        return inside_fail(in, errno, "fill the private tmpfs");
-    if (mknodat(fd, "s", S_IFSOCK | 01000, 0) < 0)
-        return inside_fail(in, errno, "fill the private tmpfs");
     in->cover_stub = make_cover(fd, "s");
     in->cover_file = make_cover(fd, "f");
     in->cover_dir = make_cover(fd, "d");
@@ -114,10 +155,8 @@ static int bind_from_vault(struct inside *in, const char *name, const char *path
     return 0;
 }
 
-static int add_node(struct inside *in, int dev, const char *name, int clone)
+static int show_node(struct inside *in, int dev, const char *name, int clone)
 {
-    if (mknodat(dev, name, S_IFREG | 0644, 0) < 0)
-        return inside_fail(in, errno, "make /dev/%s", name);
     if (mount_attach_at(clone, dev, name) < 0)
         return inside_fail(in, errno, "show /dev/%s", name);
     return 0;
@@ -129,7 +168,9 @@ static int add_extra_devices(struct inside *in, int dev)
     size_t at = 0;
     for (size_t i = 0; i < in->spec->plan->nops; i++) {
         const struct plan_op *op = &in->spec->plan->ops[i];
-        if (op->kind == OP_DEVICE && add_node(in, dev, op->path + 5, in->binds[at]) < 0)
+        if (op->kind == OP_DEVICE && mknodat(dev, op->path + 5, S_IFREG | 0644, 0) < 0)
+            return inside_fail(in, errno, "make %s", op->path);
+        if (op->kind == OP_DEVICE && show_node(in, dev, op->path + 5, in->binds[at]) < 0)
             return -1;
         at += op->kind == OP_BIND_RO || op->kind == OP_BIND_RW || op->kind == OP_DEVICE;
     }
@@ -159,22 +200,18 @@ int inside_devices(struct inside *in)
     if (dev < 0)
         return inside_fail(in, errno, "open the new /dev");
     for (unsigned i = 0; i < INSIDE_NODES; i++) {
-        if (add_node(in, dev, nodes[i], in->nodes[i]) < 0)
+        if (show_node(in, dev, nodes[i], in->nodes[i]) < 0)
             return -1;
         (void)close(in->nodes[i]);
     }
-    for (unsigned i = 0; i < sizeof links / sizeof links[0]; i++)
-        if (symlinkat(links[i].target, dev, links[i].name) < 0)
-            return inside_fail(in, errno, "link /dev/%s", links[i].name);
-    if (add_extra_devices(in, dev) < 0 || mkdirat(dev, "pts", 0755) < 0 || mkdirat(dev, "shm", 01777) < 0)
-        return in->shared->err.code ? -1 : inside_fail(in, errno, "fill the new /dev");
+    if (add_extra_devices(in, dev) < 0 || (in->pts < 0 && make_pts(in) < 0))
+        return -1;
     /* The nodes and what carries them; /dev/pts and /dev/shm come later and stay writable. */
     if (mount_set(dev, "", MOUNT_RECURSIVE | MOUNT_RO | MOUNT_NOSUID | MOUNT_NOEXEC) < 0)
         return inside_fail(in, errno, "make /dev read-only");
-    _cleanup_close_ int pts = mount_new_devpts(MOUNT_NOSUID | MOUNT_NOEXEC);
-    _cleanup_close_ int at = openat(dev, "pts", O_PATH | O_CLOEXEC | O_NOFOLLOW);
-    if (pts < 0 || at < 0 || mount_attach(pts, at) < 0)
+    if (mount_attach_at(in->pts, dev, "pts") < 0)
         return inside_fail(in, errno, "mount /dev/pts");
+    (void)close(TAKE_FD(in->pts));
     return bind_from_vault(in, "/sys/shm", "/dev/shm", MOUNT_NOSUID | MOUNT_NODEV);
 }
 
@@ -233,12 +270,8 @@ int inside_proc(struct inside *in)
         in->proc = openat(at, ".", O_PATH | O_DIRECTORY | O_CLOEXEC);
         return uncover_sys(in);
     }
-    in->proc = mount_new_proc(MOUNT_NOSUID | MOUNT_NODEV | MOUNT_NOEXEC);
-    if (in->proc < 0)
-        return inside_fail(in, errno,
-                           errno == EPERM ? "mount /proc (parts of the host's own /proc are covered; "
-                                            "`hutch doctor` explains)"
-                                          : "mount /proc");
+    if (in->proc < 0 && make_proc(in) < 0)
+        return -1;
     if (mount_attach(in->proc, at) < 0)
         return inside_fail(in, errno, "attach /proc");
     if (kernfs_limit_namespaces(in) < 0)

@@ -47,50 +47,6 @@ static int fork_init(const struct wall_spec *spec, struct wall *w, int inner, st
     return w->pidfd < 0 ? err_set(err, ERR_SETUP, errno, "open a pidfd") : 0;
 }
 
-/* Clones init from within the user namespace that was made in advance: a task in our memory enters it and clones a child of
- * ours. */
-struct entry {
-    const struct wall_spec *spec;
-    struct wall *w;
-    struct clone_args args;
-    int inner;
-    long pid;
-    int eno;
-};
-
-static char entry_stack[256 * 1024] __attribute__((aligned(16)));
-
-static int enter_and_clone(void *arg)
-{
-    struct entry *e = arg;
-    if (setns(e->spec->early->userns, CLONE_NEWUSER) < 0) {
-        e->eno = errno;
-        return 1;
-    }
-    e->pid = syscall(SYS_clone3, &e->args, sizeof e->args);
-    if (e->pid == 0) {
-        (void)close(e->w->sock); /* or init would never see that its caller is gone */
-        inside_main(e->spec, e->w->shared, e->inner);
-    }
-    e->eno = errno;
-    return 0;
-}
-
-static long clone_early(const struct wall_spec *spec, struct wall *w, struct clone_args args, int inner)
-{
-    struct entry e = {.spec = spec, .w = w, .args = args, .inner = inner, .pid = -1};
-    e.args.flags = (args.flags & ~(uint64_t)CLONE_NEWUSER) | CLONE_PARENT;
-    e.args.exit_signal = 0; /* a sibling's is the same */
-    pid_t task =
-        clone(enter_and_clone, entry_stack + sizeof entry_stack, CLONE_VM | CLONE_VFORK | CLONE_FILES | SIGCHLD, &e);
-    if (task < 0)
-        return -1;
-    while (waitpid(task, NULL, 0) < 0 && errno == EINTR) {
-    }
-    errno = e.eno;
-    return e.pid;
-}
-
 static int clone_init(const struct wall_spec *spec, struct wall *w, int inner, struct err *err)
 {
     int pidfd = -1;
@@ -104,11 +60,7 @@ static int clone_init(const struct wall_spec *spec, struct wall *w, int inner, s
     struct timespec t;
     (void)clock_gettime(CLOCK_MONOTONIC, &t);
     w->shared->at_ns[STAGE_CLONE] = (uint64_t)t.tv_sec * 1000000000U + (uint64_t)t.tv_nsec;
-    w->shared->early = spec->early && spec->early->userns >= 0 && into < 0;
-    long pid = w->shared->early ? clone_early(spec, w, args, inner) : -1;
-    w->shared->early = pid > 0;
-    if (pid < 0)
-        pid = syscall(SYS_clone3, &args, sizeof args);
+    long pid = syscall(SYS_clone3, &args, sizeof args);
     if (pid == 0) {
         (void)close(w->sock); /* or init would never see that its caller is gone */
         inside_main(spec, w->shared, inner);
@@ -253,7 +205,7 @@ static int send_overlay(const struct wall_spec *spec, struct wall *w, int userns
 }
 
 /* Root: one range, all of it. The host's uid 0 is never among the mapped ids. */
-static int give_range(const struct wall_spec *spec, struct wall *w, struct err *err)
+static int map_range(const struct wall_spec *spec, const struct wall *w, struct err *err)
 {
     struct idmap map = {0};
     char path[64];
@@ -272,6 +224,36 @@ static int give_range(const struct wall_spec *spec, struct wall *w, struct err *
     }
     if (idrange_lost(spec->range))
         return err_set(err, ERR_SETUP, 0, IDRANGE_FILE " was removed at this moment; try again");
+    return 0;
+}
+
+/* An ordinary user with subordinate ids: inside 0 is the user, the rest comes from /etc/subuid. */
+static int map_subids(const struct wall_spec *spec, const struct wall *w, struct err *err)
+{
+    const struct idmap_subids *s = spec->subids;
+    struct idmap uids = {0}, gids = {0};
+    if (!idmap_add(&uids, 0, spec->who.uid, 1) || !idmap_add(&uids, 1, s->uid_base, s->uid_count) ||
+        !idmap_add(&gids, 0, spec->who.gid, 1) || !idmap_add(&gids, 1, s->gid_base, s->gid_count))
+        return err_set(err, ERR_HOST, 0, "the ranges in /etc/subuid and /etc/subgid are not usable");
+    return idmap_write_rootless(w->pid, &uids, &gids, err);
+}
+
+/* Init goes on when its ids are there; without a range it maps the caller's own by itself. */
+static int give_ids(const struct wall_spec *spec, struct wall *w, struct err *err)
+{
+    if (!spec->range && !spec->subids)
+        return 0;
+    if ((spec->range ? map_range : map_subids)(spec, w, err) < 0)
+        return -1;
+    return send_fds(w, NULL, 0, false, err);
+}
+
+/* What only the caller can make comes with the word that the spec is complete. */
+static int give_mounts(const struct wall_spec *spec, struct wall *w, struct err *err)
+{
+    char path[64];
+    if (!spec->range)
+        return send_fds(w, NULL, 0, false, err);
     (void)snprintf(path, sizeof path, "/proc/%d/ns/user", w->pid);
     _cleanup_close_ int userns = open(path, O_RDONLY | O_CLOEXEC);
     if (userns < 0)
@@ -281,23 +263,20 @@ static int give_range(const struct wall_spec *spec, struct wall *w, struct err *
     return send_binds(spec, w, userns, err);
 }
 
-/* An ordinary user with subordinate ids: inside 0 is the user, the rest comes from /etc/subuid. */
-static int give_subids(const struct wall_spec *spec, struct wall *w, struct err *err)
+/* init's own words are closer to the cause than a broken socket. */
+static void start_failed(struct wall *w, struct err *err)
 {
-    const struct idmap_subids *s = spec->subids;
-    struct idmap uids = {0}, gids = {0};
-    if (!idmap_add(&uids, 0, spec->who.uid, 1) || !idmap_add(&uids, 1, s->uid_base, s->uid_count) ||
-        !idmap_add(&gids, 0, spec->who.gid, 1) || !idmap_add(&gids, 1, s->gid_base, s->gid_count))
-        return err_set(err, ERR_HOST, 0, "the ranges in /etc/subuid and /etc/subgid are not usable");
-    if (idmap_write_rootless(w->pid, &uids, &gids, err) < 0)
-        return -1;
-    return send_fds(w, NULL, 0, false, err);
+    bool inside_failed = w->shared->failed;
+    if (inside_failed)
+        *err = w->shared->err;
+    wall_drop(w);
 }
 
-int wall_start(const struct wall_spec *spec, struct wall *ret, struct err *err)
+static int clone_and_map(const struct wall_spec *spec, struct wall *ret, struct err *err)
 {
     int pair[2];
-    struct wall w = {.pid = -1, .pidfd = -1, .sock = -1};
+    struct wall w = WALL_NONE;
+    *ret = w;
     w.shared = mmap(NULL, sizeof *w.shared, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
     if (w.shared == MAP_FAILED)
         return err_set(err, ERR_SETUP, errno, "map the shared page");
@@ -308,26 +287,57 @@ int wall_start(const struct wall_spec *spec, struct wall *ret, struct err *err)
     w.sock = pair[0];
     int r = (spec->nested ? fork_init : clone_init)(spec, &w, pair[1], err);
     (void)close(pair[1]);
-    if (r == 0 && spec->range)
-        r = give_range(spec, &w, err);
-    else if (r == 0 && spec->subids)
-        r = give_subids(spec, &w, err);
-    if (r == 0) {
-        *ret = w;
-        return 0;
-    }
-    if (w.pid > 0) {
-        bool inside_failed = w.shared->failed; /* init's own words are closer to the cause than a broken socket */
-        struct err ignored;
-        wall_kill(&w);
-        if (inside_failed)
-            *err = w.shared->err;
-        (void)wall_finish(&w, &ignored);
-    } else {
+    if (r < 0 && w.pid < 0) {
         (void)close(w.sock);
         (void)munmap(w.shared, sizeof *w.shared);
+        return -1;
     }
+    *ret = w;
+    if (r == 0 && (spec->nested || give_ids(spec, ret, err) == 0))
+        return 0;
+    start_failed(ret, err);
     return -1;
+}
+
+int wall_begin(const struct wall_spec *spec, struct wall *ret, struct err *err)
+{
+    *ret = (struct wall)WALL_NONE;
+    void *room = mmap(NULL, SPEC_ROOM, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+    if (room == MAP_FAILED)
+        return err_set(err, ERR_SETUP, errno, "map the memory for the plan");
+    if (clone_and_map(spec, ret, err) < 0) {
+        (void)munmap(room, SPEC_ROOM);
+        return -1;
+    }
+    ret->room = room;
+    return 0;
+}
+
+int wall_start(const struct wall_spec *spec, struct wall *w, struct err *err)
+{
+    struct timespec t;
+    if (w->pid > 0) {
+        w->shared->spec = spec_copy(spec, w->room, SPEC_ROOM);
+        if (!w->shared->spec)
+            wall_drop(w);
+    }
+    if (w->pid < 0 && clone_and_map(spec, w, err) < 0)
+        return -1;
+    (void)clock_gettime(CLOCK_MONOTONIC, &t);
+    w->shared->given_ns = (uint64_t)t.tv_sec * 1000000000U + (uint64_t)t.tv_nsec;
+    if (spec->nested || give_mounts(spec, w, err) == 0)
+        return 0;
+    start_failed(w, err);
+    return -1;
+}
+
+void wall_drop(struct wall *w)
+{
+    struct err ignored;
+    if (w->pid < 0)
+        return;
+    wall_kill(w);
+    (void)wall_finish(w, &ignored);
 }
 
 int wall_receive(struct wall *w, struct wall_msg *ret, int ret_fds[WALL_MSG_FDS])
@@ -350,17 +360,6 @@ int wall_release(const struct wall *w)
 {
     uint32_t go = 1;
     return fd_send(w->sock, &go, sizeof go, NULL, 0);
-}
-
-int wall_release_early(const struct wall *w, const struct wall_spec *spec)
-{
-    uint32_t go = 1;
-    /* Also where it is not used: what is left of the task must not be seen beside the command. */
-    bool there = spec->early && wall_early_wait(spec->early);
-    if (!w->shared->early)
-        return wall_release(w);
-    int net = spec->early->net;
-    return fd_send(w->sock, &go, sizeof go, &net, there ? 1 : 0);
 }
 
 int wall_signal(const struct wall *w, int sig, bool group)
@@ -392,6 +391,8 @@ int wall_finish(struct wall *w, struct err *err)
     (void)close(w->pidfd);
     (void)close(w->sock);
     (void)munmap(w->shared, sizeof *w->shared);
-    *w = (struct wall){.pid = -1, .pidfd = -1, .sock = -1};
+    if (w->room)
+        (void)munmap(w->room, SPEC_ROOM);
+    *w = (struct wall)WALL_NONE;
     return r;
 }

@@ -1,16 +1,18 @@
 /* wall.h - builds the isolation from a plan and starts one command behind it.
  *
- * Three processes. The *caller* (outside) calls wall_start() and supervises. It clones *init*, pid 1 of the new pid
- * namespace, which builds everything from the inside, locks itself in, and starts the *command* as its child. init then
- * only reaps and passes signals on; when the command ends, init writes the outcome to a page it shares with the caller
- * and exits, and the kernel kills whatever else is left inside.
+ * Three processes. The *caller* (outside) calls wall_begin(), wall_start() and supervises. It clones *init*, pid 1 of the
+ * new pid namespace, which builds everything from the inside, locks itself in, and starts the *command* as its child. init
+ * then only reaps and passes signals on; when the command ends, init writes the outcome to a page it shares with the
+ * caller and exits, and the kernel kills whatever else is left inside.
  *
- * After clone nothing is allocated: every string and table is made before, in struct wall_spec. init never execs; it is
- * not dumpable, holds no capability and runs under the same filter as the command.
+ * After clone init allocates nothing: every string and table is in struct wall_spec, which is made before, or is copied to
+ * memory that the caller shares with it. init never execs; it is not dumpable, holds no capability and runs under the same
+ * filter as the command.
  *
- * Talking: init -> caller, over a SEQPACKET socket, struct wall_msg with at most two descriptors. caller -> init: one
- * message with idmapped mounts (root callers), and signals: whatever is sent to init from outside is passed on to the
- * command (to its process group if the signal carries the value WALL_SIGNAL_GROUP).
+ * Talking: init -> caller, over a SEQPACKET socket, struct wall_msg with at most two descriptors. caller -> init: that the
+ * ids are mapped, that the spec is complete (with idmapped mounts of root callers), that the stubs are made; and signals:
+ * whatever is sent to init from outside is passed on to the command (to its process group if the signal carries the value
+ * WALL_SIGNAL_GROUP).
  */
 #ifndef HUTCH_WALL_WALL_H
 #define HUTCH_WALL_WALL_H
@@ -42,16 +44,6 @@ struct wall_file {
     bool make; /* also where the root has no such file, as far as that place is in memory; else it is left out */
 };
 
-/* Namespaces that are made in advance; see early.c. */
-struct wall_early {
-    pid_t task;
-    volatile int userns, net; /* -1 until it has made them */
-};
-#define WALL_EARLY_NONE                     \
-    {                                       \
-        .task = -1, .userns = -1, .net = -1 \
-    }
-
 struct wall_spec {
     const struct plan *plan;
     const struct filter *filter; /* its flags say whether there is a listener */
@@ -78,7 +70,6 @@ struct wall_spec {
     bool
         wait_release; /* init waits for wall_release() before it mounts what the plan lists: stubs are made meanwhile */
     bool nested;      /* no namespaces can be had: Landlock, seccomp and rlimits only */
-    struct wall_early *early;       /* NULL if init makes its own */
     bool skip_landlock;             /* best-effort and the kernel has none */
     const struct wall_learn *learn; /* --learn: the host under private layers; NULL otherwise */
     layer_set without;              /* always 0 unless built for the red-team suite */
@@ -88,6 +79,8 @@ enum wall_stage {
     STAGE_CLONE,
     STAGE_CGROUP,
     STAGE_IDS,
+    STAGE_PRIVATE,
+    STAGE_PLAN,
     STAGE_MOUNTS,
     STAGE_DEV,
     STAGE_PROC,
@@ -104,21 +97,22 @@ const char *wall_stage_name(enum wall_stage s);
 
 /* Written by init, read by the caller; one anonymous shared page. */
 struct wall_shared {
-    volatile int stage;    /* enum wall_stage */
-    volatile int failed;   /* err is valid */
-    volatile int finished; /* status and usage are valid */
-    bool early;            /* init is in namespaces that were made in advance */
-    volatile int alone;    /* at the end: no other process was left in the pid namespace, init only had to die */
-    int exec_errno;        /* why the command could not be executed, 0 if it could */
-    int status;            /* of the command, as from wait() */
-    pid_t command;         /* its pid inside */
-    struct rusage usage;   /* of the command and everything reaped inside */
+    volatile int stage;           /* enum wall_stage */
+    volatile int failed;          /* err is valid */
+    volatile int finished;        /* status and usage are valid */
+    const struct wall_spec *spec; /* of an init that was begun without it: in memory that both see. NULL otherwise */
+    volatile int alone;           /* at the end: no other process was left in the pid namespace, init only had to die */
+    int exec_errno;               /* why the command could not be executed, 0 if it could */
+    int status;                   /* of the command, as from wait() */
+    pid_t command;                /* its pid inside */
+    struct rusage usage;          /* of the command and everything reaped inside */
     unsigned landlock_abi;
     /* Written by the caller before wall_release(): bit i: op i of the plan is a stub that was not made, because the caller
      * may not write there, and so neither may the command. */
     uint64_t skipped[PLAN_OPS_MAX / 64];
     bool disk_full, inodes_full; /* of the private writable parts, at the end */
     uint64_t at_ns[STAGE_MAX];   /* monotonic time at which each stage began */
+    uint64_t given_ns;           /* the same, at which init had all that the caller gives: the run counts from here */
     struct err err;
 };
 
@@ -143,24 +137,29 @@ struct wall {
     int pidfd;
     int sock; /* caller's end */
     struct wall_shared *shared;
+    void *room; /* of wall_begin(): where the spec is copied to; NULL otherwise */
 };
+#define WALL_NONE                           \
+    {                                       \
+        .pid = -1, .pidfd = -1, .sock = -1, \
+    }
 
-/* Clones init and hands it what only the caller can give. Returns as soon as init can go on by itself; whether it gets to
- * the command is seen in wall->shared once pidfd is readable. On failure nothing is left running and *err says why. */
-int wall_start(const struct wall_spec *spec, struct wall *ret, struct err *err);
-/* Begins to make the namespaces; *e must stay where it is until wall_early_done(). */
-void wall_early_start(struct wall_early *e);
-/* Waits for the end of that. False if one is missing. */
-bool wall_early_wait(struct wall_early *e);
-void wall_early_done(struct wall_early *e);
+/* Clones init before the rest of the spec is known: it makes what is the same for every sandbox while the caller makes the
+ * plan, then waits. Of *spec only who, range and without are read, and these must not change. On failure nothing is left
+ * running and *err says why. */
+int wall_begin(const struct wall_spec *spec, struct wall *ret, struct err *err);
+/* Hands init the spec and what only the caller can give; clones it first if *w is WALL_NONE, or if what was begun does not
+ * fit the spec (a root of its own, layers, a cgroup). Returns as soon as init can go on by itself; whether it gets to the
+ * command is seen in wall->shared once pidfd is readable. On failure nothing is left running and *err says why. */
+int wall_start(const struct wall_spec *spec, struct wall *w, struct err *err);
+/* Ends an init that is not needed after all. WALL_NONE is allowed, and is what *w is afterwards. */
+void wall_drop(struct wall *w);
 /* Whether this process is itself in a sandbox that forbids namespaces, so that only the nested tier can be had. */
 bool wall_only_nested(void);
 /* Receives one message. 1 with its descriptors (-1 where there is none), 0 at the end, -1 with errno. */
 int wall_receive(struct wall *w, struct wall_msg *ret, int ret_fds[WALL_MSG_FDS]);
 /* Lets a waiting init go on. 0, or -1 with errno. */
 int wall_release(const struct wall *w);
-/* The same, the first time: with the network namespace, if that was made in advance. */
-int wall_release_early(const struct wall *w, const struct wall_spec *spec);
 /* Sends a signal to the command (or its group). ESRCH is not an error. */
 int wall_signal(const struct wall *w, int sig, bool group);
 /* Kills init, and with it everything inside. */

@@ -286,6 +286,21 @@ static int prepare_tx(struct prepared *p, struct err *err)
     return 0;
 }
 
+void prepare_init(struct prepared *p, const struct run_args *args)
+{
+    struct err ignored = {0};
+    bool root = geteuid() == 0;
+    /* A root of its own and layers are mounted from the start. A record as root comes with a cgroup to be cloned into. */
+    if (args->root || args->learn || args->tx || (args->json && root) || wall_only_nested() ||
+        layers_removed(&p->spec.without, &ignored) < 0)
+        return;
+    p->spec.who = (struct plan_caller){.uid = geteuid(), .gid = getegid(), .root = root};
+    if (root && idrange_take(&p->range, &ignored) < 0)
+        return;
+    p->spec.range = root ? &p->range : NULL;
+    (void)wall_begin(&p->spec, &p->wall, &ignored);
+}
+
 int prepare_plan(struct prepared *p, const struct run_args *args, struct err *err)
 {
     p->args = args;
@@ -330,7 +345,7 @@ int prepare_plan(struct prepared *p, const struct run_args *args, struct err *er
 static int take_ids(struct prepared *p, struct err *err)
 {
     if (p->spec.who.root) {
-        if (idrange_take(&p->range, err) < 0)
+        if (p->range.fd < 0 && idrange_take(&p->range, err) < 0)
             return -1;
         p->spec.range = &p->range;
         return 0;
@@ -391,7 +406,7 @@ void prepare_scope(struct prepared *p, bool tried, char *const *argv)
                             .have = &have};
     f.available = !f.root && cgroup_systemd_run_available();
     if (f.available && cgroup_probe(&have) == 0 && scope_wanted(&f)) {
-        wall_early_done(&p->early);
+        wall_drop(&p->wall);
         scope_enter(argv);
     }
 }
@@ -426,7 +441,6 @@ int prepare_host(struct prepared *p, struct err *err)
     if (p->spec.nested)
         return 0;
     p->spec.wait_release = true;
-    p->spec.early = p->policy->network == NETWORK_HOST || p->spec.without ? NULL : &p->early;
     return take_ids(p, err) < 0 || take_cgroup(p, err) < 0 ? -1 : 0;
 }
 
@@ -461,7 +475,7 @@ int prepare_network(struct prepared *p, struct err *err)
 
 void prepared_release(struct prepared *p)
 {
-    wall_early_done(&p->early);
+    wall_drop(&p->wall);
     stubs_remove(p->stubs);
     if (p->has_cgroup)
         (void)cgroup_destroy(&p->cgroup);

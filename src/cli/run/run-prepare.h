@@ -35,7 +35,7 @@ struct prepared {
     bool used_cgroup; /* for the record */
     struct stubs *stubs;
     struct wall_spec spec;
-    struct wall_early early;
+    struct wall wall; /* begun before there is a plan; WALL_NONE when start() has taken it, or it could not be */
     bool watch_memory;
     struct wall_learn places; /* --learn */
     struct learn *learn;
@@ -47,11 +47,14 @@ struct prepared {
     struct run_audit audit;     /* --audit */
     struct run_egress egress;   /* with network rules */
 };
-#define PREPARED_INIT                                                                                                  \
-    {                                                                                                                  \
-        .range = {.fd = -1}, .vault = -1, .audit = RUN_AUDIT_INIT, .egress = RUN_EGRESS_INIT, .early = WALL_EARLY_NONE \
+#define PREPARED_INIT                                                                                           \
+    {                                                                                                           \
+        .range = {.fd = -1}, .vault = -1, .audit = RUN_AUDIT_INIT, .egress = RUN_EGRESS_INIT, .wall = WALL_NONE \
     }
 
+/* Clones init, which builds what needs no plan meanwhile; not where the options say that it would be in vain. What fails here
+ * is tried again, and reported, by wall_start(). */
+void prepare_init(struct prepared *p, const struct run_args *args);
 /* Options and documents -> policy, plan, filter, environment. Touches nothing on the host. */
 int prepare_plan(struct prepared *p, const struct run_args *args, struct err *err);
 /* The host, which is read into p->seen. */

@@ -278,17 +278,15 @@ static void start_undone(struct prepared *p, struct running *r)
     guard_dismiss(&r->guard);
     stubs_free(TAKE_PTR(p->stubs));
     hostexec_drop(TAKE_PTR(r->before));
-    wall_early_done(&p->early); /* its ids are given, and are given once */
 }
 
-/* Clones init; while it builds what needs nothing of ours, starts the guard and makes the stubs; then lets it go on. */
+/* Gives init the plan; while it builds what needs nothing more of ours, starts the guard and makes the stubs; then lets it
+ * go on. */
 static int start_init(struct prepared *p, struct running *r, struct err *err)
 {
     if (wall_start(&p->spec, &r->wall, err) < 0)
         return -1;
-    steps_mark("clone");
-    if (!p->spec.wait_release)
-        (void)wall_early_wait(&p->early);
+    steps_mark("start");
     r->before = hostexec_before(p->policy, p->plan, p->home, &p->seen);
     r->covers = covers_new(&p->spec, &r->wall);
     bool stubs = p->spec.wait_release && !p->args->learn && !LAYER_OFF(p->spec.without, STUBS);
@@ -302,8 +300,7 @@ static int start_init(struct prepared *p, struct running *r, struct err *err)
     }
     steps_mark("stubs");
     if (p->spec.wait_release)
-        (void)wall_release_early(&r->wall,
-                                 &p->spec); /* if init is gone already, its own words come with wall_finish() */
+        (void)wall_release(&r->wall); /* if init is gone already, its own words come with wall_finish() */
     return 0;
 }
 
@@ -380,13 +377,18 @@ static void look_around(void *arg) { hostexec_look(arg); }
 static int start_and_supervise(struct prepared *p, struct denials *denials, const sigset_t *signals,
                                struct outcome *out, struct strv *born, struct err *err)
 {
-    struct running running = {.guard = GUARD_NONE};
+    struct running running = {.guard = GUARD_NONE, .wall = WALL_NONE};
     struct piped piped = {{-1, -1}, {-1, -1}};
     bool limited = p->policy->limits[LIMIT_OUTPUT].set, dying = false;
     _cleanup_close_ int input = is_file(0) ? fcntl(0, F_DUPFD_CLOEXEC, 3) : -1;
     _cleanup_close_ int oom = p->has_cgroup && p->policy->limits[LIMIT_MEMORY].set ? oom_open() : -1;
-    if (limited && pipe_output(&piped, err) < 0)
-        return -1;
+    if (limited) {
+        wall_drop(&p->wall); /* it has the other output */
+        if (pipe_output(&piped, err) < 0)
+            return -1;
+    }
+    running.wall = p->wall;
+    p->wall = (struct wall)WALL_NONE;
     p->spec.tty = !limited && term_wanted(0, 1);
     p->spec.tty_stderr = p->spec.tty && isatty(2);
     if (!p->spec.tty)
@@ -576,8 +578,8 @@ static int run(const struct run_args *args, struct prepared *p, char *const *arg
     steps_mark("options");
     if (check_args(args, err) < 0)
         return -1;
-    if (!wall_only_nested())
-        wall_early_start(&p->early); /* behind check_args(): its descriptors are none that the caller was given */
+    prepare_init(p, args); /* behind check_args(): its descriptors are none that the caller was given */
+    steps_mark("clone");
     if (prepare_plan(p, args, err) < 0)
         return -1;
     prepare_scope(p, tried, argv);

@@ -496,8 +496,8 @@ static void start(struct loop *l)
 int supervise(struct supervise *s, struct outcome *ret, struct err *err)
 {
     struct loop l = {.s = s, .out = ret, .listener = -1, .timer = -1, .signals = -1, .input = -1, .start_ns = now_ns()};
-    if (s->wall->shared->at_ns[STAGE_CLONE])
-        l.start_ns = s->wall->shared->at_ns[STAGE_CLONE];
+    if (s->wall->shared->given_ns)
+        l.start_ns = s->wall->shared->given_ns;
     s->vault = -1;
     start(&l);
     while (!l.done)
