@@ -68,13 +68,13 @@ static bool api_authorise(struct api_call *c)
     struct http_req *r = c->req;
     if (c->route->flags & API_OPEN)
         return true;
-    if (!tenants_auth(c->api->tenants, r, &c->who)) {
+    if (!c->api->domain->tenants.authenticate(c->api->tenants, r, &c->who)) {
         http_set(r, "www-authenticate", "Bearer");
         reply_error(r, 401, "no valid API key: send X-API-KEY (or Authorization: Bearer) with a key of this node");
         return false;
     }
     (void)snprintf(c->tenant, sizeof c->tenant, "%s", c->who.tenant->id);
-    unsigned wait = tenants_throttle(c->api->tenants, c->who.tenant);
+    unsigned wait = c->api->domain->tenants.throttle(c->api->tenants, c->who.tenant);
     if (wait > 0) {
         reply_refuse(r, 429, NULL, wait, "too many requests for this tenant; see Retry-After");
         return false;
@@ -83,6 +83,16 @@ static bool api_authorise(struct api_call *c)
     if (why)
         reply_error(r, 403, "%s %s: %s", c->route->method, c->route->pattern, why);
     return !why;
+}
+
+/* Passes a request that names a sandbox on to where the sandbox is. False: it is here, or nowhere. */
+static bool api_forward(struct api_call *c, const char *named)
+{
+    char id[SANDBOX_ID_MAX];
+    if (!c->api->domain->forward || !api_sandbox_id(named, strlen(named), id))
+        return false;
+    api_note_sandbox(c->req, id);
+    return c->api->domain->forward(c, id);
 }
 
 static void api_handle_control(struct api_call *c)
@@ -107,7 +117,7 @@ static void api_handle_control(struct api_call *c)
     case API_MATCHED:
         break;
     }
-    if (api_authorise(c))
+    if (api_authorise(c) && !(strstr(c->route->pattern, "/sandboxes/{") && api_forward(c, c->param[0])))
         c->route->fn(c);
 }
 
@@ -190,6 +200,8 @@ static void api_handle_sandbox(struct api_call *c, const struct api_target *t)
 {
     api_note_sandbox(c->req, t->sandbox);
     c->port = t->port;
+    if (api_forward(c, t->sandbox))
+        return;
     struct sandbox *b = sandbox_find(c->api->sandboxes, t->sandbox);
     if (b && (!sandbox_is_there(b) || b->desc.hidden || (b->state != SANDBOX_RUNNING && !api_may_wake(c, b))))
         b = NULL;

@@ -12,6 +12,7 @@
 #ifndef HUTCH_API_API_H
 #define HUTCH_API_API_H
 
+#include "api/domain.h"
 #include "config/config.h"
 #include "http/http.h"
 #include "loop/loop.h"
@@ -65,6 +66,7 @@ enum { API_LINK_KEY = 32 };
 struct api {
     struct loop *loop;
     const struct config *config;
+    const struct api_domain *domain; /* domain.h: operations that can span nodes */
     struct db *db;
     const struct peers *peers;
     struct tenants *tenants;

@@ -238,7 +238,8 @@ static bool api_create_key_is_valid(const char *key)
 /* On a node without a network, refuse a network that the body asks for; the default network is dropped silently. */
 static bool api_create_network_is_there(struct api_call *c, const struct api_create *what)
 {
-    if (nets_on(c->api->network) || !what->net_given || !what->spec.desc.allow_internet)
+    if (c->api->domain->sandboxes.have_network(c->api->network) || !what->net_given ||
+        !what->spec.desc.allow_internet)
         return true;
     reply_error(c->req, 400,
                 "field 'network' is not supported: this node has no network (see its log, or egress.enabled)");
@@ -248,15 +249,15 @@ static bool api_create_network_is_there(struct api_call *c, const struct api_cre
 static bool api_create_template_is_known(struct api_call *c, const char *name)
 {
     const struct template_tag *tag = NULL;
-    return (template_find(c->api->templates, c->who.tenant, name, &tag) && tag) ||
-           template_resolve(c->api->templates, name, &(struct template_info){0});
+    return (c->api->domain->templates.find(c->api->templates, c->who.tenant, name, &tag) && tag) ||
+           c->api->domain->templates.find_directory(c->api->templates, name, &(struct template_info){0});
 }
 
 static bool api_create_find_mounts(struct api_call *c, struct api_create *what)
 {
     for (size_t i = 0; i < what->spec.desc.nmounts; i++) {
         struct sandbox_mount *m = &what->spec.desc.mounts[i];
-        if (!m->volume[0] && !volume_find_mount(c->api->volumes, c->who.tenant, m)) {
+        if (!m->volume[0] && !c->api->domain->volumes.find_mount(c->api->volumes, c->who.tenant, m)) {
             reply_error(c->req, 404, "volume '%s' not found", m->name);
             return false;
         }
@@ -302,7 +303,7 @@ void api_create_sandbox(struct api_call *c, struct api_create *what,
         api_create_set_ignored_header(r, &what->ignored);
         struct creating *w = api_wait_for(r, sizeof *w);
         w->answer = answer;
-        sandbox_create(c->api->sandboxes, &c->who, &what->spec, api_create_on_created, w);
+        c->api->domain->sandboxes.create(c->api->sandboxes, &c->who, &what->spec, api_create_on_created, w);
     }
     api_create_done(what);
 }

@@ -10,6 +10,7 @@
 #include "base/json.h"
 #include "base/mem.h"
 #include "db/db.h"
+#include "http/outq.h"
 #include "stacks/stacks.h"
 
 #define JSON_TYPE "application/json; charset=utf-8"
@@ -229,4 +230,16 @@ void reply_set_safe(struct http_req *r, const char *name, const char *value)
         if (*p < 0x20 || *p > 0x7e)
             *p = '?';
     http_set(r, name, copy);
+}
+
+int reply_may_list(size_t n, struct err *err)
+{
+    enum { LONG_LIST = 1000, UNREAD_MAX = 128 << 20 };
+    if (n <= LONG_LIST || outq_total() <= UNREAD_MAX)
+        return 0;
+    return err_set(
+        err, ERR_LIMIT, 0,
+        "the list has %zu entries, and the node's clients have not read more than %d MiB of earlier answers; "
+        "read those, or try again later",
+        n, UNREAD_MAX >> 20);
 }

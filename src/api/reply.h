@@ -33,6 +33,10 @@ void reply_state_failure(struct http_req *r, const struct state_failure *failure
 struct db;
 void reply_not_stored(struct http_req *r, const struct db *s);
 
+/* Whether a list of n entries may be answered: 0, or -1 with what to say. Long ones are refused while clients leave too
+ * many bytes of answers unread: together they could fill the node's memory. */
+int reply_may_list(size_t n, struct err *err);
+
 /* Adds a parsed value to an answer. It recurses, so the parser must have limited the depth of v. */
 struct json;
 void reply_add(struct json *j, const char *key, const json_t *v);

@@ -33,7 +33,7 @@ void api_add_or_null(struct json *j, const char *key, const char *value)
 
 const char *api_template_alias(const struct api_call *c, const struct sandbox *b)
 {
-    const struct template *t = template_find(c->api->templates, b->tenant, b->desc.template, NULL);
+    const struct template *t = c->api->domain->templates.find(c->api->templates, b->tenant, b->desc.template, NULL);
     return t && t->name[0] ? t->name : b->desc.template;
 }
 

@@ -24,9 +24,10 @@ static void api_volume_on_removed(void *arg, const struct volume *v, const struc
 
 void api_volume_remove(struct api_call *c)
 {
-    struct volume *v = volume_find(c->api->volumes, c->who.tenant, c->param[0]);
+    struct volume *v = c->api->domain->volumes.find(c->api->volumes, c->who.tenant, c->param[0]);
     if (v)
-        volume_delete(c->api->volumes, v, api_volume_on_removed, api_wait_for(c->req, sizeof(struct api_wait)));
+        c->api->domain->volumes.remove(c->api->volumes, v, api_volume_on_removed,
+                                       api_wait_for(c->req, sizeof(struct api_wait)));
     else
         api_no_volume(c);
 }

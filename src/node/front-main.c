@@ -327,6 +327,7 @@ static void front_fill_api(struct front *f)
 {
     f->api.loop = f->loop;
     f->api.config = &f->config;
+    f->api.domain = &api_domain_local;
     f->api.db = f->db;
     f->api.peers = &f->peers;
     f->api.tenants = f->tenants;

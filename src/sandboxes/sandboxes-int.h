@@ -104,6 +104,7 @@ struct sandboxes {
     void *mount_arg;
     session_generation_fn *make_generation; /* session.h */
     struct snapshots *snapshots;
+    bool has_watchers;       /* there was one, so that watchers.c is told of ends */
     struct metrics *metrics; /* metrics.c */
     struct map by_id;
     struct map idems;       /* "tenant/key" -> struct idem */

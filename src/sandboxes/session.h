@@ -1,8 +1,9 @@
-/* session.h - one command in a sandbox, from its start or attachment to what its end means. Dialects, transactions, builds
- * and start commands all run commands through it, so that limits, history, refusals and events are the same for each.
+/* session.h - one command in a sandbox, from its start or attachment to what its end means. Dialects, transactions,
+ * builds and start commands all run commands through it, so that limits, history, refusals and events are the same for
+ * each.
  *
- * A session follows one command in a sandbox that runs (sandbox_awake() wakes it and sandbox_in_use() keeps it awake; for
- * requests api_awake() does both). It ends exactly once, by `ended` or `failed`, and is freed after that call. Input,
+ * A session follows one command in a sandbox that runs: sandbox_awake() wakes it and sandbox_in_use() keeps it awake; for
+ * requests api_awake() does both. It ends exactly once, by `ended` or `failed`, and is freed after that call. Input,
  * signals and lists of commands need no session: peers/exec.h.
  */
 #ifndef HUTCH_SANDBOXES_SESSION_H

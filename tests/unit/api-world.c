@@ -269,6 +269,7 @@ static void world_open_api(void)
 {
     world.api = (struct api){.loop = rooms.loop,
                              .config = &rooms.config,
+                             .domain = &api_domain_local,
                              .db = rooms.db,
                              .peers = &rooms.peers,
                              .tenants = rooms.tenants,

@@ -580,7 +580,7 @@ static void test_watch(void **state)
     free(id);
     /* it goes with its sandbox, also while somebody waits for it */
     a = unary(b, "/filesystem.Filesystem/CreateWatcher", "{\"path\":\"/d\"}");
-    e2b_dialect.sandbox_ended(&world.api, b);
+    sandbox_kill(world.api.sandboxes, b, "test", NULL, NULL);
     expect(a, 502, NULL);
 }
 

@@ -78,9 +78,10 @@ static bool e2b_build_find_old(struct api_call *c, struct known *ret)
     struct search s = {.build = c->param[1]};
     bool ours = build_id_ours(c->api->builds, c->who.tenant, c->param[0], c->param[1]);
     if (ours) /* its template may have another id than was promised */
-        template_each(c->api->templates, c->who.tenant, e2b_build_look_in_template, &s);
+        c->api->domain->templates.each(c->api->templates, c->who.tenant, e2b_build_look_in_template, &s);
     else
-        s.found = template_has_build(template_find(c->api->templates, c->who.tenant, c->param[0], NULL), s.build);
+        s.found = template_has_build(
+            c->api->domain->templates.find(c->api->templates, c->who.tenant, c->param[0], NULL), s.build);
     if (s.found) {
         *ret = (struct known){.status = BUILD_READY};
         return true;

@@ -108,7 +108,7 @@ void e2b_build_files(struct api_call *c)
 {
     struct api *api = c->api;
     struct layers_request q = layersc_request(LAYERS_BLOB);
-    const struct template *t = template_find(api->templates, c->who.tenant, c->param[0], NULL);
+    const struct template *t = api->domain->templates.find(api->templates, c->who.tenant, c->param[0], NULL);
     if (!(t && t->tenant == c->who.tenant) && !build_template_known(api->builds, c->who.tenant, c->param[0])) {
         reply_error(c->req, 404, "template '%.80s' not found", c->param[0]);
     } else if (!build_upload_is_hash(c->param[1])) {

@@ -55,7 +55,8 @@ static void e2b_build_answer_made(struct http_req *r, const struct build *b)
 {
     _cleanup_buf_ struct buf out = {0};
     struct json j;
-    const struct template *t = template_find(api_call_of(r)->api->templates, b->tenant, b->template, NULL);
+    const struct template *t =
+        api_call_of(r)->api->domain->templates.find(api_call_of(r)->api->templates, b->tenant, b->template, NULL);
     json_start(&j, &out);
     json_obj(&j, NULL);
     json_str(&j, "templateID", b->template);
@@ -76,7 +77,8 @@ static bool e2b_build_has_room(struct api_call *c, const char *full, struct stat
 {
     char name[TEMPLATE_NAME_MAX], tag[TEMPLATE_TAG_MAX];
     struct err err;
-    return !build_name_parse(full, name, tag, &err) || template_room(c->api->templates, c->who.tenant, name, ret);
+    return !build_name_parse(full, name, tag, &err) ||
+           c->api->domain->templates.room(c->api->templates, c->who.tenant, name, ret);
 }
 
 static void e2b_build_on_make_body(struct http_req *r, json_t *root, unsigned status, const char *error)

@@ -1,7 +1,6 @@
 /* e2b.h - the E2B dialect: it translates E2B's REST API and its agent "envd" into front's own functions. envd is not a
- * program inside the sandbox: front itself answers on port 49983 of every sandbox. The dialect keeps of a sandbox only its
- * polled watchers, and it changes a sandbox only through sandboxes.h, state.h, volumes.h and the
- * links to init. See docs/e2b.md.
+ * program inside the sandbox: front itself answers on port 49983 of every sandbox. The dialect keeps nothing of a sandbox and
+ * changes it only through the domain rooms and the links to init. See docs/e2b.md.
  */
 #ifndef HUTCH_API_E2B_E2B_H
 #define HUTCH_API_E2B_E2B_H
@@ -64,14 +63,5 @@ void envd_handle(struct api_call *c, struct sandbox *b);
 bool envd_may_wake(const struct api_call *c, const struct sandbox *b);
 /* A signed file URL that names no sandbox. */
 void envd_handle_signed(struct api_call *c);
-/* What the dialect keeps for a sandbox; allocated at first use (sandbox->procs). */
-struct watcher;
-struct e2b_sandbox {
-    struct watcher *watchers; /* watch.c: polled ones */
-    size_t nwatchers;
-};
-struct e2b_sandbox *e2b_sandbox_of(struct sandbox *b);
-/* Frees the dialect's state of a sandbox (watchers). */
-void e2b_on_sandbox_ended(struct api *api, struct sandbox *b);
 
 #endif

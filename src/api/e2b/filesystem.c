@@ -8,7 +8,6 @@
 #include "base/cleanup.h"
 #include "base/fields.h"
 #include "base/json.h"
-#include "http/outq.h"
 
 void fs_permissions(const struct file_info *info, char ret[16])
 {
@@ -128,10 +127,6 @@ void fs_remove(struct envd *e, json_t *msg)
         e->call = files_remove(e->api->peers->links, e->id, e->user, path, envd_done, e);
 }
 
-/* Refuse long lists while clients leave too many bytes of answers unread: together they could fill the node's
- * memory. */
-enum { LONG_LIST = 1000, UNREAD_MAX = 128 << 20 };
-
 static void fs_on_listed(void *arg, const struct link_status *st, const struct file_info *v, size_t n)
 {
     struct envd *e = arg;
@@ -140,11 +135,9 @@ static void fs_on_listed(void *arg, const struct link_status *st, const struct f
         envd_fail_status(e, st);
         return;
     }
-    if (n > LONG_LIST && outq_total() > UNREAD_MAX) {
-        envd_fail(e, RPC_RESOURCE_EXHAUSTED,
-                  "the list has %zu entries, and the node's clients have not read more than %d MiB of earlier answers; "
-                  "read those, or try again later",
-                  n, UNREAD_MAX >> 20);
+    struct err err;
+    if (reply_may_list(n, &err) < 0) {
+        envd_fail(e, RPC_RESOURCE_EXHAUSTED, "%s", err.msg);
         return;
     }
     _cleanup_buf_ struct buf out = {0};

@@ -144,10 +144,10 @@ static int e2b_list_read_query(struct api_call *c, struct query *q, struct err *
         return err_set(err, ERR_USAGE, 0, "query parameter 'startedAfter' must be a time such as 2026-01-02T03:04:05Z");
     if (template.n) {
         struct template_info t = {0};
-        const struct template *row = template_find(c->api->templates, c->who.tenant, template.p, NULL);
+        const struct template *row = c->api->domain->templates.find(c->api->templates, c->who.tenant, template.p, NULL);
         if (row)
             (void)snprintf(q->template, sizeof q->template, "%s", row->id);
-        else if (template_resolve(c->api->templates, template.p, &t))
+        else if (c->api->domain->templates.find_directory(c->api->templates, template.p, &t))
             (void)snprintf(q->template, sizeof q->template, "%s", t.name);
         else
             q->no_template = true; /* an unknown template gives an empty list, not an error */
@@ -212,7 +212,7 @@ static void e2b_list_answer(struct api_call *c, bool paging)
         e2b_list_query_done(&q);
         return;
     }
-    sandboxes_each(c->api->sandboxes, e2b_list_collect, &q);
+    c->api->domain->sandboxes.each(c->api->sandboxes, e2b_list_collect, &q);
     if (q.n)
         qsort(q.v, q.n, sizeof *q.v, q.asc ? e2b_list_oldest_first : e2b_list_newest_first);
     size_t i = 0, shown = 0;

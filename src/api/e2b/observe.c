@@ -104,8 +104,10 @@ void e2b_metrics_many(struct api_call *c)
             reply_error(c->req, 400, "query parameter 'sandbox_ids' must name at most 100 sandboxes");
             return;
         }
-        struct sandbox *b = api_sandbox_id(s, strlen(s), id) ? sandbox_of(c->api->sandboxes, &c->who, id) : NULL;
-        if (b && metrics_last(b, &m))
+        struct sandbox *b = NULL;
+        if (api_sandbox_id(s, strlen(s), id))
+            b = c->api->domain->sandboxes.find(c->api->sandboxes, &c->who, id);
+        if (b && c->api->domain->sandboxes.last_metric(b, &m))
             e2b_metric_add(&j, b->id, b, &m);
     }
     json_end_obj(&j);

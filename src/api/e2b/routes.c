@@ -78,5 +78,4 @@ const struct api_dialect e2b_dialect = {
               .handle = envd_handle,
               .may_wake = envd_may_wake,
               .handle_signed = envd_handle_signed},
-    .sandbox_ended = e2b_on_sandbox_ended,
 };

@@ -38,7 +38,7 @@ void e2b_add_listed(struct json *j, const char *key, const struct api_call *c, c
     json_str(j, "clientID", API_CLIENT_ID);
     reply_time(b->started_unix_ms, t);
     json_str(j, "startedAt", t);
-    reply_time(sandbox_end_unix_ms(b), t);
+    reply_time(c->api->domain->sandboxes.end_unix_ms(b), t);
     json_str(j, "endAt", t);
     json_u64(j, "cpuCount", e2b_cpu_count(b->desc.cpu_milli));
     json_u64(j, "memoryMB", b->desc.memory >> 20);

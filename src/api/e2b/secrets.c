@@ -52,8 +52,8 @@ static char *e2b_secret_lower_name(const char *text)
 static const struct sealed_secret *e2b_secret_find(struct api_call *c, const char *text)
 {
     _cleanup_free_ char *lower = e2b_secret_lower_name(text);
-    const struct sealed_secret *s = sealed_find(c->api->network, c->who.tenant->id, text);
-    return s ? s : sealed_find(c->api->network, c->who.tenant->id, lower);
+    const struct sealed_secret *s = c->api->domain->secrets.find(c->api->network, c->who.tenant->id, text);
+    return s ? s : c->api->domain->secrets.find(c->api->network, c->who.tenant->id, lower);
 }
 
 /* --- lists -------------------------------------------------------------------------------------------------------- */
@@ -98,7 +98,7 @@ void e2b_secrets(struct api_call *c)
         reply_error(c->req, 400, "limit must be from 1 to %d, nextToken what the header X-Next-Token said", PAGE_MAX);
         return;
     }
-    sealed_each(c->api->network, c->who.tenant->id, e2b_secret_collect, &p);
+    c->api->domain->secrets.each(c->api->network, c->who.tenant->id, e2b_secret_collect, &p);
     if (p.n)
         qsort(p.v, p.n, sizeof *p.v, e2b_secret_by_name);
     size_t at = 0;
@@ -150,7 +150,8 @@ static void e2b_secret_on_changed(void *arg, const struct err *err)
     if (!r)
         return;
     struct api_call *c = api_call_of(r);
-    const struct sealed_secret *s = name ? sealed_find(c->api->network, c->who.tenant->id, name) : NULL;
+    const struct sealed_secret *s =
+        name ? c->api->domain->secrets.find(c->api->network, c->who.tenant->id, name) : NULL;
     if (err)
         reply_err(r, err);
     else if (!s)
@@ -204,7 +205,8 @@ static void e2b_secret_put(struct http_req *r, json_t *root, const char *name, e
     if (e2b_secret_read_body(root, &change, &err) < 0)
         reply_error(r, 400, "%s", err.msg);
     else
-        sealed_put(c->api->network, &change, e2b_secret_on_changed, e2b_secret_change_new(c, name, status));
+        c->api->domain->secrets.put(c->api->network, &change, e2b_secret_on_changed,
+                                    e2b_secret_change_new(c, name, status));
 }
 
 static void e2b_secret_on_create_body(struct http_req *r, json_t *root, unsigned status, const char *error)
@@ -242,6 +244,6 @@ void e2b_secret_remove(struct api_call *c)
         e2b_secret_reply_missing(c);
         return;
     }
-    sealed_remove(c->api->network, c->who.tenant->id, s->name, e2b_secret_on_changed,
-                  e2b_secret_change_new(c, NULL, 204));
+    c->api->domain->secrets.remove(c->api->network, c->who.tenant->id, s->name, e2b_secret_on_changed,
+                                   e2b_secret_change_new(c, NULL, 204));
 }

@@ -99,9 +99,10 @@ static int e2b_snapshot_read_name(json_t *root, char ret[TEMPLATE_NAME_MAX], str
 /* Refuses a name that would hide or replace a template. False: it answered with 409. */
 static bool e2b_snapshot_name_is_free(struct api_call *c, const char *name)
 {
-    const struct template *t = template_find(c->api->templates, c->who.tenant, name, NULL);
+    const struct template *t = c->api->domain->templates.find(c->api->templates, c->who.tenant, name, NULL);
     bool own = t && t->tenant == c->who.tenant;
-    if ((own && !template_only_snapshots(t)) || template_resolve(c->api->templates, name, &(struct template_info){0})) {
+    if ((own && !template_only_snapshots(t)) ||
+        c->api->domain->templates.find_directory(c->api->templates, name, &(struct template_info){0})) {
         reply_error(c->req, 409, "'%s' is the name of a template; give the snapshot another one", name);
         return false;
     }
@@ -174,7 +175,7 @@ static int e2b_snapshot_read_query(struct api_call *c, struct query *q, struct e
     if (q->name.n) {
         const char *slash = strchr(buf_str(&q->name), '/');
         const char *colon = strchr(slash ? slash : buf_str(&q->name), ':');
-        q->row = template_find(c->api->templates, c->who.tenant, buf_str(&q->name), NULL);
+        q->row = c->api->domain->templates.find(c->api->templates, c->who.tenant, buf_str(&q->name), NULL);
         q->tag = colon ? colon + 1 : NULL;
     }
     return 0;
@@ -217,7 +218,7 @@ void e2b_snapshots(struct api_call *c)
         e2b_snapshot_query_done(&q);
         return;
     }
-    template_each(c->api->templates, c->who.tenant, e2b_snapshot_collect, &q);
+    c->api->domain->templates.each(c->api->templates, c->who.tenant, e2b_snapshot_collect, &q);
     if (q.n)
         qsort(q.v, q.n, sizeof *q.v, e2b_snapshot_newest_first);
     size_t i = 0, shown = 0;
@@ -263,9 +264,9 @@ void e2b_template_remove(struct api_call *c)
 {
     const char *name = c->param[0], *slash = strchr(name, '/'), *colon = strchr(slash ? slash : name, ':');
     const struct template_tag *tag = NULL;
-    const struct template *t = template_find(c->api->templates, c->who.tenant, name, &tag);
+    const struct template *t = c->api->domain->templates.find(c->api->templates, c->who.tenant, name, &tag);
     bool may = t && (t->tenant == c->who.tenant || (!t->tenant && (c->who.scopes & SCOPE_ADMIN)));
-    if (!t && template_resolve(c->api->templates, name, &(struct template_info){0})) {
+    if (!t && c->api->domain->templates.find_directory(c->api->templates, name, &(struct template_info){0})) {
         reply_error(c->req, 403, "template '%.80s' is this node's own", name);
         return;
     }
@@ -282,8 +283,8 @@ void e2b_template_remove(struct api_call *c)
         reply_error(c->req, 403, "this API key lacks the scope templates: it may remove snapshots only");
         return;
     }
-    template_remove(c->api->templates, t, colon ? tag->tag : NULL, e2b_template_on_removed,
-                    api_wait_for(c->req, sizeof(struct api_wait)));
+    c->api->domain->templates.remove(c->api->templates, t, colon ? tag->tag : NULL, e2b_template_on_removed,
+                                     api_wait_for(c->req, sizeof(struct api_wait)));
 }
 
 /* --- forks --------------------------------------------------------------------------------------------------------- */

@@ -68,13 +68,13 @@ static void e2b_tags_next(struct changing *w, const struct template *t)
 {
     const struct template_tag *from = NULL;
     if (w->removing) {
-        template_remove(w->api->templates, t, w->tags.v[w->at], e2b_tags_on_changed, w);
+        w->api->domain->templates.remove(w->api->templates, t, w->tags.v[w->at], e2b_tags_on_changed, w);
         return;
     }
     for (size_t i = 0; i < t->ntags && !from; i++)
         if (strcmp(t->tags[i].build, w->build) == 0)
             from = &t->tags[i];
-    template_tag(w->api->templates, t, from, w->tags.v[w->at], e2b_tags_on_changed, w);
+    w->api->domain->templates.tag(w->api->templates, t, from, w->tags.v[w->at], e2b_tags_on_changed, w);
 }
 
 static void e2b_tags_on_changed(void *arg, const struct template *t, const struct state_failure *failure)
@@ -131,7 +131,7 @@ static const struct template *e2b_tags_own_template(struct api_call *c, json_t *
         reply_error(c->req, 400, "%s", have ? err.msg : "the name of a template is missing");
         return NULL;
     }
-    const struct template *t = template_find(c->api->templates, c->who.tenant, name, tag);
+    const struct template *t = c->api->domain->templates.find(c->api->templates, c->who.tenant, name, tag);
     if (t && t->tenant == c->who.tenant && (!tag || *tag))
         return t;
     reply_error(c->req, 404, "template '%.100s' not found", name);
@@ -218,7 +218,7 @@ static void e2b_template_on_patch_body(struct http_req *r, json_t *root, unsigne
         reply_error(r, status, "%s", error);
         return;
     }
-    const struct template *t = template_find(c->api->templates, c->who.tenant, c->param[0], NULL);
+    const struct template *t = c->api->domain->templates.find(c->api->templates, c->who.tenant, c->param[0], NULL);
     int have = json_is_object(root) ? field_bool(root, "public", &on, &err) : 0;
     if (!t || t->tenant != c->who.tenant)
         reply_error(r, 404, "template '%.100s' not found", c->param[0]);
@@ -227,8 +227,9 @@ static void e2b_template_on_patch_body(struct http_req *r, json_t *root, unsigne
     else {
         struct changing *w = e2b_tags_change_new(c);
         e2b_tags_wait(w);
-        template_set(c->api->templates, t, &(struct template_settings){.public = on ? TEMPLATE_ON : TEMPLATE_OFF},
-                     e2b_template_on_published, w);
+        c->api->domain->templates.set(c->api->templates, t,
+                                      &(struct template_settings){.public = on ? TEMPLATE_ON : TEMPLATE_OFF},
+                                      e2b_template_on_published, w);
     }
 }
 

@@ -126,8 +126,8 @@ void e2b_templates(struct api_call *c)
     struct listing l = {&j, c->api};
     json_start(&j, &out);
     json_arr(&j, NULL);
-    templates_each(c->api->templates, e2b_template_add_listed, &j);
-    template_each(c->api->templates, c->who.tenant, e2b_template_add_listed_row, &l);
+    c->api->domain->templates.each_directory(c->api->templates, e2b_template_add_listed, &j);
+    c->api->domain->templates.each(c->api->templates, c->who.tenant, e2b_template_add_listed_row, &l);
     json_end_arr(&j);
     reply_json(c->req, 200, &out);
 }
@@ -136,8 +136,8 @@ void e2b_templates(struct api_call *c)
 static bool e2b_template_find(struct api_call *c, const struct template **row, struct template_info *t)
 {
     memset(t, 0, sizeof *t);
-    if ((*row = template_find(c->api->templates, c->who.tenant, c->param[0], NULL)) ||
-        template_resolve(c->api->templates, c->param[0], t))
+    if ((*row = c->api->domain->templates.find(c->api->templates, c->who.tenant, c->param[0], NULL)) ||
+        c->api->domain->templates.find_directory(c->api->templates, c->param[0], t))
         return true;
     reply_error(c->req, 404, "template '%.80s' not found", c->param[0]);
     return false;

@@ -49,7 +49,7 @@ void e2b_volumes(struct api_call *c)
     struct listing l = {.call = c};
     json_start(&l.j, &out);
     json_arr(&l.j, NULL);
-    volumes_each(c->api->volumes, c->who.tenant, e2b_volume_add_listed, &l);
+    c->api->domain->volumes.each(c->api->volumes, c->who.tenant, e2b_volume_add_listed, &l);
     json_end_arr(&l.j);
     reply_json(c->req, 200, &out);
 }
@@ -57,7 +57,7 @@ void e2b_volumes(struct api_call *c)
 /* Keys that may only read get no token, because it allows to write every file. */
 void e2b_volume(struct api_call *c)
 {
-    const struct volume *v = volume_find(c->api->volumes, c->who.tenant, c->param[0]);
+    const struct volume *v = c->api->domain->volumes.find(c->api->volumes, c->who.tenant, c->param[0]);
     if (!v)
         api_no_volume(c);
     else if (c->who.scopes & SCOPE_READ)
@@ -96,8 +96,8 @@ static void e2b_volume_on_create_body(struct http_req *r, json_t *root, unsigned
     else if (!name || !volume_name_valid(name))
         reply_error(r, 400, "field 'name' must be 1 to %d letters, digits, '_' and '-'", SANDBOX_MOUNT_NAME_MAX - 1);
     else
-        volume_create(c->api->volumes, c->who.tenant, name, &q, e2b_volume_on_created,
-                      api_wait_for(r, sizeof(struct api_wait)));
+        c->api->domain->volumes.create(c->api->volumes, c->who.tenant, name, &q, e2b_volume_on_created,
+                                       api_wait_for(r, sizeof(struct api_wait)));
 }
 
 void e2b_volume_create(struct api_call *c) { body_json(c->req, 0, e2b_volume_on_create_body); }

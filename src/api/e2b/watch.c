@@ -6,13 +6,9 @@
 #include "base/fields.h"
 #include "base/json.h"
 #include "base/mem.h"
-#include "base/random.h"
+#include "sandboxes/watchers.h"
 
-enum {
-    WATCHERS_MAX = 32,                  /* polled watchers of one sandbox */
-    WATCHER_BYTES_MAX = 1024 * 1024,    /* of events that were not fetched yet */
-    STREAM_BYTES_MAX = 4 * 1024 * 1024, /* of events queued for a slow client */
-};
+enum { STREAM_BYTES_MAX = 4 * 1024 * 1024 /* of events queued for a slow client */ };
 
 struct options {
     const char *path;
@@ -166,167 +162,92 @@ void watch_dir(struct envd *e, json_t *msg)
     s->w = files_watch(e->api->peers->links, e->id, e->user, o.path, o.recursive, o.entry, o.network, &stream_ops, s);
 }
 
-/* Polled watchers live as long as their sandbox, in this process: after a restart of front a client gets not_found and
- * makes a new one. */
-struct watcher {
-    struct watcher *next;
-    struct e2b_sandbox *all;
-    char id[24];
-    struct file_watch *w; /* NULL: ended, `st` says why */
-    struct envd *maker;   /* the request that waits for its start; NULL afterwards */
-    struct link_status st;
-    struct buf events; /* JSON objects, joined by commas */
-    bool overflow;
-};
+/* --- polled watchers ---------------------------------------------------------------------------------------------- */
 
-static void watcher_free(struct watcher *w)
+static void watch_write_event(struct buf *out, enum file_event type, const char *name, const struct file_info *info)
 {
-    struct watcher **at = &w->all->watchers;
-    while (*at != w)
-        at = &(*at)->next;
-    *at = w->next;
-    w->all->nwatchers--;
-    if (w->w)
-        files_unwatch(w->w);
-    buf_done(&w->events);
-    free(w);
-}
-
-static void watcher_on_maker_left(struct envd *e)
-{
-    struct watcher *w = e->data;
-    if (!w)
-        return;
-    w->maker = NULL;
-    watcher_free(w); /* no client knows its id */
-}
-
-static void watcher_on_started(void *arg)
-{
-    struct watcher *w = arg;
-    struct envd *e = w->maker;
-    _cleanup_buf_ struct buf out = {0};
-    if (!e)
-        return;
-    w->maker = NULL;
-    e->data = NULL;
-    buf_addf(&out, "{\"watcherId\":\"%s\"}", w->id);
-    envd_ok(e, &out);
-}
-
-static void watcher_on_event(void *arg, enum file_event type, const char *name, const struct file_info *info)
-{
-    struct watcher *w = arg;
     struct json j;
-    if (w->overflow || w->events.n > WATCHER_BYTES_MAX) {
-        w->overflow = true;
-        return;
-    }
-    if (w->events.n)
-        buf_addc(&w->events, ',');
-    json_start(&j, &w->events);
+    json_start(&j, out);
     watch_add_event(&j, NULL, type, name, info);
 }
 
-static void watcher_on_failed(void *arg, const struct link_status *st)
+static void watch_on_maker_left(struct envd *e)
 {
-    struct watcher *w = arg;
-    struct envd *e = w->maker;
-    w->w = NULL;
-    w->st = *st;
-    if (!e)
-        return; /* the next GetWatcherEvents reports it */
-    e->data = NULL;
-    watcher_free(w);
-    envd_fail_status(e, st);
+    if (e->data)
+        watcher_remove(e->data); /* no client knows its id */
 }
 
-static const struct file_watch_ops watcher_ops = {
-    .started = watcher_on_started, .event = watcher_on_event, .failed = watcher_on_failed};
+static void watch_on_made(void *arg, const char *id, const struct link_status *st)
+{
+    struct envd *e = arg;
+    _cleanup_buf_ struct buf out = {0};
+    e->data = NULL;
+    if (!id) {
+        envd_fail_status(e, st);
+        return;
+    }
+    buf_addf(&out, "{\"watcherId\":\"%s\"}", id);
+    envd_ok(e, &out);
+}
 
 void watch_create(struct envd *e, json_t *msg)
 {
     struct options o;
-    struct sandbox *b = sandbox_find(e->api->sandboxes, e->id);
+    struct link_status why;
     if (!watch_read_options(e, msg, &o))
         return;
-    if (!b) {
-        envd_fail_status(e, &(struct link_status){.code = LINK_GONE});
-        return;
-    }
-    struct e2b_sandbox *all = e2b_sandbox_of(b);
-    if (all->nwatchers >= WATCHERS_MAX) {
-        envd_fail(e, RPC_RESOURCE_EXHAUSTED, "this sandbox has %d watchers already; remove one first", WATCHERS_MAX);
-        return;
-    }
-    struct watcher *w = xcalloc(1, sizeof *w);
-    random_hex(w->id, 8);
-    w->all = all;
-    w->next = all->watchers;
-    all->watchers = w;
-    all->nwatchers++;
-    w->maker = e;
-    e->data = w;
-    e->drop = watcher_on_maker_left;
-    w->w = files_watch(e->api->peers->links, e->id, e->user, o.path, o.recursive, o.entry, o.network, &watcher_ops, w);
+    struct watcher_spec spec = {.user = e->user,
+                                .path = o.path,
+                                .recursive = o.recursive,
+                                .with_info = o.entry,
+                                .network_mounts = o.network,
+                                .write = watch_write_event};
+    e->drop = watch_on_maker_left;
+    e->data = watcher_make(e->api->sandboxes, e->id, &spec, watch_on_made, e, &why);
+    if (!e->data)
+        envd_fail_status(e, &why);
 }
 
 /* NULL: it answered with an error and freed e. */
 static struct watcher *watch_find_id(struct envd *e, const char *id)
 {
-    struct sandbox *b = sandbox_find(e->api->sandboxes, e->id);
-    for (struct watcher *w = b ? e2b_sandbox_of(b)->watchers : NULL; w; w = w->next)
-        if (strcmp(w->id, id) == 0 && !w->maker)
-            return w;
-    envd_fail(e, RPC_NOT_FOUND, "watcher with id %.64s not found", id);
-    return NULL;
+    struct watcher *w = watcher_find(e->api->sandboxes, e->id, id);
+    if (!w)
+        envd_fail(e, RPC_NOT_FOUND, "watcher with id %.64s not found", id);
+    return w;
 }
 
-static struct watcher *watch_find_named(struct envd *e, json_t *msg)
+static struct watcher *watch_find_named(struct envd *e, json_t *msg, const char **id)
 {
-    const char *id = NULL;
     struct err err;
-    if (field_str(msg, "watcherId", &id, &err) < 0) {
+    *id = "";
+    if (field_str(msg, "watcherId", id, &err) < 0) {
         envd_fail(e, RPC_INVALID_ARGUMENT, "%s", err.msg);
         return NULL;
     }
-    return watch_find_id(e, id ? id : "");
+    return watch_find_id(e, *id);
 }
 
 static void watch_answer_events(struct envd *e, struct watcher *w)
 {
-    _cleanup_buf_ struct buf out = {0};
-    if (!w->w && w->events.n == 0) {
-        struct link_status st = w->st;
-        watcher_free(w);
-        envd_fail_status(e, &st);
-        return;
-    }
-    if (w->overflow) {
-        buf_done(&w->events);
-        w->overflow = false;
-        envd_fail(e, RPC_RESOURCE_EXHAUSTED, "more than %d bytes of events were not fetched in time; they were dropped",
-                  WATCHER_BYTES_MAX);
+    _cleanup_buf_ struct buf out = {0}, events = {0};
+    struct link_status why;
+    if (!watcher_take(w, &events, &why)) {
+        envd_fail_status(e, &why);
         return;
     }
     buf_adds(&out, "{\"events\":[");
-    buf_add(&out, buf_str(&w->events), w->events.n);
+    buf_add(&out, buf_str(&events), events.n);
     buf_adds(&out, "]}");
-    buf_done(&w->events);
     envd_ok(e, &out);
 }
-
-struct fetch {
-    char id[24];
-};
 
 static void watch_on_settled(void *arg, const struct link_status *st)
 {
     struct envd *e = arg;
-    struct fetch *f = e->data;
     (void)st; /* answer with the events so far even if this failed */
     e->call = 0;
-    struct watcher *w = watch_find_id(e, f->id); /* the watcher may have been removed meanwhile */
+    struct watcher *w = watch_find_id(e, e->data); /* the watcher may have been removed meanwhile */
     if (w)
         watch_answer_events(e, w);
 }
@@ -336,53 +257,27 @@ static void watch_fetch_on_drop(struct envd *e) { free(e->data); }
 /* The answer holds every event that happened before this request: files_settle() waits for them. */
 void watch_events(struct envd *e, json_t *msg)
 {
-    struct watcher *w = watch_find_named(e, msg);
+    const char *id;
+    struct watcher *w = watch_find_named(e, msg, &id);
     if (!w)
         return;
-    if (!w->w || w->overflow) {
+    if (!watcher_is_live(w)) {
         watch_answer_events(e, w);
         return;
     }
-    struct fetch *f = xcalloc(1, sizeof *f);
-    (void)snprintf(f->id, sizeof f->id, "%s", w->id);
-    e->data = f;
+    e->data = xstrdup(id);
     e->drop = watch_fetch_on_drop;
     e->call = files_settle(e->api->peers->links, e->id, watch_on_settled, e);
 }
 
 void watch_remove(struct envd *e, json_t *msg)
 {
-    struct watcher *w = watch_find_named(e, msg);
+    const char *id;
+    struct watcher *w = watch_find_named(e, msg, &id);
     _cleanup_buf_ struct buf out = {0};
     if (!w)
         return;
-    watcher_free(w);
+    watcher_remove(w);
     buf_adds(&out, "{}");
     envd_ok(e, &out);
-}
-
-struct e2b_sandbox *e2b_sandbox_of(struct sandbox *b)
-{
-    if (!b->procs)
-        b->procs = xcalloc(1, sizeof(struct e2b_sandbox));
-    return b->procs;
-}
-
-void e2b_on_sandbox_ended(struct api *api, struct sandbox *b)
-{
-    struct e2b_sandbox *all = b->procs;
-    (void)api;
-    if (!all)
-        return;
-    for (struct watcher *w = all->watchers, *next; w; w = next) {
-        struct envd *e = w->maker;
-        next = w->next;
-        if (e)
-            e->data = NULL;
-        watcher_free(w);
-        if (e)
-            envd_fail_status(e, &(struct link_status){.code = LINK_GONE});
-    }
-    free(all);
-    b->procs = NULL;
 }

@@ -101,7 +101,7 @@ void native_tenants(struct api_call *c)
     json_start(&l.j, &out);
     json_obj(&l.j, NULL);
     json_arr(&l.j, "tenants");
-    tenants_each(c->api->tenants, native_admin_add_tenant, &l);
+    c->api->domain->tenants.each(c->api->tenants, native_admin_add_tenant, &l);
     json_end_arr(&l.j);
     json_end_obj(&l.j);
     reply_json(c->req, 200, &out);
@@ -109,7 +109,7 @@ void native_tenants(struct api_call *c)
 
 void native_tenant(struct api_call *c)
 {
-    const struct tenant *t = tenants_find(c->api->tenants, c->param[0]);
+    const struct tenant *t = c->api->domain->tenants.find(c->api->tenants, c->param[0]);
     _cleanup_buf_ struct buf out = {0};
     struct listing l = {.api = c->api, .kept = true};
     if (!t) {
@@ -200,7 +200,7 @@ static void native_admin_on_tenant_body(struct http_req *r, json_t *root, unsign
     json_obj(&j, NULL);
     json_str(&j, "id", id);
     json_end_obj(&j);
-    tenant_put(api_call_of(r)->api->tenants, id, name, &q, native_admin_on_changed, c);
+    api_call_of(r)->api->domain->tenants.put(api_call_of(r)->api->tenants, id, name, &q, native_admin_on_changed, c);
 }
 void native_tenant_put(struct api_call *c) { body_json(c->req, 0, native_admin_on_tenant_body); }
 
@@ -208,7 +208,7 @@ static void native_admin_on_tenant_patch_body(struct http_req *r, json_t *root, 
 {
     static const char *const known[] = {"name", "quota", NULL};
     struct api_call *c = api_call_of(r);
-    const struct tenant *t = tenants_find(c->api->tenants, c->param[0]);
+    const struct tenant *t = c->api->domain->tenants.find(c->api->tenants, c->param[0]);
     json_t *o = native_admin_read_object(r, root, status, error, known);
     struct err err;
     if (!o)
@@ -222,13 +222,15 @@ static void native_admin_on_tenant_patch_body(struct http_req *r, json_t *root, 
     if (field_str(o, "name", &name, &err) < 0 || native_admin_read_quota(o, &q, &err) < 0)
         reply_error(r, 400, "%s", err.msg);
     else
-        tenant_put(c->api->tenants, t->id, name, &q, native_admin_on_changed, native_admin_change_new(r, 204));
+        c->api->domain->tenants.put(c->api->tenants, t->id, name, &q, native_admin_on_changed,
+                                    native_admin_change_new(r, 204));
 }
 void native_tenant_change(struct api_call *c) { body_json(c->req, 0, native_admin_on_tenant_patch_body); }
 
 void native_tenant_remove(struct api_call *c)
 {
-    tenant_remove(c->api->tenants, c->param[0], native_admin_on_changed, native_admin_change_new(c->req, 204));
+    c->api->domain->tenants.remove(c->api->tenants, c->param[0], native_admin_on_changed,
+                                   native_admin_change_new(c->req, 204));
 }
 
 static void native_admin_add_scopes(struct json *j, unsigned bits)
@@ -272,7 +274,7 @@ void native_keys(struct api_call *c)
     json_start(&j, &out);
     json_obj(&j, NULL);
     json_arr(&j, "keys");
-    keys_each(c->api->tenants, native_admin_add_key, &j);
+    c->api->domain->tenants.each_key(c->api->tenants, native_admin_add_key, &j);
     json_end_arr(&j);
     json_end_obj(&j);
     reply_json(c->req, 200, &out);
@@ -335,7 +337,8 @@ static void native_admin_on_key_body(struct http_req *r, json_t *root, unsigned 
     }
     struct change *c = native_admin_change_new(r, 201);
     struct json j;
-    key_create(api_call_of(r)->api->tenants, tenant, name, bits, expires, secret, id, native_admin_on_changed, c);
+    api_call_of(r)->api->domain->tenants.create_key(api_call_of(r)->api->tenants, tenant, name, bits, expires, secret,
+                                                    id, native_admin_on_changed, c);
     /* The callback comes from the loop, later than this. */
     json_start(&j, &c->body);
     json_obj(&j, NULL);
@@ -350,5 +353,6 @@ void native_key_create(struct api_call *c) { body_json(c->req, 0, native_admin_o
 
 void native_key_remove(struct api_call *c)
 {
-    key_remove(c->api->tenants, c->param[0], native_admin_on_changed, native_admin_change_new(c->req, 204));
+    c->api->domain->tenants.remove_key(c->api->tenants, c->param[0], native_admin_on_changed,
+                                       native_admin_change_new(c->req, 204));
 }

@@ -205,12 +205,12 @@ static void native_export_begin(struct api_call *c, const struct template *t, co
 void native_template_export(struct api_call *c)
 {
     const struct template_tag *tag = NULL;
-    const struct template *t = template_find(c->api->templates, c->who.tenant, c->param[0], &tag);
+    const struct template *t = c->api->domain->templates.find(c->api->templates, c->who.tenant, c->param[0], &tag);
     if (t && !tag && !strchr(c->param[0], ':') && t->ntags)
         tag = &t->tags[0];
     if (!t || !tag)
         reply_error(c->req, 404, "template '%.80s' not found%s", c->param[0],
-                    template_resolve(c->api->templates, c->param[0], &(struct template_info){0})
+                    c->api->domain->templates.find_directory(c->api->templates, c->param[0], &(struct template_info){0})
                         ? ": templates that are directories of the node are not exported"
                         : "");
     else if (!c->api->peers->layers)

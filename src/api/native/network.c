@@ -22,7 +22,8 @@ static int native_network_add_secret_rules(struct api_call *c, json_t *names, js
     json_t *rules = json_object_get(patch, "add");
     for (size_t i = 0; i < json_array_size(names); i++) {
         const char *name = json_string_value(json_array_get(names, i));
-        const struct sealed_secret *s = name ? sealed_find(c->api->network, c->who.tenant->id, name) : NULL;
+        const struct sealed_secret *s =
+            name ? c->api->domain->secrets.find(c->api->network, c->who.tenant->id, name) : NULL;
         if (!s)
             return err_set(err, ERR_USAGE, 0, "secrets[%zu]: there is no secret '%.64s'", i, name ? name : "?");
         json_t *list = sealed_rules(s);

@@ -36,7 +36,7 @@ void native_secrets(struct api_call *c)
     json_start(&j, &out);
     json_obj(&j, NULL);
     json_arr(&j, "secrets");
-    sealed_each(c->api->network, c->who.tenant->id, native_secret_add, &j);
+    c->api->domain->secrets.each(c->api->network, c->who.tenant->id, native_secret_add, &j);
     json_end_arr(&j);
     json_end_obj(&j);
     reply_json(c->req, 200, &out);
@@ -53,7 +53,7 @@ static void native_secret_reply(struct http_req *r, const struct sealed_secret *
 
 void native_secret(struct api_call *c)
 {
-    const struct sealed_secret *s = sealed_find(c->api->network, c->who.tenant->id, c->param[0]);
+    const struct sealed_secret *s = c->api->domain->secrets.find(c->api->network, c->who.tenant->id, c->param[0]);
     if (s)
         native_secret_reply(c->req, s);
     else
@@ -72,7 +72,8 @@ static void native_secret_on_changed(void *arg, const struct err *err)
     if (!r)
         return;
     struct api_call *c = api_call_of(r);
-    const struct sealed_secret *s = name ? sealed_find(c->api->network, c->who.tenant->id, name) : NULL;
+    const struct sealed_secret *s =
+        name ? c->api->domain->secrets.find(c->api->network, c->who.tenant->id, name) : NULL;
     if (err)
         reply_err(r, err);
     else if (s)
@@ -124,7 +125,8 @@ static void native_secret_on_put_body(struct http_req *r, json_t *root, unsigned
     else if (native_secret_read_change(root, &change, &err) < 0)
         reply_error(r, 400, "%s", err.msg);
     else
-        sealed_put(c->api->network, &change, native_secret_on_changed, native_secret_change_new(c, c->param[0]));
+        c->api->domain->secrets.put(c->api->network, &change, native_secret_on_changed,
+                                    native_secret_change_new(c, c->param[0]));
 }
 void native_secret_put(struct api_call *c) { body_json(c->req, 0, native_secret_on_put_body); }
 
@@ -141,12 +143,13 @@ static void native_secret_on_post_body(struct http_req *r, json_t *root, unsigne
     else if (!change.name)
         reply_error(r, 400, "field 'name' is required");
     else
-        sealed_put(c->api->network, &change, native_secret_on_changed, native_secret_change_new(c, change.name));
+        c->api->domain->secrets.put(c->api->network, &change, native_secret_on_changed,
+                                    native_secret_change_new(c, change.name));
 }
 void native_secret_post(struct api_call *c) { body_json(c->req, 0, native_secret_on_post_body); }
 
 void native_secret_remove(struct api_call *c)
 {
-    sealed_remove(c->api->network, c->who.tenant->id, c->param[0], native_secret_on_changed,
-                  native_secret_change_new(c, NULL));
+    c->api->domain->secrets.remove(c->api->network, c->who.tenant->id, c->param[0], native_secret_on_changed,
+                                   native_secret_change_new(c, NULL));
 }

@@ -80,8 +80,8 @@ void native_templates(struct api_call *c)
     json_start(&j, &out);
     json_obj(&j, NULL);
     json_arr(&j, "templates");
-    templates_each(c->api->templates, native_template_list_directory, &j);
-    template_each(c->api->templates, c->who.tenant, native_template_list_row, &j);
+    c->api->domain->templates.each_directory(c->api->templates, native_template_list_directory, &j);
+    c->api->domain->templates.each(c->api->templates, c->who.tenant, native_template_list_row, &j);
     json_end_arr(&j);
     json_end_obj(&j);
     reply_json(c->req, 200, &out);
@@ -116,8 +116,9 @@ static void native_template_on_inspected(void *arg, const struct layers_item *v,
 {
     struct inspecting *w = arg;
     struct http_req *r = w->r;
-    const struct template *t =
-        r ? template_find(api_call_of(r)->api->templates, api_call_of(r)->who.tenant, w->id, NULL) : NULL;
+    const struct template *t = r ? api_call_of(r)->api->domain->templates.find(api_call_of(r)->api->templates,
+                                                                               api_call_of(r)->who.tenant, w->id, NULL)
+                                 : NULL;
     _cleanup_buf_ struct buf out = {0};
     struct json j;
     if (r)
@@ -156,7 +157,7 @@ static void native_template_show_directory(struct api_call *c)
     struct template_info info = {0};
     _cleanup_buf_ struct buf out = {0};
     struct json j;
-    if (!template_resolve(c->api->templates, c->param[0], &info)) {
+    if (!c->api->domain->templates.find_directory(c->api->templates, c->param[0], &info)) {
         reply_error(c->req, 404, "template '%.80s' not found", c->param[0]);
         return;
     }
@@ -169,7 +170,7 @@ static void native_template_show_directory(struct api_call *c)
 void native_template(struct api_call *c)
 {
     const struct template_tag *tag = NULL;
-    const struct template *t = template_find(c->api->templates, c->who.tenant, c->param[0], &tag);
+    const struct template *t = c->api->domain->templates.find(c->api->templates, c->who.tenant, c->param[0], &tag);
     struct layers_request q = layersc_request(LAYERS_USAGE);
     if (!t) {
         native_template_show_directory(c);
@@ -212,14 +213,14 @@ static void native_template_on_changed(void *arg, const struct template *t, cons
 static const struct template *native_template_find_own(struct api_call *c, const struct template_tag **tag)
 {
     struct template_info info = {0};
-    const struct template *t = template_find(c->api->templates, c->who.tenant, c->param[0], tag);
+    const struct template *t = c->api->domain->templates.find(c->api->templates, c->who.tenant, c->param[0], tag);
     bool mine = t && (t->tenant == c->who.tenant || (!t->tenant && (c->who.scopes & SCOPE_ADMIN)));
     if (mine)
         return t;
     if (t)
         reply_error(c->req, 403, "template '%.80s' belongs to %s", c->param[0],
                     t->tenant ? "another tenant" : "the node: its operator may change or remove it");
-    else if (template_resolve(c->api->templates, c->param[0], &info))
+    else if (c->api->domain->templates.find_directory(c->api->templates, c->param[0], &info))
         reply_error(c->req, 403, "template '%.80s' is a directory of the node, which is not changed from here",
                     c->param[0]);
     else
@@ -268,7 +269,8 @@ static void native_template_on_set_body(struct http_req *r, json_t *root, unsign
     if (t && !t->tenant && s.public == TEMPLATE_OFF)
         reply_error(r, 400, "template '%.80s' belongs to the node, and such templates are always public", c->param[0]);
     else if (t)
-        template_set(c->api->templates, t, &s, native_template_on_changed, api_wait_for(r, sizeof(struct api_wait)));
+        c->api->domain->templates.set(c->api->templates, t, &s, native_template_on_changed,
+                                      api_wait_for(r, sizeof(struct api_wait)));
 }
 void native_template_set(struct api_call *c) { body_json(c->req, 0, native_template_on_set_body); }
 
@@ -283,8 +285,8 @@ void native_template_remove(struct api_call *c)
         reply_error(c->req, 404, "template '%.80s' not found", c->param[0]);
         return;
     }
-    template_remove(c->api->templates, t, colon ? tag->tag : NULL, native_template_on_changed,
-                    api_wait_for(c->req, sizeof(struct api_wait)));
+    c->api->domain->templates.remove(c->api->templates, t, colon ? tag->tag : NULL, native_template_on_changed,
+                                     api_wait_for(c->req, sizeof(struct api_wait)));
 }
 
 /* --- imports ------------------------------------------------------------------------------------------------------ */
@@ -388,7 +390,7 @@ static void native_import_begin(struct importing *w, int fd, const char *ref, co
     struct state_failure full = {0};
     struct err err;
     if (owner && (!state_room(c->api->stacks, owner, 0, STATE_SOME, &full) ||
-                  !template_room(c->api->templates, owner, w->name, &full))) {
+                  !c->api->domain->templates.room(c->api->templates, owner, w->name, &full))) {
         if (fd >= 0)
             (void)close(fd);
         api_on_closed(w->r, NULL);
