@@ -49,9 +49,6 @@ int cmd_network(int argc, char **argv);
 int cmd_url(int argc, char **argv);
 int cmd_secret(int argc, char **argv);
 int cmd_volume(int argc, char **argv);
-int cmd_volume_op(int argc, char **argv);
-/* volume-rm.c: removes a tree while sandboxes may be changing it. -1 with errno. */
-int volume_remove_tree(int parent, const char *name);
 int cmd_approvals(int argc, char **argv);
 
 /* Finds hutch-node beside this program or in libexec. New string. */

@@ -10,8 +10,13 @@
  * that is closed before leaves everything as it was. At the end, or when it cannot go on, the helper answers there as in
  * an INIT_REPLY (u32 code, str text) and closes; if it closes without, it was killed.
  *
+ * Requests about files may end with a root, which an init of an older version calls malformed: then all paths are below
+ * that directory, no link leads out of it, a file is replaced by another one, what was written is on the disk when the
+ * answer comes, and facts follow each info of the answer.
+ *
  * Notation: u32 u64 fixed numbers; str length, bytes, NUL; strv count, strings; opt = u32 0, or u32 1 and the value;
- * who = u32 pid, str tag (pid 0: by tag); info = see init_put_info().
+ * who = u32 pid, str tag (pid 0: by tag); info = see init_put_info(); root = see init_put_root(); facts = see
+ * init_put_facts().
  */
 #ifndef HUTCH_INIT_PROTO_H
 #define HUTCH_INIT_PROTO_H
@@ -39,6 +44,7 @@ enum {
     INIT_SOURCES_MAX = 256,
     INIT_LIST_MAX = 100000,
     INIT_DEPTH_MAX = 64,
+    INIT_LISTED_PATH_MAX = INIT_PATH_MAX + INIT_DEPTH_MAX * 256,
     INIT_COMMANDS_MAX = 256, /* living */
     INIT_RECORDS_MAX = 256,  /* ended, kept */
     INIT_ATTACH_MAX = 512,   /* in one sandbox */
@@ -76,6 +82,7 @@ enum init_type {
     INIT_DIAL,        /* u32 port -> -; descriptor: a connected TCP socket */
     INIT_SHUTDOWN,    /* - -> -; then everything inside is killed */
     INIT_SETTLE,      /* - -> -, after the events of all that had changed before in directories watched from here */
+    INIT_SET,         /* str user, str path, root -> info, facts; changes the owner and the mode of an entry */
     INIT_TYPE_MAX,
     INIT_REPLY = 100,   /* u32 code (enum init_code), str text; then, for INIT_OK, as above */
     INIT_OUTPUT,        /* u64 end[1..3]: offsets behind the last byte; request: the attachment */
@@ -91,6 +98,8 @@ enum { INIT_F_MEMFD = 1 };
 enum { INIT_SPAWN_PTY = 1, INIT_SPAWN_STDIN = 2, INIT_SPAWN_KEEP = 4 };
 enum { INIT_WATCH_RECURSIVE = 1, INIT_WATCH_INFO = 2, INIT_WATCH_NETWORK = 4 };
 #define INIT_FROM_NOW UINT64_MAX
+enum { INIT_ROOT_FORCE = 1 };     /* makes missing parents; what is there already is replaced, or is enough */
+#define INIT_UNCHANGED UINT32_MAX /* an owner or mode */
 
 struct init_head {
     uint16_t version, type;

@@ -136,6 +136,14 @@ static int request_parse_files(struct wire_in *in, struct init_request *r)
     return 0;
 }
 
+/* The root at the end, which INIT_SET must have, and INIT_MOVE, INIT_COMPOSE and INIT_WATCH cannot have. */
+static void request_parse_root(struct wire_in *in, struct init_request *r)
+{
+    bool never = r->type == INIT_MOVE || r->type == INIT_COMPOSE || r->type == INIT_WATCH;
+    if (!in->bad && !never && (in->at < in->n || r->type == INIT_SET))
+        init_get_root(in, &r->root);
+}
+
 static int request_parse_process(struct wire_in *in, struct init_request *r)
 {
     get_who(in, r);
@@ -202,7 +210,11 @@ static int request_parse_body(struct wire_in *in, struct init_request *r)
     case INIT_REMOVE:
     case INIT_COMPOSE:
     case INIT_WATCH:
-        return request_parse_files(in, r);
+    case INIT_SET:
+        if (request_parse_files(in, r) < 0)
+            return -1;
+        request_parse_root(in, r);
+        return 0;
     default:
         return request_refuse(r, INIT_STATE,
                               "this sandbox's init speaks version %d of its protocol, which has no request %u",

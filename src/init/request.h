@@ -8,7 +8,8 @@
 struct init_request {
     uint32_t type;
     uint64_t id;
-    uint32_t pid; /* who */
+    uint32_t pid;          /* who */
+    struct init_root root; /* path NULL: none */
     const char *tag, *user, *path, *to, *cmd, *cwd, *hostname, *workdir;
     uint64_t timeout_ms;                /* of a command; 0: none */
     uint32_t flags, cols, rows, number; /* number: signal, port, depth or boolean */

@@ -208,7 +208,7 @@ void init_get_info(struct wire_in *in, struct init_info *ret)
 {
     memset(ret, 0, sizeof *ret);
     ret->name = wire_str(in, 255);
-    ret->path = wire_str(in, 2 * INIT_PATH_MAX);
+    ret->path = wire_str(in, INIT_LISTED_PATH_MAX);
     ret->type = wire_u32(in);
     ret->mode = wire_u32(in);
     ret->size = wire_u64(in);
@@ -227,4 +227,48 @@ void init_get_info(struct wire_in *in, struct init_info *ret)
         ret->meta[m].value = wire_str(in, INIT_META_BYTES);
         ret->nmeta = m + 1;
     }
+}
+
+void init_put_root(struct wire_out *o, const struct init_root *p)
+{
+    wire_put_str(o, p->path);
+    wire_put_u32(o, p->flags);
+    wire_put_u32(o, p->uid);
+    wire_put_u32(o, p->gid);
+    wire_put_u32(o, p->mode);
+}
+
+void init_get_root(struct wire_in *in, struct init_root *ret)
+{
+    ret->path = wire_str(in, INIT_PATH_MAX - 1);
+    ret->flags = wire_u32(in);
+    ret->uid = wire_u32(in);
+    ret->gid = wire_u32(in);
+    ret->mode = wire_u32(in);
+    if (ret->path[0] != '/' || (ret->flags & ~(uint32_t)INIT_ROOT_FORCE) ||
+        (ret->uid > UINT16_MAX && ret->uid != INIT_UNCHANGED) ||
+        (ret->gid > UINT16_MAX && ret->gid != INIT_UNCHANGED) || (ret->mode > 07777 && ret->mode != INIT_UNCHANGED))
+        in->bad = true;
+}
+
+void init_put_facts(struct wire_out *o, const struct init_facts *f)
+{
+    wire_put_u32(o, f->uid);
+    wire_put_u32(o, f->gid);
+    wire_put_u64(o, (uint64_t)f->atime_s);
+    wire_put_u32(o, f->atime_ns);
+    wire_put_u64(o, (uint64_t)f->ctime_s);
+    wire_put_u32(o, f->ctime_ns);
+}
+
+void init_get_facts(struct wire_in *in, struct init_facts *ret)
+{
+    ret->uid = wire_u32(in);
+    ret->gid = wire_u32(in);
+    ret->atime_s = (int64_t)wire_u64(in);
+    ret->atime_ns = wire_u32(in);
+    ret->ctime_s = (int64_t)wire_u64(in);
+    ret->ctime_ns = wire_u32(in);
+    if (ret->atime_ns > 999999999 || ret->ctime_ns > 999999999)
+        in->bad = true;
 }

@@ -65,6 +65,13 @@ void init_get_end(struct wire_in *in, struct init_end *ret);
 struct init_meta {
     const char *key, *value;
 };
+/* What a request with a root tells of an entry beside its info, whose type, mode, size and target are then those of a
+ * link itself. */
+struct init_facts {
+    uint32_t uid, gid;
+    int64_t atime_s, ctime_s;
+    uint32_t atime_ns, ctime_ns;
+};
 /* A directory entry. Strings are borrowed. */
 struct init_info {
     const char *name, *path, *owner, *group;
@@ -76,8 +83,21 @@ struct init_info {
     uint32_t mtime_ns;
     uint32_t nmeta;
     struct init_meta meta[INIT_META_MAX];
+    struct init_facts facts; /* not part of the message's info */
 };
 void init_put_info(struct wire_out *o, const struct init_info *i);
 void init_get_info(struct wire_in *in, struct init_info *ret);
+
+/* The directory that a request about files sees as "/", and what it makes of the entry. */
+struct init_root {
+    const char *path;        /* NULL: the request has no root of its own */
+    uint32_t flags;          /* INIT_ROOT_* */
+    uint32_t uid, gid, mode; /* at most 65535, 65535 and 07777, or INIT_UNCHANGED */
+};
+void init_put_root(struct wire_out *o, const struct init_root *p);
+void init_get_root(struct wire_in *in, struct init_root *ret);
+
+void init_put_facts(struct wire_out *o, const struct init_facts *f);
+void init_get_facts(struct wire_in *in, struct init_facts *ret);
 
 #endif

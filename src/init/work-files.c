@@ -54,7 +54,9 @@ void work_file_open(struct work *w)
 {
     struct init_info i;
     struct stat st;
-    _cleanup_close_ int probe = work_open(AT_FDCWD, w->path, O_PATH, 0);
+    if (w->root >= 0 && work_rooted_follow(w, &st) < 0)
+        work_fail_errno(w, errno, w->path);
+    _cleanup_close_ int probe = work_open_path(w, w->path, O_PATH);
     if (probe < 0 || fstat(probe, &st) < 0)
         work_fail_errno(w, errno, w->path);
     if (S_ISDIR(st.st_mode))
@@ -67,7 +69,7 @@ void work_file_open(struct work *w)
         work_feed_kernel_file(w, &i);
         return;
     }
-    _cleanup_close_ int fd = work_open(AT_FDCWD, w->path, O_RDONLY, 0);
+    _cleanup_close_ int fd = work_open_path(w, w->path, O_RDONLY);
     if (fd < 0)
         work_fail_errno(w, errno, w->path);
     if (fstat(fd, &st) < 0 || !S_ISREG(st.st_mode) || work_is_kernel_fs(fd)) /* changed meanwhile */
@@ -81,6 +83,10 @@ void work_file_create(struct work *w)
     struct init_info i;
     if (strcmp(w->path, "/") == 0)
         work_fail_errno(w, EISDIR, w->path);
+    if (w->root >= 0) {
+        work_rooted_upload(w, &u, &i);
+        work_receive(w, &i, &u);
+    }
     u.dir = work_parent(w, w->path, true, &u.name);
     if (u.dir < 0)
         work_fail_errno(w, errno, w->path);

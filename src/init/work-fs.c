@@ -1,4 +1,4 @@
-/* work-fs.c - opening, walking, removing and copying, always from a descriptor and never through a magic link. */
+/* work-fs.c - opening, walking and copying, always from a descriptor and never through a magic link. */
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
@@ -13,6 +13,7 @@
 #include <unistd.h>
 
 #include "base/cleanup.h"
+#include "base/fd.h"
 #include "init/work.h"
 
 enum { DEPTH_MAX = 512 };
@@ -34,19 +35,26 @@ int work_open(int dir, const char *path, int flags, mode_t mode)
     return (int)syscall(SYS_openat2, dir, path, &how, sizeof how);
 }
 
+int work_open_path(const struct work *w, const char *path, int flags)
+{
+    if (w->root < 0)
+        return work_open(AT_FDCWD, path, flags, 0);
+    return fd_open_in_root(w->root, path, (uint64_t)(flags & O_PATH ? flags : flags | O_NONBLOCK | O_NOCTTY), 0);
+}
+
 void work_give(const struct work *w, int fd)
 {
-    if (!w->strict)
+    if (!w->strict && w->root < 0)
         (void)fchown(fd, w->user.uid, w->user.gid);
 }
 
-/* Opens the next component; makes it and gives it to the user if it is missing. */
-static int work_step_into(const struct work *w, int dir, const char *name, bool make)
+/* Opens a directory; makes it, as `name` in dir, and gives it to the user if it is missing. */
+static int work_step_into(const struct work *w, const char *path, int dir, const char *name, bool make)
 {
-    int fd = work_open(dir, name, O_PATH | O_DIRECTORY, 0);
+    int fd = work_open_path(w, path, O_PATH | O_DIRECTORY);
     if (fd >= 0 || errno != ENOENT || !make)
         return fd;
-    if (mkdirat(dir, name, 0755) < 0 && errno != EEXIST)
+    if ((mkdirat(dir, name, 0755) < 0 && errno != EEXIST) || (w->root >= 0 && work_sync_dir(dir) < 0))
         return -1;
     fd = work_open(dir, name, O_RDONLY | O_DIRECTORY | O_NOFOLLOW, 0);
     if (fd >= 0)
@@ -56,28 +64,19 @@ static int work_step_into(const struct work *w, int dir, const char *name, bool 
 
 int work_parent(struct work *w, const char *path, bool make, const char **name)
 {
+    static char part[INIT_PATH_MAX];
     const char *slash = strrchr(path, '/');
-    char part[256];
-    if (strcmp(path, "/") == 0) {
-        *name = ".";
-        return work_open(AT_FDCWD, "/", O_PATH | O_DIRECTORY, 0);
-    }
-    *name = slash + 1;
+    *name = slash[1] ? slash + 1 : ".";
     if (strlen(*name) > 255) {
         errno = ENAMETOOLONG;
         return -1;
     }
-    int dir = work_open(AT_FDCWD, "/", O_PATH | O_DIRECTORY, 0);
-    for (const char *p = path + 1; dir >= 0 && p <= slash;) {
-        size_t n = strcspn(p, "/");
-        if (n >= sizeof part) {
-            (void)close(dir);
-            errno = ENAMETOOLONG;
-            return -1;
-        }
-        memcpy(part, p, n);
-        part[n] = '\0';
-        int next = work_step_into(w, dir, part, make);
+    int dir = work_open_path(w, "/", O_PATH | O_DIRECTORY);
+    for (const char *p = path + 1; dir >= 0 && p <= slash;) { /* from the top down */
+        size_t n = strcspn(p, "/"), end = (size_t)(p - path) + n;
+        memcpy(part, path, end);
+        part[end] = '\0';
+        int next = work_step_into(w, part, dir, part + end - n, make);
         int eno = errno;
         (void)close(dir);
         errno = eno;
@@ -112,7 +111,7 @@ bool work_is_network_fs(int fd)
     return magic_in(fd, v, ARRAY_LEN(v));
 }
 
-static bool is_dot(const char *n) { return n[0] == '.' && (n[1] == '\0' || (n[1] == '.' && n[2] == '\0')); }
+bool work_is_dot(const char *n) { return n[0] == '.' && (n[1] == '\0' || (n[1] == '.' && n[2] == '\0')); }
 
 /* Calls fn for every entry. Entries may be removed meanwhile. */
 static int work_each_entry(int fd, int (*fn)(int dir, const char *name, unsigned char type, void *arg), void *arg)
@@ -125,46 +124,10 @@ static int work_each_entry(int fd, int (*fn)(int dir, const char *name, unsigned
         for (ssize_t at = 0; at < n;) {
             const struct dirent64 *e = (const struct dirent64 *)(const void *)(buf + at);
             at += e->d_reclen;
-            if (!is_dot(e->d_name) && fn(fd, e->d_name, e->d_type, arg) < 0)
+            if (!work_is_dot(e->d_name) && fn(fd, e->d_name, e->d_type, arg) < 0)
                 return -1;
         }
     }
-}
-
-static int work_unlink_entry(int dir, const char *name, unsigned char type, void *arg)
-{
-    const unsigned *depth = arg;
-    (void)type;
-    return work_unlink(dir, name, *depth + 1);
-}
-
-int work_unlink(int dir, const char *name, unsigned depth)
-{
-    if (unlinkat(dir, name, 0) == 0 || errno == ENOENT)
-        return 0;
-    if (errno != EISDIR && errno != EPERM)
-        return -1;
-    if (unlinkat(dir, name, AT_REMOVEDIR) == 0 || errno == ENOENT)
-        return 0;
-    if (errno != ENOTEMPTY && errno != EEXIST)
-        return -1;
-    if (depth >= DEPTH_MAX) {
-        errno = E2BIG;
-        return -1;
-    }
-    /* Several rounds: a process may add entries while we remove them. */
-    for (int round = 0; round < 8; round++) {
-        _cleanup_close_ int fd = work_open(dir, name, O_RDONLY | O_DIRECTORY | O_NOFOLLOW, 0);
-        if (fd < 0)
-            return errno == ENOENT ? 0 : -1;
-        if (work_each_entry(fd, work_unlink_entry, &depth) < 0)
-            return -1;
-        if (unlinkat(dir, name, AT_REMOVEDIR) == 0 || errno == ENOENT)
-            return 0;
-        if (errno != ENOTEMPTY && errno != EEXIST)
-            return -1;
-    }
-    return -1;
 }
 
 int work_copy_bytes(int from, int to)

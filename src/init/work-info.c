@@ -66,6 +66,15 @@ static void info_follow_link(int dir, const char *name, struct init_info *i)
     i->target = target;
 }
 
+/* The text of a link. */
+static void info_read_link(int dir, const char *name, struct init_info *i)
+{
+    static char target[INIT_PATH_MAX];
+    ssize_t n = readlinkat(dir, name, target, sizeof target - 1);
+    target[n > 0 ? n : 0] = '\0';
+    i->target = target;
+}
+
 static void read_meta(int dir, const char *name, struct init_info *i)
 {
     static char text[INIT_META_MAX * 256 + INIT_META_BYTES + INIT_META_MAX];
@@ -110,7 +119,15 @@ int work_info(struct work *w, int dir, const char *name, const char *path, struc
         .owner = info_cached_name(&users, w->passwd, st.st_uid, users_name_of),
         .group = info_cached_name(&groups, w->group, st.st_gid, users_group_of),
     };
-    if (S_ISLNK(st.st_mode))
+    ret->facts = (struct init_facts){.uid = st.st_uid,
+                                     .gid = st.st_gid,
+                                     .atime_s = st.st_atim.tv_sec,
+                                     .atime_ns = (uint32_t)st.st_atim.tv_nsec,
+                                     .ctime_s = st.st_ctim.tv_sec,
+                                     .ctime_ns = (uint32_t)st.st_ctim.tv_nsec};
+    if (S_ISLNK(st.st_mode) && w->root >= 0)
+        info_read_link(dir, name, ret);
+    else if (S_ISLNK(st.st_mode))
         info_follow_link(dir, name, ret);
     else if (S_ISREG(st.st_mode) || S_ISDIR(st.st_mode))
         read_meta(dir, name, ret);

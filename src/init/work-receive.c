@@ -72,6 +72,8 @@ static void report_errno(struct work *w, int sock, int eno)
         receive_report(w, sock, INIT_NO_SPACE, "not enough memory in the sandbox for the file");
     case EFBIG:
         receive_report(w, sock, INIT_NO_SPACE, "the file is larger than a file may be in this sandbox");
+    case EEXIST:
+        receive_report(w, sock, INIT_EXISTS, "the path exists already");
     case CUT_OFF:
         receive_report(w, sock, INIT_IO, "the upload was cut off; nothing was changed");
     case TOO_LATE:
@@ -133,7 +135,7 @@ void work_receive(struct work *w, const struct init_info *i, struct upload *u)
         eno = receive_copy_stream(pair[0], u->fd, PIECE, UINT64_MAX, &ended);
     if (eno == 0 && sender_is_gone(pair[0]))
         eno = CUT_OFF;
-    if (eno == 0 && work_upload_publish(w, u) < 0)
+    if (eno == 0 && (u->rooted ? work_rooted_publish(w, u) : work_upload_publish(w, u)) < 0)
         eno = errno;
     if (eno != 0)
         work_upload_drop(u);

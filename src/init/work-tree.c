@@ -20,16 +20,20 @@ void work_make_dir(struct work *w)
     struct init_info i;
     struct stat st;
     const char *name;
-    _cleanup_close_ int dir = work_parent(w, w->path, true, &name);
+    bool rooted = w->root >= 0, force = rooted && (w->r->root.flags & INIT_ROOT_FORCE);
+    _cleanup_close_ int dir = work_parent(w, w->path, force || !rooted, &name);
     if (dir < 0)
         work_fail_errno(w, errno, w->path);
-    if (mkdirat(dir, name, 0755) < 0) {
+    bool made = mkdirat(dir, name, 0755) == 0;
+    if (!made && !(errno == EEXIST && force && strcmp(w->path, "/") != 0)) {
         int eno = errno;
-        if (eno == EEXIST && fstatat(dir, name, &st, 0) == 0 && !S_ISDIR(st.st_mode))
+        if (eno == EEXIST && !rooted && fstatat(dir, name, &st, 0) == 0 && !S_ISDIR(st.st_mode))
             work_fail(w, INIT_INVALID, "path '%.180s' already exists and is not a directory", w->path);
         work_fail_errno(w, eno, w->path);
     }
     _cleanup_close_ int fd = work_open(dir, name, O_RDONLY | O_DIRECTORY | O_NOFOLLOW, 0);
+    if (rooted && (fd < 0 || work_rooted_own(w, fd) < 0))
+        work_fail_errno(w, errno, w->path);
     if (fd >= 0)
         work_give(w, fd);
     if (work_info(w, dir, name, w->path, &i) < 0)
@@ -44,11 +48,11 @@ static int move_over(int from_dir, const char *from, int to_dir, const char *to)
     (void)snprintf(temp, sizeof temp, ".hutch-move-%d", (int)getpid());
     if (work_copy(from_dir, from, to_dir, temp, 0) < 0 || renameat(to_dir, temp, to_dir, to) < 0) {
         int eno = errno;
-        (void)work_unlink(to_dir, temp, 0);
+        (void)work_unlink(to_dir, temp);
         errno = eno;
         return -1;
     }
-    return work_unlink(from_dir, from, 0);
+    return work_unlink(from_dir, from);
 }
 
 void work_move(struct work *w)
@@ -81,14 +85,17 @@ void work_move(struct work *w)
 void work_remove(struct work *w)
 {
     const char *name;
+    struct stat st;
     if (strcmp(w->path, "/") == 0)
         work_fail(w, INIT_INVALID, "'/' cannot be removed");
     _cleanup_close_ int dir = work_parent(w, w->path, false, &name);
-    if (dir < 0 && (errno == ENOENT || errno == ENOTDIR)) {
+    if (dir < 0 && (errno == ENOENT || errno == ENOTDIR) && w->root < 0) {
         work_reply_ok(w, -1);
         return;
     }
-    if (dir < 0 || work_unlink(dir, name, 0) < 0)
+    if (dir >= 0 && w->root >= 0 && fstatat(dir, name, &st, AT_SYMLINK_NOFOLLOW) < 0) /* it must be there */
+        work_fail_errno(w, errno, w->path);
+    if (dir < 0 || work_unlink(dir, name) < 0)
         work_fail_errno(w, errno, w->path);
     work_reply_ok(w, -1);
 }
@@ -157,7 +164,7 @@ static void list_dir(struct work *w, int fd, const char *path, unsigned depth)
     size_t mark = listing.used;
     struct names names = tree_read_names(w, fd);
     char **v = listing_alloc(w, (names.n + 1) * sizeof *v), *p = names.first;
-    char *full = listing_alloc(w, INIT_PATH_MAX * 2);
+    char *full = listing_alloc(w, INIT_LISTED_PATH_MAX);
     for (size_t i = 0; i < names.n; i++) {
         v[i] = p;
         p += (strlen(p) + 1 + 15) & ~(size_t)15;
@@ -165,10 +172,10 @@ static void list_dir(struct work *w, int fd, const char *path, unsigned depth)
     sort_names(v, names.n);
     for (size_t i = 0; i < names.n; i++) {
         struct init_info info;
-        int len = snprintf(full, INIT_PATH_MAX * 2, "%s%s%s", path, strcmp(path, "/") == 0 ? "" : "/", v[i]);
-        if (len >= INIT_PATH_MAX * 2 || work_info(w, fd, v[i], full, &info) < 0)
+        int len = snprintf(full, INIT_LISTED_PATH_MAX, "%s%s%s", path, strcmp(path, "/") == 0 ? "" : "/", v[i]);
+        if (len >= INIT_LISTED_PATH_MAX || work_info(w, fd, v[i], full, &info) < 0)
             continue; /* gone meanwhile */
-        init_put_info(&listing.out, &info);
+        work_put_info(w, &listing.out, &info);
         if (listing.out.bad || ++listing.n > INIT_LIST_MAX)
             work_fail(w, INIT_LIMIT, "more than %d entries or 64 MiB under '%.160s'", INIT_LIST_MAX, w->path);
         if (depth <= 1 || !S_ISDIR(info.mode))
@@ -200,7 +207,7 @@ void work_list(struct work *w)
     unsigned depth = w->r->number == 0 ? 1 : w->r->number;
     if (depth > INIT_DEPTH_MAX)
         depth = INIT_DEPTH_MAX;
-    _cleanup_close_ int fd = work_open(AT_FDCWD, w->path, O_RDONLY | O_DIRECTORY, 0);
+    _cleanup_close_ int fd = work_open_path(w, w->path, O_RDONLY | O_DIRECTORY);
     if (fd < 0)
         work_fail_errno(w, errno, w->path);
     int memfd = memfd_create("list", MFD_CLOEXEC | MFD_ALLOW_SEALING);

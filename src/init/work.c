@@ -27,6 +27,13 @@ struct wire_out work_begin_ok(struct work *w)
     return o;
 }
 
+void work_put_info(const struct work *w, struct wire_out *o, const struct init_info *i)
+{
+    init_put_info(o, i);
+    if (w->root >= 0)
+        init_put_facts(o, &i->facts);
+}
+
 int work_send(struct work *w, uint16_t type, const struct wire_out *o, int fd)
 {
     struct init_head h = {.version = INIT_VERSION, .type = type, .request = w->r->id, .length = (uint32_t)o->n};
@@ -79,6 +86,11 @@ void work_fail_errno(struct work *w, int eno, const char *path)
         work_fail(w, INIT_INVALID, "'%.180s' leads through too many or forbidden links", path);
     case ENAMETOOLONG:
         work_fail(w, INIT_INVALID, "a name in '%.180s' is too long", path);
+    case EXDEV:
+        work_fail(w, INIT_INVALID, "'%.180s' leads out of the directory it must be in", path);
+    case EINVAL:
+    case EILSEQ:
+        work_fail(w, INIT_INVALID, "'%.180s' cannot be a path here", path);
     case EOPNOTSUPP:
         work_fail(w, INIT_STATE, "the file system of '%.160s' cannot keep metadata (user xattrs)", path);
     case E2BIG:
@@ -91,7 +103,7 @@ void work_fail_errno(struct work *w, int eno, const char *path)
 void work_reply_info(struct work *w, const struct init_info *i, int fd)
 {
     struct wire_out o = work_begin_ok(w);
-    init_put_info(&o, i);
+    work_put_info(w, &o, i);
     (void)work_send(w, INIT_REPLY, &o, fd);
 }
 
@@ -139,6 +151,11 @@ static void work_serve(struct work *w)
         return;
     }
     be_someone(w);
+    if (r->root.path) {
+        w->root = open(r->root.path, O_PATH | O_DIRECTORY | O_CLOEXEC);
+        if (w->root < 0)
+            work_fail(w, INIT_IO, "'%.180s' is not there: %s", r->root.path, strerror(errno));
+    }
     if (r->path)
         work_resolve_path(w, w->path, r->path);
     if (r->to)
@@ -165,6 +182,9 @@ static void work_serve(struct work *w)
     case INIT_REMOVE:
         work_remove(w);
         break;
+    case INIT_SET:
+        work_set(w);
+        break;
     case INIT_COMPOSE:
         work_file_compose(w);
         break;
@@ -181,6 +201,7 @@ void work_main(struct init *g, const struct init_request *r, int sock)
     struct work *w = &the_work;
     w->g = g;
     w->r = r;
+    w->root = -1;
     w->strict = g->args->flags & INIT_STRICT;
     /* Close init's connections and its listener: a long-lived helper would keep them open. */
     if (sock != SOCK && dup3(sock, SOCK, O_CLOEXEC) < 0)

@@ -29,9 +29,11 @@ static const struct group *group_of(uint32_t type)
     return type == INIT_WATCH ? &group_watch : type == INIT_CREATE ? &group_receive : &group_work;
 }
 
-static uint64_t worker_time_limit(uint32_t type)
+static uint64_t worker_time_limit(const struct init_request *r)
 {
-    switch (type) {
+    if (r->root.path)
+        return 10 * 60 * 1000; /* the whole tree of a volume may go */
+    switch (r->type) {
     case INIT_DIAL:
         return 5000;
     case INIT_LIST_DIR:
@@ -104,7 +106,7 @@ void worker_start(struct init *g, const struct asker *who, const struct init_req
     }
     uint32_t gen = w->gen + 1;
     *w = (struct worker){.pid = pid, .gen = gen, .type = r->type, .sock = pair[0], .who = *who};
-    w->deadline_ms = init_clock_ms() + worker_time_limit(r->type);
+    w->deadline_ms = init_clock_ms() + worker_time_limit(r);
     (void)fcntl(w->sock, F_SETFL, O_NONBLOCK);
     if (!worker_listen(g, w, true))
         (void)kill(pid, SIGKILL);

@@ -21,6 +21,7 @@ struct params {
     const struct file_meta *meta;
     size_t n;
     uint32_t number;
+    const struct files_root *root; /* NULL: none */
 };
 
 void files_convert(const struct init_info *i, struct file_info *ret, struct file_meta *meta)
@@ -38,40 +39,67 @@ void files_convert(const struct init_info *i, struct file_info *ret, struct file
         .meta = meta,
         .nmeta = i->nmeta,
     };
+    ret->uid = i->facts.uid;
+    ret->gid = i->facts.gid;
+    ret->atime = (struct timespec){.tv_sec = (time_t)i->facts.atime_s, .tv_nsec = (long)i->facts.atime_ns};
+    ret->ctime = (struct timespec){.tv_sec = (time_t)i->facts.ctime_s, .tv_nsec = (long)i->facts.ctime_ns};
     for (uint32_t m = 0; m < i->nmeta; m++)
         meta[m] = (struct file_meta){.key = i->meta[m].key, .value = i->meta[m].value};
 }
 
 /* --- requests ----------------------------------------------------------------------------------------------------- */
 
+static void files_put_root(struct wire_out *o, const struct files_root *root)
+{
+    struct init_root r = {.path = root->path,
+                          .flags = root->force ? INIT_ROOT_FORCE : 0U,
+                          .uid = root->uid,
+                          .gid = root->gid,
+                          .mode = root->mode};
+    init_put_root(o, &r);
+}
+
+static void files_put_names(struct wire_out *o, const struct params *p)
+{
+    wire_put_str(o, p->root ? "root" : p->user);
+    wire_put_str(o, p->path);
+}
+
 static void files_put_path(struct wire_out *o, const void *arg)
 {
     const struct params *p = arg;
-    wire_put_str(o, p->user);
-    wire_put_str(o, p->path);
+    files_put_names(o, p);
+    if (p->root)
+        files_put_root(o, p->root);
 }
 
 static void files_put_create(struct wire_out *o, const void *arg)
 {
     const struct params *p = arg;
-    files_put_path(o, arg);
+    files_put_names(o, p);
     wire_put_u32(o, (uint32_t)p->n);
     for (size_t i = 0; i < p->n; i++) {
         wire_put_str(o, p->meta[i].key);
         wire_put_str(o, p->meta[i].value);
     }
+    if (p->root)
+        files_put_root(o, p->root);
 }
 
 static void files_put_two_paths(struct wire_out *o, const void *arg)
 {
-    files_put_path(o, arg);
-    wire_put_str(o, ((const struct params *)arg)->to);
+    const struct params *p = arg;
+    files_put_names(o, p);
+    wire_put_str(o, p->to);
 }
 
 static void files_put_number(struct wire_out *o, const void *arg)
 {
-    files_put_path(o, arg);
-    wire_put_u32(o, ((const struct params *)arg)->number);
+    const struct params *p = arg;
+    files_put_names(o, p);
+    wire_put_u32(o, p->number);
+    if (p->root)
+        files_put_root(o, p->root);
 }
 
 static void files_put_compose(struct wire_out *o, const void *arg)
@@ -108,6 +136,8 @@ static struct call *files_ask_call(struct links *ls, const char *id, uint16_t ty
     c->failed = failed;
     c->fn = fn;
     c->arg = arg;
+    if (p->root)
+        link_call_set_rooted(c);
     return c;
 }
 
@@ -119,14 +149,22 @@ static link_call files_ask(struct links *ls, const char *id, uint16_t type, call
 
 /* --- answers ------------------------------------------------------------------------------------------------------ */
 
+static void files_take_entry(const struct call *c, struct wire_in *in, struct init_info *ret)
+{
+    init_get_info(in, ret);
+    if (c->rooted)
+        init_get_facts(in, &ret->facts);
+}
+
 /* Reads the status and, for LINK_OK, one info. False: malformed. */
-static bool files_take_info(struct link_msg *m, struct link_status *st, struct file_info *ret, struct file_meta *meta)
+static bool files_take_info(const struct call *c, struct link_msg *m, struct link_status *st, struct file_info *ret,
+                            struct file_meta *meta)
 {
     struct init_info i;
     if (m->type != INIT_REPLY || !link_call_status(&m->in, st))
         return false;
     if (st->code == LINK_OK) {
-        init_get_info(&m->in, &i);
+        files_take_entry(c, &m->in, &i);
         if (!m->in.bad)
             files_convert(&i, ret, meta);
     }
@@ -148,7 +186,7 @@ static enum call_next files_on_opened(struct call *c, struct link_msg *m)
     struct link_status st;
     struct file_info info;
     struct file_meta meta[FILES_META_MAX];
-    if (!files_take_info(m, &st, &info, meta) || m->nfds != (st.code == LINK_OK ? 1U : 0U) ||
+    if (!files_take_info(c, m, &st, &info, meta) || m->nfds != (st.code == LINK_OK ? 1U : 0U) ||
         (m->nfds && !files_fd_is_readable(m->fds[0])))
         return CALL_BROKEN;
     bool ok = st.code == LINK_OK;
@@ -165,7 +203,7 @@ static enum call_next files_on_created(struct call *c, struct link_msg *m)
     struct link_status st;
     struct file_info info;
     struct file_meta meta[FILES_META_MAX];
-    if (c->object || !files_take_info(m, &st, &info, meta) || m->nfds != (st.code == LINK_OK ? 1U : 0U) ||
+    if (c->object || !files_take_info(c, m, &st, &info, meta) || m->nfds != (st.code == LINK_OK ? 1U : 0U) ||
         (m->nfds && !sink_socket_ok(m->fds[0])))
         return CALL_BROKEN;
     bool ok = st.code == LINK_OK;
@@ -187,7 +225,7 @@ static enum call_next files_on_info(struct call *c, struct link_msg *m)
     struct link_status st;
     struct file_info info;
     struct file_meta meta[FILES_META_MAX];
-    if (!files_take_info(m, &st, &info, meta) || m->nfds)
+    if (!files_take_info(c, m, &st, &info, meta) || m->nfds)
         return CALL_BROKEN;
     ((files_info *)c->fn)(c->arg, &st, st.code == LINK_OK ? &info : NULL);
     return CALL_DONE;
@@ -203,12 +241,12 @@ struct entries {
     size_t n, nmeta, cap_meta;
 };
 
-static bool files_parse_entries(struct wire_in *in, struct entries *e)
+static bool files_parse_entries(const struct call *c, struct wire_in *in, struct entries *e)
 {
     struct init_info i;
     struct file_meta meta[FILES_META_MAX];
     for (size_t k = 0; k < e->n; k++) {
-        init_get_info(in, &i);
+        files_take_entry(c, in, &i);
         if (in->bad)
             return false;
         files_convert(&i, &e->v[k], meta);
@@ -237,7 +275,7 @@ static enum call_next files_on_listed(struct call *c, struct link_msg *m)
     if (e.n > FILES_LIST_MAX || e.n > m->in.n / 50)
         return CALL_BROKEN;
     e.v = xcalloc(e.n, sizeof *e.v);
-    bool ok = files_parse_entries(&m->in, &e);
+    bool ok = files_parse_entries(c, &m->in, &e);
     if (ok)
         ((files_listed *)c->fn)(c->arg, &st, st.code == LINK_OK ? e.v : NULL, e.n);
     free(e.v);
@@ -251,63 +289,129 @@ static void files_on_list_failed(struct call *c, const struct link_status *st)
 
 /* --- the calls ---------------------------------------------------------------------------------------------------- */
 
+static link_call files_ask_open(struct links *ls, const char *id, const struct params *p, files_opened *done, void *arg)
+{
+    return files_ask(ls, id, INIT_OPEN, files_put_path, p, files_on_opened, files_on_open_failed, CALL_FN(done), arg);
+}
+
+static link_call files_ask_create(struct links *ls, const char *id, const struct params *p, files_created *done,
+                                  void *arg)
+{
+    struct call *c = files_ask_call(ls, id, INIT_CREATE, files_put_create, p, files_on_created, files_on_create_failed,
+                                    CALL_FN(done), arg);
+    c->owned = xstrdup(id);
+    return c->id;
+}
+
+static link_call files_ask_info(struct links *ls, const char *id, uint16_t type, call_put *put, const struct params *p,
+                                files_info *done, void *arg)
+{
+    return files_ask(ls, id, type, put, p, files_on_info, files_on_info_failed, CALL_FN(done), arg);
+}
+
+static link_call files_ask_remove(struct links *ls, const char *id, const struct params *p, link_done *done, void *arg)
+{
+    return files_ask(ls, id, INIT_REMOVE, files_put_path, p, link_call_message_done, link_call_failed_done,
+                     CALL_FN(done), arg);
+}
+
+static link_call files_ask_list(struct links *ls, const char *id, const struct params *p, files_listed *done, void *arg)
+{
+    return files_ask(ls, id, INIT_LIST_DIR, files_put_number, p, files_on_listed, files_on_list_failed, CALL_FN(done),
+                     arg);
+}
+
 link_call files_open(struct links *ls, const char *id, const char *user, const char *path, files_opened *done,
                      void *arg)
 {
-    struct params p = {.user = user, .path = path};
-    return files_ask(ls, id, INIT_OPEN, files_put_path, &p, files_on_opened, files_on_open_failed, CALL_FN(done), arg);
+    return files_ask_open(ls, id, &(struct params){.user = user, .path = path}, done, arg);
 }
 
 link_call files_create(struct links *ls, const char *id, const char *user, const char *path,
                        const struct file_meta *meta, size_t nmeta, files_created *done, void *arg)
 {
     struct params p = {.user = user, .path = path, .meta = meta, .n = nmeta};
-    struct call *c = files_ask_call(ls, id, INIT_CREATE, files_put_create, &p, files_on_created, files_on_create_failed,
-                                    CALL_FN(done), arg);
-    c->owned = xstrdup(id);
-    return c->id;
+    return files_ask_create(ls, id, &p, done, arg);
 }
 
 link_call files_stat(struct links *ls, const char *id, const char *user, const char *path, files_info *done, void *arg)
 {
     struct params p = {.user = user, .path = path};
-    return files_ask(ls, id, INIT_STAT, files_put_path, &p, files_on_info, files_on_info_failed, CALL_FN(done), arg);
+    return files_ask_info(ls, id, INIT_STAT, files_put_path, &p, done, arg);
 }
 
 link_call files_mkdir(struct links *ls, const char *id, const char *user, const char *path, files_info *done, void *arg)
 {
     struct params p = {.user = user, .path = path};
-    return files_ask(ls, id, INIT_MAKE_DIR, files_put_path, &p, files_on_info, files_on_info_failed, CALL_FN(done),
-                     arg);
+    return files_ask_info(ls, id, INIT_MAKE_DIR, files_put_path, &p, done, arg);
 }
 
 link_call files_move(struct links *ls, const char *id, const char *user, const char *from, const char *to,
                      files_info *done, void *arg)
 {
     struct params p = {.user = user, .path = from, .to = to};
-    return files_ask(ls, id, INIT_MOVE, files_put_two_paths, &p, files_on_info, files_on_info_failed, CALL_FN(done),
-                     arg);
+    return files_ask_info(ls, id, INIT_MOVE, files_put_two_paths, &p, done, arg);
 }
 
 link_call files_remove(struct links *ls, const char *id, const char *user, const char *path, link_done *done, void *arg)
 {
-    struct params p = {.user = user, .path = path};
-    return files_ask(ls, id, INIT_REMOVE, files_put_path, &p, link_call_message_done, link_call_failed_done,
-                     CALL_FN(done), arg);
+    return files_ask_remove(ls, id, &(struct params){.user = user, .path = path}, done, arg);
 }
 
 link_call files_compose(struct links *ls, const char *id, const char *user, const char *const *from, size_t n,
                         const char *to, files_info *done, void *arg)
 {
     struct params p = {.user = user, .from = from, .n = n, .to = to};
-    return files_ask(ls, id, INIT_COMPOSE, files_put_compose, &p, files_on_info, files_on_info_failed, CALL_FN(done),
-                     arg);
+    return files_ask_info(ls, id, INIT_COMPOSE, files_put_compose, &p, done, arg);
 }
 
 link_call files_list(struct links *ls, const char *id, const char *user, const char *path, unsigned depth,
                      files_listed *done, void *arg)
 {
-    struct params p = {.user = user, .path = path, .number = depth};
-    return files_ask(ls, id, INIT_LIST_DIR, files_put_number, &p, files_on_listed, files_on_list_failed, CALL_FN(done),
-                     arg);
+    return files_ask_list(ls, id, &(struct params){.user = user, .path = path, .number = depth}, done, arg);
+}
+
+link_call files_open_below(struct links *ls, const char *id, const struct files_root *root, const char *path,
+                           files_opened *done, void *arg)
+{
+    return files_ask_open(ls, id, &(struct params){.root = root, .path = path}, done, arg);
+}
+
+link_call files_create_below(struct links *ls, const char *id, const struct files_root *root, const char *path,
+                             files_created *done, void *arg)
+{
+    return files_ask_create(ls, id, &(struct params){.root = root, .path = path}, done, arg);
+}
+
+link_call files_stat_below(struct links *ls, const char *id, const struct files_root *root, const char *path,
+                           files_info *done, void *arg)
+{
+    struct params p = {.root = root, .path = path};
+    return files_ask_info(ls, id, INIT_STAT, files_put_path, &p, done, arg);
+}
+
+link_call files_mkdir_below(struct links *ls, const char *id, const struct files_root *root, const char *path,
+                            files_info *done, void *arg)
+{
+    struct params p = {.root = root, .path = path};
+    return files_ask_info(ls, id, INIT_MAKE_DIR, files_put_path, &p, done, arg);
+}
+
+link_call files_set_below(struct links *ls, const char *id, const struct files_root *root, const char *path,
+                          files_info *done, void *arg)
+{
+    struct params p = {.root = root, .path = path};
+    return files_ask_info(ls, id, INIT_SET, files_put_path, &p, done, arg);
+}
+
+link_call files_remove_below(struct links *ls, const char *id, const struct files_root *root, const char *path,
+                             link_done *done, void *arg)
+{
+    return files_ask_remove(ls, id, &(struct params){.root = root, .path = path}, done, arg);
+}
+
+link_call files_list_below(struct links *ls, const char *id, const struct files_root *root, const char *path,
+                           unsigned depth, files_listed *done, void *arg)
+{
+    return files_ask_list(ls, id, &(struct params){.root = root, .path = path, .number = depth}, done, arg);
 }

@@ -28,6 +28,19 @@ struct file_info {
     const char *target;           /* symlink: fully resolved absolute path; NULL otherwise or when broken */
     const struct file_meta *meta; /* xattrs user.e2b.* */
     size_t nmeta;
+    /* Only of requests with a root, for which target is the text of the link, and type, mode and size are the link's. */
+    uint32_t uid, gid;
+    struct timespec atime, ctime;
+};
+
+/* Confines a request to one directory of the sandbox, which its paths see as "/"; no link leads out of it. The request
+ * acts as root, a file is replaced by another one, and what was answered survives a power cut. Only an init of this
+ * version knows it. */
+#define FILES_UNCHANGED UINT32_MAX
+struct files_root {
+    const char *path;
+    bool force;              /* makes missing parents; what is there already is replaced, or is enough */
+    uint32_t uid, gid, mode; /* of what is made or set, or FILES_UNCHANGED */
 };
 
 typedef void files_opened(void *arg, const struct link_status *st, int fd, const struct file_info *info);
@@ -71,6 +84,24 @@ link_call files_compose(struct links *ls, const char *id, const char *user, cons
 typedef void files_listed(void *arg, const struct link_status *st, const struct file_info *v, size_t n);
 link_call files_list(struct links *ls, const char *id, const char *user, const char *path, unsigned depth,
                      files_listed *done, void *arg);
+
+/* The same with a root. files_remove_below() fails with LINK_NOT_FOUND if there is nothing. files_create_below() tells
+ * the path of the file, behind all links. */
+link_call files_open_below(struct links *ls, const char *id, const struct files_root *root, const char *path,
+                           files_opened *done, void *arg);
+link_call files_create_below(struct links *ls, const char *id, const struct files_root *root, const char *path,
+                             files_created *done, void *arg);
+link_call files_stat_below(struct links *ls, const char *id, const struct files_root *root, const char *path,
+                           files_info *done, void *arg);
+link_call files_mkdir_below(struct links *ls, const char *id, const struct files_root *root, const char *path,
+                            files_info *done, void *arg);
+/* Sets owner and mode. */
+link_call files_set_below(struct links *ls, const char *id, const struct files_root *root, const char *path,
+                          files_info *done, void *arg);
+link_call files_remove_below(struct links *ls, const char *id, const struct files_root *root, const char *path,
+                             link_done *done, void *arg);
+link_call files_list_below(struct links *ls, const char *id, const struct files_root *root, const char *path,
+                           unsigned depth, files_listed *done, void *arg);
 
 enum file_event { FILE_CREATED = 1, FILE_WRITTEN, FILE_REMOVED, FILE_RENAMED, FILE_CHMOD };
 struct file_watch; /* a live watch */

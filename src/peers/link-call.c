@@ -144,9 +144,11 @@ static void link_call_on_deadline(void *arg)
     failed(&copy, &st);
 }
 
-static uint64_t link_call_time_limit(uint16_t type)
+static uint64_t link_call_time_limit(const struct call *c)
 {
-    switch (type) {
+    if (c->rooted)
+        return LINK_ROOTED_MS;
+    switch (c->type) {
     case INIT_OPEN:
     case INIT_CREATE: /* may have to wait for other files */
     case INIT_LIST_DIR:
@@ -167,7 +169,7 @@ static uint64_t link_call_time_limit(uint16_t type)
 
 static void link_call_start_timer(struct call *c)
 {
-    uint64_t ms = link_call_time_limit(c->type);
+    uint64_t ms = link_call_time_limit(c);
     loop_timer_del(c->ls->loop, c->timer);
     c->timer = ms ? loop_timer(c->ls->loop, ms, link_call_on_deadline, c) : 0;
 }
@@ -299,7 +301,7 @@ static struct out *link_call_build_message(uint16_t type, uint64_t request, call
 
 static bool link_call_is_work(uint16_t type)
 {
-    return type >= INIT_OPEN && type <= INIT_DIAL && type != INIT_WATCH && type != INIT_UNWATCH;
+    return type == INIT_SET || (type >= INIT_OPEN && type <= INIT_DIAL && type != INIT_WATCH && type != INIT_UNWATCH);
 }
 
 static void link_call_send(struct link *l, struct call *c, uint16_t type, struct out *m)
@@ -359,6 +361,13 @@ struct call *link_call_new(struct links *ls, const char *id, uint16_t type, call
     link_call_start_timer(c);
     link_call_send(l, c, type, m);
     return c;
+}
+
+void link_call_set_rooted(struct call *c)
+{
+    c->rooted = true;
+    if (c->link)
+        link_call_start_timer(c);
 }
 
 struct call *link_call_refused(struct links *ls, uint16_t type, enum link_code code, const char *text)

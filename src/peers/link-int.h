@@ -31,6 +31,7 @@ struct call {
     bool sinking;          /* INIT_CREATE: counts as a file being written, for as long as the call is kept */
     bool in_message, lost; /* inside its own callback; its link was dropped there */
     bool stream;           /* goes on after its reply, until INIT_CLOSED */
+    bool rooted;           /* files.c: a request with a root: it may take longer, and facts follow each info */
     loop_id timer;
     struct link_status st; /* of a call that fails at once */
     call_message *message;
@@ -41,12 +42,16 @@ struct call {
     void *owned; /* freed with the call */
 };
 
+enum { LINK_ROOTED_MS = 605 * 1000 }; /* a little longer than init gives a helper with a root */
+
 #define CALL_FN(f) ((void (*)(void))(f))
 
 /* Never NULL. Sends the request; if that is impossible, the loop calls `failed` later. */
 struct call *link_call_new(struct links *ls, const char *id, uint16_t type, call_put *put, const void *arg);
 /* A call that fails from the loop with this status; for arguments that the protocol cannot carry. */
 struct call *link_call_refused(struct links *ls, uint16_t type, enum link_code code, const char *text);
+/* Marks a call that was just made as one with a root. */
+void link_call_set_rooted(struct call *c);
 /* Frees a call that CALL_KEEP kept and that gets no more messages. */
 void link_call_end(struct call *c);
 /* After its answer: sends another request under the same id. */

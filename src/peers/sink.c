@@ -23,6 +23,7 @@ struct file_sink {
     const char *p; /* still to be sent; the caller's */
     size_t n;
     bool finished;
+    bool rooted;           /* its end may take long: the helper waits for the disk */
     struct link_status st; /* once it is over */
     link_done *done;       /* NULL: no write or finish is pending */
     void *arg;
@@ -128,7 +129,7 @@ static void sink_restart_timer(struct file_sink *s)
 {
     struct loop *l = links_loop(s->ls);
     loop_timer_del(l, s->timer);
-    s->timer = loop_timer(l, WAIT_MS, sink_on_timeout, s);
+    s->timer = loop_timer(l, s->finished && s->rooted ? LINK_ROOTED_MS : WAIT_MS, sink_on_timeout, s);
 }
 
 static void sink_push(struct file_sink *s)
@@ -194,10 +195,9 @@ void sink_write(struct file_sink *s, const void *p, size_t n, link_done *done, v
 
 void sink_finish(struct file_sink *s, link_done *done, void *arg)
 {
-    if (!sink_begin(s, done, arg))
-        return;
     s->finished = true;
-    (void)shutdown(s->fd, SHUT_WR);
+    if (sink_begin(s, done, arg))
+        (void)shutdown(s->fd, SHUT_WR);
 }
 
 void sink_free(struct file_sink *s)
@@ -221,6 +221,7 @@ struct file_sink *sink_new(struct call *c, const char *id, int fd)
     s->call = c;
     s->id = xstrdup(id);
     s->fd = fd;
+    s->rooted = c->rooted;
     s->watch = loop_fd_add(links_loop(s->ls), fd, LOOP_IN, sink_on_event, s);
     if (!s->watch)
         sink_end(s, LINK_IO, "front cannot wait for one more descriptor");

@@ -88,9 +88,10 @@ typedef void volume_measured(void *arg, const struct layers_reply *r);
 void volume_measure(struct volumes *vs, const struct volume *v, volume_measured *done, void *arg);
 
 /* --- files.c ----------------------------------------------------------------------------------------------- */
-/* A turn in the hidden sandbox of a volume: the volume is mounted at VOLUME_PLACE, our program is VOLUME_PROGRAM. */
-#define VOLUME_PLACE   "/volume"
-#define VOLUME_PROGRAM "/.hutch/hutch"
+/* A turn in the hidden sandbox of a volume, which is mounted at VOLUME_PLACE: the requests of peers/files.h with that root.
+ * Sandboxes of the tenant that have the volume are not used for that: they may be frozen, out of memory or processes, may
+ * have it read-only or at a path that they have moved, and may run an init of an older version. */
+#define VOLUME_PLACE "/volume"
 struct volume_turn;
 /* sandbox: id of the hidden sandbox. Called once, from the loop, unless volume_turn_end() came first; after a failure
  * the turn is gone. If other volumes wait for a place, the sandbox ends after VOLUME_YIELD_MS, even with work under

@@ -5,10 +5,9 @@ import os
 import pathlib
 import shutil
 import socket
-import threading
 import urllib.parse
 
-from hutch_test import check, check_equal, check_in, eventually, hutch, run, workspace
+from hutch_test import check, check_equal, check_in, eventually, run
 from node import needs_root, node, patiently, restart
 from node_client import ask, call, patient, py, sh
 from shared import shared_node
@@ -288,55 +287,73 @@ def on_disk(d, v):
             check_in("Links: 1 ", run("debugfs", "-R", "stat " + path, str(copy)).out)
 
 
-def operate(root, *args, **more):
-    r = hutch("volume-op", "--root", root, *args, **more)
-    return r.code, json.loads(r.out)
-
-
 def test_volume_files_that_are_replaced():
-    "whoever reads or writes a file that others replace all the time meets one of them, and nothing gets another name"
-    with workspace() as root:
-        stop = threading.Event()
-        for name in "abf":
-            (root / name).write_text("x")
-
-        def replace():  # by one of two, in turn
-            fd = os.open(root, os.O_RDONLY)
-            while not stop.is_set():
-                for name in "ab":
-                    os.link(name, "n", src_dir_fd=fd, dst_dir_fd=fd)
-                    os.rename("n", "f", src_dir_fd=fd, dst_dir_fd=fd)
-            os.close(fd)
-        other = threading.Thread(target=replace)
-        other.start()
-        try:
-            for _ in range(50):
-                check_equal(operate(root, "open", "/f"), (0, {"path": f"{root}/f"}))
-            for _ in range(20):
-                check_equal(operate(root, "write", "/f", "-", "-", "-", "1", stdin="y")[0], 0)
-        finally:
-            stop.set()
-            other.join()
-        check_equal(sorted(os.listdir(root)), ["a", "b", "f"])
+    "a client that reads or writes a file that a sandbox replaces all the time meets one of them, and nothing gets another name"
+    needs_root()
+    with shared_node(templates=True) as d:
+        v = make(d)
+        box = box_with(d, ("data", "/v"))
+        good(sh(d, box, "cd /v; echo x > a; echo x > b; echo x > f; (while [ ! -e stop ]; do ln a n; mv n f; ln b n; mv n f; done; echo > gone)"
+                        " > /dev/null 2>&1 &", user="root"))
+        for _ in range(50):
+            a = content(d, v, "GET", "file", path="/f")
+            check_equal((a.status, a.body in (b"x\n", b"y")), (200, True), a)
+        for _ in range(20):
+            check_equal(content(d, v, "PUT", "file", b"y", path="/f").status, 201)
+        good(sh(d, box, "cd /v; touch stop; while [ ! -e gone ]; do sleep .1; done; cat a b", user="root"), b"x\nx\n")
+        check_equal([e["name"] for e in content(d, v, "GET", "dir", path="/").json], ["a", "b", "f", "gone", "stop"])
 
 
 def test_volume_list_is_bounded():
-    "a list whose paths are too long for one answer is refused with the word for that"
-    with workspace() as root:
-        fd = os.open(root, os.O_RDONLY)
-        for _ in range(60):
-            os.mkdir("d" * 250, dir_fd=fd)
-            deeper = os.open("d" * 250, os.O_RDONLY, dir_fd=fd)
-            os.close(fd)
-            fd = deeper
-        for i in range(1200):
-            os.close(os.open(f"f{i}", os.O_CREAT | os.O_WRONLY, dir_fd=fd))
-        os.close(fd)
-        code, answer = operate(root, "list", "/", "64")
-        check_equal((code, answer["error"]), (1, "limit"))
-        code, answer = operate(root, "list", "/", "60")
-        check_equal((code, len(answer)), (0, 60))
-        check_equal(operate(root, "rm", "/" + "d" * 250), (0, {}))
+    "a list with too many entries, or with paths too long for one answer, is refused with the word for that; any depth can be removed"
+    needs_root()
+    with shared_node(templates=True) as d:
+        v = make(d, bytes=256 * MIB, entries=60000)
+        box = box_with(d, ("data", "/home/user/v"), template="host")
+        name = "d" * 250
+        # No path of these is short enough for the kernel, so they are made from one descriptor to the next.
+        down = ("import os\nfd = os.open('/home/user/v', os.O_RDONLY)\nfor _ in range(%d):\n    os.mkdir(n := '%s', dir_fd=fd)\n"
+                "    deeper = os.open(n, os.O_RDONLY, dir_fd=fd)\n    os.close(fd)\n    fd = deeper\n"
+                "for i in range(%d):\n    os.close(os.open(f'f{i}', os.O_CREAT | os.O_WRONLY, dir_fd=fd))\n")
+        good(py(d, box, down % (60, name, 1200)))
+        a = content(d, v, "GET", "dir", path="/", depth=64)
+        check_equal((a.status, a.json["code"]), (413, "limit"), a.body[:200])
+        a = content(d, v, "GET", "dir", path="/", depth=60)
+        check_equal((a.status, len(a.json), a.json[-1]["path"]), (200, 60, ("/" + name) * 60))
+        check_equal(content(d, v, "DELETE", "path", path="/" + name).status, 204)
+        good(py(d, box, down % (2000, "dir", 1)))
+        check_equal(content(d, v, "DELETE", "path", path="/dir").status, 204)
+        check_equal(content(d, v, "GET", "dir", path="/").json, [])
+        good(sh(d, box, "mkdir v/many; cd v/many; for i in $(seq 10001); do : > $i; done"))
+        a = content(d, v, "GET", "dir", path="/many")
+        check_equal((a.status, a.json["code"]), (413, "limit"), a.body[:200])
+        good(sh(d, box, "rm v/many/1"))
+        check_equal(len(content(d, v, "GET", "dir", path="/many").json), 10000)
+
+
+def test_volume_modes():
+    "every bit of a mode, any owner and times are set and shown as they are on the disk; a link has no mode of its own"
+    needs_root()
+    with shared_node(templates=True) as d:
+        v = make(d)
+        wrote = content(d, v, "PUT", "file", b"x", path="/f", uid=1000, gid=1001, mode=0o6755)
+        check_equal((wrote.status, wrote.json["mode"], wrote.json["gid"]), (201, 0o6755, 1001), wrote)
+        again = content(d, v, "PUT", "file", b"yy", path="/f")
+        check_equal((again.json["mode"], again.json["uid"], again.json["size"]), (0o6755, 1000, 2), again)
+        made = content(d, v, "POST", "dir", path="/d", gid=1001, mode=0o3775)
+        check_equal((made.status, made.json["mode"]), (201, 0o3775), made)
+        box = box_with(d, ("data", "/v"))
+        good(sh(d, box, "stat -c '%a %u %g' /v/f /v/d; ln -s f /v/l; ln /v/f /v/g; touch -d '2001-02-03 04:05:06' /v/f", user="root"),
+             b"6755 1000 1001\n3775 0 1001\n")
+        check_equal(content(d, v, "GET", "path", path="/f").json["mtime"], "2001-02-03T04:05:06.000Z")
+        through = content(d, v, "PUT", "file", b"zzz", path="/l")
+        check_equal((through.status, through.json["path"], through.json["type"], through.json["size"]), (201, "/l", "file", 3), through)
+        check_equal(content(d, v, "GET", "path", path="/l").json["type"], "symlink", "it is written through the link")
+        check_equal((content(d, v, "GET", "file", path="/f").body, content(d, v, "GET", "file", path="/g").body), (b"zzz", b"yy"),
+                    "the other name keeps the old file")
+        a = content(d, v, "PATCH", "path", b'{"mode": 511}', path="/l")
+        check_equal((a.status, a.json["code"]), (400, "invalid"), a)
+        check_equal(content(d, v, "PATCH", "path", b'{"uid": 7}', path="/l").json["uid"], 7)
 
 
 def test_volume_outlives_everything():

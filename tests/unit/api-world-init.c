@@ -329,6 +329,47 @@ link_call files_list(struct links *ls, const char *id, const char *user, const c
     l->fn.listed = done;
     return l->id;
 }
+/* With a root: as without. */
+link_call files_open_below(struct links *ls, const char *id, const struct files_root *root, const char *path,
+                           files_opened *done, void *arg)
+{
+    (void)root;
+    return files_open(ls, id, NULL, path, done, arg);
+}
+link_call files_create_below(struct links *ls, const char *id, const struct files_root *root, const char *path,
+                             files_created *done, void *arg)
+{
+    (void)root;
+    return files_create(ls, id, NULL, path, NULL, 0, done, arg);
+}
+link_call files_stat_below(struct links *ls, const char *id, const struct files_root *root, const char *path,
+                           files_info *done, void *arg)
+{
+    (void)root;
+    return files_stat(ls, id, NULL, path, done, arg);
+}
+link_call files_mkdir_below(struct links *ls, const char *id, const struct files_root *root, const char *path,
+                            files_info *done, void *arg)
+{
+    return files_stat_below(ls, id, root, path, done, arg);
+}
+link_call files_set_below(struct links *ls, const char *id, const struct files_root *root, const char *path,
+                          files_info *done, void *arg)
+{
+    return files_stat_below(ls, id, root, path, done, arg);
+}
+link_call files_remove_below(struct links *ls, const char *id, const struct files_root *root, const char *path,
+                             link_done *done, void *arg)
+{
+    (void)root;
+    return files_remove(ls, id, NULL, path, done, arg);
+}
+link_call files_list_below(struct links *ls, const char *id, const struct files_root *root, const char *path,
+                           unsigned depth, files_listed *done, void *arg)
+{
+    (void)root;
+    return files_list(ls, id, NULL, path, depth, done, arg);
+}
 struct file_watch *files_watch(struct links *ls, const char *id, const char *user, const char *path, bool recursive,
                                bool with_info, bool network_mounts, const struct file_watch_ops *o, void *arg)
 {

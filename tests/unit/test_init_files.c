@@ -277,6 +277,64 @@ static void links_and_info(void **state)
     sh("rm -r d ld", "");
 }
 
+/* Requests with a root see it as "/", and no link leads out of it. */
+static void below_a_root(void **state)
+{
+    struct files_root r = {
+        .path = "/home/user/v", .uid = FILES_UNCHANGED, .gid = FILES_UNCHANGED, .mode = FILES_UNCHANGED};
+    (void)state;
+    sh("mkdir -p v/d; echo in > v/d/f; ln -s /etc/passwd v/abs; ln -s ../../../../etc/passwd v/up; ln -s /d/f v/in",
+       "");
+    for (size_t i = 0; i < 2; i++) {
+        reset();
+        (void)files_open_below(w.links, WORLD_ID, &r, i ? "/abs" : "/up", on_opened, NULL);
+        expect(LINK_NOT_FOUND, NULL);
+        reset();
+        (void)files_create_below(w.links, WORLD_ID, &r, i ? "/abs" : "/up", on_created, NULL);
+        expect(LINK_INVALID, NULL);
+    }
+    reset();
+    (void)files_open_below(w.links, WORLD_ID, &r, "/in", on_opened, NULL);
+    expect(LINK_OK, NULL);
+    assert_string_equal(got.path, "/d/f");
+    (void)close(got.fd);
+    reset();
+    (void)files_stat_below(w.links, WORLD_ID, &r, "/abs", on_info, NULL);
+    expect(LINK_OK, NULL);
+    assert_int_equal(got.type, FILE_SYMLINK);
+    assert_string_equal(got.target, "/etc/passwd");
+    reset();
+    (void)files_create_below(w.links, WORLD_ID, &r, "/in", on_created, NULL);
+    expect(LINK_EXISTS, NULL);
+    reset();
+    (void)files_mkdir_below(w.links, WORLD_ID, &r, "/x/y", on_info, NULL);
+    expect(LINK_NOT_FOUND, NULL);
+    reset();
+    (void)files_remove_below(w.links, WORLD_ID, &r, "/x/y", on_done, NULL);
+    expect(LINK_NOT_FOUND, NULL);
+    r.force = true;
+    r.uid = 7;
+    r.mode = 0750;
+    reset();
+    (void)files_mkdir_below(w.links, WORLD_ID, &r, "/x/y", on_info, NULL);
+    expect(LINK_OK, NULL);
+    assert_string_equal(got.owner, "7");
+    assert_int_equal(got.mode, S_IFDIR | 0750);
+    reset();
+    (void)files_list_below(w.links, WORLD_ID, &r, "/", 2, on_listed, NULL);
+    expect(LINK_OK, NULL);
+    assert_string_equal(got.list, "/abs /d /d/f /in /up /x /x/y ");
+    r.path = "/home/user/none";
+    reset();
+    (void)files_stat_below(w.links, WORLD_ID, &r, "/", on_info, NULL);
+    expect(LINK_IO, NULL);
+    r.mode = 07777 + 1;
+    reset();
+    (void)files_set_below(w.links, WORLD_ID, &r, "/", on_info, NULL);
+    expect(LINK_INVALID, NULL);
+    sh("sudo rm -rf v 2> /dev/null || rm -rf v", "");
+}
+
 static void make_move_remove(void **state)
 {
     (void)state;
@@ -855,6 +913,7 @@ int main(void)
         cmocka_unit_test(round_trip),
         cmocka_unit_test(kernel_files),
         cmocka_unit_test(links_and_info),
+        cmocka_unit_test(below_a_root),
         cmocka_unit_test(make_move_remove),
         cmocka_unit_test(compose),
         cmocka_unit_test(compose_where_a_source_is_the_result),

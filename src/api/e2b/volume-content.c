@@ -1,8 +1,7 @@
-/* volume-content.c - files of a volume over HTTP, for clients without a sandbox: each request runs our own program once
- * in the hidden sandbox of the volume (volumes.h, cli/volume-op.c). As in E2B's content API, the `code` of an error is
- * a word.
+/* volume-content.c - files of a volume over HTTP, for clients without a sandbox: each request is one of init's file
+ * requests in the hidden sandbox of the volume (volumes.h), with the volume as its root. As in E2B's content API, the
+ * `code` of an error is a word.
  */
-#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -23,54 +22,52 @@
 #include "volumes/volumes.h"
 
 enum {
-    OUTPUT_MAX = 16 << 20,       /* bytes of one command: 10,000 entries with the longest names fit */
-    HELD_MAX = 256 * 1024,       /* bytes of an upload; beyond that the client must wait */
-    COMMAND_MS = 10 * 60 * 1000, /* limit of a command; an upload has none, because its client sets the pace */
+    ENTRIES_MAX = 10000,   /* of one list */
+    LIST_MAX = 15 << 20,   /* bytes of one list */
+    HELD_MAX = 256 * 1024, /* bytes of an upload; beyond that the client must wait */
     DEPTH_MAX = 64,
     /* Slower uploads end: they occupy a turn that other requests wait for. */
     RATE_WINDOW_MS = 30 * 1000,
     RATE_MIN = 4096, /* bytes a second, averaged over the window */
 };
 
+enum content_op { CONTENT_STAT, CONTENT_LIST, CONTENT_OPEN, CONTENT_REMOVE, CONTENT_MKDIR, CONTENT_SET, CONTENT_WRITE };
+
 struct content {
     struct http_req *r;
     struct api *api;
-    enum { ANSWERS_JSON, ANSWERS_NOTHING, ANSWERS_FILE } answers;
+    enum content_op op;
     unsigned status; /* HTTP status of success */
-    struct strv args;
+    char *path;      /* clean and absolute, as seen in the volume */
+    struct files_root root;
+    uint64_t depth;
     struct volume_turn *turn;
     char sandbox[SANDBOX_ID_MAX];
-    struct exec *x;
-    struct buf out;
-    bool too_long;
     link_call call;
     /* uploads */
-    bool upload, feeding, in_ended, closed, deaf; /* deaf: the command reads no more input */
-    uint32_t pid;
+    struct file_sink *sink;
+    char *real; /* the path of the file, behind all links */
+    bool writing, in_ended, finishing;
     uint64_t taken, taken_before; /* taken_before: at the start of the window */
     loop_id rate_timer;
-    struct buf in;
+    struct buf in, sent; /* what has come, and what the sink is taking */
 };
 
 /* --- the end ------------------------------------------------------------------------------------------------------- */
 
 static void content_free(struct content *c)
 {
-    struct exec_select who = {.pid = c->pid};
     if (c->rate_timer)
         loop_timer_del(c->api->loop, c->rate_timer);
     if (c->call)
         link_cancel(c->api->peers->links, c->call);
-    if (c->x) {
-        exec_detach(c->x);
-        if (c->upload && c->pid) /* half a file is none */
-            (void)exec_signal(c->api->peers->links, c->sandbox, &who, SIGKILL, envd_ignore, NULL);
-    }
+    sink_free(c->sink); /* half a file is none */
     if (c->turn)
         volume_turn_end(c->turn);
-    strv_done(&c->args);
-    buf_done(&c->out);
+    free(c->path);
+    free(c->real);
     buf_done(&c->in);
+    buf_done(&c->sent);
     free(c);
 }
 
@@ -108,7 +105,7 @@ static void content_refuse(struct http_req *r, unsigned status, const char *code
 static void content_fail(struct content *c, unsigned status, const char *code, const char *message)
 {
     _cleanup_buf_ struct buf out = {0};
-    bool drain = c->upload && !c->in_ended;
+    bool drain = c->op == CONTENT_WRITE && !c->in_ended;
     content_error_body(&out, code, message);
     struct http_req *r = content_release(c);
     if (drain)
@@ -119,34 +116,114 @@ static void content_fail(struct content *c, unsigned status, const char *code, c
 
 static void content_fail_link(struct content *c, const struct link_status *st)
 {
-    bool gone = st->code == LINK_GONE || st->code == LINK_TIMEOUT;
-    content_fail(c, gone ? 503 : 500, gone ? "unavailable" : "io", st->text);
-}
-
-static unsigned content_error_status(const char *word)
-{
     static const struct {
-        const char *word;
+        enum link_code code;
         unsigned status;
-    } known[] = {{"not_found", 404}, {"exists", 409}, {"not_dir", 400},  {"is_dir", 400},
-                 {"invalid", 400},   {"denied", 403}, {"no_space", 507}, {"limit", 413}};
+        const char *word;
+    } known[] = {{LINK_NOT_FOUND, 404, "not_found"}, {LINK_EXISTS, 409, "exists"},   {LINK_NOT_DIR, 400, "not_dir"},
+                 {LINK_IS_DIR, 400, "is_dir"},       {LINK_INVALID, 400, "invalid"}, {LINK_DENIED, 403, "denied"},
+                 {LINK_NO_SPACE, 507, "no_space"},   {LINK_LIMIT, 413, "limit"},     {LINK_GONE, 503, "unavailable"},
+                 {LINK_TIMEOUT, 503, "unavailable"}};
     for (size_t i = 0; i < ARRAY_LEN(known); i++)
-        if (strcmp(known[i].word, word) == 0)
-            return known[i].status;
-    return 500;
+        if (known[i].code == st->code) {
+            content_fail(c, known[i].status, known[i].word, st->text);
+            return;
+        }
+    content_fail(c, 500, "io", st->text);
 }
 
-/* --- the command --------------------------------------------------------------------------------------------------- */
+/* --- answers ------------------------------------------------------------------------------------------------------- */
 
-static void content_on_file_opened(void *arg, const struct link_status *st, int fd, const struct file_info *info)
+static void content_add_time(struct json *j, const char *key, const struct timespec *t)
+{
+    char text[40] = "1970-01-01T00:00:00";
+    struct tm tm;
+    if (gmtime_r(&t->tv_sec, &tm))
+        (void)strftime(text, sizeof text - 8, "%Y-%m-%dT%H:%M:%S", &tm);
+    size_t n = strlen(text);
+    (void)snprintf(text + n, sizeof text - n, ".%03ldZ", t->tv_nsec / 1000000);
+    json_str(j, key, text);
+}
+
+static void content_add_entry(struct json *j, const struct file_info *i, const char *path)
+{
+    json_obj(j, NULL);
+    json_str(j, "name", *path_name(path) ? path_name(path) : "/");
+    json_str(j, "type",
+             i->type == FILE_REGULAR     ? "file"
+             : i->type == FILE_DIRECTORY ? "directory"
+             : i->type == FILE_SYMLINK   ? "symlink"
+                                         : "unknown");
+    json_str(j, "path", path);
+    json_u64(j, "size", i->size);
+    json_u64(j, "mode", i->mode & 07777);
+    json_u64(j, "uid", i->uid);
+    json_u64(j, "gid", i->gid);
+    content_add_time(j, "atime", &i->atime);
+    content_add_time(j, "mtime", &i->mtime);
+    content_add_time(j, "ctime", &i->ctime);
+    if (i->type == FILE_SYMLINK)
+        json_str(j, "target", i->target ? i->target : "");
+    json_end_obj(j);
+}
+
+static void content_on_info(void *arg, const struct link_status *st, const struct file_info *info)
+{
+    struct content *c = arg;
+    _cleanup_buf_ struct buf out = {0};
+    struct json j;
+    unsigned status = c->status;
+    c->call = 0;
+    if (st->code != LINK_OK) {
+        content_fail_link(c, st);
+        return;
+    }
+    json_start(&j, &out);
+    content_add_entry(&j, info, c->path);
+    reply_json(content_release(c), status, &out);
+}
+
+static void content_on_listed(void *arg, const struct link_status *st, const struct file_info *v, size_t n)
+{
+    struct content *c = arg;
+    _cleanup_buf_ struct buf out = {0};
+    struct json j;
+    c->call = 0;
+    if (st->code != LINK_OK) {
+        content_fail_link(c, st);
+        return;
+    }
+    if (n > ENTRIES_MAX) {
+        content_fail(c, 413, "limit", "there are more than 10000 entries; list parts of it");
+        return;
+    }
+    json_start(&j, &out);
+    json_arr(&j, NULL);
+    for (size_t i = 0; i < n && out.n <= LIST_MAX; i++)
+        content_add_entry(&j, &v[i], v[i].path);
+    json_end_arr(&j);
+    if (out.n > LIST_MAX)
+        content_fail(c, 413, "limit", "the paths are too long for one list; list parts of it");
+    else
+        reply_json(content_release(c), 200, &out);
+}
+
+static void content_on_removed(void *arg, const struct link_status *st)
+{
+    struct content *c = arg;
+    c->call = 0;
+    if (st->code != LINK_OK)
+        content_fail_link(c, st);
+    else
+        reply_empty(content_release(c), 204);
+}
+
+static void content_on_opened(void *arg, const struct link_status *st, int fd, const struct file_info *info)
 {
     struct content *c = arg;
     c->call = 0;
     if (st->code != LINK_OK) {
-        if (st->code == LINK_NOT_FOUND)
-            content_fail(c, 404, "not_found", st->text);
-        else
-            content_fail_link(c, st);
+        content_fail_link(c, st);
         return;
     }
     if (!sandbox_find(c->api->sandboxes, c->sandbox)) {
@@ -159,104 +236,56 @@ static void content_on_file_opened(void *arg, const struct link_status *st, int 
     api_send_file(r, fd, name);
 }
 
-static void content_answer(struct content *c, json_t *root)
-{
-    const char *path = json_string_value(json_object_get(root, "path"));
-    switch (c->answers) {
-    case ANSWERS_FILE:
-        if (path)
-            c->call = files_open(c->api->peers->links, c->sandbox, "root", path, content_on_file_opened, c);
-        else
-            content_fail(c, 500, "io", "the volume's sandbox gave no path");
-        return;
-    case ANSWERS_NOTHING:
-        reply_empty(content_release(c), 204);
-        return;
-    case ANSWERS_JSON: {
-        struct buf out = c->out;
-        unsigned status = c->status;
-        c->out = (struct buf){0};
-        reply_json(content_release(c), status, &out);
-        buf_done(&out);
-    }
-    }
-}
-
-static void content_on_ended(void *arg, const struct exec_end *end)
-{
-    struct content *c = arg;
-    struct err err;
-    c->x = NULL;
-    json_t *root = c->too_long ? NULL : body_parse(buf_str(&c->out), c->out.n, &err);
-    const char *word = json_string_value(json_object_get(root, "error"));
-    if (root && end->exited && end->code == 0)
-        content_answer(c, root);
-    else if (word)
-        content_fail(c, content_error_status(word), word, json_string_value(json_object_get(root, "message")));
-    else if (end->oom)
-        content_fail(c, 507, "no_space", "the memory of the volume's sandbox is used up; try again");
-    else
-        content_fail(c, 500, "io", "the operation was cut off");
-    json_decref(root);
-}
-
-static void content_on_failed(void *arg, const struct link_status *st)
-{
-    struct content *c = arg;
-    c->x = NULL;
-    content_fail_link(c, st);
-}
-
-static bool content_on_output(void *arg, enum exec_stream s, uint64_t offset, const void *p, size_t n)
-{
-    struct content *c = arg;
-    (void)offset;
-    if (c->out.n + n > OUTPUT_MAX)
-        c->too_long = true;
-    else if (s == EXEC_STDOUT)
-        buf_add(&c->out, p, n);
-    return true;
-}
-
 /* --- uploads ------------------------------------------------------------------------------------------------------- */
 
 static void content_pump(struct content *c);
 
-static void content_on_fed(void *arg, const struct link_status *st)
+static void content_on_written(void *arg, const struct link_status *st)
 {
     struct content *c = arg;
-    c->call = 0;
-    c->feeding = false;
-    c->deaf = st->code != LINK_OK; /* the command has ended; its output says why */
-    content_pump(c);
+    c->writing = false;
+    if (st->code != LINK_OK)
+        content_fail_link(c, st);
+    else
+        content_pump(c);
+}
+
+static void content_on_finished(void *arg, const struct link_status *st)
+{
+    struct content *c = arg;
+    if (st->code != LINK_OK)
+        content_fail_link(c, st);
+    else
+        c->call = files_stat_below(c->api->peers->links, c->sandbox, &c->root, c->real, content_on_info, c);
 }
 
 static void content_pump(struct content *c)
 {
-    struct exec_select who = {.pid = c->pid};
-    if (c->feeding || !c->pid || c->closed)
+    if (!c->sink || c->writing || c->finishing)
         return;
-    if (c->deaf)
-        c->in.n = 0;
     if (c->in.n) {
-        c->feeding = true;
-        c->call = exec_input(c->api->peers->links, c->sandbox, &who, c->in.p, c->in.n, content_on_fed, c);
+        struct buf empty = c->sent;
+        c->sent = c->in;
+        c->in = empty;
         c->in.n = 0;
-    } else if (c->in_ended && !c->deaf) {
-        c->closed = c->feeding = true;
-        c->call = exec_close_input(c->api->peers->links, c->sandbox, &who, content_on_fed, c);
+        c->writing = true;
+        sink_write(c->sink, c->sent.p, c->sent.n, content_on_written, c);
+    } else if (c->in_ended) {
+        c->finishing = true;
+        sink_finish(c->sink, content_on_finished, c);
     } else
         http_resume(c->r);
 }
 
-/* Ends an upload whose client is too slow. While the command still reads, the client has to wait and is not blamed. */
+/* Ends an upload whose client is too slow. While the sandbox still takes bytes, the client has to wait and is not
+ * blamed. */
 static void content_check_rate(void *arg)
 {
     struct content *c = arg;
     c->rate_timer = 0;
     if (c->in_ended)
         return;
-    if (!c->feeding && c->taken - c->taken_before < (uint64_t)RATE_MIN * RATE_WINDOW_MS / 1000) {
+    if (!c->writing && c->taken - c->taken_before < (uint64_t)RATE_MIN * RATE_WINDOW_MS / 1000) {
         c->in_ended = true; /* answer at once instead of draining the rest */
         content_fail(c, 408, "timeout", "the upload is too slow: less than 4 KiB a second came within 30 s");
         return;
@@ -265,13 +294,17 @@ static void content_check_rate(void *arg)
     c->rate_timer = loop_timer(c->api->loop, RATE_WINDOW_MS, content_check_rate, c);
 }
 
-static void content_on_started(void *arg, uint32_t pid, const char *tag)
+static void content_on_created(void *arg, const struct link_status *st, struct file_sink *sink,
+                               const struct file_info *info)
 {
     struct content *c = arg;
-    (void)tag;
-    c->pid = pid;
-    if (!c->upload)
+    c->call = 0;
+    if (st->code != LINK_OK) {
+        content_fail_link(c, st);
         return;
+    }
+    c->sink = sink;
+    c->real = xstrdup(info->path);
     c->rate_timer = loop_timer(c->api->loop, RATE_WINDOW_MS, content_check_rate, c);
     content_pump(c);
 }
@@ -286,7 +319,7 @@ static void content_on_data(struct http_req *r, const void *p, size_t n)
         return;
     }
     buf_add(&c->in, p, n);
-    if (c->feeding || !c->pid || c->in.n > HELD_MAX)
+    if (c->writing || !c->sink || c->in.n > HELD_MAX)
         http_pause(r);
     content_pump(c);
 }
@@ -302,22 +335,37 @@ static void content_on_end(struct http_req *r)
 
 static void content_on_turn(void *arg, const char *sandbox, const struct state_failure *failure)
 {
-    static const struct exec_ops ops = {content_on_started, content_on_output, content_on_ended, content_on_failed};
     struct content *c = arg;
+    struct links *ls = c->api->peers->links;
     if (!sandbox) {
         c->turn = NULL;
         content_fail(c, failure->status, failure->status == 404 ? "volume_not_found" : "unavailable", failure->text);
         return;
     }
     (void)snprintf(c->sandbox, sizeof c->sandbox, "%s", sandbox);
-    struct exec_spec spec = {.cmd = VOLUME_PROGRAM,
-                             .args = (const char *const *)c->args.v,
-                             .cwd = "/",
-                             .user = "root",
-                             .stdin_open = c->upload,
-                             .timeout_ms = c->upload ? 0 : COMMAND_MS,
-                             .keep_output = true};
-    c->x = exec_start(c->api->peers->links, c->sandbox, &spec, &ops, c);
+    switch (c->op) {
+    case CONTENT_STAT:
+        c->call = files_stat_below(ls, sandbox, &c->root, c->path, content_on_info, c);
+        break;
+    case CONTENT_LIST:
+        c->call = files_list_below(ls, sandbox, &c->root, c->path, (unsigned)c->depth, content_on_listed, c);
+        break;
+    case CONTENT_OPEN:
+        c->call = files_open_below(ls, sandbox, &c->root, c->path, content_on_opened, c);
+        break;
+    case CONTENT_REMOVE:
+        c->call = files_remove_below(ls, sandbox, &c->root, c->path, content_on_removed, c);
+        break;
+    case CONTENT_MKDIR:
+        c->call = files_mkdir_below(ls, sandbox, &c->root, c->path, content_on_info, c);
+        break;
+    case CONTENT_SET:
+        c->call = files_set_below(ls, sandbox, &c->root, c->path, content_on_info, c);
+        break;
+    case CONTENT_WRITE:
+        c->call = files_create_below(ls, sandbox, &c->root, c->path, content_on_created, c);
+        break;
+    }
 }
 
 static void content_run(struct http_req *r, const struct volume *v, struct content *c)
@@ -326,7 +374,7 @@ static void content_run(struct http_req *r, const struct volume *v, struct conte
     c->api = api_call_of(r)->api;
     r->user = c;
     api_on_closed(r, content_on_client_left);
-    if (c->upload) {
+    if (c->op == CONTENT_WRITE) {
         r->on_data = content_on_data;
         r->on_end = content_on_end;
         http_pause(r);
@@ -389,7 +437,7 @@ static int content_param(const struct http_req *r, const char *name, struct buf 
     return url_query_get(r->query, name, URL_PLUS_SPACE, out, err);
 }
 
-static int content_add_path(const struct http_req *r, struct strv *args, struct err *err)
+static int content_read_path(const struct http_req *r, struct content *c, struct err *err)
 {
     _cleanup_buf_ struct buf path = {0};
     int have = content_param(r, "path", &path, err);
@@ -399,56 +447,57 @@ static int content_add_path(const struct http_req *r, struct strv *args, struct 
         return err_set(err, ERR_USAGE, 0,
                        "query parameter 'path' is required: a path in the volume of at most %d bytes",
                        FILES_PATH_MAX - 1);
-    strv_take(args, path_clean("/", buf_str(&path)));
+    c->path = path_clean("/", buf_str(&path));
     return 0;
 }
 
-static int content_add_number(const struct http_req *r, const char *name, uint64_t min, uint64_t max, struct strv *args,
-                              struct err *err)
+/* 1: *ret is set; 0: there is none. */
+static int content_read_number(const struct http_req *r, const char *name, uint64_t min, uint64_t max, uint64_t *ret,
+                               struct err *err)
 {
     _cleanup_buf_ struct buf text = {0};
-    uint64_t v = 0;
     int have = content_param(r, name, &text, err);
-    if (have > 0 && (!num_u64(buf_str(&text), &v) || v < min || v > max))
+    if (have > 0 && (!num_u64(buf_str(&text), ret) || *ret < min || *ret > max))
         return err_set(err, ERR_USAGE, 0, "query parameter '%s' must be a number from %llu to %llu", name,
                        (unsigned long long)min, (unsigned long long)max);
-    if (have < 0)
-        return -1;
-    if (have)
-        strv_take(args, xasprintf("%llu", (unsigned long long)v));
-    else
-        strv_add(args, "-");
-    return 0;
+    return have;
 }
 
-static int content_add_force(const struct http_req *r, bool otherwise, struct strv *args, struct err *err)
+static int content_read_force(const struct http_req *r, struct content *c, struct err *err)
 {
     _cleanup_buf_ struct buf text = {0};
     int have = content_param(r, "force", &text, err);
-    bool yes = have > 0 ? strcmp(buf_str(&text), "true") == 0 : otherwise;
-    if (have > 0 && !yes && strcmp(buf_str(&text), "false") != 0)
+    if (have <= 0)
+        return have;
+    c->root.force = strcmp(buf_str(&text), "true") == 0;
+    if (!c->root.force && strcmp(buf_str(&text), "false") != 0)
         return err_set(err, ERR_USAGE, 0, "query parameter 'force' must be true or false");
-    if (have < 0)
-        return -1;
-    strv_add(args, yes ? "1" : "0");
     return 0;
 }
 
-static int content_add_owner(const struct http_req *r, struct strv *args, struct err *err)
+static int content_read_owner(const struct http_req *r, struct content *c, struct err *err)
 {
-    return content_add_number(r, "uid", 0, UINT16_MAX, args, err) < 0 ||
-                   content_add_number(r, "gid", 0, UINT16_MAX, args, err) < 0 ||
-                   content_add_number(r, "mode", 0, 07777, args, err) < 0
-               ? -1
-               : 0;
+    static const char *const names[] = {"uid", "gid", "mode"};
+    uint32_t *to[] = {&c->root.uid, &c->root.gid, &c->root.mode};
+    for (size_t i = 0; i < ARRAY_LEN(names); i++) {
+        uint64_t n = 0;
+        int have = content_read_number(r, names[i], 0, i == 2 ? 07777 : UINT16_MAX, &n, err);
+        if (have < 0)
+            return -1;
+        if (have)
+            *to[i] = (uint32_t)n;
+    }
+    return 0;
 }
 
-static struct content *content_new(const char *op)
+static struct content *content_new(enum content_op op, unsigned status)
 {
     struct content *c = xcalloc(1, sizeof *c);
-    c->status = 200;
-    strv_add(&c->args, "volume-op");
-    strv_add(&c->args, op);
+    c->op = op;
+    c->status = status;
+    c->depth = 1;
+    c->root = (struct files_root){
+        .path = VOLUME_PLACE, .uid = FILES_UNCHANGED, .gid = FILES_UNCHANGED, .mode = FILES_UNCHANGED};
     return c;
 }
 
@@ -459,7 +508,7 @@ static void content_start(struct api_call *call, const struct volume *v, struct 
         content_run(call->req, v, c);
         return;
     }
-    bool upload = c->upload;
+    bool upload = c->op == CONTENT_WRITE;
     _cleanup_buf_ struct buf out = {0};
     content_free(c);
     content_error_body(&out, "invalid", err->msg);
@@ -469,71 +518,55 @@ static void content_start(struct api_call *call, const struct volume *v, struct 
         reply_json(call->req, 400, &out);
 }
 
-static void content_handle(struct api_call *call, const char *op, int answers)
+static void content_handle(struct api_call *call, enum content_op op)
 {
     const struct volume *v = content_open_volume(call);
     struct err err;
     if (!v)
         return;
-    struct content *c = content_new(op);
-    c->answers = answers;
-    int rc = content_add_path(call->req, &c->args, &err);
-    if (rc == 0 && strcmp(op, "list") == 0)
-        rc = content_add_number(call->req, "depth", 1, DEPTH_MAX, &c->args, &err);
+    struct content *c = content_new(op, 200);
+    int rc = content_read_path(call->req, c, &err);
+    if (rc == 0 && op == CONTENT_LIST && content_read_number(call->req, "depth", 1, DEPTH_MAX, &c->depth, &err) < 0)
+        rc = -1;
+    if (rc == 0 && op == CONTENT_REMOVE && strcmp(c->path, "/") == 0)
+        rc = err_set(&err, ERR_USAGE, 0, "the root of a volume cannot be removed; remove the volume");
     content_start(call, v, c, rc, &err);
 }
 
-void e2b_content_stat(struct api_call *c) { content_handle(c, "stat", ANSWERS_JSON); }
-void e2b_content_list(struct api_call *c) { content_handle(c, "list", ANSWERS_JSON); }
-void e2b_content_remove(struct api_call *c) { content_handle(c, "rm", ANSWERS_NOTHING); }
-void e2b_content_read(struct api_call *c) { content_handle(c, "open", ANSWERS_FILE); }
+void e2b_content_stat(struct api_call *c) { content_handle(c, CONTENT_STAT); }
+void e2b_content_list(struct api_call *c) { content_handle(c, CONTENT_LIST); }
+void e2b_content_remove(struct api_call *c) { content_handle(c, CONTENT_REMOVE); }
+void e2b_content_read(struct api_call *c) { content_handle(c, CONTENT_OPEN); }
 
-void e2b_content_mkdir(struct api_call *call)
-{
-    const struct volume *v = content_open_volume(call);
-    struct err err;
-    if (!v)
-        return;
-    struct content *c = content_new("mkdir");
-    c->status = 201;
-    int rc = content_add_path(call->req, &c->args, &err) < 0 || content_add_owner(call->req, &c->args, &err) < 0 ||
-                     content_add_force(call->req, false, &c->args, &err) < 0
-                 ? -1
-                 : 0;
-    content_start(call, v, c, rc, &err);
-}
-
-/* An existing file is replaced unless force is false, as E2B's clients expect. */
-void e2b_content_write(struct api_call *call)
+/* An existing file is replaced unless force is false, as E2B's clients expect; a directory only if force is true. */
+static void content_handle_make(struct api_call *call, enum content_op op)
 {
     const struct volume *v = content_open_volume(call);
     struct err err;
     if (!v)
         return;
     const char *encoding = http_field(&call->req->fields, "content-encoding");
-    struct content *c = content_new("write");
-    c->status = 201;
-    c->upload = true;
-    int rc = content_add_path(call->req, &c->args, &err) < 0 || content_add_owner(call->req, &c->args, &err) < 0 ||
-                     content_add_force(call->req, true, &c->args, &err) < 0
+    struct content *c = content_new(op, 201);
+    c->root.force = op == CONTENT_WRITE;
+    int rc = content_read_path(call->req, c, &err) < 0 || content_read_owner(call->req, c, &err) < 0 ||
+                     content_read_force(call->req, c, &err) < 0
                  ? -1
                  : 0;
-    if (rc == 0 && encoding && strcasecmp(encoding, "identity") != 0)
+    if (rc == 0 && op == CONTENT_WRITE && encoding && strcasecmp(encoding, "identity") != 0)
         rc = err_set(&err, ERR_USAGE, 0, "the body must not have a content encoding");
     content_start(call, v, c, rc, &err);
 }
 
-static int content_add_field(json_t *root, const char *name, int64_t max, struct strv *args, struct err *err)
+void e2b_content_mkdir(struct api_call *c) { content_handle_make(c, CONTENT_MKDIR); }
+void e2b_content_write(struct api_call *c) { content_handle_make(c, CONTENT_WRITE); }
+
+static int content_read_field(json_t *root, const char *name, int64_t max, uint32_t *to, struct err *err)
 {
     int64_t n = 0;
     int have = field_int(root, name, 0, max, &n, err);
-    if (have < 0)
-        return -1;
-    if (have)
-        strv_take(args, xasprintf("%lld", (long long)n));
-    else
-        strv_add(args, "-");
-    return 0;
+    if (have > 0)
+        *to = (uint32_t)n;
+    return have;
 }
 
 static void content_on_set_body(struct http_req *r, json_t *root, unsigned status, const char *error)
@@ -551,11 +584,11 @@ static void content_on_set_body(struct http_req *r, json_t *root, unsigned statu
         return;
     }
     json_t *tmp = NULL, *o = fields_root(root, &tmp, &err);
-    struct content *c = content_new("set");
-    int rc = !o || content_add_path(r, &c->args, &err) < 0 ||
-                     content_add_field(o, "uid", UINT16_MAX, &c->args, &err) < 0 ||
-                     content_add_field(o, "gid", UINT16_MAX, &c->args, &err) < 0 ||
-                     content_add_field(o, "mode", 07777, &c->args, &err) < 0
+    struct content *c = content_new(CONTENT_SET, 200);
+    int rc = !o || content_read_path(r, c, &err) < 0 ||
+                     content_read_field(o, "uid", UINT16_MAX, &c->root.uid, &err) < 0 ||
+                     content_read_field(o, "gid", UINT16_MAX, &c->root.gid, &err) < 0 ||
+                     content_read_field(o, "mode", 07777, &c->root.mode, &err) < 0
                  ? -1
                  : 0;
     json_decref(tmp);

@@ -158,8 +158,6 @@ static int main_run(int argc, char **argv)
         return cmd_lay(argc - 1, argv + 1);
     if (strcmp(argv[1], "keeper") == 0)
         return cmd_keeper(argc - 1, argv + 1);
-    if (strcmp(argv[1], "volume-op") == 0)
-        return cmd_volume_op(argc - 1, argv + 1);
     if (strcmp(argv[1], "layers") == 0)
         return cmd_layers(argc - 1, argv + 1);
     for (unsigned i = 0; i < COMMANDS; i++)
