@@ -122,9 +122,7 @@ static void own_side(struct session *s)
             hang_up(s, (int)info.ssi_signo);
         else if (info.ssi_signo == SIGWINCH && s->pty)
             (void)exec_call_process(s, "process.Process/Update", NULL, true, &ignored);
-        else if (info.ssi_signo == SIGINT && !s->pty)
-            (void)exec_call_process(s, "process.Process/SendSignal", "SIGNAL_SIGTERM", false, &ignored);
-        else if (info.ssi_signo == SIGTERM || info.ssi_signo == SIGHUP)
+        else if (!s->pty && (info.ssi_signo == SIGINT || info.ssi_signo == SIGTERM || info.ssi_signo == SIGHUP))
             (void)exec_call_process(s, "process.Process/SendSignal", "SIGNAL_SIGTERM", false, &ignored);
     }
     if (p[1].revents) {

@@ -300,7 +300,7 @@ static void add_pattern(struct buf *b, const char *path, size_t n)
         if (path[i] == '*')
             buf_adds(b, "%2A");
         else if (strncmp(path + i, "%2F", 3) == 0) {
-            if (b->p[b->n - 1] != '*')
+            if (b->n == 0 || b->p[b->n - 1] != '*')
                 buf_addc(b, '*'); /* no pattern has an escaped slash */
             i += 2;
         } else
