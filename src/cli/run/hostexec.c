@@ -390,9 +390,9 @@ static bool in_root(const struct walk *w, const char *path)
     return false;
 }
 
-/* A mount goes when somebody outside renames another file over its place, as editors and git do to save one, and the
- * name is open from then on; and a file can be changed through a further link. So a protected name must still be the
- * same, unchanged, and a stub's must be gone. What is merely pinned may change, but must be the same directory. */
+/* When a program outside renames another file over a name, as editors and git do to save, the kernel drops the mount there
+ * and the name is unprotected from then on; and a file can be changed through another hard link. So a protected name must
+ * still be the same unchanged file, and a stub's name must be gone. A pinned directory may change but must be the same. */
 static void look_op(struct walk *w, const struct plan_op *op)
 {
     struct stat st;

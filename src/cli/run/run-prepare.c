@@ -229,8 +229,8 @@ static int check_second_wall(struct prepared *p, struct err *err)
     return 0;
 }
 
-/* Without a network the names that the command asks for are learnt all the same: everything is refused by a proxy that says so,
- * and nobody outside is contacted. Where the proxy is not installed there is no network, as always. */
+/* Learns host names without a network: a proxy refuses every connection with an answer and contacts no server. Where the
+ * proxy is not installed, the command has no network, as in any run. */
 static int learn_names(struct prepared *p, struct err *err)
 {
     static const char nothing[] = "{\"version\":1}";

@@ -64,7 +64,7 @@ static int open_file_sink(const char *where, struct sink *ret, struct err *err)
                        where);
     if (faccessat(ret->dir, ".", W_OK, AT_EACCESS) == 0)
         return 0;
-    /* Nobody with the caller's rights can put anything else at this name, so the file itself will do. */
+    /* The directory is not writable for the caller, so the file cannot be replaced: open it now and write in place. */
     ret->empty = true;
     ret->fd = openat(ret->dir, ret->name, O_WRONLY | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC);
     return ret->fd < 0 ? err_set(err, ERR_USAGE, errno, "--json %s", where) : 0;
@@ -103,7 +103,7 @@ static int check_sink(const struct sink *s, const struct prepared *p, struct err
     return 0;
 }
 
-/* Everything inside is dead by now: nobody plays with the names any more. */
+/* Runs after everything inside has ended, so no process of the sandbox can change the names. */
 static int sink_write(const struct sink *s, const struct buf *text)
 {
     char temp[32];
@@ -519,7 +519,7 @@ static int finish_learning(struct prepared *p, const struct outcome *out, struct
     return 0;
 }
 
-/* With --tx: shows the changes and has somebody decide. What comes to be on the host by that is looked at as after any run. */
+/* With --tx: shows the changes and asks what to do. Files that are applied to the host are listed as after any run. */
 static int finish_tx(struct prepared *p, const struct outcome *out, struct strv *born, enum tx_end *end,
                      struct err *err)
 {
