@@ -178,7 +178,7 @@ static void block_signals(sigset_t *ours, sigset_t *before, bool *pipe_ignored)
     *pipe_ignored = signal(SIGPIPE, SIG_IGN) == SIG_IGN;
 }
 
-/* Output that is limited goes through pipes of ours: the command gets their ends as 1 and 2 while it is cloned. */
+/* Limited output goes through pipes of our own: the command gets their ends as 1 and 2 when it is cloned. */
 struct piped {
     int saved[2], read_end[2];
 };
@@ -257,7 +257,7 @@ static void terminal_last(void)
         (void)tcsetattr(modes.stream, TCSANOW, &modes.was);
 }
 
-/* What lives while the command does. */
+/* Everything that exists while the command runs. */
 struct running {
     struct wall wall;
     struct guard guard;
@@ -281,7 +281,8 @@ static void start_undone(struct prepared *p, struct running *r)
     wall_early_done(&p->early); /* its ids are given, and are given once */
 }
 
-/* Clones init; while it builds what needs nothing of ours, starts the guard and makes the stubs; then lets it go on. */
+/* Clones init. While init builds the part that does not need us, starts the guard and makes the stubs; then lets
+ * init continue. */
 static int start_init(struct prepared *p, struct running *r, struct err *err)
 {
     if (wall_start(&p->spec, &r->wall, err) < 0)
@@ -329,7 +330,7 @@ static int start(struct prepared *p, struct running *r, struct err *err)
     return 0;
 }
 
-/* What runs left that were killed before their guard stood, or with it. */
+/* Removes what runs left that were killed together with their guard, or before it started. */
 static void sweep(struct prepared *p)
 {
     bool leaves = !p->spec.nested && stubs_sweep();
@@ -337,8 +338,8 @@ static void sweep(struct prepared *p)
         (void)cgroup_sweep(&p->cgroup_info);
 }
 
-/* After the command. Init is `dying`: nothing inside can act, but the kernel is not done with it. out: NULL if there was no
- * command. */
+/* After the command. `dying`: nothing inside can act, but the kernel is still removing init. out: NULL if no command
+ * ran. */
 static int wind_up(struct prepared *p, struct running *r, bool dying, const struct outcome *out, struct strv *born,
                    struct err *err)
 {
@@ -577,7 +578,8 @@ static int run(const struct run_args *args, struct prepared *p, char *const *arg
     if (check_args(args, err) < 0)
         return -1;
     if (!wall_only_nested())
-        wall_early_start(&p->early); /* behind check_args(): its descriptors are none that the caller was given */
+        wall_early_start(
+            &p->early); /* after check_args(), so that it takes none of the descriptors that the caller was given */
     if (prepare_plan(p, args, err) < 0)
         return -1;
     prepare_scope(p, tried, argv);

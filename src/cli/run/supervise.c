@@ -226,7 +226,7 @@ static void on_notifications(struct loop *l)
         freeze(l);
 }
 
-/* What is promised and cannot be kept ends the command, unless the promise was only an effort. */
+/* A cover that cannot be restored ends the command, unless enforcement is best-effort. */
 static void on_covers(struct loop *l)
 {
     bool lost = false;
@@ -383,7 +383,7 @@ static void turn(struct loop *l)
     l->done = l->fds[FD_PID].revents != 0 || over(l);
 }
 
-/* What the command wrote before it ended; a reader that does not read is given up on. */
+/* Passes on what the command wrote before it ended; gives up on a reader that does not read. */
 static void drain_output(struct loop *l, int i)
 {
     struct relay *r = &l->relay[i];

@@ -293,7 +293,7 @@ void netpol_show_lines(const struct netpol *p, const char *indent, struct buf *o
 
 /* --- grants ------------------------------------------------------------------------------------------------------- */
 
-/* The path as a pattern that stands for itself. One that is too long for a pattern is cut at a slash. */
+/* Adds the path as a pattern that matches only itself. A path that is too long for a pattern is cut at a slash. */
 static void add_pattern(struct buf *b, const char *path, size_t n)
 {
     for (size_t i = 0; i < n; i++) {
