@@ -242,7 +242,7 @@ void control_tell(struct egress *g, struct buf *json)
         front_put(f, json);
         /* Written later, from the loop: the caller may be handling a message of this very connection. */
         if (f->out.n - f->sent > CONTROL_QUEUE_MAX) {
-            log_text(LOG_LEVEL_ERROR, "front does not read what it is told; its connection ends");
+            log_text(LOG_LEVEL_ERROR, "front does not read its messages; closing its connection");
             f->ending = true;
             f->out.n = f->sent = 0;
         }
