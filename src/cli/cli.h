@@ -26,7 +26,7 @@ int cmd_lay(int argc, char **argv);    /* run by a build inside a sandbox */
 int cmd_serve(int argc, char **argv);
 int cmd_config(int argc, char **argv);
 
-/* Clients of a daemon. */
+/* Clients of a node. */
 int cmd_create(int argc, char **argv);
 int cmd_ls(int argc, char **argv);
 int cmd_info(int argc, char **argv);

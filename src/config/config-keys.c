@@ -21,7 +21,7 @@ const char *const config_build_network[] = {"public", "off", NULL};
 
 const struct config_key config_keys[] = {
     {"state", KEY_PATH, AT(state), 0, 0, "", NULL,
-     "directory for what outlives a restart: the store, templates, keys. Default for root /var/lib/hutch, else "
+     "directory for what outlives a restart: database, layers, templates, keys. Default for root /var/lib/hutch, else "
      "$XDG_STATE_HOME/hutch"},
     {"run", KEY_PATH, AT(run), 0, 0, "", NULL,
      "directory for sockets and keeper's journal. Default for root /run/hutch, else $XDG_RUNTIME_DIR/hutch"},
@@ -41,7 +41,7 @@ const struct config_key config_keys[] = {
      "user of the process that speaks HTTP, when root starts the node. Without that user a free system uid is taken"},
     {"sandboxes.cpu", KEY_CPUS, AT(default_cpu_milli), 10, 1000000, "2", NULL, "CPUs of one sandbox"},
     {"sandboxes.memory", KEY_SIZE, AT(default_memory), 16 * MIB, 16 * TIB, "2GiB", NULL,
-     "memory of one sandbox; files written inside count too, for its disk is kept in memory"},
+     "memory of one sandbox; with the driver tmpfs, files written inside count too"},
     {"sandboxes.disk", KEY_SIZE, AT(default_disk), MIB, 64 * TIB, "1GiB", NULL, "bytes one sandbox may write"},
     {"sandboxes.inodes", KEY_U64, AT(default_inodes), 1000, 1000000000, "200000", NULL, "files one sandbox may make"},
     {"sandboxes.pids", KEY_U32, AT(default_pids), 8, 1000000, "512", NULL, "processes and threads of one sandbox"},
@@ -53,23 +53,23 @@ const struct config_key config_keys[] = {
      "longest life that may be asked for"},
     {"sandboxes.max", KEY_U32, AT(max_sandboxes), 1, 4096, "1000", NULL, "sandboxes of this node at the same time"},
     {"sandboxes.enforcement", KEY_WORD, AT(best_effort), 0, 0, "required", config_enforcement,
-     "required: a wall this host cannot build refuses the sandbox; best-effort: it is built without and every answer "
-     "says so"},
+     "required: a sandbox whose wall this host cannot build is refused; best-effort: it is built without that part, "
+     "and "
+     "every answer says so"},
     {"sandboxes.privilege", KEY_WORD, AT(strict), 0, 0, "computer", config_privilege,
      "computer: root and sudo work inside; strict: no root inside"},
     {"sandboxes.driver", KEY_WORD, AT(driver), 0, 0, "tmpfs", config_drivers,
-     "where the files that a sandbox writes lie while it lives: tmpfs in memory, the others on the disk of the state "
-     "directory; auto takes the best that this disk has (docs/store.md)"},
+     "where a living sandbox's files are: tmpfs in memory, the others on the disk of the state directory; auto takes "
+     "the "
+     "best that this disk has (docs/store.md)"},
     {"sandboxes.network", KEY_NETWORK, AT(network), 0, 0, "", NULL,
-     "network policy of sandboxes that are created without one: public, off, or the path of a document "
-     "(docs/network.md). "
-     "Default public for E2B's API, as there, and off for our own"},
+     "network of sandboxes that are created without one: public, off, or the path of a document (docs/network.md). "
+     "Default public for E2B's API, as at E2B, and off for the native API"},
     {"sandboxes.refusals", KEY_WORD, AT(refusals), 0, 0, "auto", config_refusals,
-     "how a refused connection looks to programs in sandboxes whose network document does not say it: readable answers "
-     "in words, also inside TLS; closed fails the connection; auto is closed for E2B's API, as there, and readable for "
-     "our own (docs/network.md)"},
-    {"egress.enabled", KEY_BOOL, AT(egress), 0, 0, "true", NULL,
-     "false: no sandbox reaches any network, whatever its policy says"},
+     "how a refused connection looks to programs, unless the network document says it: readable answers with the "
+     "reason, also inside TLS; closed fails the connection; auto is closed for E2B's API, as at E2B, and readable for "
+     "the native API (docs/network.md)"},
+    {"egress.enabled", KEY_BOOL, AT(egress), 0, 0, "true", NULL, "false: no sandbox reaches any network"},
     {"egress.user", KEY_NAME, AT(egress_user), 0, 0, "hutch-egress", NULL,
      "user of the process that holds the only way out, when root starts the node. Without that user a free system uid "
      "is taken"},
@@ -81,21 +81,22 @@ const struct config_key config_keys[] = {
     {"egress.private", KEY_CIDRS, AT(private), 0, 0, "", NULL,
      "private networks that rules of sandboxes may open with `private`: ADDR/BITS, several with commas. Default none"},
     {"egress.infra", KEY_CIDRS, AT(infra), 0, 0, "", NULL,
-     "networks no sandbox may reach, whatever its policy says, and no image is fetched from, besides this machine's "
-     "own addresses: ADDR/BITS, several with commas"},
+     "networks that no document can open and no image is fetched from, besides this machine's own addresses: "
+     "ADDR/BITS, "
+     "several with commas"},
     {"egress.audit_on_full", KEY_WORD, AT(audit_drop), 0, 0, "block", config_on_full,
-     "when the audit log cannot be written: block refuses requests, drop counts the lines that are missing"},
+     "when the audit log cannot be written: block refuses requests, drop counts the missing lines"},
     {"egress.audit_sync", KEY_WORD, AT(audit_sync), 0, 0, "off", config_sync,
      "when the audit log is forced to the disk: off leaves it to the kernel, interval does it every second, each after "
      "every batch of lines, during which no sandbox is served"},
     {"egress.test_loopback", KEY_CIDRS, AT(loopback), 0, 0, "", NULL,
-     "for tests only: networks that count as public although they are not, so that a server on this machine can play "
-     "the internet. Leave it empty"},
+     "for tests only: networks that count as public, so that a server on this machine can play the internet. Leave it "
+     "empty"},
     {"approvals.webhook", KEY_URL, AT(webhook), 0, 0, "", NULL,
-     "http:// or https:// URL that is told what sandboxes ask to reach, and may decide (docs/network.md). Default "
+     "http:// or https:// URL that gets what sandboxes ask to reach, and may decide (docs/network.md). Default "
      "none"},
     {"approvals.secret_file", KEY_PATH, AT(webhook_secret), 0, 0, "", NULL,
-     "file with one line of 16 bytes or more, known to the webhook too: signs what is sent to it"},
+     "file with one line of 16 bytes or more that the webhook knows, too: signs what is sent to it"},
     {"approvals.timeout", KEY_SECONDS, AT(webhook_timeout_s), 1, 60, "10s", NULL,
      "how long the webhook may take for an answer; three attempts are made"},
     {"templates.dir", KEY_PATH, AT(templates), 0, 0, "", NULL, "directory of templates. Default STATE/templates"},
@@ -106,17 +107,16 @@ const struct config_key config_keys[] = {
     {"builds.upload_max", KEY_SIZE, AT(build_upload_max), MIB, 64 * TIB, "4GiB", NULL,
      "bytes of one upload: the files of a COPY step, an image, an exported template"},
     {"builds.uploads_bytes", KEY_SIZE, AT(uploads_bytes), 0, 64 * TIB, "0", NULL,
-     "bytes of all uploads of a tenant for COPY steps, which are kept for a week; as many may come or wait to be taken "
-     "in at a time. 0: eight times builds.upload_max"},
+     "bytes of all uploads of a tenant for COPY steps, which are kept for a week; as many may arrive or wait to be "
+     "processed at a time. 0: eight times builds.upload_max"},
     {"builds.max", KEY_U32, AT(build_max), 1, 64, "2", NULL, "template builds at the same time; further ones wait"},
     {"builds.network", KEY_WORD, AT(build_offline), 0, 0, "public", config_build_network,
      "what the commands of a template build reach: public, or off"},
     {"images.pull", KEY_BOOL, AT(image_pull), 0, 0, "false", NULL,
-     "true: an image that is not in the store is fetched from its registry when a build or an import names it"},
+     "true: an image that was not imported is fetched from its registry when a build, or a tenant's import, names it"},
     {"images.registries", KEY_HOSTS, AT(image_registries), 0, 0, "", NULL,
-     "registries that may be fetched from although they are on this machine or in a network of egress.infra, and by "
-     "tenants although they are in a private network or without TLS: HOST or HOST:PORT as references name them, "
-     "several with commas. Default none"},
+     "registries that may be on this machine or in a network of egress.infra, and for tenants in a private network or "
+     "without TLS: HOST or HOST:PORT as references name them, several with commas. Default none"},
     {"images.ecr_endpoint", KEY_URL, AT(ecr_endpoint), 0, 0, "", NULL,
      "http:// or https:// URL that is asked for a token when a build has credentials of AWS, for a private endpoint. "
      "Default "
@@ -130,9 +130,8 @@ const struct config_key config_keys[] = {
      "files, directories and links in them, of a tenant whose quota names none; 0: no limit"},
     {"volumes.per_tenant", KEY_U32, AT(volumes_per_tenant), 0, 10000, "100", NULL, "volumes of one tenant"},
     {"volumes.quota", KEY_SIZE, AT(volume_bytes), 0, 16 * TIB, "10GiB", NULL,
-     "bytes a volume may hold that is created without a quota; 0: no quota. A host that cannot enforce the default "
-     "makes "
-     "volumes without; one that was set here is enforced or refused"},
+     "bytes of a volume that is created without a quota; 0: no quota. A host that cannot enforce the built-in default "
+     "makes volumes without; a value that is set here is enforced or refused"},
     {"volumes.host_dirs", KEY_DIRS, AT(host_dirs), 0, 0, "", NULL,
      "directories of this machine that sandboxes of every tenant may mount: NAME=PATH or NAME=PATH:ro, several with "
      "commas. Default none"},

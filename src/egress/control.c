@@ -222,7 +222,7 @@ void control_tell(struct egress *g, struct buf *json)
     if (f && f->hello && !f->ending && json->n <= EGRESS_JSON_MAX) {
         /* Written later, from the loop: the caller may be handling a message of this very connection. */
         if (channel_queue(&f->channel, json->p, json->n, NULL, 0) < 0) {
-            log_text(LOG_LEVEL_ERROR, "front does not read what it is told; its connection ends");
+            log_text(LOG_LEVEL_ERROR, "front does not read its messages; closing its connection");
             f->ending = f->dropped = true;
         }
         loop_fd_set(g->loop, f->watch, LOOP_IN | LOOP_OUT);

@@ -15,7 +15,7 @@ struct dialer {
     loop_id timer;
 };
 
-/* A failure keeps the last list: better refuse an address that is not ours any more than dial one of ours. */
+/* A failure keeps the last list: refusing a former address of this machine is safer than dialling a current one. */
 static void own_refresh(void *arg)
 {
     struct dialer *v = arg;

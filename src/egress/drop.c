@@ -19,7 +19,7 @@
 #include "os/daemon.h"
 #include "os/landlock.h"
 
-/* System calls that egress does not need, besides those that are forbidden to every daemon of ours. */
+/* System calls that egress does not need, besides those that os/daemon.h forbids to front and egress. */
 static const int forbidden[] = {SYS_listen, SYS_fork, SYS_vfork, SYS_memfd_secret};
 
 /* NETLINK: the addresses of the machine. */

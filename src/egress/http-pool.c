@@ -71,7 +71,8 @@ bool pool_same_host(const struct upkey *a, const struct upkey *b)
     return a->host[0] != '\0' || memcmp(&a->literal, &b->literal, sizeof a->literal) == 0;
 }
 
-/* Neither bytes nor the end have come on it. With TLS bytes are fine: the server may have sent session tickets. */
+/* The connection is idle: neither bytes nor its end have arrived. With TLS, bytes are fine: the server may have sent
+ * session tickets. */
 static bool conn_is_alive(const struct upconn *c)
 {
     char byte;
@@ -133,7 +134,7 @@ bool pool_room(struct esb *s)
     return oldest != NULL;
 }
 
-/* The peer has closed an HTTP/2 connection; h2up.c has told its requests. */
+/* The peer has closed an HTTP/2 connection; h2up.c has notified its requests. */
 static void conn_on_h2_gone(void *arg)
 {
     struct upconn *c = arg;

@@ -21,7 +21,7 @@ struct flight {
     struct netpol *policy; /* that `rule` belongs to */
     const struct netpol_rule *rule;
     bool alone; /* no other request may join */
-    bool told;  /* over: the waiting requests are being told */
+    bool told;  /* over: the waiting requests are being notified */
     struct connecting *waiting, **last;
     struct dial *dial;
     struct transport *t;

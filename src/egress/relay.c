@@ -163,7 +163,7 @@ static bool would_block(void) { return errno == EAGAIN || errno == EINTR; }
 static void start_splicing(struct half *h)
 {
     if (h->pipe[0] >= 0 || h->total < SPLICE_AFTER || pipe2(h->pipe, O_NONBLOCK | O_CLOEXEC) < 0)
-        return; /* without a pipe it goes on copying */
+        return; /* without a pipe it continues by copying */
     free(h->p);
     h->p = NULL;
 }

@@ -21,7 +21,7 @@ struct entry {
     struct entry *older, *newer;
     struct resolve *waiters;
     struct entry *next_ready;
-    bool asking, ready; /* ready: in the list of entries whose waiters are told next */
+    bool asking, ready; /* ready: in the list of entries whose waiters are notified next */
     bool telling;       /* entry_tell() is on the stack */
     uint64_t expires_ms;
     struct resolve_answer answer;

@@ -161,7 +161,7 @@ static ssize_t blocking_fill(struct blocking *b)
     if (b->at == b->in.n)
         b->at = b->in.n = 0;
     buf_reserve(&b->in, READ_SIZE);
-    /* Whatever is there to be read, the other descriptor comes first. */
+    /* Checks the other descriptor first, even if the connection has bytes to read. */
     if (b->wake_fd >= 0 && blocking_wait(b, false) < 0)
         return -1;
     for (;;) {

@@ -95,8 +95,8 @@ void http_set(struct http_req *r, const char *name, const char *value);
 void http_head(struct http_req *r, unsigned status, uint64_t length);
 /* Sends body bytes (copied if they cannot be sent at once). False: above high water; stop until on_writable. */
 bool http_write(struct http_req *r, const void *p, size_t n);
-/* Adds a field behind the body; before http_end(). Dropped where the carrier has no place for it (HTTP/1 without
- * chunks). The rules of http_set() hold. */
+/* Adds a trailer; call it before http_end(). Dropped where the carrier has no place for it (HTTP/1 without chunks).
+ * The rules of http_set() hold. */
 void http_trailer(struct http_req *r, const char *name, const char *value);
 void http_end(struct http_req *r);
 /* Head, body and end in one. content_type may be NULL with n == 0. */

@@ -324,7 +324,7 @@ void command_pump(struct init *g, struct command *c, int s)
         if (!draining || st->drained < DRAIN_MAX)
             return;
     }
-    /* After a kill read only what is there: other processes may hold the pipes for ever. */
+    /* After a kill, read only what the pipes hold now: other processes may keep them open for ever. */
     if (n < 0 && errno == EAGAIN && !draining)
         return;
     command_close_fd(g, &st->fd);

@@ -140,15 +140,15 @@ int cgroup_into_fd(const struct cgroup *cg);
 /* Called in the new child, single-threaded, before anything else: joins the v1 leaves. No allocation, no locks; the
  * child's own privileges do not matter. 0, or -1 with errno. */
 int cgroup_enter(const struct cgroup *cg);
-/* Joins the leaf that counts memory, for a process that writes on behalf of those inside. 1: there is none, or it is also
- * the one that freezes (v2), where a process that joins a frozen leaf would stand still as well; nothing was done. */
+/* Joins the leaf that counts memory, for a process that writes on behalf of the sandbox. 1: not done, because no
+ * such leaf exists, or because the same leaf freezes (v2) and would freeze the caller, too. */
 int cgroup_enter_memory(const struct cgroup *cg);
 /* For tests: moves `pid` from outside into all leaves, or with `cloned_into` into all but the v2 one. May block some 20 ms. */
 int cgroup_attach(const struct cgroup *cg, pid_t pid, bool cloned_into, struct err *err);
 
 /* Reads counters. Never fails: what cannot be read has no have-bit. */
 void cgroup_stat(const struct cgroup *cg, struct cgroup_stat *ret);
-/* For tests: 1 if a process is inside, 0 if none, -1 with errno if that cannot be told (no leaf). */
+/* For tests: 1 if a process is inside, 0 if none, -1 with errno: unknown (no leaf). */
 int cgroup_populated(const struct cgroup *cg);
 
 /* Kills everything inside, frozen or not (a CPU quota is lifted for it), and returns when the leaf is empty. Blocks up
@@ -160,7 +160,7 @@ enum { CGROUP_FREEZE_MS = 2000 };
 int cgroup_freeze(const struct cgroup *cg, bool on, uint64_t deadline_ms, struct err *err);
 /* The same in two parts, for callers that cannot wait: ask, then look again until it is so. */
 int cgroup_freeze_ask(const struct cgroup *cg, bool on, struct err *err);
-/* 1: every process stands still; 0: not, or not yet; -1 with errno if that cannot be told. */
+/* 1: every process is frozen; 0: not, or not yet; -1 with errno: unknown. */
 int cgroup_frozen(const struct cgroup *cg);
 
 /* Removes the leaves and closes everything; *cg is empty afterwards. A leaf that is still busy is tried again for 200
@@ -171,8 +171,7 @@ void cgroup_close(struct cgroup *cg);
 
 /* Paths of the leaves, one per line, for a process that takes over after an exec or a crash. */
 void cgroup_save(const struct cgroup *cg, struct buf *out);
-/* The reverse. Lines that are not a leaf of ours on a cgroup file system are refused; leaves already gone are skipped.
- */
+/* The reverse. Refuses lines that do not name a leaf of Hutch on a cgroup file system; skips leaves that are gone. */
 int cgroup_load(const char *text, struct cgroup *ret, struct err *err);
 
 /* Removes empty leaves, in the places this caller would use, whose owner (pid and start time are part of the name) is

@@ -24,7 +24,7 @@ struct daemon_filter {
 int daemon_limits(struct err *err);
 /* No capabilities, no_new_privs, and the filter. Before any thread. */
 int daemon_confine(const struct daemon_filter *f, struct err *err);
-/* Looks whether that is so: `status` is /proc/self/status as the kernel writes it now. `who` stands in the error. */
+/* Checks that this holds: `status` is the current text of /proc/self/status. `who` is named in the error. */
 int daemon_prove(const char *who, const char *status, struct err *err);
 
 #endif

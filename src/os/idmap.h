@@ -28,8 +28,7 @@ bool idmap_add(struct idmap *m, uint32_t inside, uint32_t outside, uint32_t coun
 /* Writes both maps of the user namespace of `pid` (a child of ours that waits) directly; `deny_setgroups` first, as the
  * kernel demands of callers without privilege. */
 int idmap_write(pid_t pid, const struct idmap *uids, const struct idmap *gids, bool deny_setgroups, struct err *err);
-/* The same through newuidmap and newgidmap, for an ordinary user who maps more than the own id. Blocks until they end.
- */
+/* The same through newuidmap and newgidmap, for an ordinary user who maps more ids than one. Blocks until they end. */
 int idmap_write_rootless(pid_t pid, const struct idmap *uids, const struct idmap *gids, struct err *err);
 
 /* What /etc/subuid and /etc/subgid give one user. */

@@ -22,7 +22,7 @@ void netlink_put(struct netlink *b, unsigned type, const void *value, size_t n);
 void netlink_put_u32(struct netlink *b, unsigned type, uint32_t v); /* as it is */
 void netlink_put_be32(struct netlink *b, unsigned type, uint32_t v);
 void netlink_put_str(struct netlink *b, unsigned type, const char *s); /* with its NUL */
-/* What is put between the two is inside. */
+/* Attributes put between the two calls are nested. */
 size_t netlink_nest(struct netlink *b, unsigned type);
 void netlink_unnest(struct netlink *b, size_t nest);
 

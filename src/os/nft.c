@@ -73,7 +73,7 @@ static void load_header(struct netlink *b, uint32_t base, uint32_t offset, uint3
     expression_end(b, e);
 }
 
-/* The rule goes on only if register 1 holds this. */
+/* The rule continues only if register 1 holds this. */
 static void must_be(struct netlink *b, const void *value, size_t n)
 {
     struct expression e = expression_begin(b, "cmp");

@@ -41,9 +41,9 @@ int notified_make_netlink(struct notified *g, const struct seccomp_data *call);
 int notified_make_netlink_in(struct notified *g, int netns, const struct seccomp_data *call);
 /* Answers the call with the socket `fd`, which stays the listener's, or with the errno `eno` if fd is -1. */
 void notified_give(int listener, const struct seccomp_notif *n, int fd, int eno);
-/* Has a child perform and answer a notified setsockopt(SOL_SOCKET, SO_RCVBUF). Needs to be allowed to ptrace the caller. A
- * socket that cannot be looked at keeps its size, and so does one for which there is no child: the call succeeds then. The
- * children end by themselves and with this process; they send no SIGCHLD, and no wait() without __WCLONE finds them. */
+/* Lets a child perform and answer a notified setsockopt(SOL_SOCKET, SO_RCVBUF). Needs the right to ptrace the
+ * caller. If the socket cannot be taken, or no child can be made, the size stays and the call succeeds. The children
+ * end by themselves and with this process; they send no SIGCHLD, and only wait() with __WCLONE finds them. */
 void notified_set_buffer(struct notified *g, int listener, const struct seccomp_notif *n);
 
 #endif

@@ -21,7 +21,7 @@
 static void connect_through(const struct netns *n, struct probe_answer *a)
 {
     struct sockaddr_in to = {.sin_family = AF_INET, .sin_port = htons(443)};
-    struct sockaddr_in6 seen;
+    struct sockaddr_in6 seen = {0};
     socklen_t len = sizeof seen;
     (void)inet_pton(AF_INET, "192.0.2.1", &to.sin_addr);
     _cleanup_close_ int client = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);

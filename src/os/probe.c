@@ -93,7 +93,8 @@ static void child_enter(const struct child *c, struct probe_answer *a)
     if (fd_send(c->sock, a, sizeof *a, NULL, 0) < 0 || recv(c->sock, &go, 1, 0) != 1)
         _exit(1);
     a->eno = 0;
-    /* Root's child was given a range that does not hold its old uid: take the new 0. Ordinary users stay who they are. */
+    /* Root's child has a range without its old uid: become uid 0 of the range. An ordinary user's child keeps its
+     * uid. */
     if ((c->flags & PROBE_NEWUSER) && c->root && (setresgid(0, 0, 0) < 0 || setresuid(0, 0, 0) < 0)) {
         probe_failed_at(a, "setresuid");
         child_answer(c, a);

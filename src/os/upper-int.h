@@ -25,8 +25,8 @@ int upper_project_open(int dir, const char *name, bool quota, uint64_t disk, uin
                        struct err *err);
 int upper_project_limit(int root, uint64_t disk, uint64_t inodes, struct err *err);
 int upper_project_stat(int root, uint64_t count_max, struct upper_usage *ret, struct err *err);
-/* The project of the place, 0 if it has none of ours; and its limits taken away once the place is gone, so that it can be given
- * to another. */
+/* Finds the project of the place, 0 if it is not one of Hutch's; removes its limits after the place is gone, so that
+ * another place can get it. */
 uint32_t upper_project_of(int dir, const char *name);
 void upper_project_forget(int dir, uint32_t id);
 

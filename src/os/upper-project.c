@@ -44,7 +44,7 @@ int upper_project_probe(int dir)
 
 static bool project_is_ours(uint32_t id) { return id >= PROJECT_FIRST && id < (uint32_t)PROJECT_FIRST + PROJECT_COUNT; }
 
-/* The directory's project; 0 if it is not one of ours: a project of the administrator comes from the surrounding tree
+/* The directory's project; 0 if it is not one of Hutch's: an administrator's project comes from the surrounding tree
  * and limits no place. */
 static uint32_t project_of(int fd)
 {

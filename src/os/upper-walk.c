@@ -34,7 +34,7 @@ static int count_dir(struct count *c, int fd, unsigned depth, struct err *err)
         if (fstatat(dirfd(d), e->d_name, &st, AT_SYMLINK_NOFOLLOW) < 0 || st.st_dev != c->dev)
             continue;
         c->ret->inodes++;
-        /* A file with several names counts once; one that is being removed has none any more. */
+        /* A file with several names counts once; a file that is being removed may have none left. */
         bool several = !S_ISDIR(st.st_mode) && st.st_nlink > 1;
         c->ret->used += (uint64_t)st.st_blocks * 512 / (several ? st.st_nlink : 1);
         if (!S_ISDIR(st.st_mode))

@@ -218,7 +218,7 @@ void upper_close(struct upper *u)
     *u = (struct upper)UPPER_INIT;
 }
 
-/* The directory of a place that is there. */
+/* The directory of an existing place. */
 static int open_place(const struct upper_info *info, int dir, const char *name, struct upper *ret, struct err *err)
 {
     if (info->kind == UPPER_TMPFS)
@@ -331,7 +331,7 @@ int upper_sweep(int dir, struct err *err)
             continue;
         uint32_t project = upper_project_of(dirfd(d), e->d_name);
         if (wipe_tree(dirfd(d), e->d_name, err) < 0)
-            r = -1; /* the others go all the same */
+            r = -1; /* removes the others in any case */
         else
             upper_project_forget(dirfd(d), project);
     }

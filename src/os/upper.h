@@ -43,8 +43,7 @@ struct upper {
     {                         \
         .kind = 0, .root = -1 \
     }
-/* Makes (or, if it is there, opens) the place `name`. disk and inodes 0: no limit. tmpfs has no name: a new one each
- * time. */
+/* Opens the place `name`, or makes it. disk and inodes 0: no limit. tmpfs has no name: a new one each time. */
 int upper_open(const struct upper_info *info, int dir, const char *name, uint64_t disk, uint64_t inodes,
                struct upper *ret, struct err *err);
 void upper_close(struct upper *u);
@@ -59,7 +58,7 @@ bool upper_image_locked(int dir, const char *name);
 /* Checks an image if it must be, which may take long; makes none, and does not wait for others. 1: another process has
  * it locked. */
 int upper_image_check(int dir, const char *name, struct err *err);
-/* In whose root mkfs.ext4 and the like are looked for if ours has none; else in our parent's. */
+/* The process in whose root mkfs.ext4 and the like are searched if ours has none; by default our parent. */
 void upper_image_outside(pid_t pid);
 /* An image that is in use: it grows if we have CAP_SYS_RESOURCE (else EPERM) and does not shrink (EBUSY). An image with more in
  * it than fits is ERR_LIMIT; whether other places hold more than their new limit is for the caller to see. An image has as many
@@ -71,17 +70,17 @@ struct upper_usage {
 };
 int upper_stat(const struct upper_info *info, int dir, const char *name, const struct upper *u, struct upper_usage *ret,
                struct err *err);
-/* Counts what is allocated below root, on its file system, while others may change it; no limits. ERR_LIMIT if it is deeper
- * than UPPER_DEPTH_MAX, or after `max` entries (0: never): who moves directories to where was not counted yet can make it
- * go on as long as they like. */
+/* Counts what is allocated below root, on its file system, while other processes may change it; no limits. ERR_LIMIT
+ * if it is deeper than UPPER_DEPTH_MAX, or after `max` entries (0: never): a process that keeps moving directories
+ * ahead of the walk could make it run for ever. */
 int upper_count(int root, uint64_t max, struct upper_usage *ret, struct err *err);
 /* In no time: renames it out of the way (".gone-..."); upper_sweep() takes such away, and needs long. */
 int upper_remove(int dir, const char *name, struct err *err);
 int upper_sweep(int dir, struct err *err);
 /* Whether upper_snapshot() is worth trying. */
 bool upper_can_snapshot(int from, int to);
-/* A subvolume becomes one more at to/name; with `frozen` it is read-only, and wipe_tree() takes it away all the same.
- * 1: this is no subvolume, or we may not; copy it. Takes as long as what was written last takes to reach the disk. */
+/* Makes a snapshot of a subvolume at to/name; with `frozen` a read-only one, which wipe_tree() can still remove. 1:
+ * not a subvolume, or not permitted; the caller copies. Blocks until recent writes are on the disk. */
 int upper_snapshot(int from, int to, const char *name, bool frozen, struct err *err);
 
 #endif

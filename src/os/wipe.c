@@ -53,7 +53,7 @@ static bool is_subvolume(int parent, uint64_t ino)
     return ino == SUBVOLUME_ROOT_INO && fstatfs(parent, &fs) == 0 && (unsigned long)fs.f_type == BTRFS_SUPER_MAGIC;
 }
 
-/* Whose qgroup some kernels leave behind. 0: not known. */
+/* The subvolume whose qgroup some kernels leave behind. 0: unknown. */
 static uint64_t wipe_subvolume_id(int dir)
 {
     struct btrfs_ioctl_ino_lookup_args a = {.objectid = SUBVOLUME_ROOT_INO};
@@ -87,7 +87,7 @@ static int move_up(struct wipe *w, int to_dir, int parent, const char *name, con
     char to[64];
     for (;;) {
         (void)snprintf(to, sizeof to, ".deep-%lu", w->moved++);
-        /* Onto a directory that is there and not empty: ENOTEMPTY; onto an empty one it takes its place. */
+        /* An empty directory at the target is replaced; one with entries gives ENOTEMPTY. */
         if (renameat(parent, name, to_dir, to) == 0 || errno == ENOENT)
             return 0;
         if (errno != EEXIST && errno != ENOTEMPTY && errno != ENOTDIR && errno != EISDIR)

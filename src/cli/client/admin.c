@@ -1,4 +1,4 @@
-/* admin.c - hutch key, tenant, env: who may use a daemon, and how a client finds it. */
+/* admin.c - hutch key, tenant, env: who may use a node, and how a client finds it. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -99,7 +99,7 @@ int cmd_key(int argc, char **argv)
     static const char usage[] =
         "usage: hutch key create [--tenant ID] [--name TEXT] [--scope NAME]... [--expires TIME]\n"
         "       hutch key ls | rm ID\n\n"
-        "API keys (needs an administrator's key). The secret is shown once, at creation; the daemon keeps its hash.\n\n"
+        "API keys (needs an administrator's key). The secret is shown once, at creation; the node keeps its hash.\n\n"
         "  --tenant ID    the tenant it belongs to (default)\n"
         "  --scope NAME   sandboxes, templates, files, read, admin; may be repeated (sandboxes, templates)\n"
         "  --expires TIME 30d, 12h (never)\n\n"
@@ -332,10 +332,10 @@ int cmd_env(int argc, char **argv)
 {
     static const char usage[] =
         "usage: hutch env [--http | --https]\n\n"
-        "Prints the variables that point an E2B client at this daemon: eval \"$(hutch env)\".\n\n"
+        "Prints the variables that point an E2B client at this node: eval \"$(hutch env)\".\n\n"
         "  --http    plain HTTP on this machine: everything but ports by name (the default)\n"
-        "  --https   TLS by the daemon's domain: ports by name too; needs `hutch serve --tls-dev` or a\n"
-        "            certificate, and *.DOMAIN must resolve to the daemon\n\n"
+        "  --https   TLS by the node's domain: ports by name too; needs `hutch serve --tls-dev` or a\n"
+        "            certificate, and *.DOMAIN must resolve to the node\n\n"
         "examples:\n"
         "  eval \"$(hutch env)\" && python3 agent.py\n"
         "  eval \"$(hutch env --https)\" && npx e2b sandbox list\n";
@@ -354,8 +354,7 @@ int cmd_env(int argc, char **argv)
         return cli_fail(&err);
     const char *domain = field_text(j, "domain"), *ca = field_text(j, "ca");
     if (https && !json_is_true(json_object_get(j, "tls")))
-        return err_set(&err, ERR_HOST, 0,
-                       "env: this daemon has no TLS; start it with --tls-dev or --tls-cert/--tls-key"),
+        return err_set(&err, ERR_HOST, 0, "env: this node has no TLS; start it with --tls-dev or --tls-cert/--tls-key"),
                cli_fail(&err);
     (void)printf("export E2B_API_KEY='%s'\n", call.api.key);
     if (!https) {

@@ -17,7 +17,7 @@ int api_refused(struct blocking *s, struct err *err)
     unsigned status = s->answer.status;
     int code = status == 401 || status == 403 || (status >= 400 && status < 500) ? ERR_USAGE : ERR_HOST;
     if (status == 401)
-        return err_set(err, code, 0, "the daemon refused the key: %s (set HUTCH_API_KEY)", buf_str(&safe));
+        return err_set(err, code, 0, "the node refused the key: %s (set HUTCH_API_KEY)", buf_str(&safe));
     return err_set(err, code, 0, "%u: %s", status, buf_str(&safe));
 }
 
@@ -41,7 +41,7 @@ int api_call(const struct api *a, const char *method, const char *path, const ch
         return r;
     json_error_t why;
     *ret = json_loadb(text.p, text.n, JSON_REJECT_DUPLICATES, &why);
-    return *ret ? 0 : err_set(err, ERR_HOST, 0, "the daemon's answer is not JSON: %s", why.text);
+    return *ret ? 0 : err_set(err, ERR_HOST, 0, "the node's answer is not JSON: %s", why.text);
 }
 
 int api_sandbox(struct api *a, const char *id, struct err *err)
@@ -122,14 +122,14 @@ int api_message(struct blocking *s, struct buf *pending, int wait_fd, bool *ret_
         const unsigned char *p = (const unsigned char *)pending->p;
         size_t len = pending->n >= 5 ? (size_t)p[1] << 24 | (size_t)p[2] << 16 | (size_t)p[3] << 8 | p[4] : 0;
         if (len > API_BODY_MAX)
-            return err_set(err, ERR_HOST, 0, "the daemon's stream is damaged");
+            return err_set(err, ERR_HOST, 0, "the node's stream is damaged");
         if (pending->n >= 5 && pending->n - 5 >= len) {
             bool last = p[0] & 2;
             json_t *j = json_loadb(pending->p + 5, len, 0, NULL);
             memmove(pending->p, pending->p + 5 + len, pending->n - 5 - len);
             pending->n -= 5 + len;
             if (!j)
-                return err_set(err, ERR_HOST, 0, "the daemon's stream is damaged");
+                return err_set(err, ERR_HOST, 0, "the node's stream is damaged");
             const json_t *bad = json_object_get(j, "error");
             if (bad)
                 (void)err_set(err, ERR_USAGE, 0, "%s", field_text(bad, "message"));
@@ -143,7 +143,7 @@ int api_message(struct blocking *s, struct buf *pending, int wait_fd, bool *ret_
         if (n < 0)
             return -1;
         if (n == 0)
-            return err_set(err, ERR_HOST, 0, "the daemon's stream ended too early");
+            return err_set(err, ERR_HOST, 0, "the node's stream ended too early");
         buf_add(pending, room, (size_t)n);
     }
 }

@@ -25,7 +25,7 @@ int api_reach(struct api *a, const char *url, struct err *err)
     if (!url || !*url)
         url = NODE_DEFAULT_URL;
     if (strncmp(url, "http://", 7) != 0)
-        return err_set(err, ERR_USAGE, 0, "the daemon's URL must be http://HOST[:PORT], not %.200s", url);
+        return err_set(err, ERR_USAGE, 0, "the node's URL must be http://HOST[:PORT], not %.200s", url);
     const char *host = url + 7;
     size_t n = strcspn(host, "/");
     const char *colon = memchr(host, ':', n);
@@ -36,7 +36,7 @@ int api_reach(struct api *a, const char *url, struct err *err)
     size_t name = colon ? (size_t)(colon - host) : n;
     size_t port = colon ? n - name - 1 : 2;
     if (name == 0 || name >= sizeof a->host || port == 0 || port >= sizeof a->port || strlen(host + n) > 1)
-        return err_set(err, ERR_USAGE, 0, "the daemon's URL must be http://HOST[:PORT], not %.200s", url);
+        return err_set(err, ERR_USAGE, 0, "the node's URL must be http://HOST[:PORT], not %.200s", url);
     if (host[0] == '[' && name > 2)
         (void)snprintf(a->host, sizeof a->host, "%.*s", (int)name - 2, host + 1);
     else
@@ -59,11 +59,11 @@ static int api_dial(const struct api *a, struct err *err)
     if (!num_int(a->port, 1, 65535, &port))
         return err_set(err, ERR_USAGE, 0, "%s is not a port in %s", a->port, a->url);
     if (inet_pton(six ? AF_INET6 : AF_INET, host, six ? (void *)&v6.sin6_addr : (void *)&v4.sin_addr) != 1)
-        return err_set(err, ERR_USAGE, 0, "%s is not an address; give the daemon as http://ADDRESS:PORT", a->host);
+        return err_set(err, ERR_USAGE, 0, "%s is not an address; give the node as http://ADDRESS:PORT", a->host);
     v4.sin_port = v6.sin6_port = htons((uint16_t)port);
     int fd = blocking_connect(six ? (void *)&v6 : (void *)&v4, six ? sizeof v6 : sizeof v4, -1);
     if (fd < 0)
-        return err_set(err, ERR_HOST, errno, "no daemon at %s (start one with `hutch serve`)", a->url);
+        return err_set(err, ERR_HOST, errno, "no node answers at %s (start one with `hutch serve`)", a->url);
     return fd;
 }
 
@@ -104,7 +104,7 @@ static void api_add_head(const struct api *a, const struct api_request *q, struc
     http1_add_end(b);
 }
 
-/* Copies the body from a descriptor. The daemon may answer early (an error) and close: that is not our failure, its answer
+/* Copies the body from a descriptor. The node may answer early (an error) and close: that is not our failure, its answer
  * says why. */
 static int api_send_file(struct blocking *s, const struct api_request *q, struct err *err)
 {
@@ -138,18 +138,17 @@ static int api_fail(const struct blocking *s, struct err *err)
 {
     switch (s->failure) {
     case BLOCKING_UNANSWERED:
-        return err_set(err, ERR_HOST, 0, "the daemon closed the connection without an answer");
+        return err_set(err, ERR_HOST, 0, "the node closed the connection without an answer");
     case BLOCKING_NOT_HTTP:
         return err_set(err, ERR_HOST, 0, "this is no HTTP/1.1 answer: %s", s->why);
     case BLOCKING_DAMAGED:
-        return err_set(err, ERR_HOST, 0, "the daemon's answer is damaged");
+        return err_set(err, ERR_HOST, 0, "the node's answer is damaged");
     case BLOCKING_CUT:
-        return err_set(err, ERR_HOST, 0,
-                       "the connection to the daemon broke (the sandbox ended, or the daemon restarted)");
+        return err_set(err, ERR_HOST, 0, "the connection to the node broke (the sandbox ended, or the node restarted)");
     case BLOCKING_TOO_LARGE:
-        return err_set(err, ERR_HOST, 0, "the daemon's answer is longer than %d MiB", API_BODY_MAX >> 20);
+        return err_set(err, ERR_HOST, 0, "the node's answer is longer than %d MiB", API_BODY_MAX >> 20);
     default:
-        return err_set(err, ERR_HOST, s->eno, "read the daemon's answer");
+        return err_set(err, ERR_HOST, s->eno, "read the node's answer");
     }
 }
 

@@ -1,7 +1,7 @@
-/* api.h - the CLI's way to a daemon: blocking HTTP/1.1 over TCP, one connection per call. No TLS here: on the machine itself
- * the daemon listens on loopback; a remote one is reached through a tunnel or its own SDK.
+/* api.h - the CLI's way to a node: blocking HTTP/1.1 over TCP, one connection per call. No TLS here: on the machine itself
+ * the node listens on loopback; a remote one is reached through a tunnel or its own SDK.
  *
- * Where: --url, HUTCH_URL, else http://127.0.0.1:7070. Key: HUTCH_API_KEY, E2B_API_KEY, else admin.key of the daemon's
+ * Where: --url, HUTCH_URL, else http://127.0.0.1:7070. Key: HUTCH_API_KEY, E2B_API_KEY, else admin.key of the node's
  * state directory (HUTCH_STATE, else the default one), if it can be read.
  */
 #ifndef HUTCH_CLI_CLIENT_API_H
@@ -31,7 +31,7 @@ int api_reach(struct api *a, const char *url, struct err *err);
 
 /* Sends a request. body_fd >= 0: the body is read from there (length bytes, or HTTP_UNKNOWN: until its end, chunked);
  * else it is body/length. extra: "name: value" lines, NULL-terminated, may be NULL. Returns when the head of the answer
- * is there; the caller ends it with blocking_close(). ERR_HOST if no daemon listens. */
+ * is there; the caller ends it with blocking_close(). ERR_HOST if no node listens. */
 struct api_request {
     const char *method, *path, *type;
     const char *const *extra;
@@ -46,7 +46,7 @@ ssize_t api_read(struct blocking *s, void *p, size_t n, int wait_fd, bool *ret_w
 int api_read_all(struct blocking *s, struct buf *ret, struct err *err);
 
 /* A whole call with a JSON answer (NULL for an empty one; freed by the caller). A status of 400 and above becomes *err with
- * the daemon's own words; *ret_status may be NULL. body: JSON text or NULL. */
+ * the node's own words; *ret_status may be NULL. body: JSON text or NULL. */
 int api_call(const struct api *a, const char *method, const char *path, const char *body, json_t **ret,
              unsigned *ret_status, struct err *err);
 /* Looks a sandbox up and directs further calls at it. */

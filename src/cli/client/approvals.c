@@ -54,7 +54,7 @@ int cmd_approvals(int argc, char **argv)
         "Sandboxes whose network asks (on_miss: ask, or a rule with approval: ask) wait here for a decision.\n\n"
         "      --for TIME   allow it that long, like 30m\n"
         "      --always     as long as the sandbox lives\n"
-        "      --json       the daemon's whole answer\n\n"
+        "      --json       the node's whole answer\n\n"
         "Without either, one request is let through. Allowed is exactly what was asked for: host, port, "
         "method,\n"
         "path.\n\n"

@@ -1,4 +1,4 @@
-/* audit.c - `hutch audit`: reads the audit log of a node, from its files; no daemon is needed. */
+/* audit.c - `hutch audit`: reads the audit log of a node, from its files; no node has to run. */
 #include <errno.h>
 #include <fcntl.h>
 #include <getopt.h>

@@ -35,7 +35,7 @@ static int config_check_file(const char *path)
     if (config_load(path, &c, &err) < 0)
         return cli_fail(&err);
     config_done(&c);
-    printf("%s: right\n", path);
+    printf("%s: ok\n", path);
     return 0;
 }
 

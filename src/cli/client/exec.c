@@ -1,4 +1,4 @@
-/* exec.c - hutch exec, shell: commands in a sandbox of the daemon, with their output, input, signals and exit code. */
+/* exec.c - hutch exec, shell: commands in a sandbox of the node, with their output, input, signals and exit code. */
 #include <errno.h>
 #include <poll.h>
 #include <signal.h>
@@ -122,9 +122,7 @@ static void own_side(struct session *s)
             hang_up(s, (int)info.ssi_signo);
         else if (info.ssi_signo == SIGWINCH && s->pty)
             (void)exec_call_process(s, "process.Process/Update", NULL, true, &ignored);
-        else if (info.ssi_signo == SIGINT && !s->pty)
-            (void)exec_call_process(s, "process.Process/SendSignal", "SIGNAL_SIGTERM", false, &ignored);
-        else if (info.ssi_signo == SIGTERM || info.ssi_signo == SIGHUP)
+        else if (!s->pty && (info.ssi_signo == SIGINT || info.ssi_signo == SIGTERM || info.ssi_signo == SIGHUP))
             (void)exec_call_process(s, "process.Process/SendSignal", "SIGNAL_SIGTERM", false, &ignored);
     }
     if (p[1].revents) {
@@ -165,7 +163,7 @@ static int exec_put_output(int fd, const json_t *data, struct err *err)
     if (!text)
         return 0;
     if (!base64_decode(&bytes, text, strlen(text)))
-        return err_set(err, ERR_HOST, 0, "the daemon sent output that is not base64");
+        return err_set(err, ERR_HOST, 0, "the node sent output that is not base64");
     if (bytes.n && fd_write_all(fd, bytes.p, bytes.n) < 0)
         return err_set(err, ERR_INTERNAL, errno, "write the command's output");
     return 0;
@@ -320,7 +318,7 @@ int cmd_exec(int argc, char **argv)
         "  -e, --env NAME=VALUE  set a variable for this command\n"
         "  -C, --chdir DIR       start in this directory (the user's home)\n"
         "  -u, --user NAME       run it as this user (the template's user)\n"
-        "      --url URL         the daemon (HUTCH_URL)\n\n"
+        "      --url URL         the node (HUTCH_URL)\n\n"
         "examples:\n"
         "  hutch exec $id -- python3 -c 'print(6 * 7)'\n"
         "  hutch exec -u root -C / $id -- sh -c 'id; ls'\n"

@@ -1,4 +1,4 @@
-/* find-node.c - finds hutch-node, the program of the daemon and of the network proxy. */
+/* find-node.c - finds hutch-node, the program of the node and of the network proxy. */
 #include <errno.h>
 #include <limits.h>
 #include <string.h>

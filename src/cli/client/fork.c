@@ -33,8 +33,8 @@ int cmd_fork(int argc, char **argv)
         "during the copy only. Processes and memory are not copied: a template's start command runs again.\n\n"
         "  -n, --count N       how many (1), at most 100; each succeeds or fails alone\n"
         "      --timeout TIME  how long they live (300s)\n"
-        "      --json          the daemon's whole answer\n"
-        "      --url URL       the daemon (HUTCH_URL, " NODE_DEFAULT_URL ")\n\n"
+        "      --json          the node's whole answer\n"
+        "      --url URL       the node (HUTCH_URL, " NODE_DEFAULT_URL ")\n\n"
         "example: for id in $(hutch fork -n 4 $id); do hutch exec $id -- ./try-something; done\n";
     const char *count = "1", *timeout = "300s";
     const struct node_option options[] = {

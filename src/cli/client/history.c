@@ -237,11 +237,12 @@ int cmd_history(int argc, char **argv)
         "       hutch history diff ID [A[..B]]      what changed from A to B, or from A until now\n"
         "       hutch history cat ID GENERATION PATH\n"
         "       hutch history undo ID [GENERATION]  go back to it, or to before the last command\n\n"
-        "The past of a sandbox's files. A sandbox that was made with \"history\": true keeps a generation after each "
+        "Generations of a sandbox's files. A sandbox that was made with \"history\": true keeps a generation after "
+        "each "
         "command\n"
         "(the newest 32, 1 GiB of changes at most); `save` makes one in any sandbox with files of its own.\n\n"
         "      --text   diff: line by line\n"
-        "      --json   the daemon's whole answer\n\n"
+        "      --json   the node's whole answer\n\n"
         "example: hutch history diff $ID 2..3 --text && hutch history undo $ID 2\n";
     bool text = false;
     const struct node_option options[] = {{"text", 0, &text, NULL, NULL}, {0}};
@@ -351,7 +352,7 @@ int cmd_try(int argc, char **argv)
         "The copy has the files of the sandbox, not its processes. Several can wait side by side, an hour at most. A "
         "commit\n"
         "is refused if one of the changed files was changed in the sandbox since.\n\n"
-        "      --json   the daemon's whole answer\n\n"
+        "      --json   the node's whole answer\n\n"
         "example: hutch try run $ID 'sed -i s/a/b/ *.txt && make test'\n";
     const struct node_option options[] = {{0}};
     const char *verb = argc > 1 && argv[1][0] != '-' ? argv[1] : "";

@@ -253,7 +253,7 @@ int cmd_network(int argc, char **argv)
         "      --secret NAME   allow what the secret is bound to, and use it there\n"
         "      --refusals WORD how a refused connection looks inside: readable, closed. Alone it changes nothing else\n"
         "      --method M      of the request that is tried (GET)\n"
-        "      --json          the daemon's whole answer\n\n"
+        "      --json          the node's whole answer\n\n"
         "The document's language: docs/network.md. `learned` is the smallest document for what was seen while its "
         "mode\n"
         "was learn.\n\n"

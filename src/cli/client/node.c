@@ -256,7 +256,7 @@ int node_pages(const struct api *a, const char *path, json_t **ret, struct err *
         blocking_close(&s);
         _cleanup_json_ json_t *page = n == 0 ? json_loadb(buf_str(&text), text.n, 0, NULL) : NULL;
         if (!json_is_array(page))
-            return n < 0 ? -1 : err_set(err, ERR_HOST, 0, "the daemon's list is not an array");
+            return n < 0 ? -1 : err_set(err, ERR_HOST, 0, "the node's list is not an array");
         (void)json_array_extend(*ret, page);
     } while (*next);
     return 0;

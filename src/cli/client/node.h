@@ -1,4 +1,4 @@
-/* node.h - shared by the sub-commands that talk to a daemon: options, paged lists, tables, JSON output. */
+/* node.h - shared by the sub-commands that talk to a node: options, paged lists, tables, JSON output. */
 #ifndef HUTCH_CLI_CLIENT_NODE_H
 #define HUTCH_CLI_CLIENT_NODE_H
 
@@ -11,7 +11,7 @@
 
 /* The key from the environment or from admin.key; "" if there is none. */
 void node_find_key(char *ret, size_t room);
-/* The state directory of this user's daemon: HUTCH_STATE, or the default. */
+/* The state directory of this user's node: HUTCH_STATE, or the default. */
 void node_state_dir(char *ret, size_t room);
 
 /* Options that every such command has: --url, --json, --help. A command lists its own; `value` is where they go. */

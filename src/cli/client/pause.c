@@ -21,8 +21,8 @@ int cmd_pause(int argc, char **argv)
         "Stops sandboxes until they are resumed; their timeout stands still meanwhile.\n\n"
         "      --files  keep only the files: the processes end, their memory is freed, and the sandbox survives\n"
         "               a restart of the machine. Without it processes and memory stay as they are\n"
-        "      --json   the daemon's whole answer\n"
-        "      --url URL  the daemon (HUTCH_URL, " NODE_DEFAULT_URL ")\n\n"
+        "      --json   the node's whole answer\n"
+        "      --url URL  the node (HUTCH_URL, " NODE_DEFAULT_URL ")\n\n"
         "examples:\n"
         "  hutch pause $id\n"
         "  hutch pause --files $id && hutch resume $id\n";
@@ -63,8 +63,8 @@ int cmd_resume(int argc, char **argv)
                                 "Resumes paused sandboxes. One paused with --files starts anew from its files.\n\n"
                                 "      --timeout TIME  how long it lives from now (300s)\n"
                                 "      --files         start anew from its files even if its memory was kept\n"
-                                "      --json          the daemon's whole answer\n"
-                                "      --url URL       the daemon (HUTCH_URL, " NODE_DEFAULT_URL ")\n\n"
+                                "      --json          the node's whole answer\n"
+                                "      --url URL       the node (HUTCH_URL, " NODE_DEFAULT_URL ")\n\n"
                                 "example: hutch resume --timeout 1h $id\n";
     const char *timeout = "300s";
     bool files = false;

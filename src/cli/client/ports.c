@@ -133,7 +133,7 @@ int cmd_url(int argc, char **argv)
         "      --private       make it private again; nothing is printed\n"
         "      --localhost     ask the service as localhost:PORT from now on: for dev servers that refuse other names\n"
         "      --revoke        invalidate all links to this sandbox's ports, and their cookies\n"
-        "      --json          the daemon's whole answer\n\n"
+        "      --json          the node's whole answer\n\n"
         "examples:\n"
         "  xdg-open \"$(hutch url $id 5173)\"\n"
         "  hutch url $id 8000 --public\n";

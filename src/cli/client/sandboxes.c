@@ -150,14 +150,14 @@ int cmd_create(int argc, char **argv)
         "  -e, --env NAME=VALUE  set a variable for every command inside\n"
         "  -m, --metadata K=V    a label to find it by\n"
         "      --network WHAT    public, off, or a document (docs/network.md); else the node's default\n"
-        "      --allow HOST      only this host, and others so given; may be repeated\n"
+        "      --allow HOST      allow this host; others only if they are given, too; may be repeated\n"
         "      --refusals WORD   how a refused connection looks inside: readable, closed (docs/network.md)\n"
         "      --secret NAME     use a secret, and allow what it is bound to; may be repeated\n"
         "      --volume NAME:PATH[:ro]\n"
         "                        a volume at that path, read-only or not; may be repeated\n"
         "      --history         keep a generation of its files after each command (hutch history)\n"
-        "      --json            the daemon's whole answer\n"
-        "      --url URL         the daemon (HUTCH_URL, " NODE_DEFAULT_URL ")\n\n"
+        "      --json            the node's whole answer\n"
+        "      --url URL         the node (HUTCH_URL, " NODE_DEFAULT_URL ")\n\n"
         "`base` is the node's own Debian, with root and sudo; while it is still being built, this waits up to 55 s.\n"
         "`host` is the node's own root: readable without its secrets, writable in /home/user and "
         "/tmp.\n\n"
@@ -236,7 +236,7 @@ int cmd_ls(int argc, char **argv)
 
 int cmd_info(int argc, char **argv)
 {
-    static const char usage[] = "usage: hutch info ID [--json]\n\nEverything the daemon knows about one sandbox, "
+    static const char usage[] = "usage: hutch info ID [--json]\n\nEverything the node knows about one sandbox, "
                                 "without its tokens. The line `hutch` names "
                                 "the\nisolation that is in force, and what this host could not enforce.\n\n"
                                 "example: hutch info $id --json | jq .endAt\n";
@@ -320,7 +320,7 @@ int cmd_stop(int argc, char **argv)
 {
     static const char usage[] =
         "usage: hutch stop --all\n\n"
-        "Ends every sandbox of this node, of all tenants (needs an administrator's key). The daemon\n"
+        "Ends every sandbox of this node, of all tenants (needs an administrator's key). The node\n"
         "itself is stopped by SIGTERM or `systemctl stop hutch`, which leaves sandboxes running.\n\n"
         "example, before a machine is switched off: hutch stop --all && systemctl stop hutch\n";
     bool all = false;

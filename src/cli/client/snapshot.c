@@ -125,8 +125,8 @@ int cmd_snapshot(int argc, char **argv)
         "      --name NAME     a-z, 0-9, - and _\n"
         "      --sandbox ID    only those made of this one\n"
         "      --timeout TIME  how long the new sandbox lives (300s)\n"
-        "      --json          the daemon's whole answer\n"
-        "      --url URL       the daemon (HUTCH_URL, " NODE_DEFAULT_URL ")\n\n"
+        "      --json          the node's whole answer\n"
+        "      --url URL       the node (HUTCH_URL, " NODE_DEFAULT_URL ")\n\n"
         "example: hutch snapshot create --name ready $id && hutch create ready\n";
     const char *name = NULL, *sandbox = NULL, *timeout = "300s";
     const struct node_option options[] = {{"name", 0, NULL, &name, NULL},

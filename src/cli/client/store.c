@@ -1,4 +1,4 @@
-/* store.c - hutch store: measures, checks and cleans what a daemon keeps on disk. */
+/* store.c - hutch store: measures, checks and cleans what a node keeps on disk. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -52,7 +52,7 @@ static int store_take_line(const char *text, json_t **last, bool *shown, struct 
     json_error_t where;
     _cleanup_json_ json_t *j = json_loads(text, 0, &where);
     if (!j)
-        return err_set(err, ERR_INTERNAL, 0, "the daemon's answer is not JSON: %s", where.text);
+        return err_set(err, ERR_INTERNAL, 0, "the node's answer is not JSON: %s", where.text);
     const json_t *progress = json_object_get(j, "progress"), *error = json_object_get(j, "error");
     if (error)
         return err_set(err, ERR_SETUP, 0, "%s", field_text(error, "message"));
@@ -86,10 +86,9 @@ static int read_lines(struct blocking *s, json_t **ret, bool *shown, struct err 
             in.p[in.n] = '\0';
         }
         if (in.n > LINE_MAX_BYTES)
-            return err_set(err, ERR_INTERNAL, 0, "a line of the daemon's answer is longer than %d bytes",
-                           LINE_MAX_BYTES);
+            return err_set(err, ERR_INTERNAL, 0, "a line of the node's answer is longer than %d bytes", LINE_MAX_BYTES);
     }
-    return *ret ? 0 : err_set(err, ERR_HOST, 0, "the daemon ended before it answered");
+    return *ret ? 0 : err_set(err, ERR_HOST, 0, "the node ended before it answered");
 }
 
 static int call_lines(const struct api *api, const char *path, json_t **ret, struct err *err)
@@ -209,12 +208,12 @@ int cmd_store(int argc, char **argv)
 {
     static const char usage[] =
         "usage: hutch store df | gc [--dry-run] | verify [STACK]\n\n"
-        "What a daemon keeps on disk: layers of images, snapshots, paused sandboxes (needs an administrator's key).\n\n"
+        "What a node keeps on disk: layers of images, snapshots, paused sandboxes (needs an administrator's key).\n\n"
         "df       what every stack of layers needs, by itself and shared with others\n"
-        "gc       removes what nothing needs any more; the daemon does so by itself every ten minutes\n"
+        "gc       removes what nothing needs any more; the node does so by itself every ten minutes\n"
         "verify   reads everything and compares it with the digests it was stored under; changes nothing\n\n"
         "  --dry-run   only say what would be removed\n"
-        "  --json      the daemon's answer\n\n"
+        "  --json      the node's answer\n\n"
         "Exit code of verify: 0 everything is as it was written, 1 there are problems (one line each).\n\n"
         "examples:\n"
         "  hutch store df\n"

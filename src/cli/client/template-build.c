@@ -69,8 +69,7 @@ static int build_request(struct building *b, const char *dir, struct err *err)
         return text ? -1 : err_set(err, ERR_USAGE, 0, "template: the name is not UTF-8");
     (void)snprintf(b->template, sizeof b->template, "%s", field_text(answer, "templateID"));
     (void)snprintf(b->build, sizeof b->build, "%s", field_text(answer, "buildID"));
-    return *b->template && *b->build ? 0
-                                     : err_set(err, ERR_HOST, 0, "the daemon's answer has no templateID or buildID");
+    return *b->template && *b->build ? 0 : err_set(err, ERR_HOST, 0, "the node's answer has no templateID or buildID");
 }
 
 /* --- uploads ------------------------------------------------------------------------------------------------------ */
@@ -82,7 +81,7 @@ static int build_put_archive(const struct building *b, const char *url, int fd, 
     const char *host = strstr(url, "://"), *path = host ? strchr(host + 3, '/') : NULL;
     struct blocking s;
     if (!path || fstat(fd, &st) < 0 || lseek(fd, 0, SEEK_SET) < 0)
-        return err_set(err, ERR_HOST, 0, "the daemon's URL for the upload is not valid");
+        return err_set(err, ERR_HOST, 0, "the node's URL for the upload is not valid");
     struct api_request q = {.method = "PUT",
                             .path = path,
                             .type = "application/octet-stream",

@@ -94,7 +94,7 @@ static int import_take_line(const struct node_call *call, const char *text, size
     if (e)
         return err_set(err, ERR_HOST, 0, "%s", field_text(e, "message"));
     if (!t)
-        return err_set(err, ERR_HOST, 0, "the daemon's answer is not what was expected");
+        return err_set(err, ERR_HOST, 0, "the node's answer is not what was expected");
     if (call->json)
         node_print_json(t);
     else
@@ -119,9 +119,9 @@ static int import_follow(const struct node_call *call, struct blocking *s, struc
             memmove(pending.p, pending.p + len + 1, pending.n);
         }
         if (pending.n > LINE_BYTES_MAX)
-            return err_set(err, ERR_HOST, 0, "the daemon's answer is not what was expected");
+            return err_set(err, ERR_HOST, 0, "the node's answer is not what was expected");
     }
-    return n < 0 ? -1 : err_set(err, ERR_HOST, 0, "the daemon's answer ended too early");
+    return n < 0 ? -1 : err_set(err, ERR_HOST, 0, "the node's answer ended too early");
 }
 
 int template_follow(const struct node_call *call, const char *path, const char *type, int fd, uint64_t length,

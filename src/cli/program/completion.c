@@ -101,7 +101,7 @@ static enum value_kind completion_value_kind(const char *arg)
     return VALUE_FREE;
 }
 
-/* "off|host" becomes "off host". */
+/* "off|public|host" becomes "off public host". */
 static void add_words(struct buf *out, const char *arg)
 {
     for (; *arg; arg++)

@@ -59,7 +59,7 @@ static bool doctor_has(const struct probe_report *r, const char *id)
     return false;
 }
 
-/* What a daemon enforces here; less if an ordinary user starts it. */
+/* What a node enforces here; less if an ordinary user starts it. */
 static void node_verdict(const struct probe_report *r, struct buf *out)
 {
     if (r->tier != TIER_CONTAINER) {

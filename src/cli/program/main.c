@@ -17,7 +17,7 @@ static const struct {
     int (*run)(int argc, char **argv); /* NULL: a heading */
     const char *help;
 } commands[] = {
-    {"One command behind a wall, without a daemon:", NULL, NULL},
+    {"One command behind a wall, without a node:", NULL, NULL},
     {"run", cmd_run, "run a command that reads no secrets, writes only here, has no network"},
     {"tx", cmd_tx, "list what `run --tx` kept for a decision"},
     {"diff", cmd_diff, "show what a transaction would change"},
@@ -57,7 +57,7 @@ static const struct {
     {"network", cmd_network, "show and change what one may reach"},
     {"url", cmd_url, "make a link to a port of one, or the port public"},
     {"volume", cmd_volume, "make and fill directories that outlive sandboxes"},
-    {"secret", cmd_secret, "set values that sandboxes use and never hold"},
+    {"secret", cmd_secret, "set values that sandboxes use and cannot read"},
     {"approvals", cmd_approvals, "decide what sandboxes ask to reach"},
     {"env", cmd_env, "print variables that point an E2B client at the node"},
 

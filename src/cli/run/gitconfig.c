@@ -60,7 +60,7 @@ static void read_section(struct reader *r)
         r->section = SECTION_INCLUDE;
 }
 
-/* What a backslash in a value stands for: -1 for nothing, because the value goes on in the next line. */
+/* The character that a backslash in a value means; -1: none, the value continues on the next line. */
 static int escaped(int c)
 {
     if (c == '\n')
@@ -110,7 +110,7 @@ static void read_variable(struct reader *r, struct gitconfig *ret)
     bool include = r->section == SECTION_INCLUDE && strcasecmp(name, "path") == 0;
     if (peek(r) == '=') {
         r->at++;
-        /* Values of others are read, too: one may go on in a line that looks like a section. */
+        /* Reads values of other variables, too: one may continue on a line that looks like a section. */
         if (read_value(r, value) && (hooks || include)) {
             struct strv *list = hooks ? &ret->hooks : &ret->includes;
             if (list->n < GITCONFIG_VALUES_MAX)

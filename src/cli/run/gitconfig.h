@@ -11,7 +11,7 @@
 #include "base/strv.h"
 
 enum {
-    GITCONFIG_BYTES_MAX = 256 * 1024, /* of a file; a longer one is not looked at */
+    GITCONFIG_BYTES_MAX = 256 * 1024, /* of a file; longer ones are not read */
     GITCONFIG_VALUES_MAX = 64         /* of each kind */
 };
 

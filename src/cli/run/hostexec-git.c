@@ -1,4 +1,4 @@
-/* hostexec-git.c - what git runs and believes: repositories, and the places that their configurations name. */
+/* hostexec-git.c - lists what git executes or trusts: repositories, and the places that their configurations name. */
 #include <fcntl.h>
 #include <stdlib.h>
 #include <string.h>
@@ -13,8 +13,8 @@
 
 enum { INCLUDE_DEPTH = 5 }; /* files that include each other */
 
-/* A place that a configuration names: a directory of hooks or a further configuration. Listed if the command could write
- * there and did: the whole if it is new, was renamed or had entries added, else what changed in it. */
+/* A place that a configuration names: a directory of hooks or another configuration. Listed if the command wrote
+ * there: as a whole if it is new, was renamed or got new entries, otherwise its changed files. */
 static void look_target(struct walk *w, const char *path)
 {
     struct stat st;
@@ -43,13 +43,13 @@ static char *expand(const struct walk *w, const char *base, const char *value)
     return *value == '/' ? xstrdup(value) : path_join(base, value);
 }
 
-/* A configuration may name any file of the host for another one, so nothing is waited for and nothing is read beyond its size:
- * files of the kernel, such as /proc/kmsg, are regular ones of no size that a reader may wait at for ever. */
+/* A configuration may include any file of the host. Reads without blocking and at most the file's size: kernel files
+ * such as /proc/kmsg are regular files of size 0 that can block a reader for ever. */
 static bool read_regular(const char *path, struct buf *ret)
 {
     struct stat st;
     char chunk[4096];
-    if (stat(path, &st) < 0 || !S_ISREG(st.st_mode) || st.st_size == 0) /* to open a device can do something */
+    if (stat(path, &st) < 0 || !S_ISREG(st.st_mode) || st.st_size == 0) /* opening a device can have effects */
         return false;
     _cleanup_close_ int fd = openat(AT_FDCWD, path, O_RDONLY | O_CLOEXEC | O_NOCTTY | O_NONBLOCK);
     if (fd < 0 || fstat(fd, &st) < 0 || !S_ISREG(st.st_mode) || st.st_size > GITCONFIG_BYTES_MAX)
@@ -74,8 +74,8 @@ static bool read_config(struct walk *w, const char *path, struct gitconfig *ret)
     return true;
 }
 
-/* A configuration may name writable places: then git outside executes, or believes, what the command wrote there. Git takes
- * hooks from a relative path below the working tree, an included file below the one that includes it. */
+/* A configuration may name writable places: git outside then executes or trusts what the command wrote there. Git
+ * resolves a relative hooks path from the working tree, and a relative include from the including file. */
 static void look_config(struct walk *w, const char *config, const struct strv *works, unsigned depth)
 {
     struct gitconfig g = {0};
@@ -114,15 +114,15 @@ void hostexec_look_global(struct walk *w)
     }
 }
 
-/* Whether the plan left the configuration or the hooks of this ".git" open. */
+/* Whether the plan leaves the configuration or the hooks of this ".git" writable. */
 static bool unprotected(const struct walk *w, const char *git)
 {
     _cleanup_free_ char *hooks = path_join(git, "hooks"), *config = path_join(git, "config");
     return hostexec_was_writable(w, hooks) && hostexec_was_writable(w, config);
 }
 
-/* A git directory in another one, of a submodule or a worktree. One that the plan knew is protected: what it protects there is
- * not writable. A new one is listed as a whole, else what of it changed. */
+/* A git directory inside another one, of a submodule or a worktree. The plan protects those it knew. A new one is
+ * listed as a whole; otherwise its changed files are. */
 static void look_inner_git(void *arg, const char *git)
 {
     enum { COMMON, CONFIG, CONFIG_WORKTREE, BACK, HOOKS, N };
@@ -149,9 +149,9 @@ static void look_inner_git(void *arg, const char *git)
         hostexec_look_repository(w, git, config);
 }
 
-/* A repository that the plan did not know is listed as a whole if it is new, else what of it changed. Of one that it
- * knew, a "commondir" can have appeared, with which git takes configuration and hooks from elsewhere, the list of a rebase
- * that was left half done, and submodules and worktrees. */
+/* Lists a repository that the plan did not know: as a whole if it is new, otherwise its changed files. In a
+ * repository that the plan knew, these can have appeared: a "commondir", with which git takes configuration and
+ * hooks from elsewhere, the list of an unfinished rebase, submodules and worktrees. */
 void hostexec_look_git(struct walk *w, int fd, const char *dir)
 {
     enum { ALWAYS = 2 }; /* the first of these */

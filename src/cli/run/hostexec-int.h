@@ -23,8 +23,8 @@ struct hostexec {
     const struct seen *before; /* what the search for repositories saw; or NULL */
     struct noted *noted;
     size_t nnoted, noted_cap;
-    bool looked;       /* the first walk was made, and whole */
-    unsigned thorough; /* entries that are read in the end in any case */
+    bool looked;       /* the first walk was made and was complete */
+    unsigned thorough; /* entries that are always read at the end */
 };
 
 struct walk {
@@ -34,10 +34,10 @@ struct walk {
     struct strv works; /* working trees of the repositories that the plan knows */
     unsigned configs;  /* read so far */
     unsigned left;     /* directory entries that may still be looked at */
-    bool cut;          /* not every git directory in another one was looked at */
-    bool first;        /* nothing is listed yet: entries are only noted */
+    bool cut;          /* some git directories inside others were not read */
+    bool first;        /* first walk: entries are noted, not listed */
     int top;           /* the writable root */
-    bool starts[256];  /* first bytes of names that matter: nearly every entry is told apart by it */
+    bool starts[256];  /* first bytes of names that matter: they exclude nearly every entry */
 };
 
 /* Since the start. */
@@ -46,7 +46,7 @@ bool hostexec_changed(const struct walk *w, const struct stat *st);
 bool hostexec_was_writable(const struct walk *w, const char *host);
 /* Appends a path, which is owned from here on, once. */
 void hostexec_add(struct strv *ret, char *path);
-/* The same for what the command could write; the rest is up to the ops of the plan. */
+/* The same, if the command could write there; protected paths are judged by the ops of the plan. */
 void hostexec_list(struct walk *w, char *path);
 /* Lists dir/name if it changed. */
 void hostexec_list_changed(struct walk *w, int fd, const char *dir, const char *name);
@@ -60,7 +60,7 @@ void hostexec_look_git(struct walk *w, int fd, const char *dir);
 void hostexec_look_bare(struct walk *w, int fd, const char *dir);
 /* The places that the configuration of one repository names, whose git directory is `git`. */
 void hostexec_look_repository(struct walk *w, const char *git, const char *config);
-/* Those that hold for every repository of the caller. */
+/* The places that the caller's own configurations name; they hold for every repository. */
 void hostexec_look_global(struct walk *w);
 
 #endif

@@ -16,8 +16,8 @@
 #include "cli/run/hostexec-int.h"
 
 enum {
-    LIST_DEPTH = 5,  /* levels below a writable root that are looked at after the run, at least */
-    HOOKS_MAX = 256, /* entries of a directory of hooks that are looked at */
+    LIST_DEPTH = 5,  /* levels below a writable root that are read after the run, at least */
+    HOOKS_MAX = 256, /* entries of a directory of hooks that are read */
 };
 
 struct hostexec *hostexec_before(const struct policy *policy, const struct plan *plan, const char *home,
@@ -117,7 +117,7 @@ static bool first_component(const char *name, const char *entry)
     return strncmp(name, entry, n) == 0 && (name[n] == '\0' || name[n] == '/');
 }
 
-/* One name of the table: the thing itself if it changed, else what changed in it if it is a directory. */
+/* Lists one name of the table if it changed; of an unchanged directory its changed entries. */
 static void look_name(struct walk *w, int fd, const char *dir, const char *name)
 {
     struct stat st;
@@ -134,7 +134,7 @@ static void look_name(struct walk *w, int fd, const char *dir, const char *name)
 
 static bool is_home(const struct walk *w, const char *dir) { return strv_has(&w->h->policy->homes, dir); }
 
-/* One name, if the entry is its beginning and it has a meaning in that directory. */
+/* Judges one name of the table, if the entry is its first component and the name has a meaning in that directory. */
 static void look_one(struct walk *w, int fd, const char *dir, const char *entry, const char *name,
                      enum name_place place)
 {
@@ -142,7 +142,7 @@ static void look_one(struct walk *w, int fd, const char *dir, const char *entry,
         look_name(w, fd, dir, name);
 }
 
-/* Names that the policy adds, and all of the table: what is protected, was opened, or is only reported. */
+/* Judges the names that the policy adds and those of the table: protected, opened, and reported ones. */
 static void look_entry(struct walk *w, int fd, const char *dir, const char *entry)
 {
     const struct policy *p = w->h->policy;
@@ -178,8 +178,8 @@ void hostexec_begin(const struct policy *policy, struct seen *ret)
     (void)clock_gettime(CLOCK_REALTIME_COARSE, &ret->since);
 }
 
-/* The first walk, in a directory that the second one may pass over. Whether the name is one of those that matter is decided
- * afterwards: few entries begin like them. */
+/* First walk: notes an entry of a directory that the second walk may skip. Whether its name matters is decided then:
+ * few entries begin like one that does. */
 static void note_entry(struct walk *w, const char *dir, const char *entry)
 {
     struct hostexec *h = w->h;
@@ -221,7 +221,7 @@ struct place {
 static bool walk_dir(struct walk *w, const struct place *p);
 static bool walk_sub(struct walk *w, const struct place *p);
 
-/* One name may matter: whether it does is seen without a look at it. */
+/* Decides without a stat() whether the name may matter. */
 static bool matters(const struct walk *w, const char *entry)
 {
     const struct policy *p = w->h->policy;
@@ -260,7 +260,8 @@ static int open_place(const struct place *p)
     return openat(above < 0 ? p->parent : above, name, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC | O_NONBLOCK);
 }
 
-/* A directory that holds what it held before the run: the names that matter in it, and its subdirectories, are known. */
+/* A directory with the same entries as before the run: the names that matter in it, and its subdirectories, are
+ * known. */
 static bool walk_known(struct walk *w, const struct place *p)
 {
     _cleanup_close_ int fd = -1;
@@ -286,9 +287,9 @@ static bool walk_known(struct walk *w, const struct place *p)
     return true;
 }
 
-/* A directory in one that was read. It is passed over if it has no subdirectories (where link counts tell: else it is read)
- * and nothing was added to it since the start: only what was there before can have changed in it. Not if one above it changed,
- * which may have been renamed: then what was noted there was noted under another path. */
+/* Whether a subdirectory can be skipped: it has no subdirectories (by its link count; where the file system has
+ * none, it is read) and got no entry since the start, so only noted entries can have changed. Not if a directory
+ * above it changed: it may have been renamed, and the notes are under another path. */
 static bool walk_sub(struct walk *w, const struct place *p)
 {
     bool seen = w->h->looked || w->left < PLAN_REPO_ENTRIES - w->h->thorough;
@@ -300,14 +301,14 @@ static bool walk_sub(struct walk *w, const struct place *p)
     if (there && seen_unchanged(w->h->before, p->was, &st))
         return walk_known(w, p);
     if (touched && S_ISDIR(st.st_mode) && faccessat(p->parent, p->name, R_OK | X_OK, AT_EACCESS) < 0)
-        hostexec_list(w, xstrdup(p->path)); /* others need not read it to run what is in it */
+        hostexec_list(w, xstrdup(p->path)); /* a program can execute what is in it without reading it */
     struct place in = *p;
     in.moved = p->moved || touched;
     in.was = there && seen_is(p->was, &st) ? p->was : NULL;
     return walk_dir(w, &in);
 }
 
-/* Reads it, and goes on below. Returns false when the budget is used up. */
+/* Reads the directory and those below it. Returns false when the budget is used up. */
 static bool walk_dir(struct walk *w, const struct place *p)
 {
     _cleanup_close_ int fd = open_place(p);
@@ -363,8 +364,8 @@ static bool walk_root(struct walk *w)
 
 /* --- what the plan protects --------------------------------------------------------------------------------------- */
 
-/* Next to a protected configuration of git: a commondir that was not there can be made, see plan-protect.c. And what the
- * configuration names need not be protected. */
+/* Beside a protected git configuration the command can make a commondir (see plan-protect.c), and the places that
+ * the configuration names may be unprotected. */
 static void look_beside_config(struct walk *w, const struct plan_op *op)
 {
     struct stat st;
@@ -390,9 +391,9 @@ static bool in_root(const struct walk *w, const char *path)
     return false;
 }
 
-/* A mount goes when somebody outside renames another file over its place, as editors and git do to save one, and the
- * name is open from then on; and a file can be changed through a further link. So a protected name must still be the
- * same, unchanged, and a stub's must be gone. What is merely pinned may change, but must be the same directory. */
+/* When a program outside renames another file over a name, as editors and git do to save, the kernel drops the mount there
+ * and the name is unprotected from then on; and a file can be changed through another hard link. So a protected name must
+ * still be the same unchanged file, and a stub's name must be gone. A pinned directory may change but must be the same. */
 static void look_op(struct walk *w, const struct plan_op *op)
 {
     struct stat st;
@@ -423,7 +424,7 @@ void hostexec_look(struct hostexec *h)
             whole = walk_root(&w) && whole;
     }
     h->looked = whole;
-    h->thorough = HOSTEXEC_LOOK; /* if not whole: the command may have made the tree big for this moment */
+    h->thorough = HOSTEXEC_LOOK; /* if incomplete: the command may have enlarged the tree to stop the walk */
 }
 
 void hostexec_drop(struct hostexec *h) { free(h); }

@@ -35,23 +35,24 @@
 enum {
     HOSTEXEC_MAX = 64,       /* paths listed; a last entry says if there may be more */
     HOSTEXEC_LOOK = 4000,    /* directory entries of a writable root that are read while a command runs */
-    HOSTEXEC_THOROUGH = 256, /* those that are read after a shorter one in any case */
+    HOSTEXEC_THOROUGH = 256, /* entries that are always read after a shorter command */
 };
 
 struct hostexec;
 
-/* Before the search for repositories, which is given `ret` as its context: notes the time and which names matter. */
+/* Call it before the search for repositories, which gets `ret` as its context: notes the time and which names
+ * matter. */
 void hostexec_begin(const struct policy *policy, struct seen *ret);
 /* Notes the time. policy, plan, home and seen (both may be NULL) are borrowed until hostexec_after. */
 struct hostexec *hostexec_before(const struct policy *policy, const struct plan *plan, const char *home,
                                  const struct seen *seen);
-/* Reads the writable directories, up to HOSTEXEC_LOOK entries of each, for names that are there: while the command runs, when
- * the caller has nothing else to do. At most once. */
+/* Notes existing names in the writable directories, up to HOSTEXEC_LOOK entries of each. Call it at most once, while
+ * the command runs and the caller is idle. */
 void hostexec_look(struct hostexec *h);
 /* Releases what hostexec_before() returned, if it is not used after all. */
 void hostexec_drop(struct hostexec *h);
-/* Appends the host paths found, directories of new repositories with "/.git" at their end, and releases h (may be
- * NULL). Call it when nothing inside can act any more; stubs are told apart from what a command makes. */
+/* Appends the host paths found, new repositories as "DIR/.git", and releases h (may be NULL). Call it when nothing
+ * inside can act any more; stubs are distinguished from files that the command made. */
 void hostexec_after(struct hostexec *h, struct strv *ret);
 
 #endif

@@ -94,8 +94,8 @@ static bool is_there(const char *dir, const char *name)
     return lstat(path, &st) == 0 && !plan_is_stub(&st);
 }
 
-/* A repository without submodules and worktrees seldom has others below it. There the search goes on while init is being built,
- * and what depends on it is done again if it finds any: see run.c. */
+/* A repository without submodules and worktrees seldom has others below it. There the search continues while init is
+ * being built; if it finds any, run.c starts again with the whole plan. */
 static bool may_search_later(const struct prepared *p)
 {
     if (p->args->learn || p->args->tx || container(p) || p->spec.nested)
@@ -229,8 +229,8 @@ static int check_second_wall(struct prepared *p, struct err *err)
     return 0;
 }
 
-/* Without a network the names that the command asks for are learnt all the same: everything is refused by a proxy that says so,
- * and nobody outside is contacted. Where the proxy is not installed there is no network, as always. */
+/* Learns host names without a network: a proxy refuses every connection with an answer and contacts no server. Where the
+ * proxy is not installed, the command has no network, as in any run. */
 static int learn_names(struct prepared *p, struct err *err)
 {
     static const char nothing[] = "{\"version\":1}";
@@ -268,7 +268,7 @@ static int prepare_learn(struct prepared *p, struct err *err)
     return learn_names(p, err);
 }
 
-/* What the command writes to shared directories goes to layers of its own; what it may see and write stays as it is. */
+/* Writes to shared directories go to private layers; what the command may read and write stays the same. */
 static int prepare_tx(struct prepared *p, struct err *err)
 {
     if (p->args->learn)

@@ -64,7 +64,7 @@ static int open_file_sink(const char *where, struct sink *ret, struct err *err)
                        where);
     if (faccessat(ret->dir, ".", W_OK, AT_EACCESS) == 0)
         return 0;
-    /* Nobody with the caller's rights can put anything else at this name, so the file itself will do. */
+    /* The directory is not writable for the caller, so the file cannot be replaced: open it now and write in place. */
     ret->empty = true;
     ret->fd = openat(ret->dir, ret->name, O_WRONLY | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC);
     return ret->fd < 0 ? err_set(err, ERR_USAGE, errno, "--json %s", where) : 0;
@@ -103,7 +103,7 @@ static int check_sink(const struct sink *s, const struct prepared *p, struct err
     return 0;
 }
 
-/* Everything inside is dead by now: nobody plays with the names any more. */
+/* Runs after everything inside has ended, so no process of the sandbox can change the names. */
 static int sink_write(const struct sink *s, const struct buf *text)
 {
     char temp[32];
@@ -178,7 +178,7 @@ static void block_signals(sigset_t *ours, sigset_t *before, bool *pipe_ignored)
     *pipe_ignored = signal(SIGPIPE, SIG_IGN) == SIG_IGN;
 }
 
-/* Output that is limited goes through pipes of ours: the command gets their ends as 1 and 2 while it is cloned. */
+/* Limited output goes through pipes of our own: the command gets their ends as 1 and 2 when it is cloned. */
 struct piped {
     int saved[2], read_end[2];
 };
@@ -257,7 +257,7 @@ static void terminal_last(void)
         (void)tcsetattr(modes.stream, TCSANOW, &modes.was);
 }
 
-/* What lives while the command does. */
+/* Everything that exists while the command runs. */
 struct running {
     struct wall wall;
     struct guard guard;
@@ -280,8 +280,8 @@ static void start_undone(struct prepared *p, struct running *r)
     hostexec_drop(TAKE_PTR(r->before));
 }
 
-/* Gives init the plan; while it builds what needs nothing more of ours, starts the guard and makes the stubs; then lets it
- * go on. */
+/* Gives init the plan. While init builds the part that does not need us, starts the guard and makes the stubs; then lets
+ * init continue. */
 static int start_init(struct prepared *p, struct running *r, struct err *err)
 {
     if (wall_start(&p->spec, &r->wall, err) < 0)
@@ -326,7 +326,7 @@ static int start(struct prepared *p, struct running *r, struct err *err)
     return 0;
 }
 
-/* What runs left that were killed before their guard stood, or with it. */
+/* Removes what runs left that were killed together with their guard, or before it started. */
 static void sweep(struct prepared *p)
 {
     bool leaves = !p->spec.nested && stubs_sweep();
@@ -334,8 +334,8 @@ static void sweep(struct prepared *p)
         (void)cgroup_sweep(&p->cgroup_info);
 }
 
-/* After the command. Init is `dying`: nothing inside can act, but the kernel is not done with it. out: NULL if there was no
- * command. */
+/* After the command. `dying`: nothing inside can act, but the kernel is still removing init. out: NULL if no command
+ * ran. */
 static int wind_up(struct prepared *p, struct running *r, bool dying, const struct outcome *out, struct strv *born,
                    struct err *err)
 {
@@ -521,7 +521,7 @@ static int finish_learning(struct prepared *p, const struct outcome *out, struct
     return 0;
 }
 
-/* With --tx: shows the changes and has somebody decide. What comes to be on the host by that is looked at as after any run. */
+/* With --tx: shows the changes and asks what to do. Files that are applied to the host are listed as after any run. */
 static int finish_tx(struct prepared *p, const struct outcome *out, struct strv *born, enum tx_end *end,
                      struct err *err)
 {
@@ -578,7 +578,7 @@ static int run(const struct run_args *args, struct prepared *p, char *const *arg
     steps_mark("options");
     if (check_args(args, err) < 0)
         return -1;
-    prepare_init(p, args); /* behind check_args(): its descriptors are none that the caller was given */
+    prepare_init(p, args); /* after check_args(), so that it takes none of the descriptors that the caller was given */
     steps_mark("clone");
     if (prepare_plan(p, args, err) < 0)
         return -1;

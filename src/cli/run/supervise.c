@@ -189,7 +189,7 @@ static void on_message(struct loop *l)
     }
 }
 
-/* Containment that keeps the evidence: everything stops where it is until somebody decides. */
+/* Contains the command and keeps the evidence: all processes stop where they are until the user decides. */
 static void freeze(struct loop *l)
 {
     struct err ignored = {0};
@@ -226,7 +226,7 @@ static void on_notifications(struct loop *l)
         freeze(l);
 }
 
-/* What is promised and cannot be kept ends the command, unless the promise was only an effort. */
+/* A cover that cannot be restored ends the command, unless enforcement is best-effort. */
 static void on_covers(struct loop *l)
 {
     bool lost = false;
@@ -239,8 +239,8 @@ static void on_covers(struct loop *l)
     covers_settle(l->s->covers);
 }
 
-/* Output is counted only when it is limited; then it comes through a pipe of ours. One chunk is in flight per stream: as
- * long as it has not been taken, nothing more is read, and nobody waits but the command. */
+/* Output is counted only when it is limited; then it comes through our pipe. At most one chunk per stream is in flight:
+ * until it is written, nothing more is read, so a slow reader blocks only the command. */
 static void on_output(struct loop *l, int i)
 {
     struct relay *r = &l->relay[i];
@@ -267,7 +267,7 @@ static void pass_output(struct loop *l, int i)
     if (n > 0) {
         r->at += (size_t)n;
     } else if (n < 0 && errno != EINTR && errno != EAGAIN) {
-        (void)close(TAKE_FD(r->from)); /* nobody reads any more, and the command shall know */
+        (void)close(TAKE_FD(r->from)); /* the reader is gone: the command gets EPIPE */
         r->at = r->n;
     }
 }
@@ -383,7 +383,7 @@ static void turn(struct loop *l)
     l->done = l->fds[FD_PID].revents != 0 || over(l);
 }
 
-/* What the command wrote before it ended; a reader that does not read is given up on. */
+/* Passes on what the command wrote before it ended; gives up on a reader that does not read. */
 static void drain_output(struct loop *l, int i)
 {
     struct relay *r = &l->relay[i];

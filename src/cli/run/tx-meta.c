@@ -189,7 +189,9 @@ static bool take_lines(const char *text, const char *end, json_int_t want, struc
 {
     for (const char *eol; text < end; text = eol + 1, want--) {
         eol = memchr(text, '\n', (size_t)(end - text));
-        _cleanup_json_ json_t *line = eol ? json_loadb(text, (size_t)(eol - text), 0, NULL) : NULL;
+        if (!eol)
+            return false;
+        _cleanup_json_ json_t *line = json_loadb(text, (size_t)(eol - text), 0, NULL);
         struct tx_entries *to = meta_list_of_kind(json_string_value(json_array_get(line, 0)), tx, seen);
         if (!to)
             return false;

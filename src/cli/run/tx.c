@@ -71,8 +71,8 @@ static int open_layer(int parent, const char *name)
     return fd < 0 && errno == EACCES && fchmodat(parent, name, 0700, 0) == 0 ? openat(parent, name, how) : fd;
 }
 
-/* Follows no links: the path had none when the command ran. One that is there now came later, perhaps from another command,
- * and may lead to where this one had no right to write. */
+/* Follows no links: the path had none when the command ran. A link that exists now came later, perhaps from another
+ * command, and may lead to a place that this one had no right to write. */
 static int open_host(const char *src)
 {
     struct open_how how = {.flags = O_RDONLY | O_DIRECTORY | O_CLOEXEC, .resolve = RESOLVE_NO_SYMLINKS};
@@ -94,7 +94,7 @@ static int tx_add_place(struct tx *tx, const char *src, int parent, const char *
     return p->host < 0 ? err_set(err, ERR_SETUP, errno, "open %s", tx_shown(src)) : 0;
 }
 
-/* Goes on after a failure, so that the changes in the other places are not lost. */
+/* Continues after a failure, so that the changes in the other places are not lost. */
 int tx_open_vault(struct tx *tx, const struct wall_learn *places, int vault, struct err *err)
 {
     char name[32];

@@ -93,9 +93,9 @@ struct tx {
     struct tx_entries opened; /* see tx-mend.c */
     char *blind;              /* a directory of the host that cannot be read, or NULL */
     struct tx_entries modes;  /* entries of the layers that were made readable; seen.mode is the command's mode */
-    const struct policy
-        *policy;   /* of the run, borrowed; NULL when a kept one is loaded. What it does not protect is not refused */
-    char *command; /* for people */
+    const struct policy *
+        policy; /* of the run, borrowed; NULL when a kept one is loaded. Names that it does not protect are not refused */
+    char *command;                /* for people */
     struct strv notes;            /* fit to print */
     struct strv left;             /* the same, of what tx_apply() could not do */
     const struct tx_entries *was; /* when a kept one is compared again: the changes as they were written down */
@@ -133,9 +133,10 @@ struct tx_seen tx_seen_of(const struct stat *host);
 void tx_survey(struct tx *tx, size_t max);
 /* Whether the change removes a directory of the host. */
 bool tx_takes_dir(const struct tx_change *c);
-/* Whether the host's entry is another one now, or was changed while the command ran. Times of a directory change with its
- * entries, so one that stays must only still be a directory with the same mode. One that `goes` must be the same inode, and
- * must not have gained or lost entries while the command ran: times of entries do not show that they were moved in. */
+/* Whether the host's entry was replaced, or changed while the command ran. Times of a directory change with its
+ * entries, so a directory that stays must only still be one, with the same mode. A directory that `goes` must be the
+ * same inode and must not have gained or lost entries while the command ran: times of entries do not show that they
+ * were moved in. */
 bool tx_changed(const struct tx *tx, const struct tx_seen *s, const struct stat *st, bool goes);
 /* The same, since tx_apply() looked for conflicts. Ignores ctime: tx_apply() may meanwhile have changed another hard link of
  * the file. */

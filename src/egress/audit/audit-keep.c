@@ -245,7 +245,7 @@ static void remover_on_done(void *arg)
 {
     struct audit_remover *r = arg;
     if (r->err.code)
-        log_text(LOG_LEVEL_ERROR, "audit: an old file made room, and lines of it could not be kept: %s", r->err.msg);
+        log_text(LOG_LEVEL_ERROR, "audit: lines of a removed file could not be kept: %s", r->err.msg);
     r->busy = false;
     if (r->closed)
         remover_free(r);

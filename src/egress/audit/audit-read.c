@@ -173,7 +173,7 @@ static int lines_next(struct lines *l, const char **ret, size_t *ret_n)
             l->at += *ret_n + 1;
             return 1;
         }
-        if (l->at > 0) {
+        if (from && l->at > 0) {
             l->in.n -= l->at;
             memmove(l->in.p, l->in.p + l->at, l->in.n);
             l->at = 0;

@@ -271,7 +271,7 @@ static void audit_rotate(struct audit *a)
         return;
     if (audit_begin_file(a, a->number + 1, &err) < 0) {
         a->rotate_at = a->size + ROTATE_AGAIN;
-        log_text(LOG_LEVEL_ERROR, "audit: %s; the old file is used on", err.msg);
+        log_text(LOG_LEVEL_ERROR, "audit: %s; continuing with the old file", err.msg);
         return;
     }
     audit_note(a, "rotated", NULL, 0);

@@ -139,9 +139,9 @@ void esb_drop_if_unused(struct esb *s);
 /* Takes the policy over (NULL: stops serving the sandbox). Judges every open connection anew and cuts those that are no
  * longer allowed. */
 void esb_set_policy(struct esb *s, struct netpol *p, uint64_t epoch);
-/* Whether a connection that began at that epoch under a rule with a use count may go on although the rule is gone (used
- * up, or it would need approval again). Not if a deny rule forbids it now, nor if the whole document was replaced
- * since. */
+/* Whether a connection that began at that epoch under a rule with a use count may continue after the rule has ended
+ * (used up, or it would need approval again). False if a deny rule forbids it now, or if the whole document was
+ * replaced since. */
 bool esb_grant_holds(const struct esb *s, const struct netpol_rule *rule, uint64_t epoch,
                      const struct netpol_decision *now);
 struct host_counts {

@@ -130,7 +130,7 @@ static bool inject_fits(const struct work *w, const struct secret *s, const char
 static void inject_log_violation(const struct work *w)
 {
     struct log_line l;
-    if (!log_start(&l, LOG_LEVEL_WARN, "secret where it should not be"))
+    if (!log_start(&l, LOG_LEVEL_WARN, "placeholder of a secret sent to a wrong place"))
         return;
     log_str(&l, "sandbox", w->q->sandbox->id);
     log_str(&l, "what", w->ret->text);

@@ -117,7 +117,7 @@ static int seal_encrypt(const unsigned char key[AES_KEY], const char *context, c
     _cleanup_(cipher_ctx_free_p) EVP_CIPHER_CTX *ctx = EVP_CIPHER_CTX_new();
     if (!ctx || EVP_CipherInit_ex(ctx, EVP_aes_256_gcm(), NULL, key, nonce, 1) != 1 ||
         !add_context(ctx, out, context) || (n > 0 && EVP_CipherUpdate(ctx, text, &got, p, (int)n) != 1) ||
-        EVP_CipherFinal_ex(ctx, text + got, &last) != 1 || (size_t)(got + last) != n ||
+        EVP_CipherFinal_ex(ctx, text + got, &last) != 1 || (size_t)got + (size_t)last != n ||
         EVP_CIPHER_CTX_ctrl(ctx, EVP_CTRL_AEAD_GET_TAG, TAG, text + n) != 1)
         return -1;
     return 0;
@@ -156,7 +156,7 @@ static bool seal_decrypt(const unsigned char key[AES_KEY], const char *context, 
     return ctx && EVP_CipherInit_ex(ctx, EVP_aes_256_gcm(), NULL, key, nonce, 0) == 1 && add_context(ctx, p, context) &&
            (n == 0 || EVP_CipherUpdate(ctx, out, &got, text, (int)n) == 1) &&
            EVP_CIPHER_CTX_ctrl(ctx, EVP_CTRL_AEAD_SET_TAG, TAG, tag) == 1 &&
-           EVP_CipherFinal_ex(ctx, out + got, &last) == 1 && (size_t)(got + last) == n;
+           EVP_CipherFinal_ex(ctx, out + got, &last) == 1 && (size_t)got + (size_t)last == n;
 }
 
 int seal_open(const unsigned char private_key[SEAL_KEY], const char *context, const void *p, size_t n, struct buf *out,

@@ -194,7 +194,7 @@ struct netpol_reading {
     char db[NETPOL_OVERRIDES_MAX][NETPOL_METHOD_MAX];
     struct netpol_form forms[4];
     size_t nforms;
-    bool bad_override; /* a header asks for a method that is none, or there are too many of them */
+    bool bad_override; /* a header names an invalid method, or there are too many such headers */
 };
 /* How far a request matched an entry: the stage that stopped it gives the reason. Later is nearer. */
 enum netpol_stage {

@@ -149,7 +149,7 @@ static bool allow_visit(void *arg, const struct netpol_rule *r)
         s->found = r;
         s->max = max;
     }
-    return s->rd || s->opaque || s->needs; /* a connection goes on to look for a rule that must see requests */
+    return s->rd || s->opaque || s->needs; /* else continue: another rule may have to see requests */
 }
 
 /* --- the order ---------------------------------------------------------------------------------------------------- */

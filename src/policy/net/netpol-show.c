@@ -293,14 +293,14 @@ void netpol_show_lines(const struct netpol *p, const char *indent, struct buf *o
 
 /* --- grants ------------------------------------------------------------------------------------------------------- */
 
-/* The path as a pattern that stands for itself. One that is too long for a pattern is cut at a slash. */
+/* Adds the path as a pattern that matches only itself. A path that is too long for a pattern is cut at a slash. */
 static void add_pattern(struct buf *b, const char *path, size_t n)
 {
     for (size_t i = 0; i < n; i++) {
         if (path[i] == '*')
             buf_adds(b, "%2A");
         else if (strncmp(path + i, "%2F", 3) == 0) {
-            if (b->p[b->n - 1] != '*')
+            if (b->n == 0 || b->p[b->n - 1] != '*')
                 buf_addc(b, '*'); /* no pattern has an escaped slash */
             i += 2;
         } else

@@ -94,7 +94,7 @@ int doc_read_limits(struct doc *d, const struct node *value, unsigned arg);
 /* Takes rule->path, ->src and ->id. A later level replaces what an earlier one said about the same path; at the same
  * level that is an error naming both places. */
 int merge_file_rule(struct policy *p, struct file_rule *rule, struct err *err);
-/* Takes name and id; a name that is there already is not added again. */
+/* Takes name and id; an existing name is not added again. */
 void merge_protected_name(struct policy *p, struct protected_name *name);
 void merge_remove_file_rule(struct policy *p, size_t index);
 void merge_remove_name_at(struct policy *p, size_t index);

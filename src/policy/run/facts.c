@@ -410,8 +410,8 @@ struct module_walk {
     void *arg;
 };
 
-/* What lies in a git directory and holds none. Everything else is followed, also in what looks like a git directory: it
- * may be made to look so. */
+/* Directories of a git directory that contain no other one. All others are searched, also in what only looks like a
+ * git directory: a command may have made it look so. */
 static bool git_internal(const char *name)
 {
     static const char *const names[] = {"objects", "refs", "logs", "hooks", "info", "lfs"};

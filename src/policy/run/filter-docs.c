@@ -130,7 +130,8 @@ void filter_add_docs(struct buf *out)
     buf_adds(
         out,
         "# System calls\n\n"
-        "What the seccomp filter of the `default` profile answers on x86-64. Written by `gen-filters --docs` from the\n"
+        "Find here what the seccomp filter of the `default` profile answers on x86-64. `gen-filters --docs` writes "
+        "this page from the\n"
         "filter's own tables; a test compares the two.\n\n"
         "A call that is in none of these lists is newer than this build and answers ENOSYS, so that programs fall\n"
         "back as on an older kernel. Calls of another architecture (`int 0x80`, x32) end the process with SIGSYS.\n"

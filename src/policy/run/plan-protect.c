@@ -23,7 +23,7 @@
 #include "base/steps.h"
 #include "policy/run/plan-int.h"
 
-/* What becomes of a name that does not exist. */
+/* What happens to a name that does not exist. */
 enum absent {
     ABSENT_FILE,  /* a stub; if directories above are missing, too, one for the first of them */
     ABSENT_DIR,   /* the same, standing for a directory */
@@ -145,7 +145,7 @@ static void protect_path(struct planner *pl, const char *path, struct plan_why w
     protect_absent(pl, root, path, src, why, absent, depth);
 }
 
-/* What becomes of a name that the policy protects in full. */
+/* What happens to a name that the policy protects in full. */
 static enum absent absent_of(const struct protected_name *n)
 {
     switch (n->absent) {
@@ -325,7 +325,7 @@ static char *home_path(struct planner *pl, const char *home, const char *name)
     return path;
 }
 
-/* What a link in a home directory leads to. New string, or NULL if it is no link or leads nowhere. */
+/* The target of a link in a home directory. New string; NULL if it is not a link or its target cannot be resolved. */
 static char *home_link_target(struct planner *pl, const char *path)
 {
     struct plan_fact f = {0};
@@ -369,8 +369,8 @@ static void add_repo(void *arg, const char *host)
         strv_take(r->dirs, path_join(r->inside, host + strlen(r->host) + 1));
 }
 
-/* A path of the image. Its mounts are made in the private overlay, and so are missing directories and, if nothing is
- * there, a stub. No op has a src: there is nothing on the host to compare with, to watch, or to take away. */
+/* Protects a path of the image. Mounts, missing directories and, for an absent path, a stub are made in the private
+ * overlay. No op has a src: there is nothing on the host to compare, watch or remove. */
 static int protect_image(struct planner *pl, const struct file_rule *r)
 {
     struct plan_why why = {r->id, &r->origin};

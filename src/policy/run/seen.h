@@ -37,7 +37,7 @@ struct seen {
 /* Each returns the position in dirs. st may be NULL. */
 size_t seen_add_root(struct seen *s, const char *path, const struct stat *st);
 size_t seen_add(struct seen *s, const char *name, const struct stat *st);
-/* What was seen last of this root, or NULL. */
+/* The last listing of this root, or NULL. */
 const struct seen_dir *seen_root(const struct seen *s, const char *path);
 /* The subdirectory of that name. `guess`, a position among the subdirectories, is where it is looked for first; it is set
  * behind it. NULL if there was none, or `dir` is NULL or was not read. */

@@ -97,7 +97,7 @@ static bool verdict_host_has_name(const struct file_rule *rule, const char *dir,
     return lstat(host, &st) == 0 && !plan_is_stub(&st);
 }
 
-/* Whether the directory of a name "dir/name" is there. */
+/* Whether the directory of a name "dir/name" exists. */
 static bool has_name_dir(const struct file_rule *rule, const char *dir, const char *name)
 {
     _cleanup_free_ char *above = xstrndup(name, (size_t)(strrchr(name, '/') - name));
