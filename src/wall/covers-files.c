@@ -4,6 +4,7 @@
  * git's lock file is closed once after it was written to, and the file that it becomes is never written to in place.
  */
 #include <errno.h>
+#include <fcntl.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -14,6 +15,7 @@
 #include "base/mem.h"
 #include "base/path.h"
 #include "base/text.h"
+#include "os/statx.h"
 #include "wall/covers-int.h"
 
 /* Git writes "NAME.lock" and renames it to NAME. */
@@ -59,13 +61,24 @@ static void file_lost(struct covers_file *f, const char *sign, bool *ret_lost)
 
 static const char in_place[] = "it was written to in place, which git does not do";
 
+static bool file_identity(int fd, struct identity *ret)
+{
+    struct statx st;
+    if (statx(fd, "", AT_EMPTY_PATH, STATX_BASIC_STATS | STATX_BTIME, &st) < 0)
+        return false;
+    *ret = (struct identity){.dev = (uint64_t)st.stx_dev_major << 32 | st.stx_dev_minor, .ino = st.stx_ino};
+    ret->born = st.stx_btime;
+    return true;
+}
+
 /* Whether it is the file that was asked about before, with another content: for the time when no watch says so. */
 static bool file_changed_in_place(const struct covers_file *f, int fd)
 {
     struct covers_file now = {0};
-    struct stat st;
-    if (fd < 0 || !f->asked || !f->known || fstat(fd, &st) < 0 || st.st_dev != f->asked_dev ||
-        st.st_ino != f->asked_ino)
+    struct identity is;
+    const struct identity *was = &f->asked_as;
+    if (fd < 0 || !f->asked || !f->known || !file_identity(fd, &is) || is.dev != was->dev || is.ino != was->ino ||
+        is.born.tv_sec != was->born.tv_sec || is.born.tv_nsec != was->born.tv_nsec)
         return false;
     covers_remember(&now, fd);
     bool same = now.known && now.content.n == f->content.n &&
@@ -121,12 +134,7 @@ static void file_conclude(struct covers *c, size_t i, bool *ret_lost)
     c->kept -= f->content.n;
     covers_remember(f, c->kept > COVERS_FILES_MAX ? -1 : fd);
     c->kept += f->content.n;
-    struct stat st;
-    f->asked = is_git_file(op) && fd >= 0 && fstat(fd, &st) == 0;
-    if (f->asked) {
-        f->asked_dev = st.st_dev;
-        f->asked_ino = st.st_ino;
-    }
+    f->asked = is_git_file(op) && fd >= 0 && file_identity(fd, &f->asked_as);
 }
 
 void covers_files_watch(struct covers *c)

@@ -32,6 +32,12 @@ struct covers_place {
     int userns, mntns, cover_file, cover_dir;
 };
 
+/* What is at a covered name. A number alone does not do: file systems give it to the next file. */
+struct identity {
+    uint64_t dev, ino;
+    struct statx_timestamp born, changed; /* directories change with every entry: there the second is not kept */
+};
+
 /* A protected file, as it was when the command could last not have written to it; and what was seen since. */
 struct covers_file {
     bool known;  /* content, mode, uid and gid are those of the file */
@@ -47,9 +53,8 @@ struct covers_file {
     unsigned written; /* times the lock file was closed after it was written to: git does so once. By its name, */
     unsigned lock_closes[2]; /* and by its inode, while it is a lock file */
     bool lock_changed;
-    bool asked; /* it was put there from outside, and this is it: */
-    dev_t asked_dev;
-    ino_t asked_ino;
+    bool asked; /* it was put there from outside, and this is it, whenever it changed: */
+    struct identity asked_as;
     bool lock_swapped; /* a file was renamed to the lock file's name, */
     bool swapped;      /* and is what was put there */
     bool was_lock;     /* what was put there was the lock file */
@@ -83,12 +88,6 @@ struct watched {
     int wd;   /* -1 while it is not there or cannot be watched */
     bool git; /* files that git replaces are in it */
     struct strv names;
-};
-
-/* What is at a covered name. A number alone does not do: file systems give it to the next file. */
-struct identity {
-    uint64_t dev, ino;
-    struct statx_timestamp born, changed; /* directories change with every entry: there the second is not kept */
 };
 
 struct happened {

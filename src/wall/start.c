@@ -272,16 +272,18 @@ static void start_failed(struct wall *w, struct err *err)
     wall_drop(w);
 }
 
-static int clone_and_map(const struct wall_spec *spec, struct wall *ret, struct err *err)
+static int clone_and_map(const struct wall_spec *spec, struct wall *ret, size_t room, struct err *err)
 {
     int pair[2];
     struct wall w = WALL_NONE;
     *ret = w;
-    w.shared = mmap(NULL, sizeof *w.shared, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+    w.room = room;
+    w.shared =
+        mmap(NULL, sizeof *w.shared + room, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
     if (w.shared == MAP_FAILED)
-        return err_set(err, ERR_SETUP, errno, "map the shared page");
+        return err_set(err, ERR_SETUP, errno, "map the shared memory");
     if (socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, pair) < 0) {
-        (void)munmap(w.shared, sizeof *w.shared);
+        (void)munmap(w.shared, sizeof *w.shared + room);
         return err_set(err, ERR_SETUP, errno, "make a socket pair");
     }
     w.sock = pair[0];
@@ -289,7 +291,7 @@ static int clone_and_map(const struct wall_spec *spec, struct wall *ret, struct 
     (void)close(pair[1]);
     if (r < 0 && w.pid < 0) {
         (void)close(w.sock);
-        (void)munmap(w.shared, sizeof *w.shared);
+        (void)munmap(w.shared, sizeof *w.shared + room);
         return -1;
     }
     *ret = w;
@@ -301,27 +303,18 @@ static int clone_and_map(const struct wall_spec *spec, struct wall *ret, struct 
 
 int wall_begin(const struct wall_spec *spec, struct wall *ret, struct err *err)
 {
-    *ret = (struct wall)WALL_NONE;
-    void *room = mmap(NULL, SPEC_ROOM, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
-    if (room == MAP_FAILED)
-        return err_set(err, ERR_SETUP, errno, "map the memory for the plan");
-    if (clone_and_map(spec, ret, err) < 0) {
-        (void)munmap(room, SPEC_ROOM);
-        return -1;
-    }
-    ret->room = room;
-    return 0;
+    return clone_and_map(spec, ret, SPEC_ROOM, err);
 }
 
 int wall_start(const struct wall_spec *spec, struct wall *w, struct err *err)
 {
     struct timespec t;
     if (w->pid > 0) {
-        w->shared->spec = spec_copy(spec, w->room, SPEC_ROOM);
+        w->shared->spec = spec_copy(spec, w->shared + 1, w->room);
         if (!w->shared->spec)
             wall_drop(w);
     }
-    if (w->pid < 0 && clone_and_map(spec, w, err) < 0)
+    if (w->pid < 0 && clone_and_map(spec, w, 0, err) < 0)
         return -1;
     (void)clock_gettime(CLOCK_MONOTONIC, &t);
     w->shared->given_ns = (uint64_t)t.tv_sec * 1000000000U + (uint64_t)t.tv_nsec;
@@ -390,9 +383,7 @@ int wall_finish(struct wall *w, struct err *err)
     }
     (void)close(w->pidfd);
     (void)close(w->sock);
-    (void)munmap(w->shared, sizeof *w->shared);
-    if (w->room)
-        (void)munmap(w->room, SPEC_ROOM);
+    (void)munmap(w->shared, sizeof *w->shared + w->room);
     *w = (struct wall)WALL_NONE;
     return r;
 }

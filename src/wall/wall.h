@@ -95,7 +95,7 @@ enum wall_stage {
 };
 const char *wall_stage_name(enum wall_stage s);
 
-/* Written by init, read by the caller; one anonymous shared page. */
+/* Written by init, read by the caller, but for `spec`, `given_ns` and `skipped`; in anonymous shared memory. */
 struct wall_shared {
     volatile int stage;           /* enum wall_stage */
     volatile int failed;          /* err is valid */
@@ -114,7 +114,7 @@ struct wall_shared {
     uint64_t at_ns[STAGE_MAX];   /* monotonic time at which each stage began */
     uint64_t given_ns;           /* the same, at which init had all that the caller gives: the run counts from here */
     struct err err;
-};
+} __attribute__((aligned(16))); /* the room behind it is for everything */
 
 /* After WALL_MSG_TTY init waits for (another) wall_release(), so that the caller can set the terminal up first. */
 enum wall_msg_type {
@@ -137,7 +137,7 @@ struct wall {
     int pidfd;
     int sock; /* caller's end */
     struct wall_shared *shared;
-    void *room; /* of wall_begin(): where the spec is copied to; NULL otherwise */
+    size_t room; /* of wall_begin(): bytes behind *shared, to which the spec is copied; 0 otherwise */
 };
 #define WALL_NONE                           \
     {                                       \

@@ -1,6 +1,7 @@
 """What happens when somebody outside replaces a hidden or protected file while a command runs."""
 import json
 import os
+import signal
 import time
 
 from hutch_test import check, check_equal, check_in, eventually, hutch_started, run, workspace, write
@@ -54,6 +55,12 @@ class Inside:
 
     def record(self):
         return json.loads(self.proc.communicate(timeout=120)[0])
+
+
+def replace_git_config(ws, text, who):
+    """As git does."""
+    write(ws / ".git/config.lock", text, who=who)
+    os.rename(ws / ".git/config.lock", ws / ".git/config")
 
 
 def replace(path, text, who):
@@ -119,6 +126,25 @@ def test_replaced_directory(who):
             check_equal(run("git", "init", "-q", ".", who=who, cwd=ws).code, 0)
             box.becomes_read_only(".git/config")
             check(notes_of(box.end(), ws / ".git"))
+
+
+def test_number_given_again(who):
+    "a configuration that git replaces twice at once, so that the new file has the number of the former one, ends no command"
+    with workspace(who) as ws:
+        check_equal(run("git", "init", "-q", ".", who=who, cwd=ws).code, 0)
+        with Inside(ws, who) as box:
+            replace_git_config(ws, "[a]\n\tb = 1\n", who)
+            box.becomes_read_only(".git/config")
+            number = (ws / ".git/config").stat().st_ino
+            os.kill(box.proc.pid, signal.SIGSTOP)  # it notices all of them together
+            for i in range(8):
+                replace_git_config(ws, f"[a]\n\tb = {i + 2}\n", who)
+                if (ws / ".git/config").stat().st_ino == number:
+                    break
+            os.kill(box.proc.pid, signal.SIGCONT)
+            box.becomes_read_only(".git/config")
+            check_in(f"b = {i + 2}", box.ask("cat .git/config"))
+            check_equal(box.end()["death"]["cause"], "exit")
 
 
 def test_stub_replaced(who):
