@@ -96,13 +96,14 @@ struct sandbox {
     size_t nmounts;
     /* operation on all of its files (capture, apply) that is under way; NULL: none. See sandbox_begin() */
     const char *busy;
-    bool busy_waits;          /* busy, but waits for its next try: the sandbox may be resumed */
-    unsigned users;           /* open requests of its data plane */
-    uint64_t used_ms;         /* loop time when the last of them began or ended */
-    struct sandbox_net *net;  /* network/networks.h */
-    void *events;             /* events.c: subscribers and history */
-    void *metrics;            /* metrics.c: ring of samples */
-    struct watcher *watchers; /* watchers.c */
+    bool busy_waits;         /* busy, but waits for its next try: the sandbox may be resumed */
+    unsigned users;          /* open requests of its data plane */
+    uint64_t used_ms;        /* loop time when the last of them began or ended */
+    struct sandbox_net *net; /* network/networks.h */
+    void *events;            /* events.c: subscribers and history */
+    void *metrics;           /* metrics.c: ring of samples */
+    /* watchers.c */
+    struct watcher *watchers;
 };
 
 struct sandbox_spec {
