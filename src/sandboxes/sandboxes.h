@@ -46,13 +46,14 @@ struct sandbox {
     uint64_t state_bytes;                  /* STORED: size of its own layer */
     /* operation on all of its files (capture, apply) that is under way; NULL: none. See sandbox_begin() */
     const char *busy;
-    bool busy_waits;          /* busy, but waits for its next try: the sandbox may be resumed */
-    unsigned users;           /* open requests of its data plane */
-    uint64_t used_ms;         /* loop time when the last of them began or ended */
-    struct sandbox_net *net;  /* network/networks.h */
-    void *events;             /* events.c: subscribers and history */
-    void *metrics;            /* metrics.c: ring of samples */
-    struct watcher *watchers; /* watchers.c */
+    bool busy_waits;         /* busy, but waits for its next try: the sandbox may be resumed */
+    unsigned users;          /* open requests of its data plane */
+    uint64_t used_ms;        /* loop time when the last of them began or ended */
+    struct sandbox_net *net; /* network/networks.h */
+    void *events;            /* events.c: subscribers and history */
+    void *metrics;           /* metrics.c: ring of samples */
+    /* watchers.c */
+    struct watcher *watchers;
 };
 
 /* What a create asks for. Borrowed: sandbox_create() copies it. */
