@@ -193,7 +193,7 @@ static void api_serve_sandbox(struct api_call *c, struct sandbox *b)
 
 static bool api_may_wake(const struct api_call *c, const struct sandbox *b)
 {
-    return (b->desc.life.auto_resume || b->state == SANDBOX_RESUMING) && api_plane_of(c->api, c->port)->may_wake(c, b);
+    return (b->desc.life.auto_resume || sandbox_is_resuming(b)) && api_plane_of(c->api, c->port)->may_wake(c, b);
 }
 
 static void api_handle_sandbox(struct api_call *c, const struct api_target *t)

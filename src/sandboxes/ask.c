@@ -85,7 +85,7 @@ static bool creation_answer_repeated(struct creation *c)
             creation_maybe_free(c);
             return true;
         }
-        if (o && o->unmet && sandbox_is_there(&o->b)) {
+        if (o && o->met != SANDBOX_MET && sandbox_is_there(&o->b)) {
             creation_answer_when_met(c);
             return true;
         }

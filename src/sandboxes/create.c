@@ -63,10 +63,7 @@ void creation_tell(struct creation *c, struct sandbox *b, const struct sandbox_f
     /* Calls to the database, keeper and init may still be under way; they check `over`, and the last one frees. */
 }
 
-static bool creation_has_calls(const struct creation *c)
-{
-    return c->sandbox && (!c->row_done || c->net_pending || (c->at_keeper && !c->bound));
-}
+static bool creation_has_calls(const struct creation *c) { return c->awaits != 0; }
 
 void creation_maybe_free(struct creation *c)
 {
@@ -103,7 +100,7 @@ static void creation_undo_and_answer(struct creation *c)
         log_u64(&l, "status", c->failure.status);
         log_end(&l);
     }
-    if (o) {
+    if (o && sandbox_step(&o->b, LIFE_ON_FAILED)->action == LIFE_END) {
         o->creation = NULL;
         keeperc_kill(sb->peers->keeper, o->b.id, NULL, NULL);
         if (c->idem_key)
@@ -172,19 +169,19 @@ static bool creation_run_start(struct creation *c)
 /* Finishes when the row is written, init has taken its binding and egress has applied the network. */
 static void creation_maybe_finish(struct creation *c)
 {
-    if (c->over || !c->row_done || !c->bound || c->net_pending || c->sandbox->b.state == SANDBOX_KILLING)
+    if (c->over || c->awaits || c->sandbox->b.state == SANDBOX_KILLING)
         return;
-    if (c->sandbox->died) {
+    bool lost = sandbox_step(&c->sandbox->b, LIFE_ON_READY)->action == LIFE_FAIL;
+    if (!lost && creation_run_start(c))
+        return;
+    if (sandbox_step(&c->sandbox->b, LIFE_ON_STARTED)->action != LIFE_FINISH) {
         creation_refuse(c, 503, 1, NULL, "the sandbox ended while it was being made; try again");
         creation_undo_and_answer(c);
         return;
     }
-    if (creation_run_start(c))
-        return;
     struct sandboxes *sb = c->sandboxes;
     struct sandbox *b = &c->sandbox->b;
     c->sandbox->creation = NULL;
-    b->state = SANDBOX_RUNNING;
     c->sandbox->row_state = DB_SANDBOX_RUNNING;
     b->used_ms = loop_now(sb->loop);
     if (!b->desc.hidden) {
@@ -221,7 +218,7 @@ void creation_go_on(struct creation *c)
 static void creation_on_row_stored(void *arg, const struct err *err)
 {
     struct creation *c = arg;
-    c->row_done = true;
+    c->awaits &= ~(unsigned)SANDBOX_AWAITS_ROW;
     if (err && !c->over) {
         struct state_failure why = {0};
         state_fail_write(&why, err, "the node cannot record a sandbox");
@@ -235,7 +232,9 @@ static void creation_on_row_stored(void *arg, const struct err *err)
 static void creation_on_bound(void *arg, const struct link_status *st)
 {
     struct creation *c = arg;
-    c->bound = true;
+    c->awaits &= ~(unsigned)SANDBOX_AWAITS_BINDING;
+    if (!c->over)
+        (void)sandbox_step(&c->sandbox->b, LIFE_ON_BOUND);
     if ((st->code == LINK_GONE || st->code == LINK_TIMEOUT) && !c->over) {
         creation_refuse(c, 503, 1, NULL, "the sandbox ended while it was being made; try again");
         creation_undo_and_answer(c);
@@ -251,7 +250,7 @@ static void creation_on_net_applied(void *arg, json_t *answer, const char *error
 {
     struct creation *c = arg;
     (void)answer;
-    c->net_pending = false;
+    c->awaits &= ~(unsigned)SANDBOX_AWAITS_NETWORK;
     if (error && !c->over) {
         creation_refuse(c, 503, 1, NULL, "the network of the sandbox could not be set up: %s", error);
         creation_undo_and_answer(c);
@@ -298,14 +297,15 @@ static void creation_on_keeper_reply(void *arg, const struct keeper_reply *r)
 {
     struct creation *c = arg;
     if (c->over || (r->error != KEEPER_OK && r->error != KEEPER_EXISTS)) {
-        c->bound = true; /* no binding will follow */
+        c->awaits &= ~(unsigned)SANDBOX_AWAITS_BINDING; /* no binding will follow */
         if (!c->over)
             creation_on_keeper_refusal(c, r);
         creation_maybe_free(c);
         return;
     }
+    (void)sandbox_step(&c->sandbox->b, LIFE_ON_PARKED);
     sandbox_kept(c->sandboxes, &c->sandbox->b, r);
-    creation_bind(c);
+    creation_bind(c); /* also while it is being killed: the kill may fail */
 }
 
 static void creation_on_timeout(void *arg)
@@ -321,7 +321,6 @@ static void creation_ask_keeper(struct creation *c)
 {
     struct keeper_create k;
     sandbox_keeper_request(c->sandboxes, &c->sandbox->b, &k);
-    c->at_keeper = true;
     keeperc_create(c->sandboxes->peers->keeper, &k, creation_on_keeper_reply, c);
 }
 
@@ -349,7 +348,7 @@ static void creation_make_sandbox(struct creation *c)
     struct sandbox_own *o = c->sandbox = sandbox_new(sb, c->tenant, id);
     struct sandbox *b = &o->b;
     o->creation = c;
-    b->state = SANDBOX_CREATING;
+    (void)sandbox_step(b, LIFE_ASK_CREATE);
     b->desc = c->desc;
     c->desc = (struct sandbox_desc){0};
     if (b->desc.secure)
@@ -412,7 +411,6 @@ void creation_start(struct creation *c)
     creation_make_sandbox(c);
     struct err err;
     if (sb->network->attach(sb->networks, &c->sandbox->b, c->net.document ? &c->net : NULL, &err) < 0) {
-        c->row_done = true; /* no row will be written */
         bool share = err.code == ERR_LIMIT;
         creation_refuse(c, share ? 429 : 400, 0, share ? "quota_exceeded" : NULL, "%s", err.msg);
         creation_fail(c);
@@ -426,13 +424,14 @@ void creation_start(struct creation *c)
     if (c->idem_key)
         idem_add(sb, c->tenant->id, c->idem_key, c->digest, c->sandbox->b.id, idem.created_unix);
     c->timer = loop_timer(sb->loop, CREATE_MS, creation_on_timeout, c);
-    c->row_done = c->sandbox->b.desc.hidden;
-    if (!c->row_done) {
+    bool row = !c->sandbox->b.desc.hidden, net = sb->network->is_on(sb->networks);
+    c->awaits = SANDBOX_AWAITS_BINDING | (row ? SANDBOX_AWAITS_ROW : 0U) | (net ? SANDBOX_AWAITS_NETWORK : 0U);
+    if (row) {
         sb->network->write(sb->networks,
                            &c->sandbox->b); /* before the sandbox's own row, so that every such row has a network */
         sandbox_write(sb, &c->sandbox->b, c->idem_key ? &idem : NULL, creation_on_row_stored, c);
     }
-    if ((c->net_pending = sb->network->is_on(sb->networks)))
+    if (net)
         sb->network->tell(sb->networks, &c->sandbox->b, creation_on_net_applied, c);
     creation_ask_keeper(c);
 }

@@ -27,9 +27,9 @@ struct creation {
     struct asker *askers;
     uint64_t wait_until;
     loop_id timer;
-    bool row_done, bound, at_keeper, over, freeing;
+    unsigned awaits; /* SANDBOX_AWAITS_*: calls under way, and what the sandbox still needs */
+    bool over, freeing;
     bool started;                   /* the start command has been run */
-    bool net_pending;               /* egress has not confirmed the network yet */
     struct sandbox_failure failure; /* status 0: none */
 };
 

@@ -101,7 +101,8 @@ static void idle_look(void *arg)
     bool at_end = false, any = false;
     sb->idle_timer = 0;
     for (struct sandbox *b; (b = map_next(&sb->by_id, &at));) {
-        if (b->state != SANDBOX_RUNNING || sandbox_own(b)->unsure || !(b->desc.life.auto_pause || b->desc.life.idle_s))
+        if (b->state != SANDBOX_RUNNING || sandbox_own(b)->met == SANDBOX_UNSURE ||
+            !(b->desc.life.auto_pause || b->desc.life.idle_s))
             continue;
         any = true;
         uint64_t in = idle_due_in(sb, b, &at_end);

@@ -45,14 +45,14 @@ static void meet_on_hello(void *arg, const struct link_status *st)
     struct sandboxes *sb = h->sandboxes;
     struct sandbox *b = map_get(&sb->by_id, h->id);
     free(h);
-    if (!b || b->state != SANDBOX_RUNNING || !sandbox_own(b)->unsure)
+    if (!b || b->state != SANDBOX_RUNNING || sandbox_own(b)->met != SANDBOX_UNSURE)
         return;
     if (st->code != LINK_OK) {
         keeperc_kill(sb->peers->keeper, b->id, NULL, NULL);
         meet_discard_unfinished(sb, sandbox_own(b));
         return;
     }
-    sandbox_own(b)->unsure = sandbox_own(b)->unmet = false;
+    sandbox_own(b)->met = SANDBOX_MET;
     sandbox_write(sb, b, NULL, NULL, NULL);
 }
 
@@ -63,22 +63,25 @@ static void meet_on_corrected(void *arg, const struct keeper_reply *r)
         log_text(LOG_LEVEL_ERROR, "a sandbox is not in the state the store says: %s", r->text);
 }
 
-/* Brings a sandbox whose row says `paused` back into that state: the row decides, because clients are answered only
- * after it was written. False: the sandbox is not paused. */
-static bool meet_paused(struct sandboxes *sb, struct sandbox_own *o, const struct keeper_item *item)
+/* It runs, as the row says: keeper's deadline is the one that counts. */
+static void meet_running(struct sandboxes *sb, struct sandbox_own *o, const struct keeper_item *item)
 {
-    if (o->b.state == SANDBOX_STORED) {
-        o->leftover = true;
-        keeperc_kill(sb->peers->keeper, o->b.id, NULL, NULL);
-        return true;
+    if (item->deadline_ms > clock_boot_ms() + SANDBOX_FAR_S * 500ULL) {
+        if (!o->b.desc.life.auto_pause) /* an unfinished pause or resume left keeper's far deadline */
+            keeperc_deadline(sb->peers->keeper, item->id, sandbox_deadline(&o->b), meet_on_corrected, NULL);
+    } else if (item->deadline_ms) {
+        o->end_boot_ms = item->deadline_ms;
+        o->b.end_unix_ms = clock_unix_ms() + item->deadline_ms - clock_boot_ms();
     }
-    if (o->b.state == SANDBOX_FROZEN && !item->frozen) {
-        log_text(LOG_LEVEL_WARN, "sandbox %s was paused, but goes on; it is paused again", o->b.id);
-        keeperc_pause(sb->peers->keeper, o->b.id, meet_on_corrected, NULL);
+    if (o->met == SANDBOX_UNSURE) {
+        struct hello *h = xcalloc(1, sizeof *h);
+        h->sandboxes = sb;
+        memcpy(h->id, o->b.id, sizeof h->id);
+        (void)link_hello(sb->peers->links, h->id, meet_on_hello, h);
     }
-    return o->b.state == SANDBOX_FROZEN;
 }
 
+/* The row decides what a sandbox is, because clients are answered only after it was written. */
 static void meet_alive(struct sandboxes *sb, const struct keeper_item *item)
 {
     struct sandbox_own *o = map_get(&sb->by_id, item->id);
@@ -88,46 +91,39 @@ static void meet_alive(struct sandboxes *sb, const struct keeper_item *item)
         return;
     }
     o->seen = true;
-    o->unmet = o->unsure;
-    if (o->change || o->b.state == SANDBOX_KILLING)
-        return; /* the pending call to keeper is sent again and decides */
-    if (meet_paused(sb, o, item))
-        return;
-    if (item->frozen && !o->creation) {
-        /* A pause that was not finished, and so was not reported to a client. */
+    if (o->met == SANDBOX_UNMET)
+        o->met = SANDBOX_MET;
+    switch (sandbox_step(&o->b, item->frozen ? LIFE_ON_LISTED_FROZEN : LIFE_ON_LISTED_ALIVE)->action) {
+    case LIFE_KILL:
+        o->leftover = true;
+        keeperc_kill(sb->peers->keeper, o->b.id, NULL, NULL);
+        break;
+    case LIFE_FREEZE:
+        log_text(LOG_LEVEL_WARN, "sandbox %s was paused, but goes on; it is paused again", o->b.id);
+        keeperc_pause(sb->peers->keeper, o->b.id, meet_on_corrected, NULL);
+        break;
+    case LIFE_THAW:
         log_text(LOG_LEVEL_WARN, "sandbox %s stands still, but was not paused; it goes on", item->id);
         keeperc_resume(sb->peers->keeper, item->id, meet_on_corrected, NULL);
-    }
-    if (o->b.state == SANDBOX_RUNNING && item->deadline_ms > clock_boot_ms() + SANDBOX_FAR_S * 500ULL) {
-        if (!o->b.desc.life.auto_pause) /* an unfinished pause or resume left keeper's far deadline */
-            keeperc_deadline(sb->peers->keeper, item->id, sandbox_deadline(&o->b), meet_on_corrected, NULL);
-    } else if (o->b.state == SANDBOX_RUNNING && item->deadline_ms) {
-        /* keeper's deadline is the one that counts. */
-        o->end_boot_ms = item->deadline_ms;
-        o->b.end_unix_ms = clock_unix_ms() + item->deadline_ms - clock_boot_ms();
-    }
-    if (o->unsure) {
-        struct hello *h = xcalloc(1, sizeof *h);
-        h->sandboxes = sb;
-        memcpy(h->id, o->b.id, sizeof h->id);
-        (void)link_hello(sb->peers->links, h->id, meet_on_hello, h);
+        meet_running(sb, o, item);
+        break;
+    case LIFE_MEET:
+        meet_running(sb, o, item);
+        break;
+    default: /* a pending call to keeper is sent again and decides */
+        break;
     }
 }
 
-/* Whether the sandbox exists as files, or is being restored from them: then the death of its processes does not end
- * it. */
-static bool sandbox_is_stored_as_files(const struct sandbox_own *o)
+/* keeper says that the sandbox is dead. One that is being made fails through its calls, which the cut ends. */
+static void meet_dead(struct sandboxes *sb, struct sandbox_own *o, enum life_event e, const char *type,
+                      const char *cause, const struct keeper_usage *u)
 {
-    return o->row_state == DB_SANDBOX_STORED && (o->b.state == SANDBOX_STORED || o->change);
-}
-
-/* The sandbox died during its restore: the resume fails, and the sandbox stays stored. */
-static void meet_restore_died(struct sandboxes *sb, struct sandbox_own *o)
-{
-    if (!o->change || o->change->kind != CHANGE_RESTORE)
-        return;
-    o->died = true;
-    links_gone(sb->peers->links, o->b.id); /* its binding or its start command fails */
+    enum life_action action = sandbox_step(&o->b, e)->action;
+    if (action == LIFE_END && !o->creation) /* else the kill of its creation ends it */
+        sandbox_end(sb, o, type, cause, u);
+    else if (action == LIFE_CUT)
+        links_gone(sb->peers->links, o->b.id);
 }
 
 static void meet_on_list(void *arg, const struct keeper_item *v, size_t n)
@@ -147,13 +143,8 @@ static void meet_on_list(void *arg, const struct keeper_item *v, size_t n)
             continue;
         }
         struct sandbox_own *o = map_get(&sb->by_id, v[i].id);
-        if (o && o->creation)
-            o->died = true;
-        else if (o && !sandbox_is_stored_as_files(o))
-            sandbox_end(sb, o, "died", death_cause_name(v[i].cause), NULL);
-        else if (o && o->change &&
-                 o->change->bound) /* else it was the earlier life of the sandbox, or its create is sent again */
-            meet_restore_died(sb, o);
+        if (o)
+            meet_dead(sb, o, LIFE_ON_LISTED_DEAD, "died", death_cause_name(v[i].cause), NULL);
         keeperc_forget(sb->peers->keeper, v[i].id);
     }
     /* End sandboxes that keeper does not know, except those made after the list was requested. */
@@ -161,8 +152,9 @@ static void meet_on_list(void *arg, const struct keeper_item *v, size_t n)
         again = false;
         at = 0;
         for (struct sandbox_own *o; !again && (o = map_next(&sb->by_id, &at));)
-            if (!o->seen && !o->creation && !sandbox_is_stored_as_files(o) && o->round < round) {
-                if (o->unsure)
+            if (!o->seen && !o->creation && o->round < round &&
+                life_step(o->b.state, LIFE_ON_UNLISTED)->action == LIFE_END) {
+                if (o->met == SANDBOX_UNSURE)
                     meet_discard_unfinished(sb, o);
                 else
                     sandbox_end(sb, o, "died", "unknown", NULL);
@@ -198,15 +190,9 @@ void sandboxes_keeper_down(struct sandboxes *sb)
 void sandboxes_keeper_died(struct sandboxes *sb, const struct keeper_death *d)
 {
     struct sandbox_own *o = map_get(&sb->by_id, d->id);
-    /* A sandbox that is being made fails through its create; one that is being killed ends through its kill. */
-    if (o && sandbox_is_stored_as_files(o))
-        meet_restore_died(sb, o);
-    else if (o && !o->creation)
-        sandbox_end(sb, o, o->b.state == SANDBOX_KILLING ? "killed" : "died",
-                    o->b.state == SANDBOX_KILLING && o->why ? o->why : death_cause_name(d->cause), &d->usage);
-    else if (o) {
-        o->died = true;
-        links_gone(sb->peers->links, d->id);
-    }
+    bool killed = o && o->b.state == SANDBOX_KILLING;
+    if (o)
+        meet_dead(sb, o, LIFE_ON_DIED, killed ? "killed" : "died",
+                  killed && o->why ? o->why : death_cause_name(d->cause), &d->usage);
     keeperc_forget(sb->peers->keeper, d->id);
 }

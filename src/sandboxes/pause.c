@@ -23,12 +23,12 @@ static void change_on_timeout(void *arg);
 
 bool sandbox_is_changing(const struct sandbox *b) { return ((const struct sandbox_own *)b)->change; }
 
-struct sandbox_change *sandbox_change_new(struct sandboxes *sb, struct sandbox_own *o, int kind)
+struct sandbox_change *sandbox_change_new(struct sandboxes *sb, struct sandbox_own *o, enum life_event asked)
 {
+    (void)sandbox_step(&o->b, asked);
     struct sandbox_change *c = xcalloc(1, sizeof *c);
     c->sandboxes = sb;
     c->sandbox = o;
-    c->kind = (typeof(c->kind))kind;
     c->begun_ms = loop_now(sb->loop);
     memcpy(c->id, o->b.id, sizeof c->id);
     o->change = c;
@@ -89,11 +89,10 @@ static void change_maybe_free(struct sandbox_change *c)
 {
     if (c->sandbox || c->pending)
         return;
-    if (c->held)
+    if (c->stack[0]) { /* no row names it */
         state_release(c->sandboxes->stacks, c->stack);
-    /* The capture finished after the change was over. */
-    if (c->held && c->stack[0])
         state_drop(c->sandboxes->stacks, c->stack);
+    }
     free(c);
 }
 
@@ -125,7 +124,7 @@ static void change_on_deadline_set(void *arg, const struct keeper_reply *r)
         log_text(LOG_LEVEL_ERROR, "the deadline of a sandbox could not be set: %s", r->text);
 }
 
-void sandbox_change_over(struct sandbox_change *c, enum sandbox_state state)
+void sandbox_change_over(struct sandbox_change *c, enum life_event e)
 {
     struct sandboxes *sb = c->sandboxes;
     struct sandbox *b = &c->sandbox->b;
@@ -134,10 +133,10 @@ void sandbox_change_over(struct sandbox_change *c, enum sandbox_state state)
     uint64_t timeout = c->resume_timeout_s;
     c->waiters = c->resumers = NULL;
     change_detach(c);
-    b->state = state;
+    (void)sandbox_step(b, e);
     b->used_ms = loop_now(sb->loop);
     sandboxes_idle_look(sb, 0);
-    if (state == SANDBOX_RUNNING && c->life_changed)
+    if (b->state == SANDBOX_RUNNING && c->life_changed)
         keeperc_deadline(sb->peers->keeper, b->id, sandbox_deadline(b), change_on_deadline_set, NULL);
     if (failure.status) {
         struct log_line l;
@@ -165,9 +164,8 @@ void sandbox_change_ended(struct sandbox_own *o)
         return;
     struct change_waiter *waiters = c->waiters, *resumers = c->resumers;
     c->waiters = c->resumers = NULL;
-    if (c->quota) { /* taken by an unfinished resume */
-        struct tenant_need need = sandbox_need(&o->b);
-        c->quota = false;
+    if (o->b.state >= SANDBOX_RESTORE_CLEARING && o->b.state <= SANDBOX_RESTORE_UNDOING && !o->stored) {
+        struct tenant_need need = sandbox_need(&o->b); /* taken by an unfinished restore */
         tenant_give_back(c->sandboxes->tenants, o->b.tenant, &need, false);
         sandbox_count_stored(c->sandboxes, &o->b, true);
         o->leftover = true;
@@ -225,11 +223,12 @@ void sandbox_publish(struct sandboxes *sb, const struct sandbox *b, const char *
 {
     _cleanup_buf_ struct buf text = {0};
     struct json j;
-    bool files = c->kind == CHANGE_STORE || c->kind == CHANGE_UNLOAD || c->kind == CHANGE_RESTORE;
+    bool stored = b->state == SANDBOX_STORE_ENDING || b->state == SANDBOX_UNLOAD_ENDING;
+    bool files = stored || b->state == SANDBOX_RESTORE_WRITING;
     json_start(&j, &text);
     json_obj(&j, NULL);
     json_bool(&j, "memory", !files);
-    if (c->kind == CHANGE_STORE || c->kind == CHANGE_UNLOAD)
+    if (stored)
         json_u64(&j, "bytes", b->state_bytes);
     json_u64(&j, "ms", loop_now(sb->loop) - c->begun_ms);
     json_end_obj(&j);
@@ -255,7 +254,7 @@ static void pause_on_deadline_restored(void *arg, const struct keeper_reply *r)
         return;
     if (r->error != KEEPER_OK)
         log_text(LOG_LEVEL_ERROR, "sandbox %s: %s", c->id, r->text);
-    sandbox_change_over(c, SANDBOX_RUNNING);
+    sandbox_change_over(c, LIFE_ON_UNDONE);
 }
 
 static void pause_on_thawed(void *arg, const struct keeper_reply *r)
@@ -273,10 +272,11 @@ static void pause_on_thawed(void *arg, const struct keeper_reply *r)
 /* The pause failed (c->failure says why): the sandbox runs on, or stays frozen if it was before. */
 static void pause_give_up(struct sandbox_change *c)
 {
-    if (c->kind == CHANGE_UNLOAD) {
-        sandbox_change_over(c, SANDBOX_FROZEN);
+    if (life_step(c->sandbox->b.state, LIFE_ON_FAILED)->action == LIFE_FINISH) {
+        sandbox_change_over(c, LIFE_ON_FAILED);
         return;
     }
+    (void)sandbox_step(&c->sandbox->b, LIFE_ON_FAILED);
     c->pending++;
     keeperc_resume(c->sandboxes->peers->keeper, c->id, pause_on_thawed, c);
 }
@@ -299,11 +299,11 @@ static void pause_on_killed(void *arg, const struct keeper_reply *r)
     tenant_give_back(sb->tenants, o->b.tenant, &need, true);
     sandbox_count_stored(sb, &o->b, true);
     state_release(sb->stacks, c->stack);
-    c->held = false;
+    c->stack[0] = '\0';
     if (strcmp(c->before, o->b.desc.stack) != 0)
         state_drop(sb->stacks, c->before);
     sandbox_publish(sb, &o->b, "paused", c);
-    sandbox_change_over(c, SANDBOX_STORED);
+    sandbox_change_over(c, LIFE_ON_FINISHED);
 }
 
 static void pause_on_stored_row(void *arg, const struct err *err)
@@ -315,7 +315,7 @@ static void pause_on_stored_row(void *arg, const struct err *err)
     if (err) {
         memcpy(b->desc.stack, c->before, sizeof b->desc.stack);
         b->state_bytes = c->bytes_before;
-        c->sandbox->row_state = c->kind == CHANGE_UNLOAD ? DB_SANDBOX_FROZEN : DB_SANDBOX_RUNNING;
+        c->sandbox->row_state = b->state == SANDBOX_UNLOAD_ENDING ? DB_SANDBOX_FROZEN : DB_SANDBOX_RUNNING;
         state_fail_write(&c->failure, err, "the node cannot record the pause");
         pause_give_up(c);
         return;
@@ -339,6 +339,7 @@ static void pause_on_captured(void *arg, const struct layers_reply *r)
     c->bytes_before = b->state_bytes;
     memcpy(b->desc.stack, c->stack, sizeof b->desc.stack);
     b->state_bytes = r->bytes;
+    (void)sandbox_step(b, LIFE_ON_CAPTURED);
     c->pending++;
     sandbox_write_as(c->sandboxes, b, DB_SANDBOX_STORED, pause_on_stored_row, c);
 }
@@ -346,7 +347,6 @@ static void pause_on_captured(void *arg, const struct layers_reply *r)
 static void pause_capture(struct sandbox_change *c)
 {
     stack_id_new(c->stack);
-    c->held = true;
     c->pending++;
     state_capture(c->sandboxes->stacks, c->id, c->sandbox ? c->sandbox->b.tenant : NULL, c->stack, false,
                   pause_on_captured, c);
@@ -366,7 +366,7 @@ static void pause_on_frozen_row(void *arg, const struct err *err)
         return;
     }
     sandbox_publish(c->sandboxes, &c->sandbox->b, "paused", c);
-    sandbox_change_over(c, SANDBOX_FROZEN);
+    sandbox_change_over(c, LIFE_ON_FINISHED);
 }
 
 static void pause_on_frozen(void *arg, const struct keeper_reply *r)
@@ -388,7 +388,7 @@ static void pause_on_frozen(void *arg, const struct keeper_reply *r)
         pause_give_up(c);
         return;
     }
-    if (c->kind == CHANGE_STORE) {
+    if (c->sandbox->b.state == SANDBOX_STORING) {
         pause_capture(c);
         return;
     }
@@ -403,7 +403,7 @@ static void pause_on_deadline_moved(void *arg, const struct keeper_reply *r)
         return;
     if (r->error != KEEPER_OK) {
         state_fail(&c->failure, r->error == KEEPER_NO_SANDBOX ? 404 : 500, "the sandbox cannot be paused: %s", r->text);
-        sandbox_change_over(c, SANDBOX_RUNNING);
+        sandbox_change_over(c, LIFE_ON_UNDONE);
         return;
     }
     c->pending++;
@@ -413,11 +413,9 @@ static void pause_on_deadline_moved(void *arg, const struct keeper_reply *r)
 /* asked: a client requested it, so a full quota refuses it. */
 static bool pause_may_start(struct sandboxes *sb, struct sandbox *b, bool memory, bool asked, struct state_failure *why)
 {
-    if (b->state != SANDBOX_RUNNING && b->state != SANDBOX_RESUMING)
-        state_fail(why, 409, "the sandbox is paused already");
-    else if (b->state == SANDBOX_RESUMING)
-        state_fail(why, 503, "the sandbox is just being resumed; try again");
-    else if (b->busy)
+    if (!sandbox_may_ask(b, memory ? LIFE_ASK_FREEZE : LIFE_ASK_STORE, why))
+        return false;
+    if (b->busy)
         state_fail(why, 503, "%s of the sandbox is under way; try again", b->busy);
     else if (!memory && strcmp(b->desc.template, TEMPLATE_HOST) == 0)
         state_fail(why, 400,
@@ -436,9 +434,8 @@ static void pause_start(struct sandboxes *sb, struct sandbox *b, bool memory, bo
         sandbox_refuse(sb, &why, done, arg);
         return;
     }
-    struct sandbox_change *c = sandbox_change_new(sb, sandbox_own(b), memory ? CHANGE_FREEZE : CHANGE_STORE);
+    struct sandbox_change *c = sandbox_change_new(sb, sandbox_own(b), memory ? LIFE_ASK_FREEZE : LIFE_ASK_STORE);
     sandbox_change_wait(c, &c->waiters, done, arg);
-    b->state = SANDBOX_PAUSING;
     sandbox_own(b)->row_state = DB_SANDBOX_RUNNING;
     for (size_t i = 0; i < sb->npauses; i++)
         sb->pauses[i].fn(sb->pauses[i].arg, b);
@@ -462,13 +459,11 @@ void sandbox_pause_anyway(struct sandboxes *sb, struct sandbox *b, bool memory, 
 void sandbox_unload(struct sandboxes *sb, struct sandbox *b, sandbox_paused *done, void *arg)
 {
     struct state_failure why = {0};
-    if (b->state == SANDBOX_STORED) {
-        sandbox_refuse(sb, &why, done, arg); /* done already */
+    if (!sandbox_may_ask(b, LIFE_ASK_UNLOAD, &why) || b->state == SANDBOX_STORED) { /* done already */
+        sandbox_refuse(sb, &why, done, arg);
         return;
     }
-    if (b->state != SANDBOX_FROZEN)
-        state_fail(&why, 409, "the sandbox is not paused in memory");
-    else if (b->busy)
+    if (b->busy)
         state_fail(&why, 503, "%s of the sandbox is under way; try again", b->busy);
     else if (strcmp(b->desc.template, TEMPLATE_HOST) == 0)
         state_fail(&why, 400, "a sandbox of the template '" TEMPLATE_HOST "' has no files of its own");
@@ -479,9 +474,8 @@ void sandbox_unload(struct sandboxes *sb, struct sandbox *b, sandbox_paused *don
         sandbox_refuse(sb, &why, done, arg);
         return;
     }
-    struct sandbox_change *c = sandbox_change_new(sb, sandbox_own(b), CHANGE_UNLOAD);
+    struct sandbox_change *c = sandbox_change_new(sb, sandbox_own(b), LIFE_ASK_UNLOAD);
     sandbox_change_wait(c, &c->waiters, done, arg);
-    b->state = SANDBOX_PAUSING;
     sandbox_own(b)->row_state = DB_SANDBOX_FROZEN;
     pause_capture(c);
 }
@@ -493,7 +487,7 @@ static void pause_on_undone(void *arg, const struct keeper_reply *r)
         log_text(LOG_LEVEL_WARN, "a sandbox that could not be killed cannot be thawed: %s", r->text);
 }
 
-enum sandbox_state sandbox_not_killed(struct sandboxes *sb, struct sandbox_own *o, enum sandbox_state before)
+void sandbox_not_killed(struct sandboxes *sb, struct sandbox_own *o, bool was_pausing)
 {
     if (!o->stored && o->row_state == DB_SANDBOX_STORED) { /* the pause is in the row, but was not finished */
         struct tenant_need need = sandbox_need(&o->b);
@@ -501,20 +495,19 @@ enum sandbox_state sandbox_not_killed(struct sandboxes *sb, struct sandbox_own *
         sandbox_count_stored(sb, &o->b, true);
         o->leftover = true;
     }
-    if (o->stored)
-        return SANDBOX_STORED;
-    if (o->row_state == DB_SANDBOX_FROZEN)
-        return SANDBOX_FROZEN;
-    if (before == SANDBOX_PAUSING)
+    const struct life_cell *c = sandbox_step(&o->b, o->creation                         ? LIFE_ROW_CREATING
+                                                    : o->stored                         ? LIFE_ROW_STORED
+                                                    : o->row_state == DB_SANDBOX_FROZEN ? LIFE_ROW_FROZEN
+                                                                                        : LIFE_ROW_RUNNING);
+    if (c->action == LIFE_THAW && was_pausing)
         keeperc_resume(sb->peers->keeper, o->b.id, pause_on_undone, NULL);
-    return SANDBOX_RUNNING;
 }
 
 /* --- one at a time ------------------------------------------------------------------------------------------------ */
 
 bool sandbox_begin(struct sandbox *b, const char *what)
 {
-    if (b->busy || sandbox_own(b)->change || !sandbox_is_there(b))
+    if (b->busy || life_step(b->state, LIFE_ASK_CAPTURE)->action != LIFE_BEGIN)
         return false;
     b->busy = what;
     return true;

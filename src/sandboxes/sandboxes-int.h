@@ -18,7 +18,11 @@ enum {
     SANDBOX_CHANGE_MS = 30 * 1000, /* those who wait for a change are answered by then */
 };
 
-/* A sandbox changes its state: it is paused, unloaded or resumed. A sandbox has one change at a time. */
+/* Answers that a create or a restore waits for before its start command runs. */
+enum { SANDBOX_AWAITS_ROW = 1, SANDBOX_AWAITS_BINDING = 2, SANDBOX_AWAITS_NETWORK = 4 };
+
+/* A sandbox changes its state: it is paused, unloaded or resumed; its state says which. A sandbox has one change at a
+ * time. */
 struct change_waiter {
     struct change_waiter *next;
     sandbox_paused *done;
@@ -28,20 +32,19 @@ struct sandbox_change {
     struct sandboxes *sandboxes;
     /* NULL: the sandbox has ended or the change is over; the last call that returns frees the change */
     struct sandbox_own *sandbox;
-    enum { CHANGE_FREEZE, CHANGE_STORE, CHANGE_UNLOAD, CHANGE_THAW, CHANGE_RESTORE } kind;
     struct change_waiter *waiters;  /* wait for this change */
     struct change_waiter *resumers; /* wait for a resume that follows this change */
     uint64_t resume_timeout_s;      /* the longest timeout that the resumers asked for */
     unsigned pending;               /* calls under way */
     loop_id timer;
     char id[SANDBOX_ID_MAX];
-    char stack[STACK_ID_MAX], before[STACK_ID_MAX]; /* the stack this change makes; the one the sandbox had */
+    char stack[STACK_ID_MAX];  /* the stack this change makes, which is held (state_hold); "": none */
+    char before[STACK_ID_MAX]; /* the one the sandbox had */
     uint64_t bytes_before, frozen_us;
     uint64_t end_unix_ms, end_boot_ms, timeout_s; /* resume: the new end */
     uint64_t begun_ms;
-    bool held;                            /* `stack` is held (state_hold) */
-    bool life_changed;                    /* the sandbox's end changed meanwhile: keeper's deadline is out of date */
-    bool bound, net_done, undoing, quota; /* progress of a restore; quota: the tenant's quota is taken */
+    unsigned awaits;   /* restore: SANDBOX_AWAITS_* */
+    bool life_changed; /* the sandbox's end changed meanwhile: keeper's deadline is out of date */
     struct start_run *start;
     struct state_failure failure;
 };
@@ -52,6 +55,13 @@ struct waiter {
     void *arg;
 };
 
+/* What is known of a sandbox that was loaded from a row. */
+enum sandbox_met {
+    SANDBOX_MET,    /* keeper said that it lives, or it was made by this front */
+    SANDBOX_UNMET,  /* keeper has not said yet whether it lives */
+    SANDBOX_UNSURE, /* the row is `creating`: only init knows whether it was bound */
+};
+
 struct sandbox_own {
     struct sandbox b; /* first */
     struct sandboxes *sandboxes;
@@ -60,13 +70,10 @@ struct sandbox_own {
     uint64_t round;                        /* keeper's lists of this round and earlier ones need not name the sandbox */
     uint64_t started_boot_ms, end_boot_ms; /* CLOCK_BOOTTIME: authoritative, unaffected by changes of the wall clock */
     bool seen;                             /* keeper's current list names it */
-    bool unmet;                            /* loaded from a row; keeper has not said yet whether it lives */
-    bool died;                             /* while it was being made */
-    bool unsure;                           /* loaded from a row `creating`: only init knows whether it was bound */
-    bool ended;                            /* freed in the next round of the loop */
-    bool stored;                           /* exists as files only and is counted so: sandbox_count_stored() */
-    bool leftover;                         /* STORED, but processes of it may still live */
-    uint32_t row_state;                    /* the state that the row says */
+    enum sandbox_met met;
+    bool stored;        /* counted as one that exists as files only: sandbox_count_stored() */
+    bool leftover;      /* as files, but processes of it may still live */
+    uint32_t row_state; /* the state that the row says */
     struct sandbox_change *change;
     uint64_t pause_retry_ms; /* loop time: an automatic pause failed; the next try is not earlier */
     uint64_t pause_wait_ms;  /* back-off after its files did not fit, for the next failure; 0: none */
@@ -134,6 +141,10 @@ struct sandbox_own *sandbox_new(struct sandboxes *sb, struct tenant *t, const ch
 void sandbox_write(struct sandboxes *sb, const struct sandbox *b, const struct db_idem *idem, db_done *done, void *arg);
 /* Writes a row of that state; b->state may still differ. */
 void sandbox_write_as(struct sandboxes *sb, struct sandbox *b, uint32_t state, db_done *done, void *arg);
+/* Takes the step of life.h that the event means: sets the state. The caller performs the action. */
+const struct life_cell *sandbox_step(struct sandbox *b, enum life_event e);
+/* Whether the state allows the request, without a step. False: *why has the refusal. */
+bool sandbox_may_ask(const struct sandbox *b, enum life_event e, struct state_failure *why);
 struct tenant_need sandbox_need(const struct sandbox *b);
 /* The deadline that keeper gets for it. */
 uint64_t sandbox_deadline(const struct sandbox *b);
@@ -173,18 +184,19 @@ void sandbox_kept(struct sandboxes *sb, struct sandbox *b, const struct keeper_r
 /* An automatic pause. The quota of the number of paused sandboxes does not refuse it: sandbox_set_life() and the
  * create checked that. Files that do not fit the quota of storage refuse it, with 429. */
 void sandbox_pause_anyway(struct sandboxes *sb, struct sandbox *b, bool memory, sandbox_paused *done, void *arg);
-struct sandbox_change *sandbox_change_new(struct sandboxes *sb, struct sandbox_own *o, int kind);
+/* Begins what was asked for: takes the step and makes the change. */
+struct sandbox_change *sandbox_change_new(struct sandboxes *sb, struct sandbox_own *o, enum life_event asked);
 /* list: c->waiters or c->resumers. */
 void sandbox_change_wait(struct sandbox_change *c, struct change_waiter **list, sandbox_paused *done, void *arg);
 void sandbox_change_longer(struct sandbox_change *c, uint64_t ms); /* extends the time by ms */
-/* Ends the change: the sandbox is in `state` now; all waiters get c->failure. */
-void sandbox_change_over(struct sandbox_change *c, enum sandbox_state state);
+/* Ends the change with the event (FINISHED, FAILED, UNDONE); all waiters get c->failure. */
+void sandbox_change_over(struct sandbox_change *c, enum life_event e);
 /* Call first when a call returns. False: the change is over, ignore the answer; c may be freed. */
 bool sandbox_change_back(struct sandbox_change *c);
 /* The sandbox has ended during the change. */
 void sandbox_change_ended(struct sandbox_own *o);
-/* A kill failed: undoes a pause that was under way (`before`) and returns the state that the row says. */
-enum sandbox_state sandbox_not_killed(struct sandboxes *sb, struct sandbox_own *o, enum sandbox_state before);
+/* A kill failed: the sandbox is what the row says. A pause that was under way is undone. */
+void sandbox_not_killed(struct sandboxes *sb, struct sandbox_own *o, bool was_pausing);
 void sandbox_change_drop(struct sandbox_own *o); /* at the end of the process */
 /* Calls done from the loop. */
 void sandbox_refuse(struct sandboxes *sb, const struct state_failure *why, sandbox_paused *done, void *arg);

@@ -41,6 +41,21 @@ struct sandbox_own *sandbox_new(struct sandboxes *sb, struct tenant *t, const ch
     return o;
 }
 
+const struct life_cell *sandbox_step(struct sandbox *b, enum life_event e)
+{
+    const struct life_cell *c = life_step(b->state, e);
+    b->state = c->next;
+    return c;
+}
+
+bool sandbox_may_ask(const struct sandbox *b, enum life_event e, struct state_failure *why)
+{
+    const struct life_cell *c = life_step(b->state, e);
+    if (c->action == LIFE_REFUSE)
+        state_fail(why, c->status, "%s", c->text);
+    return c->action != LIFE_REFUSE;
+}
+
 struct tenant_need sandbox_need(const struct sandbox *b)
 {
     return (struct tenant_need){.cpu_milli = b->desc.cpu_milli, .memory = b->desc.memory, .disk = b->desc.disk};
@@ -95,7 +110,7 @@ static void sandbox_write_row(struct sandboxes *sb, const struct sandbox *b, uin
 void sandbox_write(struct sandboxes *sb, const struct sandbox *b, const struct db_idem *idem, db_done *done, void *arg)
 {
     /* During a change the row keeps the state that was written last. */
-    uint32_t state = b->state == SANDBOX_CREATING  ? DB_SANDBOX_CREATING
+    uint32_t state = sandbox_is_being_made(b)      ? DB_SANDBOX_CREATING
                      : b->state == SANDBOX_RUNNING ? DB_SANDBOX_RUNNING
                                                    : ((const struct sandbox_own *)b)->row_state;
     sandbox_write_row(sb, b, state, idem, done, arg);
@@ -174,13 +189,12 @@ static void sandbox_take_out(struct sandboxes *sb, struct sandbox_own *o, bool r
 {
     struct tenant_need need = sandbox_need(&o->b);
     sandbox_change_ended(o); /* first: it may change o->stored */
-    o->ended = true;
     (void)map_del(&sb->by_id, o->b.id);
     if (o->stored)
         sandbox_count_stored(sb, &o->b, false);
     else if (!o->b.desc.hidden || o->b.desc.counted)
         tenant_give_back(sb->tenants, o->b.tenant, &need, ran);
-    o->b.state = SANDBOX_KILLING;
+    (void)sandbox_step(&o->b, LIFE_ON_GONE);
     if (!o->b.desc.hidden)
         db_sandbox_del(sb->db, o->b.id, sandbox_on_row_written, NULL);
     state_drop(sb->stacks, o->b.desc.stack);
@@ -203,7 +217,7 @@ static void sandbox_tell_killers(struct sandbox_own *o, bool ok)
 
 void sandbox_discard(struct sandboxes *sb, struct sandbox_own *o)
 {
-    if (o->ended)
+    if (o->b.state == SANDBOX_ENDED)
         return;
     sandbox_take_out(sb, o, false);
     sandbox_tell_killers(o, true); /* kills that came while it was being made */
@@ -212,7 +226,7 @@ void sandbox_discard(struct sandboxes *sb, struct sandbox_own *o)
 void sandbox_end(struct sandboxes *sb, struct sandbox_own *o, const char *type, const char *cause,
                  const struct keeper_usage *u)
 {
-    if (o->ended)
+    if (o->b.state == SANDBOX_ENDED)
         return;
     sandbox_take_out(sb, o, true);
     if (type)
@@ -224,7 +238,7 @@ void sandbox_end(struct sandboxes *sb, struct sandbox_own *o, const char *type, 
 
 struct kill_call {
     struct sandboxes *sandboxes;
-    enum sandbox_state before;
+    bool was_pausing;
     char id[SANDBOX_ID_MAX];
 };
 
@@ -233,7 +247,7 @@ static void sandbox_on_killed(void *arg, const struct keeper_reply *r)
     struct kill_call *k = arg;
     struct sandboxes *sb = k->sandboxes;
     struct sandbox_own *o = map_get(&sb->by_id, k->id);
-    enum sandbox_state before = k->before;
+    bool was_pausing = k->was_pausing;
     free(k);
     if (!o || o->b.state != SANDBOX_KILLING)
         return;
@@ -247,7 +261,7 @@ static void sandbox_on_killed(void *arg, const struct keeper_reply *r)
         return;
     }
     log_text(LOG_LEVEL_ERROR, "sandbox %s cannot be killed: %s", o->b.id, r->text);
-    o->b.state = o->creation ? before : sandbox_not_killed(sb, o, before);
+    sandbox_not_killed(sb, o, was_pausing);
     sandbox_tell_killers(o, false);
     if (o->creation)
         creation_go_on(o->creation);
@@ -266,16 +280,15 @@ void sandbox_kill(struct sandboxes *sb, struct sandbox *b, const char *why, sand
     struct waiter *w = xcalloc(1, sizeof *w);
     *w = (struct waiter){.next = o->killers, .done = done, .arg = arg};
     o->killers = w;
-    if (b->state == SANDBOX_KILLING)
+    if (life_step(b->state, LIFE_ASK_KILL)->action != LIFE_KILL)
         return;
     sandbox_change_ended(o);
-    bool dead = o->stored && !o->leftover;
-    enum sandbox_state before = b->state;
-    b->state = SANDBOX_KILLING;
+    bool dead = o->stored && !o->leftover, was_pausing = sandbox_is_pausing(b);
+    (void)sandbox_step(b, LIFE_ASK_KILL);
     o->why = why;
     struct kill_call *k = xcalloc(1, sizeof *k);
     k->sandboxes = sb;
-    k->before = before;
+    k->was_pausing = was_pausing;
     memcpy(k->id, b->id, sizeof k->id);
     if (dead)
         loop_defer(sb->loop, sandbox_on_nothing_to_kill, k);
@@ -421,11 +434,13 @@ static void sandbox_load(void *arg, const struct db_sandbox *row)
     struct sandbox_own *o = sandbox_new(sb, t, row->id);
     struct sandbox *b = &o->b;
     o->row_state = row->state;
-    o->unsure = row->state == DB_SANDBOX_CREATING;
-    o->unmet = row->state != DB_SANDBOX_STORED;
-    b->state = row->state == DB_SANDBOX_FROZEN   ? SANDBOX_FROZEN
-               : row->state == DB_SANDBOX_STORED ? SANDBOX_STORED
-                                                 : SANDBOX_RUNNING;
+    o->met = row->state == DB_SANDBOX_CREATING ? SANDBOX_UNSURE
+             : row->state == DB_SANDBOX_STORED ? SANDBOX_MET
+                                               : SANDBOX_UNMET;
+    (void)sandbox_step(b, row->state == DB_SANDBOX_FROZEN     ? LIFE_ROW_FROZEN
+                          : row->state == DB_SANDBOX_STORED   ? LIFE_ROW_STORED
+                          : row->state == DB_SANDBOX_CREATING ? LIFE_ROW_CREATING
+                                                              : LIFE_ROW_RUNNING);
     sandbox_row_decode(row, b);
     sandbox_load_times(o);
     struct tenant_need need = sandbox_need(b);

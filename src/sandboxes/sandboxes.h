@@ -4,7 +4,8 @@
  * limits), row `creating` (committed while keeper works), keeper, bind, answer once the row is on disk; then the row
  * becomes `running`. If a process dies in between, the next comparison of front with keeper repairs it: a row without a
  * sandbox is removed, a sandbox without a row is killed, and for a row still `creating` front asks init: a bound
- * sandbox lives on, because its client may have been answered, others are killed. Nothing here knows an API dialect.
+ * sandbox lives on, because its client may have been answered, others are killed. Which event means what in which state
+ * is in life.h. Nothing here knows an API dialect.
  */
 #ifndef HUTCH_SANDBOXES_SANDBOXES_H
 #define HUTCH_SANDBOXES_SANDBOXES_H
@@ -15,24 +16,13 @@
 #include "peers/peers.h"
 #include "sandboxes/desc.h"
 #include "sandboxes/events.h"
+#include "sandboxes/life.h"
 #include "templates/templates.h"
 #include "tenants/tenants.h"
 
 struct sandbox_net;
 struct net_doc;
 struct json;
-
-/* Paused sandboxes are FROZEN (in memory, by keeper) or STORED (as files, without processes). PAUSING, RESUMING: in
- * transition. */
-enum sandbox_state {
-    SANDBOX_CREATING,
-    SANDBOX_RUNNING,
-    SANDBOX_KILLING,
-    SANDBOX_PAUSING,
-    SANDBOX_FROZEN,
-    SANDBOX_STORED,
-    SANDBOX_RESUMING
-};
 
 struct sandbox {
     char id[SANDBOX_ID_MAX];
@@ -118,11 +108,23 @@ struct sandbox *sandbox_lookup(struct sandboxes *sb, const char *id);
 /* The owner can use it: it runs or is paused. */
 static inline bool sandbox_is_there(const struct sandbox *b)
 {
-    return b->state != SANDBOX_CREATING && b->state != SANDBOX_KILLING;
+    return b->state >= SANDBOX_RUNNING && b->state <= SANDBOX_RESTORE_UNDOING;
 }
 static inline bool sandbox_is_paused(const struct sandbox *b)
 {
     return sandbox_is_there(b) && b->state != SANDBOX_RUNNING;
+}
+static inline bool sandbox_is_pausing(const struct sandbox *b)
+{
+    return b->state >= SANDBOX_FREEZING && b->state <= SANDBOX_UNLOAD_ENDING;
+}
+static inline bool sandbox_is_resuming(const struct sandbox *b)
+{
+    return b->state >= SANDBOX_THAWING && b->state <= SANDBOX_RESTORE_UNDOING;
+}
+static inline bool sandbox_is_being_made(const struct sandbox *b)
+{
+    return b->state >= SANDBOX_CREATING && b->state <= SANDBOX_LOST;
 }
 /* NULL if it does not exist, is hidden or belongs to another tenant: the caller cannot tell which. */
 struct sandbox *sandbox_of(struct sandboxes *sb, const struct principal *p, const char *id);

@@ -47,7 +47,7 @@ static void thaw_on_refrozen(void *arg, const struct keeper_reply *r)
         return;
     if (r->error != KEEPER_OK)
         log_text(LOG_LEVEL_ERROR, "sandbox %s could not be frozen again: %s", c->id, r->text);
-    sandbox_change_over(c, SANDBOX_FROZEN);
+    sandbox_change_over(c, LIFE_ON_UNDONE);
 }
 
 static void thaw_on_row_stored(void *arg, const struct err *err)
@@ -58,12 +58,13 @@ static void thaw_on_row_stored(void *arg, const struct err *err)
     if (err) { /* the row says frozen, so freeze the sandbox again */
         c->sandbox->row_state = DB_SANDBOX_FROZEN;
         state_fail_write(&c->failure, err, "the node cannot record that the sandbox runs");
+        (void)sandbox_step(&c->sandbox->b, LIFE_ON_FAILED);
         c->pending++;
         keeperc_pause(c->sandboxes->peers->keeper, c->id, thaw_on_refrozen, c);
         return;
     }
     sandbox_publish(c->sandboxes, &c->sandbox->b, "resumed", c);
-    sandbox_change_over(c, SANDBOX_RUNNING);
+    sandbox_change_over(c, LIFE_ON_FINISHED);
 }
 
 static void thaw_on_deadline_set(void *arg, const struct keeper_reply *r)
@@ -84,7 +85,7 @@ static void thaw_on_keeper_reply(void *arg, const struct keeper_reply *r)
         return;
     if (r->error != KEEPER_OK) {
         state_fail(&c->failure, r->error == KEEPER_NO_SANDBOX ? 404 : 500, "the sandbox cannot be thawed: %s", r->text);
-        sandbox_change_over(c, SANDBOX_FROZEN);
+        sandbox_change_over(c, LIFE_ON_UNDONE);
         return;
     }
     resume_apply_end(c);
@@ -102,18 +103,18 @@ static void restore_on_undone(void *arg, const struct keeper_reply *r)
     struct tenant_need need = sandbox_need(&c->sandbox->b);
     c->sandbox->leftover = r->error != KEEPER_OK && r->error != KEEPER_NO_SANDBOX;
     tenant_give_back(c->sandboxes->tenants, c->sandbox->b.tenant, &need, false);
-    c->quota = false;
     sandbox_count_stored(c->sandboxes, &c->sandbox->b, true);
-    sandbox_change_over(c, SANDBOX_STORED);
+    sandbox_change_over(c, LIFE_ON_UNDONE);
 }
 
+static bool restore_is_undone(const struct sandbox_change *c) { return c->sandbox->b.state == SANDBOX_RESTORE_UNDOING; }
+
 /* The restore failed (c->failure says why): the sandbox stays stored. Calls that are still under way check
- * c->undoing. */
+ * restore_is_undone(). */
 static void restore_fail(struct sandbox_change *c)
 {
-    if (c->undoing)
+    if (sandbox_step(&c->sandbox->b, LIFE_ON_FAILED)->action != LIFE_KILL)
         return;
-    c->undoing = true;
     start_cancel(c->start);
     c->start = NULL;
     links_gone(c->sandboxes->peers->links, c->id);
@@ -132,14 +133,14 @@ static void restore_on_row_stored(void *arg, const struct err *err)
         restore_fail(c);
         return;
     }
-    c->quota = false; /* belongs to the sandbox from now on */
     sandbox_publish(c->sandboxes, &c->sandbox->b, "resumed", c);
-    sandbox_change_over(c, SANDBOX_RUNNING);
+    sandbox_change_over(c, LIFE_ON_FINISHED);
 }
 
-static void restore_write_running(struct sandbox_change *c)
+/* Its binding, its network and its start command are there: writes the row, or fails if it died meanwhile. */
+static void restore_finish(struct sandbox_change *c)
 {
-    if (c->sandbox->died) { /* after its binding: no pending call reports it */
+    if (sandbox_step(&c->sandbox->b, LIFE_ON_STARTED)->action == LIFE_FAIL) {
         state_fail(&c->failure, 503, "the sandbox ended while it was being resumed");
         restore_fail(c);
         return;
@@ -157,19 +158,20 @@ static void restore_on_started(void *arg, const char *failure)
         restore_fail(c);
         return;
     }
-    restore_write_running(c);
+    restore_finish(c);
 }
 
 static void restore_maybe_start_command(struct sandbox_change *c)
 {
-    const struct sandbox *b = &c->sandbox->b;
-    if (c->undoing || !c->bound || !c->net_done)
+    struct sandbox *b = &c->sandbox->b;
+    const struct template_config *config = b->desc.config;
+    if (restore_is_undone(c) || c->awaits)
         return;
-    if (b->desc.config && (b->desc.config->start || b->desc.config->ready)) {
+    if (sandbox_step(b, LIFE_ON_READY)->action == LIFE_START && config && (config->start || config->ready)) {
         sandbox_change_longer(c, START_READY_S * 1000ULL);
         c->start = start_command(c->sandboxes, b, restore_on_started, c);
     } else
-        restore_write_running(c);
+        restore_finish(c);
 }
 
 static void restore_on_net_applied(void *arg, json_t *answer, const char *error)
@@ -178,8 +180,8 @@ static void restore_on_net_applied(void *arg, json_t *answer, const char *error)
     (void)answer;
     if (!sandbox_change_back(c))
         return;
-    c->net_done = true;
-    if (error && !c->undoing) {
+    c->awaits &= ~(unsigned)SANDBOX_AWAITS_NETWORK;
+    if (error && !restore_is_undone(c)) {
         state_fail(&c->failure, 503, "the network of the sandbox could not be set up: %s", error);
         restore_fail(c);
     } else
@@ -189,9 +191,10 @@ static void restore_on_net_applied(void *arg, json_t *answer, const char *error)
 static void restore_on_bound(void *arg, const struct link_status *st)
 {
     struct sandbox_change *c = arg;
-    if (!sandbox_change_back(c) || c->undoing)
+    if (!sandbox_change_back(c) || restore_is_undone(c))
         return;
-    c->bound = true;
+    c->awaits &= ~(unsigned)SANDBOX_AWAITS_BINDING;
+    (void)sandbox_step(&c->sandbox->b, LIFE_ON_BOUND);
     if (st->code != LINK_OK) {
         state_fail(&c->failure, 503, "the sandbox ended while it was being resumed: %s", st->text);
         restore_fail(c);
@@ -204,9 +207,9 @@ static void restore_on_keeper_reply(void *arg, const struct keeper_reply *r)
     struct sandbox_change *c = arg;
     struct sandboxes *sb = c->sandboxes;
     bool ok = r->error == KEEPER_OK || r->error == KEEPER_EXISTS;
-    if (ok && (!c->sandbox || c->undoing)) /* the restore was given up meanwhile */
+    if (ok && (!c->sandbox || restore_is_undone(c))) /* the restore was given up meanwhile */
         keeperc_kill(sb->peers->keeper, c->id, NULL, NULL);
-    if (!sandbox_change_back(c) || c->undoing)
+    if (!sandbox_change_back(c) || restore_is_undone(c))
         return;
     if (!ok) {
         bool again = r->error == KEEPER_CAPACITY || c->sandbox->round != sb->round; /* keeper was restarted */
@@ -216,6 +219,7 @@ static void restore_on_keeper_reply(void *arg, const struct keeper_reply *r)
     }
     _cleanup_strv_ struct strv env = {0};
     struct link_bind bind;
+    (void)sandbox_step(&c->sandbox->b, LIFE_ON_PARKED);
     sandbox_kept(sb, &c->sandbox->b, r);
     sandbox_binding(sb, &c->sandbox->b, &env, &bind);
     c->pending++;
@@ -226,12 +230,13 @@ static void restore_ask_keeper(struct sandbox_change *c)
 {
     struct keeper_create k;
     struct sandboxes *sb = c->sandboxes;
+    (void)sandbox_step(&c->sandbox->b, LIFE_ON_CLEARED);
     resume_apply_end(c);
     sandbox_keeper_request(sb, &c->sandbox->b, &k);
     c->sandbox->round = sb->round;
-    c->sandbox->died = false;
-    c->net_done = !sb->network->is_on(sb->networks);
-    if (!c->net_done) {
+    c->awaits = SANDBOX_AWAITS_BINDING;
+    if (sb->network->is_on(sb->networks)) {
+        c->awaits |= SANDBOX_AWAITS_NETWORK;
         c->pending++;
         sb->network->tell(sb->networks, &c->sandbox->b, restore_on_net_applied, c);
     }
@@ -278,12 +283,10 @@ static void restore_start(struct sandboxes *sb, struct sandbox *b, uint64_t time
         sandbox_refuse(sb, &why, done, arg);
         return;
     }
-    struct sandbox_change *c = sandbox_change_new(sb, sandbox_own(b), CHANGE_RESTORE);
+    struct sandbox_change *c = sandbox_change_new(sb, sandbox_own(b), LIFE_ASK_RESUME);
     sandbox_change_wait(c, &c->waiters, done, arg);
-    c->quota = true;
     sandbox_count_stored(sb, b, false);
     resume_set_end(c, timeout_s);
-    b->state = SANDBOX_RESUMING;
     sandbox_own(b)->row_state = DB_SANDBOX_STORED;
     if (!sandbox_own(b)->leftover) {
         restore_ask_keeper(c);
@@ -295,10 +298,9 @@ static void restore_start(struct sandboxes *sb, struct sandbox *b, uint64_t time
 
 static void thaw_start(struct sandboxes *sb, struct sandbox *b, uint64_t timeout_s, sandbox_paused *done, void *arg)
 {
-    struct sandbox_change *c = sandbox_change_new(sb, sandbox_own(b), CHANGE_THAW);
+    struct sandbox_change *c = sandbox_change_new(sb, sandbox_own(b), LIFE_ASK_RESUME);
     sandbox_change_wait(c, &c->waiters, done, arg);
     resume_set_end(c, timeout_s);
-    b->state = SANDBOX_RESUMING;
     sandbox_own(b)->row_state = DB_SANDBOX_FROZEN;
     c->pending++;
     keeperc_resume(sb->peers->keeper, b->id, thaw_on_keeper_reply, c);
@@ -314,23 +316,22 @@ void sandbox_resume(struct sandboxes *sb, struct sandbox *b, uint64_t timeout_s,
 {
     struct state_failure why = {0};
     struct sandbox_change *c = sandbox_own(b)->change;
-    if (c && b->state == SANDBOX_RESUMING) {
+    const struct life_cell *cell = life_step(b->state, LIFE_ASK_RESUME);
+    if (cell->action == LIFE_JOIN) {
         sandbox_change_wait(c, &c->waiters, done, arg);
         return;
     }
-    if (c) { /* a pause is under way: resume after it */
+    if (cell->action == LIFE_QUEUE) { /* a pause is under way: resume after it */
         sandbox_change_wait(c, &c->resumers, done, arg);
         if (timeout_s > c->resume_timeout_s)
             c->resume_timeout_s = timeout_s;
         return;
     }
-    if (sandbox_is_taken(b))
+    if (sandbox_may_ask(b, LIFE_ASK_RESUME, &why) && sandbox_is_taken(b))
         state_fail(&why, 503, "%s of the sandbox is under way; try again", b->busy);
-    else if (!sandbox_is_there(b))
-        state_fail(&why, 404, "the sandbox has ended");
-    if (why.status || b->state == SANDBOX_RUNNING)
+    if (why.status || cell->action == LIFE_AGREE)
         sandbox_refuse(sb, &why, done, arg);
-    else if (b->state == SANDBOX_STORED)
+    else if (cell->next == SANDBOX_RESTORE_CLEARING)
         restore_start(sb, b, timeout_s, done, arg);
     else
         thaw_start(sb, b, timeout_s, done, arg);
@@ -381,7 +382,7 @@ void sandbox_awake(struct sandboxes *sb, struct sandbox *b, bool traffic, sandbo
         done(arg, NULL);
         return;
     }
-    if (traffic && !b->desc.life.auto_resume && b->state != SANDBOX_RESUMING) {
+    if (traffic && !b->desc.life.auto_resume && !sandbox_is_resuming(b)) {
         state_fail(&why, 502, "the sandbox is paused and is not woken by traffic");
         sandbox_refuse(sb, &why, done, arg);
         return;

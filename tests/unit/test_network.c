@@ -117,7 +117,7 @@ static void test_what_dies_while_its_network_is_set_up_again_is_not_resumed(void
     sandbox_resume(rooms.sandboxes, b, 1, resumed, &r);
     until_message("policy", 2);
     step(3);
-    assert_true(sandbox_own(b)->change->bound); /* init has it: its death is told by keeper only */
+    assert_int_equal(b->state, SANDBOX_RESTORE_BOUND); /* init has it: its death is told by keeper only */
     struct keeper_death d = {.cause = KEEPER_DIED_TTL};
     memcpy(d.id, b->id, sizeof d.id);
     sandboxes_keeper_died(rooms.sandboxes, &d);

@@ -279,7 +279,7 @@ static void test_a_resume_during_the_pause_follows_it(void **state)
     struct told p = {0}, r = {0};
     k.hold_pause = true;
     sandbox_pause(rooms.sandboxes, b, true, told, &p);
-    assert_int_equal(b->state, SANDBOX_PAUSING);
+    assert_true(sandbox_is_pausing(b));
     sandbox_resume(rooms.sandboxes, b, 0, told, &r);
     k.hold_pause = false;
     k.held_pause(k.held_pause_arg, &(struct keeper_reply){0});
@@ -359,7 +359,7 @@ static void test_a_kill_while_it_is_made_again(void **state)
     pause_ok(b, false);
     k.hold_create = true;
     sandbox_resume(rooms.sandboxes, b, 0, told, &r);
-    assert_int_equal(b->state, SANDBOX_RESUMING);
+    assert_true(sandbox_is_resuming(b));
     assert_int_equal(who.tenant->sandboxes, 1);
     int kills = k.kills;
     sandbox_kill(rooms.sandboxes, b, "api", ended_ok, &done);
@@ -563,7 +563,7 @@ static void test_what_ends_while_it_is_resumed_is_paused_after_that(void **state
     sandbox_resume(rooms.sandboxes, b, 1, told, &r);
     for (uint64_t end = clock_boot_ms() + 1100; clock_boot_ms() < end;)
         step(1);
-    assert_int_equal(b->state, SANDBOX_RESUMING);
+    assert_true(sandbox_is_resuming(b));
     k.hold_resume = false;
     k.held_resume(k.held_resume_arg, &(struct keeper_reply){0});
     expect_told(&r, 0, "");
@@ -768,14 +768,14 @@ static void test_what_is_to_happen_at_its_end_can_be_changed_while_it_is_resumed
     AWAIT (changed)
         step(1);
     assert_int_equal(changed, 1);
-    assert_int_equal(b->state, SANDBOX_RESUMING);
+    assert_true(sandbox_is_resuming(b));
     k.hold_bind = false;
     k.held_bind(k.held_bind_arg, &(struct link_status){.code = LINK_OK});
     expect_told(&made, 0, "");
     assert_true(k.deadline > FAR_AWAY); /* else keeper would end it */
     pause_ok(b, true);
     sandbox_resume(rooms.sandboxes, b, 0, told, &thawed);
-    assert_int_equal(b->state, SANDBOX_RESUMING);
+    assert_true(sandbox_is_resuming(b));
     next.auto_pause = false;
     sandbox_set_life(rooms.sandboxes, b, &next, NULL, NULL);
     expect_told(&thawed, 0, "");

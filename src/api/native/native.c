@@ -81,7 +81,7 @@ struct counts {
 static void native_node_count(void *arg, struct sandbox *b)
 {
     struct counts *n = arg;
-    n->creating += b->state == SANDBOX_CREATING;
+    n->creating += sandbox_is_being_made(b);
     n->running += b->state == SANDBOX_RUNNING;
     n->paused += sandbox_is_paused(b);
     n->killing += b->state == SANDBOX_KILLING;

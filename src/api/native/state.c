@@ -39,11 +39,11 @@ static void native_life_add(struct json *j, const struct sandbox *b)
 {
     json_obj(j, NULL);
     json_str(j, "state",
-             b->state == SANDBOX_RUNNING    ? "running"
-             : b->state == SANDBOX_PAUSING  ? "pausing"
-             : b->state == SANDBOX_RESUMING ? "resuming"
-             : b->state == SANDBOX_FROZEN   ? "frozen"
-                                            : "stored");
+             b->state == SANDBOX_RUNNING  ? "running"
+             : sandbox_is_pausing(b)      ? "pausing"
+             : sandbox_is_resuming(b)     ? "resuming"
+             : b->state == SANDBOX_FROZEN ? "frozen"
+                                          : "stored");
     json_str(j, "onTimeout",
              !b->desc.life.auto_pause        ? "kill"
              : b->desc.life.auto_pause_files ? "pause-files"
