@@ -141,8 +141,10 @@ void build_set_stack(struct build_own *b, const char *stack, bool held);
 void build_sandbox_drop(struct build_own *b);
 /* For /bin/sh -c: runs its argument in a login shell, bash where there is one. */
 extern const char build_shell[];
-/* Asks the layer store; the call is b->call. Without the layer store the answer is LAYERS_BUSY. */
-void build_layers(struct build_own *b, const struct layers_request *q, layersc_done *done);
+/* The layer store, for a call that becomes b->call; NULL: it is not there, and `done` will be told LAYERS_BUSY. */
+struct layersc *build_layers(struct build_own *b, layersc_done *done);
+/* Asks it how large a stack is. */
+void build_usage(struct build_own *b, const char *stack, layersc_done *done);
 /* "exit status 1", "signal: killed" */
 void build_end_text(const struct exec_end *end, uint64_t timeout_ms, struct buf *out);
 

@@ -66,13 +66,15 @@ static void build_copy_on_blob(void *arg, const struct layers_reply *r, int fd)
 
 void build_copy(struct build_own *b, const struct build_step *s, build_ran *ran, build_then *failed)
 {
-    struct layers_request q = layersc_request(LAYERS_BLOB);
+    char blob[SHA256_HEX];
     if (s->from >= 0) {
         build_copy_lay(b, s, TAKE_FD(b->read_fd), ran);
         return;
     }
     b->ran = ran;
     b->then = failed;
-    build_blob_name(b->b.tenant, s->hash, q.blob);
-    build_layers(b, &q, build_copy_on_blob);
+    build_blob_name(b->b.tenant, s->hash, blob);
+    struct layersc *layers = build_layers(b, build_copy_on_blob);
+    if (layers)
+        b->call = layersc_blob(layers, &(struct layersc_to){.done = build_copy_on_blob, .arg = b}, blob);
 }

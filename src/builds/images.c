@@ -221,7 +221,7 @@ struct image_call *image_import(struct builds *bs, const struct image_import *i,
                                 image_imported *done, void *arg)
 {
     struct image_call *c = xcalloc(1, sizeof *c);
-    struct layers_request q = layersc_request(i->restore ? LAYERS_RESTORE : LAYERS_IMPORT);
+    bool listed = false;
     int fd = i->archive;
     c->builds = bs;
     c->link = &bs->imports;
@@ -242,18 +242,19 @@ struct image_call *image_import(struct builds *bs, const struct image_import *i,
         template_config_copy(&c->config, i->config);
     stack_id_new(c->stack);
     state_hold_for(bs->stacks, c->stack, i->tenant);
-    (void)snprintf(q.stack, sizeof q.stack, "%s", c->stack);
+    const char *ref = fd < 0 ? i->ref : "";
     if (fd < 0) {
-        (void)snprintf(q.ref, sizeof q.ref, "%s", i->ref);
         /* Tenants may fetch from public registries and from those that the operator lists. */
-        if (!i->tenant || build_registry_listed(bs->config->image_registries, i->ref))
-            q.flags |= LAYERS_PRIVATE;
+        listed = !i->tenant || build_registry_listed(bs->config->image_registries, i->ref);
         if (i->password)
             fd = image_credentials_fd(bs, i);
     }
-    if (bs->peers->layers)
-        c->call = layersc_ask_for(bs->peers->layers, i->tenant ? i->tenant->id : "", &q, &fd, fd >= 0,
-                                  image_on_progress, image_on_imported, c);
+    const struct layersc_to to = {
+        .owner = i->tenant ? i->tenant->id : NULL, .progress = image_on_progress, .done = image_on_imported, .arg = c};
+    if (bs->peers->layers && i->restore)
+        c->call = layersc_restore(bs->peers->layers, &to, c->stack, fd);
+    else if (bs->peers->layers)
+        c->call = layersc_import(bs->peers->layers, &to, c->stack, ref, listed, fd);
     else {
         if (fd >= 0)
             (void)close(fd);
@@ -527,7 +528,6 @@ static void provision_on_cache_checked(void *arg, const struct layers_reply *r, 
 
 static void provision_start(struct build_own *b)
 {
-    struct layers_request q = layersc_request(LAYERS_USAGE);
     _cleanup_buf_ struct buf text = {0};
     b->base_then = b->then;
     buf_addf(&text, "provision 1\n%s\n", b->key);
@@ -537,6 +537,5 @@ static void provision_start(struct build_own *b)
         build_sandbox_open(b, provision_on_open);
         return;
     }
-    (void)snprintf(q.stack, sizeof q.stack, "%s", hit->stack);
-    build_layers(b, &q, provision_on_cache_checked);
+    build_usage(b, hit->stack, provision_on_cache_checked);
 }

@@ -122,7 +122,6 @@ static void build_on_measured(void *arg, const struct layers_reply *r, int fd)
 
 static void build_on_start_tried(struct build_own *b, const char *error)
 {
-    struct layers_request q = layersc_request(LAYERS_USAGE);
     if (error) {
         char stack[STACK_BASE_MAX];
         memcpy(stack, b->stack, sizeof stack);
@@ -131,8 +130,7 @@ static void build_on_start_tried(struct build_own *b, const char *error)
         return;
     }
     build_sandbox_close(b);
-    (void)snprintf(q.stack, sizeof q.stack, "%.*s", STACK_ID_MAX - 1, b->stack);
-    build_layers(b, &q, build_on_measured);
+    build_usage(b, b->stack, build_on_measured);
 }
 
 static void build_on_last_captured(struct build_own *b, const char *error)
@@ -211,10 +209,10 @@ static void build_step_on_captured(struct build_own *b, const char *error)
         build_step_done(b);
         return;
     }
-    struct layers_request q = layersc_request(LAYERS_FLATTEN);
     b->layers = 0;
-    (void)snprintf(q.stack, sizeof q.stack, "%.*s", STACK_ID_MAX - 1, b->stack);
-    build_layers(b, &q, build_step_on_flattened);
+    struct layersc *layers = build_layers(b, build_step_on_flattened);
+    if (layers)
+        b->call = layersc_flatten(layers, &(struct layersc_to){.done = build_step_on_flattened, .arg = b}, b->stack);
 }
 
 static void build_step_fail_command(struct build_own *b, const struct build_step *s, const struct exec_end *end,
@@ -351,7 +349,6 @@ static void build_step_on_cache_checked(void *arg, const struct layers_reply *r,
 static void build_step_begin(struct build_own *b)
 {
     struct build_step *s = &b->plan.steps[b->at];
-    struct layers_request q = layersc_request(LAYERS_USAGE);
     if (s->from >= 0) { /* the key of the stage stands for its files */
         memcpy(s->hash, b->stages[s->from].key, sizeof s->hash);
         b->missed |= b->stages[s->from].missed;
@@ -363,8 +360,7 @@ static void build_step_begin(struct build_own *b)
         build_step_run(b);
         return;
     }
-    (void)snprintf(q.stack, sizeof q.stack, "%s", hit->stack);
-    build_layers(b, &q, build_step_on_cache_checked);
+    build_usage(b, hit->stack, build_step_on_cache_checked);
 }
 
 static void build_finalize(struct build_own *b)

@@ -30,14 +30,20 @@ static void build_on_no_layers(void *arg)
         b->no_layers(b, &r, -1);
 }
 
-void build_layers(struct build_own *b, const struct layers_request *q, layersc_done *done)
+struct layersc *build_layers(struct build_own *b, layersc_done *done)
 {
-    if (b->builds->peers->layers) {
-        b->call = layersc_ask(b->builds->peers->layers, q, NULL, 0, NULL, done, b);
-        return;
+    if (!b->builds->peers->layers) {
+        b->no_layers = done;
+        loop_defer(b->builds->loop, build_on_no_layers, b);
     }
-    b->no_layers = done;
-    loop_defer(b->builds->loop, build_on_no_layers, b);
+    return b->builds->peers->layers;
+}
+
+void build_usage(struct build_own *b, const char *stack, layersc_done *done)
+{
+    struct layersc *layers = build_layers(b, done);
+    if (layers)
+        b->call = layersc_usage(layers, &(struct layersc_to){.done = done, .arg = b}, stack);
 }
 
 /* --- open and close ----------------------------------------------------------------------------------------------- */

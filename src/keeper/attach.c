@@ -10,7 +10,6 @@
 #include <string.h>
 #include <sys/epoll.h>
 #include <sys/socket.h>
-#include <sys/un.h>
 #include <unistd.h>
 
 #include "base/cleanup.h"
@@ -58,19 +57,14 @@ static void attach_disconnect(struct keeper *k)
 static bool attach_ensure_connected(struct keeper *k)
 {
     struct link *l = &k->egress;
-    struct sockaddr_un addr = {.sun_family = AF_UNIX};
     if (l->fd >= 0)
         return true;
-    _cleanup_close_ int fd = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
-    (void)snprintf(addr.sun_path, sizeof addr.sun_path, "/proc/self/fd/%d/%s", KEEPER_FD_RUN, EGRESS_KEEPER_SOCKET);
-    if (fd < 0)
-        return false;
-    if (connect(fd, (const struct sockaddr *)&addr, sizeof addr) < 0) {
+    l->fd = channel_dial(KEEPER_FD_RUN, EGRESS_KEEPER_SOCKET, CHANNEL_PACKET);
+    if (l->fd < 0) {
         if (errno == ENOENT || errno == ECONNREFUSED)
             l->ngone = 0; /* no egress runs, so none holds a sandbox's sockets */
         return false;
     }
-    l->fd = TAKE_FD(fd);
     l->since_ms = keeper_now_ms();
     attach_watch(k);
     return true;

@@ -20,6 +20,7 @@
 #include "keeper/place.h"
 #include "layers/layer-files.h"
 #include "layers/proto.h"
+#include "layers/request.h"
 #include "layers/tree.h"
 #include "os/cgroup.h"
 

@@ -7,7 +7,6 @@
 #include <unistd.h>
 
 #include "layers/layers-int.h"
-#include "layers/request.h"
 #include "os/term.h"
 
 enum { POLLS = 1 + LAYERS_CONNS + 2 * LAYERS_TASKS, AT_ONCE = 16 };
@@ -31,12 +30,16 @@ void layers_send(struct layers *s, int conn, const void *p, size_t n, int fd)
         (void)shutdown(c->fd, SHUT_RDWR);
 }
 
+static void loop_reply(struct layers *s, int conn, struct layers_reply *r, const char *text)
+{
+    r->type = LAYERS_REPLY;
+    (void)snprintf(r->text, sizeof r->text, "%.*s", (int)sizeof r->text - 1, text);
+    layers_send(s, conn, r, sizeof *r, -1);
+}
+
 void layers_answer(struct layers *s, int conn, uint64_t request, enum layers_error error, const char *text)
 {
-    struct layers_reply r = {
-        .version = LAYERS_VERSION, .type = LAYERS_REPLY, .request = request, .error = (uint32_t)error};
-    (void)snprintf(r.text, sizeof r.text, "%s", text);
-    layers_send(s, conn, &r, sizeof r, -1);
+    loop_reply(s, conn, &(struct layers_reply){.version = LAYERS_VERSION, .request = request, .error = error}, text);
 }
 
 bool layers_waits(const struct layers *s, int conn) { return conn >= 0 && channel_waits(&s->conns[conn]); }
@@ -49,7 +52,12 @@ static void loop_handle_request(struct layers *s, int conn, struct channel_messa
     struct layers_request q;
     struct err err = {0};
     if (layers_request_parse(m->p, m->n, m->nfds, &q, &err) < 0) {
-        layers_answer(s, conn, q.request, LAYERS_BAD_REQUEST, err.msg);
+        /* In the version of the request, so that a front of another installation understands it. */
+        loop_reply(s, conn,
+                   &(struct layers_reply){.version = q.version ? q.version : LAYERS_VERSION,
+                                          .request = q.request,
+                                          .error = LAYERS_BAD_REQUEST},
+                   err.msg);
         return;
     }
     if (q.type == LAYERS_CANCEL) {

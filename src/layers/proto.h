@@ -1,7 +1,10 @@
-/* proto.h - the requests of front to the layer store: fixed-layout messages over SEQPACKET, one struct each way, every string
- * NUL-terminated inside its array, descriptors by SCM_RIGHTS where noted. One LAYERS_REPLY answers a request;
- * LAYERS_PROGRESS may come before it. front repeats requests after a restart of either side; each type says why that
- * does no harm.
+/* proto.h - the requests of front to the layer store: fixed-layout messages over SEQPACKET, every string NUL-terminated
+ * inside its array, descriptors by SCM_RIGHTS where noted. A request is one of the structs below, each for a few types; one
+ * LAYERS_REPLY answers it, and LAYERS_PROGRESS may come before that. front repeats requests after a restart of either side;
+ * each type says why that does no harm.
+ *
+ * Front and the layer store come from one installation. A request of another version is answered LAYERS_BAD_REQUEST with the
+ * version of its sender, which therefore understands it: layers_reply begins the same in all versions.
  */
 #ifndef HUTCH_LAYERS_PROTO_H
 #define HUTCH_LAYERS_PROTO_H
@@ -11,7 +14,7 @@
 #include "keeper/place.h"
 
 enum {
-    LAYERS_VERSION = 1,
+    LAYERS_VERSION = 2,
     LAYERS_SANDBOX_MAX = 40,
     LAYERS_TEXT_MAX = 400,
     LAYERS_REF_MAX = 512,
@@ -99,17 +102,70 @@ enum layers_error {
     LAYERS_FAILED,
 };
 
-struct layers_request {
+/* Every request begins with it. */
+struct layers_head {
     uint32_t version, type;
-    uint64_t request;
+    uint64_t request; /* chosen by front; not 0 */
+    uint64_t trace;   /* of the API call that it belongs to; 0: none. Carried, never looked at */
     uint32_t flags, zero;
+};
+struct layers_simple { /* LIST, GC, DF */
+    struct layers_head head;
+};
+struct layers_stack { /* DROP, FLATTEN, USAGE; VERIFY and OF_STACKS, where "" is all */
+    struct layers_head head;
+    char stack[STACK_ID_MAX];
+};
+struct layers_export { /* EXPORT */
+    struct layers_head head;
+    uint64_t bytes;
+    char stack[STACK_ID_MAX];
+};
+struct layers_capture { /* CAPTURE */
+    struct layers_head head;
+    uint64_t bytes, entries; /* limits of the upper, or 0 */
     char sandbox[LAYERS_SANDBOX_MAX];
     char stack[STACK_ID_MAX], other[STACK_ID_MAX];
-    char volume[LAYERS_SANDBOX_MAX];
-    char blob[SHA256_HEX];
+};
+struct layers_import { /* IMPORT */
+    struct layers_head head;
+    uint64_t bytes, entries;
+    char stack[STACK_ID_MAX];
     char ref[LAYERS_REF_MAX];
     char path[LAYERS_PATH_MAX];
-    uint64_t bytes, entries, cancel;
+};
+struct layers_restore { /* RESTORE */
+    struct layers_head head;
+    uint64_t bytes, entries;
+    char stack[STACK_ID_MAX];
+};
+struct layers_convert { /* CONVERT */
+    struct layers_head head;
+    uint64_t bytes, entries;
+    char blob[SHA256_HEX];
+};
+struct layers_blob { /* BLOB */
+    struct layers_head head;
+    char blob[SHA256_HEX];
+};
+struct layers_change { /* DIFF, APPLY */
+    struct layers_head head;
+    char sandbox[LAYERS_SANDBOX_MAX];
+    char stack[STACK_ID_MAX], other[STACK_ID_MAX];
+};
+struct layers_open { /* OPEN */
+    struct layers_head head;
+    char stack[STACK_ID_MAX];
+    char path[LAYERS_PATH_MAX];
+};
+struct layers_volume { /* VOLUME_MAKE, VOLUME_RESIZE, with a quota; VOLUME_DROP, VOLUME_STAT, without */
+    struct layers_head head;
+    uint64_t bytes, entries;
+    char volume[LAYERS_SANDBOX_MAX];
+};
+struct layers_cancel { /* CANCEL */
+    struct layers_head head;
+    uint64_t cancel;
 };
 struct layers_reply {
     uint32_t version, type; /* LAYERS_REPLY, LAYERS_PROGRESS */

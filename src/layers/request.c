@@ -1,6 +1,7 @@
 #include "layers/request.h"
 
 #include <inttypes.h>
+#include <stddef.h>
 #include <string.h>
 
 #include "base/cleanup.h"
@@ -11,7 +12,7 @@ _Static_assert((int)LAYERS_SANDBOX_MAX == (int)KEEPER_ID_MAX, "a box is a sandbo
 #define BYTES_MAX (UINT64_C(1) << 50)
 enum { ENTRIES_MAX = 1 << 30 };
 
-/* Fields of a request: those that must be there, and those that may. Everything else must be empty. */
+/* Fields that a request must not leave empty. */
 enum {
     SANDBOX = 1 << 0,
     STACK = 1 << 1,
@@ -25,34 +26,69 @@ enum {
     CANCEL = 1 << 9,
 };
 
+/* Where a field of a message goes. */
+struct field {
+    uint16_t from, to, size;
+};
+#define FIELD(message, member)                                                     \
+    {                                                                              \
+        offsetof(struct message, member), offsetof(struct layers_request, member), \
+            sizeof(((struct message *)0)->member)                                  \
+    }
+
+/* The messages: their lengths and fields. */
+static const struct shape {
+    size_t size;
+    struct field fields[5]; /* size 0: no more */
+} simple = {sizeof(struct layers_simple), {{0}}}, stack = {sizeof(struct layers_stack), {FIELD(layers_stack, stack)}},
+  export = {sizeof(struct layers_export), {FIELD(layers_export, stack), FIELD(layers_export, bytes)}},
+  capture = {sizeof(struct layers_capture),
+             {FIELD(layers_capture, sandbox), FIELD(layers_capture, stack), FIELD(layers_capture, other),
+              FIELD(layers_capture, bytes), FIELD(layers_capture, entries)}},
+  import = {sizeof(struct layers_import),
+            {FIELD(layers_import, stack), FIELD(layers_import, ref), FIELD(layers_import, path),
+             FIELD(layers_import, bytes), FIELD(layers_import, entries)}},
+  restore = {sizeof(struct layers_restore),
+             {FIELD(layers_restore, stack), FIELD(layers_restore, bytes), FIELD(layers_restore, entries)}},
+  convert = {sizeof(struct layers_convert),
+             {FIELD(layers_convert, blob), FIELD(layers_convert, bytes), FIELD(layers_convert, entries)}},
+  blob = {sizeof(struct layers_blob), {FIELD(layers_blob, blob)}},
+  change = {sizeof(struct layers_change),
+            {FIELD(layers_change, sandbox), FIELD(layers_change, stack), FIELD(layers_change, other)}},
+  open_file = {sizeof(struct layers_open), {FIELD(layers_open, stack), FIELD(layers_open, path)}},
+  volume = {sizeof(struct layers_volume),
+            {FIELD(layers_volume, volume), FIELD(layers_volume, bytes), FIELD(layers_volume, entries)}},
+  cancel = {sizeof(struct layers_cancel), {FIELD(layers_cancel, cancel)}};
+
 static const struct rule {
     const char *name;
-    unsigned must, may;
+    const struct shape *shape;
+    unsigned must;
     uint32_t flags;
     unsigned fds_min, fds_max;
 } rules[] = {
-    [LAYERS_CAPTURE] = {"capture", SANDBOX | STACK, OTHER | BYTES | ENTRIES, LAYERS_FREEZE, 0, 0},
-    [LAYERS_DROP] = {"drop", STACK, 0, 0, 0, 0},
-    [LAYERS_LIST] = {"list", 0, 0, 0, 0, 0},
-    [LAYERS_IMPORT] = {"import", STACK, REF | PATH | BYTES | ENTRIES, LAYERS_PRIVATE, 0, 1},
-    [LAYERS_CONVERT] = {"convert", BLOB, BYTES | ENTRIES, 0, 1, 1},
-    [LAYERS_BLOB] = {"blob", BLOB, 0, 0, 0, 0},
-    [LAYERS_EXPORT] = {"export", STACK, BYTES, 0, 0, 0},
-    [LAYERS_RESTORE] = {"restore", STACK, BYTES | ENTRIES, 0, 1, 1},
-    [LAYERS_DIFF] = {"diff", STACK, OTHER | SANDBOX, 0, 0, 0},
-    [LAYERS_OPEN] = {"open", STACK | PATH, 0, 0, 0, 0},
-    [LAYERS_APPLY] = {"apply", SANDBOX | STACK | OTHER, 0, LAYERS_BACK, 0, 0},
-    [LAYERS_FLATTEN] = {"flatten", STACK, 0, 0, 0, 0},
-    [LAYERS_VERIFY] = {"verify", 0, STACK, 0, 0, 0},
-    [LAYERS_GC] = {"gc", 0, 0, LAYERS_DRY, 0, 0},
-    [LAYERS_DF] = {"df", 0, 0, 0, 0, 0},
-    [LAYERS_USAGE] = {"usage", STACK, 0, 0, 0, 0},
-    [LAYERS_VOLUME_MAKE] = {"volume make", VOLUME, BYTES | ENTRIES, 0, 0, 0},
-    [LAYERS_VOLUME_DROP] = {"volume drop", VOLUME, 0, 0, 0, 0},
-    [LAYERS_VOLUME_STAT] = {"volume stat", VOLUME, 0, 0, 0, 0},
-    [LAYERS_OF_STACKS] = {"layers", 0, STACK, 0, 0, 0},
-    [LAYERS_CANCEL] = {"cancel", CANCEL, 0, 0, 0, 0},
-    [LAYERS_VOLUME_RESIZE] = {"volume resize", VOLUME, BYTES | ENTRIES, LAYERS_KEEP, 0, 0},
+    [LAYERS_CAPTURE] = {"capture", &capture, SANDBOX | STACK, LAYERS_FREEZE, 0, 0},
+    [LAYERS_DROP] = {"drop", &stack, STACK, 0, 0, 0},
+    [LAYERS_LIST] = {"list", &simple, 0, 0, 0, 0},
+    [LAYERS_IMPORT] = {"import", &import, STACK, LAYERS_PRIVATE, 0, 1},
+    [LAYERS_CONVERT] = {"convert", &convert, BLOB, 0, 1, 1},
+    [LAYERS_BLOB] = {"blob", &blob, BLOB, 0, 0, 0},
+    [LAYERS_EXPORT] = {"export", &export, STACK, 0, 0, 0},
+    [LAYERS_RESTORE] = {"restore", &restore, STACK, 0, 1, 1},
+    [LAYERS_DIFF] = {"diff", &change, STACK, 0, 0, 0},
+    [LAYERS_OPEN] = {"open", &open_file, STACK | PATH, 0, 0, 0},
+    [LAYERS_APPLY] = {"apply", &change, SANDBOX | STACK | OTHER, LAYERS_BACK, 0, 0},
+    [LAYERS_FLATTEN] = {"flatten", &stack, STACK, 0, 0, 0},
+    [LAYERS_VERIFY] = {"verify", &stack, 0, 0, 0, 0},
+    [LAYERS_GC] = {"gc", &simple, 0, LAYERS_DRY, 0, 0},
+    [LAYERS_DF] = {"df", &simple, 0, 0, 0, 0},
+    [LAYERS_USAGE] = {"usage", &stack, STACK, 0, 0, 0},
+    [LAYERS_VOLUME_MAKE] = {"volume make", &volume, VOLUME, 0, 0, 0},
+    [LAYERS_VOLUME_DROP] = {"volume drop", &volume, VOLUME, 0, 0, 0},
+    [LAYERS_VOLUME_STAT] = {"volume stat", &volume, VOLUME, 0, 0, 0},
+    [LAYERS_OF_STACKS] = {"layers", &stack, 0, 0, 0, 0},
+    [LAYERS_CANCEL] = {"cancel", &cancel, CANCEL, 0, 0, 0},
+    [LAYERS_VOLUME_RESIZE] = {"volume resize", &volume, VOLUME, LAYERS_KEEP, 0, 0},
 };
 
 bool layers_volume_valid(const char *id)
@@ -98,8 +134,6 @@ static int request_check_text(const struct rule *r, const struct text_field *f, 
     memset(f->text + n, 0, f->room - n);
     if (n == 0)
         return r->must & f->bit ? err_set(err, ERR_USAGE, 0, "%s: must be given with %s", f->name, r->name) : 0;
-    if (((r->must | r->may) & f->bit) == 0)
-        return err_set(err, ERR_USAGE, 0, "%s: means nothing with %s", f->name, r->name);
     if (!f->valid(f->text))
         return err_set(err, ERR_USAGE, 0, "%s: must be %s", f->name, f->right);
     return 0;
@@ -134,8 +168,6 @@ static int request_check_numbers(const struct rule *r, const struct layers_reque
     for (size_t i = 0; i < ARRAY_LEN(fields); i++) {
         if (fields[i].value == 0 && (r->must & fields[i].bit))
             return err_set(err, ERR_USAGE, 0, "%s: must be given with %s", fields[i].name, r->name);
-        if (fields[i].value != 0 && ((r->must | r->may) & fields[i].bit) == 0)
-            return err_set(err, ERR_USAGE, 0, "%s: means nothing with %s", fields[i].name, r->name);
         if (fields[i].value > fields[i].max)
             return err_set(err, ERR_USAGE, 0, "%s: %" PRIu64 " is more than %" PRIu64, fields[i].name, fields[i].value,
                            fields[i].max);
@@ -161,34 +193,55 @@ static int request_check_together(const struct layers_request *q, size_t nfds, s
         if ((q->sandbox[0] == '\0') == (q->other[0] == '\0'))
             return err_set(err, ERR_USAGE, 0, "other: must be given with diff, or else box");
         return 0;
+    case LAYERS_VOLUME_DROP:
+    case LAYERS_VOLUME_STAT:
+        if (q->bytes || q->entries)
+            return err_set(err, ERR_USAGE, 0, "%s: means nothing with %s", q->bytes ? "bytes" : "entries",
+                           rules[q->type].name);
+        return 0;
     default:
         return 0;
     }
 }
 
-int layers_request_parse(const void *p, size_t n, size_t nfds, struct layers_request *ret, struct err *err)
+int layers_request_read(const void *p, size_t n, struct layers_request *ret, struct err *err)
 {
-    struct {
-        uint32_t version, type;
-        uint64_t request;
-    } head;
+    struct layers_head head = {0};
     memset(ret, 0, sizeof *ret);
-    if (n < sizeof head)
+    if (n < offsetof(struct layers_head, trace))
         return err_set(err, ERR_USAGE, 0, "a message of %zu bytes has no head", n);
-    memcpy(&head, p, sizeof head);
+    memcpy(&head, p, n < sizeof head ? n : sizeof head);
+    ret->version = head.version;
     ret->request = head.request;
     if (head.version != LAYERS_VERSION)
-        return err_set(err, ERR_USAGE, 0, "version: %" PRIu32 " is not %d", head.version, LAYERS_VERSION);
+        return err_set(err, ERR_USAGE, 0,
+                       "version: %" PRIu32 " is not %d; front and the layer store must come from one installation: "
+                       "start the node again",
+                       head.version, LAYERS_VERSION);
     const struct rule *r = head.type < ARRAY_LEN(rules) ? &rules[head.type] : NULL;
     if (!r || !r->name)
         return err_set(err, ERR_USAGE, 0, "type: %" PRIu32 " is no request", head.type);
-    if (n != sizeof *ret)
-        return err_set(err, ERR_USAGE, 0, "a request has %zu bytes, not %zu", sizeof *ret, n);
-    memcpy(ret, p, n);
+    if (n != r->shape->size)
+        return err_set(err, ERR_USAGE, 0, "a request %s has %zu bytes, not %zu", r->name, r->shape->size, n);
+    if (head.zero != 0)
+        return err_set(err, ERR_USAGE, 0, "zero: must be 0");
+    ret->type = head.type;
+    ret->trace = head.trace;
+    ret->flags = head.flags;
+    for (size_t i = 0; i < ARRAY_LEN(r->shape->fields) && r->shape->fields[i].size; i++) {
+        const struct field *f = &r->shape->fields[i];
+        memcpy((char *)ret + f->to, (const char *)p + f->from, f->size);
+    }
+    return 0;
+}
+
+int layers_request_parse(const void *p, size_t n, size_t nfds, struct layers_request *ret, struct err *err)
+{
+    if (layers_request_read(p, n, ret, err) < 0)
+        return -1;
+    const struct rule *r = &rules[ret->type];
     if (ret->request == 0)
         return err_set(err, ERR_USAGE, 0, "request: must not be 0");
-    if (ret->zero != 0)
-        return err_set(err, ERR_USAGE, 0, "zero: must be 0");
     if (nfds < r->fds_min || nfds > r->fds_max)
         return err_set(err, ERR_USAGE, 0, "%zu descriptors came with %s, which takes %s%u", nfds, r->name,
                        r->fds_min < r->fds_max ? "at most " : "", r->fds_max);

@@ -6,6 +6,7 @@
 #include <unistd.h>
 
 #include "base/cleanup.h"
+#include "base/log.h"
 #include "base/mem.h"
 #include "rpc/caller.h"
 
@@ -17,16 +18,15 @@ enum {
     HEAVY_SENT_MAX = 16,
     OWNER_SENT_MAX = 4, /* of one tenant, without transfers */
     DOWN_MS = 30000,    /* without a connection for so long: pending calls fail */
-    FDS_MAX = 4,
     LISTED_MAX = 1 << 18,
     OWNER_MAX = 64,
 };
 
 struct call {
     struct caller_call call;
-    struct layers_request m;
-    int fds[FDS_MAX];  /* ours until the answer, to be sent again */
-    off_t at[FDS_MAX]; /* their file positions; -1: a pipe, which cannot be read twice */
+    enum layers_type type;
+    int fd;   /* ours until the answer, to be sent again; -1: none */
+    off_t at; /* its file position; -1: a pipe, which cannot be read twice */
     layersc_progress *progress;
     layersc_done *done; /* NULL with `listed`, and for a cancel */
     layersc_listed *listed;
@@ -34,6 +34,7 @@ struct call {
     char owner[OWNER_MAX]; /* "": the node itself */
     struct layers_item *items;
     size_t nitems;
+    struct layers_head m[]; /* the message */
 };
 
 struct layersc {
@@ -45,7 +46,7 @@ struct layersc {
 
 /* The kinds of long jobs, as the layer store separates them (job_class). */
 enum kind { TRANSFER, UPKEEP, SHORT };
-static enum kind layersc_kind_of(uint32_t type)
+static enum kind layersc_kind_of(enum layers_type type)
 {
     switch (type) {
     case LAYERS_IMPORT:
@@ -82,8 +83,8 @@ static const struct call *layersc_first_call(const struct layersc *s)
 
 static void layersc_free_call(struct call *c)
 {
-    for (size_t i = 0; i < c->call.nfds; i++)
-        (void)close(c->fds[i]);
+    if (c->fd >= 0)
+        (void)close(c->fd);
     free(c->items);
     free(c);
 }
@@ -115,7 +116,7 @@ static void layersc_on_marked(void *arg, struct caller_call *call)
 {
     struct layersc *s = arg;
     struct call *c = (struct call *)call;
-    enum kind kind = layersc_kind_of(c->m.type);
+    enum kind kind = layersc_kind_of(c->type);
     s->nsent += call->sent ? 1 : (size_t)-1;
     if (kind != SHORT)
         s->nlong[kind] += call->sent ? 1 : (size_t)-1;
@@ -127,18 +128,15 @@ static void layersc_on_marked(void *arg, struct caller_call *call)
 static bool layersc_may_repeat(void *arg, const struct caller_call *call)
 {
     const struct call *c = (const struct call *)call;
-    bool used = c->m.type == LAYERS_CANCEL;
     (void)arg;
-    for (size_t i = 0; i < call->nfds; i++)
-        used |= c->at[i] < 0;
-    return !used;
+    return c->type != LAYERS_CANCEL && (c->fd < 0 || c->at >= 0);
 }
 
 /* Limits what is under way in all and per tenant, so that a tenant with many requests does not delay the others. */
 static bool layersc_must_wait(const struct layersc *s, const struct call *c)
 {
-    enum kind kind = layersc_kind_of(c->m.type);
-    if (s->nsent >= SENT_MAX && c->m.type != LAYERS_CANCEL)
+    enum kind kind = layersc_kind_of(c->type);
+    if (s->nsent >= SENT_MAX && c->type != LAYERS_CANCEL)
         return true;
     if (kind != SHORT && s->nlong[kind] >= HEAVY_SENT_MAX)
         return true;
@@ -146,7 +144,7 @@ static bool layersc_must_wait(const struct layersc *s, const struct call *c)
         return false;
     size_t n = 0, most = kind == TRANSFER ? 1 : OWNER_SENT_MAX;
     for (const struct call *o = layersc_first_call(s); o && n < most; o = layersc_next_call(o))
-        n += o->call.sent && (layersc_kind_of(o->m.type) == TRANSFER) == (kind == TRANSFER) &&
+        n += o->call.sent && (layersc_kind_of(o->type) == TRANSFER) == (kind == TRANSFER) &&
              strcmp(o->owner, c->owner) == 0;
     return n >= most;
 }
@@ -157,9 +155,8 @@ static bool layersc_may_send(void *arg, const struct caller_call *call)
     if (layersc_must_wait(arg, c))
         return false;
     /* An earlier job may have moved the file position, which it shares with us: restore it. */
-    for (size_t i = 0; i < call->nfds; i++)
-        if (c->at[i] >= 0)
-            (void)lseek(c->fds[i], c->at[i], SEEK_SET);
+    if (c->fd >= 0 && c->at >= 0)
+        (void)lseek(c->fd, c->at, SEEK_SET);
     return true;
 }
 
@@ -223,6 +220,11 @@ static bool layersc_on_message(void *arg, struct channel_message *m)
     memcpy(&in, m->p, m->n);
     bool reply = m->n == sizeof in.reply && (in.reply.type == LAYERS_REPLY || in.reply.type == LAYERS_PROGRESS);
     bool items = m->n == sizeof in.items && in.items.type == LAYERS_ITEMS;
+    if (reply && in.reply.version != LAYERS_VERSION) {
+        in.reply.text[sizeof in.reply.text - 1] = '\0';
+        log_text(LOG_LEVEL_ERROR, "the layer store speaks version %u, front %d; start the node again (%s)",
+                 in.reply.version, LAYERS_VERSION, in.reply.text);
+    }
     if ((!reply && !items) || in.reply.version != LAYERS_VERSION)
         return false;
     if (items)
@@ -275,19 +277,17 @@ void layersc_free(struct layersc *s)
 
 bool layersc_is_up(const struct layersc *s) { return caller_is_up(s->caller); }
 
-struct layers_request layersc_request(enum layers_type type)
+static struct call *layersc_new_call(struct layersc *s, const struct layers_head *m, size_t size, int fd)
 {
-    return (struct layers_request){.version = LAYERS_VERSION, .type = (uint32_t)type};
-}
-
-static struct call *layersc_new_call(struct layersc *s, const struct layers_request *r, void *arg)
-{
-    struct call *c = xcalloc(1, sizeof *c);
-    c->m = *r;
-    c->m.version = LAYERS_VERSION;
-    c->m.request = caller_number(s->caller);
-    c->call = (struct caller_call){.message = &c->m, .size = sizeof c->m, .fds = c->fds, .request = c->m.request};
-    c->arg = arg;
+    struct call *c = xcalloc(1, sizeof *c + size);
+    c->type = m->type;
+    c->fd = fd;
+    c->at = fd >= 0 ? lseek(fd, 0, SEEK_CUR) : 0;
+    memcpy(c->m, m, size);
+    c->m->version = LAYERS_VERSION;
+    c->m->request = caller_number(s->caller);
+    c->call =
+        (struct caller_call){.message = c->m, .size = size, .fds = &c->fd, .nfds = fd >= 0, .request = c->m->request};
     return c;
 }
 
@@ -305,37 +305,26 @@ static layersc_call layersc_add_call(struct layersc *s, struct call *c)
     if (layersc_is_full(s, c))
         caller_refuse(s->caller, &c->call, CALLER_FULL);
     caller_add(s->caller, &c->call);
-    return c->m.request;
+    return c->call.request;
 }
 
-layersc_call layersc_ask_for(struct layersc *s, const char *owner, const struct layers_request *r, const int *fds,
-                             size_t nfds, layersc_progress *progress, layersc_done *done, void *arg)
+layersc_call layersc_ask(struct layersc *s, const struct layersc_to *to, const struct layers_head *m, size_t size,
+                         int fd)
 {
-    struct call *c = layersc_new_call(s, r, arg);
-    (void)snprintf(c->owner, sizeof c->owner, "%s", owner);
-    c->progress = progress;
-    c->done = done;
-    for (size_t i = 0; i < nfds && i < FDS_MAX; i++) {
-        c->fds[i] = fds[i];
-        c->at[i] = lseek(fds[i], 0, SEEK_CUR);
-    }
-    c->call.nfds = nfds < FDS_MAX ? nfds : FDS_MAX;
-    for (size_t i = FDS_MAX; i < nfds; i++)
-        (void)close(fds[i]);
+    struct call *c = layersc_new_call(s, m, size, fd);
+    c->m->trace = to->trace;
+    (void)snprintf(c->owner, sizeof c->owner, "%s", to->owner ? to->owner : "");
+    c->progress = to->progress;
+    c->done = to->done;
+    c->arg = to->arg;
     return layersc_add_call(s, c);
-}
-
-layersc_call layersc_ask(struct layersc *s, const struct layers_request *r, const int *fds, size_t nfds,
-                         layersc_progress *progress, layersc_done *done, void *arg)
-{
-    return layersc_ask_for(s, "", r, fds, nfds, progress, done, arg);
 }
 
 size_t layersc_waiting(const struct layersc *s, const char *owner)
 {
     size_t n = 0;
     for (const struct call *c = layersc_first_call(s); c; c = layersc_next_call(c))
-        n += !c->call.sent && layersc_kind_of(c->m.type) != TRANSFER && strcmp(c->owner, owner) == 0;
+        n += !c->call.sent && layersc_kind_of(c->type) != TRANSFER && strcmp(c->owner, owner) == 0;
     return n;
 }
 
@@ -348,15 +337,15 @@ void layersc_cancel(struct layersc *s, layersc_call request)
     layersc_free_call(layersc_take_call(s, request));
     if (!sent)
         return;
-    struct layers_request q = layersc_request(LAYERS_CANCEL);
-    q.cancel = request;
-    (void)layersc_add_call(s, layersc_new_call(s, &q, NULL));
+    struct layers_cancel q = {.head = {.type = LAYERS_CANCEL}, .cancel = request};
+    (void)layersc_add_call(s, layersc_new_call(s, &q.head, sizeof q, -1));
 }
 
 void layersc_list(struct layersc *s, layersc_listed *done, void *arg)
 {
-    struct layers_request q = layersc_request(LAYERS_LIST);
-    struct call *c = layersc_new_call(s, &q, arg);
+    struct layers_simple q = {.head = {.type = LAYERS_LIST}};
+    struct call *c = layersc_new_call(s, &q.head, sizeof q, -1);
     c->listed = done;
+    c->arg = arg;
     (void)layersc_add_call(s, c);
 }

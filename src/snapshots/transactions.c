@@ -477,12 +477,8 @@ static void commit_on_applied(void *arg, const struct layers_reply *r, int fd)
 static void commit_ask_apply(struct committing *c)
 {
     struct transaction *t = c->t;
-    struct layers_request q = layersc_request(LAYERS_APPLY);
-    (void)snprintf(q.sandbox, sizeof q.sandbox, "%s", t->sandbox);
-    (void)snprintf(q.stack, sizeof q.stack, "%s", t->result);
-    (void)snprintf(q.other, sizeof q.other, "%s", t->base);
-    q.flags = t->undo ? LAYERS_BACK : 0;
-    (void)layersc_ask_for(c->snapshots->peers->layers, t->tenant, &q, NULL, 0, NULL, commit_on_applied, c);
+    const struct layersc_to to = {.owner = t->tenant, .done = commit_on_applied, .arg = c};
+    (void)layersc_apply(c->snapshots->peers->layers, &to, t->sandbox, t->result, t->base, t->undo);
 }
 
 static void commit_on_row_stored(void *arg, const struct err *err)

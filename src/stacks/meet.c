@@ -143,11 +143,9 @@ static void state_on_dropped(void *arg, const struct layers_reply *r, int fd)
 
 static void state_drop_stack(struct stacks *st, const char *stack)
 {
-    struct layers_request q = layersc_request(LAYERS_DROP);
-    (void)memccpy(q.stack, stack, 0, sizeof q.stack - 1);
     state_layers_forget(st, stack);
     st->dropping++;
-    (void)layersc_ask(st->peers->layers, &q, NULL, 0, NULL, state_on_dropped, st);
+    (void)layersc_drop(st->peers->layers, &(struct layersc_to){.done = state_on_dropped, .arg = st}, stack);
 }
 
 struct drop_later {
@@ -270,12 +268,8 @@ void state_capture_after(struct stacks *st, const char *sandbox, const struct te
         loop_defer(st->loop, capture_on_no_layers, c);
         return;
     }
-    struct layers_request q = layersc_request(LAYERS_CAPTURE);
-    q.flags = freeze ? LAYERS_FREEZE : 0;
-    (void)memccpy(q.sandbox, sandbox, 0, sizeof q.sandbox - 1);
-    (void)memccpy(q.stack, stack, 0, sizeof q.stack - 1);
-    (void)memccpy(q.other, earlier, 0, sizeof q.other - 1);
-    (void)layersc_ask_for(st->peers->layers, t ? t->id : "", &q, NULL, 0, NULL, capture_on_reply, c);
+    const struct layersc_to to = {.owner = t ? t->id : NULL, .done = capture_on_reply, .arg = c};
+    (void)layersc_capture(st->peers->layers, &to, sandbox, stack, earlier, freeze);
 }
 
 void state_layers_failure(const struct layers_reply *r, const char *what, struct state_failure *ret)
@@ -315,14 +309,12 @@ static void state_flatten_next(struct stacks *st)
 {
     if (st->flattening || !st->to_flatten.n || !st->peers->layers)
         return;
-    struct layers_request q = layersc_request(LAYERS_FLATTEN);
     char *stack = st->to_flatten.v[--st->to_flatten.n];
     st->to_flatten.v[st->to_flatten.n] = NULL;
-    (void)memccpy(q.stack, stack, 0, sizeof q.stack - 1);
-    memcpy(st->flat, q.stack, sizeof st->flat);
+    (void)snprintf(st->flat, sizeof st->flat, "%s", stack);
     free(stack);
     st->flattening = true;
-    (void)layersc_ask(st->peers->layers, &q, NULL, 0, NULL, state_on_flattened, st);
+    (void)layersc_flatten(st->peers->layers, &(struct layersc_to){.done = state_on_flattened, .arg = st}, st->flat);
 }
 
 void state_flatten(struct stacks *st, const char *stack)

@@ -162,12 +162,10 @@ static void layers_on_reply(void *arg, const struct layers_reply *r, int fd)
 
 uint64_t state_layers_ask(struct stacks *st, const char *stack, void (*done)(void *arg), void *arg)
 {
-    struct layers_request q = layersc_request(LAYERS_OF_STACKS);
     struct asking *a = xcalloc(1, sizeof *a);
     *a = (struct asking){.stacks = st, .done = done, .arg = arg};
     (void)memccpy(a->stack, stack, 0, sizeof a->stack - 1);
-    (void)memccpy(q.stack, stack, 0, sizeof q.stack - 1);
-    return layersc_ask(st->peers->layers, &q, NULL, 0, NULL, layers_on_reply, a);
+    return layersc_of_stacks(st->peers->layers, &(struct layersc_to){.done = layers_on_reply, .arg = a}, stack);
 }
 
 /* Until the layer store has listed the layers, assume one layer of the size that the row says. */

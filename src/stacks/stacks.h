@@ -112,7 +112,7 @@ bool state_within(struct state_size size, struct state_size limit);
 /* Whether the tenant (may be NULL) is still within its quota with `stack`, which is made and held. */
 bool state_fits(struct stacks *st, const struct tenant *t, const char *stack, struct state_failure *ret);
 /* Asks the layer store for the layers of a stack ("": of all); done() when they are counted. Returns the call, as
- * layersc_ask(). */
+ * layersc_of_stacks(). */
 uint64_t state_layers_ask(struct stacks *st, const char *stack, void (*done)(void *arg), void *arg);
 /* True, with a failure (429): too many operations of this tenant wait for the layer store. */
 bool state_crowded(struct stacks *st, const struct tenant *t, struct state_failure *ret);

@@ -163,18 +163,14 @@ static void resize_on_reply(void *arg, const struct layers_reply *r, int fd)
 
 static void resize_ask(struct resizing *z)
 {
-    struct layers_request q = layersc_request(LAYERS_VOLUME_RESIZE);
     const struct volume_own *o = resize_find_any(z);
     if (!z->volumes->peers->layers) {
         state_fail(&z->failure, 503, "the process that keeps files is not there; try again");
         resize_undo(z);
         return;
     }
-    (void)memccpy(q.volume, z->id, 0, sizeof q.volume - 1);
-    q.bytes = z->bytes;
-    q.entries = z->entries;
-    q.flags = z->has_entries ? 0 : LAYERS_KEEP;
-    (void)layersc_ask_for(z->volumes->peers->layers, o ? o->v.tenant->id : "", &q, NULL, 0, NULL, resize_on_reply, z);
+    const struct layersc_to to = {.owner = o ? o->v.tenant->id : NULL, .done = resize_on_reply, .arg = z};
+    (void)layersc_volume_resize(z->volumes->peers->layers, &to, z->id, z->bytes, z->entries, !z->has_entries);
 }
 
 static void resize_on_larger_row_stored(void *arg, const struct err *err)

@@ -190,18 +190,10 @@ static void volume_on_dropped(void *arg, const struct layers_reply *r, int fd)
         log_text(LOG_LEVEL_WARN, "a volume could not be dropped (%s); it is tried again later", r->text);
 }
 
-static struct layers_request volume_request(enum layers_type type, const char *volume)
-{
-    struct layers_request q = layersc_request(type);
-    (void)memccpy(q.volume, volume, 0, sizeof q.volume - 1);
-    return q;
-}
-
 static void volume_drop(struct volumes *vs, const char *volume)
 {
-    struct layers_request q = volume_request(LAYERS_VOLUME_DROP, volume);
     if (vs->peers->layers)
-        (void)layersc_ask(vs->peers->layers, &q, NULL, 0, NULL, volume_on_dropped, NULL);
+        (void)layersc_volume_drop(vs->peers->layers, &(struct layersc_to){.done = volume_on_dropped}, volume);
 }
 
 static void volume_drop_unnamed(struct volumes *vs, const char *volume)
@@ -287,10 +279,8 @@ static void volume_make_on_reply(void *arg, const struct layers_reply *r, int fd
 
 static void volume_make_ask(struct making *m, const struct volume_own *o)
 {
-    struct layers_request q = volume_request(LAYERS_VOLUME_MAKE, m->id);
-    q.bytes = o->v.bytes;
-    q.entries = o->v.entries;
-    (void)layersc_ask_for(m->volumes->peers->layers, o->v.tenant->id, &q, NULL, 0, NULL, volume_make_on_reply, m);
+    const struct layersc_to to = {.owner = o->v.tenant->id, .done = volume_make_on_reply, .arg = m};
+    (void)layersc_volume_make(m->volumes->peers->layers, &to, m->id, o->v.bytes, o->v.entries);
 }
 
 /* Includes volumes that are being made or deleted. */
@@ -398,10 +388,10 @@ static void volume_delete_on_dropped(void *arg, const struct layers_reply *r, in
 static void volume_delete_on_sandbox_closed(void *arg, bool ok)
 {
     struct going *g = arg;
-    struct layers_request q = volume_request(LAYERS_VOLUME_DROP, g->id);
+    const struct layersc_to to = {.done = volume_delete_on_dropped, .arg = g};
     (void)ok;
     if (g->volumes->peers->layers)
-        (void)layersc_ask(g->volumes->peers->layers, &q, NULL, 0, NULL, volume_delete_on_dropped, g);
+        (void)layersc_volume_drop(g->volumes->peers->layers, &to, g->id);
     else
         volume_delete_tell(g); /* the next volumes_meet() drops the place */
 }
@@ -492,10 +482,10 @@ static void volume_measure_on_no_layers(void *arg)
 void volume_measure(struct volumes *vs, const struct volume *v, volume_measured *done, void *arg)
 {
     struct measuring *m = xcalloc(1, sizeof *m);
-    struct layers_request q = volume_request(LAYERS_VOLUME_STAT, v->id);
+    const struct layersc_to to = {.owner = v->tenant->id, .done = volume_measure_on_reply, .arg = m};
     *m = (struct measuring){.done = done, .arg = arg};
     if (vs->peers->layers)
-        (void)layersc_ask_for(vs->peers->layers, v->tenant->id, &q, NULL, 0, NULL, volume_measure_on_reply, m);
+        (void)layersc_volume_stat(vs->peers->layers, &to, v->id);
     else
         loop_defer(vs->loop, volume_measure_on_no_layers, m);
 }

@@ -10,6 +10,8 @@ import struct
 import subprocess
 import tempfile
 
+import stockd
+
 TOP = pathlib.Path(__file__).resolve().parent.parent.parent
 
 
@@ -30,12 +32,6 @@ CAPTURE, DROP, LIST, IMPORT, CONVERT, BLOB, EXPORT, RESTORE, CANCEL, REPLY, PROG
 (OK, BAD_REQUEST, NOT_FOUND, BUSY, NO_HOST, BAD_DATA, TOO_LARGE, NO_SPACE, CONFLICT, DENIED, CANCELLED,
  FAILED) = range(12)
 u32, u64, char = ctypes.c_uint32, ctypes.c_uint64, ctypes.c_char
-
-
-class Request(ctypes.Structure):
-    _fields_ = [("version", u32), ("type", u32), ("request", u64), ("flags", u32), ("zero", u32), ("box", char * 40),
-                ("stack", char * 40), ("other", char * 40), ("volume", char * 40), ("blob", char * 65), ("ref", char * 512),
-                ("path", char * 4096), ("bytes", u64), ("entries", u64), ("cancel", u64)]
 
 
 class Reply(ctypes.Structure):
@@ -112,8 +108,8 @@ class Stock:
 
     def send(self, kind, fds=(), **fields):
         self.number += 1
-        q = Request(version=1, type=kind, request=self.number,
-                    **{name: v.encode() if isinstance(v, str) else v for name, v in fields.items()})
+        values = {name: v.encode() if isinstance(v, str) else v for name, v in fields.items()}
+        q = stockd.request_type(kind)(version=stockd.VERSION, type=kind, request=self.number, **values)
         socket.send_fds(self.sock, [bytes(q)], list(fds))
         return self.number
 

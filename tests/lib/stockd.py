@@ -8,7 +8,7 @@ import socket
 import subprocess
 
 BOX, TEXT, REF, PATH, LIST, ID, HEX = 40, 400, 512, 4096, 256, 40, 65
-VERSION = 1
+VERSION = 2
 (CAPTURE, DROP, LIST_TYPE, IMPORT, CONVERT, BLOB, EXPORT, RESTORE, DIFF, OPEN, APPLY, FLATTEN, VERIFY, GC, DF, USAGE, VOLUME_MAKE,
  VOLUME_DROP, VOLUME_STAT, CANCEL, LAYERS, VOLUME_RESIZE) = range(1, 23)
 REPLY, PROGRESS, ITEMS = 100, 101, 102
@@ -17,11 +17,32 @@ FREEZE, DRY = 1, 2
 u32, u64, i64 = ctypes.c_uint32, ctypes.c_uint64, ctypes.c_int64
 
 
-class Request(ctypes.Structure):
-    _fields_ = [("version", u32), ("type", u32), ("request", u64), ("flags", u32), ("zero", u32),
-                ("box", ctypes.c_char * BOX), ("stack", ctypes.c_char * ID), ("other", ctypes.c_char * ID),
-                ("volume", ctypes.c_char * BOX), ("blob", ctypes.c_char * HEX), ("ref", ctypes.c_char * REF),
-                ("path", ctypes.c_char * PATH), ("bytes", u64), ("entries", u64), ("cancel", u64)]
+TEXTS = {"box": BOX, "stack": ID, "other": ID, "volume": BOX, "blob": HEX, "ref": REF, "path": PATH}
+# The fields behind the head, in their order.
+SHAPES = {kind: names.split() for names, kinds in {
+    "": (LIST_TYPE, GC, DF),
+    "stack": (DROP, FLATTEN, USAGE, VERIFY, LAYERS),
+    "bytes stack": (EXPORT,),
+    "bytes entries box stack other": (CAPTURE,),
+    "bytes entries stack ref path": (IMPORT,),
+    "bytes entries stack": (RESTORE,),
+    "bytes entries blob": (CONVERT,),
+    "blob": (BLOB,),
+    "box stack other": (DIFF, APPLY),
+    "stack path": (OPEN,),
+    "bytes entries volume": (VOLUME_MAKE, VOLUME_DROP, VOLUME_STAT, VOLUME_RESIZE),
+    "cancel": (CANCEL,),
+}.items() for kind in kinds}
+
+
+class Head(ctypes.Structure):
+    _fields_ = [("version", u32), ("type", u32), ("request", u64), ("trace", u64), ("flags", u32), ("zero", u32)]
+
+
+def request_type(kind):
+    """The message of that type; one that is no type has a head only."""
+    fields = [(name, ctypes.c_char * TEXTS[name] if name in TEXTS else u64) for name in SHAPES.get(kind, ())]
+    return type("Request", (Head,), {"_fields_": fields})
 
 
 class Reply(ctypes.Structure):
@@ -54,8 +75,10 @@ class Client:
 
     def send(self, kind, fds=(), **fields):
         self.number += 1
-        message = Request(version=VERSION, type=kind, request=self.number)
+        message = request_type(kind)(version=VERSION, type=kind, request=self.number)
         for name, value in fields.items():
+            if not hasattr(message, name):
+                raise TypeError(f"a request {kind} has no {name}")
             setattr(message, name, value.encode() if isinstance(value, str) else value)
         rights = [(socket.SOL_SOCKET, socket.SCM_RIGHTS, array.array("i", fds))] if fds else []
         self.sock.sendmsg([bytes(message)], rights)

@@ -10,6 +10,7 @@
 #include "base/cleanup.h"
 #include "base/mem.h"
 #include "egress/secrets/seal.h"
+#include "layers-wire.h"
 #include "peers/layersc.h"
 #include "sandboxes/idseal.h"
 #include "tests/lib/unit.h"
@@ -77,28 +78,29 @@ static struct {
     void *arg;
 } held[4];
 
-struct layers_request layersc_request(enum layers_type type) { return (struct layers_request){.type = (uint32_t)type}; }
-
-static void layers_convert(const struct layers_request *q, const int *fds, size_t nfds, struct layers_reply *r)
+static void layers_convert(const struct layers_request *q, int fd, struct layers_reply *r)
 {
     char text[16] = "";
-    if (nfds == 1 && read(fds[0], text, sizeof text - 1) >= 0 && strcmp(text, "a tar") == 0)
+    if (fd >= 0 && read(fd, text, sizeof text - 1) >= 0 && strcmp(text, "a tar") == 0)
         (void)snprintf(kept, sizeof kept, "%s", q->blob);
     else
         r->error = LAYERS_BAD_DATA;
 }
 
-layersc_call layersc_ask(struct layersc *s, const struct layers_request *q, const int *fds, size_t nfds,
-                         layersc_progress *progress, layersc_done *done, void *arg)
+layersc_call layersc_ask(struct layersc *s, const struct layersc_to *to, const struct layers_head *m, size_t size,
+                         int fd)
 {
     struct layers_reply r = {.bytes = 4096, .frozen_us = 1500};
-    (void)s, (void)progress;
+    const struct layers_request request = layers_wire_read(m, size), *q = &request;
+    (void)s;
+    if (to->owner)
+        (void)snprintf(world.layers_owner, sizeof world.layers_owner, "%s", to->owner);
     if (q->type == LAYERS_CONVERT && world.layers_holds) {
         assert_true(world.nheld < ARRAY_LEN(held));
-        held[world.nheld].done = done;
-        held[world.nheld++].arg = arg;
+        held[world.nheld].done = to->done;
+        held[world.nheld++].arg = to->arg;
     } else if (q->type == LAYERS_CONVERT) {
-        layers_convert(q, fds, nfds, &r);
+        layers_convert(q, fd, &r);
     } else if (q->type == LAYERS_BLOB && strcmp(q->blob, kept) != 0) {
         r.error = LAYERS_NOT_FOUND;
     } else if (q->type == LAYERS_CAPTURE) {
@@ -109,18 +111,12 @@ layersc_call layersc_ask(struct layersc *s, const struct layers_request *q, cons
         r.error = LAYERS_BAD_DATA;
     }
     (void)snprintf(r.text, sizeof r.text, "%s", r.error ? "because" : "");
-    for (size_t i = 0; i < nfds; i++)
-        (void)close(fds[i]);
+    if (fd >= 0)
+        (void)close(fd);
     if (q->type == LAYERS_CONVERT && world.layers_holds)
         return 1;
-    done(arg, &r, -1);
+    to->done(to->arg, &r, -1);
     return 1;
-}
-layersc_call layersc_ask_for(struct layersc *s, const char *owner, const struct layers_request *q, const int *fds,
-                             size_t nfds, layersc_progress *progress, layersc_done *done, void *arg)
-{
-    (void)snprintf(world.layers_owner, sizeof world.layers_owner, "%s", owner);
-    return layersc_ask(s, q, fds, nfds, progress, done, arg);
 }
 void layersc_cancel(struct layersc *s, layersc_call c) { (void)s, (void)c; }
 size_t layersc_waiting(const struct layersc *s, const char *owner)

@@ -9,6 +9,7 @@
 #include "base/mem.h"
 #include "builds/builds.h"
 #include "http/body.h"
+#include "layers-wire.h"
 #include "peers/exec.h"
 #include "peers/layersc.h"
 #include "rooms-world.h"
@@ -151,7 +152,6 @@ link_call link_bind(struct links *ls, const char *id, const struct link_bind *b,
 
 /* --- the layer store ---------------------------------------------------------------------------------------------- */
 
-struct layers_request layersc_request(enum layers_type type) { return (struct layers_request){.type = type}; }
 struct asked {
     layersc_done *done;
     void *arg;
@@ -185,15 +185,15 @@ static int blob(void)
     assert_int_equal(lseek(fd, 0, SEEK_SET), 0);
     return fd;
 }
-layersc_call layersc_ask(struct layersc *s, const struct layers_request *q, const int *fds, size_t nfds,
-                         layersc_progress *progress, layersc_done *done, void *arg)
+layersc_call layersc_ask(struct layersc *s, const struct layersc_to *to, const struct layers_head *m, size_t size,
+                         int fd)
 {
+    const struct layers_request request = layers_wire_read(m, size), *q = &request;
     (void)s;
-    (void)progress;
     struct asked *a = xcalloc(1, sizeof *a);
-    *a = (struct asked){.done = done, .arg = arg, .r.bytes = STACK_BYTES, .fd = -1};
-    for (size_t i = 0; i < nfds; i++)
-        (void)close(fds[i]);
+    *a = (struct asked){.done = to->done, .arg = to->arg, .r.bytes = STACK_BYTES, .fd = -1};
+    if (fd >= 0)
+        (void)close(fd);
     switch (q->type) {
     case LAYERS_BLOB:
         if (w.no_blob)
@@ -215,7 +215,7 @@ layersc_call layersc_ask(struct layersc *s, const struct layers_request *q, cons
         break;
     case LAYERS_OF_STACKS:
         if (w.hold_layers) {
-            w.held_layers_arg = arg;
+            w.held_layers_arg = to->arg;
             free(a);
             return 1;
         }
@@ -227,12 +227,6 @@ layersc_call layersc_ask(struct layersc *s, const struct layers_request *q, cons
     }
     later(give_layers, a);
     return 1;
-}
-layersc_call layersc_ask_for(struct layersc *s, const char *owner, const struct layers_request *q, const int *fds,
-                             size_t nfds, layersc_progress *progress, layersc_done *done, void *arg)
-{
-    (void)owner;
-    return layersc_ask(s, q, fds, nfds, progress, done, arg);
 }
 size_t layersc_waiting(const struct layersc *s, const char *owner)
 {

@@ -8,6 +8,7 @@
 
 #include "base/log.h"
 #include "base/mem.h"
+#include "layers-wire.h"
 #include "peers/exec.h"
 #include "peers/layersc.h"
 #include "rooms-world.h"
@@ -276,13 +277,17 @@ static inline int world_layers(const char *stack)
     return fd;
 }
 
-struct layers_request layersc_request(enum layers_type type) { return (struct layers_request){.type = (uint32_t)type}; }
-layersc_call layersc_ask(struct layersc *s, const struct layers_request *q, const int *fds, size_t nfds,
-                         layersc_progress *progress, layersc_done *done, void *arg)
+layersc_call layersc_ask(struct layersc *s, const struct layersc_to *to, const struct layers_head *m, size_t size,
+                         int sent)
 {
     struct layers_reply r = {.bytes = 4096, .frozen_us = 1500};
+    const struct layers_request request = layers_wire_read(m, size), *q = &request;
+    layersc_done *done = to->done;
+    void *arg = to->arg;
     int fd = -1;
-    (void)s, (void)fds, (void)nfds, (void)progress;
+    (void)s, (void)sent;
+    if (to->owner)
+        (void)snprintf(k.owner, sizeof k.owner, "%s", to->owner);
     switch (q->type) {
     case LAYERS_CAPTURE:
         k.captures++;
@@ -358,12 +363,6 @@ layersc_call layersc_ask(struct layersc *s, const struct layers_request *q, cons
     }
     done(arg, &r, fd);
     return 1;
-}
-layersc_call layersc_ask_for(struct layersc *s, const char *owner, const struct layers_request *q, const int *fds,
-                             size_t nfds, layersc_progress *progress, layersc_done *done, void *arg)
-{
-    (void)snprintf(k.owner, sizeof k.owner, "%s", owner);
-    return layersc_ask(s, q, fds, nfds, progress, done, arg);
 }
 size_t layersc_waiting(const struct layersc *s, const char *owner)
 {

@@ -17,6 +17,7 @@
 #include <unistd.h>
 
 #include "base/fd.h"
+#include "layers-wire.h"
 #include "layers/layers-int.h"
 #include "os/cgroup.h"
 #include "tests/lib/unit.h"
@@ -191,7 +192,8 @@ static struct layers_request request(struct scene *s, enum layers_type type)
 
 static void send_to(struct scene *s, const struct layers_request *q, int fd)
 {
-    assert_int_equal(fd_send(s->conn, q, sizeof *q, &fd, fd >= 0), 0);
+    struct layers_wire w = layers_wire_of(q);
+    assert_int_equal(fd_send(s->conn, &w.m, w.n, &fd, fd >= 0), 0);
 }
 
 static void wait_for(int fd)
@@ -860,6 +862,29 @@ static void test_a_capture_and_a_collection_do_not_run_together(void **state)
     assert_true(job_type_of(LAYERS_GC)->removes);
 }
 
+static void test_a_front_of_another_version_is_told_so_in_its_own(void **state)
+{
+    struct scene *s = *state;
+    static const unsigned char rest[5000];
+    const struct layers_head old = {.version = LAYERS_VERSION - 1, .type = LAYERS_LIST, .request = 77};
+    unsigned char message[sizeof old + sizeof rest];
+    struct layers_reply r;
+    memcpy(message, &old, sizeof old);
+    memcpy(message + sizeof old, rest, sizeof rest);
+    assert_int_equal(fd_send(s->conn, message, sizeof message, NULL, 0), 0);
+    wait_for(s->conn);
+    assert_int_equal(fd_recv(s->conn, &r, sizeof r, NULL, NULL), sizeof r);
+    assert_int_equal(r.version, LAYERS_VERSION - 1);
+    assert_int_equal(r.type, LAYERS_REPLY);
+    assert_int_equal(r.request, 77);
+    assert_int_equal(r.error, LAYERS_BAD_REQUEST);
+    assert_non_null(strstr(r.text, "start the node again"));
+    struct layers_request q = request(s, LAYERS_CANCEL); /* the connection goes on */
+    q.cancel = 12345;
+    send_to(s, &q, -1);
+    assert_int_equal(answer_to(s, q.request, NULL).error, LAYERS_NOT_FOUND);
+}
+
 int main(void)
 {
 #define TEST(t) cmocka_unit_test_setup_teardown(t, setup, teardown)
@@ -867,6 +892,7 @@ int main(void)
         TEST(test_a_list_names_stacks_and_volumes),
         TEST(test_a_dropped_stack_is_gone_and_dropping_it_again_is_no_error),
         TEST(test_a_blob_comes_as_a_descriptor),
+        TEST(test_a_front_of_another_version_is_told_so_in_its_own),
         TEST(test_what_is_wrong_with_a_request_is_said),
         TEST(test_failures_have_their_class),
         TEST(test_progress_is_passed_on),

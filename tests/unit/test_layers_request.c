@@ -1,6 +1,5 @@
 /* Messages of front to the layer store: what is taken, what is refused and how it is said. */
-#include "layers/request.h"
-#include "tests/lib/unit.h"
+#include "layers-wire.h"
 
 static struct layers_request ask(uint32_t type)
 {
@@ -14,23 +13,30 @@ static struct layers_request ask(uint32_t type)
 
 static void taken(const struct layers_request *q, size_t nfds)
 {
+    const struct layers_wire w = layers_wire_of(q);
     struct layers_request got;
     struct err err = {0};
-    if (layers_request_parse(q, sizeof *q, nfds, &got, &err) < 0)
+    if (layers_request_parse(&w.m, w.n, nfds, &got, &err) < 0)
         fail_msg("refused: %s", err.msg);
-    assert_int_equal(got.request, 7);
+    assert_memory_equal(&got, q, sizeof got);
 }
 
 /* `says`: a part of the message, which names the field. */
-static void refused(const struct layers_request *q, size_t nfds, const char *says)
+static void refused_message(const struct layers_wire *w, size_t nfds, const char *says)
 {
     struct layers_request got;
     struct err err = {0};
-    assert_int_equal(layers_request_parse(q, sizeof *q, nfds, &got, &err), -1);
+    assert_int_equal(layers_request_parse(&w->m, w->n, nfds, &got, &err), -1);
     assert_int_equal(err.code, ERR_USAGE);
     assert_int_equal(got.request, 7);
     if (!strstr(err.msg, says))
         fail_msg("\"%s\" does not say \"%s\"", err.msg, says);
+}
+
+static void refused(const struct layers_request *q, size_t nfds, const char *says)
+{
+    const struct layers_wire w = layers_wire_of(q);
+    refused_message(&w, nfds, says);
 }
 
 /* The smallest right request of each type. */
@@ -102,7 +108,7 @@ static void test_every_type_refuses_descriptors_it_does_not_take(void **state)
     }
 }
 
-static void test_every_type_refuses_fields_that_mean_nothing_with_it(void **state)
+static void test_every_type_refuses_what_means_nothing_with_it(void **state)
 {
     (void)state;
     for (uint32_t type = LAYERS_CAPTURE; type <= LAYERS_VOLUME_RESIZE; type++) {
@@ -111,24 +117,37 @@ static void test_every_type_refuses_fields_that_mean_nothing_with_it(void **stat
         q.flags = 0x80;
         refused(&q, nfds, "flags:");
         q = right(type, &nfds);
-        if (type != LAYERS_CANCEL) {
-            q.cancel = 1;
-            refused(&q, nfds, "cancel:");
-        }
-        q = right(type, &nfds);
-        q.zero = 1;
-        refused(&q, nfds, "zero:");
-        q = right(type, &nfds);
-        if (!q.volume[0]) {
-            TEXT(q.volume, "vol-abcdefgh");
-            refused(&q, nfds, "volume: means nothing");
-        }
-        q = right(type, &nfds);
-        if (!q.blob[0]) {
-            TEXT(q.blob, BLOB);
-            refused(&q, nfds, "blob: means nothing");
-        }
+        struct layers_wire w = layers_wire_of(&q);
+        w.m.head.zero = 1;
+        refused_message(&w, nfds, "zero:");
     }
+    size_t n;
+    struct layers_request q = right(LAYERS_VOLUME_STAT, &n);
+    q.bytes = 1;
+    refused(&q, 0, "bytes: means nothing");
+}
+
+static void test_every_type_has_one_length(void **state)
+{
+    (void)state;
+    for (uint32_t type = LAYERS_CAPTURE; type <= LAYERS_VOLUME_RESIZE; type++) {
+        size_t nfds;
+        struct layers_request q = right(type, &nfds);
+        struct layers_wire w = layers_wire_of(&q);
+        w.n--;
+        refused_message(&w, nfds, "bytes, not");
+        w.n += 2;
+        refused_message(&w, nfds, "bytes, not");
+    }
+}
+
+static void test_a_trace_is_carried(void **state)
+{
+    (void)state;
+    size_t n;
+    struct layers_request q = right(LAYERS_DROP, &n);
+    q.trace = UINT64_C(0x123456789abcdef0);
+    taken(&q, 0);
 }
 
 static void test_a_missing_field_is_named(void **state)
@@ -189,9 +208,9 @@ static void test_a_text_without_an_end_is_refused(void **state)
     q = right(LAYERS_OPEN, &n);
     memset(q.path, 'a', sizeof q.path);
     refused(&q, 0, "path: is not ended");
-    q = right(LAYERS_LIST, &n);
+    q = right(LAYERS_IMPORT, &n);
     memset(q.ref, 'a', sizeof q.ref);
-    refused(&q, 0, "ref: is not ended");
+    refused(&q, n, "ref: is not ended");
 }
 
 static void test_what_stands_behind_the_end_of_a_text_is_wiped(void **state)
@@ -201,7 +220,8 @@ static void test_what_stands_behind_the_end_of_a_text_is_wiped(void **state)
     struct layers_request q = right(LAYERS_OPEN, &n), got;
     struct err err = {0};
     q.path[1000] = 'x';
-    assert_int_equal(layers_request_parse(&q, sizeof q, 0, &got, &err), 0);
+    const struct layers_wire w = layers_wire_of(&q);
+    assert_int_equal(layers_request_parse(&w.m, w.n, 0, &got, &err), 0);
     assert_int_equal(got.path[1000], 0);
 }
 
@@ -264,12 +284,11 @@ static void test_what_is_no_request_is_refused(void **state)
     (void)state;
     struct layers_request q = ask(LAYERS_LIST), got;
     struct err err = {0};
-    assert_int_equal(layers_request_parse(&q, 15, 0, &got, &err), -1);
+    struct layers_wire w = layers_wire_of(&q);
+    assert_int_equal(layers_request_parse(&w.m, 15, 0, &got, &err), -1);
     assert_int_equal(got.request, 0);
-    assert_int_equal(layers_request_parse(&q, sizeof q - 1, 0, &got, &err), -1);
-    assert_int_equal(got.request, 7);
-    q.version = 2;
-    refused(&q, 0, "version:");
+    q.version = LAYERS_VERSION - 1;
+    refused(&q, 0, "version: 1 is not 2; front and the layer store must come from one installation");
     static const uint32_t types[] = {0, LAYERS_VOLUME_RESIZE + 1, LAYERS_REPLY, LAYERS_ITEMS, UINT32_MAX};
     for (size_t i = 0; i < ARRAY_LEN(types); i++) {
         q = ask(types[i]);
@@ -277,7 +296,8 @@ static void test_what_is_no_request_is_refused(void **state)
     }
     q = ask(LAYERS_LIST);
     q.request = 0;
-    assert_int_equal(layers_request_parse(&q, sizeof q, 0, &got, &err), -1);
+    w = layers_wire_of(&q);
+    assert_int_equal(layers_request_parse(&w.m, w.n, 0, &got, &err), -1);
     assert_non_null(strstr(err.msg, "request:"));
 }
 
@@ -286,7 +306,9 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_every_type_has_a_right_form),
         cmocka_unit_test(test_every_type_refuses_descriptors_it_does_not_take),
-        cmocka_unit_test(test_every_type_refuses_fields_that_mean_nothing_with_it),
+        cmocka_unit_test(test_every_type_refuses_what_means_nothing_with_it),
+        cmocka_unit_test(test_every_type_has_one_length),
+        cmocka_unit_test(test_a_trace_is_carried),
         cmocka_unit_test(test_a_missing_field_is_named),
         cmocka_unit_test(test_names_are_checked_letter_by_letter),
         cmocka_unit_test(test_a_text_without_an_end_is_refused),

@@ -8,6 +8,7 @@
 #include <unistd.h>
 
 #include "base/fd.h"
+#include "layers-wire.h"
 #include "peers/layersc.h"
 #include "tests/lib/unit.h"
 
@@ -117,10 +118,14 @@ static int teardown(void **state)
 /* What the layer store gets; *fd: the first descriptor, or -1. */
 static struct layers_request asked(struct scene *s, uint32_t type, int *fd)
 {
-    struct layers_request q;
+    struct layers_wire w;
     int fds[4] = {-1, -1, -1, -1};
     size_t n = 4;
-    assert_int_equal(fd_recv(s->conn, &q, sizeof q, fds, &n), sizeof q);
+    ssize_t size = fd_recv(s->conn, &w.m, sizeof w.m, fds, &n);
+    assert_true(size > 0);
+    struct layers_request q;
+    struct err err = {0};
+    assert_int_equal(layers_request_read(&w.m, (size_t)size, &q, &err), 0);
     assert_int_equal(q.type, type);
     assert_int_equal(q.version, LAYERS_VERSION);
     assert_true(n <= 1);
@@ -129,6 +134,20 @@ static struct layers_request asked(struct scene *s, uint32_t type, int *fd)
     else
         assert_int_equal(n, 0);
     return q;
+}
+
+/* What front asks for. */
+static layersc_call ask(struct scene *s, const char *owner, const struct layers_request *q, int fd,
+                        layersc_progress *progress)
+{
+    const struct layersc_to to = {.owner = owner, .progress = progress, .done = on_done, .arg = s, .trace = q->trace};
+    const struct layers_wire w = layers_wire_of(q);
+    return layersc_ask(s->c, &to, &w.m.head, w.n, fd);
+}
+
+static layersc_call ask_for(struct scene *s, const char *owner, const struct layers_request *q)
+{
+    return ask(s, owner, q, -1, NULL);
 }
 
 static void nothing_asked(struct scene *s)
@@ -161,10 +180,10 @@ static void restart(struct scene *s)
 static void test_an_answer_reaches_its_asker_once(void **state)
 {
     struct scene *s = *state;
-    struct layers_request q = layersc_request(LAYERS_DROP);
+    struct layers_request q = {.type = LAYERS_DROP};
     (void)snprintf(q.stack, sizeof q.stack, "st-abcdefgh");
-    layersc_call a = layersc_ask(s->c, &q, NULL, 0, NULL, on_done, s);
-    layersc_call b = layersc_ask(s->c, &q, NULL, 0, NULL, on_done, s);
+    layersc_call a = ask_for(s, NULL, &q);
+    layersc_call b = ask_for(s, NULL, &q);
     assert_true(a != 0 && b != 0 && a != b);
     assert_int_equal(s->done, 0);
     struct layers_request first = asked(s, LAYERS_DROP, NULL), second = asked(s, LAYERS_DROP, NULL);
@@ -183,8 +202,8 @@ static void test_an_answer_reaches_its_asker_once(void **state)
 static void test_progress_comes_before_the_answer(void **state)
 {
     struct scene *s = *state;
-    struct layers_request q = layersc_request(LAYERS_IMPORT);
-    layersc_ask(s->c, &q, NULL, 0, on_progress, on_done, s);
+    struct layers_request q = {.type = LAYERS_IMPORT};
+    ask(s, NULL, &q, -1, on_progress);
     uint64_t request = asked(s, LAYERS_IMPORT, NULL).request;
     reply(s, request, LAYERS_PROGRESS, 0, -1);
     reply(s, request, LAYERS_PROGRESS, 0, -1);
@@ -198,8 +217,8 @@ static void test_progress_comes_before_the_answer(void **state)
 static void test_an_answers_descriptor_is_the_callees(void **state)
 {
     struct scene *s = *state;
-    struct layers_request q = layersc_request(LAYERS_BLOB);
-    layersc_ask(s->c, &q, NULL, 0, NULL, on_done, s);
+    struct layers_request q = {.type = LAYERS_BLOB};
+    ask_for(s, NULL, &q);
     _cleanup_close_ int memory = memfd_create("blob", MFD_CLOEXEC);
     assert_int_equal(write(memory, "data", 4), 4);
     reply(s, asked(s, LAYERS_BLOB, NULL).request, LAYERS_REPLY, 0, memory);
@@ -212,12 +231,12 @@ static void test_an_answers_descriptor_is_the_callees(void **state)
 static void test_a_call_is_sent_again_with_its_descriptor_after_a_restart(void **state)
 {
     struct scene *s = *state;
-    struct layers_request q = layersc_request(LAYERS_CONVERT);
+    struct layers_request q = {.type = LAYERS_CONVERT};
     int memory = memfd_create("archive", MFD_CLOEXEC), first = -1, second = -1;
     char got[8] = "";
     assert_int_equal(write(memory, "archive", 7), 7);
     assert_int_equal(lseek(memory, 0, SEEK_SET), 0);
-    layersc_ask(s->c, &q, &memory, 1, NULL, on_done, s);
+    ask(s, NULL, &q, memory, NULL);
     uint64_t request = asked(s, LAYERS_CONVERT, &first).request;
     assert_int_equal(read(first, got, 4), 4); /* half of it, then the layer store dies */
     (void)close(first);
@@ -235,10 +254,10 @@ static void test_a_call_is_sent_again_with_its_descriptor_after_a_restart(void *
 static void test_what_went_through_a_pipe_is_not_sent_again(void **state)
 {
     struct scene *s = *state;
-    struct layers_request q = layersc_request(LAYERS_CONVERT);
+    struct layers_request q = {.type = LAYERS_CONVERT};
     int ends[2], got = -1;
     assert_int_equal(pipe2(ends, O_CLOEXEC), 0);
-    layersc_ask(s->c, &q, &ends[0], 1, NULL, on_done, s);
+    ask(s, NULL, &q, ends[0], NULL);
     (void)asked(s, LAYERS_CONVERT, &got);
     (void)close(got);
     restart(s);
@@ -251,13 +270,13 @@ static void test_what_went_through_a_pipe_is_not_sent_again(void **state)
 static void test_a_pipe_that_was_not_sent_yet_is_sent_after_the_restart(void **state)
 {
     struct scene *s = *state;
-    struct layers_request q = layersc_request(LAYERS_CONVERT);
+    struct layers_request q = {.type = LAYERS_CONVERT};
     int ends[2], got = -1;
     assert_int_equal(pipe2(ends, O_CLOEXEC), 0);
     (void)close(s->conn);
     steps(s, 1);
     assert_false(layersc_is_up(s->c));
-    layersc_ask(s->c, &q, &ends[0], 1, NULL, on_done, s);
+    ask(s, NULL, &q, ends[0], NULL);
     steps(s, 4);
     take_conn(s);
     steps(s, 2);
@@ -270,15 +289,15 @@ static void test_a_pipe_that_was_not_sent_yet_is_sent_after_the_restart(void **s
 static void test_a_tenant_has_one_transfer_under_way_and_does_not_hold_others_up(void **state)
 {
     struct scene *s = *state;
-    struct layers_request q = layersc_request(LAYERS_EXPORT);
+    struct layers_request q = {.type = LAYERS_EXPORT};
     (void)snprintf(q.stack, sizeof q.stack, "st-first000");
-    layersc_ask_for(s->c, "a", &q, NULL, 0, NULL, on_done, s);
+    ask_for(s, "a", &q);
     uint64_t first = asked(s, LAYERS_EXPORT, NULL).request;
     (void)snprintf(q.stack, sizeof q.stack, "st-second00");
-    layersc_ask_for(s->c, "a", &q, NULL, 0, NULL, on_done, s);
+    ask_for(s, "a", &q);
     nothing_asked(s);
     (void)snprintf(q.stack, sizeof q.stack, "st-other000");
-    layersc_ask_for(s->c, "b", &q, NULL, 0, NULL, on_done, s);
+    ask_for(s, "b", &q);
     assert_string_equal(asked(s, LAYERS_EXPORT, NULL).stack, "st-other000");
     reply(s, first, LAYERS_REPLY, 0, -1);
     assert_string_equal(asked(s, LAYERS_EXPORT, NULL).stack, "st-second00");
@@ -287,10 +306,10 @@ static void test_a_tenant_has_one_transfer_under_way_and_does_not_hold_others_up
 static void test_a_tenant_has_a_few_calls_under_way_and_the_others_wait(void **state)
 {
     struct scene *s = *state;
-    struct layers_request q = layersc_request(LAYERS_DIFF);
+    struct layers_request q = {.type = LAYERS_DIFF};
     uint64_t first = 0;
     for (int i = 0; i < 10; i++)
-        layersc_ask_for(s->c, "a", &q, NULL, 0, NULL, on_done, s);
+        ask_for(s, "a", &q);
     for (int i = 0; i < 4; i++) {
         uint64_t request = asked(s, LAYERS_DIFF, NULL).request;
         first = first ? first : request;
@@ -299,10 +318,10 @@ static void test_a_tenant_has_a_few_calls_under_way_and_the_others_wait(void **s
     assert_int_equal(layersc_waiting(s->c, "a"), 6);
     assert_int_equal(layersc_waiting(s->c, "b"), 0);
     q.type = LAYERS_OPEN;
-    layersc_ask_for(s->c, "b", &q, NULL, 0, NULL, on_done, s);
+    ask_for(s, "b", &q);
     (void)asked(s, LAYERS_OPEN, NULL);
     q.type = LAYERS_EXPORT; /* those have a turn of their own */
-    layersc_ask_for(s->c, "a", &q, NULL, 0, NULL, on_done, s);
+    ask_for(s, "a", &q);
     (void)asked(s, LAYERS_EXPORT, NULL);
     reply(s, first, LAYERS_REPLY, 0, -1);
     (void)asked(s, LAYERS_DIFF, NULL);
@@ -313,8 +332,8 @@ static void test_a_tenant_has_a_few_calls_under_way_and_the_others_wait(void **s
 static void test_a_cancelled_call_is_not_answered_any_more(void **state)
 {
     struct scene *s = *state;
-    struct layers_request q = layersc_request(LAYERS_VERIFY);
-    layersc_call c = layersc_ask(s->c, &q, NULL, 0, on_progress, on_done, s);
+    struct layers_request q = {.type = LAYERS_VERIFY};
+    layersc_call c = ask(s, NULL, &q, -1, on_progress);
     uint64_t request = asked(s, LAYERS_VERIFY, NULL).request;
     layersc_cancel(s->c, c);
     struct layers_request cancel = asked(s, LAYERS_CANCEL, NULL);
@@ -380,11 +399,11 @@ static void test_a_list_that_a_restart_cut_begins_anew(void **state)
 static void test_calls_fail_when_layers_stays_away(void **state)
 {
     struct scene *s = *state;
-    struct layers_request q = layersc_request(LAYERS_DF);
+    struct layers_request q = {.type = LAYERS_DF};
     (void)close(s->listener);
     (void)close(s->conn);
     s->conn = s->listener = -1;
-    layersc_ask(s->c, &q, NULL, 0, NULL, on_done, s);
+    ask_for(s, NULL, &q);
     steps(s, 20);
     assert_int_equal(s->done, 0);
     s->now += 60000;
@@ -396,11 +415,11 @@ static void test_calls_fail_when_layers_stays_away(void **state)
 static void test_long_jobs_leave_room_for_others(void **state)
 {
     struct scene *s = *state;
-    struct layers_request heavy = layersc_request(LAYERS_FLATTEN), light = layersc_request(LAYERS_DF);
+    struct layers_request heavy = {.type = LAYERS_FLATTEN}, light = {.type = LAYERS_DF};
     uint64_t first = 0;
     for (int i = 0; i < 40; i++)
-        layersc_ask(s->c, &heavy, NULL, 0, NULL, on_done, s);
-    layersc_ask(s->c, &light, NULL, 0, NULL, on_done, s);
+        ask_for(s, NULL, &heavy);
+    ask_for(s, NULL, &light);
     steps(s, 2);
     for (int i = 0; i < 16; i++) {
         uint64_t request = asked(s, LAYERS_FLATTEN, NULL).request;
@@ -416,9 +435,9 @@ static void test_long_jobs_leave_room_for_others(void **state)
 static void test_more_calls_than_there_is_room_for_fail(void **state)
 {
     struct scene *s = *state;
-    struct layers_request q = layersc_request(LAYERS_DF);
+    struct layers_request q = {.type = LAYERS_DF};
     for (int i = 0; i < 1030; i++)
-        layersc_ask(s->c, &q, NULL, 0, NULL, on_done, s);
+        ask_for(s, NULL, &q);
     assert_int_equal(s->done, 0);
     steps(s, 3);
     assert_int_equal(s->done, 6);
@@ -428,19 +447,19 @@ static void test_more_calls_than_there_is_room_for_fail(void **state)
 static void test_calls_of_one_tenant_leave_room_for_those_of_others(void **state)
 {
     struct scene *s = *state;
-    struct layers_request q = layersc_request(LAYERS_IMPORT);
+    struct layers_request q = {.type = LAYERS_IMPORT};
     for (int i = 0; i < 600; i++)
-        layersc_ask_for(s->c, "a", &q, NULL, 0, NULL, on_done, s);
+        ask_for(s, "a", &q);
     steps(s, 3);
     assert_int_equal(s->done, 88);
     assert_int_equal(s->last.error, LAYERS_BUSY);
     q.type = LAYERS_CAPTURE;
     for (int i = 0; i < 65; i++)
-        layersc_ask_for(s->c, "b", &q, NULL, 0, NULL, on_done, s);
+        ask_for(s, "b", &q);
     steps(s, 3);
     assert_int_equal(s->done, 89);
     for (int i = 0; i < 20; i++) /* the node's own */
-        layersc_ask(s->c, &q, NULL, 0, NULL, on_done, s);
+        ask_for(s, NULL, &q);
     steps(s, 3);
     assert_int_equal(s->done, 89);
 }
@@ -448,8 +467,8 @@ static void test_calls_of_one_tenant_leave_room_for_those_of_others(void **state
 static void test_words_of_another_protocol_end_the_connection(void **state)
 {
     struct scene *s = *state;
-    struct layers_request q = layersc_request(LAYERS_DF);
-    layersc_ask(s->c, &q, NULL, 0, NULL, on_done, s);
+    struct layers_request q = {.type = LAYERS_DF};
+    ask_for(s, NULL, &q);
     struct layers_reply r = {.version = 9, .type = LAYERS_REPLY, .request = asked(s, LAYERS_DF, NULL).request};
     assert_int_equal(send(s->conn, &r, sizeof r, 0), sizeof r);
     steps(s, 1);

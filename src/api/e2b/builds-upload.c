@@ -107,7 +107,6 @@ static void build_upload_on_looked_up(void *arg, const struct layers_reply *r, i
 void e2b_build_files(struct api_call *c)
 {
     struct api *api = c->api;
-    struct layers_request q = layersc_request(LAYERS_BLOB);
     const struct template *t = api->domain->templates.find(api->templates, c->who.tenant, c->param[0], NULL);
     if (!(t && t->tenant == c->who.tenant) && !build_template_known(api->builds, c->who.tenant, c->param[0])) {
         reply_error(c->req, 404, "template '%.80s' not found", c->param[0]);
@@ -116,9 +115,11 @@ void e2b_build_files(struct api_call *c)
     } else if (!api->peers->layers) {
         reply_error(c->req, 503, "the process that keeps files is not there; try again");
     } else {
-        build_blob_name(c->who.tenant, c->param[1], q.blob);
-        (void)layersc_ask_for(api->peers->layers, c->who.tenant->id, &q, NULL, 0, NULL, build_upload_on_looked_up,
-                              build_upload_wait_new(c->req, q.blob));
+        char blob[SHA256_HEX];
+        build_blob_name(c->who.tenant, c->param[1], blob);
+        const struct layersc_to to = {
+            .owner = c->who.tenant->id, .done = build_upload_on_looked_up, .arg = build_upload_wait_new(c->req, blob)};
+        (void)layersc_blob(api->peers->layers, &to, blob);
     }
 }
 
@@ -145,7 +146,6 @@ static void build_upload_on_spooled(struct http_req *r, struct spool *s, int fd,
                                     bool more)
 {
     struct api_call *c = api_call_of(r);
-    struct layers_request q = layersc_request(LAYERS_CONVERT);
     if (status && more)
         api_refuse_body(r, status, error);
     else if (status || fd < 0) {
@@ -159,11 +159,10 @@ static void build_upload_on_spooled(struct http_req *r, struct spool *s, int fd,
         _cleanup_buf_ struct buf tenant = {0};
         struct err err;
         (void)url_query_get(r->query, "tenant", URL_PLUS_LITERAL, &tenant, &err); /* the address was checked */
-        q.bytes = config_uploads_bytes(c->api->config);
-        memcpy(q.blob, c->param[0], sizeof q.blob);
         struct asking *a = build_upload_wait_new(r, c->param[0]);
         a->spool = s;
-        (void)layersc_ask_for(c->api->peers->layers, buf_str(&tenant), &q, &fd, 1, NULL, build_upload_on_converted, a);
+        const struct layersc_to to = {.owner = buf_str(&tenant), .done = build_upload_on_converted, .arg = a};
+        (void)layersc_convert(c->api->peers->layers, &to, c->param[0], config_uploads_bytes(c->api->config), fd);
     }
 }
 

@@ -182,7 +182,6 @@ static bool native_export_refuse_too_many(struct api_call *c)
 
 static void native_export_begin(struct api_call *c, const struct template *t, const struct template_tag *tag)
 {
-    struct layers_request q = layersc_request(LAYERS_EXPORT);
     _cleanup_free_ char *config = template_config_text(t, tag);
     struct exporting *x = xcalloc(1, sizeof *x);
     x->r = c->req;
@@ -198,8 +197,8 @@ static void native_export_begin(struct api_call *c, const struct template *t, co
     c->req->user = x;
     c->req->on_writable = native_export_on_writable;
     api_on_closed(c->req, native_export_on_client_left);
-    memcpy(q.stack, tag->stack, sizeof q.stack);
-    x->call = layersc_ask_for(c->api->peers->layers, c->who.tenant->id, &q, NULL, 0, NULL, native_export_on_archive, x);
+    const struct layersc_to to = {.owner = c->who.tenant->id, .done = native_export_on_archive, .arg = x};
+    x->call = layersc_export(c->api->peers->layers, &to, tag->stack);
 }
 
 void native_template_export(struct api_call *c)

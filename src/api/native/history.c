@@ -233,12 +233,6 @@ void native_history_diff(struct api_call *c)
     }
     if (native_crowded(c))
         return;
-    struct layers_request q = layersc_request(LAYERS_DIFF);
-    (void)memccpy(q.stack, a->stack, 0, sizeof q.stack - 1);
-    if (z)
-        (void)memccpy(q.other, z->stack, 0, sizeof q.other - 1);
-    else
-        (void)memccpy(q.sandbox, b->id, 0, sizeof q.sandbox - 1);
     struct waiting *w = native_history_wait_new(c, b);
     native_history_hold(w, 0, a->stack);
     if (z)
@@ -247,8 +241,8 @@ void native_history_diff(struct api_call *c)
     w->to = to;
     const char *below = buf_str(&path);
     w->below = xstrdup(below + strspn(below, "/"));
-    w->call =
-        layersc_ask_for(c->api->peers->layers, c->who.tenant->id, &q, NULL, 0, NULL, native_history_on_compared, w);
+    const struct layersc_to call = {.owner = c->who.tenant->id, .done = native_history_on_compared, .arg = w};
+    w->call = layersc_diff(c->api->peers->layers, &call, a->stack, z ? z->stack : NULL, b->id);
 }
 
 /* --- a file as it was ----------------------------------------------------------------------------------------------- */
@@ -303,14 +297,11 @@ void native_history_file(struct api_call *c)
     const struct generation *g = native_history_find(c, b, number);
     if (!g || native_crowded(c))
         return;
-    struct layers_request q = layersc_request(LAYERS_OPEN);
     if (url_query_get(c->req->query, "path", URL_PLUS_SPACE, &path, &err) <= 0 || path.n == 0 ||
-        path.n >= sizeof q.path || strlen(buf_str(&path)) != path.n) {
-        reply_error(c->req, 400, "query parameter 'path' must name a file, in less than %zu bytes", sizeof q.path);
+        path.n >= LAYERS_PATH_MAX || strlen(buf_str(&path)) != path.n) {
+        reply_error(c->req, 400, "query parameter 'path' must name a file, in less than %d bytes", LAYERS_PATH_MAX);
         return;
     }
-    (void)memccpy(q.stack, g->stack, 0, sizeof q.stack - 1);
-    memcpy(q.path, buf_str(&path), path.n + 1);
     const char *slash = strrchr(buf_str(&path), '/');
     struct fetching *w = xcalloc(1, sizeof *w);
     (void)memccpy(w->name, slash ? slash + 1 : buf_str(&path), 0, sizeof w->name - 1);
@@ -318,7 +309,8 @@ void native_history_file(struct api_call *c)
     c->req->user = w;
     api_on_closed(c->req, native_history_fetch_on_client_left);
     w->layers = c->api->peers->layers;
-    w->call = layersc_ask_for(w->layers, c->who.tenant->id, &q, NULL, 0, NULL, native_history_on_fetched, w);
+    const struct layersc_to to = {.owner = c->who.tenant->id, .done = native_history_on_fetched, .arg = w};
+    w->call = layersc_open(w->layers, &to, g->stack, buf_str(&path));
 }
 
 /* --- going back ----------------------------------------------------------------------------------------------------- */

@@ -103,18 +103,19 @@ static void native_store_on_answer(void *arg, const struct layers_reply *r, int 
     free(a);
 }
 
-static void native_store_ask(struct api_call *c, const struct layers_request *q, layersc_progress *progress,
-                             void (*answer)(struct asking *a, const struct layers_reply *r, int fd))
+/* NULL: refused. */
+static struct asking *native_store_ask(struct api_call *c,
+                                       void (*answer)(struct asking *a, const struct layers_reply *r, int fd))
 {
     if (!c->api->peers->layers) {
         reply_error(c->req, 503, "the process that keeps files is not there; try again");
-        return;
+        return NULL;
     }
     struct asking *a = xcalloc(1, sizeof *a);
     *a = (struct asking){.r = c->req, .layers = c->api->peers->layers, .answer = answer};
     c->req->user = a;
     api_on_closed(c->req, native_store_on_client_left);
-    a->call = layersc_ask(a->layers, q, NULL, 0, progress, native_store_on_answer, a);
+    return a;
 }
 
 /* --- usage -------------------------------------------------------------------------------------------------------- */
@@ -185,8 +186,9 @@ static void native_store_answer_usage(struct asking *a, const struct layers_repl
 
 void native_store(struct api_call *c)
 {
-    struct layers_request q = layersc_request(LAYERS_DF);
-    native_store_ask(c, &q, NULL, native_store_answer_usage);
+    struct asking *a = native_store_ask(c, native_store_answer_usage);
+    if (a)
+        a->call = layersc_df(a->layers, &(struct layersc_to){.done = native_store_on_answer, .arg = a});
 }
 
 /* --- lines -------------------------------------------------------------------------------------------------------- */
@@ -233,7 +235,6 @@ static void native_store_answer_verify(struct asking *a, const struct layers_rep
 
 void native_store_verify(struct api_call *c)
 {
-    struct layers_request q = layersc_request(LAYERS_VERIFY);
     _cleanup_buf_ struct buf stack = {0};
     struct err err;
     int have = url_query_get(c->req->query, "stack", URL_PLUS_LITERAL, &stack, &err);
@@ -241,8 +242,10 @@ void native_store_verify(struct api_call *c)
         reply_error(c->req, 400, "query parameter 'stack' must be the id of a stack: st- and 8 to 32 of a-z and 0-9");
         return;
     }
-    memcpy(q.stack, buf_str(&stack), stack.n);
-    native_store_ask(c, &q, native_store_on_progress, native_store_answer_verify);
+    struct asking *a = native_store_ask(c, native_store_answer_verify);
+    const struct layersc_to to = {.progress = native_store_on_progress, .done = native_store_on_answer, .arg = a};
+    if (a)
+        a->call = layersc_verify(a->layers, &to, buf_str(&stack));
 }
 
 static void native_store_answer_gc(struct asking *a, const struct layers_reply *r, int fd)
@@ -260,7 +263,6 @@ static void native_store_answer_gc(struct asking *a, const struct layers_reply *
 
 void native_store_gc(struct api_call *c)
 {
-    struct layers_request q = layersc_request(LAYERS_GC);
     _cleanup_buf_ struct buf dry = {0};
     struct err err;
     int have = url_query_get(c->req->query, "dryRun", URL_PLUS_LITERAL, &dry, &err);
@@ -269,6 +271,8 @@ void native_store_gc(struct api_call *c)
         reply_error(c->req, 400, "query parameter 'dryRun' must be true or false");
         return;
     }
-    q.flags = yes ? LAYERS_DRY : 0;
-    native_store_ask(c, &q, native_store_on_progress, native_store_answer_gc);
+    struct asking *a = native_store_ask(c, native_store_answer_gc);
+    const struct layersc_to to = {.progress = native_store_on_progress, .done = native_store_on_answer, .arg = a};
+    if (a)
+        a->call = layersc_gc(a->layers, &to, yes);
 }

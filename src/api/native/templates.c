@@ -171,7 +171,6 @@ void native_template(struct api_call *c)
 {
     const struct template_tag *tag = NULL;
     const struct template *t = c->api->domain->templates.find(c->api->templates, c->who.tenant, c->param[0], &tag);
-    struct layers_request q = layersc_request(LAYERS_USAGE);
     if (!t) {
         native_template_show_directory(c);
         return;
@@ -189,10 +188,10 @@ void native_template(struct api_call *c)
     memcpy(w->id, t->id, sizeof w->id);
     memcpy(w->stack, tag->stack, sizeof w->stack);
     memcpy(w->tag, tag->tag, sizeof w->tag);
-    memcpy(q.stack, tag->stack, sizeof q.stack);
     c->req->user = w;
     api_on_closed(c->req, native_template_on_client_left);
-    (void)layersc_ask_for(c->api->peers->layers, c->who.tenant->id, &q, NULL, 0, NULL, native_template_on_measured, w);
+    const struct layersc_to to = {.owner = c->who.tenant->id, .done = native_template_on_measured, .arg = w};
+    (void)layersc_usage(c->api->peers->layers, &to, tag->stack);
 }
 
 /* --- changing and removing ---------------------------------------------------------------------------------------- */

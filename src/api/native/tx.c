@@ -126,15 +126,13 @@ static void native_tx_on_compared(void *arg, const struct layers_reply *reply, i
 
 static void native_tx_show(struct waiting *w, const struct transaction *t)
 {
-    struct layers_request q = layersc_request(LAYERS_DIFF);
     if (!w->r) { /* the client left while the command ran; the transaction stays open */
         free(w);
         return;
     }
     (void)memccpy(w->id, t->id, 0, sizeof w->id - 1);
-    (void)memccpy(q.stack, t->base, 0, sizeof q.stack - 1);
-    (void)memccpy(q.other, t->result, 0, sizeof q.other - 1);
-    w->call = layersc_ask_for(w->api->peers->layers, t->tenant, &q, NULL, 0, NULL, native_tx_on_compared, w);
+    const struct layersc_to to = {.owner = t->tenant, .done = native_tx_on_compared, .arg = w};
+    w->call = layersc_diff(w->api->peers->layers, &to, t->base, t->result, NULL);
 }
 
 /* --- starting ------------------------------------------------------------------------------------------------------- */
