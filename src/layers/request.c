@@ -31,7 +31,7 @@ static const struct rule {
     uint32_t flags;
     unsigned fds_min, fds_max;
 } rules[] = {
-    [LAYERS_CAPTURE] = {"capture", SANDBOX | STACK, OTHER | BYTES | ENTRIES, LAYERS_FREEZE, 0, 0},
+    [LAYERS_CAPTURE] = {"capture", SANDBOX | STACK, OTHER | BYTES | ENTRIES, LAYERS_FREEZE | LAYERS_DIGESTED, 0, 0},
     [LAYERS_DROP] = {"drop", STACK, 0, 0, 0, 0},
     [LAYERS_LIST] = {"list", 0, 0, 0, 0, 0},
     [LAYERS_IMPORT] = {"import", STACK, REF | PATH | BYTES | ENTRIES, LAYERS_PRIVATE, 0, 1},
@@ -46,6 +46,7 @@ static const struct rule {
     [LAYERS_VERIFY] = {"verify", 0, STACK, 0, 0, 0},
     [LAYERS_GC] = {"gc", 0, 0, LAYERS_DRY, 0, 0},
     [LAYERS_DF] = {"df", 0, 0, 0, 0, 0},
+    [LAYERS_DIGEST] = {"digest", 0, 0, 0, 0, 0},
     [LAYERS_USAGE] = {"usage", STACK, 0, 0, 0, 0},
     [LAYERS_VOLUME_MAKE] = {"volume make", VOLUME, BYTES | ENTRIES, 0, 0, 0},
     [LAYERS_VOLUME_DROP] = {"volume drop", VOLUME, 0, 0, 0, 0},

@@ -253,14 +253,8 @@ static void capture_on_no_layers(void *arg)
     capture_on_reply(arg, &r, -1);
 }
 
-void state_capture(struct stacks *st, const char *sandbox, const struct tenant *t, const char stack[STACK_ID_MAX],
-                   bool freeze, state_captured *done, void *arg)
-{
-    state_capture_after(st, sandbox, t, stack, "", freeze, done, arg);
-}
-
-void state_capture_after(struct stacks *st, const char *sandbox, const struct tenant *t, const char stack[STACK_ID_MAX],
-                         const char *earlier, bool freeze, state_captured *done, void *arg)
+static void capture_ask(struct stacks *st, const char *sandbox, const struct tenant *t, const char stack[STACK_ID_MAX],
+                        const char *earlier, uint32_t flags, state_captured *done, void *arg)
 {
     struct capture *c = xcalloc(1, sizeof *c);
     *c = (struct capture){.stacks = st, .tenant = t, .done = done, .arg = arg};
@@ -271,11 +265,29 @@ void state_capture_after(struct stacks *st, const char *sandbox, const struct te
         return;
     }
     struct layers_request q = layersc_request(LAYERS_CAPTURE);
-    q.flags = freeze ? LAYERS_FREEZE : 0;
+    q.flags = flags;
     (void)memccpy(q.sandbox, sandbox, 0, sizeof q.sandbox - 1);
     (void)memccpy(q.stack, stack, 0, sizeof q.stack - 1);
     (void)memccpy(q.other, earlier, 0, sizeof q.other - 1);
     (void)layersc_ask_for(st->peers->layers, t ? t->id : "", &q, NULL, 0, NULL, capture_on_reply, c);
+}
+
+void state_capture(struct stacks *st, const char *sandbox, const struct tenant *t, const char stack[STACK_ID_MAX],
+                   bool freeze, state_captured *done, void *arg)
+{
+    capture_ask(st, sandbox, t, stack, "", freeze ? LAYERS_FREEZE : 0, done, arg);
+}
+
+void state_capture_shared(struct stacks *st, const char *sandbox, const struct tenant *t,
+                          const char stack[STACK_ID_MAX], state_captured *done, void *arg)
+{
+    capture_ask(st, sandbox, t, stack, "", LAYERS_FREEZE | LAYERS_DIGESTED, done, arg);
+}
+
+void state_capture_after(struct stacks *st, const char *sandbox, const struct tenant *t, const char stack[STACK_ID_MAX],
+                         const char *earlier, bool freeze, state_captured *done, void *arg)
+{
+    capture_ask(st, sandbox, t, stack, earlier, freeze ? LAYERS_FREEZE : 0, done, arg);
 }
 
 void state_layers_failure(const struct layers_reply *r, const char *what, struct state_failure *ret)
