@@ -154,11 +154,11 @@ static int open_beneath(int dir, const char *path)
     return (int)syscall(SYS_openat2, dir, path, &how, sizeof how);
 }
 
-int layer_open(const struct layers_place *p, const uint8_t digest[SHA256_BYTES], struct err *err)
+int layer_open(const struct layers_place *p, const uint8_t layer[SHA256_BYTES], struct err *err)
 {
     char path[LAYER_NAME + 8];
     for (size_t i = 0; i < SHA256_BYTES; i++)
-        (void)snprintf(path + 2 * i, 3, "%02x", digest[i]);
+        (void)snprintf(path + 2 * i, 3, "%02x", layer[i]);
     memcpy(path + 2 * SHA256_BYTES, "/root", 6);
     int fd = open_beneath(p->layers, path);
     return fd < 0 ? err_set(err, ERR_SETUP, errno, "open the layer %.12s", path) : fd;

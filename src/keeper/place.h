@@ -22,7 +22,7 @@ struct stack_file {
     char magic[8]; /* "hstack1" */
     uint32_t version, n;
     char base[STACK_BASE_MAX];                     /* directory of the templates at the bottom; "": none */
-    uint8_t layer[STACK_LAYERS_MAX][SHA256_BYTES]; /* uppermost first */
+    uint8_t layer[STACK_LAYERS_MAX][SHA256_BYTES]; /* their names, uppermost first */
     uint8_t sum[SHA256_BYTES];                     /* of everything before */
 };
 struct layers_place {
@@ -49,8 +49,8 @@ bool stack_file_valid(const struct stack_file *f);
 void stack_file_seal(struct stack_file *f); /* magic, version, sum */
 /* ENOENT in err->eno if there is none; ERR_SETUP "is damaged" if it is not whole. */
 int stack_read(const struct layers_place *p, const char *id, struct stack_file *ret, struct err *err);
-/* Directory of a layer's tree, O_PATH. */
-int layer_open(const struct layers_place *p, const uint8_t digest[SHA256_BYTES], struct err *err);
+/* Directory of a layer's tree, by the layer's name, O_PATH. */
+int layer_open(const struct layers_place *p, const uint8_t layer[SHA256_BYTES], struct err *err);
 /* All directories of a stack, uppermost first, O_PATH, the caller's; *n in: room. */
 int stack_open(const struct layers_place *p, const struct stack_file *f, int *fds, size_t *n, struct err *err);
 

@@ -9,9 +9,18 @@
 #include "layers/jobs.h"
 #include "layers/stage.h"
 
-/* Opens the top layer of an earlier capture, to share files with, and returns its digest; -1 in *ret: there is none,
+/* A capture under way. */
+struct capture {
+    struct job *j;
+    char tmp[LAYERS_TMP_NAME];     /* the new layer in tmp/ */
+    uint8_t earlier[SHA256_BYTES]; /* the name of the layer that files are shared with, if there is one */
+    bool same;                     /* nothing has changed since that layer */
+    struct tree_size size;
+};
+
+/* Opens the top layer of an earlier capture, to share files with, and returns its name; -1 in *ret: there is none,
  * and nothing is shared. */
-static int capture_open_earlier(struct job *j, int *ret, uint8_t digest[SHA256_BYTES], struct err *err)
+static int capture_open_earlier(struct job *j, int *ret, uint8_t name[SHA256_BYTES], struct err *err)
 {
     struct stack_file f;
     *ret = -1;
@@ -21,7 +30,7 @@ static int capture_open_earlier(struct job *j, int *ret, uint8_t digest[SHA256_B
         return err->eno == ENOENT ? 0 : -1;
     if (f.n == 0)
         return 0;
-    memcpy(digest, f.layer[0], SHA256_BYTES);
+    memcpy(name, f.layer[0], SHA256_BYTES);
     _cleanup_close_ int layer = layer_open(&j->place, f.layer[0], err);
     if (layer < 0)
         return err->eno == ENOENT ? 0 : -1;
@@ -63,17 +72,22 @@ static int capture_copy_frozen(struct job *j, struct job_sandbox *b, int root, s
 }
 
 /* Into tmp/NAME/root. */
-static int capture_copy_sandbox(struct job *j, struct job_sandbox *b, int root, uint8_t earlier[SHA256_BYTES],
-                                struct err *err)
+static int capture_copy_sandbox(struct capture *c, struct job_sandbox *b, int root, struct err *err)
 {
+    struct job *j = c->j;
     _cleanup_(stage_close) struct stage s = STAGE_INIT;
-    if (capture_open_earlier(j, &s.prev, earlier, err) < 0 || stage_make(j, b, &s, err) < 0)
+    if (capture_open_earlier(j, &s.prev, c->earlier, err) < 0 || stage_make(j, b, &s, err) < 0)
         return -1;
     job_hold(j, "sized");
     if (capture_copy_frozen(j, b, root, &s, err) < 0)
         return -1;
     job_hold(j, "thawed");
-    return stage_empty(j, b, root, &s, err);
+    if (stage_empty(j, b, root, &s, err) < 0)
+        return -1;
+    c->size = s.size;
+    int same = s.prev < 0 ? 0 : tree_same(root, s.prev, j->tree_flags, err);
+    c->same = same > 0;
+    return same < 0 ? -1 : 0;
 }
 
 static int capture_is_empty(int root, struct err *err)
@@ -87,21 +101,42 @@ static int capture_is_empty(int root, struct err *err)
     return n <= 2;
 }
 
-static int capture_add_layer(struct job *j, const char *name, const uint8_t earlier[SHA256_BYTES], struct stack_file *f,
-                             struct err *err)
+/* Makes the copy a layer; its name is not its digest unless the request wants that now. */
+static int capture_commit(struct capture *c, uint8_t ret_name[SHA256_BYTES], struct layer_meta *m, struct err *err)
 {
+    struct job *j = c->j;
+    struct err gone = {0};
+    char name[LAYER_NAME];
+    sha256_text(c->earlier, name);
+    /* The earlier layer may be gone: then the copy, which has its files, is one of its own. */
+    if (c->same && layer_meta_read(&j->place, name, m, &gone) == 0) {
+        memcpy(ret_name, c->earlier, SHA256_BYTES);
+        return tree_remove(j->place.tmp, c->tmp, err);
+    }
+    if (!(j->ask->flags & LAYERS_DIGESTED))
+        return layer_commit_named(&j->place, c->tmp, LAYER_CAPTURE, c->size, ret_name, m, err);
+    if (layer_commit(&j->place, c->tmp, LAYER_CAPTURE, NULL, j->tree_flags, m, err) < 0)
+        return -1;
+    memcpy(ret_name, m->digest, SHA256_BYTES);
+    return 0;
+}
+
+static int capture_add_layer(struct capture *c, struct stack_file *f, struct err *err)
+{
+    struct job *j = c->j;
     struct layer_meta m;
-    if (layer_commit(&j->place, name, LAYER_CAPTURE, NULL, j->tree_flags, &m, err) < 0)
+    uint8_t name[SHA256_BYTES];
+    if (capture_commit(c, name, &m, err) < 0)
         return -1;
     if (capture_check_size(j, &m, err) < 0) /* no stack names the layer: gc removes it */
         return -1;
     memmove(f->layer[1], f->layer[0], f->n * sizeof f->layer[0]);
-    memcpy(f->layer[0], m.digest, sizeof m.digest);
+    memcpy(f->layer[0], name, sizeof name);
     f->n++;
-    sha256_text(m.digest, j->reply.layer);
+    sha256_text(name, j->reply.layer);
     j->reply.bytes = m.bytes;
     j->reply.entries = m.entries;
-    if (memcmp(m.digest, earlier, sizeof m.digest) == 0) /* nothing has changed since */
+    if (memcmp(name, c->earlier, sizeof name) == 0) /* nothing has changed since */
         j->reply.bytes2 = m.bytes;
     return 0;
 }
@@ -109,8 +144,7 @@ static int capture_add_layer(struct job *j, const char *name, const uint8_t earl
 static int capture_sandbox(struct job *j, struct job_sandbox *b, struct err *err)
 {
     struct stack_file f;
-    char name[LAYERS_TMP_NAME];
-    uint8_t earlier[SHA256_BYTES] = {0};
+    struct capture c = {.j = j};
     _cleanup_close_ int root = -1;
     if (job_sandbox_open(j, j->ask->sandbox, true, b, err) < 0 || job_sandbox_stack(j, b, &f, err) < 0)
         return -1;
@@ -119,10 +153,10 @@ static int capture_sandbox(struct job *j, struct job_sandbox *b, struct err *err
     if (f.n >= STACK_LAYERS_MAX)
         return err_set(err, ERR_LIMIT, 0, "the sandbox is made from %u layers, and there can be no more than %d", f.n,
                        STACK_LAYERS_MAX);
-    if ((root = job_tmp(j, true, name, err)) < 0 || capture_copy_sandbox(j, b, root, earlier, err) < 0)
+    if ((root = job_tmp(j, true, c.tmp, err)) < 0 || capture_copy_sandbox(&c, b, root, err) < 0)
         return -1;
     int empty = capture_is_empty(root, err);
-    if (empty < 0 || (empty ? tree_remove(j->place.tmp, name, err) : capture_add_layer(j, name, earlier, &f, err)) < 0)
+    if (empty < 0 || (empty ? tree_remove(j->place.tmp, c.tmp, err) : capture_add_layer(&c, &f, err)) < 0)
         return -1;
     j->reply.entries2 = f.n;
     return stack_write(&j->place, j->ask->stack, &f, err) < 0 ? -1 : job_layers_of(j, &f, err);

@@ -175,7 +175,7 @@ static int layer_list_add(struct layer_list *l, const char *id, const struct sta
         if (f->n) {
             sha256_text(f->layer[i], name);
             struct layer_meta m = df_layer_meta(l->j, name);
-            memcpy(r->digest, f->layer[i], sizeof r->digest);
+            memcpy(r->name, f->layer[i], sizeof r->name);
             r->bytes = m.bytes;
             r->entries = m.entries;
         }

@@ -1,4 +1,4 @@
-/* digest.c - a tree as one canonical stream: written out, or as its SHA-256, the name of a layer. See tree.h.
+/* digest.c - a tree as one canonical stream: written out, or as its SHA-256. See tree.h.
  *
  * The digest covers the records of the stream with their paths, targets and attributes. Content is hashed as blocks of
  * 64 KiB, each after its length; runs of blocks of zeros as a length of 0 and the number of bytes. So a file has the

@@ -18,6 +18,7 @@
 #include "base/json.h"
 #include "base/mem.h"
 #include "layers/diff.h"
+#include "layers/digest-later.h"
 #include "layers/import.h"
 #include "layers/merged.h"
 #include "layers/worker.h"
@@ -27,7 +28,7 @@ enum { TAR_BLOCK = 512, COPY_BYTES = 256 << 10, DIGEST_TEXT = 7 + SHA256_HEX, AL
 #define OCTAL_MAX UINT64_C(077777777777)
 
 struct exported {
-    uint8_t digest[SHA256_BYTES], diff_id[SHA256_BYTES], name[SHA256_BYTES];
+    uint8_t digest[SHA256_BYTES], diff_id[SHA256_BYTES], layer[SHA256_BYTES]; /* layer: the digest in the store */
     uint64_t size;
 };
 struct export
@@ -203,6 +204,8 @@ static int export_layer(struct export *x, size_t index, int dir, struct err *err
     struct image_message msg;
     struct stat st;
     struct exported y = {0};
+    struct layer_meta m;
+    char name[LAYER_NAME];
     _cleanup_close_ int out = import_file(x->job, err);
     if (out < 0 || export_pack(x, index, dir, out, &msg, err) < 0)
         return -1;
@@ -210,8 +213,12 @@ static int export_layer(struct export *x, size_t index, int dir, struct err *err
         return job_fail(x->job, LAYERS_FAILED, err, "a packed layer is not as large as the image worker says");
     memcpy(y.digest, msg.digest, SHA256_BYTES);
     memcpy(y.diff_id, msg.diff_id, SHA256_BYTES);
-    if (index < x->stack.n)
-        memcpy(y.name, x->stack.layer[index], SHA256_BYTES);
+    if (index < x->stack.n) {
+        sha256_text(x->stack.layer[index], name);
+        if (layer_digest(x->job, name, &m, err) < 0)
+            return -1;
+        memcpy(y.layer, m.digest, SHA256_BYTES);
+    }
     y.size = msg.done;
     if (export_put_packed(x, out, &y, err) < 0)
         return -1;
@@ -305,10 +312,10 @@ static void write_hutch(const struct export *x, const uint8_t config[SHA256_BYTE
     json_str(&j, "format", "hutch-export-1");
     export_add_digest(&j, "sum", sum);
     json_bool(&j, "base", x->stack.base[0] != '\0');
-    json_arr(&j, "layers"); /* bottom first; "layer" is its name in the store it comes from */
+    json_arr(&j, "layers"); /* bottom first; "layer" is its digest in the store it comes from */
     for (size_t i = 0; i < x->n; i++) {
         json_obj(&j, NULL);
-        export_add_digest(&j, "layer", x->layer[i].name);
+        export_add_digest(&j, "layer", x->layer[i].layer);
         export_add_digest(&j, "diffId", x->layer[i].diff_id);
         export_add_digest(&j, "digest", x->layer[i].digest);
         json_u64(&j, "size", x->layer[i].size);

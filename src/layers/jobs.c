@@ -33,6 +33,7 @@ static const struct job_type types[] = {
     [LAYERS_FLATTEN] = {.fn = job_flatten, .class = JOB_UPKEEP, .goes_on = true, .writes = true, .adds = true},
     [LAYERS_VERIFY] = {.fn = job_verify, .class = JOB_UPKEEP, .reads = true},
     [LAYERS_GC] = {.fn = job_gc, .goes_on = true, .removes = true, .lingers = true},
+    [LAYERS_DIGEST] = {.fn = job_digest, .class = JOB_UPKEEP},
     [LAYERS_DF] = {.fn = job_df},
     [LAYERS_USAGE] = {.fn = job_usage},
     [LAYERS_OF_STACKS] = {.fn = job_layers},

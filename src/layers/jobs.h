@@ -61,8 +61,8 @@ typedef int job_fn(struct job *j, struct err *err);
 
 job_fn job_capture, job_list, job_blob;                  /* capture.c, list.c */
 job_fn job_import, job_convert, job_export, job_restore; /* import.c ... */
-job_fn job_diff, job_open, job_apply, job_flatten, job_verify, job_gc, job_df, job_usage,
-    job_layers;                                                              /* diff-job.c ... */
+job_fn job_diff, job_open, job_apply, job_flatten, job_verify, job_gc, job_df, job_usage, job_layers,
+    job_digest;                                                              /* diff-job.c ... */
 job_fn job_drop;                                                             /* gc.c */
 job_fn job_volume_make, job_volume_drop, job_volume_stat, job_volume_resize; /* volume.c */
 

@@ -14,12 +14,10 @@
 #include "base/cleanup.h"
 #include "base/fd.h"
 #include "base/random.h"
-#include "layers/tree.h"
 
 _Static_assert(sizeof(struct layer_meta) == 40 + 3 * SHA256_BYTES, "the struct has no padding");
 
 static const char magic[8] = "hlayer1";
-enum { VERSION = 1 };
 
 static int rename_flags(int from_dir, const char *from, int to_dir, const char *to, unsigned flags)
 {
@@ -85,24 +83,32 @@ int stack_write(const struct layers_place *p, const char *id, struct stack_file 
 
 /* --- layers ------------------------------------------------------------------------------------------------------- */
 
-static void layer_meta_sum(const struct layer_meta *m, uint8_t ret[SHA256_BYTES])
+static void layer_meta_sum(const struct layer_meta *m, const char *name, uint8_t ret[SHA256_BYTES])
 {
     struct sha256 h;
     sha256_start(&h);
     sha256_add(&h, m, offsetof(struct layer_meta, sum));
+    if (m->naming != LAYER_BY_DIGEST)
+        sha256_add(&h, name, strlen(name));
     sha256_end(&h, ret);
+}
+
+bool layer_has_digest(const struct layer_meta *m)
+{
+    static const uint8_t none[SHA256_BYTES];
+    return memcmp(m->digest, none, sizeof none) != 0;
 }
 
 static bool layer_meta_valid(const struct layer_meta *m, const char *name)
 {
     uint8_t sum[SHA256_BYTES];
     char hex[LAYER_NAME];
-    if (memcmp(m->magic, magic, sizeof magic) != 0 || m->version != VERSION || m->kind < LAYER_CAPTURE ||
-        m->kind > LAYER_FLAT)
+    if (memcmp(m->magic, magic, sizeof magic) != 0 || m->naming < LAYER_BY_DIGEST || m->naming > LAYER_BY_CHANCE ||
+        m->kind < LAYER_CAPTURE || m->kind > LAYER_FLAT)
         return false;
     sha256_text(m->digest, hex);
-    layer_meta_sum(m, sum);
-    return memcmp(sum, m->sum, sizeof sum) == 0 && strcmp(hex, name) == 0;
+    layer_meta_sum(m, name, sum);
+    return memcmp(sum, m->sum, sizeof sum) == 0 && (m->naming != LAYER_BY_DIGEST || strcmp(hex, name) == 0);
 }
 
 int layer_meta_read(const struct layers_place *p, const char *name, struct layer_meta *ret, struct err *err)
@@ -143,30 +149,92 @@ static int layer_put_in_place(const struct layers_place *p, const char *tmp_name
     return tree_remove(p->tmp, tmp_name, err);
 }
 
+/* A new layer in tmp/. */
+struct layer_new {
+    int dir, root;
+};
+#define LAYER_NEW_INIT        \
+    {                         \
+        .dir = -1, .root = -1 \
+    }
+
+static void layer_new_done(struct layer_new *l)
+{
+    if (l->root >= 0)
+        (void)close(l->root);
+    if (l->dir >= 0)
+        (void)close(l->dir);
+}
+
+static int layer_new_open(const struct layers_place *p, const char *tmp_name, struct layer_new *l, struct err *err)
+{
+    l->dir = openat(p->tmp, tmp_name, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+    l->root = l->dir < 0 ? -1 : openat(l->dir, "root", O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+    return l->root < 0 ? err_set(err, ERR_SETUP, errno, "open the new layer") : 0;
+}
+
+/* Syncs everything before the rename: a layer under its final name is complete. */
+static int layer_new_name(const struct layers_place *p, const struct layer_new *l, const char *tmp_name,
+                          const char *name, struct layer_meta *m, struct err *err)
+{
+    memcpy(m->magic, magic, sizeof magic);
+    m->created_unix = (int64_t)time(NULL);
+    layer_meta_sum(m, name, m->sum);
+    if (layers_put_file(l->dir, "meta", m, sizeof *m) < 0 || fchmod(l->dir, 0755) < 0)
+        return err_set(err, ERR_SETUP, errno, "write what is known of the layer %.12s", name);
+    return tree_sync(l->root, err) < 0 ? -1 : layer_put_in_place(p, tmp_name, name, m, err);
+}
+
 int layer_commit(const struct layers_place *p, const char *tmp_name, enum layer_kind kind, const uint8_t *diff_id,
                  unsigned tree_flags, struct layer_meta *ret, struct err *err)
 {
-    struct layer_meta m = {.version = VERSION, .kind = (uint32_t)kind, .created_unix = (int64_t)time(NULL)};
+    struct layer_meta m = {.naming = LAYER_BY_DIGEST, .kind = (uint32_t)kind};
     struct tree_size size = {0};
     char name[LAYER_NAME];
-    _cleanup_close_ int dir = openat(p->tmp, tmp_name, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
-    _cleanup_close_ int root = dir < 0 ? -1 : openat(dir, "root", O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
-    if (root < 0)
-        return err_set(err, ERR_SETUP, errno, "open the new layer");
-    if (tree_digest(root, tree_flags, m.digest, &size, err) < 0)
+    _cleanup_(layer_new_done) struct layer_new l = LAYER_NEW_INIT;
+    if (layer_new_open(p, tmp_name, &l, err) < 0)
+        return -1;
+    if (tree_digest(l.root, tree_flags, m.digest, &size, err) < 0)
         return err_wrap(err, "the new layer");
-    memcpy(m.magic, magic, sizeof magic);
     m.bytes = size.bytes;
     m.entries = size.entries;
     if (diff_id)
         memcpy(m.diff_id, diff_id, sizeof m.diff_id);
-    layer_meta_sum(&m, m.sum);
     sha256_text(m.digest, name);
-    /* Sync everything before the rename: a layer under its final name is complete. */
-    if (layers_put_file(dir, "meta", &m, sizeof m) < 0 || fchmod(dir, 0755) < 0)
-        return err_set(err, ERR_SETUP, errno, "write what is known of the layer %.12s", name);
-    if (tree_sync(root, err) < 0 || layer_put_in_place(p, tmp_name, name, &m, err) < 0)
+    if (layer_new_name(p, &l, tmp_name, name, &m, err) < 0)
         return -1;
     *ret = m;
     return 0;
+}
+
+int layer_commit_named(const struct layers_place *p, const char *tmp_name, enum layer_kind kind, struct tree_size size,
+                       uint8_t ret_name[SHA256_BYTES], struct layer_meta *ret, struct err *err)
+{
+    struct layer_meta m = {
+        .naming = LAYER_BY_CHANCE, .kind = (uint32_t)kind, .bytes = size.bytes, .entries = size.entries};
+    char name[LAYER_NAME];
+    _cleanup_(layer_new_done) struct layer_new l = LAYER_NEW_INIT;
+    if (layer_new_open(p, tmp_name, &l, err) < 0)
+        return -1;
+    random_bytes(ret_name, SHA256_BYTES);
+    sha256_text(ret_name, name);
+    if (layer_new_name(p, &l, tmp_name, name, &m, err) < 0)
+        return -1;
+    *ret = m;
+    return 0;
+}
+
+int layer_note_digest(const struct layers_place *p, const char *name, const char *tmp_name, struct layer_meta *m,
+                      struct err *err)
+{
+    /* By descriptor: a collection may give the directory another name meanwhile. */
+    _cleanup_close_ int dir = openat(p->layers, name, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+    layer_meta_sum(m, name, m->sum);
+    if (dir < 0 || layers_put_file(p->tmp, tmp_name, m, sizeof *m) < 0)
+        return err_set(err, ERR_SETUP, errno, "write the digest of the layer %.12s", name);
+    if (renameat(p->tmp, tmp_name, dir, "meta") == 0 && fsync(dir) == 0)
+        return 0;
+    int saved = errno;
+    (void)unlinkat(p->tmp, tmp_name, 0);
+    return err_set(err, ERR_SETUP, saved, "note the digest of the layer %.12s", name);
 }

@@ -51,12 +51,16 @@ struct layers {
         uint64_t at_ms; /* when the next collection is due */
         unsigned more, put_off;
     } gc; /* periodic.c */
+    struct {
+        bool wanted;              /* a layer may lack its digest */
+        uint64_t since_ms, at_ms; /* since when; when to begin, unless captures come */
+    } digest;                     /* periodic.c */
 };
 
 /* setup.c: namespaces, lock, capabilities, directories. */
 int layers_setup(const struct layers_config *c, struct layers *s, struct err *err);
 
-/* periodic.c: collections that the daemon starts by itself. */
+/* periodic.c: collections, and digests of new layers, that the daemon starts by itself. */
 int periodic_wait_ms(const struct layers *s);
 void periodic_step(struct layers *s);
 /* Call after a drop: collects soon. */

@@ -33,9 +33,10 @@ enum layers_type {
     LAYERS_CAPTURE =
         1,         /* sandbox, stack (new), other (a stack of the same sandbox whose top layer is an earlier capture, or
                           ""): stack = sandbox's layers + its upper. Flags LAYERS_FREEZE: freeze and thaw it (not if it is
-                          paused already). The stack exists already: success at once. bytes, entries: of the upper; bytes2: so
-                          much of it is shared with `other`'s; entries2: its layers, which a descriptor lists as
-                          LAYERS_OF_STACKS does */
+                          paused already); LAYERS_DIGESTED: the new layer has its digest, which is its name, before the
+                          answer, else it gets it later. The stack exists already: success at once. bytes, entries: of the
+                          upper; bytes2: so much of it is shared with `other`'s; entries2: its layers, which a descriptor
+                          lists as LAYERS_OF_STACKS does */
     LAYERS_DROP,   /* stack: no longer needed (a living sandbox keeps it until it ends). Not there: success */
     LAYERS_LIST,   /* answered by LAYERS_ITEMS, the last with more == 0 */
     LAYERS_IMPORT, /* stack (new). ref "": one descriptor, an archive (docker save, OCI layout as tar; any compression),
@@ -66,7 +67,7 @@ enum layers_type {
                     bytes2: files added, changed, removed */
     LAYERS_FLATTEN, /* stack: merges its layers into one; a new stack file replaces the old one under the same id */
     LAYERS_VERIFY,  /* everything, or one stack -> a descriptor with text lines, one per problem; entries: problems,
-                      bytes: read */
+                      bytes: read; entries2: layers that had no digest, and have one now */
     LAYERS_GC, /* flags LAYERS_DRY: only tell -> descriptor with text lines; bytes, entries: removed; bytes2, entries2:
                     will be, after the grace */
     LAYERS_DF, /* -> a descriptor with struct layers_usage for the whole and each stack */
@@ -81,11 +82,13 @@ enum layers_type {
                             ignore it where this kind of volume has none of its own. Answer as of STAT. LAYERS_CONFLICT if the
                             volume holds more (bytes, entries); LAYERS_BUSY if it is in use and cannot be resized then. Again:
                             sets the same quota */
+    LAYERS_DIGEST, /* everything: gives each layer that has no digest yet its digest. The store asks itself for it after
+                      captures; again: does what is left */
     LAYERS_REPLY = 100,
     LAYERS_PROGRESS,
     LAYERS_ITEMS,
 };
-enum { LAYERS_FREEZE = 1, LAYERS_DRY = 2, LAYERS_PRIVATE = 4, LAYERS_KEEP = 8, LAYERS_BACK = 16 };
+enum { LAYERS_FREEZE = 1, LAYERS_DRY = 2, LAYERS_PRIVATE = 4, LAYERS_KEEP = 8, LAYERS_BACK = 16, LAYERS_DIGESTED = 32 };
 
 enum layers_error {
     LAYERS_OK,
@@ -172,7 +175,7 @@ struct layers_reply {
     uint64_t request;
     uint32_t error, zero;
     char text[LAYERS_TEXT_MAX];
-    char layer[SHA256_HEX];                    /* of a capture */
+    char layer[SHA256_HEX];                    /* of a capture: its name */
     uint64_t bytes, entries, bytes2, entries2; /* progress: done and total (0: not known) */
     uint64_t frozen_us;                        /* capture, apply: how long the sandbox stood still */
 };
@@ -195,7 +198,7 @@ struct layers_usage {
 
 struct stack_layer { /* of a stack; one without any has one record with nothing in it */
     char stack[STACK_ID_MAX];
-    uint8_t digest[SHA256_BYTES];
+    uint8_t name[SHA256_BYTES];
     uint64_t bytes, entries;
 };
 

@@ -67,7 +67,7 @@ static const struct rule {
     uint32_t flags;
     unsigned fds_min, fds_max;
 } rules[] = {
-    [LAYERS_CAPTURE] = {"capture", &capture, SANDBOX | STACK, LAYERS_FREEZE, 0, 0},
+    [LAYERS_CAPTURE] = {"capture", &capture, SANDBOX | STACK, LAYERS_FREEZE | LAYERS_DIGESTED, 0, 0},
     [LAYERS_DROP] = {"drop", &stack, STACK, 0, 0, 0},
     [LAYERS_LIST] = {"list", &simple, 0, 0, 0, 0},
     [LAYERS_IMPORT] = {"import", &import, STACK, LAYERS_PRIVATE, 0, 1},
@@ -82,6 +82,7 @@ static const struct rule {
     [LAYERS_VERIFY] = {"verify", &stack, 0, 0, 0, 0},
     [LAYERS_GC] = {"gc", &simple, 0, LAYERS_DRY, 0, 0},
     [LAYERS_DF] = {"df", &simple, 0, 0, 0, 0},
+    [LAYERS_DIGEST] = {"digest", &simple, 0, 0, 0, 0},
     [LAYERS_USAGE] = {"usage", &stack, STACK, 0, 0, 0},
     [LAYERS_VOLUME_MAKE] = {"volume make", &volume, VOLUME, 0, 0, 0},
     [LAYERS_VOLUME_DROP] = {"volume drop", &volume, VOLUME, 0, 0, 0},

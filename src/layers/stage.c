@@ -99,8 +99,8 @@ static bool stage_can_share(const struct job *j, const struct job_sandbox *b)
     return from >= 0 && to >= 0 && fd_write_all(from, "x", 1) == 0 && ioctl(to, FICLONE, from) == 0;
 }
 
-static int stage_copy_tree(struct job *j, const struct job_sandbox *b, int from, bool shifted, int to, int prev,
-                           unsigned flags, struct err *err)
+static int stage_copy_tree(struct job *j, const struct job_sandbox *b, struct stage *s, int from, bool shifted, int to,
+                           int prev, unsigned flags, struct err *err)
 {
     struct tree_copy c = {.from = from,
                           .to = to,
@@ -110,6 +110,7 @@ static int stage_copy_tree(struct job *j, const struct job_sandbox *b, int from,
                           .max = {.bytes = j->ask->bytes, .entries = j->ask->entries}};
     int r = tree_copy(&c, err);
     j->reply.bytes2 = c.linked;
+    s->size = c.done;
     return r;
 }
 
@@ -166,7 +167,7 @@ int stage_fill(struct job *j, const struct job_sandbox *b, int root, struct stag
     if (r <= 0)
         return r;
     if (s->kind == STAGE_MEMORY || s->kind == STAGE_DISK)
-        r = stage_copy_tree(j, b, b->upper, true, s->dir, -1, 0, err);
+        r = stage_copy_tree(j, b, s, b->upper, true, s->dir, -1, 0, err);
     if (s->kind == STAGE_MEMORY && r < 0 && stage_lacks_room(err)) {
         (void)close(s->dir);
         s->dir = -1;
@@ -176,15 +177,15 @@ int stage_fill(struct job *j, const struct job_sandbox *b, int root, struct stag
     if (r <= 0)
         return r;
     s->kind = STAGE_NONE;
-    return stage_copy_tree(j, b, b->upper, true, root, s->prev, 0, err);
+    return stage_copy_tree(j, b, s, b->upper, true, root, s->prev, 0, err);
 }
 
 int stage_empty(struct job *j, const struct job_sandbox *b, int root, struct stage *s, struct err *err)
 {
     if (s->kind == STAGE_NONE)
         return 0;
-    if (stage_copy_tree(j, b, s->dir, s->kind == STAGE_SNAPSHOT, root, s->prev, s->kind == STAGE_DISK ? TREE_TAKE : 0,
-                        err) < 0)
+    if (stage_copy_tree(j, b, s, s->dir, s->kind == STAGE_SNAPSHOT, root, s->prev,
+                        s->kind == STAGE_DISK ? TREE_TAKE : 0, err) < 0)
         return -1;
     return s->name[0] ? tree_remove(j->place.tmp, s->name, err) : 0;
 }

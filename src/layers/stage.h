@@ -21,6 +21,7 @@ struct stage {
     int prev; /* the tree of an earlier capture, to share with; the stage's; -1: none */
     int turn; /* locked while it takes much memory; or -1 */
     char name[LAYERS_TMP_NAME];
+    struct tree_size size; /* of what was copied last */
 };
 #define STAGE_INIT                        \
     {                                     \

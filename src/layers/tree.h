@@ -43,10 +43,12 @@ struct tree_copy {
     uint64_t skipped;      /* out: sockets, which no layer holds; one that may hide a lower entry becomes a whiteout */
 };
 int tree_copy(struct tree_copy *c, struct err *err);
+/* Whether tree_copy(), with this prev, made a copy of nothing but what prev holds. 1, 0, or -1. */
+int tree_same(int copy, int prev, unsigned flags, struct err *err);
 
 /* SHA-256 over the lay stream that describes the tree canonically: sorted, hard links as LAY_HARDLINK to the first
  * name, overlay's marks as records; blocks of 64 KiB of zeros are counted instead of hashed, so that it takes as
- * long as the tree has data. It is the name of a layer. Sockets count too; attributes that no record can hold are an
+ * long as the tree has data. Sockets count too; attributes that no record can hold are an
  * error. */
 int tree_digest(int root, unsigned flags, uint8_t ret[SHA256_BYTES], struct tree_size *size, struct err *err);
 /* The same stream, written out in full up to and with LAY_END. A redirected directory keeps overlay's attribute in it,

@@ -26,9 +26,9 @@ static layersc_call layersc_ask_volume(struct layersc *s, const struct layersc_t
 }
 
 layersc_call layersc_capture(struct layersc *s, const struct layersc_to *to, const char *sandbox, const char *stack,
-                             const char *earlier, bool freeze)
+                             const char *earlier, uint32_t flags)
 {
-    struct layers_capture m = {.head = {.type = LAYERS_CAPTURE, .flags = freeze ? LAYERS_FREEZE : 0}};
+    struct layers_capture m = {.head = {.type = LAYERS_CAPTURE, .flags = flags}};
     PUT(&m, sandbox, sandbox);
     PUT(&m, stack, stack);
     PUT(&m, other, earlier);

@@ -37,7 +37,7 @@ struct layersc_to {
 
 /* The requests, as layers/proto.h describes them. Texts are copied, descriptors taken over. */
 layersc_call layersc_capture(struct layersc *s, const struct layersc_to *to, const char *sandbox, const char *stack,
-                             const char *earlier, bool freeze);
+                             const char *earlier, uint32_t flags);
 layersc_call layersc_drop(struct layersc *s, const struct layersc_to *to, const char *stack);
 /* archive: a descriptor, or -1. */
 layersc_call layersc_import(struct layersc *s, const struct layersc_to *to, const char *stack, const char *ref,

@@ -251,14 +251,8 @@ static void capture_on_no_layers(void *arg)
     capture_on_reply(arg, &r, -1);
 }
 
-void state_capture(struct stacks *st, const char *sandbox, const struct tenant *t, const char stack[STACK_ID_MAX],
-                   bool freeze, state_captured *done, void *arg)
-{
-    state_capture_after(st, sandbox, t, stack, "", freeze, done, arg);
-}
-
-void state_capture_after(struct stacks *st, const char *sandbox, const struct tenant *t, const char stack[STACK_ID_MAX],
-                         const char *earlier, bool freeze, state_captured *done, void *arg)
+static void capture_ask(struct stacks *st, const char *sandbox, const struct tenant *t, const char stack[STACK_ID_MAX],
+                        const char *earlier, uint32_t flags, state_captured *done, void *arg)
 {
     struct capture *c = xcalloc(1, sizeof *c);
     *c = (struct capture){.stacks = st, .tenant = t, .done = done, .arg = arg};
@@ -269,7 +263,25 @@ void state_capture_after(struct stacks *st, const char *sandbox, const struct te
         return;
     }
     const struct layersc_to to = {.owner = t ? t->id : NULL, .done = capture_on_reply, .arg = c};
-    (void)layersc_capture(st->peers->layers, &to, sandbox, stack, earlier, freeze);
+    (void)layersc_capture(st->peers->layers, &to, sandbox, stack, earlier, flags);
+}
+
+void state_capture(struct stacks *st, const char *sandbox, const struct tenant *t, const char stack[STACK_ID_MAX],
+                   bool freeze, state_captured *done, void *arg)
+{
+    capture_ask(st, sandbox, t, stack, "", freeze ? LAYERS_FREEZE : 0, done, arg);
+}
+
+void state_capture_shared(struct stacks *st, const char *sandbox, const struct tenant *t,
+                          const char stack[STACK_ID_MAX], state_captured *done, void *arg)
+{
+    capture_ask(st, sandbox, t, stack, "", LAYERS_FREEZE | LAYERS_DIGESTED, done, arg);
+}
+
+void state_capture_after(struct stacks *st, const char *sandbox, const struct tenant *t, const char stack[STACK_ID_MAX],
+                         const char *earlier, bool freeze, state_captured *done, void *arg)
+{
+    capture_ask(st, sandbox, t, stack, earlier, freeze ? LAYERS_FREEZE : 0, done, arg);
 }
 
 void state_layers_failure(const struct layers_reply *r, const char *what, struct state_failure *ret)

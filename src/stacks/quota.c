@@ -104,9 +104,9 @@ static void layers_put(struct layers *ls, const struct stack_layer *v, size_t n)
     (void)memccpy(s->stack, v[0].stack, 0, sizeof s->stack - 1);
     s->told = true;
     for (size_t i = 0; i < n; i++) {
-        if (memcmp(v[i].digest, none, sizeof none) == 0)
+        if (memcmp(v[i].name, none, sizeof none) == 0)
             continue;
-        sha256_text(v[i].digest, name);
+        sha256_text(v[i].name, name);
         s->v[s->n++] = layer_take(ls, name, (struct state_size){v[i].bytes, v[i].entries});
     }
     /* Free the old list after the new one is complete, so that shared layers stay. */

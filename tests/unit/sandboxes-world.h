@@ -247,13 +247,13 @@ link_call exec_signal(struct links *ls, const char *id, const struct exec_select
     return 1;
 }
 
-static inline void world_layer(const char *stack, const uint8_t digest[SHA256_BYTES], uint64_t bytes)
+static inline void world_layer(const char *stack, const uint8_t name[SHA256_BYTES], uint64_t bytes)
 {
     assert_true(k.nlayers < 512);
     struct stack_layer *l = &k.layers[k.nlayers++];
     *l = (struct stack_layer){.bytes = bytes, .entries = bytes / 100};
     (void)snprintf(l->stack, sizeof l->stack, "%s", stack);
-    memcpy(l->digest, digest, SHA256_BYTES);
+    memcpy(l->name, name, SHA256_BYTES);
 }
 static inline void world_capture(const char *from, const char *stack)
 {
@@ -261,7 +261,7 @@ static inline void world_capture(const char *from, const char *stack)
     size_t n = k.nlayers;
     for (size_t i = 0; i < n; i++)
         if (strcmp(k.layers[i].stack, from) == 0)
-            world_layer(stack, k.layers[i].digest, k.layers[i].bytes);
+            world_layer(stack, k.layers[i].name, k.layers[i].bytes);
     memcpy(digest, &(uint64_t){++n}, sizeof n);
     digest[31] = 1;
     world_layer(stack, digest, k.layer_bytes);

@@ -187,6 +187,43 @@ static void test_every_flipped_byte_of_what_is_known_is_noticed(void **state)
     assert_int_equal(layer_meta_read(&s->place, name, &got, &err), 0);
 }
 
+static void test_a_layer_has_a_name_before_it_has_a_digest(void **state)
+{
+    struct scene *s = *state;
+    struct layer_meta m, got;
+    struct err err = {0};
+    uint8_t one[SHA256_BYTES], two[SHA256_BYTES];
+    char name[LAYER_NAME], other[LAYER_NAME];
+    const struct tree_size size = {.bytes = 4096, .entries = 3};
+    make_tree(s, "a", "one");
+    make_tree(s, "b", "one");
+    assert_int_equal(layer_commit_named(&s->place, "a", LAYER_CAPTURE, size, one, &m, &err), 0);
+    assert_int_equal(layer_commit_named(&s->place, "b", LAYER_CAPTURE, size, two, &m, &err), 0);
+    assert_memory_not_equal(one, two, sizeof one); /* the same content: both are kept */
+    assert_int_equal(count(s->place.layers), 2);
+    sha256_text(one, name);
+    sha256_text(two, other);
+    assert_int_equal(layer_meta_read(&s->place, name, &got, &err), 0);
+    assert_false(layer_has_digest(&got));
+    assert_int_equal(got.entries, 3);
+    memset(got.digest, 0xab, sizeof got.digest);
+    assert_int_equal(layer_note_digest(&s->place, name, "note", &got, &err), 0);
+    assert_int_equal(count(s->place.tmp), 0);
+    assert_int_equal(layer_meta_read(&s->place, name, &m, &err), 0);
+    assert_true(layer_has_digest(&m));
+    assert_memory_equal(&m, &got, sizeof m);
+    /* What is known of one layer is nothing that is known of another. */
+    char from[LAYER_NAME + 8], to[LAYER_NAME + 8];
+    (void)snprintf(from, sizeof from, "%s/meta", name);
+    (void)snprintf(to, sizeof to, "%s/meta", other);
+    assert_int_equal(renameat(s->place.layers, from, s->place.layers, to), 0);
+    assert_int_equal(layer_meta_read(&s->place, other, &m, &err), -1);
+    assert_int_equal(err.eno, EBADMSG);
+    memset(name, 'a', sizeof name - 1);
+    assert_int_equal(layer_note_digest(&s->place, name, "note", &got, &err), -1);
+    assert_int_equal(count(s->place.tmp), 0);
+}
+
 static void test_a_layer_that_is_not_there_is_told_by_errno(void **state)
 {
     struct scene *s = *state;
@@ -259,6 +296,7 @@ int main(void)
         TEST(test_the_digest_of_the_archive_is_kept),
         TEST(test_a_damaged_layer_is_replaced_by_a_whole_one),
         TEST(test_every_flipped_byte_of_what_is_known_is_noticed),
+        TEST(test_a_layer_has_a_name_before_it_has_a_digest),
         TEST(test_a_layer_that_is_not_there_is_told_by_errno),
         TEST(test_a_stack_names_no_layer_that_is_not_there),
         TEST(test_a_stack_is_replaced_as_a_whole),

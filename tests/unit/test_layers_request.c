@@ -89,7 +89,7 @@ static struct layers_request right(uint32_t type, size_t *nfds)
 static void test_every_type_has_a_right_form(void **state)
 {
     (void)state;
-    for (uint32_t type = LAYERS_CAPTURE; type <= LAYERS_VOLUME_RESIZE; type++) {
+    for (uint32_t type = LAYERS_CAPTURE; type <= LAYERS_DIGEST; type++) {
         size_t nfds;
         struct layers_request q = right(type, &nfds);
         taken(&q, nfds);
@@ -99,7 +99,7 @@ static void test_every_type_has_a_right_form(void **state)
 static void test_every_type_refuses_descriptors_it_does_not_take(void **state)
 {
     (void)state;
-    for (uint32_t type = LAYERS_CAPTURE; type <= LAYERS_VOLUME_RESIZE; type++) {
+    for (uint32_t type = LAYERS_CAPTURE; type <= LAYERS_DIGEST; type++) {
         size_t nfds;
         struct layers_request q = right(type, &nfds);
         refused(&q, nfds + 1, "descriptors");
@@ -111,7 +111,7 @@ static void test_every_type_refuses_descriptors_it_does_not_take(void **state)
 static void test_every_type_refuses_what_means_nothing_with_it(void **state)
 {
     (void)state;
-    for (uint32_t type = LAYERS_CAPTURE; type <= LAYERS_VOLUME_RESIZE; type++) {
+    for (uint32_t type = LAYERS_CAPTURE; type <= LAYERS_DIGEST; type++) {
         size_t nfds;
         struct layers_request q = right(type, &nfds);
         q.flags = 0x80;
@@ -289,7 +289,7 @@ static void test_what_is_no_request_is_refused(void **state)
     assert_int_equal(got.request, 0);
     q.version = LAYERS_VERSION - 1;
     refused(&q, 0, "version: 1 is not 2; front and the layer store must come from one installation");
-    static const uint32_t types[] = {0, LAYERS_VOLUME_RESIZE + 1, LAYERS_REPLY, LAYERS_ITEMS, UINT32_MAX};
+    static const uint32_t types[] = {0, LAYERS_DIGEST + 1, LAYERS_REPLY, LAYERS_ITEMS, UINT32_MAX};
     for (size_t i = 0; i < ARRAY_LEN(types); i++) {
         q = ask(types[i]);
         refused(&q, 0, "type:");

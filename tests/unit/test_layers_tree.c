@@ -268,6 +268,15 @@ static void files_that_did_not_change_are_linked_to_the_earlier_copy(void **stat
     assert_true(stat_of(two, "twin1").st_ino != stat_of(two, "twin2").st_ino);
     assert_true(c.linked > 0);
     assert_true(same_digest(from, two));
+    assert_int_equal(tree_same(two, one, 0, &err), 0);
+    /* A copy of what has not changed since holds the same, until something in it differs. */
+    _cleanup_close_ int three = dir_at("three");
+    c = (struct tree_copy){.from = from, .to = three, .prev = two};
+    if (tree_copy(&c, &err) < 0)
+        fail_msg("%s", err.msg);
+    assert_int_equal(tree_same(three, two, 0, &err), 1);
+    WORKS(fchmod(three, 0711));
+    assert_int_equal(tree_same(three, two, 0, &err), 0);
 }
 
 static void a_socket_does_not_bring_back_what_it_stood_for(void **state)

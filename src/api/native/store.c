@@ -228,6 +228,7 @@ static void native_store_answer_verify(struct asking *a, const struct layers_rep
     json_obj(&j, NULL);
     json_u64(&j, "problemCount", r->entries);
     json_u64(&j, "checkedBytes", r->bytes);
+    json_u64(&j, "digestedLayers", r->entries2);
     native_store_add_lines(&j, "problems", fd);
     json_end_obj(&j);
     native_store_end_with(a, &line);

@@ -188,13 +188,16 @@ static int store_verify(const struct node_call *call, const char *stack)
     (void)snprintf(path, sizeof path, stack ? "/v1/store/verify?stack=%s" : "/v1/store/verify", stack ? stack : "");
     if (call_lines(&call->api, path, &j, &err) < 0)
         return cli_fail(&err);
-    uint64_t problems = store_number(j, "problemCount");
+    uint64_t problems = store_number(j, "problemCount"), digested = store_number(j, "digestedLayers");
     if (call->json) {
         node_print_json(j);
     } else {
         _cleanup_buf_ struct buf text = {0};
         print_lines(json_object_get(j, "problems"));
         num_add_size(&text, store_number(j, "checkedBytes"));
+        if (digested)
+            (void)printf("%llu layer%s had no digest yet, and %s one now\n", (unsigned long long)digested,
+                         digested == 1 ? "" : "s", digested == 1 ? "has" : "have");
         if (problems)
             (void)printf("%llu problem%s in %s\n", (unsigned long long)problems, problems == 1 ? "" : "s",
                          buf_str(&text));
@@ -211,7 +214,7 @@ int cmd_store(int argc, char **argv)
         "What a node keeps on disk: layers of images, snapshots, paused sandboxes (needs an administrator's key).\n\n"
         "df       what every stack of layers needs, by itself and shared with others\n"
         "gc       removes what nothing needs any more; the node does so by itself every ten minutes\n"
-        "verify   reads everything and compares it with the digests it was stored under; changes nothing\n\n"
+        "verify   reads everything and compares it with its digests; digests what has none yet\n\n"
         "  --dry-run   only say what would be removed\n"
         "  --json      the node's answer\n\n"
         "Exit code of verify: 0 everything is as it was written, 1 there are problems (one line each).\n\n"
