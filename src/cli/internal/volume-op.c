@@ -425,7 +425,7 @@ static int give_name(struct op *o, int fd, int parent, const char *name)
 
 static int op_write(struct op *o)
 {
-    struct stat st;
+    struct stat st = {0};
     _cleanup_free_ char *real = NULL;
     if (strcmp(o->path, "/") == 0)
         return op_fail(o, "is_dir", "/ is a directory");
