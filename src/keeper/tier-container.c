@@ -157,7 +157,7 @@ static int create_write_record(const struct keeper *k, const struct claim *c, st
                                .status = -1};
     if (c->driver.kind) {
         (void)snprintf(r.driver, sizeof r.driver, "%s", upper_kind_name(c->driver.kind));
-        (void)snprintf(r.quota, sizeof r.quota, "%s", upper_quota_name(c->driver.quota));
+        (void)snprintf(r.quota, sizeof r.quota, "%s", upper_quota_text(&c->driver));
     }
     memcpy(r.id, c->full.id, sizeof r.id);
     memcpy(r.template, c->full.template, sizeof r.template);

@@ -78,7 +78,7 @@ int job_volume_make(struct job *j, struct err *err)
                  ? err_set(err, ERR_SETUP, errno, "volume %s", j->ask->volume)
                  : 0;
     upper_close(&u);
-    (void)snprintf(j->reply.text, sizeof j->reply.text, "%s", upper_quota_name(info.quota));
+    (void)snprintf(j->reply.text, sizeof j->reply.text, "%s", upper_quota_text(&info));
     return rc;
 }
 
@@ -94,8 +94,7 @@ static int volume_reply_usage(struct job *j, const struct upper_info *info, stru
     j->reply.bytes2 = used.limit;
     j->reply.entries2 = used.inodes_limit;
     (void)snprintf(j->reply.text, sizeof j->reply.text, "%s",
-                   used.limit || used.inodes_limit ? upper_quota_name(info->quota)
-                                                   : upper_quota_name(UPPER_QUOTA_NONE));
+                   used.limit || used.inodes_limit ? upper_quota_text(info) : upper_quota_name(UPPER_QUOTA_NONE));
     return 0;
 }
 

@@ -15,7 +15,7 @@
 #include "base/cleanup.h"
 #include "base/num.h"
 
-enum { ATTACH_TRIES = 64 };
+enum { ATTACH_TRIES = 64, DIRECT_BLOCK = 4096 };
 
 void loopdev_close(struct loopdev *d)
 {
@@ -69,7 +69,7 @@ int loopdev_find(int img, struct loopdev *ret, struct err *err)
     return 1;
 }
 
-int loopdev_attach(int img, struct loopdev *ret, struct err *err)
+int loopdev_attach(int img, unsigned flags, struct loopdev *ret, struct err *err)
 {
     *ret = (struct loopdev)LOOPDEV_INIT;
     int found = loopdev_find(img, ret, err);
@@ -78,8 +78,9 @@ int loopdev_attach(int img, struct loopdev *ret, struct err *err)
     _cleanup_close_ int control = open("/dev/loop-control", O_RDWR | O_CLOEXEC);
     if (control < 0)
         return err_set(err, ERR_HOST, errno, "loop devices: /dev/loop-control");
-    struct loop_config c = {.fd = (uint32_t)img, .block_size = 0};
-    c.info.lo_flags = LO_FLAGS_AUTOCLEAR;
+    bool direct = flags & LOOPDEV_DIRECT;
+    struct loop_config c = {.fd = (uint32_t)img, .block_size = direct ? DIRECT_BLOCK : 0};
+    c.info.lo_flags = LO_FLAGS_AUTOCLEAR | (direct ? LO_FLAGS_DIRECT_IO : 0);
     for (int i = 0; i < ATTACH_TRIES; i++) {
         int n = ioctl(control, LOOP_CTL_GET_FREE);
         if (n < 0)
@@ -92,13 +93,24 @@ int loopdev_attach(int img, struct loopdev *ret, struct err *err)
             return 0;
         int eno = errno; /* EBUSY: another process attached it first */
         loopdev_close(ret);
+        if (eno == EINVAL && (c.info.lo_flags & LO_FLAGS_DIRECT_IO)) { /* this file system cannot */
+            c.info.lo_flags = LO_FLAGS_AUTOCLEAR;
+            continue;
+        }
         if (eno != EBUSY)
             return err_set(err, ERR_HOST, eno, "loop devices: LOOP_CONFIGURE of %s", ret->path);
     }
     return err_set(err, ERR_HOST, EBUSY, "loop devices: others took every free one");
 }
 
-int loopdev_grown(const struct loopdev *d, struct err *err)
+bool loopdev_is_direct(const struct loopdev *d)
+{
+    struct loop_info64 info;
+    memset(&info, 0, sizeof info);
+    return ioctl(d->fd, LOOP_GET_STATUS64, &info) == 0 && (info.lo_flags & LO_FLAGS_DIRECT_IO);
+}
+
+int loopdev_resized(const struct loopdev *d, struct err *err)
 {
     if (ioctl(d->fd, LOOP_SET_CAPACITY, 0) < 0)
         return err_set(err, ERR_SETUP, errno, "%s: LOOP_SET_CAPACITY", d->path);

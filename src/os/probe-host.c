@@ -9,6 +9,7 @@
 #include "base/cleanup.h"
 #include "base/fd.h"
 #include "base/mem.h"
+#include "os/btrfs.h"
 #include "os/cgroup.h"
 #include "os/probe-int.h"
 #include "os/upper.h"
@@ -91,24 +92,30 @@ void probe_uppers(const struct probe *p, struct probe_result *r)
     (void)p;
     struct upper_info i;
     struct err err = {0};
-    const char *home = getenv("HOME");
-    _cleanup_free_ char *path = geteuid() == 0 || !home ? xstrdup("/var/lib/hutch/stock/uppers")
-                                                        : xasprintf("%s/.local/state/hutch/stock/uppers", home);
+    const char *home = getenv("HOME"), *missing = btrfs_file_missing();
+    _cleanup_free_ char *state =
+        geteuid() == 0 || !home ? xstrdup("/var/lib/hutch") : xasprintf("%s/.local/state/hutch", home);
+    _cleanup_free_ char *path = xasprintf("%s/stock/uppers", state), *pool = xasprintf("%s/pool.img", state);
+    if (access(pool, F_OK) == 0) {
+        if (missing)
+            probe_missing(r, "see docs/store.md", "%s is the node's pool, and cannot be used: %.150s", pool, missing);
+        else
+            probe_ok(r, "on disk in the node's pool, with a limit; or in memory");
+        return;
+    }
     _cleanup_close_ int dir = open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-    if (dir < 0) {
-        probe_ok(r, "in memory, with a limit; for drivers on disk see again when a node has run here");
+    if (dir < 0 || upper_probe(dir, "auto", false, &i, &err) < 0) {
+        if (missing)
+            probe_advice(r, "see docs/store.md", "in memory, with a limit; on disk not: %.150s", missing);
+        else
+            probe_ok(r, "in memory, or on disk in a pool (a btrfs in a file of the node's own), with a limit");
         return;
     }
-    if (upper_probe(dir, "auto", false, &i, &err) < 0) {
-        probe_advice(r, "see docs/store.md", "in memory, with a limit; %.150s", err.msg);
-        return;
-    }
-    bool image = i.quota == UPPER_QUOTA_NONE && upper_probe(dir, "image", true, &i, &err) == 0;
-    if (image)
-        probe_ok(r, "in memory, or on disk in images, with a limit; %.120s", i.why);
-    else if (i.quota == UPPER_QUOTA_NONE)
-        probe_advice(r, "see docs/store.md: btrfs, prjquota, or e2fsprogs and loop devices",
-                     "in memory with a limit; on disk by %s without one: %.100s", upper_kind_name(i.kind), i.why);
+    if (i.quota != UPPER_QUOTA_NONE)
+        probe_ok(r, "in memory, or on disk by %s with %s", upper_kind_name(i.kind), upper_quota_text(&i));
+    else if (!missing)
+        probe_ok(r, "in memory, or on disk in a pool (`files: pool`), with a limit; %.100s", i.why);
     else
-        probe_ok(r, "in memory, or on disk by %s with %s", upper_kind_name(i.kind), upper_quota_name(i.quota));
+        probe_advice(r, "see docs/store.md: a pool, btrfs or prjquota",
+                     "in memory with a limit; on disk by %s without one: %.100s", upper_kind_name(i.kind), i.why);
 }

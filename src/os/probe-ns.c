@@ -251,7 +251,7 @@ void probe_overlay_remove(const struct probe *p, struct probe_result *r)
     if (a.eno == 0)
         probe_ok(r, "directories of lower layers can be removed");
     else
-        probe_missing(r, "Linux 6.6 or newer; a node without root: `sandboxes.driver: layers`, with STATE on a disk",
+        probe_missing(r, "Linux 6.6 or newer; a node without root: `files: layers`, with STATE on a disk",
                       "%s: %s; `rm -r` of directories that were there before fails in `hutch run --tx` and in "
                       "sandboxes of a node without root",
                       a.stage, strerror(a.eno));

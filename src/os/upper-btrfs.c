@@ -5,75 +5,37 @@
 #include <fcntl.h>
 #include <linux/btrfs.h>
 #include <linux/btrfs_tree.h>
-#include <linux/magic.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/ioctl.h>
 #include <sys/stat.h>
-#include <sys/vfs.h>
 #include <unistd.h>
 
 #include "base/cleanup.h"
 #include "base/fd.h"
+#include "os/btrfs.h"
 #include "os/upper-int.h"
 
-#define SEARCH_BUF 4096
-#define NO_LIMIT   UINT64_MAX
-
-bool upper_btrfs_is(int fd)
-{
-    struct statfs s;
-    return fstatfs(fd, &s) == 0 && (uint32_t)s.f_type == BTRFS_SUPER_MAGIC;
-}
+#define NO_LIMIT UINT64_MAX
 
 bool upper_btrfs_is_subvolume(int fd)
 {
     struct stat st;
-    return fstat(fd, &st) == 0 && S_ISDIR(st.st_mode) && st.st_ino == BTRFS_FIRST_FREE_OBJECTID && upper_btrfs_is(fd);
+    return fstat(fd, &st) == 0 && S_ISDIR(st.st_mode) && st.st_ino == BTRFS_FIRST_FREE_OBJECTID && btrfs_is(fd);
 }
 
-/* The first item of the quota tree between the keys. 1: there is none; -1 with errno (ENOENT: quotas are off). */
-static int quota_item(int fd, uint32_t type, uint64_t offset, void *ret, size_t n)
+int upper_btrfs_quota(int dir, bool enable, bool *ret_simple)
 {
-    union {
-        struct btrfs_ioctl_search_args_v2 a;
-        unsigned char room[sizeof(struct btrfs_ioctl_search_args_v2) + SEARCH_BUF];
-    } u;
-    memset(&u, 0, sizeof u);
-    u.a.key = (struct btrfs_ioctl_search_key){
-        .tree_id = BTRFS_QUOTA_TREE_OBJECTID,
-        .min_type = type,
-        .max_type = type,
-        .min_offset = offset,
-        .max_offset = offset,
-        .max_transid = UINT64_MAX,
-        .nr_items = 1,
-    };
-    u.a.buf_size = SEARCH_BUF;
-    if (ioctl(fd, BTRFS_IOC_TREE_SEARCH_V2, &u.a) < 0)
-        return -1;
-    struct btrfs_ioctl_search_header h;
-    if (u.a.key.nr_items == 0)
-        return 1;
-    const unsigned char *buf = u.room + sizeof(struct btrfs_ioctl_search_args_v2);
-    memcpy(&h, buf, sizeof h);
-    if (h.type != type || h.offset != offset || h.len < n)
-        return 1;
-    memcpy(ret, buf + sizeof h, n);
-    return 0;
-}
-
-int upper_btrfs_quota(int dir, bool enable)
-{
-    struct btrfs_qgroup_status_item s;
-    if (quota_item(dir, BTRFS_QGROUP_STATUS_KEY, 0, &s, sizeof s) == 0 && (s.flags & BTRFS_QGROUP_STATUS_FLAG_ON))
+    enum btrfs_quota mode = btrfs_quota_mode(dir);
+    *ret_simple = mode == BTRFS_QUOTA_SIMPLE;
+    if (mode != BTRFS_QUOTA_OFF)
         return 0;
     if (!enable) {
         errno = ENOENT;
         return -1;
     }
-    struct btrfs_ioctl_quota_ctl_args q = {.cmd = BTRFS_QUOTA_CTL_ENABLE};
-    return ioctl(dir, BTRFS_IOC_QUOTA_CTL, &q);
+    /* Not simple ones: with these, older kernels and programs refuse the operator's file system. */
+    return btrfs_quota_enable(dir, false);
 }
 
 int upper_btrfs_limit(int root, uint64_t disk, struct err *err)
@@ -121,16 +83,10 @@ static uint64_t btrfs_subvolume_id(int fd)
 /* Bytes that are promised but not yet counted. */
 static uint64_t btrfs_reserved_bytes(int fd, uint64_t id)
 {
-    struct btrfs_ioctl_fs_info_args a;
-    memset(&a, 0, sizeof a);
-    if (ioctl(fd, BTRFS_IOC_FS_INFO, &a) < 0)
+    char fs[80], path[160];
+    if (!btrfs_sysfs(fd, fs, sizeof fs))
         return 0;
-    char path[160], uuid[2 * BTRFS_FSID_SIZE + 5];
-    size_t n = 0;
-    for (int i = 0; i < BTRFS_FSID_SIZE; i++)
-        n += (size_t)snprintf(uuid + n, sizeof uuid - n, i == 4 || i == 6 || i == 8 || i == 10 ? "-%02x" : "%02x",
-                              a.fsid[i]);
-    (void)snprintf(path, sizeof path, "/sys/fs/btrfs/%s/qgroups/0_%llu/rsv_data", uuid, (unsigned long long)id);
+    (void)snprintf(path, sizeof path, "%s/qgroups/0_%llu/rsv_data", fs, (unsigned long long)id);
     uint64_t bytes;
     return fd_read_u64(AT_FDCWD, path, &bytes) == 0 ? bytes : 0;
 }
@@ -140,12 +96,12 @@ int upper_btrfs_stat(int root, struct upper_usage *ret, struct err *err)
     uint64_t id = btrfs_subvolume_id(root);
     struct btrfs_qgroup_info_item info;
     struct btrfs_qgroup_limit_item lim;
-    int r = id ? quota_item(root, BTRFS_QGROUP_INFO_KEY, id, &info, sizeof info) : -1;
+    int r = id ? btrfs_quota_item(root, BTRFS_QGROUP_INFO_KEY, id, &info, sizeof info) : -1;
     if (r != 0)
         return err_set(err, ERR_SETUP, r < 0 ? errno : ENOENT, "btrfs: usage of subvolume %llu",
                        (unsigned long long)id);
     *ret = (struct upper_usage){.used = info.rfer + btrfs_reserved_bytes(root, id)};
-    if (quota_item(root, BTRFS_QGROUP_LIMIT_KEY, id, &lim, sizeof lim) == 0 &&
+    if (btrfs_quota_item(root, BTRFS_QGROUP_LIMIT_KEY, id, &lim, sizeof lim) == 0 &&
         (lim.flags & BTRFS_QGROUP_LIMIT_MAX_RFER) && lim.max_rfer != NO_LIMIT)
         ret->limit = lim.max_rfer;
     return 0;
@@ -172,7 +128,7 @@ int upper_btrfs_destroy(int dir, const char *name)
     return 0;
 }
 
-bool upper_can_snapshot(int from, int to) { return upper_btrfs_is_subvolume(from) && upper_btrfs_is(to); }
+bool upper_can_snapshot(int from, int to) { return upper_btrfs_is_subvolume(from) && btrfs_is(to); }
 
 int upper_snapshot(int from, int to, const char *name, bool frozen, struct err *err)
 {

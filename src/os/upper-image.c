@@ -328,7 +328,7 @@ int upper_image_open(int dir, const char *name, uint64_t disk, uint64_t inodes, 
     bool make = faccessat(dir, file, F_OK, 0) < 0;
     _cleanup_(image_close) struct image i = IMAGE_INIT;
     if (image_ready(dir, file, disk, inodes, quick, &i, err) < 0 ||
-        (i.dev.fd < 0 && loopdev_attach(i.fd, &i.dev, err) < 0))
+        (i.dev.fd < 0 && loopdev_attach(i.fd, 0, &i.dev, err) < 0))
         return -1;
     int mnt = mount_ext4(i.dev.path);
     if (mnt < 0)
@@ -350,7 +350,7 @@ static int grow_used(struct image *i, const char *name, uint64_t old, uint64_t s
         return err_set(err, ERR_HOST, EPERM, "image: %s is in use; to grow it then needs CAP_SYS_RESOURCE", name);
     if (ftruncate(i->fd, (off_t)size) < 0)
         return err_set(err, ERR_SETUP, errno, "image: size of %s", name);
-    if (loopdev_grown(&i->dev, err) == 0 && ioctl(root, EXT4_RESIZE, &blocks) == 0)
+    if (loopdev_resized(&i->dev, err) == 0 && ioctl(root, EXT4_RESIZE, &blocks) == 0)
         return 0;
     int r = err->code ? -1 : err_set(err, ERR_SETUP, errno, "image: grow the file system of %s", name);
     if (syncfs(root) == 0) /* then the file shows what the kernel changed */
@@ -426,7 +426,7 @@ static int grow_idle(int dir, const char *file, struct image *i, uint64_t old, u
 {
     if (size == has) /* the file was enlarged by a process that was killed before it enlarged the file system */
         return ftruncate(i->fd, (off_t)size) < 0 ? err_set(err, ERR_SETUP, errno, "image: size of %s", file) : 0;
-    if ((!is_clean(i->fd) && fs_check(i->fd, file, err) < 0) || loopdev_attach(i->fd, &i->dev, err) < 0)
+    if ((!is_clean(i->fd) && fs_check(i->fd, file, err) < 0) || loopdev_attach(i->fd, 0, &i->dev, err) < 0)
         return -1;
     int r = grow_used(i, file, has, size, err);
     loopdev_close(&i->dev);

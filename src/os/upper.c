@@ -16,6 +16,7 @@
 
 #include "base/cleanup.h"
 #include "base/random.h"
+#include "os/btrfs.h"
 #include "os/mount.h"
 #include "os/upper-int.h"
 #include "os/wipe.h"
@@ -44,6 +45,11 @@ const char *upper_quota_name(enum upper_quota q)
 {
     static const char *const names[] = {"none", "tmpfs", "btrfs qgroup", "project quota", "image"};
     return (size_t)q < ARRAY_LEN(names) ? names[q] : "?";
+}
+
+const char *upper_quota_text(const struct upper_info *i)
+{
+    return i->simple ? "btrfs simple quota" : upper_quota_name(i->quota);
 }
 
 static void upper_note_why(struct upper_info *i, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
@@ -99,18 +105,18 @@ static bool try_kind(int dir, enum upper_kind kind, bool need_quota, struct uppe
 {
     ret->kind = kind;
     ret->quota = UPPER_QUOTA_NONE;
-    ret->snapshots = false;
+    ret->snapshots = ret->simple = false;
     switch (kind) {
     case UPPER_TMPFS:
         ret->quota = UPPER_QUOTA_TMPFS;
         break;
     case UPPER_BTRFS:
-        if (!upper_btrfs_is(dir)) {
+        if (!btrfs_is(dir)) {
             upper_note_why(ret, "no btrfs");
             return false;
         }
         ret->snapshots = true;
-        if (upper_btrfs_quota(dir, need_quota) == 0) {
+        if (upper_btrfs_quota(dir, need_quota, &ret->simple) == 0) {
             ret->quota = UPPER_QUOTA_QGROUP;
             upper_note_why(ret, "btrfs limits bytes, not the number of files");
         } else {

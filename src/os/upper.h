@@ -20,6 +20,7 @@ enum upper_quota { UPPER_QUOTA_NONE, UPPER_QUOTA_TMPFS, UPPER_QUOTA_QGROUP, UPPE
 struct upper_info {
     enum upper_kind kind;
     enum upper_quota quota;
+    bool simple;    /* with UPPER_QUOTA_QGROUP: a simple quota (os/btrfs.h) */
     bool snapshots; /* upper_snapshot() works in no time */
     bool quick; /* for the caller to set: upper_open() never makes, checks or waits for an image; it is EAGAIN then */
     uint64_t count_max; /* the same: where the kernel does not count, upper_stat() counts no more files; 0: all */
@@ -27,6 +28,8 @@ struct upper_info {
 };
 const char *upper_kind_name(enum upper_kind k);   /* "tmpfs" ... */
 const char *upper_quota_name(enum upper_quota q); /* "none", "tmpfs", "btrfs qgroup", "project quota", "image" */
+/* The same, with the kind of qgroup: what users are told. */
+const char *upper_quota_text(const struct upper_info *i);
 /* want: a driver's name; "auto": the first one on disk of the order above that can be had (with need_quota: that has
  * a quota in force), never tmpfs; "": tmpfs, what uppers are unless the operator said otherwise. ERR_HOST with the
  * reason if it is not to be had. btrfs: with need_quota, quotas of the file system are switched on if they are off. */

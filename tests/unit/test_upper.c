@@ -68,7 +68,7 @@ static bool world_fs(struct world *w, const char *type, const char *mkfs, const 
     assert_int_equal(system(line), 0);
     int img = open(w->file, O_RDWR | O_CLOEXEC);
     struct loopdev dev;
-    if (loopdev_attach(img, &dev, &err) < 0)
+    if (loopdev_attach(img, 0, &dev, &err) < 0)
         fail_msg("%s", err.msg);
     (void)close(img);
     if (mount(dev.path, w->at, type, 0, options) < 0) {
