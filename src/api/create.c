@@ -238,8 +238,7 @@ static bool api_create_key_is_valid(const char *key)
 /* On a node without a network, refuse a network that the body asks for; the default network is dropped silently. */
 static bool api_create_network_is_there(struct api_call *c, const struct api_create *what)
 {
-    if (c->api->domain->sandboxes.have_network(c->api->network) || !what->net_given ||
-        !what->spec.desc.allow_internet)
+    if (c->api->domain->sandboxes.have_network(c->api->network) || !what->net_given || !what->spec.desc.allow_internet)
         return true;
     reply_error(c->req, 400,
                 "field 'network' is not supported: this node has no network (see its log, or egress.enabled)");

@@ -52,8 +52,8 @@ static void cluster_create(struct sandboxes *sb, const struct principal *p, cons
     struct answer *a = xcalloc(1, sizeof *a);
     *b = (struct sandbox){.tenant = p->tenant, .state = SANDBOX_RUNNING, .started_unix_ms = 1000 * c->n};
     (void)snprintf(b->id, sizeof b->id, "i%uaaaa", ++c->next);
-    (void)snprintf(b->template, sizeof b->template, "%s", spec->template);
-    c->timeout_s = spec->timeout_s;
+    (void)snprintf(b->desc.template, sizeof b->desc.template, "%s", spec->desc.template);
+    c->timeout_s = spec->desc.timeout_s;
     *a = (struct answer){done, arg};
     loop_defer(world.loop, answer_create, a);
 }

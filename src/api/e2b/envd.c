@@ -181,8 +181,6 @@ void envd_done(void *arg, const struct link_status *st)
     envd_ok(e, &out);
 }
 
-void envd_ignore(void *arg, const struct link_status *st) { (void)arg, (void)st; }
-
 /* The user of "Authorization: Basic <base64 of user:>"; *ret is NULL if there is none. False: malformed. */
 static bool envd_read_basic_user(const struct http_req *r, char **ret)
 {

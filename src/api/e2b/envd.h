@@ -41,8 +41,6 @@ void envd_fail_status(struct envd *e, const struct link_status *st);
 enum rpc_code envd_code(const struct link_status *st);
 /* A link_done for calls whose answer is {}. arg is the struct envd. */
 void envd_done(void *arg, const struct link_status *st);
-/* A link_done for calls whose outcome does not matter. */
-void envd_ignore(void *arg, const struct link_status *st);
 /* The same failures for the plain HTTP routes. Frees e. */
 void envd_http_fail(struct envd *e, const struct link_status *st);
 unsigned envd_http_status(const struct link_status *st);

@@ -392,7 +392,7 @@ static bool content_known(struct api_call *c, const struct volume *v, const char
     *lacking = NULL;
     if (field && strncasecmp(field, "Bearer ", 7) == 0 && sha256_equal_text(field + 7, v->token))
         return true;
-    if (!tenants_auth(c->api->tenants, c->req, &c->who) || c->who.tenant != v->tenant)
+    if (!c->api->domain->tenants.authenticate(c->api->tenants, c->req, &c->who) || c->who.tenant != v->tenant)
         return false;
     *lacking = api_scope_lacking(c->who.scopes, c->route->scope, c->route->flags);
     return true;
@@ -422,7 +422,7 @@ static const struct volume *content_open_volume(struct api_call *c)
         return NULL;
     }
     (void)snprintf(c->tenant, sizeof c->tenant, "%s", v->tenant->id);
-    unsigned wait = tenants_throttle(c->api->tenants, v->tenant);
+    unsigned wait = c->api->domain->tenants.throttle(c->api->tenants, v->tenant);
     if (wait > 0)
         content_slow_down(c, wait);
     else if (lacking)

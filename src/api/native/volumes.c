@@ -61,7 +61,7 @@ void native_volumes(struct api_call *c)
     json_start(&l.j, &out);
     json_obj(&l.j, NULL);
     json_arr(&l.j, "volumes");
-    volumes_each(c->api->volumes, c->who.tenant, native_volume_add_listed, &l);
+    c->api->domain->volumes.each(c->api->volumes, c->who.tenant, native_volume_add_listed, &l);
     json_end_arr(&l.j);
     json_end_obj(&l.j);
     reply_json(c->req, 200, &out);
@@ -106,7 +106,7 @@ static void native_volume_on_measured(void *arg, const struct layers_reply *r)
     if (!req)
         return;
     struct api_call *c = api_call_of(req);
-    const struct volume *v = volume_find(c->api->volumes, c->who.tenant, a.id);
+    const struct volume *v = c->api->domain->volumes.find(c->api->volumes, c->who.tenant, a.id);
     _cleanup_buf_ struct buf out = {0};
     struct json j;
     if (!v) {
@@ -129,7 +129,7 @@ static void native_volume_answer(struct asking *a, const struct volume *v)
 
 void native_volume(struct api_call *c)
 {
-    const struct volume *v = volume_find(c->api->volumes, c->who.tenant, c->param[0]);
+    const struct volume *v = c->api->domain->volumes.find(c->api->volumes, c->who.tenant, c->param[0]);
     if (v)
         native_volume_answer(native_volume_wait_new(c->req, 200), v);
     else
@@ -211,8 +211,8 @@ static void native_volume_on_create_body(struct http_req *r, json_t *root, unsig
     else if (!name || !volume_name_valid(name))
         reply_error(r, 400, "field 'name' must be 1 to %d letters, digits, '_' and '-'", SANDBOX_MOUNT_NAME_MAX - 1);
     else
-        volume_create(c->api->volumes, c->who.tenant, name, &q, native_volume_on_created,
-                      native_volume_wait_new(r, 201));
+        c->api->domain->volumes.create(c->api->volumes, c->who.tenant, name, &q, native_volume_on_created,
+                                       native_volume_wait_new(r, 201));
 }
 
 void native_volume_create(struct api_call *c) { body_json(c->req, 0, native_volume_on_create_body); }
@@ -239,7 +239,7 @@ static void native_volume_on_resize_body(struct http_req *r, json_t *root, unsig
 {
     struct api_call *c = api_call_of(r);
     struct volume_size size = {.admin = c->who.scopes & SCOPE_ADMIN};
-    struct volume *v = volume_find(c->api->volumes, c->who.tenant, c->param[0]);
+    struct volume *v = c->api->domain->volumes.find(c->api->volumes, c->who.tenant, c->param[0]);
     struct err err;
     if (status)
         reply_error(r, status, "%s", error);
