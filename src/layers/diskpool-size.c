@@ -94,6 +94,7 @@ void diskpool_balance(int state)
         ballast_add(fd, now, target);
     else
         (void)ftruncate(fd, (off_t)target);
+    (void)syncfs(fd); /* what is free is counted when a transaction ends */
 }
 
 int diskpool_watch(int state, struct err *err)
