@@ -36,7 +36,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
             abort();
         return 0;
     }
-    if (q.version != LAYERS_VERSION || q.request == 0 || q.type < LAYERS_CAPTURE || q.type > LAYERS_VOLUME_RESIZE ||
+    if (q.version != LAYERS_VERSION || q.request == 0 || q.type < LAYERS_CAPTURE || q.type > LAYERS_DIGEST ||
         data[0] > 1)
         abort();
     check_name(q.sandbox, sizeof q.sandbox);
