@@ -46,7 +46,8 @@ int node_pool_attach(const char *hutch, const struct config *c, struct node_file
     strv_take(&argv, xasprintf("--size=%llu", (unsigned long long)c->pool_size));
     if (config_given(c, "files"))
         strv_add(&argv, "--given");
-    node_notify("EXTEND_TIMEOUT_USEC=3600000000"); /* an older store may have to be copied */
+    if (strcmp(c->files, "pool") == 0)
+        node_notify("EXTEND_TIMEOUT_USEC=3600000000"); /* an older store may have to be copied */
     int code = node_pool_run(hutch, &argv, n, answer, err);
     if (code < 0)
         return -1;
