@@ -78,6 +78,7 @@ struct api {
     struct volumes *volumes;
     const struct net_doc *default_net, *default_net_e2b; /* of creates that name none; NULL: the dialect decides */
     uint64_t started_ms;
+    const char *files_driver, *files_why; /* where sandboxes write, as supervisor found it; NULL in tests */
     int own_dir;                          /* uploads become files without a name in it */
     unsigned char link_key[API_LINK_KEY]; /* signs links to ports (port-link.h) */
     /* Set by api_open(). */

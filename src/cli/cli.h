@@ -18,9 +18,11 @@ int cmd_selftest(int argc, char **argv);
 int cmd_completion(int argc, char **argv);
 int cmd_gc(int argc, char **argv);
 int cmd_store(int argc, char **argv);
+int cmd_store_pool(int argc, char **argv); /* grow, shrink, check: argv[1] is one of these */
 int cmd_audit(int argc, char **argv);
 int cmd_keeper(int argc, char **argv); /* started by `hutch serve` */
 int cmd_layers(int argc, char **argv); /* the same */
+int cmd_pool(int argc, char **argv);   /* the same */
 int cmd_lay(int argc, char **argv);    /* run by a build inside a sandbox */
 
 int cmd_serve(int argc, char **argv);

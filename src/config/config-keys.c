@@ -11,7 +11,7 @@
 
 const char *const config_enforcement[] = {"required", "best-effort", NULL};
 const char *const config_privilege[] = {"computer", "strict", NULL};
-const char *const config_drivers[] = {"tmpfs", "auto", "btrfs", "reflink", "layers", "image", NULL};
+const char *const config_drivers[] = {"auto", "pool", "tmpfs", "btrfs", "reflink", "layers", "image", NULL};
 const char *const config_levels[] = {"error", "warn", "info", "debug", NULL};
 const char *const config_base[] = {"off", "auto", NULL};
 const char *const config_sync[] = {"off", "interval", "each", NULL};
@@ -39,6 +39,17 @@ const struct config_key config_keys[] = {
      "make a certificate authority of this machine's own in STATE/tls, for development"},
     {"user", KEY_NAME, AT(user), 0, 0, "hutch", NULL,
      "user of the process that speaks HTTP, when root starts the node. Without that user a free system uid is taken"},
+    {"files", KEY_WORD, AT(files), 0, 0, "tmpfs", config_drivers,
+     "where the files that a sandbox writes lie while it lives (docs/store.md): pool, a btrfs in a file of the node's "
+     "own; "
+     "tmpfs, in memory; the others, on the disk of the state directory; auto takes that disk if it has snapshots or "
+     "reflinks, "
+     "else the pool if root starts the node. sandboxes.driver is an older name of this key"},
+    {"pool.size", KEY_SIZE, AT(pool_size), 0, 64 * TIB, "0", NULL,
+     "how large the pool may become, 1GiB at least; the disk gives it space when it is written. 0: half of what is "
+     "free when the "
+     "pool is made. A larger value than the pool has lets it grow at the next start; `hutch store shrink` makes it "
+     "smaller"},
     {"sandboxes.cpu", KEY_CPUS, AT(default_cpu_milli), 10, 1000000, "2", NULL, "CPUs of one sandbox"},
     {"sandboxes.memory", KEY_SIZE, AT(default_memory), 16 * MIB, 16 * TIB, "2GiB", NULL,
      "memory of one sandbox; files written inside count too, for its disk is kept in memory"},
@@ -57,9 +68,6 @@ const struct config_key config_keys[] = {
      "says so"},
     {"sandboxes.privilege", KEY_WORD, AT(strict), 0, 0, "computer", config_privilege,
      "computer: root and sudo work inside; strict: no root inside"},
-    {"sandboxes.driver", KEY_WORD, AT(driver), 0, 0, "tmpfs", config_drivers,
-     "where the files that a sandbox writes lie while it lives: tmpfs in memory, the others on the disk of the state "
-     "directory; auto takes the best that this disk has (docs/store.md)"},
     {"sandboxes.network", KEY_NETWORK, AT(network), 0, 0, "", NULL,
      "network policy of sandboxes that are created without one: public, off, or the path of a document "
      "(docs/network.md). "

@@ -294,6 +294,10 @@ static int config_set_url(struct config *c, const struct config_key *k, const ch
 static const struct config_key *config_find_key(const char *section, const char *name)
 {
     size_t len = strlen(section);
+    bool older = len == 0 ? strcmp(name, "sandboxes.driver") == 0
+                          : strcmp(section, "sandboxes") == 0 && strcmp(name, "driver") == 0;
+    if (older)
+        return config_find_key("", "files");
     for (const struct config_key *k = config_keys; k->name; k++)
         if (len == 0
                 ? strcmp(k->name, name) == 0
@@ -479,6 +483,8 @@ int config_finish(struct config *c, struct err *err)
                        c->tls_cert ? "tls.key" : "tls.cert");
     if (c->tls_dev && c->tls_cert)
         return err_set(err, ERR_USAGE, 0, "tls.dev and tls.cert exclude each other");
+    if (c->pool_size && c->pool_size < CONFIG_POOL_MIN)
+        return err_set(err, ERR_USAGE, 0, "pool.size must be 0 or at least 1GiB");
     bool tls = c->tls_dev || c->tls_cert;
     if (c->listen_tls && !tls)
         return err_set(err, ERR_USAGE, 0, "listen_tls needs a certificate: tls.cert and tls.key, or tls.dev");

@@ -14,6 +14,7 @@
 #define CONFIG_PATH "/etc/hutch/config.yaml" /* read if it is there and no other file is named */
 
 enum { CONFIG_PORT = 7070, CONFIG_TLS_PORT = 7443 };
+#define CONFIG_POOL_MIN (UINT64_C(1) << 30)
 
 struct config {
     char *state;      /* directory: store, templates, keys */
@@ -23,7 +24,9 @@ struct config {
     char *domain;     /* NAME[:PORT] */
     char *tls_cert, *tls_key;
     bool tls_dev;
-    char *user; /* front's user when started by root */
+    char *user;  /* front's user when started by root */
+    char *files; /* where sandboxes write: a driver as os/upper.h names it, "auto" or "pool" (layers/diskpool.h) */
+    uint64_t pool_size; /* at most; 0: half of what is free when it is made */
     /* sandboxes */
     uint32_t default_cpu_milli, default_pids, default_open_files;
     uint64_t default_memory, default_disk, default_inodes;
@@ -31,7 +34,6 @@ struct config {
     uint32_t max_sandboxes; /* of the node */
     bool best_effort;
     bool strict;                   /* privilege inside; default computer */
-    char *driver;                  /* of their writable layers, as os/upper.h names them */
     char *templates;               /* directory of templates; default STATE/templates */
     uint32_t templates_per_tenant; /* rows of one tenant that are more than snapshots */
     bool build_base;               /* make the template "base" if it is missing */

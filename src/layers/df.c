@@ -8,6 +8,7 @@
 #include "base/cleanup.h"
 #include "base/fd.h"
 #include "base/mem.h"
+#include "layers/diskpool.h"
 #include "layers/merged.h"
 #include "layers/refs.h"
 
@@ -109,6 +110,21 @@ static int df_on_blob(void *arg, const char *name, struct err *err)
     return 0;
 }
 
+static int df_write_pool(const struct layers_place *p, int fd)
+{
+    struct diskpool_stat s;
+    _cleanup_close_ int state = openat(p->root, "..", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    if (state < 0 || !diskpool_stat(state, &s))
+        return 0;
+    struct layers_usage pool = {.id = LAYERS_DF_POOL,
+                                .own_bytes = s.used,
+                                .shared_bytes = s.avail,
+                                .own_entries = s.held,
+                                .shared_entries = s.read_only},
+                        file = {.id = LAYERS_DF_POOL_FILE, .own_bytes = s.on_host, .shared_bytes = s.size};
+    return fd_write_all(fd, &pool, sizeof pool) < 0 ? -1 : fd_write_all(fd, &file, sizeof file);
+}
+
 int job_df(struct job *j, struct err *err)
 {
     static struct df d = {.unused.id = LAYERS_DF_UNUSED,
@@ -120,7 +136,8 @@ int job_df(struct job *j, struct err *err)
         refs_each_name(j->place.blobs, df_on_blob, &d, err) < 0)
         return -1;
     if (fd_write_all(fd, &d.whole, sizeof d.whole) < 0 || fd_write_all(fd, &d.unused, sizeof d.unused) < 0 ||
-        fd_write_all(fd, &d.blobs, sizeof d.blobs) < 0 || fd_write_all(fd, d.v, d.n * sizeof *d.v) < 0)
+        fd_write_all(fd, &d.blobs, sizeof d.blobs) < 0 || df_write_pool(&j->place, fd) < 0 ||
+        fd_write_all(fd, d.v, d.n * sizeof *d.v) < 0)
         return err_set(err, ERR_SETUP, errno, "write the answer");
     if (job_memfd_seal(fd, err) < 0)
         return -1;

@@ -152,5 +152,9 @@ static inline uint64_t layers_volume_entries(uint64_t bytes)
 /* Besides stacks: layers that no stack names, and uploads. */
 #define LAYERS_DF_UNUSED "@unused"
 #define LAYERS_DF_BLOBS  "@uploads"
+/* If there is a pool (diskpool.h): own_bytes used, shared_bytes free; own_entries bytes held by the ballast, shared_entries
+ * 1 if it is read-only. And its file: own_bytes that it occupies, shared_bytes its size. */
+#define LAYERS_DF_POOL      "@pool"
+#define LAYERS_DF_POOL_FILE "@pool-file"
 
 #endif

@@ -422,6 +422,10 @@ static void front_read_args(struct front *f, int argc, char **argv)
             (void)snprintf(f->admin_hint, sizeof f->admin_hint, "%s", argv[i] + 13);
         else if (strcmp(argv[i], "--no-egress") == 0)
             f->no_egress = true;
+        else if (strncmp(argv[i], "--files-driver=", 15) == 0)
+            f->api.files_driver = argv[i] + 15;
+        else if (strncmp(argv[i], "--files-why=", 12) == 0)
+            f->api.files_why = argv[i] + 12;
     }
 }
 

@@ -60,7 +60,10 @@ struct node_files {
     gid_t image_gid;
     int tls_cert, tls_key;
     char admin_key[64], admin_digest[72];
-    bool first_start; /* the key was made now */
+    bool first_start;      /* the key was made now */
+    bool pool;             /* STATE/stock is a mount of ours */
+    char files_driver[16]; /* what keeper makes sandboxes' files with */
+    char files_why[640];
     struct node_egress egress;
 };
 /* clang-format off */
@@ -112,6 +115,11 @@ struct node_user {
 /* Forks; the child places the descriptors from 3 on, resets signals, sets its death signal and executes. user NULL:
  * our own. */
 pid_t node_launch(const char *program, char **argv, int *fds, int nfds, const struct node_user *user);
+
+/* supervisor-pool.c: mounts the pool, or finds out why there is none (layers/diskpool.h). Blocks; an older store is copied. */
+int node_pool_attach(const char *hutch, const struct config *c, struct node_files *n, struct err *err);
+/* Unmounts it. Living sandboxes keep the file system until they end. */
+void node_pool_detach(const char *hutch, struct node_files *n);
 
 /* supervisor-say.c */
 void node_say_ready(const struct config *c, const struct node_files *n);

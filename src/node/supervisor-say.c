@@ -95,7 +95,7 @@ void node_say_ready(const struct config *c, const struct node_files *n)
         puts("  Python (pip install e2b):");
         puts("    from e2b import Sandbox");
         puts("    print(Sandbox.create('host').commands.run('echo hello').stdout)");
-        puts("hutch: files in sandboxes live in memory");
+        printf("hutch: files of sandboxes: %s; %s\n", n->files_driver, n->files_why);
     }
     if (!n->egress.on)
         printf("hutch: sandboxes have no network: %s\n", n->egress.trouble);

@@ -31,7 +31,7 @@ enum {
     RUN_LOOK_MS = 1000,
 };
 
-enum role { KEEPER, LAYERS, EGRESS, FRONT, BUILDER, ROLES };
+enum role { KEEPER, LAYERS, EGRESS, FRONT, BUILDER, POOL, ROLES };
 
 struct child {
     const char *name;
@@ -79,7 +79,7 @@ static pid_t start_keeper(struct supervisor *s)
     strv_take(&argv, xasprintf("--default-pids=%u", c->default_pids));
     strv_take(&argv, xasprintf("--default-open-files=%u", c->default_open_files));
     strv_take(&argv, xasprintf("--templates=%s", c->templates));
-    strv_take(&argv, xasprintf("--driver=%s", c->driver));
+    strv_take(&argv, xasprintf("--driver=%s", s->files->files_driver));
     _cleanup_free_ char *dirs = xstrdup(c->host_dirs ? c->host_dirs : "");
     char *save = NULL;
     for (char *one = strtok_r(dirs, ",", &save); one; one = strtok_r(NULL, ",", &save))
@@ -122,6 +122,8 @@ static pid_t start_front(struct supervisor *s)
     strv_take(&argv, xasprintf("--admin-hint=%s", n->admin_key + strlen(n->admin_key) - 4));
     if (!n->egress.on)
         strv_add(&argv, "--no-egress");
+    strv_take(&argv, xasprintf("--files-driver=%s", n->files_driver));
+    strv_take(&argv, xasprintf("--files-why=%s", n->files_why));
     struct node_user u = {n->uid, n->gid};
     return node_launch(s->self, argv.v, fds, ARRAY_LEN(fds), n->drop ? &u : NULL);
 }
@@ -154,11 +156,20 @@ static pid_t start_builder(struct supervisor *s)
     return node_launch(s->self, argv.v, NULL, 0, NULL);
 }
 
+/* Keeps room on the disk outside of the pool. */
+static pid_t start_pool(struct supervisor *s)
+{
+    char *argv[] = {"hutch", "pool", "watch", NULL};
+    int fds[] = {s->files->state};
+    return node_launch(s->hutch, argv, fds, ARRAY_LEN(fds), NULL);
+}
+
 static void supervisor_start(struct supervisor *s, enum role role);
 static void start_keeper_again(void *arg) { supervisor_start(arg, KEEPER); }
 static void start_layers_again(void *arg) { supervisor_start(arg, LAYERS); }
 static void start_egress_again(void *arg) { supervisor_start(arg, EGRESS); }
 static void start_front_again(void *arg) { supervisor_start(arg, FRONT); }
+static void start_pool_again(void *arg) { supervisor_start(arg, POOL); }
 
 static const struct {
     pid_t (*first)(struct supervisor *s);
@@ -167,7 +178,8 @@ static const struct {
                      [LAYERS] = {start_layers, start_layers_again},
                      [EGRESS] = {start_egress, start_egress_again},
                      [FRONT] = {start_front, start_front_again},
-                     [BUILDER] = {start_builder, NULL}};
+                     [BUILDER] = {start_builder, NULL},
+                     [POOL] = {start_pool, start_pool_again}};
 
 static void supervisor_start(struct supervisor *s, enum role role)
 {
@@ -223,9 +235,9 @@ static void supervisor_stop_next(struct supervisor *s)
 {
     loop_timer_del(s->loop, s->stop_timer);
     s->stop_timer = 0;
-    enum role order[] = {FRONT, BUILDER, EGRESS, LAYERS, KEEPER};
+    enum role order[] = {FRONT, BUILDER, EGRESS, LAYERS, KEEPER, POOL};
     for (size_t i = 0; i < ARRAY_LEN(order); i++)
-        if (s->child[order[i]].pid > 0 && (s->stopping || order[i] != BUILDER)) {
+        if (s->child[order[i]].pid > 0 && (s->stopping || (order[i] != BUILDER && order[i] != POOL))) {
             (void)kill(s->child[order[i]].pid, SIGTERM);
             s->stop_timer = loop_timer(s->loop, order[i] == FRONT ? STOP_FRONT_MS : STOP_MS, supervisor_stop_hard, s);
             return;
@@ -270,7 +282,7 @@ static void supervisor_look_at_run(void *arg)
                  s->config->run);
         s->recovering = true;
         for (int i = 0; i < ROLES; i++)
-            if (i != BUILDER)
+            if (i != BUILDER && i != POOL)
                 loop_timer_del(s->loop, s->child[i].timer);
         supervisor_stop_next(s);
     }
@@ -338,7 +350,7 @@ static void supervisor_on_child_end(struct supervisor *s, enum role role, int st
     struct child *ch = &s->child[role];
     uint64_t lived = loop_now(s->loop) - ch->started_ms;
     ch->pid = 0;
-    if (s->stopping || (s->recovering && role != BUILDER)) {
+    if (s->stopping || (s->recovering && role != BUILDER && role != POOL)) {
         supervisor_stop_next(s);
         return;
     }
@@ -358,7 +370,8 @@ static void supervisor_on_child_end(struct supervisor *s, enum role role, int st
         supervisor_decide_egress(s, "egress could not start; see its message above");
     if (role == EGRESS && !s->files->egress.on)
         return;
-    if (!s->ready && role != EGRESS) { /* a child that fails at the first start is set up wrongly and has said why */
+    if (!s->ready && role != EGRESS &&
+        role != POOL) { /* a child that fails at the first start is set up wrongly and has said why */
         int code = WIFEXITED(status) && WEXITSTATUS(status) ? WEXITSTATUS(status) : ERR_SETUP;
         (void)err_set(s->err, (enum err_code)(code >= ERR_USAGE && code <= ERR_INTERNAL ? code : ERR_SETUP), 0,
                       "%s could not start; see its message above", ch->name);
@@ -503,11 +516,16 @@ int node_supervise(const struct config *c, struct node_files *n, struct err *err
                                      [LAYERS] = {.name = "layers"},
                                      [EGRESS] = {.name = "egress"},
                                      [FRONT] = {.name = "front"},
-                                     [BUILDER] = {.name = "builder"}}};
+                                     [BUILDER] = {.name = "builder"},
+                                     [POOL] = {.name = "pool"}}};
     struct stat st;
     (void)signal(SIGPIPE, SIG_IGN); /* our output may have no reader */
     int rc = supervisor_prepare(&s, err);
+    if (rc == 0)
+        rc = node_pool_attach(s.hutch, c, n, err);
     if (rc == 0) {
+        if (n->pool)
+            supervisor_start(&s, POOL);
         supervisor_start(&s, KEEPER);
         supervisor_start(&s, LAYERS);
         if (n->egress.on) {
@@ -522,6 +540,8 @@ int node_supervise(const struct config *c, struct node_files *n, struct err *err
         if (rc == 0 && s.exit_code != 0)
             rc = -1;
     }
+    if (s.hutch)
+        node_pool_detach(s.hutch, n);
     int fds[] = {s.config_fd, s.ready_read, s.ready_write, s.egress_read, s.egress_write};
     for (size_t i = 0; i < ARRAY_LEN(fds); i++)
         if (fds[i] >= 0)

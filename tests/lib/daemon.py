@@ -74,6 +74,8 @@ class Daemon:
         self.log_path = pathlib.Path(log) if log else self.dir / "log"
         self.proc, self.key = None, None
         self.config = self.dir / "config.yaml"
+        if not re.search(r"^ *(files|driver):", config, re.M):
+            config = "files: tmpfs\n" + config  # fast, and nothing to mount; the pool has tests of its own (test_pool.py)
         config += f"\ntemplates:\n  base: {'auto' if base else 'off'}\n" + (f"  dir: {templates}\n" if templates else "")
         self.config.write_text(config + "\n")
 

@@ -149,6 +149,31 @@ static bool native_store_read_usage(int fd, struct layers_usage *ret)
     return n == (ssize_t)sizeof *ret;
 }
 
+static void native_store_add_files(struct json *j, const struct api *api)
+{
+    if (!api->files_driver)
+        return;
+    json_obj(j, "files");
+    json_str(j, "driver", api->files_driver);
+    json_str(j, "why", api->files_why ? api->files_why : "");
+    json_end_obj(j);
+}
+
+/* Two records: of the pool, and of its file. */
+static void native_store_add_pool(struct json *j, const struct layers_usage *pool, int fd)
+{
+    struct layers_usage file = {0};
+    (void)native_store_read_usage(fd, &file);
+    json_obj(j, "pool");
+    json_u64(j, "usedBytes", pool->own_bytes);
+    json_u64(j, "freeBytes", pool->shared_bytes);
+    json_u64(j, "heldBytes", pool->own_entries);
+    json_u64(j, "maxBytes", file.shared_bytes);
+    json_u64(j, "diskBytes", file.own_bytes);
+    json_bool(j, "readOnly", pool->shared_entries != 0);
+    json_end_obj(j);
+}
+
 static void native_store_answer_usage(struct asking *a, const struct layers_reply *r, int fd)
 {
     _cleanup_buf_ struct buf out = {0};
@@ -157,6 +182,7 @@ static void native_store_answer_usage(struct asking *a, const struct layers_repl
     (void)r;
     json_start(&j, &out);
     json_obj(&j, NULL);
+    native_store_add_files(&j, api_call_of(a->r)->api);
     bool in_list = false;
     while (native_store_read_usage(fd, &u)) {
         if (!u.id[0]) {
@@ -169,6 +195,8 @@ static void native_store_answer_usage(struct asking *a, const struct layers_repl
             native_store_add_space(&j, "unused", u.own_bytes, u.own_entries);
         } else if (strcmp(u.id, LAYERS_DF_BLOBS) == 0) {
             native_store_add_space(&j, "uploads", u.own_bytes, u.own_entries);
+        } else if (strcmp(u.id, LAYERS_DF_POOL) == 0) {
+            native_store_add_pool(&j, &u, fd);
         } else {
             if (!in_list)
                 json_arr(&j, "stacks");

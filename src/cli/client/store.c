@@ -115,6 +115,36 @@ static void size_cell(struct node_table *t, uint64_t bytes)
     node_cell(t, "%s", buf_str(&text));
 }
 
+static void store_add_part(struct buf *text, const char *before, const json_t *o, const char *key)
+{
+    buf_adds(text, before);
+    num_add_size(text, store_number(o, key));
+}
+
+/* Where sandboxes write and why there; how full the pool is. */
+static void store_print_files(const json_t *j)
+{
+    _cleanup_buf_ struct buf text = {0};
+    const json_t *files = json_object_get(j, "files"), *pool = json_object_get(j, "pool");
+    if (files) {
+        buf_adds(&text, "files of sandboxes: ");
+        text_add_safe(&text, field_text(files, "driver"), 40);
+        buf_adds(&text, "; ");
+        text_add_safe(&text, field_text(files, "why"), 700);
+        buf_adds(&text, "\n");
+    }
+    if (pool) {
+        store_add_part(&text, "pool: ", pool, "usedBytes");
+        store_add_part(&text, " used, ", pool, "freeBytes");
+        store_add_part(&text, " free of ", pool, "maxBytes");
+        store_add_part(&text, "; its file occupies ", pool, "diskBytes");
+        if (store_number(pool, "heldBytes"))
+            store_add_part(&text, "; the disk has too little room for ", pool, "heldBytes");
+        buf_adds(&text, json_is_true(json_object_get(pool, "readOnly")) ? "; READ-ONLY after an error\n" : "\n");
+    }
+    (void)fputs(buf_str(&text), stdout);
+}
+
 static int store_df(const struct node_call *call)
 {
     struct err err;
@@ -151,6 +181,7 @@ static int store_df(const struct node_call *call)
     buf_adds(&text, "; uploads ");
     num_add_size(&text, store_number(json_object_get(j, "uploads"), "bytes"));
     (void)printf("%s\n", buf_str(&text));
+    store_print_files(j);
     return 0;
 }
 
@@ -208,11 +239,12 @@ static int store_verify(const struct node_call *call, const char *stack)
 int cmd_store(int argc, char **argv)
 {
     static const char usage[] =
-        "usage: hutch store df | gc [--dry-run] | verify [STACK]\n\n"
+        "usage: hutch store df | gc [--dry-run] | verify [STACK] | grow SIZE | shrink SIZE | check\n\n"
         "What a daemon keeps on disk: layers of images, snapshots, paused sandboxes (needs an administrator's key).\n\n"
         "df       what every stack of layers needs, by itself and shared with others\n"
         "gc       removes what nothing needs any more; the daemon does so by itself every ten minutes\n"
-        "verify   reads everything and compares it with the digests it was stored under; changes nothing\n\n"
+        "verify   reads everything and compares it with the digests it was stored under; changes nothing\n"
+        "grow, shrink, check   the pool file on this machine; see `hutch store check --help`\n\n"
         "  --dry-run   only say what would be removed\n"
         "  --json      the daemon's answer\n\n"
         "Exit code of verify: 0 everything is as it was written, 1 there are problems (one line each).\n\n"
@@ -235,6 +267,8 @@ int cmd_store(int argc, char **argv)
         return store_gc(&call, dry);
     if (strcmp(verb, "verify") == 0 && !dry)
         return store_verify(&call, call.nargs ? call.args[0] : NULL);
-    return err_set(&err, ERR_USAGE, 0, "store: say df, gc [--dry-run] or verify [STACK]; see hutch store --help"),
+    return err_set(&err, ERR_USAGE, 0,
+                   "store: say df, gc [--dry-run], verify [STACK], grow SIZE, shrink SIZE or check; see hutch store "
+                   "--help"),
            cli_fail(&err);
 }

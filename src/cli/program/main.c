@@ -6,11 +6,22 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "base/cleanup.h"
 #include "base/text.h"
 #include "cli/cli.h"
 #include "os/title.h"
 
 extern char **environ;
+
+/* What concerns the file of the pool works without a node. */
+static int main_store(int argc, char **argv)
+{
+    static const char *const pool[] = {"grow", "shrink", "check"};
+    for (size_t i = 0; argc > 1 && i < ARRAY_LEN(pool); i++)
+        if (strcmp(argv[1], pool[i]) == 0)
+            return cmd_store_pool(argc, argv);
+    return cmd_store(argc, argv);
+}
 
 static const struct {
     const char *name;
@@ -35,7 +46,7 @@ static const struct {
     {"template", cmd_template, "build, import and list what sandboxes are made from"},
     {"stop", cmd_stop, "end all sandboxes of the node"},
     {"gc", cmd_gc, "show and remove what orphaned sandboxes left behind"},
-    {"store", cmd_store, "check, measure and clean what the node keeps on disk"},
+    {"store", main_store, "check, measure, clean and resize what the node keeps on disk"},
     {"audit", cmd_audit, "read and verify the log of what sandboxes sent out"},
 
     {"Sandboxes of a node:", NULL, NULL},
@@ -162,6 +173,8 @@ static int main_run(int argc, char **argv)
         return cmd_volume_op(argc - 1, argv + 1);
     if (strcmp(argv[1], "layers") == 0)
         return cmd_layers(argc - 1, argv + 1);
+    if (strcmp(argv[1], "pool") == 0)
+        return cmd_pool(argc - 1, argv + 1);
     for (unsigned i = 0; i < COMMANDS; i++)
         if (commands[i].run && strcmp(argv[1], commands[i].name) == 0)
             return commands[i].run(argc - 1, argv + 1);
