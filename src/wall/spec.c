@@ -1,7 +1,7 @@
 /* spec.c - hands a spec to an init that was cloned before it was complete.
  *
  * Both have the same memory mapped at the same address, so pointers into it hold in both. The caller writes it once, before it
- * says that the spec is there, and never reads it again: what init could do to it afterwards harms nobody but init.
+ * says that the spec is there, and never reads it again: what init does to it afterwards can only harm init.
  */
 #include <string.h>
 
