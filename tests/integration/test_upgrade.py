@@ -110,7 +110,13 @@ def compare(d, net, there):
 def test_upgrade_in_place():
     "a node of an older program with living, frozen, stored and snapshotted sandboxes, a volume, a secret and a key loses nothing"
     program = old_program()
-    with small_templates() as templates, Internet() as net, node(templates=templates, hutch=program, config=net.config()) as (d, _):
+    with small_templates() as templates, Internet() as net:
+        config = net.config().replace("sandboxes:\n", "sandboxes:\n  driver: tmpfs\n", 1)  # the name that the older program knows
+        upgrade(program, templates, net, config)
+
+
+def upgrade(program, templates, net, config):
+    with node(templates=templates, hutch=program, config=config) as (d, _):
         there = fill(d)
         d.stop(sandboxes=False)
         d.hutch = os.environ.get("HUTCH_BIN") or str(TOP / "build/hutch")
