@@ -3,14 +3,15 @@
 PREFIX ?= /usr/local
 DESTDIR ?=
 
-.PHONY: all run test bench check format fuzz coverage soak install deb clean help
+.PHONY: all run test bench check format fuzz coverage soak install uninstall deb dist clean help
 
 all: ## build the program: build/hutch
 	@tools/deps build
 	@tools/build release
 
-run: all ## build, then show what it does: a job, refusals, a death; a node, its sandboxes and their network
-	@tools/deps run
+run: ## build, then show what it does: a job, refusals, a death; a node, its sandboxes and their network
+	@tools/deps build run
+	@tools/build release
 	@tools/demo build/hutch
 	@tools/demo-node build/hutch build/run
 
@@ -51,8 +52,16 @@ soak: ## the time-boxed loops of `make test` with their full counts
 install: all ## install to $(DESTDIR)$(PREFIX)
 	@tools/install "$(DESTDIR)" "$(PREFIX)"
 
+uninstall: ## remove what install put there
+	@tools/uninstall "$(DESTDIR)" "$(PREFIX)"
+
 deb: all ## build-deb/hutch_VERSION_amd64.deb
 	@packaging/build-deb
+
+dist: all ## build-dist/: an archive with an installer, a wheel, an npm package; none of them needs a compiler
+	@tools/deps dist
+	@tools/build dist
+	@packaging/build-dist
 
 clean: ## remove every build directory
 	rm -rf build build-*

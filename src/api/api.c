@@ -5,16 +5,77 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "api/interpreter.h"
 #include "api/page.h"
 #include "api/reply.h"
+#include "base/buf.h"
 #include "base/cleanup.h"
+#include "base/clock.h"
 #include "snapshots/snapshots.h"
+
+/* "12 s", "5 min", "3 h": one unit, rounded down. */
+static void api_add_span(struct buf *out, uint64_t ms)
+{
+    uint64_t s = ms / 1000;
+    if (s < 120)
+        buf_addf(out, "%llu s", (unsigned long long)s);
+    else if (s < 7200)
+        buf_addf(out, "%llu min", (unsigned long long)s / 60);
+    else
+        buf_addf(out, "%llu h", (unsigned long long)s / 3600);
+}
+
+static void api_add_cause(struct buf *out, const char *cause, uint64_t alive_ms)
+{
+    static const struct {
+        const char *cause, *text;
+    } known[] = {{"out_of_memory", "it ran out of memory"},        {"init_died", "its first process died"},
+                 {"api", "it was killed through the API"},         {"killed", "it was killed from outside"},
+                 {"stop-all", "the operator ended all sandboxes"}, {"machine_restarted", "the machine was restarted"}};
+    if (strcmp(cause, "timeout") == 0) {
+        buf_adds(out, "its time was over after ");
+        api_add_span(out, alive_ms + 500);
+        buf_adds(out, "; `hutch timeout ID 1h` extends one that runs, `hutch create --timeout 1h` makes one that "
+                      "lives longer");
+        return;
+    }
+    for (size_t i = 0; i < ARRAY_LEN(known); i++)
+        if (strcmp(cause, known[i].cause) == 0) {
+            buf_adds(out, known[i].text);
+            return;
+        }
+    buf_adds(out, "the node does not know why");
+}
+
+static void api_take_end(void *arg, const struct event *e)
+{
+    struct buf *out = arg;
+    if (strcmp(e->type, "died") != 0 && strcmp(e->type, "killed") != 0)
+        return;
+    json_t *j = json_loads(e->json, 0, NULL);
+    const char *cause = json_string_value(json_object_get(j, "cause"));
+    uint64_t now = clock_unix_ms();
+    out->n = 0;
+    api_add_span(out, now > e->at_unix_ms ? now - e->at_unix_ms : 0);
+    buf_adds(out, " ago: ");
+    api_add_cause(out, cause ? cause : "", (uint64_t)json_integer_value(json_object_get(j, "alive_ms")));
+    json_decref(j);
+}
 
 void api_no_sandbox(struct api_call *c)
 {
-    /* The same message whether it never existed, has ended or belongs to another tenant. */
-    _cleanup_free_ char *id = strndup(c->param[0] ? c->param[0] : "", 80);
-    reply_error(c->req, 404, "sandbox \"%s\" doesn't exist or you don't have access to it", id ? id : "");
+    char id[SANDBOX_ID_MAX];
+    _cleanup_buf_ struct buf why = {0};
+    const char *given = c->param[0] ? c->param[0] : "";
+    struct event_log *log = c->who.tenant && api_sandbox_id(given, strlen(given), id)
+                                ? events_find(c->api->events, c->who.tenant->id, id)
+                                : NULL;
+    if (log && events_ended(log))
+        events_replay(log, 0, api_take_end, &why);
+    if (why.n)
+        reply_error(c->req, 404, "sandbox %s ended %s", id, buf_str(&why));
+    else /* the same message whether it never existed or belongs to another tenant */
+        reply_error(c->req, 404, "sandbox \"%.80s\" doesn't exist or you don't have access to it", given);
 }
 
 struct sandbox *api_sandbox_of(struct api_call *c)
@@ -68,7 +129,11 @@ static bool api_authorise(struct api_call *c)
     struct http_req *r = c->req;
     if (c->route->flags & API_OPEN)
         return true;
-    if (!c->api->domain->tenants.authenticate(c->api->tenants, r, &c->who)) {
+    bool known = c->api->domain->tenants.authenticate(c->api->tenants, r, &c->who);
+    if (!known && c->api->oauth && (c->route->flags & API_TOKENS)) {
+        if (!api_take_token(c))
+            return false;
+    } else if (!known) {
         http_set(r, "www-authenticate", "Bearer");
         reply_error(r, 401, "no valid API key: send X-API-KEY (or Authorization: Bearer) with a key of this node");
         return false;
@@ -95,6 +160,12 @@ static bool api_forward(struct api_call *c, const char *named)
     return c->api->domain->forward(c, id);
 }
 
+void api_go_on(struct api_call *c)
+{
+    if (api_authorise(c) && !(strstr(c->route->pattern, "/sandboxes/{") && api_forward(c, c->param[0])))
+        c->route->fn(c);
+}
+
 static void api_handle_control(struct api_call *c)
 {
     struct http_req *r = c->req;
@@ -117,8 +188,7 @@ static void api_handle_control(struct api_call *c)
     case API_MATCHED:
         break;
     }
-    if (api_authorise(c) && !(strstr(c->route->pattern, "/sandboxes/{") && api_forward(c, c->param[0])))
-        c->route->fn(c);
+    api_go_on(c);
 }
 
 /* --- the data plane ------------------------------------------------------------------------------------------------- */
@@ -260,6 +330,7 @@ static void api_on_sandbox_ended(void *arg, struct sandbox *b, const char *cause
 {
     struct api *api = arg;
     (void)cause, (void)u;
+    interpreter_forget(b->id);
     for (size_t i = 0; i < api->ndialects; i++)
         if (api->dialects[i]->sandbox_ended)
             api->dialects[i]->sandbox_ended(api, b);
@@ -268,6 +339,7 @@ static void api_on_sandbox_ended(void *arg, struct sandbox *b, const char *cause
 static void api_on_sandbox_pausing(void *arg, struct sandbox *b)
 {
     struct api *api = arg;
+    interpreter_forget(b->id);
     for (size_t i = 0; i < api->ndialects; i++)
         if (api->dialects[i]->sandbox_pausing)
             api->dialects[i]->sandbox_pausing(api, b);

@@ -27,6 +27,7 @@ typedef void api_fn(struct api_call *c);
 enum {
     API_OPEN = 1,    /* no key needed, or the handler checks the caller itself */
     API_CHANGES = 2, /* refused for keys with SCOPE_READ */
+    API_TOKENS = 8,  /* tokens of the configured issuer will do, too (oauth/oauth.h) */
     API_CONTENTS = 4 /* files, output, logs: a key with SCOPE_READ needs SCOPE_FILES, too */
 };
 
@@ -70,6 +71,7 @@ struct api {
     struct db *db;
     const struct peers *peers;
     struct tenants *tenants;
+    struct oauth *oauth; /* NULL: no other issuer is trusted */
     struct stacks *stacks;
     struct templates *templates;
     struct events *events;
@@ -81,6 +83,7 @@ struct api {
     const struct net_doc *default_net, *default_net_e2b; /* of creates that name none; NULL: the dialect decides */
     uint64_t started_ms;
     const char *files_driver, *files_why; /* where sandboxes write, as supervisor found it; NULL in tests */
+    bool no_freezer;                      /* sandboxes cannot be stopped for a moment on this host */
     int own_dir;                          /* uploads become files without a name in it */
     unsigned char link_key[API_LINK_KEY]; /* signs links to ports (port-link.h) */
     /* Set by api_open(). */
@@ -113,6 +116,7 @@ struct api_call {
     uint32_t port;                 /* for the log: of the sandbox; 0 on the control plane */
     void (*closed)(struct http_req *r);
     bool in_use;      /* the sandbox counts as in use while it runs */
+    bool waited_keys; /* of the configured issuer were fetched for it */
     uint64_t started; /* loop time, ms */
     uint64_t bytes;   /* of the answer's body */
     unsigned status;
@@ -161,6 +165,14 @@ bool api_own_host(const char *domain, const char *authority);
 bool api_host_sandbox(const char *domain, const char *authority, char ret[SANDBOX_ID_MAX]);
 /* A sandbox id as clients may write it: [a-z0-9]{1,39}, a "-<anything>" after it is dropped. False: not an id. */
 bool api_sandbox_id(const char *s, size_t n, char ret[SANDBOX_ID_MAX]);
+
+/* token.c: a caller without a key of this node. True: a token says who it is (c->who). False: the call was answered, or
+ * api_go_on() comes when the issuer's keys are there. */
+bool api_take_token(struct api_call *c);
+/* Checks the caller of a matched call and hands the call to its route. */
+void api_go_on(struct api_call *c);
+/* Where clients learn which issuer there is; NULL: there is none. Appends a URL. */
+bool api_token_metadata(const struct api *api, struct buf *out);
 
 /* api-routes.c: the routes of the control plane. */
 void api_routes_join(struct api *api);

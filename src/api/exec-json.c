@@ -13,6 +13,7 @@ static uint64_t exec_json_ms(const struct timeval *t)
 
 void api_add_exec_end(struct json *j, const struct exec_end *end)
 {
+    static const char *const causes[] = {[EXEC_LIMIT_TIME] = "time_limit", [EXEC_LIMIT_OUTPUT] = "output_limit"};
     json_obj(j, "usage");
     json_u64(j, "wallMs", end->wall_ms);
     json_u64(j, "userMs", exec_json_ms(&end->usage.ru_utime));
@@ -25,10 +26,10 @@ void api_add_exec_end(struct json *j, const struct exec_end *end)
             json_u64(j, name, end->omitted[s]);
         }
     json_end_obj(j);
-    if (!session_was_killed(end))
+    if (!session_was_killed(end) && !end->limit)
         return;
     json_obj(j, "death");
-    json_str(j, "cause", end->oom ? "oom" : "signal");
+    json_str(j, "cause", causes[end->limit] ? causes[end->limit] : end->oom ? "oom" : "signal");
     if (!end->exited)
         json_i64(j, "signal", end->code);
     json_bool(j, "core", end->core);

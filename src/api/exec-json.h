@@ -7,7 +7,7 @@
 
 /* "stdout", "stderr", "pty", by enum exec_stream. */
 extern const char *const api_exec_streams[];
-/* Adds "usage", and "death" if a signal or the memory limit ended the command. */
+/* Adds "usage", and "death" if a signal a limit of its rights or the memory limit ended the command. */
 void api_add_exec_end(struct json *j, const struct exec_end *end);
 
 #endif

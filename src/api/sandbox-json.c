@@ -18,6 +18,8 @@ void api_add_isolation(struct json *j, const struct sandbox *b)
         json_str(j, "parent", b->desc.parent);
     if (b->desc.life.idle_s)
         json_u64(j, "idleTimeout", b->desc.life.idle_s);
+    json_str(j, "internet", !b->net || b->net->doc.nothing ? "off" : b->net->doc.open ? "public" : "rules");
+    json_str(j, "ports", b->desc.allow_public_traffic ? "public" : "private");
     if (b->net)
         json_str(j, "refusals", b->net->doc.closed ? "closed" : "readable");
     json_end_obj(j);

@@ -6,6 +6,7 @@
 #include <stdio.h>
 #include <string.h>
 #include <strings.h>
+#include <sys/socket.h>
 #include <sys/stat.h>
 #include <sys/vfs.h>
 #include <time.h>
@@ -31,8 +32,10 @@ struct sending {
     struct loop *loop;
     int fd;
     bool working, ended;
-    loop_id watch;    /* pipes */
+    loop_id watch;    /* pipes and sockets */
     uint64_t at, end; /* regular files: the range still to send */
+    uint64_t skip;    /* of a socket: bytes before the range */
+    bool sized;
     ssize_t got;
     char *chunk;
 };
@@ -126,6 +129,31 @@ static void send_file_on_pipe(void *arg, int fd, unsigned events)
         return;
     }
     if (!http_write(s->r, s->chunk, (size_t)n))
+        loop_fd_set(s->loop, s->watch, 0);
+}
+
+/* A file that comes over a socket. */
+static void send_file_on_socket(void *arg, int fd, unsigned events)
+{
+    struct sending *s = arg;
+    (void)events;
+    ssize_t got = recv(fd, s->chunk, CHUNK, MSG_DONTWAIT);
+    if (got < 0 && (errno == EAGAIN || errno == EINTR))
+        return;
+    if (got <= 0) { /* a sized one ends where it was told to */
+        send_file_finish(s, got == 0 && !s->sized);
+        return;
+    }
+    size_t n = (size_t)got, skip = s->skip < n ? (size_t)s->skip : n;
+    s->skip -= skip;
+    n -= skip;
+    if (s->sized && n > s->end - s->at)
+        n = (size_t)(s->end - s->at);
+    s->at += n;
+    bool more = n == 0 || http_write(s->r, s->chunk + skip, n);
+    if (s->sized && s->at == s->end)
+        send_file_finish(s, true);
+    else if (!more)
         loop_fd_set(s->loop, s->watch, 0);
 }
 
@@ -225,14 +253,35 @@ static bool send_file_send_head(struct sending *s, const struct stat *st)
     return true;
 }
 
-/* A worker that reads from a FUSE file system inside the sandbox could wait for ever. */
-static bool send_file_fs_is_trusted(int fd)
+bool api_file_is_trusted(int fd)
 {
     struct statfs fs;
     return fstatfs(fd, &fs) == 0 && fs.f_type != FUSE_SUPER_MAGIC;
 }
 
-void api_send_file(struct http_req *r, int fd, const char *name)
+/* Begins to send what comes over a socket. */
+static void send_file_start_socket(struct sending *s, const struct send_file_facts *facts)
+{
+    s->sized = facts != NULL;
+    if (facts) {
+        const struct stat like = {.st_size = (off_t)facts->size, .st_mtime = facts->mtime};
+        if (!send_file_send_head(s, &like))
+            return;
+        s->skip = s->at;
+        if (s->at == s->end) {
+            send_file_finish(s, true);
+            return;
+        }
+    } else {
+        http_set(s->r, "content-type", "application/octet-stream");
+        http_head(s->r, 200, HTTP_UNKNOWN);
+    }
+    s->watch = loop_fd_add(s->loop, s->fd, LOOP_IN, send_file_on_socket, s);
+    if (!s->watch)
+        send_file_finish(s, false);
+}
+
+void api_send_file(struct http_req *r, int fd, const char *name, const struct send_file_facts *facts)
 {
     struct stat meta;
     struct sending *s = xcalloc(1, sizeof *s);
@@ -243,8 +292,8 @@ void api_send_file(struct http_req *r, int fd, const char *name)
     r->user = s;
     api_on_closed(r, send_file_on_client_left);
     r->on_writable = send_file_on_writable;
-    if (fstat(fd, &meta) < 0 || !(S_ISREG(meta.st_mode) || S_ISFIFO(meta.st_mode)) ||
-        (S_ISREG(meta.st_mode) && !send_file_fs_is_trusted(fd))) {
+    if (fstat(fd, &meta) < 0 || !(S_ISREG(meta.st_mode) || S_ISFIFO(meta.st_mode) || S_ISSOCK(meta.st_mode)) ||
+        (S_ISREG(meta.st_mode) && !api_file_is_trusted(fd))) {
         reply_error(send_file_over(s), 400, "the path is not a file that can be read");
         return;
     }
@@ -252,6 +301,10 @@ void api_send_file(struct http_req *r, int fd, const char *name)
     if (S_ISREG(meta.st_mode)) {
         if (send_file_send_head(s, &meta))
             send_file_next(s);
+        return;
+    }
+    if (S_ISSOCK(meta.st_mode)) {
+        send_file_start_socket(s, facts);
         return;
     }
     http_set(r, "content-type", "application/octet-stream");

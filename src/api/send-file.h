@@ -2,9 +2,20 @@
 #ifndef HUTCH_API_SEND_FILE_H
 #define HUTCH_API_SEND_FILE_H
 
+#include <stdbool.h>
+#include <time.h>
+
 #include "http/http.h"
 
-/* Takes r->user and closes fd. */
-void api_send_file(struct http_req *r, int fd, const char *name);
+/* Of a socket over which a regular file comes: its size and time. */
+struct send_file_facts {
+    uint64_t size;
+    time_t mtime;
+};
+/* Takes r->user and closes fd: a regular file, a pipe, or a socket over which the bytes come from the first on. facts: NULL
+ * if it is no socket, or if the length is not known. */
+void api_send_file(struct http_req *r, int fd, const char *name, const struct send_file_facts *facts);
+/* Whether a worker may read an open file: of a FUSE file system inside the sandbox it could wait for ever. */
+bool api_file_is_trusted(int fd);
 
 #endif

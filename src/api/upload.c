@@ -12,6 +12,7 @@
 enum {
     PIECE = 128 * 1024,    /* bytes of decoded body that are parsed at a time */
     HELD_MAX = 256 * 1024, /* bytes of the body as received; beyond that the client must wait */
+    PATHS_MAX = 4 << 20,   /* bytes of all paths that parts of their own name */
 };
 
 /* The parser turns the body into a list of steps, and the sandbox executes them one after the other. Until they are
@@ -31,7 +32,12 @@ struct upload {
     void *arg;
     link_call call; /* 0: none is under way */
     char *sandbox, *user, *part;
-    char *path; /* NULL: each part names its own */
+    char *path;         /* NULL: each part names its own */
+    char *path_part;    /* NULL: file parts have their own names */
+    struct strv places; /* "X", path, "X", path ... of parts "X" path_part */
+    struct buf place;   /* the text of such a part, while it comes */
+    bool in_place;
+    size_t places_n;
     uint64_t file_max;
     struct multipart *multipart;
     bool in_file;            /* multipart: inside a part that is a file */
@@ -72,6 +78,9 @@ void upload_free(struct upload *u)
         (void)inflateEnd(u->gzip);
     free(u->gzip);
     free(u->path);
+    free(u->path_part);
+    strv_done(&u->places);
+    buf_done(&u->place);
     multipart_free(u->multipart);
     strv_done(&u->done);
     buf_done(&u->in);
@@ -125,12 +134,45 @@ static void upload_add_close(struct upload *u)
     upload_add_step(u, p);
 }
 
+/* Whether a name ends so; *ret_n: the bytes before. */
+static bool upload_name_ends(const char *name, const char *end, size_t *ret_n)
+{
+    size_t n = strlen(name), e = strlen(end);
+    *ret_n = n - e;
+    return n >= e && strcmp(name + n - e, end) == 0;
+}
+
+/* Begins a part of a form whose paths are parts of their own. 1: it is a file, of *ret_path. */
+static int upload_begin_placed(struct upload *u, const char *name, const char **ret_path, struct err *err)
+{
+    size_t n;
+    if (upload_name_ends(name, u->path_part, &n)) {
+        if ((u->places_n += n + 2 * sizeof(char *)) > PATHS_MAX)
+            return err_set(err, ERR_USAGE, 0, "the names and paths of an upload must be shorter than %d bytes together",
+                           PATHS_MAX);
+        strv_take(&u->places, xstrndup(name, n));
+        u->in_place = true;
+        u->place.n = 0;
+        return 0;
+    }
+    if (!upload_name_ends(name, u->part, &n))
+        return 0;
+    for (size_t i = 0; i + 1 < u->places.n; i += 2)
+        if (strlen(u->places.v[i]) == n && strncmp(u->places.v[i], name, n) == 0) {
+            *ret_path = u->places.v[i + 1];
+            return 1;
+        }
+    return err_set(err, ERR_USAGE, 0, "the part '%.80s' has no part '%.*s%s' with its path before it", name,
+                   (int)(n > 60 ? 60 : n), name, u->path_part);
+}
+
 static int upload_on_part_begin(void *arg, const struct multipart_part *part, struct err *err)
 {
     struct upload *u = arg;
     const char *path = u->path ? u->path : part->filename;
-    if (strcmp(part->name, u->part) != 0)
-        return 0;
+    int is_file = u->path_part ? upload_begin_placed(u, part->name, &path, err) : strcmp(part->name, u->part) == 0;
+    if (is_file <= 0)
+        return is_file;
     if (!path || !*path)
         return err_set(err, ERR_USAGE, 0, "a file part has no filename, and there is no query parameter 'path'");
     if (strlen(path) >= FILES_PATH_MAX)
@@ -142,9 +184,14 @@ static int upload_on_part_begin(void *arg, const struct multipart_part *part, st
 static int upload_on_part_data(void *arg, const void *p, size_t n, struct err *err)
 {
     struct upload *u = arg;
-    (void)err;
     if (u->in_file)
         upload_add_data(u, p, n);
+    if (!u->in_place)
+        return 0;
+    if (u->place.n + n >= FILES_PATH_MAX || (u->places_n += n) > PATHS_MAX)
+        return err_set(err, ERR_USAGE, 0, "a path must be shorter than %d bytes, and all together than %d",
+                       FILES_PATH_MAX, PATHS_MAX);
+    buf_add(&u->place, p, n);
     return 0;
 }
 static int upload_on_part_end(void *arg, struct err *err)
@@ -153,7 +200,9 @@ static int upload_on_part_end(void *arg, struct err *err)
     (void)err;
     if (u->in_file)
         upload_add_close(u);
-    u->in_file = false;
+    if (u->in_place)
+        strv_add(&u->places, buf_str(&u->place));
+    u->in_file = u->in_place = false;
     return 0;
 }
 static const struct multipart_events part_events = {
@@ -412,6 +461,7 @@ struct upload *upload_new(struct http_req *r, const struct upload_spec *spec, co
     u->user = spec->user ? xstrdup(spec->user) : NULL;
     u->part = xstrdup(spec->part);
     u->path = spec->path ? xstrdup(spec->path) : NULL;
+    u->path_part = spec->path_part ? xstrdup(spec->path_part) : NULL;
     if (upload_read_encoding(u, r, err) == 0 && upload_read_type(u, r, err) == 0)
         return u;
     upload_free(u);

@@ -12,8 +12,11 @@
 struct upload_spec {
     struct links *links;
     const char *sandbox, *user;
-    const char *path;        /* of the file; NULL: each part of the form names its own */
-    const char *part;        /* the name of file parts; others are skipped */
+    const char *path; /* of the file; NULL: each part of the form names its own */
+    const char *part; /* the name of file parts; others are skipped */
+    /* If set, `part` and this one are ends of names: the text of the part "X" `path_part`, which comes first, is the path of
+     * the file part "X" `part`. */
+    const char *path_part;
     const struct strv *meta; /* key, value, ... of every file; borrowed as long as the upload lives */
     uint64_t file_max;       /* bytes of one file; 0: any */
 };

@@ -113,6 +113,26 @@ int fields_check_known(json_t *o, const char *where, const char *const *known, s
     return 0;
 }
 
+bool fields_text_is_small(const char *p, size_t n, size_t values, size_t levels)
+{
+    size_t seen = 0, depth = 0;
+    bool quoted = false;
+    for (size_t i = 0; i < n; i++) {
+        if (quoted && p[i] == '\\') {
+            i++;
+        } else if (p[i] == '"') {
+            quoted = !quoted;
+        } else if (!quoted && (p[i] == '{' || p[i] == '[' || p[i] == ',')) {
+            depth += p[i] != ',';
+            if (++seen > values || depth > levels)
+                return false;
+        } else if (!quoted && (p[i] == '}' || p[i] == ']') && depth > 0) {
+            depth--;
+        }
+    }
+    return true;
+}
+
 json_t *fields_root(json_t *root, json_t **tmp, struct err *err)
 {
     *tmp = NULL;

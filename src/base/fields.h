@@ -22,7 +22,13 @@ int64_t field_number(const json_t *o, const char *name);
 const char *field_type_name(const json_t *v); /* "a string", "an array", ... */
 /* -1 if a member's name is not in `known`, a list that ends with NULL; `where` begins the message. */
 int fields_check_known(json_t *o, const char *where, const char *const *known, struct err *err);
+/* Whether a JSON text has at most that many values ('{', '[' and ',' outside of strings) and levels: look before a text of
+ * others is parsed, since a value of two bytes takes a hundred in memory. The text need not be valid. */
+bool fields_text_is_small(const char *p, size_t n, size_t values, size_t levels);
 /* The root as an object. An absent body becomes an empty object that the caller frees: json_decref(*tmp). */
 json_t *fields_root(json_t *root, json_t **tmp, struct err *err);
+
+static inline void fields_drop_json(json_t **j) { json_decref(*j); }
+#define _cleanup_json_ __attribute__((cleanup(fields_drop_json)))
 
 #endif

@@ -43,10 +43,17 @@ static size_t json_plain_length(const unsigned char *s, size_t n)
     return i;
 }
 
-static void json_add_quoted(struct buf *b, const char *s)
+/* Without printf: hostile output may consist of such bytes. */
+static void json_add_escape(struct buf *b, unsigned char c)
+{
+    static const char hex[] = "0123456789abcdef";
+    const char text[] = {'\\', 'u', '0', '0', hex[c >> 4], hex[c & 15]};
+    buf_add(b, text, sizeof text);
+}
+
+static void json_add_quoted(struct buf *b, const char *s, size_t n)
 {
     const unsigned char *p = (const unsigned char *)s;
-    size_t n = strlen(s);
     buf_addc(b, '"');
     while (n > 0) {
         size_t len = json_plain_length(p, n);
@@ -61,11 +68,12 @@ static void json_add_quoted(struct buf *b, const char *s)
             buf_adds(b, "\\ufffd");
             len = 1;
         } else if (*p == '"' || *p == '\\') {
-            buf_addf(b, "\\%c", *p);
+            buf_addc(b, '\\');
+            buf_addc(b, (char)*p);
         } else if (*p == '\n') {
             buf_adds(b, "\\n");
         } else if (*p < 0x20 || *p == 0x7f) {
-            buf_addf(b, "\\u%04x", *p);
+            json_add_escape(b, *p);
         } else {
             buf_add(b, p, len);
         }
@@ -81,7 +89,7 @@ static void json_begin_item(struct json *j, const char *key)
         buf_addc(j->out, ',');
     j->comma |= 1ULL << j->depth;
     if (key) {
-        json_add_quoted(j->out, key);
+        json_add_quoted(j->out, key, strlen(key));
         buf_addc(j->out, ':');
     }
 }
@@ -115,8 +123,13 @@ void json_str(struct json *j, const char *key, const char *value)
         json_none(j, key);
         return;
     }
+    json_text(j, key, value, strlen(value));
+}
+
+void json_text(struct json *j, const char *key, const char *p, size_t n)
+{
     json_begin_item(j, key);
-    json_add_quoted(j->out, value);
+    json_add_quoted(j->out, p, n);
 }
 
 void json_u64(struct json *j, const char *key, uint64_t value)

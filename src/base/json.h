@@ -20,7 +20,8 @@ void json_obj(struct json *j, const char *key);
 void json_arr(struct json *j, const char *key);
 void json_end_obj(struct json *j);
 void json_end_arr(struct json *j);
-void json_str(struct json *j, const char *key, const char *value); /* NULL value writes null */
+void json_str(struct json *j, const char *key, const char *value);        /* NULL value writes null */
+void json_text(struct json *j, const char *key, const char *p, size_t n); /* may hold NUL */
 void json_u64(struct json *j, const char *key, uint64_t value);
 void json_i64(struct json *j, const char *key, int64_t value);
 void json_fixed(struct json *j, const char *key, uint64_t value, unsigned decimals); /* value / 10^decimals */

@@ -88,7 +88,8 @@ void build_sandbox_open(struct build_own *b, build_then *then)
                                          .allow_internet = bs->have_network,
                                          .hidden = true,
                                          .cpu_milli = b->b.cpu_milli,
-                                         .memory = b->b.memory},
+                                         .memory = b->b.memory,
+                                         .disk = bs->config->build_disk},
                                 .net = bs->have_network ? &bs->network : NULL};
     struct sandbox_desc *d = &spec.desc;
     (void)snprintf(d->template, sizeof d->template, "%s", b->read_stack ? b->read_stack : b->stack);

@@ -13,7 +13,7 @@ const char *const config_enforcement[] = {"required", "best-effort", NULL};
 const char *const config_privilege[] = {"computer", "strict", NULL};
 const char *const config_drivers[] = {"auto", "pool", "tmpfs", "btrfs", "reflink", "layers", "image", NULL};
 const char *const config_levels[] = {"error", "warn", "info", "debug", NULL};
-const char *const config_base[] = {"off", "auto", NULL};
+const char *const config_base[] = {"auto", "slim", "off", NULL};
 const char *const config_sync[] = {"off", "interval", "each", NULL};
 const char *const config_on_full[] = {"block", "drop", NULL};
 const char *const config_refusals[] = {"auto", "readable", "closed", NULL};
@@ -24,7 +24,8 @@ const struct config_key config_keys[] = {
      "directory for what outlives a restart: database, layers, templates, keys. Default for root /var/lib/hutch, else "
      "$XDG_STATE_HOME/hutch"},
     {"run", KEY_PATH, AT(run), 0, 0, "", NULL,
-     "directory for sockets and keeper's journal. Default for root /run/hutch, else $XDG_RUNTIME_DIR/hutch"},
+     "directory for sockets and keeper's journal. Default for root /run/hutch, else $XDG_RUNTIME_DIR/hutch, "
+     "or STATE/run where that is not set"},
     {"listen", KEY_ADDRESS, AT(listen), 0, 0, "127.0.0.1:7070", NULL,
      "where plain HTTP is served: ADDR:PORT. Anything but loopback should use TLS"},
     {"listen_tls", KEY_ADDRESS, AT(listen_tls), 0, 0, "", NULL,
@@ -39,12 +40,13 @@ const struct config_key config_keys[] = {
      "make a certificate authority of this machine's own in STATE/tls, for development"},
     {"user", KEY_NAME, AT(user), 0, 0, "hutch", NULL,
      "user of the process that speaks HTTP, when root starts the node. Without that user a free system uid is taken"},
-    {"files", KEY_WORD, AT(files), 0, 0, "tmpfs", config_drivers,
+    {"files", KEY_WORD, AT(files), 0, 0, "auto", config_drivers,
      "where the files that a sandbox writes lie while it lives (docs/store.md): pool, a btrfs in a file of the node's "
      "own; "
      "tmpfs, in memory; the others, on the disk of the state directory; auto takes that disk if it has snapshots or "
      "reflinks, "
-     "else the pool if root starts the node. sandboxes.driver is an older name of this key"},
+     "else the pool if root starts the node, else memory. Without this key, a store that is older than this default "
+     "keeps memory. sandboxes.driver is an older name of this key"},
     {"pool.size", KEY_SIZE, AT(pool_size), 0, 64 * TIB, "0", NULL,
      "how large the pool may become, 1GiB at least; the disk gives it space when it is written. 0: half of what is "
      "free when the "
@@ -53,15 +55,16 @@ const struct config_key config_keys[] = {
     {"sandboxes.cpu", KEY_CPUS, AT(default_cpu_milli), 10, 1000000, "2", NULL, "CPUs of one sandbox"},
     {"sandboxes.memory", KEY_SIZE, AT(default_memory), 16 * MIB, 16 * TIB, "2GiB", NULL,
      "memory of one sandbox; with the driver tmpfs, files written inside count too"},
-    {"sandboxes.disk", KEY_SIZE, AT(default_disk), MIB, 64 * TIB, "1GiB", NULL, "bytes one sandbox may write"},
+    {"sandboxes.disk", KEY_SIZE, AT(default_disk), MIB, 64 * TIB, "1GiB", NULL,
+     "bytes one sandbox may write. Without it 10GiB where sandboxes write to a disk (pool, btrfs, reflink, layers)"},
     {"sandboxes.inodes", KEY_U64, AT(default_inodes), 1000, 1000000000, "200000", NULL, "files one sandbox may make"},
     {"sandboxes.pids", KEY_U32, AT(default_pids), 8, 1000000, "512", NULL, "processes and threads of one sandbox"},
     {"sandboxes.open_files", KEY_U32, AT(default_open_files), 64, 1048576, "4096", NULL,
      "open files of one process inside"},
     {"sandboxes.timeout", KEY_SECONDS, AT(default_timeout_s), 1, 31536000, "300s", NULL,
      "life of a sandbox that is created without a timeout"},
-    {"sandboxes.max_timeout", KEY_SECONDS, AT(max_timeout_s), 1, 31536000, "24h", NULL,
-     "longest life that may be asked for"},
+    {"sandboxes.max_timeout", KEY_SECONDS, AT(max_timeout_s), 1, CONFIG_UNTIL_KILLED_S, "35040h", NULL,
+     "longest life that may be asked for; only the default admits a sandbox that lives until it is killed"},
     {"sandboxes.max", KEY_U32, AT(max_sandboxes), 1, 4096, "1000", NULL, "sandboxes of this node at the same time"},
     {"sandboxes.enforcement", KEY_WORD, AT(best_effort), 0, 0, "required", config_enforcement,
      "required: a sandbox whose wall this host cannot build is refused; best-effort: it is built without that part, "
@@ -82,7 +85,7 @@ const struct config_key config_keys[] = {
      "is taken"},
     {"egress.trust", KEY_PATH, AT(trust), 0, 0, "", NULL,
      "PEM bundle of the authorities that upstream servers are checked against; sandboxes trust them too. Default "
-     "/etc/ssl/certs/ca-certificates.crt"},
+     "/etc/ssl/certs/ca-certificates.crt; of those, sandboxes trust the ones in /usr/local/share/ca-certificates"},
     {"egress.resolvers", KEY_SERVERS, AT(resolvers), 0, 0, "", NULL,
      "name servers for upstream names: ADDR:PORT, several with commas. Default: those of /etc/resolv.conf"},
     {"egress.private", KEY_CIDRS, AT(private), 0, 0, "", NULL,
@@ -106,16 +109,39 @@ const struct config_key config_keys[] = {
      "file with one line of 16 bytes or more that the webhook knows, too: signs what is sent to it"},
     {"approvals.timeout", KEY_SECONDS, AT(webhook_timeout_s), 1, 60, "10s", NULL,
      "how long the webhook may take for an answer; three attempts are made"},
+    {"oauth.issuer", KEY_URL, AT(oauth_issuer), 0, 0, "", NULL,
+     "URL of an OAuth issuer whose tokens /mcp takes beside keys of this node, as in their claim iss (docs/mcp.md). "
+     "Default none"},
+    {"oauth.jwks", KEY_URL, AT(oauth_jwks), 0, 0, "", NULL, "http:// or https:// URL of the issuer's public keys"},
+    {"oauth.audience", KEY_URL, AT(oauth_audience), 0, 0, "", NULL,
+     "what tokens must name in their claim aud: the URL under which clients reach /mcp of this node"},
+    {"oauth.tenant", KEY_NAME, AT(oauth_tenant), 0, 0, "", NULL,
+     "tenant of tokens without the claim hutch_tenant. Default none: such tokens are refused"},
     {"templates.dir", KEY_PATH, AT(templates), 0, 0, "", NULL, "directory of templates. Default STATE/templates"},
     {"templates.base", KEY_WORD, AT(build_base), 0, 0, "auto", config_base,
-     "auto: build the template \"base\" with mmdebstrap if it is missing; off: do not"},
+     "which of its own templates the node builds with mmdebstrap if they are missing: auto, \"slim\" and \"base\"; "
+     "slim, "
+     "only that one; off, none"},
     {"templates.per_tenant", KEY_U32, AT(templates_per_tenant), 1, 100000, "1000", NULL,
      "templates of one tenant, built and imported, each with all its tags; snapshots are counted by kept.snapshots"},
+    {"mirrors.apt", KEY_PATH, AT(mirror_apt), 0, 0, "", NULL,
+     "directory with package sources (*.list, *.sources) and settings (*.conf) of apt that \"slim\" and \"base\" are "
+     "built from and have inside. Default: the sources of this host, without its settings"},
+    {"mirrors.pip", KEY_PATH, AT(mirror_pip), 0, 0, "", NULL,
+     "pip.conf that \"slim\" and \"base\" have inside, with a mirror of your own. One with a password is refused. "
+     "Default none"},
+    {"mirrors.npm", KEY_PATH, AT(mirror_npm), 0, 0, "", NULL,
+     "npmrc that \"base\" has inside; its registry is also where Node.js is fetched from. One with a password is "
+     "refused. "
+     "Default none"},
     {"builds.upload_max", KEY_SIZE, AT(build_upload_max), MIB, 64 * TIB, "4GiB", NULL,
      "bytes of one upload: the files of a COPY step, an image, an exported template"},
     {"builds.uploads_bytes", KEY_SIZE, AT(uploads_bytes), 0, 64 * TIB, "0", NULL,
      "bytes of all uploads of a tenant for COPY steps, which are kept for a week; as many may arrive or wait to be "
      "processed at a time. 0: eight times builds.upload_max"},
+    {"builds.disk", KEY_SIZE, AT(build_disk), MIB, 64 * TIB, "8GiB", NULL,
+     "bytes that the steps of a build may write on top of what they stand on. Without it sandboxes.disk where "
+     "sandboxes write to memory"},
     {"builds.max", KEY_U32, AT(build_max), 1, 64, "2", NULL, "template builds at the same time; further ones wait"},
     {"builds.network", KEY_WORD, AT(build_offline), 0, 0, "public", config_build_network,
      "what the commands of a template build reach: public, or off"},

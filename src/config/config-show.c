@@ -89,7 +89,7 @@ void config_show(const struct config *c, bool comments, struct buf *out)
         const char *dot = strchr(k->name, '.');
         size_t len = dot ? (size_t)(dot - k->name) : 0;
         /* Always write values that depend on the environment; leave out defaults, so that they stay defaults. */
-        if (!comments && *k->standard && !(c->given >> (k - config_keys) & 1))
+        if (!comments && *k->standard && !c->given[k - config_keys])
             continue;
         if (comments && k != config_keys && (!dot || strlen(section) != len || strncmp(section, k->name, len) != 0))
             buf_addc(out, '\n');

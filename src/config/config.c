@@ -341,21 +341,21 @@ static int config_set_key(struct config *c, const struct config_key *k, const ch
 {
     if (config_put_value(c, k, text, w) < 0)
         return -1;
-    c->given |= UINT64_C(1) << (k - config_keys);
+    c->given[k - config_keys] = true;
     return 0;
 }
 
 bool config_given(const struct config *c, const char *key)
 {
     const struct config_key *k = config_find_key("", key);
-    return k && (c->given >> (k - config_keys) & 1);
+    return k && c->given[k - config_keys];
 }
 
 /* Reports an unknown key of a section ("": top level) and suggests a similar one. */
 static int config_fail_unknown(const struct place *w, const char *section, const char *key)
 {
-    const char *known[64];
-    char heads[64][32];
+    const char *known[CONFIG_KEYS_MAX];
+    char heads[CONFIG_KEYS_MAX][32];
     size_t n = 0, len = strlen(section);
     for (const struct config_key *k = config_keys; k->name && n < ARRAY_LEN(known) - 1; k++) {
         const char *dot = strchr(k->name, '.');
@@ -447,7 +447,7 @@ void config_start(struct config *c)
     for (const struct config_key *k = config_keys; k->name; k++)
         if (*k->standard && config_set_key(c, k, k->standard, &w) < 0)
             abort(); /* the table contradicts itself */
-    c->given = 0;
+    memset(c->given, 0, sizeof c->given);
 }
 
 static int config_default_dirs(struct config *c, struct err *err)
@@ -465,8 +465,9 @@ static int config_default_dirs(struct config *c, struct err *err)
         c->run = path_join(run, "hutch");
     if (!c->state)
         return err_set(err, ERR_USAGE, 0, "no state directory: HOME is not set; give --state DIR");
+    /* A session of su, of cron or in a container has no runtime directory. */
     if (!c->run)
-        return err_set(err, ERR_USAGE, 0, "no runtime directory: XDG_RUNTIME_DIR is not set; give --run DIR");
+        c->run = path_join(c->state, "run");
     return 0;
 }
 
@@ -495,6 +496,11 @@ int config_finish(struct config *c, struct err *err)
         (void)config_address(c->listen_tls, host, &port);
     if (!c->domain)
         c->domain = xasprintf("hutch.localhost:%u", port);
+    if (!c->oauth_issuer != !c->oauth_jwks || !c->oauth_issuer != !c->oauth_audience)
+        return err_set(err, ERR_USAGE, 0, "oauth.issuer, oauth.jwks and oauth.audience belong together; %s is missing",
+                       !c->oauth_issuer ? "oauth.issuer"
+                       : !c->oauth_jwks ? "oauth.jwks"
+                                        : "oauth.audience");
     if (c->default_timeout_s > c->max_timeout_s)
         return err_set(err, ERR_USAGE, 0, "sandboxes.timeout (%u s) is longer than sandboxes.max_timeout (%u s)",
                        c->default_timeout_s, c->max_timeout_s);
@@ -519,4 +525,16 @@ void config_done(struct config *c)
         if (k->kind < KEY_BOOL || (k->kind == KEY_WORD && k->words[2]))
             free(*(char **)((char *)c + k->at));
     *c = (struct config){0};
+}
+
+void config_settle_disk(struct config *c, const char *driver)
+{
+    static const char *const disks[] = {"btrfs", "reflink", "layers"};
+    bool disk = false;
+    for (size_t i = 0; driver && i < ARRAY_LEN(disks); i++)
+        disk |= strcmp(driver, disks[i]) == 0;
+    if (disk && !config_given(c, "sandboxes.disk"))
+        c->default_disk = UINT64_C(10) << 30;
+    if (!disk && !config_given(c, "builds.disk"))
+        c->build_disk = c->default_disk;
 }

@@ -16,6 +16,11 @@
 enum { CONFIG_PORT = 7070, CONFIG_TLS_PORT = 7443 };
 #define CONFIG_POOL_MIN (UINT64_C(1) << 30)
 
+/* The longest life there is, four years: what a timeout of 0, "until killed", means. */
+enum { CONFIG_UNTIL_KILLED_S = 35040 * 3600 };
+
+enum { CONFIG_KEYS_MAX = 128 };
+
 struct config {
     char *state;      /* directory: store, templates, keys */
     char *run;        /* directory: sockets, journal */
@@ -24,8 +29,8 @@ struct config {
     char *domain;     /* NAME[:PORT] */
     char *tls_cert, *tls_key;
     bool tls_dev;
-    char *user;  /* front's user when started by root */
-    char *files; /* where sandboxes write: a driver as os/upper.h names it, "auto" or "pool" (layers/diskpool.h) */
+    char *user;         /* front's user when started by root */
+    char *files;        /* where sandboxes write: a driver as os/upper.h names it, "auto" or "pool" (pool/diskpool.h) */
     uint64_t pool_size; /* at most; 0: half of what is free when it is made */
     /* sandboxes */
     uint32_t default_cpu_milli, default_pids, default_open_files;
@@ -33,10 +38,11 @@ struct config {
     uint32_t default_timeout_s, max_timeout_s;
     uint32_t max_sandboxes; /* of the node */
     bool best_effort;
-    bool strict;                   /* privilege inside; default computer */
-    char *templates;               /* directory of templates; default STATE/templates */
-    uint32_t templates_per_tenant; /* rows of one tenant that are more than snapshots */
-    bool build_base;               /* make the template "base" if it is missing */
+    bool strict;                                /* privilege inside; default computer */
+    char *templates;                            /* directory of templates; default STATE/templates */
+    uint32_t templates_per_tenant;              /* rows of one tenant that are more than snapshots */
+    char *build_base;                           /* which of the node's own templates to make: "auto", "slim" or "off" */
+    char *mirror_apt, *mirror_pip, *mirror_npm; /* the operator's package sources for them; NULL: none */
     char *network;  /* policy of sandboxes created without one: "public", "off" or a path; NULL: the API decides */
     char *refusals; /* of networks that do not set it: "readable", "closed", or "auto": the API decides */
     /* egress */
@@ -51,6 +57,7 @@ struct config {
     char *loopback;    /* tests only: networks that count as public although they are not */
     /* template builds and images */
     uint64_t build_upload_max; /* bytes of one uploaded context or image */
+    uint64_t build_disk;       /* bytes that the sandbox of a build may write */
     uint32_t build_max;        /* builds at the same time */
     bool build_offline;        /* commands of a build have no network */
     bool image_pull;           /* images that are not here may be fetched from a registry */
@@ -67,13 +74,16 @@ struct config {
     /* approvals */
     char *webhook, *webhook_secret; /* URL, path of a file; NULL: none */
     uint32_t webhook_timeout_s;
+    /* tokens of another issuer at /mcp; all three or none */
+    char *oauth_issuer, *oauth_jwks, *oauth_audience;
+    char *oauth_tenant; /* of tokens that name none; NULL: such tokens are refused */
     /* limits of the HTTP side */
     uint32_t max_connections, max_connections_per_peer;
     uint32_t answer_timeout_s; /* of services inside sandboxes */
     uint64_t max_upload;       /* bytes of one file upload; 0 = the sandbox's disk decides */
     /* logs */
     char *log_level;
-    uint64_t given; /* bit i: the file or a flag sets key i of the table */
+    bool given[CONFIG_KEYS_MAX]; /* i: the file or a flag sets key i of the table */
 };
 
 /* How many bytes of uploads for COPY steps one tenant may keep. */
@@ -97,6 +107,9 @@ int config_finish(struct config *c, struct err *err);
 
 /* Whether the operator set this key: a host that cannot enforce a default may drop it, but never what the operator
  * set. */
+/* Sets default_disk and build_disk, unless they are given, by the driver of what sandboxes write (os/upper.h): memory
+ * is dearer than a disk. NULL: memory. */
+void config_settle_disk(struct config *c, const char *driver);
 bool config_given(const struct config *c, const char *key);
 
 /* Writes a file that reads back as the same configuration. With comments: every key, its meaning, default and range.

@@ -32,9 +32,6 @@ struct message {
     const char *type;
 };
 
-static void json_unref_p(json_t **j) { json_decref(*j); }
-#define _cleanup_json_ __attribute__((cleanup(json_unref_p)))
-
 static void message_answer_start(struct json *j, struct buf *out, const char *type)
 {
     json_start(j, out);

@@ -118,7 +118,8 @@ static void deny_add_message(const struct esb *s, const struct deny *d, struct b
     buf_addf(m, "%s:%u", d->host ? d->host : "(no host)", d->port);
     if (d->path)
         buf_addf(m, "%.*s", (int)strnlen(d->path, DENY_PATH_KEPT), d->path);
-    buf_addf(m, " was refused: %s", reasons[r].why);
+    buf_addf(m, strcmp(deny_code(d->reason), "egress_failed") == 0 ? " failed: %s" : " was refused: %s",
+             reasons[r].why);
     if (d->text && *d->text)
         buf_addf(m, " (%s)", d->text);
     buf_addc(m, '.');

@@ -4,6 +4,7 @@
 #define HUTCH_EGRESS_DIAL_INT_H
 
 #include "egress/core/egress.h"
+#include "egress/core/proto.h"
 
 int dial_check_setup(struct egress *g, struct err *err);
 void dial_check_teardown(struct egress *g);

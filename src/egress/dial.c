@@ -48,7 +48,8 @@ struct dial {
     struct dial_result result;
     /* Through a proxy: the first of the target's addresses, and the conversation. */
     char proxy_host[280];
-    bool proxy_step; /* it is the proxy that is resolved and dialled */
+    bool proxy_step;         /* it is the proxy that is resolved and dialled */
+    struct in6_addr refused; /* an address that may not be dialled, of the kind that decides */
     struct socks_client socks;
     char password[SOCKS_USER_MAX + 1];
     bool no_password; /* the policy has one, but it cannot be unsealed */
@@ -289,8 +290,10 @@ static enum dial_failure dial_choose_addresses(struct dial *d, const struct reso
         unsigned v4 = IN6_IS_ADDR_V4MAPPED(&r->addrs[i]) ? 1 : 0;
         if (f == DIAL_OK)
             by_family[v4][n[v4]++] = r->addrs[i];
-        else if (worst != DIAL_NEVER)
+        else if (worst != DIAL_NEVER) {
             worst = f;
+            d->refused = r->addrs[i];
+        }
     }
     d->naddrs = d->next = 0;
     for (size_t i = 0; i < RESOLVE_ADDRS_MAX; i++)
@@ -302,12 +305,13 @@ static enum dial_failure dial_choose_addresses(struct dial *d, const struct reso
 
 static void dial_go_on(struct dial *d, enum dial_failure f, const char *what, const char *said)
 {
+    char text[INET6_ADDRSTRLEN];
+    address_text(&d->refused, text);
     if (f == DIAL_NO_NAME)
         dial_finish(d, DIAL_NO_NAME, "%s cannot be resolved: %s", what, said ? said : "it has no address");
     else if (f != DIAL_OK)
-        dial_finish(d, f, "%s has only addresses that %s", what,
-                    f == DIAL_PRIVATE ? "are private, and the rule does not list them in `private`"
-                                      : "are never reached from here");
+        dial_finish(d, f, "%s is %s, %s", what, text,
+                    f == DIAL_PRIVATE ? EGRESS_PRIVATE : "which is never reached from here");
     else if (d->proxy_host[0] && !d->proxy_step)
         dial_proxy_resolve(d);
     else

@@ -2,6 +2,7 @@
 
 #include <errno.h>
 #include <netinet/in.h>
+#include <netinet/tcp.h>
 #include <poll.h>
 #include <stdlib.h>
 #include <time.h>
@@ -102,6 +103,9 @@ int blocking_connect(const struct sockaddr *a, socklen_t n, int timeout_ms)
         return -1;
     if (connect(fd, a, n) < 0 && (errno != EINPROGRESS || blocking_await_connection(fd, timeout_ms) < 0))
         return -1;
+    /* The end of a handshake and the request behind it are two small writes; the second must not wait for the answer
+     * to the first. */
+    (void)setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &(int){1}, sizeof(int));
     return TAKE_FD(fd);
 }
 
@@ -155,14 +159,23 @@ int blocking_send(struct blocking *b, const void *bytes, size_t n)
     return 0;
 }
 
+/* Checks the other descriptor first, even if the connection has bytes to read; bytes that a layer holds are not
+ * waited for. */
+static int blocking_look_aside(struct blocking *b)
+{
+    struct pollfd p = {.fd = b->wake_fd, .events = POLLIN};
+    if (!b->layer || !b->layer->pending || !b->layer->pending(b->arg))
+        return blocking_wait(b, false);
+    return poll(&p, 1, 0) > 0 ? blocking_fail(b, BLOCKING_WOKEN, 0) : 0;
+}
+
 /* Reads more bytes into b->in. 0: the connection has ended. */
 static ssize_t blocking_fill(struct blocking *b)
 {
     if (b->at == b->in.n)
         b->at = b->in.n = 0;
     buf_reserve(&b->in, READ_SIZE);
-    /* Checks the other descriptor first, even if the connection has bytes to read. */
-    if (b->wake_fd >= 0 && blocking_wait(b, false) < 0)
+    if (b->wake_fd >= 0 && blocking_look_aside(b) < 0)
         return -1;
     for (;;) {
         bool out = false;

@@ -36,12 +36,14 @@ struct blocking_pace {
     uint64_t deadline_ms;  /* set from total_ms by the first connection; 0 until then */
 };
 
-/* What lies between HTTP and the socket. read and write return > 0: bytes; 0 (read only): the stream ended as it should;
- * -1 with errno: on EAGAIN the client waits until the socket can be read, or written if *ret_out; any other value ends
- * the connection, 0 if the peer closed it without announcing that. */
+/* What lies between HTTP and the socket. read and write return > 0: bytes; 0 (read only): the stream ended as it
+ * should; -1 with errno: on EAGAIN the client waits until the socket can be read, or written if *ret_out; any other
+ * value ends the connection, 0 if the peer closed it without announcing that. pending: whether read has bytes without
+ * the socket. */
 struct blocking_layer {
     ssize_t (*read)(void *arg, void *p, size_t n, bool *ret_out);
     ssize_t (*write)(void *arg, const void *p, size_t n, bool *ret_out);
+    bool (*pending)(void *arg); /* may be NULL: never */
     void (*free)(void *arg);
 };
 
@@ -50,7 +52,7 @@ struct blocking {
     const struct blocking_layer *layer; /* NULL: bytes go to the socket as they are; set it before the first one */
     void *arg;                          /* the layer's; freed by its `free` */
     struct blocking_pace *pace;         /* borrowed; NULL: wait for as long as it takes */
-    int wake_fd; /* -1, or another descriptor to wait for while an answer is read; only without a layer */
+    int wake_fd;                        /* -1, or another descriptor to wait for while an answer is read */
     enum blocking_failure failure;
     int eno;
     const char *why; /* static */

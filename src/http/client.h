@@ -29,6 +29,7 @@ enum client_failure {
     CLIENT_UNREACHED,  /* the connection or its handshake failed: nothing was sent */
     CLIENT_UNANSWERED, /* it ended before the first byte of an answer, as kept ones may: try another connection */
     CLIENT_BROKEN,     /* the answer is not HTTP, or was cut */
+    CLIENT_UNWANTED,   /* the caller did not want the answer (proxy.h) */
 };
 
 struct client_events {

@@ -416,6 +416,11 @@ static void conn_tell_writable(struct conn *c)
     }
 }
 
+static bool conn_fin_leaves(const struct conn *c)
+{
+    return c->state == CONN_REQUEST && c->req->body.done && !c->req->ended && c->req->pub.fin_leaves;
+}
+
 /* While no handler reads, keep watching for input until it wakes us in vain: most answers come before that, which
  * saves a system call. */
 static void conn_set_watch(struct conn *c)
@@ -424,6 +429,8 @@ static void conn_set_watch(struct conn *c)
     unsigned events = (rd ? c->t->ops->wants_read(c->t) : 0) | (c->out.n > 0 ? c->t->ops->wants_write(c->t) : 0);
     if (!c->gone)
         events |= LOOP_HUP | (c->woken ? 0 : c->events & LOOP_IN);
+    if (conn_fin_leaves(c))
+        events |= LOOP_RDHUP;
     if (rd || c->gone)
         c->woken = false;
     if (events != c->events)
@@ -533,6 +540,8 @@ static void conn_on_event(void *arg, int fd, unsigned events)
         conn_on_hang_up(c);
     else if (events & LOOP_IN)
         c->woken = true;
+    if (events & LOOP_RDHUP && conn_fin_leaves(c))
+        c->broken = true;
     conn_settle(c);
 }
 

@@ -83,6 +83,9 @@ struct http_req {
     bool bare;
     /* Nothing was answered, so nothing is cut short: http_abort() ends an HTTP/1 connection with FIN instead of RST. */
     bool hang_up;
+    /* An HTTP/1 client that closes its direction while it waits for the answer has left; else it may still read one. It
+     * counts from the next callback or http_resume() on. */
+    bool fin_leaves;
 
     /* Owned by the carrier. */
     const struct http_stream_ops *ops;

@@ -16,6 +16,7 @@ struct proxy {
     unsigned answer_ms;
     void *arg;
     const char *(*answer_field)(void *arg, const char *name, const char *value);
+    bool (*unwanted)(void *arg, unsigned status, const struct http_fields *fields);
     void (*on_failure)(void *arg, struct http_req *r, unsigned status, enum client_failure failure, const char *why);
     void (*on_done)(void *arg, const struct proxy_result *result, struct client *again);
     struct proxy_result result;
@@ -133,6 +134,10 @@ static void proxy_on_answer_head(void *arg, unsigned status, const struct http_f
     struct proxy *p = arg;
     loop_timer_del(p->loop, p->timer);
     p->timer = 0;
+    if (p->unwanted && p->unwanted(p->arg, status, f)) {
+        proxy_give_up(p, status, CLIENT_UNWANTED, "the answer is not passed on");
+        return;
+    }
     proxy_copy_fields(p, f);
     p->result.status = status;
     if (status == 101) {
@@ -315,6 +320,7 @@ void proxy_start(struct http_req *r, struct client *upstream, const struct proxy
         .answer_ms = o->answer_ms,
         .arg = o->arg,
         .answer_field = o->answer_field,
+        .unwanted = o->unwanted,
         .on_failure = o->on_failure,
         .on_done = o->on_done,
     };

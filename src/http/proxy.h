@@ -32,6 +32,9 @@ struct proxy_options {
     /* Returns the value to send for a field of the answer, borrowed until the next call; NULL: drop the field. The
      * function may be NULL. */
     const char *(*answer_field)(void *arg, const char *name, const char *value);
+    /* Whether this answer is dropped before anything of it is sent: on_failure() follows with CLIENT_UNWANTED. Only for
+     * requests without a body. May be NULL. */
+    bool (*unwanted)(void *arg, unsigned status, const struct http_fields *fields);
     /* There was no answer: 502 or 504, and why. The callee answers the request, which is untouched so far; its
      * callbacks and `user` are free to use. */
     void (*on_failure)(void *arg, struct http_req *r, unsigned status, enum client_failure failure, const char *why);

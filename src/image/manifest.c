@@ -7,13 +7,11 @@
 #include <string.h>
 
 #include "base/cleanup.h"
+#include "base/fields.h"
 #include "base/mem.h"
 #include "image/image-int.h"
 
 enum { IMAGES_MAX = 256 /* in one manifest.json */, NAMES_SHOWN = 300 };
-
-static void json_drop(json_t **j) { json_decref(*j); }
-#define _cleanup_json_ __attribute__((cleanup(json_drop)))
 
 static json_t *manifest_parse(const char *text, size_t n, const char *what, struct err *err)
 {

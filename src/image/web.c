@@ -1,11 +1,7 @@
 /* web.c - one connection per request, only to addresses that web_reach allows; verifies TLS with the host's roots. */
-#include <arpa/inet.h>
 #include <errno.h>
 #include <netdb.h>
 #include <netinet/in.h>
-#include <openssl/err.h>
-#include <openssl/ssl.h>
-#include <openssl/x509v3.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -13,6 +9,7 @@
 #include "base/mem.h"
 #include "base/num.h"
 #include "base/text.h"
+#include "http/blocking-tls.h"
 #include "image/fetch-int.h"
 #include "os/own.h"
 
@@ -25,17 +22,8 @@ static struct own_addresses machine;
 
 int web_prepare(struct err *err)
 {
-    static const char *const places[] = {"/etc/ssl/certs/ca-certificates.crt", "/etc/pki/tls/certs/ca-bundle.crt",
-                                         "/etc/ssl/ca-bundle.pem", "/etc/ssl/cert.pem"};
-    const char *own = getenv("SSL_CERT_FILE");
-    tls = SSL_CTX_new(TLS_client_method());
-    if (!tls || SSL_CTX_set_min_proto_version(tls, TLS1_2_VERSION) != 1)
-        return err_set(err, ERR_HOST, 0, "cannot set TLS up");
-    SSL_CTX_set_verify(tls, SSL_VERIFY_PEER, NULL);
-    bool found = own && own[0] && SSL_CTX_load_verify_file(tls, own) == 1;
-    for (size_t i = 0; !found && i < ARRAY_LEN(places); i++)
-        found = SSL_CTX_load_verify_file(tls, places[i]) == 1;
-    ERR_clear_error(); /* without certificates only plain registries can be reached; the handshake will say so */
+    if (blocking_tls_new(NULL, BLOCKING_TLS_NOW, &tls, err) < 0)
+        return -1;
     if (own_addresses_read(&machine) < 0)
         return err_set(err, ERR_HOST, errno, "cannot read the addresses of this machine");
     return 0;
@@ -198,60 +186,17 @@ static int web_reach_host(struct web *w, const struct web_url *u, bool first, st
     return 0;
 }
 
-/* True if a call that failed is worth repeating once the socket can be read or written. */
-static bool web_tls_waits(const SSL *ssl, int rc, bool *ret_out)
-{
-    int what = SSL_get_error(ssl, rc);
-    *ret_out = what == SSL_ERROR_WANT_WRITE;
-    return *ret_out || what == SSL_ERROR_WANT_READ;
-}
-
-static ssize_t web_tls_read(void *arg, void *p, size_t n, bool *ret_out)
-{
-    int rc = SSL_read(arg, p, (int)n);
-    if (rc > 0 || SSL_get_error(arg, rc) == SSL_ERROR_ZERO_RETURN)
-        return rc > 0 ? rc : 0;
-    if (web_tls_waits(arg, rc, ret_out))
-        errno = EAGAIN;
-    return -1;
-}
-
-static ssize_t web_tls_write(void *arg, const void *p, size_t n, bool *ret_out)
-{
-    int rc = SSL_write(arg, p, (int)n);
-    if (rc <= 0 && web_tls_waits(arg, rc, ret_out))
-        errno = EAGAIN;
-    return rc > 0 ? rc : -1;
-}
-
-static void web_tls_free(void *arg) { SSL_free(arg); }
-
-static const struct blocking_layer web_tls = {.read = web_tls_read, .write = web_tls_write, .free = web_tls_free};
-
 static int web_shake_hands(struct web *w, const struct web_url *u, struct err *err)
 {
-    struct in6_addr a;
-    SSL *ssl = SSL_new(tls);
-    w->http.layer = &web_tls;
-    w->http.arg = ssl;
-    bool literal = inet_pton(AF_INET, u->host, &a) == 1 || inet_pton(AF_INET6, u->host, &a) == 1;
-    if (!ssl || SSL_set_fd(ssl, w->http.fd) != 1 ||
-        (literal ? X509_VERIFY_PARAM_set1_ip_asc(SSL_get0_param(ssl), u->host)
-                 : SSL_set_tlsext_host_name(ssl, u->host) == 1 && SSL_set1_host(ssl, u->host)) != 1)
-        return image_fail(err, IMAGE_HOST, "cannot set TLS up");
-    int rc;
-    bool out;
-    while ((rc = SSL_connect(ssl)) != 1 && web_tls_waits(ssl, rc, &out))
-        if (blocking_wait(&w->http, out) < 0)
-            return web_fail(w, err);
-    if (rc == 1)
+    struct blocking_tls_trouble t;
+    if (blocking_tls_start(&w->http, tls, u->host, &t) == 0)
         return 0;
-    long verify = SSL_get_verify_result(ssl);
-    if (verify != X509_V_OK)
+    if (w->http.failure)
+        return web_fail(w, err);
+    if (t.verify)
         return image_fail(err, IMAGE_NETWORK, "the certificate of %s is not trusted: %s", w->where,
-                          X509_verify_cert_error_string(verify));
-    const char *why = ERR_reason_error_string(ERR_get_error());
-    return image_fail(err, IMAGE_NETWORK, "no TLS connection to %s: %s", w->where, why ? why : "it was closed");
+                          X509_verify_cert_error_string(t.verify));
+    return image_fail(err, IMAGE_NETWORK, "no TLS connection to %s: %s", w->where, t.why);
 }
 
 static void web_copy_field(char *ret, size_t room, const struct http_fields *f, const char *name)

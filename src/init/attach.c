@@ -2,6 +2,7 @@
  * after it acknowledged; stream ends are state, not messages, so a slow reader delays only its own command. */
 #include <string.h>
 #include <sys/wait.h>
+#include <unistd.h>
 
 #include "init/init-int.h"
 
@@ -174,7 +175,7 @@ static bool attachment_send_reply(struct init *g, struct conn *k, struct attachm
         if (a->acked[s] < c->stream[s].ring.tail) /* forgotten since it asked */
             a->acked[s] = a->told[s] = c->stream[s].ring.tail;
         wire_put_u64(&o, a->acked[s]);
-        if (c->stream[s].ring.fd >= 0)
+        if (c->stream[s].ring.fd >= 0 && !conn_is_stream(k))
             fds[n++] = c->stream[s].ring.fd;
     }
     return msg_send(g, k, INIT_REPLY, a->who.request, &o, fds, n);
@@ -198,6 +199,8 @@ static bool send_exit(struct init *g, struct conn *k, const struct attachment *a
     e.ndenied = c->ndenied;
     memcpy(e.denied, c->denied, sizeof e.denied);
     init_put_end(&o, &e);
+    if (c->has_rights)
+        wire_put_u32(&o, c->limit);
     return msg_send(g, k, INIT_EXITED, a->who.request, &o, NULL, 0);
 }
 
@@ -209,6 +212,35 @@ static bool send_output(struct init *g, struct conn *k, struct attachment *a, co
         wire_put_u64(&o, a->told[s]);
     }
     return msg_send(g, k, INIT_OUTPUT, a->who.request, &o, NULL, 0);
+}
+
+/* Over a byte stream: sends the bytes themselves, some of one stream of the command, the streams in turn. */
+static bool attachment_send_bytes(struct init *g, struct conn *k, struct attachment *a, const struct command *c)
+{
+    static unsigned char bytes[INIT_INLINE_MAX];
+    for (int i = 1; i < INIT_STREAMS; i++) {
+        uint32_t s = (a->turn + (uint32_t)i - 1) % (INIT_STREAMS - 1) + 1;
+        const struct ring *r = &c->stream[s].ring;
+        if (a->told[s] < r->tail) /* forgotten; the end says how much was omitted */
+            a->told[s] = r->tail;
+        uint64_t at = a->told[s], pos = at & (r->size - 1);
+        size_t n = r->head - at < sizeof bytes ? (size_t)(r->head - at) : sizeof bytes;
+        n = n < r->size - pos ? n : (size_t)(r->size - pos);
+        if (n == 0)
+            continue;
+        struct wire_out o = msg_begin(g);
+        wire_put_u32(&o, s);
+        wire_put_u64(&o, at);
+        if (pread(r->fd, bytes, n, (off_t)pos) != (ssize_t)n)
+            g->stop = true; /* init's own memory */
+        wire_put_bytes(&o, bytes, n);
+        if (!msg_send(g, k, INIT_OUTPUT, a->who.request, &o, NULL, 0))
+            return false;
+        a->told[s] = at + n;
+        a->turn = s;
+        return true;
+    }
+    return false;
 }
 
 static bool has_news(const struct attachment *a, const struct command *c)
@@ -233,6 +265,12 @@ static void attachment_flush(struct init *g, struct attachment *a)
         a->reply_due = !attachment_send_reply(g, k, a, c);
     if (!a->used || a->reply_due || c->state == COMMAND_STARTING || conn_is_blocked(k))
         return;
+    if (conn_is_stream(k)) { /* the end comes after the bytes */
+        if (!a->waits && has_news(a, c))
+            a->waits = attachment_send_bytes(g, k, a, c);
+        if (!a->used || a->waits || has_news(a, c))
+            return;
+    }
     if (c->state == COMMAND_ENDED && !a->exit_told)
         a->exit_told = send_exit(g, k, a, c);
     else if (c->state == COMMAND_RUNNING && !a->waits && has_news(a, c))

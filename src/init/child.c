@@ -39,6 +39,16 @@ static void child_fail(int report, enum init_code code, const char *fmt, ...)
     _exit(127);
 }
 
+/* A uid that stands in no file of users: nothing belongs to it but what the command makes. */
+static void child_make_user(const struct init *g, uid_t uid, int report)
+{
+    if (g->args->flags & INIT_ONE_ID)
+        child_fail(report, INIT_STATE,
+                   "user: own needs more than one uid in the sandbox: give the node's user a range in /etc/subuid");
+    user = (struct user){.uid = uid, .gid = (gid_t)uid, .name = "own", .home = "/tmp", .ngroups = 1};
+    user.groups[0] = user.gid;
+}
+
 static void find_user(const struct init *g, const char *name, int report)
 {
     const struct init_args *a = g->args;
@@ -97,6 +107,12 @@ static void go_to_cwd(const struct init *g, const struct init_request *r, int re
     if (child_enter_dir(path) == 0)
         return;
     if (!r->cwd || r->cwd[0] == '\0') { /* not requested */
+        const char *relative = r->has_rights ? rights_relative_path(&r->rights) : NULL;
+        if (relative) /* from /, it would open more than what was meant */
+            child_fail(
+                report, INIT_INVALID,
+                "write: '%.160s' is relative, and the working directory cannot be entered: give an absolute path",
+                relative);
         (void)chdir("/");
         return;
     }
@@ -129,8 +145,9 @@ static void take_streams(const struct child_fds *f, const struct init_request *r
         child_fail(report, INIT_IO, "connect the streams: %s", strerror(errno));
 }
 
-static void child_confine(const struct init *g, const struct init_request *r, int report)
+static void child_confine(const struct init *g, const struct init_request *r, const struct child_fds *f)
 {
+    int report = f->report;
     const struct init_args *a = g->args;
     bool strict = a->flags & INIT_STRICT;
     struct rlimits want = {.open_files = a->open_files, .processes = a->processes};
@@ -143,6 +160,9 @@ static void child_confine(const struct init *g, const struct init_request *r, in
     if (lock_strict(g, &step) < 0)
         child_fail(report, INIT_IO, "%s: %s", step, strerror(errno));
     go_to_cwd(g, r, report); /* as the user; the filter may refuse openat2 */
+    struct spawn_report refused = {0};
+    if (r->has_rights && rights_apply(&r->rights, user.home, f->tty, &refused) < 0)
+        child_fail(report, (enum init_code)refused.code, "%s", refused.text);
     /* Only now: init may hold more descriptors of ended commands than a command may have. */
     if (rlimits_apply(&want, &step) < 0)
         child_fail(report, INIT_IO, "set the limit on %s: %s", step, strerror(errno));
@@ -195,14 +215,17 @@ static void default_signals(void)
     (void)sigprocmask(SIG_SETMASK, &none, NULL);
 }
 
-void child_run(struct init *g, const struct init_request *r, const struct child_fds *f)
+void child_run(struct init *g, const struct command *c, const struct init_request *r, const struct child_fds *f)
 {
     int report = f->report;
     (void)setsid();
-    find_user(g, r->user, report);
+    if (r->has_rights && (r->rights.flags & INIT_RIGHTS_OWN_USER))
+        child_make_user(g, c->own_uid, report);
+    else
+        find_user(g, r->user, report);
     make_env(g, r);
     take_streams(f, r);
-    child_confine(g, r, report);
+    child_confine(g, r, f);
     default_signals();
     if (fd_close_range(3, ~0U, CLOSE_RANGE_CLOEXEC) < 0)
         child_fail(report, INIT_IO, "mark descriptors: %s", strerror(errno));

@@ -5,6 +5,7 @@
 #include <stdio.h>
 #include <string.h>
 #include <sys/epoll.h>
+#include <sys/ioctl.h>
 #include <sys/mman.h>
 #include <sys/wait.h>
 #include <time.h>
@@ -186,6 +187,14 @@ static void close_child_fds(const struct child_fds *f)
             (void)close(fds[i]);
 }
 
+/* Ends everything that it started: none of it can have left the group. */
+static void command_end_limited(struct command *c, enum init_limit why)
+{
+    c->limit = c->limit ? c->limit : why;
+    (void)kill(-c->pid, SIGKILL); /* no such group before its setsid() */
+    c->killed = kill(c->pid, SIGKILL) == 0;
+}
+
 static int command_launch(struct init *g, struct command *c, const struct init_request *r, const struct init_head *h,
                           const void *body)
 {
@@ -193,6 +202,10 @@ static int command_launch(struct init *g, struct command *c, const struct init_r
     int eno = 0;
     c->pty = r->flags & INIT_SPAWN_PTY;
     c->keep = r->flags & INIT_SPAWN_KEEP;
+    c->has_rights = r->has_rights;
+    c->group = r->has_rights && rights_need_group(&r->rights);
+    c->own_uid = r->has_rights && (r->rights.flags & INIT_RIGHTS_OWN_USER) ? rights_new_uid(g) : 0;
+    c->output_max = r->has_rights ? r->rights.output_max : 0;
     (void)snprintf(c->tag, sizeof c->tag, "%s", r->tag);
     if (keep_body(c, h, body) < 0 || (c->pty ? make_terminal(g, c, &f) : make_pipes(g, c, r, &f)) < 0 ||
         make_pipe(&c->report, &f.report, true) < 0) {
@@ -200,10 +213,11 @@ static int command_launch(struct init *g, struct command *c, const struct init_r
     } else {
         c->began_ms = init_clock_ms();
         c->kill_ms = r->timeout_ms ? c->began_ms + r->timeout_ms : 0;
+        c->limit_ms = c->has_rights && r->rights.time_ms ? c->began_ms + r->rights.time_ms : 0;
         c->oom_before = init_oom_kills(g);
         c->pid = init_fork(g, COMMAND_SCORE);
         if (c->pid == 0)
-            child_run(g, r, &f);
+            child_run(g, c, r, &f);
         eno = c->pid < 0 ? errno : 0;
     }
     close_child_fds(&f);
@@ -303,14 +317,40 @@ static void check_end(struct init *g, struct command *c)
     trim_rings(g);
 }
 
+/* Bytes that the command may still write. If there are none and it does, it ends with what it wrote until then. */
+static uint64_t command_output_left(struct init *g, struct command *c, int fd)
+{
+    int waiting = 0;
+    uint64_t n = 0;
+    if (!c->output_max)
+        return UINT64_MAX;
+    for (int s = 1; s < INIT_STREAMS; s++)
+        n += c->stream[s].ring.head;
+    if (n < c->output_max)
+        return c->output_max - n;
+    if (n == c->output_max && (ioctl(fd, FIONREAD, &waiting) < 0 || waiting == 0))
+        return 1; /* its end is to be read */
+    if (c->reaped)
+        c->limit = c->limit ? c->limit : INIT_LIMIT_OUTPUT;
+    else
+        command_end_limited(c, INIT_LIMIT_OUTPUT);
+    input_fail_all(g, c);
+    close_streams(g, c);
+    check_end(g, c);
+    return 0;
+}
+
 void command_pump(struct init *g, struct command *c, int s)
 {
     struct stream *st = &c->stream[s];
     bool draining = c->reaped && c->killed;
     if (st->fd < 0)
         return;
-    uint64_t limit = attach_limit(g, c, s);
+    uint64_t limit = attach_limit(g, c, s), left = command_output_left(g, c, st->fd);
+    if (left == 0)
+        return;
     uint64_t room = limit == UINT64_MAX ? st->ring.size : limit > st->ring.head ? limit - st->ring.head : 0;
+    room = room < left ? room : left;
     if (room == 0) { /* wait for the readers; command_resume() continues here */
         if (st->watched)
             init_unwatch(g, st->fd);
@@ -396,6 +436,8 @@ void command_reaped(struct init *g, pid_t pid, int status, const struct rusage *
         c->usage = *usage;
         if (WIFSIGNALED(status))
             c->killed = true;
+        if (c->group)
+            (void)kill(-pid, SIGKILL);
         if (c->failed) {
             command_free(g, c);
         } else if (c->state == COMMAND_RUNNING) {
@@ -424,6 +466,11 @@ void command_tick(struct init *g)
             if ((c->state == COMMAND_STARTING || c->state == COMMAND_RUNNING) && !c->reaped)
                 c->killed = kill(c->pid, SIGKILL) == 0;
         }
+        if (c->limit_ms && g->now_ms >= c->limit_ms) {
+            c->limit_ms = 0;
+            if ((c->state == COMMAND_STARTING || c->state == COMMAND_RUNNING) && !c->reaped)
+                command_end_limited(c, INIT_LIMIT_TIME);
+        }
         if (c->hold_ms && g->now_ms >= c->hold_ms) {
             c->hold_ms = 0;
             command_resume(g, c);
@@ -447,6 +494,8 @@ uint64_t command_deadline(const struct init *g)
             t = c->hold_ms;
         if (c->kill_ms && (c->state == COMMAND_STARTING || c->state == COMMAND_RUNNING) && c->kill_ms < t)
             t = c->kill_ms;
+        if (c->limit_ms && (c->state == COMMAND_STARTING || c->state == COMMAND_RUNNING) && c->limit_ms < t)
+            t = c->limit_ms;
         at = t < at ? t : at;
     }
     return at;

@@ -11,30 +11,59 @@
 
 #include "init/init-int.h"
 
-static const struct channel_limits conn_limits = {
+enum { FIRST_MESSAGE_MS = 10000 };
+
+static const struct channel_limits packet_limits = {
     .message_max = INIT_MSG_MAX, .queue_max = CONN_ROOM, .fds_max = 1, .fd_min = INIT_FD_NEXT};
+static const struct channel_limits stream_limits = {
+    .kind = CHANNEL_STREAM, .message_max = CONN_IN - FRAME_HEAD, .queue_max = CONN_ROOM};
 
 void conn_begin(struct init *g)
 {
-    for (size_t i = 0; i < CONNS_MAX; i++)
-        channel_init(&g->conn[i].channel, &conn_limits, g->conn[i].room, NULL);
+    for (size_t i = 0; i < CONNS_TABLE; i++)
+        channel_init(&g->conn[i].channel, &packet_limits, g->conn_room[i], NULL);
+}
+
+bool conn_is_stream(const struct conn *c) { return c->channel.limits->kind == CHANNEL_STREAM; }
+
+/* Takes the descriptor of a connection to a free place. False: it cannot. */
+static bool conn_open(struct init *g, struct conn *c, int fd, enum channel_kind kind)
+{
+    bool stream = kind == CHANNEL_STREAM;
+    c->gen++;
+    c->in = NULL;
+    if (stream) { /* only what really comes is ever touched */
+        void *p = mmap(NULL, CONN_IN, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+        if (p == MAP_FAILED)
+            return false;
+        (void)madvise(p, CONN_IN, MADV_NOHUGEPAGE);
+        c->in = p;
+    }
+    if (init_watch(g, fd, EPOLLIN, KIND_CONN, (uint32_t)(c - g->conn), c->gen) < 0) {
+        if (c->in)
+            (void)munmap(c->in, CONN_IN);
+        return false;
+    }
+    channel_init(&c->channel, stream ? &stream_limits : &packet_limits, g->conn_room[c - g->conn], c->in);
+    channel_open(&c->channel, fd);
+    c->asks = !stream;
+    c->drop_ms = stream ? g->now_ms + FIRST_MESSAGE_MS : 0;
+    return true;
 }
 
 void conn_accept(struct init *g)
 {
+    enum channel_kind kind;
     int fd = accept4(INIT_FD_LISTENER, NULL, NULL, SOCK_CLOEXEC | SOCK_NONBLOCK);
     if (fd < 0)
         return;
-    for (uint32_t i = 0; i < CONNS_MAX; i++) {
-        struct conn *c = &g->conn[i];
-        if (c->channel.fd >= 0)
-            continue;
-        c->gen++;
-        if (init_watch(g, fd, EPOLLIN, KIND_CONN, i, c->gen) < 0)
+    uint32_t most = !channel_kind_of(fd, &kind) ? 0 : kind == CHANNEL_STREAM ? CONNS_TABLE : CONNS_MAX;
+    for (uint32_t i = 0; i < most; i++)
+        if (g->conn[i].channel.fd < 0) {
+            if (conn_open(g, &g->conn[i], fd, kind))
+                return;
             break;
-        channel_open(&c->channel, fd);
-        return;
-    }
+        }
     (void)close(fd);
 }
 
@@ -45,8 +74,12 @@ void conn_close(struct init *g, struct conn *c)
     uint32_t index = (uint32_t)(c - g->conn);
     init_unwatch(g, c->channel.fd);
     channel_close(&c->channel);
+    if (c->in)
+        (void)munmap(c->in, CONN_IN);
+    c->in = NULL;
     attach_drop_conn(g, index, c->gen);
     worker_drop_conn(g, index, c->gen);
+    ticket_drop_conn(g, index, c->gen);
 }
 
 struct conn *conn_of(struct init *g, const struct asker *who)
@@ -106,6 +139,26 @@ void conn_closed(struct init *g, const struct asker *who)
         (void)msg_send(g, c, INIT_CLOSED, who->request, &o, NULL, 0);
 }
 
+bool conn_send_answer(struct init *g, struct conn *c, const struct asker *who, size_t n, int fd)
+{
+    struct init_head h;
+    struct init_ticket t;
+    if (!conn_is_stream(c))
+        return conn_send_message(g, c, g->out, n, &fd, 1);
+    if (conn_is_blocked(c))
+        return false;
+    memcpy(&h, g->out, sizeof h);
+    bool memory = h.flags & INIT_F_MEMFD;
+    if (n + sizeof t > sizeof g->out || !ticket_new(g, who, fd, memory, &t))
+        return conn_reply(g, who, INIT_LIMIT, "more than 64 files or connections of this sandbox wait to be taken");
+    t.size = memory ? h.length : 0;
+    h.flags |= INIT_F_TICKET;
+    h.length = (uint32_t)(n - sizeof h + sizeof t);
+    memcpy(g->out, &h, sizeof h);
+    memcpy(g->out + n, &t, sizeof t);
+    return conn_send_message(g, c, g->out, n + sizeof t, NULL, 0);
+}
+
 static void fill_reply(struct init *g, struct wire_out *o, void (*fill)(struct init *g, struct wire_out *o))
 {
     wire_put_u32(o, INIT_OK);
@@ -113,11 +166,14 @@ static void fill_reply(struct init *g, struct wire_out *o, void (*fill)(struct i
     fill(g, o);
 }
 
-static bool reply_memfd(struct init *g, struct conn *c, uint64_t request, size_t n,
+static bool reply_memfd(struct init *g, struct conn *c, const struct asker *who, size_t n,
                         void (*fill)(struct init *g, struct wire_out *o))
 {
-    struct init_head h = {
-        .version = INIT_VERSION, .type = INIT_REPLY, .flags = INIT_F_MEMFD, .request = request, .length = (uint32_t)n};
+    struct init_head h = {.version = INIT_VERSION,
+                          .type = INIT_REPLY,
+                          .flags = INIT_F_MEMFD,
+                          .request = who->request,
+                          .length = (uint32_t)n};
     int fd = memfd_create("reply", MFD_CLOEXEC | MFD_ALLOW_SEALING);
     unsigned char *p = MAP_FAILED;
     if (fd >= 0 && ftruncate(fd, (off_t)n) == 0)
@@ -129,8 +185,10 @@ static bool reply_memfd(struct init *g, struct conn *c, uint64_t request, size_t
         (void)munmap(p, n);
         ok = fcntl(fd, F_ADD_SEALS, F_SEAL_GROW | F_SEAL_SHRINK | F_SEAL_WRITE | F_SEAL_SEAL) == 0 && !o.bad;
     }
-    if (ok)
-        (void)conn_send_message(g, c, &h, sizeof h, &fd, 1);
+    if (ok) {
+        memcpy(g->out, &h, sizeof h);
+        (void)conn_send_answer(g, c, who, sizeof h, fd);
+    }
     if (fd >= 0)
         (void)close(fd);
     return ok;
@@ -150,7 +208,7 @@ bool conn_reply_big(struct init *g, const struct asker *who, void (*fill)(struct
     }
     if (count.n > INIT_BIG_REPLY)
         return conn_reply(g, who, INIT_LIMIT, "the answer is longer than 64 MiB");
-    if (!reply_memfd(g, c, who->request, count.n, fill))
+    if (!reply_memfd(g, c, who, count.n, fill))
         return conn_reply(g, who, INIT_IO, "no memory for the answer");
     return true;
 }
@@ -239,6 +297,7 @@ static void conn_dispatch(struct init *g, const struct asker *who, const struct 
     }
     switch (r->type) {
     case INIT_SPAWN:
+    case INIT_SPAWN_RIGHTS:
         command_spawn(g, who, r, h, body);
         break;
     case INIT_ATTACH:
@@ -303,6 +362,17 @@ static void *read_big(int fd, size_t n)
     return NULL;
 }
 
+/* The first message of a stream is a request: it counts from now on. False: there are too many. */
+static bool conn_begin_asking(struct init *g, struct conn *c)
+{
+    uint32_t n = 0;
+    for (uint32_t i = 0; i < CONNS_TABLE; i++)
+        n += g->conn[i].channel.fd >= 0 && g->conn[i].asks;
+    c->asks = n < CONNS_MAX;
+    c->drop_ms = 0;
+    return c->asks;
+}
+
 /* Reads and handles one message. False: none is there, or the connection is gone. */
 static bool conn_receive(struct init *g, struct conn *c)
 {
@@ -320,6 +390,14 @@ static bool conn_receive(struct init *g, struct conn *c)
     if (m.nfds)
         (void)close(m.fds[0]);
     if (!ok || (m.nfds && !big)) {
+        conn_close(g, c);
+        return false;
+    }
+    if (!c->asks && h.type == INIT_TAKE) {
+        relay_take(g, c, &h, m.p + sizeof h);
+        return false;
+    }
+    if (!c->asks && !conn_begin_asking(g, c)) {
         conn_close(g, c);
         return false;
     }
@@ -343,4 +421,38 @@ void conn_event(struct init *g, uint32_t index, uint32_t gen, uint32_t events)
             return;
     if (c->channel.fd >= 0 && conn_is_blocked(c) && (events & (EPOLLHUP | EPOLLERR)))
         conn_close(g, c);
+}
+
+/* No event tells of a message that lies in the reader of a stream: conn_event() stops after some, or when it is blocked. */
+static bool conn_has_message(const struct conn *c)
+{
+    return conn_is_stream(c) && channel_is_ready(&c->channel) && !conn_is_blocked(c);
+}
+
+void conn_tick(struct init *g)
+{
+    for (uint32_t i = 0; i < CONNS_TABLE; i++) {
+        struct conn *c = &g->conn[i];
+        if (c->channel.fd < 0)
+            continue;
+        if (conn_has_message(c))
+            conn_event(g, i, c->gen, EPOLLIN);
+        else if (c->drop_ms && g->now_ms >= c->drop_ms)
+            conn_close(g, c);
+    }
+}
+
+uint64_t conn_deadline(const struct init *g)
+{
+    uint64_t at = UINT64_MAX;
+    for (uint32_t i = 0; i < CONNS_TABLE; i++) {
+        const struct conn *c = &g->conn[i];
+        if (c->channel.fd < 0)
+            continue;
+        if (conn_has_message(c))
+            return 0;
+        if (c->drop_ms && c->drop_ms < at)
+            at = c->drop_ms;
+    }
+    return at;
 }

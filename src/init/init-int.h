@@ -13,7 +13,9 @@
 #include "rpc/channel.h"
 
 enum {
-    CONNS_MAX = 8,
+    CONNS_MAX = 8,  /* that ask */
+    FRESH_MAX = 64, /* of a stream, besides: whose first message is not there yet */
+    CONNS_TABLE = CONNS_MAX + FRESH_MAX,
     COMMANDS_TABLE = INIT_COMMANDS_MAX + INIT_RECORDS_MAX,
     INPUTS_MAX = 64,
     RECORD_BYTES_MAX = 8 << 20, /* output of ended commands that is still kept, together */
@@ -37,12 +39,14 @@ enum kind {
     KIND_NOTIFY
 };
 
+enum { CONN_IN = sizeof(struct init_head) + INIT_BIG_MAX + FRAME_HEAD };
 enum { CONN_ROOM = INIT_MSG_MAX + CHANNEL_QUEUE_EXTRA + MSG_FDS_MAX * sizeof(int) };
 struct conn {
     struct channel channel; /* fd -1: free */
     uint32_t gen;
-    bool watched;                  /* in the epoll set */
-    unsigned char room[CONN_ROOM]; /* for one message that waits for room in the socket */
+    bool asks;         /* counts for CONNS_MAX: over packets from the start, over a stream from its first message on */
+    uint64_t drop_ms;  /* when it is closed if nothing has come until then; 0: never */
+    unsigned char *in; /* of a stream: a mapping of CONN_IN bytes */
 };
 /* The request to answer; its connection may be closed by then. */
 struct asker {
@@ -73,6 +77,11 @@ struct command {
     pid_t pid;
     bool reaped, killed, failed;
     bool pty, keep;
+    bool has_rights;
+    uid_t own_uid; /* of a command that asked for one of its own, else 0 */
+    bool group;    /* it cannot leave its process group, which ends with it */
+    enum init_limit limit;
+    uint64_t output_max; /* 0: no end */
     unsigned char *body; /* the request, mapped; for lists */
     size_t nbody;
     struct init_head head;
@@ -86,6 +95,7 @@ struct command {
     uint64_t began_ms, ended_ms, seen_ms; /* seen: the end was acknowledged; 0: not yet */
     struct init_denied denied[INIT_DENIED_MAX];
     uint32_t ndenied;
+    uint64_t limit_ms;           /* when the time of its rights is over; 0: never */
     uint64_t kill_ms;            /* when its own timeout ends it; 0: never */
     uint64_t hold_ms;            /* until when output waits for readers whose connection broke; 0: none did */
     uint64_t held[INIT_STREAMS]; /* what the slowest of them had acknowledged */
@@ -103,6 +113,7 @@ struct attachment {
     bool used, reply_due, waits /* for INIT_ACK */, exit_told;
     struct asker who;
     uint32_t command;
+    uint32_t turn; /* over a byte stream: the index that was last sent */
     uint64_t acked[INIT_STREAMS], told[INIT_STREAMS];
     struct spawn_report failure; /* of a spawn; code INIT_OK: none */
 };
@@ -128,6 +139,16 @@ struct worker {
     uint64_t asked_turn, told_turn; /* of a watch: see settle.c */
 };
 
+/* A descriptor that waits for INIT_TAKE. */
+struct ticket {
+    bool used;
+    int fd;
+    uint32_t kind;
+    uint64_t until_ms;
+    struct asker who;
+    unsigned char secret[INIT_SECRET_BYTES];
+};
+
 struct settle {
     bool used;
     struct asker who;
@@ -142,6 +163,7 @@ struct init {
     uint32_t key[2];
     struct notified notified;
     uint64_t now_ms, serial;
+    uid_t own_uid;   /* the last that a command got (rights_new_uid); 0: none yet */
     uint64_t end_ms; /* life.c: CLOCK_BOOTTIME, as it was when last looked at; UINT64_MAX: never */
     uint32_t ring_size;
     char score[16]; /* init's own, as it was given */
@@ -151,11 +173,14 @@ struct init {
     const char *user, *workdir;
     size_t nenv;
     const char *env[INIT_ENV_MAX + 1];
-    struct conn conn[CONNS_MAX];
-    uint32_t ncommands, nattachments; /* places in use lie below */
+    struct conn conn[CONNS_TABLE];
+    unsigned char conn_room[CONNS_TABLE][CONN_ROOM]; /* of each, for one message that waits for room in the socket */
+    uint32_t ncommands, nattachments;                /* places in use lie below */
     struct command command[COMMANDS_TABLE];
     struct attachment attachment[INIT_ATTACH_MAX];
     struct worker worker[WORKERS_TABLE];
+    struct ticket ticket[INIT_TICKETS_MAX];
+    pid_t relay[INIT_RELAYS_MAX]; /* 0: free */
     uint64_t settle_turn;
     struct settle settle[SETTLES_MAX];
     struct init_request request;
@@ -188,6 +213,10 @@ void init_reap(struct init *g);
 void conn_accept(struct init *g);
 void conn_event(struct init *g, uint32_t index, uint32_t gen, uint32_t events);
 void conn_begin(struct init *g);
+/* Handles messages that were read from a stream already, and closes connections that say nothing. */
+void conn_tick(struct init *g);
+uint64_t conn_deadline(const struct init *g);
+bool conn_is_stream(const struct conn *c);
 void conn_close(struct init *g, struct conn *c);
 /* A message waits: nothing is read from the connection meanwhile, and nothing else can be sent. */
 static inline bool conn_is_blocked(const struct conn *c) { return channel_waits(&c->channel); }
@@ -201,6 +230,8 @@ void conn_closed(struct init *g, const struct asker *who);
 struct wire_out msg_begin(struct init *g);
 bool msg_send(struct init *g, struct conn *c, uint16_t type, uint64_t request, const struct wire_out *o, const int *fds,
               size_t nfds);
+/* Sends the message of n bytes in g->out, an answer, with one descriptor, or with a ticket for it over a stream. */
+bool conn_send_answer(struct init *g, struct conn *c, const struct asker *who, size_t n, int fd);
 /* A reply whose body may not fit in a packet. `fill` is called with a counting writer first. */
 bool conn_reply_big(struct init *g, const struct asker *who, void (*fill)(struct init *g, struct wire_out *o));
 
@@ -256,6 +287,15 @@ void worker_flush(struct init *g);
 void worker_drop_conn(struct init *g, uint32_t conn, uint32_t gen);
 void worker_tick(struct init *g);
 uint64_t worker_deadline(const struct init *g);
+/* relay.c: what stands for descriptors on a byte stream. */
+/* The descriptor is borrowed. False: too many wait. */
+bool ticket_new(struct init *g, const struct asker *who, int fd, bool memory, struct init_ticket *ret);
+void ticket_drop_conn(struct init *g, uint32_t conn, uint32_t gen);
+/* Makes the connection a relay, or answers why not; it is closed here either way. */
+void relay_take(struct init *g, struct conn *c, const struct init_head *h, const unsigned char *body);
+void relay_reaped(struct init *g, pid_t pid);
+void relay_tick(struct init *g);
+uint64_t relay_deadline(const struct init *g);
 /* settle.c */
 void settle_start(struct init *g, const struct asker *who);
 void settle_flush(struct init *g);
@@ -270,13 +310,27 @@ int lock_become(const struct init *g, const struct user *u, const char **step);
 int lock_open_places(const struct init *g);
 int lock_strict(const struct init *g, const char **step);
 
+/* rights.c: in the child of a command with fewer rights. */
+/* In init: a uid for a command that asks for one of its own. None that lives has it, and the next that gets it is 4096 such
+ * commands later; the first is taken at random. */
+uid_t rights_new_uid(struct init *g);
+/* The first path to write that begins at the working directory; NULL: none does. */
+const char *rights_relative_path(const struct init_rights *r);
+bool rights_need_group(const struct init_rights *r);
+/* Puts them in force, as the user and in the command's working directory, for good: no_new_privs, Landlock, a filter. -1
+ * with the answer's code and text. tty: the command's own terminal, or -1. */
+int rights_apply(const struct init_rights *r, const char *home, int tty, struct spawn_report *ret);
+/* The same as if the kernel had this (lower) ABI of Landlock; the tests force every fallback with it. */
+int rights_apply_abi(const struct init_rights *r, const char *home, int tty, int abi, struct spawn_report *ret);
+
 /* child.c: the command, between fork and exec. */
 struct child_fds {
     int in, out, err; /* in -1: /dev/null */
     int tty;          /* slave; -1: none */
     int report;
 };
-void child_run(struct init *g, const struct init_request *r, const struct child_fds *f) __attribute__((noreturn));
+void child_run(struct init *g, const struct command *c, const struct init_request *r, const struct child_fds *f)
+    __attribute__((noreturn));
 
 /* paths.c: pure. */
 /* Absolute and clean; "" if it does not fit in INIT_PATH_MAX. base is absolute. */

@@ -65,7 +65,7 @@ struct init_place {
 
 /* All pointers must stay valid for the life of init. */
 struct init_args {
-    int listener; /* SEQPACKET, listening, bound outside */
+    int listener; /* SEQPACKET or a byte stream, listening, bound outside */
     int sync;     /* -1: committed from the start (tests) */
     int oom;      /* the cgroup's memory.events (v2) or memory.oom_control (v1), read-only; -1 if none */
     int score; /* init's own /proc/self/oom_score_adj for reading and writing, opened before /proc became read-only; -1 if

@@ -70,6 +70,7 @@ void init_reap(struct init *g)
     for (pid_t pid; (pid = wait4(-1, &status, WNOHANG, &usage)) > 0;) {
         command_reaped(g, pid, status, &usage);
         worker_reaped(g, pid);
+        relay_reaped(g, pid);
     }
 }
 
@@ -111,7 +112,10 @@ static void init_dispatch(struct init *g, const struct epoll_event *e)
 
 static int next_timeout(const struct init *g)
 {
-    uint64_t a = command_deadline(g), b = worker_deadline(g), at = a < b ? a : b, now = init_clock_ms();
+    const uint64_t due[] = {command_deadline(g), worker_deadline(g), conn_deadline(g), relay_deadline(g)};
+    uint64_t at = UINT64_MAX, now = init_clock_ms();
+    for (size_t i = 0; i < sizeof due / sizeof due[0]; i++)
+        at = due[i] < at ? due[i] : at;
     uint64_t life = life_wait_ms(g), wait = at == UINT64_MAX ? UINT64_MAX : at <= now ? 0 : at - now + 1;
     if (wait != UINT64_MAX && wait > 60000)
         wait = 60000;
@@ -128,8 +132,10 @@ static void init_loop(struct init *g)
         g->now_ms = init_clock_ms();
         for (int i = 0; i < n; i++)
             init_dispatch(g, &events[i]);
+        conn_tick(g);
         command_tick(g);
         worker_tick(g);
+        relay_tick(g);
         life_tick(g);
         attach_flush(g);
         input_flush(g);

@@ -51,6 +51,9 @@ static int check_env(struct init_request *r)
 
 static int request_parse_spawn(struct wire_in *in, struct init_request *r)
 {
+    r->has_rights = r->type == INIT_SPAWN_RIGHTS;
+    if (r->has_rights)
+        init_get_rights(in, &r->rights);
     r->cmd = r->args[0] = wire_str(in, INIT_PATH_MAX - 1);
     r->nargs = 1 + wire_strv(in, r->args + 1, INIT_ARGS_MAX);
     r->nenv = wire_strv(in, r->env, INIT_ENV_MAX);
@@ -183,6 +186,7 @@ static int request_parse_body(struct wire_in *in, struct init_request *r)
     case INIT_BIND:
         return request_parse_bind(in, r);
     case INIT_SPAWN:
+    case INIT_SPAWN_RIGHTS:
         return request_parse_spawn(in, r);
     case INIT_ACK:
         get_offsets(in, r);
@@ -215,6 +219,8 @@ static int request_parse_body(struct wire_in *in, struct init_request *r)
             return -1;
         request_parse_root(in, r);
         return 0;
+    case INIT_TAKE:
+        return request_refuse(r, INIT_STATE, "a ticket is taken by the first message of a stream of its own");
     default:
         return request_refuse(r, INIT_STATE,
                               "this sandbox's init speaks version %d of its protocol, which has no request %u",

@@ -11,6 +11,8 @@ struct init_request {
     uint32_t pid;          /* who */
     struct init_root root; /* path NULL: none */
     const char *tag, *user, *path, *to, *cmd, *cwd, *hostname, *workdir;
+    bool has_rights;
+    struct init_rights rights;          /* INIT_SPAWN_RIGHTS */
     uint64_t timeout_ms;                /* of a command; 0: none */
     uint32_t flags, cols, rows, number; /* number: signal, port, depth or boolean */
     uint64_t offset[INIT_STREAMS];

@@ -251,6 +251,29 @@ void init_get_root(struct wire_in *in, struct init_root *ret)
         in->bad = true;
 }
 
+void init_put_rights(struct wire_out *o, const struct init_rights *r)
+{
+    wire_put_u32(o, r->flags);
+    wire_put_u64(o, r->time_ms);
+    wire_put_u64(o, r->output_max);
+    wire_put_strv(o, r->write, r->nwrite);
+}
+
+void init_get_rights(struct wire_in *in, struct init_rights *ret)
+{
+    const uint32_t known = INIT_RIGHTS_NO_NETWORK | INIT_RIGHTS_WRITE | INIT_RIGHTS_OWN_USER;
+    ret->flags = wire_u32(in);
+    ret->time_ms = wire_u64(in);
+    ret->output_max = wire_u64(in);
+    ret->nwrite = wire_strv(in, ret->write, INIT_WRITE_MAX);
+    for (size_t i = 0; i < ret->nwrite; i++)
+        if (strlen(ret->write[i]) >= INIT_PATH_MAX || ret->write[i][0] == '\0')
+            in->bad = true;
+    if ((ret->flags & ~known) || (ret->nwrite && !(ret->flags & INIT_RIGHTS_WRITE)) ||
+        ret->time_ms > INIT_TIMEOUT_MAX_MS || ret->output_max > INT64_MAX)
+        in->bad = true;
+}
+
 void init_put_facts(struct wire_out *o, const struct init_facts *f)
 {
     wire_put_u32(o, f->uid);

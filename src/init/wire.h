@@ -97,6 +97,17 @@ struct init_root {
 void init_put_root(struct wire_out *o, const struct init_root *p);
 void init_get_root(struct wire_in *in, struct init_root *ret);
 
+/* What a command may less than others in its sandbox. */
+struct init_rights {
+    uint32_t flags;      /* INIT_RIGHTS_* */
+    uint64_t time_ms;    /* after which it ends with all that it started; 0: never */
+    uint64_t output_max; /* bytes of all its streams, after which the same happens; 0: no end */
+    size_t nwrite;
+    const char *write[INIT_WRITE_MAX + 1]; /* INIT_RIGHTS_WRITE */
+};
+void init_put_rights(struct wire_out *o, const struct init_rights *r);
+void init_get_rights(struct wire_in *in, struct init_rights *ret);
+
 void init_put_facts(struct wire_out *o, const struct init_facts *f);
 void init_get_facts(struct wire_in *in, struct init_facts *ret);
 

@@ -164,8 +164,10 @@ static void worker_pass_on(struct init *g, struct worker *w, struct conn *c)
             w->replied = true;
         if (h.type == INIT_REPLY && (w->type == INIT_WATCH || w->type == INIT_CREATE))
             w->deadline_ms = 0;
-        if (c && !w->closed)
-            (void)conn_send_message(g, c, g->out, (size_t)n, &fd, nfds);
+        if (c && !w->closed && nfds)
+            (void)conn_send_answer(g, c, &w->who, (size_t)n, fd);
+        else if (c && !w->closed)
+            (void)conn_send_message(g, c, g->out, (size_t)n, NULL, 0);
     }
     if (nfds)
         (void)close(fd);

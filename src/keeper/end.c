@@ -57,8 +57,9 @@ void end_begin(struct keeper *k, struct entry *e, enum keeper_cause cause)
     entry_set(k, e, LIFE_ENDING);
     e->cause = cause;
     attach_gone(k, e);
-    bool known = journal_read(k->journal, e->id, &r) == 0;
-    (void)e->tier->kill(e->pidfd, known ? &r : NULL, false);
+    (void)e->tier->kill(e->pidfd, NULL, false); /* first: it dies while the record is read */
+    if (journal_read(k->journal, e->id, &r) == 0)
+        (void)e->tier->kill(-1, &r, false);
     keeper_wake_at(k, e->since_ms + KEEPER_END_MS);
 }
 

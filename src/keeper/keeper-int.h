@@ -303,8 +303,8 @@ void root_sweep_tools(void);
 /* uppers.c */
 /* driver "": keeper's own choice. */
 int uppers_probe(const struct keeper *k, const char *driver, struct upper_info *ret, struct err *err);
-int uppers_take(const struct keeper *k, const struct upper_info *info, const struct keeper_create *c, struct upper *ret,
-                struct err *err);
+int uppers_take(const struct keeper *k, const struct upper_info *info, const struct keeper_create *c,
+                const struct root *root, struct upper *ret, struct err *err);
 /* Fills in the size of its image. */
 void uppers_size(const struct keeper *k, struct keeper_create *c);
 void uppers_drop(const struct keeper *k, const char *id, const char *driver);

@@ -34,6 +34,8 @@ struct layers_place {
         -1, -1, -1, -1, -1, -1, -1, -1 \
     }
 #define LAYERS_DIR "stock" /* in STATE */
+#define LAYERS_SEED \
+    "seed" /* in STATE/stock on a btrfs of its own: a subvolume from which uppers start (layers/numbers.h) */
 /* Of a sandbox whose root is nothing but our own tools (KEEPER_BUILD); there is no such file. */
 #define STACK_EMPTY "st-00000000"
 

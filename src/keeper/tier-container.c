@@ -302,7 +302,7 @@ static int claim_all(struct keeper *k, struct claim *c, struct entry *e, struct 
     if (root_open(k, c->full.template, c->full.flags & KEEPER_BUILD, &c->root, err) < 0 ||
         (c->root.n > 0 && take_trust(k, c, e->id, err) < 0))
         return -1;
-    if ((c->root.n > 0 && uppers_take(k, &c->driver, &c->full, &c->upper, err) < 0) ||
+    if ((c->root.n > 0 && uppers_take(k, &c->driver, &c->full, &c->root, &c->upper, err) < 0) ||
         volumes_open(k, &c->full, create_is_host(c), &c->volumes, err) < 0) {
         c->unready = err->eno == EAGAIN; /* EAGAIN of clone means something else: no more processes */
         return -1;

@@ -8,6 +8,7 @@
 #include <fcntl.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include "base/cleanup.h"
@@ -62,8 +63,21 @@ int uppers_probe(const struct keeper *k, const char *driver, struct upper_info *
     return 0;
 }
 
-int uppers_take(const struct keeper *k, const struct upper_info *info, const struct keeper_create *c, struct upper *ret,
-                struct err *err)
+/* What a new upper starts from (os/upper.h): the uppermost layer of its root if that is a subvolume, else the seed of the
+ * store. -1: nothing. */
+static int uppers_from(const struct keeper *k, const struct root *root)
+{
+    const struct layers_place *p = &k->common->layers;
+    struct stat above, layers;
+    _cleanup_close_ int top = openat(root->layer[0], "..", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    if (top >= 0 && upper_is_subvolume(top) && fstatat(top, "..", &above, 0) == 0 && fstat(p->layers, &layers) == 0 &&
+        above.st_dev == layers.st_dev && above.st_ino == layers.st_ino)
+        return TAKE_FD(top);
+    return openat(p->layers, "../" LAYERS_SEED, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+}
+
+int uppers_take(const struct keeper *k, const struct upper_info *info, const struct keeper_create *c,
+                const struct root *root, struct upper *ret, struct err *err)
 {
     struct err ignored = {0};
     int dir = k->common->layers.uppers;
@@ -73,7 +87,8 @@ int uppers_take(const struct keeper *k, const struct upper_info *info, const str
     struct upper_info quick = *info;
     quick.quick = true; /* an image was made before (checks.c) */
     uint64_t disk = info->quota != UPPER_QUOTA_NONE ? c->disk : 0, inodes = disk ? c->inodes : 0;
-    if (upper_open(&quick, dir, c->id, disk, inodes, ret, err) < 0)
+    _cleanup_close_ int from = info->kind == UPPER_BTRFS ? uppers_from(k, root) : -1;
+    if (upper_open_from(&quick, dir, c->id, from, disk, inodes, ret, err) < 0)
         return err_wrap(err, "set-up failed at mounts: make the upper layer");
     if (info->kind == UPPER_IMAGE)
         (void)unlinkat(ret->root, "lost+found", AT_REMOVEDIR);

@@ -1,4 +1,5 @@
-/* capture.c - makes a layer from the upper of a living sandbox, which is frozen only while its files are copied. */
+/* capture.c - makes a layer from the upper of a living sandbox, which is frozen only while its files are copied, or a
+ * snapshot of them is taken, which is the layer (kept.h). */
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
@@ -7,6 +8,8 @@
 
 #include "base/cleanup.h"
 #include "layers/jobs.h"
+#include "layers/kept.h"
+#include "layers/numbers.h"
 #include "layers/stage.h"
 
 /* A capture under way. */
@@ -16,6 +19,7 @@ struct capture {
     uint8_t earlier[SHA256_BYTES]; /* the name of the layer that files are shared with, if there is one */
     bool same;                     /* nothing has changed since that layer */
     struct tree_size size;
+    struct kept kept;
 };
 
 /* Opens the top layer of an earlier capture, to share files with, and returns its name; -1 in *ret: there is none,
@@ -38,7 +42,7 @@ static int capture_open_earlier(struct job *j, int *ret, uint8_t name[SHA256_BYT
     return *ret < 0 ? err_set(err, ERR_SETUP, errno, "open the layer of %s", j->ask->other) : 0;
 }
 
-/* Checked again here: a btrfs snapshot copies without looking at the limits. */
+/* Checked again here: a btrfs snapshot is made without looking at the limits. */
 static int capture_check_size(const struct job *j, const struct layer_meta *m, struct err *err)
 {
     if (j->ask->bytes && m->bytes > j->ask->bytes)
@@ -51,7 +55,8 @@ static int capture_check_size(const struct job *j, const struct layer_meta *m, s
 }
 
 /* Does everything that needs the sandbox frozen. */
-static int capture_copy_frozen(struct job *j, struct job_sandbox *b, int root, struct stage *s, struct err *err)
+static int capture_frozen(struct job *j, struct job_sandbox *b, int (*fill)(void *arg, struct err *err), void *arg,
+                          struct err *err)
 {
     struct err second = {0};
     if ((j->ask->flags & LAYERS_FREEZE) && job_sandbox_freeze(j, b, err) < 0)
@@ -62,7 +67,7 @@ static int capture_copy_frozen(struct job *j, struct job_sandbox *b, int root, s
     static const char doing[] = "its files were copied";
     int r = job_sandbox_still(j, b, true, doing, err);
     if (r == 0)
-        r = stage_fill(j, b, root, s, err);
+        r = fill(arg, err);
     job_hold(j, "filled");
     if (r == 0)
         r = job_sandbox_still(j, b, false, doing, err);
@@ -71,23 +76,66 @@ static int capture_copy_frozen(struct job *j, struct job_sandbox *b, int root, s
     return r;
 }
 
+struct capture_filling {
+    struct capture *c;
+    struct job_sandbox *b;
+    int root;
+    struct stage *s;
+};
+
+static int capture_fill_stage(void *arg, struct err *err)
+{
+    const struct capture_filling *x = arg;
+    return stage_fill(x->c->j, x->b, x->root, x->s, err);
+}
+
 /* Into tmp/NAME/root. */
 static int capture_copy_sandbox(struct capture *c, struct job_sandbox *b, int root, struct err *err)
 {
     struct job *j = c->j;
     _cleanup_(stage_close) struct stage s = STAGE_INIT;
+    struct capture_filling x = {c, b, root, &s};
     if (capture_open_earlier(j, &s.prev, c->earlier, err) < 0 || stage_make(j, b, &s, err) < 0)
         return -1;
     job_hold(j, "sized");
-    if (capture_copy_frozen(j, b, root, &s, err) < 0)
+    if (capture_frozen(j, b, capture_fill_stage, &x, err) < 0)
         return -1;
     job_hold(j, "thawed");
     if (stage_empty(j, b, root, &s, err) < 0)
         return -1;
     c->size = s.size;
-    int same = s.prev < 0 ? 0 : tree_same(root, s.prev, j->tree_flags, err);
+    int same = s.prev < 0 ? 0 : tree_same(root, s.prev, j->tree_flags, NULL, err);
     c->same = same > 0;
     return same < 0 ? -1 : 0;
+}
+
+static int capture_fill_kept(void *arg, struct err *err)
+{
+    const struct capture_filling *x = arg;
+    return kept_take(x->c->j, x->b, x->c->tmp, &x->c->kept, err);
+}
+
+/* The snapshot of the upper is the new layer. Returns its tree. */
+static int capture_keep_snapshot(struct capture *c, struct job_sandbox *b, struct err *err)
+{
+    struct job *j = c->j;
+    struct capture_filling x = {.c = c, .b = b};
+    _cleanup_close_ int earlier = -1;
+    if (capture_open_earlier(j, &earlier, c->earlier, err) < 0)
+        return -1;
+    job_tmp_name(j, c->tmp);
+    if (j->ask->flags & LAYERS_FREEZE)
+        kept_write_out(b);
+    job_hold(j, "sized");
+    if (capture_frozen(j, b, capture_fill_kept, &x, err) < 0)
+        return -1;
+    job_hold(j, "thawed");
+    struct timespec earlier_at;
+    bool related = earlier >= 0 && kept_is_related(j, b, c->earlier, &earlier_at, &j->reply.bytes2);
+    _cleanup_close_ int root = kept_finish(j, b, c->tmp, &c->kept, &c->size, err);
+    int same = root >= 0 && related ? tree_same(root, earlier, j->tree_flags, &earlier_at, err) : 0;
+    c->same = same > 0;
+    return same < 0 ? -1 : TAKE_FD(root);
 }
 
 static int capture_is_empty(int root, struct err *err)
@@ -148,12 +196,19 @@ static int capture_sandbox(struct job *j, struct job_sandbox *b, struct err *err
     _cleanup_close_ int root = -1;
     if (job_sandbox_open(j, j->ask->sandbox, true, b, err) < 0 || job_sandbox_stack(j, b, &f, err) < 0)
         return -1;
-    if (f.n >= STACK_LAYERS_MAX && stack_flatten(j, &f, err) < 0)
+    bool flattened = f.n >= STACK_LAYERS_MAX; /* the new layer has higher numbers than the upper */
+    if (flattened && stack_flatten(j, &f, err) < 0)
         return -1;
     if (f.n >= STACK_LAYERS_MAX)
         return err_set(err, ERR_LIMIT, 0, "the sandbox is made from %u layers, and there can be no more than %d", f.n,
                        STACK_LAYERS_MAX);
-    if ((root = job_tmp(j, true, c.tmp, err)) < 0 || capture_copy_sandbox(&c, b, root, err) < 0)
+    int keep = flattened || (j->ask->flags & LAYERS_DIGESTED) ? 0 : kept_possible(j, b, &f, err);
+    if (keep < 0)
+        return -1;
+    if (keep && (root = capture_keep_snapshot(&c, b, err)) < 0)
+        return -1;
+    if (!keep && (numbers_raise_store(&j->place, &f, err) < 0 || (root = job_tmp(j, true, c.tmp, err)) < 0 ||
+                  capture_copy_sandbox(&c, b, root, err) < 0))
         return -1;
     int empty = capture_is_empty(root, err);
     if (empty < 0 || (empty ? tree_remove(j->place.tmp, c.tmp, err) : capture_add_layer(&c, &f, err)) < 0)

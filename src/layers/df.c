@@ -8,9 +8,9 @@
 #include "base/cleanup.h"
 #include "base/fd.h"
 #include "base/mem.h"
-#include "layers/diskpool.h"
 #include "layers/merged.h"
 #include "layers/refs.h"
+#include "pool/diskpool.h"
 
 enum { RECORDS_MAX = 1 << 20, AT_ONCE = 256 };
 

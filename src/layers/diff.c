@@ -18,6 +18,7 @@
 #include "base/cleanup.h"
 #include "base/mem.h"
 #include "layers/walk.h"
+#include "os/upper.h"
 
 enum { DIFFERENCES_DEFAULT = 1000000 };
 
@@ -25,6 +26,7 @@ struct differ {
     const struct diff *d;
     bool inodes;        /* equal inode numbers mean the same file */
     bool inodes_by_dev; /* if the devices are equal too */
+    bool overlays;
     uint64_t n, max;
     struct walk_path path;
     struct buf xattrs_a, xattrs_b;
@@ -50,6 +52,19 @@ static bool diff_same_file(const struct differ *k, const struct stat *a, const s
            a->st_uid - k->d->shift_a == b->st_uid - k->d->shift_b &&
            a->st_gid - k->d->shift_a == b->st_gid - k->d->shift_b && diff_same_time(&a->st_ctim, &b->st_ctim) &&
            diff_same_time(&a->st_mtim, &b->st_mtim);
+}
+
+/* Subvolumes number their files apart, and a snapshot repeats numbers and times: where two subvolumes hold the files, these
+ * tell nothing. */
+static bool diff_same_subvolume(const struct differ *k, const char *name, const struct side *a, const struct side *b)
+{
+    return !k->overlays || upper_subvolume_at(a->dir, name) == upper_subvolume_at(b->dir, name);
+}
+
+/* Both lie in subvolumes, which are those of one file system: that of the store. */
+static bool diff_same_disk(const struct differ *k, const char *name, const struct side *a, const struct side *b)
+{
+    return k->overlays && upper_subvolume_at(a->dir, name) > 0 && upper_subvolume_at(b->dir, name) > 0;
 }
 
 static int diff_xattrs_differ(struct differ *k, int a, int b, struct err *err)
@@ -93,7 +108,7 @@ static int diff_compare_open(struct differ *k, const char *name, const struct si
     if (dir)
         return 0;
     int same = a->st.st_size == b->st.st_size;
-    if (same)
+    if (same && !(diff_same_disk(k, name, a, b) && walk_same_extents(fa, fb)))
         same = walk_same_content(fa, fb, (uint64_t)a->st.st_size, k->buf);
     if (same < 0)
         return walk_fail(err, ERR_SETUP, errno, k->path.text, "cannot be compared");
@@ -108,7 +123,7 @@ static int diff_compare(struct differ *k, const char *name, const struct side *a
     const struct stat *sa = &a->st, *sb = &b->st;
     bool dir = S_ISDIR(sa->st_mode);
     *what = 0;
-    if (!dir && diff_same_file(k, sa, sb))
+    if (!dir && diff_same_file(k, sa, sb) && diff_same_subvolume(k, name, a, b))
         return 0;
     if ((sa->st_mode & 07777) != (sb->st_mode & 07777) && !S_ISLNK(sa->st_mode))
         *what |= DIFF_MODE;
@@ -234,6 +249,7 @@ static int diff_roots(struct differ *k, int a, int b, struct err *err)
     bool overlays = is_overlay(a) && is_overlay(b);
     k->inodes = overlays || sa.st.st_dev == sb.st.st_dev;
     k->inodes_by_dev = !overlays;
+    k->overlays = overlays;
     if (diff_compare(k, ".", &sa, &sb, &what, err) < 0 || (what && diff_report(k, ".", &sa, &sb, what, err) < 0))
         return -1;
     return diff_dirs(k, a, b, err);

@@ -10,8 +10,11 @@
 #include "base/cleanup.h"
 #include "base/log.h"
 #include "layers/digest-later.h"
+#include "layers/kept.h"
 #include "layers/merged.h"
 #include "layers/refs.h"
+
+#define NO_DIGEST "no-digest" /* beside meta; upper-from.c removes it from what is made from the layer */
 
 /* Not in the headers of Debian 12 that a program may include. */
 enum { IOPRIO_WHO_PROCESS = 1, IOPRIO_IDLE = 3 << 13 };
@@ -37,6 +40,24 @@ int layer_digest(struct job *j, const char *name, struct layer_meta *ret, struct
     return layer_note_digest(&j->place, name, tmp, ret, err);
 }
 
+/* A layer that no stream can hold, as one of its files is too large: each try would read it as a whole again. */
+static bool digest_is_noted(const struct job *j, const char *name)
+{
+    char path[LAYER_NAME + 16];
+    (void)snprintf(path, sizeof path, "%s/" NO_DIGEST, name);
+    return faccessat(j->place.layers, path, F_OK, AT_SYMLINK_NOFOLLOW) == 0;
+}
+
+static void digest_note_failure(const struct job *j, const char *name)
+{
+    char path[LAYER_NAME + 16];
+    (void)snprintf(path, sizeof path, "%s/" NO_DIGEST, name);
+    _cleanup_close_ int fd =
+        openat(j->place.layers, path, O_WRONLY | O_CREAT | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC, 0600);
+    if (fd < 0)
+        log_text(LOG_LEVEL_WARN, "cannot note that the layer %.12s can have no digest", name);
+}
+
 /* Goes on with the other layers after a failure. */
 static int digest_on_layer(void *arg, const char *name, struct err *err)
 {
@@ -44,8 +65,16 @@ static int digest_on_layer(void *arg, const char *name, struct err *err)
     struct err one = {0};
     (void)err;
     /* ENOENT: a collection has set the layer aside meanwhile. */
-    if (layer_name_valid(name) && layer_digest(arg, name, &m, &one) < 0 && one.eno != ENOENT)
+    if (!layer_name_valid(name))
+        return 0;
+    if (!digest_is_noted(arg, name) && layer_digest(arg, name, &m, &one) < 0 && one.eno != ENOENT) {
         log_text(LOG_LEVEL_WARN, "a layer has no digest yet: %s", one.msg);
+        if (one.code == ERR_LIMIT)
+            digest_note_failure(arg, name);
+    }
+    one = (struct err){0};
+    if (kept_trim(arg, name, &one) < 0 && one.eno != ENOENT)
+        log_text(LOG_LEVEL_WARN, "a layer holds more than it needs: %s", one.msg);
     return 0;
 }
 

@@ -118,11 +118,14 @@ int tree_digest(int root, unsigned flags, uint8_t ret[SHA256_BYTES], struct tree
     return r;
 }
 
-int tree_write(int root, unsigned flags, struct lay_out *o, struct err *err)
+int tree_write(int root, unsigned flags, struct lay_out *o, uint64_t *ret_devices, struct err *err)
 {
     struct emit e;
     emit_start(&e, emit_to_stream(o), tree_xattr_view(flags), 0);
+    e.leave_devices = ret_devices != NULL;
     int r = tree_emit(&e, root, err);
+    if (ret_devices)
+        *ret_devices += e.devices;
     emit_done(&e);
     if (r == 0 && lay_out_end(o) < 0)
         return err_set(err, ERR_SETUP, errno, "cannot write the end of the stream");

@@ -4,6 +4,7 @@
 #include <errno.h>
 #include <inttypes.h>
 #include <stdlib.h>
+#include <string.h>
 #include <unistd.h>
 
 #include "base/cleanup.h"
@@ -178,6 +179,10 @@ int emit_other(struct emit *e, int dir, const char *name, const char *path, cons
         return emit_mark(e, LAY_WHITEOUT, path, err);
     }
     bool socket = S_ISSOCK(st->st_mode);
+    if (!socket && !S_ISFIFO(st->st_mode) && e->leave_devices) {
+        e->devices++;
+        return 0;
+    }
     if (!socket && !S_ISFIFO(st->st_mode))
         return walk_fail(err, ERR_SETUP, 0, path, "is a device, which no layer holds");
     if (emit_describe(e, socket ? (enum lay_type)EMIT_SOCKET : LAY_FIFO, path, st, &r, err) < 0 ||

@@ -21,7 +21,9 @@ struct emit_sink emit_to_stream(struct lay_out *o);
 struct emit {
     struct emit_sink sink;
     enum xattr_view view;
-    uid_t shift;            /* owners minus this; outside 0..65535 is an error */
+    uid_t shift;        /* owners minus this; outside 0..65535 is an error */
+    bool leave_devices; /* leave devices out and count them, instead of failing */
+    uint64_t devices;
     bool whole;             /* for a digest: with sockets, and an attribute that no record can hold is an error */
     struct walk_inos links; /* files with several names, each with the first of them */
     struct buf xattrs;
@@ -36,7 +38,7 @@ void emit_done(struct emit *e);
  * so. */
 int emit_dir(struct emit *e, int fd, const char *path, const struct stat *st, bool opaque, struct err *err);
 /* Everything but directories. Sockets are skipped unless `whole` is set, which emits them as EMIT_SOCKET, a type
- * that no stream has; devices other than a layer's whiteouts are an error. */
+ * that no stream has; devices other than a layer's whiteouts are an error, unless leave_devices is set. */
 int emit_other(struct emit *e, int dir, const char *name, const char *path, const struct stat *st, struct err *err);
 /* A record with nothing but a path. */
 int emit_mark(struct emit *e, enum lay_type type, const char *path, struct err *err);

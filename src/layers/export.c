@@ -39,7 +39,7 @@ struct export
     struct stack_file stack;
     struct exported layer[ALL_MAX]; /* bottom first */
     size_t n;
-    uint64_t written;
+    uint64_t written, devices; /* devices: left out */
 };
 
 /* --- the tar
@@ -167,7 +167,7 @@ static int export_write_stream(struct export *x, size_t index, int dir, struct l
         _cleanup_close_ int root = openat(dir, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
         if (root < 0)
             return err_set(err, ERR_SETUP, errno, "open a layer");
-        return tree_write(root, j->tree_flags, o, err);
+        return tree_write(root, j->tree_flags, o, &x->devices, err); /* a sandbox has a /dev of its own */
     }
     _cleanup_close_ int below = merged_stack(j, &x->stack, index + 1, err);
     _cleanup_close_ int above = below < 0 ? -1 : merged_stack(j, &x->stack, index, err);
@@ -379,6 +379,7 @@ int job_export(struct job *j, struct err *err)
         return -1;
     j->reply.bytes = x.written;
     j->reply.entries = x.n;
+    j->reply.bytes2 = x.devices;
     j->reply_fd = reader;
     return 0;
 }

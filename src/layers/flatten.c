@@ -13,6 +13,7 @@
 #include "base/cleanup.h"
 #include "layers/diff.h"
 #include "layers/merged.h"
+#include "layers/numbers.h"
 #include "layers/refs.h"
 
 enum { KEEP_IMPORTS_MAX = STACK_FLATTEN_AT / 2 };
@@ -103,6 +104,8 @@ int stack_flatten(struct job *j, struct stack_file *f, struct err *err)
     size_t keep = flatten_keeps_below(j, f);
     if (f->n - keep < 2)
         return 0;
+    if (numbers_raise_store(&j->place, f, err) < 0)
+        return -1;
     _cleanup_close_ int below = merged_stack(j, f, f->n - keep, err);
     _cleanup_close_ int all = below < 0 ? -1 : merged_stack(j, f, 0, err);
     _cleanup_close_ int root = all < 0 ? -1 : job_tmp(j, true, name, err);

@@ -200,7 +200,10 @@ static int gc_layer_set_aside(struct gc *g, const char *hex, struct err *err)
     g->later++;
     g->later_bytes += bytes;
     (void)snprintf(gone, sizeof gone, LAYER_GONE "%s", hex);
-    if (!g->dry && renameat(p->layers, hex, p->layers, gone) < 0)
+    if (g->dry)
+        return 0;
+    /* The grace begins now: a rename does not change the time of a subvolume. */
+    if (utimensat(p->layers, hex, NULL, AT_SYMLINK_NOFOLLOW) < 0 || renameat(p->layers, hex, p->layers, gone) < 0)
         return err_set(err, ERR_SETUP, errno, "put the layer %.12s away", hex);
     return 0;
 }

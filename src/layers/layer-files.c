@@ -6,6 +6,7 @@
 #include <stddef.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/file.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
 #include <time.h>
@@ -14,8 +15,12 @@
 #include "base/cleanup.h"
 #include "base/fd.h"
 #include "base/random.h"
+#include "layers/numbers.h"
+#include "os/upper.h"
 
 _Static_assert(sizeof(struct layer_meta) == 40 + 3 * SHA256_BYTES, "the struct has no padding");
+
+#define META_NEW "meta.new" /* in a layer that is a subvolume */
 
 static const char magic[8] = "hlayer1";
 
@@ -131,15 +136,20 @@ int layer_meta_read(const struct layers_place *p, const char *name, struct layer
     return 0;
 }
 
+/* A subvolume was renamed: with it, one transaction writes what was changed in it before. */
+static int layers_sync_names(int layers, bool subvolume) { return subvolume ? upper_commit(layers) : fsync(layers); }
+
 /* Renames the new layer into its place. An existing undamaged one stays, because sandboxes may be using it. */
-static int layer_put_in_place(const struct layers_place *p, const char *tmp_name, const char *name,
+static int layer_put_in_place(const struct layers_place *p, const char *tmp_name, const char *name, bool subvolume,
                               struct layer_meta *m, struct err *err)
 {
     struct err whole = {0};
     struct layer_meta there;
     unsigned flags = RENAME_NOREPLACE;
     if (rename_flags(p->tmp, tmp_name, p->layers, name, flags) == 0)
-        return fsync(p->layers) < 0 ? err_set(err, ERR_SETUP, errno, "sync the directory of layers") : 0;
+        return layers_sync_names(p->layers, subvolume) < 0
+                   ? err_set(err, ERR_SETUP, errno, "sync the directory of layers")
+                   : 0;
     if (errno != EEXIST)
         return err_set(err, ERR_SETUP, errno, "put the layer %.12s in its place", name);
     if (layer_meta_read(p, name, &there, &whole) == 0)
@@ -173,16 +183,21 @@ static int layer_new_open(const struct layers_place *p, const char *tmp_name, st
     return l->root < 0 ? err_set(err, ERR_SETUP, errno, "open the new layer") : 0;
 }
 
-/* Syncs everything before the rename: a layer under its final name is complete. */
+/* Syncs everything before the rename: a layer under its final name is complete. What a snapshot holds is on the disk. */
 static int layer_new_name(const struct layers_place *p, const struct layer_new *l, const char *tmp_name,
                           const char *name, struct layer_meta *m, struct err *err)
 {
+    bool subvolume = upper_is_subvolume(l->dir);
+    if (!subvolume && numbers_raise_seed(p, err) < 0) /* before meta: numbers_are_apart() compares its time */
+        return -1;
     memcpy(m->magic, magic, sizeof magic);
     m->created_unix = (int64_t)time(NULL);
     layer_meta_sum(m, name, m->sum);
     if (layers_put_file(l->dir, "meta", m, sizeof *m) < 0 || fchmod(l->dir, 0755) < 0)
         return err_set(err, ERR_SETUP, errno, "write what is known of the layer %.12s", name);
-    return tree_sync(l->root, err) < 0 ? -1 : layer_put_in_place(p, tmp_name, name, m, err);
+    if (!subvolume && tree_sync(l->root, err) < 0)
+        return -1;
+    return layer_put_in_place(p, tmp_name, name, subvolume, m, err);
 }
 
 int layer_commit(const struct layers_place *p, const char *tmp_name, enum layer_kind kind, const uint8_t *diff_id,
@@ -229,12 +244,20 @@ int layer_note_digest(const struct layers_place *p, const char *name, const char
 {
     /* By descriptor: a collection may give the directory another name meanwhile. */
     _cleanup_close_ int dir = openat(p->layers, name, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+    int tmp = p->tmp;
     layer_meta_sum(m, name, m->sum);
-    if (dir < 0 || layers_put_file(p->tmp, tmp_name, m, sizeof *m) < 0)
+    if (dir >= 0 && upper_is_subvolume(dir)) { /* no file is renamed into another subvolume, and none in it is swept */
+        if (flock(dir, LOCK_EX) < 0)
+            return err_set(err, ERR_SETUP, errno, "lock the layer %.12s", name);
+        tmp = dir;
+        tmp_name = META_NEW;
+        (void)unlinkat(dir, META_NEW, 0); /* of one that was killed */
+    }
+    if (dir < 0 || layers_put_file(tmp, tmp_name, m, sizeof *m) < 0)
         return err_set(err, ERR_SETUP, errno, "write the digest of the layer %.12s", name);
-    if (renameat(p->tmp, tmp_name, dir, "meta") == 0 && fsync(dir) == 0)
+    if (renameat(tmp, tmp_name, dir, "meta") == 0 && fsync(dir) == 0)
         return 0;
     int saved = errno;
-    (void)unlinkat(p->tmp, tmp_name, 0);
+    (void)unlinkat(tmp, tmp_name, 0);
     return err_set(err, ERR_SETUP, saved, "note the digest of the layer %.12s", name);
 }

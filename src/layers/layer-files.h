@@ -39,8 +39,8 @@ int layer_commit(const struct layers_place *p, const char *tmp_name, enum layer_
 /* The same under a name made now, without reading the files, which have this size. */
 int layer_commit_named(const struct layers_place *p, const char *tmp_name, enum layer_kind kind, struct tree_size size,
                        uint8_t ret_name[SHA256_BYTES], struct layer_meta *ret, struct err *err);
-/* Notes the digest and the size of a layer that had none: meta is replaced as a whole, by way of tmp/TMP_NAME, so that
- * a process that is killed meanwhile leaves a layer without a digest. */
+/* Notes the digest and the size of a layer that had none: meta is replaced as a whole, by way of TMP_NAME in tmp/ or
+ * beside it, so that a process that is killed meanwhile leaves a layer without a digest. */
 int layer_note_digest(const struct layers_place *p, const char *name, const char *tmp_name, struct layer_meta *m,
                       struct err *err);
 

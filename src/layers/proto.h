@@ -175,9 +175,10 @@ struct layers_reply {
     uint64_t request;
     uint32_t error, zero;
     char text[LAYERS_TEXT_MAX];
-    char layer[SHA256_HEX];                    /* of a capture: its name */
-    uint64_t bytes, entries, bytes2, entries2; /* progress: done and total (0: not known) */
-    uint64_t frozen_us;                        /* capture, apply: how long the sandbox stood still */
+    char layer[SHA256_HEX]; /* of a capture: its name */
+    uint64_t bytes, entries, bytes2,
+        entries2;       /* progress: done and total (0: not known); bytes2 of an export: devices left out */
+    uint64_t frozen_us; /* capture, apply: how long the sandbox stood still */
 };
 struct layers_item {
     char id[STACK_ID_MAX]; /* of a stack, or of a volume ("vol-...") */

@@ -25,6 +25,7 @@
 #include "base/random.h"
 #include "keeper/outer.h"
 #include "layers/layers-int.h"
+#include "layers/numbers.h"
 #include "os/caps.h"
 #include "wall/sandbox.h"
 
@@ -243,5 +244,6 @@ int layers_setup(const struct layers_config *c, struct layers *s, struct err *er
     if (state < 0 || setup_open_store(c, state, s, err) < 0 || (s->run = setup_reopen(LAYERS_FD_RUN, err)) < 0)
         return -1;
     s->listener = LAYERS_FD_SOCKET;
+    numbers_begin(&s->place);
     return setup_drop_capabilities(err);
 }

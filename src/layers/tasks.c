@@ -21,6 +21,7 @@
 #include "base/mem.h"
 #include "base/text.h"
 #include "layers/layers-int.h"
+#include "layers/numbers.h"
 
 /* Defined if the program is linked with the address sanitizer, which reserves terabytes of addresses. */
 extern void __asan_init(void) __attribute__((weak, visibility("default")));
@@ -250,9 +251,8 @@ static int job_clean(struct job *j, struct err *err)
 
 static int job_sweep(struct job *j, struct err *err)
 {
-    (void)err;
     (void)task_each_named(j->place.root, LAYERS_GONE, task_remove_left, NULL);
-    return 0;
+    return numbers_raise_seed(&j->place, err);
 }
 
 /* --- life --------------------------------------------------------------------------------------------------------- */

@@ -9,6 +9,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 #include <sys/types.h>
+#include <time.h>
 
 #include "base/err.h"
 #include "base/sha256.h"
@@ -43,17 +44,20 @@ struct tree_copy {
     uint64_t skipped;      /* out: sockets, which no layer holds; one that may hide a lower entry becomes a whiteout */
 };
 int tree_copy(struct tree_copy *c, struct err *err);
-/* Whether tree_copy(), with this prev, made a copy of nothing but what prev holds. 1, 0, or -1. */
-int tree_same(int copy, int prev, unsigned flags, struct err *err);
+/* Whether tree_copy(), with this prev, made a copy of nothing but what prev holds. 1, 0, or -1. prev_at: when prev was taken,
+ * if both are snapshots of one subvolume: equal numbers and times are then equal files; what was changed so shortly before
+ * that a later write can have the same time is compared. NULL: they are copies. */
+int tree_same(int copy, int prev, unsigned flags, const struct timespec *prev_at, struct err *err);
 
 /* SHA-256 over the lay stream that describes the tree canonically: sorted, hard links as LAY_HARDLINK to the first
  * name, overlay's marks as records; blocks of 64 KiB of zeros are counted instead of hashed, so that it takes as
  * long as the tree has data. Sockets count too; attributes that no record can hold are an
  * error. */
 int tree_digest(int root, unsigned flags, uint8_t ret[SHA256_BYTES], struct tree_size *size, struct err *err);
-/* The same stream, written out in full up to and with LAY_END. A redirected directory keeps overlay's attribute in it,
- * which lay_read drops: layers with such are written from the merged tree, with diff_to_lay. */
-int tree_write(int root, unsigned flags, struct lay_out *o, struct err *err);
+/* The same stream, written out in full up to and with LAY_END. A redirected directory keeps overlay's attribute in
+ * it, which lay_read drops: layers with such are written from the merged tree, with diff_to_lay. Devices are left out
+ * and counted in *ret_devices; NULL: they are an error. */
+int tree_write(int root, unsigned flags, struct lay_out *o, uint64_t *ret_devices, struct err *err);
 
 /* Removes name below dir with everything in it, whatever its modes; btrfs subvolumes too. Not there is success. */
 int tree_remove(int dir, const char *name, struct err *err);

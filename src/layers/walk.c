@@ -3,10 +3,13 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <linux/fiemap.h>
+#include <linux/fs.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/ioctl.h>
 #include <sys/syscall.h>
 #include <sys/sysmacros.h>
 #include <unistd.h>
@@ -15,6 +18,8 @@
 #include "base/mem.h"
 #include "base/text.h"
 #include "os/statx.h"
+
+enum { WALK_EXTENTS = 256 }; /* of a file that are looked at together */
 
 struct entry64 { /* as getdents64(2) fills it */
     uint64_t ino;
@@ -197,6 +202,48 @@ int walk_same_content(int a, int b, uint64_t size, unsigned char buf[2 * WALK_CO
         at += n;
     }
     return 1;
+}
+
+/* The next extents from `at`. False: they cannot be told, or do not lie in blocks of their own. */
+static bool walk_extents(int fd, uint64_t at, struct fiemap *ret)
+{
+    const uint32_t vague = FIEMAP_EXTENT_UNKNOWN | FIEMAP_EXTENT_DELALLOC | FIEMAP_EXTENT_ENCODED |
+                           FIEMAP_EXTENT_NOT_ALIGNED | FIEMAP_EXTENT_DATA_INLINE;
+    *ret = (struct fiemap){.fm_start = at,
+                           .fm_length = FIEMAP_MAX_OFFSET - at,
+                           .fm_flags = FIEMAP_FLAG_SYNC,
+                           .fm_extent_count = WALK_EXTENTS};
+    if (ioctl(fd, FS_IOC_FIEMAP, ret) < 0)
+        return false;
+    for (uint32_t i = 0; i < ret->fm_mapped_extents; i++)
+        if (ret->fm_extents[i].fe_flags & vague)
+            return false;
+    return true;
+}
+
+bool walk_same_extents(int a, int b)
+{
+    static union {
+        struct fiemap map;
+        char room[sizeof(struct fiemap) + WALK_EXTENTS * sizeof(struct fiemap_extent)];
+    } x, y;
+    for (uint64_t at = 0;;) {
+        if (!walk_extents(a, at, &x.map) || !walk_extents(b, at, &y.map) ||
+            x.map.fm_mapped_extents != y.map.fm_mapped_extents)
+            return false;
+        if (x.map.fm_mapped_extents == 0)
+            return at > 0;
+        const struct fiemap_extent *p = NULL;
+        for (uint32_t i = 0; i < x.map.fm_mapped_extents; i++) {
+            p = &x.map.fm_extents[i];
+            const struct fiemap_extent *q = &y.map.fm_extents[i];
+            if (p->fe_logical != q->fe_logical || p->fe_physical != q->fe_physical || p->fe_length != q->fe_length)
+                return false;
+        }
+        if (p->fe_flags & FIEMAP_EXTENT_LAST)
+            return true;
+        at = p->fe_logical + p->fe_length;
+    }
 }
 
 bool walk_all_zero(const unsigned char *p, size_t n) { return n == 0 || (p[0] == 0 && memcmp(p, p + 1, n - 1) == 0); }

@@ -63,6 +63,8 @@ int walk_read(int fd, void *p, size_t want, uint64_t at);
 uint64_t walk_data(int fd, uint64_t at, uint64_t size);
 /* Two files of one size, holes skipped: 1 the same, 0 not, -1 with errno. */
 int walk_same_content(int a, int b, uint64_t size, unsigned char buf[2 * WALK_COMPARE]);
+/* Whether both are the same blocks of the disk, which is quicker to find than that they hold the same. False: unknown. */
+bool walk_same_extents(int a, int b);
 bool walk_all_zero(const unsigned char *p, size_t n);
 
 /* Inodes seen before, each with a text (owned) or NULL. A zeroed struct is empty. */

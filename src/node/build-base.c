@@ -4,123 +4,62 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <signal.h>
-#include <spawn.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/file.h>
 #include <sys/prctl.h>
 #include <sys/stat.h>
-#include <sys/wait.h>
+#include <unistd.h>
 
 #include "base/cleanup.h"
 #include "base/fd.h"
 #include "base/log.h"
 #include "base/mem.h"
-#include "base/strv.h"
-#include "base/text.h"
+#include "node/build-int.h"
 
-#define WORK ".base.tmp"
-
-/* Packages that agents expect; python is python3. */
-#define PACKAGES                                                                                                     \
+#define SMALL                                                                                                        \
     "bash,coreutils,sudo,curl,git,python3,python-is-python3,ncurses-bin,util-linux,procps,ca-certificates,iproute2," \
     "less,xz-utils"
+/* What a person, an agent and E2B's base expect of a computer. */
+#define LARGE                                                                                                         \
+    "build-essential,bzip2,file,gnupg,iputils-ping,jq,libffi-dev,libssl-dev,lsof,nano,netcat-openbsd,openssh-client," \
+    "patch,pkg-config,python3-dev,python3-pip,python3-venv,ripgrep,rsync,sqlite3,strace,tree,unzip,vim,wget,zip,"     \
+    "zlib1g-dev"
 
-enum { LINE_MAX_BYTES = 512, SOURCES_MAX = 16 };
-
-extern char **environ;
-
-void template_set_progress(int dirfd, const char *state, const char *text)
-{
-    _cleanup_buf_ struct buf line = {0};
-    buf_addf(&line, "%s ", state);
-    text_add_safe(&line, text, LINE_MAX_BYTES);
-    buf_addc(&line, '\n');
-    _cleanup_close_ int fd =
-        openat(dirfd, TEMPLATE_PROGRESS ".tmp", O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC | O_NOFOLLOW, 0644);
-    if (fd >= 0 && fd_write_all(fd, line.p, line.n) == 0)
-        (void)renameat(dirfd, TEMPLATE_PROGRESS ".tmp", dirfd, TEMPLATE_PROGRESS);
-}
-
-static int builder_start_program(const struct strv *argv, int in_fd, int out_fd, int err_fd, pid_t *ret,
-                                 struct err *err)
-{
-    posix_spawn_file_actions_t acts;
-    posix_spawnattr_t attr;
-    sigset_t none;
-    (void)sigemptyset(&none);
-    (void)posix_spawn_file_actions_init(&acts);
-    (void)posix_spawnattr_init(&attr);
-    (void)posix_spawnattr_setsigmask(&attr, &none);
-    (void)posix_spawnattr_setflags(&attr, POSIX_SPAWN_SETSIGMASK);
-    if (in_fd < 0)
-        (void)posix_spawn_file_actions_addopen(&acts, 0, "/dev/null", O_RDONLY, 0);
-    else
-        (void)posix_spawn_file_actions_adddup2(&acts, in_fd, 0);
-    (void)posix_spawn_file_actions_adddup2(&acts, out_fd, 1);
-    (void)posix_spawn_file_actions_adddup2(&acts, err_fd, 2);
-    int eno = posix_spawnp(ret, argv->v[0], &acts, &attr, argv->v, environ);
-    (void)posix_spawn_file_actions_destroy(&acts);
-    (void)posix_spawnattr_destroy(&attr);
-    if (eno == ENOENT)
-        return err_set(err, ERR_HOST, 0, "%s is not installed; apt install %s", argv->v[0], argv->v[0]);
-    return eno ? err_set(err, ERR_SETUP, eno, "cannot start %s", argv->v[0]) : 0;
-}
-
-struct progress {
-    int dirfd;
-    char line[LINE_MAX_BYTES]; /* being read */
-    size_t n;
-    char error[LINE_MAX_BYTES]; /* the last line that looks like an error, else the last line */
-    bool sure;
+/* In the order they are built: the small one can be used while the large one is being made. */
+static const struct recipe recipes[] = {
+    {TEMPLATE_SLIM, SMALL, false, false},
+    {TEMPLATE_BASE, SMALL "," LARGE, true, true},
 };
 
-static void builder_take_line(struct progress *p)
+static bool recipe_wanted(const struct recipe *r, const char *what)
 {
-    p->line[p->n] = '\0';
-    p->n = 0;
-    const char *text = p->line;
-    if (strncmp(text, "I: ", 3) == 0) {
-        template_set_progress(p->dirfd, "building", text + 3);
-        log_text(LOG_LEVEL_INFO, "base: %s", text + 3);
-    } else if (strncmp(text, "E: ", 3) == 0 || strncmp(text, "Err:", 4) == 0 || (*text && !p->sure)) {
-        (void)snprintf(p->error, sizeof p->error, "%s", text);
-        p->sure = *text == 'E';
-    }
+    return what && (strcmp(what, "auto") == 0 || strcmp(what, r->name) == 0);
 }
 
-/* Reads the output of the program to its end. */
-static void builder_follow_output(int fd, struct progress *p)
+static bool recipe_missing(int dirfd, const struct recipe *r, const char *what)
 {
-    char chunk[4096];
-    for (ssize_t n; (n = read(fd, chunk, sizeof chunk)) > 0 || (n < 0 && errno == EINTR);)
-        for (ssize_t i = 0; i < n; i++) {
-            if (chunk[i] == '\n' || chunk[i] == '\r')
-                builder_take_line(p);
-            else if (p->n < sizeof p->line - 1)
-                p->line[p->n++] = chunk[i];
-        }
+    struct stat st;
+    return recipe_wanted(r, what) && fstatat(dirfd, r->name, &st, 0) < 0;
 }
 
-/* in: its input; -1: none. out: its output; -1: the same as its messages. */
-static int builder_run_program(const struct strv *argv, int in, int out, struct progress *p, struct err *err)
+bool template_build_missing(int dirfd, const struct config *c)
 {
-    int fds[2], status;
-    pid_t pid;
-    if (pipe2(fds, O_CLOEXEC) < 0)
-        return err_set(err, ERR_SETUP, errno, "cannot make a pipe");
-    int rc = builder_start_program(argv, in, out < 0 ? fds[1] : out, fds[1], &pid, err);
-    (void)close(fds[1]);
-    if (rc == 0) {
-        builder_follow_output(fds[0], p);
-        while (waitpid(pid, &status, 0) < 0 && errno == EINTR)
-            ;
-        if (!WIFEXITED(status) || WEXITSTATUS(status) != 0)
-            rc = err_set(err, ERR_SETUP, 0, "%s failed%s%s", argv->v[0], *p->error ? ": " : "", p->error);
-    }
-    (void)close(fds[0]);
-    return rc;
+    for (size_t i = 0; i < ARRAY_LEN(recipes); i++)
+        if (recipe_missing(dirfd, &recipes[i], c->build_base))
+            return true;
+    return false;
 }
+
+void template_build_tell(int dirfd, const struct config *c, const char *state, const char *text)
+{
+    for (size_t i = 0; i < ARRAY_LEN(recipes); i++)
+        if (recipe_missing(dirfd, &recipes[i], c->build_base))
+            builder_set_progress(dirfd, recipes[i].name, state, text);
+}
+
+/* --- the root ----------------------------------------------------------------------------------------------------- */
 
 /* The release of this host, which its apt sources belong to. */
 static int builder_host_suite(char ret[40], struct err *err)
@@ -136,73 +75,116 @@ static int builder_host_suite(char ret[40], struct err *err)
                    "templates/base/" TEMPLATE_ROOT " instead");
 }
 
-static void builder_add_sources(struct strv *argv)
+/* Hooks of mmdebstrap that bring files of the node into the new root: its namespace cannot read them itself. */
+static void builder_add_upload(struct strv *argv, const char *path, const char *name)
 {
-    struct stat st;
-    if (stat("/etc/apt/sources.list", &st) == 0 && st.st_size > 0)
-        strv_add(argv, "/etc/apt/sources.list");
-    _cleanup_closedir_ DIR *d = opendir("/etc/apt/sources.list.d");
-    struct dirent *e;
-    for (size_t n = 0; d && n < SOURCES_MAX && (e = readdir(d)); n++) {
-        const char *dot = strrchr(e->d_name, '.');
-        if (dot && (strcmp(dot, ".list") == 0 || strcmp(dot, ".sources") == 0))
-            strv_take(argv, xasprintf("/etc/apt/sources.list.d/%s", e->d_name));
-    }
+    strv_take(argv, xasprintf("--customize-hook=upload '%s' '/var/tmp/hutch/%s'", path, name));
 }
 
-/* "$1" is the new root. The user's uid is fixed, because file requests and commands use the number. */
-static const char customize[] =
-    "chroot \"$1\" groupadd -g 1000 user && chroot \"$1\" useradd -m -u 1000 -g 1000 -s /bin/bash user && "
-    "echo 'user ALL=(ALL:ALL) NOPASSWD: ALL' >\"$1/etc/sudoers.d/user\" && chmod 0440 \"$1/etc/sudoers.d/user\" && "
-    "echo hutch >\"$1/etc/hostname\" && printf '127.0.0.1 localhost\\n::1 localhost\\n' >\"$1/etc/hosts\" && "
-    "rm -f \"$1/etc/resolv.conf\" && : >\"$1/etc/resolv.conf\" && : >\"$1/etc/machine-id\" && "
-    "printf 'LANG=C.UTF-8\\n' >\"$1/etc/default/locale\"";
-
-static int builder_run_mmdebstrap(const char *target, int out, struct progress *p, struct err *err)
+static void builder_add_hooks(const struct builder *b, struct strv *argv)
 {
+    static const char *const of_node[] = {"node.tgz", "npm.tgz"};
+    strv_add(argv, "--setup-hook=mkdir -p \"$1/var/cache/apt/archives\"");
+    strv_take(argv, xasprintf("--setup-hook=sync-in '%s/" FETCHED "/archives' /var/cache/apt/archives", b->dir));
+    strv_add(argv, "--customize-hook=mkdir -p \"$1/var/tmp/hutch\"");
+    for (size_t i = 0; b->recipe->node && i < ARRAY_LEN(of_node); i++) {
+        _cleanup_free_ char *path = xasprintf("%s/" FETCHED "/%s", b->dir, of_node[i]);
+        builder_add_upload(argv, path, of_node[i]);
+    }
+    if (*b->mirrors.pip)
+        builder_add_upload(argv, b->mirrors.pip, "pip.conf");
+    if (*b->mirrors.npm && b->recipe->node)
+        builder_add_upload(argv, b->mirrors.npm, "npmrc");
+    strv_take(argv, xasprintf("--customize-hook=%.*s", (int)finish_root_size, finish_root));
+}
+
+/* Packages that were fetched: each is unpacked and set up. */
+static unsigned builder_count_packages(int dirfd)
+{
+    unsigned n = 0;
+    int fd = openat(dirfd, FETCHED "/archives", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    _cleanup_closedir_ DIR *d = fd < 0 ? NULL : fdopendir(fd);
+    for (struct dirent *e; d && (e = readdir(d));)
+        n += strstr(e->d_name, ".deb") != NULL;
+    return n;
+}
+
+static int builder_run_mmdebstrap(struct builder *b, const char *target, int out, struct err *err)
+{
+    static const char *const fixed[] = {"--variant=minbase",
+                                        "--verbose",
+                                        "--skip=essential/unlink",
+                                        "--aptopt=Acquire::GzipIndexes \"true\"",
+                                        "--aptopt=Acquire::Languages \"none\"",
+                                        "--aptopt=Acquire::Retries \"3\"",
+                                        "--dpkgopt=path-exclude=/usr/share/doc/*",
+                                        "--dpkgopt=path-include=/usr/share/doc/*/copyright",
+                                        "--dpkgopt=path-exclude=/usr/share/man/*",
+                                        "--dpkgopt=path-exclude=/usr/share/locale/*"};
     _cleanup_strv_ struct strv argv = {0};
     char suite[40];
     if (builder_host_suite(suite, err) < 0)
         return -1;
     strv_add(&argv, "mmdebstrap");
     strv_add(&argv, out < 0 ? "--mode=root" : "--mode=unshare");
-    strv_add(&argv, "--variant=minbase");
     strv_add(&argv, out < 0 ? "--format=directory" : "--format=tar");
-    strv_add(&argv, "--include=" PACKAGES);
-    strv_add(&argv, "--dpkgopt=path-exclude=/usr/share/doc/*");
-    strv_add(&argv, "--dpkgopt=path-include=/usr/share/doc/*/copyright");
-    strv_add(&argv, "--dpkgopt=path-exclude=/usr/share/man/*");
-    strv_add(&argv, "--dpkgopt=path-exclude=/usr/share/locale/*");
-    strv_take(&argv, xasprintf("--customize-hook=%s", customize));
+    for (size_t i = 0; i < ARRAY_LEN(fixed); i++)
+        strv_add(&argv, fixed[i]);
+    if (b->recipe->lists)
+        strv_add(&argv, "--skip=cleanup/apt/lists");
+    builder_add_apt_settings(&b->mirrors, &argv);
+    strv_take(&argv, xasprintf("--include=%s", b->recipe->packages));
+    builder_add_hooks(b, &argv);
     strv_add(&argv, suite);
     strv_add(&argv, target);
-    builder_add_sources(&argv);
-    return builder_run_program(&argv, -1, out, p, err);
+    builder_add_apt_sources(&b->mirrors, &argv);
+    builder_begin_step(b, 45, 97, "installing packages");
+    b->done = 0;
+    b->total = builder_count_packages(b->dirfd);
+    return builder_run_program(b, &argv, -1, out, err);
 }
 
-/* Prefixes a command of an ordinary user with unshare, so that it runs with the same id mapping that keeper uses. */
-static void builder_add_namespace(struct strv *argv)
+/* An ordinary user's mmdebstrap cannot enter the directory of templates: its temporary files have a directory of their
+ * own, which this builder removes when it ends. */
+static int builder_make_tmpdir(struct builder *b, struct err *err)
 {
-    if (geteuid() == 0)
-        return;
-    strv_add(argv, "unshare");
-    strv_add(argv, "--map-root-user");
-    strv_add(argv, "--map-auto");
+    const char *where = getenv("TMPDIR");
+    if (b->tmp)
+        return 0;
+    char *path = xasprintf("%s/hutch-build-XXXXXX", where && *where == '/' ? where : "/tmp");
+    if (!mkdtemp(path) || chmod(path, 01777) < 0 || setenv("TMPDIR", path, 1) < 0) {
+        (void)err_set(err, ERR_SETUP, errno, "cannot make %s", path);
+        free(path);
+        return -1;
+    }
+    b->tmp = path;
+    return 0;
 }
 
-static int builder_make_root(const char *dir, struct progress *p, struct err *err)
+/* mmdebstrap leaves temporary files behind when it is ended: they lie where the next build removes them. */
+static int builder_set_tmpdir(struct builder *b, struct err *err)
+{
+    _cleanup_free_ char *path = xasprintf("%s/" FETCHED "/tmp", b->dir);
+    if (geteuid() != 0)
+        return builder_make_tmpdir(b, err);
+    if ((mkdir(path, 0700) < 0 && errno != EEXIST) || setenv("TMPDIR", path, 1) < 0)
+        return err_set(err, ERR_SETUP, errno, "cannot make %s", path);
+    return 0;
+}
+
+static int builder_make_root(struct builder *b, const char *work, struct err *err)
 {
     _cleanup_strv_ struct strv argv = {0};
-    _cleanup_free_ char *root = xasprintf("%s/" WORK "/" TEMPLATE_ROOT, dir);
+    _cleanup_free_ char *root = xasprintf("%s/%s/" TEMPLATE_ROOT, b->dir, work);
     if (geteuid() == 0)
-        return builder_run_mmdebstrap(root, -1, p, err);
+        return builder_run_mmdebstrap(b, root, -1, err);
     /* mmdebstrap's own namespace cannot enter a user's private directories, so it writes an archive. */
-    _cleanup_close_ int tar = openat(p->dirfd, WORK, O_TMPFILE | O_RDWR | O_CLOEXEC, 0600);
-    if (tar < 0 || mkdirat(p->dirfd, WORK "/" TEMPLATE_ROOT, 0755) < 0)
-        return err_set(err, ERR_SETUP, errno, "cannot write to %s/" WORK, dir);
-    if (builder_run_mmdebstrap("-", tar, p, err) < 0)
+    _cleanup_close_ int tar = openat(b->dirfd, work, O_TMPFILE | O_RDWR | O_CLOEXEC, 0600);
+    if (tar < 0 || mkdir(root, 0755) < 0)
+        return err_set(err, ERR_SETUP, errno, "cannot write to %s/%s", b->dir, work);
+    if (builder_run_mmdebstrap(b, "-", tar, err) < 0)
         return -1;
-    template_set_progress(p->dirfd, "building", "unpacking");
+    builder_begin_step(b, 97, 99, "unpacking");
     builder_add_namespace(&argv);
     strv_add(&argv, "tar");
     strv_add(&argv, "--extract");
@@ -213,60 +195,91 @@ static int builder_make_root(const char *dir, struct progress *p, struct err *er
     strv_take(&argv, xasprintf("--directory=%s", root));
     if (lseek(tar, 0, SEEK_SET) < 0)
         return err_set(err, ERR_SETUP, errno, "cannot read the archive");
-    return builder_run_program(&argv, tar, -1, p, err);
+    return builder_run_program(b, &argv, tar, -1, err);
 }
 
-static int builder_remove_work(const char *dir, struct progress *p, struct err *err)
+static int builder_remove_path(struct builder *b, const char *path, struct err *err)
 {
     _cleanup_strv_ struct strv argv = {0};
-    struct stat st;
-    if (fstatat(p->dirfd, WORK, &st, AT_SYMLINK_NOFOLLOW) < 0 && errno == ENOENT)
-        return 0;
     builder_add_namespace(&argv);
     strv_add(&argv, "rm");
     strv_add(&argv, "-rf");
     strv_add(&argv, "--one-file-system");
-    strv_take(&argv, xasprintf("%s/" WORK, dir));
-    return builder_run_program(&argv, -1, -1, p, err);
+    strv_add(&argv, path);
+    return builder_run_program(b, &argv, -1, -1, err);
 }
 
-static int builder_build_base(int dirfd, const char *dir, struct err *err)
+static int builder_remove(struct builder *b, const char *name, struct err *err)
 {
-    struct progress p = {.dirfd = dirfd};
+    _cleanup_free_ char *path = xasprintf("%s/%s", b->dir, name);
+    struct stat st;
+    if (fstatat(b->dirfd, name, &st, AT_SYMLINK_NOFOLLOW) < 0 && errno == ENOENT)
+        return 0;
+    return builder_remove_path(b, path, err);
+}
+
+static void builder_drop_tmpdir(struct builder *b)
+{
+    struct err ignored;
+    if (!b->tmp)
+        return;
+    (void)builder_remove_path(b, b->tmp, &ignored);
+    free(b->tmp);
+    b->tmp = NULL;
+}
+
+static int builder_build(struct builder *b, struct err *err)
+{
     static const char config[] = "# Made by hutch.\nuser: user\nworkdir: /home/user\n";
-    template_set_progress(dirfd, "building", "preparing");
-    if (builder_remove_work(dir, &p, err) < 0)
+    char work[40], file[60];
+    (void)snprintf(work, sizeof work, ".%s.tmp", b->recipe->name);
+    (void)snprintf(file, sizeof file, "%s/config", work);
+    builder_begin_step(b, 0, 1, "preparing");
+    if (strpbrk(b->dir, "'\n"))
+        return err_set(err, ERR_USAGE, 0, "templates.dir: the name of the directory has a quote; take another");
+    if (builder_check_mirrors(&b->mirrors, err) < 0 || builder_remove(b, work, err) < 0 ||
+        builder_remove(b, FETCHED "/tmp", err) < 0 || builder_fetch(b, err) < 0)
         return -1;
-    if (mkdirat(dirfd, WORK, 0755) < 0)
-        return err_set(err, ERR_SETUP, errno, "cannot make %s/" WORK, dir);
-    if (builder_make_root(dir, &p, err) < 0) {
+    if (builder_set_tmpdir(b, err) < 0)
+        return -1;
+    if (mkdirat(b->dirfd, work, 0755) < 0)
+        return err_set(err, ERR_SETUP, errno, "cannot make %s/%s", b->dir, work);
+    if (builder_make_root(b, work, err) < 0) {
         struct err ignored;
-        (void)builder_remove_work(dir, &p, &ignored);
+        (void)builder_remove(b, work, &ignored);
         return -1;
     }
-    template_set_progress(dirfd, "building", "writing to disk");
-    _cleanup_close_ int fd = openat(dirfd, WORK "/config", O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0644);
+    builder_begin_step(b, 99, 99, "writing to disk");
+    _cleanup_close_ int fd = openat(b->dirfd, file, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0644);
     if (fd < 0 || fd_write_all(fd, config, sizeof config - 1) < 0 || syncfs(fd) < 0 ||
-        renameat2(dirfd, WORK, dirfd, TEMPLATE_BASE, RENAME_NOREPLACE) < 0)
-        return err_set(err, ERR_SETUP, errno, "cannot put the finished root at %s/" TEMPLATE_BASE, dir);
-    (void)unlinkat(dirfd, TEMPLATE_PROGRESS, 0);
+        renameat2(b->dirfd, work, b->dirfd, b->recipe->name, RENAME_NOREPLACE) < 0)
+        return err_set(err, ERR_SETUP, errno, "cannot put the finished root at %s/%s", b->dir, b->recipe->name);
+    (void)snprintf(file, sizeof file, "%s" TEMPLATE_PROGRESS, b->recipe->name);
+    (void)unlinkat(b->dirfd, file, 0);
+    log_text(LOG_LEVEL_INFO, "template %s is ready", b->recipe->name);
     return 0;
 }
 
-int template_build_base(int dirfd, const char *dir, struct err *err)
+/* All that are missing; stops at the first that cannot be made, because the next needs the same sources. */
+static int builder_build_all(struct builder *b, const char *what, struct err *err)
 {
-    _cleanup_close_ int lock = openat(dirfd, ".base.lock", O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0600);
-    struct stat st;
+    _cleanup_close_ int lock = openat(b->dirfd, ".base.lock", O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0600);
     if (lock < 0)
-        return err_set(err, ERR_SETUP, errno, "cannot write to %s", dir);
+        return err_set(err, ERR_SETUP, errno, "cannot write to %s", b->dir);
     if (flock(lock, LOCK_EX) < 0)
-        return err_set(err, ERR_SETUP, errno, "cannot lock %s/.base.lock", dir);
-    if (fstatat(dirfd, TEMPLATE_BASE, &st, 0) == 0)
-        return 0;
-    int rc = builder_build_base(dirfd, dir, err);
-    if (rc < 0)
-        template_set_progress(dirfd, "error", err->msg);
-    return rc;
+        return err_set(err, ERR_SETUP, errno, "cannot lock %s/.base.lock", b->dir);
+    for (size_t i = 0; i < ARRAY_LEN(recipes); i++) {
+        b->recipe = &recipes[i];
+        if (!recipe_missing(b->dirfd, b->recipe, what) || builder_build(b, err) == 0)
+            continue;
+        log_text(LOG_LEVEL_ERROR, "template %s: %s", b->recipe->name, err->msg);
+        for (; i < ARRAY_LEN(recipes); i++)
+            if (recipe_missing(b->dirfd, &recipes[i], what))
+                builder_set_progress(b->dirfd, recipes[i].name, "error", err->msg);
+        return -1;
+    }
+    b->step = "removing what was downloaded";
+    return builder_remove(b, FETCHED, err);
 }
 
 /* Passes the signal on to our process group, so that mmdebstrap removes its mounts before it ends. */
@@ -276,20 +289,22 @@ static void builder_on_sigterm(int signo)
     (void)kill(0, signo);
 }
 
-int template_build_main(const char *dir)
+int template_build_main(char *const args[TEMPLATE_BUILD_ARGS])
 {
     struct err err = {0};
     struct sigaction act = {.sa_handler = builder_on_sigterm, .sa_flags = SA_RESTART};
+    struct builder b = {.dir = args[0], .mirrors = {args[2], args[3], args[4]}, .step = "preparing"};
     (void)sigaction(SIGTERM, &act, NULL);
     (void)prctl(PR_SET_PDEATHSIG, SIGTERM);
     log_open("builder", LOG_LEVEL_INFO, 2);
-    _cleanup_close_ int dirfd = open(dir, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    _cleanup_close_ int dirfd = open(b.dir, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    b.dirfd = dirfd;
     if (dirfd < 0)
-        (void)err_set(&err, ERR_SETUP, errno, "cannot open %s", dir);
-    else if (template_build_base(dirfd, dir, &err) == 0) {
-        log_text(LOG_LEVEL_INFO, "template base is ready");
+        (void)err_set(&err, ERR_SETUP, errno, "cannot open %s", b.dir);
+    int rc = dirfd < 0 ? -1 : builder_build_all(&b, args[1], &err);
+    builder_drop_tmpdir(&b);
+    if (rc == 0)
         return 0;
-    }
-    log_text(LOG_LEVEL_ERROR, "template base: %s", err.msg);
+    log_text(LOG_LEVEL_ERROR, "templates: %s", err.msg);
     return err.code;
 }

@@ -9,8 +9,10 @@
 #include <unistd.h>
 
 #include "api/api.h"
+#include "api/daytona/daytona.h"
 #include "api/e2b/e2b.h"
 #include "api/gateway/gateway.h"
+#include "api/mcp/mcp.h"
 #include "api/native/native.h"
 #include "base/cleanup.h"
 #include "base/fd.h"
@@ -25,6 +27,7 @@
 #include "network/networks.h"
 #include "network/webhook.h"
 #include "node/procs.h"
+#include "oauth/oauth.h"
 #include "peers/layersc.h"
 #include "sandboxes/events.h"
 #include "sandboxes/idseal.h"
@@ -248,6 +251,18 @@ static int front_open_webhook(struct front *f, struct err *err)
     return webhook_open(f->network, f->config.webhook_secret ? buf_str(&secret) : NULL, &trust, err);
 }
 
+static int front_open_oauth(struct front *f, struct err *err)
+{
+    const struct oauth_deps d = {.loop = f->loop, .config = &f->config, .tenants = f->tenants};
+    _cleanup_buf_ struct buf trust = {0};
+    char path[40];
+    (void)snprintf(path, sizeof path, "/proc/self/fd/%d", FRONT_FD_WEBHOOK_TRUST);
+    if (f->config.oauth_jwks && strncmp(f->config.oauth_jwks, "https:", 6) == 0 &&
+        fd_read_file(AT_FDCWD, path, NODE_TRUST_MAX, &trust) < 0)
+        return err_set(err, ERR_SETUP, errno, "oauth.jwks: cannot read the roots");
+    return oauth_open(&d, &trust, &f->api.oauth, err);
+}
+
 static int front_open_server(struct front *f, struct err *err)
 {
     struct http_limits limits = http_default_limits;
@@ -343,7 +358,8 @@ static void front_fill_api(struct front *f)
 }
 
 /* All that this node speaks; the first route that fits a request wins. */
-static const struct api_dialect *const dialects[] = {&e2b_dialect, &native_dialect, &gateway_dialect};
+static const struct api_dialect *const dialects[] = {
+    &e2b_dialect, &native_dialect, &mcp_dialect, &daytona_absent_dialect, &daytona_dialect, &gateway_dialect};
 
 static int front_run(struct front *f, struct err *err)
 {
@@ -351,7 +367,7 @@ static int front_run(struct front *f, struct err *err)
         return -1;
     f->api.started_ms = loop_now(f->loop);
     if (front_open_network_docs(f, err) < 0 || front_open_db(f, err) < 0 || front_load(f, err) < 0 ||
-        front_open_webhook(f, err) < 0)
+        front_open_webhook(f, err) < 0 || front_open_oauth(f, err) < 0)
         return -1;
     if (keeperc_new(f->loop, FRONT_FD_RUN, &keeper_ops, f, &f->peers.keeper, err) < 0 ||
         layersc_new(f->loop, FRONT_FD_RUN, front_on_layers_up, f, &f->peers.layers, err) < 0)
@@ -386,6 +402,8 @@ static void front_take_down(struct front *f)
         links_leave(f->peers.links);
     if (f->server)
         http_server_free(f->server);
+    oauth_free(f->api.oauth);
+    f->api.oauth = NULL;
     front_settle(f);
     tls_server_free(f->tls);
     if (f->network)
@@ -430,6 +448,8 @@ static void front_read_args(struct front *f, int argc, char **argv)
             (void)snprintf(f->admin_hint, sizeof f->admin_hint, "%s", argv[i] + 13);
         else if (strcmp(argv[i], "--no-egress") == 0)
             f->no_egress = true;
+        else if (strcmp(argv[i], "--no-freezer") == 0)
+            f->api.no_freezer = true;
         else if (strncmp(argv[i], "--files-driver=", 15) == 0)
             f->api.files_driver = argv[i] + 15;
         else if (strncmp(argv[i], "--files-why=", 12) == 0)
@@ -449,6 +469,7 @@ int front_main(int argc, char **argv)
     log_open("front", level, STDERR_FILENO);
     int rc = front_read_config(&f.config, &err);
     if (rc == 0) {
+        config_settle_disk(&f.config, f.api.files_driver);
         (void)log_level_of(f.config.log_level, &level);
         log_open("front", level, STDERR_FILENO);
         rc = front_drop(&err);

@@ -25,14 +25,13 @@ static const char usage[] =
     "  --domain NAME[:PORT] name under which sandboxes are reached: PORT-ID.NAME\n"
     "  --tls-cert FILE --tls-key FILE   certificate and key, PEM\n"
     "  --tls-dev            a certificate authority of this machine's own, for development\n"
-    "  --no-base            do not build the template base\n"
+    "  --no-base            do not build the templates slim and base\n"
     "  --help               this text\n"
     "\n"
     "The first start prints the operator's API key, which is kept in STATE/admin.key. An ordinary user's node keeps "
     "its\n"
-    "state in ~/.local/state/hutch and its sockets in $XDG_RUNTIME_DIR/hutch. HUTCH_STATE and HUTCH_URL tell the "
-    "other\n"
-    "commands of a node that is not in its usual place. Guide: docs/node.md\n"
+    "state in ~/.local/state/hutch and its sockets in $XDG_RUNTIME_DIR/hutch or, without that, in STATE/run.\n"
+    "HUTCH_STATE and HUTCH_URL tell the other commands of a node that is not in its usual place. Guide: docs/node.md\n"
     "\n"
     "examples:\n"
     "  hutch serve\n"
@@ -161,8 +160,8 @@ int main(int argc, char **argv)
         return egress_main(argc - 1, argv + 1);
     if (strcmp(what, "image") == 0)
         return image_main(argc - 1, argv + 1);
-    if (strcmp(what, "build-base") == 0 && argc == 3)
-        return template_build_main(argv[2]);
+    if (strcmp(what, "build-base") == 0 && argc == 2 + TEMPLATE_BUILD_ARGS)
+        return template_build_main(argv + 2);
     fputs(usage, stderr);
     return ERR_USAGE;
 }

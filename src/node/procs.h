@@ -26,7 +26,7 @@ enum {
     FRONT_FD_PRESETS,        /* directory: rules for networks that come with the program */
     FRONT_FD_NETWORK,        /* sandboxes.network, if it is a file: a copy in memory */
     FRONT_FD_WEBHOOK_SECRET, /* approvals.secret_file, the same */
-    FRONT_FD_WEBHOOK_TRUST,  /* roots for approvals.webhook, if it is https */
+    FRONT_FD_WEBHOOK_TRUST,  /* roots for approvals.webhook and oauth.jwks, if one is https */
     FRONT_FD_END,
 };
 
@@ -34,7 +34,8 @@ enum {
 #define NODE_SYSTEM_TRUST "/etc/ssl/certs/ca-certificates.crt"
 enum { NODE_TRUST_MAX = 8 << 20 };
 
-#define ADMIN_KEY "admin.key"
+#define ADMIN_KEY   "admin.key"
+#define LISTEN_FILE "listen" /* one URL per line: where clients on this machine may send that key */
 
 /* What egress gets: its user, its sockets, and copies in memory of the installation's keys. */
 struct node_egress {
@@ -116,12 +117,15 @@ struct node_user {
  * our own. */
 pid_t node_launch(const char *program, char **argv, int *fds, int nfds, const struct node_user *user);
 
-/* supervisor-pool.c: mounts the pool, or finds out why there is none (layers/diskpool.h). Blocks; an older store is copied. */
+/* supervisor-pool.c: mounts the pool, or finds out why there is none (pool/diskpool.h). Blocks; an older store is copied. */
 int node_pool_attach(const char *hutch, const struct config *c, struct node_files *n, struct err *err);
 /* Unmounts it. Living sandboxes keep the file system until they end. */
 void node_pool_detach(const char *hutch, struct node_files *n);
 
 /* supervisor-say.c */
+/* Writes LISTEN_FILE, of the sockets that listen, if it says something else. On a full disk it is removed, and the log
+ * says so. */
+void node_record_listen(const struct config *c, const struct node_files *n);
 void node_say_ready(const struct config *c, const struct node_files *n);
 void node_notify(const char *state); /* systemd's protocol; nothing without NOTIFY_SOCKET */
 /* Checks that x.DOMAIN resolves to this machine; `ret` gets the remedy, or "" if it does. Blocks (name service). */

@@ -2,9 +2,11 @@
  * directory of the audit log, and its configuration. The keys are made once and kept in STATE/egress, which only
  * supervisor opens; egress gets copies in memory.
  */
+#include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
@@ -25,7 +27,10 @@
 #define CA_KEY    "ca.key"
 #define VAULT_KEY "vault.key"
 
-enum { PEM_MAX = 1 << 16 };
+/* Where an administrator puts authorities of their own (update-ca-certificates(8)). */
+#define HOST_AUTHORITIES "/usr/local/share/ca-certificates"
+
+enum { PEM_MAX = 1 << 16, HOST_AUTHORITIES_MAX = 64 };
 
 /* Writes atomically, and syncs before anything is sealed to the key. */
 static int egress_write_file(int dir, const char *name, mode_t mode, const void *p, size_t n, struct err *err)
@@ -68,8 +73,35 @@ static int egress_make_authority(int dir, const char *state, struct err *err)
     return rc;
 }
 
+static int egress_is_certificate(const struct dirent *e)
+{
+    size_t n = strlen(e->d_name);
+    return n > 4 && strcmp(e->d_name + n - 4, ".crt") == 0;
+}
+
+/* The authorities that this host has besides those of its distribution, in the order of their names. */
+static void egress_add_host_authorities(struct buf *text)
+{
+    struct dirent **v = NULL;
+    int n = scandir(HOST_AUTHORITIES, &v, egress_is_certificate, alphasort), added = 0;
+    for (int i = 0; i < n; i++) {
+        _cleanup_buf_ struct buf one = {0};
+        _cleanup_free_ char *path = path_join(HOST_AUTHORITIES, v[i]->d_name);
+        if (added < HOST_AUTHORITIES_MAX && fd_read_file(AT_FDCWD, path, PEM_MAX, &one) == 0 &&
+            strstr(buf_str(&one), "-----BEGIN CERTIFICATE-----")) {
+            buf_addf(text, "%s%s", text->n && text->p[text->n - 1] != '\n' ? "\n" : "", buf_str(&one));
+            added++;
+        } else
+            log_text(LOG_LEVEL_WARN, "%s is not among what sandboxes trust: %s", path,
+                     added < HOST_AUTHORITIES_MAX ? "it is no PEM of at most 64 KiB" : "there are 64 others");
+        free(v[i]);
+    }
+    free(v);
+}
+
 /* Writes the certificates that sandboxes trust besides the roots of their template: our authority, and the operator's
- * egress.trust, because sandboxes themselves check the servers of streams that are passed through. */
+ * egress.trust, else the host's own, because sandboxes themselves check the servers of streams that are passed
+ * through. */
 static int egress_write_trusted(int dir, const struct config *c, struct err *err)
 {
     _cleanup_buf_ struct buf text = {0}, more = {0}, old = {0};
@@ -77,7 +109,10 @@ static int egress_write_trusted(int dir, const struct config *c, struct err *err
         return err_set(err, ERR_SETUP, errno, "cannot read egress/%s", CA_CERT);
     if (c->trust && fd_read_file(AT_FDCWD, c->trust, NODE_TRUST_MAX, &more) < 0)
         return err_set(err, ERR_SETUP, errno, "egress.trust: cannot read %s", c->trust);
-    buf_add(&text, more.p, more.n);
+    if (c->trust)
+        buf_add(&text, more.p, more.n);
+    else
+        egress_add_host_authorities(&text);
     bool there = fd_read_file(dir, TRUSTED, PEM_MAX + NODE_TRUST_MAX, &old) == 0 && old.n > 0;
     /* Only if it changed: a node must start on a full disk, so that files can be deleted. */
     if (there && old.n == text.n && memcmp(old.p, text.p, text.n) == 0)

@@ -1,4 +1,4 @@
-/* The pool (layers/diskpool.h): supervisor has it mounted before the first child starts, and unmounted after the last one
+/* The pool (pool/diskpool.h): supervisor has it mounted before the first child starts, and unmounted after the last one
  * ended. The work is done by `hutch pool`, a child that ends before anything else happens. */
 #include <errno.h>
 #include <stdio.h>

@@ -1,6 +1,7 @@
 /* Messages of supervisor for users and systemd. */
 #include <arpa/inet.h>
 #include <errno.h>
+#include <fcntl.h>
 #include <ifaddrs.h>
 #include <netdb.h>
 #include <netinet/in.h>
@@ -9,9 +10,12 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/socket.h>
+#include <sys/stat.h>
 #include <sys/un.h>
 
 #include "base/cleanup.h"
+#include "base/fd.h"
+#include "base/log.h"
 #include "base/mem.h"
 #include "node/procs.h"
 
@@ -49,6 +53,46 @@ static void address_url(const char *address, const char *scheme, char ret[128])
     else if (strcmp(host, "::") == 0)
         (void)snprintf(host, sizeof host, "::1");
     (void)snprintf(ret, 128, strchr(host, ':') ? "%s://[%s]:%u" : "%s://%s:%u", scheme, host, port);
+}
+
+/* One URL per address; a socket for all of them is reached at the loopback ones. */
+static void address_add_socket(struct buf *out, int fd, const char *scheme)
+{
+    struct sockaddr_storage sa;
+    socklen_t n = sizeof sa;
+    char host[INET6_ADDRSTRLEN] = "";
+    if (fd < 0 || getsockname(fd, (struct sockaddr *)&sa, &n) < 0)
+        return;
+    const struct sockaddr_in *v4 = (const struct sockaddr_in *)&sa;
+    const struct sockaddr_in6 *v6 = (const struct sockaddr_in6 *)&sa;
+    unsigned port = ntohs(sa.ss_family == AF_INET ? v4->sin_port : v6->sin6_port);
+    bool all = sa.ss_family == AF_INET ? v4->sin_addr.s_addr == INADDR_ANY : IN6_IS_ADDR_UNSPECIFIED(&v6->sin6_addr);
+    if (all)
+        buf_addf(out, "%s://127.0.0.1:%u\n", scheme, port);
+    if (all && sa.ss_family == AF_INET6)
+        buf_addf(out, "%s://[::1]:%u\n", scheme, port);
+    if (all || !inet_ntop(sa.ss_family, sa.ss_family == AF_INET ? (const void *)&v4->sin_addr : &v6->sin6_addr, host,
+                          sizeof host))
+        return;
+    buf_addf(out, sa.ss_family == AF_INET ? "%s://%s:%u\n" : "%s://[%s]:%u\n", scheme, host, port);
+}
+
+void node_record_listen(const struct config *c, const struct node_files *n)
+{
+    static const char part[] = LISTEN_FILE ".tmp";
+    _cleanup_buf_ struct buf text = {0}, before = {0};
+    address_add_socket(&text, n->listen, "http");
+    address_add_socket(&text, n->listen_tls, "https");
+    if (fd_read_file(n->state, LISTEN_FILE, 4096, &before) >= 0 && strcmp(buf_str(&before), buf_str(&text)) == 0)
+        return;
+    _cleanup_close_ int fd = openat(n->state, part, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC | O_NOFOLLOW, 0644);
+    if (fd >= 0 && fchmod(fd, 0644) == 0 && fd_write_all(fd, buf_str(&text), text.n) == 0 &&
+        renameat(n->state, part, n->state, LISTEN_FILE) == 0)
+        return;
+    log_text(LOG_LEVEL_WARN, "cannot write %s/" LISTEN_FILE ": %s; commands on this machine need HUTCH_API_KEY",
+             c->state, strerror(errno));
+    (void)unlinkat(n->state, part, 0);
+    (void)unlinkat(n->state, LISTEN_FILE, 0); /* it names an address that is not ours any more */
 }
 
 /* Never print the key into the journal, which keeps it: name its file there. */

@@ -311,20 +311,21 @@ static int node_open_presets(void)
     return fd;
 }
 
-/* Loads the webhook's secret and root certificates, which front may not read itself. */
+/* Loads the webhook's secret, and root certificates for it and for oauth.jwks, which front may not read itself. */
 static int node_load_webhook(const struct config *c, struct node_files *n, struct err *err)
 {
     const char *trust = c->trust ? c->trust : NODE_SYSTEM_TRUST;
     struct config_url url;
     _cleanup_buf_ struct buf roots = {0};
-    if (!c->webhook || !config_url(c->webhook, &url))
-        return 0;
-    if (c->webhook_secret && node_load_pem(AT_FDCWD, c->webhook_secret, &n->webhook_secret, err) < 0)
+    bool webhook = c->webhook && config_url(c->webhook, &url), tls = webhook && url.tls;
+    tls = tls || (c->oauth_jwks && config_url(c->oauth_jwks, &url) && url.tls);
+    if (webhook && c->webhook_secret && node_load_pem(AT_FDCWD, c->webhook_secret, &n->webhook_secret, err) < 0)
         return err_wrap(err, "approvals.secret_file");
-    if (!url.tls)
+    if (!tls)
         return 0;
     if (fd_read_file(AT_FDCWD, trust, NODE_TRUST_MAX, &roots) < 0)
-        return err_set(err, ERR_SETUP, errno, "approvals.webhook is https, and the roots in %s cannot be read", trust);
+        return err_set(err, ERR_SETUP, errno,
+                       "approvals.webhook or oauth.jwks is https, and the roots in %s cannot be read", trust);
     n->webhook_trust = node_memory_file("roots", roots.p, roots.n, err);
     return n->webhook_trust < 0 ? -1 : 0;
 }
@@ -369,7 +370,10 @@ int node_files_open(const struct config *c, struct node_files *ret, struct err *
         node_ranges_open(n, err) < 0 || node_egress_open(c, n, err) < 0 || node_choose_image_user(n, err) < 0 ||
         node_bind_tcp(c->listen, &n->listen, err) < 0)
         return -1;
-    return c->listen_tls ? node_bind_tcp(c->listen_tls, &n->listen_tls, err) : 0;
+    if (c->listen_tls && node_bind_tcp(c->listen_tls, &n->listen_tls, err) < 0)
+        return -1;
+    node_record_listen(c, n);
+    return 0;
 }
 
 void node_files_close(struct node_files *n)

@@ -19,6 +19,7 @@
 #include "loop/loop.h"
 #include "node/build-base.h"
 #include "node/procs.h"
+#include "os/cgroup.h"
 #include "os/idrange.h"
 
 enum {
@@ -74,7 +75,9 @@ static pid_t start_keeper(struct supervisor *s)
     strv_take(&argv, xasprintf("--max-sandboxes=%u", c->max_sandboxes));
     strv_take(&argv, xasprintf("--default-cpu=%u", c->default_cpu_milli));
     strv_take(&argv, xasprintf("--default-memory=%llu", (unsigned long long)c->default_memory));
-    strv_take(&argv, xasprintf("--default-disk=%llu", (unsigned long long)c->default_disk));
+    struct config settled = *c; /* nothing in it is freed */
+    config_settle_disk(&settled, s->files->files_driver);
+    strv_take(&argv, xasprintf("--default-disk=%llu", (unsigned long long)settled.default_disk));
     strv_take(&argv, xasprintf("--default-inodes=%llu", (unsigned long long)c->default_inodes));
     strv_take(&argv, xasprintf("--default-pids=%u", c->default_pids));
     strv_take(&argv, xasprintf("--default-open-files=%u", c->default_open_files));
@@ -109,6 +112,18 @@ static pid_t start_layers(struct supervisor *s)
     return node_launch(s->hutch, argv.v, fds, ARRAY_LEN(fds), NULL);
 }
 
+/* Whether keeper can stop sandboxes for a moment: what it can use of this host, an ordinary user's keeper only of cgroup v2. */
+static bool node_can_freeze(void)
+{
+    struct cgroup_info info;
+    bool can = false;
+    if (cgroup_probe(&info) < 0 || !info.can_freeze)
+        return false;
+    for (unsigned i = 0; i < info.nhier; i++)
+        can = can || ((info.hier[i].has & CGROUP_FREEZER) && (info.hier[i].v2 || geteuid() == 0));
+    return can;
+}
+
 static pid_t start_front(struct supervisor *s)
 {
     const struct node_files *n = s->files;
@@ -122,6 +137,8 @@ static pid_t start_front(struct supervisor *s)
     strv_take(&argv, xasprintf("--admin-hint=%s", n->admin_key + strlen(n->admin_key) - 4));
     if (!n->egress.on)
         strv_add(&argv, "--no-egress");
+    if (!node_can_freeze())
+        strv_add(&argv, "--no-freezer");
     strv_take(&argv, xasprintf("--files-driver=%s", n->files_driver));
     strv_take(&argv, xasprintf("--files-why=%s", n->files_why));
     struct node_user u = {n->uid, n->gid};
@@ -152,7 +169,11 @@ static pid_t start_builder(struct supervisor *s)
     _cleanup_strv_ struct strv argv = {0};
     strv_add(&argv, "hutch-node");
     strv_add(&argv, "build-base");
-    strv_add(&argv, s->config->templates);
+    const struct config *c = s->config;
+    const char *const args[TEMPLATE_BUILD_ARGS] = {c->templates, c->build_base, c->mirror_apt, c->mirror_pip,
+                                                   c->mirror_npm};
+    for (size_t i = 0; i < ARRAY_LEN(args); i++)
+        strv_add(&argv, args[i] ? args[i] : "");
     return node_launch(s->self, argv.v, NULL, 0, NULL);
 }
 
@@ -313,12 +334,9 @@ static void supervisor_stop(struct supervisor *s, int exit_code)
 
 static void supervisor_on_builder_end(struct supervisor *s, int status)
 {
-    struct stat st;
-    if (WIFEXITED(status) && WEXITSTATUS(status) == 0)
-        return;
-    /* It was killed and could not report why. */
-    if (WIFSIGNALED(status) && fstatat(s->files->templates, TEMPLATE_BASE, &st, 0) < 0)
-        template_set_progress(s->files->templates, "error", "the builder was killed; start hutch serve again");
+    if (WIFSIGNALED(status)) /* and could not report why */
+        template_build_tell(s->files->templates, s->config, "error",
+                            "the builder was killed; start hutch serve again, it goes on with what is downloaded");
 }
 
 /* Whether sandboxes have a network is known now, so front can start and report it. */
@@ -518,7 +536,6 @@ int node_supervise(const struct config *c, struct node_files *n, struct err *err
                                      [FRONT] = {.name = "front"},
                                      [BUILDER] = {.name = "builder"},
                                      [POOL] = {.name = "pool"}}};
-    struct stat st;
     (void)signal(SIGPIPE, SIG_IGN); /* our output may have no reader */
     int rc = supervisor_prepare(&s, err);
     if (rc == 0)
@@ -533,7 +550,7 @@ int node_supervise(const struct config *c, struct node_files *n, struct err *err
             s.egress_timer = loop_timer(s.loop, EGRESS_READY_MS, supervisor_on_egress_timeout, &s);
         } else
             supervisor_decide_egress(&s, n->egress.trouble);
-        if (c->build_base && fstatat(n->templates, TEMPLATE_BASE, &st, 0) < 0)
+        if (template_build_missing(n->templates, c))
             supervisor_start(&s, BUILDER);
         s.run_timer = loop_timer(s.loop, RUN_LOOK_MS, supervisor_look_at_run, &s);
         rc = loop_run(s.loop, err);

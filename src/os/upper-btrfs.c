@@ -48,9 +48,16 @@ int upper_btrfs_limit(int root, uint64_t disk, struct err *err)
     return 0;
 }
 
-int upper_btrfs_open(int dir, const char *name, bool quota, uint64_t disk, struct upper *ret, struct err *err)
+/* 0: made, 1: it was there, -1: not made, with err. */
+static int btrfs_make_place(int dir, const char *name, int from, struct err *err)
 {
     struct btrfs_ioctl_vol_args_v2 a;
+    struct stat st;
+    if (fstatat(dir, name, &st, AT_SYMLINK_NOFOLLOW) == 0)
+        return 1;
+    int r = from >= 0 ? upper_snapshot(from, dir, name, false, err) : 1;
+    if (r <= 0)
+        return r;
     memset(&a, 0, sizeof a);
     (void)snprintf(a.name, sizeof a.name, "%s", name);
     mode_t mask = umask(022);
@@ -58,13 +65,26 @@ int upper_btrfs_open(int dir, const char *name, bool quota, uint64_t disk, struc
     (void)umask(mask);
     if (made < 0 && eno != EEXIST)
         return err_set(err, ERR_SETUP, eno, "btrfs: make subvolume %s", name);
+    return made < 0;
+}
+
+int upper_btrfs_open(int dir, const char *name, int from, bool quota, uint64_t disk, struct upper *ret, struct err *err)
+{
+    int there = btrfs_make_place(dir, name, from, err);
+    if (there < 0)
+        return -1;
     _cleanup_close_ int fd = openat(dir, name, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
     if (fd < 0)
         return err_set(err, ERR_SETUP, errno, "open subvolume %s", name);
     if (!upper_btrfs_is_subvolume(fd))
         return err_set(err, ERR_SETUP, EEXIST, "%s exists and is not a subvolume", name);
-    if (quota && upper_btrfs_limit(fd, disk, err) < 0) {
-        if (made == 0)
+    int r = there && from < 0 ? 0 : upper_from_tidy(fd); /* it may have been interrupted */
+    if (r < 0)
+        (void)err_set(err, ERR_SETUP, errno, "btrfs: prepare subvolume %s", name);
+    else if (quota)
+        r = upper_btrfs_limit(fd, disk, err);
+    if (r < 0) {
+        if (!there)
             (void)upper_btrfs_destroy(dir, name);
         return -1;
     }

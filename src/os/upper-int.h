@@ -12,11 +12,15 @@ enum { UPPER_NAME_MAX = 200, UPPER_DEPTH_MAX = 128, UPPER_NEW_SECONDS = 600 };
 bool upper_btrfs_is_subvolume(int fd); /* the root of one */
 /* Whether quotas are on; `enable` switches them on. *ret_simple: which kind (btrfs.h). 0, or -1 with errno. */
 int upper_btrfs_quota(int dir, bool enable, bool *ret_simple);
-int upper_btrfs_open(int dir, const char *name, bool quota, uint64_t disk, struct upper *ret, struct err *err);
+int upper_btrfs_open(int dir, const char *name, int from, bool quota, uint64_t disk, struct upper *ret,
+                     struct err *err);
 int upper_btrfs_limit(int root, uint64_t disk, struct err *err);
 int upper_btrfs_stat(int root, struct upper_usage *ret, struct err *err);
 /* 0, or -1 with errno: ENOTEMPTY if there are subvolumes in it. */
 int upper_btrfs_destroy(int dir, const char *name);
+
+/* upper-from.c. Puts away what a snapshot of a layer holds. 0, or -1 with errno. */
+int upper_from_tidy(int place);
 
 /* upper-project.c. 0 if limits of projects are enforced, else -1 with errno. */
 int upper_project_probe(int dir);

@@ -185,6 +185,12 @@ static int upper_check_name(const char *name, struct err *err)
 int upper_open(const struct upper_info *info, int dir, const char *name, uint64_t disk, uint64_t inodes,
                struct upper *ret, struct err *err)
 {
+    return upper_open_from(info, dir, name, -1, disk, inodes, ret, err);
+}
+
+int upper_open_from(const struct upper_info *info, int dir, const char *name, int from, uint64_t disk, uint64_t inodes,
+                    struct upper *ret, struct err *err)
+{
     *ret = (struct upper)UPPER_INIT;
     if (info->kind == UPPER_TMPFS) {
         int fd = mount_new_tmpfs(disk, inodes, TMPFS_MODE, MOUNT_NOSUID | MOUNT_NODEV);
@@ -199,7 +205,7 @@ int upper_open(const struct upper_info *info, int dir, const char *name, uint64_
     if (fd < 0)
         return -1;
     if (info->kind == UPPER_BTRFS)
-        return upper_btrfs_open(fd, name, info->quota == UPPER_QUOTA_QGROUP, disk, ret, err);
+        return upper_btrfs_open(fd, name, from, info->quota == UPPER_QUOTA_QGROUP, disk, ret, err);
     if (info->kind == UPPER_IMAGE)
         return upper_image_open(fd, name, disk, inodes, info->quick, ret, err);
     if (upper_project_open(fd, name, info->quota == UPPER_QUOTA_PROJECT, disk, inodes, ret, err) < 0)

@@ -11,6 +11,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 #include <sys/types.h>
+#include <time.h>
 
 #include "base/err.h"
 
@@ -49,6 +50,10 @@ struct upper {
 /* Opens the place `name`, or makes it. disk and inodes 0: no limit. tmpfs has no name: a new one each time. */
 int upper_open(const struct upper_info *info, int dir, const char *name, uint64_t disk, uint64_t inodes,
                struct upper *ret, struct err *err);
+/* The same; with the btrfs driver a place that is not there starts as a snapshot of the subvolume `from` (-1: none):
+ * a layer, or what upper_make_seed() made. If that cannot be snapshot, the place is made as if there were none. */
+int upper_open_from(const struct upper_info *info, int dir, const char *name, int from, uint64_t disk, uint64_t inodes,
+                    struct upper *ret, struct err *err);
 void upper_close(struct upper *u);
 /* Makes the image, waits until no other process changes it, and checks it: all that may take long. Other drivers:
  * nothing. */
@@ -63,9 +68,9 @@ bool upper_image_locked(int dir, const char *name);
 int upper_image_check(int dir, const char *name, struct err *err);
 /* The process in whose root mkfs.ext4 and the like are searched if ours has none; by default our parent. */
 void upper_image_outside(pid_t pid);
-/* An image that is in use: it grows if we have CAP_SYS_RESOURCE (else EPERM) and does not shrink (EBUSY). An image with more in
- * it than fits is ERR_LIMIT; whether other places hold more than their new limit is for the caller to see. An image has as many
- * inodes as its size gives it. */
+/* An image that is in use: it grows if we have CAP_SYS_RESOURCE (else EPERM) and does not shrink (EBUSY). An image
+ * with more in it than fits is ERR_LIMIT; whether other places hold more than their new limit is for the caller to
+ * see. An image has as many inodes as its size gives it. */
 int upper_resize(const struct upper_info *info, int dir, const char *name, uint64_t disk, uint64_t inodes,
                  struct err *err);
 struct upper_usage {
@@ -82,6 +87,31 @@ int upper_remove(int dir, const char *name, struct err *err);
 int upper_sweep(int dir, struct err *err);
 /* Whether upper_snapshot() is worth trying. */
 bool upper_can_snapshot(int from, int to);
+
+/* upper-from.c: inode numbers of subvolumes, and layers that are snapshots. */
+#define UPPER_LAYER_ROOT "root"  /* in a layer: its tree */
+#define UPPER_BELOW      "below" /* in a subvolume that started as a layer: what that held; only its numbers matter */
+bool upper_is_subvolume(int fd); /* the root of a subvolume of btrfs */
+/* Whether a snapshot of the place may stay as a layer: simple quotas charge what it holds, and upper_subvolume_at()
+ * works. */
+bool upper_keeps_snapshots(int place);
+/* The subvolume that holds the file, also through an overlay; 0: none, or a kernel before 6.10. */
+uint64_t upper_subvolume_at(int dir, const char *name);
+struct upper_origin {
+    uint8_t uuid[16], parent[16]; /* parent: what it is a snapshot of; zeros: of nothing */
+    struct timespec made_at;
+};
+int upper_origin(int place, struct upper_origin *ret); /* 0, or -1 with errno */
+/* Numbers only rise. 0, or -1 with errno. upper_raise_numbers(): the next one is above `to`, which costs some
+ * microseconds for each; upper_mark_number(): a snapshot that is made from now on starts above all that were given so
+ * far. */
+int upper_next_number(int dir, uint64_t *ret);
+int upper_raise_numbers(int dir, uint64_t to);
+int upper_mark_number(int dir);
+uint64_t upper_marked_number(int dir);          /* that of the last mark, 0: none. It outlives the machine */
+int upper_make_seed(int dir, const char *name); /* an empty subvolume for numbers; there already is success */
+/* Waits until what was done is on the disk, without writing the data of others. 0, or -1 with errno. */
+int upper_commit(int fd);
 /* Makes a snapshot of a subvolume at to/name; with `frozen` a read-only one, which wipe_tree() can still remove. 1:
  * not a subvolume, or not permitted; the caller copies. Blocks until recent writes are on the disk. */
 int upper_snapshot(int from, int to, const char *name, bool frozen, struct err *err);

@@ -21,6 +21,9 @@ struct exec {
     unsigned busy;
     loop_id timer;
     uint32_t size;
+    bool has[INIT_STREAMS];
+    unsigned char *piece; /* over a byte stream, instead of rings: the last npiece bytes that came */
+    size_t npiece;
     int ring[INIT_STREAMS];
     uint64_t at[INIT_STREAMS], end[INIT_STREAMS]; /* offsets: delivered up to, available up to */
     struct exec_end fin;
@@ -34,6 +37,7 @@ static void exec_free(struct exec *x)
     for (int s = 1; s < INIT_STREAMS; s++)
         if (x->ring[s] >= 0)
             (void)close(x->ring[s]);
+    free(x->piece);
     free(x);
 }
 
@@ -71,9 +75,11 @@ static bool exec_deliver_piece(struct exec *x, int s, size_t *budget)
     size_t pos = (size_t)(x->at[s] & (x->size - 1)), n = s == EXEC_PTY ? PTY_CHUNK_MAX : EXEC_CHUNK_MAX;
     if (n > left)
         n = (size_t)left;
-    if (n > x->size - pos)
+    if (x->piece)
+        memcpy(piece, x->piece + (x->npiece - (size_t)left), n);
+    else if (n > x->size - pos)
         n = x->size - pos;
-    if (pread(x->ring[s], piece, n, (off_t)pos) != (ssize_t)n)
+    if (!x->piece && pread(x->ring[s], piece, n, (off_t)pos) != (ssize_t)n)
         return false;
     uint64_t offset = x->at[s];
     x->at[s] += n;
@@ -109,9 +115,11 @@ static bool exec_deliver(struct exec *x)
             if (x->at[s] < x->end[s])
                 ok = exec_deliver_piece(x, s, &budget);
     if (ok && !x->dead) {
-        if (x->owes_ack && !x->ended)
+        /* Over a byte stream an acknowledgement asks for the next piece. */
+        bool ack = !x->piece || !exec_has_more(x);
+        if (x->owes_ack && ack && !x->ended)
             link_call_note(x->call, INIT_ACK, exec_put_offsets, x);
-        x->owes_ack = false;
+        x->owes_ack = x->owes_ack && !ack;
         if (x->ended && !exec_has_more(x))
             exec_finish(x);
         else if (!x->paused && exec_has_more(x) && !x->timer)
@@ -170,18 +178,45 @@ static bool exec_take_ends(struct exec *x, struct wire_in *in)
 {
     for (int s = 1; s < INIT_STREAMS; s++) {
         uint64_t end = wire_u64(in);
-        if (in->bad || (x->ring[s] < 0 && end != 0))
+        if (in->bad || (!x->has[s] && end != 0))
             return false;
-        if (x->ring[s] >= 0 && (end < x->end[s] || end - x->at[s] > x->size))
+        if (x->piece) { /* only with the end: what was forgotten is not delivered */
+            if (end < x->end[s])
+                return false;
+            continue;
+        }
+        if (x->has[s] && (end < x->end[s] || end - x->at[s] > x->size))
             return false;
         x->end[s] = end;
     }
     return true;
 }
 
+/* Takes the next bytes, over a byte stream. They come one piece at a time, and never go back. */
+static bool exec_take_piece(struct exec *x, struct wire_in *in)
+{
+    size_t n = 0;
+    uint32_t s = wire_u32(in);
+    uint64_t offset = wire_u64(in);
+    const void *p = wire_bytes(in, INIT_INLINE_MAX, &n);
+    if (in->bad || s >= INIT_STREAMS || !x->has[s] || n == 0 || exec_has_more(x) || offset < x->end[s] ||
+        offset > UINT64_MAX - n)
+        return false;
+    memcpy(x->piece, p, n);
+    x->npiece = n;
+    x->at[s] = offset;
+    x->end[s] = offset + n;
+    return true;
+}
+
 static bool exec_take_rings(struct exec *x, struct link_msg *m, bool pty)
 {
-    size_t want = pty ? 1 : 2;
+    bool inline_output = link_call_is_stream(x->call);
+    size_t want = inline_output ? 0 : pty ? 1 : 2;
+    for (int s = 1; s < INIT_STREAMS; s++)
+        x->has[s] = pty == (s == EXEC_PTY);
+    if (inline_output)
+        x->piece = xmalloc(INIT_INLINE_MAX);
     if (m->nfds != want || x->size < INIT_RING_MIN || x->size > INIT_RING_MAX || (x->size & (x->size - 1)))
         return false;
     for (size_t i = 0; i < want; i++)
@@ -215,7 +250,7 @@ static enum call_next exec_on_reply(struct exec *x, struct link_msg *m)
     if (!wire_done(&m->in) || pid == 0 || pid > INT32_MAX || !exec_take_rings(x, m, pty))
         return CALL_BROKEN;
     for (int s = 1; s < INIT_STREAMS; s++)
-        if (x->ring[s] < 0 && x->at[s] != 0)
+        if (!x->has[s] && x->at[s] != 0)
             return CALL_BROKEN;
     x->started = true;
     x->busy++;
@@ -228,13 +263,21 @@ static enum call_next exec_on_reply(struct exec *x, struct link_msg *m)
 
 _Static_assert((int)EXEC_DENIED_MAX >= (int)INIT_DENIED_MAX, "all denied calls that init reports fit");
 
+static enum exec_limit exec_take_limit(struct wire_in *in)
+{
+    uint32_t v = wire_u32(in);
+    if (v >= INIT_LIMITS)
+        in->bad = true;
+    return in->bad ? EXEC_LIMIT_NONE : (enum exec_limit)v;
+}
+
 static enum call_next exec_on_message(struct call *c, struct link_msg *m)
 {
     struct exec *x = c->object;
     if (m->type == INIT_REPLY)
         return exec_on_reply(x, m);
     if (!x->started || x->ended || m->nfds || (m->type != INIT_OUTPUT && m->type != INIT_EXITED) ||
-        !exec_take_ends(x, &m->in))
+        !(x->piece && m->type == INIT_OUTPUT ? exec_take_piece(x, &m->in) : exec_take_ends(x, &m->in)))
         return CALL_BROKEN;
     if (m->type == INIT_EXITED) {
         struct init_end e;
@@ -247,6 +290,8 @@ static enum call_next exec_on_message(struct call *c, struct link_msg *m)
                                    .wall_ms = e.wall_ms,
                                    .omitted = {0, e.omitted[1], e.omitted[2], e.omitted[3]},
                                    .oom = e.oom};
+        if (m->in.at < m->in.n)
+            x->fin.limit = exec_take_limit(&m->in);
         for (; x->fin.ndenied < e.ndenied; x->fin.ndenied++) {
             const struct init_denied *d = &e.denied[x->fin.ndenied];
             x->fin.denied[x->fin.ndenied] =
@@ -279,9 +324,23 @@ static struct exec *exec_new(struct links *ls, const struct exec_ops *ops, void 
     return x;
 }
 
+static void exec_put_rights(struct wire_out *o, const struct exec_rights *r)
+{
+    struct init_rights put = {.flags = (r->no_network ? INIT_RIGHTS_NO_NETWORK : 0U) |
+                                       (r->limit_write ? INIT_RIGHTS_WRITE : 0U) |
+                                       (r->own_user ? INIT_RIGHTS_OWN_USER : 0U),
+                              .time_ms = r->time_ms,
+                              .output_max = r->output_max};
+    for (; r->limit_write && r->write && put.nwrite < INIT_WRITE_MAX && r->write[put.nwrite]; put.nwrite++)
+        put.write[put.nwrite] = r->write[put.nwrite];
+    init_put_rights(o, &put);
+}
+
 static void exec_put_spawn(struct wire_out *o, const void *arg)
 {
     const struct exec_spec *s = arg;
+    if (s->rights)
+        exec_put_rights(o, s->rights);
     uint32_t flags = (s->pty ? INIT_SPAWN_PTY : 0U) | (s->stdin_open ? INIT_SPAWN_STDIN : 0U) |
                      (s->keep_output ? INIT_SPAWN_KEEP : 0U);
     wire_put_str(o, s->cmd);
@@ -313,6 +372,10 @@ static const char *exec_check_spec(const struct exec_spec *s)
         return "the user's name is longer than 64 bytes";
     if (s->tag && strlen(s->tag) > EXEC_TAG_MAX)
         return "the tag is longer than 128 bytes";
+    const char *const *write = s->rights ? s->rights->write : NULL;
+    for (size_t i = 0; write && write[i]; i++)
+        if (i >= EXEC_WRITE_MAX || !*write[i] || strlen(write[i]) >= INIT_PATH_MAX)
+            return "write: at most 32 paths of 1 to 4095 bytes";
     return NULL;
 }
 
@@ -320,8 +383,9 @@ struct exec *exec_start(struct links *ls, const char *id, const struct exec_spec
                         void *arg)
 {
     const char *wrong = exec_check_spec(spec);
-    struct call *c = wrong ? link_call_refused(ls, INIT_SPAWN, LINK_INVALID, wrong)
-                           : link_call_new(ls, id, INIT_SPAWN, exec_put_spawn, spec);
+    uint16_t type = spec->rights ? INIT_SPAWN_RIGHTS : INIT_SPAWN;
+    struct call *c =
+        wrong ? link_call_refused(ls, type, LINK_INVALID, wrong) : link_call_new(ls, id, type, exec_put_spawn, spec);
     return exec_new(ls, ops, arg, c);
 }
 

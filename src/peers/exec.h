@@ -12,7 +12,17 @@
 #include "peers/link.h"
 
 enum exec_stream { EXEC_STDOUT = 1, EXEC_STDERR = 2, EXEC_PTY = 3 };
-enum { EXEC_CHUNK_MAX = 32 * 1024, EXEC_ARGS_MAX = 1024, EXEC_TAG_MAX = 128 };
+enum { EXEC_CHUNK_MAX = 32 * 1024, EXEC_ARGS_MAX = 1024, EXEC_TAG_MAX = 128, EXEC_WRITE_MAX = 32 };
+
+/* What a command and its children may less than others in the sandbox. It has no way back: setuid programs do not work. */
+struct exec_rights {
+    bool no_network;          /* no sockets but connected pairs */
+    bool limit_write;         /* it changes files below `write` only */
+    const char *const *write; /* paths inside, NULL-terminated; NULL: none */
+    bool own_user;            /* a uid of its own; exec_spec.user is not looked at */
+    uint64_t time_ms;         /* after which it is ended with all that it started; 0: never */
+    uint64_t output_max;      /* bytes of output, after which the same happens; 0: no end */
+};
 
 struct exec_spec {
     const char *cmd;         /* looked up in the PATH of the command's environment */
@@ -23,9 +33,10 @@ struct exec_spec {
     const char *tag;  /* may be NULL */
     bool pty;
     uint16_t cols, rows;
-    bool stdin_open;     /* false: /dev/null */
-    uint64_t timeout_ms; /* init kills the command after this time, attached or not; 0: never */
-    bool keep_output;    /* a full ring stops the command (back-pressure) instead of dropping the oldest bytes */
+    bool stdin_open;                  /* false: /dev/null */
+    uint64_t timeout_ms;              /* init kills the command after this time, attached or not; 0: never */
+    const struct exec_rights *rights; /* NULL: those of the sandbox. An init that is older than them: LINK_STATE */
+    bool keep_output; /* a full ring stops the command (back-pressure) instead of dropping the oldest bytes */
 };
 
 /* A call that the sandbox's filter refused; the arguments are those of the first time. */
@@ -35,14 +46,17 @@ struct exec_denied {
     uint64_t args[3];
 };
 
+enum exec_limit { EXEC_LIMIT_NONE, EXEC_LIMIT_TIME, EXEC_LIMIT_OUTPUT };
+
 struct exec_end {
     bool exited; /* false: killed by a signal */
     int code;    /* exit status or signal number */
     bool core;
     struct rusage usage;
     uint64_t wall_ms;
-    uint64_t omitted[4]; /* bytes per stream that were dropped because no attachment read them in time */
-    bool oom;            /* the sandbox's memory limit killed something during this command */
+    uint64_t omitted[4];   /* bytes per stream that were dropped because no attachment read them in time */
+    enum exec_limit limit; /* of its rights, that ended it */
+    bool oom;              /* the sandbox's memory limit killed something during this command */
     struct exec_denied denied[EXEC_DENIED_MAX];
     size_t ndenied;
 };

@@ -171,9 +171,12 @@ static bool files_take_info(const struct call *c, struct link_msg *m, struct lin
     return wire_done(&m->in);
 }
 
-static bool files_fd_is_readable(int fd)
+static bool files_fd_is_readable(const struct link_msg *m)
 {
     struct stat st;
+    int fd = m->fds[0];
+    if (m->relay)
+        return m->relay == INIT_TICKET_FILE || m->relay == INIT_TICKET_PIPE;
     int mode = fcntl(fd, F_GETFL);
     if (mode < 0 || fstat(fd, &st) < 0)
         return false;
@@ -187,9 +190,10 @@ static enum call_next files_on_opened(struct call *c, struct link_msg *m)
     struct file_info info;
     struct file_meta meta[FILES_META_MAX];
     if (!files_take_info(c, m, &st, &info, meta) || m->nfds != (st.code == LINK_OK ? 1U : 0U) ||
-        (m->nfds && !files_fd_is_readable(m->fds[0])))
+        (m->nfds && !files_fd_is_readable(m)))
         return CALL_BROKEN;
     bool ok = st.code == LINK_OK;
+    info.sized = ok && m->relay == INIT_TICKET_FILE;
     ((files_opened *)c->fn)(c->arg, &st, ok ? TAKE_FD(m->fds[0]) : -1, ok ? &info : NULL);
     return CALL_DONE;
 }
@@ -204,7 +208,7 @@ static enum call_next files_on_created(struct call *c, struct link_msg *m)
     struct file_info info;
     struct file_meta meta[FILES_META_MAX];
     if (c->object || !files_take_info(c, m, &st, &info, meta) || m->nfds != (st.code == LINK_OK ? 1U : 0U) ||
-        (m->nfds && !sink_socket_ok(m->fds[0])))
+        (m->nfds && m->relay != INIT_TICKET_SOCKET && !sink_socket_ok(m->fds[0])))
         return CALL_BROKEN;
     bool ok = st.code == LINK_OK;
     if (ok)

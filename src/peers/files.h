@@ -31,6 +31,7 @@ struct file_info {
     /* Only of requests with a root, for which target is the text of the link, and type, mode and size are the link's. */
     uint32_t uid, gid;
     struct timespec atime, ctime;
+    bool sized; /* of files_opened, where fd is a socket: a regular file comes over it, of `size` bytes */
 };
 
 /* Confines a request to one directory of the sandbox, which its paths see as "/"; no link leads out of it. The request
@@ -45,7 +46,8 @@ struct files_root {
 
 typedef void files_opened(void *arg, const struct link_status *st, int fd, const struct file_info *info);
 /* For reading. fd: a regular file (fstat()ed), or a pipe fed by init for files of procfs and the like; the caller's.
- * init may hold the same open file, so a pipe is read by fd_read_pipe(). */
+ * init may hold the same open file, so a pipe is read by fd_read_pipe(). Where init is reached over a byte stream, fd is a
+ * socket over which the bytes come from the first to the last. */
 link_call files_open(struct links *ls, const char *id, const char *user, const char *path, files_opened *done,
                      void *arg);
 /* For writing: creates missing parents (0755, owned by the user) and the file (0644 & ~umask); an existing file

@@ -78,7 +78,8 @@ static enum call_next link_on_dialed(struct call *c, struct link_msg *m)
     struct link_status st;
     if (m->type != INIT_REPLY || !link_call_status(&m->in, &st) || !wire_done(&m->in))
         return CALL_BROKEN;
-    if (m->nfds != (st.code == LINK_OK ? 1U : 0U) || (m->nfds && !link_fd_is_tcp(m->fds[0])))
+    if (m->nfds != (st.code == LINK_OK ? 1U : 0U) ||
+        (m->nfds && m->relay != INIT_TICKET_SOCKET && !link_fd_is_tcp(m->fds[0])))
         return CALL_BROKEN;
     ((link_dialed *)c->fn)(c->arg, &st, m->nfds ? TAKE_FD(m->fds[0]) : -1);
     return CALL_DONE;

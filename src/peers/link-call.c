@@ -13,6 +13,7 @@
 #include "peers/link-conn.h"
 
 enum { WORKING_MAX = 32 /* helpers inside at once; further requests are held here */, QUEUE_MAX = 4096 };
+enum { STREAM_QUEUE_MAX = 16 << 20 }; /* bytes after which a stream takes no further requests */
 /* Files being written at once; fewer than init allows, because its helpers end a little later than the sinks here. */
 enum { SINKS_MAX = INIT_RECEIVERS_MAX - 16 };
 
@@ -86,6 +87,7 @@ void link_call_free(struct call *c)
     size_t at = (size_t)(c->id & 0xffffffff) - 1;
     link_call_leave_link(c);
     loop_timer_del(ls->loop, c->timer);
+    link_take_free(c->take);
     ls->slots[at].call = NULL;
     if (at < ls->free_hint)
         ls->free_hint = at;
@@ -116,10 +118,14 @@ void link_call_make_zombie(struct call *c)
     c->zombie = true;
     loop_timer_del(c->ls->loop, c->timer);
     c->timer = 0;
-    if (!c->link)
+    if (!c->link) {
         link_call_free(c);
-    else if (--c->link->live == 0)
+        return;
+    }
+    if (--c->link->live == 0)
         link_idle_later(c->link);
+    if (c->take) /* init has answered: nothing more comes */
+        link_call_free(c);
 }
 
 static void link_call_on_deadline(void *arg)
@@ -176,8 +182,11 @@ static void link_call_start_timer(struct call *c)
 
 /* --- sending ------------------------------------------------------------------------------------------------------ */
 
-const struct channel_limits link_limits = {
+const struct channel_limits link_packet_limits = {
     .kind = CHANNEL_PACKET, .message_max = INIT_MSG_MAX, .queue_max = (size_t)QUEUE_MAX * INIT_MSG_MAX, .fds_max = 3};
+const struct channel_limits link_stream_limits = {.kind = CHANNEL_STREAM,
+                                                  .message_max = sizeof(struct init_head) + INIT_BIG_MAX,
+                                                  .queue_max = (size_t)QUEUE_MAX * INIT_MSG_MAX};
 
 static void out_message_free(struct out *o)
 {
@@ -202,13 +211,52 @@ void link_flush(struct link *l)
     link_watch(l);
 }
 
+static void queue_add(struct queue *q, struct out *o)
+{
+    if (!q->first)
+        q->last = &q->first;
+    *q->last = o;
+    q->last = &o->next;
+    q->n++;
+}
+
+/* A stream takes the body of any length behind its head, where it still is. */
+static void out_message_unfold(struct out *o)
+{
+    struct init_head h;
+    if (o->fd < 0)
+        return;
+    (void)close(TAKE_FD(o->fd));
+    memcpy(&h, o->bytes, sizeof h);
+    h.flags = 0;
+    memcpy(o->bytes, &h, sizeof h);
+    o->n = sizeof h + h.length;
+}
+
 /* Takes the message. */
 static void link_send(struct link *l, struct out *o)
 {
+    if (!l->doomed && l->channel.fd < 0) {
+        queue_add(&l->early, o);
+        return;
+    }
+    if (link_is_stream(l))
+        out_message_unfold(o);
     if (!l->doomed && channel_send(&l->channel, o->bytes, o->n, &o->fd, o->fd >= 0) < 0)
         link_drop_later(l, LINK_GONE, "the sandbox is gone");
     out_message_free(o);
     link_watch(l);
+}
+
+void link_send_early(struct link *l)
+{
+    struct out *o = l->early.first;
+    l->early = (struct queue){0};
+    for (struct out *next; o; o = next) {
+        next = o->next;
+        o->next = NULL;
+        link_send(l, o);
+    }
 }
 
 static bool link_may_send(const struct link *l, uint16_t type)
@@ -309,11 +357,7 @@ static void link_call_send(struct link *l, struct call *c, uint16_t type, struct
     /* While there is room for helpers, only INIT_CREATE can be held. */
     if (link_call_is_work(type) && (!link_may_send(l, type) || (type == INIT_CREATE && l->held.first))) {
         m->call = c;
-        if (!l->held.first)
-            l->held.last = &l->held.first;
-        *l->held.last = m;
-        l->held.last = &m->next;
-        l->held.n++;
+        queue_add(&l->held, m);
         return;
     }
     if (link_call_is_work(type))
@@ -337,18 +381,25 @@ static struct call *link_call_fail_soon(struct call *c, enum link_code code, con
     return c;
 }
 
+/* Whether messages follow the answer. */
+static bool link_call_streams(uint16_t type)
+{
+    return type == INIT_SPAWN || type == INIT_SPAWN_RIGHTS || type == INIT_ATTACH || type == INIT_WATCH;
+}
+
 struct call *link_call_new(struct links *ls, const char *id, uint16_t type, call_put *put, const void *arg)
 {
     struct call *c = link_slot_new(ls);
     c->type = type;
-    c->stream = type == INIT_SPAWN || type == INIT_ATTACH || type == INIT_WATCH;
+    c->stream = link_call_streams(type);
     if (!link_id_is_valid(id))
         return link_call_fail_soon(c, LINK_GONE, "this is not the id of a sandbox");
     struct out *m = link_call_build_message(type, c->id, put, arg);
     if (!m)
         return link_call_fail_soon(c, LINK_LIMIT, "the request is longer than 2 MiB");
     struct link *l = link_for(ls, id);
-    if (l->channel.npackets + l->held.n >= QUEUE_MAX) {
+    size_t waiting = l->channel.npackets + l->early.n + l->held.n;
+    if (waiting >= QUEUE_MAX || (link_is_stream(l) && channel_queued(&l->channel) >= STREAM_QUEUE_MAX)) {
         out_message_free(m);
         return link_call_fail_soon(c, LINK_LIMIT, "too many requests wait for this sandbox");
     }
@@ -374,9 +425,11 @@ struct call *link_call_refused(struct links *ls, uint16_t type, enum link_code c
 {
     struct call *c = link_slot_new(ls);
     c->type = type;
-    c->stream = type == INIT_SPAWN || type == INIT_ATTACH || type == INIT_WATCH;
+    c->stream = link_call_streams(type);
     return link_call_fail_soon(c, code, text);
 }
+
+bool link_call_is_stream(const struct call *c) { return c->link && link_is_stream(c->link); }
 
 void link_call_end(struct call *c) { link_call_free(c); }
 

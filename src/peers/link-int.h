@@ -10,6 +10,8 @@ struct link_msg {
     struct wire_in in; /* the body */
     int *fds;          /* a handler keeps one by TAKE_FD; the others are closed */
     size_t nfds;
+    uint32_t
+        relay; /* enum init_ticket_kind: the descriptor is a connection of our own to what it stands for; 0: none */
 };
 
 enum call_next { CALL_DONE, CALL_KEEP, CALL_BROKEN /* malformed: drop the connection, which fails this call too */ };
@@ -31,6 +33,7 @@ struct call {
     bool sinking;          /* INIT_CREATE: counts as a file being written, for as long as the call is kept */
     bool in_message, lost; /* inside its own callback; its link was dropped there */
     bool stream;           /* goes on after its reply, until INIT_CLOSED */
+    struct take *take;     /* link-take.c: its answer waits for what its ticket stands for; NULL: no */
     bool rooted;           /* files.c: a request with a root: it may take longer, and facts follow each info */
     loop_id timer;
     struct link_status st; /* of a call that fails at once */
@@ -52,6 +55,8 @@ struct call *link_call_new(struct links *ls, const char *id, uint16_t type, call
 struct call *link_call_refused(struct links *ls, uint16_t type, enum link_code code, const char *text);
 /* Marks a call that was just made as one with a root. */
 void link_call_set_rooted(struct call *c);
+/* Whether its link is a byte stream. */
+bool link_call_is_stream(const struct call *c);
 /* Frees a call that CALL_KEEP kept and that gets no more messages. */
 void link_call_end(struct call *c);
 /* After its answer: sends another request under the same id. */

@@ -37,7 +37,9 @@ static void link_free(struct link *l)
         return; /* its event handler frees it later */
     loop_timer_del(l->ls->loop, l->timer);
     channel_close(&l->channel);
+    loop_timer_del(l->ls->loop, l->turn);
     queue_clear(&l->held);
+    queue_clear(&l->early);
     free(l);
 }
 
@@ -181,15 +183,30 @@ static bool link_give_big(struct link *l, const struct init_head *h, struct link
     return link_give_message(l, h, m);
 }
 
+/* An answer with a ticket waits for what that stands for. False: malformed. */
+static bool link_give_ticket(struct link *l, const struct init_head *h, const unsigned char *p, size_t n)
+{
+    struct call *c = link_call_get(l->ls, h->request);
+    if (!c || c->link != l || c->take || c->stream || h->type != INIT_REPLY || !(h->flags & INIT_F_TICKET))
+        return false;
+    if (!c->zombie)
+        return link_take_begin(l, c, h, p, n);
+    link_call_free(c);
+    return true;
+}
+
 static bool link_handle_message(struct link *l, const unsigned char *p, size_t n, struct link_msg *m)
 {
     struct init_head h;
     if (n < sizeof h)
         return false;
     memcpy(&h, p, sizeof h);
-    if (h.version != INIT_VERSION || h.zero != 0 || (h.flags & ~(uint32_t)INIT_F_MEMFD) || h.type < INIT_REPLY)
+    uint32_t known = link_is_stream(l) ? INIT_F_MEMFD | INIT_F_TICKET : INIT_F_MEMFD;
+    if (h.version != INIT_VERSION || h.zero != 0 || (h.flags & ~known) || h.type < INIT_REPLY)
         return false;
     m->type = h.type;
+    if (link_is_stream(l) && h.flags)
+        return h.length == n - sizeof h && link_give_ticket(l, &h, p + sizeof h, n - sizeof h);
     if (h.flags & INIT_F_MEMFD)
         return m->nfds == 1 && n == sizeof h && link_give_big(l, &h, m);
     if (h.length != n - sizeof h)
@@ -212,13 +229,29 @@ static bool link_receive(struct link *l)
         return false;
     }
     struct link_msg m = {.fds = in.fds, .nfds = in.nfds};
-    bool ok = got == CHANNEL_MESSAGE && link_handle_message(l, in.p, in.n, &m);
+    bool ok = got == CHANNEL_MESSAGE && in.n <= INIT_MSG_MAX;
+    if (ok && link_is_stream(l)) { /* a callback may close the channel, and with it the memory of its reader */
+        static unsigned char copy[INIT_MSG_MAX];
+        memcpy(copy, in.p, in.n);
+        in.p = copy;
+    }
+    ok = ok && link_handle_message(l, in.p, in.n, &m);
     channel_message_done(&in);
     if (!ok) {
         link_status_set(&st, LINK_BROKEN, "the sandbox's init sent a malformed message");
         link_drop(l, &st);
     }
     return !l->dead;
+}
+
+static void link_on_turn(void *arg);
+
+static void link_receive_some(struct link *l)
+{
+    for (int i = 0; i < ROUND_MAX && !l->dead && link_receive(l); i++)
+        ;
+    if (!l->dead && link_is_stream(l) && !l->turn && channel_is_ready(&l->channel))
+        l->turn = loop_timer(l->ls->loop, 0, link_on_turn, l);
 }
 
 static void link_on_event(void *arg, int fd, unsigned events)
@@ -228,8 +261,27 @@ static void link_on_event(void *arg, int fd, unsigned events)
     l->busy++;
     if (events & LOOP_OUT)
         link_flush(l);
-    for (int i = 0; i < ROUND_MAX && !l->dead && link_receive(l); i++)
-        ;
+    link_receive_some(l);
+    l->busy--;
+    if (l->dead)
+        link_free(l);
+}
+
+static void link_on_turn(void *arg)
+{
+    struct link *l = arg;
+    l->turn = 0;
+    link_on_event(l, l->channel.fd, 0);
+}
+
+void link_give_taken(struct link *l, const struct init_head *h, struct link_msg *m)
+{
+    struct link_status st;
+    l->busy++;
+    if (!link_give_message(l, h, m)) {
+        link_status_set(&st, LINK_BROKEN, "the sandbox's init sent a malformed message");
+        link_drop(l, &st);
+    }
     l->busy--;
     if (l->dead)
         link_free(l);
@@ -243,7 +295,12 @@ static void link_on_connect(void *arg)
     l->timer = 0;
     char name[sizeof l->id + sizeof ".sock"];
     (void)snprintf(name, sizeof name, "%s.sock", l->id);
-    channel_open(&l->channel, channel_dial(l->ls->run_dir, name, CHANNEL_PACKET));
+    int fd = channel_dial(l->ls->run_dir, name, CHANNEL_PACKET);
+    if (fd < 0 && errno == EPROTOTYPE) { /* its init speaks over byte streams */
+        fd = channel_dial(l->ls->run_dir, name, CHANNEL_STREAM);
+        channel_init(&l->channel, &link_stream_limits, NULL, NULL);
+    }
+    channel_open(&l->channel, fd);
     if (l->channel.fd < 0 && errno == EAGAIN && loop_now(loop) - l->since_ms < CONNECT_MS) {
         l->timer = loop_timer(loop, CONNECT_RETRY_MS, link_on_connect, l);
         return;
@@ -260,6 +317,7 @@ static void link_on_connect(void *arg)
         link_drop(l, &st);
         return;
     }
+    link_send_early(l);
     link_flush(l);
     if (l->live == 0)
         link_idle_later(l);
@@ -277,7 +335,7 @@ struct link *link_for(struct links *ls, const char *id)
     }
     l = xcalloc(1, sizeof *l);
     l->ls = ls;
-    channel_init(&l->channel, &link_limits, NULL, NULL);
+    channel_init(&l->channel, &link_packet_limits, NULL, NULL);
     (void)snprintf(l->id, sizeof l->id, "%s", id);
     (void)map_put(&ls->map, l->id, l);
     l->since_ms = loop_now(ls->loop);

@@ -149,6 +149,16 @@ int channel_dial(int dir, const char *name, enum channel_kind kind)
     return TAKE_FD(fd);
 }
 
+bool channel_kind_of(int fd, enum channel_kind *ret)
+{
+    int type = 0;
+    socklen_t n = sizeof type;
+    if (getsockopt(fd, SOL_SOCKET, SO_TYPE, &type, &n) < 0 || (type != SOCK_STREAM && type != SOCK_SEQPACKET))
+        return false;
+    *ret = type == SOCK_STREAM ? CHANNEL_STREAM : CHANNEL_PACKET;
+    return true;
+}
+
 /* --- sending ------------------------------------------------------------------------------------------------------ */
 
 static bool channel_is_later(int eno) { return eno == EAGAIN || eno == ENOBUFS || eno == ETOOMANYREFS; }

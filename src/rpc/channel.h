@@ -56,8 +56,10 @@ void channel_open(struct channel *c, int fd); /* takes the descriptor, which is 
 /* Closes the connection and forgets all messages; it can be opened again. */
 void channel_close(struct channel *c);
 
-/* Connects to a socket in a directory. -1 with errno. */
+/* Connects to a socket in a directory. -1 with errno; EPROTOTYPE: it is of the other kind. */
 int channel_dial(int dir, const char *name, enum channel_kind kind);
+/* The kind of a connected or listening socket, by its SO_TYPE. False: neither. */
+bool channel_kind_of(int fd, enum channel_kind *ret);
 
 /* Sends one message of 1 to message_max bytes, or puts it into the queue; descriptors are borrowed. -1 with errno: the channel
  * must be closed; ENOBUFS: more would wait than queue_max. */

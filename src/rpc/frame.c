@@ -25,8 +25,9 @@ void frame_reader_init(struct frame_reader *r, size_t most, void *room)
 
 void frame_reader_done(struct frame_reader *r)
 {
-    if (r->p)
-        explicit_bzero(r->p, r->cap);
+    if (r->p &&
+        r->n > 0) /* frame_reader_room() has wiped what lies behind: memory that was never used stays untouched */
+        explicit_bzero(r->p, r->n);
     if (!r->fixed)
         free(r->p);
     frame_reader_init(r, r->most, r->fixed ? r->p : NULL);

@@ -35,7 +35,8 @@ static void creation_poll_template(void *arg)
         creation_start(c);
         return;
     }
-    creation_refuse(c, 503, known ? 10 : 0, NULL, "template '%s' is not ready: %s", c->template, c->info.text);
+    creation_refuse(c, 503, known ? 10 : 0, NULL, "template '%s' is not ready: %s%s", c->template, c->info.text,
+                    strcmp(c->info.state, "building") == 0 ? " (hutch template wait shows when it is)" : "");
     creation_fail(c);
 }
 

@@ -331,9 +331,9 @@ static void creation_settle(struct creation *c)
     (void)snprintf(d->template, sizeof d->template, "%s", c->info.name);
     d->wished = d->hidden && (d->cpu_milli || d->memory);
     if (!d->parent[0]) { /* a fork has those of its parent */
-        d->cpu_milli = d->wished && d->cpu_milli ? d->cpu_milli : c->info.cpu_milli;
-        d->memory = d->wished && d->memory ? d->memory : c->info.memory;
-        d->disk = c->info.disk;
+        d->cpu_milli = d->cpu_milli ? d->cpu_milli : c->info.cpu_milli;
+        d->memory = d->memory ? d->memory : c->info.memory;
+        d->disk = d->disk ? d->disk : c->info.disk;
     }
     d->pids = c->sandboxes->config->default_pids;
     d->history = d->history || (!d->no_history && d->config && d->config->history);

@@ -27,6 +27,7 @@ enum { SANDBOX_PORTS_MAX = 32 };
 enum {
     SANDBOX_PORT_PUBLIC = 1,    /* open without a token, although the sandbox is private */
     SANDBOX_PORT_LOCALHOST = 2, /* the service sees the Host localhost:PORT, not the visitor's */
+    SANDBOX_PORT_PRESERVE = 4,  /* the service sees the visitor's Host, even if it refuses that */
 };
 struct sandbox_port {
     uint32_t port, flags;
@@ -56,8 +57,8 @@ struct sandbox_desc {
     struct template_config *config; /* owned; NULL: none */
     struct sandbox_mount *mounts;   /* owned */
     size_t nmounts;
-    /* limits. 0 in a request: the template's or the node's; only with `hidden` a request may wish for others, and a
-     * host that cannot enforce them drops them and reports that (`wished`) */
+    /* limits. 0 in a request: the template's or the node's. With `hidden` a request only wishes for them: a host that
+     * cannot enforce them drops them and reports that (`wished`) */
     uint32_t cpu_milli, pids;
     uint64_t memory, disk;
     bool wished;

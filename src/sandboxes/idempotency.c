@@ -187,6 +187,9 @@ void idem_digest(const struct sandbox_spec *s, char ret[72])
     for (size_t i = 0; i < d->ports.n; i++)
         sha256_add(&h, &d->ports.v[i], sizeof d->ports.v[i]);
     idem_hash_life(&h, d);
+    const uint64_t limits[] = {d->cpu_milli, d->memory, d->disk};
+    if (limits[0] || limits[1] || limits[2]) /* else the digest is that of versions without them */
+        sha256_add(&h, limits, sizeof limits);
     sha256_end(&h, digest);
     for (size_t i = 0; i < sizeof digest; i++)
         (void)snprintf(ret + 2 * i, 3, "%02x", digest[i]);

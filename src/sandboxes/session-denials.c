@@ -65,13 +65,44 @@ void session_add_denied_calls(const struct sandboxes *sb, const struct exec_end 
     json_end_arr(j);
 }
 
+static void denials_add_right(struct json *j, const char *subject, const char *reason, const char *hint)
+{
+    json_obj(j, NULL);
+    json_str(j, "kind", "right");
+    json_str(j, "subject", subject);
+    json_bool(j, "certain", false);
+    json_str(j, "errno", "EACCES");
+    json_str(j, "reason", reason);
+    json_str(j, "hint", hint);
+    json_end_obj(j);
+}
+
+/* The kernel refuses for these layers without a word to us: that the command failed is all there is to see. */
+static bool denials_of_rights(const struct session_end *end)
+{
+    const struct exec_rights *r = end->rights;
+    return r && (r->no_network || r->limit_write) && !end->exec->limit && (!end->exec->exited || end->exec->code != 0);
+}
+
+static void denials_add_rights(struct json *j, const struct session_end *end)
+{
+    if (end->rights->no_network)
+        denials_add_right(j, "network", "this command may have no sockets but connected pairs",
+                          "if it failed for that: rights.network: on (hutch exec without --no-network)");
+    if (end->rights->limit_write)
+        denials_add_right(j, "write", "this command may change files below the paths in rights.write only",
+                          "if it failed for that: name the path in rights.write (hutch exec --write PATH)");
+}
+
 void session_add_denials(struct sandboxes *sb, const char *id, const struct session_end *end, struct json *j)
 {
     const struct sandbox *b = sandbox_lookup(sb, id);
-    if (end->exec->ndenied == 0 && (!b || sb->network->denials(b, end->begun_ms, NULL) == 0))
+    if (end->exec->ndenied == 0 && !denials_of_rights(end) && (!b || sb->network->denials(b, end->begun_ms, NULL) == 0))
         return;
     json_arr(j, "denials");
     denials_add_syscalls(j, sb, end->exec);
+    if (denials_of_rights(end))
+        denials_add_rights(j, end);
     if (b)
         (void)sb->network->denials(b, end->begun_ms, j);
     json_end_arr(j);

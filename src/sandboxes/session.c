@@ -24,8 +24,9 @@ struct session {
     void *arg;
     struct exec *x; /* NULL once the command ended */
     uint32_t pid;   /* 0 until it started */
-    bool starts, recorded;
-    char *command; /* its end opens a generation with this text; NULL: none */
+    bool starts, recorded, has_rights;
+    struct exec_rights rights; /* without its paths */
+    char *command;             /* its end opens a generation with this text; NULL: none */
     struct session_output *collect;
     uint64_t begun; /* loop time */
     loop_id deadline;
@@ -117,7 +118,11 @@ static void session_publish_denials(const struct session *s, const struct sandbo
 static void session_finish(struct session *s, const struct exec_end *end, const struct generation *g, const char *error)
 {
     const struct sandbox *b = s->recorded ? sandbox_lookup(s->sandboxes, s->id) : NULL;
-    struct session_end told = {.exec = end, .begun_ms = s->begun, .generation = g, .generation_error = error};
+    struct session_end told = {.exec = end,
+                               .rights = s->has_rights ? &s->rights : NULL,
+                               .begun_ms = s->begun,
+                               .generation = g,
+                               .generation_error = error};
     if (b && session_was_killed(end))
         session_publish_death(s, b, end);
     if (b && end->ndenied)
@@ -257,6 +262,11 @@ struct session *session_start(struct sandboxes *sb, const char *id, const struct
     if (spec->deadline_ms)
         exec.timeout_ms = spec->deadline_ms + DEADLINE_GRACE_MS;
     s->starts = true;
+    if (exec.rights) {
+        s->has_rights = true;
+        s->rights = *exec.rights;
+        s->rights.write = NULL;
+    }
     s->recorded = spec->recorded;
     s->collect = spec->collect;
     s->command = session_command_text(s, spec);

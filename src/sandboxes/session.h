@@ -39,7 +39,9 @@ struct session_spec {
 
 struct session_end {
     const struct exec_end *exec;
-    uint64_t begun_ms;                   /* loop time of the start */
+    const struct exec_rights
+        *rights;       /* that the command had, without its paths; NULL: those of the sandbox, or not known */
+    uint64_t begun_ms; /* loop time of the start */
     const struct generation *generation; /* the one that the command opened (snapshots/generations.h); NULL: none */
     const char *generation_error;        /* why it opened none although it had to; else NULL */
 };
@@ -76,8 +78,8 @@ void session_status_text(const struct exec_end *end, char ret[SESSION_STATUS_MAX
 /* Whether a signal or the memory limit ended it. */
 static inline bool session_was_killed(const struct exec_end *end) { return !end->exited || end->oom; }
 
-/* session-denials.c: adds "denials" if there are any: system calls that the filter refused to the command, and what the
- * network refused to the sandbox since the command began. */
+/* session-denials.c: adds "denials" if there are any: system calls that the filter refused to the command, what the
+ * network refused to the sandbox since the command began, and, if it failed, which of its own rights may be why. */
 void session_add_denials(struct sandboxes *sb, const char *id, const struct session_end *end, struct json *j);
 /* The same of system calls alone, as an array; each refusal of the network is an event already. */
 void session_add_denied_calls(const struct sandboxes *sb, const struct exec_end *end, struct json *j);

@@ -66,14 +66,19 @@ void sandbox_keeper_request(struct sandboxes *sb, const struct sandbox *b, struc
     const struct template_config *t = b->desc.config;
     bool empty = strcmp(b->desc.stack, STACK_EMPTY) == 0; /* only our own program runs there, and it must set owners */
     bool cpu = config_given(cfg, "sandboxes.cpu"), memory = config_given(cfg, "sandboxes.memory");
-    /* Limits that neither operator nor template set are 0: keeper uses its default and may drop it, and report that,
-     * where the host cannot enforce it. */
+    /* Limits that neither operator nor template nor the request set are 0: keeper uses its default and may drop it, and
+     * report that, where the host cannot enforce it. */
     *ret = (struct keeper_create){
         .flags = (cfg->strict && !empty ? KEEPER_STRICT : 0U) | (cfg->best_effort ? KEEPER_BEST_EFFORT : 0U) |
                  (b->desc.hidden ? KEEPER_BUILD : 0U) | (b->desc.wished && !cpu && !memory ? KEEPER_WISH : 0U),
-        .cpu_milli = cpu || b->desc.wished || (t && t->cpu_milli) ? b->desc.cpu_milli : 0,
-        .memory = memory || b->desc.wished || (t && t->memory) ? b->desc.memory : 0,
-        .disk = config_given(cfg, "sandboxes.disk") || (t && t->disk) ? b->desc.disk : 0,
+        .cpu_milli = cpu || b->desc.wished || (t && t->cpu_milli) || b->desc.cpu_milli != cfg->default_cpu_milli
+                         ? b->desc.cpu_milli
+                         : 0,
+        .memory =
+            memory || b->desc.wished || (t && t->memory) || b->desc.memory != cfg->default_memory ? b->desc.memory : 0,
+        .disk = config_given(cfg, "sandboxes.disk") || (t && t->disk) || b->desc.disk != cfg->default_disk
+                    ? b->desc.disk
+                    : 0,
         .inodes = config_given(cfg, "sandboxes.inodes") ? cfg->default_inodes : 0,
         .pids = config_given(cfg, "sandboxes.pids") ? b->desc.pids : 0,
         .open_files = config_given(cfg, "sandboxes.open_files") ? cfg->default_open_files : 0,

@@ -33,6 +33,7 @@ struct run {
     transaction_done *done;
     void *arg;
     struct state_failure failure;
+    struct rights rights;
 };
 
 /* A transaction that is being committed. */
@@ -241,6 +242,7 @@ static void run_finish(struct run *r)
     free(r->user);
     free(r->cwd);
     strv_done(&r->env);
+    rights_done(&r->rights);
     free(r);
 }
 
@@ -302,6 +304,7 @@ static void run_on_copy_created(void *arg, struct sandbox *copy, const struct sa
                                          .env = r->env.n ? (const char *const *)r->env.v : NULL,
                                          .cwd = r->cwd,
                                          .user = r->user,
+                                         .rights = rights_of(&r->rights),
                                          .timeout_ms = r->timeout_s * 1000,
                                          .keep_output = true},
                                 .collect = &r->t->output};
@@ -376,6 +379,8 @@ void transaction_start(struct snapshots *sn, struct sandbox *b, const struct tra
     const char *cwd = spec->cwd ? spec->cwd : b->desc.config ? b->desc.config->workdir : NULL;
     *r = (struct run){.snapshots = sn, .t = t, .timeout_s = spec->timeout_s, .done = done, .arg = arg};
     r->command = xstrdup(spec->command);
+    if (spec->rights)
+        r->rights = rights_take(spec->rights);
     r->user = xstrdup(user);
     r->cwd = cwd ? xstrdup(cwd) : NULL;
     for (size_t i = 0; i < spec->env.n; i++)

@@ -13,6 +13,7 @@
 #define HUTCH_SNAPSHOTS_TRANSACTIONS_H
 
 #include "base/strv.h"
+#include "sandboxes/rights.h"
 #include "sandboxes/session.h"
 #include "snapshots/snapshots.h"
 
@@ -52,6 +53,7 @@ struct transaction_spec {
     const char *user, *cwd; /* NULL: the sandbox's */
     struct strv env;
     uint64_t timeout_s;
+    struct rights *rights; /* taken from there; NULL: those of the sandbox */
 };
 
 int transactions_load(struct snapshots *sn, struct err *err); /* after sandboxes_load() */

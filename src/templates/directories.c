@@ -41,15 +41,28 @@ void template_spawned(struct templates *tp, const char *name)
     }
 }
 
-/* Reads the builder's progress for `base`. */
+/* Whether the builder makes it. */
+static bool template_wanted(const struct config *c, const char *name)
+{
+    return c->build_base && (strcmp(c->build_base, name) == 0 ||
+                             (strcmp(c->build_base, "auto") == 0 &&
+                              (strcmp(name, TEMPLATE_BASE) == 0 || strcmp(name, TEMPLATE_SLIM) == 0)));
+}
+
+/* Reads the builder's progress for `slim` or `base`. Without the file, `base` is known to be missing. */
 static bool template_read_progress(struct templates *tp, struct template_info *t)
 {
     _cleanup_buf_ struct buf line = {0};
-    if (fd_read_file(tp->dir, TEMPLATE_PROGRESS, 4096, &line) < 0) {
-        (void)snprintf(t->state, sizeof t->state, "%s", tp->config->build_base ? "building" : "missing");
+    char file[80 + sizeof TEMPLATE_PROGRESS];
+    bool wanted = template_wanted(tp->config, t->name);
+    if (!wanted && strcmp(t->name, TEMPLATE_BASE) != 0)
+        return false;
+    (void)snprintf(file, sizeof file, "%s" TEMPLATE_PROGRESS, t->name);
+    if (!wanted || fd_read_file(tp->dir, file, 4096, &line) < 0) {
+        (void)snprintf(t->state, sizeof t->state, "%s", wanted ? "building" : "missing");
         (void)snprintf(t->text, sizeof t->text, "%s",
-                       tp->config->build_base ? "waiting for the builder"
-                                              : "templates.base is off and no template 'base' was imported");
+                       wanted ? "0 % waiting for the builder"
+                              : "templates.base does not ask for it, and no template 'base' was put there");
         return true;
     }
     const char *text = buf_str(&line), *space = strchr(text, ' ');
@@ -76,7 +89,7 @@ static bool template_inspect(struct templates *tp, const char *name, struct temp
         ret->created_unix = (uint64_t)st.st_mtime;
         return true;
     }
-    return strcmp(name, TEMPLATE_BASE) == 0 && template_read_progress(tp, ret);
+    return template_read_progress(tp, ret);
 }
 
 bool template_resolve(struct templates *tp, const char *name, struct template_info *ret)
@@ -94,7 +107,7 @@ bool template_resolve(struct templates *tp, const char *name, struct template_in
 void templates_each(struct templates *tp, void (*each)(void *arg, const struct template_info *t), void *arg)
 {
     struct template_info t;
-    static const char *const always[] = {TEMPLATE_BASE, TEMPLATE_HOST};
+    static const char *const always[] = {TEMPLATE_BASE, TEMPLATE_HOST, TEMPLATE_SLIM};
     for (size_t i = 0; i < ARRAY_LEN(always); i++)
         if (template_inspect(tp, always[i], &t))
             each(arg, &t);
@@ -108,7 +121,8 @@ void templates_each(struct templates *tp, void (*each)(void *arg, const struct t
     struct dirent *e;
     for (size_t n = 0; n < TEMPLATES_MAX && (e = readdir(d));)
         if (template_name_valid(e->d_name) && strcmp(e->d_name, TEMPLATE_BASE) != 0 &&
-            strcmp(e->d_name, TEMPLATE_HOST) != 0 && template_inspect(tp, e->d_name, &t)) {
+            strcmp(e->d_name, TEMPLATE_HOST) != 0 && strcmp(e->d_name, TEMPLATE_SLIM) != 0 &&
+            template_inspect(tp, e->d_name, &t)) {
             each(arg, &t);
             n++;
         }

@@ -103,6 +103,9 @@ const struct template *template_find(struct templates *tp, const struct tenant *
     (void)snprintf(team, sizeof team, "%.*s", (int)nteam, name);
     (void)snprintf(plain, sizeof plain, "%.*s", (int)n, rest);
     const struct template *t = template_lookup(tp, who, slash ? team : NULL, plain);
+    /* E2B's packages ask for the second name; people say the first. */
+    if (!t && !slash && strcmp(plain, "code-interpreter") == 0)
+        t = template_lookup(tp, who, NULL, "code-interpreter-v1");
     if (t && tag)
         *tag = template_find_tag(t, colon ? colon + 1 : TEMPLATE_TAG_DEFAULT);
     return t;

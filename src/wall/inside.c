@@ -264,7 +264,7 @@ static int build_nested(struct inside *in)
     inside_stage(in, STAGE_LIMITS);
     if (prctl(PR_SET_DUMPABLE, 0, 0, 0, 0) < 0)
         return inside_fail(in, errno, "make init not dumpable");
-    return inside_limits(in) < 0 || inside_lock(in) < 0 ? -1 : 0;
+    return inside_open_terminal(in) < 0 || inside_limits(in) < 0 || inside_lock(in) < 0 ? -1 : 0;
 }
 
 static int build(struct inside *in)
@@ -290,7 +290,7 @@ static int build(struct inside *in)
     inside_stage(in, STAGE_LIMITS);
     if (prctl(PR_SET_DUMPABLE, LAYER_OFF(in->spec->without, DUMPABLE) ? 1 : 0, 0, 0, 0) < 0)
         return inside_fail(in, errno, "make init not dumpable");
-    return inside_limits(in) < 0 || inside_lock(in) < 0 ? -1 : 0;
+    return inside_open_terminal(in) < 0 || inside_limits(in) < 0 || inside_lock(in) < 0 ? -1 : 0;
 }
 
 void inside_main(const struct wall_spec *spec, struct wall_shared *shared, int sock)

@@ -80,6 +80,9 @@ int inside_network(struct inside *in);
 int inside_limits(struct inside *in);
 int inside_landlock(struct inside *in);
 int inside_lock(struct inside *in);
+/* Opens the sandbox's terminal, if it is to have one. Call it before inside_lock(): with --explain the filter asks the
+ * caller about each open for writing, and the caller gets the listener only after the terminal. */
+int inside_open_terminal(struct inside *in);
 /* init.c: the command and its end. */
 void inside_run(struct inside *in) __attribute__((noreturn));
 

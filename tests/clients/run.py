@@ -8,9 +8,11 @@ import contextlib
 import os
 import pathlib
 import random
+import re
 import shutil
 import subprocess
 import sys
+import tempfile
 import threading
 import time
 
@@ -18,8 +20,9 @@ HERE = pathlib.Path(__file__).resolve().parent
 TOP = HERE.parent.parent
 sys.path.insert(0, str(TOP / "tests/lib"))
 sys.dont_write_bytecode = True
+from code_template import CODE, READY, build_code_template  # noqa: E402
 from daemon import Daemon  # noqa: E402
-from packages import CACHE, node_of, npm_packages, python_packages  # noqa: E402
+from packages import CACHE, daytona_npm, daytona_python, framework_packages, node_of, npm_packages, python_packages  # noqa: E402
 
 count = failures = 0
 
@@ -69,6 +72,14 @@ def program(label, args, env, seconds=1200):
         tell(False, f"{label}: runs to its end", why=f"exit code {code}\n{tail}")
 
 
+def frameworks(how, env):
+    venv, why = framework_packages()
+    if venv:
+        program(f"agent frameworks ({how})", [venv / "bin/python", HERE / "frameworks.py"], env)
+    elif not ONLY:
+        tell(True, f"agent frameworks ({how})", skip=f"the package index cannot be reached: {' '.join(why.split())[-200:]}")
+
+
 def clients(daemon, template, tls):
     env = {**daemon.env(tls), "TEMPLATE": template}
     how = f"{template}, {'https' if tls else 'http'}"
@@ -94,10 +105,80 @@ def clients(daemon, template, tls):
         if template == "base":
             program(f"python e2b state ({how})", [venv / "bin/python", HERE / "state.py"], env)
             program(f"python e2b builds ({how})", [venv / "bin/python", HERE / "template.py"], env, seconds=2400)
+            frameworks(how, env)
         if tls:
             program(f"browser ({how})", [venv / "bin/python", HERE / "browser.py"], env)
     elif not ONLY:
         tell(True, f"Python package ({how})", skip=f"the package index cannot be reached: {' '.join(why.split())[-200:]}")
+
+
+SOAK = os.environ.get("HUTCH_SOAK") == "1"
+
+
+def code_clients(daemon, name="code-interpreter-v1"):
+    """The packages for code interpreters. Their default template has this name."""
+    if ONLY and "(code" not in ONLY:
+        return
+    try:
+        why = build_code_template(daemon, name)
+    except subprocess.CalledProcessError as e:
+        tell(False, "code: the template is built", why=e.stdout + e.stderr)
+        return
+    if why:
+        tell(True, "code interpreter", skip=why)
+        return
+    env = {**daemon.env(True), "TEMPLATE": name}
+    npm, venv = npm_packages()[0], python_packages()[0]
+    if SOAK and venv:
+        code_full(daemon, env, venv)
+    program("native code (code, http)", [sys.executable, HERE / "code_native.py"],
+            {**env, "HUTCH": daemon.hutch, "HUTCH_URL": daemon.url, "HUTCH_API_KEY": daemon.key, "HUTCH_DAEMON_PID": str(daemon.proc.pid)})
+    if npm:
+        program("npm @e2b/code-interpreter (code, https)", [node_of(npm), npm / "code.mjs"], env)
+    if venv:
+        program("python e2b-code-interpreter (code, https)", [venv / "bin/python", HERE / "code.py"], env)
+
+
+def daytona_clients(daemon):
+    """Daytona's SDKs, pointed at the node by their two variables."""
+    if ONLY and "(daytona" not in ONLY:
+        return
+    env = {**dict(re.findall(r"^export ([A-Z_]+)='([^']*)'$", daemon.cli("env", "daytona").stdout, re.M)), "TEMPLATE": "base"}
+    venv, why = daytona_python()
+    if venv:
+        python = venv / "bin/python"
+        program("python daytona (daytona)", [python, HERE / "daytona_sdk.py"], env)
+        program("python langchain-daytona, deepagents (daytona)", [python, HERE / "daytona_agent.py"], env)
+        if SOAK:
+            program("langchain-tests (daytona)", [python, HERE / "daytona_suite.py"], env)
+    else:
+        tell(True, "Daytona's Python packages", skip=f"the package index cannot be reached: {' '.join(why.split())[-200:]}")
+    npm, why = daytona_npm()
+    if npm:
+        shutil.copy(HERE / "daytona.mjs", npm)
+        for sdk in ("sdk-old", "sdk-new"):
+            program(f"npm @daytonaio/sdk, {sdk} (daytona)", [node_of(npm), npm / "daytona.mjs"], {**env, "DAYTONA_SDK": sdk})
+    else:
+        tell(True, "Daytona's npm packages", skip=f"the npm registry cannot be reached: {' '.join(why.split())[-200:]}")
+
+
+def code_full(daemon, env, venv):
+    """The template as it ships, which needs a network; then the same from its export, under another name."""
+    with tempfile.TemporaryDirectory(prefix="hutch-code-full-") as d:
+        context, archive = f"{d}/context", f"{d}/archive"
+        shutil.copytree(TOP / "share/templates/code-interpreter", context)
+        shutil.copy(CODE, f"{context}/hutch-code")
+        r = daemon.cli("template", "build", "-t", "code-full", "--memory", "2G", "--ready", READY, context, check=False, timeout=2400)
+        if r.returncode:
+            tell(False, "code: the full template is built", why=r.stdout + r.stderr)
+            return
+        program("all languages (code full, https)", [venv / "bin/python", HERE / "code_full.py"], {**env, "TEMPLATE": "code-full"})
+        daemon.cli("template", "export", "-o", archive, "code-full", timeout=1200)
+        daemon.cli("template", "restore", "-t", "code-restored", archive, timeout=1200)
+        box = daemon.cli("create", "code-restored").stdout.strip()
+        r = daemon.cli("code", box, "-c", "import pandas; 6 * 7", check=False)
+        tell(r.stdout == "42\n", "code: the full template works from one file", why=r.stderr)
+        daemon.cli("kill", box)
 
 
 @contextlib.contextmanager
@@ -119,7 +200,15 @@ def killing_front(daemon, shortest=0.7, longest=3.5):
 
 
 def wait_for_base(daemon, seconds=2400):
-    """True once the template is built; it is kept for the next run."""
+    """True once the template is built; it is kept for the next run. Only `make soak` builds the real one, whose packages take minutes;
+    otherwise `base` is a copy of `slim`, which the same builder makes."""
+    templates = CACHE / "templates"
+    if not SOAK and not (templates / "base").exists():
+        if subprocess.run([daemon.hutch, "template", "wait", "slim"], env={**os.environ, **daemon.env(False), "HUTCH_URL": daemon.url,
+                                                                           "HUTCH_API_KEY": daemon.key}, timeout=seconds).returncode:
+            return False
+        subprocess.run(["cp", "-a", templates / "slim", templates / ".copy"], check=True)
+        (templates / ".copy").rename(templates / "base")
     stop = time.monotonic() + seconds
     while time.monotonic() < stop:
         state = [line.split()[1] for line in daemon.cli("template", "ls").stdout.splitlines() if line.startswith("base ")]
@@ -131,7 +220,8 @@ def wait_for_base(daemon, seconds=2400):
 
 def main():
     CACHE.mkdir(exist_ok=True)
-    with Daemon(tls=True, base=True, templates=CACHE / "templates") as d:
+    program("package managers in hutch run", [sys.executable, HERE / "registries.py"], {})
+    with Daemon(tls=True, base="auto" if SOAK else "slim", templates=CACHE / "templates") as d:
         clients(d, "host", False)
         clients(d, "host", True)
         npm, _ = npm_packages()
@@ -139,10 +229,12 @@ def main():
             with killing_front(d):
                 program("npm e2b, front killed (host, http)", [node_of(npm), npm / "killed.mjs"],
                         {**d.env(False), "TEMPLATE": "host"})
-        if ONLY and "(base" not in ONLY:
+        if ONLY and "(base" not in ONLY and "(code" not in ONLY and "(daytona" not in ONLY:
             pass
         elif wait_for_base(d):
             clients(d, "base", True)
+            code_clients(d)
+            daytona_clients(d)
         else:
             tell(False, "base: built by mmdebstrap", why=d.log())
     print(f"1..{count}")

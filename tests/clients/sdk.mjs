@@ -44,6 +44,8 @@ await test('commands: environment, working directory, user', async () => {
   assert.equal((await sbx.commands.run('echo $BOTH')).stdout.trim(), 'create')
   assert.equal((await sbx.commands.run('pwd', { cwd: '/tmp' })).stdout.trim(), '/tmp')
   assert.equal((await sbx.commands.run('id -un')).stdout.trim(), 'user')
+  await assert.rejects(sbx.commands.run('echo x > /tmp/narrow', { envs: { HUTCH_RIGHTS: '{"write":"none"}' } }),
+    (e) => e instanceof CommandExitError && /Permission denied/.test(e.stderr))
   assert.equal((await sbx.commands.run('id -un; tty; ps -o pid= -p $$', {})).stdout.split('\n')[0], 'user')
   if (base) {
     assert.equal((await sbx.commands.run('id -un', { user: 'root' })).stdout.trim(), 'root')

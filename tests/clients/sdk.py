@@ -30,6 +30,11 @@ def commands(s):
     assert s.commands.run("echo $A", envs={"A": "ü"}).stdout == "ü\n"
     assert s.commands.run("pwd", cwd="/tmp").stdout == "/tmp\n"
     raises(Exception, lambda: s.commands.run("sleep 20", timeout=1), "(?i)time|deadline")
+    narrow = {"HUTCH_RIGHTS": '{"network": "off", "write": "none"}'}
+    e = raises(CommandExitException, lambda: s.commands.run("echo x > /tmp/narrow", envs=narrow))
+    assert "Permission denied" in e.stderr, e
+    assert s.commands.run("echo x > /tmp/narrow; echo -$HUTCH_RIGHTS-").stdout == "--\n"
+    raises(SandboxException, lambda: s.commands.run("true", envs={"HUTCH_RIGHTS": '{"write": 1}'}), "field 'write'")
 
 
 def streaming(s):

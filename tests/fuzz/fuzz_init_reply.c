@@ -1,7 +1,9 @@
-/* Messages of a hostile init, as links read them. The first byte says what was asked; the rest is one message after the
+/* Messages of a hostile init, as links read them. The first byte says what was asked, and by its highest bit whether over a
+ * byte stream, where a connection that takes a ticket hears the same messages; the rest is one message after the
  * other: two bytes of length, the bytes. The right request number is put in where the message leaves it 0. */
 #include <fcntl.h>
 #include <stdint.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/socket.h>
@@ -11,32 +13,38 @@
 #include "init/proto.h"
 #include "peers/exec.h"
 #include "peers/files.h"
+#include "rpc/frame.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 
 static struct loop *loop;
 static struct links *links;
-static int run_dir, listener;
+static int run_dir, listeners[2]; /* of packets, of a stream */
+static const char *const ids[2] = {"box", "stream"};
+static const char *id;
 static char dir[] = "/tmp/hutch-fuzz-XXXXXX";
 
 static void clean(void)
 {
     (void)unlinkat(run_dir, "box.sock", 0);
+    (void)unlinkat(run_dir, "stream.sock", 0);
     (void)rmdir(dir);
 }
 
 static void prepare(void)
 {
     struct err err;
-    struct sockaddr_un sa = {.sun_family = AF_UNIX};
     if (!mkdtemp(dir))
         abort();
     run_dir = open(dir, O_PATH | O_DIRECTORY | O_CLOEXEC);
-    listener = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
-    memcpy(sa.sun_path, dir, sizeof dir);
-    memcpy(sa.sun_path + sizeof dir - 1, "/box.sock", sizeof "/box.sock");
-    if (bind(listener, (struct sockaddr *)&sa, sizeof sa) < 0 || listen(listener, 4) < 0 || loop_new(&loop, &err) < 0 ||
-        links_new(loop, run_dir, &links, &err) < 0)
+    for (int i = 0; i < 2; i++) {
+        struct sockaddr_un sa = {.sun_family = AF_UNIX};
+        listeners[i] = socket(AF_UNIX, (i ? SOCK_STREAM : SOCK_SEQPACKET) | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+        (void)snprintf(sa.sun_path, sizeof sa.sun_path, "%s/%s.sock", dir, ids[i]);
+        if (bind(listeners[i], (struct sockaddr *)&sa, sizeof sa) < 0 || listen(listeners[i], 4) < 0)
+            abort();
+    }
+    if (loop_new(&loop, &err) < 0 || links_new(loop, run_dir, &links, &err) < 0)
         abort();
     (void)atexit(clean);
 }
@@ -115,29 +123,50 @@ static void ask(uint8_t what)
     struct exec_select who = {.pid = 1};
     switch (what % 8) {
     case 0:
-        (void)exec_start(links, "box", &s, &exec_ops, NULL);
+        (void)exec_start(links, id, &s, &exec_ops, NULL);
         break;
     case 1:
-        (void)files_open(links, "box", NULL, "p", opened, NULL);
+        (void)files_open(links, id, NULL, "p", opened, NULL);
         break;
     case 2:
-        (void)files_stat(links, "box", NULL, "p", info, NULL);
+        (void)files_stat(links, id, NULL, "p", info, NULL);
         break;
     case 3:
-        (void)files_list(links, "box", NULL, "p", 1, listed, NULL);
+        (void)files_list(links, id, NULL, "p", 1, listed, NULL);
         break;
     case 4:
-        (void)exec_list(links, "box", commands, NULL);
+        (void)exec_list(links, id, commands, NULL);
         break;
     case 5:
-        (void)files_watch(links, "box", NULL, "p", true, true, false, &watch_ops, NULL);
+        (void)files_watch(links, id, NULL, "p", true, true, false, &watch_ops, NULL);
         break;
     case 6:
-        (void)exec_input(links, "box", &who, "abc", 3, done, NULL);
+        (void)exec_input(links, id, &who, "abc", 3, done, NULL);
         break;
     default:
-        (void)link_hello(links, "box", done, NULL);
+        (void)link_hello(links, id, done, NULL);
         break;
+    }
+}
+
+/* Sends the messages of the input. */
+static void say_all(int peer, bool stream, uint64_t request, const uint8_t *data, size_t size)
+{
+    static unsigned char msg[FRAME_HEAD + INIT_MSG_MAX];
+    struct init_head h;
+    for (size_t at = 1; at + 2 <= size;) {
+        size_t n = (size_t)data[at] | (size_t)data[at + 1] << 8;
+        at += 2;
+        n = n < size - at ? n : size - at;
+        frame_put_head(msg, n);
+        memcpy(msg + FRAME_HEAD, data + at, n);
+        at += n;
+        if (n >= sizeof h) {
+            memcpy(&h, msg + FRAME_HEAD, sizeof h);
+            h.request = h.request == 0 ? request : h.request;
+            memcpy(msg + FRAME_HEAD, &h, sizeof h);
+        }
+        (void)send(peer, stream ? msg : msg + FRAME_HEAD, stream ? FRAME_HEAD + n : n, MSG_NOSIGNAL);
     }
 }
 
@@ -151,36 +180,32 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     if (!loop)
         prepare();
     over = 0;
+    bool stream = data[0] & 0x80;
+    int listener = listeners[stream];
+    id = ids[stream];
     ask(data[0]);
     int peer = -1;
     for (int i = 0; i < 20 && peer < 0; i++) {
         (void)loop_step(loop, 1, &err);
         peer = accept4(listener, NULL, NULL, SOCK_CLOEXEC | SOCK_NONBLOCK);
     }
-    if (peer < 0 || recv(peer, msg, sizeof msg, 0) < (ssize_t)sizeof h)
+    size_t skip = stream ? FRAME_HEAD : 0;
+    if (peer < 0 || recv(peer, msg, sizeof msg, 0) < (ssize_t)(skip + sizeof h))
         abort();
-    memcpy(&h, msg, sizeof h);
-    uint64_t request = h.request;
-    for (size_t at = 1; at + 2 <= size;) {
-        size_t n = (size_t)data[at] | (size_t)data[at + 1] << 8;
-        at += 2;
-        n = n < size - at ? n : size - at;
-        memcpy(msg, data + at, n);
-        at += n;
-        if (n >= sizeof h) {
-            memcpy(&h, msg, sizeof h);
-            h.request = h.request == 0 ? request : h.request;
-            memcpy(msg, &h, sizeof h);
-        }
-        (void)send(peer, msg, n, MSG_NOSIGNAL);
-    }
+    memcpy(&h, msg + skip, sizeof h);
+    say_all(peer, stream, h.request, data, size);
     for (int i = 0; i < 3; i++)
         (void)loop_step(loop, 0, &err);
+    for (int taker; (taker = accept4(listener, NULL, NULL, SOCK_CLOEXEC | SOCK_NONBLOCK)) >= 0;) {
+        say_all(taker, true, h.request, data, size);
+        (void)loop_step(loop, 0, &err);
+        (void)close(taker);
+    }
     (void)close(peer);
     for (int i = 0; i < 20 && over == 0; i++)
         (void)loop_step(loop, 1, &err);
     if (over != 1)
         abort(); /* exactly once */
-    links_gone(links, "box");
+    links_gone(links, id);
     return 0;
 }

@@ -4,7 +4,7 @@ import re
 import shutil
 import subprocess
 
-from hutch_test import HUTCH, HUTCH_TEST, TEST_SWITCHES, TOP, check, check_equal, check_in, hutch, run, switches_in, workspace
+from hutch_test import HUTCH, HUTCH_TEST, TEST_SWITCHES, TEST_TOOLS, TOP, check, check_equal, check_in, hutch, run, switches_in, workspace
 
 
 def readelf(*args):
@@ -46,9 +46,10 @@ def test_release_cannot_remove_layers(who):
 
 def test_release_has_no_switches():
     "what ships contains no word of the switches that tests use; the test program contains them"
-    for name in ("hutch", "hutch-node", "hutch-probe"):
+    for name in ("hutch", "hutch-client", "hutch-node", "hutch-probe"):
         check_equal(switches_in(TOP / "build" / name), [], f"build/{name}")
     check_equal(switches_in(TOP / "build/tests/hutch-without"), TEST_SWITCHES)
+    check_equal(switches_in(TOP / "build/tests/hutch-node-mcp"), [TEST_TOOLS])
 
 
 def test_names_are_unique():
@@ -142,7 +143,7 @@ def test_all_tests_are_built():
 
 def test_all_sources_are_built():
     "every source is in exactly one list of its folder's meson.build, and every list names files that exist"
-    mains = re.search(r"# The two programs.*", (TOP / "meson.build").read_text(), re.S).group(0)
+    mains = re.search(r"# The programs are declared.*", (TOP / "meson.build").read_text(), re.S).group(0)
     for folder in sorted(p.parent for p in TOP.glob("src/**/meson.build")):
         listed = re.findall(r"'([^'/.][^'.]*\.c)'", re.sub(r"output: '[^']*'", "", (folder / "meson.build").read_text()))
         own = [str(p.relative_to(folder)) for p in sorted(folder.glob("*.c")) if f"'{p.relative_to(TOP)}'" not in mains]
@@ -190,7 +191,7 @@ COMP_WORDS=(hutch run -- mkdi); COMP_CWORD=3; _hutch; echo "${COMPREPLY[@]}"
 
 
 def test_install():
-    "make install puts the program, man page, completions and docs below DESTDIR"
+    "make install puts the program, man page, completions and docs below DESTDIR; make uninstall takes all of it away and nothing else"
     with workspace() as ws:
         r = run(TOP / "tools/install", ws, "/usr", cwd=TOP)
         check_equal(r.code, 0, r)
@@ -200,13 +201,32 @@ def test_install():
             check((ws / "usr" / name).is_file(), f"{name} is missing")
         r = run(ws / "usr/bin/hutch", "--version")
         check_equal(r.code, 0, r)
+        (ws / "usr/share/hutch/presets/own.yaml").write_text("of another\n")
+        r = run(TOP / "tools/uninstall", ws, "/usr", cwd=TOP)
+        check_equal((r.code, r.out), (0, ""), r)
+        check_equal([str(p.relative_to(ws)) for p in ws.rglob("*") if not p.is_dir()], ["usr/share/hutch/presets/own.yaml"])
+        (ws / "usr/share/hutch/presets/own.yaml").unlink()
+        check_equal(run(TOP / "tools/uninstall", ws, "/usr", cwd=TOP).code, 0)
+        check(not (ws / "usr/share/hutch").exists(), "an empty directory of ours is left")
 
 
 def test_version():
     "hutch --version prints the version of the build files"
     version = re.search(r"version: '([^']+)'", (TOP / "meson.build").read_text()).group(1)
-    r = hutch("--version")
-    check_equal((r.code, r.out.strip()), (0, f"hutch {version}"), r)
+    for word in ("--version", "version"):
+        r = hutch(word)
+        check_equal((r.code, r.out.strip()), (0, f"hutch {version}"), r)
+
+
+def test_help():
+    "hutch help COMMAND is COMMAND --help, for every command; without one it is the list"
+    check_equal(hutch("help").out, hutch("--help").out)
+    names = re.findall(r"^  ([a-z]+) +[^ ]", hutch("help").out, re.M)
+    check("create" in names and "rm" in names, names)
+    for name in names:
+        check_equal((hutch("help", name).out, hutch("help", name).code), (hutch(name, "--help").out, 0), name)
+    r = hutch("help", "craete")
+    check(r.code == 120 and "did you mean create" in r.err, r)
 
 
 def test_links_in_documents():

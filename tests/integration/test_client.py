@@ -1,10 +1,13 @@
 """The commands of hutch that talk to a node: what they do to files, to their output, and when their terminal goes."""
 import contextlib
 import fcntl
+import json
 import os
 import pathlib
+import re
 import signal
 import stat
+import struct
 import subprocess
 import tempfile
 import termios
@@ -12,6 +15,7 @@ import threading
 
 from hutch_test import PATIENCE, check, check_equal, check_in, eventually
 from node import needs_root, node
+from node_client import ask
 from small import small_templates
 
 HALF = 8 << 20  # of an upload: more than all buffers on its way together
@@ -70,6 +74,300 @@ def test_cp_out_keeps_what_the_target_is():
         r = d.cli("cp", f"{box.id}:new", "/dev/full", check=False)
         check(r.returncode != 0 and "No space left" in r.stderr, r)
         check_equal([p.name for p in place.iterdir() if "part" in p.name], [])
+
+
+def test_create_is_closed():
+    "hutch create makes a sandbox without internet and with private ports; options open it, E2B's route stays open, and each answer says so"
+    needs_root()
+    with node() as (d, api):
+        def made(*args):
+            return json.loads(d.cli("create", "--json", *args, "host").stdout)
+
+        def limits(box):
+            return box["hutch"]["internet"], box["hutch"]["ports"]
+        closed = made()
+        check_equal(limits(closed), ("off", "private"), closed)
+        check(closed["trafficAccessToken"], closed)
+        check_equal(limits(made("--network", "public")), ("public", "private"))
+        check_equal(limits(made("--allow", "pypi.org", "-p", "all")), ("rules", "public"))
+        presets = made("--preset", "debian,python", "--preset", "node", "-p", "8000")
+        check_equal(limits(presets), ("rules", "private"))
+        effective = json.loads(d.cli("network", "show", presets["sandboxID"], "--json").stdout)
+        check_equal(effective["policy"]["presets"], ["debian", "python", "node"])
+        check_equal(limits(made("--preset", "pip")), ("rules", "private"))  # an alias
+        ports = ask(d, "GET", f"/v1/sandboxes/{presets['sandboxID']}/ports", None).json
+        check_equal((ports["publicTraffic"], ports["publicPorts"]), (False, [8000]))
+        check_equal(limits(made("--refusals", "closed")), ("off", "private"))
+        e2b = ask(d, "POST", "/v2/sandboxes", {"templateID": "host"}).json
+        check_equal(limits(e2b), ("public", "public"), e2b)
+        for wrong in ("0", "65536", "every"):
+            r = d.cli("create", "-p", wrong, "host", check=False)
+            check_equal((r.returncode, "--publish wants a port" in r.stderr), (120, True), r)
+        shown = on_terminal(d, "create", "host")
+        check_in("hutch: no internet (--network public, --allow HOST, --preset NAME), private ports (--publish PORT)", shown)
+
+
+def test_timeouts():
+    "--timeout 0 lives until it is killed, unless the operator has a limit; hutch timeout changes the time; one that ended says when and why"
+    needs_root()
+    with node() as (d, api):
+        def left(box):
+            return next(line for line in d.cli("ls").stdout.splitlines() if box in line)
+        box = d.cli("create", "--timeout", "0", "host").stdout.strip()
+        check_in("until killed", left(box))
+        d.cli("timeout", box, "2h")
+        check(re.search("1h 59m|2h 0m", left(box)), left(box))
+        d.cli("pause", box)
+        d.cli("resume", box)
+        check(re.search("1h 59m|2h 0m", left(box)), left(box))
+        d.cli("timeout", box, "0")
+        check_in("until killed", left(box))
+        r = d.cli("create", "--timeout", "1ms", "host", check=False)
+        check_equal((r.returncode, "at least 1s" in r.stderr), (120, True), r)
+        d.cli("kill", box)
+        r = d.cli("exec", box, "true", check=False)
+        check(r.returncode == 120 and f"sandbox {box} ended" in r.stderr and "it was killed through the API" in r.stderr, r)
+        short = d.cli("create", "--timeout", "2s", "host").stdout.strip()
+        r = d.cli("exec", short, "sleep", "60", check=False)
+        check("s ago: its time was over after 2 s; `hutch timeout ID 1h`" in r.stderr and r.returncode != 0, r)
+        other = ask(d, "GET", f"/sandboxes/{'a' * 26}", None)
+        check_equal((other.status, "doesn't exist or you don't have access" in other.body.decode()), (404, True), other)
+    with node(config="sandboxes:\n  max_timeout: 1h\n") as (d, api):
+        r = d.cli("create", "--timeout", "0", "host", check=False)
+        check(r.returncode == 120 and "0, until killed, is not allowed here; at most 3600 seconds" in r.stderr, r)
+
+
+def test_names():
+    "every command takes a name or the only beginning of an id; a name is taken once, an ambiguous word is refused"
+    needs_root()
+    with node() as (d, api), tempfile.TemporaryDirectory() as place:
+        box = d.cli("create", "--name", "web", "-l", "job=42", "host").stdout.strip()
+        r = d.cli("create", "--name", "web", "host", check=False)
+        check(r.returncode == 120 and f"the name 'web' is taken by sandbox {box}" in r.stderr, r)
+        for wrong in ("-x", "a b", "a" * 64, "a" * 26):
+            r = d.cli("create", f"--name={wrong}", "host", check=False)
+            check(r.returncode == 120 and "field 'name'" in r.stderr, r)
+        check_equal(d.cli("exec", "web", "echo", "hi").stdout, "hi\n")
+        check_equal(d.cli("exec", box[:12], "echo", "hi").stdout, "hi\n")
+        listed = next(line.split() for line in d.cli("ls").stdout.splitlines() if box in line)
+        check_equal(listed[1], "web")
+        check_equal(json.loads(d.cli("info", "web", "--json").stdout)["metadata"], {"job": "42", "name": "web"})
+        (pathlib.Path(place) / "f").write_text("one\n")
+        d.cli("cp", f"{place}/f", "web:f")
+        check_equal(d.cli("cp", "web:f", "-").stdout, "one\n")
+        for command in (["logs", "web"], ["timeout", "web", "1h"], ["pause", "web"], ["resume", "web"], ["network", "show", "web"],
+                        ["url", "web", "80"]):
+            d.cli(*command)
+        other = d.cli("create", "host").stdout.strip()
+        same = os.path.commonprefix([box, other])
+        r = d.cli("exec", same or "nothing", "true", check=False)
+        check_in("can mean 2 sandboxes" if same else "no sandbox is called", r.stderr)
+        ask(d, "POST", "/v2/sandboxes", {"templateID": "host", "metadata": {"name": "web"}})
+        check_in("'web' can mean 2 sandboxes", d.cli("kill", "web", check=False).stderr)
+        r = d.cli("exec", "web/x", "true", check=False)
+        check_in("is not the id or name of a sandbox", r.stderr)
+        check_equal(d.cli("kill", other[:14]).stdout.strip(), other)
+
+
+def test_create_with_limits_and_command():
+    "create --memory --cpus --disk sets limits; create -- COMMAND runs it and ends with its code; --rm leaves no sandbox, exec -d leaves a command"
+    needs_root()
+    with node() as (d, api):
+        box = json.loads(d.cli("create", "--json", "--memory", "96M", "--cpus", "0.5", "--disk", "64M", "host").stdout)["sandboxID"]
+        info = json.loads(d.cli("info", box, "--json").stdout)
+        check_equal((info["memoryMB"], info["cpuCount"], info["diskSizeMB"]), (96, 1, 64))
+        r = d.cli("exec", box, "--", "python3", "-c", "x = bytearray(200 << 20)", check=False)
+        check(r.returncode == 137 and "ran out of memory (96 MiB)" in r.stderr, r)
+        for wrong in (["--memory", "1"], ["--memory", "8M"], ["--cpus", "0"], ["--cpus", "1000"], ["--disk", "much"], ["--rm"]):
+            r = d.cli("create", *wrong, "host", check=False)
+            check_equal(r.returncode, 120, r)
+        pid = d.cli("exec", "-d", "-w", "/tmp", box, "sh", "-c", "pwd >/tmp/where; exec sleep 300").stdout.strip()
+        eventually(lambda: d.cli("exec", box, "cat", "/tmp/where", check=False).stdout == "/tmp\n")
+        check_equal(d.cli("exec", box, "--", "cat", f"/proc/{pid}/comm").stdout, "sleep\n")
+        d.cli("kill", box)
+        r = d.cli("create", "--rm", "-e", "WHO=you", "host", "--", "sh", "-c", "echo hello $WHO; exit 7", check=False)
+        check_equal((r.returncode, r.stdout), (7, "hello you\n"), r)
+        check_equal(d.cli("ls", "-q").stdout, "")
+        r = d.cli("create", "host", "--", "nothing-like-this", check=False)
+        check_equal((r.returncode, len(d.cli("ls", "-q").stdout.split())), (127, 1), r)
+        check_in(f"sandbox {d.cli('ls', '-q').stdout.strip()} still runs", r.stderr)
+
+
+def test_limits_outlive_a_pause():
+    "limits that create asked for hold after a pause that kept the files only"
+    with small_templates() as templates, node(templates=templates) as (d, api):
+        box = d.cli("create", "--memory", "64M", "--timeout", "10m", "small").stdout.strip()
+        d.cli("pause", "--files", box)
+        d.cli("resume", box)
+        r = d.cli("exec", box, "--", "dd", "if=/dev/zero", "of=/dev/null", "bs=200M", "count=1", check=False)
+        check(r.returncode == 137 and "ran out of memory (64 MiB)" in r.stderr, r)
+
+
+def test_ls_chooses():
+    "ls shows only what --state, --template and --label want; --watch goes on; rm is kill, and kill and pause have --json"
+    needs_root()
+    with node() as (d, api):
+        one = d.cli("create", "-m", "job=1", "-m", "who=me", "host").stdout.strip()
+        two = d.cli("create", "-m", "job=2", "host").stdout.strip()
+        check_equal(json.loads(d.cli("pause", "--json", two).stdout), {"sandboxID": two, "state": "paused"})
+
+        def listed(*args):
+            return set(d.cli("ls", "-q", *args).stdout.split())
+        check_equal(listed(), {one, two})
+        check_equal(listed("--state", "running"), {one})
+        check_equal(listed("--state", "paused"), {two})
+        check_equal(listed("-l", "job"), {one, two})
+        check_equal(listed("-l", "job=2"), {two})
+        check_equal(listed("-l", "job=2", "--label", "who"), set())
+        check_equal(listed("--template", "base"), set())
+        check_equal(listed("--template", "host", "-l", "who=me"), {one})
+        check_equal([s["sandboxID"] for s in json.loads(d.cli("ls", "--json", "-l", "job=1").stdout)], [one])
+        r = d.cli("ls", "--state", "dead", check=False)
+        check(r.returncode == 120 and "running or paused" in r.stderr, r)
+        p = started(d, "ls", "-q", "--watch", stdout=subprocess.PIPE, text=True)
+        seen = [p.stdout.readline().strip() for _ in range(4)]
+        p.terminate()
+        p.wait(PATIENCE)
+        check_equal((set(seen[:2]), set(seen[2:])), ({one, two}, {one, two}))
+        check_equal(json.loads(d.cli("kill", "--json", one).stdout), {"sandboxID": one, "state": "ended"})
+        check_equal(d.cli("rm", two).stdout.strip(), two)
+        check_equal(listed(), set())
+
+
+def test_network_allow_is_short():
+    "network allow and deny print one line; --json prints the whole network"
+    needs_root()
+    with node() as (d, api):
+        box = d.cli("create", "--name", "n", "host").stdout.strip()
+        check_equal(d.cli("network", "allow", box, "pypi.org", "a.example").stdout, "allowed: pypi.org a.example\n")
+        check_equal(d.cli("network", "deny", "n", "pypi.org").stdout, "denied: pypi.org\n")
+        check_in("pypi.org", json.dumps(json.loads(d.cli("network", "allow", "n", "pypi.org", "--json").stdout)["policy"]))
+
+
+def test_env_adds_an_authority():
+    "env --https names a file with the node's authority and all that the caller trusted before; called again it changes nothing"
+    needs_root()
+    with node(tls=True) as (d, api), tempfile.TemporaryDirectory() as place:
+        own, extra = pathlib.Path(place) / "own.pem", pathlib.Path(place) / "extra.pem"
+        own.write_text("-----BEGIN CERTIFICATE-----\nown\n-----END CERTIFICATE-----\n")
+        extra.write_text("-----BEGIN CERTIFICATE-----\nextra\n-----END CERTIFICATE-----\n")
+        ca = (d.state / "tls/ca.crt").read_text()
+        env = {"XDG_CACHE_HOME": place, "SSL_CERT_FILE": str(own), "NODE_EXTRA_CA_CERTS": str(extra)}
+
+        def variables(env):
+            p = started(d, "env", "--https", stdout=subprocess.PIPE, text=True, env=env)
+            out = p.communicate(timeout=PATIENCE)[0]
+            check_equal(p.returncode, 0, out)
+            return dict(re.findall(r"^export (\w+)='(.*)'$", out, re.M))
+        first = variables(env)
+        for name in ("SSL_CERT_FILE", "NODE_EXTRA_CA_CERTS"):
+            text = pathlib.Path(first[name]).read_text()
+            for part in (own.read_text(), extra.read_text(), ca):
+                check_in(part, text)
+        again = variables({**env, **{k: first[k] for k in ("SSL_CERT_FILE", "NODE_EXTRA_CA_CERTS")}})
+        check_equal(again, first)
+        check_equal(pathlib.Path(first["SSL_CERT_FILE"]).read_text().count(ca), 1)
+        check_equal(sorted(p.name for p in (pathlib.Path(place) / "hutch").iterdir()), [pathlib.Path(first["SSL_CERT_FILE"]).name])
+
+
+def test_cp_copies_directories():
+    "cp -r takes a directory in and out: modes, links, empty directories, long names; into an existing directory or as a new one; devices stay"
+    with one_sandbox() as (d, box, place):
+        tree, deep = place / "tree", "x" * 120
+        (tree / "empty").mkdir(parents=True)
+        (tree / deep / deep).mkdir(parents=True)
+        (tree / deep / deep / "f").write_bytes(os.urandom(3 << 20))
+        (tree / "run").write_text("#!/bin/sh\necho ran\n")
+        (tree / "run").chmod(0o755)
+        (tree / "link").symlink_to("run")
+        r = d.cli("cp", str(tree), f"{box.id}:", check=False)
+        check(r.returncode == 120 and "hutch cp -r copies it" in r.stderr, r)
+        d.cli("cp", "-r", str(tree), f"{box.id}:")
+        check_equal(said(box, "cd tree && ls -A && ./link && readlink link"), "empty\nlink\nrun\n" + deep + "\nran\nrun\n")
+        d.cli("cp", "-r", f"{tree}/", f"{box.id}:other")
+        check_equal(said(box, "cd other && ./run"), "ran\n")
+        said(box, "mkfifo tree/pipe")
+        r = d.cli("cp", "-r", f"{box.id}:tree", str(place / "back"))
+        check_in("1 devices, pipes or sockets were left out", r.stderr)
+        check_equal(subprocess.run(["diff", "-r", "--no-dereference", tree, place / "back"], capture_output=True, text=True, check=False).stdout, "")
+        check_equal((stat.S_IMODE((place / "back/run").stat().st_mode), os.readlink(place / "back/link")), (0o755, "run"))
+        check((place / "back/empty").is_dir(), "the empty directory is missing")
+        d.cli("cp", "-r", f"{box.id}:tree", str(place / "back"))
+        check_equal((place / "back/tree/run").read_text(), (tree / "run").read_text())
+        (place / "none").mkdir()
+        d.cli("cp", "-r", str(place / "none"), f"{box.id}:")
+        check_equal(said(box, "ls -A none && echo there"), "there\n")
+        box.put("one", b"one\n")
+        d.cli("cp", "-r", f"{box.id}:one", str(place / "one"))
+        check_equal((place / "one").read_text(), "one\n")
+        r = d.cli("cp", "-r", f"{box.id}:nothing", str(place / "x"), check=False)
+        check(r.returncode == 120 and not (place / "x").exists(), r)
+
+
+def test_exec_leaves_what_holds_its_output():
+    "Ctrl-C ends a command; one that has ended while its children hold its output is left, and they run on"
+    with one_sandbox() as (d, box, _):
+        p = started(d, "exec", box.id, "--", "sh", "-c", "echo up; exec sleep 300", stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+        check_equal(p.stdout.readline(), "up\n")
+        p.send_signal(signal.SIGINT)
+        check_equal((p.wait(PATIENCE), p.stderr.read()), (143, ""))
+        p = started(d, "exec", box.id, "--", "sh", "-c", "sleep 301 & echo $!", stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+        child = p.stdout.readline().strip()
+        eventually(lambda: said(box, f"ps -o ppid= -p {child}").strip() == "1")  # the shell is gone
+        p.send_signal(signal.SIGINT)
+        check_equal(p.wait(PATIENCE), 130)
+        check_in("the command has ended; processes that it started hold its output", p.stderr.read())
+        check_equal(said(box, f"cat /proc/{child}/comm"), "sleep\n")
+
+
+def test_cp_shows_progress():
+    "on a terminal cp shows how much went up and came down"
+    with one_sandbox() as (d, box, place):
+        (place / "f").write_bytes(bytes(1 << 20))
+        check_in("(100 %)", on_terminal(d, "cp", str(place / "f"), f"{box.id}:f"))
+        check_in("(100 %)", on_terminal(d, "cp", f"{box.id}:f", str(place / "g")))
+
+
+def test_tables_fit():
+    "a table is as wide as the terminal and keeps its ids; without a terminal nothing is cut"
+    needs_root()
+    with node() as (d, api):
+        box = d.cli("create", "--name", "n" * 38, "host").stdout.strip()
+        check_in("n" * 38, d.cli("ls").stdout)
+        check("\033" not in d.cli("ls").stdout, "control characters without a terminal")
+        shown = on_terminal(d, "ls", columns=90)
+        lines = re.sub(r"\033\[\dm", "", shown).replace("\r", "").splitlines()
+        check(all(len(line) <= 90 for line in lines) and any(len(line) == 90 for line in lines), lines)
+        check(box in shown and "nnn." in shown and shown.startswith("\033[1mID"), shown)
+        check_in("n" * 38, on_terminal(d, "ls", columns=200))
+        check_in('"name":"' + "n" * 38, on_terminal(d, "info", box, columns=40).replace(" ", ""))
+
+
+def test_exec_explains_memory():
+    "a command that was killed because its sandbox ran out of memory says so, and what the limit is"
+    needs_root()
+    with node(config="sandboxes:\n  memory: 64MiB\n") as (d, api):
+        box = d.cli("create", "host").stdout.strip()
+        r = d.cli("exec", box, "--", "python3", "-c", "x = bytearray(200 << 20)", check=False)
+        check_equal(r.returncode, 137, r)
+        check_in("the sandbox ran out of memory (64 MiB), and a process of this command was killed; `hutch create --memory SIZE` gives more", r.stderr)
+        r = d.cli("exec", box, "--", "sh", "-c", "python3 -c 'x = bytearray(200 << 20)'; exit 0")
+        check_in("a process of this command was killed", r.stderr)
+
+
+def on_terminal(d, *args, columns=0):
+    """What a command prints on a terminal."""
+    ours, theirs = os.openpty()
+    fcntl.ioctl(theirs, termios.TIOCSWINSZ, struct.pack("HHHH", 24, columns, 0, 0))
+    p = started(d, *args, stdin=theirs, stdout=theirs, stderr=theirs)
+    os.close(theirs)
+    out = b""
+    with contextlib.suppress(OSError):  # EIO: the other end is closed
+        while chunk := os.read(ours, 65536):
+            out += chunk
+    os.close(ours)
+    check_equal(p.wait(PATIENCE), 0)
+    return out.decode()
 
 
 def said(box, command):

@@ -40,6 +40,19 @@ def test_table_is_readable(who):
     check(r.out.splitlines()[-3].startswith("tier: "), r)
 
 
+def test_verdict_agrees(who):
+    "the verdict at the end says nothing else than the lines above it: what a limit, --root and a node lack is named there too"
+    r = hutch("doctor", who=who)
+    report, found = probes(hutch("doctor", "--json", who=who))
+    run_line, node_line = r.out.splitlines()[-2:]
+    check_equal("everything enforced" in run_line, found["cgroup.limits"]["state"] != "missing", r)
+    lacking = [p["title"] for p in found.values() if p["state"] == "missing" and p["needed_for"] == "container"]
+    check_equal("also with --root" in run_line, not lacking, r)
+    for title in lacking:
+        check_in(f"`{title}`", run_line, r)
+    check_equal("does not work" in node_line, report["tier"] != "container", r)
+
+
 def test_capacity():
     "it counts how many sandboxes the kernel's tables carry, and names the limit that ends first: also when another one is the smallest"
     r = hutch("doctor", "--json")

@@ -39,7 +39,7 @@ class Walk:
         check(lives(self.front), f"front died of {method} {path} {body!r} {more}:\n{self.d.log()}")
         check(a.status < 500 or a.status == 503, (method, path, body, more, a))
         if a.status >= 400 and method != "HEAD" and ENVD != more.get("port"):
-            check_in("message", a.json, (method, path))
+            check_in("message", a.json.get("error", a.json), (method, path))  # JSON-RPC has it inside
         return a
 
 

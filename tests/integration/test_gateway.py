@@ -396,7 +396,7 @@ def test_cli():
             check_equal(a.json["headers"]["host"], "localhost:8000")
             d.cli("url", b["sandboxID"], "--revoke")
             check_equal(visit(d, b, 8000, f"{parts.path}?{parts.query}").status, 403)
-            for args, word in ((("x y", "8000"), "id of a sandbox"), ((b["sandboxID"], "0"), "port"), ((b["sandboxID"],), "--revoke"),
+            for args, word in ((("x y", "8000"), "id or name of a sandbox"), ((b["sandboxID"], "0"), "port"), ((b["sandboxID"],), "--revoke"),
                                ((b["sandboxID"], "8000", "--expires", "soon"), "--expires"), ((b["sandboxID"], "8000", "--public", "--private"), "exclude")):
                 r = d.cli("url", *args, check=False)
                 check(r.returncode == 120 and word in r.stderr, (args, r))
@@ -466,11 +466,12 @@ def test_vite():
 
         def get(path, **more):
             return visit(d, b, 5173, path, headers={**token, **more})
+        ports(d, b, portHosts={"5173": "preserve"})
         eventually(lambda: get("/").status in (200, 403), 150, "vite listens")
         a = get("/")
         check_equal(a.status, 403, "vite refuses a name it does not know")
         check_in(b"preview.test", a.body, "and it is vite that says so")
-        ports(d, b, portHosts={"5173": "localhost"})
+        ports(d, b, portHosts={})
         a = get("/")
         check_equal(a.status, 200, a)
         check_in(b"/@vite/client", a.body)
@@ -508,9 +509,10 @@ def test_jupyter():
                   ">/tmp/jupyter.log 2>&1", envs=env, cwd="/home/user")
         token = {"Hutch-Traffic-Token": b["trafficAccessToken"]}
         name = host_of(d, b, 8888)
+        ports(d, b, portHosts={"8888": "preserve"})
         eventually(lambda: visit(d, b, 8888, "/api", headers=token).status in (200, 403), 180, "jupyter listens")
         check_in("Host", sh(d, b, "grep -i 'non-local' /tmp/jupyter.log").text, visit(d, b, 8888, "/api", headers=token))
-        ports(d, b, portHosts={"8888": "localhost"})
+        ports(d, b, portHosts={})
         a = visit(d, b, 8888, "/api", headers=token)
         check_equal(a.status, 200, (a, sh(d, b, "tail -20 /tmp/jupyter.log").text))
         check_in("version", a.json)

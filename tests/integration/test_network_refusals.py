@@ -172,7 +172,8 @@ def test_cli():
         check_equal(in_force(d, made("--allow", "api.test")), {"readable"})
         check_equal(in_force(d, made("--allow", "api.test", "--refusals", "closed")), {"closed"})
         check_equal(in_force(d, made("--network", "public", "--refusals", "closed")), {"closed"})
-        b = made("--refusals", "readable")
+        check_equal(in_force(d, made("--refusals", "closed")), {"closed"})
+        b = made("--network", "public", "--refusals", "readable")
         check_equal(in_force(d, b), {"readable"})
         before = native(d, "GET", b, None).json["effective"]["rules"]
         d.cli("network", "set", b["sandboxID"], "--refusals", "closed")

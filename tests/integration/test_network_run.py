@@ -187,3 +187,57 @@ def test_bad_rules(who):
             check_equal(r.code, 121, r)
             check_in(word, r.err, r)
             check_in("policy.yaml:1", r.err, r)
+
+
+def test_private_addresses(who):
+    "a name with a private address is refused with the flag that opens it, and `policy explain` says the same; metadata and loopback have no flag"
+    with Internet() as net, workspace(who) as ws:
+        net.dir.chmod(0o755), net.ca.dir.chmod(0o755)
+        hosts = ("private.test", "metadata.test", "loop.test", "mapped.test")
+        allow = [x for h in hosts for x in ("--allow-host", h)]
+        r = go(net, who, ws, *allow, "--", "sh", "-c", " ; ".join(f"curl -s -m 60 -o /dev/null http://{h}/" for h in hosts))
+        grants = {d["subject"].split()[-1].split(":")[0]: (d["grant"] or {}).get("flag") for d in r.record["denials"] if d["kind"] == "network"}
+        check_equal(grants, {"private.test": "--allow-private private.test", "metadata.test": None, "loop.test": None, "mapped.test": None}, r)
+        check_in("hutch:   allow it with --allow-private private.test", r.err)
+        check_in("10.1.2.3, which is not a public address", r.err)
+        check_in("169.254.169.254, which is never reached from here", r.err)
+
+        def explained(*flags, host="private.test"):
+            out = hutch("policy", "explain", *flags, "--host", host, binary=HUTCH_TEST, who=who, cwd=ws, env=net.env()).out
+            return out.splitlines()[0].split(": ")[1], out
+
+        verdict, out = explained(*allow)
+        check_equal(verdict, "denied", out)
+        for part in ("reason  resolved_private", "address 10.1.2.3, which is not a public address", "flag    --allow-private private.test"):
+            check_in(part, out)
+        check_equal(explained(*allow, "--allow-private", "private.test")[0], "allowed")
+        check_equal(explained("--allow-private", "private.test=10.1.0.0/16")[0], "allowed")
+        check_equal(explained("--allow-private", "private.test=10.2.0.0/16")[0], "denied")
+        check_equal(explained("--network", "public", "--allow-private", "*=10.0.0.0/8")[0], "allowed")
+        verdict, out = explained("--allow-private", "metadata.test", host="http://metadata.test/latest")
+        check_equal(verdict, "denied", out)
+        check_in("169.254.169.254, which is never reached", out)
+        check("--allow-private metadata.test\n" not in out.split("from")[1].split("\n", 1)[1], out)
+        check_equal(explained("--allow-host", "api.test", host="api.test")[1].count("unreachable"), 0)
+        check_in("address none", explained("--allow-host", "no-such.test", host="no-such.test")[1])
+        bad = hutch("run", "--allow-private", "*", "--", "true", binary=HUTCH_TEST, who=who, cwd=ws)
+        check_equal(bad.code, 120, bad)
+        check_in("'*=198.18.0.0/15'", bad.err)
+        bad = hutch("run", "--allow-private", "a.test=127.0.0.0/8", "--", "true", binary=HUTCH_TEST, who=who, cwd=ws)
+        check_equal(bad.code, 120, bad)
+        check_in("loopback, link-local and metadata are never reached", bad.err)
+
+
+def test_unreachable(who):
+    "an allowed host that is down, and an allowed name that does not exist, are unreachable, not refused; the answer inside says so, too"
+    with Internet() as net, workspace(who) as ws:
+        net.dir.chmod(0o755), net.ca.dir.chmod(0o755)
+        r = go(net, who, ws, "--allow-host", "nobody.test", "--allow-host", "no-such.test", "--",
+               "sh", "-c", "curl -s -m 60 http://nobody.test/x; curl -s -m 60 http://no-such.test/")
+        answers = [json.loads(line)["error"] for line in r.out.splitlines()]
+        check_equal([a["reason"] for a in answers], ["upstream_unreachable"] * 2, r)
+        check(all("refused: " not in a["message"] and "failed: the policy allows it" in a["message"] for a in answers), answers)
+        check_equal({d["category"] for d in r.record["denials"] if d["kind"] == "network"}, {"failed"}, r.record["denials"])
+        check_in("hutch: unreachable: GET nobody.test:80/x (upstream_unreachable: ", r.err)
+        check_in("Connection refused", r.err)
+        check("hutch: refused" not in r.err, r)

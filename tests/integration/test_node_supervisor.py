@@ -259,7 +259,7 @@ def test_closed_directory():
         skip("needs root, whose front is another user")
     with tempfile.TemporaryDirectory() as top:
         os.chmod(top, 0o700)
-        for program in ("hutch", "hutch-node"):
+        for program in ("hutch", "hutch-client", "hutch-node"):
             shutil.copy2(TOP / "build" / program, top)
         with Daemon(hutch=f"{top}/hutch", home=top) as d:
             box = d.cli("create", "host").stdout.strip()

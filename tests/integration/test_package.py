@@ -18,19 +18,23 @@ def test_dependencies():
     with tempfile.TemporaryDirectory() as d:
         # A copy: whoever builds a package here meanwhile keeps his.
         top = pathlib.Path(d) / "top"
-        for part in ("packaging", "tools", "share", "man", "docs"):
+        for part in ("packaging", "tools", "share", "man", "docs", "examples", "clients"):
             shutil.copytree(TOP / part, top / part)
-        for file in ("meson.build", "LICENSE", "SECURITY.md", "CHANGELOG.md"):
+        for file in ("meson.build", "LICENSE", *(p.name for p in TOP.glob("*.md"))):
             shutil.copy(TOP / file, top)
         (top / "build").mkdir()
-        for program in ("hutch", "hutch-node", "hutch-probe"):
+        for program in ("hutch", "hutch-client", "hutch-node", "hutch-probe"):
             shutil.copy2(TOP / "build" / program, top / "build")
         shutil.copytree(TOP / "build/completions", top / "build/completions", ignore=shutil.ignore_patterns("*.p"))
         deb = top / output("packaging/build-deb", cwd=top).strip()
         depends = {d.split()[0] for d in output("dpkg-deb", "-f", deb, "Depends").split(",")}
         output("dpkg-deb", "-x", deb, top / "out")
+        for page, words in (("README.md", "# Hutch gives every AI agent"), ("docs/install.md", "# Install"), ("SECURITY.md", "# ")):
+            check((top / "out/usr/share/doc/hutch" / page).read_text().startswith(words), page)
+        for field, words in (("Maintainer", "<maintainers@"), ("Homepage", "https://"), ("Description", "/usr/share/doc/hutch/README.md")):
+            check(words in output("dpkg-deb", "-f", deb, field), field)
         programs = [top / "out/usr/bin/hutch", *sorted((top / "out/usr/libexec/hutch").iterdir())]
-        check_equal([p.name for p in programs], ["hutch", "hutch-node", "hutch-probe"])
+        check_equal([p.name for p in programs], ["hutch", "hutch-client", "hutch-node", "hutch-probe"])
         for program in programs:
             check_equal(switches_in(program), [], f"{program.name} of the package")
         needed = set()

@@ -8,7 +8,7 @@ import signal
 import subprocess
 
 from daemon import Daemon, lives
-from hutch_test import check, check_equal, check_in, eventually, is_root, skip
+from hutch_test import check, check_equal, check_in, eventually, identity, skip
 from node import hit, needs_root
 from node_client import ask, patient, sh
 from small import small_templates
@@ -304,23 +304,96 @@ def test_older_store():
         check_equal(sh(d, a_box(d, one), "cat /home/user/f").text, "kept\n")
 
 
+def without_files(d):
+    """The configuration without a word about files: the default."""
+    d.config.write_text(d.config.read_text().replace("files: tmpfs\n", ""))
+
+
+@contextlib.contextmanager
+def default_node(templates, config="", home=None):
+    d = Daemon(config=config, templates=templates, home=home)
+    without_files(d)
+    try:
+        with d:
+            yield d
+    finally:
+        try:
+            nothing_left(d)
+        finally:
+            shutil.rmtree(d.dir, ignore_errors=True)
+
+
 def test_default():
-    "without a word in the configuration `auto` makes a pool for root, and says for others what they have; `pool` where it cannot be is refused"
-    if is_root() and shutil.which("mkfs.btrfs") and os.path.exists("/dev/loop-control"):
-        with small_templates() as templates, pool_node(templates, config="files: auto\npool:\n  size: 1GiB\n") as d:
+    "without a word in the configuration a new node of root has a pool, at its second start too"
+    needs_pool()
+    with small_templates() as templates, default_node(templates, config="pool:\n  size: 1GiB\n") as d:
+        for _ in range(2):
             check_equal(df(d)["files"]["driver"], "btrfs")
             check((d.state / "pool.img").exists())
+            check_equal(sh(d, a_box(d), "echo x > /home/user/f; cat /home/user/f").text, "x\n")
+            d.stop()
+            d.start()
+
+
+def test_default_upgraded():
+    "a node that has a store from the time when memory was the default, and no word in its configuration, keeps it and says so"
+    needs_pool()
+    with small_templates() as templates, pool_node(templates, config="files: tmpfs\n") as d:
+        box = a_box(d)
+        sh(d, box, "echo kept > /home/user/f")
+        one = ask(d, "POST", of(box, "/snapshots"), {}, timeout=60).json["snapshotID"]
+        d.stop()
+        without_files(d)
+        for _ in range(2):
+            d.start()
+            told = df(d)["files"]
+            check_equal(told["driver"], "tmpfs")
+            check_in("stays as it is", told["why"])
+            check(not (d.state / "pool.img").exists())
+            check_equal(sh(d, a_box(d, one), "cat /home/user/f").text, "kept\n")
+            d.stop()
+        d.start()
+
+
+def test_default_user():
+    "the node of an ordinary user writes to memory by default, and says why"
+    needs_root()
+    _, entry = identity("user")
+
+    def become():
+        os.setgroups([])
+        os.setgid(entry.pw_gid)
+        os.setuid(entry.pw_uid)
+    d = Daemon(preexec=become)
+    without_files(d)
+    for path in (d.dir, d.config):
+        os.chown(path, entry.pw_uid, entry.pw_gid)
+    with d:
+        told = df(d)["files"]
+        check_equal(told["driver"], "tmpfs")
+        check_in("only root can make one", told["why"])
+
+
+def test_no_room():
+    "where a pool cannot be, the default is memory and `auto` another driver, both say why; `pool` is refused"
     needs_root()
     with small_templates() as templates, small_disk(templates.parent / f"{templates.name}-host", 600 << 20) as host:
-        with pool_node(templates, config="files: auto\n", home=host) as d:
+        with default_node(templates, home=host) as d:
+            told = df(d)["files"]
+            check_equal(told["driver"], "tmpfs")
+            check_in("in memory; no pool: less than 2 GiB are free", told["why"])
+            rest = d.config.read_text()
+            d.stop()
+            d.config.write_text("files: auto\n" + rest)
+            d.start()
             check_in("less than 2 GiB are free", df(d)["files"]["why"])
             check(not (d.state / "pool.img").exists())
             d.stop()
-            d.config.write_text("files: pool\n" + d.config.read_text().replace("files: auto\n", ""))
+            d.config.write_text("files: pool\n" + rest)
             try:
                 d.start()
             except RuntimeError as e:
                 check_in("files: pool: less than 2 GiB", str(e))
             else:
                 check(False, "it started")
-            d.config.write_text("files: tmpfs\n" + d.config.read_text().replace("files: pool\n", ""))
+            d.config.write_text("files: tmpfs\n" + rest)

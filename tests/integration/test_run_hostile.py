@@ -141,6 +141,7 @@ def test_git_configuration_names_writable_places(who):
         check_equal(json.loads(quiet.out)["host_may_execute"], [])
         r = hutch("run", "--json", "1", "-q", "--", "sh", "-c", "echo evil > .githooks/kept; echo > team.cfg", who=who, cwd=ws)
         check_equal(json.loads(r.out)["host_may_execute"], [str(ws / ".githooks/kept"), str(ws / "team.cfg")])
+        run("sleep", "0.1", who=who, cwd=ws)  # what was written in the tick of the start counts as changed
         r = hutch("run", "--json", "1", "-q", "--", "sh", "-c", "echo evil > .githooks/pre-commit", who=who, cwd=ws)
         check_equal(json.loads(r.out)["host_may_execute"], [str(ws / ".githooks")])
 

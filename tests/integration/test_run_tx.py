@@ -87,7 +87,7 @@ def test_kept_then_applied(who):
 
 
 def test_commit_on_success(who):
-    "--commit-on-success applies after exit code 0, and keeps after any other"
+    "--commit-on-success applies after exit code 0, says so, and keeps after any other"
     with home_workspace(who) as stage:
         furnish(stage)
         r = stage.run("--commit-on-success", "--", "sh", "-c", "echo x > fine.txt; exit 3")
@@ -95,6 +95,7 @@ def test_commit_on_success(who):
         check(not (stage.ws / "fine.txt").exists(), "applied although the command failed")
         check_equal(tx(stage, "discard").code, 0)
         r = stage.run("--commit-on-success", "--", "sh", "-c", "echo x > fine.txt")
+        check_in("hutch: 1 change applied", r.err)
         check_equal(r.code, 0, r)
         check_equal((stage.ws / "fine.txt").read_text(), "x\n")
         check_equal(tx(stage, "tx", "ls").out, "")

@@ -62,6 +62,16 @@ def test_terminal_has_a_name(who):
         assert via() != "hutch" or name == "/dev/pts/0", name
 
 
+def test_refusals_are_explained(who):
+    """--explain, whose filter asks about each open for writing, does not wait for itself when it opens the terminal."""
+    if via() != "hutch":
+        skip("is about hutch run")
+    with Outer([*program()[:-1], "--explain", "--", "sh", "-c", "echo x >/etc/hutch-x; tty"], who=who) as outer:
+        assert outer.state() == "0", outer.screen
+        outer.expect("/dev/pts/", 1)
+        outer.expect("hutch: refused: write to /etc/hutch-x", 1)
+
+
 def test_modes_come_in(who):
     """The outer terminal's stty settings are those the command starts with."""
     def change(attributes):

@@ -56,6 +56,7 @@ def sanitized():
     with tempfile.TemporaryDirectory(prefix="hutch-asan-") as folder:
         os.chmod(folder, 0o755)
         shutil.copy(os.environ.get("HUTCH_BIN") or TOP / "build/hutch", f"{folder}/hutch")
+        shutil.copy(os.environ.get("HUTCH_CLIENT_BIN") or TOP / "build/hutch-client", f"{folder}/hutch-client")
         shutil.copy(node, f"{folder}/hutch-node")
         yield f"{folder}/hutch", {"ASAN_OPTIONS": "detect_leaks=0:abort_on_error=1", "UBSAN_OPTIONS": "print_stacktrace=1"}
 
@@ -76,7 +77,7 @@ class Daemon:
         self.config = self.dir / "config.yaml"
         if not re.search(r"^ *(files|driver):", config, re.M):
             config = "files: tmpfs\n" + config  # fast, and nothing to mount; the pool has tests of its own (test_pool.py)
-        config += f"\ntemplates:\n  base: {'auto' if base else 'off'}\n" + (f"  dir: {templates}\n" if templates else "")
+        config += f"\ntemplates:\n  base: {(base if isinstance(base, str) else 'auto') if base else 'off'}\n" + (f"  dir: {templates}\n" if templates else "")
         self.config.write_text(config + "\n")
 
     def start(self, seconds=120):
@@ -116,14 +117,14 @@ class Daemon:
     def env(self, tls=None):
         """What `hutch env` prints, as a dictionary."""
         how = ["--https"] if (self.tls if tls is None else tls) else ["--http"]
-        text = self.cli("env", *how).stdout
+        text = self.cli("env", *how, env={"XDG_CACHE_HOME": str(self.dir)}).stdout  # nothing is left in the home
         return dict(re.findall(r"^export ([A-Z0-9_]+)='?([^'\n]*)'?$", text, re.M))
 
     def cli(self, *args, check=True, **kw):
         env = {**os.environ, "HUTCH_URL": self.url, "HUTCH_STATE": str(self.state), **kw.pop("env", {})}
         if self.key:
             env["HUTCH_API_KEY"] = self.key
-        return subprocess.run([self.hutch, *args], env=env, text=True, capture_output=True, check=check, timeout=300, **kw)
+        return subprocess.run([self.hutch, *args], env=env, text=True, capture_output=True, check=check, **{"timeout": 300, **kw})
 
     def children(self, name):
         """Pids of the daemon's processes: "front" or "keeper"."""

@@ -110,6 +110,7 @@ guest_small_root() { # directory
     done
     guest_copy "$1" build/hutch /usr/bin/hutch
     guest_copy "$1" build/hutch-node /usr/libexec/hutch/hutch-node
+    guest_copy "$1" build/hutch-client /usr/libexec/hutch/hutch-client
     # Names are looked up by libraries that nobody is linked with.
     for library in /lib/x86_64-linux-gnu/libnss_files.so.2 /lib/x86_64-linux-gnu/libnss_dns.so.2; do
         [ ! -e "$library" ] || cp -L "$library" "$1$library"

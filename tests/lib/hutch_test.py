@@ -30,6 +30,8 @@ HUTCH = os.environ.get("HUTCH_BIN", str(TOP / "build/hutch"))
 HUTCH_TEST = os.environ.get("HUTCH_TEST_BIN", str(TOP / "build/tests/hutch-without"))
 # What only programs for tests may read.
 TEST_SWITCHES = ["HUTCH_MEM_FAIL_AT", "HUTCH_TEST_", "HUTCH_WITHOUT"]
+# What only the node of the conformance suite offers.
+TEST_TOOLS = "test_input_required_result"
 PROBE = os.environ.get("HUTCH_PROBE", str(TOP / "build/hutch-probe"))
 SOAK = os.environ.get("HUTCH_SOAK") == "1"
 PATIENCE = 60  # seconds that anything may take on a machine with a slow disk and processors that others use; only failures use them up
@@ -187,9 +189,9 @@ def check_one_line(text, what=""):
 
 
 def switches_in(program):
-    """The words of TEST_SWITCHES that a program contains."""
+    """The words of TEST_SWITCHES and TEST_TOOLS that a program contains."""
     content = pathlib.Path(program).read_bytes()
-    return [word for word in TEST_SWITCHES if word.encode() in content]
+    return [word for word in (*TEST_SWITCHES, TEST_TOOLS) if word.encode() in content]
 
 
 def eventually(condition, seconds=5, what="condition", strict=False):

@@ -194,6 +194,9 @@ class Web(http.server.BaseHTTPRequestHandler):
             return self.answer("", 302, Location=query)
         if parts[0] == "slow":
             time.sleep(float(parts[1]))
+        if self.server.pages is not None:
+            page = self.server.pages.get((self.command, path)) or self.server.pages.get(path)
+            return self.answer(*page) if page else self.answer("no such page\n", 404)
         if self.server.files and parts[0] == "f":
             name = self.server.files / "/".join(parts[1:])
             name = name / "index.html" if name.is_dir() else name
@@ -212,6 +215,7 @@ class WebServer(socketserver.ThreadingTCPServer):
 
     def __init__(self, address, context=None, files=None):
         self.tls, self.context, self.files, self.requests, self.lock = bool(context), context, files, [], threading.Lock()
+        self.pages = None
         super().__init__(address, Web)
 
     def note(self, r, body):
@@ -385,6 +389,15 @@ class Internet:
         server = kind((address, port), Raw)
         server.daemon_threads, server.talk, server.logs, server.lock, server.context = True, talk, [], threading.Lock(), context
         return self.start_server(server)
+
+    def start_site(self, names, address, pages):
+        """An https server with names of the real world. pages: path, or (method, path) -> (body, status, type)."""
+        for name in names:
+            self.hosts[name] = address
+        server = WebServer((address, 443), self.context(self.ca.leaf(names[0], *names)))
+        server.pages = pages
+        self.web[address, 443] = self.start_server(server)
+        return server
 
     def start_socks(self, login, name="socks.test", address=at(20), port=1080):
         self.hosts[name] = address

@@ -1,6 +1,7 @@
 """Starts a keeper by hand, as the supervisor does, and speaks its protocol (src/keeper/proto.h)."""
 import contextlib
 import ctypes
+import fcntl
 import os
 import pathlib
 import shutil
@@ -259,7 +260,8 @@ class Keeper:
         def prepare():
             if self.demote:
                 self.demote()
-            high = [os.dup2(fd, 60 + i) for i, fd in enumerate((listener.fileno(), run, state))]
+            # Free numbers: with fixed ones, a test that has many files open would overwrite one of the three.
+            high = [fcntl.fcntl(fd, fcntl.F_DUPFD_CLOEXEC, 64) for fd in (listener.fileno(), run, state)]
             for i, fd in enumerate(high):
                 os.dup2(fd, 3 + i)
             os.closerange(6, 256)
@@ -290,13 +292,16 @@ class Keeper:
 
     def close(self):
         """Ends every sandbox, then keeper."""
-        if self.process and self.process.poll() is None:
-            client = self.client()
-            for box in client.list():
-                client.kill(box)
-            client.close()
-            self.kill9()
-        shutil.rmtree(self.dir, ignore_errors=True)
+        try:
+            if self.process and self.process.poll() is None:
+                client = self.client()
+                for box in client.list():
+                    client.kill(box)
+                client.close()
+                self.kill9()
+        finally:
+            self.log.close()
+            shutil.rmtree(self.dir, ignore_errors=True)
         for path, folders, _ in os.walk("/sys/fs/cgroup"):  # the group around all sandboxes; refused while one is in it
             if "hutch" in folders:
                 with contextlib.suppress(OSError):

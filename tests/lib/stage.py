@@ -98,6 +98,7 @@ def stage():
         if os.geteuid() == 0:
             ranges = make_user()
         copy_programs(tmp / "bin")
+        shutil.copytree(TOP / "share/presets", tmp / "share/hutch/presets")
         yield before, leaks.Host(ranges, mark)
     finally:
         if os.geteuid() == 0:
@@ -109,9 +110,11 @@ def stage():
 def copy_programs(target):
     """An ordinary user may not be able to enter the source tree, so the programs are tried from a public place."""
     target.mkdir()
-    wanted = {"HUTCH_BIN": ("build/hutch", "hutch"), "HUTCH_NODE_BIN": ("build/hutch-node", "hutch-node"), "HUTCH_TEST_BIN": ("build/tests/hutch-without", "hutch-without"),
+    wanted = {"HUTCH_BIN": ("build/hutch", "hutch"), "HUTCH_NODE_BIN": ("build/hutch-node", "hutch-node"),
+              "HUTCH_CLIENT_BIN": ("build/hutch-client", "hutch-client"), "HUTCH_TEST_BIN": ("build/tests/hutch-without", "hutch-without"),
               "HUTCH_ASAN_BIN": ("build-asan/hutch", "hutch-asan"), "HUTCH_ASAN_NODE_BIN": ("build-asan/hutch-node", "hutch-node-asan"),
-              "HUTCH_PROBE": ("build/hutch-probe", "hutch-probe")}
+              "HUTCH_MCP_NODE_BIN": ("build/tests/hutch-node-mcp", "hutch-node-mcp"),
+              "HUTCH_CODE_BIN": ("build/hutch-code", "hutch-code"), "HUTCH_PROBE": ("build/hutch-probe", "hutch-probe")}
     for variable, (source, name) in wanted.items():
         if (TOP / source).exists():
             shutil.copy(TOP / source, target / name)

@@ -1,5 +1,6 @@
 """Starts a stock by hand, as the supervisor does, and speaks its protocol (src/layers/proto.h)."""
 import ctypes
+import fcntl
 import os
 import pathlib
 import re
@@ -77,7 +78,8 @@ class Stock:
         run, state = os.open(self.run, os.O_RDONLY), os.open(self.state, os.O_RDONLY)
 
         def prepare():
-            high = [os.dup2(fd, 60 + i) for i, fd in enumerate((listener.fileno(), run, state))]
+            # Free numbers: with fixed ones, a test that has many files open would overwrite one of the three.
+            high = [fcntl.fcntl(fd, fcntl.F_DUPFD_CLOEXEC, 64) for fd in (listener.fileno(), run, state)]
             for i, fd in enumerate(high):
                 os.dup2(fd, 3 + i)
             os.closerange(6, 256)

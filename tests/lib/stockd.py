@@ -1,6 +1,7 @@
 """Starts stock beside a keeper of tests/lib/keeper.py, as the supervisor does, and asks it several things at once (src/layers/proto.h)."""
 import array
 import ctypes
+import fcntl
 import os
 import secrets
 import signal
@@ -129,7 +130,8 @@ class Stock:
         def prepare():
             if k.demote:
                 k.demote()
-            high = [os.dup2(fd, 60 + i) for i, fd in enumerate((listener.fileno(), run, state))]
+            # Free numbers: with fixed ones, a test that has many files open would overwrite one of the three.
+            high = [fcntl.fcntl(fd, fcntl.F_DUPFD_CLOEXEC, 64) for fd in (listener.fileno(), run, state)]
             for i, fd in enumerate(high):
                 os.dup2(fd, 3 + i)
             os.closerange(6, 256)

@@ -9,6 +9,7 @@
 
 #include "api/e2b/e2b.h"
 #include "api/gateway/gateway.h"
+#include "api/mcp/mcp.h"
 #include "api/native/native.h"
 #include "await.h"
 #include "base/cleanup.h"
@@ -197,7 +198,7 @@ json_t *asked_json(const struct asked *a) { return json_loadb(buf_str(&a->body),
 
 /* ---- the world ---- */
 
-static const struct api_dialect *const dialects[] = {&e2b_dialect, &native_dialect, &gateway_dialect};
+static const struct api_dialect *const dialects[] = {&e2b_dialect, &native_dialect, &mcp_dialect, &gateway_dialect};
 
 static void world_put_keys(struct db *db)
 {

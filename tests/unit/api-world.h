@@ -50,6 +50,8 @@ struct world {
     void *watch_arg;
     bool unwatched;
     unsigned settled;         /* calls of files_settle() */
+    bool relayed;             /* opened files come over sockets, as from an init over a byte stream */
+    uint64_t missing;         /* and end so many bytes before their size */
     enum link_code next_code; /* what the next call of a link answers with */
     char next_text[128];
     enum link_code sink_code; /* what a file that is being written answers with */

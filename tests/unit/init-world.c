@@ -130,10 +130,12 @@ static void child(struct world *w, int listener, int sync, int go, bool strict, 
     init_main(&a);
 }
 
+int world_socket_type = SOCK_SEQPACKET;
+
 static int listen_at(struct world *w)
 {
     struct sockaddr_un sa = {.sun_family = AF_UNIX};
-    int fd = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0);
+    int fd = socket(AF_UNIX, world_socket_type | SOCK_CLOEXEC, 0);
     (void)snprintf(sa.sun_path, sizeof sa.sun_path, "%s/%s.sock", w->dir, WORLD_ID);
     if (bind(fd, (struct sockaddr *)&sa, sizeof sa) < 0 || listen(fd, 16) < 0)
         return -1;
@@ -301,4 +303,17 @@ int world_up(struct world *w, bool strict)
     world_commit(w);
     world_bind(w);
     return 0;
+}
+
+int world_run_twice(int (*run_all)(void))
+{
+    int status = 0;
+    (void)fflush(NULL);
+    pid_t pid = fork();
+    if (pid == 0) {
+        world_socket_type = SOCK_STREAM;
+        exit(run_all() > 0);
+    }
+    bool failed = pid < 0 || waitpid(pid, &status, 0) != pid || status != 0;
+    return failed + run_all();
 }

@@ -23,6 +23,11 @@ struct world {
     int sync;
 };
 
+/* Of the listener of the next world: SOCK_SEQPACKET, or SOCK_STREAM for init over a byte stream. */
+extern int world_socket_type;
+/* Runs all tests over packets, and over a byte stream in a process of its own: init inherits what a test program has touched.
+ * The number of failures. */
+int world_run_twice(int (*run_all)(void));
 /* strict: privilege strict; ring: bytes per stream, 0 default. Returns false if this machine cannot. */
 bool world_start(struct world *w, bool strict, uint32_t ring);
 void world_commit(struct world *w);

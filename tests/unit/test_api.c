@@ -404,7 +404,8 @@ static void test_life(void **state)
     assert_int_equal(b->end_unix_ms, end); /* never shorter */
     expect_text(ask_api(KEY_A, "POST", "/sandboxes/i0/connect", "{}"), 400, "required");
     expect(ask_api(KEY_A, "DELETE", "/sandboxes/i0", NULL), 204, "");
-    expect_text(ask_api(KEY_A, "DELETE", "/sandboxes/i0", NULL), 404, "doesn't exist");
+    expect_text(ask_api(KEY_A, "DELETE", "/sandboxes/i0", NULL), 404, "ended 0 s ago: it was killed through the API");
+    expect_text(ask_api(KEY_B, "DELETE", "/sandboxes/i0", NULL), 404, "doesn't exist");
     expect_text(ask_api(KEY_A, "GET", "/sandboxes/..%2Fx", NULL), 404, "doesn't exist");
 }
 

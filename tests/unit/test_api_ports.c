@@ -283,7 +283,7 @@ static void test_a_native_sandbox_names_its_public_ports(void **state)
            201, "\"trafficAccessToken\":\"");
     const struct sandbox *b = world_find("i0new");
     assert_int_equal(b->desc.ports.n, 1);
-    assert_int_equal(b->desc.ports.v[0].flags, SANDBOX_PORT_PUBLIC);
+    assert_int_equal(b->desc.ports.v[0].flags, SANDBOX_PORT_PUBLIC | SANDBOX_PORT_PRESERVE);
     expect(ask_api(KEY_A, "POST", "/v1/sandboxes", "{\"publicPorts\":[70000]}"), 400, "publicPorts[0]");
 }
 

@@ -122,13 +122,30 @@ static void a_body_is_an_object_or_absent(void **state)
     json_decref(list);
 }
 
+static void a_text_is_measured_before_it_is_parsed(void **state)
+{
+    static const char nested[] = "{\"a\":[[1,2],[3]]}", quoted[] = "[\"[[[,,,\\\"[[,,\\\\\",1]";
+    (void)state;
+    assert_true(fields_text_is_small(nested, strlen(nested), 6, 3));
+    assert_false(fields_text_is_small(nested, strlen(nested), 5, 3));
+    assert_false(fields_text_is_small(nested, strlen(nested), 6, 2));
+    assert_true(fields_text_is_small(quoted, strlen(quoted), 2, 1));
+    assert_false(fields_text_is_small(quoted, strlen(quoted), 1, 1));
+    assert_true(fields_text_is_small("]]]\"\\", 5, 0, 0));
+    assert_true(fields_text_is_small("", 0, 0, 0));
+}
+
 #define T(name) cmocka_unit_test_setup_teardown(name, set_up, tear_down)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        T(what_is_there_is_read),     T(what_is_absent_or_null_changes_nothing),
-        T(what_is_wrong_is_named),    T(lenient_readers_take_what_fits),
-        T(unknown_names_are_refused), T(a_body_is_an_object_or_absent),
+        T(what_is_there_is_read),
+        T(what_is_absent_or_null_changes_nothing),
+        T(what_is_wrong_is_named),
+        T(lenient_readers_take_what_fits),
+        T(unknown_names_are_refused),
+        T(a_body_is_an_object_or_absent),
+        T(a_text_is_measured_before_it_is_parsed),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

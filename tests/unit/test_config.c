@@ -26,9 +26,9 @@ static void test_defaults(void **state)
     assert_true(c.default_disk == 1ULL << 30);
     assert_int_equal(c.default_pids, 512);
     assert_int_equal(c.default_timeout_s, 300);
-    assert_int_equal(c.max_timeout_s, 86400);
+    assert_int_equal(c.max_timeout_s, CONFIG_UNTIL_KILLED_S);
     assert_int_equal(c.max_sandboxes, 1000);
-    assert_true(c.build_base);
+    assert_string_equal(c.build_base, "auto");
     assert_false(c.strict);
     assert_false(c.best_effort);
     config_done(&c);
@@ -52,7 +52,8 @@ static void test_values(void **state)
     assert_int_equal(c.default_cpu_milli, 500);
     assert_int_equal(c.default_memory, 512 << 20);
     assert_int_equal(c.default_timeout_s, 900);
-    assert_true(c.strict && c.best_effort && !c.build_base);
+    assert_true(c.strict && c.best_effort);
+    assert_string_equal(c.build_base, "off");
     assert_string_equal(c.log_level, "debug");
     config_done(&c);
 }
@@ -136,6 +137,25 @@ static void test_errors(void **state)
             fail_msg("expected \"%s\" in: %s", cases[i].expect, err.msg);
         config_done(&c);
     }
+}
+
+/* A session without XDG_RUNTIME_DIR keeps its sockets in the state directory. */
+static void test_run_without_runtime_dir(void **state)
+{
+    (void)state;
+    struct config c;
+    struct err err = {0};
+    uid_t own = geteuid();
+    if (own == 0)
+        assert_int_equal(seteuid(65534), 0);
+    setenv("HOME", "/h", 1);
+    unsetenv("XDG_STATE_HOME");
+    unsetenv("XDG_RUNTIME_DIR");
+    int rc = load(&c, "listen: 127.0.0.1:7070\n", &err);
+    assert_int_equal(seteuid(own), 0);
+    assert_int_equal(rc, 0);
+    assert_string_equal(c.run, "/h/.local/state/hutch/run");
+    config_done(&c);
 }
 
 /* What is shown reads back as the same, with and without comments. */
@@ -222,10 +242,15 @@ static void test_docs(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_defaults),        cmocka_unit_test(test_values),
-        cmocka_unit_test(test_the_way_out),     cmocka_unit_test(test_errors),
-        cmocka_unit_test(test_show_reads_back), cmocka_unit_test(test_flags_win),
-        cmocka_unit_test(test_addresses),       cmocka_unit_test(test_docs),
+        cmocka_unit_test(test_defaults),
+        cmocka_unit_test(test_values),
+        cmocka_unit_test(test_the_way_out),
+        cmocka_unit_test(test_errors),
+        cmocka_unit_test(test_show_reads_back),
+        cmocka_unit_test(test_run_without_runtime_dir),
+        cmocka_unit_test(test_flags_win),
+        cmocka_unit_test(test_addresses),
+        cmocka_unit_test(test_docs),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

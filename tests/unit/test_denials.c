@@ -258,6 +258,42 @@ static void the_grant_is_the_smallest_that_works(void **state)
     assert_string_equal(w->d->items[3]->source, "p.yaml:7");
 }
 
+static void no_grant_opens_a_home_and_what_is_missing_is_made(void **state)
+{
+    struct world *w = *state;
+    _cleanup_free_ char *home = in(w, "etc"), *dir = in(w, "etc/newdir"), *make = xasprintf("--rw-make %s", dir);
+    strv_add(&w->policy->homes, home);
+    assert_says(w, judged(w, INTENT_OPEN, "etc/new", CREATE), "default", "make the file outside first", "etc/new");
+    assert_says(w, judged(w, INTENT_REMOVE, "etc/removed", 0), "default", "root is read-only", "");
+    assert_says(w, judged(w, INTENT_CHANGE, "etc", 0), "default", "root is read-only", "");
+    struct path_attempt a = {.intent = INTENT_CREATE, .nofollow = true, .directory = true};
+    (void)snprintf(a.path, sizeof a.path, "%s", dir);
+    denials_judge(w->d, &a);
+    const struct denial *x = find(w, "file", dir);
+    assert_non_null(x);
+    assert_string_equal(buf_str(&x->grant_flag), make);
+    const char *flags[8];
+    assert_int_equal(denials_grants(w->d, flags, 8), 2); /* each once, those without a grant left out */
+    assert_string_equal(flags[1], make);
+}
+
+static void what_a_private_directory_covers_is_shown_and_what_is_hidden_is_not(void **state)
+{
+    struct world *w = *state;
+    _cleanup_free_ char *exists = in(w, "etc/exists"), *show = xasprintf("--ro %s", exists);
+    add_op(w, OP_TMPFS, "etc", "builtin.tmp");
+    struct path_attempt a = {.intent = INTENT_OPEN};
+    (void)snprintf(a.path, sizeof a.path, "%s", exists);
+    denials_judge(w->d, &a); /* without a root of the sandbox nothing exists inside */
+    const struct denial *x = find(w, "file", exists);
+    assert_non_null(x);
+    assert_string_equal(buf_str(&x->grant_flag), show);
+    _cleanup_free_ char *absent = in(w, "etc/absent");
+    (void)snprintf(a.path, sizeof a.path, "%s", absent);
+    denials_judge(w->d, &a);
+    assert_null(find(w, "file", absent));
+}
+
 static void reading_a_hidden_place_is_recorded_as_a_read(void **state)
 {
     struct world *w = *state;
@@ -483,6 +519,8 @@ int main(void)
     const struct CMUnitTest tests[] = {
         WORLD(records_agree_with_the_kernel_about_every_attempt),
         WORLD(the_grant_is_the_smallest_that_works),
+        WORLD(no_grant_opens_a_home_and_what_is_missing_is_made),
+        WORLD(what_a_private_directory_covers_is_shown_and_what_is_hidden_is_not),
         WORLD(reading_a_hidden_place_is_recorded_as_a_read),
         WORLD(open_files_and_devices_are_never_refusals),
         WORLD(a_root_of_its_own_is_writable),

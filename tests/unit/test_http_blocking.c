@@ -258,7 +258,7 @@ static void shifted_free(void *arg) { ((struct shifted *)arg)->freed++; }
 
 static void a_layer_lies_below(void **state)
 {
-    static const struct blocking_layer layer = {shifted_read, shifted_write, shifted_free};
+    static const struct blocking_layer layer = {.read = shifted_read, .write = shifted_write, .free = shifted_free};
     static const char plain[] = "HTTP/1.1 200 OK\r\ncontent-length: 5\r\n\r\nhello";
     (void)state;
     static const int ends[] = {-1, 0, ECONNRESET};
@@ -285,6 +285,42 @@ static void a_layer_lies_below(void **state)
         assert_int_equal(s.freed, 1);
         buf_done(&s.out);
     }
+}
+
+static bool shifted_pending(void *arg) { return *((struct shifted *)arg)->in != '\0'; }
+
+/* Bytes that a layer holds come although the socket has none; the other descriptor still goes first. */
+static void a_layer_holds_bytes_while_another_descriptor_is_watched(void **state)
+{
+    static const struct blocking_layer layer = {
+        .read = shifted_read, .write = shifted_write, .pending = shifted_pending, .free = shifted_free};
+    static const char plain[] = "HTTP/1.1 200 OK\r\ncontent-length: 5\r\n\r\nhello";
+    (void)state;
+    struct blocking b;
+    int ends[2];
+    const void *p;
+    _cleanup_close_ int peer = -1;
+    _cleanup_buf_ struct buf answer = {0};
+    for (size_t i = 0; i < sizeof plain - 1; i++)
+        buf_addc(&answer, (char)(plain[i] + 1));
+    struct shifted s = {.in = buf_str(&answer), .end = -1};
+    assert_int_equal(pipe2(ends, O_CLOEXEC), 0);
+    begin(&b, "", false, NULL, &peer);
+    b.layer = &layer;
+    b.arg = &s;
+    assert_int_equal(blocking_read_head(&b, "GET"), 0);
+    b.wake_fd = ends[0];
+    assert_int_equal(blocking_read(&b, 1, &p), 1);
+    assert_int_equal(*(const char *)p, 'h');
+    assert_int_equal(write(ends[1], "x", 1), 1);
+    assert_int_equal(blocking_read(&b, 1, &p), -1);
+    assert_int_equal(b.failure, BLOCKING_WOKEN);
+    b.wake_fd = -1;
+    assert_int_equal(blocking_read(&b, 1, &p), 1);
+    assert_int_equal(*(const char *)p, 'e');
+    blocking_close(&b);
+    (void)close(ends[0]);
+    (void)close(ends[1]);
 }
 
 static void connecting_ends(void **state)
@@ -325,6 +361,7 @@ int main(void)
         cmocka_unit_test(an_answer_survives_a_request_that_was_not_taken),
         cmocka_unit_test(another_descriptor_wakes_a_reader),
         cmocka_unit_test(a_layer_lies_below),
+        cmocka_unit_test(a_layer_holds_bytes_while_another_descriptor_is_watched),
         cmocka_unit_test(connecting_ends),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -27,7 +27,14 @@ static struct {
     struct client *kept; /* one connection is used again */
     bool dead;           /* dial where nobody listens */
     unsigned answer_ms;
+    unsigned unwanted; /* answers with this status are not passed on; 0: all are */
 } g;
+
+static bool is_unwanted(void *arg, unsigned status, const struct http_fields *f)
+{
+    (void)arg;
+    return http_field(f, "set-cookie") && status == g.unwanted;
+}
 
 static void failed(void *arg, struct http_req *r, unsigned status, enum client_failure failure, const char *why)
 {
@@ -74,6 +81,7 @@ static void begin(struct http_req *r)
         .answer_ms = g.answer_ms,
         .drop = drop,
         .add = {add, 1},
+        .unwanted = g.unwanted ? is_unwanted : NULL,
         .on_failure = failed,
         .on_done = done,
     };
@@ -195,6 +203,19 @@ static void statuses_and_repeated_fields_pass(void **state)
     assert_non_null(strstr(buf_str(&c), "content-length: 0\r\n"));
     assert_int_equal(CURL(&d, "/bytes/1234", "-I"), 0);
     assert_non_null(strstr(buf_str(&d), "content-length: 1234\r\n"));
+}
+
+static void an_unwanted_answer_leaves_the_request_to_its_handler(void **state)
+{
+    (void)state;
+    _cleanup_buf_ struct buf b = {0}, c = {0};
+    g.unwanted = 503;
+    assert_int_equal(CURL(&b, "/status/503", "-w", "%{http_code}"), 0);
+    assert_string_equal(buf_str(&b), "{\"code\":503,\"failure\":3,\"message\":\"the answer is not passed on\"}\n503");
+    assert_int_equal(CURL(&c, "/status/404", "-w", "%{http_code}"), 0);
+    g.unwanted = 0;
+    assert_non_null(strstr(buf_str(&c), "404"));
+    assert_null(strstr(buf_str(&c), "passed on"));
 }
 
 static void the_upstream_connection_is_used_again(void **state)
@@ -431,6 +452,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(the_request_arrives_with_its_fields_and_a_masked_host),
         cmocka_unit_test(statuses_and_repeated_fields_pass),
+        cmocka_unit_test(an_unwanted_answer_leaves_the_request_to_its_handler),
         cmocka_unit_test(the_upstream_connection_is_used_again),
         cmocka_unit_test(large_bodies_pass_in_both_directions),
         cmocka_unit_test(a_client_that_stops_reading_stops_the_upstream),

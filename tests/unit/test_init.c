@@ -12,6 +12,7 @@
 #include "await.h"
 #include "init-scene.h"
 #include "init/proto.h"
+#include "rpc/frame.h"
 #include "tests/lib/unit.h"
 
 /* As if the node had been started by a shell in the background, or by nohup. */
@@ -528,10 +529,31 @@ static void too_many(void **state)
 static int raw_connect(void)
 {
     struct sockaddr_un sa = {.sun_family = AF_UNIX};
-    int fd = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0);
+    int fd = socket(AF_UNIX, world_socket_type | SOCK_CLOEXEC, 0);
     (void)snprintf(sa.sun_path, sizeof sa.sun_path, "%s/%s.sock", w.dir, WORLD_ID);
     assert_int_equal(connect(fd, (struct sockaddr *)&sa, sizeof sa), 0);
     return fd;
+}
+
+/* Sends one message whole, as the socket has it: a packet, or a frame. */
+static ssize_t raw_send(int fd, const struct init_head *h, int flags)
+{
+    unsigned char msg[FRAME_HEAD + sizeof *h];
+    bool stream = world_socket_type == SOCK_STREAM;
+    frame_put_head(msg, sizeof *h);
+    memcpy(msg + FRAME_HEAD, h, sizeof *h);
+    size_t skip = stream ? 0 : FRAME_HEAD;
+    ssize_t n = send(fd, msg + skip, sizeof msg - skip, flags | MSG_NOSIGNAL);
+    assert_true(n < 0 || (size_t)n == sizeof msg - skip);
+    return n < 0 ? -1 : (ssize_t)sizeof *h;
+}
+
+static bool raw_recv(int fd, unsigned char *buf, size_t size)
+{
+    uint32_t n;
+    if (world_socket_type != SOCK_STREAM)
+        return recv(fd, buf, size, 0) > 0;
+    return recv(fd, &n, sizeof n, MSG_WAITALL) == sizeof n && n <= size && recv(fd, buf, n, MSG_WAITALL) == (ssize_t)n;
 }
 
 /* A front that asks and never reads: its own connection stands still, nobody else's. */
@@ -543,7 +565,7 @@ static void deaf_front(void **state)
     int sent = 0;
     while (sent < 100000) {
         h.request = (uint64_t)++sent;
-        if (send(fd, &h, sizeof h, MSG_DONTWAIT | MSG_NOSIGNAL) < 0) {
+        if (raw_send(fd, &h, MSG_DONTWAIT) < 0) {
             assert_int_equal(errno, EAGAIN);
             break;
         }
@@ -557,7 +579,7 @@ static void deaf_front(void **state)
     struct timeval t = {.tv_sec = AWAIT_S};
     (void)setsockopt(fd, SOL_SOCKET, SO_RCVTIMEO, &t, sizeof t);
     for (int i = 1; i < sent; i++) {
-        assert_true(recv(fd, buf, sizeof buf, 0) > 0);
+        assert_true(raw_recv(fd, buf, sizeof buf));
         memcpy(&h, buf, sizeof h);
         assert_int_equal(h.request, i);
     }
@@ -577,7 +599,7 @@ static void lost_front(void **state)
     char c;
     for (size_t i = 0; i < ARRAY_LEN(bad); i++) {
         int fd = raw_connect();
-        assert_int_equal(send(fd, &bad[i], sizeof bad[i], MSG_NOSIGNAL), sizeof bad[i]);
+        assert_int_equal(raw_send(fd, &bad[i], 0), sizeof bad[i]);
         assert_int_equal(recv(fd, &c, 1, 0), 0); /* dropped */
         (void)close(fd);
     }
@@ -706,12 +728,8 @@ static void phases(void **state)
     world_stop(&u);
 }
 
-int main(void)
+static int run_all(void)
 {
-    if (geteuid() != 0) {
-        print_message("skipped: needs root\n");
-        return 0;
-    }
     const struct CMUnitTest computer[] = {
         cmocka_unit_test(commands),
         cmocka_unit_test(init_is_out_of_reach),
@@ -747,4 +765,14 @@ int main(void)
     int r = cmocka_run_group_tests_name("computer", computer, up, down);
     r += cmocka_run_group_tests_name("deaf", deaf, up_deaf, down);
     return r + cmocka_run_group_tests_name("strict", strict, up_strict, down);
+}
+
+/* The same over packets and over a byte stream. */
+int main(void)
+{
+    if (geteuid() != 0) {
+        print_message("skipped: needs root\n");
+        return 0;
+    }
+    return world_run_twice(run_all);
 }

@@ -268,15 +268,32 @@ static void files_that_did_not_change_are_linked_to_the_earlier_copy(void **stat
     assert_true(stat_of(two, "twin1").st_ino != stat_of(two, "twin2").st_ino);
     assert_true(c.linked > 0);
     assert_true(same_digest(from, two));
-    assert_int_equal(tree_same(two, one, 0, &err), 0);
+    assert_int_equal(tree_same(two, one, 0, NULL, &err), 0);
     /* A copy of what has not changed since holds the same, until something in it differs. */
     _cleanup_close_ int three = dir_at("three");
     c = (struct tree_copy){.from = from, .to = three, .prev = two};
     if (tree_copy(&c, &err) < 0)
         fail_msg("%s", err.msg);
-    assert_int_equal(tree_same(three, two, 0, &err), 1);
+    assert_int_equal(tree_same(three, two, 0, NULL, &err), 1);
+    /* Snapshots: what was changed in the last moment before the earlier one may have changed again since. */
+    struct timespec at;
+    WORKS(nanosleep(&(struct timespec){.tv_nsec = 50000000}, NULL));
+    WORKS(clock_gettime(CLOCK_REALTIME, &at));
+    assert_int_equal(tree_same(three, three, 0, &at, &err), 1);
+    file_at(three, "late", "content");
+    WORKS(clock_gettime(CLOCK_REALTIME, &at));
+    assert_int_equal(tree_same(three, three, 0, &at, &err), 1);
+    _cleanup_close_ int late = openat(three, "late", O_WRONLY | O_CLOEXEC);
+    WORKS(ftruncate(late, 0));
+    WORKS(ftruncate(late, 5 << 20)); /* too large to be read, and a hole has no blocks */
+    WORKS(clock_gettime(CLOCK_REALTIME, &at));
+    assert_int_equal(tree_same(three, three, 0, &at, &err), 0);
+    at.tv_nsec = 0; /* at the edge of a second */
+    at.tv_sec += 2;
+    assert_int_equal(tree_same(three, three, 0, &at, &err), 1);
+    WORKS(unlinkat(three, "late", 0));
     WORKS(fchmod(three, 0711));
-    assert_int_equal(tree_same(three, two, 0, &err), 0);
+    assert_int_equal(tree_same(three, two, 0, NULL, &err), 0);
 }
 
 static void a_socket_does_not_bring_back_what_it_stood_for(void **state)
@@ -381,7 +398,7 @@ static void a_tree_written_out_and_read_again_has_its_digest(void **state)
     (void)state;
     _cleanup_close_ int from = full_tree("from"), to = dir_at("to"), s = stream_new();
     lay_out_start(&o, s);
-    if (tree_write(from, 0, &o, &err) < 0 || read_back(s, to, 0, NULL, &err) < 0)
+    if (tree_write(from, 0, &o, NULL, &err) < 0 || read_back(s, to, 0, NULL, &err) < 0)
         fail_msg("%s", err.msg);
     assert_true(same_digest(from, to));
 }
@@ -397,7 +414,7 @@ static void a_stream_of_holes_is_short_and_keeps_the_digest(void **state)
     assert_int_equal(pwrite(f, "middle", 6, (off_t)3 << 40), 6);
     assert_int_equal(pwrite(f, "end", 3, ((off_t)8 << 40) - 3), 3);
     lay_out_start(&o, s);
-    if (tree_write(from, 0, &o, &err) < 0)
+    if (tree_write(from, 0, &o, NULL, &err) < 0)
         fail_msg("%s", err.msg);
     assert_true(lseek(s, 0, SEEK_END) < 64 << 10);
     if (read_back(s, to, 0, NULL, &err) < 0)
@@ -417,10 +434,33 @@ static void a_stream_ends_at_its_limit(void **state)
     WORKS(fd_write_all(f, block, 1 << 20));
     lay_out_start(&o, s);
     o.max = 512 << 10;
-    assert_int_equal(tree_write(from, 0, &o, &err), -1);
+    assert_int_equal(tree_write(from, 0, &o, NULL, &err), -1);
     assert_int_equal(err.code, ERR_LIMIT);
     assert_non_null(strstr(err.msg, "'large'"));
     assert_true(lseek(s, 0, SEEK_END) <= 512 << 10);
+}
+
+static void devices_are_left_out_of_a_stream_that_may(void **state)
+{
+    static struct lay_out o;
+    struct err err = {0};
+    uint64_t devices = 0;
+    (void)state;
+    _cleanup_close_ int from = dir_at("from"), s = stream_new(), to = dir_at("to");
+    WORKS(mkdirat(from, "dev", 0755));
+    WORKS(mknodat(from, "dev/null", S_IFCHR | 0666, makedev(1, 3)));
+    WORKS(mknodat(from, "dev/disk", S_IFBLK | 0600, makedev(254, 0)));
+    WORKS(mknodat(from, "dev/fifo", S_IFIFO | 0600, 0));
+    lay_out_start(&o, s);
+    assert_int_equal(tree_write(from, 0, &o, NULL, &err), -1);
+    assert_string_equal(err.msg, "'dev/disk': is a device, which no layer holds");
+    _cleanup_close_ int again = stream_new();
+    lay_out_start(&o, again);
+    WORKS(tree_write(from, 0, &o, &devices, &err));
+    assert_int_equal(devices, 2);
+    WORKS(read_back(again, to, 0, NULL, &err));
+    assert_int_equal(faccessat(to, "dev/fifo", F_OK, 0), 0);
+    assert_int_equal(faccessat(to, "dev/null", F_OK, 0), -1);
 }
 
 static void a_digest_says_what_sockets_there_are(void **state)
@@ -534,6 +574,7 @@ int main(void)
         TEST(owners_are_shifted_and_those_outside_are_refused),
         TEST(owners_that_are_not_copied_may_be_any),
         TEST(devices_are_refused_by_name),
+        TEST(devices_are_left_out_of_a_stream_that_may),
         TEST(a_copy_stops_at_its_limits),
         TEST(holes_stay_holes),
         TEST(files_that_did_not_change_are_linked_to_the_earlier_copy),

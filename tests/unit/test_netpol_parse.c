@@ -423,14 +423,14 @@ static void presets_bring_rules_behind_the_documents_own(void **state)
     struct netpol_error e;
     struct netpol *q;
     assert_int_equal(netpol_parse_json("{\"presets\":[\"good\"]}", 20, NULL, NULL, &q, &e), -1);
-    assert_non_null(strstr(e.text, "cannot be named here"));
+    assert_non_null(strstr(e.text, "are not installed here"));
 }
 
 static void presets_that_come_with_hutch_are_valid(void **state)
 {
-    static const char *const names[] = {"anthropic", "conda",       "containers", "debian", "git",    "github",
-                                        "go",        "huggingface", "java",       "node",   "openai", "php",
-                                        "python",    "ruby",        "rust",       "ubuntu"};
+    static const char *const names[] = {"anthropic", "conda",  "containers",  "debian", "git",   "github",
+                                        "gemini",    "go",     "huggingface", "java",   "node",  "openai",
+                                        "php",       "python", "ruby",        "rust",   "ubuntu"};
     _cleanup_close_ int dir = open(HUTCH_SOURCE "/share/presets", O_PATH | O_DIRECTORY | O_CLOEXEC);
     (void)state;
     assert_true(dir >= 0);
@@ -451,6 +451,9 @@ static void presets_that_come_with_hutch_are_valid(void **state)
     }
     struct node *node = NULL;
     struct err err;
+    assert_int_equal(netpol_preset_file(&dir, "npm", &node, &err), 0); /* an alias */
+    assert_true(netpol_preset_has_word(node, "aliases", "npm"));
+    node_free(node);
     assert_int_equal(netpol_preset_file(&dir, "nope", &node, &err), -1);
     assert_int_equal(netpol_preset_file(&dir, "../x", &node, &err), -1);
     assert_int_equal(netpol_preset_file(&dir, "", &node, &err), -1);

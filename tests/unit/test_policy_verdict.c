@@ -224,10 +224,10 @@ static void requests_are_explained_by_rule_and_reason(void **state)
     _cleanup_policy_ struct policy *p = accepted_at(
         LEVEL_USER, "network:\n  rules:\n  - {id: llm, hosts: [api.test], http: [{methods: [POST], paths: [/v1/**]}]}\n"
                     "  deny: [bad.test]\n");
-    assert_true(policy_explain_request(p, "POST", "https://api.test/v1/x", &out));
+    assert_true(policy_explain_request(p, "POST", "https://api.test/v1/x", NULL, &out));
     assert_string_equal(buf_str(&out), "POST https://api.test/v1/x: allowed\n  rule    llm\n  from    p.yaml:2\n");
     buf_done(&out);
-    assert_false(policy_explain_request(p, "GET", "https://api.test/v1/x", &out));
+    assert_false(policy_explain_request(p, "GET", "https://api.test/v1/x", NULL, &out));
     assert_string_equal(
         buf_str(&out),
         "GET https://api.test/v1/x: denied\n  rule    llm\n  reason  method_not_allowed\n  from    p.yaml:2\n"
@@ -238,10 +238,10 @@ static void requests_are_explained_by_rule_and_reason(void **state)
     assert_non_null(strstr(buf_str(&out), "reason  denied_by_rule"));
     assert_non_null(strstr(buf_str(&out), "no grant possible"));
     buf_done(&out);
-    assert_false(policy_explain_request(p, "GET", "http://169.254.169.254/latest", &out));
+    assert_false(policy_explain_request(p, "GET", "http://169.254.169.254/latest", NULL, &out));
     assert_non_null(strstr(buf_str(&out), "reason  private_address"));
     buf_done(&out);
-    assert_false(policy_explain_request(p, "GET", "https://api.test/..", &out));
+    assert_false(policy_explain_request(p, "GET", "https://api.test/..", NULL, &out));
     assert_non_null(strstr(buf_str(&out), "malformed: the path goes above the root"));
 }
 

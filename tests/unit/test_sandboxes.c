@@ -1,4 +1,6 @@
 /* The lives of sandboxes with a real database and a keeper that does what the test says. */
+#include <stdlib.h>
+
 #include "sandboxes/sandboxes.h"
 
 #include "sandboxes-world.h"
@@ -61,6 +63,7 @@ static void test_refusals(void **state)
 {
     (void)state;
     struct sandbox_spec spec = host_spec();
+    rooms.config.max_timeout_s = 86400;
     spec.desc.timeout_s = 0;
     expect(&spec, 400, "timeout must be between 1 and 86400");
     spec.desc.timeout_s = 86401;
@@ -78,10 +81,11 @@ static void test_refusals(void **state)
     spec = host_spec();
     spec.idempotency_key = "";
     expect(&spec, 400, "idempotency key");
-    rooms.config.build_base = false;
+    free(rooms.config.build_base);
+    rooms.config.build_base = NULL;
     spec = host_spec();
     (void)snprintf(spec.desc.template, sizeof spec.desc.template, "%s", "base");
-    expect(&spec, 503, "templates.base is off");
+    expect(&spec, 503, "templates.base does not ask for it");
     assert_int_equal(k.creates, 0);
 }
 
@@ -491,6 +495,7 @@ static void test_timeout_and_metrics(void **state)
     struct answer a = make(&spec);
     struct sandbox *b = sandbox_find(rooms.sandboxes, a.id);
     uint64_t was = b->end_unix_ms;
+    rooms.config.max_timeout_s = 86400;
     sandbox_set_timeout(rooms.sandboxes, b, 10, true, NULL, NULL);
     assert_true(b->end_unix_ms == was);
     assert_int_equal(k.deadlines, 0);

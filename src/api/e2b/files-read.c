@@ -14,8 +14,9 @@ static void files_read_on_opened(void *arg, const struct link_status *st, int fd
         envd_http_fail(e, st);
         return;
     }
+    const struct send_file_facts facts = {.size = info->size, .mtime = info->mtime.tv_sec};
     envd_free(e);
-    api_send_file(r, fd, info->name);
+    api_send_file(r, fd, info->name, info->sized ? &facts : NULL);
 }
 
 void files_read(struct envd *e, const char *path)

@@ -1,5 +1,6 @@
 /* process.c - RPC methods of process.Process: start, connect, list, signal and resize; input.c has stdin. */
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "api/e2b/envd.h"
@@ -10,10 +11,13 @@
 #include "base/json.h"
 #include "base/mem.h"
 #include "base/strv.h"
+#include "sandboxes/rights.h"
 #include "sandboxes/session.h"
 #include "snapshots/generations.h"
 
 enum { SIGNAL_HUP = 1 /* beyond E2B: for a client whose terminal has closed */, SIGNAL_KILL = 9, SIGNAL_TERM = 15 };
+
+#define RIGHTS_VARIABLE "HUTCH_RIGHTS="
 
 /* A stream of a command's events: Start or Connect. */
 struct stream {
@@ -230,19 +234,48 @@ static int process_read_start(json_t *msg, struct exec_spec *spec, struct strv *
     return 0;
 }
 
+/* What the command may less than others: JSON in the header Hutch-Rights, or in the variable HUTCH_RIGHTS, for clients that
+ * can send only variables. The command does not see it. */
+static int process_read_rights(const struct http_req *r, struct strv *env, struct rights *ret, struct err *err)
+{
+    const char *header = http_field(&r->fields, "hutch-rights");
+    _cleanup_free_ char *variable = NULL;
+    size_t n = 0;
+    for (size_t i = 0; i < env->n; i++) {
+        if (strncmp(env->v[i], RIGHTS_VARIABLE, sizeof RIGHTS_VARIABLE - 1) != 0) {
+            env->v[n++] = env->v[i];
+            continue;
+        }
+        free(variable);
+        variable = env->v[i];
+    }
+    env->n = n;
+    if (env->v)
+        env->v[n] = NULL;
+    if (header && variable)
+        return err_set(err, ERR_USAGE, 0,
+                       "rights: give the header Hutch-Rights or the variable HUTCH_RIGHTS, not both");
+    if (header)
+        return rights_read_text("header Hutch-Rights", header, ret, err);
+    return variable ? rights_read_text("variable HUTCH_RIGHTS", variable + sizeof RIGHTS_VARIABLE - 1, ret, err) : 0;
+}
+
 void process_start(struct envd *e, json_t *msg)
 {
+    _cleanup_rights_ struct rights rights = {0};
     struct session_spec spec = {.recorded = true};
     _cleanup_strv_ struct strv args = {0}, env = {0};
     const char *generation = http_field(&e->r->fields, "hutch-generation");
     struct err err;
-    if (process_read_start(msg, &spec.exec, &args, &env, &err) < 0) {
+    if (process_read_start(msg, &spec.exec, &args, &env, &err) < 0 ||
+        process_read_rights(e->r, &env, &rights, &err) < 0) {
         envd_fail(e, RPC_INVALID_ARGUMENT, "%s", err.msg);
         return;
     }
     spec.exec.args = args.n ? (const char *const *)args.v : NULL;
     spec.exec.env = env.n ? (const char *const *)env.v : NULL;
     spec.exec.user = e->user;
+    spec.exec.rights = rights_of(&rights);
     spec.generation = generation && (strcmp(generation, "true") == 0 || strcmp(generation, "1") == 0);
     struct stream *s = process_stream_new(e, &spec.deadline_ms);
     if (s)

@@ -232,8 +232,10 @@ static void content_on_opened(void *arg, const struct link_status *st, int fd, c
         return;
     }
     _cleanup_free_ char *name = xstrdup(info->name);
+    const struct send_file_facts facts = {.size = info->size, .mtime = info->mtime.tv_sec};
+    bool sized = info->sized;
     struct http_req *r = content_release(c); /* an open file can be read without the sandbox */
-    api_send_file(r, fd, name);
+    api_send_file(r, fd, name, sized ? &facts : NULL);
 }
 
 /* --- uploads ------------------------------------------------------------------------------------------------------- */

@@ -25,16 +25,30 @@ unsigned gateway_count(const char *id);
 void gateway_count_up(const char *id);
 void gateway_count_down(const char *id);
 
+/* --- learn.c --------------------------------------------------------------------------------------------------------- */
+
+/* Whether the service on this port is known to answer only to localhost. */
+bool gateway_learned(const char *id, uint32_t port);
+/* Remembers it, for at most SANDBOX_PORTS_MAX ports of a sandbox. */
+void gateway_learn(const char *id, uint32_t port);
+/* Forgets the ports of a sandbox that has ended. */
+void gateway_unlearn(const char *id);
+/* Whether an answer looks like a refusal of the name in Host, by one of the services that are known to do so. */
+bool gateway_refuses_host(unsigned status, const struct http_fields *f);
+
 /* --- head.c --------------------------------------------------------------------------------------------------------- */
 
 /* The names of one exchange, for rewriting its header fields. */
 struct gateway_names {
     uint32_t port;
     bool tls;         /* the service speaks TLS */
+    bool fixed;       /* Host is what the owner of the sandbox chose */
     char host[300];   /* Host for the service; "": as the client sent it */
     char origin[320]; /* of the visitor: "https://3000-id.domain:7443" */
 };
 void gateway_names(const struct http_req *r, const struct sandbox *b, uint32_t port, struct gateway_names *ret);
+/* From now on the service sees localhost:PORT as Host. */
+void gateway_name_localhost(struct gateway_names *n);
 /* Appends to out the Origin or Referer that the service gets instead. False: the value stays as it is. */
 bool gateway_own_origin(const struct gateway_names *n, const char *value, struct buf *out);
 /* A field of an answer, as proxy_options.answer_field has it; scratch belongs to the exchange. */

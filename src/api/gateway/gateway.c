@@ -22,7 +22,8 @@ struct way {
     struct buf scratch;
     bool drop_key, drop_bearer;
     bool kept;  /* uses a kept connection */
-    bool again; /* the kept connection was closed: dial */
+    bool again; /* the kept connection was closed, or the request is repeated as localhost: dial */
+    bool repeatable, as_localhost;
     unsigned dials;
     link_call call;
     loop_id timer;
@@ -76,7 +77,7 @@ static void way_on_failure(void *arg, struct http_req *r, unsigned status, enum 
 {
     struct way *w = arg;
     (void)why;
-    if (w->kept && status == 502 && failure != CLIENT_BROKEN) {
+    if (failure == CLIENT_UNWANTED || (w->kept && status == 502 && failure != CLIENT_BROKEN)) {
         w->again = true; /* way_on_done() follows and dials */
         w->r = r;
         r->user = w;
@@ -118,6 +119,20 @@ static struct transport *way_connect_tls(int fd)
         return NULL;
     }
     return tls_client_connect(client, fd, NULL);
+}
+
+/* A service that refuses the visitor's name is asked once more, as localhost. If it likes that, the port is remembered. */
+static bool way_is_unwanted(void *arg, unsigned status, const struct http_fields *f)
+{
+    struct way *w = arg;
+    bool refused = gateway_refuses_host(status, f);
+    if (w->as_localhost && !refused)
+        gateway_learn(w->id, w->names.port);
+    if (!refused || !w->repeatable || w->names.host[0] || w->names.fixed)
+        return false;
+    gateway_name_localhost(&w->names);
+    w->as_localhost = true;
+    return true;
 }
 
 static const char *way_map_answer_field(void *arg, const char *name, const char *value)
@@ -168,6 +183,7 @@ static void way_start_proxy(struct way *w, struct client *upstream)
         .add = {c.add, c.nadd},
         .arg = w,
         .answer_field = way_map_answer_field,
+        .unwanted = way_is_unwanted,
         .on_failure = way_on_failure,
         .on_done = way_on_done,
     };
@@ -246,7 +262,8 @@ static void way_start(struct api_call *c, struct sandbox *b, const struct gatewa
     w->drop_key = gateway_is_own_key(http_field(&r->fields, "x-api-key"));
     w->drop_bearer = gateway_is_own_bearer(http_field(&r->fields, "authorization"));
     memcpy(w->id, b->id, SANDBOX_ID_MAX);
-    struct client *kept = gateway_is_repeatable(r) ? gateway_kept(w->id, names->port, names->tls) : NULL;
+    w->repeatable = gateway_is_repeatable(r);
+    struct client *kept = w->repeatable ? gateway_kept(w->id, names->port, names->tls) : NULL;
     if (kept) {
         w->kept = true;
         way_start_proxy(w, kept);
@@ -296,6 +313,7 @@ static void gateway_on_sandbox_ended(struct api *api, struct sandbox *b)
 {
     (void)api;
     gateway_forget(b->id);
+    gateway_unlearn(b->id);
 }
 
 /* Idle connections would be stale after the sandbox resumes. */

@@ -18,6 +18,11 @@ static void gateway_expand_mask(const char *mask, uint32_t port, char *ret, size
         (void)snprintf(ret, n, "%s", mask);
 }
 
+void gateway_name_localhost(struct gateway_names *n)
+{
+    (void)snprintf(n->host, sizeof n->host, "localhost:%u", n->port);
+}
+
 void gateway_names(const struct http_req *r, const struct sandbox *b, uint32_t port, struct gateway_names *ret)
 {
     /* HTTP/2 allows odd bytes in the authority; such a name gets no origin. */
@@ -31,8 +36,14 @@ void gateway_names(const struct http_req *r, const struct sandbox *b, uint32_t p
     for (size_t i = 0; i < b->desc.nhttps_ports; i++)
         ret->tls |= b->desc.https_ports[i] == port;
     for (size_t i = 0; i < b->desc.ports.n; i++)
-        if (b->desc.ports.v[i].port == port && (b->desc.ports.v[i].flags & SANDBOX_PORT_LOCALHOST))
-            (void)snprintf(ret->host, sizeof ret->host, "localhost:%u", port);
+        if (b->desc.ports.v[i].port == port) {
+            ret->fixed |= (b->desc.ports.v[i].flags & SANDBOX_PORT_PRESERVE) != 0;
+            if (b->desc.ports.v[i].flags & SANDBOX_PORT_LOCALHOST)
+                gateway_name_localhost(ret);
+        }
+    ret->fixed |= ret->host[0] != '\0';
+    if (!ret->fixed && gateway_learned(b->id, port))
+        gateway_name_localhost(ret);
 }
 
 /* The part of a URL after the origin; NULL if the URL has another origin. */

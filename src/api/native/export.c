@@ -134,11 +134,15 @@ static void native_export_check_rate(void *arg)
         x->timer = loop_timer(x->api->loop, RATE_EVERY_MS, native_export_check_rate, x);
 }
 
-static void native_export_send_head(struct exporting *x)
+static void native_export_send_head(struct exporting *x, uint64_t devices)
 {
-    _cleanup_buf_ struct buf line = {0};
+    _cleanup_buf_ struct buf line = {0}, left = {0};
     buf_addf(&line, "hutch-template 1 %zu\n", x->config.n);
     http_set(x->r, "content-type", "application/octet-stream");
+    if (devices) {
+        buf_addf(&left, "%llu device nodes are left out: a sandbox has a /dev of its own", (unsigned long long)devices);
+        http_set(x->r, "x-hutch-left-out", buf_str(&left));
+    }
     http_head(x->r, 200, line.n + x->config.n + x->end);
     (void)http_write(x->r, line.p, line.n);
     (void)http_write(x->r, x->config.p, x->config.n);
@@ -154,7 +158,7 @@ static void native_export_on_archive(void *arg, const struct layers_reply *r, in
         x->end = r->bytes;
         x->piece = xmalloc(PIECE);
         x->timer = loop_timer(x->api->loop, RATE_EVERY_MS, native_export_check_rate, x);
-        native_export_send_head(x);
+        native_export_send_head(x, r->bytes2);
         native_export_continue(x);
         return;
     }

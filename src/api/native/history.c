@@ -272,7 +272,7 @@ static void native_history_on_fetched(void *arg, const struct layers_reply *repl
     api_on_closed(r, NULL);
     r->user = NULL;
     if (reply->error == LAYERS_OK && fd >= 0) {
-        api_send_file(r, fd, name);
+        api_send_file(r, fd, name, NULL);
         return;
     }
     state_layers_failure(reply, "the file", &failure);

@@ -23,9 +23,9 @@ void native_openapi(struct api_call *c)
 
 void native_capabilities(struct api_call *c)
 {
-    static const char *const on[] = {"commands",  "pty",     "stdin",       "output_offsets",
-                                     "files",     "watch",   "signed_urls", "ports",
-                                     "websocket", "metrics", "events",      "idempotency_keys"};
+    static const char *const on[] = {
+        "commands",    "command_rights", "pty",       "stdin",   "output_offsets", "files",           "watch",
+        "signed_urls", "ports",          "websocket", "metrics", "events",         "idempotency_keys"};
     static const char *const network[] = {"internet", "network_policies", "secrets", "approvals", "audit"};
     static const char *const kept[] = {"pause", "snapshots", "fork", "template_builds", "volumes"};
     _cleanup_buf_ struct buf out = {0}, ca = {0};

@@ -33,6 +33,8 @@ api_fn native_ports, native_ports_put, native_link, native_links_revoke; /* port
 
 api_fn native_life, native_life_patch; /* state.c */
 
+api_fn native_code, native_contexts, native_context_new, native_context_restart, native_context_remove; /* code.c */
+
 api_fn native_volumes, native_volume, native_volume_create, native_volume_resize; /* volumes.c */
 
 /* state.c: "onTimeout", "autoResume" and "idleTimeout"; absent fields leave *life alone. */

@@ -71,6 +71,7 @@ static int native_ports_read_hosts(json_t *root, struct sandbox_ports *p, struct
     if (have <= 0)
         return have;
     native_ports_clear_flag(p, SANDBOX_PORT_LOCALHOST);
+    native_ports_clear_flag(p, SANDBOX_PORT_PRESERVE);
     json_object_foreach(hosts, name, v)
     {
         _cleanup_buf_ struct buf shown = {0};
@@ -81,7 +82,8 @@ static int native_ports_read_hosts(json_t *root, struct sandbox_ports *p, struct
         if (strcmp(how, "preserve") != 0 && strcmp(how, "localhost") != 0)
             return err_set(err, ERR_USAGE, 0, "field 'portHosts': '%s' must be \"preserve\" or \"localhost\"",
                            buf_str(&shown));
-        if (how[0] == 'l' && native_ports_set_flag(p, (uint32_t)port, SANDBOX_PORT_LOCALHOST, "portHosts", err) < 0)
+        uint32_t flag = how[0] == 'l' ? SANDBOX_PORT_LOCALHOST : SANDBOX_PORT_PRESERVE;
+        if (native_ports_set_flag(p, (uint32_t)port, flag, "portHosts", err) < 0)
             return -1;
     }
     return 0;
@@ -111,6 +113,8 @@ static void native_ports_add(struct json *j, const struct api *api, const struct
         (void)snprintf(name, sizeof name, "%u", b->desc.ports.v[i].port);
         if (b->desc.ports.v[i].flags & SANDBOX_PORT_LOCALHOST)
             json_str(j, name, "localhost");
+        else if (b->desc.ports.v[i].flags & SANDBOX_PORT_PRESERVE)
+            json_str(j, name, "preserve");
     }
     json_end_obj(j);
     json_str(j, "url", buf_str(&url));

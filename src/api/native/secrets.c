@@ -106,6 +106,9 @@ static int native_secret_read_change(json_t *root, struct sealed_change *ret, st
         return -1;
     if (native_secret_is_too_large(spec, VAULT_SPEC_MAX) || native_secret_is_too_large(metadata, VAULT_METADATA_MAX))
         return err_set(err, ERR_USAGE, 0, "spec has at most %d bytes, metadata %d", VAULT_SPEC_MAX, VAULT_METADATA_MAX);
+    const char *type = json_string_value(json_object_get(json_object_get(spec, "inject"), "type"));
+    if (!ret->value && type && strcmp(type, "headers") == 0)
+        ret->value = ""; /* it refers to other secrets and has no value of its own */
     ret->nvalue = ret->value ? strlen(ret->value) : 0;
     ret->spec = spec;
     ret->metadata = metadata;

@@ -166,7 +166,7 @@ static int native_tx_read_env(json_t *root, struct strv *ret, struct err *err)
 
 static int native_tx_read_spec(json_t *root, struct transaction_spec *s, struct err *err)
 {
-    static const char *const known[] = {"command", "user", "cwd", "envs", "timeout", NULL};
+    static const char *const known[] = {"command", "user", "cwd", "envs", "timeout", "rights", NULL};
     int64_t timeout = TRANSACTION_TIME_S;
     const char *name;
     json_t *v;
@@ -179,11 +179,13 @@ static int native_tx_read_spec(json_t *root, struct transaction_spec *s, struct 
             i++;
         if (!known[i])
             return err_set(err, ERR_USAGE, 0,
-                           "this route knows no field '%.64s'; there are command, user, cwd, envs, timeout", name);
+                           "this route knows no field '%.64s'; there are command, user, cwd, envs, timeout, rights",
+                           name);
     }
     if (field_str(root, "command", &s->command, err) < 0 || field_str(root, "user", &s->user, err) < 0 ||
         field_str(root, "cwd", &s->cwd, err) < 0 || native_tx_read_env(root, &s->env, err) < 0 ||
-        field_int(root, "timeout", 1, TRANSACTION_TIME_MAX_S, &timeout, err) < 0)
+        field_int(root, "timeout", 1, TRANSACTION_TIME_MAX_S, &timeout, err) < 0 ||
+        rights_read(json_object_get(root, "rights"), s->rights, err) < 0)
         return -1;
     if (!s->command || !*s->command || strlen(s->command) > COMMAND_MAX)
         return err_set(err, ERR_USAGE, 0, "field 'command' must be a command for a shell, at most %d bytes",
@@ -195,7 +197,8 @@ static int native_tx_read_spec(json_t *root, struct transaction_spec *s, struct 
 static void native_tx_on_start_body(struct http_req *r, json_t *root, unsigned status, const char *error)
 {
     struct api_call *c = api_call_of(r);
-    struct transaction_spec spec = {0};
+    _cleanup_rights_ struct rights rights = {0};
+    struct transaction_spec spec = {.rights = &rights};
     struct err err;
     struct sandbox *b = status ? NULL : api_sandbox_of(c);
     if (status)

@@ -8,6 +8,7 @@
 #include "base/fields.h"
 #include "base/json.h"
 #include "base/num.h"
+#include "cli/client/commands.h"
 #include "cli/client/node.h"
 
 /* A column of a table: its heading, and where its value lies in an object ("quota.sandboxes"). */
@@ -326,44 +327,4 @@ int cmd_tenant(int argc, char **argv)
         return tenant_write(&call, id, &o, create);
     (void)err_set(&err, ERR_USAGE, 0, "tenant: say create ID, set ID, info ID, ls or rm ID; see hutch tenant --help");
     return cli_fail(&err);
-}
-
-int cmd_env(int argc, char **argv)
-{
-    static const char usage[] =
-        "usage: hutch env [--http | --https]\n\n"
-        "Prints the variables that point an E2B client at this node: eval \"$(hutch env)\".\n\n"
-        "  --http    plain HTTP on this machine: everything but ports by name (the default)\n"
-        "  --https   TLS by the node's domain: ports by name too; needs `hutch serve --tls-dev` or a\n"
-        "            certificate, and *.DOMAIN must resolve to the node\n\n"
-        "examples:\n"
-        "  eval \"$(hutch env)\" && python3 agent.py\n"
-        "  eval \"$(hutch env --https)\" && npx e2b sandbox list\n";
-    bool http = false, https = false;
-    const struct node_option options[] = {{"http", 0, &http, NULL, NULL}, {"https", 0, &https, NULL, NULL}, {0}};
-    const struct node_command c = {"env", usage, options, 0, 0, false};
-    struct node_call call;
-    struct err err;
-    int code;
-    if (node_begin(&c, argc, argv, &call, &code))
-        return code;
-    if (http && https)
-        return err_set(&err, ERR_USAGE, 0, "env: --http or --https, not both"), cli_fail(&err);
-    _cleanup_json_ json_t *j = NULL;
-    if (api_call(&call.api, "GET", "/v1/capabilities", NULL, &j, NULL, &err) < 0)
-        return cli_fail(&err);
-    const char *domain = field_text(j, "domain"), *ca = field_text(j, "ca");
-    if (https && !json_is_true(json_object_get(j, "tls")))
-        return err_set(&err, ERR_HOST, 0, "env: this node has no TLS; start it with --tls-dev or --tls-cert/--tls-key"),
-               cli_fail(&err);
-    (void)printf("export E2B_API_KEY='%s'\n", call.api.key);
-    if (!https) {
-        (void)printf("export E2B_API_URL='%s'\nexport E2B_SANDBOX_URL='%s'\nexport E2B_VOLUME_API_URL='%s'\n",
-                     call.api.url, call.api.url, call.api.url);
-        return 0;
-    }
-    (void)printf("export E2B_DOMAIN='%s'\n", domain);
-    if (*ca)
-        (void)printf("export NODE_EXTRA_CA_CERTS='%s'\nexport SSL_CERT_FILE='%s'\n", ca, ca);
-    return 0;
 }

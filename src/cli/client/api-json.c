@@ -17,7 +17,8 @@ int api_refused(struct blocking *s, struct err *err)
     unsigned status = s->answer.status;
     int code = status == 401 || status == 403 || (status >= 400 && status < 500) ? ERR_USAGE : ERR_HOST;
     if (status == 401)
-        return err_set(err, code, 0, "the node refused the key: %s (set HUTCH_API_KEY)", buf_str(&safe));
+        return err_set(err, code, 0, "the node refused the key: %s (set HUTCH_API_KEY, or use `hutch login`)",
+                       buf_str(&safe));
     return err_set(err, code, 0, "%u: %s", status, buf_str(&safe));
 }
 
@@ -26,7 +27,7 @@ int api_call(const struct api *a, const char *method, const char *path, const ch
 {
     _cleanup_buf_ struct buf text = {0};
     struct blocking s;
-    struct api_request q = {.method = method, .path = path, .body = body, .body_fd = -1};
+    struct api_request q = {.method = method, .path = path, .body = body, .body_fd = -1, .keep = true};
     q.length = body ? strlen(body) : 0;
     q.type = body ? "application/json" : NULL;
     if (ret)
@@ -36,7 +37,7 @@ int api_call(const struct api *a, const char *method, const char *path, const ch
     if (ret_status)
         *ret_status = s.answer.status;
     int r = s.answer.status >= 400 ? api_refused(&s, err) : api_read_all(&s, &text, err);
-    blocking_close(&s);
+    api_end(a, &s);
     if (r < 0 || text.n == 0 || !ret)
         return r;
     json_error_t why;
@@ -54,6 +55,7 @@ int api_sandbox(struct api *a, const char *id, struct err *err)
     if (api_call(a, "GET", path, NULL, &j, NULL, err) < 0)
         return -1;
     (void)snprintf(a->sandbox, sizeof a->sandbox, "%s", id);
+    a->memory_mb = (unsigned long)json_integer_value(json_object_get(j, "memoryMB"));
     (void)snprintf(a->token, sizeof a->token, "%s", field_text(j, "envdAccessToken"));
     return 0;
 }
@@ -80,11 +82,12 @@ int api_rpc(const struct api *a, const char *method, const char *body, json_t **
                             .extra = rpc_fields,
                             .body = body,
                             .length = strlen(body),
-                            .body_fd = -1};
+                            .body_fd = -1,
+                            .keep = true};
     if (api_send(a, &q, &s, err) < 0)
         return -1;
     int r = s.answer.status >= 400 ? api_refused(&s, err) : api_read_all(&s, &text, err);
-    blocking_close(&s);
+    api_end(a, &s);
     if (r == 0 && ret)
         *ret = json_loadb(buf_str(&text), text.n, 0, NULL);
     return r;

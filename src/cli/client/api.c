@@ -1,71 +1,16 @@
 #include "cli/client/api.h"
 
-#include <arpa/inet.h>
 #include <errno.h>
-#include <netinet/in.h>
 #include <signal.h>
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
 #include "base/base64.h"
 #include "base/cleanup.h"
 #include "base/mem.h"
-#include "base/num.h"
-#include "cli/client/node.h"
 
 enum { READ_BYTES = 64 * 1024 };
-
-int api_reach(struct api *a, const char *url, struct err *err)
-{
-    *a = (struct api){.port = "80"};
-    if (!url)
-        url = getenv("HUTCH_URL");
-    if (!url || !*url)
-        url = NODE_DEFAULT_URL;
-    if (strncmp(url, "http://", 7) != 0)
-        return err_set(err, ERR_USAGE, 0, "the node's URL must be http://HOST[:PORT], not %.200s", url);
-    const char *host = url + 7;
-    size_t n = strcspn(host, "/");
-    const char *colon = memchr(host, ':', n);
-    if (host[0] == '[' && memchr(host, ']', n)) {
-        const char *end = memchr(host, ']', n);
-        colon = end[1] == ':' ? end + 1 : NULL;
-    }
-    size_t name = colon ? (size_t)(colon - host) : n;
-    size_t port = colon ? n - name - 1 : 2;
-    if (name == 0 || name >= sizeof a->host || port == 0 || port >= sizeof a->port || strlen(host + n) > 1)
-        return err_set(err, ERR_USAGE, 0, "the node's URL must be http://HOST[:PORT], not %.200s", url);
-    if (host[0] == '[' && name > 2)
-        (void)snprintf(a->host, sizeof a->host, "%.*s", (int)name - 2, host + 1);
-    else
-        (void)snprintf(a->host, sizeof a->host, "%.*s", (int)name, host);
-    if (colon)
-        (void)snprintf(a->port, sizeof a->port, "%.*s", (int)port, colon + 1);
-    (void)snprintf(a->url, sizeof a->url, "http://%.*s", (int)n, host);
-    node_find_key(a->key, sizeof a->key);
-    return 0;
-}
-
-/* Addresses only: a static program has no business with the resolver's plug-ins. */
-static int api_dial(const struct api *a, struct err *err)
-{
-    struct sockaddr_in v4 = {.sin_family = AF_INET};
-    struct sockaddr_in6 v6 = {.sin6_family = AF_INET6};
-    int port;
-    const char *host = strcmp(a->host, "localhost") == 0 ? "127.0.0.1" : a->host;
-    bool six = strchr(host, ':') != NULL;
-    if (!num_int(a->port, 1, 65535, &port))
-        return err_set(err, ERR_USAGE, 0, "%s is not a port in %s", a->port, a->url);
-    if (inet_pton(six ? AF_INET6 : AF_INET, host, six ? (void *)&v6.sin6_addr : (void *)&v4.sin_addr) != 1)
-        return err_set(err, ERR_USAGE, 0, "%s is not an address; give the node as http://ADDRESS:PORT", a->host);
-    v4.sin_port = v6.sin6_port = htons((uint16_t)port);
-    int fd = blocking_connect(six ? (void *)&v6 : (void *)&v4, six ? sizeof v6 : sizeof v4, -1);
-    if (fd < 0)
-        return err_set(err, ERR_HOST, errno, "no node answers at %s (start one with `hutch serve`)", a->url);
-    return fd;
-}
 
 static void api_add_user(const struct api *a, struct buf *b)
 {
@@ -83,7 +28,8 @@ static void api_add_head(const struct api *a, const struct api_request *q, struc
     (void)snprintf(host, sizeof host, strchr(a->host, ':') ? "[%s]:%s" : "%s:%s", a->host, a->port);
     http1_add_request(b, q->method, q->path, host);
     http1_add_field(b, "user-agent", "hutch/" HUTCH_VERSION);
-    http1_add_field(b, "connection", "close");
+    if (!q->keep)
+        http1_add_field(b, "connection", "close");
     if (a->key[0])
         http1_add_field(b, "x-api-key", a->key);
     if (a->sandbox[0]) {
@@ -110,7 +56,7 @@ static int api_send_file(struct blocking *s, const struct api_request *q, struct
 {
     char line[HTTP1_CHUNK_LINE];
     _cleanup_free_ char *room = xmalloc(READ_BYTES);
-    uint64_t left = q->length;
+    uint64_t left = q->length, done = 0;
     bool chunked = q->length == HTTP_UNKNOWN;
     while (left > 0) {
         size_t want = left < READ_BYTES ? (size_t)left : READ_BYTES;
@@ -128,7 +74,12 @@ static int api_send_file(struct blocking *s, const struct api_request *q, struct
         if (blocking_send(s, room, (size_t)n) < 0 || (chunked && blocking_send(s, "\r\n", 2) < 0))
             return 0;
         left -= chunked ? 0 : (uint64_t)n;
+        done += (uint64_t)n;
+        if (q->progress)
+            q->progress(q->progress_what, done, q->length, false);
     }
+    if (q->progress)
+        q->progress(q->progress_what, done, q->length, true);
     if (chunked)
         (void)blocking_send(s, HTTP1_LAST_CHUNK, strlen(HTTP1_LAST_CHUNK));
     return 0;
@@ -152,23 +103,42 @@ static int api_fail(const struct blocking *s, struct err *err)
     }
 }
 
-int api_send(const struct api *a, const struct api_request *q, struct blocking *ret, struct err *err)
+/* One attempt on a connection. */
+static int api_exchange(const struct api *a, const struct api_request *q, struct blocking *s, struct err *err)
 {
     _cleanup_buf_ struct buf head = {0};
-    *ret = (struct blocking)BLOCKING_INIT;
-    (void)signal(SIGPIPE, SIG_IGN);
-    int fd = api_dial(a, err);
-    if (fd < 0)
-        return -1;
-    blocking_start(ret, fd, NULL);
     api_add_head(a, q, &head);
     if (q->body)
         buf_add(&head, q->body, (size_t)q->length);
-    int r = blocking_send(ret, head.p, head.n) < 0 ? err_set(err, ERR_HOST, ret->eno, "send to %s", a->url) : 0;
-    if (r == 0 && q->body_fd >= 0)
-        r = api_send_file(ret, q, err);
-    if (r == 0 && blocking_read_head(ret, q->method) < 0)
-        r = api_fail(ret, err);
+    if (blocking_send(s, head.p, head.n) < 0)
+        return err_set(err, ERR_HOST, s->eno, "send to %s", a->url);
+    if (q->body_fd >= 0 && api_send_file(s, q, err) < 0)
+        return -1;
+    if (blocking_read_head(s, q->method) == 0)
+        return 0;
+    (void)api_fail(s, err);
+    size_t n = strlen(err->msg);
+    if (!a->tls && (s->failure == BLOCKING_NOT_HTTP || s->eno == ECONNRESET))
+        (void)snprintf(err->msg + n, sizeof err->msg - n, "; is it https://%.200s?", a->url + strlen("http://"));
+    return -1;
+}
+
+int api_send(const struct api *a, const struct api_request *q, struct blocking *ret, struct err *err)
+{
+    *ret = (struct blocking)BLOCKING_INIT;
+    (void)signal(SIGPIPE, SIG_IGN);
+    if (q->body_fd < 0 && api_take_kept(a, ret)) {
+        if (api_exchange(a, q, ret, err) == 0)
+            return 0;
+        /* The node may have closed it at this moment. What it may have done already is not asked for twice. */
+        bool again = ret->failure == BLOCKING_UNSENT || strcmp(q->method, "GET") == 0;
+        blocking_close(ret);
+        if (!again)
+            return -1;
+    }
+    int r = api_connect(a, ret, err);
+    if (r == 0)
+        r = api_exchange(a, q, ret, err);
     if (r < 0)
         blocking_close(ret);
     return r;

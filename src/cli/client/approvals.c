@@ -7,6 +7,7 @@
 #include "base/fields.h"
 #include "base/mem.h"
 #include "base/num.h"
+#include "cli/client/commands.h"
 #include "cli/client/node.h"
 
 static int approvals_list(const struct node_call *call, struct err *err)

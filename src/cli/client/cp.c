@@ -1,4 +1,4 @@
-/* cp.c - hutch cp: one file into or out of a sandbox, or from standard input and to standard output. */
+/* cp.c - hutch cp: a file into or out of a sandbox, or from standard input and to standard output. */
 #include <errno.h>
 #include <fcntl.h>
 #include <libgen.h>
@@ -12,14 +12,17 @@
 #include "base/fd.h"
 #include "base/mem.h"
 #include "base/num.h"
+#include "cli/client/commands.h"
+#include "cli/client/cp.h"
 #include "cli/client/node.h"
+#include "cli/client/progress.h"
 #include "http/url.h"
 
-/* Splits "ID:PATH" at the first colon, if what precedes it looks like an id. */
+/* Splits "ID:PATH" at the first colon, if what precedes it can be an id or a name. */
 static bool cp_parse_remote(const char *arg, char id[64], const char **path)
 {
-    size_t n = strspn(arg, "abcdefghijklmnopqrstuvwxyz0123456789");
-    if (arg[n] != ':' || n < 10 || n >= 64)
+    size_t n = strspn(arg, "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_.-");
+    if (arg[n] != ':' || n == 0 || n >= 64)
         return false;
     (void)snprintf(id, 64, "%.*s", (int)n, arg);
     *path = arg + n + 1;
@@ -36,19 +39,6 @@ static void files_path(struct buf *out, const struct api *a, const char *path)
     }
 }
 
-/* On a terminal only, every 64 calls. */
-static void cp_show_progress(const char *what, uint64_t done, uint64_t all, bool last)
-{
-    static unsigned calls;
-    _cleanup_buf_ struct buf b = {0};
-    if (!isatty(STDERR_FILENO) || (!last && calls++ % 64 != 0))
-        return;
-    num_add_size(&b, done);
-    if (all && all != HTTP_UNKNOWN)
-        buf_addf(&b, " (%u %%)", (unsigned)(done * 100 / all));
-    (void)fprintf(stderr, "\r\033[K%s: %s%s", what, buf_str(&b), last ? "\n" : "");
-}
-
 static int cp_upload(const struct api *a, const char *from, const char *to, struct err *err)
 {
     struct stat st;
@@ -58,16 +48,19 @@ static int cp_upload(const struct api *a, const char *from, const char *to, stru
     if (fd < 0 || fstat(fd, &st) < 0)
         return err_set(err, ERR_USAGE, errno, "cp: open %s", from);
     if (S_ISDIR(st.st_mode))
-        return err_set(err, ERR_USAGE, 0, "cp: %s is a directory; try: tar c %s | hutch exec -i %s -- tar x", from,
-                       from, a->sandbox);
+        return err_set(err, ERR_USAGE, 0, "cp: %s is a directory; hutch cp -r copies it", from);
     _cleanup_buf_ struct buf path = {0}, target = {0};
     _cleanup_free_ char *copy = xstrdup(from);
     buf_adds(&target, to);
     if (target.n == 0 || target.p[target.n - 1] == '/')
         buf_adds(&target, is_stdin ? "stdin" : basename(copy));
     files_path(&path, a, buf_str(&target));
-    struct api_request q = {
-        .method = "POST", .path = buf_str(&path), .type = "application/octet-stream", .body_fd = fd};
+    struct api_request q = {.method = "POST",
+                            .path = buf_str(&path),
+                            .type = "application/octet-stream",
+                            .body_fd = fd,
+                            .progress = progress_bytes,
+                            .progress_what = is_stdin ? "standard input" : from};
     q.length = S_ISREG(st.st_mode) ? (uint64_t)st.st_size : HTTP_UNKNOWN;
     struct blocking s;
     if (api_send(a, &q, &s, err) < 0)
@@ -86,10 +79,10 @@ static int cp_receive(struct blocking *s, int fd, const char *what, struct err *
         if (fd_write_all(fd, room, (size_t)n) < 0)
             return err_set(err, ERR_USAGE, errno, "cp: write %s", what);
         done += (uint64_t)n;
-        cp_show_progress(what, done, s->answer.length, false);
+        progress_bytes(what, done, s->answer.length, false);
     }
     if (n == 0)
-        cp_show_progress(what, done, s->answer.length, true);
+        progress_bytes(what, done, s->answer.length, true);
     return n < 0 ? -1 : 0;
 }
 
@@ -187,32 +180,53 @@ static int cp_download(const struct api *a, const char *from, const char *to, st
     return r;
 }
 
+static int cp_copy(const struct node_call *call, const char *path, bool out, bool tree, struct err *err)
+{
+    struct stat st;
+    if (!out && tree && stat(call->args[0], &st) == 0 && S_ISDIR(st.st_mode))
+        return cp_tree_upload(&call->api, call->args[0], path, err);
+    if (out && tree) {
+        if (cp_tree_is_directory(&call->api, path, &tree, err) < 0)
+            return -1;
+        if (tree)
+            return cp_tree_download(&call->api, path, call->args[1], err);
+    }
+    return out ? cp_download(&call->api, path, call->args[1], err) : cp_upload(&call->api, call->args[0], path, err);
+}
+
 int cmd_cp(int argc, char **argv)
 {
     static const char usage[] =
-        "usage: hutch cp FILE ID:PATH\n       hutch cp ID:PATH FILE\n\n"
-        "Copies one file into or out of a sandbox. FILE may be - for standard input or output.\n"
+        "usage: hutch cp [-r] FILE ID:PATH\n       hutch cp [-r] ID:PATH FILE\n\n"
+        "Copies a file, or with -r a directory, into or out of a sandbox. FILE may be - for standard input or output.\n"
         "A relative PATH starts at the user's home. Missing directories inside are made. An existing file\n"
         "is replaced when the copy is complete, and keeps its mode; devices, pipes and links are written to.\n\n"
+        "  -r, --recursive   copy a directory: into an existing one, else as a new one. Owners and set-id bits are "
+        "not\n"
+        "                    kept, devices and pipes are left out; the sandbox needs tar\n"
         "  -u, --user NAME   write or read the file as this user\n\n"
         "examples:\n"
         "  hutch cp job.py $id:           to the user's home\n"
         "  hutch cp $id:out/result.json .\n"
-        "  tar c DIR | hutch exec -i $id -- tar x     directories\n";
+        "  hutch cp -r src $id:           a directory\n";
     const char *user = NULL, *path;
-    const struct node_option options[] = {{"user", 'u', NULL, &user, NULL}, {0}};
+    bool tree = false;
+    const struct node_option options[] = {{"user", 'u', NULL, &user, NULL}, {"recursive", 'r', &tree, NULL, NULL}, {0}};
     const struct node_command c = {"cp", usage, options, 2, 2, false};
     struct node_call call;
     struct err err;
     int code;
-    char id[64];
+    char word[64], id[64];
     if (node_begin(&c, argc, argv, &call, &code))
         return code;
-    bool out = cp_parse_remote(call.args[0], id, &path);
-    if (!out && !cp_parse_remote(call.args[1], id, &path))
-        return err_set(&err, ERR_USAGE, 0, "cp: one side must be ID:PATH; `hutch ls` lists the ids"), cli_fail(&err);
-    if (api_sandbox(&call.api, id, &err) < 0 || (user && api_user(&call.api, user, &err) < 0))
+    /* A file of this machine may have a colon in its name, too. */
+    bool out = cp_parse_remote(call.args[0], word, &path) &&
+               !(access(call.args[0], F_OK) == 0 && cp_parse_remote(call.args[1], word, &path));
+    if (!out && !cp_parse_remote(call.args[1], word, &path))
+        return err_set(&err, ERR_USAGE, 0, "cp: one side must be ID:PATH; `hutch ls` lists ids and names"),
+               cli_fail(&err);
+    if (api_find_id(&call.api, word, id, &err) < 0 || api_sandbox(&call.api, id, &err) < 0 ||
+        (user && api_user(&call.api, user, &err) < 0))
         return cli_fail(&err);
-    int r = out ? cp_download(&call.api, path, call.args[1], &err) : cp_upload(&call.api, call.args[0], path, &err);
-    return r < 0 ? cli_fail(&err) : 0;
+    return cp_copy(&call, path, out, tree, &err) < 0 ? cli_fail(&err) : 0;
 }

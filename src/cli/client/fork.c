@@ -6,6 +6,7 @@
 #include "base/fields.h"
 #include "base/mem.h"
 #include "base/num.h"
+#include "cli/client/commands.h"
 #include "cli/client/node.h"
 
 /* Prints one line per child, failures to stderr. Returns the number of failures. */
@@ -32,9 +33,9 @@ int cmd_fork(int argc, char **argv)
         "Makes sandboxes that start with the files of a running one, and prints their ids. The original is paused\n"
         "during the copy only. Processes and memory are not copied: a template's start command runs again.\n\n"
         "  -n, --count N       how many (1), at most 100; each succeeds or fails alone\n"
-        "      --timeout TIME  how long they live (300s)\n"
+        "      --timeout TIME  how long they live (300s); 0: until killed\n"
         "      --json          the node's whole answer\n"
-        "      --url URL       the node (HUTCH_URL, " NODE_DEFAULT_URL ")\n\n"
+        "      --url URL       the node (docs/remote.md)\n\n"
         "example: for id in $(hutch fork -n 4 $id); do hutch exec $id -- ./try-something; done\n";
     const char *count = "1", *timeout = "300s";
     const struct node_option options[] = {
@@ -42,20 +43,17 @@ int cmd_fork(int argc, char **argv)
     const struct node_command c = {"fork", usage, options, 1, 1, false};
     struct node_call call;
     struct err err;
-    uint64_t ms;
+    uint64_t seconds;
     int code = 0, n;
     if (node_begin(&c, argc, argv, &call, &code))
         return code;
     if (!num_int(count, 1, 100, &n))
         return err_set(&err, ERR_USAGE, 0, "fork: --count wants a number from 1 to 100, not '%.40s'", count),
                cli_fail(&err);
-    if (!num_duration(timeout, &ms) || ms < 1000)
-        return err_set(&err, ERR_USAGE, 0, "fork: --timeout wants a time of at least 1s, like 10m, not '%.40s'",
-                       timeout),
-               cli_fail(&err);
+    if (node_read_timeout("fork", timeout, &seconds, &err) < 0 || node_take_id(&call, 0, &err) < 0)
+        return cli_fail(&err);
     _cleanup_free_ char *path = xasprintf("/sandboxes/%s/fork", call.args[0]);
-    _cleanup_free_ char *body =
-        xasprintf("{\"count\":%d,\"timeout\":%llu}", n, (unsigned long long)((ms + 999) / 1000));
+    _cleanup_free_ char *body = xasprintf("{\"count\":%d,\"timeout\":%llu}", n, (unsigned long long)seconds);
     _cleanup_json_ json_t *answer = NULL;
     if (api_call(&call.api, "POST", path, body, &answer, NULL, &err) < 0)
         return cli_fail(&err);

@@ -12,6 +12,7 @@
 #include "base/mem.h"
 #include "base/num.h"
 #include "base/text.h"
+#include "cli/client/commands.h"
 #include "cli/client/node.h"
 #include "cli/textdiff.h"
 #include "http/url.h"
@@ -254,7 +255,7 @@ int cmd_history(int argc, char **argv)
     if (node_begin(&c, *verb ? argc - 1 : argc, *verb ? argv + 1 : argv, &call, &code))
         return code;
     int n = call.nargs;
-    if (n > 0 && history_check_id(call.args[0], &err) < 0)
+    if (n > 0 && node_take_id(&call, 0, &err) < 0)
         rc = -1;
     else if (strcmp(verb, "ls") == 0 && n == 1)
         rc = history_list(&call, call.args[0], &err);
@@ -364,7 +365,7 @@ int cmd_try(int argc, char **argv)
         return code;
     int n = call.nargs;
     bool decide = strcmp(verb, "commit") == 0 || strcmp(verb, "discard") == 0 || strcmp(verb, "show") == 0;
-    if (n > 0 && history_check_id(call.args[0], &err) < 0)
+    if (n > 0 && node_take_id(&call, 0, &err) < 0)
         rc = -1;
     else if (strcmp(verb, "run") == 0 && n >= 2)
         rc = try_run(&call, &err);

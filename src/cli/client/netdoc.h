@@ -7,9 +7,11 @@
 #include "base/err.h"
 #include "base/strv.h"
 
-/* what: "public", "off", the path of a document, or NULL (nothing but `allow`). refusals: "readable", "closed", or NULL: as
+/* what: "public", "off", the path of a document, or NULL (nothing but `allow` and `presets`, which may be NULL; each of
+ * those is one name or several with commas). refusals: "readable", "closed", or NULL: as
  * the document says. Returns a new reference, or NULL with *err. */
-json_t *netdoc_read(const char *what, const struct strv *allow, const char *refusals, struct err *err);
+json_t *netdoc_read(const char *what, const struct strv *allow, const struct strv *presets, const char *refusals,
+                    struct err *err);
 /* Checks the value of --refusals (NULL: not given). */
 int netdoc_check_refusals(const char *command, const char *word, struct err *err);
 

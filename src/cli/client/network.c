@@ -11,6 +11,7 @@
 #include "base/fields.h"
 #include "base/mem.h"
 #include "base/num.h"
+#include "cli/client/commands.h"
 #include "cli/client/netdoc.h"
 #include "cli/client/node.h"
 #include "policy/node.h"
@@ -64,27 +65,47 @@ int netdoc_check_refusals(const char *command, const char *word, struct err *err
     return err_set(err, ERR_USAGE, 0, "%s: --refusals wants readable or closed, not '%.40s'", command, word);
 }
 
-static json_t *read_words(const char *what, const struct strv *allow, struct err *err)
+/* Adds to a list of the document; a word in its place becomes a list. */
+static void netdoc_add_names(json_t *doc, const char *key, const struct strv *names)
 {
-    bool word = what && (strcmp(what, "public") == 0 || strcmp(what, "off") == 0);
-    if (word && (allow->n == 0 || what[0] == 'p'))
-        return json_string(what); /* public allows every host anyway */
-    json_t *doc = what && !word ? read_document(what, err) : json_pack("{s:i, s:s}", "version", 1, "default", "deny");
-    json_t *list = doc ? json_object_get(doc, "allow") : NULL;
-    if (!doc || allow->n == 0)
-        return doc;
-    json_t *all = json_is_array(list) ? json_deep_copy(list) : json_array();
+    json_t *list = json_object_get(doc, key), *all = json_is_array(list) ? json_deep_copy(list) : json_array();
     if (json_is_string(list))
         (void)json_array_append(all, list);
-    for (size_t i = 0; i < allow->n; i++)
-        (void)json_array_append_new(all, json_string(allow->v[i]));
-    (void)json_object_set_new(doc, "allow", all);
+    for (size_t i = 0; i < names->n; i++)
+        (void)json_array_append_new(all, json_string(names->v[i]));
+    (void)json_object_set_new(doc, key, all);
+}
+
+static json_t *read_words(const char *what, const struct strv *allow, const struct strv *presets, struct err *err)
+{
+    bool word = what && (strcmp(what, "public") == 0 || strcmp(what, "off") == 0);
+    if (word && (allow->n + presets->n == 0 || what[0] == 'p'))
+        return json_string(what); /* public allows every host anyway */
+    json_t *doc = what && !word ? read_document(what, err) : json_pack("{s:i, s:s}", "version", 1, "default", "deny");
+    if (doc && allow->n)
+        netdoc_add_names(doc, "allow", allow);
+    if (doc && presets->n)
+        netdoc_add_names(doc, "presets", presets);
     return doc;
 }
 
-json_t *netdoc_read(const char *what, const struct strv *allow, const char *refusals, struct err *err)
+static void netdoc_split_names(const struct strv *from, struct strv *ret)
 {
-    json_t *doc = read_words(what, allow, err);
+    for (size_t i = 0; from && i < from->n; i++)
+        for (const char *p = from->v[i]; *p;) {
+            size_t n = strcspn(p, ",");
+            if (n)
+                strv_take(ret, xasprintf("%.*s", (int)n, p));
+            p += n + (p[n] == ',');
+        }
+}
+
+json_t *netdoc_read(const char *what, const struct strv *allow, const struct strv *presets, const char *refusals,
+                    struct err *err)
+{
+    struct strv names __attribute__((cleanup(strv_done))) = {0};
+    netdoc_split_names(presets, &names);
+    json_t *doc = read_words(what, allow, &names, err);
     if (!doc || !refusals)
         return doc;
     if (json_is_string(doc)) {
@@ -97,14 +118,6 @@ json_t *netdoc_read(const char *what, const struct strv *allow, const char *refu
 }
 
 /* --- commands ----------------------------------------------------------------------------------------------------- */
-
-/* An id that can stand in a path; else *err. */
-static int network_check_id(const char *id, struct err *err)
-{
-    if (*id && strlen(id) <= 64 && strspn(id, "abcdefghijklmnopqrstuvwxyz0123456789-") == strlen(id))
-        return 0;
-    return err_set(err, ERR_USAGE, 0, "'%.80s' is not the id of a sandbox", id);
-}
 
 static int send_json(const struct node_call *call, const char *method, const char *path, json_t *body, json_t **ret,
                      struct err *err)
@@ -172,7 +185,13 @@ static int change_hosts(const struct node_call *call, const char *path, bool all
                              (json_int_t)json_integer_value(json_object_get(now, "epoch")));
     if (send_json(call, "PATCH", path, body, &answer, err) < 0)
         return -1;
-    return print_network(call, answer);
+    if (call->json)
+        return print_network(call, answer);
+    (void)printf("%s:", allow ? "allowed" : "denied");
+    for (int i = 1; i < call->nargs; i++)
+        (void)printf(" %s", call->args[i]);
+    (void)puts(json_is_false(json_object_get(answer, "enforced")) ? "; but this node has no network" : "");
+    return 0;
 }
 
 /* Changes only how refusals look. */
@@ -192,7 +211,7 @@ static int set_network(const struct node_call *call, const char *path, const str
         return -1;
     if (refusals && call->nargs == 1 && !allow->n && !secrets->n)
         return set_refusals(call, path, refusals, err);
-    json_t *doc = netdoc_read(call->nargs > 1 ? call->args[1] : NULL, allow, refusals, err);
+    json_t *doc = netdoc_read(call->nargs > 1 ? call->args[1] : NULL, allow, NULL, refusals, err);
     if (!doc)
         return -1;
     json_t *body = json_pack("{s:o}", "policy", doc), *names = json_array();
@@ -248,7 +267,7 @@ int cmd_network(int argc, char **argv)
         "       hutch network usage\n"
         "       hutch network check ID URL [--method M]\n\n"
         "What a sandbox may reach. A change is in force when the command returns: connections it no longer allows are\n"
-        "cut. A denial beats every rule that allows.\n\n"
+        "cut. A denial beats every rule that allows. `allow` and `deny` print one line, `show` the whole network.\n\n"
         "      --allow HOST    besides what the document says\n"
         "      --secret NAME   allow what the secret is bound to, and use it there\n"
         "      --refusals WORD how a refused connection looks inside: readable, closed. Alone it changes nothing else\n"
@@ -280,7 +299,7 @@ int cmd_network(int argc, char **argv)
         return show_usage(&call, &err) < 0 ? cli_fail(&err) : 0;
     if (call.nargs == 0)
         (void)err_set(&err, ERR_USAGE, 0, "network: the id of a sandbox is missing; see hutch network --help");
-    if (call.nargs == 0 || network_check_id(call.args[0], &err) < 0)
+    if (call.nargs == 0 || node_take_id(&call, 0, &err) < 0)
         return cli_fail(&err);
     _cleanup_free_ char *path = xasprintf("/v1/sandboxes/%s/network", call.args[0]);
     if (refusals && strcmp(verb, "set") != 0)

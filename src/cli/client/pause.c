@@ -4,7 +4,7 @@
 
 #include "base/cleanup.h"
 #include "base/mem.h"
-#include "base/num.h"
+#include "cli/client/commands.h"
 #include "cli/client/node.h"
 
 static int pause_one(const struct node_call *call, const char *id, bool files, struct err *err)
@@ -21,8 +21,8 @@ int cmd_pause(int argc, char **argv)
         "Stops sandboxes until they are resumed; their timeout stands still meanwhile.\n\n"
         "      --files  keep only the files: the processes end, their memory is freed, and the sandbox survives\n"
         "               a restart of the machine. Without it processes and memory stay as they are\n"
-        "      --json   the node's whole answer\n"
-        "      --url URL  the node (HUTCH_URL, " NODE_DEFAULT_URL ")\n\n"
+        "      --json   an object per line: sandboxID, state\n"
+        "      --url URL  the node (docs/remote.md)\n\n"
         "examples:\n"
         "  hutch pause $id\n"
         "  hutch pause --files $id && hutch resume $id\n";
@@ -35,10 +35,10 @@ int cmd_pause(int argc, char **argv)
     if (node_begin(&c, argc, argv, &call, &code))
         return code;
     for (int i = 0; i < call.nargs; i++)
-        if (pause_one(&call, call.args[i], files, &err) < 0)
+        if (node_take_id(&call, i, &err) < 0 || pause_one(&call, call.args[i], files, &err) < 0)
             code = cli_fail(&err);
         else
-            (void)printf("%s\n", call.args[i]);
+            node_print_state(&call, call.args[i], "paused");
     return code;
 }
 
@@ -59,30 +59,28 @@ static int resume_one(const struct node_call *call, const char *id, uint64_t sec
 
 int cmd_resume(int argc, char **argv)
 {
-    static const char usage[] = "usage: hutch resume [options] ID...\n\n"
-                                "Resumes paused sandboxes. One paused with --files starts anew from its files.\n\n"
-                                "      --timeout TIME  how long it lives from now (300s)\n"
-                                "      --files         start anew from its files even if its memory was kept\n"
-                                "      --json          the node's whole answer\n"
-                                "      --url URL       the node (HUTCH_URL, " NODE_DEFAULT_URL ")\n\n"
-                                "example: hutch resume --timeout 1h $id\n";
-    const char *timeout = "300s";
+    static const char usage[] =
+        "usage: hutch resume [options] ID...\n\n"
+        "Resumes paused sandboxes. One paused with --files starts anew from its files.\n\n"
+        "      --timeout TIME  how long it lives from now (as it was made for); 0: until killed\n"
+        "      --files         start anew from its files even if its memory was kept\n"
+        "      --json          the node's whole answer\n"
+        "      --url URL       the node (docs/remote.md)\n\n"
+        "example: hutch resume --timeout 1h $id\n";
+    const char *timeout = NULL;
     bool files = false;
     const struct node_option options[] = {{"timeout", 0, NULL, &timeout, NULL}, {"files", 0, &files, NULL, NULL}, {0}};
     const struct node_command c = {"resume", usage, options, 1, -1, false};
     struct node_call call;
     struct err err;
-    uint64_t ms;
+    uint64_t seconds = 0; /* the node takes the time that it was made with */
     int code = 0;
     if (node_begin(&c, argc, argv, &call, &code))
         return code;
-    if (!num_duration(timeout, &ms) || ms < 1000) {
-        (void)err_set(&err, ERR_USAGE, 0, "resume: --timeout wants a time of at least 1s, like 10m, not '%.40s'",
-                      timeout);
+    if (timeout && node_read_timeout("resume", timeout, &seconds, &err) < 0)
         return cli_fail(&err);
-    }
     for (int i = 0; i < call.nargs; i++)
-        if (resume_one(&call, call.args[i], (ms + 999) / 1000, files, &err) < 0)
+        if (node_take_id(&call, i, &err) < 0 || resume_one(&call, call.args[i], seconds, files, &err) < 0)
             code = cli_fail(&err);
     return code;
 }

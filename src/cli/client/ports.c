@@ -7,6 +7,7 @@
 #include "base/fields.h"
 #include "base/mem.h"
 #include "base/num.h"
+#include "cli/client/commands.h"
 #include "cli/client/node.h"
 
 struct url_words {
@@ -151,17 +152,14 @@ int cmd_url(int argc, char **argv)
     int code, rc, port = 0;
     if (node_begin(&c, argc, argv, &call, &code))
         return code;
-    const char *id = call.args[0];
-    if (!*id || strlen(id) > 64 || strspn(id, "abcdefghijklmnopqrstuvwxyz0123456789-") != strlen(id))
-        rc = err_set(&err, ERR_USAGE, 0, "'%.80s' is not the id of a sandbox", id);
-    else if (w.revoke ? call.nargs != 1 : call.nargs != 2)
+    if (w.revoke ? call.nargs != 1 : call.nargs != 2)
         rc = err_set(&err, ERR_USAGE, 0, "url: give an id and a port, or an id and --revoke");
     else if (!w.revoke && !num_int(call.args[1], 1, 65535, &port))
         rc = err_set(&err, ERR_USAGE, 0, "url: '%.40s' is not a port from 1 to 65535", call.args[1]);
     else if (w.public && w.private)
         rc = err_set(&err, ERR_USAGE, 0, "url: --public and --private exclude each other");
-    else {
-        _cleanup_free_ char *base = xasprintf("/v1/sandboxes/%s", id), *links = xasprintf("%s/links", base);
+    else if ((rc = node_take_id(&call, 0, &err)) == 0) {
+        _cleanup_free_ char *base = xasprintf("/v1/sandboxes/%s", call.args[0]), *links = xasprintf("%s/links", base);
         rc = w.revoke ? api_call(&call.api, "DELETE", links, NULL, NULL, NULL, &err)
                       : print_url(&call, base, port, &w, &err);
     }

@@ -10,6 +10,7 @@
 #include "base/fd.h"
 #include "base/fields.h"
 #include "base/mem.h"
+#include "cli/client/commands.h"
 #include "cli/client/node.h"
 
 enum { VALUE_MAX = 64 * 1024, SPEC_MAX = 32 * 1024 };

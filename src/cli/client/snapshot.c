@@ -7,7 +7,7 @@
 #include "base/fields.h"
 #include "base/json.h"
 #include "base/mem.h"
-#include "base/num.h"
+#include "cli/client/commands.h"
 #include "cli/client/node.h"
 
 static int snapshot_create(const struct node_call *call, const char *name, struct err *err)
@@ -32,8 +32,11 @@ static int snapshot_create(const struct node_call *call, const char *name, struc
 
 static int snapshot_list(const struct node_call *call, const char *sandbox, struct err *err)
 {
+    char id[64] = "";
+    if (sandbox && api_find_id(&call->api, sandbox, id, err) < 0)
+        return -1;
     _cleanup_free_ char *path =
-        sandbox ? xasprintf("/snapshots?limit=100&sandboxID=%s", sandbox) : xstrdup("/snapshots?limit=100");
+        sandbox ? xasprintf("/snapshots?limit=100&sandboxID=%s", id) : xstrdup("/snapshots?limit=100");
     _cleanup_json_ json_t *all = NULL;
     if (node_pages(&call->api, path, &all, err) < 0)
         return -1;
@@ -73,16 +76,15 @@ static int snapshot_restore(const struct node_call *call, const char *timeout, s
     _cleanup_buf_ struct buf body = {0};
     _cleanup_json_ json_t *answer = NULL;
     struct json j;
-    uint64_t ms;
-    if (!num_duration(timeout, &ms) || ms < 1000)
-        return err_set(err, ERR_USAGE, 0, "snapshot: --timeout wants a time of at least 1s, like 10m, not '%.40s'",
-                       timeout);
+    uint64_t seconds;
+    if (node_read_timeout("snapshot", timeout, &seconds, err) < 0)
+        return -1;
     json_start(&j, &body);
     json_obj(&j, NULL);
-    json_str(&j, "templateID", call->args[1]);
-    json_u64(&j, "timeout", (ms + 999) / 1000);
+    json_str(&j, "template", call->args[1]);
+    json_u64(&j, "timeout", seconds);
     json_end_obj(&j);
-    if (api_call(&call->api, "POST", "/v2/sandboxes", buf_str(&body), &answer, NULL, err) < 0)
+    if (api_call(&call->api, "POST", "/v1/sandboxes", buf_str(&body), &answer, NULL, err) < 0)
         return -1;
     if (call->json)
         node_print_json(answer);
@@ -91,14 +93,14 @@ static int snapshot_restore(const struct node_call *call, const char *timeout, s
     return 0;
 }
 
-static int snapshot_dispatch(const struct node_call *call, const char *name, const char *sandbox, const char *timeout,
+static int snapshot_dispatch(struct node_call *call, const char *name, const char *sandbox, const char *timeout,
                              struct err *err)
 {
     const char *what = call->args[0];
     if (strcmp(what, "ls") == 0 && call->nargs == 1)
         return snapshot_list(call, sandbox, err);
     if (strcmp(what, "create") == 0 && call->nargs == 2)
-        return snapshot_create(call, name, err);
+        return node_take_id(call, 1, err) < 0 ? -1 : snapshot_create(call, name, err);
     if (strcmp(what, "restore") == 0 && call->nargs == 2)
         return snapshot_restore(call, timeout, err);
     if (strcmp(what, "rm") == 0 && call->nargs >= 2) {
@@ -124,9 +126,9 @@ int cmd_snapshot(int argc, char **argv)
         "Processes and memory are not kept. With a name that exists, the new files replace the old ones.\n\n"
         "      --name NAME     a-z, 0-9, - and _\n"
         "      --sandbox ID    only those made of this one\n"
-        "      --timeout TIME  how long the new sandbox lives (300s)\n"
+        "      --timeout TIME  how long the new sandbox lives (300s); 0: until killed\n"
         "      --json          the node's whole answer\n"
-        "      --url URL       the node (HUTCH_URL, " NODE_DEFAULT_URL ")\n\n"
+        "      --url URL       the node (docs/remote.md)\n\n"
         "example: hutch snapshot create --name ready $id && hutch create ready\n";
     const char *name = NULL, *sandbox = NULL, *timeout = "300s";
     const struct node_option options[] = {{"name", 0, NULL, &name, NULL},

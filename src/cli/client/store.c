@@ -8,6 +8,7 @@
 #include "base/fields.h"
 #include "base/num.h"
 #include "base/text.h"
+#include "cli/client/commands.h"
 #include "cli/client/node.h"
 
 enum { LINE_MAX_BYTES = 16 << 20 };

@@ -18,6 +18,7 @@
 #include "base/text.h"
 #include "cli/client/context.h"
 #include "cli/client/dockerfile.h"
+#include "cli/client/progress.h"
 #include "cli/client/template.h"
 
 /* A cached build takes milliseconds, others minutes: while no log line comes, poll less and less often. */
@@ -29,6 +30,8 @@ struct building {
     struct dockerfile file;
     struct context context;
     char template[64], build[64];
+    char step[80]; /* that runs, number `at` of `of`; 0: none yet */
+    unsigned at, of;
 };
 
 static int read_dockerfile(struct building *b, const char *dir, struct err *err)
@@ -75,7 +78,7 @@ static int build_request(struct building *b, const char *dir, struct err *err)
 /* --- uploads ------------------------------------------------------------------------------------------------------ */
 
 /* Uses only the path of the URL: the node is reached as for all other requests. */
-static int build_put_archive(const struct building *b, const char *url, int fd, struct err *err)
+static int build_put_archive(const struct building *b, const char *url, int fd, const char *what, struct err *err)
 {
     struct stat st;
     const char *host = strstr(url, "://"), *path = host ? strchr(host + 3, '/') : NULL;
@@ -86,7 +89,9 @@ static int build_put_archive(const struct building *b, const char *url, int fd, 
                             .path = path,
                             .type = "application/octet-stream",
                             .length = (uint64_t)st.st_size,
-                            .body_fd = fd};
+                            .body_fd = fd,
+                            .progress = progress_bytes,
+                            .progress_what = what};
     if (api_send(&b->call->api, &q, &s, err) < 0)
         return -1;
     int rc = s.answer.status >= 300 ? api_refused(&s, err) : 0;
@@ -112,7 +117,7 @@ static int build_upload_files(const struct building *b, const struct dockerfile_
     if (fd < 0 || context_tar(&b->context, &files, fd, err) < 0)
         return -1;
     (void)fprintf(stderr, "uploading %s (%zu files)\n", source, files.n);
-    return build_put_archive(b, field_text(answer, "url"), fd, err);
+    return build_put_archive(b, field_text(answer, "url"), fd, source, err);
 }
 
 /* --- start and wait ----------------------------------------------------------------------------------------------- */
@@ -160,6 +165,8 @@ static int build_send_stages(struct building *b, sigset_t *signals, struct err *
     (void)json_object_set_new(body, "force", json_boolean(b->o->no_cache));
     if (b->file.start)
         (void)json_object_set_new(body, "startCmd", json_string(b->file.start));
+    if (b->o->ready)
+        (void)json_object_set_new(body, "readyCmd", json_string(b->o->ready));
     for (size_t i = 0, at = 0; i < b->file.nstages; i++) {
         json_t *stage = body, *steps = json_array();
         if (i + 1 < b->file.nstages)
@@ -178,18 +185,38 @@ static int build_send_stages(struct building *b, sigset_t *signals, struct err *
     return api_call(&b->call->api, "POST", path, text, &answer, NULL, err);
 }
 
-static size_t build_show_log(const json_t *entries)
+/* Notes the step from "[builder 2/5] RUN ..." or "CACHED [builder ...". */
+static void build_note_step(struct building *b, const char *message)
+{
+    unsigned at, of;
+    const char *mark = strncmp(message, "CACHED ", 7) == 0 ? message + 7 : message;
+    if (sscanf(mark, "[builder %3u/%3u]", &at, &of) != 2 || at == 0 || at > of)
+        return;
+    b->at = at;
+    b->of = of;
+    const char *text = strstr(mark, "] ");
+    (void)snprintf(b->step, sizeof b->step, "%s", text ? text + 2 : "");
+}
+
+/* With --json standard output has the result only. */
+static size_t build_show_log(struct building *b, const json_t *entries)
 {
     size_t n = json_array_size(entries);
+    FILE *to = b->call->json ? stderr : stdout;
+    if (n > 0)
+        progress_clear();
     for (size_t i = 0; i < n; i++) {
         const json_t *e = json_array_get(entries, i);
         _cleanup_buf_ struct buf safe = {0};
         if (strcmp(field_text(e, "level"), "debug") == 0)
             continue;
+        build_note_step(b, field_text(e, "message"));
         text_add_safe(&safe, field_text(e, "message"), TEXT_MAX_BYTES);
-        (void)printf("%s\n", buf_str(&safe));
+        (void)fprintf(to, "%s\n", buf_str(&safe));
     }
-    (void)fflush(stdout);
+    (void)fflush(to);
+    if (n > 0 && b->at)
+        progress_steps(b->step, b->at - 1, b->of);
     return n;
 }
 
@@ -197,6 +224,7 @@ static int cancel_build(const struct building *b, int signal_number, struct err 
 {
     _cleanup_json_ json_t *answer = NULL;
     _cleanup_free_ char *path = xasprintf("/v1/templates/%s/builds/%s", b->template, b->build);
+    progress_clear();
     if (api_call(&b->call->api, "DELETE", path, NULL, &answer, NULL, err) < 0)
         return err_wrap(err, "template: the build goes on");
     (void)fprintf(stderr, "hutch: the build was cancelled\n");
@@ -204,7 +232,7 @@ static int cancel_build(const struct building *b, int signal_number, struct err 
 }
 
 /* 0: ready; 1: failed; 128 + N: signal N cancelled it; -1. */
-static int build_wait(const struct building *b, const sigset_t *signals, struct err *err)
+static int build_wait(struct building *b, const sigset_t *signals, struct err *err)
 {
     unsigned int pause_ms = POLL_MIN_MS;
     for (size_t offset = 0;;) {
@@ -213,7 +241,7 @@ static int build_wait(const struct building *b, const sigset_t *signals, struct 
             xasprintf("/templates/%s/builds/%s/status?logsOffset=%zu", b->template, b->build, offset);
         if (api_call(&b->call->api, "GET", path, NULL, &j, NULL, err) < 0)
             return -1;
-        size_t n = build_show_log(json_object_get(j, "logEntries"));
+        size_t n = build_show_log(b, json_object_get(j, "logEntries"));
         const char *status = field_text(j, "status");
         offset += n;
         if (n > 0) { /* there may be more at once */
@@ -226,6 +254,7 @@ static int build_wait(const struct building *b, const sigset_t *signals, struct 
         if (strcmp(status, "ready") == 0)
             return 0;
         if (strcmp(status, "error") == 0) {
+            progress_clear();
             const json_t *reason = json_object_get(j, "reason");
             const char *step = field_text(reason, "step");
             _cleanup_buf_ struct buf safe = {0};
@@ -254,6 +283,7 @@ int template_build(const struct node_call *call, const struct template_options *
         rc = build_send_stages(&b, &signals, err);
     if (rc == 0)
         rc = build_wait(&b, &signals, err);
+    progress_clear();
     if (rc == 0 && call->json)
         (void)printf("{\"templateID\":\"%s\",\"buildID\":\"%s\"}\n", b.template, b.build);
     dockerfile_done(&b.file);

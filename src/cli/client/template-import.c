@@ -14,6 +14,7 @@
 #include "base/path.h"
 #include "base/text.h"
 #include "cli/client/context.h"
+#include "cli/client/progress.h"
 #include "cli/client/template.h"
 #include "http/url.h"
 
@@ -132,7 +133,9 @@ int template_follow(const struct node_call *call, const char *path, const char *
                             .type = type,
                             .body = body,
                             .length = body ? strlen(body) : length,
-                            .body_fd = body ? -1 : fd};
+                            .body_fd = body ? -1 : fd,
+                            .progress = progress_bytes,
+                            .progress_what = "sent"};
     struct blocking s;
     if (api_send(&call->api, &q, &s, err) < 0)
         return -1;

@@ -1,5 +1,8 @@
 /* template.c - hutch template: lists, shows, changes and exports templates. */
 #include "cli/client/template.h"
+#include "base/text.h"
+#include "cli/client/commands.h"
+#include "cli/client/progress.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -22,21 +25,24 @@ enum { READ_BYTES = 1 << 16 };
 static const char usage[] =
     "usage: hutch template ls [--json]\n"
     "       hutch template inspect NAME[:TAG]\n"
+    "       hutch template wait NAME\n"
     "       hutch template rm NAME[:TAG]...\n"
     "       hutch template set NAME [--history on|off] [--public on|off]\n"
     "       hutch template build [-f Dockerfile] [-t NAME[:TAG]] [options] [CONTEXT]\n"
     "       hutch template import [-t NAME[:TAG]] FILE|DIRECTORY|IMAGE|-\n"
     "       hutch template export [-o FILE] NAME[:TAG]\n"
     "       hutch template restore -t NAME[:TAG] FILE|-\n\n"
-    "What sandboxes can be made from: `host`, this machine's own root; `base`, a Debian of its own; what was built "
-    "here with\n"
-    "this command or an SDK; images that were imported (docker save, skopeo, OCI layouts, or a reference to fetch).\n\n"
+    "What sandboxes can be made from: `host`, this machine's own root; `base`, a Debian with Python, Node.js and "
+    "compilers;\n"
+    "`slim`, a small one; what was built here with this command or an SDK; images that were imported (docker save, "
+    "skopeo, OCI layouts, or a reference to fetch).\n\n"
     "  -f, --file FILE        the Dockerfile (CONTEXT/Dockerfile)\n"
     "  -t, --tag NAME[:TAG]   what the result is called (the name of the directory, or of the image)\n"
     "      --cpu N            CPUs of its sandboxes\n"
     "      --memory SIZE      their memory, like 2G\n"
     "      --build-arg K=V    a value for ARG; may be repeated\n"
     "      --target STAGE     the stage of the Dockerfile that is wanted (the last one)\n"
+    "      --ready COMMAND    a new sandbox is there once this succeeds; the start command is CMD of the Dockerfile\n"
     "      --no-cache         run every step, whatever was built before\n"
     "      --username NAME    of the registry; the password is read from standard input with --password-stdin\n"
     "  -o, --output FILE      where the export goes (standard output)\n"
@@ -154,9 +160,14 @@ static int copy_out(struct blocking *s, int fd, const char *name, struct err *er
 {
     _cleanup_free_ char *room = xmalloc(READ_BYTES);
     ssize_t n;
-    while ((n = api_read(s, room, READ_BYTES, -1, NULL, err)) > 0)
+    uint64_t done = 0;
+    while ((n = api_read(s, room, READ_BYTES, -1, NULL, err)) > 0) {
         if (fd_write_all(fd, room, (size_t)n) < 0)
             return err_set(err, ERR_SETUP, errno, "cannot write %s", name);
+        progress_bytes(name, done += (uint64_t)n, s->answer.length, false);
+    }
+    if (n == 0)
+        progress_bytes(name, done, s->answer.length, true);
     return n < 0 ? -1 : 0;
 }
 
@@ -176,18 +187,24 @@ static int template_export(const struct node_call *call, const struct template_o
         blocking_close(&s);
         return -1;
     }
+    const char *left_out = http_field(&s.answer.fields, "x-hutch-left-out");
+    _cleanup_buf_ struct buf note = {0};
+    text_add_safe(&note, left_out ? left_out : "", 200);
     _cleanup_close_ int fd = -1;
     if (to_file) {
         part = xasprintf("%s.part", o->output);
         fd = open(part, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666);
     }
-    int rc = to_file && fd < 0 ? err_set(err, ERR_USAGE, errno, "cannot write %s", part)
-                               : copy_out(&s, to_file ? fd : STDOUT_FILENO, to_file ? part : "standard output", err);
+    int rc = to_file && fd < 0
+                 ? err_set(err, ERR_USAGE, errno, "cannot write %s", part)
+                 : copy_out(&s, to_file ? fd : STDOUT_FILENO, to_file ? o->output : "standard output", err);
     blocking_close(&s);
     if (rc == 0 && to_file && rename(part, o->output) < 0)
         rc = err_set(err, ERR_SETUP, errno, "cannot write %s", o->output);
     if (rc < 0 && part)
         (void)unlink(part);
+    if (rc == 0 && note.n)
+        (void)fprintf(stderr, "hutch: %s\n", buf_str(&note));
     return rc;
 }
 
@@ -199,6 +216,8 @@ static int template_dispatch(const char *verb, const struct node_call *call, con
         return template_list(call, err);
     if (strcmp(verb, "inspect") == 0 && n == 1)
         return template_show_one(call, err);
+    if (strcmp(verb, "wait") == 0 && n == 1)
+        return template_wait(call, err);
     if (strcmp(verb, "set") == 0 && n == 1)
         return template_set_flags(call, o, err);
     if (strcmp(verb, "rm") == 0 && n >= 1)
@@ -211,10 +230,10 @@ static int template_dispatch(const char *verb, const struct node_call *call, con
         return template_export(call, o, err);
     if (strcmp(verb, "restore") == 0 && n == 1)
         return template_restore(call, o, err);
-    return err_set(
-        err, ERR_USAGE, 0,
-        "template: say ls, inspect NAME, rm NAME, set NAME, build [CONTEXT], import WHAT, export NAME or restore FILE; "
-        "see hutch template --help");
+    return err_set(err, ERR_USAGE, 0,
+                   "template: say ls, inspect NAME, wait NAME, rm NAME, set NAME, build [CONTEXT], import WHAT, export "
+                   "NAME or restore FILE; "
+                   "see hutch template --help");
 }
 
 int cmd_template(int argc, char **argv)
@@ -229,6 +248,7 @@ int cmd_template(int argc, char **argv)
                                           {"password-stdin", 0, &o.password_stdin, NULL, NULL},
                                           {"build-arg", 0, NULL, NULL, &o.build_args},
                                           {"target", 0, NULL, &o.target, NULL},
+                                          {"ready", 0, NULL, &o.ready, NULL},
                                           {"history", 0, NULL, &o.history, NULL},
                                           {"public", 0, NULL, &o.public, NULL},
                                           {"no-cache", 0, &o.no_cache, NULL, NULL},

@@ -6,12 +6,14 @@
 
 /* What the options say; NULL: not given. */
 struct template_options {
-    const char *file, *tag, *cpu, *memory, *output, *username, *target, *history, *public;
+    const char *file, *tag, *cpu, *memory, *output, *username, *target, *ready, *history, *public;
     struct strv build_args;
     bool no_cache, password_stdin;
 };
 
 /* Each returns the exit code, or -1 with *err. */
+/* template-wait.c */
+int template_wait(const struct node_call *call, struct err *err);
 int template_build(const struct node_call *call, const struct template_options *o, struct err *err);
 int template_import(const struct node_call *call, const struct template_options *o, struct err *err);
 int template_restore(const struct node_call *call, const struct template_options *o, struct err *err);

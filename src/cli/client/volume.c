@@ -13,7 +13,9 @@
 #include "base/json.h"
 #include "base/mem.h"
 #include "base/num.h"
+#include "cli/client/commands.h"
 #include "cli/client/node.h"
+#include "cli/client/progress.h"
 
 struct said {
     const char *quota, *entries;
@@ -205,7 +207,9 @@ static int volume_put_file(const struct node_call *call, const struct said *s, s
                                   .path = path,
                                   .type = "application/octet-stream",
                                   .length = S_ISREG(st.st_mode) && !input ? (uint64_t)st.st_size : HTTP_UNKNOWN,
-                                  .body_fd = fd};
+                                  .body_fd = fd,
+                                  .progress = progress_bytes,
+                                  .progress_what = input ? "standard input" : from};
     if (api_send(&call->api, &q, &answer, err) < 0)
         return -1;
     int rc = answer.answer.status == 201 ? 0 : api_refused(&answer, err);
@@ -220,6 +224,7 @@ static int volume_get_file(const struct node_call *call, struct err *err)
     struct blocking answer;
     char room[64 * 1024];
     ssize_t n = 0;
+    uint64_t done = 0;
     if (content_path(call, call->args[1], "", &path, err) < 0)
         return -1;
     const struct api_request q = {.method = "GET", .path = path, .body_fd = -1};
@@ -233,9 +238,13 @@ static int volume_get_file(const struct node_call *call, struct err *err)
     _cleanup_close_ int fd = strcmp(to, "-") == 0 ? fcntl(STDOUT_FILENO, F_DUPFD_CLOEXEC, 3)
                                                   : open(to, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666);
     int rc = fd < 0 ? err_set(err, ERR_USAGE, errno, "cannot write %s", to) : 0;
-    while (rc == 0 && (n = api_read(&answer, room, sizeof room, -1, NULL, err)) > 0)
+    while (rc == 0 && (n = api_read(&answer, room, sizeof room, -1, NULL, err)) > 0) {
         if (fd_write_all(fd, room, (size_t)n) < 0)
             rc = err_set(err, ERR_SETUP, errno, "write %s", to);
+        progress_bytes(call->args[1], done += (uint64_t)n, answer.answer.length, false);
+    }
+    if (rc == 0 && n == 0)
+        progress_bytes(call->args[1], done, answer.answer.length, true);
     blocking_close(&answer);
     return n < 0 ? -1 : rc;
 }

@@ -9,7 +9,7 @@
 #include "base/log.h"
 #include "base/num.h"
 #include "cli/cli.h"
-#include "layers/diskpool.h"
+#include "pool/diskpool.h"
 
 enum { POOL_FD_STATE = 3, POOL_FD_RUN, POOL_FD_ANSWER };
 

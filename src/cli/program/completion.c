@@ -21,7 +21,7 @@ struct word {
 static const char *words_of(const struct word *w) { return w->next + (strchr("@=", w->next[0]) ? 2 : 0); }
 
 /* Options of every command that talks to a node. */
-#define NODE " --url --json --help"
+#define NODE " --url --profile --ca --json --help"
 
 static const struct word commands[] = {
     {"run", "run a command behind the wall", NULL},
@@ -39,7 +39,8 @@ static const struct word commands[] = {
     {"tenant", "tenants and quotas of a node",
      "create set info ls rm --name --sandboxes --memory --disk --cpus --storage --files --rate" NODE},
     {"template", "what sandboxes are made from",
-     "ls inspect rm set build import export restore --file --tag --cpu --memory --build-arg --target --no-cache "
+     "ls inspect rm set build import export restore --file --tag --cpu --memory --build-arg --target --ready "
+     "--no-cache "
      "--username --password-stdin --output --history --public" NODE},
     {"stop", "end all sandboxes of the node", "--all" NODE},
     {"gc", "show and remove what orphaned sandboxes left behind", "--remove --run --state --help"},
@@ -48,15 +49,22 @@ static const struct word commands[] = {
      "tail query verify --follow --lines --sandbox --tenant --host --verdict --since --until --last --json --dir "
      "--help"},
     {"create", "make a sandbox",
-     "base host --timeout --env --metadata --network --allow --refusals --secret --volume --history" NODE},
-    {"ls", "list sandboxes", "--quiet" NODE},
+     "base host --timeout --env --metadata --network --allow --preset --publish --refusals --secret --volume "
+     "--history --name --memory --cpus --disk --label --rm --stdin --tty" NODE},
+    {"ls", "list sandboxes", "--quiet --state --template --label --watch" NODE},
     {"info", "everything about a sandbox", WORD_ID NODE},
-    {"exec", "run a command in a sandbox", WORD_ID "--stdin --tty --env --chdir --user" NODE},
-    {"shell", "a terminal in a sandbox", WORD_ID "--url --help"},
-    {"cp", "copy a file into or out of a sandbox", WORD_FILES "--user --url --help"},
+    {"exec", "run a command in a sandbox",
+     WORD_ID "--stdin --tty --detach --env --workdir --chdir --user --no-network --ro --write --own-user --timeout "
+             "--output-limit" NODE},
+    {"code", "run code in a sandbox's interpreter",
+     WORD_ID "--code --language --context --env --timeout --images --output" NODE},
+    {"shell", "a terminal in a sandbox", WORD_ID "--user" NODE},
+    {"cp", "copy a file into or out of a sandbox", WORD_FILES "--recursive --user" NODE},
     {"logs", "what happened to a sandbox", WORD_ID "--follow" NODE},
     {"top", "what sandboxes use", "--once" NODE},
+    {"timeout", "set how long a sandbox lives from now", WORD_ID NODE},
     {"kill", "end sandboxes", WORD_ID "--all" NODE},
+    {"rm", "end sandboxes, like kill", WORD_ID "--all" NODE},
     {"pause", "pause sandboxes", WORD_ID "--files" NODE},
     {"resume", "resume paused sandboxes", WORD_ID "--timeout --files" NODE},
     {"snapshot", "keep the files of a sandbox", "create ls restore rm --name --sandbox --timeout" NODE},
@@ -73,7 +81,11 @@ static const struct word commands[] = {
      "--spec "
      "--keep-value" NODE},
     {"approvals", "decide what sandboxes ask to reach", "ls allow deny --for --always" NODE},
-    {"env", "variables that point an E2B client at the node", "--http --https --url --help"},
+    {"env", "variables that point an E2B client at the node", "--http --https" NODE},
+    {"mcp", "tools of the node for an agent", "--url --profile --ca --help"},
+    {"login", "use a node on another machine", "--name --key-file --ca --plain --json --help"},
+    {"logout", "forget a node and its key", "--json --help"},
+    {"profile", "nodes that you logged in to", "ls use show --json --help"},
     {"completion", "print a completion script", "bash zsh fish"},
 };
 

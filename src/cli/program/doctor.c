@@ -7,7 +7,7 @@
 #include "base/fd.h"
 #include "base/json.h"
 #include "cli/cli.h"
-#include "os/probe.h"
+#include "os/probe/probe.h"
 
 static const char usage[] = "usage: hutch doctor [--json] [--quiet]\n"
                             "\n"
@@ -17,7 +17,7 @@ static const char usage[] = "usage: hutch doctor [--json] [--quiet]\n"
                             "  --quiet   only what is missing, with its remedy\n"
                             "  --help    this text\n"
                             "\n"
-                            "Exit code: 0 if `hutch run` works with everything enforced, 122 if it does not.\n"
+                            "Exit code: 0 if `hutch run` works behind every wall, 122 if it does not.\n"
                             "\n"
                             "examples:\n"
                             "  hutch doctor\n"
@@ -35,20 +35,41 @@ static const char *need_name(enum probe_need n)
     return names[n];
 }
 
-/* One line: what `hutch run` can do on this host. */
-static const char *doctor_verdict(const struct probe_report *r)
+/* The names of what --root and a node need and this host has not: "a and b". */
+static void doctor_add_lacking(const struct probe_report *r, struct buf *out)
 {
-    switch (r->tier) {
-    case TIER_CONTAINER:
-        return "`hutch run` works with everything enforced, also with --root.";
-    case TIER_PROCESS:
-        return "`hutch run` works with everything enforced; --root does not (see above).";
-    case TIER_NESTED:
-        return "only Landlock, seccomp and rlimits can be had here; `hutch run` needs `--enforcement best-effort`.";
-    case TIER_NONE:
-        return "`hutch run` cannot work here.";
+    bool first = true;
+    for (size_t i = 0; i < r->n; i++)
+        if (r->probes[i].need == NEED_CONTAINER && r->results[i].state == PROBE_MISSING) {
+            buf_addf(out, "%s`%s`", first ? "" : " and ", r->probes[i].title);
+            first = false;
+        }
+}
+
+/* One line: what `hutch run` can do on this host. */
+static void doctor_add_verdict(const struct probe_report *r, struct buf *out)
+{
+    const struct probe_result *limits = probe_find(r, "cgroup.limits");
+    if (r->tier == TIER_NONE) {
+        buf_adds(out, "`hutch run` cannot work here.");
+        return;
     }
-    return "";
+    if (r->tier == TIER_NESTED) {
+        buf_adds(out,
+                 "only Landlock, seccomp and rlimits can be had here; `hutch run` needs `--enforcement best-effort`.");
+        return;
+    }
+    buf_adds(out, limits && limits->state == PROBE_MISSING
+                      ? "`hutch run` works behind every wall; without a cgroup, rlimits and a watcher hold limits as "
+                        "far as they can"
+                      : "`hutch run` works with everything enforced");
+    if (r->tier == TIER_CONTAINER) {
+        buf_adds(out, ", also with --root.");
+        return;
+    }
+    buf_adds(out, "; --root does not: it needs ");
+    doctor_add_lacking(r, out);
+    buf_addc(out, '.');
 }
 
 static bool doctor_has(const struct probe_report *r, const char *id)
@@ -63,7 +84,7 @@ static bool doctor_has(const struct probe_report *r, const char *id)
 static void node_verdict(const struct probe_report *r, struct buf *out)
 {
     if (r->tier != TIER_CONTAINER) {
-        buf_adds(out, "`hutch serve` does not work here: it needs what --root needs (see above).");
+        buf_adds(out, "`hutch serve` does not work here: it needs what --root needs.");
         return;
     }
     buf_adds(
@@ -92,7 +113,9 @@ static void doctor_print_table(const struct probe_report *r, bool quiet, struct 
         if (res->remedy[0])
             buf_addf(out, "  %-8s %-34s -> %s\n", "", "", res->remedy);
     }
-    buf_addf(out, "%stier: %s\n%s\n", quiet ? "" : "\n", probe_tier_name(r->tier), doctor_verdict(r));
+    buf_addf(out, "%stier: %s\n", quiet ? "" : "\n", probe_tier_name(r->tier));
+    doctor_add_verdict(r, out);
+    buf_addc(out, '\n');
     node_verdict(r, out);
     buf_addc(out, '\n');
 }

@@ -49,7 +49,8 @@ static void gc_print_help(void)
         "Shows what sandboxes left behind that no keeper knows: cgroups, sockets, journal entries, layers on\n"
         "disk, processes, id ranges. Normally there is nothing, because keeper cleans up when it starts.\n\n"
         "  --remove     remove what is unused; a sandbox that runs and is known is never touched\n"
-        "  --run DIR    run directory of the node (/run/hutch, or $XDG_RUNTIME_DIR/hutch)\n"
+        "  --run DIR    run directory of the node (/run/hutch, or $XDG_RUNTIME_DIR/hutch, or run in the state "
+        "directory)\n"
         "  --state DIR  state directory of the node (/var/lib/hutch, or ~/.local/state/hutch)\n\n"
         "Sandboxes of a node whose state directory is gone are shown as processes, and ended with --remove. Those of\n"
         "another node on this host, and of `hutch run`, show up as id ranges that no record here names, older ones as\n"
@@ -68,8 +69,10 @@ int cmd_gc(int argc, char **argv)
                                             {NULL, 0, NULL, 0}};
     bool root = geteuid() == 0;
     const char *home = getenv("HOME"), *xdg = getenv("XDG_RUNTIME_DIR");
-    _cleanup_free_ char *run = root || !xdg ? xstrdup("/run/hutch") : xasprintf("%s/hutch", xdg);
     _cleanup_free_ char *state = root || !home ? xstrdup("/var/lib/hutch") : xasprintf("%s/.local/state/hutch", home);
+    _cleanup_free_ char *run = root  ? xstrdup("/run/hutch")
+                               : xdg ? xasprintf("%s/hutch", xdg)
+                                     : xasprintf("%s/run", state);
     struct counts n = {0};
     struct keeper_gc gc = {.run = run, .state = state, .found = gc_on_found, .arg = &n};
     struct err err = {0};

@@ -1,10 +1,5 @@
-#include <errno.h>
-#include <fcntl.h>
-#include <stdarg.h>
-#include <stdbool.h>
 #include <stdio.h>
 #include <string.h>
-#include <unistd.h>
 
 #include "base/cleanup.h"
 #include "base/text.h"
@@ -20,7 +15,7 @@ static int main_store(int argc, char **argv)
     for (size_t i = 0; argc > 1 && i < ARRAY_LEN(pool); i++)
         if (strcmp(argv[1], pool[i]) == 0)
             return cmd_store_pool(argc, argv);
-    return cmd_store(argc, argv);
+    return cmd_client(argc, argv);
 }
 
 static const struct {
@@ -41,47 +36,50 @@ static const struct {
     {"A node that keeps sandboxes, for operators:", NULL, NULL},
     {"serve", cmd_serve, "start the node: sandboxes over HTTP, for E2B's clients too"},
     {"config", cmd_config, "check and show the node's configuration"},
-    {"key", cmd_key, "make, list and remove API keys"},
-    {"tenant", cmd_tenant, "make, list and remove tenants and their quotas"},
-    {"template", cmd_template, "build, import and list what sandboxes are made from"},
-    {"stop", cmd_stop, "end all sandboxes of the node"},
+    {"key", cmd_client, "make, list and remove API keys"},
+    {"tenant", cmd_client, "make, list and remove tenants and their quotas"},
+    {"template", cmd_client, "build, import and list what sandboxes are made from"},
+    {"stop", cmd_client, "end all sandboxes of the node"},
     {"gc", cmd_gc, "show and remove what orphaned sandboxes left behind"},
     {"store", main_store, "check, measure, clean and resize what the node keeps on disk"},
     {"audit", cmd_audit, "read and verify the log of what sandboxes sent out"},
 
     {"Sandboxes of a node:", NULL, NULL},
-    {"create", cmd_create, "make one and print its id"},
-    {"ls", cmd_ls, "list them"},
-    {"info", cmd_info, "show everything about one"},
-    {"exec", cmd_exec, "run a command in one"},
-    {"shell", cmd_shell, "open a terminal in one"},
-    {"cp", cmd_cp, "copy a file in or out"},
-    {"logs", cmd_logs, "show what happened to one"},
-    {"top", cmd_top, "show what they use"},
-    {"kill", cmd_kill, "end them"},
-    {"pause", cmd_pause, "pause them, with their memory or as files"},
-    {"resume", cmd_resume, "resume paused ones"},
-    {"snapshot", cmd_snapshot, "keep the files of one: create, ls, restore, rm"},
-    {"fork", cmd_fork, "make more with the same files"},
-    {"history", cmd_history, "list, compare and restore generations of one's files"},
-    {"try", cmd_try, "run a command on a copy of one's files, look, then commit or discard"},
-    {"network", cmd_network, "show and change what one may reach"},
-    {"url", cmd_url, "make a link to a port of one, or the port public"},
-    {"volume", cmd_volume, "make and fill directories that outlive sandboxes"},
-    {"secret", cmd_secret, "set values that sandboxes use and cannot read"},
-    {"approvals", cmd_approvals, "decide what sandboxes ask to reach"},
-    {"env", cmd_env, "print variables that point an E2B client at the node"},
+    {"create", cmd_client, "make one and print its id"},
+    {"ls", cmd_client, "list them"},
+    {"info", cmd_client, "show everything about one"},
+    {"exec", cmd_client, "run a command in one"},
+    {"code", cmd_client, "run code in one's interpreter: a file, an argument, or typed"},
+    {"shell", cmd_client, "open a terminal in one"},
+    {"cp", cmd_client, "copy a file in or out"},
+    {"logs", cmd_client, "show what happened to one"},
+    {"top", cmd_client, "show what they use"},
+    {"timeout", cmd_client, "set how long one lives from now"},
+    {"kill", cmd_client, "end them"},
+    {"rm", cmd_client, "the same as kill"},
+    {"pause", cmd_client, "pause them, with their memory or as files"},
+    {"resume", cmd_client, "resume paused ones"},
+    {"snapshot", cmd_client, "keep the files of one: create, ls, restore, rm"},
+    {"fork", cmd_client, "make more with the same files"},
+    {"history", cmd_client, "list, compare and restore generations of one's files"},
+    {"try", cmd_client, "run a command on a copy of one's files, look, then commit or discard"},
+    {"network", cmd_client, "show and change what one may reach"},
+    {"url", cmd_client, "make a link to a port of one, or the port public"},
+    {"volume", cmd_client, "make and fill directories that outlive sandboxes"},
+    {"secret", cmd_client, "set values that sandboxes use and cannot read"},
+    {"approvals", cmd_client, "decide what sandboxes ask to reach"},
+    {"env", cmd_client, "print variables that point an E2B client at the node"},
+    {"mcp", cmd_client, "serve all of this as tools to an agent, over MCP on standard input and output"},
+
+    {"Nodes on other machines:", NULL, NULL},
+    {"login", cmd_client, "take the key of a node and use that node from then on"},
+    {"logout", cmd_client, "forget a node and its key"},
+    {"profile", cmd_client, "list, choose and show the nodes that you logged in to"},
 
     {"Your shell:", NULL, NULL},
     {"completion", cmd_completion, "print completions for bash, zsh or fish"},
 };
 enum { COMMANDS = sizeof commands / sizeof commands[0] };
-
-int cli_fail(const struct err *err)
-{
-    fprintf(stderr, "hutch: %s\n", err->msg);
-    return err->code ? err->code : ERR_INTERNAL;
-}
 
 static void main_print_help(FILE *to)
 {
@@ -91,7 +89,7 @@ static void main_print_help(FILE *to)
             fprintf(to, "  %-12s %s\n", commands[i].name, commands[i].help);
         else
             fprintf(to, "%s%s\n", i ? "\n" : "", commands[i].name);
-    fputs("\n`hutch COMMAND --help` explains one, with examples. `hutch --version` prints the version.\n"
+    fputs("\n`hutch help COMMAND` explains one, with examples. `hutch version` prints the version.\n"
           "First steps: hutch doctor, then hutch run -- sh. For a node: hutch serve, then hutch create host.\n",
           to);
 }
@@ -113,55 +111,48 @@ static int main_unknown_command(const char *word)
     return cli_fail(&err);
 }
 
-/* The next open() would take the number of a missing standard stream, and the command would inherit that file. */
-static void fill_streams(void)
+/* hutch help [COMMAND]: the same as hutch COMMAND --help. */
+static int main_help(const char *name)
 {
-    /* Modes that let reads of stdin and writes to stdout fail; writes to stderr are discarded. */
-    static const int modes[] = {O_WRONLY, O_RDONLY, O_RDWR};
-    for (int fd = 0; fd <= 2; fd++)
-        if (fcntl(fd, F_GETFD) < 0 && open("/dev/null", modes[fd]) != fd) /* inherited: it is a standard stream */
-            _exit(ERR_SETUP);
+    char help[] = "--help";
+    for (unsigned i = 0; name && i < COMMANDS; i++)
+        if (commands[i].run && strcmp(name, commands[i].name) == 0)
+            return commands[i].run(2, (char *[]){(char *)name, help, NULL});
+    if (name)
+        return main_unknown_command(name);
+    main_print_help(stdout);
+    return 0;
 }
 
-static char lost_note[400];
-
-void cli_if_lost(const char *fmt, ...)
-{
-    va_list ap;
-    va_start(ap, fmt);
-    (void)vsnprintf(lost_note, sizeof lost_note, fmt, ap);
-    va_end(ap);
-}
-
-/* Turns success into a failure if the output could not be written. */
-static int main_end_output(int code)
+/* hutch --url URL COMMAND: hutch-client takes these options there, too. */
+static int main_run_with_choice(int n, int argc, char **argv)
 {
     struct err err;
-    errno = 0;
-    bool lost = ferror(stdout); /* errno of that time is gone */
-    if (fflush(stdout) != 0 || (close(STDOUT_FILENO) < 0 && errno != EBADF))
-        lost = true;
-    if (!lost)
-        return code;
-    if (lost_note[0])
-        (void)fprintf(stderr, "hutch: %s\n", lost_note);
-    if (code != 0)
-        return code; /* the command has reported its error */
-    (void)err_set(&err, ERR_INTERNAL, errno, "the result could not be written to standard output");
-    return cli_fail(&err);
+    if (n >= argc)
+        return err_set(&err, ERR_USAGE, 0, "%s: a command must follow; `hutch --help` lists all", argv[0]),
+               cli_fail(&err);
+    for (unsigned i = 0; i < COMMANDS; i++)
+        if (commands[i].run && strcmp(argv[n], commands[i].name) == 0 &&
+            (commands[i].run == cmd_client || commands[i].run == main_store))
+            return cmd_client(argc, argv);
+    for (unsigned i = 0; i < COMMANDS; i++)
+        if (commands[i].run && strcmp(argv[n], commands[i].name) == 0)
+            return err_set(&err, ERR_USAGE, 0, "%s: `hutch %s` talks to no node", argv[0], argv[n]), cli_fail(&err);
+    return main_unknown_command(argv[n]);
 }
 
 static int main_run(int argc, char **argv)
 {
+    int choice = cli_count_choice(argc - 1, argv + 1);
+    if (choice > 0)
+        return main_run_with_choice(choice, argc - 1, argv + 1);
     if (argc < 2) {
         main_print_help(stderr);
         return ERR_USAGE;
     }
-    if (strcmp(argv[1], "--help") == 0 || strcmp(argv[1], "-h") == 0 || strcmp(argv[1], "help") == 0) {
-        main_print_help(stdout);
-        return 0;
-    }
-    if (strcmp(argv[1], "--version") == 0 || strcmp(argv[1], "-V") == 0) {
+    if (strcmp(argv[1], "--help") == 0 || strcmp(argv[1], "-h") == 0 || strcmp(argv[1], "help") == 0)
+        return main_help(argv[1][0] == 'h' ? argv[2] : NULL);
+    if (strcmp(argv[1], "--version") == 0 || strcmp(argv[1], "-V") == 0 || strcmp(argv[1], "version") == 0) {
         puts("hutch " HUTCH_VERSION);
         return 0;
     }
@@ -182,6 +173,6 @@ static int main_run(int argc, char **argv)
 int main(int argc, char **argv)
 {
     title_note(argv, environ);
-    fill_streams();
-    return main_end_output(main_run(argc, argv));
+    cli_fill_streams();
+    return cli_end_output(main_run(argc, argv));
 }

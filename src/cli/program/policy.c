@@ -15,6 +15,8 @@
 #include "base/text.h"
 #include "cli/cli.h"
 #include "cli/run/options.h"
+#include "os/dnsask.h"
+#include "os/own.h"
 #include "policy/run/explain.h"
 #include "policy/run/filter.h"
 #include "policy/run/policy.h"
@@ -250,6 +252,22 @@ static void explain_path(const struct policy *p, const struct place *place, cons
     (void)policy_explain_path(p, path, true, out);
 }
 
+/* Rules are about names; what a name stands for on this machine may be refused all the same. */
+static void explain_request(const struct policy *p, const char *method, const char *what, struct buf *out)
+{
+    static struct own_addresses own; /* large */
+    struct in6_addr v[DNSASK_MAX];
+    const char *servers = NULL;
+#ifdef HUTCH_LAYER_REMOVAL
+    servers = getenv("HUTCH_TEST_RESOLVERS");
+#endif
+    _cleanup_free_ char *name = policy_explain_name(p, method, what);
+    int n = name ? dnsask(name, servers, v) : -1;
+    (void)own_addresses_read(&own);
+    const struct policy_addresses at = {.v = v, .n = n > 0 ? (size_t)n : 0, .own = own.v, .nown = own.n};
+    (void)policy_explain_request(p, method, what, n >= 0 ? &at : NULL, out);
+}
+
 static int explain_one(const struct policy *p, const struct place *place, enum subject subject, const char *what,
                        struct buf *out, struct err *err)
 {
@@ -260,7 +278,7 @@ static int explain_one(const struct policy *p, const struct place *place, enum s
     } else if (subject == HOST) {
         const char *url = url_of(what);
         _cleanup_free_ char *method = xstrndup(what, url && url > what ? (size_t)(url - 1 - what) : 0);
-        (void)policy_explain_request(p, *method ? method : "GET", url ? url : what, out);
+        explain_request(p, *method ? method : "GET", url ? url : what, out);
     } else {
         int nr = syscall_number(what);
         const char *near = nr < 0 ? text_nearest(what, syscall_names) : NULL;

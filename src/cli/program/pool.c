@@ -11,7 +11,7 @@
 #include "base/cleanup.h"
 #include "base/num.h"
 #include "cli/cli.h"
-#include "layers/diskpool.h"
+#include "pool/diskpool.h"
 
 static const char usage[] =
     "usage: hutch store grow SIZE | shrink SIZE | check [--state DIR]\n\n"

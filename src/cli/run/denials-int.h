@@ -71,6 +71,7 @@ struct path_attempt {
     enum path_intent intent;
     int flags;                                    /* INTENT_OPEN: of open(2) */
     bool nofollow;                                /* the call does not follow a final symbolic link */
+    bool directory;                               /* INTENT_CREATE: it makes one */
     char path[2 * PATH_MAX], path2[2 * PATH_MAX]; /* path2: where INTENT_RENAME moves it */
 };
 

@@ -20,10 +20,12 @@ struct refusal {
     const struct plan_op *op;
     const char *why;
     int eno;
-    bool read;       /* an attempt to read; else to write */
-    bool name_fixed; /* a mount point: moving and removing is refused whatever is granted */
-    bool by_parent;  /* the grant must cover the directory, because a name is made or removed */
-    bool kernel;     /* /proc, /sys: there is no grant */
+    bool read;                  /* an attempt to read; else to write */
+    bool name_fixed;            /* a mount point: moving and removing is refused whatever is granted */
+    bool by_parent;             /* the grant must cover the directory, because a name is made or removed */
+    bool kernel;                /* /proc, /sys: there is no grant */
+    bool private;               /* to read: a private directory stands over what the host has there */
+    bool makes_dir, makes_file; /* the name is to become one */
 };
 
 static bool is_write(const struct path_attempt *a)
@@ -86,6 +88,11 @@ static void explain_op(struct refusal *r)
     }
 }
 
+static bool is_private_place(const struct plan_op *op)
+{
+    return op && (op->kind == OP_TMPFS || op->kind == OP_SKELETON);
+}
+
 /* Opening and changing an existing entry, or making a file by opening it. */
 static bool judge_thing(const struct denials *d, const struct path_attempt *a, const struct place *at,
                         struct refusal *ret)
@@ -94,6 +101,13 @@ static bool judge_thing(const struct denials *d, const struct path_attempt *a, c
     bool masked = op && op->kind == OP_MASK, stub = op && op->kind == OP_STUB && strcmp(op->path, at->real) == 0;
     bool creates = a->intent == INTENT_OPEN && (a->flags & O_CREAT), exists = at->exists && !stub;
     *ret = (struct refusal){.op = op, .why = "the policy hides it", .eno = EACCES, .read = !is_write(a)};
+    if (!is_write(a) && !masked && !at->exists && is_private_place(op) && access(at->real, F_OK) == 0) {
+        ret->private = policy_may_read(d->policy, at->real, NULL);
+        ret->eno = ENOENT;
+        if (ret->private)
+            ret->why = "this directory is private in here: what the host has there is not shown";
+        return true;
+    }
     if (!is_write(a))
         return masked;
     if (op_is_writable(d->plan, op))
@@ -168,9 +182,20 @@ static void refusal_add_grant(const struct denials *d, const struct refusal *r, 
     const char *rule = NULL;
     /* A new name needs a grant of its directory; but never grant the root directory, only a file in it. */
     const char *what = r->by_parent && strcmp(parent, "/") != 0 ? parent : path;
-    bool grantable = !r->kernel && !r->name_fixed && !path_under(path, "/sys") && !path_under(path, "/dev");
-    policy_grant_for_path(d->policy, what, !r->read, grantable ? &x->grant_policy : NULL,
-                          grantable ? &x->grant_flag : NULL, &rule, &source);
+    bool grantable = !r->kernel && !r->name_fixed && !path_under(path, "/sys") && !path_under(path, "/dev") &&
+                     (r->read || !policy_holds_home(d->policy, path));
+    struct buf *line = grantable ? &x->grant_policy : NULL, *flag = grantable ? &x->grant_flag : NULL;
+    /* Of a home directory only the name itself is ever opened, never all of it. */
+    bool home = r->by_parent && policy_holds_home(d->policy, parent), exactly = r->private || r->makes_dir || home;
+    policy_grant_for_path(d->policy, what, !r->read, exactly ? NULL : line, exactly ? NULL : flag, &rule, &source);
+    if (r->private)
+        policy_grant_as(d->policy, path, FILE_GRANT_SHOW, line, flag);
+    else if (r->makes_dir)
+        policy_grant_as(d->policy, path, FILE_GRANT_MAKE, line, flag);
+    else if (home && r->makes_file) {
+        policy_grant_as(d->policy, path, FILE_GRANT_WRITE, line, flag);
+        buf_adds(&x->hint, "; make the file outside first, so that it alone can be opened");
+    }
     if (r->op && r->op->rule) {
         buf_done(&source);
         rule = r->op->rule;
@@ -248,6 +273,10 @@ void denials_judge(struct denials *d, const struct path_attempt *a)
         refused = at.exists && !is_stub_name(d, at.real) && judge_name(d, at.real, &r);
     else
         refused = judge_thing(d, a, &at, &r);
-    if (refused)
-        refusal_record(d, &r, at.real);
+    if (!refused)
+        return;
+    bool makes = !at.exists && (a->intent == INTENT_CREATE || a->intent == INTENT_OPEN) && is_write(a);
+    r.makes_dir = makes && a->directory && r.by_parent;
+    r.makes_file = makes && !a->directory;
+    refusal_record(d, &r, at.real);
 }

@@ -121,6 +121,7 @@ bool denials_read_attempt(const struct seccomp_data *call, pid_t pid, struct pat
     bool may_be_empty = false;
     ret->intent = (enum path_intent)c->intent;
     ret->nofollow = c->nofollow;
+    ret->directory = call->nr == NR_mkdir || call->nr == NR_mkdirat;
     ret->flags = 0;
     if (c->intent == INTENT_OPEN) {
         if (!read_open_flags(call, pid, c->flags, &ret->flags))

@@ -289,7 +289,9 @@ void denials_json(const struct denials *d, struct json *j)
 
 static void item_tail(const struct denial *x, struct buf *out)
 {
-    buf_adds(out, strcmp(x->kind, "limit") == 0 ? "hutch: limit: " : "hutch: refused: ");
+    buf_adds(out, strcmp(x->kind, "limit") == 0        ? "hutch: limit: "
+                  : strcmp(x->category, "failed") == 0 ? "hutch: unreachable: "
+                                                       : "hutch: refused: ");
     if (strcmp(x->kind, "file") == 0)
         buf_addf(out, "%s ", strcmp(x->access, "read") == 0 ? "read of" : "write to");
     text_add_safe(out, x->subject, TAIL_SUBJECT);
@@ -303,6 +305,20 @@ static void item_tail(const struct denial *x, struct buf *out)
     buf_adds(out, "hutch:   allow it with ");
     text_add_safe(out, buf_str(&x->grant_flag), 4 * TAIL_SUBJECT);
     buf_addc(out, '\n');
+}
+
+size_t denials_grants(const struct denials *d, const char **ret, size_t max)
+{
+    size_t n = 0;
+    for (size_t i = 0; i < d->n && n < max; i++) {
+        const struct denial *x = d->items[i];
+        bool had = x->grant_flag.n == 0 || strcmp(x->kind, "limit") == 0;
+        for (size_t k = 0; k < n && !had; k++)
+            had = strcmp(ret[k], buf_str(&x->grant_flag)) == 0;
+        if (!had)
+            ret[n++] = buf_str(&x->grant_flag);
+    }
+    return n;
 }
 
 void denials_tail(const struct denials *d, struct buf *out)

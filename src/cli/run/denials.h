@@ -59,6 +59,8 @@ struct denials_net {
 };
 void denials_network(struct denials *d, const struct denials_net *n, uint64_t count);
 
+/* The flags that would allow what was refused, each once, at most `max`; borrowed. */
+size_t denials_grants(const struct denials *d, const char **ret, size_t max);
 /* Number of refusals so far, repeats included; what on_denial counts. */
 uint64_t denials_total(const struct denials *d);
 

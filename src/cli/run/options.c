@@ -16,6 +16,8 @@
 
 const struct run_option run_options[] = {
     {"rw", 0, "DIR[:DEST]", "let the command write here (repeatable)", "files.allow_write", FILES},
+    {"rw-make", 0, "DIR", "the same, and make the directory if it does not exist (repeatable)", "files.make_write",
+     FILES},
     {"ro", 0, "SRC[:DEST]", "show SRC read-only, at DEST if given", "files.read_only", FILES},
     {"deny", 0, "PATH", "hide this from the command", "files.deny_read", FILES},
     {"allow-read", 0, "PATH", "show this even if a rule hides it", "files.allow_read", FILES},
@@ -44,6 +46,9 @@ const struct run_option run_options[] = {
     {"network", 0, "off|public|host",
      "off (default): loopback only; public: the internet, by a proxy; host: the host's own", "network", RIGHTS},
     {"allow-host", 0, "HOST[:PORT]", "let the command reach this host (repeatable)", "network.allow", RIGHTS},
+    {"allow-private", 0, "HOST[:PORT][=RANGE,...]",
+     "let this host have a private or reserved address: behind a VPN, a proxy or split DNS (repeatable)",
+     "network.private", RIGHTS},
     {"deny-host", 0, "HOST[:PORT]", "refuse this host even if a rule allows it", "network.deny", RIGHTS},
     {"secret", 0, "NAME=HOST[,HOST...]",
      "let the command use your variable NAME with these hosts without reading it (repeatable)", NULL, RIGHTS},
@@ -55,6 +60,9 @@ const struct run_option run_options[] = {
     {"deny-syscall", 0, "NAME", "refuse a system call", "syscalls.deny", RIGHTS},
     {"enforcement", 0, "required|best-effort", "what to do if this host cannot enforce something", "enforcement",
      RIGHTS},
+    {"preset", 0, "NAME|list",
+     "what a tool needs: its hosts, caches and state, e.g. npm, pip, claude (repeatable); list: all there are",
+     "preset", RIGHTS},
     {"policy", 'p', "FILE", "merge this policy document (repeatable)", NULL, RIGHTS},
     {"settings", 0, "FILE", "take over a sandbox-runtime settings file", NULL, RIGHTS},
     {"fd", 0, "N", "keep this descriptor open for the command", NULL, RIGHTS},
@@ -62,7 +70,7 @@ const struct run_option run_options[] = {
     {"json", 0, "FD|FILE", "write the result record here", NULL, OUTPUT},
     {"audit", 0, "FILE", "add a line for everything that leaves, chained; `hutch audit verify FILE` checks it", NULL,
      OUTPUT},
-    {"explain", 0, NULL, "also record refused writes to files (costs a little per file opened for writing)", NULL,
+    {"explain", 0, NULL, "also record refused reads and writes of files (costs a little per file opened)", NULL,
      OUTPUT},
     {"trace-start", 0, NULL, "print to stderr how many microseconds each step of starting and ending took", NULL,
      OUTPUT},
@@ -240,6 +248,7 @@ void run_help(void)
          "123 set-up failed, 124 a limit was reached, 125 internal, 126 not executable, 127 not found.\n\n"
          "Examples:\n"
          "  hutch run -- npm test\n"
+         "  hutch run --preset npm -- npm install express\n"
          "  hutch run --memory 512M --timeout 30s -- python3 job.py\n"
          "  hutch run --no-cwd --rw ./out -- make DESTDIR=./out install\n"
          "  hutch run --json result.json --explain -- sh build.sh\n"

@@ -148,7 +148,7 @@ static int start_process(struct run_egress *r, int audit, struct err *err)
     struct handed h;
     memset(&h, 0xff, sizeof h);
     _cleanup_free_ char *path = NULL;
-    if (cli_find_node(&path, err) < 0)
+    if (cli_find_program("hutch-node", &path, err) < 0)
         return err_wrap(err, "network rules need the program that enforces them");
     _cleanup_close_ int program = open(path, O_PATH | O_CLOEXEC);
     _cleanup_close_ int config = egress_config_file(audit >= 0, err);
@@ -273,7 +273,7 @@ static void take_denied(struct run_egress *r, const json_t *m)
         .path = field_text(m, "path"),
         .reason = field_text(m, "reason"),
         .rule = field_text(m, "rule"),
-        .text = field_text(m, "message"),
+        .text = field_text(m, "text"),
         .port = (unsigned)json_integer_value(json_object_get(m, "port")),
     };
     json_int_t count = json_integer_value(json_object_get(m, "count"));

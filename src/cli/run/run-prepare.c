@@ -13,6 +13,7 @@
 #include "base/steps.h"
 #include "cli/cli.h"
 #include "cli/run/hostexec.h"
+#include "cli/run/run-preset.h"
 #include "cli/run/scope.h"
 #include "cli/run/tx.h"
 #include "os/landlock.h"
@@ -59,7 +60,7 @@ static int load_policy(struct prepared *p, struct err *err)
     if (n > 0)
         memcpy(flags, a->flags, n * sizeof *flags);
     /* Not writable does not mean gone: the command still starts here, also in /tmp or as a foreign uid. */
-    if (a->no_cwd && !container(p) && !a->chdir)
+    if (a->no_cwd && !container(p) && !a->chdir && strcmp(p->cwd, "/") != 0)
         flags[n++] = (struct policy_flag){
             .key = "files.read_only", .value = p->cwd, .text = "--no-cwd", .flags = FILE_TRY | FILE_LITERAL};
     run_secrets_flags(&p->secrets, flags, &n);
@@ -237,7 +238,7 @@ static int learn_names(struct prepared *p, struct err *err)
     _cleanup_free_ char *path = NULL;
     struct netpol_error bad;
     struct err ignored = {0};
-    if (p->policy->network != NETWORK_OFF || cli_find_node(&path, &ignored) < 0)
+    if (p->policy->network != NETWORK_OFF || cli_find_program("hutch-node", &path, &ignored) < 0)
         return 0;
     netpol_unref(p->policy->netpol);
     p->policy->netpol = NULL;
@@ -307,7 +308,7 @@ int prepare_plan(struct prepared *p, const struct run_args *args, struct err *er
     if (layers_removed(&p->spec.without, err) < 0 || find_caller(p, err) < 0 || load_policy(p, err) < 0)
         return -1;
     steps_mark("policy");
-    if (check_nested(p, err) < 0 || make_plan(p, err) < 0)
+    if (run_preset_make(p->policy, p->home, err) < 0 || check_nested(p, err) < 0 || make_plan(p, err) < 0)
         return -1;
     steps_mark("filter");
     if (make_environment(p, err) < 0 || check_second_wall(p, err) < 0)

@@ -104,6 +104,8 @@ static int carry_out(struct tx *tx, char what, bool quiet, enum tx_end *ret, str
         show_lines(&tx->left);
     if (applied && tx->apart.n == 0) {
         *ret = TX_END_APPLIED;
+        if (!quiet)
+            fprintf(stderr, "hutch: %zu change%s applied\n", tx->n, tx->n == 1 ? "" : "s");
         return 0;
     }
     if (what == 'x') {

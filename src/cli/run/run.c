@@ -20,7 +20,9 @@
 #include "cli/run/hostexec.h"
 #include "cli/run/options.h"
 #include "cli/run/record.h"
+#include "cli/run/run-hints.h"
 #include "cli/run/run-prepare.h"
+#include "cli/run/run-preset.h"
 #include "cli/run/scope.h"
 #include "cli/run/supervise.h"
 #include "cli/run/term.h"
@@ -462,6 +464,7 @@ static void report(const struct prepared *p, const struct outcome *out, const st
     if (!p->args->quiet && !p->learn) {
         _cleanup_buf_ struct buf tail = {0};
         record_tail(&in, &tail);
+        run_hints(p, out, denials, &tail);
         (void)fd_write_all(2, buf_str(&tail), tail.n);
     }
 }
@@ -606,6 +609,7 @@ static int run(const struct run_args *args, struct prepared *p, char *const *arg
     if (args->tx)
         p->tx_end = tx_end_name(end);
     leave_out(&born, &p->audit);
+    run_preset_leave_out(p->policy, &born);
     if (r == 0) {
         report(p, &out, denials, &born, &sink);
         if (args->trace_start)
@@ -625,6 +629,8 @@ int cmd_run(int argc, char **argv)
     int r = run_args_parse(argc, argv, &args, &err);
     if (r == 0 && args.help) {
         run_help();
+    } else if (r == 0 && run_preset_wants_list(args.flags, args.nflags)) {
+        run_preset_list(getenv("HOME"));
     } else if (r == 0 && args.version) {
         puts("hutch " HUTCH_VERSION);
     } else if (r == 0) {

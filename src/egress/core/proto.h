@@ -56,6 +56,9 @@
 
 #include "keeper/attach.h"
 
+/* Ends the text of a refusal if `private` of a rule, or --allow-private of `hutch run`, would open the address. */
+#define EGRESS_PRIVATE "which is not a public address: a rule opens it with `private`"
+
 enum { EGRESS_JSON_MAX = 4 << 20 };
 
 #define EGRESS_SOCKET "egress.sock"

@@ -84,6 +84,7 @@ void net_doc_copy(struct net_doc *to, const struct net_doc *from)
     to->e2b = from->e2b ? xstrdup(from->e2b) : NULL;
     to->proxy_password = from->proxy_password ? xstrdup(from->proxy_password) : NULL;
     to->open = from->open;
+    to->nothing = from->nothing;
     to->closed = from->closed;
     for (size_t i = 0; i < from->secrets.n; i++)
         strv_add(&to->secrets, from->secrets.v[i]);
@@ -246,6 +247,8 @@ int net_doc_with(const char *document, const char *e2b, const char *password, co
     d.effective = xstrdup(buf_str(&shown));
     d.e2b = e2b && *e2b ? xstrdup(e2b) : NULL;
     d.closed = netpol_settings(p)->refusals_closed;
+    d.nothing = !netpol_rules(p) && netpol_settings(p)->otherwise != NETPOL_ALLOW_PUBLIC &&
+                netpol_settings(p)->mode == NETPOL_ENFORCE && !netpol_settings(p)->ask_on_miss;
     d.open = netpol_settings(p)->otherwise == NETPOL_ALLOW_PUBLIC || netpol_settings(p)->mode != NETPOL_ENFORCE;
     *ret = d;
     d = (struct net_doc){0};

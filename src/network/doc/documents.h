@@ -28,6 +28,7 @@ struct net_doc {
     size_t nheaders;
     char *proxy_password; /* of its upstream_proxy, sealed to egress's key, base64; NULL: none. Never sent to clients */
     bool open;            /* the public internet is reachable without a rule */
+    bool nothing;         /* not a single host is reachable, and none can be asked for */
     bool closed;          /* refusals: closed is in force */
 };
 void net_doc_done(struct net_doc *d);

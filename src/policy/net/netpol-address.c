@@ -19,17 +19,21 @@ static const struct range4 never4[] = {
     {0x7f000000, 8},  /* loopback */
     {0xa9fe0000, 16}, /* link-local: metadata services */
     {0xc0000000, 24}, /* protocol assignments: metadata services */
-    {0xc0000200, 24}, /* documentation */
     {0xc0586300, 24}, /* 6to4 relays */
-    {0xc6120000, 15}, /* benchmarks: the synthetic addresses of sandboxes */
-    {0xc6336400, 24}, /* documentation */
-    {0xcb007100, 24}, /* documentation */
     {0x646464c8, 32}, /* 100.100.100.200: a metadata service in the shared range */
     {0xa83f8110, 32}, /* 168.63.129.16: a platform's own service at an address that looks public */
     {0xe0000000, 3},  /* multicast, reserved, broadcast */
 };
+/* Also ranges that no public server has: VPNs, proxies and split DNS answer with them (198.18.0.0/15 is also where names
+ * inside a sandbox seem to be, but a connection to such an address goes by its name). */
 static const struct range4 private4[] = {
-    {0x0a000000, 8}, {0xac100000, 12}, {0xc0a80000, 16}, {0x64400000, 10}, /* shared */
+    {0x0a000000, 8},  {0xac100000, 12}, {0xc0a80000, 16}, {0x64400000, 10}, /* shared */
+    {0xc6120000, 15},                                                       /* benchmarks */
+    {0xc0000200, 24}, {0xc6336400, 24}, {0xcb007100, 24},                   /* documentation */
+};
+const char *const netpol_private_ranges[] = {
+    "10.0.0.0/8",   "172.16.0.0/12",   "192.168.0.0/16", "100.64.0.0/10", "fc00::/7",  "198.18.0.0/15",
+    "192.0.2.0/24", "198.51.100.0/24", "203.0.113.0/24", "2001:db8::/32", "3fff::/20", NULL,
 };
 
 struct range6 {
@@ -40,15 +44,17 @@ struct range6 {
 /* Outside of 2000::/3 nothing is public; these lie inside, or in the private range. */
 static const struct range6 never6[] = {
     {{0x20, 0x01, 0x00}, 23},                                  /* protocol assignments, with Teredo */
-    {{0x20, 0x01, 0x0d, 0xb8}, 32},                            /* documentation */
-    {{0x3f, 0xff}, 20},                                        /* documentation */
     {{0xfd, 0x00, 0x0e, 0xc2}, 32},                            /* fd00:ec2::254: a metadata service */
     {{0xfd, 0x20, 0x00, 0xce, [14] = 0x02, [15] = 0x54}, 128}, /* fd20:ce::254: another */
+};
+static const struct range6 private6[] = {
+    {{0xfc}, 7},
+    {{0x20, 0x01, 0x0d, 0xb8}, 32}, /* documentation */
+    {{0x3f, 0xff}, 20},             /* documentation */
 };
 static const uint8_t mapped[16] = {[10] = 0xff, [11] = 0xff};
 static const uint8_t nat64[16] = {0x00, 0x64, 0xff, 0x9b};
 static const uint8_t six_to_four[16] = {0x20, 0x02};
-static const uint8_t unique_local[16] = {0xfc};
 static const uint8_t global[16] = {0x20};
 
 static bool ranges4_contain(const struct range4 *r, size_t n, uint32_t a)
@@ -85,8 +91,9 @@ enum netpol_address netpol_address_kind(const struct in6_addr *a)
     for (size_t i = 0; i < ARRAY_LEN(never6); i++)
         if (prefix_equal(b, never6[i].base, never6[i].bits))
             return NETPOL_NEVER;
-    if (prefix_equal(b, unique_local, 7))
-        return NETPOL_PRIVATE;
+    for (size_t i = 0; i < ARRAY_LEN(private6); i++)
+        if (prefix_equal(b, private6[i].base, private6[i].bits))
+            return NETPOL_PRIVATE;
     return prefix_equal(b, global, 3) ? NETPOL_PUBLIC : NETPOL_NEVER;
 }
 

@@ -326,8 +326,9 @@ static int fail_preset(struct netpol_reader *r, const struct node *item, const s
 
 static int netdoc_read_one_preset(struct netpol_reader *r, const struct node *item, const struct netpol_at *at)
 {
-    static const struct netpol_key keys[] = {
-        {"version", netdoc_read_version}, {"description", netdoc_skip_key}, {"rules", netdoc_read_rules}, {NULL, NULL}};
+    static const struct netpol_key keys[] = {{"version", netdoc_read_version}, {"description", netdoc_skip_key},
+                                             {"aliases", netdoc_skip_key},     {"run", netdoc_skip_key},
+                                             {"rules", netdoc_read_rules},     {NULL, NULL}};
     _cleanup_node_ struct node *doc = NULL;
     struct err err = {0};
     size_t n = strlen(item->text);
@@ -335,7 +336,8 @@ static int netdoc_read_one_preset(struct netpol_reader *r, const struct node *it
         return netpol_fail(r, at, item->line, "\"%s\" is not the name of a preset (small letters, digits and -)",
                            netpol_safe(r, item->text));
     if (!r->preset)
-        return netpol_fail(r, at, item->line, "presets cannot be named here");
+        return netpol_fail(r, at, item->line,
+                           "the presets that come with hutch (share/hutch/presets) are not installed here");
     if (r->preset(r->arg, item->text, &doc, &err) < 0)
         return netpol_fail(r, at, item->line, "%.400s", err.msg);
     r->preset_name = item->text;

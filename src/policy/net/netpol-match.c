@@ -1,4 +1,4 @@
-/* netpol-match.c - decisions. See "How a request is decided" in docs/network.md for the order; it is the order of this file. */
+/* netpol-match.c - decisions, in the order that "How a request is decided" in docs/network-reference.md has. */
 #include <string.h>
 
 #include "base/cleanup.h"

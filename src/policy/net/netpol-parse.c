@@ -77,10 +77,9 @@ static int rule_read_cidrs(struct netpol_reader *r, const struct node *value, co
 /* Whether the range lies in a private one: only such ranges can be opened. */
 static bool is_private_block(const struct netpol_cidr *c)
 {
-    static const char *const ranges[] = {"10.0.0.0/8", "172.16.0.0/12", "192.168.0.0/16", "100.64.0.0/10", "fc00::/7"};
-    for (size_t i = 0; i < ARRAY_LEN(ranges); i++) {
+    for (const char *const *text = netpol_private_ranges; *text; text++) {
         struct netpol_cidr range = {0};
-        (void)netpol_cidr_parse(ranges[i], &range);
+        (void)netpol_cidr_parse(*text, &range);
         if (c->bits >= range.bits && netpol_cidr_has(&range, &c->addr))
             return true;
     }
@@ -98,8 +97,10 @@ static int rule_read_private(struct netpol_reader *r, const struct node *value, 
         if (!is_private_block(&v[i]))
             return netpol_fail(
                 r, &here, value->line,
-                "\"%s\" is not inside 10.0.0.0/8, 172.16.0.0/12, 192.168.0.0/16, 100.64.0.0/10 or fc00::/7; "
-                "public addresses need no mention, loopback, link-local and metadata are never reached",
+                "\"%s\" is not inside 10.0.0.0/8, 172.16.0.0/12, 192.168.0.0/16, 100.64.0.0/10, fc00::/7, "
+                "198.18.0.0/15 "
+                "or a documentation range; public addresses need no mention, loopback, link-local and metadata are "
+                "never reached",
                 netpol_safe(r, netpol_item(value, i)->text));
     }
     rule->private = v;

@@ -24,8 +24,10 @@ enum {
     NETPOL_NAME_MAX = 254,   /* canonical host name with its NUL */
     NETPOL_ID_MAX = 64,
     NETPOL_PATTERN_MAX = 512,
-    NETPOL_SECRETS_MAX = 32, /* per rule */
-    NETPOL_PRESETS_MAX = 32, /* per document */
+    NETPOL_SECRETS_MAX = 32,       /* per rule */
+    NETPOL_PRESETS_MAX = 32,       /* per document */
+    NETPOL_PRESET_NAME = 33,       /* with its NUL */
+    NETPOL_PRESET_FILES_MAX = 256, /* of a directory */
     NETPOL_TARGET_MAX = 16384,
 };
 
@@ -125,10 +127,20 @@ size_t netpol_rules(const struct netpol *p);
 const struct netpol_rule *netpol_rule_at(const struct netpol *p, size_t i);
 /* The effective document, canonical and with presets resolved, as JSON that parses to the same policy. */
 void netpol_show(const struct netpol *p, struct buf *out);
-/* Presets that come with hutch (data files in share/hutch/presets, or next to the sources). */
-int netpol_preset_file(void *dirfd, const char *name, struct node **ret,
-                       struct err *err); /* a netpol_preset_fn; arg: int *,
-   or NULL: /etc/hutch/presets, then those that came with the running program */
+/* Presets that come with hutch (data files in share/hutch/presets, or next to the sources), by name or alias. Each is a
+ * netpol_preset_fn; arg: int *, a directory; NULL: /etc/hutch/presets, then those that came with the running program. */
+int netpol_preset_file(void *dirfd, const char *name, struct node **ret, struct err *err);
+/* The same; arg: a home directory (or NULL), whose .config/hutch/presets comes first. */
+int netpol_preset_of_user(void *home, const char *name, struct node **ret, struct err *err);
+/* The same, and the name of its file. */
+int netpol_preset_find(const char *home, const char *name, char real[NETPOL_PRESET_NAME], struct node **ret,
+                       struct err *err);
+/* Calls `visit` for each of them, in the order in which they are searched, until it says true; those that cannot be read are
+ * left out. */
+typedef bool netpol_preset_visit(void *arg, const char *name, const struct node *doc);
+void netpol_presets_visit(const char *home, netpol_preset_visit *visit, void *arg);
+/* Whether a key of the preset has this word, alone or in a list. */
+bool netpol_preset_has_word(const struct node *doc, const char *key, const char *word);
 /* The same document for people: a key or rule per line, each behind `indent`; YAML that says the same. */
 void netpol_show_lines(const struct netpol *p, const char *indent, struct buf *out);
 
@@ -208,6 +220,9 @@ void netpol_grant(const struct netpol_flow *f, const struct netpol_request *q, s
 enum netpol_address { NETPOL_PUBLIC, NETPOL_PRIVATE, NETPOL_NEVER };
 /* What kind of destination it is, mapped, NAT64, 6to4 and Teredo forms unwrapped. */
 enum netpol_address netpol_address_kind(const struct in6_addr *a);
+/* All of NETPOL_PRIVATE, as texts, NULL at the end: what `private` of a rule may open (but for single addresses of metadata
+ * services inside, which are NETPOL_NEVER). */
+extern const char *const netpol_private_ranges[];
 bool netpol_cidr_parse(const char *text, struct netpol_cidr *ret);
 bool netpol_cidr_has(const struct netpol_cidr *c, const struct in6_addr *a);
 bool netpol_cidrs_have(const struct netpol_cidr *v, size_t n, const struct in6_addr *a);
@@ -225,6 +240,14 @@ struct netpol_reach {
 /* netpol_address_kind() as this machine sees it: its own addresses and infra are NETPOL_NEVER, in every form that leads
  * there. Whether a NETPOL_PRIVATE one may be reached is the caller's question. */
 enum netpol_address netpol_reach(const struct netpol_reach *r, const struct in6_addr *a);
+
+/* --- names behind a proxy, a VPN or split DNS --------------------------------------------------------------------- */
+
+/* Lets a host have private addresses: `text` is HOST[:PORT][=RANGE,...], without ranges all of netpol_private_ranges. Rules of
+ * the document (as netpol_show() writes it) that allow the host keep their conditions and get `private`; where there is none, a
+ * rule that allows the host comes first. "*" needs ranges and means the hosts that are allowed anyway. -1: *err says what is
+ * wrong with the text. */
+int netpol_open_private(struct node *doc, const char *text, struct err *err);
 
 /* --- other people's documents ------------------------------------------------------------------------------------- */
 

@@ -41,6 +41,7 @@ static const struct path_default deny_read[] = {
     {"builtin.gcloud", "~/.config/gcloud", false},
     {"builtin.gcloud", "~/.boto", false},
     {"builtin.oci", "~/.oci", false},
+    {"builtin.hutch", "~/.config/hutch/profiles.json", false},
     {"builtin.digitalocean", "~/.config/doctl", false},
     {"builtin.heroku", "~/.config/heroku", false},
     {"builtin.fly", "~/.fly", false},
@@ -97,6 +98,7 @@ static const struct path_default deny_read[] = {
     {"builtin.opencode", "~/.local/share/opencode/auth.json", false},
     {"builtin.aider", "~/.aider", false},
     {"builtin.cursor", "~/.config/Cursor", false},
+    {"builtin.preset-state", "~/.local/share/hutch-run", false}, /* of agents in runs with a preset */
     /* browsers and mail */
     {"builtin.browser", "~/.mozilla", false},
     {"builtin.browser", "~/.config/google-chrome", false},

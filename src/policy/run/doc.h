@@ -67,6 +67,13 @@ extern const char *const policy_profiles[]; /* from narrow to wide */
 /* Rules under which nothing is reachable. */
 struct netpol *doc_no_network(void);
 
+/* Adds the rules of a preset to the network. */
+int doc_add_network_preset(struct doc *d, const char *name);
+
+/* preset.c */
+/* Applies --preset NAME: network rules, and the part `run`. */
+int preset_apply(struct doc *d, const char *name);
+
 /* parse-files.c */
 int doc_read_files(struct doc *d, const struct node *value, unsigned arg);
 int doc_read_ceiling_files(struct doc *d, const struct node *value, unsigned arg);

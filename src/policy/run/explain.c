@@ -1,5 +1,6 @@
 #include "policy/run/explain.h"
 
+#include <arpa/inet.h>
 #include <string.h>
 #include <sys/stat.h>
 #include <time.h>
@@ -88,6 +89,47 @@ static char *write_target(const struct policy *p, const char *path)
     return target;
 }
 
+bool policy_holds_home(const struct policy *p, const char *dir)
+{
+    for (size_t i = 0; i < p->homes.n; i++)
+        if (path_under(p->homes.v[i], dir))
+            return true;
+    return false;
+}
+
+/* "files: {KEY: [PATH]}" and "FLAG PATH". */
+static void add_file_grant(const char *key, const char *option, const char *path, struct buf *line, struct buf *flag)
+{
+    _cleanup_free_ char *escaped = escape_path(path);
+    if (line) {
+        buf_addf(line, "files: {%s: [", key);
+        node_add_scalar(line, escaped);
+        buf_adds(line, "]}");
+    }
+    if (flag) {
+        buf_addf(flag, "%s ", option);
+        add_shell_word(flag, escaped);
+    }
+}
+
+static bool can_stand_in_rule(const char *path) { return strcmp(path, "/") != 0 && !strpbrk(path, "\n\r\t\x1b"); }
+
+void policy_grant_as(const struct policy *p, const char *path, enum file_grant as, struct buf *policy_line,
+                     struct buf *flag)
+{
+    static const char *const keys[] = {"allow_write", "make_write", "read_only"};
+    static const char *const options[] = {"--rw", "--rw-make", "--ro"};
+    if (!ceiling_on_path(p, path, as != FILE_GRANT_SHOW) && can_stand_in_rule(path))
+        add_file_grant(keys[as], options[as], path, policy_line, flag);
+}
+
+/* `target` holds a home directory: what is missing right below it, instead. New string. */
+static char *target_below_home(const char *target, const char *path)
+{
+    size_t n = strcmp(target, "/") == 0 ? 0 : strlen(target);
+    return xstrndup(path, n + 1 + strcspn(path + n + 1, "/"));
+}
+
 static void grant_path(const struct policy *p, const char *path, bool write, struct grant *g)
 {
     const struct file_rule *rule = NULL;
@@ -100,15 +142,16 @@ static void grant_path(const struct policy *p, const char *path, bool write, str
     static const struct origin builtin;
     origin_add(&g->origin, ceiling ? ceiling : name ? &name->origin : rule ? &rule->origin : &builtin);
     /* A mount cannot be made for a path that cannot be written in a rule. */
-    if (ceiling || strcmp(path, "/") == 0 || path_under(path, "/proc") || path_under(path, "/sys") ||
-        strpbrk(path, "\n\r\t\x1b"))
+    if (ceiling || path_under(path, "/proc") || path_under(path, "/sys") || !can_stand_in_rule(path))
         return;
-    _cleanup_free_ char *target = write ? write_target(p, path) : xstrdup(path), *escaped = escape_path(target);
-    buf_addf(&g->line, "files: {%s: [", file_verb_name(write ? FILE_ALLOW_WRITE : FILE_ALLOW_READ));
-    node_add_scalar(&g->line, escaped);
-    buf_adds(&g->line, "]}");
-    buf_addf(&g->flag, "%s ", write ? "--rw" : "--allow-read");
-    add_shell_word(&g->flag, escaped);
+    _cleanup_free_ char *target = write ? write_target(p, path) : xstrdup(path);
+    if (write && strcmp(target, path) != 0 && policy_holds_home(p, target)) {
+        _cleanup_free_ char *below = target_below_home(target, path);
+        add_file_grant("make_write", "--rw-make", below, &g->line, &g->flag);
+        return;
+    }
+    add_file_grant(file_verb_name(write ? FILE_ALLOW_WRITE : FILE_ALLOW_READ), write ? "--rw" : "--allow-read", target,
+                   &g->line, &g->flag);
 }
 
 void policy_grant_for_path(const struct policy *p, const char *path, bool write, struct buf *policy_line,
@@ -343,7 +386,7 @@ bool policy_explain_syscall(const struct policy *p, int nr, struct buf *out)
 
 bool policy_explain_host(const struct policy *p, const char *host, struct buf *out)
 {
-    return policy_explain_request(p, "GET", host, out);
+    return policy_explain_request(p, "GET", host, NULL, out);
 }
 
 static void explain_add_reason(const struct policy *p, const struct netpol_decision *d, struct buf *out)
@@ -359,13 +402,102 @@ static void explain_add_reason(const struct policy *p, const struct netpol_decis
     buf_addc(out, '\n');
 }
 
-bool policy_explain_request(const struct policy *p, const char *method, const char *what, struct buf *out)
+char *policy_explain_name(const struct policy *p, const char *method, const char *what)
+{
+    __attribute__((cleanup(ask_done))) struct ask a = {0};
+    struct netpol_decision d;
+    if (p->network != NETWORK_RULES || read_ask(method, what, &a) || !a.flow.host)
+        return NULL;
+    explain_judge_network(p, &a, &d);
+    return d.verdict == NETPOL_ALLOW ? xstrdup(a.host) : NULL;
+}
+
+/* Judges the addresses of an allowed name as egress does: one that may be reached is enough. Changes the decision if there is
+ * none; *ret is the address that decides. */
+static void explain_judge_addresses(const struct policy *p, const struct ask *a, const struct policy_addresses *at,
+                                    struct netpol_decision *d, struct in6_addr *ret, enum netpol_address *kind)
+{
+    const struct netpol_reach reach = {.own = at->own, .nown = at->nown};
+    *kind = NETPOL_PUBLIC;
+    for (size_t i = 0; i < at->n; i++) {
+        enum netpol_address k = netpol_reach(&reach, &at->v[i]);
+        bool open = k == NETPOL_PRIVATE && d->rule && netpol_cidrs_have(d->rule->private, d->rule->nprivate, &at->v[i]);
+        k = netpol_resolved(p->netpol, &a->flow, &at->v[i], (uint64_t)time(NULL)) ? k : NETPOL_NEVER;
+        if (*kind != NETPOL_NEVER) {
+            *ret = at->v[i];
+            *kind = k;
+        }
+        if (k == NETPOL_PUBLIC || (open && k != NETPOL_NEVER)) {
+            *kind = NETPOL_PUBLIC;
+            *ret = at->v[i];
+            return;
+        }
+    }
+    if (*kind == NETPOL_PUBLIC)
+        return;
+    d->verdict = NETPOL_DENY;
+    d->reason = NETPOL_R_RESOLVED_PRIVATE;
+}
+
+static void explain_add_address(const struct in6_addr *a, struct buf *out)
+{
+    char text[INET6_ADDRSTRLEN] = "";
+    bool v4 = IN6_IS_ADDR_V4MAPPED(a);
+    (void)inet_ntop(v4 ? AF_INET : AF_INET6, v4 ? (const void *)(a->s6_addr + 12) : (const void *)a, text, sizeof text);
+    buf_adds(out, text);
+}
+
+void policy_grant_for_private(const struct policy *p, const char *host, unsigned port, const char *address,
+                              struct buf *policy_line, struct buf *flag)
+{
+    bool usual = port == 80 || port == 443;
+    if (ceiling_on_network(p, NETWORK_RULES))
+        return;
+    if (policy_line) {
+        buf_addf(policy_line, "network: {rules: [{\"hosts\":[\"%s\"],", host);
+        if (!usual)
+            buf_addf(policy_line, "\"ports\":[%u],", port);
+        buf_addf(policy_line, "\"private\":[\"%s\"]}]}", address);
+    }
+    if (flag)
+        buf_addf(flag, usual ? "--allow-private %s" : "--allow-private %s:%u", host, port);
+}
+
+/* The line about what the name stands for, and the grant if that is what refuses. */
+static void explain_add_addresses(const struct policy *p, const struct ask *a, const struct policy_addresses *at,
+                                  const struct netpol_decision *d, const struct in6_addr *decides,
+                                  enum netpol_address kind, struct buf *out)
+{
+    _cleanup_buf_ struct buf text = {0}, line = {0}, flag = {0};
+    if (at->n == 0) {
+        buf_adds(out, "  address none: its name cannot be resolved here, so it is unreachable\n");
+        return;
+    }
+    explain_add_address(decides, &text);
+    buf_addf(out, "  address %s%s\n", buf_str(&text),
+             d->verdict == NETPOL_ALLOW ? ""
+             : kind == NETPOL_PRIVATE   ? ", which is not a public address"
+                                        : ", which is never reached");
+    if (d->verdict == NETPOL_ALLOW)
+        return;
+    if (kind == NETPOL_PRIVATE)
+        policy_grant_for_private(p, a->host, a->flow.port, buf_str(&text), &line, &flag);
+    if (line.n > 0)
+        buf_addf(out, "  grant   %s\n  flag    %s\n", buf_str(&line), buf_str(&flag));
+    else
+        buf_adds(out, "  grant   no grant possible\n");
+}
+
+bool policy_explain_request(const struct policy *p, const char *method, const char *what,
+                            const struct policy_addresses *addresses, struct buf *out)
 {
     static const char *const words[] = {
         [NETPOL_ALLOW] = "allowed", [NETPOL_DENY] = "denied", [NETPOL_ASK] = "needs approval"};
     __attribute__((cleanup(grant_done))) struct grant g = {0};
     __attribute__((cleanup(ask_done))) struct ask a = {0};
     struct netpol_decision d = {.verdict = NETPOL_DENY};
+    struct in6_addr decides;
+    enum netpol_address kind = NETPOL_PUBLIC;
     const char *why = read_ask(method, what, &a);
     buf_addf(out, "%s ", a.is_url ? method : "host");
     text_add_safe(out, what, 1024);
@@ -374,9 +506,14 @@ bool policy_explain_request(const struct policy *p, const char *method, const ch
         return false;
     }
     explain_judge_network(p, &a, &d);
+    bool named = d.verdict == NETPOL_ALLOW && a.flow.host && addresses && p->network == NETWORK_RULES;
+    if (named)
+        explain_judge_addresses(p, &a, addresses, &d, &decides, &kind);
     buf_addf(out, ": %s\n", d.would_deny ? "allowed, and would be denied if the mode were enforce" : words[d.verdict]);
     explain_add_reason(p, &d, out);
-    if (d.verdict != NETPOL_ALLOW) {
+    if (named) {
+        explain_add_addresses(p, &a, addresses, &d, &decides, kind, out);
+    } else if (d.verdict != NETPOL_ALLOW) {
         grant_ask(p, &a, what, &g);
         if (ceiling_on_network(p, NETWORK_RULES))
             buf_addf(out, "  grant   no grant possible: ceiling %s\n", buf_str(&g.origin));

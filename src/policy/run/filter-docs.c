@@ -95,11 +95,9 @@ static void add_checked(struct buf *out)
 
 static void add_told(struct buf *out)
 {
-    buf_adds(
-        out,
-        "\n## Calls the supervisor is told about\n\n"
-        "With `--explain` calls that mean to write to a path, with `--learn` also the opens for reading and exec.\n"
-        "They are always continued: mounts decide.\n\n");
+    buf_adds(out, "\n## Calls the supervisor is told about\n\n"
+                  "With `--explain` opens and calls that mean to write to a path, with `--learn` also exec.\n"
+                  "They are always continued: mounts decide.\n\n");
     bool any = false;
     for (int nr = 0; nr <= SYSCALL_MAX; nr++)
         for (size_t i = 0; i < nchecks; i++)

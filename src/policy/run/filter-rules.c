@@ -146,7 +146,6 @@ enum {
     NAMESPACE_FLAGS =
         CLONE_NEWNS | CLONE_NEWUTS | CLONE_NEWIPC | CLONE_NEWUSER | CLONE_NEWPID | CLONE_NEWNET | CLONE_NEWCGROUP,
     CREATE_FLAGS = O_CREAT | (O_TMPFILE & ~O_DIRECTORY),
-    WRITE_FLAGS = O_ACCMODE | O_TRUNC | CREATE_FLAGS,
     SETID_BITS = S_ISUID | S_ISGID,
     TYPE_MASK = 0xf,       /* SOCK_TYPE_MASK */
     NEW_LISTENER = 1 << 3, /* SECCOMP_FILTER_FLAG_NEW_LISTENER */
@@ -172,7 +171,6 @@ enum {
     {NR_##name, 0, 0, {IN_MASKED(arg, S_IFMT, device_types)}, {EPERM, CAT_DEVICE}, "character or block device"}
 #define EXPLAINED(name)    {NR_##name, FILTER_EXPLAIN, 0, {{0}}, TELL, NULL}
 #define LEARNED(name)      {NR_##name, FILTER_LEARN, 0, {{0}}, TELL, NULL}
-#define EXPLAINED_OPEN(name, flags) {NR_##name, FILTER_EXPLAIN, 0, {BITS(flags, WRITE_FLAGS)}, TELL, NULL}
 
 /* Tried from top to bottom; the first row of a call whose conditions all hold answers. */
 const struct check checks[] = {
@@ -225,12 +223,10 @@ const struct check checks[] = {
     NO_SETID_OPEN(openat, 2, 3),
     {NR_openat2, FILTER_HOST_IDS, 0, {{0}}, {ENOSYS, CAT_SETID}, "always, host directories: its mode is out of sight"},
 
-    LEARNED(open),
-    LEARNED(openat),
     LEARNED(execve),
     LEARNED(execveat),
-    EXPLAINED_OPEN(open, 1),
-    EXPLAINED_OPEN(openat, 2),
+    EXPLAINED(open),
+    EXPLAINED(openat),
     EXPLAINED(openat2), /* its flags are out of sight too, and few programs use it */
     EXPLAINED(creat),
     EXPLAINED(mkdir),

@@ -40,8 +40,9 @@ enum filter_flag {
     /* Rare, surprising refusals go to the listener, which records them and answers with the same errno. Without a
      * listener the kernel answers ENOSYS. */
     FILTER_NOTIFY = 1 << 1,
-    FILTER_EXPLAIN = 1 << 2,  /* calls that mean to write to a path go to the listener too; implies FILTER_NOTIFY */
-    FILTER_LEARN = 1 << 3,    /* also opens for reading, and exec; implies FILTER_EXPLAIN */
+    FILTER_EXPLAIN =
+        1 << 2, /* opens, and calls that mean to write to a path, go to the listener too; implies FILTER_NOTIFY */
+    FILTER_LEARN = 1 << 3,    /* also exec; implies FILTER_EXPLAIN */
     FILTER_COMPUTER = 1 << 4, /* privilege "computer": chroot is allowed */
     FILTER_DEBUGGER = 1 << 5, /* profile "debugger": ptrace, process_vm_*, personality(ADDR_NO_RANDOMIZE) */
     FILTER_NO_UNIX = 1 << 6,  /* profile "no-unix": no AF_UNIX sockets but connected pairs */

@@ -115,7 +115,7 @@ static bool is_list_key(const char *key)
             return false;
     return strncmp(key, "files.", 6) == 0 || strncmp(key, "syscalls.", 9) == 0 || strcmp(key, "env.pass") == 0 ||
            strcmp(key, "env.deny") == 0 || strcmp(key, "network.allow") == 0 || strcmp(key, "network.deny") == 0 ||
-           strcmp(key, "network.rule") == 0;
+           strcmp(key, "network.rule") == 0 || strcmp(key, "network.private") == 0;
 }
 
 /* {section: {key: value}} as a tree, so that flags go the same way as documents. NULL if the value cannot be split. */
@@ -156,6 +156,8 @@ static int load_flag(const struct policy_flag *flag, const struct policy_where *
     d.file_flags = flag->flags;
     if (strlen(flag->value) > NODE_SCALAR_MAX)
         return doc_fail(&d, 0, "the value is longer than %d bytes", NODE_SCALAR_MAX);
+    if (strcmp(flag->key, "preset") == 0)
+        return preset_apply(&d, flag->value);
     _cleanup_node_ struct node *tree = flag_tree(flag);
     return doc_read_tree(&d, tree);
 }
@@ -198,6 +200,13 @@ static void add_homes(struct policy *p)
     }
 }
 
+/* Presets come first, so that every other option can change what they say; --allow-private speaks of the hosts that everything
+ * else allows. */
+static int flag_turn(const struct policy_flag *flag)
+{
+    return strcmp(flag->key, "preset") == 0 ? 0 : strcmp(flag->key, "network.private") == 0 ? 2 : 1;
+}
+
 static int load_all(const struct policy_where *where, const char *const *extra_files, const char *settings,
                     const struct policy_flag *flags, size_t nflags, struct policy *p, struct err *err)
 {
@@ -214,9 +223,10 @@ static int load_all(const struct policy_where *where, const char *const *extra_f
     for (; extra_files && *extra_files; extra_files++)
         if (load_level(*extra_files, LEVEL_FLAGS, where, p, err) < 0)
             return -1;
-    for (size_t i = 0; i < nflags; i++)
-        if (load_flag(&flags[i], where, p, err) < 0)
-            return -1;
+    for (int turn = 0; turn < 3; turn++)
+        for (size_t i = 0; i < nflags; i++)
+            if (flag_turn(&flags[i]) == turn && load_flag(&flags[i], where, p, err) < 0)
+                return -1;
     return ceiling_apply(p, err) < 0 ? -1 : merge_aliases(p, err);
 }
 

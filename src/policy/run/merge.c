@@ -63,6 +63,7 @@ void policy_free(struct policy *p)
     free(p->env);
     merge_network(p, NETWORK_OFF, NULL);
     strv_done(&p->sources);
+    strv_done(&p->presets);
     strv_done(&p->homes);
     strv_done(&p->strings);
     for (size_t i = 0; i < ARRAY_LEN(p->ceiling); i++)

@@ -156,6 +156,16 @@ static int files_read_name(struct doc *d, const struct node *item, unsigned inde
     return 0;
 }
 
+/* Directories that are writable, and made first if they do not exist. */
+static int files_read_make(struct doc *d, const struct node *value, unsigned arg)
+{
+    unsigned before = d->file_flags;
+    d->file_flags |= FILE_MAKE;
+    int r = doc_list(d, value, "make_write", files_read_path, arg);
+    d->file_flags = before;
+    return r;
+}
+
 static int files_read_protect(struct doc *d, const struct node *value, unsigned arg)
 {
     return doc_list(d, value, "protect", files_read_name, arg);
@@ -198,6 +208,7 @@ static const struct doc_key file_keys[] = {
     {"deny_read", files_read_paths, FILE_DENY_READ},
     {"allow_read", files_read_paths, FILE_ALLOW_READ},
     {"allow_write", files_read_paths, FILE_ALLOW_WRITE},
+    {"make_write", files_read_make, FILE_ALLOW_WRITE},
     {"deny_write", files_read_paths, FILE_DENY_WRITE},
     {"read_only", files_read_paths, FILE_READ_ONLY},
     {"tmpfs", files_read_paths, FILE_TMPFS},

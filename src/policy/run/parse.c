@@ -133,6 +133,9 @@ struct netpol *doc_no_network(void)
     return netpol;
 }
 
+/* For netpol_preset_of_user(), which only reads it. */
+static void *doc_home(const struct doc *d) { return (void *)(uintptr_t)d->where->home; }
+
 static int fail_netpol(struct doc *d, const struct node *value, const struct netpol_error *e)
 {
     /* A list from the command line is one value: its index says nothing. */
@@ -151,6 +154,25 @@ static void add_first_rule(const char *base, const char *rule, struct buf *out)
     buf_addf(out, "%s%s", rules && base[head] != ']' ? "," : "", base + head);
 }
 
+/* --allow-private changes rules that are there, so it reads the document as a tree. */
+static int add_private_flag(struct doc *d, const char *said)
+{
+    _cleanup_node_ struct node *root = NULL;
+    struct err why = {0};
+    struct netpol *netpol = NULL;
+    struct netpol_error e;
+    const char *base = d->p->network_text ? d->p->network_text : "{\"version\":1}";
+    if (node_read(base, strlen(base), "network", NODE_JSON, &root, d->err) < 0)
+        return -1;
+    if (netpol_open_private(root, said, &why) < 0)
+        return doc_fail(d, 0, "%s", why.msg);
+    if (netpol_parse(root, NULL, NULL, &netpol, &e) < 0)
+        return doc_fail(d, 0, "network: %s", e.text);
+    merge_network(d->p, NETWORK_RULES, netpol);
+    d->p->network_origin = doc_origin(d, 0);
+    return 0;
+}
+
 /* --allow-host, --deny-host and --secret come one by one, and each adds to what the documents and the others said. */
 static int add_host_flag(struct doc *d, const struct node *value)
 {
@@ -160,6 +182,8 @@ static int add_host_flag(struct doc *d, const struct node *value)
     struct json j;
     const char *said = value->items[1]->items[0]->text; /* made by flag_tree() */
     const char *base = d->p->network_text ? d->p->network_text : "{\"version\":1}";
+    if (strcmp(value->items[0]->text, "private") == 0)
+        return add_private_flag(d, said);
     json_start(&j, &list);
     json_arr(&j, NULL);
     json_str(&j, NULL, said);
@@ -170,11 +194,24 @@ static int add_host_flag(struct doc *d, const struct node *value)
         buf_add(&text, base, strlen(base) - 1);
         buf_addf(&text, ",\"%s\":%s}", value->items[0]->text, buf_str(&list));
     }
-    if (netpol_parse_json(buf_str(&text), text.n, NULL, NULL, &netpol, &e) < 0)
+    if (netpol_parse_json(buf_str(&text), text.n, netpol_preset_of_user, doc_home(d), &netpol, &e) < 0)
         return fail_netpol(d, value, &e);
     merge_network(d->p, NETWORK_RULES, netpol);
     d->p->network_origin = doc_origin(d, 0);
     return 0;
+}
+
+int doc_add_network_preset(struct doc *d, const char *name)
+{
+    _cleanup_free_ char *had = xasprintf("\"id\":\"%s/", name); /* a document names it too */
+    if (d->p->network_text && strstr(d->p->network_text, had))
+        return 0;
+    _cleanup_node_ struct node *map = node_new(NODE_MAP, NULL, 0);
+    struct node *list = node_new(NODE_LIST, NULL, 0);
+    node_take(list, node_new(NODE_SCALAR, name, 0));
+    node_take(map, node_new(NODE_SCALAR, "presets", 0));
+    node_take(map, list);
+    return add_host_flag(d, map);
 }
 
 /* Reads a network document (docs/network.md), which replaces what earlier levels said. An untrusted project may only
@@ -187,7 +224,7 @@ static int policy_read_netpol(struct doc *d, const struct node *value)
         return doc_fail_widens(d, value->line, "network");
     if (d->level == LEVEL_FLAGS && value->line == 0 && value->kind == NODE_MAP)
         return add_host_flag(d, value);
-    if (netpol_parse(value, netpol_preset_file, NULL, &netpol, &e) < 0)
+    if (netpol_parse(value, netpol_preset_of_user, doc_home(d), &netpol, &e) < 0)
         return fail_netpol(d, value, &e);
     merge_network(d->p, NETWORK_RULES, netpol);
     d->p->network_origin = doc_origin(d, value->line);

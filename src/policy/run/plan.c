@@ -136,7 +136,10 @@ static int rule_resolve_host(struct planner *pl, const struct file_rule *r, char
         if (r->origin.level >= LEVEL_SETTINGS && !(r->flags & FILE_TRY) && r->verb != FILE_DENY_READ)
             return errno == EACCES
                        ? plan_refuse(pl, r, "cannot be reached by you", "check the permissions of its parents")
-                       : plan_refuse(pl, r, "does not exist", "create it first, or add --try before it");
+                       : plan_refuse(pl, r, "does not exist",
+                                     r->verb == FILE_ALLOW_WRITE
+                                         ? "create it first, give --rw-make in place of --rw, or add --try before it"
+                                         : "create it first, or add --try before it");
         return 0;
     }
     if (pl->facts->look(pl->facts->ctx, real, ret) < 0 || ret->type == TYPE_NONE)

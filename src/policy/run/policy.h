@@ -50,6 +50,7 @@ enum file_verb {
 
 enum {
     FILE_TRY = 1 << 0,     /* skipped silently if the path does not exist (--try) */
+    FILE_MAKE = 1 << 2,    /* a directory that is made if it does not exist (--rw-make) */
     FILE_LITERAL = 1 << 1, /* of a policy_flag: a path that no person wrote, in which no character is special */
 };
 
@@ -152,6 +153,7 @@ struct policy {
     struct strv homes;   /* the caller's home directory first, then those of /etc/passwd that people have */
     struct strv strings; /* storage behind origin.file */
     struct strv sources; /* documents that took part, in merge order, for `show` */
+    struct strv presets; /* names of the files of --preset, with those that they include */
     /* Bounds from `ceiling:` in the system and the user document, NULL if there is none. In the same form; a single
      * value counts only if its origin has a file. */
     struct policy *ceiling[2];

@@ -45,19 +45,26 @@ static void show_file_rule(const struct file_rule *r, struct buf *out)
     buf_addc(out, '\n');
 }
 
+static void show_file_rules(const struct policy *p, int verb, unsigned make, const char *key, struct buf *out)
+{
+    bool any = false;
+    for (size_t i = 0; i < p->nfiles; i++) {
+        if ((int)p->files[i].verb != verb || (p->files[i].flags & FILE_MAKE) != make)
+            continue;
+        if (!any)
+            buf_addf(out, "  %s:\n", key);
+        any = true;
+        show_file_rule(&p->files[i], out);
+    }
+}
+
 static void show_files(const struct policy *p, struct buf *out)
 {
     buf_adds(out, "files:\n");
     for (int verb = 0; verb < FILE_VERB_MAX; verb++) {
-        bool any = false;
-        for (size_t i = 0; i < p->nfiles; i++) {
-            if ((int)p->files[i].verb != verb)
-                continue;
-            if (!any)
-                buf_addf(out, "  %s:\n", file_verb_name((enum file_verb)verb));
-            any = true;
-            show_file_rule(&p->files[i], out);
-        }
+        show_file_rules(p, verb, 0, file_verb_name((enum file_verb)verb), out);
+        if (verb == FILE_ALLOW_WRITE)
+            show_file_rules(p, verb, FILE_MAKE, "make_write", out);
     }
     buf_adds(out, "  protect_builtin: false  # the names that are left, and those of the home directory, are listed\n");
     if (p->nnames > 0)
@@ -243,6 +250,7 @@ static void json_files(const struct policy *p, struct json *j)
             json_str(j, "source", r->src);
         json_bool(j, "glob", r->is_glob);
         json_bool(j, "try", r->flags & FILE_TRY);
+        json_bool(j, "make", r->flags & FILE_MAKE);
         json_str(j, "id", r->id);
         json_origin(j, &r->origin);
         json_end_obj(j);

@@ -1,0 +1,184 @@
+"""Snapshots in the pool are layers as they are: nothing is copied. What they cost, what they show, and that none is lost or left behind."""
+import json
+import os
+import pathlib
+import time
+
+from hutch_test import SOAK, check, check_equal, check_in, eventually
+from node import hit
+from node_client import ask, sh
+from small import small_templates
+from test_pool import a_box, df, kill_everything, needs_pool, of, pool_node
+
+MIB = 1 << 20
+
+
+def snapshot(d, box):
+    began = time.monotonic()
+    r = ask(d, "POST", of(box, "/snapshots"), {}, timeout=300)
+    check_equal(r.status, 201, r)
+    return r.json["snapshotID"], time.monotonic() - began
+
+
+def layers(d):
+    return {p.name: os.stat(p).st_ino == 256 for p in (d.state / "stock/layers").iterdir() if not p.name.startswith(".")}
+
+
+def kept(d):
+    return sum(layers(d).values())
+
+
+def subvolumes(d):
+    """Directories of STATE/stock, tmp/ and layers that are being removed included, that are subvolumes."""
+    return [str(p) for where in ("tmp", "layers", "uppers") for p in (d.state / "stock" / where).glob("*") if os.stat(p).st_ino == 256]
+
+
+def same_numbers(d, box, where="/home/user"):
+    """Names of different files that the sandbox sees under one number."""
+    text = sh(d, box, f"cd {where} && find . -type f -exec stat -c '%d:%i %n' {{}} +").text
+    seen = {}
+    for line in text.splitlines():
+        number, name = line.split(" ", 1)
+        seen.setdefault(number, []).append(name)
+    return len(seen), [v for v in seen.values() if len(v) > 1]
+
+
+def test_nothing_is_copied():
+    "a snapshot of much data costs no room, takes little time, and what is made from it has the files; the last one removed frees the room"
+    needs_pool()
+    with small_templates() as templates, pool_node(templates, size="4GiB", disk="2GiB") as d:
+        box = a_box(d)
+        check_equal(sh(d, box, "dd if=/dev/urandom of=/home/user/big bs=1M count=300 && sync", timeout=300).code, 0)
+        before = df(d)["pool"]["usedBytes"]
+        ids = [snapshot(d, box)[0] for _ in range(3)]
+        check_equal(kept(d), 3)
+        check(df(d)["pool"]["usedBytes"] < before + 60 * MIB, (before, df(d)))
+        copy = a_box(d, ids[0])
+        check_equal(sh(d, copy, "sha256sum /home/user/big").text, sh(d, box, "sha256sum /home/user/big").text)
+        check_equal(d.cli("store", "verify").returncode, 0)
+        if not SOAK:  # a layer goes after two minutes in which no stack names it
+            return
+        for each in (copy, box):
+            check_equal(ask(d, "DELETE", of(each)).status, 204)
+        for one in ids:
+            check_equal(ask(d, "DELETE", f"/templates/{one}").status, 204)
+        eventually(lambda: d.cli("store", "gc").returncode == 0 and not subvolumes(d), 300, f"no subvolume: {subvolumes(d)}")
+        eventually(lambda: df(d)["pool"]["usedBytes"] < 100 * MIB, 60, "the room is free again")
+
+
+def test_numbers():
+    "no two files of a sandbox have the same inode number, however many snapshots of snapshots it is made from"
+    needs_pool()
+    with small_templates() as templates, pool_node(templates) as d:
+        box = a_box(d)
+        total = 0
+        for step in range(4):
+            check_equal(sh(d, box, f"for i in $(seq 1 200); do echo {step} > /home/user/f{step}-$i; done").code, 0)
+            total += 200
+            n, twice = same_numbers(d, box)
+            check_equal((n >= total, twice), (True, []))
+            one, _ = snapshot(d, box)
+            box = a_box(d, one)
+        check_equal(kept(d), 4)
+        # Their digests are made, and what only kept numbers apart is gone: the numbers stay apart.
+        check_equal(d.cli("store", "verify").returncode, 0)
+        eventually(lambda: not list((d.state / "stock/layers").glob("*/below")), 60, "layers hold only their own")
+        box = a_box(d, one)
+        check_equal(sh(d, box, "for i in $(seq 1 200); do echo x > /home/user/x$i; done").code, 0)
+        check_equal(same_numbers(d, box)[1], [])
+
+
+def test_content():
+    "links, whiteouts, modes, pipes and holes are in a kept snapshot as they were; sockets are not; a file that was written right after is as it was"
+    needs_pool()
+    with small_templates() as templates, pool_node(templates) as d:
+        box = a_box(d)
+        check_equal(sh(d, box, "cd /home/user && echo a > a && ln a b && ln -s a c && mkfifo p && chmod 751 a && truncate -s 1G hole &&"
+                               " mkdir -p d/e && echo x > d/e/f && rm -f /etc/hostname-that-is-not").code, 0)
+        made = sh(d, box, "command -v python3 && python3 -c 'import socket; socket.socket(socket.AF_UNIX).bind(\"/home/user/s\")'").code == 0
+        one, _ = snapshot(d, box)
+        sh(d, box, "echo b > /home/user/a; rm -r /home/user/d")
+        two, _ = snapshot(d, box)
+        show = "cd /home/user && stat -c '%n %h %a %F %s' a b c p hole d 2>&1 | grep -v annot; cat a; ls s 2>/dev/null"
+        first, second = a_box(d, one), a_box(d, two)
+        check_equal(sh(d, first, show).text.splitlines()[:3],
+                    ["a 2 751 regular file 2", "b 2 751 regular file 2", "c 1 777 symbolic link 1"])
+        check_equal(sh(d, first, "cat /home/user/a /home/user/d/e/f; ls /home/user/s 2>/dev/null").text, "a\nx\n", made)
+        check_equal(sh(d, second, "cat /home/user/b; ls -d /home/user/d 2>/dev/null").text, "b\n")
+        check_equal(kept(d), 2)
+
+
+def test_unchanged():
+    "a generation in which nothing changed is the layer of the one before; one that differs shows what"
+    needs_pool()
+    with small_templates() as templates, pool_node(templates) as d:
+        box = a_box(d, history=True)
+        for command, count in (("echo a > /home/user/a", 1), ("cat /home/user/a", 1), ("echo b >> /home/user/a", 2), ("true", 2)):
+            check_equal(sh(d, box, command).code, 0)
+            check_equal(kept(d), count, command)
+        past = ask(d, "GET", f"/v1/sandboxes/{box['sandboxID']}/history")
+        check_equal(len(past.json["generations"]), 4)
+        diff = ask(d, "GET", f"/v1/sandboxes/{box['sandboxID']}/history/diff?from=1&to=4").json["changes"]
+        check_equal([c["path"] for c in diff], ["/home/user/a"], diff)
+
+
+def test_forks_write_alike():
+    "two forks that write files with the same numbers, sizes and, if they are quick, times differ in these files"
+    needs_pool()
+    with small_templates() as templates, pool_node(templates) as d:
+        box = a_box(d)
+        one, _ = snapshot(d, box)
+        ids = []
+        for text in ("one", "two"):
+            fork = a_box(d, one)
+            check_equal(sh(d, fork, f"for i in 1 2 3 4 5 6 7 8 9; do echo {text} > /home/user/f$i; done").code, 0)
+            ids.append(fork)
+        for fork, text in zip(ids, ("one", "two")):
+            again, _ = snapshot(d, fork)
+            check_equal(sh(d, a_box(d, again), "cat /home/user/f[1-9]").text, f"{text}\n" * 9)
+
+
+def test_odd_names():
+    "a sandbox's own files below, old and root do not stand in the way of its forks; a file that no layer stream can hold is read once, not again and again"
+    needs_pool()
+    with small_templates() as templates, pool_node(templates) as d:
+        box = a_box(d)
+        for step in range(3):
+            r = sh(d, box, f"rm -rf /below /old; echo {step} > /below && mkdir -p /old/root && echo {step} > /old/below && echo {step} > /root/f", user="root")
+            check_equal(r.code, 0, r)
+            if step == 1:
+                r = sh(d, box, "truncate -s 2251799813685248 /home/user/huge")  # 2 PiB
+                check_equal(r.code, 0, r)
+            box = a_box(d, snapshot(d, box)[0])
+            check_equal(sh(d, box, "cat /below /old/below /root/f", user="root").text, f"{step}\n" * 3)
+        check_equal(kept(d), 3)
+        eventually(lambda: list((d.state / "stock/layers").glob("*/no-digest")), 60, "the layer with the file is noted")
+        check(not list((d.state / "stock/uppers").glob("*/no-digest")), "the note is not handed on")
+
+
+def test_killed_in_the_middle():
+    "kill -9 of the layer store, of keeper or of all again and again while snapshots are taken: each that was answered is whole, none is left half"
+    needs_pool()
+    with small_templates() as templates, pool_node(templates) as d:
+        box = a_box(d)
+        good = {}
+        for i in range(12 if SOAK else 5):
+            sh(d, box, f"echo {i} > /home/user/f; dd if=/dev/urandom of=/home/user/data bs=1M count=20 2>/dev/null")
+            pid = os.fork()
+            if pid == 0:
+                time.sleep(0.01 * (i + 1))
+                for victim in (("layers",), ("keeper",), ("layers", "keeper"))[i % 3]:
+                    hit(d, victim)
+                os._exit(0)
+            r = ask(d, "POST", of(box, "/snapshots"), {}, timeout=120)
+            os.waitpid(pid, 0)
+            if r.status == 201:
+                good[r.json["snapshotID"]] = i
+        kill_everything(d)
+        d.start()
+        check_equal(sh(d, box, "echo alive").text, "alive\n")
+        good[snapshot(d, box)[0]] = (12 if SOAK else 5) - 1
+        for one, i in good.items():
+            check_equal(sh(d, a_box(d, one), "cat /home/user/f; wc -c </home/user/data").text.split(), [str(i), str(20 * MIB)])
+        check_equal(d.cli("store", "verify").returncode, 0)
+        check_equal(os.listdir(d.state / "stock/tmp"), [])
