@@ -161,13 +161,14 @@ static int builder_make_tmpdir(struct builder *b, struct err *err)
     return 0;
 }
 
-/* mmdebstrap leaves temporary files behind when it is ended: they lie where the next build removes them. */
+/* apt and mmdebstrap leave temporary files behind when they are ended: they lie where the next build removes them. */
 static int builder_set_tmpdir(struct builder *b, struct err *err)
 {
     _cleanup_free_ char *path = xasprintf("%s/" FETCHED "/tmp", b->dir);
     if (geteuid() != 0)
         return builder_make_tmpdir(b, err);
-    if ((mkdir(path, 0700) < 0 && errno != EEXIST) || setenv("TMPDIR", path, 1) < 0)
+    if ((mkdirat(b->dirfd, FETCHED, 0755) < 0 && errno != EEXIST) || (mkdir(path, 0700) < 0 && errno != EEXIST) ||
+        setenv("TMPDIR", path, 1) < 0)
         return err_set(err, ERR_SETUP, errno, "cannot make %s", path);
     return 0;
 }
@@ -238,9 +239,7 @@ static int builder_build(struct builder *b, struct err *err)
     if (strpbrk(b->dir, "'\n"))
         return err_set(err, ERR_USAGE, 0, "templates.dir: the name of the directory has a quote; take another");
     if (builder_check_mirrors(&b->mirrors, err) < 0 || builder_remove(b, work, err) < 0 ||
-        builder_remove(b, FETCHED "/tmp", err) < 0 || builder_fetch(b, err) < 0)
-        return -1;
-    if (builder_set_tmpdir(b, err) < 0)
+        builder_remove(b, FETCHED "/tmp", err) < 0 || builder_set_tmpdir(b, err) < 0 || builder_fetch(b, err) < 0)
         return -1;
     if (mkdirat(b->dirfd, work, 0755) < 0)
         return err_set(err, ERR_SETUP, errno, "cannot make %s/%s", b->dir, work);

@@ -79,8 +79,20 @@ def test_mirrors_with_passwords():
 def test_slim_is_interrupted():
     "slim: the build tells how far it is, a node that is stopped in the middle leaves no mount, and the next one goes on with what it fetched"
     need("deb.debian.org")
-    with Daemon(base="slim") as d:
-        wait_for(d, "slim", 300, lambda state, text: "installing" in text)
+    seen_outside = set()  # what apt keeps for a moment would stay if the builder were killed in that moment
+
+    def installing(_, text):
+        for _ in range(50):
+            seen_outside.update(os.listdir(outside))
+            time.sleep(0.01)
+        return "installing" in text
+    node = Daemon(base="slim")
+    outside = node.dir / "tmpdir"
+    outside.mkdir()
+    node.environ = {"TMPDIR": str(outside)}
+    with node as d:
+        wait_for(d, "slim", 300, installing)
+        check_equal(seen_outside, set())
         fetched = d.state / "templates/.fetched/archives"
         first = {f.name: f.stat().st_mtime_ns for f in fetched.glob("*.deb")}
         check(len(first) > 50, f"{len(first)} packages")
