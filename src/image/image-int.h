@@ -13,7 +13,7 @@
 #include "base/err.h"
 #include "base/map.h"
 #include "image/image.h"
-#include "layers/lay.h"
+#include "trees/lay.h"
 
 enum {
     IMAGE_MANIFEST_MAX = 4 << 20, /* bytes of a manifest or an index */

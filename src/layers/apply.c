@@ -28,8 +28,8 @@
 #include "base/mem.h"
 #include "base/strv.h"
 #include "base/text.h"
-#include "layers/diff.h"
 #include "layers/merged.h"
+#include "trees/diff.h"
 
 enum { CONFLICTS_MAX = 10000, CHANGES_BYTES_MAX = 64 << 20 }; /* of the paths of one comparison */
 #define SPOOL_MAX   (UINT64_C(64) << 30) /* bytes of one stream, if the sandbox has no disk limit of its own */

@@ -17,11 +17,11 @@
 #include "base/fd.h"
 #include "base/json.h"
 #include "base/mem.h"
-#include "layers/diff.h"
 #include "layers/digest-later.h"
 #include "layers/import.h"
 #include "layers/merged.h"
 #include "layers/worker.h"
+#include "trees/diff.h"
 
 #define EXPORT_MAX (UINT64_C(64) << 30) /* bytes, unless the request has a limit */
 enum { TAR_BLOCK = 512, COPY_BYTES = 256 << 10, DIGEST_TEXT = 7 + SHA256_HEX, ALL_MAX = STACK_LAYERS_MAX + 1 };

@@ -11,10 +11,10 @@
 #include <unistd.h>
 
 #include "base/cleanup.h"
-#include "layers/diff.h"
 #include "layers/merged.h"
 #include "layers/numbers.h"
 #include "layers/refs.h"
+#include "trees/diff.h"
 
 enum { KEEP_IMPORTS_MAX = STACK_FLATTEN_AT / 2 };
 

@@ -21,8 +21,8 @@
 #include "layers/layer-files.h"
 #include "layers/proto.h"
 #include "layers/request.h"
-#include "layers/tree.h"
 #include "os/cgroup.h"
+#include "trees/tree.h"
 
 /* Descriptors that the supervisor hands over. */
 enum { LAYERS_FD_SOCKET = 3, LAYERS_FD_RUN = 4, LAYERS_FD_STATE = 5 };

@@ -13,8 +13,8 @@
 
 #include "base/cleanup.h"
 #include "layers/numbers.h"
-#include "layers/walk.h"
 #include "os/upper.h"
+#include "trees/walk.h"
 
 /* That of the job is O_PATH. */
 static int kept_open_place(const struct job_sandbox *b)

@@ -9,7 +9,7 @@
 #define HUTCH_LAYERS_LAYER_FILES_H
 
 #include "keeper/place.h"
-#include "layers/tree.h"
+#include "trees/tree.h"
 
 enum layer_kind { LAYER_CAPTURE = 1, LAYER_IMPORT, LAYER_FLAT };
 enum layer_naming {

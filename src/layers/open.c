@@ -8,8 +8,8 @@
 #include "base/cleanup.h"
 #include "base/fd.h"
 #include "base/text.h"
-#include "layers/diff.h"
 #include "layers/merged.h"
+#include "trees/diff.h"
 
 enum { DIFF_RECORDS_MAX = 250000 };
 

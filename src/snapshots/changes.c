@@ -8,7 +8,7 @@
 
 #include "base/cleanup.h"
 #include "base/mem.h"
-#include "layers/diff.h"
+#include "trees/diff.h"
 
 struct reader {
     int fd;

@@ -1,4 +1,4 @@
-/* changes.h - turns the differences that the layer store reports (layers/diff.h) into JSON, for history and
+/* changes.h - turns the differences that the layer store reports (trees/diff.h) into JSON, for history and
  * transactions. It only reads the records; it never looks at the files themselves.
  */
 #ifndef HUTCH_SNAPSHOTS_CHANGES_H

@@ -5,8 +5,8 @@
 
 #include "base/cleanup.h"
 #include "base/mem.h"
-#include "cli/client/context.h"
-#include "cli/client/dockerfile.h"
+#include "cli/files/context.h"
+#include "cli/files/dockerfile.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 

@@ -12,7 +12,7 @@
 #include "base/fd.h"
 #include "base/mem.h"
 #include "base/path.h"
-#include "layers/tree.h"
+#include "trees/tree.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 

@@ -5,7 +5,7 @@
 #include <unistd.h>
 
 #include "base/mem.h"
-#include "cli/client/code.h"
+#include "cli/code/code.h"
 
 enum { WIDTH = 24, HEIGHT = 20 };
 

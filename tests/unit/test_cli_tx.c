@@ -8,7 +8,7 @@
 #include "base/mem.h"
 #include "cli/cli.h"
 #include "cli/run/tx.h"
-#include "layers/tree.h"
+#include "trees/tree.h"
 
 /* main.c has it, which is no part of the library. */
 int cli_fail(const struct err *err)

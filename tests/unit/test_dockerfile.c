@@ -1,5 +1,5 @@
 /* Dockerfiles as steps, and the files of a context. */
-#include "cli/client/dockerfile.h"
+#include "cli/files/dockerfile.h"
 
 #include <fcntl.h>
 #include <stdlib.h>
@@ -10,7 +10,7 @@
 #include "base/cleanup.h"
 #include "base/fd.h"
 #include "base/mem.h"
-#include "cli/client/context.h"
+#include "cli/files/context.h"
 #include "tests/lib/unit.h"
 
 static struct dockerfile d;

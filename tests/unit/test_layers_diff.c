@@ -5,7 +5,7 @@
 
 #include "tree-world.h"
 
-#include "layers/diff.h"
+#include "trees/diff.h"
 
 /* "+path" added, "-path" removed, "path:what" changed; one line each. */
 static int tell(void *arg, const struct diff_entry *e, struct err *err)

@@ -9,9 +9,9 @@
 
 #include "base/fd.h"
 #include "layers/import.h"
-#include "layers/tree.h"
 #include "layers/worker.h"
 #include "tests/lib/unit.h"
+#include "trees/tree.h"
 
 struct scene {
     struct layers_request ask;

@@ -7,8 +7,8 @@
 
 #include "base/fd.h"
 #include "layers/layer-files.h"
-#include "layers/tree.h"
 #include "tests/lib/unit.h"
+#include "trees/tree.h"
 
 struct scene {
     char dir[40];

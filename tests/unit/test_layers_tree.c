@@ -6,7 +6,7 @@
 
 #include "tree-world.h"
 
-#include "layers/diff.h"
+#include "trees/diff.h"
 
 static struct tree_copy copied(int from, int to)
 {

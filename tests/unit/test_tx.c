@@ -3,10 +3,10 @@
 #include "base/clock.h"
 #include "snapshots/transactions.h"
 
-#include "layers/diff.h"
 #include "sandboxes/sandboxes-int.h"
 #include "snapshots/changes.h"
 #include "snapshots/generations.h"
+#include "trees/diff.h"
 
 #include "sandboxes-world.h"
 

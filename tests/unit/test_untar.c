@@ -1,5 +1,5 @@
 /* What a sandbox sends as an archive is unpacked below one directory, whatever it says. */
-#include "cli/client/untar.h"
+#include "cli/files/untar.h"
 
 #include <fcntl.h>
 #include <stdio.h>

@@ -18,8 +18,8 @@
 
 #include "base/fd.h"
 #include "base/mem.h"
-#include "layers/lay.h"
-#include "layers/tree.h"
+#include "trees/lay.h"
+#include "trees/tree.h"
 
 static char world_dir[64];
 static int world = -1;

@@ -14,9 +14,9 @@
 #include "base/json.h"
 #include "base/mem.h"
 #include "base/strv.h"
-#include "cli/client/code.h"
 #include "cli/client/commands.h"
 #include "cli/client/node.h"
+#include "cli/code/code.h"
 
 enum {
     CODE_MAX = 4 << 20,       /* bytes of a cell */

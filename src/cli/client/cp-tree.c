@@ -13,12 +13,12 @@
 #include "base/json.h"
 #include "base/mem.h"
 #include "base/num.h"
-#include "cli/client/context.h"
 #include "cli/client/cp.h"
 #include "cli/client/exec.h"
 #include "cli/client/node.h"
 #include "cli/client/template.h"
-#include "cli/client/untar.h"
+#include "cli/files/context.h"
+#include "cli/files/untar.h"
 
 static int cp_tree_code(int code, const char *what, struct err *err)
 {

@@ -16,10 +16,10 @@
 #include "base/num.h"
 #include "base/path.h"
 #include "base/text.h"
-#include "cli/client/context.h"
-#include "cli/client/dockerfile.h"
 #include "cli/client/progress.h"
 #include "cli/client/template.h"
+#include "cli/files/context.h"
+#include "cli/files/dockerfile.h"
 
 /* A cached build takes milliseconds, others minutes: while no log line comes, poll less and less often. */
 enum { POLL_MIN_MS = 10, POLL_MAX_MS = 250, TEXT_MAX_BYTES = 4096 };

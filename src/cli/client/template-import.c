@@ -13,9 +13,9 @@
 #include "base/num.h"
 #include "base/path.h"
 #include "base/text.h"
-#include "cli/client/context.h"
 #include "cli/client/progress.h"
 #include "cli/client/template.h"
+#include "cli/files/context.h"
 #include "http/url.h"
 
 enum { BAR = 30, LINE_BYTES_MAX = 1 << 16, PASSWORD_MAX = 4096 };

@@ -11,7 +11,7 @@
 #include "base/mem.h"
 #include "base/path.h"
 #include "cli/internal/lay.h"
-#include "layers/emit.h"
+#include "trees/emit.h"
 
 struct packing {
     struct emit emit;

@@ -24,8 +24,8 @@
 #include "cli/cli.h"
 #include "cli/internal/lay.h"
 #include "init/users.h"
-#include "layers/tree.h"
-#include "layers/walk.h"
+#include "trees/tree.h"
+#include "trees/walk.h"
 
 static const struct option options[] = {
     {"src", required_argument, NULL, 's'},

@@ -15,7 +15,7 @@
 #include "base/random.h"
 #include "base/text.h"
 #include "cli/run/tx.h"
-#include "layers/tree.h"
+#include "trees/tree.h"
 
 enum { CONFLICTS_SHOWN = 10 };
 

@@ -19,8 +19,8 @@
 #include "base/path.h"
 #include "base/text.h"
 #include "cli/cli.h"
-#include "layers/tree.h"
 #include "os/lock.h"
+#include "trees/tree.h"
 
 #define META    "tx.json"
 #define APART   "apart"
