@@ -23,7 +23,7 @@ static struct cluster {
     uint32_t timeout_s;
     struct template row;
     struct template_tag tag;
-    char secret[32], volume[32];
+    char secret[32], volume[128];
     char forwarded[2][80]; /* "METHOD path", and the sandbox */
     bool body_untouched;
 } cluster;

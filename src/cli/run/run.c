@@ -19,6 +19,7 @@
 #include "cli/run/denials.h"
 #include "cli/run/hostexec.h"
 #include "cli/run/options.h"
+#include "cli/run/record-sink.h"
 #include "cli/run/record.h"
 #include "cli/run/run-hints.h"
 #include "cli/run/run-prepare.h"
@@ -28,102 +29,17 @@
 #include "cli/run/term.h"
 #include "cli/run/tx.h"
 
-/* Where the record goes. A descriptor or a device is written to; a file is replaced by a new one after the run, so that
- * whatever the command put at its name (a link to your shell's start-up file, say) is never followed. */
-struct sink {
-    int fd;     /* -1 if it is a file that can be replaced */
-    bool empty; /* fd is a file that stays where it is: it is emptied first */
-    int dir;    /* of the file, opened before the run; -1 */
-    char *name; /* owned */
-};
-#define SINK_NONE           \
-    {                       \
-        .fd = -1, .dir = -1 \
-    }
-
-static void sink_done(struct sink *s)
-{
-    if (s->fd >= 0)
-        (void)close(s->fd);
-    if (s->dir >= 0)
-        (void)close(s->dir);
-    free(s->name);
-}
-
-static int open_file_sink(const char *where, struct sink *ret, struct err *err)
-{
-    struct stat st;
-    const char *slash = strrchr(where, '/');
-    _cleanup_free_ char *dir = !slash ? xstrdup(".") : xstrndup(where, slash == where ? 1 : (size_t)(slash - where));
-    ret->name = xstrdup(slash ? slash + 1 : where);
-    ret->dir = open(dir, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-    if (ret->dir < 0 || ret->name[0] == '\0')
-        return err_set(err, ERR_USAGE, ret->dir < 0 ? errno : EISDIR, "--json %s", where);
-    if (fstatat(ret->dir, ret->name, &st, AT_SYMLINK_NOFOLLOW) == 0 && !S_ISREG(st.st_mode))
-        return err_set(err, ERR_USAGE, 0,
-                       "--json %s: there is something that is not a regular file; remove it, or give a "
-                       "descriptor",
-                       where);
-    if (faccessat(ret->dir, ".", W_OK, AT_EACCESS) == 0)
-        return 0;
-    /* The directory is not writable for the caller, so the file cannot be replaced: open it now and write in place. */
-    ret->empty = true;
-    ret->fd = openat(ret->dir, ret->name, O_WRONLY | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC);
-    return ret->fd < 0 ? err_set(err, ERR_USAGE, errno, "--json %s", where) : 0;
-}
-
-static int open_sink(const char *where, struct sink *ret, struct err *err)
-{
-    int fd;
-    if (num_int(where, 1, 1023, &fd)) {
-        ret->fd = fcntl(fd, F_DUPFD_CLOEXEC, 3);
-    } else if (strncmp(where, "/dev/", 5) == 0) {
-        ret->fd = open(where, O_WRONLY | O_CLOEXEC | O_NOCTTY);
-    } else {
-        return open_file_sink(where, ret, err);
-    }
-    return ret->fd < 0 ? err_set(err, ERR_USAGE, errno, "--json %s", where) : 0;
-}
-
-static bool is_sink(const struct sink *s, const struct stat *file)
-{
-    struct stat st;
-    bool there = s->fd >= 0 ? fstat(s->fd, &st) == 0 : fstatat(s->dir, s->name, &st, AT_SYMLINK_NOFOLLOW) == 0;
-    return there && st.st_dev == file->st_dev && st.st_ino == file->st_ino;
-}
-
 /* The record would take the place of a log, or of a secret. */
-static int check_sink(const struct sink *s, const struct prepared *p, struct err *err)
+static int check_sink(const struct record_sink *s, const struct prepared *p, struct err *err)
 {
     struct stat st;
-    if (p->audit.fd >= 0 && fstat(p->audit.fd, &st) == 0 && is_sink(s, &st))
+    if (p->audit.fd >= 0 && fstat(p->audit.fd, &st) == 0 && record_sink_is(s, &st))
         return err_set(err, ERR_USAGE, 0, "--json %s is also the file of --audit; give another", p->args->json);
     for (size_t i = 0; i < p->secrets.n; i++)
-        if (p->secrets.v[i].hide && stat(p->secrets.v[i].file, &st) == 0 && is_sink(s, &st))
+        if (p->secrets.v[i].hide && stat(p->secrets.v[i].file, &st) == 0 && record_sink_is(s, &st))
             return err_set(err, ERR_USAGE, 0, "--json %s is also the --secret-file of %s; give another", p->args->json,
                            p->secrets.v[i].name);
     return 0;
-}
-
-/* Runs after everything inside has ended, so no process of the sandbox can change the names. */
-static int sink_write(const struct sink *s, const struct buf *text)
-{
-    char temp[32];
-    if (s->empty && ftruncate(s->fd, 0) < 0)
-        return -1;
-    if (s->fd >= 0)
-        return fd_write_all(s->fd, text->p, text->n);
-    (void)snprintf(temp, sizeof temp, ".hutch-record-%d", (int)getpid());
-    (void)unlinkat(s->dir, temp, 0);
-    _cleanup_close_ int fd = openat(s->dir, temp, O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0644);
-    if (fd < 0)
-        return -1;
-    if (fd_write_all(fd, text->p, text->n) == 0 && renameat(s->dir, temp, s->dir, s->name) == 0)
-        return 0;
-    int eno = errno;
-    (void)unlinkat(s->dir, temp, 0);
-    errno = eno;
-    return -1;
 }
 
 static bool is_file(int fd)
@@ -431,7 +347,7 @@ static int start_and_supervise(struct prepared *p, struct denials *denials, cons
 }
 
 static void report(const struct prepared *p, const struct outcome *out, const struct denials *denials,
-                   const struct strv *born, const struct sink *sink)
+                   const struct strv *born, const struct record_sink *sink)
 {
     struct record_in in = {.outcome = out,
                            .denials = denials,
@@ -452,7 +368,7 @@ static void report(const struct prepared *p, const struct outcome *out, const st
         _cleanup_buf_ struct buf json = {0};
         record_json(&in, &json);
         buf_addc(&json, '\n');
-        if (sink_write(sink, &json) < 0)
+        if (record_sink_write(sink, &json) < 0)
             fprintf(stderr, "hutch: the record could not be written: %s\n", strerror(errno));
     }
     if (out->cause == END_NOT_RUN) {
@@ -576,7 +492,7 @@ static int run(const struct run_args *args, struct prepared *p, char *const *arg
     bool tried = scope_tried();
     struct outcome out = {0};
     sigset_t signals;
-    _cleanup_(sink_done) struct sink sink = SINK_NONE;
+    _cleanup_(record_sink_done) struct record_sink sink = RECORD_SINK_NONE;
     _cleanup_strv_ struct strv born = {0};
     steps_mark("options");
     if (check_args(args, err) < 0)
@@ -586,7 +502,7 @@ static int run(const struct run_args *args, struct prepared *p, char *const *arg
     if (prepare_plan(p, args, err) < 0)
         return -1;
     prepare_scope(p, tried, argv);
-    if (args->json && (open_sink(args->json, &sink, err) < 0 || check_sink(&sink, p, err) < 0))
+    if (args->json && (record_sink_open(args->json, &sink, err) < 0 || check_sink(&sink, p, err) < 0))
         return -1;
     struct timespec now;
     (void)clock_gettime(CLOCK_REALTIME, &now);
