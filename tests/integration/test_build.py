@@ -120,6 +120,25 @@ void named(void) {}
         check_equal(r.out.splitlines(), ["a/x.c: nothing in src/ uses unused()", "a/x.c: nothing in src/ uses named()"], r)
 
 
+def test_a_room_may_wait_for_its_user_until_there_is_one():
+    "functions of a room that awaits its user need none, and the entry is refused once another room uses it"
+    with workspace() as ws:
+        for room in ("a", "b"):
+            (ws / "src" / room).mkdir(parents=True)
+        (ws / "src/a/x.h").write_text("#ifndef HUTCH_A_X_H\n#define HUTCH_A_X_H\nvoid unused(void);\n#endif\n")
+        (ws / "src/a/x.c").write_text('#include "a/x.h"\nvoid unused(void) {}\n')
+        table = "[a]\nowns = x\nnever = y\nuses =\n{}\n[b]\nowns = x\nnever = y\nuses = {}\n"
+        for entry, code in (("", 1), ("awaits = b", 0)):
+            (ws / "rooms").write_text(table.format(entry, ""))
+            r = run(TOP / "tools/shape", "--unused", "--rooms", ws / "rooms", ws / "src")
+            check_equal(r.code, code, r)
+        check_equal(run(TOP / "tools/check-includes", ws / "src", ws / "rooms").code, 0)
+        (ws / "src/b/y.c").write_text('#include "a/x.h"\n')
+        (ws / "rooms").write_text(table.format("awaits = b", "a"))
+        r = run(TOP / "tools/check-includes", ws / "src", ws / "rooms")
+        check_equal((r.code, r.out), (1, "tools/rooms: [a] is in use; it awaits b no longer\n"), r)
+
+
 def test_name_check_can_fail():
     "the name check refuses a static name in a fourth file, however it is declared, and counts no prototype"
     with workspace() as ws:
