@@ -266,7 +266,7 @@ class Reader:
             self.miss(e, f"{runner} {name}", f"it ends with {code}", got)
 
     def do_python(self, e):
-        self.program(e, "example.py", "python3")
+        self.program(e, "example.py", f"PYTHONDONTWRITEBYTECODE=1 PYTHONPATH={TOP}/clients/python/src python3")
 
     def do_frameworks(self, e):
         if not SOAK:
