@@ -25,7 +25,7 @@ int cmd_layers(int argc, char **argv); /* the same */
 int cmd_pool(int argc, char **argv);   /* the same */
 int cmd_lay(int argc, char **argv);    /* run by a build inside a sandbox */
 
-int cmd_serve(int argc, char **argv);
+int cmd_serve(int argc, char **argv); /* also cluster: argv[0] says which */
 int cmd_config(int argc, char **argv);
 
 /* Commands that talk to a node: hutch-client has them. */

@@ -10,6 +10,7 @@
 #include "base/mem.h"
 #include "base/text.h"
 #include "db/db-int.h"
+#include "db/vfs.h"
 
 #define APPLICATION_ID 0x48757463 /* "Hutc" */
 
@@ -136,35 +137,12 @@ int db_fail(struct err *err, sqlite3 *db, int rc, const char *path, const char *
     return -1;
 }
 
-/* Keeps names unresolved: the resolved path may lead through directories that we may not search. */
-static int vfs_keep_name(sqlite3_vfs *vfs, const char *name, int room, char *ret)
-{
-    (void)vfs;
-    if (strlen(name) >= (size_t)room)
-        return SQLITE_CANTOPEN;
-    memcpy(ret, name, strlen(name) + 1);
-    return SQLITE_OK;
-}
-
-static const char *vfs_name(void)
-{
-    static sqlite3_vfs vfs; /* SQLite keeps a pointer to it */
-    if (!vfs.zName) {
-        vfs = *sqlite3_vfs_find("unix");
-        vfs.zName = "hutch";
-        vfs.pNext = NULL;
-        vfs.xFullPathname = vfs_keep_name;
-        (void)sqlite3_vfs_register(&vfs, 0);
-    }
-    return vfs.zName;
-}
-
 static int db_connect(const char *path, const char *shown, sqlite3 **ret, struct err *err)
 {
     static const char settings[] =
         "PRAGMA journal_mode=WAL; PRAGMA synchronous=FULL; PRAGMA foreign_keys=ON;"
         "PRAGMA trusted_schema=OFF; PRAGMA journal_size_limit=8388608; PRAGMA temp_store=MEMORY;";
-    int rc = sqlite3_open_v2(path, ret, SQLITE_OPEN_READWRITE | SQLITE_OPEN_CREATE | SQLITE_OPEN_NOMUTEX, vfs_name());
+    int rc = sqlite3_open_v2(path, ret, SQLITE_OPEN_READWRITE | SQLITE_OPEN_CREATE | SQLITE_OPEN_NOMUTEX, db_vfs());
     if (rc != SQLITE_OK)
         return db_fail(err, *ret, rc, shown, "cannot be opened");
     (void)sqlite3_busy_timeout(*ret, 5000);

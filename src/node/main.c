@@ -1,5 +1,5 @@
 /* hutch-node: the processes of a node that need more libraries than the static program `hutch` has. Users start it with
- * `hutch serve`.
+ * `hutch serve`, and `hutch cluster` is here because its engines need these libraries, too.
  */
 #include <getopt.h>
 #include <stdio.h>
@@ -7,6 +7,7 @@
 #include <unistd.h>
 
 #include "base/log.h"
+#include "cluster/tool/tool.h"
 #include "egress/core/egress.h"
 #include "image/image.h"
 #include "node/build-base.h"
@@ -154,6 +155,8 @@ int main(int argc, char **argv)
     const char *what = argc > 1 ? argv[1] : "";
     if (strcmp(what, "serve") == 0)
         return serve_main(argc - 1, argv + 1);
+    if (strcmp(what, "cluster") == 0)
+        return cluster_main(argc - 1, argv + 1);
     if (strcmp(what, "front") == 0)
         return front_main(argc - 1, argv + 1);
     if (strcmp(what, "egress") == 0)

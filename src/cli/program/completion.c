@@ -45,6 +45,7 @@ static const struct word commands[] = {
     {"stop", "end all sandboxes of the node", "--all" NODE},
     {"gc", "show and remove what orphaned sandboxes left behind", "--remove --run --state --help"},
     {"store", "what the node keeps on disk", "df gc verify --dry-run" NODE},
+    {"cluster", "the engine of a cluster", "check --engine --help"},
     {"audit", "what sandboxes sent out",
      "tail query verify --follow --lines --sandbox --tenant --host --verdict --since --until --last --json --dir "
      "--help"},

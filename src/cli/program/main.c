@@ -42,6 +42,7 @@ static const struct {
     {"stop", cmd_client, "end all sandboxes of the node"},
     {"gc", cmd_gc, "show and remove what orphaned sandboxes left behind"},
     {"store", main_store, "check, measure, clean and resize what the node keeps on disk"},
+    {"cluster", cmd_serve, "check the engine that a cluster keeps its facts in"},
     {"audit", cmd_audit, "read and verify the log of what sandboxes sent out"},
 
     {"Sandboxes of a node:", NULL, NULL},

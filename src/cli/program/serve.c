@@ -1,4 +1,4 @@
-/* serve.c - `hutch serve`: executes hutch-node. */
+/* serve.c - `hutch serve` and `hutch cluster`: executes hutch-node. */
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -21,6 +21,6 @@ int cmd_serve(int argc, char **argv)
         (void)execv(path, args);
         (void)err_set(&err, ERR_SETUP, errno, "cannot execute %s", path);
     }
-    (void)err_wrap(&err, "serve");
+    (void)err_wrap(&err, "%s", argv[0]);
     return cli_fail(&err);
 }
