@@ -139,6 +139,18 @@ def code_clients(daemon, name="code-interpreter-v1"):
         program("python e2b-code-interpreter (code, https)", [venv / "bin/python", HERE / "code.py"], env)
 
 
+def own_clients(daemon):
+    """Our own clients' backends for frameworks (clients/)."""
+    if ONLY and "(own" not in ONLY:
+        return
+    env = {"HUTCH_URL": daemon.url, "HUTCH_API_KEY": daemon.key, "TEMPLATE": "base", "HUTCH_SDK": str(TOP / "clients/python/src")}
+    venv, why = daytona_python()  # it has deepagents and the suite
+    if venv:
+        program("deepagents, our Python backend (own)", [venv / "bin/python", HERE / "own_deepagents.py"], env)
+    elif not ONLY:
+        tell(True, "deepagents, our Python backend (own)", skip=f"the package index cannot be reached: {' '.join(why.split())[-200:]}")
+
+
 def daytona_clients(daemon):
     """Daytona's SDKs, pointed at the node by their two variables."""
     if ONLY and "(daytona" not in ONLY:
@@ -229,12 +241,13 @@ def main():
             with killing_front(d):
                 program("npm e2b, front killed (host, http)", [node_of(npm), npm / "killed.mjs"],
                         {**d.env(False), "TEMPLATE": "host"})
-        if ONLY and "(base" not in ONLY and "(code" not in ONLY and "(daytona" not in ONLY:
+        if ONLY and not any(word in ONLY for word in ("(base", "(code", "(daytona", "(own")):
             pass
         elif wait_for_base(d):
             clients(d, "base", True)
             code_clients(d)
             daytona_clients(d)
+            own_clients(d)
         else:
             tell(False, "base: built by mmdebstrap", why=d.log())
     print(f"1..{count}")

@@ -24,9 +24,14 @@ class Secrets:
             paths: Sequence[str] = (), inject: Mapping[str, Any] | None = None, spec: types.SecretSpec | None = None) -> types.Secret:
         """Makes or changes one. spec is the whole of where it may go; hosts, methods, paths, env and inject are for the usual case."""
         if spec is None and (hosts or env or inject):
-            bind: dict[str, Any] = {"hosts": list(hosts)}
-            bind.update({k: list(v) for k, v in (("methods", methods), ("paths", paths)) if v})
-            spec = {"bind": [bind]} if hosts else {}  # type: ignore[list-item]
+            bind: types.SecretBinding = {"hosts": list(hosts)}
+            if methods:
+                bind["methods"] = list(methods)
+            if paths:
+                bind["paths"] = list(paths)
+            spec = {}
+            if hosts:
+                spec["bind"] = [bind]
             if env:
                 spec["env"] = env
             if inject:

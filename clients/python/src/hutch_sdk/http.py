@@ -53,7 +53,8 @@ class Download:
     """Bytes of an answer: iterate over it, or read() all. Close it, or use it in `with`, if it is not read to its end."""
 
     def __init__(self, owner: Http, connection: http.client.HTTPConnection, response: http.client.HTTPResponse):
-        self.owner, self.connection, self.response = owner, connection, response
+        self.owner, self.response = owner, response
+        self.connection: http.client.HTTPConnection | None = connection
         self.status, self.headers = response.status, response.headers
 
     def read(self, n: int = -1) -> bytes:
@@ -206,7 +207,7 @@ class Http:
         raise api_error(r.status, said, float(after) if after.isdigit() else None)
 
     def request(self, method: str, path: str, *, query: dict[str, Any] | None = None, headers: dict[str, Any] | None = None, body: Any = None,
-                content: Content | None = None, key: bool = True, repeatable: bool | None = None) -> Download:
+                content: Any = None, key: bool = True, repeatable: bool | None = None) -> Download:
         """body is sent as JSON, content as it is. A request is repeated if no connection was made or the node asks for it (429 and 503 with
         Retry-After); GET, PUT, DELETE and what has an Idempotency-Key also after a broken connection."""
         given = {k: text_of(v) for k, v in (query or {}).items() if v is not None}
