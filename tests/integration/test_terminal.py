@@ -21,7 +21,7 @@ sys.path[:0] = [os.path.dirname(os.path.abspath(__file__)),
                 os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "lib")]
 from hutch_test import SOAK, skip  # noqa: E402
 from outer_terminal import (BASH, HARNESS, PATIENCE, SLOW, WAYS, Outer, Tmux, execute, in_foreground, inside_pid,  # noqa: E402
-                            on_terminal, processes_with, program, shell_program, until, via)
+                            on_terminal, processes_with, program, shell_program, until, via, workspace)
 
 BIG = 50_000_000
 CTRL_C, CTRL_D, CTRL_Z, CTRL_BACKSLASH = b"\x03", b"\x04", b"\x1a", b"\x1c"
@@ -245,8 +245,10 @@ def test_sigstop_and_continue(who):
 
 def test_ctrl_z_without_a_shell_does_not_freeze(who):
     """Where nobody could continue us, Ctrl-Z leaves the command running."""
+    work = workspace(who)
     pid, fd = pty.fork()
     if pid == 0:
+        os.chdir(work)
         execute(program() + ["sh", "-c", "echo ready; exec cat"], who)
     screen = b""
 
@@ -271,6 +273,7 @@ def test_ctrl_z_without_a_shell_does_not_freeze(who):
         if pid:
             os.kill(pid, signal.SIGKILL)
             os.waitpid(pid, 0)
+        os.rmdir(work)
 
 
 def test_suspend_of_a_shell_inside(who):
